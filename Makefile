@@ -1,0 +1,92 @@
+# Every target is one line in `make help`. A fresh machine needs Go 1.26 for `make run` and `make demo`; `make deps`,
+# which `make test` runs first, gets the rest.
+
+GOLANGCI_VERSION := v2.15.0
+# Outside the work tree, one per version: building it takes minutes, and every clone can use it.
+TOOLS := $(shell go env GOPATH)/remora-tools/$(GOLANGCI_VERSION)
+LINT  := $(TOOLS)/golangci-lint
+FUZZTIME  ?= 30s
+BENCHTIME ?= 1s
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+.PHONY: run
+run: ## serve with the built-in defaults on 127.0.0.1:8080
+	go run ./cmd/proxy
+
+.PHONY: demo
+demo: ## a long conversation with tool calls, without network or key
+	go run ./cmd/proxy demo
+
+.PHONY: check
+check: fmt vet lint layout ## formatting, vet, lint and layout: what a review should not have to say
+
+.PHONY: fmt
+fmt: ## fail if a file is not formatted
+	@out="$$(gofmt -s -l $$(git ls-files '*.go'))"; if [ -n "$$out" ]; then echo "gofmt -s -w $$out"; exit 1; fi
+
+.PHONY: vet
+vet: ## go vet
+	go vet ./...
+
+.PHONY: lint
+lint: $(LINT) ## golangci-lint, in the version that .golangci.yml is written for
+	$(LINT) run ./...
+
+# A golangci-lint of the right version that is installed anyway is taken over; else it is built (about 3 minutes).
+$(LINT):
+	@mkdir -p $(TOOLS)
+	@have="$$(PATH="$$PATH:$$(go env GOPATH)/bin" command -v golangci-lint || true)"; \
+	if [ -n "$$have" ] && "$$have" version | grep -qF "version $(GOLANGCI_VERSION:v%=%)"; then \
+		ln -sf "$$have" $@; \
+	else \
+		echo "build golangci-lint $(GOLANGCI_VERSION), about 3 minutes, once"; \
+		GOBIN=$(TOOLS) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION); \
+	fi
+
+.PHONY: layout
+layout: ## arrows, sizes, names, documentation: layout_test.go
+	go test -count=1 .
+
+.PHONY: deps
+deps: ## what the tests need besides Go: redis-server, node, curl, a C compiler for the race detector
+	@missing=""; for need in redis-server:redis-server node:nodejs npm:npm curl:curl cc:gcc; do \
+		command -v "$${need%%:*}" >/dev/null || missing="$$missing $${need##*:}"; done; \
+	if [ -z "$$missing" ]; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+	else \
+		echo "missing:$$missing (on Debian: sudo apt-get install$$missing)" >&2; exit 1; \
+	fi
+	@node -e 'process.exit(parseInt(process.versions.node) >= 20 ? 0 : 1)' || \
+		{ echo "missing: Node.js 20 or newer for the SDK tests, here is $$(node --version)" >&2; exit 1; }
+	@test -d e2e/testdata/node/node_modules || npm ci --silent --no-audit --no-fund --prefix e2e/testdata/node
+
+.PHONY: test
+test: deps ## the whole suite, with the race detector and in random order
+	go test -race -shuffle=on ./...
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME (30s)
+	@for dir in $$(git grep -l '^func Fuzz' -- '*_test.go' | xargs -r -n1 dirname | sort -u); do \
+		for target in $$(grep -hoE '^func Fuzz\w+' $$dir/*_test.go | cut -d' ' -f2); do \
+			echo "$$dir $$target"; go test -run='^$$' -fuzz="^$$target\$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=1s ./$$dir || exit 1; \
+		done; \
+	done
+
+.PHONY: bench
+bench: ## Remora against a bare proxy, nginx and nothing: the table of README (BENCH=-quick: 90 seconds)
+	go run ./bench $(BENCH)
+
+.PHONY: microbench
+microbench: ## the benchmarks of all packages, BENCHTIME each (1s)
+	go test -run='^$$' -bench=. -benchmem -benchtime=$(BENCHTIME) ./...
+
+.PHONY: cover
+cover: deps ## coverage by package, and cover.html for the lines
+	go test -coverpkg=./... -coverprofile=cover.out ./...
+	go tool cover -html=cover.out -o cover.html

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Does a turn cost more the longer its transcript is? Sessions with few and with many stored items get the same
+// requests, in turn, and only the number of stored items differs.
+
+// habit is how much of its history a client sends.
+type habit struct {
+	name  string
+	sends int // messages of each request
+	few   int // stored items of the short sessions when they are measured first; even
+}
+
+func habits() []habit {
+	return []habit{
+		{name: "client resends its last 20 items", sends: 21, few: 20},
+		{name: "client sends only what is new", sends: 1, few: 90},
+	}
+}
+
+const (
+	flatMany     = 10_000 // stored items of the long sessions
+	flatConns    = 4
+	flatTurns    = 4  // measured turns of a short session: it must stay short
+	flatSessions = 12 // short sessions of each connection in one block
+	flatStep     = 200
+)
+
+// flatness is what a habit costs per turn.
+type flatness struct {
+	Variant    string  `json:"variant"`
+	Habit      string  `json:"habit"`
+	FewItems   int     `json:"few_items"`
+	ManyItems  int     `json:"many_items"`
+	FewCPU     float64 `json:"few_cpu_ms"` // proxy and Redis together
+	ManyCPU    float64 `json:"many_cpu_ms"`
+	FewP50     float64 `json:"few_p50_ms"`
+	ManyP50    float64 `json:"many_p50_ms"`
+	CPURatio   float64 `json:"cpu_ratio"`
+	LatencyRel float64 `json:"p50_ratio"`
+}
+
+// worst is the larger one of the ratios.
+func (f flatness) worst() float64 { return max(f.CPURatio, f.LatencyRel) }
+
+// flat measures one habit on one instance, blocks of few and of many taking turns.
+func (t *trial) flat(h habit) (flatness, error) {
+	perBlock := flatSessions * flatTurns // turns of one connection
+	said := newDialogue(flatMany+2*(t.plan.flatBlocks+1)*perBlock+2, answerText, number)
+	t.phase = "many"
+	many, err := t.crew(flatConns, said, h.manyTurns(t.plan.flatBlocks*perBlock), 1)
+	if err != nil {
+		return flatness{}, err
+	}
+	defer many.close()
+	if _, err := many.closedLoop(0, len(h.prepare(flatMany))); err != nil {
+		return flatness{}, fmt.Errorf("store %d items: %w", flatMany, err)
+	}
+	out := flatness{Variant: t.variant.name, Habit: h.name, FewItems: h.few, ManyItems: flatMany}
+	var fewCPU, manyCPU, fewP50, manyP50 []float64
+	for block := range t.plan.flatBlocks {
+		t.phase = fmt.Sprintf("few%d", block)
+		few, err := t.crew(flatConns, said, h.fewTurns(), flatSessions)
+		if err != nil {
+			return flatness{}, err
+		}
+		_, err = few.closedLoop(0, flatSessions)
+		if err == nil {
+			err = t.block(few, perBlock, &fewCPU, &fewP50)
+		}
+		few.close()
+		if err == nil {
+			err = t.block(many, perBlock, &manyCPU, &manyP50)
+		}
+		if err != nil {
+			return flatness{}, err
+		}
+	}
+	out.FewCPU, out.ManyCPU, out.FewP50, out.ManyP50 = median(fewCPU), median(manyCPU), median(fewP50), median(manyP50)
+	out.CPURatio, out.LatencyRel = out.ManyCPU/out.FewCPU, out.ManyP50/out.FewP50
+	if math.IsNaN(out.worst()) {
+		return out, fmt.Errorf("measure cost per turn: nothing was measured")
+	}
+	return out, t.wholeHistory(many, h)
+}
+
+// block measures one block of turns.
+func (t *trial) block(c *crew, count int, cpu, latency *[]float64) error {
+	t.begin()
+	got, err := c.closedLoop(time.Minute, count)
+	if err != nil {
+		return err
+	}
+	proxy, store := t.used(len(got.latencies))
+	t.check(got)
+	*cpu = append(*cpu, (proxy+store)*1e3)
+	*latency = append(*latency, quantile(millis(got.latencies), 0.5))
+	return nil
+}
+
+// prepare are the turns that bring a session to n stored items, each resending its client's last 20 items.
+func (h habit) prepare(n int) []span {
+	var turns []span
+	for stored := 0; stored < n; {
+		to := min(stored+flatStep, n) - 1 // the answer is the item that is still missing
+		turns = append(turns, span{max(stored-20, 0), to})
+		stored = to + 1
+	}
+	return turns
+}
+
+// next is the turn of a session with n stored items.
+func (h habit) next(n int) span { return span{max(n+1-h.sends, 0), n + 1} }
+
+func (h habit) fewTurns() []span {
+	turns := h.prepare(h.few)
+	for i := range flatTurns {
+		turns = append(turns, h.next(h.few+2*i))
+	}
+	return turns
+}
+
+func (h habit) manyTurns(n int) []span {
+	turns := h.prepare(flatMany)
+	for i := range n {
+		turns = append(turns, h.next(flatMany+2*i))
+	}
+	return turns
+}
+
+// wholeHistory checks that the measured turns went on with the long transcript, by asking for the items of one more.
+func (t *trial) wholeHistory(c *crew, h habit) error {
+	talk := c.talkers[0]
+	s := talk.open[0]
+	stored := flatMany + 2*(s.turn-len(h.prepare(flatMany)))
+	return t.expectItems(c, 0, s.id, span{stored, stored + 1}, stored)
+}

@@ -1,0 +1,250 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// process is a program that the benchmark runs beside itself. It ends with the context that it was started under.
+type process struct {
+	cmd    *exec.Cmd
+	begun  time.Time
+	output *tail
+	ended  chan struct{}
+}
+
+// tail keeps the end of what a program prints, to be shown if the program fails.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+const tailBytes = 4 << 10
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, p...)
+	t.text = t.text[max(0, len(t.text)-tailBytes):]
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.text)
+}
+
+func launch(ctx context.Context, program string, args ...string) (*process, error) {
+	p := &process{cmd: exec.CommandContext(ctx, program, args...), output: &tail{}, ended: make(chan struct{})} //nolint:gosec // our own programs
+	p.cmd.Stderr, p.cmd.Stdout = p.output, p.output
+	return p, p.start()
+}
+
+func (p *process) start() error {
+	dieWithParent(p.cmd)
+	p.begun = time.Now()
+	if err := p.cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", filepath.Base(p.cmd.Path), err)
+	}
+	go func() {
+		_ = p.cmd.Wait() // how it ended shows in its output
+		close(p.ended)
+	}()
+	return nil
+}
+
+// launchRole starts this program in another role, and returns the address on which it serves.
+func launchRole(ctx context.Context, self string, args ...string) (*process, string, error) {
+	p := &process{cmd: exec.CommandContext(ctx, self, args...), output: &tail{}, ended: make(chan struct{})} //nolint:gosec // this program
+	p.cmd.Stderr = p.output
+	if _, err := p.cmd.StdinPipe(); err != nil { // its end tells the child that we are gone
+		return nil, "", err
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, "", err
+	}
+	p.cmd.Stdout = w
+	err = p.start()
+	_ = w.Close() // the child has its own
+	defer func() { _ = r.Close() }()
+	if err != nil {
+		return nil, "", err
+	}
+	addr, err := bufio.NewReader(r).ReadString('\n')
+	if err != nil {
+		p.stop()
+		return nil, "", fmt.Errorf("read address of %v: %w: %s", args, err, p.output)
+	}
+	return p, strings.TrimSpace(addr), nil
+}
+
+func (p *process) stop() {
+	if p == nil {
+		return
+	}
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails only for one that has ended
+	select {
+	case <-p.ended:
+	case <-time.After(3 * time.Second):
+		_ = p.cmd.Process.Kill()
+		<-p.ended
+	}
+}
+
+// family is the process and, as nginx has, its workers.
+func (p *process) family() []int {
+	pid := p.cmd.Process.Pid
+	list, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid)) //nolint:gosec // G703: a number; none without /proc
+	pids := []int{pid}
+	for field := range strings.FieldsSeq(string(list)) {
+		if child, err := strconv.Atoi(field); err == nil {
+			pids = append(pids, child)
+		}
+	}
+	return pids
+}
+
+// cpu is the user and system time used so far; 0 for no process.
+func (p *process) cpu() time.Duration {
+	if p == nil {
+		return 0
+	}
+	var sum time.Duration
+	for _, pid := range p.family() {
+		d, err := processCPU(pid)
+		if err != nil {
+			continue // a worker that has ended; phases that saw it are none of ours
+		}
+		sum += d
+	}
+	return sum
+}
+
+// resident reads VmRSS (now) or VmHWM (the most so far), in MB.
+func (p *process) resident(field string) float64 {
+	var sum float64
+	for _, pid := range p.family() {
+		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)) //nolint:gosec // G703: a number; none without /proc
+		_, rest, found := bytes.Cut(status, []byte(field+":"))
+		if fields := bytes.Fields(rest); found && len(fields) > 0 {
+			kb, _ := strconv.ParseFloat(string(fields[0]), 64) // the kernel writes numbers
+			sum += kb * 1024 / 1e6
+		}
+	}
+	return sum
+}
+
+// firstAnswer waits until addr answers a request, and returns when it did.
+func (p *process) firstAnswer(addr string) (time.Time, error) {
+	const within = 15 * time.Second
+	t := newTalker(smallDialogue(), growing(1, 1), "start", 1)
+	req := t.next(nil)
+	for {
+		at, err := ask(addr, req)
+		if err == nil {
+			return at, nil
+		}
+		select {
+		case <-p.ended:
+			return time.Time{}, fmt.Errorf("%s ended before its first answer: %s", filepath.Base(p.cmd.Path), p.output)
+		case <-time.After(200 * time.Microsecond):
+		}
+		if time.Since(p.begun) > within {
+			return time.Time{}, fmt.Errorf("wait for the first answer of %s: %w: %s", filepath.Base(p.cmd.Path), err, p.output)
+		}
+	}
+}
+
+func ask(addr string, req []byte) (time.Time, error) {
+	c, err := dial(addr)
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer func() { _ = c.net.Close() }()
+	_ = c.net.SetDeadline(time.Now().Add(5 * time.Second)) // a socket that is open takes a deadline
+	if _, err := c.net.Write(req); err != nil {
+		return time.Time{}, err
+	}
+	var r reply
+	if err := c.receive(&r, nil); err != nil {
+		return time.Time{}, err
+	}
+	if r.status != 200 {
+		return time.Time{}, fmt.Errorf("answer has status %d", r.status)
+	}
+	return r.first, nil
+}
+
+// freeAddr is an address that nobody listens on. Another program may take it before ours does: then ours fails.
+func freeAddr() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
+
+// launchRedis starts a server of its own. Nothing but what aof says is written to disk.
+func launchRedis(ctx context.Context, dir, aof string) (*process, string, error) {
+	addr, err := freeAddr()
+	if err != nil {
+		return nil, "", err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, "", err
+	}
+	_, port, _ := net.SplitHostPort(addr) // it has one
+	args := []string{"--bind", "127.0.0.1", "--port", port, "--dir", dir, "--save", "", "--auto-aof-rewrite-percentage", "0"}
+	p, err := launch(ctx, "redis-server", append(args, strings.Fields(aof)...)...)
+	if err != nil {
+		return nil, "", err
+	}
+	for range 200 {
+		if err = flushRedis(addr); err == nil {
+			return p, addr, nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	p.stop()
+	return nil, "", fmt.Errorf("start redis-server: %w: %s", err, p.output)
+}
+
+// flushRedis empties a server.
+func flushRedis(addr string) error {
+	c, err := dial(addr)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.net.Close() }()
+	_ = c.net.SetDeadline(time.Now().Add(10 * time.Second)) // a socket that is open takes a deadline
+	if _, err := c.net.Write([]byte("FLUSHALL\r\n")); err != nil {
+		return err
+	}
+	line, err := c.line()
+	if err == nil && !bytes.Equal(line, []byte("+OK")) {
+		err = errors.New("redis answers " + string(line))
+	}
+	return err
+}
+
+// said is the end of what the program printed.
+func (p *process) said() string {
+	if p == nil {
+		return ""
+	}
+	return p.output.String()
+}

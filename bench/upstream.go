@@ -1,0 +1,118 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/valyala/fasthttp"
+)
+
+// answerText is what the model of the benchmark says, always; the next turn of a session echoes it.
+const answerText = "Noted. I keep it for as long as we talk, and say it again whenever you ask."
+
+// answerBody has the size and the members of a short answer of a real API: 0.4 KB.
+const answerBody = `{"id":"chatcmpl-B0000000000000000000000000000","object":"chat.completion","created":1763689200,` +
+	`"model":"gpt-5-mini","choices":[{"index":0,"message":{"role":"assistant","content":"` + answerText +
+	`","refusal":null},"finish_reason":"stop"}],"usage":{"prompt_tokens":90,"completion_tokens":20,` +
+	`"total_tokens":110},"system_fingerprint":"fp_0000000000"}`
+
+// streamWord is what each piece of a stream says.
+const streamWord = "again, "
+
+const (
+	chunksHeader   = "X-Bench-Chunks"   // answer with a stream of so many pieces
+	intervalHeader = "X-Bench-Interval" // this far apart, and so long before the first; 0 is back to back
+)
+
+// serveUpstream is the process that stands for the API: it spends as little as it can.
+func serveUpstream() error {
+	s := &fasthttp.Server{
+		Handler:            answerAsAsked,
+		NoDefaultDate:      true,
+		MaxRequestBodySize: 64 << 20,
+		ReadBufferSize:     16 << 10,
+	}
+	return serveUntilOrphaned(s)
+}
+
+func answerAsAsked(ctx *fasthttp.RequestCtx) {
+	chunks, err := strconv.Atoi(string(ctx.Request.Header.Peek(chunksHeader)))
+	if err != nil {
+		ctx.SetContentType("application/json")
+		ctx.SetBodyString(answerBody)
+		return
+	}
+	interval, _ := time.ParseDuration(string(ctx.Request.Header.Peek(intervalHeader))) // none is back to back
+	stream := &paced{left: chunks, interval: interval, next: time.Now().Add(interval)}
+	time.Sleep(interval)
+	ctx.Response.ImmediateHeaderFlush = true
+	ctx.SetContentType("text/event-stream")
+	ctx.SetBodyStream(stream, -1)
+}
+
+// paced is a streamed answer. Each Read is one event, which carries the time at which it was written.
+type paced struct {
+	left     int
+	interval time.Duration
+	next     time.Time
+	ended    bool
+}
+
+func (s *paced) Read(p []byte) (int, error) {
+	const head = `data: {"id":"chatcmpl-B0000000000000000000000000000","object":"chat.completion.chunk",` +
+		`"created":1763689200,"model":"gpt-5-mini","choices":[{"index":0,"delta":{`
+	switch {
+	case s.left > 0:
+		s.left--
+		time.Sleep(time.Until(s.next))
+		s.next = s.next.Add(s.interval)
+		// OpenAI pads its chunks with a member of this name, and nothing that reads them minds what it says.
+		return len(fmt.Appendf(p[:0], head+`"content":"`+streamWord+`"},"finish_reason":null}],`+stampMark+`%019d"}`+"\n\n",
+			time.Now().UnixNano())), nil
+	case !s.ended:
+		s.ended = true
+		return copy(p, head+`},"finish_reason":"stop"}]}`+"\n\ndata: [DONE]\n\n"), nil
+	default:
+		return 0, io.EOF
+	}
+}
+
+// serveBare is the process that everything is compared with: the least that a proxy built on fasthttp can do.
+func serveBare(upstream string) error {
+	client := &fasthttp.HostClient{
+		Addr: upstream, MaxConns: 4096, StreamResponseBody: true, ReadBufferSize: 16 << 10,
+		NoDefaultUserAgentHeader: true, DisableHeaderNamesNormalizing: true, DisablePathNormalizing: true,
+	}
+	s := &fasthttp.Server{
+		NoDefaultServerHeader: true, DisableHeaderNamesNormalizing: true, ReadBufferSize: 16 << 10,
+		MaxRequestBodySize: 64 << 20,
+		Handler: func(ctx *fasthttp.RequestCtx) {
+			ctx.Response.ImmediateHeaderFlush = true
+			ctx.Request.Header.Del("Connection")
+			if err := client.Do(&ctx.Request, &ctx.Response); err != nil {
+				ctx.Error("bad gateway", fasthttp.StatusBadGateway)
+				return
+			}
+			ctx.Response.Header.Del("Connection")
+		},
+	}
+	return serveUntilOrphaned(s)
+}
+
+// serveUntilOrphaned tells the parent the address and serves until the parent closes our standard input.
+func serveUntilOrphaned(s *fasthttp.Server) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	fmt.Println(l.Addr())
+	_, _ = io.Copy(io.Discard, os.Stdin) // its end is the message
+	_ = l.Close()                        // ends Serve
+	return <-served
+}

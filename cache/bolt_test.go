@@ -1,0 +1,253 @@
+package cache_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"remora/cache"
+)
+
+func ctx() context.Context { return context.Background() }
+
+func put(owner, name string, data []byte) cache.Batch {
+	return cache.Batch{
+		Group: cache.Group{Owner: owner, Name: name}, Expect: cache.AnyVersion,
+		Puts: []cache.Put{{Name: "n", Data: data}},
+	}
+}
+
+func read(t *testing.T, s cache.Store, owner, name string) []byte {
+	t.Helper()
+	got, err := s.Read(ctx(), []cache.Query{{Group: cache.Group{Owner: owner, Name: name}, Names: []string{"n"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got[0].Values[0]
+}
+
+func mustCommit(t *testing.T, s cache.Store, b cache.Batch) {
+	t.Helper()
+	if got := s.Commit(ctx(), []cache.Batch{b}); got[0].Err != nil {
+		t.Fatal(got[0].Err)
+	}
+}
+
+func TestKilledBoltLosesNothingAcknowledged(t *testing.T) {
+	for round := range 3 {
+		path := filepath.Join(t.TempDir(), "store.db")
+		acked := killedWriter(t, "bolt "+path, 20+100*round)
+		s := open(t, "bolt:"+path, cache.Options{})
+		for _, n := range acked {
+			if got := read(t, s, "o", strconv.Itoa(n)); string(got) != string(record(n)) {
+				t.Fatalf("record %d of %d acknowledged reads %.20q", n, len(acked), got)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestBoltCopiedWhileWriting stops a writer at moments of its work, as a crash would, and opens a copy of its file.
+func TestBoltCopiedWhileWriting(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "store.db")
+	copies := 0
+	writer(t, "bolt "+path, 400, func(p *os.Process, acked []int) {
+		if len(acked)%60 != 0 {
+			return
+		}
+		signal(t, p, syscall.SIGSTOP)
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		signal(t, p, syscall.SIGCONT)
+		copies++
+		dup := filepath.Join(dir, fmt.Sprintf("copy%d.db", copies))
+		if err := os.WriteFile(dup, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := open(t, "bolt:"+dup, cache.Options{})
+		for _, n := range acked {
+			if got := read(t, s, "o", strconv.Itoa(n)); string(got) != string(record(n)) {
+				t.Fatalf("copy %d: record %d reads %.20q", copies, n, got)
+			}
+		}
+		mustCommit(t, s, put("o", "after", record(1)))
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func signal(t *testing.T, p *os.Process, sig syscall.Signal) {
+	t.Helper()
+	if err := p.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestBoltIsForOneProcess(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	s := open(t, "bolt:"+path, cache.Options{})
+	began := time.Now()
+	_, err := cache.Open("bolt:"+path, cache.Options{})
+	if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "another Remora") {
+		t.Fatalf("second open: %v", err)
+	}
+	if d := time.Since(began); d > time.Second {
+		t.Fatalf("second open took %s", d)
+	}
+	if err := cache.CompactBolt(path); err == nil || !strings.Contains(err.Error(), "another Remora") {
+		t.Fatalf("compact of an open file: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(t, "bolt:"+path, cache.Options{}).Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCompactBoltKeepsValuesAndShrinks(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	s := open(t, "bolt:"+path, cache.Options{})
+	for n := range 200 {
+		mustCommit(t, s, put("o", strconv.Itoa(n), make([]byte, 10_000)))
+	}
+	for n := range 200 {
+		if err := s.Delete(ctx(), cache.Group{Owner: "o", Name: strconv.Itoa(n)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustCommit(t, s, put("o", "kept", record(1)))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	before := size(t, path)
+	if err := cache.CompactBolt(path); err != nil {
+		t.Fatal(err)
+	}
+	if after := size(t, path); after > before/4 {
+		t.Fatalf("compacted from %d to %d bytes", before, after)
+	}
+	s = open(t, "bolt:"+path, cache.Options{})
+	defer func() { _ = s.Close() }()
+	if got := read(t, s, "o", "kept"); string(got) != string(record(1)) {
+		t.Fatalf("after compacting: %.20q", got)
+	}
+	if err := cache.CompactBolt(path + "-none"); err == nil {
+		t.Fatal("compacting no file succeeds")
+	}
+}
+
+func size(t *testing.T, path string) int64 {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
+}
+
+// TestBoltSweeperEmptiesTheFile lets groups expire, some with more values than one transaction of the sweeper takes,
+// and looks into the file itself.
+func TestBoltSweeperEmptiesTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	var c clock
+	s := open(t, "bolt:"+path, cache.Options{Now: c.now, SweepInterval: time.Millisecond})
+	big := cache.Batch{Group: cache.Group{Owner: "o", Name: "big"}, TTL: time.Minute, Listed: true}
+	for n := range 5000 {
+		big.Puts = append(big.Puts, cache.Put{Name: strconv.Itoa(n), Data: []byte("x")})
+	}
+	mustCommit(t, s, big)
+	for n := range 300 {
+		b := put("o", strconv.Itoa(n), []byte("x"))
+		b.TTL, b.Listed = time.Minute, true
+		mustCommit(t, s, b)
+	}
+	stays := put("o", "stays", []byte("x"))
+	stays.TTL = time.Hour
+	mustCommit(t, s, stays)
+	c.advance(2 * time.Minute)
+	free := func() bool { // the sweeper has a clock of its own, so it is polled
+		got, err := cache.CountBoltKeys(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got == 3 // the group that stays: its value, its meta and its expiry
+	}
+	for deadline := time.After(20 * time.Second); !free(); {
+		select {
+		case <-deadline:
+			t.Fatal("expired groups are still in the file")
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	if got := read(t, s, "o", "stays"); string(got) != "x" {
+		t.Fatalf("the group that lives on reads %q", got)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db, err := bolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	if err := db.View(func(tx *bolt.Tx) error {
+		for err := range tx.Check() {
+			return err
+		}
+		return nil
+	}); err != nil {
+		t.Fatalf("the file is not sound: %v", err)
+	}
+}
+
+// A large commit takes time in proportion to its size: bbolt would take minutes for this one in any order of keys.
+func TestBoltTakesALargeCommitInAnyOrder(t *testing.T) {
+	s, err := cache.Open("bolt:"+filepath.Join(t.TempDir(), "x.db"), cache.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	puts := make([]cache.Put, 150_000)
+	for i := range puts {
+		puts[i] = cache.Put{Name: fmt.Sprintf("%x", sha256.Sum256([]byte(strconv.Itoa(i)))), Data: []byte("x")}
+	}
+	limited, cancel := context.WithTimeout(ctx(), 30*time.Second)
+	defer cancel()
+	group := cache.Group{Owner: "o", Name: "n"}
+	if out := s.Commit(limited, []cache.Batch{{Group: group, Puts: puts}}); out[0].Err != nil {
+		t.Fatal(out[0].Err)
+	}
+	names := make([]string, len(puts))
+	for i, p := range puts {
+		names[i] = p.Name
+	}
+	read, err := s.Read(limited, []cache.Query{{Group: group, Names: names}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range read[0].Values {
+		if string(v) != "x" {
+			t.Fatalf("value %d was not written", i)
+		}
+	}
+}

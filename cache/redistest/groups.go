@@ -1,0 +1,180 @@
+package redistest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// ClusterServers are the masters of a cluster, in the order of their slots.
+type ClusterServers struct {
+	Nodes []*Server
+}
+
+// Cluster starts three masters that share the slots, and waits until each knows of all.
+func Cluster(tb testing.TB, opts ...Option) *ClusterServers {
+	tb.Helper()
+	const masters, slots = 3, 16384
+	c := &ClusterServers{}
+	for i := range masters {
+		// The bus gets a port of its own: by default it is 10000 higher, which may not exist or may be taken.
+		node := Start(tb, append([]Option{
+			Args("--cluster-enabled", "yes", "--cluster-port", fmt.Sprint(freePort(tb)), "--cluster-node-timeout", "5000"),
+		}, opts...)...)
+		c.Nodes = append(c.Nodes, node)
+		from, to := slots*i/masters, slots*(i+1)/masters-1
+		must(tb, node, "CLUSTER", "ADDSLOTSRANGE", fmt.Sprint(from), fmt.Sprint(to))
+		must(tb, node, "CLUSTER", "SET-CONFIG-EPOCH", fmt.Sprint(i+1))
+	}
+	for _, node := range c.Nodes[1:] {
+		must(tb, c.Nodes[0], "CLUSTER", "MEET", "127.0.0.1", fmt.Sprint(node.Port()), fmt.Sprint(node.busPort()))
+	}
+	for _, node := range c.Nodes {
+		ready(tb, func() error {
+			info, err := node.Do("CLUSTER", "INFO")
+			for _, sign := range []string{"cluster_state:ok", "cluster_slots_ok:16384", "cluster_size:3"} {
+				if err == nil && !strings.Contains(info, sign) {
+					err = errors.New(info)
+				}
+			}
+			return err
+		})
+	}
+	return c
+}
+
+// URL is what store.url takes.
+func (c *ClusterServers) URL() string {
+	addrs := make([]string, 0, len(c.Nodes))
+	for _, n := range c.Nodes {
+		addrs = append(addrs, n.Addr())
+	}
+	return "redis+cluster://" + strings.Join(addrs, ",")
+}
+
+// MoveSlotOf moves the slot of key to the next node, keys and all, as resharding does. It returns the slot and the
+// index of the node that had it.
+func (c *ClusterServers) MoveSlotOf(tb testing.TB, key string) (slot, from int) {
+	tb.Helper()
+	text := must(tb, c.Nodes[0], "CLUSTER", "KEYSLOT", key)
+	slot, err := strconv.Atoi(text)
+	if err != nil {
+		tb.Fatalf("slot of %q: %v", key, err)
+	}
+	for from = 0; from < len(c.Nodes); from++ {
+		// The node that has a slot is the one that answers without a redirection.
+		if _, err := c.Nodes[from].Do("EXISTS", key); err == nil {
+			break
+		}
+	}
+	if from == len(c.Nodes) {
+		tb.Fatalf("slot %d has no node", slot)
+	}
+	source, target := c.Nodes[from], c.Nodes[(from+1)%len(c.Nodes)]
+	sourceID, targetID := must(tb, source, "CLUSTER", "MYID"), must(tb, target, "CLUSTER", "MYID")
+	must(tb, target, "CLUSTER", "SETSLOT", text, "IMPORTING", sourceID)
+	must(tb, source, "CLUSTER", "SETSLOT", text, "MIGRATING", targetID)
+	must(tb, source, "MIGRATE", "127.0.0.1", fmt.Sprint(target.Port()), key, "0", "5000")
+	for _, n := range []*Server{target, source} {
+		must(tb, n, "CLUSTER", "SETSLOT", text, "NODE", targetID)
+	}
+	return slot, from
+}
+
+func (s *Server) busPort() string {
+	for i, a := range s.args {
+		if a == "--cluster-port" {
+			return s.args[i+1]
+		}
+	}
+	return "0"
+}
+
+// SentinelServers are a master with one replica, watched by three Sentinels that need two votes.
+type SentinelServers struct {
+	Master, Replica *Server
+	Sentinels       []*Server
+}
+
+// Sentinel starts them and waits until every Sentinel knows the replica and the other Sentinels, so that a failover
+// can begin at once.
+func Sentinel(tb testing.TB, opts ...Option) *SentinelServers {
+	tb.Helper()
+	s := &SentinelServers{Master: Start(tb, append([]Option{Args("--repl-diskless-sync-delay", "0")}, opts...)...)}
+	s.Replica = Start(tb, append([]Option{Args("--replicaof", "127.0.0.1", fmt.Sprint(s.Master.Port()))}, opts...)...)
+	ready(tb, func() error {
+		info, err := s.Replica.Do("INFO", "replication")
+		if err == nil && !strings.Contains(info, "master_link_status:up") {
+			err = errors.New("the replica is not in step")
+		}
+		return err
+	})
+	for range 3 {
+		s.Sentinels = append(s.Sentinels, startSentinel(tb, s.Master.Port()))
+	}
+	for _, one := range s.Sentinels {
+		ready(tb, func() error {
+			info, err := one.Do("INFO", "sentinel")
+			if err == nil && !strings.Contains(info, "status=ok,address="+s.Master.Addr()+",slaves=1,sentinels=3") {
+				err = errors.New(info)
+			}
+			return err
+		})
+	}
+	return s
+}
+
+// URL is what store.url takes.
+func (s *SentinelServers) URL() string {
+	addrs := make([]string, 0, len(s.Sentinels))
+	for _, one := range s.Sentinels {
+		addrs = append(addrs, one.Addr())
+	}
+	return "redis+sentinel://" + strings.Join(addrs, ",") + "/mymaster/0"
+}
+
+// startSentinel starts a Sentinel, which insists on a file that it can rewrite.
+func startSentinel(tb testing.TB, master int) *Server {
+	tb.Helper()
+	s := &Server{tb: tb, dir: tb.TempDir()}
+	tb.Cleanup(s.Kill)
+	const tries = 5
+	var err error
+	for range tries {
+		s.port = freePort(tb)
+		file := filepath.Join(s.dir, "sentinel.conf")
+		conf := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nlogfile %s\n"+
+			"sentinel monitor mymaster 127.0.0.1 %d 2\n"+
+			"sentinel down-after-milliseconds mymaster 500\nsentinel failover-timeout mymaster 3000\n",
+			s.port, s.dir, filepath.Join(s.dir, "log"), master)
+		if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
+			tb.Fatalf("write sentinel.conf: %v", err)
+		}
+		s.args = []string{file}
+		if err = s.launch(); err == nil {
+			return s
+		}
+	}
+	tb.Fatalf("start sentinel: %v", err)
+	return nil
+}
+
+func must(tb testing.TB, s *Server, args ...string) string {
+	tb.Helper()
+	reply, err := s.Do(args...)
+	if err != nil {
+		tb.Fatalf("%s: %v", strings.Join(args, " "), err)
+	}
+	return reply
+}
+
+func ready(tb testing.TB, f func() error) {
+	tb.Helper()
+	if err := poll(f); err != nil {
+		tb.Fatalf("wait for servers: %v", err)
+	}
+}

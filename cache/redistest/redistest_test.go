@@ -1,0 +1,46 @@
+package redistest
+
+import "testing"
+
+func TestRestartKeepsAppendedData(t *testing.T) {
+	s := Start(t, AppendOnly())
+	must(t, s, "SET", "k", "v")
+	port := s.Port()
+	s.Restart()
+	if got, err := s.Do("GET", "k"); err != nil || got != "v" || s.Port() != port {
+		t.Fatalf("after a restart: %q, %v on port %d; want v on port %d", got, err, s.Port(), port)
+	}
+	s.Stop()
+	if _, err := s.Do("PING"); err == nil {
+		t.Fatal("a stopped server answers")
+	}
+}
+
+func TestPausedServerResumes(t *testing.T) {
+	s := Start(t)
+	s.Pause()
+	s.Resume()
+	if got, err := s.Do("PING"); err != nil || got != "PONG" {
+		t.Fatalf("after Resume: %q, %v", got, err)
+	}
+}
+
+func TestClusterServesAllSlots(t *testing.T) {
+	c := Cluster(t)
+	hits := 0
+	for _, n := range c.Nodes {
+		if got, err := n.Do("SET", "k", "v"); err == nil && got == "OK" {
+			hits++
+		}
+	}
+	if hits != 1 {
+		t.Fatalf("%d of the masters took the key, want 1", hits)
+	}
+}
+
+func TestSentinelKnowsMaster(t *testing.T) {
+	s := Sentinel(t)
+	if got, err := s.Sentinels[0].Do("SENTINEL", "CKQUORUM", "mymaster"); err != nil {
+		t.Fatalf("no quorum: %q, %v", got, err)
+	}
+}

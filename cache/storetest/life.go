@@ -1,0 +1,238 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"remora/cache"
+)
+
+func (s *suite) deleteStartsAnew() {
+	g := s.group("g")
+	b := put(g, "a", "1", "b", "1")
+	b.Listed = true
+	s.commit(b)
+	s.commit(b)
+	if err := s.Delete(s.Context(), g); err != nil {
+		s.Fatal(err)
+	}
+	s.want(g, 0, []string{"a", "b"}, nil, nil)
+	if got := s.names(10); len(got) != 0 {
+		s.Fatalf("a deleted group is listed: %q", got)
+	}
+	if err := s.Delete(s.Context(), g); err != nil {
+		s.Fatalf("delete what is not there: %v", err)
+	}
+	again := put(g, "a", "2")
+	again.Expect = 0
+	if v := s.commit(again); v != 1 {
+		s.Fatalf("version after delete is %d, want 1", v)
+	}
+	s.want(g, 1, []string{"a", "b"}, []byte("2"), nil)
+	if got := s.names(10); len(got) != 0 {
+		s.Fatalf("the new group is listed, though no commit asked for it: %q", got)
+	}
+}
+
+func (s *suite) expiry() {
+	g, stays := s.group("g"), s.group("stays")
+	b := put(g, "a", "1", "b", "1")
+	b.TTL = s.env.TTL
+	s.commit(b)
+	s.commit(put(stays, "a", "1"))
+	s.want(g, 1, []string{"a"}, []byte("1"))
+	s.env.Advance(s.env.TTL + 50*time.Millisecond)
+	s.want(g, 0, []string{"a"}, nil)
+	s.want(stays, 1, []string{"a"}, []byte("1"))
+	again := put(g, "b", "2")
+	again.Expect = 0
+	if v := s.commit(again); v != 1 {
+		s.Fatalf("version after expiry is %d, want 1", v)
+	}
+	s.want(g, 1, []string{"a", "b"}, nil, []byte("2"))
+}
+
+func (s *suite) expiryLifted() {
+	lifted, renewed := s.group("lifted"), s.group("renewed")
+	for _, g := range []cache.Group{lifted, renewed} {
+		b := put(g, "a", "1")
+		b.TTL = s.env.TTL
+		s.commit(b)
+	}
+	s.commit(put(lifted, "b", "1"))
+	b := put(renewed, "b", "1")
+	b.TTL = 100 * s.env.TTL
+	s.commit(b)
+	s.env.Advance(2 * s.env.TTL)
+	s.want(lifted, 2, []string{"a", "b"}, []byte("1"), []byte("1"))
+	s.want(renewed, 2, []string{"a", "b"}, []byte("1"), []byte("1"))
+}
+
+func (s *suite) expiryOfListed() {
+	for i := range 5 {
+		b := put(s.group(fmt.Sprint(i)), "a", "1")
+		b.Listed = true
+		if i%2 == 0 {
+			b.TTL = s.env.TTL
+		}
+		s.commit(b)
+	}
+	s.env.Advance(s.env.TTL + 50*time.Millisecond)
+	want := []string{"1", "3"}
+	for range 2 { // the first run may clean up
+		if d := cmp.Diff(want, s.names(1)); d != "" {
+			s.Fatalf("listed (-want +got):\n%s", d)
+		}
+	}
+	b := put(s.group("4"), "a", "1")
+	b.Listed = true
+	s.commit(b)
+	if d := cmp.Diff([]string{"1", "3", "4"}, s.names(2)); d != "" {
+		s.Fatalf("listed after one came back (-want +got):\n%s", d)
+	}
+}
+
+func (s *suite) list() {
+	if got := s.names(10); len(got) != 0 {
+		s.Fatalf("an unknown owner has groups: %q", got)
+	}
+	want := slices.Clone(awkward())
+	for i, name := range want {
+		b := put(s.group(name), "a", "1")
+		b.Listed = true
+		s.commit(b)
+		if i%3 == 0 {
+			s.commit(put(s.group(name), "b", "1")) // a commit that does not ask for it takes nothing away
+		}
+	}
+	s.commit(put(s.group("unlisted"), "a", "1"))
+	other := put(cache.Group{Owner: s.owner + "2", Name: "other"}, "a", "1")
+	other.Listed = true
+	s.commit(other)
+	slices.Sort(want)
+	for _, limit := range []int{1, 2, 7, len(want), len(want) + 1, 1000} {
+		if d := cmp.Diff(want, s.names(limit)); d != "" {
+			s.Fatalf("listed by %d (-want +got):\n%s", limit, d)
+		}
+	}
+	if _, _, err := s.List(s.Context(), s.owner, "no token of ours", 1); err == nil {
+		s.Fatal("a page token that was never given out is taken")
+	}
+}
+
+// listUnderWrites checks that groups that exist all the while are listed whatever happens around them.
+func (s *suite) listUnderWrites() {
+	stay := numbered("stay", 60)
+	for _, name := range stay {
+		b := put(s.group(name), "a", "1")
+		b.Listed = true
+		s.commit(b)
+	}
+	var stop atomic.Bool
+	s.together(3, func(i int) error {
+		if i == 0 {
+			defer stop.Store(true)
+			for range 5 {
+				if err := s.listsAll(s.Context(), stay); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		for n := 0; !stop.Load(); n++ {
+			b := put(s.group(fmt.Sprintf("stay%05d-%d", n%60, i)), "a", "1")
+			b.Listed = true
+			if err := s.Commit(s.Context(), []cache.Batch{b})[0].Err; err != nil {
+				return err
+			}
+			if err := s.Delete(s.Context(), b.Group); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (s *suite) listsAll(ctx context.Context, want []string) error {
+	seen := map[string]int{}
+	for after := ""; ; {
+		names, next, err := s.List(ctx, s.owner, after, 7)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			seen[name]++
+		}
+		if next == "" {
+			break
+		}
+		after = next
+	}
+	for _, name := range want {
+		if seen[name] != 1 {
+			return fmt.Errorf("%s was listed %d times", name, seen[name])
+		}
+	}
+	return nil
+}
+
+func (s *suite) endedContext() {
+	g := s.group("g")
+	s.commit(put(g, "a", "1"))
+	ctx, cancel := context.WithCancel(s.Context())
+	cancel()
+	_, readErr := s.Read(ctx, []cache.Query{{Group: g}})
+	_, _, listErr := s.List(ctx, s.owner, "", 1)
+	for name, err := range map[string]error{
+		"read": readErr, "list": listErr, "delete": s.Delete(ctx, g), "ping": s.Ping(ctx),
+		"commit": s.Commit(ctx, []cache.Batch{put(g, "a", "2")})[0].Err,
+	} {
+		if !errors.Is(err, context.Canceled) {
+			s.Errorf("%s with an ended context: %v", name, err)
+		}
+	}
+	s.want(g, 1, []string{"a"}, []byte("1"))
+}
+
+func (s *suite) ping() {
+	if err := s.Ping(s.Context()); err != nil {
+		s.Fatal(err)
+	}
+}
+
+func (s *suite) closed() {
+	g := s.group("g")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			// Under way while the store closes: each call either works or says that the store is closed.
+			if err := s.Commit(s.Context(), []cache.Batch{put(g, "a", "1")})[0].Err; err != nil {
+				if !errors.Is(err, cache.ErrClosed) {
+					s.Errorf("commit while closing: %v", err)
+				}
+				return
+			}
+		}
+	}()
+	for s.read(g).Version == 0 {
+	}
+	for range 2 {
+		if err := s.Close(); err != nil {
+			s.Fatalf("close: %v", err)
+		}
+	}
+	<-done
+	if _, err := s.Read(s.Context(), []cache.Query{{Group: g}}); !errors.Is(err, cache.ErrClosed) {
+		s.Errorf("read after close: %v", err)
+	}
+	if err := s.Ping(s.Context()); !errors.Is(err, cache.ErrClosed) {
+		s.Errorf("ping after close: %v", err)
+	}
+}

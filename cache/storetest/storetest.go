@@ -1,0 +1,204 @@
+// Package storetest checks that a cache.Store keeps every promise of its contract.
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"remora/cache"
+)
+
+// Env is how one implementation is tested.
+type Env struct {
+	// Open returns a store; every test opens its own, and it may or may not be empty. It is closed by the suite.
+	Open func(t *testing.T) cache.Store
+	// Advance lets time pass for the store: a fake clock is moved, a real one waited for.
+	Advance func(d time.Duration)
+	// TTL is one that is short for this store but longer than a few calls take. Default 1 minute.
+	TTL time.Duration
+	// Kill makes the server of a store unreachable, and is nil where there is no server. It gets a store of its own.
+	Kill func(t *testing.T) cache.Store
+}
+
+// Run checks all promises, each in a subtest.
+func Run(t *testing.T, e Env) {
+	t.Helper()
+	if e.TTL == 0 {
+		e.TTL = time.Minute
+	}
+	for _, c := range []struct {
+		name string
+		f    func(*suite)
+	}{
+		{"ReadYourWrites", (*suite).readYourWrites},
+		{"MissingIsNotEmpty", (*suite).missingIsNotEmpty},
+		{"ResultsBelongToCaller", (*suite).resultsBelongToCaller},
+		{"DeletesBeforePuts", (*suite).deletesBeforePuts},
+		{"BinarySafe", (*suite).binarySafe},
+		{"CraftedGroupsNeverMeet", (*suite).craftedGroupsNeverMeet},
+		{"BigCommit", (*suite).bigCommit},
+		{"Expect", (*suite).expect},
+		{"BatchesAreIndependent", (*suite).batchesAreIndependent},
+		{"ConflictWritesNothing", (*suite).conflictWritesNothing},
+		{"Counter", (*suite).counter},
+		{"ReadsSeeWholeCommits", (*suite).readsSeeWholeCommits},
+		{"DeleteStartsAnew", (*suite).deleteStartsAnew},
+		{"Expiry", (*suite).expiry},
+		{"ExpiryLifted", (*suite).expiryLifted},
+		{"ExpiryOfListed", (*suite).expiryOfListed},
+		{"List", (*suite).list},
+		{"ListUnderWrites", (*suite).listUnderWrites},
+		{"EndedContext", (*suite).endedContext},
+		{"ManyCallers", (*suite).manyCallers},
+		{"Ping", (*suite).ping},
+		{"Close", (*suite).closed},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := &suite{T: t, env: e, Store: e.Open(t), owner: unique(t)}
+			t.Cleanup(func() {
+				if err := s.Close(); err != nil {
+					t.Errorf("close: %v", err)
+				}
+			})
+			c.f(s)
+		})
+	}
+	if e.Kill != nil {
+		t.Run("DeadServer", func(t *testing.T) { deadServer(t, e.Kill(t)) })
+	}
+}
+
+// suite is one test with its store. Its groups belong to an owner that no other test uses.
+type suite struct {
+	*testing.T
+	cache.Store
+	env   Env
+	owner string
+}
+
+func unique(t *testing.T) string {
+	t.Helper()
+	var b [8]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		t.Fatal(err)
+	}
+	return "owner-" + hex.EncodeToString(b[:])
+}
+
+func (s *suite) group(name string) cache.Group { return cache.Group{Owner: s.owner, Name: name} }
+
+// read returns one group, failing the test on an error.
+func (s *suite) read(g cache.Group, names ...string) cache.Result {
+	s.Helper()
+	got, err := s.Read(s.Context(), []cache.Query{{Group: g, Names: names}})
+	if err != nil {
+		s.Fatalf("read: %v", err)
+	}
+	if len(got) != 1 || len(got[0].Values) != len(names) {
+		s.Fatalf("read of %d names returned %d results, %+v", len(names), len(got), got)
+	}
+	return got[0]
+}
+
+// commit writes one batch that must succeed and returns the version.
+func (s *suite) commit(b cache.Batch) uint64 {
+	s.Helper()
+	got := s.Commit(s.Context(), []cache.Batch{b})
+	if len(got) != 1 || got[0].Err != nil {
+		s.Fatalf("commit: %+v", got)
+	}
+	return got[0].Version
+}
+
+// put is a batch of names and values, whatever the version.
+func put(g cache.Group, namesAndValues ...string) cache.Batch {
+	b := cache.Batch{Group: g, Expect: cache.AnyVersion}
+	for i := 0; i < len(namesAndValues); i += 2 {
+		b.Puts = append(b.Puts, cache.Put{Name: namesAndValues[i], Data: []byte(namesAndValues[i+1])})
+	}
+	return b
+}
+
+// want fails the test unless the group has exactly these values, nil for those it does not have.
+func (s *suite) want(g cache.Group, version uint64, names []string, values ...[]byte) {
+	s.Helper()
+	got := s.read(g, names...)
+	if got.Version != version {
+		s.Fatalf("group is at version %d, want %d", got.Version, version)
+	}
+	for i, v := range got.Values {
+		if !bytes.Equal(v, values[i]) || (v == nil) != (values[i] == nil) {
+			s.Fatalf("value %.40q is %s, want %s", names[i], show(v), show(values[i]))
+		}
+	}
+}
+
+func show(v []byte) string {
+	if v == nil {
+		return "missing"
+	}
+	return fmt.Sprintf("%.40q (%d bytes)", v, len(v))
+}
+
+// names pages through all listed groups of the suite's owner and returns their sorted names.
+func (s *suite) names(limit int) []string {
+	s.Helper()
+	var all []string
+	for after := ""; ; {
+		got, next, err := s.List(s.Context(), s.owner, after, limit)
+		if err != nil {
+			s.Fatalf("list: %v", err)
+		}
+		if len(got) > limit {
+			s.Fatalf("a page of %d has %d names", limit, len(got))
+		}
+		all = append(all, got...)
+		if next == "" {
+			slices.Sort(all)
+			return all
+		}
+		after = next
+	}
+}
+
+func deadServer(t *testing.T, s cache.Store) {
+	t.Helper()
+	defer func() { _ = s.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	g := cache.Group{Owner: "o", Name: "n"}
+	if err := s.Ping(ctx); err == nil {
+		t.Error("ping of a dead server succeeds")
+	}
+	if _, err := s.Read(ctx, []cache.Query{{Group: g}}); err == nil {
+		t.Error("read from a dead server succeeds")
+	}
+	if got := s.Commit(ctx, []cache.Batch{put(g, "a", "secret")}); len(got) != 1 || got[0].Err == nil ||
+		errors.Is(got[0].Err, cache.ErrConflict) {
+		t.Errorf("commit to a dead server: %+v", got)
+	}
+	if err := s.Delete(ctx, g); err == nil {
+		t.Error("delete on a dead server succeeds")
+	}
+	if _, _, err := s.List(ctx, "o", "", 1); err == nil {
+		t.Error("list on a dead server succeeds")
+	}
+	if ctx.Err() != nil {
+		t.Error("finding the server dead took 5 seconds")
+	}
+}
+
+func numbered(prefix string, n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = fmt.Sprintf("%s%05d", prefix, i)
+	}
+	return out
+}

@@ -1,0 +1,149 @@
+package storetest
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/google/go-cmp/cmp"
+
+	"remora/cache"
+)
+
+func (s *suite) readYourWrites() {
+	g := s.group("g")
+	s.want(g, 0, []string{"a", "b"}, nil, nil)
+	if v := s.commit(put(g, "a", "1", "b", "2")); v != 1 {
+		s.Fatalf("first commit made version %d, want 1", v)
+	}
+	s.want(g, 1, []string{"b", "a", "none", "a"}, []byte("2"), []byte("1"), nil, []byte("1"))
+	if v := s.commit(put(g, "a", "3")); v != 2 {
+		s.Fatalf("second commit made version %d, want 2", v)
+	}
+	s.want(g, 2, []string{"a", "b"}, []byte("3"), []byte("2"))
+	if v := s.commit(cache.Batch{Group: g, Expect: 2}); v != 3 {
+		s.Fatalf("empty commit made version %d, want 3", v)
+	}
+	s.want(g, 3, nil)
+
+	got, err := s.Read(s.Context(), []cache.Query{{Group: s.group("none"), Names: []string{"a"}}, {Group: g, Names: []string{"a"}}})
+	want := []cache.Result{{Values: [][]byte{nil}}, {Version: 3, Values: [][]byte{[]byte("3")}}}
+	if d := cmp.Diff(want, got); err != nil || d != "" {
+		s.Fatalf("two queries: %v\n%s", err, d)
+	}
+	if got, err := s.Read(s.Context(), nil); err != nil || len(got) != 0 {
+		s.Fatalf("no queries: %v, %v", got, err)
+	}
+	if got := s.Commit(s.Context(), nil); len(got) != 0 {
+		s.Fatalf("no batches: %v", got)
+	}
+}
+
+func (s *suite) missingIsNotEmpty() {
+	g := s.group("g")
+	s.commit(cache.Batch{Group: g, Puts: []cache.Put{{Name: "empty", Data: []byte{}}, {Name: "nil"}, {Name: ""}}})
+	s.want(g, 1, []string{"empty", "nil", "", "missing"}, []byte{}, []byte{}, []byte{}, nil)
+}
+
+func (s *suite) resultsBelongToCaller() {
+	g := s.group("g")
+	data := []byte("abc")
+	s.commit(cache.Batch{Group: g, Puts: []cache.Put{{Name: "a", Data: data}, {Name: "b", Data: data}}})
+	data[0] = 'x' // the caller's own again
+	got := s.read(g, "a", "b")
+	if string(got.Values[0]) != "abc" {
+		s.Fatalf("the store kept the caller's slice: %q", got.Values[0])
+	}
+	got.Values[0][0] = 'y'
+	_ = append(got.Values[0], "zzzz"...)
+	if string(got.Values[1]) != "abc" {
+		s.Fatalf("values share memory: %q", got.Values[1])
+	}
+	s.want(g, 1, []string{"a"}, []byte("abc"))
+}
+
+func (s *suite) deletesBeforePuts() {
+	g := s.group("g")
+	s.commit(put(g, "a", "1", "b", "1", "c", "1"))
+	b := put(g, "b", "2", "d", "2", "d", "3")
+	b.Deletes = []string{"a", "b", "never"}
+	s.commit(b)
+	s.want(g, 2, []string{"a", "b", "c", "d"}, nil, []byte("2"), []byte("1"), []byte("3"))
+	s.commit(cache.Batch{Group: g, Expect: 2, Deletes: []string{"b", "c", "d"}})
+	s.want(g, 3, []string{"b", "c", "d"}, nil, nil, nil) // without values, but still there
+}
+
+// awkward are identifiers that have broken key schemes.
+func awkward() []string {
+	return []string{
+		"", "a", "a:b", ":", "::", "{", "}", "{}", "{a}", "a{b}c", "\x00", "a\x00", "\x00a", "a\x00b", "v", "l", ".", ".v", "..",
+		"*", "r1:{a:b}", "\xff", "\xff\xfe", "a\r\nb", "$-1\r\n", "\"", "~", "=", "=YQ", "YQ", "~a", "A", "é", "e\u0301", " ", "a ",
+		strings.Repeat("x", 48), strings.Repeat("x", 64), strings.Repeat("x", 65), strings.Repeat(":", 48), strings.Repeat(":", 49),
+		strings.Repeat("x", 254), strings.Repeat("x", 255), strings.Repeat("x", 256), strings.Repeat("\x00", 256),
+		strings.Repeat("x", 40000), strings.Repeat("x", 40001),
+	}
+}
+
+func (s *suite) binarySafe() {
+	g := s.group("g")
+	names := awkward()
+	b := cache.Batch{Group: g}
+	want := make([][]byte, len(names))
+	for i, name := range names {
+		want[i] = fmt.Appendf(nil, "%d\r\n\x00{:}%s", i, name)
+		b.Puts = append(b.Puts, cache.Put{Name: name, Data: want[i]})
+	}
+	big := bytes.Repeat([]byte("0123456789abcde\x00"), 1<<16)
+	b.Puts = append(b.Puts, cache.Put{Name: "big", Data: big})
+	s.commit(b)
+	s.want(g, 1, append(names, "big"), append(want, big)...)
+}
+
+func (s *suite) craftedGroupsNeverMeet() {
+	ids := awkward()
+	var batches []cache.Batch
+	var queries []cache.Query
+	for _, owner := range ids {
+		for _, name := range ids[:len(ids)/2] {
+			g := cache.Group{Owner: s.owner + owner, Name: name}
+			batches = append(batches, put(g, "a", fmt.Sprintf("%q of %q", name, owner)))
+			queries = append(queries, cache.Query{Group: g, Names: []string{"a"}})
+		}
+		batches = append(batches, put(cache.Group{Owner: s.owner, Name: owner}, "a", fmt.Sprintf("%q", owner)))
+		queries = append(queries, cache.Query{Group: cache.Group{Owner: s.owner, Name: owner}, Names: []string{"a"}})
+	}
+	want := map[cache.Group]string{}
+	for i, o := range s.Commit(s.Context(), batches) {
+		if o.Err != nil {
+			s.Fatalf("commit %q: %v", batches[i].Group, o.Err)
+		}
+		want[batches[i].Group] = string(batches[i].Puts[0].Data)
+	}
+	got, err := s.Read(s.Context(), queries)
+	if err != nil {
+		s.Fatal(err)
+	}
+	for i, r := range got {
+		if g := queries[i].Group; string(r.Values[0]) != want[g] {
+			s.Fatalf("group %q holds what belongs to another: %q", g, r.Values[0])
+		}
+	}
+}
+
+func (s *suite) bigCommit() {
+	const n = 3000
+	g := s.group("g")
+	names := numbered("n", n)
+	b := cache.Batch{Group: g}
+	want := make([][]byte, n)
+	for i, name := range names {
+		want[i] = []byte("value of " + name)
+		b.Puts = append(b.Puts, cache.Put{Name: name, Data: want[i]})
+	}
+	s.commit(b)
+	s.want(g, 1, names, want...)
+	b = cache.Batch{Group: g, Expect: 1, Deletes: names[:n-1]}
+	b.Puts = append(b.Puts, cache.Put{Name: "new", Data: []byte("1")})
+	s.commit(b)
+	s.want(g, 2, []string{names[0], names[n-2], names[n-1], "new"}, nil, nil, want[n-1], []byte("1"))
+}

@@ -1,0 +1,182 @@
+package storetest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"remora/cache"
+)
+
+func (s *suite) expect() {
+	g := s.group("g")
+	try := func(expect uint64) error {
+		b := put(g, "a", "1")
+		b.Expect = expect
+		return s.Commit(s.Context(), []cache.Batch{b})[0].Err
+	}
+	for _, c := range []struct {
+		expect uint64
+		want   error
+	}{
+		{1, cache.ErrConflict},
+		{0, nil},
+		{0, cache.ErrConflict},
+		{2, cache.ErrConflict},
+		{1, nil},
+		{1, cache.ErrConflict},
+		{cache.AnyVersion, nil},
+		{3, nil},
+		{1<<63 + 1, cache.ErrConflict},
+	} {
+		if err := try(c.expect); !errors.Is(err, c.want) {
+			s.Fatalf("commit expecting version %d: %v, want %v", c.expect, err, c.want)
+		}
+	}
+	s.want(g, 4, []string{"a"}, []byte("1"))
+}
+
+func (s *suite) batchesAreIndependent() {
+	a, b, c := s.group("a"), s.group("b"), s.group("c")
+	bad := put(b, "x", "1")
+	bad.Expect = 7
+	got := s.Commit(s.Context(), []cache.Batch{put(a, "x", "1"), bad, put(c, "x", "1"), put(a, "x", "2")})
+	if len(got) != 4 || got[0].Err != nil || !errors.Is(got[1].Err, cache.ErrConflict) || got[2].Err != nil || got[3].Version != 2 {
+		s.Fatalf("outcomes: %+v", got)
+	}
+	s.want(a, 2, []string{"x"}, []byte("2"))
+	s.want(b, 0, []string{"x"}, nil)
+	s.want(c, 1, []string{"x"}, []byte("1"))
+}
+
+func (s *suite) conflictWritesNothing() {
+	g := s.group("g")
+	s.commit(put(g, "a", "1", "b", "1"))
+	b := cache.Batch{
+		Group: g, Expect: 5, Deletes: []string{"b"}, TTL: s.env.TTL, Listed: true,
+		Puts: []cache.Put{{Name: "a", Data: []byte("2")}, {Name: "c", Data: []byte("2")}},
+	}
+	if got := s.Commit(s.Context(), []cache.Batch{b}); !errors.Is(got[0].Err, cache.ErrConflict) {
+		s.Fatalf("outcome: %+v", got)
+	}
+	if got := s.names(10); len(got) != 0 {
+		s.Fatalf("a conflict entered the index: %q", got)
+	}
+	s.env.Advance(2 * s.env.TTL)
+	s.want(g, 1, []string{"a", "b", "c"}, []byte("1"), []byte("1"), nil)
+}
+
+// counter lets several writers increment one number by compare-and-swap.
+func (s *suite) counter() {
+	const writers, each = 16, 15
+	g := s.group("g")
+	increment := func() error {
+		for {
+			got, err := s.Read(s.Context(), []cache.Query{{Group: g, Names: []string{"n"}}})
+			if err != nil {
+				return err
+			}
+			n := 0
+			if v := got[0].Values[0]; v != nil {
+				if n, err = strconv.Atoi(string(v)); err != nil {
+					return err
+				}
+			}
+			b := put(g, "n", strconv.Itoa(n+1))
+			b.Expect = got[0].Version
+			if err := s.Commit(s.Context(), []cache.Batch{b})[0].Err; !errors.Is(err, cache.ErrConflict) {
+				return err
+			}
+		}
+	}
+	s.together(writers, func(int) error {
+		for range each {
+			if err := increment(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	s.want(g, writers*each, []string{"n"}, []byte(strconv.Itoa(writers*each)))
+}
+
+// readsSeeWholeCommits lets one writer put the same value under two names while readers compare them.
+func (s *suite) readsSeeWholeCommits() {
+	const commits = 200
+	g := s.group("g")
+	var stop atomic.Bool
+	s.together(5, func(i int) error {
+		if i > 0 {
+			return s.compareValues(g, &stop)
+		}
+		defer stop.Store(true)
+		for n := range commits {
+			v := fmt.Sprint(n)
+			if err := s.Commit(s.Context(), []cache.Batch{put(g, "a", v, "b", v)})[0].Err; err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// compareValues reads until stop and checks that versions and values of a group go together and never go back.
+func (s *suite) compareValues(g cache.Group, stop *atomic.Bool) error {
+	last := uint64(0)
+	for !stop.Load() {
+		got, err := s.Read(s.Context(), []cache.Query{{Group: g, Names: []string{"a", "b"}}})
+		if err != nil {
+			return err
+		}
+		r := got[0]
+		if !bytes.Equal(r.Values[0], r.Values[1]) {
+			return fmt.Errorf("read half a commit: %q and %q", r.Values[0], r.Values[1])
+		}
+		if r.Version < last || r.Version > 0 && string(r.Values[0]) != fmt.Sprint(r.Version-1) {
+			return fmt.Errorf("version %d after %d with %q", r.Version, last, r.Values[0])
+		}
+		last = r.Version
+	}
+	return nil
+}
+
+// manyCallers has each caller work on a group of its own, all at once: none may get another's answer.
+func (s *suite) manyCallers() {
+	s.together(48, func(i int) error {
+		g := s.group(fmt.Sprintf("g%d", i%40)) // some share one
+		for n := range 25 {
+			mine := fmt.Sprintf("%d/%d", i, n)
+			if err := s.Commit(s.Context(), []cache.Batch{put(g, mine, mine)})[0].Err; err != nil {
+				return err
+			}
+			got, err := s.Read(s.Context(), []cache.Query{{Group: g, Names: []string{mine}}})
+			if err != nil {
+				return err
+			}
+			if v := got[0].Values[0]; string(v) != mine {
+				return fmt.Errorf("wrote %q and read %q", mine, v)
+			}
+		}
+		return nil
+	})
+}
+
+// together runs f n times at once and reports all errors.
+func (s *suite) together(n int, f func(i int) error) {
+	s.Helper()
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			if err := f(i); err != nil {
+				s.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if s.Failed() {
+		s.FailNow()
+	}
+}

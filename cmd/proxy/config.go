@@ -1,0 +1,155 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"remora"
+	"remora/cache"
+	"remora/memory"
+	"remora/providers"
+	"remora/proxy"
+)
+
+// Config is config.yaml. Wherever a package has options for operators, they are that package's own struct.
+type Config struct {
+	Server    proxy.Options        `mapstructure:"server"`
+	Session   proxy.SessionOptions `mapstructure:"session"`
+	Store     storeOptions         `mapstructure:"store"`
+	Providers []providers.Options  `mapstructure:"providers"`
+	Memory    memoryOptions        `mapstructure:"memory"`
+	Log       logOptions           `mapstructure:"log"`
+}
+
+type storeOptions struct {
+	// URL is a secret as a whole: a Redis URL may hold a password.
+	URL        providers.Secret `mapstructure:"url"`
+	CommitWait time.Duration    `mapstructure:"commit_wait"`
+	ReadWait   time.Duration    `mapstructure:"read_wait"`
+	OpenDelay  time.Duration    `mapstructure:"open_delay"`
+	RetryDelay time.Duration    `mapstructure:"retry_delay"`
+	SessionTTL time.Duration    `mapstructure:"session_ttl"`
+	Spool      spoolOptions     `mapstructure:"spool"`
+}
+
+type spoolOptions struct {
+	Dir      string `mapstructure:"dir"`
+	MaxBytes int64  `mapstructure:"max_bytes"`
+}
+
+type memoryOptions struct {
+	OnStoreError string      `mapstructure:"on_store_error"`
+	Layers       []openEntry `mapstructure:"layers"`
+
+	layers layers // what Layers came out as
+}
+
+type logOptions struct {
+	Level slog.Level `mapstructure:"level"`
+}
+
+func configSchema() *node { return schemaOf(reflect.TypeFor[Config]()) }
+
+// load reads the configuration. Its error is [problems].
+func load(file string, environ []string, flags []setting) (Config, error) {
+	var c Config
+	src := sources{defaults: remora.Config, file: file, environ: environ, flags: flags}
+	found := src.into(&c, func(found *problems) {
+		c.Server.Session = c.Session
+		c.Memory.layers = decodeLayers(c.Memory.Layers, found)
+		found.addErrors(errors.Join(
+			checkAddr("server.listen", c.Server.Listen),
+			c.Store.validate(),
+			providers.Validate(c.Providers),
+			c.Server.Validate(),
+			oneOf("memory.on_store_error", c.Memory.OnStoreError, memory.OnStoreErrorOpen, memory.OnStoreErrorClosed),
+		))
+	})
+	return c, found.err()
+}
+
+func (o storeOptions) validate() error {
+	var errs []error
+	if err := checkStoreURL(o.URL.Reveal()); err != nil {
+		errs = append(errs, fmt.Errorf("store.url: %w", err))
+	}
+	for _, d := range []struct {
+		key   string
+		value time.Duration
+	}{
+		{"commit_wait", o.CommitWait},
+		{"read_wait", o.ReadWait},
+		{"open_delay", o.OpenDelay},
+		{"retry_delay", o.RetryDelay},
+	} {
+		if d.value == 0 {
+			errs = append(errs, fmt.Errorf("store.%s: want more than 0", d.key))
+		}
+	}
+	if o.Spool.Dir != "" && o.Spool.MaxBytes < 1<<20 {
+		errs = append(errs, fmt.Errorf("store.spool.max_bytes: want 1MiB or more, have %d", o.Spool.MaxBytes))
+	}
+	return errors.Join(errs...)
+}
+
+// checkStoreURL tells whether a store can be opened, as far as that can be told without touching one: a check must
+// not create a file, nor find one locked by the proxy that it is meant for.
+func checkStoreURL(raw string) error {
+	if path, ok := strings.CutPrefix(raw, "bolt:"); ok && path != "" {
+		return nil
+	}
+	store, err := cache.Open(raw, cache.Options{})
+	if err != nil {
+		return err
+	}
+	return store.Close()
+}
+
+// showStoreURL is the URL for people, less the password and the parameters, which may hold another one.
+func showStoreURL(raw string) string {
+	scheme, rest, ok := strings.Cut(raw, "://")
+	if !ok {
+		return raw // bolt:PATH or memory:
+	}
+	rest, _, _ = strings.Cut(rest, "?")
+	if i := strings.LastIndexByte(rest, '@'); i >= 0 {
+		rest = rest[i+1:]
+	}
+	return scheme + "://" + rest
+}
+
+// showUpstream names a provider and the host that it goes to.
+func showUpstream(p providers.Provider) string {
+	u := url.URL{Scheme: "http", Host: p.Upstream().Addr}
+	if p.Upstream().TLS {
+		u.Scheme, u.Host = "https", strings.TrimSuffix(u.Host, ":443")
+	}
+	return p.Name() + " at " + u.String()
+}
+
+func checkAddr(key, addr string) error {
+	if _, port, err := net.SplitHostPort(addr); err != nil || !isPort(port) {
+		return fmt.Errorf("%s: want host:port or :port, have %q", key, addr)
+	}
+	return nil
+}
+
+func isPort(s string) bool {
+	_, err := strconv.ParseUint(s, 10, 16)
+	return err == nil
+}
+
+func oneOf(key, have string, allowed ...string) error {
+	if slices.Contains(allowed, have) {
+		return nil
+	}
+	return fmt.Errorf("%s: want one of %s, have %q", key, strings.Join(allowed, ", "), have)
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"remora/memory"
+	"remora/memory/view"
+	"remora/providers"
+	"remora/proxy"
+)
+
+func loadFile(t *testing.T, file string, environ ...string) (Config, error) {
+	t.Helper()
+	path := t.TempDir() + "/config.yaml"
+	writeFile(t, path, file)
+	return load(path, environ, nil)
+}
+
+// What config.yaml documents is what the packages take for themselves, wherever they are used without it.
+func TestDefaultsAreThoseOfThePackages(t *testing.T) {
+	t.Parallel()
+	c, err := load("", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := proxy.DefaultOptions()
+	want.Listen = c.Server.Listen // a library has no opinion on who may connect
+	want.Upstream.TLS, want.Upstream.Proxy, want.Upstream.Now = nil, nil, nil
+	if diff := cmp.Diff(want, c.Server); diff != "" {
+		t.Error("server and session (-package +config.yaml)", diff)
+	}
+	got := c.memory(nil)
+	got.Now = nil
+	if diff := cmp.Diff(memory.Options{
+		CommitWait: 250 * time.Millisecond, ReadWait: 250 * time.Millisecond, OpenDelay: 20 * time.Millisecond,
+		RetryDelay: 500 * time.Millisecond, OnStoreError: "open",
+		Window: &view.Window{MaxItems: 80, EvictBatch: 40, InFlight: "keep"},
+	}, got); diff != "" {
+		t.Error("memory (-want +got)", diff)
+	}
+	if c.Store.URL.Reveal() != "bolt:remora.db" || c.Store.Spool.Dir != "spool" || c.Store.Spool.MaxBytes != 1<<30 {
+		t.Errorf("got %+v", c.Store)
+	}
+	if diff := cmp.Diff([]providers.Options{{Name: "openai", Kind: "openai"}}, c.Providers); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestListenIsLocalUnlessAnOperatorSaysSo(t *testing.T) {
+	t.Parallel()
+	c, err := load("", nil, nil)
+	if err != nil || !strings.HasPrefix(c.Server.Listen, "127.0.0.1:") {
+		t.Errorf("got %s, %v", c.Server.Listen, err)
+	}
+}
+
+func TestLayers(t *testing.T) {
+	t.Parallel()
+	f := func(layers string, want *view.Window) {
+		t.Helper()
+		c, err := loadFile(t, "memory: {layers: "+layers+"}", "N=12")
+		if err != nil {
+			t.Errorf("%s: %v", layers, err)
+		}
+		if diff := cmp.Diff(want, c.Memory.layers.window); diff != "" {
+			t.Error(layers, diff)
+		}
+	}
+	f("[]", nil)
+	f("[{kind: history_window}]", &view.Window{MaxItems: 40, EvictBatch: 20, InFlight: "keep"})
+	f("[{kind: history_window, max_items: 2}]", &view.Window{MaxItems: 2, EvictBatch: 1, InFlight: "keep"})
+	f("[{kind: history_window, max_items: '${N}', evict_batch: 1, in_flight: window, max_expansion: 4}]",
+		&view.Window{MaxItems: 12, EvictBatch: 1, InFlight: "window", MaxExpansion: 4})
+}
+
+func TestLayerProblems(t *testing.T) {
+	t.Parallel()
+	f := func(layers, want string) {
+		t.Helper()
+		_, err := loadFile(t, "memory: {layers: "+layers+"}")
+		if err == nil || err.Error() != want {
+			t.Errorf("%s:\ngot  %v\nwant %s", layers, err, want)
+		}
+	}
+	f("[{max_items: 3}]", `memory.layers[0].kind: want one of history_window, have ""`)
+	f("[{kind: 5}]", `memory.layers[0].kind: want one of history_window, have ""`)
+	f("[{}]", `memory.layers[0].kind: want one of history_window, have ""`)
+	f("[x]", "memory.layers[0]: want a mapping, have text")
+	f("[{kind: history_window, max_items: 1.5}]",
+		"memory.layers[0].max_items: INVALID_HISTORY_WINDOW_MAX_ITEMS: want a whole number from 2 to 10000, have 1.5")
+	f("[{kind: history_window, max_items: many}]", `memory.layers[0].max_items: want a number, have "many"`)
+	f("[{kind: history_window, max_items: '${NONE}'}]", "memory.layers[0].max_items: environment variable NONE is not set")
+	f("[{kind: history_window, evict_batch: 40}]", "memory.layers[0].evict_batch: want 1 to max_items-1, have 40")
+	f("[{kind: history_window, in_flight: {a: b}}]", "memory.layers[0].in_flight: want text, have a mapping")
+}
+
+func TestZeroWaitsAreRefused(t *testing.T) {
+	t.Parallel()
+	_, err := loadFile(t, "store: {commit_wait: 0, session_ttl: 0}")
+	if err == nil || err.Error() != "store.commit_wait: want more than 0" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestShowStoreURL(t *testing.T) {
+	t.Parallel()
+	f := func(url, want string) {
+		t.Helper()
+		if got := showStoreURL(url); got != want {
+			t.Errorf("%s: got %s, want %s", url, got, want)
+		}
+	}
+	f("bolt:remora.db", "bolt:remora.db")
+	f("memory:", "memory:")
+	f("redis://h:1/2", "redis://h:1/2")
+	f("redis://:hush@h:1/2", "redis://h:1/2")
+	f("rediss://u:hu@sh@h", "rediss://h")
+	f("redis+sentinel://u:hush@a,b/m/0?sentinel_password=hush", "redis+sentinel://a,b/m/0")
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/spf13/viper"
+)
+
+// keySeparator is viper's, instead of its dot: some day a key may have one.
+const keySeparator = "::"
+
+// sources are where a configuration comes from, later ones winning: defaults, file, environ, flags.
+type sources struct {
+	defaults []byte    // YAML
+	file     string    // path of a YAML file; empty for none
+	environ  []string  // NAME=value lines, as os.Environ has them
+	flags    []setting // those given on the command line
+}
+
+// into decodes all sources into a pointer to a struct, and has check look at the outcome. It returns every problem, each
+// under the path of its key, and then leaves the struct incomplete. A new viper for every load: nothing reads from it
+// afterwards, so no request ever meets a half-loaded configuration.
+func (s sources) into(target any, check func(found *problems)) problems {
+	schema := schemaOf(reflect.TypeOf(target))
+	c := &cleaner{lookup: lookupIn(s.environ), looked: map[string]bool{}}
+	v := viper.NewWithOptions(viper.KeyDelimiter(keySeparator))
+	defaults, err := parseYAML(s.defaults)
+	if err != nil {
+		panic(fmt.Sprintf("BUG: parse built-in config.yaml: %v", err))
+	}
+	file, err := s.readFile()
+	if err != nil {
+		c.found.add(s.file, "%v", err)
+	}
+	for _, layer := range []map[string]any{defaults, file} {
+		c.mapping("", schema, layer)
+		if err := v.MergeConfigMap(layer); err != nil {
+			c.found.add(s.file, "%v", err)
+		}
+	}
+	origins := map[string]string{}
+	for _, set := range append(fromEnviron(s.environ, schema, c), s.flags...) {
+		v.Set(strings.ReplaceAll(set.path, ".", keySeparator), set.value)
+		origins[set.path] = set.origin
+	}
+	c.found.addDecodeErrors("", v.UnmarshalExact(target, strict))
+	check(&c.found)
+	slices.SortStableFunc(c.found, func(a, b problem) int { return strings.Compare(a.path, b.path) })
+	return c.found.from(origins)
+}
+
+// from adds to problems of values that did not come from a file where they did come from.
+func (p problems) from(origins map[string]string) problems {
+	for i := range p {
+		for path, origin := range origins {
+			if within(p[i].path, path) {
+				p[i].text += " (from " + origin + ")"
+			}
+		}
+	}
+	return p
+}
+
+func (s sources) readFile() (map[string]any, error) {
+	if s.file == "" {
+		return map[string]any{}, nil
+	}
+	data, err := os.ReadFile(s.file)
+	if err != nil {
+		return nil, fmt.Errorf("read configuration: %w", cmp.Or(errors.Unwrap(err), err))
+	}
+	return parseYAML(data)
+}
+
+// parseYAML reads one mapping. Its keys come out in lower case, all the way down: that is viper's way, and why the
+// configuration has lists with "name" where an operator chooses names.
+func parseYAML(data []byte) (map[string]any, error) {
+	v := viper.NewWithOptions(viper.KeyDelimiter(keySeparator))
+	v.SetConfigType("yaml")
+	if err := v.ReadConfig(bytes.NewReader(data)); err != nil {
+		if parse, ok := errors.AsType[viper.ConfigParseError](err); ok {
+			err = parse.Unwrap()
+		}
+		return nil, fmt.Errorf("parse YAML: %w", err)
+	}
+	return v.AllSettings(), nil
+}
+
+// lookupIn looks up variables in NAME=value lines. An empty variable counts as not set.
+func lookupIn(environ []string) func(name string) (string, bool) {
+	values := make(map[string]string, len(environ))
+	for _, line := range environ {
+		name, value, _ := strings.Cut(line, "=")
+		values[name] = value
+	}
+	return func(name string) (string, bool) {
+		value := values[name]
+		return value, value != ""
+	}
+}

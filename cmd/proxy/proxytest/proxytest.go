@@ -1,0 +1,155 @@
+// Package proxytest runs the real proxy binary for tests of the whole: built once per test process, started on a
+// free port, stopped, killed and started again.
+package proxytest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// startWait is how long a proxy may take to accept connections, and to end.
+const startWait = 20 * time.Second
+
+var build = sync.OnceValues(func() (string, error) { //nolint:gochecknoglobals // one build for all tests of a process
+	_, here, _, _ := runtime.Caller(0)
+	source := filepath.Dir(filepath.Dir(here))
+	// One file per source tree: the test processes of several packages share it, and nothing piles up.
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("remora-proxytest-%x", crc32.ChecksumIEEE([]byte(source))))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	bin := filepath.Join(dir, "proxy")
+	built := fmt.Sprintf("%s.%d", bin, os.Getpid())
+	cmd := exec.CommandContext(context.Background(), "go", "build", "-o", built, ".") //nolint:gosec // our own command line
+	cmd.Dir = source
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build proxy: %w\n%s", err, out)
+	}
+	return bin, os.Rename(built, bin)
+})
+
+// Build returns the path of the binary of this source tree.
+func Build(tb testing.TB) string {
+	tb.Helper()
+	bin, err := build()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return bin
+}
+
+// Proxy is a running proxy process.
+type Proxy struct {
+	// URL is where it listens, with no path. It stays the same over restarts.
+	URL string
+	// Dir is its working directory; Config the path of its configuration there.
+	Dir, Config string
+
+	tb     testing.TB
+	addr   string
+	cmd    *exec.Cmd
+	stderr *bytes.Buffer
+	done   chan error
+}
+
+// Start writes config into dir and starts a proxy there. It is stopped at the end of the test, and must then exit
+// with 0 unless it was killed.
+func Start(tb testing.TB, dir, config string) *Proxy {
+	tb.Helper()
+	p := &Proxy{tb: tb, Dir: dir, Config: filepath.Join(dir, "config.yaml"), addr: freeAddr(tb)}
+	p.URL = "http://" + p.addr
+	if err := os.WriteFile(p.Config, []byte(config), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	p.Restart()
+	tb.Cleanup(func() {
+		if p.cmd != nil {
+			p.Stop()
+		}
+	})
+	return p
+}
+
+// Restart starts a proxy that was stopped or killed, and waits until it accepts connections.
+func (p *Proxy) Restart() {
+	p.tb.Helper()
+	p.stderr = new(bytes.Buffer)
+	p.cmd = exec.Command(Build(p.tb), "--config", p.Config, "--listen", p.addr) //nolint:gosec,noctx // our own binary; ends with the test
+	p.cmd.Dir, p.cmd.Stderr = p.Dir, p.stderr
+	if err := p.cmd.Start(); err != nil {
+		p.tb.Fatal(err)
+	}
+	p.done = make(chan error, 1)
+	go func(cmd *exec.Cmd, done chan error) { done <- cmd.Wait() }(p.cmd, p.done)
+	for deadline := time.Now().Add(startWait); ; time.Sleep(time.Millisecond) { //nolint:forbidigo // nothing tells when a port opens
+		if conn, err := net.Dial("tcp", p.addr); err == nil { //nolint:noctx // loopback
+			_ = conn.Close()
+			return
+		}
+		select {
+		case err := <-p.done:
+			p.tb.Fatalf("proxy ended: %v\n%s", err, p.stderr)
+		default:
+		}
+		if time.Now().After(deadline) { //nolint:forbidigo // see above
+			p.tb.Fatalf("proxy does not listen\n%s", p.stderr)
+		}
+	}
+}
+
+// Stop asks the process to end and requires that it exits with 0.
+func (p *Proxy) Stop() {
+	p.tb.Helper()
+	if err := p.end(syscall.SIGTERM); err != nil {
+		p.tb.Errorf("proxy stopped with %v\n%s", err, p.Log())
+	}
+}
+
+// Kill ends the process at once, with SIGKILL.
+func (p *Proxy) Kill() {
+	p.tb.Helper()
+	_ = p.end(syscall.SIGKILL) // the signal is the exit status
+}
+
+// Log is what the process wrote to stderr. It may be called when the process has ended.
+func (p *Proxy) Log() string { return p.stderr.String() }
+
+// PID is the process id of the running proxy.
+func (p *Proxy) PID() int { return p.cmd.Process.Pid }
+
+func (p *Proxy) end(sig os.Signal) error {
+	p.tb.Helper()
+	if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		p.tb.Fatalf("signal proxy: %v", err)
+	}
+	defer func() { p.cmd = nil }()
+	select {
+	case err := <-p.done:
+		return err
+	case <-time.After(startWait): //nolint:forbidigo // a process that does not end has no clock of ours
+		_ = p.cmd.Process.Kill()
+		return errors.Join(fmt.Errorf("did not end within %s", startWait), <-p.done)
+	}
+}
+
+func freeAddr(tb testing.TB) string {
+	tb.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // loopback
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer func() { _ = ln.Close() }()
+	return ln.Addr().String()
+}

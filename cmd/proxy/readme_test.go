@@ -1,0 +1,122 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"remora/providers/scripted"
+)
+
+// readmeBlocks returns the fenced blocks of README.md in one language.
+func readmeBlocks(t *testing.T, language string) []string {
+	t.Helper()
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var blocks []string
+	for _, m := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
+		blocks = append(blocks, m[1])
+	}
+	if len(blocks) == 0 {
+		t.Fatalf("README.md has no block in %s", language)
+	}
+	return blocks
+}
+
+// TestReadmeCommands runs what README.md tells a newcomer to type, against a scripted upstream instead of a real one.
+// A command that it does not know how to run is an error, so that none can be added untested.
+func TestReadmeCommands(t *testing.T) {
+	t.Parallel()
+	up, err := scripted.Start(scripted.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = up.Close() })
+	dir := t.TempDir()
+	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "OPENAI_API_KEY=sk-test", "REDIS_PASSWORD=hush", providerAt(up)}
+	writeFile(t, dir+"/my.yaml", readmeBlocks(t, "yaml")[0])
+	makefile, err := os.ReadFile("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var server *running
+	url, transcript := "", "false"
+	for _, block := range readmeBlocks(t, "sh") {
+		for command := range strings.SplitSeq(strings.TrimSpace(strings.ReplaceAll(block, "\\\n", "")), "\n") {
+			command, _, _ = strings.Cut(command, "   # ")
+			words := strings.Fields(command)
+			switch {
+			case words[0] == "make":
+				if !strings.Contains(string(makefile), "\n"+words[1]+": ") {
+					t.Errorf("%s: no such target", command)
+				}
+			case command == "go run ./cmd/proxy":
+				if server, url, err = startProxy(dir, env, nil); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(server.kill)
+			case command == "go run ./cmd/proxy demo":
+				// The demo has a test of its own; here it only has to exist.
+				sh(t, dir, env, "proxy demo --help")
+			case strings.HasPrefix(command, "go run ./cmd/proxy transcript "):
+				transcript = strings.Replace(command, "go run ./cmd/proxy", "proxy", 1)
+			case strings.HasPrefix(command, "go run ./cmd/proxy ") && strings.Contains(command, "--check"):
+				if out := sh(t, dir, env, strings.Replace(command, "go run ./cmd/proxy", "proxy", 1)); out != "config ok\n" {
+					t.Errorf("%s: got %s", command, out)
+				}
+			case strings.HasPrefix(command, "go run ./cmd/proxy "):
+				// Serving is tested above; its configuration and flags are what is new.
+				sh(t, dir, env, strings.Replace(command, "go run ./cmd/proxy", "proxy --check", 1))
+			case words[0] == "curl":
+				out := sh(t, dir, env, strings.Replace(command, "http://127.0.0.1:8080", url, 1))
+				if !strings.Contains(out, `"choices"`) {
+					t.Errorf("%s: got %s", command, out)
+				}
+			default:
+				t.Errorf("%s: teach this test how to run it", command)
+			}
+		}
+	}
+	// What README says of the curl command: a second question alone brings the first one along.
+	sh(t, dir, env, `curl -s `+url+`/v1/chat/completions -H "Authorization: Bearer $OPENAI_API_KEY" -H "X-Session-Id: first" `+
+		`-d '{"model":"gpt-5-mini","messages":[{"role":"user","content":"What is my name?"}]}'`)
+	requests := up.Requests()
+	if last := string(requests[len(requests)-1].Body); !strings.Contains(last, "Ada") || !strings.Contains(last, "What is my name?") {
+		t.Errorf("upstream got %s", last)
+	}
+	server.kill()
+	if out := sh(t, dir, env, transcript); !strings.Contains(out, "Ada") || !strings.Contains(out, "What is my name?") {
+		t.Errorf("%s: got %s", transcript, out)
+	}
+}
+
+func sh(t *testing.T, dir string, env []string, command string) string {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", command)
+	cmd.Dir, cmd.Env = dir, env
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", command, err, out)
+	}
+	return string(out)
+}
+
+// TestReadmeUsesTheDefaultAddress keeps the base URL of the examples where the defaults serve.
+func TestReadmeUsesTheDefaultAddress(t *testing.T) {
+	t.Parallel()
+	c, err := load("", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, block := range append(readmeBlocks(t, "sh"), readmeBlocks(t, "js")...) {
+		for _, url := range regexp.MustCompile(`http://[^/"\s]+`).FindAllString(block, -1) {
+			if url != "http://"+c.Server.Listen {
+				t.Errorf("README.md says %s, the default is %s", url, c.Server.Listen)
+			}
+		}
+	}
+}

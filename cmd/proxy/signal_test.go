@@ -1,0 +1,103 @@
+package main
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"remora/providers/scripted"
+)
+
+// openStream starts a proxy, and through it an answer that stalls after its first events until release is called.
+func openStream(t *testing.T) (r *running, body *bufio.Reader, release func()) {
+	t.Helper()
+	up, err := scripted.Start(scripted.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = up.Close() })
+	dir := t.TempDir()
+	r, url, err := startProxy(dir, []string{"PATH=" + os.Getenv("PATH"), providerAt(up)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.kill)
+	req, err := http.NewRequest(http.MethodPost, url+"/v1/chat/completions",
+		strings.NewReader(`{"model":"m","stream":true,"messages":[{"role":"user","content":"Hello"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("X-Session-Id", "s")
+	req.Header.Set("X-Script", "stall-after=1")
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	body = bufio.NewReader(resp.Body)
+	if line, err := body.ReadString('\n'); err != nil || !strings.HasPrefix(line, "data: ") {
+		t.Fatalf("first event: %q, %v", line, err)
+	}
+	return r, body, up.Release
+}
+
+// stopping sends a signal and waits until the proxy says that it stops.
+func (r *running) stopping(t *testing.T) {
+	t.Helper()
+	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(r.text(), `"msg":"stopping"`); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the signal had no effect:\n%s", r.text())
+		}
+	}
+}
+
+func (r *running) wait(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-r.done:
+		return r.cmd.ProcessState.ExitCode()
+	case <-time.After(20 * time.Second):
+		t.Fatalf("the proxy does not end:\n%s", r.text())
+		return 0
+	}
+}
+
+func TestSignalLetsStreamsFinish(t *testing.T) {
+	t.Parallel()
+	r, body, release := openStream(t)
+	r.stopping(t)
+	release()
+	rest, err := io.ReadAll(body)
+	if err != nil || !strings.HasSuffix(string(rest), "data: [DONE]\n\n") {
+		t.Errorf("the stream ended with %v after %q", err, rest)
+	}
+	if code := r.wait(t); code != 0 {
+		t.Errorf("exit code %d\n%s", code, r.text())
+	}
+}
+
+func TestSecondSignalEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	r, body, _ := openStream(t)
+	r.stopping(t)
+	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := r.wait(t); code != -1 { // -1: ended by the signal itself
+		t.Errorf("exit code %d\n%s", code, r.text())
+	}
+	if rest, err := io.ReadAll(body); err == nil {
+		t.Errorf("the stream has a clean end after %q", rest)
+	}
+}

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"remora/cmd/proxy/proxytest"
+	"remora/providers/scripted"
+)
+
+// desk is a folder with a store, in which `proxy transcript` is run as an operator would.
+type desk struct {
+	t      *testing.T
+	dir    string
+	config string
+	proxy  *proxytest.Proxy
+}
+
+func newDesk(t *testing.T) *desk {
+	t.Helper()
+	up, err := scripted.Start(scripted.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = up.Close() })
+	d := &desk{t: t, dir: t.TempDir()}
+	d.proxy = proxytest.Start(t, d.dir, d.configFor("bolt:remora.db", up.URL()))
+	d.config = d.proxy.Config
+	return d
+}
+
+func (d *desk) configFor(store, upstream string) string {
+	return fmt.Sprintf("store: {url: %q}\nproviders: [{name: up, kind: compatible, base_url: %q}]\n", store, upstream+"/v1")
+}
+
+// say sends a request whose answer may break off. header is "Name: value".
+func (d *desk) say(path, body string, header ...string) {
+	d.t.Helper()
+	req, err := http.NewRequestWithContext(d.t.Context(), http.MethodPost, d.proxy.URL+"/v1/"+path, strings.NewReader(body))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for _, h := range header {
+		name, value, _ := strings.Cut(h, ": ")
+		req.Header.Set(name, value)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	if _, err := io.Copy(io.Discard, res.Body); res.StatusCode != http.StatusOK || err != nil && req.Header.Get("X-Script") == "" {
+		d.t.Fatalf("%s: %s, %v", body, res.Status, err)
+	}
+}
+
+// chat is a Chat Completions body with the messages, each "role: text".
+func chat(messages ...string) string {
+	list := make([]string, len(messages))
+	for i, m := range messages {
+		role, text, _ := strings.Cut(m, ": ")
+		list[i] = fmt.Sprintf(`{"role":%q,"content":%q}`, role, text)
+	}
+	return fmt.Sprintf(`{"model":"m","messages":[%s]}`, strings.Join(list, ","))
+}
+
+// run runs `proxy transcript ARGS` and returns what it prints. code is wanted of it.
+func (d *desk) run(code int, stdin string, args ...string) (stdout, stderr string) {
+	d.t.Helper()
+	cmd := exec.CommandContext(d.t.Context(), proxytest.Build(d.t), append([]string{"transcript", "--config", d.config}, args...)...)
+	var out, log bytes.Buffer
+	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = d.dir, strings.NewReader(stdin), &out, &log
+	cmd.Env = append(os.Environ(), "A_KEY=key-a")
+	if _ = cmd.Run(); cmd.ProcessState.ExitCode() != code {
+		d.t.Errorf("transcript %q: want exit code %d, have %s\n%s%s", args, code, cmd.ProcessState, &out, &log)
+	}
+	return out.String(), log.String()
+}
+
+// prints wants what is printed to be equal to want.
+func (d *desk) prints(want string, args ...string) {
+	d.t.Helper()
+	if got, _ := d.run(0, "", args...); got != want {
+		d.t.Errorf("transcript %q:\n%s", args, cmp.Diff(want, got))
+	}
+}
+
+// refuses wants an error with want in it, and nothing on stdout.
+func (d *desk) refuses(want string, args ...string) {
+	d.t.Helper()
+	if out, got := d.run(1, "", args...); !strings.Contains(got, want) || out != "" {
+		d.t.Errorf("transcript %q: want %q, have %q and %q", args, want, got, out)
+	}
+}
+
+func TestTranscript(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	const a, b, s = "Authorization: Bearer key-a", "Authorization: Bearer key-b", "X-Session-Id: s"
+	d.say("chat/completions", chat("user: Hello"), a, s)
+	d.say("chat/completions", chat(`user: CALL f {"n":1}`), a, s)
+	d.say("chat/completions", chat("user: Salut"), b, s)
+	d.say("responses", `{"model":"m","input":"Moin"}`, "X-Session-Id: u")
+	// An edit leaves a branch behind; the answer to the last message breaks off.
+	v := []string{a, "X-Session-Id: v"}
+	d.say("chat/completions", chat("user: One"), v...)
+	d.say("chat/completions", chat("user: One", "assistant: You said: One", "user: Two"), v...)
+	d.say("chat/completions", chat("user: One", "assistant: You said: One", "user: Three"), v...)
+	d.say("chat/completions", strings.Replace(chat("user: Four and some words more"), "{", `{"stream":true,`, 1),
+		append(v, "X-Script: cut-after=3")...)
+	d.refuses("the file is locked", "--session", "s", "--key", "key-a")
+	d.proxy.Stop()
+
+	const text = "     1  user       Hello\n" +
+		"     2  assistant  You said: Hello\n" +
+		"     3  user       CALL f {\"n\":1}\n" +
+		"     4  assistant  f{\"n\":1}\n"
+	d.prints(text, "--text", "--session", "s", "--key", "key-a")
+	d.prints(text, "--text", "--session", "s", "--key", "Bearer key-a")
+	d.prints(text, "--text", "--session", "s", "--key-env", "A_KEY")
+	if got, _ := d.run(0, "key-a\n", "--text", "--session", "s", "--key", "-"); got != text {
+		t.Error(cmp.Diff(text, got))
+	}
+	d.prints("     1  user       Salut\n     2  assistant  You said: Salut\n", "--text", "--session", "s", "--key", "key-b")
+	d.prints("     1  user       Moin\n     2  assistant  You said: Moin\n", "--text", "--session", "u")
+	d.prints("     1  user       One\n"+
+		"     2  assistant  You said: One\n"+
+		"     3  user       Two  [branch]\n"+
+		"     4  assistant  You said: Two  [branch]\n"+
+		"     5  user       Three\n"+
+		"     6  assistant  You said: Three\n"+
+		"     7  user       Four and some words more\n"+
+		"     8  assistant  You said: Four and some words  [partial]\n", "--text", "--session", "v", "--key", "key-a")
+
+	// What a turn sent upstream, in the bytes that it was stored with.
+	exported, _ := d.run(0, "", "--session", "v", "--key", "key-a")
+	turns := regexp.MustCompile(`"turn":\{"id":"(\w+)"`).FindAllStringSubmatch(exported, -1)
+	if len(turns) != 4 {
+		t.Fatalf("%d turns in %s", len(turns), exported)
+	}
+	d.prints(`{"role":"user","content":"One"}`+"\n"+
+		`{"role":"assistant","content":"You said: One","refusal":null,"annotations":[]}`+"\n"+
+		`{"role":"user","content":"Three"}`+"\n", "--session", "v", "--key", "key-a", "--turn", turns[2][1])
+	d.refuses("no such turn", "--session", "v", "--key", "key-a", "--turn", "X")
+
+	d.prints("s\nv\n", "list", "--key", "key-a")
+	d.prints("u\n", "list")
+	d.prints("", "list", "--key", "key-c")
+
+	d.refuses("--session is missing")
+	d.refuses(`transcript of "s": no such session under this credential`, "--session", "s")
+	d.refuses("the environment variable NO_SUCH_KEY is not set", "--session", "s", "--key-env", "NO_SUCH_KEY")
+	d.refuses("none of the others can be", "--session", "s", "--key-env", "A_KEY", "--key", "key-a")
+	d.refuses("read --key from stdin", "--session", "s", "--key", "-")
+}
+
+func TestTranscriptImport(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.say("chat/completions", chat("system: Be brief.", "user: Hello"), "X-Session-Id: s")
+	d.say("chat/completions", chat("system: Be brief.", "user: Hello", "assistant: You said: Hello", "user: More"), "X-Session-Id: s")
+	d.proxy.Stop()
+	exported, _ := d.run(0, "", "--session", "s")
+	writeFile(t, filepath.Join(d.dir, "s.jsonl"), exported)
+
+	// Another store.
+	writeFile(t, filepath.Join(d.dir, "other.yaml"), d.configFor("bolt:other.db", "http://127.0.0.1:1"))
+	d.config = filepath.Join(d.dir, "other.yaml")
+	d.refuses("other.db: no such file", "--session", "s")
+	if _, err := os.Stat(filepath.Join(d.dir, "other.db")); err == nil {
+		t.Error("reading has created a store")
+	}
+	d.prints("", "--session", "copy", "--key", "key-b", "--import", "s.jsonl")
+	d.prints(exported, "--session", "copy", "--key", "key-b")
+	d.refuses(`transcript of "copy": session exists already`, "--session", "copy", "--key", "key-b", "--import", "s.jsonl")
+	if _, stderr := d.run(0, exported, "--session", "stdin", "--key", "key-b", "--import", "-"); stderr != "" {
+		t.Error(stderr)
+	}
+	d.prints("copy\nstdin\n", "list", "--key", "key-b")
+
+	changed := strings.Replace(exported, "You said: Hello", "You said: Howdy", 1)
+	writeFile(t, filepath.Join(d.dir, "changed.jsonl"), changed)
+	d.refuses("import line 3: item 2: chain hash is not", "--session", "changed", "--import", "changed.jsonl")
+	d.refuses("no such file", "--session", "x", "--import", "missing.jsonl")
+	d.refuses("no such session", "--session", "changed")
+}
+
+func TestFirstRunes(t *testing.T) {
+	t.Parallel()
+	f := func(text string, n int, want string) {
+		t.Helper()
+		if got := firstRunes(text, n); got != want {
+			t.Errorf("want %q, have %q", want, got)
+		}
+	}
+	f("short", 5, "short")
+	f("a longer text", 8, "a long..")
+	f("zwölf Boxkämpfer", 9, "zwölf B..")
+	f("two\nlines\tand tabs", 70, "two lines and tabs")
+	f("\x1b[2Jclears the screen\u009b1m", 70, "?[2Jclears the screen?1m")
+}

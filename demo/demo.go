@@ -1,0 +1,141 @@
+// Package demo plays a long conversation through the real proxy, on a machine with nothing but this program: the
+// upstream is scripted and strict, the proxy is a process of its own that is killed in the middle and started again.
+// It prints what the model saw on each turn beside what is stored, and checks what it prints.
+//
+// The demo knows the proxy only from outside: its HTTP interface, its configuration and its transcript command.
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"remora/memory"
+	"remora/providers/scripted"
+)
+
+// Options are what a demo needs from its surroundings.
+type Options struct {
+	// Binary is the path of the proxy's executable.
+	Binary string
+	// Out is where the demo prints to; a failure to write is ignored.
+	Out io.Writer
+	// Color allows ANSI colours on Out.
+	Color bool
+}
+
+// longest bounds a demo, which takes a second or two.
+const longest = time.Minute
+
+// ErrFailed is returned by Run when the conversation was played and a check found it wrong. What is wrong has been
+// printed then.
+var ErrFailed = errors.New("demo: the checks above have failed")
+
+// Run plays the demo, prints it and checks it. Its error is ErrFailed, or why the demo could not be played to its end.
+// It leaves neither processes nor files behind.
+func Run(ctx context.Context, o Options) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "remora-demo-")
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	chapters := story()
+	upstream, err := scripted.Start(scripted.Options{Respond: model(chapters)}) //nolint:contextcheck // ends by Close
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	defer func() { err = errors.Join(err, upstream.Close()) }()
+	m, err := newMachine(o.Binary, dir, upstream.URL())
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	s := &stage{machine: m, print: printer{out: o.Out, color: o.Color}}
+	s.player = &player{http: &http.Client{Transport: &http.Transport{}}, model: upstream, crash: s.restart}
+	defer s.player.http.CloseIdleConnections()
+	if err := s.run(ctx, chapters); err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	if !s.print.verdicts(s.checks()) {
+		return ErrFailed
+	}
+	s.print.farewell()
+	return nil
+}
+
+// stage is where the story is played.
+type stage struct {
+	machine *machine
+	player  *player
+	print   printer
+	proxy   *child
+
+	// What was on disk when the proxy had been killed, and at the end.
+	atCrash, atEnd snapshot
+}
+
+// snapshot is the stored session at one moment.
+type snapshot struct {
+	lines []memory.Line
+	turns int // turns of the conversation until then
+}
+
+// run plays all chapters and reads the transcript.
+func (s *stage) run(ctx context.Context, chapters []chapter) (err error) {
+	if s.proxy, err = s.machine.start(ctx); err != nil {
+		return err
+	}
+	stopped := false
+	defer func() {
+		if !stopped {
+			_ = s.proxy.kill() // the error that led here says more
+		}
+	}()
+	s.player.url = s.proxy.url
+	s.print.opening(s.proxy.url, s.player.model.URL())
+	for _, c := range chapters {
+		s.player.begin(c)
+		for _, a := range c.acts {
+			if err := s.player.play(ctx, c.habit, a); err != nil {
+				return s.proxy.explain(err)
+			}
+		}
+	}
+	stopped = true
+	if err := s.proxy.stop(); err != nil {
+		return err
+	}
+	if s.atEnd, err = s.read(ctx); err != nil {
+		return err
+	}
+	s.print.rows(s.player, s.atEnd, s.atCrash.turns)
+	return nil
+}
+
+// restart kills the proxy, looks at what it left on disk, and starts it again.
+func (s *stage) restart(ctx context.Context) (err error) {
+	if err := s.proxy.kill(); err != nil {
+		return err
+	}
+	if s.atCrash, err = s.read(ctx); err != nil {
+		return err
+	}
+	s.print.rows(s.player, s.atCrash, 0)
+	proxy, err := s.machine.start(ctx)
+	if err != nil {
+		return err
+	}
+	s.proxy, s.player.url = proxy, proxy.url
+	s.print.restarted(s.atCrash, s.proxy.url)
+	return nil
+}
+
+func (s *stage) read(ctx context.Context) (snapshot, error) {
+	lines, err := s.machine.transcript(ctx)
+	return snapshot{lines: lines, turns: len(s.player.turns)}, err
+}

@@ -1,0 +1,167 @@
+package demo_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// binary is the real proxy, built once for all tests.
+var binary string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "demo-test-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	binary = filepath.Join(dir, "proxy")
+	if out, err := exec.Command("go", "build", "-o", binary, "remora/cmd/proxy").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build the proxy: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+// play runs `proxy demo` and returns what it prints and its exit code.
+func play(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out bytes.Buffer
+	stderr, code = playTo(t, &out, args...)
+	return out.String(), stderr, code
+}
+
+// playTo runs `proxy demo` with a standard output of the caller's. It must leave nothing behind.
+func playTo(t *testing.T, stdout io.Writer, args ...string) (stderr string, code int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	tmp := t.TempDir()
+	var log bytes.Buffer
+	cmd := exec.CommandContext(ctx, binary, append([]string{"demo"}, args...)...)
+	// A setting of the caller must not reach the demo's proxy.
+	cmd.Env = append(os.Environ(), "TMPDIR="+tmp, "REMORA_MEMORY_LAYERS=[]", "DEMO_BINARY="+binary)
+	cmd.Stdout, cmd.Stderr = stdout, &log
+	if err := cmd.Run(); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		code = exit.ExitCode()
+	}
+	if left, err := os.ReadDir(tmp); err != nil || len(left) > 0 {
+		t.Errorf("the demo left %v behind, %v", left, err)
+	}
+	return log.String(), code
+}
+
+// TestDemoWithoutReader plays to a pipe that nobody reads, as `proxy demo | head` does: it ends in order all the same.
+func TestDemoWithoutReader(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = r.Close()
+	defer func() { _ = w.Close() }()
+	if stderr, code := playTo(t, w); code != 0 || stderr != "" {
+		t.Errorf("exit code %d, stderr %q", code, stderr)
+	}
+}
+
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	start := time.Now()
+	out, stderr, code := play(t)
+	if code != 0 || stderr != "" {
+		t.Fatalf("exit code %d, stderr %q:\n%s", code, stderr, out)
+	}
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	for _, want := range []string{
+		"ok      turns       64, with 55 tool calls, 5 times several at once; 32 answers streamed",
+		"ok      window      fired on 54 turns; the model never got more than 25 of up to 142 items",
+		"ok      views ",
+		"ok      orphans     0: ",
+		"ok      restart     killed with SIGKILL after turn 42: all 97 items ",
+		"ok      transcript  after turn 64 all 143 items ",
+		"turn 43 in full",
+		"OPENAI_API_KEY",
+	} {
+		if !strings.Contains(strings.ToLower(out), strings.ToLower(want)) {
+			t.Errorf("it does not say %q", want)
+		}
+	}
+	if strings.Contains(out, "\x1b") {
+		t.Error("colours are for terminals")
+	}
+	for line := range strings.SplitSeq(out, "\n") {
+		if n := len([]rune(line)); n > 110 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+	if t.Failed() {
+		t.Log("\n" + out)
+	}
+
+	again, _, _ := play(t)
+	ports := regexp.MustCompile(`127\.0\.0\.1:\d+`)
+	if diff := cmp.Diff(ports.ReplaceAllString(out, "ADDR"), ports.ReplaceAllString(again, "ADDR")); diff != "" {
+		t.Errorf("two demos differ:\n%s", diff)
+	}
+}
+
+// TestDemoFails plays through proxies that do something wrong, each a few lines of shell before the real one.
+func TestDemoFails(t *testing.T) {
+	t.Parallel()
+	f := func(name, script string, want ...string) {
+		t.Helper()
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			wrapper := filepath.Join(t.TempDir(), "proxy")
+			script = "#!/bin/sh\n" + script + "\nexec \"$DEMO_BINARY\" \"$@\"\n"
+			if err := os.WriteFile(wrapper, []byte(script), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			out, stderr, code := play(t, "--binary", wrapper)
+			if code != 1 {
+				t.Errorf("want exit code 1, have %d", code)
+			}
+			for _, w := range want {
+				if !strings.Contains(out+stderr, w) {
+					t.Errorf("it does not say %q", w)
+				}
+			}
+			if t.Failed() {
+				t.Logf("stderr %q\n%s", stderr, out)
+			}
+		})
+	}
+	f("an item is missing", `if [ "$1" = transcript ]; then "$DEMO_BINARY" "$@" | grep -v '"seq":7,'; exit; fi`,
+		"FAILED  restart", "FAILED  transcript", `number 7 is`, "demo: the checks above have failed")
+	f("the store is lost in the crash", `
+if [ "$1" = --config ]; then
+	if [ -e "$0.started" ]; then rm -f "$(dirname "$2")/demo.db"; fi
+	touch "$0.started"
+fi`,
+		"demo: turn 43: ")
+	f("no window", `if [ "$1" = --config ]; then sed -i 's/max_items: 24,/max_items: 2400,/' "$2"; fi`,
+		"FAILED  window      it fired on 0 turns", "ok      transcript")
+	f("it does not start", `if [ "$1" = --config ]; then echo no luck today >&2; exit 3; fi`,
+		"demo: start proxy: exit status 3; the proxy said: no luck today")
+}

@@ -1,0 +1,56 @@
+// Package e2e runs the real binary between real SDKs and a strict scripted upstream, all on this machine.
+//
+// The SDKs are the official openai clients for Node and for Go and the Vercel AI SDK. The scenarios for Node are in
+// testdata/node, those for Go in gosdk_test.go; the same scenarios run directly against the upstream and through the
+// proxy, and what they print must be the same (differential_test.go).
+//
+// E2E_RACE=1 builds the binary with the race detector.
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// binary is the proxy under test, built once for all tests.
+var binary string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "remora-e2e-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "make a folder for the binary:", err)
+		os.Exit(1)
+	}
+	code := 1
+	if binary, err = build(dir); err == nil {
+		code = m.Run()
+	} else {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, "goroutines of the tests are left:", err)
+			code = 1
+		}
+	}
+	_ = os.RemoveAll(dir) // a temporary folder: the system removes it too
+	os.Exit(code)
+}
+
+func build(dir string) (string, error) {
+	path := filepath.Join(dir, "proxy")
+	args := []string{"build", "-o", path}
+	if os.Getenv("E2E_RACE") == "1" {
+		args = append(args, "-race")
+	}
+	cmd := exec.Command("go", append(args, "remora/cmd/proxy")...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build cmd/proxy: %w\n%s", err, out)
+	}
+	return path, nil
+}

@@ -1,0 +1,328 @@
+package budget_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"remora/memory/budget"
+)
+
+// The view that SEMANTICS 1.13 measures: an item costs 29 tokens, the second layer 127.
+func measured() (system, layers, history []budget.Entry) {
+	return costs(29), costs(29, 127, 29), costs(29, 29, 29)
+}
+
+func costs(list ...int) []budget.Entry {
+	entries := make([]budget.Entry, len(list))
+	for i, c := range list {
+		entries[i].Cost = c
+	}
+	return entries
+}
+
+// sent prints what is kept as SEMANTICS 1.13 does, and why the rest is not.
+func sent(kept budget.Kept, left budget.Left) string {
+	words := []string{"s"}
+	for _, i := range kept.Layers {
+		words = append(words, fmt.Sprintf("L%d", i+1))
+	}
+	for _, i := range kept.History {
+		words = append(words, fmt.Sprintf("h%d", i+1))
+	}
+	words = append(words, "|")
+	for _, o := range left.Layers {
+		words = append(words, fmt.Sprintf("L%d:%s", o.Index+1, o.Reason))
+	}
+	for _, o := range left.History {
+		words = append(words, fmt.Sprintf("h%d:%s", o.Index+1, o.Reason))
+	}
+	return strings.Join(words, " ")
+}
+
+func TestFit(t *testing.T) {
+	inf := math.Inf(1)
+	for _, test := range []struct {
+		name   string
+		policy budget.Policy
+		want   string
+	}{
+		{"62: 1000", budget.Policy{Budget: 1000}, "s L1 L2 L3 h1 h2 h3 |"},
+		{"62: 300", budget.Policy{Budget: 300}, "s L1 L2 L3 h2 h3 | h1:budget"},
+		{"62: 200", budget.Policy{Budget: 200}, "s L1 L2 | L3:budget h1:budget h2:budget h3:budget"},
+		{"62 and 63: 150, the large layer is skipped, a later one kept", budget.Policy{Budget: 150}, "s L1 L3 h2 h3 | L2:budget h1:budget"},
+		{"62: 100", budget.Policy{Budget: 100}, "s L1 L3 | L2:budget h1:budget h2:budget h3:budget"},
+		{"62: 40", budget.Policy{Budget: 40}, "s | L1:budget L2:budget L3:budget h1:budget h2:budget h3:budget"},
+		{"62 and 66: 0", budget.Policy{}, "s | L1:budget L2:budget L3:budget h1:budget h2:budget h3:budget"},
+		{"62: reserve", budget.Policy{Budget: 5000, Reserve: 4700}, "s L1 L2 L3 h2 h3 | h1:budget"},
+		{"66: reserve over budget", budget.Policy{Budget: 10, Reserve: 20}, "s | L1:budget L2:budget L3:budget h1:budget h2:budget h3:budget"},
+		{"66: no number", budget.Policy{Budget: inf, Reserve: inf}, "s | L1:budget L2:budget L3:budget h1:budget h2:budget h3:budget"},
+		{"no limit", budget.Policy{Budget: inf}, "s L1 L2 L3 h1 h2 h3 |"},
+		{"fits to the token", budget.Policy{Budget: 301}, "s L1 L2 L3 h1 h2 h3 |"},
+		{"one token less", budget.Policy{Budget: 300.5}, "s L1 L2 L3 h2 h3 | h1:budget"},
+		{"64: window", budget.Policy{Budget: 5000, Window: 2, Overflow: budget.OverflowSlidingWindow}, "s L1 L2 L3 h2 h3 | h1:window"},
+		{"64: window, truncate", budget.Policy{Budget: 5000, Window: 2, Overflow: budget.OverflowTruncate}, "s L1 L2 L3 h2 h3 | h1:window"},
+		{"64: window unset", budget.Policy{Budget: 5000, Overflow: budget.OverflowSlidingWindow}, "s L1 L2 L3 h1 h2 h3 |"},
+		{"64: window over history", budget.Policy{Budget: 5000, Window: 9}, "s L1 L2 L3 h1 h2 h3 |"},
+		{"D7: window, then budget", budget.Policy{Budget: 260, Window: 2, Overflow: budget.OverflowSlidingWindow}, "s L1 L2 L3 h3 | h1:budget h2:budget"},
+		{"D7: what is to be summarised", budget.Policy{Budget: 300, Window: 2, Overflow: budget.OverflowSummarize}, "s L1 L2 L3 h2 h3 | h1:window"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			system, layers, history := measured()
+			if got := sent(budget.Fit(system, layers, history, test.policy)); got != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
+			}
+		})
+	}
+}
+
+// history reads entries of 10 tokens: a letter is a group, "." none, "!" behind it the round.
+func history(notation string) []budget.Entry {
+	var out []budget.Entry
+	for _, r := range notation {
+		switch r {
+		case '!':
+			out[len(out)-1].Round = true
+		case '.':
+			out = append(out, budget.Entry{Cost: 10})
+		default:
+			out = append(out, budget.Entry{Cost: 10, Group: int(r)})
+		}
+	}
+	return out
+}
+
+// Case 65, and DESIGN section 3, step 8: the current round is never dropped.
+func TestFitKeepsRoundsAndGroups(t *testing.T) {
+	for _, test := range []struct {
+		name, history string
+		budget        float64
+		layers        []budget.Entry
+		window        int
+		want          string
+		tokens        float64
+	}{
+		{"65: a result without its call goes too", ".aa.", 20, nil, 0, "s h4 | h1:budget h2:budget h3:group", 10},
+		{"65: and what it frees is not filled", "..aa.", 21, costs(1), 0, "s L1 h5 | h1:budget h2:budget h3:budget h4:group", 11},
+		{"65: pairs that fit stay", ".aa.", 30, nil, 0, "s h2 h3 h4 | h1:budget", 30},
+		{"65: two results of one message", "aaa.", 30, nil, 0, "s h4 | h1:budget h2:group h3:group", 10},
+		{"65: entries between the halves stay", "a.a.", 30, nil, 0, "s h2 h4 | h1:budget h3:group", 20},
+		{"65: a window divides no group either", "aa.", 1000, nil, 2, "s h3 | h1:window h2:group", 10},
+		{"the round is larger than the budget", "..!.!.!", 5, nil, 0, "s h2 h3 h4 | h1:budget", 30},
+		{"older history does not overtake it", "..!.!", 29, nil, 0, "s h2 h3 | h1:budget", 20},
+		{"history before it, as it fits", "...!.!", 30, nil, 0, "s h2 h3 h4 | h1:budget", 30},
+		{"layers do not crowd it out", "..!.!", 25, costs(5, 6, 0), 0, "s L1 L3 h2 h3 | L2:budget h1:budget", 25},
+		{"a window smaller than it", "..!.!.!", 1000, nil, 2, "s h2 h3 h4 | h1:window", 30},
+		{"its partner before it stays", "a...!a!", 20, nil, 0, "s h1 h4 h5 | h2:budget h3:budget", 30},
+		{"a pinned entry far back", ".!...!", 30, nil, 0, "s h1 h3 h4 | h2:budget", 30},
+		{"no history", "", 30, costs(40), 0, "s | L1:budget", 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			kept, left := budget.Fit(costs(0), test.layers, history(test.history), budget.Policy{Budget: test.budget, Window: test.window})
+			if got := sent(kept, left); got != test.want || kept.Tokens != test.tokens {
+				t.Errorf("got  %s, %v tokens\nwant %s, %v tokens", got, kept.Tokens, test.want, test.tokens)
+			}
+		})
+	}
+}
+
+func TestFitCountsAbsurdCosts(t *testing.T) {
+	kept, left := budget.Fit(costs(math.MaxInt, math.MaxInt), costs(-5), costs(math.MaxInt, -1), budget.Policy{Budget: 100})
+	if got := sent(kept, left); got != "s | L1:budget h1:budget h2:budget" || kept.Tokens != 2*float64(math.MaxInt) {
+		t.Error(got, kept.Tokens)
+	}
+	kept, _ = budget.Fit(nil, costs(-5), costs(-1), budget.Policy{})
+	if kept.Tokens != 0 || len(kept.Layers) != 1 || len(kept.History) != 1 {
+		t.Error(kept)
+	}
+}
+
+// Issue 3 point 2: what layers did not use of their shares is the history's.
+func TestUnusedSharesGoToHistory(t *testing.T) {
+	p := budget.Policy{Budget: 1000}
+	out, err := budget.Allocate(budget.Input{Layers: []budget.Budget{{}, {}}, Total: p.Budget})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		layers []budget.Entry
+		want   int // entries of 100 tokens
+	}{
+		{costs(int(out.Layers[0]), int(out.Layers[1])), 4}, // all used: History of the allocation
+		{costs(int(out.Layers[0]), 100), 6},
+		{costs(0, 0), 10},
+	} {
+		kept, _ := budget.Fit(nil, test.layers, costs(slices.Repeat([]int{100}, 20)...), p)
+		if len(kept.History) != test.want {
+			t.Errorf("layers %v: history keeps %d, want %d", test.layers, len(kept.History), test.want)
+		}
+	}
+}
+
+// entries draws a history; its round is what follows some index, as in a request.
+func entries() *rapid.Generator[[]budget.Entry] {
+	return rapid.Custom(func(t *rapid.T) []budget.Entry {
+		list := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) budget.Entry {
+			return budget.Entry{Cost: rapid.IntRange(0, 50).Draw(t, "cost"), Group: rapid.IntRange(0, 6).Draw(t, "group")}
+		}), 0, 20).Draw(t, "list")
+		from := rapid.IntRange(0, len(list)).Draw(t, "round")
+		for i := range list[from:] {
+			list[from+i].Round = true
+		}
+		return list
+	})
+}
+
+// What SEMANTICS 1.13 promises of any view, against a second reading of it that knows no accounts.
+func TestFitHoldsForAnyView(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		system := costs(rapid.SliceOfN(rapid.IntRange(0, 50), 0, 3).Draw(t, "system")...)
+		layers := costs(rapid.SliceOfN(rapid.IntRange(0, 200), 0, 6).Draw(t, "layers")...)
+		list := entries().Draw(t, "history")
+		p := budget.Policy{
+			Budget:  float64(rapid.IntRange(0, 900).Draw(t, "budget")),
+			Reserve: float64(rapid.IntRange(0, 100).Draw(t, "reserve")),
+			Window:  rapid.IntRange(0, 25).Draw(t, "window"),
+		}
+		kept, left := budget.Fit(system, layers, list, p)
+
+		everything := slices.Clone(kept.History)
+		for _, o := range left.History {
+			everything = append(everything, o.Index)
+		}
+		slices.Sort(everything)
+		for i := range max(len(list), len(everything)) {
+			if i >= len(everything) || everything[i] != i {
+				t.Fatalf("kept and left are not the history: %v", everything)
+			}
+		}
+		must := 0
+		for i, e := range list {
+			in := slices.Contains(kept.History, i)
+			if e.Round && !in {
+				t.Errorf("entry %d of the round is dropped", i)
+			}
+			for j, other := range list {
+				if e.Group != 0 && e.Group == other.Group && in != slices.Contains(kept.History, j) {
+					t.Errorf("entries %d and %d are parted", i, j)
+				}
+			}
+			if pinned(list, e) {
+				must += e.Cost
+			}
+		}
+		for _, e := range system {
+			must += e.Cost
+		}
+		if kept.Tokens > max(0, p.Budget-p.Reserve, float64(must)) {
+			t.Errorf("%v tokens are sent, of which %d must be", kept.Tokens, must)
+		}
+		if diff := cmp.Diff(reference(float64(must), layers, list, p), kept); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+func pinned(list []budget.Entry, e budget.Entry) bool {
+	return slices.ContainsFunc(list, func(o budget.Entry) bool { return o.Round && (o == e || o.Group != 0 && o.Group == e.Group) })
+}
+
+// reference tries every start of the history, the longest first.
+func reference(must float64, layers, list []budget.Entry, p budget.Policy) budget.Kept {
+	free := max(0, p.Budget-p.Reserve)
+	want := budget.Kept{Tokens: must}
+	for i, e := range layers {
+		if want.Tokens+float64(e.Cost) <= free {
+			want.Layers, want.Tokens = append(want.Layers, i), want.Tokens+float64(e.Cost)
+		}
+	}
+	start := 0
+	if p.Window > 0 {
+		start = max(0, len(list)-p.Window)
+	}
+	for ; start < len(list); start++ {
+		tokens, some := want.Tokens, false
+		for _, e := range list[start:] {
+			if !pinned(list, e) {
+				tokens, some = tokens+float64(e.Cost), true
+			}
+		}
+		if !some || tokens <= free {
+			break
+		}
+	}
+	for i, e := range list {
+		whole := !slices.ContainsFunc(list[:start], func(o budget.Entry) bool { return o.Group != 0 && o.Group == e.Group })
+		switch {
+		case pinned(list, e):
+			want.History = append(want.History, i)
+		case i >= start && whole:
+			want.History, want.Tokens = append(want.History, i), want.Tokens+float64(e.Cost)
+		}
+	}
+	return want
+}
+
+func TestPolicyValidate(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	ok := budget.DefaultPolicy()
+	with := func(change func(*budget.Policy)) budget.Policy {
+		p := ok
+		change(&p)
+		return p
+	}
+	for _, test := range []struct {
+		name   string
+		policy budget.Policy
+		want   []string
+	}{
+		{"default", ok, nil},
+		{"no limit", with(func(p *budget.Policy) { p.Budget = inf }), nil},
+		{"truncate", with(func(p *budget.Policy) { p.Overflow, p.Reserve = budget.OverflowTruncate, 0 }), nil},
+		{"summarize", with(func(p *budget.Policy) { p.Overflow = budget.OverflowSummarize }), nil},
+		{
+			"reserve takes all", with(func(p *budget.Policy) { p.Reserve = 128000 }),
+			[]string{"response_reserve: want less than token_budget, which is 128000, have 128000"},
+		},
+		{"nothing", budget.Policy{Reserve: -1, Window: -1}, []string{
+			"token_budget: want more than 0 tokens, have 0",
+			"response_reserve: want 0 tokens or more, have -1",
+			`overflow: want "truncate", "sliding_window" or "summarize", have ""`,
+			"window_size: want 0 (no limit) or more entries, have -1",
+		}},
+		{"no numbers", budget.Policy{Budget: nan, Reserve: nan, Overflow: "truncate"}, []string{
+			"token_budget: want more than 0 tokens, have NaN", "response_reserve: want 0 tokens or more, have NaN",
+		}},
+		{
+			"infinite reserve",
+			budget.Policy{Budget: inf, Reserve: inf, Overflow: "truncate"},
+			[]string{"response_reserve: want 0 tokens or more, have +Inf"},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var got []string
+			for _, err := range test.policy.Validate() {
+				got = append(got, err.Error())
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func BenchmarkFit(b *testing.B) {
+	system, layers, list := costs(200), costs(300, 200, 500, 100, 80), make([]budget.Entry, 400)
+	for i := range list {
+		list[i] = budget.Entry{Cost: 150, Group: i / 2 % 2 * (i/2 + 1), Round: i >= 390}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		budget.Fit(system, layers, list, budget.Policy{Budget: 40000, Reserve: 4000})
+	}
+}

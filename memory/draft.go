@@ -1,0 +1,336 @@
+package memory
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"remora/cache"
+	"remora/wire"
+)
+
+// draft is what one commit of a turn writes: a batch for its session and, for a Responses answer, one that finds the
+// session by the response's id.
+type draft struct {
+	t       *Turn
+	head    head // the head as it will be
+	puts    []cache.Put
+	deletes []string
+	stored  []string   // names of the input's values
+	input   position   // the end of the input
+	open    bool       // the answer is still to come
+	added   []uint64   // sequence numbers of its items
+	output  [][]uint64 // sequence numbers of the answer's items, per choice
+	reply   string     // id of a response to find the session by
+}
+
+// draft builds the commit of a turn's input and, unless it is still to come, of its answer.
+func (t *Turn) draft(a *Answer) *draft {
+	d := &draft{t: t, head: t.state.head.clone(), open: a == nil}
+	d.puts = make([]cache.Put, 0, 8)
+	if d.head.NextSeq == 0 {
+		d.head.NextSeq = 1
+	}
+	d.retract()
+	d.input = d.storeInput()
+	end := d.input
+	var answer []wire.Item
+	if a != nil {
+		end = d.storeAnswer(a)
+		if len(a.Reply.Choices) > 0 {
+			answer = a.Reply.Choices[0]
+		}
+	}
+	d.moveHead(end, answer)
+	d.putLead()
+	record := t.record(d, a)
+	d.puts = append(d.puts,
+		cache.Put{Name: turnPrefix + t.ID, Data: record.encode()},
+		cache.Put{Name: headName, Data: d.head.encode()})
+	return d
+}
+
+func (d *draft) batches() []cache.Batch {
+	ttl := d.t.m.o.SessionTTL
+	session := cache.Batch{
+		Group: sessionGroup(d.t.call.Scope), Expect: d.t.state.version,
+		Puts: d.puts, Deletes: d.deletes, TTL: ttl, Listed: d.t.state.version == 0,
+	}
+	if d.reply == "" {
+		return []cache.Batch{session}
+	}
+	return []cache.Batch{session, {
+		Group: responseGroup(d.t.call.Scope.Tenant, d.reply), Expect: cache.AnyVersion, TTL: ttl,
+		Puts: []cache.Put{{Name: sessionName, Data: []byte(d.t.call.Scope.Session)}},
+	}}
+}
+
+// retract takes back an input that was written behind a head which another turn has moved since. Only a client that
+// sends nothing but what is new is moved along with the head; any other input keeps its place.
+func (d *draft) retract() {
+	t := d.t
+	j := t.journaled
+	if len(j.names) == 0 || t.plan.relation != relDelta || t.plan.parent.Seq == j.end.Seq {
+		return
+	}
+	d.head.dropTail(j.end.Seq)
+	d.deletes = j.names // a batch deletes before it writes: names that are written anew stay
+}
+
+// storeInput writes the request's new items and returns the position behind them.
+func (d *draft) storeInput() position {
+	t, at := d.t, d.t.plan.parent
+	if aside := t.in.items[:t.plan.aside]; len(aside) > 0 {
+		if sum, _ := leadHash(aside, nil, t.m.hashes); sum != d.head.Aside {
+			d.head.Aside = sum
+			for i := range aside {
+				at = d.storeInputItem(at, i, flagAside|flagOffChain)
+			}
+		}
+	}
+	before := len(d.puts)
+	var skipped []int // off-chain items that wait for the item they lead to
+	for i := t.plan.fresh; i < len(t.in.items); i++ {
+		if !t.in.marks[i].onChain {
+			skipped = append(skipped, i)
+			continue
+		}
+		if known, ok := d.knownAfter(at, t.in.marks[i]); ok {
+			at, skipped = known, nil
+			continue
+		}
+		for _, j := range append(skipped, i) {
+			at = d.storeInputItem(at, j, 0)
+		}
+		skipped = nil
+	}
+	for _, j := range skipped {
+		at = d.storeInputItem(at, j, 0)
+	}
+	for _, p := range d.puts[before:] {
+		d.stored = append(d.stored, p.Name)
+	}
+	return at
+}
+
+func (d *draft) storeInputItem(at position, i int, flags byte) position {
+	at = d.store(at, d.t.in.items[i], d.t.in.marks[i], flags)
+	d.t.seqs[i] = at.Seq
+	d.added = append(d.added, at.Seq)
+	return at
+}
+
+// storeAnswer writes the answer, one branch per choice, and returns the position behind the first choice.
+func (d *draft) storeAnswer(a *Answer) position {
+	end := d.input
+	var flags byte
+	if a.status() != turnComplete {
+		flags = flagPartial
+	}
+	marks := d.t.answerMarks(a)
+	for c, items := range a.Reply.Choices {
+		at := d.input
+		seqs := make([]uint64, 0, len(items))
+		for i, it := range items {
+			if known, ok := d.knownAfter(at, marks[c][i]); ok {
+				at = known
+			} else {
+				at = d.store(at, it, marks[c][i], flags)
+			}
+			seqs = append(seqs, at.Seq)
+			d.putID(it)
+		}
+		d.output = append(d.output, seqs)
+		if c == 0 {
+			end = at
+		} else {
+			d.head.addTail(tail{Pos: at, Lead: d.t.in.lead, Side: d.t.plan.side})
+		}
+	}
+	if d.t.call.Request.Dialect == wire.Responses && a.Reply.ID != "" {
+		d.reply = a.Reply.ID
+		d.puts = append(d.puts, cache.Put{
+			Name: idName(replyPrefix, a.Reply.ID), Data: place{Pos: end, Side: d.t.plan.side}.encode(),
+		})
+	}
+	return end
+}
+
+// knownAfter is where an item stands behind at if the transcript has it there already.
+func (d *draft) knownAfter(at position, m mark) (position, bool) {
+	if len(d.t.known) == 0 {
+		return position{}, false
+	}
+	known, ok := d.t.known[at.after(m).Chain]
+	return known.Pos, ok && m.onChain
+}
+
+// store writes one item behind at and returns the position behind it.
+func (d *draft) store(at position, it wire.Item, m mark, flags byte) position {
+	if flags&flagAside != 0 {
+		m.onChain, m.units = false, 0
+	}
+	if !m.onChain {
+		flags |= flagOffChain
+	}
+	if d.t.plan.side {
+		flags |= flagSide
+	}
+	next := at.after(m)
+	next.Seq = d.head.NextSeq
+	d.head.NextSeq++
+	item := storedItem{
+		Parent: at.Seq, Pos: next, Content: m.content, Flags: flags, Dialect: it.Dialect, Turn: d.t.ID, Raw: it.Raw,
+	}
+	d.puts = append(d.puts, cache.Put{Name: itemName(next.Seq), Data: item.encode()})
+	if m.onChain {
+		at := place{Pos: next, Side: d.t.plan.side}.encode()
+		d.puts = append(d.puts, cache.Put{Name: chainName(next.Chain), Data: at})
+		if landmark(it) {
+			d.puts = append(d.puts, cache.Put{Name: textName(m.content), Data: at})
+		}
+	}
+	return next
+}
+
+// putID lets a later item_reference stand for an item of the answer.
+func (d *draft) putID(it wire.Item) {
+	if name, data, ok := referenceOf(it); ok {
+		d.puts = append(d.puts, cache.Put{Name: name, Data: data})
+	}
+}
+
+// referenceOf is what is kept of an item under its id, if it has one that can be referred to.
+func referenceOf(it wire.Item) (name string, data []byte, ok bool) {
+	if it.Dialect != wire.Responses || it.ID == "" || it.Kind == wire.Reference {
+		return "", nil, false
+	}
+	ref := reference{Content: it.ContentHash(), Kind: it.Kind, Role: it.Role, Pair: it.Answers}
+	if len(it.Calls) > 0 {
+		ref.Pair = it.Calls[0]
+	}
+	return idName(idPrefix, it.ID), ref.encode(), true
+}
+
+// moveHead makes end the head, or, for a side line and for an input without an answer, one of the other ends.
+func (d *draft) moveHead(end position, answer []wire.Item) {
+	h, t := &d.head, d.t
+	extended := h.dropTail(t.plan.parent.Seq)
+	if t.plan.side || len(answer) == 0 || (t.late && h.LastTurn > t.ID && !t.atHead) {
+		d.leaveTail(end, extended.Turns, len(answer))
+		return
+	}
+	if !t.atHead {
+		if h.Pos.Seq != 0 && h.Pos.Seq != end.Seq && !t.in.passes(h.Pos.Chain) {
+			h.addTail(tail{Pos: h.Pos, Lead: h.Lead, Side: extended.Side, Turns: h.Turns})
+		}
+		h.Open, h.Turns = nil, extended.Turns
+		for i := 0; i < t.from; i++ {
+			h.noteCalls(t.in.items[i])
+		}
+	}
+	h.Ring = h.Ring[:t.ringKept]
+	h.Forked = end.Seq < t.state.head.NextSeq // an answer that was there already
+	h.Pos, h.LastTurn, h.Answered, h.Turns = end, t.ID, true, h.Turns+1
+	h.Delta = h.Delta || t.plan.relation == relDelta
+	if t.in.hasLead {
+		h.Lead = t.in.lead
+	}
+	for i := t.from; i < len(t.in.items); i++ {
+		h.remember(t.in.items[i], t.in.marks[i], t.seqs[i])
+	}
+	for i, it := range answer {
+		h.remember(it, t.answered[0][i], d.output[0][i])
+	}
+}
+
+// leaveTail notes an end of the transcript that is not the head.
+func (d *draft) leaveTail(end position, turns uint64, answered int) {
+	h, t := &d.head, d.t
+	if end.Seq == h.Pos.Seq || end.Seq == 0 {
+		return
+	}
+	if answered > 0 {
+		turns++
+	}
+	h.addTail(tail{Pos: end, Lead: t.in.lead, Side: t.plan.side, Turns: turns})
+	h.Forked = h.Forked || t.atHead && !d.open
+}
+
+// remember takes one more item of the head line into the ring and into the list of open calls.
+func (h *head) remember(it wire.Item, m mark, seq uint64) {
+	if m.onChain {
+		if len(h.Ring) >= ringSize {
+			h.Ring = h.Ring[len(h.Ring)-ringSize+1:]
+		}
+		h.Ring = append(h.Ring, echo{Content: shortHash(m.content), Seq: seq})
+	}
+	h.noteCalls(it)
+}
+
+// noteCalls keeps account of the calls that wait for a result.
+func (h *head) noteCalls(it wire.Item) {
+	for _, call := range it.Calls {
+		if call.ID != "" && len(call.ID) <= maxCallID && len(h.Open) < maxOpenCalls {
+			h.Open = append(h.Open, call.ID)
+		}
+	}
+	if it.Kind == wire.ToolResult {
+		if i := slices.Index(h.Open, it.Answers.ID); i >= 0 {
+			h.Open = slices.Delete(h.Open, i, i+1)
+		}
+	}
+}
+
+// maxCallID is the length in bytes from which a call id is not remembered as open.
+const maxCallID = 256
+
+func (h *head) clone() head {
+	c := *h
+	c.Ring, c.Open, c.Tails = slices.Clone(h.Ring), slices.Clone(h.Open), slices.Clone(h.Tails)
+	return c
+}
+
+func (h *head) addTail(t tail) {
+	h.dropTail(t.Pos.Seq)
+	if len(h.Tails) >= maxTails {
+		h.Tails = slices.Delete(h.Tails, 0, len(h.Tails)-maxTails+1)
+	}
+	h.Tails = append(h.Tails, t)
+}
+
+// dropTail removes the end at seq and returns it, zero if there was none.
+func (h *head) dropTail(seq uint64) tail {
+	for i, t := range h.Tails {
+		if t.Pos.Seq == seq && seq != 0 {
+			h.Tails = slices.Delete(h.Tails, i, i+1)
+			return t
+		}
+	}
+	return tail{}
+}
+
+// leadRecord is one version of what stands before the conversation.
+type leadRecord struct {
+	Instructions []byte       `json:"instructions,omitempty"` // as they came: base64, since JSON would be re-spelled
+	Dialect      wire.Dialect `json:"dialect"`
+	Items        [][]byte     `json:"items,omitempty"`
+}
+
+// putLead keeps the version of the leading items that this turn used, unless it is the head's, which is kept.
+func (d *draft) putLead() {
+	t := d.t
+	if !t.in.hasLead || t.in.lead == t.state.head.Lead {
+		return
+	}
+	r := leadRecord{Instructions: t.call.Request.Instructions(), Dialect: t.call.Request.Dialect}
+	all := t.call.Request.Items()
+	for _, it := range all[:len(all)-len(t.in.items)] {
+		r.Items = append(r.Items, it.Raw)
+	}
+	b, err := json.Marshal(r)
+	if err != nil {
+		panic(fmt.Sprintf("BUG: encode leading items: %v", err)) // bytes and numbers
+	}
+	d.puts = append(d.puts, cache.Put{Name: leadPrefix + string(t.in.lead[:]), Data: b})
+}

@@ -1,0 +1,363 @@
+package memory
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"remora/cache"
+	"remora/wire"
+)
+
+// ErrNoSession is returned where a session does not exist, ErrSessionExists where one is in the way of an import.
+var (
+	ErrNoSession     = errors.New("no such session")
+	ErrSessionExists = errors.New("session exists already")
+)
+
+// exportVersion is the version of the JSONL format.
+const exportVersion = 1
+
+// Line is one line of an exported transcript: the session, one item, one turn, or one version of the leading items.
+// Exactly one of its parts is set.
+type Line struct {
+	Session *SessionLine    `json:"session,omitempty"`
+	Item    *ItemLine       `json:"item,omitempty"`
+	Turn    json.RawMessage `json:"turn,omitempty"`
+	Lead    *LeadLine       `json:"lead,omitempty"`
+}
+
+// SessionLine opens an export.
+type SessionLine struct {
+	Version int    `json:"remora_transcript"`
+	Head    uint64 `json:"head"`  // sequence number of the last item of the conversation
+	Items   uint64 `json:"items"` // items of all branches
+	State   []byte `json:"state"` // the head record, base64
+}
+
+// ItemLine is one stored item.
+type ItemLine struct {
+	Seq     uint64 `json:"seq"`
+	Parent  uint64 `json:"parent"` // the item before it, 0 for none
+	Turn    string `json:"turn"`
+	Chain   string `json:"chain"`   // hex, over this item and all before it
+	Content string `json:"content"` // hex
+	Units   uint64 `json:"units"`
+	Dialect string `json:"dialect"`
+	OnHead  bool   `json:"on_head"` // on the line that ends with the head
+	Off     bool   `json:"off_chain,omitempty"`
+	Aside   bool   `json:"aside,omitempty"`   // the client's own summary
+	Partial bool   `json:"partial,omitempty"` // of an answer that was cut
+	Side    bool   `json:"side,omitempty"`
+	// JSON is the item. Raw holds its bytes instead where they are not one line of JSON.
+	JSON json.RawMessage `json:"json,omitempty"`
+	Raw  []byte          `json:"raw,omitempty"`
+}
+
+// LeadLine is one version of the instructions and leading system items.
+type LeadLine struct {
+	Hash   string          `json:"hash"`
+	Record json.RawMessage `json:"record"`
+}
+
+// Bytes is the item as it was stored.
+func (l *ItemLine) Bytes() []byte {
+	if l.Raw != nil {
+		return l.Raw
+	}
+	return l.JSON
+}
+
+// exportPage is how many items an export reads at once.
+const exportPage = 512
+
+// Export writes the whole transcript of a session, all branches, as JSON Lines (see Line).
+func (m *Memory) Export(ctx context.Context, s Scope, w io.Writer) error {
+	out := bufio.NewWriter(w)
+	enc := json.NewEncoder(out)
+	enc.SetEscapeHTML(false)
+	err := m.Walk(ctx, s, func(l Line) error { return enc.Encode(l) })
+	if err != nil {
+		return err
+	}
+	return out.Flush()
+}
+
+// Walk calls f for every line of a session's export, in their order: the session, its items by sequence number, then
+// leads and turns in the order of their first item.
+func (m *Memory) Walk(ctx context.Context, s Scope, f func(Line) error) error {
+	results, err := m.store.Read(ctx, []cache.Query{{Group: sessionGroup(s), Names: []string{headName}}})
+	if err != nil {
+		return fmt.Errorf("read session: %w", err)
+	}
+	state := results[0].Values[0]
+	if state == nil {
+		return ErrNoSession
+	}
+	h, err := decodeHead(state)
+	if err != nil {
+		return err
+	}
+	if err := f(Line{Session: &SessionLine{Version: exportVersion, Head: h.Pos.Seq, Items: h.NextSeq - 1, State: state}}); err != nil {
+		return err
+	}
+	onHead, err := m.headLine(ctx, s, &h)
+	if err != nil {
+		return err
+	}
+	turns, err := m.walkItems(ctx, s, h.NextSeq-1, onHead, f)
+	if err != nil {
+		return err
+	}
+	return m.walkTurns(ctx, s, turns, f)
+}
+
+// Sessions pages through the names of a tenant's sessions, in no particular order. An empty after starts; an empty
+// next ends.
+func (m *Memory) Sessions(ctx context.Context, tenant, after string, limit int) (names []string, next string, err error) {
+	groups, next, err := m.store.List(ctx, tenant, after, limit)
+	if err != nil {
+		return nil, "", fmt.Errorf("list sessions: %w", err)
+	}
+	for _, g := range groups {
+		if name, ok := strings.CutPrefix(g, sessionPrefix); ok {
+			names = append(names, name)
+		}
+	}
+	return names, next, nil
+}
+
+// headLine is the set of items on the line that ends with the head.
+func (m *Memory) headLine(ctx context.Context, s Scope, h *head) (map[uint64]bool, error) {
+	on := make(map[uint64]bool)
+	next := h.Pos.Seq
+	for next != 0 {
+		first := next - min(next-1, exportPage-1)
+		items, err := m.items(ctx, s, first, next)
+		if err != nil {
+			return nil, err
+		}
+		for next >= first && next != 0 {
+			it := items[next-first]
+			if it == nil || it.Parent >= next {
+				return nil, fmt.Errorf("item %d: %w", next, errCorrupt)
+			}
+			on[next] = true
+			next = it.Parent
+		}
+	}
+	return on, nil
+}
+
+func (m *Memory) walkItems(ctx context.Context, s Scope, last uint64, onHead map[uint64]bool, f func(Line) error) ([]string, error) {
+	var turns []string
+	seen := make(map[string]bool)
+	for first := uint64(1); first <= last; first += exportPage {
+		items, err := m.items(ctx, s, first, min(last, first+exportPage-1))
+		if err != nil {
+			return nil, err
+		}
+		for _, it := range items {
+			if it == nil {
+				continue
+			}
+			if !seen[it.Turn] {
+				seen[it.Turn] = true
+				turns = append(turns, it.Turn)
+			}
+			line := newItemLine(it)
+			line.OnHead = onHead[it.Pos.Seq]
+			if err := f(Line{Item: line}); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return turns, nil
+}
+
+func newItemLine(it *storedItem) *ItemLine {
+	l := &ItemLine{
+		Seq: it.Pos.Seq, Parent: it.Parent, Turn: it.Turn, Units: it.Pos.Units, Dialect: it.Dialect.String(),
+		Chain: hex.EncodeToString(it.Pos.Chain[:]), Content: hex.EncodeToString(it.Content[:]),
+		Off: it.Flags&flagOffChain != 0, Aside: it.Flags&flagAside != 0, Partial: it.Flags&flagPartial != 0,
+		Side: it.Flags&flagSide != 0,
+	}
+	// json.RawMessage is compacted when it is encoded; only bytes that this leaves alone may go that way.
+	var compact bytes.Buffer
+	if json.Compact(&compact, it.Raw) == nil && bytes.Equal(compact.Bytes(), it.Raw) {
+		l.JSON = it.Raw
+	} else {
+		l.Raw = it.Raw
+	}
+	return l
+}
+
+func (m *Memory) walkTurns(ctx context.Context, s Scope, turns []string, f func(Line) error) error {
+	leads := make(map[string]bool)
+	for len(turns) > 0 {
+		page := turns[:min(len(turns), exportPage)]
+		turns = turns[len(page):]
+		names := make([]string, len(page))
+		for i, id := range page {
+			names[i] = turnPrefix + id
+		}
+		results, err := m.store.Read(ctx, []cache.Query{{Group: sessionGroup(s), Names: names}})
+		if err != nil {
+			return fmt.Errorf("read turns: %w", err)
+		}
+		for _, record := range results[0].Values {
+			if record == nil {
+				continue
+			}
+			if err := m.walkLead(ctx, s, record, leads, f); err != nil {
+				return err
+			}
+			if err := f(Line{Turn: record}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// walkLead writes the version of the leading items that a turn used, the first time that it is met.
+func (m *Memory) walkLead(ctx context.Context, s Scope, record []byte, seen map[string]bool, f func(Line) error) error {
+	var turn turnRecord
+	if err := json.Unmarshal(record, &turn); err != nil || turn.Lead == "" || seen[turn.Lead] {
+		return nil //nolint:nilerr // a turn whose record can't be read has no lead to show
+	}
+	seen[turn.Lead] = true
+	name, err := hex.DecodeString(turn.Lead)
+	if err != nil {
+		return fmt.Errorf("turn %s: lead: %w", turn.ID, errCorrupt)
+	}
+	results, err := m.store.Read(ctx, []cache.Query{{Group: sessionGroup(s), Names: []string{leadPrefix + string(name)}}})
+	if err != nil {
+		return fmt.Errorf("read leading items: %w", err)
+	}
+	if results[0].Values[0] == nil {
+		return nil
+	}
+	return f(Line{Lead: &LeadLine{Hash: turn.Lead, Record: results[0].Values[0]}})
+}
+
+// lead reads one version of the leading system items.
+func (m *Memory) lead(ctx context.Context, s Scope, hash wire.Hash) ([]wire.Item, error) {
+	results, err := m.store.Read(ctx, []cache.Query{{Group: sessionGroup(s), Names: []string{leadPrefix + string(hash[:])}}})
+	if err != nil {
+		return nil, fmt.Errorf("read leading items: %w", err)
+	}
+	var r leadRecord
+	if v := results[0].Values[0]; v == nil {
+		return nil, nil
+	} else if err := json.Unmarshal(v, &r); err != nil {
+		return nil, fmt.Errorf("read leading items: %w", errCorrupt)
+	}
+	items := make([]wire.Item, 0, len(r.Items))
+	for _, raw := range r.Items {
+		it, err := wire.ParseItem(r.Dialect, raw)
+		if err != nil {
+			return nil, fmt.Errorf("read leading items: %w", err)
+		}
+		items = append(items, it)
+	}
+	return items, nil
+}
+
+// ErrNoTurn is returned where a session has no such turn.
+var ErrNoTurn = errors.New("no such turn")
+
+// TurnView puts together again what a turn sent upstream in place of the client's items: the leading items, then what
+// was chosen from the conversation. Items have the bytes that they were stored with, which may be another client's
+// spelling of the same content; a reference is shown as what it stood for.
+func (m *Memory) TurnView(ctx context.Context, s Scope, turnID string) ([]wire.Item, error) {
+	results, err := m.store.Read(ctx, []cache.Query{{Group: sessionGroup(s), Names: []string{turnPrefix + turnID}}})
+	if err != nil {
+		return nil, fmt.Errorf("read turn: %w", err)
+	}
+	var turn turnRecord
+	if v := results[0].Values[0]; v == nil {
+		return nil, ErrNoTurn
+	} else if err := json.Unmarshal(v, &turn); err != nil {
+		return nil, fmt.Errorf("turn %s: %w", turnID, errCorrupt)
+	}
+	var lead []wire.Item
+	if turn.View.Lead != "" {
+		hash, err := parseHash(turn.View.Lead)
+		if err != nil {
+			return nil, err
+		}
+		if lead, err = m.lead(ctx, s, hash); err != nil {
+			return nil, err
+		}
+	}
+	body, err := m.pick(ctx, s, turn.Tip, turn.View.Items)
+	if err != nil {
+		return nil, fmt.Errorf("turn %s: %w", turnID, err)
+	}
+	for _, out := range turn.View.LeftOut {
+		if out.At > 0 && out.At <= len(body) {
+			body[out.At-1], _ = body[out.At-1].WithoutCalls(func(i int) bool { return body[out.At-1].Calls[i].ID == out.Call })
+		}
+	}
+	return append(lead, body...), nil
+}
+
+// pick finds items by the leading bytes of their content hashes, from the last one backwards along the line that ends
+// at tip. A client's own summary, which stands before the history in its request, is stored behind it.
+func (m *Memory) pick(ctx context.Context, s Scope, tip uint64, wanted []byte) ([]wire.Item, error) {
+	p := picker{wanted: wanted, found: make([]wire.Item, len(wanted)/8), left: len(wanted) / 8}
+	for next := tip; next != 0 && p.left > 0; {
+		first := next - min(next-1, exportPage-1)
+		items, err := m.items(ctx, s, first, next)
+		if err != nil {
+			return nil, err
+		}
+		for next >= first && next != 0 {
+			at := items[next-first]
+			if at == nil || at.Parent >= next {
+				return nil, fmt.Errorf("item %d: %w", next, errCorrupt)
+			}
+			if err := p.take(at); err != nil {
+				return nil, err
+			}
+			next = at.Parent
+		}
+	}
+	for _, at := range p.asides {
+		if err := p.take(at); err != nil {
+			return nil, err
+		}
+	}
+	if p.left > 0 {
+		return nil, fmt.Errorf("%d items of its view are not in the transcript", p.left)
+	}
+	return p.found, nil
+}
+
+// picker fills a view from its end.
+type picker struct {
+	wanted []byte // 8 bytes an item
+	found  []wire.Item
+	left   int // items still to be found
+	asides []*storedItem
+}
+
+func (p *picker) take(at *storedItem) error {
+	if p.left == 0 || !bytes.Equal(at.Content[:8], p.wanted[(p.left-1)*8:p.left*8]) {
+		if at.Flags&flagAside != 0 {
+			p.asides = append(p.asides, at)
+		}
+		return nil
+	}
+	it, err := wire.ParseItem(at.Dialect, at.Raw)
+	p.left--
+	p.found[p.left] = it
+	return err
+}

@@ -1,0 +1,317 @@
+// Package memory decides what to send upstream instead of what the client sent, and what to keep of it.
+//
+// A session's transcript is a log of items, each linked to the one before it and named by a chain hash over all of
+// its predecessors, as commits are in git. A request is merged into it (merge.go): most often its history ends where
+// the transcript's head is, and what stands behind that is new. The view that goes upstream is the request's own
+// items, or the stored history before them, under a window and without orphans (package view). When the answer has come,
+// input and answer are committed together (commit.go); while the store is down they wait in a spool (spool.go).
+//
+// The package knows no HTTP, and of wire formats only wire.Item.
+package memory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"sync"
+	"time"
+
+	"remora/cache"
+	"remora/memory/view"
+	"remora/wire"
+)
+
+// ErrUnavailable is returned by Begin when the store cannot be read and memory.on_store_error is "closed".
+var ErrUnavailable = errors.New("memory store is unavailable")
+
+// What to do with a call when the store cannot be read.
+const (
+	OnStoreErrorOpen   = "open"
+	OnStoreErrorClosed = "closed"
+)
+
+// Options configure a Memory. The zero value of a duration means its default.
+type Options struct {
+	// CommitWait is how long the end of an answer may wait for its commit (store.commit_wait).
+	CommitWait time.Duration
+	// ReadWait is how long a request may wait for its session to be read (store.read_wait).
+	ReadWait time.Duration
+	// OpenDelay is how long upstream may take before the input is made durable on its own (store.open_delay).
+	OpenDelay time.Duration
+	// SessionTTL is how long a session is kept after its last turn; 0 is for ever.
+	SessionTTL time.Duration
+	// RetryDelay is how long the store is left alone after it failed, and how often the spool is tried meanwhile.
+	RetryDelay time.Duration
+	// OnStoreError is "open" (forward without memory) or "closed" (refuse).
+	OnStoreError string
+	// Window is the history window, nil for none.
+	Window *view.Window
+	// Log receives one line per failure, never content. Now and After are the clock.
+	Log *slog.Logger
+	Now func() time.Time
+}
+
+func (o *Options) defaults() {
+	for _, d := range []struct {
+		value *time.Duration
+		def   time.Duration
+	}{
+		{&o.CommitWait, 250 * time.Millisecond},
+		{&o.ReadWait, 250 * time.Millisecond},
+		{&o.OpenDelay, 20 * time.Millisecond},
+		{&o.RetryDelay, 500 * time.Millisecond},
+	} {
+		if *d.value == 0 {
+			*d.value = d.def
+		}
+	}
+	if o.OnStoreError == "" {
+		o.OnStoreError = OnStoreErrorOpen
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now //nolint:forbidigo // the default clock of a library that takes one
+	}
+}
+
+// Memory serves all sessions of a process. It is safe for concurrent use.
+type Memory struct {
+	o     Options
+	store cache.Store
+	spool *spooler
+	locks [256]chan struct{} // one turn of a session at a time commits; striped by session
+
+	seed   maphash.Seed
+	hashes *hashes
+
+	mu     sync.Mutex
+	down   time.Time          // until when the store is left alone
+	slow   int                // calls in a row that it did not answer in time
+	asking bool               // whether it is being asked if it is there at all
+	close  context.CancelFunc // ends the work in the background
+	work   sync.WaitGroup
+}
+
+// New opens a memory over a store. Turns that the store cannot take go to the spool, which may be nil: then they are
+// lost, and each loss is logged.
+func New(store cache.Store, spool Spool, o Options) *Memory {
+	o.defaults()
+	m := &Memory{o: o, store: store, seed: maphash.MakeSeed(), hashes: newHashes()}
+	for i := range m.locks {
+		m.locks[i] = make(chan struct{}, 1)
+	}
+	var ctx context.Context
+	ctx, m.close = context.WithCancel(context.Background())
+	m.spool = newSpooler(ctx, m, spool)
+	return m
+}
+
+// Close waits for work in the background. Turns under way must have been committed before. It closes neither the
+// store nor the spool.
+func (m *Memory) Close() {
+	m.close()
+	m.spool.stop()
+	m.work.Wait()
+}
+
+// Begin works out the view of a call. It fails only with ErrUnavailable; any other trouble leaves a turn whose view
+// is what the client sent, under the window, and a degraded Summary.
+func (m *Memory) Begin(ctx context.Context, c Call) (*Turn, error) {
+	t := &Turn{ID: newTurnID(m.o.Now()), m: m, call: c, started: m.o.Now()}
+	ctx, cancel := context.WithTimeout(ctx, m.o.ReadWait)
+	defer cancel()
+	if err := t.begin(ctx); err != nil {
+		m.failed(err)
+		if m.o.OnStoreError == OnStoreErrorClosed {
+			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+		t.degrade(ctx)
+	}
+	return t, nil
+}
+
+// lock waits until no other turn of the session commits in this process.
+func (m *Memory) lock(ctx context.Context, s Scope) (unlock func(), err error) {
+	l := m.locks[maphash.String(m.seed, s.Tenant+s.Session)%uint64(len(m.locks))]
+	select {
+	case l <- struct{}{}:
+		return func() { <-l }, nil
+	case <-ctx.Done():
+		return nil, errBusy
+	}
+}
+
+var errBusy = errors.New("too many turns of this session commit at once")
+
+var errLeftAlone = errors.New("store failed a moment ago")
+
+// available tells whether the store should be tried.
+func (m *Memory) available() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.o.Now().Before(m.down) {
+		return errLeftAlone
+	}
+	return nil
+}
+
+// slowCalls is after how many calls in a row that were not answered in time the store is asked whether it is there at
+// all. A disk that takes its time for one fsync, or a call that was large, is no reason to go on without memory.
+const slowCalls = 3
+
+// failed notes a failure of the store, so that the calls that follow do not each wait for it.
+func (m *Memory) failed(err error) {
+	if errors.Is(err, errLeftAlone) || errors.Is(err, errBusy) || errors.Is(err, errCorrupt) {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !errors.Is(err, context.DeadlineExceeded) {
+		m.leaveAlone(err)
+		return
+	}
+	if m.slow++; m.slow >= slowCalls && !m.asking {
+		m.asking = true
+		m.work.Go(m.ask)
+	}
+}
+
+// ask finds out whether a store that was slow several times is there.
+func (m *Memory) ask() {
+	ctx, cancel := context.WithTimeout(context.Background(), m.o.RetryDelay)
+	defer cancel()
+	err := m.store.Ping(ctx)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asking, m.slow = false, 0
+	if err != nil {
+		m.leaveAlone(err)
+	}
+}
+
+// leaveAlone lets calls go on without the store for a while. The caller holds the lock.
+func (m *Memory) leaveAlone(err error) {
+	now := m.o.Now()
+	if !now.Before(m.down) {
+		m.o.Log.Warn("store failed; calls go on without it", "error", err.Error(), "retry_in", m.o.RetryDelay.String())
+	}
+	m.down = now.Add(m.o.RetryDelay)
+}
+
+// recovered notes that the store answers again.
+func (m *Memory) recovered() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.down, m.slow = time.Time{}, 0
+}
+
+// answered notes that the store has taken a turn.
+func (m *Memory) answered() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.slow = 0
+}
+
+// begin loads the session, merges the request into it and assembles the view.
+func (t *Turn) begin(ctx context.Context) error {
+	if err := t.m.spool.settle(ctx, t.call.Scope); err != nil {
+		return err
+	}
+	if err := t.m.available(); err != nil {
+		return err
+	}
+	st, err := t.m.load(ctx, t.call.Scope, t.call.Request, t.ID)
+	if err != nil {
+		return err
+	}
+	in := newIncoming(t.call.Request, st.refs, t.m.hashes)
+	p, err := t.m.place(ctx, t.call.Scope, &st, in, t.call.History)
+	if err != nil {
+		return err
+	}
+	p.side = p.side || t.call.Side != ""
+	t.settle(st, in, p)
+	t.opened = st.head.NextSeq == 0
+	return t.assemble(ctx)
+}
+
+// degrade serves a turn from what the client sent alone.
+func (t *Turn) degrade(ctx context.Context) {
+	t.settle(state{}, newIncoming(t.call.Request, nil, t.m.hashes), plan{relation: relRoot, side: t.call.Side != ""})
+	t.loaded = false
+	if err := t.assemble(ctx); err != nil {
+		panic(fmt.Sprintf("BUG: assemble without a store: %v", err))
+	}
+	t.Summary.Status = StatusDegraded
+}
+
+// assemble builds the view and the summary of the plan.
+func (t *Turn) assemble(ctx context.Context) error {
+	all := t.call.Request.Items()
+	lead, body, offset := all[:len(all)-len(t.in.items)], t.in.items, t.plan.offset
+	leadHash, hasLead := t.in.lead, t.in.hasLead
+	if t.plan.before {
+		stored, skipped, err := t.m.history(ctx, t.call.Scope, t.plan.parent)
+		if err != nil {
+			return err
+		}
+		body, offset = append(stored, body...), skipped
+		if t.call.Request.Dialect == wire.Chat {
+			body = view.Regroup(body)
+		}
+		if len(lead) == 0 && t.state.head.Lead != (wire.Hash{}) {
+			leadHash, hasLead = t.state.head.Lead, true
+			if lead, err = t.m.lead(ctx, t.call.Scope, leadHash); err != nil {
+				return err
+			}
+		}
+	}
+	t.Summary = Summary{Side: t.plan.side}
+	if t.in.stateful || t.in.unresolved() {
+		// Upstream holds calls that are not visible here: any cut or repair could make an orphan or remove a pair.
+		t.View, t.Summary.Items, t.Summary.Sent = all, len(all), len(all)
+		t.view = viewRecord{Conversation: len(body), Sent: len(all)}
+		for _, mark := range t.in.marks {
+			t.view.Items = append(t.view.Items, mark.content[:8]...)
+		}
+		t.view.setLead(t.in.lead, t.in.hasLead)
+		return nil
+	}
+	w := t.m.o.Window
+	if t.plan.side {
+		w = nil // a side request (a summary to be made, a title) needs all that the client chose to send
+	}
+	v := view.Assemble(lead, body, w, offset, t.in.resolve)
+	t.View = v.Items
+	t.Summary.Sent, t.Summary.Windowed, t.Summary.Orphans = len(lead)+v.Units, v.Windowed, v.Orphans
+	if t.plan.before {
+		t.Summary.Windowed += offset // what of the stored history stands too far back to be read
+	}
+	t.Summary.Items = t.Summary.Sent + t.Summary.Windowed + t.Summary.Orphans
+	t.view = viewRecord{
+		Conversation: len(body), Sent: len(v.Items), From: v.From, Windowed: t.Summary.Windowed, Orphans: v.Orphans,
+		LeftOut: v.LeftOut, Stored: t.plan.before,
+	}
+	if v.Pinned >= 0 {
+		t.view.Pinned = &v.Pinned
+	}
+	for _, i := range v.Kept {
+		content := t.in.mark(body[i]).content
+		t.view.Items = append(t.view.Items, content[:8]...)
+	}
+	t.view.setLead(leadHash, hasLead)
+	return nil
+}
+
+// history reads what of the stored line can come into a view.
+func (m *Memory) history(ctx context.Context, s Scope, end position) ([]wire.Item, int, error) {
+	want := uint64(view.MaxItems)
+	if m.o.Window != nil {
+		want = uint64(m.o.Window.MaxItems)
+	}
+	return m.line(ctx, s, end, want)
+}

@@ -1,0 +1,527 @@
+package memory_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"remora/cache"
+	"remora/memory"
+	"remora/memory/view"
+	"remora/wire"
+)
+
+// lab is a Memory over a store, and the clients that talk to it.
+type lab struct {
+	t       *testing.T
+	m       *memory.Memory
+	store   cache.Store
+	replies int
+}
+
+func newLab(t *testing.T, o memory.Options) *lab {
+	t.Helper()
+	store, err := cache.Open("memory:", cache.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lab{t: t, store: store}
+	l.m = memory.New(store, nil, o)
+	t.Cleanup(func() {
+		l.m.Close()
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+var scope = memory.Scope{Tenant: "tenant", Session: "session", Resource: "session"}
+
+// say is a Chat message: "u:hello" is the user's, "a:", "s:" and "d:" are the assistant's and so on; "c:x,y" is an
+// assistant message that calls x and y, "r:x" the result of x.
+func say(word string) string {
+	kind, text, _ := strings.Cut(word, ":")
+	switch kind {
+	case "c":
+		var calls []string
+		for id := range strings.SplitSeq(text, ",") {
+			calls = append(calls, fmt.Sprintf(`{"id":%q,"type":"function","function":{"name":"f","arguments":"{}"}}`, id))
+		}
+		return fmt.Sprintf(`{"role":"assistant","content":null,"tool_calls":[%s]}`, strings.Join(calls, ","))
+	case "r":
+		return fmt.Sprintf(`{"role":"tool","tool_call_id":%q,"content":"result of %s"}`, text, text)
+	}
+	role := map[string]string{"u": "user", "a": "assistant", "s": "system", "d": "developer"}[kind]
+	return fmt.Sprintf(`{"role":%q,"content":%q}`, role, text)
+}
+
+func messages(words string) string {
+	var list []string
+	for w := range strings.FieldsSeq(words) {
+		list = append(list, say(w))
+	}
+	return strings.Join(list, ",")
+}
+
+// told is the inverse of messages.
+func told(t *testing.T, items []wire.Item) string {
+	t.Helper()
+	var words []string
+	for _, it := range items {
+		var m struct {
+			Role, Content string
+			ToolCallID    string                `json:"tool_call_id"`
+			Calls         []struct{ ID string } `json:"tool_calls"`
+		}
+		if err := json.Unmarshal(it.Raw, &m); err != nil {
+			t.Fatalf("item %s: %v", it.Raw, err)
+		}
+		switch {
+		case m.ToolCallID != "":
+			words = append(words, "r:"+m.ToolCallID)
+		case len(m.Calls) > 0:
+			var ids []string
+			for _, c := range m.Calls {
+				ids = append(ids, c.ID)
+			}
+			words = append(words, "c:"+strings.Join(ids, ","))
+		default:
+			words = append(words, m.Role[:1]+":"+m.Content)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+func (l *lab) begin(c memory.Call, words string) *memory.Turn {
+	l.t.Helper()
+	req, err := wire.Parse(wire.Chat, []byte(`{"model":"m","messages":[`+messages(words)+`]}`))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	if c.Scope.Session == "" {
+		c.Scope = scope
+	}
+	c.Request = req
+	turn, err := l.m.Begin(context.Background(), c)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return turn
+}
+
+func answer(t *testing.T, words string) memory.Answer {
+	t.Helper()
+	a := memory.Answer{HTTPStatus: 200, Reply: wire.Reply{Complete: true, ID: "chatcmpl-1", Finish: "stop"}}
+	for choice := range strings.SplitSeq(words, "|") {
+		var items []wire.Item
+		for w := range strings.FieldsSeq(choice) {
+			it, err := wire.ParseItem(wire.Chat, []byte(say(w)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			items = append(items, it)
+		}
+		a.Reply.Choices = append(a.Reply.Choices, items)
+	}
+	return a
+}
+
+// turn plays one whole turn and returns the view that went upstream.
+func (l *lab) turn(words, reply string) string {
+	l.t.Helper()
+	return l.turnOf(memory.Call{}, words, reply)
+}
+
+func (l *lab) turnOf(c memory.Call, words, reply string) string {
+	l.t.Helper()
+	turn := l.begin(c, words)
+	turn.Commit(answer(l.t, reply))
+	if turn.Summary.Status != memory.StatusOK {
+		l.t.Errorf("turn %q: status %s", words, turn.Summary.Status)
+	}
+	return told(l.t, turn.View)
+}
+
+// transcript is what is stored: the line that ends with the head, and how many items there are in all.
+func (l *lab) transcript(s memory.Scope) (line string, all int) {
+	l.t.Helper()
+	var items []wire.Item
+	chains := map[string]uint64{}
+	err := l.m.Walk(context.Background(), s, func(line memory.Line) error {
+		if line.Item == nil {
+			return nil
+		}
+		all++
+		if other, ok := chains[line.Item.Chain]; ok && !line.Item.Off {
+			l.t.Errorf("items %d and %d are the same item twice", other, line.Item.Seq)
+		}
+		chains[line.Item.Chain] = line.Item.Seq
+		if !line.Item.OnHead {
+			return nil
+		}
+		it, err := wire.ParseItem(wire.Chat, append(line.Item.Raw, line.Item.JSON...))
+		items = append(items, it)
+		return err
+	})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return told(l.t, items), all
+}
+
+func (l *lab) wantTranscript(line string, all int) {
+	l.t.Helper()
+	gotLine, gotAll := l.transcript(scope)
+	if gotLine != line || gotAll != all {
+		l.t.Errorf("transcript:\n got %s (%d items in all)\nwant %s (%d)", gotLine, gotAll, line, all)
+	}
+}
+
+func (l *lab) wantView(got, want string) {
+	l.t.Helper()
+	if got != want {
+		l.t.Errorf("view:\n got %s\nwant %s", got, want)
+	}
+}
+
+func TestPlainContinuation(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	l.turn("s:be u:1", "a:1")
+	l.turn("s:be u:1 a:1 u:2", "c:x,y")
+	l.wantView(l.turn("s:be u:1 a:1 u:2 c:x,y r:x r:y", "a:2"), "s:be u:1 a:1 u:2 c:x,y r:x r:y")
+	l.wantTranscript("u:1 a:1 u:2 c:x,y r:x r:y a:2", 7)
+}
+
+func TestChangedSystemPromptIsTheSameConversation(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	l.turn("s:it-is-9 u:1", "a:1")
+	l.turn("s:it-is-10 u:1 a:1 u:2", "a:2")
+	l.wantTranscript("u:1 a:1 u:2 a:2", 4)
+}
+
+func TestExactResend(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	l.turn("u:1", "a:1")
+	l.turn("u:1 a:1 u:2", "a:2")
+	l.turn("u:1 a:1 u:2", "a:2")
+	l.wantTranscript("u:1 a:1 u:2 a:2", 4)
+}
+
+func TestRegenerationKeepsBothAnswers(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	l.turn("u:1", "a:1")
+	l.turn("u:1", "a:other")
+	l.wantTranscript("u:1 a:other", 3)
+	l.turn("u:1 a:1 u:2", "a:2") // the user went back to the first answer
+	l.wantTranscript("u:1 a:1 u:2 a:2", 5)
+}
+
+func TestEditBranches(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	l.turn("u:1", "a:1")
+	l.turn("u:1 a:1 u:2", "a:2")
+	l.turn("u:1 a:1 u:2 a:2 u:3", "a:3")
+	l.turn("u:1 a:1 u:edited", "a:4")
+	l.wantTranscript("u:1 a:1 u:edited a:4", 8)
+}
+
+func TestChoicesAreSiblings(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	l.turn("u:1", "a:first|a:second|a:third")
+	l.wantTranscript("u:1 a:first", 4)
+	l.turn("u:1 a:second u:2", "a:2")
+	l.wantTranscript("u:1 a:second u:2 a:2", 6)
+}
+
+func TestTrimmedByTheClient(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	history := "u:1 a:1"
+	l.turn("u:1", "a:1")
+	for i := 2; i <= 6; i++ {
+		l.turn(fmt.Sprintf("%s u:%d", history, i), fmt.Sprintf("a:%d", i))
+		history += fmt.Sprintf(" u:%d a:%d", i, i)
+	}
+	l.turn("u:5 a:5 u:6 a:6 u:7", "a:7")
+	l.wantTranscript(history+" u:7 a:7", 14)
+	l.turn("a:6 u:7 a:7 u:8", "a:8")
+	l.wantTranscript(history+" u:7 a:7 u:8 a:8", 16)
+	l.turn("a:6 u:7 a:7 u:8", "a:again") // trimmed, and asked again
+	l.wantTranscript(history+" u:7 a:7 u:8 a:again", 17)
+}
+
+func TestCompactedByTheClient(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	l.turn("u:1", "a:1")
+	l.turn("u:1 a:1 u:2", "a:2")
+	l.turn("u:summary u:2 a:2 u:3", "a:3")
+	l.turn("u:summary u:2 a:2 u:3 a:3 u:4", "a:4")
+	line, all := l.transcript(scope)
+	if want := "u:1 a:1 u:2 a:2 u:summary u:3 a:3 u:4 a:4"; line != want || all != 9 {
+		t.Errorf("got %s (%d)", line, all)
+	}
+}
+
+func TestSideRequests(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	l.turn("s:agent u:1", "a:1")
+	l.turn("s:agent u:1 a:1 u:2", "a:2")
+	l.turn("s:titles u:name-it", "a:title")
+	l.wantTranscript("u:1 a:1 u:2 a:2", 6)
+	l.turn("s:titles u:name-it a:title u:shorter", "a:t") // a side line stays one
+	l.wantTranscript("u:1 a:1 u:2 a:2", 8)
+	side := memory.Call{Side: "compaction"}
+	l.wantView(l.turnOf(side, "s:agent u:1 a:1 u:2 a:2 u:summarise", "a:sum"), "s:agent u:1 a:1 u:2 a:2 u:summarise")
+	l.wantTranscript("u:1 a:1 u:2 a:2", 10)
+	l.turn("s:agent u:1 a:1 u:2 a:2 u:3", "a:3")
+	l.wantTranscript("u:1 a:1 u:2 a:2 u:3 a:3", 12)
+}
+
+// An agent asks for a title before, or while, it asks its first question.
+func TestTitleBeforeTheFirstQuestion(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	l.turn("s:titles u:name-it", "a:title")
+	l.turn("s:agent u:1", "a:1")
+	l.turn("s:agent u:1 a:1 u:2", "a:2")
+	l.turn("s:agent u:1 a:1 u:2 a:2 u:3", "a:3")
+	l.wantTranscript("u:1 a:1 u:2 a:2 u:3 a:3", 8)
+}
+
+func TestOnlyWhatIsNew(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	l.wantView(l.turn("s:be u:1", "a:1"), "s:be u:1")
+	l.wantView(l.turn("u:2", "c:x,y"), "s:be u:1 a:1 u:2")
+	l.wantView(l.turn("s:be r:x r:y", "a:2"), "s:be u:1 a:1 u:2 c:x,y r:x r:y")
+	l.wantView(l.turn("s:be u:2", "a:3"), "s:be u:1 a:1 u:2 c:x,y r:x r:y a:2 u:2")
+	l.wantView(l.turn("s:be u:1", "a:4"), "s:be u:1 a:1 u:2 c:x,y r:x r:y a:2 u:2 a:3 u:1")
+	l.wantTranscript("u:1 a:1 u:2 c:x,y r:x r:y a:2 u:2 a:3 u:1 a:4", 11)
+}
+
+func TestHistoryModes(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	l.turn("u:1", "a:1")
+	l.wantView(l.turnOf(memory.Call{History: memory.HistoryClient}, "u:2", "a:2"), "u:2")
+	l.wantTranscript("u:2 a:2", 4)
+	l.wantView(l.turnOf(memory.Call{History: memory.HistoryServer}, "a:said u:3", "a:3"), "u:2 a:2 a:said u:3")
+}
+
+func TestServerHistoryIsWindowed(t *testing.T) {
+	l := newLab(t, memory.Options{Window: &view.Window{MaxItems: 4, EvictBatch: 1, InFlight: view.InFlightKeep}})
+	for i := 1; i <= 50; i++ {
+		l.turn(fmt.Sprintf("u:%d", i), fmt.Sprintf("a:%d", i))
+	}
+	turn := l.begin(memory.Call{}, "u:51")
+	l.wantView(told(t, turn.View), "a:49 u:50 a:50 u:51")
+	if s := turn.Summary; s.Items != 101 || s.Windowed != 97 || s.Sent != 4 {
+		t.Errorf("summary %+v", s)
+	}
+	turn.Commit(answer(t, "a:51"))
+	if _, all := l.transcript(scope); all != 102 {
+		t.Errorf("%d items stored, want 102", all)
+	}
+}
+
+func TestFailedTurnLeavesNoTraceInTheConversation(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	l.turn("u:1", "a:1")
+	failed := l.begin(memory.Call{}, "u:1 a:1 u:2")
+	failed.Commit(memory.Answer{HTTPStatus: 500})
+	l.wantTranscript("u:1 a:1", 3)
+	l.turn("u:1 a:1 u:2", "a:2") // the SDK tries again
+	l.wantTranscript("u:1 a:1 u:2 a:2", 4)
+}
+
+func TestPartialAnswerIsKeptAndMarked(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	a := answer(t, "a:par")
+	a.Reply.Complete, a.Cut = false, memory.CutClient
+	l.begin(memory.Call{}, "u:1").Commit(a)
+	var partial int
+	err := l.m.Walk(context.Background(), scope, func(line memory.Line) error {
+		if line.Item != nil && line.Item.Partial {
+			partial++
+		}
+		if line.Turn != nil && !bytes.Contains(line.Turn, []byte(`"status":"incomplete"`)) {
+			t.Errorf("turn %s", line.Turn)
+		}
+		return nil
+	})
+	if err != nil || partial != 1 {
+		t.Errorf("%d partial items, %v", partial, err)
+	}
+	l.turn("u:1 a:par u:2", "a:2")
+	l.wantTranscript("u:1 a:par u:2 a:2", 4)
+}
+
+func TestInputIsDurableWhileUpstreamWorks(t *testing.T) {
+	l := newLab(t, memory.Options{OpenDelay: time.Nanosecond})
+	turn := l.begin(memory.Call{}, "u:1")
+	turn.Forwarded()
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		if _, err := l.tryTranscript(); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the input was not written")
+		}
+	}
+	turn.Commit(answer(t, "a:1"))
+	l.wantTranscript("u:1 a:1", 2)
+}
+
+func (l *lab) tryTranscript() (n int, err error) {
+	err = l.m.Walk(context.Background(), scope, func(memory.Line) error { n++; return nil })
+	return n, err
+}
+
+func TestConcurrentTurnsAreBranches(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	l.turn("u:1", "a:1")
+	one, two := l.begin(memory.Call{}, "u:1 a:1 u:one"), l.begin(memory.Call{}, "u:1 a:1 u:two")
+	one.Commit(answer(t, "a:one"))
+	two.Commit(answer(t, "a:two"))
+	l.wantTranscript("u:1 a:1 u:two a:two", 6)
+	l.turn("u:1 a:1 u:one a:one u:2", "a:2")
+	l.wantTranscript("u:1 a:1 u:one a:one u:2 a:2", 8)
+}
+
+func TestConcurrentTurnsOfOnlyWhatIsNewFollowOneAnother(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	l.turn("u:1", "a:1")
+	one, two := l.begin(memory.Call{}, "u:one"), l.begin(memory.Call{}, "u:two")
+	one.Commit(answer(t, "a:one"))
+	two.Commit(answer(t, "a:two"))
+	l.wantTranscript("u:1 a:1 u:one a:one u:two a:two", 6)
+}
+
+func TestIdenticalConcurrentTurnsAreStoredOnce(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	one, two := l.begin(memory.Call{}, "u:1"), l.begin(memory.Call{}, "u:1")
+	one.Commit(answer(t, "a:1"))
+	two.Commit(answer(t, "a:1"))
+	l.wantTranscript("u:1 a:1", 2)
+}
+
+// Cases 19 and 26.
+func TestReplayAfterHundredWindowedTurns(t *testing.T) {
+	l := newLab(t, memory.Options{Window: &view.Window{MaxItems: 6, EvictBatch: 2, InFlight: view.InFlightKeep}})
+	history := ""
+	for i := 1; i <= 100; i++ {
+		ask := strings.TrimSpace(fmt.Sprintf("%s u:%d", history, i))
+		sent := strings.Fields(l.turn(ask, fmt.Sprintf("a:%d", i)))
+		if len(sent) > 7 {
+			t.Fatalf("turn %d sent %d items", i, len(sent))
+		}
+		history = fmt.Sprintf("%s a:%d", ask, i)
+	}
+	l.wantTranscript(history, 200)
+
+	other := scope
+	other.Session = "another"
+	l.wantView(l.turnOf(memory.Call{Scope: other, History: memory.HistoryServer}, "u:hello", "a:hello"), "u:hello")
+	for _, crafted := range []memory.Scope{
+		{Tenant: "tenant", Session: "session\x00"},
+		{Tenant: "tenan", Session: "tsession"},
+		{Tenant: "tenant:s", Session: "session"},
+		{Tenant: "other", Session: "session"},
+	} {
+		l.wantView(l.turnOf(memory.Call{Scope: crafted, History: memory.HistoryServer}, "u:hi", "a:hi"), "u:hi")
+	}
+}
+
+func TestExportAndImport(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	l.turn("s:be u:1", "a:1")
+	l.turn("s:be u:1", "a:other")
+	l.turn("s:be u:1 a:1 u:2", "c:x")
+	l.turn("s:be u:1 a:1 u:2 c:x r:x", "a:2")
+	var first, second bytes.Buffer
+	if err := l.m.Export(context.Background(), scope, &first); err != nil {
+		t.Fatal(err)
+	}
+	copyOf := memory.Scope{Tenant: "someone else", Session: "copy"}
+	if err := l.m.Import(context.Background(), copyOf, bytes.NewReader(first.Bytes())); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.m.Export(context.Background(), copyOf, &second); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(first.Bytes(), second.Bytes()) {
+		t.Errorf("exports differ:\n%s\n%s", first.Bytes(), second.Bytes())
+	}
+	if err := l.m.Import(context.Background(), copyOf, bytes.NewReader(first.Bytes())); err == nil {
+		t.Error("imported over an existing session")
+	}
+	tampered := bytes.Replace(first.Bytes(), []byte(`"content":"other"`), []byte(`"content":"forge"`), 1)
+	if err := l.m.Import(context.Background(), memory.Scope{Tenant: "x", Session: "y"}, bytes.NewReader(tampered)); err == nil {
+		t.Error("imported a changed item")
+	}
+	l.wantView(l.turnOf(memory.Call{Scope: copyOf}, "u:3", "a:3"), "s:be u:1 a:1 u:2 c:x r:x a:2 u:3")
+}
+
+// A client that did not see the end of a turn that was stored sends it again.
+func TestRepeatedTurnIsStoredOnce(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	l.turn("u:1", "a:1")
+	l.turn("u:1 a:1 u:2", "a:2")
+	failed := l.begin(memory.Call{}, "u:1 a:1 u:2 a:2 u:3")
+	failed.Commit(memory.Answer{HTTPStatus: 500})
+	for range 3 {
+		l.turn("u:1 a:1 u:2 a:2 u:3", "a:3") // goes behind the input of the failed turn, not behind the head
+	}
+	l.turn("u:1 a:1 u:2", "a:2")
+	l.turn("u:1 a:1 u:2 a:2 u:3", "a:3")
+	l.wantTranscript("u:1 a:1 u:2 a:2 u:3 a:3", 6)
+}
+
+func TestTrimmedFarBack(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	var history []string
+	for i := range 200 {
+		history = append(history, fmt.Sprintf("u:%d", i))
+		l.turn(strings.Join(history, " "), fmt.Sprintf("a:%d", i))
+		history = append(history, fmt.Sprintf("a:%d", i))
+	}
+	// 300 items, the last answer asked for again: neither the head nor the start of the request is among the last items.
+	sent := history[len(history)-301 : len(history)-1]
+	l.turn(strings.Join(sent, " "), "a:again")
+	history = append(history[:len(history)-1], "a:again")
+	l.wantTranscript(strings.Join(history, " "), 401)
+}
+
+// Promise 8: the view of every turn can be shown again.
+func TestTurnViewIsWhatWasSent(t *testing.T) {
+	l := newLab(t, memory.Options{Window: &view.Window{MaxItems: 5, EvictBatch: 2, InFlight: view.InFlightWindow}})
+	sent := map[string]string{}
+	play := func(words, reply string) {
+		t.Helper()
+		turn := l.begin(memory.Call{}, words)
+		turn.Commit(answer(t, reply))
+		sent[turn.ID] = told(t, turn.View)
+	}
+	play("s:be u:1", "c:x,y")
+	play("s:be u:1 c:x,y r:x", "a:1")                                   // the call y is left out
+	play("s:be u:1 c:x,y r:x a:1 u:2", "a:2")                           // again, within a longer history
+	play("s:be u:1 c:x,y r:x a:1 u:2 a:2 u:3", "a:3")                   // windowed
+	play("u:4", "a:4")                                                  // only what is new
+	play("s:new u:2 a:2 u:3 a:3 u:4 a:4 u:5", "a:5")                    // trimmed, under other instructions
+	play("s:be u:1 c:x,y r:x a:1 u:edited", "c:z")                      // a branch
+	play("s:be u:1 c:x,y r:x a:1 u:edited c:z r:z", "a:6")              // the loop of it
+	play("s:be u:summary u:edited c:z r:z a:6 u:7", "a:7")              // compacted by the client
+	play("s:be u:1 c:x,y r:x a:1 u:edited c:z r:z r:orphan a:6", "a:8") // an orphan
+	for id, want := range sent {
+		items, err := l.m.TurnView(context.Background(), scope, id)
+		if err != nil {
+			t.Errorf("view %s: %v", want, err)
+		} else if got := told(t, items); got != want {
+			t.Errorf("shown %s\nsent  %s", got, want)
+		}
+	}
+	if _, err := l.m.TurnView(context.Background(), scope, "another"); err == nil {
+		t.Error("a turn that never was is shown")
+	}
+}

@@ -1,0 +1,292 @@
+package memory
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"math"
+	"slices"
+
+	"remora/memory/view"
+	"remora/wire"
+)
+
+// incoming is a request as merging sees it: its items after the leading system items, with their hashes.
+type incoming struct {
+	lead    wire.Hash // of the leading system items and the instructions
+	hasLead bool
+	items   []wire.Item
+	marks   []mark
+	ends    []position // after each item, for a conversation that begins with items[0]
+	// stateful tells that upstream itself holds what came before (previous_response_id, conversation, prompt).
+	stateful bool
+	refs     map[string]reference
+	hashes   *hashes
+}
+
+// mark is what an item adds to a position.
+type mark struct {
+	content wire.Hash
+	onChain bool // reasoning is not: many clients leave it out when they resend, or send a reference in its place
+	units   uint64
+}
+
+// newIncoming hashes the items of a request. refs says what its references stand for, known which items have
+// been hashed before.
+func newIncoming(req *wire.Request, refs map[string]reference, known *hashes) *incoming {
+	all := req.Items()
+	lead := wire.Leading(all)
+	in := &incoming{items: all[lead:], refs: refs, hashes: known}
+	in.lead, in.hasLead = leadHash(all[:lead], req.Instructions(), known)
+	for _, member := range []string{"previous_response_id", "conversation", "prompt"} {
+		if v := req.Member(member); req.Dialect == wire.Responses && len(v) > 0 && string(v) != "null" && string(v) != `""` {
+			in.stateful = true
+		}
+	}
+	in.marks, in.ends = make([]mark, len(in.items)), make([]position, len(in.items))
+	var at position
+	for i, it := range in.items {
+		in.marks[i] = in.mark(it)
+		at = at.after(in.marks[i])
+		in.ends[i] = at
+	}
+	return in
+}
+
+// mark hashes an item.
+func (in *incoming) mark(it wire.Item) mark {
+	if it.Kind == wire.Reference {
+		if ref, ok := in.refs[it.ID]; ok {
+			return mark{content: ref.Content, onChain: ref.Kind != wire.Reasoning, units: 1}
+		}
+	}
+	return mark{content: in.hashes.of(it), onChain: it.Kind != wire.Reasoning, units: view.Units(it)}
+}
+
+// resolve tells what a reference stands for, as far as the window and the pairing need to know.
+func (in *incoming) resolve(it wire.Item) (wire.Item, bool) {
+	ref, ok := in.refs[it.ID]
+	if !ok {
+		return it, false
+	}
+	out := wire.Item{Kind: ref.Kind, Role: ref.Role, Dialect: it.Dialect, HasText: ref.Kind == wire.Message, ID: it.ID, Raw: it.Raw}
+	if ref.Kind == wire.ToolCall {
+		out.Calls = []wire.Call{ref.Pair}
+	}
+	if ref.Kind == wire.ToolResult {
+		out.Answers = ref.Pair
+	}
+	return out, true
+}
+
+// passes tells whether the request's history goes through a place in the transcript.
+func (in *incoming) passes(chain wire.Hash) bool {
+	for _, end := range in.ends {
+		if end.Chain == chain {
+			return true
+		}
+	}
+	return false
+}
+
+// unresolved tells that a reference stands for something that is not known here, so that pairs can't be judged.
+func (in *incoming) unresolved() bool {
+	for _, it := range in.items {
+		if _, ok := in.refs[it.ID]; it.Kind == wire.Reference && !ok {
+			return true
+		}
+	}
+	return false
+}
+
+// after is the position behind one more item.
+func (p position) after(m mark) position {
+	if m.onChain {
+		p.Chain = wire.Chain(p.Chain, m.content)
+	}
+	p.Units += m.units
+	return p
+}
+
+// unitsBetween is how many units to has more than from, 0 if it has fewer.
+func unitsBetween(from, to position) int {
+	return int(min(to.Units-min(to.Units, from.Units), math.MaxInt32))
+}
+
+func leadHash(items []wire.Item, instructions []byte, known *hashes) (wire.Hash, bool) {
+	if len(items) == 0 && len(instructions) == 0 {
+		return wire.Hash{}, false
+	}
+	h := sha256.New()
+	for _, it := range items {
+		c := known.of(it)
+		h.Write(c[:])
+	}
+	h.Write(instructions)
+	return wire.Hash(h.Sum(nil)[:16]), true
+}
+
+// relation says how a request relates to the transcript; it is written into the turn record.
+type relation string
+
+const (
+	relRoot     relation = "root"     // a new beginning
+	relContinue relation = "continue" // the history was resent, with something new behind it
+	relResend   relation = "resend"   // nothing new: a repeated request, or a regeneration
+	relBranch   relation = "branch"   // an edited history: shares a beginning
+	relTrim     relation = "trim"     // the client trimmed or compacted its own history
+	relDelta    relation = "delta"    // only what is new was sent
+	relUpstream relation = "upstream" // upstream holds the history
+)
+
+// plan is where a request's items go in the transcript.
+type plan struct {
+	relation relation
+	parent   position // the new items come after it
+	fresh    int      // items[fresh:] are new
+	aside    int      // items[:aside] are the client's own summary of what it left out
+	offset   int      // units of the conversation that stand before items[0] without being in the request
+	side     bool     // a side line: recorded, the head unmoved
+	before   bool     // the stored history goes before the request's items
+}
+
+// merge finds the place of a request by what the head remembers alone. It gives up (false) where the index of
+// chains has to be asked: see mergeIndexed.
+func (h *head) merge(in *incoming, mode History) (plan, bool) {
+	if h.NextSeq == 0 {
+		return plan{relation: relRoot}, true
+	}
+	if in.stateful {
+		return plan{relation: relUpstream, parent: h.Pos}, true
+	}
+	if mode == HistoryServer {
+		return h.delta(), true
+	}
+	if len(in.items) == 0 {
+		return plan{relation: relRoot, side: true}, true
+	}
+	if p, ok := h.mergeEnds(in); ok {
+		return p, true
+	}
+	if mode == HistoryAuto && h.Delta && h.onlyNew(in) {
+		return h.delta(), true
+	}
+	return h.mergeTrimmed(in)
+}
+
+// mergeEnds looks for the head and the other known ends among the request's chain hashes; the longest wins.
+func (h *head) mergeEnds(in *incoming) (plan, bool) {
+	ends := make(map[wire.Hash]int, len(h.Tails)+1)
+	for i, t := range h.Tails {
+		ends[t.Pos.Chain] = i
+	}
+	if h.Pos.Seq != 0 {
+		ends[h.Pos.Chain] = -1
+	}
+	for i, end := range slices.Backward(in.ends) {
+		at, ok := ends[end.Chain]
+		if !ok || !in.marks[i].onChain {
+			continue
+		}
+		p := plan{relation: relContinue, parent: h.Pos, fresh: i + 1}
+		if at >= 0 {
+			p.parent, p.side = h.Tails[at].Pos, h.Tails[at].Side && !h.promotes(h.Tails[at])
+		}
+		if p.fresh == len(in.items) {
+			p.relation = relResend
+		}
+		return p, true
+	}
+	return plan{}, false
+}
+
+// promotes tells that a side line turns out to be the conversation: it goes on, and the line that came first never
+// did (a client that asks for a title before it asks its question).
+func (h *head) promotes(t tail) bool { return h.Turns <= 1 && t.Turns >= 1 }
+
+// mergeTrimmed recognises a client that left out the beginning of its own history: the head stands in the request,
+// and what the request says before it is the end of the head line. What stands before that is the client's summary.
+func (h *head) mergeTrimmed(in *incoming) (plan, bool) {
+	if len(h.Ring) == 0 {
+		return plan{}, false
+	}
+	last := h.Ring[len(h.Ring)-1].Content
+	for i := range slices.Backward(in.items) {
+		if !in.marks[i].onChain || shortHash(in.marks[i].content) != last {
+			continue
+		}
+		first, run := h.runBack(in, i)
+		if run < 2 && first > 0 {
+			continue
+		}
+		p := plan{relation: relTrim, parent: h.Pos, fresh: i + 1, aside: first}
+		p.offset = unitsBetween(in.ends[i], h.Pos)
+		return p, true
+	}
+	return plan{}, false
+}
+
+// runBack compares items[..i] with the end of the ring, backwards, and returns the first item that belongs to the
+// equal run and the length of the run in chain items.
+func (h *head) runBack(in *incoming, i int) (first, run int) {
+	first = i + 1
+	for r := len(h.Ring) - 1; i >= 0 && r >= 0; i-- {
+		if in.marks[i].onChain {
+			if shortHash(in.marks[i].content) != h.Ring[r].Content {
+				break
+			}
+			r--
+			run++
+		}
+		first = i
+	}
+	if run == len(h.Ring) && len(h.Ring) == ringSize {
+		// The ring is full and equal: what stands before it is older history, not a summary.
+		first = 0
+	}
+	return first, run
+}
+
+// mergeIndexed finds the place of a request by the index of chains: known[i] is where chain[i] ends, if anywhere.
+func (h *head) mergeIndexed(in *incoming, mode History, known []*place) plan {
+	for i, k := range slices.Backward(known) {
+		if k == nil || !in.marks[i].onChain {
+			continue
+		}
+		p := plan{relation: relBranch, parent: k.Pos, fresh: i + 1, side: k.Side}
+		if p.fresh == len(in.items) {
+			p.relation = relResend
+		}
+		return p
+	}
+	if mode == HistoryAuto && h.onlyNew(in) {
+		return h.delta()
+	}
+	return plan{relation: relRoot, side: h.Pos.Seq != 0 && in.lead != h.Lead}
+}
+
+func (h *head) delta() plan {
+	return plan{relation: relDelta, parent: h.Pos, offset: unitsBetween(position{}, h.Pos), before: true}
+}
+
+// onlyNew tells that a request looks like one of a client that sends only what is new: user items, or results whose
+// calls are open in the transcript; no assistant item; the same instructions or none.
+func (h *head) onlyNew(in *incoming) bool {
+	if !h.Answered || (in.hasLead && in.lead != h.Lead) {
+		return false
+	}
+	for _, it := range in.items {
+		switch {
+		case it.Kind == wire.Message && it.Role == wire.User:
+		case it.Kind == wire.ToolResult && h.isOpen(it.Answers.ID):
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+func (h *head) isOpen(callID string) bool {
+	return slices.Contains(h.Open, callID)
+}
+
+func shortHash(h wire.Hash) uint64 { return binary.BigEndian.Uint64(h[:8]) }

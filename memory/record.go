@@ -1,0 +1,331 @@
+package memory
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/klauspost/compress/s2"
+
+	"remora/wire"
+)
+
+// Names of a session's values within its group (see cache.Group).
+const (
+	headName    = "head"
+	itemPrefix  = "i" // + sequence number, 8 bytes big endian: one item
+	chainPrefix = "x" // + chain hash: the place that the chain ends at
+	textPrefix  = "c" // + content hash of an input item: the latest place after such an item
+	idPrefix    = "d" // + item id: what an item_reference stands for
+	replyPrefix = "p" // + response id: the place after that response
+	turnPrefix  = "t" // + turn id: the turn record
+	leadPrefix  = "v" // + lead hash: one version of the leading system items and instructions
+)
+
+const (
+	recordVersion = 1
+	// compressAbove is the size in bytes from which an item is stored compressed (DESIGN section 7).
+	compressAbove = 1024
+	// maxItem is the size in bytes above which a stored item can't be right: no request may be as large.
+	maxItem = 1 << 30
+	// ringSize is how many items the head remembers by content, to recognise a client that trims its history.
+	ringSize = 128
+	// maxTails is how many other ends of the transcript the head remembers.
+	maxTails = 16
+	// maxOpenCalls is how many unanswered calls of the head line the head remembers.
+	maxOpenCalls = 256
+)
+
+var errCorrupt = errors.New("stored record is corrupt")
+
+// Flags of a stored item.
+const (
+	flagCompressed = 1 << iota
+	flagOffChain   // not part of the chain: reasoning, references to it, a client's own summary
+	flagAside      // said beside the conversation (a client's own summary of it); not put back into views
+	flagPartial    // the answer was cut here
+	flagSide       // of a side line
+)
+
+// position is a place in the transcript: after the item seq.
+type position struct {
+	Seq   uint64 // 0: before the first item
+	Chain wire.Hash
+	Units uint64 // how many units stand up to here
+}
+
+// storedItem is one item of the transcript.
+type storedItem struct {
+	Parent  uint64 // sequence number of the item before it, 0 for none
+	Pos     position
+	Content wire.Hash
+	Flags   byte
+	Dialect wire.Dialect
+	Turn    string // id of the turn that brought it
+	Raw     []byte
+}
+
+// echo is what the head remembers of an item to recognise it again in a client's resent history.
+type echo struct {
+	Content uint64 // leading bytes of the content hash
+	Seq     uint64
+}
+
+// tail is an end of the transcript other than the head: a branch, a side line, an input without an answer.
+type tail struct {
+	Pos   position
+	Lead  wire.Hash
+	Side  bool
+	Turns uint64
+}
+
+// head is what a session's next turn needs to know, read in one round trip.
+type head struct {
+	Pos      position
+	Lead     wire.Hash // leading items of the head line
+	NextSeq  uint64    // the next sequence number to give
+	Turns    uint64    // turns on the head line
+	LastTurn string    // id of the turn that moved the head last
+	Answered bool      // the head line holds an answer
+	Delta    bool      // the client has been seen to send only what is new
+	Forked   bool      // there may be items behind the head: an input without an answer, a longer branch
+	Aside    wire.Hash // the client's own summary that was stored last
+	Ring     []echo    // the last items of the head line, oldest first
+	Open     []string  // ids of unanswered calls on the head line
+	Tails    []tail    // other ends, latest last
+}
+
+// parseHash reads a hash in hex.
+func parseHash(s string) (h wire.Hash, err error) {
+	if n, err := hex.Decode(h[:], []byte(s[:min(len(s), 2*len(h))])); err != nil || n != len(h) || len(s) != 2*len(h) {
+		return h, fmt.Errorf("want a hash of %d hex digits, have %q", 2*len(h), s)
+	}
+	return h, nil
+}
+
+func itemName(seq uint64) string {
+	return string(binary.BigEndian.AppendUint64([]byte(itemPrefix), seq))
+}
+
+func chainName(h wire.Hash) string { return chainPrefix + string(h[:]) }
+
+func textName(h wire.Hash) string { return textPrefix + string(h[:]) }
+
+func (it *storedItem) encode() []byte {
+	raw, flags := it.Raw, it.Flags
+	if len(raw) > compressAbove {
+		raw, flags = s2.Encode(nil, raw), flags|flagCompressed
+	}
+	b := make([]byte, 0, len(raw)+96)
+	b = append(b, recordVersion, flags, byte(it.Dialect))
+	b = binary.AppendUvarint(b, it.Parent)
+	b = appendPosition(b, it.Pos)
+	b = append(b, it.Content[:]...)
+	b = appendString(b, it.Turn)
+	return append(b, raw...)
+}
+
+func decodeItem(b []byte) (storedItem, error) {
+	d := decoder{b: b}
+	if d.byte() != recordVersion {
+		return storedItem{}, fmt.Errorf("read item: %w", errCorrupt)
+	}
+	it := storedItem{Flags: d.byte(), Dialect: wire.Dialect(d.byte()), Parent: d.uvarint(), Pos: d.position(), Content: d.hash(), Turn: d.string()}
+	if d.bad {
+		return storedItem{}, fmt.Errorf("read item: %w", errCorrupt)
+	}
+	it.Raw = d.b
+	if it.Flags&flagCompressed != 0 {
+		if n, err := s2.DecodedLen(d.b); err != nil || n > maxItem {
+			return storedItem{}, fmt.Errorf("read item of %d bytes: %w", n, errCorrupt)
+		}
+		raw, err := s2.Decode(nil, d.b)
+		if err != nil {
+			return storedItem{}, fmt.Errorf("decompress item: %w", err)
+		}
+		it.Raw, it.Flags = raw, it.Flags&^flagCompressed
+	}
+	return it, nil
+}
+
+func (h *head) encode() []byte {
+	b := make([]byte, 0, 256+len(h.Ring)*12+len(h.Tails)*48)
+	b = append(b, recordVersion)
+	b = appendPosition(b, h.Pos)
+	b = append(b, h.Lead[:]...)
+	b = binary.AppendUvarint(b, h.NextSeq)
+	b = binary.AppendUvarint(b, h.Turns)
+	b = appendString(b, h.LastTurn)
+	b = append(b, bit(h.Answered), bit(h.Delta), bit(h.Forked))
+	b = append(b, h.Aside[:]...)
+	b = binary.AppendUvarint(b, uint64(len(h.Ring)))
+	for _, e := range h.Ring {
+		b = binary.BigEndian.AppendUint64(b, e.Content)
+		b = binary.AppendUvarint(b, e.Seq)
+	}
+	b = binary.AppendUvarint(b, uint64(len(h.Open)))
+	for _, id := range h.Open {
+		b = appendString(b, id)
+	}
+	b = binary.AppendUvarint(b, uint64(len(h.Tails)))
+	for _, t := range h.Tails {
+		b = appendPosition(b, t.Pos)
+		b = append(b, t.Lead[:]...)
+		b = append(b, bit(t.Side))
+		b = binary.AppendUvarint(b, t.Turns)
+	}
+	return b
+}
+
+func decodeHead(b []byte) (head, error) {
+	d := decoder{b: b}
+	if d.byte() != recordVersion {
+		return head{}, fmt.Errorf("read head: %w", errCorrupt)
+	}
+	h := head{
+		Pos: d.position(), Lead: d.hash(), NextSeq: d.uvarint(), Turns: d.uvarint(), LastTurn: d.string(),
+		Answered: d.byte() == 1, Delta: d.byte() == 1, Forked: d.byte() == 1, Aside: d.hash(),
+	}
+	for n := d.count(ringSize); n > 0; n-- {
+		h.Ring = append(h.Ring, echo{Content: d.uint64(), Seq: d.uvarint()})
+	}
+	for n := d.count(maxOpenCalls); n > 0; n-- {
+		h.Open = append(h.Open, d.string())
+	}
+	for n := d.count(maxTails); n > 0; n-- {
+		h.Tails = append(h.Tails, tail{Pos: d.position(), Lead: d.hash(), Side: d.byte() == 1, Turns: d.uvarint()})
+	}
+	if d.bad {
+		return head{}, fmt.Errorf("read head: %w", errCorrupt)
+	}
+	return h, nil
+}
+
+// reference is what is kept of an item under its id, for an item_reference to stand for.
+type reference struct {
+	Content wire.Hash
+	Kind    wire.Kind
+	Role    wire.Role
+	Pair    wire.Call // the call that it makes or answers
+}
+
+func (r reference) encode() []byte {
+	b := append(make([]byte, 0, 64), recordVersion, byte(r.Kind), byte(r.Role))
+	b = append(b, r.Content[:]...)
+	b = appendString(b, r.Pair.ID)
+	b = appendString(b, r.Pair.Family)
+	return appendString(b, r.Pair.Name)
+}
+
+func decodeReference(b []byte) (reference, error) {
+	d := decoder{b: b}
+	if d.byte() != recordVersion {
+		return reference{}, fmt.Errorf("read reference: %w", errCorrupt)
+	}
+	r := reference{Kind: wire.Kind(d.byte()), Role: wire.Role(d.byte()), Content: d.hash()}
+	r.Pair = wire.Call{ID: d.string(), Family: d.string(), Name: d.string()}
+	if d.bad {
+		return reference{}, fmt.Errorf("read reference: %w", errCorrupt)
+	}
+	return r, nil
+}
+
+// place is what an index of the transcript points to.
+type place struct {
+	Pos  position
+	Side bool
+}
+
+func (p place) encode() []byte {
+	return appendPosition(append(make([]byte, 0, 32), recordVersion, bit(p.Side)), p.Pos)
+}
+
+func decodePlace(b []byte) (place, error) {
+	d := decoder{b: b}
+	if d.byte() != recordVersion {
+		return place{}, fmt.Errorf("read place: %w", errCorrupt)
+	}
+	p := place{Side: d.byte() == 1, Pos: d.position()}
+	if d.bad {
+		return place{}, fmt.Errorf("read place: %w", errCorrupt)
+	}
+	return p, nil
+}
+
+func appendPosition(b []byte, p position) []byte {
+	b = binary.AppendUvarint(b, p.Seq)
+	b = append(b, p.Chain[:]...)
+	return binary.AppendUvarint(b, p.Units)
+}
+
+func appendString(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+func bit(v bool) byte { //nolint:revive // a value to encode, no switch between two behaviours
+	if v {
+		return 1
+	}
+	return 0
+}
+
+// decoder reads a record front to back; what is missing or out of bounds sets bad and reads as zero.
+type decoder struct {
+	b   []byte
+	bad bool
+}
+
+func (d *decoder) take(n uint64) []byte {
+	if d.bad || uint64(len(d.b)) < n {
+		d.bad = true
+		return nil
+	}
+	p := d.b[:n]
+	d.b = d.b[n:]
+	return p
+}
+
+func (d *decoder) byte() byte {
+	if p := d.take(1); p != nil {
+		return p[0]
+	}
+	return 0
+}
+
+func (d *decoder) uint64() uint64 {
+	if p := d.take(8); p != nil {
+		return binary.BigEndian.Uint64(p)
+	}
+	return 0
+}
+
+func (d *decoder) uvarint() uint64 {
+	v, n := binary.Uvarint(d.b)
+	if n <= 0 {
+		d.bad = true
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) count(most uint64) uint64 {
+	n := d.uvarint()
+	if n > most {
+		d.bad = true
+		return 0
+	}
+	return n
+}
+
+func (d *decoder) string() string { return string(d.take(d.uvarint())) }
+
+func (d *decoder) hash() (h wire.Hash) {
+	copy(h[:], d.take(uint64(len(h))))
+	return h
+}
+
+func (d *decoder) position() position {
+	return position{Seq: d.uvarint(), Chain: d.hash(), Units: d.uvarint()}
+}

@@ -1,0 +1,140 @@
+package memory_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"remora/memory"
+	"remora/wire"
+)
+
+// respond plays one turn of the Responses dialect: input and output are JSON arrays, extra are more members.
+func (l *lab) respond(input, extra, output string) (view []wire.Item, sent string) {
+	l.t.Helper()
+	body := fmt.Sprintf(`{"model":"m","input":%s%s}`, input, extra)
+	req, err := wire.Parse(wire.Responses, []byte(body))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	turn, err := l.m.Begin(context.Background(), memory.Call{Scope: scope, Request: req})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	forwarded, err := req.With(turn.View)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.replies++
+	reply, err := wire.FoldBody(wire.Responses, fmt.Appendf(nil, `{"id":"resp_%d","object":"response","status":"completed","output":%s}`, l.replies, output))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	turn.Commit(memory.Answer{HTTPStatus: 200, Reply: reply})
+	return turn.View, string(forwarded)
+}
+
+// stored is the raw head line and the number of all stored items.
+func (l *lab) stored() (line []string, all int) {
+	l.t.Helper()
+	err := l.m.Walk(context.Background(), scope, func(line1 memory.Line) error {
+		if line1.Item != nil {
+			all++
+			if line1.Item.OnHead {
+				line = append(line, string(line1.Item.JSON)+string(line1.Item.Raw))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return line, all
+}
+
+const (
+	userHi  = `{"role":"user","content":"hi"}`
+	reason1 = `{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"gAAA"}`
+	call1   = `{"type":"function_call","id":"fc_1","call_id":"c1","name":"f","arguments":"{\"a\": 1}","status":"completed"}`
+	result1 = `{"type":"function_call_output","call_id":"c1","output":"one"}`
+	done1   = `{"type":"message","id":"msg_1","role":"assistant","status":"completed","content":[{"type":"output_text","text":"done","annotations":[],"logprobs":[]}]}`
+)
+
+func TestResponsesFullReplay(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	l.respond("["+userHi+"]", "", "["+reason1+","+call1+"]")
+	_, sent := l.respond("["+userHi+","+reason1+","+call1+","+result1+"]", "", "["+done1+"]")
+	if want := `{"model":"m","input":[` + userHi + "," + reason1 + "," + call1 + "," + result1 + "]}"; sent != want {
+		t.Errorf("forwarded %s", sent)
+	}
+	// The client echoes the answer as SDKs do: without id and status, its text as a plain string, arguments re-spelled,
+	// and leaves the reasoning out.
+	echo := `{"type":"function_call","call_id":"c1","name":"f","arguments":"{\"a\":1}"}`
+	l.respond("["+userHi+","+echo+","+result1+`,{"role":"assistant","content":"done"},{"role":"user","content":"thanks"}]`, "", "[]")
+	line, all := l.stored()
+	if all != 6 || len(line) != 5 || line[4] != done1 {
+		t.Errorf("%d items, line %s", all, strings.Join(line, "\n"))
+	}
+}
+
+func TestReferencesStandForStoredItems(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	l.respond("["+userHi+"]", "", "["+reason1+","+call1+"]")
+	input := "[" + userHi + `,{"type":"item_reference","id":"rs_1"},{"type":"item_reference","id":"fc_1"},` + result1 + "]"
+	view, sent := l.respond(input, "", "["+done1+"]")
+	if len(view) != 4 || !strings.Contains(sent, input) {
+		t.Errorf("forwarded %s", sent)
+	}
+	if line, all := l.stored(); all != 5 || len(line) != 5 {
+		t.Errorf("%d items stored, line:\n%s", all, strings.Join(line, "\n"))
+	}
+}
+
+// Case 25, and DESIGN section 4 on outputs whose call is elsewhere.
+func TestOutputsWhoseCallIsElsewhereAreForwarded(t *testing.T) {
+	f := func(name, input, extra string) {
+		t.Helper()
+		l := newLab(t, memory.Options{})
+		if _, sent := l.respond(input, extra, "["+done1+"]"); sent != `{"model":"m","input":`+input+extra+`}` {
+			t.Errorf("%s: forwarded %s", name, sent)
+		}
+	}
+	f("previous_response_id", "["+result1+"]", `,"previous_response_id":"resp_elsewhere"`)
+	f("conversation", "["+result1+"]", `,"conversation":"conv_1"`)
+	f("prompt template", "["+result1+"]", `,"prompt":{"id":"pmpt_1"}`)
+	f("item_reference", `[{"type":"item_reference","id":"fc_9"},`+result1+"]", "")
+	f("no call id", `[{"type":"function_call_output","output":"x"},`+userHi+"]", "")
+}
+
+func TestPreviousResponseIsTheParent(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	l.respond("["+userHi+"]", "", "["+call1+"]")                                                // resp_1
+	l.respond("["+result1+"]", `,"previous_response_id":"resp_1"`, "["+done1+"]")               // resp_2
+	l.respond(`"and another"`, `,"previous_response_id":"resp_2"`, "[]")                        // resp_3: no output
+	view, _ := l.respond(`"from the first"`, `,"previous_response_id":"resp_1"`, "["+done1+"]") // a branch
+	if len(view) != 1 {
+		t.Errorf("the stored history was put before items whose history upstream holds")
+	}
+	line, all := l.stored()
+	if want := 7; all != want || len(line) != 4 || line[1] != call1 {
+		t.Errorf("%d items, want %d; line:\n%s", all, want, strings.Join(line, "\n"))
+	}
+	session, err := l.m.SessionOf(context.Background(), scope.Tenant, "resp_2")
+	if err != nil || session != scope.Session {
+		t.Errorf("session of resp_2: %q, %v", session, err)
+	}
+	if session, err = l.m.SessionOf(context.Background(), "another tenant", "resp_2"); err != nil || session != "" {
+		t.Errorf("another tenant's session of resp_2: %q, %v", session, err)
+	}
+}
+
+func TestStringInputContinuesTheStoredHistory(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	l.respond(`"hi"`, "", "["+done1+"]")
+	_, sent := l.respond(`"more"`, "", "["+done1+"]")
+	want := `{"model":"m","input":[{"role":"user","content":"hi"},` + done1 + `,{"role":"user","content":"more"}]}`
+	if sent != want {
+		t.Errorf("forwarded\n%s\nwant\n%s", sent, want)
+	}
+}

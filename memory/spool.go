@@ -1,0 +1,387 @@
+package memory
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"remora/cache"
+	"remora/wire"
+)
+
+// Spool is a durable local queue: see cache.Spool.
+type Spool interface {
+	// Append puts a record at the end; it is on disk when Append returns.
+	Append(rec []byte) error
+	// Drain calls f with each record, oldest first, and removes those for which it returns nil. It stops at the
+	// first error, and returns it.
+	Drain(ctx context.Context, f func(rec []byte) error) error
+	// Len is how many records, of how many bytes in all, are in the queue.
+	Len() (records int, bytes int64)
+}
+
+// errNoSpool says that there is no spool to fall back to.
+var errNoSpool = errors.New("no spool is configured")
+
+// spooler keeps turns on local disk while the store can't take them, and writes them there, in their order, when it
+// answers again. A session with turns in the spool is not touched directly until they are written.
+type spooler struct {
+	m     *Memory
+	disk  Spool // nil for none
+	wake  chan struct{}
+	ended sync.WaitGroup
+
+	mu sync.Mutex
+	// waiting counts the records of each session in the spool that this process put there. Those of an earlier process,
+	// leftover many, come before them and count for all sessions.
+	waiting  map[cache.Group]int
+	leftover int
+	adding   int           // records that are counted, but may not be in the spool yet
+	drained  chan struct{} // closed, and made anew, after each attempt to empty the spool
+
+	// Of the worker alone: the turn at the head of the spool that the store was too slow for, how often it was, and the
+	// turns that were put behind all others for that.
+	slow  string
+	tries int
+	moved map[string]bool
+}
+
+const (
+	// spoolTries is how often a record may fail on its own account before those behind it go first.
+	spoolTries = 3
+	// spoolMiBWait is what a replay may take for each MiB of the record, on top of ten times Options.CommitWait.
+	spoolMiBWait = time.Second
+)
+
+func newSpooler(ctx context.Context, m *Memory, disk Spool) *spooler {
+	s := &spooler{
+		m: m, disk: disk, wake: make(chan struct{}, 1), waiting: make(map[cache.Group]int), drained: make(chan struct{}),
+		moved: make(map[string]bool),
+	}
+	if disk == nil {
+		return s
+	}
+	if n, _ := disk.Len(); n > 0 {
+		s.leftover = n
+		s.kick()
+	}
+	s.ended.Add(1)
+	go s.run(ctx)
+	return s
+}
+
+// stop ends the worker; what is in the spool stays there for the next process.
+func (s *spooler) stop() { s.ended.Wait() }
+
+func (s *spooler) kick() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run empties the spool whenever there is something in it and the store answers.
+func (s *spooler) run(ctx context.Context) {
+	defer s.ended.Done()
+	retry := time.NewTimer(s.m.o.RetryDelay) //nolint:forbidigo // wakes this worker; no clock is read
+	defer retry.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+		case <-retry.C:
+		}
+		if n, _ := s.disk.Len(); n > 0 {
+			s.drain(ctx)
+		}
+		retry.Reset(s.m.o.RetryDelay)
+	}
+}
+
+// drain writes what is in the spool into the store, as far as that takes it.
+func (s *spooler) drain(ctx context.Context) {
+	err := s.ping(ctx)
+	if err == nil {
+		s.m.recovered()
+		err = s.disk.Drain(ctx, func(rec []byte) error { return s.replay(ctx, rec) })
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil && ctx.Err() == nil {
+		s.m.o.Log.Debug("spool waits for the store", "error", err.Error())
+	}
+	if n, _ := s.disk.Len(); err == nil && n == 0 && s.adding == 0 {
+		// A record that could not even be decoded was counted for a session that nobody knows.
+		s.leftover = 0
+		clear(s.waiting)
+	}
+	close(s.drained)
+	s.drained = make(chan struct{})
+}
+
+func (s *spooler) ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.m.o.RetryDelay)
+	defer cancel()
+	return s.m.store.Ping(ctx)
+}
+
+// holds tells whether turns of the session wait in the spool.
+func (s *spooler) holds(scope Scope) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.leftover > 0 || s.waiting[sessionGroup(scope)] > 0
+}
+
+// settle waits until no turn of the session is in the spool any more, so that a client reads its writes as soon as
+// the store is back.
+func (s *spooler) settle(ctx context.Context, scope Scope) error {
+	for {
+		s.mu.Lock()
+		waits, drained := s.leftover > 0 || s.waiting[sessionGroup(scope)] > 0, s.drained
+		s.mu.Unlock()
+		if !waits {
+			return nil
+		}
+		if err := s.m.available(); err != nil {
+			return err
+		}
+		s.kick()
+		select {
+		case <-drained:
+		case <-ctx.Done():
+			return errLeftAlone
+		}
+	}
+}
+
+// spooled is a turn on local disk: the request and what came back, to be merged when it is replayed. What callers and
+// upstream choose is []byte: a JSON string would turn bytes that are not UTF-8 into one and the same character.
+type spooled struct {
+	Tenant    []byte        `json:"tenant"`
+	Session   []byte        `json:"session"`
+	Resource  []byte        `json:"resource,omitempty"`
+	Execution []byte        `json:"execution,omitempty"`
+	Parent    []byte        `json:"parent,omitempty"`
+	Turn      string        `json:"turn"`
+	Time      time.Time     `json:"time"`
+	Dialect   wire.Dialect  `json:"dialect"`
+	History   History       `json:"history"`
+	Side      []byte        `json:"side,omitempty"`
+	Body      []byte        `json:"body"`
+	View      viewRecord    `json:"view"`
+	Answer    *spooledReply `json:"answer,omitempty"` // nil: still to come when this was written
+}
+
+func (r *spooled) scope() Scope {
+	return Scope{
+		Tenant: string(r.Tenant), Session: string(r.Session), Resource: string(r.Resource),
+		Execution: string(r.Execution), Parent: string(r.Parent),
+	}
+}
+
+type spooledReply struct {
+	Choices    [][][]byte `json:"choices,omitempty"`
+	ID         []byte     `json:"id,omitempty"`
+	Model      []byte     `json:"model,omitempty"`
+	Finish     []byte     `json:"finish,omitempty"`
+	Usage      []byte     `json:"usage,omitempty"`
+	Error      []byte     `json:"error,omitempty"`
+	Complete   bool       `json:"complete,omitempty"`
+	HTTPStatus int        `json:"http_status"`
+	Cut        Cut        `json:"cut,omitempty"`
+}
+
+// add puts a turn into the spool; it is on disk when add returns.
+func (s *spooler) add(t *Turn, a *Answer) error {
+	if s.disk == nil {
+		return errNoSpool
+	}
+	sc := t.call.Scope
+	rec := spooled{
+		Tenant: []byte(sc.Tenant), Session: []byte(sc.Session), Resource: []byte(sc.Resource),
+		Execution: []byte(sc.Execution), Parent: []byte(sc.Parent),
+		Turn: t.ID, Time: t.started, Dialect: t.call.Request.Dialect,
+		History: t.call.History, Side: []byte(t.call.Side), Body: t.call.Request.Body, View: t.view,
+	}
+	if t.loaded {
+		rec.History = t.settledMode()
+	}
+	if a != nil {
+		rec.Answer = newSpooledReply(a)
+	}
+	b, err := json.Marshal(rec)
+	if err != nil {
+		return fmt.Errorf("encode turn: %w", err)
+	}
+	if err := s.enqueue(sessionGroup(sc), b); err != nil {
+		return fmt.Errorf("spool turn: %w", err)
+	}
+	return nil
+}
+
+// enqueue puts a record at the end of the spool. It is counted before the worker can see it.
+func (s *spooler) enqueue(group cache.Group, b []byte) error {
+	s.mu.Lock()
+	s.adding++
+	s.waiting[group]++
+	s.mu.Unlock()
+	err := s.disk.Append(b)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.adding--
+	if err != nil {
+		s.uncount(group)
+	}
+	return err
+}
+
+// uncount takes a record of the session away. The caller holds the lock.
+func (s *spooler) uncount(group cache.Group) {
+	if s.waiting[group]--; s.waiting[group] <= 0 {
+		delete(s.waiting, group)
+	}
+}
+
+// done counts the record at the head of the spool as gone. The records of an earlier process are the first.
+func (s *spooler) done(group cache.Group) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.leftover > 0 {
+		s.leftover--
+		return
+	}
+	s.uncount(group)
+}
+
+func newSpooledReply(a *Answer) *spooledReply {
+	r := &spooledReply{
+		ID: []byte(a.Reply.ID), Model: []byte(a.Reply.Model), Finish: []byte(a.Reply.Finish),
+		Usage: a.Reply.Usage, Error: a.Reply.Error, Complete: a.Reply.Complete, HTTPStatus: a.HTTPStatus, Cut: a.Cut,
+	}
+	for _, items := range a.Reply.Choices {
+		raws := make([][]byte, len(items))
+		for i, it := range items {
+			raws[i] = it.Raw
+		}
+		r.Choices = append(r.Choices, raws)
+	}
+	return r
+}
+
+func (r *spooledReply) answer(d wire.Dialect) (*Answer, error) {
+	a := &Answer{HTTPStatus: r.HTTPStatus, Cut: r.Cut, Reply: wire.Reply{
+		ID: string(r.ID), Model: string(r.Model), Finish: string(r.Finish),
+		Usage: r.Usage, Error: r.Error, Complete: r.Complete,
+	}}
+	for _, raws := range r.Choices {
+		items := make([]wire.Item, len(raws))
+		for i, raw := range raws {
+			it, err := wire.ParseItem(d, raw)
+			if err != nil {
+				return nil, fmt.Errorf("read spooled answer: %w", err)
+			}
+			items[i] = it
+		}
+		a.Reply.Choices = append(a.Reply.Choices, items)
+	}
+	return a, nil
+}
+
+// replay writes one spooled turn into the store. A record that can't be read is logged and given up, and one that the
+// store is too slow for is put behind the others, so that it does not hold up all that follow.
+func (s *spooler) replay(ctx context.Context, b []byte) error {
+	rec, err := decodeSpooled(b)
+	if err != nil {
+		s.m.o.Log.Error("spooled turn given up", "error", err.Error())
+		s.done(cache.Group{}) // of no session
+		return nil
+	}
+	group := sessionGroup(rec.scope())
+	t, a, err := s.m.resume(rec)
+	if err != nil {
+		s.m.o.Log.Error("spooled turn given up", "error", err.Error())
+		s.done(group)
+		return nil
+	}
+	wait := 10*s.m.o.CommitWait + spoolMiBWait*time.Duration(len(b))/(1<<20)
+	own, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	if err := t.store(own, a); err != nil {
+		if ctx.Err() != nil {
+			return err // this process ends; the store is not to blame
+		}
+		late := own.Err() != nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errCorrupt)
+		if !late {
+			s.m.failed(err)
+			return err
+		}
+		if down := s.ping(ctx); down != nil {
+			s.m.failed(down)
+			return err
+		}
+		if !s.moveBack(rec.Turn, group, b) {
+			return err
+		}
+		s.done(group)
+		return nil
+	}
+	s.slow, s.tries = "", 0
+	delete(s.moved, rec.Turn)
+	s.done(group)
+	return nil
+}
+
+// moveBack notes that the store answers but did not take the record, and puts it behind all others when that happened
+// too often. It tells whether it did.
+func (s *spooler) moveBack(turn string, group cache.Group, b []byte) bool {
+	if s.slow != turn {
+		s.slow, s.tries = turn, 0
+	}
+	if s.tries++; s.tries < spoolTries {
+		return false
+	}
+	if err := s.enqueue(group, b); err != nil {
+		s.m.o.Log.Debug("spooled turn stays where it is", "turn", turn, "error", err.Error())
+		return false
+	}
+	s.slow, s.tries = "", 0
+	if !s.moved[turn] {
+		s.moved[turn] = true
+		s.m.o.Log.Warn("store does not take a spooled turn; others go first", "turn", turn, "bytes", len(b))
+	}
+	return true
+}
+
+// decodeSpooled reads a record as far as it says whose it is.
+func decodeSpooled(b []byte) (*spooled, error) {
+	var rec spooled
+	if err := json.Unmarshal(b, &rec); err != nil {
+		return nil, fmt.Errorf("read spooled turn: %w", err)
+	}
+	if len(rec.Session) == 0 {
+		return nil, errors.New("read spooled turn: it names no session")
+	}
+	return &rec, nil
+}
+
+// resume makes the turn, and the answer if it had come, of a record.
+func (m *Memory) resume(rec *spooled) (*Turn, *Answer, error) {
+	req, err := wire.Parse(rec.Dialect, rec.Body)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read spooled request of turn %s: %w", rec.Turn, err)
+	}
+	t := &Turn{
+		ID: rec.Turn, m: m, started: rec.Time, late: true, view: rec.View,
+		call: Call{Scope: rec.scope(), Request: req, History: rec.History, Side: string(rec.Side)},
+	}
+	t.Summary.Status = StatusDegraded
+	if rec.Answer == nil {
+		return t, nil, nil
+	}
+	a, err := rec.Answer.answer(rec.Dialect)
+	return t, a, err
+}

@@ -1,0 +1,215 @@
+package memory_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"remora/cache"
+	"remora/memory"
+)
+
+func named(session string) memory.Scope {
+	return memory.Scope{Tenant: "tenant", Session: session, Resource: session}
+}
+
+// lateTurn plays a turn while the store is down.
+func (l *lab) lateTurn(s memory.Scope, words, reply string) {
+	l.t.Helper()
+	turn := l.begin(memory.Call{Scope: s}, words)
+	if turn.Summary.Status != memory.StatusDegraded {
+		l.t.Errorf("status %s during the outage", turn.Summary.Status)
+	}
+	turn.Commit(answer(l.t, reply))
+}
+
+func (l *lab) wantLine(s memory.Scope, want string) {
+	l.t.Helper()
+	if got, _ := l.transcript(s); got != want {
+		l.t.Errorf("session %q: got %q, want %q", s.Session, got, want)
+	}
+}
+
+// Callers choose any bytes as session and tenant; the spool must not mix up those that are not UTF-8.
+func TestSpoolKeepsScopesOfAnyBytesApart(t *testing.T) {
+	l, store := newOutage(t)
+	store.set(true)
+	one := memory.Scope{Tenant: "\xff", Session: "\xff1", Resource: "\xff1", Execution: "\xff1", Parent: "\xff0"}
+	two := memory.Scope{Tenant: "\xff", Session: "\xfe1", Resource: "\xfe1", Execution: "\xfe1", Parent: "\xfe0"}
+	l.lateTurn(one, "u:1", "a:1")
+	l.lateTurn(two, "u:2", "a:2")
+	store.over()
+	l.wantView(l.turnOf(memory.Call{Scope: one}, "u:3", "a:3"), "u:1 a:1 u:3")
+	l.wantView(l.turnOf(memory.Call{Scope: two}, "u:4", "a:4"), "u:2 a:2 u:4")
+}
+
+func TestRecordGivenUpDoesNotBlockItsSession(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		harm func(rec map[string]any)
+	}{
+		{"request can't be read", func(rec map[string]any) { rec["body"] = []byte("{") }},
+		{"session is missing", func(rec map[string]any) { delete(rec, "session") }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l, store := newOutage(t)
+			spool := &queue{}
+			l.m.Close()
+			l.m = memory.New(store, spool, memory.Options{RetryDelay: time.Second, ReadWait: 5 * time.Second, Now: store.clock})
+			store.set(true)
+			l.lateTurn(scope, "u:1", "a:1")
+			var rec map[string]any
+			spool.mu.Lock()
+			err := json.Unmarshal(spool.recs[0], &rec)
+			if err == nil {
+				c.harm(rec)
+				spool.recs[0], err = json.Marshal(rec)
+			}
+			spool.mu.Unlock()
+			if err != nil {
+				t.Fatal(err)
+			}
+			store.over()
+			l.wantView(l.turn("u:2", "a:2"), "u:2")
+		})
+	}
+}
+
+// sluggish is a store that is down, or answers all but the commits of one session.
+type sluggish struct {
+	cache.Store
+	mu   sync.Mutex
+	down bool
+	slow string
+	pace time.Duration // what a commit of the slow session takes; 0 is longer than anybody waits
+}
+
+func (s *sluggish) set(down bool, slow string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down, s.slow = down, slow
+}
+
+func (s *sluggish) state() (slow string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return "", errOutage
+	}
+	return s.slow, nil
+}
+
+func (s *sluggish) Ping(context.Context) error {
+	_, err := s.state()
+	return err
+}
+
+func (s *sluggish) Read(ctx context.Context, q []cache.Query) ([]cache.Result, error) {
+	if _, err := s.state(); err != nil {
+		return nil, err
+	}
+	return s.Store.Read(ctx, q)
+}
+
+func (s *sluggish) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
+	slow, err := s.state()
+	if err == nil && slow != "" && strings.HasSuffix(b[0].Group.Name, slow) {
+		var done <-chan time.Time
+		if s.pace > 0 {
+			done = time.After(s.pace)
+		}
+		select {
+		case <-done:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	if err == nil {
+		return s.Store.Commit(ctx, b)
+	}
+	out := make([]cache.Outcome, len(b))
+	for i := range out {
+		out[i].Err = err
+	}
+	return out
+}
+
+// withSluggish runs f in a bubble, with a lab whose store is down.
+func withSluggish(t *testing.T, f func(l *lab, store *sluggish, log *bytes.Buffer)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		mem, err := cache.Open("memory:", cache.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store, log := &sluggish{Store: mem, down: true}, &bytes.Buffer{}
+		l := &lab{t: t, store: store}
+		l.m = memory.New(store, &queue{}, memory.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
+		f(l, store, log)
+		l.m.Close()
+		if err := mem.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestSlowRecordHoldsUpNobodyElse(t *testing.T) {
+	withSluggish(t, func(l *lab, store *sluggish, log *bytes.Buffer) {
+		l.lateTurn(named("slow"), "u:1", "a:1")
+		l.lateTurn(named("fast"), "u:2", "a:2")
+		store.set(false, "slow")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		l.wantLine(named("fast"), "u:2 a:2")
+		l.wantView(l.turnOf(memory.Call{Scope: named("fast")}, "u:3", "a:3"), "u:2 a:2 u:3")
+		l.wantView(l.turnOf(memory.Call{Scope: named("other")}, "u:4", "a:4"), "u:4")
+		if n := strings.Count(log.String(), "others go first"); n != 1 {
+			l.t.Errorf("%d lines about the slow turn:\n%s", n, log)
+		}
+		if n := strings.Count(log.String(), "store failed"); n != 1 { // the outage
+			l.t.Errorf("store counted as failed %d times:\n%s", n, log)
+		}
+		store.set(false, "")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		l.wantView(l.turnOf(memory.Call{Scope: named("slow")}, "u:5", "a:5"), "u:1 a:1 u:5")
+	})
+}
+
+func TestCloseEndsReplay(t *testing.T) {
+	withSluggish(t, func(l *lab, store *sluggish, log *bytes.Buffer) {
+		l.lateTurn(named("slow"), "u:1", "a:1")
+		store.set(false, "slow")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		begun := time.Now()
+		l.m.Close()
+		if waited := time.Since(begun); waited > 0 {
+			l.t.Errorf("close took %s", waited)
+		}
+		if n := strings.Count(log.String(), "store failed"); n != 1 { // the outage
+			l.t.Errorf("store counted as failed %d times:\n%s", n, log)
+		}
+	})
+}
+
+func TestReplayWaitFitsTheSize(t *testing.T) {
+	withSluggish(t, func(l *lab, store *sluggish, log *bytes.Buffer) {
+		long := "u:" + strings.Repeat("x", 6<<20)
+		l.lateTurn(named("slow"), long, "a:1")
+		store.pace = 5 * time.Second // twice what a small turn may take
+		store.set(false, "slow")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		l.wantLine(named("slow"), long+" a:1")
+		if strings.Contains(log.String(), "others go first") {
+			l.t.Errorf("log:\n%s", log)
+		}
+	})
+}

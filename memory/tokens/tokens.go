@@ -1,0 +1,196 @@
+// Package tokens tells what text and items cost a model, in tokens.
+//
+// Counts of text are those of OpenAI's tiktoken, to the token: the vocabularies are built in, the cutting and merging
+// are done here, in time linear in the text whatever it is made of. What an item costs beside its text is an estimate,
+// since no upstream documents it; so are counts for models of other makers. Until a vocabulary is loaded, which its
+// first use begins in the background, bytes are divided by 3.6.
+//
+// The estimators of the documents that the layers were designed in are here too, by name: see [Estimator].
+package tokens
+
+import (
+	"errors"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"unicode/utf8"
+
+	"remora/wire"
+)
+
+const (
+	// defaultMemo is room for the histories of some hundred conversations, in half a megabyte.
+	defaultMemo = 1 << 16
+	// minMemo is the shortest text, in bytes, whose count is remembered: a shorter one is counted as fast.
+	minMemo = 128
+	// maxScratch is the largest text buffer that is kept for later use, in bytes.
+	maxScratch = 1 << 20
+)
+
+// Options say how to count. The zero value counts as the models do.
+type Options struct {
+	// Estimator replaces the vocabularies, for every model. The zero value is Tiktoken.
+	Estimator Estimator
+	// MemoCounts is how many counts are remembered, 8 bytes each; 65,536 if 0, none if negative.
+	MemoCounts int
+}
+
+// Counter counts tokens. It is safe for concurrent use and must be closed.
+type Counter struct {
+	estimator    Estimator
+	seed         maphash.Seed
+	memo         memo
+	classes      func() *classes
+	vocabularies [encodings]lazy
+	walkers      sync.Pool // of *walker
+
+	mu      sync.Mutex // guards closed, and loading against being waited for while it grows
+	closed  bool
+	loading sync.WaitGroup
+}
+
+// lazy is a vocabulary that may not be there yet.
+type lazy struct {
+	v     atomic.Pointer[vocabulary]
+	begun atomic.Bool // in the background, or not at all because the Counter is closed
+	once  sync.Once
+	err   error // set by once
+}
+
+// New returns a Counter that has loaded nothing yet.
+func New(o Options) *Counter {
+	if o.MemoCounts == 0 {
+		o.MemoCounts = defaultMemo
+	}
+	return &Counter{
+		estimator: o.Estimator,
+		seed:      maphash.MakeSeed(),
+		memo:      newMemo(o.MemoCounts),
+		classes:   sync.OnceValue(newClasses),
+		walkers:   sync.Pool{New: func() any { return new(walker) }},
+	}
+}
+
+// Load reads the vocabularies of models and returns when they are there, so that counts are exact from then on. It may
+// run beside counts and other loads. An error means that the program's file is damaged; counts are estimates then.
+func (c *Counter) Load(models ...string) error {
+	if c.estimator != Tiktoken {
+		return nil
+	}
+	var errs []error
+	for _, m := range models {
+		errs = append(errs, c.load(EncodingOf(m)))
+	}
+	return errors.Join(errs...)
+}
+
+// Close waits for what is being loaded, some ten milliseconds. Counting still works afterwards, with what is there.
+func (c *Counter) Close() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.loading.Wait()
+}
+
+// Count is the number of tokens of text for a model.
+func (c *Counter) Count(model, text string) int {
+	if c.estimator != Tiktoken {
+		return c.estimator.Count(text)
+	}
+	e := EncodingOf(model)
+	v := c.vocabulary(e)
+	if v == nil {
+		return estimate(len(text))
+	}
+	if len(text) < minMemo {
+		return c.count(v, text)
+	}
+	key := c.key(maphash.String(c.seed, text), e, 0)
+	n, ok := c.memo.get(key)
+	if !ok {
+		n = c.count(v, text)
+		c.memo.put(key, n)
+	}
+	return n
+}
+
+// CountItem is what an item costs a model: its texts, names, arguments and results to the token, a flat sum for
+// itself, for each call and for each image or file, never the data of one. The constants in item.go say how much.
+func (c *Counter) CountItem(model string, it wire.Item) int {
+	if c.estimator != Tiktoken {
+		return c.estimator.CountItem(it)
+	}
+	e := EncodingOf(model)
+	v := c.vocabulary(e)
+	key := c.key(maphash.Bytes(c.seed, it.Raw), e, 1+uint64(it.Dialect)<<8|uint64(it.Kind))
+	if v != nil {
+		if n, ok := c.memo.get(key); ok {
+			return n
+		}
+	}
+	w := c.borrow()
+	n := w.item(v, it)
+	c.giveBack(w)
+	if v != nil {
+		c.memo.put(key, n)
+	}
+	return n
+}
+
+// key is under what a count is remembered. Its seed is of this process: nobody can make two texts meet.
+func (c *Counter) key(hash uint64, e Encoding, what uint64) uint64 {
+	return mix(hash ^ mix(uint64(e)<<32|what))
+}
+
+func (c *Counter) count(v *vocabulary, text string) int {
+	w := c.borrow()
+	if utf8.ValidString(text) {
+		w.text = append(w.text[:0], text...)
+	} else {
+		w.text = w.text[:0]
+		for _, r := range text { // each bad byte becomes U+FFFD, as it does on its way to a model
+			w.text = utf8.AppendRune(w.text, r)
+		}
+	}
+	n := v.count(&w.merger, w.text)
+	c.giveBack(w)
+	return n
+}
+
+func (c *Counter) borrow() *walker {
+	w, _ := c.walkers.Get().(*walker)
+	return w
+}
+
+func (c *Counter) giveBack(w *walker) {
+	w.release()
+	c.walkers.Put(w)
+}
+
+// vocabulary is the vocabulary of an encoding, nil while it is not there; asking for it has it loaded.
+func (c *Counter) vocabulary(e Encoding) *vocabulary {
+	l := &c.vocabularies[e]
+	if v := l.v.Load(); v != nil || l.begun.Swap(true) {
+		return v
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.loading.Go(func() { _ = c.load(e) }) // what is wrong, Load tells who asks
+	}
+	return nil
+}
+
+func (c *Counter) load(e Encoding) error {
+	l := &c.vocabularies[e]
+	l.once.Do(func() {
+		v, err := load(e, c.classes())
+		if l.err = err; err == nil {
+			l.v.Store(v)
+		}
+	})
+	return l.err
+}
+
+// estimate is the number of tokens of n bytes of which nothing else is known: n / 3.6, rounded up.
+func estimate(n int) int { return (n*5 + 17) / 18 }

@@ -1,0 +1,187 @@
+package tokens
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math/bits"
+	"strconv"
+
+	"github.com/pkoukk/tiktoken-go-loader/assets"
+)
+
+// Encoding names a vocabulary and the pattern that goes with it.
+type Encoding uint8
+
+// The encodings whose vocabularies are built in.
+const (
+	O200kBase  Encoding = iota // GPT-4o and all that came after it
+	Cl100kBase                 // GPT-4, GPT-3.5 and the embedding models
+	encodings
+)
+
+// String is the name that OpenAI gave the encoding.
+func (e Encoding) String() string {
+	if e == Cl100kBase {
+		return "cl100k_base"
+	}
+	return "o200k_base"
+}
+
+// splitter is the pattern of the encoding.
+func (e Encoding) splitter() splitter {
+	if e == Cl100kBase {
+		return splitCl100k
+	}
+	return splitO200k
+}
+
+const (
+	rankBits = 18  // of a slot; its other bits are a tag
+	maxToken = 128 // bytes of the longest token of both vocabularies
+)
+
+// vocabulary ranks byte strings. It is never modified, and takes 4.4 MB for o200k_base, 2.2 MB for cl100k_base.
+type vocabulary struct {
+	split   splitter
+	classes *classes
+	// slots is a hash table of open addressing: rank + 1 in the lower bits, bits of the hash above; 0 is free.
+	slots []uint32
+	mask  uint64
+	// The token of rank r is text[offsets[r]:offsets[r+1]].
+	text    []byte
+	offsets []uint32
+}
+
+// load reads the vocabulary of an encoding. It takes about 20 ms. An error means that the binary is damaged.
+func load(e Encoding, c *classes) (*vocabulary, error) {
+	lines, err := assets.Assets.ReadFile(e.String() + ".tiktoken")
+	if err != nil {
+		return nil, fmt.Errorf("load vocabulary %s: %w", e, err)
+	}
+	data, err := inOrder(lines)
+	if err != nil {
+		return nil, fmt.Errorf("load vocabulary %s: %w", e, err)
+	}
+	v, err := index(data)
+	if err != nil {
+		return nil, fmt.Errorf("load vocabulary %s: %w", e, err)
+	}
+	v.split, v.classes = e.splitter(), c
+	return v, nil
+}
+
+// inOrder reads a vocabulary as OpenAI publishes it: a line a token, in the order of their ranks, each its bytes in
+// base64, a space and its rank. The result is the number of tokens (4 bytes, little-endian), the length of each (1 byte
+// each), then their bytes.
+func inOrder(lines []byte) ([]byte, error) {
+	var lengths, text []byte
+	for line := range bytes.Lines(lines) {
+		token, rank, ok := bytes.Cut(bytes.TrimRight(line, "\r\n"), []byte(" "))
+		if len(line) < 2 {
+			continue
+		}
+		if n, err := strconv.Atoi(string(rank)); !ok || err != nil || n != len(lengths) {
+			return nil, fmt.Errorf("token %d: rank %q", len(lengths), rank)
+		}
+		before := len(text)
+		var err error
+		if text, err = base64.StdEncoding.AppendDecode(text, token); err != nil {
+			return nil, fmt.Errorf("token %d: %w", len(lengths), err)
+		}
+		if len(text)-before > maxToken {
+			return nil, fmt.Errorf("token %d has %d bytes", len(lengths), len(text)-before)
+		}
+		lengths = append(lengths, byte(len(text)-before)) //nolint:gosec // at most maxToken
+	}
+	data := binary.LittleEndian.AppendUint32(make([]byte, 0, 4+len(lengths)+len(text)), uint32(len(lengths))) //nolint:gosec // tokens of a file in memory
+	return append(append(data, lengths...), text...), nil
+}
+
+// index makes the hash table of an unpacked file.
+func index(data []byte) (*vocabulary, error) {
+	const header = 4
+	if len(data) < header {
+		return nil, io.ErrUnexpectedEOF
+	}
+	n := int(binary.LittleEndian.Uint32(data))
+	if n >= 1<<rankBits || len(data) < header+n {
+		return nil, fmt.Errorf("index %d tokens in %d bytes", n, len(data))
+	}
+	lengths, text := data[header:header+n], data[header+n:]
+	size := uint64(1) << bits.Len(uint(2*n))
+	v := &vocabulary{
+		slots: make([]uint32, size), mask: size - 1,
+		text: bytes.Clone(text), offsets: make([]uint32, n+1),
+	}
+	at := uint32(0)
+	for rank, length := range lengths {
+		start := at
+		if at += uint32(length); length == 0 || length > maxToken || int(at) > len(text) {
+			return nil, fmt.Errorf("index token %d of %d bytes", rank, length)
+		}
+		v.offsets[rank+1] = at
+		h := hash(v.text[start:at])
+		i := h & v.mask
+		for v.slots[i] != 0 {
+			i = (i + 1) & v.mask
+		}
+		v.slots[i] = tag(h) | uint32(rank+1)
+	}
+	if int(at) != len(text) {
+		return nil, fmt.Errorf("index %d bytes of tokens: %d given", at, len(text))
+	}
+	return v, nil
+}
+
+// rank is the rank of the token b, noRank if it is none.
+func (v *vocabulary) rank(b []byte) uint32 {
+	if len(b) > maxToken {
+		return noRank
+	}
+	h := hash(b)
+	t := tag(h)
+	for i := h & v.mask; ; i = (i + 1) & v.mask {
+		slot := v.slots[i]
+		if slot == 0 {
+			return noRank
+		}
+		if slot&^(1<<rankBits-1) != t {
+			continue
+		}
+		if r := slot&(1<<rankBits-1) - 1; string(v.text[v.offsets[r]:v.offsets[r+1]]) == string(b) {
+			return r
+		}
+	}
+}
+
+// tag is the part of a hash that a slot keeps, at its place there.
+func tag(h uint64) uint32 {
+	return uint32(h>>32) &^ (1<<rankBits - 1)
+}
+
+// hash needs no key: what it is asked for may be hostile, what lies in the table is not.
+func hash(b []byte) uint64 {
+	const k = 0x9E3779B97F4A7C15
+	h := uint64(len(b)) * k
+	for len(b) > 8 {
+		h = mix(h ^ binary.LittleEndian.Uint64(b))
+		b = b[8:]
+	}
+	var last uint64
+	switch n := len(b); {
+	case n >= 4:
+		last = uint64(binary.LittleEndian.Uint32(b)) | uint64(binary.LittleEndian.Uint32(b[n-4:]))<<32
+	case n > 0:
+		last = uint64(b[0]) | uint64(b[n/2])<<8 | uint64(b[n-1])<<16
+	}
+	return mix(h ^ last)
+}
+
+// mix spreads each bit over the word: half of a 128-bit product added to the other half.
+func mix(h uint64) uint64 {
+	hi, lo := bits.Mul64(h, 0xD6E8FEB86659FD93)
+	return hi ^ lo
+}

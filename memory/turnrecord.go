@@ -1,0 +1,257 @@
+package memory
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"time"
+
+	"remora/memory/view"
+	"remora/wire"
+)
+
+// Statuses of a turn record.
+const (
+	turnComplete   = "complete"   // the answer is whole
+	turnIncomplete = "incomplete" // the answer, or its rest, has not come: yet, if the turn is open, or ever
+	turnFailed     = "failed"     // upstream answered with an error
+)
+
+// turnRecord is what is kept of a turn, as JSON.
+type turnRecord struct {
+	ID         string          `json:"id"`
+	Time       time.Time       `json:"time"`
+	Status     string          `json:"status"`
+	Open       bool            `json:"open,omitempty"` // the answer was still to come when this was written
+	Relation   relation        `json:"relation"`
+	Resource   string          `json:"resource,omitempty"`  // where it is not the session itself
+	Execution  string          `json:"execution,omitempty"` // the agent run: named by the client, or made of the round's user message
+	ParentID   string          `json:"parent_session,omitempty"`
+	Dialect    string          `json:"dialect"`
+	Model      string          `json:"model,omitempty"`
+	Side       string          `json:"side,omitempty"`
+	HTTPStatus int             `json:"http_status,omitempty"`
+	Cut        string          `json:"cut,omitempty"`
+	Degraded   bool            `json:"degraded,omitempty"`
+	Lead       string          `json:"lead,omitempty"`
+	Parent     uint64          `json:"parent"`
+	Tip        uint64          `json:"tip"`              // the last item of the input: the line that ends there is the conversation
+	Input      []uint64        `json:"input,omitempty"`  // sequence numbers of the new items
+	Output     [][]uint64      `json:"output,omitempty"` // sequence numbers of the answer's items, per choice
+	ResponseID string          `json:"response_id,omitempty"`
+	Finish     string          `json:"finish,omitempty"`
+	Usage      json.RawMessage `json:"usage,omitempty"`
+	View       viewRecord      `json:"view"`
+}
+
+// viewRecord says how the view was chosen from the conversation: the line that ends with the turn's input.
+type viewRecord struct {
+	Conversation int            `json:"conversation"` // items, without the leading ones
+	Sent         int            `json:"sent"`
+	From         int            `json:"from"`             // the first item that the window kept
+	Pinned       *int           `json:"pinned,omitempty"` // an item kept before that
+	Windowed     int            `json:"windowed,omitempty"`
+	Orphans      int            `json:"orphans,omitempty"`
+	LeftOut      []view.LeftOut `json:"left_out,omitempty"`
+	// Items are the leading 8 bytes of the content hashes of what was sent, without the leading items, in its order:
+	// with them the view can be put together again (see TurnView).
+	Items []byte `json:"items,omitempty"`
+	// Lead is the hash of the leading items that were sent.
+	Lead   string `json:"lead,omitempty"`
+	Stored bool   `json:"stored,omitempty"` // the stored history was put before the client's items
+}
+
+func isOpen(record []byte) bool {
+	var r turnRecord
+	return json.Unmarshal(record, &r) == nil && r.Open
+}
+
+// record describes the turn as it stands.
+func (t *Turn) record(d *draft, a *Answer) turnRecord {
+	r := turnRecord{
+		ID: t.ID, Time: t.started.UTC(), Status: turnIncomplete, Open: a == nil, Relation: t.plan.relation, Model: t.call.Request.Text("model"),
+		Dialect: t.call.Request.Dialect.String(), Side: t.call.Side, Degraded: t.Summary.Status == StatusDegraded,
+		Parent: t.parent, Tip: d.input.Seq, Output: d.output, Execution: t.execution(), ParentID: t.call.Scope.Parent,
+		View: t.view,
+	}
+	if t.call.Scope.Resource != t.call.Scope.Session {
+		r.Resource = t.call.Scope.Resource
+	}
+	if t.plan.side && r.Side == "" {
+		r.Side = "unrelated"
+	}
+	if t.in.hasLead {
+		r.Lead = hex.EncodeToString(t.in.lead[:])
+	}
+	if r.Input = d.added; len(r.Input) == 0 {
+		r.Input = t.journaled.seqs
+	}
+	if a == nil {
+		return r
+	}
+	r.HTTPStatus, r.Cut, r.ResponseID, r.Finish = a.HTTPStatus, a.Cut.String(), a.Reply.ID, a.Reply.Finish
+	if json.Valid(a.Reply.Usage) {
+		r.Usage = a.Reply.Usage
+	}
+	r.Status = a.status()
+	return r
+}
+
+// execution names the agent run that the turn belongs to: all turns of a tool loop share the user message it began with.
+func (t *Turn) execution() string {
+	if t.call.Scope.Execution != "" {
+		return t.call.Scope.Execution
+	}
+	for i, v := range slices.Backward(t.in.items) {
+		if it := v; it.Kind == wire.Message && it.Role == wire.User {
+			return hex.EncodeToString(t.in.ends[i].Chain[:8])
+		}
+	}
+	return ""
+}
+
+// encode writes the record as encoding/json would read it back. It is written by hand since it is part of every
+// commit: reflection made up a twentieth of a turn.
+func (r *turnRecord) encode() []byte {
+	b := append(make([]byte, 0, 512+len(r.Usage)), `{"id":`...)
+	b = appendText(b, r.ID)
+	b = append(b, `,"time":"`...)
+	b = r.Time.AppendFormat(b, time.RFC3339Nano)
+	b = append(b, '"')
+	for _, f := range []struct{ name, value string }{
+		{"status", r.Status},
+		{"relation", string(r.Relation)},
+		{"resource", r.Resource},
+		{"execution", r.Execution},
+		{"parent_session", r.ParentID},
+		{"dialect", r.Dialect},
+		{"model", r.Model},
+		{"side", r.Side},
+		{"cut", r.Cut},
+		{"lead", r.Lead},
+		{"response_id", r.ResponseID},
+		{"finish", r.Finish},
+	} {
+		if f.value != "" {
+			b = appendText(appendName(b, f.name), f.value)
+		}
+	}
+	if r.HTTPStatus != 0 {
+		b = strconv.AppendInt(appendName(b, "http_status"), int64(r.HTTPStatus), 10)
+	}
+	if r.Open {
+		b = append(appendName(b, "open"), "true"...)
+	}
+	if r.Degraded {
+		b = append(appendName(b, "degraded"), "true"...)
+	}
+	b = strconv.AppendUint(appendName(b, "parent"), r.Parent, 10)
+	b = strconv.AppendUint(appendName(b, "tip"), r.Tip, 10)
+	if len(r.Input) > 0 {
+		b = appendSeqs(appendName(b, "input"), r.Input)
+	}
+	if len(r.Output) > 0 {
+		b = append(appendName(b, "output"), '[')
+		for i, seqs := range r.Output {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = appendSeqs(b, seqs)
+		}
+		b = append(b, ']')
+	}
+	if len(r.Usage) > 0 {
+		b = append(appendName(b, "usage"), r.Usage...)
+	}
+	return append(r.View.appendTo(appendName(b, "view")), '}')
+}
+
+func (v *viewRecord) setLead(hash wire.Hash, has bool) { //nolint:revive // whether there is a value, no switch
+	if has {
+		v.Lead = hex.EncodeToString(hash[:])
+	}
+}
+
+func (v *viewRecord) appendTo(b []byte) []byte {
+	b = append(b, '{')
+	for _, f := range []struct {
+		name  string
+		value int
+		want  bool
+	}{
+		{"conversation", v.Conversation, true},
+		{"sent", v.Sent, true},
+		{"from", v.From, true},
+		{"windowed", v.Windowed, v.Windowed != 0},
+		{"orphans", v.Orphans, v.Orphans != 0},
+	} {
+		if f.want {
+			b = strconv.AppendInt(appendName(b, f.name), int64(f.value), 10)
+		}
+	}
+	if v.Pinned != nil {
+		b = strconv.AppendInt(appendName(b, "pinned"), int64(*v.Pinned), 10)
+	}
+	if v.Lead != "" {
+		b = appendText(appendName(b, "lead"), v.Lead)
+	}
+	if v.Stored {
+		b = append(appendName(b, "stored"), "true"...)
+	}
+	if len(v.Items) > 0 {
+		b = append(appendName(b, "items"), '"')
+		b = append(base64.StdEncoding.AppendEncode(b, v.Items), '"')
+	}
+	if len(v.LeftOut) > 0 {
+		out, err := json.Marshal(v.LeftOut)
+		if err == nil { // numbers and strings: it can't fail
+			b = append(appendName(b, "left_out"), out...)
+		}
+	}
+	return append(b, '}')
+}
+
+func appendName(b []byte, name string) []byte {
+	if b[len(b)-1] != '{' {
+		b = append(b, ',')
+	}
+	return append(append(append(b, '"'), name...), `":`...)
+}
+
+// appendText appends a JSON string. Most texts need no escapes; the others take the long way.
+func appendText(b []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' {
+			quoted, err := json.Marshal(s)
+			if err != nil {
+				quoted = []byte(`""`)
+			}
+			return append(b, quoted...)
+		}
+	}
+	return append(append(append(b, '"'), s...), '"')
+}
+
+func appendSeqs(b []byte, seqs []uint64) []byte {
+	b = append(b, '[')
+	for i, n := range seqs {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendUint(b, n, 10)
+	}
+	return append(b, ']')
+}
+
+func (a *Answer) status() string {
+	switch {
+	case a.HTTPStatus >= 400 || len(a.Reply.Error) > 0:
+		return turnFailed
+	case a.Cut != CutNone || !a.Reply.Complete:
+		return turnIncomplete
+	default:
+		return turnComplete
+	}
+}

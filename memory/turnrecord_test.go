@@ -1,0 +1,38 @@
+package memory
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"remora/memory/view"
+)
+
+// What is written by hand reads back as what was written.
+func TestTurnRecordReadsBack(t *testing.T) {
+	pinned := 3
+	f := func(r turnRecord) {
+		t.Helper()
+		var got turnRecord
+		if err := json.Unmarshal(r.encode(), &got); err != nil {
+			t.Fatalf("%v\n%s", err, r.encode())
+		}
+		if diff := cmp.Diff(r, got); diff != "" {
+			t.Error(diff)
+		}
+	}
+	at := time.Date(2026, 11, 21, 3, 4, 5, 678, time.UTC)
+	f(turnRecord{ID: "1", Time: at, Status: turnIncomplete, Open: true, Relation: relRoot, Dialect: "chat"})
+	f(turnRecord{
+		ID: "06GZR82WJGS4MM1DQGMARCCJEG", Time: at, Status: turnComplete, Relation: relDelta, Dialect: "responses",
+		Model: "a \"model\"\\ of <é>\n", Side: "compaction", HTTPStatus: 200, Cut: "client", Degraded: true, Lead: "00ff",
+		Resource: "u", Execution: "e", ParentID: "p", Parent: 7, Tip: 9, Input: []uint64{8, 9}, Output: [][]uint64{{10}, {11, 12}}, ResponseID: "resp_1", Finish: "stop",
+		Usage: json.RawMessage(`{"total_tokens": 3}`),
+		View: viewRecord{
+			Conversation: 9, Sent: 5, From: 4, Pinned: &pinned, Windowed: 3, Orphans: 1, Stored: true, Items: []byte{1, 2, 255}, Lead: "0a",
+			LeftOut: []view.LeftOut{{Item: 5, Call: `c"1`}},
+		},
+	})
+}

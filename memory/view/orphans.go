@@ -1,0 +1,148 @@
+package view
+
+import (
+	"slices"
+
+	"remora/wire"
+)
+
+// unpaired marks, in keep, the units that upstream would refuse: calls without a result, results without a call, and
+// the reasoning that only led to such a call. Units that keep already excludes do not count as partners. It returns
+// how many units it excluded.
+//
+// In Responses a pair is a matter of the set of call ids, wherever its halves stand (SEMANTICS 1.3, step 7). In Chat
+// ids come back in later rounds, so there a result belongs to the latest open call of its id.
+func unpaired(units []unit, dialect wire.Dialect, keep []bool) int {
+	var dropped int
+	if dialect == wire.Chat {
+		dropped = unpairedInOrder(units, keep)
+	} else {
+		dropped = unpairedInSet(units, keep)
+	}
+	if dropped > 0 {
+		dropped += strandedReasoning(units, keep)
+	}
+	return dropped
+}
+
+// pairKey is what a call and its result share. Results of kinds that upstream lets answer one another (a local shell
+// call answered by a function result) share the id alone.
+func pairKey(c wire.Call) string {
+	if c.ID == "" {
+		return c.Family + "\x00" + c.Name
+	}
+	return c.ID
+}
+
+// byID counts calls or results by their id, and for one id by their family with the names left out. There are as many
+// families as kinds of tools that the API knows, so that a look-up does not grow with the history.
+type byID map[string]map[wire.Call]int
+
+func (c byID) add(pair wire.Call) {
+	if c[pair.ID] == nil {
+		c[pair.ID] = make(map[wire.Call]int, 1)
+	}
+	c[pair.ID][wire.Call{ID: pair.ID, Family: pair.Family}]++
+}
+
+// find returns a pair of that id which is not used up and matches, one of the wanted family before others.
+func (c byID) find(id, family string, match func(wire.Call) bool) (wire.Call, bool) {
+	families := c[id]
+	if own := (wire.Call{ID: id, Family: family}); families[own] > 0 && match(own) {
+		return own, true
+	}
+	for other, n := range families {
+		if n > 0 && match(other) {
+			return other, true
+		}
+	}
+	return wire.Call{}, false
+}
+
+// unpairedInSet keeps no more results of an id than there are calls that they can answer, since upstream takes each
+// call for answered once: those behind their call, then those before it. Calls need one result of their id, however
+// many they are (SEMANTICS section 5, case 22).
+func unpairedInSet(units []unit, keep []bool) (dropped int) {
+	calls, results := make(byID), make(byID)
+	answers := func(i int) bool {
+		answer := units[i].pair
+		call, ok := calls.find(answer.ID, answer.Family, func(c wire.Call) bool { return wire.Matches(c, answer) })
+		if ok {
+			calls[call.ID][call]--
+			results.add(answer)
+		}
+		return ok
+	}
+	var early []int
+	for i, u := range units {
+		// A result without a call id is legal: nothing says which call it answers.
+		switch {
+		case !keep[i] || u.pair.ID == "":
+		case u.kind == wire.ToolCall:
+			calls.add(u.pair)
+		case u.kind == wire.ToolResult && !answers(i):
+			early = append(early, i)
+		}
+	}
+	for _, i := range early {
+		if !answers(i) {
+			keep[i] = false
+			dropped++
+		}
+	}
+	for i, u := range units {
+		if !keep[i] || u.kind != wire.ToolCall || u.pair.ID == "" {
+			continue
+		}
+		if _, ok := results.find(u.pair.ID, u.pair.Family, func(r wire.Call) bool { return wire.Matches(u.pair, r) }); !ok {
+			keep[i] = false
+			dropped++
+		}
+	}
+	return dropped
+}
+
+func unpairedInOrder(units []unit, keep []bool) int {
+	open := make(map[string]int)
+	answered := make([]bool, len(units))
+	for i, u := range units {
+		switch {
+		case !keep[i]:
+		case u.kind == wire.ToolCall:
+			open[pairKey(u.pair)] = i
+		case u.kind == wire.ToolResult:
+			if call, ok := open[pairKey(u.pair)]; ok {
+				answered[call], answered[i] = true, true
+				delete(open, pairKey(u.pair))
+			}
+		}
+	}
+	var dropped int
+	for i, u := range units {
+		if keep[i] && !answered[i] && (u.kind == wire.ToolCall || u.kind == wire.ToolResult) {
+			keep[i] = false
+			dropped++
+		}
+	}
+	return dropped
+}
+
+// strandedReasoning excludes reasoning whose answer lost every item that it led to: upstream refuses reasoning
+// without what follows it. Reasoning of whose answer nothing is kept stays if nothing was dropped either.
+func strandedReasoning(units []unit, keep []bool) (dropped int) {
+	var followed, lost bool // what the walk has seen of the answer behind the unit
+	for i, u := range slices.Backward(units) {
+		switch {
+		case u.kind == wire.Reasoning:
+			if keep[i] && lost && !followed {
+				keep[i] = false
+				dropped++
+			}
+		case modelMade(u):
+			followed, lost = followed || keep[i], lost || !keep[i]
+		default:
+			followed, lost = false, false
+		}
+	}
+	return dropped
+}

@@ -1,0 +1,165 @@
+package view
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"remora/wire"
+)
+
+// history builds a history from fuzz bytes in the notation of items. Each byte is one step; the calls it names are
+// few, so that ids come back.
+func history(dialect wire.Dialect, code []byte) string {
+	var words []string
+	for i, b := range code {
+		n := b >> 4
+		switch b % 10 {
+		case 0, 1:
+			words = append(words, fmt.Sprintf("u%d", i))
+		case 2:
+			words = append(words, fmt.Sprintf("a%d", i))
+		case 3:
+			words = append(words, fmt.Sprintf("fc%d", n))
+		case 4, 5:
+			words = append(words, fmt.Sprintf("fo%d", n))
+		case 6: // a pair
+			words = append(words, fmt.Sprintf("fc%d fo%d", i+100, i+100))
+		case 7: // parallel calls, with text in Chat
+			if dialect == wire.Chat {
+				words = append(words, fmt.Sprintf("a%d[%d,%d]", i, i+100, i+300), fmt.Sprint("fo", i+300), fmt.Sprint("fo", i+100))
+			} else {
+				words = append(words, fmt.Sprint("r", i), fmt.Sprint("fc", i+100), fmt.Sprint("fc", i+300), fmt.Sprint("fo", i+300), fmt.Sprint("fo", i+100))
+			}
+		case 8:
+			words = append(words, fmt.Sprintf("s%d", i))
+		default:
+			if dialect == wire.Responses {
+				words = append(words, fmt.Sprintf("r%d", i))
+			}
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// valid tells that a strict upstream takes the history: no violation, and every call before its result.
+func valid(d wire.Dialect, all []wire.Item) bool { return len(wire.Check(d, all)) == 0 }
+
+func lastUserItem(all []wire.Item) int {
+	for i, it := range slices.Backward(all) {
+		if it.Kind == wire.Message && it.Role == wire.User {
+			return i
+		}
+	}
+	return -1
+}
+
+// FuzzWindow holds any window over any history to what must always be so.
+func FuzzWindow(f *testing.F) {
+	f.Add(false, false, uint8(4), uint8(1), uint8(0), uint8(0), []byte{0, 2, 0, 6, 6, 6, 7, 7, 2})
+	f.Add(true, true, uint8(4), uint8(2), uint8(1), uint8(3), []byte{0, 2, 0, 6, 6, 7, 7, 6, 7})
+	f.Add(false, true, uint8(3), uint8(1), uint8(2), uint8(0), []byte{0, 7, 9, 3, 19, 4, 20, 0, 9, 3, 3, 4, 4, 4})
+	f.Add(true, false, uint8(2), uint8(1), uint8(1), uint8(9), []byte{3, 4, 0, 19, 20, 3, 4, 8, 2})
+	f.Fuzz(func(t *testing.T, chat, inside bool, maxItems, batch, expansion, offset uint8, code []byte) {
+		code = code[:min(len(code), 60)]
+		d, policy := wire.Responses, InFlightKeep
+		if chat {
+			d = wire.Chat
+		}
+		if inside {
+			policy = InFlightWindow
+		}
+		w := &Window{MaxItems: float64(max(maxItems, minItems)), InFlight: policy, MaxExpansion: int(expansion % 5)}
+		w.EvictBatch = 1 + int(batch)%(int(w.MaxItems)-1)
+		if errs := w.Validate(); errs != nil {
+			t.Fatal(errs)
+		}
+		all := items(t, d, history(d, code))
+		before := 0
+		for n := range len(all) + 1 {
+			v := Assemble(nil, all[:n], w, int(offset), nil)
+			checkView(t, d, all[:n], v)
+			// A window inside the round, or a bound on the round, may go back when a new round begins.
+			if policy == InFlightKeep && w.MaxExpansion == 0 && n > 0 {
+				if v.From < before {
+					t.Fatalf("%s: the start went back from %d to %d", notation(all[:n]), before, v.From)
+				}
+				before = v.From
+			}
+		}
+	})
+}
+
+func checkView(t *testing.T, d wire.Dialect, all []wire.Item, v View) {
+	t.Helper()
+	units := 0
+	for _, it := range all {
+		units += int(Units(it))
+	}
+	if v.Units+v.Windowed+v.Orphans != units || v.Units < 0 {
+		t.Fatalf("%s: sent %d, windowed %d, orphans %d of %d units", notation(all), v.Units, v.Windowed, v.Orphans, units)
+	}
+	sent := 0
+	for i, it := range v.Items {
+		from := all[v.Kept[i]]
+		sent += int(Units(it))
+		if i > 0 && v.Kept[i] <= v.Kept[i-1] || it.Kind != from.Kind || len(it.Calls) == len(from.Calls) && string(it.Raw) != string(from.Raw) {
+			t.Fatalf("%s: %s is no part of it", notation(all), notation(v.Items))
+		}
+	}
+	if sent != v.Units {
+		t.Fatalf("%s: %d units in the view, want %d", notation(all), sent, v.Units)
+	}
+	if user := lastUserItem(all); user >= 0 && !slices.Contains(v.Kept, user) {
+		t.Fatalf("%s: %s lacks the last user message", notation(all), notation(v.Items))
+	}
+	if valid(d, all) {
+		if errs := wire.Check(d, v.Items); len(errs) > 0 {
+			t.Fatalf("%s\n got %s: %v", notation(all), notation(v.Items), errs)
+		}
+	}
+}
+
+// Cost must grow with the history alone, whatever ids a caller chooses. The work is counted in look-ups of a pair.
+func TestRepairIsLinear(t *testing.T) {
+	const n = 20_000
+	all := make([]wire.Item, 0, 2*n)
+	for range n {
+		all = append(all, wire.Item{Kind: wire.ToolCall, Dialect: wire.Responses, Calls: []wire.Call{{ID: "x", Family: "custom_tool"}}, Raw: []byte("{}")})
+	}
+	for range n {
+		all = append(all, wire.Item{Kind: wire.ToolResult, Dialect: wire.Responses, Answers: wire.Call{ID: "x", Family: "function"}, Raw: []byte("{}")})
+	}
+	units := unitsOf(all, nil)
+	calls := make(byID)
+	for _, u := range units[:n] {
+		calls.add(u.pair)
+	}
+	tried := 0
+	calls.find("x", "function", func(wire.Call) bool { tried++; return false })
+	if tried != 1 {
+		t.Errorf("%d matches tried for one result among %d calls of its id", tried, n)
+	}
+	if v := Assemble(nil, all, nil, 0, nil); v.Orphans != 2*n {
+		t.Errorf("%d orphans, want %d", v.Orphans, 2*n)
+	}
+}
+
+// 80,000 reasoning items took 9 s when each one looked through those behind it, and take 20 ms.
+func TestRepairOfMuchReasoning(t *testing.T) {
+	const n = 80_000
+	all := make([]wire.Item, n, n+1)
+	for i := range all {
+		all[i] = wire.Item{Kind: wire.Reasoning, Dialect: wire.Responses, Raw: []byte("{}")}
+	}
+	all = append(all, wire.Item{Kind: wire.ToolCall, Dialect: wire.Responses, Calls: []wire.Call{{ID: "x", Family: "function"}}, Raw: []byte("{}")})
+	begun := time.Now()
+	if v := Assemble(nil, all, nil, 0, nil); v.Orphans != n+1 {
+		t.Errorf("%d orphans, want %d", v.Orphans, n+1)
+	}
+	if took := time.Since(begun); took > 4*time.Second {
+		t.Errorf("took %v", took)
+	}
+}

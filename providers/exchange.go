@@ -1,0 +1,333 @@
+package providers
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/valyala/fasthttp"
+)
+
+// Exchange is one request to an upstream and its answer: Client.Send, then Next until io.EOF, then Close. The zero
+// value is ready; after Close it can be used again. Only Abort may be called from another goroutine.
+type Exchange struct {
+	// Sent, if set, is called once before the answer is waited for: when the request has been written, or while a
+	// large one is being written.
+	Sent func()
+
+	client *Client
+
+	mu      sync.Mutex // guards what Abort needs: conn, cancel, aborted, and the deadlines of conn
+	conn    *conn
+	cancel  context.CancelFunc // ends the dial under way
+	aborted bool
+
+	br       *bufio.Reader
+	armed    time.Time // when the deadline of conn was set last
+	consumed int       // bytes of br that Next has handed out
+	keep     bool      // the connection may be used again after this answer
+	received bool      // at least one byte of the answer came
+	body     framing
+	pieces   [2][]byte // of a request too large to be copied together
+	vector   net.Buffers
+}
+
+// Send sends a request and reads the head of its answer into resp, whose settings (no default content type and so on)
+// stay. Head is everything up to and including the empty line, body whatever follows it; both must match, nothing is
+// added. Headers that concern one connection only are left out of resp; all others keep their order and spelling.
+//
+// A pooled connection that turns out to be dead before a byte was written is replaced silently. A request that may
+// have reached upstream is not repeated, unless its method is GET or HEAD and nothing at all came back.
+// After an error there is nothing to read; Close is still due.
+func (c *Client) Send(x *Exchange, up Upstream, head, body []byte, resp *fasthttp.ResponseHeader) error {
+	x.client = c
+	p, err := c.pool(up)
+	if err != nil {
+		return err
+	}
+	for take := p.get; ; take = nobody {
+		reused, err := x.acquire(p, take())
+		if err != nil {
+			return err
+		}
+		wrote, err := x.roundTrip(head, body, resp)
+		if err == nil {
+			x.body.begin(resp, isHead(head))
+			x.keep = x.keep && x.body.kind != bodyUntilClose
+			return nil
+		}
+		retry := reused && !x.received && (wrote == 0 || repeatable(head)) && !errors.Is(err, ErrTimeout)
+		x.drop()
+		if !retry || x.isAborted() {
+			return x.explain(err)
+		}
+	}
+}
+
+// Dial connects to an upstream without sending anything, for protocols other than HTTP. Its caller owns the result.
+func (c *Client) Dial(ctx context.Context, up Upstream) (net.Conn, error) {
+	p, err := c.pool(up)
+	if err != nil {
+		return nil, err
+	}
+	return p.dial(ctx)
+}
+
+// Abort ends the exchange at once, wherever it is: dialling, sending, waiting or reading. The call under way returns
+// ErrAborted. Safe from any goroutine as long as the exchange is not being reused for another request.
+func (x *Exchange) Abort() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.aborted = true
+	if x.cancel != nil {
+		x.cancel()
+	}
+	if x.conn != nil {
+		_ = x.conn.SetDeadline(past())
+	}
+}
+
+func (x *Exchange) isAborted() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.aborted
+}
+
+// Next returns the bytes of the body that have arrived, waiting for the first of them. They stay valid until the
+// following call of Next or Close. It returns io.EOF, with no bytes, at the proper end of the body and only there:
+// a body that ends early gives ErrClosed, silence ErrTimeout.
+func (x *Exchange) Next() ([]byte, error) {
+	need := 1
+	for {
+		if x.consumed > 0 {
+			_, _ = x.br.Discard(x.consumed) // they are buffered, so it can't fail
+			x.consumed = 0
+		}
+		if x.body.ended() {
+			return nil, io.EOF
+		}
+		n := x.br.Buffered()
+		if n < need {
+			if err := x.fill(need); errors.Is(err, io.EOF) {
+				x.body.kind = bodyNone
+				return nil, io.EOF
+			} else if err != nil {
+				return nil, err
+			}
+			continue
+		}
+		buf, _ := x.br.Peek(n)
+		out, used, err := x.body.decode(buf)
+		if err != nil {
+			return nil, x.explain(err)
+		}
+		x.consumed = used
+		if out > 0 {
+			return buf[:out], nil
+		}
+		need = n - used + 1 // what is left is the beginning of something
+	}
+}
+
+// Length is the length that upstream announced, -1 if it did not, 0 where there is no body.
+func (x *Exchange) Length() int64 {
+	switch x.body.kind {
+	case bodyNone:
+		return 0
+	case bodySized:
+		return x.body.total
+	default:
+		return -1
+	}
+}
+
+// Ready tells that a part of the body has arrived, so that Next will most likely not wait.
+func (x *Exchange) Ready() bool { return x.br != nil && x.br.Buffered() > x.consumed }
+
+// Close gives the connection back if the answer was read to its end, and closes it otherwise, which is how upstream
+// learns that nobody wants the rest.
+func (x *Exchange) Close() {
+	if x.conn != nil {
+		if x.br != nil && x.consumed > 0 {
+			_, _ = x.br.Discard(x.consumed)
+		}
+		if x.keep && x.body.ended() && x.br.Buffered() == 0 {
+			x.release()
+		} else {
+			x.drop()
+		}
+	}
+	x.reset()
+}
+
+// Hijack takes the connection out of the exchange, with a reader that holds what came behind the head of the answer.
+func (x *Exchange) Hijack() (net.Conn, *bufio.Reader) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.conn == nil || x.aborted {
+		return nil, nil
+	}
+	nc, br := x.conn.Conn, x.br
+	_ = nc.SetDeadline(time.Time{})
+	x.conn, x.br = nil, nil
+	return nc, br
+}
+
+// reset makes x ready for its next use. Whoever might call Abort has been told before that it is over.
+func (x *Exchange) reset() {
+	x.mu.Lock()
+	x.aborted, x.cancel = false, nil
+	x.mu.Unlock()
+	x.Sent, x.client, x.armed, x.keep, x.received, x.body = nil, nil, time.Time{}, false, false, framing{}
+}
+
+// nobody stands for a pool without connections.
+func nobody() *conn { return nil }
+
+// acquire takes over a pooled connection, or makes one where there is none, and starts the time to the response head.
+func (x *Exchange) acquire(p *pool, cn *conn) (reused bool, err error) {
+	reused = cn != nil
+	if cn == nil {
+		if cn, err = x.dial(p); err != nil {
+			return false, err
+		}
+	}
+	x.armed = x.client.o.Now()
+	var deadline time.Time
+	if d := x.client.o.ResponseHeaderTimeout; d > 0 {
+		deadline = x.armed.Add(d)
+	}
+	x.mu.Lock()
+	aborted := x.aborted
+	if !aborted {
+		x.conn = cn
+		_ = cn.SetDeadline(deadline) // a dead connection says so again when it is written to
+	}
+	x.mu.Unlock()
+	if aborted {
+		_ = cn.Close()
+		return false, ErrAborted
+	}
+	x.br, _ = x.client.readers.Get().(*bufio.Reader)
+	x.br.Reset(cn.Conn)
+	return reused, nil
+}
+
+func (x *Exchange) dial(p *pool) (*conn, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	x.mu.Lock()
+	aborted := x.aborted
+	x.cancel = cancel
+	x.mu.Unlock()
+	if aborted {
+		return nil, ErrAborted
+	}
+	cn, err := p.dial(ctx)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.cancel = nil
+	if x.aborted {
+		if cn != nil {
+			_ = cn.Close()
+		}
+		return nil, ErrAborted
+	}
+	return cn, err
+}
+
+// release gives the connection back to its pool.
+func (x *Exchange) release() {
+	x.mu.Lock()
+	cn, aborted := x.conn, x.aborted
+	x.conn = nil
+	x.mu.Unlock()
+	x.putReader()
+	if aborted {
+		_ = cn.Close() // its deadline is in the past
+		return
+	}
+	cn.pool.put(cn)
+}
+
+// drop closes the connection.
+func (x *Exchange) drop() {
+	x.mu.Lock()
+	cn := x.conn
+	x.conn = nil
+	x.mu.Unlock()
+	if cn != nil {
+		_ = cn.Close()
+	}
+	x.putReader()
+	x.consumed = 0
+}
+
+func (x *Exchange) putReader() {
+	if x.br == nil {
+		return
+	}
+	x.br.Reset(nil)
+	x.client.readers.Put(x.br)
+	x.br, x.consumed = nil, 0
+}
+
+// fill waits until n bytes are buffered. io.EOF is the end of a body that lasts until the connection closes.
+func (x *Exchange) fill(n int) error {
+	if d := x.client.o.StreamIdleTimeout; d > 0 {
+		// Setting a deadline costs more than reading a small chunk, so it is not done for every one of them. A
+		// quarter of imprecision does not matter for a limit that exists to end dead streams.
+		if now := x.client.o.Now(); x.body.first || now.Sub(x.armed) > d/4 {
+			x.body.first = false
+			x.extend(now, now.Add(d))
+		}
+	} else if x.body.first {
+		x.body.first = false
+		x.extend(x.armed, time.Time{})
+	}
+	_, err := x.br.Peek(n)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, io.EOF) && x.body.kind == bodyUntilClose && !x.isAborted():
+		return io.EOF
+	default:
+		return x.explain(err)
+	}
+}
+
+func (x *Exchange) extend(now, deadline time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !x.aborted && x.conn != nil {
+		x.armed = now
+		_ = x.conn.SetReadDeadline(deadline)
+	}
+}
+
+// explain turns an error of a connection into one of this package's.
+func (x *Exchange) explain(err error) error {
+	var timeout net.Error
+	switch {
+	case x.isAborted():
+		return ErrAborted
+	case errors.Is(err, ErrMalformed), errors.Is(err, ErrClosed), errors.Is(err, ErrUnreachable):
+		return err
+	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, fasthttp.ErrTimeout):
+		return ErrTimeout
+	case errors.Is(err, io.EOF):
+		return ErrClosed // not wrapped: io.EOF is the proper end of a body
+	default:
+		return fmt.Errorf("%w: %w", ErrClosed, err)
+	}
+}
+
+func isHead(head []byte) bool { return bytes.HasPrefix(head, []byte("HEAD ")) }
+
+func repeatable(head []byte) bool { return isHead(head) || bytes.HasPrefix(head, []byte("GET ")) }

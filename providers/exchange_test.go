@@ -1,0 +1,429 @@
+package providers
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/valyala/fasthttp"
+	"pgregory.net/rapid"
+)
+
+// dechunkAll decodes a body that arrives in pieces of the given sizes, as Next would, in a buffer that slides.
+func dechunkAll(wire []byte, piece func() int) (body []byte, ended bool, err error) {
+	f := framing{kind: bodyChunked}
+	var buf []byte
+	for len(wire) > 0 && !f.ended() {
+		n := min(max(piece(), 1), len(wire))
+		buf = append(buf, wire[:n]...)
+		wire = wire[n:]
+		out, used, err := f.decode(buf)
+		if err != nil {
+			return body, false, err
+		}
+		body = append(body, buf[:out]...)
+		buf = append([]byte(nil), buf[used:]...)
+	}
+	return body, f.ended(), nil
+}
+
+func TestDechunkInAnyPieces(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var wire, want []byte
+		for range rapid.IntRange(0, 10).Draw(t, "chunks") {
+			c := rapid.SliceOfN(rapid.Byte(), 1, 300).Draw(t, "chunk")
+			ext := rapid.SampledFrom([]string{"", ";a=b", " ", ";a=\"\n\""}).Draw(t, "extension")
+			if strings.Contains(ext, "\n") {
+				ext = ""
+			}
+			wire = fmt.Appendf(wire, "%x%s\r\n%s\r\n", len(c), ext, c)
+			want = append(want, c...)
+		}
+		wire = append(wire, rapid.SampledFrom([]string{"0\r\n\r\n", "000\r\nA: b\r\nC: d\r\n\r\n"}).Draw(t, "end")...)
+		got, ended, err := dechunkAll(wire, func() int { return rapid.IntRange(1, 50).Draw(t, "piece") })
+		if err != nil || !ended || !bytes.Equal(got, want) {
+			t.Fatalf("%d bytes of %d, ended %v: %v", len(got), len(want), ended, err)
+		}
+		// No prefix ends.
+		cut := rapid.IntRange(0, len(wire)-1).Draw(t, "cut")
+		if got, ended, err := dechunkAll(wire[:cut], func() int { return 7 }); ended || err != nil || !bytes.HasPrefix(want, got) {
+			t.Fatalf("cut at %d: %d bytes, ended %v: %v", cut, len(got), ended, err)
+		}
+	})
+}
+
+func TestDechunkRefuses(t *testing.T) {
+	for _, wire := range []string{
+		"5\nhello\r\n0\r\n\r\n", "5\r\nhello0\r\n\r\n", "g\r\n", "\r\n", "-1\r\n", "0x5\r\n", "1000000000000000\r\n",
+		"+5\r\nhello\r\n", "5\r\nhello!\r\n", strings.Repeat("0", 400), "0\r\n" + strings.Repeat("a: b\r\n", 5000) + "\r\n",
+	} {
+		if body, ended, err := dechunkAll([]byte(wire), func() int { return 100 }); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%.30q gave %q, ended %v, %v", wire, body, ended, err)
+		}
+	}
+}
+
+func FuzzDechunk(f *testing.F) {
+	f.Add([]byte("5\r\nhello\r\n0\r\n\r\n"), 3)
+	f.Add([]byte("1;x\r\na\r\n00\r\nT: u\r\n\r\n"), 1)
+	f.Fuzz(func(t *testing.T, wire []byte, n int) {
+		one, endedOne, errOne := dechunkAll(bytes.Clone(wire), func() int { return 1 })
+		any, endedAny, errAny := dechunkAll(bytes.Clone(wire), func() int { return n })
+		if (errOne == nil) != (errAny == nil) || errOne == nil && (endedOne != endedAny || !bytes.Equal(one, any)) {
+			t.Fatalf("by bytes %q %v %v, by %d %q %v %v", one, endedOne, errOne, n, any, endedAny, errAny)
+		}
+		// Whatever is accepted is what the standard library reads, too.
+		if endedOne {
+			std, err := io.ReadAll(httpChunked(wire))
+			if err == nil && !bytes.Equal(std, one) {
+				t.Fatalf("got %q, net/http %q", one, std)
+			}
+		}
+	})
+}
+
+func httpChunked(wire []byte) io.Reader {
+	head := "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+	resp, err := http.ReadResponse(bufio.NewReader(io.MultiReader(strings.NewReader(head), bytes.NewReader(wire))), nil)
+	if err != nil {
+		return strings.NewReader("")
+	}
+	return resp.Body
+}
+
+func TestStripHead(t *testing.T) {
+	f := func(head, want string, wantKeep bool) {
+		t.Helper()
+		head, want = strings.ReplaceAll(head, "\n", "\r\n"), strings.ReplaceAll(want, "\n", "\r\n")
+		buf := []byte(head + "body")
+		skip, keep := stripHead(buf[:len(head)])
+		if diff := cmp.Diff(want+"body", string(buf[skip:])); diff != "" || keep != wantKeep {
+			t.Errorf("keep %v\n%s", keep, diff)
+		}
+	}
+	f("HTTP/1.1 200 OK\nA: b\n\n", "HTTP/1.1 200 OK\nA: b\n\n", true)
+	f("HTTP/1.1 200 OK\nConnection: close, X-Y\nx-y: 1\nA: b\n\n", "HTTP/1.1 200 OK\nA: b\n\n", false)
+	f("HTTP/1.0 200 OK\nA: b\n\n", "HTTP/1.1 200 OK\nA: b\n\n", false)
+	f("HTTP/1.0 200 OK\nConnection: Keep-Alive\nKeep-Alive: 3\n\n", "HTTP/1.1 200 OK\n\n", true)
+	f("HTTP/1.1 200 OK\nconnection: content-length, transfer-encoding\ncontent-length: 4\n\n", "HTTP/1.1 200 OK\ncontent-length: 4\n\n", true)
+	f("HTTP/1.1 200 OK\nUpgrade: h2\n folded\nTrailer: X\nTE: x\nProxy-Connection: y\nZ: 1\n  2\n\n", "HTTP/1.1 200 OK\nZ: 1\n  2\n\n", true)
+	f("HTTP/1.1 101 Switching\nConnection: Upgrade\nUpgrade: x\n\n", "HTTP/1.1 101 Switching\nConnection: Upgrade\nUpgrade: x\n\n", false)
+	f("220 hello\n\n", "220 hello\n\n", false)
+	f("\n\n", "\n\n", false)
+}
+
+func FuzzStripHead(f *testing.F) {
+	f.Add([]byte("HTTP/1.1 200 OK\r\nConnection: close, X\r\nX: 1\r\n folded\r\nContent-Length: 3\r\n\r\nabc"))
+	f.Add([]byte("HTTP/1.0 200 OK\nConnection:\n\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		n := headEnd(data, 0)
+		if n == 0 {
+			return
+		}
+		rest := bytes.Clone(data[n:])
+		skip, _ := stripHead(data[:n])
+		if skip < 0 || skip > n || !bytes.Equal(data[n:], rest) {
+			t.Fatalf("skip %d of %d", skip, n)
+		}
+		var h fasthttp.ResponseHeader
+		_ = h.Read(bufio.NewReader(bytes.NewReader(data[skip:])))
+	})
+}
+
+func client(t *testing.T, tune func(*ClientOptions)) *Client {
+	t.Helper()
+	o := DefaultClientOptions()
+	o.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } //nolint:nilnil // no proxy
+	if tune != nil {
+		tune(&o)
+	}
+	c := NewClient(o)
+	t.Cleanup(c.Close)
+	return c
+}
+
+func at(addr string) Upstream { return Upstream{Addr: addr, ServerName: "127.0.0.1"} }
+
+func TestConnectionsAreReused(t *testing.T) {
+	var conns atomic.Int32
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		switch r.URL.Path {
+		case "/sized":
+			_, _ = io.WriteString(w, strings.Repeat("x", 100<<10))
+		case "/chunked":
+			for range 100 {
+				_, _ = io.WriteString(w, strings.Repeat("y", 1000))
+				_ = http.NewResponseController(w).Flush()
+			}
+		case "/none":
+			w.WriteHeader(http.StatusNoContent)
+		}
+	}))
+	s.Config.ConnState = func(_ net.Conn, st http.ConnState) {
+		if st == http.StateNew {
+			conns.Add(1)
+		}
+	}
+	s.Start()
+	defer s.Close()
+	c := client(t, nil)
+	up := at(s.Listener.Addr().String())
+	var x Exchange
+	var resp fasthttp.ResponseHeader
+	for _, path := range []string{"/sized", "/chunked", "/none", "/sized", "/chunked"} {
+		body := strings.Repeat("z", 10<<10)
+		head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", path, len(body))
+		if err := c.Send(&x, up, []byte(head), []byte(body), &resp); err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for {
+			p, err := x.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += len(p)
+		}
+		if want := map[string]int{"/sized": 100 << 10, "/chunked": 100_000, "/none": 0}[path]; n != want {
+			t.Errorf("%s: %d bytes, want %d", path, n, want)
+		}
+		x.Close()
+	}
+	if n := conns.Load(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+	// An answer that is not read to its end costs its connection.
+	if err := c.Send(&x, up, []byte("GET /chunked HTTP/1.1\r\nHost: h\r\n\r\n"), nil, &resp); err != nil {
+		t.Fatal(err)
+	}
+	x.Close()
+	if err := c.Send(&x, up, []byte("GET /none HTTP/1.1\r\nHost: h\r\n\r\n"), nil, &resp); err != nil {
+		t.Fatal(err)
+	}
+	x.Close()
+	if n := conns.Load(); n != 2 {
+		t.Errorf("%d connections after an unread answer", n)
+	}
+}
+
+func TestIdleConnectionsExpire(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer s.Close()
+	var mu sync.Mutex
+	now := time.Unix(1000, 0)
+	clock := func() time.Time {
+		mu.Lock()
+		defer mu.Unlock()
+		return now
+	}
+	c := client(t, func(o *ClientOptions) {
+		o.IdleConnTimeout, o.Now, o.ResponseHeaderTimeout = 2*time.Millisecond, clock, 0
+	})
+	up := at(s.Listener.Addr().String())
+	var x Exchange
+	var resp fasthttp.ResponseHeader
+	if err := c.Send(&x, up, []byte("GET / HTTP/1.1\r\nHost: h\r\n\r\n"), nil, &resp); err != nil {
+		t.Fatal(err)
+	}
+	x.Close()
+	p, err := c.pool(up)
+	if err != nil {
+		t.Fatal(err)
+	}
+	idle := func() int {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(p.idle)
+	}
+	if n := idle(); n != 1 {
+		t.Fatalf("%d unused connections", n)
+	}
+	mu.Lock()
+	now = now.Add(time.Second)
+	mu.Unlock()
+	for idle() != 0 {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// TestAbortAnywhere aborts at every stage; the call under way must return at once, and say so.
+func TestAbortAnywhere(t *testing.T) {
+	hang := make(chan struct{})
+	defer close(hang)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/stream" {
+			_, _ = io.WriteString(w, "data")
+			_ = http.NewResponseController(w).Flush()
+		}
+		select {
+		case <-hang:
+		case <-r.Context().Done():
+		}
+	}))
+	defer s.Close()
+	// A listener whose queue is full accepts nobody: dialling hangs or is refused, and reading TLS from it hangs.
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = silent.Close() }()
+	c := client(t, nil)
+	f := func(name string, up Upstream, path string) {
+		t.Run(name, func(t *testing.T) {
+			var x Exchange
+			var resp fasthttp.ResponseHeader
+			sent := make(chan struct{})
+			x.Sent = func() { close(sent) }
+			done := make(chan error, 1)
+			go func() {
+				err := c.Send(&x, up, []byte("GET "+path+" HTTP/1.1\r\nHost: h\r\n\r\n"), nil, &resp)
+				for err == nil {
+					_, err = x.Next()
+				}
+				done <- err
+			}()
+			if !up.TLS {
+				<-sent
+			}
+			x.Abort()
+			select {
+			case err := <-done:
+				if !errors.Is(err, ErrAborted) {
+					t.Errorf("got %v", err)
+				}
+			case <-time.After(5 * time.Second):
+				t.Fatal("it goes on")
+			}
+			x.Close()
+		})
+	}
+	f("handshake", Upstream{Addr: silent.Addr().String(), ServerName: "h", TLS: true}, "/")
+	f("before the head", at(s.Listener.Addr().String()), "/")
+	f("in the body", at(s.Listener.Addr().String()), "/stream")
+}
+
+// TestRefusalOfALargeBody checks that an upstream that answers and reads no further is heard, with its connection left
+// open so that nothing else ends the write.
+func TestRefusalOfALargeBody(t *testing.T) {
+	f := func(name string, withTLS bool) {
+		t.Run(name, func(t *testing.T) {
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var o func(*ClientOptions)
+			if withTLS {
+				s := httptest.NewUnstartedServer(nil)
+				s.StartTLS() // for its certificate
+				defer s.Close()
+				ln = tls.NewListener(ln, s.TLS)
+				o = func(o *ClientOptions) { o.TLS = s.Client().Transport.(*http.Transport).TLSClientConfig }
+			}
+			over := make(chan struct{})
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				nc, err := ln.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = nc.Read(make([]byte, 1000))
+				_, _ = io.WriteString(nc, "HTTP/1.1 413 Too large\r\nContent-Length: 2\r\n\r\nno")
+				<-over
+				_ = nc.Close()
+			}()
+			defer func() {
+				close(over)
+				_ = ln.Close()
+				<-done
+			}()
+			c := client(t, o)
+			var x Exchange
+			defer x.Close()
+			var resp fasthttp.ResponseHeader
+			up := Upstream{Addr: ln.Addr().String(), ServerName: "example.com", TLS: withTLS}
+			head := "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 30000000\r\n\r\n"
+			if err := c.Send(&x, up, []byte(head), make([]byte, 30_000_000), &resp); err != nil || resp.StatusCode() != 413 {
+				t.Fatalf("%d %v", resp.StatusCode(), err)
+			}
+			if p, err := x.Next(); string(p) != "no" || err != nil {
+				t.Errorf("%q %v", p, err)
+			}
+		})
+	}
+	f("plain", false)
+	f("TLS", true)
+}
+
+// TestTLS checks a real handshake, reuse, the stale check below TLS and that a foreign certificate is refused.
+func TestTLS(t *testing.T) {
+	var conns atomic.Int32
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(w, r.Body)
+	}))
+	s.Config.ConnState = func(_ net.Conn, st http.ConnState) {
+		if st == http.StateNew {
+			conns.Add(1)
+		}
+	}
+	s.StartTLS()
+	defer s.Close()
+	up := Upstream{Addr: s.Listener.Addr().String(), ServerName: "example.com", TLS: true}
+	post := func(c *Client) error {
+		var x Exchange
+		defer x.Close()
+		var resp fasthttp.ResponseHeader
+		if err := c.Send(&x, up, []byte("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n"), []byte("hello"), &resp); err != nil {
+			return err
+		}
+		var got []byte
+		for {
+			p, err := x.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				return err
+			}
+			got = append(got, p...)
+		}
+		if string(got) != "hello" {
+			return fmt.Errorf("got %q", got)
+		}
+		return nil
+	}
+	c := client(t, func(o *ClientOptions) { o.TLS = s.Client().Transport.(*http.Transport).TLSClientConfig })
+	for range 3 {
+		if err := post(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Session tickets may come late and cost a connection, no more.
+	if n := conns.Load(); n > 2 {
+		t.Errorf("%d connections", n)
+	}
+	s.CloseClientConnections()
+	if err := post(c); err != nil {
+		t.Errorf("after upstream closed: %v", err)
+	}
+	if err := post(client(t, nil)); !errors.Is(err, ErrUnreachable) {
+		t.Errorf("a certificate of nobody: %v", err)
+	}
+}

@@ -1,0 +1,211 @@
+package providers
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// Options describes one provider, an entry of the list "providers" in the configuration.
+type Options struct {
+	// Name is unique in the list and goes into logs and metrics. Empty means the kind's name.
+	Name string `mapstructure:"name"`
+	// Kind is one of [Kinds].
+	Kind string `mapstructure:"kind"`
+	// BaseURL is what an SDK would be given as its base URL, version included: https://host/v1. Empty means the
+	// kind's own, where it has one.
+	BaseURL string `mapstructure:"base_url"`
+	// APIKey replaces the caller's credential upstream. Empty passes the caller's on. References to the
+	// environment or to files are resolved before they come here.
+	APIKey Secret `mapstructure:"api_key"`
+	// Models are the models that go to this provider: exact names, or patterns in which * stands for any run of
+	// bytes. Without any, the provider takes what no other one claims.
+	Models []string `mapstructure:"models"`
+	// Headers are set on every request to this provider, in place of the caller's of the same name.
+	Headers []Header `mapstructure:"headers"`
+}
+
+// Header is a request header that an operator adds.
+type Header struct {
+	Name  string `mapstructure:"name"`
+	Value Secret `mapstructure:"value"`
+}
+
+// Secret is a string that prints as a placeholder everywhere: fmt, slog, JSON and text encoders.
+type Secret string
+
+const redacted = "[redacted]"
+
+// Reveal returns the secret itself, for the one place that puts it on the wire.
+func (s Secret) Reveal() string { return string(s) }
+
+func (s Secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return redacted
+}
+
+// Format prints the placeholder under every verb, %x and %#v included.
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(s.String())) }
+
+// LogValue keeps slog handlers from reaching the string.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// MarshalText serves encoding/json, YAML and their like.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+func (o Options) name() string {
+	if o.Name != "" {
+		return o.Name
+	}
+	return o.Kind
+}
+
+// Validate reports every problem of o, joined, each under its configuration path: "providers[1].base_url: ...". The
+// path of o itself is given by the caller.
+func (o Options) Validate(path string) error {
+	var problems []error
+	report := func(key string, err error) {
+		if err != nil {
+			problems = append(problems, fmt.Errorf("%s.%s: %w", path, key, err))
+		}
+	}
+	report("name", checkName(o.Name))
+	k, err := kindOf(o.Kind)
+	report("kind", err)
+	if o.BaseURL != "" || err == nil && k.BaseURL == "" {
+		_, err = parseBaseURL(o.BaseURL)
+		report("base_url", err)
+	}
+	report("api_key", checkValue(o.APIKey))
+	for i, m := range o.Models {
+		if m == "" {
+			report(fmt.Sprintf("models[%d]", i), errors.New("must not be empty"))
+		}
+	}
+	for i, h := range o.Headers {
+		report(fmt.Sprintf("headers[%d].name", i), checkHeaderName(h.Name))
+		report(fmt.Sprintf("headers[%d].value", i), checkValue(h.Value))
+	}
+	return errors.Join(problems...)
+}
+
+// Validate reports every problem of a list of providers, under "providers[i]".
+func Validate(list []Options) error {
+	if len(list) == 0 {
+		return errors.New("providers: must have at least one entry")
+	}
+	var problems []error
+	seen := make(map[string]int, len(list))
+	for i, o := range list {
+		path := fmt.Sprintf("providers[%d]", i)
+		if err := o.Validate(path); err != nil {
+			problems = append(problems, err)
+		}
+		if first, dup := seen[o.name()]; dup {
+			problems = append(problems, fmt.Errorf("%s.name: %q is already the name of providers[%d]", path, o.name(), first))
+			continue
+		}
+		seen[o.name()] = i
+	}
+	return errors.Join(problems...)
+}
+
+// checkName keeps names fit for a metric label and a log field.
+func checkName(name string) error {
+	if len(name) > 64 {
+		return errors.New("must have at most 64 characters")
+	}
+	for _, r := range name {
+		if r <= ' ' || r > '~' {
+			return fmt.Errorf("must be printable ASCII without spaces, has %q", r)
+		}
+	}
+	return nil
+}
+
+// checkValue looks for bytes that would end a header line. It never quotes the value.
+func checkValue(v Secret) error {
+	for i, c := range []byte(v) {
+		if c < ' ' && c != '\t' || c == 0x7f {
+			return fmt.Errorf("must not hold control characters, has one at byte %d", i)
+		}
+	}
+	if strings.TrimSpace(string(v)) != string(v) {
+		return errors.New("must not begin or end with white space")
+	}
+	return nil
+}
+
+func checkHeaderName(name string) error {
+	if name == "" || len(name) > 64 {
+		return errors.New("must have 1 to 64 characters")
+	}
+	for _, c := range []byte(name) {
+		if !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) &&
+			(c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') {
+			return fmt.Errorf("must be a header name, has %q", c)
+		}
+	}
+	switch strings.ToLower(name) {
+	case "host":
+		return errors.New("is set from base_url")
+	case "authorization", "x-api-key", "api-key":
+		return errors.New("is set by api_key")
+	case "connection", "content-length", "transfer-encoding", "upgrade", "te", "trailer", "keep-alive",
+		"proxy-authorization", "proxy-connection", "expect", "cookie":
+		return errors.New("must not be a header that frames the message or belongs to one connection")
+	}
+	return nil
+}
+
+// baseURL is a base URL in the pieces that the request path needs.
+type baseURL struct {
+	tls        bool
+	addr       string
+	serverName string
+	host       string
+	path       string
+}
+
+// parseBaseURL accepts scheme, host, port and path; errors never repeat the URL, which may hold a password.
+func parseBaseURL(raw string) (baseURL, error) {
+	if raw == "" {
+		return baseURL{}, errors.New("is required for this kind")
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		return baseURL{}, errors.New("must be an absolute http or https URL")
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Opaque != "" || u.Hostname() == "" {
+		return baseURL{}, errors.New("must be an absolute http or https URL")
+	}
+	if u.User != nil {
+		return baseURL{}, errors.New("must not hold a credential, use api_key")
+	}
+	if u.RawQuery != "" || u.ForceQuery || strings.Contains(raw, "#") {
+		return baseURL{}, errors.New("must not have a query or a fragment")
+	}
+	b := baseURL{tls: u.Scheme == "https", serverName: u.Hostname(), host: u.Host}
+	port, standard := u.Port(), "80"
+	if b.tls {
+		standard = "443"
+	}
+	if port == "" {
+		port = standard
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return baseURL{}, errors.New("must have a port from 1 to 65535, or none")
+	}
+	b.addr = net.JoinHostPort(b.serverName, port)
+	if port == standard {
+		b.host = strings.TrimSuffix(strings.TrimSuffix(u.Host, ":"+standard), ":")
+	}
+	b.path = strings.TrimRight(u.EscapedPath(), "/")
+	return b, nil
+}

@@ -1,0 +1,193 @@
+// Package providers knows how to address one family of upstream APIs: where it lives, how a request path maps
+// onto it and which credential it wants. It never looks into a body, so an OpenAI-shaped API is a handful of
+// lines here: a row in [Kinds].
+//
+// A [Set] holds what the operator configured and picks one provider by the model that a request names.
+package providers
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/valyala/fasthttp"
+)
+
+// ErrTarget is returned by [Provider.Prepare] for a request target that no HTTP API can be asked for, such as the
+// host:port form of CONNECT. It is the caller's mistake: answer it with 400.
+var ErrTarget = errors.New("unsupported request target")
+
+// Provider turns a client's request into one for its upstream. Implementations are safe for concurrent use.
+type Provider interface {
+	// Name is the operator's name for this provider, unique in its Set.
+	Name() string
+	// Upstream tells where to connect to. It never changes.
+	Upstream() Upstream
+	// Prepare rewrites target, Host and credential of req in place and touches nothing else. The target's bytes
+	// behind the rewritten prefix, the query included, stay as they are: no decoding, no path cleaning. The
+	// result is in req.Header only; do not call req.URI after it, since parsing would clean the path and
+	// take a path such as //host for an authority. A request that Prepare refuses, with [ErrTarget], is unchanged.
+	Prepare(req *fasthttp.Request) error
+}
+
+// Upstream is the fixed end of a provider.
+type Upstream struct {
+	// Kind is the name of the provider's kind, one of [Kinds].
+	Kind string
+	// Addr is the host:port to dial, port always present.
+	Addr string
+	// ServerName is the host without port or brackets, for TLS.
+	ServerName string
+	// TLS tells whether to speak TLS to Addr.
+	TLS bool
+	// BodySessionWins tells that this upstream prefers a session_id in the body over the X-Session-Id header.
+	BodySessionWins bool
+}
+
+// Open builds the provider that o describes. The error of impossible options is that of [Options.Validate].
+func Open(o Options) (Provider, error) {
+	if err := o.Validate("provider"); err != nil {
+		return nil, err
+	}
+	k, _ := kindOf(o.Kind)
+	return newOpenAIShaped(k, o)
+}
+
+// openAIShaped is every API that keeps OpenAI's paths below some base URL and takes a bearer token.
+type openAIShaped struct {
+	name     string
+	upstream Upstream
+	host     []byte // Host header: the port only where it is not the scheme's own
+	base     []byte // path of the base URL without a slash at its end
+	bearer   []byte // Authorization value that replaces the caller's credential; nil passes the caller's on
+	headers  []Header
+}
+
+func newOpenAIShaped(k Kind, o Options) (*openAIShaped, error) {
+	raw := o.BaseURL
+	if raw == "" {
+		raw = k.BaseURL
+	}
+	u, err := parseBaseURL(raw)
+	if err != nil {
+		return nil, fmt.Errorf("base_url: %w", err)
+	}
+	p := &openAIShaped{
+		name: o.name(),
+		host: []byte(u.host),
+		base: []byte(u.path),
+		upstream: Upstream{
+			Kind: k.Name, Addr: u.addr, ServerName: u.serverName, TLS: u.tls, BodySessionWins: k.BodySessionWins,
+		},
+		headers: o.Headers,
+	}
+	if o.APIKey != "" {
+		p.bearer = []byte("Bearer " + o.APIKey.Reveal())
+	}
+	return p, nil
+}
+
+func (p *openAIShaped) Name() string       { return p.name }
+func (p *openAIShaped) Upstream() Upstream { return p.upstream }
+
+func (p *openAIShaped) Prepare(req *fasthttp.Request) error {
+	h := &req.Header
+	old := h.RequestURI()
+	// The new target is built aside, because old points into the buffer that it is going to be written to.
+	var scratch [256]byte
+	target, err := appendTarget(scratch[:0], p.base, old)
+	if err != nil {
+		return err
+	}
+	// Also when nothing changed: this makes fasthttp forget an URI that it parsed earlier and would write instead.
+	req.SetRequestURIBytes(target)
+	req.UseHostHeader = true
+	h.SetHostBytes(p.host)
+	if p.bearer != nil {
+		dropCredentials(h)
+		h.SetBytesV(fasthttp.HeaderAuthorization, p.bearer)
+	}
+	for i := range p.headers {
+		dropHeader(h, p.headers[i].Name)
+		h.Set(p.headers[i].Name, p.headers[i].Value.Reveal())
+	}
+	return nil
+}
+
+// appendTarget appends to dst the upstream's form of a request target: what stands below /v1 or /api/v1 goes below
+// base, any other path keeps its place on the origin.
+func appendTarget(dst, base, target []byte) ([]byte, error) {
+	if string(target) == "*" {
+		return append(dst, '*'), nil
+	}
+	path, ok := OriginForm(target)
+	if !ok {
+		return nil, ErrTarget
+	}
+	if rest, under := cutVersion(path); under {
+		dst = append(dst, base...)
+		path = rest
+	}
+	if len(dst) == 0 && (len(path) == 0 || path[0] != '/') {
+		dst = append(dst, '/')
+	}
+	return append(dst, path...), nil
+}
+
+// OriginForm strips scheme and authority from an absolute-form target, which names this proxy, not the upstream. False
+// means that the target is in another form. The result points into target.
+func OriginForm(target []byte) ([]byte, bool) {
+	if len(target) > 0 && target[0] == '/' {
+		return target, true
+	}
+	scheme, rest, found := bytes.Cut(target, []byte("://"))
+	if !found || !bytes.EqualFold(scheme, []byte("http")) && !bytes.EqualFold(scheme, []byte("https")) {
+		return nil, false
+	}
+	if i := bytes.IndexAny(rest, "/?"); i >= 0 {
+		return rest[i:], true
+	}
+	return nil, true
+}
+
+// cutVersion removes a leading /v1 or /api/v1 path, whole segments only.
+func cutVersion(path []byte) ([]byte, bool) {
+	for _, prefix := range [...]string{"/v1", "/api/v1"} {
+		rest := path[min(len(prefix), len(path)):]
+		if string(path[:len(path)-len(rest)]) == prefix && (len(rest) == 0 || rest[0] == '/' || rest[0] == '?') {
+			return rest, true
+		}
+	}
+	return path, false
+}
+
+// dropCredentials removes every header that may carry the caller's credential.
+func dropCredentials(h *fasthttp.RequestHeader) {
+	for _, name := range [...]string{"authorization", "x-api-key", "api-key", "x-goog-api-key", "ocp-apim-subscription-key"} {
+		dropHeader(h, name)
+	}
+}
+
+// dropHeader removes a header whatever its spelling. With name normalizing off, as a transparent proxy has it,
+// fasthttp deletes one spelling only, and a caller's "AUTHORIZATION" would travel on beside the operator's.
+func dropHeader(h *fasthttp.RequestHeader, name string) {
+	for {
+		var buf [64]byte
+		key := findHeader(h, name, buf[:0])
+		if key == nil {
+			return
+		}
+		h.DelBytes(key)
+	}
+}
+
+// findHeader appends to dst the first spelling of name that h has; nil if there is none. A copy, because deleting by
+// a key that points into the header would read what it overwrites.
+func findHeader(h *fasthttp.RequestHeader, name string, dst []byte) []byte {
+	for k := range h.All() {
+		if len(k) == len(name) && bytes.EqualFold(k, []byte(name)) {
+			return append(dst, k...)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,276 @@
+package providers
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/valyala/fasthttp"
+)
+
+// roundTrip sends the request and reads the head of the answer. It tells how many bytes went out.
+func (x *Exchange) roundTrip(head, body []byte, resp *fasthttp.ResponseHeader) (int64, error) {
+	if len(body) > largeBody {
+		return x.roundTripLarge(head, body, resp)
+	}
+	wrote, err := x.write(head, body)
+	if err != nil && (wrote == 0 || !x.awaitRefusal()) {
+		return wrote, err
+	}
+	x.keep = err == nil
+	x.sent()
+	return wrote, x.readHead(resp)
+}
+
+// largeBody is the size above which a body may fill the buffers between here and upstream.
+const largeBody = 128 << 10
+
+// roundTripLarge reads while it writes. An upstream that refuses a large body says so and stops reading, and whoever
+// goes on writing first waits for a reader that will not come.
+func (x *Exchange) roundTripLarge(head, body []byte, resp *fasthttp.ResponseHeader) (int64, error) {
+	x.keep = true
+	x.sent()
+	type result struct {
+		wrote int64
+		err   error
+	}
+	written := make(chan result, 1)
+	go func() {
+		n, err := x.write(head, body)
+		written <- result{n, err}
+	}()
+	err := x.readHead(resp)
+	if err != nil || resp.StatusCode() >= fasthttp.StatusBadRequest {
+		x.stopWriting()
+	}
+	w := <-written
+	if w.err != nil {
+		x.keep = false
+		if w.wrote == 0 && err != nil {
+			return 0, w.err
+		}
+	}
+	return w.wrote, err
+}
+
+func (x *Exchange) stopWriting() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	_ = x.conn.SetWriteDeadline(past())
+}
+
+func (x *Exchange) sent() {
+	if x.Sent != nil {
+		x.Sent()
+		x.Sent = nil // a repeated GET is still one request
+	}
+}
+
+// awaitRefusal gives an upstream that has stopped reading a second to say why.
+func (x *Exchange) awaitRefusal() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !x.aborted {
+		_ = x.conn.SetReadDeadline(x.client.o.Now().Add(time.Second))
+	}
+	return !x.aborted
+}
+
+// write sends head and body and tells how many bytes went out.
+func (x *Exchange) write(head, body []byte) (int64, error) {
+	if len(body) == 0 {
+		n, err := x.conn.Write(head)
+		return int64(n), err
+	}
+	if len(head)+len(body) <= cap(head) {
+		n, err := x.conn.Write(append(head, body...))
+		return int64(n), err
+	}
+	x.pieces = [2][]byte{head, body}
+	x.vector = x.pieces[:]
+	n, err := x.vector.WriteTo(x.conn.Conn)
+	x.pieces, x.vector = [2][]byte{}, nil
+	return n, err
+}
+
+// readHead reads the head of the final answer, skipping interim ones.
+func (x *Exchange) readHead(resp *fasthttp.ResponseHeader) error {
+	for range 16 {
+		n, err := x.waitHead()
+		if err != nil {
+			return err
+		}
+		head, _ := x.br.Peek(n)
+		skip, keep := stripHead(head)
+		x.keep = x.keep && keep
+		_, _ = x.br.Discard(skip)
+		if err := resp.Read(x.br); err != nil {
+			return fmt.Errorf("%w: read the response head", ErrMalformed) // fasthttp's error may quote the head
+		}
+		code := resp.StatusCode()
+		if code < fasthttp.StatusContinue {
+			return fmt.Errorf("%w: the status is %d", ErrMalformed, code)
+		}
+		if code >= fasthttp.StatusOK || code == fasthttp.StatusSwitchingProtocols {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: more than 16 interim responses", ErrMalformed)
+}
+
+// waitHead waits until a complete response head is buffered and returns its length.
+func (x *Exchange) waitHead() (int, error) {
+	for need := 1; ; {
+		_, err := x.br.Peek(need)
+		buf, _ := x.br.Peek(x.br.Buffered())
+		x.received = x.received || len(buf) > 0
+		if n := headEnd(buf, max(need-4, 0)); n > 0 {
+			return n, nil
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			return 0, fmt.Errorf("%w: the response head is larger than %d bytes", ErrMalformed, x.client.o.MaxHeader)
+		case err != nil:
+			return 0, err
+		}
+		need = len(buf) + 1
+	}
+}
+
+// headEnd returns the length of the head that ends in buf with an empty line, 0 if none does.
+func headEnd(buf []byte, from int) int {
+	for i := from; ; {
+		n := bytes.IndexByte(buf[i:], '\n')
+		if n < 0 {
+			return 0
+		}
+		i += n + 1
+		if rest := buf[i:]; len(rest) > 0 && rest[0] == '\n' {
+			return i + 1
+		} else if len(rest) > 1 && rest[0] == '\r' && rest[1] == '\n' {
+			return i + 2
+		}
+	}
+}
+
+// stripHead removes from a response head the lines that concern this connection only. What remains is moved to the
+// end of head, so that it still stands before the body; skip says where it begins. Keep tells whether the connection
+// outlives the answer, as far as the head says so. A head that does not look like HTTP is left for the real parser to
+// refuse, and a 101 is left whole, since its Connection and Upgrade are the answer.
+func stripHead(head []byte) (skip int, keep bool) {
+	first := bytes.IndexByte(head, '\n') + 1
+	if first < len("HTTP/1.1 200\n") || !bytes.HasPrefix(head, []byte("HTTP/1.")) {
+		return 0, false
+	}
+	if bytes.Equal(head[9:12], []byte("101")) {
+		return 0, false
+	}
+	keep = head[7] != '0'
+	head[7] = '1' // a 1.0 answer goes on as a 1.1 answer, which is what this side speaks
+	var named [8][]byte
+	listed, drop := named[:0], false
+	for from, to := range headerLines(head, first) {
+		name, value, _ := bytes.Cut(head[from:to], []byte(":"))
+		if !equalFold(name, "connection") {
+			drop = drop || hopByHop(name)
+			continue
+		}
+		drop = true
+		for token := range bytes.SplitSeq(value, []byte(",")) {
+			switch token = bytes.TrimSpace(token); {
+			case equalFold(token, "close"):
+				keep = false
+			case equalFold(token, "keep-alive"):
+				keep = true
+			case len(listed) < len(named):
+				listed = append(listed, bytes.Clone(token)) // the lines are about to move
+			}
+		}
+	}
+	if !drop {
+		return 0, keep
+	}
+	w := first
+	for from, to := range headerLines(head, first) {
+		name, _, _ := bytes.Cut(head[from:to], []byte(":"))
+		if !hopByHop(name) && !contains(listed, name) {
+			w += copy(head[w:], head[from:to])
+		}
+	}
+	skip = len(head) - w
+	copy(head[skip:], head[:w])
+	return skip, keep
+}
+
+// headerLines yields where each header begins and ends, continuation lines and line ends included, and last the
+// empty line.
+func headerLines(head []byte, first int) iter.Seq2[int, int] {
+	return func(yield func(from, to int) bool) {
+		for from := first; from < len(head); {
+			to := from
+			for {
+				n := bytes.IndexByte(head[to:], '\n')
+				if n < 0 {
+					to = len(head)
+					break
+				}
+				to += n + 1
+				if to >= len(head) || head[to] != ' ' && head[to] != '\t' {
+					break
+				}
+			}
+			if !yield(from, to) {
+				return
+			}
+			from = to
+		}
+	}
+}
+
+// hopByHop names the headers of a response that concern one connection. Transfer-Encoding is not among them, because
+// the parser needs it; it is never sent on as it came.
+func hopByHop(name []byte) bool {
+	switch len(name) {
+	case len("te"):
+		return equalFold(name, "te")
+	case len("upgrade"):
+		return equalFold(name, "upgrade") || equalFold(name, "trailer")
+	case len("connection"):
+		return equalFold(name, "connection") || equalFold(name, "keep-alive")
+	case len("proxy-connection"):
+		return equalFold(name, "proxy-connection")
+	}
+	return false
+}
+
+// contains tells whether Connection lists a name. What frames the message can't be listed away.
+func contains(listed [][]byte, name []byte) bool {
+	if equalFold(name, "content-length") || equalFold(name, "transfer-encoding") {
+		return false
+	}
+	for _, l := range listed {
+		if len(l) > 0 && bytes.EqualFold(l, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// equalFold compares with a lower-case ASCII name.
+func equalFold(b []byte, lower string) bool {
+	if len(b) != len(lower) {
+		return false
+	}
+	for i, c := range b {
+		if c >= 'A' && c <= 'Z' {
+			c |= 0x20
+		}
+		if c != lower[i] {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,155 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+	"github.com/valyala/fasthttp"
+)
+
+const (
+	// perRead is how much of a body buys another read_timeout. It bounds how long a slow sender may take without
+	// bounding the size of what an honest one may send.
+	perRead = 64 << 10
+	// maxPooled is the largest body buffer that is kept for another request.
+	maxPooled = 1 << 20
+	// A compressed body may grow to minDecoded bytes, and beyond that to maxRatio times its size, when it is read.
+	// JSON hardly ever shrinks that far; what does is made to fill memory, and is forwarded unread.
+	minDecoded = 1 << 20
+	maxRatio   = 100
+	// maxWindow is what every zstd decoder should support (RFC 8878, 3.1.1.1.2). It is allocated because a header says so.
+	maxWindow = 8 << 20
+)
+
+// read takes the whole body, once. The buffer grows with what arrives: a length that is only claimed costs nothing.
+func (x *exchange) read() error {
+	limit := int(x.s.o.MaxBody)
+	if x.head.length > int64(limit) {
+		return x.tooLarge()
+	}
+	stream := x.ctx.RequestBodyStream()
+	if stream == nil {
+		return nil
+	}
+	x.raw, _ = x.s.bodies.Get().(*[]byte)
+	buf := (*x.raw)[:0]
+	defer func() { x.body, *x.raw = buf, buf }()
+	if n := int(x.head.length); n > cap(buf) {
+		buf = slices.Grow(buf, min(n, perRead))
+	}
+	for granted := 0; ; {
+		if len(buf) == cap(buf) {
+			// What has arrived vouches for more: the rest of a body of ordinary size is made room for at once.
+			rest := min(int(x.head.length)-len(buf), maxPooled)
+			buf = slices.Grow(buf, max(len(buf), 4<<10, rest))
+		}
+		n, err := stream.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		switch {
+		case len(buf) > limit:
+			return x.tooLarge()
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return x.brokenBody(err)
+		case len(buf)-granted >= perRead:
+			granted = len(buf)
+			_ = x.ctx.Conn().SetReadDeadline(x.s.now().Add(x.s.o.ReadTimeout))
+		}
+	}
+}
+
+// brokenBody is for a client that does not send what it promised. The connection can't be used after it.
+func (x *exchange) brokenBody(err error) error {
+	x.ctx.SetConnectionClose()
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		return &Error{fasthttp.StatusRequestTimeout, codeSlowRequest, "request body took too long to arrive", err}
+	}
+	return &Error{fasthttp.StatusBadRequest, codeBadRequest, "request body is broken", err}
+}
+
+// releaseBody gives the body's buffer back. Items point into it: a turn must have been committed before.
+func (x *exchange) releaseBody() {
+	if x.raw == nil {
+		return
+	}
+	if cap(*x.raw) <= maxPooled {
+		x.s.bodies.Put(x.raw)
+	}
+	x.raw, x.body, x.plain, x.send, x.request = nil, nil, nil, nil, nil
+}
+
+// tooLarge answers 413 at once and then reads on for a while. Closing over unread bytes would reset the connection,
+// and a client that is still sending would never read why.
+func (x *exchange) tooLarge() error {
+	x.s.stats.refused.Add(1)
+	e := errBodyTooLarge(x.s.o.MaxBody)
+	body := e.body()
+	answer := make([]byte, 0, 512)
+	answer = append(answer, "HTTP/1.1 413 Request Entity Too Large\r\nContent-Type: application/json\r\n"...)
+	answer = append(answer, "Connection: close\r\nContent-Length: "...)
+	answer = strconv.AppendInt(answer, int64(len(body)), 10)
+	answer = append(append(answer, "\r\n\r\n"...), body...)
+	conn, s, rest := x.ctx.Conn(), x.s, x.ctx.RequestBodyStream()
+	s.hijack(x.ctx, func() { _ = conn.SetDeadline(past()) }, func(c net.Conn) {
+		const patience = 30 * time.Second
+		_ = c.SetDeadline(s.now().Add(patience))
+		if s.stopping.Load() {
+			_ = c.SetDeadline(past())
+		}
+		if _, err := c.Write(answer); err == nil && rest != nil {
+			_, _ = io.CopyN(io.Discard, rest, 2*int64(s.o.MaxBody))
+		}
+	})
+	return errAnswered
+}
+
+// errAnswered ends a request whose answer is under way already.
+var errAnswered = errors.New("answered")
+
+var errEncoding = errors.New("content encoding is not supported")
+
+// decode undoes a Content-Encoding for reading. The result is the input itself where there is none.
+func decode(encoding, b []byte, limit int) ([]byte, error) {
+	var r io.Reader
+	switch encoding = bytes.TrimSpace(encoding); {
+	case len(encoding) == 0, bytes.EqualFold(encoding, []byte("identity")):
+		return b, nil
+	case bytes.EqualFold(encoding, []byte("gzip")), bytes.EqualFold(encoding, []byte("x-gzip")):
+		z, err := gzip.NewReader(bytes.NewReader(b))
+		if err != nil {
+			return nil, err
+		}
+		r = z
+	case bytes.EqualFold(encoding, []byte("zstd")):
+		z, err := zstd.NewReader(bytes.NewReader(b), zstd.WithDecoderConcurrency(1),
+			zstd.WithDecoderMaxMemory(uint64(max(limit, maxWindow))), zstd.WithDecoderMaxWindow(maxWindow))
+		if err != nil {
+			return nil, err
+		}
+		defer z.Close()
+		r = z
+	default:
+		return nil, errEncoding
+	}
+	// What was decoded before an error is returned too: a cut answer is folded as far as it came.
+	plain, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
+	if err == nil && len(plain) > limit {
+		err = errEncoding
+	}
+	return plain, err
+}
+
+// startsObject tells JSON objects, which all remembered bodies are, from forms and files.
+func startsObject(b []byte) bool {
+	b = bytes.TrimLeft(b, " \t\r\n")
+	return len(b) > 0 && b[0] == '{'
+}

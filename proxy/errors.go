@@ -1,0 +1,152 @@
+package proxy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"remora/memory"
+	"remora/providers"
+)
+
+// Error is an error that the proxy answers with. Message goes to the caller, Err only into the log; neither holds a
+// credential or content.
+type Error struct {
+	Status  int
+	Code    string // machine-readable: the "code" of the envelope
+	Message string
+	Err     error
+}
+
+// Error is Message with its reason.
+func (e *Error) Error() string {
+	if e.Err == nil {
+		return e.Message
+	}
+	return e.Message + ": " + e.Err.Error()
+}
+
+// Unwrap returns the reason.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Codes of errors.
+const (
+	codeInternal     = "internal_error"
+	codeBadRequest   = "bad_request"
+	codeBodyTooLarge = "body_too_large"
+	codeHeadTooLarge = "header_too_large"
+	codeSlowRequest  = "request_timeout"
+	codeNoProvider   = "model_not_found"
+	codeUpgrade      = "websocket_not_remembered"
+	codeUnreachable  = "upstream_unreachable"
+	codeClosed       = "upstream_closed"
+	codeTimeout      = "upstream_timeout"
+	codeNoMemory     = "memory_unavailable"
+	codeShutdown     = "shutting_down"
+)
+
+func errBodyTooLarge(limit Size) *Error {
+	return &Error{
+		Status: fasthttp.StatusRequestEntityTooLarge, Code: codeBodyTooLarge,
+		Message: fmt.Sprintf("request body is larger than %s (server.max_body)", limit),
+	}
+}
+
+// asError finds the status and code for an error of a lower package.
+func asError(err error) *Error {
+	var e *Error
+	switch {
+	case errors.As(err, &e):
+		return e
+	case errors.Is(err, memory.ErrUnavailable):
+		return &Error{fasthttp.StatusServiceUnavailable, codeNoMemory, "session memory is unavailable", err}
+	case errors.Is(err, providers.ErrTarget):
+		return &Error{fasthttp.StatusBadRequest, codeBadRequest, "request target is not supported", err}
+	case errors.Is(err, providers.ErrUnreachable):
+		return &Error{fasthttp.StatusBadGateway, codeUnreachable, "upstream cannot be reached", err}
+	case errors.Is(err, providers.ErrTimeout):
+		return &Error{fasthttp.StatusGatewayTimeout, codeTimeout, "upstream did not answer in time", err}
+	case errors.Is(err, providers.ErrClosed):
+		return &Error{fasthttp.StatusBadGateway, codeClosed, "upstream closed the connection before its answer was complete", err}
+	case errors.Is(err, providers.ErrMalformed):
+		return &Error{fasthttp.StatusBadGateway, codeClosed, "upstream answered with something that is not valid HTTP", err}
+	case errors.Is(err, providers.ErrAborted):
+		return &Error{fasthttp.StatusServiceUnavailable, codeShutdown, "server is shutting down", err}
+	default:
+		return &Error{fasthttp.StatusInternalServerError, codeInternal, "internal error", err}
+	}
+}
+
+// envelope is an error as OpenAI's SDKs read it; type tells that it is the proxy's own.
+type envelope struct {
+	Error struct {
+		Message string  `json:"message"`
+		Type    string  `json:"type"`
+		Param   *string `json:"param"`
+		Code    string  `json:"code"`
+	} `json:"error"`
+}
+
+func (e *Error) body() []byte {
+	var v envelope
+	v.Error.Message, v.Error.Type, v.Error.Code = e.Message, "proxy_error", e.Code
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic("BUG: encode an error envelope: " + err.Error())
+	}
+	return b
+}
+
+// write makes e the response. It is the only writer of error bodies.
+func (e *Error) write(resp *fasthttp.Response) {
+	resp.ResetBody()
+	h := &resp.Header
+	// Whatever of an upstream's head came must not be mixed into the proxy's own answer.
+	h.Reset()
+	h.DisableNormalizing()
+	h.SetNoDefaultContentType(true)
+	h.SetStatusCode(e.Status)
+	h.SetContentType("application/json")
+	resp.SetBody(e.body())
+}
+
+// onProtocolError answers a request that could not be read as far as its handler. The server closes the connection
+// after it; what the client still sends is read away before, since closing over unread bytes resets the connection and
+// takes the answer with it.
+func (s *Server) onProtocolError(ctx *fasthttp.RequestCtx, err error) {
+	e := &Error{Status: fasthttp.StatusBadRequest, Code: codeBadRequest, Message: "request is not valid HTTP", Err: err}
+	var small *fasthttp.ErrSmallBuffer
+	var timeout interface{ Timeout() bool }
+	switch {
+	case errors.As(err, &small):
+		e.Status, e.Code = fasthttp.StatusRequestHeaderFieldsTooLarge, codeHeadTooLarge
+		e.Message = fmt.Sprintf("request head is larger than %s (server.max_header)", s.o.MaxHeader)
+		drainHead(ctx, s.now())
+	case errors.As(err, &timeout) && timeout.Timeout():
+		e.Status, e.Code, e.Message = fasthttp.StatusRequestTimeout, codeSlowRequest, "request took too long to arrive"
+	}
+	s.stats.refused.Add(1)
+	e.write(&ctx.Response)
+}
+
+// drainHead reads up to the end of a head, for a second and a megabyte at most.
+func drainHead(ctx *fasthttp.RequestCtx, now time.Time) {
+	c := ctx.Conn()
+	_ = c.SetReadDeadline(now.Add(time.Second))
+	var last [4]byte
+	buf := make([]byte, 4<<10)
+	for total := 0; total < 1<<20; {
+		n, err := c.Read(buf)
+		for _, b := range buf[:n] {
+			copy(last[:], last[1:])
+			last[3] = b
+		}
+		total += n
+		if err != nil || string(last[:]) == "\r\n\r\n" {
+			return
+		}
+	}
+}

@@ -1,0 +1,399 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"remora/memory"
+	"remora/providers"
+	"remora/wire"
+)
+
+// run takes a request through the steps of DESIGN.md section 3, as far as its session asks for them. Its error is what
+// the client is answered with.
+func (x *exchange) run() error {
+	x.identify() // method, path and headers -> endpoint, session, resource, execution
+	if x.head.upgrade != nil {
+		return x.tunnel() // a WebSocket: no further step applies
+	}
+	if err := x.read(); err != nil { // the body, once
+		return err
+	}
+	x.parse()                        // body -> items, where somebody needs to know
+	if err := x.pick(); err != nil { // model -> provider
+		return err
+	}
+	if err := x.recall(); err != nil { // load, merge, recall, assemble -> view
+		return err
+	}
+	x.encode()                          // view -> body
+	if err := x.forward(); err != nil { // send it and wait for the head of the answer
+		return err
+	}
+	return x.reply() // pass the answer on, fold it, commit before its end
+}
+
+// exchange is one request and its answer. It is pooled; whoever ends it last (the handler, or the stream of the
+// answer) closes it.
+type exchange struct {
+	watch
+
+	s        *Server
+	ctx      *fasthttp.RequestCtx
+	head     head
+	dialect  wire.Dialect // 0 where nothing is remembered
+	remember bool         // unless the request says otherwise
+	provider providers.Provider
+
+	raw     *[]byte       // pooled buffer behind body, nil once it was given back
+	body    []byte        // as it came
+	plain   []byte        // decoded; the same as body unless it has a Content-Encoding
+	request *wire.Request // nil unless the body was parsed
+	send    []byte        // what goes upstream
+	decoded bool          // send goes without the body's Content-Encoding
+
+	out      fasthttp.Request // what the provider prepares: target, Host, additions
+	sentHead []byte
+	upstream providers.Exchange
+
+	turn      *turn  // nil unless the request is remembered
+	status    string // of X-Memory where a session was named but there is no turn
+	spent     struct{ memory, upstream time.Duration }
+	answer    answer
+	streaming bool // the answer's stream owns the exchange now
+	why       atomic.Uint32
+}
+
+// turn is a memory.Turn as far as an exchange uses it.
+type turn struct {
+	id      string
+	view    []wire.Item
+	summary memory.Summary
+	ender   interface {
+		Forwarded()
+		Commit(a memory.Answer)
+	}
+	committed bool
+}
+
+type beginTurn func(ctx context.Context, c memory.Call) (*turn, error)
+
+func adapt(m Memory) beginTurn {
+	return func(ctx context.Context, c memory.Call) (*turn, error) {
+		t, err := m.Begin(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		return &turn{id: t.ID, view: t.View, summary: t.Summary, ender: t}, nil
+	}
+}
+
+func newExchange(s *Server) *exchange {
+	x := &exchange{s: s}
+	x.answer.x = x
+	x.ended = x.end
+	x.sentHead = make([]byte, 0, 4<<10)
+	s.watcher.assign(&x.watch)
+	return x
+}
+
+// open begins a request.
+func (x *exchange) open(ctx *fasthttp.RequestCtx) {
+	x.ctx = ctx
+	x.s.watcher.add(&x.watch, ctx.Conn())
+}
+
+// end is called by the watcher: the client is gone, or the server stops.
+func (x *exchange) end(why end) {
+	x.why.Store(uint32(why))
+	x.upstream.Abort()
+	if why == endShutdown {
+		_ = x.conn.SetDeadline(past())
+	}
+}
+
+// past is a deadline that wakes every read and write.
+func past() time.Time { return time.Unix(1, 0) }
+
+// close ends the exchange. A turn that nobody has committed by now broke off.
+func (x *exchange) close() {
+	defer func() {
+		// Whatever happens in the commit, the connection leaves the watcher before the server goes on with it.
+		x.s.watcher.remove(&x.watch)
+		x.upstream.Close()
+		x.releaseBody()
+		x.reset()
+		x.s.exchanges.Put(x)
+	}()
+	x.commit(wire.Reply{}, x.cut())
+}
+
+func (x *exchange) reset() {
+	x.ctx, x.provider, x.turn = nil, nil, nil
+	x.dialect, x.remember, x.request, x.status = 0, false, nil, ""
+	x.body, x.plain, x.send, x.decoded = nil, nil, nil, false
+	x.spent.memory, x.spent.upstream = 0, 0
+	x.streaming = false
+	x.why.Store(0)
+	x.answer.reset()
+	x.head.reset()
+}
+
+// identify reads the request's head.
+func (x *exchange) identify() {
+	h := &x.ctx.Request.Header
+	x.head.read(x.s.names, h)
+	if string(h.Method()) != fasthttp.MethodGet {
+		x.head.upgrade = nil // an ordinary request, whatever it would like to become
+	}
+	if x.s.begin == nil || string(h.Method()) != fasthttp.MethodPost {
+		return
+	}
+	x.dialect = dialectOf(h.RequestURI())
+	x.remember = x.dialect != 0
+	if x.remember && x.head.id.off && x.head.id.session != "" {
+		x.remember, x.status = false, "off"
+	}
+}
+
+// parse splits the body if memory or the choice of a provider need to look into it.
+func (x *exchange) parse() {
+	needed := x.remember || x.s.upstreams.NeedsModel()
+	if !needed || len(x.body) == 0 || x.namesNoSession() {
+		x.bypass()
+		return
+	}
+	plain, err := decode(x.head.encoded, x.body, min(int(x.s.o.MaxBody), max(minDecoded, maxRatio*len(x.body))))
+	if err != nil || !startsObject(plain) {
+		x.bypass()
+		return
+	}
+	d := x.dialect
+	if d == 0 {
+		d = wire.Responses // which does not ask for any member to be there
+	}
+	r, err := wire.Parse(d, plain)
+	if err != nil && d == wire.Chat {
+		// The answer tells that the session was bypassed, also where only this body names it.
+		if r, err := wire.Parse(wire.Responses, plain); err == nil {
+			x.head.id.readFields(&x.s.o.Session, r)
+		}
+	}
+	if err != nil {
+		x.bypass()
+		return
+	}
+	x.plain, x.request = plain, r
+	if x.remember && x.head.id.off {
+		x.head.id.readFields(&x.s.o.Session, r)
+		x.bypass()
+	}
+}
+
+// hintedBody is the size in bytes up to which looking for names beats reading members.
+const hintedBody = 4 << 10
+
+// namesNoSession tells of a small body, without reading it, that it can't name a session when no header has.
+func (x *exchange) namesNoSession() bool {
+	if x.head.id.session != "" || len(x.body) > hintedBody || len(x.head.encoded) > 0 || x.s.upstreams.NeedsModel() {
+		return false
+	}
+	for _, name := range x.s.hints {
+		if bytes.Contains(x.body, name) {
+			return false
+		}
+	}
+	return true
+}
+
+// bypass gives up on memory for a body that can't be read or is not to be remembered. It is forwarded as it is.
+func (x *exchange) bypass() {
+	if x.remember && x.head.id.session != "" {
+		x.status = "bypass"
+		if x.head.id.off {
+			x.status = "off"
+		}
+	}
+	x.remember = false
+}
+
+// pick chooses the provider.
+func (x *exchange) pick() error {
+	model := ""
+	if x.request != nil && x.s.upstreams.NeedsModel() {
+		model = x.request.Text("model")
+	}
+	if x.provider = x.s.upstreams.Pick(model); x.provider == nil {
+		return &Error{
+			Status: fasthttp.StatusNotFound, Code: codeNoProvider,
+			Message: "no provider is configured for this model (providers.models)",
+		}
+	}
+	return nil
+}
+
+// recall opens the turn of a request that names a session.
+func (x *exchange) recall() error {
+	if !x.remember {
+		return nil
+	}
+	id, o := &x.head.id, &x.s.o.Session
+	if x.provider.Upstream().BodySessionWins {
+		// This upstream routes and groups by the member, so memory has to follow it.
+		id.prefer("session_id", x.request)
+	}
+	id.readFields(o, x.request)
+	if id.session == "" {
+		x.findSession()
+	}
+	if id.session == "" {
+		return nil
+	}
+	history, err := id.historyOf(o)
+	if err != nil {
+		return err
+	}
+	begun := x.s.now()
+	x.turn, err = x.s.begin(context.Background(), memory.Call{
+		Scope: id.scope(o), Request: x.request, History: history, Side: id.side,
+	})
+	if err != nil {
+		return err
+	}
+	x.spent.memory = x.s.now().Sub(begun)
+	x.s.stats.remembered.Add(1)
+	return nil
+}
+
+// findSession finds the session of a request that names nothing but the response that it follows.
+func (x *exchange) findSession() {
+	previous := x.request.Text(previousResponse)
+	if x.dialect != wire.Responses || previous == "" {
+		return
+	}
+	id, o := &x.head.id, &x.s.o.Session
+	// Without the store there is no session to be found, and the request passes as one that has none.
+	if session, err := x.s.sessionOf(context.Background(), o.Tenant(id.credential), previous); err == nil && session != "" {
+		id.session, id.source = session, previousResponse
+		id.readFields(o, x.request)
+	}
+}
+
+// encode makes the body of the view. If nothing has changed it is the client's own, compression included. So it is,
+// and the answer's header says degraded, if the view can't be encoded.
+func (x *exchange) encode() {
+	x.send = x.body
+	if x.turn == nil {
+		return
+	}
+	b, err := x.request.With(x.turn.view)
+	if err != nil {
+		x.s.log.Error("encode a view; the request goes as it came", "turn", x.turn.id, "error", err.Error())
+		n := len(x.request.Items())
+		x.turn.summary = memory.Summary{Status: memory.StatusDegraded, Items: n, Sent: n, Side: x.turn.summary.Side}
+		return
+	}
+	if len(b) == len(x.plain) && &b[0] == &x.plain[0] {
+		return
+	}
+	x.send, x.decoded = b, len(x.head.encoded) > 0
+}
+
+// forward sends the request and reads the head of the answer into the client's response.
+func (x *exchange) forward() error {
+	if err := x.prepare(rewrite{body: len(x.send), remembered: x.turn != nil, decoded: x.decoded}); err != nil {
+		return err
+	}
+	if x.turn != nil {
+		x.upstream.Sent = x.turn.ender.Forwarded
+		begun := x.s.now()
+		defer func() { x.spent.upstream = x.s.now().Sub(begun) }()
+	}
+	err := x.roundTrip()
+	if err == nil && x.ctx.Response.StatusCode() == fasthttp.StatusSwitchingProtocols {
+		return fmt.Errorf("%w: it switches protocols unasked", providers.ErrMalformed)
+	}
+	return err
+}
+
+// prepare writes the head of the upstream request.
+func (x *exchange) prepare(rw rewrite) error {
+	in, out := &x.ctx.Request.Header, &x.out
+	out.Reset()
+	out.Header.DisableNormalizing()
+	out.Header.SetNoDefaultContentType(true)
+	out.Header.SetMethodBytes(in.Method())
+	out.Header.SetRequestURIBytes(in.RequestURI())
+	if err := x.provider.Prepare(out); err != nil {
+		return err
+	}
+	x.sentHead = x.head.appendHead(x.sentHead[:0], &out.Header, rw)
+	return nil
+}
+
+func (x *exchange) roundTrip() error {
+	err := x.s.client.Send(&x.upstream, x.provider.Upstream(), x.sentHead, x.send, &x.ctx.Response.Header)
+	if x.turn == nil {
+		x.releaseBody() // a stream that lasts for minutes need not hold it
+	}
+	return err
+}
+
+// cut says how an answer that is not complete was cut off.
+func (x *exchange) cut() memory.Cut {
+	if end(x.why.Load()) == endClientGone {
+		return memory.CutClient
+	}
+	return memory.CutUpstream
+}
+
+// commit ends the turn, if there is one that has not ended.
+func (x *exchange) commit(r wire.Reply, cut memory.Cut) {
+	if x.turn == nil || x.turn.committed {
+		return
+	}
+	x.turn.committed = true
+	x.turn.ender.Commit(memory.Answer{Reply: r, HTTPStatus: x.answer.status, Cut: cut})
+}
+
+// fail answers with an error, unless the client has gone or reads an answer already.
+func (x *exchange) fail(err error) {
+	if end(x.why.Load()) == endClientGone {
+		x.s.stats.clientGone.Add(1)
+		x.streaming = false
+		x.ctx.Response.ResetBody()
+		// One that has only closed its sending side still reads, and an empty 200 would be an answer that nobody gave.
+		x.ctx.HijackSetNoResponse(true)
+		x.ctx.Hijack(func(net.Conn) {})
+		return
+	}
+	e := asError(err)
+	if upstreamFault(err) {
+		x.s.stats.upstreamFailed.Add(1)
+		x.s.logUpstream(x.provider, e)
+	} else {
+		x.s.stats.refused.Add(1)
+	}
+	x.commit(wire.Reply{}, memory.CutUpstream)
+	x.streaming = false
+	e.write(&x.ctx.Response)
+	x.report(&x.ctx.Response.Header)
+}
+
+func upstreamFault(err error) bool {
+	return errors.Is(err, providers.ErrUnreachable) || errors.Is(err, providers.ErrTimeout) ||
+		errors.Is(err, providers.ErrClosed) || errors.Is(err, providers.ErrMalformed)
+}
+
+func (s *Server) logUpstream(p providers.Provider, e *Error) {
+	s.log.LogAttrs(context.Background(), slog.LevelWarn, "upstream failed",
+		slog.String("provider", p.Name()), slog.String("code", e.Code), slog.String("error", e.Err.Error()))
+}

@@ -1,0 +1,259 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"remora/providers"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	// Benchmarks leave the fasthttp client that they compare with, which nobody can stop.
+	if benched := flag.Lookup("test.bench"); code == 0 && (benched == nil || benched.Value.String() == "") {
+		if err := goleak.Find(
+			// fasthttp's own, which end with the process or a while after the last connection.
+			goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
+			goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"),
+		); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// patience bounds what a test waits for; nothing takes that long unless it is broken.
+const patience = 10 * time.Second
+
+// rig is a proxy in front of one upstream.
+type rig struct {
+	*Server
+	addr string
+	log  *bytes.Buffer // written by one handler that locks; read after the server has stopped
+}
+
+type rigOptions struct {
+	upstream string // host:port
+	memory   beginTurn
+	kind     string
+	provider func(*providers.Options)
+	tune     func(*Options)
+	list     net.Listener
+}
+
+func start(t *testing.T, ro rigOptions) *rig {
+	t.Helper()
+	o := DefaultOptions()
+	o.Upstream.Proxy = func(*http.Request) (u *url.URL, err error) { return nil, nil } //nolint:nilnil // no proxy
+	o.ShutdownGrace = patience
+	if ro.tune != nil {
+		ro.tune(&o)
+	}
+	if err := o.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	po := providers.Options{Name: "test", Kind: "compatible", BaseURL: "http://" + ro.upstream + "/v1"}
+	if ro.kind != "" {
+		po.Kind = ro.kind
+	}
+	if ro.provider != nil {
+		ro.provider(&po)
+	}
+	set, err := providers.NewSet([]providers.Options{po})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln := ro.list
+	if ln == nil {
+		if ln, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := &rig{log: new(bytes.Buffer), addr: ln.Addr().String()}
+	r.Server = New(o, nil, set, slog.New(slog.NewTextHandler(r.log, nil)), time.Now)
+	r.begin = ro.memory
+	served := make(chan error, 1)
+	go func() { served <- r.Serve(ln) }()
+	t.Cleanup(func() {
+		if !r.stopping.Load() {
+			r.stop(t)
+		}
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+		if n := r.Stats().Panics; n != 0 && !strings.Contains(t.Name(), "Panic") {
+			t.Errorf("%d panics:\n%s", n, r.log)
+		}
+	})
+	return r
+}
+
+// stop shuts the proxy down and waits for all that it does.
+func (r *rig) stop(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := r.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// upstream is a server on raw TCP: serve gets each connection and may do with it what it likes.
+func upstream(t *testing.T, serve func(c net.Conn, r *bufio.Reader)) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conns := make(chan net.Conn, 1024)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer close(conns)
+		open := make(chan struct{})
+		n := 0
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				break
+			}
+			conns <- c
+			n++
+			go func() {
+				defer func() { open <- struct{}{} }()
+				defer shut(c)
+				serve(c, bufio.NewReader(c))
+			}()
+		}
+		for range n {
+			<-open
+		}
+	}()
+	t.Cleanup(func() {
+		shut(ln)
+		for {
+			select {
+			case c := <-conns:
+				if c != nil {
+					shut(c)
+				}
+				continue
+			case <-done:
+			}
+			break
+		}
+	})
+	return ln.Addr().String()
+}
+
+// answering is an upstream that reads each request and writes what answer returns for it.
+func answering(t *testing.T, answer func(req *http.Request, body []byte) string) string {
+	t.Helper()
+	return upstream(t, func(c net.Conn, r *bufio.Reader) {
+		for {
+			req, err := http.ReadRequest(r)
+			if err != nil {
+				return
+			}
+			body, err := io.ReadAll(req.Body)
+			if err != nil {
+				return
+			}
+			if _, err := io.WriteString(c, answer(req, body)); err != nil {
+				return
+			}
+		}
+	})
+}
+
+// recording is an upstream that keeps every byte of each request that ends with end, and answers with a fixed text.
+func recording(t *testing.T, answer string, length func(head string) int) (addr string, requests <-chan string) {
+	t.Helper()
+	ch := make(chan string, 100)
+	return upstream(t, func(c net.Conn, r *bufio.Reader) {
+		for {
+			var b strings.Builder
+			for !strings.HasSuffix(b.String(), "\r\n\r\n") {
+				line, err := r.ReadString('\n')
+				if err != nil {
+					return
+				}
+				b.WriteString(line)
+			}
+			body := make([]byte, length(b.String()))
+			if _, err := io.ReadFull(r, body); err != nil {
+				return
+			}
+			b.Write(body)
+			ch <- b.String()
+			if _, err := io.WriteString(c, answer); err != nil {
+				return
+			}
+		}
+	}), ch
+}
+
+func noBody(string) int { return 0 }
+
+// dial opens a connection to the proxy.
+func (r *rig) dial(t *testing.T) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	c, err := net.Dial("tcp", r.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { shut(c) })
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	return c, bufio.NewReader(c)
+}
+
+// exchange sends raw bytes on a connection of its own and returns all that comes back until the proxy closes it.
+func (r *rig) exchange(t *testing.T, request string) string {
+	t.Helper()
+	c, br := r.dial(t)
+	if _, err := io.WriteString(c, request); err != nil {
+		t.Fatal(err)
+	}
+	all, err := io.ReadAll(br)
+	if err != nil {
+		t.Fatalf("read the answer after %q: %v", all, err)
+	}
+	return string(all)
+}
+
+func await[T any](t *testing.T, ch <-chan T, what string) T {
+	t.Helper()
+	select {
+	case v := <-ch:
+		return v
+	case <-time.After(patience):
+		t.Fatal("no " + what)
+		panic("unreachable")
+	}
+}
+
+// write and drain are for ends that may break off while they are used: the test sees the effect, not the error.
+func write(w io.Writer, s string) { _, _ = io.WriteString(w, s) }
+
+func drain(r io.Reader) { _, _ = io.Copy(io.Discard, r) }
+
+func shut(c io.Closer) { _ = c.Close() }
+
+func reader(s string) *bufio.Reader { return bufio.NewReader(strings.NewReader(s)) }

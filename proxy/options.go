@@ -1,0 +1,207 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"remora/providers"
+)
+
+// Options configure a Server: the section "server" of the configuration.
+type Options struct {
+	// Listen is the address that main opens for Serve.
+	Listen string `mapstructure:"listen"`
+	// MaxBody is the largest request body, as it arrives and decoded; a larger one gets 413.
+	MaxBody Size `mapstructure:"max_body"`
+	// MaxHeader is the largest request head, target included; a larger one gets 431. Each connection keeps a
+	// buffer of this size.
+	MaxHeader Size `mapstructure:"max_header"`
+	// MaxConnections is how many client connections are served at once; more get 503.
+	MaxConnections int `mapstructure:"max_connections"`
+	// ReadTimeout is the time for a request's head, and again for every 64 KiB of its body.
+	ReadTimeout time.Duration `mapstructure:"read_timeout"`
+	// IdleTimeout is how long a client connection may be unused, and how long both ends of a tunnel may be silent.
+	IdleTimeout time.Duration `mapstructure:"idle_timeout"`
+	// WriteTimeout is how long a client may take to accept one piece of an answer.
+	WriteTimeout time.Duration `mapstructure:"write_timeout"`
+	// ShutdownGrace is how long answers under way may go on after a shutdown has begun.
+	ShutdownGrace time.Duration `mapstructure:"shutdown_grace"`
+	// TLSCert and TLSKey are PEM files; both empty means plain HTTP.
+	TLSCert string `mapstructure:"tls_cert"`
+	TLSKey  string `mapstructure:"tls_key"`
+	// Upstream configures the connections to upstreams.
+	Upstream providers.ClientOptions `mapstructure:"upstream"`
+	// Session is the section "session", which stands beside "server".
+	Session SessionOptions `mapstructure:"-"`
+}
+
+// SessionOptions say how a request names whose memory it uses: the section "session" of the configuration. Names of
+// headers are matched without regard to case, earlier ones win, headers win over fields.
+type SessionOptions struct {
+	// Headers and Fields name the session; a field is a member of the body such as "metadata.session_id".
+	Headers []string `mapstructure:"headers"`
+	Fields  []string `mapstructure:"fields"`
+	// ResourceHeaders and ResourceFields name the resource.
+	ResourceHeaders []string `mapstructure:"resource_headers"`
+	ResourceFields  []string `mapstructure:"resource_fields"`
+	// Tenancy is "credential" (each credential has its own memory) or "single" (all callers share one).
+	Tenancy string `mapstructure:"tenancy"`
+	// Key makes tenant names unguessable from credentials. Changing it makes stored sessions unreachable.
+	Key providers.Secret `mapstructure:"key"`
+	// History is the default of X-History: "auto", "client" or "server".
+	History string `mapstructure:"history"`
+}
+
+// Values of SessionOptions.Tenancy.
+const (
+	TenancyCredential = "credential"
+	TenancySingle     = "single"
+)
+
+// DefaultOptions are the options that config.yaml documents.
+func DefaultOptions() Options {
+	return Options{
+		Listen:         "127.0.0.1:8080",
+		MaxBody:        64 << 20,
+		MaxHeader:      16 << 10,
+		MaxConnections: 65536,
+		ReadTimeout:    time.Minute,
+		IdleTimeout:    2 * time.Minute,
+		WriteTimeout:   time.Minute,
+		ShutdownGrace:  30 * time.Second,
+		Upstream:       providers.DefaultClientOptions(),
+		Session:        DefaultSessionOptions(),
+	}
+}
+
+// DefaultSessionOptions accept the names that clients already send.
+func DefaultSessionOptions() SessionOptions {
+	return SessionOptions{
+		Headers: []string{
+			"x-session-id", "session-id", "session_id", "x-claude-code-session-id", "x-session-affinity",
+			"x-litellm-session-id", "helicone-session-id", "x-sm-conversation-id", "x-openwebui-chat-id",
+			"x-kilocode-taskid", "x-client-session-id", "cf-aig-session-id", "x-conversation-id", "thread-id",
+			"conversation_id",
+		},
+		Fields: []string{
+			"session_id", "conversation", "conversation.id", "metadata.session_id", "metadata.conversation_id",
+			"metadata.thread_id", "metadata.chat_id", "litellm_session_id", "client_metadata.session_id",
+		},
+		ResourceHeaders: []string{
+			"x-resource-id", "x-user-id", "x-sm-user-id", "helicone-user-id", "x-openwebui-user-id",
+			"x-litellm-end-user-id",
+		},
+		ResourceFields: []string{"user", "safety_identifier", "metadata.user_id"},
+		Tenancy:        TenancyCredential,
+		History:        "auto",
+	}
+}
+
+// Validate reports every problem, each under its path in the configuration.
+func (o *Options) Validate() error {
+	var problems []error
+	report := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+	if o.MaxBody < 1 || o.MaxBody > math.MaxInt32 {
+		report("server.max_body: must be from 1B to 2GiB, is %s", o.MaxBody)
+	}
+	if o.MaxHeader < 4<<10 || o.MaxHeader > 1<<20 {
+		report("server.max_header: must be from 4KiB to 1MiB, is %s", o.MaxHeader)
+	}
+	if o.MaxConnections < 1 {
+		report("server.max_connections: must be at least 1, is %d", o.MaxConnections)
+	}
+	for _, d := range []struct {
+		key   string
+		value time.Duration
+	}{
+		{"read_timeout", o.ReadTimeout},
+		{"idle_timeout", o.IdleTimeout},
+		{"write_timeout", o.WriteTimeout},
+	} {
+		// Without a limit a shutdown would wait for the slowest client for ever.
+		if d.value <= 0 {
+			report("server.%s: must be more than 0, is %s", d.key, d.value)
+		}
+	}
+	if o.ShutdownGrace < 0 {
+		report("server.shutdown_grace: must not be negative, is %s", o.ShutdownGrace)
+	}
+	if (o.TLSCert == "") != (o.TLSKey == "") {
+		report("server.tls_cert: tls_cert and tls_key must be set together")
+	}
+	return errors.Join(append(problems, o.Upstream.Validate("server.upstream"), o.Session.Validate())...)
+}
+
+// Validate reports every problem, each under its path in the configuration.
+func (o *SessionOptions) Validate() error {
+	var problems []error
+	report := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+	for _, list := range []struct {
+		key    string
+		names  []string
+		header bool
+	}{
+		{"headers", o.Headers, true},
+		{"fields", o.Fields, false},
+		{"resource_headers", o.ResourceHeaders, true},
+		{"resource_fields", o.ResourceFields, false},
+	} {
+		for i, name := range list.names {
+			if name == "" || len(name) > maxName || strings.ContainsAny(name, " \t\r\n:\"") {
+				report("session.%s[%d]: must be a name of 1 to %d characters, is %q", list.key, i, maxName, name)
+			} else if list.header && reservedHeader(name) {
+				report("session.%s[%d]: %q has another meaning", list.key, i, name)
+			}
+		}
+	}
+	if o.Tenancy != TenancyCredential && o.Tenancy != TenancySingle {
+		report("session.tenancy: must be %q or %q, is %q", TenancyCredential, TenancySingle, o.Tenancy)
+	}
+	if _, err := parseHistory(o.History); err != nil {
+		report("session.history: %w", err)
+	}
+	return errors.Join(problems...)
+}
+
+// maxName is the longest name of a header or field in the options: header names are matched by length first, in 64 bits.
+const maxName = 63
+
+// Size is a number of bytes. In text it has an optional unit: 512, 16KiB, 64MiB, 1GiB.
+type Size int64
+
+// UnmarshalText reads the text form.
+func (s *Size) UnmarshalText(text []byte) error {
+	number, shift := string(text), 0
+	for i, unit := range []string{"KiB", "MiB", "GiB"} {
+		if n, ok := strings.CutSuffix(number, unit); ok {
+			number, shift = n, 10*(i+1)
+			break
+		}
+	}
+	if shift == 0 {
+		number = strings.TrimSuffix(number, "B")
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
+	if err != nil || n < 0 || n > math.MaxInt64>>shift {
+		return fmt.Errorf("must be a size such as 512, 16KiB, 64MiB or 1GiB, is %q", text)
+	}
+	*s = Size(n << shift)
+	return nil
+}
+
+// String is the text form with the largest unit that divides it.
+func (s Size) String() string {
+	for _, u := range []struct {
+		name  string
+		shift int
+	}{{"GiB", 30}, {"MiB", 20}, {"KiB", 10}} {
+		if s != 0 && s%(1<<u.shift) == 0 {
+			return strconv.FormatInt(int64(s)>>u.shift, 10) + u.name
+		}
+	}
+	return strconv.FormatInt(int64(s), 10) + "B"
+}

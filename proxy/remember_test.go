@@ -1,0 +1,462 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"remora/memory"
+	"remora/wire"
+)
+
+// noTurn is a memory that must not be asked.
+func noTurn(t *testing.T) beginTurn {
+	t.Helper()
+	return func(context.Context, memory.Call) (*turn, error) {
+		t.Error("memory was asked for a request without a session")
+		return nil, memory.ErrUnavailable
+	}
+}
+
+// fakeTurn is a turn whose commit the test sees.
+type fakeTurn struct {
+	forwarded atomic.Int32
+	commit    func(memory.Answer)
+}
+
+func (f *fakeTurn) Forwarded()             { f.forwarded.Add(1) }
+func (f *fakeTurn) Commit(a memory.Answer) { f.commit(a) }
+
+// book is a memory that keeps what it is told.
+type book struct {
+	calls   chan memory.Call
+	answers chan memory.Answer
+	edit    func(items []wire.Item) []wire.Item
+	gate    chan struct{} // if set, a commit waits for it
+	turns   chan *fakeTurn
+}
+
+func newBook() *book {
+	return &book{calls: make(chan memory.Call, 100), answers: make(chan memory.Answer, 100), turns: make(chan *fakeTurn, 100)}
+}
+
+func (b *book) begin(_ context.Context, c memory.Call) (*turn, error) {
+	b.calls <- c
+	items := c.Request.Items()
+	if b.edit != nil {
+		items = b.edit(items)
+	}
+	f := &fakeTurn{commit: func(a memory.Answer) {
+		b.answers <- a
+		if b.gate != nil {
+			<-b.gate
+		}
+	}}
+	b.turns <- f
+	return &turn{id: "T1", view: items, summary: memory.Summary{Items: 5, Sent: len(items), Windowed: 2, Orphans: 1}, ender: f}, nil
+}
+
+const (
+	chatBody   = `{"model":"m" , "messages":[ {"role":"user","content":"hi"}],"x":1.0}`
+	chatAnswer = `{"id":"c1","object":"chat.completion","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"hello"},"finish_reason":"stop"}]}`
+	chatDone   = "data: [DONE]\n\n"
+)
+
+var chatEvents = []string{
+	`data: {"id":"c1","model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"hel"}}]}` + "\n\n",
+	`data: {"id":"c1","model":"m","choices":[{"index":0,"delta":{"content":"lo"}}]}` + "\n\n",
+	`data: {"id":"c1","model":"m","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}` + "\n\n",
+}
+
+func chatIn(session, body string, headers ...string) string {
+	return fmt.Sprintf("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nX-Session-Id: %s\r\nAccept-Encoding: gzip, br\r\nAuthorization: Bearer k\r\n%sContent-Length: %d\r\n\r\n%s",
+		session, strings.Join(headers, ""), len(body), body)
+}
+
+func sized(body string, headers ...string) string {
+	return fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n%s", strings.Join(headers, ""), len(body), body)
+}
+
+const eventHead = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+func chunk(s string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(s), s) }
+
+func textOf(t *testing.T, r wire.Reply) string {
+	t.Helper()
+	var b strings.Builder
+	for _, c := range r.Choices {
+		for _, it := range c {
+			b.WriteString(it.Text())
+		}
+	}
+	return b.String()
+}
+
+func TestRememberedCall(t *testing.T) {
+	addr, requests := recording(t, sized(chatAnswer, "Server-Timing: up;dur=1\r\n", "X-Request-Id: r\r\n"), func(string) int {
+		return len(chatBody)
+	})
+	b := newBook()
+	r := start(t, rigOptions{upstream: addr, memory: b.begin})
+	c, br := r.dial(t)
+	write(c, chatIn("s 1/ü", chatBody, "X-Resource-Id: u\r\n", "X-History: CLIENT\r\n", "X-Parent-Session-Id: p\r\n", "X-Execution-Id: e\r\n"))
+	resp, err := http.ReadResponse(br, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, err := io.ReadAll(resp.Body); string(body) != chatAnswer || err != nil {
+		t.Errorf("%q %v", body, err)
+	}
+	want := "POST /v1/chat/completions HTTP/1.1\r\nHost: " + addr + "\r\nX-Session-Id: s 1/ü\r\nAccept-Encoding: identity\r\nAuthorization: Bearer k\r\n" +
+		"X-Resource-Id: u\r\nX-Parent-Session-Id: p\r\nX-Execution-Id: e\r\nContent-Length: " + fmt.Sprint(len(chatBody)) + "\r\n\r\n" + chatBody
+	if diff := cmp.Diff(want, await(t, requests, "request")); diff != "" {
+		t.Error(diff)
+	}
+	call := <-b.calls
+	wantScope := memory.Scope{Tenant: call.Scope.Tenant, Session: "s 1/ü", Resource: "u", Execution: "e", Parent: "p"}
+	if call.Scope != wantScope || call.History != memory.HistoryClient || call.Side != "" || len(call.Scope.Tenant) != 32 {
+		t.Errorf("call %+v %v %q", call.Scope, call.History, call.Side)
+	}
+	answer := <-b.answers
+	if answer.HTTPStatus != 200 || answer.Cut != memory.CutNone || !answer.Reply.Complete || textOf(t, answer.Reply) != "hello" {
+		t.Errorf("answer %+v", answer)
+	}
+	if n := (<-b.turns).forwarded.Load(); n != 1 {
+		t.Errorf("Forwarded was called %d times", n)
+	}
+	h := resp.Header
+	if got := h.Get("X-Memory"); got != `ok;items=5;sent=1;windowed=2;orphans=1;recalled=0;source="x-session-id"` {
+		t.Errorf("X-Memory: %s", got)
+	}
+	if h.Get("X-Session-Id") != "s%201/%C3%BC" || h.Get("X-Turn-Id") != "T1" || h.Get("X-Request-Id") != "r" {
+		t.Errorf("headers %v", h)
+	}
+	if st := h.Values("Server-Timing"); len(st) != 2 || st[0] != "up;dur=1" || !strings.HasPrefix(st[1], "memory;dur=") || !strings.Contains(st[1], ", upstream;dur=") {
+		t.Errorf("Server-Timing %q", st)
+	}
+	if s := r.Stats(); s.Remembered != 1 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+// TestOnlyTheEndWaits checks that events pass as they come and that only what ends the stream waits for the commit.
+func TestOnlyTheEndWaits(t *testing.T) {
+	next := make(chan string)
+	addr := upstream(t, func(c net.Conn, r *bufio.Reader) {
+		req, err := http.ReadRequest(r)
+		if err != nil {
+			return
+		}
+		drain(req.Body)
+		write(c, eventHead)
+		for s := range next {
+			write(c, s)
+		}
+	})
+	b := newBook()
+	b.gate = make(chan struct{})
+	r := start(t, rigOptions{upstream: addr, memory: b.begin})
+	c, br := r.dial(t)
+	write(c, chatIn("s", chatBody))
+	resp, err := http.ReadResponse(br, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shut(resp.Body)
+	read := func(want string) {
+		t.Helper()
+		buf := make([]byte, len(want))
+		if n, err := io.ReadFull(resp.Body, buf); err != nil || string(buf) != want {
+			t.Fatalf("read %q, want %q: %v", buf[:n], want, err)
+		}
+	}
+	for _, e := range chatEvents {
+		next <- chunk(e)
+		read(e)
+	}
+	// Something that may go and the end in one piece, cut in the middle of the end.
+	next <- chunk(": keep-alive\n\ndata: [DO")
+	read(": keep-alive\n\n")
+	next <- chunk("NE]\n\n: bye\n\n") + "0\r\n\r\n"
+	close(next)
+	answer := await(t, b.answers, "commit")
+	got := make(chan string, 1)
+	go func() {
+		rest, err := io.ReadAll(resp.Body)
+		got <- fmt.Sprint(string(rest), err)
+	}()
+	select {
+	case s := <-got:
+		t.Fatalf("the end came before the commit: %q", s)
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(b.gate)
+	if s := await(t, got, "end"); s != chatDone+": bye\n\n<nil>" {
+		t.Errorf("end %q", s)
+	}
+	if answer.Cut != memory.CutNone || answer.HTTPStatus != 200 || !answer.Reply.Complete || textOf(t, answer.Reply) != "hello" {
+		t.Errorf("answer %+v", answer)
+	}
+	if len(b.answers) > 0 {
+		t.Error("a second commit")
+	}
+}
+
+func TestCommitForEveryOutcome(t *testing.T) {
+	whole := strings.Join(chatEvents, "") + chatDone
+	packed := gzipped(whole)
+	f := func(name, answer string, status int, cut memory.Cut, complete bool, text, clientSees string) {
+		t.Helper()
+		t.Run(name, func(t *testing.T) {
+			addr := upstream(t, func(c net.Conn, r *bufio.Reader) {
+				if req, err := http.ReadRequest(r); err == nil {
+					drain(req.Body)
+					write(c, answer)
+				}
+			})
+			b := newBook()
+			r := start(t, rigOptions{upstream: addr, memory: b.begin})
+			c, br := r.dial(t)
+			write(c, chatIn("s", chatBody, "Connection: close\r\n"))
+			all, _ := io.ReadAll(br)
+			if !strings.HasSuffix(string(all), clientSees) {
+				t.Errorf("the client saw %q", all)
+			}
+			got := await(t, b.answers, "commit")
+			if got.HTTPStatus != status || got.Cut != cut || got.Reply.Complete != complete || textOf(t, got.Reply) != text {
+				t.Errorf("answer %+v with %q", got, textOf(t, got.Reply))
+			}
+			r.stop(t)
+			if len(b.answers) > 0 {
+				t.Errorf("a second commit %+v", <-b.answers)
+			}
+		})
+	}
+	f("stream without an end", eventHead+chunk(chatEvents[0])+"0\r\n\r\n", 200, memory.CutNone, false, "hel", "0\r\n\r\n")
+	f("stream cut off", eventHead+chunk(chatEvents[0]), 200, memory.CutUpstream, false, "hel", chunk(chatEvents[0]))
+	f("stream cut after its end", eventHead+chunk(whole), 200, memory.CutNone, true, "hello", chunk(chatDone))
+	f("whole cut off", "HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n{", 200, memory.CutUpstream, false, "", `"code":"upstream_closed"}}`)
+	f("upstream's error", "HTTP/1.1 429 Slow down\r\nRetry-After: 3\r\nContent-Length: 4\r\n\r\nwhy?", 429, memory.CutNone, false, "", "why?")
+	f("upstream's streamed error", "HTTP/1.1 500 x\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"+chunk("data: x\n\n")+"0\r\n\r\n", 500, memory.CutNone, false, "", "data: x\n\n\r\n0\r\n\r\n")
+	f("no answer", "", 0, memory.CutUpstream, false, "", `"code":"upstream_closed"}}`)
+	f("no body", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 200, memory.CutNone, false, "", "\r\n\r\n")
+	f("not JSON", sized("<html>"), 200, memory.CutNone, false, "", "<html>")
+	f("compressed stream", "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"+chunk(packed)+"0\r\n\r\n",
+		200, memory.CutNone, true, "hello", chunk(packed)+"0\r\n\r\n")
+	f("compressed whole", fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s", len(gzipped(chatAnswer)), gzipped(chatAnswer)),
+		200, memory.CutNone, true, "hello", gzipped(chatAnswer))
+}
+
+func gzipped(s string) string {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	write(z, s)
+	shut(z)
+	return b.String()
+}
+
+func TestClientGoneKeepsThePartialAnswer(t *testing.T) {
+	addr, arrived, gone := hanging(t, eventHead+chunk(chatEvents[0]))
+	b := newBook()
+	r := start(t, rigOptions{upstream: addr, memory: b.begin})
+	c, br := r.dial(t)
+	write(c, chatIn("s", chatBody))
+	await(t, arrived, "request")
+	if _, err := br.ReadString('h'); err != nil {
+		t.Fatal(err)
+	}
+	shut(c)
+	await(t, gone, "end of the upstream request")
+	if a := await(t, b.answers, "commit"); a.Cut != memory.CutClient || a.Reply.Complete || textOf(t, a.Reply) != "hel" {
+		t.Errorf("answer %+v", a)
+	}
+
+	// Before the head of the answer.
+	addr, arrived, gone = hanging(t, "")
+	r = start(t, rigOptions{upstream: addr, memory: b.begin})
+	c, _ = r.dial(t)
+	write(c, chatIn("s", chatBody))
+	await(t, arrived, "request")
+	shut(c)
+	await(t, gone, "end of the upstream request")
+	if a := await(t, b.answers, "commit"); a.Cut != memory.CutClient || a.HTTPStatus != 0 {
+		t.Errorf("answer %+v", a)
+	}
+}
+
+func TestBodyOfTheView(t *testing.T) {
+	drop := func(items []wire.Item) []wire.Item { return items[1:] }
+	keep := func(items []wire.Item) []wire.Item { return items }
+	two := `{"model":"m","messages":[ {"role":"system","content":"a"} , {"role":"user","content":"b"}],"z":2}`
+	one := `{"model":"m","messages":[{"role":"user","content":"b"}],"z":2}`
+	f := func(name string, edit func([]wire.Item) []wire.Item, encoding, body string, check func(t *testing.T, req *http.Request, body string)) {
+		t.Helper()
+		t.Run(name, func(t *testing.T) {
+			type arrival struct {
+				req  *http.Request
+				body string
+			}
+			ch := make(chan arrival, 1)
+			addr := answering(t, func(req *http.Request, body []byte) string {
+				ch <- arrival{req, string(body)}
+				return sized(chatAnswer)
+			})
+			b := newBook()
+			b.edit = edit
+			r := start(t, rigOptions{upstream: addr, memory: b.begin})
+			c, br := r.dial(t)
+			var headers []string
+			if encoding != "" {
+				headers = []string{"Content-Encoding: " + encoding + "\r\n"}
+			}
+			write(c, chatIn("s", body, headers...))
+			if resp, err := http.ReadResponse(br, nil); err != nil || resp.StatusCode != 200 {
+				t.Fatal(resp, err)
+			}
+			a := await(t, ch, "request")
+			check(t, a.req, a.body)
+		})
+	}
+	is := func(want, encoding string) func(t *testing.T, req *http.Request, body string) {
+		return func(t *testing.T, req *http.Request, body string) {
+			t.Helper()
+			if body != want || req.Header.Get("Content-Encoding") != encoding {
+				t.Errorf("%q %v, want %q", body, req.Header, want)
+			}
+		}
+	}
+	f("unchanged", keep, "", two, is(two, ""))
+	f("changed", drop, "", two, func(t *testing.T, _ *http.Request, body string) {
+		t.Helper()
+		if strings.ReplaceAll(body, " ", "") != one {
+			t.Errorf("%q", body)
+		}
+	})
+	f("unchanged and compressed", keep, "gzip", gzipped(two), is(gzipped(two), "gzip"))
+	f("changed and compressed", drop, "gzip", gzipped(two), func(t *testing.T, req *http.Request, body string) {
+		t.Helper()
+		if strings.ReplaceAll(body, " ", "") != one || req.Header.Get("Content-Encoding") != "" {
+			t.Errorf("%q %v", body, req.Header)
+		}
+	})
+}
+
+func TestNotRemembered(t *testing.T) {
+	f := func(name, request, wantMemory string) {
+		t.Helper()
+		t.Run(name, func(t *testing.T) {
+			seen := make(chan string, 1)
+			addr := answering(t, func(_ *http.Request, body []byte) string {
+				seen <- string(body)
+				return sized(chatAnswer)
+			})
+			r := start(t, rigOptions{upstream: addr, memory: noTurn(t), tune: func(o *Options) { o.MaxBody = 64 << 10 }})
+			c, br := r.dial(t)
+			write(c, request)
+			resp, err := http.ReadResponse(br, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if body, err := io.ReadAll(resp.Body); string(body) != chatAnswer || err != nil {
+				t.Errorf("%q %v", body, err)
+			}
+			if got := await(t, seen, "request"); !strings.HasSuffix(request, "\r\n\r\n"+got) {
+				t.Errorf("upstream got %q", got)
+			}
+			if got := resp.Header.Get("X-Memory"); got != wantMemory {
+				t.Errorf("X-Memory: %q", got)
+			}
+		})
+	}
+	f("off", chatIn("s", chatBody, "X-Memory: OFF\r\n"), `off;source="x-session-id"`)
+	f("no session", chatIn("", chatBody), "")
+	f("null", chatIn("null", chatBody), "")
+	f("undefined", chatIn(" undefined ", chatBody), "")
+	f("broken body", chatIn("s", `{"messages":[`), `bypass;source="x-session-id"`)
+	f("no items", chatIn("s", `{"model":"m"}`), `bypass;source="x-session-id"`)
+	f("a form", chatIn("s", "a=b"), `bypass;source="x-session-id"`)
+	f("unknown encoding", chatIn("s", chatBody, "Content-Encoding: br\r\n"), `bypass;source="x-session-id"`)
+	f("bomb", chatIn("s", gzipped(`{"messages":[],"x":"`+strings.Repeat("x", 70<<10)+`"}`), "Content-Encoding: gzip\r\n"), `bypass;source="x-session-id"`)
+	f("another endpoint", strings.Replace(chatIn("s", chatBody), "chat/completions", "embeddings", 1), "")
+	f("sub-path", strings.Replace(chatIn("s", chatBody), "chat/completions", "responses/compact", 1), "")
+}
+
+func TestSessionFromTheBody(t *testing.T) {
+	f := func(name, kind, header, body, wantSession, wantSource string) {
+		t.Helper()
+		t.Run(name, func(t *testing.T) {
+			addr := answering(t, func(*http.Request, []byte) string { return sized(chatAnswer) })
+			b := newBook()
+			r := start(t, rigOptions{upstream: addr, memory: b.begin, kind: kind})
+			c, br := r.dial(t)
+			write(c, chatIn(header, body))
+			resp, err := http.ReadResponse(br, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if call := <-b.calls; call.Scope.Session != wantSession {
+				t.Errorf("session %q", call.Scope.Session)
+			}
+			if m := resp.Header.Get("X-Memory"); !strings.HasSuffix(m, `;source="`+wantSource+`"`) {
+				t.Errorf("X-Memory: %s", m)
+			}
+		})
+	}
+	body := `{"messages":[],"session_id":"b","metadata":{"session_id":"m"},"user":"u"}`
+	f("body alone", "", "", body, "b", "session_id")
+	f("nested", "", "null", `{"messages":[],"session_id":null,"metadata":{"session_id":"m"}}`, "m", "metadata.session_id")
+	f("header wins", "", "h", body, "h", "x-session-id")
+	f("openrouter", "openrouter", "h", body, "b", "session_id")
+}
+
+func TestUnusableControls(t *testing.T) {
+	addr := answering(t, func(*http.Request, []byte) string { return sized(chatAnswer) })
+	r := start(t, rigOptions{upstream: addr, memory: func(context.Context, memory.Call) (*turn, error) {
+		return nil, fmt.Errorf("%w: %w", memory.ErrUnavailable, errors.New("secret address"))
+	}})
+	c, br := r.dial(t)
+	write(c, chatIn("s", chatBody, "X-History: sideways\r\n"))
+	resp, err := http.ReadResponse(br, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, resp, 400, "bad_request")
+	write(c, chatIn("s", chatBody))
+	if resp, err = http.ReadResponse(br, nil); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, resp, 503, "memory_unavailable")
+}
+
+// A view that can't be encoded must not look like one that was sent.
+func TestViewThatCannotBeEncoded(t *testing.T) {
+	addr, requests := recording(t, sized(chatAnswer), func(string) int { return len(chatBody) })
+	b := newBook()
+	b.edit = func(items []wire.Item) []wire.Item { return append([]wire.Item{{Dialect: wire.Chat}}, items...) }
+	r := start(t, rigOptions{upstream: addr, memory: b.begin})
+	c, br := r.dial(t)
+	write(c, chatIn("s", chatBody))
+	resp, err := http.ReadResponse(br, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := await(t, requests, "request"); !strings.HasSuffix(got, chatBody) {
+		t.Errorf("sent %q", got)
+	}
+	if got := resp.Header.Get("X-Memory"); !strings.HasPrefix(got, "degraded;items=1;sent=1;windowed=0;orphans=0;") {
+		t.Errorf("X-Memory: %s", got)
+	}
+	<-b.answers
+}

@@ -1,0 +1,268 @@
+package proxy
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/valyala/fasthttp"
+	"pgregory.net/rapid"
+
+	"remora/cache"
+	"remora/memory"
+	"remora/providers"
+	"remora/wire"
+)
+
+// headOf parses headers as the server does.
+func headOf(t *testing.T, o SessionOptions, lines ...string) *head {
+	t.Helper()
+	var ctx fasthttp.RequestCtx
+	ctx.Request.Header.DisableNormalizing()
+	raw := "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n" + strings.Join(lines, "\r\n")
+	if len(lines) > 0 {
+		raw += "\r\n"
+	}
+	if err := ctx.Request.Header.Read(reader(raw + "\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	var h head
+	h.read(newHeaderTable(&o), &ctx.Request.Header)
+	return &h
+}
+
+func TestIdentityFromHeaders(t *testing.T) {
+	type want struct{ session, source, resource, side, credential string }
+	f := func(w want, lines ...string) {
+		t.Helper()
+		id := &headOf(t, DefaultSessionOptions(), lines...).id
+		got := want{id.session, id.source, id.resource, id.side, string(id.credential)}
+		if got != w {
+			t.Errorf("%q:\n got %+v\nwant %+v", lines, got, w)
+		}
+	}
+	f(want{})
+	f(want{session: "a", source: "x-session-id"}, "X-Session-ID: a")
+	f(want{session: "a", source: "x-session-id"}, "thread-id: t", "session-id: b", "x-session-id:  a ", "X-SESSION-ID: second")
+	f(want{session: "b", source: "session-id"}, "thread-id: t", "x-session-id: Null", "session-id: b")
+	f(want{session: "b", source: "session_id"}, "session_id: b", "x-session-id:")
+	f(want{session: "t", source: "thread-id"}, "x-session-id: UNDEFINED", "Thread-Id: t", "x-request-id: no", "x-client-request-id: no", "traceparent: no")
+	f(want{session: "{}:\x80/" + strings.Repeat("y", 400), source: "x-session-id"}, "x-session-id: {}:\x80/"+strings.Repeat("y", 400))
+	f(want{resource: "r"}, "x-user-id: u", "X-Resource-Id: r")
+	f(want{resource: "u"}, "x-user-id: u", "X-Resource-Id: null")
+	f(want{credential: "Bearer 1"}, "api-key: 3", "x-api-key: 2", "authorization: Bearer 1")
+	f(want{credential: "2"}, "api-key: 3", "X-API-Key: 2", "authorization:")
+	f(want{side: "compaction"}, `x-codex-turn-metadata: {"session_id":"s","request_kind":"compaction"}`)
+	f(want{}, `x-codex-turn-metadata: {"request_kind":"turn"}`)
+	f(want{}, `x-codex-turn-metadata: {"request_kind":`)
+	f(want{side: "subagent"}, "x-openai-subagent: review")
+}
+
+func TestTenant(t *testing.T) {
+	o := DefaultSessionOptions()
+	f := func(credential, want string) {
+		t.Helper()
+		if got := o.Tenant([]byte(credential)); got != want {
+			t.Errorf("tenant of %q is %q, want %q", credential, got, want)
+		}
+	}
+	f("", "anonymous")
+	a := o.Tenant([]byte("Bearer a"))
+	if len(a) != 32 || a == o.Tenant([]byte("Bearer b")) || strings.Contains(a, "Bearer") {
+		t.Errorf("tenant %q", a)
+	}
+	f("Bearer a", a)
+	f("bearer  a", a)
+	f("a", a) // x-api-key has no scheme
+	o.Key = "secret"
+	if o.Tenant([]byte("Bearer a")) == a {
+		t.Error("the key does not matter")
+	}
+	o.Tenancy = TenancySingle
+	f("Bearer a", "single")
+}
+
+func TestHistoryOf(t *testing.T) {
+	o := DefaultSessionOptions()
+	f := func(header string, want memory.History, ok bool) {
+		t.Helper()
+		id := identity{history: header}
+		if got, err := id.historyOf(&o); got != want || (err == nil) != ok {
+			t.Errorf("%q is %v, %v", header, got, err)
+		}
+	}
+	f("", memory.HistoryAuto, true)
+	f(" Server ", memory.HistoryServer, true)
+	f("client", memory.HistoryClient, true)
+	f("both", 0, false)
+	o.History = "server"
+	f("", memory.HistoryServer, true)
+	f("auto", memory.HistoryAuto, true)
+}
+
+func TestDialectOf(t *testing.T) {
+	f := func(target string, want wire.Dialect) {
+		t.Helper()
+		if got := dialectOf([]byte(target)); got != want {
+			t.Errorf("%q is %v", target, got)
+		}
+	}
+	f("/v1/chat/completions", wire.Chat)
+	f("/api/v1/chat/completions?a=b", wire.Chat)
+	f("/v1/responses", wire.Responses)
+	f("/v1/responses/compact", 0)
+	f("/v1/responses/", 0)
+	f("/v1/chat/completions/x", 0)
+	f("/api/api/v1/responses", 0)
+	f("/v2/responses", 0)
+	f("/", 0)
+	f("", 0)
+}
+
+// TestSafeValue checks that no id can end a header line or grow beyond bounds.
+func TestSafeValue(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		id := string(rapid.SliceOfN(rapid.Byte(), 0, 600).Draw(t, "id"))
+		v := safeValue(id)
+		if len(v) > 256 {
+			t.Fatalf("%d bytes", len(v))
+		}
+		for i := range len(v) {
+			if v[i] < ' ' || v[i] > '~' {
+				t.Fatalf("%q of %q", v, id)
+			}
+		}
+	})
+	if got := safeValue("plain id-1"); got != "plain id-1" {
+		t.Errorf("%q", got)
+	}
+}
+
+func FuzzHead(f *testing.F) {
+	f.Add("X-Session-Id: a\r\nConnection: close, x-y\r\nX-Y: 1\r\nCookie: a=\"b\"\r\n folded")
+	f.Add("Content-Length: 3\r\nExpect: 100-continue\r\nUpgrade: x\r\nConnection: upgrade")
+	table := newHeaderTable(&SessionOptions{Headers: []string{"x-session-id"}})
+	f.Fuzz(func(t *testing.T, lines string) {
+		var in, out, back fasthttp.RequestHeader
+		in.DisableNormalizing()
+		if in.Read(reader("GET / HTTP/1.1\r\nHost: x\r\n"+lines+"\r\n\r\n")) != nil {
+			return
+		}
+		var h head
+		h.read(table, &in)
+		out.DisableNormalizing()
+		out.SetHost("upstream")
+		out.SetRequestURI("/v1")
+		sent := h.appendHead(nil, &out, rewrite{})
+		// What goes upstream must be one request that the strict parser takes, whole, without what is ours.
+		back.DisableNormalizing()
+		r := reader(string(sent))
+		if err := back.Read(r); err != nil || r.Buffered() > 0 {
+			t.Fatalf("%q became %q: %v, %d bytes behind it", lines, sent, err, r.Buffered())
+		}
+		if string(back.Host()) != "upstream" || back.ContentLength() > 0 || len(back.Peek("Transfer-Encoding")) > 0 {
+			t.Fatalf("%q became %q", lines, sent)
+		}
+	})
+}
+
+func TestOptionsValidate(t *testing.T) {
+	o := DefaultOptions()
+	if err := o.Validate(); err != nil {
+		t.Fatalf("the defaults: %v", err)
+	}
+	o.MaxBody, o.MaxHeader, o.MaxConnections, o.WriteTimeout, o.TLSCert = 0, 1, 0, -1, "x"
+	o.Upstream = providers.ClientOptions{DialTimeout: -1, MaxHeader: 16 << 10}
+	o.Session = SessionOptions{
+		Headers: []string{"ok", "Authorization", "a b"}, Fields: []string{""}, Tenancy: "both", History: "some",
+	}
+	err := o.Validate()
+	if err == nil {
+		t.Fatal("impossible options are fine")
+	}
+	for _, want := range []string{
+		"server.max_body: ", "server.max_header: ", "server.max_connections: ", "server.write_timeout: ", "server.tls_cert: ",
+		"server.upstream.dial_timeout: ", "session.headers[1]: ", "session.headers[2]: ", "session.fields[0]: ",
+		"session.tenancy: ", "session.history: ",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in:\n%v", want, err)
+		}
+	}
+}
+
+func TestSize(t *testing.T) {
+	f := func(text string, want Size, back string) {
+		t.Helper()
+		var s Size
+		if err := s.UnmarshalText([]byte(text)); err != nil || s != want || s.String() != back {
+			t.Errorf("%q is %d, %q: %v", text, s, s, err)
+		}
+	}
+	f("0", 0, "0B")
+	f("512", 512, "512B")
+	f("512B", 512, "512B")
+	f("16KiB", 16<<10, "16KiB")
+	f("64 MiB", 64<<20, "64MiB")
+	f("1GiB", 1<<30, "1GiB")
+	f("1025KiB", 1025<<10, "1025KiB")
+	for _, text := range []string{"", "x", "-1", "1.5MiB", "9999999999GiB", "MiB"} {
+		var s Size
+		if err := s.UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q is %d", text, s)
+		}
+	}
+}
+
+func TestHintsCoverEveryField(t *testing.T) {
+	o := DefaultSessionOptions()
+	hints := o.hints()
+	for _, field := range append(o.Fields, "previous_response_id") {
+		member := field[strings.LastIndexByte(field, '.')+1:]
+		found := false
+		for _, h := range hints {
+			found = found || strings.Contains(member, string(h))
+		}
+		if !found {
+			t.Errorf("a body with %s holds none of %q", field, hints)
+		}
+	}
+	if len(hints) > 7 {
+		t.Errorf("%d hints to look for in every small body: %q", len(hints), hints)
+	}
+}
+
+// A request that names nothing but the response that it follows belongs to that response's session, and no other
+// credential finds it.
+func TestPreviousResponseNamesTheSession(t *testing.T) {
+	const answer = `{"id":"resp_1","object":"response","status":"completed","output":[]}`
+	up := answering(t, func(*http.Request, []byte) string {
+		return fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(answer), answer)
+	})
+	store, err := cache.Open("memory:", cache.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mem := memory.New(store, nil, memory.Options{})
+	t.Cleanup(func() {
+		mem.Close()
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	r := start(t, rigOptions{upstream: up, memory: adapt(mem)})
+	r.sessionOf = mem.SessionOf
+	ask := func(key, header, body string) string {
+		return r.exchange(t, fmt.Sprintf("POST /v1/responses HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer %s\r\n%sContent-Length: %d\r\n\r\n%s",
+			key, header, len(body), body))
+	}
+	ask("k", "X-Session-Id: s\r\n", `{"model":"m","input":"one"}`)
+	const follow = `{"model":"m","input":"two","previous_response_id":"resp_1"}`
+	if got := ask("k", "", follow); !strings.Contains(got, "X-Session-Id: s\r\n") || !strings.Contains(got, `source="previous_response_id"`) {
+		t.Errorf("the session was not found:\n%s", got)
+	}
+	if got := ask("other", "", follow); strings.Contains(got, "X-Memory") {
+		t.Errorf("another credential found the session:\n%s", got)
+	}
+}

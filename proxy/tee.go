@@ -1,0 +1,314 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"remora/memory"
+	"remora/wire"
+)
+
+const (
+	// wholeLimit is the largest answer without a session that is sent in one write with its head. A larger one goes
+	// on as it arrives, which costs no buffer.
+	wholeLimit = 32 << 10
+	// foldLimit is how much of an answer is kept to be folded; of a larger one the transcript holds no items.
+	foldLimit = 32 << 20
+	// heldLimit is how much of an answer's end waits for the commit. An end of that size is not one.
+	heldLimit = 16 << 20
+)
+
+// answer is the one reader of an answer's body: it passes the bytes on, folds them, and makes the end of the answer
+// wait for the commit. fasthttp writes it and calls CloseWithError when that is done or has failed.
+type answer struct {
+	x      *exchange
+	status int
+	mode   foldMode
+	folder *wire.Folder
+	copied []byte // the answer as far as it came, where it is folded as a whole
+	tooBig bool   // it is not folded at all
+	held   []byte // bytes of the terminal event that wait for the commit
+	failed error  // what upstream did
+	done   bool   // the body was written to its end
+	armed  time.Time
+}
+
+type foldMode uint8
+
+const (
+	foldNone   foldMode = iota // pass on
+	foldStream                 // events: fold them as they pass
+	foldWhole                  // one body, or one that is compressed: fold it at its end
+)
+
+func (a *answer) reset() { *a = answer{x: a.x} }
+
+// reply passes the answer on.
+func (x *exchange) reply() error {
+	a, resp := &x.answer, &x.ctx.Response
+	a.status = resp.StatusCode()
+	// That upstream's connection ends is not the client's concern.
+	resp.Header.ResetConnectionClose()
+	x.report(&resp.Header)
+	length := x.upstream.Length()
+	if length == 0 {
+		x.commit(wire.Reply{}, memory.CutNone)
+		return nil
+	}
+	stream := isEventStream(resp.Header.ContentType())
+	if x.turn != nil && a.status < fasthttp.StatusMultipleChoices {
+		if !stream {
+			return x.replyWhole()
+		}
+		a.mode = foldWhole
+		if len(resp.Header.ContentEncoding()) == 0 {
+			a.mode, a.folder = foldStream, wire.NewFolder(x.dialect)
+		}
+	}
+	if x.turn == nil && !stream && length > 0 && length <= wholeLimit {
+		return x.collect(wholeLimit)
+	}
+	if stream {
+		length = -1 // so that each event is flushed
+	}
+	x.stream(int(length))
+	return nil
+}
+
+// stream hands the exchange to fasthttp, which calls answer's methods after the handler has returned.
+func (x *exchange) stream(length int) {
+	resp := &x.ctx.Response
+	x.answer.armed = x.s.now()
+	x.streaming = true
+	// With bytes of the body here already, head and body leave together.
+	resp.ImmediateHeaderFlush = !x.upstream.Ready()
+	resp.SetBodyStream(&x.answer, length)
+}
+
+// collect reads the answer into the response, up to about limit bytes.
+func (x *exchange) collect(limit int) error {
+	for n := 0; ; {
+		p, err := x.upstream.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		x.ctx.Response.AppendBody(p)
+		if n += len(p); n > limit {
+			return errTooLong
+		}
+	}
+}
+
+var errTooLong = errors.New("answer is too long to be collected")
+
+// replyWhole answers a request for an unstreamed answer: the client gets it once it is committed.
+func (x *exchange) replyWhole() error {
+	a := &x.answer
+	for {
+		p, err := x.upstream.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		a.copied = append(a.copied, p...)
+		if len(a.copied) > foldLimit {
+			// Go on as with any long answer: what is here first, then the rest as it comes.
+			a.held, a.copied, a.tooBig, a.mode = a.copied, nil, true, foldWhole
+			x.stream(int(x.upstream.Length()))
+			return nil
+		}
+	}
+	x.commit(a.folded(), memory.CutNone)
+	x.ctx.Response.SetBodyRaw(a.copied)
+	return nil
+}
+
+// Read is never called, since WriteTo is preferred. It makes answer a reader.
+func (a *answer) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+
+// SupportsBodyWriteTo lets fasthttp call WriteTo, which hands on what arrived without copying it into a buffer.
+func (a *answer) SupportsBodyWriteTo() bool { return true }
+
+// WriteTo writes the answer as it arrives: each Write to w is flushed, for a body without a length. It returns an
+// error for an answer that ends early, which makes the client see a broken connection and never a clean end.
+func (a *answer) WriteTo(w io.Writer) (n int64, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			a.x.s.recovered(v)
+			err = errPanicked
+		}
+	}()
+	if a.tooBig {
+		if err := a.release(w, &n); err != nil {
+			return n, err
+		}
+	}
+	for {
+		p, err := a.x.upstream.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			a.x.commit(a.folded(), memory.CutNone)
+			if err := a.release(w, &n); err != nil {
+				return n, err
+			}
+			a.done = true
+			a.arm()
+			return n, nil
+		case err != nil:
+			a.failed = err
+			return n, err
+		}
+		if err := a.pass(w, p, &n); err != nil {
+			return n, err
+		}
+	}
+}
+
+var errPanicked = errors.New("recovered from a panic")
+
+// pass writes a piece of the body, as much of it as may go before the commit, and folds it.
+func (a *answer) pass(w io.Writer, p []byte, n *int64) error {
+	switch a.mode {
+	case foldStream:
+		safe, ended := a.folder.Write(p)
+		if err := a.write(w, p[:safe], n); err != nil || safe == len(p) && len(a.held) == 0 {
+			return err
+		}
+		a.held = append(a.held, p[safe:]...)
+		if !ended && len(a.held) <= heldLimit {
+			return nil
+		}
+		reply := a.folder.Reply()
+		if !ended {
+			// What came before is kept, marked as cut short, and the rest goes on unread.
+			reply.Truncated = true
+			a.mode = foldNone
+		}
+		a.x.commit(reply, memory.CutNone)
+		return a.release(w, n)
+	case foldWhole:
+		if len(a.copied)+len(p) > foldLimit {
+			a.tooBig, a.copied = true, nil
+		}
+		if !a.tooBig {
+			a.copied = append(a.copied, p...)
+		}
+	default: // nothing to fold
+	}
+	return a.write(w, p, n)
+}
+
+// release writes what waited for the commit.
+func (a *answer) release(w io.Writer, n *int64) error {
+	p := a.held
+	a.held = nil
+	return a.write(w, p, n)
+}
+
+func (a *answer) write(w io.Writer, p []byte, n *int64) error {
+	if len(p) == 0 {
+		return nil
+	}
+	a.arm()
+	m, err := w.Write(p)
+	*n += int64(m)
+	return err
+}
+
+// arm gives the client another write_timeout. It is set anew only after a quarter of it, since that costs more than
+// handing on a small piece does.
+func (a *answer) arm() {
+	x := a.x
+	now, timeout := x.s.now(), x.s.o.WriteTimeout
+	if now.Sub(a.armed) < timeout/4 {
+		return
+	}
+	a.armed = now
+	_ = x.ctx.Conn().SetWriteDeadline(now.Add(timeout))
+	if end(x.why.Load()) == endShutdown {
+		_ = x.ctx.Conn().SetWriteDeadline(past())
+	}
+}
+
+// CloseWithError ends the exchange after its body was written, or when that failed: then upstream is cut off and what
+// came of the answer is kept.
+func (a *answer) CloseWithError(error) error {
+	x := a.x
+	if !x.streaming {
+		return nil // an error took the stream's place before it began
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			x.s.recovered(v)
+		}
+	}()
+	defer x.close()
+	if a.done {
+		return nil
+	}
+	cut := memory.CutClient
+	switch {
+	case a.failed != nil && upstreamFault(a.failed):
+		cut = memory.CutUpstream
+		x.s.stats.upstreamFailed.Add(1)
+		x.s.logUpstream(x.provider, asError(a.failed))
+	case end(x.why.Load()) == endShutdown:
+		cut = memory.CutUpstream
+	default:
+		x.s.stats.clientGone.Add(1)
+	}
+	// Upstream stops before the commit, which may take a moment.
+	x.upstream.Abort()
+	x.commit(a.folded(), cut)
+	return nil
+}
+
+// folded is the answer so far.
+func (a *answer) folded() wire.Reply {
+	x := a.x
+	switch {
+	case x.turn == nil || x.turn.committed:
+		return wire.Reply{}
+	case a.mode == foldStream:
+		return a.folder.Reply()
+	case a.tooBig:
+		return wire.Reply{Truncated: true}
+	case len(a.copied) == 0:
+		return wire.Reply{}
+	}
+	h := &x.ctx.Response.Header
+	plain, err := decode(h.ContentEncoding(), a.copied, foldLimit)
+	if isEventStream(h.ContentType()) {
+		f := wire.NewFolder(x.dialect)
+		f.Write(plain)
+		return f.Reply()
+	}
+	if err != nil {
+		return wire.Reply{}
+	}
+	r, err := wire.FoldBody(x.dialect, plain)
+	if err != nil {
+		x.s.log.Warn("an answer can't be read; it is passed on and not kept", "turn", x.turn.id)
+	}
+	return r
+}
+
+func isEventStream(contentType []byte) bool {
+	const name = "text/event-stream"
+	return len(contentType) >= len(name) && bytes.EqualFold(contentType[:len(name)], []byte(name))
+}
+
+// The reader's optional methods, which fasthttp looks for.
+var (
+	_ fasthttp.BodyWriterTo        = (*answer)(nil)
+	_ fasthttp.ReadCloserWithError = (*answer)(nil)
+)

@@ -1,0 +1,551 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"remora/memory"
+	"remora/providers"
+)
+
+// hanging is an upstream that reads one request, writes begin, and tells when the other end closes.
+func hanging(t *testing.T, begin string) (addr string, arrived <-chan struct{}, gone <-chan time.Time) {
+	t.Helper()
+	in, out := make(chan struct{}, 1), make(chan time.Time, 1)
+	return upstream(t, func(c net.Conn, r *bufio.Reader) {
+		req, err := http.ReadRequest(r)
+		if err != nil {
+			return
+		}
+		drain(req.Body)
+		write(c, begin)
+		in <- struct{}{}
+		_, _ = r.ReadByte()
+		out <- time.Now()
+	}), in, out
+}
+
+const hello = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
+
+// TestAbortReachesUpstream checks that a client that leaves ends the upstream request at once, before the head of the
+// answer and in the middle of a stream, also with unread bytes in the way and below TLS.
+func TestAbortReachesUpstream(t *testing.T) {
+	streamHead := "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n4\r\ndata\r\n"
+	f := func(name, begin, request string, withTLS bool, leave func(c net.Conn)) {
+		t.Helper()
+		t.Run(name, func(t *testing.T) {
+			addr, arrived, gone := hanging(t, begin)
+			ro := rigOptions{upstream: addr}
+			if withTLS {
+				ln := httptest.NewUnstartedServer(nil)
+				ln.StartTLS() // for its certificate
+				defer ln.Close()
+				inner, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				ro.list = tls.NewListener(inner, ln.TLS)
+			}
+			r := start(t, ro)
+			c, br := r.dial(t)
+			if withTLS {
+				c = tls.Client(c, &tls.Config{InsecureSkipVerify: true})
+				br = bufio.NewReader(c)
+			}
+			write(c, request)
+			await(t, arrived, "request")
+			if begin != "" {
+				if line, err := br.ReadString('a'); err != nil {
+					t.Fatal(line, err)
+				}
+			}
+			left := time.Now()
+			leave(c)
+			// The promise is 100 ms; on a busy machine the test itself may be late.
+			if d := await(t, gone, "end of the upstream request").Sub(left); d > time.Second {
+				t.Errorf("upstream noticed after %s", d)
+			} else {
+				t.Logf("upstream noticed after %s", d)
+			}
+			r.stop(t)
+			if s := r.Stats(); s.ClientGone != 1 || s.UpstreamFailed != 0 {
+				t.Errorf("stats %+v", s)
+			}
+		})
+	}
+	closed := func(c net.Conn) { c.Close() }
+	reset := func(c net.Conn) {
+		_ = c.(*net.TCPConn).SetLinger(0)
+		shut(c)
+	}
+	half := func(c net.Conn) { _ = c.(*net.TCPConn).CloseWrite() }
+	f("before the head", "", hello, false, closed)
+	f("in mid-stream", streamHead, hello, false, closed)
+	f("reset before the head", "", hello, false, reset)
+	f("reset in mid-stream", streamHead, hello, false, reset)
+	f("half closed", streamHead, hello, false, half)
+	f("with the next request pending", "", hello+hello, false, closed)
+	f("tls before the head", "", hello, true, closed)
+	f("tls in mid-stream", streamHead, hello, true, closed)
+}
+
+func TestPatientClientIsLeftAlone(t *testing.T) {
+	release := make(chan struct{})
+	addr := answering(t, func(*http.Request, []byte) string {
+		<-release
+		return "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+	})
+	r := start(t, rigOptions{upstream: addr})
+	c, br := r.dial(t)
+	write(c, hello+hello) // the second one is pending while the first is served
+	for r.watcher.sweeps() < 5 {
+		time.Sleep(time.Millisecond)
+	}
+	close(release)
+	for range 2 {
+		resp, err := http.ReadResponse(br, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body, err := io.ReadAll(resp.Body); string(body) != "ok" || err != nil {
+			t.Errorf("%q %v", body, err)
+		}
+	}
+}
+
+// sweeps is how often the first shard was looked at.
+func (w *watcher) sweeps() uint64 {
+	s := &w.shards[0]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tick
+}
+
+func TestStaleConnectionIsReplaced(t *testing.T) {
+	var conns atomic.Int32
+	closing := make(chan struct{}, 100)
+	addr := upstream(t, func(c net.Conn, r *bufio.Reader) {
+		conns.Add(1)
+		if req, err := http.ReadRequest(r); err == nil {
+			drain(req.Body)
+			// Without Connection: close, so that the proxy keeps the connection.
+			write(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+		}
+		shut(c)
+		closing <- struct{}{}
+	})
+	r := start(t, rigOptions{upstream: addr})
+	c, br := r.dial(t)
+	for range 20 {
+		write(c, hello)
+		resp, err := http.ReadResponse(br, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body, _ := io.ReadAll(resp.Body); resp.StatusCode != 200 {
+			t.Fatalf("%d %s", resp.StatusCode, body)
+		}
+		await(t, closing, "close")
+	}
+	if n := conns.Load(); n != 20 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+func TestSentPostIsNotRepeated(t *testing.T) {
+	var posts atomic.Int32
+	addr := upstream(t, func(c net.Conn, r *bufio.Reader) {
+		for first := true; ; first = false {
+			req, err := http.ReadRequest(r)
+			if err != nil {
+				return
+			}
+			drain(req.Body)
+			if !first {
+				posts.Add(1)
+				return // the second request of a connection meets its end
+			}
+			write(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+		}
+	})
+	r := start(t, rigOptions{upstream: addr})
+	status := func(method string) int {
+		req, err := http.NewRequest(method, "http://"+r.addr+"/v1/x", strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Close = true
+		resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shut(resp.Body)
+		return resp.StatusCode
+	}
+	if a, b := status("POST"), status("POST"); a != 200 || b != 502 || posts.Load() != 1 {
+		t.Errorf("answers %d and %d, upstream got %d of the second", a, b, posts.Load())
+	}
+	if a, b := status("GET"), status("GET"); a != 200 || b != 200 || posts.Load() != 2 {
+		t.Errorf("a GET got %d and %d, upstream broke off %d", a, b, posts.Load())
+	}
+}
+
+func wantError(t *testing.T, resp *http.Response, status int, code string) {
+	t.Helper()
+	defer shut(resp.Body)
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatalf("read the error: %v", err)
+	}
+	var e struct {
+		Error struct {
+			Message, Type, Code string
+			Param               *string
+		}
+	}
+	if err := json.Unmarshal(body, &e); err != nil {
+		t.Fatalf("%s: %v", body, err)
+	}
+	if resp.StatusCode != status || e.Error.Code != code || e.Error.Type != "proxy_error" || e.Error.Message == "" {
+		t.Errorf("got %d %s, want %d %s", resp.StatusCode, body, status, code)
+	}
+	if resp.Header.Get("Content-Type") != "application/json" {
+		t.Errorf("headers %v", resp.Header)
+	}
+}
+
+func TestUpstreamFaults(t *testing.T) {
+	silent := upstream(t, func(_ net.Conn, r *bufio.Reader) {
+		for {
+			if _, err := r.ReadByte(); err != nil {
+				return
+			}
+		}
+	})
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shut(closed)
+	noise := upstream(t, func(c net.Conn, r *bufio.Reader) {
+		if _, err := http.ReadRequest(r); err == nil {
+			write(c, "220 smtp ready\r\n\r\n")
+		}
+	})
+	verbose := upstream(t, func(c net.Conn, r *bufio.Reader) {
+		if _, err := http.ReadRequest(r); err == nil {
+			write(c, "HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", 20<<10)+"\r\n\r\n")
+		}
+	})
+	f := func(name, addr string, status int, code string) {
+		t.Helper()
+		t.Run(name, func(t *testing.T) {
+			r := start(t, rigOptions{upstream: addr, tune: func(o *Options) {
+				o.Upstream.ResponseHeaderTimeout = 30 * time.Millisecond
+			}})
+			resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(httptest.NewRequest("GET", "http://"+r.addr+"/v1/x", nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantError(t, resp, status, code)
+			r.stop(t)
+			if s := r.Stats(); s.UpstreamFailed != 1 {
+				t.Errorf("stats %+v", s)
+			}
+			if log := r.log.String(); !strings.Contains(log, "provider=test code="+code) {
+				t.Errorf("log %q", log)
+			}
+		})
+	}
+	f("nobody listens", closed.Addr().String(), 502, "upstream_unreachable")
+	f("no answer", silent, 504, "upstream_timeout")
+	f("no HTTP", noise, 502, "upstream_closed")
+	f("endless head", verbose, 502, "upstream_closed")
+}
+
+func TestStalledStreamIsCut(t *testing.T) {
+	addr, _, gone := hanging(t, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\ndata\r\n")
+	r := start(t, rigOptions{upstream: addr, tune: func(o *Options) { o.Upstream.StreamIdleTimeout = 30 * time.Millisecond }})
+	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(httptest.NewRequest("GET", "http://"+r.addr+"/v1/x", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shut(resp.Body)
+	if body, err := io.ReadAll(resp.Body); err == nil || string(body) != "data" {
+		t.Errorf("%q %v", body, err)
+	}
+	await(t, gone, "end of the upstream request")
+}
+
+func TestTooMuchIsRefusedReadably(t *testing.T) {
+	addr, requests := recording(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", noBody)
+	r := start(t, rigOptions{upstream: addr, tune: func(o *Options) { o.MaxBody, o.MaxHeader = 100<<10, 4<<10 }})
+	f := func(name string, status int, code string, send func(c net.Conn) error) {
+		t.Helper()
+		t.Run(name, func(t *testing.T) {
+			c, br := r.dial(t)
+			// A client that writes all of its request before it reads.
+			if err := send(c); err != nil {
+				t.Fatalf("send: %v", err)
+			}
+			resp, err := http.ReadResponse(br, nil)
+			if err != nil {
+				t.Fatalf("read: %v", err)
+			}
+			wantError(t, resp, status, code)
+			if _, err := br.ReadByte(); err == nil {
+				t.Error("the connection goes on")
+			}
+		})
+	}
+	big := strings.Repeat("x", 5<<20)
+	f("length", 413, "body_too_large", func(c net.Conn) error {
+		_, err := fmt.Fprintf(c, "POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", 110<<10, big[:110<<10])
+		return err
+	})
+	f("chunked", 413, "body_too_large", func(c net.Conn) error {
+		_, err := fmt.Fprintf(c, "POST /v1/x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", 150<<10, big[:150<<10])
+		return err
+	})
+	f("expect", 413, "body_too_large", func(c net.Conn) error {
+		_, err := fmt.Fprintf(c, "POST /v1/x HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", 5<<20)
+		return err
+	})
+	f("head", 431, "header_too_large", func(c net.Conn) error {
+		_, err := fmt.Fprintf(c, "POST /v1/x HTTP/1.1\r\nHost: x\r\nX-Big: %s\r\n\r\n", big[:300<<10])
+		return err
+	})
+	f("not HTTP", 400, "bad_request", func(c net.Conn) error {
+		_, err := io.WriteString(c, "hello\r\n\r\n")
+		return err
+	})
+	if len(requests) > 0 {
+		t.Errorf("upstream got %q", <-requests)
+	}
+}
+
+func TestSlowRequestTimesOut(t *testing.T) {
+	addr, _ := recording(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", noBody)
+	r := start(t, rigOptions{upstream: addr, tune: func(o *Options) { o.ReadTimeout = 30 * time.Millisecond }})
+	for _, request := range []string{"POST /v1/x HTTP/1.1\r\nHost: x\r\nX-", "POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab"} {
+		c, br := r.dial(t)
+		write(c, request)
+		resp, err := http.ReadResponse(br, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantError(t, resp, 408, "request_timeout")
+	}
+}
+
+// panicking panics when it is asked.
+type panicking struct{ *providers.Set }
+
+func (panicking) Pick(string) providers.Provider { panic("secret content") }
+
+func TestPanicAtTheEdge(t *testing.T) {
+	addr, _ := recording(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", noBody)
+	r := start(t, rigOptions{upstream: addr})
+	set := r.upstreams
+	r.upstreams = panicking{}
+	c, br := r.dial(t)
+	write(c, "GET /v1/x HTTP/1.1\r\nHost: x\r\n\r\n")
+	if _, err := br.Peek(1); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(br, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, resp, 500, "internal_error")
+	r.upstreams = set
+	write(c, "GET /v1/x HTTP/1.1\r\nHost: x\r\n\r\n")
+	if resp, err = http.ReadResponse(br, nil); err != nil || resp.StatusCode != 200 {
+		t.Errorf("the next request: %v %v", resp, err)
+	}
+	r.stop(t)
+	if s := r.Stats(); s.Panics != 1 {
+		t.Errorf("stats %+v", s)
+	}
+	if log := r.log.String(); !strings.Contains(log, "recovered from a panic") || strings.Contains(log, "secret") {
+		t.Errorf("log %s", log)
+	}
+}
+
+func TestPanicInTheAnswer(t *testing.T) {
+	addr, _, gone := hanging(t, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n4\r\ndata\r\n")
+	r := start(t, rigOptions{upstream: addr, memory: func(_ context.Context, c memory.Call) (*turn, error) {
+		return &turn{view: c.Request.Items(), ender: &fakeTurn{commit: func(memory.Answer) { panic("secret content") }}}, nil
+	}})
+	c, br := r.dial(t)
+	write(c, chatIn("s", chatBody))
+	resp, err := http.ReadResponse(br, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shut(resp.Body)
+	if _, err := io.ReadFull(resp.Body, make([]byte, 4)); err != nil {
+		t.Fatal(err)
+	}
+	c.Close() // the commit of the rest panics
+	await(t, gone, "end of the upstream request")
+	r.stop(t)
+	if s := r.Stats(); s.Panics != 1 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+func TestShutdownLetsAnswersFinish(t *testing.T) {
+	finish := make(chan struct{})
+	started := make(chan struct{})
+	addr := upstream(t, func(c net.Conn, r *bufio.Reader) {
+		if _, err := http.ReadRequest(r); err != nil {
+			return
+		}
+		write(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n")
+		close(started)
+		<-finish
+		write(c, "3\r\ntwo\r\n0\r\n\r\n")
+	})
+	r := start(t, rigOptions{upstream: addr})
+	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(httptest.NewRequest("GET", "http://"+r.addr+"/v1/x", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shut(resp.Body)
+	await(t, started, "request")
+	down := make(chan error, 1)
+	go func() { down <- r.Shutdown(context.Background()) }()
+	for { // until nobody is accepted any more
+		c, err := net.Dial("tcp", r.addr)
+		if err != nil {
+			break
+		}
+		shut(c)
+	}
+	select {
+	case err := <-down:
+		t.Fatalf("shut down under a stream: %v", err)
+	default:
+	}
+	close(finish)
+	if body, err := io.ReadAll(resp.Body); string(body) != "onetwo" || err != nil {
+		t.Errorf("%q %v", body, err)
+	}
+	if err := await(t, down, "shutdown"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestShutdownCutsWhatOutlivesTheGrace(t *testing.T) {
+	addr, arrived, gone := hanging(t, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n")
+	r := start(t, rigOptions{upstream: addr, tune: func(o *Options) { o.ShutdownGrace = time.Millisecond }})
+	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(httptest.NewRequest("GET", "http://"+r.addr+"/v1/x", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shut(resp.Body)
+	await(t, arrived, "request")
+	if err := r.Shutdown(context.Background()); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("shutdown: %v", err)
+	}
+	await(t, gone, "end of the upstream request")
+	if body, err := io.ReadAll(resp.Body); err == nil {
+		t.Errorf("a clean end: %q", body)
+	}
+	if n := r.InFlight(); n != 0 {
+		t.Errorf("%d in flight", n)
+	}
+}
+
+func TestTunnel(t *testing.T) {
+	addr := upstream(t, func(c net.Conn, r *bufio.Reader) {
+		req, err := http.ReadRequest(r)
+		if err != nil {
+			return
+		}
+		if req.Header.Get("Upgrade") != "websocket" || req.Header.Get("Sec-Websocket-Key") != "k" || req.Host == "x" {
+			write(c, "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+			return
+		}
+		write(c, "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: a\r\n\r\nearly ")
+		_, _ = io.Copy(c, r)
+		_ = c.(*net.TCPConn).CloseWrite()
+	})
+	r := start(t, rigOptions{upstream: addr, memory: noTurn(t)})
+	upgrade := "GET /v1/realtime?model=m HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: k\r\n"
+	t.Run("bytes pass both ways", func(t *testing.T) {
+		c, br := r.dial(t)
+		write(c, upgrade+"\r\n\x00frame")
+		resp, err := http.ReadResponse(br, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.StatusCode != 101 || resp.Header.Get("Sec-Websocket-Accept") != "a" || resp.Header.Get("Connection") != "Upgrade" {
+			t.Errorf("%d %v", resp.StatusCode, resp.Header)
+		}
+		for range 3 {
+			write(c, strings.Repeat("y", 100<<10))
+		}
+		_ = c.(*net.TCPConn).CloseWrite()
+		got, err := io.ReadAll(br)
+		if want := "early \x00frame" + strings.Repeat("y", 300<<10); string(got) != want || err != nil {
+			t.Errorf("%d bytes, want %d: %v", len(got), len(want), err)
+		}
+	})
+	t.Run("refusal passes", func(t *testing.T) {
+		c, br := r.dial(t)
+		write(c, "GET /v1/realtime HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		if resp, err := http.ReadResponse(br, nil); err != nil || resp.StatusCode != 400 {
+			t.Errorf("%v %v", resp, err)
+		}
+	})
+	t.Run("a remembered one is refused", func(t *testing.T) {
+		c, br := r.dial(t)
+		write(c, strings.Replace(upgrade, "/v1/realtime", "/v1/responses", 1)+"Session-Id: s\r\n\r\n")
+		resp, err := http.ReadResponse(br, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantError(t, resp, fasthttp.StatusUpgradeRequired, "websocket_not_remembered")
+	})
+	t.Run("shutdown ends it", func(t *testing.T) {
+		c, br := r.dial(t)
+		write(c, upgrade+"\r\n")
+		if resp, err := http.ReadResponse(br, nil); err != nil || resp.StatusCode != 101 {
+			t.Fatal(resp, err)
+		}
+		r.stop(t)
+		if _, err := io.Copy(io.Discard, br); err != nil && !errors.Is(err, net.ErrClosed) {
+			t.Logf("the client saw %v", err)
+		}
+	})
+}
+
+func TestIdleTunnelEnds(t *testing.T) {
+	addr := upstream(t, func(c net.Conn, r *bufio.Reader) {
+		if _, err := http.ReadRequest(r); err == nil {
+			write(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")
+			drain(r)
+		}
+	})
+	r := start(t, rigOptions{upstream: addr, tune: func(o *Options) { o.IdleTimeout = 50 * time.Millisecond }})
+	got := r.exchange(t, "GET /v1/realtime HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+	if !strings.HasPrefix(got, "HTTP/1.1 101 ") {
+		t.Errorf("%q", got)
+	}
+}

@@ -1,0 +1,130 @@
+package proxy
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"github.com/valyala/fasthttp"
+
+	"remora/wire"
+)
+
+// tunnel connects the client with upstream for another protocol. The handshake passes like any request; after a 101
+// bytes go both ways untouched.
+func (x *exchange) tunnel() error {
+	id := &x.head.id
+	if x.s.begin != nil && id.session != "" && !id.off && dialectOf(x.ctx.Request.Header.RequestURI()) == wire.Responses {
+		// Frames are not remembered yet. Agents that hear so at once use HTTP for the rest of their run.
+		return &Error{
+			Status: fasthttp.StatusUpgradeRequired, Code: codeUpgrade,
+			Message: "WebSocket requests are not remembered: send responses by HTTP POST, or X-Memory: off",
+		}
+	}
+	if err := x.read(); err != nil {
+		return err
+	}
+	if err := x.pick(); err != nil {
+		return err
+	}
+	x.send = x.body
+	if err := x.prepare(rewrite{body: len(x.send), tunnel: true}); err != nil {
+		return err
+	}
+	if err := x.roundTrip(); err != nil {
+		return err
+	}
+	h := &x.ctx.Response.Header
+	if h.StatusCode() != fasthttp.StatusSwitchingProtocols {
+		return x.reply()
+	}
+	up, buffered := x.upstream.Hijack()
+	if up == nil {
+		return errors.New("client left during the handshake")
+	}
+	t := &pipe{s: x.s, up: up, buffered: buffered, client: x.ctx.Conn(), answer: h.AppendBytes(nil)}
+	x.s.hijack(x.ctx, t.stop, t.run)
+	return nil
+}
+
+// pipe is a tunnel after its handshake.
+type pipe struct {
+	s        *Server
+	up       net.Conn
+	buffered *bufio.Reader // over up: it may hold what came behind the head
+	client   net.Conn
+	answer   []byte
+	moved    atomic.Uint64 // pieces moved in either direction
+	stopped  atomic.Bool
+}
+
+// stop ends both directions.
+func (t *pipe) stop() {
+	t.stopped.Store(true)
+	_ = t.client.SetDeadline(past())
+	_ = t.up.SetDeadline(past())
+}
+
+func (t *pipe) run(c net.Conn) {
+	defer func() { _ = t.up.Close() }()
+	t.extend(t.client)
+	if _, err := c.Write(t.answer); err != nil {
+		return
+	}
+	var back sync.WaitGroup
+	back.Go(func() {
+		defer func() {
+			if v := recover(); v != nil {
+				t.s.recovered(v)
+				t.stop()
+			}
+		}()
+		t.move(t.client, t.up, t.buffered)
+	})
+	t.move(t.up, t.client, c) // c reads what the server had read ahead first
+	back.Wait()
+}
+
+// move copies from one end to the other until from has no more. Then it tells to, which may still have something to
+// say. r reads from.
+func (t *pipe) move(to, from net.Conn, r io.Reader) {
+	buf := make([]byte, 16<<10)
+	for {
+		seen := t.moved.Load()
+		t.extend(from)
+		n, err := r.Read(buf)
+		if n > 0 {
+			t.moved.Add(1)
+			t.extend(to)
+			if _, err := to.Write(buf[:n]); err != nil {
+				t.stop()
+				return
+			}
+		}
+		var timeout net.Error
+		switch {
+		case err == nil:
+		case errors.Is(err, io.EOF):
+			if half, ok := to.(interface{ CloseWrite() error }); !ok || half.CloseWrite() != nil {
+				t.stop()
+			}
+			return
+		case errors.As(err, &timeout) && timeout.Timeout() && t.moved.Load() != seen && !t.stopped.Load():
+			// Silent, but the other direction is not.
+		default:
+			t.stop()
+			return
+		}
+	}
+}
+
+// extend gives an end another idle_timeout.
+func (t *pipe) extend(c net.Conn) {
+	_ = c.SetDeadline(t.s.now().Add(t.s.o.IdleTimeout))
+	if t.stopped.Load() {
+		_ = c.SetDeadline(past())
+	}
+}

@@ -1,0 +1,320 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"unicode/utf16"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"pgregory.net/rapid"
+)
+
+func parseItem(t *testing.T, d Dialect, raw string) Item {
+	t.Helper()
+	it, err := ParseItem(d, []byte(raw))
+	if err != nil {
+		t.Fatalf("%s: %v", raw, err)
+	}
+	return it
+}
+
+// TestContentHashMeaning holds groups of elements: those of one group mean the same, those of two groups do not.
+func TestContentHashMeaning(t *testing.T) {
+	t.Parallel()
+	type group struct {
+		dialect   Dialect
+		spellings []string
+	}
+	groups := []group{
+		{Chat, []string{
+			`{"role":"user","content":"hé\n"}`,
+			`{ "content" : "h\u00e9\u000a" , "role":"\u0075ser" }`,
+			`{"role":"user","content":[{"type":"text","text":"h"},{"type":"text","text":"é\n","cache_control":{"type":"ephemeral"}}]}`,
+			`{"role":"user","content":["hé\n"],"id":"x","status":"y","name":"","annotations":[]}`,
+			`{"role":"user","name":null,"content":[{"type":"text","text":"hé\n"},{"type":"text","text":""}]}`,
+		}},
+		{Chat, []string{`{"role":"user","content":"h"}`}},
+		{Chat, []string{`{"role":"user","name":"bob","content":"h"}`}},
+		{Chat, []string{`{"role":"system","content":"h"}`}},
+		{Chat, []string{`{"role":"developer","content":"h"}`}},
+		{Chat, []string{`{"role":"critic","content":"h"}`}},
+		{Chat, []string{`{"role":"user","content":""}`, `{"role":"user","content":[]}`, `{"role":"user","content":null}`, `{"role":"user"}`}},
+		{Chat, []string{
+			`{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:,1","detail":"low"}},{"type":"text","text":"b"}]}`,
+			`{"role":"user","content":[{"type":"text","text":"a"},{"cache_control":null,"image_url":{"detail":"low","url":"data:\u002c1"},"type":"image_url"},{"type":"text","text":""},{"type":"text","text":"b"}]}`,
+		}},
+		{Chat, []string{`{"role":"user","content":[{"type":"text","text":"ab"},{"type":"image_url","image_url":{"url":"data:,1","detail":"low"}}]}`}},
+		{Chat, []string{`{"role":"user","content":[{"type":"text","text":"ab"},{"type":"image_url","image_url":{"url":"data:,2","detail":"low"}}]}`}},
+		{Chat, []string{
+			`{"role":"assistant","content":"x","refusal":null,"annotations":[]}`,
+			`{"role":"assistant","content":"x","reasoning_content":"r","reasoning":"r","reasoning_details":[1],"name":"bot"}`,
+			`{"role":"assistant","content":[{"type":"text","text":"x"}],"tool_calls":null,"function_call":null,"audio":null}`,
+			`{"role":"assistant","content":"x","tool_calls":[],"index":0}`,
+		}},
+		{Chat, []string{`{"role":"assistant","content":null,"refusal":"x"}`, `{"role":"assistant","content":[{"type":"refusal","refusal":"x"}]}`}},
+		{Chat, []string{`{"role":"assistant","audio":{"id":"a","data":"AAAA","transcript":"x","expires_at":1}}`, `{"role":"assistant","content":"","audio":{"id":"a"}}`}},
+		{Chat, []string{
+			`{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"b\":1.0,\"a\":[{\"y\":\"é\",\"x\":null}]}"}}]}`,
+			`{"role":"assistant","content":"","tool_calls":[{"index":0,"function":{"arguments":"{ \"a\" : [ {\"x\":null,\"y\":\"\\u00e9\"} ] , \"b\":1.0 }","name":"f"},"id":"c","extra_content":{"s":1}}]}`,
+			`{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":{"a":[{"x":null,"y":"é"}],"b":1.0}}}]}`,
+			`{"role":"assistant","tool_calls":[{"id":"c","function":{"name":"f","arguments":"{\"b\":2,\"a\":[{\"y\":\"é\",\"x\":null}],\"b\":1.0}"}}]}`,
+		}},
+		{Chat, []string{`{"role":"assistant","tool_calls":[{"id":"c","function":{"name":"f","arguments":"{\"b\":1,\"a\":[{\"y\":\"é\",\"x\":null}]}"}}]}`}},
+		{Chat, []string{`{"role":"assistant","tool_calls":[{"id":"d","function":{"name":"f","arguments":"{}"}}]}`, `{"role":"assistant","tool_calls":[{"id":"d","function":{"name":"f","arguments":""}}]}`, `{"role":"assistant","tool_calls":[{"id":"d","function":{"name":"f"}}]}`}},
+		{Chat, []string{`{"role":"assistant","tool_calls":[{"id":"d","function":{"name":"f","arguments":"{\"a\":"}}]}`}},
+		{Chat, []string{`{"role":"assistant","tool_calls":[{"id":"d","function":{"name":"f","arguments":"{\"a\": "}}]}`}},
+		{Chat, []string{`{"role":"assistant","tool_calls":[{"id":"d","type":"custom","custom":{"name":"f","input":"{}"}}]}`}},
+		{Chat, []string{`{"role":"assistant","content":"x","tool_calls":[{"id":"d","function":{"name":"f","arguments":"{}"}}]}`}},
+		{Chat, []string{`{"role":"assistant","tool_calls":[{"id":"d","function":{"name":"f","arguments":"{}"}},{"id":"e","function":{"name":"f","arguments":"{}"}}]}`}},
+		{Chat, []string{`{"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{ }"}}`, `{"role":"assistant","function_call":{"arguments":"{}","name":"f"}}`}},
+		{Chat, []string{`{"role":"tool","tool_call_id":"c","content":"x"}`, `{"role":"tool","tool_call_id":"c","name":"f","content":[{"type":"text","text":"x"}]}`}},
+		{Chat, []string{`{"role":"tool","tool_call_id":"d","content":"x"}`}},
+		{Chat, []string{`{"role":"function","name":"f","content":"x"}`}},
+		{Chat, []string{`{"role":"function","name":"g","content":"x"}`}},
+		{Chat, []string{`"x"`, `"\u0078"`}},
+		{Responses, []string{
+			`{"role":"assistant","content":"only here"}`,
+			`{"type":"message","role":"assistant","content":"only here"}`,
+			`{"type":"message","id":"msg_1","status":"completed","phase":"final","role":"assistant","content":[{"type":"output_text","text":"only ","annotations":[],"logprobs":[]},{"type":"input_text","text":"here"}]}`,
+		}},
+		{Responses, []string{`{"type":"function_call","id":"fc_1","call_id":"c","name":"f","arguments":"{\"a\":1,\"b\":2}","status":"completed"}`, `{"type":"function_call","call_id":"c","name":"f","arguments":"{\"b\":2, \"a\":1}"}`}},
+		{Responses, []string{`{"type":"custom_tool_call","call_id":"c","name":"f","input":"{\"a\":1,\"b\":2}"}`}},
+		{Responses, []string{`{"type":"custom_tool_call","call_id":"c","name":"f","input":"{\"b\":2, \"a\":1}"}`}},
+		{Responses, []string{`{"type":"custom_tool_call_output","call_id":"c","output":"x"}`, `{"type":"custom_tool_call_output","id":"1","call_id":"c","output":[{"type":"input_text","text":"x"}]}`}},
+		{Responses, []string{`{"type":"local_shell_call","id":"l1","call_id":"c","action":{"type":"exec","command":["ls"]},"status":"completed"}`, `{"type":"local_shell_call","call_id":"c","action":{"command":["ls"],"type":"exec"}}`}},
+		{Responses, []string{`{"type":"local_shell_call_output","id":"c","output":"x"}`}},
+		{Responses, []string{`{"type":"local_shell_call_output","id":"d","output":"x"}`}},
+		{Responses, []string{`{"type":"reasoning","id":"rs_1","summary":[{"type":"summary_text","text":"t"}],"encrypted_content":"e"}`, `{"type":"reasoning","summary":[],"encrypted_content":"e"}`}},
+		{Responses, []string{`{"type":"reasoning","id":"rs_1","summary":[{"type":"summary_text","text":"t"}]}`, `{"type":"reasoning","summary":[{"text":"t","type":"summary_text"}]}`}},
+		{Responses, []string{`{"type":"reasoning","id":"rs_1","summary":[]}`, `{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":null}`}},
+		{Responses, []string{`{"type":"reasoning","id":"rs_2","summary":[]}`}},
+		{Responses, []string{`{"type":"item_reference","id":"msg_1"}`, `{"id":"msg_1"}`}},
+		{Responses, []string{`{"type":"item_reference","id":"msg_2"}`}},
+		{Responses, []string{`{"type":"web_search_call","id":"ws_1","status":"completed","action":{"query":"q","type":"search"}}`, `{"action":{"type":"search","query":"q"},"type":"web_search_call","results":null}`}},
+		{Responses, []string{`{"type":"web_search_call","action":{"query":"q","type":"search","status":"x"}}`}},
+		{Responses, []string{`{"type":"compaction","encrypted_content":"e"}`, `{"type":"compaction","id":"cmp_1","encrypted_content":"e"}`}},
+	}
+	seen := make(map[Hash]string)
+	for _, g := range groups {
+		want := parseItem(t, g.dialect, g.spellings[0]).ContentHash()
+		if other, ok := seen[want]; ok {
+			t.Errorf("equal hash:\n%s\n%s", other, g.spellings[0])
+		}
+		seen[want] = g.spellings[0]
+		for _, s := range g.spellings[1:] {
+			it := parseItem(t, g.dialect, s)
+			if it.ContentHash() != want {
+				a, b := new(hasher), new(hasher)
+				a.item(parseItem(t, g.dialect, g.spellings[0]))
+				b.item(it)
+				t.Errorf("unequal hash:\n%s\n%s\n%q\n%q", g.spellings[0], s, a.b, b.b)
+			}
+		}
+	}
+}
+
+// TestContentHashGolden notices any change of what is hashed. Hashes are stored: if this fails, hashVersion and a
+// migration are needed, not new values here.
+func TestContentHashGolden(t *testing.T) {
+	t.Parallel()
+	f := func(d Dialect, raw, want string) {
+		t.Helper()
+		h := parseItem(t, d, raw).ContentHash()
+		if got := hex.EncodeToString(h[:]); got != want {
+			t.Errorf("%s: got %s, want %s", raw, got, want)
+		}
+	}
+	f(Chat, `{"role":"user","content":"hello"}`, "9698f346d016cc3b5c81262f1a4faf44")
+	f(Responses, `{"role":"user","content":"hello"}`, "9698f346d016cc3b5c81262f1a4faf44")
+	f(Chat, `{"role":"user","content":[{"type":"text","text":"a\ud83d\ude00"},{"type":"image_url","image_url":{"url":"data:,1"}}]}`, "66f762b0431b9f7f085448ece337ec35")
+	f(Chat, `{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"b\":\"\\n\",\"a\":1.0}"}}]}`, "9961f1eb59fc7679422d51b6642c5742")
+	f(Chat, `{"role":"tool","tool_call_id":"c","content":"ok"}`, "e89e1b17efb51e2afc4fc66f4211154b")
+	f(Responses, `{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}`, "7ee2368fea43d9d1f835fef0dc4703c4")
+	f(Responses, `{"type":"custom_tool_call_output","call_id":"c","output":"ok"}`, "4aea9c3fbcf6ee480c6a41c34a56449c")
+	f(Responses, `{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"e"}`, "de9e945e0de6ef7c2a0cdaf777515458")
+	f(Responses, `{"type":"item_reference","id":"msg_1"}`, "435001ea23dbbf6f46ce6748537014b5")
+	f(Responses, `{"type":"future_thing","z":[1,{"b":2,"a":3}]}`, "ecbfe04c35d2fbc08126e76d8e761de2")
+	c := Chain(Hash{1}, Hash{2})
+	if got := hex.EncodeToString(c[:]); got != "dcd96fbcf76fb49f5af50b7bc71fe50f" {
+		t.Errorf("chain: got %s", got)
+	}
+}
+
+func TestCanonical(t *testing.T) {
+	t.Parallel()
+	f := func(raw, want string) {
+		t.Helper()
+		got, ok := (&canonicalizer{all: true}).append(nil, []byte(raw))
+		if !ok || string(got) != want {
+			t.Errorf("%s: got %s, %v, want %s", raw, got, ok, want)
+		}
+	}
+	f(` "a" `, `"a"`)
+	f(`-1.0E+2`, `-1.0E+2`)
+	f(`{}`, `{}`)
+	f(`[ { } , [ ] , {"b":{"d":1,"c":[{"f":1,"e":2},3]},"a":4} , {"z":0} ]`, `[{},[],{"a":4,"b":{"c":[{"e":2,"f":1},3],"d":1}},{"z":0}]`)
+	f(`{"a":1,"\u0061":2,"b":{"x":1},"a":{"y":[{}]}}`, `{"a":{"y":[{}]},"b":{"x":1}}`)
+	f(`{"\"\\\/\b\f\n\r\t\u0001\u00e9\ud83d\ude00\ud800x":"\u0022"}`, `{"\"\\/\b\f\n\r\t\u0001é😀`+"\ufffd"+`x":"\""}`)
+	deep := strings.Repeat(`{"b":0,"a":`, 500) + "1" + strings.Repeat("}", 500)
+	f(deep, strings.Repeat(`{"a":`, 500)+"1"+strings.Repeat(`,"b":0}`, 500))
+	for _, bad := range []string{``, `{`, `{"a":1}x`, `[1,]`, `"`} {
+		if got, ok := (&canonicalizer{}).append([]byte("kept"), []byte(bad)); ok || string(got) != "kept" {
+			t.Errorf("%q: got %q, %v", bad, got, ok)
+		}
+	}
+	if _, ok := (&canonicalizer{}).append(nil, []byte("["+strings.Repeat("{},", maxCanonicalMembers+1)+"{}]")); ok {
+		t.Error("the index is not bounded")
+	}
+}
+
+// respell writes JSON in another spelling of the same meaning, and so the JSON in strings that are members named as
+// jsonIn says. It is false for what a strict reader refuses.
+func respell(r *rand.Rand, data []byte, jsonIn string) ([]byte, bool) {
+	d := jsontext.NewDecoder(bytes.NewReader(data))
+	var b bytes.Buffer
+	if !respellValue(r, d, &b, respelling{jsonIn: jsonIn}) {
+		return nil, false
+	}
+	if len(bytes.TrimSpace(data[d.InputOffset():])) > 0 {
+		return nil, false
+	}
+	return b.Bytes(), true
+}
+
+type respelling struct{ name, jsonIn string }
+
+func respellValue(r *rand.Rand, d *jsontext.Decoder, b *bytes.Buffer, at respelling) bool {
+	space := func() { b.WriteString([]string{"", "", " ", "\n\t"}[r.IntN(4)]) }
+	tok, err := d.ReadToken()
+	if err != nil {
+		return false
+	}
+	space()
+	defer space()
+	switch tok.Kind() {
+	case '"':
+		s := tok.String()
+		if inner, ok := respell(r, []byte(s), ""); ok && at.name == "arguments" && at.jsonIn != "" {
+			s = string(inner)
+		}
+		respellString(r, b, s)
+	case '[':
+		b.WriteByte('[')
+		for i := 0; d.PeekKind() != ']'; i++ {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			if !respellValue(r, d, b, respelling{jsonIn: at.jsonIn}) {
+				return false
+			}
+		}
+		_, err = d.ReadToken()
+		b.WriteByte(']')
+	case '{':
+		var members []string
+		for d.PeekKind() != '}' {
+			name, err := d.ReadToken()
+			if err != nil {
+				return false
+			}
+			n := name.String()
+			var m bytes.Buffer
+			m.WriteByte(' ')
+			respellString(r, &m, n)
+			m.WriteString(" :")
+			if !respellValue(r, d, &m, respelling{n, at.jsonIn}) {
+				return false
+			}
+			members = append(members, m.String())
+		}
+		_, err = d.ReadToken()
+		r.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
+		b.WriteString("{" + strings.Join(members, ",") + "}")
+	default:
+		b.WriteString(tok.String())
+	}
+	return err == nil
+}
+
+func respellString(r *rand.Rand, b *bytes.Buffer, s string) {
+	b.WriteByte('"')
+	for _, c := range s {
+		switch {
+		case c == '/' && r.IntN(2) == 0:
+			b.WriteString(`\/`)
+		case c >= ' ' && c != '"' && c != '\\' && r.IntN(4) > 0:
+			b.WriteRune(c)
+		case c > 0xffff:
+			hi, lo := utf16.EncodeRune(c)
+			fmt.Fprintf(b, `\u%04x\u%04X`, hi, lo)
+		case c == '\n' && r.IntN(2) == 0:
+			b.WriteString(`\n`)
+		default:
+			fmt.Fprintf(b, `\u%04x`, c)
+		}
+	}
+	b.WriteByte('"')
+}
+
+// equalRespelled compares an element's hash with that of another spelling.
+func equalRespelled(raw []byte, jsonIn string, seed uint64) error {
+	again, ok := respell(rand.New(rand.NewPCG(seed, 1)), raw, jsonIn)
+	if !ok {
+		return nil
+	}
+	for _, d := range []Dialect{Chat, Responses} {
+		x, err := ParseItem(d, raw)
+		if err != nil {
+			return err
+		}
+		y, err := ParseItem(d, again)
+		if err != nil {
+			return fmt.Errorf("%q respelled %q: %w", raw, again, err)
+		}
+		if x.ContentHash() != y.ContentHash() || x.Text() != y.Text() {
+			a, b := new(hasher), new(hasher)
+			a.item(x)
+			b.item(y)
+			return fmt.Errorf("%s %q and %q:\n%q\n%q", d, raw, again, a.b, b.b)
+		}
+	}
+	return nil
+}
+
+func TestContentHashRespelled(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		raw, jsonIn := drawValue(t, 3), ""
+		if rapid.Bool().Draw(t, "message") {
+			jsonIn = "arguments"
+			raw = `{"role":"assistant","content":` + drawValue(t, 2) + `,"tool_calls":[{"id":"a","function":{"name":"f","arguments":` + string(appendString(nil, drawValue(t, 3))) + `}}]}`
+		}
+		if err := equalRespelled([]byte(raw), jsonIn, rapid.Uint64().Draw(t, "seed")); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func FuzzHash(f *testing.F) {
+	for i, s := range []string{
+		`{"role":"user","content":"hé\n\ud83d\ude00"}`,
+		`{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:,1"}},{"type":"refusal","refusal":"r"}]}`,
+		`{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"b\":[1,{\"d\":1,\"c\":2}],\"a\":\"x\"}"}}],"audio":{"id":"x"}}`,
+		`{"type":"function_call","call_id":"c","name":"f","arguments":"{\"b\":1e5,\"a\":{}}"}`,
+		`{"type":"shell_call_output","call_id":"c","output":[{"stdout":"x","outcome":{"type":"exit"}}]}`,
+		`{"type":"reasoning","id":"r","summary":[{"text":"s"}],"encrypted_content":"e"}`,
+		`{"type":"unknown","z":[[],{},{"b":1,"a":null}]}`, `[1]`, `"x"`,
+		`{"content":[{"text":"a","refusal":"b"}]}`,
+	} {
+		f.Add([]byte(s), uint64(i))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte, seed uint64) {
+		if err := equalRespelled(raw, "", seed); err != nil && valid(raw) {
+			t.Fatal(err)
+		}
+	})
+}

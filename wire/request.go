@@ -1,0 +1,214 @@
+package wire
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Bounds on what a caller controls. They keep the index of a hostile body a small multiple of the body's size; what
+// exceeds them is not parsed and so forwarded as it is.
+const (
+	maxMembers  = 4096    // members of a body
+	maxElements = 1 << 15 // elements of messages or input: one request must not keep the store from all others
+	maxCalls    = 1 << 15 // tool calls of all items of a body together
+)
+
+// Request is a parsed request body: its items, and the spans of its members over the original bytes.
+type Request struct {
+	Dialect Dialect
+	// Body is what was parsed; it must not be modified while the Request or one of its items is in use.
+	Body []byte
+
+	members  []memberSpan
+	list     span // the value of messages or input; empty where it is absent
+	elements []span
+	once     sync.Once
+	items    []Item
+}
+
+// span is a range of Body; end is exclusive.
+type span struct{ start, end int }
+
+// memberSpan is a member of the body's top level: its name without quotes, and its value.
+type memberSpan struct{ name, value span }
+
+// Parse splits a request body in one pass. The items' list is "messages" in Chat, where it has to be there, and "input"
+// in Responses, where it may be absent, null, a string or an array. Errors are of type *ParseError.
+//
+// The Request and its items alias body.
+func Parse(d Dialect, body []byte) (*Request, error) {
+	p := parser{Request: &Request{Dialect: d, Body: body}, scanner: scanner{b: body}}
+	if !p.body() {
+		return nil, p.err()
+	}
+	return p.Request, nil
+}
+
+type parser struct {
+	*Request
+	scanner
+	found bool
+}
+
+// listName is the member that holds the items.
+func (d Dialect) listName() string {
+	if d == Responses {
+		return "input"
+	}
+	return "messages"
+}
+
+func (p *parser) body() bool {
+	p.space()
+	if p.peek() != '{' {
+		return p.fail("not an object")
+	}
+	p.members = make([]memberSpan, 0, 16)
+	more, ok := p.begin()
+	for more && ok {
+		if !p.member() {
+			return false
+		}
+		more, ok = p.next()
+	}
+	if !ok {
+		return false
+	}
+	p.space()
+	if p.i != len(p.b) {
+		return p.fail("data behind the object")
+	}
+	if !p.found && p.Dialect == Chat {
+		p.i = 0
+		return p.fail("no messages")
+	}
+	return true
+}
+
+func (p *parser) member() bool {
+	if len(p.members) == maxMembers {
+		return p.fail("too many members")
+	}
+	m := memberSpan{name: span{p.keyStart, p.keyEnd}}
+	isList := string(unescaped(p.b[p.keyStart:p.keyEnd])) == p.Dialect.listName()
+	if isList && p.found {
+		p.i = p.keyStart
+		return p.fail("more than one list of items")
+	}
+	p.space()
+	m.value.start = p.i
+	if isList {
+		p.found = true
+		if !p.itemList() {
+			return false
+		}
+	} else if !p.value() {
+		return false
+	}
+	m.value.end = p.i
+	p.members = append(p.members, m)
+	if isList {
+		p.list = m.value
+	}
+	return true
+}
+
+func (p *parser) itemList() bool {
+	c := p.peek()
+	if p.Dialect == Responses && (c == '"' || c == 'n') {
+		return p.value()
+	}
+	if c != '[' {
+		return p.fail("the items are no list")
+	}
+	p.elements = make([]span, 0, min(max(len(p.b)/512, 8), 1024))
+	more, ok := p.begin()
+	for more && ok {
+		if len(p.elements) == maxElements {
+			return p.fail("too many items")
+		}
+		p.space()
+		e := span{start: p.i}
+		if !p.value() {
+			return false
+		}
+		e.end = p.i
+		p.elements = append(p.elements, e)
+		more, ok = p.next()
+	}
+	return ok
+}
+
+// Items returns the elements of messages or input in their order; a string input is one user message, whose Raw is
+// built. The slice is the same on every call and must not be modified.
+func (r *Request) Items() []Item {
+	r.once.Do(r.decode)
+	return r.items
+}
+
+func (r *Request) decode() {
+	d := decoder{dialect: r.Dialect, calls: maxCalls}
+	if v := r.of(r.list); len(v) > 0 && v[0] == '"' {
+		raw := append(append([]byte(`{"role":"user","content":`), v...), '}')
+		r.items = []Item{d.item(raw)}
+		return
+	}
+	if len(r.elements) == 0 {
+		return
+	}
+	r.items = make([]Item, len(r.elements))
+	for i, e := range r.elements {
+		r.items[i] = d.item(r.of(e))
+	}
+}
+
+func (r *Request) of(s span) []byte { return r.Body[s.start:s.end:s.end] }
+
+// Member returns the raw value of a member of the body ("model") or of an object in it ("metadata.session_id"), nil
+// where it is absent. The last one of duplicates counts.
+func (r *Request) Member(path string) []byte {
+	name, nested, deep := strings.Cut(path, ".")
+	for _, m := range slices.Backward(r.members) {
+		if string(unescaped(r.of(m.name))) != name {
+			continue
+		}
+		if deep {
+			if r.Body[m.value.start] != '{' {
+				return nil
+			}
+			return member(r.of(m.value), nested)
+		}
+		return r.of(m.value)
+	}
+	return nil
+}
+
+// Text returns the text of a string member, or a number as it is spelled; "" for everything else. See Member for path.
+func (r *Request) Text(path string) string {
+	v := r.Member(path)
+	switch {
+	case len(v) == 0:
+		return ""
+	case v[0] == '"':
+		return text(v)
+	case v[0] == '-', v[0] >= '0' && v[0] <= '9':
+		return string(v)
+	}
+	return ""
+}
+
+// Instructions returns the raw instructions of a Responses request, nil where they are absent or null.
+func (r *Request) Instructions() []byte {
+	if r.Dialect != Responses {
+		return nil
+	}
+	v := r.Member("instructions")
+	if isNull(v) {
+		return nil
+	}
+	return v
+}
+
+func isNull(raw []byte) bool { return bytes.Equal(raw, []byte("null")) }

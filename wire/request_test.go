@@ -1,0 +1,287 @@
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"pgregory.net/rapid"
+)
+
+// strict tells what a strict reader thinks of data. Strings are judged by it and not by the scanner.
+func strict(data []byte) bool {
+	d := jsontext.NewDecoder(bytes.NewReader(data), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if _, err := d.ReadValue(); err != nil {
+		return false
+	}
+	return len(bytes.TrimRight(data[d.InputOffset():], " \t\r\n")) == 0
+}
+
+func TestParseErrors(t *testing.T) {
+	t.Parallel()
+	deep := func(n int) string {
+		return `{"messages":[],"a":` + strings.Repeat("[", n) + strings.Repeat("]", n) + `}`
+	}
+	f := func(d Dialect, body, reason string, offset int) {
+		t.Helper()
+		_, err := Parse(d, []byte(body))
+		var pe *ParseError
+		if reason == "" {
+			if err != nil {
+				t.Errorf("parse %.60q: %v", body, err)
+			}
+			return
+		}
+		if !errors.As(err, &pe) || !strings.Contains(pe.Reason, reason) || pe.Offset != offset {
+			t.Errorf("parse %.60q: got %v, want %q at %d", body, err, reason, offset)
+		}
+	}
+	f(Chat, `{"messages":[]}`, "", 0)
+	f(Chat, " \r\n\t{ \"messages\" : [ ] } \n", "", 0)
+	f(Responses, `{}`, "", 0)
+	f(Responses, `{"input":null}`, "", 0)
+	f(Responses, `{"input":"x"}`, "", 0)
+	f(Responses, `{"messages":1,"messages":2}`, "", 0)
+	f(Chat, deep(maxDepth-1), "", 0)
+
+	f(Chat, ``, "truncated", 0)
+	f(Chat, `[]`, "not an object", 0)
+	f(Chat, "\ufeff{\"messages\":[]}", "not an object", 0)
+	f(Chat, `{"messages":[]}x`, "data behind", 15)
+	f(Chat, `{"messages":[]}{}`, "data behind", 15)
+	f(Chat, `{"messages":[]`, "truncated", 14)
+	f(Chat, `{"messages":["a`, "truncated", 15)
+	f(Chat, `{"messages":["a\"]}`, "truncated", 19)
+	f(Chat, `{"messages":[tr`, "truncated", 15)
+	f(Chat, `{}`, "no messages", 0)
+	f(Chat, `{"messages":{}}`, "no list", 12)
+	f(Chat, `{"messages":null}`, "no list", 12)
+	f(Chat, `{"messages":"x"}`, "no list", 12)
+	f(Responses, `{"input":{}}`, "no list", 9)
+	f(Chat, `{"messages":[],"messages":[]}`, "more than one", 16)
+	f(Chat, `{"messages":[],"mess\u0061ges":[]}`, "more than one", 16)
+	f(Responses, `{"inp\u0075t":[],"input":"x"}`, "more than one", 18)
+	f(Chat, deep(maxDepth), "too deep", 18+maxDepth)
+	f(Chat, `{"messages":`+strings.Repeat("[", 1<<20), "too deep", 11+maxDepth)
+	f(Chat, `{"messages":[`+strings.Repeat("0,", maxElements)+`0]}`, "too many items", 13+2*maxElements)
+	f(Responses, `{`+strings.Repeat(`"a":0,`, maxMembers)+`"a":0}`, "too many members", 5+6*maxMembers)
+	for _, bad := range []string{`[{]}]`, `[}`, `[1,]`, `[,1]`, `[1 2]`, `[{"a" 1}]`, `[{"a":1,}]`, `[{1:2}]`, `[01]`, `[+1]`, `[1.]`, `[1e]`, `[-]`, `[nul]`, `[truex]`, `['a']`, `[{"a":}]`} {
+		if _, err := Parse(Chat, []byte(`{"messages":`+bad+`}`)); err == nil {
+			t.Errorf("parse accepts %s", bad)
+		}
+	}
+}
+
+func TestParseErrorNeverQuotes(t *testing.T) {
+	t.Parallel()
+	_, err := Parse(Chat, []byte(`{"messages":[{"content":"secret"} secret]}`))
+	if err == nil || strings.Contains(err.Error(), "secret") {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func TestMember(t *testing.T) {
+	t.Parallel()
+	r, err := Parse(Responses, []byte(`{"model":"a\u0062", "n": -1.0 , "input":"x","metadata":{"session_id":"s","n":{"a":1}},"dup":1,"dup":2,"esc\u0061ped":"y","instructions":null,"empty":{}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := func(path, raw, decoded string) {
+		t.Helper()
+		if got := string(r.Member(path)); got != raw {
+			t.Errorf("member %s: got %q, want %q", path, got, raw)
+		}
+		if got := r.Text(path); got != decoded {
+			t.Errorf("text %s: got %q, want %q", path, got, decoded)
+		}
+	}
+	f("model", `"a\u0062"`, "ab")
+	f("n", "-1.0", "-1.0")
+	f("metadata.session_id", `"s"`, "s")
+	f("metadata.n", `{"a":1}`, "")
+	f("dup", "2", "2")
+	f("escaped", `"y"`, "y")
+	f("absent", "", "")
+	f("model.x", "", "")
+	f("empty.x", "", "")
+	if r.Member("absent") != nil || r.Instructions() != nil {
+		t.Error("absent and null members are not nil")
+	}
+}
+
+func TestItems(t *testing.T) {
+	t.Parallel()
+	call := func(id, family, name string) Call { return Call{ID: id, Family: family, Name: name} }
+	f := func(d Dialect, raw string, want Item) {
+		t.Helper()
+		got, err := ParseItem(d, []byte(" "+raw+"\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want.Dialect, want.Raw = d, []byte(raw)
+		if d := diff(want, got); d != "" {
+			t.Errorf("%s\n%s", raw, d)
+		}
+	}
+	f(Chat, `{"role":"system","content":"x"}`, Item{Kind: Message, Role: System, HasText: true})
+	f(Chat, `{"role":"developer","content":""}`, Item{Kind: Message, Role: Developer})
+	f(Chat, `{"role":"critic","content":[]}`, Item{Kind: Message, Role: RoleOther})
+	f(Chat, `{"r\u006fle":"us\u0065r","content":[{"type":"text","text":""},{"type":"image_url","image_url":{}}]}`, Item{Kind: Message, Role: User, HasText: true})
+	f(Chat, `{"role":"user","content":[{"type":"text","text":""},""]}`, Item{Kind: Message, Role: User})
+	f(Chat, `{"role":"user","role":"assistant","content":null,"refusal":"no"}`, Item{Kind: Message, Role: Assistant, HasText: true})
+	f(Chat, `{"role":"assistant","audio":{"id":"a"}}`, Item{Kind: Message, Role: Assistant, HasText: true})
+	f(Chat, `{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":""}},{"id":"2","type":"custom","custom":{"name":"g"}}],"function_call":{"name":"h"}}`,
+		Item{Kind: Message, Role: Assistant, Calls: []Call{call("1", "function", "f"), call("2", "function", "g"), call("", "function_legacy", "h")}})
+	f(Chat, `{"role":"assistant","content":"x","tool_calls":null,"function_call":null}`, Item{Kind: Message, Role: Assistant, HasText: true})
+	f(Chat, `{"role":"assistant","content":"x","tool_calls":[1]}`, Item{Kind: Other, Role: Assistant, HasText: true})
+	f(Chat, `{"role":"user","content":"x","tool_calls":[{"id":"1"}]}`, Item{Kind: Message, Role: User, HasText: true})
+	f(Chat, `{"role":"tool","tool_call_id":"1","content":"x"}`, Item{Kind: ToolResult, Role: RoleTool, Answers: call("1", "function", "")})
+	f(Chat, `{"role":"function","name":"h","content":"x"}`, Item{Kind: ToolResult, Role: RoleTool, Answers: call("", "function_legacy", "h")})
+	f(Chat, `"x"`, Item{})
+	f(Chat, `null`, Item{})
+
+	f(Responses, `{"role":"user","content":"x"}`, Item{Kind: Message, Role: User, HasText: true})
+	f(Responses, `{"type":"message","id":"msg_1","role":"assistant","content":[{"type":"refusal","refusal":"no"}]}`, Item{Kind: Message, Role: Assistant, ID: "msg_1", HasText: true})
+	f(Responses, `{"type":"function_call","id":"fc_1","call_id":"c","name":"f","arguments":"{}"}`, Item{Kind: ToolCall, ID: "fc_1", Calls: []Call{call("c", "function", "f")}})
+	f(Responses, `{"type":"function_call_output","call_id":"c","output":"x"}`, Item{Kind: ToolResult, Role: RoleTool, Answers: call("c", "function", "")})
+	f(Responses, `{"type":"function_call_output","output":"x"}`, Item{Kind: ToolResult, Role: RoleTool, Answers: call("", "function", "")})
+	f(Responses, `{"type":"custom_tool_call","call_id":"c","name":"f","input":"x"}`, Item{Kind: ToolCall, Calls: []Call{call("c", "custom_tool", "f")}})
+	f(Responses, `{"type":"local_shell_call","id":"l","call_id":"c","action":{}}`, Item{Kind: ToolCall, ID: "l", Calls: []Call{call("c", "local_shell", "")}})
+	f(Responses, `{"type":"local_shell_call_output","id":"c","output":"x"}`, Item{Kind: ToolResult, Role: RoleTool, ID: "c", Answers: call("c", "local_shell", "")})
+	f(Responses, `{"type":"shell_call_output","call_id":"c","output":[]}`, Item{Kind: ToolResult, Role: RoleTool, Answers: call("c", "shell", "")})
+	f(Responses, `{"type":"apply_patch_call","call_id":"c"}`, Item{Kind: ToolCall, Calls: []Call{call("c", "apply_patch", "")}})
+	f(Responses, `{"type":"computer_call","call_id":"c"}`, Item{Kind: ToolCall, Calls: []Call{call("c", "computer", "")}})
+	f(Responses, `{"type":"tool_search_call","call_id":"c","execution":"client"}`, Item{Kind: ToolCall, Calls: []Call{call("c", "tool_search", "")}})
+	f(Responses, `{"type":"tool_search_output","call_id":"c"}`, Item{Kind: ToolResult, Role: RoleTool, Answers: call("c", "tool_search", "")})
+	f(Responses, `{"type":"tool_search_call","call_id":"c","execution":"server"}`, Item{})
+	f(Responses, `{"type":"tool_search_output","call_id":null,"execution":"server"}`, Item{})
+	f(Responses, `{"type":"reasoning","id":"rs","summary":[]}`, Item{Kind: Reasoning, ID: "rs"})
+	f(Responses, `{"type":"item_reference","id":"x"}`, Item{Kind: Reference, ID: "x"})
+	f(Responses, `{"id":"x"}`, Item{Kind: Reference, ID: "x"})
+	f(Responses, `{"type":null,"id":"x"}`, Item{Kind: Reference, ID: "x"})
+	f(Responses, `{"type":"compaction","encrypted_content":"e"}`, Item{Kind: Compaction})
+	for _, typ := range []string{"web_search_call", "mcp_call", "mcp_approval_request", "mcp_approval_response", "image_generation_call", "code_interpreter_call", "program", "program_output", "future_call", "future_call_output"} {
+		f(Responses, `{"type":"`+typ+`","call_id":"c"}`, Item{})
+	}
+}
+
+func TestItemsOfString(t *testing.T) {
+	t.Parallel()
+	r, err := Parse(Responses, []byte(`{"input":"a\"b"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	items := r.Items()
+	if len(items) != 1 || string(items[0].Raw) != `{"role":"user","content":"a\"b"}` || items[0].Text() != `a"b` {
+		t.Fatalf("got %+v", items)
+	}
+	if &r.Items()[0] != &items[0] {
+		t.Error("items are decoded again")
+	}
+}
+
+// drawValue draws JSON with the spellings that real bodies have and some that only tests have.
+func drawValue(t *rapid.T, depth int) string {
+	ws := rapid.SampledFrom([]string{"", "", "", " ", "\n\t", "\r\n"})
+	str := rapid.SampledFrom([]string{`""`, `"a"`, `"\\"`, `"\\\""`, `"{[\",:]}"`, `"\ud83d\ude00"`, `"\ud800"`, `"é"`, `"messages"`, `"inp\u0075t"`, "\"\xff\"", `"role"`})
+	n := 5
+	if depth == 0 {
+		n = 3
+	}
+	switch rapid.IntRange(0, n).Draw(t, "shape") {
+	case 0:
+		return str.Draw(t, "string")
+	case 1:
+		return rapid.SampledFrom([]string{"0", "-0", "1.0", "1e400", "12345678901234567890", "-1.5E+3"}).Draw(t, "number")
+	case 2:
+		return rapid.SampledFrom([]string{"true", "false", "null"}).Draw(t, "literal")
+	case 3, 4:
+		var b strings.Builder
+		b.WriteString("{" + ws.Draw(t, "space"))
+		for i := range rapid.IntRange(0, 3).Draw(t, "members") {
+			if i > 0 {
+				b.WriteString("," + ws.Draw(t, "space"))
+			}
+			b.WriteString(str.Draw(t, "name") + ws.Draw(t, "space") + ":" + ws.Draw(t, "space") + drawValue(t, max(depth-1, 0)) + ws.Draw(t, "space"))
+		}
+		return b.String() + "}"
+	default:
+		var b strings.Builder
+		b.WriteString("[" + ws.Draw(t, "space"))
+		for i := range rapid.IntRange(0, 3).Draw(t, "elements") {
+			if i > 0 {
+				b.WriteString("," + ws.Draw(t, "space"))
+			}
+			b.WriteString(drawValue(t, max(depth-1, 0)) + ws.Draw(t, "space"))
+		}
+		return b.String() + "]"
+	}
+}
+
+// TestScannerAgreesWithJSONText: what the scanner accepts is what a strict reader accepts, but for the insides of
+// strings; here with single bytes broken too.
+func TestScannerAgreesWithJSONText(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		v := []byte(drawValue(t, 4))
+		if !valid(v) || !strict(v) {
+			t.Fatalf("%q: scanner %v, jsontext %v", v, valid(v), strict(v))
+		}
+		if len(v) == 0 {
+			return
+		}
+		i := rapid.IntRange(0, len(v)-1).Draw(t, "at")
+		v[i] = rapid.SampledFrom([]byte(`{}[],:"01 en.-`)).Draw(t, "byte")
+		if strict(v) && !valid(v) {
+			t.Fatalf("%q: scanner refuses what jsontext accepts", v)
+		}
+		if valid(v) && !strict(v) && !bytes.ContainsAny(v, `\`) {
+			t.Fatalf("%q: scanner accepts what jsontext refuses", v)
+		}
+	})
+}
+
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{
+		`{"messages":[{"role":"user","content":"hi"}]}`,
+		`{"input":[{"type":"function_call","call_id":"a","name":"f","arguments":"{\"a\":1}"} , {"type":"function_call_output","call_id":"a","output":"x"}],"n":1e400}`,
+		`{"input":"x","model":"m"}`, `{}`, `{"input":null}`, `{"messages":[ ]}`, `{"mess\u0061ges":[1,"a",null]}`,
+		"{\"messages\":[\"\xff\",{\"a\":\"\\ud800\"}]}\r\n", `{"messages":[{]}`, "{\"a\":\"\x01\",\"input\":[]}",
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		for _, d := range []Dialect{Chat, Responses} {
+			r, err := Parse(d, body)
+			if err != nil {
+				continue
+			}
+			items := r.Items()
+			out, err := r.With(append([]Item(nil), items...))
+			if err != nil || len(out) != len(body) || &out[0] != &body[0] {
+				t.Fatalf("identity: %q, %v", out, err)
+			}
+			for _, it := range items {
+				it.ContentHash()
+				_ = it.Text()
+				if rest, ok := it.WithoutCalls(func(i int) bool { return i%2 == 0 }); ok && strict(it.Raw) && !strict(rest.Raw) {
+					t.Fatalf("without calls: %q becomes %q", it.Raw, rest.Raw)
+				}
+			}
+			added := Item{Kind: Message, Role: User, Dialect: d, HasText: true, Raw: []byte(`{"role":"user","content":"added"}`)}
+			out, err = r.With(append(append([]Item(nil), items...), added))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strict(body) != strict(out) {
+				t.Fatalf("strictness: %q becomes %q", body, out)
+			}
+			again, err := Parse(d, out)
+			if err != nil || len(again.Items()) != len(items)+1 {
+				t.Fatalf("parse again %q: %v", out, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,340 @@
+package wire
+
+import (
+	"bytes"
+	"iter"
+	"strconv"
+)
+
+// maxDepth bounds nesting, the top-level object included. It is far above what any API accepts and keeps the
+// scanner's state on the stack.
+const maxDepth = 1000
+
+// ParseError says where and why a body can't be split. Such a body has to be forwarded as it is.
+type ParseError struct {
+	// Offset is the position of the offending byte; the length of the body where that is truncated.
+	Offset int
+	// Reason never quotes the body.
+	Reason string
+}
+
+func (e *ParseError) Error() string {
+	return "parse body at byte " + strconv.Itoa(e.Offset) + ": " + e.Reason
+}
+
+// scanner walks JSON without recursion and without building anything. It is strict about structure (brackets, commas,
+// colons, numbers, literals) and does not look into strings: what stands between two quotes is re-emitted as it came,
+// so a strict reader judges it the same before and after.
+type scanner struct {
+	b []byte
+	i int
+	// keyStart and keyEnd are the last member name that was read, without its quotes. A nested value overwrites them.
+	keyStart, keyEnd int
+	depth            int
+	// objects has one bit for each open bracket: set for an object.
+	objects [maxDepth/64 + 1]uint64
+	// reason is why the scan stopped at i; empty while all is well.
+	reason string
+}
+
+func (s *scanner) fail(reason string) bool {
+	if s.i >= len(s.b) {
+		s.i, reason = len(s.b), "truncated"
+	}
+	s.reason = reason
+	return false
+}
+
+func (s *scanner) err() *ParseError { return &ParseError{Offset: s.i, Reason: s.reason} }
+
+// peek is the next byte, 0 at the end.
+func (s *scanner) peek() byte {
+	if s.i < len(s.b) {
+		return s.b[s.i]
+	}
+	return 0
+}
+
+func (s *scanner) space() {
+	for s.i < len(s.b) && s.b[s.i] <= ' ' {
+		switch s.b[s.i] {
+		case ' ', '\n', '\r', '\t':
+			s.i++
+		default:
+			return
+		}
+	}
+}
+
+// value skips one value and the space before it.
+func (s *scanner) value() bool {
+	floor := s.depth
+	for {
+		s.space()
+		inside, ok := s.begin()
+		if !ok {
+			return false
+		}
+		for !inside {
+			if s.depth == floor {
+				return true
+			}
+			if inside, ok = s.next(); !ok {
+				return false
+			}
+		}
+	}
+}
+
+// begin consumes a scalar, an empty container, or the beginning of a container up to its first value; only then
+// inside is true.
+func (s *scanner) begin() (inside, ok bool) {
+	switch c := s.peek(); c {
+	case '"':
+		return false, s.str()
+	case '{', '[':
+		if s.depth == maxDepth {
+			return false, s.fail("nested too deep")
+		}
+		s.i++
+		s.space()
+		if s.peek() == c+2 { // '{' and '}', '[' and ']' are two apart
+			s.i++
+			return false, true
+		}
+		word, bit := s.depth/64, uint64(1)<<(s.depth%64)
+		s.depth++
+		if c == '[' {
+			s.objects[word] &^= bit
+			return true, true
+		}
+		s.objects[word] |= bit
+		return true, s.key()
+	default:
+		return false, s.scalar()
+	}
+}
+
+// next consumes what follows a value inside a container: a comma up to the next value (more is true), or the closing
+// bracket.
+func (s *scanner) next() (more, ok bool) {
+	s.space()
+	object := s.inObject()
+	switch c := s.peek(); {
+	case c == ',' && object:
+		s.i++
+		s.space()
+		return true, s.key()
+	case c == ',':
+		s.i++
+		return true, true
+	case c == '}' && object, c == ']' && !object:
+		s.i++
+		s.depth--
+		return false, true
+	}
+	return false, s.fail("expected a comma or a closing bracket")
+}
+
+// inObject tells that the innermost open bracket is an object's.
+func (s *scanner) inObject() bool {
+	top := s.depth - 1
+	return top >= 0 && s.objects[top/64]>>(top%64)&1 == 1
+}
+
+// key reads a member name and its colon.
+func (s *scanner) key() bool {
+	if s.peek() != '"' {
+		return s.fail("expected a member name")
+	}
+	start := s.i + 1
+	if !s.str() {
+		return false
+	}
+	s.keyStart, s.keyEnd = start, s.i-1
+	s.space()
+	if s.peek() != ':' {
+		return s.fail("expected a colon")
+	}
+	s.i++
+	return true
+}
+
+// str skips a string. Looking for the next quote and then back over the run of backslashes before it stays linear
+// on any input; looking for quotes and for backslashes separately does not.
+func (s *scanner) str() bool {
+	i := s.i + 1
+	for {
+		n := bytes.IndexByte(s.b[i:], '"')
+		if n < 0 {
+			s.i = len(s.b)
+			return s.fail("truncated")
+		}
+		i += n + 1
+		k := i - 2
+		for s.b[k] == '\\' { // ends at the opening quote at the latest
+			k--
+		}
+		if (i-k)%2 == 0 {
+			s.i = i
+			return true
+		}
+	}
+}
+
+func (s *scanner) scalar() bool {
+	rest := s.b[s.i:]
+	var word string
+	switch s.peek() {
+	case 't':
+		word = "true"
+	case 'f':
+		word = "false"
+	case 'n':
+		word = "null"
+	default:
+		return s.number()
+	}
+	if len(rest) < len(word) && bytes.HasPrefix([]byte(word), rest) {
+		s.i = len(s.b)
+	} else if bytes.HasPrefix(rest, []byte(word)) {
+		s.i += len(word)
+		return true
+	}
+	return s.fail("expected a value")
+}
+
+func (s *scanner) number() bool {
+	if s.peek() == '-' {
+		s.i++
+	}
+	if s.peek() == '0' {
+		s.i++
+	} else if !s.digits() {
+		return s.fail("expected a value")
+	}
+	if s.peek() == '.' {
+		s.i++
+		if !s.digits() {
+			return s.fail("expected a digit")
+		}
+	}
+	if c := s.peek(); c == 'e' || c == 'E' {
+		s.i++
+		if c := s.peek(); c == '+' || c == '-' {
+			s.i++
+		}
+		if !s.digits() {
+			return s.fail("expected a digit")
+		}
+	}
+	return true
+}
+
+func (s *scanner) digits() bool {
+	start := s.i
+	for c := s.peek(); c >= '0' && c <= '9'; c = s.peek() {
+		s.i++
+	}
+	return s.i > start
+}
+
+// valid tells that raw is one JSON value, with nothing but space around it.
+func valid(raw []byte) bool {
+	s := scanner{b: raw}
+	if !s.value() {
+		return false
+	}
+	s.space()
+	return s.i == len(raw)
+}
+
+// each iterates over the members of an object, yielding their names, or over the elements of an array, at the
+// scanner's place. The loop may read the value with raw or with each, which spares reading it twice, and must not end
+// early; a value that it leaves alone is skipped. Any other value is skipped as a whole.
+func (s *scanner) each() iter.Seq[[]byte] {
+	return func(yield func(name []byte) bool) {
+		s.space()
+		c := s.peek()
+		if c != '{' && c != '[' {
+			s.value()
+			return
+		}
+		inside, ok := s.begin()
+		for inside && ok {
+			var name []byte
+			if c == '{' {
+				name = unescaped(s.b[s.keyStart:s.keyEnd])
+			}
+			s.space()
+			at := s.i
+			if !yield(name) || s.i == at && !s.value() {
+				return
+			}
+			inside, ok = s.next()
+		}
+	}
+}
+
+// raw reads the value at the scanner's place.
+func (s *scanner) raw() []byte {
+	s.space()
+	start := s.i
+	s.value()
+	return s.b[start:s.i:s.i]
+}
+
+// part is one member of an object or one element of an array.
+type part struct {
+	// name is the member's name, unescaped; nil for an element.
+	name []byte
+	// value is the raw value.
+	value []byte
+	// start is where the name, or the element, begins; end is where the value ends.
+	start, end int
+}
+
+// parts iterates over the members of an object or the elements of an array, without space around them; over nothing
+// for any other value. It ends early where raw is malformed.
+func parts(raw []byte) iter.Seq[part] {
+	return func(yield func(part) bool) {
+		s := scanner{b: raw}
+		s.space()
+		if c := s.peek(); c != '{' && c != '[' {
+			return
+		}
+		object := s.peek() == '{'
+		inside, ok := s.begin()
+		for inside && ok {
+			var p part
+			if object {
+				p.start, p.name = s.keyStart-1, unescaped(raw[s.keyStart:s.keyEnd])
+			}
+			s.space()
+			first := s.i
+			if !object {
+				p.start = first
+			}
+			if !s.value() {
+				return
+			}
+			p.value, p.end = raw[first:s.i:s.i], s.i
+			if !yield(p) {
+				return
+			}
+			inside, ok = s.next()
+		}
+	}
+}
+
+// member is the raw value of an object's member, nil if it has none. Of duplicates the last one counts, as it does for
+// most servers.
+func member(raw []byte, name string) []byte {
+	var v []byte
+	for p := range parts(raw) {
+		if string(p.name) == name {
+			v = p.value
+		}
+	}
+	return v
+}

@@ -1,0 +1,277 @@
+package wire
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+func diff(want, got any) string { return cmp.Diff(want, got) }
+
+// TestScenarios plays testdata/*/*.txtar: a body, the items expected in it, an edit and the body expected then. An edit
+// is one line for each item of the new list: the index of an item; an index and the calls to leave out, as "2 -0 -1";
+// or an element's JSON, of the other dialect if an exclamation mark stands before it.
+func TestScenarios(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/*/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(filepath.Dir(file))+"/"+filepath.Base(file), func(t *testing.T) {
+			t.Parallel()
+			d, err := ParseDialect(filepath.Base(filepath.Dir(file)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			scenario(t, d, sections(t, file))
+		})
+	}
+}
+
+// sections reads a txtar archive: the text behind each line "-- name --".
+func sections(t *testing.T, file string) map[string]string {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, name := make(map[string]string), ""
+	for line := range strings.Lines(string(data)) {
+		if rest, ok := strings.CutPrefix(line, "-- "); ok && strings.HasSuffix(rest, " --\n") {
+			name = strings.TrimSuffix(rest, " --\n")
+			out[name] = ""
+			continue
+		}
+		out[name] += line
+	}
+	return out
+}
+
+func scenario(t *testing.T, d Dialect, section map[string]string) {
+	t.Helper()
+	r, err := Parse(d, []byte(section["body"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list strings.Builder
+	for i, it := range r.Items() {
+		fmt.Fprintln(&list, i, describe(it))
+	}
+	if d := diff(section["items"], list.String()); d != "" {
+		t.Errorf("items:\n%s", d)
+	}
+	got, err := r.With(edit(t, d, r.Items(), section["edit"]))
+	if want, ok := section["error"]; ok {
+		if err == nil || err.Error()+"\n" != want {
+			t.Errorf("got error %v, want %s", err, want)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := diff(section["want"], string(got)); d != "" {
+		t.Errorf("edited body:\n%s", d)
+	}
+}
+
+func edit(t *testing.T, d Dialect, items []Item, script string) []Item {
+	t.Helper()
+	var out []Item
+	for line := range strings.Lines(script) {
+		line = strings.TrimSuffix(line, "\n")
+		if raw, other := strings.CutPrefix(line, "!"); other || line[0] == '{' {
+			dialect := d
+			if other {
+				dialect = Chat + Responses - d
+			}
+			it, err := ParseItem(dialect, []byte(raw))
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, it)
+			continue
+		}
+		words := strings.Fields(line)
+		i, err := strconv.Atoi(words[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		it, ok := items[i].WithoutCalls(func(i int) bool { return slices.Contains(words[1:], "-"+strconv.Itoa(i)) })
+		if ok {
+			out = append(out, it)
+		}
+	}
+	return out
+}
+
+func describe(it Item) string {
+	kinds := []string{"other", "message", "call", "result", "reasoning", "reference", "compaction"}
+	roles := []string{"", " system", " developer", " user", " assistant", " tool", " role?"}
+	s := kinds[it.Kind] + roles[it.Role]
+	if it.ID != "" {
+		s += " id=" + it.ID
+	}
+	for _, c := range it.Calls {
+		s += fmt.Sprintf(" call(%s %s %s)", c.Family, c.ID, c.Name)
+	}
+	if it.Kind == ToolResult {
+		s += fmt.Sprintf(" answers(%s %s %s)", it.Answers.Family, it.Answers.ID, it.Answers.Name)
+	}
+	return s + fmt.Sprintf(" %q", it.Text())
+}
+
+// TestWithKeepsBytes edits drawn bodies: all bytes outside the list are those of the body, and the elements are the
+// items', byte for byte.
+func TestWithKeepsBytes(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		d := rapid.SampledFrom([]Dialect{Chat, Responses}).Draw(t, "dialect")
+		ws := rapid.SampledFrom([]string{"", " ", "\n  "})
+		var list, head, tail bytes.Buffer
+		n := rapid.IntRange(0, 6).Draw(t, "items")
+		for i := range n {
+			if i > 0 {
+				list.WriteString(ws.Draw(t, "space") + "," + ws.Draw(t, "space"))
+			}
+			list.WriteString(drawValue(t, 3))
+		}
+		head.WriteString(ws.Draw(t, "space") + `{"a":` + drawOther(t) + `,"` + d.listName() + `":`)
+		tail.WriteString(`,"b":` + drawOther(t) + `}` + ws.Draw(t, "space"))
+		body := head.String() + "[" + ws.Draw(t, "space") + list.String() + ws.Draw(t, "space") + "]" + tail.String()
+		r, err := Parse(d, []byte(body))
+		if err != nil {
+			t.Fatalf("%q: %v", body, err)
+		}
+		items := r.Items()
+		if len(items) != n {
+			t.Fatalf("%q: %d items, want %d", body, len(items), n)
+		}
+		var edited []Item
+		for _, it := range items {
+			if rapid.Bool().Draw(t, "insert") {
+				edited = append(edited, Item{Dialect: d, Raw: []byte(`{"role":"user","content":"x"}`)})
+			}
+			if rapid.Bool().Draw(t, "keep") {
+				edited = append(edited, it)
+			}
+		}
+		out, err := r.With(edited)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.HasPrefix(out, head.Bytes()) || !bytes.HasSuffix(out, tail.Bytes()) || !strict(out) {
+			t.Fatalf("%q becomes %q", body, out)
+		}
+		again, err := Parse(d, out)
+		if err != nil || len(again.Items()) != len(edited) {
+			t.Fatalf("%q becomes %q: %v", body, out, err)
+		}
+		for i, it := range again.Items() {
+			if !bytes.Equal(it.Raw, edited[i].Raw) {
+				t.Fatalf("item %d: got %q, want %q", i, it.Raw, edited[i].Raw)
+			}
+		}
+	})
+}
+
+// drawOther draws a value for a member beside the list; valid JSON never holds the list twice at the top level.
+func drawOther(t *rapid.T) string { return drawValue(t, 2) }
+
+func TestWithoutCalls(t *testing.T) {
+	t.Parallel()
+	f := func(d Dialect, raw, drop, want string) {
+		t.Helper()
+		it, err := ParseItem(d, []byte(raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, ok := it.WithoutCalls(func(i int) bool { return strings.Contains(drop, strconv.Itoa(i)) })
+		if string(got.Raw) != want || ok != (want != "") {
+			t.Errorf("%s without %q:\n got %s, %v\nwant %s", raw, drop, got.Raw, ok, want)
+		}
+		if ok {
+			if parsed, err := ParseItem(d, got.Raw); err != nil || diff(parsed, got) != "" {
+				t.Errorf("item differs from its bytes: %v\n%s", err, diff(parsed, got))
+			}
+		}
+	}
+	two := `{ "role":"assistant", "content":"hi" , "tool_calls" : [ {"id":"a","x":1} , {"id":"b"} ] , "z":1.0 }`
+	f(Chat, two, "", two)
+	f(Chat, two, "0", `{ "role":"assistant", "content":"hi", "tool_calls" : [ {"id":"b"} ], "z":1.0 }`)
+	f(Chat, two, "1", `{ "role":"assistant", "content":"hi", "tool_calls" : [ {"id":"a","x":1} ], "z":1.0 }`)
+	f(Chat, two, "01", `{ "role":"assistant", "content":"hi", "z":1.0 }`)
+	f(Chat, `{"tool_calls":[{"id":"a"}],"role":"assistant","content":"hi"}`, "0", `{"role":"assistant","content":"hi"}`)
+	f(Chat, `{"role":"assistant","content":null,"tool_calls":[{"id":"a"},{"id":"b"}]}`, "01", "")
+	f(Chat, `{"role":"assistant","content":null,"tool_calls":[{"id":"a"},{"id":"b"}]}`, "0", `{"role":"assistant","content":null,"tool_calls":[{"id":"b"}]}`)
+	f(Chat, `{"role":"assistant","content":"x","tool_calls":[{"id":"a"}],"tool\u005fcalls":[{"id":"b"},{"id":"c"}]}`, "0", `{"role":"assistant","content":"x","tool\u005fcalls":[{"id":"c"}]}`)
+	f(Chat, `{"role":"assistant","content":"x","function_call":{"name":"f"}}`, "0", `{"role":"assistant","content":"x"}`)
+	f(Chat, `{"role":"assistant","content":null,"tool_calls":[{"id":"a"}],"function_call":{"name":"f"}}`, "0", `{"role":"assistant","content":null,"function_call":{"name":"f"}}`)
+	f(Chat, `{"role":"assistant","content":null,"tool_calls":[{"id":"a"}],"function_call":{"name":"f"}}`, "1", `{"role":"assistant","content":null,"tool_calls":[{"id":"a"}]}`)
+	f(Chat, `{"role":"assistant","content":null,"tool_calls":[{"id":"a"}],"function_call":{"name":"f"}}`, "01", "")
+	f(Responses, `{"type":"function_call","call_id":"a"}`, "0", "")
+	f(Responses, `{"type":"function_call","call_id":"a"}`, "", `{"type":"function_call","call_id":"a"}`)
+	f(Responses, `{"role":"user","content":"x"}`, "", `{"role":"user","content":"x"}`)
+}
+
+func FuzzSplice(f *testing.F) {
+	f.Add([]byte(`{"role":"assistant","content":"x","tool_calls":[{"id":"a"},{"id":"b"}],"function_call":{"name":"f"}}`), uint16(1))
+	f.Add([]byte(`{"tool_calls":[ {} , {} ],"role":"assistant","tool_calls":[{}]}`), uint16(2))
+	f.Add([]byte(`{"type":"message","role":"user","content":[{"type":"input_text","text":"x"}]}`), uint16(0))
+	f.Fuzz(func(t *testing.T, raw []byte, mask uint16) {
+		it, err := ParseItem(Chat, raw)
+		if err != nil {
+			return
+		}
+		drop := func(i int) bool { return mask>>(i%16)&1 == 1 }
+		var want []Call
+		for i, c := range it.Calls {
+			if !drop(i) {
+				want = append(want, c)
+			}
+		}
+		rest, ok := it.WithoutCalls(drop)
+		if !ok {
+			if it.HasText || len(want) > 0 {
+				t.Fatalf("%q is dropped", raw)
+			}
+			return
+		}
+		if d := diff(want, rest.Calls); d != "" {
+			t.Fatalf("%q becomes %q:\n%s", raw, rest.Raw, d)
+		}
+		if strict(raw) != strict(rest.Raw) && strict(raw) {
+			t.Fatalf("%q becomes %q", raw, rest.Raw)
+		}
+		if rest.HasText != it.HasText || rest.Text() != it.Text() {
+			t.Fatalf("%q: text of %q", raw, rest.Raw)
+		}
+	})
+}
+
+// Convert alone does not leave anything out: it tells what has no counterpart.
+func TestConvertRefuses(t *testing.T) {
+	t.Parallel()
+	f := func(d Dialect, raw, want string) {
+		t.Helper()
+		it, err := ParseItem(Chat+Responses-d, []byte(raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := it.Convert(d); err == nil || err.Error() != want {
+			t.Errorf("%s: got %v, want %s", raw, err, want)
+		}
+	}
+	f(Chat, `{"type":"computer_call","call_id":"a"}`, "no counterpart for item of type computer_call")
+	f(Chat, `{"role":"user","content":[{"type":"input_image","file_id":"f"}]}`, "no counterpart for image that is no URL")
+	f(Responses, `{"role":"assistant","content":null,"function_call":{"name":"f"}}`, "no counterpart for legacy function call")
+}
