@@ -254,10 +254,10 @@ func (m accumulated) append(dst []byte) []byte {
 	return append(dst, m.value...)
 }
 
-// appendMembers appends the members, but for the one called without, each with a comma before it.
-func (a accumulator) appendMembers(dst []byte, without string) []byte {
+// appendMembers appends the members, but for those called one of without, each with a comma before it.
+func (a accumulator) appendMembers(dst []byte, without ...string) []byte {
 	for _, m := range a {
-		if m.name != without {
+		if !slices.Contains(without, m.name) {
 			dst = m.append(append(appendString(append(dst, ','), m.name), ':'))
 		}
 	}
@@ -305,7 +305,7 @@ func (c *chatChoice) message() []byte {
 	}
 	out = c.members.appendMembers(out, "content")
 	if len(c.audio) > 0 {
-		audio := c.audio.appendMembers(nil, "")
+		audio := c.audio.appendMembers(nil)
 		out = append(append(append(out, `,"audio":{`...), audio[1:]...), '}')
 	}
 	for i, call := range calls {
@@ -346,7 +346,7 @@ func (c *chatCall) append(dst []byte) []byte {
 	dst = append(append(append(dst, `{"id":"`...), c.id...), `","type":`...)
 	dst = append(appendString(append(appendString(dst, typ), ','), typ), ':')
 	dst = append(c.appendFunction(dst, input), '}')
-	return append(c.extra.appendMembers(dst, ""), '}')
+	return append(c.extra.appendMembers(dst), '}')
 }
 
 // appendFunction leaves the closing bracket to the caller.

@@ -128,6 +128,12 @@ var answers = []answer{
 		raws:   [][]string{{`{"role":"assistant","content":null,"audio":{"id":"au","transcript":"ab","data":"QUE=","expires_at":1}}`}},
 	},
 	{
+		name: "audio with a member without a name", dialect: Chat, // found by FuzzFold
+		stream: chatStream(delta(`{"role":"assistant","content":null,"audio":{"":1}}`), finishStop, usageChunk),
+		whole:  wholeChat(`{"role":"assistant","content":null,"audio":{"":1}}`),
+		raws:   [][]string{{`{"role":"assistant","content":null,"audio":{"":1}}`}},
+	},
+	{
 		name: "reasoning and unknown members", dialect: Chat,
 		stream: chatStream(delta(`{"role":"assistant","content":"","reasoning":"th","reasoning_details":[{"text":"th"}],"x":{"a":1}}`), delta(`{"reasoning":"ink","reasoning_details":[ {"signature":"s"} ],"reasoning_content":"r","x":{"b":2},"n":1,"new":"a"}`), delta(`{"content":"done","n":1.0,"new":"b","gone":null}`), finishStop, usageChunk),
 		whole:  wholeChat(`{"role":"assistant","content":"done","reasoning":"think","reasoning_details":[{"text":"th"},{"signature":"s"}],"reasoning_content":"r"}`),
