@@ -49,15 +49,46 @@ var arrows = []struct {
 	{1, "providers", []string{"wire"}},
 	{1, "providers/scripted", []string{"providers/scripted/script", "providers/scripted/wsecho"}},
 
-	{2, "memory", []string{"cache", "memory/view", "wire"}},
+	{1, "wire/stitch", []string{"wire"}},
+
+	{2, "memory/layer", []string{"memory/budget", "wire"}},
+	{2, "memory/transcript", []string{"cache", "memory/view", "wire"}},
+	{2, "providers/complete", []string{"providers", "wire"}},
 	{2, "providers/providertest", []string{"providers", "providers/scripted", "wire"}},
 
-	{3, "proxy", []string{"memory", "memory/view", "providers", "wire"}},
-	{3, "demo", []string{"memory", "providers/scripted"}},
+	{3, "memory/layer/fileref", layerImports},
+	{3, "memory/layer/layertest", layerImports},
+	{3, "memory/layer/observe", layerImports},
+	{3, "memory/layer/plan", layerImports},
+	{3, "memory/layer/reminder", layerImports},
+	{3, "memory/layer/static", layerImports},
+	{3, "memory/layer/steering", layerImports},
+	{3, "memory/layer/taskstate", layerImports},
+	{3, "memory/layer/temporal", layerImports},
+	{3, "memory/layer/toolmemory", layerImports},
+	{3, "memory/layer/webhook", layerImports},
+	{3, "memory/layer/working", layerImports},
+	{3, "memory/pipeline", []string{"memory/budget", "memory/layer", "memory/tokens", "wire"}},
 
-	{4, "cmd/proxy", []string{".", "cache", "demo", "memory", "memory/view", "providers", "proxy"}},
-	{4, "cmd/proxy/proxytest", nil}, // runs the binary, knows only its command line
-	{4, "bench", nil},
+	{4, "memory", []string{"cache", "memory/budget", "memory/layer", "memory/pipeline", "memory/transcript", "memory/view", "wire"}},
+
+	{5, "proxy", []string{"memory", "memory/view", "providers", "wire", "wire/stitch"}},
+	{5, "demo", []string{"memory", "providers/scripted"}},
+
+	{6, "cmd/proxy", cmdImports},
+	{6, "cmd/proxy/proxytest", nil}, // runs the binary, knows only its command line
+	{6, "bench", nil},
+}
+
+// layerImports is what every kind of layer may use.
+var layerImports = []string{"memory/budget", "memory/layer", "wire"}
+
+// cmdImports is what the program puts together.
+var cmdImports = []string{
+	".", "cache", "demo", "memory", "memory/budget", "memory/layer", "memory/layer/fileref", "memory/layer/observe",
+	"memory/layer/plan", "memory/layer/reminder", "memory/layer/static", "memory/layer/steering",
+	"memory/layer/taskstate", "memory/layer/temporal", "memory/layer/toolmemory", "memory/layer/webhook",
+	"memory/layer/working", "memory/pipeline", "memory/tokens", "memory/view", "providers", "providers/complete", "proxy",
 }
 
 // dependencies are the modules that our own code imports. Each is named in RATIONALE.md.

@@ -1,0 +1,252 @@
+// Package layer is the contract between the memory of a session and the layers that contribute to it. A layer is any
+// Go value that implements some of the one-method interfaces below; a value that implements none is refused. What it
+// is called, where it stands and what it may spend is said by whoever configures it, not by the layer (package
+// pipeline).
+//
+// Hooks are functions of their arguments: they get the state that the layer keeps for its scope and return what it is
+// to become, and keep nothing between calls but what their construction gave them. So one layer value serves all
+// sessions at once, and a hook whose state was changed by another replica meanwhile is simply called again with the
+// fresh one. Hooks never change a slice that they are given.
+package layer
+
+import (
+	"context"
+	"time"
+
+	"remora/memory/budget"
+	"remora/wire"
+)
+
+// Scope says who shares the state of a layer.
+type Scope uint8
+
+// Scopes, from the narrowest.
+const (
+	// Execution: one agent run, from a user message to the answer that ends its tool loop. Never persisted.
+	Execution Scope = iota + 1
+	// Thread: one session.
+	Thread
+	// Resource: all sessions of a resource; the session itself where no resource is named.
+	Resource
+	// Global: all sessions of the tenant.
+	Global
+)
+
+// State is what a layer keeps for one key of its scope, encoded as JSON; nil where nothing is kept. A hook that returns
+// the state it was given changes nothing; one that returns nil clears it, so that the next request begins with Init.
+type State []byte
+
+// Turn is what a hook may know of the request that it is called for. It is shared by all layers and never changed.
+type Turn struct {
+	ID        string // unique, sorts by time
+	Thread    string // the session
+	Resource  string // empty where the request names none
+	Execution string
+	Parent    string // the session that spawned this one, empty for none
+	Now       time.Time
+	Dialect   wire.Dialect
+	Model     string // that the client asks for
+	// Query is the text of the last user message, empty without one.
+	Query string
+	// Tools are the names of the tools that the client offers.
+	Tools []string
+	// Count counts tokens as the model's vocabulary does. It is never nil.
+	Count func(text string) int
+	// Ask calls the model that the layer is configured with, with the caller's credential where it has none of its own.
+	// It is nil for a layer without a model.
+	Ask Model
+}
+
+// Model completes a prompt. system may be empty; maxTokens bounds the answer, 0 is the model's own bound. Errors never
+// quote the prompt.
+type Model interface {
+	Complete(ctx context.Context, system, user string, maxTokens int) (string, error)
+}
+
+// Initializer is called once per request, before any other hook of the layer. stored is nil where nothing is kept; it
+// returns the state to begin with. An error fails the request unless on_init_error is disable.
+type Initializer interface {
+	Init(ctx context.Context, t *Turn, stored State) (State, error)
+}
+
+// Recaller returns what the model should be told, within budget tokens (math.MaxInt without a limit).
+type Recaller interface {
+	Recall(ctx context.Context, t *Turn, s State, budget int) (Recalled, error)
+}
+
+// Recalled is one layer's contribution to a view.
+type Recalled struct {
+	// Messages become developer messages, in order. Stored text in them must have been escaped (see Block).
+	Messages []string
+	// Tokens is what the layer says they cost, 0 to have them counted.
+	Tokens int
+	// State replaces the layer's state, nil to leave it.
+	State State
+}
+
+// HistoryProjector chooses what of the history is sent. It returns some of the items that it got, in their order; it
+// cannot make new ones.
+type HistoryProjector interface {
+	ProjectHistory(ctx context.Context, t *Turn, s State, history []wire.Item) ([]wire.Item, error)
+}
+
+// ItemAppender is called with the new input items of a request, never with the model's. What it returns is what the
+// model sees in their place, now and in every later request; the transcript keeps what the client sent.
+type ItemAppender interface {
+	AppendItems(ctx context.Context, t *Turn, s State, items []wire.Item) (Appended, error)
+}
+
+// Appended is what an ItemAppender makes of new items.
+type Appended struct {
+	// Items may be the slice that the hook got. An item of it must be one that the hook got, or have been made with
+	// NewText or WithText.
+	Items []wire.Item
+	State State
+	// Rerender asks for Recall to be called again, of this layer and of those that the scope names.
+	Rerender Rerender
+}
+
+// Rerender says whose recall is run again after an append.
+type Rerender uint8
+
+// Values of Rerender.
+const (
+	RerenderNone      Rerender = iota
+	RerenderSelf               // the layer alone
+	RerenderSlotAfter          // the layer, those of its slot and of all later slots
+	RerenderAll
+)
+
+// ToolCall is a call that the model wants to make.
+type ToolCall struct {
+	ID, Name string
+	// Arguments is the call's input as the model wrote it, which need not be JSON.
+	Arguments string
+}
+
+// Action is what a reviewer decides.
+type Action uint8
+
+// Actions, from the weakest. Of several decisions the strongest counts.
+const (
+	Allow Action = iota
+	// Guide lets the model try again with advice.
+	Guide
+	// Deny refuses. A denied call gets the advice as its result, and the client never sees it; a denied response fails.
+	Deny
+)
+
+// Verdict is a reviewer's decision.
+type Verdict struct {
+	Action Action
+	// Guidance is told to the model; empty for the standard text.
+	Guidance string
+	// State replaces the layer's state, nil to leave it.
+	State State
+}
+
+// ToolCallReviewer judges each tool call of a response before the client sees it.
+type ToolCallReviewer interface {
+	ReviewToolCall(ctx context.Context, t *Turn, s State, c ToolCall) (Verdict, error)
+}
+
+// Response is a whole answer of the model.
+type Response struct {
+	// Items are the answer's items, hidden ones too; of several choices those of the first.
+	Items []wire.Item
+	// Input are the request's new items, as the client sent them.
+	Input []wire.Item
+	// Calls are the tool calls in Items, in order, with those of layers, and with the names that layers know them by.
+	Calls []ToolCall
+	// Text is what the model said, without its reasoning.
+	Text string
+	// Done tells that the answer asks for no tool: the execution ends with it.
+	Done bool
+}
+
+// ResponseReviewer judges a whole response. While one is configured that is not Async, answers are held back until
+// they are judged.
+type ResponseReviewer interface {
+	ReviewResponse(ctx context.Context, t *Turn, s State, r *Response) (Verdict, error)
+}
+
+// Async is implemented by reviewers that may say that ReviewResponse never denies or guides at once.
+type Async interface {
+	Async() bool
+}
+
+// Storer updates the state after a whole answer. A layer with a model is called after the client was served; any other
+// before, and its state is written together with the turn.
+type Storer interface {
+	Store(ctx context.Context, t *Turn, s State, r *Response) (State, error)
+}
+
+// Spawner returns what the state of a child session begins with, nil for nothing.
+type Spawner interface {
+	Spawn(ctx context.Context, t *Turn, parent State) (State, error)
+}
+
+// Returner merges the state of a child session that has ended into its parent's.
+type Returner interface {
+	Return(ctx context.Context, t *Turn, parent, child State, o Outcome) (State, error)
+}
+
+// Outcome is how an execution or a child ended.
+type Outcome struct {
+	Success bool
+	// Execution is the one that ended, Thread its session.
+	Execution, Thread string
+}
+
+// Completer is called at the end of an execution.
+type Completer interface {
+	Complete(ctx context.Context, t *Turn, s State, o Outcome) (State, error)
+}
+
+// Disposer is called when a session is deleted, last layer first.
+type Disposer interface {
+	Dispose(ctx context.Context, t *Turn, s State) error
+}
+
+// Tool is a function that a layer offers to the model. The proxy runs it, and the client never sees it.
+type Tool struct {
+	// Name is unique within the layer; the model sees layerid_name.
+	Name        string
+	Description string
+	// Parameters is a JSON schema of an object; arguments that break it are refused before Run.
+	Parameters []byte
+	// Run answers a call. Its error is told to the model as the call's result, and the state is left.
+	Run func(ctx context.Context, t *Turn, s State, arguments []byte) (result string, next State, err error)
+}
+
+// ToolProvider offers tools.
+type ToolProvider interface {
+	Tools() []Tool
+}
+
+// Defaults are a kind's place and limits where its configuration says nothing.
+type Defaults struct {
+	ID     string
+	Slot   int
+	Scope  Scope
+	Budget budget.Budget
+	// Timeouts by hook where they are not the standard ones (SEMANTICS 1.13).
+	Timeouts Timeouts
+	// Live says that what the layer recalls changes with every request and belongs behind the history.
+	Live bool
+}
+
+// Timeouts are how long each hook may take; 0 is the standard one, a negative one none.
+type Timeouts struct {
+	Init           time.Duration `mapstructure:"init"`
+	Recall         time.Duration `mapstructure:"recall"`
+	Store          time.Duration `mapstructure:"store"`
+	AppendItems    time.Duration `mapstructure:"on_item_append"`
+	ProjectHistory time.Duration `mapstructure:"project_history"`
+	ReviewToolCall time.Duration `mapstructure:"before_tool_call"`
+	ReviewResponse time.Duration `mapstructure:"after_model_call"`
+	Spawn          time.Duration `mapstructure:"on_spawn"`
+	Return         time.Duration `mapstructure:"on_return"`
+	Complete       time.Duration `mapstructure:"on_complete"`
+	Dispose        time.Duration `mapstructure:"dispose"`
+}
