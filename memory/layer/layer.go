@@ -250,3 +250,33 @@ type Timeouts struct {
 	Complete       time.Duration `mapstructure:"on_complete"`
 	Dispose        time.Duration `mapstructure:"dispose"`
 }
+
+// Names of the hooks, as Selective, configuration, logs and X-Memory spell them: those of Timeouts, and HookTools for
+// what a ToolProvider offers.
+const (
+	HookInit           = "init"
+	HookRecall         = "recall"
+	HookStore          = "store"
+	HookAppendItems    = "on_item_append"
+	HookProjectHistory = "project_history"
+	HookReviewToolCall = "before_tool_call"
+	HookReviewResponse = "after_model_call"
+	HookSpawn          = "on_spawn"
+	HookReturn         = "on_return"
+	HookComplete       = "on_complete"
+	HookDispose        = "dispose"
+	HookTools          = "tools"
+)
+
+// Selective is implemented by layers that have a method for more hooks than they want to be called for, such as one
+// whose hooks its configuration names. It is asked once, when the pipeline is built; a hook for which Has is false counts
+// as not implemented. A layer without it has every hook that it has a method for.
+type Selective interface {
+	Has(hook string) bool
+}
+
+// Slow is implemented by layers whose Store may take long without a model, because it asks somebody else. If it says
+// true, Store is called after the client was served, as that of a layer with a model is.
+type Slow interface {
+	Slow() bool
+}
