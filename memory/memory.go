@@ -1,10 +1,8 @@
 // Package memory decides what to send upstream instead of what the client sent, and what to keep of it.
 //
-// A session's transcript is a log of items, each linked to the one before it and named by a chain hash over all of
-// its predecessors, as commits are in git. A request is merged into it (merge.go): most often its history ends where
-// the transcript's head is, and what stands behind that is new. The view that goes upstream is the request's own
-// items, or the stored history before them, under a window and without orphans (package view). When the answer has come,
-// input and answer are committed together (commit.go); while the store is down they wait in a spool (spool.go).
+// A request is merged into its session's transcript (package transcript). The view that goes upstream is the request's
+// own items, or the stored history before them, under a window and without orphans (package view). When the answer has
+// come, input and answer are committed together (commit.go); while the store is down they wait in a spool (spool.go).
 //
 // The package knows no HTTP, and of wire formats only wire.Item.
 package memory
@@ -19,8 +17,8 @@ import (
 	"time"
 
 	"remora/cache"
+	"remora/memory/transcript"
 	"remora/memory/view"
-	"remora/wire"
 )
 
 // ErrUnavailable is returned by Begin when the store cannot be read and memory.on_store_error is "closed".
@@ -85,8 +83,8 @@ type Memory struct {
 	spool *spooler
 	locks [256]chan struct{} // one turn of a session at a time commits; striped by session
 
-	seed   maphash.Seed
-	hashes *hashes
+	seed maphash.Seed
+	log  *transcript.Log
 
 	mu     sync.Mutex
 	down   time.Time          // until when the store is left alone
@@ -100,7 +98,7 @@ type Memory struct {
 // lost, and each loss is logged.
 func New(store cache.Store, spool Spool, o Options) *Memory {
 	o.defaults()
-	m := &Memory{o: o, store: store, seed: maphash.MakeSeed(), hashes: newHashes()}
+	m := &Memory{o: o, store: store, seed: maphash.MakeSeed(), log: transcript.New(store, o.SessionTTL)}
 	for i := range m.locks {
 		m.locks[i] = make(chan struct{}, 1)
 	}
@@ -165,7 +163,7 @@ const slowCalls = 3
 
 // failed notes a failure of the store, so that the calls that follow do not each wait for it.
 func (m *Memory) failed(err error) {
-	if errors.Is(err, errLeftAlone) || errors.Is(err, errBusy) || errors.Is(err, errCorrupt) {
+	if errors.Is(err, errLeftAlone) || errors.Is(err, errBusy) || errors.Is(err, transcript.ErrCorrupt) {
 		return
 	}
 	m.mu.Lock()
@@ -224,94 +222,50 @@ func (t *Turn) begin(ctx context.Context) error {
 	if err := t.m.available(); err != nil {
 		return err
 	}
-	st, err := t.m.load(ctx, t.call.Scope, t.call.Request, t.ID)
+	e, err := t.m.log.Enter(ctx, t.ID, t.started, t.call)
 	if err != nil {
 		return err
 	}
-	in := newIncoming(t.call.Request, st.refs, t.m.hashes)
-	p, err := t.m.place(ctx, t.call.Scope, &st, in, t.call.History)
-	if err != nil {
-		return err
-	}
-	p.side = p.side || t.call.Side != ""
-	t.settle(st, in, p)
-	t.opened = st.head.NextSeq == 0
+	t.entry = e
 	return t.assemble(ctx)
 }
 
 // degrade serves a turn from what the client sent alone.
 func (t *Turn) degrade(ctx context.Context) {
-	t.settle(state{}, newIncoming(t.call.Request, nil, t.m.hashes), plan{relation: relRoot, side: t.call.Side != ""})
-	t.loaded = false
+	t.entry = t.m.log.Detached(t.ID, t.started, t.call)
 	if err := t.assemble(ctx); err != nil {
 		panic(fmt.Sprintf("BUG: assemble without a store: %v", err))
 	}
 	t.Summary.Status = StatusDegraded
 }
 
-// assemble builds the view and the summary of the plan.
+// assemble builds the view and the summary of the turn.
 func (t *Turn) assemble(ctx context.Context) error {
-	all := t.call.Request.Items()
-	lead, body, offset := all[:len(all)-len(t.in.items)], t.in.items, t.plan.offset
-	leadHash, hasLead := t.in.lead, t.in.hasLead
-	if t.plan.before {
-		stored, skipped, err := t.m.history(ctx, t.call.Scope, t.plan.parent)
-		if err != nil {
-			return err
-		}
-		body, offset = append(stored, body...), skipped
-		if t.call.Request.Dialect == wire.Chat {
-			body = view.Regroup(body)
-		}
-		if len(lead) == 0 && t.state.head.Lead != (wire.Hash{}) {
-			leadHash, hasLead = t.state.head.Lead, true
-			if lead, err = t.m.lead(ctx, t.call.Scope, leadHash); err != nil {
-				return err
-			}
-		}
+	w, want := t.m.o.Window, uint64(view.MaxItems)
+	if w != nil {
+		want = uint64(w.MaxItems)
 	}
-	t.Summary = Summary{Side: t.plan.side}
-	if t.in.stateful || t.in.unresolved() {
-		// Upstream holds calls that are not visible here: any cut or repair could make an orphan or remove a pair.
-		t.View, t.Summary.Items, t.Summary.Sent = all, len(all), len(all)
-		t.view = viewRecord{Conversation: len(body), Sent: len(all)}
-		for _, mark := range t.in.marks {
-			t.view.Items = append(t.view.Items, mark.content[:8]...)
-		}
-		t.view.setLead(t.in.lead, t.in.hasLead)
+	c, err := t.entry.Conversation(ctx, want)
+	if err != nil {
+		return err
+	}
+	t.Summary = Summary{Side: c.Side}
+	if c.Opaque {
+		t.View = t.call.Request.Items()
+		t.Summary.Items, t.Summary.Sent = len(t.View), len(t.View)
+		t.entry.Viewed(&c, nil)
 		return nil
 	}
-	w := t.m.o.Window
-	if t.plan.side {
+	if c.Side {
 		w = nil // a side request (a summary to be made, a title) needs all that the client chose to send
 	}
-	v := view.Assemble(lead, body, w, offset, t.in.resolve)
+	v := view.Assemble(c.Lead, c.Items, w, c.Offset, t.entry.Resolve)
+	if c.Stored {
+		v.Windowed += c.Offset // what of the stored history stands too far back to be read
+	}
 	t.View = v.Items
-	t.Summary.Sent, t.Summary.Windowed, t.Summary.Orphans = len(lead)+v.Units, v.Windowed, v.Orphans
-	if t.plan.before {
-		t.Summary.Windowed += offset // what of the stored history stands too far back to be read
-	}
+	t.Summary.Sent, t.Summary.Windowed, t.Summary.Orphans = len(c.Lead)+v.Units, v.Windowed, v.Orphans
 	t.Summary.Items = t.Summary.Sent + t.Summary.Windowed + t.Summary.Orphans
-	t.view = viewRecord{
-		Conversation: len(body), Sent: len(v.Items), From: v.From, Windowed: t.Summary.Windowed, Orphans: v.Orphans,
-		LeftOut: v.LeftOut, Stored: t.plan.before,
-	}
-	if v.Pinned >= 0 {
-		t.view.Pinned = &v.Pinned
-	}
-	for _, i := range v.Kept {
-		content := t.in.mark(body[i]).content
-		t.view.Items = append(t.view.Items, content[:8]...)
-	}
-	t.view.setLead(leadHash, hasLead)
+	t.entry.Viewed(&c, &v)
 	return nil
-}
-
-// history reads what of the stored line can come into a view.
-func (m *Memory) history(ctx context.Context, s Scope, end position) ([]wire.Item, int, error) {
-	want := uint64(view.MaxItems)
-	if m.o.Window != nil {
-		want = uint64(m.o.Window.MaxItems)
-	}
-	return m.line(ctx, s, end, want)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"remora/cache"
+	"remora/memory/transcript"
 	"remora/wire"
 )
 
@@ -133,7 +134,7 @@ func (s *spooler) ping(ctx context.Context) error {
 func (s *spooler) holds(scope Scope) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.leftover > 0 || s.waiting[sessionGroup(scope)] > 0
+	return s.leftover > 0 || s.waiting[scope.Group()] > 0
 }
 
 // settle waits until no turn of the session is in the spool any more, so that a client reads its writes as soon as
@@ -141,7 +142,7 @@ func (s *spooler) holds(scope Scope) bool {
 func (s *spooler) settle(ctx context.Context, scope Scope) error {
 	for {
 		s.mu.Lock()
-		waits, drained := s.leftover > 0 || s.waiting[sessionGroup(scope)] > 0, s.drained
+		waits, drained := s.leftover > 0 || s.waiting[scope.Group()] > 0, s.drained
 		s.mu.Unlock()
 		if !waits {
 			return nil
@@ -161,19 +162,19 @@ func (s *spooler) settle(ctx context.Context, scope Scope) error {
 // spooled is a turn on local disk: the request and what came back, to be merged when it is replayed. What callers and
 // upstream choose is []byte: a JSON string would turn bytes that are not UTF-8 into one and the same character.
 type spooled struct {
-	Tenant    []byte        `json:"tenant"`
-	Session   []byte        `json:"session"`
-	Resource  []byte        `json:"resource,omitempty"`
-	Execution []byte        `json:"execution,omitempty"`
-	Parent    []byte        `json:"parent,omitempty"`
-	Turn      string        `json:"turn"`
-	Time      time.Time     `json:"time"`
-	Dialect   wire.Dialect  `json:"dialect"`
-	History   History       `json:"history"`
-	Side      []byte        `json:"side,omitempty"`
-	Body      []byte        `json:"body"`
-	View      viewRecord    `json:"view"`
-	Answer    *spooledReply `json:"answer,omitempty"` // nil: still to come when this was written
+	Tenant    []byte                `json:"tenant"`
+	Session   []byte                `json:"session"`
+	Resource  []byte                `json:"resource,omitempty"`
+	Execution []byte                `json:"execution,omitempty"`
+	Parent    []byte                `json:"parent,omitempty"`
+	Turn      string                `json:"turn"`
+	Time      time.Time             `json:"time"`
+	Dialect   wire.Dialect          `json:"dialect"`
+	History   History               `json:"history"`
+	Side      []byte                `json:"side,omitempty"`
+	Body      []byte                `json:"body"`
+	View      transcript.ViewRecord `json:"view"`
+	Answer    *spooledReply         `json:"answer,omitempty"` // nil: still to come when this was written
 }
 
 func (r *spooled) scope() Scope {
@@ -205,10 +206,7 @@ func (s *spooler) add(t *Turn, a *Answer) error {
 		Tenant: []byte(sc.Tenant), Session: []byte(sc.Session), Resource: []byte(sc.Resource),
 		Execution: []byte(sc.Execution), Parent: []byte(sc.Parent),
 		Turn: t.ID, Time: t.started, Dialect: t.call.Request.Dialect,
-		History: t.call.History, Side: []byte(t.call.Side), Body: t.call.Request.Body, View: t.view,
-	}
-	if t.loaded {
-		rec.History = t.settledMode()
+		History: t.entry.Mode(), Side: []byte(t.call.Side), Body: t.call.Request.Body, View: t.entry.View(),
 	}
 	if a != nil {
 		rec.Answer = newSpooledReply(a)
@@ -217,7 +215,7 @@ func (s *spooler) add(t *Turn, a *Answer) error {
 	if err != nil {
 		return fmt.Errorf("encode turn: %w", err)
 	}
-	if err := s.enqueue(sessionGroup(sc), b); err != nil {
+	if err := s.enqueue(sc.Group(), b); err != nil {
 		return fmt.Errorf("spool turn: %w", err)
 	}
 	return nil
@@ -300,7 +298,7 @@ func (s *spooler) replay(ctx context.Context, b []byte) error {
 		s.done(cache.Group{}) // of no session
 		return nil
 	}
-	group := sessionGroup(rec.scope())
+	group := rec.scope().Group()
 	t, a, err := s.m.resume(rec)
 	if err != nil {
 		s.m.o.Log.Error("spooled turn given up", "error", err.Error())
@@ -314,7 +312,7 @@ func (s *spooler) replay(ctx context.Context, b []byte) error {
 		if ctx.Err() != nil {
 			return err // this process ends; the store is not to blame
 		}
-		late := own.Err() != nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errCorrupt)
+		late := own.Err() != nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, transcript.ErrCorrupt)
 		if !late {
 			s.m.failed(err)
 			return err
@@ -375,10 +373,11 @@ func (m *Memory) resume(rec *spooled) (*Turn, *Answer, error) {
 		return nil, nil, fmt.Errorf("read spooled request of turn %s: %w", rec.Turn, err)
 	}
 	t := &Turn{
-		ID: rec.Turn, m: m, started: rec.Time, late: true, view: rec.View,
+		ID: rec.Turn, m: m, started: rec.Time,
 		call: Call{Scope: rec.scope(), Request: req, History: rec.History, Side: string(rec.Side)},
 	}
 	t.Summary.Status = StatusDegraded
+	t.entry = m.log.Resumed(t.ID, t.started, t.call, rec.View)
 	if rec.Answer == nil {
 		return t, nil, nil
 	}

@@ -2,30 +2,54 @@ package memory
 
 import (
 	"context"
-	"crypto/sha256"
-	"fmt"
-	"slices"
+	"io"
 
-	"remora/cache"
-	"remora/memory/view"
+	"remora/memory/transcript"
 	"remora/wire"
 )
 
-// state is a session as one round trip read it.
-type state struct {
-	version uint64
-	head    head
-	refs    map[string]reference // what the request's item references stand for
-	reply   *place               // the place after previous_response_id, if known
-	turn    []byte               // the record of the turn asked for, nil if it was never written
-}
+// Of the transcript's own types, those that callers of a Memory meet.
+type (
+	// Scope says whose memory a call uses.
+	Scope = transcript.Scope
+	// History is how a call's items relate to the stored transcript.
+	History = transcript.History
+	// Call is one request to be remembered.
+	Call = transcript.Call
+	// Cut says how an answer ended before its end.
+	Cut = transcript.Cut
+	// Answer is what came back for a turn.
+	Answer = transcript.Answer
+	// Line is one line of an exported transcript.
+	Line = transcript.Line
+	// SessionLine opens an export.
+	SessionLine = transcript.SessionLine
+	// ItemLine is one stored item.
+	ItemLine = transcript.ItemLine
+	// LeadLine is one version of the instructions and leading system items.
+	LeadLine = transcript.LeadLine
+)
 
-// sessionName names the value of a response's group that holds its session.
-const sessionName = "session"
+// The values of X-History and of session.history.
+const (
+	HistoryAuto   = transcript.HistoryAuto
+	HistoryClient = transcript.HistoryClient
+	HistoryServer = transcript.HistoryServer
+)
 
-func responseGroup(tenant, responseID string) cache.Group {
-	return cache.Group{Owner: tenant, Name: "r:" + responseID}
-}
+// Ways in which an answer ends.
+const (
+	CutNone     = transcript.CutNone
+	CutClient   = transcript.CutClient
+	CutUpstream = transcript.CutUpstream
+)
+
+// Errors of reading and importing transcripts.
+var (
+	ErrNoSession     = transcript.ErrNoSession
+	ErrSessionExists = transcript.ErrSessionExists
+	ErrNoTurn        = transcript.ErrNoTurn
+)
 
 // SessionOf finds the session in which a response was given, for requests that name nothing but that response; ""
 // if it is not known.
@@ -35,297 +59,39 @@ func (m *Memory) SessionOf(ctx context.Context, tenant, responseID string) (stri
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.o.ReadWait)
 	defer cancel()
-	results, err := m.store.Read(ctx, []cache.Query{{Group: responseGroup(tenant, responseID), Names: []string{sessionName}}})
+	session, err := m.log.SessionOf(ctx, tenant, responseID)
 	if err != nil {
 		m.failed(err)
-		return "", fmt.Errorf("find session of response: %w", err)
 	}
-	return string(results[0].Values[0]), nil
+	return session, err
 }
 
-// maxRefs bounds how many references of one request are looked up.
-const maxRefs = 1024
-
-// sessionPrefix tells the groups of sessions from others of a tenant.
-const sessionPrefix = "s:"
-
-func sessionGroup(s Scope) cache.Group {
-	return cache.Group{Owner: s.Tenant, Name: sessionPrefix + s.Session}
+// Export writes the whole transcript of a session, all branches, as JSON Lines (see Line).
+func (m *Memory) Export(ctx context.Context, s Scope, w io.Writer) error {
+	return m.log.Export(ctx, s, w)
 }
 
-// load reads what a request needs to know of its session and of the turn that it is, in one round trip.
-func (m *Memory) load(ctx context.Context, s Scope, req *wire.Request, turnID string) (state, error) {
-	names := []string{headName, turnPrefix + turnID}
-	previous := ""
-	if req.Dialect == wire.Responses {
-		previous = req.Text("previous_response_id")
-	}
-	if previous != "" {
-		names = append(names, idName(replyPrefix, previous))
-	}
-	first := len(names)
-	var ids []string
-	for _, it := range req.Items() {
-		if it.Kind == wire.Reference && len(ids) < maxRefs {
-			ids = append(ids, it.ID)
-			names = append(names, idName(idPrefix, it.ID))
-		}
-	}
-	results, err := m.store.Read(ctx, []cache.Query{{Group: sessionGroup(s), Names: names}})
-	if err != nil {
-		return state{}, fmt.Errorf("load session: %w", err)
-	}
-	r := results[0]
-	st := state{version: r.Version, turn: r.Values[1]}
-	if r.Values[0] != nil {
-		if st.head, err = decodeHead(r.Values[0]); err != nil {
-			return state{}, err
-		}
-	}
-	if previous != "" && r.Values[2] != nil {
-		p, err := decodePlace(r.Values[2])
-		if err != nil {
-			return state{}, err
-		}
-		st.reply = &p
-	}
-	return st, st.decodeRefs(ids, r.Values[first:])
+// Import writes a transcript that Export made into a session that does not exist yet. Every item's hashes are worked
+// out again and must be those of the export. The session appears whole or not at all.
+func (m *Memory) Import(ctx context.Context, s Scope, r io.Reader) error {
+	return m.log.Import(ctx, s, r)
 }
 
-func (st *state) decodeRefs(ids []string, values [][]byte) error {
-	if len(ids) > 0 {
-		st.refs = make(map[string]reference, len(ids))
-	}
-	for i, id := range ids {
-		if values[i] == nil {
-			continue
-		}
-		ref, err := decodeReference(values[i])
-		if err != nil {
-			return err
-		}
-		st.refs[id] = ref
-	}
-	return nil
+// Walk calls f for every line of a session's export, in their order: the session, its items by sequence number, then
+// leads and turns in the order of their first item.
+func (m *Memory) Walk(ctx context.Context, s Scope, f func(Line) error) error {
+	return m.log.Walk(ctx, s, f)
 }
 
-// place finds where a request goes, asking the index of chains where the head alone does not tell.
-func (m *Memory) place(ctx context.Context, s Scope, st *state, in *incoming, mode History) (plan, error) {
-	p, ok := st.head.merge(in, mode)
-	if !ok {
-		known, err := m.lookup(ctx, s, in.ends)
-		if err != nil {
-			return plan{}, err
-		}
-		p = st.head.mergeIndexed(in, mode, known)
-	}
-	if p.relation == relRoot && st.head.NextSeq != 0 && len(in.items) > 0 {
-		if overlap, err := m.overlap(ctx, s, in); err != nil || overlap.relation != "" {
-			return overlap, err
-		}
-	}
-	if p.relation == relUpstream && st.reply != nil {
-		p.parent, p.side = st.reply.Pos, st.reply.Side
-	}
-	return p, nil
+// Sessions pages through the names of a tenant's sessions, in no particular order. An empty after starts; an empty
+// next ends.
+func (m *Memory) Sessions(ctx context.Context, tenant, after string, limit int) (names []string, next string, err error) {
+	return m.log.Sessions(ctx, tenant, after, limit)
 }
 
-// landmark tells whether an item is found again by its content alone: what a client said, not what a model did, since
-// a client that trims its history begins it with something of its own.
-func landmark(it wire.Item) bool {
-	return it.Kind == wire.ToolResult || it.Kind == wire.Message && it.Role == wire.User
-}
-
-// maxLandmarks is how many items of a request are looked for by content.
-const maxLandmarks = 8
-
-// overlap finds the place of a request whose beginning is missing, by what it has in common with the transcript: an
-// item that was said before, with the item that followed it then behind it. The plan is empty where there is none.
-func (m *Memory) overlap(ctx context.Context, s Scope, in *incoming) (plan, error) {
-	var marks []int
-	var names []string
-	for i, it := range in.items {
-		if in.marks[i].onChain && landmark(it) && len(marks) < maxLandmarks {
-			marks = append(marks, i)
-			names = append(names, textName(in.marks[i].content))
-		}
-	}
-	if len(marks) == 0 {
-		return plan{}, nil
-	}
-	found, err := m.places(ctx, s, names)
-	if err != nil {
-		return plan{}, err
-	}
-	for n, i := range marks {
-		if found[n] == nil || i+1 == len(in.items) {
-			continue
-		}
-		p, err := m.follow(ctx, s, in, i, found[n])
-		if err != nil || p.relation != "" {
-			return p, err
-		}
-	}
-	return plan{}, nil
-}
-
-// follow goes along with a request from item i, which stands at a known place, as far as the transcript does.
-func (m *Memory) follow(ctx context.Context, s Scope, in *incoming, i int, from *place) (plan, error) {
-	at, ends := from.Pos, make([]position, 0, len(in.items)-i-1)
-	for j := i + 1; j < len(in.items); j++ {
-		at = at.after(in.marks[j])
-		ends = append(ends, at)
-	}
-	known, err := m.lookup(ctx, s, ends)
-	if err != nil {
-		return plan{}, err
-	}
-	for n, k := range slices.Backward(known) {
-		last := i + 1 + n
-		if k == nil || !in.marks[last].onChain {
-			continue
-		}
-		p := plan{relation: relTrim, parent: k.Pos, fresh: last + 1, side: k.Side}
-		p.offset = unitsBetween(in.ends[last], p.parent)
-		p.aside, err = m.precede(ctx, s, in, i, from.Pos.Seq)
-		return p, err
-	}
-	return plan{}, nil
-}
-
-// precede goes back from item i, which stands at seq, as far as the request and the transcript agree, and returns the
-// first item of the request that they agree on. What stands before it is the client's own summary.
-func (m *Memory) precede(ctx context.Context, s Scope, in *incoming, i int, seq uint64) (int, error) {
-	at, err := m.items(ctx, s, seq, seq)
-	for i > 0 && err == nil && at[0] != nil && at[0].Parent != 0 {
-		if at, err = m.items(ctx, s, at[0].Parent, at[0].Parent); err != nil || at[0] == nil {
-			break
-		}
-		if at[0].Flags&flagOffChain != 0 && in.marks[i-1].onChain {
-			continue
-		}
-		if at[0].Content != in.marks[i-1].content {
-			break
-		}
-		i--
-	}
-	return i, err
-}
-
-// lookup asks the index where the chains of some positions end; nil where a chain is unknown.
-func (m *Memory) lookup(ctx context.Context, s Scope, ends []position) ([]*place, error) {
-	names := make([]string, len(ends))
-	for i, p := range ends {
-		names[i] = chainName(p.Chain)
-	}
-	return m.places(ctx, s, names)
-}
-
-// places reads values of the session's indexes.
-func (m *Memory) places(ctx context.Context, s Scope, names []string) ([]*place, error) {
-	results, err := m.store.Read(ctx, []cache.Query{{Group: sessionGroup(s), Names: names}})
-	if err != nil {
-		return nil, fmt.Errorf("look up history: %w", err)
-	}
-	places := make([]*place, len(names))
-	for i, v := range results[0].Values {
-		if v == nil {
-			continue
-		}
-		p, err := decodePlace(v)
-		if err != nil {
-			return nil, err
-		}
-		places[i] = &p
-	}
-	return places, nil
-}
-
-// items reads the stored items from seq first to seq last; nil where an item was taken back (see draft.retract).
-func (m *Memory) items(ctx context.Context, s Scope, first, last uint64) ([]*storedItem, error) {
-	names := make([]string, 0, last-first+1)
-	for seq := first; seq <= last; seq++ {
-		names = append(names, itemName(seq))
-	}
-	results, err := m.store.Read(ctx, []cache.Query{{Group: sessionGroup(s), Names: names}})
-	if err != nil {
-		return nil, fmt.Errorf("read items: %w", err)
-	}
-	items := make([]*storedItem, len(names))
-	for i, v := range results[0].Values {
-		if v == nil {
-			continue
-		}
-		it, err := decodeItem(v)
-		if err != nil {
-			return nil, fmt.Errorf("item %d: %w", first+uint64(i), err)
-		}
-		items[i] = &it
-	}
-	return items, nil
-}
-
-// How many items one read of a line's end fetches at first, and at most: a line that is interleaved with others takes
-// more reads than one.
-const (
-	pageItems    = 128
-	maxPageItems = 4096
-)
-
-// line reads the end of the line that ends at end, oldest item first, without asides: at least want units of it, if it
-// has as many, and all of the round in flight. It also returns how many units of the line stand before that.
-func (m *Memory) line(ctx context.Context, s Scope, end position, want uint64) ([]wire.Item, int, error) {
-	l := lineEnd{next: end.Seq, want: want}
-	for page := uint64(pageItems); !l.full(); page = min(page*2, maxPageItems) {
-		first := l.next - min(l.next-1, page-1)
-		stored, err := m.items(ctx, s, first, l.next)
-		if err != nil {
-			return nil, 0, err
-		}
-		for l.next >= first && !l.full() {
-			if err := l.take(stored[l.next-first]); err != nil {
-				return nil, 0, err
-			}
-		}
-	}
-	slices.Reverse(l.items)
-	return l.items, unitsBetween(position{Units: l.units}, end), nil
-}
-
-// lineEnd collects the items of a line from its end backwards.
-type lineEnd struct {
-	next  uint64 // the item to take next, 0 for none
-	want  uint64 // units
-	items []wire.Item
-	units uint64
-	round bool // the user message that began the round is among the items
-}
-
-func (l *lineEnd) full() bool { return l.next == 0 || l.units >= l.want && l.round }
-
-func (l *lineEnd) take(at *storedItem) error {
-	if at == nil || at.Parent >= l.next {
-		return fmt.Errorf("item %d: %w", l.next, errCorrupt)
-	}
-	l.next = at.Parent
-	if at.Flags&flagAside != 0 {
-		return nil
-	}
-	it, err := wire.ParseItem(at.Dialect, at.Raw)
-	if err != nil {
-		return fmt.Errorf("item %d: %w", at.Pos.Seq, err)
-	}
-	l.items = append(l.items, it)
-	l.units += view.Units(it)
-	l.round = l.round || it.Kind == wire.Message && it.Role == wire.User
-	return nil
-}
-
-// idName makes a value's name of an id that upstream or a caller chose: any bytes, any length.
-func idName(prefix, id string) string {
-	if len(id) <= 96 {
-		return prefix + id
-	}
-	sum := sha256.Sum256([]byte(id))
-	return prefix + "#" + string(sum[:])
+// TurnView puts together again what a turn sent upstream in place of the client's items: the leading items, then what
+// was chosen from the conversation. Items have the bytes that they were stored with, which may be another client's
+// spelling of the same content; a reference is shown as what it stood for.
+func (m *Memory) TurnView(ctx context.Context, s Scope, turnID string) ([]wire.Item, error) {
+	return m.log.TurnView(ctx, s, turnID)
 }

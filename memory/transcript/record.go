@@ -1,4 +1,4 @@
-package memory
+package transcript
 
 import (
 	"encoding/binary"
@@ -37,7 +37,8 @@ const (
 	maxOpenCalls = 256
 )
 
-var errCorrupt = errors.New("stored record is corrupt")
+// ErrCorrupt is returned where a stored value is not what was written there.
+var ErrCorrupt = errors.New("stored record is corrupt")
 
 // Flags of a stored item.
 const (
@@ -129,16 +130,16 @@ func (it *storedItem) encode() []byte {
 func decodeItem(b []byte) (storedItem, error) {
 	d := decoder{b: b}
 	if d.byte() != recordVersion {
-		return storedItem{}, fmt.Errorf("read item: %w", errCorrupt)
+		return storedItem{}, fmt.Errorf("read item: %w", ErrCorrupt)
 	}
 	it := storedItem{Flags: d.byte(), Dialect: wire.Dialect(d.byte()), Parent: d.uvarint(), Pos: d.position(), Content: d.hash(), Turn: d.string()}
 	if d.bad {
-		return storedItem{}, fmt.Errorf("read item: %w", errCorrupt)
+		return storedItem{}, fmt.Errorf("read item: %w", ErrCorrupt)
 	}
 	it.Raw = d.b
 	if it.Flags&flagCompressed != 0 {
 		if n, err := s2.DecodedLen(d.b); err != nil || n > maxItem {
-			return storedItem{}, fmt.Errorf("read item of %d bytes: %w", n, errCorrupt)
+			return storedItem{}, fmt.Errorf("read item of %d bytes: %w", n, ErrCorrupt)
 		}
 		raw, err := s2.Decode(nil, d.b)
 		if err != nil {
@@ -181,7 +182,7 @@ func (h *head) encode() []byte {
 func decodeHead(b []byte) (head, error) {
 	d := decoder{b: b}
 	if d.byte() != recordVersion {
-		return head{}, fmt.Errorf("read head: %w", errCorrupt)
+		return head{}, fmt.Errorf("read head: %w", ErrCorrupt)
 	}
 	h := head{
 		Pos: d.position(), Lead: d.hash(), NextSeq: d.uvarint(), Turns: d.uvarint(), LastTurn: d.string(),
@@ -197,7 +198,7 @@ func decodeHead(b []byte) (head, error) {
 		h.Tails = append(h.Tails, tail{Pos: d.position(), Lead: d.hash(), Side: d.byte() == 1, Turns: d.uvarint()})
 	}
 	if d.bad {
-		return head{}, fmt.Errorf("read head: %w", errCorrupt)
+		return head{}, fmt.Errorf("read head: %w", ErrCorrupt)
 	}
 	return h, nil
 }
@@ -221,12 +222,12 @@ func (r reference) encode() []byte {
 func decodeReference(b []byte) (reference, error) {
 	d := decoder{b: b}
 	if d.byte() != recordVersion {
-		return reference{}, fmt.Errorf("read reference: %w", errCorrupt)
+		return reference{}, fmt.Errorf("read reference: %w", ErrCorrupt)
 	}
 	r := reference{Kind: wire.Kind(d.byte()), Role: wire.Role(d.byte()), Content: d.hash()}
 	r.Pair = wire.Call{ID: d.string(), Family: d.string(), Name: d.string()}
 	if d.bad {
-		return reference{}, fmt.Errorf("read reference: %w", errCorrupt)
+		return reference{}, fmt.Errorf("read reference: %w", ErrCorrupt)
 	}
 	return r, nil
 }
@@ -244,11 +245,11 @@ func (p place) encode() []byte {
 func decodePlace(b []byte) (place, error) {
 	d := decoder{b: b}
 	if d.byte() != recordVersion {
-		return place{}, fmt.Errorf("read place: %w", errCorrupt)
+		return place{}, fmt.Errorf("read place: %w", ErrCorrupt)
 	}
 	p := place{Side: d.byte() == 1, Pos: d.position()}
 	if d.bad {
-		return place{}, fmt.Errorf("read place: %w", errCorrupt)
+		return place{}, fmt.Errorf("read place: %w", ErrCorrupt)
 	}
 	return p, nil
 }

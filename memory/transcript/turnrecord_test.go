@@ -1,4 +1,4 @@
-package memory
+package transcript
 
 import (
 	"encoding/json"
@@ -30,7 +30,7 @@ func TestTurnRecordReadsBack(t *testing.T) {
 		Model: "a \"model\"\\ of <é>\n", Side: "compaction", HTTPStatus: 200, Cut: "client", Degraded: true, Lead: "00ff",
 		Resource: "u", Execution: "e", ParentID: "p", Parent: 7, Tip: 9, Input: []uint64{8, 9}, Output: [][]uint64{{10}, {11, 12}}, ResponseID: "resp_1", Finish: "stop",
 		Usage: json.RawMessage(`{"total_tokens": 3}`),
-		View: viewRecord{
+		View: ViewRecord{
 			Conversation: 9, Sent: 5, From: 4, Pinned: &pinned, Windowed: 3, Orphans: 1, Stored: true, Items: []byte{1, 2, 255}, Lead: "0a",
 			LeftOut: []view.LeftOut{{Item: 5, Call: `c"1`}},
 		},

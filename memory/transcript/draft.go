@@ -1,4 +1,4 @@
-package memory
+package transcript
 
 import (
 	"encoding/json"
@@ -12,7 +12,7 @@ import (
 // draft is what one commit of a turn writes: a batch for its session and, for a Responses answer, one that finds the
 // session by the response's id.
 type draft struct {
-	t       *Turn
+	e       *Entry
 	head    head // the head as it will be
 	puts    []cache.Put
 	deletes []string
@@ -25,8 +25,8 @@ type draft struct {
 }
 
 // draft builds the commit of a turn's input and, unless it is still to come, of its answer.
-func (t *Turn) draft(a *Answer) *draft {
-	d := &draft{t: t, head: t.state.head.clone(), open: a == nil}
+func (e *Entry) draft(a *Answer) *draft {
+	d := &draft{e: e, head: e.state.head.clone(), open: a == nil}
 	d.puts = make([]cache.Put, 0, 8)
 	if d.head.NextSeq == 0 {
 		d.head.NextSeq = 1
@@ -43,34 +43,34 @@ func (t *Turn) draft(a *Answer) *draft {
 	}
 	d.moveHead(end, answer)
 	d.putLead()
-	record := t.record(d, a)
+	record := e.record(d, a)
 	d.puts = append(d.puts,
-		cache.Put{Name: turnPrefix + t.ID, Data: record.encode()},
+		cache.Put{Name: turnPrefix + e.id, Data: record.encode()},
 		cache.Put{Name: headName, Data: d.head.encode()})
 	return d
 }
 
 func (d *draft) batches() []cache.Batch {
-	ttl := d.t.m.o.SessionTTL
+	ttl := d.e.log.ttl
 	session := cache.Batch{
-		Group: sessionGroup(d.t.call.Scope), Expect: d.t.state.version,
-		Puts: d.puts, Deletes: d.deletes, TTL: ttl, Listed: d.t.state.version == 0,
+		Group: d.e.call.Scope.Group(), Expect: d.e.state.version,
+		Puts: d.puts, Deletes: d.deletes, TTL: ttl, Listed: d.e.state.version == 0,
 	}
 	if d.reply == "" {
 		return []cache.Batch{session}
 	}
 	return []cache.Batch{session, {
-		Group: responseGroup(d.t.call.Scope.Tenant, d.reply), Expect: cache.AnyVersion, TTL: ttl,
-		Puts: []cache.Put{{Name: sessionName, Data: []byte(d.t.call.Scope.Session)}},
+		Group: responseGroup(d.e.call.Scope.Tenant, d.reply), Expect: cache.AnyVersion, TTL: ttl,
+		Puts: []cache.Put{{Name: sessionName, Data: []byte(d.e.call.Scope.Session)}},
 	}}
 }
 
 // retract takes back an input that was written behind a head which another turn has moved since. Only a client that
 // sends nothing but what is new is moved along with the head; any other input keeps its place.
 func (d *draft) retract() {
-	t := d.t
-	j := t.journaled
-	if len(j.names) == 0 || t.plan.relation != relDelta || t.plan.parent.Seq == j.end.Seq {
+	e := d.e
+	j := e.journaled
+	if len(j.names) == 0 || e.plan.relation != relDelta || e.plan.parent.Seq == j.end.Seq {
 		return
 	}
 	d.head.dropTail(j.end.Seq)
@@ -79,9 +79,9 @@ func (d *draft) retract() {
 
 // storeInput writes the request's new items and returns the position behind them.
 func (d *draft) storeInput() position {
-	t, at := d.t, d.t.plan.parent
-	if aside := t.in.items[:t.plan.aside]; len(aside) > 0 {
-		if sum, _ := leadHash(aside, nil, t.m.hashes); sum != d.head.Aside {
+	e, at := d.e, d.e.plan.parent
+	if aside := e.in.items[:e.plan.aside]; len(aside) > 0 {
+		if sum, _ := leadHash(aside, nil, e.log.hashes); sum != d.head.Aside {
 			d.head.Aside = sum
 			for i := range aside {
 				at = d.storeInputItem(at, i, flagAside|flagOffChain)
@@ -90,12 +90,12 @@ func (d *draft) storeInput() position {
 	}
 	before := len(d.puts)
 	var skipped []int // off-chain items that wait for the item they lead to
-	for i := t.plan.fresh; i < len(t.in.items); i++ {
-		if !t.in.marks[i].onChain {
+	for i := e.plan.fresh; i < len(e.in.items); i++ {
+		if !e.in.marks[i].onChain {
 			skipped = append(skipped, i)
 			continue
 		}
-		if known, ok := d.knownAfter(at, t.in.marks[i]); ok {
+		if known, ok := d.knownAfter(at, e.in.marks[i]); ok {
 			at, skipped = known, nil
 			continue
 		}
@@ -114,8 +114,8 @@ func (d *draft) storeInput() position {
 }
 
 func (d *draft) storeInputItem(at position, i int, flags byte) position {
-	at = d.store(at, d.t.in.items[i], d.t.in.marks[i], flags)
-	d.t.seqs[i] = at.Seq
+	at = d.store(at, d.e.in.items[i], d.e.in.marks[i], flags)
+	d.e.seqs[i] = at.Seq
 	d.added = append(d.added, at.Seq)
 	return at
 }
@@ -127,7 +127,7 @@ func (d *draft) storeAnswer(a *Answer) position {
 	if a.status() != turnComplete {
 		flags = flagPartial
 	}
-	marks := d.t.answerMarks(a)
+	marks := d.e.answerMarks(a)
 	for c, items := range a.Reply.Choices {
 		at := d.input
 		seqs := make([]uint64, 0, len(items))
@@ -144,13 +144,13 @@ func (d *draft) storeAnswer(a *Answer) position {
 		if c == 0 {
 			end = at
 		} else {
-			d.head.addTail(tail{Pos: at, Lead: d.t.in.lead, Side: d.t.plan.side})
+			d.head.addTail(tail{Pos: at, Lead: d.e.in.lead, Side: d.e.plan.side})
 		}
 	}
-	if d.t.call.Request.Dialect == wire.Responses && a.Reply.ID != "" {
+	if d.e.call.Request.Dialect == wire.Responses && a.Reply.ID != "" {
 		d.reply = a.Reply.ID
 		d.puts = append(d.puts, cache.Put{
-			Name: idName(replyPrefix, a.Reply.ID), Data: place{Pos: end, Side: d.t.plan.side}.encode(),
+			Name: idName(replyPrefix, a.Reply.ID), Data: place{Pos: end, Side: d.e.plan.side}.encode(),
 		})
 	}
 	return end
@@ -158,10 +158,10 @@ func (d *draft) storeAnswer(a *Answer) position {
 
 // knownAfter is where an item stands behind at if the transcript has it there already.
 func (d *draft) knownAfter(at position, m mark) (position, bool) {
-	if len(d.t.known) == 0 {
+	if len(d.e.known) == 0 {
 		return position{}, false
 	}
-	known, ok := d.t.known[at.after(m).Chain]
+	known, ok := d.e.known[at.after(m).Chain]
 	return known.Pos, ok && m.onChain
 }
 
@@ -173,18 +173,18 @@ func (d *draft) store(at position, it wire.Item, m mark, flags byte) position {
 	if !m.onChain {
 		flags |= flagOffChain
 	}
-	if d.t.plan.side {
+	if d.e.plan.side {
 		flags |= flagSide
 	}
 	next := at.after(m)
 	next.Seq = d.head.NextSeq
 	d.head.NextSeq++
 	item := storedItem{
-		Parent: at.Seq, Pos: next, Content: m.content, Flags: flags, Dialect: it.Dialect, Turn: d.t.ID, Raw: it.Raw,
+		Parent: at.Seq, Pos: next, Content: m.content, Flags: flags, Dialect: it.Dialect, Turn: d.e.id, Raw: it.Raw,
 	}
 	d.puts = append(d.puts, cache.Put{Name: itemName(next.Seq), Data: item.encode()})
 	if m.onChain {
-		at := place{Pos: next, Side: d.t.plan.side}.encode()
+		at := place{Pos: next, Side: d.e.plan.side}.encode()
 		d.puts = append(d.puts, cache.Put{Name: chainName(next.Chain), Data: at})
 		if landmark(it) {
 			d.puts = append(d.puts, cache.Put{Name: textName(m.content), Data: at})
@@ -214,47 +214,47 @@ func referenceOf(it wire.Item) (name string, data []byte, ok bool) {
 
 // moveHead makes end the head, or, for a side line and for an input without an answer, one of the other ends.
 func (d *draft) moveHead(end position, answer []wire.Item) {
-	h, t := &d.head, d.t
-	extended := h.dropTail(t.plan.parent.Seq)
-	if t.plan.side || len(answer) == 0 || (t.late && h.LastTurn > t.ID && !t.atHead) {
+	h, e := &d.head, d.e
+	extended := h.dropTail(e.plan.parent.Seq)
+	if e.plan.side || len(answer) == 0 || (e.late && h.LastTurn > e.id && !e.atHead) {
 		d.leaveTail(end, extended.Turns, len(answer))
 		return
 	}
-	if !t.atHead {
-		if h.Pos.Seq != 0 && h.Pos.Seq != end.Seq && !t.in.passes(h.Pos.Chain) {
+	if !e.atHead {
+		if h.Pos.Seq != 0 && h.Pos.Seq != end.Seq && !e.in.passes(h.Pos.Chain) {
 			h.addTail(tail{Pos: h.Pos, Lead: h.Lead, Side: extended.Side, Turns: h.Turns})
 		}
 		h.Open, h.Turns = nil, extended.Turns
-		for i := 0; i < t.from; i++ {
-			h.noteCalls(t.in.items[i])
+		for i := 0; i < e.from; i++ {
+			h.noteCalls(e.in.items[i])
 		}
 	}
-	h.Ring = h.Ring[:t.ringKept]
-	h.Forked = end.Seq < t.state.head.NextSeq // an answer that was there already
-	h.Pos, h.LastTurn, h.Answered, h.Turns = end, t.ID, true, h.Turns+1
-	h.Delta = h.Delta || t.plan.relation == relDelta
-	if t.in.hasLead {
-		h.Lead = t.in.lead
+	h.Ring = h.Ring[:e.ringKept]
+	h.Forked = end.Seq < e.state.head.NextSeq // an answer that was there already
+	h.Pos, h.LastTurn, h.Answered, h.Turns = end, e.id, true, h.Turns+1
+	h.Delta = h.Delta || e.plan.relation == relDelta
+	if e.in.hasLead {
+		h.Lead = e.in.lead
 	}
-	for i := t.from; i < len(t.in.items); i++ {
-		h.remember(t.in.items[i], t.in.marks[i], t.seqs[i])
+	for i := e.from; i < len(e.in.items); i++ {
+		h.remember(e.in.items[i], e.in.marks[i], e.seqs[i])
 	}
 	for i, it := range answer {
-		h.remember(it, t.answered[0][i], d.output[0][i])
+		h.remember(it, e.answered[0][i], d.output[0][i])
 	}
 }
 
 // leaveTail notes an end of the transcript that is not the head.
 func (d *draft) leaveTail(end position, turns uint64, answered int) {
-	h, t := &d.head, d.t
+	h, e := &d.head, d.e
 	if end.Seq == h.Pos.Seq || end.Seq == 0 {
 		return
 	}
 	if answered > 0 {
 		turns++
 	}
-	h.addTail(tail{Pos: end, Lead: t.in.lead, Side: t.plan.side, Turns: turns})
-	h.Forked = h.Forked || t.atHead && !d.open
+	h.addTail(tail{Pos: end, Lead: e.in.lead, Side: e.plan.side, Turns: turns})
+	h.Forked = h.Forked || e.atHead && !d.open
 }
 
 // remember takes one more item of the head line into the ring and into the list of open calls.
@@ -319,18 +319,18 @@ type leadRecord struct {
 
 // putLead keeps the version of the leading items that this turn used, unless it is the head's, which is kept.
 func (d *draft) putLead() {
-	t := d.t
-	if !t.in.hasLead || t.in.lead == t.state.head.Lead {
+	e := d.e
+	if !e.in.hasLead || e.in.lead == e.state.head.Lead {
 		return
 	}
-	r := leadRecord{Instructions: t.call.Request.Instructions(), Dialect: t.call.Request.Dialect}
-	all := t.call.Request.Items()
-	for _, it := range all[:len(all)-len(t.in.items)] {
+	r := leadRecord{Instructions: e.call.Request.Instructions(), Dialect: e.call.Request.Dialect}
+	all := e.call.Request.Items()
+	for _, it := range all[:len(all)-len(e.in.items)] {
 		r.Items = append(r.Items, it.Raw)
 	}
 	b, err := json.Marshal(r)
 	if err != nil {
 		panic(fmt.Sprintf("BUG: encode leading items: %v", err)) // bytes and numbers
 	}
-	d.puts = append(d.puts, cache.Put{Name: leadPrefix + string(t.in.lead[:]), Data: b})
+	d.puts = append(d.puts, cache.Put{Name: leadPrefix + string(e.in.lead[:]), Data: b})
 }

@@ -1,4 +1,4 @@
-package memory
+package transcript
 
 import (
 	"hash/maphash"

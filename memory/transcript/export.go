@@ -1,4 +1,4 @@
-package memory
+package transcript
 
 import (
 	"bufio"
@@ -78,11 +78,11 @@ func (l *ItemLine) Bytes() []byte {
 const exportPage = 512
 
 // Export writes the whole transcript of a session, all branches, as JSON Lines (see Line).
-func (m *Memory) Export(ctx context.Context, s Scope, w io.Writer) error {
+func (log *Log) Export(ctx context.Context, s Scope, w io.Writer) error {
 	out := bufio.NewWriter(w)
 	enc := json.NewEncoder(out)
 	enc.SetEscapeHTML(false)
-	err := m.Walk(ctx, s, func(l Line) error { return enc.Encode(l) })
+	err := log.Walk(ctx, s, func(l Line) error { return enc.Encode(l) })
 	if err != nil {
 		return err
 	}
@@ -91,8 +91,8 @@ func (m *Memory) Export(ctx context.Context, s Scope, w io.Writer) error {
 
 // Walk calls f for every line of a session's export, in their order: the session, its items by sequence number, then
 // leads and turns in the order of their first item.
-func (m *Memory) Walk(ctx context.Context, s Scope, f func(Line) error) error {
-	results, err := m.store.Read(ctx, []cache.Query{{Group: sessionGroup(s), Names: []string{headName}}})
+func (log *Log) Walk(ctx context.Context, s Scope, f func(Line) error) error {
+	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: []string{headName}}})
 	if err != nil {
 		return fmt.Errorf("read session: %w", err)
 	}
@@ -107,21 +107,21 @@ func (m *Memory) Walk(ctx context.Context, s Scope, f func(Line) error) error {
 	if err := f(Line{Session: &SessionLine{Version: exportVersion, Head: h.Pos.Seq, Items: h.NextSeq - 1, State: state}}); err != nil {
 		return err
 	}
-	onHead, err := m.headLine(ctx, s, &h)
+	onHead, err := log.headLine(ctx, s, &h)
 	if err != nil {
 		return err
 	}
-	turns, err := m.walkItems(ctx, s, h.NextSeq-1, onHead, f)
+	turns, err := log.walkItems(ctx, s, h.NextSeq-1, onHead, f)
 	if err != nil {
 		return err
 	}
-	return m.walkTurns(ctx, s, turns, f)
+	return log.walkTurns(ctx, s, turns, f)
 }
 
 // Sessions pages through the names of a tenant's sessions, in no particular order. An empty after starts; an empty
 // next ends.
-func (m *Memory) Sessions(ctx context.Context, tenant, after string, limit int) (names []string, next string, err error) {
-	groups, next, err := m.store.List(ctx, tenant, after, limit)
+func (log *Log) Sessions(ctx context.Context, tenant, after string, limit int) (names []string, next string, err error) {
+	groups, next, err := log.store.List(ctx, tenant, after, limit)
 	if err != nil {
 		return nil, "", fmt.Errorf("list sessions: %w", err)
 	}
@@ -134,19 +134,19 @@ func (m *Memory) Sessions(ctx context.Context, tenant, after string, limit int) 
 }
 
 // headLine is the set of items on the line that ends with the head.
-func (m *Memory) headLine(ctx context.Context, s Scope, h *head) (map[uint64]bool, error) {
+func (log *Log) headLine(ctx context.Context, s Scope, h *head) (map[uint64]bool, error) {
 	on := make(map[uint64]bool)
 	next := h.Pos.Seq
 	for next != 0 {
 		first := next - min(next-1, exportPage-1)
-		items, err := m.items(ctx, s, first, next)
+		items, err := log.items(ctx, s, first, next)
 		if err != nil {
 			return nil, err
 		}
 		for next >= first && next != 0 {
 			it := items[next-first]
 			if it == nil || it.Parent >= next {
-				return nil, fmt.Errorf("item %d: %w", next, errCorrupt)
+				return nil, fmt.Errorf("item %d: %w", next, ErrCorrupt)
 			}
 			on[next] = true
 			next = it.Parent
@@ -155,11 +155,11 @@ func (m *Memory) headLine(ctx context.Context, s Scope, h *head) (map[uint64]boo
 	return on, nil
 }
 
-func (m *Memory) walkItems(ctx context.Context, s Scope, last uint64, onHead map[uint64]bool, f func(Line) error) ([]string, error) {
+func (log *Log) walkItems(ctx context.Context, s Scope, last uint64, onHead map[uint64]bool, f func(Line) error) ([]string, error) {
 	var turns []string
 	seen := make(map[string]bool)
 	for first := uint64(1); first <= last; first += exportPage {
-		items, err := m.items(ctx, s, first, min(last, first+exportPage-1))
+		items, err := log.items(ctx, s, first, min(last, first+exportPage-1))
 		if err != nil {
 			return nil, err
 		}
@@ -198,7 +198,7 @@ func newItemLine(it *storedItem) *ItemLine {
 	return l
 }
 
-func (m *Memory) walkTurns(ctx context.Context, s Scope, turns []string, f func(Line) error) error {
+func (log *Log) walkTurns(ctx context.Context, s Scope, turns []string, f func(Line) error) error {
 	leads := make(map[string]bool)
 	for len(turns) > 0 {
 		page := turns[:min(len(turns), exportPage)]
@@ -207,7 +207,7 @@ func (m *Memory) walkTurns(ctx context.Context, s Scope, turns []string, f func(
 		for i, id := range page {
 			names[i] = turnPrefix + id
 		}
-		results, err := m.store.Read(ctx, []cache.Query{{Group: sessionGroup(s), Names: names}})
+		results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: names}})
 		if err != nil {
 			return fmt.Errorf("read turns: %w", err)
 		}
@@ -215,7 +215,7 @@ func (m *Memory) walkTurns(ctx context.Context, s Scope, turns []string, f func(
 			if record == nil {
 				continue
 			}
-			if err := m.walkLead(ctx, s, record, leads, f); err != nil {
+			if err := log.walkLead(ctx, s, record, leads, f); err != nil {
 				return err
 			}
 			if err := f(Line{Turn: record}); err != nil {
@@ -227,7 +227,7 @@ func (m *Memory) walkTurns(ctx context.Context, s Scope, turns []string, f func(
 }
 
 // walkLead writes the version of the leading items that a turn used, the first time that it is met.
-func (m *Memory) walkLead(ctx context.Context, s Scope, record []byte, seen map[string]bool, f func(Line) error) error {
+func (log *Log) walkLead(ctx context.Context, s Scope, record []byte, seen map[string]bool, f func(Line) error) error {
 	var turn turnRecord
 	if err := json.Unmarshal(record, &turn); err != nil || turn.Lead == "" || seen[turn.Lead] {
 		return nil //nolint:nilerr // a turn whose record can't be read has no lead to show
@@ -235,9 +235,9 @@ func (m *Memory) walkLead(ctx context.Context, s Scope, record []byte, seen map[
 	seen[turn.Lead] = true
 	name, err := hex.DecodeString(turn.Lead)
 	if err != nil {
-		return fmt.Errorf("turn %s: lead: %w", turn.ID, errCorrupt)
+		return fmt.Errorf("turn %s: lead: %w", turn.ID, ErrCorrupt)
 	}
-	results, err := m.store.Read(ctx, []cache.Query{{Group: sessionGroup(s), Names: []string{leadPrefix + string(name)}}})
+	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: []string{leadPrefix + string(name)}}})
 	if err != nil {
 		return fmt.Errorf("read leading items: %w", err)
 	}
@@ -248,8 +248,8 @@ func (m *Memory) walkLead(ctx context.Context, s Scope, record []byte, seen map[
 }
 
 // lead reads one version of the leading system items.
-func (m *Memory) lead(ctx context.Context, s Scope, hash wire.Hash) ([]wire.Item, error) {
-	results, err := m.store.Read(ctx, []cache.Query{{Group: sessionGroup(s), Names: []string{leadPrefix + string(hash[:])}}})
+func (log *Log) lead(ctx context.Context, s Scope, hash wire.Hash) ([]wire.Item, error) {
+	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: []string{leadPrefix + string(hash[:])}}})
 	if err != nil {
 		return nil, fmt.Errorf("read leading items: %w", err)
 	}
@@ -257,7 +257,7 @@ func (m *Memory) lead(ctx context.Context, s Scope, hash wire.Hash) ([]wire.Item
 	if v := results[0].Values[0]; v == nil {
 		return nil, nil
 	} else if err := json.Unmarshal(v, &r); err != nil {
-		return nil, fmt.Errorf("read leading items: %w", errCorrupt)
+		return nil, fmt.Errorf("read leading items: %w", ErrCorrupt)
 	}
 	items := make([]wire.Item, 0, len(r.Items))
 	for _, raw := range r.Items {
@@ -276,8 +276,8 @@ var ErrNoTurn = errors.New("no such turn")
 // TurnView puts together again what a turn sent upstream in place of the client's items: the leading items, then what
 // was chosen from the conversation. Items have the bytes that they were stored with, which may be another client's
 // spelling of the same content; a reference is shown as what it stood for.
-func (m *Memory) TurnView(ctx context.Context, s Scope, turnID string) ([]wire.Item, error) {
-	results, err := m.store.Read(ctx, []cache.Query{{Group: sessionGroup(s), Names: []string{turnPrefix + turnID}}})
+func (log *Log) TurnView(ctx context.Context, s Scope, turnID string) ([]wire.Item, error) {
+	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: []string{turnPrefix + turnID}}})
 	if err != nil {
 		return nil, fmt.Errorf("read turn: %w", err)
 	}
@@ -285,7 +285,7 @@ func (m *Memory) TurnView(ctx context.Context, s Scope, turnID string) ([]wire.I
 	if v := results[0].Values[0]; v == nil {
 		return nil, ErrNoTurn
 	} else if err := json.Unmarshal(v, &turn); err != nil {
-		return nil, fmt.Errorf("turn %s: %w", turnID, errCorrupt)
+		return nil, fmt.Errorf("turn %s: %w", turnID, ErrCorrupt)
 	}
 	var lead []wire.Item
 	if turn.View.Lead != "" {
@@ -293,11 +293,11 @@ func (m *Memory) TurnView(ctx context.Context, s Scope, turnID string) ([]wire.I
 		if err != nil {
 			return nil, err
 		}
-		if lead, err = m.lead(ctx, s, hash); err != nil {
+		if lead, err = log.lead(ctx, s, hash); err != nil {
 			return nil, err
 		}
 	}
-	body, err := m.pick(ctx, s, turn.Tip, turn.View.Items)
+	body, err := log.pick(ctx, s, turn.Tip, turn.View.Items)
 	if err != nil {
 		return nil, fmt.Errorf("turn %s: %w", turnID, err)
 	}
@@ -311,18 +311,18 @@ func (m *Memory) TurnView(ctx context.Context, s Scope, turnID string) ([]wire.I
 
 // pick finds items by the leading bytes of their content hashes, from the last one backwards along the line that ends
 // at tip. A client's own summary, which stands before the history in its request, is stored behind it.
-func (m *Memory) pick(ctx context.Context, s Scope, tip uint64, wanted []byte) ([]wire.Item, error) {
+func (log *Log) pick(ctx context.Context, s Scope, tip uint64, wanted []byte) ([]wire.Item, error) {
 	p := picker{wanted: wanted, found: make([]wire.Item, len(wanted)/8), left: len(wanted) / 8}
 	for next := tip; next != 0 && p.left > 0; {
 		first := next - min(next-1, exportPage-1)
-		items, err := m.items(ctx, s, first, next)
+		items, err := log.items(ctx, s, first, next)
 		if err != nil {
 			return nil, err
 		}
 		for next >= first && next != 0 {
 			at := items[next-first]
 			if at == nil || at.Parent >= next {
-				return nil, fmt.Errorf("item %d: %w", next, errCorrupt)
+				return nil, fmt.Errorf("item %d: %w", next, ErrCorrupt)
 			}
 			if err := p.take(at); err != nil {
 				return nil, err

@@ -1,4 +1,4 @@
-package memory
+package transcript
 
 import (
 	"bufio"
@@ -17,8 +17,8 @@ const importChunk = 1000
 
 // Import writes a transcript that Export made into a session that does not exist yet. Every item's hashes are worked
 // out again and must be those of the export. The session appears whole or not at all.
-func (m *Memory) Import(ctx context.Context, s Scope, r io.Reader) error {
-	im := importer{m: m, scope: s, at: map[uint64]position{}}
+func (log *Log) Import(ctx context.Context, s Scope, r io.Reader) error {
+	im := importer{log: log, scope: s, at: map[uint64]position{}}
 	dec := json.NewDecoder(bufio.NewReader(r))
 	for n := 1; ; n++ {
 		var l Line
@@ -35,7 +35,7 @@ func (m *Memory) Import(ctx context.Context, s Scope, r io.Reader) error {
 
 // importer collects values and writes them in chunks; the head comes last, and without it there is no session.
 type importer struct {
-	m       *Memory
+	log     *Log
 	scope   Scope
 	head    []byte
 	at      map[uint64]position // of every item
@@ -157,8 +157,8 @@ func (im *importer) finish(ctx context.Context) error {
 }
 
 func (im *importer) flush(ctx context.Context) error {
-	out := im.m.store.Commit(ctx, []cache.Batch{{
-		Group: sessionGroup(im.scope), Expect: im.version, Puts: im.puts, TTL: im.m.o.SessionTTL, Listed: im.version == 0,
+	out := im.log.store.Commit(ctx, []cache.Batch{{
+		Group: im.scope.Group(), Expect: im.version, Puts: im.puts, TTL: im.log.ttl, Listed: im.version == 0,
 	}})[0]
 	if errors.Is(out.Err, cache.ErrConflict) {
 		return ErrSessionExists

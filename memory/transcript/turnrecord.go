@@ -1,4 +1,4 @@
-package memory
+package transcript
 
 import (
 	"encoding/base64"
@@ -43,11 +43,11 @@ type turnRecord struct {
 	ResponseID string          `json:"response_id,omitempty"`
 	Finish     string          `json:"finish,omitempty"`
 	Usage      json.RawMessage `json:"usage,omitempty"`
-	View       viewRecord      `json:"view"`
+	View       ViewRecord      `json:"view"`
 }
 
-// viewRecord says how the view was chosen from the conversation: the line that ends with the turn's input.
-type viewRecord struct {
+// ViewRecord says how the view was chosen from the conversation: the line that ends with the turn's input.
+type ViewRecord struct {
 	Conversation int            `json:"conversation"` // items, without the leading ones
 	Sent         int            `json:"sent"`
 	From         int            `json:"from"`             // the first item that the window kept
@@ -69,24 +69,24 @@ func isOpen(record []byte) bool {
 }
 
 // record describes the turn as it stands.
-func (t *Turn) record(d *draft, a *Answer) turnRecord {
+func (e *Entry) record(d *draft, a *Answer) turnRecord {
 	r := turnRecord{
-		ID: t.ID, Time: t.started.UTC(), Status: turnIncomplete, Open: a == nil, Relation: t.plan.relation, Model: t.call.Request.Text("model"),
-		Dialect: t.call.Request.Dialect.String(), Side: t.call.Side, Degraded: t.Summary.Status == StatusDegraded,
-		Parent: t.parent, Tip: d.input.Seq, Output: d.output, Execution: t.execution(), ParentID: t.call.Scope.Parent,
-		View: t.view,
+		ID: e.id, Time: e.started.UTC(), Status: turnIncomplete, Open: a == nil, Relation: e.plan.relation, Model: e.call.Request.Text("model"),
+		Dialect: e.call.Request.Dialect.String(), Side: e.call.Side, Degraded: e.degraded,
+		Parent: e.parent, Tip: d.input.Seq, Output: d.output, Execution: e.execution(), ParentID: e.call.Scope.Parent,
+		View: e.view,
 	}
-	if t.call.Scope.Resource != t.call.Scope.Session {
-		r.Resource = t.call.Scope.Resource
+	if e.call.Scope.Resource != e.call.Scope.Session {
+		r.Resource = e.call.Scope.Resource
 	}
-	if t.plan.side && r.Side == "" {
+	if e.plan.side && r.Side == "" {
 		r.Side = "unrelated"
 	}
-	if t.in.hasLead {
-		r.Lead = hex.EncodeToString(t.in.lead[:])
+	if e.in.hasLead {
+		r.Lead = hex.EncodeToString(e.in.lead[:])
 	}
 	if r.Input = d.added; len(r.Input) == 0 {
-		r.Input = t.journaled.seqs
+		r.Input = e.journaled.seqs
 	}
 	if a == nil {
 		return r
@@ -100,13 +100,13 @@ func (t *Turn) record(d *draft, a *Answer) turnRecord {
 }
 
 // execution names the agent run that the turn belongs to: all turns of a tool loop share the user message it began with.
-func (t *Turn) execution() string {
-	if t.call.Scope.Execution != "" {
-		return t.call.Scope.Execution
+func (e *Entry) execution() string {
+	if e.call.Scope.Execution != "" {
+		return e.call.Scope.Execution
 	}
-	for i, v := range slices.Backward(t.in.items) {
+	for i, v := range slices.Backward(e.in.items) {
 		if it := v; it.Kind == wire.Message && it.Role == wire.User {
-			return hex.EncodeToString(t.in.ends[i].Chain[:8])
+			return hex.EncodeToString(e.in.ends[i].Chain[:8])
 		}
 	}
 	return ""
@@ -168,13 +168,13 @@ func (r *turnRecord) encode() []byte {
 	return append(r.View.appendTo(appendName(b, "view")), '}')
 }
 
-func (v *viewRecord) setLead(hash wire.Hash, has bool) { //nolint:revive // whether there is a value, no switch
+func (v *ViewRecord) setLead(hash wire.Hash, has bool) { //nolint:revive // whether there is a value, no switch
 	if has {
 		v.Lead = hex.EncodeToString(hash[:])
 	}
 }
 
-func (v *viewRecord) appendTo(b []byte) []byte {
+func (v *ViewRecord) appendTo(b []byte) []byte {
 	b = append(b, '{')
 	for _, f := range []struct {
 		name  string

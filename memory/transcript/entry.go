@@ -1,0 +1,323 @@
+package transcript
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"remora/cache"
+	"remora/memory/view"
+	"remora/wire"
+)
+
+// Entry is one turn on its way into the transcript: where its request stands, what its view is made of, and what is
+// to be written. It is not safe for concurrent use.
+type Entry struct {
+	log      *Log
+	id       string
+	started  time.Time
+	call     Call
+	degraded bool // its view was made without the store
+
+	late   bool // it waited in the spool: the head may have moved on since
+	loaded bool // state was read from the store
+	opened bool // the session did not exist when the view was built
+	state  state
+	in     *incoming
+	plan   plan
+	view   ViewRecord
+	atHead bool // the new items go behind the present head
+	// in.items[from:] is what the ring gains by this turn, behind ringKept of its present entries.
+	from, ringKept int
+	seqs           []uint64 // sequence numbers of in.items, as far as this turn stored them
+	known          map[wire.Hash]place
+
+	parent    uint64 // sequence number before the first new item
+	journaled journaled
+	answered  [][]mark // of the answer's items, per choice; nil until they are needed
+}
+
+// journaled is a turn's input that was written before its answer.
+type journaled struct {
+	names  []string // of its values; none if it was not written
+	behind uint64   // the item that it was written behind
+	end    position
+	seqs   []uint64 // of its items
+}
+
+// Enter loads the session of a call in one round trip and finds the place of the request in it.
+func (log *Log) Enter(ctx context.Context, id string, started time.Time, c Call) (*Entry, error) {
+	st, err := log.load(ctx, c.Scope, c.Request, id)
+	if err != nil {
+		return nil, err
+	}
+	in := newIncoming(c.Request, st.refs, log.hashes)
+	p, err := log.place(ctx, c.Scope, &st, in, c.History)
+	if err != nil {
+		return nil, err
+	}
+	p.side = p.side || c.Side != ""
+	e := &Entry{log: log, id: id, started: started, call: c}
+	e.settle(st, in, p)
+	e.opened = st.head.NextSeq == 0
+	return e, nil
+}
+
+// Detached is the entry of a call whose session cannot be read: its place is found when it is committed.
+func (log *Log) Detached(id string, started time.Time, c Call) *Entry {
+	e := &Entry{log: log, id: id, started: started, call: c, degraded: true}
+	e.settle(state{}, newIncoming(c.Request, nil, log.hashes), plan{relation: relRoot, side: c.Side != ""})
+	e.loaded = false
+	return e
+}
+
+// Resumed is the entry of a call that could not be committed at its time, with the record that was kept of its view.
+func (log *Log) Resumed(id string, started time.Time, c Call, v ViewRecord) *Entry {
+	return &Entry{log: log, id: id, started: started, call: c, view: v, degraded: true, late: true}
+}
+
+// settle takes over where the turn stands in the transcript.
+func (e *Entry) settle(st state, in *incoming, p plan) {
+	e.state, e.in, e.plan, e.loaded = st, in, p, true
+	e.seqs, e.parent = make([]uint64, len(in.items)), p.parent.Seq
+	e.atHead = p.parent.Seq == st.head.Pos.Seq && p.parent.Chain == st.head.Pos.Chain
+	e.from, e.ringKept = 0, 0
+	if e.atHead {
+		e.from, e.ringKept = p.fresh, len(st.head.Ring)
+		return
+	}
+	for i, echo := range st.head.Ring {
+		if echo.Seq == p.parent.Seq && echo.Seq != 0 {
+			e.from, e.ringKept = p.fresh, i+1
+		}
+	}
+}
+
+// Conversation is what the view of a call is chosen from.
+type Conversation struct {
+	// Lead are the leading system and developer items, Items the rest, oldest first.
+	Lead, Items []wire.Item
+	// Offset is how many units of the conversation stand before Items without being among them.
+	Offset int
+	// Stored tells that the stored history stands before the client's items.
+	Stored bool
+	// Opaque tells that upstream holds calls that are not visible here: any cut or repair could make an orphan or
+	// remove a pair, so that the request goes as it came.
+	Opaque bool
+	// Side tells that the request is a side line.
+	Side bool
+
+	lead    wire.Hash
+	hasLead bool
+}
+
+// Conversation puts together what a view is chosen from. units is how much of the stored history can come into it.
+func (e *Entry) Conversation(ctx context.Context, units uint64) (Conversation, error) {
+	all := e.call.Request.Items()
+	c := Conversation{
+		Lead: all[:len(all)-len(e.in.items)], Items: e.in.items, Offset: e.plan.offset, Stored: e.plan.before, Side: e.plan.side,
+		Opaque: e.in.stateful || e.in.unresolved(), lead: e.in.lead, hasLead: e.in.hasLead,
+	}
+	if !c.Stored {
+		return c, nil
+	}
+	stored, skipped, err := e.log.line(ctx, e.call.Scope, e.plan.parent, units)
+	if err != nil {
+		return c, err
+	}
+	c.Items, c.Offset = append(stored, c.Items...), skipped
+	if e.call.Request.Dialect == wire.Chat {
+		c.Items = view.Regroup(c.Items)
+	}
+	if len(c.Lead) == 0 && e.state.head.Lead != (wire.Hash{}) {
+		c.lead, c.hasLead = e.state.head.Lead, true
+		c.Lead, err = e.log.lead(ctx, e.call.Scope, c.lead)
+	}
+	return c, err
+}
+
+// Resolve tells what a reference stands for, as far as windows and the pairing of calls need to know.
+func (e *Entry) Resolve(it wire.Item) (wire.Item, bool) { return e.in.resolve(it) }
+
+// Viewed notes how the view was chosen from the conversation; nil for a request that goes as it came.
+func (e *Entry) Viewed(c *Conversation, v *view.View) {
+	if v == nil {
+		e.view = ViewRecord{Conversation: len(c.Items), Sent: len(e.call.Request.Items())}
+		for _, mark := range e.in.marks {
+			e.view.Items = append(e.view.Items, mark.content[:8]...)
+		}
+		e.view.setLead(e.in.lead, e.in.hasLead)
+		return
+	}
+	e.view = ViewRecord{
+		Conversation: len(c.Items), Sent: len(v.Items), From: v.From, Windowed: v.Windowed, Orphans: v.Orphans,
+		LeftOut: v.LeftOut, Stored: c.Stored,
+	}
+	if v.Pinned >= 0 {
+		e.view.Pinned = &v.Pinned
+	}
+	for _, i := range v.Kept {
+		content := e.in.mark(c.Items[i]).content
+		e.view.Items = append(e.view.Items, content[:8]...)
+	}
+	e.view.setLead(c.lead, c.hasLead)
+}
+
+// View is the record of the turn's view, to resume the entry with.
+func (e *Entry) View() ViewRecord { return e.view }
+
+// Mode is how the entry's place is found again: what its view was built on stays true. A request that brought its
+// history keeps its place in it, and one that did not goes behind whatever was said meanwhile.
+func (e *Entry) Mode() History {
+	switch {
+	case !e.loaded:
+		return e.call.History
+	case e.plan.before || e.call.History == HistoryServer:
+		return HistoryServer
+	default:
+		return HistoryClient
+	}
+}
+
+// Commit writes the turn against the version that was read, and starts again from the transcript as it then is when
+// another turn was faster. A nil answer is still to come: Commit is called once more with it.
+func (e *Entry) Commit(ctx context.Context, a *Answer) error {
+	if !e.loaded {
+		if done, err := e.reload(ctx, a); done || err != nil {
+			return err
+		}
+	}
+	if err := e.lookAround(ctx, a); err != nil {
+		return err
+	}
+	for {
+		d := e.draft(a)
+		out := e.log.store.Commit(ctx, d.batches())
+		if out[0].Err == nil {
+			e.written(d, out[0].Version)
+			return nil
+		}
+		if !errors.Is(out[0].Err, cache.ErrConflict) {
+			return out[0].Err
+		}
+		if done, err := e.reload(ctx, a); done || err != nil {
+			return err
+		}
+	}
+}
+
+// lookAround reads what a turn needs to know that does not simply go behind the head.
+func (e *Entry) lookAround(ctx context.Context, a *Answer) error {
+	if (!e.atHead || e.state.head.Forked) && e.plan.parent.Seq != 0 && a != nil && e.known == nil {
+		// What goes anywhere but behind the end of a line may be there already: a turn whose answer was stored,
+		// although the client did not see its end, comes again.
+		if err := e.lookupKnown(ctx, a); err != nil {
+			return err
+		}
+	}
+	if !e.atHead && e.ringKept == 0 && e.plan.fresh > 0 {
+		return e.findSeqs(ctx)
+	}
+	return nil
+}
+
+// reload reads the transcript again and finds the turn's place in it as it now is. done tells that the turn is
+// there already: an earlier attempt was written although its reply got lost.
+func (e *Entry) reload(ctx context.Context, a *Answer) (done bool, err error) {
+	st, err := e.log.load(ctx, e.call.Scope, e.call.Request, e.id)
+	if err != nil {
+		return false, err
+	}
+	if st.turn != nil && (a == nil || !isOpen(st.turn)) {
+		return true, nil
+	}
+	in := newIncoming(e.call.Request, st.refs, e.log.hashes)
+	p, err := e.log.place(ctx, e.call.Scope, &st, in, e.Mode())
+	if err != nil {
+		return false, err
+	}
+	own := p.relation == relRoot || len(e.journaled.names) > 0 && p.parent.Seq == e.journaled.end.Seq
+	if own && e.opened && e.call.History == HistoryAuto && st.head.onlyNew(in) {
+		p = st.head.delta() // another client opened the session at the same time: this one follows it
+	}
+	p.side = p.side || e.call.Side != ""
+	if e.loaded {
+		p.side = p.side || e.plan.side
+	}
+	e.settle(st, in, p)
+	if j := e.journaled; len(j.names) > 0 && p.relation == relDelta && p.parent.Seq == j.behind {
+		// The head is where it was when the input was written behind it: that stays.
+		e.plan.parent, e.plan.fresh = j.end, len(in.items)
+	}
+	return false, e.lookupKnown(ctx, a)
+}
+
+// findSeqs looks up where the items of a resent history stand, for the ring of a head that moves to another branch.
+func (e *Entry) findSeqs(ctx context.Context) error {
+	first := max(0, e.plan.fresh-ringSize)
+	places, err := e.log.lookup(ctx, e.call.Scope, e.in.ends[first:e.plan.fresh])
+	if err != nil {
+		return err
+	}
+	for i, p := range places {
+		if p != nil && e.seqs[first+i] == 0 {
+			e.seqs[first+i] = p.Pos.Seq
+		}
+	}
+	return nil
+}
+
+// lookupKnown asks which of the items that the turn is about to write are in the transcript already, as they are
+// after a repeated request.
+func (e *Entry) lookupKnown(ctx context.Context, a *Answer) error {
+	var ends []position
+	walk := func(at position, marks []mark) position {
+		for _, m := range marks {
+			if at = at.after(m); m.onChain {
+				ends = append(ends, at)
+			}
+		}
+		return at
+	}
+	at := walk(e.plan.parent, e.in.marks[e.plan.fresh:])
+	if a != nil {
+		for _, marks := range e.answerMarks(a) {
+			walk(at, marks)
+		}
+	}
+	places, err := e.log.lookup(ctx, e.call.Scope, ends)
+	if err != nil {
+		return err
+	}
+	e.known = make(map[wire.Hash]place, len(ends))
+	for i, p := range places {
+		if p != nil {
+			e.known[ends[i].Chain] = *p
+		}
+	}
+	return nil
+}
+
+// answerMarks hashes the items of the answer, once: the answer of a turn does not change.
+func (e *Entry) answerMarks(a *Answer) [][]mark {
+	if e.answered == nil {
+		e.answered = make([][]mark, len(a.Reply.Choices))
+		for c, items := range a.Reply.Choices {
+			e.answered[c] = make([]mark, len(items))
+			for i, it := range items {
+				e.answered[c][i] = e.in.mark(it)
+			}
+		}
+	}
+	return e.answered
+}
+
+// written takes over what a commit has changed, for the commit that follows it.
+func (e *Entry) written(d *draft, version uint64) {
+	e.state.version, e.state.head = version, d.head
+	e.known, e.journaled = nil, journaled{}
+	if len(d.stored) > 0 {
+		e.journaled = journaled{names: d.stored, behind: e.plan.parent.Seq, end: d.input, seqs: d.added}
+	}
+	e.plan.parent, e.plan.fresh, e.plan.aside = d.input, len(e.in.items), 0
+}

@@ -1,0 +1,336 @@
+// Package transcript keeps what was said in a session.
+//
+// A transcript is a log of items, each linked to the one before it and named by a chain hash over all of its
+// predecessors, as commits are in git. A request is merged into it (merge.go): most often its history ends where the
+// transcript's head is, and what stands behind that is new. Input and answer of a turn are written together
+// (draft.go), by the turn's Entry, which also says what its view is to be chosen from.
+package transcript
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"time"
+
+	"remora/cache"
+	"remora/memory/view"
+	"remora/wire"
+)
+
+// Log keeps the transcripts of all sessions in a store. It is safe for concurrent use.
+type Log struct {
+	store  cache.Store
+	ttl    time.Duration
+	hashes *hashes
+}
+
+// New makes a log over a store. ttl is how long a session is kept after its last turn; 0 is for ever.
+func New(store cache.Store, ttl time.Duration) *Log {
+	return &Log{store: store, ttl: ttl, hashes: newHashes()}
+}
+
+// state is a session as one round trip read it.
+type state struct {
+	version uint64
+	head    head
+	refs    map[string]reference // what the request's item references stand for
+	reply   *place               // the place after previous_response_id, if known
+	turn    []byte               // the record of the turn asked for, nil if it was never written
+}
+
+// sessionName names the value of a response's group that holds its session.
+const sessionName = "session"
+
+func responseGroup(tenant, responseID string) cache.Group {
+	return cache.Group{Owner: tenant, Name: "r:" + responseID}
+}
+
+// SessionOf finds the session in which a response was given, "" if it is not known.
+func (log *Log) SessionOf(ctx context.Context, tenant, responseID string) (string, error) {
+	results, err := log.store.Read(ctx, []cache.Query{{Group: responseGroup(tenant, responseID), Names: []string{sessionName}}})
+	if err != nil {
+		return "", fmt.Errorf("find session of response: %w", err)
+	}
+	return string(results[0].Values[0]), nil
+}
+
+// maxRefs bounds how many references of one request are looked up.
+const maxRefs = 1024
+
+// load reads what a request needs to know of its session and of the turn that it is, in one round trip.
+func (log *Log) load(ctx context.Context, s Scope, req *wire.Request, turnID string) (state, error) {
+	names := []string{headName, turnPrefix + turnID}
+	previous := ""
+	if req.Dialect == wire.Responses {
+		previous = req.Text("previous_response_id")
+	}
+	if previous != "" {
+		names = append(names, idName(replyPrefix, previous))
+	}
+	first := len(names)
+	var ids []string
+	for _, it := range req.Items() {
+		if it.Kind == wire.Reference && len(ids) < maxRefs {
+			ids = append(ids, it.ID)
+			names = append(names, idName(idPrefix, it.ID))
+		}
+	}
+	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: names}})
+	if err != nil {
+		return state{}, fmt.Errorf("load session: %w", err)
+	}
+	r := results[0]
+	st := state{version: r.Version, turn: r.Values[1]}
+	if r.Values[0] != nil {
+		if st.head, err = decodeHead(r.Values[0]); err != nil {
+			return state{}, err
+		}
+	}
+	if previous != "" && r.Values[2] != nil {
+		p, err := decodePlace(r.Values[2])
+		if err != nil {
+			return state{}, err
+		}
+		st.reply = &p
+	}
+	return st, st.decodeRefs(ids, r.Values[first:])
+}
+
+func (st *state) decodeRefs(ids []string, values [][]byte) error {
+	if len(ids) > 0 {
+		st.refs = make(map[string]reference, len(ids))
+	}
+	for i, id := range ids {
+		if values[i] == nil {
+			continue
+		}
+		ref, err := decodeReference(values[i])
+		if err != nil {
+			return err
+		}
+		st.refs[id] = ref
+	}
+	return nil
+}
+
+// place finds where a request goes, asking the index of chains where the head alone does not tell.
+func (log *Log) place(ctx context.Context, s Scope, st *state, in *incoming, mode History) (plan, error) {
+	p, ok := st.head.merge(in, mode)
+	if !ok {
+		known, err := log.lookup(ctx, s, in.ends)
+		if err != nil {
+			return plan{}, err
+		}
+		p = st.head.mergeIndexed(in, mode, known)
+	}
+	if p.relation == relRoot && st.head.NextSeq != 0 && len(in.items) > 0 {
+		if overlap, err := log.overlap(ctx, s, in); err != nil || overlap.relation != "" {
+			return overlap, err
+		}
+	}
+	if p.relation == relUpstream && st.reply != nil {
+		p.parent, p.side = st.reply.Pos, st.reply.Side
+	}
+	return p, nil
+}
+
+// landmark tells whether an item is found again by its content alone: what a client said, not what a model did, since
+// a client that trims its history begins it with something of its own.
+func landmark(it wire.Item) bool {
+	return it.Kind == wire.ToolResult || it.Kind == wire.Message && it.Role == wire.User
+}
+
+// maxLandmarks is how many items of a request are looked for by content.
+const maxLandmarks = 8
+
+// overlap finds the place of a request whose beginning is missing, by what it has in common with the transcript: an
+// item that was said before, with the item that followed it then behind it. The plan is empty where there is none.
+func (log *Log) overlap(ctx context.Context, s Scope, in *incoming) (plan, error) {
+	var marks []int
+	var names []string
+	for i, it := range in.items {
+		if in.marks[i].onChain && landmark(it) && len(marks) < maxLandmarks {
+			marks = append(marks, i)
+			names = append(names, textName(in.marks[i].content))
+		}
+	}
+	if len(marks) == 0 {
+		return plan{}, nil
+	}
+	found, err := log.places(ctx, s, names)
+	if err != nil {
+		return plan{}, err
+	}
+	for n, i := range marks {
+		if found[n] == nil || i+1 == len(in.items) {
+			continue
+		}
+		p, err := log.follow(ctx, s, in, i, found[n])
+		if err != nil || p.relation != "" {
+			return p, err
+		}
+	}
+	return plan{}, nil
+}
+
+// follow goes along with a request from item i, which stands at a known place, as far as the transcript does.
+func (log *Log) follow(ctx context.Context, s Scope, in *incoming, i int, from *place) (plan, error) {
+	at, ends := from.Pos, make([]position, 0, len(in.items)-i-1)
+	for j := i + 1; j < len(in.items); j++ {
+		at = at.after(in.marks[j])
+		ends = append(ends, at)
+	}
+	known, err := log.lookup(ctx, s, ends)
+	if err != nil {
+		return plan{}, err
+	}
+	for n, k := range slices.Backward(known) {
+		last := i + 1 + n
+		if k == nil || !in.marks[last].onChain {
+			continue
+		}
+		p := plan{relation: relTrim, parent: k.Pos, fresh: last + 1, side: k.Side}
+		p.offset = unitsBetween(in.ends[last], p.parent)
+		p.aside, err = log.precede(ctx, s, in, i, from.Pos.Seq)
+		return p, err
+	}
+	return plan{}, nil
+}
+
+// precede goes back from item i, which stands at seq, as far as the request and the transcript agree, and returns the
+// first item of the request that they agree on. What stands before it is the client's own summary.
+func (log *Log) precede(ctx context.Context, s Scope, in *incoming, i int, seq uint64) (int, error) {
+	at, err := log.items(ctx, s, seq, seq)
+	for i > 0 && err == nil && at[0] != nil && at[0].Parent != 0 {
+		if at, err = log.items(ctx, s, at[0].Parent, at[0].Parent); err != nil || at[0] == nil {
+			break
+		}
+		if at[0].Flags&flagOffChain != 0 && in.marks[i-1].onChain {
+			continue
+		}
+		if at[0].Content != in.marks[i-1].content {
+			break
+		}
+		i--
+	}
+	return i, err
+}
+
+// lookup asks the index where the chains of some positions end; nil where a chain is unknown.
+func (log *Log) lookup(ctx context.Context, s Scope, ends []position) ([]*place, error) {
+	names := make([]string, len(ends))
+	for i, p := range ends {
+		names[i] = chainName(p.Chain)
+	}
+	return log.places(ctx, s, names)
+}
+
+// places reads values of the session's indexes.
+func (log *Log) places(ctx context.Context, s Scope, names []string) ([]*place, error) {
+	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: names}})
+	if err != nil {
+		return nil, fmt.Errorf("look up history: %w", err)
+	}
+	places := make([]*place, len(names))
+	for i, v := range results[0].Values {
+		if v == nil {
+			continue
+		}
+		p, err := decodePlace(v)
+		if err != nil {
+			return nil, err
+		}
+		places[i] = &p
+	}
+	return places, nil
+}
+
+// items reads the stored items from seq first to seq last; nil where an item was taken back (see draft.retract).
+func (log *Log) items(ctx context.Context, s Scope, first, last uint64) ([]*storedItem, error) {
+	names := make([]string, 0, last-first+1)
+	for seq := first; seq <= last; seq++ {
+		names = append(names, itemName(seq))
+	}
+	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: names}})
+	if err != nil {
+		return nil, fmt.Errorf("read items: %w", err)
+	}
+	items := make([]*storedItem, len(names))
+	for i, v := range results[0].Values {
+		if v == nil {
+			continue
+		}
+		it, err := decodeItem(v)
+		if err != nil {
+			return nil, fmt.Errorf("item %d: %w", first+uint64(i), err)
+		}
+		items[i] = &it
+	}
+	return items, nil
+}
+
+// How many items one read of a line's end fetches at first, and at most: a line that is interleaved with others takes
+// more reads than one.
+const (
+	pageItems    = 128
+	maxPageItems = 4096
+)
+
+// line reads the end of the line that ends at end, oldest item first, without asides: at least want units of it, if it
+// has as many, and all of the round in flight. It also returns how many units of the line stand before that.
+func (log *Log) line(ctx context.Context, s Scope, end position, want uint64) ([]wire.Item, int, error) {
+	l := lineEnd{next: end.Seq, want: want}
+	for page := uint64(pageItems); !l.full(); page = min(page*2, maxPageItems) {
+		first := l.next - min(l.next-1, page-1)
+		stored, err := log.items(ctx, s, first, l.next)
+		if err != nil {
+			return nil, 0, err
+		}
+		for l.next >= first && !l.full() {
+			if err := l.take(stored[l.next-first]); err != nil {
+				return nil, 0, err
+			}
+		}
+	}
+	slices.Reverse(l.items)
+	return l.items, unitsBetween(position{Units: l.units}, end), nil
+}
+
+// lineEnd collects the items of a line from its end backwards.
+type lineEnd struct {
+	next  uint64 // the item to take next, 0 for none
+	want  uint64 // units
+	items []wire.Item
+	units uint64
+	round bool // the user message that began the round is among the items
+}
+
+func (l *lineEnd) full() bool { return l.next == 0 || l.units >= l.want && l.round }
+
+func (l *lineEnd) take(at *storedItem) error {
+	if at == nil || at.Parent >= l.next {
+		return fmt.Errorf("item %d: %w", l.next, ErrCorrupt)
+	}
+	l.next = at.Parent
+	if at.Flags&flagAside != 0 {
+		return nil
+	}
+	it, err := wire.ParseItem(at.Dialect, at.Raw)
+	if err != nil {
+		return fmt.Errorf("item %d: %w", at.Pos.Seq, err)
+	}
+	l.items = append(l.items, it)
+	l.units += view.Units(it)
+	l.round = l.round || it.Kind == wire.Message && it.Role == wire.User
+	return nil
+}
+
+// idName makes a value's name of an id that upstream or a caller chose: any bytes, any length.
+func idName(prefix, id string) string {
+	if len(id) <= 96 {
+		return prefix + id
+	}
+	sum := sha256.Sum256([]byte(id))
+	return prefix + "#" + string(sum[:])
+}
