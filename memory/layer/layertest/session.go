@@ -1,0 +1,241 @@
+package layertest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"remora/memory/layer"
+)
+
+// hooks are the names of the hooks that a value has.
+func hooks(impl any) []string {
+	var names []string
+	add := func(name string, ok bool) {
+		if s, selective := impl.(layer.Selective); ok && (!selective || s.Has(name)) {
+			names = append(names, name)
+		}
+	}
+	_, ok := impl.(layer.Initializer)
+	add(layer.HookInit, ok)
+	_, ok = impl.(layer.ItemAppender)
+	add(layer.HookAppendItems, ok)
+	_, ok = impl.(layer.Recaller)
+	add(layer.HookRecall, ok)
+	_, ok = impl.(layer.HistoryProjector)
+	add(layer.HookProjectHistory, ok)
+	_, ok = impl.(layer.ToolCallReviewer)
+	add(layer.HookReviewToolCall, ok)
+	_, ok = impl.(layer.ToolProvider)
+	add(layer.HookTools, ok)
+	_, ok = impl.(layer.ResponseReviewer)
+	add(layer.HookReviewResponse, ok)
+	_, ok = impl.(layer.Storer)
+	add(layer.HookStore, ok)
+	_, ok = impl.(layer.Completer)
+	add(layer.HookComplete, ok)
+	_, ok = impl.(layer.Spawner)
+	add(layer.HookSpawn, ok)
+	_, ok = impl.(layer.Returner)
+	add(layer.HookReturn, ok)
+	_, ok = impl.(layer.Disposer)
+	add(layer.HookDispose, ok)
+	return names
+}
+
+// session plays one conversation with a layer, as the runtime would, and keeps its state and a log of what it answered.
+type session struct {
+	*suite
+	impl    any
+	hooks   []string
+	name    string
+	dialect dialect
+	count   func(string) int
+	state   layer.State
+	log     []string
+
+	flood bool // texts and arguments are large
+	watch bool // check after each hook that its inputs are as they were
+	raw   bool // Init is left out, and hooks may fail
+}
+
+func (s *suite) newSession(impl any, name string, d dialect) *session {
+	return &session{suite: s, impl: impl, hooks: hooks(impl), name: name, dialect: d, count: counters["utf16/4"]}
+}
+
+// playAll plays the whole script and ends the session.
+func (p *session) playAll(t *testing.T) {
+	t.Helper()
+	for n := range turns {
+		p.play(t, n)
+	}
+	p.end(t)
+}
+
+// step is what the hooks of one turn see.
+type step struct {
+	n        int
+	turn     layer.Turn
+	response layer.Response
+	history  layer.Response // its Items are the whole history
+	child    layer.State
+}
+
+// play runs one turn.
+func (p *session) play(t *testing.T, n int) {
+	t.Helper()
+	st := &step{n: n, turn: p.turn(n), response: p.response(n)}
+	for m := range min(n+1, turns) {
+		st.history.Items = append(append(st.history.Items, p.input(m)...), p.response(m).Items...)
+	}
+	before := p.state
+	for _, hook := range p.hooks {
+		if hook == layer.HookInit && p.raw || !p.due(hook, n) {
+			continue
+		}
+		p.call(t, hook, st)
+	}
+	if !p.raw && p.state != nil && !json.Valid(p.state) && !bytes.Equal(p.state, before) {
+		t.Errorf("turn %d: the layer made a state that is not JSON: %.200q", n, p.state)
+	}
+}
+
+// due tells that a hook is called on turn n: those of the end are called when the loop of tools ends.
+func (p *session) due(hook string, n int) bool {
+	switch hook {
+	case layer.HookComplete:
+		return p.response(n).Done
+	case layer.HookSpawn, layer.HookReturn:
+		return n == lastTurn
+	case layer.HookDispose:
+		return false
+	default:
+		return true
+	}
+}
+
+// end disposes of the session.
+func (p *session) end(t *testing.T) {
+	t.Helper()
+	if slices.Contains(p.hooks, layer.HookDispose) {
+		p.call(t, layer.HookDispose, &step{n: lastTurn, turn: p.turn(lastTurn)})
+	}
+}
+
+// call runs one hook and takes over the state that it returns.
+func (p *session) call(t *testing.T, hook string, st *step) {
+	t.Helper()
+	turn, state, response := copyTurn(st.turn), slices.Clone(p.state), copyResponse(st.response)
+	history := copyResponse(st.history)
+	given := p.state
+	next, said, err := p.run(t.Context(), hook, st)
+	if p.watch {
+		if diff := cmp.Diff(turn, st.turn, cmpopts.IgnoreFields(layer.Turn{}, "Count", "Ask")) +
+			cmp.Diff(state, given) + cmp.Diff(response, st.response) + cmp.Diff(history, st.history); diff != "" {
+			t.Fatalf("turn %d: %s changed what it was given:\n%s", st.n, hook, diff)
+		}
+	}
+	// Store may refuse what a call asks for; nothing else has a reason to fail here.
+	if err != nil && !p.raw && hook != layer.HookStore {
+		t.Fatalf("turn %d: %s: %v", st.n, hook, err)
+	}
+	if err == nil {
+		p.state = next
+	}
+	if !p.flood {
+		p.log = append(p.log, fmt.Sprintf("%s %d: %s err=%v state=%s", hook, st.n, said, err, p.state))
+	}
+}
+
+// run is the state that a hook leaves, and what it said.
+func (p *session) run(ctx context.Context, hook string, st *step) (next layer.State, said string, err error) {
+	next = p.state
+	t := &st.turn
+	switch hook {
+	case layer.HookInit:
+		next, err = p.impl.(layer.Initializer).Init(ctx, t, p.state)
+	case layer.HookStore:
+		next, err = p.impl.(layer.Storer).Store(ctx, t, p.state, &st.response)
+	case layer.HookComplete:
+		next, err = p.impl.(layer.Completer).Complete(ctx, t, p.state, outcome(t, st.n%4 == 1))
+	case layer.HookSpawn:
+		st.child, err = p.impl.(layer.Spawner).Spawn(ctx, t, p.state)
+		said = string(st.child)
+	case layer.HookReturn:
+		child := st.child
+		if child == nil {
+			child = p.state // of a child that was given nothing and kept what its parent happens to keep
+		}
+		next, err = p.impl.(layer.Returner).Return(ctx, t, p.state, child, outcome(t, true))
+	case layer.HookDispose:
+		err = p.impl.(layer.Disposer).Dispose(ctx, t, p.state)
+	case layer.HookTools:
+		next, said = p.runTools(ctx, st)
+	default:
+		return p.runAnswering(ctx, hook, st)
+	}
+	return next, said, err
+}
+
+// runAnswering runs the hooks that answer with more than a state, whose nil state changes nothing.
+func (p *session) runAnswering(ctx context.Context, hook string, st *step) (next layer.State, said string, err error) {
+	t := &st.turn
+	switch hook {
+	case layer.HookRecall:
+		var got layer.Recalled
+		got, err = p.impl.(layer.Recaller).Recall(ctx, t, p.state, recallBudget)
+		next, said = got.State, fmt.Sprintf("%q %d", got.Messages, got.Tokens)
+	case layer.HookAppendItems:
+		var got layer.Appended
+		got, err = p.impl.(layer.ItemAppender).AppendItems(ctx, t, p.state, st.response.Input)
+		next, said = got.State, fmt.Sprintf("%s %d", raws(got.Items), got.Rerender)
+	case layer.HookProjectHistory:
+		items, fault := p.impl.(layer.HistoryProjector).ProjectHistory(ctx, t, p.state, st.history.Items)
+		said, err = fmt.Sprintf("%s", raws(items)), fault
+	case layer.HookReviewToolCall:
+		for _, c := range st.response.Calls {
+			v, fault := p.impl.(layer.ToolCallReviewer).ReviewToolCall(ctx, t, p.state, c)
+			said, next, err = said+fmt.Sprintf("%d %q;", v.Action, v.Guidance), v.State, fault
+			if err != nil {
+				break
+			}
+		}
+	case layer.HookReviewResponse:
+		var v layer.Verdict
+		v, err = p.impl.(layer.ResponseReviewer).ReviewResponse(ctx, t, p.state, &st.response)
+		next, said = v.State, fmt.Sprintf("%d %q", v.Action, v.Guidance)
+	}
+	if next == nil {
+		next = p.state
+	}
+	return next, said, err
+}
+
+// runTools calls every tool of the layer, with arguments that fit its schema and with some that do not. An error of a
+// tool leaves the state.
+func (p *session) runTools(ctx context.Context, st *step) (next layer.State, said string) {
+	next = p.state
+	for _, tool := range p.impl.(layer.ToolProvider).Tools() {
+		for _, arguments := range append(p.arguments(tool.Parameters, st.n), badArguments...) {
+			result, after, err := tool.Run(ctx, &st.turn, next, slices.Clone(arguments))
+			said += fmt.Sprintf("%s=%q %v;", tool.Name, result, err)
+			if err == nil {
+				next = after
+			}
+		}
+	}
+	return next, said
+}
+
+// badArguments break every schema of an object that wants something, or any.
+var badArguments = [][]byte{nil, []byte(`{}`), []byte(`null`), []byte(`[1]`), []byte(`"x"`), []byte(`{"`), []byte(`{"a":{"a":[[]]}}`)}
+
+func outcome(t *layer.Turn, success bool) layer.Outcome {
+	return layer.Outcome{Success: success, Execution: t.Execution, Thread: t.Thread}
+}
