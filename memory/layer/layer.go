@@ -99,7 +99,7 @@ type ItemAppender interface {
 // Appended is what an ItemAppender makes of new items.
 type Appended struct {
 	// Items may be the slice that the hook got. An item of it must be one that the hook got, or have been made with
-	// NewText or WithText.
+	// NewText or MapText.
 	Items []wire.Item
 	State State
 	// Rerender asks for Recall to be called again, of this layer and of those that the scope names.

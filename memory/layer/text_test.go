@@ -1,0 +1,85 @@
+package layer_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"remora/memory/layer"
+	"remora/wire"
+)
+
+func item(t testing.TB, d wire.Dialect, raw string) wire.Item {
+	t.Helper()
+	it, err := wire.ParseItem(d, []byte(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return it
+}
+
+func TestMapText(t *testing.T) {
+	upper := func(s string) string { return strings.ReplaceAll(s, "ann", `A"N`) }
+	for _, tc := range []struct {
+		name    string
+		dialect wire.Dialect
+		in, out string
+	}{
+		{"string", wire.Chat, `{ "role":"user", "n":1.0, "content": "ann \u0041" }`, `{ "role":"user", "n":1.0, "content": "A\"N A" }`},
+		{
+			"chat parts", wire.Chat,
+			`{"role":"user","content":[{"text":"ann","type":"text"}, {"type":"image_url","text":"ann"} ,{"type":"text","text":"bob"}]}`,
+			`{"role":"user","content":[{"text":"A\"N","type":"text"}, {"type":"image_url","text":"ann"} ,{"type":"text","text":"bob"}]}`,
+		},
+		{
+			"responses parts", wire.Responses,
+			`{"type":"message","role":"user","content":[{"type":"input_text","text":"ann"}],"id":"ann"}`,
+			`{"type":"message","role":"user","content":[{"type":"input_text","text":"A\"N"}],"id":"ann"}`,
+		},
+		{"the last of duplicates", wire.Chat, `{"role":"user","content":"ann","content":"ann"}`, `{"role":"user","content":"ann","content":"A\"N"}`},
+		{"nothing to change", wire.Chat, `{"role":"user","content":"b\u006fb"}`, `{"role":"user","content":"b\u006fb"}`},
+		{"half a surrogate", wire.Chat, `{"role":"user","content":"ann \ud800"}`, `{"role":"user","content":"ann \ud800"}`},
+		{"not the user's", wire.Chat, `{"role":"assistant","content":"ann"}`, `{"role":"assistant","content":"ann"}`},
+		{"no content", wire.Chat, `{"role":"user","content":null}`, `{"role":"user","content":null}`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			in := item(t, tc.dialect, tc.in)
+			got := layer.MapText(in, upper)
+			if diff := cmp.Diff(tc.out, string(got.Raw)); diff != "" {
+				t.Error(diff)
+			}
+			if string(in.Raw) != tc.in {
+				t.Error("the item given was changed")
+			}
+			if tc.in == tc.out && &got.Raw[0] != &in.Raw[0] {
+				t.Error("an item without a change was rebuilt")
+			}
+		})
+	}
+}
+
+// FuzzMapText: any item comes back as an item of the same kind, and what is put in reads back as text.
+func FuzzMapText(f *testing.F) {
+	f.Add(`{"role":"user","content":"x"}`)
+	f.Add(`{"role":"user","content":[{"type":"text","text":"x"},"y",[1],{"type":"input_text","text":"\u00e9"}]}`)
+	f.Fuzz(func(t *testing.T, raw string) {
+		for _, d := range []wire.Dialect{wire.Chat, wire.Responses} {
+			in, err := wire.ParseItem(d, []byte(raw))
+			if err != nil {
+				return
+			}
+			if same := layer.MapText(in, func(s string) string { return s }); string(same.Raw) != string(in.Raw) {
+				t.Fatal("identity changed bytes")
+			}
+			called := 0
+			out := layer.MapText(in, func(s string) string { called++; return s + "\u2603" })
+			if out.Kind != in.Kind || out.Role != in.Role {
+				t.Fatalf("kind or role changed: %s", out.Raw)
+			}
+			if n := strings.Count(out.Text(), "\u2603") - strings.Count(in.Text(), "\u2603"); n != called {
+				t.Fatalf("%d texts mapped, %d changes seen: %s", called, n, out.Raw)
+			}
+		}
+	})
+}
