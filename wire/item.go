@@ -112,6 +112,9 @@ const (
 	familyToolSearch = "tool_search"
 )
 
+// FamilyLegacy is the family of a legacy function_call, which has no id.
+const FamilyLegacy = familyLegacy
+
 // Matches tells that answer is a result for call: the same id within one family. A local shell call may be answered by
 // a function's result, as Codex does. A legacy call has no id and is matched by its name. A call without id that is
 // not legacy matches nothing: only its neighbourhood could tell.
@@ -183,6 +186,98 @@ func appendContent(dst, content []byte) []byte {
 		}
 	}
 	return dst
+}
+
+// Input is what the model wrote for a call of the item, by its index in Calls: the arguments of a function, the input of
+// a custom tool, and of a call of another kind its action or operation as JSON. It is "" where there is none.
+func (it Item) Input(call int) string {
+	if call < 0 || call >= len(it.Calls) {
+		return ""
+	}
+	raw := it.Raw
+	switch {
+	case it.Calls[call].Family == familyLegacy:
+		raw = member(raw, "function_call")
+	case it.Dialect == Chat:
+		i := 0
+		for p := range parts(member(it.Raw, "tool_calls")) {
+			if i == call {
+				raw = p.value
+			}
+			i++
+		}
+		if fn := member(raw, "function"); fn != nil {
+			raw = fn
+		} else {
+			raw = member(raw, "custom")
+		}
+	}
+	for _, name := range [...]string{"arguments", "input", "action", "operation"} {
+		if v := member(raw, name); v != nil {
+			if _, ok := inside(v); ok {
+				return text(v)
+			}
+			return string(v)
+		}
+	}
+	return ""
+}
+
+// FunctionTool is the definition of a function in dialect d, for Request.With. Parameters is a JSON schema; none means a
+// function without arguments.
+func FunctionTool(d Dialect, name, description string, parameters []byte) []byte {
+	if len(parameters) == 0 {
+		parameters = []byte(`{"type":"object","properties":{}}`)
+	}
+	out := []byte(`{"type":"function",`)
+	if d == Chat {
+		out = append(out, `"function":{`...)
+	}
+	out = append(appendString(append(out, `"name":`...), name), `,"description":`...)
+	out = append(append(appendString(out, description), `,"parameters":`...), parameters...)
+	if d == Chat {
+		return append(out, "}}"...)
+	}
+	// Without it some servers make every property a required one.
+	return append(out, `,"strict":false}`...)
+}
+
+// NewToolResult is a result that answers the call with a text, in the dialect that the call was made in.
+func NewToolResult(c Call, d Dialect, text string) Item {
+	var out []byte
+	switch {
+	case d == Chat && c.Family == familyLegacy:
+		out = appendString([]byte(`{"role":"function","name":`), c.Name)
+		out = append(appendString(append(out, `,"content":`...), text), '}')
+	case d == Chat:
+		out = appendString([]byte(`{"role":"tool","tool_call_id":`), c.ID)
+		out = append(appendString(append(out, `,"content":`...), text), '}')
+	default:
+		out = responsesResult(c, text)
+	}
+	dec := decoder{dialect: d, calls: maxCalls}
+	return dec.item(out)
+}
+
+// responsesResult spells a result as its kind of tool does.
+func responsesResult(c Call, text string) []byte {
+	typ, id := c.Family+"_call_output", "call_id"
+	switch c.Family {
+	case familyToolSearch:
+		typ = "tool_search_output"
+	case familyLocalShell:
+		id = "id"
+	case "":
+		typ = "function_call_output"
+	}
+	out := appendString([]byte(`{"type":`), typ)
+	out = appendString(append(appendString(append(out, ','), id), ':'), c.ID)
+	out = append(out, `,"output":`...)
+	if c.Family == "shell" { // its output is a list of commands' outputs
+		out = appendString(append(out, `[{"stdout":"","stderr":`...), text)
+		return append(out, `,"outcome":{"type":"exit","exit_code":1}}]}`...)
+	}
+	return append(appendString(out, text), '}')
 }
 
 // Check returns every violation of the pairing rules of dialect d, in the order of the items; none for a history that

@@ -170,19 +170,55 @@ func (r *Request) of(s span) []byte { return r.Body[s.start:s.end:s.end] }
 // where it is absent. The last one of duplicates counts.
 func (r *Request) Member(path string) []byte {
 	name, nested, deep := strings.Cut(path, ".")
-	for _, m := range slices.Backward(r.members) {
-		if string(unescaped(r.of(m.name))) != name {
-			continue
-		}
-		if deep {
-			if r.Body[m.value.start] != '{' {
-				return nil
-			}
-			return member(r.of(m.value), nested)
-		}
-		return r.of(m.value)
+	i := r.memberIndex(name)
+	if i < 0 {
+		return nil
 	}
-	return nil
+	m := r.members[i]
+	if deep {
+		if r.Body[m.value.start] != '{' {
+			return nil
+		}
+		return member(r.of(m.value), nested)
+	}
+	return r.of(m.value)
+}
+
+// memberIndex is the index of the last member of a name, -1 for none.
+func (r *Request) memberIndex(name string) int {
+	for i, m := range slices.Backward(r.members) {
+		if string(unescaped(r.of(m.name))) == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// Tools are the names of the tools that the client offers, in their order: of functions, custom tools and namespaces
+// what they are called, of hosted tools their type. Legacy functions count. What has neither is left out, and so is
+// what comes after 4096 names.
+func (r *Request) Tools() []string {
+	var names []string
+	for _, list := range [...]string{"tools", "functions"} {
+		for p := range parts(r.Member(list)) {
+			if len(names) == maxMembers {
+				return names
+			}
+			if name := toolName(p.value); name != "" && p.name == nil {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+func toolName(raw []byte) string {
+	for _, nested := range [...][]byte{raw, member(raw, "function"), member(raw, "custom")} {
+		if name := text(member(nested, "name")); name != "" {
+			return name
+		}
+	}
+	return text(member(raw, "type"))
 }
 
 // Text returns the text of a string member, or a number as it is spelled; "" for everything else. See Member for path.

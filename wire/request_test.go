@@ -282,6 +282,109 @@ func FuzzParse(f *testing.F) {
 			if err != nil || len(again.Items()) != len(items)+1 {
 				t.Fatalf("parse again %q: %v", out, err)
 			}
+			names := r.Tools()
+			out, err = r.With(items, FunctionTool(d, "added", "", nil))
+			if err != nil {
+				continue // the tools are no list
+			}
+			again, err = Parse(d, out)
+			if err != nil || len(again.Items()) != len(items) || strict(body) != strict(out) {
+				t.Fatalf("with a tool %q: %v", out, err)
+			}
+			if got := again.Tools(); len(got) != len(names)+1 && len(got) < maxMembers && r.Member("functions") == nil {
+				t.Fatalf("tools of %q: %q", out, got)
+			}
 		}
 	})
+}
+
+// TestWithTools: definitions go behind the client's own, and no other byte changes.
+func TestWithTools(t *testing.T) {
+	t.Parallel()
+	f := func(d Dialect, body, want string, tools ...string) {
+		t.Helper()
+		r, err := Parse(d, []byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var raw [][]byte
+		for _, tool := range tools {
+			raw = append(raw, []byte(tool))
+		}
+		got, err := r.With(r.Items(), raw...)
+		if err != nil {
+			got = []byte(err.Error())
+		}
+		if d := diff(want, string(got)); d != "" {
+			t.Errorf("%s:\n%s", body, d)
+		}
+		if err != nil || len(tools) == 0 {
+			return
+		}
+		// With another list too, on either side of the tools.
+		item := Item{Kind: Message, Dialect: d, Raw: []byte(`{"role":"user","content":"new"}`)}
+		items := append(append([]Item(nil), r.Items()...), item)
+		both, err := r.With(items, raw...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, err := r.With(items)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Parse(d, first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := again.With(again.Items(), raw...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := diff(string(second), string(both)); d != "" {
+			t.Errorf("%s, items and tools at once:\n%s", body, d)
+		}
+	}
+	f(Chat, ` {"messages" : [ ] , "n":1 }`, ` {"messages" : [ ] , "n":1 }`)
+	f(Chat, ` {"messages" : [ ] , "n":1 }`, ` {"messages" : [ ],"tools":[{},{"a":1}] , "n":1 }`, `{}`, `{"a":1}`)
+	f(Chat, `{"tools": [ {"type":"x"} ] ,"messages":[]}`, `{"tools": [ {"type":"x"},{} ] ,"messages":[]}`, `{}`)
+	f(Chat, `{"messages":[],"tools": [ ]}`, `{"messages":[],"tools": [{} ]}`, `{}`)
+	f(Chat, `{"tools":null,"messages":[{}]}`, `{"tools":[{}],"messages":[{}]}`, `{}`)
+	f(Chat, `{"to\u006fls":[1],"tools":[2],"messages":[]}`, `{"to\u006fls":[1],"tools":[2,{}],"messages":[]}`, `{}`)
+	f(Chat, `{"tools":{},"messages":[]}`, `encode tools: the tools of the request are no list`, `{}`)
+	f(Responses, `{ }`, `{"tools":[{}] }`, `{}`)
+	f(Responses, `{"model":"m" }`, `{"model":"m","tools":[{}] }`, `{}`)
+	f(Responses, `{"tools":null,"input":"x"}`, `{"tools":[{}],"input":"x"}`, `{}`)
+	f(Responses, `{"model":"m","tools":[]}`, `{"model":"m","tools":[{}]}`, `{}`)
+}
+
+func TestTools(t *testing.T) {
+	t.Parallel()
+	f := func(d Dialect, tools string, want ...string) {
+		t.Helper()
+		r, err := Parse(d, []byte(`{"messages":[],"input":[],`+tools+`}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := diff(want, r.Tools()); d != "" {
+			t.Errorf("%s:\n%s", tools, d)
+		}
+	}
+	f(Chat, `"tools":[{"type":"function","function":{"name":"a\u0062"}},{"type":"custom","custom":{"name":"c"}},{"type":"x"},{},1],"functions":[{"name":"old"}]`, "ab", "c", "x", "old")
+	f(Responses, `"tools":[{"type":"function","name":"a"},{"type":"custom","name":"b"},{"type":"web_search"},{"type":"namespace","name":"n","tools":[{"name":"inner"}]}]`, "a", "b", "web_search", "n")
+	f(Chat, `"tools":null`)
+	f(Chat, `"tools":{"a":{"name":"x"}}`)
+
+	for _, d := range []Dialect{Chat, Responses} {
+		tool := FunctionTool(d, `a"b`, "says\n\"x\"", []byte(`{"type":"object"}`))
+		f(d, `"tools":[`+string(tool)+`]`, `a"b`)
+		if !strict(tool) {
+			t.Errorf("no JSON: %s", tool)
+		}
+	}
+	if got, want := string(FunctionTool(Chat, "f", "d", nil)), `{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object","properties":{}}}}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got, want := string(FunctionTool(Responses, "f", "d", []byte(`{}`))), `{"type":"function","name":"f","description":"d","parameters":{},"strict":false}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
 }

@@ -338,3 +338,37 @@ func member(raw []byte, name string) []byte {
 	}
 	return v
 }
+
+// Part is one member of an object or one element of an array.
+type Part struct {
+	// Name is the member's name, unescaped; nil for an element.
+	Name []byte
+	// Value is the raw value, without space around it.
+	Value []byte
+	// Start is where the part begins, a member with its name; End is where its value ends.
+	Start, End int
+}
+
+// Parts iterates over the members of an object or the elements of an array; over nothing for any other value. It ends
+// early where raw is malformed.
+func Parts(raw []byte) iter.Seq[Part] {
+	return func(yield func(Part) bool) {
+		for p := range parts(raw) {
+			if !yield(Part{p.name, p.value, p.start, p.end}) {
+				return
+			}
+		}
+	}
+}
+
+// Member is the raw value of an object's member, nil if it has none. Of duplicates the last one counts.
+func Member(raw []byte, name string) []byte { return member(raw, name) }
+
+// Text is the decoded text of a JSON string, "" for any other value.
+func Text(raw []byte) string { return text(raw) }
+
+// AppendString appends s as a JSON string.
+func AppendString(dst []byte, s string) []byte { return appendString(dst, s) }
+
+// Valid tells that raw is one JSON value, with nothing but space around it. It looks at structure only, not into strings.
+func Valid(raw []byte) bool { return valid(raw) }

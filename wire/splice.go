@@ -1,26 +1,36 @@
 package wire
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 )
 
-// With returns the body with its items replaced. Unchanged items give Body itself. Otherwise only the list is written
-// anew: all other bytes are the client's, and so is each element that is kept, with the space between elements that
-// stay neighbours.
+// With returns the body with its items replaced and with tools, definitions as the dialect spells them, behind the ones
+// that it offers. Unchanged items and no tools give Body itself. Otherwise only the list is written anew: all other
+// bytes are the client's, and so is each element that is kept, with the space between elements that stay neighbours.
 //
 // Items of the other dialect are converted (see Convert). What of them has no counterpart is left out and no error: an
 // item, a part of a content, the reasoning in Chat, and of a pair both halves, whichever has none. In Chat the results
 // then stand directly behind the message that made their calls.
 //
 // A string input becomes an array, an absent one is added at the end of the object. No items at all make an empty
-// array, except that an absent list stays absent.
-func (r *Request) With(items []Item) ([]byte, error) {
+// array, except that an absent list stays absent. Absent tools are added behind the list; null counts as absent, and
+// anything else that is no array is an error.
+func (r *Request) With(items []Item, tools ...[]byte) ([]byte, error) {
+	room := len(`,"tools":[]`)
+	for _, tool := range tools {
+		room += len(tool) + 1
+	}
 	if same(items, r.Items()) {
-		return r.Body, nil
+		if len(tools) == 0 {
+			return r.Body, nil
+		}
+		return r.withTools(append(make([]byte, 0, len(r.Body)+room), r.Body...), tools)
 	}
 	items = convertAll(items, r.Dialect)
-	size := len(r.Body) + len(`,"input":[]`)
+	size := len(r.Body) + len(`,"input":[]`) + room
 	for i, it := range items {
 		if len(it.Raw) == 0 {
 			return nil, fmt.Errorf("encode item %d: no bytes", i)
@@ -42,7 +52,51 @@ func (r *Request) With(items []Item) ([]byte, error) {
 		out = append(out, r.Body[:at.start]...)
 	}
 	out = r.appendList(out, items)
-	return append(out, r.Body[at.end:]...), nil
+	out = append(out, r.Body[at.end:]...)
+	if len(tools) == 0 {
+		return out, nil
+	}
+	return r.withTools(out, tools)
+}
+
+// withTools adds definitions to out, which is Body or Body with another list.
+func (r *Request) withTools(out []byte, tools [][]byte) ([]byte, error) {
+	end := r.list.end
+	if end == 0 {
+		point, err := r.appendPoint()
+		if err != nil {
+			return nil, err
+		}
+		end = point.end
+	}
+	at, text := span{end, end}, bytes.Join(tools, []byte{','})
+	i := r.memberIndex("tools")
+	switch {
+	case i < 0:
+		text = append(append([]byte(`,"tools":[`), text...), ']')
+		if len(r.members) == 0 && len(out) == len(r.Body) {
+			text = text[1:] // the first member
+		}
+	case isNull(r.of(r.members[i].value)):
+		at, text = r.members[i].value, append(append([]byte{'['}, text...), ']')
+	case r.Body[r.members[i].value.start] == '[':
+		start := r.members[i].value.start
+		behind := start + 1
+		for p := range parts(r.of(r.members[i].value)) {
+			behind = start + p.end
+		}
+		if behind > start+1 {
+			text = append([]byte{','}, text...)
+		}
+		at = span{behind, behind}
+	default:
+		return nil, errors.New("encode tools: the tools of the request are no list")
+	}
+	if at.start >= end {
+		shift := len(out) - len(r.Body)
+		at.start, at.end = at.start+shift, at.end+shift
+	}
+	return slices.Replace(out, at.start, at.end, text...), nil
 }
 
 // appendPoint is where a member can be added behind the last one.
@@ -273,6 +327,15 @@ func keepParts(raw []byte, keep func(i int, p part) ([]byte, bool)) []byte {
 		i, end = i+1, p.end
 	}
 	return append(out, raw[end:]...)
+}
+
+// Edit rewrites an object or an array: keep gives the bytes that stand for its i-th part, from Start to End of it, or
+// false to leave it out. All other bytes stay. Any other value is returned as it is.
+func Edit(raw []byte, keep func(i int, p Part) ([]byte, bool)) []byte {
+	if len(raw) == 0 || raw[0] != '{' && raw[0] != '[' {
+		return raw
+	}
+	return keepParts(raw, func(i int, p part) ([]byte, bool) { return keep(i, Part{p.name, p.value, p.start, p.end}) })
 }
 
 // cutComma splits the bytes between two parts at their comma.
