@@ -1,0 +1,53 @@
+package layer
+
+import "unicode/utf8"
+
+// Cut is how many bytes of text can stand before closing so that both cost at most budget tokens: all of them if that
+// fits, else the longest beginning that ends between two characters, found with few counts over little more than what
+// fits. It is 0 where nothing fits, closing alone included.
+func Cut(count func(string) int, text, closing string, budget int) int {
+	fits := func(n int) bool { return count(text[:n]+closing) <= budget }
+	kept, over := 0, len(text)
+	// A vocabulary's token is seldom longer than four characters, so begin there and double.
+	guess := len(text)
+	if budget < len(text)/4-16 {
+		guess = 4*max(budget, 0) + 64
+	}
+	for ; ; guess *= 2 {
+		n := boundary(text, guess)
+		if !fits(n) {
+			over = n
+			break
+		}
+		if n == len(text) {
+			return n
+		}
+		kept = n
+	}
+	for {
+		n := boundary(text, kept+(over-kept)/2)
+		if n <= kept {
+			// The middle lies within the character behind kept: that one is all that is left to try.
+			_, size := utf8.DecodeRuneInString(text[kept:])
+			if n = kept + size; n >= over {
+				return kept
+			}
+		}
+		if fits(n) {
+			kept = n
+		} else {
+			over = n
+		}
+	}
+}
+
+// boundary is the last place at or before n where a character of text begins, or its end.
+func boundary(text string, n int) int {
+	if n >= len(text) {
+		return len(text)
+	}
+	for back := 0; back < utf8.UTFMax && n > 0 && !utf8.RuneStart(text[n]); back++ {
+		n--
+	}
+	return n
+}
