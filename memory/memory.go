@@ -222,7 +222,7 @@ func (t *Turn) begin(ctx context.Context) error {
 	if err := t.m.available(); err != nil {
 		return err
 	}
-	e, err := t.m.log.Enter(ctx, t.ID, t.started, t.call)
+	e, err := t.m.log.Enter(ctx, t.ID, t.started, t.call, nil)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,8 @@ type Entry struct {
 	id       string
 	started  time.Time
 	call     Call
-	degraded bool // its view was made without the store
+	beside   Beside // nil for nothing
+	degraded bool   // its view was made without the store
 
 	late   bool // it waited in the spool: the head may have moved on since
 	loaded bool // state was read from the store
@@ -45,9 +46,10 @@ type journaled struct {
 	seqs   []uint64 // of its items
 }
 
-// Enter loads the session of a call in one round trip and finds the place of the request in it.
-func (log *Log) Enter(ctx context.Context, id string, started time.Time, c Call) (*Entry, error) {
-	st, err := log.load(ctx, c.Scope, c.Request, id)
+// Enter loads the session of a call in one round trip and finds the place of the request in it. What stands beside it,
+// nil for nothing, is read and written with it.
+func (log *Log) Enter(ctx context.Context, id string, started time.Time, c Call, b Beside) (*Entry, error) {
+	st, err := log.load(ctx, c.Scope, c.Request, id, b)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +59,7 @@ func (log *Log) Enter(ctx context.Context, id string, started time.Time, c Call)
 		return nil, err
 	}
 	p.side = p.side || c.Side != ""
-	e := &Entry{log: log, id: id, started: started, call: c}
+	e := &Entry{log: log, id: id, started: started, call: c, beside: b}
 	e.settle(st, in, p)
 	e.opened = st.head.NextSeq == 0
 	return e, nil
@@ -163,6 +165,9 @@ func (e *Entry) Viewed(c *Conversation, v *view.View) {
 	e.view.setLead(c.lead, c.hasLead)
 }
 
+// Input are the request's items that are new to the transcript.
+func (e *Entry) Input() []wire.Item { return e.in.items[e.plan.fresh:] }
+
 // View is the record of the turn's view, to resume the entry with.
 func (e *Entry) View() ViewRecord { return e.view }
 
@@ -192,13 +197,16 @@ func (e *Entry) Commit(ctx context.Context, a *Answer) error {
 	}
 	for {
 		d := e.draft(a)
-		out := e.log.store.Commit(ctx, d.batches())
-		if out[0].Err == nil {
-			e.written(d, out[0].Version)
+		own, others := d.write(ctx, e.beside)
+		if own.Err == nil {
+			e.written(d, own.Version)
+			if e.beside != nil && a != nil {
+				e.beside.Wrote(own.Version, others)
+			}
 			return nil
 		}
-		if !errors.Is(out[0].Err, cache.ErrConflict) {
-			return out[0].Err
+		if !errors.Is(own.Err, cache.ErrConflict) {
+			return own.Err
 		}
 		if done, err := e.reload(ctx, a); done || err != nil {
 			return err
@@ -224,7 +232,7 @@ func (e *Entry) lookAround(ctx context.Context, a *Answer) error {
 // reload reads the transcript again and finds the turn's place in it as it now is. done tells that the turn is
 // there already: an earlier attempt was written although its reply got lost.
 func (e *Entry) reload(ctx context.Context, a *Answer) (done bool, err error) {
-	st, err := e.log.load(ctx, e.call.Scope, e.call.Request, e.id)
+	st, err := e.log.load(ctx, e.call.Scope, e.call.Request, e.id, e.beside)
 	if err != nil {
 		return false, err
 	}

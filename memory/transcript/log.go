@@ -59,7 +59,7 @@ func (log *Log) SessionOf(ctx context.Context, tenant, responseID string) (strin
 const maxRefs = 1024
 
 // load reads what a request needs to know of its session and of the turn that it is, in one round trip.
-func (log *Log) load(ctx context.Context, s Scope, req *wire.Request, turnID string) (state, error) {
+func (log *Log) load(ctx context.Context, s Scope, req *wire.Request, turnID string, b Beside) (state, error) {
 	names := []string{headName, turnPrefix + turnID}
 	previous := ""
 	if req.Dialect == wire.Responses {
@@ -76,11 +76,15 @@ func (log *Log) load(ctx context.Context, s Scope, req *wire.Request, turnID str
 			names = append(names, idName(idPrefix, it.ID))
 		}
 	}
-	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: names}})
+	own := len(names)
+	results, err := log.store.Read(ctx, besides(b, cache.Query{Group: s.Group(), Names: names}))
 	if err != nil {
 		return state{}, fmt.Errorf("load session: %w", err)
 	}
 	r := results[0]
+	if b != nil {
+		b.Loaded(ctx, r.Values[own:], results[1:])
+	}
 	st := state{version: r.Version, turn: r.Values[1]}
 	if r.Values[0] != nil {
 		if st.head, err = decodeHead(r.Values[0]); err != nil {
@@ -94,7 +98,7 @@ func (log *Log) load(ctx context.Context, s Scope, req *wire.Request, turnID str
 		}
 		st.reply = &p
 	}
-	return st, st.decodeRefs(ids, r.Values[first:])
+	return st, st.decodeRefs(ids, r.Values[first:own])
 }
 
 func (st *state) decodeRefs(ids []string, values [][]byte) error {

@@ -1,0 +1,278 @@
+package transcript
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"remora/wire"
+)
+
+// amendName is the name of the session's value with its Amendments.
+const amendName = "a"
+
+// Bounds of what a session keeps of its amendments: the newest stay. What is dropped stays in the transcript, but no
+// later view shows it.
+const (
+	maxAmendments  = 256
+	maxAmendBytes  = 256 << 10
+	maxAmendItems  = 1024 // of one amendment
+	amendmentBytes = 64   // what an amendment takes beside its items, about
+)
+
+// Amendment is what the model is shown at one place of the conversation that its client does not see (DESIGN 4).
+type Amendment struct {
+	// At is the chain hash of the visible item behind which it stands; zero is before the first.
+	At wire.Hash
+	// Next is the chain hash of the visible item that it led to. It is shown only where that follows, so that an answer
+	// made anew is not given what the first one did on the way. Zero is shown whatever follows.
+	Next wire.Hash
+	// Replaces tells that the visible item that ends at At is not shown to the model.
+	Replaces bool
+	// Items are the hidden items, in order, spelled in Dialect.
+	Items   [][]byte
+	Dialect wire.Dialect
+	// Seen are the content hashes of those among Items that the client has seen too: reasoning that was streamed to it.
+	Seen []wire.Hash
+}
+
+// Amendments are those of a session, oldest first. They are never changed in place.
+type Amendments []Amendment
+
+func (a *Amendment) size() int {
+	n := amendmentBytes + len(a.Seen)*len(wire.Hash{})
+	for _, raw := range a.Items {
+		n += len(raw)
+	}
+	return n
+}
+
+func (a *Amendment) equal(b *Amendment) bool {
+	return a.At == b.At && a.Next == b.Next && a.Replaces == b.Replaces && a.Dialect == b.Dialect &&
+		slices.EqualFunc(a.Items, b.Items, bytes.Equal) && slices.Equal(a.Seen, b.Seen)
+}
+
+// replace takes away what a turn wrote earlier (old) and adds what it has to say now. What was said in the same place
+// on the way to the same answer gives way, as does an earlier replacement of the same item.
+func (a Amendments) replace(old, now Amendments) Amendments {
+	out := make(Amendments, 0, len(a)+len(now))
+	for i := range a {
+		gone := slices.ContainsFunc(old, func(o Amendment) bool { return o.equal(&a[i]) })
+		for j := range now {
+			same := now[j].At == a[i].At && now[j].Next == a[i].Next
+			gone = gone || now[j].equal(&a[i]) || same && (now[j].Next != wire.Hash{} || now[j].Replaces && a[i].Replaces)
+		}
+		if !gone {
+			out = append(out, a[i])
+		}
+	}
+	return append(out, now...).newest()
+}
+
+// newest drops the oldest amendments that are more than is kept.
+func (a Amendments) newest() Amendments {
+	first, left := len(a), maxAmendBytes
+	for first > 0 && len(a)-first < maxAmendments {
+		if left -= a[first-1].size(); left < 0 {
+			break
+		}
+		first--
+	}
+	return a[first:]
+}
+
+func (a Amendments) encode() []byte {
+	b := binary.AppendUvarint([]byte{recordVersion}, uint64(len(a)))
+	for i := range a {
+		b = append(append(b, a[i].At[:]...), a[i].Next[:]...)
+		b = append(b, bit(a[i].Replaces), byte(a[i].Dialect))
+		b = binary.AppendUvarint(b, uint64(len(a[i].Items)))
+		for _, raw := range a[i].Items {
+			b = append(binary.AppendUvarint(b, uint64(len(raw))), raw...)
+		}
+		b = binary.AppendUvarint(b, uint64(len(a[i].Seen)))
+		for _, h := range a[i].Seen {
+			b = append(b, h[:]...)
+		}
+	}
+	return b
+}
+
+// decodeAmendments reads a stored value. The items share its bytes.
+func decodeAmendments(b []byte) (Amendments, error) {
+	d := decoder{b: b}
+	if d.byte() != recordVersion {
+		return nil, fmt.Errorf("read amendments: %w", ErrCorrupt)
+	}
+	var all Amendments
+	for n := d.count(maxAmendments); n > 0 && !d.bad; n-- {
+		a := Amendment{At: d.hash(), Next: d.hash(), Replaces: d.byte() == 1, Dialect: wire.Dialect(d.byte())}
+		for i := d.count(maxAmendItems); i > 0 && !d.bad; i-- {
+			a.Items = append(a.Items, d.take(d.uvarint()))
+		}
+		for i := d.count(maxAmendItems); i > 0 && !d.bad; i-- {
+			a.Seen = append(a.Seen, d.hash())
+		}
+		all = append(all, a)
+	}
+	if d.bad {
+		return nil, fmt.Errorf("read amendments: %w", ErrCorrupt)
+	}
+	return all, nil
+}
+
+// Apply puts the hidden items back into a list of visible ones. chain[i] is the chain hash of the conversation behind
+// items[i]; items that are not part of the chain, as reasoning, have that of the item before them. It returns the items
+// as the model is to see them, and for each its index in items, -1 for a hidden one. Where nothing is put anywhere it
+// returns items themselves, and nil.
+//
+// Hidden items stand directly behind the visible item that they are attached to. Copies of them that the list has
+// there already give way: those that the client has seen, wherever they stand before its next item, and all of them
+// where the list repeats the whole sequence. Items keep their dialect: wire.Request.With converts them.
+func (a Amendments) Apply(items []wire.Item, chain []wire.Hash) (view []wire.Item, from []int) {
+	if len(a) == 0 || len(items) == 0 {
+		return items, nil
+	}
+	p := applier{a: a, items: items, chain: chain, at: make(map[wire.Hash][]int, len(a))}
+	for i := range a {
+		p.at[a[i].At] = append(p.at[a[i].At], i)
+	}
+	p.run()
+	if !p.changed {
+		return items, nil
+	}
+	return p.out, p.from
+}
+
+// applier walks along the visible items, one item of the chain with what follows it off the chain at a time.
+type applier struct {
+	a     Amendments
+	items []wire.Item
+	chain []wire.Hash
+	at    map[wire.Hash][]int // indexes of amendments by place
+
+	out     []wire.Item
+	from    []int
+	changed bool
+	// shifted tells that items of the chain were left out: the hashes behind them have to be worked out anew.
+	shifted bool
+	last    wire.Hash
+}
+
+func (p *applier) run() {
+	p.out, p.from = make([]wire.Item, 0, len(p.items)+len(p.a)), make([]int, 0, len(p.items)+len(p.a))
+	i := 0
+	if len(p.at[wire.Hash{}]) > 0 && p.fromStart() {
+		i = p.group(-1, 0)
+	}
+	for i < len(p.items) {
+		i = p.group(i, i+1)
+	}
+}
+
+// fromStart tells whether the list begins where the conversation does.
+func (p *applier) fromStart() bool {
+	return p.chain[0] == wire.Hash{} || p.chain[0] == wire.Chain(wire.Hash{}, p.items[0].ContentHash())
+}
+
+// hashAt is the chain hash behind item i.
+func (p *applier) hashAt(i int) wire.Hash {
+	if !p.shifted {
+		return p.chain[i]
+	}
+	if p.items[i].Kind == wire.Reasoning {
+		return p.last
+	}
+	return wire.Chain(p.last, p.items[i].ContentHash())
+}
+
+// group emits item first, -1 for the start of the conversation, with what is hidden behind it, and what follows up to
+// the next item of the chain. It returns the index of that.
+func (p *applier) group(first, next int) int {
+	here := wire.Hash{}
+	if first >= 0 {
+		here = p.hashAt(first)
+	}
+	p.last = here
+	list := p.at[here]
+	if len(list) == 0 {
+		p.emit(first)
+		return next
+	}
+	end := next
+	for end < len(p.items) && p.hashAt(end) == here {
+		end++
+	}
+	var following wire.Hash
+	if end < len(p.items) {
+		following = p.hashAt(end)
+	}
+	hidden, seen, replaced := p.choose(list, following)
+	if len(hidden) == 0 && !replaced {
+		p.emit(first)
+		for ; next < end; next++ {
+			p.emit(next)
+		}
+		return end
+	}
+	p.changed = true
+	if !replaced {
+		p.emit(first)
+	}
+	for _, it := range hidden {
+		p.out, p.from = append(p.out, it), append(p.from, -1)
+	}
+	for ; next < end; next++ {
+		if !seen[p.items[next].ContentHash()] {
+			p.emit(next)
+		}
+	}
+	return p.skipEcho(end, hidden)
+}
+
+func (p *applier) emit(i int) {
+	if i >= 0 {
+		p.out, p.from = append(p.out, p.items[i]), append(p.from, i)
+	}
+}
+
+// choose parses the amendments of one place that are shown where following comes next. seen are the contents of which
+// the list's own copies give way.
+func (p *applier) choose(list []int, following wire.Hash) (hidden []wire.Item, seen map[wire.Hash]bool, replaced bool) {
+	seen = make(map[wire.Hash]bool)
+	for _, n := range list {
+		a := &p.a[n]
+		if a.Next != (wire.Hash{}) && a.Next != following {
+			continue
+		}
+		for _, h := range a.Seen {
+			seen[h] = true
+		}
+		replaced = replaced || a.Replaces
+		for _, raw := range a.Items {
+			it, err := wire.ParseItem(a.Dialect, raw)
+			if err != nil {
+				continue // it was an item when it was written: what can't be read any more is not shown
+			}
+			hidden = append(hidden, it)
+			seen[it.ContentHash()] = true
+		}
+	}
+	return hidden, seen, replaced
+}
+
+// skipEcho leaves out the items from i on if they repeat the whole of what is hidden here, and returns the index of
+// the first that does not.
+func (p *applier) skipEcho(i int, hidden []wire.Item) int {
+	if len(hidden) == 0 || len(p.items)-i < len(hidden) {
+		return i
+	}
+	for n, it := range hidden {
+		if p.items[i+n].ContentHash() != it.ContentHash() {
+			return i
+		}
+	}
+	p.shifted = true
+	return i + len(hidden)
+}
