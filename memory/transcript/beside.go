@@ -47,6 +47,6 @@ func (d *draft) write(ctx context.Context, b Beside) (cache.Outcome, []cache.Out
 		}
 		batches = append(batches, others...)
 	}
-	out := d.t.log.store.Commit(ctx, batches)
+	out := d.e.log.store.Commit(ctx, batches)
 	return out[0], out[own:]
 }

@@ -73,7 +73,7 @@ func (e *Entry) record(d *draft, a *Answer) turnRecord {
 	r := turnRecord{
 		ID: e.id, Time: e.started.UTC(), Status: turnIncomplete, Open: a == nil, Relation: e.plan.relation, Model: e.call.Request.Text("model"),
 		Dialect: e.call.Request.Dialect.String(), Side: e.call.Side, Degraded: e.degraded,
-		Parent: e.parent, Tip: d.input.Seq, Output: d.output, Execution: e.execution(), ParentID: e.call.Scope.Parent,
+		Parent: e.parent, Tip: d.input.Seq, Output: d.output, Execution: e.Execution(), ParentID: e.call.Scope.Parent,
 		View: e.view,
 	}
 	if e.call.Scope.Resource != e.call.Scope.Session {
@@ -99,8 +99,8 @@ func (e *Entry) record(d *draft, a *Answer) turnRecord {
 	return r
 }
 
-// execution names the agent run that the turn belongs to: all turns of a tool loop share the user message it began with.
-func (e *Entry) execution() string {
+// Execution names the agent run that the turn belongs to: all turns of a tool loop share the user message it began with.
+func (e *Entry) Execution() string {
 	if e.call.Scope.Execution != "" {
 		return e.call.Scope.Execution
 	}
