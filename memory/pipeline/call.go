@@ -1,0 +1,211 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"remora/memory/layer"
+)
+
+// Class is what went wrong in a hook, without a word of what it worked on.
+type Class string
+
+// Classes of failure.
+const (
+	ClassNone      Class = ""
+	ClassError     Class = "error"     // the hook said so
+	ClassTimeout   Class = "timeout"   // it took too long; a late result is ignored
+	ClassCancelled Class = "cancelled" // the request ended first
+	ClassPanic     Class = "panic"
+	ClassRefused   Class = "refused"     // it returned what a layer must not
+	ClassBudget    Class = "over_budget" // it recalled more than its budget
+	ClassBusy      Class = "busy"        // too many earlier calls of the layer have not come back
+)
+
+// Event tells of one call of a hook.
+type Event struct {
+	Layer, Hook string // the hook's name is one of layer.HookInit and so on
+	Duration    time.Duration
+	Class       Class
+}
+
+// failure is an error that may be logged.
+type failure struct {
+	class Class
+	cause error // what the hook said; not for logs
+}
+
+func (f *failure) Error() string { return string(f.class) }
+func (f *failure) Unwrap() error { return f.cause }
+
+func refuse(class Class) error { return &failure{class: class} }
+
+func classOf(err error) Class {
+	if f, ok := errors.AsType[*failure](err); ok {
+		return f.class
+	}
+	return ClassError
+}
+
+// Standard times of hooks (SEMANTICS 1.13). That of a tool is ours: upstream has none.
+const (
+	timeShort  = 5 * time.Second  // recall, on_item_append, project_history, before_tool_call, dispose
+	timeMiddle = 10 * time.Second // init, after_model_call, on_spawn, on_return
+	timeLong   = 30 * time.Second // store, on_complete, tools
+)
+
+// timeout is how long a hook of the layer may take, 0 for no limit.
+func (u *unit) timeout(hook string) time.Duration {
+	own, standard := u.times(hook)
+	if own == 0 {
+		return standard
+	}
+	return max(0, own)
+}
+
+func (u *unit) times(hook string) (own, standard time.Duration) {
+	t := &u.Timeouts
+	switch hook {
+	case layer.HookInit:
+		return t.Init, timeMiddle
+	case layer.HookRecall:
+		return t.Recall, timeShort
+	case layer.HookStore:
+		return t.Store, timeLong
+	case layer.HookAppendItems:
+		return t.AppendItems, timeShort
+	case layer.HookProjectHistory:
+		return t.ProjectHistory, timeShort
+	case layer.HookReviewToolCall:
+		return t.ReviewToolCall, timeShort
+	case layer.HookReviewResponse:
+		return t.ReviewResponse, timeMiddle
+	case layer.HookSpawn:
+		return t.Spawn, timeMiddle
+	case layer.HookReturn:
+		return t.Return, timeMiddle
+	case layer.HookComplete:
+		return t.Complete, timeLong
+	case layer.HookDispose:
+		return t.Dispose, timeShort
+	default:
+		return 0, timeLong
+	}
+}
+
+// stragglers counts the calls of a layer that were given up but have not come back.
+type stragglers struct {
+	mu sync.Mutex
+	n  int
+}
+
+func (s *stragglers) tooMany() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.n >= maxStragglers
+}
+
+// flight is one call. Whoever ends it first, its caller or itself, says whether it is a straggler.
+type flight struct {
+	of        *stragglers
+	back      bool
+	abandoned bool
+}
+
+func (f *flight) land() {
+	f.of.mu.Lock()
+	defer f.of.mu.Unlock()
+	f.back = true
+	if f.abandoned {
+		f.of.n--
+	}
+}
+
+func (f *flight) abandon() {
+	f.of.mu.Lock()
+	defer f.of.mu.Unlock()
+	if !f.back {
+		f.abandoned = true
+		f.of.n++
+	}
+}
+
+type outcome[T any] struct {
+	value T
+	err   error
+	stack []byte // of a panic
+}
+
+// call runs a hook within its time, away from the caller: one that ignores its context is left behind, and what it
+// returns then is seen by nobody. The error is always a *failure, and has been logged, traced and reported.
+func call[T any](ctx context.Context, r *Run, m *member, hook string, fn func(context.Context) (T, error)) (T, error) {
+	begin := r.p.o.Now()
+	o := outcome[T]{err: refuse(ClassBusy)}
+	if !m.stragglers.tooMany() {
+		o = fly(ctx, &m.stragglers, m.timeout(hook), fn)
+	}
+	e := Event{Layer: m.ID, Hook: hook, Duration: r.p.o.Now().Sub(begin)}
+	if o.err != nil {
+		e.Class = classOf(o.err)
+		r.p.complain(ctx, e, o.stack)
+		if _, ok := errors.AsType[*failure](o.err); !ok {
+			o.err = &failure{class: e.Class, cause: o.err}
+		}
+	}
+	r.note(m, e)
+	return o.value, o.err
+}
+
+func fly[T any](ctx context.Context, of *stragglers, limit time.Duration, fn func(context.Context) (T, error)) outcome[T] {
+	if limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
+	done := make(chan outcome[T], 1)
+	f := &flight{of: of}
+	go func() {
+		o := outcome[T]{err: refuse(ClassPanic)} // unless fn returns
+		defer func() {
+			if recover() != nil {
+				o.stack = debug.Stack()
+			}
+			f.land()
+			done <- o
+		}()
+		value, err := fn(ctx)
+		o.value, o.err = value, err
+	}()
+	var o outcome[T]
+	select {
+	case o = <-done:
+		if o.err == nil || ctx.Err() == nil || !errors.Is(o.err, ctx.Err()) {
+			return o
+		}
+	case <-ctx.Done():
+		f.abandon()
+	}
+	o = outcome[T]{err: refuse(ClassTimeout)}
+	if errors.Is(ctx.Err(), context.Canceled) {
+		o.err = refuse(ClassCancelled)
+	}
+	return o
+}
+
+// complain logs a failure by layer, hook and class: the hook's own words may quote what it worked on.
+func (p *Pipeline) complain(ctx context.Context, e Event, stack []byte) {
+	const longest = 4 << 10 // bytes of a stack
+	level := slog.LevelWarn
+	if e.Class == ClassCancelled {
+		level = slog.LevelDebug
+	}
+	attrs := []slog.Attr{slog.String("layer", e.Layer), slog.String("hook", e.Hook), slog.String("class", string(e.Class))}
+	if stack != nil {
+		attrs = append(attrs, slog.String("stack", string(stack[:min(len(stack), longest)])))
+	}
+	p.o.Log.LogAttrs(ctx, level, "layer hook failed", attrs...)
+}

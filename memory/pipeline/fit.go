@@ -1,0 +1,178 @@
+package pipeline
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"remora/memory/budget"
+	"remora/wire"
+)
+
+// messageTokens is what a message costs beside its text, as package tokens charges it.
+const messageTokens = 4
+
+// unfit is the cost of an entry that was not counted, since what is newer leaves no room for it.
+const unfit = math.MaxInt32
+
+// Fitted is what of a view fits, by the policy (SEMANTICS 1.13).
+type Fitted struct {
+	Blocks  []Block // those that stay
+	Dropped []Block // those that do not
+	// History is what stays of it, the same slice if that is all.
+	History []wire.Item
+	// Left are the indices in the history of what does not stay, ascending, and why: what a summary has to cover.
+	Left []budget.Out
+	// Tokens of the parts that stay. All are 0 where the policy has no limit: then nothing is counted.
+	SystemTokens, BlockTokens, HistoryTokens int
+}
+
+// Limited tells whether the policy can leave anything out. If not, Fit returns what it gets.
+func (r *Run) Limited() bool {
+	return r != nil && (r.p.o.Policy.Window > 0 || !math.IsInf(r.p.free, 1))
+}
+
+// Fit chooses which blocks and which history items are sent. System items and the current round, from the last user
+// message on, always are. Blocks stay each if it fits. Of the rest of the history the newest stays, and calls stay with
+// their results. What stands before an item that does not fit is not counted: a body of any size costs no more than
+// what fits of it, and the item after.
+func (r *Run) Fit(system []wire.Item, blocks []Block, history []wire.Item) Fitted {
+	if !r.Limited() {
+		return Fitted{Blocks: blocks, History: history}
+	}
+	c := counter{r: r}
+	entries := make([]budget.Entry, len(history))
+	groups := budget.Groups(history)
+	from := roundOf(history)
+	for i, it := range history {
+		entries[i].Group = groups[i]
+		entries[i].Round = i >= from || it.Kind == wire.Compaction
+	}
+	lead := make([]budget.Entry, len(system))
+	for i, it := range system {
+		lead[i].Cost = c.item(it, 0)
+	}
+	systemTokens := c.used
+	pinned := pinnedOf(entries)
+	for i := len(history) - 1; i >= 0; i-- {
+		if pinned[i] {
+			entries[i].Cost = c.item(history[i], 0)
+		}
+	}
+	recalled := make([]budget.Entry, len(blocks))
+	for i, b := range blocks {
+		recalled[i].Cost = b.Tokens + messageTokens*len(b.Messages)
+	}
+	// What blocks take is not known yet, and may be nothing: so history is counted as if it were.
+	for i := len(history) - 1; i >= 0; i-- {
+		if !pinned[i] {
+			entries[i].Cost = c.item(history[i], unfit)
+		}
+	}
+	kept, left := budget.Fit(lead, recalled, entries, r.p.o.Policy)
+	out := Fitted{Blocks: blocks, History: history, Left: left.History, SystemTokens: systemTokens}
+	if len(left.Layers) > 0 {
+		out.Blocks = nil
+	}
+	for _, i := range kept.Layers {
+		out.BlockTokens += recalled[i].Cost
+		if len(left.Layers) > 0 {
+			out.Blocks = append(out.Blocks, blocks[i])
+		}
+	}
+	for _, o := range left.Layers {
+		out.Dropped = append(out.Dropped, blocks[o.Index])
+	}
+	out.keep(history, entries, kept.History)
+	return out
+}
+
+func (f *Fitted) keep(history []wire.Item, entries []budget.Entry, kept []int) {
+	all := len(kept) == len(history)
+	if !all {
+		f.History = make([]wire.Item, 0, len(kept))
+	}
+	for _, i := range kept {
+		if f.HistoryTokens += entries[i].Cost; !all {
+			f.History = append(f.History, history[i])
+		}
+	}
+}
+
+// counter counts items until the budget is used up.
+type counter struct {
+	r    *Run
+	used int
+}
+
+// item is what an item costs, or over if others have used up the budget. Text that cannot fit is not counted at all.
+func (c *counter) item(it wire.Item, over int) int {
+	const (
+		large        = 1 << 20 // bytes
+		bytesOfToken = 16      // at most, in text of that size; four is usual
+	)
+	if math.IsInf(c.r.p.free, 1) {
+		return 0
+	}
+	if float64(c.used) > c.r.p.free {
+		return over
+	}
+	n := 0
+	if len(it.Raw) > large {
+		n = len(it.Text()) / bytesOfToken
+	}
+	if float64(c.used+n) <= c.r.p.free {
+		n = c.r.p.o.CountItem(c.r.turn.Model, it)
+	}
+	c.used += n
+	return n
+}
+
+// roundOf is the index at which the current round begins: the last user message, or the last item where there is none.
+func roundOf(history []wire.Item) int {
+	for i, it := range slices.Backward(history) {
+		if it.Kind == wire.Message && it.Role == wire.User {
+			return i
+		}
+	}
+	return len(history) - 1
+}
+
+// pinnedOf tells which entries budget.Fit never leaves out.
+func pinnedOf(entries []budget.Entry) []bool {
+	groups := make(map[int]bool)
+	for _, e := range entries {
+		if e.Round && e.Group != 0 {
+			groups[e.Group] = true
+		}
+	}
+	pinned := make([]bool, len(entries))
+	for i, e := range entries {
+		pinned[i] = e.Round || groups[e.Group]
+	}
+	return pinned
+}
+
+// Cost is what items cost, in tokens, 0 where the policy has no limit. Counting ends with the item that is too much.
+func (r *Run) Cost(items []wire.Item) int {
+	if !r.Limited() {
+		return 0
+	}
+	c := counter{r: r}
+	for _, it := range slices.Backward(items) {
+		c.item(it, 0)
+	}
+	return c.used
+}
+
+// Usage is the account of a view (case 84). tools is what the tool definitions cost, history what the whole history
+// does, in tokens.
+func (r *Run) Usage(system, tools, history int) Usage {
+	u := Usage{System: system, Tools: tools, History: history, Total: system + tools + history}
+	for _, l := range r.Report() {
+		u.Layers = append(u.Layers, LayerUsage{l.ID, l.Tokens, l.Items})
+		u.Total += l.Tokens
+	}
+	slices.SortFunc(u.Layers, func(a, b LayerUsage) int { return strings.Compare(a.ID, b.ID) })
+	return u
+}

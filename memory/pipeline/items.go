@@ -1,0 +1,130 @@
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"slices"
+
+	"remora/memory/layer"
+	"remora/wire"
+)
+
+// Append passes the new input items of a request through the append hooks, in slot order, each getting what the one
+// before returned. It ends early when nothing is left. A hook that fails is left out. The items that nobody touched
+// are the same values.
+func (r *Run) Append(ctx context.Context, items []wire.Item) []wire.Item {
+	if r == nil {
+		return items
+	}
+	for i, m := range r.members {
+		if m.off || m.appender == nil {
+			continue
+		}
+		if len(items) == 0 {
+			break
+		}
+		given := items
+		out, err := update(ctx, r, m, layer.HookAppendItems,
+			func(ctx context.Context, s layer.State) (layer.Appended, layer.State, error) {
+				a, err := m.appender.AppendItems(ctx, m.turn, s, slices.Clone(given))
+				if err == nil {
+					err = checkAppended(given, a.Items)
+				}
+				return a, unlessNil(a.State, s), err
+			})
+		if err != nil {
+			continue
+		}
+		items = out.Items
+		r.rerender(i, out.Rerender)
+	}
+	return items
+}
+
+// unlessNil is a state that a hook returns beside other things: nil leaves the one that is there.
+func unlessNil(next, old layer.State) layer.State {
+	if next == nil {
+		return old
+	}
+	return next
+}
+
+// checkAppended refuses items of another dialect, and more than a layer may add.
+func checkAppended(given, out []wire.Item) error {
+	if len(out) > len(given)+maxMessages {
+		return refuse(ClassRefused)
+	}
+	room := maxAdded
+	for _, it := range given {
+		room += len(it.Raw)
+	}
+	for _, it := range out {
+		if room -= len(it.Raw); room < 0 || it.Dialect != given[0].Dialect || len(it.Raw) == 0 {
+			return refuse(ClassRefused)
+		}
+	}
+	return nil
+}
+
+// rerender notes whose recall has to be made again. Requests beyond the third recall of a run are ignored, so that two
+// layers cannot keep each other busy.
+func (r *Run) rerender(from int, which layer.Rerender) {
+	const depth = 3
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if which == layer.RerenderNone || r.renders >= depth {
+		return
+	}
+	slot := r.members[from].Slot
+	for i, m := range r.members {
+		switch which {
+		case layer.RerenderAll:
+			m.dirty = true
+		case layer.RerenderSlotAfter:
+			m.dirty = m.dirty || m.Slot >= slot
+		default:
+			m.dirty = m.dirty || i == from
+		}
+	}
+}
+
+// Project passes the history through the projection hooks, in slot order. A hook that fails, or that returns anything
+// but some of the items that it got in their order, is left out. history is not changed.
+func (r *Run) Project(ctx context.Context, history []wire.Item) []wire.Item {
+	if r == nil {
+		return history
+	}
+	for _, m := range r.members {
+		if m.off || m.project == nil {
+			continue
+		}
+		s, _ := m.held.load()
+		given := history
+		out, err := call(ctx, r, m, layer.HookProjectHistory, func(ctx context.Context) ([]wire.Item, error) {
+			out, err := m.project.ProjectHistory(ctx, m.turn, s, slices.Clone(given))
+			if err == nil && !isPart(out, given) {
+				err = refuse(ClassRefused)
+			}
+			return out, err
+		})
+		if err == nil {
+			history = out
+		}
+	}
+	return history
+}
+
+// isPart tells whether some are items of all, in the same order.
+func isPart(some, all []wire.Item) bool {
+	at := 0
+	for _, it := range some {
+		for at < len(all) && !bytes.Equal(all[at].Raw, it.Raw) {
+			at++
+		}
+		if at == len(all) {
+			return false
+		}
+		at++
+	}
+	return true
+}

@@ -1,0 +1,110 @@
+package pipeline
+
+import (
+	"context"
+	"strings"
+
+	"remora/memory/layer"
+)
+
+// ReviewsCalls tells whether tool calls have to be held back until ReviewCall has judged them.
+func (r *Run) ReviewsCalls() bool {
+	return r.any(func(m *member) bool { return m.reviewCall != nil })
+}
+
+// HoldsResponse tells whether answers have to be held back until ReviewResponse has judged them.
+func (r *Run) HoldsResponse() bool {
+	return r.any(func(m *member) bool { return m.reviewAll != nil && !m.async })
+}
+
+func (r *Run) any(is func(*member) bool) bool {
+	if r == nil {
+		return false
+	}
+	for _, m := range r.members {
+		if !m.off && is(m) {
+			return true
+		}
+	}
+	return false
+}
+
+// ReviewCall asks the reviewers of tool calls, in slot order, until one denies. The strongest decision counts. A
+// reviewer that fails decides nothing.
+func (r *Run) ReviewCall(ctx context.Context, c layer.ToolCall) layer.Verdict {
+	var all decision
+	if r == nil {
+		return all.verdict()
+	}
+	c.Name = r.ToolName(c.Name)
+	for _, m := range r.members {
+		if m.off || m.reviewCall == nil {
+			continue
+		}
+		v, err := update(ctx, r, m, layer.HookReviewToolCall,
+			func(ctx context.Context, s layer.State) (layer.Verdict, layer.State, error) {
+				v, err := m.reviewCall.ReviewToolCall(ctx, m.turn, s, c)
+				return v, unlessNil(v.State, s), err
+			})
+		if err == nil && all.add(v) {
+			break
+		}
+	}
+	return all.verdict()
+}
+
+// ReviewResponse asks the reviewers of responses, in slot order, until one denies. Those that are asynchronous are asked
+// too, but whatever they say comes too late to count. A reviewer that fails decides nothing.
+func (r *Run) ReviewResponse(ctx context.Context, resp *layer.Response) layer.Verdict {
+	var all decision
+	if r == nil {
+		return all.verdict()
+	}
+	for _, m := range r.members {
+		if m.off || m.reviewAll == nil {
+			continue
+		}
+		v, err := update(ctx, r, m, layer.HookReviewResponse,
+			func(ctx context.Context, s layer.State) (layer.Verdict, layer.State, error) {
+				v, err := m.reviewAll.ReviewResponse(ctx, m.turn, s, resp)
+				return v, unlessNil(v.State, s), err
+			})
+		if err == nil && !m.async && all.add(v) {
+			break
+		}
+	}
+	return all.verdict()
+}
+
+// decision aggregates verdicts: deny over guide over allow, guidances one a line (SEMANTICS 1.7). An empty guidance
+// never erases another.
+type decision struct {
+	action  layer.Action
+	advice  []string // of those that guide
+	refusal string   // of the one that denies
+}
+
+// add tells whether nothing can change the decision any more.
+func (d *decision) add(v layer.Verdict) bool {
+	text := cut(v.Guidance, maxGuidance)
+	switch {
+	case v.Action >= layer.Deny: // what is no action of ours is not let through
+		d.action, d.refusal = layer.Deny, text
+		return true
+	case v.Action == layer.Guide:
+		d.action = layer.Guide
+		if text != "" {
+			d.advice = append(d.advice, text)
+		}
+	default:
+	}
+	return false
+}
+
+func (d *decision) verdict() layer.Verdict {
+	v := layer.Verdict{Action: d.action, Guidance: d.refusal}
+	if v.Guidance == "" {
+		v.Guidance = strings.Join(d.advice, "\n")
+	}
+	return v
+}

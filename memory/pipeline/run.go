@@ -1,0 +1,193 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"remora/memory/layer"
+)
+
+// Run is one request's way through the layers. Its methods may be called from several goroutines, but for Rebase. All
+// of them do nothing on a nil Run.
+type Run struct {
+	p       *Pipeline
+	tenant  string
+	turn    layer.Turn
+	members []*member
+
+	mu      sync.Mutex // guards what members and the run collect
+	trace   []Event
+	renders int // calls of Recall that an append asked for
+}
+
+// member is a layer within a run.
+type member struct {
+	*unit
+	turn *layer.Turn
+	cell Cell
+	held *held
+	off  bool // its init failed: all its hooks are skipped
+
+	// guarded by Run.mu
+	stored  layer.State // in the store
+	next    layer.State // as last listed by Changes
+	journal []replay    // of what is not written
+	listed  int         // how much of the journal Changes has seen
+	report  Report
+	dirty   bool // recall even where an earlier one would do
+}
+
+// Report is what a layer did in a run.
+type Report struct {
+	ID     string
+	Slot   int
+	Tokens int // of what it recalled last
+	Items  int // messages of that
+	Time   time.Duration
+	// Failed is the first hook that failed, and Class how; empty for none.
+	Failed string
+	Class  Class
+}
+
+// InitError fails a request: a layer could not be made ready.
+type InitError struct {
+	Layer string
+	Class Class
+	cause error
+}
+
+// Error names the layer and the class of what went wrong, never what was said about it.
+func (e *InitError) Error() string { return fmt.Sprintf("layer %s: init: %s", e.Layer, e.Class) }
+
+// Unwrap returns what the layer said, which may quote content.
+func (e *InitError) Unwrap() error { return e.cause }
+
+// Begin starts a request: states are what is stored under Cells, and the init hooks run in slot order. cred is what
+// layers' models may use. The error is an *InitError, of a layer that does not disable itself.
+func (p *Pipeline) Begin(ctx context.Context, tenant string, t layer.Turn, states map[Cell]layer.State, cred Credential) (*Run, error) {
+	if p == nil {
+		return nil, nil
+	}
+	if p.idle != nil {
+		return p.idle, nil
+	}
+	r := &Run{p: p, tenant: tenant, turn: t}
+	if r.turn.Count == nil {
+		r.turn.Count = func(text string) int { return p.o.Count(t.Model, text) }
+	}
+	r.turn.Ask = nil
+	r.members = make([]*member, len(p.layers))
+	for i, u := range p.layers {
+		r.members[i] = r.join(u, states, cred)
+	}
+	for _, m := range r.members {
+		if err := r.initState(ctx, m, m.stored); err != nil && m.OnInitError == Throw {
+			return nil, &InitError{m.ID, classOf(err), err}
+		}
+	}
+	return r, nil
+}
+
+func (r *Run) join(u *unit, states map[Cell]layer.State, cred Credential) *member {
+	m := &member{unit: u, turn: &r.turn, cell: u.cell(&r.turn), report: Report{ID: u.ID, Slot: u.Slot}}
+	if u.Model != nil {
+		own := r.turn
+		own.Ask = u.Model.Bind(cred)
+		m.turn = &own
+	}
+	if u.Scope != layer.Execution {
+		m.stored = states[m.cell]
+		m.next = m.stored
+		m.held = &held{state: m.stored}
+		return m
+	}
+	m.held = new(held)
+	if r.turn.Execution != "" {
+		m.held = r.p.executions.getOrPut(r.executionKey(u), m.held)
+	}
+	return m
+}
+
+func (r *Run) executionKey(u *unit) executionKey {
+	return executionKey{r.tenant, r.turn.Execution, u.ID}
+}
+
+// initState runs init on a stored state. A layer whose init fails is switched off for the run.
+func (r *Run) initState(ctx context.Context, m *member, stored layer.State) error {
+	if m.init == nil {
+		return nil
+	}
+	if m.cell.Scope == layer.Execution {
+		stored, _ = m.held.load()
+	}
+	_, version := m.held.load()
+	next, err := call(ctx, r, m, layer.HookInit, func(ctx context.Context) (layer.State, error) {
+		next, err := m.init.Init(ctx, m.turn, stored)
+		if err == nil {
+			err = checkState(stored, next)
+		}
+		return next, err
+	})
+	if err != nil {
+		m.off = true
+		return err
+	}
+	if !same(stored, next) {
+		m.held.swap(version, next) // a parallel request of the execution may have been first: its state is as good
+	}
+	return nil
+}
+
+// note adds a call to the trace and to the layer's report.
+func (r *Run) note(m *member, e Event) {
+	r.mu.Lock()
+	if len(r.trace) < maxTrace {
+		r.trace = append(r.trace, e)
+	}
+	m.report.Time += e.Duration
+	if e.Class != ClassNone && m.report.Failed == "" {
+		m.report.Failed, m.report.Class = e.Hook, e.Class
+	}
+	r.mu.Unlock()
+	if r.p.o.Observe != nil {
+		r.p.o.Observe(e)
+	}
+}
+
+// Trace lists the hooks that were called, in order of their ends, the first 256.
+func (r *Run) Trace() []Event {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]Event(nil), r.trace...)
+}
+
+// Report tells what each layer did, in slot order.
+func (r *Run) Report() []Report {
+	if r == nil || len(r.members) == 0 {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	reports := make([]Report, len(r.members))
+	for i, m := range r.members {
+		reports[i] = m.report
+	}
+	return reports
+}
+
+// Usage is what a view costs, by part, in tokens (SEMANTICS 1.13, usage diagnostics).
+type Usage struct {
+	Layers                        []LayerUsage // in order of id
+	System, Tools, History, Total int
+}
+
+// LayerUsage is one layer's part of a view.
+type LayerUsage struct {
+	ID            string
+	Tokens, Items int
+}

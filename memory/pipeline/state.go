@@ -1,0 +1,221 @@
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"sync"
+
+	"remora/memory/layer"
+)
+
+// globalKey is what all sessions of a tenant share (SEMANTICS 1.13).
+const globalKey = "__global__"
+
+// Cell names one state of one layer within a tenant.
+type Cell struct {
+	Layer string
+	// Scope is the layer's, but Thread for one of scope Resource where the request names no resource: a session and a
+	// resource of the same name never meet.
+	Scope layer.Scope
+	// Key is the session, the resource, or "__global__", as the client wrote it.
+	Key string
+}
+
+// Change is a state to be written; a nil State is to be deleted.
+type Change struct {
+	Cell  Cell
+	State layer.State
+}
+
+// maxAttempts is how often a hook is called whose state others keep changing.
+const maxAttempts = 16
+
+type executionKey struct{ tenant, execution, layer string }
+
+func (u *unit) cell(t *layer.Turn) Cell {
+	switch u.Scope {
+	case layer.Execution:
+		return Cell{u.ID, layer.Execution, t.Execution}
+	case layer.Global:
+		return Cell{u.ID, layer.Global, globalKey}
+	case layer.Resource:
+		if t.Resource != "" {
+			return Cell{u.ID, layer.Resource, t.Resource}
+		}
+	default:
+	}
+	return Cell{u.ID, layer.Thread, t.Thread}
+}
+
+// Cells lists the states to be read before Begin. Those of scope Execution are never among them: the pipeline keeps
+// them itself, in memory.
+func (p *Pipeline) Cells(t *layer.Turn) []Cell {
+	if p == nil || len(p.layers) == 0 {
+		return nil
+	}
+	cells := make([]Cell, 0, len(p.layers))
+	for _, u := range p.layers {
+		if u.Scope != layer.Execution && u.keeps() {
+			cells = append(cells, u.cell(t))
+		}
+	}
+	return cells
+}
+
+// held is a state in use. That of an execution is shared by all its requests.
+type held struct {
+	mu      sync.Mutex
+	state   layer.State
+	version uint64
+}
+
+func (h *held) load() (layer.State, uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.state, h.version
+}
+
+// swap replaces the state if it is still the one that was loaded at version.
+func (h *held) swap(version uint64, next layer.State) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.version != version {
+		return false
+	}
+	h.state, h.version = next, version+1
+	return true
+}
+
+// replay calls a hook again, on another state.
+type replay struct {
+	hook string
+	run  func(ctx context.Context, s layer.State) (layer.State, error)
+}
+
+// step is the function of a hook: state in, something and state out.
+type step[T any] func(ctx context.Context, s layer.State) (T, layer.State, error)
+
+// update calls a hook and keeps the state that it returns. Where the state was changed meanwhile, by a parallel call
+// within the request or the execution, the hook is called again.
+func update[T any](ctx context.Context, r *Run, m *member, hook string, fn step[T]) (T, error) {
+	type result struct {
+		out  T
+		next layer.State
+	}
+	for range maxAttempts {
+		s, version := m.held.load()
+		res, err := call(ctx, r, m, hook, func(ctx context.Context) (result, error) {
+			out, next, err := fn(ctx, s)
+			if err == nil {
+				err = checkState(s, next)
+			}
+			return result{out, next}, err
+		})
+		if err != nil || same(s, res.next) {
+			return res.out, err
+		}
+		if r.keep(m, version, res.next, replay{hook, func(ctx context.Context, s layer.State) (layer.State, error) {
+			_, next, err := fn(ctx, s)
+			return next, err
+		}}) {
+			return res.out, nil
+		}
+	}
+	var none T
+	e := Event{Layer: m.ID, Hook: hook, Class: ClassBusy}
+	r.p.complain(ctx, e, nil)
+	r.note(m, e)
+	return none, refuse(ClassBusy)
+}
+
+// same tells that a hook changed nothing. An empty state is none.
+func same(a, b layer.State) bool { return bytes.Equal(a, b) }
+
+func checkState(old, next layer.State) error {
+	if !same(old, next) && (len(next) > maxState || len(next) > 0 && !json.Valid(next)) {
+		return refuse(ClassRefused)
+	}
+	return nil
+}
+
+// keep makes next the state, and remembers how it came about.
+func (r *Run) keep(m *member, version uint64, next layer.State, how replay) bool {
+	if len(next) == 0 {
+		next = nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !m.held.swap(version, next) {
+		return false
+	}
+	if m.cell.Scope == layer.Execution {
+		r.p.executions.resize(r.executionKey(m.unit), len(next))
+	} else {
+		m.journal = append(m.journal, how)
+	}
+	return true
+}
+
+// Changes lists the states that hooks have changed since Begin or the last Written. What init alone made of a state is
+// none: it makes the same again.
+func (r *Run) Changes() []Change {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var changes []Change
+	for _, m := range r.members {
+		m.listed = len(m.journal)
+		if s, _ := m.held.load(); m.listed > 0 && !same(s, m.stored) {
+			changes = append(changes, Change{m.cell, s})
+			m.next = s
+		} else {
+			m.next = m.stored
+		}
+	}
+	return changes
+}
+
+// Written says that what Changes listed last has been written.
+func (r *Run) Written() {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range r.members {
+		m.stored = m.next
+		m.journal, m.listed = m.journal[m.listed:], 0
+	}
+}
+
+// Rebase is called when states were changed by somebody else before they could be written. For each cell of fresh,
+// every hook that changed it and is not written is called again in its order, beginning with init, on the state that is
+// stored now; what it returns beside the state is ignored. A hook that fails now loses its change. No other method of
+// the run may be called meanwhile.
+func (r *Run) Rebase(ctx context.Context, fresh map[Cell]layer.State) {
+	if r == nil {
+		return
+	}
+	for _, m := range r.members {
+		s, ok := fresh[m.cell]
+		if !ok || m.off || m.cell.Scope == layer.Execution {
+			continue
+		}
+		journal := m.journal
+		m.journal, m.listed = nil, 0
+		m.stored, m.next, m.held = s, s, &held{state: s}
+		if r.initState(ctx, m, s) != nil {
+			continue
+		}
+		for _, how := range journal {
+			// An error has been logged and traced by call.
+			_, _ = update(ctx, r, m, how.hook, func(ctx context.Context, s layer.State) (struct{}, layer.State, error) {
+				next, err := how.run(ctx, s)
+				return struct{}{}, next, err
+			})
+		}
+	}
+}

@@ -1,0 +1,186 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"remora/memory/layer"
+)
+
+// Tool is a function of a layer as the model is offered it.
+type Tool struct {
+	Name        string // layerid_function, 1 to 64 of a-z, A-Z, 0-9, _ and -
+	Layer       string
+	Function    string
+	Description string
+	Parameters  []byte // JSON schema
+}
+
+type tool struct {
+	Tool
+	schema *schema
+	run    func(ctx context.Context, t *layer.Turn, s layer.State, arguments []byte) (string, layer.State, error)
+}
+
+var notWire = regexp.MustCompile(`[^a-zA-Z0-9_-]`)
+
+// collectTools names the tools of all layers, and compiles what their arguments must look like.
+func (p *Pipeline) collectTools() error {
+	var errs []error
+	for _, u := range p.layers {
+		for _, offered := range u.offered {
+			at := fmt.Sprintf("layer %s: tools: %s", u.ID, offered.Name)
+			t, err := newTool(u.ID, offered)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", at, err))
+				continue
+			}
+			if other := p.byName[t.Name]; other != nil {
+				errs = append(errs, fmt.Errorf("%s: layer %s has a tool that is called %s too", at, other.Layer, t.Name))
+				continue
+			}
+			p.tools = append(p.tools, t)
+			p.byName[t.Name] = t
+			p.byName[u.ID+"/"+offered.Name] = t
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func newTool(id string, offered layer.Tool) (*tool, error) {
+	t := &tool{run: offered.Run, Tool: Tool{
+		Name:  id + "_" + notWire.ReplaceAllString(offered.Name, "_"),
+		Layer: id, Function: offered.Name, Description: offered.Description, Parameters: offered.Parameters,
+	}}
+	if len(t.Parameters) == 0 {
+		t.Parameters = []byte(`{"type":"object","properties":{}}`)
+	}
+	var errs []error
+	if offered.Name == "" || len(t.Name) > maxWireName {
+		errs = append(errs, fmt.Errorf("name: want 1 to %d characters with the layer's id", maxWireName))
+	}
+	if offered.Run == nil {
+		errs = append(errs, errors.New("run: a tool needs a function"))
+	}
+	var err error
+	if t.schema, err = parseSchema(t.Parameters); err != nil {
+		errs = append(errs, fmt.Errorf("parameters: %w", err))
+	}
+	return t, errors.Join(errs...)
+}
+
+// Tools lists what the model is offered, in slot order, without what the client offers under the same name.
+func (r *Run) Tools() []Tool {
+	if r == nil {
+		return nil
+	}
+	var tools []Tool
+	for _, t := range r.p.tools {
+		if _, m := r.find(t.Name); m != nil {
+			tools = append(tools, t.Tool)
+		}
+	}
+	return tools
+}
+
+// find returns the tool that goes by a name of either form, and its layer; nil where the name is the client's, or the
+// layer is off.
+func (r *Run) find(name string) (*tool, *member) {
+	t := r.p.byName[name]
+	if t == nil || slices.Contains(r.turn.Tools, t.Name) || slices.Contains(r.turn.Tools, name) {
+		return nil, nil
+	}
+	for _, m := range r.members {
+		if m.ID == t.Layer && !m.off {
+			return t, m
+		}
+	}
+	return nil, nil
+}
+
+// Owns tells whether a call of this name, layerid_function or layerid/function, is for RunTool.
+func (r *Run) Owns(name string) bool {
+	if r == nil {
+		return false
+	}
+	_, m := r.find(name)
+	return m != nil
+}
+
+// ToolName is the name by which layers know a tool: layerid/function for those of layers, else as it is.
+func (r *Run) ToolName(name string) string {
+	if r == nil {
+		return name
+	}
+	if t, _ := r.find(name); t != nil {
+		return t.Layer + "/" + t.Function
+	}
+	return name
+}
+
+// RunTool answers a call of a layer's tool. The answer is for the model, and so are errors: a name that nobody knows,
+// arguments that break the tool's schema, what the tool itself complains of. After an error the state is as it was.
+func (r *Run) RunTool(ctx context.Context, c layer.ToolCall) string {
+	unknown := "Error: unknown tool '" + c.Name + "'"
+	if r == nil {
+		return unknown
+	}
+	t, m := r.find(c.Name)
+	if t == nil {
+		return unknown
+	}
+	arguments := []byte(c.Arguments)
+	if strings.TrimSpace(c.Arguments) == "" {
+		arguments = []byte("{}") // what models write for no arguments
+	}
+	if len(arguments) > maxArguments {
+		return fmt.Sprintf("Error: invalid arguments: more than %d bytes", maxArguments)
+	}
+	if err := t.schema.validate(arguments); err != nil {
+		return "Error: invalid arguments: " + err.Error()
+	}
+	result, err := update(ctx, r, m, layer.HookTools, func(ctx context.Context, s layer.State) (string, layer.State, error) {
+		result, next, err := t.run(ctx, m.turn, s, slices.Clone(arguments))
+		if err == nil && len(result) > maxResult {
+			err = refuse(ClassRefused)
+		}
+		return result, next, err
+	})
+	if err != nil {
+		return "Error: " + explain(err)
+	}
+	return result
+}
+
+// explain words a tool's failure for the model, which may know what the log may not.
+func explain(err error) string {
+	const longest = 4 << 10
+	var f *failure
+	if !errors.As(err, &f) {
+		return "the tool failed"
+	}
+	switch f.class {
+	case ClassError:
+		if f.cause != nil {
+			return cut(f.cause.Error(), longest)
+		}
+	case ClassTimeout:
+		return "the tool took too long"
+	case ClassBusy:
+		return "the tool is busy, try again later"
+	default:
+	}
+	return "the tool failed"
+}
+
+// cut shortens text to n bytes, between characters.
+func cut(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	return strings.ToValidUTF8(text[:n], "")
+}
