@@ -1,0 +1,131 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// What can go wrong in a hook. Errors of hooks wrap one of these, or the error of the context.
+var (
+	// ErrUnreachable: no connection to the server could be made, or it broke off.
+	ErrUnreachable = errors.New("the layer's server cannot be reached")
+	// ErrStatus: the server answered with a status other than 200 and 204.
+	ErrStatus = errors.New("the layer's server refuses")
+	// ErrAnswer: the answer is not what docs/custom-layer.md says, or too large.
+	ErrAnswer = errors.New("the answer of the layer's server is unusable")
+)
+
+func newClient() *http.Client {
+	return &http.Client{
+		Transport: &http.Transport{
+			Proxy:                  http.ProxyFromEnvironment,
+			MaxConnsPerHost:        maxConnections,
+			MaxIdleConnsPerHost:    maxConnections / 4,
+			IdleConnTimeout:        4 * time.Second, // Node closes them after 5
+			TLSHandshakeTimeout:    10 * time.Second,
+			MaxResponseHeaderBytes: maxHeader,
+			DisableCompression:     true,
+			ForceAttemptHTTP2:      true,
+		},
+		// A redirect would take content, and a signature that is good for it, to where no operator has sent it.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// ask sends a request and reads its answer. The context's deadline is the only one.
+func (l *Layer) ask(ctx context.Context, r *request) (*answer, error) {
+	body, err := r.encode(l.o.MaxRequest)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.o.URL, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("%w: url", ErrUnreachable) // New has checked it
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", "remora")
+	// Not sent, but lets net/http repeat what a server has closed its idle connection on: hooks may come twice anyway.
+	req.Header["Idempotency-Key"] = []string{}
+	l.sign(req.Header, body)
+	resp, err := l.client.Do(req)
+	if err != nil {
+		return nil, explain(ctx, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	switch resp.StatusCode {
+	case http.StatusOK:
+	case http.StatusNoContent:
+		return &answer{}, nil
+	default:
+		return nil, fmt.Errorf("%w: status %d", ErrStatus, resp.StatusCode)
+	}
+	data, err := l.read(resp)
+	if err != nil {
+		if errors.Is(err, ErrAnswer) {
+			return nil, err
+		}
+		return nil, explain(ctx, err)
+	}
+	return decode(data)
+}
+
+// read reads at most what an answer may have. What comes behind that closes the connection, unread.
+func (l *Layer) read(resp *http.Response) ([]byte, error) {
+	tooLarge := fmt.Errorf("%w: more than %d bytes (max_answer)", ErrAnswer, l.o.MaxAnswer)
+	if resp.ContentLength > l.o.MaxAnswer {
+		return nil, tooLarge
+	}
+	data, err := io.ReadAll(io.LimitReader(resp.Body, l.o.MaxAnswer+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(data)) > l.o.MaxAnswer {
+		return nil, tooLarge
+	}
+	return data, nil
+}
+
+// Names of the headers that let a server check who calls it, and when.
+const (
+	HeaderTimestamp = "X-Remora-Timestamp" // seconds since 1970
+	HeaderSignature = "X-Remora-Signature" // "sha256=" and a HMAC in hexadecimal
+)
+
+func (l *Layer) sign(h http.Header, body []byte) {
+	at := strconv.FormatInt(l.o.Now().Unix(), 10)
+	h.Set(HeaderTimestamp, at)
+	if l.o.Secret != "" {
+		h.Set(HeaderSignature, Sign(l.o.Secret, at, body))
+	}
+}
+
+// Sign is the value of HeaderSignature: a HMAC with SHA-256 over the timestamp, a dot and the body.
+func Sign(key Secret, timestamp string, body []byte) string {
+	mac := hmac.New(sha256.New, []byte(key))
+	mac.Write([]byte(timestamp + "."))
+	mac.Write(body)
+	return "sha256=" + hex.EncodeToString(mac.Sum(nil))
+}
+
+// explain says what went wrong on the way. It does not pass on the texts of net/http, which quote URLs and bytes of
+// answers.
+func explain(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("wait for the layer's server: %w", context.Cause(ctx))
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return fmt.Errorf("%w: %s: %w", ErrUnreachable, op.Op, op.Err)
+	}
+	return fmt.Errorf("%w: the connection or the answer is not valid HTTP", ErrUnreachable)
+}
