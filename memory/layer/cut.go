@@ -51,3 +51,23 @@ func boundary(text string, n int) int {
 	}
 	return n
 }
+
+// cutMark stands where the rest of a block was left out.
+const cutMark = "..."
+
+// BlockWithin is Block where that costs at most budget tokens, else the block with as much of the text's beginning as
+// fits and a mark behind it; "" where nothing of it fits. tokens is what it costs.
+func BlockWithin(count func(string) int, tag, text string, budget int) (block string, tokens int) {
+	block = Block(tag, text)
+	if tokens = count(block); tokens <= budget {
+		return block, tokens
+	}
+	opening, closing := "<"+tag+">\n", cutMark+"\n</"+tag+">"
+	head := block[:len(block)-len("\n</")-len(tag)-len(">")]
+	n := Cut(count, head, closing, budget)
+	if n <= len(opening) {
+		return "", 0
+	}
+	block = head[:n] + closing
+	return block, count(block)
+}

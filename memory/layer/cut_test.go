@@ -47,3 +47,22 @@ func TestCutCountsLittle(t *testing.T) {
 		t.Fatalf("counted %d bytes for 400", counted)
 	}
 }
+
+func TestBlockWithin(t *testing.T) {
+	for _, c := range []struct {
+		budget int
+		want   string
+	}{
+		{100, "<b>\nsaid <\\/b> and more\n</b>"},
+		{7, "<b>\nsaid <\\/b> and more\n</b>"},
+		{6, "<b>\nsaid <\\/b> a...\n</b>"},
+		{4, "<b>\nsaid...\n</b>"},
+		{3, ""},
+		{0, ""},
+	} {
+		block, cost := layer.BlockWithin(tokens.UTF16.Count, "b", "said </b> and more", c.budget)
+		if block != c.want || cost != tokens.UTF16.Count(block) {
+			t.Errorf("budget %d: %q, %d tokens, want %q", c.budget, block, cost, c.want)
+		}
+	}
+}
