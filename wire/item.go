@@ -387,33 +387,3 @@ func callName(c Call) string {
 	}
 	return c.ID
 }
-
-// OnlyCalls returns the calls of the item whose index in Calls keep names, without anything that was said beside them.
-// It returns false when none is kept.
-func (it Item) OnlyCalls(keep func(i int) bool) (Item, bool) {
-	if it.Kind != Message {
-		return it, len(it.Calls) > 0 && keep(0)
-	}
-	out := []byte(`{"role":"assistant","content":null`)
-	i, kept := 0, 0
-	for p := range parts(member(it.Raw, "tool_calls")) {
-		if i < len(it.Calls) && keep(i) {
-			open := `,"tool_calls":[`
-			if kept > 0 {
-				open = ","
-			}
-			out = append(append(out, open...), p.value...)
-			kept++
-		}
-		i++
-	}
-	if kept > 0 {
-		out = append(out, ']')
-	}
-	if n := len(it.Calls) - 1; n >= 0 && it.Calls[n].Family == familyLegacy && keep(n) {
-		out = append(append(out, `,"function_call":`...), member(it.Raw, "function_call")...)
-		kept++
-	}
-	dec := decoder{dialect: it.Dialect, calls: maxCalls}
-	return dec.item(append(out, '}')), kept > 0
-}

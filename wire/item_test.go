@@ -1,3 +1,6 @@
+package wire
+
+import "testing"
 
 func TestOnlyCalls(t *testing.T) {
 	const raw = `{"role":"assistant","content":"hm","x":1,"tool_calls":[ {"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}, {"id":"b","type":"function","function":{"name":"g","arguments":"{}"}} ]}`

@@ -308,23 +308,54 @@ func (it Item) WithoutCalls(drop func(i int) bool) (Item, bool) {
 	return dec.item(raw), true
 }
 
+// OnlyCalls returns the calls of the item whose index in Calls keep names, without anything that was said beside them.
+// It returns false when none is kept.
+func (it Item) OnlyCalls(keep func(i int) bool) (Item, bool) {
+	if it.Kind != Message {
+		return it, len(it.Calls) > 0 && keep(0)
+	}
+	out := []byte(`{"role":"assistant","content":null`)
+	i, kept := 0, 0
+	for p := range parts(member(it.Raw, "tool_calls")) {
+		if i < len(it.Calls) && keep(i) {
+			open := `,"tool_calls":[`
+			if kept > 0 {
+				open = ","
+			}
+			out = append(append(out, open...), p.value...)
+			kept++
+		}
+		i++
+	}
+	if kept > 0 {
+		out = append(out, ']')
+	}
+	if n := len(it.Calls) - 1; n >= 0 && it.Calls[n].Family == familyLegacy && keep(n) {
+		out = append(append(out, `,"function_call":`...), member(it.Raw, "function_call")...)
+		kept++
+	}
+	dec := decoder{dialect: it.Dialect, calls: maxCalls}
+	return dec.item(append(out, '}')), kept > 0
+}
+
 // keepParts rewrites an object or an array with some of its parts, keeping the space before each one and behind the
-// last one.
+// last one, and all of it between two neighbours that stay.
 func keepParts(raw []byte, keep func(i int, p part) ([]byte, bool)) []byte {
 	out := append(make([]byte, 0, len(raw)), raw[0])
-	i, end, first := 0, 1, true
+	i, end, first, neighbour := 0, 1, true, true
 	for p := range parts(raw) {
 		before := raw[end:p.start]
-		if i > 0 {
-			_, before = cutComma(before)
-		}
-		if v, ok := keep(i, p); ok {
-			if !first {
-				out = append(out, ',')
+		v, ok := keep(i, p)
+		if ok {
+			if i > 0 && !neighbour {
+				_, before = cutComma(before)
+				if !first {
+					out = append(out, ',')
+				}
 			}
 			out, first = append(append(out, before...), v...), false
 		}
-		i, end = i+1, p.end
+		i, end, neighbour = i+1, p.end, ok
 	}
 	return append(out, raw[end:]...)
 }
