@@ -1,0 +1,120 @@
+package observe
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"remora/memory/layer"
+)
+
+// Who said something.
+const (
+	byUser      = "user"
+	byAssistant = "assistant"
+	byTool      = "tool"
+)
+
+// entry is one text that waits to be distilled.
+type entry struct {
+	By   string `json:"by"`
+	Text string `json:"text"`
+}
+
+// perEntry is what an entry costs beside its text, in bytes: many empty ones must not fill the state either.
+const perEntry = 24
+
+// state is what the layer keeps.
+type state struct {
+	Observations []string `json:"observations"`
+	Buffer       []entry  `json:"buffer"`
+	BufferTokens int      `json:"bufferTokens"`
+	Version      int      `json:"version"`
+	// Lost is how many texts were given up since the last distillation, because the buffer is bounded.
+	Lost int `json:"lost,omitempty"`
+}
+
+func decode(s layer.State) (state, error) {
+	if len(s) == 0 {
+		return state{}, nil
+	}
+	var st state
+	if json.Unmarshal(s, &st) != nil || st.BufferTokens < 0 || st.Version < 0 || st.Lost < 0 {
+		return state{}, errors.New("state: want observations, buffer, bufferTokens and version")
+	}
+	return st, nil
+}
+
+func (st *state) encode() (layer.State, error) {
+	b, err := json.Marshal(st)
+	if err != nil {
+		return nil, errors.New("state: cannot be encoded")
+	}
+	return b, nil
+}
+
+// gather puts a text at the end of the buffer and drops the oldest ones while there are more than limit bytes.
+func (st *state) gather(e entry, tokens, limit int) {
+	st.Buffer = append(st.Buffer, e)
+	st.BufferTokens = min(st.BufferTokens, math.MaxInt32) + tokens
+	size := 0
+	for i, e := range slices.Backward(st.Buffer) {
+		size += len(e.Text) + perEntry
+		if size > limit && i < len(st.Buffer)-1 {
+			st.Buffer = st.Buffer[i+1:]
+			st.Lost = min(st.Lost, math.MaxInt32) + i + 1
+			return
+		}
+	}
+}
+
+// add ends a distillation: what it found goes behind what was known, and the newest are kept (case 32).
+func (st *state) add(distilled []string, limit int) {
+	st.Buffer, st.BufferTokens, st.Lost = []entry{}, 0, 0
+	for _, o := range distilled {
+		if o = line(o, maxLine); o != "" {
+			st.Observations = append(st.Observations, o)
+		}
+	}
+	if n := len(st.Observations) - limit; n > 0 {
+		st.Observations = st.Observations[n:]
+	}
+	size := 0
+	for i, o := range slices.Backward(st.Observations) {
+		if size += len(o); size > maxObserved {
+			st.Observations = st.Observations[i+1:]
+			break
+		}
+	}
+	st.Version++
+}
+
+// head is the beginning of a text, at most limit bytes of it, cut between characters.
+func head(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	for limit > 0 && !utf8.RuneStart(s[limit]) {
+		limit--
+	}
+	return s[:limit]
+}
+
+// line is text as one line of at most limit characters: runs of white space and control characters become one space,
+// and what is cut ends in "...".
+func line(text string, limit int) string {
+	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "\uFFFD"), func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
+	if utf8.RuneCountInString(text) <= limit {
+		return text
+	}
+	runes := []rune(text)[:limit-3]
+	cut := string(runes)
+	if i := strings.LastIndexByte(cut, ' '); i > len(cut)/2 {
+		cut = cut[:i]
+	}
+	return cut + "..."
+}
