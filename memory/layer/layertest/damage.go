@@ -11,7 +11,7 @@ import (
 )
 
 // maxDamaged is how many damaged forms of each good state are tried.
-const maxDamaged = 80
+const maxDamaged = 40
 
 // wrong replaces parts of a good state: every type of JSON, at its limits.
 var wrong = []string{

@@ -189,8 +189,9 @@ func (p *session) sample(schema map[string]any, n, depth int) any {
 	}
 }
 
+// copyTurn is a turn that shares nothing that can be changed, without its functions, which cannot be compared.
 func copyTurn(t layer.Turn) layer.Turn {
-	t.Tools = slices.Clone(t.Tools)
+	t.Tools, t.Count, t.Ask = slices.Clone(t.Tools), nil, nil
 	return t
 }
 
