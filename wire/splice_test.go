@@ -207,8 +207,8 @@ func TestWithoutCalls(t *testing.T) {
 	}
 	two := `{ "role":"assistant", "content":"hi" , "tool_calls" : [ {"id":"a","x":1} , {"id":"b"} ] , "z":1.0 }`
 	f(Chat, two, "", two)
-	f(Chat, two, "0", `{ "role":"assistant", "content":"hi", "tool_calls" : [ {"id":"b"} ], "z":1.0 }`)
-	f(Chat, two, "1", `{ "role":"assistant", "content":"hi", "tool_calls" : [ {"id":"a","x":1} ], "z":1.0 }`)
+	f(Chat, two, "0", `{ "role":"assistant", "content":"hi" , "tool_calls" : [ {"id":"b"} ] , "z":1.0 }`)
+	f(Chat, two, "1", `{ "role":"assistant", "content":"hi" , "tool_calls" : [ {"id":"a","x":1} ] , "z":1.0 }`)
 	f(Chat, two, "01", `{ "role":"assistant", "content":"hi", "z":1.0 }`)
 	f(Chat, `{"tool_calls":[{"id":"a"}],"role":"assistant","content":"hi"}`, "0", `{"role":"assistant","content":"hi"}`)
 	f(Chat, `{"role":"assistant","content":null,"tool_calls":[{"id":"a"},{"id":"b"}]}`, "01", "")
