@@ -1,0 +1,300 @@
+// Package complete asks a model of a provider for one piece of text: what a layer needs that has others observe,
+// summarise or judge for it. It speaks Chat Completions, not streamed and at temperature 0, over the connections that
+// requests use too.
+package complete
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"unicode/utf8"
+
+	"github.com/valyala/fasthttp"
+
+	"remora/providers"
+)
+
+// Errors of [Model.Complete] wrap one of these, a [StatusError], one of package providers (ErrUnreachable, ErrTimeout,
+// ErrClosed, ErrMalformed), or the error of the context. None quotes the prompt, the answer or a credential.
+var (
+	// ErrPrompt: the prompt is larger than 4 MiB. Nothing was sent.
+	ErrPrompt = errors.New("the prompt is too large")
+	// ErrAnswer: the answer has no text, or more than 1 MiB.
+	ErrAnswer = errors.New("the model's answer is unusable")
+)
+
+// StatusError is an answer with a status other than 200.
+type StatusError struct {
+	// Code is the HTTP status.
+	Code int
+}
+
+func (e *StatusError) Error() string {
+	return fmt.Sprintf("the model's provider answers with status %d", e.Code)
+}
+
+const (
+	maxPrompt  = 4 << 20
+	maxAnswer  = 1 << 20
+	maxRefusal = 64 << 10 // of an error's body, which is only looked at
+)
+
+// Options name a model: the key "model" of a layer.
+type Options struct {
+	// Provider is a name from the list of providers. Empty means the one that the model's name belongs to.
+	Provider string `mapstructure:"provider"`
+	// Model is the model's name as that provider knows it.
+	Model string `mapstructure:"model"`
+}
+
+// Source is a model before it is known on whose behalf it is asked. It is safe for concurrent use.
+type Source struct {
+	client   *providers.Client
+	provider providers.Provider
+	model    string
+	// plain tells that the model has refused temperature or max_tokens, as models that reason do.
+	plain atomic.Bool
+}
+
+// New finds a model. Its errors begin with the key that is wrong, as "provider: ...".
+func New(client *providers.Client, set *providers.Set, o Options) (*Source, error) {
+	if o.Model == "" || !utf8.ValidString(o.Model) {
+		return nil, errors.New("model: want the name of a model")
+	}
+	s := &Source{client: client, model: o.Model}
+	if o.Provider == "" {
+		if s.provider = set.Pick(o.Model); s.provider == nil {
+			return nil, errors.New("provider: want a name, since no provider takes this model by itself")
+		}
+		return s, nil
+	}
+	var names []string
+	for _, p := range set.All() {
+		if p.Name() == o.Provider {
+			s.provider = p
+			return s, nil
+		}
+		names = append(names, p.Name())
+	}
+	return nil, fmt.Errorf("provider: want one of %s, have %q", strings.Join(names, ", "), o.Provider)
+}
+
+// Provider is the name of the provider that is asked.
+func (s *Source) Provider() string { return s.provider.Name() }
+
+// Credential is what a caller proves itself with. It never prints.
+type Credential struct {
+	// Header is the name of the header that it came in; Value is the header's value, "Bearer " included.
+	Header, Value string
+	// Provider is the name of the provider that the caller's request goes to. No other one is shown the credential.
+	Provider string
+}
+
+// Format prints a placeholder under every verb.
+func (Credential) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "[credential]") }
+
+// LogValue keeps slog handlers from reaching the strings.
+func (Credential) LogValue() slog.Value { return slog.StringValue("[credential]") }
+
+// MarshalText serves encoding/json and its like.
+func (Credential) MarshalText() ([]byte, error) { return []byte("[credential]"), nil }
+
+// Bind is the model as a caller asks it, for as long as the caller's request lasts. The credential is used only where
+// the provider has no key of its own; the zero Credential is none.
+func (s *Source) Bind(c Credential) *Model { return &Model{source: s, credential: c} }
+
+// Model asks a model. It is safe for concurrent use.
+type Model struct {
+	source     *Source
+	credential Credential
+}
+
+// Complete returns what the model answers to user under the instructions system, which may be empty. maxTokens bounds
+// the answer, reasoning included; 0 leaves it to the model.
+func (m *Model) Complete(ctx context.Context, system, user string, maxTokens int) (string, error) {
+	s := m.source
+	if len(system)+len(user) > maxPrompt {
+		return "", fmt.Errorf("ask %s: %w", s.Provider(), ErrPrompt)
+	}
+	p := prompt{system: system, user: user, maxTokens: max(0, maxTokens), plain: s.plain.Load()}
+	text, err := m.ask(ctx, s.body(p))
+	if errors.Is(err, errParameter) && !p.plain {
+		p.plain = true
+		if text, err = m.ask(ctx, s.body(p)); err == nil {
+			s.plain.Store(true)
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("ask %s: %w", s.Provider(), err)
+	}
+	return text, nil
+}
+
+// errParameter marks the refusal of a parameter that a plain request does without.
+var errParameter = errors.New("it refuses temperature or max_tokens")
+
+// prompt is what a request says. A plain one leaves out what models that reason refuse.
+type prompt struct {
+	system, user string
+	maxTokens    int
+	plain        bool
+}
+
+func (s *Source) body(p prompt) []byte {
+	type message struct {
+		Role    string `json:"role"`
+		Content string `json:"content"`
+	}
+	r := struct {
+		Model       string    `json:"model"`
+		Messages    []message `json:"messages"`
+		Stream      bool      `json:"stream"`
+		Temperature *int      `json:"temperature,omitempty"`
+		MaxTokens   int       `json:"max_tokens,omitempty"`
+		MaxAll      int       `json:"max_completion_tokens,omitempty"`
+	}{Model: s.model}
+	if p.system != "" {
+		r.Messages = append(r.Messages, message{"system", p.system})
+	}
+	r.Messages = append(r.Messages, message{"user", p.user})
+	if p.plain {
+		r.MaxAll = p.maxTokens
+	} else {
+		r.Temperature, r.MaxTokens = new(int), p.maxTokens
+	}
+	body, err := json.Marshal(r)
+	if err != nil {
+		panic(fmt.Sprintf("BUG: encode a prompt: %v", err)) // strings and numbers
+	}
+	return body
+}
+
+// ask sends one request.
+func (m *Model) ask(ctx context.Context, body []byte) (string, error) {
+	s := m.source
+	if ctx.Err() != nil {
+		return "", context.Cause(ctx)
+	}
+	head, err := m.head(len(body))
+	if err != nil {
+		return "", err
+	}
+	var x providers.Exchange // not pooled: Abort may come late
+	defer x.Close()
+	stop := context.AfterFunc(ctx, x.Abort)
+	defer stop()
+	var resp fasthttp.ResponseHeader
+	if err := s.client.Send(&x, s.provider.Upstream(), head, body, &resp); err != nil { //nolint:contextcheck // Abort ends its dial
+		return "", because(ctx, err)
+	}
+	if code := resp.StatusCode(); code != fasthttp.StatusOK {
+		return "", refusal(&x, code)
+	}
+	answer, err := read(&x, maxAnswer)
+	if err != nil {
+		return "", because(ctx, err)
+	}
+	return content(answer)
+}
+
+// because prefers the reason for which an exchange was aborted.
+func because(ctx context.Context, err error) error {
+	if errors.Is(err, providers.ErrAborted) && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// refusal looks whether an error names a parameter that can be left out.
+func refusal(x *providers.Exchange, code int) error {
+	if code == fasthttp.StatusBadRequest {
+		text, _ := read(x, maxRefusal)
+		if strings.Contains(string(text), "temperature") || strings.Contains(string(text), "max_tokens") {
+			return fmt.Errorf("%w: %w", &StatusError{Code: code}, errParameter)
+		}
+	}
+	return &StatusError{Code: code}
+}
+
+// read reads a body of at most limit bytes.
+func read(x *providers.Exchange, limit int) ([]byte, error) {
+	var all []byte
+	for {
+		piece, err := x.Next()
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return all, err
+		}
+		if len(all)+len(piece) > limit {
+			return all, fmt.Errorf("%w: it has more than %d bytes", ErrAnswer, limit)
+		}
+		all = append(all, piece...)
+	}
+}
+
+// carriers are the headers that may carry a caller's credential to a provider.
+func carriers() []string {
+	return []string{"authorization", "x-api-key", "api-key", "x-goog-api-key", "ocp-apim-subscription-key"}
+}
+
+// head is the head of a request with a body of length bytes.
+func (m *Model) head(length int) ([]byte, error) {
+	var out fasthttp.Request
+	h := &out.Header
+	h.DisableNormalizing()
+	h.SetMethod(fasthttp.MethodPost)
+	h.SetRequestURI("/v1/chat/completions")
+	if err := m.source.provider.Prepare(&out); err != nil {
+		return nil, err
+	}
+	h.SetUserAgent("remora")
+	h.SetContentType("application/json")
+	h.SetContentLength(length)
+	h.Set(fasthttp.HeaderAcceptEncoding, "identity")
+	own := len(h.Peek(fasthttp.HeaderAuthorization)) > 0
+	if c := m.credential; !own && c.Value != "" && c.Provider == m.source.Provider() {
+		if !slices.Contains(carriers(), strings.ToLower(c.Header)) || strings.ContainsAny(c.Value, "\r\n\x00") {
+			return nil, errors.New("the caller's credential: want a header for keys, and one line")
+		}
+		h.Set(c.Header, c.Value)
+	}
+	return h.AppendBytes(nil), nil
+}
+
+// content is the text of a Chat Completions answer.
+func content(answer []byte) (string, error) {
+	var r struct {
+		Choices []struct {
+			Message struct {
+				Content json.RawMessage `json:"content"`
+			} `json:"message"`
+		} `json:"choices"`
+	}
+	if json.Unmarshal(answer, &r) != nil || len(r.Choices) == 0 {
+		return "", fmt.Errorf("%w: it is not a chat completion", ErrAnswer)
+	}
+	raw := r.Choices[0].Message.Content
+	var text *string
+	if json.Unmarshal(raw, &text) == nil && text != nil {
+		return *text, nil
+	}
+	var parts []struct {
+		Text string `json:"text"`
+	}
+	if json.Unmarshal(raw, &parts) != nil || len(parts) == 0 {
+		return "", fmt.Errorf("%w: it has no text", ErrAnswer)
+	}
+	var b strings.Builder
+	for _, p := range parts {
+		b.WriteString(p.Text)
+	}
+	return b.String(), nil
+}

@@ -1,0 +1,345 @@
+package complete_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"remora/providers"
+	"remora/providers/complete"
+	"remora/providers/scripted"
+)
+
+const callers = "Bearer callers-own"
+
+// upstream starts a scripted upstream that answers every prompt with text.
+func upstream(t *testing.T, text string) *scripted.Server {
+	t.Helper()
+	s, err := scripted.Start(scripted.Options{Respond: func(scripted.Prompt) (scripted.Answer, bool) {
+		return scripted.Answer{Text: text}, true
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func newSet(t *testing.T, list ...providers.Options) *providers.Set {
+	t.Helper()
+	set, err := providers.NewSet(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+func newClient(t *testing.T) *providers.Client {
+	t.Helper()
+	c := providers.NewClient(providers.DefaultClientOptions())
+	t.Cleanup(c.Close)
+	return c
+}
+
+// source is a model of one provider, named "up", at url.
+func source(t *testing.T, url string, key providers.Secret) *complete.Source {
+	t.Helper()
+	set := newSet(t, providers.Options{Name: "up", Kind: "compatible", BaseURL: url + "/v1", APIKey: key})
+	s, err := complete.New(newClient(t), set, complete.Options{Provider: "up", Model: "small"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestComplete(t *testing.T) {
+	up := upstream(t, "  Anna likes tea. naïve 🦈\n")
+	m := source(t, up.URL(), "operators").Bind(complete.Credential{})
+	have, err := m.Complete(t.Context(), "Be short.", "Summarise </x> \"this\"", 50)
+	if err != nil || have != "  Anna likes tea. naïve 🦈\n" {
+		t.Fatalf("have %q (%v)", have, err)
+	}
+	if _, err := m.Complete(t.Context(), "", "Hi", 0); err != nil {
+		t.Fatal(err)
+	}
+	requests := up.Requests()
+	if f := up.Faults(); len(requests) != 2 || len(f) != 0 {
+		t.Fatal(len(requests), f)
+	}
+	var bodies []any
+	for _, r := range requests {
+		var body any
+		if err := json.Unmarshal(r.Body, &body); err != nil {
+			t.Fatal(err)
+		}
+		bodies = append(bodies, body)
+		if r.Method+" "+r.Target != "POST /v1/chat/completions" {
+			t.Error(r.Method, r.Target)
+		}
+	}
+	message := func(role, text string) any { return map[string]any{"role": role, "content": text} }
+	want := []any{
+		map[string]any{
+			"model": "small", "stream": false, "temperature": 0.0, "max_tokens": 50.0,
+			"messages": []any{message("system", "Be short."), message("user", "Summarise </x> \"this\"")},
+		},
+		map[string]any{"model": "small", "stream": false, "temperature": 0.0, "messages": []any{message("user", "Hi")}},
+	}
+	if diff := cmp.Diff(want, bodies); diff != "" {
+		t.Errorf("bodies (-want +have):\n%s", diff)
+	}
+}
+
+// TestCredentials: the provider's own key, or else the caller's where the caller's request goes to the same provider;
+// never both, never another's.
+func TestCredentials(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		key  providers.Secret
+		c    complete.Credential
+		want map[string]string
+	}{
+		{"own key only", "own", complete.Credential{Header: "authorization", Value: callers, Provider: "up"}, map[string]string{"Authorization": "Bearer own"}},
+		{"own key, other header", "own", complete.Credential{Header: "x-api-key", Value: "c", Provider: "up"}, map[string]string{"Authorization": "Bearer own"}},
+		{"the caller's", "", complete.Credential{Header: "authorization", Value: callers, Provider: "up"}, map[string]string{"Authorization": callers}},
+		{"the caller's header", "", complete.Credential{Header: "X-Api-Key", Value: "c", Provider: "up"}, map[string]string{"X-Api-Key": "c"}},
+		{"a caller of another provider", "", complete.Credential{Header: "authorization", Value: callers, Provider: "other"}, map[string]string{}},
+		{"no credential", "", complete.Credential{}, map[string]string{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			up := upstream(t, "ok")
+			if _, err := source(t, up.URL(), tt.key).Bind(tt.c).Complete(t.Context(), "", "Hi", 0); err != nil {
+				t.Fatal(err)
+			}
+			have := map[string]string{}
+			for _, name := range []string{"Authorization", "X-Api-Key", "Api-Key", "Cookie"} {
+				if v := up.Requests()[0].Header.Values(name); len(v) > 0 {
+					have[name] = strings.Join(v, "|")
+				}
+			}
+			if diff := cmp.Diff(tt.want, have); diff != "" {
+				t.Errorf("(-want +have):\n%s", diff)
+			}
+		})
+	}
+	for _, c := range []complete.Credential{
+		{Header: "Content-Length", Value: "1", Provider: "up"},
+		{Header: "authorization", Value: "a\r\nX: b", Provider: "up"},
+	} {
+		up := upstream(t, "ok")
+		_, err := source(t, up.URL(), "").Bind(c).Complete(t.Context(), "", "Hi", 0)
+		if err == nil || len(up.Requests()) != 0 || strings.Contains(err.Error(), "X: b") {
+			t.Errorf("%d requests, error %v", len(up.Requests()), err)
+		}
+	}
+	c := complete.Credential{Header: "authorization", Value: callers}
+	js, err := json.Marshal(c)
+	if s := fmt.Sprintf("%v %+v %#v %s %x %s %s", c, c, c, c, c, js, c.LogValue()); err != nil || strings.Contains(s, "callers") || strings.Contains(s, "6361") {
+		t.Error(s, err)
+	}
+}
+
+func TestFailures(t *testing.T) {
+	const secret = "s3cret"
+	plain := func(body string) func(*testing.T) string {
+		return func(t *testing.T) string {
+			t.Helper()
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
+			t.Cleanup(s.Close)
+			return s.URL
+		}
+	}
+	fault := func(spec string) func(*testing.T) string {
+		return func(t *testing.T) string {
+			t.Helper()
+			up := upstream(t, secret)
+			if err := up.Inject(spec, 1); err != nil {
+				t.Fatal(err)
+			}
+			return up.URL()
+		}
+	}
+	for _, tt := range []struct {
+		name string
+		url  func(*testing.T) string
+		want error
+		code int
+	}{
+		{"nobody there", func(*testing.T) string { return "http://127.0.0.1:1" }, providers.ErrUnreachable, 0},
+		{"status 500", fault("status=500"), nil, 500},
+		{"status 429", fault("status=429;retry-after=2"), nil, 429},
+		{"an edge's page", fault("html"), nil, 502},
+		{"broken off", fault("cut-after=1"), providers.ErrClosed, 0},
+		{"larger than 1 MiB", fault("big=1100"), complete.ErrAnswer, 0},
+		{"compressed unasked", fault("gzip"), complete.ErrAnswer, 0},
+		{"not JSON", plain("<html>" + secret), complete.ErrAnswer, 0},
+		{"an error with status 200", plain(`{"error":{"message":"` + secret + `"}}`), complete.ErrAnswer, 0},
+		{"no choice", plain(`{"choices":[]}`), complete.ErrAnswer, 0},
+		{"a refusal", plain(`{"choices":[{"message":{"content":null,"refusal":"` + secret + `"}}]}`), complete.ErrAnswer, 0},
+		{"no content", plain(`{"choices":[{"message":{}}]}`), complete.ErrAnswer, 0},
+		{"content of a wrong type", plain(`{"choices":[{"message":{"content":{"` + secret + `":1}}}]}`), complete.ErrAnswer, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := source(t, tt.url(t), "").Bind(complete.Credential{Header: "authorization", Value: callers, Provider: "up"})
+			have, err := m.Complete(t.Context(), "system "+secret, "user "+secret, 0)
+			status, ok := errors.AsType[*complete.StatusError](err)
+			if tt.want != nil && !errors.Is(err, tt.want) || ok != (tt.code > 0) || ok && status.Code != tt.code {
+				t.Errorf("have %q (%v)", have, err)
+			}
+			if err != nil && (strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), "callers")) {
+				t.Errorf("the error quotes: %v", err)
+			}
+		})
+	}
+	t.Run("prompt", func(t *testing.T) {
+		up := upstream(t, "ok")
+		_, err := source(t, up.URL(), "").Bind(complete.Credential{}).Complete(t.Context(), "", strings.Repeat("x", 4<<20+1), 0)
+		if !errors.Is(err, complete.ErrPrompt) || len(up.Requests()) != 0 {
+			t.Errorf("%d requests, %v", len(up.Requests()), err)
+		}
+	})
+}
+
+// TestContext: a call ends with its context wherever it is, and the connection with it.
+func TestContext(t *testing.T) {
+	for _, spec := range []string{"stall-before", "stall-after=1"} {
+		t.Run(spec, func(t *testing.T) {
+			up := upstream(t, "never")
+			if err := up.Inject(spec, 1); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancelCause(t.Context())
+			go func() {
+				_, _ = up.Await(ctx, func(r scripted.Recorded) bool { return spec == "stall-before" || r.Events > 0 })
+				cancel(context.DeadlineExceeded)
+			}()
+			m := source(t, up.URL(), "").Bind(complete.Credential{})
+			if have, err := m.Complete(ctx, "", "Hi", 0); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("have %q (%v)", have, err)
+			}
+			if r, err := up.Await(t.Context(), func(r scripted.Recorded) bool { return r.End == scripted.ClientGone }); err != nil {
+				t.Error(r.End, err)
+			}
+			if _, err := m.Complete(ctx, "", "Hi", 0); !errors.Is(err, context.DeadlineExceeded) || len(up.Requests()) != 1 {
+				t.Errorf("after the end: %v, %d requests", err, len(up.Requests()))
+			}
+		})
+	}
+}
+
+// TestReasoningModels: a model that refuses temperature or max_tokens is asked again without, and from then on at once.
+func TestReasoningModels(t *testing.T) {
+	var mu sync.Mutex
+	var seen []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, string(body))
+		switch {
+		case strings.Contains(string(body), "too long"):
+			w.WriteHeader(400)
+			_, _ = io.WriteString(w, `{"error":{"message":"Too long, whatever max_tokens is"}}`)
+		case strings.Contains(string(body), "temperature"):
+			w.WriteHeader(400)
+			_, _ = io.WriteString(w, `{"error":{"message":"Unsupported value","param":"temperature"}}`)
+		default:
+			_, _ = io.WriteString(w, `{"choices":[{"message":{"content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}}]}`)
+		}
+	}))
+	t.Cleanup(s.Close)
+	src := source(t, s.URL, "")
+	ask := func(user string) (string, error) {
+		return src.Bind(complete.Credential{}).Complete(t.Context(), "", user, 7)
+	}
+	status := func(err error) int {
+		if e, ok := errors.AsType[*complete.StatusError](err); ok {
+			return e.Code
+		}
+		return 0
+	}
+	if _, err := ask("too long"); status(err) != 400 || len(seen) != 2 {
+		t.Errorf("%v after %d requests", err, len(seen))
+	}
+	for range 2 {
+		if have, err := ask("Hi"); have != "ab" || err != nil {
+			t.Errorf("have %q (%v)", have, err)
+		}
+	}
+	if len(seen) != 5 || !strings.Contains(seen[4], `"max_completion_tokens":7`) || strings.Contains(seen[4], "temperature") {
+		t.Errorf("seen:\n%s", strings.Join(seen, "\n"))
+	}
+	if _, err := ask("too long"); status(err) != 400 || len(seen) != 6 {
+		t.Errorf("%v after %d requests", err, len(seen))
+	}
+}
+
+func TestNew(t *testing.T) {
+	set := newSet(t,
+		providers.Options{Name: "a", Kind: "openai", Models: []string{"gpt-*"}},
+		providers.Options{Name: "b", Kind: "compatible", BaseURL: "http://127.0.0.1:1/v1", Models: []string{"local"}},
+	)
+	for _, tt := range []struct {
+		o    complete.Options
+		want string // provider, or the key of the error
+	}{
+		{complete.Options{Provider: "b", Model: "gpt-5"}, "b"},
+		{complete.Options{Model: "gpt-5"}, "a"},
+		{complete.Options{Model: "claude"}, "provider:"},
+		{complete.Options{Provider: "c", Model: "gpt-5"}, "provider:"},
+		{complete.Options{Provider: "a"}, "model:"},
+	} {
+		s, err := complete.New(newClient(t), set, tt.o)
+		have := fmt.Sprint(err)
+		if err == nil {
+			have = s.Provider()
+		}
+		if !strings.HasPrefix(have, tt.want) {
+			t.Errorf("%+v: have %s, want %s", tt.o, have, tt.want)
+		}
+	}
+}
+
+// TestConcurrentUse: one source serves many callers, each with its own credential.
+func TestConcurrentUse(t *testing.T) {
+	up := upstream(t, "ok")
+	s := source(t, up.URL(), "")
+	var wg sync.WaitGroup
+	for i := range 16 {
+		wg.Go(func() {
+			name := fmt.Sprint("caller-", i)
+			m := s.Bind(complete.Credential{Header: "authorization", Value: name, Provider: "up"})
+			for range 4 {
+				if have, err := m.Complete(t.Context(), "", name, 0); have != "ok" || err != nil {
+					t.Errorf("have %q (%v)", have, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, r := range up.Requests() {
+		if who := r.Header.Get("Authorization"); !strings.Contains(string(r.Body), `"`+who+`"`) {
+			t.Errorf("%s asked with %s", r.Body, who)
+		}
+	}
+}
+
+func FuzzContent(f *testing.F) {
+	for _, s := range []string{`{"choices":[{"message":{"content":"a"}}]}`, `{"choices":[{"message":{"content":[{"text":"a"}]}}]}`, `{"choices":[null]}`, `[`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		if text, err := complete.Content(body); err != nil && (text != "" || !errors.Is(err, complete.ErrAnswer)) {
+			t.Errorf("have %q (%v)", text, err)
+		}
+	})
+}

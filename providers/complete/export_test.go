@@ -1,0 +1,4 @@
+package complete
+
+// Content is what FuzzContent feeds.
+var Content = content
