@@ -13,7 +13,7 @@ import (
 // before returned. It ends early when nothing is left. A hook that fails is left out. The items that nobody touched
 // are the same values.
 func (r *Run) Append(ctx context.Context, items []wire.Item) []wire.Item {
-	if r == nil {
+	if r.none() {
 		return items
 	}
 	for i, m := range r.members {
@@ -91,7 +91,7 @@ func (r *Run) rerender(from int, which layer.Rerender) {
 // Project passes the history through the projection hooks, in slot order. A hook that fails, or that returns anything
 // but some of the items that it got in their order, is left out. history is not changed.
 func (r *Run) Project(ctx context.Context, history []wire.Item) []wire.Item {
-	if r == nil {
+	if r.none() {
 		return history
 	}
 	for _, m := range r.members {

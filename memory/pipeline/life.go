@@ -25,7 +25,7 @@ func (r *Run) Settles() bool {
 }
 
 func (r *Run) storeAll(ctx context.Context, resp *layer.Response, which func(*member) bool) {
-	if r == nil {
+	if r.none() {
 		return
 	}
 	var wg sync.WaitGroup
@@ -50,12 +50,13 @@ func (r *Run) each(ctx context.Context, m *member, hook string, fn func(context.
 	})
 }
 
-// Complete ends the execution, in slot order, after Store and Settle. States of scope Execution are gone with it; o names
+// Complete ends the execution, in slot order, after Store and Settle. States of scope Execution are gone with it; of names
 // the execution, or else it is the run's.
-func (r *Run) Complete(ctx context.Context, o layer.Outcome) {
-	if r == nil {
+func (r *Run) Complete(ctx context.Context, of layer.Outcome) {
+	if r.none() {
 		return
 	}
+	o := of
 	if o.Execution == "" {
 		o.Execution = r.turn.Execution
 	}
@@ -80,7 +81,7 @@ func (r *Run) Complete(ctx context.Context, o layer.Outcome) {
 // a turn that names the parent and the states under Cells of that. What a layer leaves passes its init. A layer that
 // leaves nothing, that shares its state with the parent, or that has a state already, stays as it is.
 func (r *Run) Spawn(ctx context.Context, parent layer.Turn, states map[Cell]layer.State) {
-	if r == nil {
+	if r.none() {
 		return
 	}
 	for _, m := range r.members {
@@ -119,7 +120,7 @@ func (r *Run) stateOf(m *member, cell Cell, execution string, states map[Cell]la
 // that names the child and the states under Cells of that. A layer is skipped whose child has no state, or that shares
 // it with the parent.
 func (r *Run) Return(ctx context.Context, child layer.Turn, states map[Cell]layer.State, o layer.Outcome) {
-	if r == nil {
+	if r.none() {
 		return
 	}
 	for _, m := range r.members {
@@ -139,7 +140,7 @@ func (r *Run) Return(ctx context.Context, child layer.Turn, states map[Cell]laye
 
 // Dispose is called when the session is deleted, last layer first. Deleting the states is the caller's.
 func (r *Run) Dispose(ctx context.Context) {
-	if r == nil {
+	if r.none() {
 		return
 	}
 	for _, m := range slices.Backward(r.members) {

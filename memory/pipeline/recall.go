@@ -37,7 +37,7 @@ type recalled struct {
 // not shown was not said. An eventual layer is asked again when its state changed, by whichever replica, when an
 // append hook wants it, and when its earlier text no longer fits.
 func (r *Run) Recall(ctx context.Context, system int) []Block {
-	if r == nil {
+	if r.none() {
 		return nil
 	}
 	shares := r.shares(system)
@@ -160,7 +160,7 @@ func (m *member) block(rec layer.Recalled, limit int) (Block, error) {
 		b.Tokens = max(b.Tokens, rec.Tokens)
 	}
 	switch {
-	case b.Tokens/refusedAt > limit:
+	case (b.Tokens-1)/refusedAt >= limit: // more than refusedAt times, without overflow
 		return Block{}, refuse(ClassRefused)
 	case b.Tokens > limit:
 		return Block{}, refuse(ClassBudget)

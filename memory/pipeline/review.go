@@ -18,7 +18,7 @@ func (r *Run) HoldsResponse() bool {
 }
 
 func (r *Run) any(is func(*member) bool) bool {
-	if r == nil {
+	if r.none() {
 		return false
 	}
 	for _, m := range r.members {
@@ -31,11 +31,12 @@ func (r *Run) any(is func(*member) bool) bool {
 
 // ReviewCall asks the reviewers of tool calls, in slot order, until one denies. The strongest decision counts. A
 // reviewer that fails decides nothing.
-func (r *Run) ReviewCall(ctx context.Context, c layer.ToolCall) layer.Verdict {
+func (r *Run) ReviewCall(ctx context.Context, wanted layer.ToolCall) layer.Verdict {
 	var all decision
-	if r == nil {
+	if r.none() {
 		return all.verdict()
 	}
+	c := wanted
 	c.Name = r.ToolName(c.Name)
 	for _, m := range r.members {
 		if m.off || m.reviewCall == nil {
@@ -57,7 +58,7 @@ func (r *Run) ReviewCall(ctx context.Context, c layer.ToolCall) layer.Verdict {
 // too, but whatever they say comes too late to count. A reviewer that fails decides nothing.
 func (r *Run) ReviewResponse(ctx context.Context, resp *layer.Response) layer.Verdict {
 	var all decision
-	if r == nil {
+	if r.none() {
 		return all.verdict()
 	}
 	for _, m := range r.members {

@@ -140,6 +140,9 @@ func (r *Run) initState(ctx context.Context, m *member, stored layer.State) erro
 	return nil
 }
 
+// none tells that there is nobody to call.
+func (r *Run) none() bool { return r == nil || len(r.members) == 0 }
+
 // note adds a call to the trace and to the layer's report.
 func (r *Run) note(m *member, e Event) {
 	r.mu.Lock()
@@ -158,7 +161,7 @@ func (r *Run) note(m *member, e Event) {
 
 // Trace lists the hooks that were called, in order of their ends, the first 256.
 func (r *Run) Trace() []Event {
-	if r == nil {
+	if r.none() {
 		return nil
 	}
 	r.mu.Lock()
@@ -168,7 +171,7 @@ func (r *Run) Trace() []Event {
 
 // Report tells what each layer did, in slot order.
 func (r *Run) Report() []Report {
-	if r == nil || len(r.members) == 0 {
+	if r.none() {
 		return nil
 	}
 	r.mu.Lock()

@@ -160,7 +160,7 @@ func (r *Run) keep(m *member, version uint64, next layer.State, how replay) bool
 // Changes lists the states that hooks have changed since Begin or the last Written. What init alone made of a state is
 // none: it makes the same again.
 func (r *Run) Changes() []Change {
-	if r == nil {
+	if r.none() {
 		return nil
 	}
 	r.mu.Lock()
@@ -180,7 +180,7 @@ func (r *Run) Changes() []Change {
 
 // Written says that what Changes listed last has been written.
 func (r *Run) Written() {
-	if r == nil {
+	if r.none() {
 		return
 	}
 	r.mu.Lock()
@@ -196,7 +196,7 @@ func (r *Run) Written() {
 // stored now; what it returns beside the state is ignored. A hook that fails now loses its change. No other method of
 // the run may be called meanwhile.
 func (r *Run) Rebase(ctx context.Context, fresh map[Cell]layer.State) {
-	if r == nil {
+	if r.none() {
 		return
 	}
 	for _, m := range r.members {

@@ -75,7 +75,7 @@ func newTool(id string, offered layer.Tool) (*tool, error) {
 
 // Tools lists what the model is offered, in slot order, without what the client offers under the same name.
 func (r *Run) Tools() []Tool {
-	if r == nil {
+	if r.none() {
 		return nil
 	}
 	var tools []Tool
@@ -104,7 +104,7 @@ func (r *Run) find(name string) (*tool, *member) {
 
 // Owns tells whether a call of this name, layerid_function or layerid/function, is for RunTool.
 func (r *Run) Owns(name string) bool {
-	if r == nil {
+	if r.none() {
 		return false
 	}
 	_, m := r.find(name)
@@ -113,7 +113,7 @@ func (r *Run) Owns(name string) bool {
 
 // ToolName is the name by which layers know a tool: layerid/function for those of layers, else as it is.
 func (r *Run) ToolName(name string) string {
-	if r == nil {
+	if r.none() {
 		return name
 	}
 	if t, _ := r.find(name); t != nil {

@@ -1,0 +1,127 @@
+package pipeline
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"remora/memory/budget"
+	"remora/memory/layer"
+	"remora/wire"
+)
+
+// TestFit runs the measured table of SEMANTICS 1.13. h3 is no current round upstream; here it is the last item and
+// stays in any case, which is the one difference (DESIGN 3, step 8).
+func TestFit(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		budget, window int
+		want           string
+	}{
+		{"case 62: all", 1000, 0, "s L1 L2 L3 h1 h2 h3"},
+		{"case 62: 300", 300, 0, "s L1 L2 L3 h2 h3"},
+		{"case 62: 200, the round stays and L2 gives way", 200, 0, "s L1 L3 h1 h2 h3"},
+		{"case 63: 150, L2 does not fit, L3 does", 150, 0, "s L1 L3 h2 h3"},
+		{"case 62: 100", 100, 0, "s L1 h3"},
+		{"case 66: 40", 40, 0, "s h3"},
+		{"case 66: nothing", 1, 0, "s h3"},
+		{"case 64: the last two", 5000, 2, "s L1 L2 L3 h2 h3"},
+		{"case 64: more than there are", 5000, 9, "s L1 L2 L3 h1 h2 h3"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := Options{
+				Policy:    budget.Policy{Budget: float64(c.budget), Window: c.window},
+				CountItem: func(string, wire.Item) int { return 29 },
+			}
+			block := func(id string, tokens int) Block {
+				return Block{Layer: id, Messages: []string{"x"}, Tokens: tokens - messageTokens}
+			}
+			history := []wire.Item{
+				layer.NewText(wire.Chat, wire.Assistant, "h1"), layer.NewText(wire.Chat, wire.Assistant, "h2"),
+				layer.NewText(wire.Chat, wire.Assistant, "h3"),
+			}
+			blocks := []Block{block("L1", 29), block("L2", 127), block("L3", 29)}
+			f := start(t, o).Fit([]wire.Item{layer.NewText(wire.Chat, wire.System, "s")}, blocks, history)
+			got := strings.Join(strings.Fields("s "+names(f.Blocks)+" "+texts(f.History)), " ")
+			if got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+			if len(f.Blocks)+len(f.Dropped) != 3 || len(f.History)+len(f.Left) != 3 {
+				t.Errorf("%d blocks and %d dropped, %d items and %d left", len(f.Blocks), len(f.Dropped), len(f.History), len(f.Left))
+			}
+		})
+	}
+}
+
+func parse(t interface{ Fatal(...any) }, raw string) wire.Item {
+	it, err := wire.ParseItem(wire.Chat, []byte(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return it
+}
+
+// TestFitKeepsPairs is case 65: whatever the budget, calls and results go together and the round stays.
+func TestFitKeepsPairs(t *testing.T) {
+	var history []wire.Item
+	for i := range 6 {
+		history = append(history, user(fmt.Sprint("question ", i)),
+			parse(t, fmt.Sprintf(`{"role":"assistant","content":null,"tool_calls":[{"id":"c%d","type":"function","function":{"name":"f","arguments":"{}"}}]}`, i)),
+			parse(t, fmt.Sprintf(`{"role":"tool","tool_call_id":"c%d","content":"result"}`, i)))
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		o := Options{Policy: budget.Policy{
+			Budget: float64(rapid.IntRange(1, 1000).Draw(rt, "budget")), Window: rapid.IntRange(0, 20).Draw(rt, "window"),
+		}}
+		p, err := New(nil, o)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		r, _ := p.Begin(t.Context(), "tenant", turn(), nil, Credential{})
+		f := r.Fit(nil, nil, history)
+		if errs := wire.Check(wire.Chat, f.History); len(errs) > 0 {
+			rt.Fatalf("case 65: %v", errs)
+		}
+		if diff := cmp.Diff(texts(history[15:]), texts(f.History[max(0, len(f.History)-3):])); diff != "" {
+			rt.Fatalf("the round has gone: %s", diff)
+		}
+		if f.HistoryTokens > max(int(o.Policy.Budget), 100) {
+			rt.Fatalf("%d tokens of %v", f.HistoryTokens, o.Policy.Budget)
+		}
+	})
+}
+
+func TestFitCountsNoMoreThanFits(t *testing.T) {
+	counted := 0
+	o := Options{
+		Policy:    budget.Policy{Budget: 100},
+		CountItem: func(string, wire.Item) int { counted++; return 10 },
+	}
+	history := make([]wire.Item, 10000)
+	for i := range history {
+		history[i] = user("x")
+	}
+	if f := start(t, o).Fit(nil, nil, history); len(f.History) != 10 || counted > 12 {
+		t.Errorf("%d items kept, %d counted", len(f.History), counted)
+	}
+	o.CountItem = func(string, wire.Item) int { t.Error("counted"); return 0 }
+	r := start(t, o)
+	if f := r.Fit(nil, nil, []wire.Item{user(strings.Repeat("x", 2<<20))}); len(f.History) != 1 {
+		t.Error("the round has gone")
+	}
+}
+
+func TestUsage(t *testing.T) {
+	r := start(t, Options{}, at("b", 1, says("12345678", "1")), at("a", 2, says("1")), at("c", 3, stores("1")))
+	r.Recall(t.Context(), 0)
+	want := Usage{
+		Layers: []LayerUsage{{"a", 1, 1}, {"b", 3, 2}, {"c", 0, 0}},
+		System: 10, Tools: 20, History: 30, Total: 64,
+	}
+	if diff := cmp.Diff(want, r.Usage(10, 20, 30)); diff != "" {
+		t.Errorf("case 84: %s", diff)
+	}
+}

@@ -1,0 +1,481 @@
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"remora/memory/budget"
+	"remora/memory/layer"
+	"remora/wire"
+)
+
+type ctx = context.Context
+
+// fake has the hooks whose functions are set.
+type fake struct {
+	init     func(ctx, *layer.Turn, layer.State) (layer.State, error)
+	recall   func(ctx, *layer.Turn, layer.State, int) (layer.Recalled, error)
+	project  func(ctx, layer.State, []wire.Item) ([]wire.Item, error)
+	append   func(ctx, layer.State, []wire.Item) (layer.Appended, error)
+	call     func(ctx, layer.State, layer.ToolCall) (layer.Verdict, error)
+	response func(ctx, layer.State, *layer.Response) (layer.Verdict, error)
+	async    bool
+	store    func(ctx, *layer.Turn, layer.State, *layer.Response) (layer.State, error)
+	spawn    func(ctx, layer.State) (layer.State, error)
+	back     func(ctx, layer.State, layer.State) (layer.State, error)
+	complete func(ctx, layer.State, layer.Outcome) (layer.State, error)
+	dispose  func(ctx, layer.State) error
+	tools    []layer.Tool
+}
+
+func (f *fake) Init(c ctx, t *layer.Turn, s layer.State) (layer.State, error) { return f.init(c, t, s) }
+func (f *fake) Recall(c ctx, t *layer.Turn, s layer.State, n int) (layer.Recalled, error) {
+	return f.recall(c, t, s, n)
+}
+func (f *fake) ProjectHistory(c ctx, _ *layer.Turn, s layer.State, h []wire.Item) ([]wire.Item, error) {
+	return f.project(c, s, h)
+}
+func (f *fake) AppendItems(c ctx, _ *layer.Turn, s layer.State, i []wire.Item) (layer.Appended, error) {
+	return f.append(c, s, i)
+}
+func (f *fake) ReviewToolCall(c ctx, _ *layer.Turn, s layer.State, tc layer.ToolCall) (layer.Verdict, error) {
+	return f.call(c, s, tc)
+}
+func (f *fake) ReviewResponse(c ctx, _ *layer.Turn, s layer.State, r *layer.Response) (layer.Verdict, error) {
+	return f.response(c, s, r)
+}
+func (f *fake) Async() bool { return f.async }
+func (f *fake) Store(c ctx, t *layer.Turn, s layer.State, r *layer.Response) (layer.State, error) {
+	return f.store(c, t, s, r)
+}
+func (f *fake) Spawn(c ctx, _ *layer.Turn, s layer.State) (layer.State, error) { return f.spawn(c, s) }
+func (f *fake) Return(c ctx, _ *layer.Turn, s, child layer.State, _ layer.Outcome) (layer.State, error) {
+	return f.back(c, s, child)
+}
+func (f *fake) Complete(c ctx, _ *layer.Turn, s layer.State, o layer.Outcome) (layer.State, error) {
+	return f.complete(c, s, o)
+}
+func (f *fake) Dispose(c ctx, _ *layer.Turn, s layer.State) error { return f.dispose(c, s) }
+func (f *fake) Tools() []layer.Tool                               { return f.tools }
+
+func (f *fake) Has(hook string) bool {
+	return map[string]bool{
+		layer.HookInit: f.init != nil, layer.HookRecall: f.recall != nil, layer.HookProjectHistory: f.project != nil,
+		layer.HookAppendItems: f.append != nil, layer.HookReviewToolCall: f.call != nil,
+		layer.HookReviewResponse: f.response != nil, layer.HookStore: f.store != nil, layer.HookSpawn: f.spawn != nil,
+		layer.HookReturn: f.back != nil, layer.HookComplete: f.complete != nil, layer.HookDispose: f.dispose != nil,
+		layer.HookTools: f.tools != nil,
+	}[hook]
+}
+
+// says recalls always the same.
+func says(texts ...string) *fake {
+	return &fake{recall: func(ctx, *layer.Turn, layer.State, int) (layer.Recalled, error) {
+		return layer.Recalled{Messages: texts}, nil
+	}}
+}
+
+// stores replaces the state by next.
+func stores(next string) *fake {
+	return &fake{store: func(ctx, *layer.Turn, layer.State, *layer.Response) (layer.State, error) {
+		return layer.State(next), nil
+	}}
+}
+
+// at names a layer, in the scope of its thread.
+func at(id string, slot int, impl any) Layer {
+	return Layer{ID: id, Slot: slot, Scope: layer.Thread, Impl: impl}
+}
+
+// turn is a request of session s, resource r, execution e.
+func turn() layer.Turn {
+	return layer.Turn{Thread: "s", Resource: "r", Execution: "e", Dialect: wire.Chat}
+}
+
+func build(t *testing.T, o Options, layers ...Layer) *Pipeline {
+	t.Helper()
+	p, err := New(layers, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func begin(t *testing.T, p *Pipeline, of layer.Turn, states map[Cell]layer.State) *Run {
+	t.Helper()
+	r, err := p.Begin(t.Context(), "tenant", of, states, Credential{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func start(t *testing.T, o Options, layers ...Layer) *Run {
+	t.Helper()
+	return begin(t, build(t, o, layers...), turn(), nil)
+}
+
+func names(blocks []Block) string {
+	var ids []string
+	for _, b := range blocks {
+		ids = append(ids, b.Layer)
+	}
+	return strings.Join(ids, " ")
+}
+
+func user(text string) wire.Item { return layer.NewText(wire.Chat, wire.User, text) }
+
+func texts(items []wire.Item) string {
+	var all []string
+	for _, it := range items {
+		all = append(all, it.Text())
+	}
+	return strings.Join(all, " ")
+}
+
+func TestNewRefuses(t *testing.T) {
+	tool := func(name, schema string) *fake {
+		return &fake{tools: []layer.Tool{{
+			Name: name, Parameters: []byte(schema),
+			Run: func(ctx, *layer.Turn, layer.State, []byte) (string, layer.State, error) { return "", nil, nil },
+		}}}
+	}
+	for _, c := range []struct {
+		name   string
+		layers []Layer
+		want   []string
+	}{
+		{"duplicate id", []Layer{at("a", 1, says("x")), at("a", 2, says("y"))}, []string{"layers[1].id: layers[0] has this id already"}},
+		{"bad id", []Layer{at("a/b", 1, says("x"))}, []string{"layers[0].id: want"}},
+		{"several", []Layer{{Slot: -1, Impl: says("x")}}, []string{"layers[0].id:", "layers[0].slot:", "layers[0].scope:"}},
+		{"no hook", []Layer{at("a", 1, new(fake)), at("b", 1, 5), at("c", 1, nil)}, []string{"layers[0]: a layer", "layers[1]: a layer", "layers[2]: a layer"}},
+		{"tools of one name", []Layer{at("a", 1, tool("b_c", "")), at("a_b", 2, tool("c", ""))}, []string{"layer a_b: tools: c: layer a has a tool"}},
+		{"long tool", []Layer{at("a", 1, tool(strings.Repeat("n", 63), ""))}, []string{"name: want 1 to 64"}},
+		{"bad schema", []Layer{at("a", 1, tool("f", `{"type":"strin"}`)), at("b", 1, tool("f", `{"type":"string"}`)), at("c", 1, tool("f", `[]`))}, []string{"parameters: want", "type: want object", "parameters: want"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := New(c.layers, Options{})
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			lines := strings.Split(err.Error(), "\n")
+			if len(lines) != len(c.want) {
+				t.Fatalf("%d lines, want %d: %v", len(lines), len(c.want), err)
+			}
+			for i, want := range c.want {
+				if !strings.Contains(lines[i], want) {
+					t.Errorf("line %d is %q, want %q in it", i, lines[i], want)
+				}
+			}
+		})
+	}
+}
+
+func TestWithoutLayersNothingIsDone(t *testing.T) {
+	p := build(t, Options{})
+	items := []wire.Item{user("u")}
+	of := turn()
+	for name, p := range map[string]*Pipeline{"empty": p, "nil": nil} {
+		allocs := testing.AllocsPerRun(100, func() {
+			r, err := p.Begin(context.Background(), "tenant", of, nil, Credential{})
+			if err != nil || p.Cells(&of) != nil {
+				t.Fatal(err)
+			}
+			c := context.Background()
+			fit := r.Fit(nil, r.Recall(c, 5), r.Project(c, r.Append(c, items)))
+			if len(fit.History) != 1 || r.Owns("x") || r.ReviewsCalls() || r.HoldsResponse() || r.Settles() {
+				t.Fatal("something is done")
+			}
+			r.Store(c, nil)
+			r.Settle(c, nil)
+			r.Complete(c, layer.Outcome{})
+			r.Dispose(c)
+			r.Rebase(c, nil)
+			r.Written()
+			if r.Changes() != nil || r.Report() != nil || r.Tools() != nil || r.Trace() != nil {
+				t.Fatal("something is reported")
+			}
+		})
+		if allocs > 0 {
+			t.Errorf("%s: %v allocations", name, allocs)
+		}
+	}
+}
+
+func TestRecall(t *testing.T) {
+	broken := &fake{recall: func(ctx, *layer.Turn, layer.State, int) (layer.Recalled, error) {
+		return layer.Recalled{Messages: []string{"no"}}, errors.New("secret words")
+	}}
+	panics := &fake{recall: func(ctx, *layer.Turn, layer.State, int) (layer.Recalled, error) { panic("secret words") }}
+	limited := func(n float64, f *fake) Layer {
+		l := at("l", 1, f)
+		l.Budget = budget.AtMost(n)
+		return l
+	}
+	for _, c := range []struct {
+		name   string
+		layers []Layer
+		want   string
+		report Report // of the first layer
+	}{
+		{"case 61: by slot, equal ones by configuration",
+			[]Layer{at("f", 350, says("6")), at("b", 90, says("2")), at("e", 200, says("5")), at("c1", 100, says("3")), at("a", 80, says("1")), at("c2", 100, says("4"))},
+			"a b c1 c2 e f", Report{ID: "a", Slot: 80, Tokens: 1, Items: 1}},
+		{"case 67: one message, a token for each four bytes", []Layer{at("a", 1, says("12345"))}, "a", Report{ID: "a", Slot: 1, Tokens: 2, Items: 1}},
+		{"case 68: nothing", []Layer{at("a", 1, says()), at("b", 1, says(""))}, "", Report{ID: "a", Slot: 1}},
+		{"case 69: a failure leaves the others", []Layer{at("a", 1, broken), at("b", 1, says("x"))}, "b",
+			Report{ID: "a", Slot: 1, Failed: layer.HookRecall, Class: ClassError}},
+		{"case 69: a panic too", []Layer{at("a", 1, panics), at("b", 1, says("x"))}, "b",
+			Report{ID: "a", Slot: 1, Failed: layer.HookRecall, Class: ClassPanic}},
+		{"over budget", []Layer{limited(2, says("123456789"))}, "", Report{ID: "l", Slot: 1, Failed: layer.HookRecall, Class: ClassBudget}},
+		{"at budget", []Layer{limited(3, says("123456789"))}, "l", Report{ID: "l", Slot: 1, Tokens: 3, Items: 1}},
+		{"far over budget", []Layer{limited(2, says(strings.Repeat("x", 41)))}, "", Report{ID: "l", Slot: 1, Failed: layer.HookRecall, Class: ClassRefused}},
+		{"10 MB", []Layer{at("a", 1, says(strings.Repeat("x", 10<<20)))}, "", Report{ID: "a", Slot: 1, Failed: layer.HookRecall, Class: ClassRefused}},
+		{"no budget, not asked", []Layer{limited(0, panics)}, "", Report{ID: "l", Slot: 1}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var log bytes.Buffer
+			r := start(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, c.layers...)
+			if got := names(r.Recall(t.Context(), 0)); got != c.want {
+				t.Errorf("recalled %q, want %q", got, c.want)
+			}
+			if diff := cmp.Diff(c.report, r.Report()[0]); diff != "" {
+				t.Error(diff)
+			}
+			if (c.report.Failed != "") != (log.Len() > 0) || strings.Contains(log.String(), "secret") {
+				t.Errorf("log: %s", log.String())
+			}
+		})
+	}
+}
+
+// TestRecallWithinShares hands each layer what SEMANTICS 1.12 computes for it.
+func TestRecallWithinShares(t *testing.T) {
+	got := map[string]int{}
+	asks := func(id string, b budget.Budget) Layer {
+		l := at(id, 1, &fake{recall: func(_ ctx, _ *layer.Turn, _ layer.State, n int) (layer.Recalled, error) {
+			got[id] = n
+			return layer.Recalled{}, nil
+		}})
+		l.Budget = b
+		return l
+	}
+	policy := budget.Policy{Budget: 10000, Reserve: 900}
+	r := start(t, Options{Policy: policy}, asks("wm", budget.Between(200, 1500)), asks("obs", budget.Between(500, 2500)),
+		asks("auto", budget.Budget{}), asks("omitted", budget.Budget{}), asks("flat", budget.AtMost(300)), at("silent", 1, stores("1")))
+	r.Recall(t.Context(), 100)
+	if diff := cmp.Diff(map[string]int{"wm": 1099, "obs": 1883, "auto": 1245, "omitted": 1245, "flat": 207}, got); diff != "" {
+		t.Error(diff)
+	}
+	r = start(t, Options{}, asks("a", budget.Budget{}))
+	if r.Recall(t.Context(), 100); got["a"] != math.MaxInt {
+		t.Errorf("without a limit: %d", got["a"])
+	}
+}
+
+// clock is a layer that shows how often it was asked, and changes its state when it stores.
+type clock struct{ asked int }
+
+func (c *clock) Recall(_ ctx, _ *layer.Turn, s layer.State, _ int) (layer.Recalled, error) {
+	c.asked++
+	if string(s) == `"quiet"` {
+		return layer.Recalled{}, nil
+	}
+	return layer.Recalled{Messages: []string{fmt.Sprintf("%s #%d", s, c.asked)}}, nil
+}
+
+func (c *clock) Store(_ ctx, _ *layer.Turn, s layer.State, r *layer.Response) (layer.State, error) {
+	if r.Text == "" {
+		return s, nil
+	}
+	return layer.State(r.Text), nil
+}
+
+func TestEventual(t *testing.T) {
+	type request struct {
+		tenant, resource string
+		system           int
+		answer           string // what becomes the state, empty for no change
+		want             string // recalled
+	}
+	for _, c := range []struct {
+		name     string
+		atomic   bool
+		budget   budget.Budget
+		requests []request
+	}{
+		{"case 76: served until the state changes", false, budget.Budget{}, []request{
+			{want: " #1"}, {want: " #1"}, {want: " #1", answer: `"b"`}, {want: `"b" #2`}, {want: `"b" #2`}}},
+		{"case 76: not shared between scopes and tenants", false, budget.Budget{}, []request{
+			{want: " #1"}, {resource: "r2", want: " #2"}, {tenant: "t2", want: " #3"}, {want: " #1"}, {resource: "r2", want: " #2"}}},
+		{"case 77: nothing after nothing", false, budget.Budget{}, []request{
+			{want: " #1", answer: `"quiet"`}, {want: ""}, {want: ""}}},
+		{"case 78: atomic all the same", true, budget.Budget{}, []request{{want: " #1"}, {want: " #2"}}},
+		{"asked again when the text no longer fits", false, budget.AtMost(10), []request{
+			{answer: `"` + strings.Repeat("x", 20) + `"`, want: " #1"}, {want: `"` + strings.Repeat("x", 20) + `" #2`}, {system: 994, want: ""}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := Layer{ID: "l", Scope: layer.Resource, Eventual: true, Budget: c.budget, Impl: new(clock)}
+			p := build(t, Options{AtomicOnly: c.atomic, Policy: budget.Policy{Budget: 1000}}, l)
+			store := map[string]map[Cell]layer.State{}
+			for i, q := range c.requests {
+				of := turn()
+				if q.resource != "" {
+					of.Resource = q.resource
+				}
+				if store[q.tenant] == nil {
+					store[q.tenant] = map[Cell]layer.State{}
+				}
+				r, err := p.Begin(t.Context(), q.tenant, of, store[q.tenant], Credential{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got string
+				for _, b := range r.Recall(t.Context(), q.system) {
+					got += b.Messages[0]
+				}
+				if got != q.want {
+					t.Errorf("request %d recalled %q, want %q", i, got, q.want)
+				}
+				r.Store(t.Context(), &layer.Response{Text: q.answer})
+				for _, ch := range r.Changes() {
+					store[q.tenant][ch.Cell] = ch.State
+				}
+			}
+		})
+	}
+}
+
+func TestRerender(t *testing.T) {
+	for which, want := range map[layer.Rerender]string{
+		layer.RerenderNone: " #1  #1  #1 ", layer.RerenderSelf: " #1  #2  #1 ",
+		layer.RerenderSlotAfter: " #1  #2  #2 ", layer.RerenderAll: " #2  #2  #2 ",
+	} {
+		type both struct {
+			clock
+			*fake
+		}
+		asking := &both{fake: &fake{append: func(_ ctx, _ layer.State, items []wire.Item) (layer.Appended, error) {
+			return layer.Appended{Items: items, Rerender: which}, nil
+		}}}
+		eventual := func(id string, slot int, impl any) Layer {
+			l := at(id, slot, impl)
+			l.Eventual = true
+			return l
+		}
+		p := build(t, Options{}, eventual("a", 1, new(clock)),
+			eventual("b", 2, struct {
+				layer.Recaller
+				layer.ItemAppender
+			}{&asking.clock, asking.fake}), eventual("c", 2, new(clock)))
+		begin(t, p, turn(), nil).Recall(t.Context(), 0)
+		r := begin(t, p, turn(), nil)
+		r.Append(t.Context(), []wire.Item{user("u")})
+		var got string
+		for _, b := range r.Recall(t.Context(), 0) {
+			got += b.Messages[0] + " "
+		}
+		if got != want {
+			t.Errorf("rerender %d: %q, want %q", which, got, want)
+		}
+		for range 5 { // at most three recalls of a run are made again
+			r.Append(t.Context(), []wire.Item{user("u")})
+			r.Recall(t.Context(), 0)
+		}
+		if which != layer.RerenderNone && asking.asked != 4 {
+			t.Errorf("rerender %d: asked %d times", which, asking.asked)
+		}
+	}
+}
+
+func TestAppend(t *testing.T) {
+	filter := &fake{append: func(_ ctx, _ layer.State, items []wire.Item) (layer.Appended, error) {
+		clear(items[1:]) // its own copy
+		return layer.Appended{Items: items[:1]}, nil
+	}}
+	inject := &fake{append: func(_ ctx, _ layer.State, items []wire.Item) (layer.Appended, error) {
+		return layer.Appended{Items: append(items, user("injected"))}, nil
+	}}
+	empty := &fake{append: func(ctx, layer.State, []wire.Item) (layer.Appended, error) { return layer.Appended{}, nil }}
+	throws := &fake{append: func(ctx, layer.State, []wire.Item) (layer.Appended, error) {
+		return layer.Appended{}, errors.New("no")
+	}}
+	foreign := &fake{append: func(_ ctx, _ layer.State, items []wire.Item) (layer.Appended, error) {
+		return layer.Appended{Items: append(items, layer.NewText(wire.Responses, wire.User, "x"))}, nil
+	}}
+	huge := &fake{append: func(_ ctx, _ layer.State, items []wire.Item) (layer.Appended, error) {
+		return layer.Appended{Items: append(items, user(strings.Repeat("x", 2<<20)))}, nil
+	}}
+	for name, c := range map[string]struct {
+		chain []*fake
+		want  string
+	}{
+		"case 79: filter, then inject":                 {[]*fake{filter, inject}, "a injected"},
+		"case 79: one that throws passes items on":     {[]*fake{throws, inject}, "a b injected"},
+		"case 79: nothing left ends the chain":         {[]*fake{empty, inject}, ""},
+		"an item of another dialect is refused":        {[]*fake{foreign}, "a b"},
+		"an item of any size is refused":               {[]*fake{huge}, "a b"},
+		"case 80: as for history, nothing is changed ": {nil, "a b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var layers []Layer
+			for i, f := range c.chain {
+				layers = append(layers, at(fmt.Sprint("l", i), 1, f))
+			}
+			given := []wire.Item{user("a"), user("b")}
+			if got := texts(start(t, Options{}, layers...).Append(t.Context(), given)); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+			if texts(given) != "a b" {
+				t.Error("the items that were given have changed")
+			}
+		})
+	}
+}
+
+func TestProject(t *testing.T) {
+	last := func(n int) *fake {
+		return &fake{project: func(_ ctx, _ layer.State, h []wire.Item) ([]wire.Item, error) { return h[max(0, len(h)-n):], nil }}
+	}
+	throws := &fake{project: func(_ ctx, _ layer.State, h []wire.Item) ([]wire.Item, error) {
+		clear(h)
+		return nil, errors.New("no")
+	}}
+	turned := &fake{project: func(_ ctx, _ layer.State, h []wire.Item) ([]wire.Item, error) {
+		return []wire.Item{h[1], h[0]}, nil
+	}}
+	invents := &fake{project: func(_ ctx, _ layer.State, h []wire.Item) ([]wire.Item, error) {
+		return append(h, user("invented")), nil
+	}}
+	for name, c := range map[string]struct {
+		chain []*fake
+		want  string
+	}{
+		"case 80: a chain":                   {[]*fake{last(3), last(2)}, "c d"},
+		"case 80: one that throws is absent": {[]*fake{throws, last(2)}, "c d"},
+		"another order is refused":           {[]*fake{turned}, "a b c d"},
+		"new items are refused":              {[]*fake{invents}, "a b c d"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var layers []Layer
+			for i, f := range c.chain {
+				layers = append(layers, at(fmt.Sprint("l", i), 1, f))
+			}
+			given := []wire.Item{user("a"), user("b"), user("c"), user("d")}
+			if got := texts(start(t, Options{}, layers...).Project(t.Context(), given)); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+			if texts(given) != "a b c d" {
+				t.Error("the history has changed")
+			}
+		})
+	}
+}

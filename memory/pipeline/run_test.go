@@ -1,0 +1,603 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"remora/memory/layer"
+	"remora/wire"
+)
+
+// apply writes changes as a store does: nothing is deleted.
+func apply(store map[Cell]layer.State, changes []Change) {
+	for _, c := range changes {
+		if c.State == nil {
+			delete(store, c.Cell)
+		} else {
+			store[c.Cell] = c.State
+		}
+	}
+}
+
+func TestCells(t *testing.T) {
+	p := build(t, Options{}, Layer{ID: "e", Scope: layer.Execution, Impl: stores("1")}, Layer{ID: "t", Scope: layer.Thread, Impl: stores("1")},
+		Layer{ID: "r", Scope: layer.Resource, Impl: stores("1")}, Layer{ID: "g", Scope: layer.Global, Impl: stores("1")},
+		Layer{ID: "p", Scope: layer.Thread, Impl: &fake{dispose: func(ctx, layer.State) error { return nil }}})
+	of := turn()
+	want := []Cell{{"t", layer.Thread, "s"}, {"r", layer.Resource, "r"}, {"g", layer.Global, "__global__"}}
+	if diff := cmp.Diff(want, p.Cells(&of)); diff != "" {
+		t.Errorf("cases 74 and 75: %s", diff)
+	}
+	of.Resource = ""
+	want[1] = Cell{"r", layer.Thread, "s"}
+	if diff := cmp.Diff(want, p.Cells(&of)); diff != "" {
+		t.Errorf("case 38, no resource: %s", diff)
+	}
+}
+
+// TestExecutionStates is case 74: kept between the requests of an execution and of one tenant, listed nowhere, gone
+// when it ends.
+func TestExecutionStates(t *testing.T) {
+	counts := &fake{store: func(_ ctx, _ *layer.Turn, s layer.State, _ *layer.Response) (layer.State, error) {
+		n, _ := strconv.Atoi(string(s))
+		return layer.State(strconv.Itoa(n + 1)), nil
+	}}
+	var seen string
+	counts.init = func(_ ctx, _ *layer.Turn, s layer.State) (layer.State, error) { seen = string(s); return s, nil }
+	l := Layer{ID: "e", Scope: layer.Execution, Impl: counts}
+	p := build(t, Options{}, l)
+	request := func(p *Pipeline, tenant, execution string) *Run {
+		of := turn()
+		of.Execution = execution
+		r, err := p.Begin(t.Context(), tenant, of, nil, Credential{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Store(t.Context(), nil)
+		if r.Changes() != nil {
+			t.Error("a state of an execution is to be written")
+		}
+		return r
+	}
+	expect := func(p *Pipeline, tenant, execution, want string) {
+		t.Helper()
+		if request(p, tenant, execution); seen != want {
+			t.Errorf("%s, %s: began with %q, want %q", tenant, execution, seen, want)
+		}
+	}
+	expect(p, "a", "1", "")
+	expect(p, "a", "1", "1")
+	expect(p, "a", "2", "")
+	expect(p, "b", "1", "")
+	expect(build(t, Options{Previous: p}, l), "a", "1", "2")
+	request(p, "a", "1").Complete(t.Context(), layer.Outcome{Success: true})
+	expect(p, "a", "1", "")
+	expect(p, "a", "", "")
+	expect(p, "a", "", "")
+}
+
+func TestInit(t *testing.T) {
+	throws := func(policy InitPolicy) Layer {
+		f := says("never")
+		f.init = func(ctx, *layer.Turn, layer.State) (layer.State, error) { return nil, errors.New("secret words") }
+		f.dispose = func(ctx, layer.State) error { t.Error("case 71: dispose of a disabled layer"); return nil }
+		f.tools = []layer.Tool{{Name: "f", Run: func(ctx, *layer.Turn, layer.State, []byte) (string, layer.State, error) {
+			return "", nil, nil
+		}}}
+		l := at("a", 1, f)
+		l.OnInitError = policy
+		return l
+	}
+	_, err := build(t, Options{}, throws(Throw)).Begin(t.Context(), "tenant", turn(), nil, Credential{})
+	if e, ok := errors.AsType[*InitError](err); !ok || e.Layer != "a" || e.Class != ClassError || strings.Contains(err.Error(), "secret") {
+		t.Errorf("case 71: %v", err)
+	}
+	r := start(t, Options{}, throws(Disable), at("b", 2, says("x")))
+	if got := names(r.Recall(t.Context(), 0)); got != "b" || len(r.Tools()) != 0 || r.Owns("a_f") {
+		t.Errorf("case 71: %q is recalled, %v offered", got, r.Tools())
+	}
+	r.Dispose(t.Context())
+}
+
+func TestClearedState(t *testing.T) {
+	f := stores("")
+	f.init = func(_ ctx, _ *layer.Turn, s layer.State) (layer.State, error) {
+		if s == nil {
+			return layer.State(`"default"`), nil
+		}
+		return s, nil
+	}
+	p := build(t, Options{}, at("a", 1, f))
+	cell := Cell{"a", layer.Thread, "s"}
+	store := map[Cell]layer.State{cell: layer.State(`"kept"`)}
+	r := begin(t, p, turn(), store)
+	if r.Changes() != nil {
+		t.Error("a change before any hook")
+	}
+	r.Store(t.Context(), nil)
+	if diff := cmp.Diff([]Change{{Cell: cell}}, r.Changes()); diff != "" {
+		t.Errorf("case 73: %s", diff)
+	}
+	apply(store, r.Changes())
+	r.Written()
+	if r.Changes() != nil {
+		t.Error("written and listed again")
+	}
+	f.store = func(_ ctx, _ *layer.Turn, s layer.State, _ *layer.Response) (layer.State, error) {
+		if string(s) != `"default"` {
+			t.Errorf("case 73: began with %s", s)
+		}
+		return s, nil
+	}
+	r = begin(t, p, turn(), store)
+	r.Store(t.Context(), nil)
+	if r.Changes() != nil {
+		t.Error("what init makes is to be written")
+	}
+}
+
+func TestStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		waits := func(next string, err error) *fake {
+			return &fake{store: func(c ctx, _ *layer.Turn, s layer.State, _ *layer.Response) (layer.State, error) {
+				time.Sleep(10 * time.Second)
+				return layer.State(next), err
+			}}
+		}
+		panics := &fake{store: func(ctx, *layer.Turn, layer.State, *layer.Response) (layer.State, error) { panic("no") }}
+		huge := stores(`"` + strings.Repeat("x", maxState) + `"`)
+		slow := at("slow", 1, stores("3"))
+		slow.Model = model{}
+		o := Options{Now: time.Now}
+		r := start(t, o, at("a", 1, waits("1", nil)), at("b", 2, waits("2", errors.New("no"))), at("c", 3, panics),
+			at("d", 4, huge), at("e", 5, stores("{")), at("f", 6, waits("2", nil)), slow)
+		begin := time.Now()
+		r.Store(t.Context(), nil)
+		if d := time.Since(begin); d != 10*time.Second {
+			t.Errorf("case 72: took %v", d)
+		}
+		got := map[string]string{}
+		collect := func() {
+			for _, c := range r.Changes() {
+				got[c.Cell.Layer] = string(c.State)
+			}
+			r.Written()
+		}
+		collect()
+		if diff := cmp.Diff(map[string]string{"a": "1", "f": "2"}, got); diff != "" {
+			t.Errorf("case 72: %s", diff)
+		}
+		classes := map[string]Class{}
+		for _, rep := range r.Report() {
+			classes[rep.ID] = rep.Class
+		}
+		want := map[string]Class{"a": "", "b": ClassError, "c": ClassPanic, "d": ClassRefused, "e": ClassRefused, "f": "", "slow": ""}
+		if diff := cmp.Diff(want, classes); diff != "" {
+			t.Error(diff)
+		}
+		if !r.Settles() {
+			t.Error("nothing to settle")
+		}
+		r.Settle(t.Context(), nil)
+		if collect(); got["slow"] != "3" || len(got) != 3 {
+			t.Errorf("after Settle: %v", got)
+		}
+	})
+}
+
+type model struct{ Credential }
+
+func (model) Bind(c Credential) layer.Model { return model{c} }
+func (m model) Complete(_ context.Context, _, user string, _ int) (string, error) {
+	return user + " for " + m.Value, nil
+}
+
+func TestModelIsBoundToTheCaller(t *testing.T) {
+	asks := func(c ctx, turn *layer.Turn, _ layer.State, _ int) (layer.Recalled, error) {
+		if turn.Ask == nil {
+			return layer.Recalled{Messages: []string{"no model"}}, nil
+		}
+		text, err := turn.Ask.Complete(c, "", "hello", 0)
+		return layer.Recalled{Messages: []string{text}}, err
+	}
+	with := at("a", 1, &fake{recall: asks})
+	with.Model = model{}
+	p := build(t, Options{}, with, at("b", 2, &fake{recall: asks}))
+	cred := Credential{Header: "Authorization", Value: "Bearer key"}
+	r, err := p.Begin(t.Context(), "tenant", turn(), nil, cred)
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := r.Recall(t.Context(), 0)
+	if blocks[0].Messages[0] != "hello for Bearer key" || blocks[1].Messages[0] != "no model" {
+		t.Errorf("%v", blocks)
+	}
+	var log strings.Builder
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("m", "c", cred)
+	if text := fmt.Sprintf("%v %+v %#v %s", cred, cred, cred, log.String()); strings.Contains(text, "key") {
+		t.Errorf("printed: %s", text)
+	}
+}
+
+func TestTimeouts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		deaf := func(d time.Duration) *fake { // it does not listen to its context
+			return &fake{recall: func(ctx, *layer.Turn, layer.State, int) (layer.Recalled, error) {
+				time.Sleep(d)
+				return layer.Recalled{Messages: []string{"late"}, State: layer.State("1")}, nil
+			}}
+		}
+		listens := &fake{recall: func(c ctx, _ *layer.Turn, _ layer.State, _ int) (layer.Recalled, error) {
+			<-c.Done()
+			return layer.Recalled{}, c.Err()
+		}}
+		for name, c := range map[string]struct {
+			own   time.Duration
+			layer *fake
+			took  time.Duration
+			class Class
+		}{
+			"case 70: the standard time":     {0, deaf(time.Minute), 5 * time.Second, ClassTimeout},
+			"case 70: its own":               {time.Second, deaf(time.Minute), time.Second, ClassTimeout},
+			"case 70: a longer one":          {2 * time.Minute, deaf(time.Minute), time.Minute, ClassNone},
+			"case 70: none":                  {-1, deaf(time.Hour), time.Hour, ClassNone},
+			"case 70: one that listens":      {0, listens, 5 * time.Second, ClassTimeout},
+			"case 70: at the same time, yet": {time.Second, deaf(time.Second - 1), time.Second - 1, ClassNone},
+		} {
+			l := at("a", 1, c.layer)
+			l.Timeouts.Recall = c.own
+			r := start(t, Options{Now: time.Now}, l)
+			begin := time.Now()
+			blocks := r.Recall(t.Context(), 0)
+			if took := time.Since(begin); took != c.took || r.Report()[0].Class != c.class || r.Report()[0].Time != took {
+				t.Errorf("%s: %v, %+v", name, took, r.Report()[0])
+			}
+			time.Sleep(2 * time.Hour)
+			if (len(blocks) == 1) != (c.class == ClassNone) || (len(r.Changes()) == 1) != (c.class == ClassNone) {
+				t.Errorf("%s: the late result counts: %v, %v", name, blocks, r.Changes())
+			}
+		}
+	})
+}
+
+func TestStandardTimes(t *testing.T) {
+	want := map[string]int{ // SEMANTICS 1.13, in seconds
+		layer.HookInit: 10, layer.HookRecall: 5, layer.HookStore: 30, layer.HookAppendItems: 5, layer.HookProjectHistory: 5,
+		layer.HookReviewToolCall: 5, layer.HookReviewResponse: 10, layer.HookSpawn: 10, layer.HookReturn: 10,
+		layer.HookComplete: 30, layer.HookDispose: 5,
+	}
+	for hook, seconds := range want {
+		u := unit{}
+		if got := u.timeout(hook); got != time.Duration(seconds)*time.Second {
+			t.Errorf("%s: %v", hook, got)
+		}
+		u.Timeouts = layer.Timeouts{
+			Init: 1, Recall: 1, Store: 1, AppendItems: 1, ProjectHistory: 1, ReviewToolCall: 1, ReviewResponse: 1,
+			Spawn: 1, Return: 1, Complete: 1, Dispose: 1,
+		}
+		if got := u.timeout(hook); got != 1 {
+			t.Errorf("%s: its own is not used", hook)
+		}
+	}
+}
+
+// TestStragglers: a layer that never comes back holds 64 goroutines, not one for each request.
+func TestStragglers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls, release := 0, make(chan struct{})
+		p := build(t, Options{}, at("a", 1, &fake{recall: func(ctx, *layer.Turn, layer.State, int) (layer.Recalled, error) {
+			calls++
+			<-release
+			return layer.Recalled{Messages: []string{"x"}}, nil
+		}}))
+		last := func() Report {
+			r := begin(t, p, turn(), nil)
+			r.Recall(t.Context(), 0)
+			return r.Report()[0]
+		}
+		for range maxStragglers {
+			if got := last(); got.Class != ClassTimeout {
+				t.Fatal(got)
+			}
+		}
+		if got := last(); got.Class != ClassBusy || calls != maxStragglers {
+			t.Errorf("%+v after %d calls", got, calls)
+		}
+		close(release)
+		synctest.Wait()
+		if got := last(); got.Class != ClassNone {
+			t.Errorf("back again, but %+v", got)
+		}
+	})
+}
+
+// TestCancelled: a request that ends takes its hooks with it.
+func TestCancelled(t *testing.T) {
+	c, cancel := context.WithCancel(t.Context())
+	r := start(t, Options{}, at("a", 1, &fake{recall: func(c ctx, _ *layer.Turn, _ layer.State, _ int) (layer.Recalled, error) {
+		cancel()
+		<-c.Done()
+		return layer.Recalled{}, c.Err()
+	}}))
+	if r.Recall(c, 0); r.Report()[0].Class != ClassCancelled {
+		t.Errorf("%+v", r.Report()[0])
+	}
+}
+
+// every has all hooks, each adding its name to the state.
+func every(order *[]string, id string) *fake {
+	add := func(s layer.State, hook string) layer.State {
+		*order = append(*order, id+" "+hook)
+		return layer.State(strconv.Quote(strings.Trim(string(s), `"`) + hook + ";"))
+	}
+	return &fake{
+		init: func(_ ctx, _ *layer.Turn, s layer.State) (layer.State, error) { return add(s, "init"), nil },
+		recall: func(_ ctx, _ *layer.Turn, s layer.State, _ int) (layer.Recalled, error) {
+			return layer.Recalled{State: add(s, "recall")}, nil
+		},
+		project: func(_ ctx, s layer.State, h []wire.Item) ([]wire.Item, error) { add(s, "project"); return h, nil },
+		append: func(_ ctx, s layer.State, items []wire.Item) (layer.Appended, error) {
+			return layer.Appended{Items: items, State: add(s, "append")}, nil
+		},
+		call: func(_ ctx, s layer.State, _ layer.ToolCall) (layer.Verdict, error) {
+			return layer.Verdict{State: add(s, "call")}, nil
+		},
+		response: func(_ ctx, s layer.State, _ *layer.Response) (layer.Verdict, error) {
+			return layer.Verdict{State: add(s, "response")}, nil
+		},
+		store: func(_ ctx, _ *layer.Turn, s layer.State, _ *layer.Response) (layer.State, error) {
+			return add(s, "store"), nil
+		},
+		complete: func(_ ctx, s layer.State, _ layer.Outcome) (layer.State, error) { return add(s, "complete"), nil },
+		dispose:  func(_ ctx, s layer.State) error { add(s, "dispose"); return nil },
+		tools: []layer.Tool{{Name: "f", Run: func(_ ctx, _ *layer.Turn, s layer.State, _ []byte) (string, layer.State, error) {
+			return "done", add(s, "tool"), nil
+		}}},
+	}
+}
+
+func whole(t *testing.T, r *Run) {
+	t.Helper()
+	items := []wire.Item{user("u")}
+	r.Append(t.Context(), items)
+	r.Recall(t.Context(), 0)
+	r.Project(t.Context(), items)
+	r.ReviewCall(t.Context(), layer.ToolCall{Name: "x"})
+	r.RunTool(t.Context(), layer.ToolCall{Name: "a_f"})
+	r.ReviewResponse(t.Context(), &layer.Response{})
+	r.Store(t.Context(), &layer.Response{})
+	r.Complete(t.Context(), layer.Outcome{})
+	r.Dispose(t.Context())
+}
+
+func TestOrderOfHooks(t *testing.T) {
+	var order []string
+	var observed []Event
+	last := &fake{dispose: func(ctx, layer.State) error { order = append(order, "b dispose"); return nil }}
+	r := start(t, Options{Observe: func(e Event) { observed = append(observed, e) }}, at("a", 1, every(&order, "a")), at("b", 2, last))
+	whole(t, r)
+	want := strings.Split("a init,a append,a recall,a project,a call,a tool,a response,a store,a complete,b dispose,a dispose", ",")
+	if diff := cmp.Diff(want, order); diff != "" {
+		t.Errorf("case 82: %s", diff)
+	}
+	hooks := []string{"init", "on_item_append", "recall", "project_history", "before_tool_call", "tools", "after_model_call", "store", "on_complete", "dispose", "dispose"}
+	var traced []string
+	for _, e := range r.Trace() {
+		traced = append(traced, e.Hook)
+	}
+	if diff := cmp.Diff(hooks, traced); diff != "" {
+		t.Errorf("case 82: %s", diff)
+	}
+	if diff := cmp.Diff(r.Trace(), observed); diff != "" {
+		t.Error(diff)
+	}
+	changes := r.Changes()
+	if got := string(changes[0].State); got != `"init;append;recall;call;tool;response;store;complete;"` || len(changes) != 1 {
+		t.Errorf("case 83: %v, %s", changes, got)
+	}
+}
+
+// TestRebase runs the hooks again on what another replica has written, each once and in order.
+func TestRebase(t *testing.T) {
+	var order []string
+	p := build(t, Options{}, at("a", 1, every(&order, "a")), at("b", 2, stores("7")))
+	r := begin(t, p, turn(), nil)
+	whole(t, r)
+	r.Rebase(t.Context(), map[Cell]layer.State{{"a", layer.Thread, "s"}: layer.State(`"theirs;"`)})
+	got := map[string]string{}
+	for _, c := range r.Changes() {
+		got[c.Cell.Layer] = string(c.State)
+	}
+	want := map[string]string{"a": `"theirs;init;append;recall;call;tool;response;store;complete;"`, "b": "7"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	r.Written()
+	r.Store(t.Context(), nil)
+	r.Rebase(t.Context(), map[Cell]layer.State{{"a", layer.Thread, "s"}: nil})
+	if got := string(r.Changes()[0].State); got != `"init;store;"` {
+		t.Errorf("what was written is done again: %s", got)
+	}
+}
+
+// TestNoCountIsLost lets replicas that know nothing of each other add to one state, with a store that compares and
+// swaps.
+func TestNoCountIsLost(t *testing.T) {
+	count := func(s layer.State) layer.State {
+		n, _ := strconv.Atoi(string(s))
+		return layer.State(strconv.Itoa(n + 1))
+	}
+	f := &fake{
+		store: func(_ ctx, _ *layer.Turn, s layer.State, _ *layer.Response) (layer.State, error) {
+			return count(s), nil
+		},
+		tools: []layer.Tool{{Name: "f", Run: func(_ ctx, _ *layer.Turn, s layer.State, _ []byte) (string, layer.State, error) {
+			return "", count(s), nil
+		}}},
+	}
+	cell := Cell{"a", layer.Thread, "s"}
+	rapid.Check(t, func(rt *rapid.T) {
+		p, err := New([]Layer{at("a", 1, f)}, Options{})
+		if err != nil {
+			rt.Fatal(err)
+		}
+		store, base := map[Cell]layer.State{}, map[*Run]string{}
+		var runs []*Run
+		want := 0
+		for range rapid.IntRange(1, 30).Draw(rt, "steps") {
+			switch rapid.IntRange(0, 3).Draw(rt, "step") {
+			case 0:
+				r, _ := p.Begin(t.Context(), "tenant", turn(), maps.Clone(store), Credential{})
+				runs, base[r] = append(runs, r), string(store[cell])
+			case 1, 2:
+				if len(runs) > 0 {
+					r := rapid.SampledFrom(runs).Draw(rt, "run")
+					r.Store(t.Context(), nil)
+					r.RunTool(t.Context(), layer.ToolCall{Name: "a_f"})
+					want += 2
+				}
+			default:
+				if len(runs) > 0 {
+					commit(t, rapid.SampledFrom(runs).Draw(rt, "run"), store, base)
+				}
+			}
+		}
+		for _, r := range runs {
+			commit(t, r, store, base)
+		}
+		if got, _ := strconv.Atoi(string(store[cell])); got != want {
+			rt.Fatalf("%d counted, want %d", got, want)
+		}
+	})
+}
+
+func commit(t *testing.T, r *Run, store map[Cell]layer.State, base map[*Run]string) {
+	t.Helper()
+	cell := Cell{"a", layer.Thread, "s"}
+	if len(r.Changes()) > 0 && base[r] != string(store[cell]) {
+		r.Rebase(t.Context(), maps.Clone(store))
+	}
+	changes := r.Changes()
+	if apply(store, changes); len(changes) > 0 {
+		base[r] = string(store[cell])
+	}
+	r.Written()
+}
+
+// TestParallelCalls: hooks of one layer at the same time do not undo each other, in a request and between those of an
+// execution.
+func TestParallelCalls(t *testing.T) {
+	f := &fake{tools: []layer.Tool{{Name: "f", Run: func(_ ctx, _ *layer.Turn, s layer.State, _ []byte) (string, layer.State, error) {
+		n, _ := strconv.Atoi(string(s))
+		return "", layer.State(strconv.Itoa(n + 1)), nil
+	}}}}
+	for _, scope := range []layer.Scope{layer.Thread, layer.Execution} {
+		p := build(t, Options{}, Layer{ID: "a", Scope: scope, Impl: f})
+		r := begin(t, p, turn(), nil)
+		runs := []*Run{r, r, r, r}
+		if scope == layer.Execution {
+			runs = []*Run{r, begin(t, p, turn(), nil), begin(t, p, turn(), nil), begin(t, p, turn(), nil)}
+		}
+		var wg sync.WaitGroup
+		for _, r := range runs {
+			wg.Go(func() {
+				for i := 0; i < 50; {
+					if r.RunTool(t.Context(), layer.ToolCall{Name: "a_f"}) == "" { // else it was too busy
+						i++
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if s, _ := r.members[0].held.load(); string(s) != "200" {
+			t.Errorf("scope %d: %s", scope, s)
+		}
+	}
+}
+
+func TestSpawnAndReturn(t *testing.T) {
+	f := &fake{
+		init: func(_ ctx, _ *layer.Turn, s layer.State) (layer.State, error) {
+			if s == nil {
+				return layer.State(`"new"`), nil
+			}
+			return s, nil
+		},
+		spawn: func(_ ctx, parent layer.State) (layer.State, error) {
+			if parent == nil {
+				return nil, nil
+			}
+			return layer.State(`"from ` + strings.Trim(string(parent), `"`) + `"`), nil
+		},
+		back: func(_ ctx, s, child layer.State) (layer.State, error) {
+			return layer.State(`"` + strings.Trim(string(s), `"`) + "+" + strings.Trim(string(child), `"`) + `"`), nil
+		},
+	}
+	p := build(t, Options{}, at("a", 1, f), Layer{ID: "r", Scope: layer.Resource, Impl: f})
+	parent, child := turn(), turn()
+	child.Thread, child.Parent, child.Execution = "child", "s", "e2"
+	cell := Cell{"a", layer.Thread, "s"}
+	store := map[Cell]layer.State{cell: layer.State(`"parent"`)}
+
+	r := begin(t, p, child, store)
+	r.Spawn(t.Context(), parent, store)
+	want := []Change{{Cell{"a", layer.Thread, "child"}, layer.State(`"from parent"`)}}
+	if diff := cmp.Diff(want, r.Changes()); diff != "" {
+		t.Error(diff)
+	}
+	apply(store, r.Changes())
+	r = begin(t, p, child, store)
+	if r.Spawn(t.Context(), parent, store); r.Changes() != nil {
+		t.Error("spawned twice")
+	}
+
+	r = begin(t, p, parent, store)
+	r.Return(t.Context(), child, store, layer.Outcome{Success: true})
+	want = []Change{{cell, layer.State(`"parent+from parent"`)}}
+	if diff := cmp.Diff(want, r.Changes()); diff != "" {
+		t.Error(diff)
+	}
+	r = begin(t, p, parent, nil)
+	if r.Return(t.Context(), child, nil, layer.Outcome{}); r.Changes() != nil {
+		t.Error("a child without a state returned something")
+	}
+}
+
+func TestLRU(t *testing.T) {
+	l := newLRU[int, string](3, 10*entrySize)
+	for i := range 4 {
+		l.put(i, "x", 0)
+		l.get(0)
+	}
+	if _, ok := l.get(1); ok || l.getOrPut(0, "y") != "x" {
+		t.Error("not the oldest was dropped")
+	}
+	l.resize(0, 9*entrySize)
+	if _, ok := l.get(3); ok {
+		t.Error("larger than it may be")
+	}
+	l.put(0, "z", 0)
+	if v, _ := l.get(0); v != "z" || l.size != entrySize {
+		t.Errorf("%q, %d bytes", v, l.size)
+	}
+	if l.remove(0); l.size != 0 || len(l.byKey) != 0 {
+		t.Error("not empty")
+	}
+	keys := slices.Collect(maps.Keys(l.byKey))
+	if len(keys) != 0 {
+		t.Error(keys)
+	}
+}

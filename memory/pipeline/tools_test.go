@@ -1,0 +1,202 @@
+package pipeline
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"remora/memory/layer"
+)
+
+const updateSchema = `{"type":"object","properties":{"key":{"type":"string","maxLength":5}},"required":["key"],"additionalProperties":false}`
+
+func TestTools(t *testing.T) {
+	run := func(f func(arguments string) (string, layer.State, error)) func(ctx, *layer.Turn, layer.State, []byte) (string, layer.State, error) {
+		return func(_ ctx, _ *layer.Turn, _ layer.State, a []byte) (string, layer.State, error) { return f(string(a)) }
+	}
+	f := &fake{tools: []layer.Tool{
+		{Name: "update", Description: "d", Parameters: []byte(updateSchema), Run: run(func(a string) (string, layer.State, error) {
+			return "kept " + a, layer.State(a), nil
+		})},
+		{Name: "fail", Run: run(func(string) (string, layer.State, error) {
+			return "", layer.State("1"), errors.New("no such file")
+		})},
+		{Name: "panic", Run: run(func(string) (string, layer.State, error) { panic("secret") })},
+		{Name: "huge", Run: run(func(string) (string, layer.State, error) {
+			return strings.Repeat("x", maxResult+1), nil, nil
+		})},
+		{Name: "hang", Run: run(func(string) (string, layer.State, error) { time.Sleep(time.Hour); return "late", nil, nil })},
+		{Name: "no/slash", Run: run(func(a string) (string, layer.State, error) { return a, nil, nil })},
+	}}
+	l := at("working-memory", 100, f)
+	for _, c := range []struct {
+		name, tool, arguments, want string
+		state                       string // after it, empty if it stays
+	}{
+		{"case 81: the name on the wire", "working-memory_update", `{"key":"v"}`, `kept {"key":"v"}`, `{"key":"v"}`},
+		{"case 81: the name upstream", "working-memory/update", `{"key":"v"}`, `kept {"key":"v"}`, `{"key":"v"}`},
+		{"case 81: no arguments", "working-memory_no_slash", " ", "{}", ""},
+		{"case 81: missing", "working-memory_update", `{}`, "Error: invalid arguments: arguments.key: missing", ""},
+		{"case 81: wrong type", "working-memory_update", `{"key":1}`, "Error: invalid arguments: arguments.key: want string", ""},
+		{"case 81: too long", "working-memory_update", `{"key":"secret"}`, "Error: invalid arguments: arguments.key: wrong length", ""},
+		{"case 81: unknown member", "working-memory_update", `{"key":"v","x":1}`, "Error: invalid arguments: arguments.x: not allowed", ""},
+		{"case 81: no object", "working-memory_update", `[]`, "Error: invalid arguments: arguments: want object", ""},
+		{"case 81: no JSON", "working-memory_update", `{"key`, "Error: invalid arguments: want a JSON object", ""},
+		{"case 81: two", "working-memory_update", `{"key":"v"} {}`, "Error: invalid arguments: want one JSON object", ""},
+		{"its own error", "working-memory_fail", `{}`, "Error: no such file", ""},
+		{"a panic", "working-memory_panic", `{}`, "Error: the tool failed", ""},
+		{"too much", "working-memory_huge", `{}`, "Error: the tool failed", ""},
+		{"too long", "working-memory_hang", `{}`, "Error: the tool took too long", ""},
+		{"unknown", "update", `{}`, "Error: unknown tool 'update'", ""},
+		{"the client's", "working-memory/mine", `{}`, "Error: unknown tool 'working-memory/mine'", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := start(t, Options{}, l)
+				if got := r.RunTool(t.Context(), layer.ToolCall{Name: c.tool, Arguments: c.arguments}); got != c.want {
+					t.Errorf("got %q, want %q", got, c.want)
+				}
+				var state string
+				for _, ch := range r.Changes() {
+					state = string(ch.State)
+				}
+				if state != c.state {
+					t.Errorf("state %q, want %q", state, c.state)
+				}
+				time.Sleep(time.Hour)
+			})
+		})
+	}
+}
+
+func TestClientToolsWin(t *testing.T) {
+	l := at("wm", 1, every(new([]string), "wm"))
+	of := turn()
+	r := begin(t, build(t, Options{}, l), of, nil)
+	want := []Tool{{Name: "wm_f", Layer: "wm", Function: "f", Parameters: []byte(`{"type":"object","properties":{}}`)}}
+	if diff := cmp.Diff(want, r.Tools()); diff != "" || !r.Owns("wm_f") || !r.Owns("wm/f") || r.Owns("f") || r.ToolName("wm_f") != "wm/f" {
+		t.Errorf("case 81: %s", diff)
+	}
+	of.Tools = []string{"other", "wm_f"}
+	r = begin(t, build(t, Options{}, l), of, nil)
+	if r.Tools() != nil || r.Owns("wm_f") || r.Owns("wm/f") || r.ToolName("wm_f") != "wm_f" {
+		t.Error("case 81: the client's tool is taken for the layer's")
+	}
+}
+
+func TestSchema(t *testing.T) {
+	for _, c := range []struct{ schema, good, bad string }{
+		{`{}`, `{"any":[1]}`, `1`},
+		{`{"properties":{"a":{"type":["integer","null"]}}}`, `{"a":3}`, `{"a":3.5}`},
+		{`{"properties":{"a":{"type":"number","minimum":1,"exclusiveMaximum":2}}}`, `{"a":1}`, `{"a":2}`},
+		{`{"properties":{"a":{"enum":["x",{"y":1}]}}}`, `{"a":{"y":1}}`, `{"a":{"y":2}}`},
+		{`{"properties":{"a":{"const":"x"}}}`, `{"a":"x"}`, `{"a":"y"}`},
+		{`{"properties":{"a":{"type":"array","items":{"type":"boolean"},"minItems":1,"maxItems":2}}}`, `{"a":[true]}`, `{"a":[true,1]}`},
+		{`{"properties":{"a":{"maxItems":0}}}`, `{"a":[]}`, `{"a":[1]}`},
+		{`{"properties":{"a":{"pattern":"^[a-z]+$"}}}`, `{"a":"abc"}`, `{"a":"aBc"}`},
+		{`{"properties":{"a":{"minLength":2}}}`, `{"a":"äö"}`, `{"a":"ä"}`},
+		{`{"additionalProperties":{"type":"string"}}`, `{"a":"x"}`, `{"a":1}`},
+		{`{"properties":{"a":true,"b":false}}`, `{"a":1}`, `{"b":1}`},
+		{`{"properties":{"a":{"anyOf":[{"type":"string"},{"type":"null"}]}}}`, `{"a":null}`, `{"a":1}`},
+		{`{"properties":{"a":{"oneOf":[{"type":"integer"},{"type":"number"}]}}}`, `{"a":1.5}`, `{"a":1}`},
+		{`{"allOf":[{"required":["a"]},{"required":["b"]}]}`, `{"a":1,"b":2}`, `{"a":1}`},
+	} {
+		s, err := parseSchema([]byte(c.schema))
+		if err != nil {
+			t.Errorf("%s: %v", c.schema, err)
+			continue
+		}
+		if err := s.validate([]byte(c.good)); err != nil {
+			t.Errorf("%s refuses %s: %v", c.schema, c.good, err)
+		}
+		if err := s.validate([]byte(c.bad)); err == nil {
+			t.Errorf("%s accepts %s", c.schema, c.bad)
+		}
+	}
+	for _, bad := range []string{
+		``, `null`, `true`, `{"type":"object"`, `{"type":["array"]}`, `{"properties":{"a":{"type":"text"}}}`,
+		`{"properties":{"a":{"pattern":"("}}}`, `{"required":"a"}`, strings.Repeat(`{"items":`, 40) + `{}` + strings.Repeat(`}`, 40),
+		`{"x":"` + strings.Repeat("x", maxSchema) + `"}`,
+	} {
+		if _, err := parseSchema([]byte(bad)); err == nil {
+			t.Errorf("accepted: %.40s", bad)
+		}
+	}
+}
+
+func FuzzSchema(f *testing.F) {
+	f.Add(updateSchema, `{"key":"v"}`)
+	f.Add(`{"anyOf":[{"properties":{"a":{"oneOf":[{"const":null},{"enum":[1,"x"]}]}}},false]}`, `{"a":1}`)
+	f.Add(`{"properties":{"a":null},"items":null,"allOf":[null]}`, `{"a":[1]}`)
+	f.Fuzz(func(t *testing.T, raw, arguments string) {
+		s, err := parseSchema([]byte(raw))
+		if err != nil {
+			return
+		}
+		err = s.validate([]byte(arguments))
+		var object map[string]any
+		if err == nil && (json.Unmarshal([]byte(arguments), &object) != nil || object == nil) {
+			t.Errorf("%q is no object", arguments)
+		}
+		if again := s.validate([]byte(arguments)); (err == nil) != (again == nil) || err != nil && err.Error() != again.Error() {
+			t.Errorf("%v, then %v", err, again)
+		}
+	})
+}
+
+func TestReview(t *testing.T) {
+	guide := func(text string) layer.Verdict { return layer.Verdict{Action: layer.Guide, Guidance: text} }
+	deny := layer.Verdict{Action: layer.Deny, Guidance: "never"}
+	for _, c := range []struct {
+		name string
+		all  []layer.Verdict
+		want layer.Verdict
+	}{
+		{"nobody", nil, layer.Verdict{}},
+		{"case 92: allow", []layer.Verdict{{}, {Guidance: "ignored"}}, layer.Verdict{}},
+		{"case 92: guide over allow", []layer.Verdict{{}, guide("a"), {}}, guide("a")},
+		{"case 92: guidances joined, empty ones skipped", []layer.Verdict{guide("a"), guide(""), guide("b")}, guide("a\nb")},
+		{"case 92: deny over guide", []layer.Verdict{guide("a"), deny, guide("b")}, deny},
+		{"case 92: an empty guidance never erases another", []layer.Verdict{guide("a"), {Action: layer.Deny}}, layer.Verdict{Action: layer.Deny, Guidance: "a"}},
+		{"an action of nobody's", []layer.Verdict{{Action: 9}}, layer.Verdict{Action: layer.Deny}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var calls, responses []Layer
+			for i, v := range c.all {
+				id := string(rune('a' + i))
+				calls = append(calls, at(id, i, &fake{call: func(ctx, layer.State, layer.ToolCall) (layer.Verdict, error) { return v, nil }}))
+				responses = append(responses, at(id, i, &fake{response: func(ctx, layer.State, *layer.Response) (layer.Verdict, error) { return v, nil }}))
+			}
+			r := start(t, Options{}, calls...)
+			if diff := cmp.Diff(c.want, r.ReviewCall(t.Context(), layer.ToolCall{})); diff != "" || r.ReviewsCalls() != (c.all != nil) || r.HoldsResponse() {
+				t.Errorf("calls: %s", diff)
+			}
+			r = start(t, Options{}, responses...)
+			if diff := cmp.Diff(c.want, r.ReviewResponse(t.Context(), nil)); diff != "" || r.HoldsResponse() != (c.all != nil) || r.ReviewsCalls() {
+				t.Errorf("responses: %s", diff)
+			}
+		})
+	}
+	failing := &fake{
+		call:     func(ctx, layer.State, layer.ToolCall) (layer.Verdict, error) { return deny, errors.New("no") },
+		response: func(ctx, layer.State, *layer.Response) (layer.Verdict, error) { panic("no") },
+	}
+	late := &fake{async: true, response: func(ctx, layer.State, *layer.Response) (layer.Verdict, error) {
+		return layer.Verdict{Action: layer.Deny, State: layer.State("1")}, nil
+	}}
+	r := start(t, Options{}, at("a", 1, failing), at("b", 2, late))
+	if v := r.ReviewCall(t.Context(), layer.ToolCall{}); v.Action != layer.Allow {
+		t.Error("a failing reviewer decides")
+	}
+	if v := r.ReviewResponse(t.Context(), nil); v.Action != layer.Allow || len(r.Changes()) != 1 {
+		t.Errorf("case 93: %v, %d changes", v, len(r.Changes()))
+	}
+	if start(t, Options{}, at("b", 2, late)).HoldsResponse() {
+		t.Error("case 93: an asynchronous reviewer holds answers back")
+	}
+}
