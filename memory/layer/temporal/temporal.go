@@ -1,0 +1,223 @@
+// Package temporal is the layer temporal_memory: it tells the model what time it is, and, with a model of its own, keeps
+// dated facts of what was said (SEMANTICS 1.6).
+package temporal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"remora/memory/budget"
+	"remora/memory/layer"
+	"remora/wire"
+)
+
+// Bounds of what is kept, whatever is said.
+const (
+	defaultThreshold = 2000     // tokens
+	defaultFacts     = 200      // facts
+	limitThreshold   = 1 << 30  // the most that may be configured
+	limitFacts       = 500      // likewise
+	maxBuffer        = 48 << 10 // bytes of text that wait; JSON may need six times as much
+	maxFact          = 300      // characters
+	maxFactBytes     = 64 << 10 // of all facts together
+)
+
+// Options configures the layer.
+type Options struct {
+	// GroundDateTime tells the model the date and time; default true.
+	GroundDateTime *bool `mapstructure:"ground_date_time"`
+	// TimeZone is the IANA name of the zone of that time, or Local, the proxy's own; default Local.
+	TimeZone string `mapstructure:"time_zone"`
+	// InjectLedger tells the model the newest facts as well; default false. Without it facts are only found by the tool
+	// searchMemory.
+	InjectLedger bool `mapstructure:"inject_ledger"`
+	// BufferThreshold is how many tokens of text are gathered before the model makes facts of them; default 2000.
+	BufferThreshold int `mapstructure:"buffer_threshold"`
+	// MaxFacts is how many facts are kept, the newest; default 200, at most 500.
+	MaxFacts int `mapstructure:"max_facts"`
+	// HasModel tells that the layer is configured with a model. Without one no fact is ever made (case 89), and nothing
+	// is gathered for it. It is no key of its own.
+	HasModel bool `mapstructure:"-"`
+}
+
+func (o Options) grounds() bool { return o.GroundDateTime == nil || *o.GroundDateTime }
+
+// Defaults are the layer's place and limits (SEMANTICS 1.1) as it is configured by default; see DefaultsFor.
+func Defaults() layer.Defaults { return DefaultsFor(Options{}) }
+
+// DefaultsFor are the layer's place and limits as options change them: the ledger needs a larger budget, and without
+// the time what is recalled does not change with every request.
+func DefaultsFor(o Options) layer.Defaults {
+	tokens := 200.0
+	if o.InjectLedger {
+		tokens = 800
+	}
+	return layer.Defaults{
+		ID: "temporal", Slot: 80, Scope: layer.Resource, Budget: budget.Between(0, tokens),
+		Timeouts: layer.Timeouts{Store: time.Minute, AppendItems: time.Minute}, Live: o.grounds(),
+	}
+}
+
+// Layer is the layer. It is safe for concurrent use.
+type Layer struct {
+	o    Options
+	zone *time.Location
+}
+
+// New returns the layer. The error joins one line per key that is wrong.
+func New(o Options) (*Layer, error) {
+	errs := []error{
+		bounded("buffer_threshold", &o.BufferThreshold, defaultThreshold, limitThreshold),
+		bounded("max_facts", &o.MaxFacts, defaultFacts, limitFacts),
+	}
+	if o.TimeZone == "" {
+		o.TimeZone = "Local"
+	}
+	zone, err := time.LoadLocation(o.TimeZone)
+	if err != nil {
+		errs = append(errs, errors.New("time_zone: want a name such as Europe/Lisbon, UTC or Local"))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return &Layer{o: o, zone: zone}, nil
+}
+
+// bounded puts the default in the place of zero and refuses what is out of range.
+func bounded(key string, n *int, fallback, limit int) error {
+	if *n == 0 {
+		*n = fallback
+	}
+	if *n < 0 || *n > limit {
+		return fmt.Errorf("%s: want 1 to %d, or 0 for %d", key, limit, fallback)
+	}
+	return nil
+}
+
+// Has tells that nothing is gathered without a model to make facts of it (layer.Selective).
+func (l *Layer) Has(hook string) bool {
+	return l.o.HasModel || hook != layer.HookAppendItems && hook != layer.HookStore
+}
+
+// Init takes the state that was kept, or none where that cannot be read.
+func (*Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.State, error) {
+	if _, err := decode(stored); err != nil {
+		return nil, nil //nolint:nilerr // what cannot be read is started anew, like a missing key
+	}
+	return stored, nil
+}
+
+// AppendItems gathers what the user and tools said. It makes no facts: a model would delay the request.
+func (l *Layer) AppendItems(_ context.Context, t *layer.Turn, s layer.State, items []wire.Item) (layer.Appended, error) {
+	if !l.o.HasModel {
+		return layer.Appended{Items: items}, nil
+	}
+	st, err := decode(s)
+	if err != nil {
+		return layer.Appended{}, err
+	}
+	if !st.gather(t, items) {
+		return layer.Appended{Items: items}, nil
+	}
+	next, err := st.encode()
+	return layer.Appended{Items: items, State: next}, err
+}
+
+// Store gathers what the assistant said and has facts made of the buffer when it is full enough.
+func (l *Layer) Store(ctx context.Context, t *layer.Turn, s layer.State, r *layer.Response) (layer.State, error) {
+	if !l.o.HasModel {
+		return s, nil
+	}
+	st, err := decode(s)
+	if err != nil {
+		return nil, err
+	}
+	said := slices.DeleteFunc(slices.Clone(r.Items), func(it wire.Item) bool {
+		return it.Kind != wire.Message || it.Role != wire.Assistant
+	})
+	changed := st.gather(t, said)
+	if st.BufferTokens < l.o.BufferThreshold || len(st.Buffer) == 0 {
+		if !changed {
+			return s, nil
+		}
+		return st.encode()
+	}
+	facts, err := l.extract(ctx, t, &st)
+	if err != nil {
+		return nil, fmt.Errorf("extract: %w", err)
+	}
+	st.merge(facts, l.o.MaxFacts)
+	st.Buffer, st.BufferTokens = nil, 0
+	st.Version++
+	return st.encode()
+}
+
+// guidance tells the model what to do with the time.
+const guidance = `
+This is the real time of this request. Trust it over what your training suggests.
+Work out "today", "tomorrow", "last week" and the like from it.
+What was said earlier was said at an earlier time; it may have changed since.
+If an answer depends on the date, say which date you mean.`
+
+// Recall tells the time, then the newest facts that fit beside it (cases 87, 88).
+func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
+	st, err := decode(s)
+	if err != nil {
+		return layer.Recalled{}, err
+	}
+	now := l.grounding(t, budget)
+	text := now
+	if l.o.InjectLedger {
+		if now != "" {
+			now += "\n\n"
+		}
+		if facts := ledger(t, st.list(), budget-t.Count(now)); facts != "" {
+			// The parts were counted one by one; together they may need more where a vocabulary has no word across.
+			if whole := now + facts; t.Count(whole) <= budget {
+				text = whole
+			}
+		}
+	}
+	if text == "" {
+		return layer.Recalled{}, nil
+	}
+	return layer.Recalled{Messages: []string{text}, Tokens: t.Count(text)}, nil
+}
+
+// grounding is the block that tells the time: with guidance where that fits, without where only that does.
+func (l *Layer) grounding(t *layer.Turn, budget int) string {
+	if !l.o.grounds() {
+		return ""
+	}
+	now := "Now: " + t.Now.In(l.zone).Format("2006/01/02 (Mon) 15:04")
+	for _, body := range []string{now + guidance, now} {
+		if text := layer.Block("current_datetime", body); t.Count(text) <= budget {
+			return text
+		}
+	}
+	return ""
+}
+
+// ledger is the block of facts, newest first, up to the first that does not fit.
+func ledger(t *layer.Turn, facts []dated, budget int) string {
+	text := ""
+	lines := make([]string, 0, len(facts))
+	for _, f := range slices.Backward(facts) {
+		lines = append(lines, "- "+f.String())
+		next := layer.Block("remembered_facts", strings.Join(lines, "\n"))
+		if t.Count(next) > budget {
+			break
+		}
+		text = next
+	}
+	return text
+}
+
+// Spawn gives a child its own copy.
+func (*Layer) Spawn(_ context.Context, _ *layer.Turn, parent layer.State) (layer.State, error) {
+	return slices.Clone(parent), nil
+}
