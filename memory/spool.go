@@ -174,6 +174,7 @@ type spooled struct {
 	Side      []byte                `json:"side,omitempty"`
 	Body      []byte                `json:"body"`
 	View      transcript.ViewRecord `json:"view"`
+	Notes     *transcript.Notes     `json:"notes,omitempty"`
 	Answer    *spooledReply         `json:"answer,omitempty"` // nil: still to come when this was written
 }
 
@@ -206,7 +207,7 @@ func (s *spooler) add(t *Turn, a *Answer) error {
 		Tenant: []byte(sc.Tenant), Session: []byte(sc.Session), Resource: []byte(sc.Resource),
 		Execution: []byte(sc.Execution), Parent: []byte(sc.Parent),
 		Turn: t.ID, Time: t.started, Dialect: t.call.Request.Dialect,
-		History: t.entry.Mode(), Side: []byte(t.call.Side), Body: t.call.Request.Body, View: t.entry.View(),
+		History: t.entry.Mode(), Side: []byte(t.call.Side), Body: t.call.Request.Body, View: t.entry.View(), Notes: t.entry.Notes(),
 	}
 	if a != nil {
 		rec.Answer = newSpooledReply(a)
@@ -374,10 +375,12 @@ func (m *Memory) resume(rec *spooled) (*Turn, *Answer, error) {
 	}
 	t := &Turn{
 		ID: rec.Turn, m: m, started: rec.Time,
-		call: Call{Scope: rec.scope(), Request: req, History: rec.History, Side: string(rec.Side)},
+		call: transcript.Call{Scope: rec.scope(), Request: req, History: rec.History, Side: string(rec.Side)},
 	}
 	t.Summary.Status = StatusDegraded
-	t.entry = m.log.Resumed(t.ID, t.started, t.call, rec.View)
+	if t.entry, err = m.log.Resumed(t.ID, t.started, t.call, rec.View, rec.Notes); err != nil {
+		return nil, nil, fmt.Errorf("read spooled notes of turn %s: %w", rec.Turn, err)
+	}
 	if rec.Answer == nil {
 		return t, nil, nil
 	}

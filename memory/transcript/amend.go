@@ -131,10 +131,15 @@ func decodeAmendments(b []byte) (Amendments, error) {
 // there already give way: those that the client has seen, wherever they stand before its next item, and all of them
 // where the list repeats the whole sequence. Items keep their dialect: wire.Request.With converts them.
 func (a Amendments) Apply(items []wire.Item, chain []wire.Hash) (view []wire.Item, from []int) {
+	return a.apply(items, chain, wire.Item.ContentHash)
+}
+
+// apply is Apply with a way to tell the content of an item, for references and for hashes that are known.
+func (a Amendments) apply(items []wire.Item, chain []wire.Hash, content func(wire.Item) wire.Hash) ([]wire.Item, []int) {
 	if len(a) == 0 || len(items) == 0 {
 		return items, nil
 	}
-	p := applier{a: a, items: items, chain: chain, at: make(map[wire.Hash][]int, len(a))}
+	p := applier{a: a, items: items, chain: chain, content: content, at: make(map[wire.Hash][]int, len(a))}
 	for i := range a {
 		p.at[a[i].At] = append(p.at[a[i].At], i)
 	}
@@ -152,6 +157,8 @@ type applier struct {
 	chain []wire.Hash
 	at    map[wire.Hash][]int // indexes of amendments by place
 
+	content func(wire.Item) wire.Hash
+
 	out     []wire.Item
 	from    []int
 	changed bool
@@ -163,17 +170,17 @@ type applier struct {
 func (p *applier) run() {
 	p.out, p.from = make([]wire.Item, 0, len(p.items)+len(p.a)), make([]int, 0, len(p.items)+len(p.a))
 	i := 0
-	if len(p.at[wire.Hash{}]) > 0 && p.fromStart() {
-		i = p.group(-1, 0)
+	if p.fromStart() {
+		i = p.group(-1, wire.Hash{})
 	}
 	for i < len(p.items) {
-		i = p.group(i, i+1)
+		i = p.group(i, p.hashAt(i))
 	}
 }
 
-// fromStart tells whether the list begins where the conversation does.
+// fromStart tells that something is hidden before the first item, and that the list begins with that.
 func (p *applier) fromStart() bool {
-	return p.chain[0] == wire.Hash{} || p.chain[0] == wire.Chain(wire.Hash{}, p.items[0].ContentHash())
+	return len(p.at[wire.Hash{}]) > 0 && p.chain[0] == wire.Chain(wire.Hash{}, p.content(p.items[0]))
 }
 
 // hashAt is the chain hash behind item i.
@@ -184,21 +191,21 @@ func (p *applier) hashAt(i int) wire.Hash {
 	if p.items[i].Kind == wire.Reasoning {
 		return p.last
 	}
-	return wire.Chain(p.last, p.items[i].ContentHash())
+	return wire.Chain(p.last, p.content(p.items[i]))
 }
 
-// group emits item first, -1 for the start of the conversation, with what is hidden behind it, and what follows up to
-// the next item of the chain. It returns the index of that.
-func (p *applier) group(first, next int) int {
-	here := wire.Hash{}
-	if first >= 0 {
-		here = p.hashAt(first)
-	}
+// group emits item first, -1 for none, with what is hidden behind it and what follows up to the next item of the
+// chain. here is the chain hash of all of them. It returns the index of the next item.
+func (p *applier) group(first int, here wire.Hash) int {
 	p.last = here
+	next := first + 1
 	list := p.at[here]
-	if len(list) == 0 {
+	if len(list) == 0 && first >= 0 {
 		p.emit(first)
 		return next
+	}
+	if first >= 0 && (p.items[first].Kind == wire.Reasoning || here == wire.Hash{}) {
+		first, next = -1, first // it stands behind the place: the item that ends there is not in the list
 	}
 	end := next
 	for end < len(p.items) && p.hashAt(end) == here {
@@ -224,7 +231,7 @@ func (p *applier) group(first, next int) int {
 		p.out, p.from = append(p.out, it), append(p.from, -1)
 	}
 	for ; next < end; next++ {
-		if !seen[p.items[next].ContentHash()] {
+		if !seen[p.content(p.items[next])] {
 			p.emit(next)
 		}
 	}
@@ -256,7 +263,7 @@ func (p *applier) choose(list []int, following wire.Hash) (hidden []wire.Item, s
 				continue // it was an item when it was written: what can't be read any more is not shown
 			}
 			hidden = append(hidden, it)
-			seen[it.ContentHash()] = true
+			seen[p.content(it)] = true
 		}
 	}
 	return hidden, seen, replaced
@@ -269,7 +276,7 @@ func (p *applier) skipEcho(i int, hidden []wire.Item) int {
 		return i
 	}
 	for n, it := range hidden {
-		if p.items[i+n].ContentHash() != it.ContentHash() {
+		if p.content(p.items[i+n]) != p.content(it) {
 			return i
 		}
 	}

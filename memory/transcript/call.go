@@ -1,7 +1,11 @@
 package transcript
 
 import (
+	"context"
+	"slices"
+
 	"remora/cache"
+	"remora/memory/view"
 	"remora/wire"
 )
 
@@ -78,4 +82,141 @@ type Answer struct {
 	// HTTPStatus is upstream's status, 0 if there was no answer at all.
 	HTTPStatus int
 	Cut        Cut
+}
+
+// Conversation is what the view of a call is chosen from.
+type Conversation struct {
+	// Lead are the leading system and developer items, Items the rest, oldest first.
+	Lead, Items []wire.Item
+	// Offset is how many units of the conversation stand before Items without being among them.
+	Offset int
+	// Stored tells that the stored history stands before the client's items.
+	Stored bool
+	// Opaque tells that upstream holds calls that are not visible here: any cut or repair could make an orphan or
+	// remove a pair, so that the request goes as it came.
+	Opaque bool
+	// Side tells that the request is a side line.
+	Side bool
+	// Hidden tells which of Items the client does not see; nil where it sees all of them.
+	Hidden []bool
+
+	lead    wire.Hash
+	hasLead bool
+}
+
+// Conversation puts together what a view is chosen from, with what is hidden from the client at its place. units is
+// how much of the stored history can come into the view.
+func (e *Entry) Conversation(ctx context.Context, units uint64) (Conversation, error) {
+	all := e.call.Request.Items()
+	c := Conversation{
+		Lead: all[:len(all)-len(e.in.items)], Items: e.in.items, Offset: e.place.offset, Stored: e.place.before, Side: e.place.side,
+		Opaque: e.in.stateful || e.in.unresolved(), lead: e.in.lead, hasLead: e.in.hasLead,
+	}
+	amendments := e.state.amendments
+	if len(e.hidden) > 0 {
+		amendments = amendments.replace(e.amended, e.amendments(nil))
+	}
+	trimmed := e.place.relation == relTrim && len(amendments) > 0 && !c.Opaque
+	if trimmed {
+		units = e.in.ends[e.place.fresh-1].Units + 1
+	}
+	stored := &storedLine{}
+	if c.Stored || trimmed {
+		var err error
+		if stored, err = e.line(ctx, units); err != nil {
+			return c, err
+		}
+	}
+	if c.Stored {
+		c.Items, c.Offset = append(stored.items, c.Items...), stored.skipped
+		if err := e.storedLead(ctx, &c); err != nil {
+			return c, err
+		}
+	}
+	if len(amendments) > 0 && !c.Opaque {
+		e.applyTo(&c, amendments, stored.chain)
+	}
+	if c.Stored && e.call.Request.Dialect == wire.Chat {
+		regroup(&c)
+	}
+	return c, nil
+}
+
+// applyTo puts what is hidden into a conversation. stored are the chain hashes of the stored line.
+func (e *Entry) applyTo(c *Conversation, a Amendments, stored []wire.Hash) {
+	chain := e.chain(stored)
+	if c.Stored {
+		chain = append(slices.Clip(stored), chain...)
+	}
+	items, from := a.apply(c.Items, chain, func(it wire.Item) wire.Hash { return e.in.mark(it).content })
+	if from == nil {
+		return
+	}
+	c.Items, c.Hidden = items, make([]bool, len(items))
+	for i, f := range from {
+		c.Hidden[i] = f < 0
+	}
+}
+
+// regroup brings a stored Chat history into the order that upstream demands, and what is known of its items with it.
+func regroup(c *Conversation) {
+	items := view.Regroup(c.Items)
+	if c.Hidden != nil {
+		hidden := make(map[*byte]bool, len(items)) // by where an item's bytes are
+		for i, it := range c.Items {
+			hidden[&it.Raw[0]] = c.Hidden[i]
+		}
+		for i, it := range items {
+			c.Hidden[i] = hidden[&it.Raw[0]]
+		}
+	}
+	c.Items = items
+}
+
+// line reads the stored history before the request's place, once.
+func (e *Entry) line(ctx context.Context, units uint64) (*storedLine, error) {
+	if e.stored == nil || e.stored.want != units {
+		stored, err := e.log.line(ctx, e.call.Scope, e.place.parent, units)
+		if err != nil {
+			return nil, err
+		}
+		e.stored = stored
+	}
+	return e.stored, nil
+}
+
+// storedLead takes the leading items from the stored history where the client sends none.
+func (e *Entry) storedLead(ctx context.Context, c *Conversation) (err error) {
+	if len(c.Lead) == 0 && e.state.head.Lead != (wire.Hash{}) {
+		c.lead, c.hasLead = e.state.head.Lead, true
+		c.Lead, err = e.log.lead(ctx, e.call.Scope, c.lead)
+	}
+	return err
+}
+
+// Resolve tells what a reference stands for, as far as windows and the pairing of calls need to know.
+func (e *Entry) Resolve(it wire.Item) (wire.Item, bool) { return e.in.resolve(it) }
+
+// Viewed notes how the view was chosen from the conversation; nil for a request that goes as it came.
+func (e *Entry) Viewed(c *Conversation, v *view.View) {
+	if v == nil {
+		e.view = ViewRecord{Conversation: len(c.Items), Sent: len(e.call.Request.Items())}
+		for _, mark := range e.in.marks {
+			e.view.Items = append(e.view.Items, mark.content[:8]...)
+		}
+		e.view.setLead(e.in.lead, e.in.hasLead)
+		return
+	}
+	e.view = ViewRecord{
+		Conversation: len(c.Items), Sent: len(v.Items), From: v.From, Windowed: v.Windowed, Orphans: v.Orphans,
+		LeftOut: v.LeftOut, Stored: c.Stored,
+	}
+	if v.Pinned >= 0 {
+		e.view.Pinned = &v.Pinned
+	}
+	for _, i := range v.Kept {
+		content := e.in.mark(c.Items[i]).content
+		e.view.Items = append(e.view.Items, content[:8]...)
+	}
+	e.view.setLead(c.lead, c.hasLead)
 }

@@ -22,6 +22,13 @@ type draft struct {
 	added   []uint64   // sequence numbers of its items
 	output  [][]uint64 // sequence numbers of the answer's items, per choice
 	reply   string     // id of a response to find the session by
+
+	retracted bool             // the input is written anew, in another place
+	hidden    map[int][]uint64 // sequence numbers of what it writes of e.hidden, by index
+	blocks    []blockRef       // of the turn
+	amends    bool             // it writes the session's amendments:
+	all       Amendments       // as they will be,
+	amended   Amendments       // and those among them that are the turn's
 }
 
 // draft builds the commit of a turn's input and, unless it is still to come, of its answer.
@@ -43,6 +50,8 @@ func (e *Entry) draft(a *Answer) *draft {
 	}
 	d.moveHead(end, answer)
 	d.putLead()
+	d.amend()
+	d.putBlocks()
 	record := e.record(d, a)
 	d.puts = append(d.puts,
 		cache.Put{Name: turnPrefix + e.id, Data: record.encode()},
@@ -74,6 +83,7 @@ func (d *draft) retract() {
 		return
 	}
 	d.head.dropTail(j.end.Seq)
+	d.retracted = true
 	d.deletes = j.names // a batch deletes before it writes: names that are written anew stay
 }
 
@@ -89,6 +99,7 @@ func (d *draft) storeInput() position {
 		}
 	}
 	before := len(d.puts)
+	at = d.storeHidden(at, e.plan.fresh, e.plan.fresh > 0 && e.seqs[e.plan.fresh-1] != 0)
 	var skipped []int // off-chain items that wait for the item they lead to
 	for i := e.plan.fresh; i < len(e.in.items); i++ {
 		if !e.in.marks[i].onChain {
@@ -96,16 +107,16 @@ func (d *draft) storeInput() position {
 			continue
 		}
 		if known, ok := d.knownAfter(at, e.in.marks[i]); ok {
-			at, skipped = known, nil
+			at, skipped = d.storeHidden(known, i+1, false), nil
 			continue
 		}
 		for _, j := range append(skipped, i) {
-			at = d.storeInputItem(at, j, 0)
+			at = d.storeHidden(d.storeInputItem(at, j, 0), j+1, j == i)
 		}
 		skipped = nil
 	}
 	for _, j := range skipped {
-		at = d.storeInputItem(at, j, 0)
+		at = d.storeHidden(d.storeInputItem(at, j, 0), j+1, false)
 	}
 	for _, p := range d.puts[before:] {
 		d.stored = append(d.stored, p.Name)
@@ -132,12 +143,14 @@ func (d *draft) storeAnswer(a *Answer) position {
 		at := d.input
 		seqs := make([]uint64, 0, len(items))
 		for i, it := range items {
-			if known, ok := d.knownAfter(at, marks[c][i]); ok {
-				at = known
-			} else {
-				at = d.store(at, it, marks[c][i], flags)
+			next, ok := d.knownAfter(at, marks[c][i])
+			if !ok {
+				next = d.store(at, it, marks[c][i], flags)
 			}
-			seqs = append(seqs, at.Seq)
+			at, seqs = next, append(seqs, next.Seq)
+			if c == 0 {
+				at = d.storeHidden(at, len(d.e.in.items)+i+1, !ok && marks[c][i].onChain)
+			}
 			d.putID(it)
 		}
 		d.output = append(d.output, seqs)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"remora/cache"
-	"remora/memory/view"
 	"remora/wire"
 )
 
@@ -26,6 +25,8 @@ type Entry struct {
 	state  state
 	in     *incoming
 	plan   plan
+	place  plan        // where the request stands, however much of it is written
+	stored *storedLine // what Conversation has read
 	view   ViewRecord
 	atHead bool // the new items go behind the present head
 	// in.items[from:] is what the ring gains by this turn, behind ringKept of its present entries.
@@ -36,6 +37,12 @@ type Entry struct {
 	parent    uint64 // sequence number before the first new item
 	journaled journaled
 	answered  [][]mark // of the answer's items, per choice; nil until they are needed
+
+	hidden       []hiddenItem
+	amended      Amendments // what of the session's amendments is this turn's, as far as it is written
+	amendWritten bool
+	blocks       []Block
+	layers       []LayerNote
 }
 
 // journaled is a turn's input that was written before its answer.
@@ -73,14 +80,16 @@ func (log *Log) Detached(id string, started time.Time, c Call) *Entry {
 	return e
 }
 
-// Resumed is the entry of a call that could not be committed at its time, with the record that was kept of its view.
-func (log *Log) Resumed(id string, started time.Time, c Call, v ViewRecord) *Entry {
-	return &Entry{log: log, id: id, started: started, call: c, view: v, degraded: true, late: true}
+// Resumed is the entry of a call that could not be committed at its time, with what was kept of its view and of its
+// notes, nil for none. It fails where the notes can't be read.
+func (log *Log) Resumed(id string, started time.Time, c Call, v ViewRecord, n *Notes) (*Entry, error) {
+	e := &Entry{log: log, id: id, started: started, call: c, view: v, degraded: true, late: true}
+	return e, e.resumeNotes(n)
 }
 
 // settle takes over where the turn stands in the transcript.
 func (e *Entry) settle(st state, in *incoming, p plan) {
-	e.state, e.in, e.plan, e.loaded = st, in, p, true
+	e.state, e.in, e.plan, e.place, e.loaded, e.stored = st, in, p, p, true, nil
 	e.seqs, e.parent = make([]uint64, len(in.items)), p.parent.Seq
 	e.atHead = p.parent.Seq == st.head.Pos.Seq && p.parent.Chain == st.head.Pos.Chain
 	e.from, e.ringKept = 0, 0
@@ -95,78 +104,17 @@ func (e *Entry) settle(st state, in *incoming, p plan) {
 	}
 }
 
-// Conversation is what the view of a call is chosen from.
-type Conversation struct {
-	// Lead are the leading system and developer items, Items the rest, oldest first.
-	Lead, Items []wire.Item
-	// Offset is how many units of the conversation stand before Items without being among them.
-	Offset int
-	// Stored tells that the stored history stands before the client's items.
-	Stored bool
-	// Opaque tells that upstream holds calls that are not visible here: any cut or repair could make an orphan or
-	// remove a pair, so that the request goes as it came.
-	Opaque bool
-	// Side tells that the request is a side line.
-	Side bool
-
-	lead    wire.Hash
-	hasLead bool
-}
-
-// Conversation puts together what a view is chosen from. units is how much of the stored history can come into it.
-func (e *Entry) Conversation(ctx context.Context, units uint64) (Conversation, error) {
-	all := e.call.Request.Items()
-	c := Conversation{
-		Lead: all[:len(all)-len(e.in.items)], Items: e.in.items, Offset: e.plan.offset, Stored: e.plan.before, Side: e.plan.side,
-		Opaque: e.in.stateful || e.in.unresolved(), lead: e.in.lead, hasLead: e.in.hasLead,
-	}
-	if !c.Stored {
-		return c, nil
-	}
-	stored, skipped, err := e.log.line(ctx, e.call.Scope, e.plan.parent, units)
-	if err != nil {
-		return c, err
-	}
-	c.Items, c.Offset = append(stored, c.Items...), skipped
-	if e.call.Request.Dialect == wire.Chat {
-		c.Items = view.Regroup(c.Items)
-	}
-	if len(c.Lead) == 0 && e.state.head.Lead != (wire.Hash{}) {
-		c.lead, c.hasLead = e.state.head.Lead, true
-		c.Lead, err = e.log.lead(ctx, e.call.Scope, c.lead)
-	}
-	return c, err
-}
-
-// Resolve tells what a reference stands for, as far as windows and the pairing of calls need to know.
-func (e *Entry) Resolve(it wire.Item) (wire.Item, bool) { return e.in.resolve(it) }
-
-// Viewed notes how the view was chosen from the conversation; nil for a request that goes as it came.
-func (e *Entry) Viewed(c *Conversation, v *view.View) {
-	if v == nil {
-		e.view = ViewRecord{Conversation: len(c.Items), Sent: len(e.call.Request.Items())}
-		for _, mark := range e.in.marks {
-			e.view.Items = append(e.view.Items, mark.content[:8]...)
-		}
-		e.view.setLead(e.in.lead, e.in.hasLead)
-		return
-	}
-	e.view = ViewRecord{
-		Conversation: len(c.Items), Sent: len(v.Items), From: v.From, Windowed: v.Windowed, Orphans: v.Orphans,
-		LeftOut: v.LeftOut, Stored: c.Stored,
-	}
-	if v.Pinned >= 0 {
-		e.view.Pinned = &v.Pinned
-	}
-	for _, i := range v.Kept {
-		content := e.in.mark(c.Items[i]).content
-		e.view.Items = append(e.view.Items, content[:8]...)
-	}
-	e.view.setLead(c.lead, c.hasLead)
-}
-
 // Input are the request's items that are new to the transcript.
 func (e *Entry) Input() []wire.Item { return e.in.items[e.plan.fresh:] }
+
+// Leading is how many leading system and developer items the request has.
+func (e *Entry) Leading() int { return len(e.call.Request.Items()) - len(e.in.items) }
+
+// Side tells that the request is a side line.
+func (e *Entry) Side() bool { return e.plan.side }
+
+// First tells that the session did not exist when it was read.
+func (e *Entry) First() bool { return e.opened }
 
 // View is the record of the turn's view, to resume the entry with.
 func (e *Entry) View() ViewRecord { return e.view }
@@ -324,6 +272,7 @@ func (e *Entry) answerMarks(a *Answer) [][]mark {
 func (e *Entry) written(d *draft, version uint64) {
 	e.state.version, e.state.head = version, d.head
 	e.known, e.journaled = nil, journaled{}
+	e.noted(d)
 	if len(d.stored) > 0 {
 		e.journaled = journaled{names: d.stored, behind: e.plan.parent.Seq, end: d.input, seqs: d.added}
 	}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"remora/cache"
@@ -24,13 +25,15 @@ var (
 // exportVersion is the version of the JSONL format.
 const exportVersion = 1
 
-// Line is one line of an exported transcript: the session, one item, one turn, or one version of the leading items.
+// Line is one line of an exported transcript: the session, one item, one turn, one version of the leading items, or
+// the text of one block.
 // Exactly one of its parts is set.
 type Line struct {
 	Session *SessionLine    `json:"session,omitempty"`
 	Item    *ItemLine       `json:"item,omitempty"`
 	Turn    json.RawMessage `json:"turn,omitempty"`
 	Lead    *LeadLine       `json:"lead,omitempty"`
+	Block   *BlockLine      `json:"block,omitempty"`
 }
 
 // SessionLine opens an export.
@@ -39,6 +42,8 @@ type SessionLine struct {
 	Head    uint64 `json:"head"`  // sequence number of the last item of the conversation
 	Items   uint64 `json:"items"` // items of all branches
 	State   []byte `json:"state"` // the head record, base64
+	// Amendments are what is hidden from the client in the session's views, base64 as it is stored.
+	Amendments []byte `json:"amendments,omitempty"`
 }
 
 // ItemLine is one stored item.
@@ -55,6 +60,7 @@ type ItemLine struct {
 	Aside   bool   `json:"aside,omitempty"`   // the client's own summary
 	Partial bool   `json:"partial,omitempty"` // of an answer that was cut
 	Side    bool   `json:"side,omitempty"`
+	Hidden  bool   `json:"hidden,omitempty"` // seen by the model and not by the client
 	// JSON is the item. Raw holds its bytes instead where they are not one line of JSON.
 	JSON json.RawMessage `json:"json,omitempty"`
 	Raw  []byte          `json:"raw,omitempty"`
@@ -64,6 +70,12 @@ type ItemLine struct {
 type LeadLine struct {
 	Hash   string          `json:"hash"`
 	Record json.RawMessage `json:"record"`
+}
+
+// BlockLine is a text that a layer put into views.
+type BlockLine struct {
+	Hash string `json:"hash"`
+	Text []byte `json:"text"` // base64: the hash is over its bytes
 }
 
 // Bytes is the item as it was stored.
@@ -90,9 +102,9 @@ func (log *Log) Export(ctx context.Context, s Scope, w io.Writer) error {
 }
 
 // Walk calls f for every line of a session's export, in their order: the session, its items by sequence number, then
-// leads and turns in the order of their first item.
+// turns in the order of their first item.
 func (log *Log) Walk(ctx context.Context, s Scope, f func(Line) error) error {
-	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: []string{headName}}})
+	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: []string{headName, amendName}}})
 	if err != nil {
 		return fmt.Errorf("read session: %w", err)
 	}
@@ -104,7 +116,7 @@ func (log *Log) Walk(ctx context.Context, s Scope, f func(Line) error) error {
 	if err != nil {
 		return err
 	}
-	if err := f(Line{Session: &SessionLine{Version: exportVersion, Head: h.Pos.Seq, Items: h.NextSeq - 1, State: state}}); err != nil {
+	if err := f(Line{Session: &SessionLine{Version: exportVersion, Head: h.Pos.Seq, Items: h.NextSeq - 1, State: state, Amendments: results[0].Values[1]}}); err != nil {
 		return err
 	}
 	onHead, err := log.headLine(ctx, s, &h)
@@ -186,7 +198,7 @@ func newItemLine(it *storedItem) *ItemLine {
 		Seq: it.Pos.Seq, Parent: it.Parent, Turn: it.Turn, Units: it.Pos.Units, Dialect: it.Dialect.String(),
 		Chain: hex.EncodeToString(it.Pos.Chain[:]), Content: hex.EncodeToString(it.Content[:]),
 		Off: it.Flags&flagOffChain != 0, Aside: it.Flags&flagAside != 0, Partial: it.Flags&flagPartial != 0,
-		Side: it.Flags&flagSide != 0,
+		Side: it.Flags&flagSide != 0, Hidden: it.Flags&flagHidden != 0,
 	}
 	// json.RawMessage is compacted when it is encoded; only bytes that this leaves alone may go that way.
 	var compact bytes.Buffer
@@ -199,7 +211,7 @@ func newItemLine(it *storedItem) *ItemLine {
 }
 
 func (log *Log) walkTurns(ctx context.Context, s Scope, turns []string, f func(Line) error) error {
-	leads := make(map[string]bool)
+	seen := make(map[string]bool) // hashes of leads and of blocks
 	for len(turns) > 0 {
 		page := turns[:min(len(turns), exportPage)]
 		turns = turns[len(page):]
@@ -215,8 +227,14 @@ func (log *Log) walkTurns(ctx context.Context, s Scope, turns []string, f func(L
 			if record == nil {
 				continue
 			}
-			if err := log.walkLead(ctx, s, record, leads, f); err != nil {
-				return err
+			var turn turnRecord
+			if json.Unmarshal(record, &turn) == nil { // one that can't be read names nothing more to show
+				if err := log.walkLead(ctx, s, &turn, seen, f); err != nil {
+					return err
+				}
+				if err := log.walkBlocks(ctx, s, &turn, seen, f); err != nil {
+					return err
+				}
 			}
 			if err := f(Line{Turn: record}); err != nil {
 				return err
@@ -227,10 +245,9 @@ func (log *Log) walkTurns(ctx context.Context, s Scope, turns []string, f func(L
 }
 
 // walkLead writes the version of the leading items that a turn used, the first time that it is met.
-func (log *Log) walkLead(ctx context.Context, s Scope, record []byte, seen map[string]bool, f func(Line) error) error {
-	var turn turnRecord
-	if err := json.Unmarshal(record, &turn); err != nil || turn.Lead == "" || seen[turn.Lead] {
-		return nil //nolint:nilerr // a turn whose record can't be read has no lead to show
+func (log *Log) walkLead(ctx context.Context, s Scope, turn *turnRecord, seen map[string]bool, f func(Line) error) error {
+	if turn.Lead == "" || seen[turn.Lead] {
+		return nil
 	}
 	seen[turn.Lead] = true
 	name, err := hex.DecodeString(turn.Lead)
@@ -273,8 +290,8 @@ func (log *Log) lead(ctx context.Context, s Scope, hash wire.Hash) ([]wire.Item,
 // ErrNoTurn is returned where a session has no such turn.
 var ErrNoTurn = errors.New("no such turn")
 
-// TurnView puts together again what a turn sent upstream in place of the client's items: the leading items, then what
-// was chosen from the conversation. Items have the bytes that they were stored with, which may be another client's
+// TurnView puts together again what a turn sent upstream in place of the client's items: the leading items and the
+// blocks behind them, what was chosen from the conversation, and the blocks behind that. Items have the bytes that they were stored with, which may be another client's
 // spelling of the same content; a reference is shown as what it stood for.
 func (log *Log) TurnView(ctx context.Context, s Scope, turnID string) ([]wire.Item, error) {
 	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: []string{turnPrefix + turnID}}})
@@ -306,7 +323,11 @@ func (log *Log) TurnView(ctx context.Context, s Scope, turnID string) ([]wire.It
 			body[out.At-1], _ = body[out.At-1].WithoutCalls(func(i int) bool { return body[out.At-1].Calls[i].ID == out.Call })
 		}
 	}
-	return append(lead, body...), nil
+	anchored, live, err := log.showBlocks(ctx, s, &turn)
+	if err != nil {
+		return nil, fmt.Errorf("turn %s: %w", turnID, err)
+	}
+	return slices.Concat(lead, anchored, body, live), nil
 }
 
 // pick finds items by the leading bytes of their content hashes, from the last one backwards along the line that ends

@@ -37,6 +37,8 @@ type state struct {
 	refs    map[string]reference // what the request's item references stand for
 	reply   *place               // the place after previous_response_id, if known
 	turn    []byte               // the record of the turn asked for, nil if it was never written
+
+	amendments Amendments
 }
 
 // sessionName names the value of a response's group that holds its session.
@@ -60,7 +62,7 @@ const maxRefs = 1024
 
 // load reads what a request needs to know of its session and of the turn that it is, in one round trip.
 func (log *Log) load(ctx context.Context, s Scope, req *wire.Request, turnID string, b Beside) (state, error) {
-	names := []string{headName, turnPrefix + turnID}
+	names := []string{headName, turnPrefix + turnID, amendName}
 	previous := ""
 	if req.Dialect == wire.Responses {
 		previous = req.Text("previous_response_id")
@@ -91,8 +93,13 @@ func (log *Log) load(ctx context.Context, s Scope, req *wire.Request, turnID str
 			return state{}, err
 		}
 	}
-	if previous != "" && r.Values[2] != nil {
-		p, err := decodePlace(r.Values[2])
+	if r.Values[2] != nil {
+		if st.amendments, err = decodeAmendments(r.Values[2]); err != nil {
+			return state{}, err
+		}
+	}
+	if previous != "" && r.Values[3] != nil {
+		p, err := decodePlace(r.Values[3])
 		if err != nil {
 			return state{}, err
 		}
@@ -210,7 +217,7 @@ func (log *Log) precede(ctx context.Context, s Scope, in *incoming, i int, seq u
 		if at, err = log.items(ctx, s, at[0].Parent, at[0].Parent); err != nil || at[0] == nil {
 			break
 		}
-		if at[0].Flags&flagOffChain != 0 && in.marks[i-1].onChain {
+		if at[0].Flags&flagHidden != 0 || at[0].Flags&flagOffChain != 0 && in.marks[i-1].onChain {
 			continue
 		}
 		if at[0].Content != in.marks[i-1].content {
@@ -281,24 +288,33 @@ const (
 	maxPageItems = 4096
 )
 
-// line reads the end of the line that ends at end, oldest item first, without asides: at least want units of it, if it
-// has as many, and all of the round in flight. It also returns how many units of the line stand before that.
-func (log *Log) line(ctx context.Context, s Scope, end position, want uint64) ([]wire.Item, int, error) {
+// storedLine is the end of a line of the transcript, oldest item first, as its clients know it.
+type storedLine struct {
+	want    uint64 // units that were asked for
+	items   []wire.Item
+	chain   []wire.Hash // behind each item
+	skipped int         // units of the line that stand before items
+}
+
+// line reads the end of the line that ends at end, without asides and without what is hidden (see Amendments): at
+// least want units of it, if it has as many, and all of the round in flight.
+func (log *Log) line(ctx context.Context, s Scope, end position, want uint64) (*storedLine, error) {
 	l := lineEnd{next: end.Seq, want: want}
 	for page := uint64(pageItems); !l.full(); page = min(page*2, maxPageItems) {
 		first := l.next - min(l.next-1, page-1)
 		stored, err := log.items(ctx, s, first, l.next)
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 		for l.next >= first && !l.full() {
 			if err := l.take(stored[l.next-first]); err != nil {
-				return nil, 0, err
+				return nil, err
 			}
 		}
 	}
 	slices.Reverse(l.items)
-	return l.items, unitsBetween(position{Units: l.units}, end), nil
+	slices.Reverse(l.chain)
+	return &storedLine{want: want, items: l.items, chain: l.chain, skipped: unitsBetween(position{Units: l.units}, end)}, nil
 }
 
 // lineEnd collects the items of a line from its end backwards.
@@ -306,6 +322,7 @@ type lineEnd struct {
 	next  uint64 // the item to take next, 0 for none
 	want  uint64 // units
 	items []wire.Item
+	chain []wire.Hash
 	units uint64
 	round bool // the user message that began the round is among the items
 }
@@ -317,14 +334,14 @@ func (l *lineEnd) take(at *storedItem) error {
 		return fmt.Errorf("item %d: %w", l.next, ErrCorrupt)
 	}
 	l.next = at.Parent
-	if at.Flags&flagAside != 0 {
+	if at.Flags&(flagAside|flagHidden) != 0 {
 		return nil
 	}
 	it, err := wire.ParseItem(at.Dialect, at.Raw)
 	if err != nil {
 		return fmt.Errorf("item %d: %w", at.Pos.Seq, err)
 	}
-	l.items = append(l.items, it)
+	l.items, l.chain = append(l.items, it), append(l.chain, at.Pos.Chain)
 	l.units += view.Units(it)
 	l.round = l.round || it.Kind == wire.Message && it.Role == wire.User
 	return nil

@@ -21,6 +21,7 @@ const (
 	replyPrefix = "p" // + response id: the place after that response
 	turnPrefix  = "t" // + turn id: the turn record
 	leadPrefix  = "v" // + lead hash: one version of the leading system items and instructions
+	blockPrefix = "b" // + hash: the text of a block that a layer recalled
 )
 
 const (
@@ -35,6 +36,8 @@ const (
 	maxTails = 16
 	// maxOpenCalls is how many unanswered calls of the head line the head remembers.
 	maxOpenCalls = 256
+	// maxBlocks is how many blocks the head remembers to be stored.
+	maxBlocks = 32
 )
 
 // ErrCorrupt is returned where a stored value is not what was written there.
@@ -47,6 +50,7 @@ const (
 	flagAside      // said beside the conversation (a client's own summary of it); not put back into views
 	flagPartial    // the answer was cut here
 	flagSide       // of a side line
+	flagHidden     // the client does not see it: views get it from the Amendments
 )
 
 // position is a place in the transcript: after the item seq.
@@ -84,17 +88,18 @@ type tail struct {
 // head is what a session's next turn needs to know, read in one round trip.
 type head struct {
 	Pos      position
-	Lead     wire.Hash // leading items of the head line
-	NextSeq  uint64    // the next sequence number to give
-	Turns    uint64    // turns on the head line
-	LastTurn string    // id of the turn that moved the head last
-	Answered bool      // the head line holds an answer
-	Delta    bool      // the client has been seen to send only what is new
-	Forked   bool      // there may be items behind the head: an input without an answer, a longer branch
-	Aside    wire.Hash // the client's own summary that was stored last
-	Ring     []echo    // the last items of the head line, oldest first
-	Open     []string  // ids of unanswered calls on the head line
-	Tails    []tail    // other ends, latest last
+	Lead     wire.Hash   // leading items of the head line
+	NextSeq  uint64      // the next sequence number to give
+	Turns    uint64      // turns on the head line
+	LastTurn string      // id of the turn that moved the head last
+	Answered bool        // the head line holds an answer
+	Delta    bool        // the client has been seen to send only what is new
+	Forked   bool        // there may be items behind the head: an input without an answer, a longer branch
+	Aside    wire.Hash   // the client's own summary that was stored last
+	Ring     []echo      // the last items of the head line, oldest first
+	Open     []string    // ids of unanswered calls on the head line
+	Tails    []tail      // other ends, latest last
+	Blocks   []wire.Hash // blocks that are stored, those used last at the end; only some, and those of an import
 }
 
 // parseHash reads a hash in hex.
@@ -176,6 +181,12 @@ func (h *head) encode() []byte {
 		b = append(b, bit(t.Side))
 		b = binary.AppendUvarint(b, t.Turns)
 	}
+	if len(h.Blocks) > 0 { // a session without layers has no such list, nor had any before there were layers
+		b = binary.AppendUvarint(b, uint64(len(h.Blocks)))
+		for _, block := range h.Blocks {
+			b = append(b, block[:]...)
+		}
+	}
 	return b
 }
 
@@ -196,6 +207,11 @@ func decodeHead(b []byte) (head, error) {
 	}
 	for n := d.count(maxTails); n > 0; n-- {
 		h.Tails = append(h.Tails, tail{Pos: d.position(), Lead: d.hash(), Side: d.byte() == 1, Turns: d.uvarint()})
+	}
+	if len(d.b) > 0 {
+		for n := d.count(maxBlocks); n > 0; n-- {
+			h.Blocks = append(h.Blocks, d.hash())
+		}
 	}
 	if d.bad {
 		return head{}, fmt.Errorf("read head: %w", ErrCorrupt)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"remora/cache"
 	"remora/wire"
@@ -39,6 +40,7 @@ type importer struct {
 	scope   Scope
 	head    []byte
 	at      map[uint64]position // of every item
+	blocks  []wire.Hash
 	puts    []cache.Put
 	version uint64
 }
@@ -53,18 +55,28 @@ func (im *importer) line(ctx context.Context, l Line) error {
 			return fmt.Errorf("state: %w", err)
 		}
 		im.head = l.Session.State
+		if b := l.Session.Amendments; b != nil {
+			if _, err := decodeAmendments(b); err != nil {
+				return fmt.Errorf("amendments: %w", err)
+			}
+			im.puts = append(im.puts, cache.Put{Name: amendName, Data: b})
+		}
 	case l.Item != nil:
 		if err := im.item(l.Item); err != nil {
 			return fmt.Errorf("item %d: %w", l.Item.Seq, err)
 		}
 	case l.Lead != nil:
 		return im.lead(l.Lead)
+	case l.Block != nil:
+		if err := im.block(l.Block); err != nil {
+			return err
+		}
 	case l.Turn != nil:
 		if err := im.turn(l.Turn); err != nil {
 			return err
 		}
 	default:
-		return errors.New("neither session, item, turn nor lead")
+		return errors.New("neither session, item, turn, lead nor block")
 	}
 	if len(im.puts) >= importChunk {
 		return im.flush(ctx)
@@ -99,6 +111,11 @@ func (im *importer) item(l *ItemLine) error {
 	}
 	im.at[l.Seq] = stored.Pos
 	im.puts = append(im.puts, cache.Put{Name: itemName(l.Seq), Data: stored.encode()})
+	if l.Hidden {
+		// What follows stands behind it: see draft.storeHidden.
+		im.puts = append(im.puts, cache.Put{Name: chainName(stored.Pos.Chain), Data: place{Pos: stored.Pos, Side: l.Side}.encode()})
+		return nil
+	}
 	if !l.Off {
 		at := place{Pos: stored.Pos, Side: l.Side}.encode()
 		im.puts = append(im.puts, cache.Put{Name: chainName(stored.Pos.Chain), Data: at})
@@ -117,7 +134,7 @@ func (l *ItemLine) flags() byte {
 	for _, f := range []struct {
 		set  bool
 		flag byte
-	}{{l.Off, flagOffChain}, {l.Aside, flagAside}, {l.Partial, flagPartial}, {l.Side, flagSide}} {
+	}{{l.Off, flagOffChain}, {l.Aside, flagAside}, {l.Partial, flagPartial}, {l.Side, flagSide}, {l.Hidden, flagHidden}} {
 		if f.set {
 			flags |= f.flag
 		}
@@ -131,6 +148,19 @@ func (im *importer) lead(l *LeadLine) error {
 		return err
 	}
 	im.puts = append(im.puts, cache.Put{Name: leadPrefix + string(hash[:]), Data: l.Record})
+	return nil
+}
+
+func (im *importer) block(l *BlockLine) error {
+	hash, err := parseHash(l.Hash)
+	if err != nil {
+		return err
+	}
+	if hash != blockHash(string(l.Text)) {
+		return fmt.Errorf("block %s: its text was changed", l.Hash)
+	}
+	im.blocks = append(im.blocks, hash)
+	im.puts = append(im.puts, cache.Put{Name: blockName(hash), Data: l.Text})
 	return nil
 }
 
@@ -151,6 +181,15 @@ func (im *importer) turn(record json.RawMessage) error {
 func (im *importer) finish(ctx context.Context) error {
 	if im.head == nil {
 		return errors.New("import: no session line")
+	}
+	h, err := decodeHead(im.head)
+	if err != nil {
+		return err
+	}
+	// A block that the head knows but the export lacks has to be written by the next turn that has it.
+	if kept := slices.DeleteFunc(h.Blocks, func(b wire.Hash) bool { return !slices.Contains(im.blocks, b) }); len(kept) != len(h.Blocks) {
+		h.Blocks = kept
+		im.head = h.encode()
 	}
 	im.puts = append(im.puts, cache.Put{Name: headName, Data: im.head})
 	return im.flush(ctx)

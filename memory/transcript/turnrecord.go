@@ -44,6 +44,9 @@ type turnRecord struct {
 	Finish     string          `json:"finish,omitempty"`
 	Usage      json.RawMessage `json:"usage,omitempty"`
 	View       ViewRecord      `json:"view"`
+	Hidden     []uint64        `json:"hidden,omitempty"` // sequence numbers of the new items that the client does not see
+	Blocks     []blockRef      `json:"blocks,omitempty"` // what layers put into the view, in its order
+	Layers     []LayerNote     `json:"layers,omitempty"`
 }
 
 // ViewRecord says how the view was chosen from the conversation: the line that ends with the turn's input.
@@ -74,7 +77,7 @@ func (e *Entry) record(d *draft, a *Answer) turnRecord {
 		ID: e.id, Time: e.started.UTC(), Status: turnIncomplete, Open: a == nil, Relation: e.plan.relation, Model: e.call.Request.Text("model"),
 		Dialect: e.call.Request.Dialect.String(), Side: e.call.Side, Degraded: e.degraded,
 		Parent: e.parent, Tip: d.input.Seq, Output: d.output, Execution: e.Execution(), ParentID: e.call.Scope.Parent,
-		View: e.view,
+		View: e.view, Hidden: d.hiddenSeqs(), Blocks: d.blocks, Layers: e.layers,
 	}
 	if e.call.Scope.Resource != e.call.Scope.Session {
 		r.Resource = e.call.Scope.Resource
@@ -165,7 +168,28 @@ func (r *turnRecord) encode() []byte {
 	if len(r.Usage) > 0 {
 		b = append(appendName(b, "usage"), r.Usage...)
 	}
+	b = r.appendNotes(b)
 	return append(r.View.appendTo(appendName(b, "view")), '}')
+}
+
+// appendNotes appends what layers did, which few turns have.
+func (r *turnRecord) appendNotes(b []byte) []byte {
+	if len(r.Hidden) > 0 {
+		b = appendSeqs(appendName(b, "hidden"), r.Hidden)
+	}
+	for _, f := range []struct {
+		name  string
+		value any
+		want  bool
+	}{{"blocks", r.Blocks, len(r.Blocks) > 0}, {"layers", r.Layers, len(r.Layers) > 0}} {
+		if !f.want {
+			continue
+		}
+		if text, err := json.Marshal(f.value); err == nil { // numbers and strings: it can't fail
+			b = append(appendName(b, f.name), text...)
+		}
+	}
+	return b
 }
 
 func (v *ViewRecord) setLead(hash wire.Hash, has bool) { //nolint:revive // whether there is a value, no switch

@@ -1,0 +1,382 @@
+package transcript
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"remora/cache"
+	"remora/wire"
+)
+
+// Notes are what layers did in a turn. All of them are written together with it.
+type Notes struct {
+	Hidden []Hidden    `json:"hidden,omitempty"`
+	Blocks []Block     `json:"blocks,omitempty"`
+	Layers []LayerNote `json:"layers,omitempty"`
+}
+
+// Hidden is an Amendment that a turn makes. It says where it stands by counting, since a turn that another one
+// overtook may find its place anew.
+type Hidden struct {
+	// Behind is behind how many visible items it stands: those of the request, without the leading ones, and then those
+	// of the answer's first choice. Only new items of the request, and the end of what is known, have a place in the
+	// log; anything before that is shown in views but not in the log.
+	Behind   int          `json:"behind"`
+	Replaces bool         `json:"replaces,omitempty"` // the last of those visible items is not shown to the model
+	Items    [][]byte     `json:"items"`
+	Dialect  wire.Dialect `json:"dialect"`
+	Seen     []wire.Hash  `json:"seen,omitempty"` // see Amendment
+	// Led tells that the items led to the answer (tools that a layer ran, an answer that was refused): another answer
+	// to the same request is not given them.
+	Led bool `json:"led,omitempty"`
+}
+
+// Block is a text that a layer put into the view as a developer message.
+type Block struct {
+	Layer  string `json:"layer"` // id
+	Slot   int    `json:"slot"`
+	Tokens int    `json:"tokens"`
+	Live   bool   `json:"live,omitempty"` // it stood behind the history, not before it
+	Text   string `json:"text"`
+}
+
+// LayerNote is how a layer fared in a turn.
+type LayerNote struct {
+	ID     string `json:"id"`
+	Tokens int    `json:"tokens,omitempty"` // of its blocks
+	Ms     int64  `json:"ms"`               // milliseconds spent in its hooks before the request was forwarded
+	Error  string `json:"error,omitempty"`  // why it was left out; never content
+}
+
+// blockRef is how a turn record names a block.
+type blockRef struct {
+	Layer  string `json:"layer"`
+	Slot   int    `json:"slot"`
+	Tokens int    `json:"tokens"`
+	Live   bool   `json:"live,omitempty"`
+	Hash   string `json:"hash"`
+}
+
+// hiddenItem is a Hidden on its way into the log.
+type hiddenItem struct {
+	Hidden
+	parsed []wire.Item
+	seqs   []uint64 // where it was written by a commit that succeeded; empty if it was not yet
+}
+
+// Amend adds items that the model sees and the client does not. It is called before the Commit that is to write them;
+// those that a turn added before Conversation are in that. An item that does not parse is an error, and then nothing of
+// the call is added.
+func (e *Entry) Amend(list ...Hidden) error {
+	var added []hiddenItem
+	for i, h := range list {
+		it := hiddenItem{Hidden: h}
+		if len(h.Items) > maxAmendItems || len(h.Seen) > maxAmendItems || h.Behind < 0 || h.Behind == 0 && h.Replaces {
+			return fmt.Errorf("amendment %d: behind %d, with %d items, is none that can be kept", i, h.Behind, len(h.Items))
+		}
+		for n, raw := range h.Items {
+			parsed, err := wire.ParseItem(h.Dialect, raw)
+			if err != nil {
+				return fmt.Errorf("amendment %d: item %d: %w", i, n, err)
+			}
+			it.parsed = append(it.parsed, parsed)
+		}
+		added = append(added, it)
+	}
+	e.hidden = append(e.hidden, added...)
+	return nil
+}
+
+// Blocks notes what layers put into the view, in the order of the view. It replaces what was noted before.
+func (e *Entry) Blocks(blocks ...Block) { e.blocks = blocks }
+
+// Layers notes how the layers fared, in slot order. It replaces what was noted before.
+func (e *Entry) Layers(layers ...LayerNote) { e.layers = layers }
+
+// Notes are what Amend, Blocks and Layers were given, to resume the entry with; nil for nothing.
+func (e *Entry) Notes() *Notes {
+	if len(e.hidden) == 0 && len(e.blocks) == 0 && len(e.layers) == 0 {
+		return nil
+	}
+	n := &Notes{Blocks: e.blocks, Layers: e.layers}
+	for _, h := range e.hidden {
+		n.Hidden = append(n.Hidden, h.Hidden)
+	}
+	return n
+}
+
+// resumeNotes takes over the notes of a turn that could not be committed at its time.
+func (e *Entry) resumeNotes(n *Notes) error {
+	if n == nil {
+		return nil
+	}
+	e.blocks, e.layers = n.Blocks, n.Layers
+	return e.Amend(n.Hidden...)
+}
+
+// nowhere is the chain hash of items whose place in the conversation is not known.
+var nowhere = wire.Hash{0: 0xff, 15: 0xff}
+
+// chain returns the chain hash behind each of the request's items, as they stand in the conversation. stored is the
+// line before the request's place, for a client that trimmed its history; what is not known to be there is nowhere.
+func (e *Entry) chain(stored []wire.Hash) []wire.Hash {
+	p := e.place
+	out := make([]wire.Hash, len(e.in.items))
+	at := p.parent
+	for i := p.fresh; i < len(out); i++ {
+		at = at.after(e.in.marks[i])
+		out[i] = at.Chain
+	}
+	if p.relation != relTrim {
+		for i := range min(p.fresh, len(out)) {
+			out[i] = e.in.ends[i].Chain
+		}
+		return out
+	}
+	for i := range p.fresh {
+		out[i] = nowhere
+	}
+	here := p.parent.Chain
+	for i := p.fresh - 1; i >= p.aside; i-- {
+		if out[i] = here; !e.in.marks[i].onChain {
+			continue
+		}
+		for len(stored) > 0 && stored[len(stored)-1] == here {
+			stored = stored[:len(stored)-1]
+		}
+		var before wire.Hash
+		if len(stored) > 0 {
+			before = stored[len(stored)-1]
+		}
+		if wire.Chain(before, e.in.marks[i].content) != here {
+			break // the line does not reach that far back
+		}
+		here = before
+	}
+	return out
+}
+
+// amendments are those that the turn makes, at their places in the conversation. answer is nil while it is to come.
+func (e *Entry) amendments(answer []mark) Amendments {
+	if len(e.hidden) == 0 {
+		return nil
+	}
+	chain, n := e.chain(nil), len(e.in.items)
+	end := e.place.parent.Chain
+	if n > 0 {
+		end = chain[n-1]
+	}
+	at := func(behind int) wire.Hash {
+		switch {
+		case behind == 0 && e.place.fresh == 0:
+			return e.place.parent.Chain
+		case behind == 0:
+			return wire.Hash{}
+		case behind <= n:
+			return chain[behind-1]
+		}
+		pos := position{Chain: end}
+		for _, m := range answer[:min(behind-n, len(answer))] {
+			pos = pos.after(m)
+		}
+		return pos.Chain
+	}
+	var list Amendments
+	for _, h := range e.hidden {
+		if h.Behind > n+len(answer) {
+			continue // its place is in an answer that has not come
+		}
+		a := Amendment{At: at(h.Behind), Replaces: h.Replaces, Items: h.Items, Dialect: h.Dialect, Seen: h.Seen}
+		for i := max(h.Behind-n, 0); h.Led && i < len(answer) && a.Next == (wire.Hash{}); i++ {
+			if answer[i].onChain {
+				a.Next = at(n + i + 1)
+			}
+		}
+		if a.At != nowhere {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// storeHidden writes what is hidden behind so many visible items, unless it is in the log already, and returns the
+// position behind it. That position becomes the one that the chain ends at if the visible item is this turn's own, so
+// that whatever follows it stands behind what is hidden too.
+func (d *draft) storeHidden(at position, behind int, own bool) position { //nolint:revive // own is a fact, no switch
+	var last position // behind what is shown whatever follows
+	for i := range d.e.hidden {
+		h := &d.e.hidden[i]
+		if h.Behind != behind || len(h.seqs) > 0 && !d.retracted {
+			continue
+		}
+		if d.hidden == nil {
+			d.hidden = make(map[int][]uint64)
+		}
+		for _, it := range h.parsed {
+			at = d.store(at, it, mark{content: d.e.in.hashes.of(it)}, flagHidden)
+			d.hidden[i] = append(d.hidden[i], at.Seq)
+		}
+		if !h.Led {
+			last = at
+		}
+	}
+	if own && last.Seq != 0 {
+		d.puts = append(d.puts, cache.Put{Name: chainName(last.Chain), Data: place{Pos: last, Side: d.e.plan.side}.encode()})
+	}
+	return at
+}
+
+// amend writes the session's amendments if the turn changes them.
+func (d *draft) amend() {
+	e := d.e
+	if len(e.hidden) == 0 {
+		return
+	}
+	var answer []mark
+	if !d.open && len(e.answered) > 0 {
+		answer = e.answered[0]
+	}
+	d.amended = e.amendments(answer)
+	same := func(a, b Amendment) bool { return a.equal(&b) }
+	if e.amendWritten && !d.retracted && slices.EqualFunc(d.amended, e.amended, same) {
+		return
+	}
+	d.amends = true
+	d.all = e.state.amendments.replace(e.amended, d.amended)
+	d.puts = append(d.puts, cache.Put{Name: amendName, Data: d.all.encode()})
+}
+
+// noted takes over what a commit has written of the notes.
+func (e *Entry) noted(d *draft) {
+	for i, seqs := range d.hidden {
+		e.hidden[i].seqs = seqs
+	}
+	if d.amends {
+		e.state.amendments, e.amended, e.amendWritten = d.all, d.amended, true
+	}
+}
+
+// hiddenSeqs are the sequence numbers of all hidden items of the turn.
+func (d *draft) hiddenSeqs() []uint64 {
+	var seqs []uint64
+	for i := range d.e.hidden {
+		now, ok := d.hidden[i]
+		if !ok {
+			now = d.e.hidden[i].seqs
+		}
+		seqs = append(seqs, now...)
+	}
+	return seqs
+}
+
+func blockHash(text string) wire.Hash {
+	sum := sha256.Sum256([]byte(text))
+	return wire.Hash(sum[:16])
+}
+
+func blockName(h wire.Hash) string { return blockPrefix + string(h[:]) }
+
+// putBlocks writes the texts of the turn's blocks that are not stored already.
+func (d *draft) putBlocks() {
+	if len(d.e.blocks) == 0 {
+		return
+	}
+	h := &d.head
+	h.Blocks = slices.Clone(h.Blocks)
+	for _, b := range d.e.blocks {
+		sum := blockHash(b.Text)
+		d.blocks = append(d.blocks, blockRef{
+			Layer: b.Layer, Slot: b.Slot, Tokens: b.Tokens, Live: b.Live, Hash: hex.EncodeToString(sum[:]),
+		})
+		if i := slices.Index(h.Blocks, sum); i >= 0 {
+			h.Blocks = append(slices.Delete(h.Blocks, i, i+1), sum)
+			continue
+		}
+		d.puts = append(d.puts, cache.Put{Name: blockName(sum), Data: []byte(b.Text)})
+		h.Blocks = append(h.Blocks, sum)
+	}
+	h.Blocks = h.Blocks[max(0, len(h.Blocks)-maxBlocks):]
+}
+
+// readBlocks reads the texts of blocks, nil where one is not stored.
+func (log *Log) readBlocks(ctx context.Context, s Scope, refs []blockRef) ([][]byte, error) {
+	if len(refs) == 0 {
+		return nil, nil
+	}
+	names := make([]string, len(refs))
+	for i, ref := range refs {
+		h, err := parseHash(ref.Hash)
+		if err != nil {
+			return nil, err
+		}
+		names[i] = blockName(h)
+	}
+	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: names}})
+	if err != nil {
+		return nil, fmt.Errorf("read blocks: %w", err)
+	}
+	return results[0].Values, nil
+}
+
+// showBlocks makes the developer messages that a turn's blocks were: those that stood before the history, and those
+// that stood behind it.
+func (log *Log) showBlocks(ctx context.Context, s Scope, turn *turnRecord) (anchored, live []wire.Item, err error) {
+	texts, err := log.readBlocks(ctx, s, turn.Blocks)
+	if err != nil || len(texts) == 0 {
+		return nil, nil, err
+	}
+	d, err := wire.ParseDialect(turn.Dialect)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, text := range texts {
+		if text == nil {
+			return nil, nil, fmt.Errorf("block of layer %q is not stored", turn.Blocks[i].Layer)
+		}
+		it, err := developer(d, string(text))
+		if err != nil {
+			return nil, nil, err
+		}
+		if turn.Blocks[i].Live {
+			live = append(live, it)
+		} else {
+			anchored = append(anchored, it)
+		}
+	}
+	return anchored, live, nil
+}
+
+// walkBlocks writes the blocks of a turn that no turn before it had.
+func (log *Log) walkBlocks(ctx context.Context, s Scope, turn *turnRecord, seen map[string]bool, f func(Line) error) error {
+	refs := slices.DeleteFunc(slices.Clone(turn.Blocks), func(ref blockRef) bool { return seen[ref.Hash] })
+	texts, err := log.readBlocks(ctx, s, refs)
+	if err != nil {
+		return fmt.Errorf("turn %s: %w", turn.ID, err)
+	}
+	for i, text := range texts {
+		if text == nil || seen[refs[i].Hash] {
+			continue
+		}
+		seen[refs[i].Hash] = true
+		if err := f(Line{Block: &BlockLine{Hash: refs[i].Hash, Text: text}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// developer is a developer message of the dialect.
+func developer(d wire.Dialect, text string) (wire.Item, error) {
+	raw, err := json.Marshal(struct {
+		Role    string `json:"role"`
+		Content string `json:"content"`
+	}{"developer", text})
+	if err != nil {
+		return wire.Item{}, fmt.Errorf("encode block: %w", err)
+	}
+	return wire.ParseItem(d, raw)
+}
