@@ -30,11 +30,12 @@ func (t *Turn) journal() {
 }
 
 // Commit makes the turn durable, in the store or, while that is down, in the spool. It returns when the turn is
-// durable, and waits for the store for at most store.commit_wait.
+// durable, and waits for the store for at most store.commit_wait. Layers that are slow to store do so afterwards.
 func (t *Turn) Commit(a Answer) {
 	// The deadline counts from here: the input may be under way at this moment, with an earlier deadline of its own.
 	ctx, cancel := context.WithTimeout(context.Background(), t.m.o.CommitWait)
 	defer cancel()
+	after := t.conclude(ctx, &a)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.timer != nil {
@@ -43,11 +44,13 @@ func (t *Turn) Commit(a Answer) {
 		}
 		t.timer = nil
 	}
-	t.write(ctx, &a)
+	if t.write(ctx, &a) && after != nil {
+		t.m.background(after)
+	}
 }
 
-// write puts what is known of the turn into the store, or else into the spool. A nil answer is still to come.
-func (t *Turn) write(ctx context.Context, a *Answer) {
+// write puts what is known of the turn into the store (true), or else into the spool. A nil answer is still to come.
+func (t *Turn) write(ctx context.Context, a *Answer) bool {
 	s := t.call.Scope
 	err := errLeftAlone
 	if !t.m.spool.holds(s) {
@@ -56,13 +59,14 @@ func (t *Turn) write(ctx context.Context, a *Answer) {
 	if err == nil {
 		if err = t.store(ctx, a); err == nil {
 			t.m.answered()
-			return
+			return true
 		}
 		t.m.failed(err)
 	}
 	if err := t.m.spool.add(t, a); err != nil {
 		t.m.o.Log.Error("turn lost: neither the store nor the spool took it", "turn", t.ID, "error", err.Error())
 	}
+	return false
 }
 
 // store commits the turn to the transcript. The lock spares turns of this process conflicts with each other.
@@ -72,5 +76,11 @@ func (t *Turn) store(ctx context.Context, a *Answer) error {
 		return err
 	}
 	defer unlock()
-	return t.entry.Commit(ctx, a)
+	if err := t.entry.Commit(ctx, a); err != nil {
+		return err
+	}
+	if l := t.layers; l != nil && a != nil && l.states.conflicted() {
+		t.flush(ctx, l.states)
+	}
+	return nil
 }

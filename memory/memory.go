@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"remora/cache"
+	"remora/memory/pipeline"
 	"remora/memory/transcript"
 	"remora/memory/view"
 )
@@ -46,6 +47,8 @@ type Options struct {
 	OnStoreError string
 	// Window is the history window, nil for none.
 	Window *view.Window
+	// Layers contribute to views; nil for none.
+	Layers *pipeline.Pipeline
 	// Log receives one line per failure, never content. Now and After are the clock.
 	Log *slog.Logger
 	Now func() time.Time
@@ -90,8 +93,12 @@ type Memory struct {
 	down   time.Time          // until when the store is left alone
 	slow   int                // calls in a row that it did not answer in time
 	asking bool               // whether it is being asked if it is there at all
-	close  context.CancelFunc // ends the work in the background
+	life   context.Context    //nolint:containedctx // of the work in the background
+	close  context.CancelFunc // ends it
 	work   sync.WaitGroup
+
+	settling chan struct{} // one for each turn whose layers are slow to store
+	settles  sync.WaitGroup
 }
 
 // New opens a memory over a store. Turns that the store cannot take go to the spool, which may be nil: then they are
@@ -102,33 +109,43 @@ func New(store cache.Store, spool Spool, o Options) *Memory {
 	for i := range m.locks {
 		m.locks[i] = make(chan struct{}, 1)
 	}
-	var ctx context.Context
-	ctx, m.close = context.WithCancel(context.Background())
-	m.spool = newSpooler(ctx, m, spool)
+	m.life, m.close = context.WithCancel(context.Background())
+	m.settling = make(chan struct{}, maxSettling)
+	m.spool = newSpooler(m.life, m, spool)
 	return m
 }
 
-// Close waits for work in the background. Turns under way must have been committed before. It closes neither the
-// store nor the spool.
+// Close waits for work in the background, that of layers for ten seconds at most. Turns under way must have been
+// committed before. It closes neither the store nor the spool.
 func (m *Memory) Close() {
+	impatient := time.AfterFunc(closeGrace, m.close) //nolint:forbidigo // wakes; no clock is read
+	m.settles.Wait()
+	impatient.Stop()
 	m.close()
 	m.spool.stop()
 	m.work.Wait()
 }
 
-// Begin works out the view of a call. It fails only with ErrUnavailable; any other trouble leaves a turn whose view
-// is what the client sent, under the window, and a degraded Summary.
+// Begin works out the view of a call. It fails with ErrUnavailable, or with a *[pipeline.InitError] of a layer that is
+// configured so; any other trouble leaves a turn whose view is what the client sent, under the window, and a degraded
+// Summary.
 func (m *Memory) Begin(ctx context.Context, c Call) (*Turn, error) {
-	t := &Turn{ID: newTurnID(m.o.Now()), m: m, call: c, started: m.o.Now()}
-	ctx, cancel := context.WithTimeout(ctx, m.o.ReadWait)
-	defer cancel()
-	if err := t.begin(ctx); err != nil {
-		m.failed(err)
-		if m.o.OnStoreError == OnStoreErrorClosed {
-			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
-		}
-		t.degrade(ctx)
+	t := &Turn{
+		ID: newTurnID(m.o.Now()), m: m, started: m.o.Now(), credential: c.Credential,
+		call: transcript.Call{Scope: c.Scope, Request: c.Request, History: c.History, Side: c.Side},
 	}
+	err := t.begin(ctx)
+	if err == nil {
+		return t, nil
+	}
+	if _, ok := errors.AsType[*pipeline.InitError](err); ok {
+		return nil, err
+	}
+	m.failed(err)
+	if m.o.OnStoreError == OnStoreErrorClosed {
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	t.degrade(ctx)
 	return t, nil
 }
 
@@ -214,52 +231,66 @@ func (m *Memory) answered() {
 	m.slow = 0
 }
 
-// begin loads the session, merges the request into it and assembles the view.
+// begin loads the session, merges the request into it and assembles the view. The store has its time; layers have their
+// own.
 func (t *Turn) begin(ctx context.Context) error {
-	if err := t.m.spool.settle(ctx, t.call.Scope); err != nil {
+	read, cancel := context.WithTimeout(ctx, t.m.o.ReadWait)
+	defer cancel()
+	if err := t.m.spool.settle(read, t.call.Scope); err != nil {
 		return err
 	}
 	if err := t.m.available(); err != nil {
 		return err
 	}
-	e, err := t.m.log.Enter(ctx, t.ID, t.started, t.call, nil)
-	if err != nil {
+	if err := t.enter(read, ctx); err != nil {
 		return err
 	}
-	t.entry = e
-	return t.assemble(ctx)
+	return t.assemble(read, ctx)
 }
 
 // degrade serves a turn from what the client sent alone.
 func (t *Turn) degrade(ctx context.Context) {
-	t.entry = t.m.log.Detached(t.ID, t.started, t.call)
-	if err := t.assemble(ctx); err != nil {
+	t.entry, t.layers, t.Tools = t.m.log.Detached(t.ID, t.started, t.call), nil, nil
+	if err := t.assemble(ctx, ctx); err != nil {
 		panic(fmt.Sprintf("BUG: assemble without a store: %v", err))
 	}
 	t.Summary.Status = StatusDegraded
 }
 
 // assemble builds the view and the summary of the turn.
-func (t *Turn) assemble(ctx context.Context) error {
+func (t *Turn) assemble(read, hooks context.Context) error {
+	l := t.layers
+	if l != nil {
+		if err := t.append(hooks); err != nil {
+			return err
+		}
+	}
 	w, want := t.m.o.Window, uint64(view.MaxItems)
 	if w != nil {
 		want = uint64(w.MaxItems)
 	}
-	c, err := t.entry.Conversation(ctx, want)
+	c, err := t.entry.Conversation(read, want)
 	if err != nil {
 		return err
 	}
 	t.Summary = Summary{Side: c.Side}
+	if l != nil {
+		l.recall(hooks, &c)
+	}
 	if c.Opaque {
 		t.View = t.call.Request.Items()
 		t.Summary.Items, t.Summary.Sent = len(t.View), len(t.View)
 		t.entry.Viewed(&c, nil)
+		t.show(&c)
 		return nil
 	}
 	if c.Side {
 		w = nil // a side request (a summary to be made, a title) needs all that the client chose to send
 	}
 	v := view.Assemble(c.Lead, c.Items, w, c.Offset, t.entry.Resolve)
+	if l != nil {
+		l.fit(&c, &v)
+	}
 	if c.Stored {
 		v.Windowed += c.Offset // what of the stored history stands too far back to be read
 	}
@@ -267,5 +298,6 @@ func (t *Turn) assemble(ctx context.Context) error {
 	t.Summary.Sent, t.Summary.Windowed, t.Summary.Orphans = len(c.Lead)+v.Units, v.Windowed, v.Orphans
 	t.Summary.Items = t.Summary.Sent + t.Summary.Windowed + t.Summary.Orphans
 	t.entry.Viewed(&c, &v)
+	t.show(&c)
 	return nil
 }

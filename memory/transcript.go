@@ -4,18 +4,17 @@ import (
 	"context"
 	"io"
 
+	"remora/memory/pipeline"
 	"remora/memory/transcript"
 	"remora/wire"
 )
 
-// Of the transcript's own types, those that callers of a Memory meet.
+// Of the types of other packages, those that callers of a Memory meet.
 type (
 	// Scope says whose memory a call uses.
 	Scope = transcript.Scope
 	// History is how a call's items relate to the stored transcript.
 	History = transcript.History
-	// Call is one request to be remembered.
-	Call = transcript.Call
 	// Cut says how an answer ended before its end.
 	Cut = transcript.Cut
 	// Answer is what came back for a turn.
@@ -26,6 +25,8 @@ type (
 	SessionLine = transcript.SessionLine
 	// ItemLine is one stored item.
 	ItemLine = transcript.ItemLine
+	// Credential is what layers may use to ask their models on the caller's behalf.
+	Credential = pipeline.Credential
 	// LeadLine is one version of the instructions and leading system items.
 	LeadLine = transcript.LeadLine
 )

@@ -11,6 +11,17 @@ import (
 	"remora/wire"
 )
 
+// Call is one request to be remembered.
+type Call struct {
+	Scope   Scope
+	Request *wire.Request
+	History History
+	// Side says why the client itself calls this a side request ("compaction", "title", ...); empty for a turn.
+	Side string
+	// Credential is the caller's, for models of layers that have none of their own. It is never stored.
+	Credential Credential
+}
+
 // Status is how well memory served a turn.
 type Status uint8
 
@@ -40,6 +51,10 @@ type Summary struct {
 	Windowed, Orphans int
 	// Side tells that the request was kept as a side line.
 	Side bool
+	// Recalled is what layers have put into the view, in tokens. Skipped names those that failed, each with the hook in
+	// which it did, as "id:recall".
+	Recalled int
+	Skipped  []string
 }
 
 // Turn is one remembered request and its answer. The exchange that owns it calls Forwarded once the request is on
@@ -50,12 +65,16 @@ type Turn struct {
 	ID string
 	// View is what to send upstream in place of the request's items.
 	View []wire.Item
+	// Tools are definitions of tools to offer beside the client's own.
+	Tools [][]byte
 	// Summary is complete when Begin returns.
 	Summary Summary
 
-	m       *Memory
-	call    Call
-	started time.Time
+	m          *Memory
+	call       transcript.Call
+	started    time.Time
+	credential Credential
+	layers     *layered // nil without layers, for side requests, and while the store is down
 
 	mu    sync.Mutex
 	entry *transcript.Entry

@@ -178,6 +178,22 @@ func (r *Run) Changes() []Change {
 	return changes
 }
 
+// States are the states as they are now, without those of scope Execution.
+func (r *Run) States() map[Cell]layer.State {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	states := make(map[Cell]layer.State, len(r.members))
+	for _, m := range r.members {
+		if m.cell.Scope != layer.Execution {
+			states[m.cell], _ = m.held.load()
+		}
+	}
+	return states
+}
+
 // Written says that what Changes listed last has been written.
 func (r *Run) Written() {
 	if r.none() {

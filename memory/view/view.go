@@ -100,6 +100,27 @@ func (v *View) part(it wire.Item, units []unit, keep []bool) {
 	}
 }
 
+// Cut takes more out of the view: items by their index in it behind the first lead ones, ascending. They count as
+// windowed.
+func (v *View) Cut(lead int, indices []int) {
+	items, kept := v.Items[:lead:lead], make([]int, 0, len(v.Kept))
+	moved := make([]int, len(v.Kept)+1) // by place from 1, where it is now; 0 for gone
+	for i, it := range v.Items[lead:] {
+		if len(indices) > 0 && indices[0] == i {
+			indices = indices[1:]
+			v.Windowed += int(Units(it))
+			v.Units -= int(Units(it))
+			continue
+		}
+		items, kept = append(items, it), append(kept, v.Kept[i])
+		moved[i+1] = len(kept)
+	}
+	v.Items, v.Kept = items, kept
+	for i := range v.LeftOut {
+		v.LeftOut[i].At = moved[v.LeftOut[i].At]
+	}
+}
+
 func (v *View) leave(u unit) {
 	out := LeftOut{Item: u.item}
 	if u.call >= 0 {

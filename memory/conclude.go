@@ -1,0 +1,122 @@
+package memory
+
+import (
+	"context"
+	"time"
+
+	"remora/memory/layer"
+	"remora/memory/pipeline"
+)
+
+const (
+	// maxSettling is how many turns may be settling at once, in this process. Those beyond are left out: their layers'
+	// states stay as they are.
+	maxSettling = 256
+	// settleLimit bounds what one turn's layers may take after the answer, whatever their hooks' own times.
+	settleLimit = 2 * time.Minute
+	// closeGrace is how long Close waits for turns that settle.
+	closeGrace = 10 * time.Second
+	// failedStatus is the first status that is no answer of the model.
+	failedStatus = 300
+	// flushWait bounds writing what they made of it.
+	flushWait = 5 * time.Second
+)
+
+// conclude lets layers learn from the answer before it is committed. It returns what is left to do afterwards, nil for
+// nothing.
+func (t *Turn) conclude(ctx context.Context, a *Answer) func(context.Context) {
+	l := t.layers
+	if l == nil {
+		return nil
+	}
+	defer l.note(t.entry)
+	if l.rounds == 0 && len(a.Reply.Choices) > 0 {
+		l.output, l.last = a.Reply.Choices[0], a.Reply.Choices[0]
+	}
+	resp := l.response()
+	end := layer.Outcome{Success: l.success(a), Execution: l.turn.Execution, Thread: l.turn.Thread}
+	settles := end.Success && l.run.Settles()
+	if end.Success {
+		l.run.Store(ctx, resp)
+	}
+	done := resp.Done || !end.Success
+	if done && !settles {
+		l.run.Complete(ctx, end)
+	}
+	gives := done && end.Success && t.call.Scope.Parent != ""
+	if !settles && !gives {
+		return nil
+	}
+	return func(ctx context.Context) {
+		if settles {
+			l.run.Settle(ctx, resp)
+			if done {
+				l.run.Complete(ctx, end)
+			}
+			t.flush(ctx, l.states)
+		}
+		if gives {
+			t.giveBack(ctx, end)
+		}
+	}
+}
+
+// success tells that the model answered, and that no layer forbade it.
+func (l *layered) success(a *Answer) bool {
+	return !l.denied && a.Cut == CutNone && a.HTTPStatus < failedStatus && !a.Reply.Truncated && len(a.Reply.Choices) > 0
+}
+
+// flush writes what layers have made of states since the turn was committed.
+func (t *Turn) flush(ctx context.Context, st *states) {
+	if st == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, flushWait)
+	defer cancel()
+	if err := st.flush(ctx); err != nil {
+		t.m.failed(err)
+		t.m.o.Log.Warn("states of layers are not written", "turn", t.ID, "error", err.Error())
+	}
+}
+
+// giveBack lets the parent session's layers take over what a child's have learned.
+func (t *Turn) giveBack(ctx context.Context, end layer.Outcome) {
+	child, states := t.layers.turn, t.layers.states
+	parent := child
+	parent.Thread, parent.Parent = t.call.Scope.Parent, ""
+	scope := t.call.Scope
+	scope.Session = parent.Thread
+	st := t.m.newStates(scope, &parent, "")
+	if st == nil {
+		return
+	}
+	run, err := func() (*pipeline.Run, error) {
+		if err := st.refresh(ctx); err != nil {
+			return nil, err
+		}
+		return t.m.o.Layers.Begin(ctx, scope.Tenant, parent, st.found, t.credential)
+	}()
+	if err != nil {
+		t.m.o.Log.Warn("a child session's layers give nothing back", "turn", t.ID, "error", err.Error())
+		return
+	}
+	st.run = run
+	run.Return(ctx, child, states.run.States(), end)
+	t.flush(ctx, st)
+}
+
+// background runs work that no client waits for.
+func (m *Memory) background(f func(context.Context)) {
+	select {
+	case m.settling <- struct{}{}:
+	default:
+		m.o.Log.Warn("too many turns are settling; layers do not learn from one", "limit", maxSettling)
+		return
+	}
+	m.settles.Go(func() {
+		defer func() { <-m.settling }()
+		ctx, cancel := context.WithTimeout(m.life, settleLimit)
+		defer cancel()
+		f(ctx)
+	})
+}

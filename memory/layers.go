@@ -1,0 +1,250 @@
+package memory
+
+import (
+	"context"
+	"slices"
+	"strconv"
+
+	"remora/memory/layer"
+	"remora/memory/pipeline"
+	"remora/memory/transcript"
+	"remora/memory/view"
+	"remora/wire"
+)
+
+// layered is what layers do for one turn.
+type layered struct {
+	states *states // nil if no layer keeps any
+	run    *pipeline.Run
+	turn   layer.Turn
+
+	blocks []pipeline.Block
+	input  []wire.Item // the request's new items
+	output []wire.Item // all that the model answered, hidden items too
+	last   []wire.Item // of that, the last answer
+	extra  []wire.Item // what the view has gained by the answers so far
+	rounds int         // answers so far
+	guides int         // of these, how many were made again
+	denied bool        // the last one was forbidden
+}
+
+// layerTurn is what layers may know of the call.
+func (t *Turn) layerTurn() layer.Turn {
+	s, r := t.call.Scope, t.call.Request
+	lt := layer.Turn{
+		ID: t.ID, Thread: s.Session, Execution: s.Execution, Parent: s.Parent, Now: t.started,
+		Dialect: r.Dialect, Model: r.Text("model"), Tools: r.Tools(),
+	}
+	if s.Resource != s.Session {
+		lt.Resource = s.Resource
+	}
+	for _, it := range r.Items() {
+		if it.Kind == wire.Message && it.Role == wire.User {
+			lt.Query = it.Text()
+		}
+	}
+	return lt
+}
+
+// enter loads the session, and the states of layers with it, and begins the layers. Its error is of the store, or a
+// *pipeline.InitError.
+func (t *Turn) enter(ctx, hooks context.Context) error {
+	lt := t.layerTurn()
+	st := t.m.newStates(t.call.Scope, &lt, t.call.Scope.Parent)
+	var beside transcript.Beside
+	if st != nil {
+		beside = st
+	}
+	e, err := t.m.log.Enter(ctx, t.ID, t.started, t.call, beside)
+	if err != nil {
+		return err
+	}
+	t.entry = e
+	if t.m.o.Layers == nil || e.Side() {
+		return nil
+	}
+	lt.Execution = e.Execution()
+	run, err := t.m.o.Layers.Begin(hooks, t.call.Scope.Tenant, lt, st.known(), t.credential)
+	if err != nil {
+		return err
+	}
+	t.layers = &layered{states: st, run: run, turn: lt, input: e.Input()}
+	if st != nil {
+		st.run = run
+		if e.First() && len(st.parent) > 0 {
+			above := lt
+			above.Thread = t.call.Scope.Parent
+			run.Spawn(hooks, above, st.found)
+		}
+	}
+	return nil
+}
+
+func (st *states) known() map[pipeline.Cell]layer.State {
+	if st == nil {
+		return nil
+	}
+	return st.found
+}
+
+// append lets layers see the request's new items. What they make of these is what the model sees from now on.
+func (t *Turn) append(ctx context.Context) error {
+	l := t.layers
+	items := l.run.Append(ctx, l.input)
+	first := t.visible() - len(l.input)
+	return t.entry.Amend(amendments(l.input, items, first, l.turn.Dialect)...)
+}
+
+// visible is how many items the request has, without the leading ones.
+func (t *Turn) visible() int { return len(t.call.Request.Items()) - t.entry.Leading() }
+
+// amendments says how a list of new items became another, where the first of them stands behind so many visible ones.
+func amendments(was, is []wire.Item, behind int, d wire.Dialect) []transcript.Hidden {
+	changed := make([]transcript.Hidden, len(was)+1) // [i] is behind the first i items
+	next := 0
+	for _, it := range is {
+		at := slices.IndexFunc(was[next:], func(w wire.Item) bool { return sameItem(w, it) })
+		if at < 0 {
+			changed[next].Items = append(changed[next].Items, it.Raw)
+			continue
+		}
+		for ; at > 0; at-- { // what stood between is gone, and what came in its place stands there
+			next++
+			changed[next].Replaces = true
+		}
+		next++
+	}
+	for next < len(was) {
+		next++
+		changed[next].Replaces = true
+	}
+	var list []transcript.Hidden
+	for i, h := range changed {
+		if h.Behind, h.Dialect = behind+i, d; h.Replaces || len(h.Items) > 0 {
+			list = append(list, h)
+		}
+	}
+	return list
+}
+
+// sameItem tells that an item was not touched: it is the same bytes, not only equal ones.
+func sameItem(a, b wire.Item) bool {
+	return len(a.Raw) == len(b.Raw) && (len(a.Raw) == 0 || &a.Raw[0] == &b.Raw[0])
+}
+
+// recall asks layers what the model should be told, and what of the history it should see.
+func (l *layered) recall(ctx context.Context, c *transcript.Conversation) {
+	if c.Opaque && l.turn.Query == "" {
+		return // upstream was told when the user spoke
+	}
+	l.blocks = l.run.Recall(ctx, l.run.Cost(c.Lead))
+	if !c.Opaque {
+		c.Items = l.run.Project(ctx, c.Items)
+	}
+}
+
+// fit leaves out of a view what the budget has no room for.
+func (l *layered) fit(c *transcript.Conversation, v *view.View) {
+	lead := len(c.Lead)
+	f := l.run.Fit(v.Items[:lead], l.blocks, v.Items[lead:])
+	l.blocks = f.Blocks
+	if len(f.Left) == 0 {
+		return
+	}
+	indices := make([]int, len(f.Left))
+	for i, out := range f.Left {
+		indices[i] = out.Index
+	}
+	v.Cut(lead, indices)
+}
+
+// place puts the blocks into a view: those that stay put behind the leading items, those that change with every request
+// behind the history.
+func (l *layered) place(items []wire.Item, lead int) []wire.Item {
+	if len(l.blocks) == 0 {
+		return items
+	}
+	role := instructionRole(l.turn.Dialect, items[:lead])
+	out := append(make([]wire.Item, 0, len(items)+2*len(l.blocks)), items[:lead]...)
+	out = l.appendBlocks(out, role, false)
+	out = append(out, items[lead:]...)
+	return l.appendBlocks(out, role, true)
+}
+
+func (l *layered) appendBlocks(out []wire.Item, role wire.Role, live bool) []wire.Item { //nolint:revive // which of two places
+	for _, b := range l.blocks {
+		if b.Live != live {
+			continue
+		}
+		for _, text := range b.Messages {
+			out = append(out, layer.NewText(l.turn.Dialect, role, text))
+		}
+	}
+	return out
+}
+
+// instructionRole is how a block is told apart from what people say. Many servers of Chat Completions know no developer
+// messages, so that they get system ones unless the client itself writes otherwise.
+func instructionRole(d wire.Dialect, lead []wire.Item) wire.Role {
+	if d == wire.Responses {
+		return wire.Developer
+	}
+	for _, it := range lead {
+		if it.Role == wire.Developer {
+			return wire.Developer
+		}
+	}
+	return wire.System
+}
+
+// tools are the definitions of the layers' functions, as the dialect spells them.
+func (l *layered) tools(r *wire.Request) [][]byte {
+	if n, err := strconv.Atoi(r.Text("n")); err == nil && n > 1 || r.Text("tool_choice") == "none" {
+		return nil // of several answers none could be continued
+	}
+	var out [][]byte
+	for _, tool := range l.run.Tools() {
+		out = append(out, wire.FunctionTool(l.turn.Dialect, tool.Name, tool.Description, tool.Parameters))
+	}
+	return out
+}
+
+// show puts into the view what layers add to it, and says so.
+func (t *Turn) show(c *transcript.Conversation) {
+	l := t.layers
+	if l == nil {
+		return
+	}
+	t.View = l.place(t.View, len(c.Lead))
+	t.Tools = l.tools(t.call.Request)
+	var blocks []transcript.Block
+	for _, b := range l.blocks {
+		t.Summary.Recalled += b.Tokens
+		for i, text := range b.Messages {
+			block := transcript.Block{Layer: b.Layer, Slot: b.Slot, Live: b.Live, Text: text}
+			if i == 0 {
+				block.Tokens = b.Tokens
+			}
+			blocks = append(blocks, block)
+		}
+	}
+	t.entry.Blocks(blocks...)
+	for _, r := range l.run.Report() {
+		if r.Failed != "" {
+			t.Summary.Skipped = append(t.Summary.Skipped, r.ID+":"+r.Failed)
+		}
+	}
+}
+
+// note tells the turn record how the layers fared.
+func (l *layered) note(e *transcript.Entry) {
+	var notes []transcript.LayerNote
+	for _, r := range l.run.Report() {
+		n := transcript.LayerNote{ID: r.ID, Tokens: r.Tokens, Ms: r.Time.Milliseconds()}
+		if r.Failed != "" {
+			n.Error = r.Failed + ": " + string(r.Class)
+		}
+		notes = append(notes, n)
+	}
+	e.Layers(notes...)
+}

@@ -1,0 +1,274 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"remora/cache"
+	"remora/memory/layer"
+	"remora/memory/pipeline"
+	"remora/memory/transcript"
+)
+
+// states carries the states of layers through one turn. They are read with the session and written with the answer, in
+// the same round trips; those that other sessions share live in groups of their own. It is a transcript.Beside.
+type states struct {
+	store  cache.Store
+	run    *pipeline.Run // nil until the layers have begun
+	groups []stateGroup  // that of the session is the first
+	ttl    time.Duration // of all groups, as of the session; 0 is for ever
+	parent []pipeline.Cell
+	found  map[pipeline.Cell]layer.State // as read
+}
+
+// stateGroup is a group of the store that holds states.
+type stateGroup struct {
+	cache.Group
+	cells   []pipeline.Cell
+	version uint64
+	read    bool // version is known
+	foreign bool // the parent session's: read, and never written by this turn
+}
+
+// Names of groups that hold states of several sessions. Those of sessions are the transcript's.
+const (
+	resourcePrefix = "u:"
+	globalGroup    = "g:"
+	// statePrefix and a layer's id name a state within its group.
+	statePrefix = "l"
+)
+
+func stateName(c pipeline.Cell) string { return statePrefix + c.Layer }
+
+// newStates says what a turn reads, nil without layers. parent names the session whose states a new session begins with,
+// "" for none.
+func (m *Memory) newStates(s Scope, t *layer.Turn, parent string) *states {
+	cells := m.o.Layers.Cells(t)
+	if len(cells) == 0 {
+		return nil
+	}
+	st := &states{store: m.store, ttl: m.o.SessionTTL, found: make(map[pipeline.Cell]layer.State, len(cells))}
+	st.groups = append(st.groups, stateGroup{Group: s.Group()})
+	for _, c := range cells {
+		st.add(groupOf(s, c), c)
+	}
+	if parent != "" {
+		above := *t
+		above.Thread = parent
+		from := Scope{Tenant: s.Tenant, Session: parent}
+		for _, c := range m.o.Layers.Cells(&above) {
+			if c.Scope == layer.Thread {
+				st.parent = append(st.parent, c)
+				st.add(from.Group(), c)
+			}
+		}
+	}
+	for i := range st.groups {
+		st.groups[i].foreign = parent != "" && st.groups[i].Group == Scope{Tenant: s.Tenant, Session: parent}.Group()
+	}
+	return st
+}
+
+// groupOf is where the state of a cell lives.
+func groupOf(s Scope, c pipeline.Cell) cache.Group {
+	switch c.Scope {
+	case layer.Resource:
+		return cache.Group{Owner: s.Tenant, Name: resourcePrefix + c.Key}
+	case layer.Global:
+		return cache.Group{Owner: s.Tenant, Name: globalGroup}
+	default:
+		return s.Group()
+	}
+}
+
+func (st *states) add(g cache.Group, c pipeline.Cell) {
+	for i := range st.groups {
+		if st.groups[i].Group == g {
+			st.groups[i].cells = append(st.groups[i].cells, c)
+			return
+		}
+	}
+	st.groups = append(st.groups, stateGroup{Group: g, cells: []pipeline.Cell{c}})
+}
+
+func (g *stateGroup) names() []string {
+	names := make([]string, len(g.cells))
+	for i, c := range g.cells {
+		names[i] = stateName(c)
+	}
+	return names
+}
+
+// Queries says what to read with the session.
+func (st *states) Queries() (names []string, others []cache.Query) {
+	for i := range st.groups {
+		g := &st.groups[i]
+		if i == 0 {
+			names = g.names()
+			continue
+		}
+		others = append(others, cache.Query{Group: g.Group, Names: g.names()})
+	}
+	return names, others
+}
+
+// Loaded takes over what was read. Where hooks have run already, they run again on states that somebody else changed.
+func (st *states) Loaded(ctx context.Context, values [][]byte, others []cache.Result) {
+	fresh := make(map[pipeline.Cell]layer.State, len(st.found))
+	st.groups[0].take(values, fresh)
+	st.groups[0].read = true // at a version that only the transcript knows
+	for i, r := range others {
+		g := &st.groups[i+1]
+		g.version, g.read = r.Version, true
+		g.take(r.Values, fresh)
+	}
+	st.rebase(ctx, fresh)
+}
+
+func (g *stateGroup) take(values [][]byte, into map[pipeline.Cell]layer.State) {
+	for i, c := range g.cells {
+		into[c] = values[i]
+	}
+}
+
+func (st *states) rebase(ctx context.Context, fresh map[pipeline.Cell]layer.State) {
+	maps.Copy(st.found, fresh)
+	st.run.Rebase(ctx, fresh)
+}
+
+// Writes says what to write with the answer.
+func (st *states) Writes() (values []cache.Put, others []cache.Batch) {
+	for i, puts := range st.changes() {
+		if i == 0 {
+			values = puts
+		} else if len(puts) > 0 {
+			others = append(others, st.batch(i, puts))
+		}
+	}
+	return values, others
+}
+
+// changes lists what is to be written, by group.
+func (st *states) changes() [][]cache.Put {
+	byGroup := make([][]cache.Put, len(st.groups))
+	for _, ch := range st.run.Changes() {
+		for i := range st.groups {
+			if g := &st.groups[i]; !g.foreign && g.holds(ch.Cell) {
+				byGroup[i] = append(byGroup[i], cache.Put{Name: stateName(ch.Cell), Data: ch.State})
+			}
+		}
+	}
+	return byGroup
+}
+
+func (g *stateGroup) holds(c pipeline.Cell) bool { return slices.Contains(g.cells, c) }
+
+// batch writes states; empty data takes one away.
+func (st *states) batch(group int, puts []cache.Put) cache.Batch {
+	g := &st.groups[group]
+	b := cache.Batch{Group: g.Group, Expect: g.version, TTL: st.ttl}
+	for _, p := range puts {
+		if len(p.Data) == 0 {
+			b.Deletes = append(b.Deletes, p.Name)
+		} else {
+			b.Puts = append(b.Puts, p)
+		}
+	}
+	return b
+}
+
+// Wrote notes what was written with the answer. What somebody else was faster with is read and made again by flush.
+func (st *states) Wrote(version uint64, others []cache.Outcome) {
+	st.groups[0].version, st.groups[0].read = version, true
+	n := 0
+	for i, puts := range st.changes() {
+		if i == 0 || len(puts) == 0 || n >= len(others) {
+			continue
+		}
+		g := &st.groups[i]
+		g.version, g.read = others[n].Version, others[n].Err == nil
+		n++
+	}
+	st.written(context.Background())
+}
+
+// written tells the layers what is stored now, after the groups that are not read any more have been left out.
+func (st *states) written(ctx context.Context) {
+	lost := make(map[pipeline.Cell]layer.State)
+	for i := range st.groups {
+		if g := &st.groups[i]; !g.read && !g.foreign {
+			for _, c := range g.cells {
+				lost[c] = st.found[c]
+			}
+		}
+	}
+	if len(lost) > 0 {
+		st.run.Rebase(ctx, lost) // keeps the hooks that changed them in mind
+	}
+	st.run.Written()
+}
+
+// conflicted tells that somebody else changed a state at the same time: flush mends that.
+func (st *states) conflicted() bool {
+	return st != nil && slices.ContainsFunc(st.groups, func(g stateGroup) bool { return !g.read && !g.foreign && len(g.cells) > 0 })
+}
+
+// flush writes what is left to write: states that were changed after the answer was committed, or that another
+// replica changed at the same time.
+func (st *states) flush(ctx context.Context) error {
+	for {
+		if err := st.refresh(ctx); err != nil {
+			return err
+		}
+		var batches []cache.Batch
+		var groups []*stateGroup
+		for i, puts := range st.changes() {
+			if len(puts) > 0 {
+				groups = append(groups, &st.groups[i])
+				batches = append(batches, st.batch(i, puts))
+			}
+		}
+		if len(batches) == 0 {
+			return nil
+		}
+		for i, out := range st.store.Commit(ctx, batches) {
+			if out.Err != nil && !errors.Is(out.Err, cache.ErrConflict) {
+				return fmt.Errorf("write states: %w", out.Err)
+			}
+			groups[i].version, groups[i].read = out.Version, out.Err == nil
+		}
+		st.written(ctx)
+	}
+}
+
+// refresh reads the groups whose version is not known, and lets the hooks that changed them run again.
+func (st *states) refresh(ctx context.Context) error {
+	var queries []cache.Query
+	var groups []*stateGroup
+	for i := range st.groups {
+		if g := &st.groups[i]; !g.read && !g.foreign && len(g.cells) > 0 {
+			queries = append(queries, cache.Query{Group: g.Group, Names: g.names()})
+			groups = append(groups, g)
+		}
+	}
+	if len(queries) == 0 {
+		return nil
+	}
+	results, err := st.store.Read(ctx, queries)
+	if err != nil {
+		return fmt.Errorf("read states: %w", err)
+	}
+	fresh := make(map[pipeline.Cell]layer.State)
+	for i, r := range results {
+		groups[i].version, groups[i].read = r.Version, true
+		groups[i].take(r.Values, fresh)
+	}
+	st.rebase(ctx, fresh)
+	return nil
+}
+
+var _ transcript.Beside = (*states)(nil)

@@ -1,0 +1,211 @@
+package memory
+
+import (
+	"context"
+	"slices"
+
+	"remora/memory/layer"
+	"remora/memory/transcript"
+	"remora/wire"
+)
+
+// Bounds of what one request may make the model do.
+const (
+	// maxRounds is how many answers of the model one answer to the client may take. On the last one layers offer no
+	// tools any more.
+	maxRounds = 8
+	// maxGuides is how often a response is made again because a layer had advice (SEMANTICS 1.7).
+	maxGuides = 3
+)
+
+// What the model is told where a layer says nothing itself.
+const (
+	deniedCall     = "This call was denied."
+	guidedResponse = "Please adjust your response."
+)
+
+// Steering is what layers want of an answer before the client sees it.
+type Steering struct {
+	// Hides tells whether calls of a tool are kept from the client: layers answer them.
+	Hides func(tool string) bool
+	// HoldCalls keeps all calls back until Review has judged them, HoldAll the whole answer.
+	HoldCalls, HoldAll bool
+}
+
+// Next is what to do with an answer of the model.
+type Next struct {
+	// Hidden are the ids of the calls in it that the client must not see.
+	Hidden map[string]bool
+	// View is what to send upstream for the answer to go on. Nil ends it.
+	View []wire.Item
+	// Discard tells that the client must not see anything of this answer that has been held back.
+	Discard bool
+	// Denied tells that a layer forbids the answer; Reason is what it says about it, which may be nothing.
+	Denied bool
+	Reason string
+}
+
+// Steering tells whether the answer needs Review, and how much of it the client may have before.
+func (t *Turn) Steering() (Steering, bool) {
+	l := t.layers
+	if l == nil {
+		return Steering{}, false
+	}
+	s := Steering{Hides: l.run.Owns, HoldCalls: l.run.ReviewsCalls(), HoldAll: l.run.HoldsResponse()}
+	return s, len(t.Tools) > 0 || s.HoldCalls || s.HoldAll
+}
+
+// Review judges a whole answer of the model, answers the calls in it that are for layers, and says how it goes on.
+func (t *Turn) Review(ctx context.Context, r wire.Reply) Next {
+	l := t.layers
+	if l == nil || len(r.Choices) == 0 {
+		return Next{}
+	}
+	l.rounds++
+	l.last = r.Choices[0]
+	l.output = append(l.output, l.last...)
+	round := l.judge(ctx, l.last)
+	next := Next{Hidden: round.hidden}
+	verdict := layer.Verdict{}
+	if len(round.hidden) == 0 {
+		verdict = l.run.ReviewResponse(ctx, l.response())
+	}
+	switch {
+	case verdict.Action == layer.Deny:
+		l.denied = true
+		next.Denied, next.Reason = true, verdict.Guidance
+	case verdict.Action == layer.Guide && l.guides < maxGuides && l.run.HoldsResponse():
+		l.guides++
+		round.guide(l.turn.Dialect, verdict.Guidance)
+		next.Discard = true
+		next.View = t.extend(round)
+	case len(round.hidden) > 0 && round.visible == 0 && l.rounds < maxRounds:
+		next.View = t.extend(round)
+	}
+	t.hide(round)
+	return next
+}
+
+// LastRound tells that the answer that comes next has to be the last: no layer offers tools for it.
+func (t *Turn) LastRound() bool { return t.layers != nil && t.layers.rounds >= maxRounds-1 }
+
+// round is one answer of the model as it is judged.
+type round struct {
+	items   []wire.Item // as they came
+	hidden  map[string]bool
+	visible int // calls that the client gets
+	results []wire.Item
+	// kept is what only the model sees of the answer: the hidden calls, and the reasoning that led to them.
+	kept []wire.Item
+	seen []wire.Hash // of kept, what the client sees too
+	note []wire.Item // advice
+}
+
+// judge asks the reviewers about every call, and runs those that are for layers.
+func (l *layered) judge(ctx context.Context, items []wire.Item) *round {
+	r := &round{items: items, hidden: make(map[string]bool)}
+	var reasoning []wire.Item
+	for _, it := range items {
+		if it.Kind == wire.Reasoning {
+			reasoning = append(reasoning, it)
+			continue
+		}
+		var own []int
+		for i, c := range it.Calls {
+			call := layer.ToolCall{ID: c.ID, Name: l.run.ToolName(c.Name), Arguments: it.Input(i)}
+			result, hide := l.answer(ctx, c.Name, call)
+			if !hide {
+				r.visible++
+				continue
+			}
+			own = append(own, i)
+			r.hidden[c.ID] = true
+			r.results = append(r.results, wire.NewToolResult(c, it.Dialect, result))
+		}
+		if len(own) > 0 {
+			for _, think := range reasoning {
+				r.kept, r.seen = append(r.kept, think), append(r.seen, think.ContentHash())
+			}
+			if calls, ok := it.OnlyCalls(func(i int) bool { return slices.Contains(own, i) }); ok {
+				r.kept = append(r.kept, calls)
+			}
+		}
+		reasoning = nil
+	}
+	return r
+}
+
+// answer is the result of a call that the client does not see, if it is one.
+func (l *layered) answer(ctx context.Context, name string, call layer.ToolCall) (result string, hide bool) {
+	verdict := l.run.ReviewCall(ctx, call)
+	switch {
+	case verdict.Action != layer.Allow && verdict.Guidance != "":
+		return verdict.Guidance, true
+	case verdict.Action == layer.Deny:
+		return deniedCall, true
+	case verdict.Action == layer.Guide:
+		return guidedResponse, true
+	case l.run.Owns(name):
+		return l.run.RunTool(ctx, call), true
+	}
+	return "", false
+}
+
+// guide adds advice. What the model had said stays for it to see, without calls that nobody will answer.
+func (r *round) guide(d wire.Dialect, text string) {
+	if text == "" {
+		text = guidedResponse
+	}
+	var said []wire.Item
+	for _, it := range r.items {
+		if rest, ok := it.WithoutCalls(func(int) bool { return true }); ok && it.Kind == wire.Message && it.HasText {
+			said = append(said, rest)
+		}
+	}
+	r.items = said
+	r.note = []wire.Item{layer.NewText(d, wire.Developer, text)}
+}
+
+// extend is the view for the next answer: what was sent, what the model said, and what it is told about that.
+func (t *Turn) extend(r *round) []wire.Item {
+	l := t.layers
+	for _, list := range [][]wire.Item{r.items, r.results, r.note} {
+		l.extra = append(l.extra, list...)
+	}
+	return append(slices.Clip(t.View), l.extra...)
+}
+
+// hide keeps for later views what the client does not see of this answer.
+func (t *Turn) hide(r *round) {
+	if len(r.kept) == 0 {
+		return
+	}
+	h := transcript.Hidden{
+		Behind: t.visible(), Dialect: t.layers.turn.Dialect, Seen: r.seen, Led: true,
+	}
+	for _, it := range slices.Concat(r.kept, r.results) {
+		h.Items = append(h.Items, it.Raw)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.entry.Amend(h); err != nil {
+		t.m.o.Log.Error("hidden calls of a turn are not kept", "turn", t.ID, "error", err.Error())
+	}
+}
+
+// response is what reviewers and storers see of the model's answers in this turn.
+func (l *layered) response() *layer.Response {
+	r := &layer.Response{Input: l.input, Items: l.output, Done: true}
+	for _, it := range r.Items {
+		for i, c := range it.Calls {
+			r.Calls = append(r.Calls, layer.ToolCall{ID: c.ID, Name: l.run.ToolName(c.Name), Arguments: it.Input(i)})
+		}
+		if it.Kind == wire.Message {
+			r.Text += it.Text()
+		}
+	}
+	for _, it := range l.last {
+		r.Done = r.Done && len(it.Calls) == 0
+	}
+	return r
+}
