@@ -37,18 +37,23 @@ type fake struct {
 }
 
 func (f *fake) Init(c ctx, t *layer.Turn, s layer.State) (layer.State, error) { return f.init(c, t, s) }
+
 func (f *fake) Recall(c ctx, t *layer.Turn, s layer.State, n int) (layer.Recalled, error) {
 	return f.recall(c, t, s, n)
 }
+
 func (f *fake) ProjectHistory(c ctx, _ *layer.Turn, s layer.State, h []wire.Item) ([]wire.Item, error) {
 	return f.project(c, s, h)
 }
+
 func (f *fake) AppendItems(c ctx, _ *layer.Turn, s layer.State, i []wire.Item) (layer.Appended, error) {
 	return f.append(c, s, i)
 }
+
 func (f *fake) ReviewToolCall(c ctx, _ *layer.Turn, s layer.State, tc layer.ToolCall) (layer.Verdict, error) {
 	return f.call(c, s, tc)
 }
+
 func (f *fake) ReviewResponse(c ctx, _ *layer.Turn, s layer.State, r *layer.Response) (layer.Verdict, error) {
 	return f.response(c, s, r)
 }
@@ -56,10 +61,13 @@ func (f *fake) Async() bool { return f.async }
 func (f *fake) Store(c ctx, t *layer.Turn, s layer.State, r *layer.Response) (layer.State, error) {
 	return f.store(c, t, s, r)
 }
+
 func (f *fake) Spawn(c ctx, _ *layer.Turn, s layer.State) (layer.State, error) { return f.spawn(c, s) }
+
 func (f *fake) Return(c ctx, _ *layer.Turn, s, child layer.State, _ layer.Outcome) (layer.State, error) {
 	return f.back(c, s, child)
 }
+
 func (f *fake) Complete(c ctx, _ *layer.Turn, s layer.State, o layer.Outcome) (layer.State, error) {
 	return f.complete(c, s, o)
 }
@@ -226,15 +234,26 @@ func TestRecall(t *testing.T) {
 		want   string
 		report Report // of the first layer
 	}{
-		{"case 61: by slot, equal ones by configuration",
+		{
+			"case 61: by slot, equal ones by configuration",
 			[]Layer{at("f", 350, says("6")), at("b", 90, says("2")), at("e", 200, says("5")), at("c1", 100, says("3")), at("a", 80, says("1")), at("c2", 100, says("4"))},
-			"a b c1 c2 e f", Report{ID: "a", Slot: 80, Tokens: 1, Items: 1}},
+			"a b c1 c2 e f",
+			Report{ID: "a", Slot: 80, Tokens: 1, Items: 1},
+		},
 		{"case 67: one message, a token for each four bytes", []Layer{at("a", 1, says("12345"))}, "a", Report{ID: "a", Slot: 1, Tokens: 2, Items: 1}},
 		{"case 68: nothing", []Layer{at("a", 1, says()), at("b", 1, says(""))}, "", Report{ID: "a", Slot: 1}},
-		{"case 69: a failure leaves the others", []Layer{at("a", 1, broken), at("b", 1, says("x"))}, "b",
-			Report{ID: "a", Slot: 1, Failed: layer.HookRecall, Class: ClassError}},
-		{"case 69: a panic too", []Layer{at("a", 1, panics), at("b", 1, says("x"))}, "b",
-			Report{ID: "a", Slot: 1, Failed: layer.HookRecall, Class: ClassPanic}},
+		{
+			"case 69: a failure leaves the others",
+			[]Layer{at("a", 1, broken), at("b", 1, says("x"))},
+			"b",
+			Report{ID: "a", Slot: 1, Failed: layer.HookRecall, Class: ClassError},
+		},
+		{
+			"case 69: a panic too",
+			[]Layer{at("a", 1, panics), at("b", 1, says("x"))},
+			"b",
+			Report{ID: "a", Slot: 1, Failed: layer.HookRecall, Class: ClassPanic},
+		},
 		{"over budget", []Layer{limited(2, says("123456789"))}, "", Report{ID: "l", Slot: 1, Failed: layer.HookRecall, Class: ClassBudget}},
 		{"at budget", []Layer{limited(3, says("123456789"))}, "l", Report{ID: "l", Slot: 1, Tokens: 3, Items: 1}},
 		{"far over budget", []Layer{limited(2, says(strings.Repeat("x", 41)))}, "", Report{ID: "l", Slot: 1, Failed: layer.HookRecall, Class: ClassRefused}},
@@ -313,14 +332,18 @@ func TestEventual(t *testing.T) {
 		requests []request
 	}{
 		{"case 76: served until the state changes", false, budget.Budget{}, []request{
-			{want: " #1"}, {want: " #1"}, {want: " #1", answer: `"b"`}, {want: `"b" #2`}, {want: `"b" #2`}}},
+			{want: " #1"}, {want: " #1"}, {want: " #1", answer: `"b"`}, {want: `"b" #2`}, {want: `"b" #2`},
+		}},
 		{"case 76: not shared between scopes and tenants", false, budget.Budget{}, []request{
-			{want: " #1"}, {resource: "r2", want: " #2"}, {tenant: "t2", want: " #3"}, {want: " #1"}, {resource: "r2", want: " #2"}}},
+			{want: " #1"}, {resource: "r2", want: " #2"}, {tenant: "t2", want: " #3"}, {want: " #1"}, {resource: "r2", want: " #2"},
+		}},
 		{"case 77: nothing after nothing", false, budget.Budget{}, []request{
-			{want: " #1", answer: `"quiet"`}, {want: ""}, {want: ""}}},
+			{want: " #1", answer: `"quiet"`}, {want: ""}, {want: ""},
+		}},
 		{"case 78: atomic all the same", true, budget.Budget{}, []request{{want: " #1"}, {want: " #2"}}},
 		{"asked again when the text no longer fits", false, budget.AtMost(10), []request{
-			{answer: `"` + strings.Repeat("x", 20) + `"`, want: " #1"}, {want: `"` + strings.Repeat("x", 20) + `" #2`}, {system: 994, want: ""}}},
+			{answer: `"` + strings.Repeat("x", 20) + `"`, want: " #1"}, {want: `"` + strings.Repeat("x", 20) + `" #2`}, {system: 994, want: ""},
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := Layer{ID: "l", Scope: layer.Resource, Eventual: true, Budget: c.budget, Impl: new(clock)}

@@ -75,7 +75,8 @@ func (p *Pipeline) Begin(ctx context.Context, tenant string, t layer.Turn, state
 	}
 	r := &Run{p: p, tenant: tenant, turn: t}
 	if r.turn.Count == nil {
-		r.turn.Count = func(text string) int { return p.o.Count(t.Model, text) }
+		model := t.Model
+		r.turn.Count = func(text string) int { return p.o.Count(model, text) }
 	}
 	r.turn.Ask = nil
 	r.members = make([]*member, len(p.layers))

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -152,7 +153,7 @@ func TestClearedState(t *testing.T) {
 func TestStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		waits := func(next string, err error) *fake {
-			return &fake{store: func(c ctx, _ *layer.Turn, s layer.State, _ *layer.Response) (layer.State, error) {
+			return &fake{store: func(ctx, *layer.Turn, layer.State, *layer.Response) (layer.State, error) {
 				time.Sleep(10 * time.Second)
 				return layer.State(next), err
 			}}
@@ -297,9 +298,10 @@ func TestStandardTimes(t *testing.T) {
 // TestStragglers: a layer that never comes back holds 64 goroutines, not one for each request.
 func TestStragglers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		calls, release := 0, make(chan struct{})
+		var calls atomic.Int32
+		release := make(chan struct{})
 		p := build(t, Options{}, at("a", 1, &fake{recall: func(ctx, *layer.Turn, layer.State, int) (layer.Recalled, error) {
-			calls++
+			calls.Add(1)
 			<-release
 			return layer.Recalled{Messages: []string{"x"}}, nil
 		}}))
@@ -313,8 +315,8 @@ func TestStragglers(t *testing.T) {
 				t.Fatal(got)
 			}
 		}
-		if got := last(); got.Class != ClassBusy || calls != maxStragglers {
-			t.Errorf("%+v after %d calls", got, calls)
+		if got := last(); got.Class != ClassBusy || calls.Load() != maxStragglers {
+			t.Errorf("%+v after %d calls", got, calls.Load())
 		}
 		close(release)
 		synctest.Wait()

@@ -139,7 +139,24 @@ func (s *schema) validate(arguments []byte) error {
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("want one JSON object")
 	}
-	return s.check("arguments", v)
+	return s.check("", v)
+}
+
+// wrong complains of the member at a path, or of the whole where it is empty.
+func wrong(at, what string) error {
+	if at == "" {
+		return errors.New(what)
+	}
+	return errors.New(at + ": " + what)
+}
+
+// pathOf is the path of a member. Names may come from the model, which bounds nothing.
+func pathOf(at, name string) string {
+	const longest = 64
+	if name = cut(name, longest); at == "" {
+		return name
+	}
+	return at + "." + name
 }
 
 // check descends no deeper than the schema.
@@ -148,14 +165,14 @@ func (s *schema) check(at string, v any) error {
 		return nil
 	}
 	if s.never {
-		return fmt.Errorf("%s: not allowed", at)
+		return wrong(at, "not allowed")
 	}
 	if len(s.Type) > 0 && !slices.ContainsFunc(s.Type, func(name string) bool { return isType(name, v) }) {
-		return fmt.Errorf("%s: want %s", at, s.Type[0])
+		return wrong(at, "want "+s.Type[0])
 	}
 	if s.Const != nil && !reflect.DeepEqual(*s.Const, v) ||
 		s.Enum != nil && !slices.ContainsFunc(s.Enum, func(e any) bool { return reflect.DeepEqual(e, v) }) {
-		return fmt.Errorf("%s: not one of the values that are allowed", at)
+		return wrong(at, "not one of the values that are allowed")
 	}
 	if err := s.checkSome(at, v); err != nil {
 		return err
@@ -208,10 +225,10 @@ func (s *schema) checkSome(at string, v any) error {
 		return n
 	}
 	if s.AnyOf != nil && fits(s.AnyOf) == 0 {
-		return fmt.Errorf("%s: none of the forms that are allowed", at)
+		return wrong(at, "none of the forms that are allowed")
 	}
 	if s.OneOf != nil && fits(s.OneOf) != 1 {
-		return fmt.Errorf("%s: not exactly one of the forms that are allowed", at)
+		return wrong(at, "not exactly one of the forms that are allowed")
 	}
 	return nil
 }
@@ -219,7 +236,7 @@ func (s *schema) checkSome(at string, v any) error {
 func (s *schema) checkObject(at string, v map[string]any) error {
 	for _, name := range s.Required {
 		if _, ok := v[name]; !ok {
-			return fmt.Errorf("%s.%s: missing", at, name)
+			return wrong(pathOf(at, name), "missing")
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(v)) { // the same complaint each time
@@ -227,7 +244,7 @@ func (s *schema) checkObject(at string, v map[string]any) error {
 		if !known {
 			sub = s.Additional
 		}
-		if err := sub.check(at+"."+cut(name, 64), v[name]); err != nil {
+		if err := sub.check(pathOf(at, name), v[name]); err != nil {
 			return err
 		}
 	}
@@ -236,7 +253,10 @@ func (s *schema) checkObject(at string, v map[string]any) error {
 
 func (s *schema) checkArray(at string, v []any) error {
 	if len(v) < s.MinItems || s.MaxItems != nil && len(v) > *s.MaxItems {
-		return fmt.Errorf("%s: wrong number of elements", at)
+		return wrong(at, "wrong number of elements")
+	}
+	if s.Items == nil {
+		return nil
 	}
 	for i, element := range v {
 		if err := s.Items.check(fmt.Sprintf("%s[%d]", at, i), element); err != nil {
@@ -248,10 +268,10 @@ func (s *schema) checkArray(at string, v []any) error {
 
 func (s *schema) checkString(at, v string) error {
 	if n := utf8.RuneCountInString(v); n < s.MinLength || s.MaxLength != nil && n > *s.MaxLength {
-		return fmt.Errorf("%s: wrong length", at)
+		return wrong(at, "wrong length")
 	}
 	if s.Pattern != nil && s.Pattern.Regexp != nil && !s.Pattern.MatchString(v) {
-		return fmt.Errorf("%s: wrong form", at)
+		return wrong(at, "wrong form")
 	}
 	return nil
 }
@@ -259,7 +279,7 @@ func (s *schema) checkString(at, v string) error {
 func (s *schema) checkNumber(at string, v float64) error {
 	if s.Min != nil && v < *s.Min || s.Max != nil && v > *s.Max ||
 		s.Above != nil && v <= *s.Above || s.Below != nil && v >= *s.Below {
-		return fmt.Errorf("%s: out of range", at)
+		return wrong(at, "out of range")
 	}
 	return nil
 }
