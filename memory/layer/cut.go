@@ -59,8 +59,8 @@ const cutMark = "..."
 // fits and a mark behind it; "" where nothing of it fits. tokens is what it costs.
 func BlockWithin(count func(string) int, tag, text string, budget int) (block string, tokens int) {
 	block = Block(tag, text)
-	if tokens = count(block); tokens <= budget {
-		return block, tokens
+	if Fits(count, block, budget) {
+		return block, count(block)
 	}
 	opening, closing := "<"+tag+">\n", cutMark+"\n</"+tag+">"
 	head := block[:len(block)-len("\n</")-len(tag)-len(">")]
@@ -70,4 +70,12 @@ func BlockWithin(count func(string) int, tag, text string, budget int) (block st
 	}
 	block = head[:n] + closing
 	return block, count(block)
+}
+
+// Fits tells that text costs at most budget tokens. Of a text that is far too long only the beginning is counted.
+func Fits(count func(string) int, text string, budget int) bool {
+	if budget < len(text)/8-64 && count(text[:boundary(text, 8*max(budget, 0)+64)]) > budget {
+		return false
+	}
+	return count(text) <= budget
 }

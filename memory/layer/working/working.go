@@ -88,11 +88,16 @@ func (l *Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (laye
 	switch {
 	case !isText && !isObject, isText && text == "", isObject && len(object) == 0:
 		return nil, nil
-	case l.schema != nil && l.schema.check(stored) != nil:
+	case !l.satisfied(stored):
 		return nil, nil
 	default:
 		return stored, nil
 	}
+}
+
+// satisfied tells that a document satisfies the schema, if there is one.
+func (l *Layer) satisfied(document []byte) bool {
+	return l.schema == nil || l.schema.check(document) == nil
 }
 
 // Recall is the block working_memory: a text as it is, an object as JSON with two spaces of indentation (SEMANTICS
@@ -106,7 +111,7 @@ func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget i
 			return layer.Recalled{}, nil
 		}
 		body = pretty(s)
-		if t.Count(layer.Block(tag, body)) > budget {
+		if !layer.Fits(t.Count, layer.Block(tag, body), budget) {
 			body = string(s)
 		}
 	}

@@ -15,11 +15,11 @@ import (
 	"remora/memory/tokens"
 )
 
-func open(t testing.TB, o working.Options) *working.Layer {
-	t.Helper()
+func open(tb testing.TB, o working.Options) *working.Layer {
+	tb.Helper()
 	l, err := working.New(o)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return l
 }
@@ -121,7 +121,9 @@ func TestStore(t *testing.T) {
 		{"case 46: merged to depth 31, replaced from 32", working.Options{}, deep(32, `{"x":1}`), []string{deep(32, `{"y":2}`)}, deep(32, `{"y":2}`), false},
 		{"case 46: depth 31 is merged", working.Options{}, deep(31, `{"x":1}`), []string{deep(31, `{"y":2}`)}, deep(31, `{"x":1,"y":2}`), false},
 		{
-			"case 47: forbidden names at all depths", working.Options{}, ``,
+			"case 47: forbidden names at all depths",
+			working.Options{},
+			``,
 			[]string{`{"__proto__":{"x":1},"a":{"constructor":[{}],"b":[{"__proto__":1,"c":2}],"v":"constructor"},"constructor":2}`},
 			`{"a":{"b":[{"c":2}],"v":"constructor"}}`, false,
 		},

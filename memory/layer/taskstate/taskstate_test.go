@@ -1,0 +1,215 @@
+package taskstate_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"remora/memory/layer"
+	"remora/memory/layer/layertest"
+	"remora/memory/layer/taskstate"
+	"remora/memory/tokens"
+)
+
+func open(t *testing.T, o taskstate.Options) *taskstate.Layer {
+	t.Helper()
+	l, err := taskstate.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// at is a turn n seconds after the epoch.
+func at(n int) *layer.Turn {
+	return &layer.Turn{Count: tokens.UTF16.Count, Now: time.Unix(int64(n), 0)}
+}
+
+// marks is a state with n checkpoints.
+func marks(t *testing.T, n int) layer.State {
+	t.Helper()
+	var s layer.State
+	for i := range n {
+		var err error
+		if s, err = open(t, taskstate.Options{}).Store(t.Context(), at(i), s, &layer.Response{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+type decoded struct {
+	Checkpoints []struct{ Timestamp, Depth int64 }
+	Files       []string
+	Data        map[string]any
+}
+
+func decode(t *testing.T, s layer.State) decoded {
+	t.Helper()
+	var d decoded
+	if err := json.Unmarshal(s, &d); err != nil {
+		t.Fatalf("state %s: %v", s, err)
+	}
+	return d
+}
+
+// run calls a tool; the result is empty if it was refused.
+func run(t *testing.T, name string, s layer.State, arguments string) (layer.State, string) {
+	t.Helper()
+	for _, tool := range open(t, taskstate.Options{}).Tools() {
+		if tool.Name == name {
+			result, next, err := tool.Run(t.Context(), at(0), s, []byte(arguments))
+			if err != nil {
+				return next, ""
+			}
+			return next, result
+		}
+	}
+	t.Fatalf("no tool %s", name)
+	return nil, ""
+}
+
+func TestSuite(t *testing.T) {
+	full := `{"checkpoints":[{"timestamp":1,"depth":0},{"timestamp":2,"depth":1}],"files":["a.go","日本.md"],` +
+		`"data":{"k":{"a":[1,"</zz>"]},"__outcome":"success"}}`
+	for _, mode := range []string{"merge", "execution"} {
+		layertest.Run(t, func() any { return open(t, taskstate.Options{ReturnMode: mode}) },
+			layertest.States(layer.State(full)),
+			layertest.Overruns(func(budget int) bool { return budget == 0 })) // SEMANTICS 1.11
+	}
+}
+
+func TestStore(t *testing.T) {
+	got := decode(t, marks(t, 60))
+	if len(got.Checkpoints) != 50 || got.Checkpoints[0].Timestamp != 10_000 || got.Checkpoints[49].Timestamp != 59_000 {
+		t.Errorf("case 95: %d checkpoints, %+v, want those of seconds 10 to 59", len(got.Checkpoints), got.Checkpoints)
+	}
+}
+
+func TestTools(t *testing.T) {
+	s, said := run(t, "setTaskData", nil, `{"key":"k","value":{"n":1.50}}`)
+	if said == "" || !strings.Contains(string(s), `"data":{"k":{"n":1.50}}`) {
+		t.Fatalf("setTaskData: %q, state %s", said, s)
+	}
+	for _, bad := range []string{
+		`{"key":"__outcome","value":1}`, `{"key":" __outcome ","value":1}`, `{"key":"","value":1}`, `{"key":"a\nb","value":1}`, `{"key":"k"}`, `[]`, ``,
+		`{"key":"k","value":` + strings.Repeat("[", 40) + strings.Repeat("]", 40) + `}`,
+		`{"key":"k","value":"` + strings.Repeat("x", 300<<10) + `"}`,
+	} {
+		if next, said := run(t, "setTaskData", s, bad); said != "" || string(next) != string(s) {
+			t.Errorf("case 95: setTaskData %.40s gave %q and changed the state: %v", bad, said, string(next) != string(s))
+		}
+	}
+	s, _ = run(t, "recordArtifact", s, `{"path":"a.go"}`)
+	again, said := run(t, "recordArtifact", s, `{"path":"a.go"}`)
+	if string(again) != string(s) || said == "" {
+		t.Errorf("case 95: a second record of a file changed the state to %s (%q)", again, said)
+	}
+	s, _ = run(t, "recordArtifact", s, `{"path":"b.go"}`)
+	if diff := cmp.Diff([]string{"a.go", "b.go"}, decode(t, s).Files); diff != "" {
+		t.Errorf("files -want +got:\n%s", diff)
+	}
+	for i := range 1100 {
+		s, _ = run(t, "recordArtifact", s, fmt.Sprintf(`{"path":"%d%s"}`, i, strings.Repeat("x", 100)))
+	}
+	if n := len(decode(t, s).Files); n < 100 || n > 1000 || len(s) > 128<<10 {
+		t.Errorf("%d files and %d bytes kept", n, len(s))
+	}
+}
+
+func TestRecall(t *testing.T) {
+	recall := func(s layer.State, budget int) string {
+		got, err := open(t, taskstate.Options{}).Recall(t.Context(), at(0), s, budget)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(got.Messages, "|")
+	}
+	empty := "<task_state>\n{\n  \"checkpoints\": [],\n  \"files\": [],\n  \"data\": {}\n}\n</task_state>"
+	if diff := cmp.Diff(empty, recall(nil, 1000)); diff != "" {
+		t.Errorf("nothing kept: -want +got:\n%s", diff)
+	}
+	s := marks(t, 50)
+	whole := recall(s, 0)
+	for _, c := range []struct{ budget, want int }{{0, 50}, {10000, 50}, {800, 50}, {700, 25}, {200, 12}, {100, 3}} {
+		text := recall(s, c.budget)
+		if n := strings.Count(text, "timestamp"); n != c.want || !strings.HasSuffix(text, "\n</task_state>") {
+			t.Errorf("budget %d: %d checkpoints, want %d (all: %d tokens)", c.budget, n, c.want, tokens.UTF16.Count(whole))
+		}
+		if c.want < 50 && !strings.Contains(text, "49000") {
+			t.Errorf("budget %d: the newest checkpoint is gone", c.budget)
+		}
+	}
+	if text := recall(s, 10); !strings.HasSuffix(text, "...\n</task_state>") || tokens.UTF16.Count(text) > 10 {
+		t.Errorf("budget 10: %q", text)
+	}
+}
+
+func TestReturn(t *testing.T) {
+	parent := layer.State(`{"checkpoints":[{"timestamp":1,"depth":0}],"files":["a","b"],"data":{"x":1,"y":1}}`)
+	child := layer.State(`{"checkpoints":[{"timestamp":2,"depth":1}],"files":["b","c"],"data":{"y":2,"z":2}}`)
+	for mode, want := range map[string]string{
+		"merge": `{"checkpoints":[{"timestamp":1,"depth":0},{"timestamp":2,"depth":1}],"files":["a","b","c"],"data":{"x":1,"y":2,"z":2}}`,
+		"execution": `{"checkpoints":[{"timestamp":1,"depth":0},{"timestamp":2,"depth":1}],"files":["a","b","c"],` +
+			`"data":{"e7":{"y":2,"z":2},"x":1,"y":1}}`,
+	} {
+		got, err := open(t, taskstate.Options{ReturnMode: mode}).Return(t.Context(), at(0), parent, child, layer.Outcome{Execution: "e7"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, string(got)); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", mode, diff)
+		}
+	}
+	full := marks(t, 50)
+	got, err := open(t, taskstate.Options{}).Return(t.Context(), at(0), full, full, layer.Outcome{})
+	if n := len(decode(t, got).Checkpoints); err != nil || n != 50 {
+		t.Errorf("two times 50 checkpoints became %d (%v), want the newest 50", n, err)
+	}
+}
+
+func TestComplete(t *testing.T) {
+	for _, success := range []bool{true, false} {
+		s, err := open(t, taskstate.Options{}).Complete(t.Context(), at(1), nil, layer.Outcome{Success: success})
+		want := map[bool]string{true: "success", false: "failure"}[success]
+		if got := decode(t, s); err != nil || got.Data["__outcome"] != want || len(got.Checkpoints) != 1 {
+			t.Errorf("success %v: state %s, error %v", success, s, err)
+		}
+	}
+}
+
+func TestBadOptions(t *testing.T) {
+	if _, err := taskstate.New(taskstate.Options{ReturnMode: "x"}); err == nil || !strings.HasPrefix(err.Error(), "return_mode: ") {
+		t.Errorf("error %v, want one that names return_mode", err)
+	}
+}
+
+// FuzzTools: whatever is kept and whatever is asked, the state stays one that can be read again.
+func FuzzTools(f *testing.F) {
+	f.Add([]byte(`{"checkpoints":[],"files":["a"],"data":{"k":[1]}}`), []byte(`{"key":"k","value":null,"path":"b"}`))
+	f.Add([]byte(`{"data":{"k":[[[[`), []byte(`{"key":"\u0000","value":"x"}`))
+	l, err := taskstate.New(taskstate.Options{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, stored, arguments []byte) {
+		s, err := l.Init(t.Context(), at(0), stored)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tool := range l.Tools() {
+			_, next, err := tool.Run(t.Context(), at(0), s, arguments)
+			if err != nil && string(next) != string(s) {
+				t.Fatalf("%s refused, yet the state became %q", tool.Name, next)
+			}
+			again, initErr := l.Init(t.Context(), at(0), next)
+			if initErr != nil || string(again) != string(next) {
+				t.Fatalf("state %q reads as %q, %v", next, again, initErr)
+			}
+		}
+	})
+}
