@@ -67,7 +67,12 @@ func (a Amendments) replace(old, now Amendments) Amendments {
 			out = append(out, a[i])
 		}
 	}
-	return append(out, now...).newest()
+	for i := range now {
+		if now[i].size() <= maxAmendBytes { // else it would drive out all others, and have no room even then
+			out = append(out, now[i])
+		}
+	}
+	return out.newest()
 }
 
 // newest drops the oldest amendments that are more than is kept.
