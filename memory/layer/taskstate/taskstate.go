@@ -144,10 +144,10 @@ func (st state) encode() (layer.State, error) {
 // Init begins with what is kept, or with nothing where that is not a task state.
 func (*Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.State, error) {
 	var st state
-	if len(stored) == 0 || stored[0] != '{' || json.Unmarshal(stored, &st) != nil || !sane(st) {
-		return nil, nil
+	if err := json.Unmarshal(stored, &st); err == nil && bytes.HasPrefix(stored, []byte("{")) && sane(st) {
+		return stored, nil
 	}
-	return stored, nil
+	return nil, nil
 }
 
 // Recall is the block task_state, for an empty state too. Over the budget the older half of the checkpoints is dropped
