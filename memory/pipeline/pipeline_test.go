@@ -419,6 +419,33 @@ func TestRerender(t *testing.T) {
 	}
 }
 
+// TestEventualEmpty is case 77 where nothing but the text has changed.
+func TestEventualEmpty(t *testing.T) {
+	answers := []string{"a", "", ""}
+	f := &fake{
+		recall: func(ctx, *layer.Turn, layer.State, int) (layer.Recalled, error) {
+			text := answers[0]
+			answers = answers[1:]
+			return layer.Recalled{Messages: []string{text}}, nil
+		},
+		append: func(_ ctx, _ layer.State, items []wire.Item) (layer.Appended, error) {
+			return layer.Appended{Items: items, Rerender: layer.RerenderSelf}, nil
+		},
+	}
+	l := at("a", 1, f)
+	l.Eventual = true
+	p := build(t, Options{}, l)
+	for i, want := range []string{"a", "a", "", ""} {
+		r := begin(t, p, turn(), nil)
+		if i == 2 {
+			r.Append(t.Context(), []wire.Item{user("u")})
+		}
+		if got := names(r.Recall(t.Context(), 0)); got != want {
+			t.Errorf("case 77: request %d recalled %q, want %q", i, got, want)
+		}
+	}
+}
+
 func TestAppend(t *testing.T) {
 	filter := &fake{append: func(_ ctx, _ layer.State, items []wire.Item) (layer.Appended, error) {
 		clear(items[1:]) // its own copy
@@ -441,12 +468,12 @@ func TestAppend(t *testing.T) {
 		chain []*fake
 		want  string
 	}{
-		"case 79: filter, then inject":                 {[]*fake{filter, inject}, "a injected"},
-		"case 79: one that throws passes items on":     {[]*fake{throws, inject}, "a b injected"},
-		"case 79: nothing left ends the chain":         {[]*fake{empty, inject}, ""},
-		"an item of another dialect is refused":        {[]*fake{foreign}, "a b"},
-		"an item of any size is refused":               {[]*fake{huge}, "a b"},
-		"case 80: as for history, nothing is changed ": {nil, "a b"},
+		"case 79: filter, then inject":             {[]*fake{filter, inject}, "a injected"},
+		"case 79: one that throws passes items on": {[]*fake{throws, inject}, "a b injected"},
+		"case 79: nothing left ends the chain":     {[]*fake{empty, inject}, ""},
+		"an item of another dialect is refused":    {[]*fake{foreign}, "a b"},
+		"an item of any size is refused":           {[]*fake{huge}, "a b"},
+		"no layer":                                 {nil, "a b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var layers []Layer

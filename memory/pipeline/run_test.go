@@ -71,6 +71,9 @@ func TestExecutionStates(t *testing.T) {
 		if r.Changes() != nil {
 			t.Error("a state of an execution is to be written")
 		}
+		if s, _ := r.members[0].held.load(); execution != "" && p.executions.size%entrySize < len(s) {
+			t.Errorf("%d bytes kept, and no byte of the state", p.executions.size)
+		}
 		return r
 	}
 	expect := func(p *Pipeline, tenant, execution, want string) {
@@ -418,7 +421,9 @@ func TestRebase(t *testing.T) {
 	p := build(t, Options{}, at("a", 1, every(&order, "a")), at("b", 2, stores("7")))
 	r := begin(t, p, turn(), nil)
 	whole(t, r)
-	r.Rebase(t.Context(), map[Cell]layer.State{{"a", layer.Thread, "s"}: layer.State(`"theirs;"`)})
+	for _, theirs := range []string{`"before;"`, `"theirs;"`} { // two conflicts in a row
+		r.Rebase(t.Context(), map[Cell]layer.State{{"a", layer.Thread, "s"}: layer.State(theirs)})
+	}
 	got := map[string]string{}
 	for _, c := range r.Changes() {
 		got[c.Cell.Layer] = string(c.State)
@@ -530,6 +535,28 @@ func TestParallelCalls(t *testing.T) {
 	}
 }
 
+// TestOvertakenCall: a call that began first and ends last is made again on what the other has left.
+func TestOvertakenCall(t *testing.T) {
+	first, second := make(chan struct{}), make(chan struct{})
+	f := &fake{tools: []layer.Tool{{Name: "f", Run: func(_ ctx, _ *layer.Turn, s layer.State, a []byte) (string, layer.State, error) {
+		if string(a) == `{"wait":1}` && s == nil {
+			close(first)
+			<-second
+		}
+		n, _ := strconv.Atoi(string(s))
+		return strconv.Itoa(n + 1), layer.State(strconv.Itoa(n + 1)), nil
+	}}}}
+	r := start(t, Options{}, at("a", 1, f))
+	result := make(chan string)
+	go func() { result <- r.RunTool(t.Context(), layer.ToolCall{Name: "a_f", Arguments: `{"wait":1}`}) }()
+	<-first
+	r.RunTool(t.Context(), layer.ToolCall{Name: "a_f"})
+	close(second)
+	if got := <-result; got != "2" || string(r.Changes()[0].State) != "2" {
+		t.Errorf("got %s, %v", got, r.Changes())
+	}
+}
+
 func TestSpawnAndReturn(t *testing.T) {
 	f := &fake{
 		init: func(_ ctx, _ *layer.Turn, s layer.State) (layer.State, error) {
@@ -552,7 +579,7 @@ func TestSpawnAndReturn(t *testing.T) {
 	parent, child := turn(), turn()
 	child.Thread, child.Parent, child.Execution = "child", "s", "e2"
 	cell := Cell{"a", layer.Thread, "s"}
-	store := map[Cell]layer.State{cell: layer.State(`"parent"`)}
+	store := map[Cell]layer.State{cell: layer.State(`"parent"`), {"r", layer.Resource, "r"}: layer.State(`"shared"`)}
 
 	r := begin(t, p, child, store)
 	r.Spawn(t.Context(), parent, store)
@@ -560,11 +587,13 @@ func TestSpawnAndReturn(t *testing.T) {
 	if diff := cmp.Diff(want, r.Changes()); diff != "" {
 		t.Error(diff)
 	}
-	apply(store, r.Changes())
-	r = begin(t, p, child, store)
+	own := maps.Clone(store)
+	own[want[0].Cell] = layer.State(`"its own"`)
+	r = begin(t, p, child, own)
 	if r.Spawn(t.Context(), parent, store); r.Changes() != nil {
 		t.Error("spawned twice")
 	}
+	store[want[0].Cell] = want[0].State
 
 	r = begin(t, p, parent, store)
 	r.Return(t.Context(), child, store, layer.Outcome{Success: true})
