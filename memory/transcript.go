@@ -27,6 +27,8 @@ type (
 	ItemLine = transcript.ItemLine
 	// Credential is what layers may use to ask their models on the caller's behalf.
 	Credential = pipeline.Credential
+	// LayerError refuses a call: a layer that is configured so could not begin.
+	LayerError = pipeline.InitError
 	// LeadLine is one version of the instructions and leading system items.
 	LeadLine = transcript.LeadLine
 )

@@ -46,6 +46,8 @@ const (
 	codeTimeout      = "upstream_timeout"
 	codeNoMemory     = "memory_unavailable"
 	codeShutdown     = "shutting_down"
+	codeDenied       = "steering_denied"
+	codeLayer        = "layer_failed"
 )
 
 func errBodyTooLarge(limit Size) *Error {
@@ -58,9 +60,12 @@ func errBodyTooLarge(limit Size) *Error {
 // asError finds the status and code for an error of a lower package.
 func asError(err error) *Error {
 	var e *Error
+	var layer *memory.LayerError
 	switch {
 	case errors.As(err, &e):
 		return e
+	case errors.As(err, &layer):
+		return &Error{fasthttp.StatusInternalServerError, codeLayer, "memory layer " + layer.Layer + " could not begin (on_init_error: throw)", err}
 	case errors.Is(err, memory.ErrUnavailable):
 		return &Error{fasthttp.StatusServiceUnavailable, codeNoMemory, "session memory is unavailable", err}
 	case errors.Is(err, providers.ErrTarget):

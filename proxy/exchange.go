@@ -72,30 +72,6 @@ type exchange struct {
 	why       atomic.Uint32
 }
 
-// turn is a memory.Turn as far as an exchange uses it.
-type turn struct {
-	id      string
-	view    []wire.Item
-	summary memory.Summary
-	ender   interface {
-		Forwarded()
-		Commit(a memory.Answer)
-	}
-	committed bool
-}
-
-type beginTurn func(ctx context.Context, c memory.Call) (*turn, error)
-
-func adapt(m Memory) beginTurn {
-	return func(ctx context.Context, c memory.Call) (*turn, error) {
-		t, err := m.Begin(ctx, c)
-		if err != nil {
-			return nil, err
-		}
-		return &turn{id: t.ID, view: t.View, summary: t.Summary, ender: t}, nil
-	}
-}
-
 func newExchange(s *Server) *exchange {
 	x := &exchange{s: s}
 	x.answer.x = x
@@ -263,12 +239,15 @@ func (x *exchange) recall() error {
 	}
 	begun := x.s.now()
 	x.turn, err = x.s.begin(context.Background(), memory.Call{
-		Scope: id.scope(o), Request: x.request, History: history, Side: id.side,
+		Scope: id.scope(o), Request: x.request, History: history, Side: id.side, Credential: id.forModels(),
 	})
 	if err != nil {
 		return err
 	}
 	x.spent.memory = x.s.now().Sub(begun)
+	if len(x.turn.tools) > 0 && x.s.toolless.has(x.modelKey()) {
+		x.turn.tools = nil
+	}
 	x.s.stats.remembered.Add(1)
 	return nil
 }
@@ -294,7 +273,7 @@ func (x *exchange) encode() {
 	if x.turn == nil {
 		return
 	}
-	b, err := x.request.With(x.turn.view)
+	b, err := x.request.With(x.turn.view, x.turn.tools...)
 	if err != nil {
 		x.s.log.Error("encode a view; the request goes as it came", "turn", x.turn.id, "error", err.Error())
 		n := len(x.request.Items())
@@ -318,6 +297,9 @@ func (x *exchange) forward() error {
 		defer func() { x.spent.upstream = x.s.now().Sub(begun) }()
 	}
 	err := x.roundTrip()
+	if err == nil && x.turn != nil && len(x.turn.tools) > 0 {
+		err = x.retryToolless()
+	}
 	if err == nil && x.ctx.Response.StatusCode() == fasthttp.StatusSwitchingProtocols {
 		return fmt.Errorf("%w: it switches protocols unasked", providers.ErrMalformed)
 	}

@@ -3,6 +3,7 @@ package proxy
 import (
 	"bytes"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -217,12 +218,15 @@ func appendSummary(dst []byte, s *memory.Summary, source string) []byte {
 		name  string
 		value int
 	}{
-		{";items=", s.Items}, {";sent=", s.Sent}, {";windowed=", s.Windowed}, {";orphans=", s.Orphans}, {";recalled=", 0},
+		{";items=", s.Items}, {";sent=", s.Sent}, {";windowed=", s.Windowed}, {";orphans=", s.Orphans}, {";recalled=", s.Recalled},
 	} {
 		dst = strconv.AppendInt(append(dst, p.name...), int64(p.value), 10)
 	}
 	if s.Side {
 		dst = append(dst, ";side"...)
+	}
+	if len(s.Skipped) > 0 {
+		dst = append(append(append(dst, `;skipped="`...), strings.Join(s.Skipped, " ")...), '"')
 	}
 	return append(append(append(dst, `;source="`...), source...), '"')
 }

@@ -55,6 +55,7 @@ type Server struct {
 	bodies    sync.Pool // *[]byte
 	stopping  atomic.Bool
 	stats     counters
+	toolless  toolless
 }
 
 // sweepEvery is how often clients are looked at. An abort is noticed two sweeps after the request began at the

@@ -23,6 +23,7 @@ type identity struct {
 	source             string // the header or field that named the session
 	execution, parent  string
 	credential         []byte // points into the request
+	credentialName     string // the header that it came in, as an upstream reads it; empty for others
 	side               string
 	history            string
 	off                bool
@@ -164,7 +165,10 @@ func (id *identity) note(m meaning, value []byte) {
 		}
 	case roleCredential, roleCookie:
 		if len(value) > 0 && (id.credentialStrength == 0 || m.rank < id.credentialStrength) {
-			id.credential, id.credentialStrength = value, m.rank
+			id.credential, id.credentialStrength, id.credentialName = value, m.rank, ""
+			if m.role == roleCredential {
+				id.credentialName = m.name
+			}
 		}
 	case roleExecution:
 		id.execution = named(value)
@@ -266,6 +270,14 @@ func firstField(fields []string, r *wire.Request) (value, field string) {
 		}
 	}
 	return "", ""
+}
+
+// forModels is the credential that layers may ask models with. It is copied: they may ask after the request has ended.
+func (id *identity) forModels() memory.Credential {
+	if id.credentialName == "" {
+		return memory.Credential{}
+	}
+	return memory.Credential{Header: id.credentialName, Value: string(id.credential)}
 }
 
 // scope turns the identity into the scope of memory.

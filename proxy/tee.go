@@ -10,6 +10,7 @@ import (
 
 	"remora/memory"
 	"remora/wire"
+	"remora/wire/stitch"
 )
 
 const (
@@ -25,24 +26,31 @@ const (
 // answer is the one reader of an answer's body: it passes the bytes on, folds them, and makes the end of the answer
 // wait for the commit. fasthttp writes it and calls CloseWithError when that is done or has failed.
 type answer struct {
-	x      *exchange
-	status int
-	mode   foldMode
-	folder *wire.Folder
-	copied []byte // the answer as far as it came, where it is folded as a whole
-	tooBig bool   // it is not folded at all
-	held   []byte // bytes of the terminal event that wait for the commit
-	failed error  // what upstream did
-	done   bool   // the body was written to its end
-	armed  time.Time
+	x       *exchange
+	status  int
+	mode    foldMode
+	folder  *wire.Folder
+	copied  []byte           // the answer as far as it came, where it is folded as a whole
+	tooBig  bool             // it is not folded at all
+	held    []byte           // bytes of the terminal event that wait for the commit
+	stitch  *stitch.Stitcher // of an answer that layers have a say in
+	spoke   time.Time        // when the client of such an answer last got something
+	refusal []byte           // the whole of an answer that was read ahead
+	failed  error            // what upstream did
+	done    bool             // the body was written to its end
+	armed   time.Time
 }
+
+// keepAliveEvery is how often a client hears of an answer that is held back.
+const keepAliveEvery = time.Second
 
 type foldMode uint8
 
 const (
-	foldNone   foldMode = iota // pass on
-	foldStream                 // events: fold them as they pass
-	foldWhole                  // one body, or one that is compressed: fold it at its end
+	foldNone    foldMode = iota // pass on
+	foldStream                  // events: fold them as they pass
+	foldWhole                   // one body, or one that is compressed: fold it at its end
+	foldSteered                 // events that layers have a say in
 )
 
 func (a *answer) reset() { *a = answer{x: a.x} }
@@ -54,6 +62,11 @@ func (x *exchange) reply() error {
 	// That upstream's connection ends is not the client's concern.
 	resp.Header.ResetConnectionClose()
 	x.report(&resp.Header)
+	if a.refusal != nil {
+		x.commit(wire.Reply{}, memory.CutNone)
+		resp.SetBodyRaw(a.refusal)
+		return nil
+	}
 	length := x.upstream.Length()
 	if length == 0 {
 		x.commit(wire.Reply{}, memory.CutNone)
@@ -65,7 +78,11 @@ func (x *exchange) reply() error {
 			return x.replyWhole()
 		}
 		a.mode = foldWhole
-		if len(resp.Header.ContentEncoding()) == 0 {
+		if x.turn.steered {
+			if err := a.steer(); err != nil {
+				return err
+			}
+		} else if len(resp.Header.ContentEncoding()) == 0 {
 			a.mode, a.folder = foldStream, wire.NewFolder(x.dialect)
 		}
 	}
@@ -120,12 +137,22 @@ func (x *exchange) replyWhole() error {
 			return err
 		}
 		a.copied = append(a.copied, p...)
+		if len(a.copied) > foldLimit && x.turn.steered {
+			return errHeld
+		}
 		if len(a.copied) > foldLimit {
 			// Go on as with any long answer: what is here first, then the rest as it comes.
 			a.held, a.copied, a.tooBig, a.mode = a.copied, nil, true, foldWhole
 			x.stream(int(x.upstream.Length()))
 			return nil
 		}
+	}
+	if x.turn.steered {
+		body, err := x.judgeWhole(a.copied)
+		if err != nil {
+			return err
+		}
+		a.copied = body
 	}
 	x.commit(a.folded(), memory.CutNone)
 	x.ctx.Response.SetBodyRaw(a.copied)
@@ -151,6 +178,10 @@ func (a *answer) WriteTo(w io.Writer) (n int64, err error) {
 		if err := a.release(w, &n); err != nil {
 			return n, err
 		}
+	}
+	if a.mode == foldSteered {
+		err = a.writeSteered(w, &n)
+		return n, err
 	}
 	for {
 		p, err := a.x.upstream.Next()
@@ -280,6 +311,8 @@ func (a *answer) folded() wire.Reply {
 		return wire.Reply{}
 	case a.mode == foldStream:
 		return a.folder.Reply()
+	case a.mode == foldSteered:
+		return a.stitch.Merged()
 	case a.tooBig:
 		return wire.Reply{Truncated: true}
 	case len(a.copied) == 0:

@@ -1,0 +1,338 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/valyala/fasthttp"
+
+	"remora/memory"
+	"remora/providers"
+	"remora/wire"
+	"remora/wire/stitch"
+)
+
+// turn is a memory.Turn as far as an exchange uses it.
+type turn struct {
+	id        string
+	view      []wire.Item
+	tools     [][]byte // definitions that layers add to the client's
+	summary   memory.Summary
+	steering  memory.Steering
+	steered   bool // layers have a say in the answer
+	committed bool
+	ender     interface {
+		Forwarded()
+		Commit(a memory.Answer)
+	}
+	judge interface {
+		Review(ctx context.Context, r wire.Reply) memory.Next
+		LastRound() bool
+	}
+}
+
+type beginTurn func(ctx context.Context, c memory.Call) (*turn, error)
+
+func adapt(m Memory) beginTurn {
+	return func(ctx context.Context, c memory.Call) (*turn, error) {
+		t, err := m.Begin(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		out := &turn{id: t.ID, view: t.View, tools: t.Tools, summary: t.Summary, ender: t, judge: t}
+		out.steering, out.steered = t.Steering()
+		return out, nil
+	}
+}
+
+// toolless remembers which models refuse tools, so that layers offer none to them.
+type toolless struct {
+	mu     sync.Mutex
+	models map[string]bool
+}
+
+// maxToolless bounds what callers can make us remember: beyond it, all is forgotten and learnt again.
+const maxToolless = 1024
+
+func (t *toolless) add(model string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.models == nil || len(t.models) >= maxToolless {
+		t.models = make(map[string]bool)
+	}
+	t.models[model] = true
+}
+
+func (t *toolless) has(model string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.models[model]
+}
+
+func (x *exchange) modelKey() string { return x.provider.Name() + "\x00" + x.request.Text("model") }
+
+// refusalLimit is the longest answer in bytes that is read to see whether it refuses tools.
+const refusalLimit = 64 << 10
+
+// retryToolless sends a request again without the tools of layers if upstream has refused it because of them.
+func (x *exchange) retryToolless() error {
+	switch x.ctx.Response.StatusCode() {
+	case fasthttp.StatusBadRequest, fasthttp.StatusNotFound, fasthttp.StatusUnprocessableEntity, fasthttp.StatusNotImplemented:
+	default:
+		return nil
+	}
+	if n := x.upstream.Length(); n < 0 || n > refusalLimit || len(x.ctx.Response.Header.ContentEncoding()) > 0 {
+		return nil
+	}
+	body, err := x.readAll()
+	if err != nil {
+		return err
+	}
+	if !bytes.Contains(bytes.ToLower(body), []byte("tool")) {
+		x.answer.refusal = body
+		return nil
+	}
+	x.s.toolless.add(x.modelKey())
+	x.turn.tools = nil
+	x.encode()
+	x.upstream.Close()
+	if x.why.Load() != 0 {
+		return providers.ErrAborted
+	}
+	if err := x.prepare(rewrite{body: len(x.send), remembered: true, decoded: x.decoded}); err != nil {
+		return err
+	}
+	bare(&x.ctx.Response.Header)
+	return x.roundTrip()
+}
+
+// bare empties a head of which every line is to be upstream's.
+func bare(h *fasthttp.ResponseHeader) {
+	h.Reset()
+	h.DisableNormalizing()
+	h.SetNoDefaultContentType(true)
+}
+
+// readAll reads the rest of an answer that is not streamed.
+func (x *exchange) readAll() ([]byte, error) {
+	var body []byte
+	for {
+		p, err := x.upstream.Next()
+		if errors.Is(err, io.EOF) {
+			return body, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if body = append(body, p...); len(body) > foldLimit {
+			return nil, fmt.Errorf("%w: an answer that layers have to judge is larger than %d bytes", providers.ErrMalformed, foldLimit)
+		}
+	}
+}
+
+// again has the model go on: it sends another view, and returns when the head of the answer is here.
+func (x *exchange) again(view []wire.Item, stream bool) error { //nolint:revive // stream is what the client asked for
+	x.upstream.Close()
+	if x.why.Load() != 0 {
+		return providers.ErrAborted
+	}
+	var tools [][]byte
+	if !x.turn.judge.LastRound() {
+		tools = x.turn.tools
+	}
+	body, err := x.request.With(view, tools...)
+	if err != nil {
+		return fmt.Errorf("encode a view: %w", err)
+	}
+	x.send, x.decoded = body, len(x.head.encoded) > 0
+	if err := x.prepare(rewrite{body: len(body), remembered: true, decoded: x.decoded}); err != nil {
+		return err
+	}
+	var head fasthttp.ResponseHeader
+	bare(&head)
+	if err := x.s.client.Send(&x.upstream, x.provider.Upstream(), x.sentHead, x.send, &head); err != nil {
+		return err
+	}
+	if head.StatusCode() >= fasthttp.StatusMultipleChoices {
+		return fmt.Errorf("%w: it answered %d to a request that goes on with its own answer", providers.ErrClosed, head.StatusCode())
+	}
+	if isEventStream(head.ContentType()) != stream || len(head.ContentEncoding()) > 0 {
+		return fmt.Errorf("%w: it answers in another form than before", providers.ErrMalformed)
+	}
+	return nil
+}
+
+var errCompressed = fmt.Errorf("%w: a stream that layers have to judge is compressed, although identity was asked for", providers.ErrMalformed)
+
+// steer makes the answer one that layers have a say in.
+func (a *answer) steer() error {
+	x := a.x
+	if len(x.ctx.Response.Header.ContentEncoding()) > 0 {
+		return errCompressed
+	}
+	s := &x.turn.steering
+	a.mode = foldSteered
+	a.stitch = stitch.New(x.dialect, stitch.Options{Hide: s.Hides, HoldCalls: s.HoldCalls, HoldAll: s.HoldAll})
+	return nil
+}
+
+// errHeld fails an answer rather than let pass what nobody has judged.
+var errHeld = fmt.Errorf("%w: more of it has to be held back for layers than there is room for", providers.ErrMalformed)
+
+// writeSteered writes an answer that may be made of several of upstream's.
+func (a *answer) writeSteered(w io.Writer, n *int64) error {
+	for {
+		p, err := a.x.upstream.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			a.stitch.EOF()
+		case err != nil:
+			a.failed = err
+			return err
+		default:
+			out := a.stitch.Write(p)
+			if a.stitch.Degraded() {
+				a.failed = errHeld
+				return errHeld
+			}
+			if err := a.write(w, out, n); err != nil {
+				return err
+			}
+			a.keepAlive(w, n, len(out) == 0)
+		}
+		if !a.stitch.Ended() {
+			continue
+		}
+		if more, err := a.judge(w, n); err != nil || !more {
+			return err
+		}
+	}
+}
+
+// keepAlive tells a client that nothing passes to, now and then, that its answer is under way.
+func (a *answer) keepAlive(w io.Writer, n *int64, quiet bool) { //nolint:revive // quiet is a fact
+	now := a.x.s.now()
+	if !quiet {
+		a.spoke = now
+	}
+	if quiet && now.Sub(a.spoke) >= keepAliveEvery {
+		a.spoke = now
+		_ = a.write(w, []byte(": still thinking\n\n"), n) // a client that is gone is noticed by the next write
+	}
+}
+
+// judge lets layers look at an answer of upstream's that has ended. It returns true if the model goes on.
+func (a *answer) judge(w io.Writer, n *int64) (bool, error) {
+	x := a.x
+	next := x.turn.judge.Review(context.Background(), a.stitch.Reply())
+	if next.Denied {
+		x.commit(wire.Reply{}, memory.CutNone)
+		return false, a.finish(w, n, denial(x.dialect, next.Reason))
+	}
+	if !next.Discard {
+		if err := a.write(w, a.stitch.Release(func(c wire.Call) bool { return !next.Hidden[c.ID] }), n); err != nil {
+			return false, err
+		}
+	}
+	if next.View == nil {
+		x.commit(a.stitch.Merged(), memory.CutNone)
+		return false, a.finish(w, n, a.stitch.Finish())
+	}
+	a.stitch.Next()
+	if err := x.again(next.View, true); err != nil {
+		a.failed = err
+		return false, err
+	}
+	return true, nil
+}
+
+// finish writes the end of the answer, and what upstream has behind that.
+func (a *answer) finish(w io.Writer, n *int64, end []byte) error {
+	if err := a.write(w, end, n); err != nil {
+		return err
+	}
+	for {
+		p, err := a.x.upstream.Next()
+		if errors.Is(err, io.EOF) {
+			a.done = true
+			a.arm()
+			return nil
+		}
+		if err != nil {
+			a.failed = err
+			return err
+		}
+		if err := a.write(w, p, n); err != nil {
+			return err
+		}
+	}
+}
+
+func errDenied(reason string) *Error {
+	if reason == "" {
+		reason = "the answer was denied by a rule of this gateway"
+	}
+	return &Error{Status: fasthttp.StatusForbidden, Code: codeDenied, Message: reason}
+}
+
+// denial ends a stream with the error that its SDK raises.
+func denial(d wire.Dialect, reason string) []byte {
+	e := errDenied(reason)
+	if d == wire.Chat {
+		return fmt.Appendf(nil, "data: %s\n\n", e.body())
+	}
+	b, err := json.Marshal(struct {
+		Type    string  `json:"type"`
+		Code    string  `json:"code"`
+		Message string  `json:"message"`
+		Param   *string `json:"param"`
+	}{"error", e.Code, e.Message, nil})
+	if err != nil {
+		panic("BUG: encode an error event: " + err.Error())
+	}
+	return fmt.Appendf(nil, "event: error\ndata: %s\n\n", b)
+}
+
+// judgeWhole lets layers look at an answer that is not streamed, and returns what the client gets instead.
+func (x *exchange) judgeWhole(body []byte) ([]byte, error) {
+	h := &x.ctx.Response.Header
+	plain, err := decode(h.ContentEncoding(), body, foldLimit)
+	if err != nil {
+		return nil, fmt.Errorf("%w: an answer that layers have to judge can't be read", providers.ErrMalformed)
+	}
+	first := plain
+	var answers []stitch.Answer
+	var hidden []map[string]bool
+	for {
+		reply, err := wire.FoldBody(x.dialect, plain)
+		if err != nil {
+			return nil, fmt.Errorf("%w: an answer that layers have to judge can't be read", providers.ErrMalformed)
+		}
+		next := x.turn.judge.Review(context.Background(), reply)
+		if next.Denied {
+			return nil, errDenied(next.Reason)
+		}
+		answers = append(answers, stitch.Answer{Body: plain, Withheld: next.Discard})
+		hidden = append(hidden, next.Hidden)
+		if next.View == nil {
+			break
+		}
+		if err := x.again(next.View, false); err != nil {
+			return nil, err
+		}
+		if plain, err = x.readAll(); err != nil {
+			return nil, err
+		}
+	}
+	out := stitch.Whole(x.dialect, answers, func(i int, c wire.Call) bool { return hidden[i][c.ID] })
+	if len(answers) == 1 && len(out) == len(first) && &out[0] == &first[0] {
+		return body, nil
+	}
+	h.Del(fasthttp.HeaderContentEncoding)
+	return out, nil
+}
