@@ -1,0 +1,254 @@
+package stitch
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+
+	"remora/wire"
+)
+
+// writing is one chunk while it is written anew.
+type writing struct {
+	*chat
+	k    *chunk
+	at   int  // number of the next call's delta
+	left bool // something is left that the client has a use for
+	// removed tells that something is gone, so that what is left may be nothing.
+	removed bool
+	roles   []int // choices whose role the chunk shows
+	ended   []int // choices that it ends
+	calls   int   // how many deltas of calls it shows
+}
+
+// show sends what the chunk says is to be sent of it.
+func (c *chat) show(k *chunk) {
+	w := writing{chat: c, k: k}
+	data := wire.Edit(k.b.data, func(_ int, p wire.Part) ([]byte, bool) { return w.top(p), true })
+	if w.removed && !w.left {
+		return
+	}
+	if c.first < 0 {
+		c.first = c.s.answer
+	}
+	if c.first == c.s.answer {
+		c.remember(k.b.data)
+	}
+	for _, i := range w.roles {
+		if _, ok := c.roles[i]; !ok {
+			c.roles[i] = c.s.answer
+		}
+	}
+	for _, i := range w.ended {
+		c.ended[i] = c.s.answer
+	}
+	if w.calls > 0 {
+		c.showed = c.s.answer
+	}
+	c.s.send(k.b, data)
+}
+
+// remember takes the members that all chunks get from the first ones that have them.
+func (c *chat) remember(data []byte) {
+	for p := range wire.Parts(data) {
+		if name := string(p.Name); ofHead(name) && empty(orNull(c.head[name])) && len(p.Value) <= 4096 {
+			c.head[name] = bytes.Clone(p.Value)
+		}
+	}
+}
+
+func ofHead(name string) bool {
+	return name == "id" || name == "created" || name == "model" || name == "system_fingerprint"
+}
+
+func orNull(raw []byte) []byte {
+	if raw == nil {
+		return []byte("null")
+	}
+	return raw
+}
+
+// later tells that this answer continues one that the client has begun to see.
+func (c *chat) later() bool { return c.first >= 0 && c.s.answer > c.first }
+
+func (w *writing) top(p wire.Part) []byte {
+	data, name := w.k.b.data, string(p.Name)
+	switch {
+	case ofHead(name) && w.later() && w.head[name] != nil:
+		return with(data, p, w.head[name])
+	case name == "usage" && !w.k.rest:
+		return with(data, p, []byte("null"))
+	case name == "usage" && p.Value[0] == '{':
+		w.left = true
+		return with(data, p, addUsage(w.prior, p.Value))
+	case name == "choices":
+		return with(data, p, wire.Edit(p.Value, func(_ int, e wire.Part) ([]byte, bool) {
+			choice, ok := w.choice(e.Value)
+			return with(p.Value, e, choice), ok
+		}))
+	}
+	return data[p.Start:p.End]
+}
+
+func (w *writing) choice(raw []byte) ([]byte, bool) {
+	i, ok := index(wire.Member(raw, "index"), 0)
+	if ok && i == 0 {
+		return w.mine(raw), true
+	}
+	answer, over := w.chat.ended[i]
+	if !w.k.rest || ok && over && answer < w.s.answer {
+		w.removed = true // it would be said twice
+		return nil, false
+	}
+	w.left = true
+	if !ok {
+		return raw, true
+	}
+	return wire.Edit(raw, func(_ int, p wire.Part) ([]byte, bool) {
+		switch string(p.Name) {
+		case "delta":
+			return with(raw, p, wire.Edit(p.Value, func(_ int, m wire.Part) ([]byte, bool) {
+				return p.Value[m.Start:m.End], string(m.Name) != "role" || w.role(i)
+			})), true
+		case "finish_reason":
+			if wire.Text(p.Value) != "" {
+				w.ended = append(w.ended, i)
+			}
+		}
+		return raw[p.Start:p.End], true
+	}), true
+}
+
+// role tells whether the client may see the role of a choice: once, though an upstream may repeat it within an answer.
+func (w *writing) role(i int) bool {
+	if answer, ok := w.chat.roles[i]; ok && answer < w.s.answer {
+		w.removed = true
+		return false
+	} else if !ok {
+		w.left = true // a client may need it for what comes
+	}
+	w.roles = append(w.roles, i)
+	return true
+}
+
+// mine writes choice 0.
+func (w *writing) mine(raw []byte) []byte {
+	return wire.Edit(raw, func(_ int, p wire.Part) ([]byte, bool) {
+		switch string(p.Name) {
+		case "index":
+		case "delta":
+			return with(raw, p, wire.Edit(p.Value, func(_ int, m wire.Part) ([]byte, bool) { return w.delta(p.Value, m) })), true
+		case "finish_reason":
+			return with(raw, p, w.reason(p.Value)), true
+		default:
+			return raw[p.Start:p.End], w.k.rest
+		}
+		return raw[p.Start:p.End], true
+	})
+}
+
+func (w *writing) reason(raw []byte) []byte {
+	reason := wire.Text(raw)
+	if reason == "" {
+		return raw
+	}
+	if !w.k.ends {
+		w.removed = true
+		return []byte("null")
+	}
+	w.left, w.ended = true, append(w.ended, 0)
+	e := ending{
+		calls: w.showed >= 0 || w.calls > 0, dropped: w.dropped,
+		earlier: w.showed >= 0 && w.showed < w.s.answer,
+	}
+	return e.reason(raw)
+}
+
+// ending is what a finish reason depends on.
+type ending struct {
+	calls   bool // the client got calls
+	dropped bool // it did not get all
+	earlier bool // it got some with an answer before the last one
+}
+
+// reason is the finish reason that fits what the client got.
+func (e ending) reason(raw []byte) []byte {
+	switch reason := wire.Text(raw); {
+	case (reason == "tool_calls" || reason == "function_call") && !e.calls && e.dropped:
+		return []byte(`"stop"`)
+	case reason == "stop" && e.earlier:
+		return []byte(`"tool_calls"`)
+	}
+	return raw
+}
+
+func (w *writing) delta(raw []byte, m wire.Part) ([]byte, bool) {
+	switch string(m.Name) {
+	case "role":
+		if !w.k.rest {
+			return nil, false
+		}
+		return raw[m.Start:m.End], w.role(0)
+	case "tool_calls":
+		if empty(m.Value) {
+			return raw[m.Start:m.End], w.k.rest
+		}
+		before := w.calls
+		list := wire.Edit(m.Value, func(_ int, e wire.Part) ([]byte, bool) {
+			call, ok := w.call(e.Value)
+			return with(m.Value, e, call), ok
+		})
+		return with(raw, m, list), w.calls > before || w.k.rest && m.Value[0] != '[' && m.Value[0] != '{'
+	case "function_call":
+		if m.Value[0] != '{' && w.chat.legacy == nil {
+			w.at++
+			return raw[m.Start:m.End], w.k.rest
+		}
+		_, ok := w.call(m.Value)
+		return raw[m.Start:m.End], ok
+	}
+	if !w.k.rest {
+		w.removed = true
+		return nil, false
+	}
+	w.left = w.left || !empty(m.Value)
+	return raw[m.Start:m.End], true
+}
+
+// call writes a call's delta, with the index that the client knows it by.
+func (w *writing) call(raw []byte) ([]byte, bool) {
+	k := w.k.calls[w.at]
+	w.at++
+	if k == nil && w.s.o.guards() || k != nil && k.fate != passed {
+		w.removed = true
+		return nil, false
+	}
+	w.left, w.calls = true, w.calls+1
+	if k == nil || k.Family == wire.FamilyLegacy {
+		return raw, true
+	}
+	plain := !w.dropped && !w.later()
+	if k.out < 0 {
+		if k.out = w.index; plain {
+			k.out = k.index
+		}
+		w.index = max(w.index, k.out+1)
+	}
+	at := wire.Member(raw, "index")
+	if at == nil && plain {
+		return raw, true
+	}
+	if at == nil {
+		number := append([]byte(`{"index":`), strconv.Itoa(k.out)...)
+		return slices.Concat(number, []byte{','}, bytes.TrimSpace(raw[1:])), true
+	}
+	if n, ok := index(at, -1); ok && n == k.out {
+		return raw, true
+	}
+	return wire.Edit(raw, func(_ int, p wire.Part) ([]byte, bool) {
+		if string(p.Name) == "index" {
+			return with(raw, p, strconv.AppendInt(nil, int64(k.out), 10)), true
+		}
+		return raw[p.Start:p.End], true
+	}), true
+}

@@ -1,0 +1,412 @@
+package stitch
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"remora/wire"
+)
+
+// responses stitches streams of Responses events.
+type responses struct {
+	s *Stitcher
+	// first is the number of the first answer that the client has seen something of, -1 before it; head are the
+	// members of its response object that all others get.
+	first  int
+	head   map[string][]byte
+	opened map[string]int // by type: the answer whose beginning was shown
+	items  []*item        // of this answer
+	held   []part
+	shown  []output // of the answers before
+	seq    int      // of the next event
+	place  int      // of the next output item
+	// ours tells that numbers and places are no longer upstream's.
+	ours   bool
+	listed bool   // some answer listed its output at its end
+	prior  []byte // usage of the answers before
+}
+
+// item is an item of this answer's output.
+type item struct {
+	index int // upstream's
+	out   int // the client's, -1 before its first event has gone out
+	known bool
+	call  wire.Call
+	fate  fate
+	id    string
+	done  []byte // the item as its last event has it
+	final []byte // the item as the end of the answer lists it
+}
+
+// part is a held event of an item.
+type part struct {
+	b  *block
+	of *item
+}
+
+// output is an item that the client has seen.
+type output struct {
+	place int
+	raw   []byte
+}
+
+func newResponses(s *Stitcher) *responses {
+	return &responses{s: s, first: -1, head: make(map[string][]byte), opened: make(map[string]int)}
+}
+
+// happening is what an event says of itself.
+type happening struct {
+	typ      string
+	response []byte
+	item     []byte
+	at       []byte
+}
+
+func readEvent(b *block) (h happening) {
+	for p := range wire.Parts(b.data) {
+		switch string(p.Name) {
+		case "type":
+			h.typ = wire.Text(p.Value)
+		case "response":
+			h.response = p.Value
+		case "item":
+			h.item = p.Value
+		case "output_index":
+			h.at = p.Value
+		}
+	}
+	if h.typ == "" {
+		h.typ = string(b.name)
+	}
+	return h
+}
+
+func terminal(typ string) bool {
+	switch typ {
+	case "response.completed", "response.incomplete", "response.failed", "error":
+		return true
+	}
+	return false
+}
+
+func (r *responses) event(b *block) {
+	h := readEvent(b)
+	switch {
+	case terminal(h.typ), terminal(string(b.name)):
+		r.s.terminate(b)
+		r.list(wire.Member(readEvent(b).response, "output"))
+	case opaque(b.data):
+		r.s.pass(b)
+	case h.at != nil:
+		r.itemEvent(b, h)
+	case h.typ == "response.created" || h.typ == "response.in_progress" || h.typ == "response.queued":
+		if answer, ok := r.opened[h.typ]; ok && answer < r.s.answer {
+			return
+		}
+		r.opened[h.typ] = r.s.answer
+		r.send(b, nil)
+	default:
+		r.send(b, nil)
+	}
+}
+
+// itemEvent takes an event of an output item.
+func (r *responses) itemEvent(b *block, h happening) {
+	it := r.at(h.at)
+	if it == nil {
+		if !r.s.o.guards() {
+			r.send(b, nil)
+		}
+		return
+	}
+	if h.item != nil {
+		r.learn(it, h.item)
+		if h.typ == "response.output_item.done" && it.fate != hidden {
+			it.done = bytes.Clone(h.item)
+			r.s.held += len(it.done)
+		}
+	}
+	if !it.known && r.s.o.guards() && isInput(h.typ) {
+		r.hold(b, it)
+		return
+	}
+	switch {
+	case it.known && it.fate == hidden:
+		r.ours = true
+	case it.known && it.fate != passed:
+		r.hold(b, it)
+	default:
+		r.send(b, it)
+	}
+}
+
+// isInput tells that only a call's items have events of this type.
+func isInput(typ string) bool {
+	return strings.HasPrefix(typ, "response.function_call_arguments.") || strings.HasPrefix(typ, "response.custom_tool_call_input.")
+}
+
+func (r *responses) hold(b *block, it *item) {
+	r.ours = true
+	r.held = append(r.held, part{r.s.keep(b), it})
+}
+
+// at is the item of an output_index, nil where that is none or there are too many.
+func (r *responses) at(raw []byte) *item {
+	n, ok := index(raw, 0)
+	if !ok {
+		return nil
+	}
+	for _, it := range slices.Backward(r.items) {
+		if it.index == n {
+			return it
+		}
+	}
+	return r.begin(n)
+}
+
+func (r *responses) begin(n int) *item {
+	if len(r.items) >= maxCalls {
+		return nil
+	}
+	it := &item{index: n, out: -1, fate: passed}
+	r.items = append(r.items, it)
+	return it
+}
+
+// learn takes what an item is from the first event that shows it.
+func (r *responses) learn(it *item, raw []byte) {
+	if it.known {
+		return
+	}
+	parsed, err := wire.ParseItem(wire.Responses, raw)
+	if err != nil {
+		return
+	}
+	it.known, it.id = true, parsed.ID
+	if len(parsed.Calls) > 0 {
+		it.call = parsed.Calls[0]
+		it.fate = r.s.fate(it.call)
+		r.ours = r.ours || it.fate == hidden
+	}
+	if len(r.held) > 0 {
+		r.flush()
+	}
+}
+
+// list takes the output that the terminal event lists. Items that no event has shown are judged like any other.
+func (r *responses) list(raw []byte) {
+	i := 0
+	for p := range wire.Parts(raw) {
+		if p.Name != nil || i == maxCalls {
+			break
+		}
+		it := r.match(i, p.Value)
+		i++
+		if it == nil {
+			continue
+		}
+		r.learn(it, p.Value)
+		it.final, it.done, r.listed = p.Value, nil, true
+	}
+}
+
+// match finds the item that is listed as the i-th: by its id, or else by its place.
+func (r *responses) match(i int, raw []byte) *item {
+	id := wire.Text(wire.Member(raw, "id"))
+	k := slices.IndexFunc(r.items, func(it *item) bool { return it.final == nil && id != "" && it.id == id })
+	if k < 0 {
+		k = slices.IndexFunc(r.items, func(it *item) bool {
+			return it.final == nil && it.index == i && (it.id == "" || id == "" || it.id == id)
+		})
+	}
+	if k < 0 {
+		return r.begin(maxCalls + i) // no event names such an index
+	}
+	return r.items[k]
+}
+
+func (r *responses) release() {
+	for _, it := range r.items {
+		if it.fate == held || !it.known && r.isHeld(it) {
+			it.known, it.fate = true, r.s.fate(it.call)
+		}
+	}
+	r.flush()
+}
+
+func (r *responses) isHeld(it *item) bool {
+	return slices.ContainsFunc(r.held, func(p part) bool { return p.of == it })
+}
+
+// flush sends the held events of the items that pass by now.
+func (r *responses) flush() {
+	parts := r.held
+	r.held = nil
+	for _, p := range parts {
+		switch {
+		case p.of.known && p.of.fate == passed:
+			r.send(p.b, p.of)
+		case !p.of.known || p.of.fate != hidden:
+			r.held = append(r.held, p)
+		}
+	}
+}
+
+// later tells that this answer continues one that the client has begun to see.
+func (r *responses) later() bool { return r.first >= 0 && r.s.answer > r.first }
+
+// send sends an event on, with the client's numbers.
+func (r *responses) send(b *block, of *item) {
+	data := wire.Edit(b.data, func(_ int, p wire.Part) ([]byte, bool) {
+		switch string(p.Name) {
+		case "sequence_number":
+			return with(b.data, p, r.number(p.Value)), true
+		case "output_index":
+			if of != nil {
+				return with(b.data, p, r.placed(of, p.Value)), true
+			}
+		case "response":
+			return with(b.data, p, r.response(p.Value)), true
+		}
+		return b.data[p.Start:p.End], true
+	})
+	if r.first < 0 {
+		r.first = r.s.answer
+	}
+	r.s.send(b, data)
+}
+
+// number is the sequence number that the client gets in place of upstream's.
+func (r *responses) number(raw []byte) []byte {
+	n, err := strconv.Atoi(string(raw))
+	switch {
+	case err != nil || n < 0:
+		return raw
+	case r.ours || r.later():
+		n = r.seq
+	}
+	r.seq = n + 1
+	return strconv.AppendInt(nil, int64(n), 10)
+}
+
+// placed is the output index that the client gets in place of upstream's. Its items stand in the order in which they
+// began, since clients build their list that way.
+func (r *responses) placed(it *item, raw []byte) []byte {
+	if it.out < 0 {
+		if it.out = r.place; !r.ours && !r.later() {
+			it.out = it.index
+		}
+		r.place = max(r.place, it.out+1)
+	}
+	if n, ok := index(raw, -1); ok && n == it.out {
+		return raw
+	}
+	return strconv.AppendInt(nil, int64(it.out), 10)
+}
+
+// response writes a response object with the identity of the first one.
+func (r *responses) response(raw []byte) []byte {
+	return wire.Edit(raw, func(_ int, p wire.Part) ([]byte, bool) {
+		return with(raw, p, r.identity(p)), true
+	})
+}
+
+func (r *responses) identity(p wire.Part) []byte {
+	name := string(p.Name)
+	if name != "id" && name != "created_at" {
+		return p.Value
+	}
+	if r.later() && r.head[name] != nil {
+		return r.head[name]
+	}
+	if !r.later() && r.head[name] == nil && len(p.Value) <= 4096 {
+		r.head[name] = bytes.Clone(p.Value)
+	}
+	return p.Value
+}
+
+func (r *responses) end() {
+	for i, b := range r.s.terminal {
+		if i > 0 || opaque(b.data) {
+			r.s.pass(b)
+			continue
+		}
+		r.s.send(b, wire.Edit(b.data, func(_ int, p wire.Part) ([]byte, bool) {
+			switch string(p.Name) {
+			case "sequence_number":
+				return with(b.data, p, r.number(p.Value)), true
+			case "response":
+				return with(b.data, p, r.whole(p.Value)), true
+			}
+			return b.data[p.Start:p.End], true
+		}))
+	}
+	r.held = nil
+}
+
+// whole writes the response object of the terminal event: what the client saw, and the usage of all answers.
+func (r *responses) whole(raw []byte) []byte {
+	moved := r.ours || r.later()
+	return wire.Edit(raw, func(_ int, p wire.Part) ([]byte, bool) {
+		switch {
+		case string(p.Name) == "usage":
+			return with(raw, p, addUsage(r.prior, p.Value)), true
+		case string(p.Name) == "output" && moved && r.listed && p.Value[0] == '[':
+			seen := append(slices.Clone(r.shown), r.collect()...)
+			slices.SortStableFunc(seen, func(a, b output) int { return cmp.Compare(a.place, b.place) })
+			return with(raw, p, rewriteList(p.Value, seen)), true
+		}
+		return with(raw, p, r.identity(p)), true
+	})
+}
+
+// rewriteList is the list that holds these elements, as it is if it does already.
+func rewriteList(list []byte, elements []output) []byte {
+	i, same := 0, true
+	for p := range wire.Parts(list) {
+		same = same && i < len(elements) && bytes.Equal(p.Value, elements[i].raw)
+		i++
+	}
+	if same && i == len(elements) {
+		return list
+	}
+	out := []byte{'['}
+	for i, e := range elements {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, e.raw...)
+	}
+	return append(out, ']')
+}
+
+// collect returns what the client has seen of this answer's output.
+func (r *responses) collect() []output {
+	var out []output
+	for _, it := range r.items {
+		raw := it.final
+		if raw == nil {
+			raw = it.done
+		}
+		if raw == nil || it.fate != passed {
+			continue
+		}
+		if it.out < 0 { // listed, but never streamed
+			it.out, r.place = r.place, r.place+1
+		}
+		out = append(out, output{it.out, raw})
+	}
+	return out
+}
+
+func (r *responses) next() {
+	r.prior = bytes.Clone(addUsage(r.prior, r.s.Reply().Usage))
+	for _, o := range r.collect() {
+		r.s.kept += len(o.raw)
+		r.shown = append(r.shown, o)
+	}
+	r.items, r.held = nil, nil
+}
