@@ -58,8 +58,9 @@ type ModelSource interface {
 	Bind(c Credential) layer.Model
 }
 
-// Credential is the header by which the caller proves itself to upstream. It is never printed.
-type Credential struct{ Header, Value string }
+// Credential is the header by which the caller proves itself to a provider, and which one that is: no other is shown
+// it. It is never printed.
+type Credential struct{ Header, Value, Provider string }
 
 // String hides the credential.
 func (Credential) String() string { return "[credential]" }

@@ -440,6 +440,25 @@ func TestRebase(t *testing.T) {
 	}
 }
 
+// TestRebaseOnTheSame: a write that was refused for another reason than the state costs no hook.
+func TestRebaseOnTheSame(t *testing.T) {
+	var order []string
+	cell := Cell{"a", layer.Thread, "s"}
+	store := map[Cell]layer.State{cell: layer.State(`"kept;"`)}
+	r := begin(t, build(t, Options{}, at("a", 1, every(&order, "a"))), turn(), store)
+	r.Store(t.Context(), nil)
+	want, called := r.Changes(), len(order)
+	r.Rebase(t.Context(), store)
+	r.Written()
+	if diff := cmp.Diff(want, r.Changes()); diff != "" || len(order) != called {
+		t.Errorf("hooks called: %v\n%s", order[called:], diff)
+	}
+	r.Written()
+	if r.Changes() != nil {
+		t.Error("listed again")
+	}
+}
+
 // TestNoCountIsLost lets replicas that know nothing of each other add to one state, with a store that compares and
 // swaps.
 func TestNoCountIsLost(t *testing.T) {

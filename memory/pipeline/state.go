@@ -209,8 +209,9 @@ func (r *Run) Written() {
 
 // Rebase is called when states were changed by somebody else before they could be written. For each cell of fresh,
 // every hook that changed it and is not written is called again in its order, beginning with init, on the state that is
-// stored now; what it returns beside the state is ignored. A hook that fails now loses its change. No other method of
-// the run may be called meanwhile.
+// stored now; what it returns beside the state is ignored. A hook that fails now loses its change. Where the stored
+// state is the one that the hooks began with, none is called. Either way Written, called next, leaves these cells as
+// they are: what changed is listed again. No other method of the run may be called meanwhile.
 func (r *Run) Rebase(ctx context.Context, fresh map[Cell]layer.State) {
 	if r.none() {
 		return
@@ -220,8 +221,12 @@ func (r *Run) Rebase(ctx context.Context, fresh map[Cell]layer.State) {
 		if !ok || m.off || m.cell.Scope == layer.Execution {
 			continue
 		}
+		m.listed, m.next = 0, m.stored // whatever Changes has listed of it is not written
+		if same(s, m.stored) {
+			continue
+		}
 		journal := m.journal
-		m.journal, m.listed = nil, 0
+		m.journal = nil
 		m.stored, m.next, m.held = s, s, &held{state: s}
 		if r.initState(ctx, m, s) != nil {
 			continue
