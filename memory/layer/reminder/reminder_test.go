@@ -35,8 +35,8 @@ func TestWhen(t *testing.T) {
 		reminder.Reminder{Text: "B", EveryUserTurns: 3, AfterToolCalls: 3})
 	for _, c := range []struct{ session, want string }{
 		{"u", ""},
-		{"u u u u", ",T,B,T"},
-		{"u t t t u t", ",,C,CB,T,T"},
+		{"u ", ",T,B,T"},
+		{"u t u", ",,C,CB,T,T"},
 		{"u tt ttt u", ",C,CB,T"},
 		{"uuuuuu", "TB"},
 		{"t", ""},
