@@ -215,13 +215,14 @@ func (t *Turn) show(c *transcript.Conversation) {
 	if l == nil {
 		return
 	}
+	role := instructionRole(l.turn.Dialect, t.View[:len(c.Lead)])
 	t.View = l.place(t.View, len(c.Lead))
 	t.Tools = l.tools(t.call.Request)
 	var blocks []transcript.Block
 	for _, b := range l.blocks {
 		t.Summary.Recalled += b.Tokens
 		for i, text := range b.Messages {
-			block := transcript.Block{Layer: b.Layer, Slot: b.Slot, Live: b.Live, Text: text}
+			block := transcript.Block{Layer: b.Layer, Slot: b.Slot, Live: b.Live, Text: text, Role: role}
 			if i == 0 {
 				block.Tokens = b.Tokens
 			}

@@ -78,11 +78,11 @@ func (a Amendments) replace(old, now Amendments) Amendments {
 // newest drops the oldest amendments that are more than is kept.
 func (a Amendments) newest() Amendments {
 	first, left := len(a), maxAmendBytes
-	for first > 0 && len(a)-first < maxAmendments {
-		if left -= a[first-1].size(); left < 0 {
+	for i := range slices.Backward(a) {
+		if left -= a[i].size(); left < 0 || len(a)-i > maxAmendments {
 			break
 		}
-		first--
+		first = i
 	}
 	return a[first:]
 }
@@ -90,16 +90,21 @@ func (a Amendments) newest() Amendments {
 func (a Amendments) encode() []byte {
 	b := binary.AppendUvarint([]byte{recordVersion}, uint64(len(a)))
 	for i := range a {
-		b = append(append(b, a[i].At[:]...), a[i].Next[:]...)
-		b = append(b, bit(a[i].Replaces), byte(a[i].Dialect))
-		b = binary.AppendUvarint(b, uint64(len(a[i].Items)))
-		for _, raw := range a[i].Items {
-			b = append(binary.AppendUvarint(b, uint64(len(raw))), raw...)
-		}
-		b = binary.AppendUvarint(b, uint64(len(a[i].Seen)))
-		for _, h := range a[i].Seen {
-			b = append(b, h[:]...)
-		}
+		b = a[i].appendTo(b)
+	}
+	return b
+}
+
+func (a *Amendment) appendTo(b []byte) []byte {
+	b = append(append(b, a.At[:]...), a.Next[:]...)
+	b = append(b, bit(a.Replaces), byte(a.Dialect))
+	b = binary.AppendUvarint(b, uint64(len(a.Items)))
+	for _, raw := range a.Items {
+		b = append(binary.AppendUvarint(b, uint64(len(raw))), raw...)
+	}
+	b = binary.AppendUvarint(b, uint64(len(a.Seen)))
+	for _, h := range a.Seen {
+		b = append(b, h[:]...)
 	}
 	return b
 }

@@ -15,8 +15,8 @@ import (
 // say is a Chat message: "u:hello" is the user's, "a:", "s:" and "d:" are the assistant's and so on; "c:x,y" is an
 // assistant message that calls x and y, "r:x" the result of x. "think:x" is reasoning, "call:x"
 // and "out:x" are a call and its result, of the other dialect.
-func say(t testing.TB, word string) wire.Item {
-	t.Helper()
+func say(tb testing.TB, word string) wire.Item {
+	tb.Helper()
 	kind, text, _ := strings.Cut(word, ":")
 	role := map[string]string{"u": "user", "a": "assistant", "s": "system", "d": "developer"}[kind]
 	raw, d := fmt.Sprintf(`{"role":%q,"content":%q}`, role, text), wire.Chat
@@ -38,16 +38,16 @@ func say(t testing.TB, word string) wire.Item {
 	}
 	it, err := wire.ParseItem(d, []byte(raw))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return it
 }
 
-func sayAll(t testing.TB, words string) []wire.Item {
-	t.Helper()
+func sayAll(tb testing.TB, words string) []wire.Item {
+	tb.Helper()
 	var items []wire.Item
 	for w := range strings.FieldsSeq(words) {
-		items = append(items, say(t, w))
+		items = append(items, say(tb, w))
 	}
 	return items
 }

@@ -227,21 +227,26 @@ func (log *Log) walkTurns(ctx context.Context, s Scope, turns []string, f func(L
 			if record == nil {
 				continue
 			}
-			var turn turnRecord
-			if json.Unmarshal(record, &turn) == nil { // one that can't be read names nothing more to show
-				if err := log.walkLead(ctx, s, &turn, seen, f); err != nil {
-					return err
-				}
-				if err := log.walkBlocks(ctx, s, &turn, seen, f); err != nil {
-					return err
-				}
-			}
-			if err := f(Line{Turn: record}); err != nil {
+			if err := log.walkTurn(ctx, s, record, seen, f); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// walkTurn writes a turn, behind what it used and no turn before it did.
+func (log *Log) walkTurn(ctx context.Context, s Scope, record []byte, seen map[string]bool, f func(Line) error) error {
+	var turn turnRecord
+	if json.Unmarshal(record, &turn) == nil { // one that can't be read names nothing more to show
+		if err := log.walkLead(ctx, s, &turn, seen, f); err != nil {
+			return err
+		}
+		if err := log.walkBlocks(ctx, s, &turn, seen, f); err != nil {
+			return err
+		}
+	}
+	return f(Line{Turn: record})
 }
 
 // walkLead writes the version of the leading items that a turn used, the first time that it is met.

@@ -2,6 +2,7 @@ package transcript
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 
 	"remora/wire"
@@ -11,15 +12,18 @@ import (
 func FuzzRecords(f *testing.F) {
 	pos := position{Seq: 7, Chain: wire.Hash{1}, Units: 9}
 	h := head{Pos: pos, NextSeq: 8, LastTurn: "t", Ring: []echo{{Content: 1, Seq: 2}}, Open: []string{"c"}, Tails: []tail{{Pos: pos}}}
+	layered := h
+	layered.Blocks = []wire.Hash{{1}, {2}}
 	it := storedItem{Parent: 6, Pos: pos, Turn: "t", Raw: bytes.Repeat([]byte(`{"role":"user"}`), 200)}
 	f.Add(h.encode())
+	f.Add(layered.encode())
 	f.Add(it.encode())
 	f.Add(place{Pos: pos, Side: true}.encode())
 	f.Add(reference{Kind: wire.ToolCall, Pair: wire.Call{ID: "c"}}.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if h, err := decodeHead(b); err == nil {
 			again, err := decodeHead(h.encode())
-			if err != nil || again.Pos != h.Pos || len(again.Tails) != len(h.Tails) {
+			if err != nil || again.Pos != h.Pos || len(again.Tails) != len(h.Tails) || !slices.Equal(again.Blocks, h.Blocks) {
 				t.Errorf("head changed when it was written again: %v", err)
 			}
 		}

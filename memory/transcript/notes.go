@@ -35,13 +35,15 @@ type Hidden struct {
 	Led bool `json:"led,omitempty"`
 }
 
-// Block is a text that a layer put into the view as a developer message.
+// Block is a text that a layer put into the view as a message of its own.
 type Block struct {
 	Layer  string `json:"layer"` // id
 	Slot   int    `json:"slot"`
 	Tokens int    `json:"tokens"`
 	Live   bool   `json:"live,omitempty"` // it stood behind the history, not before it
 	Text   string `json:"text"`
+	// Role is that of the message: developer unless it is system.
+	Role wire.Role `json:"role,omitempty"`
 }
 
 // LayerNote is how a layer fared in a turn.
@@ -58,6 +60,7 @@ type blockRef struct {
 	Slot   int    `json:"slot"`
 	Tokens int    `json:"tokens"`
 	Live   bool   `json:"live,omitempty"`
+	System bool   `json:"system,omitempty"` // it was a system message, not a developer's
 	Hash   string `json:"hash"`
 }
 
@@ -290,7 +293,7 @@ func (d *draft) putBlocks() {
 	for _, b := range d.e.blocks {
 		sum := blockHash(b.Text)
 		d.blocks = append(d.blocks, blockRef{
-			Layer: b.Layer, Slot: b.Slot, Tokens: b.Tokens, Live: b.Live, Hash: hex.EncodeToString(sum[:]),
+			Layer: b.Layer, Slot: b.Slot, Tokens: b.Tokens, Live: b.Live, System: b.Role == wire.System, Hash: hex.EncodeToString(sum[:]),
 		})
 		if i := slices.Index(h.Blocks, sum); i >= 0 {
 			h.Blocks = append(slices.Delete(h.Blocks, i, i+1), sum)
@@ -322,7 +325,7 @@ func (log *Log) readBlocks(ctx context.Context, s Scope, refs []blockRef) ([][]b
 	return results[0].Values, nil
 }
 
-// showBlocks makes the developer messages that a turn's blocks were: those that stood before the history, and those
+// showBlocks makes the messages that a turn's blocks were: those that stood before the history, and those
 // that stood behind it.
 func (log *Log) showBlocks(ctx context.Context, s Scope, turn *turnRecord) (anchored, live []wire.Item, err error) {
 	texts, err := log.readBlocks(ctx, s, turn.Blocks)
@@ -337,7 +340,7 @@ func (log *Log) showBlocks(ctx context.Context, s Scope, turn *turnRecord) (anch
 		if text == nil {
 			return nil, nil, fmt.Errorf("block of layer %q is not stored", turn.Blocks[i].Layer)
 		}
-		it, err := developer(d, string(text))
+		it, err := instruction(d, turn.Blocks[i].System, string(text))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -369,12 +372,16 @@ func (log *Log) walkBlocks(ctx context.Context, s Scope, turn *turnRecord, seen 
 	return nil
 }
 
-// developer is a developer message of the dialect.
-func developer(d wire.Dialect, text string) (wire.Item, error) {
-	raw, err := json.Marshal(struct {
+// instruction is a system or a developer message of the dialect.
+func instruction(d wire.Dialect, system bool, text string) (wire.Item, error) { //nolint:revive // which of two roles
+	message := struct {
 		Role    string `json:"role"`
 		Content string `json:"content"`
-	}{"developer", text})
+	}{"developer", text}
+	if system {
+		message.Role = "system"
+	}
+	raw, err := json.Marshal(message)
 	if err != nil {
 		return wire.Item{}, fmt.Errorf("encode block: %w", err)
 	}

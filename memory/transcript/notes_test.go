@@ -274,10 +274,10 @@ func TestExportOfHiddenItemsAndBlocks(t *testing.T) {
 	e := l.enter(HistoryAuto, "s:0 u:1 a:1 u:2")
 	l.amend(e, Hidden{Behind: 3, Replaces: true}, "u:two")
 	l.want("view", l.view(e), "s:0 u:1 c:x r:x a:1 u:two")
-	e.Blocks(Block{Layer: "plan", Slot: 10, Tokens: 3, Text: "the plan"}, Block{Layer: "time", Slot: 90, Tokens: 2, Live: true, Text: "noon"})
+	e.Blocks(Block{Layer: "plan", Slot: 10, Tokens: 3, Text: "the plan"}, Block{Layer: "time", Slot: 90, Tokens: 2, Live: true, Text: "noon", Role: wire.System})
 	e.Layers(LayerNote{ID: "plan", Tokens: 3, Ms: 1}, LayerNote{ID: "web", Ms: 250, Error: "recall: timeout"})
 	l.commit(e, "a:2")
-	l.want("TurnView", l.turnView("turn02"), "s:0 d:the plan u:1 c:x r:x a:1 u:two d:noon")
+	l.want("TurnView", l.turnView("turn02"), "s:0 d:the plan u:1 c:x r:x a:1 u:two s:noon")
 
 	var line []string
 	var record turnRecord
@@ -315,7 +315,7 @@ func TestExportOfHiddenItemsAndBlocks(t *testing.T) {
 		t.Error(diff)
 	}
 	other.n = l.n
-	other.want("TurnView", other.turnView("turn02"), "s:0 d:the plan u:1 c:x r:x a:1 u:two d:noon")
+	other.want("TurnView", other.turnView("turn02"), "s:0 d:the plan u:1 c:x r:x a:1 u:two s:noon")
 	other.want("next", other.sees(HistoryAuto, "s:0 u:1 a:1 u:2 a:2 u:3", "a:3"), "s:0 u:1 c:x r:x a:1 u:two a:2 u:3")
 	other.want("a branch", other.sees(HistoryAuto, "s:0 u:1 a:1 u:2 a:z u:3", "a:3"), "s:0 u:1 c:x r:x a:1 u:two a:z u:3")
 	other.want("its TurnView", other.turnView("turn04"), "s:0 u:1 c:x r:x a:1 u:two a:z u:3")

@@ -34,5 +34,7 @@ func TestTurnRecordReadsBack(t *testing.T) {
 			Conversation: 9, Sent: 5, From: 4, Pinned: &pinned, Windowed: 3, Orphans: 1, Stored: true, Items: []byte{1, 2, 255}, Lead: "0a",
 			LeftOut: []view.LeftOut{{Item: 5, Call: `c"1`}},
 		},
+		Hidden: []uint64{10, 11}, Blocks: []blockRef{{Layer: "plan", Slot: -1, Tokens: 3, Live: true, Hash: "0b"}, {Layer: "w"}},
+		Layers: []LayerNote{{ID: "plan", Tokens: 3, Ms: 7}, {ID: "w", Error: `recall: "x"`}},
 	})
 }
