@@ -28,23 +28,23 @@ func TestSuite(t *testing.T) {
 	}, layertest.States(layer.State(`{"turns":4,"calls":3}`)))
 }
 
-// A session of letters: u is a user message, t a tool's result, a space a new request. After each request, which
+// A session of letters: u is a user message, t a tool's result, a bar begins a new request. After each request, which
 // reminders are told.
 func TestWhen(t *testing.T) {
 	l := open(t, reminder.Reminder{Text: "T", EveryUserTurns: 2}, reminder.Reminder{Text: "C", AfterToolCalls: 2},
 		reminder.Reminder{Text: "B", EveryUserTurns: 3, AfterToolCalls: 3})
 	for _, c := range []struct{ session, want string }{
 		{"u", ""},
-		{"u ", ",T,B,T"},
-		{"u t u", ",,C,CB,T,T"},
-		{"u tt ttt u", ",C,CB,T"},
+		{"u|u|u|u", ",T,B,T"},
+		{"u|t|t|t|u|t", ",,C,CB,T,T"},
+		{"u|tt|ttt|u", ",C,CB,T"},
 		{"uuuuuu", "TB"},
 		{"t", ""},
-		{"s a", ","},
+		{"s|a", ","},
 	} {
 		var s layer.State
 		var got []string
-		for request := range strings.FieldsSeq(c.session) {
+		for request := range strings.SplitSeq(c.session, "|") {
 			var items []wire.Item
 			for _, r := range request {
 				items = append(items, item(t, r))
