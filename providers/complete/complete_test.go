@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -267,19 +268,24 @@ func TestReasoningModels(t *testing.T) {
 		}
 		return 0
 	}
-	if _, err := ask("too long"); status(err) != 400 || len(seen) != 2 {
-		t.Errorf("%v after %d requests", err, len(seen))
+	requests := func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(seen)
 	}
-	for range 2 {
+	if _, err := ask("too long"); status(err) != 400 || len(requests()) != 2 {
+		t.Errorf("%v after %d requests", err, len(requests()))
+	}
+	for range 2 { // two requests for the first, one for the second
 		if have, err := ask("Hi"); have != "ab" || err != nil {
 			t.Errorf("have %q (%v)", have, err)
 		}
 	}
-	if len(seen) != 5 || !strings.Contains(seen[4], `"max_completion_tokens":7`) || strings.Contains(seen[4], "temperature") {
-		t.Errorf("seen:\n%s", strings.Join(seen, "\n"))
+	if r := requests(); len(r) != 5 || !strings.Contains(r[4], `"max_completion_tokens":7`) || strings.Contains(r[4], "temperature") {
+		t.Errorf("seen:\n%s", strings.Join(r, "\n"))
 	}
-	if _, err := ask("too long"); status(err) != 400 || len(seen) != 6 {
-		t.Errorf("%v after %d requests", err, len(seen))
+	if _, err := ask("too long"); status(err) != 400 || len(requests()) != 6 {
+		t.Errorf("%v after %d requests", err, len(requests()))
 	}
 }
 

@@ -44,12 +44,11 @@ func (l *Layer) Recall(ctx context.Context, t *layer.Turn, s layer.State, budget
 		if l.o.Tag != noTag {
 			m = layer.Block(l.o.Tag, m)
 		}
-		cost := t.Count(m)
-		if cost > budget-out.Tokens {
+		if !layer.Fits(t.Count, m, budget-out.Tokens) {
 			break
 		}
 		out.Messages = append(out.Messages, m)
-		out.Tokens += cost
+		out.Tokens += t.Count(m)
 	}
 	return out, nil
 }
