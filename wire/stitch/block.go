@@ -1,6 +1,9 @@
 package stitch
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+)
 
 // block is a run of whole lines of the stream: an event with the blank line behind it, or lines that are none, such as
 // a comment.
@@ -134,7 +137,7 @@ func parseBlock(raw []byte, kind blockKind) block {
 			b.name = value
 		case string(name) != "data":
 		case fields == 0:
-			b.data, fields = value[:len(value):len(value)], 1
+			b.data, fields = slices.Clip(value), 1
 		default:
 			b.data, fields = append(append(b.data, '\n'), value...), fields+1
 		}

@@ -30,8 +30,9 @@ type chat struct {
 type call struct {
 	wire.Call
 	fate  fate
-	index int // in this answer
-	out   int // in the client's, -1 before its first delta has gone out
+	index int  // in this answer
+	out   int  // in the client's, -1 before its first delta has gone out
+	late  bool // its name came after its first delta, which is held
 }
 
 // chunk is an event and what of it is still to be sent.
@@ -54,12 +55,15 @@ func (c *chat) event(b *block) {
 		c.s.terminate(b)
 		return
 	}
-	if opaque(b.data) {
-		c.s.pass(b)
-		return
-	}
 	k := chunk{b: b, rest: true}
 	about := c.read(&k)
+	if opaque(b.data) {
+		// It can't be cut to what the client may see; some would read a call in it nevertheless.
+		if len(k.calls) == 0 || !c.s.o.guards() {
+			c.s.pass(b)
+		}
+		return
+	}
 	switch {
 	case about.failed && about.choices == 0:
 		c.s.terminate(b)
@@ -262,12 +266,16 @@ func (c *chat) legacyCall(raw []byte) *call {
 
 // decide gives a call its fate once its name is known.
 func (c *chat) decide(k *call) {
-	if k.fate != unnamed || k.Name == "" && c.s.o.guards() {
+	if k.fate != unnamed {
+		return
+	}
+	if k.Name == "" && c.s.o.guards() {
+		k.late = true
 		return
 	}
 	k.fate = c.s.fate(k.Call)
 	c.dropped = c.dropped || k.fate == hidden
-	if len(c.held) > 0 {
+	if k.late {
 		c.flush()
 	}
 }

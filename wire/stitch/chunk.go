@@ -200,7 +200,7 @@ func (w *writing) delta(raw []byte, m wire.Part) ([]byte, bool) {
 		})
 		return with(raw, m, list), w.calls > before || w.k.rest && m.Value[0] != '[' && m.Value[0] != '{'
 	case "function_call":
-		if m.Value[0] != '{' && w.chat.legacy == nil {
+		if m.Value[0] != '{' && w.legacy == nil {
 			w.at++
 			return raw[m.Start:m.End], w.k.rest
 		}

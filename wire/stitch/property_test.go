@@ -2,11 +2,13 @@ package stitch
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
 	"pgregory.net/rapid"
 
 	"remora/wire"
@@ -244,6 +246,18 @@ func FuzzStitch(f *testing.F) {
 	f.Add([]byte(stream(wire.Chat, 0, `d {"role":"assistant","tool_calls":[{"index":0,"id":"a","function":{"name":"mem_x","arguments":"{}"}}],"function_call":{"name":"f"}}`+"\nf tool_calls\n[DONE]")), 50, uint64(1), uint8(3))
 	f.Add([]byte(stream(wire.Responses, 0, `{"type":"response.output_item.added","output_index":1,"item":{"type":"function_call","name":"mem_x"}}`+"\n"+`{"type":"response.completed","response":{"output":[{"type":"function_call","name":"f"}],"usage":{"a":1}}}`)), 50, uint64(2), uint8(4))
 	f.Add([]byte("data: {\"choices\":{\"a\":{\"delta\":{\"tool_calls\":{\"x\":{\"id\":\"q\"}},\"function_call\":1}}},\"choices\":[[],1,null,{\"index\":7}],\"usage\":{ }}\r\n\r\ndata:\ndata\n\n: x\r\rdata: [DONE]"), 9, uint64(3), uint8(1))
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for i, file := range files {
+		archive, err := txtar.ParseFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		p, _ := read(f, archive)
+		f.Add([]byte(strings.Join(p.answers, "")), len(p.answers[0]), uint64(i), uint8(i))
+	}
 	f.Fuzz(func(t *testing.T, data []byte, at int, seed uint64, mode uint8) {
 		at = max(0, min(at, len(data)))
 		for _, d := range []wire.Dialect{wire.Chat, wire.Responses} {

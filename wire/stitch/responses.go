@@ -2,7 +2,6 @@ package stitch
 
 import (
 	"bytes"
-	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,6 +33,7 @@ type item struct {
 	index int // upstream's
 	out   int // the client's, -1 before its first event has gone out
 	known bool
+	late  bool // events are held since nobody knows what it is
 	call  wire.Call
 	fate  fate
 	id    string
@@ -99,7 +99,9 @@ func (r *responses) event(b *block) {
 		r.s.terminate(b)
 		r.list(wire.Member(readEvent(b).response, "output"))
 	case opaque(b.data):
-		r.s.pass(b)
+		if !r.s.o.guards() || h.item == nil || r.harmless(h) {
+			r.s.pass(b)
+		}
 	case h.at != nil:
 		r.itemEvent(b, h)
 	case h.typ == "response.created" || h.typ == "response.in_progress" || h.typ == "response.queued":
@@ -130,6 +132,7 @@ func (r *responses) itemEvent(b *block, h happening) {
 		}
 	}
 	if !it.known && r.s.o.guards() && isInput(h.typ) {
+		it.late = true
 		r.hold(b, it)
 		return
 	}
@@ -141,6 +144,16 @@ func (r *responses) itemEvent(b *block, h happening) {
 	default:
 		r.send(b, it)
 	}
+}
+
+// harmless tells that an event which can't be rewritten shows nothing that the client must not see.
+func (r *responses) harmless(h happening) bool {
+	it := r.at(h.at)
+	if it == nil {
+		return false
+	}
+	r.learn(it, h.item)
+	return it.known && it.fate == passed
 }
 
 // isInput tells that only a call's items have events of this type.
@@ -191,54 +204,18 @@ func (r *responses) learn(it *item, raw []byte) {
 		it.fate = r.s.fate(it.call)
 		r.ours = r.ours || it.fate == hidden
 	}
-	if len(r.held) > 0 {
+	if it.late {
 		r.flush()
 	}
 }
 
-// list takes the output that the terminal event lists. Items that no event has shown are judged like any other.
-func (r *responses) list(raw []byte) {
-	i := 0
-	for p := range wire.Parts(raw) {
-		if p.Name != nil || i == maxCalls {
-			break
-		}
-		it := r.match(i, p.Value)
-		i++
-		if it == nil {
-			continue
-		}
-		r.learn(it, p.Value)
-		it.final, it.done, r.listed = p.Value, nil, true
-	}
-}
-
-// match finds the item that is listed as the i-th: by its id, or else by its place.
-func (r *responses) match(i int, raw []byte) *item {
-	id := wire.Text(wire.Member(raw, "id"))
-	k := slices.IndexFunc(r.items, func(it *item) bool { return it.final == nil && id != "" && it.id == id })
-	if k < 0 {
-		k = slices.IndexFunc(r.items, func(it *item) bool {
-			return it.final == nil && it.index == i && (it.id == "" || id == "" || it.id == id)
-		})
-	}
-	if k < 0 {
-		return r.begin(maxCalls + i) // no event names such an index
-	}
-	return r.items[k]
-}
-
 func (r *responses) release() {
 	for _, it := range r.items {
-		if it.fate == held || !it.known && r.isHeld(it) {
+		if it.fate == held || !it.known && it.late {
 			it.known, it.fate = true, r.s.fate(it.call)
 		}
 	}
 	r.flush()
-}
-
-func (r *responses) isHeld(it *item) bool {
-	return slices.ContainsFunc(r.held, func(p part) bool { return p.of == it })
 }
 
 // flush sends the held events of the items that pass by now.
@@ -326,80 +303,6 @@ func (r *responses) identity(p wire.Part) []byte {
 		r.head[name] = bytes.Clone(p.Value)
 	}
 	return p.Value
-}
-
-func (r *responses) end() {
-	for i, b := range r.s.terminal {
-		if i > 0 || opaque(b.data) {
-			r.s.pass(b)
-			continue
-		}
-		r.s.send(b, wire.Edit(b.data, func(_ int, p wire.Part) ([]byte, bool) {
-			switch string(p.Name) {
-			case "sequence_number":
-				return with(b.data, p, r.number(p.Value)), true
-			case "response":
-				return with(b.data, p, r.whole(p.Value)), true
-			}
-			return b.data[p.Start:p.End], true
-		}))
-	}
-	r.held = nil
-}
-
-// whole writes the response object of the terminal event: what the client saw, and the usage of all answers.
-func (r *responses) whole(raw []byte) []byte {
-	moved := r.ours || r.later()
-	return wire.Edit(raw, func(_ int, p wire.Part) ([]byte, bool) {
-		switch {
-		case string(p.Name) == "usage":
-			return with(raw, p, addUsage(r.prior, p.Value)), true
-		case string(p.Name) == "output" && moved && r.listed && p.Value[0] == '[':
-			seen := append(slices.Clone(r.shown), r.collect()...)
-			slices.SortStableFunc(seen, func(a, b output) int { return cmp.Compare(a.place, b.place) })
-			return with(raw, p, rewriteList(p.Value, seen)), true
-		}
-		return with(raw, p, r.identity(p)), true
-	})
-}
-
-// rewriteList is the list that holds these elements, as it is if it does already.
-func rewriteList(list []byte, elements []output) []byte {
-	i, same := 0, true
-	for p := range wire.Parts(list) {
-		same = same && i < len(elements) && bytes.Equal(p.Value, elements[i].raw)
-		i++
-	}
-	if same && i == len(elements) {
-		return list
-	}
-	out := []byte{'['}
-	for i, e := range elements {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = append(out, e.raw...)
-	}
-	return append(out, ']')
-}
-
-// collect returns what the client has seen of this answer's output.
-func (r *responses) collect() []output {
-	var out []output
-	for _, it := range r.items {
-		raw := it.final
-		if raw == nil {
-			raw = it.done
-		}
-		if raw == nil || it.fate != passed {
-			continue
-		}
-		if it.out < 0 { // listed, but never streamed
-			it.out, r.place = r.place, r.place+1
-		}
-		out = append(out, output{it.out, raw})
-	}
-	return out
 }
 
 func (r *responses) next() {

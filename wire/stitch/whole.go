@@ -121,25 +121,31 @@ func (w *whole) completion(last []byte) []byte {
 		if string(p.Name) != "choices" {
 			return p.Value
 		}
-		return wire.Edit(p.Value, func(_ int, e wire.Part) ([]byte, bool) {
-			at, ok := index(wire.Member(e.Value, "index"), 0)
-			if !ok || at != 0 {
-				if first := choice(w.bodies[0], at); ok && first != nil {
-					return with(p.Value, e, first), true // as in a stream, it ended with the first answer
-				}
-				return p.Value[e.Start:e.End], true
-			}
-			return with(p.Value, e, wire.Edit(e.Value, func(_ int, c wire.Part) ([]byte, bool) {
-				switch string(c.Name) {
-				case "message":
-					return with(e.Value, c, m.message(c.Value)), true
-				case "finish_reason":
-					return with(e.Value, c, m.end.reason(c.Value)), true
-				}
-				return e.Value[c.Start:c.End], true
-			})), true
-		})
+		return wire.Edit(p.Value, func(_ int, e wire.Part) ([]byte, bool) { return with(p.Value, e, m.choice(e.Value)), true })
 	}, "id", "created", "model", "system_fingerprint"))
+}
+
+// choice is what the client gets of a choice of the last answer.
+func (m *merging) choice(last []byte) []byte {
+	at, ok := index(wire.Member(last, "index"), 0)
+	if !ok {
+		return last
+	}
+	if at != 0 {
+		if first := choice(m.bodies[0], at); first != nil {
+			return first // as in a stream, it ended with the first answer
+		}
+		return last
+	}
+	return wire.Edit(last, func(_ int, p wire.Part) ([]byte, bool) {
+		switch string(p.Name) {
+		case "message":
+			return with(last, p, m.message(p.Value)), true
+		case "finish_reason":
+			return with(last, p, m.end.reason(p.Value)), true
+		}
+		return last[p.Start:p.End], true
+	})
 }
 
 // choice is the choice of an index, nil if there is none.
@@ -161,8 +167,7 @@ type merging struct {
 }
 
 type merged struct {
-	name  []byte // as the message spells it, with what stands around it up to the value
-	value []byte
+	name, value []byte
 }
 
 // maxMembers bounds the members of a message that are put together.
@@ -176,7 +181,7 @@ func (m *merging) add(body int, message []byte) {
 	}
 	m.end.calls = m.end.calls || calls
 	for p := range wire.Parts(visible) {
-		m.member(visible, p)
+		m.member(p)
 	}
 }
 
@@ -224,7 +229,7 @@ func callOf(raw []byte) wire.Call {
 }
 
 // member puts a member to those that came before: texts and lists are joined, of all else the last value counts.
-func (m *merging) member(message []byte, p wire.Part) {
+func (m *merging) member(p wire.Part) {
 	i := slices.IndexFunc(m.members, func(o merged) bool { return string(o.name) == string(p.Name) })
 	if i < 0 {
 		if len(m.members) < maxMembers {
