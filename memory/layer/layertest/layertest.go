@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -153,17 +154,21 @@ func (s *suite) budget(t *testing.T) {
 	states := append(s.reached(t, impl), s.states...)
 	for name, count := range counters {
 		for i, st := range states {
-			for _, budget := range budgets {
-				p := s.newSession(impl, "a", dialects[0])
-				p.count, p.state = count, st
+			p := s.newSession(impl, "a", dialects[0])
+			p.count, p.state = count, st
+			all := s.recallOnce(t, p, math.MaxInt)
+			// Just less than everything is where layers of several parts go wrong.
+			for _, budget := range append([]int{all - 2, all - 1, all, all + 1, all * 3 / 4, all / 2}, budgets...) {
 				t.Run(fmt.Sprintf("%s/state %d/%d", name, i, budget), func(t *testing.T) { s.recallOnce(t, p, budget) })
 			}
 		}
 	}
 }
 
-func (s *suite) recallOnce(t *testing.T, p *session, budget int) {
+// recallOnce recalls within a budget, and is what that cost.
+func (s *suite) recallOnce(t *testing.T, p *session, budget int) int {
 	t.Helper()
+	budget = max(budget, 0)
 	turn := p.turn(lastTurn)
 	st, err := p.begin(t.Context(), &turn)
 	if err != nil {
@@ -181,7 +186,7 @@ func (s *suite) recallOnce(t *testing.T, p *session, budget int) {
 		}
 	}
 	if s.overruns(budget) {
-		return
+		return cost
 	}
 	if cost > budget || got.Tokens > budget {
 		t.Errorf("recalled %d tokens (says %d), budget %d", cost, got.Tokens, budget)
@@ -189,6 +194,7 @@ func (s *suite) recallOnce(t *testing.T, p *session, budget int) {
 	if got.Tokens != 0 && got.Tokens < cost {
 		t.Errorf("the layer says that it recalled %d tokens; they are %d", got.Tokens, cost)
 	}
+	return cost
 }
 
 // escaped: what somebody said cannot close a block. Every text of a session holds a closing tag.

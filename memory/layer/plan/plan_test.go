@@ -23,7 +23,7 @@ func open(t *testing.T, o plan.Options) *plan.Layer {
 	return l
 }
 
-var turn = &layer.Turn{Count: tokens.UTF16.Count, Now: time.Unix(5, 0), Tools: []string{"Read", "Write"}}
+var turn = &layer.Turn{Count: tokens.UTF16.Count, Now: time.Unix(5, 0), Tools: []string{"Read", "Write", "mcp/write"}}
 
 // session calls functions of one layer in order.
 type session struct {
@@ -119,7 +119,7 @@ func TestPhases(t *testing.T) {
 	}
 	for tool, want := range map[string]layer.Action{
 		"Read": layer.Allow, "plan/updatePrd": layer.Allow, "working-memory/update": layer.Allow,
-		"Write": layer.Deny, "local_shell": layer.Deny, "": layer.Deny,
+		"Write": layer.Deny, "mcp/write": layer.Deny, "local_shell": layer.Deny, "": layer.Deny,
 	} {
 		if got := s.action(tool); got != want {
 			t.Errorf("planning: %q is judged %d, want %d", tool, got, want)
