@@ -95,6 +95,7 @@ var cmdImports = []string{
 var dependencies = []string{
 	"github.com/go-json-experiment/json",
 	"github.com/go-viper/mapstructure/v2",
+	"github.com/google/cel-go",
 	"github.com/klauspost/compress",
 	"github.com/pkoukk/tiktoken-go-loader",
 	"github.com/redis/go-redis/v9",

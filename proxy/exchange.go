@@ -239,7 +239,7 @@ func (x *exchange) recall() error {
 	}
 	begun := x.s.now()
 	x.turn, err = x.s.begin(context.Background(), memory.Call{
-		Scope: id.scope(o), Request: x.request, History: history, Side: id.side, Credential: id.forModels(),
+		Scope: id.scope(o), Request: x.request, History: history, Side: id.side, Credential: id.forModels(x.provider.Name()),
 	})
 	if err != nil {
 		return err

@@ -273,11 +273,11 @@ func firstField(fields []string, r *wire.Request) (value, field string) {
 }
 
 // forModels is the credential that layers may ask models with. It is copied: they may ask after the request has ended.
-func (id *identity) forModels() memory.Credential {
+func (id *identity) forModels(provider string) memory.Credential {
 	if id.credentialName == "" {
 		return memory.Credential{}
 	}
-	return memory.Credential{Header: id.credentialName, Value: string(id.credential)}
+	return memory.Credential{Header: id.credentialName, Value: string(id.credential), Provider: provider}
 }
 
 // scope turns the identity into the scope of memory.

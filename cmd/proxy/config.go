@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/url"
 	"reflect"
@@ -15,6 +16,7 @@ import (
 	"remora"
 	"remora/cache"
 	"remora/memory"
+	"remora/memory/budget"
 	"remora/providers"
 	"remora/proxy"
 )
@@ -46,10 +48,36 @@ type spoolOptions struct {
 }
 
 type memoryOptions struct {
-	OnStoreError string      `mapstructure:"on_store_error"`
-	Layers       []openEntry `mapstructure:"layers"`
+	OnStoreError string        `mapstructure:"on_store_error"`
+	Policy       policyOptions `mapstructure:"policy"`
+	Layers       []openEntry   `mapstructure:"layers"`
 
 	layers layers // what Layers came out as
+}
+
+// policyOptions say how a view is cut to size.
+type policyOptions struct {
+	TokenBudget     float64      `mapstructure:"token_budget"`
+	ResponseReserve float64      `mapstructure:"response_reserve"`
+	Overflow        string       `mapstructure:"overflow"`
+	OverflowModel   modelOptions `mapstructure:"overflow_model"`
+	WindowSize      int          `mapstructure:"window_size"`
+}
+
+func (o policyOptions) policy() budget.Policy {
+	p := budget.Policy{Budget: o.TokenBudget, Reserve: o.ResponseReserve, Overflow: o.Overflow, Window: o.WindowSize}
+	if p.Budget == 0 {
+		p.Budget = math.Inf(1)
+	}
+	return p
+}
+
+func (o policyOptions) validate() error {
+	var errs []error
+	for _, err := range o.policy().Validate() {
+		errs = append(errs, fmt.Errorf("memory.policy.%w", err))
+	}
+	return errors.Join(errs...)
 }
 
 type logOptions struct {
@@ -70,6 +98,7 @@ func load(file string, environ []string, flags []setting) (Config, error) {
 			c.Store.validate(),
 			providers.Validate(c.Providers),
 			c.Server.Validate(),
+			c.Memory.Policy.validate(),
 			oneOf("memory.on_store_error", c.Memory.OnStoreError, memory.OnStoreErrorOpen, memory.OnStoreErrorClosed),
 		))
 	})

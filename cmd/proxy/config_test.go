@@ -33,7 +33,7 @@ func TestDefaultsAreThoseOfThePackages(t *testing.T) {
 	if diff := cmp.Diff(want, c.Server); diff != "" {
 		t.Error("server and session (-package +config.yaml)", diff)
 	}
-	got := c.memory(nil)
+	got := c.memory(nil, nil)
 	got.Now = nil
 	if diff := cmp.Diff(memory.Options{
 		CommitWait: 250 * time.Millisecond, ReadWait: 250 * time.Millisecond, OpenDelay: 20 * time.Millisecond,

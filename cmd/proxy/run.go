@@ -13,7 +13,11 @@ import (
 
 	"remora/cache"
 	"remora/memory"
+	"remora/memory/layer"
+	"remora/memory/pipeline"
+	"remora/memory/tokens"
 	"remora/providers"
+	"remora/providers/complete"
 	"remora/proxy"
 )
 
@@ -41,13 +45,18 @@ func run(ctx context.Context, c Config, stderr io.Writer) (err error) {
 	}
 	defer stop("spool", spool.Close) // after memory, which puts there what the store does not take
 
-	mem := memory.New(store, spool.queue(), c.memory(log)) //nolint:contextcheck // ends by Close, not by a signal
-	defer mem.Close()                                      // after the server, whose turns it commits
-
 	upstreams, err := providers.NewSet(c.Providers)
 	if err != nil {
 		return err
 	}
+	minds, err := c.minds(upstreams, log)
+	if err != nil {
+		return err
+	}
+	defer minds.close()                                                  // after memory, whose layers use it
+	mem := memory.New(store, spool.queue(), c.memory(log, minds.layers)) //nolint:contextcheck // ends by Close, not by a signal
+	defer mem.Close()                                                    // after the server, whose turns it commits
+
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Server.Listen)
 	if err != nil {
 		return fmt.Errorf("open server.listen %s: %w", c.Server.Listen, err)
@@ -82,7 +91,7 @@ func run(ctx context.Context, c Config, stderr io.Writer) (err error) {
 const ballastBytes = 32 << 20
 
 // memory puts together what the sections store and memory say about memory.
-func (c *Config) memory(log *slog.Logger) memory.Options {
+func (c *Config) memory(log *slog.Logger, layers *pipeline.Pipeline) memory.Options {
 	return memory.Options{
 		CommitWait:   c.Store.CommitWait,
 		ReadWait:     c.Store.ReadWait,
@@ -91,10 +100,55 @@ func (c *Config) memory(log *slog.Logger) memory.Options {
 		SessionTTL:   c.Store.SessionTTL,
 		OnStoreError: c.Memory.OnStoreError,
 		Window:       c.Memory.layers.window,
+		Layers:       layers,
 		Log:          log,
 		Now:          time.Now,
 	}
 }
+
+// minds are the layers, and what they think with.
+type minds struct {
+	layers  *pipeline.Pipeline
+	counter *tokens.Counter
+	client  *providers.Client
+}
+
+func (m *minds) close() {
+	m.counter.Close()
+	m.client.Close()
+}
+
+// minds opens the layers and connects them with their models.
+func (c *Config) minds(upstreams *providers.Set, log *slog.Logger) (*minds, error) {
+	m := &minds{counter: tokens.New(tokens.Options{}), client: providers.NewClient(c.Server.Upstream)}
+	var list []pipeline.Layer
+	for _, l := range c.Memory.layers.list {
+		if l.model.Model != "" {
+			source, err := complete.New(m.client, upstreams, complete.Options{Provider: l.model.Provider, Model: l.model.Model})
+			if err != nil {
+				m.close()
+				return nil, fmt.Errorf("%s.model: %w", l.path, err)
+			}
+			l.Model = model{source}
+		}
+		list = append(list, l.Layer)
+	}
+	var err error
+	m.layers, err = pipeline.New(list, pipeline.Options{
+		Policy: c.Memory.Policy.policy(), Count: m.counter.Count, CountItem: m.counter.CountItem, Log: log, Now: time.Now,
+	})
+	if err != nil {
+		m.close()
+		return nil, fmt.Errorf("memory.%w", err)
+	}
+	return m, nil
+}
+
+// model is a model behind a provider as layers ask it.
+type model struct{ *complete.Source }
+
+// Bind returns the model with the caller's credential.
+func (m model) Bind(c pipeline.Credential) layer.Model { return m.Source.Bind(complete.Credential(c)) }
 
 // optionalSpool is a spool, or none.
 type optionalSpool struct{ *cache.Spool }

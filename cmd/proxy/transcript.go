@@ -102,7 +102,7 @@ func (f *transcriptFlags) open(cmd *cobra.Command, p process, use func(context.C
 	}
 	defer func() { err = errors.Join(err, a.store.Close()) }()
 	log := slog.New(slog.NewJSONHandler(p.stderr, nil))
-	a.memory = memory.New(a.store, nil, c.memory(log)) // without the spool: that is the proxy's to empty
+	a.memory = memory.New(a.store, nil, c.memory(log, nil)) // without the spool: that is the proxy's to empty
 	defer a.memory.Close()
 	warnOfSpool(p.stderr, c.Store.Spool.Dir)
 	return use(cmd.Context(), a)
@@ -241,7 +241,7 @@ func marks(l *memory.ItemLine) string {
 		set  bool
 		name string
 	}{
-		{!l.OnHead && !l.Side, "branch"}, {l.Side, "side"}, {l.Aside, "aside"}, {l.Partial, "partial"},
+		{!l.OnHead && !l.Side, "branch"}, {l.Side, "side"}, {l.Aside, "aside"}, {l.Hidden, "hidden"}, {l.Partial, "partial"},
 	} {
 		if m.set {
 			b.WriteString("  [" + m.name + "]")

@@ -28,14 +28,16 @@ var roleNames = map[wire.Role]string{
 
 // NewText is a message of the dialect. Role is system, developer, user or assistant.
 func NewText(d wire.Dialect, role wire.Role, text string) wire.Item {
-	raw, err := json.Marshal(struct {
+	var raw bytes.Buffer
+	enc := json.NewEncoder(&raw)
+	enc.SetEscapeHTML(false) // a model reads tags as they are, and each escape would cost it tokens
+	if err := enc.Encode(struct {
 		Role    string `json:"role"`
 		Content string `json:"content"`
-	}{roleNames[role], text})
-	if err != nil {
+	}{roleNames[role], text}); err != nil {
 		panic(fmt.Sprintf("BUG: encode a message: %v", err)) // two strings
 	}
-	it, err := wire.ParseItem(d, raw)
+	it, err := wire.ParseItem(d, bytes.TrimSpace(raw.Bytes()))
 	if err != nil {
 		panic(fmt.Sprintf("BUG: parse a message: %v", err))
 	}
