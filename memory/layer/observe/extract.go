@@ -34,6 +34,7 @@ func extractive(_ context.Context, t *layer.Turn, s state) ([]string, error) {
 			continue
 		}
 		for _, text := range sentences(e.Text) {
+			text = stated(text)
 			if w := judge(text, e.By); w > 0 {
 				found = append(found, statement{text: text, by: e.By, weight: w, at: len(found)})
 			}
