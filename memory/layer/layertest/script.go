@@ -21,7 +21,7 @@ type dialect = wire.Dialect
 const (
 	turns        = 6
 	lastTurn     = turns - 1
-	floodTurns   = 24
+	floodTurns   = 12
 	floodBytes   = 64 << 10
 	recallBudget = 1000
 )

@@ -113,10 +113,10 @@ func TestTools(t *testing.T) {
 	if diff := cmp.Diff([]string{"a.go", "b.go"}, decode(t, s).Files); diff != "" {
 		t.Errorf("files -want +got:\n%s", diff)
 	}
-	for i := range 700 {
-		s, _ = run(t, "recordArtifact", s, fmt.Sprintf(`{"path":"%d%s"}`, i, strings.Repeat("x", 200)))
+	for i := range 80 {
+		s, _ = run(t, "recordArtifact", s, fmt.Sprintf(`{"path":"%d%s"}`, i, strings.Repeat("x", 1000)))
 	}
-	if n := len(decode(t, s).Files); n < 100 || n > 400 || len(s) > 128<<10 {
+	if n := len(decode(t, s).Files); n < 50 || n > 70 || len(s) > 128<<10 {
 		t.Errorf("%d files and %d bytes kept", n, len(s))
 	}
 }
