@@ -239,6 +239,8 @@ func TestHiddenItemsMoveWithTheirTurn(t *testing.T) {
 		l.sees(HistoryServer, "u:3", "a:3")
 		l.commit(slow, "a:2")
 		l.want("next", l.sees(HistoryServer, "u:4", "a:4"), "u:1 a:1 u:3 a:3 u:2 d:note a:2 u:4")
+		l.want("TurnView", l.turnView("turn02"), "u:1 a:1 u:2 d:note")
+		l.want("log", l.headLine(), "u:1 a:1 u:3 a:3 u:2 (d:note) a:2 u:4 a:4")
 		results, err := l.Read(context.Background(), []cache.Query{{Group: scope.Group(), Names: []string{amendName}}})
 		if err != nil {
 			t.Fatal(err)
@@ -256,6 +258,28 @@ func (l *lab) turnView(id string) string {
 		l.t.Fatal(err)
 	}
 	return hear(items)
+}
+
+// headLine is what the log holds of the conversation, hidden items in brackets.
+func (l *lab) headLine() string {
+	l.t.Helper()
+	var line []string
+	err := l.log.Walk(context.Background(), scope, func(x Line) error {
+		if x.Item == nil || !x.Item.OnHead {
+			return nil
+		}
+		it, err := wire.ParseItem(wire.Chat, x.Item.Bytes())
+		word := hear([]wire.Item{it})
+		if x.Item.Hidden {
+			word = "(" + word + ")"
+		}
+		line = append(line, word)
+		return err
+	})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return strings.Join(line, " ")
 }
 
 func (l *lab) export(s Scope) string {
@@ -279,27 +303,17 @@ func TestExportOfHiddenItemsAndBlocks(t *testing.T) {
 	l.commit(e, "a:2")
 	l.want("TurnView", l.turnView("turn02"), "s:0 d:the plan u:1 c:x r:x a:1 u:two s:noon")
 
-	var line []string
 	var record turnRecord
 	err := l.log.Walk(context.Background(), scope, func(x Line) error {
-		switch {
-		case x.Item != nil && x.Item.OnHead:
-			it, err := wire.ParseItem(wire.Chat, x.Item.Bytes())
-			word := hear([]wire.Item{it})
-			if x.Item.Hidden {
-				word = "(" + word + ")"
-			}
-			line = append(line, word)
-			return err
-		case x.Turn != nil:
-			return json.Unmarshal(x.Turn, &record)
+		if x.Turn == nil {
+			return nil
 		}
-		return nil
+		return json.Unmarshal(x.Turn, &record)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.want("head line", strings.Join(line, " "), "u:1 (c:x) (r:x) a:1 u:2 (u:two) a:2")
+	l.want("log", l.headLine(), "u:1 (c:x) (r:x) a:1 u:2 (u:two) a:2")
 	if want := []LayerNote{{ID: "plan", Tokens: 3, Ms: 1}, {ID: "web", Ms: 250, Error: "recall: timeout"}}; !slices.Equal(record.Layers, want) {
 		t.Errorf("layers %+v", record.Layers)
 	}
@@ -346,8 +360,25 @@ func TestOnlyWhatChangesIsWritten(t *testing.T) {
 		l.commit(e, fmt.Sprintf("a:%d", i))
 		conversation += fmt.Sprintf(" a:%d", i)
 	}
+	if n := l.wrote(itemPrefix); n != 9 {
+		t.Errorf("%d items of 4 turns and a note", n)
+	}
 	if a, b := l.wrote(amendName), l.wrote(blockPrefix); a != 1 || b != 1 {
 		t.Errorf("amendments were written %d times, the block %d times", a, b)
+	}
+}
+
+// What is too much to be kept for views stays in the log, and no view of any habit shows it.
+func TestDroppedAmendmentsStayInTheLog(t *testing.T) {
+	l := newLab(t)
+	e := l.enter(HistoryAuto, "u:1")
+	l.view(e)
+	l.amend(e, Hidden{Behind: 1}, "d:"+strings.Repeat("x", maxAmendBytes))
+	l.commit(e, "a:1")
+	l.want("resent", l.sees(HistoryClient, "u:1 a:1 u:2", "a:2"), "u:1 a:1 u:2")
+	l.want("only what is new", l.sees(HistoryServer, "u:3", "a:3"), "u:1 a:1 u:2 a:2 u:3")
+	if line := l.headLine(); !strings.HasPrefix(line, "u:1 (d:xxx") || !strings.HasSuffix(line, "x) a:1 u:2 a:2 u:3 a:3") {
+		t.Errorf("the log has %d bytes", len(line))
 	}
 }
 
