@@ -93,10 +93,10 @@ func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 // MarshalText serves encoding/json, YAML and their like.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Defaults are the place of a layer whose configuration does not say: its own block behind those of the built-in layers,
-// shared by the sessions of a resource, 2000 tokens at most.
+// Defaults are the place of a layer whose configuration does not say: behind the built-in layers, shared by the sessions
+// of a resource, 2000 tokens at most, and behind the history, since what a server recalls may depend on what was asked.
 func Defaults() layer.Defaults {
-	return layer.Defaults{ID: "http", Slot: 400, Scope: layer.Resource, Budget: budget.AtMost(2000)}
+	return layer.Defaults{ID: "http", Slot: 400, Scope: layer.Resource, Budget: budget.AtMost(2000), Live: true}
 }
 
 // Layer is a layer behind a URL. It has a method for every hook; Has says which are meant.
