@@ -10,11 +10,11 @@ import (
 	"remora/wire"
 )
 
-func item(t testing.TB, d wire.Dialect, raw string) wire.Item {
-	t.Helper()
+func item(tb testing.TB, d wire.Dialect, raw string) wire.Item {
+	tb.Helper()
 	it, err := wire.ParseItem(d, []byte(raw))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return it
 }
