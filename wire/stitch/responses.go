@@ -34,6 +34,7 @@ type item struct {
 	out   int // the client's, -1 before its first event has gone out
 	known bool
 	late  bool // events are held since nobody knows what it is
+	calls bool // it is a call
 	call  wire.Call
 	fate  fate
 	id    string
@@ -63,6 +64,7 @@ type happening struct {
 	response []byte
 	item     []byte
 	at       []byte
+	id       string // of the item that it is about
 }
 
 func readEvent(b *block) (h happening) {
@@ -76,10 +78,15 @@ func readEvent(b *block) (h happening) {
 			h.item = p.Value
 		case "output_index":
 			h.at = p.Value
+		case "item_id":
+			h.id = wire.Text(p.Value)
 		}
 	}
 	if h.typ == "" {
 		h.typ = string(b.name)
+	}
+	if id := wire.Text(wire.Member(h.item, "id")); id != "" {
+		h.id = id
 	}
 	return h
 }
@@ -102,7 +109,7 @@ func (r *responses) event(b *block) {
 		if !r.s.o.guards() || h.item == nil || r.harmless(h) {
 			r.s.pass(b)
 		}
-	case h.at != nil:
+	case h.at != nil || h.item != nil || isInput(h.typ):
 		r.itemEvent(b, h)
 	case h.typ == "response.created" || h.typ == "response.in_progress" || h.typ == "response.queued":
 		if answer, ok := r.opened[h.typ]; ok && answer < r.s.answer {
@@ -117,7 +124,7 @@ func (r *responses) event(b *block) {
 
 // itemEvent takes an event of an output item.
 func (r *responses) itemEvent(b *block, h happening) {
-	it := r.at(h.at)
+	it := r.about(h)
 	if it == nil {
 		if !r.s.o.guards() {
 			r.send(b, nil)
@@ -148,7 +155,7 @@ func (r *responses) itemEvent(b *block, h happening) {
 
 // harmless tells that an event which can't be rewritten shows nothing that the client must not see.
 func (r *responses) harmless(h happening) bool {
-	it := r.at(h.at)
+	it := r.about(h)
 	if it == nil {
 		return false
 	}
@@ -166,18 +173,26 @@ func (r *responses) hold(b *block, it *item) {
 	r.held = append(r.held, part{r.s.keep(b), it})
 }
 
-// at is the item of an output_index, nil where that is none or there are too many.
-func (r *responses) at(raw []byte) *item {
-	n, ok := index(raw, 0)
+// about is the item of an event: that of its output_index, or without one that of its id. It is nil where the index is
+// none, or there are too many items.
+func (r *responses) about(h happening) *item {
+	n, ok := index(h.at, -1)
 	if !ok {
 		return nil
 	}
 	for _, it := range slices.Backward(r.items) {
-		if it.index == n {
+		if it.index == n && n >= 0 || n < 0 && it.id == h.id {
 			return it
 		}
 	}
-	return r.begin(n)
+	if n < 0 {
+		n = 2*maxCalls + len(r.items) // no event names such an index
+	}
+	if it := r.begin(n); it != nil {
+		it.id = h.id
+		return it
+	}
+	return nil
 }
 
 func (r *responses) begin(n int) *item {
@@ -189,18 +204,21 @@ func (r *responses) begin(n int) *item {
 	return it
 }
 
-// learn takes what an item is from the first event that shows it.
+// learn takes what an item is from an event that shows it: the first one, or the first that shows a call.
 func (r *responses) learn(it *item, raw []byte) {
-	if it.known {
+	if it.calls {
 		return
 	}
 	parsed, err := wire.ParseItem(wire.Responses, raw)
 	if err != nil {
 		return
 	}
-	it.known, it.id = true, parsed.ID
+	it.known = true
+	if parsed.ID != "" {
+		it.id = parsed.ID
+	}
 	if len(parsed.Calls) > 0 {
-		it.call = parsed.Calls[0]
+		it.call, it.calls = parsed.Calls[0], true
 		it.fate = r.s.fate(it.call)
 		r.ours = r.ours || it.fate == hidden
 	}

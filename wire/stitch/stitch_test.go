@@ -110,7 +110,7 @@ func everyWay(t *testing.T, p play) {
 		}
 		want, s := q.run(inOne)
 		merged := s.Merged()
-		for seed := range uint64(30) {
+		for seed := range uint64(10) {
 			got, s := q.run(pieces(seed))
 			if got != want {
 				t.Fatalf("line end %q, seed %d:\n%s", end, seed, cmp.Diff(want, got))
