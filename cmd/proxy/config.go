@@ -99,6 +99,7 @@ func load(file string, environ []string, flags []setting) (Config, error) {
 			providers.Validate(c.Providers),
 			c.Server.Validate(),
 			c.Memory.Policy.validate(),
+			c.Memory.layers.check(c.Providers),
 			oneOf("memory.on_store_error", c.Memory.OnStoreError, memory.OnStoreErrorOpen, memory.OnStoreErrorClosed),
 		))
 	})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -9,6 +10,7 @@ import (
 
 	"remora/memory/budget"
 	"remora/memory/layer"
+	"remora/memory/layer/fileref"
 	"remora/memory/layer/observe"
 	"remora/memory/layer/plan"
 	"remora/memory/layer/reminder"
@@ -21,6 +23,7 @@ import (
 	"remora/memory/layer/working"
 	"remora/memory/pipeline"
 	"remora/memory/view"
+	"remora/providers"
 )
 
 // layers is what the entries of memory.layers come out as.
@@ -97,7 +100,9 @@ func layerKinds() map[string]layerKind {
 			func(o *temporal.Options, thinks bool, _ layer.Scope) { o.HasModel = thinks }),
 		"steering": kindOf(steering.DefaultsFor, steering.New,
 			func(o *steering.Options, thinks bool, _ layer.Scope) { o.HasModel = thinks }),
-		"plan_memory":    kindOf(always[plan.Options](plan.Defaults()), plan.New, nil),
+		"plan_memory": kindOf(always[plan.Options](plan.Defaults()), plan.New, nil),
+		"file_reference": kindOf(always[fileref.Options](fileref.Defaults()), fileref.New,
+			func(o *fileref.Options, thinks bool, _ layer.Scope) { o.HasModel = thinks }),
 		"static_content": kindOf(always[static.Options](static.Defaults()), static.New, nil),
 		"task_state":     kindOf(always[taskstate.Options](taskstate.Defaults()), taskstate.New, nil),
 		"tool_memory":    kindOf(always[toolmemory.Options](toolmemory.Defaults()), toolmemory.New, nil),
@@ -194,6 +199,32 @@ func (o *layerOptions) choose(path string, d layer.Defaults, out *configuredLaye
 		}
 		choice.apply(i)
 	}
+}
+
+// check finds what only shows where all layers, and all providers, are seen together.
+func (l layers) check(upstreams []providers.Options) error {
+	var list []pipeline.Layer
+	var errs []error
+	for _, c := range l.list {
+		list = append(list, c.Layer)
+		known := slices.ContainsFunc(upstreams, func(p providers.Options) bool { return p.Name == c.model.Provider || p.Kind == c.model.Provider })
+		if c.model.Provider != "" && !known {
+			errs = append(errs, fmt.Errorf("%s.model.provider: want the name of one of providers", c.path))
+		}
+	}
+	_, err := pipeline.New(list, pipeline.Options{})
+	for _, e := range flatten(err) {
+		// The pipeline counts layers by themselves, without those that are none, such as the window.
+		text := e.Error()
+		for i, c := range l.list {
+			if rest, ok := strings.CutPrefix(text, fmt.Sprintf("layers[%d]", i)); ok {
+				text = c.path + rest
+				break
+			}
+		}
+		errs = append(errs, errors.New(text))
+	}
+	return errors.Join(errs...)
 }
 
 // scopeNames are the values of layer.Scope, from the first.
