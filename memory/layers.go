@@ -22,10 +22,12 @@ type layered struct {
 	input  []wire.Item // the request's new items
 	output []wire.Item // all that the model answered, hidden items too
 	last   []wire.Item // of that, the last answer
-	extra  []wire.Item // what the view has gained by the answers so far
-	rounds int         // answers so far
-	guides int         // of these, how many were made again
-	denied bool        // the last one was forbidden
+	lastID string
+	known  map[string]int // by the id of an answer, how much of extra upstream knows by it
+	extra  []wire.Item    // what the view has gained by the answers so far
+	rounds int            // answers so far
+	guides int            // of these, how many were made again
+	denied bool           // the last one was forbidden
 }
 
 // layerTurn is what layers may know of the call.
@@ -68,7 +70,7 @@ func (t *Turn) enter(ctx, hooks context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.layers = &layered{states: st, run: run, turn: lt, input: e.Input()}
+	t.layers = &layered{states: st, run: run, turn: lt, input: e.Input(), known: make(map[string]int)}
 	if st != nil {
 		st.run = run
 		if e.First() && len(st.parent) > 0 {

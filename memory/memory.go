@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -278,7 +279,7 @@ func (t *Turn) assemble(read, hooks context.Context) error {
 		l.recall(hooks, &c)
 	}
 	if c.Opaque {
-		t.View = t.call.Request.Items()
+		t.View = slices.Concat(c.Lead, c.Items)
 		t.Summary.Items, t.Summary.Sent = len(t.View), len(t.View)
 		t.entry.Viewed(&c, nil)
 		t.show(&c)

@@ -62,7 +62,7 @@ func (t *Turn) Review(ctx context.Context, r wire.Reply) Next {
 		return Next{}
 	}
 	l.rounds++
-	l.last = r.Choices[0]
+	l.last, l.lastID = r.Choices[0], r.ID
 	l.output = append(l.output, l.last...)
 	round := l.judge(ctx, l.last)
 	next := Next{Hidden: round.hidden}
@@ -169,9 +169,9 @@ func (r *round) guide(d wire.Dialect, text string) {
 // extend is the view for the next answer: what was sent, what the model said, and what it is told about that.
 func (t *Turn) extend(r *round) []wire.Item {
 	l := t.layers
-	for _, list := range [][]wire.Item{r.items, r.results, r.note} {
-		l.extra = append(l.extra, list...)
-	}
+	l.extra = append(l.extra, r.items...)
+	l.known[l.lastID] = len(l.extra)
+	l.extra = slices.Concat(l.extra, r.results, r.note)
 	return append(slices.Clip(t.View), l.extra...)
 }
 
@@ -190,6 +190,14 @@ func (t *Turn) hide(r *round) {
 	defer t.mu.Unlock()
 	if err := t.entry.Amend(h); err != nil {
 		t.m.o.Log.Error("hidden calls of a turn are not kept", "turn", t.ID, "error", err.Error())
+	}
+}
+
+// carry keeps what upstream does not know of a response whose id the client has: the client may go on from that id, and
+// upstream knows only the first of the answers that the response was made of by it.
+func (l *layered) carry(e *transcript.Entry, id string) {
+	if from, ok := l.known[id]; ok && id != l.lastID && l.turn.Dialect == wire.Responses {
+		e.Carry(append(slices.Clip(l.extra[from:]), l.last...))
 	}
 }
 

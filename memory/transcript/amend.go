@@ -132,6 +132,33 @@ func decodeAmendments(b []byte) (Amendments, error) {
 	return all, nil
 }
 
+// encodeCarried is the record of items that upstream has not seen of a response.
+func encodeCarried(items []wire.Item) []byte {
+	a := Amendment{Dialect: wire.Responses}
+	for _, it := range items {
+		a.Items = append(a.Items, it.Raw)
+	}
+	return Amendments{a}.encode()
+}
+
+func decodeCarried(b []byte) ([]wire.Item, error) {
+	all, err := decodeAmendments(b)
+	if err != nil {
+		return nil, err
+	}
+	var items []wire.Item
+	for _, a := range all {
+		for _, raw := range a.Items {
+			it, err := wire.ParseItem(a.Dialect, raw)
+			if err != nil {
+				return nil, fmt.Errorf("read what a response carries: %w", err)
+			}
+			items = append(items, it)
+		}
+	}
+	return items, nil
+}
+
 // Apply puts the hidden items back into a list of visible ones. chain[i] is the chain hash of the conversation behind
 // items[i]; items that are not part of the chain, as reasoning, have that of the item before them. It returns the items
 // as the model is to see them, and for each its index in items, -1 for a hidden one. Where nothing is put anywhere it

@@ -112,6 +112,9 @@ func (e *Entry) Conversation(ctx context.Context, units uint64) (Conversation, e
 		Lead: all[:len(all)-len(e.in.items)], Items: e.in.items, Offset: e.place.offset, Stored: e.place.before, Side: e.place.side,
 		Opaque: e.in.stateful || e.in.unresolved(), lead: e.in.lead, hasLead: e.in.hasLead,
 	}
+	if c.Opaque && len(e.state.carried) > 0 {
+		c.Items = append(slices.Clip(e.state.carried), c.Items...)
+	}
 	amendments := e.state.amendments
 	if len(e.hidden) > 0 {
 		amendments = amendments.replace(e.amended, e.amendments(nil))
@@ -200,9 +203,10 @@ func (e *Entry) Resolve(it wire.Item) (wire.Item, bool) { return e.in.resolve(it
 // Viewed notes how the view was chosen from the conversation; nil for a request that goes as it came.
 func (e *Entry) Viewed(c *Conversation, v *view.View) {
 	if v == nil {
-		e.view = ViewRecord{Conversation: len(c.Items), Sent: len(e.call.Request.Items())}
-		for _, mark := range e.in.marks {
-			e.view.Items = append(e.view.Items, mark.content[:8]...)
+		e.view = ViewRecord{Conversation: len(c.Items), Sent: len(c.Lead) + len(c.Items)}
+		for _, it := range c.Items {
+			content := e.in.mark(it).content
+			e.view.Items = append(e.view.Items, content[:8]...)
 		}
 		e.view.setLead(e.in.lead, e.in.hasLead)
 		return

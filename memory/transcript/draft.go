@@ -165,6 +165,9 @@ func (d *draft) storeAnswer(a *Answer) position {
 		d.puts = append(d.puts, cache.Put{
 			Name: idName(replyPrefix, a.Reply.ID), Data: place{Pos: end, Side: d.e.plan.side}.encode(),
 		})
+		if len(d.e.carry) > 0 {
+			d.puts = append(d.puts, cache.Put{Name: idName(carryPrefix, a.Reply.ID), Data: encodeCarried(d.e.carry)})
+		}
 	}
 	return end
 }

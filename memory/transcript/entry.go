@@ -43,6 +43,7 @@ type Entry struct {
 	amendWritten bool
 	blocks       []Block
 	layers       []LayerNote
+	carry        []wire.Item
 }
 
 // journaled is a turn's input that was written before its answer.
@@ -106,6 +107,14 @@ func (e *Entry) settle(st state, in *incoming, p plan) {
 
 // Input are the request's items that are new to the transcript.
 func (e *Entry) Input() []wire.Item { return e.in.items[e.plan.fresh:] }
+
+// Carry keeps what upstream has not seen of the response that the client knows by its id, since it was made of several:
+// a request that goes on from that id is given these items first. More than 1024 are not kept.
+func (e *Entry) Carry(items []wire.Item) {
+	if len(items) <= maxAmendItems {
+		e.carry = items
+	}
+}
 
 // Leading is how many leading system and developer items the request has.
 func (e *Entry) Leading() int { return len(e.call.Request.Items()) - len(e.in.items) }

@@ -39,6 +39,7 @@ type state struct {
 	turn    []byte               // the record of the turn asked for, nil if it was never written
 
 	amendments Amendments
+	carried    []wire.Item // what upstream has not seen of the response that the request names
 }
 
 // sessionName names the value of a response's group that holds its session.
@@ -68,7 +69,7 @@ func (log *Log) load(ctx context.Context, s Scope, req *wire.Request, turnID str
 		previous = req.Text("previous_response_id")
 	}
 	if previous != "" {
-		names = append(names, idName(replyPrefix, previous))
+		names = append(names, idName(replyPrefix, previous), idName(carryPrefix, previous))
 	}
 	first := len(names)
 	var ids []string
@@ -104,6 +105,11 @@ func (log *Log) load(ctx context.Context, s Scope, req *wire.Request, turnID str
 			return state{}, err
 		}
 		st.reply = &p
+	}
+	if previous != "" && r.Values[4] != nil {
+		if st.carried, err = decodeCarried(r.Values[4]); err != nil {
+			return state{}, err
+		}
 	}
 	return st, st.decodeRefs(ids, r.Values[first:own])
 }

@@ -19,6 +19,7 @@ const (
 	textPrefix  = "c" // + content hash of an input item: the latest place after such an item
 	idPrefix    = "d" // + item id: what an item_reference stands for
 	replyPrefix = "p" // + response id: the place after that response
+	carryPrefix = "q" // + response id: what upstream has not seen of that response
 	turnPrefix  = "t" // + turn id: the turn record
 	leadPrefix  = "v" // + lead hash: one version of the leading system items and instructions
 	blockPrefix = "b" // + hash: the text of a block that a layer recalled
