@@ -86,7 +86,8 @@ func (x *exchange) retryToolless() error {
 	default:
 		return nil
 	}
-	if n := x.upstream.Length(); n < 0 || n > refusalLimit || len(x.ctx.Response.Header.ContentEncoding()) > 0 {
+	// One without a length is read too: gateways in front of providers send all their errors so.
+	if x.upstream.Length() > refusalLimit || len(x.ctx.Response.Header.ContentEncoding()) > 0 {
 		return nil
 	}
 	body, err := x.readAll()
@@ -97,7 +98,6 @@ func (x *exchange) retryToolless() error {
 		x.answer.refusal = body
 		return nil
 	}
-	x.s.toolless.add(x.modelKey())
 	x.turn.tools = nil
 	x.encode()
 	x.upstream.Close()
@@ -108,7 +108,14 @@ func (x *exchange) retryToolless() error {
 		return err
 	}
 	bare(&x.ctx.Response.Header)
-	return x.roundTrip()
+	if err := x.roundTrip(); err != nil {
+		return err
+	}
+	if x.ctx.Response.StatusCode() < fasthttp.StatusMultipleChoices {
+		// Else it was about something else that has to do with tools, such as those of the client.
+		x.s.toolless.add(x.modelKey())
+	}
+	return nil
 }
 
 // bare empties a head of which every line is to be upstream's.
@@ -120,7 +127,7 @@ func bare(h *fasthttp.ResponseHeader) {
 
 // readAll reads the rest of an answer that is not streamed.
 func (x *exchange) readAll() ([]byte, error) {
-	var body []byte
+	body := []byte{}
 	for {
 		p, err := x.upstream.Next()
 		if errors.Is(err, io.EOF) {
@@ -330,6 +337,9 @@ func (x *exchange) judgeWhole(body []byte) ([]byte, error) {
 		}
 	}
 	out := stitch.Whole(x.dialect, answers, func(i int, c wire.Call) bool { return hidden[i][c.ID] })
+	if x.dialect == wire.Responses {
+		out = stitch.WithoutTools(out, x.turn.steering.Hides)
+	}
 	if len(answers) == 1 && len(out) == len(first) && &out[0] == &first[0] {
 		return body, nil
 	}

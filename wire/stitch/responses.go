@@ -311,6 +311,9 @@ func (r *responses) response(raw []byte) []byte {
 
 func (r *responses) identity(p wire.Part) []byte {
 	name := string(p.Name)
+	if name == "tools" {
+		return ownTools(p.Value, r.s.o.Hide)
+	}
 	if name != "id" && name != "created_at" {
 		return p.Value
 	}
