@@ -93,12 +93,9 @@ func (st *states) known() map[pipeline.Cell]layer.State {
 func (t *Turn) append(ctx context.Context) error {
 	l := t.layers
 	items := l.run.Append(ctx, l.input)
-	first := t.visible() - len(l.input)
+	first := t.entry.Visible() - len(l.input)
 	return t.entry.Amend(amendments(l.input, items, first, l.turn.Dialect)...)
 }
-
-// visible is how many items the request has, without the leading ones.
-func (t *Turn) visible() int { return len(t.call.Request.Items()) - t.entry.Leading() }
 
 // amendments says how a list of new items became another, where the first of them stands behind so many visible ones.
 func amendments(was, is []wire.Item, behind int, d wire.Dialect) []transcript.Hidden {

@@ -107,9 +107,8 @@ type Conversation struct {
 // Conversation puts together what a view is chosen from, with what is hidden from the client at its place. units is
 // how much of the stored history can come into the view.
 func (e *Entry) Conversation(ctx context.Context, units uint64) (Conversation, error) {
-	all := e.call.Request.Items()
 	c := Conversation{
-		Lead: all[:len(all)-len(e.in.items)], Items: e.in.items, Offset: e.place.offset, Stored: e.place.before, Side: e.place.side,
+		Lead: e.in.leading, Items: e.in.items, Offset: e.place.offset, Stored: e.place.before, Side: e.place.side,
 		Opaque: e.in.stateful || e.in.unresolved(), lead: e.in.lead, hasLead: e.in.hasLead,
 	}
 	if c.Opaque && len(e.state.carried) > 0 {
@@ -186,6 +185,49 @@ func (e *Entry) line(ctx context.Context, units uint64) (*storedLine, error) {
 		e.stored = stored
 	}
 	return e.stored, nil
+}
+
+// Behind is how many units of the conversation stand before the request's new items, as far as the transcript knows.
+func (e *Entry) Behind() uint64 { return e.place.parent.Units }
+
+// Keys names the items of a conversation so that each is found again in later ones: by the chain hash behind it, and
+// what is not on the chain, reasoning and what is hidden, by that of the item before it and its content. So equal items
+// after different histories have different names. The zero Hash is an item whose place is not known.
+func (e *Entry) Keys(ctx context.Context, c *Conversation) ([]wire.Hash, error) {
+	stored := &storedLine{}
+	if trimmed := e.place.relation == relTrim; c.Stored || trimmed {
+		units := e.in.ends[max(e.place.fresh-1, 0)].Units + 1
+		if c.Stored && e.stored != nil {
+			units = e.stored.want
+		}
+		var err error
+		if stored, err = e.line(ctx, units); err != nil {
+			return nil, err
+		}
+	}
+	behind := make(map[*byte]wire.Hash, len(c.Items)) // by where an item's bytes are
+	for i, h := range e.chain(stored.chain) {
+		behind[&e.in.items[i].Raw[0]] = h
+	}
+	for i, it := range stored.items {
+		behind[&it.Raw[0]] = stored.chain[i]
+	}
+	keys := make([]wire.Hash, len(c.Items))
+	var last, at wire.Hash // the newest place on the chain, and the key before
+	for i, it := range c.Items {
+		h, ok := behind[&it.Raw[0]]
+		switch {
+		case h == nowhere:
+			last, at = wire.Hash{}, wire.Hash{}
+			continue
+		case !ok || h == last:
+			at = wire.Chain(at, e.in.mark(it).content)
+		default:
+			last, at = h, h
+		}
+		keys[i] = at
+	}
+	return keys, nil
 }
 
 // storedLead takes the leading items from the stored history where the client sends none.

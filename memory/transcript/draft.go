@@ -340,8 +340,7 @@ func (d *draft) putLead() {
 		return
 	}
 	r := leadRecord{Instructions: e.call.Request.Instructions(), Dialect: e.call.Request.Dialect}
-	all := e.call.Request.Items()
-	for _, it := range all[:len(all)-len(e.in.items)] {
+	for _, it := range e.in.leading {
 		r.Items = append(r.Items, it.Raw)
 	}
 	b, err := json.Marshal(r)

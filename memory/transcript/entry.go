@@ -61,7 +61,7 @@ func (log *Log) Enter(ctx context.Context, id string, started time.Time, c Call,
 	if err != nil {
 		return nil, err
 	}
-	in := newIncoming(c.Request, st.refs, log.hashes)
+	in := newIncoming(c.Request, &st, log.hashes)
 	p, err := log.place(ctx, c.Scope, &st, in, c.History)
 	if err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func (log *Log) Enter(ctx context.Context, id string, started time.Time, c Call,
 // Detached is the entry of a call whose session cannot be read: its place is found when it is committed.
 func (log *Log) Detached(id string, started time.Time, c Call) *Entry {
 	e := &Entry{log: log, id: id, started: started, call: c, degraded: true}
-	e.settle(state{}, newIncoming(c.Request, nil, log.hashes), plan{relation: relRoot, side: c.Side != ""})
+	e.settle(state{}, newIncoming(c.Request, new(state), log.hashes), plan{relation: relRoot, side: c.Side != ""})
 	e.loaded = false
 	return e
 }
@@ -116,8 +116,8 @@ func (e *Entry) Carry(items []wire.Item) {
 	}
 }
 
-// Leading is how many leading system and developer items the request has.
-func (e *Entry) Leading() int { return len(e.call.Request.Items()) - len(e.in.items) }
+// Visible is how many items the request has, without the leading system and developer items.
+func (e *Entry) Visible() int { return len(e.in.items) }
 
 // Side tells that the request is a side line.
 func (e *Entry) Side() bool { return e.plan.side }
@@ -196,7 +196,7 @@ func (e *Entry) reload(ctx context.Context, a *Answer) (done bool, err error) {
 	if st.turn != nil && (a == nil || !isOpen(st.turn)) {
 		return true, nil
 	}
-	in := newIncoming(e.call.Request, st.refs, e.log.hashes)
+	in := newIncoming(e.call.Request, &st, e.log.hashes)
 	p, err := e.log.place(ctx, e.call.Scope, &st, in, e.Mode())
 	if err != nil {
 		return false, err

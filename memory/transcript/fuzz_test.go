@@ -58,8 +58,8 @@ func FuzzMerge(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			h := headAfter(newIncoming(one, nil, newHashes()))
-			in := newIncoming(two, nil, newHashes())
+			h := headAfter(newIncoming(one, new(state), newHashes()))
+			in := newIncoming(two, new(state), newHashes())
 			p, ok := h.merge(in, History(mode%3))
 			if !ok {
 				p = h.mergeIndexed(in, History(mode%3), make([]*place, len(in.ends)))

@@ -14,7 +14,8 @@ import (
 
 // incoming is a request as merging sees it: its items after the leading system items, with their hashes.
 type incoming struct {
-	lead    wire.Hash // of the leading system items and the instructions
+	leading []wire.Item // system items before the conversation
+	lead    wire.Hash   // of the leading system items and the instructions
 	hasLead bool
 	items   []wire.Item
 	marks   []mark
@@ -32,13 +33,12 @@ type mark struct {
 	units   uint64
 }
 
-// newIncoming hashes the items of a request. refs says what its references stand for, known which items have
-// been hashed before.
-func newIncoming(req *wire.Request, refs map[string]reference, known *hashes) *incoming {
-	all := req.Items()
+// newIncoming hashes the items of a request to a session. known says which items have been hashed before.
+func newIncoming(req *wire.Request, st *state, known *hashes) *incoming {
+	all := st.head.withoutEchoes(req.Items())
 	lead := wire.Leading(all)
-	in := &incoming{items: all[lead:], refs: refs, hashes: known}
-	in.lead, in.hasLead = leadHash(all[:lead], req.Instructions(), known)
+	in := &incoming{leading: all[:lead], items: all[lead:], refs: st.refs, hashes: known}
+	in.lead, in.hasLead = leadHash(in.leading, req.Instructions(), known)
 	for _, member := range []string{"previous_response_id", "conversation", "prompt"} {
 		if v := req.Member(member); req.Dialect == wire.Responses && len(v) > 0 && string(v) != "null" && string(v) != `""` {
 			in.stateful = true
@@ -52,6 +52,22 @@ func newIncoming(req *wire.Request, refs map[string]reference, known *hashes) *i
 		in.ends[i] = at
 	}
 	return in
+}
+
+// withoutEchoes leaves out of a request what layers have put into earlier views of the session: a client that repeats it,
+// because it read a view somewhere, has not said it.
+func (h *head) withoutEchoes(items []wire.Item) []wire.Item {
+	if len(h.Blocks) == 0 {
+		return items
+	}
+	isEcho := func(it wire.Item) bool {
+		said := it.Kind == wire.Message && (it.Role == wire.System || it.Role == wire.Developer)
+		return said && slices.Contains(h.Blocks, blockHash(it.Text()))
+	}
+	if !slices.ContainsFunc(items, isEcho) {
+		return items
+	}
+	return slices.DeleteFunc(slices.Clone(items), isEcho)
 }
 
 // mark hashes an item.

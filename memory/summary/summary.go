@@ -1,0 +1,202 @@
+// Package summary keeps, as a short text, what views have to leave out of a conversation: what a model makes of it, or
+// excerpts. The text grows as more is left out, and is never made anew while the conversation stays the same one. The
+// package is pure but for the model that it is given.
+package summary
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"remora/memory/layer"
+	"remora/wire"
+)
+
+// State is the summary of a session. The zero State covers nothing.
+type State struct {
+	// Through names the newest item that is covered, and with it all that stands before: the key that the caller gave.
+	Through wire.Hash
+	// Units is how much of the conversation that is, as windows count. It is a hint where to look for Through.
+	Units uint64
+	// Parts are the text, oldest first: one, if a model made it, else one for each time that something fell out.
+	Parts []string
+	// Retry is until when a model that failed is not asked again.
+	Retry time.Time
+}
+
+// Limits of a state.
+const (
+	maxStored = 128 << 10 // bytes, encoded: a control character takes six
+	maxText   = 16 << 10  // bytes of all parts
+	maxParts  = 32
+)
+
+// stored is a State as JSON.
+type stored struct {
+	Through string   `json:"through,omitempty"`
+	Units   uint64   `json:"units,omitempty"`
+	Parts   []string `json:"parts,omitempty"`
+	Retry   int64    `json:"retry,omitempty"` // milliseconds since 1970
+}
+
+// Decode reads what Encode wrote. What is no state, or more than 128 KiB, is the zero State: a summary can be made again.
+func Decode(b []byte) State {
+	var st stored
+	if len(b) > maxStored || json.Unmarshal(b, &st) != nil {
+		return State{}
+	}
+	s := State{Units: st.Units, Parts: bounded(st.Parts)}
+	if raw, err := hex.DecodeString(st.Through); err == nil && len(raw) == len(s.Through) {
+		s.Through = wire.Hash(raw)
+	}
+	if s.Through == (wire.Hash{}) {
+		s.Units, s.Parts = 0, nil // a text that nobody could say of what
+	}
+	if st.Retry > 0 {
+		s.Retry = time.UnixMilli(st.Retry)
+	}
+	return s
+}
+
+// Encode writes the state as JSON.
+func (s State) Encode() []byte {
+	st := stored{Units: s.Units, Parts: bounded(s.Parts)}
+	if s.Through != (wire.Hash{}) {
+		st.Through = hex.EncodeToString(s.Through[:])
+	}
+	if !s.Retry.IsZero() {
+		st.Retry = s.Retry.UnixMilli()
+	}
+	b, err := json.Marshal(st)
+	if err != nil {
+		panic(fmt.Sprintf("BUG: encode a summary: %v", err)) // strings and numbers
+	}
+	return b
+}
+
+// bounded keeps the newest parts that a state has room for.
+func bounded(parts []string) []string {
+	first, left := len(parts), maxText
+	for i, p := range slices.Backward(parts) {
+		if left -= len(p); left < 0 || len(parts)-i > maxParts {
+			break
+		}
+		first = i
+	}
+	return parts[first:]
+}
+
+// Covers is how many of a conversation's items are covered. keys names each item so that it can be found again, and so
+// that the same item after another history has another name; the zero Hash is none. Where Through is not among them, as
+// after an edit, the summary is one of another conversation, and 0.
+func (s State) Covers(keys []wire.Hash) int {
+	if s.Through == (wire.Hash{}) {
+		return 0
+	}
+	for i, k := range slices.Backward(keys) {
+		if k == s.Through {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// How a block is spelled (SEMANTICS 3, case 113).
+const (
+	tag       = "conversation_summary"
+	heading   = "Previously in this conversation:\n"
+	separator = "\n---\n"
+)
+
+// Block is the text for the model, at most limit tokens of it; "" where there is nothing to say or no room. Where not
+// all parts fit, the oldest are left out. tokens is what the block costs.
+func (s State) Block(count func(string) int, limit int) (block string, tokens int) {
+	for parts := bounded(s.Parts); len(parts) > 0; parts = parts[1:] {
+		text := heading + strings.Join(parts, separator)
+		if len(parts) == 1 {
+			return layer.BlockWithin(count, tag, text, limit)
+		}
+		if block := layer.Block(tag, text); layer.Fits(count, block, limit) {
+			return block, count(block)
+		}
+	}
+	return "", 0
+}
+
+// More is what has fallen out of the view behind what a state covers.
+type More struct {
+	Items   []wire.Item
+	Through wire.Hash // the key of the last of them
+	Units   uint64    // how much of the conversation ends there
+}
+
+// Times of a model.
+const (
+	askLimit = 5 * time.Second  // that it may take: a request waits for it
+	patience = 30 * time.Second // that one that failed is left alone
+)
+
+// Errors of Extend.
+var (
+	ErrTimeout = errors.New("the model took longer than 5s")
+	ErrNoText  = errors.New("the model answered nothing")
+)
+
+// Extend adds what has fallen out. shown is what to tell the model now, kept what to keep. Without a model both get one
+// more part, of excerpts. With one, it is asked once for a text that covers the old and the new. If it fails, or failed
+// less than 30 s ago, shown has excerpts and kept covers what it did before, so that it is asked again later. err is
+// why it failed, and never quotes content.
+func (s State) Extend(ctx context.Context, ask layer.Model, more More, now time.Time) (shown, kept State, err error) {
+	shown = State{Through: more.Through, Units: more.Units, Parts: s.Parts}
+	excerpts := func() State {
+		if text := Extractive(more.Items, MaxChars); text != "" {
+			shown.Parts = bounded(append(slices.Clip(shown.Parts), text))
+		}
+		return shown
+	}
+	if ask == nil {
+		shown = excerpts()
+		return shown, shown, nil
+	}
+	if now.Before(s.Retry) {
+		return excerpts(), s, nil
+	}
+	said := transcript(more.Items)
+	if said == "" {
+		return shown, shown, nil
+	}
+	text, err := complete(ctx, ask, s.Parts, said)
+	if err != nil {
+		s.Retry = now.Add(patience)
+		return excerpts(), s, err
+	}
+	shown.Parts = []string{text}
+	return shown, shown, nil
+}
+
+func complete(ctx context.Context, ask layer.Model, parts []string, said string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	prompt := layer.Block("conversation", said)
+	if len(parts) > 0 {
+		prompt = layer.Block("summary_so_far", strings.Join(parts, separator)) + "\n" + prompt
+	}
+	text, err := ask.Complete(ctx, instructions, prompt, answerTokens)
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return "", ErrTimeout
+	case err != nil:
+		return "", fmt.Errorf("summarize: %w", err)
+	}
+	text = strings.TrimSpace(strings.ToValidUTF8(text, string(utf8.RuneError)))
+	if text == "" {
+		return "", ErrNoText
+	}
+	return cut(text, maxText-len(cutMark)), nil
+}
