@@ -68,9 +68,10 @@ var arrows = []struct {
 	{3, "memory/layer/toolmemory", layerImports},
 	{3, "memory/layer/webhook", layerImports},
 	{3, "memory/layer/working", layerImports},
+	{3, "memory/summary", []string{"memory/layer", "wire"}},
 	{3, "memory/pipeline", []string{"memory/budget", "memory/layer", "memory/tokens", "wire"}},
 
-	{4, "memory", []string{"cache", "memory/budget", "memory/layer", "memory/pipeline", "memory/transcript", "memory/view", "wire"}},
+	{4, "memory", []string{"cache", "memory/budget", "memory/layer", "memory/pipeline", "memory/summary", "memory/transcript", "memory/view", "wire"}},
 
 	{5, "proxy", []string{"memory", "memory/view", "providers", "wire", "wire/stitch"}},
 	{5, "demo", []string{"memory", "providers/scripted"}},

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"remora/memory/budget"
+	"remora/memory/tokens"
 	"remora/wire"
 )
 
@@ -23,7 +24,8 @@ type Fitted struct {
 	History []wire.Item
 	// Left are the indices in the history of what does not stay, ascending, and why: what a summary has to cover.
 	Left []budget.Out
-	// Tokens of the parts that stay. All are 0 where the policy has no limit: then nothing is counted.
+	// Tokens of the parts that stay. All are 0 where nothing was counted: the policy has no limit, or all fits whatever
+	// it costs exactly.
 	SystemTokens, BlockTokens, HistoryTokens int
 }
 
@@ -35,9 +37,9 @@ func (r *Run) Limited() bool {
 // Fit chooses which blocks and which history items are sent. System items and the current round, from the last user
 // message on, always are. Blocks stay each if it fits. Of the rest of the history the newest stays, and calls stay with
 // their results. What stands before an item that does not fit is not counted: a body of any size costs no more than
-// what fits of it, and the item after.
+// what fits of it, and the item after. A body whose bytes are fewer than the tokens that are free is not counted at all.
 func (r *Run) Fit(system []wire.Item, blocks []Block, history []wire.Item) Fitted {
-	if !r.Limited() {
+	if !r.Limited() || r.fitsAnyway(system, blocks, history) {
 		return Fitted{Blocks: blocks, History: history}
 	}
 	c := counter{r: r}
@@ -61,7 +63,7 @@ func (r *Run) Fit(system []wire.Item, blocks []Block, history []wire.Item) Fitte
 	}
 	recalled := make([]budget.Entry, len(blocks))
 	for i, b := range blocks {
-		recalled[i].Cost = b.Tokens + messageTokens*len(b.Messages)
+		recalled[i].Cost = b.cost()
 	}
 	// What blocks take is not known yet, and may be nothing: so history is counted as if it were.
 	for i := len(history) - 1; i >= 0; i-- {
@@ -85,6 +87,51 @@ func (r *Run) Fit(system []wire.Item, blocks []Block, history []wire.Item) Fitte
 	}
 	out.keep(history, entries, kept.History)
 	return out
+}
+
+// cost is what a block costs in a view, in tokens.
+func (b *Block) cost() int { return b.Tokens + messageTokens*len(b.Messages) }
+
+// fitsAnyway tells that all of a view stays, whatever its items cost exactly: no price is above tokens.AtMost.
+func (r *Run) fitsAnyway(system []wire.Item, blocks []Block, history []wire.Item) bool {
+	if r.p.o.Policy.Window > 0 {
+		return false
+	}
+	free := r.p.free
+	for i := range blocks {
+		free -= float64(blocks[i].cost())
+	}
+	for _, items := range [][]wire.Item{system, history} {
+		for _, it := range items {
+			if free -= float64(len(it.Raw)); free < 0 {
+				return false // without a closer look
+			}
+		}
+	}
+	for _, items := range [][]wire.Item{system, history} {
+		for _, it := range items {
+			if free -= float64(tokens.AtMost(it) - len(it.Raw)); free < 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Room is how many tokens a view may have, math.MaxInt without a limit.
+func (r *Run) Room() int {
+	if r == nil {
+		return math.MaxInt
+	}
+	return toInt(r.p.free)
+}
+
+// Count is how many tokens a text costs the model of the request.
+func (r *Run) Count(text string) int {
+	if r == nil {
+		return len(text)
+	}
+	return r.p.o.Count(r.turn.Model, text)
 }
 
 func (f *Fitted) keep(history []wire.Item, entries []budget.Entry, kept []int) {

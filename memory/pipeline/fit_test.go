@@ -125,3 +125,38 @@ func TestUsage(t *testing.T) {
 		t.Errorf("case 84: %s", diff)
 	}
 }
+
+// TestFitCountsNothingThatFitsAnyway holds for media too, whose price has nothing to do with their size.
+func TestFitCountsNothingThatFitsAnyway(t *testing.T) {
+	image := parse(t, `{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://x"}}]}`)
+	for _, c := range []struct {
+		name    string
+		budget  float64
+		window  int
+		blocks  []Block
+		history []wire.Item
+		counts  bool
+	}{
+		{"plenty of room", 10_000, 0, []Block{{Messages: []string{"x"}, Tokens: 5000}}, []wire.Item{user("a"), user("b")}, false},
+		{"a block takes it", 10_000, 0, []Block{{Messages: []string{"x"}, Tokens: 9950}}, []wire.Item{user("a"), user("b")}, true},
+		{"a window", 10_000, 2, nil, []wire.Item{user("a"), user("b")}, true},
+		{"images", 5000, 0, nil, []wire.Item{image, image}, false},
+		{"images that might be too much", 1500, 0, nil, []wire.Item{image, image}, true},
+		{"long text", 100, 0, nil, []wire.Item{user(strings.Repeat("x", 90))}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			counted := false
+			o := Options{
+				Policy:    budget.Policy{Budget: c.budget, Window: c.window},
+				CountItem: func(string, wire.Item) int { counted = true; return 10 },
+			}
+			f := start(t, o).Fit([]wire.Item{layer.NewText(wire.Chat, wire.System, "s")}, c.blocks, c.history)
+			if len(f.History) != len(c.history) || len(f.Blocks) != len(c.blocks) || len(f.Left)+len(f.Dropped) != 0 {
+				t.Errorf("%d items and %d blocks are left", len(f.History), len(f.Blocks))
+			}
+			if counted != c.counts {
+				t.Errorf("counted: %v, want %v", counted, c.counts)
+			}
+		})
+	}
+}

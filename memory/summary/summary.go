@@ -120,13 +120,23 @@ func (s State) Block(count func(string) int, limit int) (block string, tokens in
 	for parts := bounded(s.Parts); len(parts) > 0; parts = parts[1:] {
 		text := heading + strings.Join(parts, separator)
 		if len(parts) == 1 {
-			return layer.BlockWithin(count, tag, text, limit)
+			return within(count, text, limit)
 		}
 		if block := layer.Block(tag, text); layer.Fits(count, block, limit) {
 			return block, count(block)
 		}
 	}
 	return "", 0
+}
+
+// within is as much of the block as fits, if that has anything of the summary.
+func within(count func(string) int, text string, limit int) (block string, tokens int) {
+	block, tokens = layer.BlockWithin(count, tag, text, limit)
+	said, ok := strings.CutPrefix(block, "<"+tag+">\n"+heading)
+	if !ok || strings.HasPrefix(said, cutMark+"\n</") {
+		return "", 0
+	}
+	return block, tokens
 }
 
 // More is what has fallen out of the view behind what a state covers.

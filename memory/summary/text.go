@@ -43,7 +43,8 @@ func Extractive(items []wire.Item, maxChars int) string {
 
 // excerpt is the beginning of what an item says, with who said it; "" for system text and for what has no text.
 func excerpt(it wire.Item, said, result int) string {
-	label, limit := "", said
+	var label string
+	limit := said
 	switch {
 	case it.Kind == wire.ToolResult:
 		label, limit = "[tool result] ", result
