@@ -194,16 +194,15 @@ func (e *Entry) Behind() uint64 { return e.place.parent.Units }
 // what is not on the chain, reasoning and what is hidden, by that of the item before it and its content. So equal items
 // after different histories have different names. The zero Hash is an item whose place is not known.
 func (e *Entry) Keys(ctx context.Context, c *Conversation) ([]wire.Hash, error) {
-	stored := &storedLine{}
-	if trimmed := e.place.relation == relTrim; c.Stored || trimmed {
-		units := e.in.ends[max(e.place.fresh-1, 0)].Units + 1
-		if c.Stored && e.stored != nil {
-			units = e.stored.want
-		}
+	stored := e.stored
+	if e.place.relation == relTrim {
 		var err error
-		if stored, err = e.line(ctx, units); err != nil {
+		if stored, err = e.line(ctx, e.in.ends[e.place.fresh-1].Units+1); err != nil {
 			return nil, err
 		}
+	}
+	if stored == nil {
+		stored = &storedLine{}
 	}
 	behind := make(map[*byte]wire.Hash, len(c.Items)) // by where an item's bytes are
 	for i, h := range e.chain(stored.chain) {
