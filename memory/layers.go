@@ -25,6 +25,7 @@ type layered struct {
 	lastID string
 	known  map[string]int // by the id of an answer, how much of extra upstream knows by it
 	extra  []wire.Item    // what the view has gained by the answers so far
+	left   []wire.Item    // results of hidden calls of the last answer, which the model has not seen yet
 	rounds int            // answers so far
 	guides int            // of these, how many were made again
 	denied bool           // the last one was forbidden
@@ -200,6 +201,9 @@ func instructionRole(d wire.Dialect, lead []wire.Item) wire.Role {
 func (l *layered) tools(r *wire.Request) [][]byte {
 	if n, err := strconv.Atoi(r.Text("n")); err == nil && n > 1 || r.Text("tool_choice") == "none" {
 		return nil // of several answers none could be continued
+	}
+	if c := r.Member("conversation"); c != nil && string(c) != "null" {
+		return nil // upstream would keep each call there, and what the proxy sends to answer it twice
 	}
 	var out [][]byte
 	for _, tool := range l.run.Tools() {

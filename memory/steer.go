@@ -64,7 +64,7 @@ func (t *Turn) Review(ctx context.Context, r wire.Reply) Next {
 	l.rounds++
 	l.last, l.lastID = r.Choices[0], r.ID
 	l.output = append(l.output, l.last...)
-	round := l.judge(ctx, l.last)
+	round := l.judge(ctx, resendable(t.call.Request, l.last))
 	next := Next{Hidden: round.hidden}
 	verdict := layer.Verdict{}
 	if len(round.hidden) == 0 {
@@ -82,8 +82,23 @@ func (t *Turn) Review(ctx context.Context, r wire.Reply) Next {
 	case len(round.hidden) > 0 && round.visible == 0 && l.rounds < maxRounds:
 		next.View = t.extend(round)
 	}
+	l.left = nil
+	if next.View == nil {
+		l.left = round.results
+	}
 	t.hide(round)
 	return next
+}
+
+// resendable are the items of an answer that upstream takes back. Reasoning that it neither stores nor has sealed for
+// the client is refused.
+func resendable(r *wire.Request, items []wire.Item) []wire.Item {
+	if string(r.Member("store")) != "false" {
+		return items
+	}
+	return slices.DeleteFunc(slices.Clone(items), func(it wire.Item) bool {
+		return it.Kind == wire.Reasoning && wire.Text(wire.Member(it.Raw, "encrypted_content")) == ""
+	})
 }
 
 // LastRound tells that the answer that comes next has to be the last: no layer offers tools for it.
@@ -194,10 +209,15 @@ func (t *Turn) hide(r *round) {
 }
 
 // carry keeps what upstream does not know of a response whose id the client has: the client may go on from that id, and
-// upstream knows only the first of the answers that the response was made of by it.
+// upstream knows only the first of the answers that the response was made of by it, and no result of a hidden call.
 func (l *layered) carry(e *transcript.Entry, id string) {
-	if from, ok := l.known[id]; ok && id != l.lastID && l.turn.Dialect == wire.Responses {
-		e.Carry(append(slices.Clip(l.extra[from:]), l.last...))
+	from, ok := l.known[id]
+	switch {
+	case l.turn.Dialect != wire.Responses:
+	case id == l.lastID && len(l.left) > 0:
+		e.Carry(l.left)
+	case id != l.lastID && ok:
+		e.Carry(slices.Concat(l.extra[from:], l.last, l.left))
 	}
 }
 
