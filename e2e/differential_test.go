@@ -102,7 +102,7 @@ func TestSameResults(t *testing.T) {
 		}
 	})
 	t.Run("remembering", func(t *testing.T) {
-		got := play(t, remembering, setup{})
+		got := play(t, remembering, setup{layers: windowOnly})
 		compare(t, want, got, append(slices.Clone(repaired), brokenBody))
 		checkWire(t, got)
 		if len(got.faults) > 0 {

@@ -125,10 +125,8 @@ func runGo(t *testing.T, baseURL string, session bool, only ...string) map[strin
 	defer transport.CloseIdleConnections()
 	records := make(map[string]record)
 	// In order: where two scenarios send the same, upstream's ids follow from which of them was first.
-	for _, name := range slices.Sorted(maps.Keys(goScenarios)) {
-		if len(only) > 0 && !slices.Contains(only, name) {
-			continue
-		}
+	scenarios := scenariosOf(only)
+	for _, name := range slices.Sorted(maps.Keys(scenarios)) {
 		var r record
 		options := []option.RequestOption{
 			option.WithBaseURL(baseURL), option.WithAPIKey(credential), option.WithMaxRetries(0),
@@ -137,7 +135,7 @@ func runGo(t *testing.T, baseURL string, session bool, only ...string) map[strin
 		if session {
 			options = append(options, option.WithHeader("X-Session-Id", name))
 		}
-		result, err := goScenarios[name](goContext{ctx: t.Context(), client: openai.NewClient(options...)})
+		result, err := scenarios[name](goContext{ctx: t.Context(), client: openai.NewClient(options...)})
 		r.Result = plain(t, result)
 		if err != nil {
 			r.Result = plain(t, map[string]any{"result": result, "thrown": describe(err)})
@@ -230,14 +228,20 @@ func toolNames() []string { return []string{"lookup", "weather", "step"} }
 
 func says(tool, arguments string) string { return tool + " says ok to " + arguments }
 
-// chatLoop plays an agent on Chat Completions.
-func chatLoop(c goContext, script string, stream bool) (any, error) {
-	p := chatAsk(script)
+func chatTools() []openai.ChatCompletionToolUnionParam {
+	var tools []openai.ChatCompletionToolUnionParam
 	for _, name := range toolNames() {
-		p.Tools = append(p.Tools, openai.ChatCompletionFunctionTool(shared.FunctionDefinitionParam{
+		tools = append(tools, openai.ChatCompletionFunctionTool(shared.FunctionDefinitionParam{
 			Name: name, Parameters: shared.FunctionParameters{"type": "object", "properties": map[string]any{}},
 		}))
 	}
+	return tools
+}
+
+// chatLoop plays an agent on Chat Completions.
+func chatLoop(c goContext, script string, stream bool) (any, error) {
+	p := chatAsk(script)
+	p.Tools = chatTools()
 	var turns []any
 	for {
 		m, turn, err := chatTurn(c, p, stream)

@@ -1,87 +1,273 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
-	"remora/cmd/proxy/proxytest"
-	"remora/providers/scripted"
+	"github.com/google/go-cmp/cmp"
+	"github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/packages/param"
+	"github.com/openai/openai-go/v3/responses"
 )
 
-// layered is a proxy with layers in front of a strict upstream.
-type layered struct {
-	*testing.T
-	up  *scripted.Server
-	url string
+// notes are layers with a tool of the model's own.
+const notes = "[{kind: working_memory}, {kind: history_window, max_items: 80, evict_batch: 40}]"
+
+// taken are the scenarios in which the model takes notes: the same conversation by every SDK, dialect and habit.
+var taken = []string{
+	"layers.chatCreate", "layers.chatStream", "layers.chatDelta", "layers.chatDeltaStream", "layers.chatRunTools",
+	"layers.responsesCreate", "layers.responsesStream", "layers.responsesDelta", "layers.responsesDeltaStream",
+	"layers.responsesPrevious", "layers.responsesPreviousStream",
+	"layers.aiChat", "layers.aiChatStream", "layers.aiResponses", "layers.aiResponsesStream", "layers.aiCompatibleStream",
+	"go.notes", "go.notesStream", "go.notesResponses", "go.notesResponsesStream",
 }
 
-func startLayers(t *testing.T, layers string) *layered {
+// said is what an SDK gives of one answer.
+type said struct {
+	Text  string      `json:"text"`
+	Calls [][2]string `json:"calls"`
+}
+
+// clientSees is the conversation as a client must see it.
+var clientSees = []said{
+	{"Looking.", [][2]string{{"lookup", `{"q":"a"}`}, {"weather", `{"city":"Bern"}`}}},
+	{"Found both.", [][2]string{}},
+	{"I note that.Noted.", [][2]string{}},
+	{"", [][2]string{{"lookup", `{"q":"b"}`}}},
+	{"", [][2]string{{"lookup", `{"q":"c"}`}}},
+	{"Done with it.", [][2]string{}},
+	{"Bye.", [][2]string{}},
+}
+
+// TestNotesAreHidden has the model take notes between a client's own calls. The client gets exactly its own, whatever
+// its SDK; what it sends next is valid upstream; and the model sees its notes, and that it took them.
+func TestNotesAreHidden(t *testing.T) {
+	o := play(t, remembering, setup{layers: notes}, taken...)
+	if len(o.faults) > 0 {
+		t.Errorf("upstream met faulty histories: %q", o.faults)
+	}
+	for _, e := range o.client {
+		if i := bytes.Index(e.resp.body, []byte("working")); i >= 0 {
+			t.Errorf("%s: the client sees something of a layer: %.300q", e.req.header("X-Session-Id"), e.resp.body[max(0, i-100):])
+		}
+		if m := e.resp.header("X-Memory"); !strings.HasPrefix(m, "ok") || strings.Contains(m, "skipped") {
+			t.Errorf("%s: X-Memory is %q", e.req.header("X-Session-Id"), m)
+		}
+	}
+	asked, views := bySession(o.client), bySession(o.upstream)
+	for _, name := range taken {
+		t.Run(name, func(t *testing.T) {
+			r, ok := o.records[name]
+			if !ok || r.Thrown != nil {
+				t.Fatalf("failed: %v", r.Thrown)
+			}
+			var got []said
+			if err := json.Unmarshal(encode(t, r.Result), &got); err != nil {
+				t.Fatalf("result %v: %v", r.Result, err)
+			}
+			if diff := cmp.Diff(clientSees, got); diff != "" {
+				t.Errorf("not what the client must see (-want +got):\n%s", diff)
+			}
+			session := name
+			if !strings.HasPrefix(name, "go.") {
+				session = "node " + name
+			}
+			checkNotes(t, name, views[session])
+			checkUsage(t, asked[session], views[session])
+		})
+	}
+}
+
+func bySession(all []exchange) map[string][]exchange {
+	out := make(map[string][]exchange)
+	for _, e := range all {
+		session := e.req.header("X-Session-Id")
+		out[session] = append(out[session], e)
+	}
+	return out
+}
+
+// answersOf is how many answers of upstream each answer to the client is made of, by clientSees.
+var answersOf = []int{1, 1, 2, 3, 1, 1, 1}
+
+// checkUsage requires that the client is told the tokens of all answers together.
+func checkUsage(t *testing.T, asked, views []exchange) {
 	t.Helper()
-	up, err := scripted.Start(scripted.Options{})
-	if err != nil {
+	if len(asked) != len(answersOf) {
+		t.Fatalf("the client asked %d times, want %d", len(asked), len(answersOf))
+	}
+	for i, e := range asked {
+		want := 0
+		for range answersOf[i] {
+			want += tokensOf(t, views[0])
+			views = views[1:]
+		}
+		if got := tokensOf(t, e); got != want {
+			t.Errorf("request %d: the client is told of %d tokens, upstream told of %d", i, got, want)
+		}
+	}
+}
+
+// tokensOf is the total in an answer's usage, 0 where it has none. A stream has it last.
+func tokensOf(t *testing.T, e exchange) int {
+	t.Helper()
+	i := bytes.LastIndex(e.resp.body, []byte(`"total_tokens":`))
+	if i < 0 {
+		return 0
+	}
+	var n int
+	if _, err := fmt.Sscanf(string(e.resp.body[i:]), `"total_tokens":%d`, &n); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		for _, f := range up.Faults() {
-			t.Errorf("upstream refused a request: %v", f)
+	return n
+}
+
+// wantNotes are the model's notes when the conversation is over, as its last view shows them.
+const wantNotes = `{"name":"Ada","city":"Paris","a":1,"b":2,"c":3,"d":4}`
+
+// checkNotes looks at what upstream was sent last: the notes themselves, every call that made them, and its result.
+func checkNotes(t *testing.T, name string, views []exchange) {
+	t.Helper()
+	if len(views) != 10 {
+		t.Fatalf("upstream was asked %d times, want 10", len(views))
+	}
+	last := views[len(views)-1].req.body
+	var pretty bytes.Buffer
+	if err := json.Indent(&pretty, []byte(wantNotes), "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	if want := strings.Trim(string(encode(t, pretty.String())), `"`); !bytes.Contains(last, []byte(want)) {
+		t.Errorf("the last view lacks the notes %s: %.1000s", wantNotes, last)
+	}
+	if strings.Contains(name, "Previous") {
+		return // upstream keeps what was called; it would have refused a call without its result
+	}
+	var r requestBody
+	decode(t, last, &r)
+	var calls, results int
+	ids := make(map[string]bool)
+	for _, it := range r.items(t) {
+		for _, f := range facts(t, it) {
+			kind, rest, _ := strings.Cut(f, " ")
+			id, rest, _ := strings.Cut(rest, " ")
+			switch {
+			case kind == "call" && strings.HasPrefix(rest, "working-memory_update "):
+				calls, ids[id] = calls+1, true
+			case kind == "result" && ids[id]:
+				results++
+			}
 		}
-		if err := up.Close(); err != nil {
-			t.Error(err)
+	}
+	if calls != 6 || results != 6 {
+		t.Errorf("the last view has %d calls and %d results of the model's own tool, want 6 of each: %.2000s", calls, results, last)
+	}
+}
+
+// notesScript is the conversation in testdata/node/layers.mjs.
+var notesScript = []string{
+	`SAY Looking. ;; CALL lookup {"q":"a"} | working-memory_update {"name":"Ada"} | weather {"city":"Bern"} ;; SAY Found both.`,
+	`REASON I should note that ;; SAY I note that. ;; CALL working-memory_update {"city":"Paris"} ;; SAY Noted.`,
+	`CALL working-memory_update {"a":1} ;; CALL working-memory_update {"b":2} | working-memory_update {"c":3} ;; ` +
+		`REASON now look ;; CALL lookup {"q":"b"} ;; CALL working-memory_update {"d":4} | lookup {"q":"c"} ;; SAY Done with it.`,
+	`SAY Bye.`,
+}
+
+// goNotes are the scenarios of taken for openai-go.
+var goNotes = map[string]func(goContext) (any, error){
+	"go.notes":                func(c goContext) (any, error) { return chatNotes(c, false) },
+	"go.notesStream":          func(c goContext) (any, error) { return chatNotes(c, true) },
+	"go.notesResponses":       func(c goContext) (any, error) { return responsesNotes(c, false) },
+	"go.notesResponsesStream": func(c goContext) (any, error) { return responsesNotes(c, true) },
+}
+
+// scenariosOf are those named, or without names those that need no layers.
+func scenariosOf(only []string) map[string]func(goContext) (any, error) {
+	all := maps.Clone(goScenarios)
+	if len(only) > 0 {
+		maps.Copy(all, goNotes)
+		maps.DeleteFunc(all, func(name string, _ func(goContext) (any, error)) bool { return !slices.Contains(only, name) })
+	}
+	return all
+}
+
+func chatNotes(c goContext, stream bool) (any, error) {
+	p := chatAsk("")
+	p.Messages, p.Tools = nil, chatTools()
+	turns := []said{}
+	for _, line := range notesScript {
+		p.Messages = append(p.Messages, openai.UserMessage(line))
+		for {
+			m, _, err := chatTurn(c, p, stream)
+			if err != nil {
+				return turns, err
+			}
+			turn := said{m.Content, [][2]string{}}
+			p.Messages = append(p.Messages, m.ToParam())
+			for _, call := range m.ToolCalls {
+				turn.Calls = append(turn.Calls, [2]string{call.Function.Name, call.Function.Arguments})
+				p.Messages = append(p.Messages, openai.ToolMessage(says(call.Function.Name, call.Function.Arguments), call.ID))
+			}
+			turns = append(turns, turn)
+			if len(m.ToolCalls) == 0 {
+				break
+			}
 		}
-	})
-	p := proxytest.Start(t, t.TempDir(), fmt.Sprintf(`
-providers: [{name: up, kind: compatible, base_url: "%s/v1"}]
-store: {url: "bolt:remora.db"}
-memory:
-  layers: [%s]
-`, up.URL(), layers))
-	return &layered{t, up, p.URL}
+	}
+	return turns, nil
 }
 
-// say sends a chat request and returns the answer's text, its calls, and its headers.
-func (l *layered) say(session, resource, body string) (string, http.Header) {
-	l.Helper()
-	req, err := http.NewRequest(http.MethodPost, l.url+"/v1/chat/completions", strings.NewReader(body))
-	if err != nil {
-		l.Fatal(err)
+func responsesNotes(c goContext, stream bool) (any, error) {
+	p := responses.ResponseNewParams{Model: goResponsesModel, Tools: responsesTools(), Store: openai.Bool(false)}
+	turns := []said{}
+	for _, line := range notesScript {
+		p.Input.OfInputItemList = append(p.Input.OfInputItemList,
+			responses.ResponseInputItemParamOfMessage(line, responses.EasyInputMessageRoleUser))
+		for {
+			r, err := respond(c, p, stream)
+			if err != nil {
+				return turns, err
+			}
+			turn := said{r.OutputText(), [][2]string{}}
+			for _, item := range r.Output {
+				if item.Type == "reasoning" {
+					continue // which upstream does not take back: it is neither stored nor sealed
+				}
+				p.Input.OfInputItemList = append(p.Input.OfInputItemList,
+					param.Override[responses.ResponseInputItemUnionParam](json.RawMessage(item.RawJSON())))
+				if item.Type == "function_call" {
+					turn.Calls = append(turn.Calls, [2]string{item.Name, item.Arguments.OfString})
+				}
+			}
+			turns = append(turns, turn)
+			answers := results(r)
+			if p.Input.OfInputItemList = append(p.Input.OfInputItemList, answers...); len(answers) == 0 {
+				break
+			}
+		}
 	}
-	req.Header.Set("X-Session-Id", session)
-	req.Header.Set("X-Resource-Id", resource)
-	req.Header.Set("Authorization", "Bearer k")
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		l.Fatal(err)
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		l.Fatal(err)
-	}
-	return string(b), resp.Header
+	return turns, nil
 }
 
-func user(text string, more ...string) string {
-	b, _ := json.Marshal(map[string]any{"model": "m", "messages": []any{map[string]string{"role": "user", "content": text}}, "stream": len(more) > 0})
-	return string(b)
-}
-
-func TestLayersThroughTheFrontDoor(t *testing.T) {
-	l := startLayers(t, "{kind: working_memory, scope: resource}, {kind: observational_memory}")
-	for _, body := range []string{
-		user(`SAY Let me note that. ;; CALL working-memory_update {"name":"Ada"} ;; SAY Noted.`),
-		user(`SAY Let me note that. ;; CALL working-memory_update {"city":"Paris"} ;; SAY Noted.`, "stream"),
-	} {
-		answer, h := l.say("s1", "ada", body)
-		t.Log(answer, h.Get("X-Memory"))
+// respond is one answer, from the terminal event where it is streamed.
+func respond(c goContext, p responses.ResponseNewParams, stream bool) (*responses.Response, error) {
+	if !stream {
+		return c.client.Responses.New(c.ctx, p)
 	}
-	answer, h := l.say("s2", "ada", user("SEE"))
-	t.Log(answer, h.Get("X-Memory"))
-	for _, r := range l.up.Requests() {
-		t.Logf("%s", r.Body)
+	s := c.client.Responses.NewStreaming(c.ctx, p)
+	defer func() { _ = s.Close() }() // its error is the stream's
+	var last responses.Response
+	for s.Next() {
+		if e := s.Current(); e.Type == "response.completed" {
+			last = e.Response
+		}
 	}
+	if s.Err() == nil && last.ID == "" {
+		return nil, fmt.Errorf("the stream has no end")
+	}
+	return &last, s.Err()
 }

@@ -46,8 +46,11 @@ func startUpstream(t *testing.T, o scripted.Options) *scripted.Server {
 type setup struct {
 	upstream string // origin of the upstream
 	store    string // store.url; empty for a bbolt file in the test's folder
-	layers   string // memory.layers as YAML, empty for the defaults
+	layers   string // memory.layers as YAML, empty for the shipped ones
 }
+
+// windowOnly are layers that add nothing: what the shipped window leaves is what the client sent, byte for byte.
+const windowOnly = "[{kind: history_window, max_items: 80, evict_batch: 40, in_flight: keep}]"
 
 // proxy is one running process of the binary.
 type proxy struct {

@@ -19,7 +19,7 @@ import (
 // already, with a session too, where only the terminal event waits for the commit.
 func TestStreamsAreLive(t *testing.T) {
 	up := startUpstream(t, scripted.Options{})
-	p := startProxy(t, setup{upstream: up.URL()})
+	p := startProxy(t, setup{upstream: up.URL(), layers: windowOnly})
 	client := &http.Client{Transport: &http.Transport{}, Timeout: patience}
 	t.Cleanup(client.CloseIdleConnections)
 	for _, dialect := range []struct{ name, path, body string }{

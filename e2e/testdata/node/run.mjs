@@ -10,14 +10,17 @@ import * as others from './others.mjs';
 import * as faults from './faults.mjs';
 import * as aisdk from './aisdk.mjs';
 import * as live from './live.mjs';
+import * as layers from './layers.mjs';
 
 const options = JSON.parse(process.argv[2]);
-const groups = { chat, responses, others, faults, aisdk, live };
+const groups = { chat, responses, others, faults, aisdk, live, layers };
+// live wants a control URL, layers want layers.
+const special = ['live', 'layers'];
 const results = {};
 for (const [group, scenarios] of Object.entries(groups)) {
   for (const [name, scenario] of Object.entries(scenarios)) {
     const full = `${group}.${name}`;
-    if (options.only ? !options.only.includes(full) : group === 'live') continue; // live wants a control URL
+    if (options.only ? !options.only.includes(full) : special.includes(group)) continue;
     const x = context(full, options);
     try {
       x.record.result = await scenario(x);
