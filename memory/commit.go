@@ -44,8 +44,24 @@ func (t *Turn) Commit(a Answer) {
 		}
 		t.timer = nil
 	}
-	if t.write(ctx, &a) && after != nil {
+	if !t.write(ctx, &a) {
+		return
+	}
+	if t.layers != nil && t.layers.states.conflicted() && !t.flush(ctx, t.layers.states) {
+		after = t.flushFirst(after)
+	}
+	if after != nil {
 		t.m.background(after)
+	}
+}
+
+// flushFirst tries once more to write states that others changed at the same time, without a client that waits.
+func (t *Turn) flushFirst(after func(context.Context)) func(context.Context) {
+	return func(ctx context.Context) {
+		t.flush(ctx, t.layers.states)
+		if after != nil {
+			after(ctx)
+		}
 	}
 }
 
@@ -76,11 +92,5 @@ func (t *Turn) store(ctx context.Context, a *Answer) error {
 		return err
 	}
 	defer unlock()
-	if err := t.entry.Commit(ctx, a); err != nil {
-		return err
-	}
-	if l := t.layers; l != nil && a != nil && l.states.conflicted() {
-		t.flush(ctx, l.states)
-	}
-	return nil
+	return t.entry.Commit(ctx, a)
 }

@@ -67,17 +67,20 @@ func (l *layered) success(a *Answer) bool {
 	return !l.denied && a.Cut == CutNone && a.HTTPStatus < failedStatus && !a.Reply.Truncated && len(a.Reply.Choices) > 0
 }
 
-// flush writes what layers have made of states since the turn was committed.
-func (t *Turn) flush(ctx context.Context, st *states) {
+// flush writes what layers have made of states since the turn was committed, and tells whether it could.
+func (t *Turn) flush(ctx context.Context, st *states) bool {
 	if st == nil {
-		return
+		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, flushWait)
 	defer cancel()
-	if err := st.flush(ctx); err != nil {
-		t.m.failed(err)
-		t.m.o.Log.Warn("states of layers are not written", "turn", t.ID, "error", err.Error())
+	err := st.flush(ctx)
+	if err == nil {
+		return true
 	}
+	t.m.failed(err)
+	t.m.o.Log.Warn("states of layers are not written yet", "turn", t.ID, "error", err.Error())
+	return false
 }
 
 // giveBack lets the parent session's layers take over what a child's have learned.

@@ -135,9 +135,11 @@ func (g *stateGroup) take(values [][]byte, into map[pipeline.Cell]layer.State) {
 	}
 }
 
+// rebase runs hooks again. They have times of their own: one that is cut off because the store was slow would lose its
+// change.
 func (st *states) rebase(ctx context.Context, fresh map[pipeline.Cell]layer.State) {
 	maps.Copy(st.found, fresh)
-	st.run.Rebase(ctx, fresh)
+	st.run.Rebase(context.WithoutCancel(ctx), fresh)
 }
 
 // Writes says what to write with the answer.

@@ -1,0 +1,219 @@
+package memory_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"remora/cache"
+	"remora/memory"
+	"remora/memory/layer"
+	"remora/memory/layer/observe"
+	"remora/memory/layer/working"
+	"remora/memory/pipeline"
+	"remora/wire"
+)
+
+// observer is the layer of the seed: "Processed N items" at every store.
+func observer(t *testing.T, s layer.Scope) pipeline.Layer {
+	t.Helper()
+	impl, err := observe.New(observe.Options{Observer: "count", BufferThreshold: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pipeline.Layer{ID: "observational-memory", Kind: "observational_memory", Slot: 200, Scope: s, Impl: impl}
+}
+
+// notebook is a working memory that the model may update.
+func notebook(t *testing.T, s layer.Scope) pipeline.Layer {
+	t.Helper()
+	impl, err := working.New(working.Options{Scope: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pipeline.Layer{ID: "working-memory", Kind: "working_memory", Slot: 100, Scope: s, Impl: impl}
+}
+
+func layersOf(t *testing.T, list ...pipeline.Layer) *pipeline.Pipeline {
+	t.Helper()
+	p, err := pipeline.New(list, pipeline.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func in(session, resource string) memory.Call {
+	if resource == "" {
+		resource = session
+	}
+	return memory.Call{Scope: memory.Scope{Tenant: "tenant", Session: session, Resource: resource}}
+}
+
+// update has the model write into its working memory, as upstream would answer, and ends the turn.
+func (l *lab) update(c memory.Call, data string) {
+	l.t.Helper()
+	turn := l.begin(c, "u:hi")
+	raw, err := json.Marshal(map[string]any{"role": "assistant", "content": nil, "tool_calls": []any{map[string]any{
+		"id": "call_1", "type": "function", "function": map[string]any{"name": "working-memory_update", "arguments": data},
+	}}})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	it, err := wire.ParseItem(wire.Chat, raw)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	next := turn.Review(context.Background(), wire.Reply{Complete: true, ID: "c1", Choices: [][]wire.Item{{it}}})
+	if next.View == nil || !next.Hidden["call_1"] {
+		l.t.Fatalf("the model was not asked again: %+v", next)
+	}
+	last := answer(l.t, "a:noted")
+	if next := turn.Review(context.Background(), last.Reply); next.View != nil {
+		l.t.Fatal("the model was asked a third time")
+	}
+	turn.Commit(last)
+}
+
+func TestLayerScopes(t *testing.T) {
+	t.Parallel()
+	f := func(name string, list func(t *testing.T) pipeline.Layer, write func(l *lab), seen map[*memory.Call]bool, text string) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, memory.Options{Layers: layersOf(t, list(t))})
+			write(l)
+			for c, want := range seen {
+				view := l.turnOf(*c, "u:next", "a:ok")
+				if got := strings.Contains(view, text); got != want {
+					t.Errorf("session %q of resource %q: seen %v, want %v: %s", c.Scope.Session, c.Scope.Resource, got, want, view)
+				}
+			}
+		})
+	}
+	at := func(session, resource string) *memory.Call { c := in(session, resource); return &c }
+	other := in("one", "ada")
+	other.Scope.Tenant = "somebody else"
+	observed := func(session, resource string) func(l *lab) {
+		return func(l *lab) { l.turnOf(in(session, resource), "u:hello", "a:hi") }
+	}
+	observes := func(s layer.Scope) func(t *testing.T) pipeline.Layer {
+		return func(t *testing.T) pipeline.Layer { t.Helper(); return observer(t, s) }
+	}
+	notes := func(s layer.Scope) func(t *testing.T) pipeline.Layer {
+		return func(t *testing.T) pipeline.Layer { t.Helper(); return notebook(t, s) }
+	}
+	f("case 38: a resource's state is seen in its other threads", observes(layer.Resource), observed("one", "ada"),
+		map[*memory.Call]bool{at("two", "ada"): true, at("three", "ben"): false, at("four", ""): false, &other: false}, "Processed")
+	f("case 38: without a resource the state is the thread's", observes(layer.Resource), observed("one", ""),
+		map[*memory.Call]bool{at("one", ""): true, at("two", ""): false}, "Processed")
+	f("case 39: a thread's state is not seen in another", observes(layer.Thread), observed("one", "ada"),
+		map[*memory.Call]bool{at("two", "ada"): false, at("one", "ada"): true}, "Processed")
+	f("case 52: thread scope is isolated", notes(layer.Thread), func(l *lab) { l.update(in("one", "ada"), `{"k":"v1"}`) },
+		map[*memory.Call]bool{at("one", "ada"): true, at("two", "ada"): false}, "v1")
+	f("case 52: resource scope is shared", notes(layer.Resource), func(l *lab) { l.update(in("one", "ada"), `{"k":"v1"}`) },
+		map[*memory.Call]bool{at("one", "ada"): true, at("two", "ada"): true, at("two", "ben"): false, &other: false}, "v1")
+	f("case 75: global scope is shared by all sessions of the tenant", observes(layer.Global), observed("one", "ada"),
+		map[*memory.Call]bool{at("five", "ben"): true, &other: false}, "Processed")
+}
+
+// TestLayerStatesAreStored is cases 41 and 74.
+func TestLayerStatesAreStored(t *testing.T) {
+	t.Parallel()
+	list := []pipeline.Layer{observer(t, layer.Resource)}
+	for _, s := range []layer.Scope{layer.Thread, layer.Global, layer.Execution} {
+		extra := observer(t, s)
+		extra.ID = fmt.Sprintf("extra-%d", s)
+		list = append(list, extra)
+	}
+	l := newLab(t, memory.Options{Layers: layersOf(t, list...)})
+	l.turnOf(in("one", "ada"), "u:hello", "a:hi")
+	stored := func(group, id string) (state struct{ Version int }) {
+		t.Helper()
+		r, err := l.store.Read(t.Context(), []cache.Query{{Group: cache.Group{Owner: "tenant", Name: group}, Names: []string{"l" + id}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v := r[0].Values[0]; v != nil {
+			if err := json.Unmarshal(v, &state); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return state
+	}
+	for group, id := range map[string]string{
+		"u:ada": "observational-memory", "s:one": fmt.Sprintf("extra-%d", layer.Thread), "g:": fmt.Sprintf("extra-%d", layer.Global),
+	} {
+		if v := stored(group, id).Version; v != 1 {
+			t.Errorf("case 74: group %s: state of %s has version %d", group, id, v)
+		}
+		if v := stored(group, fmt.Sprintf("extra-%d", layer.Execution)).Version; v != 0 {
+			t.Errorf("case 74: group %s holds the state of an execution", group)
+		}
+	}
+	again := memory.New(l.store, nil, memory.Options{Layers: layersOf(t, list...)})
+	defer again.Close()
+	restarted := &lab{t: t, m: again, store: l.store}
+	restarted.turnOf(in("two", "ada"), "u:more", "a:hm")
+	if v := stored("u:ada", "observational-memory").Version; v != 2 {
+		t.Errorf("case 41: version %d after a restart and one more distillation", v)
+	}
+}
+
+// TestNoUpdateIsLost: replicas that update the state of one resource at once lose none of it.
+func TestNoUpdateIsLost(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, memory.Options{Layers: layersOf(t, notebook(t, layer.Resource))})
+	const replicas, updates = 4, 25
+	var all sync.WaitGroup
+	for r := range replicas {
+		m := memory.New(l.store, nil, memory.Options{Layers: layersOf(t, notebook(t, layer.Resource))})
+		replica := &lab{t: t, m: m, store: l.store}
+		all.Go(func() {
+			defer m.Close() // writes what had to wait for the others
+			for i := range updates {
+				replica.update(in(fmt.Sprintf("s%d-%d", r, i), "ada"), fmt.Sprintf(`{"k%d_%d":1}`, r, i))
+			}
+		})
+	}
+	all.Wait()
+	view := l.turnOf(in("last", "ada"), "u:next", "a:ok")
+	for r := range replicas {
+		for i := range updates {
+			if key := fmt.Sprintf(`"k%d_%d"`, r, i); !strings.Contains(view, key) {
+				t.Errorf("update %s is lost", key)
+			}
+		}
+	}
+}
+
+// brokenGroup is a store in which the groups of resources cannot be written.
+type brokenGroup struct{ cache.Store }
+
+func (b brokenGroup) Commit(ctx context.Context, batches []cache.Batch) []cache.Outcome {
+	out := make([]cache.Outcome, len(batches))
+	for i, batch := range batches {
+		if strings.HasPrefix(batch.Group.Name, "u:") {
+			out[i].Err = errors.New("disk is full")
+			continue
+		}
+		out[i] = b.Store.Commit(ctx, []cache.Batch{batch})[0]
+	}
+	return out
+}
+
+// TestLayerStateThatCannotBeWritten is case 83: the answer is unaffected, and so is the transcript.
+func TestLayerStateThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, memory.Options{})
+	m := memory.New(brokenGroup{l.store}, nil, memory.Options{Layers: layersOf(t, observer(t, layer.Resource))})
+	t.Cleanup(m.Close)
+	broken := &lab{t: t, m: m, store: l.store}
+	broken.turnOf(in("one", "ada"), "u:hello", "a:hi")
+	if view := l.turnOf(memory.Call{Scope: in("one", "ada").Scope, History: memory.HistoryServer}, "u:again", "a:ok"); view != "u:hello a:hi u:again" {
+		t.Errorf("transcript: %s", view)
+	}
+}
