@@ -3,6 +3,7 @@ package proxy
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"slices"
@@ -12,6 +13,8 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 	"github.com/valyala/fasthttp"
+
+	"remora/providers"
 )
 
 const (
@@ -117,35 +120,98 @@ var errAnswered = errors.New("answered")
 
 var errEncoding = errors.New("content encoding is not supported")
 
+// isPlain tells that a body has no Content-Encoding to be undone.
+func isPlain(encoding []byte) bool {
+	encoding = bytes.TrimSpace(encoding)
+	return len(encoding) == 0 || bytes.EqualFold(encoding, []byte("identity"))
+}
+
 // decode undoes a Content-Encoding for reading. The result is the input itself where there is none.
 func decode(encoding, b []byte, limit int) ([]byte, error) {
-	var r io.Reader
-	switch encoding = bytes.TrimSpace(encoding); {
-	case len(encoding) == 0, bytes.EqualFold(encoding, []byte("identity")):
+	if isPlain(encoding) {
 		return b, nil
-	case bytes.EqualFold(encoding, []byte("gzip")), bytes.EqualFold(encoding, []byte("x-gzip")):
-		z, err := gzip.NewReader(bytes.NewReader(b))
-		if err != nil {
-			return nil, err
-		}
-		r = z
-	case bytes.EqualFold(encoding, []byte("zstd")):
-		z, err := zstd.NewReader(bytes.NewReader(b), zstd.WithDecoderConcurrency(1),
-			zstd.WithDecoderMaxMemory(uint64(max(limit, maxWindow))), zstd.WithDecoderMaxWindow(maxWindow))
-		if err != nil {
-			return nil, err
-		}
-		defer z.Close()
-		r = z
-	default:
-		return nil, errEncoding
 	}
+	r, err := decoder(encoding, bytes.NewReader(b), limit)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = r.Close() }() // it has no error of its own
 	// What was decoded before an error is returned too: a cut answer is folded as far as it came.
 	plain, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
 	if err == nil && len(plain) > limit {
 		err = errEncoding
 	}
 	return plain, err
+}
+
+// decoder undoes a Content-Encoding that is one. With limit, a frame that says that it is larger is refused.
+func decoder(encoding []byte, from io.Reader, limit int) (io.ReadCloser, error) {
+	switch encoding = bytes.TrimSpace(encoding); {
+	case bytes.EqualFold(encoding, []byte("gzip")), bytes.EqualFold(encoding, []byte("x-gzip")):
+		return gzip.NewReader(from)
+	case bytes.EqualFold(encoding, []byte("zstd")):
+		z, err := zstd.NewReader(from, zstd.WithDecoderConcurrency(1),
+			zstd.WithDecoderMaxMemory(uint64(max(limit, maxWindow))), zstd.WithDecoderMaxWindow(maxWindow))
+		if err != nil {
+			return nil, err
+		}
+		return z.IOReadCloser(), nil
+	}
+	return nil, errEncoding
+}
+
+// pieces are what arrives of an answer, with its Content-Encoding undone.
+type pieces struct {
+	encoding []byte
+	next     func() ([]byte, error)
+	rest     []byte        // of a piece that arrived
+	plain    io.ReadCloser // what is decoded, nil before the first piece
+	buf      []byte
+}
+
+// Read is what arrives, for the decoder.
+func (p *pieces) Read(b []byte) (int, error) {
+	for len(p.rest) == 0 {
+		piece, err := p.next()
+		if err != nil {
+			return 0, err
+		}
+		p.rest = piece
+	}
+	n := copy(b, p.rest)
+	p.rest = p.rest[n:]
+	return n, nil
+}
+
+// Next returns the next piece, which is valid until it is called again. Its error is io.EOF at the end.
+func (p *pieces) Next() ([]byte, error) {
+	if isPlain(p.encoding) {
+		return p.next()
+	}
+	if p.plain == nil {
+		plain, err := decoder(p.encoding, p, foldLimit)
+		if err != nil {
+			return nil, brokenPiece(err)
+		}
+		p.plain, p.buf = plain, make([]byte, perRead)
+	}
+	for {
+		n, err := p.plain.Read(p.buf)
+		if n > 0 {
+			return p.buf[:n], nil
+		}
+		if err != nil {
+			return nil, brokenPiece(err)
+		}
+	}
+}
+
+// brokenPiece is the end of an answer, what befell upstream, or else what is wrong with what it sends.
+func brokenPiece(err error) error {
+	if errors.Is(err, io.EOF) || upstreamFault(err) || errors.Is(err, providers.ErrAborted) {
+		return err
+	}
+	return fmt.Errorf("%w: its content encoding can't be undone", providers.ErrMalformed)
 }
 
 // startsObject tells JSON objects, which all remembered bodies are, from forms and files.

@@ -63,6 +63,7 @@ type exchange struct {
 	out      fasthttp.Request // what the provider prepares: target, Host, additions
 	sentHead []byte
 	upstream providers.Exchange
+	pieces   pieces // of upstream's answer, where layers have a say in it
 
 	turn      *turn  // nil unless the request is remembered
 	status    string // of X-Memory where a session was named but there is no turn
@@ -116,6 +117,7 @@ func (x *exchange) reset() {
 	x.ctx, x.provider, x.turn = nil, nil, nil
 	x.dialect, x.remember, x.request, x.status = 0, false, nil, ""
 	x.body, x.plain, x.send, x.decoded = nil, nil, nil, false
+	x.pieces = pieces{}
 	x.spent.memory, x.spent.upstream = 0, 0
 	x.streaming = false
 	x.why.Store(0)

@@ -168,24 +168,23 @@ func (x *exchange) again(view []wire.Item, stream bool) error { //nolint:revive 
 	if head.StatusCode() >= fasthttp.StatusMultipleChoices {
 		return fmt.Errorf("%w: it answered %d to a request that goes on with its own answer", providers.ErrClosed, head.StatusCode())
 	}
-	if isEventStream(head.ContentType()) != stream || len(head.ContentEncoding()) > 0 {
+	if isEventStream(head.ContentType()) != stream {
 		return fmt.Errorf("%w: it answers in another form than before", providers.ErrMalformed)
 	}
+	x.pieces = pieces{encoding: bytes.Clone(head.ContentEncoding()), next: x.upstream.Next}
 	return nil
 }
 
-var errCompressed = fmt.Errorf("%w: a stream that layers have to judge is compressed, although identity was asked for", providers.ErrMalformed)
-
-// steer makes the answer one that layers have a say in.
-func (a *answer) steer() error {
+// steer makes the answer one that layers have a say in. One that is compressed, although identity was asked for, gets to
+// the client plain.
+func (a *answer) steer() {
 	x := a.x
-	if len(x.ctx.Response.Header.ContentEncoding()) > 0 {
-		return errCompressed
-	}
 	s := &x.turn.steering
 	a.mode = foldSteered
 	a.stitch = stitch.New(x.dialect, stitch.Options{Hide: s.Hides, HoldCalls: s.HoldCalls, HoldAll: s.HoldAll})
-	return nil
+	h := &x.ctx.Response.Header
+	x.pieces = pieces{encoding: bytes.Clone(h.ContentEncoding()), next: x.upstream.Next}
+	h.Del(fasthttp.HeaderContentEncoding)
 }
 
 // errHeld fails an answer rather than let pass what nobody has judged.
@@ -194,7 +193,7 @@ var errHeld = fmt.Errorf("%w: more of it has to be held back for layers than the
 // writeSteered writes an answer that may be made of several of upstream's.
 func (a *answer) writeSteered(w io.Writer, n *int64) error {
 	for {
-		p, err := a.x.upstream.Next()
+		p, err := a.x.pieces.Next()
 		switch {
 		case errors.Is(err, io.EOF):
 			a.stitch.EOF()
@@ -264,7 +263,7 @@ func (a *answer) finish(w io.Writer, n *int64, end []byte) error {
 		return err
 	}
 	for {
-		p, err := a.x.upstream.Next()
+		p, err := a.x.pieces.Next()
 		if errors.Is(err, io.EOF) {
 			a.done = true
 			a.arm()
@@ -334,6 +333,9 @@ func (x *exchange) judgeWhole(body []byte) ([]byte, error) {
 		}
 		if plain, err = x.readAll(); err != nil {
 			return nil, err
+		}
+		if plain, err = decode(x.pieces.encoding, plain, foldLimit); err != nil {
+			return nil, fmt.Errorf("%w: an answer that layers have to judge can't be read", providers.ErrMalformed)
 		}
 	}
 	out := stitch.Whole(x.dialect, answers, func(i int, c wire.Call) bool { return hidden[i][c.ID] })

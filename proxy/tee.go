@@ -79,9 +79,7 @@ func (x *exchange) reply() error {
 		}
 		a.mode = foldWhole
 		if x.turn.steered {
-			if err := a.steer(); err != nil {
-				return err
-			}
+			a.steer()
 		} else if len(resp.Header.ContentEncoding()) == 0 {
 			a.mode, a.folder = foldStream, wire.NewFolder(x.dialect)
 		}
