@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -56,6 +57,21 @@ func play(t *testing.T, m mode, s setup, only ...string) outcome {
 	return o
 }
 
+var (
+	directOnce sync.Once
+	directRun  outcome
+)
+
+// withoutProxy is what all scenarios give without a proxy. They run once for all tests.
+func withoutProxy(t *testing.T) outcome {
+	t.Helper()
+	directOnce.Do(func() { directRun = play(t, direct, setup{}) })
+	if len(directRun.records) == 0 {
+		t.Fatal("the scenarios did not run without a proxy; another test says why")
+	}
+	return directRun
+}
+
 func runSDKs(t *testing.T, origin string, session bool, only []string) map[string]record {
 	t.Helper()
 	isGo := func(name string) bool { return strings.HasPrefix(name, "go.") }
@@ -84,7 +100,7 @@ const brokenBody = "faults.cutBody"
 // TestSameResults is the promise to a user of an SDK: whatever the API gives, the proxy gives, with a session and
 // without one.
 func TestSameResults(t *testing.T) {
-	want := play(t, direct, setup{})
+	want := withoutProxy(t)
 	for name, r := range want.records {
 		if r.Thrown != nil {
 			t.Fatalf("%s fails without a proxy: %v", name, r.Thrown)

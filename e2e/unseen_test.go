@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,17 +14,21 @@ import (
 // TestShippedLayersAreUnseen is the same promise with the layers that are shipped: upstream sees more, a tool and what
 // is remembered, and the client nothing of it.
 func TestShippedLayersAreUnseen(t *testing.T) {
-	want := play(t, direct, setup{})
+	want := withoutProxy(t)
 	got := play(t, remembering, setup{})
 	if len(got.faults) > 0 {
 		t.Errorf("upstream met faulty histories: %q", got.faults)
 	}
+	want.records = maps.Clone(want.records)
 	for _, o := range []*outcome{&want, &got} {
 		for name, r := range o.records {
+			if slices.Contains(compressed, "node "+name) {
+				delete(r.Tries[0].Headers, "content-encoding")
+			}
 			o.records[name] = unnamed(t, r)
 		}
 	}
-	compare(t, want, got, append(slices.Clone(repaired), brokenBody))
+	compare(t, want, got, append(slices.Clone(repaired), brokenBody, lists))
 	added := 0
 	pairs(t, got, func(what string, front, back exchange) {
 		if !remembered(&front.req) {
@@ -46,7 +51,10 @@ func TestShippedLayersAreUnseen(t *testing.T) {
 		if front.resp.start == "HTTP/1.1 502 Bad Gateway" && !back.resp.whole {
 			return // see brokenBody
 		}
-		back.resp.body = withoutTool(t, back.resp.body)
+		if slices.Contains(compressed, front.req.header("X-Session-Id")) {
+			return // what it says is compared above
+		}
+		back.resp.body = layerTool.ReplaceAll(back.resp.body, nil)
 		sameAnswer(t, what, front, back, slices.Concat(hopResponse, own))
 	})
 	if added == 0 {
@@ -85,8 +93,12 @@ func unnamed(t *testing.T, r record) record {
 	return out
 }
 
-// withoutTool is an answer in which upstream's echo of the tools that it was offered is the client's own.
-func withoutTool(t *testing.T, body []byte) []byte {
-	t.Helper()
-	return body
-}
+// layerTool is the shipped layers' tool where a Responses upstream repeats what it was offered.
+var layerTool = regexp.MustCompile(`,?\{"type":"function","name":"working-memory_update".*?"strict":false\}`)
+
+// lists is the scenario that has upstream list a conversation, in which it keeps what layers have put into requests too.
+const lists = "responses.conversation"
+
+// compressed are the scenarios of an upstream that compresses streams unasked. Layers read them, so that clients get
+// them plain.
+var compressed = []string{"node faults.gzipStream"}
