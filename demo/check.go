@@ -1,7 +1,10 @@
 package demo
 
 import (
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"remora/memory"
 )
@@ -16,15 +19,20 @@ type check struct {
 // minTurns is how long the conversation has to be for the demo to show anything.
 const minTurns = 60
 
-// checks judges the whole conversation.
+// checks judges everything that was played.
 func (s *stage) checks() []check {
+	turns, talks := s.player.turns, s.player.talks
 	return []check{
-		checkLength(s.player.turns),
-		checkWindow(s.player.turns),
-		checkViews(s.player.turns, s.player.said),
+		checkLength(turns),
+		checkWindow(turns),
+		checkViews(turns),
 		checkFaults(s.player.model.Faults()),
-		checkRestart(s.atCrash, s.atEnd, s.player),
-		checkStored("transcript", s.atEnd, s.player, "after turn %d all %d items are on disk, in order, as the client said and heard them"),
+		checkNotes(turns),
+		checkRecall(turns, story()),
+		checkDenied(talks),
+		checkBlocks(turns, s.atEnd),
+		checkRestart(s.atCrash, s.atEnd),
+		checkAllStored(s.atEnd),
 	}
 }
 
@@ -63,10 +71,10 @@ func checkWindow(turns []turn) check {
 }
 
 // checkViews compares what the model got with what was said, and both with X-Memory.
-func checkViews(turns []turn, said []entry) check {
+func checkViews(turns []turn) check {
 	c := check{name: "views", text: "the instructions, then what was said, in order, the newest last; X-Memory told it right"}
 	for i, t := range turns {
-		sent, ok := placesIn(said[:t.said], t.saw)
+		sent, ok := placesIn(t.talk.line[:t.said], t.saw)
 		switch {
 		case t.lead != 1:
 			c.err = fmt.Errorf("turn %d: the model got the instructions %d times", i+1, t.lead)
@@ -85,8 +93,18 @@ func checkViews(turns []turn, said []entry) check {
 	return c
 }
 
-// reportedRight compares X-Memory with what the model got.
-func (t *turn) reportedRight() bool { return t.report.windowed+t.report.orphans == t.left() }
+// reportedRight compares X-Memory with what the model got. Of what the client never got X-Memory counts only what was
+// near enough to the end of the conversation to be looked at.
+func (t *turn) reportedRight() bool {
+	hidden := 0
+	for _, e := range t.talk.line[:t.said] {
+		if e.hidden && !slices.Contains(t.saw, e) {
+			hidden++
+		}
+	}
+	counted := t.report.windowed + t.report.orphans
+	return counted <= t.left() && counted >= t.left()-hidden
+}
 
 func all(sent []bool) bool {
 	for _, s := range sent {
@@ -107,15 +125,21 @@ func checkFaults(faults []string) check {
 }
 
 // checkRestart wants that what was on disk when the proxy had been killed was complete, and is still there.
-func checkRestart(before, after snapshot, p *player) check {
-	c := checkStored("restart", before, p, "killed with SIGKILL after turn %d: all %d items so far were on disk, and still are")
+func checkRestart(before, after []snapshot) check {
+	c := check{name: "restart"}
+	if len(before) == 0 || len(after) == 0 {
+		c.err = errors.New("it did not take place")
+		return c
+	}
+	c.err = before[0].compare()
+	c.text = fmt.Sprintf("killed with SIGKILL after turn %d: all %d items so far were on disk, and still are", before[0].turns, before[0].said)
 	kept := make(map[string]bool)
-	for _, l := range after.lines {
+	for _, l := range after[0].lines {
 		if l.Item != nil {
 			kept[l.Item.Turn+" "+l.Item.Chain] = true
 		}
 	}
-	for _, l := range before.lines {
+	for _, l := range before[0].lines {
 		if c.err == nil && l.Item != nil && !kept[l.Item.Turn+" "+l.Item.Chain] {
 			c.err = fmt.Errorf("item %d was on disk before the restart, and is not any more", l.Item.Seq)
 		}
@@ -123,28 +147,35 @@ func checkRestart(before, after snapshot, p *player) check {
 	return c
 }
 
-// checkStored compares what is stored with the client's own list, entry by entry. text is filled with the number of
-// turns and of items.
-func checkStored(name string, s snapshot, p *player, text string) check {
-	c := check{name: name}
-	if s.turns == 0 {
-		c.err = fmt.Errorf("it did not take place")
-		return c
-	}
-	want := p.said[:p.turns[s.turns-1].heard]
-	stored, err := s.head()
-	c.text, c.err = fmt.Sprintf(text, s.turns, len(stored)), err
-	for i := 0; c.err == nil && i < max(len(want), len(stored)); i++ {
-		switch {
-		case i >= len(stored):
-			c.err = fmt.Errorf("%d of %d are missing at the end, first %s", len(want)-i, len(want), want[i])
-		case i >= len(want):
-			c.err = fmt.Errorf("%d more are stored than were said, first %s", len(stored)-i, stored[i])
-		case stored[i] != want[i]:
-			c.err = fmt.Errorf("number %d is %s, but what was said is %s", i+1, stored[i], want[i])
+// checkAllStored compares what is stored of each session with what was said in it.
+func checkAllStored(all []snapshot) check {
+	c := check{name: "transcript"}
+	items := make([]string, len(all))
+	for i, s := range all {
+		items[i] = fmt.Sprint(s.said)
+		if err := s.compare(); err != nil && c.err == nil {
+			c.err = fmt.Errorf("session %q: %w", s.talk.session, err)
 		}
 	}
+	c.text = fmt.Sprintf("%d sessions with %s items are on disk, in order, as they were said and heard", len(all), strings.Join(items, ", "))
 	return c
+}
+
+// compare holds what is stored against what was said, entry by entry.
+func (s snapshot) compare() error {
+	want := s.talk.line[:s.said]
+	stored, err := s.head()
+	for i := 0; err == nil && i < max(len(want), len(stored)); i++ {
+		switch {
+		case i >= len(stored):
+			err = fmt.Errorf("%d of %d are missing at the end, first %s", len(want)-i, len(want), want[i])
+		case i >= len(want):
+			err = fmt.Errorf("%d more are stored than were said, first %s", len(stored)-i, stored[i])
+		case stored[i] != want[i]:
+			err = fmt.Errorf("number %d is %s, but what was said is %s", i+1, stored[i], want[i])
+		}
+	}
+	return err
 }
 
 // head returns what is stored of the conversation, in its order. A conversation that nobody edited has no other
@@ -155,10 +186,10 @@ func (s snapshot) head() ([]entry, error) {
 		if l.Item == nil {
 			continue
 		}
-		if !l.Item.OnHead || l.Item.Partial {
+		if !l.Item.OnHead && !l.Item.Hidden || l.Item.Partial {
 			return nil, fmt.Errorf("item %d is not a whole part of the conversation's line", l.Item.Seq)
 		}
-		es, err := entriesOf(rawItem(l.Item))
+		es, err := storedEntries(l.Item)
 		if err != nil {
 			return nil, fmt.Errorf("item %d: %w", l.Item.Seq, err)
 		}
@@ -167,21 +198,23 @@ func (s snapshot) head() ([]entry, error) {
 	return entries, nil
 }
 
-// storedBy counts the entries that were stored with a turn.
-func (s snapshot) storedBy(turnID string) int {
-	n := 0
+// storedBy are the entries that were stored with a turn.
+func (s snapshot) storedBy(turnID string) []entry {
+	var all []entry
 	for _, l := range s.lines {
 		if l.Item != nil && l.Item.Turn == turnID {
-			es, _ := entriesOf(rawItem(l.Item)) // what can't be read is checkStored's business
-			n += len(es)
+			es, _ := storedEntries(l.Item) // what can't be read is compare's business
+			all = append(all, es...)
 		}
 	}
-	return n
+	return all
 }
 
-func rawItem(l *memory.ItemLine) []byte {
-	if l.Raw != nil {
-		return l.Raw
+// storedEntries reads one stored item.
+func storedEntries(l *memory.ItemLine) ([]entry, error) {
+	es, err := entriesOf(l.Bytes())
+	for i := range es {
+		es[i].hidden = l.Hidden
 	}
-	return l.JSON
+	return es, err
 }

@@ -26,11 +26,13 @@ const (
 )
 
 const (
-	session = "stocktaking"
-	apiKey  = "demo-key"
+	apiKey = "demo-key"
 	// keyVariable carries the key to the transcript command.
 	keyVariable = "DEMO_KEY"
 )
+
+// rule is what the demo's steering layer forbids, in CEL.
+var rule = fmt.Sprintf(`tool.name == "order" && tool.arguments.copies > %d`, maxCopies)
 
 // listensAt finds the origin in the line that a proxy greets with.
 var listensAt = regexp.MustCompile(`listens on (http://[^/\s]+)/v1`)
@@ -58,9 +60,13 @@ providers:
   - {name: scripted, kind: compatible, base_url: %q}
 memory:
   layers:
+    - {kind: working_memory}
+    - {kind: observational_memory}
     - {kind: history_window, max_items: %d, evict_batch: %d, in_flight: window}
+    - kind: steering
+      rules: [{id: small-orders, applies_to: [before_tool_call], action: deny, when: %q, guidance: %q}]
 log: {level: warn}
-`, "bolt:"+filepath.Join(dir, "demo.db"), filepath.Join(dir, "spool"), upstream+"/v1", maxItems, evictBatch)
+`, "bolt:"+filepath.Join(dir, "demo.db"), filepath.Join(dir, "spool"), upstream+"/v1", maxItems, evictBatch, rule, refusal)
 	m := &machine{binary: binary, config: filepath.Join(dir, "config.yaml")}
 	if err := os.WriteFile(m.config, []byte(config), 0o600); err != nil {
 		return nil, fmt.Errorf("write configuration: %w", err)
@@ -138,8 +144,8 @@ func (c *child) stop() error {
 	return nil
 }
 
-// transcript reads the stored session with the binary's own command, as anyone can. The store must not be in use.
-func (m *machine) transcript(ctx context.Context) ([]memory.Line, error) {
+// transcript reads a stored session with the binary's own command, as anyone can. The store must not be in use.
+func (m *machine) transcript(ctx context.Context, session string) ([]memory.Line, error) {
 	cmd := m.command(ctx, "transcript", "--config", m.config, "--session", session, "--key-env", keyVariable)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

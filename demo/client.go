@@ -4,61 +4,109 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"remora/providers/scripted"
 )
 
-// player is the client's side of the conversation: it sends what its user says, runs the tools that the model calls,
-// and keeps its own list of everything that was said, against which the store is checked.
+// player is the client's side of the story: it sends what its user says, runs the tools that the model calls, and keeps
+// its own list of everything that was said, against which the store is checked.
 type player struct {
 	http  *http.Client
 	url   string // of the proxy that runs now
 	model *scripted.Server
 
-	said   []entry
+	talks []*talk
+	turns []turn // of all talks
+	now   chapter
+	talk  *talk                       // of the chapter
+	since int                         // turns before the chapter
+	asked int                         // requests that the model got so far
+	crash func(context.Context) error // what act.killAfter asks for
+}
+
+// talk is one session as its client and the model know it.
+type talk struct {
+	session, resource string
+	// line is everything that was said, in order, with what the model said to the proxy alone.
+	line   []entry
+	ids    map[string]bool   // of the calls that the client got
 	resend []json.RawMessage // what a client resends
-	turns  []turn
-	now    chapter
-	since  int                         // turns before the chapter
-	crash  func(context.Context) error // what act.killAfter asks for
 }
 
 // turn is one call as its client, the model and X-Memory tell it. Counts are of entries, and without the instructions.
 type turn struct {
+	talk     *talk
 	id       string // X-Turn-Id
 	title    string // of the chapter that it begins
 	show     bool   // to be printed in full
 	client   string // what the client sent
 	streamed bool
-	said     int     // how much of player.said there was with the request
-	heard    int     // the same with the answer
-	fresh    int     // how many entries the request added
-	saw      []entry // what the model got
-	lead     int     // how many instructions it got before that
-	report   report  // what X-Memory says
-	calls    int     // tool calls in the answer
+	said     int      // how much of talk.line there was with the request
+	heard    int      // the same with the answer
+	fresh    int      // how many entries the request added
+	saw      []entry  // what the model got
+	lead     int      // how many instructions it got before that
+	blocks   []string // what layers told it between the two
+	tools    []string // that it was offered
+	report   report   // what X-Memory says
+	calls    int      // tool calls in the answer that the client got
+	told     string   // a word that its answer is to come from
 }
 
 // left is how many entries the model did not get.
 func (t *turn) left() int { return t.said - len(t.saw) }
 
-// report is what X-Memory says of the items that were not sent.
-type report struct{ windowed, orphans int }
+// report is what X-Memory says of the items that were not sent, and how many tokens of blocks were.
+type report struct{ windowed, orphans, recalled int }
 
 // begin turns to a chapter.
-func (p *player) begin(c chapter) { p.now, p.since = c, len(p.turns) }
+func (p *player) begin(c chapter) {
+	p.now, p.since = c, len(p.turns)
+	for _, tk := range p.talks {
+		if p.talk = tk; tk.session == c.session {
+			return
+		}
+	}
+	p.talk = &talk{session: c.session, resource: c.resource, ids: make(map[string]bool)}
+	p.talks = append(p.talks, p.talk)
+}
+
+// add takes over what the client has said or heard.
+func (tk *talk) add(items []json.RawMessage) ([]entry, error) {
+	added, err := entriesOfAll(items)
+	for _, e := range added {
+		if e.who == "call" {
+			tk.ids[e.id] = true
+		}
+	}
+	tk.line, tk.resend = append(tk.line, added...), append(tk.resend, items...)
+	return added, err
+}
+
+// visible is how much of the line the client knows.
+func (tk *talk) visible() int {
+	n := 0
+	for _, e := range tk.line {
+		if !e.hidden {
+			n++
+		}
+	}
+	return n
+}
 
 // play lets a client say its user's line and answer the model's calls until the model has no more.
 func (p *player) play(ctx context.Context, h habit, a act) error {
-	fresh := []json.RawMessage{marshal(map[string]any{"role": "user", "content": a.user})}
+	fresh := userSays(a.user)
 	for round := 1; ; round++ {
-		answer, err := p.exchange(ctx, h, fresh)
+		answer, err := p.exchange(ctx, h, fresh, a.told)
 		if err != nil {
 			return fmt.Errorf("turn %d: %w", len(p.turns)+1, err)
 		}
@@ -71,6 +119,10 @@ func (p *player) play(ctx context.Context, h habit, a act) error {
 			return err
 		}
 	}
+}
+
+func userSays(text string) []json.RawMessage {
+	return []json.RawMessage{marshal(map[string]any{"role": "user", "content": text})}
 }
 
 // runTools answers every call of an answer.
@@ -106,24 +158,23 @@ func (h habit) result(callID, out string) json.RawMessage {
 }
 
 // exchange makes one call with what is new, and returns the items of the answer.
-func (p *player) exchange(ctx context.Context, h habit, fresh []json.RawMessage) ([]json.RawMessage, error) {
-	added, err := entriesOfAll(fresh)
+func (p *player) exchange(ctx context.Context, h habit, fresh []json.RawMessage, told string) ([]json.RawMessage, error) {
+	tk := p.talk
+	added, err := tk.add(fresh)
 	if err != nil {
 		return nil, err
 	}
-	p.said = append(p.said, added...)
-	p.resend = append(p.resend, fresh...)
 	at := len(p.turns)
 	t := turn{
-		said: len(p.said), fresh: len(added), client: fmt.Sprintf("%d new", len(added)), show: at-p.since == p.now.show,
-		streamed: at%2 == 1,
+		talk: tk, told: told, fresh: len(added), client: fmt.Sprintf("%d new", len(added)),
+		show: slices.Contains(p.now.show, at-p.since), streamed: at%2 == 1,
 	}
 	if at == p.since {
 		t.title = p.now.title
 	}
 	sent := fresh
 	if h.whole {
-		sent, t.client = p.resend, fmt.Sprintf("all %d", len(p.said))
+		sent, t.client = tk.resend, fmt.Sprintf("all %d", tk.visible())
 	}
 	answer, err := p.call(ctx, h, sent, &t)
 	if err != nil {
@@ -132,7 +183,7 @@ func (p *player) exchange(ctx context.Context, h habit, fresh []json.RawMessage)
 	if err := p.look(h, &t); err != nil {
 		return nil, err
 	}
-	heard, err := entriesOfAll(answer)
+	heard, err := tk.add(answer)
 	if err != nil {
 		return nil, err
 	}
@@ -141,9 +192,7 @@ func (p *player) exchange(ctx context.Context, h habit, fresh []json.RawMessage)
 			t.calls++
 		}
 	}
-	p.said = append(p.said, heard...)
-	t.heard = len(p.said)
-	p.resend = append(p.resend, answer...)
+	t.heard = len(tk.line)
 	p.turns = append(p.turns, t)
 	return answer, nil
 }
@@ -156,7 +205,8 @@ func (p *player) call(ctx context.Context, h habit, sent []json.RawMessage, t *t
 	}
 	req.Header.Set("Authorization", "Bearer "+apiKey)
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("X-Session-Id", session)
+	req.Header.Set("X-Session-Id", h.session)
+	req.Header.Set("X-Resource-Id", h.resource)
 	res, err := p.http.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("call proxy: %w", err)
@@ -208,18 +258,43 @@ func (h habit) body(items []json.RawMessage, stream bool) []byte {
 	return marshal(body)
 }
 
-// look reads what the model got for the turn.
+// look reads what the model got for the turn: one request, or several where the proxy answered a call itself.
 func (p *player) look(h habit, t *turn) error {
 	all := p.model.Requests()
-	if len(all) != len(p.turns)+1 {
-		return fmt.Errorf("the upstream got %d requests for %d turns", len(all), len(p.turns)+1)
+	if len(all) == p.asked {
+		return errors.New("the upstream got no request")
 	}
+	for i, r := range all[p.asked:] {
+		saw, err := t.read(h, r.Body)
+		if err != nil {
+			return err
+		}
+		before := len(t.talk.line)
+		t.talk.reveal(saw)
+		if i > 0 {
+			continue
+		}
+		t.saw, t.said = saw, len(t.talk.line)
+		if n := len(p.turns); n > 0 && p.turns[n-1].talk == t.talk {
+			p.turns[n-1].heard += t.said - before // the model said it with the answer before
+		}
+	}
+	p.asked = len(all)
+	return nil
+}
+
+// read reads one request that the model got: the instructions, then what layers say, then the conversation.
+func (t *turn) read(h habit, body []byte) ([]entry, error) {
 	var got struct {
 		Messages []json.RawMessage `json:"messages"`
 		Input    []json.RawMessage `json:"input"`
+		Tools    []struct {
+			function
+			Function function `json:"function"`
+		} `json:"tools"`
 	}
-	if err := json.Unmarshal(all[len(all)-1].Body, &got); err != nil {
-		return fmt.Errorf("read what the upstream got: %w", err)
+	if err := json.Unmarshal(body, &got); err != nil {
+		return nil, fmt.Errorf("read what the upstream got: %w", err)
 	}
 	list := got.Input
 	if h.isChat() {
@@ -227,17 +302,44 @@ func (p *player) look(h habit, t *turn) error {
 	}
 	saw, err := entriesOfAll(list)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	t.lead, t.blocks, t.tools = 0, nil, nil
 	for t.lead < len(saw) && saw[t.lead] == (entry{who: "system", text: systemPrompt}) {
 		t.lead++
 	}
-	t.saw = saw[t.lead:]
-	return nil
+	saw = saw[t.lead:]
+	for len(saw) > 0 && (saw[0].who == "system" || saw[0].who == "developer") {
+		t.blocks, saw = append(t.blocks, saw[0].text), saw[1:]
+	}
+	for i := range saw {
+		saw[i].hidden = saw[i].id != "" && !t.talk.ids[saw[i].id]
+	}
+	for _, tool := range got.Tools {
+		t.tools = append(t.tools, tool.Name+tool.Function.Name)
+	}
+	return saw, nil
+}
+
+// reveal puts what the model has said to the proxy alone into the line, at the place where the model was sent it.
+func (tk *talk) reveal(saw []entry) {
+	at := len(tk.line)
+	for _, e := range slices.Backward(saw) {
+		i := at - 1 // texts are not unique: the last equal one is meant
+		for i >= 0 && tk.line[i] != e {
+			i--
+		}
+		switch {
+		case i >= 0:
+			at = i
+		case e.hidden:
+			tk.line = slices.Insert(tk.line, at, e)
+		}
+	}
 }
 
 // reported finds the counts in X-Memory, a structured field such as ok;items=12;sent=9.
-var reported = regexp.MustCompile(`;\s*(windowed|orphans)=(\d+)`)
+var reported = regexp.MustCompile(`;\s*(windowed|orphans|recalled)=(\d+)`)
 
 func readReport(header string) (report, error) {
 	if status, _, _ := strings.Cut(header, ";"); status != "ok" {
@@ -249,10 +351,13 @@ func readReport(header string) (report, error) {
 		if err != nil {
 			return report{}, fmt.Errorf("read X-Memory %q: %w", header, err)
 		}
-		if m[1] == "windowed" {
+		switch m[1] {
+		case "windowed":
 			r.windowed = n
-		} else {
+		case "orphans":
 			r.orphans = n
+		case "recalled":
+			r.recalled = n
 		}
 	}
 	return r, nil

@@ -1,6 +1,7 @@
-// Package demo plays a long conversation through the real proxy, on a machine with nothing but this program: the
+// Package demo plays a few conversations through the real proxy, on a machine with nothing but this program: the
 // upstream is scripted and strict, the proxy is a process of its own that is killed in the middle and started again.
-// It prints what the model saw on each turn beside what is stored, and checks what it prints.
+// It prints what the model saw on each turn beside what is stored, what layers told it with slots and tokens, and what
+// stayed between the model and the proxy, and checks what it prints.
 //
 // The demo knows the proxy only from outside: its HTTP interface, its configuration and its transcript command.
 package demo
@@ -46,7 +47,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	chapters := story()
-	upstream, err := scripted.Start(scripted.Options{Respond: model(chapters)}) //nolint:contextcheck // ends by Close
+	upstream, err := scripted.Start(scripted.Options{Respond: warmModel(model(chapters))}) //nolint:contextcheck // ends by Close
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
@@ -76,13 +77,15 @@ type stage struct {
 	proxy   *child
 
 	// What was on disk when the proxy had been killed, and at the end.
-	atCrash, atEnd snapshot
+	atCrash, atEnd []snapshot
 }
 
-// snapshot is the stored session at one moment.
+// snapshot is one stored session at one moment.
 type snapshot struct {
+	talk  *talk
 	lines []memory.Line
-	turns int // turns of the conversation until then
+	turns int // turns of all talks until then
+	said  int // of the talk's line, what was said and heard until then
 }
 
 // run plays all chapters and reads the transcript.
@@ -97,6 +100,9 @@ func (s *stage) run(ctx context.Context, chapters []chapter) (err error) {
 		}
 	}()
 	s.player.url = s.proxy.url
+	if err := s.player.warmUp(ctx); err != nil {
+		return s.proxy.explain(err)
+	}
 	s.print.opening(s.proxy.url, s.player.model.URL())
 	for _, c := range chapters {
 		s.player.begin(c)
@@ -113,7 +119,7 @@ func (s *stage) run(ctx context.Context, chapters []chapter) (err error) {
 	if s.atEnd, err = s.read(ctx); err != nil {
 		return err
 	}
-	s.print.rows(s.player, s.atEnd, s.atCrash.turns)
+	s.print.rows(s.player.turns, s.atEnd, s.atCrash[0].turns)
 	return nil
 }
 
@@ -125,17 +131,25 @@ func (s *stage) restart(ctx context.Context) (err error) {
 	if s.atCrash, err = s.read(ctx); err != nil {
 		return err
 	}
-	s.print.rows(s.player, s.atCrash, 0)
+	s.print.rows(s.player.turns, s.atCrash, 0)
 	proxy, err := s.machine.start(ctx)
 	if err != nil {
 		return err
 	}
 	s.proxy, s.player.url = proxy, proxy.url
-	s.print.restarted(s.atCrash, s.proxy.url)
-	return nil
+	s.print.restarted(s.atCrash[0], s.proxy.url)
+	return s.player.warmUp(ctx)
 }
 
-func (s *stage) read(ctx context.Context) (snapshot, error) {
-	lines, err := s.machine.transcript(ctx)
-	return snapshot{lines: lines, turns: len(s.player.turns)}, err
+// read reads every session that there is so far.
+func (s *stage) read(ctx context.Context) ([]snapshot, error) {
+	var all []snapshot
+	for _, tk := range s.player.talks {
+		lines, err := s.machine.transcript(ctx, tk.session)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, snapshot{talk: tk, lines: lines, turns: len(s.player.turns), said: len(tk.line)})
+	}
+	return all, nil
 }

@@ -94,13 +94,23 @@ func TestDemo(t *testing.T) {
 		t.Errorf("it took %v", took)
 	}
 	for _, want := range []string{
-		"ok      turns       64, with 55 tool calls, 5 times several at once; 32 answers streamed",
-		"ok      window      fired on 54 turns; the model never got more than 25 of up to 142 items",
+		"ok      turns       71, with 57 tool calls, 5 times several at once; 35 answers streamed",
+		"ok      window      fired on 57 turns; the model never got more than 25 of up to 148 items",
 		"ok      views ",
 		"ok      orphans     0: ",
-		"ok      restart     killed with SIGKILL after turn 42: all 97 items ",
-		"ok      transcript  after turn 64 all 143 items ",
-		"turn 43 in full",
+		"ok      notes       made in turn 2 by a call that no client got; told 64 times since, 57 without the call",
+		"ok      recall      turn 67 knew what another session had been told; turn 71, of another resource, did not",
+		"ok      denied      1 call that no client got; ",
+		"ok      blocks      the model got 133, ",
+		"ok      restart     killed with SIGKILL after turn 44: all 103 items ",
+		"ok      transcript  3 sessions with 149, 10, 2 items ",
+		"turn 45 in full",
+		"+ block      working-memory, slot 100, 29 tokens",
+		"+ block      observational-memory, slot 200, 176 tokens",
+		"all 11 ~     13    13         0  100:29 200:55   user Hi",
+		"* call       working-memory_update {",
+		"* call       order(Dune, 500)",
+		"- user: Shelf 9 is Bento's, by the way.",
 		"OPENAI_API_KEY",
 	} {
 		if !strings.Contains(strings.ToLower(out), strings.ToLower(want)) {
@@ -159,9 +169,17 @@ if [ "$1" = --config ]; then
 	if [ -e "$0.started" ]; then rm -f "$(dirname "$2")/demo.db"; fi
 	touch "$0.started"
 fi`,
-		"demo: turn 43: ")
+		"demo: turn 45: ")
 	f("no window", `if [ "$1" = --config ]; then sed -i 's/max_items: 24,/max_items: 2400,/' "$2"; fi`,
 		"FAILED  window      it fired on 0 turns", "ok      transcript")
+	f("no working memory", `if [ "$1" = --config ]; then sed -i '/kind: working_memory/d' "$2"; fi`,
+		"FAILED  notes       turn 1: the model was not offered working-memory_update",
+		"FAILED  recall      turn 61: the model said assistant \"I do not know.\"", "ok      denied", "ok      transcript")
+	f("each session for itself", `
+if [ "$1" = --config ]; then sed -i 's/{kind: observational_memory}/{kind: observational_memory, scope: thread}/' "$2"; fi`,
+		"FAILED  recall      turn 67: the model said assistant \"I do not know.\"", "ok      notes", "ok      transcript")
+	f("no rule", `if [ "$1" = --config ]; then sed -i 's/copies > 50/copies > 5000/' "$2"; fi`,
+		"FAILED  denied      session \"next day\": a client got call \"order(Dune, 500)\"", "ok      transcript")
 	f("it does not start", `if [ "$1" = --config ]; then echo no luck today >&2; exit 3; fi`,
 		"demo: start proxy: exit status 3; the proxy said: no luck today")
 }

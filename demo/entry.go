@@ -11,9 +11,10 @@ import (
 // two calls is three entries, or two if it has no text: what the window counts. Reading it here anew, instead of with
 // package wire, keeps the checks independent of what they check.
 type entry struct {
-	who  string // system, user, assistant, call or result
-	id   string // of a call or result: its call id
-	text string
+	who    string // system, developer, user, assistant, call or result
+	id     string // of a call or result: its call id
+	text   string
+	hidden bool // between the model and the proxy: the client never gets it
 }
 
 // element is an element of messages, input or output, as far as an entry depends on it.

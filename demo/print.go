@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// printer writes the demo's page. It is at most 100 columns wide.
+// printer writes the demo's page. It is at most 110 columns wide.
 type printer struct {
 	out   io.Writer
 	color bool
@@ -20,6 +20,7 @@ const (
 	dim   = "2"
 	red   = "31"
 	green = "32"
+	hue   = "36" // of what only the model and the proxy see
 )
 
 // in is text in a style, where styles are allowed.
@@ -34,88 +35,72 @@ func (p *printer) line(format string, args ...any) {
 	_, _ = fmt.Fprintf(p.out, format+"\n", args...) // a reader who has left misses nothing that matters
 }
 
-// columns is the head of the table, and row a line of it.
-const (
-	columns = "turn  client    items  sent  windowed  orphans  the model saw: first to last                  stored"
-	row     = "%4d  %-8s  %5d  %4d  %8d  %7d  %s to %s  %6d"
-)
-
 func (p *printer) opening(proxy, upstream string) {
-	p.line("%s", p.in(bold, "Remora: one conversation through the real proxy, without network or key"))
+	p.line("%s", p.in(bold, "Remora: a few conversations through the real proxy, without network or key"))
 	p.line(`
   client  ->  proxy %s  ->  scripted upstream %s
 
-  An item is a text, a tool call or a result. The proxy stores every item; the model gets the newest %d
-  (a setting, 80 by default), and the user's message as well when a tool loop grows longer than that.
+  An item is a text, a tool call or a result. The proxy stores every item; layers decide what the model gets.
+  The first three are there by default, with 80 items to the window:
+
+  history_window        the newest %d items, and the user's message of a tool loop that is longer than that
+  working_memory        what the model itself wants to keep: it calls a tool that the proxy answers; slot 100
+  observational_memory  what was stated in any session of the resource (X-Resource-Id); slot 200
+  steering              denies calls by a rule: %s
 
   client    what it sent: all items, or only new ones; ~ marks a streamed answer
-  windowed  left out for their age, in steps of %d, so that the beginning of the prompt stays cached
-  orphans   results left out because their call was: an API refuses the one without the other`, proxy, upstream, maxItems, evictBatch)
+  items     of the conversation; those below marked * stay between the model and the proxy
+  left out  for their age, in steps of %d, so that the beginning of the prompt stays cached;
+            behind the +, results whose call was left out: an API refuses the one without the other
+  recalled  blocks that layers put before the conversation, as slot:tokens; lower slots come first`, proxy, upstream, maxItems, rule, evictBatch)
 }
 
-// rows prints the turns from number first on, with what the snapshot has of them.
-func (p *printer) rows(from *player, s snapshot, first int) {
-	stored := 0
-	for i, t := range from.turns[:s.turns] {
-		stored += s.storedBy(t.id)
+// columns is the head of the table, and row a line of it.
+const (
+	columns = "turn  client    items  sent  left out  recalled        of the items sent: first to last      stored"
+	row     = "%4d  %-8s  %5d  %4d  %8s  %-14s  %s to %s  %6d"
+)
+
+// rows prints the turns from number first on, with what the snapshots have of them.
+func (p *printer) rows(turns []turn, stored []snapshot, first int) {
+	items := make(map[*talk]int)
+	for i, t := range turns {
+		s := of(t.talk, stored)
+		kept := s.storedBy(t.id)
+		items[t.talk] += len(kept)
 		if i < first {
 			continue
 		}
-		if t.title != "" {
+		switch {
+		case t.title != "":
 			p.line("\n%s\n%s", p.in(bold, t.title), p.in(dim, columns))
+		case i > first && turns[i-1].show:
+			p.line("")
 		}
 		client := t.client
 		if t.streamed {
 			client += " ~"
 		}
+		left := fmt.Sprint(t.left() - t.report.orphans)
+		if t.report.orphans > 0 {
+			left += fmt.Sprintf("+%d", t.report.orphans)
+		}
+		blocks := s.blocks(t.id)
 		newest := t.saw[len(t.saw)-1]
-		p.line(row, i+1, client, t.said, len(t.saw), t.left()-t.report.orphans, t.report.orphans,
-			cell(t.saw[0], 20), cell(newest, 20), stored)
+		p.line(row, i+1, client, t.said, len(t.saw), left, slots(blocks), cell(t.saw[0], 16), cell(newest, 16), items[t.talk])
+		for _, e := range kept {
+			if e.hidden {
+				p.line("%s", p.in(hue, fmt.Sprintf("      * %-9s  %s", e.who, cut(e.words(), 78))))
+			}
+		}
 		if t.show {
-			p.view(i+1, from.said[:t.said], t.saw)
+			p.view(i+1, &t, blocks)
 		}
-	}
-}
-
-// edge is how many lines at each end of a long run are printed.
-const edge = 2
-
-// view prints a whole conversation and marks what of it the model saw.
-func (p *printer) view(number int, said, saw []entry) {
-	sent, ok := placesIn(said, saw)
-	if !ok {
-		return // checkViews says so
-	}
-	p.line("\n      %s", p.in(bold, fmt.Sprintf("Turn %d in full: > is what the model saw, - is stored but was left out", number)))
-	for first := 0; first < len(said); {
-		end := first
-		for end < len(said) && sent[end] == sent[first] {
-			end++
-		}
-		if sent[first] {
-			p.run(">", "", said[first:end])
-		} else {
-			p.run("-", dim, said[first:end])
-		}
-		first = end
-	}
-	p.line("")
-}
-
-// run prints consecutive entries, of a long run only its ends.
-func (p *printer) run(mark, style string, entries []entry) {
-	for i := 0; i < len(entries); i++ {
-		text := fmt.Sprintf("      %s %-9s  %s", mark, entries[i].who, cut(entries[i].words(), 70))
-		if hidden := len(entries) - 2*edge; i == edge && hidden > 1 {
-			text = fmt.Sprintf("      %s %-9s  %d more", mark, "...", hidden)
-			i += hidden - 1
-		}
-		p.line("%s", p.in(style, text))
 	}
 }
 
 func (p *printer) restarted(s snapshot, proxy string) {
-	stored, _ := s.head() // checkStored judges it
+	stored, _ := s.head() // checkRestart judges it
 	p.line("\n%s\n", p.in(bold, fmt.Sprintf("      kill -9 in the middle of the loop: %d items are on disk. A new proxy goes on at %s", len(stored), proxy)))
 	p.line("%s", p.in(dim, columns))
 }
@@ -141,19 +126,24 @@ func (p *printer) farewell() {
 	p.line("%s", `  go run ./cmd/proxy     # in another terminal; your key only passes through
 
   ask() { curl -s http://127.0.0.1:8080/v1/chat/completions -H "Authorization: Bearer $OPENAI_API_KEY" \
-    -H "Content-Type: application/json" -H "X-Session-Id: first" \
-    -d '{"model":"gpt-5-mini","messages":[{"role":"user","content":"'"$1"'"}]}'; }
-  ask "My name is Ada."
-  ask "What is my name?"   # only this is sent; the proxy puts what was said before it
+    -H "Content-Type: application/json" -H "X-Session-Id: $1" -H "X-Resource-Id: ada" \
+    -d '{"model":"gpt-5-mini","messages":[{"role":"user","content":"'"$2"'"}]}'; }
+  ask first "My name is Ada."
+  ask first "What is my name?"    # only this is sent; the proxy puts what was said before it
+  ask second "What is my name?"   # another session of the same resource: observational_memory knows
 
-  An SDK needs the base URL http://127.0.0.1:8080/v1 and the header X-Session-Id, nothing else.`)
+  An SDK needs the base URL http://127.0.0.1:8080/v1 and the header X-Session-Id; X-Resource-Id is what
+  several sessions share, such as a user.`)
 }
 
-// words is what an entry says, a call as name(values).
+// words is what an entry says, a call as name(values) or, where values are within values, as it is.
 func (e entry) words() string {
 	name, arguments, ok := strings.Cut(e.text, "{")
 	if e.who != "call" || !ok {
 		return e.text
+	}
+	if strings.ContainsAny(arguments, "{[") {
+		return name + " {" + arguments
 	}
 	var values []string
 	dec := json.NewDecoder(strings.NewReader("{" + arguments))
@@ -169,7 +159,12 @@ func (e entry) words() string {
 }
 
 // String is an entry in one line, for messages.
-func (e entry) String() string { return fmt.Sprintf("%s %q", e.who, cut(e.words(), 60)) }
+func (e entry) String() string {
+	if e.hidden {
+		return fmt.Sprintf("hidden %s %q", e.who, cut(e.words(), 60))
+	}
+	return fmt.Sprintf("%s %q", e.who, cut(e.words(), 60))
+}
 
 // cell is an entry in exactly width columns.
 func cell(e entry, width int) string {

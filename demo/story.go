@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 
@@ -10,6 +11,8 @@ import (
 // How the clients of the story talk to the API.
 type habit struct {
 	title string
+	// session and resource are what X-Session-Id and X-Resource-Id say.
+	session, resource string
 	// path is the endpoint below /v1.
 	path string
 	// whole tells that the client resends the whole conversation on every call, as most do.
@@ -20,8 +23,8 @@ type habit struct {
 type chapter struct {
 	habit
 	acts []act
-	// show is the turn to print in full, 0 being the chapter's first.
-	show int
+	// show are the turns to print in full, 0 being the chapter's first.
+	show []int
 }
 
 // act is one user message and how the model goes about it: an answer with tool calls for each of rounds, then the
@@ -30,6 +33,8 @@ type act struct {
 	user   string
 	rounds []scripted.Answer
 	say    string
+	// told is a word that the model must have been sent to say that; else it says unknown.
+	told string
 	// killAfter is the round after whose answer the proxy is killed and started again; 0 is never. It belongs to a
 	// client that sends only what is new: one that resends everything would heal whatever was lost.
 	killAfter int
@@ -40,14 +45,45 @@ const shelves = 30
 
 const systemPrompt = "You keep the books of a small bookshop."
 
-// story is the conversation: a bookshop's stocktaking. All of it is one session.
+// unknown is what the model says where it has not been told.
+const unknown = "I do not know."
+
+const (
+	// shop is the resource that two of the sessions share, stocktaking the session that is long enough for a window.
+	shop        = "bookshop"
+	stocktaking = "stocktaking"
+	// noteTool is the tool of the layer working_memory, as its layer and the proxy name it.
+	noteTool = "working-memory_update"
+	// maxCopies is what the rule of the layer steering allows in one order.
+	maxCopies = 50
+	// refusal is what the model is told of an order above that.
+	refusal = "At most 50 copies an order: make a smaller one, and say so."
+)
+
+// The facts that are to come back, and whose shelf it is that one of them tells.
+const (
+	shelfFact  = "Shelf 9 is Bento's, by the way."
+	shelfOwner = "Bento"
+	noteFact   = `{"reorder":{"Ulysses":"below three copies"}}`
+	noteWord   = "below three copies"
+)
+
+// story is what happens: a bookshop's stocktaking in one session, and the day after in two others.
 func story() []chapter {
 	return []chapter{
 		{
-			habit: habit{title: "A client that resends the whole conversation on every call", path: "chat/completions", whole: true},
-			show:  10, // the window has fired
+			habit: habit{
+				title:   "A client that resends the whole conversation on every call",
+				session: stocktaking, resource: shop, path: "chat/completions", whole: true,
+			},
+			show: []int{5, 12}, // the model has noted something; the window has fired
 			acts: []act{
-				{user: "Hi, I am Ada. Today is stocktaking.", say: "Welcome, Ada. Tell me what to count."},
+				{user: "Hi, I am Ada. Let us take stock.", say: "Welcome, Ada. Tell me what to count."},
+				{
+					user:   "Always reorder Ulysses when fewer than three are left. How many are there?",
+					rounds: calls("", note(noteFact), stock("Ulysses")),
+					say:    "One copy is left. I keep your rule in mind.",
+				},
 				{user: "How many copies of Dune are there?", rounds: calls("", stock("Dune")), say: "Seven copies of Dune."},
 				{
 					user:   "And of Emma, Ulysses and Middlemarch?",
@@ -57,7 +93,7 @@ func story() []chapter {
 				{user: "What does Ulysses cost?", rounds: calls("", price("Ulysses")), say: "Fourteen euros."},
 				{user: "Order two more of it.", rounds: calls("", order("Ulysses", 2)), say: "Two copies of Ulysses are on their way."},
 				{user: "Stock and price of Beloved?", rounds: calls("", stock("Beloved"), price("Beloved")), say: "Five copies at eleven euros."},
-				{user: "Shelf 9 is Bento's, by the way.", say: "Noted: shelf 9 is Bento's."},
+				{user: shelfFact, say: "Noted: shelf 9 is Bento's."},
 				{user: "Count the books on shelves 1 to 8.", rounds: countShelves(8), say: "Eight shelves are counted."},
 				{
 					user:   "Check Dune, Emma and Beloved once more.",
@@ -67,8 +103,11 @@ func story() []chapter {
 			},
 		},
 		{
-			habit: habit{title: "The same session from a client that sends only what is new", path: "chat/completions"},
-			show:  4 + shelves/2, // the first one after the restart
+			habit: habit{
+				title:   "The same session from a client that sends only what is new",
+				session: stocktaking, resource: shop, path: "chat/completions",
+			},
+			show: []int{4 + shelves/2}, // the first one after the restart
 			acts: []act{
 				{user: "Ada again, from my phone. Is Dune still there?", rounds: calls("", stock("Dune")), say: "Yes, all seven."},
 				{user: "Order four of Emma and one of Dune.", rounds: calls("", order("Emma", 4), order("Dune", 1)), say: "Both are ordered."},
@@ -78,16 +117,41 @@ func story() []chapter {
 					say:       fmt.Sprintf("All %d shelves are counted.", shelves),
 					killAfter: shelves / 2,
 				},
-				{user: "Thank you.", say: "You are welcome, Ada."},
 			},
 		},
 		{
-			habit: habit{title: "The same session through the Responses API", path: "responses"},
+			habit: habit{title: "The same session through the Responses API", session: stocktaking, resource: shop, path: "responses"},
+			show:  []int{0},
 			acts: []act{
+				{user: "When do we reorder Ulysses?", say: "When fewer than three are left.", told: noteWord},
 				{user: "Is Ulysses here yet?", rounds: calls("", stock("Ulysses")), say: "Not yet: still one copy."},
 				{user: "Emma and Middlemarch?", rounds: calls("", stock("Emma"), stock("Middlemarch")), say: "Three and four."},
 				{user: "Good night.", say: "Good night, Ada."},
 			},
+		},
+		{
+			habit: habit{
+				title:   "The next day: another session of the same resource",
+				session: "next day", resource: shop, path: "chat/completions", whole: true,
+			},
+			show: []int{0, 3},
+			acts: []act{
+				{user: "Whose is shelf 9?", say: "It is Bento's.", told: shelfOwner},
+				{
+					user:   "Order 500 copies of Dune.",
+					rounds: append(calls("", order("Dune", 500)), calls("", order("Dune", maxCopies))...),
+					say:    "I ordered 50: no order may be larger.",
+				},
+				{user: "Good. See you.", say: "See you, Ada."},
+			},
+		},
+		{
+			habit: habit{
+				title:   "A session of another resource",
+				session: "elsewhere", resource: "library", path: "chat/completions", whole: true,
+			},
+			show: []int{0},
+			acts: []act{{user: "Do you know whose shelf 9 is?", say: "It is Bento's.", told: shelfOwner}},
 		},
 	}
 }
@@ -117,6 +181,9 @@ func order(title string, copies int) scripted.Call {
 	return scripted.Call{Name: "order", Arguments: fmt.Sprintf(`{"title":%q,"copies":%d}`, title, copies)}
 }
 
+// note is the model's own call, which only the proxy sees.
+func note(change string) scripted.Call { return scripted.Call{Name: noteTool, Arguments: change} }
+
 // model answers as the story wants it. The upstream finds the place by itself, from the calls that it is sent.
 func model(chapters []chapter) func(scripted.Prompt) (scripted.Answer, bool) {
 	acts := make(map[string]act)
@@ -132,6 +199,9 @@ func model(chapters []chapter) func(scripted.Prompt) (scripted.Answer, bool) {
 		}
 		if p.Round < len(a.rounds) {
 			return a.rounds[p.Round], true
+		}
+		if !bytes.Contains(p.Body, []byte(a.told)) {
+			return scripted.Answer{Text: unknown}, true
 		}
 		return scripted.Answer{Text: a.say}, true
 	}
@@ -158,9 +228,9 @@ func runTool(name, arguments string) (string, error) {
 	case "order":
 		return fmt.Sprintf("%s: %d ordered", in.Title, in.Copies), nil
 	case "count_shelf":
-		return fmt.Sprintf("shelf %d: %d books", in.Shelf, 20+in.Shelf*7%23), nil
+		return fmt.Sprintf("%d books on shelf %d", 20+in.Shelf*7%23, in.Shelf), nil
 	}
-	return "", fmt.Errorf("run tool: no tool is called %q", name)
+	return "there is no tool " + name, nil
 }
 
 // toolNames are the tools that the clients offer.

@@ -1,0 +1,105 @@
+package demo
+
+import (
+	"fmt"
+	"strings"
+)
+
+// view prints a whole conversation and marks what of it the model saw, behind what layers told it.
+func (p *printer) view(number int, t *turn, blocks []block) {
+	said := t.talk.line[:t.said]
+	sent, ok := placesIn(said, t.saw)
+	if !ok {
+		return // checkViews says so
+	}
+	p.line("\n      %s", p.in(bold, fmt.Sprintf(
+		"Turn %d in full: + a layer told the model, > it saw, - is stored but was left out, = it answered", number)))
+	for _, b := range blocks {
+		p.block(b, t.told)
+	}
+	if len(blocks) == 0 {
+		p.line("%s", p.in(hue, "      + nothing"))
+	}
+	for first := 0; first < len(said); {
+		end := first
+		for end < len(said) && sent[end] == sent[first] {
+			end++
+		}
+		if sent[first] {
+			p.run(">", "", said[first:end])
+		} else {
+			p.run("-", dim, said[first:end])
+		}
+		first = end
+	}
+	p.run("=", "", t.talk.line[t.said:t.heard])
+}
+
+// slots is what each block costs, as slot:tokens.
+func slots(blocks []block) string {
+	if len(blocks) == 0 {
+		return "-"
+	}
+	all := make([]string, len(blocks))
+	for i, b := range blocks {
+		all[i] = fmt.Sprintf("%d:%d", b.slot, b.tokens)
+	}
+	return strings.Join(all, " ")
+}
+
+// edge is how many lines at each end of a long run are printed.
+const edge = 2
+
+// run prints consecutive entries: of a long run its ends, and what the client never got.
+func (p *printer) run(mark, style string, entries []entry) {
+	shown := shorten(len(entries), edge, func(i int) bool { return entries[i].hidden })
+	for _, i := range shown {
+		if i < 0 {
+			p.line("%s", p.in(style, fmt.Sprintf("      %-2s%-9s  %d more", mark, "...", -i)))
+			continue
+		}
+		e, its, in := entries[i], mark, style
+		if e.hidden {
+			its, in = mark+"*", hue
+		}
+		p.line("%s", p.in(in, fmt.Sprintf("      %-2s%-9s  %s", its, e.who, cut(e.words(), 76))))
+	}
+}
+
+// blockEdge is how many lines at each end of a long block are printed.
+const blockEdge = 3
+
+// block prints what a layer told the model: of a long text the ends, and what the answer needed of it.
+func (p *printer) block(b block, needed string) {
+	p.line("%s", p.in(hue, fmt.Sprintf("      + block      %s, slot %d, %d tokens", b.layer, b.slot, b.tokens)))
+	lines := strings.Split(b.text, "\n")
+	for _, i := range shorten(len(lines), blockEdge, func(i int) bool { return needed != "" && strings.Contains(lines[i], needed) }) {
+		text := fmt.Sprintf("... %d more lines", -i)
+		if i >= 0 {
+			indent := len(lines[i]) - len(strings.TrimLeft(lines[i], " "))
+			text = strings.Repeat(" ", min(indent, 20)) + cut(lines[i], 70)
+		}
+		p.line("%s", p.in(hue, strings.Repeat(" ", 19)+text))
+	}
+}
+
+// shorten lists which of n lines to print: the ends, and those that are wanted. -n stands for n lines that are not; one
+// line alone is never replaced by that.
+func shorten(n, edge int, wanted func(i int) bool) []int {
+	var list []int
+	for i := range n {
+		last := len(list) - 1
+		switch {
+		case i < edge || i >= n-edge || wanted(i):
+			if last >= 0 && list[last] == -1 {
+				list[last] = i - 1
+			}
+			list = append(list, i)
+		case list[last] < 0:
+			list[last]--
+		default:
+			list = append(list, -1)
+		}
+	}
+	return list
+}
