@@ -20,6 +20,7 @@ const (
 	onBolt     = "session, bolt"
 	onRedis    = "session, Redis"
 	onRedisRAM = "session, Redis without AOF"
+	shipped    = "session, Redis, all shipped layers"
 )
 
 // variant is one way from the load generator to the upstream.
@@ -100,14 +101,17 @@ func (l *lab) variants() []variant {
 	}
 	all = append(all,
 		variant{name: bare, start: startBare},
-		variant{name: none, start: remoraOn("memory:")},
-		variant{name: onMemory, named: true, start: remoraOn("memory:")},
-		variant{name: onBolt, named: true, start: remoraOn("bolt:remora.db")},
+		variant{name: none, start: remoraOn("memory:", windowOnly)},
+		variant{name: onMemory, named: true, start: remoraOn("memory:", windowOnly)},
+		variant{name: onBolt, named: true, start: remoraOn("bolt:remora.db", windowOnly)},
 	)
 	for _, name := range []string{onRedis, onRedisRAM} {
 		if s, ok := l.redis[name]; ok {
-			all = append(all, variant{name: name, named: true, start: remoraOnRedis(s)})
+			all = append(all, variant{name: name, named: true, start: remoraOnRedis(s, windowOnly)})
 		}
+	}
+	if s, ok := l.redis[onRedis]; ok {
+		all = append(all, variant{name: shipped, named: true, start: remoraOnRedis(s, "")})
 	}
 	return all
 }
@@ -195,8 +199,14 @@ providers:
 log: {level: warn}
 `
 
+// windowOnly keeps transcripts and sends a window of them, as shipped, without the layers that say something of their
+// own: the targets are for what every session pays. Without it the shipped layers run.
+const windowOnly = `
+memory: {layers: [{kind: history_window, max_items: 80, evict_batch: 40}]}
+`
+
 // remoraOn starts the real binary. A store on disk is in the instance's own folder.
-func remoraOn(store string) func(context.Context, *lab, string) (*instance, error) {
+func remoraOn(store, layers string) func(context.Context, *lab, string) (*instance, error) {
 	return func(ctx context.Context, l *lab, dir string) (*instance, error) {
 		addr, err := freeAddr()
 		if err != nil {
@@ -208,6 +218,7 @@ func remoraOn(store string) func(context.Context, *lab, string) (*instance, erro
 		}
 		file := filepath.Join(dir, "remora.yaml")
 		conf := fmt.Appendf(nil, remoraConf, addr, url, filepath.Join(dir, "spool"), l.upstream)
+		conf = append(conf, layers...)
 		if err := os.WriteFile(file, conf, 0o600); err != nil {
 			return nil, err
 		}
@@ -219,12 +230,12 @@ func remoraOn(store string) func(context.Context, *lab, string) (*instance, erro
 	}
 }
 
-func remoraOnRedis(s server) func(context.Context, *lab, string) (*instance, error) {
+func remoraOnRedis(s server, layers string) func(context.Context, *lab, string) (*instance, error) {
 	return func(ctx context.Context, l *lab, dir string) (*instance, error) {
 		if err := flushRedis(s.addr); err != nil {
 			return nil, err
 		}
-		in, err := remoraOn("redis://"+s.addr)(ctx, l, dir)
+		in, err := remoraOn("redis://"+s.addr, layers)(ctx, l, dir)
 		if err == nil {
 			in.store = s.proc
 		}
