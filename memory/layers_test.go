@@ -217,3 +217,31 @@ func TestLayerStateThatCannotBeWritten(t *testing.T) {
 		t.Errorf("transcript: %s", view)
 	}
 }
+
+// farewell is a layer that counts its last words.
+type farewell struct{ said *int }
+
+func (f farewell) Dispose(context.Context, *layer.Turn, layer.State) error {
+	*f.said++
+	return nil
+}
+
+// TestDeletedSession: all of it is gone, its layers are told, and what they keep for its resource stays.
+func TestDeletedSession(t *testing.T) {
+	t.Parallel()
+	said := 0
+	l := newLab(t, memory.Options{Layers: layersOf(t, observer(t, layer.Resource),
+		pipeline.Layer{ID: "farewell", Kind: "test", Scope: layer.Thread, Impl: farewell{&said}})})
+	c := in("one", "ada")
+	l.turnOf(c, "u:hello", "a:hi")
+	if err := l.m.Delete(t.Context(), c.Scope); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.m.Delete(t.Context(), c.Scope); !errors.Is(err, memory.ErrNoSession) {
+		t.Errorf("deleted twice: %v", err)
+	}
+	c.History = memory.HistoryServer
+	if view := l.turnOf(c, "u:again", "a:ok"); strings.Contains(view, "hello") || !strings.Contains(view, "Processed") || said != 1 {
+		t.Errorf("view %s, disposed %d times", view, said)
+	}
+}

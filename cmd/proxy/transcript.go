@@ -18,6 +18,7 @@ import (
 
 	"remora/cache"
 	"remora/memory"
+	"remora/providers"
 )
 
 // transcriptFlags are the flags of `proxy transcript` and of its subcommand.
@@ -50,6 +51,19 @@ func newTranscriptCommand(p process) *cobra.Command {
 			return f.open(cmd, p, f.run)
 		},
 	}
+	remove := &cobra.Command{
+		Use:   "delete",
+		Short: "Delete all that is stored of a session",
+		Long:  "Deletes all that is stored of a session. What layers keep for its resource (session.resource_headers) stays.",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.session == "" {
+				return errors.New("transcript delete: --session is missing; `proxy transcript list` tells the names")
+			}
+			return f.open(cmd, p, f.remove)
+		},
+	}
+	remove.Flags().StringVar(&f.session, "session", "", "the session's `ID`, as in X-Session-Id")
 	list := &cobra.Command{
 		Use:   "list",
 		Short: "Print the names of all stored sessions, one per line",
@@ -69,7 +83,7 @@ func newTranscriptCommand(p process) *cobra.Command {
 	cmd.Flags().BoolVar(&f.text, "text", false, "print for people: one line for each item")
 	cmd.Flags().StringVar(&f.turn, "turn", "", "print what the turn `ID`, as in X-Turn-Id, sent upstream, an item a line")
 	cmd.MarkFlagsMutuallyExclusive("import", "text", "turn")
-	cmd.AddCommand(list)
+	cmd.AddCommand(list, remove)
 	return cmd
 }
 
@@ -102,7 +116,16 @@ func (f *transcriptFlags) open(cmd *cobra.Command, p process, use func(context.C
 	}
 	defer func() { err = errors.Join(err, a.store.Close()) }()
 	log := slog.New(slog.NewJSONHandler(p.stderr, nil))
-	a.memory = memory.New(a.store, nil, c.memory(log, nil)) // without the spool: that is the proxy's to empty
+	upstreams, err := providers.NewSet(c.Providers)
+	if err != nil {
+		return err
+	}
+	minds, err := c.minds(upstreams, log)
+	if err != nil {
+		return err
+	}
+	defer minds.close()
+	a.memory = memory.New(a.store, nil, c.memory(log, minds.layers)) // without the spool: that is the proxy's to empty
 	defer a.memory.Close()
 	warnOfSpool(p.stderr, c.Store.Spool.Dir)
 	return use(cmd.Context(), a)
@@ -172,6 +195,14 @@ func (f *transcriptFlags) run(ctx context.Context, a archive) error {
 	}
 	if errors.Is(err, memory.ErrNoSession) || errors.Is(err, memory.ErrSessionExists) {
 		return fmt.Errorf("transcript of %q: %w under this credential", f.session, err)
+	}
+	return err
+}
+
+func (f *transcriptFlags) remove(ctx context.Context, a archive) error {
+	err := a.memory.Delete(ctx, memory.Scope{Tenant: a.tenant, Session: f.session})
+	if errors.Is(err, memory.ErrNoSession) {
+		return fmt.Errorf("delete %q: %w under this credential", f.session, err)
 	}
 	return err
 }

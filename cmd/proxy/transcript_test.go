@@ -209,3 +209,17 @@ func TestFirstRunes(t *testing.T) {
 	f("two\nlines\tand tabs", 70, "two lines and tabs")
 	f("\x1b[2Jclears the screen\u009b1m", 70, "?[2Jclears the screen?1m")
 }
+
+func TestTranscriptDelete(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.say("chat/completions", chat("user: SAY Hi."), "X-Session-Id: one", "Authorization: Bearer k")
+	d.proxy.Stop()
+	d.run(0, "", "delete", "--session", "one", "--key", "k")
+	if _, stderr := d.run(1, "", "delete", "--session", "one", "--key", "k"); !strings.Contains(stderr, "no such session") {
+		t.Errorf("deleted twice: %s", stderr)
+	}
+	if out, _ := d.run(0, "", "list", "--key", "k"); out != "" {
+		t.Errorf("still listed: %s", out)
+	}
+}
