@@ -8,7 +8,6 @@ import (
 	"remora/memory/layer"
 	"remora/memory/pipeline"
 	"remora/memory/transcript"
-	"remora/memory/view"
 	"remora/wire"
 )
 
@@ -29,6 +28,8 @@ type layered struct {
 	rounds int            // answers so far
 	guides int            // of these, how many were made again
 	denied bool           // the last one was forbidden
+
+	overflow transcript.LayerNote // how the summary fared, if it was made
 }
 
 // layerTurn is what layers may know of the call.
@@ -143,21 +144,6 @@ func (l *layered) recall(ctx context.Context, c *transcript.Conversation) {
 	}
 }
 
-// fit leaves out of a view what the budget has no room for.
-func (l *layered) fit(c *transcript.Conversation, v *view.View) {
-	lead := len(c.Lead)
-	f := l.run.Fit(v.Items[:lead], l.blocks, v.Items[lead:])
-	l.blocks = f.Blocks
-	if len(f.Left) == 0 {
-		return
-	}
-	indices := make([]int, len(f.Left))
-	for i, out := range f.Left {
-		indices[i] = out.Index
-	}
-	v.Cut(lead, indices)
-}
-
 // place puts the blocks into a view: those that stay put behind the leading items, those that change with every request
 // behind the history.
 func (l *layered) place(items []wire.Item, lead int) []wire.Item {
@@ -249,6 +235,9 @@ func (l *layered) note(e *transcript.Entry) {
 			n.Error = r.Failed + ": " + string(r.Class)
 		}
 		notes = append(notes, n)
+	}
+	if l.overflow.ID != "" {
+		notes = append(notes, l.overflow)
 	}
 	e.Layers(notes...)
 }

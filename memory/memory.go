@@ -50,6 +50,10 @@ type Options struct {
 	Window *view.Window
 	// Layers contribute to views; nil for none.
 	Layers *pipeline.Pipeline
+	// Summarize puts a summary in the place of history that a view has no room for (policy overflow: summarize). It needs
+	// Layers. OverflowModel makes it; without one it has excerpts.
+	Summarize     bool
+	OverflowModel pipeline.ModelSource
 	// Log receives one line per failure, never content. Now and After are the clock.
 	Log *slog.Logger
 	Now func() time.Time
@@ -266,11 +270,8 @@ func (t *Turn) assemble(read, hooks context.Context) error {
 			return err
 		}
 	}
-	w, want := t.m.o.Window, uint64(view.MaxItems)
-	if w != nil {
-		want = uint64(w.MaxItems)
-	}
-	c, err := t.entry.Conversation(read, want)
+	w := t.m.o.Window
+	c, err := t.entry.Conversation(read, t.want())
 	if err != nil {
 		return err
 	}
@@ -290,7 +291,7 @@ func (t *Turn) assemble(read, hooks context.Context) error {
 	}
 	v := view.Assemble(c.Lead, c.Items, w, c.Offset, t.entry.Resolve)
 	if l != nil {
-		l.fit(&c, &v)
+		t.fit(hooks, &c, &v)
 	}
 	if c.Stored {
 		v.Windowed += c.Offset // what of the stored history stands too far back to be read

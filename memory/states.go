@@ -11,6 +11,7 @@ import (
 	"remora/cache"
 	"remora/memory/layer"
 	"remora/memory/pipeline"
+	"remora/memory/summary"
 	"remora/memory/transcript"
 )
 
@@ -23,6 +24,7 @@ type states struct {
 	ttl    time.Duration // of all groups, as of the session; 0 is for ever
 	parent []pipeline.Cell
 	found  map[pipeline.Cell]layer.State // as read
+	fallen *keptSummary                  // nil where what falls out of views is not summarised
 }
 
 // stateGroup is a group of the store that holds states.
@@ -42,16 +44,27 @@ const (
 	statePrefix = "l"
 )
 
+// summary is what the session keeps of what fell out of its views, nil where that is nothing ever.
+func (st *states) summary() *keptSummary {
+	if st == nil {
+		return nil
+	}
+	return st.fallen
+}
+
 func stateName(c pipeline.Cell) string { return statePrefix + c.Layer }
 
 // newStates says what a turn reads, nil without layers. parent names the session whose states a new session begins with,
 // "" for none.
 func (m *Memory) newStates(s Scope, t *layer.Turn, parent string) *states {
 	cells := m.o.Layers.Cells(t)
-	if len(cells) == 0 {
+	if len(cells) == 0 && !m.o.Summarize {
 		return nil
 	}
 	st := &states{store: m.store, ttl: m.o.SessionTTL, found: make(map[pipeline.Cell]layer.State, len(cells))}
+	if m.o.Summarize {
+		st.fallen = &keptSummary{}
+	}
 	st.groups = append(st.groups, stateGroup{Group: s.Group()})
 	for _, c := range cells {
 		st.add(groupOf(s, c), c)
@@ -108,7 +121,9 @@ func (st *states) Queries() (names []string, others []cache.Query) {
 	for i := range st.groups {
 		g := &st.groups[i]
 		if i == 0 {
-			names = g.names()
+			if names = g.names(); st.fallen != nil {
+				names = append(names, summaryName)
+			}
 			continue
 		}
 		others = append(others, cache.Query{Group: g.Group, Names: g.names()})
@@ -121,6 +136,9 @@ func (st *states) Loaded(ctx context.Context, values [][]byte, others []cache.Re
 	fresh := make(map[pipeline.Cell]layer.State, len(st.found))
 	st.groups[0].take(values, fresh)
 	st.groups[0].read = true // at a version that only the transcript knows
+	if st.fallen != nil {
+		st.fallen.state = summary.Decode(values[len(values)-1])
+	}
 	for i, r := range others {
 		g := &st.groups[i+1]
 		g.version, g.read = r.Version, true
@@ -150,6 +168,9 @@ func (st *states) Writes() (values []cache.Put, others []cache.Batch) {
 		} else if len(puts) > 0 {
 			others = append(others, st.batch(i, puts))
 		}
+	}
+	if st.fallen != nil && st.fallen.next != nil {
+		values = append(values, cache.Put{Name: summaryName, Data: st.fallen.next})
 	}
 	return values, others
 }

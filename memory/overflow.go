@@ -1,0 +1,229 @@
+package memory
+
+import (
+	"context"
+	"slices"
+	"sort"
+
+	"remora/memory/budget"
+	"remora/memory/layer"
+	"remora/memory/pipeline"
+	"remora/memory/summary"
+	"remora/memory/transcript"
+	"remora/memory/view"
+	"remora/wire"
+)
+
+// How a summary is kept and shown (D7).
+const (
+	// summaryName is the name of the session's value with its summary.Summary.
+	summaryName = "s"
+	// summaryID and summarySlot are where records say that it stood: behind all layers, before the history.
+	summaryID   = "summary"
+	summarySlot = 1_000_001
+	// summaryTokens is what it may cost (SEMANTICS 3: half of memory_token_budget), and summaryShare by how much at least
+	// the whole view is larger.
+	summaryTokens = 1000
+	summaryShare  = 4
+	// What falls out at once is at least so many tenths of what is not summarised yet (SEMANTICS 2): so the view's
+	// beginning stays put in between, and with it the provider's cache.
+	summaryTenths = 3
+)
+
+// keptSummary is the summary of a session on its way through a turn.
+type keptSummary struct {
+	state summary.State
+	next  []byte // to be written with the answer, nil for nothing
+}
+
+// want is how much of the stored history has to be read, in units: what the window may keep, and all that is not
+// summarised yet.
+func (t *Turn) want() uint64 {
+	w := t.m.o.Window
+	if w == nil {
+		return view.MaxItems
+	}
+	want := uint64(w.MaxItems)
+	if t.layers == nil {
+		return want
+	}
+	sum := t.layers.states.summary()
+	if sum == nil {
+		return want
+	}
+	if behind := t.entry.Behind(); behind >= sum.state.Units {
+		want = max(want, behind-sum.state.Units+1)
+	}
+	return min(want, view.MaxItems)
+}
+
+// fit leaves out of a view what the budget has no room for, and puts a summary of it in its place if that is the policy.
+func (t *Turn) fit(ctx context.Context, c *transcript.Conversation, v *view.View) {
+	o := overflow{l: t.layers, c: c, v: v, lead: len(c.Lead)}
+	sum := t.layers.states.summary()
+	if sum == nil || sum.state.Through == (wire.Hash{}) && v.From == 0 {
+		if f := o.try(); sum == nil || len(f.Left) == 0 {
+			o.apply(f)
+			return
+		}
+	}
+	read, cancel := context.WithTimeout(ctx, t.m.o.ReadWait)
+	defer cancel()
+	keys, err := t.entry.Keys(read, c)
+	if err != nil {
+		t.m.o.Log.Warn("what falls out of a view is not summarised", "turn", t.ID, "error", err.Error())
+		o.apply(o.try())
+		return
+	}
+	o.keys, o.limit = keys, min(summaryTokens, t.layers.run.Room()/summaryShare)
+	t.summarize(ctx, &o, sum)
+}
+
+// summarize leaves out what the summary covers, and extends it where more has to go.
+func (t *Turn) summarize(ctx context.Context, o *overflow, sum *keptSummary) {
+	l, state := o.l, sum.state
+	if o.covered = state.Covers(o.keys); o.covered == 0 {
+		state = summary.State{Retry: state.Retry} // of what was said on another branch
+	}
+	if gone := o.before(o.covered); len(gone) > 0 {
+		o.v.Cut(o.lead, gone)
+	}
+	own := o.block(state)
+	f := o.try(own...)
+	if len(f.Left) == 0 && o.v.From <= o.covered {
+		o.apply(f)
+		return
+	}
+	reserve := pipeline.Block{Layer: summaryID, Slot: summarySlot, Messages: []string{""}, Tokens: o.limit}
+	roomy := o.try(reserve)
+	end := o.end(roomy.Left)
+	if last := len(roomy.Blocks) - 1; last < 0 || roomy.Blocks[last].Slot != summarySlot || end <= o.covered {
+		o.apply(f) // no room for more, or nothing but the round
+		return
+	}
+	ask := t.overflowModel()
+	if o.keys[end-1] == (wire.Hash{}) {
+		ask = nil // the next request could not tell what was summarised, and would ask again
+	}
+	began := t.m.o.Now()
+	more := summary.More{Items: o.c.Items[o.covered:end], Through: o.keys[end-1], Units: o.units(end)}
+	shown, next, err := state.Extend(ctx, ask, more, t.started)
+	if next.Through != (wire.Hash{}) || !next.Retry.IsZero() {
+		sum.next = next.Encode()
+	}
+	l.overflow = transcript.LayerNote{ID: summaryID, Ms: t.m.o.Now().Sub(began).Milliseconds()}
+	if err != nil {
+		t.m.o.Log.Warn("overflow_model failed; excerpts stand in", "turn", t.ID, "error", err.Error())
+		t.Summary.Skipped = append(t.Summary.Skipped, summaryID+":overflow_model")
+		l.overflow.Error = "overflow_model: " + string(pipeline.ClassError)
+	}
+	roomy.Blocks = slices.Concat(roomy.Blocks[:len(roomy.Blocks)-1], o.block(shown))
+	o.apply(roomy, o.before(end)...)
+}
+
+// overflowModel is the model that summarises, nil for none.
+func (t *Turn) overflowModel() layer.Model {
+	if t.m.o.OverflowModel == nil {
+		return nil
+	}
+	return t.m.o.OverflowModel.Bind(t.credential)
+}
+
+// overflow is a view that is being cut.
+type overflow struct {
+	l       *layered
+	c       *transcript.Conversation
+	v       *view.View
+	lead    int
+	keys    []wire.Hash // of the conversation's items
+	limit   int         // of the summary, in tokens
+	covered int         // how many of the conversation's items it covers
+}
+
+// history is what the view has of the conversation.
+func (o *overflow) history() []wire.Item { return o.v.Items[o.lead:] }
+
+// try fits the view, with these blocks behind those of the layers.
+func (o *overflow) try(more ...pipeline.Block) pipeline.Fitted {
+	return o.l.run.Fit(o.v.Items[:o.lead], append(slices.Clip(o.l.blocks), more...), o.history())
+}
+
+// apply takes out of the view what is left and the other items named, and keeps the blocks that stay.
+func (o *overflow) apply(f pipeline.Fitted, indices ...int) {
+	o.l.blocks = f.Blocks
+	for _, out := range f.Left {
+		indices = append(indices, out.Index)
+	}
+	slices.Sort(indices)
+	if len(indices) > 0 {
+		o.v.Cut(o.lead, slices.Compact(indices))
+	}
+}
+
+// block is what the model is told of a summary, nothing if that is nothing.
+func (o *overflow) block(s summary.State) []pipeline.Block {
+	text, n := s.Block(o.l.run.Count, o.limit)
+	if text == "" {
+		return nil
+	}
+	return []pipeline.Block{{Layer: summaryID, Slot: summarySlot, Messages: []string{text}, Tokens: n}}
+}
+
+// round is the index in the history of the user message that began the current round, or of the last item.
+func (o *overflow) round() int {
+	history := o.history()
+	for i, it := range slices.Backward(history) {
+		if it.Kind == wire.Message && it.Role == wire.User {
+			return i
+		}
+	}
+	return max(0, len(history)-1)
+}
+
+// before lists what of the history stands before item end of the conversation and can go: not the current round, no
+// compaction, and nothing that upstream wants together with what stays.
+func (o *overflow) before(end int) []int {
+	history, round := o.history(), o.round()
+	last := min(sort.SearchInts(o.v.Kept, end), round)
+	groups := budget.Groups(history)
+	stays := make(map[int]bool)
+	for _, g := range groups[last:] {
+		stays[g] = g != 0
+	}
+	var indices []int
+	for i, it := range history[:last] {
+		if it.Kind != wire.Compaction && !stays[groups[i]] {
+			indices = append(indices, i)
+		}
+	}
+	return indices
+}
+
+// end is up to which item of the conversation a summary has to reach, where the budget has no room for left: never into
+// the round, unless the window does. 0 is no further than it does.
+func (o *overflow) end(left []budget.Out) int {
+	want := o.v.From
+	for _, out := range left {
+		want = max(want, o.v.Kept[out.Index]+1)
+	}
+	if want <= o.covered || len(o.v.Kept) == 0 {
+		return 0
+	}
+	want = max(want, o.covered+summaryTenths*(len(o.c.Items)-o.covered)/10)
+	at := min(sort.SearchInts(o.v.Kept, want), o.round())
+	return max(o.v.From, o.v.Kept[at])
+}
+
+// units is how much of the conversation stands before item end, 0 if that is not known.
+func (o *overflow) units(end int) uint64 {
+	if hidden := o.c.Hidden; hidden != nil && len(hidden) != len(o.c.Items) {
+		return 0
+	}
+	n := uint64(max(0, o.c.Offset))
+	for i, it := range o.c.Items[:end] {
+		if o.c.Hidden == nil || !o.c.Hidden[i] {
+			n += view.Units(it)
+		}
+	}
+	return n
+}

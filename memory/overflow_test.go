@@ -1,0 +1,288 @@
+package memory_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"remora/memory"
+	"remora/memory/budget"
+	"remora/memory/layer"
+	"remora/memory/pipeline"
+	"remora/memory/view"
+	"remora/wire"
+)
+
+// narrator is a model that summarises by naming what it was given.
+type narrator struct {
+	asked []string
+	fails bool
+}
+
+func (n *narrator) Bind(pipeline.Credential) layer.Model { return n }
+
+func (n *narrator) Complete(_ context.Context, _, user string, _ int) (string, error) {
+	n.asked = append(n.asked, user)
+	if n.fails {
+		return "", errors.New("down")
+	}
+	return fmt.Sprintf("Summary-%d.", len(n.asked)), nil
+}
+
+// summarizing are options under which a view has room for so many items of ten tokens each, and a summary of at most
+// a quarter of that.
+func summarizing(t *testing.T, items int, model pipeline.ModelSource, w *view.Window) memory.Options {
+	t.Helper()
+	p, err := pipeline.New(nil, pipeline.Options{
+		Policy:    budget.Policy{Budget: float64(10 * items), Overflow: budget.OverflowSummarize},
+		Count:     func(_, text string) int { return len(text) / 16 },
+		CountItem: func(string, wire.Item) int { return 10 },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return memory.Options{Layers: p, Summarize: true, OverflowModel: model, Window: w}
+}
+
+// brief is a view with a summary's block as {its text}.
+func brief(view string) string {
+	for _, c := range []struct{ long, short string }{
+		{"s:<conversation_summary>\nPreviously in this conversation:\n", "{"},
+		{"\n</conversation_summary>", "}"},
+		{"[user] ", "u:"},
+		{"[assistant] ", "a:"},
+		{"[tool result] ", "r:"},
+		{"\n", " "},
+	} {
+		view = strings.ReplaceAll(view, c.long, c.short)
+	}
+	return view
+}
+
+// TestSummaryOfTenMessages is case 102: the three oldest of ten messages give way to one block, although one would do; three
+// stay as they are.
+func TestSummaryOfTenMessages(t *testing.T) {
+	l := newLab(t, summarizing(t, 1000, &narrator{}, &view.Window{MaxItems: 9, EvictBatch: 1, InFlight: view.InFlightKeep}))
+	l.wantView(brief(l.turn("u:1 a:2 u:3 a:4 u:5 a:6 u:7 a:8 u:9 u:10", "a:11")), "{Summary-1.} a:4 u:5 a:6 u:7 a:8 u:9 u:10")
+	l.wantView(l.turnOf(in("other", ""), "u:1 a:2 u:3", "a:4"), "u:1 a:2 u:3")
+}
+
+// TestSummaryGrows is D7: what falls out is summarised once, and the view's beginning stays put until more has to go.
+func TestSummaryGrows(t *testing.T) {
+	for _, mode := range []string{"resent", "only what is new"} {
+		t.Run(mode, func(t *testing.T) {
+			model := &narrator{}
+			l := newLab(t, summarizing(t, 20, model, nil))
+			words, views := "s:be", []string{}
+			for i := range 20 {
+				sent := fmt.Sprintf("%s u:%d", words, i)
+				if mode != "resent" && i > 0 {
+					sent = fmt.Sprintf("u:%d", i)
+				}
+				views = append(views, brief(l.turn(sent, fmt.Sprintf("a:%d", i))))
+				words += fmt.Sprintf(" u:%d a:%d", i, i)
+			}
+			line := func(from, to int) (s string) {
+				for i := from; i < to; i++ {
+					s += fmt.Sprintf("u:%d a:%d ", i, i)
+				}
+				return s
+			}
+			l.wantView(views[9], "s:be "+line(0, 9)+"u:9")
+			l.wantView(views[10], "s:be {Summary-1.} "+line(4, 10)+"u:10")
+			l.wantView(views[11], "s:be {Summary-1.} "+line(4, 11)+"u:11")
+			want := "<conversation>\n" + strings.NewReplacer("u:", "[user] ", "a:", "[assistant] ", " ", "\n").Replace(line(0, 4)) + "</conversation>"
+			if diff := cmp.Diff(want, model.asked[0]); diff != "" {
+				t.Error(diff)
+			}
+			if !strings.HasPrefix(model.asked[1], "<summary_so_far>\nSummary-1.\n</summary_so_far>\n<conversation>\n[user] 4\n") {
+				t.Errorf("asked %q", model.asked[1])
+			}
+			if len(model.asked) > 5 {
+				t.Errorf("the model was asked %d times in 20 turns", len(model.asked))
+			}
+			for i, view := range views[10:] {
+				if n := len(strings.Fields(view)); n > 20 || !strings.HasSuffix(view, fmt.Sprintf("u:%d", i+10)) {
+					t.Errorf("%d words: %s", n, view)
+				}
+			}
+		})
+	}
+}
+
+func TestSummaryOfAnotherBranch(t *testing.T) {
+	model := &narrator{}
+	l := newLab(t, summarizing(t, 8, model, nil))
+	line := func(n int, last string) string {
+		var s []string
+		for i := range n {
+			s = append(s, fmt.Sprintf("u:%d a:%d", i, i))
+		}
+		return strings.Join(append(s, last), " ")
+	}
+	for i := range 5 {
+		l.turn(line(i, fmt.Sprintf("u:%d", i)), fmt.Sprintf("a:%d", i))
+	}
+	asked := len(model.asked)
+	if asked == 0 {
+		t.Fatal("nothing was summarised")
+	}
+	// An answer is made again: what was summarised stands before that.
+	l.turn(line(4, "u:4"), "a:again")
+	if len(model.asked) != asked {
+		t.Error("what was the same was summarised again")
+	}
+	// The first message is edited: nothing that was summarised was said.
+	l.wantView(brief(l.turn("u:edited a:0 u:1", "a:new")), "u:edited a:0 u:1")
+	edited := strings.Replace(line(5, "u:5"), "u:0", "u:edited", 1)
+	view := brief(l.turn(edited, "a:5"))
+	if len(model.asked) != asked+1 || !strings.HasPrefix(model.asked[asked], "<conversation>\n[user] edited\n") || !strings.HasPrefix(view, "{Summary-") {
+		t.Errorf("asked %q, view %s", model.asked[asked:], view)
+	}
+}
+
+// TestSummaryWithoutModel: a model that fails, case 102, loses nothing, and no model at all makes excerpts.
+func TestSummaryWithoutModel(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		model   pipeline.ModelSource
+		skipped []string
+		next    string // the view after that
+	}{
+		{"none", nil, nil, "{u:0 a:0 u:1 r:result of x} a:1 u:2 a:2 u:3 a:3 u:4 a:4 u:5 a:5 u:6"},
+		// It is left alone for now, and what it has not seen falls out anew.
+		{
+			"one that fails", &narrator{fails: true},
+			[]string{"summary:overflow_model"}, "{u:0 a:0 u:1 r:result of x a:1 u:2} a:2 u:3 a:3 u:4 a:4 u:5 a:5 u:6",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLab(t, summarizing(t, 12, c.model, nil))
+			words := "u:0 a:0 u:1 c:x r:x a:1 u:2 a:2 u:3 a:3 u:4"
+			l.turn(words, "a:4")
+			turn := l.begin(memory.Call{}, words+" a:4 u:5")
+			l.wantView(brief(told(t, turn.View)), "{u:0 a:0 u:1 r:result of x} a:1 u:2 a:2 u:3 a:3 u:4 a:4 u:5")
+			if diff := cmp.Diff(c.skipped, turn.Summary.Skipped); diff != "" {
+				t.Error(diff)
+			}
+			if s := turn.Summary; s.Recalled == 0 || s.Items != 13 || s.Sent != 8 || s.Windowed != 5 {
+				t.Errorf("%+v", s)
+			}
+			turn.Commit(answer(t, "a:5"))
+			l.wantRecord(turn, `"error":"overflow_model: error"`, c.skipped != nil)
+			again := l.begin(memory.Call{}, words+" a:4 u:5 a:5 u:6")
+			l.wantView(brief(told(t, again.View)), c.next)
+			again.Commit(answer(t, "a:6"))
+		})
+	}
+}
+
+// wantRecord wants the turn's view to be put together again, and its record to say something or not.
+func (l *lab) wantRecord(turn *memory.Turn, text string, want bool) {
+	l.t.Helper()
+	items, err := l.m.TurnView(context.Background(), scope, turn.ID)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.wantView(told(l.t, items), told(l.t, turn.View))
+	var record string
+	if err := l.m.Walk(context.Background(), scope, func(line memory.Line) error {
+		if strings.Contains(string(line.Turn), turn.ID) {
+			record = string(line.Turn)
+		}
+		return nil
+	}); err != nil {
+		l.t.Fatal(err)
+	}
+	if !strings.Contains(record, `"layer":"summary"`) || strings.Contains(record, text) != want {
+		l.t.Errorf("record %s", record)
+	}
+}
+
+// TestSummaryOfWhatTheWindowLeavesOut: who lets go of the past does not matter, nor does whether the client resends it.
+func TestSummaryOfWhatTheWindowLeavesOut(t *testing.T) {
+	w := &view.Window{MaxItems: 8, EvictBatch: 4, InFlight: view.InFlightKeep}
+	for _, mode := range []string{"resent", "only what is new"} {
+		t.Run(mode, func(t *testing.T) {
+			l := newLab(t, summarizing(t, 1000, nil, w))
+			words := ""
+			var got []string
+			for i := range 12 {
+				sent := fmt.Sprintf("%s u:%d", words, i)
+				if mode != "resent" && i > 0 {
+					sent = fmt.Sprintf("u:%d", i)
+				}
+				got = append(got, brief(l.turn(sent, fmt.Sprintf("a:%d", i))))
+				words += fmt.Sprintf(" u:%d a:%d", i, i)
+			}
+			l.wantView(got[3], "u:0 a:0 u:1 a:1 u:2 a:2 u:3")
+			l.wantView(got[4], "{u:0 a:0 u:1 a:1} u:2 a:2 u:3 a:3 u:4")
+			l.wantView(got[5], "{u:0 a:0 u:1 a:1} u:2 a:2 u:3 a:3 u:4 a:4 u:5")
+			l.wantView(got[6], "{u:0 a:0 u:1 a:1 --- u:2 a:2 u:3 a:3} u:4 a:4 u:5 a:5 u:6")
+			l.wantView(got[11], "{u:0 a:0 u:1 a:1 --- u:2 a:2 u:3 a:3 --- u:4 a:4 u:5 a:5 --- u:6 a:6 u:7 a:7} u:8 a:8 u:9 a:9 u:10 a:10 u:11")
+		})
+	}
+}
+
+// TestSummaryProperties draws conversations with tool loops: the round in flight always stays, no call loses its result,
+// what is neither covered nor sent does not exist, and a view is never larger than its budget unless the round is.
+func TestSummaryProperties(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		room := rapid.IntRange(3, 14).Draw(rt, "room")
+		var w *view.Window
+		if rapid.Bool().Draw(rt, "windowed") {
+			w = &view.Window{MaxItems: float64(rapid.IntRange(2, 12).Draw(rt, "max_items")), EvictBatch: 1, InFlight: view.InFlightKeep}
+		}
+		model := &narrator{}
+		l := newLab(t, summarizing(t, room, model, w))
+		resends := rapid.Bool().Draw(rt, "resends")
+		var words []string
+		from, calls := 0, 0
+		for n := range rapid.IntRange(1, 25).Draw(rt, "turns") {
+			round := len(words)
+			words = append(words, fmt.Sprintf("u:q%d", n))
+			for range rapid.IntRange(0, 2).Draw(rt, "loops") {
+				calls++
+				words, from = l.play(rt, words, from, fmt.Sprintf("c:%d", calls), resends, words[round:], room, model)
+				words = append(words, fmt.Sprintf("r:%d", calls))
+			}
+			words, from = l.play(rt, words, from, fmt.Sprintf("a:w%d", n), resends, words[round:], room, model)
+		}
+	})
+}
+
+// play sends the conversation, or what of it is new, and checks the view.
+func (l *lab) play(rt *rapid.T, words []string, from int, reply string, resends bool, round []string, room int, model *narrator) ([]string, int) {
+	sent := words
+	if !resends && from > 0 {
+		sent = words[from:]
+	}
+	turn := l.begin(memory.Call{}, strings.Join(sent, " "))
+	turn.Commit(answer(l.t, reply))
+	if errs := wire.Check(wire.Chat, turn.View); len(errs) > 0 {
+		rt.Fatalf("%s: %v", told(l.t, turn.View), errs)
+	}
+	view := told(l.t, turn.View)
+	got := strings.Fields(brief(view))
+	if len(got) > room && len(got) > len(round)+1 {
+		rt.Fatalf("%d items for %d: %v", len(got), room, got)
+	}
+	if len(got) < len(round) || !cmp.Equal(round, got[len(got)-len(round):]) {
+		rt.Fatalf("the round %v is not whole in %v", round, got)
+	}
+	// Where the round leaves no room for a summary, what falls out waits.
+	if roomy := 10*len(round)+10*room/4+4 <= 10*room; roomy && strings.Contains(view, "<conversation_summary>") {
+		told := strings.Join(model.asked, "")
+		for _, word := range words[:len(words)-len(got)+1] {
+			if kind, text, _ := strings.Cut(word, ":"); (kind == "u" || kind == "a") && !strings.Contains(told, "] "+text+"\n") {
+				rt.Fatalf("%s is neither sent nor summarised in %v", word, got)
+			}
+		}
+	}
+	return append(words, reply), len(words) + 1
+}
