@@ -246,8 +246,9 @@ func (a *answer) judge(w io.Writer, n *int64) (bool, error) {
 		}
 	}
 	if next.View == nil {
+		end := a.stitch.Finish() // the merged answer is whole only with it
 		x.commit(a.stitch.Merged(), memory.CutNone)
-		return false, a.finish(w, n, a.stitch.Finish())
+		return false, a.finish(w, n, end)
 	}
 	a.stitch.Next()
 	if err := x.again(next.View, true); err != nil {
