@@ -25,6 +25,8 @@ type (
 	SessionLine = transcript.SessionLine
 	// ItemLine is one stored item.
 	ItemLine = transcript.ItemLine
+	// BlockLine is a text that layers put into views.
+	BlockLine = transcript.BlockLine
 	// Credential is what layers may use to ask their models on the caller's behalf.
 	Credential = pipeline.Credential
 	// LayerError refuses a call: a layer that is configured so could not begin.

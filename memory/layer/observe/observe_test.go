@@ -286,3 +286,16 @@ func TestContract(t *testing.T) {
 		})
 	}
 }
+
+// A loop of tools does not drive out what the user said.
+func TestUsersOutlastTools(t *testing.T) {
+	t.Parallel()
+	st := &state{}
+	st.add([]string{"user: My name is Ada."}, 8)
+	for i := range 20 {
+		st.add([]string{fmt.Sprintf("tool: Shelf %d has %d books", i, i)}, 8)
+	}
+	if got := st.Observations; len(got) != 3 || got[0] != "user: My name is Ada." || got[2] != "tool: Shelf 19 has 19 books" {
+		t.Errorf("kept %q", got)
+	}
+}

@@ -80,6 +80,8 @@ func (st *state) add(distilled []string, limit int) {
 			st.Observations = append(st.Observations, o)
 		}
 	}
+	st.share("tool: ", max(1, limit/4))
+	st.share("assistant: ", max(1, limit/2))
 	if n := len(st.Observations) - limit; n > 0 {
 		st.Observations = st.Observations[n:]
 	}
@@ -91,6 +93,24 @@ func (st *state) add(distilled []string, limit int) {
 		}
 	}
 	st.Version++
+}
+
+// share keeps of the observations with a prefix the newest few: one long loop of tools must not drive out what the user
+// said.
+func (st *state) share(prefix string, most int) {
+	extra := -most
+	for _, o := range st.Observations {
+		if strings.HasPrefix(o, prefix) {
+			extra++
+		}
+	}
+	st.Observations = slices.DeleteFunc(st.Observations, func(o string) bool {
+		gone := extra > 0 && strings.HasPrefix(o, prefix)
+		if gone {
+			extra--
+		}
+		return gone
+	})
 }
 
 // head is the beginning of a text, at most limit bytes of it, cut between characters.
