@@ -66,8 +66,9 @@ func (t *Turn) Review(ctx context.Context, r wire.Reply) Next {
 	l.output = append(l.output, l.last...)
 	round := l.judge(ctx, resendable(t.call.Request, l.last))
 	next := Next{Hidden: round.hidden}
+	goesOn := len(round.hidden) > 0 && round.visible == 0 && l.rounds < maxRounds
 	verdict := layer.Verdict{}
-	if len(round.hidden) == 0 {
+	if !goesOn || l.run.HoldsResponse() { // what it says is released before the next one comes
 		verdict = l.run.ReviewResponse(ctx, l.response())
 	}
 	switch {
@@ -78,8 +79,9 @@ func (t *Turn) Review(ctx context.Context, r wire.Reply) Next {
 		l.guides++
 		round.guide(l.turn.Dialect, verdict.Guidance)
 		next.Discard = true
+		l.output = l.output[:len(l.output)-len(l.last)] // nobody has said it
 		next.View = t.extend(round)
-	case len(round.hidden) > 0 && round.visible == 0 && l.rounds < maxRounds:
+	case goesOn:
 		next.View = t.extend(round)
 	}
 	l.left = nil
@@ -171,11 +173,17 @@ func (r *round) guide(d wire.Dialect, text string) {
 	if text == "" {
 		text = guidedResponse
 	}
-	var said []wire.Item
+	var said, reasoning []wire.Item
 	for _, it := range r.items {
-		if rest, ok := it.WithoutCalls(func(int) bool { return true }); ok && it.Kind == wire.Message && it.HasText {
-			said = append(said, rest)
+		if it.Kind == wire.Reasoning {
+			reasoning = append(reasoning, it)
+			continue
 		}
+		rest, ok := it.WithoutCalls(func(i int) bool { return !r.hidden[it.Calls[i].ID] })
+		if ok && (len(rest.Calls) > 0 || it.Kind == wire.Message && it.HasText) {
+			said = append(append(said, reasoning...), rest)
+		}
+		reasoning = nil
 	}
 	r.items = said
 	r.note = []wire.Item{layer.NewText(d, wire.Developer, text)}
