@@ -23,6 +23,8 @@ func TestShippedLayersAreUnseen(t *testing.T) {
 	for _, o := range []*outcome{&want, &got} {
 		for name, r := range o.records {
 			if slices.Contains(compressed, "node "+name) {
+				r.Tries = slices.Clone(r.Tries)
+				r.Tries[0].Headers = maps.Clone(r.Tries[0].Headers)
 				delete(r.Tries[0].Headers, "content-encoding")
 			}
 			o.records[name] = unnamed(t, r)
@@ -66,7 +68,7 @@ func TestShippedLayersAreUnseen(t *testing.T) {
 }
 
 var (
-	ids = regexp.MustCompile(`\b(chatcmpl|resp|msg|rs|fc|ctc|call|req|gen)[-_][0-9a-f]{16,}`)
+	ids = regexp.MustCompile(`(?:\b|gAAAAA)(chatcmpl|resp|msg|rs|fc|ctc|call|req|gen)[-_][0-9a-f]{16,}`)
 	// counts are numbers that follow from the length of what upstream was sent, or from ids.
 	counts  = regexp.MustCompile(`(\\*"(?:prompt_tokens|input_tokens|total_tokens|inputTokens|totalTokens|promptTokens|noCache|noCacheTokens|created|created_at|total|x-ratelimit-remaining-tokens|openai-processing-ms)\\*": ?\\*"?)[0-9.]+`)
 	padding = regexp.MustCompile(`(\\*"obfuscation\\*": ?\\*")[0-9a-f]+`)
