@@ -72,8 +72,12 @@ func (o policyOptions) policy() budget.Policy {
 	return p
 }
 
-func (o policyOptions) validate() error {
-	var errs []error
+func (o policyOptions) validate(upstreams []providers.Options) error {
+	const key = "memory.policy.overflow_model"
+	errs := []error{o.OverflowModel.check(key, upstreams)}
+	if o.OverflowModel != (modelOptions{}) && o.Overflow != budget.OverflowSummarize {
+		errs = append(errs, fmt.Errorf("%s: has no use unless overflow is %s", key, budget.OverflowSummarize))
+	}
 	for _, err := range o.policy().Validate() {
 		errs = append(errs, fmt.Errorf("memory.policy.%w", err))
 	}
@@ -98,7 +102,7 @@ func load(file string, environ []string, flags []setting) (Config, error) {
 			c.Store.validate(),
 			providers.Validate(c.Providers),
 			c.Server.Validate(),
-			c.Memory.Policy.validate(),
+			c.Memory.Policy.validate(c.Providers),
 			c.Memory.layers.check(c.Providers),
 			oneOf("memory.on_store_error", c.Memory.OnStoreError, memory.OnStoreErrorOpen, memory.OnStoreErrorClosed),
 		))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -33,7 +34,7 @@ func TestDefaultsAreThoseOfThePackages(t *testing.T) {
 	if diff := cmp.Diff(want, c.Server); diff != "" {
 		t.Error("server and session (-package +config.yaml)", diff)
 	}
-	got := c.memory(nil, nil)
+	got := c.memory(nil, &minds{})
 	got.Now = nil
 	if diff := cmp.Diff(memory.Options{
 		CommitWait: 250 * time.Millisecond, ReadWait: 250 * time.Millisecond, OpenDelay: 20 * time.Millisecond,
@@ -75,6 +76,25 @@ func TestLayers(t *testing.T) {
 	f("[{kind: history_window, max_items: 2}]", &view.Window{MaxItems: 2, EvictBatch: 1, InFlight: "keep"})
 	f("[{kind: history_window, max_items: '${N}', evict_batch: 1, in_flight: window, max_expansion: 4}]",
 		&view.Window{MaxItems: 12, EvictBatch: 1, InFlight: "window", MaxExpansion: 4})
+}
+
+func TestPolicyProblems(t *testing.T) {
+	t.Parallel()
+	f := func(policy, want string) {
+		t.Helper()
+		_, err := loadFile(t, "memory: {policy: "+policy+"}")
+		if got := fmt.Sprint(err); got != want {
+			t.Errorf("%s:\ngot  %v\nwant %s", policy, got, want)
+		}
+	}
+	f("{overflow: summarize}", "<nil>")
+	f("{overflow: summarize, overflow_model: {model: m}}", "<nil>")
+	f("{overflow: summarize, overflow_model: {provider: openai, model: m}}", "<nil>")
+	f("{overflow_model: {model: m}}", "memory.policy.overflow_model: has no use unless overflow is summarize")
+	f("{overflow: summarize, overflow_model: {provider: openai}}", "memory.policy.overflow_model.model: want the name of a model")
+	f("{overflow: summarize, overflow_model: {provider: x, model: m}}",
+		"memory.policy.overflow_model.provider: want the name of one of providers")
+	f("{overflow: summarise}", `memory.policy.overflow: want "truncate", "sliding_window" or "summarize", have "summarise"`)
 }
 
 func TestLayerProblems(t *testing.T) {

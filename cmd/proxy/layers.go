@@ -58,6 +58,20 @@ type modelOptions struct {
 	Model    string `mapstructure:"model"`    // empty: the layer has none
 }
 
+// check tells what cannot be used, with the path of the options before it.
+func (o modelOptions) check(path string, upstreams []providers.Options) error {
+	known := func(p providers.Options) bool { return p.Name == o.Provider || p.Kind == o.Provider }
+	switch {
+	case o.Provider == "":
+		return nil
+	case o.Model == "":
+		return fmt.Errorf("%s.model: want the name of a model", path)
+	case !slices.ContainsFunc(upstreams, known):
+		return fmt.Errorf("%s.provider: want the name of one of providers", path)
+	}
+	return nil
+}
+
 // layerKind is one value of "kind".
 type layerKind struct {
 	// options returns a pointer to the kind's own options.
@@ -167,9 +181,6 @@ func decodeLayer(path, name string, k layerKind, entry openEntry, l *layers) pro
 		found.addKeyed(path, err)
 	}
 	o.choose(path, d, &out, &found)
-	if o.Model.Provider != "" && o.Model.Model == "" {
-		found.add(joinPath(path, "model.model"), "want the name of a model")
-	}
 	if len(found) > 0 {
 		return found
 	}
@@ -207,10 +218,7 @@ func (l layers) check(upstreams []providers.Options) error {
 	var errs []error
 	for _, c := range l.list {
 		list = append(list, c.Layer)
-		known := slices.ContainsFunc(upstreams, func(p providers.Options) bool { return p.Name == c.model.Provider || p.Kind == c.model.Provider })
-		if c.model.Provider != "" && !known {
-			errs = append(errs, fmt.Errorf("%s.model.provider: want the name of one of providers", c.path))
-		}
+		errs = append(errs, c.model.check(joinPath(c.path, "model"), upstreams))
 	}
 	_, err := pipeline.New(list, pipeline.Options{})
 	for _, e := range flatten(err) {

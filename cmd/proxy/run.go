@@ -13,6 +13,7 @@ import (
 
 	"remora/cache"
 	"remora/memory"
+	"remora/memory/budget"
 	"remora/memory/layer"
 	"remora/memory/pipeline"
 	"remora/memory/tokens"
@@ -53,9 +54,9 @@ func run(ctx context.Context, c Config, stderr io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	defer minds.close()                                                  // after memory, whose layers use it
-	mem := memory.New(store, spool.queue(), c.memory(log, minds.layers)) //nolint:contextcheck // ends by Close, not by a signal
-	defer mem.Close()                                                    // after the server, whose turns it commits
+	defer minds.close()                                           // after memory, whose layers use it
+	mem := memory.New(store, spool.queue(), c.memory(log, minds)) //nolint:contextcheck // ends by Close, not by a signal
+	defer mem.Close()                                             // after the server, whose turns it commits
 
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Server.Listen)
 	if err != nil {
@@ -91,26 +92,29 @@ func run(ctx context.Context, c Config, stderr io.Writer) (err error) {
 const ballastBytes = 32 << 20
 
 // memory puts together what the sections store and memory say about memory.
-func (c *Config) memory(log *slog.Logger, layers *pipeline.Pipeline) memory.Options {
+func (c *Config) memory(log *slog.Logger, m *minds) memory.Options {
 	return memory.Options{
-		CommitWait:   c.Store.CommitWait,
-		ReadWait:     c.Store.ReadWait,
-		OpenDelay:    c.Store.OpenDelay,
-		RetryDelay:   c.Store.RetryDelay,
-		SessionTTL:   c.Store.SessionTTL,
-		OnStoreError: c.Memory.OnStoreError,
-		Window:       c.Memory.layers.window,
-		Layers:       layers,
-		Log:          log,
-		Now:          time.Now,
+		CommitWait:    c.Store.CommitWait,
+		ReadWait:      c.Store.ReadWait,
+		OpenDelay:     c.Store.OpenDelay,
+		RetryDelay:    c.Store.RetryDelay,
+		SessionTTL:    c.Store.SessionTTL,
+		OnStoreError:  c.Memory.OnStoreError,
+		Window:        c.Memory.layers.window,
+		Layers:        m.layers,
+		Summarize:     c.Memory.Policy.Overflow == budget.OverflowSummarize,
+		OverflowModel: m.overflow,
+		Log:           log,
+		Now:           time.Now,
 	}
 }
 
-// minds are the layers, and what they think with.
+// minds are the layers, and what they and summaries think with.
 type minds struct {
-	layers  *pipeline.Pipeline
-	counter *tokens.Counter
-	client  *providers.Client
+	layers   *pipeline.Pipeline
+	overflow pipeline.ModelSource // nil for none
+	counter  *tokens.Counter
+	client   *providers.Client
 }
 
 func (m *minds) close() {
@@ -123,17 +127,18 @@ func (c *Config) minds(upstreams *providers.Set, log *slog.Logger) (*minds, erro
 	m := &minds{counter: tokens.New(tokens.Options{}), client: providers.NewClient(c.Server.Upstream)}
 	var list []pipeline.Layer
 	for _, l := range c.Memory.layers.list {
-		if l.model.Model != "" {
-			source, err := complete.New(m.client, upstreams, complete.Options{Provider: l.model.Provider, Model: l.model.Model})
-			if err != nil {
-				m.close()
-				return nil, fmt.Errorf("%s.model: %w", l.path, err)
-			}
-			l.Model = model{source}
+		var err error
+		if l.Model, err = m.model(upstreams, l.model); err != nil {
+			m.close()
+			return nil, fmt.Errorf("%s.model: %w", l.path, err)
 		}
 		list = append(list, l.Layer)
 	}
 	var err error
+	if m.overflow, err = m.model(upstreams, c.Memory.Policy.OverflowModel); err != nil {
+		m.close()
+		return nil, fmt.Errorf("memory.policy.overflow_model: %w", err)
+	}
 	m.layers, err = pipeline.New(list, pipeline.Options{
 		Policy: c.Memory.Policy.policy(), Count: m.counter.Count, CountItem: m.counter.CountItem, Log: log, Now: time.Now,
 	})
@@ -142,6 +147,18 @@ func (c *Config) minds(upstreams *providers.Set, log *slog.Logger) (*minds, erro
 		return nil, fmt.Errorf("memory.%w", err)
 	}
 	return m, nil
+}
+
+// model finds a model, nil where none is named.
+func (m *minds) model(upstreams *providers.Set, o modelOptions) (pipeline.ModelSource, error) {
+	if o.Model == "" {
+		return nil, nil
+	}
+	source, err := complete.New(m.client, upstreams, complete.Options{Provider: o.Provider, Model: o.Model})
+	if err != nil {
+		return nil, err
+	}
+	return model{source}, nil
 }
 
 // model is a model behind a provider as layers ask it.

@@ -125,7 +125,7 @@ func (f *transcriptFlags) open(cmd *cobra.Command, p process, use func(context.C
 		return err
 	}
 	defer minds.close()
-	a.memory = memory.New(a.store, nil, c.memory(log, minds.layers)) // without the spool: that is the proxy's to empty
+	a.memory = memory.New(a.store, nil, c.memory(log, minds)) // without the spool: that is the proxy's to empty
 	defer a.memory.Close()
 	warnOfSpool(p.stderr, c.Store.Spool.Dir)
 	return use(cmd.Context(), a)
