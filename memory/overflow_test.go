@@ -286,3 +286,26 @@ func (l *lab) play(rt *rapid.T, words []string, from int, reply string, resends 
 	}
 	return append(words, reply), len(words) + 1
 }
+
+// TestSummaryOfATrimmedHistory: a client that forgets the beginning itself does not make us forget the summary.
+func TestSummaryOfATrimmedHistory(t *testing.T) {
+	model := &narrator{}
+	l := newLab(t, summarizing(t, 8, model, nil))
+	var words []string
+	for i := range 20 {
+		words = append(words, fmt.Sprintf("u:%d", i))
+		got := brief(l.turn(strings.Join(words[max(0, len(words)-13):], " "), fmt.Sprintf("a:%d", i)))
+		words = append(words, fmt.Sprintf("a:%d", i))
+		if i >= 4 && !strings.HasPrefix(got, "{Summary-") {
+			t.Errorf("turn %d: %s", i, got)
+		}
+	}
+	for i, prompt := range model.asked {
+		if again := strings.Contains(prompt, "<summary_so_far>"); again != (i > 0) {
+			t.Errorf("question %d: %s", i, prompt)
+		}
+		if strings.Count(strings.Join(model.asked, ""), fmt.Sprintf("[user] %d\n", i)) != 1 {
+			t.Errorf("message %d was not summarised once", i)
+		}
+	}
+}
