@@ -290,14 +290,18 @@ func applyBatch(tx *bolt.Tx, b Batch, now time.Time) (uint64, error) {
 	if err := putInOrder(values, prefix, b.Puts); err != nil {
 		return 0, err
 	}
+	groups := tx.Bucket([]byte(groupsBucket))
 	meta := groupMeta{version: current.version + 1, listed: current.listed || b.Listed}
+	if current.version == 0 {
+		meta.version += groups.Sequence()
+	}
 	if b.TTL > 0 {
 		meta.expires = now.Add(max(b.TTL, time.Millisecond)).UnixMilli()
 	}
 	if err := writeIndexes(tx, b.Group, prefix, current, meta); err != nil {
 		return 0, err
 	}
-	return meta.version, tx.Bucket([]byte(groupsBucket)).Put(prefix, meta.encode())
+	return meta.version, groups.Put(prefix, meta.encode())
 }
 
 // putInOrder writes values by ascending key. bbolt splits a page only when the transaction ends and moves all that

@@ -77,6 +77,8 @@ func removeGroup(tx *bolt.Tx, prefix []byte) error {
 	return removeMeta(tx, prefix, meta)
 }
 
+// removeMeta forgets a group. The sequence of the bucket is the greatest version of all groups that are gone: one that is
+// made anew begins above it.
 func removeMeta(tx *bolt.Tx, prefix []byte, meta groupMeta) error {
 	if meta.expires != 0 {
 		if err := tx.Bucket([]byte(expiryBucket)).Delete(expiryKey(meta.expires, prefix)); err != nil {
@@ -86,7 +88,13 @@ func removeMeta(tx *bolt.Tx, prefix []byte, meta groupMeta) error {
 	if err := tx.Bucket([]byte(listedBucket)).Delete(prefix); err != nil {
 		return err
 	}
-	return tx.Bucket([]byte(groupsBucket)).Delete(prefix)
+	groups := tx.Bucket([]byte(groupsBucket))
+	if meta.version > groups.Sequence() {
+		if err := groups.SetSequence(meta.version); err != nil {
+			return err
+		}
+	}
+	return groups.Delete(prefix)
 }
 
 // removeValues removes at most limit values of a group (-1: all) and returns how many there were.

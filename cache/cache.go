@@ -2,7 +2,9 @@
 //
 // Values live in groups. A group is the unit of atomicity, of expiry and, on a cluster, of placement: all of its
 // values share one slot. Every group has a version that grows with each commit, so that a writer can say "only if
-// nothing has changed since I read". The same promises hold for every implementation; storetest checks them.
+// nothing has changed since I read". No version comes twice for groups of one name, not for one that was deleted or has
+// expired in between, nor where a server has lost its last commits: what was read once can be trusted for as long as
+// the version stands. The same promises hold for every implementation; storetest checks them.
 package cache
 
 import (

@@ -19,6 +19,8 @@ type memory struct {
 	// listed holds the names of every owner's listed groups.
 	listed map[string]map[string]struct{}
 	expiry expiryHeap
+	// spent is the greatest version of all groups that are gone: one that is made anew begins above it.
+	spent uint64
 }
 
 type memGroup struct {
@@ -104,7 +106,7 @@ func (m *memory) commit(b Batch, values map[string][]byte) Outcome {
 	}
 	if g.version == 0 {
 		m.drop(b.Group)
-		m.groups[b.Group] = g
+		m.groups[b.Group], g.version = g, m.spent
 	}
 	for _, name := range b.Deletes {
 		delete(g.values, name)
@@ -155,6 +157,9 @@ func (m *memory) sweep() {
 }
 
 func (m *memory) drop(g Group) {
+	if old := m.groups[g]; old != nil {
+		m.spent = max(m.spent, old.version)
+	}
 	delete(m.groups, g)
 	if names := m.listed[g.Owner]; names != nil {
 		delete(names, g.Name)

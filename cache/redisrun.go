@@ -19,13 +19,15 @@ import (
 // commitScript writes one batch. KEYS: the group. ARGV: the expected version or *, the TTL in milliseconds or 0, the
 // number of deleted fields, these, then fields and values. It returns the new version, or -1 for a conflict.
 //
-// unpack is called with at most 1000 values because Lua's stack is limited (about 8000), and the version is written
-// with the first of them: two commands for most commits.
+// The version is the server's time in microseconds, or more: a count would come to the same number again after a commit
+// that a failover has lost. unpack is called with at most 1000 values because Lua's stack is limited (about 8000), and
+// the version is written with the first of them: three commands for most commits.
 const commitScript = `
 local key = KEYS[1]
 local have = redis.call('HGET', key, 'v')
 if ARGV[1] ~= '*' and (have or '0') ~= ARGV[1] then return -1 end
-local version = (have and tonumber(have) or 0) + 1
+local now = redis.call('TIME')
+local version = math.max((have and tonumber(have) or 0) + 1, now[1] * 1000000 + now[2])
 local n, at = #ARGV, 4 + ARGV[3]
 for i = 4, at - 1, 1000 do
   redis.call('HDEL', key, unpack(ARGV, i, math.min(i + 999, at - 1)))

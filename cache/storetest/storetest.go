@@ -61,7 +61,7 @@ func Run(t *testing.T, e Env) {
 		{"Close", (*suite).closed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := &suite{T: t, env: e, Store: e.Open(t), owner: unique(t)}
+			s := &suite{T: t, env: e, Store: e.Open(t), owner: unique(t), nth: make(map[cache.Group]map[uint64]uint64)}
 			t.Cleanup(func() {
 				if err := s.Close(); err != nil {
 					t.Errorf("close: %v", err)
@@ -81,6 +81,40 @@ type suite struct {
 	cache.Store
 	env   Env
 	owner string
+	// nth are the versions of each group that were seen, by how many commits the group has had in its life.
+	nth map[cache.Group]map[uint64]uint64
+}
+
+// version tells which version a group has after its first n commits. The first time it takes what the store says, if
+// that is more than all before; later it is the same.
+func (s *suite) version(g cache.Group, n, have uint64) uint64 {
+	s.Helper()
+	if n == 0 {
+		return 0
+	}
+	if s.nth[g] == nil {
+		s.nth[g] = make(map[uint64]uint64)
+	}
+	if _, seen := s.nth[g][n]; !seen {
+		for m, v := range s.nth[g] {
+			if (m < n) != (v < have) || v == have {
+				s.Fatalf("commit %d made version %d, commit %d has made %d", n, have, m, v)
+			}
+		}
+		s.nth[g][n] = have
+	}
+	return s.nth[g][n]
+}
+
+// anew begins another life of a group: none of its versions may come back.
+func (s *suite) anew(g cache.Group, have uint64) {
+	s.Helper()
+	for _, v := range s.nth[g] {
+		if have <= v {
+			s.Fatalf("a new group is at version %d, which an earlier one of its name had left behind at %d", have, v)
+		}
+	}
+	s.nth[g] = map[uint64]uint64{1: have}
 }
 
 func unique(t *testing.T) string {
@@ -126,12 +160,13 @@ func put(g cache.Group, namesAndValues ...string) cache.Batch {
 	return b
 }
 
-// want fails the test unless the group has exactly these values, nil for those it does not have.
-func (s *suite) want(g cache.Group, version uint64, names []string, values ...[]byte) {
+// want fails the test unless the group has had so many commits and has exactly these values, nil for those it does not
+// have.
+func (s *suite) want(g cache.Group, commits uint64, names []string, values ...[]byte) {
 	s.Helper()
 	got := s.read(g, names...)
-	if got.Version != version {
-		s.Fatalf("group is at version %d, want %d", got.Version, version)
+	if want := s.version(g, commits, got.Version); got.Version != want {
+		s.Fatalf("group is at version %d after %d commits, want %d", got.Version, commits, want)
 	}
 	for i, v := range got.Values {
 		if !bytes.Equal(v, values[i]) || (v == nil) != (values[i] == nil) {

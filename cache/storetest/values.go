@@ -13,21 +13,15 @@ import (
 func (s *suite) readYourWrites() {
 	g := s.group("g")
 	s.want(g, 0, []string{"a", "b"}, nil, nil)
-	if v := s.commit(put(g, "a", "1", "b", "2")); v != 1 {
-		s.Fatalf("first commit made version %d, want 1", v)
-	}
+	s.version(g, 1, s.commit(put(g, "a", "1", "b", "2")))
 	s.want(g, 1, []string{"b", "a", "none", "a"}, []byte("2"), []byte("1"), nil, []byte("1"))
-	if v := s.commit(put(g, "a", "3")); v != 2 {
-		s.Fatalf("second commit made version %d, want 2", v)
-	}
+	v := s.version(g, 2, s.commit(put(g, "a", "3")))
 	s.want(g, 2, []string{"a", "b"}, []byte("3"), []byte("2"))
-	if v := s.commit(cache.Batch{Group: g, Expect: 2}); v != 3 {
-		s.Fatalf("empty commit made version %d, want 3", v)
-	}
+	v = s.version(g, 3, s.commit(cache.Batch{Group: g, Expect: v}))
 	s.want(g, 3, nil)
 
 	got, err := s.Read(s.Context(), []cache.Query{{Group: s.group("none"), Names: []string{"a"}}, {Group: g, Names: []string{"a"}}})
-	want := []cache.Result{{Values: [][]byte{nil}}, {Version: 3, Values: [][]byte{[]byte("3")}}}
+	want := []cache.Result{{Values: [][]byte{nil}}, {Version: v, Values: [][]byte{[]byte("3")}}}
 	if d := cmp.Diff(want, got); err != nil || d != "" {
 		s.Fatalf("two queries: %v\n%s", err, d)
 	}
@@ -67,9 +61,9 @@ func (s *suite) deletesBeforePuts() {
 	s.commit(put(g, "a", "1", "b", "1", "c", "1"))
 	b := put(g, "b", "2", "d", "2", "d", "3")
 	b.Deletes = []string{"a", "b", "never"}
-	s.commit(b)
+	v := s.commit(b)
 	s.want(g, 2, []string{"a", "b", "c", "d"}, nil, []byte("2"), []byte("1"), []byte("3"))
-	s.commit(cache.Batch{Group: g, Expect: 2, Deletes: []string{"b", "c", "d"}})
+	s.commit(cache.Batch{Group: g, Expect: v, Deletes: []string{"b", "c", "d"}})
 	s.want(g, 3, []string{"b", "c", "d"}, nil, nil, nil) // without values, but still there
 }
 
@@ -140,9 +134,9 @@ func (s *suite) bigCommit() {
 		want[i] = []byte("value of " + name)
 		b.Puts = append(b.Puts, cache.Put{Name: name, Data: want[i]})
 	}
-	s.commit(b)
+	v := s.commit(b)
 	s.want(g, 1, names, want...)
-	b = cache.Batch{Group: g, Expect: 1, Deletes: names[:n-1]}
+	b = cache.Batch{Group: g, Expect: v, Deletes: names[:n-1]}
 	b.Puts = append(b.Puts, cache.Put{Name: "new", Data: []byte("1")})
 	s.commit(b)
 	s.want(g, 2, []string{names[0], names[n-2], names[n-1], "new"}, nil, nil, want[n-1], []byte("1"))

@@ -13,29 +13,26 @@ import (
 
 func (s *suite) expect() {
 	g := s.group("g")
-	try := func(expect uint64) error {
+	try := func(expect uint64, want error) uint64 {
+		s.Helper()
 		b := put(g, "a", "1")
 		b.Expect = expect
-		return s.Commit(s.Context(), []cache.Batch{b})[0].Err
-	}
-	for _, c := range []struct {
-		expect uint64
-		want   error
-	}{
-		{1, cache.ErrConflict},
-		{0, nil},
-		{0, cache.ErrConflict},
-		{2, cache.ErrConflict},
-		{1, nil},
-		{1, cache.ErrConflict},
-		{cache.AnyVersion, nil},
-		{3, nil},
-		{1<<63 + 1, cache.ErrConflict},
-	} {
-		if err := try(c.expect); !errors.Is(err, c.want) {
-			s.Fatalf("commit expecting version %d: %v, want %v", c.expect, err, c.want)
+		out := s.Commit(s.Context(), []cache.Batch{b})[0]
+		if !errors.Is(out.Err, want) {
+			s.Fatalf("commit expecting version %d: %v, want %v", expect, out.Err, want)
 		}
+		return out.Version
 	}
+	try(1, cache.ErrConflict)
+	first := s.version(g, 1, try(0, nil))
+	try(0, cache.ErrConflict)
+	try(first+1, cache.ErrConflict)
+	second := s.version(g, 2, try(first, nil))
+	try(first, cache.ErrConflict)
+	try(second+1, cache.ErrConflict)
+	third := s.version(g, 3, try(cache.AnyVersion, nil))
+	s.version(g, 4, try(third, nil))
+	try(1<<63+1, cache.ErrConflict)
 	s.want(g, 4, []string{"a"}, []byte("1"))
 }
 
@@ -44,9 +41,11 @@ func (s *suite) batchesAreIndependent() {
 	bad := put(b, "x", "1")
 	bad.Expect = 7
 	got := s.Commit(s.Context(), []cache.Batch{put(a, "x", "1"), bad, put(c, "x", "1"), put(a, "x", "2")})
-	if len(got) != 4 || got[0].Err != nil || !errors.Is(got[1].Err, cache.ErrConflict) || got[2].Err != nil || got[3].Version != 2 {
+	if len(got) != 4 || got[0].Err != nil || !errors.Is(got[1].Err, cache.ErrConflict) || got[2].Err != nil || got[3].Err != nil {
 		s.Fatalf("outcomes: %+v", got)
 	}
+	s.version(a, 1, got[0].Version)
+	s.version(a, 2, got[3].Version)
 	s.want(a, 2, []string{"x"}, []byte("2"))
 	s.want(b, 0, []string{"x"}, nil)
 	s.want(c, 1, []string{"x"}, []byte("1"))
@@ -125,7 +124,7 @@ func (s *suite) readsSeeWholeCommits() {
 
 // compareValues reads until stop and checks that versions and values of a group go together and never go back.
 func (s *suite) compareValues(g cache.Group, stop *atomic.Bool) error {
-	last := uint64(0)
+	last := cache.Result{Values: [][]byte{nil, nil}}
 	for !stop.Load() {
 		got, err := s.Read(s.Context(), []cache.Query{{Group: g, Names: []string{"a", "b"}}})
 		if err != nil {
@@ -135,10 +134,10 @@ func (s *suite) compareValues(g cache.Group, stop *atomic.Bool) error {
 		if !bytes.Equal(r.Values[0], r.Values[1]) {
 			return fmt.Errorf("read half a commit: %q and %q", r.Values[0], r.Values[1])
 		}
-		if r.Version < last || r.Version > 0 && string(r.Values[0]) != fmt.Sprint(r.Version-1) {
-			return fmt.Errorf("version %d after %d with %q", r.Version, last, r.Values[0])
+		if r.Version < last.Version || (r.Version == last.Version) != bytes.Equal(r.Values[0], last.Values[0]) {
+			return fmt.Errorf("version %d with %q after %d with %q", r.Version, r.Values[0], last.Version, last.Values[0])
 		}
-		last = r.Version
+		last = r
 	}
 	return nil
 }
