@@ -42,6 +42,7 @@ var arrows = []struct {
 	{0, "wire", nil},
 
 	{1, "cache/redistest", nil},
+	{1, "cache/seal", []string{"cache"}},
 	{1, "cache/storetest", []string{"cache"}},
 	{1, "memory/budget", []string{"wire"}},
 	{1, "memory/tokens", []string{"wire"}},

@@ -1,0 +1,89 @@
+// Package seal encrypts what a [cache.Store] and a spool keep: values and records with AES-256-GCM, names of groups and
+// values so that equal names stay equal and nothing else can be told.
+//
+// What an attacker who can read store, backup or disk still sees: owners (which are hashes of credentials), how many
+// groups and values there are, how large they are, when they change, and the id of the key. One who can also write can
+// delete, and can put back an older value of the same name, but can neither change nor invent one, nor move it to
+// another name, group or owner.
+package seal
+
+import (
+	"context"
+	"crypto/hmac"
+	"errors"
+	"fmt"
+
+	"remora/cache"
+)
+
+// ErrOtherNamesKey is returned by [Sealer.Check] where a store was written with another names_key.
+var ErrOtherNamesKey = errors.New(path + ".names_key: is not the one that this store was written with")
+
+// Sealer seals stores and spools. A nil Sealer seals nothing. It may be used by any number of goroutines.
+type Sealer struct {
+	ring   *ring
+	names  *names
+	accept bool
+}
+
+// New returns nil where o configures nothing, and the problems of o as [Options.Validate] does.
+func New(o Options) (*Sealer, error) {
+	if !o.Enabled() {
+		return nil, nil
+	}
+	keys, namesKey, err := o.decode()
+	if err != nil {
+		return nil, err
+	}
+	s := &Sealer{accept: o.AcceptPlaintext}
+	if s.ring, err = newRing(keys); err != nil {
+		return nil, err
+	}
+	if s.names, err = newNames(namesKey); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// open reads a value that was read from the store, in its bytes.
+func (s *Sealer) open(b, place []byte) ([]byte, error) {
+	if s.accept && !isSealed(b) {
+		return b, nil
+	}
+	return s.ring.open(b, place)
+}
+
+// Check compares the names_key with the one that store, which is the store below that of [Sealer.Store], was first
+// written with, and notes it there when it is new. It costs one round trip, the first time two. It returns
+// [ErrOtherNamesKey], or why the store could not tell.
+func (s *Sealer) Check(ctx context.Context, store cache.Store) error {
+	if s == nil {
+		return nil
+	}
+	const value = "names_key"
+	group := cache.Group{Owner: "", Name: "remora-seal"} // tenants have names
+	w := s.names.scratch()
+	defer w.done()
+	mine := w.fingerprint()
+	for {
+		got, err := store.Read(ctx, []cache.Query{{Group: group, Names: []string{value}}})
+		if err != nil {
+			return fmt.Errorf("check key of names: %w", err)
+		}
+		if stored := got[0].Values[0]; stored != nil {
+			if hmac.Equal(stored, mine) {
+				return nil
+			}
+			return ErrOtherNamesKey
+		}
+		out := store.Commit(ctx, []cache.Batch{{
+			Group: group, Expect: got[0].Version, Puts: []cache.Put{{Name: value, Data: mine}},
+		}})
+		if err := out[0].Err; !errors.Is(err, cache.ErrConflict) { // another replica was faster: look again
+			if err != nil {
+				return fmt.Errorf("check key of names: %w", err)
+			}
+			return nil
+		}
+	}
+}
