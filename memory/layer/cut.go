@@ -7,7 +7,7 @@ import "unicode/utf8"
 // fits. It is 0 where nothing fits, closing alone included.
 func Cut(count func(string) int, text, closing string, budget int) int {
 	fits := func(n int) bool { return count(text[:n]+closing) <= budget }
-	kept, over := 0, len(text)
+	var kept, over int
 	// A vocabulary's token is seldom longer than four characters, so begin there and double.
 	guess := len(text)
 	if budget < len(text)/4-16 {

@@ -89,29 +89,38 @@ func (log *Log) load(ctx context.Context, s Scope, req *wire.Request, turnID str
 		b.Loaded(ctx, r.Values[own:], results[1:])
 	}
 	st := state{version: r.Version, turn: r.Values[1]}
-	if r.Values[0] != nil {
-		if st.head, err = decodeHead(r.Values[0]); err != nil {
-			return state{}, err
+	if err := st.decode(r.Values[:first]); err != nil {
+		return state{}, err
+	}
+	return st, st.decodeRefs(ids, r.Values[first:own])
+}
+
+// decode reads the values that load asks for, before those of references.
+func (st *state) decode(values [][]byte) (err error) {
+	if v := values[0]; v != nil {
+		if st.head, err = decodeHead(v); err != nil {
+			return err
 		}
 	}
-	if r.Values[2] != nil {
-		if st.amendments, err = decodeAmendments(r.Values[2]); err != nil {
-			return state{}, err
+	if v := values[2]; v != nil {
+		if st.amendments, err = decodeAmendments(v); err != nil {
+			return err
 		}
 	}
-	if previous != "" && r.Values[3] != nil {
-		p, err := decodePlace(r.Values[3])
+	if len(values) < 5 {
+		return nil // the request names no response
+	}
+	if v := values[3]; v != nil {
+		p, err := decodePlace(v)
 		if err != nil {
-			return state{}, err
+			return err
 		}
 		st.reply = &p
 	}
-	if previous != "" && r.Values[4] != nil {
-		if st.carried, err = decodeCarried(r.Values[4]); err != nil {
-			return state{}, err
-		}
+	if v := values[4]; v != nil {
+		st.carried, err = decodeCarried(v)
 	}
-	return st, st.decodeRefs(ids, r.Values[first:own])
+	return err
 }
 
 func (st *state) decodeRefs(ids []string, values [][]byte) error {
