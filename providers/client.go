@@ -22,6 +22,8 @@ var (
 	ErrTimeout = errors.New("upstream did not answer in time")
 	// ErrMalformed: what came is not HTTP/1.x, or its head is larger than MaxHeader.
 	ErrMalformed = errors.New("upstream answer is not valid HTTP")
+	// ErrIdle: nothing has come for [Exchange.Silence]. The answer goes on: call Next again.
+	ErrIdle = errors.New("upstream is silent")
 	// ErrAborted: [Exchange.Abort] was called.
 	ErrAborted = errors.New("exchange was aborted")
 )

@@ -20,6 +20,9 @@ type Exchange struct {
 	// Sent, if set, is called once before the answer is waited for: when the request has been written, or while a
 	// large one is being written.
 	Sent func()
+	// Silence, if more than 0, makes Next return ErrIdle each time that nothing has come for about so long, a quarter
+	// less at most.
+	Silence time.Duration
 
 	client *Client
 
@@ -30,6 +33,7 @@ type Exchange struct {
 
 	br       *bufio.Reader
 	armed    time.Time // when the deadline of conn was set last
+	quiet    time.Time // since when nothing has come, once Next has said so; else zero
 	consumed int       // bytes of br that Next has handed out
 	keep     bool      // the connection may be used again after this answer
 	received bool      // at least one byte of the answer came
@@ -101,7 +105,7 @@ func (x *Exchange) isAborted() bool {
 
 // Next returns the bytes of the body that have arrived, waiting for the first of them. They stay valid until the
 // following call of Next or Close. It returns io.EOF, with no bytes, at the proper end of the body and only there:
-// a body that ends early gives ErrClosed, silence ErrTimeout.
+// a body that ends early gives ErrClosed, silence ErrTimeout. After ErrIdle, and no other error, it may be called again.
 func (x *Exchange) Next() ([]byte, error) {
 	need := 1
 	for {
@@ -114,7 +118,7 @@ func (x *Exchange) Next() ([]byte, error) {
 		}
 		n := x.br.Buffered()
 		if n < need {
-			if err := x.fill(need); errors.Is(err, io.EOF) {
+			if err := x.await(need); errors.Is(err, io.EOF) {
 				x.body.kind = bodyNone
 				return nil, io.EOF
 			} else if err != nil {
@@ -153,17 +157,23 @@ func (x *Exchange) Ready() bool { return x.br != nil && x.br.Buffered() > x.cons
 // Close gives the connection back if the answer was read to its end, and closes it otherwise, which is how upstream
 // learns that nobody wants the rest.
 func (x *Exchange) Close() {
-	if x.conn != nil {
-		if x.br != nil && x.consumed > 0 {
-			_, _ = x.br.Discard(x.consumed)
-		}
-		if x.keep && x.body.ended() && x.br.Buffered() == 0 {
-			x.release()
-		} else {
-			x.drop()
-		}
-	}
+	x.finish()
 	x.reset()
+}
+
+// finish gives the connection back or closes it.
+func (x *Exchange) finish() {
+	if x.conn == nil {
+		return
+	}
+	if x.br != nil && x.consumed > 0 {
+		_, _ = x.br.Discard(x.consumed)
+	}
+	if x.keep && x.body.ended() && x.br.Buffered() == 0 {
+		x.release()
+	} else {
+		x.drop()
+	}
 }
 
 // Hijack takes the connection out of the exchange, with a reader that holds what came behind the head of the answer.
@@ -184,7 +194,8 @@ func (x *Exchange) reset() {
 	x.mu.Lock()
 	x.aborted, x.cancel = false, nil
 	x.mu.Unlock()
-	x.Sent, x.client, x.armed, x.keep, x.received, x.body = nil, nil, time.Time{}, false, false, framing{}
+	x.Sent, x.Silence, x.client = nil, 0, nil
+	x.renew()
 }
 
 // nobody stands for a pool without connections.
@@ -278,27 +289,59 @@ func (x *Exchange) putReader() {
 	x.br, x.consumed = nil, 0
 }
 
-// fill waits until n bytes are buffered. io.EOF is the end of a body that lasts until the connection closes.
-func (x *Exchange) fill(n int) error {
-	if d := x.client.o.StreamIdleTimeout; d > 0 {
-		// Setting a deadline costs more than reading a small chunk, so it is not done for every one of them. A
-		// quarter of imprecision does not matter for a limit that exists to end dead streams.
-		if now := x.client.o.Now(); x.body.first || now.Sub(x.armed) > d/4 {
-			x.body.first = false
-			x.extend(now, now.Add(d))
-		}
-	} else if x.body.first {
-		x.body.first = false
-		x.extend(x.armed, time.Time{})
-	}
+// await waits until n bytes are buffered. io.EOF is the end of a body that lasts until the connection closes.
+func (x *Exchange) await(n int) error {
+	x.arm()
 	_, err := x.br.Peek(n)
 	switch {
 	case err == nil:
+		if !x.quiet.IsZero() {
+			x.quiet, x.body.first = time.Time{}, true // the deadline at hand is that of the silence
+		}
 		return nil
 	case errors.Is(err, io.EOF) && x.body.kind == bodyUntilClose && !x.isAborted():
 		return io.EOF
-	default:
-		return x.explain(err)
+	}
+	err = x.explain(err)
+	if x.Silence <= 0 || !errors.Is(err, ErrTimeout) {
+		return err
+	}
+	if x.quiet.IsZero() {
+		x.quiet = x.armed
+	}
+	if d := x.client.o.StreamIdleTimeout; d > 0 && x.client.o.Now().Sub(x.quiet) >= d {
+		return err
+	}
+	return ErrIdle
+}
+
+// arm sets the deadline for the next bytes.
+func (x *Exchange) arm() {
+	limit, wait := x.client.o.StreamIdleTimeout, x.client.o.StreamIdleTimeout
+	if x.Silence > 0 && (limit <= 0 || x.Silence < limit) {
+		wait = x.Silence
+	}
+	if wait <= 0 {
+		if x.body.first {
+			x.body.first = false
+			x.extend(x.armed, time.Time{})
+		}
+		return
+	}
+	now := x.client.o.Now()
+	if !x.quiet.IsZero() {
+		deadline := now.Add(wait)
+		if end := x.quiet.Add(limit); limit > 0 && end.Before(deadline) {
+			deadline = end
+		}
+		x.extend(now, deadline)
+		return
+	}
+	// Setting a deadline costs more than reading a small chunk, so it is not done for every one of them. A quarter of
+	// imprecision does not matter for limits on silence.
+	if x.body.first || now.Sub(x.armed) > wait/4 {
+		x.body.first = false
+		x.extend(now, now.Add(wait))
 	}
 }
 

@@ -3,6 +3,7 @@ package providers
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"iter"
@@ -94,6 +95,38 @@ func (x *Exchange) write(head, body []byte) (int64, error) {
 	n, err := x.vector.WriteTo(x.conn.Conn)
 	x.pieces, x.vector = [2][]byte{}, nil
 	return n, err
+}
+
+// Again gives up the answer at hand, if there is one, and waits for d, after which Send may be called once more. Unlike
+// Close it forgets no Abort: one that comes before or during the wait ends it, with ErrAborted. Sent is kept, since it
+// is still called once at most.
+func (x *Exchange) Again(d time.Duration) error {
+	if x.br != nil && x.body.kind == bodySized && x.body.left <= int64(x.br.Buffered()-x.consumed) {
+		_, _ = x.Next() // the rest is here, so the connection can be kept
+	}
+	x.finish()
+	x.renew()
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	x.mu.Lock()
+	x.cancel = cancel
+	aborted := x.aborted
+	x.mu.Unlock()
+	if !aborted && d > 0 {
+		<-ctx.Done()
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.cancel = nil
+	if x.aborted {
+		return ErrAborted
+	}
+	return nil
+}
+
+// renew forgets the answer.
+func (x *Exchange) renew() {
+	x.armed, x.quiet, x.keep, x.received, x.body = time.Time{}, time.Time{}, false, false, framing{}
 }
 
 // readHead reads the head of the final answer, skipping interim ones.

@@ -1,0 +1,171 @@
+package providers
+
+import (
+	"bufio"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/valyala/fasthttp"
+)
+
+// speak accepts one connection, reads a request and writes each piece that comes through say, until say is closed.
+func speak(t *testing.T, withTLS bool) (up Upstream, say chan string, tune func(*ClientOptions)) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if withTLS {
+		s := httptest.NewUnstartedServer(nil)
+		s.StartTLS() // for its certificate
+		t.Cleanup(s.Close)
+		ln = tls.NewListener(ln, s.TLS)
+		tune = func(o *ClientOptions) { o.TLS = s.Client().Transport.(*http.Transport).TLSClientConfig }
+	}
+	say = make(chan string)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		nc, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer func() { _ = nc.Close() }()
+		if _, err := http.ReadRequest(bufio.NewReader(nc)); err != nil {
+			return
+		}
+		for s := range say {
+			_, _ = io.WriteString(nc, s)
+		}
+	}()
+	t.Cleanup(func() {
+		_ = ln.Close()
+		<-done
+	})
+	return Upstream{Addr: ln.Addr().String(), ServerName: "example.com", TLS: withTLS}, say, tune
+}
+
+// TestSilenceIsReported checks that a silent upstream wakes its reader, wherever it fell silent, and that no byte is
+// lost by that.
+func TestSilenceIsReported(t *testing.T) {
+	for _, withTLS := range []bool{false, true} {
+		up, say, tune := speak(t, withTLS)
+		c := client(t, tune)
+		x := Exchange{Silence: 3 * time.Millisecond}
+		go func() { say <- "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" }()
+		var resp fasthttp.ResponseHeader
+		if err := c.Send(&x, up, []byte("GET / HTTP/1.1\r\nHost: h\r\n\r\n"), nil, &resp); err != nil {
+			t.Fatal(err)
+		}
+		var got []byte
+		// Before anything, inside a chunk's line, inside a chunk, before its end, between chunks.
+		for _, piece := range []string{"", "1", "0\r", "\nhello", " silent wor", "\r", "\n", "3\r\nend\r\n"} {
+			if piece != "" {
+				say <- piece
+			}
+			for idle := 0; idle < 2; {
+				p, err := x.Next()
+				if got = append(got, p...); errors.Is(err, ErrIdle) {
+					idle++
+				} else if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		say <- "0\r\n\r\n"
+		close(say)
+		for {
+			_, err := x.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil && !errors.Is(err, ErrIdle) {
+				t.Fatal(err)
+			}
+		}
+		if want := "hello silent worend"; string(got) != want {
+			t.Errorf("TLS %v: got %q, want %q", withTLS, got, want)
+		}
+		x.Close()
+	}
+}
+
+// TestSilenceEnds checks that reports of silence do not keep a dead stream alive, nor outlast an abort.
+func TestSilenceEnds(t *testing.T) {
+	for name, tc := range map[string]struct {
+		limit time.Duration
+		abort bool
+		want  error
+	}{
+		"stream_idle_timeout":  {limit: 30 * time.Millisecond, want: ErrTimeout},
+		"shorter than silence": {limit: time.Millisecond, want: ErrTimeout},
+		"abort":                {abort: true, want: ErrAborted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			up, say, _ := speak(t, false)
+			defer close(say)
+			c := client(t, func(o *ClientOptions) { o.StreamIdleTimeout = tc.limit })
+			x := Exchange{Silence: 3 * time.Millisecond}
+			defer x.Close()
+			go func() { say <- "HTTP/1.1 200 OK\r\n\r\n" }()
+			var resp fasthttp.ResponseHeader
+			if err := c.Send(&x, up, []byte("GET / HTTP/1.1\r\nHost: h\r\n\r\n"), nil, &resp); err != nil {
+				t.Fatal(err)
+			}
+			idle, err := 0, ErrIdle
+			for ; errors.Is(err, ErrIdle); _, err = x.Next() {
+				if idle++; idle == 3 && tc.abort {
+					x.Abort()
+				}
+			}
+			if !errors.Is(err, tc.want) || tc.limit > 10*time.Millisecond && idle < 2 {
+				t.Errorf("%v after %d reports of silence", err, idle)
+			}
+		})
+	}
+}
+
+// TestAgain checks that an exchange can be tried once more, that an abort ends the wait for it, and that one which came
+// in between is not forgotten.
+func TestAgain(t *testing.T) {
+	up, say, _ := speak(t, false)
+	defer close(say)
+	c := client(t, nil)
+	var x Exchange
+	defer x.Close()
+	sent := 0
+	x.Sent = func() { sent++ }
+	var resp fasthttp.ResponseHeader
+	head := []byte("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n")
+	if err := c.Send(&x, Upstream{Addr: "127.0.0.1:1"}, head, nil, &resp); !errors.Is(err, ErrUnreachable) || sent != 0 {
+		t.Fatal(err, sent)
+	}
+	if err := x.Again(time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	go func() { say <- "HTTP/1.1 429 Slow down\r\nContent-Length: 2\r\n\r\nno" }()
+	if err := c.Send(&x, up, head, nil, &resp); err != nil || resp.StatusCode() != 429 || sent != 1 {
+		t.Fatal(err, resp.StatusCode(), sent)
+	}
+	if err := x.Again(0); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := c.pool(up); err != nil || len(p.idle) != 1 {
+		t.Error("the connection of a short answer was not kept", err)
+	}
+	done := make(chan error)
+	go func() { done <- x.Again(time.Hour) }()
+	x.Abort()
+	if err := <-done; !errors.Is(err, ErrAborted) {
+		t.Errorf("a wait that was aborted: %v", err)
+	}
+	if err := c.Send(&x, up, head, nil, &resp); !errors.Is(err, ErrAborted) {
+		t.Errorf("after the abort: %v", err)
+	}
+}
