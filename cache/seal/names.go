@@ -47,7 +47,7 @@ type scratch struct {
 	mac   hash.Hash
 	sum   []byte // the last tag
 	buf   []byte
-	place []byte // of the group at hand, see enter
+	place []byte // of the group at hand, see locate
 	group int    // how much of place is the group's
 	tag   [tagBytes]byte
 }
@@ -93,11 +93,16 @@ func appendSized(dst []byte, part string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(part))), part...)
 }
 
-// enter makes g the group that valueNames and placeOf are about.
+// enter makes g the group that all that follows is about.
 func (s *scratch) enter(g cache.Group) {
-	s.buf = appendSized(appendSized(append(s.buf[:0], kindGroup), g.Owner), g.Name)
+	s.locate(g)
+	s.buf = append(append(s.buf[:0], kindGroup), s.place[1:]...)
 	copy(s.tag[:], s.authenticate())
-	s.place = append(append(s.place[:0], kindValue), s.buf[1:]...)
+}
+
+// locate makes g the group that placeOf is about, and is all that reading its values takes.
+func (s *scratch) locate(g cache.Group) {
+	s.place = appendSized(appendSized(append(s.place[:0], kindValue), g.Owner), g.Name)
 	s.group = len(s.place)
 }
 

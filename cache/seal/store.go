@@ -64,7 +64,7 @@ func isPlainGroup(all []cache.Result, i int) bool {
 }
 
 func (s *store) openAll(w *scratch, q cache.Query, values [][]byte) error {
-	w.enter(q.Group)
+	w.locate(q.Group)
 	for j, v := range values {
 		if v == nil {
 			continue
