@@ -158,7 +158,8 @@ func TestSummaryWithoutModel(t *testing.T) {
 		// It is left alone for now, and what it has not seen falls out anew.
 		{
 			"one that fails", &narrator{fails: true},
-			[]string{"summary:overflow_model"}, "{u:0 a:0 u:1 r:result of x a:1 u:2} a:2 u:3 a:3 u:4 a:4 u:5 a:5 u:6",
+			[]string{"summary:overflow_model"},
+			"{u:0 a:0 u:1 r:result of x a:1 u:2} a:2 u:3 a:3 u:4 a:4 u:5 a:5 u:6",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
