@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -46,7 +47,10 @@ func summarizing(t *testing.T, items int, model pipeline.ModelSource, w *view.Wi
 	if err != nil {
 		t.Fatal(err)
 	}
-	return memory.Options{Layers: p, Summarize: true, OverflowModel: model, Window: w}
+	return memory.Options{
+		Layers: p, Summarize: true, OverflowModel: model, Window: w,
+		CommitWait: time.Minute, ReadWait: time.Minute, // a busy machine is no store that is down
+	}
 }
 
 // brief is a view with a summary's block as {its text}.
