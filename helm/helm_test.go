@@ -1,0 +1,239 @@
+// Package helm_test checks the chart in remora/ without a cluster. test/install.sh installs it into one.
+package helm_test
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const (
+	chart = "remora"
+	// kubernetes is what the schemas in testdata are of.
+	kubernetes = "1.36.3"
+)
+
+// update writes the golden files anew: go test ./helm -update.
+var update = flag.Bool("update", false, "write the golden files")
+
+// tool finds a program: in HELM or KUBECONFORM, or on the path. Without it the test is skipped, but not in CI.
+func tool(t *testing.T, name string) string {
+	t.Helper()
+	if path := os.Getenv(strings.ToUpper(name)); path != "" {
+		return path
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("%s is not installed: make deps", name)
+		}
+		t.Skipf("%s is not installed: make deps", name)
+	}
+	return path
+}
+
+// valueSets are the files that golden files are made of.
+func valueSets(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob(chart + "/ci/*-values.yaml")
+	if err != nil || len(files) != 5 {
+		t.Fatal(files, err)
+	}
+	return files
+}
+
+// render is helm template.
+func render(t *testing.T, args ...string) (stdout []byte, err error) {
+	t.Helper()
+	args = append([]string{"template", "r", chart, "-n", "llm", "--kube-version", kubernetes}, args...)
+	cmd := exec.CommandContext(t.Context(), tool(t, "helm"), args...)
+	// A developer's own plugins and repositories have no say.
+	home := t.TempDir()
+	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	stdout, err = cmd.Output()
+	if err != nil {
+		return nil, &renderError{stderr.String()}
+	}
+	return stdout, nil
+}
+
+type renderError struct{ text string }
+
+func (e *renderError) Error() string { return e.text }
+
+func TestChartCarriesTheDocumentedDefaults(t *testing.T) {
+	t.Parallel()
+	want, err := os.ReadFile("../config.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(chart + "/files/config.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(want, got) {
+		t.Error("cp config.yaml helm/remora/files/config.yaml")
+	}
+}
+
+func TestLint(t *testing.T) {
+	t.Parallel()
+	for _, values := range valueSets(t) {
+		out, err := exec.CommandContext(t.Context(), tool(t, "helm"), "lint", "--strict", "--kube-version", kubernetes, "-f", values, chart).CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: %v\n%s", values, err, out)
+		}
+	}
+}
+
+// What is rendered is what was reviewed, and is what Kubernetes understands, to the last member.
+func TestRendering(t *testing.T) {
+	t.Parallel()
+	for _, values := range valueSets(t) {
+		name := strings.TrimSuffix(filepath.Base(values), "-values.yaml")
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := render(t, "-f", values)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden := "testdata/golden/" + name + ".yaml"
+			if *update {
+				if err := os.WriteFile(golden, got, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), string(got)); diff != "" {
+				t.Error("go test ./helm -update, if that is right (-want +got)", diff)
+			}
+			if out, err := conform(t, got); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+func conform(t *testing.T, manifests []byte) ([]byte, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), tool(t, "kubeconform"), "-strict",
+		"-schema-location", "testdata/schemas/{{.ResourceKind}}{{.KindSuffix}}.json", "-")
+	cmd.Stdin = bytes.NewReader(manifests)
+	return cmd.CombinedOutput()
+}
+
+// The check of TestRendering would notice.
+func TestConformanceSeesTypingErrors(t *testing.T) {
+	t.Parallel()
+	good, err := os.ReadFile("testdata/golden/3-production.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range [][2]string{
+		{"readOnlyRootFilesystem:", "readonlyRootFilesystem:"},
+		{"terminationGracePeriodSeconds: 625", "terminationGracePeriodSeconds: '625'"},
+		{"policyTypes: [Ingress, Egress]", "policyTypes: Ingress"},
+		{"path: /metrics", "paths: /metrics"},
+	} {
+		bad := bytes.Replace(good, []byte(change[0]), []byte(change[1]), 1)
+		if bytes.Equal(good, bad) {
+			t.Errorf("%s: not there", change[0])
+		}
+		if _, err := conform(t, bad); err == nil {
+			t.Errorf("%s passed", change[1])
+		}
+	}
+}
+
+func TestRefusesWhatWouldNotWork(t *testing.T) {
+	t.Parallel()
+	f := func(want string, set ...string) {
+		t.Helper()
+		var args []string
+		for _, s := range set {
+			args = append(args, "--set", s)
+		}
+		_, err := render(t, args...)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q:\ngot  %v\nwant %s", set, err, want)
+		}
+	}
+	f("several replicas need a Redis", "replicaCount=2")
+	f("several replicas need a Redis", "autoscaling.enabled=true")
+	f("persistence.accessModes: several replicas need ReadWriteMany", "replicaCount=2", "redis.enabled=true", "persistence.enabled=true")
+	f("redis.enabled, store.url: want one of them", "redis.enabled=true", "store.url=redis://h")
+	f("config.store.url: use store.url", "config.store.url=redis://h")
+	f("config.server.listen: the chart sets it", "config.server.listen=:80")
+	f("secretEnv.REMORA_STORE_URL: use store.url", "secretEnv.REMORA_STORE_URL=redis://h")
+	f("admin.token, admin.existingSecret: want one of them", "admin.token=a", "admin.existingSecret=b")
+	f("autoscaling.maxReplicas: want minReplicas", "redis.enabled=true", "autoscaling.enabled=true", "autoscaling.maxReplicas=1")
+	f("config.memory.polcy: no key of Remora", "config.memory.polcy.token_budget=1")
+	f("config.providers[0].base_ulr: no key of Remora", "config.providers[0].base_ulr=http://h")
+	f("replicacount", "replicacount=2")   // not in the schema
+	f("password", "redis.password=p@ss")  // would break the URL
+	f("url", "store.url=bolt:/data/x.db") // not for several replicas, so not an URL to give
+	f("runAsUser", "runAsUser=0")         // root
+	f("targetCPU", "redis.enabled=true", "autoscaling.enabled=true", "autoscaling.targetCPU=0")
+}
+
+func TestSecretsStayOutOfTheConfigMap(t *testing.T) {
+	t.Parallel()
+	out, err := render(t, "--set", "secretEnv.KEY=canary-1", "--set", "admin.token=canary-2", "--set", "store.url=redis://:canary-3@h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, manifest := range strings.Split(string(out), "\n---\n") {
+		if strings.Contains(manifest, "canary") && !strings.Contains(manifest, "\nkind: Secret\n") {
+			t.Error(manifest)
+		}
+	}
+	if n := strings.Count(string(out), "canary"); n != 3 {
+		t.Errorf("the canaries are there %d times", n)
+	}
+}
+
+// A new password of a Secret that the chart makes must reach the pods; a pod that need not be replaced must not be.
+func TestPodsAreReplacedWhenTheyMustBe(t *testing.T) {
+	t.Parallel()
+	sums := func(set ...string) []string {
+		t.Helper()
+		args := []string{"-s", "templates/deployment.yaml", "--set", "secretEnv.A=x"}
+		for _, s := range set {
+			args = append(args, "--set", s)
+		}
+		out, err := render(t, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return regexp.MustCompile(`checksum/.*`).FindAllString(string(out), -1)
+	}
+	base := sums()
+	for _, c := range []struct {
+		set     string
+		changed bool
+	}{
+		{"secretEnv.A=y", true},
+		{"config.log.level=debug", true},
+		{"service.port=80", false},
+	} {
+		if got := !slices.Equal(base, sums(c.set)); got != c.changed {
+			t.Errorf("%s: replaced is %v", c.set, got)
+		}
+	}
+	if got := sums("restartOnConfigChange=false"); len(got) != len(base)-1 {
+		t.Errorf("restartOnConfigChange=false: %q", got)
+	}
+}
