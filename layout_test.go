@@ -39,6 +39,7 @@ var arrows = []struct {
 	{0, "cache", nil},
 	{0, "providers/scripted/script", nil},
 	{0, "providers/scripted/wsecho", nil},
+	{0, "telemetry", nil},
 	{0, "wire", nil},
 
 	{1, "cache/redistest", nil},
@@ -74,6 +75,7 @@ var arrows = []struct {
 
 	{4, "memory", []string{"cache", "memory/budget", "memory/layer", "memory/pipeline", "memory/summary", "memory/transcript", "memory/view", "wire"}},
 
+	{5, "admin", nil},
 	{5, "proxy", []string{"memory", "memory/view", "providers", "wire", "wire/stitch"}},
 	{5, "demo", []string{"memory", "providers/scripted"}},
 
@@ -87,7 +89,7 @@ var layerImports = []string{"memory/budget", "memory/layer", "wire"}
 
 // cmdImports is what the program puts together.
 var cmdImports = []string{
-	".", "cache", "demo", "memory", "memory/budget", "memory/layer", "memory/layer/fileref", "memory/layer/observe",
+	".", "cache", "cache/seal", "demo", "memory", "memory/budget", "memory/layer", "memory/layer/fileref", "memory/layer/observe",
 	"memory/layer/plan", "memory/layer/reminder", "memory/layer/static", "memory/layer/steering",
 	"memory/layer/taskstate", "memory/layer/temporal", "memory/layer/toolmemory", "memory/layer/webhook",
 	"memory/layer/working", "memory/pipeline", "memory/tokens", "memory/view", "providers", "providers/complete", "proxy",
@@ -100,11 +102,21 @@ var dependencies = []string{
 	"github.com/google/cel-go",
 	"github.com/klauspost/compress",
 	"github.com/pkoukk/tiktoken-go-loader",
+	"github.com/prometheus/client_golang",
+	"github.com/prometheus/otlptranslator",
 	"github.com/redis/go-redis/v9",
 	"github.com/spf13/cobra",
 	"github.com/spf13/viper",
 	"github.com/valyala/fasthttp",
 	"go.etcd.io/bbolt",
+	"go.opentelemetry.io/otel",
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp",
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp",
+	"go.opentelemetry.io/otel/exporters/prometheus",
+	"go.opentelemetry.io/otel/metric",
+	"go.opentelemetry.io/otel/sdk",
+	"go.opentelemetry.io/otel/sdk/metric",
+	"go.opentelemetry.io/otel/trace",
 	"golang.org/x/sync",
 	"golang.org/x/sys",
 }
@@ -115,7 +127,9 @@ var testDependencies = []string{
 	"github.com/openai/openai-go/v3",
 	"github.com/pkoukk/tiktoken-go",
 	"github.com/rogpeppe/go-internal",
+	"go.opentelemetry.io/proto/otlp",
 	"go.uber.org/goleak",
+	"google.golang.org/protobuf",
 	"pgregory.net/rapid",
 }
 

@@ -1,0 +1,211 @@
+// Package admin serves what is for operators and not for clients, on an address of its own: health, metrics and whatever
+// else main hangs in. It knows none of them.
+//
+// On an address that only this machine reaches it may be open; anywhere else it needs a token. /healthz and /readyz say
+// yes or no to everybody who reaches the address.
+package admin
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+)
+
+// Options configure a Server.
+type Options struct {
+	// Listen is the address (server.admin_listen), empty for no server at all.
+	Listen string
+	// Token is what callers prove themselves with, as "Authorization: Bearer TOKEN" (server.admin_token). Without one
+	// only loopback addresses are served, and only to those who call them by a name of this machine: a page in its
+	// browser must not reach them under a name that is made to point here.
+	Token string
+	// Ready says why no requests should be sent to this process, nil for ready. It must be quick, as everybody who
+	// reaches the address may ask. Without one the process is always ready.
+	Ready func() error
+	// Log gets one line for each panic of a handler.
+	Log *slog.Logger
+}
+
+// Route is a handler and what it serves.
+type Route struct {
+	// Pattern is one of http.ServeMux: "GET /metrics".
+	Pattern string
+	Handler http.Handler
+	// MaxBody is the largest request body in bytes; 0 is 1 MiB.
+	MaxBody int64
+}
+
+// minToken is the shortest token: what is shorter can be guessed over a network.
+const minToken = 16
+
+// Validate reports every problem, joined, each under its path.
+func (o Options) Validate() error {
+	if o.Listen == "" {
+		return nil
+	}
+	var errs []error
+	if _, _, err := net.SplitHostPort(o.Listen); err != nil {
+		errs = append(errs, fmt.Errorf("server.admin_listen: want host:port or :port, have %q", o.Listen))
+	} else if o.Token == "" && !loopback(o.Listen) {
+		errs = append(errs, errors.New("server.admin_token: want a token, since server.admin_listen is reachable from elsewhere"))
+	}
+	if o.Token != "" && len(o.Token) < minToken {
+		errs = append(errs, fmt.Errorf("server.admin_token: want %d characters or more", minToken))
+	}
+	return errors.Join(errs...)
+}
+
+// loopback tells whether an address with or without a port can only be reached from this machine.
+func loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		host = strings.Trim(addr, "[]")
+	}
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+// Server serves the routes.
+type Server struct {
+	o    Options
+	hash [sha256.Size]byte // of the token, so that comparing takes equally long whatever its length
+	http *http.Server
+}
+
+// Times and sizes of requests.
+const (
+	headTime    = 5 * time.Second
+	readTime    = time.Minute
+	idleTime    = 2 * time.Minute
+	maxHead     = 16 << 10
+	defaultBody = 1 << 20
+)
+
+// New makes a server from valid options. It panics where two routes have one pattern.
+func New(o Options, routes ...Route) *Server {
+	s := &Server{o: o, hash: sha256.Sum256([]byte(o.Token))}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "ok") })
+	mux.HandleFunc("GET /readyz", s.ready)
+	for _, r := range routes {
+		limit := r.MaxBody
+		if limit == 0 {
+			limit = defaultBody
+		}
+		mux.Handle(r.Pattern, s.guard(http.MaxBytesHandler(r.Handler, limit)))
+	}
+	s.http = &http.Server{
+		Handler:           http.NewCrossOriginProtection().Handler(mux),
+		ReadHeaderTimeout: headTime,
+		ReadTimeout:       readTime,
+		IdleTimeout:       idleTime,
+		MaxHeaderBytes:    maxHead,
+		ErrorLog:          slog.NewLogLogger(quiet{}, slog.LevelDebug),
+	}
+	return s
+}
+
+// Handler is what the server serves, for tests.
+func (s *Server) Handler() http.Handler { return s.http.Handler }
+
+// Serve serves a listener until Shutdown, and returns nil then.
+func (s *Server) Serve(ln net.Listener) error {
+	if err := s.http.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve server.admin_listen %s: %w", ln.Addr(), err)
+	}
+	return nil
+}
+
+// Shutdown stops the server; requests under way are cut when ctx ends.
+func (s *Server) Shutdown(ctx context.Context) error {
+	if err := s.http.Shutdown(ctx); err != nil {
+		return errors.Join(fmt.Errorf("shut down the admin server: %w", err), s.http.Close())
+	}
+	return nil
+}
+
+// ready tells why not only to those who may know.
+func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
+	if s.o.Ready == nil {
+		say(w, http.StatusOK, "ok")
+		return
+	}
+	err := s.o.Ready()
+	switch {
+	case err == nil:
+		say(w, http.StatusOK, "ok")
+	case s.allowed(r):
+		say(w, http.StatusServiceUnavailable, "not ready: "+err.Error())
+	default:
+		say(w, http.StatusServiceUnavailable, "not ready")
+	}
+}
+
+// guard lets only those pass who have the token.
+func (s *Server) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !s.allowed(r) {
+			if s.o.Token == "" {
+				say(w, http.StatusForbidden, "call this address by a name of this machine, or configure server.admin_token")
+				return
+			}
+			w.Header().Set("WWW-Authenticate", `Bearer realm="remora admin"`)
+			say(w, http.StatusUnauthorized, "want the token of server.admin_token")
+			return
+		}
+		defer s.recovered(w, r)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// recovered logs a panic without its value, which may hold content. It is called by a defer of its own.
+func (s *Server) recovered(w http.ResponseWriter, r *http.Request) {
+	v := recover()
+	if v == nil {
+		return
+	}
+	if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+		panic(v)
+	}
+	if s.o.Log != nil {
+		s.o.Log.Error("recovered from a panic", "route", r.Pattern, "panic", fmt.Sprintf("%T", v), "stack", string(debug.Stack()))
+	}
+	say(w, http.StatusInternalServerError, "internal error")
+}
+
+func (s *Server) allowed(r *http.Request) bool {
+	if s.o.Token == "" {
+		return loopback(s.o.Listen) && loopback(r.Host)
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	hash := sha256.Sum256([]byte(token))
+	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(hash[:], s.hash[:]) == 1
+}
+
+func say(w http.ResponseWriter, status int, text string) {
+	h := w.Header()
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(text + "\n"))
+}
+
+// quiet drops the server's own log: it tells of clients that broke off, and quotes what they sent.
+type quiet struct{}
+
+func (quiet) Enabled(context.Context, slog.Level) bool  { return false }
+func (quiet) Handle(context.Context, slog.Record) error { return nil }
+func (q quiet) WithAttrs([]slog.Attr) slog.Handler      { return q }
+func (q quiet) WithGroup(string) slog.Handler           { return q }

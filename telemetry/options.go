@@ -1,0 +1,164 @@
+package telemetry
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Options are the section "telemetry" of the configuration.
+type Options struct {
+	// ServiceName is the resource attribute service.name of all that is exported.
+	ServiceName string         `mapstructure:"service_name"`
+	Traces      TraceOptions   `mapstructure:"traces"`
+	Metrics     MetricsOptions `mapstructure:"metrics"`
+
+	// Version is the resource attribute service.version, empty for none. Set by main.
+	Version string `mapstructure:"-"`
+	// Now is the clock, nil for that of the system. Set by main.
+	Now func() time.Time `mapstructure:"-"`
+}
+
+// TraceOptions say which spans are exported, and where to.
+type TraceOptions struct {
+	// Endpoint is a collector's OTLP/HTTP address, such as http://collector:4318; /v1/traces is added to one without a
+	// path. Empty switches tracing off.
+	Endpoint string `mapstructure:"endpoint"`
+	// Headers are sent with every export.
+	Headers []Header `mapstructure:"headers"`
+	// SampleRatio is the share of traces that are kept, 0 to 1. A request that comes with a trace context follows that.
+	SampleRatio float64 `mapstructure:"sample_ratio"`
+	// Content puts what was said into spans.
+	Content bool `mapstructure:"content"`
+}
+
+// MetricsOptions say how metrics leave the process.
+type MetricsOptions struct {
+	// Endpoint is as in TraceOptions, with /v1/metrics. Empty switches the export off.
+	Endpoint string `mapstructure:"endpoint"`
+	// Headers are sent with every export.
+	Headers []Header `mapstructure:"headers"`
+	// Interval is the time between two exports.
+	Interval time.Duration `mapstructure:"interval"`
+	// Prometheus serves the metrics by [Telemetry.Handler].
+	Prometheus bool `mapstructure:"prometheus"`
+}
+
+// Header is a header of exports.
+type Header struct {
+	Name  string `mapstructure:"name"`
+	Value Secret `mapstructure:"value"`
+}
+
+// Secret is a string that prints as a placeholder everywhere: fmt, slog, JSON and text encoders.
+type Secret string
+
+// Reveal returns the secret itself, for the one place that puts it on the wire.
+func (s Secret) Reveal() string { return string(s) }
+
+func (s Secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return "[redacted]"
+}
+
+// Format prints the placeholder under every verb, %x and %#v included.
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(s.String())) }
+
+// LogValue keeps slog handlers from reaching the string.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// MarshalText serves encoding/json, YAML and their like.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// DefaultOptions are the options that config.yaml documents.
+func DefaultOptions() Options {
+	return Options{
+		ServiceName: "remora",
+		Traces:      TraceOptions{SampleRatio: 1},
+		Metrics:     MetricsOptions{Interval: time.Minute, Prometheus: true},
+	}
+}
+
+// Validate reports every problem of o, joined, each under its path: "telemetry.traces.endpoint: ...".
+func (o Options) Validate() error {
+	var errs []error
+	report := func(key string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("telemetry.%s: %w", key, err))
+		}
+	}
+	if o.ServiceName == "" {
+		report("service_name", errors.New("want a name, have none"))
+	}
+	report("traces.endpoint", checkEndpoint(o.Traces.Endpoint))
+	report("metrics.endpoint", checkEndpoint(o.Metrics.Endpoint))
+	for _, s := range []struct {
+		path    string
+		headers []Header
+	}{{"traces", o.Traces.Headers}, {"metrics", o.Metrics.Headers}} {
+		for i, h := range s.headers {
+			report(fmt.Sprintf("%s.headers[%d]", s.path, i), h.check())
+		}
+	}
+	if r := o.Traces.SampleRatio; !(r >= 0 && r <= 1) { // NaN is neither
+		report("traces.sample_ratio", fmt.Errorf("want 0 to 1, have %v", r))
+	}
+	if o.Metrics.Endpoint != "" && o.Metrics.Interval < time.Second {
+		report("metrics.interval", fmt.Errorf("want 1s or more, have %s", o.Metrics.Interval))
+	}
+	return errors.Join(errs...)
+}
+
+var headerName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}$")
+
+func (h Header) check() error {
+	isControl := func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
+	switch {
+	case !headerName.MatchString(h.Name):
+		return fmt.Errorf("name: want the name of a header, have %q", h.Name)
+	case strings.ContainsFunc(h.Value.Reveal(), isControl):
+		return errors.New("value: has characters that no header may have")
+	}
+	return nil
+}
+
+// checkEndpoint refuses addresses with secrets in them, since addresses are shown in errors.
+func checkEndpoint(s string) error {
+	if s == "" {
+		return nil
+	}
+	u, err := url.Parse(s)
+	switch {
+	case err != nil:
+		return errors.New("want a URL such as http://collector:4318")
+	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		return errors.New("want a URL such as http://collector:4318")
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return errors.New("want a URL without user, query and fragment; credentials go into headers")
+	}
+	return nil
+}
+
+// endpoint is the URL of one signal: path is used for addresses that have none.
+func endpoint(s, path string) string {
+	u, err := url.Parse(s)
+	if err != nil || strings.Trim(u.Path, "/") != "" {
+		return s
+	}
+	u.Path = path
+	return u.String()
+}
+
+func headerMap(list []Header) map[string]string {
+	m := make(map[string]string, len(list))
+	for _, h := range list {
+		m[h.Name] = h.Value.Reveal()
+	}
+	return m
+}
