@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"remora/memory"
 	"remora/providers/scripted"
 )
 
@@ -142,18 +140,4 @@ func (p *proxy) transcriptOf(t *testing.T, args ...string) string {
 		t.Fatalf("proxy transcript %q: %v\n%s", args, err, out)
 	}
 	return string(out)
-}
-
-// lines are an export's.
-func lines(t *testing.T, export string) []memory.Line {
-	t.Helper()
-	var out []memory.Line
-	for text := range strings.Lines(export) {
-		var l memory.Line
-		if err := json.Unmarshal([]byte(text), &l); err != nil {
-			t.Fatalf("read %.300q: %v", text, err)
-		}
-		out = append(out, l)
-	}
-	return out
 }
