@@ -3,6 +3,7 @@ package transcript
 import (
 	"context"
 	"errors"
+	"hash/maphash"
 	"time"
 
 	"remora/cache"
@@ -54,9 +55,13 @@ type journaled struct {
 	seqs   []uint64 // of its items
 }
 
-// Enter loads the session of a call in one round trip and finds the place of the request in it. What stands beside it,
-// nil for nothing, is read and written with it.
+// Enter finds the place of a request in its session, which it loads in one round trip, or in none: see recent. What
+// stands beside it, nil for nothing, is read and written with it.
 func (log *Log) Enter(ctx context.Context, id string, started time.Time, c Call, b Beside) (*Entry, error) {
+	e := &Entry{log: log, id: id, started: started, call: c, beside: b}
+	if e.goOn() {
+		return e, nil
+	}
 	st, err := log.load(ctx, c.Scope, c.Request, id, b)
 	if err != nil {
 		return nil, err
@@ -67,10 +72,36 @@ func (log *Log) Enter(ctx context.Context, id string, started time.Time, c Call,
 		return nil, err
 	}
 	p.side = p.side || c.Side != ""
-	e := &Entry{log: log, id: id, started: started, call: c, beside: b}
 	e.settle(st, in, p)
 	e.opened = st.head.NextSeq == 0
 	return e, nil
+}
+
+// goOn finds the place of a request that goes on from the turn that this process wrote last. It gives up (false) where
+// the session has to be read.
+func (e *Entry) goOn() bool {
+	if e.beside != nil || e.call.Side != "" || e.call.History == HistoryServer {
+		return false
+	}
+	st, ok := e.log.recent.find(e.call.Scope)
+	if !ok || st.head.Forked {
+		return false
+	}
+	in := newIncoming(e.call.Request, &st, e.log.hashes)
+	if in.stateful || in.unresolved() {
+		return false
+	}
+	p, ok := st.head.merge(in, e.call.History)
+	if !ok || p.relation != relContinue || p.parent != st.head.Pos {
+		return false
+	}
+	for _, it := range in.items[p.fresh:] {
+		if !landmark(it) {
+			return false // an answer that was given elsewhere
+		}
+	}
+	e.settle(st, in, p)
+	return true
 }
 
 // Detached is the entry of a call whose session cannot be read: its place is found when it is committed.
@@ -162,6 +193,7 @@ func (e *Entry) Commit(ctx context.Context, a *Answer) error {
 			}
 			return nil
 		}
+		e.log.recent.drop(e.call.Scope)
 		if !errors.Is(own.Err, cache.ErrConflict) {
 			return own.Err
 		}
@@ -286,4 +318,56 @@ func (e *Entry) written(d *draft, version uint64) {
 		e.journaled = journaled{names: d.stored, behind: e.plan.parent.Seq, end: d.input, seqs: d.added}
 	}
 	e.plan.parent, e.plan.fresh, e.plan.aside = d.input, len(e.in.items), 0
+	if !d.open && e.beside == nil && len(e.state.amendments) == 0 {
+		e.log.recent.put(e.call.Scope, &e.state)
+	} else {
+		e.log.recent.drop(e.call.Scope)
+	}
 }
+
+// recent remembers what this process wrote last of some sessions, so that a client's next turn needs no read: most
+// clients resend what was said, and most balancers send a session to the same replica. It is a guess, and one that does
+// no harm. A request that goes on from here with nothing but what users and tools say belongs here, unless another turn
+// of the session runs at the same time or broke off elsewhere; its view is made of its own items all the same, and its
+// commit, which expects the version that was written here, meets a conflict and reads. Sessions in which anything is
+// hidden from the client, or that layers keep states of, are always read.
+type recent struct {
+	seed   maphash.Seed
+	shards [16]generations[cache.Group, written]
+}
+
+// written is a session as a commit left it. Nobody changes the head: a draft makes its own.
+type written struct {
+	version uint64
+	head    *head
+}
+
+const (
+	// maxRecent is how many sessions a generation of a shard holds: some 10 MB in all, when full of long ones.
+	maxRecent = 128
+	// maxRecentCalls is how many open calls a session may have to be remembered.
+	maxRecentCalls = 32
+)
+
+func (r *recent) shard(s Scope) *generations[cache.Group, written] {
+	return &r.shards[maphash.String(r.seed, s.Session)%uint64(len(r.shards))]
+}
+
+func (r *recent) find(s Scope) (state, bool) {
+	w, ok := r.shard(s).find(s.Group())
+	if !ok {
+		return state{}, false
+	}
+	return state{version: w.version, head: *w.head}, true
+}
+
+func (r *recent) put(s Scope, st *state) {
+	if len(st.head.Open) > maxRecentCalls {
+		r.drop(s)
+		return
+	}
+	h := st.head
+	r.shard(s).put(s.Group(), written{st.version, &h}, maxRecent)
+}
+
+func (r *recent) drop(s Scope) { r.shard(s).drop(s.Group()) }

@@ -10,6 +10,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"time"
 
@@ -23,11 +24,12 @@ type Log struct {
 	store  cache.Store
 	ttl    time.Duration
 	hashes *hashes
+	recent recent
 }
 
 // New makes a log over a store. ttl is how long a session is kept after its last turn; 0 is for ever.
 func New(store cache.Store, ttl time.Duration) *Log {
-	return &Log{store: store, ttl: ttl, hashes: newHashes()}
+	return &Log{store: store, ttl: ttl, hashes: newHashes(), recent: recent{seed: maphash.MakeSeed()}}
 }
 
 // state is a session as one round trip read it.

@@ -315,12 +315,7 @@ func shortHash(h wire.Hash) uint64 { return binary.BigEndian.Uint64(h[:8]) }
 // keeping two generations, of which the older is dropped when the younger is full.
 type hashes struct {
 	seed   maphash.Seed
-	shards [16]hashShard
-}
-
-type hashShard struct {
-	mu         sync.Mutex
-	young, old map[uint64]wire.Hash
+	shards [16]generations[uint64, wire.Hash]
 }
 
 const (
@@ -343,31 +338,42 @@ func (h *hashes) of(it wire.Item) wire.Hash {
 		return sum
 	}
 	sum := it.ContentHash()
-	s.put(key, sum)
+	s.put(key, sum, maxHashes)
 	return sum
 }
 
-func (s *hashShard) find(key uint64) (sum wire.Hash, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if sum, ok = s.young[key]; ok {
-		return sum, true
-	}
-	if sum, ok = s.old[key]; ok {
-		s.keep(key, sum)
-	}
-	return sum, ok
+// generations is a map that forgets: what was not asked for since its younger half began goes when that is full.
+type generations[K comparable, V any] struct {
+	mu         sync.Mutex
+	young, old map[K]V
 }
 
-func (s *hashShard) put(key uint64, sum wire.Hash) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.keep(key, sum)
+func (g *generations[K, V]) find(key K) (v V, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if v, ok = g.young[key]; ok {
+		return v, true
+	}
+	if v, ok = g.old[key]; ok {
+		g.young[key] = v // one or a few more than its size
+		delete(g.old, key)
+	}
+	return v, ok
 }
 
-func (s *hashShard) keep(key uint64, sum wire.Hash) {
-	if len(s.young) >= maxHashes || s.young == nil {
-		s.old, s.young = s.young, make(map[uint64]wire.Hash)
+// put remembers v; size is how many values a generation holds.
+func (g *generations[K, V]) put(key K, v V, size int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.young) >= size || g.young == nil {
+		g.old, g.young = g.young, make(map[K]V)
 	}
-	s.young[key] = sum
+	g.young[key] = v
+}
+
+func (g *generations[K, V]) drop(key K) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.young, key)
+	delete(g.old, key)
 }

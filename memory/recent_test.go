@@ -1,0 +1,73 @@
+package memory_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"remora/cache"
+	"remora/memory"
+)
+
+// trips counts the round trips to a store.
+type trips struct {
+	cache.Store
+	n atomic.Int32
+}
+
+func (s *trips) Read(ctx context.Context, q []cache.Query) ([]cache.Result, error) {
+	s.n.Add(1)
+	return s.Store.Read(ctx, q)
+}
+
+func (s *trips) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
+	s.n.Add(1)
+	return s.Store.Commit(ctx, b)
+}
+
+// A client that resends its history and stays with one replica costs a commit and no read after its first turn; wherever the session
+// may be another than the replica wrote, it is read.
+func TestNextTurnNeedsNoRead(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	counted := &trips{Store: l.store}
+	here, there := memory.New(counted, nil, memory.Options{}), memory.New(l.store, nil, memory.Options{})
+	defer here.Close()
+	defer there.Close()
+	f := func(at *memory.Memory, want int32, c memory.Call, words, reply string) {
+		t.Helper()
+		before := counted.n.Load()
+		l.m = at
+		l.turnOf(c, words, reply)
+		if got := counted.n.Load() - before; got != want {
+			t.Errorf("turn %q took %d round trips, want %d", words, got, want)
+		}
+	}
+	f(here, 2, memory.Call{}, "u:1", "c:x")
+	f(here, 1, memory.Call{}, "u:1 c:x r:x", "a:1")
+	f(here, 1, memory.Call{}, "s:new u:1 c:x r:x a:1 u:2", "a:2")
+	f(there, 0, memory.Call{}, "u:1 c:x r:x a:1 u:2 a:2 u:3", "a:3")
+	// An answer that was given elsewhere is in the request, so that nothing is tried.
+	f(here, 2, memory.Call{}, "u:1 c:x r:x a:1 u:2 a:2 u:3 a:3 u:4", "a:4")
+	f(here, 1, memory.Call{}, "u:1 c:x r:x a:1 u:2 a:2 u:3 a:3 u:4 a:4 u:5", "a:5")
+	// Who sends only what is new must see what was said elsewhere.
+	f(here, 4, memory.Call{History: memory.HistoryServer}, "u:6", "a:6")
+	l.wantTranscript("u:1 c:x r:x a:1 u:2 a:2 u:3 a:3 u:4 a:4 u:5 a:5 u:6 a:6", 14)
+}
+
+// The session is gone, or another one under its name, when a turn goes on from what this process wrote.
+func TestNextTurnOfDeletedSession(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	other := memory.New(l.store, nil, memory.Options{})
+	defer other.Close()
+	here := l.m
+	l.turn("u:1", "a:1")
+	if err := l.store.Delete(context.Background(), scope.Group()); err != nil {
+		t.Fatal(err)
+	}
+	turn := l.begin(memory.Call{}, "u:1 a:1 u:2")
+	l.m = other
+	l.turn("u:one", "a:one") // as many commits as the session that was deleted
+	l.m = here
+	turn.Commit(answer(t, "a:2"))
+	l.wantTranscript("u:1 a:1 u:2 a:2", 6)
+}
