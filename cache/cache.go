@@ -17,6 +17,10 @@ import (
 // Nothing of that batch has been written.
 var ErrConflict = errors.New("group changed since it was read")
 
+// ErrUnreadable is returned by [Store.Read] for a value that is there and cannot be read, such as one that was encrypted
+// under a key that is not configured. The store itself is well.
+var ErrUnreadable = errors.New("stored value cannot be read")
+
 // Group names a set of values that are written together. Owner is the tenant, Name what it is about (a session, a
 // resource); both may hold any bytes: the store encodes them so that no two pairs ever meet.
 type Group struct {

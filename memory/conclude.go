@@ -29,11 +29,9 @@ func (t *Turn) conclude(ctx context.Context, a *Answer) func(context.Context) {
 	if l == nil {
 		return nil
 	}
-	defer l.note(t.entry)
 	if l.rounds == 0 && len(a.Reply.Choices) > 0 {
 		l.output, l.last = a.Reply.Choices[0], a.Reply.Choices[0]
 	}
-	l.carry(t.entry, a.Reply.ID)
 	resp := l.response()
 	end := layer.Outcome{Success: l.success(a), Execution: l.turn.Execution, Thread: l.turn.Thread}
 	settles := end.Success && l.run.Settles()
@@ -44,6 +42,7 @@ func (t *Turn) conclude(ctx context.Context, a *Answer) func(context.Context) {
 	if done && !settles {
 		l.run.Complete(ctx, end)
 	}
+	t.describe(a)
 	gives := done && end.Success && t.call.Scope.Parent != ""
 	if !settles && !gives {
 		return nil
@@ -60,6 +59,14 @@ func (t *Turn) conclude(ctx context.Context, a *Answer) func(context.Context) {
 			t.giveBack(ctx, end)
 		}
 	}
+}
+
+// describe tells the turn's record what the layers did. The input may be on its way into the store at this moment.
+func (t *Turn) describe(a *Answer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.layers.carry(t.entry, a.Reply.ID)
+	t.layers.note(t.entry)
 }
 
 // success tells that the model answered, and that no layer forbade it.

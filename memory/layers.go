@@ -17,17 +17,18 @@ type layered struct {
 	run    *pipeline.Run
 	turn   layer.Turn
 
-	blocks []pipeline.Block
-	input  []wire.Item // the request's new items
-	output []wire.Item // all that the model answered, hidden items too
-	last   []wire.Item // of that, the last answer
-	lastID string
-	known  map[string]int // by the id of an answer, how much of extra upstream knows by it
-	extra  []wire.Item    // what the view has gained by the answers so far
-	left   []wire.Item    // results of hidden calls of the last answer, which the model has not seen yet
-	rounds int            // answers so far
-	guides int            // of these, how many were made again
-	denied bool           // the last one was forbidden
+	blocks  []pipeline.Block
+	visible int         // items of the request, without the leading ones
+	input   []wire.Item // the request's new items
+	output  []wire.Item // all that the model answered, hidden items too
+	last    []wire.Item // of that, the last answer
+	lastID  string
+	known   map[string]int // by the id of an answer, how much of extra upstream knows by it
+	extra   []wire.Item    // what the view has gained by the answers so far
+	left    []wire.Item    // results of hidden calls of the last answer, which the model has not seen yet
+	rounds  int            // answers so far
+	guides  int            // of these, how many were made again
+	denied  bool           // the last one was forbidden
 
 	overflow transcript.LayerNote // how the summary fared, if it was made
 }
@@ -35,16 +36,18 @@ type layered struct {
 // layerTurn is what layers may know of the call.
 func (t *Turn) layerTurn() layer.Turn {
 	s, r := t.call.Scope, t.call.Request
-	lt := layer.Turn{
-		ID: t.ID, Thread: s.Session, Execution: s.Execution, Parent: s.Parent, Now: t.started,
-		Dialect: r.Dialect, Model: r.Text("model"), Tools: r.Tools(),
-	}
+	lt := layer.Turn{ID: t.ID, Thread: s.Session, Execution: s.Execution, Parent: s.Parent, Now: t.started}
 	if s.Resource != s.Session {
 		lt.Resource = s.Resource
 	}
-	for _, it := range r.Items() {
+	if r == nil {
+		return lt // no request: the session is being deleted
+	}
+	lt.Dialect, lt.Model, lt.Tools = r.Dialect, r.Text("model"), r.Tools()
+	for _, it := range slices.Backward(r.Items()) {
 		if it.Kind == wire.Message && it.Role == wire.User {
 			lt.Query = it.Text()
+			break
 		}
 	}
 	return lt
@@ -53,6 +56,11 @@ func (t *Turn) layerTurn() layer.Turn {
 // enter loads the session, and the states of layers with it, and begins the layers. Its error is of the store, or a
 // *pipeline.InitError.
 func (t *Turn) enter(ctx, hooks context.Context) error {
+	if t.m.o.Layers == nil {
+		var err error
+		t.entry, err = t.m.log.Enter(ctx, t.ID, t.started, t.call, nil)
+		return err
+	}
 	lt := t.layerTurn()
 	st := t.m.newStates(t.call.Scope, &lt, t.call.Scope.Parent)
 	var beside transcript.Beside
@@ -64,7 +72,7 @@ func (t *Turn) enter(ctx, hooks context.Context) error {
 		return err
 	}
 	t.entry = e
-	if t.m.o.Layers == nil || e.Side() {
+	if e.Side() {
 		return nil
 	}
 	lt.Execution = e.Execution()
@@ -72,7 +80,7 @@ func (t *Turn) enter(ctx, hooks context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.layers = &layered{states: st, run: run, turn: lt, input: e.Input(), known: make(map[string]int)}
+	t.layers = &layered{states: st, run: run, turn: lt, input: e.Input(), visible: e.Visible(), known: make(map[string]int)}
 	if st != nil {
 		st.run = run
 		if e.First() && len(st.parent) > 0 {
@@ -95,7 +103,7 @@ func (st *states) known() map[pipeline.Cell]layer.State {
 func (t *Turn) append(ctx context.Context) error {
 	l := t.layers
 	items := l.run.Append(ctx, l.input)
-	first := t.entry.Visible() - len(l.input)
+	first := l.visible - len(l.input)
 	return t.entry.Amend(amendments(l.input, items, first, l.turn.Dialect)...)
 }
 

@@ -185,7 +185,8 @@ const slowCalls = 3
 
 // failed notes a failure of the store, so that the calls that follow do not each wait for it.
 func (m *Memory) failed(err error) {
-	if errors.Is(err, errLeftAlone) || errors.Is(err, errBusy) || errors.Is(err, transcript.ErrCorrupt) {
+	if errors.Is(err, errLeftAlone) || errors.Is(err, errBusy) || errors.Is(err, transcript.ErrCorrupt) ||
+		errors.Is(err, cache.ErrUnreadable) {
 		return
 	}
 	m.mu.Lock()

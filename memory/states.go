@@ -24,7 +24,9 @@ type states struct {
 	ttl    time.Duration // of all groups, as of the session; 0 is for ever
 	parent []pipeline.Cell
 	found  map[pipeline.Cell]layer.State // as read
-	fallen *keptSummary                  // nil where what falls out of views is not summarised
+	// pending is what was read after hooks had run, until they run again on it.
+	pending map[pipeline.Cell]layer.State
+	fallen  *keptSummary // nil where what falls out of views is not summarised
 }
 
 // stateGroup is a group of the store that holds states.
@@ -131,8 +133,9 @@ func (st *states) Queries() (names []string, others []cache.Query) {
 	return names, others
 }
 
-// Loaded takes over what was read. Where hooks have run already, they run again on states that somebody else changed.
-func (st *states) Loaded(ctx context.Context, values [][]byte, others []cache.Result) {
+// Loaded takes over what was read. Where hooks have run already, Writes lets them run again: just now they may be running,
+// for the input of a turn is written while its answer comes.
+func (st *states) Loaded(_ context.Context, values [][]byte, others []cache.Result) {
 	fresh := make(map[pipeline.Cell]layer.State, len(st.found))
 	st.groups[0].take(values, fresh)
 	st.groups[0].read = true // at a version that only the transcript knows
@@ -144,7 +147,11 @@ func (st *states) Loaded(ctx context.Context, values [][]byte, others []cache.Re
 		g.version, g.read = r.Version, true
 		g.take(r.Values, fresh)
 	}
-	st.rebase(ctx, fresh)
+	if st.run == nil {
+		maps.Copy(st.found, fresh)
+	} else {
+		st.pending = fresh
+	}
 }
 
 func (g *stateGroup) take(values [][]byte, into map[pipeline.Cell]layer.State) {
@@ -162,6 +169,10 @@ func (st *states) rebase(ctx context.Context, fresh map[pipeline.Cell]layer.Stat
 
 // Writes says what to write with the answer.
 func (st *states) Writes() (values []cache.Put, others []cache.Batch) {
+	if st.pending != nil {
+		st.rebase(context.Background(), st.pending)
+		st.pending = nil
+	}
 	for i, puts := range st.changes() {
 		if i == 0 {
 			values = puts

@@ -204,7 +204,7 @@ func (t *Turn) hide(r *round) {
 		return
 	}
 	h := transcript.Hidden{
-		Behind: t.entry.Visible(), Dialect: t.layers.turn.Dialect, Seen: r.seen, Led: true,
+		Behind: t.layers.visible, Dialect: t.layers.turn.Dialect, Seen: r.seen, Led: true,
 	}
 	for _, it := range slices.Concat(r.kept, r.results) {
 		h.Items = append(h.Items, it.Raw)

@@ -7,16 +7,17 @@ import (
 	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"remora/cache"
 )
 
 // ErrUnreadable is wrapped by the error of every value or record that cannot be decrypted: with a key that is not
 // configured, or not encrypted at all, or changed or moved since it was written.
-var ErrUnreadable = errors.New("stored data cannot be decrypted")
+var ErrUnreadable = fmt.Errorf("%w: it cannot be decrypted", cache.ErrUnreadable)
 
 // A sealed value is
 //

@@ -15,6 +15,7 @@ import (
 
 	"remora"
 	"remora/cache"
+	"remora/cache/seal"
 	"remora/memory"
 	"remora/memory/budget"
 	"remora/providers"
@@ -40,6 +41,7 @@ type storeOptions struct {
 	RetryDelay time.Duration    `mapstructure:"retry_delay"`
 	SessionTTL time.Duration    `mapstructure:"session_ttl"`
 	Spool      spoolOptions     `mapstructure:"spool"`
+	Encryption seal.Options     `mapstructure:"encryption"`
 }
 
 type spoolOptions struct {
@@ -128,6 +130,7 @@ func (o storeOptions) validate() error {
 			errs = append(errs, fmt.Errorf("store.%s: want more than 0", d.key))
 		}
 	}
+	errs = append(errs, o.Encryption.Validate())
 	if o.Spool.Dir != "" && o.Spool.MaxBytes < 1<<20 {
 		errs = append(errs, fmt.Errorf("store.spool.max_bytes: want 1MiB or more, have %d", o.Spool.MaxBytes))
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-viper/mapstructure/v2"
 
+	"remora/cache/seal"
 	"remora/memory/layer/webhook"
 	"remora/providers"
 )
@@ -99,6 +100,9 @@ func fromText(s string, to reflect.Type) (any, error) {
 	switch {
 	case to == reflect.TypeFor[providers.Secret]():
 		return readSecret(s)
+	case to == reflect.TypeFor[seal.Secret]():
+		secret, err := readSecret(s)
+		return seal.Secret(secret), err
 	case to == reflect.TypeFor[webhook.Secret]():
 		secret, err := readSecret(s)
 		return webhook.Secret(secret), err

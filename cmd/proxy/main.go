@@ -5,9 +5,17 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"slices"
 	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"remora/demo"
 )
 
 func main() { os.Exit(mainCode()) }
@@ -25,4 +33,108 @@ func mainCode() int {
 		return 1
 	}
 	return 0
+}
+
+// process is what a command takes from the process that it runs in.
+type process struct {
+	environ        []string
+	stdout, stderr io.Writer
+}
+
+func newCommand(p process) *cobra.Command {
+	var file, listen string
+	var check bool
+	cmd := &cobra.Command{
+		Use:   "proxy",
+		Short: "A reverse proxy that gives LLM APIs a memory",
+		Long: "Serves OpenAI-compatible APIs and keeps the sessions that the header X-Session-Id names.\n" +
+			"Without a flag it serves on 127.0.0.1:8080, goes to OpenAI with the caller's own key, and\n" +
+			"keeps transcripts in remora.db. config.yaml in the repository documents every key.",
+		Version:       version(),
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true, // a wrong configuration is not cured by the list of flags
+		SilenceErrors: true, // main prints them
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var flags []setting
+			if cmd.Flags().Changed("listen") {
+				flags = append(flags, setting{path: "server.listen", origin: "--listen", value: listen})
+			}
+			c, err := load(file, p.environ, flags)
+			if err != nil {
+				return err
+			}
+			if check {
+				_, err = fmt.Fprintln(p.stdout, "config ok")
+				return err
+			}
+			return run(cmd.Context(), c, p.stderr)
+		},
+	}
+	cmd.SetOut(p.stdout)
+	cmd.SetErr(p.stderr)
+	cmd.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	cmd.Flags().StringVar(&file, "config", "", "read `FILE` over the built-in defaults")
+	cmd.Flags().StringVar(&listen, "listen", "", "serve on `ADDR` instead of server.listen")
+	cmd.Flags().BoolVar(&check, "check", false, "print all problems of the configuration and exit")
+	cmd.AddCommand(newDemoCommand(p), newTranscriptCommand(p))
+	return cmd
+}
+
+// version tells which source was built, as far as the Go toolchain has noted it.
+func version() string {
+	revision, state := "unknown revision", ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			switch {
+			case s.Key == "vcs.revision":
+				revision = s.Value[:min(12, len(s.Value))]
+			case s.Key == "vcs.modified" && s.Value == "true":
+				state = " with changes"
+			}
+		}
+	}
+	return fmt.Sprintf("(%s%s, %s)", revision, state, runtime.Version())
+}
+
+func newDemoCommand(p process) *cobra.Command {
+	var binary string
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Play a long conversation through the proxy, without network or key",
+		Long: "Starts a scripted upstream and a real proxy, plays a conversation of more than 60 turns with tool\n" +
+			"calls through them, kills the proxy in the middle and starts it again. Prints what the model saw on\n" +
+			"each turn beside what is stored, and exits with 1 if anything was lost or sent that should not be.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if binary == "" {
+				var err error
+				if binary, err = os.Executable(); err != nil {
+					return err
+				}
+			}
+			// `proxy demo | head` must not end the demo before it has ended its proxy.
+			signal.Ignore(syscall.SIGPIPE)
+			return demo.Run(cmd.Context(), demo.Options{Binary: binary, Out: p.stdout, Color: p.colors()})
+		},
+	}
+	cmd.Flags().StringVar(&binary, "binary", "", "play through the proxy at `PATH` instead of this one")
+	return cmd
+}
+
+// colors tells whether stdout takes ANSI colours: a terminal does, unless its owner says otherwise (no-color.org).
+func (p process) colors() bool {
+	lookup := lookupIn(p.environ)
+	if _, set := lookup("NO_COLOR"); set || slices.Contains(p.environ, "TERM=dumb") {
+		return false
+	}
+	return isTerminal(p.stdout)
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

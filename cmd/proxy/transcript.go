@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -111,11 +110,15 @@ func (f *transcriptFlags) open(cmd *cobra.Command, p process, use func(context.C
 			return err
 		}
 	}
-	if a.store, err = cache.Open(c.Store.URL.Reveal(), cache.Options{Now: time.Now}); err != nil {
+	log := slog.New(slog.NewJSONHandler(p.stderr, nil))
+	spool := c.Store.Spool.Dir
+	c.Store.Spool.Dir = "" // that is the proxy's to empty
+	kept, err := openStorage(cmd.Context(), c.Store, log)
+	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, a.store.Close()) }()
-	log := slog.New(slog.NewJSONHandler(p.stderr, nil))
+	defer func() { err = errors.Join(err, kept.close()) }()
+	a.store = kept
 	upstreams, err := providers.NewSet(c.Providers)
 	if err != nil {
 		return err
@@ -125,9 +128,9 @@ func (f *transcriptFlags) open(cmd *cobra.Command, p process, use func(context.C
 		return err
 	}
 	defer minds.close()
-	a.memory = memory.New(a.store, nil, c.memory(log, minds)) // without the spool: that is the proxy's to empty
+	a.memory = memory.New(kept, nil, c.memory(log, minds))
 	defer a.memory.Close()
-	warnOfSpool(p.stderr, c.Store.Spool.Dir)
+	warnOfSpool(p.stderr, spool)
 	return use(cmd.Context(), a)
 }
 

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"remora/memory"
+	"remora/memory/budget"
+	"remora/memory/layer"
+	"remora/memory/pipeline"
+	"remora/memory/tokens"
+	"remora/providers"
+	"remora/providers/complete"
+)
+
+// minds are the layers, and what they and summaries think with.
+type minds struct {
+	layers   *pipeline.Pipeline
+	overflow pipeline.ModelSource // nil for none
+	counter  *tokens.Counter
+	client   *providers.Client
+}
+
+func (m *minds) close() {
+	m.counter.Close()
+	m.client.Close()
+}
+
+// minds opens the layers and connects them with their models.
+func (c *Config) minds(upstreams *providers.Set, log *slog.Logger) (*minds, error) {
+	m := &minds{counter: tokens.New(tokens.Options{}), client: providers.NewClient(c.Server.Upstream)}
+	var list []pipeline.Layer
+	for _, l := range c.Memory.layers.list {
+		var err error
+		if l.Model, err = m.model(upstreams, l.model); err != nil {
+			m.close()
+			return nil, fmt.Errorf("%s.model: %w", l.path, err)
+		}
+		list = append(list, l.Layer)
+	}
+	var err error
+	if m.overflow, err = m.model(upstreams, c.Memory.Policy.OverflowModel); err != nil {
+		m.close()
+		return nil, fmt.Errorf("memory.policy.overflow_model: %w", err)
+	}
+	m.layers, err = pipeline.New(list, pipeline.Options{
+		Policy: c.Memory.Policy.policy(), Count: m.counter.Count, CountItem: m.counter.CountItem, Log: log, Now: time.Now,
+	})
+	if err != nil {
+		m.close()
+		return nil, fmt.Errorf("memory.%w", err)
+	}
+	return m, nil
+}
+
+// model finds a model, nil where none is named.
+func (m *minds) model(upstreams *providers.Set, o modelOptions) (pipeline.ModelSource, error) {
+	if o.Model == "" {
+		return nil, nil
+	}
+	source, err := complete.New(m.client, upstreams, complete.Options{Provider: o.Provider, Model: o.Model})
+	if err != nil {
+		return nil, err
+	}
+	return model{source}, nil
+}
+
+// model is a model behind a provider as layers ask it.
+type model struct{ *complete.Source }
+
+// Bind returns the model with the caller's credential.
+func (m model) Bind(c pipeline.Credential) layer.Model { return m.Source.Bind(complete.Credential(c)) }
+
+// memory puts together what the sections store and memory say about memory.
+func (c *Config) memory(log *slog.Logger, m *minds) memory.Options {
+	return memory.Options{
+		CommitWait:    c.Store.CommitWait,
+		ReadWait:      c.Store.ReadWait,
+		OpenDelay:     c.Store.OpenDelay,
+		RetryDelay:    c.Store.RetryDelay,
+		SessionTTL:    c.Store.SessionTTL,
+		OnStoreError:  c.Memory.OnStoreError,
+		Window:        c.Memory.layers.window,
+		Layers:        m.layers,
+		Summarize:     c.Memory.Policy.Overflow == budget.OverflowSummarize,
+		OverflowModel: m.overflow,
+		Log:           log,
+		Now:           time.Now,
+	}
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"remora/cache"
+	"remora/cache/seal"
+	"remora/memory"
+)
+
+// storage is where turns are kept: the store, and a spool for the time that it is away. Both are encrypted if the
+// configuration says so.
+type storage struct {
+	cache.Store
+	queue memory.Spool // nil without a spool
+	spool *cache.Spool
+}
+
+// storeWait is how long a starting proxy waits for its store before it serves without it.
+const storeWait = time.Second
+
+// openStorage opens the store, and the spool if there is to be one.
+func openStorage(ctx context.Context, o storeOptions, log *slog.Logger) (*storage, error) {
+	sealer, err := seal.New(o.Encryption)
+	if err != nil {
+		return nil, err
+	}
+	store, err := cache.Open(o.URL.Reveal(), cache.Options{Now: time.Now})
+	if err != nil {
+		return nil, err
+	}
+	s := &storage{Store: store}
+	if o.Spool.Dir != "" {
+		if s.spool, err = cache.OpenSpool(o.Spool.Dir, o.Spool.MaxBytes); err != nil {
+			return nil, errors.Join(fmt.Errorf("open store.spool.dir %s: %w", o.Spool.Dir, err), s.close())
+		}
+		s.queue = sealer.Queue(s.spool)
+	}
+	if err := s.await(ctx, sealer, log); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	s.Store = sealer.Store(store)
+	return s, nil
+}
+
+// await tells early what else only the first request would: a proxy starts without its store, as it goes on without it
+// later, but not with a store whose names it could not read.
+func (s *storage) await(ctx context.Context, sealer *seal.Sealer, log *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(ctx, storeWait)
+	defer cancel()
+	err := s.Ping(ctx)
+	if err == nil {
+		err = sealer.Check(ctx, s.Store)
+	}
+	if errors.Is(err, seal.ErrOtherNamesKey) {
+		return fmt.Errorf("store.encryption.names_key: %w", err)
+	}
+	if err != nil {
+		log.Warn("store does not answer; serving without memory until it does", "error", err.Error())
+	}
+	return nil
+}
+
+// close closes both. Nobody uses them any more.
+func (s *storage) close() error {
+	var errs []error
+	if s.spool != nil {
+		errs = append(errs, s.spool.Close())
+	}
+	return errors.Join(append(errs, s.Store.Close())...)
+}
