@@ -3,7 +3,7 @@
 # simulated nodes, then helm install --wait, test, upgrade, a rollout that must not come through, rollback, uninstall.
 # No container runs, so no image is needed; what admission, defaulting, quotas and controllers do is real.
 #
-#   helm/test/install.sh            needs etcd (apt-get install etcd-server, or ETCD=path), openssl, curl, helm (HELM=path)
+#   helm/test/install.sh            needs openssl, curl, python3 and helm (HELM=path)
 #
 # The first run builds Kubernetes, which takes some minutes; the binary is kept in TOOLS.
 set -euo pipefail
@@ -11,8 +11,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 chart=$here/../remora
 TOOLS=${TOOLS:-$(go env GOPATH)/remora-tools}
 HELM=${HELM:-helm}
-ETCD=${ETCD:-etcd}
-for need in "$HELM" "$ETCD" openssl curl; do
+for need in "$HELM" openssl curl python3; do
 	command -v "$need" >/dev/null || { echo "missing: $need" >&2; exit 1; }
 done
 
@@ -51,7 +50,7 @@ step() { printf '\n== %s (%ss)\n' "$*" "$SECONDS"; }
 
 # Ports that were free a moment ago.
 ports=()
-while read -r port; do ports+=("$port"); done < <(python3 - <<'P' 2>/dev/null || shuf -i 20000-29999 -n 3
+while read -r port; do ports+=("$port"); done < <(python3 - <<'P'
 import socket
 s = [socket.socket() for _ in range(3)]
 for x in s:
@@ -76,7 +75,7 @@ users: [{name: it, user: {token: $token}}]
 K
 chmod 600 "$dir/kubeconfig" "$dir/tokens.csv"
 export KUBECONFIG=$dir/kubeconfig HELM_CACHE_HOME=$dir/h1 HELM_CONFIG_HOME=$dir/h2 HELM_DATA_HOME=$dir/h3
-start etcd "$ETCD" --data-dir "$dir/etcd" --listen-client-urls "http://127.0.0.1:$etcd_port" \
+start etcd "$cluster" etcd --data-dir "$dir/etcd" --listen-client-urls "http://127.0.0.1:$etcd_port" \
 	--advertise-client-urls "http://127.0.0.1:$etcd_port" --listen-peer-urls "http://127.0.0.1:$peer_port" \
 	--initial-advertise-peer-urls "http://127.0.0.1:$peer_port" --initial-cluster "default=http://127.0.0.1:$peer_port"
 start apiserver "$cluster" apiserver --etcd-servers "http://127.0.0.1:$etcd_port" --bind-address 127.0.0.1 \

@@ -1,5 +1,5 @@
-// Command cluster is what a Kubernetes control plane consists of, in one binary so that it is linked once: the real API
-// server, controller manager and scheduler, and a simulated node. install.sh of the folder above starts each of them.
+// Command cluster is what a Kubernetes control plane consists of, in one binary so that it is linked once: etcd, the real
+// API server, controller manager and scheduler, and a simulated node. install.sh of the folder above starts each of them.
 package main
 
 import (
@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"go.etcd.io/etcd/server/v3/etcdmain"
 	"k8s.io/component-base/cli"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllers "k8s.io/kubernetes/cmd/kube-controller-manager/app"
@@ -20,7 +21,7 @@ import (
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "usage: cluster apiserver|controllers|scheduler|node ...")
+		fmt.Fprintln(os.Stderr, "usage: cluster etcd|apiserver|controllers|scheduler|node ...")
 		os.Exit(2)
 	}
 	part := os.Args[1]
@@ -29,6 +30,10 @@ func main() {
 }
 
 func run(part string, args []string) int {
+	if part == "etcd" {
+		etcdmain.Main(append([]string{"etcd"}, args...)) // ends the process itself
+		return 0
+	}
 	commands := map[string]func() *cobra.Command{
 		"apiserver":   apiserver.NewAPIServerCommand,
 		"controllers": controllers.NewControllerManagerCommand,
