@@ -97,7 +97,7 @@ func (t *Turn) giveBack(ctx context.Context, end layer.Outcome) {
 	parent.Thread, parent.Parent = t.call.Scope.Parent, ""
 	scope := t.call.Scope
 	scope.Session = parent.Thread
-	st := t.m.newStates(scope, &parent, "")
+	st := t.newStates(scope, &parent, "")
 	if st == nil {
 		return
 	}
@@ -105,7 +105,7 @@ func (t *Turn) giveBack(ctx context.Context, end layer.Outcome) {
 		if err := st.refresh(ctx); err != nil {
 			return nil, err
 		}
-		return t.m.o.Layers.Begin(ctx, scope.Tenant, parent, st.found, t.credential)
+		return t.shape.Layers.Begin(ctx, scope.Tenant, parent, st.found, t.credential)
 	}()
 	if err != nil {
 		t.m.o.Log.Warn("a child session's layers give nothing back", "turn", t.ID, "error", err.Error())

@@ -11,7 +11,7 @@ func (m *Memory) Delete(ctx context.Context, s Scope) error {
 	if err := m.log.Exists(ctx, s); err != nil {
 		return err
 	}
-	t := &Turn{ID: newTurnID(m.o.Now()), m: m, started: m.o.Now()}
+	t := &Turn{ID: newTurnID(m.o.Now()), m: m, shape: m.shape.Load(), started: m.o.Now()}
 	t.call.Scope = s
 	if err := t.dispose(ctx); err != nil {
 		return err
@@ -25,14 +25,14 @@ func (m *Memory) Delete(ctx context.Context, s Scope) error {
 // dispose calls the layers' last hook.
 func (t *Turn) dispose(ctx context.Context) error {
 	lt := t.layerTurn()
-	st := t.m.newStates(t.call.Scope, &lt, "")
+	st := t.newStates(t.call.Scope, &lt, "")
 	if st == nil {
 		return nil
 	}
 	if err := st.refresh(ctx); err != nil {
 		return err
 	}
-	run, err := t.m.o.Layers.Begin(ctx, t.call.Scope.Tenant, lt, st.found, t.credential)
+	run, err := t.shape.Layers.Begin(ctx, t.call.Scope.Tenant, lt, st.found, t.credential)
 	if err != nil {
 		return err
 	}

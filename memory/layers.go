@@ -56,13 +56,13 @@ func (t *Turn) layerTurn() layer.Turn {
 // enter loads the session, and the states of layers with it, and begins the layers. Its error is of the store, or a
 // *pipeline.InitError.
 func (t *Turn) enter(ctx, hooks context.Context) error {
-	if t.m.o.Layers == nil {
+	if t.shape.Layers == nil {
 		var err error
 		t.entry, err = t.m.log.Enter(ctx, t.ID, t.started, t.call, nil)
 		return err
 	}
 	lt := t.layerTurn()
-	st := t.m.newStates(t.call.Scope, &lt, t.call.Scope.Parent)
+	st := t.newStates(t.call.Scope, &lt, t.call.Scope.Parent)
 	var beside transcript.Beside
 	if st != nil {
 		beside = st
@@ -76,7 +76,7 @@ func (t *Turn) enter(ctx, hooks context.Context) error {
 		return nil
 	}
 	lt.Execution = e.Execution()
-	run, err := t.m.o.Layers.Begin(hooks, t.call.Scope.Tenant, lt, st.known(), t.credential)
+	run, err := t.shape.Layers.Begin(hooks, t.call.Scope.Tenant, lt, st.known(), t.credential)
 	if err != nil {
 		return err
 	}

@@ -84,7 +84,7 @@ func TestLayerScopes(t *testing.T) {
 	f := func(name string, list func(t *testing.T) pipeline.Layer, write func(l *lab), seen map[*memory.Call]bool, text string) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t, memory.Options{Layers: layersOf(t, list(t))})
+			l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t, list(t))}})
 			write(l)
 			for c, want := range seen {
 				view := l.turnOf(*c, "u:next", "a:ok")
@@ -129,7 +129,7 @@ func TestLayerStatesAreStored(t *testing.T) {
 		extra.ID = fmt.Sprintf("extra-%d", s)
 		list = append(list, extra)
 	}
-	l := newLab(t, memory.Options{Layers: layersOf(t, list...)})
+	l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t, list...)}})
 	l.turnOf(in("one", "ada"), "u:hello", "a:hi")
 	stored := func(group, id string) (state struct{ Version int }) {
 		t.Helper()
@@ -154,7 +154,7 @@ func TestLayerStatesAreStored(t *testing.T) {
 			t.Errorf("case 74: group %s holds the state of an execution", group)
 		}
 	}
-	again := memory.New(l.store, nil, memory.Options{Layers: layersOf(t, list...)})
+	again := memory.New(l.store, nil, memory.Options{Shape: memory.Shape{Layers: layersOf(t, list...)}})
 	defer again.Close()
 	restarted := &lab{t: t, m: again, store: l.store}
 	restarted.turnOf(in("two", "ada"), "u:more", "a:hm")
@@ -166,11 +166,11 @@ func TestLayerStatesAreStored(t *testing.T) {
 // TestNoUpdateIsLost: replicas that update the state of one resource at once lose none of it.
 func TestNoUpdateIsLost(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, memory.Options{Layers: layersOf(t, notebook(t, layer.Resource))})
+	l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t, notebook(t, layer.Resource))}})
 	const replicas, updates = 4, 25
 	var all sync.WaitGroup
 	for r := range replicas {
-		m := memory.New(l.store, nil, memory.Options{Layers: layersOf(t, notebook(t, layer.Resource))})
+		m := memory.New(l.store, nil, memory.Options{Shape: memory.Shape{Layers: layersOf(t, notebook(t, layer.Resource))}})
 		replica := &lab{t: t, m: m, store: l.store}
 		all.Go(func() {
 			defer m.Close() // writes what had to wait for the others
@@ -209,7 +209,7 @@ func (b brokenGroup) Commit(ctx context.Context, batches []cache.Batch) []cache.
 func TestLayerStateThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, memory.Options{})
-	m := memory.New(brokenGroup{l.store}, nil, memory.Options{Layers: layersOf(t, observer(t, layer.Resource))})
+	m := memory.New(brokenGroup{l.store}, nil, memory.Options{Shape: memory.Shape{Layers: layersOf(t, observer(t, layer.Resource))}})
 	t.Cleanup(m.Close)
 	broken := &lab{t: t, m: m, store: l.store}
 	broken.turnOf(in("one", "ada"), "u:hello", "a:hi")
@@ -230,8 +230,8 @@ func (f farewell) Dispose(context.Context, *layer.Turn, layer.State) error {
 func TestDeletedSession(t *testing.T) {
 	t.Parallel()
 	said := 0
-	l := newLab(t, memory.Options{Layers: layersOf(t, observer(t, layer.Resource),
-		pipeline.Layer{ID: "farewell", Kind: "test", Scope: layer.Thread, Impl: farewell{&said}})})
+	l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t, observer(t, layer.Resource),
+		pipeline.Layer{ID: "farewell", Kind: "test", Scope: layer.Thread, Impl: farewell{&said}})}})
 	c := in("one", "ada")
 	l.turnOf(c, "u:hello", "a:hi")
 	if err := l.m.Delete(t.Context(), c.Scope); err != nil {

@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"remora/cache"
@@ -46,6 +47,15 @@ type Options struct {
 	RetryDelay time.Duration
 	// OnStoreError is "open" (forward without memory) or "closed" (refuse).
 	OnStoreError string
+	// Shape is what views are made by.
+	Shape
+	// Log receives one line per failure, never content. Now and After are the clock.
+	Log *slog.Logger
+	Now func() time.Time
+}
+
+// Shape says what views are made of. It can be replaced while turns are under way: each keeps the one that it began with.
+type Shape struct {
 	// Window is the history window, nil for none.
 	Window *view.Window
 	// Layers contribute to views; nil for none.
@@ -54,9 +64,6 @@ type Options struct {
 	// Layers. OverflowModel makes it; without one it has excerpts.
 	Summarize     bool
 	OverflowModel pipeline.ModelSource
-	// Log receives one line per failure, never content. Now and After are the clock.
-	Log *slog.Logger
-	Now func() time.Time
 }
 
 func (o *Options) defaults() {
@@ -87,6 +94,7 @@ func (o *Options) defaults() {
 // Memory serves all sessions of a process. It is safe for concurrent use.
 type Memory struct {
 	o     Options
+	shape atomic.Pointer[Shape]
 	store cache.Store
 	spool *spooler
 	locks [256]chan struct{} // one turn of a session at a time commits; striped by session
@@ -111,6 +119,7 @@ type Memory struct {
 func New(store cache.Store, spool Spool, o Options) *Memory {
 	o.defaults()
 	m := &Memory{o: o, store: store, seed: maphash.MakeSeed(), log: transcript.New(store, o.SessionTTL)}
+	m.Reshape(o.Shape)
 	for i := range m.locks {
 		m.locks[i] = make(chan struct{}, 1)
 	}
@@ -119,6 +128,9 @@ func New(store cache.Store, spool Spool, o Options) *Memory {
 	m.spool = newSpooler(m.life, m, spool)
 	return m
 }
+
+// Reshape replaces what views are made by, for turns that begin from now on.
+func (m *Memory) Reshape(s Shape) { m.shape.Store(&s) }
 
 // Close waits for work in the background, that of layers for ten seconds at most. Turns under way must have been
 // committed before. It closes neither the store nor the spool.
@@ -136,7 +148,7 @@ func (m *Memory) Close() {
 // Summary.
 func (m *Memory) Begin(ctx context.Context, c Call) (*Turn, error) {
 	t := &Turn{
-		ID: newTurnID(m.o.Now()), m: m, started: m.o.Now(), credential: c.Credential,
+		ID: newTurnID(m.o.Now()), m: m, shape: m.shape.Load(), started: m.o.Now(), credential: c.Credential,
 		call: transcript.Call{Scope: c.Scope, Request: c.Request, History: c.History, Side: c.Side},
 	}
 	err := t.begin(ctx)
@@ -271,7 +283,7 @@ func (t *Turn) assemble(read, hooks context.Context) error {
 			return err
 		}
 	}
-	w := t.m.o.Window
+	w := t.shape.Window
 	c, err := t.entry.Conversation(read, t.want())
 	if err != nil {
 		return err

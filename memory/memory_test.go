@@ -310,7 +310,7 @@ func TestHistoryModes(t *testing.T) {
 }
 
 func TestServerHistoryIsWindowed(t *testing.T) {
-	l := newLab(t, memory.Options{Window: &view.Window{MaxItems: 4, EvictBatch: 1, InFlight: view.InFlightKeep}})
+	l := newLab(t, memory.Options{Shape: memory.Shape{Window: &view.Window{MaxItems: 4, EvictBatch: 1, InFlight: view.InFlightKeep}}})
 	for i := 1; i <= 50; i++ {
 		l.turn(fmt.Sprintf("u:%d", i), fmt.Sprintf("a:%d", i))
 	}
@@ -408,7 +408,7 @@ func TestIdenticalConcurrentTurnsAreStoredOnce(t *testing.T) {
 
 // Cases 19 and 26.
 func TestReplayAfterHundredWindowedTurns(t *testing.T) {
-	l := newLab(t, memory.Options{Window: &view.Window{MaxItems: 6, EvictBatch: 2, InFlight: view.InFlightKeep}})
+	l := newLab(t, memory.Options{Shape: memory.Shape{Window: &view.Window{MaxItems: 6, EvictBatch: 2, InFlight: view.InFlightKeep}}})
 	history := ""
 	for i := 1; i <= 100; i++ {
 		ask := strings.TrimSpace(fmt.Sprintf("%s u:%d", history, i))
@@ -495,7 +495,7 @@ func TestTrimmedFarBack(t *testing.T) {
 
 // Promise 8: the view of every turn can be shown again.
 func TestTurnViewIsWhatWasSent(t *testing.T) {
-	l := newLab(t, memory.Options{Window: &view.Window{MaxItems: 5, EvictBatch: 2, InFlight: view.InFlightWindow}})
+	l := newLab(t, memory.Options{Shape: memory.Shape{Window: &view.Window{MaxItems: 5, EvictBatch: 2, InFlight: view.InFlightWindow}}})
 	sent := map[string]string{}
 	play := func(words, reply string) {
 		t.Helper()

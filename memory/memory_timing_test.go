@@ -20,7 +20,7 @@ func BenchmarkTurn(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			m := memory.New(store, nil, memory.Options{Window: &view.Window{MaxItems: 80, EvictBatch: 40, InFlight: view.InFlightKeep}})
+			m := memory.New(store, nil, memory.Options{Shape: memory.Shape{Window: &view.Window{MaxItems: 80, EvictBatch: 40, InFlight: view.InFlightKeep}}})
 			defer m.Close()
 			text := strings.Repeat("All work and no play makes a dull proxy. ", 15)
 			var list []string

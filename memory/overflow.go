@@ -39,7 +39,7 @@ type keptSummary struct {
 // want is how much of the stored history has to be read, in units: what the window may keep, and all that is not
 // summarised yet.
 func (t *Turn) want() uint64 {
-	w := t.m.o.Window
+	w := t.shape.Window
 	if w == nil {
 		return view.MaxItems
 	}
@@ -123,10 +123,10 @@ func (t *Turn) summarize(ctx context.Context, o *overflow, sum *keptSummary) {
 
 // overflowModel is the model that summarises, nil for none.
 func (t *Turn) overflowModel() layer.Model {
-	if t.m.o.OverflowModel == nil {
+	if t.shape.OverflowModel == nil {
 		return nil
 	}
-	return t.m.o.OverflowModel.Bind(t.credential)
+	return t.shape.OverflowModel.Bind(t.credential)
 }
 
 // overflow is a view that is being cut.

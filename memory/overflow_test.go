@@ -48,7 +48,7 @@ func summarizing(t *testing.T, items int, model pipeline.ModelSource, w *view.Wi
 		t.Fatal(err)
 	}
 	return memory.Options{
-		Layers: p, Summarize: true, OverflowModel: model, Window: w,
+		Shape:      memory.Shape{Layers: p, Summarize: true, OverflowModel: model, Window: w},
 		CommitWait: time.Minute, ReadWait: time.Minute, // a busy machine is no store that is down
 	}
 }

@@ -58,13 +58,13 @@ func stateName(c pipeline.Cell) string { return statePrefix + c.Layer }
 
 // newStates says what a turn reads, nil without layers. parent names the session whose states a new session begins with,
 // "" for none.
-func (m *Memory) newStates(s Scope, t *layer.Turn, parent string) *states {
-	cells := m.o.Layers.Cells(t)
-	if len(cells) == 0 && !m.o.Summarize {
+func (t *Turn) newStates(s Scope, lt *layer.Turn, parent string) *states {
+	cells := t.shape.Layers.Cells(lt)
+	if len(cells) == 0 && !t.shape.Summarize {
 		return nil
 	}
-	st := &states{store: m.store, ttl: m.o.SessionTTL, found: make(map[pipeline.Cell]layer.State, len(cells))}
-	if m.o.Summarize {
+	st := &states{store: t.m.store, ttl: t.m.o.SessionTTL, found: make(map[pipeline.Cell]layer.State, len(cells))}
+	if t.shape.Summarize {
 		st.fallen = &keptSummary{}
 	}
 	st.groups = append(st.groups, stateGroup{Group: s.Group()})
@@ -72,10 +72,10 @@ func (m *Memory) newStates(s Scope, t *layer.Turn, parent string) *states {
 		st.add(groupOf(s, c), c)
 	}
 	if parent != "" {
-		above := *t
+		above := *lt
 		above.Thread = parent
 		from := Scope{Tenant: s.Tenant, Session: parent}
-		for _, c := range m.o.Layers.Cells(&above) {
+		for _, c := range t.shape.Layers.Cells(&above) {
 			if c.Scope == layer.Thread {
 				st.parent = append(st.parent, c)
 				st.add(from.Group(), c)

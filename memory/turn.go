@@ -71,6 +71,7 @@ type Turn struct {
 	Summary Summary
 
 	m          *Memory
+	shape      *Shape // as it was when the turn began
 	call       transcript.Call
 	started    time.Time
 	credential Credential

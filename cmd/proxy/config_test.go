@@ -39,7 +39,7 @@ func TestDefaultsAreThoseOfThePackages(t *testing.T) {
 	if diff := cmp.Diff(memory.Options{
 		CommitWait: 250 * time.Millisecond, ReadWait: 250 * time.Millisecond, OpenDelay: 20 * time.Millisecond,
 		RetryDelay: 500 * time.Millisecond, OnStoreError: "open",
-		Window: &view.Window{MaxItems: 80, EvictBatch: 40, InFlight: "keep"},
+		Shape: memory.Shape{Window: &view.Window{MaxItems: 80, EvictBatch: 40, InFlight: "keep"}},
 	}, got); diff != "" {
 		t.Error("memory (-want +got)", diff)
 	}

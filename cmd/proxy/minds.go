@@ -75,17 +75,24 @@ func (m model) Bind(c pipeline.Credential) layer.Model { return m.Source.Bind(co
 // memory puts together what the sections store and memory say about memory.
 func (c *Config) memory(log *slog.Logger, m *minds) memory.Options {
 	return memory.Options{
-		CommitWait:    c.Store.CommitWait,
-		ReadWait:      c.Store.ReadWait,
-		OpenDelay:     c.Store.OpenDelay,
-		RetryDelay:    c.Store.RetryDelay,
-		SessionTTL:    c.Store.SessionTTL,
-		OnStoreError:  c.Memory.OnStoreError,
+		CommitWait:   c.Store.CommitWait,
+		ReadWait:     c.Store.ReadWait,
+		OpenDelay:    c.Store.OpenDelay,
+		RetryDelay:   c.Store.RetryDelay,
+		SessionTTL:   c.Store.SessionTTL,
+		OnStoreError: c.Memory.OnStoreError,
+		Shape:        c.shape(m),
+		Log:          log,
+		Now:          time.Now,
+	}
+}
+
+// shape is what of that may change while the proxy runs.
+func (c *Config) shape(m *minds) memory.Shape {
+	return memory.Shape{
 		Window:        c.Memory.layers.window,
 		Layers:        m.layers,
 		Summarize:     c.Memory.Policy.Overflow == budget.OverflowSummarize,
 		OverflowModel: m.overflow,
-		Log:           log,
-		Now:           time.Now,
 	}
 }
