@@ -87,10 +87,10 @@ func (t *Turn) write(ctx context.Context, a *Answer) bool {
 
 // store commits the turn to the transcript. The lock spares turns of this process conflicts with each other.
 func (t *Turn) store(ctx context.Context, a *Answer) error {
-	unlock, err := t.m.lock(ctx, t.call.Scope)
+	held, err := t.m.lock(ctx, t.call.Scope)
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	defer func() { <-held }()
 	return t.entry.Commit(ctx, a)
 }

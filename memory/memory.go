@@ -167,11 +167,13 @@ func (m *Memory) Begin(ctx context.Context, c Call) (*Turn, error) {
 }
 
 // lock waits until no other turn of the session commits in this process.
-func (m *Memory) lock(ctx context.Context, s Scope) (unlock func(), err error) {
-	l := m.locks[maphash.String(m.seed, s.Tenant+s.Session)%uint64(len(m.locks))]
+// It holds one of m.locks, which is given back by a receive.
+func (m *Memory) lock(ctx context.Context, s Scope) (held <-chan struct{}, err error) {
+	at := maphash.String(m.seed, s.Tenant) + maphash.String(m.seed, s.Session)
+	l := m.locks[at%uint64(len(m.locks))]
 	select {
 	case l <- struct{}{}:
-		return func() { <-l }, nil
+		return l, nil
 	case <-ctx.Done():
 		return nil, errBusy
 	}

@@ -134,7 +134,12 @@ func (s *spooler) ping(ctx context.Context) error {
 func (s *spooler) holds(scope Scope) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.leftover > 0 || s.waiting[scope.Group()] > 0
+	return s.waits(scope)
+}
+
+// waits is holds for who has the lock.
+func (s *spooler) waits(scope Scope) bool {
+	return s.leftover > 0 || len(s.waiting) > 0 && s.waiting[scope.Group()] > 0
 }
 
 // settle waits until no turn of the session is in the spool any more, so that a client reads its writes as soon as
@@ -142,7 +147,7 @@ func (s *spooler) holds(scope Scope) bool {
 func (s *spooler) settle(ctx context.Context, scope Scope) error {
 	for {
 		s.mu.Lock()
-		waits, drained := s.leftover > 0 || s.waiting[scope.Group()] > 0, s.drained
+		waits, drained := s.waits(scope), s.drained
 		s.mu.Unlock()
 		if !waits {
 			return nil

@@ -49,6 +49,7 @@ type exchange struct {
 	s        *Server
 	ctx      *fasthttp.RequestCtx
 	head     head
+	owner    owner        // of the request's credential; kept from one request to the next
 	dialect  wire.Dialect // 0 where nothing is remembered
 	remember bool         // unless the request says otherwise
 	provider providers.Provider
@@ -241,7 +242,7 @@ func (x *exchange) recall() error {
 	}
 	begun := x.s.now()
 	x.turn, err = x.s.begin(context.Background(), memory.Call{
-		Scope: id.scope(o), Request: x.request, History: history, Side: id.side, Credential: id.forModels(x.provider.Name()),
+		Scope: id.scope(x.owner.of(o, id.credential)), Request: x.request, History: history, Side: id.side, Credential: id.forModels(x.provider.Name()),
 	})
 	if err != nil {
 		return err
@@ -262,7 +263,7 @@ func (x *exchange) findSession() {
 	}
 	id, o := &x.head.id, &x.s.o.Session
 	// Without the store there is no session to be found, and the request passes as one that has none.
-	if session, err := x.s.sessionOf(context.Background(), o.Tenant(id.credential), previous); err == nil && session != "" {
+	if session, err := x.s.sessionOf(context.Background(), x.owner.of(o, id.credential), previous); err == nil && session != "" {
 		id.session, id.source = session, previousResponse
 		id.readFields(o, x.request)
 	}

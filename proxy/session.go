@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
+	"crypto/subtle"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -280,10 +281,30 @@ func (id *identity) forModels(provider string) memory.Credential {
 	return memory.Credential{Header: id.credentialName, Value: string(id.credential), Provider: provider}
 }
 
-// scope turns the identity into the scope of memory.
-func (id *identity) scope(o *SessionOptions) memory.Scope {
+// owner remembers the last credential that an exchange has served, and whose it is: a connection's next request mostly
+// has the same. It is compared in constant time.
+type owner struct {
+	credential []byte
+	tenant     string
+}
+
+// maxOwner is the length in bytes above which a credential is not remembered: cookies can be long.
+const maxOwner = 1 << 10
+
+func (w *owner) of(o *SessionOptions, credential []byte) string {
+	if len(credential) > maxOwner {
+		return o.Tenant(credential)
+	}
+	if w.tenant == "" || subtle.ConstantTimeCompare(w.credential, credential) != 1 {
+		w.credential, w.tenant = append(w.credential[:0], credential...), o.Tenant(credential)
+	}
+	return w.tenant
+}
+
+// scope turns the identity of a tenant's request into the scope of memory.
+func (id *identity) scope(tenant string) memory.Scope {
 	sc := memory.Scope{
-		Tenant:    o.Tenant(id.credential),
+		Tenant:    tenant,
 		Session:   id.session,
 		Resource:  id.resource,
 		Execution: id.execution,

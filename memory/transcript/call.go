@@ -241,12 +241,25 @@ func (e *Entry) storedLead(ctx context.Context, c *Conversation) (err error) {
 // Resolve tells what a reference stands for, as far as windows and the pairing of calls need to know.
 func (e *Entry) Resolve(it wire.Item) (wire.Item, bool) { return e.in.resolve(it) }
 
+// content is the hash of an item of a conversation. Most are the request's own, which have been hashed.
+func (e *Entry) content(c *Conversation, i int) wire.Hash {
+	it := c.Items[i]
+	if i < len(e.in.items) && len(it.Raw) > 0 {
+		own := e.in.items[i]
+		if len(it.Raw) == len(own.Raw) && &it.Raw[0] == &own.Raw[0] {
+			return e.in.marks[i].content
+		}
+	}
+	return e.in.mark(it).content
+}
+
 // Viewed notes how the view was chosen from the conversation; nil for a request that goes as it came.
 func (e *Entry) Viewed(c *Conversation, v *view.View) {
 	if v == nil {
 		e.view = ViewRecord{Conversation: len(c.Items), Sent: len(c.Lead) + len(c.Items)}
-		for _, it := range c.Items {
-			content := e.in.mark(it).content
+		e.view.Items = make([]byte, 0, 8*len(c.Items))
+		for i := range c.Items {
+			content := e.content(c, i)
 			e.view.Items = append(e.view.Items, content[:8]...)
 		}
 		e.view.setLead(e.in.lead, e.in.hasLead)
@@ -259,8 +272,9 @@ func (e *Entry) Viewed(c *Conversation, v *view.View) {
 	if v.Pinned >= 0 {
 		e.view.Pinned = &v.Pinned
 	}
+	e.view.Items = make([]byte, 0, 8*len(v.Kept))
 	for _, i := range v.Kept {
-		content := e.in.mark(c.Items[i]).content
+		content := e.content(c, i)
 		e.view.Items = append(e.view.Items, content[:8]...)
 	}
 	e.view.setLead(c.lead, c.hasLead)

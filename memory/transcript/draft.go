@@ -34,7 +34,7 @@ type draft struct {
 // draft builds the commit of a turn's input and, unless it is still to come, of its answer.
 func (e *Entry) draft(a *Answer) *draft {
 	d := &draft{e: e, head: e.state.head.clone(), open: a == nil}
-	d.puts = make([]cache.Put, 0, 8)
+	d.puts = make([]cache.Put, 0, 12)
 	if d.head.NextSeq == 0 {
 		d.head.NextSeq = 1
 	}
@@ -110,14 +110,15 @@ func (d *draft) storeInput() position {
 			at, skipped = d.storeHidden(known, i+1, false), nil
 			continue
 		}
-		for _, j := range append(skipped, i) {
-			at = d.storeHidden(d.storeInputItem(at, j, 0), j+1, j == i)
+		for _, j := range skipped {
+			at = d.storeHidden(d.storeInputItem(at, j, 0), j+1, false)
 		}
-		skipped = nil
+		at, skipped = d.storeHidden(d.storeInputItem(at, i, 0), i+1, true), nil
 	}
 	for _, j := range skipped {
 		at = d.storeHidden(d.storeInputItem(at, j, 0), j+1, false)
 	}
+	d.stored = make([]string, 0, len(d.puts)-before)
 	for _, p := range d.puts[before:] {
 		d.stored = append(d.stored, p.Name)
 	}

@@ -333,8 +333,10 @@ func (e *Entry) written(d *draft, version uint64) {
 // hidden from the client, or that layers keep states of, are always read.
 type recent struct {
 	seed   maphash.Seed
-	shards [16]generations[cache.Group, written]
+	shards [16]generations[recentKey, written]
 }
+
+type recentKey struct{ tenant, session string }
 
 // written is a session as a commit left it. Nobody changes the head: a draft makes its own.
 type written struct {
@@ -349,12 +351,12 @@ const (
 	maxRecentCalls = 32
 )
 
-func (r *recent) shard(s Scope) *generations[cache.Group, written] {
+func (r *recent) shard(s Scope) *generations[recentKey, written] {
 	return &r.shards[maphash.String(r.seed, s.Session)%uint64(len(r.shards))]
 }
 
 func (r *recent) find(s Scope) (state, bool) {
-	w, ok := r.shard(s).find(s.Group())
+	w, ok := r.shard(s).find(recentKey{s.Tenant, s.Session})
 	if !ok {
 		return state{}, false
 	}
@@ -367,7 +369,7 @@ func (r *recent) put(s Scope, st *state) {
 		return
 	}
 	h := st.head
-	r.shard(s).put(s.Group(), written{st.version, &h}, maxRecent)
+	r.shard(s).put(recentKey{s.Tenant, s.Session}, written{st.version, &h}, maxRecent)
 }
 
-func (r *recent) drop(s Scope) { r.shard(s).drop(s.Group()) }
+func (r *recent) drop(s Scope) { r.shard(s).drop(recentKey{s.Tenant, s.Session}) }

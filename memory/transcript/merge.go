@@ -39,11 +39,7 @@ func newIncoming(req *wire.Request, st *state, known *hashes) *incoming {
 	lead := wire.Leading(all)
 	in := &incoming{leading: all[:lead], items: all[lead:], refs: st.refs, hashes: known}
 	in.lead, in.hasLead = leadHash(in.leading, req.Instructions(), known)
-	for _, member := range []string{"previous_response_id", "conversation", "prompt"} {
-		if v := req.Member(member); req.Dialect == wire.Responses && len(v) > 0 && string(v) != "null" && string(v) != `""` {
-			in.stateful = true
-		}
-	}
+	in.stateful = req.Dialect == wire.Responses && isStateful(req)
 	in.marks, in.ends = make([]mark, len(in.items)), make([]position, len(in.items))
 	var at position
 	for i, it := range in.items {
@@ -52,6 +48,15 @@ func newIncoming(req *wire.Request, st *state, known *hashes) *incoming {
 		in.ends[i] = at
 	}
 	return in
+}
+
+func isStateful(req *wire.Request) bool {
+	for _, member := range []string{"previous_response_id", "conversation", "prompt"} {
+		if v := req.Member(member); len(v) > 0 && string(v) != "null" && string(v) != `""` {
+			return true
+		}
+	}
+	return false
 }
 
 // withoutEchoes leaves out of a request what layers have put into earlier views of the session: a client that repeats it,

@@ -112,7 +112,9 @@ func parseHash(s string) (h wire.Hash, err error) {
 }
 
 func itemName(seq uint64) string {
-	return string(binary.BigEndian.AppendUint64([]byte(itemPrefix), seq))
+	var b [len(itemPrefix) + 8]byte
+	binary.BigEndian.PutUint64(b[copy(b[:], itemPrefix):], seq)
+	return string(b[:])
 }
 
 func chainName(h wire.Hash) string { return chainPrefix + string(h[:]) }
