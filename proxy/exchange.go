@@ -53,6 +53,8 @@ type exchange struct {
 	dialect  wire.Dialect // 0 where nothing is remembered
 	remember bool         // unless the request says otherwise
 	provider providers.Provider
+	// upstreams are those of the moment in which the request came.
+	upstreams Upstreams
 
 	raw     *[]byte       // pooled buffer behind body, nil once it was given back
 	body    []byte        // as it came
@@ -85,7 +87,7 @@ func newExchange(s *Server) *exchange {
 
 // open begins a request.
 func (x *exchange) open(ctx *fasthttp.RequestCtx) {
-	x.ctx = ctx
+	x.ctx, x.upstreams = ctx, *x.s.upstreams.Load()
 	x.s.watcher.add(&x.watch, ctx.Conn())
 }
 
@@ -115,7 +117,7 @@ func (x *exchange) close() {
 }
 
 func (x *exchange) reset() {
-	x.ctx, x.provider, x.turn = nil, nil, nil
+	x.ctx, x.provider, x.upstreams, x.turn = nil, nil, nil, nil
 	x.dialect, x.remember, x.request, x.status = 0, false, nil, ""
 	x.body, x.plain, x.send, x.decoded = nil, nil, nil, false
 	x.pieces = pieces{}
@@ -145,7 +147,7 @@ func (x *exchange) identify() {
 
 // parse splits the body if memory or the choice of a provider need to look into it.
 func (x *exchange) parse() {
-	needed := x.remember || x.s.upstreams.NeedsModel()
+	needed := x.remember || x.upstreams.NeedsModel()
 	if !needed || len(x.body) == 0 || x.namesNoSession() {
 		x.bypass()
 		return
@@ -182,7 +184,7 @@ const hintedBody = 4 << 10
 
 // namesNoSession tells of a small body, without reading it, that it can't name a session when no header has.
 func (x *exchange) namesNoSession() bool {
-	if x.head.id.session != "" || len(x.body) > hintedBody || len(x.head.encoded) > 0 || x.s.upstreams.NeedsModel() {
+	if x.head.id.session != "" || len(x.body) > hintedBody || len(x.head.encoded) > 0 || x.upstreams.NeedsModel() {
 		return false
 	}
 	for _, name := range x.s.hints {
@@ -207,10 +209,10 @@ func (x *exchange) bypass() {
 // pick chooses the provider.
 func (x *exchange) pick() error {
 	model := ""
-	if x.request != nil && x.s.upstreams.NeedsModel() {
+	if x.request != nil && x.upstreams.NeedsModel() {
 		model = x.request.Text("model")
 	}
-	if x.provider = x.s.upstreams.Pick(model); x.provider == nil {
+	if x.provider = x.upstreams.Pick(model); x.provider == nil {
 		return &Error{
 			Status: fasthttp.StatusNotFound, Code: codeNoProvider,
 			Message: "no provider is configured for this model (providers.models)",

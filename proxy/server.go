@@ -43,7 +43,7 @@ type Server struct {
 	begin     beginTurn // nil without a memory
 	sessionOf func(ctx context.Context, tenant, responseID string) (string, error)
 	hints     [][]byte // one of them is in every body that names a session
-	upstreams Upstreams
+	upstreams atomic.Pointer[Upstreams]
 	client    *providers.Client
 	log       *slog.Logger
 	now       func() time.Time
@@ -97,12 +97,13 @@ func New(o Options, m Memory, up Upstreams, log *slog.Logger, now func() time.Ti
 		o.Upstream.Now = now
 	}
 	s := &Server{
-		o: o, upstreams: up, log: log, now: now,
+		o: o, log: log, now: now,
 		client:  providers.NewClient(o.Upstream),
 		names:   newHeaderTable(&o.Session),
 		hints:   o.Session.hints(),
 		watcher: newWatcher(sweepEvery),
 	}
+	s.Route(up)
 	if m != nil {
 		s.begin, s.sessionOf = adapt(m), m.SessionOf
 	}
@@ -136,6 +137,9 @@ func New(o Options, m Memory, up Upstreams, log *slog.Logger, now func() time.Ti
 	}
 	return s
 }
+
+// Route sends requests that begin from now on to other upstreams.
+func (s *Server) Route(up Upstreams) { s.upstreams.Store(&up) }
 
 // silent drops fasthttp's log: it tells of clients that broke off, and quotes what they sent.
 type silent struct{}
