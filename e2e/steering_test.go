@@ -30,8 +30,11 @@ func TestDeniedCalls(t *testing.T) {
 		want         []string
 		upstream     int
 	}{
-		{"alone", `SAY Cleaning. ;; CALL rm {"path":"/"} ;; SAY I will not then.`,
-			[]string{"assistant Cleaning.I will not then."}, 2},
+		{
+			"alone", `SAY Cleaning. ;; CALL rm {"path":"/"} ;; SAY I will not then.`,
+			[]string{"assistant Cleaning.I will not then."},
+			2,
+		},
 		{"beside another", `CALL rm {"path":"/"} | ls {"path":"/"} ;; SAY Listed.`, []string{`call ls {"path":"/"}`}, 1},
 		{"twice", `CALL rm {"path":"/a"} ;; CALL rm {"path":"/b"} ;; CALL ls {} ;; SAY Listed.`, []string{`call ls {}`}, 3},
 	} {
