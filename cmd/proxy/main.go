@@ -59,7 +59,8 @@ func newCommand(p process) *cobra.Command {
 			if cmd.Flags().Changed("listen") {
 				flags = append(flags, setting{path: "server.listen", origin: "--listen", value: listen})
 			}
-			c, err := load(file, p.environ, flags)
+			from := origin{file: file, environ: p.environ, flags: flags}
+			c, err := from.load()
 			if err != nil {
 				return err
 			}
@@ -67,7 +68,7 @@ func newCommand(p process) *cobra.Command {
 				_, err = fmt.Fprintln(p.stdout, "config ok")
 				return err
 			}
-			return run(cmd.Context(), c, p.stderr)
+			return run(cmd.Context(), from, c, p.stderr)
 		},
 	}
 	cmd.SetOut(p.stdout)

@@ -27,31 +27,41 @@ func (m *minds) close() {
 	m.client.Close()
 }
 
-// minds opens the layers and connects them with their models.
-func (c *Config) minds(upstreams *providers.Set, log *slog.Logger) (*minds, error) {
-	m := &minds{counter: tokens.New(tokens.Options{}), client: providers.NewClient(c.Server.Upstream)}
+// minds opens the layers and connects them with their models. before is what they take the place of, nil at the start:
+// what it counts and connects with goes on, and so do states of agent runs under way.
+func (c *Config) minds(upstreams *providers.Set, log *slog.Logger, before *minds) (*minds, error) {
+	m := &minds{}
+	o := pipeline.Options{Policy: c.Memory.Policy.policy(), Log: log, Now: time.Now}
+	if before != nil {
+		m.counter, m.client, o.Previous = before.counter, before.client, before.layers
+	} else {
+		m.counter, m.client = tokens.New(tokens.Options{}), providers.NewClient(c.Server.Upstream)
+	}
+	o.Count, o.CountItem = m.counter.Count, m.counter.CountItem
+	if err := m.open(c, upstreams, o); err != nil {
+		if before == nil {
+			m.close()
+		}
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *minds) open(c *Config, upstreams *providers.Set, o pipeline.Options) (err error) {
 	var list []pipeline.Layer
 	for _, l := range c.Memory.layers.list {
-		var err error
 		if l.Model, err = m.model(upstreams, l.model); err != nil {
-			m.close()
-			return nil, fmt.Errorf("%s.model: %w", l.path, err)
+			return fmt.Errorf("%s.model: %w", l.path, err)
 		}
 		list = append(list, l.Layer)
 	}
-	var err error
 	if m.overflow, err = m.model(upstreams, c.Memory.Policy.OverflowModel); err != nil {
-		m.close()
-		return nil, fmt.Errorf("memory.policy.overflow_model: %w", err)
+		return fmt.Errorf("memory.policy.overflow_model: %w", err)
 	}
-	m.layers, err = pipeline.New(list, pipeline.Options{
-		Policy: c.Memory.Policy.policy(), Count: m.counter.Count, CountItem: m.counter.CountItem, Log: log, Now: time.Now,
-	})
-	if err != nil {
-		m.close()
-		return nil, fmt.Errorf("memory.%w", err)
+	if m.layers, err = pipeline.New(list, o); err != nil {
+		return fmt.Errorf("memory.%w", err)
 	}
-	return m, nil
+	return nil
 }
 
 // model finds a model, nil where none is named.

@@ -2,13 +2,18 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"os"
+	"os/signal"
+	"reflect"
 	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"remora/memory"
@@ -18,7 +23,7 @@ import (
 
 // run serves until ctx ends. It starts from the bottom up, so that nothing is ever called that is not there yet, and
 // stops in reverse, each deferred line saying why it may stop only then.
-func run(ctx context.Context, c Config, stderr io.Writer) (err error) {
+func run(ctx context.Context, from origin, c Config, stderr io.Writer) (err error) {
 	ballast := make([]byte, ballastBytes)
 	defer runtime.KeepAlive(ballast)
 	log := slog.New(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: c.Log.Level}))
@@ -33,7 +38,7 @@ func run(ctx context.Context, c Config, stderr io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	minds, err := c.minds(upstreams, log)
+	minds, err := c.minds(upstreams, log, nil)
 	if err != nil {
 		return err
 	}
@@ -53,6 +58,8 @@ func run(ctx context.Context, c Config, stderr io.Writer) (err error) {
 		broken = srv.Serve(ln)
 	}()
 
+	l := &live{origin: from, c: c, minds: minds, memory: mem, server: srv, log: log}
+	watching := l.watch(ctx)
 	greet(stderr, ln.Addr(), c, upstreams)
 	select {
 	case <-ended: // the listener broke; answers under way can still be finished
@@ -64,7 +71,123 @@ func run(ctx context.Context, c Config, stderr io.Writer) (err error) {
 		log.Warn("stopped before all answers had ended", "error", err.Error())
 	}
 	<-ended
+	<-watching
 	return broken
+}
+
+// origin is where the configuration came from, to read it again.
+type origin struct {
+	file    string
+	environ []string
+	flags   []setting
+}
+
+func (o origin) load() (Config, error) { return load(o.file, o.environ, o.flags) }
+
+// live is what changes when the configuration is read again: layers, policy, providers. All else needs a restart.
+type live struct {
+	origin
+	c      Config
+	minds  *minds
+	memory *memory.Memory
+	server *proxy.Server
+	log    *slog.Logger
+	seen   [sha256.Size]byte // of the file
+}
+
+// lookEvery is how often the file is looked at. Reading it, instead of being told of changes, also sees those of a link
+// that leads to it, which is how Kubernetes replaces one.
+const lookEvery = 2 * time.Second
+
+// watch reads the configuration again on SIGHUP, and when its file has changed, until ctx ends. Then the channel is closed.
+func (l *live) watch(ctx context.Context) <-chan struct{} {
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	l.changed()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer signal.Stop(hangup)
+		tick := time.NewTicker(lookEvery) //nolint:forbidigo // paces a look, measures nothing
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-hangup:
+				l.changed()
+				l.reload()
+			case <-tick.C:
+				if l.changed() {
+					l.reload()
+				}
+			}
+		}
+	}()
+	return done
+}
+
+// changed tells whether the file is another than when it was looked at last. One that cannot be read is no change.
+func (l *live) changed() bool {
+	if l.file == "" {
+		return false
+	}
+	data, err := os.ReadFile(l.file)
+	if err != nil {
+		return false
+	}
+	sum := sha256.Sum256(data)
+	changed := sum != l.seen
+	l.seen = sum
+	return changed
+}
+
+// reload replaces what can be replaced. A configuration that is wrong anywhere changes nothing.
+func (l *live) reload() {
+	c, err := l.load()
+	if err == nil {
+		err = l.apply(c)
+	}
+	if err != nil {
+		l.log.Error("configuration not reloaded; the old one stays", "problems", strings.Split(err.Error(), "\n"))
+		return
+	}
+	l.log.Info("configuration reloaded", "needs_restart", l.c.differs(c))
+}
+
+func (l *live) apply(c Config) error {
+	upstreams, err := providers.NewSet(c.Providers)
+	if err != nil {
+		return err
+	}
+	m, err := c.minds(upstreams, l.log, l.minds)
+	if err != nil {
+		return err
+	}
+	l.minds = m
+	l.memory.Reshape(c.shape(m))
+	l.server.Route(upstreams)
+	return nil
+}
+
+// differs names the sections of which only a restart takes over what is new.
+func (c *Config) differs(other Config) []string {
+	sections := []string{}
+	for _, s := range []struct {
+		name     string
+		old, now any
+	}{
+		{"server", c.Server, other.Server},
+		{"session", c.Session, other.Session},
+		{"store", c.Store, other.Store},
+		{"log", c.Log, other.Log},
+		{"memory.on_store_error", c.Memory.OnStoreError, other.Memory.OnStoreError},
+	} {
+		if !reflect.DeepEqual(s.old, s.now) {
+			sections = append(sections, s.name)
+		}
+	}
+	return sections
 }
 
 // ballastBytes is memory that is never touched, and so never resident. Remora lives on a few megabytes, which the

@@ -60,7 +60,7 @@ type Proxy struct {
 	tb     testing.TB
 	addr   string
 	cmd    *exec.Cmd
-	stderr *bytes.Buffer
+	stderr *buffer
 	done   chan error
 }
 
@@ -85,7 +85,7 @@ func Start(tb testing.TB, dir, config string) *Proxy {
 // Restart starts a proxy that was stopped or killed, and waits until it accepts connections.
 func (p *Proxy) Restart() {
 	p.tb.Helper()
-	p.stderr = new(bytes.Buffer)
+	p.stderr = new(buffer)
 	p.cmd = exec.Command(Build(p.tb), "--config", p.Config, "--listen", p.addr) //nolint:gosec,noctx // our own binary; ends with the test
 	p.cmd.Dir, p.cmd.Stderr = p.Dir, p.stderr
 	if err := p.cmd.Start(); err != nil {
@@ -152,4 +152,24 @@ func freeAddr(tb testing.TB) string {
 	}
 	defer func() { _ = ln.Close() }()
 	return ln.Addr().String()
+}
+
+// buffer is what a process writes, which may be read meanwhile.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+// Write appends to the buffer.
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+// String is all that was written so far.
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
 }
