@@ -178,24 +178,25 @@ func TestRefusesWhatWouldNotWork(t *testing.T) {
 	f("config.store.url: use store.url", "config.store.url=redis://h")
 	f("config.server.listen: the chart sets it", "config.server.listen=:80")
 	f("secretEnv.REMORA_STORE_URL: use store.url", "secretEnv.REMORA_STORE_URL=redis://h")
-	f("admin.token, admin.existingSecret: want one of them", "admin.token=a", "admin.existingSecret=b")
+	f("admin.token, admin.existingSecret: want one of them", "admin.token=a-token-of-sixteen", "admin.existingSecret=b")
 	f("autoscaling.maxReplicas: want minReplicas", "redis.enabled=true", "autoscaling.enabled=true", "autoscaling.maxReplicas=1")
 	f("config.memory.polcy: no key of Remora", "config.memory.polcy.token_budget=1")
 	f("config.providers[0].base_ulr: no key of Remora", "config.providers[0].base_ulr=http://h")
 	f("replicacount", "replicacount=2")   // not in the schema
 	f("password", "redis.password=p@ss")  // would break the URL
 	f("url", "store.url=bolt:/data/x.db") // not for several replicas, so not an URL to give
-	f("runAsUser", "runAsUser=0")         // root
+	f("token", "admin.token=short")
+	f("runAsUser", "runAsUser=0") // root
 	f("targetCPU", "redis.enabled=true", "autoscaling.enabled=true", "autoscaling.targetCPU=0")
 }
 
 func TestSecretsStayOutOfTheConfigMap(t *testing.T) {
 	t.Parallel()
-	out, err := render(t, "--set", "secretEnv.KEY=canary-1", "--set", "admin.token=canary-2", "--set", "store.url=redis://:canary-3@h")
+	out, err := render(t, "--set", "secretEnv.KEY=canary-1", "--set", "admin.token=canary-2-sixteen-letters", "--set", "store.url=redis://:canary-3@h")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, manifest := range strings.Split(string(out), "\n---\n") {
+	for manifest := range strings.SplitSeq(string(out), "\n---\n") {
 		if strings.Contains(manifest, "canary") && !strings.Contains(manifest, "\nkind: Secret\n") {
 			t.Error(manifest)
 		}
@@ -205,12 +206,36 @@ func TestSecretsStayOutOfTheConfigMap(t *testing.T) {
 	}
 }
 
+// A password that nobody gave is the same wherever it is needed.
+func TestMadeUpSecretsAgree(t *testing.T) {
+	t.Parallel()
+	out, err := render(t, "--set", "redis.enabled=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := func(pattern string) string {
+		t.Helper()
+		m := regexp.MustCompile(pattern).FindSubmatch(out)
+		if m == nil {
+			t.Fatalf("no %s", pattern)
+		}
+		return string(m[1])
+	}
+	server := f(`(?m)^  password: "(\w{32})"$`)
+	if client := f(`REMORA_STORE_URL: "redis://:(\w+)@r-remora-redis:6379/0"`); client != server {
+		t.Error("Remora and its Redis have different passwords")
+	}
+	if token := f(`REMORA_SERVER_ADMIN_TOKEN: "(\w{32})"`); token == server {
+		t.Error("two secrets are one")
+	}
+}
+
 // A new password of a Secret that the chart makes must reach the pods; a pod that need not be replaced must not be.
 func TestPodsAreReplacedWhenTheyMustBe(t *testing.T) {
 	t.Parallel()
 	sums := func(set ...string) []string {
 		t.Helper()
-		args := []string{"-s", "templates/deployment.yaml", "--set", "secretEnv.A=x"}
+		args := []string{"-s", "templates/deployment.yaml", "--set", "secretEnv.A=x", "--set", "admin.token=a-token-of-sixteen", "--set", "redis.enabled=true", "--set", "redis.password=p"}
 		for _, s := range set {
 			args = append(args, "--set", s)
 		}
@@ -227,6 +252,8 @@ func TestPodsAreReplacedWhenTheyMustBe(t *testing.T) {
 	}{
 		{"secretEnv.A=y", true},
 		{"config.log.level=debug", true},
+		{"redis.password=other", true},
+		{"admin.token=another-of-sixteen", true},
 		{"service.port=80", false},
 	} {
 		if got := !slices.Equal(base, sums(c.set)); got != c.changed {

@@ -14,7 +14,7 @@
 {{- if .Values.admin.existingSecret }}
 - name: REMORA_SERVER_ADMIN_TOKEN
   valueFrom: {secretKeyRef: {name: {{ .Values.admin.existingSecret }}, key: {{ .Values.admin.existingSecretKey }}}}
-{{- else if .Values.admin.token }}
+{{- else }}
 - name: REMORA_SERVER_ADMIN_TOKEN
   valueFrom: {secretKeyRef: {name: {{ include "remora.fullname" . }}, key: REMORA_SERVER_ADMIN_TOKEN}}
 {{- end }}

@@ -47,18 +47,33 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end }}
 
-{{- /* The password of the chart's Redis: given, or that of the last installation, or a new one. */}}
-{{- define "remora.redisPassword" -}}
-{{- $old := lookup "v1" "Secret" .Release.Namespace (printf "%s-redis" (include "remora.fullname" .)) -}}
-{{- if .Values.redis.password -}}
-{{ .Values.redis.password }}
-{{- else if and $old $old.data (index $old.data "password") -}}
-{{ index $old.data "password" | b64dec }}
+{{- /* A secret that nobody gave: that of the last installation, or a new one. Takes root, secret and key. */}}
+{{- define "remora.madeUp" -}}
+{{- $root := .root -}}
+{{- $old := lookup "v1" "Secret" $root.Release.Namespace .secret -}}
+{{- if and $old $old.data (index $old.data .key) -}}
+{{ index $old.data .key | b64dec }}
 {{- else -}}
 {{- /* Several templates ask: all of one rendering must get the same. */}}
-{{- if not (hasKey .Release "redisPassword") }}{{ $_ := set .Release "redisPassword" (randAlphaNum 32) }}{{ end -}}
-{{ .Release.redisPassword }}
+{{- $name := printf "made up %s %s" .secret .key -}}
+{{- if not (hasKey $root.Release $name) }}{{ $_ := set $root.Release $name (randAlphaNum 32) }}{{ end -}}
+{{ get $root.Release $name }}
 {{- end -}}
+{{- end }}
+
+{{- define "remora.redisPassword" -}}
+{{- $secret := printf "%s-redis" (include "remora.fullname" .) -}}
+{{- .Values.redis.password | default (include "remora.madeUp" (dict "root" . "secret" $secret "key" "password")) -}}
+{{- end }}
+
+{{- define "remora.adminToken" -}}
+{{- $secret := include "remora.fullname" . -}}
+{{- .Values.admin.token | default (include "remora.madeUp" (dict "root" . "secret" $secret "key" "REMORA_SERVER_ADMIN_TOKEN")) -}}
+{{- end }}
+
+{{- /* Whether the chart has a Secret of its own. */}}
+{{- define "remora.ownSecret" -}}
+{{- if or .Values.secretEnv (not .Values.admin.existingSecret) (has (include "remora.storeKind" .) (list "url" "redis")) }}yes{{ end -}}
 {{- end }}
 
 {{- /* config.yaml: what the values say, and what follows from other values. */}}
