@@ -32,6 +32,10 @@ func (t *Turn) conclude(ctx context.Context, a *Answer) func(context.Context) {
 	if l.rounds == 0 && len(a.Reply.Choices) > 0 {
 		l.output, l.last = a.Reply.Choices[0], a.Reply.Choices[0]
 	}
+	if l.run.Empty() {
+		t.describe(a)
+		return nil
+	}
 	resp := l.response()
 	end := layer.Outcome{Success: l.success(a), Execution: l.turn.Execution, Thread: l.turn.Thread}
 	settles := end.Success && l.run.Settles()

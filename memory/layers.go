@@ -43,7 +43,11 @@ func (t *Turn) layerTurn() layer.Turn {
 	if r == nil {
 		return lt // no request: the session is being deleted
 	}
-	lt.Dialect, lt.Model, lt.Tools = r.Dialect, r.Text("model"), r.Tools()
+	lt.Dialect, lt.Model = r.Dialect, r.Text("model")
+	if t.shape.Layers.Empty() {
+		return lt
+	}
+	lt.Tools = r.Tools()
 	for _, it := range slices.Backward(r.Items()) {
 		if it.Kind == wire.Message && it.Role == wire.User {
 			lt.Query = it.Text()
@@ -102,6 +106,9 @@ func (st *states) known() map[pipeline.Cell]layer.State {
 // append lets layers see the request's new items. What they make of these is what the model sees from now on.
 func (t *Turn) append(ctx context.Context) error {
 	l := t.layers
+	if l.run.Empty() {
+		return nil
+	}
 	items := l.run.Append(ctx, l.input)
 	first := l.visible - len(l.input)
 	return t.entry.Amend(amendments(l.input, items, first, l.turn.Dialect)...)
@@ -143,8 +150,8 @@ func sameItem(a, b wire.Item) bool {
 
 // recall asks layers what the model should be told, and what of the history it should see.
 func (l *layered) recall(ctx context.Context, c *transcript.Conversation) {
-	if c.Opaque && l.turn.Query == "" {
-		return // upstream was told when the user spoke
+	if l.run.Empty() || c.Opaque && l.turn.Query == "" {
+		return // for the latter, upstream was told when the user spoke
 	}
 	l.blocks = l.run.Recall(ctx, l.run.Cost(c.Lead))
 	if !c.Opaque {
@@ -193,6 +200,9 @@ func instructionRole(d wire.Dialect, lead []wire.Item) wire.Role {
 
 // tools are the definitions of the layers' functions, as the dialect spells them.
 func (l *layered) tools(r *wire.Request) [][]byte {
+	if l.run.Empty() {
+		return nil
+	}
 	if n, err := strconv.Atoi(r.Text("n")); err == nil && n > 1 || r.Text("tool_choice") == "none" {
 		return nil // of several answers none could be continued
 	}

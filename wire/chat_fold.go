@@ -370,14 +370,24 @@ func wholeCompletion(m *replyMeta, body []byte) [][]Item {
 			continue
 		}
 		for e := range parts(p.value) {
-			c := choice{index: index(member(e.value, "index"), len(choices))}
+			var at, msg, finish []byte
+			for p := range parts(e.value) { // of members of one name the last one counts
+				switch string(p.name) {
+				case "index":
+					at = p.value
+				case "message":
+					msg = p.value
+				case "finish_reason":
+					finish = p.value
+				}
+			}
+			c := choice{index: index(at, len(choices)), finish: text(finish)}
 			if c.index < 0 || len(choices) == maxIndex {
 				continue
 			}
-			if msg := member(e.value, "message"); len(msg) > 0 && msg[0] == '{' {
+			if len(msg) > 0 && msg[0] == '{' {
 				c.items = []Item{dec.item(msg)}
 			}
-			c.finish = text(member(e.value, "finish_reason"))
 			choices = append(choices, c)
 		}
 	}

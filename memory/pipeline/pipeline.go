@@ -121,6 +121,9 @@ type Pipeline struct {
 	idle       *Run // what Begin returns where there is nothing to do
 }
 
+// Empty tells that there are no layers: turns need not know what only layers ask for.
+func (p *Pipeline) Empty() bool { return p == nil || len(p.layers) == 0 }
+
 // New builds a pipeline. Without layers it does nothing, at no cost. The error joins one line for each thing that is
 // wrong, each beginning with its key, as "layers[2].id: ".
 func New(layers []Layer, o Options) (*Pipeline, error) {

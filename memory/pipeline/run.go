@@ -141,6 +141,9 @@ func (r *Run) initState(ctx context.Context, m *member, stored layer.State) erro
 	return nil
 }
 
+// Empty tells that there is no layer to call: then a view is cut to its size, and that is all.
+func (r *Run) Empty() bool { return r.none() }
+
 // none tells that there is nobody to call.
 func (r *Run) none() bool { return r == nil || len(r.members) == 0 }
 
