@@ -63,6 +63,16 @@ func (t *Telemetry) Store(ctx context.Context, operation string, begun time.Time
 	}
 }
 
+// Carry returns ctx with the span of another context, so that work which outlives a request, or has another end, still
+// belongs to it.
+func Carry(ctx, from context.Context) context.Context { //nolint:revive // both are contexts
+	s := trace.SpanFromContext(from)
+	if !s.SpanContext().IsValid() {
+		return ctx
+	}
+	return trace.ContextWithSpan(ctx, s)
+}
+
 // traced tells whether a span with this context's as its parent would be kept. The parent may have ended: what is done
 // after the answer belongs to the request as well.
 func (t *Telemetry) traced(ctx context.Context) bool {

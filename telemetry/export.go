@@ -26,6 +26,7 @@ const (
 	queuedSpans = 8192
 	spansAtOnce = 512
 	exportWait  = 10 * time.Second
+	stopWait    = 5 * time.Second
 )
 
 func (t *Telemetry) openTraces(ctx context.Context, o Options, about *resource.Resource) (func(context.Context) error, error) {

@@ -32,6 +32,7 @@ func TestParseUsage(t *testing.T) {
 		"no details":           {`{"prompt_tokens":1e1,"prompt_tokens_details":null}`, telemetry.Usage{Input: 10, Known: true}},
 		"wrong types":          {`{"prompt_tokens":"x","completion_tokens":5,"prompt_tokens_details":[1]}`, telemetry.Usage{Output: 5, Known: true}},
 		"negative and endless": {`{"prompt_tokens":-4,"completion_tokens":1e300}`, telemetry.Usage{}},
+		"negative in both":     {`{"prompt_tokens":-4,"input_tokens":-4}`, telemetry.Usage{}},
 		"null":                 {`null`, telemetry.Usage{}},
 		"none":                 {``, telemetry.Usage{}},
 		"broken":               {`{"prompt_tokens":10`, telemetry.Usage{}},

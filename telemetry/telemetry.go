@@ -50,7 +50,7 @@ type Telemetry struct {
 // nothing is the shutdown of telemetry that is off.
 func nothing(context.Context) error { return nil }
 
-// Setup begins to export what the options ask for. shutdown hands over what is left, until its context ends; call it
+// Setup begins to export what the options ask for. shutdown hands over what is left, for at most five seconds; call it
 // after everything that records. Where nothing is asked for, the Telemetry is nil. Options must be valid.
 //
 // Failures to export are logged, at most one a minute. OpenTelemetry reports them to one place for the whole process,
@@ -71,6 +71,8 @@ func Setup(ctx context.Context, o Options, log *slog.Logger) (t *Telemetry, shut
 	failures := newFailures(t, o, log)
 	var closers []func(context.Context) error
 	stop := func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, stopWait) // a collector that is away is tried again for as long as it may
+		defer cancel()
 		var errs []error
 		for _, c := range closers {
 			errs = append(errs, c(ctx))

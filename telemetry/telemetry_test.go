@@ -63,7 +63,12 @@ func play(tel *telemetry.Telemetry, in headers) (up []headers) {
 	late := c.Context()
 	c.End(200)
 	c.End(500)
-	tel.Hook(late, hook("notes", "store", 5*time.Second, ""))
+	life, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	tel.Hook(telemetry.Carry(life, late), hook("notes", "store", 5*time.Second, ""))
+	if telemetry.Carry(life, context.Background()) != life {
+		panic("nothing to carry makes another context")
+	}
 	return up
 }
 
