@@ -30,7 +30,7 @@ func TestShippedLayersAreUnseen(t *testing.T) {
 			o.records[name] = unnamed(t, r)
 		}
 	}
-	compare(t, want, got, append(slices.Clone(repaired), brokenBody, lists))
+	compare(t, want, got, slices.Concat(repaired, lists, []string{brokenBody}))
 	added := 0
 	pairs(t, got, func(what string, front, back exchange) {
 		if !remembered(&front.req) {
@@ -98,8 +98,9 @@ func unnamed(t *testing.T, r record) record {
 // layerTool is the shipped layers' tool where a Responses upstream repeats what it was offered.
 var layerTool = regexp.MustCompile(`,?\{"type":"function","name":"working-memory_update".*?"strict":false\}`)
 
-// lists is the scenario that has upstream list a conversation, in which it keeps what layers have put into requests too.
-const lists = "responses.conversation"
+// lists are the scenarios in which upstream tells what it was sent, blocks of layers included: it keeps them with the
+// conversation or the response.
+var lists = []string{"responses.conversation", "responses.previousResponse", "responses.stored"}
 
 // compressed are the scenarios of an upstream that compresses streams unasked. Layers read them, so that clients get
 // them plain.
