@@ -65,7 +65,7 @@ func (t *Telemetry) Store(ctx context.Context, operation string, begun time.Time
 
 // Carry returns ctx with the span of another context, so that work which outlives a request, or has another end, still
 // belongs to it.
-func Carry(ctx, from context.Context) context.Context { //nolint:revive // both are contexts
+func Carry(ctx, from context.Context) context.Context {
 	s := trace.SpanFromContext(from)
 	if !s.SpanContext().IsValid() {
 		return ctx
