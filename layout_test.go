@@ -76,7 +76,8 @@ var arrows = []struct {
 	{4, "memory", []string{"cache", "memory/budget", "memory/layer", "memory/pipeline", "memory/summary", "memory/transcript", "memory/view", "wire"}},
 
 	{5, "admin", nil},
-	{5, "proxy", []string{"memory", "memory/view", "providers", "wire", "wire/stitch"}},
+	{5, "proxy", []string{"memory", "memory/view", "providers", "proxy/keepalive", "proxy/limit", "proxy/listener", "providers/resilience", "telemetry", "wire", "wire/stitch"}},
+	{0, "proxy/listener", nil},
 	{5, "demo", []string{"memory", "providers/scripted"}},
 
 	{6, "cmd/proxy", cmdImports},
@@ -89,10 +90,10 @@ var layerImports = []string{"memory/budget", "memory/layer", "wire"}
 
 // cmdImports is what the program puts together.
 var cmdImports = []string{
-	".", "cache", "cache/seal", "demo", "memory", "memory/budget", "memory/layer", "memory/layer/fileref", "memory/layer/observe",
+	".", "admin", "cache", "cache/seal", "demo", "memory", "memory/budget", "memory/layer", "memory/layer/fileref", "memory/layer/observe",
 	"memory/layer/plan", "memory/layer/reminder", "memory/layer/static", "memory/layer/steering",
 	"memory/layer/taskstate", "memory/layer/temporal", "memory/layer/toolmemory", "memory/layer/webhook",
-	"memory/layer/working", "memory/pipeline", "memory/tokens", "memory/view", "providers", "providers/complete", "proxy",
+	"memory/layer/working", "memory/pipeline", "memory/tokens", "memory/view", "providers", "providers/complete", "proxy", "telemetry",
 }
 
 // dependencies are the modules that our own code imports. Each is named in RATIONALE.md.

@@ -19,7 +19,7 @@ func (t *Turn) Forwarded() {
 
 // journal writes the turn's input, and that its answer is open.
 func (t *Turn) journal() {
-	ctx, cancel := context.WithTimeout(context.Background(), t.m.o.CommitWait)
+	ctx, cancel := context.WithTimeout(t.base, t.m.o.CommitWait)
 	defer cancel()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -33,7 +33,7 @@ func (t *Turn) journal() {
 // durable, and waits for the store for at most store.commit_wait. Layers that are slow to store do so afterwards.
 func (t *Turn) Commit(a Answer) {
 	// The deadline counts from here: the input may be under way at this moment, with an earlier deadline of its own.
-	ctx, cancel := context.WithTimeout(context.Background(), t.m.o.CommitWait)
+	ctx, cancel := context.WithTimeout(t.base, t.m.o.CommitWait)
 	defer cancel()
 	after := t.conclude(ctx, &a)
 	t.mu.Lock()
@@ -51,7 +51,7 @@ func (t *Turn) Commit(a Answer) {
 		after = t.flushFirst(after)
 	}
 	if after != nil {
-		t.m.background(after)
+		t.background(after)
 	}
 }
 

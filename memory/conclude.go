@@ -120,8 +120,9 @@ func (t *Turn) giveBack(ctx context.Context, end layer.Outcome) {
 	t.flush(ctx, st)
 }
 
-// background runs work that no client waits for.
-func (m *Memory) background(f func(context.Context)) {
+// background runs work of the turn that no client waits for.
+func (t *Turn) background(f func(context.Context)) {
+	m := t.m
 	select {
 	case m.settling <- struct{}{}:
 	default:
@@ -130,8 +131,9 @@ func (m *Memory) background(f func(context.Context)) {
 	}
 	m.settles.Go(func() {
 		defer func() { <-m.settling }()
-		ctx, cancel := context.WithTimeout(m.life, settleLimit)
+		ctx, cancel := context.WithTimeout(t.base, settleLimit)
 		defer cancel()
+		defer context.AfterFunc(m.life, cancel)()
 		f(ctx)
 	})
 }

@@ -11,7 +11,7 @@ func (m *Memory) Delete(ctx context.Context, s Scope) error {
 	if err := m.log.Exists(ctx, s); err != nil {
 		return err
 	}
-	t := &Turn{ID: newTurnID(m.o.Now()), m: m, shape: m.shape.Load(), started: m.o.Now()}
+	t := &Turn{ID: newTurnID(m.o.Now()), m: m, shape: m.shape.Load(), base: ctx, started: m.o.Now()}
 	t.call.Scope = s
 	if err := t.dispose(ctx); err != nil {
 		return err

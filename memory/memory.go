@@ -148,7 +148,7 @@ func (m *Memory) Close() {
 // Summary.
 func (m *Memory) Begin(ctx context.Context, c Call) (*Turn, error) {
 	t := &Turn{
-		ID: newTurnID(m.o.Now()), m: m, shape: m.shape.Load(), started: m.o.Now(), credential: c.Credential,
+		ID: newTurnID(m.o.Now()), m: m, shape: m.shape.Load(), base: context.WithoutCancel(ctx), started: m.o.Now(), credential: c.Credential,
 		call: transcript.Call{Scope: c.Scope, Request: c.Request, History: c.History, Side: c.Side},
 	}
 	err := t.begin(ctx)

@@ -379,8 +379,8 @@ func (m *Memory) resume(rec *spooled) (*Turn, *Answer, error) {
 		return nil, nil, fmt.Errorf("read spooled request of turn %s: %w", rec.Turn, err)
 	}
 	t := &Turn{
-		shape: m.shape.Load(),
-		ID:    rec.Turn, m: m, started: rec.Time,
+		shape: m.shape.Load(), base: context.Background(),
+		ID: rec.Turn, m: m, started: rec.Time,
 		call: transcript.Call{Scope: rec.scope(), Request: req, History: rec.History, Side: string(rec.Side)},
 	}
 	t.Summary.Status = StatusDegraded

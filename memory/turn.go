@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"context"
 	"encoding/base32"
 	"encoding/binary"
 	"math/rand/v2"
@@ -71,7 +72,8 @@ type Turn struct {
 	Summary Summary
 
 	m          *Memory
-	shape      *Shape // as it was when the turn began
+	shape      *Shape          // as it was when the turn began
+	base       context.Context //nolint:containedctx // what is done for the turn belongs to its request, but is not cut off with it
 	call       transcript.Call
 	started    time.Time
 	credential Credential

@@ -14,6 +14,7 @@ import (
 
 	"remora/memory"
 	"remora/providers"
+	"remora/telemetry"
 	"remora/wire"
 )
 
@@ -21,6 +22,7 @@ import (
 // the client is answered with.
 func (x *exchange) run() error {
 	x.identify() // method, path and headers -> endpoint, session, resource, execution
+	x.begun()
 	if x.head.upgrade != nil {
 		return x.tunnel() // a WebSocket: no further step applies
 	}
@@ -34,6 +36,7 @@ func (x *exchange) run() error {
 	if err := x.recall(); err != nil { // load, merge, recall, assemble -> view
 		return err
 	}
+	x.remembered()
 	x.encode()                          // view -> body
 	if err := x.forward(); err != nil { // send it and wait for the head of the answer
 		return err
@@ -68,6 +71,7 @@ type exchange struct {
 	upstream providers.Exchange
 	pieces   pieces // of upstream's answer, where layers have a say in it
 
+	call      telemetry.Call
 	turn      *turn  // nil unless the request is remembered
 	status    string // of X-Memory where a session was named but there is no turn
 	spent     struct{ memory, upstream time.Duration }
@@ -114,6 +118,7 @@ func (x *exchange) close() {
 		x.s.exchanges.Put(x)
 	}()
 	x.commit(wire.Reply{}, x.cut())
+	x.traced()
 }
 
 func (x *exchange) reset() {
@@ -243,7 +248,7 @@ func (x *exchange) recall() error {
 		return err
 	}
 	begun := x.s.now()
-	x.turn, err = x.s.begin(context.Background(), memory.Call{
+	x.turn, err = x.s.begin(x.call.Context(), memory.Call{
 		Scope: id.scope(x.owner.of(o, id.credential)), Request: x.request, History: history, Side: id.side, Credential: id.forModels(x.provider.Name()),
 	})
 	if err != nil {
@@ -322,6 +327,7 @@ func (x *exchange) prepare(rw rewrite) error {
 	if err := x.provider.Prepare(out); err != nil {
 		return err
 	}
+	x.sending()
 	x.sentHead = x.head.appendHead(x.sentHead[:0], &out.Header, rw)
 	return nil
 }
@@ -348,6 +354,9 @@ func (x *exchange) commit(r wire.Reply, cut memory.Cut) {
 		return
 	}
 	x.turn.committed = true
+	if x.answer.mode != foldSteered {
+		x.answered(&r)
+	}
 	x.turn.ender.Commit(memory.Answer{Reply: r, HTTPStatus: x.answer.status, Cut: cut})
 }
 
@@ -364,6 +373,7 @@ func (x *exchange) fail(err error) {
 	}
 	e := asError(err)
 	if upstreamFault(err) {
+		x.failing(err)
 		x.s.stats.upstreamFailed.Add(1)
 		x.s.logUpstream(x.provider, e)
 	} else {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"remora/proxy/listener"
 	"remora/wire"
 )
 
@@ -41,7 +42,7 @@ func TestAcceptOutlastsExhaustion(t *testing.T) {
 	want, other := net.Pipe()
 	defer shut(want)
 	defer shut(other)
-	patient := newPatientListener(&exhausted{ln, 3, want}, slog.New(slog.DiscardHandler), time.Now)
+	patient := listener.Patient(&exhausted{ln, 3, want}, slog.New(slog.DiscardHandler), time.Now)
 	got, err := patient.Accept()
 	if err != nil || got == nil {
 		t.Errorf("got %v, %v", got, err)

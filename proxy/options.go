@@ -9,12 +9,17 @@ import (
 	"time"
 
 	"remora/providers"
+	"remora/telemetry"
 )
 
 // Options configure a Server: the section "server" of the configuration.
 type Options struct {
 	// Listen is the address that main opens for Serve.
 	Listen string `mapstructure:"listen"`
+	// AdminListen is the address for operators (health, metrics), empty for none; AdminToken what they prove themselves
+	// with there.
+	AdminListen string           `mapstructure:"admin_listen"`
+	AdminToken  providers.Secret `mapstructure:"admin_token"`
 	// MaxBody is the largest request body, as it arrives and decoded; a larger one gets 413.
 	MaxBody Size `mapstructure:"max_body"`
 	// MaxHeader is the largest request head, target included; a larger one gets 431. Each connection keeps a
@@ -37,6 +42,8 @@ type Options struct {
 	Upstream providers.ClientOptions `mapstructure:"upstream"`
 	// Session is the section "session", which stands beside "server".
 	Session SessionOptions `mapstructure:"-"`
+	// Telemetry is told of every request, nil for none.
+	Telemetry *telemetry.Telemetry `mapstructure:"-"`
 }
 
 // SessionOptions say how a request names whose memory it uses: the section "session" of the configuration. Names of

@@ -21,6 +21,8 @@ import (
 
 	"remora/memory"
 	"remora/providers"
+	"remora/proxy/listener"
+	"remora/telemetry"
 )
 
 // Memory is what the proxy needs of package memory: the view for a call, and a turn to commit its answer to; and the
@@ -56,6 +58,7 @@ type Server struct {
 	stopping  atomic.Bool
 	stats     counters
 	toolless  toolless
+	telemetry *telemetry.Telemetry // nil for none
 }
 
 // sweepEvery is how often clients are looked at. An abort is noticed two sweeps after the request began at the
@@ -97,7 +100,7 @@ func New(o Options, m Memory, up Upstreams, log *slog.Logger, now func() time.Ti
 		o.Upstream.Now = now
 	}
 	s := &Server{
-		o: o, log: log, now: now,
+		o: o, log: log, now: now, telemetry: o.Telemetry,
 		client:  providers.NewClient(o.Upstream),
 		names:   newHeaderTable(&o.Session),
 		hints:   o.Session.hints(),
@@ -149,7 +152,7 @@ func (silent) Printf(string, ...any) {}
 // Serve serves a listener until Shutdown, and returns nil then.
 func (s *Server) Serve(ln net.Listener) error {
 	var err error
-	ln = newPatientListener(ln, s.log, s.now)
+	ln = listener.Patient(ln, s.log, s.now)
 	if s.o.TLSCert != "" {
 		err = s.http.ServeTLS(ln, s.o.TLSCert, s.o.TLSKey)
 	} else {
@@ -220,6 +223,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 // recovered counts and logs a panic. A panic's value may hold content, so only those of the runtime are quoted.
 func (s *Server) recovered(v any) {
 	s.stats.panics.Add(1)
+	s.telemetry.Panic()
 	text := fmt.Sprintf("%T", v)
 	var re runtime.Error
 	if err, ok := v.(error); ok && errors.As(err, &re) {

@@ -201,6 +201,7 @@ func (a *answer) writeSteered(w io.Writer, n *int64) error {
 			a.failed = err
 			return err
 		default:
+			a.x.call.FirstByte()
 			out := a.stitch.Write(p)
 			if a.stitch.Degraded() {
 				a.failed = errHeld
@@ -235,7 +236,9 @@ func (a *answer) keepAlive(w io.Writer, n *int64, quiet bool) { //nolint:revive 
 // judge lets layers look at an answer of upstream's that has ended. It returns true if the model goes on.
 func (a *answer) judge(w io.Writer, n *int64) (bool, error) {
 	x := a.x
-	next := x.turn.judge.Review(context.Background(), a.stitch.Reply())
+	reply := a.stitch.Reply()
+	x.answered(&reply)
+	next := x.turn.judge.Review(x.call.Context(), reply)
 	if next.Denied {
 		x.commit(wire.Reply{}, memory.CutNone)
 		return false, a.finish(w, n, denial(x.dialect, next.Reason))
@@ -320,7 +323,8 @@ func (x *exchange) judgeWhole(body []byte) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: an answer that layers have to judge can't be read", providers.ErrMalformed)
 		}
-		next := x.turn.judge.Review(context.Background(), reply)
+		x.answered(&reply)
+		next := x.turn.judge.Review(x.call.Context(), reply)
 		if next.Denied {
 			return nil, errDenied(next.Reason)
 		}

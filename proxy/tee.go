@@ -99,6 +99,7 @@ func (x *exchange) stream(length int) {
 	resp := &x.ctx.Response
 	x.answer.armed = x.s.now()
 	x.streaming = true
+	x.call.Stream()
 	// With bytes of the body here already, head and body leave together.
 	resp.ImmediateHeaderFlush = !x.upstream.Ready()
 	resp.SetBodyStream(&x.answer, length)
@@ -206,6 +207,7 @@ var errPanicked = errors.New("recovered from a panic")
 
 // pass writes a piece of the body, as much of it as may go before the commit, and folds it.
 func (a *answer) pass(w io.Writer, p []byte, n *int64) error {
+	a.x.call.FirstByte()
 	switch a.mode {
 	case foldStream:
 		safe, ended := a.folder.Write(p)

@@ -20,6 +20,7 @@ import (
 	"remora/memory/budget"
 	"remora/providers"
 	"remora/proxy"
+	"remora/telemetry"
 )
 
 // Config is config.yaml. Wherever a package has options for operators, they are that package's own struct.
@@ -30,6 +31,7 @@ type Config struct {
 	Providers []providers.Options  `mapstructure:"providers"`
 	Memory    memoryOptions        `mapstructure:"memory"`
 	Log       logOptions           `mapstructure:"log"`
+	Telemetry telemetry.Options    `mapstructure:"telemetry"`
 }
 
 type storeOptions struct {

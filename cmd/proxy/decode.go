@@ -16,6 +16,7 @@ import (
 	"remora/cache/seal"
 	"remora/memory/layer/webhook"
 	"remora/providers"
+	"remora/telemetry"
 )
 
 // strict sets up decoding for operators: nothing is guessed, and a number is not taken for text or the reverse.
@@ -100,6 +101,9 @@ func fromText(s string, to reflect.Type) (any, error) {
 	switch {
 	case to == reflect.TypeFor[providers.Secret]():
 		return readSecret(s)
+	case to == reflect.TypeFor[telemetry.Secret]():
+		secret, err := readSecret(s)
+		return telemetry.Secret(secret), err
 	case to == reflect.TypeFor[seal.Secret]():
 		secret, err := readSecret(s)
 		return seal.Secret(secret), err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"remora/memory/tokens"
 	"remora/providers"
 	"remora/providers/complete"
+	"remora/telemetry"
 )
 
 // minds are the layers, and what they and summaries think with.
@@ -29,9 +31,14 @@ func (m *minds) close() {
 
 // minds opens the layers and connects them with their models. before is what they take the place of, nil at the start:
 // what it counts and connects with goes on, and so do states of agent runs under way.
-func (c *Config) minds(upstreams *providers.Set, log *slog.Logger, before *minds) (*minds, error) {
+func (c *Config) minds(upstreams *providers.Set, log *slog.Logger, t *telemetry.Telemetry, before *minds) (*minds, error) {
 	m := &minds{}
 	o := pipeline.Options{Policy: c.Memory.Policy.policy(), Log: log, Now: time.Now}
+	if t != nil {
+		o.Observe = func(ctx context.Context, e pipeline.Event) {
+			t.Hook(ctx, telemetry.Hook{Layer: e.Layer, Name: e.Hook, Begun: e.Begun, Took: e.Duration, Class: string(e.Class)})
+		}
+	}
 	if before != nil {
 		m.counter, m.client, o.Previous = before.counter, before.client, before.layers
 	} else {

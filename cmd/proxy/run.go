@@ -19,6 +19,7 @@ import (
 	"remora/memory"
 	"remora/providers"
 	"remora/proxy"
+	"remora/telemetry"
 )
 
 // run serves until ctx ends. It starts from the bottom up, so that nothing is ever called that is not there yet, and
@@ -26,19 +27,29 @@ import (
 func run(ctx context.Context, from origin, c Config, stderr io.Writer) (err error) {
 	ballast := make([]byte, ballastBytes)
 	defer runtime.KeepAlive(ballast)
-	log := slog.New(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: c.Log.Level}))
+	measured, log, flush, err := openTelemetry(ctx, c, slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: c.Log.Level}))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, flush()) }() // last: all else is measured
 
 	kept, err := openStorage(ctx, c.Store, log)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, kept.close()) }() // last: memory writes to it to the end
+	defer func() { err = errors.Join(err, kept.close()) }() // after memory, which writes to it to the end
+	kept.measure(measured)
+	office, err := openOffice(ctx, c, kept, measured, log)
+	if err != nil {
+		return err
+	}
+	defer office.close()
 
 	upstreams, err := providers.NewSet(c.Providers)
 	if err != nil {
 		return err
 	}
-	minds, err := c.minds(upstreams, log, nil)
+	minds, err := c.minds(upstreams, log, measured, nil)
 	if err != nil {
 		return err
 	}
@@ -50,6 +61,7 @@ func run(ctx context.Context, from origin, c Config, stderr io.Writer) (err erro
 	if err != nil {
 		return fmt.Errorf("open server.listen %s: %w", c.Server.Listen, err)
 	}
+	c.Server.Telemetry = measured
 	srv := proxy.New(c.Server, mem, upstreams, log, time.Now)
 	ended := make(chan struct{})
 	var broken error
@@ -58,7 +70,7 @@ func run(ctx context.Context, from origin, c Config, stderr io.Writer) (err erro
 		broken = srv.Serve(ln)
 	}()
 
-	l := &live{origin: from, c: c, minds: minds, memory: mem, server: srv, log: log}
+	l := &live{origin: from, c: c, minds: minds, memory: mem, server: srv, log: log, measured: measured}
 	watching := l.watch(ctx)
 	greet(stderr, ln.Addr(), c, upstreams)
 	select {
@@ -66,6 +78,7 @@ func run(ctx context.Context, from origin, c Config, stderr io.Writer) (err erro
 	case <-ctx.Done():
 		log.Info("stopping", "grace", c.Server.ShutdownGrace.String())
 	}
+	office.stopping.Store(true)
 	// First of all: no new turns; those under way end, or are cut when the grace is over.
 	if err := srv.Shutdown(context.WithoutCancel(ctx)); err != nil {
 		log.Warn("stopped before all answers had ended", "error", err.Error())
@@ -87,12 +100,13 @@ func (o origin) load() (Config, error) { return load(o.file, o.environ, o.flags)
 // live is what changes when the configuration is read again: layers, policy, providers. All else needs a restart.
 type live struct {
 	origin
-	c      Config
-	minds  *minds
-	memory *memory.Memory
-	server *proxy.Server
-	log    *slog.Logger
-	seen   [sha256.Size]byte // of the file
+	c        Config
+	minds    *minds
+	memory   *memory.Memory
+	server   *proxy.Server
+	log      *slog.Logger
+	measured *telemetry.Telemetry
+	seen     [sha256.Size]byte // of the file
 }
 
 // lookEvery is how often the file is looked at. Reading it, instead of being told of changes, also sees those of a link
@@ -160,7 +174,7 @@ func (l *live) apply(c Config) error {
 	if err != nil {
 		return err
 	}
-	m, err := c.minds(upstreams, l.log, l.minds)
+	m, err := c.minds(upstreams, l.log, l.measured, l.minds)
 	if err != nil {
 		return err
 	}
@@ -181,6 +195,7 @@ func (c *Config) differs(other Config) []string {
 		{"session", c.Session, other.Session},
 		{"store", c.Store, other.Store},
 		{"log", c.Log, other.Log},
+		{"telemetry", c.Telemetry, other.Telemetry},
 		{"memory.on_store_error", c.Memory.OnStoreError, other.Memory.OnStoreError},
 	} {
 		if !reflect.DeepEqual(s.old, s.now) {

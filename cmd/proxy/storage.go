@@ -10,6 +10,7 @@ import (
 	"remora/cache"
 	"remora/cache/seal"
 	"remora/memory"
+	"remora/telemetry"
 )
 
 // storage is where turns are kept: the store, and a spool for the time that it is away. Both are encrypted if the
@@ -63,6 +64,17 @@ func (s *storage) await(ctx context.Context, sealer *seal.Sealer, log *slog.Logg
 		log.Warn("store does not answer; serving without memory until it does", "error", err.Error())
 	}
 	return nil
+}
+
+// measure has all operations of the store and the size of the spool measured.
+func (s *storage) measure(t *telemetry.Telemetry) {
+	if t == nil {
+		return
+	}
+	s.Store = observed{s.Store, t, time.Now}
+	if s.queue != nil {
+		t.WatchSpool(s.queue.Len)
+	}
 }
 
 // close closes both. Nobody uses them any more.

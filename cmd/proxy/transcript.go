@@ -123,7 +123,7 @@ func (f *transcriptFlags) open(cmd *cobra.Command, p process, use func(context.C
 	if err != nil {
 		return err
 	}
-	minds, err := c.minds(upstreams, log, nil)
+	minds, err := c.minds(upstreams, log, nil, nil)
 	if err != nil {
 		return err
 	}

@@ -29,6 +29,7 @@ const (
 // Event tells of one call of a hook.
 type Event struct {
 	Layer, Hook string // the hook's name is one of layer.HookInit and so on
+	Begun       time.Time
 	Duration    time.Duration
 	Class       Class
 }
@@ -148,7 +149,7 @@ func call[T any](ctx context.Context, r *Run, m *member, hook string, fn func(co
 	if !m.stragglers.tooMany() {
 		o = fly(ctx, &m.stragglers, m.timeout(hook), fn)
 	}
-	e := Event{Layer: m.ID, Hook: hook, Duration: r.p.o.Now().Sub(begin)}
+	e := Event{Layer: m.ID, Hook: hook, Begun: begin, Duration: r.p.o.Now().Sub(begin)}
 	if o.err != nil {
 		e.Class = classOf(o.err)
 		r.p.complain(ctx, e, o.stack)
@@ -156,7 +157,7 @@ func call[T any](ctx context.Context, r *Run, m *member, hook string, fn func(co
 			o.err = &failure{class: e.Class, cause: o.err}
 		}
 	}
-	r.note(m, e)
+	r.note(ctx, m, e)
 	return o.value, o.err
 }
 

@@ -10,6 +10,7 @@
 package pipeline
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -83,8 +84,9 @@ type Options struct {
 	Now func() time.Time
 	// AtomicOnly ignores Layer.Eventual (forceAtomicRecall of SEMANTICS 1.13).
 	AtomicOnly bool
-	// Observe is told of every hook that was called, from several goroutines at once. It may be nil.
-	Observe func(Event)
+	// Observe is told of every hook that was called, from several goroutines at once, with the context that it was called
+	// in. It may be nil.
+	Observe func(ctx context.Context, e Event)
 	// Previous is the pipeline that this one replaces: states of executions under way carry on. It may be nil.
 	Previous *Pipeline
 }

@@ -148,7 +148,7 @@ func (r *Run) Empty() bool { return r.none() }
 func (r *Run) none() bool { return r == nil || len(r.members) == 0 }
 
 // note adds a call to the trace and to the layer's report.
-func (r *Run) note(m *member, e Event) {
+func (r *Run) note(ctx context.Context, m *member, e Event) {
 	r.mu.Lock()
 	if len(r.trace) < maxTrace {
 		r.trace = append(r.trace, e)
@@ -159,7 +159,7 @@ func (r *Run) note(m *member, e Event) {
 	}
 	r.mu.Unlock()
 	if r.p.o.Observe != nil {
-		r.p.o.Observe(e)
+		r.p.o.Observe(ctx, e)
 	}
 }
 

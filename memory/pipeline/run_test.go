@@ -392,7 +392,7 @@ func TestOrderOfHooks(t *testing.T) {
 	var order []string
 	var observed []Event
 	last := &fake{dispose: func(ctx, layer.State) error { order = append(order, "b dispose"); return nil }}
-	r := start(t, Options{Observe: func(e Event) { observed = append(observed, e) }}, at("a", 1, every(&order, "a")), at("b", 2, last))
+	r := start(t, Options{Observe: func(_ context.Context, e Event) { observed = append(observed, e) }}, at("a", 1, every(&order, "a")), at("b", 2, last))
 	whole(t, r)
 	want := strings.Split("a init,a append,a recall,a project,a call,a tool,a response,a store,a complete,b dispose,a dispose", ",")
 	if diff := cmp.Diff(want, order); diff != "" {

@@ -125,7 +125,7 @@ func update[T any](ctx context.Context, r *Run, m *member, hook string, fn step[
 	var none T
 	e := Event{Layer: m.ID, Hook: hook, Class: ClassBusy}
 	r.p.complain(ctx, e, nil)
-	r.note(m, e)
+	r.note(ctx, m, e)
 	return none, refuse(ClassBusy)
 }
 

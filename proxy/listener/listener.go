@@ -1,4 +1,5 @@
-package proxy
+// Package listener makes a listener that outlives moments in which the system is short of something.
+package listener
 
 import (
 	"errors"
@@ -28,7 +29,8 @@ type patientListener struct {
 	closed chan struct{}
 }
 
-func newPatientListener(ln net.Listener, log *slog.Logger, now func() time.Time) *patientListener {
+// Patient wraps a listener. A failure to accept is logged once an episode, and then tried again.
+func Patient(ln net.Listener, log *slog.Logger, now func() time.Time) net.Listener {
 	return &patientListener{Listener: ln, log: log, now: now, closed: make(chan struct{})}
 }
 
