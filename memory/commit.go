@@ -80,6 +80,9 @@ func (t *Turn) write(ctx context.Context, a *Answer) bool {
 		t.m.failed(err)
 	}
 	if err := t.m.spool.add(t, a); err != nil {
+		if t.m.o.Lost != nil {
+			t.m.o.Lost(1)
+		}
 		t.m.o.Log.Error("turn lost: neither the store nor the spool took it", "turn", t.ID, "error", err.Error())
 	}
 	return false

@@ -49,6 +49,8 @@ type Options struct {
 	OnStoreError string
 	// Shape is what views are made by.
 	Shape
+	// Lost is told of turns that neither the store nor the spool took. It may be nil.
+	Lost func(turns int)
 	// Log receives one line per failure, never content. Now and After are the clock.
 	Log *slog.Logger
 	Now func() time.Time

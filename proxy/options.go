@@ -42,6 +42,9 @@ type Options struct {
 	Upstream providers.ClientOptions `mapstructure:"upstream"`
 	// Session is the section "session", which stands beside "server".
 	Session SessionOptions `mapstructure:"-"`
+	// KeepAlive is after how long a silent event stream gets a comment, so that nothing on the way to the client takes it
+	// for dead; 0 is never.
+	KeepAlive time.Duration `mapstructure:"keep_alive"`
 	// Telemetry is told of every request, nil for none.
 	Telemetry *telemetry.Telemetry `mapstructure:"-"`
 }

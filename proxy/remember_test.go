@@ -460,3 +460,35 @@ func TestViewThatCannotBeEncoded(t *testing.T) {
 	}
 	<-b.answers
 }
+
+// TestKeepAlive: a silent stream gets comments, between events only, and none where that is off.
+func TestKeepAlive(t *testing.T) {
+	t.Parallel()
+	for _, every := range []time.Duration{0, 20 * time.Millisecond} {
+		more := make(chan struct{})
+		addr := upstream(t, func(c net.Conn, r *bufio.Reader) {
+			if _, err := http.ReadRequest(r); err != nil {
+				return
+			}
+			write(c, eventHead+chunk(chatEvents[0])+chunk(chatEvents[1][:10]))
+			<-more
+			write(c, chunk(chatEvents[1][10:])+chunk(chatEvents[2]+chatDone)+"0\r\n\r\n")
+		})
+		b := newBook()
+		r := start(t, rigOptions{upstream: addr, memory: b.begin, tune: func(o *Options) { o.KeepAlive = every }})
+		c, br := r.dial(t)
+		write(c, chatIn("s", chatBody))
+		resp, err := http.ReadResponse(br, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(10*every+50*time.Millisecond, func() { close(more) })
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := string(body), strings.Join(chatEvents, "")+chatDone; got != want {
+			t.Errorf("every %v, in the middle of an event: %q", every, got)
+		}
+	}
+}

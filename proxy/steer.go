@@ -113,6 +113,8 @@ func (x *exchange) retryToolless() error {
 	}
 	if x.ctx.Response.StatusCode() < fasthttp.StatusMultipleChoices {
 		// Else it was about something else that has to do with tools, such as those of the client.
+		x.answer.status = x.ctx.Response.StatusCode()
+		x.answered(&wire.Reply{})
 		x.s.toolless.add(x.modelKey())
 	}
 	return nil
@@ -197,6 +199,11 @@ func (a *answer) writeSteered(w io.Writer, n *int64) error {
 		switch {
 		case errors.Is(err, io.EOF):
 			a.stitch.EOF()
+		case errors.Is(err, providers.ErrIdle):
+			if err := a.fill(w, n); err != nil {
+				return err
+			}
+			continue
 		case err != nil:
 			a.failed = err
 			return err

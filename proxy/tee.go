@@ -9,6 +9,8 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"remora/memory"
+	"remora/providers"
+	"remora/proxy/keepalive"
 	"remora/wire"
 	"remora/wire/stitch"
 )
@@ -36,6 +38,7 @@ type answer struct {
 	stitch  *stitch.Stitcher // of an answer that layers have a say in
 	spoke   time.Time        // when the client of such an answer last got something
 	refusal []byte           // the whole of an answer that was read ahead
+	gap     keepalive.Gap    // where the client's stream stands
 	failed  error            // what upstream did
 	done    bool             // the body was written to its end
 	armed   time.Time
@@ -89,6 +92,9 @@ func (x *exchange) reply() error {
 	}
 	if stream {
 		length = -1 // so that each event is flushed
+		if len(resp.Header.ContentEncoding()) == 0 {
+			x.upstream.Silence = x.s.o.KeepAlive
+		}
 	}
 	x.stream(int(length))
 	return nil
@@ -193,6 +199,11 @@ func (a *answer) WriteTo(w io.Writer) (n int64, err error) {
 			a.done = true
 			a.arm()
 			return n, nil
+		case errors.Is(err, providers.ErrIdle):
+			if err := a.fill(w, &n); err != nil {
+				return n, err
+			}
+			continue
 		case err != nil:
 			a.failed = err
 			return n, err
@@ -252,7 +263,13 @@ func (a *answer) write(w io.Writer, p []byte, n *int64) error {
 	a.arm()
 	m, err := w.Write(p)
 	*n += int64(m)
+	a.gap.Passed(p[:m])
 	return err
+}
+
+// fill writes a comment into a stream that upstream is silent on, where that changes nothing.
+func (a *answer) fill(w io.Writer, n *int64) error {
+	return a.gap.Fill(func(p []byte) error { return a.write(w, p, n) })
 }
 
 // arm gives the client another write_timeout. It is set anew only after a quarter of it, since that costs more than

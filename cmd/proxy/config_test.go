@@ -35,7 +35,7 @@ func TestDefaultsAreThoseOfThePackages(t *testing.T) {
 		t.Error("server and session (-package +config.yaml)", diff)
 	}
 	got := c.memory(nil, &minds{})
-	got.Now = nil
+	got.Now, got.Lost = nil, nil
 	if diff := cmp.Diff(memory.Options{
 		CommitWait: 250 * time.Millisecond, ReadWait: 250 * time.Millisecond, OpenDelay: 20 * time.Millisecond,
 		RetryDelay: 500 * time.Millisecond, OnStoreError: "open",

@@ -22,6 +22,7 @@ type minds struct {
 	overflow pipeline.ModelSource // nil for none
 	counter  *tokens.Counter
 	client   *providers.Client
+	lost     func(turns int) // counts turns that were lost, nil where nobody counts
 }
 
 func (m *minds) close() {
@@ -35,6 +36,7 @@ func (c *Config) minds(upstreams *providers.Set, log *slog.Logger, t *telemetry.
 	m := &minds{}
 	o := pipeline.Options{Policy: c.Memory.Policy.policy(), Log: log, Now: time.Now}
 	if t != nil {
+		m.lost = t.Lost
 		o.Observe = func(ctx context.Context, e pipeline.Event) {
 			t.Hook(ctx, telemetry.Hook{Layer: e.Layer, Name: e.Hook, Begun: e.Begun, Took: e.Duration, Class: string(e.Class)})
 		}
@@ -99,6 +101,7 @@ func (c *Config) memory(log *slog.Logger, m *minds) memory.Options {
 		SessionTTL:   c.Store.SessionTTL,
 		OnStoreError: c.Memory.OnStoreError,
 		Shape:        c.shape(m),
+		Lost:         m.lost,
 		Log:          log,
 		Now:          time.Now,
 	}

@@ -119,7 +119,7 @@ func (o observed) Commit(ctx context.Context, batches []cache.Batch) []cache.Out
 const flushWait = 5 * time.Second
 
 // openTelemetry begins to measure. What is off costs nothing; without any of it there is no telemetry.
-func openTelemetry(ctx context.Context, c Config, handler slog.Handler) (*telemetry.Telemetry, *slog.Logger, func() error, error) {
+func openTelemetry(ctx context.Context, c Config, handler slog.Handler) (*telemetry.Telemetry, *slog.Logger, func(), error) {
 	o := c.Telemetry
 	o.Version, o.Now = version(), time.Now
 	o.Metrics.Prometheus = o.Metrics.Prometheus && c.Server.AdminListen != ""
@@ -128,9 +128,11 @@ func openTelemetry(ctx context.Context, c Config, handler slog.Handler) (*teleme
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return t, log, func() error {
+	return t, log, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushWait)
 		defer cancel()
-		return shutdown(ctx)
+		if err := shutdown(ctx); err != nil {
+			log.Warn("the last spans or metrics were not taken", "error", err.Error())
+		}
 	}, nil
 }

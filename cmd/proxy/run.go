@@ -31,7 +31,7 @@ func run(ctx context.Context, from origin, c Config, stderr io.Writer) (err erro
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, flush()) }() // last: all else is measured
+	defer flush() // last: all else is measured
 
 	kept, err := openStorage(ctx, c.Store, log)
 	if err != nil {
