@@ -148,15 +148,20 @@ func sameItem(a, b wire.Item) bool {
 	return len(a.Raw) == len(b.Raw) && (len(a.Raw) == 0 || &a.Raw[0] == &b.Raw[0])
 }
 
-// recall asks layers what the model should be told, and what of the history it should see.
-func (l *layered) recall(ctx context.Context, c *transcript.Conversation) {
+// recall asks layers what the model should be told, and what of the history it should see. Where upstream keeps the
+// conversation, it keeps what it was told as well: that is not said again.
+func (l *layered) recall(ctx context.Context, e *transcript.Entry, c *transcript.Conversation) {
 	if l.run.Empty() || c.Opaque && l.turn.Query == "" {
 		return // for the latter, upstream was told when the user spoke
 	}
 	l.blocks = l.run.Recall(ctx, l.run.Cost(c.Lead))
 	if !c.Opaque {
 		c.Items = l.run.Project(ctx, c.Items)
+		return
 	}
+	l.blocks = slices.DeleteFunc(l.blocks, func(b pipeline.Block) bool {
+		return !slices.ContainsFunc(b.Messages, func(text string) bool { return !e.Told(text) })
+	})
 }
 
 // place puts the blocks into a view: those that stay put behind the leading items, those that change with every request

@@ -294,7 +294,7 @@ func (t *Turn) assemble(read, hooks context.Context) error {
 	}
 	t.Summary = Summary{Side: c.Side}
 	if l != nil {
-		l.recall(hooks, &c)
+		l.recall(hooks, t.entry, &c)
 	}
 	if c.Opaque {
 		t.View = slices.Concat(c.Lead, c.Items)

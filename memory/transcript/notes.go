@@ -97,6 +97,9 @@ func (e *Entry) Amend(list ...Hidden) error {
 // Blocks notes what layers put into the view, in the order of the view. It replaces what was noted before.
 func (e *Entry) Blocks(blocks ...Block) { e.blocks = blocks }
 
+// Told tells that one of the latest views of the session held the text as a block.
+func (e *Entry) Told(text string) bool { return slices.Contains(e.state.head.Blocks, blockHash(text)) }
+
 // Layers notes how the layers fared, in slot order. It replaces what was noted before.
 func (e *Entry) Layers(layers ...LayerNote) { e.layers = layers }
 

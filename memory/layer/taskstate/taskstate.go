@@ -209,13 +209,12 @@ func (*Layer) Store(_ context.Context, t *layer.Turn, s layer.State, _ *layer.Re
 }
 
 // Complete marks the end of an execution, and how it ended: data.__outcome is "success" or "failure".
-func (*Layer) Complete(_ context.Context, t *layer.Turn, s layer.State, o layer.Outcome) (layer.State, error) {
+func (*Layer) Complete(_ context.Context, _ *layer.Turn, s layer.State, o layer.Outcome) (layer.State, error) {
 	st := read(s)
 	st.Data[outcomeKey] = json.RawMessage(`"failure"`)
 	if o.Success {
 		st.Data[outcomeKey] = json.RawMessage(`"success"`)
 	}
-	st.mark(checkpoint{t.Now.UnixMilli(), depth(t)})
 	return st.encode()
 }
 
