@@ -370,17 +370,7 @@ func wholeCompletion(m *replyMeta, body []byte) [][]Item {
 			continue
 		}
 		for e := range parts(p.value) {
-			var at, msg, finish []byte
-			for p := range parts(e.value) { // of members of one name the last one counts
-				switch string(p.name) {
-				case "index":
-					at = p.value
-				case "message":
-					msg = p.value
-				case "finish_reason":
-					finish = p.value
-				}
-			}
+			at, msg, finish := choiceMembers(e.value)
 			c := choice{index: index(at, len(choices)), finish: text(finish)}
 			if c.index < 0 || len(choices) == maxIndex {
 				continue

@@ -192,3 +192,18 @@ func orElse(s, fallback string) string {
 	}
 	return s
 }
+
+// choiceMembers are the raw members of a choice. Of members of one name the last one counts.
+func choiceMembers(raw []byte) (index, message, finish []byte) {
+	for p := range parts(raw) {
+		switch string(p.name) {
+		case "index":
+			index = p.value
+		case "message":
+			message = p.value
+		case "finish_reason":
+			finish = p.value
+		}
+	}
+	return index, message, finish
+}
