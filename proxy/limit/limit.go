@@ -1,0 +1,308 @@
+// Package limit keeps one caller from taking everything, and all of them together from taking more memory than there
+// is: requests per minute and at once for each tenant, requests at once and bytes of bodies for the process.
+//
+// Nothing here ever waits. The rate of a tenant is shared by all replicas that have a common store, but a request is
+// decided on what this process knows; see shared.go for how exact that is.
+package limit
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Options are the section "limits" of the configuration. 0 is no limit, and without any limit nothing is counted.
+type Options struct {
+	Tenant Tenant `mapstructure:"tenant"`
+	Global Global `mapstructure:"global"`
+}
+
+// Tenant bounds each tenant; a caller beyond it gets 429.
+type Tenant struct {
+	// RequestsPerMinute is shared by all replicas on one store.
+	RequestsPerMinute int `mapstructure:"requests_per_minute"`
+	// Burst is how many requests may come at once after a pause. 0 means three seconds' worth, at least 1.
+	Burst int `mapstructure:"burst"`
+	// Concurrent is how many requests may be under way at once, in this process.
+	Concurrent int `mapstructure:"concurrent"`
+}
+
+// Global bounds all callers of this process together; a request beyond it gets 503.
+type Global struct {
+	// Concurrent is how many requests may be under way at once.
+	Concurrent int `mapstructure:"concurrent"`
+	// BodyBytes is how many bytes of request bodies may be held at once.
+	BodyBytes int64 `mapstructure:"body_bytes"`
+}
+
+// Validate reports every problem under its path below path ("limits"). A body of maxBody bytes, the largest that the
+// server takes, must fit into the bound on all of them.
+func (o *Options) Validate(path string, maxBody int64) error {
+	var problems []error
+	for _, n := range []struct {
+		key   string
+		value int64
+	}{
+		{"tenant.requests_per_minute", int64(o.Tenant.RequestsPerMinute)},
+		{"tenant.burst", int64(o.Tenant.Burst)},
+		{"tenant.concurrent", int64(o.Tenant.Concurrent)},
+		{"global.concurrent", int64(o.Global.Concurrent)},
+		{"global.body_bytes", o.Global.BodyBytes},
+	} {
+		if n.value < 0 {
+			problems = append(problems, fmt.Errorf("%s.%s: must not be negative, is %d", path, n.key, n.value))
+		}
+	}
+	if o.Tenant.Burst > 0 && o.Tenant.RequestsPerMinute == 0 {
+		problems = append(problems, fmt.Errorf("%s.tenant.burst: has no meaning without requests_per_minute", path))
+	}
+	if b := o.Global.BodyBytes; b > 0 && b < maxBody {
+		problems = append(problems, fmt.Errorf("%s.global.body_bytes: must not be less than server.max_body (%d), is %d", path, maxBody, b))
+	}
+	return errors.Join(problems...)
+}
+
+// rate of a tenant, in requests per second.
+func (t *Tenant) rate() float64 { return float64(t.RequestsPerMinute) / 60 }
+
+func (t *Tenant) burst() float64 {
+	if t.Burst > 0 {
+		return float64(t.Burst)
+	}
+	return max(float64(t.RequestsPerMinute)/20, 1)
+}
+
+func (t *Tenant) on() bool { return t.RequestsPerMinute > 0 || t.Concurrent > 0 }
+
+// MaxTenants is how many tenants are remembered by default.
+const MaxTenants = 1 << 16
+
+// Config is what a Limiter is made of.
+type Config struct {
+	Options Options
+	// Store shares rates among replicas; nil means that this process is alone.
+	Store Store
+	// Replica tells this process from the others on the same store.
+	Replica uint64
+	// MaxTenants bounds the table; 0 means [MaxTenants]. The tenant that has been away longest is forgotten for a new
+	// one, and has its burst again when it returns. Limits on all tenants together hold in any case.
+	MaxTenants int
+	// Now is the clock.
+	Now func() time.Time
+	// OnStore, if set, is called with the error when the store can't be used, and with nil when it can be again. It must
+	// not block.
+	OnStore func(err error)
+}
+
+// Limiter decides on requests. It is safe for concurrent use.
+type Limiter struct {
+	c      Config
+	active atomic.Bool // some limit is set
+	bytes  atomic.Int64
+
+	mu      sync.Mutex
+	o       Options
+	running int
+	tenants map[string]*tenant
+	idle    tenant // ring of those with nothing under way; idle.next is the one that has been away longest
+	refused map[string]uint64
+
+	share *share // nil without a store
+}
+
+// tenant is what is known about one of them, guarded by Limiter.mu.
+type tenant struct {
+	name       string
+	running    int
+	next, prev *tenant // in Limiter.idle; nil while something is under way
+	bucket     bucket
+}
+
+// join puts a tenant at the end of the ring of idle ones.
+func (l *Limiter) join(t *tenant) {
+	t.prev, t.next = l.idle.prev, &l.idle
+	t.prev.next, t.next.prev = t, t
+}
+
+// part takes a tenant out of the ring, if it is there.
+func (t *tenant) part() {
+	if t.next != nil {
+		t.prev.next, t.next.prev = t.next, t.prev
+		t.next, t.prev = nil, nil
+	}
+}
+
+// New makes a Limiter. With a store, Close must be called.
+func New(c Config) *Limiter {
+	if c.MaxTenants <= 0 {
+		c.MaxTenants = MaxTenants
+	}
+	l := &Limiter{c: c, tenants: map[string]*tenant{}, refused: map[string]uint64{}}
+	l.idle.next, l.idle.prev = &l.idle, &l.idle
+	l.Configure(c.Options)
+	if c.Store != nil {
+		l.share = newShare(l)
+	}
+	return l
+}
+
+// Close ends the work on the store. Requests are decided as before, on what this process knows.
+func (l *Limiter) Close() {
+	if l.share != nil {
+		l.share.close()
+	}
+}
+
+// Configure changes the limits; requests under way stay counted.
+func (l *Limiter) Configure(o Options) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.o = o
+	l.active.Store(o != Options{})
+}
+
+// Enter asks for a request of a tenant to be let in. The error is a *[Refusal], or nil; then [Ticket.Leave] is due.
+func (l *Limiter) Enter(name string) (Ticket, error) {
+	if !l.active.Load() {
+		return Ticket{}, nil
+	}
+	now := l.c.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n := l.o.Global.Concurrent; n > 0 && l.running >= n {
+		return Ticket{}, l.refuse(&Refusal{Limit: globalConcurrent, Max: int64(n), RetryAfter: shortly})
+	}
+	var t *tenant
+	if l.o.Tenant.on() {
+		if t = l.tenant(name, now); t == nil {
+			return Ticket{}, l.refuse(&Refusal{Limit: globalTenants, Max: int64(l.c.MaxTenants), RetryAfter: shortly})
+		}
+		if r := l.check(t, now); r != nil {
+			return Ticket{}, l.refuse(r)
+		}
+		t.running++
+		t.part()
+	}
+	l.running++
+	return Ticket{limiter: l, tenant: t}, nil
+}
+
+// check applies a tenant's limits, and takes from its rate if all are kept.
+func (l *Limiter) check(t *tenant, now time.Time) *Refusal {
+	o := &l.o.Tenant
+	if o.Concurrent > 0 && t.running >= o.Concurrent {
+		return &Refusal{Limit: tenantConcurrent, Max: int64(o.Concurrent), RetryAfter: shortly}
+	}
+	if o.RequestsPerMinute <= 0 {
+		return nil
+	}
+	wait := t.bucket.take(now, o)
+	if l.share != nil {
+		l.share.ask(t)
+	}
+	if wait > 0 {
+		return &Refusal{Limit: tenantRate, Max: int64(o.RequestsPerMinute), RetryAfter: wait}
+	}
+	return nil
+}
+
+// tenant finds a tenant, or makes room for a new one; nil if all that are remembered have requests under way.
+func (l *Limiter) tenant(name string, now time.Time) *tenant {
+	if t := l.tenants[name]; t != nil {
+		if t.next != nil {
+			t.part()
+			l.join(t)
+		}
+		return t
+	}
+	if len(l.tenants) >= l.c.MaxTenants {
+		old := l.idle.next
+		if old == &l.idle {
+			return nil
+		}
+		old.part()
+		delete(l.tenants, old.name)
+	}
+	t := &tenant{name: name, bucket: newBucket(now, &l.o.Tenant)}
+	l.join(t)
+	l.tenants[name] = t
+	return t
+}
+
+func (l *Limiter) refuse(r *Refusal) *Refusal {
+	l.refused[r.Limit]++
+	return r
+}
+
+// Ticket is a request that was let in. The zero value is one that nobody counts. It is for one goroutine.
+type Ticket struct {
+	limiter *Limiter
+	tenant  *tenant
+	bytes   int64
+}
+
+// Hold asks for n more bytes of memory for the request's body, before they are read. The error is a *[Refusal], or nil.
+func (t *Ticket) Hold(n int64) error {
+	l := t.limiter
+	if l == nil || n <= 0 {
+		return nil
+	}
+	l.mu.Lock()
+	limit := l.o.Global.BodyBytes
+	l.mu.Unlock()
+	if limit > 0 && l.bytes.Add(n) > limit {
+		l.bytes.Add(-n)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.refuse(&Refusal{Limit: globalBytes, Max: limit, RetryAfter: shortly})
+	}
+	if limit > 0 {
+		t.bytes += n
+	}
+	return nil
+}
+
+// Free gives the bytes back, for a request that goes on without its body.
+func (t *Ticket) Free() {
+	if t.bytes > 0 {
+		t.limiter.bytes.Add(-t.bytes)
+		t.bytes = 0
+	}
+}
+
+// Leave ends the request. Calling it again does nothing.
+func (t *Ticket) Leave() {
+	l := t.limiter
+	if l == nil {
+		return
+	}
+	t.Free()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.running--
+	if n := t.tenant; n != nil {
+		if n.running--; n.running == 0 {
+			l.join(n)
+		}
+	}
+	*t = Ticket{}
+}
+
+// Stats is a moment of a Limiter, for metrics.
+type Stats struct {
+	Running   int
+	BodyBytes int64
+	Tenants   int
+	// Refused counts refusals by [Refusal.Limit], since the start.
+	Refused map[string]uint64
+}
+
+// Stats returns the moment.
+func (l *Limiter) Stats() Stats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return Stats{Running: l.running, BodyBytes: l.bytes.Load(), Tenants: len(l.tenants), Refused: maps.Clone(l.refused)}
+}

@@ -1,0 +1,237 @@
+package limit
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+type clock struct{ now time.Time }
+
+func (c *clock) read() time.Time         { return c.now }
+func (c *clock) advance(d time.Duration) { c.now = c.now.Add(d) }
+
+func alone(o Options) (*Limiter, *clock) {
+	c := &clock{noon}
+	return New(Config{Options: o, Now: c.read}), c
+}
+
+// enter asks count times, and tells how many were let in and why the last was not.
+func enter(l *Limiter, tenant string, count int) (tickets []Ticket, last *Refusal) {
+	for range count {
+		t, err := l.Enter(tenant)
+		if err != nil {
+			last = nil
+			errors.As(err, &last)
+			continue
+		}
+		tickets = append(tickets, t)
+	}
+	return tickets, last
+}
+
+func idle(l *Limiter) (n int) {
+	for t := l.idle.next; t != &l.idle; t = t.next {
+		n++
+	}
+	return n
+}
+
+func TestRate(t *testing.T) {
+	l, c := alone(Options{Tenant: Tenant{RequestsPerMinute: 120, Burst: 5}})
+	f := func(when, tenant string, want int, wait time.Duration) {
+		t.Helper()
+		got, r := enter(l, tenant, want+3)
+		if len(got) != want || r == nil || r.RetryAfter != wait {
+			t.Fatalf("%s: %d, want %d; %+v, want %s", when, len(got), want, r, wait)
+		}
+	}
+	f("a burst", "a", 5, 500*time.Millisecond)
+	f("another tenant", "b", 5, 500*time.Millisecond)
+	c.advance(200 * time.Millisecond)
+	f("too early", "a", 0, 300*time.Millisecond)
+	c.advance(300 * time.Millisecond)
+	f("in time", "a", 1, 500*time.Millisecond)
+	c.advance(time.Hour)
+	f("after a pause", "a", 5, 500*time.Millisecond)
+	c.advance(-time.Minute)
+	f("the clock goes back", "a", 0, 500*time.Millisecond)
+	c.advance(time.Minute)
+	l.Configure(Options{Tenant: Tenant{RequestsPerMinute: 60}})
+	c.advance(time.Hour)
+	f("another rate", "a", 3, time.Second)
+
+	_, r := enter(l, "a", 1)
+	want := map[string]string{
+		"Retry-After": "1", "retry-after-ms": "1000", "x-ratelimit-limit-requests": "60",
+		"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1s",
+	}
+	if diff := cmp.Diff(want, maps.Collect(r.Headers())); diff != "" {
+		t.Error(diff)
+	}
+	if r.Status() != 429 || r.Code() != "rate_limit_exceeded" || r.Error() != "limit of 60 is reached (limits.tenant.requests_per_minute)" {
+		t.Error(r.Status(), r.Code(), r)
+	}
+}
+
+func TestConcurrent(t *testing.T) {
+	l, _ := alone(Options{Tenant: Tenant{Concurrent: 2}, Global: Global{Concurrent: 5}})
+	a, r := enter(l, "a", 3)
+	if len(a) != 2 || r.Limit != "limits.tenant.concurrent" || r.Status() != 429 {
+		t.Fatal(len(a), r)
+	}
+	_, _ = enter(l, "b", 2)
+	c, r := enter(l, "c", 2)
+	if len(c) != 1 || r.Limit != "limits.global.concurrent" || r.Status() != 503 || r.Code() != "overloaded" {
+		t.Fatal(len(c), r)
+	}
+	a[0].Leave()
+	a[0].Leave() // once is enough
+	c, r = enter(l, "c", 2)
+	if len(c) != 1 || r.Limit != "limits.global.concurrent" {
+		t.Error(len(c), r)
+	}
+	want := Stats{Running: 5, Tenants: 3, Refused: map[string]uint64{"limits.tenant.concurrent": 1, "limits.global.concurrent": 2}}
+	if diff := cmp.Diff(want, l.Stats()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestBodies(t *testing.T) {
+	l, _ := alone(Options{Global: Global{BodyBytes: 100}})
+	tickets, _ := enter(l, "a", 2)
+	a, b := &tickets[0], &tickets[1]
+	if err := errors.Join(a.Hold(40), a.Hold(20), b.Hold(40)); err != nil {
+		t.Fatal(err)
+	}
+	err := b.Hold(1)
+	var r *Refusal
+	if !errors.As(err, &r) || r.Limit != "limits.global.body_bytes" || r.Status() != 503 {
+		t.Fatal(err)
+	}
+	a.Free()
+	if err := b.Hold(60); err != nil {
+		t.Error(err)
+	}
+	b.Leave()
+	a.Leave()
+	if s := l.Stats(); s.BodyBytes != 0 || s.Running != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestOff(t *testing.T) {
+	l, _ := alone(Options{})
+	got, _ := enter(l, "a", 1000)
+	if err := got[0].Hold(1 << 40); err != nil || len(got) != 1000 || l.Stats().Tenants != 0 {
+		t.Error(err, len(got))
+	}
+	got[0].Leave()
+	if n := testing.AllocsPerRun(100, func() {
+		k, _ := l.Enter("a")
+		k.Leave()
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestTable checks for any sequence of requests that the table and what is under way stay bounded, whoever asks.
+func TestTable(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := &clock{noon}
+		l := New(Config{
+			Options:    Options{Tenant: Tenant{RequestsPerMinute: 600, Burst: 2, Concurrent: 2}, Global: Global{Concurrent: 6}},
+			MaxTenants: 4, Now: c.read,
+		})
+		var inside []Ticket
+		for range rapid.IntRange(1, 200).Draw(t, "steps") {
+			if len(inside) > 0 && rapid.Bool().Draw(t, "leave") {
+				i := rapid.IntRange(0, len(inside)-1).Draw(t, "who")
+				inside[i].Leave()
+				inside = append(inside[:i], inside[i+1:]...)
+				continue
+			}
+			k, err := l.Enter(fmt.Sprint(rapid.IntRange(0, 20).Draw(t, "tenant")))
+			if err == nil {
+				inside = append(inside, k)
+			}
+			c.advance(time.Duration(rapid.IntRange(0, 100).Draw(t, "ms")) * time.Millisecond)
+			s := l.Stats()
+			if s.Running != len(inside) || s.Running > 6 || s.Tenants > 4 || idle(l) > s.Tenants {
+				t.Fatalf("%d inside: %+v", len(inside), s)
+			}
+			// With 4 tenants inside there is no room for a fifth.
+			var r *Refusal
+			if errors.As(err, &r) && r.Limit == "limits.tenants" && idle(l) > 0 {
+				t.Fatal("a tenant that does nothing keeps another out")
+			}
+		}
+		for i := range inside {
+			inside[i].Leave()
+		}
+		if s := l.Stats(); s.Running != 0 || idle(l) != s.Tenants {
+			t.Fatalf("%+v, %d idle", s, idle(l))
+		}
+	})
+}
+
+func TestForgetsWhoWasAwayLongest(t *testing.T) {
+	c := &clock{noon}
+	l := New(Config{Options: Options{Tenant: Tenant{RequestsPerMinute: 1}}, MaxTenants: 2, Now: c.read})
+	passes := func(tenant string) bool {
+		got, _ := enter(l, tenant, 1)
+		for i := range got {
+			got[i].Leave()
+		}
+		return len(got) == 1
+	}
+	var got []bool
+	for tenant := range strings.FieldsSeq("a b a b c b a") {
+		got = append(got, passes(tenant))
+	}
+	// c takes the place of a, so b is remembered, and a starts anew.
+	if diff := cmp.Diff([]bool{true, true, false, false, true, false, true}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	o := Options{Tenant: Tenant{-1, -2, -3}, Global: Global{-4, 10}}
+	want := `limits.tenant.requests_per_minute: must not be negative, is -1
+limits.tenant.burst: must not be negative, is -2
+limits.tenant.concurrent: must not be negative, is -3
+limits.global.concurrent: must not be negative, is -4
+limits.global.body_bytes: must not be less than server.max_body (11), is 10`
+	if diff := cmp.Diff(want, o.Validate("limits", 11).Error()); diff != "" {
+		t.Error(diff)
+	}
+	if err := (&Options{Tenant: Tenant{Burst: 1}}).Validate("limits", 1); err == nil || !strings.Contains(err.Error(), "limits.tenant.burst: ") {
+		t.Error(err)
+	}
+	if err := (&Options{}).Validate("limits", 1); err != nil {
+		t.Error(err)
+	}
+}
+
+func BenchmarkEnter(b *testing.B) {
+	l := New(Config{
+		Options: Options{Tenant: Tenant{RequestsPerMinute: 1 << 30, Concurrent: 100}, Global: Global{Concurrent: 100}},
+		Now:     time.Now,
+	})
+	b.ReportAllocs()
+	for b.Loop() {
+		k, err := l.Enter("a")
+		if err != nil {
+			b.Fatal(err)
+		}
+		k.Leave()
+	}
+}

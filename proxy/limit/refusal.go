@@ -1,0 +1,73 @@
+package limit
+
+import (
+	"fmt"
+	"iter"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Values of Refusal.Limit: keys of the configuration, except the last, which is a bound of the program.
+const (
+	tenantRate       = "limits.tenant.requests_per_minute"
+	tenantConcurrent = "limits.tenant.concurrent"
+	globalConcurrent = "limits.global.concurrent"
+	globalBytes      = "limits.global.body_bytes"
+	globalTenants    = "limits.tenants"
+)
+
+// shortly is when to come back where nobody knows: when another request has ended.
+const shortly = time.Second
+
+// Refusal tells that a request is not let in. It names nothing of the caller's.
+type Refusal struct {
+	// Limit is the key of the limit that was hit, and Max its value.
+	Limit string
+	Max   int64
+	// RetryAfter is when a request would pass, if no other came.
+	RetryAfter time.Duration
+}
+
+// Error names the limit.
+func (r *Refusal) Error() string { return fmt.Sprintf("limit of %d is reached (%s)", r.Max, r.Limit) }
+
+// Status is the HTTP status: 429 for a limit of the tenant's, 503 for one of all.
+func (r *Refusal) Status() int {
+	if strings.HasPrefix(r.Limit, "limits.tenant.") {
+		return http.StatusTooManyRequests
+	}
+	return http.StatusServiceUnavailable
+}
+
+// Code is the code of the error envelope.
+func (r *Refusal) Code() string {
+	if r.Status() == http.StatusTooManyRequests {
+		return "rate_limit_exceeded"
+	}
+	return "overloaded"
+}
+
+// Headers are the headers of the answer, as OpenAI spells them: Retry-After in whole seconds, for SDKs the same in
+// milliseconds, and for a rate what it is and when it allows the next request.
+func (r *Refusal) Headers() iter.Seq2[string, string] {
+	return func(yield func(name, value string) bool) {
+		pairs := [][2]string{
+			{"Retry-After", strconv.Itoa(max(int(math.Ceil(r.RetryAfter.Seconds())), 1))},
+			{"retry-after-ms", strconv.FormatInt(max(r.RetryAfter.Milliseconds(), 1), 10)},
+		}
+		if r.Limit == tenantRate {
+			pairs = append(pairs,
+				[2]string{"x-ratelimit-limit-requests", strconv.FormatInt(r.Max, 10)},
+				[2]string{"x-ratelimit-remaining-requests", "0"},
+				[2]string{"x-ratelimit-reset-requests", r.RetryAfter.String()})
+		}
+		for _, p := range pairs {
+			if !yield(p[0], p[1]) {
+				return
+			}
+		}
+	}
+}
