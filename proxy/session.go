@@ -2,10 +2,6 @@ package proxy
 
 import (
 	"bytes"
-	"crypto/hmac"
-	"crypto/sha256"
-	"crypto/subtle"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -281,26 +277,6 @@ func (id *identity) forModels(provider string) memory.Credential {
 	return memory.Credential{Header: id.credentialName, Value: string(id.credential), Provider: provider}
 }
 
-// owner remembers the last credential that an exchange has served, and whose it is: a connection's next request mostly
-// has the same. It is compared in constant time.
-type owner struct {
-	credential []byte
-	tenant     string
-}
-
-// maxOwner is the length in bytes above which a credential is not remembered: cookies can be long.
-const maxOwner = 1 << 10
-
-func (w *owner) of(o *SessionOptions, credential []byte) string {
-	if len(credential) > maxOwner {
-		return o.Tenant(credential)
-	}
-	if w.tenant == "" || subtle.ConstantTimeCompare(w.credential, credential) != 1 {
-		w.credential, w.tenant = append(w.credential[:0], credential...), o.Tenant(credential)
-	}
-	return w.tenant
-}
-
 // scope turns the identity of a tenant's request into the scope of memory.
 func (id *identity) scope(tenant string) memory.Scope {
 	sc := memory.Scope{
@@ -314,27 +290,6 @@ func (id *identity) scope(tenant string) memory.Scope {
 		sc.Resource = sc.Session
 	}
 	return sc
-}
-
-// Tenant names the owner of a credential: the first that a request has of the headers Authorization, x-api-key, api-key,
-// x-goog-api-key and ocp-apim-subscription-key, the query parameters api-key, api_key and key, and Cookie. A key is the
-// same owner wherever it stands, with or without "Bearer"; without any credential the owner is "anonymous". The name is a
-// hash, keyed with session.key if one is set: then who reads the store can't test guessed credentials.
-func (o *SessionOptions) Tenant(credential []byte) string {
-	const scheme = "Bearer "
-	if o.Tenancy == TenancySingle {
-		return TenancySingle
-	}
-	if len(credential) > len(scheme) && bytes.EqualFold(credential[:len(scheme)], []byte(scheme)) {
-		credential = bytes.TrimLeft(credential[len(scheme):], " ")
-	}
-	if len(credential) == 0 {
-		return "anonymous"
-	}
-	mac := hmac.New(sha256.New, []byte(o.Key.Reveal()))
-	mac.Write(credential)
-	var sum [sha256.Size]byte
-	return hex.EncodeToString(mac.Sum(sum[:0])[:16])
 }
 
 func parseHistory(v string) (memory.History, error) {

@@ -266,3 +266,16 @@ func TestPreviousResponseNamesTheSession(t *testing.T) {
 		t.Errorf("another credential found the session:\n%s", got)
 	}
 }
+
+// A connection's requests may have different credentials, as behind another proxy: each keeps its own tenant.
+func TestOwnerIsOfTheCredential(t *testing.T) {
+	options := DefaultOptions()
+	o := &options.Session
+	var w owner
+	long := strings.Repeat("c", maxOwner+1)
+	for _, credential := range []string{"", "Bearer a", "Bearer a", "Bearer b", "Bearer ab", long, "Bearer b", "", "Bearer a"} {
+		if got, want := w.of(o, []byte(credential)), o.Tenant([]byte(credential)); got != want {
+			t.Errorf("credential %.10q is of %s, want %s", credential, got, want)
+		}
+	}
+}

@@ -26,8 +26,7 @@ var (
 const exportVersion = 1
 
 // Line is one line of an exported transcript: the session, one item, one turn, one version of the leading items, or
-// the text of one block.
-// Exactly one of its parts is set.
+// the text of one block. Exactly one of its parts is set.
 type Line struct {
 	Session *SessionLine    `json:"session,omitempty"`
 	Item    *ItemLine       `json:"item,omitempty"`
