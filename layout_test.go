@@ -55,6 +55,7 @@ var arrows = []struct {
 
 	{2, "memory/layer", []string{"memory/budget", "wire"}},
 	{2, "memory/transcript", []string{"cache", "memory/view", "wire"}},
+	{2, "providers/resilience", []string{"providers", "wire"}},
 	{2, "providers/complete", []string{"providers", "wire"}},
 	{2, "providers/providertest", []string{"providers", "providers/scripted", "wire"}},
 
@@ -77,7 +78,9 @@ var arrows = []struct {
 
 	{5, "admin", nil},
 	{5, "proxy", []string{"memory", "memory/view", "providers", "proxy/keepalive", "proxy/limit", "proxy/listener", "providers/resilience", "telemetry", "wire", "wire/stitch"}},
+	{0, "proxy/keepalive", nil},
 	{0, "proxy/listener", nil},
+	{1, "proxy/limit", []string{"cache"}},
 	{5, "demo", []string{"memory", "providers/scripted"}},
 
 	{6, "cmd/proxy", cmdImports},
