@@ -1,14 +1,15 @@
-# syntax=docker/dockerfile:1
 # Remora as an image of one static binary: docker build -t remora .
 #
 # The build needs the base image and the Go modules, nothing else, and two builds of one source give the same binary:
-# no paths, no time and no build id are in it. For a same image too: docker build with SOURCE_DATE_EPOCH and
-# --output type=image,rewrite-timestamp=true. The digest of the base image pins the toolchain; GO_IMAGE exchanges it.
+# no paths, no time and no build id are in it. For one and the same image, too: --build-arg SOURCE_DATE_EPOCH=0 and
+# --output type=image,rewrite-timestamp=true. GO_IMAGE takes the base image from a registry of yours, or by digest;
+# GOPROXY the modules from a proxy of yours.
 ARG GO_IMAGE=docker.io/library/golang:1.26.8-alpine
 
 FROM --platform=$BUILDPLATFORM ${GO_IMAGE} AS build
 ARG TARGETOS
 ARG TARGETARCH
+ARG GOPROXY
 WORKDIR /src
 # Modules change less often than code, and so stay in the cache of layers.
 COPY go.mod go.sum ./
@@ -16,10 +17,11 @@ RUN go mod download
 COPY . .
 RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH GOFLAGS=-mod=readonly \
     go build -trimpath -buildvcs=false -ldflags "-s -w -buildid=" -o /out/remora ./cmd/proxy
-# What is there besides the binary: public certificates, and the folder for state. Any user of group 0 may write to it,
-# for platforms that choose the user id.
+# What is there besides the binary: public certificates, time zones by name, and the folder for state. Any user of
+# group 0 may write to it, for platforms that choose the user id.
 RUN mkdir -p /out/data /out/etc/ssl/certs \
     && cp /etc/ssl/certs/ca-certificates.crt /out/etc/ssl/certs/ \
+    && cp /usr/local/go/lib/time/zoneinfo.zip /out/etc/ \
     && chmod 0770 /out/data
 
 FROM scratch
@@ -31,7 +33,7 @@ USER 65532:0
 # remora.db and the spool go here by default: the only place that is written to.
 WORKDIR /data
 VOLUME /data
-ENV REMORA_SERVER_LISTEN=:8080
+ENV REMORA_SERVER_LISTEN=:8080 ZONEINFO=/etc/zoneinfo.zip
 EXPOSE 8080 9090
 # SIGTERM lets answers under way finish, for server.shutdown_grace.
 STOPSIGNAL SIGTERM

