@@ -1,0 +1,41 @@
+package helm_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What the chart writes into its ConfigMap is what the program reads, with the variables that the pod has.
+func TestProxyUnderstandsWhatIsRendered(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("links the program")
+	}
+	dir := t.TempDir()
+	proxy := filepath.Join(dir, "proxy")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", proxy, "../cmd/proxy").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	// The other sets name files that are only in a pod.
+	for _, name := range []string{"1-minimal", "2-trial", "4-sentinel"} {
+		manifests := readFile(t, "testdata/golden/"+name+".yaml")
+		_, config, ok := strings.Cut(manifests, "\n  config.yaml: |\n")
+		config, _, ends := strings.Cut(config, "\n---\n")
+		if !ok || !ends {
+			t.Fatal(name, "has no config.yaml")
+		}
+		file := filepath.Join(dir, name+".yaml")
+		if err := os.WriteFile(file, []byte(strings.ReplaceAll(config, "\n    ", "\n")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), proxy, "--check", "--config", file)
+		cmd.Dir = dir
+		cmd.Env = []string{"OPENAI_API_KEY=k", "REMORA_SERVER_ADMIN_TOKEN=not-a-secret-either", "REMORA_STORE_URL=redis://h"}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+	}
+}
