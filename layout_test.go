@@ -96,7 +96,8 @@ var cmdImports = []string{
 	".", "admin", "cache", "cache/seal", "demo", "memory", "memory/budget", "memory/layer", "memory/layer/fileref", "memory/layer/observe",
 	"memory/layer/plan", "memory/layer/reminder", "memory/layer/static", "memory/layer/steering",
 	"memory/layer/taskstate", "memory/layer/temporal", "memory/layer/toolmemory", "memory/layer/webhook",
-	"memory/layer/working", "memory/pipeline", "memory/tokens", "memory/view", "providers", "providers/complete", "proxy", "telemetry",
+	"memory/layer/working", "memory/pipeline", "memory/tokens", "memory/view", "providers", "providers/complete", "providers/resilience", "proxy", "proxy/limit",
+	"telemetry",
 }
 
 // dependencies are the modules that our own code imports. Each is named in RATIONALE.md.

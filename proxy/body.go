@@ -47,11 +47,19 @@ func (x *exchange) read() error {
 	if n := int(x.head.length); n > cap(buf) {
 		buf = slices.Grow(buf, min(n, perRead))
 	}
+	held := 0
 	for granted := 0; ; {
 		if len(buf) == cap(buf) {
 			// What has arrived vouches for more: the rest of a body of ordinary size is made room for at once.
 			rest := min(int(x.head.length)-len(buf), maxPooled)
 			buf = slices.Grow(buf, max(len(buf), 4<<10, rest))
+		}
+		if n := cap(buf) - held; n > 0 {
+			if err := x.ticket.Hold(int64(n)); err != nil {
+				x.ctx.SetConnectionClose() // what the client still sends would be taken for its next request
+				return err
+			}
+			held = cap(buf)
 		}
 		n, err := stream.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
@@ -74,9 +82,9 @@ func (x *exchange) brokenBody(err error) error {
 	x.ctx.SetConnectionClose()
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() {
-		return &Error{fasthttp.StatusRequestTimeout, codeSlowRequest, "request body took too long to arrive", err}
+		return &Error{Status: fasthttp.StatusRequestTimeout, Code: codeSlowRequest, Message: "request body took too long to arrive", Err: err}
 	}
-	return &Error{fasthttp.StatusBadRequest, codeBadRequest, "request body is broken", err}
+	return &Error{Status: fasthttp.StatusBadRequest, Code: codeBadRequest, Message: "request body is broken", Err: err}
 }
 
 // releaseBody gives the body's buffer back. Items point into it: a turn must have been committed before.
@@ -87,6 +95,7 @@ func (x *exchange) releaseBody() {
 	if cap(*x.raw) <= maxPooled {
 		x.s.bodies.Put(x.raw)
 	}
+	x.ticket.Free()
 	x.raw, x.body, x.plain, x.send, x.request = nil, nil, nil, nil, nil
 }
 

@@ -4,12 +4,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
+	"math"
+	"strconv"
 	"time"
 
 	"github.com/valyala/fasthttp"
 
 	"remora/memory"
 	"remora/providers"
+	"remora/providers/resilience"
+	"remora/proxy/limit"
 )
 
 // Error is an error that the proxy answers with. Message goes to the caller, Err only into the log; neither holds a
@@ -19,6 +24,8 @@ type Error struct {
 	Code    string // machine-readable: the "code" of the envelope
 	Message string
 	Err     error
+	// Headers are sent with it.
+	Headers iter.Seq2[string, string]
 }
 
 // Error is Message with its reason.
@@ -48,6 +55,7 @@ const (
 	codeShutdown     = "shutting_down"
 	codeDenied       = "steering_denied"
 	codeLayer        = "layer_failed"
+	codeCircuit      = "circuit_open"
 )
 
 func errBodyTooLarge(limit Size) *Error {
@@ -61,27 +69,33 @@ func errBodyTooLarge(limit Size) *Error {
 func asError(err error) *Error {
 	var e *Error
 	var layer *memory.LayerError
+	var refusal *limit.Refusal
+	var open *resilience.OpenError
 	switch {
 	case errors.As(err, &e):
 		return e
 	case errors.As(err, &layer):
-		return &Error{fasthttp.StatusInternalServerError, codeLayer, "memory layer " + layer.Layer + " could not begin (on_init_error: throw)", err}
+		return &Error{Status: fasthttp.StatusInternalServerError, Code: codeLayer, Message: "memory layer " + layer.Layer + " could not begin (on_init_error: throw)", Err: err}
+	case errors.As(err, &refusal):
+		return &Error{Status: refusal.Status(), Code: refusal.Code(), Message: refusal.Error(), Headers: refusal.Headers()}
+	case errors.As(err, &open):
+		return &Error{Status: fasthttp.StatusServiceUnavailable, Code: codeCircuit, Message: "upstream has failed too often of late", Err: err, Headers: retryAfter(open.RetryAfter)}
 	case errors.Is(err, memory.ErrUnavailable):
-		return &Error{fasthttp.StatusServiceUnavailable, codeNoMemory, "session memory is unavailable", err}
+		return &Error{Status: fasthttp.StatusServiceUnavailable, Code: codeNoMemory, Message: "session memory is unavailable", Err: err}
 	case errors.Is(err, providers.ErrTarget):
-		return &Error{fasthttp.StatusBadRequest, codeBadRequest, "request target is not supported", err}
+		return &Error{Status: fasthttp.StatusBadRequest, Code: codeBadRequest, Message: "request target is not supported", Err: err}
 	case errors.Is(err, providers.ErrUnreachable):
-		return &Error{fasthttp.StatusBadGateway, codeUnreachable, "upstream cannot be reached", err}
+		return &Error{Status: fasthttp.StatusBadGateway, Code: codeUnreachable, Message: "upstream cannot be reached", Err: err}
 	case errors.Is(err, providers.ErrTimeout):
-		return &Error{fasthttp.StatusGatewayTimeout, codeTimeout, "upstream did not answer in time", err}
+		return &Error{Status: fasthttp.StatusGatewayTimeout, Code: codeTimeout, Message: "upstream did not answer in time", Err: err}
 	case errors.Is(err, providers.ErrClosed):
-		return &Error{fasthttp.StatusBadGateway, codeClosed, "upstream closed the connection before its answer was complete", err}
+		return &Error{Status: fasthttp.StatusBadGateway, Code: codeClosed, Message: "upstream closed the connection before its answer was complete", Err: err}
 	case errors.Is(err, providers.ErrMalformed):
-		return &Error{fasthttp.StatusBadGateway, codeClosed, "upstream answered with something that is not valid HTTP", err}
+		return &Error{Status: fasthttp.StatusBadGateway, Code: codeClosed, Message: "upstream answered with something that is not valid HTTP", Err: err}
 	case errors.Is(err, providers.ErrAborted):
-		return &Error{fasthttp.StatusServiceUnavailable, codeShutdown, "server is shutting down", err}
+		return &Error{Status: fasthttp.StatusServiceUnavailable, Code: codeShutdown, Message: "server is shutting down", Err: err}
 	default:
-		return &Error{fasthttp.StatusInternalServerError, codeInternal, "internal error", err}
+		return &Error{Status: fasthttp.StatusInternalServerError, Code: codeInternal, Message: "internal error", Err: err}
 	}
 }
 
@@ -115,7 +129,19 @@ func (e *Error) write(resp *fasthttp.Response) {
 	h.SetNoDefaultContentType(true)
 	h.SetStatusCode(e.Status)
 	h.SetContentType("application/json")
+	if e.Headers != nil {
+		for key, value := range e.Headers {
+			h.Set(key, value)
+		}
+	}
 	resp.SetBody(e.body())
+}
+
+// retryAfter is the header that says when to come back, in whole seconds.
+func retryAfter(d time.Duration) iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		yield("Retry-After", strconv.FormatInt(int64(math.Ceil(max(d.Seconds(), 1))), 10))
+	}
 }
 
 // onProtocolError answers a request that could not be read as far as its handler. The server closes the connection

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"sync/atomic"
@@ -14,6 +13,7 @@ import (
 
 	"remora/memory"
 	"remora/providers"
+	"remora/proxy/limit"
 	"remora/telemetry"
 	"remora/wire"
 )
@@ -23,6 +23,9 @@ import (
 func (x *exchange) run() error {
 	x.identify() // method, path and headers -> endpoint, session, resource, execution
 	x.begun()
+	if err := x.enter(); err != nil {
+		return err
+	}
 	if x.head.upgrade != nil {
 		return x.tunnel() // a WebSocket: no further step applies
 	}
@@ -56,8 +59,9 @@ type exchange struct {
 	dialect  wire.Dialect // 0 where nothing is remembered
 	remember bool         // unless the request says otherwise
 	provider providers.Provider
-	// upstreams are those of the moment in which the request came.
-	upstreams Upstreams
+	model    string // that a fallback asks for in place of the client's, "" for the client's
+	*routes         // as they were when the request came
+	ticket   limit.Ticket
 
 	raw     *[]byte       // pooled buffer behind body, nil once it was given back
 	body    []byte        // as it came
@@ -91,7 +95,7 @@ func newExchange(s *Server) *exchange {
 
 // open begins a request.
 func (x *exchange) open(ctx *fasthttp.RequestCtx) {
-	x.ctx, x.upstreams = ctx, *x.s.upstreams.Load()
+	x.ctx, x.routes = ctx, x.s.routes.Load()
 	x.s.watcher.add(&x.watch, ctx.Conn())
 }
 
@@ -119,10 +123,11 @@ func (x *exchange) close() {
 	}()
 	x.commit(wire.Reply{}, x.cut())
 	x.traced()
+	x.ticket.Leave()
 }
 
 func (x *exchange) reset() {
-	x.ctx, x.provider, x.upstreams, x.turn = nil, nil, nil, nil
+	x.ctx, x.provider, x.model, x.routes, x.turn = nil, nil, "", nil, nil
 	x.dialect, x.remember, x.request, x.status = 0, false, nil, ""
 	x.body, x.plain, x.send, x.decoded = nil, nil, nil, false
 	x.pieces = pieces{}
@@ -296,26 +301,6 @@ func (x *exchange) encode() {
 	x.send, x.decoded = b, len(x.head.encoded) > 0
 }
 
-// forward sends the request and reads the head of the answer into the client's response.
-func (x *exchange) forward() error {
-	if err := x.prepare(rewrite{body: len(x.send), remembered: x.turn != nil, decoded: x.decoded}); err != nil {
-		return err
-	}
-	if x.turn != nil {
-		x.upstream.Sent = x.turn.ender.Forwarded
-		begun := x.s.now()
-		defer func() { x.spent.upstream = x.s.now().Sub(begun) }()
-	}
-	err := x.roundTrip()
-	if err == nil && x.turn != nil && len(x.turn.tools) > 0 {
-		err = x.retryToolless()
-	}
-	if err == nil && x.ctx.Response.StatusCode() == fasthttp.StatusSwitchingProtocols {
-		return fmt.Errorf("%w: it switches protocols unasked", providers.ErrMalformed)
-	}
-	return err
-}
-
 // prepare writes the head of the upstream request.
 func (x *exchange) prepare(rw rewrite) error {
 	in, out := &x.ctx.Request.Header, &x.out
@@ -333,11 +318,7 @@ func (x *exchange) prepare(rw rewrite) error {
 }
 
 func (x *exchange) roundTrip() error {
-	err := x.s.client.Send(&x.upstream, x.provider.Upstream(), x.sentHead, x.send, &x.ctx.Response.Header)
-	if x.turn == nil {
-		x.releaseBody() // a stream that lasts for minutes need not hold it
-	}
-	return err
+	return x.s.client.Send(&x.upstream, x.provider.Upstream(), x.sentHead, x.send, &x.ctx.Response.Header)
 }
 
 // cut says how an answer that is not complete was cut off.

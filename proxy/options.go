@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"remora/providers"
+	"remora/proxy/limit"
 	"remora/telemetry"
 )
 
@@ -50,6 +51,8 @@ type Options struct {
 	// KeepAlive is after how long a silent event stream gets a comment, so that nothing on the way to the client takes it
 	// for dead; 0 is never.
 	KeepAlive time.Duration `mapstructure:"keep_alive"`
+	// Limits bound what callers may ask for, nil for nothing. They are closed by whoever made them.
+	Limits *limit.Limiter `mapstructure:"-"`
 	// Telemetry is told of every request, nil for none.
 	Telemetry *telemetry.Telemetry `mapstructure:"-"`
 }

@@ -21,6 +21,8 @@ import (
 
 	"remora/memory"
 	"remora/providers"
+	"remora/providers/resilience"
+	"remora/proxy/limit"
 	"remora/proxy/listener"
 	"remora/telemetry"
 )
@@ -45,7 +47,8 @@ type Server struct {
 	begin     beginTurn // nil without a memory
 	sessionOf func(ctx context.Context, tenant, responseID string) (string, error)
 	hints     [][]byte // one of them is in every body that names a session
-	upstreams atomic.Pointer[Upstreams]
+	routes    atomic.Pointer[routes]
+	limits    *limit.Limiter // nil for none
 	client    *providers.Client
 	log       *slog.Logger
 	now       func() time.Time
@@ -100,13 +103,13 @@ func New(o Options, m Memory, up Upstreams, log *slog.Logger, now func() time.Ti
 		o.Upstream.Now = now
 	}
 	s := &Server{
-		o: o, log: log, now: now, telemetry: o.Telemetry,
+		o: o, log: log, now: now, telemetry: o.Telemetry, limits: o.Limits,
 		client:  providers.NewClient(o.Upstream),
 		names:   newHeaderTable(&o.Session),
 		hints:   o.Session.hints(),
 		watcher: newWatcher(sweepEvery),
 	}
-	s.Route(up)
+	s.Route(up, nil)
 	if m != nil {
 		s.begin, s.sessionOf = adapt(m), m.SessionOf
 	}
@@ -141,8 +144,14 @@ func New(o Options, m Memory, up Upstreams, log *slog.Logger, now func() time.Ti
 	return s
 }
 
-// Route sends requests that begin from now on to other upstreams.
-func (s *Server) Route(up Upstreams) { s.upstreams.Store(&up) }
+// routes say where requests go, and what is done when that fails.
+type routes struct {
+	upstreams  Upstreams
+	resilience *resilience.Policy // nil for nothing
+}
+
+// Route sends requests that begin from now on elsewhere. p says what to do about calls that fail, nil for nothing.
+func (s *Server) Route(up Upstreams, p *resilience.Policy) { s.routes.Store(&routes{up, p}) }
 
 // silent drops fasthttp's log: it tells of clients that broke off, and quotes what they sent.
 type silent struct{}

@@ -100,6 +100,7 @@ func (x *exchange) retryToolless() error {
 	}
 	x.turn.tools = nil
 	x.encode()
+	x.send = x.withModel(x.send)
 	x.upstream.Close()
 	if x.why.Load() != 0 {
 		return providers.ErrAborted
@@ -158,8 +159,8 @@ func (x *exchange) again(view []wire.Item, stream bool) error { //nolint:revive 
 	if err != nil {
 		return fmt.Errorf("encode a view: %w", err)
 	}
-	x.send, x.decoded = body, len(x.head.encoded) > 0
-	if err := x.prepare(rewrite{body: len(body), remembered: true, decoded: x.decoded}); err != nil {
+	x.send, x.decoded = x.withModel(body), len(x.head.encoded) > 0
+	if err := x.prepare(rewrite{body: len(x.send), remembered: true, decoded: x.decoded}); err != nil {
 		return err
 	}
 	var head fasthttp.ResponseHeader

@@ -360,8 +360,8 @@ func (panicking) Pick(string) providers.Provider { panic("secret content") }
 func TestPanicAtTheEdge(t *testing.T) {
 	addr, _ := recording(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", noBody)
 	r := start(t, rigOptions{upstream: addr})
-	set := r.upstreams.Load()
-	r.Route(panicking{})
+	set := r.routes.Load()
+	r.Route(panicking{}, nil)
 	c, br := r.dial(t)
 	write(c, "GET /v1/x HTTP/1.1\r\nHost: x\r\n\r\n")
 	if _, err := br.Peek(1); err != nil {
@@ -372,7 +372,7 @@ func TestPanicAtTheEdge(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantError(t, resp, 500, "internal_error")
-	r.upstreams.Store(set)
+	r.routes.Store(set)
 	write(c, "GET /v1/x HTTP/1.1\r\nHost: x\r\n\r\n")
 	if resp, err = http.ReadResponse(br, nil); err != nil || resp.StatusCode != 200 {
 		t.Errorf("the next request: %v %v", resp, err)

@@ -19,7 +19,9 @@ import (
 	"remora/memory"
 	"remora/memory/budget"
 	"remora/providers"
+	"remora/providers/resilience"
 	"remora/proxy"
+	"remora/proxy/limit"
 	"remora/telemetry"
 )
 
@@ -28,7 +30,8 @@ type Config struct {
 	Server    proxy.Options        `mapstructure:"server"`
 	Session   proxy.SessionOptions `mapstructure:"session"`
 	Store     storeOptions         `mapstructure:"store"`
-	Providers []providers.Options  `mapstructure:"providers"`
+	Providers []resilience.Entry   `mapstructure:"providers"`
+	Limits    limit.Options        `mapstructure:"limits"`
 	Memory    memoryOptions        `mapstructure:"memory"`
 	Log       logOptions           `mapstructure:"log"`
 	Telemetry telemetry.Options    `mapstructure:"telemetry"`
@@ -104,14 +107,25 @@ func load(file string, environ []string, flags []setting) (Config, error) {
 		found.addErrors(errors.Join(
 			checkAddr("server.listen", c.Server.Listen),
 			c.Store.validate(),
-			providers.Validate(c.Providers),
+			providers.Validate(c.upstreams()),
+			resilience.Validate(c.Providers),
+			c.Limits.Validate("limits", int64(c.Server.MaxBody)),
 			c.Server.Validate(),
-			c.Memory.Policy.validate(c.Providers),
-			c.Memory.layers.check(c.Providers),
+			c.Memory.Policy.validate(c.upstreams()),
+			c.Memory.layers.check(c.upstreams()),
 			oneOf("memory.on_store_error", c.Memory.OnStoreError, memory.OnStoreErrorOpen, memory.OnStoreErrorClosed),
 		))
 	})
 	return c, found.err()
+}
+
+// upstreams are the providers, without what is done when they fail.
+func (c *Config) upstreams() []providers.Options {
+	list := make([]providers.Options, len(c.Providers))
+	for i := range list {
+		list[i] = c.Providers[i].Provider
+	}
+	return list
 }
 
 func (o storeOptions) validate() error {

@@ -46,7 +46,7 @@ func TestDefaultsAreThoseOfThePackages(t *testing.T) {
 	if c.Store.URL.Reveal() != "bolt:remora.db" || c.Store.Spool.Dir != "spool" || c.Store.Spool.MaxBytes != 1<<30 {
 		t.Errorf("got %+v", c.Store)
 	}
-	if diff := cmp.Diff([]providers.Options{{Name: "openai", Kind: "openai"}}, c.Providers); diff != "" {
+	if diff := cmp.Diff([]providers.Options{{Name: "openai", Kind: "openai"}}, c.upstreams()); diff != "" {
 		t.Error(diff)
 	}
 }

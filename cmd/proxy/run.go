@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/signal"
@@ -18,7 +19,9 @@ import (
 
 	"remora/memory"
 	"remora/providers"
+	"remora/providers/resilience"
 	"remora/proxy"
+	"remora/proxy/limit"
 	"remora/telemetry"
 )
 
@@ -45,7 +48,7 @@ func run(ctx context.Context, from origin, c Config, stderr io.Writer) (err erro
 	}
 	defer office.close()
 
-	upstreams, err := providers.NewSet(c.Providers)
+	upstreams, policy, err := c.routes(nil, log)
 	if err != nil {
 		return err
 	}
@@ -61,8 +64,12 @@ func run(ctx context.Context, from origin, c Config, stderr io.Writer) (err erro
 	if err != nil {
 		return fmt.Errorf("open server.listen %s: %w", c.Server.Listen, err)
 	}
-	c.Server.Telemetry = measured
-	srv := proxy.New(c.Server, mem, upstreams, log, time.Now)
+	limits := kept.limits(c, log)
+	defer limits.Close()
+	o := c.Server
+	o.Telemetry, o.Limits = measured, limits
+	srv := proxy.New(o, mem, upstreams, log, time.Now)
+	srv.Route(upstreams, policy)
 	ended := make(chan struct{})
 	var broken error
 	go func() {
@@ -70,7 +77,7 @@ func run(ctx context.Context, from origin, c Config, stderr io.Writer) (err erro
 		broken = srv.Serve(ln)
 	}()
 
-	l := &live{origin: from, c: c, minds: minds, memory: mem, server: srv, log: log, measured: measured}
+	l := &live{origin: from, c: c, minds: minds, memory: mem, server: srv, limits: limits, policy: policy, log: log, measured: measured}
 	watching := l.watch(ctx)
 	greet(stderr, ln.Addr(), c, upstreams)
 	select {
@@ -88,6 +95,21 @@ func run(ctx context.Context, from origin, c Config, stderr io.Writer) (err erro
 	return broken
 }
 
+// routes opens the providers, and what is done when they fail. before is what they take the place of, nil at the start.
+func (c *Config) routes(before *resilience.Policy, log *slog.Logger) (*providers.Set, *resilience.Policy, error) {
+	set, err := providers.NewSet(c.upstreams())
+	if err != nil {
+		return nil, nil, err
+	}
+	policy, err := resilience.New(resilience.Config{
+		Set: set, Entries: c.Providers, Previous: before, Now: time.Now, Rand: rand.Float64,
+		OnCircuit: func(provider string, open bool) {
+			log.Warn("circuit of a provider has changed", "provider", provider, "open", open)
+		},
+	})
+	return set, policy, err
+}
+
 // origin is where the configuration came from, to read it again.
 type origin struct {
 	file    string
@@ -97,13 +119,15 @@ type origin struct {
 
 func (o origin) load() (Config, error) { return load(o.file, o.environ, o.flags) }
 
-// live is what changes when the configuration is read again: layers, policy, providers. All else needs a restart.
+// live is what changes when the configuration is read again: layers, policy, providers, limits. All else needs a restart.
 type live struct {
 	origin
 	c        Config
 	minds    *minds
 	memory   *memory.Memory
 	server   *proxy.Server
+	limits   *limit.Limiter
+	policy   *resilience.Policy
 	log      *slog.Logger
 	measured *telemetry.Telemetry
 	seen     [sha256.Size]byte // of the file
@@ -170,7 +194,7 @@ func (l *live) reload() {
 }
 
 func (l *live) apply(c Config) error {
-	upstreams, err := providers.NewSet(c.Providers)
+	upstreams, policy, err := c.routes(l.policy, l.log)
 	if err != nil {
 		return err
 	}
@@ -180,7 +204,9 @@ func (l *live) apply(c Config) error {
 	}
 	l.minds = m
 	l.memory.Reshape(c.shape(m))
-	l.server.Route(upstreams)
+	l.policy = policy
+	l.server.Route(upstreams, policy)
+	l.limits.Configure(c.Limits)
 	return nil
 }
 

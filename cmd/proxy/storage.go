@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
+	"strings"
 	"time"
 
 	"remora/cache"
 	"remora/cache/seal"
 	"remora/memory"
+	"remora/proxy/limit"
 	"remora/telemetry"
 )
 
@@ -75,6 +78,20 @@ func (s *storage) measure(t *telemetry.Telemetry) {
 	if s.queue != nil {
 		t.WatchSpool(s.queue.Len)
 	}
+}
+
+// limits bound what callers may ask for. Replicas on one Redis share what each tenant may.
+func (s *storage) limits(c Config, log *slog.Logger) *limit.Limiter {
+	o := limit.Config{Options: c.Limits, Replica: rand.Uint64(), Now: time.Now}
+	if strings.HasPrefix(c.Store.URL.Reveal(), "redis") {
+		o.Store = s
+		o.OnStore = func(err error) {
+			if err != nil {
+				log.Warn("limits of tenants are not shared with other replicas for now", "error", err.Error())
+			}
+		}
+	}
+	return limit.New(o)
 }
 
 // close closes both. Nobody uses them any more.

@@ -119,7 +119,7 @@ func (f *transcriptFlags) open(cmd *cobra.Command, p process, use func(context.C
 	}
 	defer func() { err = errors.Join(err, kept.close()) }()
 	a.store = kept
-	upstreams, err := providers.NewSet(c.Providers)
+	upstreams, err := providers.NewSet(c.upstreams())
 	if err != nil {
 		return err
 	}

@@ -3,14 +3,126 @@ package proxy
 import (
 	"bytes"
 	"errors"
+	"fmt"
 
 	"github.com/valyala/fasthttp"
 
 	"remora/memory"
 	"remora/providers"
+	"remora/providers/resilience"
 	"remora/telemetry"
 	"remora/wire"
 )
+
+// enter asks for the request to be let in.
+func (x *exchange) enter() (err error) {
+	if x.s.limits != nil {
+		x.ticket, err = x.s.limits.Enter(x.owner.of(&x.s.o.Session, x.head.id.credential))
+	}
+	return err
+}
+
+// forward sends the request and reads the head of the answer into the client's response. A call that upstream can't have
+// served is sent again, or elsewhere, if the configuration says so.
+func (x *exchange) forward() error {
+	if x.turn != nil {
+		x.upstream.Sent = x.turn.ender.Forwarded
+		begun := x.s.now()
+		defer func() { x.spent.upstream = x.s.now().Sub(begun) }()
+	} else {
+		defer x.releaseBody() // a stream that lasts for minutes need not hold it
+	}
+	plan := x.plan()
+	attempt, err := plan.Begin()
+	if err != nil {
+		return err
+	}
+	body, decoded := x.send, x.decoded
+	for {
+		x.send, x.decoded = body, decoded
+		if err := x.aim(attempt); err != nil {
+			return err
+		}
+		err := x.attempt()
+		next, again := plan.Next(resilience.Outcome{Err: err, Header: &x.ctx.Response.Header})
+		if !again {
+			return err
+		}
+		if err != nil {
+			x.failing(err)
+		} else {
+			x.answer.status = x.ctx.Response.StatusCode()
+			x.answered(&wire.Reply{})
+		}
+		x.answer.refusal = nil
+		if err := x.upstream.Again(next.Delay); err != nil {
+			return err
+		}
+		bare(&x.ctx.Response.Header)
+		attempt = next
+	}
+}
+
+// plan says what to do about a call that fails: nothing, unless the configuration says otherwise.
+func (x *exchange) plan() resilience.Plan {
+	if x.resilience == nil {
+		return resilience.Plan{}
+	}
+	plan := x.resilience.Plan(x.provider)
+	body := x.send
+	if x.request != nil {
+		body = x.plain
+	}
+	if !resilience.Portable(x.ctx.Method(), x.ctx.RequestURI(), body) {
+		plan.Pin()
+	}
+	return plan
+}
+
+// aim turns the request to the provider and the model of an attempt.
+func (x *exchange) aim(a resilience.Attempt) error {
+	if a.Provider != nil {
+		x.provider = a.Provider
+	}
+	if x.model = a.Model; x.model == "" {
+		return nil
+	}
+	if len(x.head.encoded) > 0 && !x.decoded {
+		if x.request == nil {
+			return nil // nobody has read it: the model stays
+		}
+		x.send, x.decoded = x.plain, true
+	}
+	x.send = x.withModel(x.send)
+	return nil
+}
+
+// withModel is a body with the model of the attempt. One in which no model can be named goes as it is.
+func (x *exchange) withModel(body []byte) []byte {
+	if x.model == "" {
+		return body
+	}
+	other, err := resilience.WithModel(body, x.model)
+	if err != nil {
+		return body
+	}
+	return other
+}
+
+// attempt is one call of upstream, up to the head of its answer.
+func (x *exchange) attempt() error {
+	if err := x.prepare(rewrite{body: len(x.send), remembered: x.turn != nil, decoded: x.decoded}); err != nil {
+		return err
+	}
+	err := x.roundTrip()
+	if err == nil && x.turn != nil && len(x.turn.tools) > 0 {
+		err = x.retryToolless()
+	}
+	if err == nil && x.ctx.Response.StatusCode() == fasthttp.StatusSwitchingProtocols {
+		return fmt.Errorf("%w: it switches protocols unasked", providers.ErrMalformed)
+	}
+	return err
+}
 
 // begun opens the request's span.
 func (x *exchange) begun() {

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"remora/cmd/proxy/proxytest"
+	"remora/providers/scripted"
+)
+
+// ask sends a request and returns the answer's status, headers and body.
+func (d *desk) ask(key, body string) (int, http.Header, string) {
+	d.t.Helper()
+	req, err := http.NewRequestWithContext(d.t.Context(), http.MethodPost, d.proxy.URL+"/v1/chat/completions", strings.NewReader(body))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	req.Header.Set("X-Session-Id", "s")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return res.StatusCode, res.Header, string(b)
+}
+
+// TestRetryAndFallback: what upstream can't have served is tried again, and then elsewhere, with another model.
+func TestRetryAndFallback(t *testing.T) {
+	t.Parallel()
+	start := func() *scripted.Server {
+		up, err := scripted.Start(scripted.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = up.Close() })
+		return up
+	}
+	first, second := start(), start()
+	inject := func(fault string, times int) {
+		t.Helper()
+		if err := first.Inject(fault, times); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := &desk{t: t, dir: t.TempDir()}
+	d.proxy = proxytest.Start(t, d.dir, fmt.Sprintf(`
+providers:
+  - {name: first, kind: compatible, base_url: %q, retry: {attempts: 2, base_delay: 1ms}, fallback: [{provider: second, model: other}]}
+  - {name: second, kind: compatible, base_url: %q, api_key: its-own}
+`, first.URL()+"/v1", second.URL()+"/v1"))
+	inject("status=503", 1)
+	if code, _, body := d.ask("k", chat("user: SAY Once.")); code != http.StatusOK || !strings.Contains(body, "Once.") || len(first.Requests()) != 2 {
+		t.Errorf("retried: %d %s, %d requests", code, body, len(first.Requests()))
+	}
+	inject("status=503", 2)
+	code, _, body := d.ask("k", chat("user: SAY Once.", "assistant: Once.", "user: SAY Twice."))
+	if code != http.StatusOK || !strings.Contains(body, "Twice.") || !strings.Contains(body, `"model":"other"`) {
+		t.Errorf("fallen back: %d %s", code, body)
+	}
+	if all := second.Requests(); len(all) != 1 || all[0].Header.Get("Authorization") != "Bearer its-own" {
+		t.Errorf("the other provider got %d requests", len(all))
+	}
+	inject("status=500", 1)
+	if code, _, _ := d.ask("k", chat("user: SAY Thrice.")); code != http.StatusInternalServerError {
+		t.Errorf("what upstream may have served was tried again: %d", code)
+	}
+}
+
+// TestLimits: a caller beyond its rate gets 429 and when to come back, and another caller does not notice.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	up, err := scripted.Start(scripted.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = up.Close() })
+	d := &desk{t: t, dir: t.TempDir()}
+	d.proxy = proxytest.Start(t, d.dir, fmt.Sprintf(
+		"providers: [{name: up, kind: compatible, base_url: %q}]\nlimits: {tenant: {requests_per_minute: 2, burst: 1}}\n", up.URL()+"/v1"))
+	if code, _, body := d.ask("a", chat("user: SAY Hi.")); code != http.StatusOK {
+		t.Fatalf("%d %s", code, body)
+	}
+	code, h, body := d.ask("a", chat("user: SAY Hi."))
+	if code != http.StatusTooManyRequests || h.Get("Retry-After") == "" || !strings.Contains(body, `"code":"rate_limit_exceeded"`) {
+		t.Errorf("beyond the limit: %d %v %s", code, h, body)
+	}
+	if code, _, body := d.ask("b", chat("user: SAY Hi.")); code != http.StatusOK {
+		t.Errorf("another caller: %d %s", code, body)
+	}
+}
