@@ -118,21 +118,22 @@ func (o observed) Commit(ctx context.Context, batches []cache.Batch) []cache.Out
 // flushWait is how long a stopping proxy waits for its last spans and metrics to be taken.
 const flushWait = 5 * time.Second
 
-// openTelemetry begins to measure. What is off costs nothing; without any of it there is no telemetry.
-func openTelemetry(ctx context.Context, c Config, handler slog.Handler) (*telemetry.Telemetry, *slog.Logger, func(), error) {
-	o := c.Telemetry
+// measure begins to measure. What is off costs nothing; without any of it there is no telemetry.
+func (l *live) measure(ctx context.Context) error {
+	o := l.c.Telemetry
 	o.Version, o.Now = version(), time.Now
-	o.Metrics.Prometheus = o.Metrics.Prometheus && c.Server.AdminListen != ""
-	log := slog.New(telemetry.LogHandler(handler))
-	t, shutdown, err := telemetry.Setup(ctx, o, log)
+	o.Metrics.Prometheus = o.Metrics.Prometheus && l.c.Server.AdminListen != ""
+	t, shutdown, err := telemetry.Setup(ctx, o, l.log)
 	if err != nil {
-		return nil, nil, nil, err
+		return err
 	}
-	return t, log, func() {
+	l.measured = t
+	l.onClose(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushWait)
 		defer cancel()
 		if err := shutdown(ctx); err != nil {
-			log.Warn("the last spans or metrics were not taken", "error", err.Error())
+			l.log.Warn("the last spans or metrics were not taken", "error", err.Error())
 		}
-	}, nil
+	})
+	return nil
 }

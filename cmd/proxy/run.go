@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -26,58 +27,27 @@ import (
 )
 
 // run serves until ctx ends. It starts from the bottom up, so that nothing is ever called that is not there yet, and
-// stops in reverse, each deferred line saying why it may stop only then.
+// stops in reverse.
 func run(ctx context.Context, from origin, c Config, stderr io.Writer) (err error) {
 	ballast := make([]byte, ballastBytes)
 	defer runtime.KeepAlive(ballast)
-	measured, log, flush, err := openTelemetry(ctx, c, slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: c.Log.Level}))
+	log := slog.New(telemetry.LogHandler(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: c.Log.Level})))
+	l := &live{origin: from, c: c, log: log}
+	defer func() { err = errors.Join(err, l.close()) }()
+	upstreams, err := l.open(ctx)
 	if err != nil {
 		return err
 	}
-	defer flush() // last: all else is measured
-
-	kept, err := openStorage(ctx, c.Store, log)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, kept.close()) }() // after memory, which writes to it to the end
-	kept.measure(measured)
-	office, err := openOffice(ctx, c, kept, measured, log)
-	if err != nil {
-		return err
-	}
-	defer office.close()
-
-	upstreams, policy, err := c.routes(nil, log)
-	if err != nil {
-		return err
-	}
-	minds, err := c.minds(upstreams, log, measured, nil)
-	if err != nil {
-		return err
-	}
-	defer minds.close()                                       // after memory, whose layers use it
-	mem := memory.New(kept, kept.queue, c.memory(log, minds)) //nolint:contextcheck // ends by Close, not by a signal
-	defer mem.Close()                                         // after the server, whose turns it commits
-
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Server.Listen)
 	if err != nil {
 		return fmt.Errorf("open server.listen %s: %w", c.Server.Listen, err)
 	}
-	limits := kept.limits(c, log)
-	defer limits.Close()
-	o := c.Server
-	o.Telemetry, o.Limits = measured, limits
-	srv := proxy.New(o, mem, upstreams, log, time.Now)
-	srv.Route(upstreams, policy)
 	ended := make(chan struct{})
 	var broken error
 	go func() {
 		defer close(ended)
-		broken = srv.Serve(ln)
+		broken = l.server.Serve(ln)
 	}()
-
-	l := &live{origin: from, c: c, minds: minds, memory: mem, server: srv, limits: limits, policy: policy, log: log, measured: measured}
 	watching := l.watch(ctx)
 	greet(stderr, ln.Addr(), c, upstreams)
 	select {
@@ -85,14 +55,69 @@ func run(ctx context.Context, from origin, c Config, stderr io.Writer) (err erro
 	case <-ctx.Done():
 		log.Info("stopping", "grace", c.Server.ShutdownGrace.String())
 	}
-	office.stopping.Store(true)
+	l.office.stopping.Store(true)
 	// First of all: no new turns; those under way end, or are cut when the grace is over.
-	if err := srv.Shutdown(context.WithoutCancel(ctx)); err != nil {
+	if err := l.server.Shutdown(context.WithoutCancel(ctx)); err != nil {
 		log.Warn("stopped before all answers had ended", "error", err.Error())
 	}
 	<-ended
 	<-watching
 	return broken
+}
+
+// open makes all parts but the listener, each on top of the one before.
+func (l *live) open(ctx context.Context) (upstreams *providers.Set, err error) {
+	c := l.c
+	if err := l.measure(ctx); err != nil { // first, as all else is measured
+		return nil, err
+	}
+	kept, err := openStorage(ctx, c.Store, l.log)
+	if err != nil {
+		return nil, err
+	}
+	l.onClose(kept.close) // after memory, which writes to it to the end
+	kept.measure(l.measured)
+	if l.office, err = openOffice(ctx, c, kept, l.measured, l.log); err != nil {
+		return nil, err
+	}
+	l.onClose(l.office.close)
+	if upstreams, l.policy, err = c.routes(nil, l.log); err != nil {
+		return nil, err
+	}
+	if l.minds, err = c.minds(upstreams, l.log, l.measured, nil); err != nil {
+		return nil, err
+	}
+	l.onClose(l.minds.close) // after memory, whose layers use it
+	l.memory = memory.New(kept, kept.queue, c.memory(l.log, l.minds))
+	l.onClose(l.memory.Close) // after the server, whose turns it commits
+	l.limits = kept.limits(c, l.log) //nolint:contextcheck // ends by Close, not by a signal
+	l.onClose(l.limits.Close)
+	o := c.Server
+	o.Telemetry, o.Limits = l.measured, l.limits
+	l.server = proxy.New(o, l.memory, upstreams, l.log, time.Now)
+	l.server.Route(upstreams, l.policy)
+	return upstreams, nil
+}
+
+// onClose notes how to end a part. f returns an error or nothing.
+func (l *live) onClose(f any) {
+	switch f := f.(type) {
+	case func() error:
+		l.closers = append(l.closers, f)
+	case func():
+		l.closers = append(l.closers, func() error { f(); return nil })
+	default:
+		panic(fmt.Sprintf("BUG: %T ends nothing", f))
+	}
+}
+
+// close ends the parts, the last first.
+func (l *live) close() error {
+	var errs []error
+	for _, f := range slices.Backward(l.closers) {
+		errs = append(errs, f())
+	}
+	return errors.Join(errs...)
 }
 
 // routes opens the providers, and what is done when they fail. before is what they take the place of, nil at the start.
@@ -119,9 +144,12 @@ type origin struct {
 
 func (o origin) load() (Config, error) { return load(o.file, o.environ, o.flags) }
 
-// live is what changes when the configuration is read again: layers, policy, providers, limits. All else needs a restart.
+// live is a running proxy. Layers, policy, providers and limits change when the configuration is read again; all else
+// needs a restart.
 type live struct {
 	origin
+	closers  []func() error // of the parts, in the order in which they were opened
+	office   *office
 	c        Config
 	minds    *minds
 	memory   *memory.Memory
@@ -146,7 +174,7 @@ func (l *live) watch(ctx context.Context) <-chan struct{} {
 	go func() {
 		defer close(done)
 		defer signal.Stop(hangup)
-		tick := time.NewTicker(lookEvery) //nolint:forbidigo // paces a look, measures nothing
+		tick := time.NewTicker(lookEvery)
 		defer tick.Stop()
 		for {
 			select {

@@ -82,7 +82,7 @@ func (s *storage) measure(t *telemetry.Telemetry) {
 
 // limits bound what callers may ask for. Replicas on one Redis share what each tenant may.
 func (s *storage) limits(c Config, log *slog.Logger) *limit.Limiter {
-	o := limit.Config{Options: c.Limits, Replica: rand.Uint64(), Now: time.Now}
+	o := limit.Config{Options: c.Limits, Replica: rand.Uint64(), Now: time.Now} //nolint:gosec // unique, not secret
 	if strings.HasPrefix(c.Store.URL.Reveal(), "redis") {
 		o.Store = s
 		o.OnStore = func(err error) {
@@ -100,5 +100,5 @@ func (s *storage) close() error {
 	if s.spool != nil {
 		errs = append(errs, s.spool.Close())
 	}
-	return errors.Join(append(errs, s.Store.Close())...)
+	return errors.Join(append(errs, s.Close())...)
 }
