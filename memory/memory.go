@@ -121,6 +121,7 @@ type Memory struct {
 func New(store cache.Store, spool Spool, o Options) *Memory {
 	o.defaults()
 	m := &Memory{o: o, store: store, seed: maphash.MakeSeed(), log: transcript.New(store, o.SessionTTL)}
+	m.log.Strict = o.OnStoreError == OnStoreErrorClosed // what cannot be kept is refused
 	m.Reshape(o.Shape)
 	for i := range m.locks {
 		m.locks[i] = make(chan struct{}, 1)

@@ -80,7 +80,7 @@ func (log *Log) Enter(ctx context.Context, id string, started time.Time, c Call,
 // goOn finds the place of a request that goes on from the turn that this process wrote last. It gives up (false) where
 // the session has to be read.
 func (e *Entry) goOn() bool {
-	if e.beside != nil || e.call.Side != "" || e.call.History == HistoryServer {
+	if e.log.Strict || e.beside != nil || e.call.Side != "" || e.call.History == HistoryServer {
 		return false
 	}
 	st, ok := e.log.recent.find(e.call.Scope)

@@ -25,6 +25,9 @@ type Log struct {
 	ttl    time.Duration
 	hashes *hashes
 	recent recent
+	// Strict reads every session before a request to it is placed, however well it is remembered: a store that is away
+	// is noticed then. It is set before the log is used.
+	Strict bool
 }
 
 // New makes a log over a store. ttl is how long a session is kept after its last turn; 0 is for ever.
