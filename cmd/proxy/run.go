@@ -89,7 +89,7 @@ func (l *live) open(ctx context.Context) (upstreams *providers.Set, err error) {
 	}
 	l.onClose(l.minds.close) // after memory, whose layers use it
 	l.memory = memory.New(kept, kept.queue, c.memory(l.log, l.minds))
-	l.onClose(l.memory.Close) // after the server, whose turns it commits
+	l.onClose(l.memory.Close)        // after the server, whose turns it commits
 	l.limits = kept.limits(c, l.log) //nolint:contextcheck // ends by Close, not by a signal
 	l.onClose(l.limits.Close)
 	o := c.Server
