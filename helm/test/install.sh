@@ -166,7 +166,7 @@ ready 3
 
 step "uninstall leaves nothing behind"
 helm uninstall r --wait --timeout 90s
-left() { api GET "$1" | grep -cE '"name": "(r|plain)-remora' || true; }
+left() { api GET "$1" | grep -cE '"name": ?"(r|plain)-remora' || true; }
 for kind in /api/v1/namespaces/llm/{pods,services,secrets,configmaps,serviceaccounts,persistentvolumeclaims} \
 	/apis/apps/v1/namespaces/llm/{deployments,replicasets,statefulsets} /apis/policy/v1/namespaces/llm/poddisruptionbudgets \
 	/apis/networking.k8s.io/v1/namespaces/llm/{ingresses,networkpolicies}; do
