@@ -9,17 +9,17 @@ import (
 )
 
 const (
-	// maxSettling is how many turns may be settling at once, in this process. Those beyond are left out: their layers'
-	// states stay as they are.
+	// maxSettling is how many turns may be settling at once, in this process. Those beyond are left out: their layers
+	// learn nothing from the answer, and are not told of the end of an execution or of a child.
 	maxSettling = 256
 	// settleLimit bounds what one turn's layers may take after the answer, whatever their hooks' own times.
 	settleLimit = 2 * time.Minute
+	// flushWait bounds writing the states that a turn's layers have made.
+	flushWait = 5 * time.Second
 	// closeGrace is how long Close waits for turns that settle.
 	closeGrace = 10 * time.Second
 	// failedStatus is the first status that is no answer of the model.
 	failedStatus = 300
-	// flushWait bounds writing what they made of it.
-	flushWait = 5 * time.Second
 )
 
 // conclude lets layers learn from the answer before it is committed. It returns what is left to do afterwards, nil for
@@ -75,7 +75,8 @@ func (t *Turn) describe(a *Answer) {
 
 // success tells that the model answered, and that no layer forbade it.
 func (l *layered) success(a *Answer) bool {
-	return !l.denied && a.Cut == CutNone && a.HTTPStatus < failedStatus && !a.Reply.Truncated && len(a.Reply.Choices) > 0
+	r := &a.Reply
+	return !l.denied && a.Cut == CutNone && a.HTTPStatus < failedStatus && r.Error == nil && !r.Truncated && len(r.Choices) > 0
 }
 
 // flush writes what layers have made of states since the turn was committed, and tells whether it could.

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"remora/cache"
 	"remora/memory"
 	"remora/memory/layer"
@@ -244,4 +246,64 @@ func TestDeletedSession(t *testing.T) {
 	if view := l.turnOf(c, "u:again", "a:ok"); strings.Contains(view, "hello") || !strings.Contains(view, "Processed") || said != 1 {
 		t.Errorf("view %s, disposed %d times", view, said)
 	}
+}
+
+// listener is a layer that keeps what it was told.
+type listener struct{ heard *[]string }
+
+func (l listener) Store(_ context.Context, _ *layer.Turn, s layer.State, r *layer.Response) (layer.State, error) {
+	*l.heard = append(*l.heard, r.Text)
+	return s, nil
+}
+
+// TestNothingIsLearntFromFailedCalls is case 72: store hooks do not run for what is no answer.
+func TestNothingIsLearntFromFailedCalls(t *testing.T) {
+	t.Parallel()
+	var heard []string
+	l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t,
+		pipeline.Layer{ID: "a", Kind: "test", Scope: layer.Thread, Impl: listener{&heard}})}})
+	for _, c := range []struct {
+		name string
+		edit func(a *memory.Answer)
+		want int
+	}{
+		{"refused", func(a *memory.Answer) { a.HTTPStatus = 429 }, 0},
+		{"cut by upstream", func(a *memory.Answer) { a.Cut = memory.CutUpstream }, 0},
+		{"cut by the client", func(a *memory.Answer) { a.Cut = memory.CutClient }, 0},
+		{"failed in the middle, with status 200", func(a *memory.Answer) { a.Reply.Error = []byte(`{"message":"overloaded"}`) }, 0},
+		{"too large", func(a *memory.Answer) { a.Reply.Truncated = true }, 0},
+		{"whole", func(*memory.Answer) {}, 1},
+	} {
+		heard = nil
+		a := answer(t, "a:half")
+		c.edit(&a)
+		l.begin(memory.Call{}, "u:hi").Commit(a)
+		if len(heard) != c.want {
+			t.Errorf("case 72: %s: layers heard %q", c.name, heard)
+		}
+	}
+}
+
+// TestTurnViewHasTheBytesOfBlocks: what a turn sent is shown byte for byte, tags and all.
+func TestTurnViewHasTheBytesOfBlocks(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t, notebook(t, layer.Thread))}})
+	c := in("one", "ada")
+	l.update(c, `{"k":"a <b> & c \u2028"}`)
+	turn := l.begin(c, "u:next")
+	turn.Commit(answer(t, "a:ok"))
+	shown, err := l.m.TurnView(t.Context(), c.Scope, turn.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(raws(turn.View), raws(shown)); diff != "" {
+		t.Errorf("-sent +shown:\n%s", diff)
+	}
+}
+
+func raws(items []wire.Item) (all []string) {
+	for _, it := range items {
+		all = append(all, string(it.Raw))
+	}
+	return all
 }
