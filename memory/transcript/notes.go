@@ -1,6 +1,7 @@
 package transcript
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -50,7 +51,7 @@ type Block struct {
 type LayerNote struct {
 	ID     string `json:"id"`
 	Tokens int    `json:"tokens,omitempty"` // of its blocks
-	Ms     int64  `json:"ms"`               // milliseconds spent in its hooks before the request was forwarded
+	Ms     int64  `json:"ms"`               // milliseconds spent in its hooks up to the commit
 	Error  string `json:"error,omitempty"`  // why it was left out; never content
 }
 
@@ -375,7 +376,7 @@ func (log *Log) walkBlocks(ctx context.Context, s Scope, turn *turnRecord, seen 
 	return nil
 }
 
-// instruction is a system or a developer message of the dialect.
+// instruction is a system or a developer message of the dialect, in the bytes that layer.NewText gave it when it was sent.
 func instruction(d wire.Dialect, system bool, text string) (wire.Item, error) { //nolint:revive // which of two roles
 	message := struct {
 		Role    string `json:"role"`
@@ -384,9 +385,11 @@ func instruction(d wire.Dialect, system bool, text string) (wire.Item, error) { 
 	if system {
 		message.Role = "system"
 	}
-	raw, err := json.Marshal(message)
-	if err != nil {
+	var raw bytes.Buffer
+	enc := json.NewEncoder(&raw)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(message); err != nil {
 		return wire.Item{}, fmt.Errorf("encode block: %w", err)
 	}
-	return wire.ParseItem(d, raw)
+	return wire.ParseItem(d, bytes.TrimSpace(raw.Bytes()))
 }
