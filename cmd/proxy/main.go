@@ -22,10 +22,16 @@ func main() { os.Exit(mainCode()) }
 
 // mainCode is main with an exit code, which the script tests run in a process of its own.
 func mainCode() int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	signalled, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// From the first signal on, signals have their usual effect again: a second one ends the process at once.
-	context.AfterFunc(ctx, stop)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	// From the first signal on, signals have their usual effect again: a second one ends the process at once. So they have
+	// before anybody is told of the first.
+	context.AfterFunc(signalled, func() {
+		stop()
+		cancel()
+	})
 	cmd := newCommand(process{environ: os.Environ(), stdout: os.Stdout, stderr: os.Stderr})
 	cmd.SetArgs(os.Args[1:])
 	if err := cmd.ExecuteContext(ctx); err != nil {

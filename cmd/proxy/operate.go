@@ -75,7 +75,7 @@ func (o *office) ready() error {
 	return nil
 }
 
-// close ends the address. It is the last to go, so that operators see how the rest stops.
+// close ends the address. Only the store and telemetry outlive it, so that operators see how the rest stops.
 func (o *office) close() {
 	if o.server == nil {
 		return

@@ -48,13 +48,16 @@ func run(ctx context.Context, from origin, c Config, stderr io.Writer) (err erro
 		defer close(ended)
 		broken = l.server.Serve(ln)
 	}()
-	watching := l.watch(ctx)
+	watched, unwatch := context.WithCancel(ctx)
+	defer unwatch()
+	watching := l.watch(watched)
 	greet(stderr, ln.Addr(), c, upstreams)
 	select {
 	case <-ended: // the listener broke; answers under way can still be finished
 	case <-ctx.Done():
 		log.Info("stopping", "grace", c.Server.ShutdownGrace.String())
 	}
+	unwatch()
 	l.office.stopping.Store(true)
 	// First of all: no new turns; those under way end, or are cut when the grace is over.
 	if err := l.server.Shutdown(context.WithoutCancel(ctx)); err != nil {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -99,5 +100,27 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	}
 	if rest, err := io.ReadAll(body); err == nil {
 		t.Errorf("the stream has a clean end after %q", rest)
+	}
+}
+
+// TestBrokenListenerEnds: a proxy that can't serve says why and ends, instead of staying there deaf.
+func TestBrokenListenerEnds(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"bad.pem":  "no certificate",
+		"tls.yaml": "server: {tls_cert: bad.pem, tls_key: bad.pem}\nstore: {url: \"memory:\"}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, _, err := startProxy(dir, []string{"PATH=" + os.Getenv("PATH")}, []string{"--config", "tls.yaml"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.kill)
+	if code := r.wait(t); code != 1 || !strings.Contains(r.text(), "cannot load tls key pair") {
+		t.Errorf("exit code %d\n%s", code, r.text())
 	}
 }
