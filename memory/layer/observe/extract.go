@@ -40,6 +40,9 @@ func extractive(_ context.Context, t *layer.Turn, s state) ([]string, error) {
 			}
 		}
 	}
+	if len(found) == 0 {
+		return nil, nil
+	}
 	known := newKnowledge(s.Observations)
 	var kept []string
 	for _, f := range choose(found) {
@@ -49,7 +52,7 @@ func extractive(_ context.Context, t *layer.Turn, s state) ([]string, error) {
 		}
 		known.learn(text)
 		who := f.by
-		if relativeTime.MatchString(text) {
+		if relative(text) {
 			who += " (" + t.Now.Format("2006-01-02") + ")" // "tomorrow" means nothing in another session
 		}
 		kept = append(kept, who+": "+text)
@@ -90,21 +93,28 @@ func plain(text string) bool {
 	all, words := 0, 0
 	for _, r := range text {
 		all++
-		if unicode.IsLetter(r) || unicode.IsDigit(r) || unicode.IsMark(r) || unicode.IsSpace(r) || strings.ContainsRune(".,'’!?。、", r) {
+		if 'a' <= r && r <= 'z' || r == ' ' || unicode.IsLetter(r) || unicode.IsDigit(r) || unicode.IsMark(r) ||
+			unicode.IsSpace(r) || strings.ContainsRune(".,'’!?。、", r) {
 			words++
 		}
 	}
 	return words*100 >= all*78
 }
 
+// relative tells of a time that means something only today: "tomorrow", "two days ago".
+func relative(text string) bool {
+	s := signsOf(text)
+	return s.has(soon) || strings.Contains(strings.ToLower(text), "ago") && ago().MatchString(text)
+}
+
 // knowledge tells what has been observed already.
 type knowledge struct {
-	texts map[string]bool
-	words []map[string]bool // of each observation
+	texts []string          // normal
+	words []map[string]bool // of each text, as far as they were asked for
 }
 
 func newKnowledge(observations []string) *knowledge {
-	k := &knowledge{texts: map[string]bool{}}
+	k := &knowledge{}
 	for _, o := range observations {
 		if _, text, ok := strings.Cut(o, ": "); ok {
 			k.learn(text)
@@ -114,18 +124,21 @@ func newKnowledge(observations []string) *knowledge {
 }
 
 func (k *knowledge) learn(text string) {
-	k.texts[normal(text)] = true
-	k.words = append(k.words, significant(text))
+	k.texts = append(k.texts, normal(text))
 }
 
 // has tells that text says nothing new. Users are only taken not to repeat themselves: "my name is not Ann" differs
 // from "my name is Ann" by one small word. What others say in the words of one observation echoes it.
 func (k *knowledge) has(text, by string) bool {
-	if k.texts[normal(text)] {
+	text = normal(text)
+	if slices.Contains(k.texts, text) {
 		return true
 	}
 	if by == byUser {
 		return false
+	}
+	for _, t := range k.texts[len(k.words):] {
+		k.words = append(k.words, significant(t))
 	}
 	mine := significant(text)
 	return slices.ContainsFunc(k.words, func(theirs map[string]bool) bool {
@@ -138,22 +151,36 @@ func (k *knowledge) has(text, by string) bool {
 	})
 }
 
-// normal is a text without case, punctuation and spacing.
+// normal is a text without case, punctuation and spacing: words with a space between them.
 func normal(text string) string {
-	return strings.Join(words(text), " ")
+	var b strings.Builder
+	b.Grow(len(text))
+	apart := false
+	for _, r := range text {
+		switch {
+		case 'A' <= r && r <= 'Z':
+			r += 'a' - 'A'
+		case 'a' <= r && r <= 'z' || '0' <= r && r <= '9':
+		case r <= unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r):
+			apart = b.Len() > 0
+			continue
+		default:
+			r = unicode.ToLower(r)
+		}
+		if apart {
+			b.WriteByte(' ')
+			apart = false
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
 }
 
-func words(text string) []string {
-	return strings.FieldsFunc(strings.ToLower(text), func(r rune) bool {
-		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r)
-	})
-}
-
-// significant are the words that carry what a text says: long ones, and those with digits or beyond ASCII.
-func significant(text string) map[string]bool {
+// significant are the words of a normal text that carry what it says: long ones, and those with digits.
+func significant(normal string) map[string]bool {
 	const long = 4
 	found := map[string]bool{}
-	for _, w := range words(text) {
+	for w := range strings.FieldsSeq(normal) {
 		if hollow[w] || len(w) < long && !strings.ContainsFunc(w, unicode.IsDigit) {
 			continue
 		}

@@ -2,7 +2,9 @@ package observe
 
 import (
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 )
@@ -16,34 +18,37 @@ const (
 	personal                   // somebody says something about themselves, or how they want things to be
 )
 
-// The rules. They are English first; of other languages they know how people speak of themselves.
+// The rules, beside the cues. They are English first; of other languages they know how people speak of themselves.
 var (
-	asked    = regexp.MustCompile(`(?i)^(so |and |but |ok,? |hey,? |hi,? )?(what|who|whom|whose|which|how|why|can (you|i|we)|could (you|i|we)|would (you|it)|will you|shall|should (i|we)|do (you|i|we)|does|did (you|i|we)|is (there|it|this|that)|are (there|you|we)|tell me|show me|give me|explain|write|list|summari[sz]e|translate|help|fix|find|create|make|generate|implement|add|remove|delete|update|run|check|look|please (write|fix|show|give|tell|explain|list|make|create|add|help|run|check|find|update))\b`)
-	remember = regexp.MustCompile(`(?i)\b(remember|don'?t forget|note that|keep in mind|for the record|did you know|fyi|be aware|make a note)\b`)
-	standing = regexp.MustCompile(`(?i)^((please )?(always|never|from now on|going forward|in (the )?future|don'?t|do not|avoid|prefer|stick (to|with)|use|call me|answer|reply|respond|speak|address me)|(if|when|whenever) i (ask|say|write|send|mention))\b`)
-
-	own     = regexp.MustCompile(`(?i)\b(my|our|mine|ours)\b.*(\b(is|are|was|were|isn'?t|aren'?t|has|have|had|live|lives|work|works|called|named|will|starts?|ends?|costs?|expires?|goes|comes|likes?|loves?|hates?|prefers?|speaks?|studies|leaves?|arrives?|runs?|uses?|needs?|moved|born|died|got|became|bought|turned|turns)\b|'s\b|:)|\b(is|are|was|were|named|called|it'?s|that'?s) (my|our)\b`)
-	me      = regexp.MustCompile(`(?i)(\b(i'?m|i am|we'?re|we are|i was|we were|i'?ve|i have|i had|we have|we had|i'?ll|i will|we'?ll|we will|call me|i go by|i grew up|i'?d (like|love|prefer|rather|hate)|i would (like|love|prefer|rather|hate)|allerg(y|ic)|favou?rite)\b|\b(i|we) ((really|always|usually|often|never|also|still|only|mostly|both|now|just|recently|currently|do not|don'?t|can'?t|cannot|can|didn'?t|did not) )*(like|love|hate|prefer|enjoy|dislike|want|need|eat|drink|drive|play|use|used|live|lived|work|worked|own|know|believe|wear|take|run|keep|plan|hope|bought|sold|got|met|started|finished|quit|left|joined|moved|study|studied|teach|speak|practi[sc]e|collect|support|follow|hold|share|rent|read|write|cook|manage|lead|report|built|build|fly|travel|visited|visit|married|celebrate|stand|tolerate|go|went|pay|paid|spend|earn|weigh|retired|graduated)\b)`)
-	passing = regexp.MustCompile(`(?i)\b(i'?m|i am|we'?re|we are) (so |just |very |really )?(sorry|not sure|unsure|confused|trying|wondering|asking|looking (for|at|to)|done|back|ready|fine|good|ok|okay|getting|seeing|stuck|having (trouble|an? (issue|problem)))\b|\b(i|we)('?d like| would like| want| need) (you|help|to (know|see|understand|ask|write|create|build|make)|an? (list|example|summary|function|script|poem|story))\b|\bi (have|'ve got|had) (a|another|one|some) (quick )?(questions?|request|problem|issue)\b`)
-
-	decided = regexp.MustCompile(`(?i)\b(decided|decisions?|agreed|let'?s (use|go|keep|stick|call|name|make it|do|meet)|going with|go with|chose|choose|chosen|settled on|switch(ed|ing)? to|instead of|we('ll| will) (use|be|move|switch|start|ship|launch|meet|keep)|will use|plan(ned)? to|deadline|due (on|by|at)|must (not|be|never|always|use)|scheduled|postponed|cancell?ed|approved|rejected|concluded|booked|confirmed|saved|renamed|assigned)\b`)
-	named   = regexp.MustCompile(`(?i)\b(called|named|known as|nicknamed|titled|goes by|stands for)\b`)
-	copula  = regexp.MustCompile(`(?i)\b(is|are|was|were|will be|has|have|had|equals?|costs?|lives?|works?|owns?|runs?|uses?|starts?|started|ends?|ended|expires?|opens?|closes?|born|means|belongs|contains|weighs|measures|lasts|takes?|needs|requires?|arrives?|departs?|leaves?|meets?|moved|became|joined|married|likes?|loves?|hates?|prefers?|speaks?|listens|released|founded|set|found|recorded|returned)\b|^[\p{L}][\p{L}\d _'’-]{1,40}[:=]\s*\S`)
-	thing   = regexp.MustCompile(`^(The|This|That|His|Her|Their|Its|Your|\p{Lu}[\p{L}\d'’-]*\.?)\s.*\b(is|are|was|were|has|have|lives|works|likes|loves|hates|prefers|owns|speaks|uses)\b`)
-	exact   = regexp.MustCompile(`\d|(?i:\b(january|february|march|april|june|july|august|september|october|november|december|monday|tuesday|wednesday|thursday|friday|saturday|sunday)s?\b|\b(noon|midnight|dozen|hundred|thousand|million)\b)`)
-	proper  = regexp.MustCompile(`[\p{L}\d,;:.]\s+["'(]?\p{Lu}[\p{L}\d'’-]+`)
-
-	// subject begins a sentence that is about something in particular.
-	subject = regexp.MustCompile(`(?i)^(i|we|the|this|that|these|those|every|each|all) \S+ `)
+	// name begins a sentence that is about somebody or something with a name.
+	name = lazily(`^\p{Lu}[\p{L}\d'’-]*\.?\s`)
+	// label is in front of what is so: "Budget: 4000 EUR".
+	label = lazily(`^[\p{L}][\p{L}\d _'’-]{1,40}[:=]\s*\S`)
 	// turned is where a statement goes over into a question: "I am Ann, what is your name?"
-	turned   = regexp.MustCompile(`(?i)\s*[,;:–—-]\s+(and |so |but |now )?(what|what's|whats|who|who's|how|how's|where|where's|when|why|which|can|could|would|will|do|does|did|is|are|should)\b`)
-	supposed = regexp.MustCompile(`(?i)^(if|suppose|imagine|assuming|say|pretend|when|since) `)
+	turned = lazily(`(?i)^[,;:–—-]\s+(and |so |but |now )?(what|what's|whats|who|who's|how|how's|where|where's|when|why|which|can|could|would|will|do|does|did|is|are|should)\b`)
+	ago    = lazily(`(?i)\b\S+ (days?|weeks?|months?) ago\b`)
+)
 
-	relativeTime = regexp.MustCompile(`(?i)\b(today|tomorrow|yesterday|tonight|this (morning|afternoon|evening|week|weekend|month|year)|(next|last|coming) (week|weekend|month|year|night|monday|tuesday|wednesday|thursday|friday|saturday|sunday)|(in|within) \S+ (days?|weeks?|months?|hours?)|\S+ (days?|weeks?|months?) ago)\b`)
+// lazily compiles an expression when it is first needed: compiling all of them takes milliseconds.
+func lazily(expr string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
+}
 
-	filler = regexp.MustCompile(`(?i)^(sure|certainly|of course|ok(ay)?\b|great|thanks|thank you|you'?re welcome|i'?m (sorry|happy|glad|here|an?\b|just|unable|not able)|i (can|could|would|don'?t|do not|hope|understand|see|think|apologi[sz]e)\b|i'?d be|i'?ll (remember|keep|make|do|help|be)|let me|here(?:'s|\b)|hello|hi\b|hey|nice|got it|noted|feel free|would you|do you|if you|as an ai|sounds|happy|absolutely|glad|please|to \w+|you (can|could|should|may|might|mentioned|said|told)|first|next|then|finally|step|note|however|for example|in summary|overall|additionally|remember)\b`)
-	// elsewhere is how people speak of themselves in other languages.
-	elsewhere = regexp.MustCompile(`(?i)(^|[^\p{L}])(ich|wir|mein|meine|meinen|meiner|unser|unsere|je|nous|mon|notre|nos|j['’]\p{L}+|m['’]appelle|me llamo|yo|soy|somos|vivo|tengo|mi|mis|nuestr[oa]|prefiero|eu|meu|minha|nosso|nossa|moro|prefiro|mi chiamo|mio|mia|preferisco|abito|ik|mijn|onze|jag|mitt|jeg|benim|adım|я|мой|моя|моё|мои|меня|мне|мы|наш|наша|зовут|mam|mój|moja|jestem)($|[^\p{L}])|私|僕|俺|わたし|我|나는|저는|제 |내 `)
+// tongues are words by which people speak of themselves in other languages.
+var tongues = sync.OnceValue(func() map[string]bool {
+	all := map[string]bool{}
+	for w := range strings.FieldsSeq(`ich wir mein meine meinen meiner unser unsere je nous mon notre nos yo soy somos vivo tengo mi
+		mis nuestro nuestra prefiero eu meu minha nosso nossa moro prefiro mio mia preferisco abito ik mijn onze jag mitt jeg
+		benim adım я мой моя моё мои меня мне мы наш наша зовут mam mój moja jestem`) {
+		all[w] = true
+	}
+	return all
+})
+
+// tongueParts are the same as parts of a text: those that are not one word, and those of scripts without spaces.
+var (
+	tongueParts    = lazily(`(?i)(^|[^\p{L}])(j['’]\p{L}+|m['’]appelle|me llamo)($|[^\p{L}])`)
+	unspacedSelves = []string{"私", "僕", "俺", "わたし", "我", "나는", "저는", "제 ", "내 "}
 )
 
 // judge says how much a sentence matters, given who said it.
@@ -54,61 +59,129 @@ func judge(text, by string) weight {
 	if by != byUser {
 		return judgeReport(text)
 	}
-	notable := remember.MatchString(text)
-	if !notable && (question(text) || asked.MatchString(text)) {
+	s := signsOf(text)
+	notable := s.has(remember)
+	if !notable && (question(text) || s.has(asked)) {
 		return 0
 	}
-	told := own.MatchString(text)
+	told := s.has(own)
 	switch {
-	case notable, standing.MatchString(text):
+	case notable, s.has(standing):
 		return personal
-	case !told && passing.MatchString(text):
+	case !told && s.has(passing):
 		return 0
-	case told, me.MatchString(text), elsewhere.MatchString(text):
+	case told, s.has(me), elsewhere(text):
 		return personal
-	case decided.MatchString(text):
+	case s.has(decided):
 		return decision
-	case named.MatchString(text), thing.MatchString(text), subject.MatchString(text) && exact.MatchString(text):
+	case s.has(named), s.thing(), s.exact() && s.has(subject):
 		return fact
 	default:
-		return precise(text)
+		return s.precise()
 	}
 }
 
 // stated is the part of a sentence that states something: all of it, or what stands before a question.
 func stated(text string) string {
-	if !question(text) || remember.MatchString(text) || supposed.MatchString(text) {
+	if !question(text) {
 		return text
 	}
-	if at := turned.FindStringIndex(text); at != nil {
-		return text[:at[0]]
+	if s := signsOf(text); s.has(remember) || s.has(supposed) {
+		return text
+	}
+	const breaks = ",;:–—-"
+	for at := strings.IndexAny(text, breaks); at >= 0; {
+		if turned().MatchString(text[at:]) {
+			return strings.TrimRight(text[:at], space)
+		}
+		_, size := utf8.DecodeRuneInString(text[at:])
+		next := strings.IndexAny(text[at+size:], breaks)
+		if next < 0 {
+			break
+		}
+		at += size + next
 	}
 	return text
 }
 
+// space is what `\s` takes for it.
+const space = "\t\n\f\r "
+
 // judgeReport is for what assistants and tools say: they talk much, so only what is settled or precise counts.
 func judgeReport(text string) weight {
-	switch {
-	case question(text), filler.MatchString(text):
+	if question(text) {
 		return 0
-	case decided.MatchString(text):
+	}
+	s := signsOf(text)
+	switch {
+	case s.has(filler):
+		return 0
+	case s.has(decided):
 		return decision
 	default:
-		return precise(text)
+		return s.precise()
 	}
 }
 
-// precise is a fact if text says of something that it is so, with a name, a number or a date. Of a script that the rules
-// cannot read, a number is enough.
-func precise(text string) weight {
+// precise is a fact if the sentence says of something that it is so, with a name, a number or a date. Of a script that
+// the rules cannot read, a number is enough.
+func (s *signs) precise() weight {
 	switch {
-	case copula.MatchString(text) && (exact.MatchString(text) || proper.MatchString(text)):
+	case (s.has(copula) || strings.ContainsAny(s.text, ":=") && label().MatchString(s.text)) && (s.exact() || proper(s.text)):
 		return fact
-	case !strings.ContainsFunc(text, latin) && strings.ContainsFunc(text, unicode.IsDigit):
+	case !strings.ContainsFunc(s.text, latin) && strings.ContainsFunc(s.text, unicode.IsDigit):
 		return fact
 	default:
 		return 0
 	}
+}
+
+// exact tells of a number or a date.
+func (s *signs) exact() bool { return s.digit || s.has(exact) }
+
+// thing tells that the sentence begins with a name, or with "The" and its like, and says what that is or does.
+func (s *signs) thing() bool {
+	at := name().FindStringIndex(s.text)
+	return at != nil && s.begins(verb, at[1])
+}
+
+// proper tells that a word within the text has a capital, as names have: `[\p{L}\d,;:.]\s+["'(]?\p{Lu}[\p{L}\d'’-]+`.
+func proper(text string) bool {
+	for i, r := range text {
+		if !unicode.IsUpper(r) {
+			continue
+		}
+		before := text[:i]
+		if n := len(before); n > 0 && strings.IndexByte(`"'(`, before[n-1]) >= 0 {
+			before = before[:n-1]
+		}
+		lead := strings.TrimRight(before, space)
+		last, _ := utf8.DecodeLastRuneInString(lead)
+		next, _ := utf8.DecodeRuneInString(text[i+utf8.RuneLen(r):])
+		if len(lead) < len(before) && alphanumeric(last, ",;:.") && alphanumeric(next, "'’-") {
+			return true
+		}
+	}
+	return false
+}
+
+// alphanumeric tells of a letter, a digit of ASCII, or one of the others.
+func alphanumeric(r rune, others string) bool {
+	return unicode.IsLetter(r) || '0' <= r && r <= '9' || strings.ContainsRune(others, r)
+}
+
+// elsewhere tells that somebody speaks of themselves in another language than English.
+func elsewhere(text string) bool {
+	selves, parts := tongues(), false
+	for w := range strings.FieldsFuncSeq(text, func(r rune) bool { return !unicode.IsLetter(r) }) {
+		w = strings.ToLower(w)
+		if selves[w] {
+			return true
+		}
+		parts = parts || w == "j" || w == "appelle" || w == "llamo"
+	}
+	return parts && tongueParts().MatchString(text) ||
+		slices.ContainsFunc(unspacedSelves, func(w string) bool { return strings.Contains(text, w) })
 }
 
 func question(text string) bool {
@@ -119,10 +192,21 @@ func question(text string) bool {
 // worded tells that a sentence is long enough to say something: two words, or four signs of a script without spaces.
 func worded(text string) bool {
 	const few = 4
-	if strings.ContainsFunc(text, latin) {
-		return len(strings.Fields(text)) >= 2
+	if !strings.ContainsFunc(text, latin) {
+		return utf8.RuneCountInString(text) >= few
 	}
-	return utf8.RuneCountInString(text) >= few
+	n := 0
+	for range strings.FieldsSeq(text) {
+		if n++; n == 2 {
+			return true
+		}
+	}
+	return false
 }
 
-func latin(r rune) bool { return unicode.Is(unicode.Latin, r) }
+func latin(r rune) bool {
+	if r <= unicode.MaxASCII {
+		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+	}
+	return unicode.Is(unicode.Latin, r)
+}

@@ -1,7 +1,7 @@
 package observe
 
 import (
-	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -28,8 +28,10 @@ func sentences(text string) []string {
 		if fenced || l == "" || !spoken(l) {
 			continue
 		}
-		l = strings.TrimSpace(listMark.ReplaceAllString(l, ""))
-		found = append(found, split(strings.NewReplacer("**", "", "__", "", "`", "").Replace(l))...)
+		if l = withoutMark(l); strings.ContainsAny(l, "*_`") {
+			l = emphasis.Replace(l)
+		}
+		found = append(found, split(l)...)
 		if len(found) >= maxSentences {
 			return found[:maxSentences]
 		}
@@ -37,15 +39,37 @@ func sentences(text string) []string {
 	return found
 }
 
+// emphasis is taken out of a line.
+var emphasis = strings.NewReplacer("**", "", "__", "", "`", "")
+
 var (
-	listMark = regexp.MustCompile(`^([-*+•]|\(?\d{1,3}[.)])\s+`)
-	codeLine = regexp.MustCompile(`^([$>|#@]|//|/\*|\+\+\+|---|diff |import |from \S+ import|def |func |class |const |return\b|Traceback|at \S+\(|` +
-		`\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\[(INFO|WARN|DEBUG|ERROR)|(INFO|WARN|DEBUG|ERROR)\b)|[{};]$|=>|\(\)|&&|\|\|`)
+	listMark = lazily(`^([-*+•]|\(?\d{1,3}[.)])\s+`)
+	codeLine = lazily(`^([$>|#@]|//|/\*|\+\+\+|---|diff |import |from \S+ import|def |func |class |const |return\b|Traceback|at \S+\(|` +
+		`\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\[(INFO|WARN|DEBUG|ERROR)|(INFO|WARN|DEBUG|ERROR)\b)`)
 )
+
+// withoutMark is a line without the mark that makes it part of a list.
+func withoutMark(l string) string {
+	if at := listMark().FindStringIndex(l); at != nil {
+		l = strings.TrimSpace(l[at[1]:])
+	}
+	return l
+}
+
+// code tells that a line is of a program, a log or a table.
+func code(l string) bool {
+	if l != "" && strings.IndexByte("{};", l[len(l)-1]) >= 0 {
+		return true
+	}
+	return slices.ContainsFunc(codeSigns, func(s string) bool { return strings.Contains(l, s) }) || codeLine().MatchString(l)
+}
+
+// codeSigns are of code wherever they stand.
+var codeSigns = []string{"=>", "()", "&&", "||"}
 
 // spoken tells that a line is prose: not code, not a log, not a table, no word too long to be one.
 func spoken(l string) bool {
-	if codeLine.MatchString(l) || !plain(l) {
+	if code(l) || !plain(l) {
 		return false
 	}
 	for w := range strings.FieldsSeq(l) {
@@ -58,55 +82,59 @@ func spoken(l string) bool {
 
 // split cuts a line into sentences, behind a mark that ends one.
 func split(l string) []string {
+	l = strings.ToValidUTF8(l, "\uFFFD")
 	var found []string
-	start := 0
-	runes := []rune(l)
-	for i, r := range runes {
-		if !ends(runes, i, r) {
-			continue
-		}
-		found = append(found, string(runes[start:i+1]))
-		start = i + 1
-	}
-	found = append(found, string(runes[start:]))
-	kept := found[:0]
-	for _, s := range found {
+	add := func(s string) {
 		if s = strings.TrimSpace(s); s != "" {
-			kept = append(kept, head(s, maxJudged))
+			found = append(found, head(s, maxJudged))
 		}
 	}
-	return kept
+	start := 0
+	for i, r := range l {
+		if after := i + utf8.RuneLen(r); ends(r, l[:i], l[after:]) {
+			add(l[start:after])
+			start = after
+		}
+	}
+	add(l[start:])
+	return found
 }
 
-// ends tells that a sentence ends with the rune at i.
-func ends(runes []rune, i int, r rune) bool {
+// ends tells that a sentence ends with r, between what is before and after it.
+func ends(r rune, before, after string) bool {
 	switch r {
 	case '。', '！', '？', '؟', '।':
 		return true
-	case '!', '?':
-		return i+1 < len(runes) && unicode.IsSpace(runes[i+1])
-	case '.':
-		return i+1 < len(runes) && unicode.IsSpace(runes[i+1]) && !abbreviated(runes[:i])
+	case '!', '?', '.':
+		next, _ := utf8.DecodeRuneInString(after)
+		return unicode.IsSpace(next) && (r != '.' || !abbreviated(before))
 	default:
 		return false
 	}
 }
 
-// abbreviated tells that a full stop behind these runes belongs to its word: "Dr.", "e.g.", an initial.
-func abbreviated(before []rune) bool {
+// abbreviated tells that a full stop behind this text belongs to its word: "Dr.", "e.g.", an initial.
+func abbreviated(before string) bool {
+	const longest = 6 // characters
 	i := len(before)
-	for i > 0 && !unicode.IsSpace(before[i-1]) && len(before)-i < 6 {
-		i--
+	var first rune
+	for range longest {
+		r, size := utf8.DecodeLastRuneInString(before[:i])
+		if size == 0 || unicode.IsSpace(r) {
+			break
+		}
+		first, i = r, i-size
 	}
-	switch w := strings.ToLower(string(before[i:])); w {
+	w := before[i:]
+	switch strings.ToLower(w) {
 	case "dr", "mr", "mrs", "ms", "prof", "st", "vs", "e.g", "i.e", "etc", "no", "nr", "approx", "inc", "ltd", "z.b":
 		return true
 	default:
-		return utf8.RuneCountInString(w) == 1 && unicode.IsUpper(before[i])
+		return utf8.RuneCountInString(w) == 1 && unicode.IsUpper(first)
 	}
 }
 
-var openTag = regexp.MustCompile(`<([A-Za-z][A-Za-z0-9_-]{1,40})(\s[^<>]{0,200})?>`)
+var openTag = lazily(`<([A-Za-z][A-Za-z0-9_-]{1,40})(\s[^<>]{0,200})?>`)
 
 // programs are the tags of blocks that programs put into messages, beside all that are spelled with _ or -.
 var programs = map[string]bool{
@@ -120,7 +148,7 @@ var programs = map[string]bool{
 func withoutBlocks(text string) string {
 	var b strings.Builder
 	for unclosed := 0; unclosed < maxUnclosed; {
-		at := openTag.FindStringSubmatchIndex(text)
+		at := openTag().FindStringSubmatchIndex(text)
 		if at == nil {
 			b.WriteString(text)
 			break
