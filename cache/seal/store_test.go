@@ -277,7 +277,7 @@ func TestRotation(t *testing.T) {
 		s    cache.Store
 		want string
 	}{
-		{"old key gone", after, `stored data cannot be decrypted: it was written with the key "2026-01", which is not in store.encryption.keys`},
+		{"old key gone", after, `stored value cannot be read: it cannot be decrypted: it was written with the key "2026-01", which is not in store.encryption.keys`},
 		{"another secret", with(second, key("2026-01", 9)), `written with another secret of the key "2026-01"`},
 	} {
 		_, _, err := read(t, c.s, g, "stays")
