@@ -7,13 +7,16 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"remora/memory/layer"
 )
 
 // reference is a #path with an extension, at the beginning of a word. "#123", "#tag" and "#v1.2" are none, nor is what
 // was made a link before.
-var reference = regexp.MustCompile(`(^|[\s("'{,;:])#((?:[\p{L}\p{N}_.-]*/)*[\p{L}\p{N}_.-]*[\p{L}\p{N}_-]\.[A-Za-z][A-Za-z0-9]*)`)
+var reference = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(^|[\s("'{,;:])#((?:[\p{L}\p{N}_.-]*/)*[\p{L}\p{N}_.-]*[\p{L}\p{N}_-]\.[A-Za-z][A-Za-z0-9]*)`)
+})
 
 // link turns each reference of a text into a link, and hands the paths on. Code in fences is left as it is.
 func link(text string, found func(ref string)) string {
@@ -31,7 +34,7 @@ func link(text string, found func(ref string)) string {
 			continue
 		}
 		done := 0
-		for _, m := range reference.FindAllStringSubmatchIndex(l, -1) {
+		for _, m := range reference().FindAllStringSubmatchIndex(l, -1) {
 			ref := l[m[4]:m[5]]
 			if len(ref) > maxPath {
 				continue
