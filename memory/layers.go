@@ -19,7 +19,7 @@ type layered struct {
 
 	blocks  []pipeline.Block
 	visible int         // items of the request, without the leading ones
-	input   []wire.Item // the request's new items
+	input   []wire.Item // the request's new items, in memory of their own if there are layers
 	output  []wire.Item // all that the model answered, hidden items too
 	last    []wire.Item // of that, the last answer
 	lastID  string
@@ -85,6 +85,9 @@ func (t *Turn) enter(ctx, hooks context.Context) error {
 		return err
 	}
 	t.layers = &layered{states: st, run: run, turn: lt, input: e.Input(), visible: e.Visible(), known: make(map[string]int)}
+	if !run.Empty() {
+		t.layers.input = detach(t.layers.input)
+	}
 	if st != nil {
 		st.run = run
 		if e.First() && len(st.parent) > 0 {
@@ -94,6 +97,22 @@ func (t *Turn) enter(ctx, hooks context.Context) error {
 		}
 	}
 	return nil
+}
+
+// detach copies items out of the request's body. That is used for another request once the turn is committed, and hooks
+// may see the items after that: slow ones, and those that run again on a state that another replica has changed.
+func detach(items []wire.Item) []wire.Item {
+	n := 0
+	for _, it := range items {
+		n += len(it.Raw)
+	}
+	out, raw := slices.Clone(items), make([]byte, 0, n)
+	for i := range out {
+		from := len(raw)
+		raw = append(raw, out[i].Raw...)
+		out[i].Raw = raw[from:len(raw):len(raw)]
+	}
+	return out
 }
 
 func (st *states) known() map[pipeline.Cell]layer.State {

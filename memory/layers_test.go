@@ -284,6 +284,50 @@ func TestNothingIsLearntFromFailedCalls(t *testing.T) {
 	}
 }
 
+// slowListener hears what the user said, once it may: after the client was served.
+type slowListener struct {
+	listener
+	may chan struct{}
+}
+
+func (slowListener) Slow() bool { return true }
+
+func (l slowListener) Store(ctx context.Context, _ *layer.Turn, s layer.State, r *layer.Response) (layer.State, error) {
+	select {
+	case <-l.may:
+	case <-ctx.Done():
+		return s, ctx.Err()
+	}
+	for _, it := range r.Input {
+		*l.heard = append(*l.heard, it.Text())
+	}
+	return s, nil
+}
+
+// TestSlowLayersHearWhatWasSaid: the body that a request came in is used again after the commit, while layers still learn.
+func TestSlowLayersHearWhatWasSaid(t *testing.T) {
+	t.Parallel()
+	var heard []string
+	slow := slowListener{listener{&heard}, make(chan struct{})}
+	l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t, pipeline.Layer{ID: "a", Kind: "test", Scope: layer.Thread, Impl: slow})}})
+	body := []byte(`{"model":"m","messages":[` + messages("u:hello u:there") + `]}`)
+	req, err := wire.Parse(wire.Chat, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	turn, err := l.m.Begin(t.Context(), memory.Call{Scope: scope, Request: req})
+	if err != nil {
+		t.Fatal(err)
+	}
+	turn.Commit(answer(t, "a:hi"))
+	copy(body, strings.Repeat(" ", len(body)))
+	close(slow.may)
+	l.m.Close()
+	if diff := cmp.Diff([]string{"hello", "there"}, heard); diff != "" {
+		t.Errorf("-said +heard:\n%s", diff)
+	}
+}
+
 // TestTurnViewHasTheBytesOfBlocks: what a turn sent is shown byte for byte, tags and all.
 func TestTurnViewHasTheBytesOfBlocks(t *testing.T) {
 	t.Parallel()
