@@ -5,6 +5,11 @@ GOLANGCI_VERSION := v2.15.0
 # Outside the work tree, one per version: building it takes minutes, and every clone can use it.
 TOOLS := $(shell go env GOPATH)/remora-tools/$(GOLANGCI_VERSION)
 LINT  := $(TOOLS)/golangci-lint
+# What the chart's tests render and check it with.
+HELM_VERSION        := v3.22.0
+KUBECONFORM_VERSION := v0.8.0
+HELM_TOOLS := $(shell go env GOPATH)/remora-tools/helm-$(HELM_VERSION)
+export PATH := $(HELM_TOOLS):$(PATH)
 FUZZTIME  ?= 30s
 BENCHTIME ?= 1s
 
@@ -52,8 +57,15 @@ $(LINT):
 layout: ## arrows, sizes, names, documentation: layout_test.go
 	go test -count=1 .
 
+$(HELM_TOOLS)/helm:
+	@echo "build helm $(HELM_VERSION), some minutes, once"
+	@GOBIN=$(HELM_TOOLS) go install helm.sh/helm/v3/cmd/helm@$(HELM_VERSION)
+
+$(HELM_TOOLS)/kubeconform:
+	@GOBIN=$(HELM_TOOLS) go install github.com/yannh/kubeconform/cmd/kubeconform@$(KUBECONFORM_VERSION)
+
 .PHONY: deps
-deps: ## what the tests need besides Go: redis-server, node, curl, a C compiler for the race detector
+deps: $(HELM_TOOLS)/helm $(HELM_TOOLS)/kubeconform ## what the tests need besides Go: redis-server, node, curl, helm, a C compiler
 	@missing=""; for need in redis-server:redis-server node:nodejs npm:npm curl:curl cc:gcc; do \
 		command -v "$${need%%:*}" >/dev/null || missing="$$missing $${need##*:}"; done; \
 	if [ -z "$$missing" ]; then :; \
@@ -69,6 +81,10 @@ deps: ## what the tests need besides Go: redis-server, node, curl, a C compiler 
 .PHONY: test
 test: deps ## the whole suite, with the race detector and in random order
 	go test -race -shuffle=on ./...
+
+.PHONY: install-test
+install-test: deps ## install, upgrade and uninstall the chart in a real control plane (builds Kubernetes once)
+	helm/test/install.sh
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (30s)
