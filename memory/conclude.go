@@ -42,7 +42,8 @@ func (t *Turn) conclude(ctx context.Context, a *Answer) func(context.Context) {
 	if end.Success {
 		l.run.Store(ctx, resp)
 	}
-	done := resp.Done || !end.Success
+	// A call that failed or was cut ends nothing: clients send it again, or go on from there. One that a layer forbade is over.
+	done := resp.Done && end.Success || l.denied
 	if done && !settles {
 		l.run.Complete(ctx, end)
 	}

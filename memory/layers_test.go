@@ -248,38 +248,62 @@ func TestDeletedSession(t *testing.T) {
 	}
 }
 
-// listener is a layer that keeps what it was told.
-type listener struct{ heard *[]string }
+// listener is a layer that keeps what it was told, and how executions ended.
+type listener struct{ heard, ends *[]string }
 
 func (l listener) Store(_ context.Context, _ *layer.Turn, s layer.State, r *layer.Response) (layer.State, error) {
 	*l.heard = append(*l.heard, r.Text)
 	return s, nil
 }
 
-// TestNothingIsLearntFromFailedCalls is case 72: store hooks do not run for what is no answer.
+func (l listener) Complete(_ context.Context, _ *layer.Turn, s layer.State, o layer.Outcome) (layer.State, error) {
+	*l.ends = append(*l.ends, fmt.Sprint(o.Success))
+	return s, nil
+}
+
+// censor forbids an answer.
+type censor struct{ listener }
+
+func (censor) ReviewResponse(_ context.Context, _ *layer.Turn, _ layer.State, r *layer.Response) (layer.Verdict, error) {
+	if r.Text == "forbidden" {
+		return layer.Verdict{Action: layer.Deny}, nil
+	}
+	return layer.Verdict{}, nil
+}
+
+// TestNothingIsLearntFromFailedCalls is case 72: store hooks do not run for what is no answer. Nor does the execution end
+// with it, since clients try again; it does with an answer that a layer forbids.
 func TestNothingIsLearntFromFailedCalls(t *testing.T) {
 	t.Parallel()
-	var heard []string
+	var heard, ends []string
 	l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t,
-		pipeline.Layer{ID: "a", Kind: "test", Scope: layer.Thread, Impl: listener{&heard}})}})
+		pipeline.Layer{ID: "a", Kind: "test", Scope: layer.Thread, Impl: censor{listener{&heard, &ends}}})}})
 	for _, c := range []struct {
 		name string
 		edit func(a *memory.Answer)
 		want int
+		ends string
 	}{
-		{"refused", func(a *memory.Answer) { a.HTTPStatus = 429 }, 0},
-		{"cut by upstream", func(a *memory.Answer) { a.Cut = memory.CutUpstream }, 0},
-		{"cut by the client", func(a *memory.Answer) { a.Cut = memory.CutClient }, 0},
-		{"failed in the middle, with status 200", func(a *memory.Answer) { a.Reply.Error = []byte(`{"message":"overloaded"}`) }, 0},
-		{"too large", func(a *memory.Answer) { a.Reply.Truncated = true }, 0},
-		{"whole", func(*memory.Answer) {}, 1},
+		{"refused", func(a *memory.Answer) { a.HTTPStatus = 429 }, 0, ""},
+		{"failed", func(a *memory.Answer) { a.HTTPStatus, a.Reply.Choices = 500, nil }, 0, ""},
+		{"cut by upstream", func(a *memory.Answer) { a.Cut = memory.CutUpstream }, 0, ""},
+		{"cut by the client", func(a *memory.Answer) { a.Cut = memory.CutClient }, 0, ""},
+		{"failed in the middle, with status 200", func(a *memory.Answer) { a.Reply.Error = []byte(`{"message":"overloaded"}`) }, 0, ""},
+		{"too large", func(a *memory.Answer) { a.Reply.Truncated = true }, 0, ""},
+		{"asks for a tool", func(a *memory.Answer) { *a = answer(t, "c:x") }, 1, ""},
+		{"forbidden", func(a *memory.Answer) { *a = answer(t, "a:forbidden") }, 0, "false"},
+		{"whole", func(*memory.Answer) {}, 1, "true"},
 	} {
-		heard = nil
+		heard, ends = nil, nil
 		a := answer(t, "a:half")
 		c.edit(&a)
-		l.begin(memory.Call{}, "u:hi").Commit(a)
-		if len(heard) != c.want {
-			t.Errorf("case 72: %s: layers heard %q", c.name, heard)
+		turn := l.begin(memory.Call{}, "u:hi")
+		if a.HTTPStatus == 200 && a.Cut == memory.CutNone {
+			turn.Review(t.Context(), a.Reply)
+		}
+		turn.Commit(a)
+		if len(heard) != c.want || strings.Join(ends, " ") != c.ends {
+			t.Errorf("case 72: %s: layers heard %q, and of ends %q", c.name, heard, ends)
 		}
 	}
 }
@@ -308,7 +332,7 @@ func (l slowListener) Store(ctx context.Context, _ *layer.Turn, s layer.State, r
 func TestSlowLayersHearWhatWasSaid(t *testing.T) {
 	t.Parallel()
 	var heard []string
-	slow := slowListener{listener{&heard}, make(chan struct{})}
+	slow := slowListener{listener{&heard, new([]string)}, make(chan struct{})}
 	l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t, pipeline.Layer{ID: "a", Kind: "test", Scope: layer.Thread, Impl: slow})}})
 	body := []byte(`{"model":"m","messages":[` + messages("u:hello u:there") + `]}`)
 	req, err := wire.Parse(wire.Chat, body)
