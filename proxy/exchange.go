@@ -260,7 +260,7 @@ func (x *exchange) recall() error {
 		return err
 	}
 	x.spent.memory = x.s.now().Sub(begun)
-	if len(x.turn.tools) > 0 && x.s.toolless.has(x.modelKey()) {
+	if len(x.turn.tools) > 0 && x.s.toolless.has(x.modelKey(), x.s.now()) {
 		x.turn.tools = nil
 	}
 	x.s.stats.remembered.Add(1)

@@ -54,6 +54,7 @@ type rigOptions struct {
 	provider func(*providers.Options)
 	tune     func(*Options)
 	list     net.Listener
+	now      func() time.Time // time.Now by default
 }
 
 func start(t *testing.T, ro rigOptions) *rig {
@@ -84,8 +85,12 @@ func start(t *testing.T, ro rigOptions) *rig {
 			t.Fatal(err)
 		}
 	}
+	now := ro.now
+	if now == nil {
+		now = time.Now
+	}
 	r := &rig{log: new(bytes.Buffer), addr: ln.Addr().String()}
-	r.Server = New(o, nil, set, slog.New(slog.NewTextHandler(r.log, nil)), time.Now)
+	r.Server = New(o, nil, set, slog.New(slog.NewTextHandler(r.log, nil)), now)
 	r.begin = ro.memory
 	served := make(chan error, 1)
 	go func() { served <- r.Serve(ln) }()

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 
 	"github.com/valyala/fasthttp"
 
@@ -48,77 +47,6 @@ func adapt(m Memory) beginTurn {
 		out.steering, out.steered = t.Steering()
 		return out, nil
 	}
-}
-
-// toolless remembers which models refuse tools, so that layers offer none to them.
-type toolless struct {
-	mu     sync.Mutex
-	models map[string]bool
-}
-
-// maxToolless bounds what callers can make us remember: beyond it, all is forgotten and learnt again.
-const maxToolless = 1024
-
-func (t *toolless) add(model string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.models == nil || len(t.models) >= maxToolless {
-		t.models = make(map[string]bool)
-	}
-	t.models[model] = true
-}
-
-func (t *toolless) has(model string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.models[model]
-}
-
-func (x *exchange) modelKey() string { return x.provider.Name() + "\x00" + x.request.Text("model") }
-
-// refusalLimit is the longest answer in bytes that is read to see whether it refuses tools.
-const refusalLimit = 64 << 10
-
-// retryToolless sends a request again without the tools of layers if upstream has refused it because of them.
-func (x *exchange) retryToolless() error {
-	switch x.ctx.Response.StatusCode() {
-	case fasthttp.StatusBadRequest, fasthttp.StatusNotFound, fasthttp.StatusUnprocessableEntity, fasthttp.StatusNotImplemented:
-	default:
-		return nil
-	}
-	// One without a length is read too: gateways in front of providers send all their errors so.
-	if x.upstream.Length() > refusalLimit || len(x.ctx.Response.Header.ContentEncoding()) > 0 {
-		return nil
-	}
-	body, err := x.readAll()
-	if err != nil {
-		return err
-	}
-	if !bytes.Contains(bytes.ToLower(body), []byte("tool")) {
-		x.answer.refusal = body
-		return nil
-	}
-	x.turn.tools = nil
-	x.encode()
-	x.send = x.withModel(x.send)
-	x.upstream.Close()
-	if x.why.Load() != 0 {
-		return providers.ErrAborted
-	}
-	if err := x.prepare(rewrite{body: len(x.send), remembered: true, decoded: x.decoded}); err != nil {
-		return err
-	}
-	bare(&x.ctx.Response.Header)
-	if err := x.roundTrip(); err != nil {
-		return err
-	}
-	if x.ctx.Response.StatusCode() < fasthttp.StatusMultipleChoices {
-		// Else it was about something else that has to do with tools, such as those of the client.
-		x.answer.status = x.ctx.Response.StatusCode()
-		x.answered(&wire.Reply{})
-		x.s.toolless.add(x.modelKey())
-	}
-	return nil
 }
 
 // bare empties a head of which every line is to be upstream's.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -122,6 +124,95 @@ func (x *exchange) attempt() error {
 		return fmt.Errorf("%w: it switches protocols unasked", providers.ErrMalformed)
 	}
 	return err
+}
+
+// toolless remembers which models refuse tools, so that layers offer none to them.
+type toolless struct {
+	mu    sync.Mutex
+	until map[string]time.Time // by modelKey: when it is forgotten
+}
+
+const (
+	// maxToolless bounds what callers can make us remember: beyond it, all is forgotten and learnt again.
+	maxToolless = 1024
+	// toollessFor is how long a refusal is remembered: models learn, and upstreams err.
+	toollessFor = time.Hour
+)
+
+func (t *toolless) add(key string, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.until == nil || len(t.until) >= maxToolless {
+		t.until = make(map[string]time.Time)
+	}
+	t.until[key] = now.Add(toollessFor)
+}
+
+func (t *toolless) has(key string, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return now.Before(t.until[key])
+}
+
+// modelKey names a model of a provider for one tenant: what upstream lets one caller do says nothing of others.
+func (x *exchange) modelKey() string {
+	return x.owner.of(&x.s.o.Session, x.head.id.credential) + "\x00" + x.provider.Name() + "\x00" + x.modelName()
+}
+
+// modelName is the model that upstream is asked for.
+func (x *exchange) modelName() string {
+	if x.model != "" {
+		return x.model
+	}
+	return x.request.Text("model")
+}
+
+// refusalLimit is the longest answer in bytes that is read to see whether it refuses tools.
+const refusalLimit = 64 << 10
+
+// retryToolless sends a request again without the tools of layers if upstream has refused it because of them.
+func (x *exchange) retryToolless() error {
+	switch x.ctx.Response.StatusCode() {
+	case fasthttp.StatusBadRequest, fasthttp.StatusNotFound, fasthttp.StatusUnprocessableEntity, fasthttp.StatusNotImplemented:
+	default:
+		return nil
+	}
+	// One without a length is read too: gateways in front of providers send all their errors so.
+	if x.upstream.Length() > refusalLimit || len(x.ctx.Response.Header.ContentEncoding()) > 0 {
+		return nil
+	}
+	body, err := x.readAll()
+	if err != nil {
+		return err
+	}
+	if !bytes.Contains(bytes.ToLower(body), []byte("tool")) {
+		x.answer.refusal = body
+		return nil
+	}
+	x.turn.tools = nil
+	x.encode()
+	x.send = x.withModel(x.send)
+	x.upstream.Close()
+	if x.why.Load() != 0 {
+		return providers.ErrAborted
+	}
+	if err := x.prepare(rewrite{body: len(x.send), remembered: true, decoded: x.decoded}); err != nil {
+		return err
+	}
+	bare(&x.ctx.Response.Header)
+	if err := x.roundTrip(); err != nil {
+		return err
+	}
+	if x.ctx.Response.StatusCode() < fasthttp.StatusMultipleChoices {
+		// Else it was about something else that has to do with tools, such as those of the client.
+		x.answer.status = x.ctx.Response.StatusCode()
+		x.answered(&wire.Reply{})
+		if len(x.request.Tools()) == 0 {
+			// With tools of the client's, it may have been their number that upstream refused.
+			x.s.toolless.add(x.modelKey(), x.s.now())
+		}
+	}
+	return nil
 }
 
 // begun opens the request's span.
