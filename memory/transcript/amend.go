@@ -53,15 +53,24 @@ func (a *Amendment) equal(b *Amendment) bool {
 		slices.EqualFunc(a.Items, b.Items, bytes.Equal) && slices.Equal(a.Seen, b.Seen)
 }
 
+// completes tells that a is b, now that the answer is known that it led to.
+func (a *Amendment) completes(b *Amendment) bool {
+	open := *a
+	open.Next = wire.Hash{}
+	return a.Next != open.Next && open.equal(b)
+}
+
 // replace takes away what a turn wrote earlier (old) and adds what it has to say now. What was said in the same place
-// on the way to the same answer gives way, as does an earlier replacement of the same item.
+// on the way to the same answer gives way, as does an earlier replacement of the same item, and what was written of the
+// turn while the answer was to come: old is not known of a turn that waited in the spool.
 func (a Amendments) replace(old, now Amendments) Amendments {
 	out := make(Amendments, 0, len(a)+len(now))
 	for i := range a {
 		gone := slices.ContainsFunc(old, func(o Amendment) bool { return o.equal(&a[i]) })
 		for j := range now {
 			same := now[j].At == a[i].At && now[j].Next == a[i].Next
-			gone = gone || now[j].equal(&a[i]) || same && (now[j].Next != wire.Hash{} || now[j].Replaces && a[i].Replaces)
+			gone = gone || now[j].equal(&a[i]) || same && (now[j].Next != wire.Hash{} || now[j].Replaces && a[i].Replaces) ||
+				now[j].completes(&a[i])
 		}
 		if !gone {
 			out = append(out, a[i])

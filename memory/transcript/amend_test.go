@@ -274,6 +274,7 @@ func TestAmendmentsGiveWay(t *testing.T) {
 		{"the same again", Amendments{{At: at, Items: item("x")}}, nil, Amendments{{At: at, Items: item("x")}}, 1},
 		{"another beside it", Amendments{{At: at, Items: item("x")}}, nil, Amendments{{At: at, Items: item("y")}}, 2},
 		{"on the way to the same answer", Amendments{{At: at, Next: next, Items: item("x")}}, nil, Amendments{{At: at, Next: next, Items: item("y")}}, 1},
+		{"written before the answer", Amendments{{At: at, Items: item("x")}}, nil, Amendments{{At: at, Next: next, Items: item("x")}}, 1},
 		{"of the same item", Amendments{{At: at, Replaces: true}}, nil, Amendments{{At: at, Replaces: true, Items: item("y")}}, 1},
 		{"the turn's own", Amendments{{At: at, Items: item("x")}}, Amendments{{At: at, Items: item("x")}}, Amendments{{At: next, Items: item("x")}}, 1},
 	} {

@@ -408,6 +408,23 @@ func TestNotesOfResumedTurns(t *testing.T) {
 	l.want("next", l.sees(HistoryAuto, "u:1 a:1 u:2", "a:2"), "u:one a:1 u:2")
 }
 
+// A turn whose input and hidden calls were written before its answer, and whose answer waits in the spool, shows the
+// calls once, and not where the answer is made anew.
+func TestHiddenItemsOfResumedTurns(t *testing.T) {
+	l := newLab(t)
+	e := l.enter(HistoryAuto, "u:1")
+	l.view(e)
+	l.amend(e, Hidden{Behind: 1, Led: true}, "c:x r:x")
+	l.commit(e, "")
+	again, err := l.log.Resumed(e.id, e.started, e.call, e.View(), e.Notes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.commit(again, "a:1")
+	l.want("next", l.sees(HistoryAuto, "u:1 a:1 u:2", "a:2"), "u:1 c:x r:x a:1 u:2")
+	l.want("another answer", l.sees(HistoryAuto, "u:1 a:3 u:4", "a:4"), "u:1 a:3 u:4")
+}
+
 // What can't be kept is refused as a whole.
 func TestAmendRefuses(t *testing.T) {
 	l := newLab(t)
