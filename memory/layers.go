@@ -18,6 +18,7 @@ type layered struct {
 	turn   layer.Turn
 
 	blocks  []pipeline.Block
+	role    wire.Role   // of blocks and advice
 	visible int         // items of the request, without the leading ones
 	input   []wire.Item // the request's new items, in memory of their own if there are layers
 	output  []wire.Item // all that the model answered, hidden items too
@@ -189,26 +190,25 @@ func (l *layered) place(items []wire.Item, lead int) []wire.Item {
 	if len(l.blocks) == 0 {
 		return items
 	}
-	role := instructionRole(l.turn.Dialect, items[:lead])
 	out := append(make([]wire.Item, 0, len(items)+2*len(l.blocks)), items[:lead]...)
-	out = l.appendBlocks(out, role, false)
+	out = l.appendBlocks(out, false)
 	out = append(out, items[lead:]...)
-	return l.appendBlocks(out, role, true)
+	return l.appendBlocks(out, true)
 }
 
-func (l *layered) appendBlocks(out []wire.Item, role wire.Role, live bool) []wire.Item { //nolint:revive // which of two places
+func (l *layered) appendBlocks(out []wire.Item, live bool) []wire.Item { //nolint:revive // which of two places
 	for _, b := range l.blocks {
 		if b.Live != live {
 			continue
 		}
 		for _, text := range b.Messages {
-			out = append(out, layer.NewText(l.turn.Dialect, role, text))
+			out = append(out, layer.NewText(l.turn.Dialect, l.role, text))
 		}
 	}
 	return out
 }
 
-// instructionRole is how a block is told apart from what people say. Many servers of Chat Completions know no developer
+// instructionRole is how a block, or advice on an answer, is told apart from what people say. Many servers of Chat Completions know no developer
 // messages, so that they get system ones unless the client itself writes otherwise.
 func instructionRole(d wire.Dialect, lead []wire.Item) wire.Role {
 	if d == wire.Responses {
@@ -246,14 +246,14 @@ func (t *Turn) show(c *transcript.Conversation) {
 	if l == nil {
 		return
 	}
-	role := instructionRole(l.turn.Dialect, t.View[:len(c.Lead)])
+	l.role = instructionRole(l.turn.Dialect, c.Lead)
 	t.View = l.place(t.View, len(c.Lead))
 	t.Tools = l.tools(t.call.Request)
 	var blocks []transcript.Block
 	for _, b := range l.blocks {
 		t.Summary.Recalled += b.Tokens
 		for i, text := range b.Messages {
-			block := transcript.Block{Layer: b.Layer, Slot: b.Slot, Live: b.Live, Text: text, Role: role}
+			block := transcript.Block{Layer: b.Layer, Slot: b.Slot, Live: b.Live, Text: text, Role: l.role}
 			if i == 0 {
 				block.Tokens = b.Tokens
 			}

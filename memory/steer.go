@@ -75,9 +75,9 @@ func (t *Turn) Review(ctx context.Context, r wire.Reply) Next {
 	case verdict.Action == layer.Deny:
 		l.denied = true
 		next.Denied, next.Reason = true, verdict.Guidance
-	case verdict.Action == layer.Guide && l.guides < maxGuides && l.run.HoldsResponse():
+	case verdict.Action == layer.Guide && l.guides < maxGuides && l.rounds < maxRounds && l.run.HoldsResponse():
 		l.guides++
-		round.guide(l.turn.Dialect, verdict.Guidance)
+		round.guide(l.turn.Dialect, l.role, verdict.Guidance)
 		next.Discard = true
 		l.output = l.output[:len(l.output)-len(l.last)] // nobody has said it
 		next.View = t.extend(round)
@@ -169,7 +169,7 @@ func (l *layered) answer(ctx context.Context, name string, call layer.ToolCall) 
 }
 
 // guide adds advice. What the model had said stays for it to see, without calls that nobody will answer.
-func (r *round) guide(d wire.Dialect, text string) {
+func (r *round) guide(d wire.Dialect, role wire.Role, text string) {
 	if text == "" {
 		text = guidedResponse
 	}
@@ -186,7 +186,7 @@ func (r *round) guide(d wire.Dialect, text string) {
 		reasoning = nil
 	}
 	r.items = said
-	r.note = []wire.Item{layer.NewText(d, wire.Developer, text)}
+	r.note = []wire.Item{layer.NewText(d, role, text)}
 }
 
 // extend is the view for the next answer: what was sent, what the model said, and what it is told about that.
