@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/valyala/fasthttp"
 
@@ -47,6 +48,22 @@ func adapt(m Memory) beginTurn {
 		out.steering, out.steered = t.Steering()
 		return out, nil
 	}
+}
+
+// severalChoices is why an answer is denied of which not all calls can be judged.
+const severalChoices = "several choices cannot be judged"
+
+// unjudged tells of calls that layers want to judge but never see: they get the first choice.
+func (t *turn) unjudged(r wire.Reply) bool {
+	if !t.steering.HoldCalls && !t.steering.HoldAll || len(r.Choices) < 2 {
+		return false
+	}
+	for _, choice := range r.Choices[1:] {
+		if slices.ContainsFunc(choice, func(it wire.Item) bool { return len(it.Calls) > 0 }) {
+			return true
+		}
+	}
+	return false
 }
 
 // bare empties a head of which every line is to be upstream's.
@@ -174,6 +191,10 @@ func (a *answer) judge(w io.Writer, n *int64) (bool, error) {
 	x := a.x
 	reply := a.stitch.Reply()
 	x.answered(&reply)
+	if a.stitch.Unjudged() || x.turn.unjudged(reply) {
+		x.commit(wire.Reply{}, memory.CutNone)
+		return false, a.finish(w, n, denial(x.dialect, severalChoices))
+	}
 	next := x.turn.judge.Review(x.call.Context(), reply)
 	if next.Denied {
 		x.commit(wire.Reply{}, memory.CutNone)
@@ -183,6 +204,10 @@ func (a *answer) judge(w io.Writer, n *int64) (bool, error) {
 		if err := a.write(w, a.stitch.Release(func(c wire.Call) bool { return !next.Hidden[c.ID] }), n); err != nil {
 			return false, err
 		}
+	}
+	if a.stitch.Unjudged() { // seen only now, where all was held
+		x.commit(wire.Reply{}, memory.CutNone)
+		return false, a.finish(w, n, denial(x.dialect, severalChoices))
 	}
 	if next.View == nil {
 		end := a.stitch.Finish() // the merged answer is whole only with it
@@ -260,6 +285,10 @@ func (x *exchange) judgeWhole(body []byte) ([]byte, error) {
 			return nil, fmt.Errorf("%w: an answer that layers have to judge can't be read", providers.ErrMalformed)
 		}
 		x.answered(&reply)
+		if x.turn.unjudged(reply) {
+			x.commit(wire.Reply{}, memory.CutNone)
+			return nil, errDenied(severalChoices)
+		}
 		next := x.turn.judge.Review(x.call.Context(), reply)
 		if next.Denied {
 			return nil, errDenied(next.Reason)

@@ -80,3 +80,46 @@ func TestToolless(t *testing.T) {
 		mu.Unlock()
 	}
 }
+
+// streamed is an answer of events.
+func streamed(events ...string) string {
+	var b strings.Builder
+	b.WriteString(eventHead)
+	for _, e := range events {
+		b.WriteString(chunk("data: " + e + "\n\n"))
+	}
+	return b.String() + chunk(chatDone) + chunk("")
+}
+
+// TestSeveralChoices: calls that layers never see do not pass where calls are judged.
+func TestSeveralChoices(t *testing.T) {
+	const call = `"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"rm","arguments":"{}"}}]`
+	for _, tc := range []struct {
+		name     string
+		answer   string
+		steering memory.Steering
+		passes   bool
+	}{
+		{"whole", sized(`{"choices":[{"index":0,"message":{"role":"assistant","content":"x"}},{"index":1,"message":{"role":"assistant",` + call + `}}]}`), memory.Steering{HoldCalls: true}, false},
+		{"streamed", streamed(`{"choices":[{"index":0,"delta":{"content":"x"}},{"index":1,"delta":{`+call+`}}]}`, `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`), memory.Steering{HoldCalls: true}, false},
+		{"streamed, all held", streamed(`{"choices":[{"index":0,"delta":{"content":"x"}},{"index":1,"delta":{` + call + `}}]}`), memory.Steering{HoldAll: true}, false},
+		{"the only choice is another", streamed(`{"choices":[{"index":2,"delta":{` + call + `}}]}`), memory.Steering{HoldCalls: true}, false},
+		{"the only choice is another, all held", streamed(`{"choices":[{"index":2,"delta":{` + call + `}}]}`), memory.Steering{HoldAll: true}, false},
+		{"texts only", streamed(`{"choices":[{"index":0,"delta":{"content":"rm"}},{"index":1,"delta":{"content":"y"}}]}`), memory.Steering{HoldAll: true}, true},
+		{"nothing is judged", sized(`{"choices":[{"index":0,"message":{"role":"assistant","content":"x"}},{"index":1,"message":{"role":"assistant",` + call + `}}]}`), memory.Steering{}, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			addr := answering(t, func(*http.Request, []byte) string { return tc.answer })
+			tc.steering.Hides = func(string) bool { return false }
+			m := &steerer{book: newBook(), steering: &tc.steering, review: func(wire.Reply) memory.Next { return memory.Next{} }}
+			r := start(t, rigOptions{upstream: addr, memory: m.begin})
+			got := r.exchange(t, chatIn("s", chatBody, "Connection: close\r\n"))
+			if strings.Contains(got, "rm") != tc.passes || strings.Contains(got, codeDenied) == tc.passes {
+				t.Errorf("got %s", got)
+			}
+			if a := await(t, m.answers, "commit"); !tc.passes && len(a.Reply.Choices) > 0 {
+				t.Errorf("kept %v", a.Reply)
+			}
+		})
+	}
+}

@@ -59,7 +59,9 @@ func (c *chat) event(b *block) {
 	about := c.read(&k)
 	if opaque(b.data) {
 		// It can't be cut to what the client may see; some would read a call in it nevertheless.
-		if len(k.calls) == 0 || !c.s.o.guards() {
+		if about.unjudged {
+			c.s.unjudged = true
+		} else if len(k.calls) == 0 || !c.s.o.guards() {
 			c.s.pass(b)
 		}
 		return
@@ -125,6 +127,7 @@ type contents struct {
 	choices, mine int  // all choices, those of index 0
 	failed        bool // an error
 	says          bool // choice 0 says something beside its calls
+	unjudged      bool // another has calls, and calls are judged
 }
 
 // read finds out what a chunk holds, and the calls that it is about.
@@ -139,6 +142,8 @@ func (c *chat) read(k *chunk) (about contents) {
 				if number, ok := index(wire.Member(e.Value, "index"), 0); ok && number == 0 {
 					about.mine++
 					c.readChoice(k, e.Value, &about)
+				} else if delta := wire.Member(e.Value, "delta"); c.s.o.judges() {
+					about.unjudged = about.unjudged || has(delta, "tool_calls") || has(delta, "function_call")
 				}
 			}
 		}
@@ -168,6 +173,8 @@ func (c *chat) readChoice(k *chunk, choice []byte, about *contents) {
 		}
 	}
 }
+
+func has(raw []byte, name string) bool { return !empty(orNull(wire.Member(raw, name))) }
 
 func empty(raw []byte) bool {
 	switch string(raw) {

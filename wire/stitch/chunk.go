@@ -100,6 +100,10 @@ func (w *writing) choice(raw []byte) ([]byte, bool) {
 		w.removed = true // it would be said twice
 		return nil, false
 	}
+	if !ok && w.s.o.judges() {
+		w.removed = true // wire.Folder does not read it
+		return nil, false
+	}
 	w.left = true
 	if !ok {
 		return raw, true
@@ -108,7 +112,7 @@ func (w *writing) choice(raw []byte) ([]byte, bool) {
 		switch string(p.Name) {
 		case "delta":
 			return with(raw, p, wire.Edit(p.Value, func(_ int, m wire.Part) ([]byte, bool) {
-				return p.Value[m.Start:m.End], string(m.Name) != "role" || w.role(i)
+				return p.Value[m.Start:m.End], w.other(i, m)
 			})), true
 		case "finish_reason":
 			if wire.Text(p.Value) != "" {
@@ -117,6 +121,20 @@ func (w *writing) choice(raw []byte) ([]byte, bool) {
 		}
 		return raw[p.Start:p.End], true
 	}), true
+}
+
+// other tells whether the client gets a member of the delta of another choice than 0.
+func (w *writing) other(choice int, m wire.Part) bool {
+	switch string(m.Name) {
+	case "role":
+		return w.role(choice)
+	case "tool_calls", "function_call":
+		if w.s.o.judges() && !empty(m.Value) {
+			w.s.unjudged, w.removed = true, true
+			return false
+		}
+	}
+	return true
 }
 
 // role tells whether the client may see the role of a choice: once, though an upstream may repeat it within an answer.

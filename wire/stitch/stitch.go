@@ -24,7 +24,8 @@ const maxCalls = 1024
 type Options struct {
 	// Hide tells that a tool is a layer's: the client never sees its calls. Nil hides nothing.
 	Hide func(name string) bool
-	// HoldCalls holds all tool calls until Release.
+	// HoldCalls holds all tool calls until Release. Those of choices but the first, which nobody judges, never pass:
+	// see Unjudged. So it is with HoldAll.
 	HoldCalls bool
 	// HoldAll holds the whole answer until Release; only comments and blank lines pass, which keep a connection alive.
 	HoldAll bool
@@ -32,6 +33,9 @@ type Options struct {
 
 // guards tells that some calls must not reach the client unseen.
 func (o Options) guards() bool { return o.Hide != nil || o.HoldCalls || o.HoldAll }
+
+// judges tells that calls are judged before they pass.
+func (o Options) judges() bool { return o.HoldCalls || o.HoldAll }
 
 // Stitcher makes one stream of the streams that are written to it one after the other:
 //
@@ -63,6 +67,7 @@ type Stitcher struct {
 	eof      bool
 	open     bool // the client's stream stands within an event that was cut
 	over     bool
+	unjudged bool
 }
 
 // voice is what the dialects do differently.
@@ -224,6 +229,10 @@ func (s *Stitcher) Reply() wire.Reply { return s.upstream.Reply() }
 
 // Merged is the answer as the client has it: all that was returned so far.
 func (s *Stitcher) Merged() wire.Reply { return s.client.Reply() }
+
+// Unjudged tells that calls were dropped because they are of a choice that nobody judges. The client's answer is not
+// whole then and has to fail.
+func (s *Stitcher) Unjudged() bool { return s.unjudged }
 
 // Degraded tells that more than 16 MiB would have had to be held. From then on everything passes as it comes, calls
 // that nobody judged and hidden ones included, and nothing is stitched.

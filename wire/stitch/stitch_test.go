@@ -272,7 +272,8 @@ func TestPassesAsItIs(t *testing.T) {
 			}
 		}
 		// Held and let go is the same too, as long as nothing overtakes what is held.
-		plain := strings.NewReplacer("\ufeff: OPENROUTER PROCESSING\n\n", "", ": hi\n", "", ": bye\n\n", "", "retry: 10\nid: 7\n\n\n", "", "data: not json\n\ndata: [1]\n\ndata\n\n", "").Replace(answer)
+		plain := strings.NewReplacer("\ufeff: OPENROUTER PROCESSING\n\n", "", ": hi\n", "", ": bye\n\n", "", "retry: 10\nid: 7\n\n\n", "", "data: not json\n\ndata: [1]\n\ndata\n\n", "",
+			",\"tool_calls\":[{\"index\":3,\"function\":{\"name\":\"mem_x\"}}]", "").Replace(answer)
 		plain = strings.ReplaceAll(plain, `"sequence_number":9`, `"sequence_number":4`)
 		for _, o := range []Options{{HoldAll: true}, {HoldAll: true, HoldCalls: true, Hide: hide}} {
 			got, _ := play{dialect: d, options: o, answers: []string{plain}}.run(pieces(1))
