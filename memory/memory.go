@@ -293,6 +293,7 @@ func (t *Turn) assemble(read, hooks context.Context) error {
 	if err != nil {
 		return err
 	}
+	leaveUnsealed(t.call.Request, &c)
 	t.Summary = Summary{Side: c.Side}
 	if l != nil {
 		l.recall(hooks, t.entry, &c)

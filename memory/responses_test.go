@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"remora/memory"
 	"remora/wire"
 )
@@ -136,5 +138,29 @@ func TestStringInputContinuesTheStoredHistory(t *testing.T) {
 	want := `{"model":"m","input":[{"role":"user","content":"hi"},` + done1 + `,{"role":"user","content":"more"}]}`
 	if sent != want {
 		t.Errorf("forwarded\n%s\nwant\n%s", sent, want)
+	}
+}
+
+// Reasoning without its sealed content is refused by an upstream that does not store: it is not put before what a client
+// sends, and the transcript keeps it.
+func TestUnsealedReasoningIsNotSentBack(t *testing.T) {
+	const (
+		bare  = `{"type":"reasoning","id":"rs_2","summary":[]}`
+		empty = `{"type":"reasoning","id":"rs_3","summary":[],"encrypted_content":null}`
+	)
+	for extra, want := range map[string][]string{
+		`,"store":false`: {userHi, reason1, call1, result1},
+		`,"store":true`:  {userHi, bare, empty, reason1, call1, result1},
+		``:               {userHi, bare, empty, reason1, call1, result1},
+	} {
+		l := newLab(t, memory.Options{})
+		l.respond("["+userHi+"]", extra, "["+bare+","+empty+","+reason1+","+call1+"]")
+		view, _ := l.respond("["+result1+"]", extra, "["+done1+"]")
+		if diff := cmp.Diff(want, raws(view)); diff != "" {
+			t.Errorf("with %q: -want +got:\n%s", extra, diff)
+		}
+		if line, _ := l.stored(); len(line) != 7 {
+			t.Errorf("with %q the transcript has %q", extra, line)
+		}
 	}
 }

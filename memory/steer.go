@@ -95,12 +95,38 @@ func (t *Turn) Review(ctx context.Context, r wire.Reply) Next {
 // resendable are the items of an answer that upstream takes back. Reasoning that it neither stores nor has sealed for
 // the client is refused.
 func resendable(r *wire.Request, items []wire.Item) []wire.Item {
-	if string(r.Member("store")) != "false" {
+	if stores(r) {
 		return items
 	}
-	return slices.DeleteFunc(slices.Clone(items), func(it wire.Item) bool {
-		return it.Kind == wire.Reasoning && wire.Text(wire.Member(it.Raw, "encrypted_content")) == ""
-	})
+	return slices.DeleteFunc(slices.Clone(items), unsealed)
+}
+
+// leaveUnsealed takes out of a conversation what upstream does not take back of earlier answers, where the proxy puts
+// those before what the client sends. A history that the client itself sends is its own affair.
+func leaveUnsealed(r *wire.Request, c *transcript.Conversation) {
+	if stores(r) || !c.Stored && c.Hidden == nil || !slices.ContainsFunc(c.Items, unsealed) {
+		return
+	}
+	var items []wire.Item
+	var hidden []bool
+	for i, it := range c.Items {
+		if unsealed(it) && (c.Stored || c.Hidden[i]) {
+			continue
+		}
+		items = append(items, it)
+		if c.Hidden != nil {
+			hidden = append(hidden, c.Hidden[i])
+		}
+	}
+	c.Items, c.Hidden = items, hidden
+}
+
+// stores tells that upstream keeps the answer to a request.
+func stores(r *wire.Request) bool { return string(r.Member("store")) != "false" }
+
+// unsealed tells that nobody but upstream can know what a reasoning item stands for.
+func unsealed(it wire.Item) bool {
+	return it.Kind == wire.Reasoning && wire.Text(wire.Member(it.Raw, "encrypted_content")) == ""
 }
 
 // LastRound tells that the answer that comes next has to be the last: no layer offers tools for it.
