@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"strconv"
@@ -130,6 +131,10 @@ func (t *Turn) append(ctx context.Context) error {
 		return nil
 	}
 	items := l.run.Append(ctx, l.input)
+	if len(items) == 0 && len(l.input) > 0 {
+		t.m.o.Log.Warn("layers would leave nothing of what the client sent; it is sent as it came", "turn", t.ID, "items", len(l.input))
+		return nil
+	}
 	first := l.visible - len(l.input)
 	return t.entry.Amend(amendments(l.input, items, first, l.turn.Dialect)...)
 }
@@ -170,17 +175,30 @@ func sameItem(a, b wire.Item) bool {
 
 // recall asks layers what the model should be told, and what of the history it should see. Where upstream keeps the
 // conversation, it keeps what it was told as well: that is not said again.
-func (l *layered) recall(ctx context.Context, e *transcript.Entry, c *transcript.Conversation) {
+func (t *Turn) recall(ctx context.Context, c *transcript.Conversation) {
+	l := t.layers
 	if l.run.Empty() || c.Opaque && l.turn.Query == "" {
 		return // for the latter, upstream was told when the user spoke
 	}
 	l.blocks = l.run.Recall(ctx, l.run.Cost(c.Lead))
 	if !c.Opaque {
-		c.Items = l.run.Project(ctx, c.Items)
+		chosen := l.run.Project(ctx, c.Items)
+		if !endsWith(chosen, c.Items[roundOf(c.Items):]) {
+			t.m.o.Log.Warn("layers would leave out what is being asked; their choice of history is ignored", "turn", t.ID)
+			return
+		}
+		c.Items = chosen
 		return
 	}
 	l.blocks = slices.DeleteFunc(l.blocks, func(b pipeline.Block) bool {
-		return !slices.ContainsFunc(b.Messages, func(text string) bool { return !e.Told(text) })
+		return !slices.ContainsFunc(b.Messages, func(text string) bool { return !t.entry.Told(text) })
+	})
+}
+
+// endsWith tells whether the last of the items are these.
+func endsWith(items, last []wire.Item) bool {
+	return len(items) >= len(last) && slices.EqualFunc(items[len(items)-len(last):], last, func(a, b wire.Item) bool {
+		return bytes.Equal(a.Raw, b.Raw)
 	})
 }
 

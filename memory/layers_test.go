@@ -308,6 +308,41 @@ func TestNothingIsLearntFromFailedCalls(t *testing.T) {
 	}
 }
 
+// eraser lets the model see only so many of the last items, and of what is new so many.
+type eraser struct{ history, fresh int }
+
+func (e eraser) ProjectHistory(_ context.Context, _ *layer.Turn, _ layer.State, h []wire.Item) ([]wire.Item, error) {
+	return h[max(0, len(h)-e.history):], nil
+}
+
+func (e eraser) AppendItems(_ context.Context, _ *layer.Turn, _ layer.State, items []wire.Item) (layer.Appended, error) {
+	return layer.Appended{Items: items[max(0, len(items)-e.fresh):]}, nil
+}
+
+// TestLayersNeverHideWhatIsAsked: whatever layers leave out, the model sees the round that it is to answer.
+func TestLayersNeverHideWhatIsAsked(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		eraser eraser
+		want   string
+	}{
+		{"no history", eraser{0, 9}, "u:1 a:1 u:2 c:x r:x"},
+		{"a part of the round", eraser{2, 9}, "u:1 a:1 u:2 c:x r:x"},
+		{"the round alone", eraser{3, 9}, "u:2 c:x r:x"},
+		{"nothing that is new", eraser{9, 0}, "u:1 a:1 u:2 c:x r:x"},
+		{"neither", eraser{0, 0}, "u:1 a:1 u:2 c:x r:x"},
+	} {
+		l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t,
+			pipeline.Layer{ID: "a", Kind: "test", Scope: layer.Thread, Impl: c.eraser})}})
+		l.turn("u:1", "a:1")
+		l.turn("u:1 a:1 u:2", "c:x")
+		if view := l.turn("u:1 a:1 u:2 c:x r:x", "a:2"); view != c.want {
+			t.Errorf("%s: %s", c.name, view)
+		}
+	}
+}
+
 // slowListener hears what the user said, once it may: after the client was served.
 type slowListener struct {
 	listener

@@ -296,7 +296,7 @@ func (t *Turn) assemble(read, hooks context.Context) error {
 	leaveUnsealed(t.call.Request, &c)
 	t.Summary = Summary{Side: c.Side}
 	if l != nil {
-		l.recall(hooks, t.entry, &c)
+		t.recall(hooks, &c)
 	}
 	if c.Opaque {
 		t.View = slices.Concat(c.Lead, c.Items)

@@ -169,9 +169,11 @@ func (o *overflow) block(s summary.State) []pipeline.Block {
 	return []pipeline.Block{{Layer: summaryID, Slot: summarySlot, Messages: []string{text}, Tokens: n}}
 }
 
-// round is the index in the history of the user message that began the current round, or of the last item.
-func (o *overflow) round() int {
-	history := o.history()
+// round is where in the history the current round begins.
+func (o *overflow) round() int { return roundOf(o.history()) }
+
+// roundOf is the index of the user message that began the current round, or of the last item.
+func roundOf(history []wire.Item) int {
 	for i, it := range slices.Backward(history) {
 		if it.Kind == wire.Message && it.Role == wire.User {
 			return i
