@@ -151,17 +151,46 @@ func (w *writing) role(i int) bool {
 
 // mine writes choice 0.
 func (w *writing) mine(raw []byte) []byte {
-	return wire.Edit(raw, func(_ int, p wire.Part) ([]byte, bool) {
+	out := wire.Edit(raw, func(_ int, p wire.Part) ([]byte, bool) {
 		switch string(p.Name) {
 		case "index":
 		case "delta":
-			return with(raw, p, wire.Edit(p.Value, func(_ int, m wire.Part) ([]byte, bool) { return w.delta(p.Value, m) })), true
+			delta := wire.Edit(p.Value, func(_ int, m wire.Part) ([]byte, bool) { return w.delta(p.Value, m) })
+			w.said = w.said || says(delta)
+			return with(raw, p, delta), true
 		case "finish_reason":
 			return with(raw, p, w.reason(p.Value)), true
 		default:
 			return raw[p.Start:p.End], w.k.rest
 		}
 		return raw[p.Start:p.End], true
+	})
+	if w.k.ends && w.silent() && wire.Text(wire.Member(raw, "finish_reason")) != "" {
+		w.said = true
+		return withText(out)
+	}
+	return out
+}
+
+// silent tells that the client has nothing at all of choice 0, since calls are kept from it.
+func (w *writing) silent() bool {
+	return !w.said && w.showed < 0 && w.calls == 0 && (w.dropped || w.later())
+}
+
+// withText gives a choice, which ends, a delta with an empty text.
+func withText(choice []byte) []byte {
+	delta := wire.Member(choice, "delta")
+	if delta == nil {
+		return slices.Concat(bytes.TrimSpace(choice[:len(choice)-1]), []byte(`,"delta":{"content":""}}`))
+	}
+	if delta = withContent(delta); delta[0] != '{' {
+		delta = []byte(`{"content":""}`)
+	}
+	return wire.Edit(choice, func(_ int, p wire.Part) ([]byte, bool) {
+		if string(p.Name) == "delta" {
+			return with(choice, p, delta), true
+		}
+		return choice[p.Start:p.End], true
 	})
 }
 

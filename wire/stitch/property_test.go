@@ -74,7 +74,7 @@ func (s said) stream(t *rapid.T, d wire.Dialect, answer int) string {
 	if d == wire.Responses {
 		script = append(script, `{"type":"response.created","response":{"id":"resp_`+fmt.Sprint(answer)+`","output":[]}}`)
 	} else {
-		script = append(script, `d {"role":"assistant","content":""}`)
+		script = append(script, `d {"role":"assistant","content":`+rapid.SampledFrom([]string{"null", `""`}).Draw(t, "content")+`}`)
 	}
 	begun := make([]bool, len(lanes)) // the deltas of calls come in any order, but calls begin in theirs
 	for {
@@ -171,6 +171,9 @@ func TestSees(t *testing.T) {
 			var gotCalls []string
 			for _, it := range slices.Concat(r.Choices...) {
 				gotText += it.Text()
+				if p.dialect == wire.Chat && len(calls) == 0 && string(wire.Member(it.Raw, "content")) == "null" {
+					rt.Errorf("neither text nor calls: %s", it.Raw)
+				}
 				for i, c := range it.Calls {
 					gotCalls = append(gotCalls, c.ID)
 					if it.Input(i) != "{}" {
@@ -231,7 +234,13 @@ func TestWhole(t *testing.T) {
 	f(wire.Chat, `{"id":"a","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"ab","reasoning_details":[1,2],"reasoning":"r","x":2,"tool_calls":[{"id":"3","custom":{"name":"g"}}]},"finish_reason":"tool_calls"},{"index":1,"message":{"content":"B"}}],"new":1}`,
 		`{"id":"a","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a","reasoning_details":[1 ],"reasoning":null,"x":1,"tool_calls":[{"id":"1","function":{"name":"mem_x"}}]},"finish_reason":"tool_calls"},{"index":1,"message":{"content":"B"}}]}`,
 		`{"id":"b","model":"n","choices":[{"index":0,"message":{"role":"assistant","content":"b","reasoning_details":[ 2],"reasoning":"r","x":2,"tool_calls":[{"id":"2","function":{"name":"mem_x"}},{"id":"3","custom":{"name":"g"}}]},"finish_reason":"tool_calls"},{"index":1,"message":{"content":"again"}}],"new":1}`)
-	f(wire.Chat, `{"choices":[{"message":{"content":null},"finish_reason":"stop"}]}`,
+	f(wire.Chat, `{"choices":[{"message":{"refusal":null,"content":""},"finish_reason":"stop"}]}`,
+		`{"choices":[{"message":{"refusal":null,"content":null,"tool_calls":[{"id":"1","function":{"name":"mem_x"}}]},"finish_reason":"tool_calls"}]}`,
+		`{"choices":[{"message":{"tool_calls":[{"id":"1","function":{"name":"mem_x"}}]},"finish_reason":"tool_calls"}]}`)
+	f(wire.Chat, `{"choices":[{"message":{"content":null,"refusal":"no"},"finish_reason":"stop"}]}`,
+		`{"choices":[{"message":{"content":null,"tool_calls":[{"id":"1","function":{"name":"mem_x"}}]},"finish_reason":"tool_calls"}]}`,
+		`{"choices":[{"message":{"refusal":"no"},"finish_reason":"stop"}]}`)
+	f(wire.Chat, `{"choices":[{"message":{"content":""},"finish_reason":"stop"}]}`,
 		`{"choices":[{"message":{"content":null,"tool_calls":[{"id":"1","function":{"name":"mem_x"}}],"function_call":{"name":"mem_y"}},"finish_reason":"tool_calls"}]}`)
 	f(wire.Responses, `{"id":"r0","created_at":1,"output":[{"type":"reasoning"},{"type":"message"}],"status":"incomplete"}`,
 		`{"id":"r0","created_at":1,"output":[{"type":"reasoning"},{"type":"function_call","call_id":"1","name":"mem_x"}],"status":"completed"}`,

@@ -255,6 +255,9 @@ func (m *merging) member(p wire.Part) {
 func (m *merging) message(last []byte) []byte {
 	if m.messages == 1 && len(m.bodies) == 1 {
 		out, _ := m.visible(0, last)
+		if m.end.dropped && !m.end.calls && !says(out) {
+			out = withContent(out)
+		}
 		return out
 	}
 	out := []byte{'{'}
@@ -264,5 +267,43 @@ func (m *merging) message(last []byte) []byte {
 		}
 		out = append(append(wire.AppendString(out, string(o.name)), ':'), o.value...)
 	}
-	return append(out, '}')
+	out = append(out, '}')
+	if !m.end.calls && !says(out) {
+		out = withContent(out)
+	}
+	return out
+}
+
+// says tells that a message or a delta holds something that a client may show; null is not.
+func says(message []byte) bool {
+	for p := range wire.Parts(message) {
+		switch string(p.Name) {
+		case "content", "refusal", "audio":
+			if string(p.Value) != "null" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// withContent gives a message or a delta an empty text: one with neither text nor calls breaks clients, and upstreams
+// refuse it in a history.
+func withContent(message []byte) []byte {
+	if len(message) == 0 || message[0] != '{' {
+		return message
+	}
+	const text = `"content":""`
+	if wire.Member(message, "content") != nil {
+		return wire.Edit(message, func(_ int, p wire.Part) ([]byte, bool) {
+			if string(p.Name) == "content" {
+				return with(message, p, []byte(`""`)), true
+			}
+			return message[p.Start:p.End], true
+		})
+	}
+	if rest := bytes.TrimSpace(message[1:]); rest[0] != '}' {
+		return slices.Concat([]byte("{"+text+","), rest)
+	}
+	return []byte("{" + text + "}")
 }
