@@ -56,6 +56,7 @@ const (
 	codeDenied       = "steering_denied"
 	codeLayer        = "layer_failed"
 	codeCircuit      = "circuit_open"
+	codeUpstream     = "upstream_error"
 )
 
 func errBodyTooLarge(limit Size) *Error {

@@ -114,12 +114,64 @@ func (x *exchange) again(view []wire.Item, stream bool) error { //nolint:revive 
 		return err
 	}
 	if head.StatusCode() >= fasthttp.StatusMultipleChoices {
-		return fmt.Errorf("%w: it answered %d to a request that goes on with its own answer", providers.ErrClosed, head.StatusCode())
+		return x.refused(&head, stream)
 	}
 	if isEventStream(head.ContentType()) != stream {
 		return fmt.Errorf("%w: it answers in another form than before", providers.ErrMalformed)
 	}
 	x.pieces = pieces{encoding: bytes.Clone(head.ContentEncoding()), next: x.upstream.Next}
+	return nil
+}
+
+// errRefused tells that the client is to get upstream's answer to a request that goes on with its own as it is.
+var errRefused = errors.New("upstream refuses to go on")
+
+// refused takes an answer to a request that goes on with upstream's own which is no success. Unstreamed, it becomes the
+// client's, with what it says about limits; of a stream the head is gone, and only the error tells of it.
+func (x *exchange) refused(head *fasthttp.ResponseHeader, stream bool) error { //nolint:revive // stream is what the client asked for
+	code, before := head.StatusCode(), x.answer.status
+	x.answer.status = code
+	if stream {
+		x.answered(&wire.Reply{})
+		x.answer.status = before // it is what the client has got
+		return &Error{
+			Status: fasthttp.StatusBadGateway, Code: codeUpstream,
+			Message: fmt.Sprintf("upstream answered %d when the model was to go on", code), Err: errRefused,
+		}
+	}
+	body, err := x.readAll()
+	if err != nil {
+		return err
+	}
+	h := &x.ctx.Response.Header
+	head.CopyTo(h)
+	h.ResetConnectionClose()
+	x.answer.refusal = body
+	return errRefused
+}
+
+// breakOff ends a stream that can't go on with an error that SDKs raise. What the client has of it is kept as cut. After
+// an answer of upstream's the stream is whole; otherwise its connection breaks too.
+func (a *answer) breakOff(w io.Writer, n *int64, err error) error {
+	x, refused := a.x, errors.Is(err, errRefused)
+	if !refused && !upstreamFault(err) {
+		a.failed = err
+		return err
+	}
+	e := asError(err)
+	x.commit(a.stitch.Merged(), memory.CutUpstream)
+	if !refused {
+		a.failed = err
+		_ = a.write(w, a.errorEvent(e), n) // a client that is gone is noticed below
+		return err
+	}
+	x.s.stats.upstreamFailed.Add(1)
+	x.s.logUpstream(x.provider, e)
+	if err := a.write(w, a.errorEvent(e), n); err != nil {
+		return err
+	}
+	a.done = true
+	a.arm()
 	return nil
 }
 
@@ -193,12 +245,12 @@ func (a *answer) judge(w io.Writer, n *int64) (bool, error) {
 	x.answered(&reply)
 	if a.stitch.Unjudged() || x.turn.unjudged(reply) {
 		x.commit(wire.Reply{}, memory.CutNone)
-		return false, a.finish(w, n, denial(x.dialect, severalChoices))
+		return false, a.finish(w, n, a.errorEvent(errDenied(severalChoices)))
 	}
 	next := x.turn.judge.Review(x.call.Context(), reply)
 	if next.Denied {
 		x.commit(wire.Reply{}, memory.CutNone)
-		return false, a.finish(w, n, denial(x.dialect, next.Reason))
+		return false, a.finish(w, n, a.errorEvent(errDenied(next.Reason)))
 	}
 	if !next.Discard {
 		if err := a.write(w, a.stitch.Release(func(c wire.Call) bool { return !next.Hidden[c.ID] }), n); err != nil {
@@ -207,7 +259,7 @@ func (a *answer) judge(w io.Writer, n *int64) (bool, error) {
 	}
 	if a.stitch.Unjudged() { // seen only now, where all was held
 		x.commit(wire.Reply{}, memory.CutNone)
-		return false, a.finish(w, n, denial(x.dialect, severalChoices))
+		return false, a.finish(w, n, a.errorEvent(errDenied(severalChoices)))
 	}
 	if next.View == nil {
 		end := a.stitch.Finish() // the merged answer is whole only with it
@@ -216,8 +268,7 @@ func (a *answer) judge(w io.Writer, n *int64) (bool, error) {
 	}
 	a.stitch.Next()
 	if err := x.again(next.View, true); err != nil {
-		a.failed = err
-		return false, err
+		return false, a.breakOff(w, n, err)
 	}
 	return true, nil
 }
@@ -251,11 +302,14 @@ func errDenied(reason string) *Error {
 	return &Error{Status: fasthttp.StatusForbidden, Code: codeDenied, Message: reason}
 }
 
-// denial ends a stream with the error that its SDK raises.
-func denial(d wire.Dialect, reason string) []byte {
-	e := errDenied(reason)
-	if d == wire.Chat {
-		return fmt.Appendf(nil, "data: %s\n\n", e.body())
+// errorEvent ends a stream with the error that its SDK raises.
+func (a *answer) errorEvent(e *Error) []byte {
+	var out []byte
+	if !a.gap.Open() {
+		out = append(out, "\n\n"...)
+	}
+	if a.x.dialect == wire.Chat {
+		return fmt.Appendf(out, "data: %s\n\n", e.body())
 	}
 	b, err := json.Marshal(struct {
 		Type    string  `json:"type"`
@@ -266,7 +320,7 @@ func denial(d wire.Dialect, reason string) []byte {
 	if err != nil {
 		panic("BUG: encode an error event: " + err.Error())
 	}
-	return fmt.Appendf(nil, "event: error\ndata: %s\n\n", b)
+	return fmt.Appendf(out, "event: error\ndata: %s\n\n", b)
 }
 
 // judgeWhole lets layers look at an answer that is not streamed, and returns what the client gets instead.

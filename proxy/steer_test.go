@@ -123,3 +123,73 @@ func TestSeveralChoices(t *testing.T) {
 		})
 	}
 }
+
+const (
+	hiddenCall  = `{"id":"h","type":"function","function":{"name":"mem_x","arguments":"{}"}}`
+	wholeHidden = `{"id":"c1","choices":[{"index":0,"message":{"role":"assistant","content":"one","tool_calls":[` + hiddenCall + `]},"finish_reason":"tool_calls"}]}`
+)
+
+var streamHidden = streamed(`{"id":"c1","choices":[{"index":0,"delta":{"role":"assistant","content":"one"}}]}`,
+	`{"id":"c1","choices":[{"index":0,"delta":{"tool_calls":[`+hiddenCall+`]}}]}`,
+	`{"id":"c1","choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}`)
+
+// goesOn is a memory that has the model go on after its first answer.
+func goesOn(t *testing.T) *steerer {
+	t.Helper()
+	more, err := wire.ParseItem(wire.Chat, []byte(`{"role":"user","content":"go on"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := false
+	return &steerer{
+		book:     newBook(),
+		steering: &memory.Steering{Hides: func(name string) bool { return name == "mem_x" }},
+		review: func(wire.Reply) memory.Next {
+			if asked {
+				return memory.Next{}
+			}
+			asked = true
+			return memory.Next{Hidden: map[string]bool{"h": true}, View: []wire.Item{more}}
+		},
+	}
+}
+
+// TestSecondCallFails: a client learns why the model could not go on, in the form that its SDK retries or raises.
+func TestSecondCallFails(t *testing.T) {
+	const limited = "HTTP/1.1 429 Too Many Requests\r\nContent-Type: text/plain\r\nRetry-After: 7\r\nX-RateLimit-Reset: 9\r\nContent-Length: 9\r\n\r\nslow down"
+	for _, tc := range []struct {
+		name, first, second string
+		want, not           []string
+		kept                string
+	}{
+		{"whole", sized(wholeHidden), limited, []string{"HTTP/1.1 429", "Content-Type: text/plain\r\n", "Retry-After: 7\r\n", "X-RateLimit-Reset: 9\r\n", "\r\n\r\nslow down"}, []string{"one"}, ""},
+		{"streamed", streamHidden, limited, []string{"HTTP/1.1 200", "one", `data: {"error":{"message":"upstream answered 429`, `"code":"upstream_error"`, "\r\n0\r\n\r\n"}, []string{"[DONE]", "mem_x", "finish_reason\":\"stop"}, "one"},
+		{"whole, broken", sized(wholeHidden), "HTTP/1.1 nonsense\r\n\r\n", []string{"HTTP/1.1 502", "upstream_closed"}, []string{"one"}, ""},
+		{"streamed, broken", streamHidden, "HTTP/1.1 nonsense\r\n\r\n", []string{"HTTP/1.1 200", "one", "upstream_closed"}, []string{"[DONE]", "\r\n0\r\n\r\n"}, "one"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			addr := answering(t, func(_ *http.Request, body []byte) string {
+				if strings.Contains(string(body), "go on") {
+					return tc.second
+				}
+				return tc.first
+			})
+			m := goesOn(t)
+			r := start(t, rigOptions{upstream: addr, memory: m.begin})
+			got := r.exchange(t, chatIn("s", chatBody, "Connection: close\r\n"))
+			for _, want := range tc.want {
+				if !strings.Contains(got, want) {
+					t.Errorf("no %q in %s", want, got)
+				}
+			}
+			for _, not := range tc.not {
+				if strings.Contains(got, not) {
+					t.Errorf("%q in %s", not, got)
+				}
+			}
+			if kept := textOf(t, await(t, m.answers, "commit").Reply); kept != tc.kept {
+				t.Errorf("kept %q, want %q", kept, tc.kept)
+			}
+		})
+	}
+}

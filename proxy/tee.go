@@ -66,9 +66,7 @@ func (x *exchange) reply() error {
 	resp.Header.ResetConnectionClose()
 	x.report(&resp.Header)
 	if a.refusal != nil {
-		x.commit(wire.Reply{}, memory.CutNone)
-		resp.SetBodyRaw(a.refusal)
-		return nil
+		return x.replyRefusal()
 	}
 	length := x.upstream.Length()
 	if length == 0 {
@@ -97,6 +95,13 @@ func (x *exchange) reply() error {
 		}
 	}
 	x.stream(int(length))
+	return nil
+}
+
+// replyRefusal passes on an answer that was read ahead, and is none of the model's.
+func (x *exchange) replyRefusal() error {
+	x.commit(wire.Reply{}, memory.CutNone)
+	x.ctx.Response.SetBodyRaw(x.answer.refusal)
 	return nil
 }
 
@@ -154,6 +159,10 @@ func (x *exchange) replyWhole() error {
 	}
 	if x.turn.steered {
 		body, err := x.judgeWhole(a.copied)
+		if errors.Is(err, errRefused) {
+			x.report(&x.ctx.Response.Header)
+			return x.replyRefusal()
+		}
 		if err != nil {
 			return err
 		}
