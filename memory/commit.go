@@ -45,6 +45,9 @@ func (t *Turn) Commit(a Answer) {
 		t.timer = nil
 	}
 	if !t.write(ctx, &a) {
+		if t.layers != nil && (after != nil || t.layers.states != nil && !t.layers.run.Empty()) {
+			t.background(t.afterOutage(after))
+		}
 		return
 	}
 	if t.layers != nil && t.layers.states.conflicted() && !t.flush(ctx, t.layers.states) {
@@ -61,6 +64,45 @@ func (t *Turn) flushFirst(after func(context.Context)) func(context.Context) {
 		t.flush(ctx, t.layers.states)
 		if after != nil {
 			after(ctx)
+		}
+	}
+}
+
+// afterOutage writes the states of a turn that went to the spool, once that has been replayed, and then does what else is
+// left. It gives up after settleLimit, or when this process ends.
+func (t *Turn) afterOutage(after func(context.Context)) func(context.Context) {
+	return func(ctx context.Context) {
+		st := t.layers.states
+		if st != nil {
+			err := t.m.spool.outlast(ctx, t.call.Scope)
+			if err == nil {
+				err = st.reread(ctx)
+			}
+			if err != nil {
+				t.m.o.Log.Error("what layers learned in a turn is lost: the store was down", "turn", t.ID, "error", err.Error())
+				return
+			}
+			t.flush(ctx, st)
+		}
+		if after != nil {
+			after(ctx)
+		}
+	}
+}
+
+// outlast waits until no turn of the session is in the spool any more, however long the store is down.
+func (s *spooler) outlast(ctx context.Context, scope Scope) error {
+	for {
+		s.mu.Lock()
+		waits, drained := s.waits(scope), s.drained
+		s.mu.Unlock()
+		if !waits {
+			return nil
+		}
+		select {
+		case <-drained:
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"remora/cache"
 	"remora/memory"
+	"remora/memory/layer"
 	"remora/wire"
 )
 
@@ -92,5 +93,40 @@ func TestSessionTTLAndCompression(t *testing.T) {
 	l.m.Close()
 	if err := mem.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestStatesOutlastTheStore: what layers learned in a turn that went to the spool is written after it, once, also where
+// the commit had happened although it was said to have failed.
+func TestStatesOutlastTheStore(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]func(o *outage){
+		"store is down":   func(o *outage) { o.down = true },
+		"reply is lost":   func(o *outage) { o.lost = true },
+		"nothing happens": func(*outage) {},
+	} {
+		for _, s := range []layer.Scope{layer.Thread, layer.Resource} {
+			plain := newLab(t, memory.Options{})
+			store := &outage{Store: plain.store, now: time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)}
+			shape := memory.Shape{Layers: layersOf(t, observer(t, s))}
+			m := memory.New(store, &queue{}, memory.Options{RetryDelay: 10 * time.Millisecond, Now: store.clock, Shape: shape})
+			l := &lab{t: t, m: m, store: store}
+			turn := l.begin(in("one", "ada"), "u:1")
+			fail(store)
+			turn.Commit(answer(t, "a:1"))
+			store.over()
+			m.Close()
+			group := map[layer.Scope]string{layer.Thread: "s:one", layer.Resource: "u:ada"}[s]
+			r, err := plain.store.Read(t.Context(), []cache.Query{{
+				Group: cache.Group{Owner: "tenant", Name: group}, Names: []string{"lobservational-memory"},
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if state := string(r[0].Values[0]); !strings.Contains(state, `"version":1`) {
+				t.Errorf("%s: group %s: state %s", name, group, state)
+			}
+			plain.wantLine(in("one", "ada").Scope, "u:1 a:1")
+		}
 	}
 }

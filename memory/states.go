@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -279,8 +280,41 @@ func (st *states) flush(ctx context.Context) error {
 	}
 }
 
+// reread reads all groups after a commit that failed: it may have written the states all the same. Those that it has not
+// are made again by their hooks, for flush to write.
+func (st *states) reread(ctx context.Context) error {
+	st.pending = nil
+	tried := make(map[pipeline.Cell]layer.State)
+	for _, ch := range st.run.Changes() {
+		tried[ch.Cell] = ch.State
+	}
+	for i := range st.groups {
+		st.groups[i].read = false
+	}
+	fresh, err := st.load(ctx)
+	if err != nil {
+		return err
+	}
+	maps.DeleteFunc(fresh, func(c pipeline.Cell, s layer.State) bool {
+		next, ok := tried[c]
+		return ok && bytes.Equal(next, s)
+	})
+	st.rebase(ctx, fresh)
+	st.run.Written()
+	return nil
+}
+
 // refresh reads the groups whose version is not known, and lets the hooks that changed them run again.
 func (st *states) refresh(ctx context.Context) error {
+	fresh, err := st.load(ctx)
+	if err == nil && fresh != nil {
+		st.rebase(ctx, fresh)
+	}
+	return err
+}
+
+// load reads the groups whose version is not known; nil where there is none.
+func (st *states) load(ctx context.Context) (map[pipeline.Cell]layer.State, error) {
 	var queries []cache.Query
 	var groups []*stateGroup
 	for i := range st.groups {
@@ -290,19 +324,18 @@ func (st *states) refresh(ctx context.Context) error {
 		}
 	}
 	if len(queries) == 0 {
-		return nil
+		return nil, nil
 	}
 	results, err := st.store.Read(ctx, queries)
 	if err != nil {
-		return fmt.Errorf("read states: %w", err)
+		return nil, fmt.Errorf("read states: %w", err)
 	}
 	fresh := make(map[pipeline.Cell]layer.State)
 	for i, r := range results {
 		groups[i].version, groups[i].read = r.Version, true
 		groups[i].take(r.Values, fresh)
 	}
-	st.rebase(ctx, fresh)
-	return nil
+	return fresh, nil
 }
 
 var _ transcript.Beside = (*states)(nil)
