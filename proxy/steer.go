@@ -119,6 +119,9 @@ func (x *exchange) again(view []wire.Item, stream bool) error { //nolint:revive 
 	if isEventStream(head.ContentType()) != stream {
 		return fmt.Errorf("%w: it answers in another form than before", providers.ErrMalformed)
 	}
+	if stream && isPlain(head.ContentEncoding()) { // a decoder does not survive a report of silence
+		x.upstream.Silence = x.answer.silence() // Close has forgotten it
+	}
 	x.pieces = pieces{encoding: bytes.Clone(head.ContentEncoding()), next: x.upstream.Next}
 	return nil
 }
@@ -201,6 +204,7 @@ func (a *answer) writeSteered(w io.Writer, n *int64) error {
 			if err := a.fill(w, n); err != nil {
 				return err
 			}
+			a.spoke = a.x.s.now()
 			continue
 		case err != nil:
 			a.failed = err
@@ -228,13 +232,17 @@ func (a *answer) writeSteered(w io.Writer, n *int64) error {
 
 // keepAlive tells a client that nothing passes to, now and then, that its answer is under way.
 func (a *answer) keepAlive(w io.Writer, n *int64, quiet bool) { //nolint:revive // quiet is a fact
+	every := a.silence()
+	if every <= 0 {
+		return
+	}
 	now := a.x.s.now()
 	if !quiet {
 		a.spoke = now
 	}
-	if quiet && now.Sub(a.spoke) >= keepAliveEvery {
+	if quiet && now.Sub(a.spoke) >= every {
 		a.spoke = now
-		_ = a.write(w, []byte(": still thinking\n\n"), n) // a client that is gone is noticed by the next write
+		_ = a.fill(w, n) // a client that is gone is noticed by the next write
 	}
 }
 
@@ -284,6 +292,9 @@ func (a *answer) finish(w io.Writer, n *int64, end []byte) error {
 			a.done = true
 			a.arm()
 			return nil
+		}
+		if errors.Is(err, providers.ErrIdle) {
+			continue // it has its end, which nothing should follow
 		}
 		if err != nil {
 			a.failed = err

@@ -1,7 +1,10 @@
 package proxy
 
 import (
+	"bufio"
 	"context"
+	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -191,5 +194,66 @@ func TestSecondCallFails(t *testing.T) {
 				t.Errorf("kept %q, want %q", kept, tc.kept)
 			}
 		})
+	}
+}
+
+// TestKeepAliveOfSteered: the client of a second answer hears of its silence too, and one that hears nothing since all
+// is held, at keep_alive or every 15 seconds.
+func TestKeepAliveOfSteered(t *testing.T) {
+	const every = 20 * time.Millisecond
+	silent := make(chan struct{})
+	addr := upstream(t, func(c net.Conn, r *bufio.Reader) {
+		for {
+			req, err := http.ReadRequest(r)
+			if err != nil {
+				return
+			}
+			body, _ := io.ReadAll(req.Body)
+			if !strings.Contains(string(body), "go on") {
+				write(c, streamHidden)
+				continue
+			}
+			write(c, eventHead)
+			<-silent
+			write(c, chunk(`data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`+"\n\n")+chunk(chatDone)+chunk(""))
+		}
+	})
+	m := goesOn(t)
+	r := start(t, rigOptions{upstream: addr, memory: m.begin, tune: func(o *Options) { o.KeepAlive = every }})
+	c, br := r.dial(t)
+	write(c, chatIn("s", chatBody))
+	for line := ""; !strings.HasPrefix(line, ": keep-alive"); {
+		var err error
+		if line, err = br.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(silent)
+	await(t, m.answers, "commit")
+
+	for _, tc := range []struct {
+		every time.Duration
+		all   bool
+		want  time.Duration
+	}{{0, true, heldKeepAlive}, {0, false, 0}, {time.Minute, true, time.Minute}} {
+		now := time.Unix(0, 0)
+		s := &Server{now: func() time.Time { return now }}
+		s.o.KeepAlive = tc.every
+		x := &exchange{s: s, turn: &turn{steering: memory.Steering{HoldAll: tc.all}}}
+		a := &answer{x: x, mode: foldSteered, spoke: now, armed: now}
+		s.o.WriteTimeout = time.Hour
+		var out strings.Builder
+		var n int64
+		var at []time.Duration
+		for range 130 {
+			now = now.Add(time.Second)
+			before := n
+			if a.keepAlive(&out, &n, true); n > before {
+				at = append(at, now.Sub(time.Unix(0, 0)))
+			}
+		}
+		if tc.want == 0 && len(at) > 0 || tc.want > 0 && (len(at) == 0 || at[0] != tc.want || len(at) != int(130*time.Second/tc.want)) {
+			t.Errorf("keep_alive %v, all held %v: comments at %v", tc.every, tc.all, at)
+		}
 	}
 }

@@ -44,8 +44,8 @@ type answer struct {
 	armed   time.Time
 }
 
-// keepAliveEvery is how often a client hears of an answer that is held back.
-const keepAliveEvery = time.Second
+// heldKeepAlive is how often the client of an answer that is held back as a whole hears of it, unless keep_alive says.
+const heldKeepAlive = 15 * time.Second
 
 type foldMode uint8
 
@@ -90,8 +90,8 @@ func (x *exchange) reply() error {
 	}
 	if stream {
 		length = -1 // so that each event is flushed
-		if len(resp.Header.ContentEncoding()) == 0 {
-			x.upstream.Silence = x.s.o.KeepAlive
+		if len(resp.Header.ContentEncoding()) == 0 && isPlain(x.pieces.encoding) {
+			x.upstream.Silence = a.silence()
 		}
 	}
 	x.stream(int(length))
@@ -274,6 +274,14 @@ func (a *answer) write(w io.Writer, p []byte, n *int64) error {
 	*n += int64(m)
 	a.gap.Passed(p[:m])
 	return err
+}
+
+// silence is after how long without a byte for the client it gets a comment, 0 for never.
+func (a *answer) silence() time.Duration {
+	if every := a.x.s.o.KeepAlive; every > 0 || a.mode != foldSteered || !a.x.turn.steering.HoldAll {
+		return every
+	}
+	return heldKeepAlive
 }
 
 // fill writes a comment into a stream that upstream is silent on, where that changes nothing.
