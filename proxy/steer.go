@@ -214,6 +214,7 @@ func (a *answer) writeSteered(w io.Writer, n *int64) error {
 			out := a.stitch.Write(p)
 			if a.stitch.Degraded() {
 				a.failed = errHeld
+				_ = a.write(w, out, n) // it passes, as does nothing from here on
 				return errHeld
 			}
 			if err := a.write(w, out, n); err != nil {
@@ -356,6 +357,7 @@ func (x *exchange) judgeWhole(body []byte) ([]byte, error) {
 		}
 		next := x.turn.judge.Review(x.call.Context(), reply)
 		if next.Denied {
+			x.commit(wire.Reply{}, memory.CutNone)
 			return nil, errDenied(next.Reason)
 		}
 		answers = append(answers, stitch.Answer{Body: plain, Withheld: next.Discard})

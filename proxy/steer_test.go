@@ -257,3 +257,22 @@ func TestKeepAliveOfSteered(t *testing.T) {
 		}
 	}
 }
+
+// TestDeniedIsNotCut: a denied answer was whole, and nothing of it is kept.
+func TestDeniedIsNotCut(t *testing.T) {
+	for name, answer := range map[string]string{"whole": sized(wholeHidden), "streamed": streamHidden} {
+		t.Run(name, func(t *testing.T) {
+			addr := answering(t, func(*http.Request, []byte) string { return answer })
+			m := goesOn(t)
+			m.steering.HoldAll = true
+			m.review = func(wire.Reply) memory.Next { return memory.Next{Denied: true} }
+			r := start(t, rigOptions{upstream: addr, memory: m.begin})
+			if got := r.exchange(t, chatIn("s", chatBody, "Connection: close\r\n")); !strings.Contains(got, codeDenied) || strings.Contains(got, "one") {
+				t.Errorf("got %s", got)
+			}
+			if a := await(t, m.answers, "commit"); a.Cut != memory.CutNone || len(a.Reply.Choices) > 0 {
+				t.Errorf("committed %+v", a)
+			}
+		})
+	}
+}

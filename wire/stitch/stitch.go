@@ -98,7 +98,9 @@ func New(d wire.Dialect, o Options) *Stitcher {
 func (s *Stitcher) Write(p []byte) []byte {
 	_, s.ended = s.upstream.Write(p)
 	if s.over {
-		s.out = append(s.out, p...)
+		if !s.o.guards() {
+			s.out = append(s.out, p...)
+		}
 		return s.give()
 	}
 	for len(p) > 0 {
@@ -108,8 +110,9 @@ func (s *Stitcher) Write(p []byte) []byte {
 			s.block(&b)
 		}
 		if s.held+s.kept+len(s.split.raw) > s.limit {
-			s.degrade()
-			s.out = append(s.out, p...)
+			if s.degrade(); !s.o.guards() {
+				s.out = append(s.out, p...)
+			}
 			break
 		}
 	}
@@ -234,17 +237,22 @@ func (s *Stitcher) Merged() wire.Reply { return s.client.Reply() }
 // whole then and has to fail.
 func (s *Stitcher) Unjudged() bool { return s.unjudged }
 
-// Degraded tells that more than 16 MiB would have had to be held. From then on everything passes as it comes, calls
-// that nobody judged and hidden ones included, and nothing is stitched.
+// Degraded tells that more than 16 MiB would have had to be held. From then on nothing is stitched: where calls are
+// hidden or judged nothing passes, and the client's answer has to fail; else everything passes as it comes.
 func (s *Stitcher) Degraded() bool { return s.over }
 
 func (s *Stitcher) degrade() {
+	s.over = true
+	if s.o.guards() {
+		s.all, s.terminal, s.held, s.split = nil, nil, 0, splitter{}
+		return
+	}
 	s.judge = func(wire.Call) bool { return true }
 	s.voiceAll()
 	s.voice.release()
 	s.voice.end()
 	s.out = append(s.out, s.split.rest()...)
-	s.all, s.terminal, s.held, s.over = nil, nil, 0, true
+	s.all, s.terminal, s.held = nil, nil, 0
 }
 
 // Release lets the client have what was held of this answer: the calls that allow names, in their order, and with
