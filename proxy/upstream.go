@@ -269,7 +269,7 @@ func (x *exchange) sending() {
 	}
 	send := telemetry.Send{Provider: x.provider.Name(), Address: x.provider.Upstream().Addr}
 	if x.request != nil {
-		send.Model = x.request.Text("model")
+		send.Model = x.modelName()
 		send.Stream = string(x.request.Member("stream")) == "true"
 	}
 	if x.dialect != 0 {
