@@ -1,0 +1,163 @@
+package memory_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"remora/memory"
+	"remora/memory/layer"
+	"remora/memory/pipeline"
+	"remora/wire"
+)
+
+// witness has every hook, and notes in which order they are called and with what.
+type witness struct {
+	mu       sync.Mutex
+	name     string
+	called   []string
+	appended []string // texts of the items that the append hook got
+	fails    error    // of Store
+}
+
+func (w *witness) note(hook string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.called = append(w.called, hook)
+}
+
+func (w *witness) Init(_ context.Context, _ *layer.Turn, s layer.State) (layer.State, error) {
+	w.note("init")
+	return s, nil
+}
+
+func (w *witness) AppendItems(_ context.Context, _ *layer.Turn, s layer.State, items []wire.Item) (layer.Appended, error) {
+	w.note("on_item_append")
+	for _, it := range items {
+		w.appended = append(w.appended, it.Text())
+	}
+	return layer.Appended{Items: items, State: s}, nil
+}
+
+func (w *witness) Recall(context.Context, *layer.Turn, layer.State, int) (layer.Recalled, error) {
+	w.note("recall")
+	return layer.Recalled{Messages: []string{"block of " + w.name}}, nil
+}
+
+func (w *witness) ProjectHistory(_ context.Context, _ *layer.Turn, _ layer.State, h []wire.Item) ([]wire.Item, error) {
+	w.note("project_history")
+	return h, nil
+}
+
+func (w *witness) ReviewResponse(context.Context, *layer.Turn, layer.State, *layer.Response) (layer.Verdict, error) {
+	w.note("after_model_call")
+	return layer.Verdict{}, nil
+}
+
+func (w *witness) Store(_ context.Context, _ *layer.Turn, s layer.State, _ *layer.Response) (layer.State, error) {
+	w.note("store")
+	return s, w.fails
+}
+
+func (w *witness) Complete(_ context.Context, _ *layer.Turn, s layer.State, _ layer.Outcome) (layer.State, error) {
+	w.note("on_complete")
+	return s, nil
+}
+
+func (w *witness) Dispose(context.Context, *layer.Turn, layer.State) error {
+	w.note("dispose")
+	return nil
+}
+
+func at(slot int, w *witness) pipeline.Layer {
+	return pipeline.Layer{ID: w.name, Kind: "test", Slot: slot, Scope: layer.Thread, Impl: w}
+}
+
+// TestHookOrder is case 82, and the half of case 79 that an append hook never sees what the model said.
+func TestHookOrder(t *testing.T) {
+	t.Parallel()
+	w := &witness{name: "w"}
+	l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t, at(1, w))}})
+	c := in("one", "")
+	turn := l.begin(c, "u:hello")
+	w.note("call")
+	last := answer(t, "a:hi")
+	turn.Review(t.Context(), last.Reply)
+	turn.Commit(last)
+	want := []string{"init", "on_item_append", "recall", "project_history", "call", "after_model_call", "store", "on_complete"}
+	if diff := cmp.Diff(want, w.called); diff != "" {
+		t.Errorf("case 82 (-want +got)\n%s", diff)
+	}
+	l.turnOf(c, "u:hello a:hi u:again", "a:ok")
+	if diff := cmp.Diff([]string{"hello", "again"}, w.appended); diff != "" {
+		t.Errorf("case 79: the append hook got (-want +got)\n%s", diff)
+	}
+	w.called = nil
+	if err := l.m.Delete(t.Context(), c.Scope); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"init", "dispose"}, w.called); diff != "" {
+		t.Errorf("case 82, a deleted session (-want +got)\n%s", diff)
+	}
+}
+
+// TestViewOrder is case 61: system, then layers by slot and, within one, as they were configured, then the history.
+// Blocks are developer messages (cases 29 and 67), which Chat clients that write none get as system ones.
+func TestViewOrder(t *testing.T) {
+	t.Parallel()
+	var list []pipeline.Layer
+	for _, l := range []struct {
+		slot int
+		name string
+	}{{200, "f"}, {90, "b"}, {105, "e"}, {80, "a"}, {100, "c"}, {350, "g"}, {100, "d"}} {
+		list = append(list, at(l.slot, &witness{name: l.name}))
+	}
+	l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t, list...)}})
+	view := l.turnOf(in("one", ""), "s:be u:hello", "a:hi")
+	blocks := "s:block of a s:block of b s:block of c s:block of d s:block of e s:block of f s:block of g"
+	if want := "s:be " + blocks + " u:hello"; view != want {
+		t.Errorf("case 61: view\n%s, want\n%s", view, want)
+	}
+	view = l.turnOf(in("two", ""), "d:be u:hello", "a:hi")
+	if want := "d:be " + strings.ReplaceAll(blocks, "s:", "d:") + " u:hello"; view != want {
+		t.Errorf("cases 29 and 67: view\n%s, want\n%s", view, want)
+	}
+	req, err := wire.Parse(wire.Responses, []byte(`{"model":"m","input":"hello"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := in("three", "")
+	c.Request = req
+	turn, err := l.m.Begin(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	turn.Commit(memory.Answer{HTTPStatus: 200})
+	if it := turn.View[0]; it.Role != wire.Developer || it.Text() != "block of a" {
+		t.Errorf("cases 29 and 67: the first item of a Responses view is %s", it.Raw)
+	}
+}
+
+// TestFailedStoreIsTold is cases 34 and 83: the answer is unaffected, and the operator reads which layer failed.
+func TestFailedStoreIsTold(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	p, err := pipeline.New([]pipeline.Layer{at(1, &witness{name: "broken", fails: errors.New("secret content")})},
+		pipeline.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLab(t, memory.Options{Shape: memory.Shape{Layers: p}})
+	if view := l.turnOf(in("one", ""), "u:hello", "a:hi"); view != "s:block of broken u:hello" {
+		t.Errorf("view %s", view)
+	}
+	if text := log.String(); !strings.Contains(text, "layer=broken") || !strings.Contains(text, "hook=store") || strings.Contains(text, "secret") {
+		t.Errorf("log: %s", text)
+	}
+}
