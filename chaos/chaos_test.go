@@ -226,6 +226,9 @@ func check(t *testing.T, p *proxytest.Proxy, clients []*talker) {
 		sharers[c.session+"\x00"+c.key]++
 	}
 	for _, c := range clients {
+		if len(c.said) == 0 {
+			continue // it was stopped before its first answer
+		}
 		id := c.session + "\x00" + c.key
 		if _, ok := read[id]; !ok {
 			read[id] = transcript(t, p, c.session, c.key)

@@ -23,7 +23,7 @@ type chat struct {
 	// dropped tells that the client does not get all calls, showed in which answer it last got one, -1 for none.
 	dropped bool
 	showed  int
-	said    bool   // the client has some text of choice 0, empty or not
+	said    bool   // the client has some text of choice 0
 	prior   []byte // usage of the answers before
 }
 

@@ -156,7 +156,7 @@ func (w *writing) mine(raw []byte) []byte {
 		case "index":
 		case "delta":
 			delta := wire.Edit(p.Value, func(_ int, m wire.Part) ([]byte, bool) { return w.delta(p.Value, m) })
-			w.said = w.said || says(delta)
+			w.said = w.said || speaks(delta)
 			return with(raw, p, delta), true
 		case "finish_reason":
 			return with(raw, p, w.reason(p.Value)), true

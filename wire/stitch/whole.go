@@ -287,6 +287,11 @@ func says(message []byte) bool {
 	return false
 }
 
+// speaks is says for a delta, whose text may be empty without being shown.
+func speaks(delta []byte) bool {
+	return says(delta) && string(wire.Member(delta, "content")) != `""`
+}
+
 // withContent gives a message or a delta an empty text: one with neither text nor calls breaks clients, and upstreams
 // refuse it in a history.
 func withContent(message []byte) []byte {
