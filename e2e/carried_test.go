@@ -3,12 +3,10 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
 
-	"remora/cmd/proxy/proxytest"
 	"remora/providers/scripted"
 )
 
@@ -16,25 +14,12 @@ import (
 // upstream gave in two parts, of which it knows the first only by that id.
 func TestGoesOnFromStitchedResponse(t *testing.T) {
 	t.Parallel()
-	up := startUpstream(t, scripted.Options{})
-	p := proxytest.Start(t, t.TempDir(), fmt.Sprintf(
-		"providers: [{kind: compatible, base_url: %q}]\nmemory: {layers: [{kind: working_memory}]}\n", up.URL()+"/v1"))
+	g := startGate(t, "[{kind: working_memory}]", scripted.Options{})
 	ask := func(body string) (id, text string) {
 		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.URL+"/v1/responses", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("X-Session-Id", "s")
-		req.Header.Set("Authorization", "Bearer "+credential)
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		b, err := io.ReadAll(resp.Body)
-		if err != nil || resp.StatusCode != http.StatusOK {
-			t.Fatalf("%d %s %v", resp.StatusCode, b, err)
+		r := g.ask(t, "responses", body)
+		if r.status != http.StatusOK {
+			t.Fatalf("%d %s", r.status, r.body)
 		}
 		var answer struct {
 			ID     string
@@ -43,7 +28,7 @@ func TestGoesOnFromStitchedResponse(t *testing.T) {
 				Content []struct{ Text string }
 			}
 		}
-		if err := json.Unmarshal(b, &answer); err != nil {
+		if err := json.Unmarshal([]byte(r.body), &answer); err != nil {
 			t.Fatal(err)
 		}
 		for _, item := range answer.Output {
@@ -64,14 +49,11 @@ func TestGoesOnFromStitchedResponse(t *testing.T) {
 	if text != "Fine.|" {
 		t.Errorf("second answer %q", text)
 	}
-	requests := up.Requests()
-	last := string(requests[len(requests)-1].Body)
+	last := g.seen(t)
 	for _, want := range []string{"function_call_output", "Noted.", "SAY Fine."} {
 		if !strings.Contains(last, want) {
 			t.Errorf("upstream was not sent %q: %s", want, last)
 		}
 	}
-	if faults := up.Faults(); len(faults) > 0 {
-		t.Errorf("upstream found fault: %v", faults)
-	}
+	g.sound(t)
 }

@@ -78,7 +78,7 @@ func (l *live) open(ctx context.Context) (upstreams *providers.Set, err error) {
 	if err != nil {
 		return nil, err
 	}
-	l.onClose(kept.close) // after memory, which writes to it to the end
+	l.closers = append(l.closers, kept.close) // after memory, which writes to it to the end
 	kept.measure(l.measured)
 	if l.office, err = openOffice(ctx, c, kept, l.measured, l.log); err != nil {
 		return nil, err
@@ -102,16 +102,9 @@ func (l *live) open(ctx context.Context) (upstreams *providers.Set, err error) {
 	return upstreams, nil
 }
 
-// onClose notes how to end a part. f returns an error or nothing.
-func (l *live) onClose(f any) {
-	switch f := f.(type) {
-	case func() error:
-		l.closers = append(l.closers, f)
-	case func():
-		l.closers = append(l.closers, func() error { f(); return nil })
-	default:
-		panic(fmt.Sprintf("BUG: %T ends nothing", f))
-	}
+// onClose notes how to end a part that cannot fail to.
+func (l *live) onClose(f func()) {
+	l.closers = append(l.closers, func() error { f(); return nil })
 }
 
 // close ends the parts, the last first.
