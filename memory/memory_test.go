@@ -360,21 +360,52 @@ func TestPartialAnswerIsKeptAndMarked(t *testing.T) {
 func TestInputIsDurableWhileUpstreamWorks(t *testing.T) {
 	l := newLab(t, memory.Options{OpenDelay: time.Nanosecond})
 	turn := l.begin(memory.Call{}, "u:1")
-	turn.Forwarded()
-	for deadline := time.Now().Add(10 * time.Second); ; {
-		if _, err := l.tryTranscript(); err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the input was not written")
-		}
-	}
+	l.forward(turn, 1)
 	turn.Commit(answer(t, "a:1"))
 	l.wantTranscript("u:1 a:1", 2)
 }
 
+// Two clients that send only what is new begin a session. The second finds the input of the first, which is not answered
+// yet; whoever is answered later follows the other, and neither is lost from the line.
+func TestSessionsThatTwoClientsBegin(t *testing.T) {
+	for _, stored := range []int{0, 1, 2} { // inputs that are durable before the first answer
+		l := newLab(t, memory.Options{OpenDelay: time.Nanosecond})
+		one := l.begin(memory.Call{}, "u:one")
+		if stored > 0 {
+			l.forward(one, 1)
+		}
+		two := l.begin(memory.Call{}, "u:two")
+		if stored > 1 {
+			l.forward(two, 2)
+		}
+		one.Commit(answer(t, "a:one"))
+		two.Commit(answer(t, "a:two"))
+		l.wantTranscript("u:one a:one u:two a:two", 4)
+		l.wantView(l.turn("u:3", "a:3"), "u:one a:one u:two a:two u:3")
+	}
+}
+
+// forward waits until the turn's input is durable, as the last of n items.
+func (l *lab) forward(turn *memory.Turn, n int) {
+	l.t.Helper()
+	turn.Forwarded()
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		if have, err := l.tryTranscript(); err == nil && have == n {
+			return
+		}
+		if time.Now().After(deadline) {
+			l.t.Fatal("the input was not written")
+		}
+	}
+}
+
 func (l *lab) tryTranscript() (n int, err error) {
-	err = l.m.Walk(context.Background(), scope, func(memory.Line) error { n++; return nil })
+	err = l.m.Walk(context.Background(), scope, func(line memory.Line) error {
+		if line.Item != nil {
+			n++
+		}
+		return nil
+	})
 	return n, err
 }
 

@@ -23,6 +23,7 @@ type Entry struct {
 	late   bool // it waited in the spool: the head may have moved on since
 	loaded bool // state was read from the store
 	opened bool // the session did not exist when the view was built
+	early  bool // nothing in the session had been answered then
 	state  state
 	in     *incoming
 	plan   plan
@@ -73,7 +74,7 @@ func (log *Log) Enter(ctx context.Context, id string, started time.Time, c Call,
 	}
 	p.side = p.side || c.Side != ""
 	e.settle(st, in, p)
-	e.opened = st.head.NextSeq == 0
+	e.opened, e.early = st.head.NextSeq == 0, !st.head.Answered
 	return e, nil
 }
 
@@ -234,8 +235,8 @@ func (e *Entry) reload(ctx context.Context, a *Answer) (done bool, err error) {
 		return false, err
 	}
 	own := p.relation == relRoot || len(e.journaled.names) > 0 && p.parent.Seq == e.journaled.end.Seq
-	if own && e.opened && e.call.History == HistoryAuto && st.head.onlyNew(in) {
-		p = st.head.delta() // another client opened the session at the same time: this one follows it
+	if own && e.early && e.call.History == HistoryAuto && st.head.onlyNew(in) {
+		p = st.head.delta() // another client was answered first in a session that both began: this one follows it
 	}
 	p.side = p.side || e.call.Side != ""
 	if e.loaded {
