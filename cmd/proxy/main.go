@@ -79,7 +79,6 @@ func newCommand(p process) *cobra.Command {
 	}
 	cmd.SetOut(p.stdout)
 	cmd.SetErr(p.stderr)
-	cmd.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	cmd.Flags().StringVar(&file, "config", "", "read `FILE` over the built-in defaults")
 	cmd.Flags().StringVar(&listen, "listen", "", "serve on `ADDR` instead of server.listen")
 	cmd.Flags().BoolVar(&check, "check", false, "print all problems of the configuration and exit")
