@@ -1,6 +1,7 @@
 package scripted
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -169,7 +170,7 @@ func (o *chatAnswer) chatUsage() raw {
 	u := o.usage
 	return obj(
 		"prompt_tokens", u.input, "completion_tokens", u.output, "total_tokens", u.input+u.output,
-		"prompt_tokens_details", obj("cached_tokens", 0, "audio_tokens", 0),
+		"prompt_tokens_details", obj("cached_tokens", u.cached, "audio_tokens", 0),
 		"completion_tokens_details", obj("reasoning_tokens", u.reasoning, "audio_tokens", 0,
 			"accepted_prediction_tokens", 0, "rejected_prediction_tokens", 0),
 	)
@@ -214,12 +215,12 @@ func (o *chatAnswer) reasoning(text string) []any {
 }
 
 // callHead returns what opens a call: the member that it is in, that member with the arguments given, and its id.
-func (o *chatAnswer) callHead(choice, index int, name, arguments string) (member string, value raw, id string) {
-	id = o.id.call(o.round, choice, index)
-	if isCustom(o.req.Tools, name) {
-		return "custom", obj("name", name, "input", arguments), id
+func (o *chatAnswer) callHead(choice, index int, c Call) (member string, value raw, id string) {
+	id = cmp.Or(c.ID, o.id.call(o.round, choice, index))
+	if isCustom(o.req.Tools, c.Name) {
+		return "custom", obj("name", c.Name, "input", c.Arguments), id
 	}
-	return "function", obj("name", name, "arguments", arguments), id
+	return "function", obj("name", c.Name, "arguments", c.Arguments), id
 }
 
 func (o *chatAnswer) completion() []byte {
@@ -232,7 +233,7 @@ func (o *chatAnswer) completion() []byte {
 		if len(a.Calls) > 0 {
 			var all []raw
 			for j, c := range a.Calls {
-				member, value, id := o.callHead(i, j, c.Name, c.Arguments)
+				member, value, id := o.callHead(i, j, c)
 				all = append(all, obj("id", id, "type", member, member, value))
 			}
 			calls = arr(all...)
@@ -341,7 +342,7 @@ func (o *chatAnswer) callDeltas(choice int, calls []Call) []raw {
 		args    = make([][]string, len(calls))
 	)
 	for i, c := range calls {
-		member, value, id := o.callHead(choice, i, c.Name, "")
+		member, value, id := o.callHead(choice, i, Call{Name: c.Name, ID: c.ID})
 		out = append(out, obj("index", i, "id", id, "type", member, member, value))
 		members[i], args[i] = member, textPieces(c.Arguments, piece)
 	}

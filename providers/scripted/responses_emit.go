@@ -1,6 +1,7 @@
 package scripted
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"slices"
@@ -75,7 +76,8 @@ func (o *responsesAnswer) message(id, status string, content raw) raw {
 }
 
 func (o *responsesAnswer) call(i int, id, status, arguments string) raw {
-	name, callID := o.answer.Calls[i].Name, o.id.call(o.round, 0, i)
+	name := o.answer.Calls[i].Name
+	callID := cmp.Or(o.answer.Calls[i].ID, o.id.call(o.round, 0, i))
 	if isCustom(o.tools, name) {
 		return obj("id", id, "type", "custom_tool_call", "status", status, "call_id", callID, "input", arguments, "name", name)
 	}
@@ -93,7 +95,7 @@ func (o *responsesAnswer) items() []item {
 }
 
 func (o *responsesAnswer) usageObject() raw {
-	return obj("input_tokens", o.usage.input, "input_tokens_details", obj("cached_tokens", 0),
+	return obj("input_tokens", o.usage.input, "input_tokens_details", obj("cached_tokens", o.usage.cached),
 		"output_tokens", o.usage.output, "output_tokens_details", obj("reasoning_tokens", o.usage.reasoning),
 		"total_tokens", o.usage.input+o.usage.output)
 }

@@ -172,6 +172,8 @@ type (
 	Answer = script.Answer
 	// Call is one tool call.
 	Call = script.Call
+	// Usage is what a prompt cost.
+	Usage = script.Usage
 )
 
 // connKey finds the connection of a request in its context.

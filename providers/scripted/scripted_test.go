@@ -303,6 +303,34 @@ func TestRespondOverridesTheScript(t *testing.T) {
 	}
 }
 
+// A recorded answer comes with the ids of its calls, and a cache that is played elsewhere with what it found.
+func TestRespondGivesIDsAndUsage(t *testing.T) {
+	u := start(t, scripted.Options{Respond: func(scripted.Prompt) (scripted.Answer, bool) {
+		return scripted.Answer{
+			Calls: []scripted.Call{{Name: "f", Arguments: "{}", ID: "call_recorded"}},
+			Usage: scripted.Usage{Prompt: 4000, Cached: 3968},
+		}, true
+	}})
+	_, chat := u.call("POST", "/v1/chat/completions", chatBody("x", ""))
+	_, responses := u.call("POST", "/v1/responses", responsesBody("x", ""))
+	for _, id := range []any{
+		at(t, chat, "choices", 0, "message", "tool_calls", 0, "id"),
+		at(t, responses, "output", 0, "call_id"),
+	} {
+		if id != "call_recorded" {
+			t.Errorf("call id %v", id)
+		}
+	}
+	for _, n := range [][2]any{
+		{at(t, chat, "usage", "prompt_tokens"), at(t, chat, "usage", "prompt_tokens_details", "cached_tokens")},
+		{at(t, responses, "usage", "input_tokens"), at(t, responses, "usage", "input_tokens_details", "cached_tokens")},
+	} {
+		if n != [2]any{4000.0, 3968.0} {
+			t.Errorf("usage %v", n)
+		}
+	}
+}
+
 func TestOpenRouterFlavor(t *testing.T) {
 	u := start(t, scripted.Options{Flavor: scripted.OpenRouter})
 	_, body := u.call("POST", "/api/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"REASON r ;; SAY s"}]}`)

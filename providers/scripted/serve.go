@@ -290,8 +290,8 @@ func (id identity) obfuscation(n int) string {
 	return string(id[:4+n*7%13])
 }
 
-// usage is in tokens, a token being four bytes.
-type usage struct{ input, output, reasoning int }
+// usage is in tokens, a token being four bytes where the answer does not say otherwise.
+type usage struct{ input, cached, output, reasoning int }
 
 func usageOf(history int, a Answer) usage {
 	n := len(a.Text) + len(a.Refusal)
@@ -299,6 +299,9 @@ func usageOf(history int, a Answer) usage {
 		n += len(c.Name) + len(c.Arguments)
 	}
 	u := usage{input: history/4 + 1, reasoning: len(a.Reasoning) / 4}
+	if a.Usage != (script.Usage{}) {
+		u.input, u.cached = a.Usage.Prompt, a.Usage.Cached
+	}
 	u.output = n/4 + 1 + u.reasoning
 	return u
 }

@@ -32,10 +32,19 @@ type Answer struct {
 	Text      string
 	Refusal   string
 	Calls     []Call
+	// Usage is what the answer reports of the prompt; the zero value reports a quarter of its bytes, none cached.
+	Usage Usage
 }
 
+// Usage is what a prompt cost, in tokens.
+type Usage struct{ Prompt, Cached int }
+
 // Call is one tool call. Arguments are sent as they are, be they JSON or not.
-type Call struct{ Name, Arguments string }
+type Call struct {
+	Name, Arguments string
+	// ID is the call's id; empty leaves it to the server.
+	ID string
+}
 
 // Limits of a script, which arrives from outside.
 const (
