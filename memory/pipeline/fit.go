@@ -3,7 +3,6 @@ package pipeline
 import (
 	"math"
 	"slices"
-	"strings"
 
 	"remora/memory/budget"
 	"remora/memory/tokens"
@@ -210,16 +209,4 @@ func (r *Run) Cost(items []wire.Item) int {
 		c.item(it, 0)
 	}
 	return c.used
-}
-
-// Usage is the account of a view (case 84). tools is what the tool definitions cost, history what the whole history
-// does, in tokens.
-func (r *Run) Usage(system, tools, history int) Usage {
-	u := Usage{System: system, Tools: tools, History: history, Total: system + tools + history}
-	for _, l := range r.Report() {
-		u.Layers = append(u.Layers, LayerUsage{l.ID, l.Tokens, l.Items})
-		u.Total += l.Tokens
-	}
-	slices.SortFunc(u.Layers, func(a, b LayerUsage) int { return strings.Compare(a.ID, b.ID) })
-	return u
 }

@@ -101,7 +101,6 @@ const (
 	maxGuidance    = 16 << 10
 	maxResult      = 256 << 10 // bytes of a tool's result
 	maxArguments   = 1 << 20   // bytes of a tool's arguments
-	maxTrace       = 256       // events kept by a run
 	maxSlot        = 1_000_000
 	maxWireName    = 64 // characters, of every provider that we know
 	keptExecutions = 16384

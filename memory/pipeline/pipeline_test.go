@@ -208,7 +208,7 @@ func TestWithoutLayersNothingIsDone(t *testing.T) {
 			r.Dispose(c)
 			r.Rebase(c, nil)
 			r.Written()
-			if r.Changes() != nil || r.Report() != nil || r.Tools() != nil || r.Trace() != nil {
+			if r.Changes() != nil || r.Report() != nil || r.Tools() != nil {
 				t.Fatal("something is reported")
 			}
 		})
@@ -258,7 +258,7 @@ func TestRecall(t *testing.T) {
 		{"at budget", []Layer{limited(3, says("123456789"))}, "l", Report{ID: "l", Slot: 1, Tokens: 3, Items: 1}},
 		{"far over budget", []Layer{limited(2, says(strings.Repeat("x", 41)))}, "", Report{ID: "l", Slot: 1, Failed: layer.HookRecall, Class: ClassRefused}},
 		{"10 MB", []Layer{at("a", 1, says(strings.Repeat("x", 10<<20)))}, "", Report{ID: "a", Slot: 1, Failed: layer.HookRecall, Class: ClassRefused}},
-		{"no budget, not asked", []Layer{limited(0, panics)}, "", Report{ID: "l", Slot: 1}},
+		{"case 85: without a share it is asked all the same", []Layer{limited(0, says("12345"))}, "l", Report{ID: "l", Slot: 1, Tokens: 2, Items: 1}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var log bytes.Buffer

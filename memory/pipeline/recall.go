@@ -33,9 +33,11 @@ type recalled struct {
 // asked every time, then the eventual ones, both in slot order. The blocks come in slot order. system is what system
 // messages and instructions cost, in tokens.
 //
-// A layer without a share is not asked. One that takes more than its share is left out, and its state stays: what was
-// not shown was not said. An eventual layer is asked again when its state changed, by whichever replica, when an
-// append hook wants it, and when its earlier text no longer fits.
+// A layer that takes more than its share is left out, and its state stays: what was not shown was not said. One whose
+// share is nothing is asked too, with a budget of 0: most then say nothing, and what an operator's rules say all the
+// same (SEMANTICS 1.9, case 85) may take what the whole view has, so that Fit decides about it. An eventual layer is
+// asked again when its state changed, by whichever replica, when an append hook wants it, and when its earlier text no
+// longer fits.
 func (r *Run) Recall(ctx context.Context, system int) []Block {
 	if r.none() {
 		return nil
@@ -44,7 +46,7 @@ func (r *Run) Recall(ctx context.Context, system int) []Block {
 	blocks := make([]Block, len(shares))
 	for _, eventual := range []bool{false, true} {
 		for i, s := range shares {
-			if s.cached == eventual && s.tokens > 0 {
+			if s.cached == eventual {
 				blocks[i] = r.recall(ctx, s)
 			}
 		}
@@ -106,16 +108,22 @@ func toInt(tokens float64) int {
 
 func (r *Run) recall(ctx context.Context, of share) Block {
 	m, limit := of.m, of.tokens
+	if limit == 0 {
+		limit = r.Room()
+	}
+	if limit == 0 {
+		return Block{} // the view has room for nothing at all
+	}
 	key := recallKey{r.tenant, r.turn.Model, m.cell}
 	cached := of.cached && m.cell.Key != ""
 	if cached && !of.dirty {
 		s, _ := m.held.load()
-		if old, ok := r.p.recalls.get(key); ok && old.of == sha256.Sum256(s) && old.block.Tokens <= limit {
+		if old, ok := r.p.recalls.get(key); ok && old.of == sha256.Sum256(s) && old.block.Tokens <= of.tokens {
 			return old.block
 		}
 	}
 	got, err := update(ctx, r, m, layer.HookRecall, func(ctx context.Context, s layer.State) (recalled, layer.State, error) {
-		rec, err := m.recall.Recall(ctx, m.turn, s, limit)
+		rec, err := m.recall.Recall(ctx, m.turn, s, of.tokens)
 		if err != nil {
 			return recalled{}, s, err
 		}

@@ -18,8 +18,7 @@ type Run struct {
 	members []*member
 
 	mu      sync.Mutex // guards what members and the run collect
-	trace   []Event
-	renders int // calls of Recall that an append asked for
+	renders int        // calls of Recall that an append asked for
 }
 
 // member is a layer within a run.
@@ -147,12 +146,9 @@ func (r *Run) Empty() bool { return r.none() }
 // none tells that there is nobody to call.
 func (r *Run) none() bool { return r == nil || len(r.members) == 0 }
 
-// note adds a call to the trace and to the layer's report.
+// note adds a call to the layer's report, and tells the observer.
 func (r *Run) note(ctx context.Context, m *member, e Event) {
 	r.mu.Lock()
-	if len(r.trace) < maxTrace {
-		r.trace = append(r.trace, e)
-	}
 	m.report.Time += e.Duration
 	if e.Class != ClassNone && m.report.Failed == "" {
 		m.report.Failed, m.report.Class = e.Hook, e.Class
@@ -161,16 +157,6 @@ func (r *Run) note(ctx context.Context, m *member, e Event) {
 	if r.p.o.Observe != nil {
 		r.p.o.Observe(ctx, e)
 	}
-}
-
-// Trace lists the hooks that were called, in order of their ends, the first 256.
-func (r *Run) Trace() []Event {
-	if r.none() {
-		return nil
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return append([]Event(nil), r.trace...)
 }
 
 // Report tells what each layer did, in slot order.
@@ -185,16 +171,4 @@ func (r *Run) Report() []Report {
 		reports[i] = m.report
 	}
 	return reports
-}
-
-// Usage is what a view costs, by part, in tokens (SEMANTICS 1.13, usage diagnostics).
-type Usage struct {
-	Layers                        []LayerUsage // in order of id
-	System, Tools, History, Total int
-}
-
-// LayerUsage is one layer's part of a view.
-type LayerUsage struct {
-	ID            string
-	Tokens, Items int
 }

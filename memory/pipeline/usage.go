@@ -1,0 +1,65 @@
+package pipeline
+
+import (
+	"slices"
+	"strings"
+
+	"remora/wire"
+)
+
+// Usage is what a view costs, by part, in tokens (case 84). It costs next to nothing to make: what Fit has counted
+// stands as it is, and what nobody had to count is estimated.
+type Usage struct {
+	Layers                        []LayerUsage // of every layer, and of every other block in the view; in order of id
+	System, Tools, History, Total int
+	// Estimated tells that System and History are a quarter of their bytes, since the view fitted whatever it cost. Tools
+	// are in any case, and layers never.
+	Estimated bool
+}
+
+// LayerUsage is one layer's part of a view.
+type LayerUsage struct {
+	ID            string
+	Tokens, Items int
+}
+
+// Usage is the account of a view as it is sent: system are its leading items, tools the bytes of all definitions of
+// tools, f the rest.
+func (r *Run) Usage(system []wire.Item, tools int, f *Fitted) Usage {
+	u := Usage{System: f.SystemTokens, History: f.HistoryTokens, Tools: quarter(tools)}
+	if u.System+u.History == 0 {
+		u.System, u.History, u.Estimated = estimate(system), estimate(f.History), true
+	}
+	u.Total = u.System + u.Tools + u.History
+	u.Layers = make([]LayerUsage, 0, len(r.members)+1)
+	for _, m := range r.members {
+		u.Layers = append(u.Layers, LayerUsage{ID: m.ID})
+	}
+	for i := range f.Blocks {
+		b := &f.Blocks[i]
+		at := slices.IndexFunc(u.Layers, func(l LayerUsage) bool { return l.ID == b.Layer })
+		if at < 0 {
+			at = len(u.Layers)
+			u.Layers = append(u.Layers, LayerUsage{ID: b.Layer})
+		}
+		u.Layers[at].Tokens += b.Tokens
+		u.Layers[at].Items += len(b.Messages)
+		u.Total += b.Tokens
+	}
+	slices.SortFunc(u.Layers, func(a, b LayerUsage) int { return strings.Compare(a.ID, b.ID) })
+	return u
+}
+
+func estimate(items []wire.Item) int {
+	n := 0
+	for _, it := range items {
+		n += len(it.Raw)
+	}
+	return quarter(n)
+}
+
+// quarter is about how many tokens so many bytes of JSON are.
+func quarter(bytes int) int {
+	const bytesOfToken = 4
+	return (bytes + bytesOfToken - 1) / bytesOfToken
+}
