@@ -62,6 +62,8 @@ type Server struct {
 	stats     counters
 	toolless  toolless
 	telemetry *telemetry.Telemetry // nil for none
+	// certificate is nil for plain HTTP.
+	certificate *listener.Certificate
 }
 
 // sweepEvery is how often clients are looked at. An abort is noticed two sweeps after the request began at the
@@ -108,6 +110,9 @@ func New(o Options, m Memory, up Upstreams, log *slog.Logger, now func() time.Ti
 		names:   newHeaderTable(&o.Session),
 		hints:   o.Session.hints(),
 		watcher: newWatcher(sweepEvery),
+	}
+	if o.TLSCert != "" {
+		s.certificate = listener.NewCertificate(o.TLSCert, o.TLSKey)
 	}
 	s.Route(up, nil)
 	if m != nil {
@@ -160,17 +165,27 @@ func (silent) Printf(string, ...any) {}
 
 // Serve serves a listener until Shutdown, and returns nil then.
 func (s *Server) Serve(ln net.Listener) error {
-	var err error
 	ln = listener.Patient(ln, s.log, s.now)
-	if s.o.TLSCert != "" {
-		err = s.http.ServeTLS(ln, s.o.TLSCert, s.o.TLSKey)
-	} else {
-		err = s.http.Serve(ln)
+	if s.certificate != nil {
+		if _, err := s.certificate.Load(); err != nil {
+			return err
+		}
+		ln = s.certificate.Listen(ln)
 	}
+	err := s.http.Serve(ln)
 	if err != nil && !s.stopping.Load() {
 		return fmt.Errorf("serve %s: %w", ln.Addr(), err)
 	}
 	return nil
+}
+
+// ReloadCertificate reads the files of server.tls_cert and tls_key again, and tells whether clients get another
+// certificate from now on. An error changes nothing.
+func (s *Server) ReloadCertificate() (changed bool, err error) {
+	if s.certificate == nil {
+		return false, nil
+	}
+	return s.certificate.Load()
 }
 
 // Shutdown stops accepting, ends tunnels, lets answers under way finish within the grace time or until ctx ends,

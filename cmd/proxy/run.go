@@ -155,6 +155,7 @@ type live struct {
 	log      *slog.Logger
 	measured *telemetry.Telemetry
 	seen     [sha256.Size]byte // of the file
+	badCert  string            // what is wrong with the certificate that was not taken over
 }
 
 // lookEvery is how often the file is looked at. Reading it, instead of being told of changes, also sees those of a link
@@ -178,8 +179,10 @@ func (l *live) watch(ctx context.Context) <-chan struct{} {
 				return
 			case <-hangup:
 				l.changed()
+				l.renew()
 				l.reload()
 			case <-tick.C:
+				l.renew()
 				if l.changed() {
 					l.reload()
 				}
@@ -202,6 +205,19 @@ func (l *live) changed() bool {
 	changed := sum != l.seen
 	l.seen = sum
 	return changed
+}
+
+// renew takes over a certificate that has been replaced. Until both of its files fit together the old one stays.
+func (l *live) renew() {
+	changed, err := l.server.ReloadCertificate()
+	switch text := fmt.Sprint(err); {
+	case err == nil && changed:
+		l.log.Info("certificate reloaded")
+		l.badCert = ""
+	case err != nil && text != l.badCert:
+		l.log.Error("certificate not reloaded; the old one stays", "error", text)
+		l.badCert = text
+	}
 }
 
 // reload replaces what can be replaced. A configuration that is wrong anywhere changes nothing.

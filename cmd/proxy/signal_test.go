@@ -120,7 +120,7 @@ func TestBrokenListenerEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.kill)
-	if code := r.wait(t); code != 1 || !strings.Contains(r.text(), "cannot load tls key pair") {
+	if code := r.wait(t); code != 1 || !strings.Contains(r.text(), "server.tls_cert and server.tls_key: ") {
 		t.Errorf("exit code %d\n%s", code, r.text())
 	}
 }
