@@ -52,6 +52,14 @@ type Turn struct {
 	Tools []string
 	// Count counts tokens as the model's vocabulary does. It is never nil.
 	Count func(text string) int
+	// CountItem counts the tokens of an item of the history, as the view's budget charges it. It is never nil.
+	CountItem func(it wire.Item) int
+	// Overhead is what the view has beside its history, in tokens: leading items, tools, and what layers recalled. It is
+	// known to ProjectHistory only, and 0 where nothing was counted.
+	Overhead int
+	// Note puts a figure of this turn into what the turn's record says of the layer: a string, a number or a bool. The
+	// last value of a name counts. It is never nil, and may be called by any hook.
+	Note func(name string, value any)
 	// Ask calls the model that the layer is configured with, with the caller's credential where it has none of its own.
 	// It is nil for a layer without a model.
 	Ask Model
@@ -181,6 +189,13 @@ type Storer interface {
 	Store(ctx context.Context, t *Turn, s State, r *Response) (State, error)
 }
 
+// EvictionObserver is told, after a whole answer, what of the conversation was not in the view that led to it and was
+// not told before, from the oldest item to the newest. items is never empty. A layer with a model is called after the
+// client was served; any other before. A state beside an error is kept, and the error is reported all the same.
+type EvictionObserver interface {
+	Evicted(ctx context.Context, t *Turn, s State, items []wire.Item) (State, error)
+}
+
 // Spawner returns what the state of a child session begins with, nil for nothing.
 type Spawner interface {
 	Spawn(ctx context.Context, t *Turn, parent State) (State, error)
@@ -245,6 +260,7 @@ type Timeouts struct {
 	ProjectHistory time.Duration `mapstructure:"project_history"`
 	ReviewToolCall time.Duration `mapstructure:"before_tool_call"`
 	ReviewResponse time.Duration `mapstructure:"after_model_call"`
+	Evicted        time.Duration `mapstructure:"on_evict"`
 	Spawn          time.Duration `mapstructure:"on_spawn"`
 	Return         time.Duration `mapstructure:"on_return"`
 	Complete       time.Duration `mapstructure:"on_complete"`
@@ -261,6 +277,7 @@ const (
 	HookProjectHistory = "project_history"
 	HookReviewToolCall = "before_tool_call"
 	HookReviewResponse = "after_model_call"
+	HookEvicted        = "on_evict"
 	HookSpawn          = "on_spawn"
 	HookReturn         = "on_return"
 	HookComplete       = "on_complete"
@@ -275,8 +292,8 @@ type Selective interface {
 	Has(hook string) bool
 }
 
-// Slow is implemented by layers whose Store may take long without a model, because it asks somebody else. If it says
-// true, Store is called after the client was served, as that of a layer with a model is.
+// Slow is implemented by layers whose Store or Evicted may take long without a model, because it asks somebody else. If
+// it says true, they are called after the client was served, as those of a layer with a model are.
 type Slow interface {
 	Slow() bool
 }

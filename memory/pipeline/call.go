@@ -56,7 +56,7 @@ func classOf(err error) Class {
 const (
 	timeShort  = 5 * time.Second  // recall, on_item_append, project_history, before_tool_call, dispose
 	timeMiddle = 10 * time.Second // init, after_model_call, on_spawn, on_return
-	timeLong   = 30 * time.Second // store, on_complete, tools
+	timeLong   = 30 * time.Second // store, on_evict, on_complete, tools
 )
 
 // timeout is how long a hook of the layer may take, 0 for no limit.
@@ -85,6 +85,8 @@ func (u *unit) times(hook string) (own, standard time.Duration) {
 		return t.ReviewToolCall, timeShort
 	case layer.HookReviewResponse:
 		return t.ReviewResponse, timeMiddle
+	case layer.HookEvicted:
+		return t.Evicted, timeLong
 	case layer.HookSpawn:
 		return t.Spawn, timeMiddle
 	case layer.HookReturn:

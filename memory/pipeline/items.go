@@ -88,8 +88,9 @@ func (r *Run) rerender(from int, which layer.Rerender) {
 	}
 }
 
-// Project passes the history through the projection hooks, in slot order. A hook that fails, or that returns anything
-// but some of the items that it got in their order, is left out. history is not changed.
+// Project passes the history through the projection hooks, in slot order. It is called after Recall, so that they can be
+// told what the rest of the view costs. A hook that fails, or that returns anything but some of the items that it got in
+// their order, is left out. history is not changed.
 func (r *Run) Project(ctx context.Context, history []wire.Item) []wire.Item {
 	if r.none() {
 		return history
@@ -100,8 +101,10 @@ func (r *Run) Project(ctx context.Context, history []wire.Item) []wire.Item {
 		}
 		s, _ := m.held.load()
 		given := history
+		turn := *m.turn
+		turn.Overhead = r.beside()
 		out, err := call(ctx, r, m, layer.HookProjectHistory, func(ctx context.Context) ([]wire.Item, error) {
-			out, err := m.project.ProjectHistory(ctx, m.turn, s, slices.Clone(given))
+			out, err := m.project.ProjectHistory(ctx, &turn, s, slices.Clone(given))
 			if err == nil && !isPart(out, given) {
 				err = refuse(ClassRefused)
 			}
@@ -112,6 +115,13 @@ func (r *Run) Project(ctx context.Context, history []wire.Item) []wire.Item {
 		}
 	}
 	return history
+}
+
+// beside is what the view has beside its history, in tokens.
+func (r *Run) beside() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.overhead
 }
 
 // isPart tells whether some are items of all, in the same order.

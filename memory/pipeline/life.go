@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"remora/memory/layer"
+	"remora/wire"
 )
 
 // Store updates the states after a whole answer, of those layers that are quick about it, all at once. None is called
@@ -22,6 +23,60 @@ func (r *Run) Settle(ctx context.Context, resp *layer.Response) {
 // Settles tells whether Settle has anything to do.
 func (r *Run) Settles() bool {
 	return r.any(func(m *member) bool { return m.store != nil && m.slow })
+}
+
+// Evict tells the layers that are quick about it what of the conversation was not in the view and was not told before.
+// It is called where Store is, after it.
+func (r *Run) Evict(ctx context.Context, items []wire.Item) {
+	r.evictAll(ctx, items, func(m *member) bool { return !m.slow })
+}
+
+// SettleEvicted is Evict for the layers that ask a model or somebody else, called after Settle.
+func (r *Run) SettleEvicted(ctx context.Context, items []wire.Item) {
+	r.evictAll(ctx, items, func(m *member) bool { return m.slow })
+}
+
+// Evicts tells whether any layer wants to know what was left out, and whether some of these are slow.
+func (r *Run) Evicts() (wanted, slow bool) {
+	return r.any(func(m *member) bool { return m.evicted != nil }),
+		r.any(func(m *member) bool { return m.evicted != nil && m.slow })
+}
+
+func (r *Run) evictAll(ctx context.Context, items []wire.Item, which func(*member) bool) {
+	if r.none() || len(items) == 0 {
+		return
+	}
+	var wg sync.WaitGroup
+	for _, m := range r.members {
+		if m.off || m.evicted == nil || !which(m) {
+			continue
+		}
+		wg.Go(func() { r.evict(ctx, m, items) })
+	}
+	wg.Wait()
+}
+
+// evict tells one layer. What it learnt in spite of an error is kept.
+func (r *Run) evict(ctx context.Context, m *member, items []wire.Item) {
+	var mu sync.Mutex // a call that was given up may still be running when this has returned
+	var fault error
+	r.each(ctx, m, layer.HookEvicted, func(ctx context.Context, s layer.State) (layer.State, error) {
+		next, err := m.evicted.Evicted(ctx, m.turn, s, slices.Clone(items))
+		if err == nil || next == nil {
+			return next, err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		fault = err
+		return next, nil
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	if fault != nil {
+		e := Event{Layer: m.ID, Hook: layer.HookEvicted, Begun: r.p.o.Now(), Class: ClassError}
+		r.p.complain(ctx, e, nil)
+		r.note(ctx, m, e)
+	}
 }
 
 func (r *Run) storeAll(ctx context.Context, resp *layer.Response, which func(*member) bool) {

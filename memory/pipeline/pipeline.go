@@ -101,6 +101,8 @@ const (
 	maxGuidance    = 16 << 10
 	maxResult      = 256 << 10 // bytes of a tool's result
 	maxArguments   = 1 << 20   // bytes of a tool's arguments
+	maxNotes       = 16        // figures that a layer may tell of a turn
+	longestNote    = 128       // bytes of a figure's name, and of its text
 	maxSlot        = 1_000_000
 	maxWireName    = 64 // characters, of every provider that we know
 	keptExecutions = 16384
@@ -190,13 +192,14 @@ type unit struct {
 	reviewCall layer.ToolCallReviewer
 	reviewAll  layer.ResponseReviewer
 	store      layer.Storer
+	evicted    layer.EvictionObserver
 	spawn      layer.Spawner
 	giveBack   layer.Returner
 	complete   layer.Completer
 	dispose    layer.Disposer
 	offered    []layer.Tool
 	async      bool // reviewAll never denies or guides
-	slow       bool // store is called after the client was served
+	slow       bool // store and evicted are called after the client was served
 	stragglers stragglers
 }
 
@@ -227,6 +230,7 @@ func (u *unit) find() {
 	u.reviewCall = hookOf[layer.ToolCallReviewer](u.Impl, layer.HookReviewToolCall)
 	u.reviewAll = hookOf[layer.ResponseReviewer](u.Impl, layer.HookReviewResponse)
 	u.store = hookOf[layer.Storer](u.Impl, layer.HookStore)
+	u.evicted = hookOf[layer.EvictionObserver](u.Impl, layer.HookEvicted)
 	u.spawn = hookOf[layer.Spawner](u.Impl, layer.HookSpawn)
 	u.giveBack = hookOf[layer.Returner](u.Impl, layer.HookReturn)
 	u.complete = hookOf[layer.Completer](u.Impl, layer.HookComplete)
@@ -253,7 +257,7 @@ func hookOf[H any](impl any, name string) H {
 // keeps tells whether any hook could make a state that outlives the request.
 func (u *unit) keeps() bool {
 	return u.recall != nil || u.appender != nil || u.reviewCall != nil || u.reviewAll != nil || u.store != nil ||
-		u.spawn != nil || u.giveBack != nil || u.complete != nil || len(u.offered) > 0
+		u.evicted != nil || u.spawn != nil || u.giveBack != nil || u.complete != nil || len(u.offered) > 0
 }
 
 func (u *unit) hasHook() bool {

@@ -54,10 +54,12 @@ func (r *Run) Recall(ctx context.Context, system int) []Block {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var said []Block
+	r.overhead = max(0, system)
 	for i, s := range shares {
 		s.m.report.Tokens, s.m.report.Items = blocks[i].Tokens, len(blocks[i].Messages)
 		if len(blocks[i].Messages) > 0 {
 			said = append(said, blocks[i])
+			r.overhead += blocks[i].cost()
 		}
 	}
 	return said

@@ -3,10 +3,13 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"maps"
+	"math"
 	"sync"
 	"time"
 
 	"remora/memory/layer"
+	"remora/wire"
 )
 
 // Run is one request's way through the layers. Its methods may be called from several goroutines, but for Rebase. All
@@ -17,8 +20,9 @@ type Run struct {
 	turn    layer.Turn
 	members []*member
 
-	mu      sync.Mutex // guards what members and the run collect
-	renders int        // calls of Recall that an append asked for
+	mu       sync.Mutex // guards what members and the run collect
+	renders  int        // calls of Recall that an append asked for
+	overhead int        // tokens of a view beside its history, once Recall is done
 }
 
 // member is a layer within a run.
@@ -48,6 +52,8 @@ type Report struct {
 	// Failed is the first hook that failed, and Class how; empty for none.
 	Failed string
 	Class  Class
+	// Notes are the figures that the layer told of the turn, nil for none.
+	Notes map[string]any
 }
 
 // InitError fails a request: a layer could not be made ready.
@@ -77,6 +83,10 @@ func (p *Pipeline) Begin(ctx context.Context, tenant string, t layer.Turn, state
 		model := t.Model
 		r.turn.Count = func(text string) int { return p.o.Count(model, text) }
 	}
+	if r.turn.CountItem == nil {
+		model := t.Model
+		r.turn.CountItem = func(it wire.Item) int { return p.o.CountItem(model, it) }
+	}
 	r.turn.Ask = nil
 	r.members = make([]*member, len(p.layers))
 	for i, u := range p.layers {
@@ -91,11 +101,11 @@ func (p *Pipeline) Begin(ctx context.Context, tenant string, t layer.Turn, state
 }
 
 func (r *Run) join(u *unit, states map[Cell]layer.State, cred Credential) *member {
-	m := &member{unit: u, turn: &r.turn, cell: u.cell(&r.turn), report: Report{ID: u.ID, Slot: u.Slot}}
+	own := r.turn
+	m := &member{unit: u, turn: &own, cell: u.cell(&r.turn), report: Report{ID: u.ID, Slot: u.Slot}}
+	own.Note = func(name string, value any) { r.jot(m, name, value) }
 	if u.Model != nil {
-		own := r.turn
 		own.Ask = u.Model.Bind(cred)
-		m.turn = &own
 	}
 	if u.Scope != layer.Execution {
 		m.stored = states[m.cell]
@@ -159,6 +169,32 @@ func (r *Run) note(ctx context.Context, m *member, e Event) {
 	}
 }
 
+// jot takes down a figure of the turn, if it is one that a record can show.
+func (r *Run) jot(m *member, name string, value any) {
+	switch v := value.(type) {
+	case string:
+		if len(v) > longestNote {
+			return
+		}
+	case float64:
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return // no JSON could say it
+		}
+	case int, bool:
+	default:
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, again := m.report.Notes[name]; len(name) > longestNote || !again && len(m.report.Notes) >= maxNotes {
+		return
+	}
+	if m.report.Notes == nil {
+		m.report.Notes = make(map[string]any)
+	}
+	m.report.Notes[name] = value
+}
+
 // Report tells what each layer did, in slot order.
 func (r *Run) Report() []Report {
 	if r.none() {
@@ -169,6 +205,7 @@ func (r *Run) Report() []Report {
 	reports := make([]Report, len(r.members))
 	for i, m := range r.members {
 		reports[i] = m.report
+		reports[i].Notes = maps.Clone(m.report.Notes)
 	}
 	return reports
 }

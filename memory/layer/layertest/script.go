@@ -58,7 +58,8 @@ func (p *session) turn(n int) layer.Turn {
 		Execution: fmt.Sprintf("execution-%s-%d", p.name, n/2),
 		Now:       time.Date(2026, 3, 5, 9, n, 0, 0, time.UTC),
 		Dialect:   p.dialect, Model: "gpt-4o", Query: p.text(n-n%2, "user"), Tools: p.toolNames(),
-		Count: p.count, Ask: p.model,
+		Count: p.count, CountItem: func(it wire.Item) int { return p.count(string(it.Raw)) }, Ask: p.model,
+		Note: func(string, any) {},
 	}
 }
 
@@ -191,7 +192,7 @@ func (p *session) sample(schema map[string]any, n, depth int) any {
 
 // copyTurn is a turn that shares nothing that can be changed, without its functions, which cannot be compared.
 func copyTurn(t layer.Turn) layer.Turn {
-	t.Tools, t.Count, t.Ask = slices.Clone(t.Tools), nil, nil
+	t.Tools, t.Count, t.CountItem, t.Note, t.Ask = slices.Clone(t.Tools), nil, nil, nil, nil
 	return t
 }
 

@@ -38,6 +38,8 @@ func hooks(impl any) []string {
 	add(layer.HookReviewResponse, ok)
 	_, ok = impl.(layer.Storer)
 	add(layer.HookStore, ok)
+	_, ok = impl.(layer.EvictionObserver)
+	add(layer.HookEvicted, ok)
 	_, ok = impl.(layer.Completer)
 	add(layer.HookComplete, ok)
 	_, ok = impl.(layer.Spawner)
@@ -175,6 +177,8 @@ func (p *session) run(ctx context.Context, hook string, st *step) (next layer.St
 		next, err = p.impl.(layer.Initializer).Init(ctx, t, p.state)
 	case layer.HookStore:
 		next, err = p.impl.(layer.Storer).Store(ctx, t, p.state, &st.response)
+	case layer.HookEvicted:
+		next, err = p.impl.(layer.EvictionObserver).Evicted(ctx, t, p.state, st.response.Input)
 	case layer.HookComplete:
 		next, err = p.impl.(layer.Completer).Complete(ctx, t, p.state, outcome(t, st.n%4 == 1))
 	case layer.HookSpawn:
