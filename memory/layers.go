@@ -88,7 +88,7 @@ func (t *Turn) enter(ctx, hooks context.Context) error {
 	}
 	t.layers = &layered{states: st, run: run, turn: lt, input: e.Input(), visible: e.Visible(), known: make(map[string]int)}
 	if !run.Empty() {
-		t.layers.input = detach(t.layers.input)
+		t.layers.input = pipeline.Detach(t.layers.input)
 	}
 	if st != nil {
 		st.run = run
@@ -99,22 +99,6 @@ func (t *Turn) enter(ctx, hooks context.Context) error {
 		}
 	}
 	return nil
-}
-
-// detach copies items out of the request's body. That is used for another request once the turn is committed, and hooks
-// may see the items after that: slow ones, and those that run again on a state that another replica has changed.
-func detach(items []wire.Item) []wire.Item {
-	n := 0
-	for _, it := range items {
-		n += len(it.Raw)
-	}
-	out, raw := slices.Clone(items), make([]byte, 0, n)
-	for i := range out {
-		from := len(raw)
-		raw = append(raw, out[i].Raw...)
-		out[i].Raw = raw[from:len(raw):len(raw)]
-	}
-	return out
 }
 
 func (st *states) known() map[pipeline.Cell]layer.State {

@@ -1,6 +1,7 @@
 package memory_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -384,6 +386,43 @@ func TestSlowLayersHearWhatWasSaid(t *testing.T) {
 	l.m.Close()
 	if diff := cmp.Diff([]string{"hello", "there"}, heard); diff != "" {
 		t.Errorf("-said +heard:\n%s", diff)
+	}
+}
+
+// straggler looks at the history when its time is over.
+type straggler struct{ may, seen chan string }
+
+func (s straggler) ProjectHistory(_ context.Context, _ *layer.Turn, _ layer.State, h []wire.Item) ([]wire.Item, error) {
+	<-s.may
+	s.seen <- h[0].Text()
+	return h[1:], nil
+}
+
+// TestStragglersDoNotSeeOtherRequests: a hook that outlives its time, and the turn, still looks at what it was given, and
+// not at the next request, which comes in the same memory. Run it with -race.
+func TestStragglersDoNotSeeOtherRequests(t *testing.T) {
+	t.Parallel()
+	late := straggler{make(chan string), make(chan string)}
+	l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t, pipeline.Layer{
+		ID: "a", Kind: "test", Scope: layer.Thread, Impl: late, Timeouts: layer.Timeouts{ProjectHistory: time.Nanosecond},
+	})}})
+	body := []byte(`{"model":"m","messages":[` + messages("u:hello a:hi u:there") + `]}`)
+	req, err := wire.Parse(wire.Chat, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	turn, err := l.m.Begin(t.Context(), memory.Call{Scope: scope, Request: req})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if view := told(t, turn.View); view != "u:hello a:hi u:there" {
+		t.Errorf("view %s", view)
+	}
+	turn.Commit(answer(t, "a:hi"))
+	copy(body, bytes.Repeat([]byte(" "), len(body)))
+	close(late.may)
+	if text := <-late.seen; text != "hello" {
+		t.Errorf("a hook that is late sees %q", text)
 	}
 }
 

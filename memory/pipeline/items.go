@@ -95,23 +95,27 @@ func (r *Run) Project(ctx context.Context, history []wire.Item) []wire.Item {
 	if r.none() {
 		return history
 	}
+	var copies []wire.Item // of history; made for the first hook
 	for _, m := range r.members {
 		if m.off || m.project == nil {
 			continue
 		}
+		if copies == nil {
+			copies = Detach(history)
+		}
 		s, _ := m.held.load()
-		given := history
+		given := copies
 		turn := *m.turn
 		turn.Overhead = r.beside()
-		out, err := call(ctx, r, m, layer.HookProjectHistory, func(ctx context.Context) ([]wire.Item, error) {
+		kept, err := call(ctx, r, m, layer.HookProjectHistory, func(ctx context.Context) ([]int, error) {
 			out, err := m.project.ProjectHistory(ctx, &turn, s, slices.Clone(given))
-			if err == nil && !isPart(out, given) {
-				err = refuse(ClassRefused)
+			if err != nil {
+				return nil, err
 			}
-			return out, err
+			return indices(out, given)
 		})
-		if err == nil {
-			history = out
+		if err == nil && len(kept) < len(history) {
+			history, copies = pick(history, kept), pick(copies, kept)
 		}
 	}
 	return history
@@ -124,17 +128,44 @@ func (r *Run) beside() int {
 	return r.overhead
 }
 
-// isPart tells whether some are items of all, in the same order.
-func isPart(some, all []wire.Item) bool {
+// indices says which items of all some are. It refuses what is not some of them in their order.
+func indices(some, all []wire.Item) ([]int, error) {
+	kept := make([]int, 0, min(len(some), len(all)))
 	at := 0
 	for _, it := range some {
 		for at < len(all) && !bytes.Equal(all[at].Raw, it.Raw) {
 			at++
 		}
 		if at == len(all) {
-			return false
+			return nil, refuse(ClassRefused)
 		}
+		kept = append(kept, at)
 		at++
 	}
-	return true
+	return kept, nil
+}
+
+func pick(items []wire.Item, kept []int) []wire.Item {
+	out := make([]wire.Item, len(kept))
+	for i, at := range kept {
+		out[i] = items[at]
+	}
+	return out
+}
+
+// Detach copies items into memory of their own. The body of a request is used for another one once the turn is
+// committed, and hooks may see its items after that: slow ones, those that outlive their time, and those that run again
+// on a state that another replica has changed.
+func Detach(items []wire.Item) []wire.Item {
+	n := 0
+	for _, it := range items {
+		n += len(it.Raw)
+	}
+	out, raw := slices.Clone(items), make([]byte, 0, n)
+	for i := range out {
+		from := len(raw)
+		raw = append(raw, out[i].Raw...)
+		out[i].Raw = raw[from:len(raw):len(raw)]
+	}
+	return out
 }
