@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// ClusterServers are the masters of a cluster, in the order of their slots.
+// ClusterServers are the masters of a cluster, in the order of their slots, and the replica of each, if it has any.
 type ClusterServers struct {
-	Nodes []*Server
+	Nodes, Replicas []*Server
 }
 
 // Cluster starts three masters that share the slots, and waits until each knows of all.
@@ -21,10 +21,7 @@ func Cluster(tb testing.TB, opts ...Option) *ClusterServers {
 	const masters, slots = 3, 16384
 	c := &ClusterServers{}
 	for i := range masters {
-		// The bus gets a port of its own: by default it is 10000 higher, which may not exist or may be taken.
-		node := Start(tb, append([]Option{
-			Args("--cluster-enabled", "yes", "--cluster-port", fmt.Sprint(freePort(tb)), "--cluster-node-timeout", "5000"),
-		}, opts...)...)
+		node := startNode(tb, opts)
 		c.Nodes = append(c.Nodes, node)
 		from, to := slots*i/masters, slots*(i+1)/masters-1
 		must(tb, node, "CLUSTER", "ADDSLOTSRANGE", fmt.Sprint(from), fmt.Sprint(to))
@@ -45,6 +42,66 @@ func Cluster(tb testing.TB, opts ...Option) *ClusterServers {
 		})
 	}
 	return c
+}
+
+// startNode starts a server that is in no cluster yet.
+func startNode(tb testing.TB, opts []Option) *Server {
+	tb.Helper()
+	// The bus gets a port of its own: by default it is 10000 higher, which may not exist or may be taken.
+	return Start(tb, append([]Option{
+		Args("--cluster-enabled", "yes", "--cluster-port", fmt.Sprint(freePort(tb)), "--cluster-node-timeout", "5000"),
+	}, opts...)...)
+}
+
+// ClusterWithReplicas starts three masters with a replica each, and waits until a failover could begin at once: every
+// replica is in step, and every node knows of all.
+func ClusterWithReplicas(tb testing.TB, opts ...Option) *ClusterServers {
+	tb.Helper()
+	// A replica that could not reach its master for long, as may happen where tests share few cores, is no worse here.
+	opts = append([]Option{Args("--cluster-node-timeout", "2000", "--cluster-replica-validity-factor", "0",
+		"--repl-diskless-sync-delay", "0")}, opts...)
+	c := Cluster(tb, opts...)
+	for _, master := range c.Nodes {
+		replica := startNode(tb, opts)
+		c.Replicas = append(c.Replicas, replica)
+		id := must(tb, master, "CLUSTER", "MYID")
+		must(tb, replica, "CLUSTER", "MEET", "127.0.0.1", fmt.Sprint(master.Port()), fmt.Sprint(master.busPort()))
+		ready(tb, func() error { // it can follow only whom it knows as a master
+			_, err := replica.Do("CLUSTER", "REPLICATE", id)
+			return err
+		})
+	}
+	for i := range c.Nodes {
+		ready(tb, func() error { return c.Replicas[i].inStep() })
+		for _, node := range []*Server{c.Nodes[i], c.Replicas[i]} {
+			ready(tb, func() error { return knowsReplicas(node, len(c.Replicas)) })
+		}
+	}
+	return c
+}
+
+// knowsReplicas tells whether the node knows of this many replicas.
+func knowsReplicas(node *Server, want int) error {
+	all, err := node.Do("CLUSTER", "NODES")
+	if err == nil && (strings.Count(all, "slave ") != want || strings.Contains(all, "fail")) {
+		err = errors.New(all)
+	}
+	return err
+}
+
+// inStep tells whether a replica has all that its master has.
+func (s *Server) inStep() error {
+	info, err := s.Do("INFO", "replication")
+	if err == nil && !strings.Contains(info, "master_link_status:up") {
+		err = errors.New("the replica is not in step")
+	}
+	return err
+}
+
+// IsMaster tells whether the server takes writes, as a replica does once it was promoted.
+func (s *Server) IsMaster() bool {
+	info, err := s.Do("INFO", "replication")
+	return err == nil && strings.Contains(info, "role:master")
 }
 
 // URL is what store.url takes.
@@ -106,13 +163,7 @@ func Sentinel(tb testing.TB, opts ...Option) *SentinelServers {
 	tb.Helper()
 	s := &SentinelServers{Master: Start(tb, append([]Option{Args("--repl-diskless-sync-delay", "0")}, opts...)...)}
 	s.Replica = Start(tb, append([]Option{Args("--replicaof", "127.0.0.1", fmt.Sprint(s.Master.Port()))}, opts...)...)
-	ready(tb, func() error {
-		info, err := s.Replica.Do("INFO", "replication")
-		if err == nil && !strings.Contains(info, "master_link_status:up") {
-			err = errors.New("the replica is not in step")
-		}
-		return err
-	})
+	ready(tb, s.Replica.inStep)
 	for range 3 {
 		s.Sentinels = append(s.Sentinels, startSentinel(tb, s.Master.Port()))
 	}

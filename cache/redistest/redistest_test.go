@@ -1,6 +1,9 @@
 package redistest
 
-import "testing"
+import (
+	"errors"
+	"testing"
+)
 
 func TestRestartKeepsAppendedData(t *testing.T) {
 	s := Start(t, AppendOnly())
@@ -43,4 +46,22 @@ func TestSentinelKnowsMaster(t *testing.T) {
 	if got, err := s.Sentinels[0].Do("SENTINEL", "CKQUORUM", "mymaster"); err != nil {
 		t.Fatalf("no quorum: %q, %v", got, err)
 	}
+}
+
+func TestClusterReplicaTakesOver(t *testing.T) {
+	c := ClusterWithReplicas(t)
+	c.Nodes[1].Kill()
+	ready(t, func() error {
+		if !c.Replicas[1].IsMaster() {
+			return errors.New("the replica is none yet")
+		}
+		return nil
+	})
+	c.Nodes[1].Restart()
+	ready(t, func() error {
+		if c.Nodes[1].IsMaster() {
+			return errors.New("the old master has not noticed")
+		}
+		return nil
+	})
 }
