@@ -1,5 +1,7 @@
 package budget
 
+import "slices"
+
 // Entry is what [Fit] knows of one item of a view, or of one block of a layer.
 type Entry struct {
 	Cost int // in tokens; less than 0 counts as 0
@@ -8,6 +10,10 @@ type Entry struct {
 	// Group ties history entries that upstream accepts only together, such as a call and its result: entries of one
 	// Group other than 0 stay or go as one. [Groups] makes them.
 	Group int
+	// Pairs is how many complete user-assistant pairs begin behind the entry, for [OverflowTurns].
+	Pairs int
+	// Score says what [OverflowPriority] keeps first: the highest. A group has the highest score of its entries.
+	Score float64
 }
 
 // Reason is why an entry is left out.
@@ -16,7 +22,7 @@ type Reason string
 // The reasons for which [Fit] leaves entries out.
 const (
 	ReasonBudget Reason = "budget" // did not fit, or is older than history that did not
-	ReasonWindow Reason = "window" // older than the newest Policy.Window entries
+	ReasonWindow Reason = "window" // older than the newest Policy.Window entries or Policy.Turns pairs
 	ReasonGroup  Reason = "group"  // would fit, but not all of its group does
 )
 
@@ -44,7 +50,13 @@ type Out struct {
 // in any case and are charged first, so that they alone can make a view larger than its budget. Then layer entries, in
 // the order given, stay each if it fits; one that does not is skipped by itself. Then history stays from the newest
 // entry to the oldest, up to the first that does not fit. Groups that this would divide go as a whole; what that frees
-// is not filled again, so that history has no other gaps.
+// is not filled again, so that history has no other gaps. No policy touches system entries or chooses other layer
+// entries (case 100); these choose other history, and only of one that does not fit as a whole (case 104):
+//   - [OverflowFIFO] leaves out whole groups, from the oldest on, until the rest fits (case 97).
+//   - [OverflowTurns] leaves out what is older than the newest Policy.Turns pairs, then what still does not fit.
+//   - [OverflowPriority] takes whole groups by their score, each if it fits, and so makes gaps anywhere.
+//
+// Time is linear in the entries, with OverflowPriority but for sorting them.
 //
 // History must be valid in itself but for what upstream knows from elsewhere: Fit divides no group, and leaves alone
 // an entry whose partner it never saw.
@@ -52,7 +64,7 @@ type Out struct {
 // A caller that summarises calls Fit a second time when Left.History is not empty, with the most that the summary may
 // cost as one more layer entry.
 func Fit(system, layers, history []Entry, p Policy) (Kept, Left) {
-	f := fitter{free: max(0, p.Budget-p.Reserve)}
+	f := fitter{policy: p}
 	for _, e := range system {
 		f.charge(e)
 	}
@@ -71,7 +83,7 @@ func Fit(system, layers, history []Entry, p Policy) (Kept, Left) {
 			left.Layers = append(left.Layers, Out{i, ReasonBudget})
 		}
 	}
-	f.history(history, pinned, p.Window)
+	f.history(history, pinned)
 	for i, reason := range f.reasons {
 		if reason == "" {
 			kept.History = append(kept.History, i)
@@ -85,32 +97,52 @@ func Fit(system, layers, history []Entry, p Policy) (Kept, Left) {
 
 // fitter keeps the account. Costs are added as float64: they cannot overflow.
 type fitter struct {
-	used, free float64
-	reasons    []Reason // why each history entry is left out, "" for those that stay
+	policy  Policy
+	used    float64
+	reasons []Reason // why each history entry is left out, "" for those that stay
 }
 
 func (f *fitter) charge(e Entry) { f.used += cost(e) }
 
+// fits tells that there is room for so many tokens more.
+func (f *fitter) fits(tokens float64) bool { return tokens <= f.policy.HistoryBudget(f.used) }
+
 // take charges an entry if it fits.
 func (f *fitter) take(e Entry) bool {
-	fits := f.used+cost(e) <= f.free
+	fits := f.fits(cost(e))
 	if fits {
 		f.charge(e)
 	}
 	return fits
 }
 
-func (f *fitter) history(history []Entry, pinned []bool, window int) {
+func (f *fitter) history(history []Entry, pinned []bool) {
 	f.reasons = make([]Reason, len(history))
+	from := 0
+	if w := f.policy.Window; w > 0 {
+		from = max(0, len(history)-w)
+	}
+	switch f.policy.Overflow {
+	case OverflowFIFO, OverflowPriority:
+		f.units(history, pinned, from)
+	case OverflowTurns:
+		f.newest(history, pinned, f.turns(history, pinned, from))
+	default:
+		f.newest(history, pinned, from)
+	}
+}
+
+// newest keeps the newest entries up to the first that does not fit, none before index from.
+func (f *fitter) newest(history []Entry, pinned []bool, from int) {
 	var why Reason
-	for i := len(history) - 1; i >= 0; i-- {
-		if why == "" && window > 0 && len(history)-i > window {
+	for i, e := range slices.Backward(history) {
+		if why == "" && i < from {
 			why = ReasonWindow
 		}
 		if pinned[i] {
 			continue
 		}
-		if why == "" && !f.take(history[i]) {
+		if why == "" && !f.take(e) {
 			why = ReasonBudget
 		}
 		f.reasons[i] = why

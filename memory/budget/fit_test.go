@@ -289,10 +289,20 @@ func TestPolicyValidate(t *testing.T) {
 			"reserve takes all", with(func(p *budget.Policy) { p.Reserve = 128000 }),
 			[]string{"response_reserve: want less than token_budget, which is 128000, have 128000"},
 		},
+		{"pruners", with(func(p *budget.Policy) { p.Overflow, p.MinTurns, p.ToolResult = budget.OverflowTurns, 3, 2000 }), nil},
+		{"no turns, none wanted", with(func(p *budget.Policy) { p.Turns = 0 }), nil},
+		{"no turns", with(func(p *budget.Policy) { p.Overflow, p.Turns = budget.OverflowTurns, 0 }), []string{
+			`window_turns: want 1 or more pairs with overflow "turns", have 0`,
+		}},
+		{"less than nothing", with(func(p *budget.Policy) { p.Turns, p.MinTurns, p.ToolResult = -1, -2, -3 }), []string{
+			"window_turns: want 1 or more pairs, have -1",
+			"min_history_turns: want 0 or more pairs, have -2",
+			"tool_result_max_tokens: want 0 (no limit) or at least 32 tokens, have -3",
+		}},
 		{"nothing", budget.Policy{Reserve: -1, Window: -1}, []string{
 			"token_budget: want more than 0 tokens, have 0",
 			"response_reserve: want 0 tokens or more, have -1",
-			`overflow: want "truncate", "sliding_window" or "summarize", have ""`,
+			`overflow: want "truncate", "sliding_window", "summarize", "fifo", "turns" or "priority", have ""`,
 			"window_size: want 0 (no limit) or more entries, have -1",
 		}},
 		{"no numbers", budget.Policy{Budget: nan, Reserve: nan, Overflow: "truncate"}, []string{

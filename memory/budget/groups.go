@@ -15,13 +15,18 @@ import (
 // and that is unanswered; what is left over belongs to its nearest match, so that a flaw in one round does not tie it
 // to another. Items are not changed.
 func Groups(items []wire.Item) []int {
+	g := groupsOf(items)
+	return g.numbers()
+}
+
+func groupsOf(items []wire.Item) grouping {
 	g := grouping{parent: make([]int, len(items)), byKey: make(map[string][]*calls)}
 	for i := range items {
 		g.parent[i] = i
 	}
 	g.reasoning(items)
 	g.pairs(items)
-	return g.numbers()
+	return g
 }
 
 // grouping is a forest in which a tree is a group; the root is its smallest index.
