@@ -308,7 +308,9 @@ func (t *Turn) assemble(read, hooks context.Context) error {
 	if c.Side {
 		w = nil // a side request (a summary to be made, a title) needs all that the client chose to send
 	}
-	v := view.Assemble(c.Lead, c.Items, w, c.Offset, t.entry.Resolve)
+	v := view.Assemble(view.Request{
+		Lead: c.Lead, Items: c.Items, Hidden: c.Hidden, Offset: c.Offset, Resolve: t.entry.Resolve, Window: w,
+	})
 	if l != nil {
 		t.fit(hooks, &c, &v)
 	}

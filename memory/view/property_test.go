@@ -79,7 +79,7 @@ func FuzzWindow(f *testing.F) {
 		all := items(t, d, history(d, code))
 		before := 0
 		for n := range len(all) + 1 {
-			v := Assemble(nil, all[:n], w, int(offset), nil)
+			v := Assemble(Request{Items: all[:n], Window: w, Offset: int(offset)})
 			checkView(t, d, all[:n], v)
 			// A window inside the round, or a bound on the round, may go back when a new round begins.
 			if policy == InFlightKeep && w.MaxExpansion == 0 && n > 0 {
@@ -142,7 +142,7 @@ func TestRepairIsLinear(t *testing.T) {
 	if tried != 1 {
 		t.Errorf("%d matches tried for one result among %d calls of its id", tried, n)
 	}
-	if v := Assemble(nil, all, nil, 0, nil); v.Orphans != 2*n {
+	if v := Assemble(Request{Items: all}); v.Orphans != 2*n {
 		t.Errorf("%d orphans, want %d", v.Orphans, 2*n)
 	}
 }
@@ -156,7 +156,7 @@ func TestRepairOfMuchReasoning(t *testing.T) {
 	}
 	all = append(all, wire.Item{Kind: wire.ToolCall, Dialect: wire.Responses, Calls: []wire.Call{{ID: "x", Family: "function"}}, Raw: []byte("{}")})
 	begun := time.Now()
-	if v := Assemble(nil, all, nil, 0, nil); v.Orphans != n+1 {
+	if v := Assemble(Request{Items: all}); v.Orphans != n+1 {
 		t.Errorf("%d orphans, want %d", v.Orphans, n+1)
 	}
 	if took := time.Since(begun); took > 4*time.Second {

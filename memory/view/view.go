@@ -20,24 +20,56 @@ type View struct {
 	Pinned   int   // index of the item pinned before that, -1 for none
 	Units    int   // units of the conversation that are sent
 	Windowed int   // units that the window left out
+	Start    Cut   // where the window begins, to be given with the session's next request
 	Orphans  int   // units left out for want of their partner: calls, results, and reasoning that only led to such calls
 	// LeftOut names what the repair left out.
 	LeftOut []LeftOut
 }
 
+// Request is what a view is made of.
+type Request struct {
+	// Lead are the leading system and developer items, Items the rest of the conversation, oldest first.
+	Lead, Items []wire.Item
+	// Hidden tells which of Items the client does not see; nil where it sees all of them.
+	Hidden []bool
+	// Offset is how many units of the conversation stand before Items without being among them.
+	Offset int
+	// Resolve tells what a reference stands for; nil leaves references opaque.
+	Resolve func(wire.Item) (wire.Item, bool)
+	// Window chooses from Items; nil keeps all of them.
+	Window *Window
+	Anchor
+}
+
+// Anchor is what a window needs besides the conversation if it counts tokens, or has an IdleReset.
+type Anchor struct {
+	// Context is the model's context length in tokens, 0 where nobody knows it.
+	Context int
+	// Tokens prices an item. AtMost is a number of tokens that Tokens never exceeds, found more cheaply. Without them,
+	// limits by tokens do not bind. Tokens is called only where AtMost does not settle the matter.
+	Tokens, AtMost func(wire.Item) int
+	// Keys names Items, as transcript.Entry.Keys does; nil where their names are not known. It is called at most once.
+	Keys func() []wire.Hash
+	// Cut is that of the session's latest view, zero where there is none.
+	Cut Cut
+	// Cold tells that the session was idle for longer than the window's IdleReset.
+	Cold bool
+}
+
 // Assemble builds the view of a conversation: the leading items as they are, then the window over the rest without
-// what upstream would refuse. Items that nothing is taken from are the same values as in body, so that encoding
-// re-emits their bytes. offset is how many units of the conversation stand before body without being in it; resolve
-// tells what a reference stands for. A nil window keeps everything.
-func Assemble(lead, body []wire.Item, w *Window, offset int, resolve func(wire.Item) (wire.Item, bool)) View {
+// what upstream would refuse. Items that nothing is taken from are the same values as in the request, so that encoding
+// re-emits their bytes.
+func Assemble(r Request) View {
+	lead, body := r.Lead, r.Items
 	v := View{Pinned: -1, Items: append(make([]wire.Item, 0, len(lead)+len(body)), lead...)}
 	if len(body) == 0 {
+		v.Start = r.Cut
 		return v
 	}
-	units := unitsOf(body, resolve)
+	units := unitsOf(body, r.Resolve)
 	start, pinned := 0, -1
-	if w != nil {
-		start, pinned = w.cut(units, offset)
+	if r.Window != nil {
+		start, pinned, v.Start = choose(&r, units)
 	}
 	if start < len(units) {
 		v.From = units[start].item

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"remora/wire"
 )
@@ -24,31 +25,73 @@ const (
 	DefaultMaxItems = 40
 )
 
-// Window configures the layer kind history_window. A Chat message with tool calls counts as one item for its
-// text, if it has any, and one per call.
+// Defaults of a history_window that names the key of none of its limits, and of the share that a token limit evicts.
+const (
+	DefaultEvictShare = 0.5
+	maxTokens         = 1_000_000_000
+)
+
+// Window configures the layer kind history_window. It has a limit by items, one by tokens, or both, and then the one
+// that leaves out more counts. A Chat message with tool calls counts as one item for its text, if it has any, and one
+// per call.
 type Window struct {
-	// MaxItems is how many trailing items are sent, 2 to 10000. It is a float so that 1.5, NaN and infinity are
-	// refused here, with the code that the conformance cases name, and not by a YAML decoder.
+	// MaxItems is how many trailing items are sent, 2 to 10000; 0 is no limit by items, which needs one by tokens. It
+	// is a float so that 1.5, NaN and infinity are refused here, with the code that the conformance cases name, and not
+	// by a YAML decoder.
 	MaxItems float64 `mapstructure:"max_items"`
 	// EvictBatch is by how many items the cut moves at once: 1 slides with every item, more keeps the cut, and so
 	// the provider's prompt cache, in place while the window grows back to MaxItems. Less than MaxItems.
 	EvictBatch int `mapstructure:"evict_batch"`
+	// MaxTokens is how many tokens of history are sent, 0 for no such limit. Leading system items and what layers say
+	// are not history.
+	MaxTokens int `mapstructure:"max_tokens"`
+	// MaxShare limits the tokens of history to a share of the model's context length, 0 to 1; 0 is no such limit. It
+	// does not bind a model whose context length nobody knows.
+	MaxShare float64 `mapstructure:"max_share"`
+	// EvictShare is how much of the token limit the cut frees at once when the limit is passed: at least 0, which
+	// slides with every item, and less than 1. The cut stays put until the limit is passed again.
+	EvictShare float64 `mapstructure:"evict_share"`
+	// IdleReset is after how long without a request the prompt cache of a session counts as lost. The window is then cut
+	// down as if its limit had been passed, since the whole prompt costs its full price anyway. 0 is never.
+	IdleReset time.Duration `mapstructure:"idle_reset"`
 	// InFlight is "keep" or "window".
 	InFlight string `mapstructure:"in_flight"`
-	// MaxExpansion bounds, as a multiple of MaxItems, how far the minimum exchange and the round in flight may take
-	// the window beyond MaxItems. 0 is no bound.
+	// MaxExpansion bounds, as a multiple of each limit, how far the minimum exchange and the round in flight may take
+	// the window beyond that. 0 is no bound.
 	MaxExpansion int `mapstructure:"max_expansion"`
+}
+
+// Defaults fills in what a configuration leaves out. given tells whether it has a key. A window whose configuration has
+// a limit by tokens has none by items unless it says so too.
+func (w *Window) Defaults(given func(key string) bool) {
+	if !given("max_items") && w.MaxTokens == 0 && w.MaxShare == 0 {
+		w.MaxItems = DefaultMaxItems
+	}
+	if !given("evict_batch") {
+		w.EvictBatch = max(1, int(w.MaxItems)/2)
+	}
+	if !given("evict_share") {
+		w.EvictShare = DefaultEvictShare
+	}
+	if !given("in_flight") {
+		w.InFlight = InFlightKeep
+	}
 }
 
 // Validate tells every value that cannot be used, by its key.
 func (w Window) Validate() []error {
-	var errs []error
-	if !(w.MaxItems >= minItems && w.MaxItems <= MaxItems) || w.MaxItems != math.Trunc(w.MaxItems) {
-		errs = append(errs, fmt.Errorf("max_items: INVALID_HISTORY_WINDOW_MAX_ITEMS: want a whole number from %d to %d, have %v",
-			minItems, MaxItems, w.MaxItems))
+	errs := w.validateItems()
+	if w.MaxTokens < 0 || w.MaxTokens > maxTokens {
+		errs = append(errs, fmt.Errorf("max_tokens: want 0 (no limit) to %d, have %d", maxTokens, w.MaxTokens))
 	}
-	if w.EvictBatch < 1 || float64(w.EvictBatch) >= max(w.MaxItems, minItems) {
-		errs = append(errs, fmt.Errorf("evict_batch: want 1 to max_items-1, have %d", w.EvictBatch))
+	if !(w.MaxShare >= 0 && w.MaxShare <= 1) {
+		errs = append(errs, fmt.Errorf("max_share: want 0 (no limit) to 1, have %v", w.MaxShare))
+	}
+	if !(w.EvictShare >= 0 && w.EvictShare < 1) {
+		errs = append(errs, fmt.Errorf("evict_share: want 0 or more and less than 1, have %v", w.EvictShare))
+	}
+	if w.IdleReset < 0 {
+		errs = append(errs, fmt.Errorf("idle_reset: want 0 (never) or more, have %v", w.IdleReset))
 	}
 	if w.InFlight != InFlightKeep && w.InFlight != InFlightWindow {
 		errs = append(errs, fmt.Errorf("in_flight: want %q or %q, have %q", InFlightKeep, InFlightWindow, w.InFlight))
@@ -59,12 +102,65 @@ func (w Window) Validate() []error {
 	return errs
 }
 
+// validateItems is Validate for the limit by items (SEMANTICS 1.3, case 17).
+func (w Window) validateItems() (errs []error) {
+	if w.MaxItems == 0 && w.countsTokens() {
+		if w.EvictBatch < 0 || w.EvictBatch > 1 {
+			errs = append(errs, fmt.Errorf("evict_batch: has no use without max_items, have %d", w.EvictBatch))
+		}
+		return errs
+	}
+	if !(w.MaxItems >= minItems && w.MaxItems <= MaxItems) || w.MaxItems != math.Trunc(w.MaxItems) {
+		errs = append(errs, fmt.Errorf("max_items: INVALID_HISTORY_WINDOW_MAX_ITEMS: want a whole number from %d to %d, have %v",
+			minItems, MaxItems, w.MaxItems))
+	}
+	if w.EvictBatch < 1 || float64(w.EvictBatch) >= max(w.MaxItems, minItems) {
+		errs = append(errs, fmt.Errorf("evict_batch: want 1 to max_items-1, have %d", w.EvictBatch))
+	}
+	return errs
+}
+
+func (w Window) countsTokens() bool { return w.MaxTokens != 0 || w.MaxShare != 0 }
+
+// Stateful tells whether the window's cut has to be kept from one request of a session to the next: one by items alone
+// follows from how long the conversation is.
+func (w *Window) Stateful() bool { return w != nil && (w.countsTokens() || w.IdleReset > 0) }
+
+// Reach is how much of a stored history has to be read for the window, in units: behind is how many there are, cut what
+// the session's latest view returned.
+func (w *Window) Reach(cut Cut, behind uint64) uint64 {
+	switch {
+	case w == nil:
+		return MaxItems
+	case w.MaxItems > 0:
+		return uint64(w.MaxItems)
+	case cut.Units > 0 && cut.Units <= behind:
+		return min(behind-cut.Units+1, MaxItems)
+	default:
+		return MaxItems
+	}
+}
+
+// tokenLimit is the limit by tokens for a model with that context length, 0 for none.
+func (w *Window) tokenLimit(context int) int {
+	limit := w.MaxTokens
+	if w.MaxShare > 0 && context > 0 {
+		share := max(1, int(w.MaxShare*float64(min(context, maxTokens))))
+		if limit == 0 || share < limit {
+			limit = share
+		}
+	}
+	return limit
+}
+
 // unit is what the window counts: an item, or one part of a Chat message with tool calls.
 type unit struct {
 	item int // index in the list of items
 	call int // index in the item's Calls, -1 for the item itself or for its text
 	kind wire.Kind
 	role wire.Role
+	// hidden tells that the client does not see it: it counts as nothing, so that cuts stay where they are.
+	hidden bool
 	// pair is the call that a ToolCall makes or a ToolResult answers.
 	pair wire.Call
 }
@@ -102,35 +198,6 @@ func unitsOf(items []wire.Item, resolve func(wire.Item) (wire.Item, bool)) []uni
 		}
 	}
 	return units
-}
-
-// cut says which units of a conversation's history are sent: those from start on, and, where pinned is not
-// negative, the unit pinned before them. offset is how many units of the conversation stand before units[0] without
-// being in the list (a client that trims its own history); the cut is taken in whole batches of the absolute
-// position, so it needs no state to stay put while a conversation grows.
-//
-// The algorithm is that of SEMANTICS 1.3 with decisions D1, D15 and D16.
-func (w Window) cut(units []unit, offset int) (start, pinned int) {
-	maxItems := int(w.MaxItems)
-	start = w.cutAt(offset+len(units)) - offset
-	if start <= 0 {
-		return 0, -1
-	}
-	round := lastUser(units)
-	if w.InFlight == InFlightKeep && round >= 0 {
-		start = min(start, round)
-	}
-	if round >= 0 && start > round {
-		return snapToGroup(units, start, round+1), round
-	}
-	start = minimumExchange(units, start)
-	if bound := w.MaxExpansion * maxItems; bound > 0 && len(units)-start > bound {
-		start = len(units) - bound
-		if round >= 0 && start > round {
-			return snapToGroup(units, start, round+1), round
-		}
-	}
-	return withReasoning(units, start), -1
 }
 
 // cutAt is the absolute position of the first unit to send of a conversation of n units.
@@ -195,7 +262,7 @@ func snapToGroup(units []unit, start, low int) int {
 }
 
 // groupSplits tells for every unit from low on whether a cut right before it would split a group: a message, a call
-// and its results, or reasoning and the rest of its answer.
+// and its results, reasoning and the rest of its answer, or an item and what is hidden behind it.
 func groupSplits(units []unit, low int) []bool {
 	splits := make([]bool, len(units)-low)
 	opened := make(map[string]int, len(units)-low)
@@ -226,7 +293,7 @@ func groupSplits(units []unit, low int) []bool {
 	}
 	furthest := -1
 	for i := range splits {
-		splits[i] = furthest >= i+low
+		splits[i] = furthest >= i+low || i > 0 && units[i+low].hidden
 		furthest = max(furthest, reach[i])
 	}
 	return splits

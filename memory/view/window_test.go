@@ -112,7 +112,7 @@ func seed(maxItems int) *Window {
 func TestWindowConformance(t *testing.T) {
 	f := func(name string, maxItems int, history, want string) {
 		t.Helper()
-		got := Assemble(nil, items(t, wire.Responses, history), seed(maxItems), 0, nil)
+		got := Assemble(Request{Items: items(t, wire.Responses, history), Window: seed(maxItems)})
 		if notation(got.Items) != strings.Join(strings.Fields(want), " ") {
 			t.Errorf("%s: [%d] %s\n got %s\nwant %s", name, maxItems, history, notation(got.Items), want)
 		}
@@ -148,7 +148,7 @@ func TestWindowConformance(t *testing.T) {
 // Case 15 is era B's anchor; decision D2 goes further: what leads a conversation never enters the window.
 func TestLeadingItemsAreNotHistory(t *testing.T) {
 	for _, lead := range []string{"s1", "d1", "s1 d2 s3"} {
-		got := Assemble(items(t, wire.Responses, lead), items(t, wire.Responses, "u1 a1 u2 a2 u3 a3"), seed(4), 0, nil)
+		got := Assemble(Request{Lead: items(t, wire.Responses, lead), Items: items(t, wire.Responses, "u1 a1 u2 a2 u3 a3"), Window: seed(4)})
 		if want := lead + " u2 a2 u3 a3"; notation(got.Items) != want {
 			t.Errorf("lead %s: got %s, want %s", lead, notation(got.Items), want)
 		}
@@ -186,7 +186,7 @@ func TestWindowRefusesOtherValues(t *testing.T) {
 // Case 18: without a window everything is forwarded.
 func TestNoWindow(t *testing.T) {
 	long := "u1 a1" + pairs(1, 300)
-	if got := Assemble(nil, items(t, wire.Responses, long), nil, 0, nil); notation(got.Items) != long || got.Windowed != 0 {
+	if got := Assemble(Request{Items: items(t, wire.Responses, long)}); notation(got.Items) != long || got.Windowed != 0 {
 		t.Errorf("something was left out")
 	}
 }
@@ -194,7 +194,7 @@ func TestNoWindow(t *testing.T) {
 // Case 20.
 func TestRoundInFlightIsKept(t *testing.T) {
 	round := "u9" + pairs(1, 15)
-	got := Assemble(nil, items(t, wire.Responses, "u1 a1 u2 a2 "+round), seed(4), 0, nil)
+	got := Assemble(Request{Items: items(t, wire.Responses, "u1 a1 u2 a2 "+round), Window: seed(4)})
 	if !strings.HasSuffix(notation(got.Items), round) {
 		t.Errorf("got %s", notation(got.Items))
 	}
@@ -202,7 +202,7 @@ func TestRoundInFlightIsKept(t *testing.T) {
 
 // Case 21.
 func TestOrphansUnderTheCap(t *testing.T) {
-	got := Assemble(nil, items(t, wire.Responses, "u1 fc1 fo2 a1 u2"), seed(40), 0, nil)
+	got := Assemble(Request{Items: items(t, wire.Responses, "u1 fc1 fo2 a1 u2"), Window: seed(40)})
 	if notation(got.Items) != "u1 a1 u2" || got.Orphans != 2 || got.Windowed != 0 {
 		t.Errorf("got %s, %d orphans", notation(got.Items), got.Orphans)
 	}
@@ -212,7 +212,7 @@ func TestOrphansUnderTheCap(t *testing.T) {
 func TestOrphans(t *testing.T) {
 	f := func(name string, d wire.Dialect, history, want string) {
 		t.Helper()
-		got := Assemble(nil, items(t, d, history), nil, 0, nil)
+		got := Assemble(Request{Items: items(t, d, history)})
 		if notation(got.Items) != want {
 			t.Errorf("%s: %s\n got %s\nwant %s", name, history, notation(got.Items), want)
 		}
@@ -241,9 +241,9 @@ func TestCutMovesInBatches(t *testing.T) {
 	for i := 1; i <= 40; i++ {
 		history = append(history, fmt.Sprintf("%c%d", "au"[i%2], i))
 		all := items(t, wire.Responses, strings.Join(history, " "))
-		cuts[i] = Assemble(nil, all, w, 0, nil).From
+		cuts[i] = Assemble(Request{Items: all, Window: w}).From
 		if trimmed := max(0, i-20); trimmed > 0 {
-			got := Assemble(nil, all[trimmed:], w, trimmed, nil).From + trimmed
+			got := Assemble(Request{Items: all[trimmed:], Window: w, Offset: trimmed}).From + trimmed
 			if got != cuts[i] {
 				t.Errorf("%d items of which the client sent 20: cut at %d, want %d", i, got, cuts[i])
 			}
@@ -268,7 +268,7 @@ func TestWindowInsideTheRound(t *testing.T) {
 	f := func(d wire.Dialect, w Window, history, want string) {
 		t.Helper()
 		w.InFlight = InFlightWindow
-		got := Assemble(nil, items(t, d, history), &w, 0, nil)
+		got := Assemble(Request{Items: items(t, d, history), Window: &w})
 		if notation(got.Items) != want {
 			t.Errorf("%s\n got %s\nwant %s", history, notation(got.Items), want)
 		}
@@ -310,14 +310,14 @@ func TestLegacyCallsAreGroupedByName(t *testing.T) {
 // Decision D1.
 func TestMaxExpansion(t *testing.T) {
 	w := &Window{MaxItems: 2, EvictBatch: 1, InFlight: InFlightKeep, MaxExpansion: 4}
-	got := Assemble(nil, items(t, wire.Responses, "u1 a1"+pairs(1, 4)), w, 0, nil)
+	got := Assemble(Request{Items: items(t, wire.Responses, "u1 a1"+pairs(1, 4)), Window: w})
 	if want := "u1" + pairs(1, 4); notation(got.Items) != want {
 		t.Errorf("got %s, want %s", notation(got.Items), want)
 	}
 }
 
 func TestWindowKeepsReasoningWithItsItem(t *testing.T) {
-	got := Assemble(nil, items(t, wire.Responses, "u1 a1 r1 fc1 fo1 r2 a2 u2 a3"), seed(3), 0, nil)
+	got := Assemble(Request{Items: items(t, wire.Responses, "u1 a1 r1 fc1 fo1 r2 a2 u2 a3"), Window: seed(3)})
 	if want := "r2 a2 u2 a3"; notation(got.Items) != want {
 		t.Errorf("got %s, want %s", notation(got.Items), want)
 	}
@@ -331,7 +331,7 @@ func TestCompactionIsNeverWindowedOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	all = append([]wire.Item{c}, all...)
-	got := Assemble(nil, all, seed(2), 0, nil)
+	got := Assemble(Request{Items: all, Window: seed(2)})
 	if len(got.Items) != 3 || got.Items[0].Kind != wire.Compaction {
 		t.Errorf("got %d items", len(got.Items))
 	}
