@@ -68,6 +68,7 @@ type exchange struct {
 	plain   []byte        // decoded; the same as body unless it has a Content-Encoding
 	request *wire.Request // nil unless the body was parsed
 	send    []byte        // what goes upstream
+	viewed  []wire.Item   // the items of that, nil for those of request
 	decoded bool          // send goes without the body's Content-Encoding
 
 	out      fasthttp.Request // what the provider prepares: target, Host, additions
@@ -129,7 +130,7 @@ func (x *exchange) close() {
 func (x *exchange) reset() {
 	x.ctx, x.provider, x.model, x.routes, x.turn = nil, nil, "", nil, nil
 	x.dialect, x.remember, x.request, x.status = 0, false, nil, ""
-	x.body, x.plain, x.send, x.decoded = nil, nil, nil, false
+	x.body, x.plain, x.send, x.viewed, x.decoded = nil, nil, nil, nil, false
 	x.pieces = pieces{}
 	x.spent.memory, x.spent.upstream = 0, 0
 	x.streaming = false
@@ -252,10 +253,11 @@ func (x *exchange) recall() error {
 	if err != nil {
 		return err
 	}
-	begun := x.s.now()
+	begun, step := x.s.now(), x.call.Step("recall")
 	x.turn, err = x.s.begin(x.call.Context(), memory.Call{
 		Scope: id.scope(x.owner.of(o, id.credential)), Request: x.request, History: history, Side: id.side, Credential: id.forModels(x.provider.Name()),
 	})
+	step.End(err)
 	if err != nil {
 		return err
 	}
@@ -295,6 +297,7 @@ func (x *exchange) encode() {
 		x.turn.summary = memory.Summary{Status: memory.StatusDegraded, Items: n, Sent: n, Side: x.turn.summary.Side}
 		return
 	}
+	x.viewed = x.turn.view
 	if len(b) == len(x.plain) && &b[0] == &x.plain[0] {
 		return
 	}
@@ -338,7 +341,9 @@ func (x *exchange) commit(r wire.Reply, cut memory.Cut) {
 	if x.answer.mode != foldSteered {
 		x.answered(&r)
 	}
+	step := x.call.Step("commit")
 	x.turn.ender.Commit(memory.Answer{Reply: r, HTTPStatus: x.answer.status, Cut: cut})
+	step.End(nil)
 }
 
 // fail answers with an error, unless the client has gone or reads an answer already.

@@ -104,7 +104,7 @@ func (x *exchange) again(view []wire.Item, stream bool) error { //nolint:revive 
 	if err != nil {
 		return fmt.Errorf("encode a view: %w", err)
 	}
-	x.send, x.decoded = x.withModel(body), len(x.head.encoded) > 0
+	x.send, x.viewed, x.decoded = x.withModel(body), view, len(x.head.encoded) > 0
 	if err := x.prepare(rewrite{body: len(x.send), remembered: true, decoded: x.decoded}); err != nil {
 		return err
 	}
@@ -124,6 +124,13 @@ func (x *exchange) again(view []wire.Item, stream bool) error { //nolint:revive 
 	}
 	x.pieces = pieces{encoding: bytes.Clone(head.ContentEncoding()), next: x.upstream.Next}
 	return nil
+}
+
+// review lets layers judge an answer.
+func (x *exchange) review(r wire.Reply) memory.Next {
+	step := x.call.Step("review")
+	defer step.End(nil)
+	return x.turn.judge.Review(x.call.Context(), r)
 }
 
 // errRefused tells that the client is to get upstream's answer to a request that goes on with its own as it is.
@@ -256,7 +263,7 @@ func (a *answer) judge(w io.Writer, n *int64) (bool, error) {
 		x.commit(wire.Reply{}, memory.CutNone)
 		return false, a.finish(w, n, a.errorEvent(errDenied(severalChoices)))
 	}
-	next := x.turn.judge.Review(x.call.Context(), reply)
+	next := x.review(reply)
 	if next.Denied {
 		x.commit(wire.Reply{}, memory.CutNone)
 		return false, a.finish(w, n, a.errorEvent(errDenied(next.Reason)))
@@ -355,7 +362,7 @@ func (x *exchange) judgeWhole(body []byte) ([]byte, error) {
 			x.commit(wire.Reply{}, memory.CutNone)
 			return nil, errDenied(severalChoices)
 		}
-		next := x.turn.judge.Review(x.call.Context(), reply)
+		next := x.review(reply)
 		if next.Denied {
 			x.commit(wire.Reply{}, memory.CutNone)
 			return nil, errDenied(next.Reason)

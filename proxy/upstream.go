@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -283,9 +284,43 @@ func (x *exchange) answered(r *wire.Reply) {
 	if x.s.telemetry == nil {
 		return
 	}
+	if x.call.WantsContent() {
+		input := x.viewed
+		if input == nil && x.request != nil {
+			input = x.request.Items()
+		}
+		x.call.Content(messagesOf(input), messagesOf(slices.Concat(r.Choices...)))
+	}
 	x.call.Answered(telemetry.Answer{
 		Status: x.answer.status, ID: r.ID, Model: r.Model, Finish: r.Finish, Usage: telemetry.ParseUsage(r.Usage),
 	})
+}
+
+// messagesOf spells items as GenAI semantic conventions do. What has no text that they know is left out.
+func messagesOf(items []wire.Item) []telemetry.Message {
+	var out []telemetry.Message
+	for _, it := range items {
+		m := telemetry.Message{Role: "assistant"}
+		text := telemetry.Part{Type: "text", Content: it.Text()}
+		switch {
+		case it.Kind == wire.ToolResult:
+			m.Role, text.Type, text.ID = "tool", "tool_call_response", it.Answers.ID
+		case it.Role == wire.System || it.Role == wire.Developer:
+			m.Role = "system"
+		case it.Role == wire.User:
+			m.Role = "user"
+		}
+		if text.Content != "" {
+			m.Parts = append(m.Parts, text)
+		}
+		for i, call := range it.Calls {
+			m.Parts = append(m.Parts, telemetry.Part{Type: "tool_call", ID: call.ID, Name: call.Name, Content: it.Input(i)})
+		}
+		if len(m.Parts) > 0 {
+			out = append(out, m)
+		}
+	}
+	return out
 }
 
 // failing closes the span of a call of upstream that failed.

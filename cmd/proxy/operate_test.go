@@ -18,8 +18,9 @@ import (
 
 // collector keeps what is exported to it.
 type collector struct {
-	mu   sync.Mutex
-	sent bytes.Buffer
+	mu     sync.Mutex
+	sent   bytes.Buffer
+	bodies [][]byte
 }
 
 func (c *collector) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
@@ -31,7 +32,10 @@ func (c *collector) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, _ = io.Copy(&c.sent, body)
+	if b, err := io.ReadAll(body); err == nil {
+		c.sent.Write(b)
+		c.bodies = append(c.bodies, b)
+	}
 }
 
 // TestOperators: health, metrics and traces of a real request, which hold neither content nor keys, and metrics no
@@ -101,7 +105,9 @@ telemetry: {traces: {endpoint: %q}}
 	}
 	d.proxy.Stop() // flushes
 	sent := traces.sent.String()
-	for _, want := range []string{"POST /v1/chat/completions", "chat m", "layer working-memory tools", "store commit", "canary-session"} {
+	for _, want := range []string{
+		"POST /v1/chat/completions", "recall", "store read", "chat m", "review", "layer working-memory tools", "commit", "store commit", "canary-session",
+	} {
 		if !strings.Contains(sent, want) {
 			t.Errorf("no span holds %q", want)
 		}
