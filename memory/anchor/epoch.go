@@ -105,8 +105,8 @@ func (st *step) reconfigured() bool {
 		slices.ContainsFunc(st.l.Live, func(s said) bool { return here[s.ID] })
 }
 
-// publish adds what anchored layers say anew, and tells why the epoch has to end if that is too much.
-func (st *step) publish(live []Block) Reason {
+// publish adds what anchored layers say anew.
+func (st *step) publish() {
 	st.l.Updates = slices.Clip(st.l.Updates)
 	for i := range st.layers {
 		l := &st.layers[i]
@@ -118,6 +118,13 @@ func (st *step) publish(live []Block) Reason {
 			st.l.Updates = append(st.l.Updates, st.updated(was, said{ID: l.ID, Slot: l.Slot, Texts: l.Texts}, nil))
 		}
 	}
+	if st.first {
+		st.consolidate()
+	}
+}
+
+// pressed tells why the epoch has to end if its updates are too much.
+func (st *step) pressed(live []Block) Reason {
 	if len(st.l.Updates) == 0 {
 		return ""
 	}

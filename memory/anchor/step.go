@@ -28,12 +28,12 @@ func (s State) Step(c Config, r Request) (Plan, State) {
 	}
 	if st.first {
 		st.l.Live, st.l.Round = nil, sum(r.Round)
-		st.consolidate()
 	}
 	live := st.live()
 	reason := st.due()
 	if reason == "" {
-		reason = st.publish(live)
+		st.publish()
+		reason = st.pressed(live)
 	}
 	if reason != "" {
 		st.anchor()
