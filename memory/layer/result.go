@@ -1,0 +1,182 @@
+package layer
+
+import (
+	"fmt"
+	"unicode/utf8"
+
+	"remora/wire"
+)
+
+// What a byte of text costs in [ShortenResult], in twelfths of a token: package tokens' estimator "mixed".
+const (
+	tokenCost = 12
+	asciiCost = 3
+	otherCost = 4
+)
+
+// ShortenResult returns a tool result with at most limit tokens of text: the beginning and the end of it, and between
+// them a mark that says how many characters are gone (SEMANTICS 2, case 105; a limit below that of the mark leaves the
+// mark alone). Parts that are no text stay, and so do all other bytes; text parts of which nothing stays are left out.
+// A result that is short enough, every other item, and any item where limit is 0 or less is the item itself.
+//
+// A token is four bytes of ASCII or three of anything else, whatever the model counts: so the same result is shortened
+// to the same bytes in every turn, for every model and before a vocabulary is loaded, and what upstream has cached of a
+// conversation stays good. Time is linear in the item, and constant where it has no more than three bytes a token.
+func ShortenResult(it wire.Item, limit int) wire.Item {
+	if it.Kind != wire.ToolResult || limit <= 0 || (len(it.Raw)+2)/3 <= limit {
+		return it
+	}
+	s := shortener{name: "output"}
+	if it.Dialect == wire.Chat {
+		s.name = "content"
+	}
+	s.walk(it.Raw, func(text string) (string, bool) {
+		s.texts = append(s.texts, text)
+		return text, true
+	})
+	if !s.plan(limit * tokenCost) {
+		return it
+	}
+	i := -1
+	raw := s.walk(it.Raw, func(string) (string, bool) {
+		i++
+		return s.texts[i], s.texts[i] != ""
+	})
+	short, err := wire.ParseItem(it.Dialect, raw)
+	if err != nil || short.Kind != wire.ToolResult {
+		return it
+	}
+	return short
+}
+
+// shortener cuts the texts of one result as if they were one.
+type shortener struct {
+	name  string   // of the member that holds them
+	texts []string // in the order that walk finds them
+}
+
+// plan cuts texts to so much cost, and is false where they cost no more.
+func (s *shortener) plan(limit int) bool {
+	total, chars := 0, 0
+	for _, text := range s.texts {
+		total += costOf(text)
+		chars += utf8.RuneCountInString(text)
+	}
+	if total <= limit {
+		return false
+	}
+	room := max(0, limit-costOf(markOf(chars)))
+	head, tail := room-room/2, room/2
+	heads, tails, kept := make([]int, len(s.texts)), make([]int, len(s.texts)), 0
+	before := 0
+	for i, text := range s.texts {
+		cost := costOf(text)
+		heads[i] = prefix(text, head-before)
+		tails[i] = max(heads[i], suffix(text, tail-(total-before-cost)))
+		kept += utf8.RuneCountInString(text[:heads[i]]) + utf8.RuneCountInString(text[tails[i]:])
+		before += cost
+	}
+	mark := markOf(chars - kept)
+	for i, text := range s.texts {
+		if heads[i] < tails[i] {
+			s.texts[i] = text[:heads[i]] + mark + text[tails[i]:]
+			mark = "" // once, where the cut begins
+		}
+	}
+	return true
+}
+
+func markOf(chars int) string { return fmt.Sprintf("\n[... %d characters left out ...]\n", chars) }
+
+func costOf(text string) int {
+	cost := 0
+	for i := range len(text) {
+		cost += byteCost(text[i])
+	}
+	return cost
+}
+
+func byteCost(c byte) int {
+	if c < utf8.RuneSelf {
+		return asciiCost
+	}
+	return otherCost
+}
+
+// prefix is how many bytes of text, in whole characters, cost at most limit.
+func prefix(text string, limit int) int {
+	n := 0
+	for ; n < len(text) && byteCost(text[n]) <= limit; n++ {
+		limit -= byteCost(text[n])
+	}
+	return boundary(text, n)
+}
+
+// suffix is from which byte on what is left of text, in whole characters, costs at most limit.
+func suffix(text string, limit int) int {
+	n := len(text)
+	for ; n > 0 && byteCost(text[n-1]) <= limit; n-- {
+		limit -= byteCost(text[n-1])
+	}
+	for n < len(text) && !utf8.RuneStart(text[n]) {
+		n++
+	}
+	return n
+}
+
+// walk rewrites a result with f applied to each of its texts; false says that nothing is left of one.
+func (s *shortener) walk(raw []byte, f func(text string) (string, bool)) []byte {
+	last, n := -1, 0 // of duplicate members the last one counts
+	for p := range wire.Parts(raw) {
+		if string(p.Name) == s.name {
+			last = n
+		}
+		n++
+	}
+	return wire.Edit(raw, func(i int, p wire.Part) ([]byte, bool) {
+		if i != last {
+			return raw[p.Start:p.End], true
+		}
+		if isString(p.Value) {
+			text, _ := f(wire.Text(p.Value))
+			return with(raw, p, text), true
+		}
+		value := p.Value
+		if value[0] == '[' {
+			value = contents(value, f)
+		}
+		return append(raw[p.Start:p.End-len(p.Value):p.End-len(p.Value)], value...), true
+	})
+}
+
+// contents rewrites a list of parts: strings, objects with a text, and a shell's, which have two.
+func contents(list []byte, f func(text string) (string, bool)) []byte {
+	return wire.Edit(list, func(_ int, e wire.Part) ([]byte, bool) {
+		if isString(e.Value) {
+			text, ok := f(wire.Text(e.Value))
+			return with(list, e, text), ok
+		}
+		stays := true
+		out := wire.Edit(e.Value, func(_ int, p wire.Part) ([]byte, bool) {
+			name := string(p.Name)
+			if !isString(p.Value) || name != "text" && name != "stdout" && name != "stderr" {
+				return e.Value[p.Start:p.End], true
+			}
+			text, ok := f(wire.Text(p.Value))
+			stays = stays && (ok || name != "text")
+			return with(e.Value, p, text), true
+		})
+		return out, stays
+	})
+}
+
+func isString(raw []byte) bool { return len(raw) > 0 && raw[0] == '"' }
+
+// with is a part of raw with a text as its value, the bytes that it has if that says the same.
+func with(raw []byte, p wire.Part, text string) []byte {
+	if wire.Text(p.Value) == text {
+		return raw[p.Start:p.End]
+	}
+	start := p.End - len(p.Value)
+	return wire.AppendString(raw[p.Start:start:start], text)
+}

@@ -1,0 +1,160 @@
+package layer_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"remora/memory/layer"
+	"remora/memory/tokens"
+	"remora/wire"
+)
+
+// Case 105: a result of 9000 characters, in the forms that results come in. What is sent costs what it may, and the
+// item that it was made of is as it was.
+func TestShortenResult(t *testing.T) {
+	long := strings.Repeat("0123456789", 900)
+	// The limit, 2000 tokens, is 8000 characters; the mark takes 36 of them.
+	short := long[:3982] + `\n[... 1036 characters left out ...]\n` + long[9000-3982:]
+	for _, c := range []struct {
+		name    string
+		dialect wire.Dialect
+		limit   int
+		in, out string
+	}{
+		{"Chat", wire.Chat, 2000, `{"role":"tool", "tool_call_id":"c","content" : "` + long + `" }`, `{"role":"tool", "tool_call_id":"c","content" : "` + short + `" }`},
+		{"Chat, a legacy function", wire.Chat, 2000, `{"role":"function","name":"f","content":"` + long + `"}`, `{"role":"function","name":"f","content":"` + short + `"}`},
+		{"Responses", wire.Responses, 2000, `{"type":"function_call_output","call_id":"c","output":"` + long + `","id":"x"}`, `{"type":"function_call_output","call_id":"c","output":"` + short + `","id":"x"}`},
+		{"a custom tool", wire.Responses, 2000, `{"type":"custom_tool_call_output","call_id":"c","output":"` + long + `"}`, `{"type":"custom_tool_call_output","call_id":"c","output":"` + short + `"}`},
+		{
+			"parts, not all of them text", wire.Chat, 2000,
+			`{"role":"tool","tool_call_id":"c","content":[{"type":"text","text":"` + long[:3990] + `"}, {"type":"image_url","image_url":{"url":"u"}},{"type":"text","text":"` + long[3990:] + `","n":1.0}]}`,
+			`{"role":"tool","tool_call_id":"c","content":[{"type":"text","text":"` + long[:3982] + `\n[... 1036 characters left out ...]\n` + `"}, {"type":"image_url","image_url":{"url":"u"}},{"type":"text","text":"` + long[9000-3982:] + `","n":1.0}]}`,
+		},
+		{
+			"parts of which nothing stays", wire.Responses, 2000,
+			`{"type":"function_call_output","call_id":"c","output":[{"type":"input_text","text":"` + long[:3981] + `"},{"type":"input_text","text":"a"} , "b",{"type":"input_image","file_id":"f"},{"type":"input_text","text":"` + long + `"}]}`,
+			`{"type":"function_call_output","call_id":"c","output":[{"type":"input_text","text":"` + long[:3981] + `"},{"type":"input_text","text":"\n[... 5021 characters left out ...]\n"},{"type":"input_image","file_id":"f"},{"type":"input_text","text":"` + long[9000-3981:] + `"}]}`,
+		},
+		{
+			"a shell", wire.Responses, 40,
+			`{"type":"shell_call_output","call_id":"c","output":[{"stdout":"` + long[:200] + `","stderr":"` + long[:30] + `","outcome":{"type":"exit","exit_code":1}},{"stdout":"","stderr":"` + long[:20] + `"}]}`,
+			`{"type":"shell_call_output","call_id":"c","output":[{"stdout":"` + long[:62] + `\n[... 126 characters left out ...]\n` + long[188:200] + `","stderr":"` + long[:30] + `","outcome":{"type":"exit","exit_code":1}},{"stdout":"","stderr":"` + long[:20] + `"}]}`,
+		},
+		{"escapes and wide characters", wire.Chat, 34, `{"role":"tool","content":"` + strings.Repeat(`\u00e9é日\n\"`, 20) + `"}`, ""},
+		{"short enough", wire.Chat, 2250, `{"role":"tool","tool_call_id":"c","content":"` + long + `"}`, "="},
+		{"no limit", wire.Chat, 0, `{"role":"tool","tool_call_id":"c","content":"` + long + `"}`, "="},
+		{"not a result", wire.Chat, 10, `{"role":"user","content":"` + long + `"}`, "="},
+		{"an output that is no text", wire.Responses, 10, `{"type":"computer_call_output","call_id":"c","output":{"type":"computer_screenshot","image_url":"` + long + `"}}`, "="},
+		{"a member of another dialect", wire.Responses, 10, `{"type":"function_call_output","call_id":"c","content":"` + long + `","output":"ok"}`, "="},
+		{"less than the mark", wire.Chat, 1, `{"role":"tool","content":"` + long + `"}`, `{"role":"tool","content":"\n[... 9000 characters left out ...]\n"}`},
+		{"the last of duplicates", wire.Chat, 32, `{"role":"tool","content":"` + long[:300] + `","content":"ok"}`, "="},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			in := item(t, c.dialect, c.in)
+			got := layer.ShortenResult(in, c.limit)
+			switch c.out {
+			case "=":
+				if &got.Raw[0] != &in.Raw[0] {
+					t.Errorf("case 105: made %s", got.Raw)
+				}
+			case "":
+				if n := tokens.Mixed.Count(got.Text()); n > c.limit || n < c.limit-1 || !utf8.ValidString(got.Text()) {
+					t.Errorf("case 105: %d tokens, want about %d: %s", n, c.limit, got.Raw)
+				}
+			default:
+				if diff := cmp.Diff(c.out, string(got.Raw)); diff != "" {
+					t.Errorf("case 105: (-want +got):\n%s", diff)
+				}
+			}
+			if string(in.Raw) != c.in {
+				t.Error("case 105: the item given was changed")
+			}
+			if got.Kind != in.Kind || got.Answers != in.Answers {
+				t.Errorf("case 105: it answers %v now", got.Answers)
+			}
+		})
+	}
+}
+
+// Of any texts: the limit holds, what is sent is a beginning and an end, nothing more goes than has to, the mark counts
+// what is gone, and shortening once more changes nothing.
+func TestShortenResultHoldsForAnyText(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		texts := rapid.SliceOfN(rapid.StringN(0, 120, -1), 1, 5).Draw(t, "texts")
+		limit := rapid.IntRange(16, 60).Draw(t, "limit")
+		d := rapid.SampledFrom([]wire.Dialect{wire.Chat, wire.Responses}).Draw(t, "dialect")
+		raw, whole := []byte(`{"type":"function_call_output","call_id":"c","output":[`), strings.Join(texts, "")
+		if d == wire.Chat {
+			raw = []byte(`{"role":"tool","tool_call_id":"c","content":[`)
+		}
+		for i, text := range texts {
+			if i > 0 {
+				raw = append(raw, ',')
+			}
+			raw = append(wire.AppendString(append(raw, `{"type":"text","text":`...), text), `}`...)
+		}
+		in, err := wire.ParseItem(d, append(raw, "]}"...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := layer.ShortenResult(in, limit)
+		got := out.Text()
+		if tokens.Mixed.Count(whole) <= limit {
+			if string(out.Raw) != string(in.Raw) {
+				t.Fatalf("%q was shortened to %q", whole, got)
+			}
+			return
+		}
+		n := tokens.Mixed.Count(got)
+		if n > limit || n < limit-3 {
+			t.Errorf("%d tokens of %d: %q", n, limit, got)
+		}
+		head, rest, _ := strings.Cut(got, "\n[... ")
+		var gone int
+		if _, err := fmt.Sscanf(rest, "%d characters left out ...]\n", &gone); err != nil {
+			t.Fatalf("%q: %v", got, err)
+		}
+		_, tail, _ := strings.Cut(rest, " characters left out ...]\n")
+		if !strings.HasPrefix(whole, head) || !strings.HasSuffix(whole, tail) {
+			t.Errorf("%q is not the ends of %q", got, whole)
+		}
+		if want := utf8.RuneCountInString(whole) - utf8.RuneCountInString(head+tail); gone != want {
+			t.Errorf("%d characters are gone, the mark says %d", want, gone)
+		}
+		if again := layer.ShortenResult(out, limit); string(again.Raw) != string(out.Raw) {
+			t.Errorf("once more: %s", again.Raw)
+		}
+	})
+}
+
+// FuzzShortenResult: whatever a result looks like, it stays a result for the same call, no longer than it was but for a
+// mark.
+func FuzzShortenResult(f *testing.F) {
+	f.Add(`{"role":"tool","tool_call_id":"c","content":"0123456789012345678901234567890123456789"}`, 3)
+	f.Add(`{"type":"shell_call_output","call_id":"c","output":[{"stdout":"\ud83d\ude00\ud83d","stderr":"é"},"x",1,[],{"text":1,"text":"é"}]}`, 1)
+	f.Add(`{"type":"function_call_output","call_id":"c","output":["",{"type":"input_image"},{"text":"0123456789"},{}] ,"output" : "0123456789"}`, 2)
+	f.Fuzz(func(t *testing.T, raw string, limit int) {
+		for _, d := range []wire.Dialect{wire.Chat, wire.Responses} {
+			in, err := wire.ParseItem(d, []byte(raw))
+			if err != nil {
+				return
+			}
+			out := layer.ShortenResult(in, limit)
+			if out.Kind != in.Kind || out.Role != in.Role || out.Answers != in.Answers || out.ID != in.ID {
+				t.Fatalf("%s became %s", in.Raw, out.Raw)
+			}
+			if len(out.Raw) > 6*len(in.Raw)+64 {
+				t.Fatalf("%d bytes became %d", len(in.Raw), len(out.Raw))
+			}
+			again := layer.ShortenResult(out, limit)
+			if limit >= 32 && string(again.Raw) != string(out.Raw) {
+				t.Fatalf("%s became %s", out.Raw, again.Raw)
+			}
+		}
+	})
+}
