@@ -33,6 +33,8 @@ type layered struct {
 	denied  bool           // the last one was forbidden
 
 	overflow transcript.LayerNote // how the summary fared, if it was made
+	fitted   pipeline.Fitted      // the view as far as the budget was looked at
+	usage    pipeline.Usage       // what it costs
 }
 
 // layerTurn is what layers may know of the call.
@@ -249,8 +251,10 @@ func (t *Turn) show(c *transcript.Conversation) {
 		return
 	}
 	l.role = instructionRole(l.turn.Dialect, c.Lead)
+	lead, history := t.View[:len(c.Lead)], t.View[len(c.Lead):]
 	t.View = l.place(t.View, len(c.Lead))
 	t.Tools = l.tools(t.call.Request)
+	t.account(lead, history)
 	var blocks []transcript.Block
 	for _, b := range l.blocks {
 		t.Summary.Recalled += b.Tokens
@@ -268,20 +272,61 @@ func (t *Turn) show(c *transcript.Conversation) {
 			t.Summary.Skipped = append(t.Summary.Skipped, r.ID+":"+r.Failed)
 		}
 	}
+	for i := range l.fitted.Dropped {
+		t.Summary.Skipped = append(t.Summary.Skipped, l.fitted.Dropped[i].Layer+":"+noRoom)
+	}
+}
+
+// noRoom is what records say of a layer whose block did not fit into the view.
+const noRoom = "no_room"
+
+// account notes what the view costs, without counting anything for it.
+func (t *Turn) account(lead, history []wire.Item) {
+	l := t.layers
+	if l.run.Empty() && !l.run.Limited() {
+		return
+	}
+	tools := len(t.call.Request.Member("tools"))
+	for _, tool := range t.Tools {
+		tools += len(tool)
+	}
+	f := l.fitted
+	f.Blocks, f.History = l.blocks, history
+	l.usage = l.run.Usage(lead, tools, &f)
+	u := &l.usage
+	t.entry.Cost(transcript.ViewTokens{
+		System: u.System, Tools: u.Tools, History: u.History, Layers: u.Total - u.System - u.Tools - u.History,
+		Total: u.Total, Estimated: u.Estimated,
+	})
 }
 
 // note tells the turn record how the layers fared.
 func (l *layered) note(e *transcript.Entry) {
 	var notes []transcript.LayerNote
 	for _, r := range l.run.Report() {
-		n := transcript.LayerNote{ID: r.ID, Tokens: r.Tokens, Ms: r.Time.Milliseconds()}
+		n := transcript.LayerNote{ID: r.ID, Ms: r.Time.Milliseconds()}
 		if r.Failed != "" {
 			n.Error = r.Failed + ": " + string(r.Class)
 		}
-		notes = append(notes, n)
+		notes = append(notes, l.priced(n))
 	}
 	if l.overflow.ID != "" {
-		notes = append(notes, l.overflow)
+		notes = append(notes, l.priced(l.overflow))
 	}
 	e.Layers(notes...)
+}
+
+// priced adds to a note what the layer has of the view, or that it had no room there.
+func (l *layered) priced(n transcript.LayerNote) transcript.LayerNote {
+	for _, u := range l.usage.Layers {
+		if u.ID == n.ID {
+			n.Tokens, n.Items = u.Tokens, u.Items
+		}
+	}
+	for i := range l.fitted.Dropped {
+		if n.Error == "" && l.fitted.Dropped[i].Layer == n.ID {
+			n.Error = noRoom
+		}
+	}
+	return n
 }

@@ -3,6 +3,7 @@ package memory_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"remora/memory"
+	"remora/memory/budget"
 	"remora/memory/layer"
 	"remora/memory/pipeline"
 	"remora/wire"
@@ -159,5 +161,38 @@ func TestFailedStoreIsTold(t *testing.T) {
 	}
 	if text := log.String(); !strings.Contains(text, "layer=broken") || !strings.Contains(text, "hook=store") || strings.Contains(text, "secret") {
 		t.Errorf("log: %s", text)
+	}
+}
+
+// TestBlockWithoutRoomIsTold: a layer that the view has no room for is named, in X-Memory and in the turn's record.
+func TestBlockWithoutRoomIsTold(t *testing.T) {
+	t.Parallel()
+	wide := &witness{name: strings.Repeat("w", 40)}
+	p, err := pipeline.New([]pipeline.Layer{at(1, wide), at(2, &witness{name: "n"})}, pipeline.Options{Policy: budget.Policy{Budget: 45}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLab(t, memory.Options{Shape: memory.Shape{Layers: p}})
+	turn := l.begin(in("one", ""), "u:"+strings.Repeat("x", 60))
+	turn.Commit(answer(t, "a:hi"))
+	if got := strings.Join(turn.Summary.Skipped, " "); got != "n:no_room" {
+		t.Errorf("skipped %q", got)
+	}
+	record, err := l.m.TurnRecord(t.Context(), in("one", "").Scope, turn.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Layers []struct {
+			ID, Error     string
+			Tokens, Items int
+		}
+		View struct{ Tokens struct{ Layers, Total int } }
+	}
+	if err := json.Unmarshal(record, &got); err != nil {
+		t.Fatal(err)
+	}
+	if b, a := got.Layers[0], got.Layers[1]; a.Error != "no_room" || a.Tokens != 0 || b.Error != "" || b.Tokens != got.View.Tokens.Layers || b.Items != 1 {
+		t.Errorf("the record says %s", record)
 	}
 }

@@ -150,7 +150,10 @@ func (o *overflow) try(more ...pipeline.Block) pipeline.Fitted {
 
 // apply takes out of the view what is left and the other items named, and keeps the blocks that stay.
 func (o *overflow) apply(f pipeline.Fitted, indices ...int) {
-	o.l.blocks = f.Blocks
+	if o.l.blocks = f.Blocks; len(indices) > 0 {
+		f.SystemTokens, f.HistoryTokens = 0, 0 // more goes than was counted
+	}
+	o.l.fitted = f
 	for _, out := range f.Left {
 		indices = append(indices, out.Index)
 	}

@@ -94,6 +94,12 @@ func (m *Memory) Sessions(ctx context.Context, tenant, after string, limit int) 
 	return m.log.Sessions(ctx, tenant, after, limit)
 }
 
+// TurnRecord is what is kept of a turn, as JSON in one line: how its view was chosen, what each part of it cost, and how
+// layers fared.
+func (m *Memory) TurnRecord(ctx context.Context, s Scope, turnID string) ([]byte, error) {
+	return m.log.TurnRecord(ctx, s, turnID)
+}
+
 // TurnView puts together again what a turn sent upstream in place of the client's items: the leading items, then what
 // was chosen from the conversation. Items have the bytes that they were stored with, which may be another client's
 // spelling of the same content; a reference is shown as what it stood for.

@@ -26,7 +26,7 @@ type transcriptFlags struct {
 	owner           owner
 	importFile      string
 	turn            string
-	text            bool
+	text, record    bool
 }
 
 // owner says whose sessions are meant: at most one of its fields is set, none means callers without a credential.
@@ -81,7 +81,10 @@ func newTranscriptCommand(p process) *cobra.Command {
 	cmd.Flags().StringVar(&f.importFile, "import", "", "bring in `FILE` instead of printing; - is stdin")
 	cmd.Flags().BoolVar(&f.text, "text", false, "print for people: one line for each item")
 	cmd.Flags().StringVar(&f.turn, "turn", "", "print what the turn `ID`, as in X-Turn-Id, sent upstream, an item a line")
+	cmd.Flags().BoolVar(&f.record, "record", false,
+		"with --turn, print what is kept of the turn: how its view was chosen, what each part cost in tokens, how layers fared")
 	cmd.MarkFlagsMutuallyExclusive("import", "text", "turn")
+	cmd.MarkFlagsMutuallyExclusive("import", "text", "record")
 	cmd.AddCommand(list, remove)
 	return cmd
 }
@@ -191,6 +194,10 @@ func (f *transcriptFlags) run(ctx context.Context, a archive) error {
 		err = importFrom(ctx, a.memory, scope, f.importFile)
 	case f.text:
 		err = printText(ctx, a, scope)
+	case f.record && f.turn == "":
+		err = errors.New("transcript: --record needs --turn")
+	case f.record:
+		err = printRecord(ctx, a, scope, f.turn)
 	case f.turn != "":
 		err = printView(ctx, a, scope, f.turn)
 	default:
@@ -213,13 +220,31 @@ func (f *transcriptFlags) remove(ctx context.Context, a archive) error {
 // printView prints the items that a turn sent upstream, as they were spelled.
 func printView(ctx context.Context, a archive, s memory.Scope, turn string) error {
 	items, err := a.memory.TurnView(ctx, s, turn)
-	if errors.Is(err, memory.ErrNoTurn) {
-		return fmt.Errorf("turn %q of session %q: %w under this credential", turn, s.Session, err)
+	if err != nil {
+		return ofTurn(err, s, turn)
 	}
 	for _, it := range items {
 		if _, err := fmt.Fprintf(a.out, "%s\n", it.Raw); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// printRecord prints what is kept of a turn, as one line of JSON.
+func printRecord(ctx context.Context, a archive, s memory.Scope, turn string) error {
+	record, err := a.memory.TurnRecord(ctx, s, turn)
+	if err != nil {
+		return ofTurn(err, s, turn)
+	}
+	_, err = fmt.Fprintf(a.out, "%s\n", record)
+	return err
+}
+
+// ofTurn names the turn that is not there.
+func ofTurn(err error, s memory.Scope, turn string) error {
+	if errors.Is(err, memory.ErrNoTurn) {
+		return fmt.Errorf("turn %q of session %q: %w under this credential", turn, s.Session, err)
 	}
 	return err
 }

@@ -310,14 +310,12 @@ var ErrNoTurn = errors.New("no such turn")
 // blocks behind them, what was chosen from the conversation, and the blocks behind that. Items have the bytes that they were stored with, which may be another client's
 // spelling of the same content; a reference is shown as what it stood for.
 func (log *Log) TurnView(ctx context.Context, s Scope, turnID string) ([]wire.Item, error) {
-	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: []string{turnPrefix + turnID}}})
+	raw, err := log.TurnRecord(ctx, s, turnID)
 	if err != nil {
-		return nil, fmt.Errorf("read turn: %w", err)
+		return nil, err
 	}
 	var turn turnRecord
-	if v := results[0].Values[0]; v == nil {
-		return nil, ErrNoTurn
-	} else if err := json.Unmarshal(v, &turn); err != nil {
+	if err := json.Unmarshal(raw, &turn); err != nil {
 		return nil, fmt.Errorf("turn %s: %w", turnID, ErrCorrupt)
 	}
 	var lead []wire.Item

@@ -50,7 +50,8 @@ type Block struct {
 // LayerNote is how a layer fared in a turn.
 type LayerNote struct {
 	ID     string `json:"id"`
-	Tokens int    `json:"tokens,omitempty"` // of its blocks
+	Tokens int    `json:"tokens,omitempty"` // of its blocks in the view
+	Items  int    `json:"items,omitempty"`  // how many messages these are
 	Ms     int64  `json:"ms"`               // milliseconds spent in its hooks up to the commit
 	Error  string `json:"error,omitempty"`  // why it was left out; never content
 }
@@ -100,6 +101,9 @@ func (e *Entry) Blocks(blocks ...Block) { e.blocks = blocks }
 
 // Told tells that one of the latest views of the session held the text as a block.
 func (e *Entry) Told(text string) bool { return slices.Contains(e.state.head.Blocks, blockHash(text)) }
+
+// Cost notes what the view cost. It is called after Viewed.
+func (e *Entry) Cost(t ViewTokens) { e.view.Tokens = &t }
 
 // Layers notes how the layers fared, in slot order. It replaces what was noted before.
 func (e *Entry) Layers(layers ...LayerNote) { e.layers = layers }

@@ -1,13 +1,16 @@
 package transcript
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
 
+	"remora/cache"
 	"remora/memory/view"
 	"remora/wire"
 )
@@ -64,6 +67,20 @@ type ViewRecord struct {
 	// Lead is the hash of the leading items that were sent.
 	Lead   string `json:"lead,omitempty"`
 	Stored bool   `json:"stored,omitempty"` // the stored history was put before the client's items
+	// Tokens is what the view cost, nil where no layer or budget had to do with it.
+	Tokens *ViewTokens `json:"tokens,omitempty"`
+}
+
+// ViewTokens is what a view cost, in tokens (case 84). What each layer had of it stands with the layers of the turn.
+type ViewTokens struct {
+	System  int `json:"system"` // the leading items
+	Tools   int `json:"tools"`  // the client's and those of layers; always a quarter of their bytes
+	History int `json:"history"`
+	Layers  int `json:"layers"` // always counted
+	Total   int `json:"total"`
+	// Estimated tells that System and History are a quarter of their bytes: the view fitted whatever it cost, so that
+	// nothing had to be counted.
+	Estimated bool `json:"estimated,omitempty"`
 }
 
 func isOpen(record []byte) bool {
@@ -113,6 +130,18 @@ func (e *Entry) Execution() string {
 		}
 	}
 	return ""
+}
+
+// TurnRecord is what is kept of a turn, as JSON in one line; ErrNoTurn where that is nothing.
+func (log *Log) TurnRecord(ctx context.Context, s Scope, turnID string) (json.RawMessage, error) {
+	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: []string{turnPrefix + turnID}}})
+	if err != nil {
+		return nil, fmt.Errorf("read turn: %w", err)
+	}
+	if results[0].Values[0] == nil {
+		return nil, ErrNoTurn
+	}
+	return results[0].Values[0], nil
 }
 
 // encode writes the record as encoding/json would read it back. It is written by hand since it is part of every
@@ -218,6 +247,9 @@ func (v *ViewRecord) appendTo(b []byte) []byte {
 	if v.Pinned != nil {
 		b = strconv.AppendInt(appendName(b, "pinned"), int64(*v.Pinned), 10)
 	}
+	if v.Tokens != nil {
+		b = v.Tokens.appendTo(appendName(b, "tokens"))
+	}
 	if v.Lead != "" {
 		b = appendText(appendName(b, "lead"), v.Lead)
 	}
@@ -233,6 +265,20 @@ func (v *ViewRecord) appendTo(b []byte) []byte {
 		if err == nil { // numbers and strings: it can't fail
 			b = append(appendName(b, "left_out"), out...)
 		}
+	}
+	return append(b, '}')
+}
+
+func (v *ViewTokens) appendTo(b []byte) []byte {
+	b = append(b, '{')
+	for _, f := range []struct {
+		name  string
+		value int
+	}{{"system", v.System}, {"tools", v.Tools}, {"history", v.History}, {"layers", v.Layers}, {"total", v.Total}} {
+		b = strconv.AppendInt(appendName(b, f.name), int64(f.value), 10)
+	}
+	if v.Estimated {
+		b = append(appendName(b, "estimated"), "true"...)
 	}
 	return append(b, '}')
 }
