@@ -1,4 +1,4 @@
-package layer
+package view
 
 import (
 	"fmt"
@@ -59,18 +59,18 @@ type shortener struct {
 func (s *shortener) plan(limit int) bool {
 	total, chars := 0, 0
 	for _, text := range s.texts {
-		total += costOf(text)
+		total += textCost(text)
 		chars += utf8.RuneCountInString(text)
 	}
 	if total <= limit {
 		return false
 	}
-	room := max(0, limit-costOf(markOf(chars)))
+	room := max(0, limit-textCost(markOf(chars)))
 	head, tail := room-room/2, room/2
 	heads, tails, kept := make([]int, len(s.texts)), make([]int, len(s.texts)), 0
 	before := 0
 	for i, text := range s.texts {
-		cost := costOf(text)
+		cost := textCost(text)
 		heads[i] = prefix(text, head-before)
 		tails[i] = max(heads[i], suffix(text, tail-(total-before-cost)))
 		kept += utf8.RuneCountInString(text[:heads[i]]) + utf8.RuneCountInString(text[tails[i]:])
@@ -88,7 +88,7 @@ func (s *shortener) plan(limit int) bool {
 
 func markOf(chars int) string { return fmt.Sprintf("\n[... %d characters left out ...]\n", chars) }
 
-func costOf(text string) int {
+func textCost(text string) int {
 	cost := 0
 	for i := range len(text) {
 		cost += byteCost(text[i])
@@ -109,7 +109,10 @@ func prefix(text string, limit int) int {
 	for ; n < len(text) && byteCost(text[n]) <= limit; n++ {
 		limit -= byteCost(text[n])
 	}
-	return boundary(text, n)
+	for n < len(text) && n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return n
 }
 
 // suffix is from which byte on what is left of text, in whole characters, costs at most limit.

@@ -1,4 +1,4 @@
-package layer_test
+package view_test
 
 import (
 	"fmt"
@@ -9,10 +9,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"remora/memory/layer"
 	"remora/memory/tokens"
+	"remora/memory/view"
 	"remora/wire"
 )
+
+func resultOf(t *testing.T, d wire.Dialect, raw string) wire.Item {
+	t.Helper()
+	it, err := wire.ParseItem(d, []byte(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return it
+}
 
 // Case 105: a result of 9000 characters, in the forms that results come in. What is sent costs what it may, and the
 // item that it was made of is as it was.
@@ -55,8 +64,8 @@ func TestShortenResult(t *testing.T) {
 		{"the last of duplicates", wire.Chat, 32, `{"role":"tool","content":"` + long[:300] + `","content":"ok"}`, "="},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			in := item(t, c.dialect, c.in)
-			got := layer.ShortenResult(in, c.limit)
+			in := resultOf(t, c.dialect, c.in)
+			got := view.ShortenResult(in, c.limit)
 			switch c.out {
 			case "=":
 				if &got.Raw[0] != &in.Raw[0] {
@@ -102,7 +111,7 @@ func TestShortenResultHoldsForAnyText(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out := layer.ShortenResult(in, limit)
+		out := view.ShortenResult(in, limit)
 		got := out.Text()
 		if tokens.Mixed.Count(whole) <= limit {
 			if string(out.Raw) != string(in.Raw) {
@@ -126,7 +135,7 @@ func TestShortenResultHoldsForAnyText(t *testing.T) {
 		if want := utf8.RuneCountInString(whole) - utf8.RuneCountInString(head+tail); gone != want {
 			t.Errorf("%d characters are gone, the mark says %d", want, gone)
 		}
-		if again := layer.ShortenResult(out, limit); string(again.Raw) != string(out.Raw) {
+		if again := view.ShortenResult(out, limit); string(again.Raw) != string(out.Raw) {
 			t.Errorf("once more: %s", again.Raw)
 		}
 	})
@@ -144,14 +153,14 @@ func FuzzShortenResult(f *testing.F) {
 			if err != nil {
 				return
 			}
-			out := layer.ShortenResult(in, limit)
+			out := view.ShortenResult(in, limit)
 			if out.Kind != in.Kind || out.Role != in.Role || out.Answers != in.Answers || out.ID != in.ID {
 				t.Fatalf("%s became %s", in.Raw, out.Raw)
 			}
 			if len(out.Raw) > 6*len(in.Raw)+64 {
 				t.Fatalf("%d bytes became %d", len(in.Raw), len(out.Raw))
 			}
-			again := layer.ShortenResult(out, limit)
+			again := view.ShortenResult(out, limit)
 			if limit >= 32 && string(again.Raw) != string(out.Raw) {
 				t.Fatalf("%s became %s", out.Raw, again.Raw)
 			}
