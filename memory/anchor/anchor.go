@@ -4,8 +4,11 @@
 // An epoch is a run of requests whose views begin alike. What anchored layers said when it began is pinned: these bytes
 // are sent until it ends, whatever the layers say meanwhile. What they say instead is published behind the history, as a
 // small update that replaces the earlier block. A new epoch begins where the cache is lost anyhow, or where updates cost
-// more than it is worth; then updates are folded into the pins. Live layers stand at the very end: they are asked once
-// in a round, and what they said then is shown until the round is over.
+// more than it is worth; then updates are folded into the pins. Live layers stand behind the history as well: they are
+// asked once in a round, and what they said then is shown until the round is over.
+//
+// What a round begins with stays the same until it is over. So it stands best directly behind the user message, where
+// the tool loop grows behind it: at the end of the view it would be paid in full with every request.
 //
 // The package is pure: no store, no clock. State is a value of the session. Whatever it is, an older one or one that
 // another replica wrote, the model is told what layers say now; a state that is lost costs one prompt at full price.
@@ -13,6 +16,7 @@ package anchor
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -147,6 +151,8 @@ type Block struct {
 	Slot   int
 	Texts  []string // one message each
 	Tokens int
+	// Late: it was not there, or not the same, when the round began, and belongs at the end of the view.
+	Late bool
 }
 
 // Reason is why an epoch began.
@@ -165,17 +171,34 @@ const (
 	DeltaPressure       Reason = "delta-pressure" // updates take too large a share
 )
 
-// Plan is what layers put into a view: [leading items] Anchored [history] Updates Live.
+// Plan is what layers put into a view: [leading items] Anchored [history] Updates Live, or, cheaper where there are tool
+// loops, [leading items] Anchored [history with the user message] AtRound [tool loop] AtEnd.
 type Plan struct {
 	// Anchored have the same bytes throughout an epoch, but for blocks too large to pin, which stand last.
 	Anchored []Block
 	// Updates replace blocks of Anchored and one another, the later the earlier. Inside a round the list only grows. None
 	// of them may be left out of a view, or the model believes what no longer holds.
 	Updates []Block
-	// Live are the blocks at the end.
+	// Live are the blocks of layers that stand behind the history.
 	Live []Block
 	// Reason is why an epoch begins with this request, empty if it goes on.
 	Reason Reason
+}
+
+// AtRound are the updates and live blocks that the round began with: the same in all its requests, while the epoch lasts.
+func (p *Plan) AtRound() []Block { return p.behind(false) }
+
+// AtEnd are the other updates and live blocks.
+func (p *Plan) AtEnd() []Block { return p.behind(true) }
+
+func (p *Plan) behind(late bool) []Block { //nolint:revive // which of two places
+	var out []Block
+	for _, b := range slices.Concat(p.Updates, p.Live) {
+		if b.Late == late {
+			out = append(out, b)
+		}
+	}
+	return out
 }
 
 // Usage is what upstream reported of a request.

@@ -254,6 +254,9 @@ func TestFrozen(t *testing.T) {
 	if diff := cmp.Diff("a [\"1\"]\nlive hint [\"2\"]\nlive failed [\"now\"]\n", shown(p)); diff != "" {
 		t.Error(diff)
 	}
+	if at := p.AtRound(); len(at) > 0 {
+		t.Errorf("the round did not begin with %v", at)
+	}
 }
 
 // TestTooLargeToPin: such a layer is sent as it is, behind those that are pinned.
@@ -310,8 +313,10 @@ func TestConfig(t *testing.T) {
 		key, _, _ := strings.Cut(err.Error(), ":")
 		keys = append(keys, key)
 	}
-	want := []string{"min_cached_tokens", "min_epoch_assemblies", "max_epoch_assemblies", "min_churn_samples",
-		"delta_budget_fraction", "auto_promote_churn", "auto_promote_churn", "idle_reset"}
+	want := []string{
+		"min_cached_tokens", "min_epoch_assemblies", "max_epoch_assemblies", "min_churn_samples",
+		"delta_budget_fraction", "auto_promote_churn", "auto_promote_churn", "idle_reset",
+	}
 	if diff := cmp.Diff(want, keys); diff != "" {
 		t.Error(diff)
 	}
@@ -361,6 +366,7 @@ func TestWhateverLayersDo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := newLab()
 		l.c.MaxEpochAssemblies = rapid.IntRange(1, 6).Draw(t, "age")
+		fresh := rapid.Bool().Draw(t, "fresh")
 		places := map[string]string{}
 		for _, id := range []string{"a", "b", "c", "d"} {
 			places[id] = rapid.SampledFrom([]string{"anchor", "live", "auto"}).Draw(t, "placement of "+id)
@@ -381,7 +387,7 @@ func TestWhateverLayersDo(t *testing.T) {
 				layer := says(places[id]+":"+id, strings.Repeat("<t>\n"+id+"\n</memory_update>\xff", n))
 				layer.Texts[0] = strings.ReplaceAll(layer.Texts[0], "</memory_update", `<\/memory_update`)
 				layer.Held = rapid.IntRange(0, 5).Draw(t, "held") == 0
-				layer.Live = id == "d"
+				layer.Live, layer.Fresh = id == "d", id == "c" && fresh
 				layers = append(layers, layer)
 				if !slices.Contains(frozen, id) {
 					known = append(known, layer)
@@ -403,9 +409,14 @@ func TestWhateverLayersDo(t *testing.T) {
 				}
 			}
 			if now == was {
-				stays := slices.DeleteFunc(slices.Clone(p.Live), func(b anchor.Block) bool { return !slices.Contains(frozen, b.Layer) })
-				if diff := cmp.Diff(before.Live, stays, cmpopts.EquateEmpty()); diff != "" {
+				kept := func(all []anchor.Block) []anchor.Block {
+					return slices.DeleteFunc(slices.Clone(all), func(b anchor.Block) bool { return !slices.Contains(frozen, b.Layer) })
+				}
+				if diff := cmp.Diff(kept(before.Live), kept(p.Live), cmpopts.EquateEmpty()); diff != "" {
 					t.Fatalf("within a round: %s", diff)
+				}
+				if p.Reason == "" && !cmp.Equal(before.AtRound(), p.AtRound()) {
+					t.Fatalf("the round began with:\n%v\nand now:\n%v", before.AtRound(), p.AtRound())
 				}
 				if n := len(before.Updates); p.Reason == "" && !cmp.Equal(before.Updates, p.Updates[:min(n, len(p.Updates))], cmpopts.EquateEmpty()) {
 					t.Fatalf("published before:\n%v\nand now:\n%v", before.Updates, p.Updates)

@@ -14,6 +14,7 @@ func (st *step) consolidate() {
 		if slices.Equal(pin.Texts, u.Texts) {
 			continue
 		}
+		u.Late = false
 		last = append(last, st.updated(pin, u.said, &u))
 	}
 	st.l.Updates = last
@@ -115,7 +116,7 @@ func (st *step) publish() {
 		}
 		was, _ := st.told(l.ID)
 		if !slices.Equal(was.Texts, l.Texts) {
-			st.l.Updates = append(st.l.Updates, st.updated(was, said{ID: l.ID, Slot: l.Slot, Texts: l.Texts}, nil))
+			st.l.Updates = append(st.l.Updates, st.updated(was, said{ID: l.ID, Slot: l.Slot, Texts: l.Texts, Late: !st.first}, nil))
 		}
 	}
 	if st.first {

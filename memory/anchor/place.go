@@ -78,30 +78,30 @@ func (st *step) live() []Block {
 		}
 		frozen, ok := find(st.l.Live, l.ID)
 		switch {
-		case ok && !(l.Fresh && !l.Held):
-			out = append(out, Block{l.ID, l.Slot, frozen.Texts, frozen.Tokens})
+		case ok && (!l.Fresh || l.Held):
+			out = append(out, Block{l.ID, l.Slot, frozen.Texts, frozen.Tokens, frozen.Late})
 		case !l.Held:
-			out = append(out, Block{l.ID, l.Slot, l.Texts, l.Tokens})
+			out = append(out, Block{l.ID, l.Slot, l.Texts, l.Tokens, !st.first})
 		}
 	}
 	return out
 }
 
-// freeze keeps for the round what live layers said.
+// freeze keeps for the round what live layers said. What is not kept may be another text with the next request: it
+// belongs at the end.
 func (st *step) freeze(live []Block) {
 	var frozen []said
 	size := 0
-	for i := range st.layers {
-		l := &st.layers[i]
-		at := slices.IndexFunc(live, func(b Block) bool { return b.Layer == l.ID })
-		if at < 0 || l.Fresh || len(frozen) == maxEntries || len(live[at].Texts) > maxTexts {
+	for i := range live {
+		b := &live[i]
+		s := said{ID: b.Layer, Slot: b.Slot, Texts: b.Texts, Tokens: min(max(b.Tokens, 0), maxCount), Late: b.Late}
+		fresh := slices.ContainsFunc(st.layers, func(l Layer) bool { return l.ID == b.Layer && l.Fresh })
+		if fresh || len(frozen) == maxEntries || len(s.Texts) > maxTexts || size+s.size() > maxFrozen {
+			b.Late = true
 			continue
 		}
-		s := said{ID: l.ID, Slot: l.Slot, Texts: live[at].Texts, Tokens: min(max(live[at].Tokens, 0), maxCount)}
-		if size+s.size() <= maxFrozen {
-			size += s.size()
-			frozen = append(frozen, s)
-		}
+		size += s.size()
+		frozen = append(frozen, s)
 	}
 	st.l.Live = frozen
 }
@@ -109,16 +109,16 @@ func (st *step) freeze(live []Block) {
 func (st *step) plan(live []Block, reason Reason) Plan {
 	p := Plan{Reason: reason}
 	for _, s := range st.l.Pins {
-		p.Anchored = append(p.Anchored, Block{s.ID, s.Slot, s.Texts, s.Tokens})
+		p.Anchored = append(p.Anchored, Block{s.ID, s.Slot, s.Texts, s.Tokens, false})
 	}
 	for i := range st.layers {
 		if l := &st.layers[i]; !l.Held && len(l.Texts) > 0 && slices.Contains(st.l.Loose, l.ID) {
-			p.Anchored = append(p.Anchored, Block{l.ID, l.Slot, l.Texts, l.Tokens})
+			p.Anchored = append(p.Anchored, Block{l.ID, l.Slot, l.Texts, l.Tokens, false})
 		}
 	}
 	for i := range st.l.Updates {
 		u := &st.l.Updates[i]
-		p.Updates = append(p.Updates, Block{u.ID, u.Slot, []string{u.text()}, u.Tokens})
+		p.Updates = append(p.Updates, Block{u.ID, u.Slot, []string{u.text()}, u.Tokens, u.Late})
 	}
 	for _, b := range live {
 		if len(b.Texts) > 0 {

@@ -54,6 +54,7 @@ type said struct {
 	Slot   int      `json:"slot,omitempty"`
 	Texts  []string `json:"texts,omitempty"`
 	Tokens int      `json:"tokens,omitempty"`
+	Late   bool     `json:"late,omitempty"` // not at the round's beginning
 }
 
 // update is what a layer says instead.
