@@ -297,3 +297,10 @@ type Selective interface {
 type Slow interface {
 	Slow() bool
 }
+
+// Prompt is implemented by layers whose hooks and tools only work on what they are given: they wait for nobody, and take
+// milliseconds at most for the largest input. If it says true, and the layer has no model, they are called by the request's
+// own goroutine, which spares each call a goroutine and a timer; their times are not enforced.
+type Prompt interface {
+	Prompt() bool
+}

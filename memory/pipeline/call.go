@@ -144,11 +144,14 @@ type outcome[T any] struct {
 }
 
 // call runs a hook within its time, away from the caller: one that ignores its context is left behind, and what it
-// returns then is seen by nobody. The error is always a *failure, and has been logged, traced and reported.
+// returns then is seen by nobody. Hooks of prompt layers are run by the caller (see layer.Prompt). The error is always a *failure, and has been logged, traced and reported.
 func call[T any](ctx context.Context, r *Run, m *member, hook string, fn func(context.Context) (T, error)) (T, error) {
 	begin := r.p.o.Now()
 	o := outcome[T]{err: refuse(ClassBusy)}
-	if !m.stragglers.tooMany() {
+	switch {
+	case m.prompt:
+		o = here(ctx, fn)
+	case !m.stragglers.tooMany():
 		o = fly(ctx, &m.stragglers, m.timeout(hook), fn)
 	}
 	e := Event{Layer: m.ID, Hook: hook, Begun: begin, Duration: r.p.o.Now().Sub(begin)}
@@ -183,20 +186,44 @@ func fly[T any](ctx context.Context, of *stragglers, limit time.Duration, fn fun
 		value, err := fn(ctx)
 		o.value, o.err = value, err
 	}()
-	var o outcome[T]
 	select {
-	case o = <-done:
-		if o.err == nil || ctx.Err() == nil || !errors.Is(o.err, ctx.Err()) {
-			return o
-		}
+	case o := <-done:
+		return unlessOver(ctx, o)
 	case <-ctx.Done():
 		f.abandon()
+		return outcome[T]{err: over(ctx)}
 	}
-	o = outcome[T]{err: refuse(ClassTimeout)}
+}
+
+// here runs a hook of a prompt layer, which comes back by itself.
+func here[T any](ctx context.Context, fn func(context.Context) (T, error)) (o outcome[T]) {
+	if ctx.Err() != nil {
+		return outcome[T]{err: over(ctx)}
+	}
+	o.err = refuse(ClassPanic) // unless fn returns
+	defer func() {
+		if recover() != nil {
+			o.stack = debug.Stack()
+		}
+	}()
+	value, err := fn(ctx)
+	return unlessOver(ctx, outcome[T]{value: value, err: err})
+}
+
+// unlessOver returns o, but for a hook that failed because its context ended.
+func unlessOver[T any](ctx context.Context, o outcome[T]) outcome[T] {
+	if o.err == nil || ctx.Err() == nil || !errors.Is(o.err, ctx.Err()) {
+		return o
+	}
+	return outcome[T]{err: over(ctx)}
+}
+
+// over says why the context of a hook has ended.
+func over(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
-		o.err = refuse(ClassCancelled)
+		return refuse(ClassCancelled)
 	}
-	return o
+	return refuse(ClassTimeout)
 }
 
 // complain logs a failure by layer, hook and class: the hook's own words may quote what it worked on.

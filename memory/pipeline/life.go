@@ -51,9 +51,18 @@ func (r *Run) evictAll(ctx context.Context, items []wire.Item, which func(*membe
 		if m.off || m.evicted == nil || !which(m) {
 			continue
 		}
-		wg.Go(func() { r.evict(ctx, m, items) })
+		together(&wg, m, func() { r.evict(ctx, m, items) })
 	}
 	wg.Wait()
+}
+
+// together calls hooks of several layers at once. Those of prompt layers, which the others need not wait for, run here.
+func together(wg *sync.WaitGroup, m *member, call func()) {
+	if m.prompt {
+		call()
+		return
+	}
+	wg.Go(call)
 }
 
 // evict tells one layer. What it learnt in spite of an error is kept.
@@ -88,7 +97,7 @@ func (r *Run) storeAll(ctx context.Context, resp *layer.Response, which func(*me
 		if m.off || m.store == nil || !which(m) {
 			continue
 		}
-		wg.Go(func() {
+		together(&wg, m, func() {
 			r.each(ctx, m, layer.HookStore, func(ctx context.Context, s layer.State) (layer.State, error) {
 				return m.store.Store(ctx, m.turn, s, resp)
 			})

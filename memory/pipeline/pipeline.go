@@ -200,6 +200,7 @@ type unit struct {
 	offered    []layer.Tool
 	async      bool // reviewAll never denies or guides
 	slow       bool // store and evicted are called after the client was served
+	prompt     bool // its hooks wait for nobody
 	stragglers stragglers
 }
 
@@ -240,6 +241,8 @@ func (u *unit) find() {
 	}
 	a, ok := u.Impl.(layer.Async)
 	u.async = ok && a.Async()
+	pr, ok := u.Impl.(layer.Prompt)
+	u.prompt = u.Model == nil && ok && pr.Prompt()
 	s, ok := u.Impl.(layer.Slow)
 	u.slow = u.Model != nil || ok && s.Slow()
 }

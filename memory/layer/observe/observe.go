@@ -133,6 +133,9 @@ func (l *Layer) Has(hook string) bool {
 	return hook != layer.HookAppendItems || l.o.Inputs == All
 }
 
+// Prompt tells that only the model that distils is waited for (layer.Prompt).
+func (l *Layer) Prompt() bool { return !l.o.HasModel }
+
 // Init takes the state that was kept, or none where that cannot be read.
 func (*Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.State, error) {
 	if _, err := decode(stored); err != nil {

@@ -81,6 +81,9 @@ func New(o Options) (*Layer, error) {
 	return l, nil
 }
 
+// Prompt tells that no hook waits for anybody (layer.Prompt).
+func (*Layer) Prompt() bool { return true }
+
 // Init begins with what is kept, or with nothing where that is not a working memory or breaks the schema.
 func (l *Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.State, error) {
 	text, isText := asText(stored)

@@ -1,0 +1,75 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"remora/memory/layer"
+)
+
+// promptFake is a layer that says that it waits for nobody.
+type promptFake struct{ *fake }
+
+func (promptFake) Prompt() bool { return true }
+
+// A prompt layer is called with the request's own context, since no timer is set for it. What it does wrong stays as far
+// from the request as with any other layer.
+func TestPromptLayersRunInPlace(t *testing.T) {
+	live := t.Context()
+	gone, cancel := context.WithCancel(live)
+	cancel()
+	for _, c := range []struct {
+		name  string
+		ctx   context.Context //nolint:containedctx // a row of a table
+		model ModelSource
+		store func(context.Context) (layer.State, error)
+		class Class
+		state string
+	}{
+		{"in place", live, nil, func(c context.Context) (layer.State, error) {
+			if c != live {
+				return nil, errors.New("not the context of the call")
+			}
+			return layer.State(`1`), nil
+		}, ClassNone, `1`},
+		{"with a model it may wait", live, noModel{}, func(c context.Context) (layer.State, error) {
+			if _, limited := c.Deadline(); !limited {
+				return nil, errors.New("without a time")
+			}
+			return layer.State(`1`), nil
+		}, ClassNone, `1`},
+		{"error", live, nil, func(context.Context) (layer.State, error) { return nil, errors.New("no") }, ClassError, ``},
+		{"panic", live, nil, func(context.Context) (layer.State, error) { panic("no") }, ClassPanic, ``},
+		{"request gone", gone, nil, func(context.Context) (layer.State, error) { return layer.State(`1`), nil }, ClassCancelled, ``},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := Layer{ID: "a", Scope: layer.Thread, Model: c.model, Impl: promptFake{&fake{
+				store: func(ctx context.Context, _ *layer.Turn, _ layer.State, _ *layer.Response) (layer.State, error) {
+					return c.store(ctx)
+				},
+			}}}
+			p, err := New([]Layer{l}, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := p.Begin(live, "t", layer.Turn{Thread: "s"}, nil, Credential{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Store(c.ctx, &layer.Response{})
+			r.Settle(c.ctx, &layer.Response{})
+			got := ""
+			for _, ch := range r.Changes() {
+				got = string(ch.State)
+			}
+			if rep := r.Report()[0]; rep.Class != c.class || got != c.state {
+				t.Errorf("class %q, state %q; want %q, %q", rep.Class, got, c.class, c.state)
+			}
+		})
+	}
+}
+
+type noModel struct{}
+
+func (noModel) Bind(Credential) layer.Model { return nil }
