@@ -152,9 +152,9 @@ const (
 	patience = 30 * time.Second // that one that failed is left alone
 )
 
-// Errors of Extend.
+// Errors of Extend and Ask.
 var (
-	ErrTimeout = errors.New("the model took longer than 5s")
+	ErrTimeout = errors.New("the model took too long")
 	ErrNoText  = errors.New("the model answered nothing")
 )
 
@@ -181,6 +181,8 @@ func (s State) Extend(ctx context.Context, ask layer.Model, more More, now time.
 	if said == "" {
 		return shown, shown, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
 	text, err := complete(ctx, ask, s.Parts, said)
 	if err != nil {
 		s.Retry = now.Add(patience)
@@ -190,9 +192,17 @@ func (s State) Extend(ctx context.Context, ask layer.Model, more More, now time.
 	return shown, shown, nil
 }
 
+// Ask has a model summarise items by themselves, within the time of ctx; "" where nothing is said in them. Its error
+// never quotes content.
+func Ask(ctx context.Context, ask layer.Model, items []wire.Item) (string, error) {
+	said := transcript(items)
+	if said == "" {
+		return "", nil
+	}
+	return complete(ctx, ask, nil, said)
+}
+
 func complete(ctx context.Context, ask layer.Model, parts []string, said string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
-	defer cancel()
 	prompt := layer.Block("conversation", said)
 	if len(parts) > 0 {
 		prompt = layer.Block("summary_so_far", strings.Join(parts, separator)) + "\n" + prompt

@@ -168,7 +168,7 @@ func TestModelFails(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []string{"refused", "longer than 5s", "answered nothing"} {
+		for _, want := range []string{"refused", "took too long", "answered nothing"} {
 			began := time.Now()
 			now, kept, err := s.Extend(t.Context(), m, more(2, "two"), time.Now())
 			if err == nil || !strings.Contains(err.Error(), want) || time.Since(began) > 5*time.Second {

@@ -1,0 +1,79 @@
+package history
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"remora/memory/layer"
+)
+
+// Tools are remember and forget, by which the model keeps what no summary has.
+func (l *Layer) Tools() []layer.Tool {
+	return []layer.Tool{
+		{
+			Name:        "remember",
+			Description: "Keep something for later conversations, in one or two sentences that can be understood by themselves.",
+			Parameters: []byte(`{"type":"object","properties":{` +
+				`"content":{"type":"string","description":"What to keep."},` +
+				`"type":{"type":"string","enum":["fact","instruction","tool_result","custom"]}},` +
+				`"required":["content","type"],"additionalProperties":false}`),
+			Run: l.remember,
+		},
+		{
+			Name:        "forget",
+			Description: "Delete what is remembered of a type, of this conversation, or of a type and of this conversation. It cannot be undone.",
+			Parameters: []byte(`{"type":"object","properties":{` +
+				`"type":{"type":"string","enum":["summary","fact","instruction","tool_result","custom"]},` +
+				`"this_conversation":{"type":"boolean","description":"Only what was learnt here."}},` +
+				`"additionalProperties":false}`),
+			Run: l.forget,
+		},
+	}
+}
+
+func (l *Layer) remember(_ context.Context, t *layer.Turn, s layer.State, arguments []byte) (string, layer.State, error) {
+	var in struct {
+		Content string `json:"content"`
+		Type    Type   `json:"type"`
+	}
+	if json.Unmarshal(arguments, &in) != nil || clean(in.Content, maxContent) == "" || in.Type == Summary {
+		return "", nil, errors.New("want content, and a type other than summary")
+	}
+	e := l.entry(t, in.Type, clean(in.Content, maxContent))
+	if !e.sound() {
+		return "", nil, errors.New("want type fact, instruction, tool_result or custom")
+	}
+	st := decode(s)
+	st.Memories.Store(e)
+	next, err := st.encode()
+	return "Remembered.", next, err
+}
+
+func (l *Layer) forget(_ context.Context, t *layer.Turn, s layer.State, arguments []byte) (string, layer.State, error) {
+	var in struct {
+		Type Type `json:"type"`
+		This bool `json:"this_conversation"`
+	}
+	if json.Unmarshal(arguments, &in) != nil || in.Type == "" && !in.This {
+		return "", nil, errors.New("want type, this_conversation or both")
+	}
+	f := l.filters(t)
+	f.Types, f.After = nil, time.Time{} // what is told at this time does not matter
+	if in.Type != "" {
+		f.Types = []Type{in.Type}
+	}
+	if in.This {
+		f.Conversation = identifier(t.Thread)
+	}
+	st := decode(s)
+	n := st.Memories.Forget(f)
+	if in.This && (in.Type == "" || in.Type == Summary) {
+		st.Summaries = slices.DeleteFunc(st.Summaries, func(p passage) bool { return p.Conversation == f.Conversation })
+	}
+	next, err := st.encode()
+	return fmt.Sprintf("Forgot %d.", n), next, err
+}
