@@ -21,6 +21,7 @@ type layered struct {
 	blocks  []pipeline.Block
 	role    wire.Role   // of blocks and advice
 	visible int         // items of the request, without the leading ones
+	shown   int         // items that the client has of the answers so far
 	input   []wire.Item // the request's new items, in memory of their own if there are layers
 	output  []wire.Item // all that the model answered, hidden items too
 	last    []wire.Item // of that, the last answer

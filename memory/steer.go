@@ -88,7 +88,7 @@ func (t *Turn) Review(ctx context.Context, r wire.Reply) Next {
 	if next.View == nil {
 		l.left = round.results
 	}
-	t.hide(round)
+	t.hide(round, next.Discard)
 	return next
 }
 
@@ -138,22 +138,41 @@ type round struct {
 	hidden  map[string]bool
 	visible int // calls that the client gets
 	results []wire.Item
-	// kept is what only the model sees of the answer: the hidden calls, and the reasoning that led to them.
-	kept []wire.Item
-	seen []wire.Hash // of kept, what the client sees too
-	note []wire.Item // advice
+	asides  []aside
+	shown   int         // items that the client gets
+	note    []wire.Item // advice
+}
+
+// aside is what only the model sees at one place of an answer.
+type aside struct {
+	behind  int         // so many items that the client gets
+	kept    []wire.Item // the hidden calls, and the reasoning that led to them
+	seen    []wire.Hash // of kept, what the client sees too
+	results []wire.Item
+}
+
+// aside is the one at the present place. Reasoning after it is of what comes next.
+func (r *round) aside(behind int) *aside {
+	if n := len(r.asides); n > 0 && r.asides[n-1].behind == behind {
+		return &r.asides[n-1]
+	}
+	r.asides = append(r.asides, aside{behind: behind})
+	return &r.asides[len(r.asides)-1]
 }
 
 // judge asks the reviewers about every call, and runs those that are for layers.
 func (l *layered) judge(ctx context.Context, items []wire.Item) *round {
 	r := &round{items: items, hidden: make(map[string]bool)}
 	var reasoning []wire.Item
+	said := 0 // of what is shown, up to the last item that is no reasoning
 	for _, it := range items {
 		if it.Kind == wire.Reasoning {
 			reasoning = append(reasoning, it)
+			r.shown++
 			continue
 		}
 		var own []int
+		at := len(r.results)
 		for i, c := range it.Calls {
 			call := layer.ToolCall{ID: c.ID, Name: l.run.ToolName(c.Name), Arguments: it.Input(i)}
 			result, hide := l.answer(ctx, c.Name, call)
@@ -166,12 +185,18 @@ func (l *layered) judge(ctx context.Context, items []wire.Item) *round {
 			r.results = append(r.results, wire.NewToolResult(c, it.Dialect, result))
 		}
 		if len(own) > 0 {
+			a := r.aside(said)
 			for _, think := range reasoning {
-				r.kept, r.seen = append(r.kept, think), append(r.seen, think.ContentHash())
+				a.kept, a.seen = append(a.kept, think), append(a.seen, think.ContentHash())
 			}
 			if calls, ok := it.OnlyCalls(func(i int) bool { return slices.Contains(own, i) }); ok {
-				r.kept = append(r.kept, calls)
+				a.kept = append(a.kept, calls)
 			}
+			a.results = append(a.results, r.results[at:]...)
+		}
+		if len(own) < len(it.Calls) || len(it.Calls) == 0 {
+			r.shown++
+			said = r.shown
 		}
 		reasoning = nil
 	}
@@ -224,20 +249,33 @@ func (t *Turn) extend(r *round) []wire.Item {
 	return append(slices.Clip(t.View), l.extra...)
 }
 
-// hide keeps for later views what the client does not see of this answer.
-func (t *Turn) hide(r *round) {
-	if len(r.kept) == 0 {
+// hide keeps for later views what the client does not see of this answer, where it was said. What a client of Chat
+// gets is one message, made of all answers: what is hidden led to it, and stands before it.
+func (t *Turn) hide(r *round, discarded bool) { //nolint:revive // whether the client gets anything of the answer
+	l := t.layers
+	var list []transcript.Hidden
+	for _, a := range r.asides {
+		h := transcript.Hidden{Behind: l.visible, Dialect: l.turn.Dialect, Seen: a.seen, Led: true}
+		if h.Dialect == wire.Responses {
+			h.Behind += l.shown
+			if !discarded {
+				h.Behind += a.behind
+			}
+		}
+		for _, it := range slices.Concat(a.kept, a.results) {
+			h.Items = append(h.Items, it.Raw)
+		}
+		list = append(list, h)
+	}
+	if !discarded {
+		l.shown += r.shown
+	}
+	if len(list) == 0 {
 		return
-	}
-	h := transcript.Hidden{
-		Behind: t.layers.visible, Dialect: t.layers.turn.Dialect, Seen: r.seen, Led: true,
-	}
-	for _, it := range slices.Concat(r.kept, r.results) {
-		h.Items = append(h.Items, it.Raw)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := t.entry.Amend(h); err != nil {
+	if err := t.entry.Amend(list...); err != nil {
 		t.m.o.Log.Error("hidden calls of a turn are not kept", "turn", t.ID, "error", err.Error())
 	}
 }

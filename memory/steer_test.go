@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"remora/memory"
 	"remora/memory/layer"
@@ -67,5 +68,40 @@ func TestAdviceEndsWithTheRounds(t *testing.T) {
 			t.Errorf("behind %d calls advice is given %d times, want %d", calls, advice, want)
 		}
 		turn.Commit(answer(t, "a:long"))
+	}
+}
+
+// TestHiddenItemsAreStoredOnce: a turn whose input was written, with what was hidden by then, and whose answer had to
+// wait in the spool, has its hidden items in the log once.
+func TestHiddenItemsAreStoredOnce(t *testing.T) {
+	t.Parallel()
+	l, store := newOutage(t)
+	l.m.Close()
+	l.m = memory.New(store, &queue{}, memory.Options{
+		RetryDelay: time.Second, ReadWait: 10 * time.Second, Now: store.clock, OpenDelay: time.Nanosecond,
+		Shape: memory.Shape{Layers: layersOf(t, notebook(t, layer.Thread))},
+	})
+	note := func(id string) wire.Reply {
+		it, err := wire.ParseItem(wire.Chat, []byte(`{"role":"assistant","content":null,"tool_calls":[{"id":"`+id+`","type":"function",`+
+			`"function":{"name":"working-memory_update","arguments":"{}"}}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return wire.Reply{Complete: true, Choices: [][]wire.Item{{it}}}
+	}
+	turn := l.begin(memory.Call{}, "u:1")
+	turn.Review(t.Context(), note("x"))
+	l.forward(turn, 3)
+	turn.Review(t.Context(), note("y"))
+	last := answer(t, "a:1")
+	turn.Review(t.Context(), last.Reply)
+	store.set(true)
+	turn.Commit(last)
+	store.over()
+	if view := l.turn("u:1 a:1 u:2", "a:2"); view != "u:1 c:x r:x c:y r:y a:1 u:2" {
+		t.Errorf("view %s", view)
+	}
+	if line, all := l.transcript(scope); line != "u:1 c:x r:x c:y r:y a:1 u:2 a:2" || all != 8 {
+		t.Errorf("%d items stored, line %s", all, line)
 	}
 }

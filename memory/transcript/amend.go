@@ -3,6 +3,7 @@ package transcript
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -39,6 +40,41 @@ type Amendment struct {
 
 // Amendments are those of a session, oldest first. They are never changed in place.
 type Amendments []Amendment
+
+// gather brings what is hidden in an answer to its end, where less of the answer came than was to be.
+func (e *Entry) gather(a *Answer) {
+	if a == nil {
+		return
+	}
+	n := len(e.in.items)
+	if len(a.Reply.Choices) > 0 {
+		n += len(a.Reply.Choices[0])
+	}
+	for i := range e.hidden {
+		e.hidden[i].Behind = min(e.hidden[i].Behind, n)
+	}
+}
+
+// takeHidden notes what of the turn's hidden items is in the log already: what was written while the answer was to come,
+// by a commit of which this entry does not know. record is what that wrote of the turn. Only items behind those of the
+// request were, in their order.
+func (e *Entry) takeHidden(record []byte) {
+	var r turnRecord
+	if json.Unmarshal(record, &r) != nil {
+		return
+	}
+	seqs := r.Hidden
+	for i := range e.hidden {
+		h := &e.hidden[i]
+		if h.Behind > len(e.in.items) {
+			continue
+		}
+		if len(h.parsed) > len(seqs) {
+			return
+		}
+		h.seqs, seqs = seqs[:len(h.parsed):len(h.parsed)], seqs[len(h.parsed):]
+	}
+}
 
 func (a *Amendment) size() int {
 	n := amendmentBytes + len(a.Seen)*len(wire.Hash{})

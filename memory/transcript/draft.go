@@ -38,6 +38,7 @@ func (e *Entry) draft(a *Answer) *draft {
 	if d.head.NextSeq == 0 {
 		d.head.NextSeq = 1
 	}
+	e.gather(a)
 	d.retract()
 	d.input = d.storeInput()
 	end := d.input

@@ -243,6 +243,9 @@ func (e *Entry) reload(ctx context.Context, a *Answer) (done bool, err error) {
 		p.side = p.side || e.plan.side
 	}
 	e.settle(st, in, p)
+	if st.turn != nil {
+		e.takeHidden(st.turn)
+	}
 	if j := e.journaled; len(j.names) > 0 && p.relation == relDelta && p.parent.Seq == j.behind {
 		// The head is where it was when the input was written behind it: that stays.
 		e.plan.parent, e.plan.fresh = j.end, len(in.items)
