@@ -15,8 +15,8 @@ import (
 type Cut struct {
 	// Key names the item that the window begins with; the zero Hash where its name is not known.
 	Key wire.Hash
-	// Units is how much of the conversation stands before the cut: a hint where to look for Key, and how far the
-	// window has moved.
+	// Units is how much of the conversation stands before the cut. It tells which of the parallel calls of one message
+	// the window begins with, and how much of a stored history a window needs.
 	Units uint64
 }
 
@@ -128,17 +128,7 @@ func (c *chooser) previous() (at int, found bool) {
 	if cut.Units < offset {
 		return 0, true // before all that is here
 	}
-	keys := c.names()
-	item := -1
-	if near := cut.Units - offset; near < uint64(c.before(len(c.units))) {
-		item = c.units[c.visible(int(near))].item //nolint:gosec // less than a length
-		if keys == nil || keys[item] != cut.Key {
-			item = -1
-		}
-	}
-	if item < 0 {
-		item = slices.Index(keys, cut.Key)
-	}
+	item := slices.Index(c.names(), cut.Key)
 	if item < 0 {
 		return 0, false
 	}

@@ -36,24 +36,57 @@ func pairKey(c wire.Call) string {
 
 // byID counts calls or results by their id, and for one id by their family with the names left out. There are as many
 // families as kinds of tools that the API knows, so that a look-up does not grow with the history.
-type byID map[string]map[wire.Call]int
+type byID map[string]families
 
-func (c byID) add(pair wire.Call) {
-	if c[pair.ID] == nil {
-		c[pair.ID] = make(map[wire.Call]int, 1)
+// families are how many calls or results there are of each family. Nearly always that is one, which is kept in place.
+type families struct {
+	first family
+	more  []family
+}
+
+type family struct {
+	name string
+	n    int
+}
+
+// count changes how many there are of a pair's family.
+func (c byID) count(pair wire.Call, by int) {
+	all, known := c[pair.ID]
+	if !known {
+		all.first.name = pair.Family
 	}
-	c[pair.ID][wire.Call{ID: pair.ID, Family: pair.Family}]++
+	if all.first.name == pair.Family {
+		all.first.n += by
+		c[pair.ID] = all
+		return
+	}
+	at := slices.IndexFunc(all.more, func(f family) bool { return f.name == pair.Family })
+	if at < 0 {
+		at, all.more = len(all.more), append(all.more, family{name: pair.Family})
+		c[pair.ID] = all
+	}
+	all.more[at].n += by
 }
 
 // find returns a pair of that id which is not used up and matches, one of the wanted family before others.
-func (c byID) find(id, family string, match func(wire.Call) bool) (wire.Call, bool) {
-	families := c[id]
-	if own := (wire.Call{ID: id, Family: family}); families[own] > 0 && match(own) {
-		return own, true
+func (c byID) find(id, wanted string, match func(wire.Call) bool) (wire.Call, bool) {
+	all := c[id]
+	usable := func(f family) (wire.Call, bool) {
+		pair := wire.Call{ID: id, Family: f.name}
+		return pair, f.n > 0 && match(pair)
 	}
-	for other, n := range families {
-		if n > 0 && match(other) {
-			return other, true
+	at := slices.IndexFunc(all.more, func(f family) bool { return f.name == wanted })
+	if at >= 0 {
+		if pair, ok := usable(all.more[at]); ok {
+			return pair, true
+		}
+	}
+	if pair, ok := usable(all.first); ok {
+		return pair, true
+	}
+	for _, f := range all.more {
+		if pair, ok := usable(f); ok && f.name != wanted {
+			return pair, true
 		}
 	}
 	return wire.Call{}, false
@@ -63,13 +96,19 @@ func (c byID) find(id, family string, match func(wire.Call) bool) (wire.Call, bo
 // call for answered once: those behind their call, then those before it. Calls need one result of their id, however
 // many they are (SEMANTICS section 5, case 22).
 func unpairedInSet(units []unit, keep []bool) (dropped int) {
-	calls, results := make(byID), make(byID)
+	var n int
+	for i, u := range units {
+		if keep[i] && u.kind == wire.ToolCall {
+			n++
+		}
+	}
+	calls, results := make(byID, n), make(byID, n)
 	answers := func(i int) bool {
 		answer := units[i].pair
 		call, ok := calls.find(answer.ID, answer.Family, func(c wire.Call) bool { return wire.Matches(c, answer) })
 		if ok {
-			calls[call.ID][call]--
-			results.add(answer)
+			calls.count(call, -1)
+			results.count(answer, 1)
 		}
 		return ok
 	}
@@ -79,7 +118,7 @@ func unpairedInSet(units []unit, keep []bool) (dropped int) {
 		switch {
 		case !keep[i] || u.pair.ID == "":
 		case u.kind == wire.ToolCall:
-			calls.add(u.pair)
+			calls.count(u.pair, 1)
 		case u.kind == wire.ToolResult && !answers(i):
 			early = append(early, i)
 		}

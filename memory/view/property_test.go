@@ -2,6 +2,7 @@ package view
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -92,6 +93,116 @@ func FuzzWindow(f *testing.F) {
 	})
 }
 
+// FuzzTokenWindow holds any window with a limit by tokens over any conversation that grows to what must always be so.
+func FuzzTokenWindow(f *testing.F) {
+	f.Add(uint8(0), uint8(60), uint8(0), uint8(5), []byte{0, 2, 0, 6, 6, 6, 7, 7, 2})
+	f.Add(uint8(3), uint8(90), uint8(8), uint8(0), []byte{0, 2, 0, 6, 6, 7, 7, 6, 7, 0, 2, 0, 6, 6})
+	f.Add(uint8(6), uint8(40), uint8(5), uint8(9), []byte{0, 7, 9, 3, 19, 4, 20, 0, 9, 3, 3, 4, 4, 4})
+	f.Add(uint8(13), uint8(80), uint8(3), uint8(3), []byte{3, 4, 0, 19, 20, 3, 4, 8, 2, 0, 6, 6, 6, 0, 2, 6, 7})
+	f.Add(uint8(31), uint8(120), uint8(6), uint8(7), []byte{0, 6, 6, 6, 6, 6, 6, 0, 6, 6, 6, 6, 6, 6, 6, 6, 7, 7})
+	random := rand.New(rand.NewPCG(5, 1))
+	for range 300 { // so that the tests see more than what is listed above
+		code := make([]byte, 10+random.IntN(50))
+		for i := range code {
+			code[i] = byte(random.Uint32())
+		}
+		f.Add(uint8(random.Uint32()), uint8(random.Uint32()), uint8(random.IntN(30)), uint8(random.Uint32()), code)
+	}
+	f.Fuzz(func(t *testing.T, flags, limit, maxItems, evict uint8, code []byte) {
+		code = code[:min(len(code), 60)]
+		d := wire.Responses
+		if flags&1 > 0 {
+			d = wire.Chat
+		}
+		w := &Window{MaxTokens: 1 + int(limit), EvictShare: float64(evict%10) / 10, InFlight: InFlightKeep}
+		if flags&2 > 0 {
+			w.InFlight = InFlightWindow
+		}
+		if flags&4 > 0 {
+			w.MaxItems = float64(max(maxItems, minItems))
+			w.EvictBatch = 1 + int(evict)%(int(w.MaxItems)-1)
+		}
+		if flags&8 > 0 {
+			w.MaxExpansion = 1 + int(evict%3)
+		}
+		if errs := w.Validate(); errs != nil {
+			t.Fatal(errs)
+		}
+		all := items(t, d, history(d, code))
+		s := &session{w: w}
+		if flags&16 > 0 {
+			s.hidden = make([]bool, len(all))
+			for i := range s.hidden {
+				s.hidden[i] = i > 0 && (i+int(limit))%3 == 0
+			}
+		}
+		from := 0
+		for n := range len(all) + 1 {
+			cold := flags&32 > 0 && n%7 == 0
+			v := s.send(all[:n], cold)
+			checkView(t, d, all[:n], v)
+			if n == 0 {
+				continue
+			}
+			if v.From < from {
+				t.Fatalf("%s: the cut went back from %d to %d", notation(all[:n]), from, v.From)
+			}
+			if v.From > from && !cold && w.MaxItems == 0 && windowCost(w, all[:n], from) <= w.MaxTokens {
+				t.Fatalf("%s: the cut moved from %d to %d, though what was behind it fits", notation(all[:n]), from, v.From)
+			}
+			checkLimit(t, w, s, all[:n], v)
+			from = v.From
+		}
+	})
+}
+
+// windowCost is what a window that begins at an item costs.
+func windowCost(w *Window, all []wire.Item, from int) (sum int) {
+	for i, it := range all {
+		if i >= from || it.Kind == wire.Compaction {
+			sum += till{}.tokens(it)
+		}
+	}
+	last := lastUserItem(all)
+	if w.InFlight == InFlightKeep && last < from {
+		return sum + 10*min(1, last+1)
+	}
+	if user := lastUserItem(all[:from]); w.InFlight == InFlightWindow && user >= 0 && last != from && from < len(all) &&
+		!(all[from].Kind == wire.Message && all[from].Role == wire.User) {
+		sum += 10
+	}
+	return sum
+}
+
+// checkLimit holds a view to its limit, unless nothing more can be left out: only the round is left, or one group.
+func checkLimit(t *testing.T, w *Window, s *session, all []wire.Item, v View) {
+	t.Helper()
+	limit, round := w.MaxTokens, lastUserItem(all)
+	if w.InFlight == InFlightKeep && round >= 0 {
+		if v.From >= round && w.MaxExpansion == 0 {
+			return
+		}
+		if w.MaxExpansion > 0 && v.From >= round {
+			limit *= w.MaxExpansion
+		}
+	}
+	cost := 0
+	for _, it := range v.Items {
+		cost += till{}.tokens(it)
+	}
+	if cost <= limit {
+		return
+	}
+	units := unitsOf(all, nil)
+	for i := range units {
+		units[i].hidden = s.hidden != nil && s.hidden[units[i].item]
+	}
+	first := slices.IndexFunc(units, func(u unit) bool { return u.item == v.From })
+	if splits := groupSplits(units, first); slices.Contains(splits[1:], false) {
+		t.Fatalf("%s\n%s costs %d of %d", notation(all), notation(v.Items), cost, limit)
+	}
+}
+
 func checkView(t *testing.T, d wire.Dialect, all []wire.Item, v View) {
 	t.Helper()
 	units := 0
@@ -135,7 +246,7 @@ func TestRepairIsLinear(t *testing.T) {
 	units := unitsOf(all, nil)
 	calls := make(byID)
 	for _, u := range units[:n] {
-		calls.add(u.pair)
+		calls.count(u.pair, 1)
 	}
 	tried := 0
 	calls.find("x", "function", func(wire.Call) bool { tried++; return false })

@@ -132,6 +132,12 @@ func TestCompactionsCountAgainstTheLimit(t *testing.T) {
 	if v := s.send(all, false); len(v.Items) != 3 || v.Items[0].Kind != wire.Compaction || notation(v.Items[1:]) != "u3 a3" {
 		t.Errorf("got %d items", len(v.Items))
 	}
+	for _, more := range []struct{ said, want string }{{"u4 a4 u5", "u3 a3 u4 a4 u5"}, {"a5", "u5 a5"}} {
+		all = append(all, items(t, wire.Responses, more.said)...)
+		if v := s.send(all, false); notation(v.Items[1:]) != more.want {
+			t.Errorf("then %s: got %s, want %s", more.said, notation(v.Items[1:]), more.want)
+		}
+	}
 }
 
 // grow plays a conversation, item by item, and counts how often the cut moved.
@@ -195,13 +201,13 @@ func TestCutIsFoundByItsKey(t *testing.T) {
 
 // A cut inside a Chat message with parallel calls is found at the same call.
 func TestCutInsideAMessage(t *testing.T) {
-	w := Window{MaxItems: 10, EvictBatch: 3, InFlight: InFlightKeep, IdleReset: time.Minute}
+	w := Window{MaxItems: 12, EvictBatch: 5, InFlight: InFlightKeep, IdleReset: time.Minute}
 	s := session{w: &w}
-	all := items(t, wire.Chat, "u1 a1[1,2,3] fo1 fo2 fo3 u2 a2 u3 a3")
+	all := items(t, wire.Chat, "u1 a1[1,2,3,4] fo1 fo2 fo3 fo4 u2 a2 u3")
 	for n := 8; n <= 9; n++ {
-		v := s.send(all[:n], false)
-		if got := notation(v.Items); v.Start.Units != 3 || !strings.HasPrefix(got, "a1[2,3] fo2 fo3") {
-			t.Errorf("%d items: got %s from unit %d, want it from call 2, unit 3", n, got, v.Start.Units)
+		v := s.send(all[:n], n == 8)
+		if got := notation(v.Items); v.Start.Units != 4 || !strings.HasPrefix(got, "a1[3,4] fo3 fo4") {
+			t.Errorf("%d items: got %s from unit %d, want it from call 3, unit 4", n, got, v.Start.Units)
 		}
 	}
 }
@@ -225,10 +231,10 @@ func TestHiddenItemsCountAsNothing(t *testing.T) {
 	if got, want := cut("u1 fc1* fo1* a1 fc2* fo2* u2 fc3* fo3* a2 u3 a3"), "u2 fc3 fo3 a2 u3 a3"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	w = &Window{MaxTokens: 60, EvictShare: 0.4, InFlight: InFlightWindow}
-	s := session{w: w, hidden: []bool{4: true, 5: true, 8: false}}
-	all := items(t, wire.Responses, "u1 fc1 fo1 a1 fc8 fo8 a2 a3")
-	v := s.send(all, false) // fc8 and fo8 belong to a1
+	w = &Window{MaxTokens: 60, EvictShare: 0.3, InFlight: InFlightWindow}
+	s := session{w: w, hidden: []bool{4: true, 6: false}}
+	all := items(t, wire.Responses, "u1 fc1 fo1 a1 d8 a2 a3")
+	v := s.send(all, false) // d8 belongs to a1
 	if got, want := notation(v.Items), "u1 a2 a3"; got != want || v.Start.Units != 4 {
 		t.Errorf("got %s at %d, want %s at 4", got, v.Start.Units, want)
 	}
