@@ -49,6 +49,13 @@ func ShortenResult(it wire.Item, limit int) wire.Item {
 	return short
 }
 
+// ShortenResults puts [ShortenResult] in the place of each item.
+func ShortenResults(items []wire.Item, limit int) {
+	for i, it := range items {
+		items[i] = ShortenResult(it, limit)
+	}
+}
+
 // shortener cuts the texts of one result as if they were one.
 type shortener struct {
 	name  string   // of the member that holds them
