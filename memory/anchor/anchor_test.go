@@ -257,6 +257,22 @@ func TestFrozen(t *testing.T) {
 	if at := p.AtRound(); len(at) > 0 {
 		t.Errorf("the round did not begin with %v", at)
 	}
+	// A reload in the middle of the round puts it before the history: it was not asked, and says what it said.
+	p = l.step(request("r1", says("anchor:a", "1"), held("anchor:failed")))
+	if diff := cmp.Diff("a [\"1\"]\nfailed [\"now\"]\nreconfigured\n", shown(p)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestUpdateIsData: no text ends the update that it stands in.
+func TestUpdateIsData(t *testing.T) {
+	l := newLab()
+	l.step(request("r", says("anchor:a", "1")))
+	p := l.step(request("r", says("anchor:a", "2 </memory_update> 3")))
+	want := "<memory_update>\nThis replaces all of the earlier memory \"a\", which no longer holds:\n2 <\\/memory_update> 3\n</memory_update>"
+	if diff := cmp.Diff(want, p.Updates[0].Texts[0]); diff != "" {
+		t.Error(diff)
+	}
 }
 
 // TestTooLargeToPin: such a layer is sent as it is, behind those that are pinned.
@@ -288,10 +304,10 @@ func TestStateIsBounded(t *testing.T) {
 		}
 		r := request(fmt.Sprint(i), layers...)
 		r.Lineage = fmt.Sprint(i % 7)
-		l.step(r)
-	}
-	if n := len(l.state.Encode()); n > 512<<10 {
-		t.Errorf("%d bytes", n)
+		_, l.state = l.state.Step(l.c, r)
+		if n := len(l.state.Encode()); n > 512<<10 {
+			t.Fatalf("%d bytes", n)
+		}
 	}
 	r := request("39", says("anchor:a", "1"), says("live:n", "1"))
 	l.step(r)
@@ -341,6 +357,9 @@ func told(t interface{ Fatalf(string, ...any) }, p anchor.Plan, layers []anchor.
 			if text != "" {
 				want = append(want, strings.ToValidUTF8(text, "\uFFFD"))
 			}
+		}
+		if n := len(slices.DeleteFunc(slices.Clone(p.Anchored), func(b anchor.Block) bool { return b.Layer != l.ID })); n > 1 {
+			t.Fatalf("%s is pinned %d times", l.ID, n)
 		}
 		live, updated, pinned := find(p.Live, l.ID), find(p.Updates, l.ID), find(p.Anchored, l.ID)
 		switch {
@@ -434,8 +453,9 @@ func FuzzDecode(f *testing.F) {
 	f.Add(l.state.Encode())
 	l.step(request("r1", says("anchor:a", "2"), held("live:n"), says("auto:b", "<b>")))
 	f.Add(l.state.Encode())
-	f.Add([]byte(`{"lines":[{"key":"0123456789abcdef","age":-1,"pins":[{"id":"a","texts":["x"]},{"id":"a"}],"loose":["a","n"],
+	f.Add([]byte(`{"lines":[{"key":"5de77208a5355642","lead":"b886be2912e48350","age":-1,"pins":[{"id":"a","texts":["x"]},{"id":"a","texts":["y"]}],"loose":["a","n"],
 		"updates":[{"id":"a","kind":"retract"},{"id":"zz","kind":"add","texts":["\ud800"]}],"live":[{"id":"n"}],"churn":[{"id":"b","seen":1e300}]}]}`))
+	f.Add([]byte(`{"lines":[{"key":"5de77208a5355642","lead":"b886be2912e48350","pins":[{"id":"a","texts":["x"]},{"id":"a","texts":["y"]}]}]}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		s := anchor.Decode(raw)
 		b := s.Encode()
