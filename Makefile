@@ -98,6 +98,10 @@ fuzz: ## every fuzz target for FUZZTIME (30s)
 bench: ## Remora against a bare proxy, nginx and nothing: the table of README (BENCH=-quick: 90 seconds)
 	go run ./bench $(BENCH)
 
+.PHONY: replay
+replay: ## agent sessions through the proxy: what each memory policy sends and costs (REPLAY=-check: fail if a target is missed)
+	go run ./replay $(REPLAY)
+
 .PHONY: microbench
 microbench: ## the benchmarks of all packages, BENCHTIME each (1s)
 	go test -run='^$$' -bench=. -benchmem -benchtime=$(BENCHTIME) ./...

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+
+	"remora/wire"
+)
+
+// policy is a way to configure memory that is measured.
+type policy struct {
+	name   string
+	config []byte // YAML, the part of a configuration that it is about
+}
+
+// Names of the shipped policies that others are compared with, and of the one that our documentation recommends for
+// coding agents.
+const (
+	fullHistory   = "full-history"
+	slidingWindow = "sliding-window"
+	recommended   = "coding-agent"
+)
+
+//go:embed policies/*.yaml
+var shipped embed.FS
+
+// shippedPolicies are those of the folder policies, in the order of the table.
+func shippedPolicies() ([]*policy, error) {
+	var all []*policy
+	for _, name := range []string{fullHistory, slidingWindow, "stepped-window", "shipped", recommended} {
+		config, err := shipped.ReadFile("policies/" + name + ".yaml")
+		if err != nil {
+			return nil, fmt.Errorf("policy %s: %w", name, err)
+		}
+		all = append(all, &policy{name, config})
+	}
+	return all, nil
+}
+
+// readPolicy reads one of the caller's.
+func readPolicy(file string) (*policy, error) {
+	config, err := os.ReadFile(file) //nolint:gosec // the caller's own
+	if err != nil {
+		return nil, fmt.Errorf("policy: %w", err)
+	}
+	return &policy{strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)), config}, nil
+}
+
+// result is what came out of one policy in one dialect.
+type result struct {
+	policy  string
+	dialect wire.Dialect
+	sums
+	asked    int // requests of clients
+	refused  int // of those, answered with an error
+	degraded int // without memory
+	changed  int // answered with something else than what the model said to the client
+	problems []string
+}
+
+// lab is what all runs share.
+type lab struct {
+	dir, binary string
+	sessions    []*session
+	meter       *meter
+}
+
+// measure replays all sessions under a policy through a proxy of its own.
+func (l *lab) measure(ctx context.Context, p *policy, d wire.Dialect) (r *result, err error) {
+	dir, err := os.MkdirTemp(l.dir, p.name+"-")
+	if err != nil {
+		return nil, err
+	}
+	u, err := startUpstream(l.meter, l.sessions) //nolint:contextcheck // ends by Close
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, u.server.Close()) }()
+	proxy, err := launch(ctx, l.binary, dir, u.server.URL(), p)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, proxy.stop()) }()
+	agents, err := l.play(ctx, u, proxy.url, d)
+	if err != nil {
+		return nil, fmt.Errorf("policy %s, %s: %w; the proxy says: %s", p.name, d, err, proxy.said)
+	}
+	r = &result{policy: p.name, dialect: d}
+	for _, a := range agents {
+		r.sums.add(&u.talks[a.session.name].ledger.sums)
+		r.asked += len(a.session.steps)
+		r.refused += a.refused
+		r.degraded += a.degraded
+		r.changed += a.changed
+		if a.reason != "" {
+			r.problems = append(r.problems, a.session.name+": "+a.reason)
+		}
+	}
+	r.orphans += len(u.server.Faults())
+	return r, nil
+}
+
+// play plays all sessions, as many at a time as there are processors. Sessions know nothing of each other.
+func (l *lab) play(ctx context.Context, u *upstream, url string, d wire.Dialect) ([]*agent, error) {
+	transport := &http.Transport{MaxIdleConnsPerHost: len(l.sessions)}
+	defer transport.CloseIdleConnections()
+	var (
+		agents  = make([]*agent, len(l.sessions))
+		errs    = make([]error, len(l.sessions))
+		free    = make(chan struct{}, max(2, runtime.GOMAXPROCS(0)))
+		playing sync.WaitGroup
+	)
+	for i, s := range l.sessions {
+		agents[i] = &agent{
+			http: &http.Client{Transport: transport}, url: url, dialect: d, session: s, cue: u.talks[s.name].cue,
+		}
+		free <- struct{}{}
+		playing.Go(func() {
+			errs[i] = agents[i].play(ctx)
+			<-free
+		})
+	}
+	playing.Wait()
+	return agents, errors.Join(errs...)
+}
