@@ -70,16 +70,17 @@ func (s *Set) Pick(model string) Provider {
 		return p
 	}
 	for _, g := range s.globs {
-		if matches(g.pattern, model) {
+		if Matches(g.pattern, model) {
 			return g.provider
 		}
 	}
 	return s.fallback
 }
 
-// matches compares name with a pattern in which * stands for any run of bytes, slashes included, since model names
-// have them. It is linear per star: after a star the leftmost fit of the next piece is never worse than a later one.
-func matches(pattern, name string) bool {
+// Matches compares a model's name with an entry of [Options].Models, in which * stands for any run of bytes, slashes
+// included, since model names have them. It is linear per star: after a star the leftmost fit of the next piece is never
+// worse than a later one.
+func Matches(pattern, name string) bool {
 	head, rest, star := strings.Cut(pattern, "*")
 	if !star {
 		return pattern == name
