@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -122,6 +124,9 @@ func (s *redisStore) Commit(ctx context.Context, batches []Batch) []Outcome {
 	out := make([]Outcome, len(batches))
 	for i, b := range batches {
 		out[i] = outcome(ops[0])
+		if ops[0].err == nil { // else it may be under way
+			ops[0].frame.release()
+		}
 		ops = ops[1:]
 		if b.Listed {
 			if out[i].Err == nil && ops[0].err != nil {
@@ -317,36 +322,79 @@ type blob []byte
 // MarshalBinary lets the writer of go-redis take the bytes.
 func (b *blob) MarshalBinary() ([]byte, error) { return *b, nil }
 
+// frame is the memory of one commit's command: names and data one behind the other, and the arguments that point there.
+type frame struct {
+	bytes []byte
+	blobs []blob
+	args  []any
+}
+
+var frames sync.Pool // of *frame
+
+// maxFrame is the size in bytes of the largest frame that is kept for the next commit.
+const maxFrame = 64 << 10
+
+func newFrame(values, bytes, args int) *frame {
+	f, ok := frames.Get().(*frame)
+	if !ok {
+		f = new(frame)
+	}
+	f.bytes = slices.Grow(f.bytes[:0], bytes)
+	f.blobs = slices.Grow(f.blobs[:0], values)
+	f.args = slices.Grow(f.args[:0], args)
+	return f
+}
+
+// release gives the frame back. Nobody may use the command any more.
+func (f *frame) release() {
+	if f == nil || cap(f.bytes) > maxFrame {
+		return
+	}
+	clear(f.args)
+	frames.Put(f)
+}
+
+// add appends an argument of several parts. Neither bytes nor blobs may grow by it: newFrame was told how many there are.
+func (f *frame) add(mark, name string, data []byte) {
+	from := len(f.bytes)
+	f.bytes = append(append(append(f.bytes, mark...), name...), data...)
+	f.blobs = append(f.blobs, f.bytes[from:])
+	f.args = append(f.args, &f.blobs[len(f.blobs)-1])
+}
+
 // commitOp is one batch as one script. The data is copied, as the caller may leave before it is sent.
 func commitOp(b Batch) op {
 	key := redisGroupKey(b.Group)
-	expect := "*"
-	if b.Expect != AnyVersion {
-		expect = strconv.FormatUint(b.Expect, 10)
-	}
-	names := make([]string, 0, len(b.Deletes)+len(b.Puts))
-	names = append(names, b.Deletes...)
 	size := 0
 	for _, p := range b.Puts {
-		names = append(names, p.Name)
 		size += len(p.Data)
 	}
-	fields := markNames(names)
-	args := make([]any, 0, 9+len(names)+len(b.Puts))
-	args = append(args, "evalsha", commitSHA, "1", key, expect, ttlMillis(b.TTL), len(b.Deletes))
-	for i := range b.Deletes {
-		args = append(args, &fields[i])
+	names := 0
+	for _, name := range b.Deletes {
+		names += len(valueMark) + len(name)
 	}
-	fields = fields[len(b.Deletes):]
-	arena, blobs := make([]byte, 0, size), make([]blob, len(b.Puts))
-	for i, p := range b.Puts {
-		from := len(arena)
-		arena = append(arena, p.Data...)
-		blobs[i] = arena[from:]
-		args = append(args, &fields[i], &blobs[i])
+	for _, p := range b.Puts {
+		names += len(valueMark) + len(p.Name)
+	}
+	const longest = 20 // digits of a version
+	f := newFrame(1+len(b.Deletes)+2*len(b.Puts), longest+names+size, 9+len(b.Deletes)+2*len(b.Puts))
+	f.args = append(f.args, "evalsha", commitSHA, "1", key)
+	if b.Expect == AnyVersion {
+		f.args = append(f.args, "*")
+	} else {
+		var digits [longest]byte
+		f.add("", "", strconv.AppendUint(digits[:0], b.Expect, 10))
+	}
+	f.args = append(f.args, ttlMillis(b.TTL), len(b.Deletes))
+	for _, name := range b.Deletes {
+		f.add(valueMark, name, nil)
+	}
+	for _, p := range b.Puts {
+		f.add(valueMark, p.Name, nil)
+		f.add("", "", p.Data)
 	}
 	if b.Listed {
-		args = append(args, listedField, "1")
+		f.args = append(f.args, listedField, "1")
 	}
-	return op{key: key, args: args, size: size}
+	return op{key: key, args: f.args, size: size, frame: f}
 }

@@ -56,6 +56,8 @@ type op struct {
 	key  string
 	args []any
 	size int
+	// frame is what args are in, nil for memory of their own.
+	frame *frame
 	// readOnly tells that sending it twice does no harm.
 	readOnly bool
 
