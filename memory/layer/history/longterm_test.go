@@ -86,7 +86,7 @@ func TestRecallFrom(t *testing.T) {
 func TestRanking(t *testing.T) {
 	m := Memories{
 		fact("Ann planned the trip to Oslo and then the trip home"), fact("The user likes trips"), fact("Ann has a dog"),
-		fact("予算は四千ユーロです"), fact("Der Hund heißt Bello"), fact("Ann, Ann, Ann and Ann"),
+		fact("予算は四千ユーロです"), fact("Der Hund heißt Bello"), fact("Ann and Bob"),
 	}
 	for _, c := range []struct {
 		query string

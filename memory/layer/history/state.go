@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"iter"
 	"slices"
 	"strings"
 	"unicode"
@@ -49,8 +48,8 @@ func (st *state) empty() bool { return len(st.Summaries) == 0 && len(st.Memories
 // (case 115).
 func decode(s layer.State) state {
 	var st state
-	if len(s) > 0 && json.Unmarshal(s, &st) != nil {
-		st = salvage(s)
+	if len(s) > 0 {
+		_ = json.Unmarshal(s, &st) // of JSON that is of another type in places, it reads the others
 	}
 	if st.Version != stateVersion {
 		return state{Version: stateVersion}
@@ -65,34 +64,6 @@ func decode(s layer.State) state {
 	st.Memories = slices.DeleteFunc(st.Memories, func(e Entry) bool { return !e.sound() })
 	st.bound()
 	return st
-}
-
-// salvage reads what can be read of a damaged state.
-func salvage(s layer.State) state {
-	var parts struct {
-		Version             int
-		Summaries, Memories json.RawMessage
-	}
-	if json.Unmarshal(s, &parts) != nil {
-		return state{}
-	}
-	return state{parts.Version, slices.Collect(each[passage](parts.Summaries)), slices.Collect(each[Entry](parts.Memories))}
-}
-
-// each yields the elements of a list that are what they should be.
-func each[T any](raw json.RawMessage) iter.Seq[T] {
-	return func(yield func(T) bool) {
-		var list []json.RawMessage
-		if json.Unmarshal(raw, &list) != nil {
-			return
-		}
-		for _, one := range list {
-			var v T
-			if json.Unmarshal(one, &v) == nil && !yield(v) {
-				return
-			}
-		}
-	}
 }
 
 func (st *state) encode() (layer.State, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,24 +26,24 @@ func turn() *layer.Turn {
 	}
 }
 
-func open(t testing.TB, o Options) *Layer {
-	t.Helper()
+func open(tb testing.TB, o Options) *Layer {
+	tb.Helper()
 	l, err := New(o)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return l
 }
 
-func item(t testing.TB, d wire.Dialect, v any) wire.Item {
-	t.Helper()
+func item(tb testing.TB, d wire.Dialect, v any) wire.Item {
+	tb.Helper()
 	raw, err := json.Marshal(v)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	it, err := wire.ParseItem(d, raw)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return it
 }
@@ -52,13 +53,13 @@ func says(role wire.Role, text string) wire.Item { return layer.NewText(wire.Cha
 type m = map[string]any
 
 // calling is a Chat message with calls, as the source prices one.
-func calling(t testing.TB, arguments string, ids ...string) wire.Item {
-	t.Helper()
+func calling(tb testing.TB, arguments string, ids ...string) wire.Item {
+	tb.Helper()
 	var calls []m
 	for _, id := range ids {
 		calls = append(calls, m{"id": id, "type": "function", "function": m{"name": "f", "arguments": arguments}})
 	}
-	return item(t, wire.Chat, m{"role": "assistant", "content": nil, "tool_calls": calls})
+	return item(tb, wire.Chat, m{"role": "assistant", "content": nil, "tool_calls": calls})
 }
 
 // labelled tells items by the first word of what they say, or by what they are.
@@ -78,15 +79,15 @@ func labelled(items []wire.Item) string {
 }
 
 // project is what a strategy makes of a history with so many tokens available.
-func project(t testing.TB, strategy string, available, overhead int, history []wire.Item) []wire.Item {
-	t.Helper()
+func project(tb testing.TB, strategy string, available, overhead int, history []wire.Item) []wire.Item {
+	tb.Helper()
 	const output = 1000
-	l := open(t, Options{Strategy: strategy, ContextWindowTokens: available + overhead + output, MaxOutputTokens: output})
+	l := open(tb, Options{Strategy: strategy, ContextWindowTokens: available + overhead + output, MaxOutputTokens: output})
 	tu := turn()
 	tu.Overhead = overhead
-	got, err := l.ProjectHistory(t.Context(), tu, nil, history)
+	got, err := l.ProjectHistory(tb.Context(), tu, nil, history)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return got
 }
@@ -146,7 +147,7 @@ func pick(strategy string, available int, system, history []wire.Item) []wire.It
 	}
 	kept, _ := budget.Fit(lead, nil, entries, p)
 	for _, i := range kept.History {
-		chosen = append(chosen[:len(chosen):len(chosen)], history[i])
+		chosen = append(slices.Clip(chosen), history[i])
 	}
 	return chosen
 }
@@ -251,26 +252,26 @@ func TestAnyHistoryStaysValid(t *testing.T) {
 }
 
 // tools is one answer with calls, and their results.
-func tools(t testing.TB, d wire.Dialect, id string, n int, result string) []wire.Item {
-	t.Helper()
+func tools(tb testing.TB, d wire.Dialect, id string, n int, result string) []wire.Item {
+	tb.Helper()
 	var ids []string
 	for i := range n {
 		ids = append(ids, fmt.Sprint(id, "_", i))
 	}
 	var items []wire.Item
 	if d == wire.Chat {
-		items = append(items, calling(t, "{}", ids...))
+		items = append(items, calling(tb, "{}", ids...))
 	} else {
-		items = append(items, item(t, d, m{"type": "reasoning", "id": "rs_" + id, "summary": []m{}}))
+		items = append(items, item(tb, d, m{"type": "reasoning", "id": "rs_" + id, "summary": []m{}}))
 		for _, id := range ids {
-			items = append(items, item(t, d, m{"type": "function_call", "call_id": id, "name": "f", "arguments": "{}"}))
+			items = append(items, item(tb, d, m{"type": "function_call", "call_id": id, "name": "f", "arguments": "{}"}))
 		}
 	}
 	for _, id := range ids {
 		if d == wire.Chat {
-			items = append(items, item(t, d, m{"role": "tool", "tool_call_id": id, "content": result}))
+			items = append(items, item(tb, d, m{"role": "tool", "tool_call_id": id, "content": result}))
 		} else {
-			items = append(items, item(t, d, m{"type": "function_call_output", "call_id": id, "output": result}))
+			items = append(items, item(tb, d, m{"type": "function_call_output", "call_id": id, "output": result}))
 		}
 	}
 	return items
@@ -293,6 +294,20 @@ func TestLittleIsCounted(t *testing.T) {
 	got, err := l.ProjectHistory(t.Context(), tu, nil, history)
 	if err != nil || labelled(got) != "hello last" || counted > 200 {
 		t.Errorf("%s, %v; %d items counted", labelled(got), err, counted)
+	}
+}
+
+// A compaction stands for all before it, so that it stays however far back it is, and is charged what it costs.
+func TestCompactionStays(t *testing.T) {
+	history := []wire.Item{item(t, wire.Responses, m{"type": "compaction", "id": "c", "encrypted_content": "x"})}
+	for i := range 9 {
+		role := []wire.Role{wire.User, wire.Assistant}[i%2]
+		history = append(history, layer.NewText(wire.Responses, role, fmt.Sprintf("m%d %s", i, strings.Repeat("x", 37))))
+	}
+	for strategy, want := range map[string]string{SlidingWindow: " m6 m7 m8", PriorityBased: " m4 m6 m8"} {
+		if got := labelled(project(t, strategy, 3+tokens.Mixed.CountItem(history[0])+2*15+17, 0, history)); got != want {
+			t.Errorf("%s: %q, want %q", strategy, got, want)
+		}
 	}
 }
 

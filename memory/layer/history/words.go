@@ -45,8 +45,8 @@ func queryTerms(query string) map[string]int {
 func words(text string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		stops := stopWords()
-		for run := range strings.FieldsFuncSeq(strings.ToLower(text), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r) }) {
-			for part := range parts(run) {
+		for run := range strings.FieldsFuncSeq(strings.ToLower(text), separates) {
+			for _, part := range parts(run) {
 				w := part
 				if !strings.ContainsFunc(part, unspaced) {
 					if stops[part] || len(part) > maxWord {
@@ -62,6 +62,9 @@ func words(text string) iter.Seq[string] {
 	}
 }
 
+// separates tells that a character is of no word.
+func separates(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r) }
+
 // unspaced tells that the script of a character has no spaces between words.
 func unspaced(r rune) bool {
 	return r > unicode.MaxLatin1 && unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar)
@@ -69,32 +72,26 @@ func unspaced(r rune) bool {
 
 // parts divides a run of letters where its script changes to one without spaces or back, and such a one into pairs of
 // characters.
-func parts(run string) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		if !strings.ContainsFunc(run, unspaced) {
-			yield(run)
-			return
-		}
-		runes := []rune(run)
-		for i := 0; i < len(runes); {
-			end, script := i+1, unspaced(runes[i])
-			for end < len(runes) && unspaced(runes[end]) == script {
-				end++
-			}
-			if !script || end-i == 1 {
-				if !yield(string(runes[i:end])) {
-					return
-				}
-			} else {
-				for ; i+1 < end; i++ {
-					if !yield(string(runes[i : i+2])) {
-						return
-					}
-				}
-			}
-			i = end
-		}
+func parts(run string) []string {
+	if !strings.ContainsFunc(run, unspaced) {
+		return []string{run}
 	}
+	var found []string
+	runes := []rune(run)
+	for len(runes) > 0 {
+		script, n := unspaced(runes[0]), 1
+		for n < len(runes) && unspaced(runes[n]) == script {
+			n++
+		}
+		if !script || n == 1 {
+			found = append(found, string(runes[:n]))
+		}
+		for i := 1; script && i < n; i++ {
+			found = append(found, string(runes[i-1:i+1]))
+		}
+		runes = runes[n:]
+	}
+	return found
 }
 
 // stem takes the commonest English endings off a word, so that "plans", "planned" and "planning" are one.
