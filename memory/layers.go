@@ -238,11 +238,7 @@ func (l *layered) tools(r *wire.Request) [][]byte {
 	if c := r.Member("conversation"); c != nil && string(c) != "null" {
 		return nil // upstream would keep each call there, and what the proxy sends to answer it twice
 	}
-	var out [][]byte
-	for _, tool := range l.run.Tools() {
-		out = append(out, wire.FunctionTool(l.turn.Dialect, tool.Name, tool.Description, tool.Parameters))
-	}
-	return out
+	return l.run.Definitions(l.turn.Dialect)
 }
 
 // show puts into the view what layers add to it, and says so.

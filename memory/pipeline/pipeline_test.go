@@ -208,7 +208,7 @@ func TestWithoutLayersNothingIsDone(t *testing.T) {
 			r.Dispose(c)
 			r.Rebase(c, nil)
 			r.Written()
-			if r.Changes() != nil || r.Report() != nil || r.Tools() != nil {
+			if r.Changes() != nil || r.Report() != nil || r.Definitions(wire.Chat) != nil {
 				t.Fatal("something is reported")
 			}
 		})

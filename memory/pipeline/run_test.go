@@ -110,8 +110,8 @@ func TestInit(t *testing.T) {
 		t.Errorf("case 71: %v", err)
 	}
 	r := start(t, Options{}, throws(Disable), at("b", 2, says("x")))
-	if got := names(r.Recall(t.Context(), 0)); got != "b" || len(r.Tools()) != 0 || r.Owns("a_f") {
-		t.Errorf("case 71: %q is recalled, %v offered", got, r.Tools())
+	if got := names(r.Recall(t.Context(), 0)); got != "b" || len(r.Definitions(wire.Chat)) != 0 || r.Owns("a_f") {
+		t.Errorf("case 71: %q is recalled, %s offered", got, r.Definitions(wire.Chat))
 	}
 	r.Dispose(t.Context())
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"remora/memory/layer"
+	"remora/wire"
 )
 
 // Tool is a function of a layer as the model is offered it.
@@ -22,6 +23,7 @@ type Tool struct {
 
 type tool struct {
 	Tool
+	forms  map[wire.Dialect][]byte // as each dialect spells it
 	schema *schema
 	run    func(ctx context.Context, t *layer.Turn, s layer.State, arguments []byte) (string, layer.State, error)
 }
@@ -52,12 +54,15 @@ func (p *Pipeline) collectTools() error {
 }
 
 func newTool(id string, offered layer.Tool) (*tool, error) {
-	t := &tool{run: offered.Run, Tool: Tool{
+	t := &tool{run: offered.Run, forms: make(map[wire.Dialect][]byte), Tool: Tool{
 		Name:  id + "_" + notWire.ReplaceAllString(offered.Name, "_"),
 		Layer: id, Function: offered.Name, Description: offered.Description, Parameters: offered.Parameters,
 	}}
 	if len(t.Parameters) == 0 {
 		t.Parameters = []byte(`{"type":"object","properties":{}}`)
+	}
+	for _, d := range []wire.Dialect{wire.Chat, wire.Responses} {
+		t.forms[d] = slices.Clip(wire.FunctionTool(d, t.Name, t.Description, t.Parameters))
 	}
 	var errs []error
 	if offered.Name == "" || len(t.Name) > maxWireName {
@@ -73,18 +78,19 @@ func newTool(id string, offered layer.Tool) (*tool, error) {
 	return t, errors.Join(errs...)
 }
 
-// Tools lists what the model is offered, in slot order, without what the client offers under the same name.
-func (r *Run) Tools() []Tool {
+// Definitions are the tools that the model is offered as a dialect spells them, in slot order, without those that the
+// client offers under the same name. They are shared: nobody may change them.
+func (r *Run) Definitions(d wire.Dialect) [][]byte {
 	if r.none() {
 		return nil
 	}
-	var tools []Tool
+	var out [][]byte
 	for _, t := range r.p.tools {
 		if _, m := r.find(t.Name); m != nil {
-			tools = append(tools, t.Tool)
+			out = append(out, t.forms[d])
 		}
 	}
-	return tools
+	return out
 }
 
 // find returns the tool that goes by a name of either form, and its layer; nil where the name is the client's, or the

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"remora/memory/layer"
+	"remora/wire"
 )
 
 const updateSchema = `{"type":"object","properties":{"key":{"type":"string","maxLength":5}},"required":["key"],"additionalProperties":false}`
@@ -78,13 +79,13 @@ func TestClientToolsWin(t *testing.T) {
 	l := at("wm", 1, every(new([]string), "wm"))
 	of := turn()
 	r := begin(t, build(t, Options{}, l), of, nil)
-	want := []Tool{{Name: "wm_f", Layer: "wm", Function: "f", Parameters: []byte(`{"type":"object","properties":{}}`)}}
-	if diff := cmp.Diff(want, r.Tools()); diff != "" || !r.Owns("wm_f") || !r.Owns("wm/f") || r.Owns("f") || r.ToolName("wm_f") != "wm/f" {
+	want := [][]byte{wire.FunctionTool(wire.Chat, "wm_f", "", []byte(`{"type":"object","properties":{}}`))}
+	if diff := cmp.Diff(want, r.Definitions(wire.Chat)); diff != "" || !r.Owns("wm_f") || !r.Owns("wm/f") || r.Owns("f") || r.ToolName("wm_f") != "wm/f" {
 		t.Errorf("case 81: %s", diff)
 	}
 	of.Tools = []string{"other", "wm_f"}
 	r = begin(t, build(t, Options{}, l), of, nil)
-	if r.Tools() != nil || r.Owns("wm_f") || r.Owns("wm/f") || r.ToolName("wm_f") != "wm_f" {
+	if r.Definitions(wire.Chat) != nil || r.Owns("wm_f") || r.Owns("wm/f") || r.ToolName("wm_f") != "wm_f" {
 		t.Error("case 81: the client's tool is taken for the layer's")
 	}
 }
