@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 
 	"remora/providers/scripted"
 	"remora/wire"
@@ -160,7 +161,7 @@ func (a *agent) ask(ctx context.Context, st *step) error {
 		return fmt.Errorf("read answer: %w", err)
 	}
 	a.answers++
-	if status := resp.Header.Get("X-Memory"); !bytes.HasPrefix([]byte(status), []byte("ok")) {
+	if status := resp.Header.Get("X-Memory"); !strings.HasPrefix(status, "ok") {
 		a.degraded++
 	}
 	if resp.StatusCode != http.StatusOK {
@@ -204,11 +205,11 @@ func (a *agent) recall(st *step) error {
 
 // same tells that the client got what the model said: its text and its calls, and nothing that was the proxy's own.
 func same(got []wire.Item, want *scripted.Answer) bool {
-	var text string
+	var text strings.Builder
 	calls := 0
 	for _, it := range got {
 		if it.Kind == wire.Message {
-			text += it.Text()
+			text.WriteString(it.Text())
 		}
 		for i, c := range it.Calls {
 			if calls >= len(want.Calls) {
@@ -221,5 +222,5 @@ func same(got []wire.Item, want *scripted.Answer) bool {
 			calls++
 		}
 	}
-	return text == want.Text && calls == len(want.Calls)
+	return text.String() == want.Text && calls == len(want.Calls)
 }

@@ -47,7 +47,7 @@ func (s *sums) cost(p float64) float64 {
 // ledger keeps account of one session.
 type ledger struct {
 	sums
-	led   bool // the client's Chat messages begin with its instructions
+	led   bool      // the client's Chat messages begin with its instructions
 	fixed [3][]byte // tools, instructions, leading system message of the request before
 	items [][]byte
 }

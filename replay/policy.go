@@ -95,7 +95,7 @@ func (l *lab) measure(ctx context.Context, p *policy, d wire.Dialect) (r *result
 	}
 	r = &result{policy: p.name, dialect: d}
 	for _, a := range agents {
-		r.sums.add(&u.talks[a.session.name].ledger.sums)
+		r.add(&u.talks[a.session.name].ledger.sums)
 		r.asked += len(a.session.steps)
 		r.refused += a.refused
 		r.degraded += a.degraded

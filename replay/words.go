@@ -43,7 +43,7 @@ var (
 	nouns   = strings.Fields("session index buffer window cursor token header request reply store cache lease worker queue batch record schema policy route handler")
 	verbs   = strings.Fields("load store merge split parse encode decode flush close open resolve match append trim count watch retry drain")
 	folders = strings.Fields("cmd/server internal/store internal/api pkg/client web/src tests docs deploy")
-	ends    = strings.Fields("go go go ts py sql md yaml")
+	ends    = strings.Fields("go ts py go sql md go yaml")
 	reasons = []string{
 		"the lock is held while the reply is written", "two workers may see the same lease", "the header is parsed before its length is known",
 		"an empty batch is taken for the end", "the cursor is kept as a 32 bit number", "the cache is filled before the schema is read",
