@@ -59,6 +59,7 @@ var arrows = []struct {
 	{2, "providers/complete", []string{"providers", "wire"}},
 	{2, "providers/providertest", []string{"providers", "providers/scripted", "wire"}},
 
+	{3, "memory/anchor", []string{"memory/layer"}},
 	{3, "memory/layer/fileref", layerImports},
 	{3, "memory/layer/layertest", layerImports},
 	{3, "memory/layer/observe", layerImports},
@@ -74,7 +75,7 @@ var arrows = []struct {
 	{3, "memory/summary", []string{"memory/layer", "wire"}},
 	{3, "memory/pipeline", []string{"memory/budget", "memory/layer", "memory/tokens", "wire"}},
 
-	{4, "memory", []string{"cache", "memory/budget", "memory/layer", "memory/pipeline", "memory/summary", "memory/transcript", "memory/view", "wire"}},
+	{4, "memory", []string{"cache", "memory/anchor", "memory/budget", "memory/layer", "memory/pipeline", "memory/summary", "memory/transcript", "memory/view", "wire"}},
 
 	{5, "admin", nil},
 	{5, "proxy", []string{"memory", "memory/view", "providers", "proxy/keepalive", "proxy/limit", "proxy/listener", "providers/resilience", "telemetry", "wire", "wire/stitch"}},
@@ -95,7 +96,7 @@ var layerImports = []string{"memory/budget", "memory/layer", "wire"}
 var cmdImports = []string{
 	".", "admin", "cache", "cache/seal", "demo", "memory", "memory/budget", "memory/layer", "memory/layer/fileref", "memory/layer/observe",
 	"memory/layer/plan", "memory/layer/reminder", "memory/layer/static", "memory/layer/steering",
-	"memory/layer/taskstate", "memory/layer/temporal", "memory/layer/toolmemory", "memory/layer/webhook",
+	"memory/layer/history", "memory/layer/taskstate", "memory/layer/temporal", "memory/layer/toolmemory", "memory/layer/webhook",
 	"memory/layer/working", "memory/pipeline", "memory/tokens", "memory/view", "providers", "providers/complete", "providers/resilience", "proxy", "proxy/limit",
 	"telemetry",
 }

@@ -31,6 +31,7 @@ func (t *Turn) conclude(ctx context.Context, a *Answer) func(context.Context) {
 	}
 	if l.rounds == 0 && len(a.Reply.Choices) > 0 {
 		l.output, l.last = a.Reply.Choices[0], a.Reply.Choices[0]
+		l.heed(&a.Reply)
 	}
 	if l.run.Empty() {
 		t.describe(a)
@@ -38,9 +39,11 @@ func (t *Turn) conclude(ctx context.Context, a *Answer) func(context.Context) {
 	}
 	resp := l.response()
 	end := layer.Outcome{Success: l.success(a), Execution: l.turn.Execution, Thread: l.turn.Thread}
-	settles := end.Success && l.run.Settles()
+	_, evicts := l.run.Evicts()
+	settles := end.Success && (l.run.Settles() || evicts && len(l.evicted) > 0)
 	if end.Success {
 		l.run.Store(ctx, resp)
+		l.run.Evict(ctx, l.evicted)
 	}
 	// A call that failed or was cut ends nothing: clients send it again, or go on from there. One that a layer forbade is over.
 	done := resp.Done && end.Success || l.denied
@@ -55,6 +58,7 @@ func (t *Turn) conclude(ctx context.Context, a *Answer) func(context.Context) {
 	return func(ctx context.Context) {
 		if settles {
 			l.run.Settle(ctx, resp)
+			l.run.SettleEvicted(ctx, l.evicted)
 			if done {
 				l.run.Complete(ctx, end)
 			}

@@ -32,6 +32,8 @@ type layered struct {
 	rounds  int            // answers so far
 	guides  int            // of these, how many were made again
 	denied  bool           // the last one was forbidden
+	evicted []wire.Item    // what the view lacks of the conversation and nobody was told of
+	counted bool           // upstream has reported what of the view was cached
 
 	overflow transcript.LayerNote // how the summary fared, if it was made
 	fitted   pipeline.Fitted      // the view as far as the budget was looked at
@@ -167,7 +169,7 @@ func (t *Turn) recall(ctx context.Context, c *transcript.Conversation) {
 	if l.run.Empty() || c.Opaque && l.turn.Query == "" {
 		return // for the latter, upstream was told when the user spoke
 	}
-	l.blocks = l.run.Recall(ctx, l.run.Cost(c.Lead))
+	l.blocks = l.run.Recall(ctx, l.run.Cost(c.Lead), l.held(c)...)
 	if !c.Opaque {
 		chosen := l.run.Project(ctx, c.Items)
 		if !endsWith(chosen, c.Items[roundOf(c.Items):]) {

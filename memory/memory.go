@@ -19,9 +19,11 @@ import (
 	"time"
 
 	"remora/cache"
+	"remora/memory/anchor"
 	"remora/memory/pipeline"
 	"remora/memory/transcript"
 	"remora/memory/view"
+	"remora/wire"
 )
 
 // ErrUnavailable is returned by Begin when the store cannot be read and memory.on_store_error is "closed".
@@ -66,6 +68,14 @@ type Shape struct {
 	// Layers. OverflowModel makes it; without one it has excerpts.
 	Summarize     bool
 	OverflowModel pipeline.ModelSource
+	// PromptCache keeps the beginning of views the same for the provider's prompt cache; nil lets layers' blocks change it
+	// with every request.
+	PromptCache *anchor.Config
+	// Context is the context length of a model in tokens, 0 where it is not known; nil knows none. Price counts an item's
+	// tokens for a model, AtMost a number that it never exceeds, found more cheaply; windows by tokens need both.
+	Context func(model string) int
+	Price   func(model string, it wire.Item) int
+	AtMost  func(it wire.Item) int
 }
 
 func (o *Options) defaults() {
@@ -294,6 +304,7 @@ func (t *Turn) assemble(read, hooks context.Context) error {
 		return err
 	}
 	leaveUnsealed(t.call.Request, &c)
+	whole := c
 	t.Summary = Summary{Side: c.Side}
 	if l != nil {
 		t.recall(hooks, &c)
@@ -310,9 +321,15 @@ func (t *Turn) assemble(read, hooks context.Context) error {
 	}
 	v := view.Assemble(view.Request{
 		Lead: c.Lead, Items: c.Items, Hidden: c.Hidden, Offset: c.Offset, Resolve: t.entry.Resolve, Window: w,
+		Anchor: t.anchor(read, &c),
 	})
 	if l != nil {
+		t.plan(&c, &v)
+		if cut := l.states.keeps().cut; cut != nil && !c.Side {
+			cut.replace(v.Start)
+		}
 		t.fit(hooks, &c, &v)
+		t.evict(read, &whole, &v)
 	}
 	if c.Stored {
 		v.Windowed += c.Offset // what of the stored history stands too far back to be read

@@ -16,8 +16,6 @@ import (
 
 // How a summary is kept and shown (D7).
 const (
-	// summaryName is the name of the session's value with its summary.Summary.
-	summaryName = "s"
 	// summaryID and summarySlot are where records say that it stood: behind all layers, before the history.
 	summaryID   = "summary"
 	summarySlot = 1_000_001
@@ -30,24 +28,20 @@ const (
 	summaryTenths = 3
 )
 
-// keptSummary is the summary of a session on its way through a turn.
-type keptSummary struct {
-	state summary.State
-	next  []byte // to be written with the answer, nil for nothing
-}
-
 // want is how much of the stored history has to be read, in units: what the window may keep, and all that is not
 // summarised yet.
 func (t *Turn) want() uint64 {
-	w := t.shape.Window
-	if w == nil {
-		return view.MaxItems
+	var cut view.Cut
+	if t.layers != nil {
+		if c := t.layers.states.keeps().cut; c != nil {
+			cut = c.now
+		}
 	}
-	want := uint64(w.MaxItems)
+	want := t.shape.Window.Reach(cut, t.entry.Behind())
 	if t.layers == nil {
 		return want
 	}
-	sum := t.layers.states.summary()
+	sum := t.layers.states.keeps().summary
 	if sum == nil {
 		return want
 	}
@@ -60,7 +54,15 @@ func (t *Turn) want() uint64 {
 // fit leaves out of a view what the budget has no room for, and puts a summary of it in its place if that is the policy.
 func (t *Turn) fit(ctx context.Context, c *transcript.Conversation, v *view.View) {
 	o := overflow{l: t.layers, c: c, v: v, lead: len(c.Lead)}
-	sum := t.layers.states.summary()
+	t.fitOnce(ctx, &o)
+	if t.keepUpdates(t.layers.fitted.Dropped) {
+		o.apply(o.try())
+	}
+}
+
+func (t *Turn) fitOnce(ctx context.Context, o *overflow) {
+	c, v := o.c, o.v
+	sum := t.layers.states.keeps().summary
 	if sum == nil || sum.state.Through == (wire.Hash{}) && v.From == 0 {
 		if f := o.try(); sum == nil || len(f.Left) == 0 {
 			o.apply(f)
@@ -76,7 +78,7 @@ func (t *Turn) fit(ctx context.Context, c *transcript.Conversation, v *view.View
 		return
 	}
 	o.keys, o.limit = keys, min(summaryTokens, t.layers.run.Room()/summaryShare)
-	t.summarize(ctx, &o, sum)
+	t.summarize(ctx, o, sum)
 }
 
 // summarize leaves out what the summary covers, and extends it where more has to go.

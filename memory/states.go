@@ -12,7 +12,6 @@ import (
 	"remora/cache"
 	"remora/memory/layer"
 	"remora/memory/pipeline"
-	"remora/memory/summary"
 	"remora/memory/transcript"
 )
 
@@ -27,7 +26,7 @@ type states struct {
 	found  map[pipeline.Cell]layer.State // as read
 	// pending is what was read after hooks had run, until they run again on it.
 	pending map[pipeline.Cell]layer.State
-	fallen  *keptSummary // nil where what falls out of views is not summarised
+	kept    kept // of the session
 }
 
 // stateGroup is a group of the store that holds states.
@@ -47,12 +46,12 @@ const (
 	statePrefix = "l"
 )
 
-// summary is what the session keeps of what fell out of its views, nil where that is nothing ever.
-func (st *states) summary() *keptSummary {
+// keeps is what the session keeps for its next views.
+func (st *states) keeps() *kept {
 	if st == nil {
-		return nil
+		return &kept{}
 	}
-	return st.fallen
+	return &st.kept
 }
 
 func stateName(c pipeline.Cell) string { return statePrefix + c.Layer }
@@ -61,13 +60,11 @@ func stateName(c pipeline.Cell) string { return statePrefix + c.Layer }
 // "" for none.
 func (t *Turn) newStates(s Scope, lt *layer.Turn, parent string) *states {
 	cells := t.shape.Layers.Cells(lt)
-	if len(cells) == 0 && !t.shape.Summarize {
+	k := t.shape.keep()
+	if len(cells) == 0 && k.empty() {
 		return nil
 	}
-	st := &states{store: t.m.store, ttl: t.m.o.SessionTTL, found: make(map[pipeline.Cell]layer.State, len(cells))}
-	if t.shape.Summarize {
-		st.fallen = &keptSummary{}
-	}
+	st := &states{store: t.m.store, ttl: t.m.o.SessionTTL, found: make(map[pipeline.Cell]layer.State, len(cells)), kept: k}
 	st.groups = append(st.groups, stateGroup{Group: s.Group()})
 	for _, c := range cells {
 		st.add(groupOf(s, c), c)
@@ -124,9 +121,7 @@ func (st *states) Queries() (names []string, others []cache.Query) {
 	for i := range st.groups {
 		g := &st.groups[i]
 		if i == 0 {
-			if names = g.names(); st.fallen != nil {
-				names = append(names, summaryName)
-			}
+			names = append(g.names(), st.kept.names()...)
 			continue
 		}
 		others = append(others, cache.Query{Group: g.Group, Names: g.names()})
@@ -140,9 +135,7 @@ func (st *states) Loaded(_ context.Context, values [][]byte, others []cache.Resu
 	fresh := make(map[pipeline.Cell]layer.State, len(st.found))
 	st.groups[0].take(values, fresh)
 	st.groups[0].read = true // at a version that only the transcript knows
-	if st.fallen != nil {
-		st.fallen.state = summary.Decode(values[len(values)-1])
-	}
+	st.kept.take(values[len(st.groups[0].cells):])
 	for i, r := range others {
 		g := &st.groups[i+1]
 		g.version, g.read = r.Version, true
@@ -181,10 +174,7 @@ func (st *states) Writes() (values []cache.Put, others []cache.Batch) {
 			others = append(others, st.batch(i, puts))
 		}
 	}
-	if st.fallen != nil && st.fallen.next != nil {
-		values = append(values, cache.Put{Name: summaryName, Data: st.fallen.next})
-	}
-	return values, others
+	return append(values, st.kept.changes()...), others
 }
 
 // changes lists what is to be written, by group.

@@ -63,6 +63,7 @@ func (t *Turn) Review(ctx context.Context, r wire.Reply) Next {
 	}
 	l.rounds++
 	l.last, l.lastID = r.Choices[0], r.ID
+	l.heed(&r)
 	l.output = append(l.output, l.last...)
 	round := l.judge(ctx, resendable(t.call.Request, l.last))
 	next := Next{Hidden: round.hidden}

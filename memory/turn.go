@@ -87,6 +87,15 @@ type Turn struct {
 // crockford spells turn ids so that they sort as they were made and hold nothing that is easily misread.
 var crockford = base32.NewEncoding("0123456789ABCDEFGHJKMNPQRSTVWXYZ").WithPadding(base32.NoPadding)
 
+// timeOfTurn is when a turn began, of which the id is known.
+func timeOfTurn(id string) (time.Time, bool) {
+	b, err := crockford.DecodeString(id)
+	if err != nil || len(b) != 16 {
+		return time.Time{}, false
+	}
+	return time.UnixMilli(int64(binary.BigEndian.Uint64(b[:8]) >> 16)), true //nolint:gosec // 48 bits
+}
+
 // newTurnID makes an id of 26 characters: the time in milliseconds and 80 random bits, as in a ULID.
 func newTurnID(now time.Time) string {
 	var b [16]byte

@@ -201,7 +201,9 @@ func (o *layerOptions) choose(path string, d layer.Defaults, out *configuredLaye
 		{"scope", o.Scope, scopeNames, func(i int) { out.Scope = layer.Scope(i + 1) }},                                           //nolint:gosec // one of four
 		{"on_init_error", o.OnInitError, []string{"throw", "disable"}, func(i int) { out.OnInitError = pipeline.InitPolicy(i) }}, //nolint:gosec // one of two
 		{"recall_mode", o.RecallMode, []string{"atomic", "eventual"}, func(i int) { out.Eventual = i == 1 }},
-		{"placement", o.Placement, []string{"auto", "anchor", "live"}, func(i int) { out.Live = i == 2 || i == 0 && d.Live }},
+		{"placement", o.Placement, []string{"auto", "anchor", "live"}, func(i int) {
+			out.Live, out.Placed, out.Fresh = i == 2 || i == 0 && d.Live, i != 0, d.Fresh
+		}},
 	} {
 		i := slices.Index(choice.words, choice.have)
 		if i < 0 {

@@ -249,6 +249,9 @@ type Defaults struct {
 	Timeouts Timeouts
 	// Live says that what the layer recalls changes with every request and belongs behind the history.
 	Live bool
+	// Fresh says that it must be asked for each request of a tool loop, since what it says follows the loop or changes its
+	// state. Others that are live are asked once in a round.
+	Fresh bool
 }
 
 // Timeouts are how long each hook may take; 0 is the standard one, a negative one none.

@@ -45,8 +45,11 @@ type Layer struct {
 	OnInitError InitPolicy
 	// Eventual serves what was recalled before, until the layer's state changes.
 	Eventual bool
-	// Live puts what is recalled behind the history.
-	Live bool
+	// Live puts what is recalled behind the history. Placed tells that the operator has chosen so, or not so; else it may
+	// change with how often the layer says something new.
+	Live, Placed bool
+	// Fresh is as in layer.Defaults.
+	Fresh bool
 	// Impl implements hooks of package layer.
 	Impl any
 	// Model answers the layer's prompts, nil for none.
@@ -126,6 +129,16 @@ type Pipeline struct {
 
 // Empty tells that there are no layers: turns need not know what only layers ask for.
 func (p *Pipeline) Empty() bool { return p == nil || len(p.layers) == 0 }
+
+// Recalls tells whether any layer has something to tell the model.
+func (p *Pipeline) Recalls() bool {
+	return p != nil && slices.ContainsFunc(p.layers, func(u *unit) bool { return u.recall != nil })
+}
+
+// Evicts tells whether any layer wants to know what views leave out.
+func (p *Pipeline) Evicts() bool {
+	return p != nil && slices.ContainsFunc(p.layers, func(u *unit) bool { return u.evicted != nil })
+}
 
 // New builds a pipeline. Without layers it does nothing, at no cost. The error joins one line for each thing that is
 // wrong, each beginning with its key, as "layers[2].id: ".

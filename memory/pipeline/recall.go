@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"math"
+	"slices"
 
 	"remora/memory/budget"
 	"remora/memory/layer"
@@ -14,6 +15,7 @@ type Block struct {
 	Layer    string
 	Slot     int
 	Live     bool     // stands behind the history
+	Update   bool     // replaces an earlier block of its layer, which still stands in the view
 	Messages []string // one developer message each
 	Tokens   int      // of the texts
 }
@@ -37,8 +39,8 @@ type recalled struct {
 // share is nothing is asked too, with a budget of 0: most then say nothing, and what an operator's rules say all the
 // same (SEMANTICS 1.9, case 85) may take what the whole view has, so that Fit decides about it. An eventual layer is
 // asked again when its state changed, by whichever replica, when an append hook wants it, and when its earlier text no
-// longer fits.
-func (r *Run) Recall(ctx context.Context, system int) []Block {
+// longer fits. held names layers that are not asked, since what they said before will do.
+func (r *Run) Recall(ctx context.Context, system int, held ...string) []Block {
 	if r.none() {
 		return nil
 	}
@@ -46,7 +48,7 @@ func (r *Run) Recall(ctx context.Context, system int) []Block {
 	blocks := make([]Block, len(shares))
 	for _, eventual := range []bool{false, true} {
 		for i, s := range shares {
-			if s.cached == eventual {
+			if s.cached == eventual && !slices.Contains(held, s.m.ID) {
 				blocks[i] = r.recall(ctx, s)
 			}
 		}
@@ -57,12 +59,41 @@ func (r *Run) Recall(ctx context.Context, system int) []Block {
 	r.overhead = max(0, system)
 	for i, s := range shares {
 		s.m.report.Tokens, s.m.report.Items = blocks[i].Tokens, len(blocks[i].Messages)
+		s.m.said, s.m.asked = blocks[i], !slices.Contains(held, s.m.ID)
 		if len(blocks[i].Messages) > 0 {
 			said = append(said, blocks[i])
 			r.overhead += blocks[i].cost()
 		}
 	}
 	return said
+}
+
+// Said is a layer that recalls, and what it said.
+type Said struct {
+	ID   string
+	Slot int
+	// Live, Placed and Fresh are as in its Layer.
+	Live, Placed, Fresh bool
+	// Held: it was not asked, or failed.
+	Held  bool
+	Block Block
+}
+
+// Said lists all layers that recall, in slot order, as the last Recall has left them.
+func (r *Run) Said() []Said {
+	if r.none() {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list []Said
+	for _, m := range r.members {
+		if m.recall != nil {
+			held := m.off || !m.asked || m.report.Failed == layer.HookRecall
+			list = append(list, Said{m.ID, m.Slot, m.Live, m.Placed, m.Fresh, held, m.said})
+		}
+	}
+	return list
 }
 
 // share is what a layer may recall.

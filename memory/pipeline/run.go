@@ -39,7 +39,9 @@ type member struct {
 	journal []replay    // of what is not written
 	listed  int         // how much of the journal Changes has seen
 	report  Report
-	dirty   bool // recall even where an earlier one would do
+	said    Block // in the last recall
+	asked   bool  // by it
+	dirty   bool  // recall even where an earlier one would do
 }
 
 // Report is what a layer did in a run.

@@ -2,6 +2,7 @@ package transcript
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"hash/maphash"
 	"time"
@@ -156,6 +157,17 @@ func (e *Entry) Side() bool { return e.plan.side }
 
 // First tells that the session did not exist when it was read.
 func (e *Entry) First() bool { return e.opened }
+
+// Lead names the leading system and developer items with the instructions; empty for none.
+func (e *Entry) Lead() string {
+	if !e.in.hasLead {
+		return ""
+	}
+	return hex.EncodeToString(e.in.lead[:])
+}
+
+// LastTurn is the id of the turn that moved the session's head last, empty if none is known.
+func (e *Entry) LastTurn() string { return e.state.head.LastTurn }
 
 // View is the record of the turn's view, to resume the entry with.
 func (e *Entry) View() ViewRecord { return e.view }

@@ -40,7 +40,7 @@ type Reminder struct {
 // Defaults are the layer's place and limits where the configuration says nothing. User messages are counted over the
 // session, so the scope is the thread, not the sources' execution.
 func Defaults() layer.Defaults {
-	return layer.Defaults{ID: "reminder", Slot: 80, Scope: layer.Thread, Budget: budget.Between(0, 800), Live: true}
+	return layer.Defaults{ID: "reminder", Slot: 80, Scope: layer.Thread, Budget: budget.Between(0, 800), Live: true, Fresh: true}
 }
 
 // Layer is the layer. Its value is safe for concurrent use.

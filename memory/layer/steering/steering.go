@@ -54,7 +54,7 @@ func DefaultsFor(o Options) layer.Defaults {
 	}
 	return layer.Defaults{
 		ID: "steering", Slot: 90, Scope: scope, Budget: budget.Between(0, 500),
-		Timeouts: layer.Timeouts{ReviewToolCall: 5 * time.Second, ReviewResponse: 10 * time.Second}, Live: true,
+		Timeouts: layer.Timeouts{ReviewToolCall: 5 * time.Second, ReviewResponse: 10 * time.Second}, Live: true, Fresh: true,
 	}
 }
 

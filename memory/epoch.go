@@ -1,0 +1,210 @@
+package memory
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"strconv"
+	"time"
+
+	"remora/memory/anchor"
+	"remora/memory/layer"
+	"remora/memory/pipeline"
+	"remora/memory/transcript"
+	"remora/memory/view"
+	"remora/wire"
+)
+
+// bytesOfToken is about how many bytes of an item make a token, where counting would cost more than it is worth.
+const bytesOfToken = 4
+
+// keptEpoch is what keeps the beginning of a session's views the same, on its way through a turn.
+type keptEpoch struct {
+	keptValue[anchor.State]
+	config  anchor.Config
+	request anchor.Request // of the step that was made
+	reason  anchor.Reason
+}
+
+func newKeptEpoch(c anchor.Config) *keptEpoch {
+	return &keptEpoch{keptValue: keptValue[anchor.State]{decode: anchor.Decode}, config: c}
+}
+
+// held names the layers that need not be asked, since what they said at the beginning of the round is still shown.
+func (l *layered) held(c *transcript.Conversation) []string {
+	e := l.states.keeps().epoch
+	if e == nil || c.Opaque {
+		return nil
+	}
+	e.request.Lineage = l.turn.Dialect.String() + " " + l.turn.Model
+	e.request.Round, e.request.Loop = roundName(&l.turn, c)
+	return e.now.Frozen(e.request.Lineage, e.request.Round)
+}
+
+// roundName tells the round of a request from others, also from one that began with the same words, and whether the
+// request is not the first of it.
+func roundName(lt *layer.Turn, c *transcript.Conversation) (name string, loop bool) {
+	first := roundOf(c.Items)
+	n := max(0, c.Offset)
+	for i, it := range c.Items[:min(first, len(c.Items))] {
+		if len(c.Hidden) != len(c.Items) || !c.Hidden[i] {
+			n += int(view.Units(it)) //nolint:gosec // as many as it has calls, and a text
+		}
+	}
+	return lt.Execution + "@" + strconv.Itoa(n), first < len(c.Items)-1
+}
+
+// plan decides where the blocks of layers stand, so that the provider's prompt cache holds what it can.
+func (t *Turn) plan(c *transcript.Conversation, v *view.View) {
+	l := t.layers
+	e := l.states.keeps().epoch
+	if e == nil {
+		return
+	}
+	r := &e.request
+	r.Lead, r.CutMoved, r.Idle = t.entry.Lead(), t.cutMoved(v), t.idle()
+	r.Count, r.Free = l.run.Count, math.MaxInt
+	r.View = 0
+	for _, it := range v.Items {
+		r.View += len(it.Raw) / bytesOfToken
+	}
+	if l.run.Limited() {
+		r.Free = max(0, l.run.Room()-sizeOf(c.Lead)-sizeOf(c.Items[roundOf(c.Items):]))
+	}
+	r.Layers = nil
+	for _, s := range l.run.Said() {
+		placement := anchor.Auto
+		switch {
+		case s.Placed && s.Live:
+			placement = anchor.Behind
+		case s.Placed:
+			placement = anchor.Before
+		}
+		r.Layers = append(r.Layers, anchor.Layer{
+			ID: s.ID, Slot: s.Slot, Placement: placement, Live: s.Live, Fresh: s.Fresh, Held: s.Held,
+			Texts: s.Block.Messages, Tokens: s.Block.Tokens,
+		})
+	}
+	t.step(e)
+}
+
+// step takes over what the epoch makes of the layers' blocks.
+func (t *Turn) step(e *keptEpoch) {
+	before := e.decode(e.stored)
+	p, next := before.Step(e.config, e.request)
+	e.replace(next)
+	e.reason = p.Reason
+	blocks := make([]pipeline.Block, 0, len(p.Anchored)+len(p.Updates)+len(p.Live))
+	for i, list := range [][]anchor.Block{p.Anchored, p.Updates, p.Live} {
+		for _, b := range list {
+			blocks = append(blocks, pipeline.Block{
+				Layer: b.Layer, Slot: b.Slot, Live: i > 0, Update: i == 1, Messages: b.Texts, Tokens: b.Tokens,
+			})
+		}
+	}
+	for _, b := range t.layers.blocks {
+		if b.Slot == summarySlot {
+			blocks = append(blocks, b)
+		}
+	}
+	t.layers.blocks = blocks
+}
+
+// keepUpdates begins a new epoch where the view has no room for all updates: a model that misses one believes what no
+// longer holds. It tells whether it had to.
+func (t *Turn) keepUpdates(dropped []pipeline.Block) bool {
+	e := t.layers.states.keeps().epoch
+	for _, b := range dropped {
+		if e != nil && b.Update {
+			e.request.Free = 0
+			t.step(e)
+			return true
+		}
+	}
+	return false
+}
+
+// sizeOf is about how many tokens items cost.
+func sizeOf(items []wire.Item) (n int) {
+	for _, it := range items {
+		n += len(it.Raw) / bytesOfToken
+	}
+	return n
+}
+
+// cutMoved tells that the window begins elsewhere than in the session's latest view.
+func (t *Turn) cutMoved(v *view.View) bool {
+	cut := t.layers.states.keeps().cut
+	return cut != nil && cut.stored != nil && view.DecodeCut(cut.stored).Units != v.Start.Units
+}
+
+// anchor is what a window needs to begin where the session's latest view did.
+func (t *Turn) anchor(ctx context.Context, c *transcript.Conversation) view.Anchor {
+	w := t.shape.Window
+	if !w.Stateful() {
+		return view.Anchor{}
+	}
+	model := t.call.Request.Text("model")
+	a := view.Anchor{AtMost: t.shape.AtMost}
+	if t.shape.Price != nil {
+		a.Tokens = func(it wire.Item) int { return t.shape.Price(model, it) }
+	}
+	if t.shape.Context != nil {
+		a.Context = t.shape.Context(model)
+	}
+	if t.layers == nil {
+		return a
+	}
+	a.Cut = t.layers.states.keeps().cut.now
+	a.Cold = w.IdleReset > 0 && t.idle() > w.IdleReset
+	a.Keys = func() []wire.Hash {
+		keys, err := t.entry.Keys(ctx, c)
+		if err != nil {
+			t.m.o.Log.Warn("a window is cut anew", "turn", t.ID, "error", err.Error())
+		}
+		return keys
+	}
+	return a
+}
+
+// idle is how long the session had no request before this one, 0 where that is not known.
+func (t *Turn) idle() time.Duration {
+	last, ok := timeOfTurn(t.entry.LastTurn())
+	if !ok {
+		return 0
+	}
+	return max(0, t.started.Sub(last))
+}
+
+// heed tells the epoch what upstream reported of the view: of several requests for one answer, the first was the view.
+func (l *layered) heed(r *wire.Reply) {
+	e := l.states.keeps().epoch
+	if e == nil || !e.set || l.counted || len(r.Usage) == 0 {
+		return
+	}
+	l.counted = true
+	e.replace(e.now.Answered(e.config, usageOf(r.Usage)))
+}
+
+// usageOf reads what both dialects say of the prompt.
+func usageOf(raw []byte) anchor.Usage {
+	type details struct {
+		Cached *int `json:"cached_tokens"`
+	}
+	var u struct {
+		Prompt  int     `json:"prompt_tokens"`
+		Input   int     `json:"input_tokens"`
+		Chat    details `json:"prompt_tokens_details"`
+		Respond details `json:"input_tokens_details"`
+	}
+	if json.Unmarshal(raw, &u) != nil {
+		return anchor.Usage{}
+	}
+	out := anchor.Usage{Prompt: max(u.Prompt, u.Input)}
+	for _, cached := range []*int{u.Chat.Cached, u.Respond.Cached} {
+		if cached != nil {
+			out.Cached, out.Reported = *cached, true
+		}
+	}
+	return out
+}

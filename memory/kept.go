@@ -1,0 +1,157 @@
+package memory
+
+import (
+	"bytes"
+	"context"
+
+	"remora/cache"
+	"remora/memory/layer"
+	"remora/memory/pipeline"
+	"remora/memory/summary"
+	"remora/memory/transcript"
+	"remora/memory/view"
+)
+
+// Names of what a session keeps for its next views, beside its items and the states of its layers.
+const (
+	summaryName = "s" // a summary.State
+	cutName     = "c" // a view.Cut
+	epochName   = "e" // an anchor.State
+	toldName    = "w" // a layer.Told
+)
+
+// kept is what a session keeps for its next views, on its way through a turn. What is nil is not kept, since nothing that
+// is configured needs it.
+type kept struct {
+	summary *keptSummary
+	cut     *keptValue[view.Cut]
+	epoch   *keptEpoch
+	told    *keptValue[layer.Told]
+}
+
+// keptValue is one value that is kept.
+type keptValue[T interface{ Encode() []byte }] struct {
+	decode func([]byte) T
+	stored []byte // as read
+	now    T
+	set    bool
+}
+
+func (v *keptValue[T]) load(b []byte) {
+	v.stored = b
+	if !v.set { // else the turn has made its own of what it read before
+		v.now = v.decode(b)
+	}
+}
+
+// replace sets what is written with the answer.
+func (v *keptValue[T]) replace(next T) { v.now, v.set = next, true }
+
+// change is what to write, nil for nothing.
+func (v *keptValue[T]) change() []byte {
+	if !v.set {
+		return nil
+	}
+	if b := v.now.Encode(); !bytes.Equal(b, v.stored) {
+		return b
+	}
+	return nil
+}
+
+// keeper is a value that is kept.
+type keeper interface {
+	load(b []byte)
+	change() []byte
+}
+
+// keep says what the sessions of a shape keep.
+func (s *Shape) keep() kept {
+	var k kept
+	if s.Summarize {
+		k.summary = &keptSummary{}
+	}
+	if s.PromptCache != nil && s.Layers.Recalls() {
+		k.epoch = newKeptEpoch(*s.PromptCache)
+	}
+	if s.Window.Stateful() || s.Window != nil && k.epoch != nil {
+		k.cut = &keptValue[view.Cut]{decode: view.DecodeCut}
+	}
+	if s.Layers.Evicts() {
+		k.told = &keptValue[layer.Told]{decode: layer.DecodeTold}
+	}
+	return k
+}
+
+// each calls f with every value that is kept, in a fixed order.
+func (k *kept) each(f func(name string, v keeper)) {
+	if k.summary != nil {
+		f(summaryName, k.summary)
+	}
+	if k.cut != nil {
+		f(cutName, k.cut)
+	}
+	if k.epoch != nil {
+		f(epochName, k.epoch)
+	}
+	if k.told != nil {
+		f(toldName, k.told)
+	}
+}
+
+func (k *kept) empty() bool { return *k == kept{} }
+
+func (k *kept) names() (names []string) {
+	k.each(func(name string, _ keeper) { names = append(names, name) })
+	return names
+}
+
+// take reads the values, in the order of names.
+func (k *kept) take(values [][]byte) {
+	k.each(func(_ string, v keeper) {
+		v.load(values[0])
+		values = values[1:]
+	})
+}
+
+func (k *kept) changes() (puts []cache.Put) {
+	k.each(func(name string, v keeper) {
+		if b := v.change(); b != nil {
+			puts = append(puts, cache.Put{Name: name, Data: b})
+		}
+	})
+	return puts
+}
+
+// keptSummary is the summary of a session on its way through a turn.
+type keptSummary struct {
+	state summary.State
+	next  []byte // to be written with the answer, nil for nothing
+}
+
+func (s *keptSummary) load(b []byte) { s.state = summary.Decode(b) }
+
+func (s *keptSummary) change() []byte { return s.next }
+
+// evict notes what of the conversation is not in the view, as far as layers were not told of it in earlier turns.
+func (t *Turn) evict(ctx context.Context, c *transcript.Conversation, v *view.View) {
+	l := t.layers
+	told := l.states.keeps().told
+	if told == nil {
+		return
+	}
+	missing := layer.Missing(c.Items, v.Items)
+	if len(missing) == 0 {
+		return
+	}
+	keys, err := t.entry.Keys(ctx, c)
+	if err != nil {
+		t.m.o.Log.Warn("layers do not learn what a view leaves out", "turn", t.ID, "error", err.Error())
+		return
+	}
+	fresh, next := told.now.Add(keys, missing)
+	told.replace(next)
+	for _, i := range fresh {
+		l.evicted = append(l.evicted, c.Items[i])
+	}
+	l.evicted = pipeline.Detach(l.evicted) // slow layers are told after the request's body is used for another one
+}
