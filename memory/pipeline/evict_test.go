@@ -3,6 +3,7 @@ package pipeline
 import (
 	"errors"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -16,7 +17,7 @@ type forgetful struct{ fault error }
 
 func (f forgetful) Evicted(_ ctx, t *layer.Turn, s layer.State, items []wire.Item) (layer.State, error) {
 	t.Note("evicted", len(items))
-	next := append(s[:len(s):len(s)], "1"...)
+	next := append(slices.Clip(s), "1"...)
 	clear(items) // its own
 	return next, f.fault
 }
