@@ -82,7 +82,10 @@ func choose(r *Request, units []unit) (start, pinned int, at Cut) {
 	if limit := c.w.tokenLimit(r.Context); limit > 0 && r.Tokens != nil && r.AtMost != nil {
 		start = c.byTokens(start, limit)
 	}
-	return start, c.pinOf(start), c.cutAt(start, found)
+	if start == 0 && found {
+		return 0, -1, r.Cut
+	}
+	return start, c.pinOf(start), c.cutAt(start)
 }
 
 // hide marks what the client does not see.
@@ -124,7 +127,7 @@ func (c *chooser) previous() (at int, found bool) {
 	if !c.w.Stateful() || cut.Key == (wire.Hash{}) {
 		return 0, false
 	}
-	offset := uint64(max(0, c.r.Offset)) //nolint:gosec // not negative
+	offset := uint64(max(0, c.r.Offset))
 	if cut.Units < offset {
 		return 0, true // before all that is here
 	}
@@ -152,12 +155,9 @@ func (c *chooser) names() []wire.Hash {
 	return c.keys
 }
 
-// cutAt is the Cut of a window that begins at start. found tells that there was one before.
-func (c *chooser) cutAt(start int, found bool) Cut {
+// cutAt is the Cut of a window that begins at start.
+func (c *chooser) cutAt(start int) Cut {
 	if start == 0 {
-		if found {
-			return c.r.Cut
-		}
 		return Cut{}
 	}
 	cut := Cut{Units: uint64(max(0, c.r.Offset) + c.before(start))} //nolint:gosec // not negative

@@ -96,12 +96,7 @@ func (c byID) find(id, wanted string, match func(wire.Call) bool) (wire.Call, bo
 // call for answered once: those behind their call, then those before it. Calls need one result of their id, however
 // many they are (SEMANTICS section 5, case 22).
 func unpairedInSet(units []unit, keep []bool) (dropped int) {
-	var n int
-	for i, u := range units {
-		if keep[i] && u.kind == wire.ToolCall {
-			n++
-		}
-	}
+	n := callsIn(units, keep)
 	calls, results := make(byID, n), make(byID, n)
 	answers := func(i int) bool {
 		answer := units[i].pair
@@ -139,6 +134,16 @@ func unpairedInSet(units []unit, keep []bool) (dropped int) {
 		}
 	}
 	return dropped
+}
+
+// callsIn counts the calls that are kept.
+func callsIn(units []unit, keep []bool) (n int) {
+	for i, u := range units {
+		if keep[i] && u.kind == wire.ToolCall {
+			n++
+		}
+	}
+	return n
 }
 
 func unpairedInOrder(units []unit, keep []bool) int {

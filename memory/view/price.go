@@ -1,6 +1,7 @@
 package view
 
 import (
+	"iter"
 	"math"
 
 	"remora/wire"
@@ -83,52 +84,60 @@ func (c *chooser) byTokens(start, limit int) int {
 // fits tells whether a window that begins at start costs at most limit, with what is pinned before it.
 func (c *chooser) fits(start, limit int) bool {
 	first, free := c.units[start].item, int64(limit)
-	free -= c.price.compactions(first)
-	if pin := c.pinOf(start); pin >= 0 {
-		free -= c.price.of(c.units[pin].item)
-	}
+	free -= c.price.compactions(first) + c.pinned(c.pinOf(start))
 	return free >= 0 && c.price.within(first, free)
+}
+
+// pinned is what a pinned unit costs, 0 for none.
+func (c *chooser) pinned(pin int) int64 {
+	if pin < 0 {
+		return 0
+	}
+	return c.price.of(c.units[pin].item)
 }
 
 // cutTo is the first place between two units for a cut that leaves at most target tokens and splits no group. A group
 // without which less than half of that would be left stays while it is within limit: it is as a rule a large result
 // that was just asked for. Where no cut is good enough it is the last one.
 func (c *chooser) cutTo(first, last int, target, limit int64) int {
-	splits := groupSplits(c.units, first)
-	pins := c.pins(first)
-	sum := c.price.compactions(len(c.r.Items))
-	best, latest := -1, -1
-	var left int64 // with a cut at best
-	for i := len(c.units) - 1; i >= first; i-- {
-		item := c.units[i].item
-		if i > first && c.units[i-1].item == item {
-			continue
-		}
-		if sum <= limit && c.r.Items[item].Kind != wire.Compaction {
-			sum += c.price.of(item)
-		}
-		if i > last || i < last && splits[i-first] {
-			continue
-		}
-		if latest < 0 {
-			latest = i
-		}
-		cost := sum
-		if pin := pins[i-first]; pin >= 0 {
-			cost += c.price.of(c.units[pin].item)
-		}
-		if cost > target {
-			if best >= 0 && 2*left < target && cost <= limit {
+	best, left := first, int64(-1) // the place found, and what a cut there leaves
+	for i, cost := range c.places(first, last, limit) {
+		if left >= 0 && cost > target {
+			if 2*left < target && cost <= limit {
 				return i
 			}
-			break
+			return best
 		}
 		best, left = i, cost
-	}
-	if best < 0 {
-		return max(latest, first)
+		if cost > target {
+			break
+		}
 	}
 	return best
+}
+
+// places are the units between first and last before which a cut splits no group, and what it leaves, from the last on.
+// What is more than limit is not counted further.
+func (c *chooser) places(first, last int, limit int64) iter.Seq2[int, int64] {
+	return func(yield func(int, int64) bool) {
+		splits, pins := groupSplits(c.units, first), c.pins(first)
+		sum := c.price.compactions(len(c.r.Items))
+		for i := len(c.units) - 1; i >= first; i-- {
+			item := c.units[i].item
+			if i > first && c.units[i-1].item == item {
+				continue
+			}
+			if sum <= limit && c.r.Items[item].Kind != wire.Compaction {
+				sum += c.price.of(item)
+			}
+			if i > last || i < last && splits[i-first] {
+				continue
+			}
+			if !yield(i, sum+c.pinned(pins[i-first])) {
+				return
+			}
+		}
+	}
 }
 
 // pins are pinOf for every unit from first on.

@@ -167,8 +167,8 @@ func windowCost(w *Window, all []wire.Item, from int) (sum int) {
 	if w.InFlight == InFlightKeep && last < from {
 		return sum + 10*min(1, last+1)
 	}
-	if user := lastUserItem(all[:from]); w.InFlight == InFlightWindow && user >= 0 && last != from && from < len(all) &&
-		!(all[from].Kind == wire.Message && all[from].Role == wire.User) {
+	opens := all[from].Kind == wire.Message && all[from].Role == wire.User
+	if w.InFlight == InFlightWindow && !opens && lastUserItem(all[:from]) >= 0 {
 		sum += 10
 	}
 	return sum

@@ -356,8 +356,10 @@ func conversation(tb testing.TB, n int) []wire.Item {
 	all := make([]wire.Item, 0, n)
 	text := strings.Repeat("line of a file that was read ", 60)
 	for i := 0; len(all) < n; i++ {
-		raw := []string{fmt.Sprintf(`{"type":"function_call","call_id":"c%d","name":"f","arguments":"{\"path\":\"src/%d.go\"}"}`, i, i),
-			fmt.Sprintf(`{"type":"function_call_output","call_id":"c%d","output":%q}`, i, text)}
+		raw := []string{
+			fmt.Sprintf(`{"type":"function_call","call_id":"c%d","name":"f","arguments":"{\"path\":\"src/%d.go\"}"}`, i, i),
+			fmt.Sprintf(`{"type":"function_call_output","call_id":"c%d","output":%q}`, i, text),
+		}
 		if i%50 == 0 {
 			raw = []string{fmt.Sprintf(`{"role":"user","content":"task %d"}`, i)}
 		}

@@ -284,6 +284,11 @@ func TestWindowInsideTheRound(t *testing.T) {
 	f(wire.Responses, four, "u2 r1 fc1 fo1 r2 fc2 fo2 r3 fc3 fo3", "u2 r3 fc3 fo3")
 	f(wire.Responses, four, "u2 r1 a1 fc1 fo1 fc2 fo2", "u2 fc2 fo2")
 	f(wire.Chat, four, "u2 [1] fo1 a1[2,3] fo2 fo3", "u2 a1[2,3] fo2 fo3")
+	// The next round leaves the cut and the user message before it where they are.
+	batch := Window{MaxItems: 6, EvictBatch: 4}
+	f(wire.Responses, batch, "u1"+pairs(1, 4), "u1 fc3 fo3 fc4 fo4")
+	f(wire.Responses, batch, "u1"+pairs(1, 4)+" a1", "u1 fc3 fo3 fc4 fo4 a1")
+	f(wire.Responses, batch, "u1 fc1 fo1 fc2 fo2 fc3 fo3 a1 u2", "u1 fc3 fo3 a1 u2")
 }
 
 // Legacy calls of Chat have no id: their names tell them apart.

@@ -197,12 +197,12 @@ func (s *shelf) add(found map[string]int) {
 }
 
 // done notes how a question ended.
-func (s *shelf) done(now time.Time, refresh time.Duration, failed bool) {
+func (s *shelf) done(now time.Time, refresh time.Duration, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asking = false
 	wait := refresh
-	if failed {
+	if err != nil && !errors.Is(err, errNoKey) {
 		wait = min(refresh, firstRetry<<min(s.failed, 10))
 		s.failed++
 	} else {
@@ -226,7 +226,7 @@ func (c *Catalog) start(s *shelf) {
 		if err == nil {
 			s.add(found)
 		}
-		s.done(c.now(), c.o.Refresh, err != nil && !errors.Is(err, errNoKey))
+		s.done(c.now(), c.o.Refresh, err)
 	})
 }
 
@@ -245,7 +245,7 @@ func (c *Catalog) ask(p providers.Provider) (map[string]int, error) {
 	stop := context.AfterFunc(ctx, x.Abort)
 	defer stop()
 	var resp fasthttp.ResponseHeader
-	if err := c.client.Send(&x, p.Upstream(), head, nil, &resp); err != nil { //nolint:contextcheck // Abort ends its dial
+	if err := c.client.Send(&x, p.Upstream(), head, nil, &resp); err != nil {
 		return nil, err
 	}
 	if code := resp.StatusCode(); code != fasthttp.StatusOK {

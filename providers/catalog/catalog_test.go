@@ -152,7 +152,7 @@ func newBench(t *testing.T, o Options, list ...providers.Options) *bench {
 	t.Cleanup(client.Close)
 	b := &bench{at: time.Unix(1_750_000_000, 0)}
 	b.Catalog = New(client, set, o, slog.New(slog.NewTextHandler(&b.log, nil)), func() time.Time { return b.at })
-	t.Cleanup(b.Catalog.Close)
+	t.Cleanup(b.Close)
 	return b
 }
 
@@ -175,8 +175,14 @@ func TestConfiguredLengths(t *testing.T) {
 		provider, model string
 		want            int
 	}{
-		{"up", "gpt-5", 300}, {"up", "gpt-5-mini", 100}, {"up", "o3", 0}, {"other", "o3", 400}, {"up", "llama3", 500},
-		{"", "llama3", 0}, {"unknown", "gpt-4", 100}, {"up", "", 0},
+		{"up", "gpt-5", 300},
+		{"up", "gpt-5-mini", 100},
+		{"up", "o3", 0},
+		{"other", "o3", 400},
+		{"up", "llama3", 500},
+		{"", "llama3", 0},
+		{"unknown", "gpt-4", 100},
+		{"up", "", 0},
 	} {
 		if got := b.Context(test.provider, test.model); got != test.want {
 			t.Errorf("%s, %s: %d, want %d", test.provider, test.model, got, test.want)
@@ -291,7 +297,7 @@ func TestClose(t *testing.T) {
 	b := newBench(t, Options{Refresh: time.Hour}, providers.Options{Name: "up", Kind: "compatible", BaseURL: u.URL + "/v1"})
 	b.Context("up", "m")
 	<-arrived
-	b.Catalog.Close()
+	b.Close()
 	b.at = b.at.Add(2 * time.Hour)
 	b.Context("up", "m")
 	close(release)
