@@ -8,6 +8,9 @@ import (
 // Forwarded tells that upstream is at work: from now on the input is made durable on its own, should the answer take
 // longer than store.open_delay.
 func (t *Turn) Forwarded() {
+	if t.unkept {
+		return
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.m.work.Add(1)
@@ -32,6 +35,9 @@ func (t *Turn) journal() {
 // Commit makes the turn durable, in the store or, while that is down, in the spool. It returns when the turn is
 // durable, and waits for the store for at most store.commit_wait. Layers that are slow to store do so afterwards.
 func (t *Turn) Commit(a Answer) {
+	if t.unkept {
+		return
+	}
 	// The deadline counts from here: the input may be under way at this moment, with an earlier deadline of its own.
 	ctx, cancel := context.WithTimeout(t.base, t.m.o.CommitWait)
 	defer cancel()

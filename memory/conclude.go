@@ -51,7 +51,7 @@ func (t *Turn) conclude(ctx context.Context, a *Answer) func(context.Context) {
 		l.run.Complete(ctx, end)
 	}
 	t.describe(a)
-	gives := done && end.Success && t.call.Scope.Parent != ""
+	gives := done && end.Success && t.call.Scope.Parent != "" && !l.guard
 	if !settles && !gives {
 		return nil
 	}

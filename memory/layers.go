@@ -14,6 +14,7 @@ import (
 
 // layered is what layers do for one turn.
 type layered struct {
+	guard  bool    // they only judge the answer
 	states *states // nil if no layer keeps any
 	run    *pipeline.Run
 	turn   layer.Turn
@@ -84,7 +85,7 @@ func (t *Turn) enter(ctx, hooks context.Context) error {
 	}
 	t.entry = e
 	if e.Side() {
-		return nil
+		return t.guard(hooks)
 	}
 	lt.Execution = e.Execution()
 	run, err := t.shape.Layers.Begin(hooks, t.call.Scope.Tenant, lt, st.known(), t.credential)
@@ -102,6 +103,24 @@ func (t *Turn) enter(ctx, hooks context.Context) error {
 			above.Thread = t.call.Scope.Parent
 			run.Spawn(hooks, above, st.found)
 		}
+	}
+	return nil
+}
+
+// guard has layers judge the answer of a turn in which they have no other part. Its error is a *pipeline.InitError.
+func (t *Turn) guard(ctx context.Context) error {
+	t.layers = nil
+	if !t.shape.Layers.Guards() {
+		return nil
+	}
+	lt := t.layerTurn()
+	run, err := t.shape.Layers.Guard(ctx, t.call.Scope.Tenant, lt, t.credential)
+	if err != nil {
+		return err
+	}
+	t.layers = &layered{
+		guard: true, run: run, turn: lt, input: pipeline.Detach(t.entry.Input()), visible: t.entry.Visible(), known: make(map[string]int),
+		role: instructionRole(lt.Dialect, t.call.Request.Items()),
 	}
 	return nil
 }
@@ -282,7 +301,7 @@ const noRoom = "no_room"
 // account notes what the view costs, without counting anything for it.
 func (t *Turn) account(lead, history []wire.Item) {
 	l := t.layers
-	if l.run.Empty() && !l.run.Limited() {
+	if l.guard || l.run.Empty() && !l.run.Limited() {
 		return
 	}
 	tools := len(t.call.Request.Member("tools"))

@@ -164,6 +164,10 @@ func (m *Memory) Begin(ctx context.Context, c Call) (*Turn, error) {
 		ID: newTurnID(m.o.Now()), m: m, shape: m.shape.Load(), base: context.WithoutCancel(ctx), started: m.o.Now(), credential: c.Credential,
 		call: transcript.Call{Scope: c.Scope, Request: c.Request, History: c.History, Side: c.Side},
 	}
+	if c.Unkept {
+		t.unkept, t.entry, t.View = true, m.log.Detached(t.ID, t.started, t.call), c.Request.Items()
+		return t, t.guard(ctx)
+	}
 	err := t.begin(ctx)
 	if err == nil {
 		return t, nil
@@ -175,9 +179,11 @@ func (m *Memory) Begin(ctx context.Context, c Call) (*Turn, error) {
 	if m.o.OnStoreError == OnStoreErrorClosed {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	t.degrade(ctx)
-	return t, nil
+	return t, t.degrade(ctx)
 }
+
+// Guards tells whether layers have to judge the answers of all requests, unkept ones too.
+func (m *Memory) Guards() bool { return m.shape.Load().Layers.Guards() }
 
 // lock waits until no other turn of the session commits in this process.
 // It holds one of m.locks, which is given back by a receive.
@@ -282,12 +288,16 @@ func (t *Turn) begin(ctx context.Context) error {
 }
 
 // degrade serves a turn from what the client sent alone.
-func (t *Turn) degrade(ctx context.Context) {
-	t.entry, t.layers, t.Tools = t.m.log.Detached(t.ID, t.started, t.call), nil, nil
+func (t *Turn) degrade(ctx context.Context) error {
+	t.entry, t.Tools = t.m.log.Detached(t.ID, t.started, t.call), nil
+	if err := t.guard(ctx); err != nil {
+		return err
+	}
 	if err := t.assemble(ctx, ctx); err != nil {
 		panic(fmt.Sprintf("BUG: assemble without a store: %v", err))
 	}
 	t.Summary.Status = StatusDegraded
+	return nil
 }
 
 // assemble builds the view and the summary of the turn.

@@ -71,6 +71,47 @@ func TestAdviceEndsWithTheRounds(t *testing.T) {
 	}
 }
 
+// jailer denies every call.
+type jailer struct{ listener }
+
+func (jailer) ReviewToolCall(context.Context, *layer.Turn, layer.State, layer.ToolCall) (layer.Verdict, error) {
+	return layer.Verdict{Action: layer.Deny}, nil
+}
+
+// TestCallsAreJudgedWithoutTheStore: a denied call is kept from the client while the store is down, and the model is told;
+// layers have no other part in such a turn. What was denied is in the transcript after the outage.
+func TestCallsAreJudgedWithoutTheStore(t *testing.T) {
+	t.Parallel()
+	var heard, ends []string
+	l, store := newOutage(t)
+	l.m.Close()
+	l.m = memory.New(store, &queue{}, memory.Options{
+		RetryDelay: time.Second, ReadWait: 10 * time.Second, Now: store.clock,
+		Shape: memory.Shape{Layers: layersOf(t, pipeline.Layer{
+			ID: "a", Kind: "test", Scope: layer.Thread, Impl: jailer{listener{&heard, &ends}},
+		})},
+	})
+	store.set(true)
+	turn := l.begin(memory.Call{}, "u:1")
+	if s, ok := turn.Steering(); turn.Summary.Status != memory.StatusDegraded || !ok || !s.HoldCalls {
+		t.Fatalf("%v: steering %+v", turn.Summary.Status, s)
+	}
+	next := turn.Review(t.Context(), answer(t, "c:x").Reply)
+	if view := told(t, next.View); !next.Hidden["x"] || view != "u:1 c:x r:x" {
+		t.Errorf("hidden %v, then %s", next.Hidden, view)
+	}
+	last := answer(t, "a:1")
+	turn.Review(t.Context(), last.Reply)
+	turn.Commit(last)
+	if len(heard)+len(ends) > 0 {
+		t.Errorf("layers learnt %q and of ends %q", heard, ends)
+	}
+	store.over()
+	if view := l.turn("u:1 a:1 u:2", "a:2"); view != "u:1 c:x r:x a:1 u:2" {
+		t.Errorf("view %s", view)
+	}
+}
+
 // TestHiddenItemsAreStoredOnce: a turn whose input was written, with what was hidden by then, and whose answer had to
 // wait in the spool, has its hidden items in the log once.
 func TestHiddenItemsAreStoredOnce(t *testing.T) {

@@ -19,6 +19,9 @@ type Call struct {
 	History History
 	// Side says why the client itself calls this a side request ("compaction", "title", ...); empty for a turn.
 	Side string
+	// Unkept is a request without a session, or one that its client wants to have passed through. Nothing is read or kept of
+	// it, and its view is what the client sent: Begin only lets layers judge the answer (see Guards).
+	Unkept bool
 	// Credential is the caller's, for models of layers that have none of their own. It is never stored.
 	Credential Credential
 }
@@ -77,7 +80,8 @@ type Turn struct {
 	call       transcript.Call
 	started    time.Time
 	credential Credential
-	layers     *layered // nil without layers, for side requests, and while the store is down
+	unkept     bool
+	layers     *layered // nil without layers; for side requests, unkept ones, and while the store is down, they only judge
 
 	mu    sync.Mutex
 	entry *transcript.Entry

@@ -158,8 +158,9 @@ func (x *exchange) identify() {
 
 // parse splits the body if memory or the choice of a provider need to look into it.
 func (x *exchange) parse() {
-	needed := x.remember || x.upstreams.NeedsModel()
-	if !needed || len(x.body) == 0 || x.namesNoSession() {
+	guarded := x.guarded()
+	needed := x.remember || guarded || x.upstreams.NeedsModel()
+	if !needed || len(x.body) == 0 || !guarded && x.namesNoSession() {
 		x.bypass()
 		return
 	}
@@ -235,7 +236,7 @@ func (x *exchange) pick() error {
 // recall opens the turn of a request that names a session.
 func (x *exchange) recall() error {
 	if !x.remember {
-		return nil
+		return x.guard()
 	}
 	id, o := &x.head.id, &x.s.o.Session
 	if x.provider.Upstream().BodySessionWins {
@@ -247,7 +248,7 @@ func (x *exchange) recall() error {
 		x.findSession()
 	}
 	if id.session == "" {
-		return nil
+		return x.guard()
 	}
 	history, err := id.historyOf(o)
 	if err != nil {

@@ -190,7 +190,7 @@ func appendLength(dst []byte, n int) []byte {
 // Server-Timing gets a line of its own, which adds to upstream's.
 func (x *exchange) report(h *fasthttp.ResponseHeader) {
 	id := &x.head.id
-	if x.turn == nil {
+	if x.turn == nil || x.turn.unkept {
 		if x.status != "" {
 			h.Set("X-Session-Id", safeValue(id.session))
 			h.Set("X-Memory", x.status+`;source="`+id.source+`"`)

@@ -32,6 +32,9 @@ import (
 type Memory interface {
 	Begin(ctx context.Context, c memory.Call) (*memory.Turn, error)
 	SessionOf(ctx context.Context, tenant, responseID string) (string, error)
+	// Guards tells whether the answers of requests without a session have to be judged too: Begin is then called with
+	// Call.Unkept.
+	Guards() bool
 }
 
 // Upstreams chooses a provider by the model that a request names, "" if it names none. Pick returns nil where no
@@ -46,7 +49,8 @@ type Server struct {
 	o         Options
 	begin     beginTurn // nil without a memory
 	sessionOf func(ctx context.Context, tenant, responseID string) (string, error)
-	hints     [][]byte // one of them is in every body that names a session
+	guards    func() bool // nil for never
+	hints     [][]byte    // one of them is in every body that names a session
 	routes    atomic.Pointer[routes]
 	limits    *limit.Limiter // nil for none
 	client    *providers.Client
@@ -116,7 +120,7 @@ func New(o Options, m Memory, up Upstreams, log *slog.Logger, now func() time.Ti
 	}
 	s.Route(up, nil)
 	if m != nil {
-		s.begin, s.sessionOf = adapt(m), m.SessionOf
+		s.begin, s.sessionOf, s.guards = adapt(m), m.SessionOf, m.Guards
 	}
 	s.exchanges.New = func() any { return newExchange(s) }
 	s.bodies.New = func() any { return new([]byte) }

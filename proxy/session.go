@@ -292,6 +292,29 @@ func (id *identity) scope(tenant string) memory.Scope {
 	return sc
 }
 
+// guarded tells that the answer has to be judged, whether or not it is remembered.
+func (x *exchange) guarded() bool { return x.dialect != 0 && x.s.guards != nil && x.s.guards() }
+
+// guard opens the turn of a request that is not remembered, where layers judge all answers: nobody gets around them by
+// naming no session, or by a body that only upstream can read.
+func (x *exchange) guard() (err error) {
+	if !x.guarded() || len(x.body) == 0 {
+		return nil
+	}
+	if x.request == nil {
+		return &Error{
+			Status: fasthttp.StatusBadRequest, Code: codeBadRequest,
+			Message: "request body cannot be read, and rules of this gateway have to judge its answer",
+		}
+	}
+	id := &x.head.id
+	x.turn, err = x.s.begin(x.call.Context(), memory.Call{
+		Unkept: true, Request: x.request, Credential: id.forModels(x.provider.Name()),
+		Scope: memory.Scope{Tenant: x.owner.of(&x.s.o.Session, id.credential), Session: id.session, Resource: id.resource},
+	})
+	return err
+}
+
 func parseHistory(v string) (memory.History, error) {
 	switch v {
 	case "auto":

@@ -26,6 +26,7 @@ type turn struct {
 	steering  memory.Steering
 	steered   bool // layers have a say in the answer
 	committed bool
+	unkept    bool // nothing is kept of it, and the client is told nothing of it
 	ender     interface {
 		Forwarded()
 		Commit(a memory.Answer)
@@ -44,7 +45,7 @@ func adapt(m Memory) beginTurn {
 		if err != nil {
 			return nil, err
 		}
-		out := &turn{id: t.ID, view: t.View, tools: t.Tools, summary: t.Summary, ender: t, judge: t}
+		out := &turn{unkept: c.Unkept, id: t.ID, view: t.View, tools: t.Tools, summary: t.Summary, ender: t, judge: t}
 		out.steering, out.steered = t.Steering()
 		return out, nil
 	}

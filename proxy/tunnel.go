@@ -17,8 +17,9 @@ import (
 // bytes go both ways untouched.
 func (x *exchange) tunnel() error {
 	id := &x.head.id
-	if x.s.begin != nil && id.session != "" && !id.off && dialectOf(x.ctx.Request.Header.RequestURI()) == wire.Responses {
-		// Frames are not remembered yet. Agents that hear so at once use HTTP for the rest of their run.
+	wanted := id.session != "" && !id.off || x.s.guards != nil && x.s.guards()
+	if x.s.begin != nil && wanted && dialectOf(x.ctx.Request.Header.RequestURI()) == wire.Responses {
+		// Frames are neither remembered nor judged yet. Agents that hear so at once use HTTP for the rest of their run.
 		return &Error{
 			Status: fasthttp.StatusUpgradeRequired, Code: codeUpgrade,
 			Message: "WebSocket requests are not remembered: send responses by HTTP POST, or X-Memory: off",

@@ -251,7 +251,7 @@ func (p peeker) Peek(name string) []byte {
 // remembered tells what memory made of the request.
 func (x *exchange) remembered() {
 	t := telemetry.Turn{Status: x.status, Session: x.head.id.session}
-	if x.turn != nil {
+	if x.turn != nil && !x.turn.unkept {
 		s := &x.turn.summary
 		t = telemetry.Turn{
 			Status: s.Status.String(), Session: x.head.id.session, ID: x.turn.id, Items: s.Items, Sent: s.Sent, Windowed: s.Windowed,

@@ -125,6 +125,7 @@ type Pipeline struct {
 	executions *lru[executionKey, *held]
 	recalls    *lru[recallKey, recalled]
 	idle       *Run // what Begin returns where there is nothing to do
+	guard      *Pipeline
 }
 
 // Empty tells that there are no layers: turns need not know what only layers ask for.
@@ -172,6 +173,7 @@ func New(layers []Layer, o Options) (*Pipeline, error) {
 	if len(p.layers) == 0 && math.IsInf(free, 1) && o.Policy.Window == 0 {
 		p.idle = &Run{p: p}
 	}
+	p.guard = p.onlyGuards()
 	return p, nil
 }
 
