@@ -31,7 +31,7 @@ var errNoSpool = errors.New("no spool is configured")
 // answers again. A session with turns in the spool is not touched directly until they are written.
 type spooler struct {
 	m     *Memory
-	disk  Spool // nil for none
+	disk  *reserve // nil for none
 	wake  chan struct{}
 	ended sync.WaitGroup
 
@@ -59,12 +59,13 @@ const (
 
 func newSpooler(ctx context.Context, m *Memory, disk Spool) *spooler {
 	s := &spooler{
-		m: m, disk: disk, wake: make(chan struct{}, 1), waiting: make(map[cache.Group]int), drained: make(chan struct{}),
+		m: m, wake: make(chan struct{}, 1), waiting: make(map[cache.Group]int), drained: make(chan struct{}),
 		moved: make(map[string]bool),
 	}
 	if disk == nil {
 		return s
 	}
+	s.disk = &reserve{disk: disk, log: m.o.Log}
 	if n, _ := disk.Len(); n > 0 {
 		s.leftover = n
 		s.kick()
@@ -75,7 +76,10 @@ func newSpooler(ctx context.Context, m *Memory, disk Spool) *spooler {
 }
 
 // stop ends the worker; what is in the spool stays there for the next process.
-func (s *spooler) stop() { s.ended.Wait() }
+func (s *spooler) stop() {
+	s.ended.Wait()
+	s.disk.close(s.m.o.Lost)
+}
 
 func (s *spooler) kick() {
 	select {
@@ -96,6 +100,7 @@ func (s *spooler) run(ctx context.Context) {
 		case <-s.wake:
 		case <-retry.C:
 		}
+		_ = s.disk.Settle() // told of when it began to fail
 		if n, _ := s.disk.Len(); n > 0 {
 			s.drain(ctx)
 		}
@@ -105,9 +110,8 @@ func (s *spooler) run(ctx context.Context) {
 
 // drain writes what is in the spool into the store, as far as that takes it.
 func (s *spooler) drain(ctx context.Context) {
-	err := s.ping(ctx)
+	err := s.m.heard(s.ping(ctx))
 	if err == nil {
-		s.m.recovered()
 		err = s.disk.Drain(ctx, func(rec []byte) error { return s.replay(ctx, rec) })
 	}
 	s.mu.Lock()

@@ -159,6 +159,50 @@ func withSluggish(t *testing.T, f func(l *lab, store *sluggish, log *bytes.Buffe
 	})
 }
 
+// asked counts how often a store is asked whether it is there. One that is asked without end says yes at last.
+type asked struct {
+	*sluggish
+	pings int
+}
+
+const endless = 1000
+
+func (a *asked) Ping(ctx context.Context) error {
+	if a.pings++; a.pings > endless {
+		return nil
+	}
+	return a.sluggish.Ping(ctx)
+}
+
+// TestCallsOfAnOutageLeaveAskingToTheWorker: however long the store is away, a session with turns in the spool neither
+// waits for it nor has it asked again and again.
+func TestCallsOfAnOutageLeaveAskingToTheWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem, err := cache.Open("memory:", cache.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := &asked{sluggish: &sluggish{Store: mem, down: true}}
+		l := &lab{t: t, store: store, m: memory.New(store, &queue{}, memory.Options{})}
+		l.lateTurn(scope, "u:1", "a:1")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		before, begun := store.pings, time.Now()
+		l.lateTurn(scope, "u:2", "a:2")
+		if n, waited := store.pings-before, time.Since(begun); n > 1 || waited > 0 {
+			t.Errorf("the call waited %s and had the store asked %d times", waited, n)
+		}
+		store.set(false, "")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		l.wantView(l.turn("u:3", "a:3"), "u:1 a:1 u:2 a:2 u:3")
+		l.m.Close()
+		if err := mem.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestSlowRecordHoldsUpNobodyElse(t *testing.T) {
 	withSluggish(t, func(l *lab, store *sluggish, log *bytes.Buffer) {
 		l.lateTurn(named("slow"), "u:1", "a:1")
