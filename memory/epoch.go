@@ -98,7 +98,7 @@ func (t *Turn) step(e *keptEpoch) {
 	for i, list := range [][]anchor.Block{p.Anchored, p.Updates, p.Live} {
 		for _, b := range list {
 			blocks = append(blocks, pipeline.Block{
-				Layer: b.Layer, Slot: b.Slot, Live: i > 0, Update: i == 1, Messages: b.Texts, Tokens: b.Tokens,
+				Layer: b.Layer, Slot: b.Slot, Live: i > 0, Round: i > 0 && !b.Late, Update: i == 1, Messages: b.Texts, Tokens: b.Tokens,
 			})
 		}
 	}

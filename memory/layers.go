@@ -9,6 +9,7 @@ import (
 	"remora/memory/layer"
 	"remora/memory/pipeline"
 	"remora/memory/transcript"
+	"remora/memory/view"
 	"remora/wire"
 )
 
@@ -210,28 +211,25 @@ func endsWith(items, last []wire.Item) bool {
 	})
 }
 
-// place puts the blocks into a view: those that stay put behind the leading items, those that change with every request
-// behind the history.
+// place puts the blocks into a view, whose first lead items stay there.
 func (l *layered) place(items []wire.Item, lead int) []wire.Item {
 	if len(l.blocks) == 0 {
 		return items
 	}
-	out := append(make([]wire.Item, 0, len(items)+2*len(l.blocks)), items[:lead]...)
-	out = l.appendBlocks(out, false)
-	out = append(out, items[lead:]...)
-	return l.appendBlocks(out, true)
-}
-
-func (l *layered) appendBlocks(out []wire.Item, live bool) []wire.Item { //nolint:revive // which of two places
+	var at view.Blocks
 	for _, b := range l.blocks {
-		if b.Live != live {
-			continue
+		to := &at.Anchored
+		switch {
+		case b.Round:
+			to = &at.Round
+		case b.Live:
+			to = &at.Live
 		}
 		for _, text := range b.Messages {
-			out = append(out, layer.NewText(l.turn.Dialect, l.role, text))
+			*to = append(*to, layer.NewText(l.turn.Dialect, l.role, text))
 		}
 	}
-	return out
+	return at.Around(items[:lead], items[lead:])
 }
 
 // instructionRole is how a block, or advice on an answer, is told apart from what people say. Many servers of Chat Completions know no developer
@@ -277,7 +275,7 @@ func (t *Turn) show(c *transcript.Conversation) {
 	for _, b := range l.blocks {
 		t.Summary.Recalled += b.Tokens
 		for i, text := range b.Messages {
-			block := transcript.Block{Layer: b.Layer, Slot: b.Slot, Live: b.Live, Text: text, Role: l.role}
+			block := transcript.Block{Layer: b.Layer, Slot: b.Slot, Live: b.Live, Round: b.Round, Text: text, Role: l.role}
 			if i == 0 {
 				block.Tokens = b.Tokens
 			}

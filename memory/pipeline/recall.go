@@ -15,6 +15,7 @@ type Block struct {
 	Layer    string
 	Slot     int
 	Live     bool     // stands behind the history
+	Round    bool     // directly behind the user message that began the round, if it is Live
 	Update   bool     // replaces an earlier block of its layer, which still stands in the view
 	Messages []string // one developer message each
 	Tokens   int      // of the texts

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"remora/cache"
@@ -337,11 +336,11 @@ func (log *Log) TurnView(ctx context.Context, s Scope, turnID string) ([]wire.It
 			body[out.At-1], _ = body[out.At-1].WithoutCalls(func(i int) bool { return body[out.At-1].Calls[i].ID == out.Call })
 		}
 	}
-	anchored, live, err := log.showBlocks(ctx, s, &turn)
+	blocks, err := log.showBlocks(ctx, s, &turn)
 	if err != nil {
 		return nil, fmt.Errorf("turn %s: %w", turnID, err)
 	}
-	return slices.Concat(lead, anchored, body, live), nil
+	return blocks.Around(lead, body), nil
 }
 
 // pick finds items by the leading bytes of their content hashes, from the last one backwards along the line that ends

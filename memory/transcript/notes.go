@@ -41,7 +41,8 @@ type Block struct {
 	Layer  string `json:"layer"` // id
 	Slot   int    `json:"slot"`
 	Tokens int    `json:"tokens"`
-	Live   bool   `json:"live,omitempty"` // it stood behind the history, not before it
+	Live   bool   `json:"live,omitempty"`  // it stood behind the history, not before it
+	Round  bool   `json:"round,omitempty"` // it stood behind the user message that began the round
 	Text   string `json:"text"`
 	// Role is that of the message: developer unless it is system.
 	Role wire.Role `json:"role,omitempty"`
@@ -62,6 +63,7 @@ type blockRef struct {
 	Slot   int    `json:"slot"`
 	Tokens int    `json:"tokens"`
 	Live   bool   `json:"live,omitempty"`
+	Round  bool   `json:"round,omitempty"`
 	System bool   `json:"system,omitempty"` // it was a system message, not a developer's
 	Hash   string `json:"hash"`
 }
@@ -301,7 +303,7 @@ func (d *draft) putBlocks() {
 	for _, b := range d.e.blocks {
 		sum := blockHash(b.Text)
 		d.blocks = append(d.blocks, blockRef{
-			Layer: b.Layer, Slot: b.Slot, Tokens: b.Tokens, Live: b.Live, System: b.Role == wire.System, Hash: hex.EncodeToString(sum[:]),
+			Layer: b.Layer, Slot: b.Slot, Tokens: b.Tokens, Live: b.Live, Round: b.Round, System: b.Role == wire.System, Hash: hex.EncodeToString(sum[:]),
 		})
 		if i := slices.Index(h.Blocks, sum); i >= 0 {
 			h.Blocks = append(slices.Delete(h.Blocks, i, i+1), sum)
@@ -331,34 +333,6 @@ func (log *Log) readBlocks(ctx context.Context, s Scope, refs []blockRef) ([][]b
 		return nil, fmt.Errorf("read blocks: %w", err)
 	}
 	return results[0].Values, nil
-}
-
-// showBlocks makes the messages that a turn's blocks were: those that stood before the history, and those
-// that stood behind it.
-func (log *Log) showBlocks(ctx context.Context, s Scope, turn *turnRecord) (anchored, live []wire.Item, err error) {
-	texts, err := log.readBlocks(ctx, s, turn.Blocks)
-	if err != nil || len(texts) == 0 {
-		return nil, nil, err
-	}
-	d, err := wire.ParseDialect(turn.Dialect)
-	if err != nil {
-		return nil, nil, err
-	}
-	for i, text := range texts {
-		if text == nil {
-			return nil, nil, fmt.Errorf("block of layer %q is not stored", turn.Blocks[i].Layer)
-		}
-		it, err := instruction(d, turn.Blocks[i].System, string(text))
-		if err != nil {
-			return nil, nil, err
-		}
-		if turn.Blocks[i].Live {
-			live = append(live, it)
-		} else {
-			anchored = append(anchored, it)
-		}
-	}
-	return anchored, live, nil
 }
 
 // walkBlocks writes the blocks of a turn that no turn before it had.

@@ -325,3 +325,33 @@ func (a *Answer) status() string {
 		return turnComplete
 	}
 }
+
+// showBlocks makes the messages that a turn's blocks were.
+func (log *Log) showBlocks(ctx context.Context, s Scope, turn *turnRecord) (blocks view.Blocks, err error) {
+	texts, err := log.readBlocks(ctx, s, turn.Blocks)
+	if err != nil || len(texts) == 0 {
+		return blocks, err
+	}
+	d, err := wire.ParseDialect(turn.Dialect)
+	if err != nil {
+		return blocks, err
+	}
+	for i, text := range texts {
+		if text == nil {
+			return blocks, fmt.Errorf("block of layer %q is not stored", turn.Blocks[i].Layer)
+		}
+		it, err := instruction(d, turn.Blocks[i].System, string(text))
+		if err != nil {
+			return blocks, err
+		}
+		switch ref := turn.Blocks[i]; {
+		case ref.Round:
+			blocks.Round = append(blocks.Round, it)
+		case ref.Live:
+			blocks.Live = append(blocks.Live, it)
+		default:
+			blocks.Anchored = append(blocks.Anchored, it)
+		}
+	}
+	return blocks, nil
+}
