@@ -2,15 +2,19 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"sync/atomic"
 	"time"
 
 	"remora/admin"
 	"remora/cache"
+	"remora/memory"
 	"remora/telemetry"
 )
 
@@ -26,11 +30,14 @@ type office struct {
 	stopping atomic.Bool
 	kept     *storage
 	spool    spoolOptions
+	memory   atomic.Pointer[memory.Memory] // nil until it is there
+	tenant   func(credential []byte) string
+	log      *slog.Logger
 }
 
 // openOffice serves the address for operators, if there is one.
 func openOffice(ctx context.Context, c Config, kept *storage, t *telemetry.Telemetry, log *slog.Logger) (*office, error) {
-	o := &office{kept: kept, spool: c.Store.Spool, served: make(chan struct{})}
+	o := &office{kept: kept, spool: c.Store.Spool, served: make(chan struct{}), tenant: c.Session.Tenant, log: log}
 	if c.Server.AdminListen == "" {
 		close(o.served)
 		return o, nil
@@ -39,7 +46,9 @@ func openOffice(ctx context.Context, c Config, kept *storage, t *telemetry.Telem
 	if err != nil {
 		return nil, fmt.Errorf("open server.admin_listen %s: %w", c.Server.AdminListen, err)
 	}
-	var routes []admin.Route
+	routes := []admin.Route{{
+		Pattern: "POST /admin/v1/sessions/{id}/complete", Handler: http.HandlerFunc(o.complete), MaxBody: maxOrder,
+	}}
 	if c.Telemetry.Metrics.Prometheus {
 		routes = append(routes, admin.Route{Pattern: "GET /metrics", Handler: t.Handler()})
 	}
@@ -51,6 +60,55 @@ func openOffice(ctx context.Context, c Config, kept *storage, t *telemetry.Telem
 		}
 	}()
 	return o, nil
+}
+
+const (
+	// maxOrder is the largest body of a request that ends a session, in bytes.
+	maxOrder = 64 << 10
+	// completeWait is how long layers may take to be told of an end.
+	completeWait = 2 * time.Minute
+)
+
+// order is the body of a request that ends a session. Key or Tenant say whose session it is, as the flags of `proxy
+// transcript` do: by the credential that its clients use, or by the tenant as it is stored; without either it is one of
+// clients without a credential. A key is never part of the path, which logs tell.
+type order struct {
+	Key     string `json:"key"`
+	Tenant  string `json:"tenant"`
+	Success *bool  `json:"success"` // of what the session worked on; true if it is not said
+}
+
+// complete ends what a session works on: 204 when its layers and those of its parent have been told, 404 where it does
+// not exist, 503 where the store does not answer.
+func (o *office) complete(w http.ResponseWriter, r *http.Request) {
+	var asked order
+	dec := json.NewDecoder(r.Body)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&asked); err != nil && !errors.Is(err, io.EOF) || asked.Key != "" && asked.Tenant != "" {
+		http.Error(w, `want {"key": "...", "success": true}, or tenant in place of key`, http.StatusBadRequest)
+		return
+	}
+	m := o.memory.Load()
+	if m == nil || o.stopping.Load() {
+		http.Error(w, "starting or stopping", http.StatusServiceUnavailable)
+		return
+	}
+	s := memory.Scope{Tenant: asked.Tenant, Session: r.PathValue("id")}
+	if s.Tenant == "" {
+		s.Tenant = o.tenant([]byte(asked.Key))
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), completeWait)
+	defer cancel()
+	err := m.Complete(ctx, s, asked.Success == nil || *asked.Success)
+	switch {
+	case err == nil:
+		w.WriteHeader(http.StatusNoContent)
+	case errors.Is(err, memory.ErrNoSession):
+		http.Error(w, "no such session under this credential", http.StatusNotFound)
+	default:
+		http.Error(w, "the session could not be ended; the log says more", http.StatusServiceUnavailable)
+		o.log.Warn("a session could not be ended", "error", err.Error())
+	}
 }
 
 // readyWait is how long the store may take to say that it is there.

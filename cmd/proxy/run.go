@@ -92,6 +92,7 @@ func (l *live) open(ctx context.Context) (upstreams *providers.Set, err error) {
 	}
 	l.onClose(l.minds.close) // after memory, whose layers use it
 	l.memory = memory.New(kept, kept.queue, c.memory(l.log, l.minds))
+	l.office.memory.Store(l.memory)
 	l.onClose(l.memory.Close)        // after the server, whose turns it commits
 	l.limits = kept.limits(c, l.log) //nolint:contextcheck // ends by Close, not by a signal
 	l.onClose(l.limits.Close)

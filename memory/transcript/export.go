@@ -84,18 +84,6 @@ func (l *ItemLine) Bytes() []byte {
 	return l.JSON
 }
 
-// Exists returns ErrNoSession if nothing is stored of a session.
-func (log *Log) Exists(ctx context.Context, s Scope) error {
-	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: []string{headName}}})
-	if err != nil {
-		return fmt.Errorf("read session: %w", err)
-	}
-	if results[0].Values[0] == nil {
-		return ErrNoSession
-	}
-	return nil
-}
-
 // exportPage is how many items an export reads at once.
 const exportPage = 512
 

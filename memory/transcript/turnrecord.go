@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -142,6 +143,38 @@ func (log *Log) TurnRecord(ctx context.Context, s Scope, turnID string) (json.Ra
 		return nil, ErrNoTurn
 	}
 	return results[0].Values[0], nil
+}
+
+// Latest completes a scope by what its session's latest answered turn said of resource, execution and parent. It fails
+// with ErrNoSession.
+func (log *Log) Latest(ctx context.Context, s Scope) (Scope, error) {
+	if s.Resource == "" {
+		s.Resource = s.Session
+	}
+	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: []string{headName}}})
+	if err != nil {
+		return s, fmt.Errorf("read session: %w", err)
+	}
+	if results[0].Values[0] == nil {
+		return s, ErrNoSession
+	}
+	h, err := decodeHead(results[0].Values[0])
+	if err != nil {
+		return s, err
+	}
+	raw, err := log.TurnRecord(ctx, s, h.LastTurn)
+	if errors.Is(err, ErrNoTurn) {
+		return s, nil // nothing was answered yet
+	}
+	var turn turnRecord
+	if err == nil && json.Unmarshal(raw, &turn) != nil {
+		err = fmt.Errorf("turn %s: %w", h.LastTurn, ErrCorrupt)
+	}
+	if turn.Resource != "" {
+		s.Resource = turn.Resource
+	}
+	s.Execution, s.Parent = turn.Execution, turn.ParentID
+	return s, err
 }
 
 // encode writes the record as encoding/json would read it back. It is written by hand since it is part of every
