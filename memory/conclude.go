@@ -43,7 +43,7 @@ func (t *Turn) conclude(ctx context.Context, a *Answer) func(context.Context) {
 	settles := end.Success && (l.run.Settles() || evicts && len(l.evicted) > 0)
 	if end.Success {
 		l.run.Store(ctx, resp)
-		l.run.Evict(ctx, l.evicted)
+		l.tellEvicted(ctx)
 	}
 	// A call that failed or was cut ends nothing: clients send it again, or go on from there. One that a layer forbade is over.
 	done := resp.Done && end.Success || l.denied

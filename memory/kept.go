@@ -10,6 +10,7 @@ import (
 	"remora/memory/summary"
 	"remora/memory/transcript"
 	"remora/memory/view"
+	"remora/wire"
 )
 
 // Names of what a session keeps for its next views, beside its items and the states of its layers.
@@ -132,14 +133,22 @@ func (s *keptSummary) load(b []byte) { s.state = summary.Decode(b) }
 
 func (s *keptSummary) change() []byte { return s.next }
 
+func pick(items []wire.Item, at []int) []wire.Item {
+	out := make([]wire.Item, len(at))
+	for i, n := range at {
+		out[i] = items[n]
+	}
+	return out
+}
+
 // evict notes what of the conversation is not in the view, as far as layers were not told of it in earlier turns.
-func (t *Turn) evict(ctx context.Context, c *transcript.Conversation, v *view.View) {
+func (t *Turn) evict(ctx context.Context, c *transcript.Conversation, sent []wire.Item) {
 	l := t.layers
 	told := l.states.keeps().told
 	if told == nil {
 		return
 	}
-	missing := layer.Missing(c.Items, v.Items)
+	missing := layer.Missing(c.Items, sent)
 	if len(missing) == 0 {
 		return
 	}
@@ -149,9 +158,17 @@ func (t *Turn) evict(ctx context.Context, c *transcript.Conversation, v *view.Vi
 		return
 	}
 	fresh, next := told.now.Add(keys, missing)
-	told.replace(next)
+	l.told = next
 	for _, i := range fresh {
 		l.evicted = append(l.evicted, c.Items[i])
 	}
 	l.evicted = pipeline.Detach(l.evicted) // slow layers are told after the request's body is used for another one
+}
+
+// tellEvicted tells the layers of what fell out of the view. They hear of it once, after a turn that was answered.
+func (l *layered) tellEvicted(ctx context.Context) {
+	if told := l.states.keeps().told; told != nil && len(l.evicted) > 0 {
+		told.replace(l.told)
+		l.run.Evict(ctx, l.evicted)
+	}
 }

@@ -34,6 +34,7 @@ type layered struct {
 	rounds  int            // answers so far
 	guides  int            // of these, how many were made again
 	denied  bool           // the last one was forbidden
+	told    layer.Told     // what they are told of with this turn, too
 	evicted []wire.Item    // what the view lacks of the conversation and nobody was told of
 	counted bool           // upstream has reported what of the view was cached
 

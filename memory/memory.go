@@ -68,6 +68,8 @@ type Shape struct {
 	// Layers. OverflowModel makes it; without one it has excerpts.
 	Summarize     bool
 	OverflowModel pipeline.ModelSource
+	// ToolResult is how many tokens of a tool result are sent at most, 0 for all (see view.ShortenResult).
+	ToolResult int
 	// PromptCache keeps the beginning of views the same for the provider's prompt cache; nil lets layers' blocks change it
 	// with every request.
 	PromptCache *anchor.Config
@@ -122,6 +124,8 @@ type Memory struct {
 	close  context.CancelFunc // ends it
 	work   sync.WaitGroup
 
+	openings openings
+
 	settling chan struct{} // one for each turn whose layers are slow to store
 	settles  sync.WaitGroup
 }
@@ -136,6 +140,7 @@ func New(store cache.Store, spool Spool, o Options) *Memory {
 	for i := range m.locks {
 		m.locks[i] = make(chan struct{}, 1)
 	}
+	m.openings.tick, m.openings.work = o.OpenDelay/openTicks, &m.work
 	m.life, m.close = context.WithCancel(context.Background())
 	m.settling = make(chan struct{}, maxSettling)
 	m.spool = newSpooler(m.life, m, spool)
@@ -152,6 +157,7 @@ func (m *Memory) Close() {
 	m.settles.Wait()
 	impatient.Stop()
 	m.close()
+	m.openings.stop()
 	m.spool.stop()
 	m.work.Wait()
 }
@@ -321,8 +327,9 @@ func (t *Turn) assemble(read, hooks context.Context) error {
 	}
 	if c.Opaque {
 		t.View = slices.Concat(c.Lead, c.Items)
+		view.ShortenResults(t.View, t.shape.ToolResult)
 		t.Summary.Items, t.Summary.Sent = len(t.View), len(t.View)
-		t.entry.Viewed(&c, nil)
+		t.entry.Viewed(&c, nil, t.shape.ToolResult)
 		t.show(&c)
 		return nil
 	}
@@ -333,13 +340,14 @@ func (t *Turn) assemble(read, hooks context.Context) error {
 		Lead: c.Lead, Items: c.Items, Hidden: c.Hidden, Offset: c.Offset, Resolve: t.entry.Resolve, Window: w,
 		Anchor: t.anchor(read, &c),
 	})
+	view.ShortenResults(v.Items, t.shape.ToolResult)
 	if l != nil {
 		t.plan(&c, &v)
 		if cut := l.states.keeps().cut; cut != nil && !c.Side {
 			cut.replace(v.Start)
 		}
 		t.fit(hooks, &c, &v)
-		t.evict(read, &whole, &v)
+		t.evict(read, &whole, pick(c.Items, v.Kept))
 	}
 	if c.Stored {
 		v.Windowed += c.Offset // what of the stored history stands too far back to be read
@@ -347,7 +355,7 @@ func (t *Turn) assemble(read, hooks context.Context) error {
 	t.View = v.Items
 	t.Summary.Sent, t.Summary.Windowed, t.Summary.Orphans = len(c.Lead)+v.Units, v.Windowed, v.Orphans
 	t.Summary.Items = t.Summary.Sent + t.Summary.Windowed + t.Summary.Orphans
-	t.entry.Viewed(&c, &v)
+	t.entry.Viewed(&c, &v, t.shape.ToolResult)
 	t.show(&c)
 	return nil
 }

@@ -174,8 +174,8 @@ func (o *overflow) block(s summary.State) []pipeline.Block {
 	return []pipeline.Block{{Layer: summaryID, Slot: summarySlot, Messages: []string{text}, Tokens: n}}
 }
 
-// round is where in the history the current round begins.
-func (o *overflow) round() int { return roundOf(o.history()) }
+// round is where in the history begins what always stays.
+func (o *overflow) round() int { return o.l.run.Firm(o.history()) }
 
 // roundOf is the index of the user message that began the current round, or of the last item.
 func roundOf(history []wire.Item) int {

@@ -6,6 +6,7 @@ import (
 
 	"remora/memory/layer"
 	"remora/memory/transcript"
+	"remora/memory/view"
 	"remora/wire"
 )
 
@@ -247,6 +248,7 @@ func (t *Turn) extend(r *round) []wire.Item {
 	l.extra = append(l.extra, r.items...)
 	l.known[l.lastID] = len(l.extra)
 	l.extra = slices.Concat(l.extra, r.results, r.note)
+	view.ShortenResults(l.extra, t.shape.ToolResult)
 	return append(slices.Clip(t.View), l.extra...)
 }
 

@@ -69,10 +69,16 @@ type policyOptions struct {
 	Overflow        string       `mapstructure:"overflow"`
 	OverflowModel   modelOptions `mapstructure:"overflow_model"`
 	WindowSize      int          `mapstructure:"window_size"`
+	WindowTurns     int          `mapstructure:"window_turns"`
+	MinHistoryTurns int          `mapstructure:"min_history_turns"`
+	ToolResult      int          `mapstructure:"tool_result_max_tokens"`
 }
 
 func (o policyOptions) policy() budget.Policy {
-	p := budget.Policy{Budget: o.TokenBudget, Reserve: o.ResponseReserve, Overflow: o.Overflow, Window: o.WindowSize}
+	p := budget.Policy{
+		Budget: o.TokenBudget, Reserve: o.ResponseReserve, Overflow: o.Overflow,
+		Window: o.WindowSize, Turns: o.WindowTurns, MinTurns: o.MinHistoryTurns, ToolResult: o.ToolResult,
+	}
 	if p.Budget == 0 {
 		p.Budget = math.Inf(1)
 	}

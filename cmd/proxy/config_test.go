@@ -94,7 +94,11 @@ func TestPolicyProblems(t *testing.T) {
 	f("{overflow: summarize, overflow_model: {provider: openai}}", "memory.policy.overflow_model.model: want the name of a model")
 	f("{overflow: summarize, overflow_model: {provider: x, model: m}}",
 		"memory.policy.overflow_model.provider: want the name of one of providers")
-	f("{overflow: summarise}", `memory.policy.overflow: want "truncate", "sliding_window" or "summarize", have "summarise"`)
+	f("{overflow: summarise}", `memory.policy.overflow: want "truncate", "sliding_window", "summarize", "fifo", "turns" or "priority", have "summarise"`)
+	f("{overflow: fifo, min_history_turns: 3, tool_result_max_tokens: 2000}", "<nil>")
+	f("{overflow: turns, window_turns: 0}", `memory.policy.window_turns: want 1 or more pairs with overflow "turns", have 0`)
+	f("{min_history_turns: -1}", "memory.policy.min_history_turns: want 0 or more pairs, have -1")
+	f("{tool_result_max_tokens: 5}", "memory.policy.tool_result_max_tokens: want 0 (no limit) or at least 32 tokens, have 5")
 }
 
 func TestLayerProblems(t *testing.T) {

@@ -114,5 +114,6 @@ func (c *Config) shape(m *minds) memory.Shape {
 		Layers:        m.layers,
 		Summarize:     c.Memory.Policy.Overflow == budget.OverflowSummarize,
 		OverflowModel: m.overflow,
+		ToolResult:    c.Memory.Policy.ToolResult,
 	}
 }

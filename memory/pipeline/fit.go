@@ -34,21 +34,15 @@ func (r *Run) Limited() bool {
 }
 
 // Fit chooses which blocks and which history items are sent. System items and the current round, from the last user
-// message on, always are. Blocks stay each if it fits. Of the rest of the history the newest stays, and calls stay with
+// message on, always are, with the pairs before it that the policy never leaves out. Blocks stay each if it fits. Of the rest of the history the newest stays, and calls stay with
 // their results. What stands before an item that does not fit is not counted: a body of any size costs no more than
-// what fits of it, and the item after. A body whose bytes are fewer than the tokens that are free is not counted at all.
+// what fits of it, and the item after, but for a policy that keeps old items for their worth. A body whose bytes are fewer than the tokens that are free is not counted at all.
 func (r *Run) Fit(system []wire.Item, blocks []Block, history []wire.Item) Fitted {
 	if !r.Limited() || r.fitsAnyway(system, blocks, history) {
 		return Fitted{Blocks: blocks, History: history}
 	}
-	c := counter{r: r}
-	entries := make([]budget.Entry, len(history))
-	groups := budget.Groups(history)
-	from := roundOf(history)
-	for i, it := range history {
-		entries[i].Group = groups[i]
-		entries[i].Round = i >= from || it.Kind == wire.Compaction
-	}
+	c := counter{r: r, all: !r.p.o.Policy.NewestFirst()}
+	entries := budget.Entries(history, r.p.o.Policy)
 	lead := make([]budget.Entry, len(system))
 	for i, it := range system {
 		lead[i].Cost = c.item(it, 0)
@@ -117,6 +111,17 @@ func (r *Run) fitsAnyway(system []wire.Item, blocks []Block, history []wire.Item
 	return true
 }
 
+// Firm is from which item on a history stays whatever the budget: the current round, and the pairs before it that the
+// policy never leaves out.
+func (r *Run) Firm(history []wire.Item) int {
+	for i, e := range budget.Entries(history, r.p.o.Policy) {
+		if e.Round && history[i].Kind != wire.Compaction {
+			return i
+		}
+	}
+	return max(0, len(history)-1)
+}
+
 // Room is how many tokens a view may have, math.MaxInt without a limit.
 func (r *Run) Room() int {
 	if r == nil {
@@ -148,6 +153,7 @@ func (f *Fitted) keep(history []wire.Item, entries []budget.Entry, kept []int) {
 // counter counts items until the budget is used up.
 type counter struct {
 	r    *Run
+	all  bool // whatever is used up
 	used int
 }
 
@@ -160,28 +166,18 @@ func (c *counter) item(it wire.Item, over int) int {
 	if math.IsInf(c.r.p.free, 1) {
 		return 0
 	}
-	if float64(c.used) > c.r.p.free {
+	if !c.all && float64(c.used) > c.r.p.free {
 		return over
 	}
 	n := 0
 	if len(it.Raw) > large {
 		n = len(it.Text()) / bytesOfToken
 	}
-	if float64(c.used+n) <= c.r.p.free {
+	if float64(n) <= c.r.p.free && (c.all || float64(c.used+n) <= c.r.p.free) {
 		n = c.r.p.o.CountItem(c.r.turn.Model, it)
 	}
 	c.used += n
 	return n
-}
-
-// roundOf is the index at which the current round begins: the last user message, or the last item where there is none.
-func roundOf(history []wire.Item) int {
-	for i, it := range slices.Backward(history) {
-		if it.Kind == wire.Message && it.Role == wire.User {
-			return i
-		}
-	}
-	return len(history) - 1
 }
 
 // pinnedOf tells which entries budget.Fit never leaves out.

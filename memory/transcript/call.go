@@ -253,10 +253,11 @@ func (e *Entry) content(c *Conversation, i int) wire.Hash {
 	return e.in.mark(it).content
 }
 
-// Viewed notes how the view was chosen from the conversation; nil for a request that goes as it came.
-func (e *Entry) Viewed(c *Conversation, v *view.View) {
+// Viewed notes how the view was chosen from the conversation, nil for all of it, and to how many tokens results were
+// shortened in it, 0 for not at all.
+func (e *Entry) Viewed(c *Conversation, v *view.View, toolResult int) {
 	if v == nil {
-		e.view = ViewRecord{Conversation: len(c.Items), Sent: len(c.Lead) + len(c.Items)}
+		e.view = ViewRecord{Conversation: len(c.Items), Sent: len(c.Lead) + len(c.Items), ToolResult: toolResult}
 		e.view.Items = make([]byte, 0, 8*len(c.Items))
 		for i := range c.Items {
 			content := e.content(c, i)
@@ -267,7 +268,7 @@ func (e *Entry) Viewed(c *Conversation, v *view.View) {
 	}
 	e.view = ViewRecord{
 		Conversation: len(c.Items), Sent: len(v.Items), From: v.From, Windowed: v.Windowed, Orphans: v.Orphans,
-		LeftOut: v.LeftOut, Stored: c.Stored,
+		LeftOut: v.LeftOut, Stored: c.Stored, ToolResult: toolResult,
 	}
 	if v.Pinned >= 0 {
 		e.view.Pinned = &v.Pinned

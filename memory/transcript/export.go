@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"remora/cache"
+	"remora/memory/view"
 	"remora/wire"
 )
 
@@ -324,6 +325,7 @@ func (log *Log) TurnView(ctx context.Context, s Scope, turnID string) ([]wire.It
 			body[out.At-1], _ = body[out.At-1].WithoutCalls(func(i int) bool { return body[out.At-1].Calls[i].ID == out.Call })
 		}
 	}
+	view.ShortenResults(body, turn.View.ToolResult)
 	blocks, err := log.showBlocks(ctx, s, &turn)
 	if err != nil {
 		return nil, fmt.Errorf("turn %s: %w", turnID, err)

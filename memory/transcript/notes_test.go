@@ -91,7 +91,7 @@ func (l *lab) view(e *Entry) string {
 		l.t.Fatal(err)
 	}
 	v := view.Assemble(view.Request{Lead: c.Lead, Items: c.Items, Offset: c.Offset, Resolve: e.Resolve})
-	e.Viewed(&c, &v)
+	e.Viewed(&c, &v, 0)
 	return hear(v.Items)
 }
 

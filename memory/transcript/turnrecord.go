@@ -68,6 +68,8 @@ type ViewRecord struct {
 	// Lead is the hash of the leading items that were sent.
 	Lead   string `json:"lead,omitempty"`
 	Stored bool   `json:"stored,omitempty"` // the stored history was put before the client's items
+	// ToolResult is how many tokens of a tool result were sent at most, 0 for all (view.ShortenResult).
+	ToolResult int `json:"tool_result_max_tokens,omitempty"`
 	// Tokens is what the view cost, nil where no layer or budget had to do with it.
 	Tokens *ViewTokens `json:"tokens,omitempty"`
 }
@@ -272,6 +274,7 @@ func (v *ViewRecord) appendTo(b []byte) []byte {
 		{"from", v.From, true},
 		{"windowed", v.Windowed, v.Windowed != 0},
 		{"orphans", v.Orphans, v.Orphans != 0},
+		{"tool_result_max_tokens", v.ToolResult, v.ToolResult != 0},
 	} {
 		if f.want {
 			b = strconv.AppendInt(appendName(b, f.name), int64(f.value), 10)
