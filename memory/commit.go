@@ -16,13 +16,69 @@ func (t *Turn) Forwarded() {
 	if t.unkept {
 		return
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.m.work.Add(1)
-	t.timer = time.AfterFunc(t.m.o.OpenDelay, func() { //nolint:forbidigo // wakes; no clock is read
-		defer t.m.work.Done()
-		t.journal()
-	})
+	t.open.Store(true)
+	t.m.openings.add(t)
+}
+
+// openTicks is how many ticks a turn waits for its answer before its input is written.
+const openTicks = 4
+
+// openings are turns whose answers are still to come. One timer serves all of them: most are over long before
+// store.open_delay is, and a timer for each of a thousand turns a second wakes an idle process a thousand times. It
+// ticks while there are any, so that a turn waits for the delay, or for up to one tick less.
+type openings struct {
+	tick time.Duration
+	work *sync.WaitGroup // what is written
+
+	mu    sync.Mutex
+	slots [openTicks][]*Turn
+	now   int // the slot that is due at the next tick
+	timer *time.Timer
+}
+
+func (o *openings) add(t *Turn) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	last := (o.now + openTicks - 1) % openTicks
+	o.slots[last] = append(o.slots[last], t)
+	if o.timer == nil {
+		o.timer = time.AfterFunc(o.tick, o.elapsed) //nolint:forbidigo // wakes; no clock is read
+	}
+}
+
+// elapsed writes the inputs that have waited for long enough.
+func (o *openings) elapsed() {
+	for _, t := range o.due() {
+		if t.open.Load() {
+			o.work.Go(t.journal)
+		}
+	}
+}
+
+// due takes the turns of this tick, and sets the timer for the next one if there are others.
+func (o *openings) due() []*Turn {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	due := o.slots[o.now]
+	o.slots[o.now] = nil
+	o.now = (o.now + 1) % openTicks
+	o.timer = nil
+	for _, slot := range o.slots {
+		if len(slot) > 0 {
+			o.timer = time.AfterFunc(o.tick, o.elapsed) //nolint:forbidigo // wakes; no clock is read
+			break
+		}
+	}
+	return due
+}
+
+// stop is for the end of the process: no turn waits any more.
+func (o *openings) stop() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.timer != nil {
+		o.timer.Stop()
+	}
 }
 
 // journal writes the turn's input, and that its answer is open.
@@ -31,7 +87,7 @@ func (t *Turn) journal() {
 	defer cancel()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.timer == nil {
+	if !t.open.Load() {
 		return // committed meanwhile
 	}
 	t.write(ctx, nil)
@@ -49,12 +105,7 @@ func (t *Turn) Commit(a Answer) {
 	after := t.conclude(ctx, &a)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.timer != nil {
-		if t.timer.Stop() {
-			t.m.work.Done()
-		}
-		t.timer = nil
-	}
+	t.open.Store(false)
 	if !t.write(ctx, &a) {
 		if t.layers != nil && (after != nil || t.layers.states != nil && !t.layers.run.Empty()) {
 			t.background(t.afterOutage(after))

@@ -57,6 +57,66 @@ func TestCommitWaitIsBounded(t *testing.T) {
 	})
 }
 
+// Promise 4: an input is written on its own once its answer has taken store.open_delay, or up to a quarter less, and
+// only then, however many turns wait and whenever they began.
+func TestOpenDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem, err := cache.Open("memory:", cache.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := memory.New(mem, nil, memory.Options{OpenDelay: 20 * time.Millisecond})
+		durable := func(session string) bool {
+			var out strings.Builder
+			return m.Export(t.Context(), memory.Scope{Tenant: "tenant", Session: session}, &out) == nil
+		}
+		forward := func(session string) *memory.Turn {
+			req, err := wire.Parse(wire.Chat, []byte(`{"messages":[`+say("u:1")+`]}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			turn, err := m.Begin(t.Context(), memory.Call{Scope: memory.Scope{Tenant: "tenant", Session: session}, Request: req})
+			if err != nil {
+				t.Fatal(err)
+			}
+			turn.Forwarded()
+			return turn
+		}
+		pass := func(ms time.Duration) {
+			time.Sleep(ms * time.Millisecond)
+			synctest.Wait()
+		}
+		turns := []*memory.Turn{forward("first")}
+		pass(7)
+		turns = append(turns, forward("second"))
+		pass(7) // 14 ms of the first, 7 of the second
+		if durable("first") || durable("second") {
+			t.Error("an input was written early")
+		}
+		pass(6) // 20 and 13
+		if !durable("first") || durable("second") {
+			t.Error("want the first input to be written and no other")
+		}
+		pass(7)
+		if !durable("second") {
+			t.Error("the second input was not written in time")
+		}
+		pass(1000)
+		turns = append(turns, forward("third")) // after a time without any
+		pass(20)
+		if !durable("third") {
+			t.Error("the third input was not written in time")
+		}
+		for _, turn := range turns {
+			turn.Commit(answer(t, "a:1"))
+		}
+		m.Close()
+		if err := mem.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // ledger is a store that notes what is written.
 type ledger struct {
 	cache.Store

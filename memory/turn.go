@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"remora/memory/transcript"
@@ -85,7 +86,7 @@ type Turn struct {
 
 	mu    sync.Mutex
 	entry *transcript.Entry
-	timer *time.Timer
+	open  atomic.Bool // forwarded, and not committed yet; it becomes false under mu
 }
 
 // crockford spells turn ids so that they sort as they were made and hold nothing that is easily misread.
