@@ -45,6 +45,7 @@ var arrows = []struct {
 	{1, "cache/redistest", nil},
 	{1, "cache/seal", []string{"cache"}},
 	{1, "cache/storetest", []string{"cache"}},
+	{0, "memory/layer/schema", nil},
 	{1, "memory/budget", []string{"wire"}},
 	{1, "memory/tokens", []string{"wire"}},
 	{1, "memory/view", []string{"wire"}},
@@ -71,9 +72,9 @@ var arrows = []struct {
 	{3, "memory/layer/temporal", layerImports},
 	{3, "memory/layer/toolmemory", layerImports},
 	{3, "memory/layer/webhook", layerImports},
-	{3, "memory/layer/working", layerImports},
+	{3, "memory/layer/working", []string{"memory/budget", "memory/layer", "memory/layer/schema", "wire"}},
 	{3, "memory/summary", []string{"memory/layer", "wire"}},
-	{3, "memory/pipeline", []string{"memory/budget", "memory/layer", "memory/tokens", "wire"}},
+	{3, "memory/pipeline", []string{"memory/budget", "memory/layer", "memory/layer/schema", "memory/tokens", "wire"}},
 
 	{4, "memory", []string{"cache", "memory/anchor", "memory/budget", "memory/layer", "memory/pipeline", "memory/summary", "memory/transcript", "memory/view", "wire"}},
 

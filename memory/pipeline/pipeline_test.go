@@ -167,7 +167,7 @@ func TestNewRefuses(t *testing.T) {
 		{"no hook", []Layer{at("a", 1, new(fake)), at("b", 1, 5), at("c", 1, nil)}, []string{"layers[0]: a layer", "layers[1]: a layer", "layers[2]: a layer"}},
 		{"tools of one name", []Layer{at("a", 1, tool("b_c", "")), at("a_b", 2, tool("c", ""))}, []string{"layer a_b: tools: c: layer a has a tool"}},
 		{"long tool", []Layer{at("a", 1, tool(strings.Repeat("n", 63), ""))}, []string{"name: want 1 to 64"}},
-		{"bad schema", []Layer{at("a", 1, tool("f", `{"type":"strin"}`)), at("b", 1, tool("f", `{"type":"string"}`)), at("c", 1, tool("f", `[]`))}, []string{"parameters: want", "type: want object", "parameters: want"}},
+		{"bad schema", []Layer{at("a", 1, tool("f", `{"type":"strin"}`)), at("b", 1, tool("f", `{"type":"string"}`)), at("c", 1, tool("f", `[]`))}, []string{"parameters: type: want", "type: want object", "parameters: want"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := New(c.layers, Options{})

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"remora/memory/layer"
+	"remora/memory/layer/schema"
 	"remora/wire"
 )
 
@@ -24,7 +25,7 @@ type Tool struct {
 type tool struct {
 	Tool
 	forms  map[wire.Dialect][]byte // as each dialect spells it
-	schema *schema
+	schema *schema.Schema
 	run    func(ctx context.Context, t *layer.Turn, s layer.State, arguments []byte) (string, layer.State, error)
 }
 
@@ -72,7 +73,7 @@ func newTool(id string, offered layer.Tool) (*tool, error) {
 		errs = append(errs, errors.New("run: a tool needs a function"))
 	}
 	var err error
-	if t.schema, err = parseSchema(t.Parameters); err != nil {
+	if t.schema, err = schema.ParseObject(t.Parameters); err != nil {
 		errs = append(errs, fmt.Errorf("parameters: %w", err))
 	}
 	return t, errors.Join(errs...)
@@ -146,7 +147,7 @@ func (r *Run) RunTool(ctx context.Context, c layer.ToolCall) string {
 	if len(arguments) > maxArguments {
 		return fmt.Sprintf("Error: invalid arguments: more than %d bytes", maxArguments)
 	}
-	if err := t.schema.validate(arguments); err != nil {
+	if err := t.schema.Validate(arguments); err != nil {
 		return "Error: invalid arguments: " + err.Error()
 	}
 	result, err := update(ctx, r, m, layer.HookTools, func(ctx context.Context, s layer.State) (string, layer.State, error) {

@@ -11,6 +11,7 @@ import (
 
 	"remora/memory/budget"
 	"remora/memory/layer"
+	"remora/memory/layer/schema"
 )
 
 // Bounds of the state, in bytes.
@@ -27,7 +28,7 @@ type Options struct {
 	// ReadOnly ignores the client's tool updateWorkingMemory. The layer's own tool is still offered and still writes, as
 	// in SEMANTICS 1.5.
 	ReadOnly bool `mapstructure:"read_only"`
-	// Schema is a JSON schema, as JSON text, that the whole state must satisfy after an update; see schema for the part
+	// Schema is a JSON schema, as JSON text, that the whole state must satisfy after an update; see schema.Schema for the part
 	// of the standard that is understood. Without one, anything goes.
 	Schema string `mapstructure:"schema"`
 	// Template is an example of what to keep, told to the model with the tool.
@@ -46,7 +47,7 @@ func Defaults() layer.Defaults {
 // Layer is the layer. Its value is safe for concurrent use.
 type Layer struct {
 	options Options
-	schema  *schema // nil without one
+	schema  *schema.Schema // nil without one
 }
 
 // New checks the options. Errors name the key that they are about.
@@ -69,7 +70,7 @@ func New(o Options) (*Layer, error) {
 	}
 	l := &Layer{options: o}
 	if o.Schema != "" {
-		s, err := parseSchema(o.Schema)
+		s, err := schema.Parse([]byte(o.Schema))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("schema: %w", err))
 		}
@@ -100,7 +101,7 @@ func (l *Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (laye
 
 // satisfied tells that a document satisfies the schema, if there is one.
 func (l *Layer) satisfied(document []byte) bool {
-	return l.schema == nil || l.schema.check(document) == nil
+	return l.schema == nil || l.schema.Validate(document) == nil
 }
 
 // Recall is the block working_memory: a text as it is, an object as JSON with two spaces of indentation (SEMANTICS
@@ -160,7 +161,7 @@ func (l *Layer) update(s layer.State, arguments []byte) (layer.State, error) {
 	}
 	next := merge(s, change)
 	if l.schema != nil {
-		if err := l.schema.check(next); err != nil {
+		if err := l.schema.Validate(next); err != nil {
 			return s, fmt.Errorf("the working memory would break its schema: %w", err)
 		}
 	}
