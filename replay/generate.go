@@ -24,7 +24,7 @@ type profile struct {
 func profiles() []profile {
 	return []profile{
 		{name: "rename", seed: 1, rounds: []int{6, 82, 166, 12, 28}, huge: []int{64, 96}, scale: 0.93},
-		{name: "flaky-test", seed: 2, rounds: []int{2, 116, 20, 6}, huge: []int{200}, scale: 0.93},
+		{name: "flaky-test", seed: 2, rounds: []int{2, 122, 20, 6}, huge: []int{200}, scale: 0.93},
 		{name: "new-endpoint", seed: 3, rounds: []int{8, 24, 37, 18, 32, 24}, huge: []int{72}, scale: 0.93},
 		{name: "upgrade", seed: 4, rounds: []int{3, 46, 85, 9}, huge: []int{120}, scale: 0.93},
 		{name: "compacted", seed: 5, rounds: []int{5, 16, 57, 49, 19}, compact: 104, huge: []int{80}, scale: 0.93},
