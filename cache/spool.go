@@ -225,9 +225,7 @@ func (s *Spool) Drain(ctx context.Context, f func(rec []byte) error) error {
 		if err := f(rec); err != nil {
 			return err
 		}
-		if err := s.advance(seg, frameBytes(len(rec))); err != nil {
-			return fmt.Errorf("drain spool: %w", err)
-		}
+		s.advance(seg, frameBytes(len(rec)))
 	}
 }
 
@@ -279,14 +277,16 @@ func (s *Spool) drop(seg *segment) error {
 	return err
 }
 
-func (s *Spool) advance(seg *segment, n int64) error {
+func (s *Spool) advance(seg *segment, n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	seg.head += n
 	seg.records--
 	s.records--
 	s.bytes -= n
-	return seg.saveHead()
+	// The disk may be full of these very records, and draining them is what gives it room again. After a crash some come
+	// twice, which is promised anyway.
+	_ = seg.saveHead()
 }
 
 // Len returns how many records wait and how many bytes they take, 8 for each included.

@@ -350,6 +350,23 @@ func TestSpoolOnFullDiskLeavesNothingBehind(t *testing.T) {
 	wantRecords(t, drained(t, s), "a", "b")
 }
 
+// TestSpoolDrainsFullDisk: that the disk has no room for the place that was reached must not keep records on it.
+func TestSpoolDrainsFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	s := openSpool(t, dir, 1<<20)
+	defer closeSpool(t, s)
+	dirs, err := filepath.Glob(filepath.Join(dir, "spool-*"))
+	if err != nil || len(dirs) != 1 {
+		t.Fatalf("spool has directories %v, %v", dirs, err)
+	}
+	if err := os.Symlink("/dev/full", filepath.Join(dirs[0], "00000000.head")); err != nil {
+		t.Fatal(err)
+	}
+	appendAll(t, s, "a", "b", "c")
+	wantRecords(t, drained(t, s), "a", "b", "c")
+	wantLen(t, s, 0, 0)
+}
+
 func TestSpoolRemovesEmptyLeftovers(t *testing.T) {
 	root := t.TempDir()
 	s := openSpool(t, root, 1<<20)
