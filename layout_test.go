@@ -56,12 +56,14 @@ var arrows = []struct {
 
 	{2, "memory/layer", []string{"memory/budget", "wire"}},
 	{2, "memory/transcript", []string{"cache", "memory/view", "wire"}},
+	{2, "providers/catalog", []string{"providers"}},
 	{2, "providers/resilience", []string{"providers", "wire"}},
 	{2, "providers/complete", []string{"providers", "wire"}},
 	{2, "providers/providertest", []string{"providers", "providers/scripted", "wire"}},
 
-	{3, "memory/anchor", []string{"memory/layer"}},
+	{3, "memory/anchor", nil},
 	{3, "memory/layer/fileref", layerImports},
+	{4, "memory/layer/history", []string{"memory/budget", "memory/layer", "memory/summary", "wire"}},
 	{3, "memory/layer/layertest", layerImports},
 	{3, "memory/layer/observe", layerImports},
 	{3, "memory/layer/plan", layerImports},
@@ -88,6 +90,8 @@ var arrows = []struct {
 	{6, "cmd/proxy", cmdImports},
 	{6, "cmd/proxy/proxytest", nil}, // runs the binary, knows only its command line
 	{6, "bench", nil},
+	{6, "replay", []string{"memory/tokens", "providers/scripted", "wire"}},
+	{1, "wire/mark", []string{"wire"}},
 }
 
 // layerImports is what every kind of layer may use.
@@ -95,10 +99,10 @@ var layerImports = []string{"memory/budget", "memory/layer", "wire"}
 
 // cmdImports is what the program puts together.
 var cmdImports = []string{
-	".", "admin", "cache", "cache/seal", "demo", "memory", "memory/budget", "memory/layer", "memory/layer/fileref", "memory/layer/observe",
+	".", "admin", "cache", "cache/seal", "demo", "memory", "memory/anchor", "memory/budget", "memory/layer", "memory/layer/fileref", "memory/layer/observe",
 	"memory/layer/plan", "memory/layer/reminder", "memory/layer/static", "memory/layer/steering",
 	"memory/layer/history", "memory/layer/taskstate", "memory/layer/temporal", "memory/layer/toolmemory", "memory/layer/webhook",
-	"memory/layer/working", "memory/pipeline", "memory/tokens", "memory/view", "providers", "providers/complete", "providers/resilience", "proxy", "proxy/limit",
+	"memory/layer/working", "memory/pipeline", "memory/tokens", "memory/view", "providers", "providers/catalog", "providers/complete", "providers/resilience", "proxy", "proxy/limit",
 	"telemetry",
 }
 

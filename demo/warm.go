@@ -17,11 +17,12 @@ const maxWarmUps = 500
 // estimates them from the length of a text, so that what it prints would depend on the machine's speed. What is said
 // here is said in sessions of their own, and belongs to no chapter.
 func (p *player) warmUp(ctx context.Context) error {
-	for range maxWarmUps {
+	for try := range maxWarmUps {
 		var recalled [len(warmUps)]int
 		for i, text := range warmUps {
-			name := fmt.Sprintf("warm-up %d", i+1)
-			h := habit{session: name, resource: name, path: "chat/completions"}
+			resource := fmt.Sprintf("warm-up %d", i+1)
+			// A session of its own: what one pins before its history keeps the count that it had then.
+			h := habit{session: fmt.Sprintf("%s.%d", resource, try), resource: resource, path: "chat/completions"}
 			var t turn
 			if _, err := p.call(ctx, h, userSays(text), &t); err != nil {
 				return fmt.Errorf("warm up: %w", err)

@@ -17,6 +17,7 @@ import (
 
 	"remora/memory/layer"
 	"remora/memory/layer/fileref"
+	"remora/memory/layer/history"
 	"remora/memory/layer/observe"
 	"remora/memory/layer/plan"
 	"remora/memory/layer/reminder"
@@ -51,6 +52,7 @@ func kinds() map[string]kind {
 		"task_state":           of(taskstate.Options{}, taskstate.Defaults(), nil),
 		"plan_memory":          of(plan.Options{}, plan.Defaults(), nil),
 		"tool_memory":          of(toolmemory.Options{}, toolmemory.Defaults(), nil),
+		"history_manager":      of(history.Options{}, history.Defaults(), historyBlock),
 		"reminder":             of(reminder.Options{}, reminder.Defaults(), reminderBlock),
 		"file_reference":       of(fileref.Options{}, fileref.Defaults(), nil),
 		"http":                 of(webhook.Options{}, webhook.Defaults(), nil),
@@ -189,6 +191,7 @@ func turn() *layer.Turn {
 	return &layer.Turn{
 		ID: "1", Thread: "a", Resource: "ann", Execution: "e", Dialect: wire.Chat, Model: "gpt-5",
 		Now: time.Date(2026, 3, 5, 9, 7, 0, 0, time.UTC), Count: func(s string) int { return (len(s) + 3) / 4 },
+		Note: func(string, any) {},
 	}
 }
 
@@ -232,6 +235,23 @@ func observeBlock(t *testing.T) []string {
 	}
 	s, err := l.Store(t.Context(), turn(), a.State, &layer.Response{Input: said, Text: "Noted.", Done: true})
 	return recalled(t, l, err, s)
+}
+
+func historyBlock(t *testing.T) []string {
+	t.Helper()
+	l, err := history.New(history.Options{EnableLongTermMemory: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	about := turn()
+	about.Query = "Where does Ann live?"
+	r, err := l.Recall(t.Context(), about, layer.State(`{"version":1,
+		"summaries":[{"conversation":"a","text":"[user] My cat is called Whiskers.\n[assistant] A fine name."}],
+		"memories":[{"type":"fact","content":"Ann lives in Oslo","at":0}]}`), 1000)
+	if err != nil || len(r.Messages) != 1 {
+		t.Fatal(r, err)
+	}
+	return []string{r.Messages[0] + "\n"}
 }
 
 func temporalBlock(t *testing.T) []string {

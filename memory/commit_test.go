@@ -82,8 +82,8 @@ func TestOpenDelay(t *testing.T) {
 			turn.Forwarded()
 			return turn
 		}
-		pass := func(ms time.Duration) {
-			time.Sleep(ms * time.Millisecond)
+		pass := func(ms int) {
+			time.Sleep(time.Duration(ms) * time.Millisecond)
 			synctest.Wait()
 		}
 		turns := []*memory.Turn{forward("first")}

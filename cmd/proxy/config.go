@@ -17,8 +17,10 @@ import (
 	"remora/cache"
 	"remora/cache/seal"
 	"remora/memory"
+	"remora/memory/anchor"
 	"remora/memory/budget"
 	"remora/providers"
+	"remora/providers/catalog"
 	"remora/providers/resilience"
 	"remora/proxy"
 	"remora/proxy/limit"
@@ -31,6 +33,7 @@ type Config struct {
 	Session   proxy.SessionOptions `mapstructure:"session"`
 	Store     storeOptions         `mapstructure:"store"`
 	Providers []resilience.Entry   `mapstructure:"providers"`
+	Models    catalog.Options      `mapstructure:"models"`
 	Limits    limit.Options        `mapstructure:"limits"`
 	Memory    memoryOptions        `mapstructure:"memory"`
 	Log       logOptions           `mapstructure:"log"`
@@ -57,9 +60,24 @@ type spoolOptions struct {
 type memoryOptions struct {
 	OnStoreError string        `mapstructure:"on_store_error"`
 	Policy       policyOptions `mapstructure:"policy"`
+	PromptCache  promptCache   `mapstructure:"prompt_cache"`
 	Layers       []openEntry   `mapstructure:"layers"`
 
 	layers layers // what Layers came out as
+}
+
+// promptCache says how the beginning of views is kept the same.
+type promptCache struct {
+	Enabled       bool `mapstructure:"enabled"`
+	anchor.Config `mapstructure:",squash"`
+}
+
+func (o promptCache) validate() error {
+	var errs []error
+	for _, err := range o.Config.Validate() {
+		errs = append(errs, fmt.Errorf("memory.prompt_cache.%w", err))
+	}
+	return errors.Join(errs...)
 }
 
 // policyOptions say how a view is cut to size.
@@ -118,11 +136,25 @@ func load(file string, environ []string, flags []setting) (Config, error) {
 			c.Limits.Validate("limits", int64(c.Server.MaxBody)),
 			c.Server.Validate(),
 			c.Memory.Policy.validate(c.upstreams()),
+			c.Memory.PromptCache.validate(),
+			c.checkModels(),
 			c.Memory.layers.check(c.upstreams()),
 			oneOf("memory.on_store_error", c.Memory.OnStoreError, memory.OnStoreErrorOpen, memory.OnStoreErrorClosed),
 		))
 	})
 	return c, found.err()
+}
+
+func (c *Config) checkModels() error {
+	var names []string
+	for _, p := range c.upstreams() {
+		names = append(names, p.Name)
+	}
+	var errs []error
+	for _, err := range c.Models.Validate(names) {
+		errs = append(errs, fmt.Errorf("models.%w", err))
+	}
+	return errors.Join(errs...)
 }
 
 // upstreams are the providers, without what is done when they fail.

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"remora/memory"
+	"remora/memory/anchor"
 	"remora/memory/view"
 	"remora/providers"
 	"remora/proxy"
@@ -35,11 +36,14 @@ func TestDefaultsAreThoseOfThePackages(t *testing.T) {
 		t.Error("server and session (-package +config.yaml)", diff)
 	}
 	got := c.memory(nil, &minds{})
-	got.Now, got.Lost = nil, nil
+	got.Now, got.Lost, got.Context, got.Price, got.AtMost = nil, nil, nil, nil, nil
+	cache := anchor.DefaultConfig()
 	if diff := cmp.Diff(memory.Options{
 		CommitWait: 250 * time.Millisecond, ReadWait: 250 * time.Millisecond, OpenDelay: 20 * time.Millisecond,
 		RetryDelay: 500 * time.Millisecond, OnStoreError: "open",
-		Shape: memory.Shape{Window: &view.Window{MaxItems: 80, EvictBatch: 40, InFlight: "keep"}},
+		Shape: memory.Shape{
+			Window: &view.Window{MaxItems: 80, EvictBatch: 40, EvictShare: 0.5, InFlight: "keep"}, PromptCache: &cache,
+		},
 	}, got); diff != "" {
 		t.Error("memory (-want +got)", diff)
 	}
@@ -72,10 +76,14 @@ func TestLayers(t *testing.T) {
 		}
 	}
 	f("[]", nil)
-	f("[{kind: history_window}]", &view.Window{MaxItems: 40, EvictBatch: 20, InFlight: "keep"})
-	f("[{kind: history_window, max_items: 2}]", &view.Window{MaxItems: 2, EvictBatch: 1, InFlight: "keep"})
+	f("[{kind: history_window, max_tokens: 20000}]", &view.Window{MaxTokens: 20000, EvictBatch: 1, EvictShare: 0.5, InFlight: "keep"})
+	f("[{kind: history_window, max_items: 80, max_share: 0.25, evict_share: 0.2, idle_reset: 10m}]", &view.Window{
+		MaxItems: 80, EvictBatch: 40, MaxShare: 0.25, EvictShare: 0.2, IdleReset: 10 * time.Minute, InFlight: "keep",
+	})
+	f("[{kind: history_window}]", &view.Window{MaxItems: 40, EvictBatch: 20, EvictShare: 0.5, InFlight: "keep"})
+	f("[{kind: history_window, max_items: 2}]", &view.Window{MaxItems: 2, EvictBatch: 1, EvictShare: 0.5, InFlight: "keep"})
 	f("[{kind: history_window, max_items: '${N}', evict_batch: 1, in_flight: window, max_expansion: 4}]",
-		&view.Window{MaxItems: 12, EvictBatch: 1, InFlight: "window", MaxExpansion: 4})
+		&view.Window{MaxItems: 12, EvictBatch: 1, EvictShare: 0.5, InFlight: "window", MaxExpansion: 4})
 }
 
 func TestPolicyProblems(t *testing.T) {
@@ -110,9 +118,9 @@ func TestLayerProblems(t *testing.T) {
 			t.Errorf("%s:\ngot  %v\nwant %s", layers, err, want)
 		}
 	}
-	f("[{max_items: 3}]", `memory.layers[0].kind: want one of file_reference, history_window, http, observational_memory, plan_memory, reminder, static_content, steering, task_state, temporal_memory, tool_memory, working_memory, have ""`)
-	f("[{kind: 5}]", `memory.layers[0].kind: want one of file_reference, history_window, http, observational_memory, plan_memory, reminder, static_content, steering, task_state, temporal_memory, tool_memory, working_memory, have ""`)
-	f("[{}]", `memory.layers[0].kind: want one of file_reference, history_window, http, observational_memory, plan_memory, reminder, static_content, steering, task_state, temporal_memory, tool_memory, working_memory, have ""`)
+	f("[{max_items: 3}]", `memory.layers[0].kind: want one of file_reference, history_manager, history_window, http, observational_memory, plan_memory, reminder, static_content, steering, task_state, temporal_memory, tool_memory, working_memory, have ""`)
+	f("[{kind: 5}]", `memory.layers[0].kind: want one of file_reference, history_manager, history_window, http, observational_memory, plan_memory, reminder, static_content, steering, task_state, temporal_memory, tool_memory, working_memory, have ""`)
+	f("[{}]", `memory.layers[0].kind: want one of file_reference, history_manager, history_window, http, observational_memory, plan_memory, reminder, static_content, steering, task_state, temporal_memory, tool_memory, working_memory, have ""`)
 	f("[x]", "memory.layers[0]: want a mapping, have text")
 	f("[{kind: history_window, max_items: 1.5}]",
 		"memory.layers[0].max_items: INVALID_HISTORY_WINDOW_MAX_ITEMS: want a whole number from 2 to 10000, have 1.5")

@@ -11,6 +11,7 @@ import (
 	"remora/memory/budget"
 	"remora/memory/layer"
 	"remora/memory/layer/fileref"
+	"remora/memory/layer/history"
 	"remora/memory/layer/observe"
 	"remora/memory/layer/plan"
 	"remora/memory/layer/reminder"
@@ -117,11 +118,12 @@ func layerKinds() map[string]layerKind {
 		"plan_memory": kindOf(always[plan.Options](plan.Defaults()), plan.New, nil),
 		"file_reference": kindOf(always[fileref.Options](fileref.Defaults()), fileref.New,
 			func(o *fileref.Options, thinks bool, _ layer.Scope) { o.HasModel = thinks }),
-		"static_content": kindOf(always[static.Options](static.Defaults()), static.New, nil),
-		"task_state":     kindOf(always[taskstate.Options](taskstate.Defaults()), taskstate.New, nil),
-		"tool_memory":    kindOf(always[toolmemory.Options](toolmemory.Defaults()), toolmemory.New, nil),
-		"reminder":       kindOf(always[reminder.Options](reminder.Defaults()), reminder.New, nil),
-		"http":           kindOf(always[webhook.Options](webhook.Defaults()), webhook.New, nil),
+		"static_content":  kindOf(always[static.Options](static.Defaults()), static.New, nil),
+		"task_state":      kindOf(always[taskstate.Options](taskstate.Defaults()), taskstate.New, nil),
+		"tool_memory":     kindOf(always[toolmemory.Options](toolmemory.Defaults()), toolmemory.New, nil),
+		"history_manager": kindOf(history.DefaultsFor, history.New, nil),
+		"reminder":        kindOf(always[reminder.Options](reminder.Defaults()), reminder.New, nil),
+		"http":            kindOf(always[webhook.Options](webhook.Defaults()), webhook.New, nil),
 	}
 }
 
@@ -256,11 +258,9 @@ func decodeWindow(path string, entry openEntry, l *layers) problems {
 	if l.window != nil {
 		return problems{{path, "history_window is there already, one is all that a session can have"}}
 	}
-	w := view.Window{MaxItems: view.DefaultMaxItems, InFlight: view.InFlightKeep}
+	var w view.Window
 	found := decodeStrictly(path, entry, &w)
-	if _, set := entry["evict_batch"]; !set {
-		w.EvictBatch = max(1, int(w.MaxItems)/2)
-	}
+	w.Defaults(func(key string) bool { _, given := entry[key]; return given })
 	for _, err := range w.Validate() {
 		found.addKeyed(path, err)
 	}

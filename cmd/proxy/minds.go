@@ -12,6 +12,7 @@ import (
 	"remora/memory/pipeline"
 	"remora/memory/tokens"
 	"remora/providers"
+	"remora/providers/catalog"
 	"remora/providers/complete"
 	"remora/telemetry"
 )
@@ -21,11 +22,14 @@ type minds struct {
 	layers   *pipeline.Pipeline
 	overflow pipeline.ModelSource // nil for none
 	counter  *tokens.Counter
+	catalog  *catalog.Catalog
+	routes   *providers.Set
 	client   *providers.Client
 	lost     func(turns int) // counts turns that were lost, nil where nobody counts
 }
 
 func (m *minds) close() {
+	m.catalog.Close()
 	m.counter.Close()
 	m.client.Close()
 }
@@ -33,7 +37,7 @@ func (m *minds) close() {
 // minds opens the layers and connects them with their models. before is what they take the place of, nil at the start:
 // what it counts and connects with goes on, and so do states of agent runs under way.
 func (c *Config) minds(upstreams *providers.Set, log *slog.Logger, t *telemetry.Telemetry, before *minds) (*minds, error) {
-	m := &minds{}
+	m := &minds{routes: upstreams}
 	o := pipeline.Options{Policy: c.Memory.Policy.policy(), Log: log, Now: time.Now}
 	if t != nil {
 		m.lost = t.Lost
@@ -46,10 +50,13 @@ func (c *Config) minds(upstreams *providers.Set, log *slog.Logger, t *telemetry.
 	} else {
 		m.counter, m.client = tokens.New(tokens.Options{}), providers.NewClient(c.Server.Upstream)
 	}
+	m.catalog = catalog.New(m.client, upstreams, c.Models, log, time.Now)
 	o.Count, o.CountItem = m.counter.Count, m.counter.CountItem
 	if err := m.open(c, upstreams, o); err != nil {
 		if before == nil {
 			m.close()
+		} else {
+			m.catalog.Close()
 		}
 		return nil, err
 	}
@@ -109,11 +116,26 @@ func (c *Config) memory(log *slog.Logger, m *minds) memory.Options {
 
 // shape is what of that may change while the proxy runs.
 func (c *Config) shape(m *minds) memory.Shape {
-	return memory.Shape{
+	s := memory.Shape{
 		Window:        c.Memory.layers.window,
 		Layers:        m.layers,
 		Summarize:     c.Memory.Policy.Overflow == budget.OverflowSummarize,
 		OverflowModel: m.overflow,
 		ToolResult:    c.Memory.Policy.ToolResult,
+		Context:       m.context,
+		Price:         m.counter.CountItem,
+		AtMost:        tokens.AtMost,
 	}
+	if c.Memory.PromptCache.Enabled {
+		s.PromptCache = &c.Memory.PromptCache.Config
+	}
+	return s
+}
+
+// context is how many tokens a model takes, 0 if nobody knows.
+func (m *minds) context(model string) int {
+	if p := m.routes.Pick(model); p != nil {
+		return m.catalog.Context(p.Name(), model)
+	}
+	return 0
 }

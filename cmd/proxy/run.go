@@ -90,7 +90,7 @@ func (l *live) open(ctx context.Context) (upstreams *providers.Set, err error) {
 	if l.minds, err = c.minds(upstreams, l.log, l.measured, nil); err != nil {
 		return nil, err
 	}
-	l.onClose(l.minds.close) // after memory, whose layers use it
+	l.onClose(func() { l.minds.close() }) // those of then; after memory, whose layers use it
 	l.memory = memory.New(kept, kept.queue, c.memory(l.log, l.minds))
 	l.office.memory.Store(l.memory)
 	l.onClose(l.memory.Close)        // after the server, whose turns it commits
@@ -243,6 +243,7 @@ func (l *live) apply(c Config) error {
 	if err != nil {
 		return err
 	}
+	l.minds.catalog.Close()
 	l.minds = m
 	l.memory.Reshape(c.shape(m))
 	l.policy = policy

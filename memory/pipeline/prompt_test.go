@@ -13,35 +13,32 @@ type promptFake struct{ *fake }
 
 func (promptFake) Prompt() bool { return true }
 
-// A prompt layer is called with the request's own context, since no timer is set for it. What it does wrong stays as far
+// No timer is set for the hooks of a prompt layer. What it does wrong stays as far
 // from the request as with any other layer.
 func TestPromptLayersRunInPlace(t *testing.T) {
-	live := t.Context()
-	gone, cancel := context.WithCancel(live)
-	cancel()
 	for _, c := range []struct {
 		name  string
-		ctx   context.Context //nolint:containedctx // a row of a table
+		gone  bool // the request has ended
 		model ModelSource
 		store func(context.Context) (layer.State, error)
 		class Class
 		state string
 	}{
-		{"in place", live, nil, func(c context.Context) (layer.State, error) {
-			if c != live {
-				return nil, errors.New("not the context of the call")
+		{"in place", false, nil, func(c context.Context) (layer.State, error) {
+			if _, limited := c.Deadline(); limited {
+				return nil, errors.New("a timer was set")
 			}
 			return layer.State(`1`), nil
 		}, ClassNone, `1`},
-		{"with a model it may wait", live, noModel{}, func(c context.Context) (layer.State, error) {
+		{"with a model it may wait", false, noModel{}, func(c context.Context) (layer.State, error) {
 			if _, limited := c.Deadline(); !limited {
 				return nil, errors.New("without a time")
 			}
 			return layer.State(`1`), nil
 		}, ClassNone, `1`},
-		{"error", live, nil, func(context.Context) (layer.State, error) { return nil, errors.New("no") }, ClassError, ``},
-		{"panic", live, nil, func(context.Context) (layer.State, error) { panic("no") }, ClassPanic, ``},
-		{"request gone", gone, nil, func(context.Context) (layer.State, error) { return layer.State(`1`), nil }, ClassCancelled, ``},
+		{"error", false, nil, func(context.Context) (layer.State, error) { return nil, errors.New("no") }, ClassError, ``},
+		{"panic", false, nil, func(context.Context) (layer.State, error) { panic("no") }, ClassPanic, ``},
+		{"request gone", true, nil, func(context.Context) (layer.State, error) { return layer.State(`1`), nil }, ClassCancelled, ``},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := Layer{ID: "a", Scope: layer.Thread, Model: c.model, Impl: promptFake{&fake{
@@ -53,12 +50,17 @@ func TestPromptLayersRunInPlace(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := p.Begin(live, "t", layer.Turn{Thread: "s"}, nil, Credential{})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			r, err := p.Begin(ctx, "t", layer.Turn{Thread: "s"}, nil, Credential{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.Store(c.ctx, &layer.Response{})
-			r.Settle(c.ctx, &layer.Response{})
+			if c.gone {
+				cancel()
+			}
+			r.Store(ctx, &layer.Response{})
+			r.Settle(ctx, &layer.Response{})
 			got := ""
 			for _, ch := range r.Changes() {
 				got = string(ch.State)

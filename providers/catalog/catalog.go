@@ -20,7 +20,7 @@ import (
 	"remora/providers"
 )
 
-// Model is an entry of the list "models" in the configuration.
+// Model is an entry of the list models.known in the configuration.
 type Model struct {
 	// Name is the model's name, or a pattern in which * stands for any run of bytes, as in a provider's models.
 	Name string `mapstructure:"name"`
@@ -33,7 +33,7 @@ type Model struct {
 // Options configure a Catalog.
 type Options struct {
 	// Models say what is known of models, whatever a provider's list says: exact names before patterns, else the first.
-	Models []Model `mapstructure:"models"`
+	Models []Model `mapstructure:"known"`
 	// Refresh is how often a provider is asked for its list of models, an hour or more, and only while its models are
 	// used. 0 is never.
 	Refresh time.Duration `mapstructure:"refresh"`
