@@ -168,7 +168,8 @@ func (a *agent) ask(ctx context.Context, st *step) error {
 		if a.refused++; a.reason == "" {
 			a.reason = fmt.Sprintf("status %d: %s", resp.StatusCode, wire.Text(wire.Member(wire.Member(body, "error"), "message")))
 		}
-		return a.recall(st)
+		a.recall(st)
+		return nil
 	}
 	reply, err := wire.FoldBody(a.dialect, body)
 	if err != nil || len(reply.Choices) == 0 {
@@ -184,23 +185,52 @@ func (a *agent) ask(ctx context.Context, st *step) error {
 }
 
 // recall adds the recorded answer where none came, so that the session goes on.
-func (a *agent) recall(st *step) error {
-	if st.answer.Text != "" || len(st.answer.Calls) == 0 {
+func (a *agent) recall(st *step) {
+	add := func(raw []byte) { a.history = append(a.history, entry{raw: raw, answer: a.answers}) }
+	said := st.answer.Text != "" || len(st.answer.Calls) == 0
+	if a.dialect == wire.Responses {
+		if said {
+			a.say(wire.Assistant, st.answer.Text)
+		}
+		for _, c := range st.answer.Calls {
+			add(a.spell(c))
+		}
+		return
+	}
+	if len(st.answer.Calls) == 0 {
 		a.say(wire.Assistant, st.answer.Text)
+		return
 	}
-	for _, c := range st.answer.Calls {
-		raw := wire.AppendString([]byte(`{"type":"function_call","call_id":`), c.ID)
-		raw = wire.AppendString(append(raw, `,"name":`...), c.Name)
-		raw = append(wire.AppendString(append(raw, `,"arguments":`...), c.Arguments), '}')
-		it, err := wire.ParseItem(wire.Responses, raw)
-		if err != nil {
-			return err
-		}
-		if err := a.add(it); err != nil {
-			return err
-		}
+	raw := []byte(`{"role":"assistant","content":`)
+	if said {
+		raw = wire.AppendString(raw, st.answer.Text)
+	} else {
+		raw = append(raw, "null"...)
 	}
-	return nil
+	for i, c := range st.answer.Calls {
+		raw = append(raw, []string{`,"tool_calls":[`, ","}[min(i, 1)]...)
+		raw = append(raw, a.spell(c)...)
+	}
+	add(append(raw, "]}"...))
+}
+
+// spell is a recorded call in the agent's dialect.
+func (a *agent) spell(c scripted.Call) []byte {
+	custom := a.session.isCustom(c.Name)
+	kind, input := "function", "arguments"
+	if custom {
+		kind, input = "custom", "input"
+	}
+	made := wire.AppendString([]byte(`"name":`), c.Name)
+	made = wire.AppendString(append(made, `,"`+input+`":`...), c.Arguments)
+	id := wire.AppendString(nil, c.ID)
+	if a.dialect == wire.Chat {
+		return fmt.Appendf(nil, `{"id":%s,"type":%q,%q:{%s}}`, id, kind, kind, made)
+	}
+	if custom {
+		kind = "custom_tool"
+	}
+	return fmt.Appendf(nil, `{"type":%q,"call_id":%s,%s}`, kind+"_call", id, made)
 }
 
 // same tells that the client got what the model said: its text and its calls, and nothing that was the proxy's own.

@@ -32,9 +32,7 @@ func TestAgentCompacts(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.answers++
-		if err := a.recall(&first); err != nil {
-			t.Fatal(err)
-		}
+		a.recall(&first)
 		for _, in := range s[0].steps[1].input {
 			if in.compact != nil {
 				in.compact.Keep = c.keep

@@ -89,5 +89,15 @@ func (s *session) offer(name string, custom bool) {
 	s.tools = append(s.tools, tool{Name: name, Custom: custom})
 }
 
+// isCustom tells that a tool takes free text.
+func (s *session) isCustom(name string) bool {
+	for i := range s.tools {
+		if s.tools[i].Name == name {
+			return s.tools[i].Custom
+		}
+	}
+	return false
+}
+
 // title is the name under which a session is known, or one of its place.
 func title(name, fallback string) string { return cmp.Or(name, fallback) }
