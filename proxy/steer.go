@@ -383,10 +383,7 @@ func (x *exchange) judgeWhole(body []byte) ([]byte, error) {
 			return nil, fmt.Errorf("%w: an answer that layers have to judge can't be read", providers.ErrMalformed)
 		}
 	}
-	out := first
-	if len(answers) > 1 || answers[0].Withheld || len(hidden[0]) > 0 {
-		out = stitch.Whole(x.dialect, answers, func(i int, c wire.Call) bool { return hidden[i][c.ID] })
-	}
+	out := x.merged(answers, hidden)
 	if x.dialect == wire.Responses {
 		out = stitch.WithoutTools(out, x.turn.steering.Hides)
 	}

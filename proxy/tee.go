@@ -379,3 +379,11 @@ var (
 	_ fasthttp.BodyWriterTo        = (*answer)(nil)
 	_ fasthttp.ReadCloserWithError = (*answer)(nil)
 )
+
+// merged makes one body of several answers. hidden are the calls of each that the client does not see.
+func (x *exchange) merged(answers []stitch.Answer, hidden []map[string]bool) []byte {
+	if len(answers) == 1 && !answers[0].Withheld && len(hidden[0]) == 0 {
+		return answers[0].Body // what stitch would find after reading it twice
+	}
+	return stitch.Whole(x.dialect, answers, func(i int, c wire.Call) bool { return hidden[i][c.ID] })
+}
