@@ -86,6 +86,10 @@ test: deps ## the whole suite, with the race detector and in random order
 install-test: deps ## install, upgrade and uninstall the chart in a real control plane (builds Kubernetes once)
 	helm/test/install.sh
 
+.PHONY: chaos
+chaos: deps ## break everything under load: Redis, disks, upstream, the proxy itself; writes docs/reliability.md
+	CHAOS=full go test -count=1 -timeout=30m ./chaos
+
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (30s)
 	@for dir in $$(git grep -l '^func Fuzz' -- '*_test.go' | xargs -r -n1 dirname | sort -u); do \

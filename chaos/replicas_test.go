@@ -15,12 +15,14 @@ import (
 // TestTwoProxies lets 64 clients, some of them on one session, talk to two proxies in turns: each request reads the
 // client's own writes, and nothing is lost or doubled.
 func TestTwoProxies(t *testing.T) {
+	t.Parallel()
 	const clientCount, turns = 64, 20
 	upstream := newUpstream(t)
 	redis := redistest.Start(t)
+	store := patientStore(redis.URL())
 	proxies := []*proxytest.Proxy{
-		proxytest.Start(t, t.TempDir(), config(upstream.URL, redis.URL())),
-		proxytest.Start(t, t.TempDir(), config(upstream.URL, redis.URL())),
+		proxytest.Start(t, t.TempDir(), configWith(upstream.URL, store)),
+		proxytest.Start(t, t.TempDir(), configWith(upstream.URL, store)),
 	}
 	clients := newTalkers(t, clientCount)
 	for i, c := range clients {
@@ -45,11 +47,12 @@ func TestTwoProxies(t *testing.T) {
 	for _, p := range proxies {
 		p.Stop()
 	}
-	check(t, proxies[0], clients)
+	openArchive(t, "", redis.URL()).check(clients)
 }
 
 // TestTenantsNeverMeet uses equal and crafted session ids under two keys.
 func TestTenantsNeverMeet(t *testing.T) {
+	t.Parallel()
 	upstream := newUpstream(t)
 	for name, url := range map[string]string{"bolt": "bolt:remora.db", "redis": redistest.Start(t).URL()} {
 		t.Run(name, func(t *testing.T) {
@@ -77,9 +80,10 @@ func TestTenantsNeverMeet(t *testing.T) {
 				}
 			}
 			p.Stop()
-			check(t, p, clients)
+			stored := openArchive(t, p.Dir, url)
+			stored.check(clients)
 			for _, c := range clients {
-				if all := transcript(t, p, c.session, c.key).all; len(all) != 2 {
+				if all := stored.session(c.session, c.key).all; len(all) != 2 {
 					t.Errorf("session %q of %s holds %q", c.session, c.key, all)
 				}
 			}
