@@ -184,6 +184,26 @@ func (r *Request) Member(path string) []byte {
 	return r.of(m.value)
 }
 
+// WithMember returns the body with one more member behind the others, or Body itself if it has one of that name, be it
+// null. All other bytes stay. The value is JSON.
+func (r *Request) WithMember(name string, value []byte) ([]byte, error) {
+	if r.memberIndex(name) >= 0 {
+		return r.Body, nil
+	}
+	at, err := r.appendPoint()
+	if err != nil {
+		return nil, err
+	}
+	out := make([]byte, 0, len(r.Body)+len(name)+len(value)+len(`,"":`))
+	out = append(out, r.Body[:at.start]...)
+	if len(r.members) > 0 {
+		out = append(out, ',')
+	}
+	out = append(appendString(out, name), ':')
+	out = append(out, value...)
+	return append(out, r.Body[at.end:]...), nil
+}
+
 // memberIndex is the index of the last member of a name, -1 for none.
 func (r *Request) memberIndex(name string) int {
 	for i, m := range slices.Backward(r.members) {

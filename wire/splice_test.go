@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -186,6 +187,66 @@ func TestWithKeepsBytes(t *testing.T) {
 
 // drawOther draws a value for a member beside the list; valid JSON never holds the list twice at the top level.
 func drawOther(t *rapid.T) string { return drawValue(t, 2) }
+
+// A member is added behind the last one, and only where none has its name.
+func TestWithMember(t *testing.T) {
+	t.Parallel()
+	f := func(body, want string) {
+		t.Helper()
+		r, err := Parse(Responses, []byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := r.WithMember("k\"", []byte(`"v"`))
+		if err != nil || string(got) != want {
+			t.Errorf("%s: %v\n got %s\nwant %s", body, err, got, want)
+		}
+		if body == want && !sameBytes(got, r.Body) {
+			t.Errorf("%s: is copied", body)
+		}
+	}
+	f(`{}`, `{"k\"":"v"}`)
+	f(` { } `, ` {"k\"":"v" } `)
+	f("{ \"a\" : 1.0\n, \"input\":[ ] }\n", "{ \"a\" : 1.0\n, \"input\":[ ],\"k\\\"\":\"v\" }\n")
+	for _, has := range []string{`{"k\"":null}`, `{"k\u0022":"mine","a":1}`, `{"k\"":1,"k\"":2}`} {
+		f(has, has)
+	}
+}
+
+// FuzzWithMember adds a member to any body that can be read: the bytes of the body stay as they are around it.
+func FuzzWithMember(f *testing.F) {
+	f.Add([]byte(`{"model":"m","messages":[{"role":"user","content":"hi"}]}`), "prompt_cache_key")
+	f.Add([]byte("\t{ }"), "")
+	f.Add([]byte(`{"a\u0062":{"x":[1]},"input":"x" } `), "ab")
+	f.Fuzz(func(t *testing.T, body []byte, name string) {
+		r, err := Parse(Responses, body)
+		if err != nil || len(r.members) == maxMembers || name == "input" || !utf8.ValidString(name) {
+			return
+		}
+		out, err := r.WithMember(name, []byte(`"v"`))
+		if err != nil {
+			t.Fatalf("%q: %v", body, err)
+		}
+		again, err := Parse(Responses, out)
+		if err != nil {
+			t.Fatalf("%q becomes %q: %v", body, out, err)
+		}
+		if r.memberIndex(name) >= 0 {
+			if !sameBytes(out, body) {
+				t.Fatalf("%q has %q and becomes %q", body, name, out)
+			}
+			return
+		}
+		i := again.memberIndex(name)
+		if i != len(r.members) || len(again.members) != i+1 || string(again.of(again.members[i].value)) != `"v"` {
+			t.Fatalf("%q becomes %q", body, out)
+		}
+		end := again.members[i].value.end
+		if !bytes.Equal(slices.Concat(out[:end-(len(out)-len(body))], out[end:]), body) {
+			t.Fatalf("%q becomes %q", body, out)
+		}
+	})
+}
 
 func TestWithoutCalls(t *testing.T) {
 	t.Parallel()
