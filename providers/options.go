@@ -27,6 +27,12 @@ type Options struct {
 	Models []string `mapstructure:"models"`
 	// Headers are set on every request to this provider, in place of the caller's of the same name.
 	Headers []Header `mapstructure:"headers"`
+	// PromptCacheKey gives requests of a session a prompt_cache_key where the client has sent none: a keyed hash of the
+	// tenant and the session, by which a provider sends them to where their prompt is cached.
+	PromptCacheKey bool `mapstructure:"prompt_cache_key"`
+	// CacheControl puts breakpoints of Anthropic's kind into Chat Completions of a session, unless the client sets any
+	// itself. It is for providers that cache only what they are told to, and changes how texts are spelled.
+	CacheControl bool `mapstructure:"cache_control"`
 }
 
 // Header is a request header that an operator adds.

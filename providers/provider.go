@@ -42,6 +42,8 @@ type Upstream struct {
 	TLS bool
 	// BodySessionWins tells that this upstream prefers a session_id in the body over the X-Session-Id header.
 	BodySessionWins bool
+	// PromptCacheKey and CacheControl tell what requests of a session get for the provider's cache, see [Options].
+	PromptCacheKey, CacheControl bool
 }
 
 // Open builds the provider that o describes. The error of impossible options is that of [Options.Validate].
@@ -78,6 +80,7 @@ func newOpenAIShaped(k Kind, o Options) (*openAIShaped, error) {
 		base: []byte(u.path),
 		upstream: Upstream{
 			Kind: k.Name, Addr: u.addr, ServerName: u.serverName, TLS: u.tls, BodySessionWins: k.BodySessionWins,
+			PromptCacheKey: o.PromptCacheKey, CacheControl: o.CacheControl,
 		},
 		headers: o.Headers,
 	}

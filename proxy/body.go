@@ -2,6 +2,9 @@ package proxy
 
 import (
 	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +18,8 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"remora/providers"
+	"remora/wire"
+	"remora/wire/mark"
 )
 
 const (
@@ -227,4 +232,55 @@ func brokenPiece(err error) error {
 func startsObject(b []byte) bool {
 	b = bytes.TrimLeft(b, " \t\r\n")
 	return len(b) > 0 && b[0] == '{'
+}
+
+// sameBody tells that a and b are the same memory, not merely equal.
+func sameBody(a, b []byte) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
+
+// dress adds to the body of a session's request what its provider wants for its prompt cache. It is the only thing that
+// changes a body outside of its items and tools, and off by default.
+func (x *exchange) dress(body []byte) []byte {
+	up := x.provider.Upstream()
+	if x.turn == nil || x.turn.unkept || !up.PromptCacheKey && !up.CacheControl {
+		return body
+	}
+	if up.CacheControl && x.dialect == wire.Chat {
+		if r := x.parsed(body); r != nil {
+			body = mark.Cache(r)
+		}
+	}
+	if up.PromptCacheKey {
+		if r := x.parsed(body); r != nil {
+			id := &x.head.id
+			key := cacheKey(&x.s.o.Session, x.owner.of(&x.s.o.Session, id.credential), id.session)
+			if keyed, err := r.WithMember("prompt_cache_key", wire.AppendString(nil, key)); err == nil {
+				body = keyed
+			}
+		}
+	}
+	return body
+}
+
+// parsed is a body that was made of the request's, nil where it can't be read.
+func (x *exchange) parsed(body []byte) *wire.Request {
+	if sameBody(body, x.request.Body) {
+		return x.request
+	}
+	r, err := wire.Parse(x.dialect, body)
+	if err != nil {
+		return nil
+	}
+	return r
+}
+
+// cacheKey names a session to a provider, in 32 characters: the same one on every replica with the same session.key, and
+// nothing that the tenant or the session can be read from.
+func cacheKey(o *SessionOptions, tenant, session string) string {
+	mac := hmac.New(sha256.New, []byte(o.Key.Reveal()))
+	for _, part := range [...]string{"prompt_cache_key", tenant, session} {
+		// No credential of a caller is spelled so, and no two pairs alike.
+		_, _ = fmt.Fprintf(mac, "%d:%s", len(part), part)
+	}
+	var sum [sha256.Size]byte
+	return hex.EncodeToString(mac.Sum(sum[:0])[:16])
 }

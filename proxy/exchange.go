@@ -287,7 +287,7 @@ func (x *exchange) findSession() {
 // encode makes the body of the view. If nothing has changed it is the client's own, compression included. So it is,
 // and the answer's header says degraded, if the view can't be encoded.
 func (x *exchange) encode() {
-	x.send = x.body
+	x.send, x.decoded = x.body, false
 	if x.turn == nil {
 		return
 	}
@@ -299,7 +299,7 @@ func (x *exchange) encode() {
 		return
 	}
 	x.viewed = x.turn.view
-	if len(b) == len(x.plain) && &b[0] == &x.plain[0] {
+	if sameBody(b, x.plain) {
 		return
 	}
 	x.send, x.decoded = b, len(x.head.encoded) > 0

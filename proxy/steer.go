@@ -105,7 +105,7 @@ func (x *exchange) again(view []wire.Item, stream bool) error { //nolint:revive 
 	if err != nil {
 		return fmt.Errorf("encode a view: %w", err)
 	}
-	x.send, x.viewed, x.decoded = x.withModel(body), view, len(x.head.encoded) > 0
+	x.send, x.viewed, x.decoded = x.dress(x.withModel(body)), view, len(x.head.encoded) > 0
 	if err := x.prepare(rewrite{body: len(x.send), remembered: true, decoded: x.decoded}); err != nil {
 		return err
 	}

@@ -87,17 +87,25 @@ func (x *exchange) aim(a resilience.Attempt) error {
 	if a.Provider != nil {
 		x.provider = a.Provider
 	}
-	if x.model = a.Model; x.model == "" {
-		return nil
-	}
-	if len(x.head.encoded) > 0 && !x.decoded {
-		if x.request == nil {
-			return nil // nobody has read it: the model stays
-		}
-		x.send, x.decoded = x.plain, true
-	}
-	x.send = x.withModel(x.send)
+	x.model = a.Model
+	x.suit()
 	return nil
+}
+
+// suit makes of the body what the attempt's provider and model want. One that is compressed stays so if they want nothing.
+func (x *exchange) suit() {
+	body, packed := x.send, len(x.head.encoded) > 0 && !x.decoded
+	if packed {
+		if x.request == nil {
+			return // nobody has read it: the model stays
+		}
+		body = x.plain
+	}
+	out := x.dress(x.withModel(body))
+	if packed && sameBody(out, body) {
+		return
+	}
+	x.send, x.decoded = out, x.decoded || packed
 }
 
 // withModel is a body with the model of the attempt. One in which no model can be named goes as it is.
@@ -192,7 +200,7 @@ func (x *exchange) retryToolless() error {
 	}
 	x.turn.tools = nil
 	x.encode()
-	x.send = x.withModel(x.send)
+	x.suit()
 	x.upstream.Close()
 	if x.why.Load() != 0 {
 		return providers.ErrAborted

@@ -62,6 +62,9 @@ func (s *Server) chat(k *sink, body []byte) error {
 	if e == nil {
 		e = checkChat(messages)
 	}
+	if e == nil {
+		e = checkCaching(body)
+	}
 	if e != nil {
 		return k.fail(e)
 	}

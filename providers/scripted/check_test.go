@@ -308,3 +308,34 @@ func TestConversations(t *testing.T) {
 		t.Errorf("unknown conversation: %d", status)
 	}
 }
+
+// TestCachingLimits: four breakpoints are taken, five are not, nor is one on a blank text, nor a key of 65 characters.
+func TestCachingLimits(t *testing.T) {
+	u := start(t, scripted.Options{})
+	const part = `{"type":"text","text":"hi","cache_control":{"type":"ephemeral"}}`
+	message := func(parts ...string) string { return `{"role":"user","content":[` + strings.Join(parts, ",") + `]}` }
+	f := func(path, rest, want, param, code string) {
+		t.Helper()
+		body := `{"model":"m",` + rest + `}`
+		status, answer := u.call("POST", path, body)
+		if want == "" && status != 200 {
+			t.Errorf("%s: %s", body, answer)
+		}
+		if want != "" {
+			wantError(t, status, answer, want, param, code)
+		}
+	}
+	const chat, responses = "/v1/chat/completions", "/v1/responses"
+	tool := `"tools":[{"type":"function","function":{"name":"f"},"cache_control":{"type":"ephemeral"}}],`
+	f(chat, `"messages":[`+message(part, part)+`,`+message(part, part)+`]`, "", "", "")
+	f(chat, tool+`"messages":[`+message(part, part)+`,`+message(part, part)+`]`,
+		"A maximum of 4 blocks with cache_control may be provided. Found 5.", "", "")
+	f(chat, `"messages":[`+user+`,`+message(`{"type":"text","text":" ","cache_control":{"type":"ephemeral"}}`)+`]`,
+		"messages.1.content.0.text: cache_control cannot be set for empty text blocks", "", "")
+	long := strings.Repeat("k", 65)
+	for path, rest := range map[string]string{chat: `"messages":[` + user + `]`, responses: `"input":"hi"`} {
+		f(path, rest+`,"prompt_cache_key":"`+long[1:]+`"`, "", "", "")
+		f(path, rest+`,"prompt_cache_key":"`+long+`"`, "Invalid 'prompt_cache_key': string too long. "+
+			"Expected a string with maximum length 64, but got a string with length 65 instead.", "prompt_cache_key", "string_above_max_length")
+	}
+}

@@ -152,6 +152,9 @@ func (s *Server) responses(k *sink, body []byte) error {
 	if e == nil {
 		e = checkResponses(&req, history, s.memory)
 	}
+	if e == nil {
+		e = checkCaching(body)
+	}
 	if e != nil {
 		return k.fail(e)
 	}

@@ -201,6 +201,63 @@ func decode(body []byte, into any) *apiError {
 	return nil
 }
 
+// maxBreakpoints and maxCacheKey are the limits of Anthropic and of OpenAI.
+const (
+	maxBreakpoints = 4
+	maxCacheKey    = 64 // characters
+)
+
+// caching is what a request says about the prompt cache.
+type caching struct {
+	Key   *string `json:"prompt_cache_key"`
+	Tools []struct {
+		Mark raw `json:"cache_control"`
+	} `json:"tools"`
+	Messages []struct {
+		Content raw `json:"content"`
+	} `json:"messages"`
+}
+
+// checkCaching judges that, as the APIs do that know it.
+func checkCaching(body []byte) *apiError {
+	if !bytes.Contains(body, []byte("cache_")) {
+		return nil // nearly all of them
+	}
+	var c caching
+	_ = json.Unmarshal(body, &c) // what has another type is for others to judge
+	if c.Key != nil && len(*c.Key) > maxCacheKey {
+		return badHistory(fmt.Sprintf("Invalid 'prompt_cache_key': string too long. Expected a string with maximum length %d, "+
+			"but got a string with length %d instead.", maxCacheKey, len(*c.Key)), "prompt_cache_key", "string_above_max_length")
+	}
+	marks := 0
+	for _, tool := range c.Tools {
+		if !isNull(tool.Mark) {
+			marks++
+		}
+	}
+	for i, m := range c.Messages {
+		var parts []struct {
+			Type string `json:"type"`
+			Text string `json:"text"`
+			Mark raw    `json:"cache_control"`
+		}
+		_ = json.Unmarshal(m.Content, &parts) // a string, or null
+		for j, p := range parts {
+			if isNull(p.Mark) {
+				continue
+			}
+			if p.Type == "text" && strings.TrimSpace(p.Text) == "" {
+				return badHistory(fmt.Sprintf("messages.%d.content.%d.text: cache_control cannot be set for empty text blocks", i, j), "", "")
+			}
+			marks++
+		}
+	}
+	if marks > maxBreakpoints {
+		return badHistory(fmt.Sprintf("A maximum of %d blocks with cache_control may be provided. Found %d.", maxBreakpoints, marks), "", "")
+	}
+	return nil
+}
+
 // status answers with a status that a fault asked for.
 func (k *sink) status(code int) error {
 	e := &apiError{status: code, message: "Scripted status " + strconv.Itoa(code) + ".", kind: "server_error"}
