@@ -29,18 +29,14 @@ func (t *Turn) conclude(ctx context.Context, a *Answer) func(context.Context) {
 	if l == nil {
 		return nil
 	}
-	if l.rounds == 0 && len(a.Reply.Choices) > 0 {
-		l.output, l.last = a.Reply.Choices[0], a.Reply.Choices[0]
-		l.heed(&a.Reply)
-	}
-	if l.run.Empty() {
+	l.take(a)
+	if l.guard || l.run.Empty() { // nobody to learn, and nobody's execution
 		t.describe(a)
 		return nil
 	}
 	resp := l.response()
 	end := layer.Outcome{Success: l.success(a), Execution: l.turn.Execution, Thread: l.turn.Thread}
-	_, evicts := l.run.Evicts()
-	settles := end.Success && (l.run.Settles() || evicts && len(l.evicted) > 0)
+	settles := end.Success && l.settles()
 	if end.Success {
 		l.run.Store(ctx, resp)
 		l.tellEvicted(ctx)
@@ -51,14 +47,13 @@ func (t *Turn) conclude(ctx context.Context, a *Answer) func(context.Context) {
 		l.run.Complete(ctx, end)
 	}
 	t.describe(a)
-	gives := done && end.Success && t.call.Scope.Parent != "" && !l.guard
+	gives := done && end.Success && t.call.Scope.Parent != ""
 	if !settles && !gives {
 		return nil
 	}
 	return func(ctx context.Context) {
 		if settles {
-			l.run.Settle(ctx, resp)
-			l.run.SettleEvicted(ctx, l.evicted)
+			l.settle(ctx, resp)
 			if done {
 				l.run.Complete(ctx, end)
 			}
@@ -68,6 +63,26 @@ func (t *Turn) conclude(ctx context.Context, a *Answer) func(context.Context) {
 			t.giveBack(ctx, end)
 		}
 	}
+}
+
+// take looks at an answer that was not reviewed.
+func (l *layered) take(a *Answer) {
+	if l.rounds == 0 && len(a.Reply.Choices) > 0 {
+		l.output, l.last = a.Reply.Choices[0], a.Reply.Choices[0]
+		l.heed(&a.Reply)
+	}
+}
+
+// settles tells whether settle has anything to do.
+func (l *layered) settles() bool {
+	_, evicts := l.run.Evicts()
+	return l.run.Settles() || evicts && len(l.evicted) > 0
+}
+
+// settle lets the layers learn that are slow about it.
+func (l *layered) settle(ctx context.Context, resp *layer.Response) {
+	l.run.Settle(ctx, resp)
+	l.run.SettleEvicted(ctx, l.evicted)
 }
 
 // describe tells the turn's record what the layers did. The input may be on its way into the store at this moment.

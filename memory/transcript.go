@@ -131,7 +131,7 @@ var ErrStatesNotWritten = errors.New("states of layers could not be written")
 // Complete ends what a session works on, for an agent or an operator who knows that it is over: layers are told of the
 // end of its latest execution and, where the session was spawned by another, those of its parent take over what it has
 // learnt. It does the same as an answer without tool calls, and may be called again. It fails with ErrNoSession.
-func (m *Memory) Complete(ctx context.Context, s Scope, success bool) error { //nolint:revive // an outcome, no switch
+func (m *Memory) Complete(ctx context.Context, s Scope, success bool) error {
 	t, err := m.visit(ctx, s)
 	if err != nil {
 		return err

@@ -135,7 +135,8 @@ func TestUsage(t *testing.T) {
 		o := Options{Policy: budget.Policy{Budget: c.budget}, CountItem: func(string, wire.Item) int { return 10 }}
 		r := start(t, o, at("b", 1, says("x")), at("a", 2, says("x")), at("c", 3, stores("1")))
 		f := r.Fit(system, []Block{
-			{Layer: "b", Messages: []string{"12345678", "1"}, Tokens: 3}, {Layer: "a", Messages: []string{"x"}, Tokens: 90},
+			{Layer: "b", Messages: []string{"12345678", "1"}, Tokens: 3},
+			{Layer: "a", Messages: []string{"x"}, Tokens: 90},
 			{Layer: "summary", Messages: []string{"x"}, Tokens: 5},
 		}, history)
 		if diff := cmp.Diff(c.want, r.Usage(system, 77, &f)); diff != "" {
