@@ -309,9 +309,13 @@ func (t *turn) read(h habit, body []byte) ([]entry, error) {
 		t.lead++
 	}
 	saw = saw[t.lead:]
-	for len(saw) > 0 && (saw[0].who == "system" || saw[0].who == "developer") {
-		t.blocks, saw = append(t.blocks, saw[0].text), saw[1:]
-	}
+	saw = slices.DeleteFunc(saw, func(e entry) bool {
+		told := e.who == "system" || e.who == "developer"
+		if told {
+			t.blocks = append(t.blocks, e.text)
+		}
+		return told
+	})
 	for i := range saw {
 		saw[i].hidden = saw[i].id != "" && !t.talk.ids[saw[i].id]
 	}

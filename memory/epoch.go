@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -94,20 +95,28 @@ func (t *Turn) step(e *keptEpoch) {
 	p, next := before.Step(e.config, e.request)
 	e.replace(next)
 	e.reason = p.Reason
-	blocks := make([]pipeline.Block, 0, len(p.Anchored)+len(p.Updates)+len(p.Live))
-	for i, list := range [][]anchor.Block{p.Anchored, p.Updates, p.Live} {
+	var anchored, round, end []pipeline.Block
+	for _, b := range p.Anchored {
+		anchored = append(anchored, pipeline.Block{Layer: b.Layer, Slot: b.Slot, Messages: b.Texts, Tokens: b.Tokens})
+	}
+	for i, list := range [][]anchor.Block{p.Updates, p.Live} {
 		for _, b := range list {
-			blocks = append(blocks, pipeline.Block{
-				Layer: b.Layer, Slot: b.Slot, Live: i > 0, Round: i > 0 && !b.Late, Update: i == 1, Messages: b.Texts, Tokens: b.Tokens,
-			})
+			block := pipeline.Block{
+				Layer: b.Layer, Slot: b.Slot, Live: true, Round: !b.Late, Update: i == 0, Messages: b.Texts, Tokens: b.Tokens,
+			}
+			if b.Late {
+				end = append(end, block)
+			} else {
+				round = append(round, block)
+			}
 		}
 	}
 	for _, b := range t.layers.blocks {
 		if b.Slot == summarySlot {
-			blocks = append(blocks, b)
+			anchored = append(anchored, b)
 		}
 	}
-	t.layers.blocks = blocks
+	t.layers.blocks = slices.Concat(anchored, round, end)
 }
 
 // keepUpdates begins a new epoch where the view has no room for all updates: a model that misses one believes what no
