@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -47,6 +48,8 @@ type setup struct {
 	upstream string // origin of the upstream
 	store    string // store.url; empty for a bbolt file in the test's folder
 	layers   string // memory.layers as YAML, empty for the shipped ones
+	// providers as YAML, with %s where the upstream's base URL belongs; empty for it alone, without options.
+	providers string
 }
 
 // windowOnly are layers that add nothing: what the shipped window leaves is what the client sent, byte for byte.
@@ -74,7 +77,8 @@ func startProxy(t *testing.T, s setup) *proxy {
 	// A disk that is busy with other tests must not make these turns late: what happens then is tested elsewhere.
 	text := fmt.Sprintf("server: {listen: '127.0.0.1:0'}\n"+
 		"store: {url: '%s', commit_wait: 20s, read_wait: 20s, spool: {dir: '%s'}}\n"+
-		"providers: [{name: scripted, kind: openai, base_url: '%s/v1'}]\n", s.store, filepath.Join(dir, "spool"), s.upstream)
+		"providers: %s\n", s.store, filepath.Join(dir, "spool"),
+		strings.ReplaceAll(cmp.Or(s.providers, "[{name: scripted, kind: openai, base_url: '%s'}]"), "%s", s.upstream+"/v1"))
 	if s.layers != "" {
 		text += "memory: {layers: " + s.layers + "}\n"
 	}

@@ -40,17 +40,17 @@ func Cache(r *wire.Request) []byte {
 		return r.Body
 	}
 	at := f.places()
-	spelled := func(i int, p wire.Part) ([]byte, bool) {
-		if i >= len(items) || !f.takes[i] {
-			return p.Value, true
-		}
-		return spell(p.Value, slices.Contains(at, i)), true
-	}
 	body := wire.Edit(r.Body[start:], func(_ int, p wire.Part) ([]byte, bool) {
+		member := r.Body[start+p.Start : start+p.End]
 		if string(p.Name) != "messages" {
-			return r.Body[start+p.Start : start+p.End], true
+			return member, true
 		}
-		return with(r.Body[start+p.Start:start+p.End], p.Value, wire.Edit(p.Value, spelled)), true
+		return with(member, p.Value, wire.Edit(p.Value, func(i int, p wire.Part) ([]byte, bool) {
+			if i >= len(items) || !f.takes[i] {
+				return p.Value, true
+			}
+			return spell(p.Value, slices.Contains(at, i)), true
+		})), true
 	})
 	return slices.Concat(r.Body[:start], body)
 }
@@ -136,7 +136,7 @@ func lastText(content []byte) int {
 }
 
 // spell is an item that takes a breakpoint, with it or without.
-func spell(item []byte, marks bool) []byte { //nolint:revive // flag-parameter: it is what differs between requests
+func spell(item []byte, marks bool) []byte {
 	return wire.Edit(item, func(_ int, p wire.Part) ([]byte, bool) {
 		member := item[p.Start:p.End]
 		if string(p.Name) != "content" {
@@ -146,7 +146,7 @@ func spell(item []byte, marks bool) []byte { //nolint:revive // flag-parameter: 
 	})
 }
 
-func content(value []byte, marks bool) []byte { //nolint:revive // flag-parameter: see spell
+func content(value []byte, marks bool) []byte { //nolint:revive // flag-parameter: it is what differs between requests
 	if speaks(value) {
 		out := append([]byte(`[{"type":"text","text":`), value...)
 		if marks {
