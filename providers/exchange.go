@@ -32,6 +32,9 @@ type Exchange struct {
 	aborted bool
 
 	br       *bufio.Reader
+	nap      [napBytes]byte // see fill
+	woken    woken
+	busy     bool      // more came at once than fits into nap
 	armed    time.Time // when the deadline of conn was set last
 	quiet    time.Time // since when nothing has come, once Next has said so; else zero
 	consumed int       // bytes of br that Next has handed out
@@ -286,13 +289,13 @@ func (x *Exchange) putReader() {
 	}
 	x.br.Reset(nil)
 	x.client.readers.Put(x.br)
-	x.br, x.consumed = nil, 0
+	x.br, x.consumed, x.woken = nil, 0, woken{}
 }
 
 // await waits until n bytes are buffered. io.EOF is the end of a body that lasts until the connection closes.
 func (x *Exchange) await(n int) error {
 	x.arm()
-	_, err := x.br.Peek(n)
+	err := x.fill(n)
 	switch {
 	case err == nil:
 		if !x.quiet.IsZero() {

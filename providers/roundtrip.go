@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"net"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -127,6 +128,7 @@ func (x *Exchange) Again(d time.Duration) error {
 // renew forgets the answer.
 func (x *Exchange) renew() {
 	x.armed, x.quiet, x.keep, x.received, x.body = time.Time{}, time.Time{}, false, false, framing{}
+	x.busy = false
 }
 
 // readHead reads the head of the final answer, skipping interim ones.
@@ -306,4 +308,44 @@ func equalFold(b []byte, lower string) bool {
 		}
 	}
 	return true
+}
+
+// napBytes is how much is read at once by an exchange that had to wait for it: more than an event of a stream has.
+const napBytes = 2 << 10
+
+// fill waits until n bytes are buffered. An exchange that waits for the next event reads into a small buffer of its own
+// and lends its large one to others meanwhile: of many open streams, nearly all wait.
+func (x *Exchange) fill(n int) error {
+	if n > 1 || x.busy || x.br.Buffered() > 0 {
+		_, err := x.br.Peek(n)
+		x.busy = x.br.Buffered() >= len(x.nap)
+		return err
+	}
+	x.putReader()
+	got, err := x.conn.Read(x.nap[:])
+	x.busy = got == len(x.nap)
+	x.br, _ = x.client.readers.Get().(*bufio.Reader)
+	x.woken = woken{x.nap[:got], x.conn.Conn}
+	x.br.Reset(&x.woken)
+	if got == 0 && err != nil {
+		return err
+	}
+	_, err = x.br.Peek(n)
+	return err
+}
+
+// woken reads what ended a nap, and then from the connection.
+type woken struct {
+	came []byte
+	from net.Conn
+}
+
+// Read reads what came first.
+func (w *woken) Read(p []byte) (int, error) {
+	if len(w.came) == 0 {
+		return w.from.Read(p)
+	}
+	n := copy(p, w.came)
+	w.came = w.came[n:]
+	return n, nil
 }

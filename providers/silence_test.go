@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -167,5 +169,57 @@ func TestAgain(t *testing.T) {
 	}
 	if err := c.Send(&x, up, head, nil, &resp); !errors.Is(err, ErrAborted) {
 		t.Errorf("after the abort: %v", err)
+	}
+}
+
+// TestEventsArriveAsTheyCome checks that a wait ends with all that has come, whatever its size is against that of the
+// buffer that is waited with, and that no buffer of one stream holds bytes of another.
+func TestEventsArriveAsTheyCome(t *testing.T) {
+	const streams = 3
+	for _, withTLS := range []bool{false, true} {
+		var xs [streams]Exchange
+		var says [streams]chan string
+		for i := range xs {
+			up, say, tune := speak(t, withTLS)
+			says[i] = say
+			go func() { say <- "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" }()
+			var resp fasthttp.ResponseHeader
+			c := client(t, tune)
+			if i > 0 && !withTLS {
+				c = xs[0].client // buffers go from one to the other
+			}
+			if err := c.Send(&xs[i], up, []byte("GET / HTTP/1.1\r\nHost: h\r\n\r\n"), nil, &resp); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, size := range []int{1, 300, napBytes - 10, napBytes, napBytes + 1, 20 << 10, 1, 5 << 10, 40} {
+			for i := range xs {
+				want := strings.Repeat(string(rune('a'+i)), size)
+				go func() { says[i] <- fmt.Sprintf("%x\r\n%s\r\n", size, want) }()
+				got := ""
+				for pieces := 0; len(got) < size; pieces++ {
+					p, err := xs[i].Next()
+					if err != nil {
+						t.Fatal(err)
+					}
+					if got += string(p); pieces > 0 && size < napBytes-10 {
+						t.Errorf("TLS %v: %d bytes came in pieces", withTLS, size)
+					}
+				}
+				if got != want {
+					t.Errorf("TLS %v: stream %d got other %d bytes than were sent", withTLS, i, size)
+				}
+			}
+		}
+		for i := range xs {
+			go func() {
+				says[i] <- "0\r\n\r\n"
+				close(says[i])
+			}()
+			if _, err := xs[i].Next(); !errors.Is(err, io.EOF) {
+				t.Error(err)
+			}
+			xs[i].Close()
+		}
 	}
 }

@@ -72,7 +72,7 @@ type exchange struct {
 	decoded bool          // send goes without the body's Content-Encoding
 
 	out      fasthttp.Request // what the provider prepares: target, Host, additions
-	sentHead []byte
+	sentHead *[]byte          // pooled, nil while the answer streams
 	upstream providers.Exchange
 	pieces   pieces // of upstream's answer, where layers have a say in it
 
@@ -89,7 +89,6 @@ func newExchange(s *Server) *exchange {
 	x := &exchange{s: s}
 	x.answer.x = x
 	x.ended = x.end
-	x.sentHead = make([]byte, 0, 4<<10)
 	s.watcher.assign(&x.watch)
 	return x
 }
@@ -317,12 +316,15 @@ func (x *exchange) prepare(rw rewrite) error {
 		return err
 	}
 	x.sending()
-	x.sentHead = x.head.appendHead(x.sentHead[:0], &out.Header, rw)
+	if x.sentHead == nil {
+		x.sentHead, _ = x.s.heads.Get().(*[]byte)
+	}
+	*x.sentHead = x.head.appendHead((*x.sentHead)[:0], &out.Header, rw)
 	return nil
 }
 
 func (x *exchange) roundTrip() error {
-	return x.s.client.Send(&x.upstream, x.provider.Upstream(), x.sentHead, x.send, &x.ctx.Response.Header)
+	return x.s.client.Send(&x.upstream, x.provider.Upstream(), *x.sentHead, x.send, &x.ctx.Response.Header)
 }
 
 // cut says how an answer that is not complete was cut off.

@@ -62,6 +62,7 @@ type Server struct {
 	watcher   *watcher
 	exchanges sync.Pool
 	bodies    sync.Pool // *[]byte
+	heads     sync.Pool // *[]byte, of requests to upstream
 	stopping  atomic.Bool
 	stats     counters
 	toolless  toolless
@@ -124,6 +125,7 @@ func New(o Options, m Memory, up Upstreams, log *slog.Logger, now func() time.Ti
 	}
 	s.exchanges.New = func() any { return newExchange(s) }
 	s.bodies.New = func() any { return new([]byte) }
+	s.heads.New = func() any { return new(make([]byte, 0, 4<<10)) }
 	s.http = &fasthttp.Server{
 		Handler:       s.handle,
 		ErrorHandler:  s.onProtocolError,

@@ -111,7 +111,7 @@ func (x *exchange) again(view []wire.Item, stream bool) error { //nolint:revive 
 	}
 	var head fasthttp.ResponseHeader
 	bare(&head)
-	if err := x.s.client.Send(&x.upstream, x.provider.Upstream(), x.sentHead, x.send, &head); err != nil {
+	if err := x.s.client.Send(&x.upstream, x.provider.Upstream(), *x.sentHead, x.send, &head); err != nil {
 		return err
 	}
 	if head.StatusCode() >= fasthttp.StatusMultipleChoices {

@@ -111,6 +111,10 @@ func (x *exchange) stream(length int) {
 	x.answer.armed = x.s.now()
 	x.streaming = true
 	x.call.Stream()
+	if x.sentHead != nil { // it went out, and a stream may last for long
+		x.s.heads.Put(x.sentHead)
+		x.sentHead = nil
+	}
 	// With bytes of the body here already, head and body leave together.
 	resp.ImmediateHeaderFlush = !x.upstream.Ready()
 	resp.SetBodyStream(&x.answer, length)

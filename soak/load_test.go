@@ -125,6 +125,12 @@ func start(t *testing.T, store string, more ...string) *proxy {
 	return &proxy{Proxy: p, admin: admin}
 }
 
+// patient is the section store of a proxy that waits for its store however busy the machine is: what is measured is the
+// work of remembering everything, and not what becomes of it where other programs take the processors.
+func patient(url string) string {
+	return fmt.Sprintf("url: %q, commit_wait: 1m, read_wait: 1m", url)
+}
+
 // provider is the section that makes url the upstream of everything.
 func provider(url string) string {
 	return fmt.Sprintf("providers: [{name: mock, kind: compatible, base_url: %q}]", url)

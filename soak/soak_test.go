@@ -25,11 +25,11 @@ func TestSoak(t *testing.T) {
 	d := *soakFor
 	redis := redistest.Start(t)
 	// Sessions expire during the run, so that Redis does not grow for ever either.
-	p := start(t, "url: \""+redis.URL()+"\", session_ttl: 5m", provider(newUpstream(t)))
+	p := start(t, patient(redis.URL())+", session_ttl: 5m", provider(newUpstream(t)))
 	idle := p.look(t)
 	t.Logf("idle:         %s", idle)
 	clients := newCrew(96, true, p.addr)
-	measured, took := clients.closedLoop(min(d/4, 20*time.Second))
+	measured, took := clients.closedLoop(min(d/4, 30*time.Second))
 	measured.judge(t)
 	capacity := float64(measured.answered+measured.aborted) / took.Seconds()
 	t.Logf("capacity:     %.0f requests/s; the load is %.0f", capacity, capacity/2)

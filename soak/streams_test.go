@@ -33,7 +33,7 @@ const (
 // TestStreams keeps many streams open at once, each in a session of its own, and accounts for every event.
 func TestStreams(t *testing.T) {
 	t.Setenv("GOGC", *streamGC)
-	p := start(t, "url: \""+redistest.Start(t).URL()+"\"", provider(newUpstream(t)))
+	p := start(t, patient(redistest.Start(t).URL()), provider(newUpstream(t)))
 	warm := newCrew(8, false, p.addr)
 	told, _ := warm.closedLoop(2 * time.Second)
 	told.judge(t)
