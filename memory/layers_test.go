@@ -158,7 +158,7 @@ func TestLayerStatesAreStored(t *testing.T) {
 			t.Errorf("case 74: group %s holds the state of an execution", group)
 		}
 	}
-	again := memory.New(l.store, nil, memory.Options{Shape: memory.Shape{Layers: layersOf(t, list...)}})
+	again := memory.New(l.store, nil, patient(memory.Options{Shape: memory.Shape{Layers: layersOf(t, list...)}}))
 	defer again.Close()
 	restarted := &lab{t: t, m: again, store: l.store}
 	restarted.turnOf(in("two", "ada"), "u:more", "a:hm")
@@ -174,7 +174,7 @@ func TestNoUpdateIsLost(t *testing.T) {
 	const replicas, updates = 4, 25
 	var all sync.WaitGroup
 	for r := range replicas {
-		m := memory.New(l.store, nil, memory.Options{Shape: memory.Shape{Layers: layersOf(t, notebook(t, layer.Resource))}})
+		m := memory.New(l.store, nil, patient(memory.Options{Shape: memory.Shape{Layers: layersOf(t, notebook(t, layer.Resource))}}))
 		replica := &lab{t: t, m: m, store: l.store}
 		all.Go(func() {
 			defer m.Close() // writes what had to wait for the others

@@ -30,7 +30,7 @@ func newLab(t *testing.T, o memory.Options) *lab {
 		t.Fatal(err)
 	}
 	l := &lab{t: t, store: store}
-	l.m = memory.New(store, nil, o)
+	l.m = memory.New(store, nil, patient(o))
 	t.Cleanup(func() {
 		l.m.Close()
 		if err := store.Close(); err != nil {
@@ -41,6 +41,16 @@ func newLab(t *testing.T, o memory.Options) *lab {
 }
 
 var scope = memory.Scope{Tenant: "tenant", Session: "session", Resource: "session"}
+
+// patient keeps a machine that is busy with other tests from making turns late: what happens then is tested by the clock.
+func patient(o memory.Options) memory.Options {
+	for _, wait := range []*time.Duration{&o.CommitWait, &o.ReadWait} {
+		if *wait == 0 {
+			*wait = time.Minute
+		}
+	}
+	return o
+}
 
 // say is a Chat message: "u:hello" is the user's, "a:", "s:" and "d:" are the assistant's and so on; "c:x,y" is an
 // assistant message that calls x and y, "r:x" the result of x.

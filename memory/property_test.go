@@ -22,7 +22,7 @@ import (
 func TestAnyClientKeepsItsConversation(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		l := newLab(t, memory.Options{})
-		here, there := l.m, memory.New(l.store, nil, memory.Options{})
+		here, there := l.m, memory.New(l.store, nil, patient(memory.Options{}))
 		defer func() {
 			l.m = here
 			there.Close()

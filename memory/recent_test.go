@@ -30,7 +30,7 @@ func (s *trips) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
 func TestNextTurnNeedsNoRead(t *testing.T) {
 	l := newLab(t, memory.Options{})
 	counted := &trips{Store: l.store}
-	here, there := memory.New(counted, nil, memory.Options{}), memory.New(l.store, nil, memory.Options{})
+	here, there := memory.New(counted, nil, patient(memory.Options{})), memory.New(l.store, nil, patient(memory.Options{}))
 	defer here.Close()
 	defer there.Close()
 	f := func(at *memory.Memory, want int32, c memory.Call, words, reply string) {
@@ -57,7 +57,7 @@ func TestNextTurnNeedsNoRead(t *testing.T) {
 // The session is gone, or another one under its name, when a turn goes on from what this process wrote.
 func TestNextTurnOfDeletedSession(t *testing.T) {
 	l := newLab(t, memory.Options{})
-	other := memory.New(l.store, nil, memory.Options{})
+	other := memory.New(l.store, nil, patient(memory.Options{}))
 	defer other.Close()
 	here := l.m
 	l.turn("u:1", "a:1")

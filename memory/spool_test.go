@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -162,13 +163,13 @@ func withSluggish(t *testing.T, f func(l *lab, store *sluggish, log *bytes.Buffe
 // asked counts how often a store is asked whether it is there. One that is asked without end says yes at last.
 type asked struct {
 	*sluggish
-	pings int
+	pings atomic.Int64
 }
 
 const endless = 1000
 
 func (a *asked) Ping(ctx context.Context) error {
-	if a.pings++; a.pings > endless {
+	if a.pings.Add(1) > endless {
 		return nil
 	}
 	return a.sluggish.Ping(ctx)
@@ -187,9 +188,9 @@ func TestCallsOfAnOutageLeaveAskingToTheWorker(t *testing.T) {
 		l.lateTurn(scope, "u:1", "a:1")
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		before, begun := store.pings, time.Now()
+		before, begun := store.pings.Load(), time.Now()
 		l.lateTurn(scope, "u:2", "a:2")
-		if n, waited := store.pings-before, time.Since(begun); n > 1 || waited > 0 {
+		if n, waited := store.pings.Load()-before, time.Since(begun); n > 1 || waited > 0 {
 			t.Errorf("the call waited %s and had the store asked %d times", waited, n)
 		}
 		store.set(false, "")
