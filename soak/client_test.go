@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -170,7 +171,7 @@ func (c *client) ask(s *session) error {
 	if p.pieces > 0 {
 		text = spoken(p.pieces)
 	}
-	s.said = append(append(s.said[:len(s.said):len(s.said)], fresh.json...), s.answer(text, call)...)
+	s.said = append(append(slices.Clip(s.said), fresh.json...), s.answer(text, call)...)
 	s.items += fresh.items + 1
 	s.pending = call
 	return nil
