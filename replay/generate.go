@@ -107,7 +107,7 @@ func (g *author) write() error {
 		}
 		g.answer++
 		if i%2 == 0 { // beside an answer without calls, which costs a request of its own
-			g.note("durable-task-state_setTaskData", object{"key": fmt.Sprintf("round %d", i+1), "value": g.clause()})
+			g.note("working-memory_update", object{"done": object{fmt.Sprintf("round %d", i+1): g.clause()}})
 		}
 		g.line(object{"type": "message", "role": "assistant", "content": g.conclusion()})
 	}

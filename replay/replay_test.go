@@ -101,7 +101,7 @@ func TestRecommendedLayersSpeak(t *testing.T) {
 		t.Error(err)
 	}
 	sent := string(bytes.Join(u.talks[sessions[0].name].ledger.items, []byte("\n")))
-	for _, tag := range []string{"<working_memory>", "<observations>", "<task_state>"} {
+	for _, tag := range []string{"<working_memory>", "<observations>", "<current_datetime>"} {
 		if !strings.Contains(sent, tag) {
 			t.Errorf("the last request has no %s", tag)
 		}
