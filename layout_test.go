@@ -81,7 +81,7 @@ var arrows = []struct {
 	{4, "memory", []string{"cache", "memory/anchor", "memory/budget", "memory/layer", "memory/pipeline", "memory/summary", "memory/transcript", "memory/view", "wire"}},
 
 	{5, "admin", nil},
-	{5, "proxy", []string{"memory", "memory/view", "providers", "proxy/keepalive", "proxy/limit", "proxy/listener", "providers/resilience", "telemetry", "wire", "wire/stitch"}},
+	{5, "proxy", []string{"memory", "memory/view", "providers", "proxy/keepalive", "proxy/limit", "proxy/listener", "providers/resilience", "telemetry", "wire", "wire/mark", "wire/stitch"}},
 	{0, "proxy/keepalive", nil},
 	{0, "proxy/listener", nil},
 	{1, "proxy/limit", []string{"cache"}},

@@ -36,8 +36,10 @@ func TestHiddenCallsStandWhereTheyWereSaid(t *testing.T) {
 			t.Fatalf("%d %s", r.status, r.body)
 		}
 		var got []string
-		for _, f := range sent(t, g.seen(t))[1:] { // behind the notes
-			got = append(got, unnumbered(f))
+		for _, f := range sent(t, g.seen(t)) {
+			if !strings.HasPrefix(f, "developer ") { // the notes
+				got = append(got, unnumbered(f))
+			}
 		}
 		want := []string{
 			"user " + script, "assistant Let me see.", "call working-memory_update {\"a\":1}", "result", "reasoning",

@@ -98,7 +98,7 @@ func timeOfTurn(id string) (time.Time, bool) {
 	if err != nil || len(b) != 16 {
 		return time.Time{}, false
 	}
-	return time.UnixMilli(int64(binary.BigEndian.Uint64(b[:8]) >> 16)), true //nolint:gosec // 48 bits
+	return time.UnixMilli(int64(binary.BigEndian.Uint64(b[:8]) >> 16)), true
 }
 
 // newTurnID makes an id of 26 characters: the time in milliseconds and 80 random bits, as in a ULID.

@@ -39,6 +39,8 @@ type Options struct {
 	IdleTimeout time.Duration `mapstructure:"idle_timeout"`
 	// WriteTimeout is how long a client may take to accept one piece of an answer.
 	WriteTimeout time.Duration `mapstructure:"write_timeout"`
+	// ShutdownDelay is how long whoever stops the server goes on serving, not ready, before Shutdown is called.
+	ShutdownDelay time.Duration `mapstructure:"shutdown_delay"`
 	// ShutdownGrace is how long answers under way may go on after a shutdown has begun.
 	ShutdownGrace time.Duration `mapstructure:"shutdown_grace"`
 	// TLSCert and TLSKey are PEM files; both empty means plain HTTP.
@@ -144,6 +146,9 @@ func (o *Options) Validate() error {
 		if d.value <= 0 {
 			report("server.%s: must be more than 0, is %s", d.key, d.value)
 		}
+	}
+	if o.ShutdownDelay < 0 {
+		report("server.shutdown_delay: must not be negative, is %s", o.ShutdownDelay)
 	}
 	if o.ShutdownGrace < 0 {
 		report("server.shutdown_grace: must not be negative, is %s", o.ShutdownGrace)

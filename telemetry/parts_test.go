@@ -23,12 +23,13 @@ func TestParseUsage(t *testing.T) {
 	}{
 		"chat": {
 			`{"prompt_tokens":10,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":4},"completion_tokens_details":{"reasoning_tokens":2}}`,
-			telemetry.Usage{Input: 10, Output: 5, Cached: 4, Reasoning: 2, Known: true},
+			telemetry.Usage{Input: 10, Output: 5, Cached: 4, Reasoning: 2, Known: true, CacheKnown: true},
 		},
 		"responses": {
 			`{"input_tokens":10,"output_tokens":5,"input_tokens_details":{"cached_tokens":4},"output_tokens_details":{"reasoning_tokens":2},"total_tokens":15}`,
-			telemetry.Usage{Input: 10, Output: 5, Cached: 4, Reasoning: 2, Known: true},
+			telemetry.Usage{Input: 10, Output: 5, Cached: 4, Reasoning: 2, Known: true, CacheKnown: true},
 		},
+		"nothing cached":       {`{"prompt_tokens":10,"prompt_tokens_details":{"cached_tokens":0}}`, telemetry.Usage{Input: 10, Known: true, CacheKnown: true}},
 		"no details":           {`{"prompt_tokens":1e1,"prompt_tokens_details":null}`, telemetry.Usage{Input: 10, Known: true}},
 		"wrong types":          {`{"prompt_tokens":"x","completion_tokens":5,"prompt_tokens_details":[1]}`, telemetry.Usage{Output: 5, Known: true}},
 		"negative and endless": {`{"prompt_tokens":-4,"completion_tokens":1e300}`, telemetry.Usage{}},

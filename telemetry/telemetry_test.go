@@ -48,7 +48,7 @@ func play(tel *telemetry.Telemetry, in headers) (up []headers) {
 		c.Content([]telemetry.Message{{Role: "user", Parts: []telemetry.Part{{Type: "text", Content: canaryContent}}}}, nil)
 		c.Answered(telemetry.Answer{
 			Status: 200, ID: fmt.Sprint("resp_", i), Model: "gpt-5-2026", Finish: finish,
-			Usage: telemetry.Usage{Input: 100, Cached: 60, Output: 20, Reasoning: 5, Known: true},
+			Usage: telemetry.Usage{Input: 100, Cached: 60, Output: 20, Reasoning: 5, Known: true, CacheKnown: true},
 		})
 		if i == 0 {
 			review := c.Step("review")

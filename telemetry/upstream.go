@@ -173,7 +173,10 @@ func (x *sending) describe(a *Answer) {
 	if u := &a.Usage; u.Known {
 		kv = append(kv,
 			semconv.GenAIUsageInputTokens(int(u.Input)), semconv.GenAIUsageOutputTokens(int(u.Output)),
-			semconv.GenAIUsageCacheReadInputTokens(int(u.Cached)), semconv.GenAIUsageReasoningOutputTokens(int(u.Reasoning)))
+			semconv.GenAIUsageReasoningOutputTokens(int(u.Reasoning)))
+		if u.CacheKnown {
+			kv = append(kv, semconv.GenAIUsageCacheReadInputTokens(int(u.Cached)))
+		}
 	}
 	x.span.SetAttributes(kv...)
 }

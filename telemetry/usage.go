@@ -9,8 +9,8 @@ import (
 type Usage struct {
 	// Input holds Cached, what was read from the provider's prompt cache. Output holds Reasoning.
 	Input, Cached, Output, Reasoning int64
-	// Known tells that upstream has said it.
-	Known bool
+	// Known tells that upstream has said it, and CacheKnown that it has said what was cached, if that was nothing.
+	Known, CacheKnown bool
 }
 
 const (
@@ -25,8 +25,8 @@ func ParseUsage(raw []byte) Usage {
 		return Usage{}
 	}
 	type details struct {
-		Cached    tokens `json:"cached_tokens"`
-		Reasoning tokens `json:"reasoning_tokens"`
+		Cached    *tokens `json:"cached_tokens"`
+		Reasoning tokens  `json:"reasoning_tokens"`
 	}
 	var u *struct {
 		Prompt     tokens  `json:"prompt_tokens"`
@@ -45,8 +45,12 @@ func ParseUsage(raw []byte) Usage {
 	out := Usage{
 		Input:     int64(max(u.Prompt, u.Input)),
 		Output:    int64(max(u.Completion, u.Output)),
-		Cached:    int64(max(u.PromptD.Cached, u.InputD.Cached)),
 		Reasoning: int64(max(u.CompletD.Reasoning, u.OutputD.Reasoning)),
+	}
+	for _, cached := range []*tokens{u.PromptD.Cached, u.InputD.Cached} {
+		if cached != nil {
+			out.Cached, out.CacheKnown = max(out.Cached, int64(*cached)), true
+		}
 	}
 	out.Known = out.Input > 0 || out.Output > 0
 	return out

@@ -59,6 +59,7 @@ type spoolOptions struct {
 
 type memoryOptions struct {
 	OnStoreError string        `mapstructure:"on_store_error"`
+	AtomicRecall bool          `mapstructure:"atomic_recall"`
 	Policy       policyOptions `mapstructure:"policy"`
 	PromptCache  promptCache   `mapstructure:"prompt_cache"`
 	Layers       []openEntry   `mapstructure:"layers"`
@@ -74,7 +75,7 @@ type promptCache struct {
 
 func (o promptCache) validate() error {
 	var errs []error
-	for _, err := range o.Config.Validate() {
+	for _, err := range o.Validate() {
 		errs = append(errs, fmt.Errorf("memory.prompt_cache.%w", err))
 	}
 	return errors.Join(errs...)

@@ -38,7 +38,7 @@ func (m *minds) close() {
 // what it counts and connects with goes on, and so do states of agent runs under way.
 func (c *Config) minds(upstreams *providers.Set, log *slog.Logger, t *telemetry.Telemetry, before *minds) (*minds, error) {
 	m := &minds{routes: upstreams}
-	o := pipeline.Options{Policy: c.Memory.Policy.policy(), Log: log, Now: time.Now}
+	o := pipeline.Options{Policy: c.Memory.Policy.policy(), AtomicOnly: c.Memory.AtomicRecall, Log: log, Now: time.Now}
 	if t != nil {
 		m.lost = t.Lost
 		o.Observe = func(ctx context.Context, e pipeline.Event) {

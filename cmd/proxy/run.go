@@ -59,6 +59,7 @@ func run(ctx context.Context, from origin, c Config, stderr io.Writer) (err erro
 	}
 	unwatch()
 	l.office.stopping.Store(true)
+	wait(c.Server.ShutdownDelay, ended)
 	// First of all: no new turns; those under way end, or are cut when the grace is over.
 	if err := l.server.Shutdown(context.WithoutCancel(ctx)); err != nil {
 		log.Warn("stopped before all answers had ended", "error", err.Error())
@@ -66,6 +67,19 @@ func run(ctx context.Context, from origin, c Config, stderr io.Writer) (err erro
 	<-ended
 	<-watching
 	return broken
+}
+
+// wait returns after a delay, or when the listener has ended.
+func wait(delay time.Duration, ended <-chan struct{}) {
+	if delay <= 0 {
+		return
+	}
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ended:
+	}
 }
 
 // open makes all parts but the listener, each on top of the one before.

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -122,5 +123,50 @@ func TestBrokenListenerEnds(t *testing.T) {
 	t.Cleanup(r.kill)
 	if code := r.wait(t); code != 1 || !strings.Contains(r.text(), "server.tls_cert and server.tls_key: ") {
 		t.Errorf("exit code %d\n%s", code, r.text())
+	}
+}
+
+// TestShutdownDelay: a proxy that was told to stop says that it is not ready, and serves on, for as long as its
+// configuration says.
+func TestShutdownDelay(t *testing.T) {
+	t.Parallel()
+	up, err := scripted.Start(scripted.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = up.Close() })
+	ln, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // to find a free port
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := ln.Addr().String()
+	_ = ln.Close()
+	r, url, err := startProxy(t.TempDir(), []string{
+		"PATH=" + os.Getenv("PATH"), providerAt(up), "REMORA_SERVER_SHUTDOWN_DELAY=1h", "REMORA_SERVER_ADMIN_LISTEN=" + admin,
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.kill)
+	r.stopping(t)
+	get := func(url string) int {
+		t.Helper()
+		res, err := http.Get(url) //nolint:noctx // ends with the test
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		return res.StatusCode
+	}
+	if code := get("http://" + admin + "/readyz"); code != http.StatusServiceUnavailable {
+		t.Errorf("/readyz says %d", code)
+	}
+	if code := get(url + "/v1/models"); code != http.StatusOK {
+		t.Errorf("a request is answered with %d", code)
+	}
+	select {
+	case <-r.done:
+		t.Errorf("it ended:\n%s", r.text())
+	default:
 	}
 }
