@@ -121,7 +121,7 @@ Limits:
 - Turns that neither the store nor the disk of the spool take stay in the process, up to 64 MiB. They are lost if it is
   killed before one of the two takes them; what is lost for want of room is logged and counted.
 - A load balancer must stop sending before a replica gets SIGTERM, which closes its listener at once: a request that arrives
-  in the same moment is reset. In Kubernetes the chart's ` + "`preStopSeconds`" + ` sees to that.
+  in the same moment is reset. In Kubernetes the chart's ` + "`preStopSeconds`" + ` sees to that, elsewhere ` + "`server.shutdown_delay`" + `.
 `
 
 // TestPageIsComplete: a scenario that is new, or called otherwise, needs the page written again.
