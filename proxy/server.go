@@ -75,6 +75,10 @@ type Server struct {
 // earliest, and after one sweep later on.
 const sweepEvery = 25 * time.Millisecond
 
+// writeBuffer is what gathers a small piece of an answer to be sent at once, in bytes. Every stream has one, and whatever
+// is larger passes by it.
+const writeBuffer = 2 << 10
+
 type counters struct {
 	requests, remembered, refused, clientGone, upstreamFailed, panics atomic.Uint64
 }
@@ -134,6 +138,7 @@ func New(o Options, m Memory, up Upstreams, log *slog.Logger, now func() time.Ti
 
 		Concurrency:        o.MaxConnections,
 		ReadBufferSize:     int(o.MaxHeader),
+		WriteBufferSize:    writeBuffer,
 		ReadTimeout:        o.ReadTimeout,
 		IdleTimeout:        o.IdleTimeout,
 		WriteTimeout:       o.WriteTimeout,

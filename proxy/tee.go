@@ -111,7 +111,8 @@ func (x *exchange) stream(length int) {
 	x.answer.armed = x.s.now()
 	x.streaming = true
 	x.call.Stream()
-	if x.sentHead != nil { // it went out, and a stream may last for long
+	x.send = nil // it went out, and a stream may last for long
+	if x.sentHead != nil {
 		x.s.heads.Put(x.sentHead)
 		x.sentHead = nil
 	}
