@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"math"
 	"slices"
@@ -9,7 +10,6 @@ import (
 	"time"
 
 	"remora/memory/anchor"
-	"remora/memory/layer"
 	"remora/memory/pipeline"
 	"remora/memory/transcript"
 	"remora/memory/view"
@@ -32,19 +32,21 @@ func newKeptEpoch(c anchor.Config) *keptEpoch {
 }
 
 // held names the layers that need not be asked, since what they said at the beginning of the round is still shown.
-func (l *layered) held(c *transcript.Conversation) []string {
+func (t *Turn) held(c *transcript.Conversation) []string {
+	l := t.layers
 	e := l.states.keeps().epoch
 	if e == nil || c.Opaque {
 		return nil
 	}
-	e.request.Lineage = l.turn.Dialect.String() + " " + l.turn.Model
-	e.request.Round, e.request.Loop = roundName(&l.turn, c)
+	// What was pinned for one resource is not for another that shares the session.
+	e.request.Lineage = l.turn.Dialect.String() + " " + l.turn.Model + " " + l.turn.Resource
+	e.request.Round, e.request.Loop = t.roundName(c)
 	return e.now.Frozen(e.request.Lineage, e.request.Round)
 }
 
 // roundName tells the round of a request from others, also from one that began with the same words, and whether the
 // request is not the first of it.
-func roundName(lt *layer.Turn, c *transcript.Conversation) (name string, loop bool) {
+func (t *Turn) roundName(c *transcript.Conversation) (name string, loop bool) {
 	first := roundOf(c.Items)
 	n := max(0, c.Offset)
 	for i, it := range c.Items[:min(first, len(c.Items))] {
@@ -52,7 +54,13 @@ func roundName(lt *layer.Turn, c *transcript.Conversation) (name string, loop bo
 			n += int(view.Units(it)) //nolint:gosec // as many as it has calls, and a text
 		}
 	}
-	return lt.Execution + "@" + strconv.Itoa(n), first < len(c.Items)-1
+	name = t.layers.turn.Execution + "@" + strconv.Itoa(n)
+	if t.call.Scope.Execution != "" && first < len(c.Items) {
+		// A client's own name for the run may outlive an edit of the message; a derived one tells what was said.
+		content := c.Items[first].ContentHash()
+		name += "@" + hex.EncodeToString(content[:])
+	}
+	return name, first < len(c.Items)-1
 }
 
 // plan decides where the blocks of layers stand, so that the provider's prompt cache holds what it can.
@@ -161,8 +169,8 @@ func (t *Turn) anchor(ctx context.Context, c *transcript.Conversation) view.Anch
 	if t.shape.Context != nil {
 		a.Context = t.shape.Context(model)
 	}
-	if t.layers == nil {
-		return a
+	if t.layers == nil || t.layers.states.keeps().cut == nil {
+		return a // nothing of the session was read: layers only judge the answer, or there are none
 	}
 	a.Cut = t.layers.states.keeps().cut.now
 	a.Cold = w.IdleReset > 0 && t.idle() > w.IdleReset

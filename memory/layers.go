@@ -190,7 +190,7 @@ func (t *Turn) recall(ctx context.Context, c *transcript.Conversation) {
 	if l.run.Empty() || c.Opaque && l.turn.Query == "" {
 		return // for the latter, upstream was told when the user spoke
 	}
-	l.blocks = l.run.Recall(ctx, l.run.Cost(c.Lead), l.held(c)...)
+	l.blocks = l.run.Recall(ctx, l.run.Cost(c.Lead), t.held(c)...)
 	if !c.Opaque {
 		chosen := l.run.Project(ctx, c.Items)
 		if !endsWith(chosen, c.Items[roundOf(c.Items):]) {

@@ -123,7 +123,7 @@ type Layer struct {
 
 // Request is what one request is made of.
 type Request struct {
-	// Lineage names the cache that the request goes to: upstream, dialect and model.
+	// Lineage names the cache that the request goes to, and whose memory it is told: dialect, model and resource.
 	Lineage string
 	// Lead tells the leading system text and instructions apart from others: a hash.
 	Lead string

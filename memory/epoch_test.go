@@ -1,0 +1,106 @@
+package memory_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"remora/cache"
+	"remora/memory"
+	"remora/memory/anchor"
+	"remora/memory/layer"
+	"remora/memory/pipeline"
+	"remora/memory/view"
+	"remora/wire"
+)
+
+// tokenWindow is a window by tokens where every item costs one.
+func tokenWindow() memory.Shape {
+	one := func(wire.Item) int { return 1 }
+	return memory.Shape{
+		Window: &view.Window{MaxTokens: 4, EvictShare: 0.5, InFlight: view.InFlightKeep},
+		Price:  func(_ string, it wire.Item) int { return one(it) }, AtMost: one,
+	}
+}
+
+// TestTokenWindowWithoutSession: where layers only judge the answer, no cut is known, and the window is cut anew.
+func TestTokenWindowWithoutSession(t *testing.T) {
+	o := coached(t)
+	layers := o.Layers
+	o.Shape = tokenWindow()
+	o.Layers = layers
+	const long = "u:1 a:2 u:3 a:4 u:5 a:6 u:7"
+	t.Run("side request", func(t *testing.T) {
+		l := newLab(t, o)
+		l.turn("s:be u:hi", "a:ho")
+		turn := l.begin(memory.Call{Side: "title"}, long)
+		if got := told(t, turn.View); got != long {
+			t.Errorf("view %s", got)
+		}
+		turn.Commit(answer(t, "a:ok"))
+	})
+	t.Run("store down", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			mem, err := cache.Open("memory:", cache.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := &lab{t: t, store: &sluggish{Store: mem, down: true}}
+			l.m = memory.New(l.store, nil, o)
+			turn := l.begin(memory.Call{}, long)
+			if got, want := told(t, turn.View), "a:6 u:7"; got != want || turn.Summary.Status != memory.StatusDegraded {
+				t.Errorf("view %s, status %s, want %s", got, turn.Summary.Status, want)
+			}
+			turn.Commit(answer(t, "a:ok"))
+			l.m.Close()
+			if err := mem.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+}
+
+// parrot tells whose request it is and what it asks.
+type parrot struct{}
+
+func (parrot) Recall(_ context.Context, t *layer.Turn, _ layer.State, _ int) (layer.Recalled, error) {
+	return layer.Recalled{Messages: []string{t.Resource + "-asks-" + t.Query}}, nil
+}
+
+// parrots are one in front of the history and one behind it, and an epoch.
+func parrots(t *testing.T) memory.Options {
+	t.Helper()
+	c := anchor.DefaultConfig()
+	c.DeltaBudgetFraction = 1
+	return memory.Options{Shape: memory.Shape{PromptCache: &c, Layers: layersOf(t,
+		pipeline.Layer{ID: "front", Kind: "test", Slot: 100, Scope: layer.Resource, Impl: parrot{}},
+		pipeline.Layer{ID: "back", Kind: "test", Slot: 200, Scope: layer.Resource, Live: true, Impl: parrot{}})}}
+}
+
+// TestEpochOfAnotherResource: what was pinned for one resource is not shown to another that shares the session.
+func TestEpochOfAnotherResource(t *testing.T) {
+	l := newLab(t, parrots(t))
+	begun := "u:hi a:" + strings.Repeat("long", 500) + " u:so" // beside which updates are small
+	l.turnOf(in("one", "ada"), begun, "a:what")
+	for _, words := range []string{begun + " c:x r:x", begun + " a:what u:now"} {
+		if view := l.turnOf(in("one", "ben"), words, "a:ok"); strings.Contains(view, "ada-asks") {
+			t.Errorf("ben's request has %s", view)
+		}
+	}
+}
+
+// TestRoundOfAnEditedMessage: an edited question is another round, also where a client has one name for all its runs.
+func TestRoundOfAnEditedMessage(t *testing.T) {
+	l := newLab(t, parrots(t))
+	c := in("one", "ada")
+	c.Scope.Execution = "run"
+	begun := "u:hi a:" + strings.Repeat("long", 500)
+	l.turnOf(c, begun+" u:tea", "a:green")
+	for _, words := range []string{" u:coffee", " u:coffee c:x r:x", " u:coffee c:x r:x c:y r:y"} {
+		if view := l.turnOf(c, begun+words, "a:black"); !strings.HasSuffix(view, words) && strings.Count(view, "asks-coffee") == 0 ||
+			strings.Contains(view[strings.Index(view, begun):], "asks-tea") {
+			t.Errorf("%s: view %s", words, view)
+		}
+	}
+}
