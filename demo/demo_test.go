@@ -95,10 +95,10 @@ func TestDemo(t *testing.T) {
 	}
 	for _, want := range []string{
 		"ok      turns       71, with 57 tool calls, 5 times several at once; 35 answers streamed",
-		"ok      window      fired on 57 turns; the model never got more than 25 of up to 148 items",
+		"ok      window      fired on 56 turns; the model never got more than 26 of up to 148 items",
 		"ok      views ",
 		"ok      orphans     0: ",
-		"ok      notes       made in turn 2 by a call that no client got; told 64 times since, 57 without the call",
+		"ok      notes       made in turn 2 by a call that no client got; told 64 times since, 56 without the call",
 		"ok      recall      turn 67 knew what another session had been told; turn 71, of another resource, did not",
 		"ok      denied      1 call that no client got; ",
 		"ok      blocks      the model got 133, ",

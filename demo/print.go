@@ -52,8 +52,8 @@ func (p *printer) opening(proxy, upstream string) {
   items     of the conversation; those below marked * stay between the model and the proxy
   left out  for their age, in steps of %d, so that the beginning of the prompt stays cached;
             behind the +, results whose call was left out: an API refuses the one without the other
-  recalled  blocks that layers put into the view, as slot:tokens: those before the conversation, whose bytes stay the
-            same for an epoch so that they are cached, then what changed, behind the user's message`, proxy, upstream, maxItems, rule, evictBatch)
+  recalled  blocks that layers put into the view, as slot:tokens: those before the conversation, which stay
+            the same for a while and so are cached, then what has changed, behind the user's message`, proxy, upstream, maxItems, rule, evictBatch)
 }
 
 // columns is the head of the table, and row a line of it.

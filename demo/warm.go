@@ -21,11 +21,14 @@ func (p *player) warmUp(ctx context.Context) error {
 		var recalled [len(warmUps)]int
 		for i, text := range warmUps {
 			resource := fmt.Sprintf("warm-up %d", i+1)
-			// A session of its own: what one pins before its history keeps the count that it had then.
+			// Each try has a session of its own, since what is told keeps the count that it had when it was first told: in
+			// answer to the second of two statements.
 			h := habit{session: fmt.Sprintf("%s.%d", resource, try), resource: resource, path: "chat/completions"}
 			var t turn
-			if _, err := p.call(ctx, h, userSays(text), &t); err != nil {
-				return fmt.Errorf("warm up: %w", err)
+			for range 2 {
+				if err := p.ask(ctx, h, text, &t); err != nil {
+					return err
+				}
 			}
 			recalled[i] = t.report.recalled
 		}
@@ -35,6 +38,13 @@ func (p *player) warmUp(ctx context.Context) error {
 		}
 	}
 	return fmt.Errorf("warm up: the proxy does not count tokens")
+}
+
+func (p *player) ask(ctx context.Context, h habit, text string, t *turn) error {
+	if _, err := p.call(ctx, h, userSays(text), t); err != nil {
+		return fmt.Errorf("warm up: %w", err)
+	}
+	return nil
 }
 
 // warmModel answers what warmUp says.
