@@ -22,13 +22,14 @@ const bytesOfToken = 4
 // keptEpoch is what keeps the beginning of a session's views the same, on its way through a turn.
 type keptEpoch struct {
 	keptValue[anchor.State]
+	known   *epochs
 	config  anchor.Config
 	request anchor.Request // of the step that was made
 	reason  anchor.Reason
 }
 
-func newKeptEpoch(c anchor.Config) *keptEpoch {
-	return &keptEpoch{keptValue: keptValue[anchor.State]{decode: anchor.Decode}, config: c}
+func newKeptEpoch(c anchor.Config, known *epochs) *keptEpoch {
+	return &keptEpoch{keptValue: keptValue[anchor.State]{decode: known.decode}, known: known, config: c}
 }
 
 // held names the layers that need not be asked, since what they said at the beginning of the round is still shown.
@@ -99,8 +100,7 @@ func (t *Turn) plan(c *transcript.Conversation, v *view.View) {
 
 // step takes over what the epoch makes of the layers' blocks.
 func (t *Turn) step(e *keptEpoch) {
-	before := e.decode(e.stored)
-	p, next := before.Step(e.config, e.request)
+	p, next := e.read.Step(e.config, e.request)
 	e.replace(next)
 	e.reason = p.Reason
 	var anchored, round, end []pipeline.Block

@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"remora/cache"
+	"remora/memory/anchor"
 	"remora/memory/layer"
 	"remora/memory/pipeline"
 	"remora/memory/summary"
@@ -34,14 +35,15 @@ type kept struct {
 type keptValue[T interface{ Encode() []byte }] struct {
 	decode func([]byte) T
 	stored []byte // as read
+	read   T      // the same
 	now    T
 	set    bool
 }
 
 func (v *keptValue[T]) load(b []byte) {
-	v.stored = b
+	v.stored, v.read = b, v.decode(b)
 	if !v.set { // else the turn has made its own of what it read before
-		v.now = v.decode(b)
+		v.now = v.read
 	}
 }
 
@@ -59,20 +61,45 @@ func (v *keptValue[T]) change() []byte {
 	return nil
 }
 
+// epochs are those that this process has read or written lately.
+type epochs struct{ *layer.Decoded[anchor.State] }
+
+func newEpochs() *epochs {
+	return &epochs{layer.NewDecoded(func(b []byte) (anchor.State, error) { return anchor.Decode(b), nil })}
+}
+
+func (k *epochs) decode(b []byte) anchor.State {
+	s, _ := k.Get(b) // what cannot be read is the zero State, and no error
+	return s
+}
+
+// change is what to write, nil for nothing. The requests of a tool loop mostly change nothing, which is seen without
+// encoding it.
+func (e *keptEpoch) change() []byte {
+	if !e.set || e.now.Equal(e.read) {
+		return nil
+	}
+	b := e.keptValue.change()
+	if b != nil {
+		e.known.Put(e.stored, b, e.now)
+	}
+	return b
+}
+
 // keeper is a value that is kept.
 type keeper interface {
 	load(b []byte)
 	change() []byte
 }
 
-// keep says what the sessions of a shape keep.
-func (s *Shape) keep() kept {
+// keep says what the sessions of a shape keep. known are the epochs that this process has read or written lately.
+func (s *Shape) keep(known *epochs) kept {
 	var k kept
 	if s.Summarize {
 		k.summary = &keptSummary{}
 	}
 	if s.PromptCache != nil && s.Layers.Recalls() {
-		k.epoch = newKeptEpoch(*s.PromptCache)
+		k.epoch = newKeptEpoch(*s.PromptCache, known)
 	}
 	if s.Window.Stateful() || s.Window != nil && k.epoch != nil {
 		k.cut = &keptValue[view.Cut]{decode: view.DecodeCut}

@@ -113,8 +113,9 @@ type Memory struct {
 	spool *spooler
 	locks [256]chan struct{} // one turn of a session at a time commits; striped by session
 
-	seed maphash.Seed
-	log  *transcript.Log
+	seed   maphash.Seed
+	log    *transcript.Log
+	epochs *epochs
 
 	mu     sync.Mutex
 	down   time.Time          // until when the store is left alone
@@ -134,7 +135,7 @@ type Memory struct {
 // lost, and each loss is logged.
 func New(store cache.Store, spool Spool, o Options) *Memory {
 	o.defaults()
-	m := &Memory{o: o, store: store, seed: maphash.MakeSeed(), log: transcript.New(store, o.SessionTTL)}
+	m := &Memory{o: o, store: store, seed: maphash.MakeSeed(), log: transcript.New(store, o.SessionTTL), epochs: newEpochs()}
 	m.log.Strict = o.OnStoreError == OnStoreErrorClosed // what cannot be kept is refused
 	m.Reshape(o.Shape)
 	for i := range m.locks {

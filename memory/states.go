@@ -60,7 +60,7 @@ func stateName(c pipeline.Cell) string { return statePrefix + c.Layer }
 // "" for none.
 func (t *Turn) newStates(s Scope, lt *layer.Turn, parent string) *states {
 	cells := t.shape.Layers.Cells(lt)
-	k := t.shape.keep()
+	k := t.shape.keep(t.m.epochs)
 	if len(cells) == 0 && k.empty() {
 		return nil
 	}

@@ -3,8 +3,10 @@ package anchor_test
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -469,8 +471,70 @@ func FuzzDecode(f *testing.F) {
 		frozen := s.Frozen(r.Lineage, r.Round)
 		p, next := s.Step(anchor.DefaultConfig(), r)
 		told(t, p, slices.DeleteFunc(r.Layers, func(l anchor.Layer) bool { return slices.Contains(frozen, l.ID) }))
-		if b := next.Encode(); string(anchor.Decode(b).Encode()) != string(b) {
-			t.Fatalf("%s", b)
+		after := next.Encode()
+		if again := anchor.Decode(after); string(again.Encode()) != string(after) || !again.Equal(next) {
+			t.Fatalf("%s", after)
+		}
+		if s.Equal(next) != (string(b) == string(after)) || string(s.Encode()) != string(b) {
+			t.Fatalf("%s and %s are told apart wrongly, or the former was changed", b, after)
 		}
 	})
+}
+
+// TestEqual changes each value of a state by itself.
+func TestEqual(t *testing.T) {
+	const said = `"slot":1,"texts":["x"],"tokens":2,"late":true`
+	all := `{"lines":[{"key":"5de77208a5355642","lead":"b886be2912e48350","round":"b886be2912e48351","age":3,"misses":1,"stale":true,"judge":true,` +
+		`"pins":[{"id":"a",` + said + `}],"loose":["f"],"updates":[{"id":"c",` + said + `,"kind":"add","of":"b"}],"live":[{"id":"d",` + said + `}],` +
+		`"churn":[{"id":"e","seen":4,"changed":2,"sum":"b886be2912e48352","live":true}]}]}`
+	was, changes := anchor.Decode([]byte(all)), 0
+	if string(was.Encode()) != all || !was.Equal(anchor.Decode([]byte(all))) {
+		t.Fatalf("%s is read as %s", all, was.Encode())
+	}
+	for _, at := range regexp.MustCompile(`true|\d+[,}]|[0-9a-f]+"[],}]|add|\bx\b`).FindAllStringIndex(all, -1) {
+		value := map[string]string{"true": "false", "add": "replace", "x": "y"}[all[at[0]:at[1]]]
+		if value == "" {
+			value = string(all[at[0]]^1) + all[at[0]+1:at[1]]
+		}
+		changed := all[:at[0]] + value + all[at[1]:]
+		now := anchor.Decode([]byte(changed))
+		if now.Equal(was) || was.Equal(now) || string(now.Encode()) == all {
+			t.Errorf("%s is taken for %s", changed, all)
+		}
+		changes++
+	}
+	if changes != 30 {
+		t.Errorf("%d values were changed", changes)
+	}
+}
+
+// TestStateIsShared: several requests go on from one state at the same time.
+func TestStateIsShared(t *testing.T) {
+	l := newLab()
+	l.step(request("r1", says("anchor:a", "1"), says("anchor:b", "1"), says("live:n", "1"), says("auto:c", "1")))
+	l.step(request("r1", says("anchor:a", "2"), says("anchor:b", "2"), held("live:n"), says("auto:c", "1")))
+	steps := func() string {
+		s := l.state
+		for i := range 4 {
+			r := request(fmt.Sprint("r", i/2), says("anchor:a", fmt.Sprint(i)), says("anchor:b", "2"), says("live:n", "2"), says("auto:c", "3"))
+			_, s = s.Step(l.c, r)
+			s = s.Answered(l.c, anchor.Usage{Prompt: 5000, Reported: true})
+		}
+		return string(s.Encode())
+	}
+	before, want := string(l.state.Encode()), steps()
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 20 {
+				if got := steps(); got != want {
+					t.Errorf("have %s, want %s", got, want)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if after := string(l.state.Encode()); after != before {
+		t.Errorf("a state was changed from %s to %s", before, after)
+	}
 }

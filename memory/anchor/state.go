@@ -110,6 +110,21 @@ func (s State) Encode() []byte {
 	return bytes.TrimSpace(b.Bytes())
 }
 
+// Equal tells that both encode alike.
+func (s State) Equal(other State) bool { return slices.EqualFunc(s.lines, other.lines, line.equal) }
+
+func (l line) equal(o line) bool {
+	return l.Key == o.Key && l.Lead == o.Lead && l.Round == o.Round && l.Age == o.Age && l.Misses == o.Misses &&
+		l.Stale == o.Stale && l.Judge == o.Judge && slices.EqualFunc(l.Pins, o.Pins, said.equal) && slices.Equal(l.Loose, o.Loose) &&
+		slices.EqualFunc(l.Updates, o.Updates, update.equal) && slices.EqualFunc(l.Live, o.Live, said.equal) && slices.Equal(l.Churn, o.Churn)
+}
+
+func (s said) equal(o said) bool {
+	return s.ID == o.ID && s.Slot == o.Slot && slices.Equal(s.Texts, o.Texts) && s.Tokens == o.Tokens && s.Late == o.Late
+}
+
+func (u update) equal(o update) bool { return u.said.equal(o.said) && u.Kind == o.Kind && u.Of == o.Of }
+
 // bounded keeps the lines that a state has room for.
 func bounded(lines []line) []line {
 	left := maxText

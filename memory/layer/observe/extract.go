@@ -109,8 +109,7 @@ func relative(text string) bool {
 
 // knowledge tells what has been observed already.
 type knowledge struct {
-	texts []string          // normal
-	words []map[string]bool // of each text, as far as they were asked for
+	texts []string // normal, with a space before and behind, so that each word has two
 }
 
 func newKnowledge(observations []string) *knowledge {
@@ -124,30 +123,22 @@ func newKnowledge(observations []string) *knowledge {
 }
 
 func (k *knowledge) learn(text string) {
-	k.texts = append(k.texts, normal(text))
+	k.texts = append(k.texts, " "+normal(text)+" ")
 }
 
 // has tells that text says nothing new. Users are only taken not to repeat themselves: "my name is not Ann" differs
 // from "my name is Ann" by one small word. What others say in the words of one observation echoes it.
 func (k *knowledge) has(text, by string) bool {
-	text = normal(text)
+	text = " " + normal(text) + " "
 	if slices.Contains(k.texts, text) {
 		return true
 	}
 	if by == byUser {
 		return false
 	}
-	for _, t := range k.texts[len(k.words):] {
-		k.words = append(k.words, significant(t))
-	}
 	mine := significant(text)
-	return slices.ContainsFunc(k.words, func(theirs map[string]bool) bool {
-		for w := range mine {
-			if !theirs[w] {
-				return false
-			}
-		}
-		return true
+	return slices.ContainsFunc(k.texts, func(theirs string) bool {
+		return !slices.ContainsFunc(mine, func(word string) bool { return !strings.Contains(theirs, word) })
 	})
 }
 
@@ -176,15 +167,15 @@ func normal(text string) string {
 	return b.String()
 }
 
-// significant are the words of a normal text that carry what it says: long ones, and those with digits.
-func significant(normal string) map[string]bool {
+// significant are the words that carry what a normal text says, each with its spaces: long ones, and those with digits.
+func significant(text string) []string {
 	const long = 4
-	found := map[string]bool{}
-	for w := range strings.FieldsSeq(normal) {
+	var found []string
+	for w := range strings.FieldsSeq(text) {
 		if hollow[w] || len(w) < long && !strings.ContainsFunc(w, unicode.IsDigit) {
 			continue
 		}
-		found[w] = true
+		found = append(found, " "+w+" ")
 	}
 	return found
 }

@@ -74,6 +74,7 @@ func Defaults() layer.Defaults {
 // Layer is the layer. It is safe for concurrent use.
 type Layer struct {
 	o       Options
+	states  *layer.Decoded[state]
 	observe func(ctx context.Context, t *layer.Turn, s state) ([]string, error)
 }
 
@@ -88,7 +89,7 @@ func New(o Options) (*Layer, error) {
 	if o.Inputs == "" {
 		o.Inputs = All
 	}
-	l := &Layer{}
+	l := &Layer{states: layer.NewDecoded(decode)}
 	errs := []error{
 		bounded("buffer_threshold", &o.BufferThreshold, defaultThreshold, limitThreshold),
 		bounded("max_observations", &o.MaxObservations, defaultObservations, limitObservations),
@@ -137,8 +138,8 @@ func (l *Layer) Has(hook string) bool {
 func (l *Layer) Prompt() bool { return !l.o.HasModel }
 
 // Init takes the state that was kept, or none where that cannot be read.
-func (*Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.State, error) {
-	if _, err := decode(stored); err != nil {
+func (l *Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.State, error) {
+	if _, err := l.states.Get(stored); err != nil {
 		return nil, nil //nolint:nilerr // what cannot be read is started anew, as SEMANTICS 1.4 says of a missing key
 	}
 	return stored, nil
@@ -149,20 +150,19 @@ func (l *Layer) AppendItems(_ context.Context, t *layer.Turn, s layer.State, ite
 	if l.o.Inputs != All {
 		return layer.Appended{Items: items}, nil
 	}
-	st, err := decode(s)
+	st, err := l.states.Get(s)
 	if err != nil {
 		return layer.Appended{}, err
 	}
 	if !l.gather(t, &st, items) {
 		return layer.Appended{Items: items}, nil
 	}
-	next, err := st.encode()
-	return layer.Appended{Items: items, State: next}, err
+	return layer.Appended{Items: items, State: l.written(s, st)}, nil
 }
 
 // Store gathers what the assistant said and distils the buffer when it is full enough (cases 27, 28, 31).
 func (l *Layer) Store(ctx context.Context, t *layer.Turn, s layer.State, r *layer.Response) (layer.State, error) {
-	st, err := decode(s)
+	st, err := l.states.Get(s)
 	if err != nil {
 		return nil, err
 	}
@@ -174,14 +174,21 @@ func (l *Layer) Store(ctx context.Context, t *layer.Turn, s layer.State, r *laye
 		if !changed {
 			return s, nil
 		}
-		return st.encode()
+		return l.written(s, st), nil
 	}
 	distilled, err := l.observe(ctx, t, st)
 	if err != nil {
 		return nil, fmt.Errorf("observe: %w", err)
 	}
 	st.add(distilled, l.o.MaxObservations)
-	return st.encode()
+	return l.written(s, st), nil
+}
+
+// written is the state that takes the place of was.
+func (l *Layer) written(was layer.State, st state) layer.State {
+	next := st.encode()
+	l.states.Put(was, next, st.shared())
+	return next
 }
 
 // due tells that the buffer is to be distilled now.
@@ -224,8 +231,8 @@ func speaker(it wire.Item) string {
 }
 
 // Recall tells the observations, the oldest left out until the rest fits (cases 29, 30, 40; D5).
-func (*Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
-	st, err := decode(s)
+func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
+	st, err := l.states.Get(s)
 	if err != nil || len(st.Observations) == 0 {
 		return layer.Recalled{}, err
 	}

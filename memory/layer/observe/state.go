@@ -5,9 +5,12 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"remora/memory/layer"
 )
@@ -38,27 +41,70 @@ type state struct {
 	Lost int `json:"lost,omitempty"`
 }
 
-func decode(s layer.State) (state, error) {
-	if len(s) == 0 {
+func decode(b []byte) (state, error) {
+	if len(b) == 0 {
 		return state{}, nil
 	}
 	var st state
-	if json.Unmarshal(s, &st) != nil || st.BufferTokens < 0 || st.Version < 0 || st.Lost < 0 {
+	if json.Unmarshal(b, &st) != nil || st.BufferTokens < 0 || st.Version < 0 || st.Lost < 0 {
 		return state{}, errors.New("state: want observations, buffer, bufferTokens and version")
 	}
-	return st, nil
+	return st.shared(), nil
 }
 
-func (st *state) encode() (layer.State, error) {
-	b, err := json.Marshal(st)
-	if err != nil {
-		return nil, errors.New("state: cannot be encoded")
+// encode writes the state as JSON. What is no UTF-8 is replaced.
+func (st *state) encode() layer.State {
+	size := 128
+	for _, o := range st.Observations {
+		size += len(o) + len(o)/16 + 4
 	}
-	return b, nil
+	for _, e := range st.Buffer {
+		size += len(e.Text) + len(e.Text)/16 + 32
+	}
+	b := append(make([]byte, 0, size), `{"observations":`...)
+	b = list(b, st.Observations, quoted)
+	b = list(append(b, `,"buffer":`...), st.Buffer, func(b []byte, e entry) []byte {
+		b = quoted(append(b, `{"by":`...), e.By)
+		return append(quoted(append(b, `,"text":`...), e.Text), '}')
+	})
+	b = strconv.AppendInt(append(b, `,"bufferTokens":`...), int64(st.BufferTokens), 10)
+	b = strconv.AppendInt(append(b, `,"version":`...), int64(st.Version), 10)
+	if st.Lost > 0 {
+		b = strconv.AppendInt(append(b, `,"lost":`...), int64(st.Lost), 10)
+	}
+	return append(b, '}')
 }
 
-// gather puts a text at the end of the buffer and drops the oldest ones while there are more than limit bytes.
+// list appends a JSON array, or null where there is no list.
+func list[T any](b []byte, all []T, add func([]byte, T) []byte) []byte {
+	if all == nil {
+		return append(b, "null"...)
+	}
+	b = append(b, '[')
+	for i, v := range all {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = add(b, v)
+	}
+	return append(b, ']')
+}
+
+func quoted(b []byte, text string) []byte {
+	b, _ = jsontext.AppendQuote(b, text) // its error says that something was replaced
+	return b
+}
+
+// shared is the state as it can be given to several: whoever appends to a list gets one of their own.
+func (st state) shared() state {
+	st.Observations, st.Buffer = slices.Clip(st.Observations), slices.Clip(st.Buffer)
+	return st
+}
+
+// gather puts a text at the end of the buffer and drops the oldest ones while there are more than limit bytes. Whoever
+// shares the state sees nothing of it.
 func (st *state) gather(e entry, tokens, limit int) {
+	e.Text = strings.ToValidUTF8(e.Text, "\uFFFD") // as it will be read again
 	st.Buffer = append(st.Buffer, e)
 	st.BufferTokens = min(st.BufferTokens, math.MaxInt32) + tokens
 	size := 0
@@ -72,12 +118,14 @@ func (st *state) gather(e entry, tokens, limit int) {
 	}
 }
 
-// add ends a distillation: what it found goes behind what was known, and the newest are kept (case 32).
+// add ends a distillation: what it found goes behind what was known, and the newest are kept (case 32). Whoever shares
+// the state sees nothing of it.
 func (st *state) add(distilled []string, limit int) {
 	st.Buffer, st.BufferTokens, st.Lost = []entry{}, 0, 0
+	st.Observations = append(make([]string, 0, len(st.Observations)+len(distilled)), st.Observations...)
 	for _, o := range distilled {
 		if o = line(o, maxLine); o != "" {
-			st.Observations = append(st.Observations, o)
+			st.Observations = append(st.Observations, strings.Clone(o)) // not with all of the text that it was said in
 		}
 	}
 	st.share("tool: ", max(1, limit/4))
@@ -121,7 +169,7 @@ func head(s string, limit int) string {
 	for limit > 0 && !utf8.RuneStart(s[limit]) {
 		limit--
 	}
-	return s[:limit]
+	return strings.Clone(s[:limit]) // without the rest
 }
 
 // line is text as one line of at most limit characters: runs of white space and control characters become one space,

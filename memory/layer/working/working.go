@@ -48,6 +48,14 @@ func Defaults() layer.Defaults {
 type Layer struct {
 	options Options
 	schema  *schema.Schema // nil without one
+	states  *layer.Decoded[document]
+}
+
+// document is a state as the model is told of it.
+type document struct {
+	text  string // "" for nothing
+	brief string // the same without indentation, "" where that is no shorter
+	valid bool   // it satisfies the schema
 }
 
 // New checks the options. Errors name the key that they are about.
@@ -69,6 +77,7 @@ func New(o Options) (*Layer, error) {
 		errs = append(errs, errors.New("scope: want thread or resource"))
 	}
 	l := &Layer{options: o}
+	l.states = layer.NewDecoded(l.document)
 	if o.Schema != "" {
 		s, err := schema.Parse([]byte(o.Schema))
 		if err != nil {
@@ -87,16 +96,31 @@ func (*Layer) Prompt() bool { return true }
 
 // Init begins with what is kept, or with nothing where that is not a working memory or breaks the schema.
 func (l *Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.State, error) {
-	text, isText := asText(stored)
-	object, isObject := asObject(stored)
-	switch {
-	case !isText && !isObject, isText && text == "", isObject && len(object) == 0:
+	if d := l.read(stored); d.text == "" || !d.valid {
 		return nil, nil
-	case !l.satisfied(stored):
-		return nil, nil
-	default:
-		return stored, nil
 	}
+	return stored, nil
+}
+
+func (l *Layer) read(s layer.State) document {
+	d, _ := l.states.Get(s) // document has no errors
+	return d
+}
+
+// document reads a state: a text as it is, an object as JSON with two spaces of indentation (SEMANTICS 1.5).
+func (l *Layer) document(b []byte) (document, error) {
+	s := layer.State(b)
+	d := document{}
+	if text, ok := asText(s); ok {
+		d.text = text
+	} else if object, ok := asObject(s); ok && len(object) > 0 {
+		d.text = pretty(s)
+		if len(s) < len(d.text) {
+			d.brief = string(s)
+		}
+	}
+	d.valid = d.text != "" && l.satisfied(s)
+	return d, nil
 }
 
 // satisfied tells that a document satisfies the schema, if there is one.
@@ -104,23 +128,17 @@ func (l *Layer) satisfied(document []byte) bool {
 	return l.schema == nil || l.schema.Validate(document) == nil
 }
 
-// Recall is the block working_memory: a text as it is, an object as JSON with two spaces of indentation (SEMANTICS
-// 1.5). Over the budget, where the sources would overrun, the indentation goes first and then the end.
+// Recall is the block working_memory. Over the budget, where the sources would overrun, the indentation goes first and
+// then the end.
 func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
 	const tag = "working_memory"
-	body, isText := asText(s)
-	if !isText {
-		object, ok := asObject(s)
-		if !ok || len(object) == 0 {
-			return layer.Recalled{}, nil
-		}
-		body = pretty(s)
-		if !layer.Fits(t.Count, layer.Block(tag, body), budget) {
-			body = string(s)
-		}
-	}
-	if body == "" {
+	d := l.read(s)
+	if d.text == "" {
 		return layer.Recalled{}, nil
+	}
+	body := d.text
+	if d.brief != "" && !layer.Fits(t.Count, layer.Block(tag, body), budget) {
+		body = d.brief
 	}
 	block, tokens := layer.BlockWithin(t.Count, tag, body, budget)
 	if block == "" {
