@@ -12,6 +12,7 @@ HELM_TOOLS := $(shell go env GOPATH)/remora-tools/helm-$(HELM_VERSION)
 export PATH := $(HELM_TOOLS):$(PATH)
 FUZZTIME  ?= 30s
 BENCHTIME ?= 1s
+SOAK      ?= 30m
 
 .DEFAULT_GOAL := help
 
@@ -89,6 +90,19 @@ install-test: deps ## install, upgrade and uninstall the chart in a real control
 .PHONY: chaos
 chaos: deps ## break everything under load: Redis, disks, upstream, the proxy itself; writes docs/reliability.md
 	CHAOS=full go test -count=1 -timeout=30m ./chaos
+
+.PHONY: soak
+soak: deps ## 30 minutes of mixed load at half of the capacity: memory, goroutines and connections must not grow (SOAK=1m: shorter)
+	go test -count=1 -v -timeout=2h -run='^TestSoak$$' ./soak -soak $(SOAK)
+
+.PHONY: streams
+streams: deps ## 2,000 open streams: memory of each, every event accounted for
+	go test -count=1 -v -timeout=10m -run='^TestStreams$$' ./soak \
+		-streams 2000 -stream-time 1m -stream-every 1s -stream-gogc 100 -stream-limit 192MiB
+
+.PHONY: cluster
+cluster: deps ## two proxies on a Redis Cluster of three masters, beside one Redis: spread, throughput, processor time
+	go test -count=1 -v -timeout=10m -run='^TestCluster$$' ./soak -cluster-time 5s -cluster-rounds 6
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (30s)

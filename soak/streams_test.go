@@ -18,12 +18,13 @@ var (
 	streams     = flag.Int("streams", 200, "how many streams TestStreams keeps open at once")
 	streamFor   = flag.Duration("stream-time", 6*time.Second, "how long each of them lasts")
 	streamEvery = flag.Duration("stream-every", 500*time.Millisecond, "how often each of them gets an event")
-	streamGC    = flag.String("stream-gogc", "20", "GOGC of the proxy: with a small one, what is measured is what is in use; 100 is the default of Go")
+	streamGC    = flag.String("stream-gogc", "5", "GOGC of the proxy: with a small one, what is measured is what is in use; 100 is the default of Go")
+	streamLimit = flag.String("stream-limit", "off", "GOMEMLIMIT of the proxy, which bounds its garbage where GOGC would not")
 )
 
 // Limits of what an open stream may add to the proxy's resident memory, in KiB.
 const (
-	// perStream is what Remora promises of many streams, with what Go keeps for its garbage.
+	// perStream is what Remora promises of many streams.
 	perStream = 64
 	// perStreamOfFew leaves room for what is not theirs, where there are few of them.
 	perStreamOfFew = 96
@@ -33,6 +34,7 @@ const (
 // TestStreams keeps many streams open at once, each in a session of its own, and accounts for every event.
 func TestStreams(t *testing.T) {
 	t.Setenv("GOGC", *streamGC)
+	t.Setenv("GOMEMLIMIT", *streamLimit)
 	p := start(t, patient(redistest.Start(t).URL()), provider(newUpstream(t)))
 	warm := newCrew(8, false, p.addr)
 	told, _ := warm.closedLoop(2 * time.Second)
@@ -63,7 +65,8 @@ func TestStreams(t *testing.T) {
 		t.Fatal("the streams were never open all at once: let them last longer")
 	}
 	each := (most.resident - before.resident) * 1024 / float64(*streams)
-	t.Logf("one stream: %.1f KiB resident, with GOGC=%s; %.1f MiB at most in all", each, *streamGC, p.memory(t, "VmHWM"))
+	t.Logf("one stream: %.1f KiB resident, with GOGC=%s and GOMEMLIMIT=%s; %.1f MiB at most in all; %.1f CPU s",
+		each, *streamGC, *streamLimit, p.memory(t, "VmHWM"), (p.look(t).cpu - before.cpu).Seconds())
 	limit := float64(perStreamOfFew)
 	if *streams >= manyStreams {
 		limit = perStream
