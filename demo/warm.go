@@ -17,13 +17,13 @@ const maxWarmUps = 500
 // estimates them from the length of a text, so that what it prints would depend on the machine's speed. What is said
 // here is said in sessions of their own, and belongs to no chapter.
 func (p *player) warmUp(ctx context.Context) error {
-	for try := range maxWarmUps {
+	for range maxWarmUps {
 		var recalled [len(warmUps)]int
 		for i, text := range warmUps {
 			resource := fmt.Sprintf("warm-up %d", i+1)
 			// Each try has a session of its own, since what is told keeps the count that it had when it was first told: in
 			// answer to the second of two statements.
-			h := habit{session: fmt.Sprintf("%s.%d", resource, try), resource: resource, path: "chat/completions"}
+			h := habit{session: fmt.Sprintf("%s.%d", resource, len(p.model.Requests())), resource: resource, path: "chat/completions"}
 			var t turn
 			for range 2 {
 				if err := p.ask(ctx, h, text, &t); err != nil {
