@@ -354,6 +354,7 @@ func (t *Turn) assemble(read, hooks context.Context) error {
 		v.Windowed += c.Offset // what of the stored history stands too far back to be read
 	}
 	t.View = v.Items
+	t.Summary.Saved = max(0, sizeOf(whole.Items)-sizeOf(v.Items[len(c.Lead):]))
 	t.Summary.Sent, t.Summary.Windowed, t.Summary.Orphans = len(c.Lead)+v.Units, v.Windowed, v.Orphans
 	t.Summary.Items = t.Summary.Sent + t.Summary.Windowed + t.Summary.Orphans
 	t.entry.Viewed(&c, &v, t.shape.ToolResult)

@@ -56,6 +56,8 @@ type Summary struct {
 	Windowed, Orphans int
 	// Side tells that the request was kept as a side line.
 	Side bool
+	// Saved is about how many tokens of the conversation were left out or shortened, as far as it was at hand.
+	Saved int
 	// Recalled is what layers have put into the view, in tokens. Skipped names those that failed, each with the hook in
 	// which it did, as "id:recall".
 	Recalled int

@@ -263,7 +263,7 @@ func (x *exchange) remembered() {
 		s := &x.turn.summary
 		t = telemetry.Turn{
 			Status: s.Status.String(), Session: x.head.id.session, ID: x.turn.id, Items: s.Items, Sent: s.Sent, Windowed: s.Windowed,
-			Orphans: s.Orphans, Recalled: s.Recalled, Side: s.Side, Skipped: len(s.Skipped),
+			Orphans: s.Orphans, Recalled: s.Recalled, Saved: s.Saved, Side: s.Side, Skipped: len(s.Skipped),
 		}
 	}
 	if t.Status != "" {
