@@ -21,9 +21,16 @@ type gate struct {
 
 func startGate(t *testing.T, layers string, o scripted.Options) *gate {
 	t.Helper()
+	return startGateWith(t, setup{layers: layers}, o)
+}
+
+// startGateWith is startGate with more to set up. The upstream is the gate's own.
+func startGateWith(t *testing.T, s setup, o scripted.Options) *gate {
+	t.Helper()
 	g := &gate{up: startUpstream(t, o), http: &http.Client{Transport: &http.Transport{}, Timeout: patience}}
 	t.Cleanup(g.http.CloseIdleConnections)
-	g.proxy = startProxy(t, setup{upstream: g.up.URL(), layers: layers})
+	s.upstream = g.up.URL()
+	g.proxy = startProxy(t, s)
 	return g
 }
 

@@ -19,22 +19,19 @@ const (
 // startDressed starts a proxy whose provider wants all that there is for its cache, and falls back to one that wants nothing.
 func startDressed(t *testing.T, layers string) *gate {
 	t.Helper()
-	g := &gate{up: startUpstream(t, scripted.Options{}), http: &http.Client{Transport: &http.Transport{}, Timeout: patience}}
-	t.Cleanup(g.http.CloseIdleConnections)
-	g.proxy = startProxy(t, setup{upstream: g.up.URL(), layers: layers, providers: `[
+	return startGateWith(t, setup{layers: layers, providers: `[
   {name: cached, kind: compatible, base_url: '%s', models: [m], prompt_cache_key: true, cache_control: true,
    retry: {attempts: 1, on: [503]}, fallback: [{provider: plain, model: other}]},
-  {name: plain, kind: compatible, base_url: '%s', api_key: k2}]`})
-	return g
+  {name: plain, kind: compatible, base_url: '%s', api_key: k2}]`}, scripted.Options{})
 }
 
-// talk plays rounds of a client that resends all that was said, each with two tool calls, and returns the bodies that
-// upstream has seen.
-func (g *gate) talk(t *testing.T, rounds int) []string {
+// talk plays rounds of a client that resends all that was said, each with two tool calls and the answer, and returns the
+// bodies that upstream has seen.
+func (g *gate) talk(t *testing.T, rounds int, answer string) []string {
 	t.Helper()
 	messages := []json.RawMessage{json.RawMessage(`{"role":"system","content":"Be brief."}`)}
 	for range rounds {
-		messages = append(messages, json.RawMessage(`{"role":"user","content":"CALL ls {} ;; CALL ls {} ;; SAY Done."}`))
+		messages = append(messages, encode(t, map[string]string{"role": "user", "content": "CALL ls {} ;; CALL ls {} ;; SAY " + answer}))
 		for {
 			r := g.ask(t, "chat/completions", string(encode(t, map[string]any{"model": "m", "messages": messages})), "X-Resource-Id: ada")
 			var a struct {
@@ -97,7 +94,7 @@ func TestBreakpointsAreFound(t *testing.T) {
 				}
 			}
 			g.up.Reset()
-			bodies := g.talk(t, 3)
+			bodies := g.talk(t, 3, "Done.")
 			if len(bodies) < 9 {
 				t.Fatalf("%d requests", len(bodies))
 			}

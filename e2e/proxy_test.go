@@ -48,6 +48,7 @@ type setup struct {
 	upstream string // origin of the upstream
 	store    string // store.url; empty for a bbolt file in the test's folder
 	layers   string // memory.layers as YAML, empty for the shipped ones
+	memory   string // what else is in memory, as YAML; only with layers
 	// providers as YAML, with %s where the upstream's base URL belongs; empty for it alone, without options.
 	providers string
 }
@@ -80,7 +81,7 @@ func startProxy(t *testing.T, s setup) *proxy {
 		"providers: %s\n", s.store, filepath.Join(dir, "spool"),
 		strings.ReplaceAll(cmp.Or(s.providers, "[{name: scripted, kind: openai, base_url: '%s'}]"), "%s", s.upstream+"/v1"))
 	if s.layers != "" {
-		text += "memory: {layers: " + s.layers + "}\n"
+		text += "memory: {layers: " + s.layers + ", " + s.memory + "}\n"
 	}
 	p := &proxy{t: t, config: filepath.Join(dir, "config.yaml"), exited: make(chan error, 1)}
 	if err := os.WriteFile(p.config, []byte(text), 0o600); err != nil {
