@@ -105,7 +105,7 @@ func TestSilenceEnds(t *testing.T) {
 		abort bool
 		want  error
 	}{
-		"stream_idle_timeout":  {limit: 30 * time.Millisecond, want: ErrTimeout},
+		"stream_idle_timeout":  {limit: 300 * time.Millisecond, want: ErrTimeout},
 		"shorter than silence": {limit: time.Millisecond, want: ErrTimeout},
 		"abort":                {abort: true, want: ErrAborted},
 	} {

@@ -13,11 +13,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 )
+
+// maxTries is how often a port is looked for: another program may take one before the proxy does.
+const maxTries = 5
 
 // startWait is how long a proxy may take to accept connections, and to end.
 const startWait = 20 * time.Second
@@ -68,12 +72,21 @@ type Proxy struct {
 // with 0 unless it was killed.
 func Start(tb testing.TB, dir, config string) *Proxy {
 	tb.Helper()
-	p := &Proxy{tb: tb, Dir: dir, Config: filepath.Join(dir, "config.yaml"), addr: freeAddr(tb)}
-	p.URL = "http://" + p.addr
+	p := &Proxy{tb: tb, Dir: dir, Config: filepath.Join(dir, "config.yaml")}
 	if err := os.WriteFile(p.Config, []byte(config), 0o600); err != nil {
 		tb.Fatal(err)
 	}
-	p.Restart()
+	for try := range maxTries {
+		p.addr = freeAddr(tb)
+		p.URL = "http://" + p.addr
+		err := p.start()
+		if err == nil {
+			break
+		}
+		if try+1 == maxTries || !strings.Contains(p.Log(), "address already in use") {
+			tb.Fatalf("%v\n%s", err, p.Log())
+		}
+	}
 	tb.Cleanup(func() {
 		if p.cmd != nil {
 			p.Stop()
@@ -85,28 +98,38 @@ func Start(tb testing.TB, dir, config string) *Proxy {
 // Restart starts a proxy that was stopped or killed, and waits until it accepts connections.
 func (p *Proxy) Restart() {
 	p.tb.Helper()
+	err := p.start()
+	for try := 1; err != nil && try < maxTries && strings.Contains(p.Log(), "address already in use"); try++ {
+		time.Sleep(time.Second) //nolint:forbidigo // a connection of another program has the port for a moment
+		err = p.start()
+	}
+	if err != nil {
+		p.tb.Fatalf("%v\n%s", err, p.Log())
+	}
+}
+
+func (p *Proxy) start() error {
 	p.stderr = new(buffer)
 	p.cmd = exec.Command(Build(p.tb), "--config", p.Config, "--listen", p.addr) //nolint:gosec,noctx // our own binary; ends with the test
 	p.cmd.Dir, p.cmd.Stderr = p.Dir, p.stderr
 	if err := p.cmd.Start(); err != nil {
-		p.tb.Fatal(err)
+		return err
 	}
 	p.done = make(chan error, 1)
 	go func(cmd *exec.Cmd, done chan error) { done <- cmd.Wait() }(p.cmd, p.done)
-	for deadline := time.Now().Add(startWait); ; time.Sleep(time.Millisecond) { //nolint:forbidigo // nothing tells when a port opens
-		if conn, err := net.Dial("tcp", p.addr); err == nil { //nolint:noctx // loopback
-			_ = conn.Close()
-			return
-		}
+	// What it says, and not that its port answers: somebody else might have taken that.
+	for deadline := time.Now().Add(startWait); !strings.Contains(p.Log(), "remora listens on "); time.Sleep(time.Millisecond) { //nolint:forbidigo // nothing tells when a process is ready
 		select {
 		case err := <-p.done:
-			p.tb.Fatalf("proxy ended: %v\n%s", err, p.stderr)
+			p.cmd = nil
+			return fmt.Errorf("proxy ended: %w", err)
 		default:
 		}
 		if time.Now().After(deadline) { //nolint:forbidigo // see above
-			p.tb.Fatalf("proxy does not listen\n%s", p.stderr)
+			return errors.New("proxy does not listen")
 		}
 	}
+	return nil
 }
 
 // Stop asks the process to end and requires that it exits with 0.
