@@ -127,6 +127,17 @@ func TestLayerProblems(t *testing.T) {
 	f("[{kind: history_window, max_items: many}]", `memory.layers[0].max_items: want a number, have "many"`)
 	f("[{kind: history_window, max_items: '${NONE}'}]", "memory.layers[0].max_items: environment variable NONE is not set")
 	f("[{kind: history_window, evict_batch: 40}]", "memory.layers[0].evict_batch: want 1 to max_items-1, have 40")
+	for layer, key := range map[string]string{
+		"{kind: history_manager, strategy: x}": "strategy", "{kind: working_memory, schema: '{'}": "schema",
+		"{kind: observational_memory, observer: x}": "observer", "{kind: temporal_memory, time_zone: X/Y}": "time_zone",
+		"{kind: steering}": "rules", "{kind: http}": "url", "{kind: static_content}": "text", "{kind: reminder}": "reminders",
+		"{kind: tool_memory}": "tools", "{kind: file_reference}": "base_dir", "{kind: task_state, return_mode: x}": "return_mode",
+	} {
+		_, err := loadFile(t, "memory: {layers: ["+layer+"]}")
+		if !strings.Contains(fmt.Sprint(err), "memory.layers[0]") || !strings.Contains(fmt.Sprint(err), key) {
+			t.Errorf("%s: %v", layer, err)
+		}
+	}
 	f("[{kind: history_window, in_flight: {a: b}}]", "memory.layers[0].in_flight: want text, have a mapping")
 }
 

@@ -94,7 +94,11 @@ func kindOf[O, L any](defaults func(O) layer.Defaults, open func(O) (L, error), 
 			if tell != nil {
 				tell(own, thinks, s)
 			}
-			return open(*own)
+			l, err := open(*own)
+			if err != nil {
+				return nil, err // and not a nil pointer, which would be taken for a layer
+			}
+			return l, nil
 		},
 	}
 }

@@ -48,8 +48,10 @@ func TestReload(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	write("config.yaml", text("{kind: working_memory, schema: '{'}"))
+	await("memory.layers[0].schema")
 	write("config.yaml", text("{kind: static_content, txt: Wrong.}"))
-	await("configuration not reloaded")
+	await("memory.layers[0].txt")
 	if got := sent(); !strings.Contains(got, "First words.") {
 		t.Errorf("after a broken file: %s", got)
 	}
