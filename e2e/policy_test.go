@@ -53,7 +53,7 @@ func TestHistoryManagerRemembers(t *testing.T) {
 			g.say(t, d, fact, session, ada)
 			fell, told := false, false
 			for range 12 {
-				g.say(t, d, "SAY "+fifty, session, ada)
+				r := g.say(t, d, "SAY "+fifty, session, ada)
 				block, history := apart(t, g.seen(t), "conversation_memory")
 				switch {
 				case strings.Contains(history, fact):
@@ -63,6 +63,9 @@ func TestHistoryManagerRemembers(t *testing.T) {
 					t.Fatalf("what fell out is not told: %.2000s", g.seen(t))
 				default:
 					told = true
+					if counts := r.header.Get("X-Memory"); strings.Contains(counts, "windowed=0") {
+						t.Errorf("what is left out is not counted: %s", counts)
+					}
 				}
 			}
 			if !told {

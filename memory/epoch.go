@@ -25,7 +25,6 @@ type keptEpoch struct {
 	known   *epochs
 	config  anchor.Config
 	request anchor.Request // of the step that was made
-	reason  anchor.Reason
 }
 
 func newKeptEpoch(c anchor.Config, known *epochs) *keptEpoch {
@@ -102,7 +101,7 @@ func (t *Turn) plan(c *transcript.Conversation, v *view.View) {
 func (t *Turn) step(e *keptEpoch) {
 	p, next := e.read.Step(e.config, e.request)
 	e.replace(next)
-	e.reason = p.Reason
+	t.entry.Epoch(string(p.Reason))
 	var anchored, round, end []pipeline.Block
 	for _, b := range p.Anchored {
 		anchored = append(anchored, pipeline.Block{Layer: b.Layer, Slot: b.Slot, Messages: b.Texts, Tokens: b.Tokens})

@@ -20,23 +20,24 @@ type layered struct {
 	run    *pipeline.Run
 	turn   layer.Turn
 
-	blocks  []pipeline.Block
-	role    wire.Role   // of blocks and advice
-	visible int         // items of the request, without the leading ones
-	shown   int         // items that the client has of the answers so far
-	input   []wire.Item // the request's new items, in memory of their own if there are layers
-	output  []wire.Item // all that the model answered, hidden items too
-	last    []wire.Item // of that, the last answer
-	lastID  string
-	known   map[string]int // by the id of an answer, how much of extra upstream knows by it
-	extra   []wire.Item    // what the view has gained by the answers so far
-	left    []wire.Item    // results of hidden calls of the last answer, which the model has not seen yet
-	rounds  int            // answers so far
-	guides  int            // of these, how many were made again
-	denied  bool           // the last one was forbidden
-	told    layer.Told     // what they are told of with this turn, too
-	evicted []wire.Item    // what the view lacks of the conversation and nobody was told of
-	counted bool           // upstream has reported what of the view was cached
+	blocks     []pipeline.Block
+	role       wire.Role   // of blocks and advice
+	visible    int         // items of the request, without the leading ones
+	shown      int         // items that the client has of the answers so far
+	input      []wire.Item // the request's new items, in memory of their own if there are layers
+	output     []wire.Item // all that the model answered, hidden items too
+	last       []wire.Item // of that, the last answer
+	lastID     string
+	known      map[string]int // by the id of an answer, how much of extra upstream knows by it
+	extra      []wire.Item    // what the view has gained by the answers so far
+	left       []wire.Item    // results of hidden calls of the last answer, which the model has not seen yet
+	rounds     int            // answers so far
+	guides     int            // of these, how many were made again
+	denied     bool           // the last one was forbidden
+	told       layer.Told     // what they are told of with this turn, too
+	evicted    []wire.Item    // what the view lacks of the conversation and nobody was told of
+	passedOver int            // units of the conversation that layers' hooks have not chosen
+	counted    bool           // upstream has reported what of the view was cached
 
 	overflow transcript.LayerNote // how the summary fared, if it was made
 	fitted   pipeline.Fitted      // the view as far as the budget was looked at
@@ -197,12 +198,42 @@ func (t *Turn) recall(ctx context.Context, c *transcript.Conversation) {
 			t.m.o.Log.Warn("layers would leave out what is being asked; their choice of history is ignored", "turn", t.ID)
 			return
 		}
-		c.Items = chosen
+		l.narrow(c, chosen)
 		return
 	}
 	l.blocks = slices.DeleteFunc(l.blocks, func(b pipeline.Block) bool {
 		return !slices.ContainsFunc(b.Messages, func(text string) bool { return !t.entry.Told(text) })
 	})
+}
+
+// narrow takes over what layers have chosen of a conversation, and counts what they have not.
+func (l *layered) narrow(c *transcript.Conversation, chosen []wire.Item) {
+	if len(chosen) == len(c.Items) {
+		return
+	}
+	marked := len(c.Hidden) == len(c.Items)
+	var hidden []bool
+	next := 0
+	for i, it := range c.Items {
+		seen := !marked || !c.Hidden[i]
+		if next < len(chosen) && sameItem(chosen[next], it) {
+			hidden = append(hidden, !seen)
+			next++
+			continue
+		}
+		n := int(view.Units(it)) //nolint:gosec // as many as it has calls, and a text
+		l.passedOver += n
+		if next == 0 && seen {
+			c.Offset += n // stands before what is left, for windows that count from the beginning
+			if c.Stored {
+				l.passedOver -= n // is counted with the offset
+			}
+		}
+	}
+	c.Items = chosen
+	if marked {
+		c.Hidden = hidden
+	}
 }
 
 // endsWith tells whether the last of the items are these.
@@ -321,7 +352,7 @@ func (t *Turn) account(lead, history []wire.Item) {
 func (l *layered) note(e *transcript.Entry) {
 	var notes []transcript.LayerNote
 	for _, r := range l.run.Report() {
-		n := transcript.LayerNote{ID: r.ID, Ms: r.Time.Milliseconds()}
+		n := transcript.LayerNote{ID: r.ID, Ms: r.Time.Milliseconds(), Notes: r.Notes}
 		if r.Failed != "" {
 			n.Error = r.Failed + ": " + string(r.Class)
 		}

@@ -350,6 +350,9 @@ func (t *Turn) assemble(read, hooks context.Context) error {
 		t.fit(hooks, &c, &v)
 		t.evict(read, &whole, pick(c.Items, v.Kept))
 	}
+	if l != nil {
+		v.Windowed += l.passedOver
+	}
 	if c.Stored {
 		v.Windowed += c.Offset // what of the stored history stands too far back to be read
 	}

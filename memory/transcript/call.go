@@ -268,7 +268,7 @@ func (e *Entry) Viewed(c *Conversation, v *view.View, toolResult int) {
 	}
 	e.view = ViewRecord{
 		Conversation: len(c.Items), Sent: len(v.Items), From: v.From, Windowed: v.Windowed, Orphans: v.Orphans,
-		LeftOut: v.LeftOut, Stored: c.Stored, ToolResult: toolResult,
+		LeftOut: v.LeftOut, Stored: c.Stored, ToolResult: toolResult, Epoch: e.epoch,
 	}
 	if v.Pinned >= 0 {
 		e.view.Pinned = &v.Pinned

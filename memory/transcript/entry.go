@@ -47,6 +47,7 @@ type Entry struct {
 	blocks       []Block
 	layers       []LayerNote
 	carry        []wire.Item
+	epoch        string // why the view begins otherwise than the one before
 }
 
 // journaled is a turn's input that was written before its answer.

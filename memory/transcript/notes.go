@@ -55,6 +55,8 @@ type LayerNote struct {
 	Items  int    `json:"items,omitempty"`  // how many messages these are
 	Ms     int64  `json:"ms"`               // milliseconds spent in its hooks up to the commit
 	Error  string `json:"error,omitempty"`  // why it was left out; never content
+	// Notes are figures that the layer tells of the turn, by name: numbers, texts and truths.
+	Notes map[string]any `json:"notes,omitempty"`
 }
 
 // blockRef is how a turn record names a block.
@@ -103,6 +105,9 @@ func (e *Entry) Blocks(blocks ...Block) { e.blocks = blocks }
 
 // Told tells that one of the latest views of the session held the text as a block.
 func (e *Entry) Told(text string) bool { return slices.Contains(e.state.head.Blocks, blockHash(text)) }
+
+// Epoch notes why the view begins otherwise than the one before, empty if it does not. It is called before Viewed.
+func (e *Entry) Epoch(reason string) { e.epoch = reason }
 
 // Cost notes what the view cost. It is called after Viewed.
 func (e *Entry) Cost(t ViewTokens) { e.view.Tokens = &t }

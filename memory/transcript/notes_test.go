@@ -5,7 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -314,7 +314,7 @@ func TestExportOfHiddenItemsAndBlocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.want("log", l.headLine(), "u:1 (c:x) (r:x) a:1 u:2 (u:two) a:2")
-	if want := []LayerNote{{ID: "plan", Tokens: 3, Ms: 1}, {ID: "web", Ms: 250, Error: "recall: timeout"}}; !slices.Equal(record.Layers, want) {
+	if want := []LayerNote{{ID: "plan", Tokens: 3, Ms: 1}, {ID: "web", Ms: 250, Error: "recall: timeout"}}; !reflect.DeepEqual(record.Layers, want) {
 		t.Errorf("layers %+v", record.Layers)
 	}
 	if len(record.Hidden) != 1 || len(record.Blocks) != 2 {

@@ -72,6 +72,8 @@ type ViewRecord struct {
 	ToolResult int `json:"tool_result_max_tokens,omitempty"`
 	// Tokens is what the view cost, nil where no layer or budget had to do with it.
 	Tokens *ViewTokens `json:"tokens,omitempty"`
+	// Epoch is why an epoch of the prompt cache begins with this view (memory/anchor), empty if it goes on.
+	Epoch string `json:"epoch,omitempty"`
 }
 
 // ViewTokens is what a view cost, in tokens (case 84). What each layer had of it stands with the layers of the turn.
@@ -282,6 +284,9 @@ func (v *ViewRecord) appendTo(b []byte) []byte {
 	}
 	if v.Pinned != nil {
 		b = strconv.AppendInt(appendName(b, "pinned"), int64(*v.Pinned), 10)
+	}
+	if v.Epoch != "" {
+		b = appendText(appendName(b, "epoch"), v.Epoch)
 	}
 	if v.Tokens != nil {
 		b = v.Tokens.appendTo(appendName(b, "tokens"))

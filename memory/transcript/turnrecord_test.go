@@ -31,11 +31,11 @@ func TestTurnRecordReadsBack(t *testing.T) {
 		Resource: "u", Execution: "e", ParentID: "p", Parent: 7, Tip: 9, Input: []uint64{8, 9}, Output: [][]uint64{{10}, {11, 12}}, ResponseID: "resp_1", Finish: "stop",
 		Usage: json.RawMessage(`{"total_tokens": 3}`),
 		View: ViewRecord{
-			Conversation: 9, Sent: 5, From: 4, Pinned: &pinned, Windowed: 3, Orphans: 1, Stored: true, Items: []byte{1, 2, 255}, Lead: "0a",
+			Conversation: 9, Sent: 5, From: 4, Pinned: &pinned, Windowed: 3, Orphans: 1, Stored: true, Items: []byte{1, 2, 255}, Lead: "0a", Epoch: "cold-start",
 			Tokens:  &ViewTokens{System: 1, Tools: 2, History: 3, Layers: 4, Total: 10, Estimated: true},
 			LeftOut: []view.LeftOut{{Item: 5, Call: `c"1`}},
 		},
 		Hidden: []uint64{10, 11}, Blocks: []blockRef{{Layer: "plan", Slot: -1, Tokens: 3, Live: true, Hash: "0b"}, {Layer: "w"}},
-		Layers: []LayerNote{{ID: "plan", Tokens: 3, Items: 1, Ms: 7}, {ID: "w", Error: `recall: "x"`}},
+		Layers: []LayerNote{{ID: "plan", Tokens: 3, Items: 1, Ms: 7}, {ID: "w", Error: `recall: "x"`, Notes: map[string]any{"strategy": "x"}}},
 	})
 }

@@ -59,17 +59,17 @@ func (o Options) Validate(names []string) []error {
 		report("refresh: want 0 (never) or at least %s, have %s", minRefresh, o.Refresh)
 	}
 	if len(o.Models) > maxEntries {
-		report("models: want at most %d entries, have %d", maxEntries, len(o.Models))
+		report("known: want at most %d entries, have %d", maxEntries, len(o.Models))
 	}
 	for i, m := range o.Models {
 		if m.Name == "" || len(m.Name) > maxName {
-			report("models[%d].name: want 1 to %d bytes, have %d", i, maxName, len(m.Name))
+			report("known[%d].name: want 1 to %d bytes, have %d", i, maxName, len(m.Name))
 		}
 		if m.Provider != "" && !slices.Contains(names, m.Provider) {
-			report("models[%d].provider: want one of %s, have %q", i, strings.Join(names, ", "), m.Provider)
+			report("known[%d].provider: want one of %s, have %q", i, strings.Join(names, ", "), m.Provider)
 		}
 		if m.ContextLength < 1 || m.ContextLength > maxContext {
-			report("models[%d].context_length: want 1 to %d, have %d", i, maxContext, m.ContextLength)
+			report("known[%d].context_length: want 1 to %d, have %d", i, maxContext, m.ContextLength)
 		}
 	}
 	return errs

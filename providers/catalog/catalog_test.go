@@ -94,10 +94,10 @@ func TestValidate(t *testing.T) {
 	f(model("gpt-*", "up", 1), "")
 	f(Options{Refresh: time.Minute}, "refresh")
 	f(Options{Refresh: -1}, "refresh")
-	f(model("", "", 1), "models[0].name")
-	f(model("m", "down", 1), "models[0].provider")
-	f(model("m", "", 0), "models[0].context_length")
-	f(Options{Models: make([]Model, maxEntries+1)}.trimmed(), "models")
+	f(model("", "", 1), "known[0].name")
+	f(model("m", "down", 1), "known[0].provider")
+	f(model("m", "", 0), "known[0].context_length")
+	f(Options{Models: make([]Model, maxEntries+1)}.trimmed(), "known")
 }
 
 // trimmed makes all entries of options valid.

@@ -25,10 +25,11 @@ const (
 func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
 	st := decode(s)
 	told := st.of(identifier(t.Thread))
-	lines := l.lines(t, &st, told)
-	t.Note("summaries", len(told))
+	summaries, shown := l.summaries(t, told)
+	lines := l.lines(t, &st, shown)
+	t.Note("summaries", len(shown))
 	for n := len(lines); n >= 0; n-- {
-		text := join(l.summaries(t, told), lines[:n])
+		text := join(summaries, lines[:n])
 		if text == "" {
 			continue
 		}
@@ -59,16 +60,17 @@ func join(summaries string, lines []string) string {
 	return summaries + partSep + memories
 }
 
-// summaries are all of them if they cost no more than half of memory_token_budget, else the newest (case 113).
-func (l *Layer) summaries(t *layer.Turn, told []string) string {
+// summaries is the text of all of them if they cost no more than half of memory_token_budget, else of the newest (case
+// 113), and which these are.
+func (l *Layer) summaries(t *layer.Turn, told []string) (text string, shown []string) {
 	if len(told) == 0 {
-		return ""
+		return "", nil
 	}
 	all := summariesHead + strings.Join(told, summarySep)
 	if layer.Fits(t.Count, all, l.o.MemoryTokenBudget/sharedSummaries) {
-		return all
+		return all, told
 	}
-	return latestHead + told[len(told)-1]
+	return latestHead + told[len(told)-1], told[len(told)-1:]
 }
 
 // lines are the memories that are told, the best first, up to the first that memory_token_budget has no room for (case
