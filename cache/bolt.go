@@ -95,7 +95,7 @@ func openBoltFile(path string) (*bolt.DB, error) {
 		})
 		switch {
 		case errors.Is(err, bolterrors.ErrTimeout):
-			return nil, fmt.Errorf("open store %q (store.url): the file is locked: another Remora has it open", path)
+			return nil, fmt.Errorf("open store %q (store.url): the file is locked: another Remora has it open; stop that one, or let both use Redis", path)
 		case err != nil:
 			return nil, fmt.Errorf("open store %q (store.url): %w", path, err)
 		}

@@ -349,18 +349,21 @@ func (t *Turn) assemble(read, hooks context.Context) error {
 		}
 		t.fit(hooks, &c, &v)
 		t.evict(read, &whole, pick(c.Items, v.Kept))
-	}
-	if l != nil {
 		v.Windowed += l.passedOver
 	}
 	if c.Stored {
 		v.Windowed += c.Offset // what of the stored history stands too far back to be read
 	}
-	t.View = v.Items
 	t.Summary.Saved = max(0, sizeOf(whole.Items)-sizeOf(v.Items[len(c.Lead):]))
+	t.viewed(&c, &v)
+	return nil
+}
+
+// viewed takes over a view that was chosen, and says how.
+func (t *Turn) viewed(c *transcript.Conversation, v *view.View) {
+	t.View = v.Items
 	t.Summary.Sent, t.Summary.Windowed, t.Summary.Orphans = len(c.Lead)+v.Units, v.Windowed, v.Orphans
 	t.Summary.Items = t.Summary.Sent + t.Summary.Windowed + t.Summary.Orphans
-	t.entry.Viewed(&c, &v, t.shape.ToolResult)
-	t.show(&c)
-	return nil
+	t.entry.Viewed(c, v, t.shape.ToolResult)
+	t.show(c)
 }

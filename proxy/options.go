@@ -15,6 +15,7 @@ import (
 
 	"remora/providers"
 	"remora/proxy/limit"
+	"remora/proxy/listener"
 	"remora/telemetry"
 )
 
@@ -119,6 +120,15 @@ func DefaultSessionOptions() SessionOptions {
 		Tenancy:        TenancyCredential,
 		History:        "auto",
 	}
+}
+
+// LoadCertificate tells whether the files of TLSCert and TLSKey can be used, if there are any.
+func (o *Options) LoadCertificate() error {
+	if o.TLSCert == "" {
+		return nil
+	}
+	_, err := listener.NewCertificate(o.TLSCert, o.TLSKey).Load()
+	return err
 }
 
 // Validate reports every problem, each under its path in the configuration.

@@ -71,6 +71,9 @@ func newCommand(p process) *cobra.Command {
 				return err
 			}
 			if check {
+				if err := c.Server.LoadCertificate(); err != nil {
+					return err
+				}
 				_, err = fmt.Fprintln(p.stdout, "config ok")
 				return err
 			}

@@ -114,6 +114,9 @@ func (l *live) open(ctx context.Context) (upstreams *providers.Set, err error) {
 	o.Telemetry, o.Limits = l.measured, l.limits
 	l.server = proxy.New(o, l.memory, upstreams, l.log, time.Now)
 	l.server.Route(upstreams, l.policy)
+	if _, err := l.server.ReloadCertificate(); err != nil { // before anybody is told where it listens
+		return nil, err
+	}
 	return upstreams, nil
 }
 

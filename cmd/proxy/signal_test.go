@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -104,7 +105,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	}
 }
 
-// TestBrokenListenerEnds: a proxy that can't serve says why and ends, instead of staying there deaf.
+// TestBrokenListenerEnds: a proxy that can't serve says why and ends, instead of staying there deaf, and --check says so.
 func TestBrokenListenerEnds(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -116,13 +117,11 @@ func TestBrokenListenerEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r, _, err := startProxy(dir, []string{"PATH=" + os.Getenv("PATH")}, []string{"--config", "tls.yaml"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(r.kill)
-	if code := r.wait(t); code != 1 || !strings.Contains(r.text(), "server.tls_cert and server.tls_key: ") {
-		t.Errorf("exit code %d\n%s", code, r.text())
+	for _, args := range [][]string{{"--config", "tls.yaml"}, {"--config", "tls.yaml", "--check"}} {
+		_, _, err := startProxy(dir, []string{"PATH=" + os.Getenv("PATH")}, args)
+		if text := fmt.Sprint(err); !strings.Contains(text, "ended before it listened") || !strings.Contains(text, "server.tls_cert and server.tls_key: ") {
+			t.Errorf("%v: %v", args, err)
+		}
 	}
 }
 
