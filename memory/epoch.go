@@ -73,10 +73,7 @@ func (t *Turn) plan(c *transcript.Conversation, v *view.View) {
 	r := &e.request
 	r.Lead, r.CutMoved, r.Idle = t.entry.Lead(), t.cutMoved(v), t.idle()
 	r.Count, r.Free = l.run.Count, math.MaxInt
-	r.View = 0
-	for _, it := range v.Items {
-		r.View += len(it.Raw) / bytesOfToken
-	}
+	r.View = sizeOf(v.Items)
 	if l.run.Limited() {
 		r.Free = max(0, l.run.Room()-sizeOf(c.Lead)-sizeOf(c.Items[roundOf(c.Items):]))
 	}
