@@ -147,7 +147,7 @@ func TestRollingRestart(t *testing.T) {
 	redis := redistest.Start(t)
 	var replicas []*replica
 	for range 3 {
-		admin := freeAddr(t)
+		admin := proxytest.FreeAddr(t)
 		p := proxytest.Start(t, t.TempDir(), configWith(up.URL, patientStore(redis.URL()), fmt.Sprintf("server: {admin_listen: %q}", admin)))
 		at, err := url.Parse(p.URL)
 		if err != nil {

@@ -10,12 +10,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
+	"remora/cmd/proxy/greeting"
 	"remora/memory"
 )
 
@@ -33,9 +32,6 @@ const (
 
 // rule is what the demo's steering layer forbids, in CEL.
 var rule = fmt.Sprintf(`tool.name == "order" && tool.arguments.copies > %d`, maxCopies)
-
-// listensAt finds the origin in the line that a proxy greets with.
-var listensAt = regexp.MustCompile(`listens on (http://[^/\s]+)/v1`)
 
 // shutdownGrace bounds how long a proxy that was asked to end may take.
 const shutdownGrace = 10 * time.Second
@@ -90,7 +86,7 @@ func (m *machine) command(ctx context.Context, args ...string) *exec.Cmd {
 // child is one running proxy.
 type child struct {
 	cmd   *exec.Cmd
-	log   *startLog
+	log   *greeting.Reader
 	ended chan struct{} // closed when the process has ended and err is set
 	err   error
 	url   string // origin, without /v1
@@ -98,7 +94,7 @@ type child struct {
 
 // start starts a proxy and returns when it listens. The end of ctx kills it; kill or stop must be called all the same.
 func (m *machine) start(ctx context.Context) (*child, error) {
-	c := &child{cmd: m.command(ctx, "--config", m.config), log: newStartLog(), ended: make(chan struct{})}
+	c := &child{cmd: m.command(ctx, "--config", m.config), log: greeting.New(), ended: make(chan struct{})}
 	c.cmd.Stderr = c.log
 	if err := c.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start proxy: %w", err)
@@ -108,7 +104,7 @@ func (m *machine) start(ctx context.Context) (*child, error) {
 		c.err = c.cmd.Wait()
 	}()
 	select {
-	case c.url = <-c.log.url:
+	case c.url = <-c.log.URL:
 		return c, nil
 	case <-c.ended:
 		return nil, fmt.Errorf("start proxy: %w", c.explain(c.err))
@@ -117,7 +113,7 @@ func (m *machine) start(ctx context.Context) (*child, error) {
 
 // explain adds to an error what the proxy said last.
 func (c *child) explain(err error) error {
-	if said := c.log.last(); said != "" {
+	if said := c.log.Last(); said != "" {
 		return fmt.Errorf("%w; the proxy said: %s", err, said)
 	}
 	return err
@@ -163,45 +159,4 @@ func (m *machine) transcript(ctx context.Context, session string) ([]memory.Line
 		}
 		lines = append(lines, l)
 	}
-}
-
-// startLog reads what a proxy writes to stderr: where it listens, and the end of it, which tells why it ended.
-type startLog struct {
-	url chan string // gets the first origin that is named
-
-	mu    sync.Mutex
-	found bool
-	text  []byte
-}
-
-// keepLog is how much of a log is kept, in bytes.
-const keepLog = 4 << 10
-
-func newStartLog() *startLog { return &startLog{url: make(chan string, 1)} }
-
-// Write implements io.Writer.
-func (l *startLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.text = append(l.text, p...)
-	if at := listensAt.FindSubmatch(l.text); at != nil && !l.found {
-		l.found = true
-		l.url <- string(at[1])
-	}
-	if over := len(l.text) - keepLog; over > 0 {
-		l.text = append(l.text[:0], l.text[over:]...)
-	}
-	return len(p), nil
-}
-
-// last is the last line after the greeting, empty where there is none.
-func (l *startLog) last() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	text := bytes.TrimSpace(l.text)
-	line := text[bytes.LastIndexByte(text, '\n')+1:]
-	if bytes.HasPrefix(line, []byte("try: ")) || listensAt.Match(line) {
-		return ""
-	}
-	return string(line)
 }

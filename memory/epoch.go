@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"remora/memory/anchor"
+	"remora/memory/budget"
 	"remora/memory/pipeline"
 	"remora/memory/transcript"
 	"remora/memory/view"
@@ -47,7 +48,7 @@ func (t *Turn) held(c *transcript.Conversation) []string {
 // roundName tells the round of a request from others, also from one that began with the same words, and whether the
 // request is not the first of it.
 func (t *Turn) roundName(c *transcript.Conversation) (name string, loop bool) {
-	first := roundOf(c.Items)
+	first := budget.Round(c.Items)
 	n := max(0, c.Offset)
 	for i, it := range c.Items[:min(first, len(c.Items))] {
 		if len(c.Hidden) != len(c.Items) || !c.Hidden[i] {
@@ -75,7 +76,7 @@ func (t *Turn) plan(c *transcript.Conversation, v *view.View) {
 	r.Count, r.Free = l.run.Count, math.MaxInt
 	r.View = sizeOf(v.Items)
 	if l.run.Limited() {
-		r.Free = max(0, l.run.Room()-sizeOf(c.Lead)-sizeOf(c.Items[roundOf(c.Items):]))
+		r.Free = max(0, l.run.Room()-sizeOf(c.Lead)-sizeOf(c.Items[budget.Round(c.Items):]))
 	}
 	r.Layers = nil
 	for _, s := range l.run.Said() {

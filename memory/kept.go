@@ -160,14 +160,6 @@ func (s *keptSummary) load(b []byte) { s.state = summary.Decode(b) }
 
 func (s *keptSummary) change() []byte { return s.next }
 
-func pick(items []wire.Item, at []int) []wire.Item {
-	out := make([]wire.Item, len(at))
-	for i, n := range at {
-		out[i] = items[n]
-	}
-	return out
-}
-
 // evict notes what of the conversation is not in the view, as far as layers were not told of it in earlier turns.
 func (t *Turn) evict(ctx context.Context, c *transcript.Conversation, sent []wire.Item) {
 	l := t.layers

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"remora/memory/budget"
 	"remora/memory/layer"
 	"remora/memory/pipeline"
 	"remora/memory/transcript"
@@ -194,7 +195,7 @@ func (t *Turn) recall(ctx context.Context, c *transcript.Conversation) {
 	l.blocks = l.run.Recall(ctx, l.run.Cost(c.Lead), t.held(c)...)
 	if !c.Opaque {
 		chosen := l.run.Project(ctx, c.Items)
-		if !endsWith(chosen, c.Items[roundOf(c.Items):]) {
+		if !endsWith(chosen, c.Items[budget.Round(c.Items):]) {
 			t.m.o.Log.Warn("layers would leave out what is being asked; their choice of history is ignored", "turn", t.ID)
 			return
 		}

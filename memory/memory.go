@@ -348,7 +348,7 @@ func (t *Turn) assemble(read, hooks context.Context) error {
 			cut.replace(v.Start)
 		}
 		t.fit(hooks, &c, &v)
-		t.evict(read, &whole, pick(c.Items, v.Kept))
+		t.evict(read, &whole, pipeline.Pick(c.Items, v.Kept))
 		v.Windowed += l.passedOver
 	}
 	if c.Stored {

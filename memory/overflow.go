@@ -177,16 +177,6 @@ func (o *overflow) block(s summary.State) []pipeline.Block {
 // round is where in the history begins what always stays.
 func (o *overflow) round() int { return o.l.run.Firm(o.history()) }
 
-// roundOf is the index of the user message that began the current round, or of the last item.
-func roundOf(history []wire.Item) int {
-	for i, it := range slices.Backward(history) {
-		if it.Kind == wire.Message && it.Role == wire.User {
-			return i
-		}
-	}
-	return max(0, len(history)-1)
-}
-
 // before lists what of the history stands before item end of the conversation and can go: not the current round, no
 // compaction, and nothing that upstream wants together with what stays.
 func (o *overflow) before(end int) []int {

@@ -7,11 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
+
+	"remora/cmd/proxy/greeting"
 )
 
 // settings are those of every policy. Waits are long, so that a busy machine does not show as memory that was left out.
@@ -41,7 +41,7 @@ func build(ctx context.Context, dir string) (string, error) {
 // child is a running proxy.
 type child struct {
 	cmd   *exec.Cmd
-	said  *greeting
+	said  *greeting.Reader
 	ended chan struct{} // closed when the process has ended and err is set
 	err   error
 	url   string // origin
@@ -53,7 +53,7 @@ func launch(ctx context.Context, binary, dir, upstream string, p *policy) (*chil
 	if err := os.WriteFile(file, append(fmt.Appendf(nil, settings, upstream+"/v1"), p.config...), 0o600); err != nil {
 		return nil, fmt.Errorf("write configuration: %w", err)
 	}
-	c := &child{cmd: exec.CommandContext(ctx, binary, "--config", file), said: newGreeting(), ended: make(chan struct{})} //nolint:gosec // our own program
+	c := &child{cmd: exec.CommandContext(ctx, binary, "--config", file), said: greeting.New(), ended: make(chan struct{})} //nolint:gosec // our own program
 	c.cmd.Dir, c.cmd.Stderr, c.cmd.WaitDelay = dir, c.said, shutdownGrace
 	for _, v := range os.Environ() { // the caller's own settings are not for this configuration
 		if !strings.HasPrefix(v, "REMORA_") {
@@ -68,7 +68,7 @@ func launch(ctx context.Context, binary, dir, upstream string, p *policy) (*chil
 		c.err = c.cmd.Wait()
 	}()
 	select {
-	case c.url = <-c.said.url:
+	case c.url = <-c.said.URL:
 		return c, nil
 	case <-c.ended:
 		return nil, fmt.Errorf("start proxy with policy %s: %w: %s", p.name, c.err, c.said)
@@ -86,43 +86,4 @@ func (c *child) stop() error {
 		return fmt.Errorf("stop proxy: %w: %s", c.err, c.said)
 	}
 	return nil
-}
-
-// listensAt finds the origin in the line that a proxy greets with.
-var listensAt = regexp.MustCompile(`listens on (http://[^/\s]+)/v1`)
-
-// greeting reads what a proxy writes to stderr: where it listens, and the end of it, which tells why it ended.
-type greeting struct {
-	url chan string // gets the first origin that is named
-
-	mu    sync.Mutex
-	found bool
-	text  []byte
-}
-
-// keepText is how much of it is kept, in bytes.
-const keepText = 4 << 10
-
-func newGreeting() *greeting { return &greeting{url: make(chan string, 1)} }
-
-// Write implements io.Writer.
-func (g *greeting) Write(p []byte) (int, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.text = append(g.text, p...)
-	if at := listensAt.FindSubmatch(g.text); at != nil && !g.found {
-		g.found = true
-		g.url <- string(at[1])
-	}
-	if over := len(g.text) - keepText; over > 0 {
-		g.text = append(g.text[:0], g.text[over:]...)
-	}
-	return len(p), nil
-}
-
-// String is the end of what was written.
-func (g *greeting) String() string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return string(bytes.TrimSpace(g.text))
 }

@@ -119,7 +119,7 @@ func start(t *testing.T, store string, more ...string) *proxy {
 	if _, err := os.Stat("/proc/self/status"); err != nil {
 		t.Skip("what a process uses is read from /proc, which " + runtime.GOOS + " does not have")
 	}
-	admin := freeAddr(t)
+	admin := proxytest.FreeAddr(t)
 	p := proxytest.Start(t, t.TempDir(), fmt.Sprintf("server: {admin_listen: %q}\nlog: {level: warn}\nstore: {%s, spool: {dir: spool}}\n%s\n",
 		admin, store, strings.Join(more, "\n")))
 	return &proxy{Proxy: p, admin: admin}

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -20,12 +19,7 @@ func TestSessionIsCompleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = up.Close() })
-	ln, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // to find a free port
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := ln.Addr().String()
-	_ = ln.Close()
+	address := proxytest.FreeAddr(t)
 	d := &desk{t: t, dir: t.TempDir()}
 	d.proxy = proxytest.Start(t, d.dir, fmt.Sprintf(`
 server: {admin_listen: %q, admin_token: an-operators-token}

@@ -5,7 +5,6 @@ import (
 	"compress/gzip"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -50,12 +49,7 @@ func TestOperators(t *testing.T) {
 	traces := &collector{}
 	sink := httptest.NewServer(traces)
 	t.Cleanup(sink.Close)
-	ln, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // to find a free port
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := ln.Addr().String()
-	_ = ln.Close()
+	address := proxytest.FreeAddr(t)
 	d := &desk{t: t, dir: t.TempDir()}
 	const token = "an-operators-token"
 	d.proxy = proxytest.Start(t, d.dir, fmt.Sprintf(`

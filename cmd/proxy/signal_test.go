@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"remora/cmd/proxy/proxytest"
 	"remora/providers/scripted"
 )
 
@@ -134,12 +134,7 @@ func TestShutdownDelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = up.Close() })
-	ln, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // to find a free port
-	if err != nil {
-		t.Fatal(err)
-	}
-	admin := ln.Addr().String()
-	_ = ln.Close()
+	admin := proxytest.FreeAddr(t)
 	r, url, err := startProxy(t.TempDir(), []string{
 		"PATH=" + os.Getenv("PATH"), providerAt(up), "REMORA_SERVER_SHUTDOWN_DELAY=1h", "REMORA_SERVER_ADMIN_LISTEN=" + admin,
 	}, nil)

@@ -19,7 +19,7 @@ func Entries(items []wire.Item, p Policy) []Entry {
 		g.exchanges(items)
 	}
 	entries := make([]Entry, len(items))
-	round := roundOf(items)
+	round := Round(items)
 	for i, group := range g.numbers() {
 		entries[i] = Entry{
 			Group: group,
@@ -43,14 +43,14 @@ func Entries(items []wire.Item, p Policy) []Entry {
 	return entries
 }
 
-// roundOf is where the current round begins.
-func roundOf(items []wire.Item) int {
+// Round is the index of the user message that began the current round, or of the last item where there is none.
+func Round(items []wire.Item) int {
 	for i, it := range slices.Backward(items) {
 		if asked(it) {
 			return i
 		}
 	}
-	return len(items) - 1
+	return max(0, len(items)-1)
 }
 
 // asked tells that an item is a message of the user.

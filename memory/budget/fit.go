@@ -68,7 +68,7 @@ func Fit(system, layers, history []Entry, p Policy) (Kept, Left) {
 	for _, e := range system {
 		f.charge(e)
 	}
-	pinned := pin(history)
+	pinned := Pinned(history)
 	for i, e := range history {
 		if pinned[i] {
 			f.charge(e)
@@ -166,8 +166,8 @@ func (f *fitter) whole(history []Entry) {
 	}
 }
 
-// pin tells which entries stay in any case: the round, and whatever shares a group with it.
-func pin(history []Entry) []bool {
+// Pinned tells which entries stay in any case: the round, and whatever shares a group with it.
+func Pinned(history []Entry) []bool {
 	groups := make(map[int]bool)
 	for _, e := range history {
 		if e.Round && e.Group != 0 {

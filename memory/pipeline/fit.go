@@ -48,7 +48,7 @@ func (r *Run) Fit(system []wire.Item, blocks []Block, history []wire.Item) Fitte
 		lead[i].Cost = c.item(it, 0)
 	}
 	systemTokens := c.used
-	pinned := pinnedOf(entries)
+	pinned := budget.Pinned(entries)
 	for i := len(history) - 1; i >= 0; i-- {
 		if pinned[i] {
 			entries[i].Cost = c.item(history[i], 0)
@@ -178,21 +178,6 @@ func (c *counter) item(it wire.Item, over int) int {
 	}
 	c.used += n
 	return n
-}
-
-// pinnedOf tells which entries budget.Fit never leaves out.
-func pinnedOf(entries []budget.Entry) []bool {
-	groups := make(map[int]bool)
-	for _, e := range entries {
-		if e.Round && e.Group != 0 {
-			groups[e.Group] = true
-		}
-	}
-	pinned := make([]bool, len(entries))
-	for i, e := range entries {
-		pinned[i] = e.Round || groups[e.Group]
-	}
-	return pinned
 }
 
 // Cost is what items cost, in tokens, 0 where the policy has no limit. Counting ends with the item that is too much.

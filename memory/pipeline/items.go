@@ -115,7 +115,7 @@ func (r *Run) Project(ctx context.Context, history []wire.Item) []wire.Item {
 			return indices(out, given)
 		})
 		if err == nil && len(kept) < len(history) {
-			history, copies = pick(history, kept), pick(copies, kept)
+			history, copies = Pick(history, kept), Pick(copies, kept)
 		}
 	}
 	return history
@@ -145,7 +145,8 @@ func indices(some, all []wire.Item) ([]int, error) {
 	return kept, nil
 }
 
-func pick(items []wire.Item, kept []int) []wire.Item {
+// Pick returns the items of these indices.
+func Pick(items []wire.Item, kept []int) []wire.Item {
 	out := make([]wire.Item, len(kept))
 	for i, at := range kept {
 		out[i] = items[at]

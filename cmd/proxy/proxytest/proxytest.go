@@ -77,7 +77,7 @@ func Start(tb testing.TB, dir, config string) *Proxy {
 		tb.Fatal(err)
 	}
 	for try := range maxTries {
-		p.addr = freeAddr(tb)
+		p.addr = FreeAddr(tb)
 		p.URL = "http://" + p.addr
 		err := p.start()
 		if err == nil {
@@ -167,7 +167,8 @@ func (p *Proxy) end(sig os.Signal) error {
 	}
 }
 
-func freeAddr(tb testing.TB) string {
+// FreeAddr is an address on loopback that nobody listens on. Another program may take it before it is used.
+func FreeAddr(tb testing.TB) string {
 	tb.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // loopback
 	if err != nil {
