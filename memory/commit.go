@@ -250,7 +250,7 @@ func (r *reserve) Append(rec []byte) error {
 	if r.bytes+int64(len(rec)) > reserveBytes {
 		return errors.Join(errReserveFull, refused)
 	}
-	if len(r.held) == 0 {
+	if len(r.held) == 0 && refused != nil { // else what was held has gone just now
 		r.log.Error("spool's disk fails; turns are kept in memory until it takes them", "error", refused.Error())
 	}
 	r.held = append(r.held, rec)
