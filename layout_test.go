@@ -82,6 +82,7 @@ var arrows = []struct {
 
 	{5, "admin", nil},
 	{5, "proxy", []string{"memory", "memory/view", "providers", "proxy/keepalive", "proxy/limit", "proxy/listener", "providers/resilience", "telemetry", "wire", "wire/mark", "wire/stitch"}},
+	{0, "leaktest", nil},
 	{0, "cmd/proxy/greeting", nil}, // reads what the binary prints
 	{0, "proxy/keepalive", nil},
 	{0, "proxy/listener", nil},

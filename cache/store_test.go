@@ -1,25 +1,25 @@
 package cache_test
 
 import (
+	"os"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"remora/cache"
 	"remora/cache/redistest"
 	"remora/cache/storetest"
+	"remora/leaktest"
 )
 
 func TestMain(m *testing.M) {
 	if runChild() {
 		return
 	}
-	goleak.VerifyTestMain(m,
+	os.Exit(leaktest.Run(m,
 		// go-redis looks for a server that is away once more, a second after its pool was closed, and ends then.
-		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+		"github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
 // clock is a time that tests move.

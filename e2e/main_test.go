@@ -14,7 +14,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"go.uber.org/goleak"
+	"remora/leaktest"
 )
 
 // binary is the proxy under test, built once for all tests.
@@ -28,15 +28,9 @@ func TestMain(m *testing.M) {
 	}
 	code := 1
 	if binary, err = build(dir); err == nil {
-		code = m.Run()
+		code = leaktest.Run(m)
 	} else {
 		fmt.Fprintln(os.Stderr, err)
-	}
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, "goroutines of the tests are left:", err)
-			code = 1
-		}
 	}
 	_ = os.RemoveAll(dir) // a temporary folder: the system removes it too
 	os.Exit(code)

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"flag"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -16,25 +15,19 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"remora/leaktest"
 	"remora/providers"
 )
 
 func TestMain(m *testing.M) {
-	code := m.Run()
 	// Benchmarks leave the fasthttp client that they compare with, which nobody can stop.
-	if benched := flag.Lookup("test.bench"); code == 0 && (benched == nil || benched.Value.String() == "") {
-		if err := goleak.Find(
-			// fasthttp's own, which end with the process or a while after the last connection.
-			goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
-			goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"),
-		); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
+	if benched := flag.Lookup("test.bench"); benched != nil && benched.Value.String() != "" {
+		os.Exit(m.Run())
 	}
-	os.Exit(code)
+	os.Exit(leaktest.Run(m,
+		// fasthttp's own, which end with the process or a while after the last connection.
+		"github.com/valyala/fasthttp.updateServerDate.func1",
+		"github.com/valyala/fasthttp.(*workerPool).Start.func2"))
 }
 
 // patience bounds what a test waits for; nothing takes that long unless it is broken.
