@@ -47,6 +47,7 @@ var arrows = []struct {
 	{1, "cache/storetest", []string{"cache"}},
 	{0, "memory/layer/schema", nil},
 	{1, "memory/budget", []string{"wire"}},
+	{1, "memory/reserve", []string{"cache"}},
 	{1, "memory/tokens", []string{"wire"}},
 	{1, "memory/view", []string{"wire"}},
 	{1, "providers", []string{"wire"}},
@@ -78,7 +79,7 @@ var arrows = []struct {
 	{3, "memory/summary", []string{"memory/layer", "wire"}},
 	{3, "memory/pipeline", []string{"memory/budget", "memory/layer", "memory/layer/schema", "memory/tokens", "wire"}},
 
-	{4, "memory", []string{"cache", "memory/anchor", "memory/budget", "memory/layer", "memory/pipeline", "memory/summary", "memory/transcript", "memory/view", "wire"}},
+	{4, "memory", []string{"cache", "memory/anchor", "memory/budget", "memory/layer", "memory/pipeline", "memory/reserve", "memory/summary", "memory/transcript", "memory/view", "wire"}},
 
 	{5, "admin", nil},
 	{5, "proxy", []string{"memory", "memory/view", "providers", "proxy/keepalive", "proxy/limit", "proxy/listener", "providers/resilience", "telemetry", "wire", "wire/mark", "wire/stitch"}},

@@ -2,12 +2,8 @@ package memory
 
 import (
 	"context"
-	"errors"
-	"log/slog"
 	"sync"
 	"time"
-
-	"remora/cache"
 )
 
 // Forwarded tells that upstream is at work: from now on the input is made durable on its own, should the answer take
@@ -219,117 +215,4 @@ func (m *Memory) heard(err error) error {
 		m.failed(err)
 	}
 	return err
-}
-
-// reserveBytes is how much a process keeps of what its spool's disk does not take.
-const reserveBytes = 64 << 20
-
-// reserve is a spool that keeps in memory what the disk below it has no room for, or fails to write, until it does. It
-// does not outlive the process, but a store that is back before its end gets all of it. Beyond its bound turns are
-// lost, and so they are where the operator's own bound (store.spool.max_bytes) is reached.
-type reserve struct {
-	disk Spool
-	log  *slog.Logger
-
-	mu    sync.Mutex
-	held  [][]byte // oldest first; while there are any, new records go behind them
-	bytes int64
-}
-
-// Append puts a record at the end: on disk if that takes it.
-func (r *reserve) Append(rec []byte) error {
-	var refused error
-	if r.empty() {
-		refused = r.disk.Append(rec)
-		if refused == nil || errors.Is(refused, cache.ErrSpoolFull) || errors.Is(refused, cache.ErrClosed) {
-			return refused
-		}
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.bytes+int64(len(rec)) > reserveBytes {
-		return errors.Join(errReserveFull, refused)
-	}
-	if len(r.held) == 0 && refused != nil { // else what was held has gone just now
-		r.log.Error("spool's disk fails; turns are kept in memory until it takes them", "error", refused.Error())
-	}
-	r.held = append(r.held, rec)
-	r.bytes += int64(len(rec))
-	return nil
-}
-
-var errReserveFull = errors.New("the spool's disk fails, and no more is kept in memory")
-
-func (r *reserve) empty() bool { return r.first() == nil }
-
-func (r *reserve) first() []byte {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.held) == 0 {
-		return nil
-	}
-	return r.held[0]
-}
-
-// gone takes the first record away: it is elsewhere. Until then those that follow it stay behind it.
-func (r *reserve) gone() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.bytes -= int64(len(r.held[0]))
-	if r.held = r.held[1:]; len(r.held) == 0 {
-		r.held = nil
-	}
-}
-
-// Settle writes what is held to disk, as far as that takes it. It and Drain are for one caller at a time.
-func (r *reserve) Settle() error {
-	for rec := r.first(); rec != nil; rec = r.first() {
-		if err := r.disk.Append(rec); err != nil {
-			return err
-		}
-		r.gone()
-	}
-	return nil
-}
-
-// Drain hands over what is on disk, and then what is held.
-func (r *reserve) Drain(ctx context.Context, f func(rec []byte) error) error {
-	if err := r.disk.Drain(ctx, f); err != nil {
-		return err
-	}
-	for rec := r.first(); rec != nil; rec = r.first() {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := f(rec); err != nil {
-			return err
-		}
-		r.gone()
-	}
-	return nil
-}
-
-// close writes what is held to disk, and tells of what that does not take: it is lost. Nobody appends any more.
-func (r *reserve) close(lost func(turns int)) {
-	if r == nil {
-		return
-	}
-	err := r.Settle()
-	if err == nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.log.Error("turns lost: neither the store nor the spool took them", "turns", len(r.held), "error", err.Error())
-	if lost != nil {
-		lost(len(r.held))
-	}
-}
-
-// Len counts both.
-func (r *reserve) Len() (records int, bytes int64) {
-	records, bytes = r.disk.Len()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return records + len(r.held), bytes + r.bytes
 }

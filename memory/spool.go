@@ -9,20 +9,13 @@ import (
 	"time"
 
 	"remora/cache"
+	"remora/memory/reserve"
 	"remora/memory/transcript"
 	"remora/wire"
 )
 
 // Spool is a durable local queue: see cache.Spool.
-type Spool interface {
-	// Append puts a record at the end; it is on disk when Append returns.
-	Append(rec []byte) error
-	// Drain calls f with each record, oldest first, and removes those for which it returns nil. It stops at the
-	// first error, and returns it.
-	Drain(ctx context.Context, f func(rec []byte) error) error
-	// Len is how many records, of how many bytes in all, are in the queue.
-	Len() (records int, bytes int64)
-}
+type Spool = reserve.Disk
 
 // errNoSpool says that there is no spool to fall back to.
 var errNoSpool = errors.New("no spool is configured")
@@ -31,7 +24,7 @@ var errNoSpool = errors.New("no spool is configured")
 // answers again. A session with turns in the spool is not touched directly until they are written.
 type spooler struct {
 	m     *Memory
-	disk  *reserve // nil for none
+	disk  *reserve.Spool // nil for none
 	wake  chan struct{}
 	ended sync.WaitGroup
 
@@ -65,7 +58,7 @@ func newSpooler(ctx context.Context, m *Memory, disk Spool) *spooler {
 	if disk == nil {
 		return s
 	}
-	s.disk = &reserve{disk: disk, log: m.o.Log}
+	s.disk = reserve.Over(disk, m.o.Log)
 	if n, _ := disk.Len(); n > 0 {
 		s.leftover = n
 		s.kick()
@@ -78,7 +71,7 @@ func newSpooler(ctx context.Context, m *Memory, disk Spool) *spooler {
 // stop ends the worker; what is in the spool stays there for the next process.
 func (s *spooler) stop() {
 	s.ended.Wait()
-	s.disk.close(s.m.o.Lost)
+	s.disk.Close(s.m.o.Lost)
 }
 
 func (s *spooler) kick() {

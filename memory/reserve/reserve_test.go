@@ -1,0 +1,159 @@
+package reserve_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"remora/cache"
+	"remora/memory/reserve"
+)
+
+// disk is a queue that refuses records while it has a fault.
+type disk struct {
+	recs  []string
+	fault error
+}
+
+func (d *disk) Append(rec []byte) error {
+	if d.fault == nil {
+		d.recs = append(d.recs, string(rec))
+	}
+	return d.fault
+}
+
+func (d *disk) Drain(_ context.Context, f func([]byte) error) error {
+	for len(d.recs) > 0 {
+		if err := f([]byte(d.recs[0])); err != nil {
+			return err
+		}
+		d.recs = d.recs[1:]
+	}
+	return nil
+}
+
+func (d *disk) Len() (records int, bytes int64) {
+	for _, r := range d.recs {
+		bytes += int64(len(r))
+	}
+	return len(d.recs), bytes
+}
+
+var errNoRoom = errors.New("no space left on device")
+
+// play makes a reserve over a disk, which takes the words before "|" and no others.
+func play(t *testing.T, words string) (*reserve.Spool, *disk, *bytes.Buffer) {
+	t.Helper()
+	d, log := &disk{}, &bytes.Buffer{}
+	s := reserve.Over(d, slog.New(slog.NewTextHandler(log, nil)))
+	for w := range strings.FieldsSeq(words) {
+		if w == "|" {
+			d.fault = errNoRoom
+		} else if err := s.Append([]byte(w)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s, d, log
+}
+
+// TestOrder: records come in the order in which they went in, wherever they are, and each once.
+func TestOrder(t *testing.T) {
+	errStop := errors.New("store is down")
+	for _, c := range []struct {
+		name   string
+		do     func(s *reserve.Spool, d *disk) error
+		err    error
+		onDisk []string
+		drain  string
+	}{
+		{"from both", func(*reserve.Spool, *disk) error { return nil }, nil, []string{"1", "2"}, "1 2 3 4"},
+		{"a disk that still has no room", func(s *reserve.Spool, _ *disk) error { return s.Settle() }, errNoRoom, []string{"1", "2"}, "1 2 3 4"},
+		{"a disk that has room again", func(s *reserve.Spool, d *disk) error {
+			d.fault = nil
+			return s.Settle()
+		}, nil, []string{"1", "2", "3", "4"}, "1 2 3 4"},
+		{"a record behind those that are held, whatever room there is", func(s *reserve.Spool, d *disk) error {
+			d.fault = nil
+			return s.Append([]byte("5"))
+		}, nil, []string{"1", "2"}, "1 2 3 4 5"},
+		{"a drain that is broken off", func(s *reserve.Spool, _ *disk) error {
+			return s.Drain(context.Background(), func(rec []byte) error {
+				if string(rec) == "4" {
+					return errStop
+				}
+				return nil
+			})
+		}, errStop, nil, "4"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, d, _ := play(t, "1 2 | 3 4")
+			if err := c.do(s, d); !errors.Is(err, c.err) {
+				t.Fatalf("got %v, want %v", err, c.err)
+			}
+			if diff := cmp.Diff(c.onDisk, append([]string(nil), d.recs...)); diff != "" {
+				t.Errorf("on disk, want- have+:\n%s", diff)
+			}
+			records, size := s.Len()
+			var got []string
+			err := s.Drain(context.Background(), func(rec []byte) error {
+				got = append(got, string(rec))
+				return nil
+			})
+			if line := strings.Join(got, " "); err != nil || line != c.drain {
+				t.Errorf("drained %q, %v; want %q", line, err, c.drain)
+			}
+			if records != len(got) || size != int64(len(got)) {
+				t.Errorf("%d records of %d bytes counted, want %d", records, size, len(got))
+			}
+			if n, size := s.Len(); n != 0 || size != 0 {
+				t.Errorf("%d records of %d bytes are left", n, size)
+			}
+		})
+	}
+}
+
+// TestBound: what the operator bounds, and what is closed, is not kept; nor is more than the reserve holds.
+func TestBound(t *testing.T) {
+	for _, fault := range []error{cache.ErrSpoolFull, cache.ErrClosed} {
+		d := &disk{fault: fault}
+		s := reserve.Over(d, slog.New(slog.DiscardHandler))
+		if err := s.Append([]byte("1")); !errors.Is(err, fault) {
+			t.Errorf("got %v, want %v", err, fault)
+		}
+		if n, _ := s.Len(); n != 0 {
+			t.Errorf("%d records are kept after %v", n, fault)
+		}
+	}
+	s, _, _ := play(t, "|")
+	half := make([]byte, 32<<20)
+	for i, want := range []error{nil, nil, reserve.ErrFull} {
+		if err := s.Append(half); !errors.Is(err, want) {
+			t.Errorf("append %d: got %v, want %v", i, err, want)
+		}
+	}
+}
+
+// TestClose: what no disk takes in the end is counted and told of, once.
+func TestClose(t *testing.T) {
+	for _, c := range []struct {
+		words  string
+		mended bool
+		lost   int
+	}{{"1", false, 0}, {"1 | 2 3", false, 2}, {"1 | 2 3", true, 0}} {
+		s, d, log := play(t, c.words)
+		if c.mended {
+			d.fault = nil
+		}
+		lost := 0
+		s.Close(func(n int) { lost += n })
+		if lost != c.lost || strings.Count(log.String(), "turns lost") != min(lost, 1) {
+			t.Errorf("%q, mended %t: %d turns counted as lost, want %d:\n%s", c.words, c.mended, lost, c.lost, log)
+		}
+	}
+	(*reserve.Spool)(nil).Close(nil) // there is no spool
+}
