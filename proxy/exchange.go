@@ -59,8 +59,9 @@ type exchange struct {
 	dialect  wire.Dialect // 0 where nothing is remembered
 	remember bool         // unless the request says otherwise
 	provider providers.Provider
-	model    string // that a fallback asks for in place of the client's, "" for the client's
-	*routes         // as they were when the request came
+	model    string      // that a fallback asks for in place of the client's, "" for the client's
+	*routes              // as they were when the request came
+	portable func() bool // elsewhere, made a function once
 	ticket   limit.Ticket
 
 	raw     *[]byte       // pooled buffer behind body, nil once it was given back
@@ -88,7 +89,7 @@ type exchange struct {
 func newExchange(s *Server) *exchange {
 	x := &exchange{s: s}
 	x.answer.x = x
-	x.ended = x.end
+	x.ended, x.portable = x.end, x.elsewhere
 	s.watcher.assign(&x.watch)
 	return x
 }

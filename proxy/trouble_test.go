@@ -20,6 +20,7 @@ import (
 
 	"remora/memory"
 	"remora/providers"
+	"remora/providers/resilience"
 )
 
 // hanging is an upstream that reads one request, writes begin, and tells when the other end closes.
@@ -547,5 +548,42 @@ func TestIdleTunnelEnds(t *testing.T) {
 	got := r.exchange(t, "GET /v1/realtime HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
 	if !strings.HasPrefix(got, "HTTP/1.1 101 ") {
 		t.Errorf("%q", got)
+	}
+}
+
+// Of a request that only its provider can serve, the client gets that provider's refusal; others go elsewhere. Which it
+// is, is read from the body as the client sent it, whatever was made of it since.
+func TestFallbackNeedsAPortableRequest(t *testing.T) {
+	says := func(status, body string) string {
+		return answering(t, func(*http.Request, []byte) string {
+			return fmt.Sprintf("HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s", status, len(body), body)
+		})
+	}
+	first, second := says("503 Busy", "busy"), says("200 OK", "elsewhere")
+	entry := func(name, addr string, fallback ...resilience.Target) resilience.Entry {
+		return resilience.Entry{
+			Provider:   providers.Options{Name: name, Kind: "compatible", BaseURL: "http://" + addr + "/v1", APIKey: "k"},
+			Resilience: resilience.Options{Fallback: fallback},
+		}
+	}
+	list := []resilience.Entry{entry("first", first, resilience.Target{Provider: "second", Model: "small"}), entry("second", second)}
+	set, err := providers.NewSet([]providers.Options{list[0].Provider, list[1].Provider})
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy, err := resilience.New(resilience.Config{Set: set, Entries: list, Now: time.Now, Rand: func() float64 { return 0 }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, rigOptions{upstream: first})
+	r.Route(set, policy)
+	for body, want := range map[string]string{
+		`{"model":"m","messages":[]}`: "elsewhere",
+		`{"model":"m","messages":[{"role":"user","content":[{"type":"file","file":{"file_id":"f"}}]}]}`: "busy",
+	} {
+		got := r.exchange(t, fmt.Sprintf("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
+		if !strings.HasSuffix(got, "\r\n\r\n"+want) {
+			t.Errorf("%s:\n%s\nwant %s", body, got, want)
+		}
 	}
 }

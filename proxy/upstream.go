@@ -71,15 +71,16 @@ func (x *exchange) plan() resilience.Plan {
 	if x.resilience == nil {
 		return resilience.Plan{}
 	}
-	plan := x.resilience.Plan(x.provider)
-	body := x.send
+	return x.resilience.Plan(x.provider, x.portable)
+}
+
+// elsewhere tells whether another provider could serve the request. It reads all of the body.
+func (x *exchange) elsewhere() bool {
+	body := x.body
 	if x.request != nil {
 		body = x.plain
 	}
-	if !resilience.Portable(x.ctx.Method(), x.ctx.RequestURI(), body) {
-		plan.Pin()
-	}
-	return plan
+	return resilience.Portable(x.ctx.Method(), x.ctx.RequestURI(), body)
 }
 
 // aim turns the request to the provider and the model of an attempt.

@@ -129,7 +129,9 @@ type Plan struct {
 	tries  int  // calls at this step
 	calls  int  // at all steps
 	probe  bool // the call under way tries out an open circuit
-	pinned bool
+	// portable is asked once at most, when another provider would be next; nil once it has said yes.
+	portable func() bool
+	pinned   bool // it has said no
 }
 
 // Attempt is a call to make.
@@ -143,13 +145,12 @@ type Attempt struct {
 	Number int
 }
 
-// Plan begins a request that is meant for first.
-func (p *Policy) Plan(first providers.Provider) Plan {
-	return Plan{policy: p, first: first, route: p.routes[first.Name()]}
+// Plan begins a request that is meant for first. portable tells whether another provider can serve it too, see
+// [Portable]. It is asked only when the first one has failed, or is known to, and a fallback is about to be used: most
+// requests never pay for the answer. nil means that any provider can.
+func (p *Policy) Plan(first providers.Provider, portable func() bool) Plan {
+	return Plan{policy: p, first: first, route: p.routes[first.Name()], portable: portable}
 }
-
-// Pin keeps the request at its provider, because it makes sense nowhere else. See [Portable].
-func (p *Plan) Pin() { p.pinned = true }
 
 // Begin is the first attempt. The error is an *[OpenError], or nil.
 func (p *Plan) Begin() (Attempt, error) {
@@ -192,7 +193,7 @@ func (p *Plan) Next(o Outcome) (Attempt, bool) {
 func (p *Plan) enter(i int) (Attempt, bool) {
 	for ; i < len(p.route.steps); i++ {
 		s := &p.route.steps[i]
-		if p.pinned && s.provider != p.first {
+		if s.provider != p.first && p.stays() {
 			continue
 		}
 		if ok, probe := s.circuit.allow(p.policy.now()); ok {
@@ -201,6 +202,14 @@ func (p *Plan) enter(i int) (Attempt, bool) {
 		}
 	}
 	return Attempt{}, false
+}
+
+// stays tells that the request makes sense at its own provider only.
+func (p *Plan) stays() bool {
+	if p.portable != nil {
+		p.pinned, p.portable = !p.portable(), nil
+	}
+	return p.pinned
 }
 
 func (p *Plan) attempt(delay time.Duration) Attempt {

@@ -68,7 +68,16 @@ func setUp(t interface {
 	return b
 }
 
-func (b *bench) plan() resilience.Plan { return b.policy.Plan(b.set.All()[0]) }
+func (b *bench) plan() resilience.Plan { return b.policy.Plan(b.set.All()[0], nil) }
+
+// pinned is a plan of a request that makes sense at its provider only, and how often it was asked about that.
+func (b *bench) pinned() (p resilience.Plan, asked *int) {
+	asked = new(int)
+	return b.policy.Plan(b.set.All()[0], func() bool {
+		*asked++
+		return false
+	}), asked
+}
 
 // answer is the outcome of a status with headers.
 func answer(status int, headers ...string) resilience.Outcome {
@@ -142,11 +151,16 @@ func TestPlan(t *testing.T) {
 		"a 0s, a 250ms, end", answer(529), answer(529))
 	f("an own list has no connect", resilience.Options{Retry: resilience.Retry{Attempts: 2, On: []any{500}}}, "a 0s, end", unreachable)
 
-	p := setUp(t, three(both), nil).plan()
-	p.Pin()
+	p, asked := setUp(t, three(both), nil).pinned()
 	got := play(t, p, answer(503), answer(503), answer(503), answer(503), answer(503), answer(503))
 	if diff := cmp.Diff("a 0s, a 500ms, a 1s, a small 0s, a small 500ms, a small 1s, end", strings.Join(got, ", ")); diff != "" {
 		t.Errorf("a pinned request: %s", diff)
+	}
+	if *asked != 1 {
+		t.Errorf("a pinned request: asked %d times whether it is portable", *asked)
+	}
+	if p, asked = setUp(t, three(both), nil).pinned(); strings.Join(play(t, p, answer(429), answer(200)), ", ") != "a 0s, a 500ms, end" || *asked != 0 {
+		t.Errorf("no fallback is used, and asked %d times whether one could be", *asked)
 	}
 }
 
@@ -281,8 +295,7 @@ func TestCircuitSendsElsewhereAndSurvivesReload(t *testing.T) {
 	other := o
 	other.Breaker.MinCalls = 2
 	f("other options", setUp(t, three(other), b.policy), "a 0s")
-	pinned := b.plan()
-	pinned.Pin()
+	pinned, _ := b.pinned()
 	if got := play(t, pinned); !strings.HasPrefix(got[0], "circuit of provider a is open for 10s") {
 		t.Error(got)
 	}
