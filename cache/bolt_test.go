@@ -101,13 +101,22 @@ func signal(t *testing.T, p *os.Process, sig syscall.Signal) {
 func TestBoltIsForOneProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	s := open(t, "bolt:"+path, cache.Options{})
-	began := time.Now()
-	_, err := cache.Open("bolt:"+path, cache.Options{})
-	if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "another Remora") {
-		t.Fatalf("second open: %v", err)
+	var fastest time.Duration
+	for try := range 10 { // the machine may be busy in one of them
+		began := time.Now()
+		_, err := cache.Open("bolt:"+path, cache.Options{})
+		if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "another Remora") {
+			t.Fatalf("second open: %v", err)
+		}
+		if took := time.Since(began); try == 0 || took < fastest {
+			fastest = took
+		}
+		if fastest <= time.Second {
+			break
+		}
 	}
-	if d := time.Since(began); d > time.Second {
-		t.Fatalf("second open took %s", d)
+	if fastest > time.Second {
+		t.Fatalf("second open took %s", fastest)
 	}
 	if err := cache.CompactBolt(path); err == nil || !strings.Contains(err.Error(), "another Remora") {
 		t.Fatalf("compact of an open file: %v", err)
@@ -188,7 +197,7 @@ func TestBoltSweeperEmptiesTheFile(t *testing.T) {
 		}
 		return got == 3 // the group that stays: its value, its meta and its expiry
 	}
-	for deadline := time.After(20 * time.Second); !free(); {
+	for deadline := time.After(patience); !free(); {
 		select {
 		case <-deadline:
 			t.Fatal("expired groups are still in the file")
@@ -216,12 +225,10 @@ func TestBoltSweeperEmptiesTheFile(t *testing.T) {
 	}
 }
 
-// A large commit takes time in proportion to its size: bbolt would take minutes for this one in any order of keys.
+// TestBoltTakesALargeCommitInAnyOrder: a large commit takes work in proportion to its size: bbolt would be busy for minutes
+// with this one in any order of keys. Processor time is what it costs, whatever else the machine does.
 func TestBoltTakesALargeCommitInAnyOrder(t *testing.T) {
-	s, err := cache.Open("bolt:"+filepath.Join(t.TempDir(), "x.db"), cache.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := open(t, "bolt:"+filepath.Join(t.TempDir(), "x.db"), cache.Options{})
 	defer func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -231,23 +238,35 @@ func TestBoltTakesALargeCommitInAnyOrder(t *testing.T) {
 	for i := range puts {
 		puts[i] = cache.Put{Name: fmt.Sprintf("%x", sha256.Sum256([]byte(strconv.Itoa(i)))), Data: []byte("x")}
 	}
-	limited, cancel := context.WithTimeout(ctx(), 30*time.Second)
-	defer cancel()
+	begun := cpu(t)
 	group := cache.Group{Owner: "o", Name: "n"}
-	if out := s.Commit(limited, []cache.Batch{{Group: group, Puts: puts}}); out[0].Err != nil {
+	if out := s.Commit(ctx(), []cache.Batch{{Group: group, Puts: puts}}); out[0].Err != nil {
 		t.Fatal(out[0].Err)
 	}
 	names := make([]string, len(puts))
 	for i, p := range puts {
 		names[i] = p.Name
 	}
-	read, err := s.Read(limited, []cache.Query{{Group: group, Names: names}})
+	read, err := s.Read(ctx(), []cache.Query{{Group: group, Names: names}})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if took := cpu(t) - begun; took > 30*time.Second {
+		t.Errorf("commit and read took %s of the processor", took)
 	}
 	for i, v := range read[0].Values {
 		if string(v) != "x" {
 			t.Fatalf("value %d was not written", i)
 		}
 	}
+}
+
+// cpu is the processor time that this process has used.
+func cpu(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -92,7 +92,7 @@ func writer(t *testing.T, what string, atLeast int, look func(p *os.Process, ack
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	guard := time.AfterFunc(40*time.Second, func() { _ = cmd.Process.Kill() })
+	guard := time.AfterFunc(2*patience, func() { _ = cmd.Process.Kill() })
 	defer guard.Stop()
 	var acked []int
 	lines := bufio.NewScanner(out)

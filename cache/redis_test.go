@@ -17,10 +17,14 @@ import (
 	"remora/cache/redistest"
 )
 
+// patience bounds every wait for something that must happen. It is long because tests share few cores, and machines
+// stand still now and then.
+const patience = 2 * time.Minute
+
 // eventually polls until f returns nil.
-func eventually(t *testing.T, within time.Duration, f func() error) {
+func eventually(t *testing.T, f func() error) {
 	t.Helper()
-	deadline := time.After(within)
+	deadline := time.After(patience)
 	for {
 		err := f()
 		if err == nil {
@@ -28,7 +32,7 @@ func eventually(t *testing.T, within time.Duration, f func() error) {
 		}
 		select {
 		case <-deadline:
-			t.Fatalf("after %s: %v", within, err)
+			t.Fatalf("after %s: %v", patience, err)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -46,7 +50,7 @@ func TestRedisRestartKeepsCommitted(t *testing.T) {
 		mustCommit(t, s, put("o", strconv.Itoa(n), record(n)))
 	}
 	srv.Restart() // kills it
-	eventually(t, 10*time.Second, func() error { return s.Ping(ctx()) })
+	eventually(t, func() error { return s.Ping(ctx()) })
 	for n := range 50 {
 		if got := read(t, s, "o", strconv.Itoa(n)); string(got) != string(record(n)) {
 			t.Fatalf("record %d reads %.20q", n, got)
@@ -66,16 +70,16 @@ func TestRedisRestartIsSeenByReaders(t *testing.T) {
 	}
 }
 
+// TestRedisHangKeepsNoCaller: whose context ends goes, though the store itself would wait for the server much longer.
 func TestRedisHangKeepsNoCaller(t *testing.T) {
 	srv := redistest.Start(t)
-	s := open(t, srv.URL(), cache.Options{OpTimeout: 3 * time.Second})
+	s := open(t, srv.URL(), cache.Options{OpTimeout: time.Hour})
 	defer func() { _ = s.Close() }()
 	mustCommit(t, s, put("o", "a", []byte("1")))
 	srv.Pause()
 	var wg sync.WaitGroup
 	for i := range 10 {
 		wg.Go(func() {
-			began := time.Now()
 			c, end := context.WithTimeout(ctx(), 150*time.Millisecond)
 			want := context.DeadlineExceeded
 			if i%2 == 0 { // ended by hand
@@ -88,14 +92,18 @@ func TestRedisHangKeepsNoCaller(t *testing.T) {
 			if !errors.Is(err, want) {
 				t.Errorf("commit to a hung server: %v, want %v", err, want)
 			}
-			if d := time.Since(began); d > 2*time.Second {
-				t.Errorf("the caller was kept for %s", d)
-			}
 		})
 	}
-	wg.Wait()
+	gone := make(chan struct{})
+	go func() { wg.Wait(); close(gone) }()
+	select {
+	case <-gone:
+	case <-time.After(patience):
+		t.Errorf("callers were kept for %s", patience)
+	}
 	srv.Resume()
-	eventually(t, 10*time.Second, func() error { return commitErr(ctx(), s, put("o", "a", []byte("2"))) })
+	<-gone
+	eventually(t, func() error { return commitErr(ctx(), s, put("o", "a", []byte("2"))) })
 	if got := read(t, s, "o", "a"); string(got) != "2" {
 		t.Fatalf("after the hang: %q", got)
 	}
@@ -103,18 +111,18 @@ func TestRedisHangKeepsNoCaller(t *testing.T) {
 
 // TestRedisForgetsScripts flushes the scripts all the time: every commit must be written once and only once.
 func TestRedisForgetsScripts(t *testing.T) {
-	const writers, each = 12, 40
+	const writers, each, atLeast = 12, 40, 3
 	srv := redistest.Start(t)
 	s := open(t, srv.URL(), cache.Options{})
 	defer func() { _ = s.Close() }()
-	var left atomic.Int32
+	var left, flushes atomic.Int32
 	left.Store(writers)
 	var wg sync.WaitGroup
 	for w := range writers {
 		wg.Go(func() {
 			defer left.Add(-1)
 			version := uint64(0)
-			for i := range each {
+			for i := 0; i < each || flushes.Load() < atLeast; i++ {
 				b := put("o", strconv.Itoa(w), []byte("x"))
 				b.Expect, b.Listed = version, true
 				out := s.Commit(ctx(), []cache.Batch{b})[0]
@@ -126,16 +134,12 @@ func TestRedisForgetsScripts(t *testing.T) {
 			}
 		})
 	}
-	flushes := 0
-	for ; left.Load() > 0; flushes++ {
+	for ; left.Load() > 0; flushes.Add(1) {
 		if _, err := srv.Do("SCRIPT", "FLUSH"); err != nil {
 			t.Error(err)
 		}
 	}
 	wg.Wait()
-	if flushes < 3 {
-		t.Fatalf("only %d flushes: the test proves nothing", flushes)
-	}
 }
 
 // TestRedisLostReply cuts the connection between a commit and its reply: the caller must hear of it, and the commit
@@ -245,18 +249,13 @@ func TestClusterMovesSlot(t *testing.T) {
 	c := redistest.Cluster(t)
 	s := open(t, c.URL(), cache.Options{})
 	defer func() { _ = s.Close() }()
-	stop := make(chan struct{})
+	var stop atomic.Bool
 	var wg sync.WaitGroup
 	var written [8]int
 	for w := range written {
 		wg.Go(func() {
 			version := uint64(0)
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
+			for written[w] == 0 || !stop.Load() {
 				b := put("o", fmt.Sprint("group", w), []byte(strconv.Itoa(written[w])))
 				b.Expect = version
 				out := s.Commit(ctx(), []cache.Batch{b})[0]
@@ -272,7 +271,7 @@ func TestClusterMovesSlot(t *testing.T) {
 	for w := range written {
 		c.MoveSlotOf(t, fmt.Sprintf("r1:{o:group%d}", w))
 	}
-	close(stop)
+	stop.Store(true)
 	wg.Wait()
 	for w, n := range written {
 		if got := read(t, s, "o", fmt.Sprint("group", w)); n == 0 || string(got) != strconv.Itoa(n-1) {
@@ -281,33 +280,42 @@ func TestClusterMovesSlot(t *testing.T) {
 	}
 }
 
-// TestClusterHungNodeHurtsOnlyItself: calls for other nodes never wait for the one that hangs.
+// TestClusterHungNodeHurtsOnlyItself: calls for other nodes never wait for the one that hangs, however long it does.
 func TestClusterHungNodeHurtsOnlyItself(t *testing.T) {
+	const groups = 30
 	c := redistest.Cluster(t)
-	s := open(t, c.URL(), cache.Options{})
+	s := open(t, c.URL(), cache.Options{OpTimeout: time.Hour})
 	defer func() { _ = s.Close() }()
-	for n := range 30 {
+	for n := range groups {
 		mustCommit(t, s, put("o", strconv.Itoa(n), []byte("1")))
 	}
+	size, err := c.Nodes[1].Do("DBSIZE")
+	if err != nil {
+		t.Fatal(err)
+	}
+	there, err := strconv.Atoi(size) // a key is a group
+	if err != nil || there < 3 || there > groups-10 {
+		t.Fatalf("the node has %q of %d groups, %v; want about a third", size, groups, err)
+	}
 	c.Nodes[1].Pause()
-	var ok, hung atomic.Int32
+	var done atomic.Int32
 	var wg sync.WaitGroup
-	for n := range 30 {
+	for n := range groups {
 		wg.Go(func() {
-			limit, end := context.WithTimeout(ctx(), time.Second)
-			defer end()
-			if err := commitErr(limit, s, put("o", strconv.Itoa(n), []byte("2"))); err != nil {
-				hung.Add(1)
-			} else {
-				ok.Add(1)
+			if err := commitErr(ctx(), s, put("o", strconv.Itoa(n), []byte("2"))); err != nil {
+				t.Errorf("commit %d: %v", n, err)
 			}
+			done.Add(1)
 		})
 	}
-	wg.Wait()
-	c.Nodes[1].Resume()
-	if ok.Load() < 10 || hung.Load() < 3 {
-		t.Fatalf("%d commits went through and %d hung; want about 20 and 10", ok.Load(), hung.Load())
-	}
+	defer wg.Wait()
+	defer c.Nodes[1].Resume()
+	eventually(t, func() error {
+		if n := int(done.Load()); n != groups-there {
+			return fmt.Errorf("%d commits went through; want %d, all but those of the node that hangs", n, groups-there)
+		}
+		return nil
+	})
 }
 
 func TestSentinelFailover(t *testing.T) {
@@ -315,15 +323,15 @@ func TestSentinelFailover(t *testing.T) {
 	s := open(t, srv.URL(), cache.Options{})
 	defer func() { _ = s.Close() }()
 	mustCommit(t, s, put("o", "a", []byte("1")))
-	eventually(t, 10*time.Second, func() error { // replicated
+	eventually(t, func() error { // replicated
 		if info, err := srv.Replica.Do("DBSIZE"); err != nil || info != "1" {
 			return fmt.Errorf("replica holds %q keys, %w", info, err)
 		}
 		return nil
 	})
 	srv.Master.Kill()
-	eventually(t, 30*time.Second, func() error {
-		c, end := context.WithTimeout(ctx(), time.Second)
+	eventually(t, func() error {
+		c, end := context.WithTimeout(ctx(), 5*time.Second)
 		defer end()
 		return commitErr(c, s, put("o", "b", []byte("2")))
 	})

@@ -28,8 +28,16 @@ type clock struct{ offset atomic.Int64 }
 func (c *clock) now() time.Time          { return time.UnixMilli(1e12 + c.offset.Load()) }
 func (c *clock) advance(d time.Duration) { c.offset.Add(d.Milliseconds()) }
 
+// open opens a store that is patient with its server unless o says otherwise: a machine that is busy, or stands still for
+// a moment, is no server that is away.
 func open(tb testing.TB, url string, o cache.Options) cache.Store {
 	tb.Helper()
+	if o.OpTimeout == 0 {
+		o.OpTimeout = patience
+	}
+	if o.DialTimeout == 0 {
+		o.DialTimeout = patience
+	}
 	s, err := cache.Open(url, o)
 	if err != nil {
 		tb.Fatal(err)
@@ -66,7 +74,7 @@ func redisEnv(url string) storetest.Env {
 	return storetest.Env{
 		Open: func(t *testing.T) cache.Store {
 			t.Helper()
-			return open(t, url, cache.Options{OpTimeout: 20 * time.Second})
+			return open(t, url, cache.Options{})
 		},
 		Advance: wait,
 		TTL:     400 * time.Millisecond,

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // ClusterServers are the masters of a cluster, in the order of their slots, and the replica of each, if it has any.
@@ -47,9 +48,11 @@ func Cluster(tb testing.TB, opts ...Option) *ClusterServers {
 // startNode starts a server that is in no cluster yet.
 func startNode(tb testing.TB, opts []Option) *Server {
 	tb.Helper()
-	// The bus gets a port of its own: by default it is 10000 higher, which may not exist or may be taken.
 	return Start(tb, append([]Option{
-		Args("--cluster-enabled", "yes", "--cluster-port", fmt.Sprint(freePort(tb)), "--cluster-node-timeout", "5000"),
+		// Nodes that take a machine that stood still for a node that is gone would refuse all commands for a while.
+		Args("--cluster-enabled", "yes", "--cluster-node-timeout", "60000"),
+		// The bus gets a port of its own: by default it is 10000 higher, which may not exist or may be taken.
+		func(s *Server) { s.args = append(s.args, "--cluster-port", fmt.Sprint(freePort(tb))) },
 	}, opts...)...)
 }
 
@@ -188,6 +191,10 @@ func (s *SentinelServers) URL() string {
 	return "redis+sentinel://" + strings.Join(addrs, ",") + "/mymaster/0"
 }
 
+// downAfter is how long a master may be silent. It is more than the two seconds after which a Sentinel knows that it was
+// itself that stood still, or all of the machine, and then promotes nobody for half a minute.
+const downAfter = 3 * time.Second
+
 // startSentinel starts a Sentinel, which insists on a file that it can rewrite.
 func startSentinel(tb testing.TB, master int) *Server {
 	tb.Helper()
@@ -200,8 +207,8 @@ func startSentinel(tb testing.TB, master int) *Server {
 		file := filepath.Join(s.dir, "sentinel.conf")
 		conf := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nlogfile %s\n"+
 			"sentinel monitor mymaster 127.0.0.1 %d 2\n"+
-			"sentinel down-after-milliseconds mymaster 500\nsentinel failover-timeout mymaster 3000\n",
-			s.port, s.dir, filepath.Join(s.dir, "log"), master)
+			"sentinel down-after-milliseconds mymaster %d\nsentinel failover-timeout mymaster 3000\n",
+			s.port, s.dir, filepath.Join(s.dir, "log"), master, downAfter.Milliseconds())
 		if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
 			tb.Fatalf("write sentinel.conf: %v", err)
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -17,8 +18,9 @@ import (
 	"time"
 )
 
-// readyWithin bounds every wait for a server; it is long because tests share few cores.
-const readyWithin = 20 * time.Second
+// Bounds of waits for a server, in all and for one command. They are long because tests share few cores, and machines
+// stand still now and then.
+const readyWithin, answersWithin = 2 * time.Minute, 30 * time.Second
 
 // Option changes how a server is started.
 type Option func(*Server)
@@ -49,15 +51,15 @@ type Server struct {
 func Start(tb testing.TB, opts ...Option) *Server {
 	tb.Helper()
 	s := &Server{tb: tb, dir: tb.TempDir()}
-	for _, o := range opts {
-		o(s)
-	}
 	tb.Cleanup(s.Kill)
 	const tries = 5
 	var err error
 	for range tries {
-		// Another process may take the port between here and the server's own bind.
-		s.port = freePort(tb)
+		// Another process may take a port between here and the server's own bind.
+		s.port, s.args = freePort(tb), nil
+		for _, o := range opts {
+			o(s)
+		}
 		if err = s.launch(); err == nil {
 			return s
 		}
@@ -213,18 +215,22 @@ func poll(f func() error) error {
 	}
 }
 
+// freePort is a port that nobody listens on. It is none of those that systems give to outgoing connections (from 32768
+// on Linux, 49152 elsewhere): one of another test would take it while a server is started again.
 func freePort(tb testing.TB) int {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatalf("find a free port: %v", err)
+	const first, ports, tries = 10_000, 20_000, 100
+	var err error
+	for range tries {
+		port := first + rand.IntN(ports)
+		var l net.Listener
+		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			_ = l.Close()
+			return port
+		}
 	}
-	defer func() { _ = l.Close() }()
-	addr, ok := l.Addr().(*net.TCPAddr)
-	if !ok {
-		tb.Fatalf("find a free port: unexpected address %v", l.Addr())
-	}
-	return addr.Port
+	tb.Fatalf("find a free port: %v", err)
+	return 0
 }
 
 func tail(path string) string {
@@ -237,12 +243,12 @@ func tail(path string) string {
 
 // command sends one command and reads the head of the reply.
 func command(addr string, args ...string) (string, error) {
-	conn, err := net.DialTimeout("tcp", addr, time.Second)
+	conn, err := net.DialTimeout("tcp", addr, answersWithin)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = conn.Close() }()
-	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(answersWithin)); err != nil {
 		return "", err
 	}
 	var b strings.Builder

@@ -94,7 +94,7 @@ func TestSealedRedis(t *testing.T) {
 	storetest.Run(t, storetest.Env{
 		Open: func(t *testing.T) cache.Store {
 			t.Helper()
-			return sealer(t, options(key("k1", 1))).Store(open(t, url, cache.Options{OpTimeout: 20 * time.Second}))
+			return sealer(t, options(key("k1", 1))).Store(open(t, url, cache.Options{OpTimeout: time.Minute, DialTimeout: time.Minute}))
 		},
 		Advance: func(d time.Duration) { <-time.After(d) }, // nothing else moves a server's clock
 		TTL:     400 * time.Millisecond,

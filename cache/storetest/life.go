@@ -38,14 +38,33 @@ func (s *suite) deleteStartsAnew() {
 	}
 }
 
+// within calls f, which commits to groups with this suffix and this TTL and goes on using them, until it was done before
+// they expired. It returns the suffix and the TTL. A real server's clock goes on while this process stands still.
+func (s *suite) within(f func(suffix string, ttl time.Duration)) (string, time.Duration) {
+	for ttl := s.env.TTL; ; ttl *= 4 {
+		suffix, begun := ttl.String(), time.Now()
+		if f(suffix, ttl); time.Since(begun) < ttl {
+			return suffix, ttl
+		}
+	}
+}
+
 func (s *suite) expiry() {
-	g, stays := s.group("g"), s.group("stays")
-	b := put(g, "a", "1", "b", "1")
-	b.TTL = s.env.TTL
-	s.commit(b)
+	stays := s.group("stays")
 	s.commit(put(stays, "a", "1"))
-	s.want(g, 1, []string{"a"}, []byte("1"))
-	s.env.Advance(s.env.TTL + 50*time.Millisecond)
+	var before cache.Result
+	suffix, ttl := s.within(func(suffix string, ttl time.Duration) {
+		g := s.group("g" + suffix)
+		b := put(g, "a", "1", "b", "1")
+		b.TTL = ttl
+		s.version(g, 1, s.commit(b))
+		before = s.read(g, "a")
+	})
+	g := s.group("g" + suffix)
+	if want := s.version(g, 1, before.Version); before.Version != want || string(before.Values[0]) != "1" {
+		s.Fatalf("before it expires, the group is at version %d, want %d, and has %s", before.Version, want, show(before.Values[0]))
+	}
+	s.env.Advance(ttl + 50*time.Millisecond)
 	s.want(g, 0, []string{"a"}, nil)
 	s.want(stays, 1, []string{"a"}, []byte("1"))
 	again := put(g, "b", "2")
@@ -55,19 +74,21 @@ func (s *suite) expiry() {
 }
 
 func (s *suite) expiryLifted() {
-	lifted, renewed := s.group("lifted"), s.group("renewed")
-	for _, g := range []cache.Group{lifted, renewed} {
-		b := put(g, "a", "1")
-		b.TTL = s.env.TTL
+	suffix, ttl := s.within(func(suffix string, ttl time.Duration) {
+		lifted, renewed := s.group("lifted"+suffix), s.group("renewed"+suffix)
+		for _, g := range []cache.Group{lifted, renewed} {
+			b := put(g, "a", "1")
+			b.TTL = ttl
+			s.commit(b)
+		}
+		s.commit(put(lifted, "b", "1"))
+		b := put(renewed, "b", "1")
+		b.TTL = 1000 * ttl
 		s.commit(b)
-	}
-	s.commit(put(lifted, "b", "1"))
-	b := put(renewed, "b", "1")
-	b.TTL = 100 * s.env.TTL
-	s.commit(b)
-	s.env.Advance(2 * s.env.TTL)
-	s.want(lifted, 2, []string{"a", "b"}, []byte("1"), []byte("1"))
-	s.want(renewed, 2, []string{"a", "b"}, []byte("1"), []byte("1"))
+	})
+	s.env.Advance(2 * ttl)
+	s.want(s.group("lifted"+suffix), 2, []string{"a", "b"}, []byte("1"), []byte("1"))
+	s.want(s.group("renewed"+suffix), 2, []string{"a", "b"}, []byte("1"), []byte("1"))
 }
 
 func (s *suite) expiryOfListed() {
