@@ -127,7 +127,8 @@ func (t *Turn) flushFirst(after func(context.Context)) func(context.Context) {
 }
 
 // afterOutage writes the states of a turn that went to the spool, once that has been replayed, and then does what else is
-// left. It gives up after settleLimit, or when this process ends.
+// left. It gives up after settleLimit, or when this process ends: then layers are told anew of what fell out of views. What
+// the session itself keeps is written with the turn: see replayed.
 func (t *Turn) afterOutage(after func(context.Context)) func(context.Context) {
 	return func(ctx context.Context) {
 		st := t.layers.states
@@ -137,6 +138,7 @@ func (t *Turn) afterOutage(after func(context.Context)) func(context.Context) {
 				err = st.reread(ctx)
 			}
 			if err != nil {
+				t.m.spool.tell(t.ID, nil)
 				t.m.o.Log.Error("what layers learned in a turn is lost: the store was down", "turn", t.ID, "error", err.Error())
 				return
 			}
@@ -161,6 +163,28 @@ func (s *spooler) outlast(ctx context.Context, scope Scope) error {
 		case <-drained:
 		case <-ctx.Done():
 			return ctx.Err()
+		}
+	}
+}
+
+// settle waits until no turn of the session is in the spool any more, so that a client reads its writes as soon as
+// the store is back.
+func (s *spooler) settle(ctx context.Context, scope Scope) error {
+	for {
+		s.mu.Lock()
+		waits, drained := s.waits(scope), s.drained
+		s.mu.Unlock()
+		if !waits {
+			return nil
+		}
+		if err := s.m.available(); err != nil {
+			return err
+		}
+		s.kick()
+		select {
+		case <-drained:
+		case <-ctx.Done():
+			return errLeftAlone
 		}
 	}
 }

@@ -3,6 +3,8 @@ package memory
 import (
 	"bytes"
 	"context"
+	"maps"
+	"slices"
 
 	"remora/cache"
 	"remora/memory/anchor"
@@ -149,6 +151,71 @@ func (k *kept) changes() (puts []cache.Put) {
 	})
 	return puts
 }
+
+// spooled is what to write with a turn that waits in the spool, by name. What layers were told of is apart: see
+// spooler.told.
+func (k *kept) spooled() (values map[string][]byte, told []byte) {
+	for _, p := range k.changes() {
+		switch {
+		case p.Name == toldName:
+			told = p.Data
+		case values == nil:
+			values = map[string][]byte{p.Name: p.Data}
+		default:
+			values[p.Name] = p.Data
+		}
+	}
+	return values, told
+}
+
+// tell notes what layers were told of with a turn, nil for nothing any more.
+func (s *spooler) tell(turn string, told []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if told == nil {
+		delete(s.told, turn)
+	} else {
+		s.told[turn] = told
+	}
+}
+
+// kept is all that a turn's session keeps with it.
+func (s *spooler) kept(rec *spooled) map[string][]byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	told := s.told[rec.Turn]
+	if told == nil || rec.Answer == nil {
+		return rec.Kept
+	}
+	all := map[string][]byte{toldName: told}
+	maps.Copy(all, rec.Kept)
+	return all
+}
+
+// replayed writes what the session keeps together with a turn that was in the spool, unless a turn that began later was
+// faster: of several turns the last one wins, however they are replayed. It is a transcript.Beside.
+type replayed struct {
+	turn   *Turn
+	values map[string][]byte
+}
+
+func (r *replayed) Queries() ([]string, []cache.Query) { return nil, nil }
+
+func (r *replayed) Loaded(context.Context, [][]byte, []cache.Result) {}
+
+func (r *replayed) Writes() (values []cache.Put, others []cache.Batch) {
+	if r.turn.entry.LastTurn() > r.turn.ID {
+		return nil, nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.values)) {
+		values = append(values, cache.Put{Name: name, Data: r.values[name]})
+	}
+	return values, nil
+}
+
+func (r *replayed) Wrote(uint64, []cache.Outcome) {}
+
+var _ transcript.Beside = (*replayed)(nil)
 
 // keptSummary is the summary of a session on its way through a turn.
 type keptSummary struct {

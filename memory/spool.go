@@ -36,6 +36,10 @@ type spooler struct {
 	adding   int           // records that are counted, but may not be in the spool yet
 	drained  chan struct{} // closed, and made anew, after each attempt to empty the spool
 
+	// told is what layers were told of with turns in the spool, by turn. It is not in their records: it is true only as
+	// long as the process is there that writes the states of those layers after them (see Turn.afterOutage).
+	told map[string][]byte
+
 	// Of the worker alone: the turn at the head of the spool that the store was too slow for, how often it was, and the
 	// turns that were put behind all others for that.
 	slow  string
@@ -53,7 +57,7 @@ const (
 func newSpooler(ctx context.Context, m *Memory, disk Spool) *spooler {
 	s := &spooler{
 		m: m, wake: make(chan struct{}, 1), waiting: make(map[cache.Group]int), drained: make(chan struct{}),
-		moved: make(map[string]bool),
+		moved: make(map[string]bool), told: make(map[string][]byte),
 	}
 	if disk == nil {
 		return s
@@ -139,28 +143,6 @@ func (s *spooler) waits(scope Scope) bool {
 	return s.leftover > 0 || len(s.waiting) > 0 && s.waiting[scope.Group()] > 0
 }
 
-// settle waits until no turn of the session is in the spool any more, so that a client reads its writes as soon as
-// the store is back.
-func (s *spooler) settle(ctx context.Context, scope Scope) error {
-	for {
-		s.mu.Lock()
-		waits, drained := s.waits(scope), s.drained
-		s.mu.Unlock()
-		if !waits {
-			return nil
-		}
-		if err := s.m.available(); err != nil {
-			return err
-		}
-		s.kick()
-		select {
-		case <-drained:
-		case <-ctx.Done():
-			return errLeftAlone
-		}
-	}
-}
-
 // spooled is a turn on local disk: the request and what came back, to be merged when it is replayed. What callers and
 // upstream choose is []byte: a JSON string would turn bytes that are not UTF-8 into one and the same character.
 type spooled struct {
@@ -177,6 +159,7 @@ type spooled struct {
 	Body      []byte                `json:"body"`
 	View      transcript.ViewRecord `json:"view"`
 	Notes     *transcript.Notes     `json:"notes,omitempty"`
+	Kept      map[string][]byte     `json:"kept,omitempty"`   // of the session, by name
 	Answer    *spooledReply         `json:"answer,omitempty"` // nil: still to come when this was written
 }
 
@@ -211,14 +194,20 @@ func (s *spooler) add(t *Turn, a *Answer) error {
 		Turn: t.ID, Time: t.started, Dialect: t.call.Request.Dialect,
 		History: t.entry.Mode(), Side: []byte(t.call.Side), Body: t.call.Request.Body, View: t.entry.View(), Notes: t.entry.Notes(),
 	}
+	var told []byte
 	if a != nil {
 		rec.Answer = newSpooledReply(a)
+		if t.layers != nil {
+			rec.Kept, told = t.layers.states.keeps().spooled()
+		}
 	}
 	b, err := json.Marshal(rec)
 	if err != nil {
 		return fmt.Errorf("encode turn: %w", err)
 	}
+	s.tell(t.ID, told)
 	if err := s.enqueue(sc.Group(), b); err != nil {
+		s.tell(t.ID, nil)
 		return fmt.Errorf("spool turn: %w", err)
 	}
 	return nil
@@ -302,7 +291,7 @@ func (s *spooler) replay(ctx context.Context, b []byte) error {
 		return nil
 	}
 	group := rec.scope().Group()
-	t, a, err := s.m.resume(rec)
+	t, a, err := s.m.resume(rec, s.kept(rec))
 	if err != nil {
 		s.m.o.Log.Error("spooled turn given up", "error", err.Error())
 		s.done(group)
@@ -332,6 +321,9 @@ func (s *spooler) replay(ctx context.Context, b []byte) error {
 	}
 	s.slow, s.tries = "", 0
 	delete(s.moved, rec.Turn)
+	if a != nil {
+		s.tell(rec.Turn, nil)
+	}
 	s.done(group)
 	return nil
 }
@@ -369,8 +361,8 @@ func decodeSpooled(b []byte) (*spooled, error) {
 	return &rec, nil
 }
 
-// resume makes the turn, and the answer if it had come, of a record.
-func (m *Memory) resume(rec *spooled) (*Turn, *Answer, error) {
+// resume makes the turn, and the answer if it had come, of a record, with which kept is to be written.
+func (m *Memory) resume(rec *spooled, kept map[string][]byte) (*Turn, *Answer, error) {
 	req, err := wire.Parse(rec.Dialect, rec.Body)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read spooled request of turn %s: %w", rec.Turn, err)
@@ -381,7 +373,11 @@ func (m *Memory) resume(rec *spooled) (*Turn, *Answer, error) {
 		call: transcript.Call{Scope: rec.scope(), Request: req, History: rec.History, Side: string(rec.Side)},
 	}
 	t.Summary.Status = StatusDegraded
-	if t.entry, err = m.log.Resumed(t.ID, t.started, t.call, rec.View, rec.Notes); err != nil {
+	var beside transcript.Beside
+	if len(kept) > 0 {
+		beside = &replayed{t, kept}
+	}
+	if t.entry, err = m.log.Resumed(t.ID, t.started, t.call, rec.View, rec.Notes, beside); err != nil {
 		return nil, nil, fmt.Errorf("read spooled notes of turn %s: %w", rec.Turn, err)
 	}
 	if rec.Answer == nil {

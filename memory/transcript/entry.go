@@ -115,10 +115,10 @@ func (log *Log) Detached(id string, started time.Time, c Call) *Entry {
 	return e
 }
 
-// Resumed is the entry of a call that could not be committed at its time, with what was kept of its view and of its
-// notes, nil for none. It fails where the notes can't be read.
-func (log *Log) Resumed(id string, started time.Time, c Call, v ViewRecord, n *Notes) (*Entry, error) {
-	e := &Entry{log: log, id: id, started: started, call: c, view: v, degraded: true, late: true}
+// Resumed is the entry of a call that could not be committed at its time, with what was kept of its view, of its notes,
+// and of what stands beside it, nil for none. It fails where the notes can't be read.
+func (log *Log) Resumed(id string, started time.Time, c Call, v ViewRecord, n *Notes, b Beside) (*Entry, error) {
+	e := &Entry{log: log, id: id, started: started, call: c, beside: b, view: v, degraded: true, late: true}
 	return e, e.resumeNotes(n)
 }
 

@@ -398,7 +398,7 @@ func TestNotesOfResumedTurns(t *testing.T) {
 	if err := json.Unmarshal(b, &n); err != nil {
 		t.Fatal(err)
 	}
-	again, err := l.log.Resumed("turn01", time.Unix(1, 0), c, e.View(), n)
+	again, err := l.log.Resumed("turn01", time.Unix(1, 0), c, e.View(), n, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -416,7 +416,7 @@ func TestHiddenItemsOfResumedTurns(t *testing.T) {
 	l.view(e)
 	l.amend(e, Hidden{Behind: 1, Led: true}, "c:x r:x")
 	l.commit(e, "")
-	again, err := l.log.Resumed(e.id, e.started, e.call, e.View(), e.Notes())
+	again, err := l.log.Resumed(e.id, e.started, e.call, e.View(), e.Notes(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

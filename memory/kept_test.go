@@ -1,0 +1,179 @@
+package memory_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"remora/cache"
+	"remora/memory"
+	"remora/memory/layer"
+	"remora/memory/pipeline"
+	"remora/memory/view"
+	"remora/wire"
+)
+
+// archivist keeps what fell out of views.
+type archivist struct{}
+
+func (archivist) Evicted(_ context.Context, _ *layer.Turn, s layer.State, items []wire.Item) (layer.State, error) {
+	var all []string
+	if len(s) > 0 {
+		if err := json.Unmarshal(s, &all); err != nil {
+			return nil, err
+		}
+	}
+	for _, it := range items {
+		all = append(all, it.Text())
+	}
+	return json.Marshal(all)
+}
+
+// keepers are what sessions keep something for. model is the one that summarises.
+func keepers(t *testing.T, model *narrator) map[string]memory.Options {
+	t.Helper()
+	evicts := tokenWindow()
+	evicts.Layers = layersOf(t, pipeline.Layer{ID: "a", Kind: "test", Scope: layer.Thread, Impl: archivist{}})
+	cut := tokenWindow()
+	cut.Layers = layersOf(t, at(1, &witness{name: "w"}))
+	return map[string]memory.Options{
+		"told":    {Shape: evicts},
+		"cut":     {Shape: cut},
+		"summary": summarizing(t, 6, model, nil),
+		"epoch":   parrots(t),
+		"evictions by a window of items": {Shape: memory.Shape{
+			Window: &view.Window{MaxItems: 3, EvictBatch: 2, InFlight: view.InFlightKeep}, Layers: evicts.Layers,
+		}},
+	}
+}
+
+// saga plays ten turns of one session, and tells what the model saw, and what is stored for the session at last: its
+// summary, its cut, what was told of, and the state of that layer. meanwhile is
+// called when a turn has begun, and again when it is committed.
+func saga(t *testing.T, o memory.Options, meanwhile func(l *lab, store *sluggish, turn int, committed bool)) []string {
+	t.Helper()
+	var trace []string
+	synctest.Test(t, func(t *testing.T) {
+		mem, err := cache.Open("memory:", cache.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := &sluggish{Store: mem}
+		l := &lab{t: t, store: store, m: memory.New(store, &queue{}, o)}
+		words := "u:hi a:" + strings.Repeat("long", 500) // beside which updates are small
+		for i := range 10 {
+			time.Sleep(time.Second) // longer than a store that failed is left alone
+			words += fmt.Sprintf(" u:%d", i)
+			turn := l.begin(memory.Call{}, words)
+			trace = append(trace, told(t, turn.View))
+			meanwhile(l, store, i, false)
+			reply := fmt.Sprintf("a:%d", i)
+			turn.Commit(answer(t, reply))
+			words += " " + reply
+			meanwhile(l, store, i, true)
+		}
+		synctest.Wait()
+		l.m.Close()
+		group := cache.Group{Owner: "tenant", Name: "s:session"}
+		names := []string{"s", "c", "w", "la"}
+		r, err := mem.Read(t.Context(), []cache.Query{{Group: group, Names: names}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, v := range r[0].Values {
+			trace = append(trace, names[i]+" = "+string(v))
+		}
+		if err := mem.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return trace
+}
+
+// TestWhatASessionKeepsOutlivesAnOutage: a store that is away while an answer comes changes nothing of the views that
+// follow, layers are told once of what falls out of them, and nothing is summarised twice.
+func TestWhatASessionKeepsOutlivesAnOutage(t *testing.T) {
+	for name := range keepers(t, nil) {
+		t.Run(name, func(t *testing.T) {
+			play := func(without ...int) []string {
+				model := &narrator{}
+				trace := saga(t, keepers(t, model)[name], func(_ *lab, store *sluggish, turn int, committed bool) {
+					if slices.Contains(without, turn) {
+						store.set(!committed, "")
+					}
+				})
+				return append(trace, model.asked...)
+			}
+			want := play()
+			for _, turn := range []int{0, 3, 6} {
+				if diff := cmp.Diff(want, play(turn)); diff != "" {
+					t.Errorf("an outage at turn %d is seen (-without +with)\n%s", turn, diff)
+				}
+			}
+		})
+	}
+}
+
+// TestLateReplayOverwritesNothing: what a session keeps is that of its latest turn, also where an earlier one waited in
+// the spool of another process meanwhile.
+func TestLateReplayOverwritesNothing(t *testing.T) {
+	for name := range keepers(t, nil) {
+		t.Run(name, func(t *testing.T) {
+			play := func(late int) []string {
+				model := &narrator{}
+				var here, there *memory.Memory
+				return saga(t, keepers(t, model)[name], func(l *lab, store *sluggish, turn int, committed bool) {
+					switch {
+					case turn == late && !committed:
+						store.set(true, "")
+						here, there = l.m, memory.New(store.Store, &queue{}, keepers(t, model)[name])
+						l.m = there
+					case turn == 9 && committed && here != nil:
+						store.set(false, "")
+						time.Sleep(time.Minute)
+						l.m = here
+						there.Close()
+					}
+				})
+			}
+			want, got := play(-1), play(4)
+			if diff := cmp.Diff(want[9:13], got[9:13]); diff != "" {
+				t.Errorf("(-in time +late)\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestToldIsNotKeptWithoutItsLayers: a process that ends before the store is back loses what its layers learned of what
+// fell out of a view, so that the next one tells them again.
+func TestToldIsNotKeptWithoutItsLayers(t *testing.T) {
+	o := keepers(t, nil)["told"]
+	play := func(restart bool) []string {
+		disk := &queue{}
+		return saga(t, o, func(l *lab, store *sluggish, turn int, committed bool) {
+			switch {
+			case turn == 0 && !committed:
+				l.m.Close()
+				l.m = memory.New(store, disk, o)
+			case restart && turn == 3:
+				store.set(!committed, "")
+				if committed {
+					store.set(true, "")
+					l.m.Close()
+					store.set(false, "")
+					l.m = memory.New(store, disk, o)
+				}
+			}
+		})
+	}
+	if diff := cmp.Diff(play(false), play(true)); diff != "" {
+		t.Errorf("(-one process +two processes)\n%s", diff)
+	}
+}
