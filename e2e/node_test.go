@@ -67,7 +67,7 @@ func runNode(t *testing.T, o nodeOptions) map[string]record {
 	}
 	cmd := exec.CommandContext(t.Context(), "node", filepath.Join(nodeDir, "run.mjs"), string(arg))
 	dieWithParent(cmd)
-	timer := time.AfterFunc(2*time.Minute, func() { _ = cmd.Process.Kill() })
+	timer := time.AfterFunc(5*time.Minute, func() { _ = cmd.Process.Kill() })
 	defer timer.Stop()
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

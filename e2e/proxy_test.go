@@ -24,7 +24,7 @@ import (
 )
 
 // patience bounds every wait for another process. It is long because tests share few cores, and never waited for.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // credential is what all SDKs here send as their API key; it is part of whose memory a session is in.
 const credential = "sk-e2e"
@@ -77,7 +77,7 @@ func startProxy(t *testing.T, s setup) *proxy {
 	}
 	// A disk that is busy with other tests must not make these turns late: what happens then is tested elsewhere.
 	text := fmt.Sprintf("server: {listen: '127.0.0.1:0'}\n"+
-		"store: {url: '%s', commit_wait: 20s, read_wait: 20s, spool: {dir: '%s'}}\n"+
+		"store: {url: '%s', commit_wait: 1m, read_wait: 1m, spool: {dir: '%s'}}\n"+
 		"providers: %s\n", s.store, filepath.Join(dir, "spool"),
 		strings.ReplaceAll(cmp.Or(s.providers, "[{name: scripted, kind: openai, base_url: '%s'}]"), "%s", s.upstream+"/v1"))
 	if s.layers != "" {

@@ -185,7 +185,10 @@ func TestBadLayers(t *testing.T) {
 			g := startGate(t, fmt.Sprintf("[{kind: http, id: mine, url: '%s', hooks: [recall, on_item_append, before_tool_call, store], "+
 				"timeouts: {recall: %[2]s, on_item_append: %[2]s, before_tool_call: %[2]s, store: %[2]s}}]", srv.URL, layerTimeout), scripted.Options{})
 			d := dialect{"chat/completions", true}
-			for n := range 2 {
+			// Three hooks before the end of the answer, one after the other; the rest is for a busy machine, which may stand
+			// still in one of the calls.
+			const most = 3*layerTimeout + 5*time.Second
+			for n, fastest := 0, 2*most; n < 2 || n < 6 && fastest > most; n++ {
 				begun := time.Now()
 				r := g.say(t, d, "SAY Hi. ;; CALL ls {}", fmt.Sprintf("X-Session-Id: %s %d", name, n))
 				took := time.Since(begun)
@@ -195,9 +198,8 @@ func TestBadLayers(t *testing.T) {
 				if m := r.header.Get("X-Memory"); !strings.Contains(m, "mine:recall") && !strings.Contains(m, "mine:on_item_append") {
 					t.Errorf("X-Memory does not name the layer: %s", m)
 				}
-				// Three hooks before the end of the answer, one after the other; the rest is for a busy machine.
-				if most := 3*layerTimeout + 5*time.Second; took > most {
-					t.Errorf("the call took %s, want at most %s", took, most)
+				if fastest = min(fastest, took); n == 5 && fastest > most {
+					t.Errorf("each of the calls took %s or longer, want at most %s", fastest, most)
 				}
 			}
 			g.proxy.stop() // waits for what the layers do after the answer

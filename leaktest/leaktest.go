@@ -12,10 +12,10 @@ import (
 
 // patience is how long goroutines may take to end. goleak by itself waits for less than half a second, which net/http's
 // server spends on the last of a connection's life, and a busy machine on anything.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // Run runs the tests of a package and returns the code that TestMain exits with: that of the tests, or 1 where they
-// passed and goroutines are still there 10 s later. A goroutine with one of the ignored functions, fully qualified,
+// passed and goroutines are still there a minute later. A goroutine with one of the ignored functions, fully qualified,
 // anywhere on its stack does not count.
 func Run(m *testing.M, ignored ...string) int {
 	code := m.Run()

@@ -399,7 +399,7 @@ func TestSessionsThatTwoClientsBegin(t *testing.T) {
 func (l *lab) forward(turn *memory.Turn, n int) {
 	l.t.Helper()
 	turn.Forwarded()
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	for deadline := time.Now().Add(2 * time.Minute); ; {
 		if have, err := l.tryTranscript(); err == nil && have == n {
 			return
 		}

@@ -109,10 +109,10 @@ func TestSilenceEnds(t *testing.T) {
 		"shorter than silence": {limit: time.Millisecond, want: ErrTimeout},
 		"abort":                {abort: true, want: ErrAborted},
 	} {
-		t.Run(name, func(t *testing.T) {
+		silence := func(limit time.Duration) (idle int, err error) {
 			up, say, _ := speak(t, false)
 			defer close(say)
-			c := client(t, func(o *ClientOptions) { o.StreamIdleTimeout = tc.limit })
+			c := client(t, func(o *ClientOptions) { o.StreamIdleTimeout = limit })
 			x := Exchange{Silence: 3 * time.Millisecond}
 			defer x.Close()
 			go func() { say <- "HTTP/1.1 200 OK\r\n\r\n" }()
@@ -120,11 +120,19 @@ func TestSilenceEnds(t *testing.T) {
 			if err := c.Send(&x, up, []byte("GET / HTTP/1.1\r\nHost: h\r\n\r\n"), nil, &resp); err != nil {
 				t.Fatal(err)
 			}
-			idle, err := 0, ErrIdle
-			for ; errors.Is(err, ErrIdle); _, err = x.Next() {
+			for err = ErrIdle; errors.Is(err, ErrIdle); _, err = x.Next() {
 				if idle++; idle == 3 && tc.abort {
 					x.Abort()
 				}
+			}
+			return idle, err
+		}
+		t.Run(name, func(t *testing.T) {
+			idle, err := silence(tc.limit)
+			// A machine that stands still for as long as the limit leaves no time for reports.
+			for limit := tc.limit; limit > 10*time.Millisecond && limit < time.Minute && errors.Is(err, tc.want) && idle < 2; {
+				limit *= 4
+				idle, err = silence(limit)
 			}
 			if !errors.Is(err, tc.want) || tc.limit > 10*time.Millisecond && idle < 2 {
 				t.Errorf("%v after %d reports of silence", err, idle)

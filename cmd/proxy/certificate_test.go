@@ -42,7 +42,7 @@ func TestCertificateIsReplaced(t *testing.T) {
 	}
 	hangUp := func(mark string) {
 		t.Helper()
-		for deadline := time.Now().Add(20 * time.Second); !strings.Contains(p.Log(), mark); time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(patience); !strings.Contains(p.Log(), mark); time.Sleep(10 * time.Millisecond) {
 			if err := syscall.Kill(p.PID(), syscall.SIGHUP); err != nil || time.Now().After(deadline) {
 				t.Fatalf("log does not hold %q: %v\n%s", mark, err, p.Log())
 			}

@@ -33,7 +33,7 @@ func TestReload(t *testing.T) {
 	}
 	await := func(mark string) {
 		t.Helper()
-		for deadline := time.Now().Add(20 * time.Second); !strings.Contains(d.proxy.Log(), mark); time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(patience); !strings.Contains(d.proxy.Log(), mark); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("log does not hold %q:\n%s", mark, d.proxy.Log())
 			}

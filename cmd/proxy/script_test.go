@@ -21,6 +21,10 @@ import (
 	"remora/providers/scripted"
 )
 
+// patience bounds every wait for another process. It is long because tests share few cores, and machines stand still now
+// and then.
+const patience = 2 * time.Minute
+
 // The scripts of testdata/script run the real binary: this one, started again under the name "proxy". Each has a
 // scripted upstream of its own at $UPSTREAM, named as the only provider by $REMORA_PROVIDERS.
 //
@@ -125,9 +129,9 @@ func startProxy(dir string, env, args []string) (r *running, url string, err err
 			return r, url, nil
 		}
 		return nil, "", fmt.Errorf("proxy ended before it listened:\n%s", r.text())
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		r.kill()
-		return nil, "", fmt.Errorf("proxy does not listen after 20s:\n%s", r.text())
+		return nil, "", fmt.Errorf("proxy does not listen after %s:\n%s", patience, r.text())
 	}
 }
 
@@ -174,8 +178,8 @@ func cmdHalt(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	select {
 	case <-r.done:
-	case <-time.After(20 * time.Second):
-		ts.Fatalf("%s does not stop after 20s:\n%s", name, r.text())
+	case <-time.After(patience):
+		ts.Fatalf("%s does not stop after %s:\n%s", name, patience, r.text())
 	}
 	ts.Setenv(name+"_CODE", fmt.Sprint(r.cmd.ProcessState.ExitCode()))
 	ts.Check(os.WriteFile(ts.MkAbs(name+".stderr"), []byte(r.text()), 0o600))
@@ -201,7 +205,7 @@ func httpMain() int {
 		return 2
 	}
 	req.Header = header
-	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{}).DialContext}}
+	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{}).DialContext}}
 	resp, err := client.Do(req)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -58,7 +58,7 @@ func (r *running) stopping(t *testing.T) {
 	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(r.text(), `"msg":"stopping"`); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); !strings.Contains(r.text(), `"msg":"stopping"`); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the signal had no effect:\n%s", r.text())
 		}
@@ -70,7 +70,7 @@ func (r *running) wait(t *testing.T) int {
 	select {
 	case <-r.done:
 		return r.cmd.ProcessState.ExitCode()
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Fatalf("the proxy does not end:\n%s", r.text())
 		return 0
 	}

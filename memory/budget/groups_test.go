@@ -198,10 +198,17 @@ func TestGroupsAreLinear(t *testing.T) {
 		"calls, then results": slices.Concat(grow(n/2, "fc1"), grow(n/2, "fo1")),
 		"results, then calls": slices.Concat(grow(n/2, "fo1"), grow(n/2, "fc1")),
 	} {
-		start := time.Now()
-		budget.Groups(list)
-		if took := time.Since(start); took > limit {
-			t.Errorf("%s: %d items took %v", name, n, took)
+		for try := 1; ; try++ { // the machine may be busy, or stand still, in one of them
+			start := time.Now()
+			budget.Groups(list)
+			took := time.Since(start)
+			if took <= limit {
+				break
+			}
+			if try == 3 {
+				t.Errorf("%s: %d items took %v", name, n, took)
+				break
+			}
 		}
 	}
 }

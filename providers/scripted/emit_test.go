@@ -417,7 +417,7 @@ func TestCloseEndsWhatRuns(t *testing.T) {
 		}
 		ended <- err
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if _, err := s.Await(ctx, func(r scripted.Recorded) bool { return r.Seq == 2 }); err != nil {
 		t.Fatal(err)

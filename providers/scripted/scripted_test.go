@@ -43,7 +43,7 @@ func start(t *testing.T, o scripted.Options) *upstream {
 // do sends a request; headers are name, value, name, value.
 func (u *upstream) do(method, path, body string, headers ...string) (*http.Response, error) {
 	u.t.Helper()
-	ctx, cancel := context.WithTimeout(u.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(u.t.Context(), 2*time.Minute)
 	u.t.Cleanup(cancel)
 	req, err := http.NewRequestWithContext(ctx, method, u.URL()+path, strings.NewReader(body))
 	if err != nil {
@@ -72,7 +72,7 @@ func (u *upstream) call(method, path, body string, headers ...string) (int, stri
 
 func (u *upstream) await(match func(scripted.Recorded) bool) scripted.Recorded {
 	u.t.Helper()
-	ctx, cancel := context.WithTimeout(u.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(u.t.Context(), 2*time.Minute)
 	defer cancel()
 	r, err := u.Await(ctx, match)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -24,7 +25,9 @@ import (
 const maxTries = 5
 
 // startWait is how long a proxy may take to accept connections, and to end.
-const startWait = 20 * time.Second
+//
+// It is long because tests share few cores, and machines stand still now and then.
+const startWait = 2 * time.Minute
 
 var build = sync.OnceValues(func() (string, error) { //nolint:gochecknoglobals // one build for all tests of a process
 	_, here, _, _ := runtime.Caller(0)
@@ -167,15 +170,23 @@ func (p *Proxy) end(sig os.Signal) error {
 	}
 }
 
-// FreeAddr is an address on loopback that nobody listens on. Another program may take it before it is used.
+// FreeAddr is an address on loopback that nobody listens on. Another program may take it before it is used, but no
+// connection does: systems give those ports from 32768 (Linux) or 49152 on, and a proxy that is started again comes back
+// to its own.
 func FreeAddr(tb testing.TB) string {
 	tb.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // loopback
-	if err != nil {
-		tb.Fatal(err)
+	const first, ports, tries = 10_000, 20_000, 100
+	var err error
+	for range tries {
+		addr := fmt.Sprintf("127.0.0.1:%d", first+rand.IntN(ports)) //nolint:gosec // nobody must not guess it
+		var ln net.Listener
+		if ln, err = net.Listen("tcp", addr); err == nil { //nolint:noctx // loopback
+			_ = ln.Close()
+			return addr
+		}
 	}
-	defer func() { _ = ln.Close() }()
-	return ln.Addr().String()
+	tb.Fatalf("find a free port: %v", err)
+	return ""
 }
 
 // buffer is what a process writes, which may be read meanwhile.
