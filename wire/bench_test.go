@@ -64,6 +64,30 @@ func BenchmarkParse(b *testing.B) {
 	})
 }
 
+// BenchmarkNames looks for what is in none of the bodies, which is what most bodies of requests without a session cost.
+func BenchmarkNames(b *testing.B) {
+	n := NewNames("previous_response_id", "session_key", "conversation", "conversation_id", "thread_id", "litellm_session_id")
+	bench(b, func(b *testing.B, body []byte) {
+		b.Helper()
+		for b.Loop() {
+			if n.In(body) {
+				b.Fatal("found")
+			}
+		}
+	})
+}
+
+func BenchmarkGlance(b *testing.B) {
+	bench(b, func(b *testing.B, body []byte) {
+		b.Helper()
+		for b.Loop() {
+			if Glance(body, "absent") != nil {
+				b.Fatal("found")
+			}
+		}
+	})
+}
+
 func BenchmarkItems(b *testing.B) {
 	bench(b, func(b *testing.B, body []byte) {
 		b.Helper()
@@ -129,6 +153,9 @@ func TestAllocations(t *testing.T) {
 		}
 	}
 	f("parse", 4, func() { mustParse(t, body) })
+	names := NewNames("conversation", "thread_id")
+	f("names", 0, func() { _ = names.In(body) })
+	f("glance", 0, func() { _ = Glance(body, "stream") })
 	f("items", 24, func() { r.decode() })
 	f("unchanged", 0, func() { _, _ = r.With(items) })
 	f("half", 1, func() { _, _ = r.With(half) })

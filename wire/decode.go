@@ -1,6 +1,9 @@
 package wire
 
-import "strings"
+import (
+	"bytes"
+	"strings"
+)
 
 // kind says what a Responses item type is to pairing.
 type kind struct {
@@ -300,4 +303,87 @@ func emptyText(s *scanner) bool {
 		}
 	}
 	return empty
+}
+
+// maxGlance is the longest string that Glance reads backwards, in bytes.
+const maxGlance = 1 << 10
+
+// Glance returns the raw value of a member of body's top level where it can be had without reading the lists and objects
+// there: if it is a scalar that stands before the first of them, or else behind the last one. It is nil otherwise, and
+// may be anything for a body that Parse does not accept. Of duplicates any may be returned.
+func Glance(body []byte, name string) []byte {
+	s := scanner{b: body}
+	s.space()
+	if s.peek() != '{' {
+		return nil
+	}
+	more, ok := s.begin()
+	for more && ok {
+		found := string(unescaped(body[s.keyStart:s.keyEnd])) == name
+		s.space()
+		if c := s.peek(); c == '{' || c == '[' {
+			return glanceBack(body[s.i:], name)
+		}
+		if v := s.raw(); found && s.reason == "" {
+			return v
+		}
+		more, ok = s.next()
+	}
+	return nil
+}
+
+// glanceBack looks for the member from the end of an object on. Outside of strings, the first quote on the way back is
+// the end of one, and the next one that is not escaped is its beginning.
+func glanceBack(b []byte, name string) []byte {
+	b = trimSpace(b)
+	for end := byte('}'); len(b) > 0 && b[len(b)-1] == end; end = ',' {
+		b = trimSpace(b[:len(b)-1])
+		start := scalarStart(b)
+		value := b[start:]
+		b = trimSpace(b[:start])
+		if len(value) == 0 || len(b) == 0 || b[len(b)-1] != ':' {
+			return nil
+		}
+		b = trimSpace(b[:len(b)-1])
+		start = scalarStart(b)
+		if key, ok := inside(b[start:]); !ok {
+			return nil
+		} else if string(unescaped(key)) == name {
+			return value
+		}
+		b = trimSpace(b[:start])
+	}
+	return nil
+}
+
+// scalarStart is where the scalar at the end of b begins; the length of b where there is none, or one that is too long.
+func scalarStart(b []byte) int {
+	i := len(b) - 1
+	if i < 0 || b[i] != '"' {
+		for i >= 0 && (b[i] >= '0' && b[i] <= '9' || b[i] >= 'a' && b[i] <= 'z' || b[i] == '-' || b[i] == '+' || b[i] == '.' || b[i] == 'E') {
+			i--
+		}
+		return i + 1
+	}
+	for low := max(0, i-maxGlance); i > low; {
+		i = low + bytes.LastIndexByte(b[low:i], '"')
+		if i < low {
+			break
+		}
+		k := i
+		for k > low && b[k-1] == '\\' {
+			k--
+		}
+		if (i-k)%2 == 0 {
+			return i
+		}
+	}
+	return len(b)
+}
+
+func trimSpace(b []byte) []byte {
+	for len(b) > 0 && isSpace(b[len(b)-1]) {
+		b = b[:len(b)-1]
+	}
+	return b
 }

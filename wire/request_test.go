@@ -388,3 +388,102 @@ func TestTools(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
+
+// TestNames is about bodies in which a name stands, or seems to.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	n := NewNames("session_id", "id", "größe")
+	for body, want := range map[string]bool{
+		``:                               false,
+		`:`:                              false,
+		`":`:                             false,
+		`{"session_id":"s"}`:             true,
+		"{\"session_id\" \t\r\n : null}": true,
+		`{"messages":[{"content":[{"deep":{"id":1}}]}]}`:                     true,
+		`{"\u0073ession_i\u0064":1}`:                                         true,
+		`{"\u0073\u0065\u0073\u0073\u0069\u006f\u006e\u005f\u0069\u0064":1}`: true,
+		`{"gr\u00f6\u00DFe":1}`:                                              true,
+		`{"größe":1}`:                                                        true,
+		`{"my_session_id":1,"idle":2,"i":3}`:                                 false,
+		`{"a":"id","b":["session_id"],"c":"x id: y"}`:                        false,
+		`{"arguments":"{\"id\": \"x\", \"session_id\":1}"}`:                  false,
+		`{"id\\":1,"\\id":2}`:                                                false,
+		`{"` + strings.Repeat("x", 500) + `":1,":id":2}`:                     false,
+		`["id",":x"]`: false,
+	} {
+		if got := n.In([]byte(body)); got != want {
+			t.Errorf("%s: %v", body, got)
+		}
+	}
+	if !NewNames(`a\`).In([]byte(`{}`)) || !NewNames("a", `"`).In(nil) || NewNames().In([]byte(`{"a":1}`)) {
+		t.Error("names that are not looked for are in every body, and no names in none")
+	}
+}
+
+// TestGlance is about what can be had without reading lists and objects.
+func TestGlance(t *testing.T) {
+	t.Parallel()
+	long := `"` + strings.Repeat("x", maxGlance) + `"`
+	for body, want := range map[string]string{
+		`{"model":"m","messages":[]}`:                        `"m"`,
+		` { "a":1, "mod\u0065l" : "m" } `:                    `"m"`,
+		`{"messages":[{"model":"x"}],"model":"m"}`:           `"m"`,
+		`{"messages":[1],"model": "a\\\"b\\" , "n":-1.5E+3}`: `"a\\\"b\\"`,
+		`{"input":"},\"model\":\"x\"","t":{},"model":"m"}`:   `"m"`,
+		`{"m":[],"model":12}`:                                `12`,
+		`{"m":[],"model":true,"t":` + long + `}`:             ``,
+		`{"a":[],"model":"m","b":{}}`:                        ``,
+		`{"a":[],"text":"\",\"model\":\"x\"}"}`:              ``,
+		`{"a":["x","model":"m"]}`:                            ``,
+		`{"model":{},"a":1}`:                                 ``,
+		`{"a":1}`:                                            ``,
+		`["model","m"]`:                                      ``,
+		`{"model":`:                                          ``,
+		`{"model":[`:                                         ``,
+		``:                                                   ``,
+	} {
+		if got := Glance([]byte(body), "model"); string(got) != want {
+			t.Errorf("%.80s: %.40q, want %q", body, got, want)
+		}
+	}
+}
+
+// FuzzNames holds both against Parse: no name of an accepted body is missed, and what is glanced at is a value of it.
+func FuzzNames(f *testing.F) {
+	for _, body := range []string{
+		`{"a":1,"messages":[{"b":"\":"}],"\u0063" : null}`, `{"\\":1,"x\\\"":{"y":[{"z":1}]},"e":-0.1}`, `{"input":"a:b","":":"}`,
+		` {"a":"` + strings.Repeat(`\\`, 40) + `","b":[],"c":"` + strings.Repeat(`\"`, 700) + `","d":1} `, `{"a":[],"b":"\\"}`,
+	} {
+		f.Add([]byte(body))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		_ = Glance(body, "model")
+		r, err := Parse(Responses, body)
+		if err != nil {
+			return
+		}
+		var visit func(raw []byte, depth int)
+		visit = func(raw []byte, depth int) {
+			for p := range parts(raw) {
+				if p.name != nil && !NewNames(string(p.name), "other").In(body) {
+					t.Fatalf("%q is missed", p.name)
+				}
+				if depth < 4 {
+					visit(p.value, depth+1)
+				}
+			}
+		}
+		visit(body, 0)
+		for _, m := range r.members {
+			name := string(unescaped(r.of(m.name)))
+			v := Glance(body, name)
+			found := v == nil
+			for _, other := range r.members {
+				found = found || string(unescaped(r.of(other.name))) == name && bytes.Equal(v, r.of(other.value))
+			}
+			if !found {
+				t.Fatalf("%q is glanced at as %q", name, v)
+			}
+		}
+	})
+}

@@ -75,6 +75,11 @@ func (c *chat) event(b *block) {
 		c.hold(&c.ending, k)
 		return
 	}
+	if c.plain(&k, about) {
+		c.remember(b.data)
+		c.s.pass(b)
+		return
+	}
 	ends := k.ends
 	holds := slices.ContainsFunc(k.calls, (*call).waits)
 	pending := ends && c.pending()
@@ -123,11 +128,21 @@ func (c *chat) pending() bool {
 		c.legacy != nil && c.legacy.fate != passed
 }
 
+// plain tells that a chunk does nothing but go on with what choice 0 of the first answer says, as nearly all do: show
+// would find nothing to change in it, and nothing to note but what remember does. Show takes a few KiB of stack to find
+// that out, which is what a stream that waits for its next event is measured by.
+func (c *chat) plain(k *chunk, about contents) bool {
+	return c.said && c.first == c.s.answer && about.choices == 1 && about.mine == 1 &&
+		!about.role && !about.usage && !k.ends && len(k.calls) == 0
+}
+
 // contents is what a chunk holds.
 type contents struct {
 	choices, mine int  // all choices, those of index 0
 	failed        bool // an error
 	says          bool // choice 0 says something beside its calls
+	role          bool // choice 0 has a role
+	usage         bool
 	unjudged      bool // another has calls, and calls are judged
 }
 
@@ -137,6 +152,8 @@ func (c *chat) read(k *chunk) (about contents) {
 		switch string(p.Name) {
 		case "error":
 			about.failed = string(p.Value) != "null"
+		case "usage":
+			about.usage = about.usage || p.Value[0] == '{'
 		case "choices":
 			for e := range wire.Parts(p.Value) {
 				about.choices++
@@ -161,6 +178,7 @@ func (c *chat) readChoice(k *chunk, choice []byte, about *contents) {
 			for m := range wire.Parts(p.Value) {
 				switch string(m.Name) {
 				case "role":
+					about.role = true
 				case "tool_calls":
 					for e := range wire.Parts(m.Value) {
 						k.calls = append(k.calls, c.call(e.Value))
