@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -191,20 +190,10 @@ func (x *exchange) parse() {
 	}
 }
 
-// hintedBody is the size in bytes up to which looking for names beats reading members.
-const hintedBody = 4 << 10
-
-// namesNoSession tells of a small body, without reading it, that it can't name a session when no header has.
+// namesNoSession tells of a body, without reading it, that it can't name a session when no header has.
 func (x *exchange) namesNoSession() bool {
-	if x.head.id.session != "" || len(x.body) > hintedBody || len(x.head.encoded) > 0 || x.upstreams.NeedsModel() {
-		return false
-	}
-	for _, name := range x.s.hints {
-		if bytes.Contains(x.body, name) {
-			return false
-		}
-	}
-	return true
+	known := x.head.id.session != "" || len(x.head.encoded) > 0 || x.upstreams.NeedsModel()
+	return !known && !x.s.hints.In(x.body)
 }
 
 // bypass gives up on memory for a body that can't be read or is not to be remembered. It is forwarded as it is.
@@ -241,7 +230,7 @@ func (x *exchange) recall() error {
 	id, o := &x.head.id, &x.s.o.Session
 	if x.provider.Upstream().BodySessionWins {
 		// This upstream routes and groups by the member, so memory has to follow it.
-		id.prefer("session_id", x.request)
+		id.prefer(sessionField, x.request)
 	}
 	id.readFields(o, x.request)
 	if id.session == "" {

@@ -25,6 +25,7 @@ import (
 	"remora/proxy/limit"
 	"remora/proxy/listener"
 	"remora/telemetry"
+	"remora/wire"
 )
 
 // Memory is what the proxy needs of package memory: the view for a call, and a turn to commit its answer to; and the
@@ -50,7 +51,7 @@ type Server struct {
 	begin     beginTurn // nil without a memory
 	sessionOf func(ctx context.Context, tenant, responseID string) (string, error)
 	guards    func() bool // nil for never
-	hints     [][]byte    // one of them is in every body that names a session
+	hints     *wire.Names // one of them is in every body that names a session
 	routes    atomic.Pointer[routes]
 	limits    *limit.Limiter // nil for none
 	client    *providers.Client

@@ -240,24 +240,27 @@ func (id *identity) readFields(o *SessionOptions, r *wire.Request) {
 	}
 }
 
-// previousResponse is the member that may be all that tells a request's session.
-const previousResponse = "previous_response_id"
+// previousResponse is the member that may be all that tells a request's session, sessionField the one that upstreams of
+// their own sessions read.
+const (
+	previousResponse = "previous_response_id"
+	sessionField     = "session_id"
+)
 
-// hints are texts of which every body that names a session holds at least one: the members' own names, without those
-// that hold another of them. A backslash stands for names that are spelled with escapes.
-func (o *SessionOptions) hints() [][]byte {
-	names := []string{`\`, previousResponse}
+// hints finds the members of which every body that names a session has at least one: of a member of an object the
+// longer of both names, since it is the rarer.
+func (o *SessionOptions) hints() *wire.Names {
+	names := []string{previousResponse, sessionField}
 	for _, f := range o.Fields {
-		names = append(names, f[strings.LastIndexByte(f, '.')+1:])
-	}
-	var hints [][]byte
-	for i, name := range names {
-		covered := slices.ContainsFunc(names, func(other string) bool { return other != name && strings.Contains(name, other) })
-		if !covered && slices.Index(names, name) == i {
-			hints = append(hints, []byte(name))
+		name, nested, _ := strings.Cut(f, ".")
+		if len(nested) > len(name) {
+			name = nested
+		}
+		if !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 	}
-	return hints
+	return wire.NewNames(names...)
 }
 
 func firstField(fields []string, r *wire.Request) (value, field string) {

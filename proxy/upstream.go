@@ -169,12 +169,24 @@ func (x *exchange) modelKey() string {
 	return x.owner.of(&x.s.o.Session, x.head.id.credential) + "\x00" + x.provider.Name() + "\x00" + x.modelName()
 }
 
-// modelName is the model that upstream is asked for.
+// modelName is the model that upstream is asked for, "" for one that only reading all of a body would tell.
 func (x *exchange) modelName() string {
-	if x.model != "" {
+	switch {
+	case x.model != "":
 		return x.model
+	case x.request != nil:
+		return x.request.Text("model")
+	default:
+		return wire.Text(wire.Glance(x.body, "model"))
 	}
-	return x.request.Text("model")
+}
+
+// asksForStream tells whether the client wants a stream, as far as modelName tells its model.
+func (x *exchange) asksForStream() bool {
+	if x.request != nil {
+		return string(x.request.Member("stream")) == "true"
+	}
+	return string(wire.Glance(x.body, "stream")) == "true"
 }
 
 // refusalLimit is the longest answer in bytes that is read to see whether it refuses tools.
@@ -278,12 +290,11 @@ func (x *exchange) sending() {
 		return
 	}
 	send := telemetry.Send{Provider: x.provider.Name(), Address: x.provider.Upstream().Addr}
-	if x.request != nil {
-		send.Model = x.modelName()
-		send.Stream = string(x.request.Member("stream")) == "true"
-	}
 	if x.dialect != 0 {
 		send.Operation = telemetry.OperationChat
+	}
+	if x.dialect != 0 || x.request != nil {
+		send.Model, send.Stream = x.modelName(), x.asksForStream()
 	}
 	x.call.Send(send, &x.out.Header)
 }
