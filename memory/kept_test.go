@@ -15,6 +15,7 @@ import (
 	"remora/cache"
 	"remora/memory"
 	"remora/memory/layer"
+	"remora/memory/layer/taskstate"
 	"remora/memory/pipeline"
 	"remora/memory/view"
 	"remora/wire"
@@ -175,5 +176,43 @@ func TestToldIsNotKeptWithoutItsLayers(t *testing.T) {
 	}
 	if diff := cmp.Diff(play(false), play(true)); diff != "" {
 		t.Errorf("(-one process +two processes)\n%s", diff)
+	}
+}
+
+// TestCompletionCountsOnce: a child session that is completed again has nothing new to give to its parent.
+func TestCompletionCountsOnce(t *testing.T) {
+	impl, err := taskstate.New(taskstate.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLab(t, memory.Options{Shape: memory.Shape{
+		Layers: layersOf(t, pipeline.Layer{ID: "task", Kind: "task_state", Scope: layer.Thread, Impl: impl}),
+	}})
+	child := in("child", "")
+	child.Scope.Parent = "parent"
+	marks := func() int {
+		t.Helper()
+		r, err := l.store.Read(t.Context(), []cache.Query{{Group: in("parent", "").Scope.Group(), Names: []string{"ltask"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(string(r[0].Values[0]), "timestamp")
+	}
+	l.turnOf(in("parent", ""), "u:hi", "a:hello")
+	l.turnOf(child, "u:do", "c:x") // waits for a tool: not complete
+	want := 1
+	for _, end := range []struct {
+		words string
+		gains int
+	}{{"", 1}, {"", 0}, {"r:x", 1}, {"", 0}} {
+		if end.words != "" {
+			l.turnOf(child, "u:do c:x "+end.words, "c:y")
+		}
+		if err := l.m.Complete(t.Context(), child.Scope, true); err != nil {
+			t.Fatal(err)
+		}
+		if want += end.gains; marks() != want {
+			t.Errorf("the parent has %d checkpoints, want %d", marks(), want)
+		}
 	}
 }

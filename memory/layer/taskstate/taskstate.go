@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -70,6 +69,14 @@ type state struct {
 	Checkpoints []checkpoint               `json:"checkpoints"`
 	Files       []string                   `json:"files"`
 	Data        map[string]json.RawMessage `json:"data"`
+	// What follows is not shown to the model.
+
+	// Marked is how many checkpoints there ever were, where that is more than are kept; Base how many of them the
+	// session was spawned with.
+	Marked int `json:"marked,omitempty"`
+	Base   int `json:"base,omitempty"`
+	// Given is what children have given back, the latest last.
+	Given []given `json:"given,omitempty"`
 }
 
 // checkpoint is one answer of the model.
@@ -84,6 +91,7 @@ func read(s layer.State) state {
 	if json.Unmarshal(s, &st) != nil || !sane(st) {
 		st = state{}
 	}
+	st.Marked = max(st.Marked, len(st.Checkpoints))
 	// The model is shown lists and an object, never null.
 	if st.Checkpoints == nil {
 		st.Checkpoints = []checkpoint{}
@@ -99,7 +107,7 @@ func read(s layer.State) state {
 
 // sane tells that a state keeps the bounds that this package keeps.
 func sane(st state) bool {
-	if len(st.Checkpoints) > maxCheckpoints || !saneFiles(st.Files) || len(st.Data) > maxKeys+1 || sizeOf(st.Data) > maxData {
+	if len(st.Checkpoints) > maxCheckpoints || !saneCounts(st) || !saneFiles(st.Files) || len(st.Data) > maxKeys+1 || sizeOf(st.Data) > maxData {
 		return false
 	}
 	for key, v := range st.Data {
@@ -132,6 +140,9 @@ func saneText(s string, limit int) bool {
 }
 
 func (st state) encode() (layer.State, error) {
+	if st.Marked == len(st.Checkpoints) {
+		st.Marked = 0
+	}
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
 	enc.SetEscapeHTML(false)
@@ -177,6 +188,7 @@ func (*Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int
 
 // pretty is the state as JSON with two spaces of indentation.
 func (st state) pretty() (string, error) {
+	st.Marked, st.Base, st.Given = 0, 0, nil
 	raw, err := st.encode()
 	if err != nil {
 		return "", err
@@ -190,6 +202,7 @@ func (st state) pretty() (string, error) {
 
 // mark adds a checkpoint and leaves the newest.
 func (st *state) mark(c ...checkpoint) {
+	st.Marked += len(c)
 	st.Checkpoints = append(st.Checkpoints, c...)
 	st.Checkpoints = st.Checkpoints[max(0, len(st.Checkpoints)-maxCheckpoints):]
 }
@@ -214,37 +227,6 @@ func (*Layer) Complete(_ context.Context, _ *layer.Turn, s layer.State, o layer.
 	st.Data[outcomeKey] = json.RawMessage(`"failure"`)
 	if o.Success {
 		st.Data[outcomeKey] = json.RawMessage(`"success"`)
-	}
-	return st.encode()
-}
-
-// Spawn gives a child what its parent has.
-func (*Layer) Spawn(_ context.Context, _ *layer.Turn, parent layer.State) (layer.State, error) {
-	return slices.Clone(parent), nil
-}
-
-// Return adds what a child reached: its files that are new, its checkpoints, the newest left, and its data. What no
-// longer fits is left out.
-func (l *Layer) Return(_ context.Context, _ *layer.Turn, parent, child layer.State, o layer.Outcome) (layer.State, error) {
-	st, from := read(parent), read(child)
-	for _, f := range from.Files {
-		if all := append(slices.Clip(st.Files), f); !slices.Contains(st.Files, f) && saneFiles(all) {
-			st.Files = all
-		}
-	}
-	st.mark(from.Checkpoints...)
-	if !l.byExecution {
-		for _, key := range slices.Sorted(maps.Keys(from.Data)) {
-			_ = st.put(key, from.Data[key])
-		}
-		return st.encode()
-	}
-	if len(from.Data) > 0 {
-		raw, err := json.Marshal(from.Data)
-		if err != nil {
-			return nil, errors.New("the child's data cannot be encoded")
-		}
-		_ = st.put(o.Execution, raw)
 	}
 	return st.encode()
 }

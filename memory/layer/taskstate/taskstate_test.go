@@ -1,8 +1,12 @@
 package taskstate_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -149,6 +153,21 @@ func TestRecall(t *testing.T) {
 	}
 }
 
+// shown is what the model is shown of a state, without its spaces.
+func shown(t *testing.T, s layer.State) string {
+	t.Helper()
+	got, err := open(t, taskstate.Options{}).Recall(t.Context(), at(0), s, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := strings.TrimSuffix(strings.TrimPrefix(got.Messages[0], "<task_state>"), "</task_state>")
+	var out bytes.Buffer
+	if err := json.Compact(&out, []byte(body)); err != nil {
+		t.Fatalf("%s: %v", body, err)
+	}
+	return out.String()
+}
+
 func TestReturn(t *testing.T) {
 	parent := layer.State(`{"checkpoints":[{"timestamp":1,"depth":0}],"files":["a","b"],"data":{"x":1,"y":1}}`)
 	child := layer.State(`{"checkpoints":[{"timestamp":2,"depth":1}],"files":["b","c"],"data":{"y":2,"z":2}}`)
@@ -161,7 +180,7 @@ func TestReturn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, string(got)); diff != "" {
+		if diff := cmp.Diff(want, shown(t, got)); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", mode, diff)
 		}
 	}
@@ -169,6 +188,91 @@ func TestReturn(t *testing.T) {
 	got, err := open(t, taskstate.Options{}).Return(t.Context(), at(0), full, full, layer.Outcome{})
 	if n := len(decode(t, got).Checkpoints); err != nil || n != 50 {
 		t.Errorf("two times 50 checkpoints became %d (%v), want the newest 50", n, err)
+	}
+}
+
+// family is a parent and its children. Each step is one of: "spawn x", "drop x", "mark x" (an answer, one second later), "set x k v",
+// "return x".
+type family struct {
+	t      *testing.T
+	l      *taskstate.Layer
+	second int
+	states map[string]layer.State // that of the parent is ""
+}
+
+func (f *family) play(script string) {
+	f.t.Helper()
+	for step := range strings.SplitSeq(script, ",") {
+		word := append(strings.Fields(step), "") // the parent has no name
+		verb, who := word[0], word[1]
+		var err error
+		switch verb {
+		case "drop":
+			delete(f.states, who)
+		case "spawn":
+			f.states[who], err = f.l.Spawn(f.t.Context(), at(0), f.states[""])
+		case "mark":
+			f.second++
+			f.states[who], err = f.l.Store(f.t.Context(), at(f.second), f.states[who], &layer.Response{})
+		case "set":
+			if len(word) < 5 {
+				word, who = append([]string{"", ""}, word[1:]...), ""
+			}
+			f.states[who], _ = run(f.t, "setTaskData", f.states[who], fmt.Sprintf(`{"key":%q,"value":%q}`, word[2], word[3]))
+		case "return":
+			f.states[""], err = f.l.Return(f.t.Context(), at(0), f.states[""], f.states[who], layer.Outcome{Thread: who, Execution: who})
+		}
+		if err != nil {
+			f.t.Fatalf("%s: %v", step, err)
+		}
+	}
+}
+
+// TestReturnCountsOnce: a child gives what it has reached once, however often it is completed.
+func TestReturnCountsOnce(t *testing.T) {
+	for _, c := range []struct{ name, script, checkpoints, data string }{
+		{"twice", "mark, spawn x, mark x, mark x, return x, return x", "1 2 3", ""},
+		{"on its own, twice", "mark x, return x, return x", "1", ""},
+		{"goes on", "mark, spawn x, mark x, return x, mark, mark x, return x, return x", "1 2 3 4", ""},
+		{"two children", "mark, spawn x, spawn y, mark x, mark y, return y, return x, return y, return x", "1 3 2", ""},
+		{"spawned anew after it was deleted", "mark, spawn x, mark x, return x, spawn x, mark x, return x, return x", "1 2 3", ""},
+		{"anew, and nobody spawned it", "mark x, mark x, return x, mark, drop x, mark x, return x", "1 2 3 4", ""},
+		{"data twice", "spawn x, mark x, set x k a, return x, set k b, return x", "1", "k=b"},
+		{"data that is new", "spawn x, mark x, set x k a, set x l a, return x, set k b, set x l b, return x", "1", "k=b l=b"},
+		{"data set back", "spawn x, mark x, set x k a, return x, set x k b, return x, set x k a, return x", "1", "k=a"},
+		{"data of one that was spawned anew", "mark, spawn x, mark x, set x k a, return x, set k b, spawn x, mark x, set x k a, return x", "1 2 3", "k=a"},
+	} {
+		f := &family{t: t, l: open(t, taskstate.Options{}), states: map[string]layer.State{}}
+		f.play(c.script)
+		got := decode(t, layer.State(shown(t, f.states[""])))
+		var marked, data []string
+		for _, m := range got.Checkpoints {
+			marked = append(marked, strconv.FormatInt(m.Timestamp/1000, 10))
+		}
+		for _, k := range slices.Sorted(maps.Keys(got.Data)) {
+			data = append(data, fmt.Sprintf("%s=%v", k, got.Data[k]))
+		}
+		if m, d := strings.Join(marked, " "), strings.Join(data, " "); m != c.checkpoints || d != c.data {
+			t.Errorf("%s: checkpoints %q, data %q; want %q and %q", c.name, m, d, c.checkpoints, c.data)
+		}
+	}
+}
+
+// TestReturnOfManyCounts: what is no longer kept is not given again, and what is known of children is bounded.
+func TestReturnOfManyCounts(t *testing.T) {
+	f := &family{t: t, l: open(t, taskstate.Options{}), states: map[string]layer.State{}}
+	f.play("spawn x," + strings.Repeat("mark x,", 60) + "return x" + strings.Repeat(", mark", 20))
+	before := shown(t, f.states[""])
+	f.play("return x")
+	if diff := cmp.Diff(before, shown(t, f.states[""])); diff != "" {
+		t.Errorf("a second return, -before +after:\n%s", diff)
+	}
+	for i := range 200 {
+		f.play(fmt.Sprintf("mark c%d, set c%d k v, return c%d", i, i, i))
+	}
+	kept, err := f.l.Init(t.Context(), at(0), f.states[""])
+	if n := len(f.states[""]); err != nil || kept == nil || n > 16<<10 {
+		t.Errorf("a state of %d bytes: %v", n, err)
 	}
 }
 
