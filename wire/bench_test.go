@@ -159,6 +159,11 @@ func TestAllocations(t *testing.T) {
 	f("items", 24, func() { r.decode() })
 	f("unchanged", 0, func() { _, _ = r.With(items) })
 	f("half", 1, func() { _, _ = r.With(half) })
+	spaced := mustParse(t, []byte(`{"messages" : [ {"role":"user","content":"a"} , {"role":"user","content":"b"} , {"role":"user","content":"c"} ] }`)).Items()
+	other := Item{Kind: Message, Role: User, Dialect: Chat, Raw: []byte(`{"role":"user","content":"` + strings.Repeat("new", 50) + `"}`)}
+	f("others between", 1, func() {
+		_, _ = r.With([]Item{other, items[0], items[1], other, items[3], items[2], other, spaced[1], items[4]})
+	})
 	var h hasher // not from the pool, which forgets at random under the race detector
 	hash := func(it Item) { h.b = h.b[:0]; h.item(it) }
 	f("hash of text", 0, func() { hash(items[0]) })

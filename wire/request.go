@@ -300,7 +300,7 @@ func (n *Names) In(body []byte) bool {
 		}
 		end := from + k // becomes the place of the quote behind a name
 		from = end + 1
-		for end--; end > 0 && isSpace(body[end]); end-- { //nolint:revive // empty-block: it only moves
+		for end--; end > 0 && isSpace(body[end]); end-- {
 		}
 		// A backslash before the quote makes it a part of a text; a name that ends in one is none of these.
 		if end > 0 && body[end] == '"' && body[end-1] != '\\' && n.before(body[max(0, end-n.longest-1):end]) {
@@ -324,12 +324,7 @@ func (n *Names) before(b []byte) bool {
 	if start == 0 || n.lengths&(1<<min(len(raw), 63)) == 0 {
 		return false
 	}
-	for _, name := range n.names {
-		if string(raw) == name {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(n.names, string(raw))
 }
 
 func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\r' || c == '\t' }

@@ -30,7 +30,11 @@ func (r *Request) With(items []Item, tools ...[]byte) ([]byte, error) {
 		return r.withTools(append(make([]byte, 0, len(r.Body)+room), r.Body...), tools)
 	}
 	items = convertAll(items, r.Dialect)
+	// All bytes between elements are written once at most, and behind each item at most a comma that was not there.
 	size := len(r.Body) + len(`,"input":[]`) + room
+	for _, e := range r.elements {
+		size -= e.end - e.start
+	}
 	for i, it := range items {
 		if len(it.Raw) == 0 {
 			return nil, fmt.Errorf("encode item %d: no bytes", i)
