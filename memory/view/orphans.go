@@ -13,6 +13,9 @@ import (
 // In Responses a pair is a matter of the set of call ids, wherever its halves stand (SEMANTICS 1.3, step 7). In Chat
 // ids come back in later rounds, so there a result belongs to the latest open call of its id.
 func unpaired(units []unit, dialect wire.Dialect, keep []bool) int {
+	if !hasPairs(units) {
+		return 0
+	}
 	var dropped int
 	if dialect == wire.Chat {
 		dropped = unpairedInOrder(units, keep)
@@ -23,6 +26,16 @@ func unpaired(units []unit, dialect wire.Dialect, keep []bool) int {
 		dropped += strandedReasoning(units, keep)
 	}
 	return dropped
+}
+
+// hasPairs tells whether there is anything that can lose its partner.
+func hasPairs(units []unit) bool {
+	for i := range units {
+		if k := units[i].kind; k == wire.ToolCall || k == wire.ToolResult {
+			return true
+		}
+	}
+	return false
 }
 
 // pairKey is what a call and its result share. Results of kinds that upstream lets answer one another (a local shell

@@ -94,6 +94,7 @@ func Assemble(r Request) View {
 
 // project appends to the view what keep leaves of body.
 func (v *View) project(body []wire.Item, units []unit, keep []bool) {
+	v.Kept = make([]int, 0, len(body))
 	for first := 0; first < len(units); {
 		item, end, kept := units[first].item, first, 0
 		for ; end < len(units) && units[end].item == item; end++ {
