@@ -79,8 +79,8 @@ func (o *openings) stop() {
 
 // journal writes the turn's input, and that its answer is open.
 func (t *Turn) journal() {
-	ctx, cancel := context.WithTimeout(t.base, t.m.o.CommitWait)
-	defer cancel()
+	ctx := within(t.base, t.m.o.CommitWait)
+	defer ctx.end()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.open.Load() {
@@ -96,8 +96,8 @@ func (t *Turn) Commit(a Answer) {
 		return
 	}
 	// The deadline counts from here: the input may be under way at this moment, with an earlier deadline of its own.
-	ctx, cancel := context.WithTimeout(t.base, t.m.o.CommitWait)
-	defer cancel()
+	ctx := within(t.base, t.m.o.CommitWait)
+	defer ctx.end()
 	after := t.conclude(ctx, &a)
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -167,8 +167,9 @@ func (m *Memory) Close() {
 // configured so; any other trouble leaves a turn whose view is what the client sent, under the window, and a degraded
 // Summary.
 func (m *Memory) Begin(ctx context.Context, c Call) (*Turn, error) {
+	now := m.o.Now()
 	t := &Turn{
-		ID: newTurnID(m.o.Now()), m: m, shape: m.shape.Load(), base: context.WithoutCancel(ctx), started: m.o.Now(), credential: c.Credential,
+		ID: newTurnID(now), m: m, shape: m.shape.Load(), base: context.WithoutCancel(ctx), started: now, credential: c.Credential,
 		call: transcript.Call{Scope: c.Scope, Request: c.Request, History: c.History, Side: c.Side},
 	}
 	if c.Unkept {
@@ -200,6 +201,11 @@ func (m *Memory) lock(ctx context.Context, s Scope) (held <-chan struct{}, err e
 	select {
 	case l <- struct{}{}:
 		return l, nil
+	default:
+	}
+	select {
+	case l <- struct{}{}:
+		return l, nil
 	case <-ctx.Done():
 		return nil, errBusy
 	}
@@ -213,7 +219,7 @@ var errLeftAlone = errors.New("store failed a moment ago")
 func (m *Memory) available() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.o.Now().Before(m.down) {
+	if !m.down.IsZero() && m.o.Now().Before(m.down) {
 		return errLeftAlone
 	}
 	return nil
@@ -280,9 +286,9 @@ func (m *Memory) answered() {
 // begin loads the session, merges the request into it and assembles the view. The store has its time; layers have their
 // own.
 func (t *Turn) begin(ctx context.Context) error {
-	read, cancel := context.WithTimeout(ctx, t.m.o.ReadWait)
-	defer cancel()
-	if err := t.m.spool.settle(read, t.call.Scope); err != nil {
+	read := within(ctx, t.m.o.ReadWait)
+	defer read.end()
+	if err := t.m.spool.settle(read, t.call.Scope); err != nil { //nolint:contextcheck // read is made of ctx
 		return err
 	}
 	if err := t.m.available(); err != nil {

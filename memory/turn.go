@@ -91,6 +91,79 @@ type Turn struct {
 	open  atomic.Bool // forwarded, and not committed yet; it becomes false under mu
 }
 
+// patience is a context that ends at a time of the real clock, or with the one it is made of. Its timer is set when
+// somebody waits for its end for the first time: most turns are over before anybody has to.
+type patience struct {
+	context.Context //nolint:containedctx // it is one itself
+	until           time.Time
+
+	mu    sync.Mutex
+	timed context.Context //nolint:containedctx // the same, with a timer; nil before that
+	stop  context.CancelFunc
+}
+
+// within is a context that ends after d. Its end must be called, as a CancelFunc.
+func within(ctx context.Context, d time.Duration) *patience {
+	until := time.Now().Add(d) //nolint:forbidigo // context.WithTimeout has no other clock either
+	if earlier, ok := ctx.Deadline(); ok && earlier.Before(until) {
+		until = earlier
+	}
+	return &patience{Context: ctx, until: until}
+}
+
+// end stops the timer, if there is one.
+func (p *patience) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stop != nil {
+		p.stop()
+	}
+}
+
+// wait sets the timer.
+func (p *patience) wait() context.Context {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.timed == nil {
+		p.timed, p.stop = context.WithDeadline(p.Context, p.until)
+	}
+	return p.timed
+}
+
+// present is the context with the timer if that is set, or the one that this is made of.
+func (p *patience) present() (ctx context.Context, timed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.timed == nil {
+		return p.Context, false
+	}
+	return p.timed, true
+}
+
+// Deadline implements [context.Context].
+func (p *patience) Deadline() (time.Time, bool) { return p.until, true }
+
+// Done implements [context.Context].
+func (p *patience) Done() <-chan struct{} { return p.wait().Done() }
+
+// Err implements [context.Context].
+func (p *patience) Err() error {
+	ctx, timed := p.present()
+	if err := ctx.Err(); err != nil || timed {
+		return err
+	}
+	if time.Now().Before(p.until) { //nolint:forbidigo // as in within
+		return nil
+	}
+	return context.DeadlineExceeded
+}
+
+// Value implements [context.Context].
+func (p *patience) Value(key any) any {
+	ctx, _ := p.present()
+	return ctx.Value(key)
+}
+
 // crockford spells turn ids so that they sort as they were made and hold nothing that is easily misread.
 var crockford = base32.NewEncoding("0123456789ABCDEFGHJKMNPQRSTVWXYZ").WithPadding(base32.NoPadding)
 
@@ -108,5 +181,7 @@ func newTurnID(now time.Time) string {
 	var b [16]byte
 	binary.BigEndian.PutUint64(b[:8], uint64(now.UnixMilli())<<16|rand.Uint64()>>48) //nolint:gosec // unique, not secret
 	binary.BigEndian.PutUint64(b[8:], rand.Uint64())                                 //nolint:gosec // unique, not secret
-	return crockford.EncodeToString(b[:])
+	var id [26]byte
+	crockford.Encode(id[:], b[:])
+	return string(id[:])
 }
