@@ -2,6 +2,7 @@ package transcript
 
 import (
 	"context"
+	"sync"
 
 	"remora/cache"
 )
@@ -50,3 +51,44 @@ func (d *draft) write(ctx context.Context, b Beside) (cache.Outcome, []cache.Out
 	out := d.e.log.store.Commit(ctx, batches)
 	return out[0], out[own:]
 }
+
+// sheet is the memory of what a commit writes. Stores copy it.
+type sheet struct {
+	puts []cache.Put
+	data []byte // of the puts, one behind the other; where it had to grow, earlier ones are in memory of their own
+}
+
+var sheets sync.Pool // of *sheet
+
+// maxSheet is the size in bytes of the largest sheet that is kept for the next commit.
+const maxSheet = 64 << 10
+
+func newSheet() *sheet {
+	if s, ok := sheets.Get().(*sheet); ok {
+		return s
+	}
+	return &sheet{puts: make([]cache.Put, 0, 16), data: make([]byte, 0, 4096)}
+}
+
+// release gives the sheet back when the draft is written.
+func (d *draft) release() {
+	s := d.sheet
+	d.sheet = nil
+	if cap(s.data) > maxSheet || cap(s.puts) > maxSheet/64 {
+		return
+	}
+	clear(s.puts)
+	s.puts, s.data = s.puts[:0], s.data[:0]
+	sheets.Put(s)
+}
+
+// name makes the name of a value. Names of a draft share memory.
+func (d *draft) name(prefix string, rest []byte) string {
+	from := d.names.Len()
+	d.names.WriteString(prefix)
+	d.names.Write(rest)
+	return d.names.String()[from:]
+}
+
+// value is what was appended to data from a place on.
+func (d *draft) value(from int) []byte { return d.data[from:len(d.data):len(d.data)] }

@@ -263,7 +263,7 @@ func (e *Entry) Viewed(c *Conversation, v *view.View, toolResult int) {
 			content := e.content(c, i)
 			e.view.Items = append(e.view.Items, content[:8]...)
 		}
-		e.view.setLead(e.in.lead, e.in.hasLead)
+		e.view.Lead = e.in.leadText
 		return
 	}
 	e.view = ViewRecord{
@@ -278,5 +278,10 @@ func (e *Entry) Viewed(c *Conversation, v *view.View, toolResult int) {
 		content := e.content(c, i)
 		e.view.Items = append(e.view.Items, content[:8]...)
 	}
-	e.view.setLead(c.lead, c.hasLead)
+	switch {
+	case c.hasLead && c.lead == e.in.lead && e.in.hasLead:
+		e.view.Lead = e.in.leadText
+	case c.hasLead:
+		e.view.Lead = hexText(c.lead[:])
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"remora/cache"
 	"remora/wire"
@@ -12,9 +13,9 @@ import (
 // draft is what one commit of a turn writes: a batch for its session and, for a Responses answer, one that finds the
 // session by the response's id.
 type draft struct {
-	e       *Entry
-	head    head // the head as it will be
-	puts    []cache.Put
+	e    *Entry
+	head *head // the head as it will be
+	*sheet
 	deletes []string
 	stored  []string   // names of the input's values
 	input   position   // the end of the input
@@ -29,12 +30,18 @@ type draft struct {
 	amends    bool             // it writes the session's amendments:
 	all       Amendments       // as they will be,
 	amended   Amendments       // and those among them that are the turn's
+
+	names      strings.Builder
+	addedRoom  [roomFor]uint64
+	outputRoom [1][]uint64
+	seqRoom    [4]uint64
 }
 
 // draft builds the commit of a turn's input and, unless it is still to come, of its answer.
 func (e *Entry) draft(a *Answer) *draft {
-	d := &draft{e: e, head: e.state.head.clone(), open: a == nil}
-	d.puts = make([]cache.Put, 0, 12)
+	d := &draft{e: e, head: e.state.head.clone(len(e.in.items) - e.from + answerItems(a)), sheet: newSheet(), open: a == nil}
+	d.added, d.output = d.addedRoom[:0], d.outputRoom[:0]
+	d.names.Grow(namesSize)
 	if d.head.NextSeq == 0 {
 		d.head.NextSeq = 1
 	}
@@ -53,11 +60,24 @@ func (e *Entry) draft(a *Answer) *draft {
 	d.putLead()
 	d.amend()
 	d.putBlocks()
-	record := e.record(d, a)
-	d.puts = append(d.puts,
-		cache.Put{Name: turnPrefix + e.id, Data: record.encode()},
-		cache.Put{Name: headName, Data: d.head.encode()})
+	record, from := e.record(d, a), len(d.data)
+	d.data = record.appendTo(slices.Grow(d.data, record.size()))
+	d.puts = append(d.puts, cache.Put{Name: turnPrefix + e.id, Data: d.value(from)})
+	from = len(d.data)
+	d.data = d.head.appendTo(slices.Grow(d.data, d.head.size()))
+	d.puts = append(d.puts, cache.Put{Name: headName, Data: d.value(from)})
 	return d
+}
+
+// namesSize is what the names of a turn with one new item and one answer take, in bytes.
+const namesSize = 96
+
+// answerItems is how many items of the head line an answer has.
+func answerItems(a *Answer) int {
+	if a == nil || len(a.Reply.Choices) == 0 {
+		return 0
+	}
+	return len(a.Reply.Choices[0])
 }
 
 func (d *draft) batches() []cache.Batch {
@@ -119,6 +139,9 @@ func (d *draft) storeInput() position {
 	for _, j := range skipped {
 		at = d.storeHidden(d.storeInputItem(at, j, 0), j+1, false)
 	}
+	if !d.open {
+		return at // nobody will have to take it back
+	}
 	d.stored = make([]string, 0, len(d.puts)-before)
 	for _, p := range d.puts[before:] {
 		d.stored = append(d.stored, p.Name)
@@ -143,7 +166,10 @@ func (d *draft) storeAnswer(a *Answer) position {
 	marks := d.e.answerMarks(a)
 	for c, items := range a.Reply.Choices {
 		at := d.input
-		seqs := make([]uint64, 0, len(items))
+		seqs := d.seqRoom[:0]
+		if c > 0 || len(items) > len(d.seqRoom) {
+			seqs = make([]uint64, 0, len(items))
+		}
 		for i, it := range items {
 			next, ok := d.knownAfter(at, marks[c][i])
 			if !ok {
@@ -200,15 +226,26 @@ func (d *draft) store(at position, it wire.Item, m mark, flags byte) position {
 	item := storedItem{
 		Parent: at.Seq, Pos: next, Content: m.content, Flags: flags, Dialect: it.Dialect, Turn: d.e.id, Raw: it.Raw,
 	}
-	d.puts = append(d.puts, cache.Put{Name: itemName(next.Seq), Data: item.encode()})
+	var name [len(itemPrefix) + 8]byte
+	from := len(d.data)
+	d.data = item.appendTo(slices.Grow(d.data, min(len(it.Raw), compressAbove)+itemBytes+placeBytes))
+	d.puts = append(d.puts, cache.Put{Name: d.name("", appendItemName(name[:0], next.Seq)), Data: d.value(from)})
 	if m.onChain {
-		at := place{Pos: next, Side: d.e.plan.side}.encode()
-		d.puts = append(d.puts, cache.Put{Name: chainName(next.Chain), Data: at})
+		at := d.putPlace(next)
 		if landmark(it) {
-			d.puts = append(d.puts, cache.Put{Name: textName(m.content), Data: at})
+			d.puts = append(d.puts, cache.Put{Name: d.name(textPrefix, m.content[:]), Data: at})
 		}
 	}
 	return next
+}
+
+// putPlace enters a place into the index of chains, and returns the value.
+func (d *draft) putPlace(at position) []byte {
+	from := len(d.data)
+	d.data = place{Pos: at, Side: d.e.plan.side}.appendTo(d.data)
+	v := d.value(from)
+	d.puts = append(d.puts, cache.Put{Name: d.name(chainPrefix, at.Chain[:]), Data: v})
+	return v
 }
 
 // putID lets a later item_reference stand for an item of the answer.
@@ -232,7 +269,7 @@ func referenceOf(it wire.Item) (name string, data []byte, ok bool) {
 
 // moveHead makes end the head, or, for a side line and for an input without an answer, one of the other ends.
 func (d *draft) moveHead(end position, answer []wire.Item) {
-	h, e := &d.head, d.e
+	h, e := d.head, d.e
 	extended := h.dropTail(e.plan.parent.Seq)
 	if e.plan.side || len(answer) == 0 || (e.late && h.LastTurn > e.id && !e.atHead) {
 		d.leaveTail(end, extended.Turns, len(answer))
@@ -264,7 +301,7 @@ func (d *draft) moveHead(end position, answer []wire.Item) {
 
 // leaveTail notes an end of the transcript that is not the head.
 func (d *draft) leaveTail(end position, turns uint64, answered int) {
-	h, e := &d.head, d.e
+	h, e := d.head, d.e
 	if end.Seq == h.Pos.Seq || end.Seq == 0 {
 		return
 	}
@@ -303,10 +340,12 @@ func (h *head) noteCalls(it wire.Item) {
 // maxCallID is the length in bytes from which a call id is not remembered as open.
 const maxCallID = 256
 
-func (h *head) clone() head {
+// clone is a copy whose ring has room for more items.
+func (h *head) clone(more int) *head {
 	c := *h
-	c.Ring, c.Open, c.Tails = slices.Clone(h.Ring), slices.Clone(h.Open), slices.Clone(h.Tails)
-	return c
+	c.Ring = append(make([]echo, 0, len(h.Ring)+min(max(0, more), ringSize)), h.Ring...)
+	c.Open, c.Tails = slices.Clone(h.Open), slices.Clone(h.Tails)
+	return &c
 }
 
 func (h *head) addTail(t tail) {

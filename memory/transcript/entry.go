@@ -2,7 +2,6 @@ package transcript
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"hash/maphash"
 	"time"
@@ -47,6 +46,8 @@ type Entry struct {
 	blocks       []Block
 	layers       []LayerNote
 	carry        []wire.Item
+	own          incoming // what in is, where the request was looked at once
+	seqRoom      [roomFor]uint64
 	epoch        string // why the view begins otherwise than the one before
 }
 
@@ -69,7 +70,7 @@ func (log *Log) Enter(ctx context.Context, id string, started time.Time, c Call,
 	if err != nil {
 		return nil, err
 	}
-	in := newIncoming(c.Request, &st, log.hashes)
+	in := e.read(&st)
 	p, err := log.place(ctx, c.Scope, &st, in, c.History)
 	if err != nil {
 		return nil, err
@@ -90,7 +91,7 @@ func (e *Entry) goOn() bool {
 	if !ok || st.head.Forked {
 		return false
 	}
-	in := newIncoming(e.call.Request, &st, e.log.hashes)
+	in := e.read(&st)
 	if in.stateful || in.unresolved() {
 		return false
 	}
@@ -98,8 +99,8 @@ func (e *Entry) goOn() bool {
 	if !ok || p.relation != relContinue || p.parent != st.head.Pos {
 		return false
 	}
-	for _, it := range in.items[p.fresh:] {
-		if !landmark(it) {
+	for i := p.fresh; i < len(in.items); i++ {
+		if !landmark(in.items[i]) {
 			return false // an answer that was given elsewhere
 		}
 	}
@@ -107,10 +108,16 @@ func (e *Entry) goOn() bool {
 	return true
 }
 
+// read looks at the request in the entry's own memory, which holds one look at a time.
+func (e *Entry) read(st *state) *incoming {
+	e.own = incoming{}
+	return e.own.read(e.call.Request, st, e.log.hashes)
+}
+
 // Detached is the entry of a call whose session cannot be read: its place is found when it is committed.
 func (log *Log) Detached(id string, started time.Time, c Call) *Entry {
 	e := &Entry{log: log, id: id, started: started, call: c, degraded: true}
-	e.settle(state{}, newIncoming(c.Request, new(state), log.hashes), plan{relation: relRoot, side: c.Side != ""})
+	e.settle(state{}, e.read(new(state)), plan{relation: relRoot, side: c.Side != ""})
 	e.loaded = false
 	return e
 }
@@ -125,7 +132,7 @@ func (log *Log) Resumed(id string, started time.Time, c Call, v ViewRecord, n *N
 // settle takes over where the turn stands in the transcript.
 func (e *Entry) settle(st state, in *incoming, p plan) {
 	e.state, e.in, e.plan, e.place, e.loaded, e.stored = st, in, p, p, true, nil
-	e.seqs, e.parent = make([]uint64, len(in.items)), p.parent.Seq
+	e.seqs, e.parent = inRoom(e.seqRoom[:], len(in.items)), p.parent.Seq
 	e.atHead = p.parent.Seq == st.head.Pos.Seq && p.parent.Chain == st.head.Pos.Chain
 	e.from, e.ringKept = 0, 0
 	if e.atHead {
@@ -161,10 +168,7 @@ func (e *Entry) First() bool { return e.opened }
 
 // Lead names the leading system and developer items with the instructions; empty for none.
 func (e *Entry) Lead() string {
-	if !e.in.hasLead {
-		return ""
-	}
-	return hex.EncodeToString(e.in.lead[:])
+	return e.in.leadText
 }
 
 // LastTurn is the id of the turn that moved the session's head last, empty if none is known.
@@ -200,6 +204,7 @@ func (e *Entry) Commit(ctx context.Context, a *Answer) error {
 	for {
 		d := e.draft(a)
 		own, others := d.write(ctx, e.beside)
+		d.release()
 		if own.Err == nil {
 			e.written(d, own.Version)
 			if e.beside != nil && a != nil {
@@ -328,7 +333,7 @@ func (e *Entry) answerMarks(a *Answer) [][]mark {
 
 // written takes over what a commit has changed, for the commit that follows it.
 func (e *Entry) written(d *draft, version uint64) {
-	e.state.version, e.state.head = version, d.head
+	e.state.version, e.state.head = version, *d.head
 	e.known, e.journaled = nil, journaled{}
 	e.noted(d)
 	if len(d.stored) > 0 {
@@ -336,7 +341,7 @@ func (e *Entry) written(d *draft, version uint64) {
 	}
 	e.plan.parent, e.plan.fresh, e.plan.aside = d.input, len(e.in.items), 0
 	if !d.open && e.beside == nil && len(e.state.amendments) == 0 {
-		e.log.recent.put(e.call.Scope, &e.state)
+		e.log.recent.put(e.call.Scope, version, d.head)
 	} else {
 		e.log.recent.drop(e.call.Scope)
 	}
@@ -380,13 +385,12 @@ func (r *recent) find(s Scope) (state, bool) {
 	return state{version: w.version, head: *w.head}, true
 }
 
-func (r *recent) put(s Scope, st *state) {
-	if len(st.head.Open) > maxRecentCalls {
+func (r *recent) put(s Scope, version uint64, h *head) {
+	if len(h.Open) > maxRecentCalls {
 		r.drop(s)
 		return
 	}
-	h := st.head
-	r.shard(s).put(recentKey{s.Tenant, s.Session}, written{st.version, &h}, maxRecent)
+	r.shard(s).put(recentKey{s.Tenant, s.Session}, written{version, h}, maxRecent)
 }
 
 func (r *recent) drop(s Scope) { r.shard(s).drop(recentKey{s.Tenant, s.Session}) }

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"hash/maphash"
-	"math"
 	"slices"
 	"sync"
 
@@ -24,6 +23,21 @@ type incoming struct {
 	stateful bool
 	refs     map[string]reference
 	hashes   *hashes
+	leadText string        // lead in hex, empty where there is none
+	markRoom [roomFor]mark // most requests are short
+	endRoom  [roomFor]position
+}
+
+// roomFor is how many items a request may have that needs no memory of its own for each list of them.
+const roomFor = 8
+
+// inRoom is n zero values, in room if that is large enough.
+func inRoom[T any](room []T, n int) []T {
+	if n > len(room) {
+		return make([]T, n)
+	}
+	clear(room)
+	return room[:n:n]
 }
 
 // mark is what an item adds to a position.
@@ -35,15 +49,22 @@ type mark struct {
 
 // newIncoming hashes the items of a request to a session. known says which items have been hashed before.
 func newIncoming(req *wire.Request, st *state, known *hashes) *incoming {
+	return new(incoming).read(req, st, known)
+}
+
+// read is newIncoming in memory that is there already.
+func (in *incoming) read(req *wire.Request, st *state, known *hashes) *incoming {
 	all := st.head.withoutEchoes(req.Items())
 	lead := wire.Leading(all)
-	in := &incoming{leading: all[:lead], items: all[lead:], refs: st.refs, hashes: known}
-	in.lead, in.hasLead = leadHash(in.leading, req.Instructions(), known)
+	in.leading, in.items, in.refs, in.hashes = all[:lead], all[lead:], st.refs, known
+	if in.lead, in.hasLead = leadHash(in.leading, req.Instructions(), known); in.hasLead {
+		in.leadText = hexText(in.lead[:])
+	}
 	in.stateful = req.Dialect == wire.Responses && isStateful(req)
-	in.marks, in.ends = make([]mark, len(in.items)), make([]position, len(in.items))
+	in.marks, in.ends = inRoom(in.markRoom[:], len(in.items)), inRoom(in.endRoom[:], len(in.items))
 	var at position
-	for i, it := range in.items {
-		in.marks[i] = in.mark(it)
+	for i := range in.items {
+		in.marks[i] = in.mark(in.items[i])
 		at = at.after(in.marks[i])
 		in.ends[i] = at
 	}
@@ -113,39 +134,28 @@ func (in *incoming) passes(chain wire.Hash) bool {
 
 // unresolved tells that a reference stands for something that is not known here, so that pairs can't be judged.
 func (in *incoming) unresolved() bool {
-	for _, it := range in.items {
-		if _, ok := in.refs[it.ID]; it.Kind == wire.Reference && !ok {
-			return true
+	for i := range in.items {
+		if it := &in.items[i]; it.Kind == wire.Reference {
+			if _, ok := in.refs[it.ID]; !ok {
+				return true
+			}
 		}
 	}
 	return false
-}
-
-// after is the position behind one more item.
-func (p position) after(m mark) position {
-	if m.onChain {
-		p.Chain = wire.Chain(p.Chain, m.content)
-	}
-	p.Units += m.units
-	return p
-}
-
-// unitsBetween is how many units to has more than from, 0 if it has fewer.
-func unitsBetween(from, to position) int {
-	return int(min(to.Units-min(to.Units, from.Units), math.MaxInt32))
 }
 
 func leadHash(items []wire.Item, instructions []byte, known *hashes) (wire.Hash, bool) {
 	if len(items) == 0 && len(instructions) == 0 {
 		return wire.Hash{}, false
 	}
-	h := sha256.New()
-	for _, it := range items {
-		c := known.of(it)
-		h.Write(c[:])
+	var room [16 * len(wire.Hash{})]byte // as a rule it is one item
+	b := room[:0]
+	for i := range items {
+		c := known.of(items[i])
+		b = append(b, c[:]...)
 	}
-	h.Write(instructions)
-	return wire.Hash(h.Sum(nil)[:16]), true
+	sum := sha256.Sum256(append(b, instructions...))
+	return wire.Hash(sum[:16]), true
 }
 
 // relation says how a request relates to the transcript; it is written into the turn record.
@@ -198,15 +208,8 @@ func (h *head) merge(in *incoming, mode History) (plan, bool) {
 
 // mergeEnds looks for the head and the other known ends among the request's chain hashes; the longest wins.
 func (h *head) mergeEnds(in *incoming) (plan, bool) {
-	ends := make(map[wire.Hash]int, len(h.Tails)+1)
-	for i, t := range h.Tails {
-		ends[t.Pos.Chain] = i
-	}
-	if h.Pos.Seq != 0 {
-		ends[h.Pos.Chain] = -1
-	}
 	for i, end := range slices.Backward(in.ends) {
-		at, ok := ends[end.Chain]
+		at, ok := h.endAt(end.Chain)
 		if !ok || !in.marks[i].onChain {
 			continue
 		}
@@ -220,6 +223,19 @@ func (h *head) mergeEnds(in *incoming) (plan, bool) {
 		return p, true
 	}
 	return plan{}, false
+}
+
+// endAt tells which end a chain hash is of: the head, which is -1, or one of the tails, the latest where several are.
+func (h *head) endAt(chain wire.Hash) (tail int, ok bool) {
+	if h.Pos.Seq != 0 && chain == h.Pos.Chain {
+		return -1, true
+	}
+	for i, t := range slices.Backward(h.Tails) {
+		if t.Pos.Chain == chain {
+			return i, true
+		}
+	}
+	return 0, false
 }
 
 // promotes tells that a side line turns out to be the conversation: it goes on, and the line that came first never

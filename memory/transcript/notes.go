@@ -243,7 +243,7 @@ func (d *draft) storeHidden(at position, behind int, own bool) position { //noli
 		}
 	}
 	if own && last.Seq != 0 {
-		d.puts = append(d.puts, cache.Put{Name: chainName(last.Chain), Data: place{Pos: last, Side: d.e.plan.side}.encode()})
+		d.putPlace(last)
 	}
 	return at
 }
@@ -303,7 +303,7 @@ func (d *draft) putBlocks() {
 	if len(d.e.blocks) == 0 {
 		return
 	}
-	h := &d.head
+	h := d.head
 	h.Blocks = slices.Clone(h.Blocks)
 	for _, b := range d.e.blocks {
 		sum := blockHash(b.Text)

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/klauspost/compress/s2"
 
@@ -61,6 +62,20 @@ type position struct {
 	Units uint64 // how many units stand up to here
 }
 
+// after is the position behind one more item.
+func (p position) after(m mark) position {
+	if m.onChain {
+		p.Chain = wire.Chain(p.Chain, m.content)
+	}
+	p.Units += m.units
+	return p
+}
+
+// unitsBetween is how many units to has more than from, 0 if it has fewer.
+func unitsBetween(from, to position) int {
+	return int(min(to.Units-min(to.Units, from.Units), math.MaxInt32))
+}
+
 // storedItem is one item of the transcript.
 type storedItem struct {
 	Parent  uint64 // sequence number of the item before it, 0 for none
@@ -111,22 +126,35 @@ func parseHash(s string) (h wire.Hash, err error) {
 	return h, nil
 }
 
+// hexText is up to 16 bytes in hex.
+func hexText(b []byte) string {
+	var room [2 * len(wire.Hash{})]byte
+	return string(hex.AppendEncode(room[:0], b))
+}
+
 func itemName(seq uint64) string {
 	var b [len(itemPrefix) + 8]byte
-	binary.BigEndian.PutUint64(b[copy(b[:], itemPrefix):], seq)
-	return string(b[:])
+	return string(appendItemName(b[:0], seq))
+}
+
+func appendItemName(b []byte, seq uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(b, itemPrefix...), seq)
 }
 
 func chainName(h wire.Hash) string { return chainPrefix + string(h[:]) }
 
 func textName(h wire.Hash) string { return textPrefix + string(h[:]) }
 
-func (it *storedItem) encode() []byte {
+func (it *storedItem) encode() []byte { return it.appendTo(make([]byte, 0, len(it.Raw)+itemBytes)) }
+
+// itemBytes is about what an item takes besides its own bytes.
+const itemBytes = 96
+
+func (it *storedItem) appendTo(b []byte) []byte {
 	raw, flags := it.Raw, it.Flags
 	if len(raw) > compressAbove {
 		raw, flags = s2.Encode(nil, raw), flags|flagCompressed
 	}
-	b := make([]byte, 0, len(raw)+96)
 	b = append(b, recordVersion, flags, byte(it.Dialect))
 	b = binary.AppendUvarint(b, it.Parent)
 	b = appendPosition(b, it.Pos)
@@ -158,8 +186,12 @@ func decodeItem(b []byte) (storedItem, error) {
 	return it, nil
 }
 
-func (h *head) encode() []byte {
-	b := make([]byte, 0, 256+len(h.Ring)*12+len(h.Tails)*48)
+func (h *head) encode() []byte { return h.appendTo(make([]byte, 0, h.size())) }
+
+// size is about how many bytes the head takes.
+func (h *head) size() int { return 256 + len(h.Ring)*12 + len(h.Tails)*48 }
+
+func (h *head) appendTo(b []byte) []byte {
 	b = append(b, recordVersion)
 	b = appendPosition(b, h.Pos)
 	b = append(b, h.Lead[:]...)
@@ -257,8 +289,13 @@ type place struct {
 	Side bool
 }
 
-func (p place) encode() []byte {
-	return appendPosition(append(make([]byte, 0, 32), recordVersion, bit(p.Side)), p.Pos)
+func (p place) encode() []byte { return p.appendTo(make([]byte, 0, placeBytes)) }
+
+// placeBytes is about what a place takes.
+const placeBytes = 32
+
+func (p place) appendTo(b []byte) []byte {
+	return appendPosition(append(b, recordVersion, bit(p.Side)), p.Pos)
 }
 
 func decodePlace(b []byte) (place, error) {

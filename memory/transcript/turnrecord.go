@@ -3,11 +3,9 @@ package transcript
 import (
 	"context"
 	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -107,9 +105,7 @@ func (e *Entry) record(d *draft, a *Answer) turnRecord {
 	if e.plan.side && r.Side == "" {
 		r.Side = "unrelated"
 	}
-	if e.in.hasLead {
-		r.Lead = hex.EncodeToString(e.in.lead[:])
-	}
+	r.Lead = e.in.leadText
 	if r.Input = d.added; len(r.Input) == 0 {
 		r.Input = e.journaled.seqs
 	}
@@ -129,9 +125,9 @@ func (e *Entry) Execution() string {
 	if e.call.Scope.Execution != "" {
 		return e.call.Scope.Execution
 	}
-	for i, v := range slices.Backward(e.in.items) {
-		if it := v; it.Kind == wire.Message && it.Role == wire.User {
-			return hex.EncodeToString(e.in.ends[i].Chain[:8])
+	for i := len(e.in.items) - 1; i >= 0; i-- {
+		if it := &e.in.items[i]; it.Kind == wire.Message && it.Role == wire.User {
+			return hexText(e.in.ends[i].Chain[:8])
 		}
 	}
 	return ""
@@ -183,8 +179,13 @@ func (log *Log) Latest(ctx context.Context, s Scope) (Scope, error) {
 
 // encode writes the record as encoding/json would read it back. It is written by hand since it is part of every
 // commit: reflection made up a twentieth of a turn.
-func (r *turnRecord) encode() []byte {
-	b := append(make([]byte, 0, 512+len(r.Usage)), `{"id":`...)
+func (r *turnRecord) encode() []byte { return r.appendTo(make([]byte, 0, r.size())) }
+
+// size is about how many bytes the record takes.
+func (r *turnRecord) size() int { return 640 + len(r.Usage) + 4*len(r.View.Items)/3 }
+
+func (r *turnRecord) appendTo(b []byte) []byte {
+	b = append(b, `{"id":`...)
 	b = appendText(b, r.ID)
 	b = append(b, `,"time":"`...)
 	b = r.Time.AppendFormat(b, time.RFC3339Nano)
@@ -243,6 +244,9 @@ func (r *turnRecord) appendNotes(b []byte) []byte {
 	if len(r.Hidden) > 0 {
 		b = appendSeqs(appendName(b, "hidden"), r.Hidden)
 	}
+	if len(r.Blocks)+len(r.Layers) == 0 {
+		return b
+	}
 	for _, f := range []struct {
 		name  string
 		value any
@@ -256,12 +260,6 @@ func (r *turnRecord) appendNotes(b []byte) []byte {
 		}
 	}
 	return b
-}
-
-func (v *ViewRecord) setLead(hash wire.Hash, has bool) { //nolint:revive // whether there is a value, no switch
-	if has {
-		v.Lead = hex.EncodeToString(hash[:])
-	}
 }
 
 func (v *ViewRecord) appendTo(b []byte) []byte {
