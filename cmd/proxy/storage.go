@@ -27,13 +27,23 @@ type storage struct {
 // storeWait is how long a starting proxy waits for its store before it serves without it.
 const storeWait = time.Second
 
+// What connecting to a store and one round trip may take at least. Whoever waits for them goes after store.commit_wait or
+// store.read_wait, which may be longer.
+const (
+	leastDialTimeout = time.Second
+	leastOpTimeout   = 2 * time.Second
+)
+
 // openStorage opens the store, and the spool if there is to be one.
 func openStorage(ctx context.Context, o storeOptions, log *slog.Logger) (*storage, error) {
 	sealer, err := seal.New(o.Encryption)
 	if err != nil {
 		return nil, err
 	}
-	store, err := cache.Open(o.URL.Reveal(), cache.Options{Now: time.Now})
+	longest := max(o.CommitWait, o.ReadWait)
+	store, err := cache.Open(o.URL.Reveal(), cache.Options{
+		Now: time.Now, DialTimeout: max(leastDialTimeout, longest), OpTimeout: max(leastOpTimeout, longest),
+	})
 	if err != nil {
 		return nil, err
 	}

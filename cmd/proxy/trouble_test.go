@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
+	"remora/cache/redistest"
 	"remora/cmd/proxy/proxytest"
 	"remora/providers/scripted"
 )
@@ -71,6 +73,32 @@ providers:
 	inject("status=500", 1)
 	if code, _, _ := d.ask("k", chat("user: SAY Thrice.")); code != http.StatusInternalServerError {
 		t.Errorf("what upstream may have served was tried again: %d", code)
+	}
+}
+
+// TestStoreIsWaitedFor: a store that is slower than usual is waited for as long as the configuration says.
+func TestStoreIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	up, err := scripted.Start(scripted.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = up.Close() })
+	redis := redistest.Start(t)
+	d := &desk{t: t, dir: t.TempDir()}
+	d.proxy = proxytest.Start(t, d.dir, fmt.Sprintf(
+		"store: {url: %q, commit_wait: 2m, read_wait: 2m}\nproviders: [{name: up, kind: compatible, base_url: %q}]\n", redis.URL(), up.URL()+"/v1"))
+	if _, h, body := d.ask("first", chat("user: SAY Hi.")); !strings.HasPrefix(h.Get("X-Memory"), "ok;") {
+		t.Fatalf("X-Memory %q: %s", h.Get("X-Memory"), body)
+	}
+	redis.Pause()
+	back := time.AfterFunc(2*leastOpTimeout, redis.Resume)
+	defer back.Stop()
+	if _, h, body := d.ask("second", chat("user: SAY Hi.")); !strings.HasPrefix(h.Get("X-Memory"), "ok;") {
+		t.Errorf("X-Memory %q: %s", h.Get("X-Memory"), body)
+	}
+	if log := d.proxy.Log(); strings.Contains(log, `"level":"WARN"`) {
+		t.Errorf("the log tells of trouble:\n%s", log)
 	}
 }
 
