@@ -201,7 +201,7 @@ func streamed(answer []byte) (text string, err error) {
 }
 
 // callLimit is after how long a client gives up: much more than any call takes, as tests share few cores.
-const callLimit = 90 * time.Second
+const callLimit = 4 * time.Minute
 
 func newHTTPClient(t *testing.T) *http.Client {
 	t.Helper()

@@ -28,14 +28,22 @@ func promoted(t *testing.T, s *redistest.Server, want bool) {
 // TestFailover takes a master away, until its replica was promoted and longer, and then has it come back as a replica.
 func TestFailover(t *testing.T) {
 	t.Parallel()
+	// Servers that stood still for a while may have changed their parts before the trouble begins.
+	parts := func(master, replica *redistest.Server) (*redistest.Server, *redistest.Server) {
+		if replica.IsMaster() {
+			return replica, master
+		}
+		return master, replica
+	}
 	sentinel := func(away, back func(*redistest.Server)) func(*testing.T) (string, func(), func()) {
 		return func(t *testing.T) (string, func(), func()) {
 			t.Helper()
 			s := redistest.Sentinel(t)
-			return s.URL(), func() { away(s.Master) }, func() {
-				promoted(t, s.Replica, true)
-				back(s.Master)
-				promoted(t, s.Master, false)
+			var master, replica *redistest.Server
+			return s.URL(), func() { master, replica = parts(s.Master, s.Replica); away(master) }, func() {
+				promoted(t, replica, true)
+				back(master)
+				promoted(t, master, false)
 			}
 		}
 	}
@@ -48,10 +56,11 @@ func TestFailover(t *testing.T) {
 		{clusterFailover, func(t *testing.T) (string, func(), func()) {
 			t.Helper()
 			s := redistest.ClusterWithReplicas(t)
-			return s.URL(), s.Nodes[0].Kill, func() {
-				promoted(t, s.Replicas[0], true)
-				s.Nodes[0].Restart()
-				promoted(t, s.Nodes[0], false)
+			var master, replica *redistest.Server
+			return s.URL(), func() { master, replica = parts(s.Nodes[0], s.Replicas[0]); master.Kill() }, func() {
+				promoted(t, replica, true)
+				master.Restart()
+				promoted(t, master, false)
 			}
 		}},
 	} {

@@ -49,7 +49,7 @@ func (r *replica) retire(t *testing.T) {
 }
 
 // balancer sends each request to the next replica that says that it is ready, over a connection of its own. One that
-// refuses the connection is passed over; a request that was sent is never sent again.
+// refuses the connection is passed over, and where none is ready, the request waits; one that was sent is never sent again.
 type balancer struct {
 	replicas []*replica
 	next     atomic.Int64
@@ -101,7 +101,10 @@ func (b *balancer) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	for range 100 * len(b.replicas) { // some may be passed over
+	for passed, begun := 0, time.Now(); time.Since(begun) < patience; passed++ {
+		if passed > 0 && passed%len(b.replicas) == 0 { // all seem to be away, as on a machine that stood still they do
+			time.Sleep(5 * time.Millisecond)
+		}
 		r := b.replicas[int(b.next.Add(1))%len(b.replicas)]
 		r.waiting.Add(1)
 		if !r.ready.Load() || r.retired.Load() {

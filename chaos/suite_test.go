@@ -14,8 +14,9 @@ import (
 	"remora/cmd/proxy/proxytest"
 )
 
-// patience bounds every wait for something that must happen. It is long because tests share few cores.
-const patience = 90 * time.Second
+// patience bounds every wait for something that must happen. It is long because tests share few cores, and because
+// Sentinels that stood still promote nobody for half a minute.
+const patience = 4 * time.Minute
 
 // eventually polls until f returns nil.
 func eventually(t *testing.T, f func() error) {

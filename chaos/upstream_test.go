@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"remora/cmd/proxy/proxytest"
 )
@@ -101,12 +102,15 @@ func TestUpstreamFails(t *testing.T) {
 	}
 	for _, c := range []struct {
 		scenario string
+		turns    int
+		limit    time.Duration // of upstream's silence
 		fail     http.HandlerFunc
 		saw      func(error) bool
 	}{
-		{upstream429, fail429, saw429},
-		{upstream500, fail500, saw500},
-		{upstreamHang, func(w http.ResponseWriter, r *http.Request) {
+		{upstream429, scale(6, 20), callLimit, fail429, saw429},
+		{upstream500, scale(6, 20), callLimit, fail500, saw500},
+		// Tests that share few cores need a limit that no answer exceeds, and can wait for few of them.
+		{upstreamHang, scale(4, 20), time.Duration(scale(10, 3)) * time.Second, func(w http.ResponseWriter, r *http.Request) {
 			if strings.HasSuffix(r.Header.Get("X-Session-Id"), "0") {
 				half(w) // in the middle of an answer; else before it
 			}
@@ -115,7 +119,7 @@ func TestUpstreamFails(t *testing.T) {
 			got, answered := errors.AsType[*refusal](err)
 			return !answered || got.status == http.StatusGatewayTimeout && strings.Contains(got.body, `"proxy_error"`)
 		}},
-		{upstreamReset, func(w http.ResponseWriter, _ *http.Request) {
+		{upstreamReset, scale(6, 20), callLimit, func(w http.ResponseWriter, _ *http.Request) {
 			half(w)
 			panic(http.ErrAbortHandler)
 		}, cut},
@@ -126,7 +130,7 @@ func TestUpstreamFails(t *testing.T) {
 			up := httptest.NewServer(f)
 			t.Cleanup(up.Close)
 			p := proxytest.Start(t, t.TempDir(), config(up.URL, "bolt:remora.db",
-				"server: {upstream: {response_header_timeout: 3s, stream_idle_timeout: 3s}}"))
+				fmt.Sprintf("server: {upstream: {response_header_timeout: %[1]s, stream_idle_timeout: %[1]s}}", c.limit)))
 			clients := newCrowd(t, 12, to(p))
 			clients.excused = func(client *talker, err error) string {
 				if f.failed(client) && c.saw(err) {
@@ -134,7 +138,7 @@ func TestUpstreamFails(t *testing.T) {
 				}
 				return ""
 			}
-			clients.talk(scale(6, 20))
+			clients.talk(c.turns)
 			p.Stop()
 			clients.finish(c.scenario, openArchive(t, p.Dir, "bolt:remora.db"))
 		})
