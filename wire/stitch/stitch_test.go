@@ -363,3 +363,16 @@ func TestAddUsage(t *testing.T) {
 	f(`{ }`, `{"a":1}`, `{ "a":1}`)
 	f(`{"a":{"b":{"c":{"d":{"e":{"f":{"g":{"h":{"i":1}}}}}}}}}`, `{"a":{"b":{"c":{"d":{"e":{"f":{"g":{"h":{"i":2}}}}}}}}}`, `{"a":{"b":{"c":{"d":{"e":{"f":{"g":{"h":{"i":2}}}}}}}}}`)
 }
+
+// BenchmarkText is a piece of text on its way through an answer that a layer's tools are hidden from.
+func BenchmarkText(b *testing.B) {
+	event := []byte(`data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1763689200,"model":"gpt-5-mini","choices":[{"index":0,"delta":{"content":" word"},"finish_reason":null}]}` + "\n\n")
+	s := New(wire.Chat, Options{Hide: hide})
+	s.Write([]byte(`data: {"id":"chatcmpl-1","choices":[{"index":0,"delta":{"role":"assistant","content":"A"}}]}` + "\n\n"))
+	b.ReportAllocs()
+	for b.Loop() {
+		if got := s.Write(event); len(got) != len(event) {
+			b.Fatalf("the client gets %q", got)
+		}
+	}
+}
