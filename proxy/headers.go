@@ -230,3 +230,8 @@ func appendSummary(dst []byte, s *memory.Summary, source string) []byte {
 	}
 	return append(append(append(dst, `;source="`...), source...), '"')
 }
+
+func isEventStream(contentType []byte) bool {
+	const name = "text/event-stream"
+	return len(contentType) >= len(name) && bytes.EqualFold(contentType[:len(name)], []byte(name))
+}

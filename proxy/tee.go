@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"time"
@@ -108,14 +107,18 @@ func (x *exchange) replyRefusal() error {
 // stream hands the exchange to fasthttp, which calls answer's methods after the handler has returned.
 func (x *exchange) stream(length int) {
 	resp := &x.ctx.Response
-	x.answer.armed = x.s.now()
-	x.streaming = true
 	x.call.Stream()
 	x.send = nil // it went out, and a stream may last for long
 	if x.sentHead != nil {
 		x.s.heads.Put(x.sentHead)
 		x.sentHead = nil
 	}
+	if length < 0 && !x.ctx.Request.Header.IsHTTP11() {
+		x.streamToClose()
+		return
+	}
+	x.answer.armed = x.s.now()
+	x.streaming = true
 	// With bytes of the body here already, head and body leave together.
 	resp.ImmediateHeaderFlush = !x.upstream.Ready()
 	resp.SetBodyStream(&x.answer, length)
@@ -309,21 +312,25 @@ func (a *answer) arm() {
 	}
 }
 
-// CloseWithError ends the exchange after its body was written, or when that failed: then upstream is cut off and what
-// came of the answer is kept.
+// CloseWithError ends the exchange after its body was written, or when that failed.
 func (a *answer) CloseWithError(error) error {
-	x := a.x
-	if !x.streaming {
-		return nil // an error took the stream's place before it began
+	if a.x.streaming { // else an error took the stream's place before it began
+		defer a.x.close()
+		a.settle()
 	}
+	return nil
+}
+
+// settle is for an answer that could not be written to its end: upstream is cut off and what came of it is kept.
+func (a *answer) settle() {
+	x := a.x
 	defer func() {
 		if v := recover(); v != nil {
 			x.s.recovered(v)
 		}
 	}()
-	defer x.close()
 	if a.done {
-		return nil
+		return
 	}
 	cut := memory.CutClient
 	switch {
@@ -339,7 +346,6 @@ func (a *answer) CloseWithError(error) error {
 	// Upstream stops before the commit, which may take a moment.
 	x.upstream.Abort()
 	x.commit(a.folded(), cut)
-	return nil
 }
 
 // folded is the answer so far.
@@ -372,11 +378,6 @@ func (a *answer) folded() wire.Reply {
 		x.s.log.Warn("an answer can't be read; it is passed on and not kept", "turn", x.turn.id)
 	}
 	return r
-}
-
-func isEventStream(contentType []byte) bool {
-	const name = "text/event-stream"
-	return len(contentType) >= len(name) && bytes.EqualFold(contentType[:len(name)], []byte(name))
 }
 
 // The reader's optional methods, which fasthttp looks for.

@@ -51,6 +51,37 @@ func (x *exchange) tunnel() error {
 	return nil
 }
 
+// streamToClose writes an answer whose length is not known to a client of HTTP/1.0, which knows no chunks: the body ends
+// with the connection. fasthttp would send chunks all the same, so that it is not let near the response.
+func (x *exchange) streamToClose() {
+	a, h, c := &x.answer, &x.ctx.Response.Header, x.ctx.Conn()
+	h.SetContentLength(-1)
+	h.Del(fasthttp.HeaderContentLength)
+	h.Del(fasthttp.HeaderTransferEncoding)
+	h.SetConnectionClose()
+	a.arm()
+	_, err := c.Write(h.Header())
+	if err == nil {
+		_, err = a.WriteTo(c)
+	}
+	if err != nil {
+		breakConn(c)
+	}
+	a.settle()
+	x.ctx.HijackSetNoResponse(true)
+	x.ctx.Hijack(func(net.Conn) {}) // which is closed after this
+}
+
+// breakConn has a connection end with a reset, so that the end of what was written is not taken for that of the body.
+func breakConn(c net.Conn) {
+	if over, ok := c.(interface{ NetConn() net.Conn }); ok {
+		c = over.NetConn()
+	}
+	if tcp, ok := c.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+}
+
 // pipe is a tunnel after its handshake.
 type pipe struct {
 	s        *Server
