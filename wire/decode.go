@@ -79,6 +79,7 @@ type decoder struct {
 	calls   int // how many more calls may be read
 	slab    []Call
 	strings strings.Builder
+	known   span // a string of the element at hand that was read before
 }
 
 // fields are the members of an element that decide what it is. Values are raw; nil where absent.
@@ -87,6 +88,7 @@ type fields struct {
 	content, refusal, audio                 []byte
 	toolCalls, functionCall                 []byte
 	execution                               []byte
+	contentAt, callsAt                      int // where content and toolCalls begin in the element
 }
 
 // slot is where the value of a member goes, nil for members that do not matter here.
@@ -126,9 +128,15 @@ func (d *decoder) item(raw []byte) Item {
 		return it
 	}
 	var f fields
-	for p := range parts(raw) {
+	for p := range partsAround(raw, d.known) {
 		if slot := f.slot(p.name); slot != nil {
 			*slot = p.value
+			switch slot {
+			case &f.content:
+				f.contentAt = p.end - len(p.value)
+			case &f.toolCalls:
+				f.callsAt = p.end - len(p.value)
+			}
 		}
 	}
 	it.ID = d.text(f.id)
@@ -166,7 +174,7 @@ func (d *decoder) chat(it *Item, f *fields) {
 	}
 	it.Role = roleOf(role)
 	it.Kind = Message
-	it.HasText = says(f)
+	it.HasText = d.says(f)
 	if it.Role == Assistant && !d.chatCalls(it, f) {
 		it.Kind, it.Calls = Other, nil
 	}
@@ -176,7 +184,7 @@ func (d *decoder) chat(it *Item, f *fields) {
 // message that nobody understands is kept opaque.
 func (d *decoder) chatCalls(it *Item, f *fields) bool {
 	first := len(d.slab)
-	s, ok := scanner{b: f.toolCalls}, true
+	s, ok := scanner{b: f.toolCalls, known: d.known.from(f.callsAt)}, true
 	for name := range s.each() {
 		if s.peek() != '{' || name != nil || d.calls == 0 {
 			ok = false
@@ -231,7 +239,7 @@ func (d *decoder) responses(it *Item, f *fields) {
 	case Message:
 		role, _ := inside(f.role)
 		it.Role = roleOf(role)
-		it.HasText = says(f)
+		it.HasText = d.says(f)
 	case ToolCall, ToolResult:
 		c := Call{ID: d.text(f.callID), Family: k.family, Name: d.text(f.name)}
 		if k.family == familyLocalShell && c.ID == "" {
@@ -267,7 +275,7 @@ func roleOf(content []byte) Role {
 }
 
 // says tells that a message has content, a refusal or audio.
-func says(f *fields) bool {
+func (d *decoder) says(f *fields) bool {
 	if content, ok := inside(f.refusal); ok && len(content) > 0 {
 		return true
 	}
@@ -281,7 +289,7 @@ func says(f *fields) bool {
 	case '"':
 		return len(f.content) > 2
 	case '[':
-		s := scanner{b: f.content}
+		s := scanner{b: f.content, known: d.known.from(f.contentAt)}
 		said := false
 		for range s.each() {
 			said = said || !emptyText(&s)

@@ -23,7 +23,7 @@ type Request struct {
 
 	members  []memberSpan
 	list     span // the value of messages or input; empty where it is absent
-	elements []span
+	elements []element
 	once     sync.Once
 	items    []Item
 }
@@ -31,8 +31,18 @@ type Request struct {
 // span is a range of Body; end is exclusive.
 type span struct{ start, end int }
 
+// from is the span in what begins at a place of it.
+func (s span) from(at int) span { return span{s.start - at, s.end - at} }
+
 // memberSpan is a member of the body's top level: its name without quotes, and its value.
 type memberSpan struct{ name, value span }
+
+// element is an element of the list of items. Its longest string is noted, since nearly all of a conversation is text,
+// which so need not be read a second time.
+type element struct {
+	span
+	longest span
+}
 
 // Parse splits a request body in one pass. The items' list is "messages" in Chat, where it has to be there, and "input"
 // in Responses, where it may be absent, null, a string or an array. Errors are of type *ParseError.
@@ -123,19 +133,19 @@ func (p *parser) itemList() bool {
 	if c != '[' {
 		return p.fail("the items are no list")
 	}
-	p.elements = make([]span, 0, min(max(len(p.b)/512, 8), 1024))
+	p.elements = make([]element, 0, min(max(len(p.b)/512, 8), 1024))
 	more, ok := p.begin()
 	for more && ok {
 		if len(p.elements) == maxElements {
 			return p.fail("too many items")
 		}
 		p.space()
-		e := span{start: p.i}
+		start := p.i
+		p.longest = span{}
 		if !p.value() {
 			return false
 		}
-		e.end = p.i
-		p.elements = append(p.elements, e)
+		p.elements = append(p.elements, element{span{start, p.i}, p.longest})
 		more, ok = p.next()
 	}
 	return ok
@@ -160,7 +170,8 @@ func (r *Request) decode() {
 	}
 	r.items = make([]Item, len(r.elements))
 	for i, e := range r.elements {
-		r.items[i] = d.item(r.of(e))
+		d.known = e.longest.from(e.start)
+		r.items[i] = d.item(r.of(e.span))
 	}
 }
 

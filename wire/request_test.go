@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -248,6 +249,8 @@ func FuzzParse(f *testing.F) {
 		`{"messages":[{"role":"user","content":"hi"}]}`,
 		`{"input":[{"type":"function_call","call_id":"a","name":"f","arguments":"{\"a\":1}"} , {"type":"function_call_output","call_id":"a","output":"x"}],"n":1e400}`,
 		`{"input":"x","model":"m"}`, `{}`, `{"input":null}`, `{"messages":[ ]}`, `{"mess\u0061ges":[1,"a",null]}`,
+		`{"messages":[ {"content":[{"text":"","x":"y"},{"text":"longest \"one\""}],"role":"user"},{"x":{"y":"longest of these"},"role":"assistant",` +
+			`"tool_calls":[{"id":"i","function":{"arguments":"{\"a\":\"of all\"}","name":"f"}}],"content":"" } , {"role":"tool","longest_is_a_name":1}]}`,
 		"{\"messages\":[\"\xff\",{\"a\":\"\\ud800\"}]}\r\n", `{"messages":[{]}`, "{\"a\":\"\x01\",\"input\":[]}",
 	} {
 		f.Add([]byte(s))
@@ -264,6 +267,10 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("identity: %q, %v", out, err)
 			}
 			for _, it := range items {
+				// What Parse has noted of the strings makes no difference.
+				if alone, err := ParseItem(d, it.Raw); err != nil || !reflect.DeepEqual(alone, it) {
+					t.Fatalf("%q alone is %+v, %v, and in its body %+v", it.Raw, alone, err, it)
+				}
 				it.ContentHash()
 				_ = it.Text()
 				if rest, ok := it.WithoutCalls(func(i int) bool { return i%2 == 0 }); ok && strict(it.Raw) && !strict(rest.Raw) {

@@ -35,6 +35,8 @@ type scanner struct {
 	objects [maxDepth/64 + 1]uint64
 	// reason is why the scan stopped at i; empty while all is well.
 	reason string
+	// longest is the longest string so far. known is one whose end is known already, and which costs nothing therefore.
+	longest, known span
 }
 
 func (s *scanner) fail(reason string) bool {
@@ -163,6 +165,10 @@ func (s *scanner) key() bool {
 // str skips a string. Looking for the next quote and then back over the run of backslashes before it stays linear
 // on any input; looking for quotes and for backslashes separately does not.
 func (s *scanner) str() bool {
+	if s.i == s.known.start && s.known.end > 0 {
+		s.i = s.known.end
+		return true
+	}
 	i := s.i + 1
 	for {
 		n := bytes.IndexByte(s.b[i:], '"')
@@ -176,6 +182,9 @@ func (s *scanner) str() bool {
 			k--
 		}
 		if (i-k)%2 == 0 {
+			if i-s.i > s.longest.end-s.longest.start {
+				s.longest = span{s.i, i}
+			}
 			s.i = i
 			return true
 		}
@@ -296,9 +305,12 @@ type part struct {
 
 // parts iterates over the members of an object or the elements of an array, without space around them; over nothing
 // for any other value. It ends early where raw is malformed.
-func parts(raw []byte) iter.Seq[part] {
+func parts(raw []byte) iter.Seq[part] { return partsAround(raw, span{}) }
+
+// partsAround is parts for one of whose strings it is known where it stands in raw.
+func partsAround(raw []byte, known span) iter.Seq[part] {
 	return func(yield func(part) bool) {
-		s := scanner{b: raw}
+		s := scanner{b: raw, known: known}
 		s.space()
 		if c := s.peek(); c != '{' && c != '[' {
 			return
