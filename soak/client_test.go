@@ -322,7 +322,7 @@ func complete(body string, pieces int) bool {
 }
 
 func (c *client) dial() error {
-	nc, err := net.DialTimeout("tcp", c.addr(), 10*time.Second)
+	nc, err := net.DialTimeout("tcp", c.addr(), patience)
 	if err != nil {
 		return err
 	}

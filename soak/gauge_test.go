@@ -114,10 +114,10 @@ func metrics(addr string) (map[string]float64, error) {
 	return all, nil
 }
 
-// settled waits until ok says so of the proxy, which it must within a minute.
+// settled waits until ok says so of the proxy, which it must within patience.
 func (p *proxy) settled(tb testing.TB, ok func(sample) bool) sample {
 	tb.Helper()
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(patience)
 	for {
 		s := p.look(tb)
 		if ok(s) || time.Now().After(deadline) {

@@ -79,6 +79,9 @@ const slack = 24
 func judge(t *testing.T, d time.Duration, samples []sample) {
 	t.Helper()
 	third := len(samples) / 3
+	if third == 0 && d < judgedFrom {
+		return // a machine that stood still for most of a short run leaves few samples, and nothing is judged by them
+	}
 	if third == 0 {
 		t.Fatal("there are too few samples")
 	}

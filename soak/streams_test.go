@@ -43,26 +43,13 @@ func TestStreams(t *testing.T) {
 	before := p.look(t)
 	t.Logf("before:     %s", before)
 
-	pieces := int(*streamFor / *streamEvery)
-	got := make([]int, *streams)
-	errs := make([]error, *streams)
-	memory := make([]string, *streams)
-	var wg sync.WaitGroup
-	for i := range *streams {
-		wg.Go(func() {
-			time.Sleep(time.Duration(i) * *streamEvery / time.Duration(*streams)) // not all events at the same moment
-			got[i], memory[i], errs[i] = listen(p.addr, i, pieces)
-		})
-	}
-	ended := make(chan struct{})
-	go func() {
-		wg.Wait()
-		close(ended)
-	}()
-	most, seen := watchStreams(t, p, ended)
-	p.accountFor(t, got, memory, errs, pieces)
-	if seen == 0 {
-		t.Fatal("the streams were never open all at once: let them last longer")
+	most, seen := sample{}, 0
+	// On a machine that stands still for as long as streams last, they are over when somebody looks.
+	for try := 0; seen == 0; try++ {
+		if try == 3 {
+			t.Fatal("the streams were never open all at once: let them last longer")
+		}
+		most, seen = p.stream(t, try)
 	}
 	each := (most.resident - before.resident) * 1024 / float64(*streams)
 	t.Logf("one stream: %.1f KiB resident, with GOGC=%s and GOMEMLIMIT=%s; %.1f MiB at most in all; %.1f CPU s",
@@ -77,6 +64,30 @@ func TestStreams(t *testing.T) {
 	if after := p.settled(t, func(s sample) bool { return s.streams == 0 }); after.streams != 0 {
 		t.Errorf("streams are left: %v before, %v after", before, after)
 	}
+}
+
+// stream opens the streams, and returns what watchStreams saw until they had ended.
+func (p *proxy) stream(t *testing.T, try int) (most sample, seen int) {
+	t.Helper()
+	pieces := int(*streamFor / *streamEvery)
+	got := make([]int, *streams)
+	errs := make([]error, *streams)
+	memory := make([]string, *streams)
+	var wg sync.WaitGroup
+	for i := range *streams {
+		wg.Go(func() {
+			time.Sleep(time.Duration(i) * *streamEvery / time.Duration(*streams)) // not all events at the same moment
+			got[i], memory[i], errs[i] = listen(p.addr, try*len(got)+i, pieces)
+		})
+	}
+	ended := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(ended)
+	}()
+	most, seen = watchStreams(t, p, ended)
+	p.accountFor(t, got, memory, errs, pieces)
+	return most, seen
 }
 
 // watchStreams looks at the proxy until the streams have ended, and returns the sample with the most memory of those
