@@ -18,6 +18,7 @@ import (
 	"remora/cache"
 	"remora/memory"
 	"remora/providers"
+	"remora/proxy"
 )
 
 // transcriptFlags are the flags of `proxy transcript` and of its subcommand.
@@ -27,6 +28,7 @@ type transcriptFlags struct {
 	importFile      string
 	turn            string
 	text, record    bool
+	single          bool // all callers share one tenant (session.tenancy)
 }
 
 // owner says whose sessions are meant: at most one of its fields is set, none means callers without a credential.
@@ -104,6 +106,7 @@ func (f *transcriptFlags) open(cmd *cobra.Command, p process, use func(context.C
 	if err != nil {
 		return err
 	}
+	f.single = c.Session.Tenancy == proxy.TenancySingle
 	a := archive{in: cmd.InOrStdin(), out: p.stdout, err: p.stderr}
 	if a.tenant, err = f.owner.tenantIn(c, p, a.in); err != nil {
 		return err
@@ -203,16 +206,27 @@ func (f *transcriptFlags) run(ctx context.Context, a archive) error {
 	default:
 		err = a.memory.Export(ctx, scope, a.out)
 	}
-	if errors.Is(err, memory.ErrNoSession) || errors.Is(err, memory.ErrSessionExists) {
+	switch {
+	case errors.Is(err, memory.ErrNoSession):
+		return fmt.Errorf("transcript of %q: %w under this credential; %s", f.session, err, f.hint())
+	case errors.Is(err, memory.ErrSessionExists):
 		return fmt.Errorf("transcript of %q: %w under this credential", f.session, err)
 	}
 	return err
 }
 
+// hint says what to try where there is no such session.
+func (f *transcriptFlags) hint() string {
+	if f.owner == (owner{}) && !f.single {
+		return "sessions belong to the key that their client sends: add --key-env NAME, or --key - to type it"
+	}
+	return "`proxy transcript list` with the same flags tells the names of those that there are"
+}
+
 func (f *transcriptFlags) remove(ctx context.Context, a archive) error {
 	err := a.memory.Delete(ctx, memory.Scope{Tenant: a.tenant, Session: f.session})
 	if errors.Is(err, memory.ErrNoSession) {
-		return fmt.Errorf("delete %q: %w under this credential", f.session, err)
+		return fmt.Errorf("delete %q: %w under this credential; %s", f.session, err, f.hint())
 	}
 	return err
 }

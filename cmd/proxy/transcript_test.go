@@ -158,7 +158,14 @@ func TestTranscript(t *testing.T) {
 	d.prints("", "list", "--key", "key-c")
 
 	d.refuses("--session is missing")
-	d.refuses(`transcript of "s": no such session under this credential`, "--session", "s")
+	const unknown = `"s": no such session under this credential; `
+	d.refuses("transcript of "+unknown+"sessions belong to the key that their client sends: add --key-env NAME", "--session", "s")
+	d.refuses("transcript of "+unknown+"`proxy transcript list`", "--session", "s", "--key", "key-c")
+	d.refuses("delete "+unknown+"sessions belong to the key", "delete", "--session", "s")
+
+	writeFile(t, filepath.Join(d.dir, "single.yaml"), d.configFor("bolt:remora.db", "http://127.0.0.1:1")+"session: {tenancy: single}\n")
+	d.config = filepath.Join(d.dir, "single.yaml")
+	d.refuses("transcript of "+unknown+"`proxy transcript list`", "--session", "s")
 	d.refuses("the environment variable NO_SUCH_KEY is not set", "--session", "s", "--key-env", "NO_SUCH_KEY")
 	d.refuses("none of the others can be", "--session", "s", "--key-env", "A_KEY", "--key", "key-a")
 	d.refuses("read --key from stdin", "--session", "s", "--key", "-")
