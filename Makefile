@@ -10,6 +10,9 @@ HELM_VERSION        := v3.22.0
 KUBECONFORM_VERSION := v0.8.0
 HELM_TOOLS := $(shell go env GOPATH)/remora-tools/helm-$(HELM_VERSION)
 export PATH := $(HELM_TOOLS):$(PATH)
+# What make promtool checks the metrics page with: that of Prometheus 3.13.5.
+PROMTOOL_VERSION := v0.313.5
+PROMTOOL := $(shell go env GOPATH)/remora-tools/promtool-$(PROMTOOL_VERSION)/promtool
 FUZZTIME  ?= 30s
 BENCHTIME ?= 1s
 SOAK      ?= 30m
@@ -65,6 +68,14 @@ $(HELM_TOOLS)/helm:
 $(HELM_TOOLS)/kubeconform:
 	@GOBIN=$(HELM_TOOLS) go install github.com/yannh/kubeconform/cmd/kubeconform@$(KUBECONFORM_VERSION)
 
+# `go install` refuses modules with a replace directive; without service discovery, which it does not need here, it takes
+# about 4 minutes of processor time.
+$(PROMTOOL):
+	@echo "build promtool $(PROMTOOL_VERSION), about 4 minutes, once"
+	@dir="$$(mktemp -d)"; trap 'rm -rf "$$dir"' EXIT; cd "$$dir" && go mod init promtool 2>log && \
+		{ go get github.com/prometheus/prometheus/cmd/promtool@$(PROMTOOL_VERSION) >>log 2>&1 || { cat log; exit 1; }; } && \
+		CGO_ENABLED=0 go build -tags remove_all_sd -ldflags '-s -w' -o $@ github.com/prometheus/prometheus/cmd/promtool
+
 .PHONY: deps
 deps: $(HELM_TOOLS)/helm $(HELM_TOOLS)/kubeconform ## what the tests need besides Go: redis-server, node, curl, helm, a C compiler
 	@missing=""; for need in redis-server:redis-server node:nodejs npm:npm curl:curl cc:gcc; do \
@@ -86,6 +97,10 @@ test: deps ## the whole suite, with the race detector and in random order
 .PHONY: install-test
 install-test: deps ## install, upgrade and uninstall the chart in a real control plane (builds Kubernetes once)
 	helm/test/install.sh
+
+.PHONY: promtool
+promtool: $(PROMTOOL) ## promtool check metrics on the page of a real proxy after traffic (builds promtool once)
+	PROMTOOL=$(PROMTOOL) go test -count=1 -v -run='^TestMetricsOfTraffic$$' ./cmd/proxy
 
 .PHONY: chaos
 chaos: deps ## break everything under load: Redis, disks, upstream, the proxy itself; writes docs/reliability.md
