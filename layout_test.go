@@ -105,7 +105,7 @@ var cmdImports = []string{
 	".", "admin", "cache", "cache/seal", "demo", "memory", "memory/anchor", "memory/budget", "memory/layer", "memory/layer/fileref", "memory/layer/observe",
 	"memory/layer/plan", "memory/layer/reminder", "memory/layer/static", "memory/layer/steering",
 	"memory/layer/history", "memory/layer/taskstate", "memory/layer/temporal", "memory/layer/toolmemory", "memory/layer/webhook",
-	"memory/layer/working", "memory/pipeline", "memory/tokens", "memory/view", "providers", "providers/catalog", "providers/complete", "providers/resilience", "proxy", "proxy/limit",
+	"memory/layer/working", "memory/pipeline", "memory/tokens", "memory/view", "providers", "providers/catalog", "providers/complete", "providers/resilience", "providers/scripted", "proxy", "proxy/limit",
 	"telemetry",
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"remora/demo"
+	"remora/providers/scripted"
 )
 
 func main() { os.Exit(mainCode()) }
@@ -85,7 +86,7 @@ func newCommand(p process) *cobra.Command {
 	cmd.Flags().StringVar(&file, "config", "", "read `FILE` over the built-in defaults")
 	cmd.Flags().StringVar(&listen, "listen", "", "serve on `ADDR` instead of server.listen")
 	cmd.Flags().BoolVar(&check, "check", false, "print all problems of the configuration and exit")
-	cmd.AddCommand(newDemoCommand(p), newTranscriptCommand(p))
+	cmd.AddCommand(newDemoCommand(p), newUpstreamCommand(p), newTranscriptCommand(p))
 	return cmd
 }
 
@@ -127,6 +128,38 @@ func newDemoCommand(p process) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&binary, "binary", "", "play through the proxy at `PATH` instead of this one")
+	return cmd
+}
+
+func newUpstreamCommand(p process) *cobra.Command {
+	var listen string
+	cmd := &cobra.Command{
+		Use:   "upstream",
+		Short: "Serve a scripted API, to try a proxy with curl or an SDK and no key",
+		Long: "Serves Chat Completions and Responses as a strict OpenAI would, until it is told to stop. No model\n" +
+			"answers: a message gets \"You said: ...\", or is a script of steps with ;; between them:\n\n" +
+			"  SAY text             what the answer says\n" +
+			"  SEE                  one line for each message that the upstream was sent\n" +
+			"  REASON text          reasoning before what follows\n" +
+			"  CALL name {json}     a tool call, or several with | between them\n" +
+			"  LOOP n name {json}   n answers of one call each\n\n" +
+			"It takes any key, and writes nothing to disk.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			up, err := scripted.Start(scripted.Options{Listen: listen, KeepRequests: 1, KeepBytes: 1})
+			if err != nil {
+				return err
+			}
+			_, _ = fmt.Fprintf(p.stdout, "scripted upstream listens on %s/v1\n"+
+				"try: REMORA_PROVIDERS='[{\"name\":\"scripted\",\"kind\":\"compatible\",\"base_url\":\"%s/v1\"}]' proxy\n"+
+				"and: curl http://127.0.0.1:8080/v1/chat/completions -H \"Content-Type: application/json\""+
+				" -H \"X-Session-Id: first\" -d '{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"SEE\"}]}'\n",
+				up.URL(), up.URL())
+			<-cmd.Context().Done()
+			return up.Close()
+		},
+	}
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:9090", "serve on `ADDR`")
 	return cmd
 }
 
