@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -25,6 +26,9 @@ import (
 // and then.
 const patience = 2 * time.Minute
 
+// patientStore is for every proxy that is started here: a disk that is busy is no store that is away.
+var patientStore = []string{"REMORA_STORE_COMMIT_WAIT=1m", "REMORA_STORE_READ_WAIT=1m"}
+
 // The scripts of testdata/script run the real binary: this one, started again under the name "proxy". Each has a
 // scripted upstream of its own at $UPSTREAM, named as the only provider by $REMORA_PROVIDERS.
 //
@@ -33,6 +37,12 @@ const patience = 2 * time.Minute
 //	                       wrote to stderr in the file NAME.stderr
 //	http METHOD URL [-h 'Name: value']... [BODY]   prints status, headers and body of the answer
 func TestMain(m *testing.M) {
+	if name := filepath.Base(os.Args[0]); name != "proxy" && name != "http" { // these are for the scripts
+		for _, set := range patientStore {
+			name, value, _ := strings.Cut(set, "=")
+			_ = os.Setenv(name, value)
+		}
+	}
 	testscript.Main(m, map[string]func(){
 		"proxy": func() { os.Exit(mainCode()) },
 		"http":  func() { os.Exit(httpMain()) },
@@ -113,7 +123,7 @@ func startProxy(dir string, env, args []string) (r *running, url string, err err
 	}
 	r = &running{done: make(chan struct{})}
 	r.cmd = exec.Command(path, append([]string{"--listen", "127.0.0.1:0"}, args...)...)
-	r.cmd.Dir, r.cmd.Env = dir, env
+	r.cmd.Dir, r.cmd.Env = dir, slices.Concat(patientStore, env)
 	stderr, err := r.cmd.StderrPipe()
 	if err != nil {
 		return nil, "", err
