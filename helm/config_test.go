@@ -19,9 +19,23 @@ func TestProxyUnderstandsWhatIsRendered(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", proxy, "../cmd/proxy").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	// What README offers for production is tried as well.
+	_, values, ok := strings.Cut(readFile(t, chart+"/README.md"), "\n```yaml\n")
+	values, _, ends := strings.Cut(values, "\n```\n")
+	readme := filepath.Join(dir, "my-values.yaml")
+	if err := os.WriteFile(readme, []byte(values), 0o600); err != nil || !ok || !ends {
+		t.Fatal("README.md has no values", err)
+	}
+	rendered, err := render(t, "-f", readme)
+	if err != nil {
+		t.Fatalf("README.md: %v", err)
+	}
+	all := map[string]string{"README.md": string(rendered)}
 	// The other sets name files that are only in a pod.
 	for _, name := range []string{"1-minimal", "2-trial", "4-sentinel"} {
-		manifests := readFile(t, "testdata/golden/"+name+".yaml")
+		all[name] = readFile(t, "testdata/golden/"+name+".yaml")
+	}
+	for name, manifests := range all {
 		_, config, ok := strings.Cut(manifests, "\n  config.yaml: |\n")
 		config, _, ends := strings.Cut(config, "\n---\n")
 		if !ok || !ends {
@@ -33,7 +47,11 @@ func TestProxyUnderstandsWhatIsRendered(t *testing.T) {
 		}
 		cmd := exec.CommandContext(t.Context(), proxy, "--check", "--config", file)
 		cmd.Dir = dir
-		cmd.Env = []string{"OPENAI_API_KEY=k", "REMORA_SERVER_ADMIN_TOKEN=not-a-secret-either", "REMORA_STORE_URL=redis://h"}
+		key := strings.Repeat("ab", 32)
+		cmd.Env = []string{
+			"OPENAI_API_KEY=k", "REMORA_SERVER_ADMIN_TOKEN=not-a-secret-either", "REMORA_STORE_URL=redis://h",
+			"REMORA_SESSION_KEY=" + key, "DATA_KEY=" + key, "NAMES_KEY=" + strings.Repeat("cd", 32),
+		}
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
