@@ -20,6 +20,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	flag.Parse() // m.Run would come too late
 	// Benchmarks leave the fasthttp client that they compare with, which nobody can stop.
 	if benched := flag.Lookup("test.bench"); benched != nil && benched.Value.String() != "" {
 		os.Exit(m.Run())

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/url"
 	"runtime"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -17,31 +19,39 @@ import (
 
 	"remora/memory"
 	"remora/providers"
+	"remora/providers/resilience"
 )
 
 // BenchmarkHop compares this proxy without a session with a bare fasthttp reverse proxy of the usual thirty lines,
-// under the same load in the same run: 16 clients, 2 KiB in, 4 KiB out.
+// under the same load in the same run: 16 clients, 2 KiB or a conversation of 256 KiB in, 4 KiB out. This proxy has a
+// fallback, which nothing has to be found out for as long as no call fails.
 //
 //	go test -run - -bench Hop ./proxy
 func BenchmarkHop(b *testing.B) {
-	body, answer := make([]byte, 2<<10), make([]byte, 4<<10)
+	answer := make([]byte, 4<<10)
 	target := listen(b, (&fasthttp.Server{Handler: func(ctx *fasthttp.RequestCtx) {
 		ctx.Response.SetBodyRaw(answer)
 	}}).Serve)
-	b.Run("direct", func(b *testing.B) { load(b, target, body) })
-	b.Run("bare", func(b *testing.B) {
-		client := &fasthttp.HostClient{Addr: target, MaxConns: 1024, DisableHeaderNamesNormalizing: true, DisablePathNormalizing: true}
-		load(b, listen(b, (&fasthttp.Server{Handler: func(ctx *fasthttp.RequestCtx) {
-			req, resp := &ctx.Request, &ctx.Response
-			req.Header.Del("Connection")
-			req.SetHost(target)
-			if err := client.Do(req, resp); err != nil {
-				ctx.Error("upstream", fasthttp.StatusBadGateway)
-			}
-			resp.Header.Del("Connection")
-		}, DisableHeaderNamesNormalizing: true, NoDefaultServerHeader: true, NoDefaultContentType: true}).Serve), body)
-	})
-	b.Run("proxy", func(b *testing.B) { load(b, serveFor(b, target), body) })
+	client := &fasthttp.HostClient{Addr: target, MaxConns: 1024, DisableHeaderNamesNormalizing: true, DisablePathNormalizing: true}
+	bare := listen(b, (&fasthttp.Server{Handler: func(ctx *fasthttp.RequestCtx) {
+		req, resp := &ctx.Request, &ctx.Response
+		req.Header.Del("Connection")
+		req.SetHost(target)
+		if err := client.Do(req, resp); err != nil {
+			ctx.Error("upstream", fasthttp.StatusBadGateway)
+		}
+		resp.Header.Del("Connection")
+	}, DisableHeaderNamesNormalizing: true, NoDefaultServerHeader: true, NoDefaultContentType: true}).Serve)
+	proxy := serveFor(b, target)
+	const message = `{"role":"user","content":"func f() error {\n\treturn fmt.Errorf(\"\u00a7 4: %w\", err) // \"session_id\": none\n}"},`
+	big := `{"model":"m","messages":[` + strings.Repeat(message, 256<<10/len(message)) + `{"role":"user","content":"go on"}]}`
+	for _, c := range []struct{ name, path, body string }{
+		{"2KiB", "/v1/embeddings", string(make([]byte, 2<<10))}, {"256KiB", "/v1/chat/completions", big},
+	} {
+		for _, to := range []struct{ name, addr string }{{"direct", target}, {"bare", bare}, {"proxy", proxy}} {
+			b.Run(c.name+"/"+to.name, func(b *testing.B) { load(b, to.addr, c.path, c.body) })
+		}
+	}
 }
 
 // listen serves on a port of its own until the benchmark ends.
@@ -64,12 +74,23 @@ func serveFor(tb testing.TB, target string) string {
 	tb.Helper()
 	o := DefaultOptions()
 	o.Upstream.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } //nolint:nilnil // no proxy
-	set, err := providers.NewSet([]providers.Options{{Kind: "compatible", BaseURL: "http://" + target + "/v1"}})
+	entry := resilience.Entry{Provider: providers.Options{Name: "first", Kind: "compatible", BaseURL: "http://" + target + "/v1"}}
+	other := resilience.Entry{Provider: entry.Provider}
+	other.Provider.Name, other.Provider.APIKey = "other", "k"
+	entry.Resilience.Fallback = []resilience.Target{{Provider: "other"}}
+	set, err := providers.NewSet([]providers.Options{entry.Provider, other.Provider})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	policy, err := resilience.New(resilience.Config{
+		Set: set, Entries: []resilience.Entry{entry, other}, Now: time.Now, Rand: func() float64 { return 0 },
+	})
 	if err != nil {
 		tb.Fatal(err)
 	}
 	s := New(o, nil, set, slog.New(slog.DiscardHandler), time.Now)
 	s.begin = func(context.Context, memory.Call) (*turn, error) { return nil, nil } // never reached without a session
+	s.Route(set, policy)
 	tb.Cleanup(s.watcher.close)
 	tb.Cleanup(s.client.Close)
 	return listen(tb, s.http.Serve)
@@ -78,12 +99,11 @@ func serveFor(tb testing.TB, target string) string {
 const clients = 16
 
 // load sends b.N requests over 16 connections.
-func load(b *testing.B, addr string, body []byte) {
+func load(b *testing.B, addr, path, body string) {
 	b.Helper()
-	head := "POST /v1/embeddings HTTP/1.1\r\nHost: api.example\r\nUser-Agent: OpenAI/JS 6.1.0\r\nAccept: application/json\r\n" +
+	request := []byte("POST " + path + " HTTP/1.1\r\nHost: api.example\r\nUser-Agent: OpenAI/JS 6.1.0\r\nAccept: application/json\r\n" +
 		"Content-Type: application/json\r\nAuthorization: Bearer sk-0123456789abcdef\r\nX-Stainless-Lang: js\r\n" +
-		"X-Stainless-Retry-Count: 0\r\nAccept-Encoding: gzip, br\r\nConnection: keep-alive\r\nContent-Length: 2048\r\n\r\n"
-	request := append([]byte(head), body...)
+		"X-Stainless-Retry-Count: 0\r\nAccept-Encoding: gzip, br\r\nConnection: keep-alive\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body)
 	work := make(chan struct{}, 1024)
 	var wg sync.WaitGroup
 	b.ReportAllocs()
