@@ -25,8 +25,11 @@ type reply struct {
 	memory []byte    // X-Memory; valid until the next receive, as everything here
 }
 
+// dialPatience is how long a child may take to accept: one that is there does at once, if the machine does not stand still.
+const dialPatience = 30 * time.Second
+
 func dial(addr string) (*conn, error) {
-	c, err := net.DialTimeout("tcp", addr, time.Second) //nolint:gosec // G704: addresses of our own children
+	c, err := net.DialTimeout("tcp", addr, dialPatience) //nolint:gosec // G704: addresses of our own children
 	if err != nil {
 		return nil, err
 	}

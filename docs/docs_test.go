@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"remora/cmd/proxy/proxytest"
 	"remora/memory/layer"
 	"remora/memory/layer/fileref"
 	"remora/memory/layer/history"
@@ -153,10 +154,7 @@ func TestLayers(t *testing.T) {
 
 // TestExamples has the proxy check each piece of YAML of both pages.
 func TestExamples(t *testing.T) {
-	bin := filepath.Join(t.TempDir(), "proxy")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "../cmd/proxy").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	bin := proxytest.Build(t)
 	check := func(t *testing.T, text string) {
 		t.Helper()
 		file := filepath.Join(t.TempDir(), "config.yaml")

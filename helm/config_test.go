@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"remora/cmd/proxy/proxytest"
 )
 
 // What the chart writes into its ConfigMap is what the program reads, with the variables that the pod has.
@@ -15,10 +17,7 @@ func TestProxyUnderstandsWhatIsRendered(t *testing.T) {
 		t.Skip("links the program")
 	}
 	dir := t.TempDir()
-	proxy := filepath.Join(dir, "proxy")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", proxy, "../cmd/proxy").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	proxy := proxytest.Build(t)
 	// What README offers for production is tried as well.
 	_, values, ok := strings.Cut(readFile(t, chart+"/README.md"), "\n```yaml\n")
 	values, _, ends := strings.Cut(values, "\n```\n")
