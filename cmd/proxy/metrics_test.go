@@ -32,18 +32,22 @@ server: {admin_listen: %q}
 providers: [{name: up, kind: compatible, base_url: %q}]
 limits: {tenant: {requests_per_minute: 1, burst: 5}}
 `, admin, up.URL()+"/v1"))
-	const key, limited = "Authorization: Bearer key-a", "key-b"
-	d.say("chat/completions", chat("user: No session"), key)
-	d.say("responses", `{"model":"m","stream":true,"input":"Hello"}`, key, "X-Session-Id: r")
-	d.say("chat/completions", strings.Replace(chat(`user: CALL working-memory_update {"bird":"owl"} ;; SAY Noted.`), "{", `{"stream":true,`, 1), key, "X-Session-Id: s")
-	d.say("chat/completions", strings.Replace(chat("user: Breaks off"), "{", `{"stream":true,`, 1), key, "X-Session-Id: s", "X-Script: cut-after=2")
+	// No error, metric or log line may hold what a canary is in: content, keys, sessions.
+	const key, limited = "Authorization: Bearer canary-a", "canary-b"
+	d.say("chat/completions", chat("user: No session, canary"), key)
+	d.say("responses", `{"model":"m","stream":true,"input":"canary"}`, key, "X-Session-Id: canary-r")
+	d.say("chat/completions", strings.Replace(chat(`user: CALL working-memory_update {"bird":"canary"} ;; SAY Noted.`), "{", `{"stream":true,`, 1), key, "X-Session-Id: canary-s")
+	d.say("chat/completions", strings.Replace(chat("user: canary breaks off"), "{", `{"stream":true,`, 1), key, "X-Session-Id: canary-s", "X-Script: cut-after=2")
 	if err := up.Inject("status=500", 1); err != nil {
 		t.Fatal(err)
 	}
 	refused := map[int]int{}
 	for range 8 {
-		code, _, _ := d.ask(limited, chat("user: Too many"))
+		code, _, body := d.ask(limited, chat("user: Too many canaries"))
 		refused[code]++
+		if code != http.StatusOK && strings.Contains(body, "canar") {
+			t.Errorf("the error %d holds what it should not: %s", code, body)
+		}
 	}
 	if refused[http.StatusInternalServerError] != 1 || refused[http.StatusTooManyRequests] == 0 {
 		t.Fatalf("answers by status: %v", refused)
@@ -65,6 +69,11 @@ limits: {tenant: {requests_per_minute: 1, burst: 5}}
 			t.Errorf("the page lacks %s", want)
 		}
 	}
+	for name, text := range map[string]string{"the page": string(page), "the log": d.proxy.Log()} {
+		if strings.Contains(text, "canar") {
+			t.Errorf("%s holds content, a session or a key:\n%s", name, text)
+		}
+	}
 	problems, err := promlint.New(strings.NewReader(string(page))).Lint()
 	if err != nil {
 		t.Fatal(err)
@@ -80,6 +89,7 @@ limits: {tenant: {requests_per_minute: 1, burst: 5}}
 	cmd.Stdin = strings.NewReader(string(page))
 	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("promtool check metrics: %v\n%s", err, out)
+	} else {
+		t.Logf("promtool has no objection to %d lines", strings.Count(string(page), "\n"))
 	}
-	t.Logf("promtool has no objection to %d lines", strings.Count(string(page), "\n"))
 }

@@ -2,9 +2,11 @@ package main
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -65,5 +67,66 @@ func TestReload(t *testing.T) {
 	await(`"needs_restart":["log"]`)
 	if got := sent(); !strings.Contains(got, "Second words.") || strings.Contains(got, "First words.") {
 		t.Errorf("after the link was swapped: %s", got)
+	}
+}
+
+// TestHangupReloads: SIGHUP reads the configuration again though its file is the same, for the sake of secrets in other
+// files; limits hold from the reload on.
+func TestHangupReloads(t *testing.T) {
+	t.Parallel()
+	up, err := scripted.Start(scripted.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = up.Close() })
+	d := &desk{t: t, dir: t.TempDir()}
+	replace := func(name, content string) {
+		t.Helper()
+		path := filepath.Join(d.dir, name)
+		if err := os.WriteFile(path+".next", []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".next", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replace("key", "key-one")
+	config := fmt.Sprintf("providers: [{name: up, kind: compatible, base_url: %q, api_key: %q}]\n", up.URL()+"/v1", "file:"+filepath.Join(d.dir, "key"))
+	d.proxy = proxytest.Start(t, d.dir, config)
+	reload := func(times int) {
+		t.Helper()
+		if err := syscall.Kill(d.proxy.PID(), syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		for deadline := time.Now().Add(patience); strings.Count(d.proxy.Log(), "configuration reloaded") < times; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("reloaded less than %d times:\n%s", times, d.proxy.Log())
+			}
+		}
+	}
+	credential := func() string {
+		d.say("chat/completions", chat("user: Hello"), "Authorization: Bearer k")
+		all := up.Requests()
+		return all[len(all)-1].Header.Get("Authorization")
+	}
+	if got := credential(); got != "Bearer key-one" {
+		t.Fatalf("upstream got %q", got)
+	}
+	replace("key", "key-two")
+	reload(1)
+	if got := credential(); got != "Bearer key-two" {
+		t.Errorf("after SIGHUP upstream got %q", got)
+	}
+	replace("config.yaml", config+"limits: {tenant: {requests_per_minute: 1, burst: 1}}\n")
+	reload(2)
+	var codes [2]int
+	for i := range codes {
+		codes[i], _, _ = d.ask("k", chat("user: Hello"))
+	}
+	if want := [2]int{http.StatusOK, http.StatusTooManyRequests}; codes != want {
+		t.Errorf("with a limit of one request: %v", codes)
+	}
+	if strings.Contains(d.proxy.Log(), "key-") {
+		t.Errorf("the log holds a key:\n%s", d.proxy.Log())
 	}
 }
