@@ -140,7 +140,7 @@ func TestSessionTTLAndCompression(t *testing.T) {
 		t.Fatal(err)
 	}
 	store := &ledger{Store: mem}
-	l := &lab{t: t, store: store, m: memory.New(store, nil, memory.Options{SessionTTL: time.Hour})}
+	l := &lab{t: t, store: store, m: memory.New(store, nil, patient(memory.Options{SessionTTL: time.Hour}))}
 	long := strings.Repeat("word-", 4000)
 	l.turn("u:"+long, "a:1")
 	l.wantTranscript("u:"+long+" a:1", 2)
@@ -169,7 +169,7 @@ func TestStatesOutlastTheStore(t *testing.T) {
 			plain := newLab(t, memory.Options{})
 			store := &outage{Store: plain.store, now: time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)}
 			shape := memory.Shape{Layers: layersOf(t, observer(t, s))}
-			m := memory.New(store, &queue{}, memory.Options{RetryDelay: 10 * time.Millisecond, Now: store.clock, Shape: shape})
+			m := memory.New(store, &queue{}, patient(memory.Options{RetryDelay: 10 * time.Millisecond, Now: store.clock, Shape: shape}))
 			l := &lab{t: t, m: m, store: store}
 			turn := l.begin(in("one", "ada"), "u:1")
 			fail(store)

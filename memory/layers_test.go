@@ -213,7 +213,7 @@ func (b brokenGroup) Commit(ctx context.Context, batches []cache.Batch) []cache.
 func TestLayerStateThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, memory.Options{})
-	m := memory.New(brokenGroup{l.store}, nil, memory.Options{Shape: memory.Shape{Layers: layersOf(t, observer(t, layer.Resource))}})
+	m := memory.New(brokenGroup{l.store}, nil, patient(memory.Options{Shape: memory.Shape{Layers: layersOf(t, observer(t, layer.Resource))}}))
 	t.Cleanup(m.Close)
 	broken := &lab{t: t, m: m, store: l.store}
 	broken.turnOf(in("one", "ada"), "u:hello", "a:hi")

@@ -248,7 +248,7 @@ func newOutage(t *testing.T) (*lab, *outage) {
 	}
 	store := &outage{Store: mem, now: time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)}
 	l := &lab{t: t, store: store}
-	l.m = memory.New(store, &queue{}, memory.Options{RetryDelay: time.Second, ReadWait: 10 * time.Second, Now: store.clock})
+	l.m = memory.New(store, &queue{}, patient(memory.Options{RetryDelay: time.Second, Now: store.clock}))
 	t.Cleanup(func() {
 		l.m.Close()
 		if err := mem.Close(); err != nil {
@@ -294,7 +294,7 @@ func TestClosedModeRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	store := &outage{Store: mem, down: true}
-	m := memory.New(store, nil, memory.Options{OnStoreError: memory.OnStoreErrorClosed})
+	m := memory.New(store, nil, patient(memory.Options{OnStoreError: memory.OnStoreErrorClosed}))
 	defer m.Close()
 	req, err := wire.Parse(wire.Chat, []byte(`{"messages":[]}`))
 	if err != nil {

@@ -62,7 +62,7 @@ func TestRecordGivenUpDoesNotBlockItsSession(t *testing.T) {
 			l, store := newOutage(t)
 			spool := &queue{}
 			l.m.Close()
-			l.m = memory.New(store, spool, memory.Options{RetryDelay: time.Second, ReadWait: 5 * time.Second, Now: store.clock})
+			l.m = memory.New(store, spool, patient(memory.Options{RetryDelay: time.Second, Now: store.clock}))
 			store.set(true)
 			l.lateTurn(scope, "u:1", "a:1")
 			var rec map[string]any

@@ -85,12 +85,12 @@ func TestCallsAreJudgedWithoutTheStore(t *testing.T) {
 	var heard, ends []string
 	l, store := newOutage(t)
 	l.m.Close()
-	l.m = memory.New(store, &queue{}, memory.Options{
-		RetryDelay: time.Second, ReadWait: 10 * time.Second, Now: store.clock,
+	l.m = memory.New(store, &queue{}, patient(memory.Options{
+		RetryDelay: time.Second, Now: store.clock,
 		Shape: memory.Shape{Layers: layersOf(t, pipeline.Layer{
 			ID: "a", Kind: "test", Scope: layer.Thread, Impl: jailer{listener{&heard, &ends}},
 		})},
-	})
+	}))
 	store.set(true)
 	turn := l.begin(memory.Call{}, "u:1")
 	if s, ok := turn.Steering(); turn.Summary.Status != memory.StatusDegraded || !ok || !s.HoldCalls {
@@ -118,10 +118,10 @@ func TestHiddenItemsAreStoredOnce(t *testing.T) {
 	t.Parallel()
 	l, store := newOutage(t)
 	l.m.Close()
-	l.m = memory.New(store, &queue{}, memory.Options{
-		RetryDelay: time.Second, ReadWait: 10 * time.Second, Now: store.clock, OpenDelay: time.Nanosecond,
+	l.m = memory.New(store, &queue{}, patient(memory.Options{
+		RetryDelay: time.Second, Now: store.clock, OpenDelay: time.Nanosecond,
 		Shape: memory.Shape{Layers: layersOf(t, notebook(t, layer.Thread))},
-	})
+	}))
 	note := func(id string) wire.Reply {
 		it, err := wire.ParseItem(wire.Chat, []byte(`{"role":"assistant","content":null,"tool_calls":[{"id":"`+id+`","type":"function",`+
 			`"function":{"name":"working-memory_update","arguments":"{}"}}]}`))

@@ -247,7 +247,7 @@ func TestPreviousResponseNamesTheSession(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mem := memory.New(store, nil, memory.Options{})
+	mem := memory.New(store, nil, memory.Options{CommitWait: patience, ReadWait: patience})
 	t.Cleanup(func() {
 		mem.Close()
 		if err := store.Close(); err != nil {
