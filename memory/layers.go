@@ -202,9 +202,7 @@ func (t *Turn) recall(ctx context.Context, c *transcript.Conversation) {
 		l.narrow(c, chosen)
 		return
 	}
-	l.blocks = slices.DeleteFunc(l.blocks, func(b pipeline.Block) bool {
-		return !slices.ContainsFunc(b.Messages, func(text string) bool { return !t.entry.Told(text) })
-	})
+	l.blocks = slices.DeleteFunc(l.blocks, func(b pipeline.Block) bool { return t.entry.Told(b.Layer, b.Messages) })
 }
 
 // narrow takes over what layers have chosen of a conversation, and counts what they have not.

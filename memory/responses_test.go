@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"remora/memory"
+	"remora/memory/layer"
+	"remora/memory/pipeline"
 	"remora/wire"
 )
 
@@ -161,6 +163,57 @@ func TestUnsealedReasoningIsNotSentBack(t *testing.T) {
 		}
 		if line, _ := l.stored(); len(line) != 7 {
 			t.Errorf("with %q the transcript has %q", extra, line)
+		}
+	}
+}
+
+// mood is a layer that says whatever it is told to.
+type mood struct{ says []string }
+
+func (m *mood) Recall(context.Context, *layer.Turn, layer.State, int) (layer.Recalled, error) {
+	return layer.Recalled{Messages: m.says}, nil
+}
+
+// TestHeldConversationsAreToldWhatChanges: upstream keeps what it was told, so that only what a layer says otherwise than
+// the last time is said again, also where it says what it said before that; and by the response that a client goes on from.
+func TestHeldConversationsAreToldWhatChanges(t *testing.T) {
+	m := &mood{}
+	l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t,
+		pipeline.Layer{ID: "mood", Kind: "test", Slot: 100, Scope: layer.Thread, Impl: m},
+		pipeline.Layer{ID: "other", Kind: "test", Slot: 200, Scope: layer.Thread, Impl: &mood{says: []string{"other"}}})}})
+	for i, c := range []struct {
+		from  int // the response that is gone on from, 0 for none
+		says  string
+		wants string
+	}{
+		{0, "A", "A other"}, // resp_1
+		{1, "A", ""},
+		{2, "B", "B"},
+		{3, "A", "A"},
+		{4, "A", ""},
+		{5, "A B", "A B"}, // two messages
+		{6, "B", "B"},
+		{1, "B", "B"},       // a branch that has not heard of it
+		{8, "B", ""},        // and now has
+		{1, "A", ""},        // and another one
+		{0, "B", "B other"}, // from the beginning
+		{11, "", ""},
+		{12, "B", ""},
+	} {
+		m.says = strings.Fields(c.says)
+		extra := ""
+		if c.from > 0 {
+			extra = fmt.Sprintf(`,"previous_response_id":"resp_%d"`, c.from)
+		}
+		view, _ := l.respond(fmt.Sprintf(`[{"role":"user","content":"question %d"}]`, i), extra, "["+done1+"]")
+		var told []string
+		for _, it := range view {
+			if it.Role == wire.Developer {
+				told = append(told, it.Text())
+			}
+		}
+		if got := strings.Join(told, " "); got != c.wants {
+			t.Errorf("resp_%d, from resp_%d: the layer says %q, the model is told %q, want %q", i+1, c.from, c.says, got, c.wants)
 		}
 	}
 }

@@ -2,9 +2,11 @@ package transcript
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"remora/cache"
+	"remora/wire"
 )
 
 // Beside is what is read and written together with an entry, in the same round trips: values of the session and of
@@ -92,3 +94,73 @@ func (d *draft) name(prefix string, rest []byte) string {
 
 // value is what was appended to data from a place on.
 func (d *draft) value(from int) []byte { return d.data[from:len(d.data):len(d.data)] }
+
+// tellings are what each layer told the model last, in a conversation that upstream keeps: upstream still has it, and it
+// need not be said again. They go with a response, since a client may go on from any.
+type tellings []telling
+
+type telling struct{ layer, texts wire.Hash }
+
+// maxTellings bounds the layers of tellings.
+const maxTellings = 256
+
+// Told tells that these texts are what the layer told the model last, in the conversation that the request goes on with.
+// Where it names no response of which that is known, all that the latest views held counts as told.
+func (e *Entry) Told(layer string, texts []string) bool {
+	if e.state.told != nil {
+		return slices.Contains(e.state.told, telling{blockHash(layer), textsHash(texts)})
+	}
+	return !slices.ContainsFunc(texts, func(text string) bool { return !slices.Contains(e.state.head.Blocks, blockHash(text)) })
+}
+
+// textsHash tells lists of texts apart.
+func textsHash(texts []string) wire.Hash {
+	var all []byte
+	for _, text := range texts {
+		sum := blockHash(text)
+		all = append(all, sum[:]...)
+	}
+	return blockHash(string(all))
+}
+
+// tellings are those by the turn's own response; false where no layer of the session has ever told anything.
+func (e *Entry) tellings() (tellings, bool) {
+	all := tellings{}
+	if e.in.stateful || e.in.unresolved() {
+		all = slices.Clone(e.state.told)
+	}
+	byLayer := make(map[string][]string)
+	var order []string
+	for _, b := range e.blocks {
+		if byLayer[b.Layer] == nil {
+			order = append(order, b.Layer)
+		}
+		byLayer[b.Layer] = append(byLayer[b.Layer], b.Text)
+	}
+	for _, id := range order {
+		name := blockHash(id)
+		all = slices.DeleteFunc(all, func(t telling) bool { return t.layer == name })
+		all = append(all, telling{name, textsHash(byLayer[id])})
+	}
+	return all[max(0, len(all)-maxTellings):], len(all) > 0 || len(e.state.head.Blocks) > 0
+}
+
+func (t tellings) encode() []byte {
+	b := []byte{recordVersion}
+	for _, one := range t {
+		b = append(append(b, one.layer[:]...), one.texts[:]...)
+	}
+	return b
+}
+
+func decodeTellings(b []byte) (tellings, error) {
+	const size = 2 * len(wire.Hash{})
+	if len(b) == 0 || b[0] != recordVersion || len(b[1:])%size != 0 || len(b[1:]) > maxTellings*size {
+		return nil, ErrCorrupt
+	}
+	t := tellings{}
+	for one := range slices.Chunk(b[1:], size) {
+		t = append(t, telling{wire.Hash(one[:size/2]), wire.Hash(one[size/2:])})
+	}
+	return t, nil
+}

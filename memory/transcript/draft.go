@@ -189,15 +189,21 @@ func (d *draft) storeAnswer(a *Answer) position {
 		}
 	}
 	if d.e.call.Request.Dialect == wire.Responses && a.Reply.ID != "" {
-		d.reply = a.Reply.ID
-		d.puts = append(d.puts, cache.Put{
-			Name: idName(replyPrefix, a.Reply.ID), Data: place{Pos: end, Side: d.e.plan.side}.encode(),
-		})
-		if len(d.e.carry) > 0 {
-			d.puts = append(d.puts, cache.Put{Name: idName(carryPrefix, a.Reply.ID), Data: encodeCarried(d.e.carry)})
-		}
+		d.putReply(a.Reply.ID, end)
 	}
 	return end
+}
+
+// putReply lets a later request go on from a response by its id.
+func (d *draft) putReply(id string, end position) {
+	d.reply = id
+	d.puts = append(d.puts, cache.Put{Name: idName(replyPrefix, id), Data: place{Pos: end, Side: d.e.plan.side}.encode()})
+	if told, ok := d.e.tellings(); ok {
+		d.puts = append(d.puts, cache.Put{Name: idName(toldPrefix, id), Data: told.encode()})
+	}
+	if len(d.e.carry) > 0 {
+		d.puts = append(d.puts, cache.Put{Name: idName(carryPrefix, id), Data: encodeCarried(d.e.carry)})
+	}
 }
 
 // knownAfter is where an item stands behind at if the transcript has it there already.

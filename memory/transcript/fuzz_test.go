@@ -20,7 +20,11 @@ func FuzzRecords(f *testing.F) {
 	f.Add(it.encode())
 	f.Add(place{Pos: pos, Side: true}.encode())
 	f.Add(reference{Kind: wire.ToolCall, Pair: wire.Call{ID: "c"}}.encode())
+	f.Add(tellings{{wire.Hash{1}, wire.Hash{2}}}.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
+		if told, err := decodeTellings(b); err == nil && !bytes.Equal(told.encode(), b) {
+			t.Errorf("tellings changed when they were written again: %x", b)
+		}
 		if h, err := decodeHead(b); err == nil {
 			again, err := decodeHead(h.encode())
 			if err != nil || again.Pos != h.Pos || len(again.Tails) != len(h.Tails) || !slices.Equal(again.Blocks, h.Blocks) {

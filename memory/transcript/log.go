@@ -45,6 +45,7 @@ type state struct {
 
 	amendments Amendments
 	carried    []wire.Item // what upstream has not seen of the response that the request names
+	told       tellings    // what layers had told the model by that response; nil if it is not known
 }
 
 // sessionName names the value of a response's group that holds its session.
@@ -74,7 +75,7 @@ func (log *Log) load(ctx context.Context, s Scope, req *wire.Request, turnID str
 		previous = req.Text("previous_response_id")
 	}
 	if previous != "" {
-		names = append(names, idName(replyPrefix, previous), idName(carryPrefix, previous))
+		names = append(names, idName(replyPrefix, previous), idName(carryPrefix, previous), idName(toldPrefix, previous))
 	}
 	first := len(names)
 	var ids []string
@@ -112,7 +113,7 @@ func (st *state) decode(values [][]byte) (err error) {
 			return err
 		}
 	}
-	if len(values) < 5 {
+	if len(values) < 6 {
 		return nil // the request names no response
 	}
 	if v := values[3]; v != nil {
@@ -123,7 +124,12 @@ func (st *state) decode(values [][]byte) (err error) {
 		st.reply = &p
 	}
 	if v := values[4]; v != nil {
-		st.carried, err = decodeCarried(v)
+		if st.carried, err = decodeCarried(v); err != nil {
+			return err
+		}
+	}
+	if v := values[5]; v != nil {
+		st.told, err = decodeTellings(v)
 	}
 	return err
 }

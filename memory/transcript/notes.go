@@ -103,9 +103,6 @@ func (e *Entry) Amend(list ...Hidden) error {
 // Blocks notes what layers put into the view, in the order of the view. It replaces what was noted before.
 func (e *Entry) Blocks(blocks ...Block) { e.blocks = blocks }
 
-// Told tells that one of the latest views of the session held the text as a block.
-func (e *Entry) Told(text string) bool { return slices.Contains(e.state.head.Blocks, blockHash(text)) }
-
 // Epoch notes why the view begins otherwise than the one before, empty if it does not. It is called before Viewed.
 func (e *Entry) Epoch(reason string) { e.epoch = reason }
 

@@ -21,6 +21,7 @@ const (
 	idPrefix    = "d" // + item id: what an item_reference stands for
 	replyPrefix = "p" // + response id: the place after that response
 	carryPrefix = "q" // + response id: what upstream has not seen of that response
+	toldPrefix  = "o" // + response id: what layers had told the model by that response
 	turnPrefix  = "t" // + turn id: the turn record
 	leadPrefix  = "v" // + lead hash: one version of the leading system items and instructions
 	blockPrefix = "b" // + hash: the text of a block that a layer recalled
