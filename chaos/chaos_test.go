@@ -74,8 +74,8 @@ func config(upstream, store string, more ...string) string {
 	return configWith(upstream, fmt.Sprintf("url: %q, spool: {dir: spool}", store), more...)
 }
 
-// patientStore is the section store of replicas. A commit that takes long, as may happen where tests share few cores, is
-// waited for: what is in the spool of one replica is not seen by the others.
+// patientStore is the section store of proxies whose store is well, however busy the machine is: a commit that takes long
+// is waited for. What is in the spool of one replica is not seen by the others.
 func patientStore(url string) string {
 	return fmt.Sprintf("url: %q, commit_wait: 1m, read_wait: 1m, spool: {dir: spool}", url)
 }

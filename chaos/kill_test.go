@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -59,6 +60,7 @@ func TestKill(t *testing.T) {
 			if int(cut.Load()) < kills/2 {
 				t.Errorf("only %d calls met one of %d kills: no load", cut.Load(), kills)
 			}
+			eventually(t, func() error { return spoolEmpty(filepath.Join(p.Dir, "spool")) })
 			p.Stop()
 			clients.finish(c.scenario, openArchive(t, p.Dir, store))
 		})

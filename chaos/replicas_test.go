@@ -56,7 +56,7 @@ func TestTenantsNeverMeet(t *testing.T) {
 	upstream := newUpstream(t)
 	for name, url := range map[string]string{"bolt": "bolt:remora.db", "redis": redistest.Start(t).URL()} {
 		t.Run(name, func(t *testing.T) {
-			p := proxytest.Start(t, t.TempDir(), config(upstream.URL, url))
+			p := proxytest.Start(t, t.TempDir(), configWith(upstream.URL, patientStore(url)))
 			http := newHTTPClient(t)
 			ids := []string{
 				"s", "s:", ":s", "a:b", "{s}", "{a}:{b}", "}{", "s*", "s?", `s"`, `s\`, "../s", "%00", "%7Bs%7D", "é", "s s",

@@ -110,8 +110,8 @@ also stand in its client's order. Clients are of two kinds, streaming or not: th
 that send only what is new and check in each answer that the model has seen all of their turns, each once. The latter get
 answers without their history while the store is away: these say ` + "`degraded`" + ` in ` + "`X-Memory`" + `.
 
-The configuration is that of config.yaml, without layers. Where upstream falls silent, its time limits are 3 seconds; in the
-rolling restart, ` + "`store.commit_wait`" + ` and ` + "`store.read_wait`" + ` are a minute.
+The configuration is that of config.yaml, without layers. Where upstream falls silent, its time limits are 3 seconds; where
+it fails and in the rolling restart, ` + "`store.commit_wait`" + ` and ` + "`store.read_wait`" + ` are a minute.
 
 Limits:
 

@@ -129,7 +129,7 @@ func TestUpstreamFails(t *testing.T) {
 			f := &faults{Handler: newUpstream(t).Config.Handler, fail: c.fail, seen: map[string]bool{}}
 			up := httptest.NewServer(f)
 			t.Cleanup(up.Close)
-			p := proxytest.Start(t, t.TempDir(), config(up.URL, "bolt:remora.db",
+			p := proxytest.Start(t, t.TempDir(), configWith(up.URL, patientStore("bolt:remora.db"),
 				fmt.Sprintf("server: {upstream: {response_header_timeout: %[1]s, stream_idle_timeout: %[1]s}}", c.limit)))
 			clients := newCrowd(t, 12, to(p))
 			clients.excused = func(client *talker, err error) string {
