@@ -1,6 +1,6 @@
 // Package soak loads real proxies for long, with many streams, and on a cluster, and looks at what they use and lose.
 //
-// Its tests are quick by default, and check what a short run can show. For what docs/reliability.md says:
+// Its tests are quick by default, and check what a short run can show. For what docs/load.md says:
 //
 //	make soak       30 minutes of mixed load at half of the capacity: does memory grow?
 //	make streams    2,000 open streams: what does one cost, and does an event get lost?
