@@ -29,46 +29,44 @@ func promoted(t *testing.T, s *redistest.Server, want bool) {
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	// Servers that stood still for a while may have changed their parts before the trouble begins.
-	parts := func(master, replica *redistest.Server) (*redistest.Server, *redistest.Server) {
-		if replica.IsMaster() {
-			return replica, master
+	away := func(t *testing.T, x *trouble, master, replica *redistest.Server, gone, back func(*redistest.Server)) {
+		t.Helper()
+		x.begin = func() {
+			if replica.IsMaster() {
+				master, replica = replica, master
+			}
+			gone(master)
 		}
-		return master, replica
+		x.replaced = func() { promoted(t, replica, true) }
+		x.end = func() {
+			back(master)
+			promoted(t, master, false)
+		}
 	}
-	sentinel := func(away, back func(*redistest.Server)) func(*testing.T) (string, func(), func()) {
-		return func(t *testing.T) (string, func(), func()) {
+	sentinel := func(gone, back func(*redistest.Server)) func(*testing.T, *trouble) string {
+		return func(t *testing.T, x *trouble) string {
 			t.Helper()
 			s := redistest.Sentinel(t)
-			var master, replica *redistest.Server
-			return s.URL(), func() { master, replica = parts(s.Master, s.Replica); away(master) }, func() {
-				promoted(t, replica, true)
-				back(master)
-				promoted(t, master, false)
-			}
+			away(t, x, s.Master, s.Replica, gone, back)
+			return s.URL()
 		}
 	}
-	for _, c := range []struct {
-		scenario string
-		start    func(*testing.T) (url string, begin, end func())
-	}{
-		{sentinelFailover, sentinel((*redistest.Server).Kill, (*redistest.Server).Restart)},
-		{sentinelFrozen, sentinel((*redistest.Server).Pause, (*redistest.Server).Resume)},
-		{clusterFailover, func(t *testing.T) (string, func(), func()) {
+	for scenario, start := range map[string]func(*testing.T, *trouble) string{
+		sentinelFailover: sentinel((*redistest.Server).Kill, (*redistest.Server).Restart),
+		sentinelFrozen:   sentinel((*redistest.Server).Pause, (*redistest.Server).Resume),
+		clusterFailover: func(t *testing.T, x *trouble) string {
 			t.Helper()
 			s := redistest.ClusterWithReplicas(t)
-			var master, replica *redistest.Server
-			return s.URL(), func() { master, replica = parts(s.Nodes[0], s.Replicas[0]); master.Kill() }, func() {
-				promoted(t, replica, true)
-				master.Restart()
-				promoted(t, master, false)
-			}
-		}},
+			away(t, x, s.Nodes[0], s.Replicas[0], (*redistest.Server).Kill, (*redistest.Server).Restart)
+			return s.URL()
+		},
 	} {
-		t.Run(c.scenario, func(t *testing.T) {
+		t.Run(scenario, func(t *testing.T) {
 			t.Parallel()
-			url, begin, end := c.start(t)
+			x := trouble{scenario: scenario, during: scale(30, 100)}
+			url := start(t, &x)
 			p := proxytest.Start(t, t.TempDir(), config(newUpstream(t).URL, url))
-			trouble{scenario: c.scenario, begin: begin, end: end, during: scale(30, 100)}.play(t, p, url)
+			x.play(t, p, url)
 		})
 	}
 }

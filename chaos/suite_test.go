@@ -184,6 +184,9 @@ func (c *crowd) finish(scenario string, a *archive) {
 type trouble struct {
 	scenario   string
 	begin, end func()
+	// replaced, if any, waits until another server has taken over from the one in trouble. That one may come back in its
+	// old part for a moment, and what it takes then is gone: the proxy must have gone over by then.
+	replaced func()
 	// during is how many turns each client has in between.
 	during int
 	// spool is where the proxy's spool is, if not at its usual place.
@@ -194,6 +197,7 @@ type trouble struct {
 func (x trouble) play(t *testing.T, p *proxytest.Proxy, store string) {
 	t.Helper()
 	c := newCrowd(t, 12, to(p))
+	spooled := func() error { return spoolEmpty(cmp.Or(x.spool, filepath.Join(p.Dir, "spool"))) }
 	c.talk(5)
 	x.begin()
 	c.pace = 100 * time.Millisecond
@@ -201,9 +205,13 @@ func (x trouble) play(t *testing.T, p *proxytest.Proxy, store string) {
 	if c.degraded == 0 {
 		t.Errorf("no answer says that memory was out of order: was it?")
 	}
+	if x.replaced != nil {
+		x.replaced()
+		eventually(t, spooled)
+	}
 	x.end()
 	c.talk(5)
-	eventually(t, func() error { return spoolEmpty(cmp.Or(x.spool, filepath.Join(p.Dir, "spool"))) })
+	eventually(t, spooled)
 	c.see()
 	p.Stop()
 	c.finish(x.scenario, openArchive(t, p.Dir, store))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -61,8 +62,7 @@ func startNode(tb testing.TB, opts []Option) *Server {
 func ClusterWithReplicas(tb testing.TB, opts ...Option) *ClusterServers {
 	tb.Helper()
 	// A replica that could not reach its master for long, as may happen where tests share few cores, is no worse here.
-	opts = append([]Option{Args("--cluster-node-timeout", "2000", "--cluster-replica-validity-factor", "0",
-		"--repl-diskless-sync-delay", "0")}, opts...)
+	opts = append([]Option{Args("--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0")}, opts...)
 	c := Cluster(tb, opts...)
 	for _, master := range c.Nodes {
 		replica := startNode(tb, opts)
@@ -79,6 +79,10 @@ func ClusterWithReplicas(tb testing.TB, opts ...Option) *ClusterServers {
 		for _, node := range []*Server{c.Nodes[i], c.Replicas[i]} {
 			ready(tb, func() error { return knowsReplicas(node, len(c.Replicas)) })
 		}
+	}
+	// Only now: while they get to know each other, nodes that stood still for a moment must not give each other up.
+	for _, node := range slices.Concat(c.Nodes, c.Replicas) {
+		must(tb, node, "CONFIG", "SET", "cluster-node-timeout", "2000")
 	}
 	return c
 }
