@@ -32,6 +32,7 @@ type batcher[C any] struct {
 
 type waiter[C any] struct {
 	call    C
+	alone   [1]C // the batch of a call that runs in its caller's goroutine
 	size    int
 	started bool
 	done    chan struct{} // receives one value when call has run
@@ -54,7 +55,10 @@ func (b *batcher[C]) do(ctx context.Context, call C, size int) error {
 	b.work.Add(1)
 	b.mu.Unlock()
 	if b.inline && endsInTime(ctx) {
-		b.run(ctx, []C{call})
+		w := b.waiter(call, size)
+		w.alone[0] = call
+		b.run(ctx, w.alone[:])
+		b.release(w)
 		if next := b.take(); next != nil {
 			go b.drain(next) //nolint:contextcheck // these calls are of other callers
 		}
@@ -68,11 +72,8 @@ func (b *batcher[C]) do(ctx context.Context, call C, size int) error {
 
 // endsInTime tells whether waiting for the deadline of ctx is as good as waiting for its end.
 func endsInTime(ctx context.Context) bool {
-	if ctx.Done() == nil {
-		return true
-	}
-	_, ok := ctx.Deadline()
-	return ok
+	_, ok := ctx.Deadline() // first: who waits for the end of a context may make it set a timer
+	return ok || ctx.Done() == nil
 }
 
 // drain runs batch, then what has been queued meanwhile, and so on until nothing is left.
@@ -122,10 +123,15 @@ func (b *batcher[C]) wait(ctx context.Context, w *waiter[C]) error {
 		b.forget(w)
 		return ctx.Err()
 	}
-	var none C
-	w.call, w.started = none, false
-	b.idle.Put(w)
+	b.release(w)
 	return nil
+}
+
+// release keeps a waiter of a call that has run for the next one.
+func (b *batcher[C]) release(w *waiter[C]) {
+	var none C
+	w.call, w.alone[0], w.started = none, none, false
+	b.idle.Put(w)
 }
 
 // forget takes a call whose caller has left out of the queue. One that has started runs on unobserved: its done has

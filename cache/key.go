@@ -26,7 +26,7 @@ var errBadPage = errors.New("list groups: unknown page token")
 // part can hold a colon or a brace.
 func redisGroupKey(g Group) string {
 	var b strings.Builder
-	b.Grow(len(redisGroupPrefix) + 3 + min(len(g.Owner), maxPlainID) + min(len(g.Name), maxPlainID))
+	b.Grow(len(redisGroupPrefix) + 3 + writtenID(g.Owner) + writtenID(g.Name))
 	b.WriteString(redisGroupPrefix)
 	b.WriteByte('{')
 	writeID(&b, g.Owner)
@@ -54,15 +54,20 @@ func writeID(b *strings.Builder, id string) {
 		b.WriteString(id)
 		return
 	}
-	if len(id) <= maxEncodedID {
-		b.WriteByte('=')
-		b.WriteString(base64.RawURLEncoding.EncodeToString([]byte(id)))
-		return
+	var room [maxEncodedID]byte
+	plain := append(room[:0], id[:min(len(id), maxEncodedID)]...)
+	mark := byte('=')
+	if len(id) > maxEncodedID {
+		sum := sha256.Sum256([]byte(id))
+		mark, plain = '~', append(room[:0], sum[:]...)
 	}
-	sum := sha256.Sum256([]byte(id))
-	b.WriteByte('~')
-	b.WriteString(base64.RawURLEncoding.EncodeToString(sum[:]))
+	var spelled [4 * maxEncodedID / 3]byte
+	b.WriteByte(mark)
+	b.Write(base64.RawURLEncoding.AppendEncode(spelled[:0], plain))
 }
+
+// writtenID is how many bytes writeID writes at most.
+func writtenID(id string) int { return min(max(len(id), 1+4*len(id)/3+1), maxPlainID+1) }
 
 func isPlain(id string) bool {
 	for i := range len(id) {

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -112,7 +110,13 @@ func (s *redisStore) Commit(ctx context.Context, batches []Batch) []Outcome {
 		return allFailed(len(batches), err)
 	}
 	defer s.gate.leave()
-	ops := make([]op, 0, 2*len(batches))
+	listed := 0
+	for i := range batches {
+		if batches[i].Listed {
+			listed++
+		}
+	}
+	ops := make([]op, 0, len(batches)+listed)
 	for _, b := range batches {
 		ops = append(ops, commitOp(b))
 		if b.Listed {
@@ -307,59 +311,12 @@ func indexOp(g Group) op {
 	return op{key: key, args: []any{"zadd", key, "0", g.Name}}
 }
 
-// ttlMillis is the TTL as PEXPIRE wants it; 0 for none.
-func ttlMillis(ttl time.Duration) string {
+// ttlMillis is the TTL as PEXPIRE wants it; 0 for none. It is an argument of a command: a constant takes no memory.
+func ttlMillis(ttl time.Duration) any {
 	if ttl <= 0 {
 		return "0"
 	}
 	return strconv.FormatInt(max(ttl.Milliseconds(), 1), 10)
-}
-
-// blob is an argument of a command whose bytes go out as they are. As a pointer it costs no allocation, which a slice
-// in an interface does.
-type blob []byte
-
-// MarshalBinary lets the writer of go-redis take the bytes.
-func (b *blob) MarshalBinary() ([]byte, error) { return *b, nil }
-
-// frame is the memory of one commit's command: names and data one behind the other, and the arguments that point there.
-type frame struct {
-	bytes []byte
-	blobs []blob
-	args  []any
-}
-
-var frames sync.Pool // of *frame
-
-// maxFrame is the size in bytes of the largest frame that is kept for the next commit.
-const maxFrame = 64 << 10
-
-func newFrame(values, bytes, args int) *frame {
-	f, ok := frames.Get().(*frame)
-	if !ok {
-		f = new(frame)
-	}
-	f.bytes = slices.Grow(f.bytes[:0], bytes)
-	f.blobs = slices.Grow(f.blobs[:0], values)
-	f.args = slices.Grow(f.args[:0], args)
-	return f
-}
-
-// release gives the frame back. Nobody may use the command any more.
-func (f *frame) release() {
-	if f == nil || cap(f.bytes) > maxFrame {
-		return
-	}
-	clear(f.args)
-	frames.Put(f)
-}
-
-// add appends an argument of several parts. Neither bytes nor blobs may grow by it: newFrame was told how many there are.
-func (f *frame) add(mark, name string, data []byte) {
-	from := len(f.bytes)
-	f.bytes = append(append(append(f.bytes, mark...), name...), data...)
-	f.blobs = append(f.blobs, f.bytes[from:])
-	f.args = append(f.args, &f.blobs[len(f.blobs)-1])
 }
 
 // commitOp is one batch as one script. The data is copied, as the caller may leave before it is sent.

@@ -44,7 +44,8 @@ end
 return version
 `
 
-var commitSHA = scriptSHA(commitScript)
+// commitSHA is an argument of commands, made once.
+var commitSHA any = scriptSHA(commitScript)
 
 func scriptSHA(script string) string {
 	sum := sha1.Sum([]byte(script)) //nolint:gosec // G401: as above
