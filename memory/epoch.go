@@ -171,8 +171,9 @@ func (t *Turn) anchor(ctx context.Context, c *transcript.Conversation) view.Anch
 	}
 	a.Cut = t.layers.states.keeps().cut.now
 	a.Cold = w.IdleReset > 0 && t.idle() > w.IdleReset
+	whole := *c // in memory of its own, which most windows need not: they ask for no names
 	a.Keys = func() []wire.Hash {
-		keys, err := t.entry.Keys(ctx, c)
+		keys, err := t.entry.Keys(ctx, &whole)
 		if err != nil {
 			t.m.o.Log.Warn("a window is cut anew", "turn", t.ID, "error", err.Error())
 		}

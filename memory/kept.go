@@ -227,13 +227,11 @@ func (s *keptSummary) load(b []byte) { s.state = summary.Decode(b) }
 
 func (s *keptSummary) change() []byte { return s.next }
 
-// evict notes what of the conversation is not in the view, as far as layers were not told of it in earlier turns.
+// evict notes what of the conversation is not in the view, as far as layers were not told of it in earlier turns. What they
+// were told must be kept.
 func (t *Turn) evict(ctx context.Context, c *transcript.Conversation, sent []wire.Item) {
 	l := t.layers
 	told := l.states.keeps().told
-	if told == nil {
-		return
-	}
 	missing := layer.Missing(c.Items, sent)
 	if len(missing) == 0 {
 		return

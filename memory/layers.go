@@ -96,7 +96,7 @@ func (t *Turn) enter(ctx, hooks context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.layers = &layered{states: st, run: run, turn: lt, input: e.Input(), visible: e.Visible(), known: make(map[string]int)}
+	t.layers = &layered{states: st, run: run, turn: lt, input: e.Input(), visible: e.Visible()}
 	if !run.Empty() {
 		t.layers.input = pipeline.Detach(t.layers.input)
 	}
@@ -123,7 +123,7 @@ func (t *Turn) guard(ctx context.Context) error {
 		return err
 	}
 	t.layers = &layered{
-		guard: true, run: run, turn: lt, input: pipeline.Detach(t.entry.Input()), visible: t.entry.Visible(), known: make(map[string]int),
+		guard: true, run: run, turn: lt, input: pipeline.Detach(t.entry.Input()), visible: t.entry.Visible(),
 		role: instructionRole(lt.Dialect, t.call.Request.Items()),
 	}
 	return nil

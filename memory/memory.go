@@ -344,7 +344,7 @@ func (t *Turn) assemble(read, hooks context.Context) error {
 		w = nil // a side request (a summary to be made, a title) needs all that the client chose to send
 	}
 	v := view.Assemble(view.Request{
-		Lead: c.Lead, Items: c.Items, Hidden: c.Hidden, Offset: c.Offset, Resolve: t.entry.Resolve, Window: w,
+		Lead: c.Lead, Items: c.Items, Hidden: c.Hidden, Offset: c.Offset, Resolve: t.entry.Resolver(), Window: w,
 		Anchor: t.anchor(read, &c),
 	})
 	view.ShortenResults(v.Items, t.shape.ToolResult)
@@ -354,7 +354,10 @@ func (t *Turn) assemble(read, hooks context.Context) error {
 			cut.replace(v.Start)
 		}
 		t.fit(hooks, &c, &v)
-		t.evict(read, &whole, pipeline.Pick(c.Items, v.Kept))
+		if l.states.keeps().told != nil {
+			before := whole
+			t.evict(read, &before, pipeline.Pick(c.Items, v.Kept))
+		}
 		v.Windowed += l.passedOver
 	}
 	if c.Stored {

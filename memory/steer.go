@@ -106,7 +106,7 @@ func resendable(r *wire.Request, items []wire.Item) []wire.Item {
 // leaveUnsealed takes out of a conversation what upstream does not take back of earlier answers, where the proxy puts
 // those before what the client sends. A history that the client itself sends is its own affair.
 func leaveUnsealed(r *wire.Request, c *transcript.Conversation) {
-	if stores(r) || !c.Stored && c.Hidden == nil || !slices.ContainsFunc(c.Items, unsealed) {
+	if !c.Stored && c.Hidden == nil || stores(r) || !slices.ContainsFunc(c.Items, unsealed) {
 		return
 	}
 	var items []wire.Item
@@ -246,6 +246,9 @@ func (r *round) guide(d wire.Dialect, role wire.Role, text string) {
 func (t *Turn) extend(r *round) []wire.Item {
 	l := t.layers
 	l.extra = append(l.extra, r.items...)
+	if l.known == nil {
+		l.known = make(map[string]int)
+	}
 	l.known[l.lastID] = len(l.extra)
 	l.extra = slices.Concat(l.extra, r.results, r.note)
 	view.ShortenResults(l.extra, t.shape.ToolResult)

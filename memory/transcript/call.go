@@ -238,8 +238,14 @@ func (e *Entry) storedLead(ctx context.Context, c *Conversation) (err error) {
 	return err
 }
 
-// Resolve tells what a reference stands for, as far as windows and the pairing of calls need to know.
-func (e *Entry) Resolve(it wire.Item) (wire.Item, bool) { return e.in.resolve(it) }
+// Resolver tells what a reference stands for, as far as windows and the pairing of calls need to know. It is nil where the
+// request has none that is known.
+func (e *Entry) Resolver() func(wire.Item) (wire.Item, bool) {
+	if len(e.in.refs) == 0 {
+		return nil
+	}
+	return e.in.resolve
+}
 
 // content is the hash of an item of a conversation. Most are the request's own, which have been hashed.
 func (e *Entry) content(c *Conversation, i int) wire.Hash {
@@ -271,7 +277,8 @@ func (e *Entry) Viewed(c *Conversation, v *view.View, toolResult int) {
 		LeftOut: v.LeftOut, Stored: c.Stored, ToolResult: toolResult, Epoch: e.epoch,
 	}
 	if v.Pinned >= 0 {
-		e.view.Pinned = &v.Pinned
+		pinned := v.Pinned
+		e.view.Pinned = &pinned
 	}
 	e.view.Items = make([]byte, 0, 8*len(v.Kept))
 	for _, i := range v.Kept {

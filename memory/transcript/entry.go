@@ -3,7 +3,6 @@ package transcript
 import (
 	"context"
 	"errors"
-	"hash/maphash"
 	"time"
 
 	"remora/cache"
@@ -48,6 +47,8 @@ type Entry struct {
 	carry        []wire.Item
 	own          incoming // what in is, where the request was looked at once
 	seqRoom      [roomFor]uint64
+	answeredRoom [1][]mark
+	answerRoom   [2]mark
 	epoch        string // why the view begins otherwise than the one before
 }
 
@@ -110,7 +111,9 @@ func (e *Entry) goOn() bool {
 
 // read looks at the request in the entry's own memory, which holds one look at a time.
 func (e *Entry) read(st *state) *incoming {
-	e.own = incoming{}
+	if e.own.hashes != nil {
+		e.own = incoming{}
+	}
 	return e.own.read(e.call.Request, st, e.log.hashes)
 }
 
@@ -320,9 +323,13 @@ func (e *Entry) lookupKnown(ctx context.Context, a *Answer) error {
 // answerMarks hashes the items of the answer, once: the answer of a turn does not change.
 func (e *Entry) answerMarks(a *Answer) [][]mark {
 	if e.answered == nil {
-		e.answered = make([][]mark, len(a.Reply.Choices))
+		e.answered = inRoom(e.answeredRoom[:], len(a.Reply.Choices))
 		for c, items := range a.Reply.Choices {
-			e.answered[c] = make([]mark, len(items))
+			var room []mark
+			if c == 0 {
+				room = e.answerRoom[:]
+			}
+			e.answered[c] = inRoom(room, len(items))
 			for i, it := range items {
 				e.answered[c][i] = e.in.mark(it)
 			}
@@ -346,51 +353,3 @@ func (e *Entry) written(d *draft, version uint64) {
 		e.log.recent.drop(e.call.Scope)
 	}
 }
-
-// recent remembers what this process wrote last of some sessions, so that a client's next turn needs no read: most
-// clients resend what was said, and most balancers send a session to the same replica. It is a guess, and one that does
-// no harm. A request that goes on from here with nothing but what users and tools say belongs here, unless another turn
-// of the session runs at the same time or broke off elsewhere; its view is made of its own items all the same, and its
-// commit, which expects the version that was written here, meets a conflict and reads. Sessions in which anything is
-// hidden from the client, or that layers keep states of, are always read.
-type recent struct {
-	seed   maphash.Seed
-	shards [16]generations[recentKey, written]
-}
-
-type recentKey struct{ tenant, session string }
-
-// written is a session as a commit left it. Nobody changes the head: a draft makes its own.
-type written struct {
-	version uint64
-	head    *head
-}
-
-const (
-	// maxRecent is how many sessions a generation of a shard holds: some 10 MB in all, when full of long ones.
-	maxRecent = 128
-	// maxRecentCalls is how many open calls a session may have to be remembered.
-	maxRecentCalls = 32
-)
-
-func (r *recent) shard(s Scope) *generations[recentKey, written] {
-	return &r.shards[maphash.String(r.seed, s.Session)%uint64(len(r.shards))]
-}
-
-func (r *recent) find(s Scope) (state, bool) {
-	w, ok := r.shard(s).find(recentKey{s.Tenant, s.Session})
-	if !ok {
-		return state{}, false
-	}
-	return state{version: w.version, head: *w.head}, true
-}
-
-func (r *recent) put(s Scope, version uint64, h *head) {
-	if len(h.Open) > maxRecentCalls {
-		r.drop(s)
-		return
-	}
-	r.shard(s).put(recentKey{s.Tenant, s.Session}, written{version, h}, maxRecent)
-}
-
-func (r *recent) drop(s Scope) { r.shard(s).drop(recentKey{s.Tenant, s.Session}) }

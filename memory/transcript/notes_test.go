@@ -90,7 +90,7 @@ func (l *lab) view(e *Entry) string {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	v := view.Assemble(view.Request{Lead: c.Lead, Items: c.Items, Offset: c.Offset, Resolve: e.Resolve})
+	v := view.Assemble(view.Request{Lead: c.Lead, Items: c.Items, Offset: c.Offset, Resolve: e.Resolver()})
 	e.Viewed(&c, &v, 0)
 	return hear(v.Items)
 }
