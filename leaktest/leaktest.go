@@ -27,7 +27,7 @@ func Run(m *testing.M, ignored ...string) int {
 		options[i] = goleak.IgnoreAnyFunction(f)
 	}
 	var err error
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); { //nolint:forbidigo // goroutines have no clock of ours
 		if err = goleak.Find(options...); err == nil {
 			return 0
 		}
