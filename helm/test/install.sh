@@ -126,7 +126,7 @@ expect() { # WHAT WANT HAVE
 	fi
 	echo "$1: $3"
 }
-helm() { "$HELM" -n llm "$@"; }
+helm() { command "$HELM" -n llm "$@"; } # command: HELM may be "helm", which is this function
 ready() { expect "ready replicas" "$1" "$(field $deployment readyReplicas)"; }
 secret=/api/v1/namespaces/llm/secrets/plain-remora-redis
 budget=/apis/policy/v1/namespaces/llm/poddisruptionbudgets/r-remora
