@@ -49,8 +49,8 @@ func newMachine(binary, dir, upstream string) (*machine, error) {
   listen: 127.0.0.1:0
 store:
   url: %q
-  commit_wait: 10s
-  read_wait: 10s
+  commit_wait: 1m
+  read_wait: 1m
   spool: {dir: %q}
 providers:
   - {name: scripted, kind: compatible, base_url: %q}

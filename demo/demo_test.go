@@ -48,7 +48,7 @@ func play(t *testing.T, args ...string) (stdout, stderr string, code int) {
 // playTo runs `proxy demo` with a standard output of the caller's. It must leave nothing behind.
 func playTo(t *testing.T, stdout io.Writer, args ...string) (stderr string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // only one that hangs
+	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute) // only one that hangs
 	defer cancel()
 	tmp := t.TempDir()
 	var log bytes.Buffer
