@@ -111,7 +111,7 @@ that send only what is new and check in each answer that the model has seen all 
 answers without their history while the store is away: these say ` + "`degraded`" + ` in ` + "`X-Memory`" + `.
 
 The configuration is that of config.yaml, without layers. Where upstream falls silent, its time limits are 3 seconds; where
-it fails and in the rolling restart, ` + "`store.commit_wait`" + ` and ` + "`store.read_wait`" + ` are a minute.
+it fails, where the proxy is killed and in the rolling restart, ` + "`store.commit_wait`" + ` and ` + "`store.read_wait`" + ` are a minute.
 
 Limits:
 
