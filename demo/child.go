@@ -34,7 +34,7 @@ const (
 var rule = fmt.Sprintf(`tool.name == "order" && tool.arguments.copies > %d`, maxCopies)
 
 // shutdownGrace bounds how long a proxy that was asked to end may take.
-const shutdownGrace = 10 * time.Second
+const shutdownGrace = time.Minute
 
 // machine runs the proxy in processes of its own, over one configuration and one store.
 type machine struct {
