@@ -32,7 +32,8 @@ dir=$(mktemp -d)
 pids=()
 stop() {
 	code=$?
-	for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
+	# Nothing is to be saved, and an API server whose etcd has gone takes minutes to end by itself.
+	for pid in "${pids[@]}"; do kill -KILL "$pid" 2>/dev/null || true; done
 	for pid in "${pids[@]}"; do wait "$pid" 2>/dev/null || true; done
 	if [ "$code" != 0 ]; then
 		tail -n 5 "$dir"/*.log >&2 || true
