@@ -18,6 +18,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"remora/providers"
+	"remora/telemetry"
 	"remora/wire"
 	"remora/wire/mark"
 )
@@ -283,4 +284,31 @@ func cacheKey(o *SessionOptions, tenant, session string) string {
 	}
 	var sum [sha256.Size]byte
 	return hex.EncodeToString(mac.Sum(sum[:0])[:16])
+}
+
+// messagesOf spells items as GenAI semantic conventions do. What has no text that they know is left out.
+func messagesOf(items []wire.Item) []telemetry.Message {
+	var out []telemetry.Message
+	for _, it := range items {
+		m := telemetry.Message{Role: "assistant"}
+		text := telemetry.Part{Type: "text", Content: it.Text()}
+		switch {
+		case it.Kind == wire.ToolResult:
+			m.Role, text.Type, text.ID = "tool", "tool_call_response", it.Answers.ID
+		case it.Role == wire.System || it.Role == wire.Developer:
+			m.Role = "system"
+		case it.Role == wire.User:
+			m.Role = "user"
+		}
+		if text.Content != "" {
+			m.Parts = append(m.Parts, text)
+		}
+		for i, call := range it.Calls {
+			m.Parts = append(m.Parts, telemetry.Part{Type: "tool_call", ID: call.ID, Name: call.Name, Content: it.Input(i)})
+		}
+		if len(m.Parts) > 0 {
+			out = append(out, m)
+		}
+	}
+	return out
 }

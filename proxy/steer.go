@@ -106,12 +106,8 @@ func (x *exchange) again(view []wire.Item, stream bool) error { //nolint:revive 
 		return fmt.Errorf("encode a view: %w", err)
 	}
 	x.send, x.viewed, x.decoded = x.dress(x.withModel(body)), view, len(x.head.encoded) > 0
-	if err := x.prepare(rewrite{body: len(x.send), remembered: true, decoded: x.decoded}); err != nil {
-		return err
-	}
 	var head fasthttp.ResponseHeader
-	bare(&head)
-	if err := x.s.client.Send(&x.upstream, x.provider.Upstream(), *x.sentHead, x.send, &head); err != nil {
+	if err := x.proceed(&head); err != nil {
 		return err
 	}
 	if head.StatusCode() >= fasthttp.StatusMultipleChoices {

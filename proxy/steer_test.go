@@ -8,10 +8,13 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"remora/memory"
+	"remora/providers"
+	"remora/providers/resilience"
 	"remora/wire"
 )
 
@@ -192,6 +195,68 @@ func TestSecondCallFails(t *testing.T) {
 			}
 			if kept := textOf(t, await(t, m.answers, "commit").Reply); kept != tc.kept {
 				t.Errorf("kept %q, want %q", kept, tc.kept)
+			}
+		})
+	}
+}
+
+// TestSecondCallIsTriedAgain: when the model is to go on, its provider is asked as often as it is for a first answer, and
+// no other provider is.
+func TestSecondCallIsTriedAgain(t *testing.T) {
+	const busy = "HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nbusy"
+	for _, tc := range []struct {
+		name, first, second string
+		refusals            int // of the second call
+		want                string
+		calls               int
+	}{
+		{"whole", sized(wholeHidden), sized(chatAnswer), 2, "hello", 4},
+		{"streamed", streamHidden, eventHead + chunk(strings.Join(chatEvents, "")+chatDone) + "0\r\n\r\n", 2, "[DONE]", 4},
+		{"whole, too often", sized(wholeHidden), sized(chatAnswer), 3, "503 Busy", 4},
+		{"streamed, too often", streamHidden, busy, 3, "upstream answered 503", 4},
+		{"whole, not to be repeated", sized(wholeHidden), "HTTP/1.1 500 Oops\r\nContent-Length: 4\r\n\r\noops", 0, "500 Oops", 2},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var calls, refused atomic.Int32
+			addr := answering(t, func(_ *http.Request, body []byte) string {
+				calls.Add(1)
+				if !strings.Contains(string(body), "go on") {
+					return tc.first
+				}
+				if int(refused.Add(1)) <= tc.refusals {
+					return busy
+				}
+				return tc.second
+			})
+			other := answering(t, func(*http.Request, []byte) string {
+				t.Error("another provider was asked to go on")
+				return busy
+			})
+			entry := func(name, addr string) resilience.Entry {
+				return resilience.Entry{Provider: providers.Options{Name: name, Kind: "compatible", BaseURL: "http://" + addr + "/v1", APIKey: "k"}}
+			}
+			list := []resilience.Entry{entry("first", addr), entry("other", other)}
+			list[0].Resilience = resilience.Options{
+				Retry:    resilience.Retry{Attempts: 3, BaseDelay: time.Millisecond},
+				Fallback: []resilience.Target{{Provider: "other"}, {Model: "small"}},
+			}
+			set, err := providers.NewSet([]providers.Options{list[0].Provider, list[1].Provider})
+			if err != nil {
+				t.Fatal(err)
+			}
+			policy, err := resilience.New(resilience.Config{Set: set, Entries: list, Now: time.Now, Rand: func() float64 { return 0 }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := goesOn(t)
+			r := start(t, rigOptions{upstream: addr, memory: m.begin})
+			r.Route(set, policy)
+			if got := r.exchange(t, chatIn("s", chatBody, "Connection: close\r\n")); !strings.Contains(got, tc.want) {
+				t.Errorf("no %q in %s", tc.want, got)
+			}
+			await(t, m.answers, "commit")
+			if n := int(calls.Load()); n != tc.calls {
+				t.Errorf("upstream was called %d times, want %d", n, tc.calls)
 			}
 		})
 	}

@@ -74,6 +74,41 @@ func (x *exchange) plan() resilience.Plan {
 	return x.resilience.Plan(x.provider, x.portable)
 }
 
+// proceed sends a request that goes on with an answer which its provider has begun, and reads the head of what comes. A
+// call that upstream can't have served is sent again, if the configuration says so. A circuit that has opened meanwhile
+// does not end an answer that the client has a part of.
+func (x *exchange) proceed(head *fasthttp.ResponseHeader) error {
+	var plan resilience.Plan
+	if x.resilience != nil {
+		plan = x.resilience.Stay(x.provider)
+	}
+	if _, err := plan.Begin(); err != nil {
+		plan = resilience.Plan{}
+	}
+	for {
+		bare(head)
+		err := x.prepare(rewrite{body: len(x.send), remembered: true, decoded: x.decoded})
+		if err == nil {
+			err = x.s.client.Send(&x.upstream, x.provider.Upstream(), *x.sentHead, x.send, head)
+		}
+		next, again := plan.Next(resilience.Outcome{Err: err, Header: head})
+		if !again {
+			return err
+		}
+		if err != nil {
+			x.failing(err)
+		} else {
+			before := x.answer.status // it is what the client has got
+			x.answer.status = head.StatusCode()
+			x.answered(&wire.Reply{})
+			x.answer.status = before
+		}
+		if err := x.upstream.Again(next.Delay); err != nil {
+			return err
+		}
+	}
+}
+
 // elsewhere tells whether another provider could serve the request. It reads all of the body.
 func (x *exchange) elsewhere() bool {
 	body := x.body
@@ -314,33 +349,6 @@ func (x *exchange) answered(r *wire.Reply) {
 	x.call.Answered(telemetry.Answer{
 		Status: x.answer.status, ID: r.ID, Model: r.Model, Finish: r.Finish, Usage: telemetry.ParseUsage(r.Usage),
 	})
-}
-
-// messagesOf spells items as GenAI semantic conventions do. What has no text that they know is left out.
-func messagesOf(items []wire.Item) []telemetry.Message {
-	var out []telemetry.Message
-	for _, it := range items {
-		m := telemetry.Message{Role: "assistant"}
-		text := telemetry.Part{Type: "text", Content: it.Text()}
-		switch {
-		case it.Kind == wire.ToolResult:
-			m.Role, text.Type, text.ID = "tool", "tool_call_response", it.Answers.ID
-		case it.Role == wire.System || it.Role == wire.Developer:
-			m.Role = "system"
-		case it.Role == wire.User:
-			m.Role = "user"
-		}
-		if text.Content != "" {
-			m.Parts = append(m.Parts, text)
-		}
-		for i, call := range it.Calls {
-			m.Parts = append(m.Parts, telemetry.Part{Type: "tool_call", ID: call.ID, Name: call.Name, Content: it.Input(i)})
-		}
-		if len(m.Parts) > 0 {
-			out = append(out, m)
-		}
-	}
-	return out
 }
 
 // failing closes the span of a call of upstream that failed.

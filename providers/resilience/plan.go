@@ -152,6 +152,16 @@ func (p *Policy) Plan(first providers.Provider, portable func() bool) Plan {
 	return Plan{policy: p, first: first, route: p.routes[first.Name()], portable: portable}
 }
 
+// Stay begins a call that goes on with what at has begun to answer: no other provider, and no other model, can take it.
+// What is configured for at about tries and its circuit holds.
+func (p *Policy) Stay(at providers.Provider) Plan {
+	plan := Plan{policy: p, first: at}
+	if r := p.routes[at.Name()]; r != nil {
+		plan.route = &route{steps: r.steps[:1]}
+	}
+	return plan
+}
+
 // Begin is the first attempt. The error is an *[OpenError], or nil.
 func (p *Plan) Begin() (Attempt, error) {
 	if p.route == nil {

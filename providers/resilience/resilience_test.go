@@ -151,6 +151,14 @@ func TestPlan(t *testing.T) {
 		"a 0s, a 250ms, end", answer(529), answer(529))
 	f("an own list has no connect", resilience.Options{Retry: resilience.Retry{Attempts: 2, On: []any{500}}}, "a 0s, end", unreachable)
 
+	stays := setUp(t, three(both), nil)
+	busy := []resilience.Outcome{answer(503), answer(503), answer(503)}
+	if diff := cmp.Diff("a 0s, a 500ms, a 1s, end", strings.Join(play(t, stays.policy.Stay(stays.set.All()[0]), busy...), ", ")); diff != "" {
+		t.Errorf("an answer that has begun: %s", diff)
+	}
+	if diff := cmp.Diff("b 0s, end", strings.Join(play(t, stays.policy.Stay(stays.set.All()[1]), busy...), ", ")); diff != "" {
+		t.Errorf("an answer that a fallback without options of its own has begun: %s", diff)
+	}
 	p, asked := setUp(t, three(both), nil).pinned()
 	got := play(t, p, answer(503), answer(503), answer(503), answer(503), answer(503), answer(503))
 	if diff := cmp.Diff("a 0s, a 500ms, a 1s, a small 0s, a small 500ms, a small 1s, end", strings.Join(got, ", ")); diff != "" {
