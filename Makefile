@@ -16,7 +16,7 @@ PROMTOOL := $(shell go env GOPATH)/remora-tools/promtool-$(PROMTOOL_VERSION)/pro
 FUZZTIME  ?= 30s
 BENCHTIME ?= 1s
 SOAK      ?= 30m
-STREAM_LIMIT ?= 192MiB
+STREAM_LIMIT ?= off
 
 .DEFAULT_GOAL := help
 
@@ -114,7 +114,7 @@ soak: deps ## 30 minutes of mixed load at half of the capacity: memory, goroutin
 .PHONY: streams
 streams: deps ## 2,000 open streams: memory of each, every event accounted for (STREAM_LIMIT: GOMEMLIMIT of the proxy)
 	go test -count=1 -v -timeout=10m -run='^TestStreams$$' ./soak \
-		-streams 2000 -stream-time 1m -stream-every 1s -stream-gogc 100 -stream-limit $(STREAM_LIMIT)
+		-streams 2000 -stream-time 1m -stream-every 1s -stream-gogc "" -stream-limit $(STREAM_LIMIT)
 
 .PHONY: cluster
 cluster: deps ## two proxies on a Redis Cluster of three masters, beside one Redis: spread, throughput, processor time

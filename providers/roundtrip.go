@@ -311,7 +311,7 @@ func equalFold(b []byte, lower string) bool {
 }
 
 // napBytes is how much is read at once by an exchange that had to wait for it: more than an event of a stream has.
-const napBytes = 2 << 10
+const napBytes = 1 << 10
 
 // fill waits until n bytes are buffered. An exchange that waits for the next event reads into a small buffer of its own
 // and lends its large one to others meanwhile: of many open streams, nearly all wait.

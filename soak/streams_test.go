@@ -18,7 +18,7 @@ var (
 	streams     = flag.Int("streams", 200, "how many streams TestStreams keeps open at once")
 	streamFor   = flag.Duration("stream-time", 6*time.Second, "how long each of them lasts")
 	streamEvery = flag.Duration("stream-every", 500*time.Millisecond, "how often each of them gets an event")
-	streamGC    = flag.String("stream-gogc", "5", "GOGC of the proxy: with a small one, what is measured is what is in use; 100 is the default of Go")
+	streamGC    = flag.String("stream-gogc", "5", "GOGC of the proxy: with a small one, what is measured is what is in use; empty for what the proxy sets itself")
 	streamLimit = flag.String("stream-limit", "off", "GOMEMLIMIT of the proxy, which bounds its garbage where GOGC would not")
 )
 
