@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -40,11 +41,11 @@ type spooler struct {
 	// long as the process is there that writes the states of those layers after them (see Turn.afterOutage).
 	told map[string][]byte
 
-	// Of the worker alone: the turn at the head of the spool that the store was too slow for, how often it was, and the
-	// turns that were put behind all others for that.
+	// Of the worker alone: the record at the head of the spool that the store was too slow for, how often it was, and the
+	// records of each session that were put behind all others for that, in their order.
 	slow  string
 	tries int
-	moved map[string]bool
+	moved map[cache.Group][]string
 }
 
 const (
@@ -57,7 +58,7 @@ const (
 func newSpooler(ctx context.Context, m *Memory, disk Spool) *spooler {
 	s := &spooler{
 		m: m, wake: make(chan struct{}, 1), waiting: make(map[cache.Group]int), drained: make(chan struct{}),
-		moved: make(map[string]bool), told: make(map[string][]byte),
+		moved: make(map[cache.Group][]string), told: make(map[string][]byte),
 	}
 	if disk == nil {
 		return s
@@ -168,6 +169,14 @@ func (r *spooled) scope() Scope {
 		Tenant: string(r.Tenant), Session: string(r.Session), Resource: string(r.Resource),
 		Execution: string(r.Execution), Parent: string(r.Parent),
 	}
+}
+
+// name tells records apart: a turn may have one of its input and one of all of it.
+func (r *spooled) name() string {
+	if r.Answer == nil {
+		return r.Turn + " input"
+	}
+	return r.Turn
 }
 
 type spooledReply struct {
@@ -297,6 +306,13 @@ func (s *spooler) replay(ctx context.Context, b []byte) error {
 		s.done(group)
 		return nil
 	}
+	if s.follows(rec, group) {
+		if err := s.moveBack(rec, group, b); err != nil {
+			return err
+		}
+		s.done(group)
+		return nil
+	}
 	wait := 10*s.m.o.CommitWait + spoolMiBWait*time.Duration(len(b))/(1<<20)
 	own, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -313,14 +329,24 @@ func (s *spooler) replay(ctx context.Context, b []byte) error {
 			s.m.failed(down)
 			return err
 		}
-		if !s.moveBack(rec.Turn, group, b) {
+		if !s.gaveUp(rec) {
 			return err
+		}
+		first := len(s.moved[group]) == 0
+		if err := s.moveBack(rec, group, b); err != nil {
+			return err
+		}
+		if first {
+			s.m.o.Log.Warn("store does not take a spooled turn; other sessions go first", "turn", rec.Turn, "bytes", len(b))
 		}
 		s.done(group)
 		return nil
 	}
 	s.slow, s.tries = "", 0
-	delete(s.moved, rec.Turn)
+	s.moved[group] = slices.DeleteFunc(s.moved[group], func(name string) bool { return name == rec.name() })
+	if len(s.moved[group]) == 0 {
+		delete(s.moved, group)
+	}
 	if a != nil {
 		s.tell(rec.Turn, nil)
 	}
@@ -328,25 +354,32 @@ func (s *spooler) replay(ctx context.Context, b []byte) error {
 	return nil
 }
 
-// moveBack notes that the store answers but did not take the record, and puts it behind all others when that happened
-// too often. It tells whether it did.
-func (s *spooler) moveBack(turn string, group cache.Group, b []byte) bool {
-	if s.slow != turn {
-		s.slow, s.tries = turn, 0
+// gaveUp notes that the store answers but did not take the record, and tells whether that happened too often.
+func (s *spooler) gaveUp(rec *spooled) bool {
+	if s.slow != rec.name() {
+		s.slow, s.tries = rec.name(), 0
 	}
-	if s.tries++; s.tries < spoolTries {
-		return false
-	}
+	s.tries++
+	return s.tries >= spoolTries
+}
+
+// follows tells whether an earlier record of the same session was put behind all others: then this one has to go behind
+// that, since a session's turns are replayed in their order.
+func (s *spooler) follows(rec *spooled, group cache.Group) bool {
+	moved := s.moved[group]
+	return len(moved) > 0 && moved[0] != rec.name()
+}
+
+// moveBack puts a record behind all others.
+func (s *spooler) moveBack(rec *spooled, group cache.Group, b []byte) error {
 	if err := s.enqueue(group, b); err != nil {
-		s.m.o.Log.Debug("spooled turn stays where it is", "turn", turn, "error", err.Error())
-		return false
+		return fmt.Errorf("move spooled turn %s: %w", rec.Turn, err)
 	}
 	s.slow, s.tries = "", 0
-	if !s.moved[turn] {
-		s.moved[turn] = true
-		s.m.o.Log.Warn("store does not take a spooled turn; others go first", "turn", turn, "bytes", len(b))
+	if !slices.Contains(s.moved[group], rec.name()) {
+		s.moved[group] = append(s.moved[group], rec.name())
 	}
-	return true
+	return nil
 }
 
 // decodeSpooled reads a record as far as it says whose it is.
@@ -359,30 +392,4 @@ func decodeSpooled(b []byte) (*spooled, error) {
 		return nil, errors.New("read spooled turn: it names no session")
 	}
 	return &rec, nil
-}
-
-// resume makes the turn, and the answer if it had come, of a record, with which kept is to be written.
-func (m *Memory) resume(rec *spooled, kept map[string][]byte) (*Turn, *Answer, error) {
-	req, err := wire.Parse(rec.Dialect, rec.Body)
-	if err != nil {
-		return nil, nil, fmt.Errorf("read spooled request of turn %s: %w", rec.Turn, err)
-	}
-	t := &Turn{
-		shape: m.shape.Load(), base: context.Background(),
-		ID: rec.Turn, m: m, started: rec.Time,
-		call: transcript.Call{Scope: rec.scope(), Request: req, History: rec.History, Side: string(rec.Side)},
-	}
-	t.Summary.Status = StatusDegraded
-	var beside transcript.Beside
-	if len(kept) > 0 {
-		beside = &replayed{t, kept}
-	}
-	if t.entry, err = m.log.Resumed(t.ID, t.started, t.call, rec.View, rec.Notes, beside); err != nil {
-		return nil, nil, fmt.Errorf("read spooled notes of turn %s: %w", rec.Turn, err)
-	}
-	if rec.Answer == nil {
-		return t, nil, nil
-	}
-	a, err := rec.Answer.answer(rec.Dialect)
-	return t, a, err
 }

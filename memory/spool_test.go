@@ -214,7 +214,7 @@ func TestSlowRecordHoldsUpNobodyElse(t *testing.T) {
 		l.wantLine(named("fast"), "u:2 a:2")
 		l.wantView(l.turnOf(memory.Call{Scope: named("fast")}, "u:3", "a:3"), "u:2 a:2 u:3")
 		l.wantView(l.turnOf(memory.Call{Scope: named("other")}, "u:4", "a:4"), "u:4")
-		if n := strings.Count(log.String(), "others go first"); n != 1 {
+		if n := strings.Count(log.String(), "other sessions go first"); n != 1 {
 			l.t.Errorf("%d lines about the slow turn:\n%s", n, log)
 		}
 		if n := strings.Count(log.String(), "store failed"); n != 1 { // the outage
@@ -225,6 +225,26 @@ func TestSlowRecordHoldsUpNobodyElse(t *testing.T) {
 		synctest.Wait()
 		l.wantView(l.turnOf(memory.Call{Scope: named("slow")}, "u:5", "a:5"), "u:1 a:1 u:5")
 	})
+}
+
+// TestSlowRecordsKeepTheirOrder: whenever the store takes a session's turns again, they come in the order they were made.
+func TestSlowRecordsKeepTheirOrder(t *testing.T) {
+	for after := time.Second; after < time.Minute; after += 2 * time.Second {
+		withSluggish(t, func(l *lab, store *sluggish, _ *bytes.Buffer) {
+			l.lateTurn(named("slow"), "u:1", "a:1")
+			l.lateTurn(named("slow"), "u:2", "a:2")
+			l.lateTurn(named("fast"), "u:4", "a:4")
+			store.set(false, "slow")
+			time.Sleep(after)
+			l.lateTurn(named("slow"), "u:3", "a:3")
+			time.Sleep(after)
+			store.set(false, "")
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			l.wantLine(named("slow"), "u:1 a:1 u:2 a:2 u:3 a:3")
+			l.wantLine(named("fast"), "u:4 a:4")
+		})
+	}
 }
 
 func TestCloseEndsReplay(t *testing.T) {
@@ -253,7 +273,7 @@ func TestReplayWaitFitsTheSize(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		l.wantLine(named("slow"), long+" a:1")
-		if strings.Contains(log.String(), "others go first") {
+		if strings.Contains(log.String(), "other sessions go first") {
 			l.t.Errorf("log:\n%s", log)
 		}
 	})

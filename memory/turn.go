@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base32"
 	"encoding/binary"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -184,4 +185,30 @@ func newTurnID(now time.Time) string {
 	var id [26]byte
 	crockford.Encode(id[:], b[:])
 	return string(id[:])
+}
+
+// resume makes the turn, and the answer if it had come, of a record, with which kept is to be written.
+func (m *Memory) resume(rec *spooled, kept map[string][]byte) (*Turn, *Answer, error) {
+	req, err := wire.Parse(rec.Dialect, rec.Body)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read spooled request of turn %s: %w", rec.Turn, err)
+	}
+	t := &Turn{
+		shape: m.shape.Load(), base: context.Background(),
+		ID: rec.Turn, m: m, started: rec.Time,
+		call: transcript.Call{Scope: rec.scope(), Request: req, History: rec.History, Side: string(rec.Side)},
+	}
+	t.Summary.Status = StatusDegraded
+	var beside transcript.Beside
+	if len(kept) > 0 {
+		beside = &replayed{t, kept}
+	}
+	if t.entry, err = m.log.Resumed(t.ID, t.started, t.call, rec.View, rec.Notes, beside); err != nil {
+		return nil, nil, fmt.Errorf("read spooled notes of turn %s: %w", rec.Turn, err)
+	}
+	if rec.Answer == nil {
+		return t, nil, nil
+	}
+	a, err := rec.Answer.answer(rec.Dialect)
+	return t, a, err
 }
