@@ -116,7 +116,8 @@ it fails, where the proxy is killed and in the rolling restart, ` + "`store.comm
 Limits:
 
 - Redis replicates after it has answered. A master that is lost with its machine takes the commits of its last moments
-  along, as it would anybody's. Clients that resend their history bring them back with their next turn.
+  along, as it would anybody's. Clients that resend their history bring them back with their next turn. So does one that stood
+  still and wakes, of what it takes before it learns that it was replaced; ` + "`min-replicas-to-write 1`" + ` on the server shortens that.
 - While the store is away, turns wait in the spool of the replica that had them. Others do not see them until it is back.
 - Turns that neither the store nor the disk of the spool take stay in the process, up to 64 MiB. They are lost if it is
   killed before one of the two takes them; what is lost for want of room is logged and counted.
