@@ -84,16 +84,16 @@ var arrows = []struct {
 	{5, "admin", nil},
 	{5, "proxy", []string{"memory", "memory/view", "providers", "proxy/keepalive", "proxy/limit", "proxy/listener", "providers/resilience", "telemetry", "wire", "wire/mark", "wire/stitch"}},
 	{0, "leaktest", nil},
-	{0, "cmd/proxy/greeting", nil}, // reads what the binary prints
+	{0, "cmd/proxy/child", nil}, // runs the binary, knows only its command line
 	{0, "proxy/keepalive", nil},
 	{0, "proxy/listener", nil},
 	{1, "proxy/limit", []string{"cache"}},
-	{5, "demo", []string{"cmd/proxy/greeting", "memory", "providers/scripted"}},
+	{5, "demo", []string{"cmd/proxy/child", "memory", "providers/scripted"}},
 
 	{6, "cmd/proxy", cmdImports},
 	{6, "cmd/proxy/proxytest", nil}, // runs the binary, knows only its command line
 	{6, "bench", nil},
-	{6, "replay", []string{"cmd/proxy/greeting", "memory/tokens", "providers/scripted", "wire"}},
+	{6, "replay", []string{"cmd/proxy/child", "memory/tokens", "providers/scripted", "wire"}},
 	{1, "wire/mark", []string{"wire"}},
 }
 

@@ -10,11 +10,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
-	"syscall"
 	"time"
 
-	"remora/cmd/proxy/greeting"
+	"remora/cmd/proxy/child"
 	"remora/memory"
 )
 
@@ -70,74 +68,17 @@ log: {level: warn}
 	return m, nil
 }
 
-// command prepares a call of the binary. The caller's own REMORA_ settings are not for this configuration.
+// command prepares a call of the binary.
 func (m *machine) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, m.binary, args...) //nolint:gosec // our own executable
-	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "REMORA_") {
-			cmd.Env = append(cmd.Env, v)
-		}
-	}
-	cmd.Env = append(cmd.Env, keyVariable+"="+apiKey)
+	cmd.Env = append(child.Environ(), keyVariable+"="+apiKey)
 	cmd.WaitDelay = shutdownGrace
 	return cmd
 }
 
-// child is one running proxy.
-type child struct {
-	cmd   *exec.Cmd
-	log   *greeting.Reader
-	ended chan struct{} // closed when the process has ended and err is set
-	err   error
-	url   string // origin, without /v1
-}
-
-// start starts a proxy and returns when it listens. The end of ctx kills it; kill or stop must be called all the same.
-func (m *machine) start(ctx context.Context) (*child, error) {
-	c := &child{cmd: m.command(ctx, "--config", m.config), log: greeting.New(), ended: make(chan struct{})}
-	c.cmd.Stderr = c.log
-	if err := c.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start proxy: %w", err)
-	}
-	go func() {
-		defer close(c.ended)
-		c.err = c.cmd.Wait()
-	}()
-	select {
-	case c.url = <-c.log.URL:
-		return c, nil
-	case <-c.ended:
-		return nil, fmt.Errorf("start proxy: %w", c.explain(c.err))
-	}
-}
-
-// explain adds to an error what the proxy said last.
-func (c *child) explain(err error) error {
-	if said := c.log.Last(); said != "" {
-		return fmt.Errorf("%w; the proxy said: %s", err, said)
-	}
-	return err
-}
-
-// kill ends the proxy as a power cut would: no signal handler runs. It returns when the process is gone.
-func (c *child) kill() error {
-	if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("kill proxy: %w", err)
-	}
-	<-c.ended
-	return nil
-}
-
-// stop asks the proxy to end, and wants it to do so in order.
-func (c *child) stop() error {
-	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		return fmt.Errorf("stop proxy: %w", c.explain(err))
-	}
-	<-c.ended
-	if c.err != nil {
-		return fmt.Errorf("stop proxy: %w", c.explain(c.err))
-	}
-	return nil
+// start starts a proxy and returns when it listens.
+func (m *machine) start(ctx context.Context) (*child.Proxy, error) {
+	return child.Start(m.command(ctx, "--config", m.config))
 }
 
 // transcript reads a stored session with the binary's own command, as anyone can. The store must not be in use.

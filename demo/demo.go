@@ -15,6 +15,7 @@ import (
 	"os"
 	"time"
 
+	"remora/cmd/proxy/child"
 	"remora/memory"
 	"remora/providers/scripted"
 )
@@ -74,7 +75,7 @@ type stage struct {
 	machine *machine
 	player  *player
 	print   printer
-	proxy   *child
+	proxy   *child.Proxy
 
 	// What was on disk when the proxy had been killed, and at the end.
 	atCrash, atEnd []snapshot
@@ -96,24 +97,24 @@ func (s *stage) run(ctx context.Context, chapters []chapter) (err error) {
 	stopped := false
 	defer func() {
 		if !stopped {
-			_ = s.proxy.kill() // the error that led here says more
+			_ = s.proxy.Kill() // the error that led here says more
 		}
 	}()
-	s.player.url = s.proxy.url
+	s.player.url = s.proxy.URL
 	if err := s.player.warmUp(ctx); err != nil {
-		return s.proxy.explain(err)
+		return s.proxy.Explain(err)
 	}
-	s.print.opening(s.proxy.url, s.player.model.URL())
+	s.print.opening(s.proxy.URL, s.player.model.URL())
 	for _, c := range chapters {
 		s.player.begin(c)
 		for _, a := range c.acts {
 			if err := s.player.play(ctx, c.habit, a); err != nil {
-				return s.proxy.explain(err)
+				return s.proxy.Explain(err)
 			}
 		}
 	}
 	stopped = true
-	if err := s.proxy.stop(); err != nil {
+	if err := s.proxy.Stop(); err != nil {
 		return err
 	}
 	if s.atEnd, err = s.read(ctx); err != nil {
@@ -125,7 +126,7 @@ func (s *stage) run(ctx context.Context, chapters []chapter) (err error) {
 
 // restart kills the proxy, looks at what it left on disk, and starts it again.
 func (s *stage) restart(ctx context.Context) (err error) {
-	if err := s.proxy.kill(); err != nil {
+	if err := s.proxy.Kill(); err != nil {
 		return err
 	}
 	if s.atCrash, err = s.read(ctx); err != nil {
@@ -136,8 +137,8 @@ func (s *stage) restart(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	s.proxy, s.player.url = proxy, proxy.url
-	s.print.restarted(s.atCrash[0], s.proxy.url)
+	s.proxy, s.player.url = proxy, proxy.URL
+	s.print.restarted(s.atCrash[0], s.proxy.URL)
 	return s.player.warmUp(ctx)
 }
 

@@ -88,10 +88,10 @@ func (l *lab) measure(ctx context.Context, p *policy, d wire.Dialect) (r *result
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, proxy.stop()) }()
-	agents, err := l.play(ctx, u, proxy.url, d)
+	defer func() { err = errors.Join(err, proxy.Stop()) }()
+	agents, err := l.play(ctx, u, proxy.URL, d)
 	if err != nil {
-		return nil, fmt.Errorf("policy %s, %s: %w; the proxy says: %s", p.name, d, err, proxy.said)
+		return nil, fmt.Errorf("policy %s, %s: %w", p.name, d, proxy.Explain(err))
 	}
 	r = &result{policy: p.name, dialect: d}
 	for _, a := range agents {

@@ -7,11 +7,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
-	"syscall"
 	"time"
 
-	"remora/cmd/proxy/greeting"
+	"remora/cmd/proxy/child"
 )
 
 // settings are those of every policy. Waits are long, so that a busy machine does not show as memory that was left out.
@@ -38,52 +36,17 @@ func build(ctx context.Context, dir string) (string, error) {
 	return bin, nil
 }
 
-// child is a running proxy.
-type child struct {
-	cmd   *exec.Cmd
-	said  *greeting.Reader
-	ended chan struct{} // closed when the process has ended and err is set
-	err   error
-	url   string // origin
-}
-
-// launch starts a proxy under a policy and returns when it listens. stop must be called.
-func launch(ctx context.Context, binary, dir, upstream string, p *policy) (*child, error) {
+// launch starts a proxy under a policy and returns when it listens. Stop must be called.
+func launch(ctx context.Context, binary, dir, upstream string, p *policy) (*child.Proxy, error) {
 	file := filepath.Join(dir, "config.yaml")
 	if err := os.WriteFile(file, append(fmt.Appendf(nil, settings, upstream+"/v1"), p.config...), 0o600); err != nil {
 		return nil, fmt.Errorf("write configuration: %w", err)
 	}
-	c := &child{cmd: exec.CommandContext(ctx, binary, "--config", file), said: greeting.New(), ended: make(chan struct{})} //nolint:gosec // our own program
-	c.cmd.Dir, c.cmd.Stderr, c.cmd.WaitDelay = dir, c.said, shutdownGrace
-	for _, v := range os.Environ() { // the caller's own settings are not for this configuration
-		if !strings.HasPrefix(v, "REMORA_") {
-			c.cmd.Env = append(c.cmd.Env, v)
-		}
+	cmd := exec.CommandContext(ctx, binary, "--config", file) //nolint:gosec // our own program
+	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, child.Environ(), shutdownGrace
+	c, err := child.Start(cmd)
+	if err != nil {
+		return nil, fmt.Errorf("policy %s: %w", p.name, err)
 	}
-	if err := c.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start proxy: %w", err)
-	}
-	go func() {
-		defer close(c.ended)
-		c.err = c.cmd.Wait()
-	}()
-	select {
-	case c.url = <-c.said.URL:
-		return c, nil
-	case <-c.ended:
-		return nil, fmt.Errorf("start proxy with policy %s: %w: %s", p.name, c.err, c.said)
-	}
-}
-
-// stop asks the proxy to end, and wants it to do so in order.
-func (c *child) stop() error {
-	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		<-c.ended
-		return fmt.Errorf("stop proxy: %w: %s", err, c.said)
-	}
-	<-c.ended
-	if c.err != nil {
-		return fmt.Errorf("stop proxy: %w: %s", c.err, c.said)
-	}
-	return nil
+	return c, nil
 }

@@ -94,10 +94,10 @@ func TestRecommendedLayersSpeak(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.play(t.Context(), u, p.url, wire.Responses); err != nil {
+	if _, err := l.play(t.Context(), u, p.URL, wire.Responses); err != nil {
 		t.Error(err)
 	}
-	if err := p.stop(); err != nil {
+	if err := p.Stop(); err != nil {
 		t.Error(err)
 	}
 	sent := string(bytes.Join(u.talks[sessions[0].name].ledger.items, []byte("\n")))
