@@ -152,24 +152,24 @@ func (t *Turn) afterOutage(after func(context.Context)) func(context.Context) {
 
 // outlast waits until no turn of the session is in the spool any more, however long the store is down.
 func (s *spooler) outlast(ctx context.Context, scope Scope) error {
-	for {
-		s.mu.Lock()
-		waits, drained := s.waits(scope), s.drained
-		s.mu.Unlock()
-		if !waits {
-			return nil
-		}
-		select {
-		case <-drained:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	return s.await(ctx, scope, func() error { return nil })
 }
 
 // settle waits until no turn of the session is in the spool any more, so that a client reads its writes as soon as
 // the store is back.
 func (s *spooler) settle(ctx context.Context, scope Scope) error {
+	return s.await(ctx, scope, func() error {
+		if err := s.m.available(); err != nil {
+			return err
+		}
+		s.kick()
+		return nil
+	})
+}
+
+// await waits until no turn of the session is in the spool any more. An error of ready, which is called before each wait,
+// ends it.
+func (s *spooler) await(ctx context.Context, scope Scope, ready func() error) error {
 	for {
 		s.mu.Lock()
 		waits, drained := s.waits(scope), s.drained
@@ -177,10 +177,9 @@ func (s *spooler) settle(ctx context.Context, scope Scope) error {
 		if !waits {
 			return nil
 		}
-		if err := s.m.available(); err != nil {
+		if err := ready(); err != nil {
 			return err
 		}
-		s.kick()
 		select {
 		case <-drained:
 		case <-ctx.Done():
