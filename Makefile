@@ -129,10 +129,10 @@ fuzz: ## every fuzz target for FUZZTIME (30s)
 	done
 
 # What a hostile client or upstream reaches first: package and target.
-FUZZ_FRONT := wire:FuzzParse wire:FuzzSplice wire:FuzzSSE wire:FuzzFold memory/transcript:FuzzMerge memory/view:FuzzWindow
+FUZZ_FRONT := wire:FuzzParse wire:FuzzNames wire:FuzzSplice wire:FuzzSSE wire:FuzzFold memory/transcript:FuzzMerge memory/view:FuzzWindow
 
 .PHONY: fuzz-front
-fuzz-front: ## splitter, splice, SSE, fold, merge and window for FUZZTIME each (30s)
+fuzz-front: ## splitter, member names, splice, SSE, fold, merge and window for FUZZTIME each (30s)
 	@for t in $(FUZZ_FRONT); do \
 		echo "$$t"; go test -run='^$$' -fuzz="^$${t#*:}\$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=1s ./$${t%:*} || exit 1; \
 	done
