@@ -112,7 +112,7 @@ func unpairedInSet(units []unit, keep []bool) (dropped int) {
 	n := callsIn(units, keep)
 	calls, results := make(byID, n), make(byID, n)
 	answers := func(i int) bool {
-		answer := units[i].pair
+		answer := *units[i].pair
 		call, ok := calls.find(answer.ID, answer.Family, func(c wire.Call) bool { return wire.Matches(c, answer) })
 		if ok {
 			calls.count(call, -1)
@@ -126,7 +126,7 @@ func unpairedInSet(units []unit, keep []bool) (dropped int) {
 		switch {
 		case !keep[i] || u.pair.ID == "":
 		case u.kind == wire.ToolCall:
-			calls.count(u.pair, 1)
+			calls.count(*u.pair, 1)
 		case u.kind == wire.ToolResult && !answers(i):
 			early = append(early, i)
 		}
@@ -141,7 +141,7 @@ func unpairedInSet(units []unit, keep []bool) (dropped int) {
 		if !keep[i] || u.kind != wire.ToolCall || u.pair.ID == "" {
 			continue
 		}
-		if _, ok := results.find(u.pair.ID, u.pair.Family, func(r wire.Call) bool { return wire.Matches(u.pair, r) }); !ok {
+		if _, ok := results.find(u.pair.ID, u.pair.Family, func(r wire.Call) bool { return wire.Matches(*u.pair, r) }); !ok {
 			keep[i] = false
 			dropped++
 		}
@@ -166,11 +166,11 @@ func unpairedInOrder(units []unit, keep []bool) int {
 		switch {
 		case !keep[i]:
 		case u.kind == wire.ToolCall:
-			open[pairKey(u.pair)] = i
+			open[pairKey(*u.pair)] = i
 		case u.kind == wire.ToolResult:
-			if call, ok := open[pairKey(u.pair)]; ok {
+			if call, ok := open[pairKey(*u.pair)]; ok {
 				answered[call], answered[i] = true, true
-				delete(open, pairKey(u.pair))
+				delete(open, pairKey(*u.pair))
 			}
 		}
 	}

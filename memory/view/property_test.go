@@ -246,7 +246,7 @@ func TestRepairIsLinear(t *testing.T) {
 	units := unitsOf(all, nil)
 	calls := make(byID)
 	for _, u := range units[:n] {
-		calls.count(u.pair, 1)
+		calls.count(*u.pair, 1)
 	}
 	tried := 0
 	calls.find("x", "function", func(wire.Call) bool { tried++; return false })

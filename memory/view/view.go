@@ -61,9 +61,9 @@ type Anchor struct {
 // re-emits their bytes.
 func Assemble(r Request) View {
 	lead, body := r.Lead, r.Items
-	v := View{Pinned: -1, Items: append(make([]wire.Item, 0, len(lead)+len(body)), lead...)}
+	v := View{Pinned: -1}
 	if len(body) == 0 {
-		v.Start = r.Cut
+		v.Start, v.Items = r.Cut, append(make([]wire.Item, 0, len(lead)), lead...)
 		return v
 	}
 	units := unitsOf(body, r.Resolve)
@@ -88,13 +88,14 @@ func Assemble(r Request) View {
 	}
 	v.Orphans = unpaired(units, body[len(body)-1].Dialect, keep)
 	v.Units = len(units) - v.Windowed - v.Orphans
+	most := min(v.Units, len(body)) // items: each that is kept has a unit
+	v.Items, v.Kept = append(make([]wire.Item, 0, len(lead)+most), lead...), make([]int, 0, most)
 	v.project(body, units, keep)
 	return v
 }
 
 // project appends to the view what keep leaves of body.
 func (v *View) project(body []wire.Item, units []unit, keep []bool) {
-	v.Kept = make([]int, 0, len(body))
 	for first := 0; first < len(units); {
 		item, end, kept := units[first].item, first, 0
 		for ; end < len(units) && units[end].item == item; end++ {

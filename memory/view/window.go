@@ -161,8 +161,9 @@ type unit struct {
 	role wire.Role
 	// hidden tells that the client does not see it: it counts as nothing, so that cuts stay where they are.
 	hidden bool
-	// pair is the call that a ToolCall makes or a ToolResult answers.
-	pair wire.Call
+	// pair is the call that a ToolCall makes or a ToolResult answers; for all others it is empty, and never nil. It is
+	// the item's own: histories are long, and a copy would be most of what a unit takes.
+	pair *wire.Call
 }
 
 // Units is how many units an item has: what the window counts.
@@ -180,21 +181,22 @@ func Units(it wire.Item) uint64 {
 // unitsOf takes items apart. resolve tells what a Reference stands for; nil leaves references opaque.
 func unitsOf(items []wire.Item, resolve func(wire.Item) (wire.Item, bool)) []unit {
 	units := make([]unit, 0, len(items)+len(items)/4)
-	for i, it := range items {
+	for i := range items {
+		it := &items[i]
 		if it.Kind == wire.Reference && resolve != nil {
-			if target, ok := resolve(it); ok {
-				it = target
+			if target, ok := resolve(*it); ok {
+				it = &target
 			}
 		}
 		if len(it.Calls) == 0 {
-			units = append(units, unit{item: i, call: -1, kind: it.Kind, role: it.Role, pair: it.Answers})
+			units = append(units, unit{item: i, call: -1, kind: it.Kind, role: it.Role, pair: &it.Answers})
 			continue
 		}
 		if it.Kind == wire.Message && it.HasText {
-			units = append(units, unit{item: i, call: -1, kind: wire.Message, role: it.Role})
+			units = append(units, unit{item: i, call: -1, kind: wire.Message, role: it.Role, pair: &it.Answers})
 		}
-		for c, call := range it.Calls {
-			units = append(units, unit{item: i, call: c, kind: wire.ToolCall, pair: call})
+		for c := range it.Calls {
+			units = append(units, unit{item: i, call: c, kind: wire.ToolCall, pair: &it.Calls[c]})
 		}
 	}
 	return units
@@ -272,9 +274,9 @@ func groupSplits(units []unit, low int) []bool {
 		reach[i-low] = i
 		switch u.kind {
 		case wire.ToolCall:
-			opened[pairKey(u.pair)] = i
+			opened[pairKey(*u.pair)] = i
 		case wire.ToolResult:
-			if at, ok := opened[pairKey(u.pair)]; ok {
+			if at, ok := opened[pairKey(*u.pair)]; ok {
 				reach[at-low] = i
 			}
 		default:
