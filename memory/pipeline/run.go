@@ -81,6 +81,9 @@ func (p *Pipeline) Begin(ctx context.Context, tenant string, t layer.Turn, state
 		return p.idle, nil
 	}
 	r := &Run{p: p, tenant: tenant, turn: t}
+	if len(p.layers) == 0 {
+		return r, nil // it cuts views to their size, and hands nobody a turn
+	}
 	if r.turn.Count == nil {
 		model := t.Model
 		r.turn.Count = func(text string) int { return p.o.Count(model, text) }

@@ -31,6 +31,9 @@ func (r *Run) Usage(system []wire.Item, tools int, f *Fitted) Usage {
 		u.System, u.History, u.Estimated = estimate(system), estimate(f.History), true
 	}
 	u.Total = u.System + u.Tools + u.History
+	if len(r.members)+len(f.Blocks) == 0 {
+		return u
+	}
 	u.Layers = make([]LayerUsage, 0, len(r.members)+1)
 	for _, m := range r.members {
 		u.Layers = append(u.Layers, LayerUsage{ID: m.ID})
