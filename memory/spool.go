@@ -306,10 +306,8 @@ func (s *spooler) replay(ctx context.Context, b []byte) error {
 		s.done(group)
 		return nil
 	}
-	if s.follows(rec, group) {
-		if err := s.moveBack(rec, group, b); err != nil {
-			return err
-		}
+	// Where there is no room to move it, a turn out of its order is better than a spool that nothing ever leaves.
+	if s.follows(rec, group) && s.moveBack(rec, group, b) == nil {
 		s.done(group)
 		return nil
 	}
@@ -342,16 +340,21 @@ func (s *spooler) replay(ctx context.Context, b []byte) error {
 		s.done(group)
 		return nil
 	}
+	s.wrote(rec, group)
+	return nil
+}
+
+// wrote counts a record as gone that is in the store now.
+func (s *spooler) wrote(rec *spooled, group cache.Group) {
 	s.slow, s.tries = "", 0
 	s.moved[group] = slices.DeleteFunc(s.moved[group], func(name string) bool { return name == rec.name() })
 	if len(s.moved[group]) == 0 {
 		delete(s.moved, group)
 	}
-	if a != nil {
+	if rec.Answer != nil {
 		s.tell(rec.Turn, nil)
 	}
 	s.done(group)
-	return nil
 }
 
 // gaveUp notes that the store answers but did not take the record, and tells whether that happened too often.

@@ -247,6 +247,46 @@ func TestSlowRecordsKeepTheirOrder(t *testing.T) {
 	}
 }
 
+// tight is a spool of a bounded size.
+type tight struct {
+	queue
+	room int64
+}
+
+func (q *tight) Append(rec []byte) error {
+	if _, n := q.Len(); n+int64(len(rec)) > q.room {
+		return cache.ErrSpoolFull
+	}
+	return q.queue.Append(rec)
+}
+
+// TestFullSpoolIsEmptied: turns that there is no room to move behind a slow one of their session do not stay for ever.
+func TestFullSpoolIsEmptied(t *testing.T) {
+	withSluggish(t, func(l *lab, store *sluggish, log *bytes.Buffer) {
+		l.m.Close()
+		spool := &tight{room: 1 << 20}
+		l.m = memory.New(store, spool, memory.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
+		l.lateTurn(named("slow"), "u:1", "a:1")
+		_, first := spool.Len()
+		time.Sleep(time.Second) // ids of turns sort by their time
+		l.lateTurn(named("slow"), "u:1 a:1 u:2", "a:2")
+		_, both := spool.Len()
+		spool.room = both + first // the second one is longer
+		store.set(false, "slow")
+		time.Sleep(time.Minute)
+		if !strings.Contains(log.String(), "other sessions go first") {
+			l.t.Fatalf("the first turn was not moved:\n%s", log)
+		}
+		store.set(false, "")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n, _ := spool.Len(); n > 0 {
+			l.t.Fatalf("%d turns stay in the spool:\n%s", n, log)
+		}
+		l.wantLine(named("slow"), "u:1 a:1 u:2 a:2")
+	})
+}
+
 func TestCloseEndsReplay(t *testing.T) {
 	withSluggish(t, func(l *lab, store *sluggish, log *bytes.Buffer) {
 		l.lateTurn(named("slow"), "u:1", "a:1")
