@@ -109,3 +109,21 @@ func TestOldClientsSeeBrokenAnswers(t *testing.T) {
 		t.Errorf("answer %+v", a)
 	}
 }
+
+// TestOldClientsGetAnswersInOrder: also those who send a request before the answer to the last one has come.
+func TestOldClientsGetAnswersInOrder(t *testing.T) {
+	events := strings.Join(chatEvents, "") + chatDone
+	r := start(t, rigOptions{upstream: answering(t, func(req *http.Request, _ []byte) string {
+		if req.Method == http.MethodGet {
+			return sized("{}")
+		}
+		return eventHead + chunk(events) + "0\r\n\r\n"
+	})})
+	got := r.exchange(t, "GET /v1/models HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"+
+		"POST /v1/chat/completions HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\n{}")
+	want := crlf("HTTP/1.1 200 OK\nContent-Type: application/json\nContent-Length: 2\nConnection: keep-alive\n\n") + "{}" +
+		crlf("HTTP/1.1 200 OK\nContent-Type: text/event-stream; charset=utf-8\nConnection: close\n\n") + events
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -65,6 +65,8 @@ type Server struct {
 	bodies    sync.Pool // *[]byte
 	heads     sync.Pool // *[]byte, of requests to upstream
 	stopping  atomic.Bool
+	mu        sync.Mutex
+	listeners []net.Listener // guarded by mu
 	stats     counters
 	toolless  toolless
 	telemetry *telemetry.Telemetry // nil for none
@@ -178,6 +180,7 @@ func (silent) Printf(string, ...any) {}
 // Serve serves a listener until Shutdown, and returns nil then.
 func (s *Server) Serve(ln net.Listener) error {
 	ln = listener.Patient(ln, s.log, s.now)
+	s.listening(ln)
 	if s.certificate != nil {
 		if _, err := s.certificate.Load(); err != nil {
 			return err
@@ -207,6 +210,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		return errors.New("shut down: already under way")
 	}
 	s.watcher.endAll(endShutdown, func(w *watch) bool { return w.conn == nil }) // tunnels
+	s.deafen()
 	grace, cancel := context.WithTimeout(ctx, s.o.ShutdownGrace)
 	defer cancel()
 	err := s.http.ShutdownWithContext(grace)
@@ -219,6 +223,26 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.watcher.close()
 	s.client.Close()
 	return err
+}
+
+// listening notes a listener for deafen.
+func (s *Server) listening(ln net.Listener) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listeners = append(s.listeners, ln)
+	if s.stopping.Load() {
+		_ = ln.Close()
+	}
+}
+
+// deafen closes all listeners, those included that fasthttp is about to hear of: its own Shutdown does not know them, and
+// Serve would never return.
+func (s *Server) deafen() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, ln := range s.listeners {
+		_ = ln.Close()
+	}
 }
 
 // settle waits until what was ended has noticed. Its connections fail at once, so that only a commit can take time,
@@ -247,6 +271,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 			s.recovered(v)
 			x.fail(&Error{Status: fasthttp.StatusInternalServerError, Code: codeInternal, Message: "internal error"})
 		}
+		flushEach(ctx, s.now().Add(s.o.WriteTimeout))
 		if !x.streaming {
 			x.close()
 		}

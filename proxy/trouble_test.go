@@ -428,6 +428,22 @@ func TestPanicInTheAnswer(t *testing.T) {
 	}
 }
 
+// TestShutdownBeforeServe: a signal in the first moment of the process ends it too, and nobody is served any more.
+func TestShutdownBeforeServe(t *testing.T) {
+	r := start(t, rigOptions{upstream: answering(t, func(*http.Request, []byte) string { return sized("{}") })})
+	r.stop(t)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shut(ln)
+	served := make(chan error, 1)
+	go func() { served <- r.Serve(ln) }()
+	if err := await(t, served, "the end of Serve"); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestShutdownLetsAnswersFinish(t *testing.T) {
 	finish := make(chan struct{})
 	started := make(chan struct{})

@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -70,6 +71,15 @@ func (x *exchange) streamToClose() {
 	a.settle()
 	x.ctx.HijackSetNoResponse(true)
 	x.ctx.Hijack(func(net.Conn) {}) // which is closed after this
+}
+
+// flushEach has the answer to a client of HTTP/1.0 leave before the next request on its connection is handled: fasthttp
+// keeps it where that request is here already, and streamToClose does not go through what it is kept in. That there is a
+// deadline, the one that fasthttp would set, is how fasthttp is told.
+func flushEach(ctx *fasthttp.RequestCtx, deadline time.Time) {
+	if h := &ctx.Request.Header; !h.IsHTTP11() && !h.ConnectionClose() && !ctx.Hijacked() {
+		_ = ctx.SetWriteDeadline(deadline)
+	}
 }
 
 // breakConn has a connection end with a reset, so that the end of what was written is not taken for that of the body.

@@ -56,10 +56,13 @@ func (l *patientListener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends Accept, also while it waits.
-func (l *patientListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return l.Listener.Close()
+// Close ends Accept, also while it waits. It may be called again, and does nothing then.
+func (l *patientListener) Close() (err error) {
+	l.once.Do(func() {
+		close(l.closed)
+		err = l.Listener.Close()
+	})
+	return err
 }
 
 // passes tells errors that concern one connection, or that last until others have been closed.
