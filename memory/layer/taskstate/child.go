@@ -38,10 +38,10 @@ func fingerprint(parts ...string) string {
 	return string(h.Sum(nil)[:printSize])
 }
 
-// members are the fingerprints of what the child gave.
-func (g given) members() map[string]bool {
-	all := make(map[string]bool, len(g.Members)/printSize)
-	for m := range slices.Chunk(g.Members, printSize) {
+// asSet takes fingerprints apart.
+func asSet(prints []byte) map[string]bool {
+	all := make(map[string]bool, len(prints)/printSize)
+	for m := range slices.Chunk(prints, printSize) {
 		all[string(m)] = true
 	}
 	return all
@@ -56,6 +56,9 @@ func saneCounts(st state) bool {
 		}
 		members += len(g.Members) / printSize
 	}
+	if len(st.Spawned)%printSize != 0 || len(st.Spawned) > (maxKeys+1)*printSize {
+		return false
+	}
 	return len(st.Given) <= maxGiven && members <= maxMembers && st.Marked >= 0 && st.Marked <= maxMarked &&
 		st.Base >= 0 && st.Base <= max(st.Marked, len(st.Checkpoints))
 }
@@ -69,12 +72,15 @@ func (*Layer) Spawn(_ context.Context, _ *layer.Turn, parent layer.State) (layer
 		return nil, nil
 	}
 	st := read(parent)
-	st.Base, st.Given = st.Marked, nil
+	st.Base, st.Spawned, st.Given = st.Marked, nil, nil
+	for _, key := range slices.Sorted(maps.Keys(st.Data)) {
+		st.Spawned = append(st.Spawned, fingerprint(key, string(st.Data[key]))...)
+	}
 	return st.encode()
 }
 
 // Return adds what a child reached: its files that are new, its own checkpoints, the newest left, and its data. What it
-// gave before, and the checkpoints that it was spawned with, are not added again. What no longer fits is left out.
+// gave before, and what it was spawned with, is not added again. What no longer fits is left out.
 func (l *Layer) Return(_ context.Context, _ *layer.Turn, parent, child layer.State, o layer.Outcome) (layer.State, error) {
 	st, from := read(parent), read(child)
 	for _, f := range from.Files {
@@ -93,7 +99,10 @@ func (l *Layer) Return(_ context.Context, _ *layer.Turn, parent, child layer.Sta
 		st.keepGiven(now)
 		return st.withExecution(o.Execution, from.Data)
 	}
-	known := before.members()
+	known := asSet(before.Members)
+	if before.Marked == 0 && len(before.Members) == 0 {
+		known = asSet(from.Spawned) // later on they are among what it gave, unless it has changed them
+	}
 	for _, key := range slices.Sorted(maps.Keys(from.Data)) {
 		member := fingerprint(key, string(from.Data[key]))
 		if known[member] || st.put(key, from.Data[key]) == nil {

@@ -75,6 +75,8 @@ type state struct {
 	// session was spawned with.
 	Marked int `json:"marked,omitempty"`
 	Base   int `json:"base,omitempty"`
+	// Spawned are fingerprints of the members of the data that the session was spawned with.
+	Spawned []byte `json:"spawned,omitempty"`
 	// Given is what children have given back, the latest last.
 	Given []given `json:"given,omitempty"`
 }
@@ -188,7 +190,7 @@ func (*Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int
 
 // pretty is the state as JSON with two spaces of indentation.
 func (st state) pretty() (string, error) {
-	st.Marked, st.Base, st.Given = 0, 0, nil
+	st.Marked, st.Base, st.Spawned, st.Given = 0, 0, nil, nil
 	raw, err := st.encode()
 	if err != nil {
 		return "", err

@@ -240,6 +240,8 @@ func TestReturnCountsOnce(t *testing.T) {
 		{"data twice", "spawn x, mark x, set x k a, return x, set k b, return x", "1", "k=b"},
 		{"data that is new", "spawn x, mark x, set x k a, set x l a, return x, set k b, set x l b, return x", "1", "k=b l=b"},
 		{"data set back", "spawn x, mark x, set x k a, return x, set x k b, return x, set x k a, return x", "1", "k=a"},
+		{"data that it was spawned with", "set k a, set l a, spawn x, set k b, set x l b, mark x, return x, return x", "1", "k=b l=b"},
+		{"data that it was spawned with, set back", "set k a, spawn x, mark x, set x k b, return x, set x k a, return x", "1", "k=a"},
 		{"data of one that was spawned anew", "mark, spawn x, mark x, set x k a, return x, set k b, spawn x, mark x, set x k a, return x", "1 2 3", "k=a"},
 	} {
 		f := &family{t: t, l: open(t, taskstate.Options{}), states: map[string]layer.State{}}
