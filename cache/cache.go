@@ -21,6 +21,9 @@ var ErrConflict = errors.New("group changed since it was read")
 // under a key that is not configured. The store itself is well.
 var ErrUnreadable = errors.New("stored value cannot be read")
 
+// ErrDenied is part of errors of a server that refuses the account or password of store.url, or what that account does.
+var ErrDenied = errors.New("the store refuses its account")
+
 // Group names a set of values that are written together. Owner is the tenant, Name what it is about (a session, a
 // resource); both may hold any bytes: the store encodes them so that no two pairs ever meet.
 type Group struct {

@@ -239,7 +239,7 @@ func TestRedisPassword(t *testing.T) {
 	s = open(t, "redis://:wrong-secret@"+srv.Addr(), cache.Options{})
 	defer func() { _ = s.Close() }()
 	err := commitErr(ctx(), s, put("o", "a", []byte("1")))
-	if err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "WRONGPASS") {
+	if err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "WRONGPASS") || !errors.Is(err, cache.ErrDenied) {
 		t.Fatalf("commit with a wrong password: %v", err)
 	}
 }

@@ -203,13 +203,23 @@ func cleanError(err error) error {
 	var ne net.Error
 	switch {
 	case errors.As(err, &re):
-		return errors.New(cleanText(re.Error()))
+		return told(re.Error())
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return err
 	case errors.As(err, &ne) && ne.Timeout():
 		return fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
 	}
 	return err
+}
+
+// told is what a server says is wrong, with ErrDenied where that is whom it talks to.
+func told(text string) error {
+	for _, code := range [...]string{"WRONGPASS ", "NOAUTH ", "NOPERM ", "DENIED ", "ERR AUTH "} {
+		if strings.HasPrefix(text, code) {
+			return fmt.Errorf("%w: %s", ErrDenied, cleanText(text))
+		}
+	}
+	return errors.New(cleanText(text))
 }
 
 func cleanText(s string) string {
@@ -237,7 +247,7 @@ func replyError(reply []byte) error {
 	if len(reply) == 0 || reply[0] != '-' {
 		return nil
 	}
-	return errors.New(cleanText(string(bytes.TrimRight(reply[1:], "\r\n"))))
+	return told(string(bytes.TrimRight(reply[1:], "\r\n")))
 }
 
 var errBadReply = errors.New("the reply is not what was asked for: is another program using these keys?")

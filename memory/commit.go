@@ -239,3 +239,33 @@ func (m *Memory) heard(err error) error {
 	}
 	return err
 }
+
+// recovered notes that the store answers again.
+func (m *Memory) recovered() {
+	m.mu.Lock()
+	away := m.away
+	m.down, m.slow, m.away = time.Time{}, 0, false
+	m.mu.Unlock()
+	m.back(away)
+}
+
+// answered notes that the store has taken a turn.
+func (m *Memory) answered() {
+	m.mu.Lock()
+	away := m.away && !m.o.Now().Before(m.down) // else the store was asked before it failed
+	m.slow, m.away = 0, m.away && !away
+	m.mu.Unlock()
+	m.back(away)
+}
+
+// back ends what leaveAlone said, and tells how many turns were spooled meanwhile and are written now.
+func (m *Memory) back(away bool) {
+	if !away {
+		return
+	}
+	spooled := 0
+	if m.spool.disk != nil {
+		spooled, _ = m.spool.disk.Len()
+	}
+	m.o.Log.Info("store answers again", "spooled", spooled)
+}

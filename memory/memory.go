@@ -121,6 +121,7 @@ type Memory struct {
 	down   time.Time          // until when the store is left alone
 	slow   int                // calls in a row that it did not answer in time
 	asking bool               // whether it is being asked if it is there at all
+	away   bool               // whether the log says that it failed, and not yet that it is back
 	life   context.Context    //nolint:containedctx // of the work in the background
 	close  context.CancelFunc // ends it
 	work   sync.WaitGroup
@@ -185,7 +186,7 @@ func (m *Memory) Begin(ctx context.Context, c Call) (*Turn, error) {
 	}
 	m.failed(err)
 	if m.o.OnStoreError == OnStoreErrorClosed {
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return nil, &unavailableError{err, m.o.RetryDelay}
 	}
 	return t, t.degrade(ctx)
 }
@@ -263,24 +264,18 @@ func (m *Memory) ask() {
 // leaveAlone lets calls go on without the store for a while. The caller holds the lock.
 func (m *Memory) leaveAlone(err error) {
 	now := m.o.Now()
-	if !now.Before(m.down) {
-		m.o.Log.Warn("store failed; calls go on without it", "error", err.Error(), "retry_in", m.o.RetryDelay.String())
+	if !m.away && !now.Before(m.down) {
+		level, text := slog.LevelWarn, "store failed; calls go on without it"
+		if m.o.OnStoreError == OnStoreErrorClosed {
+			text = "store failed; calls of sessions get 503 (memory.on_store_error: closed)"
+		}
+		if errors.Is(err, cache.ErrDenied) {
+			level, text = slog.LevelError, text+"; it refuses the account of store.url, which no waiting cures"
+		}
+		m.o.Log.Log(m.life, level, text, "error", err.Error(), "retry_in", m.o.RetryDelay.String())
+		m.away = true
 	}
 	m.down = now.Add(m.o.RetryDelay)
-}
-
-// recovered notes that the store answers again.
-func (m *Memory) recovered() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.down, m.slow = time.Time{}, 0
-}
-
-// answered notes that the store has taken a turn.
-func (m *Memory) answered() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.slow = 0
 }
 
 // begin loads the session, merges the request into it and assembles the view. The store has its time; layers have their

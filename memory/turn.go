@@ -212,3 +212,13 @@ func (m *Memory) resume(rec *spooled, kept map[string][]byte) (*Turn, *Answer, e
 	a, err := rec.Answer.answer(rec.Dialect)
 	return t, a, err
 }
+
+// unavailableError is ErrUnavailable with its reason, and with when the store is asked again.
+type unavailableError struct {
+	cause error
+	after time.Duration
+}
+
+func (e *unavailableError) Error() string             { return ErrUnavailable.Error() + ": " + e.cause.Error() }
+func (e *unavailableError) Unwrap() []error           { return []error{ErrUnavailable, e.cause} }
+func (e *unavailableError) RetryAfter() time.Duration { return e.after }

@@ -82,7 +82,7 @@ func asError(err error) *Error {
 	case errors.As(err, &open):
 		return &Error{Status: fasthttp.StatusServiceUnavailable, Code: codeCircuit, Message: "upstream has failed too often of late", Err: err, Headers: retryAfter(open.RetryAfter)}
 	case errors.Is(err, memory.ErrUnavailable):
-		return &Error{Status: fasthttp.StatusServiceUnavailable, Code: codeNoMemory, Message: "session memory is unavailable", Err: err}
+		return noMemory(err)
 	case errors.Is(err, providers.ErrTarget):
 		return &Error{Status: fasthttp.StatusBadRequest, Code: codeBadRequest, Message: "request target is not supported", Err: err}
 	case errors.Is(err, providers.ErrUnreachable):
@@ -98,6 +98,16 @@ func asError(err error) *Error {
 	default:
 		return &Error{Status: fasthttp.StatusInternalServerError, Code: codeInternal, Message: "internal error", Err: err}
 	}
+}
+
+// noMemory tells of a store that cannot be read, and when it is asked again.
+func noMemory(err error) *Error {
+	e := &Error{Status: fasthttp.StatusServiceUnavailable, Code: codeNoMemory, Message: "session memory is unavailable", Err: err}
+	var later interface{ RetryAfter() time.Duration }
+	if errors.As(err, &later) {
+		e.Headers = retryAfter(later.RetryAfter())
+	}
+	return e
 }
 
 // envelope is an error as OpenAI's SDKs read it; type tells that it is the proxy's own.

@@ -1,0 +1,107 @@
+package memory_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"remora/cache"
+	"remora/memory"
+	"remora/wire"
+)
+
+// failing is a store that fails with err, while there is one.
+type failing struct {
+	cache.Store
+	err error
+}
+
+func (f *failing) Ping(ctx context.Context) error {
+	if f.err != nil {
+		return f.err
+	}
+	return f.Store.Ping(ctx)
+}
+
+func (f *failing) Read(ctx context.Context, q []cache.Query) ([]cache.Result, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	return f.Store.Read(ctx, q)
+}
+
+// TestOutageIsTold: the log tells once that the store has failed, what that means for calls, and once that it is back.
+func TestOutageIsTold(t *testing.T) {
+	for _, c := range []struct {
+		name, mode string
+		err        error
+		want       []string
+	}{
+		{"open", memory.OnStoreErrorOpen, errOutage, []string{"level=WARN", "go on without it"}},
+		{"closed", memory.OnStoreErrorClosed, errOutage, []string{"level=WARN", "get 503"}},
+		{"an account that is refused", memory.OnStoreErrorOpen, fmt.Errorf("%w: WRONGPASS", cache.ErrDenied), []string{"level=ERROR", "store.url"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log, f := &bytes.Buffer{}, &failing{err: c.err}
+				l := newLab(t, memory.Options{})
+				l.m.Close()
+				f.Store = l.store
+				o := memory.Options{OnStoreError: c.mode, RetryDelay: 1500 * time.Millisecond, Log: slog.New(slog.NewTextHandler(log, nil))}
+				l.m = memory.New(f, nil, patient(o))
+				for range 5 {
+					_, err := l.m.Begin(t.Context(), memory.Call{Scope: scope, Request: asking(t, "u:1")})
+					var later interface{ RetryAfter() time.Duration }
+					if closed := c.mode == memory.OnStoreErrorClosed; errors.Is(err, memory.ErrUnavailable) != closed {
+						t.Fatalf("Begin: %v", err)
+					} else if closed && (!errors.As(err, &later) || later.RetryAfter() != o.RetryDelay) {
+						t.Errorf("it is not said when to try again: %v", err)
+					}
+					time.Sleep(2 * o.RetryDelay)
+				}
+				failed := log.String()
+				if n := strings.Count(failed, "store failed"); n != 1 {
+					t.Errorf("%d lines tell of the failure:\n%s", n, failed)
+				}
+				for _, want := range c.want {
+					if !strings.Contains(failed, want) {
+						t.Errorf("the log does not hold %q:\n%s", want, failed)
+					}
+				}
+				f.err = nil
+				l.turn("u:1", "a:1")
+				l.turn("u:1 a:1 u:2", "a:2")
+				if n := strings.Count(log.String(), "store answers again"); n != 1 || strings.Contains(failed, "answers again") {
+					t.Errorf("%d lines tell of the end:\n%s", n, log)
+				}
+			})
+		})
+	}
+	t.Run("with a spool", func(t *testing.T) {
+		withSluggish(t, func(l *lab, store *sluggish, log *bytes.Buffer) {
+			l.lateTurn(named("one"), "u:1", "a:1")
+			l.lateTurn(named("two"), "u:2", "a:2")
+			store.set(false, "")
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if n := strings.Count(log.String(), `msg="store answers again" spooled=2`); n != 1 {
+				t.Errorf("%d lines tell of the end, and what is written now:\n%s", n, log)
+			}
+		})
+	})
+}
+
+func asking(t *testing.T, words string) *wire.Request {
+	t.Helper()
+	r, err := wire.Parse(wire.Chat, []byte(`{"model":"m","messages":[`+messages(words)+`]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
