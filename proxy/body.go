@@ -159,6 +159,11 @@ func decode(encoding, b []byte, limit int) ([]byte, error) {
 	return plain, err
 }
 
+// decodeBody undoes the Content-Encoding of the request's body.
+func (x *exchange) decodeBody() ([]byte, error) {
+	return decode(x.head.encoded, x.body, min(int(x.s.o.MaxBody), max(minDecoded, maxRatio*len(x.body))))
+}
+
 // decoder undoes a Content-Encoding that is one. With limit, a frame that says that it is larger is refused.
 func decoder(encoding []byte, from io.Reader, limit int) (io.ReadCloser, error) {
 	switch encoding = bytes.TrimSpace(encoding); {

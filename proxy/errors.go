@@ -15,6 +15,7 @@ import (
 	"remora/providers"
 	"remora/providers/resilience"
 	"remora/proxy/limit"
+	"remora/wire"
 )
 
 // Error is an error that the proxy answers with. Message goes to the caller, Err only into the log; neither holds a
@@ -64,6 +65,30 @@ func errBodyTooLarge(limit Size) *Error {
 		Status: fasthttp.StatusRequestEntityTooLarge, Code: codeBodyTooLarge,
 		Message: fmt.Sprintf("request body is larger than %s (server.max_body)", limit),
 	}
+}
+
+// errUnjudged refuses a body that can't be read where layers have to judge the answer. It tells where the body is wrong,
+// and never quotes it.
+func (x *exchange) errUnjudged() *Error {
+	e := &Error{
+		Status: fasthttp.StatusBadRequest, Code: codeBadRequest,
+		Message: "request body cannot be read, and rules of this gateway have to judge its answer: ",
+	}
+	plain, err := x.decodeBody()
+	if err != nil {
+		e.Message += "its Content-Encoding cannot be undone"
+		return e
+	}
+	what := "it is not a request of this endpoint"
+	if !json.Valid(plain) {
+		what = "it is not valid JSON"
+	}
+	e.Message += what
+	var wrong *wire.ParseError
+	if _, err := wire.Parse(x.dialect, plain); errors.As(err, &wrong) {
+		e.Message += fmt.Sprintf(", at byte %d: %s", wrong.Offset, wrong.Reason)
+	}
+	return e
 }
 
 // asError finds the status and code for an error of a lower package.

@@ -163,7 +163,7 @@ func (x *exchange) parse() {
 		x.bypass()
 		return
 	}
-	plain, err := decode(x.head.encoded, x.body, min(int(x.s.o.MaxBody), max(minDecoded, maxRatio*len(x.body))))
+	plain, err := x.decodeBody()
 	if err != nil || !startsObject(plain) {
 		x.bypass()
 		return

@@ -438,6 +438,56 @@ func TestUnusableControls(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantError(t, resp, 503, "memory_unavailable")
+	for _, none := range []string{"none", "false", "on", "offf"} {
+		write(c, chatIn("s", chatBody, "X-Memory: "+none+"\r\n"))
+		if resp, err = http.ReadResponse(br, nil); err != nil {
+			t.Fatal(err)
+		}
+		if text := wantError(t, resp, 400, "bad_request"); !strings.Contains(text, `X-Memory must be \"off\"`) {
+			t.Errorf("X-Memory: %s: %s", none, text)
+		}
+		write(c, chatIn("null", chatBody, "X-Memory: "+none+"\r\n")) // without a session
+		if resp, err = http.ReadResponse(br, nil); err != nil {
+			t.Fatal(err)
+		}
+		if body, err := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK || err != nil {
+			t.Errorf("X-Memory: %s without a session: %s, %s, %v", none, resp.Status, body, err)
+		}
+	}
+}
+
+// TestUnjudgedBodiesAreExplained: a body that layers can't judge is refused with what is wrong with it, less its content.
+func TestUnjudgedBodiesAreExplained(t *testing.T) {
+	addr := answering(t, func(*http.Request, []byte) string { return sized(chatAnswer) })
+	b := newBook()
+	r := start(t, rigOptions{upstream: addr, memory: b.begin})
+	r.guards = func() bool { return true }
+	c, br := r.dial(t)
+	for body, want := range map[string]string{
+		`{"messages": [secret]}`:  "it is not valid JSON, at byte 14: expected a value",
+		`{"messages": "secret"}`:  "it is not a request of this endpoint, at byte 13: the items are no list",
+		`{"model":"secret"}`:      "it is not a request of this endpoint, at byte 0: no messages",
+		`{"messages": ["secret`:   "it is not valid JSON, at byte 21: truncated",
+		`["secret"]`:              "it is not a request of this endpoint, at byte 0: not an object",
+		"\x1f\x8b\x08secret gzip": "it is not valid JSON, at byte 0: not an object",
+	} {
+		write(c, chatIn("null", body))
+		resp, err := http.ReadResponse(br, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := wantError(t, resp, 400, "bad_request"); !strings.Contains(text, want) || strings.Contains(text, "secret") {
+			t.Errorf("%s: want %q, have %s", body, want, text)
+		}
+	}
+	write(c, chatIn("null", "{}", "Content-Encoding: gzip\r\n"))
+	resp, err := http.ReadResponse(br, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := wantError(t, resp, 400, "bad_request"); !strings.Contains(text, "its Content-Encoding cannot be undone") {
+		t.Errorf("broken gzip: %s", text)
+	}
 }
 
 // A view that can't be encoded must not look like one that was sent.

@@ -23,8 +23,8 @@ type identity struct {
 	credentialName     string // the header that it came in, as an upstream reads it; empty for others
 	side               string
 	history            string
-	off                bool
-	sessionRank        int // how early in the options the header stands that named session; 0 is none
+	off, unclear       bool // X-Memory is "off", or something that means nothing
+	sessionRank        int  // how early in the options the header stands that named session; 0 is none
 	resourceRank       int
 	credentialStrength int
 }
@@ -172,7 +172,9 @@ func (id *identity) note(m meaning, value []byte) {
 	case roleParent:
 		id.parent = named(value)
 	case roleMemory:
-		id.off = id.off || bytes.EqualFold(value, []byte("off"))
+		value = bytes.TrimSpace(value)
+		off := bytes.EqualFold(value, []byte("off"))
+		id.off, id.unclear = id.off || off, id.unclear || !off && len(value) > 0
 	case roleHistory:
 		id.history = string(value)
 	case roleCodexTurn:
@@ -305,10 +307,7 @@ func (x *exchange) guard() (err error) {
 		return nil
 	}
 	if x.request == nil {
-		return &Error{
-			Status: fasthttp.StatusBadRequest, Code: codeBadRequest,
-			Message: "request body cannot be read, and rules of this gateway have to judge its answer",
-		}
+		return x.errUnjudged()
 	}
 	id := &x.head.id
 	x.turn, err = x.s.begin(x.call.Context(), memory.Call{
@@ -330,8 +329,12 @@ func parseHistory(v string) (memory.History, error) {
 	return 0, fmt.Errorf(`must be "auto", "client" or "server", is %.32q`, v)
 }
 
-// historyOf is the request's own choice, else the operator's.
+// historyOf is the request's own choice, else the operator's. Controls that mean nothing are refused: who misspells the
+// one that keeps a request out of memory must not find it there.
 func (id *identity) historyOf(o *SessionOptions) (memory.History, error) {
+	if id.unclear {
+		return 0, &Error{Status: fasthttp.StatusBadRequest, Code: codeBadRequest, Message: `X-Memory must be "off", or left out`}
+	}
 	if id.history == "" {
 		return parseHistory(o.History)
 	}

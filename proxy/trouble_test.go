@@ -51,14 +51,7 @@ func TestAbortReachesUpstream(t *testing.T) {
 		addr, arrived, gone := hanging(t, begin)
 		ro := rigOptions{upstream: addr}
 		if withTLS {
-			ln := httptest.NewUnstartedServer(nil)
-			ln.StartTLS() // for its certificate
-			defer ln.Close()
-			inner, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			ro.list = tls.NewListener(inner, ln.TLS)
+			ro.list = overTLS(t)
 		}
 		r := start(t, ro)
 		c, br := r.dial(t)
@@ -213,7 +206,8 @@ func TestSentPostIsNotRepeated(t *testing.T) {
 	}
 }
 
-func wantError(t *testing.T, resp *http.Response, status int, code string) {
+// wantError wants an error of the proxy's own, and returns its body.
+func wantError(t *testing.T, resp *http.Response, status int, code string) string {
 	t.Helper()
 	defer shut(resp.Body)
 	body, err := io.ReadAll(resp.Body)
@@ -235,6 +229,7 @@ func wantError(t *testing.T, resp *http.Response, status int, code string) {
 	if resp.Header.Get("Content-Type") != "application/json" {
 		t.Errorf("headers %v", resp.Header)
 	}
+	return string(body)
 }
 
 func TestUpstreamFaults(t *testing.T) {
