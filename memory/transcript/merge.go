@@ -3,9 +3,7 @@ package transcript
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"hash/maphash"
 	"slices"
-	"sync"
 
 	"remora/memory/view"
 	"remora/wire"
@@ -64,8 +62,7 @@ func (in *incoming) read(req *wire.Request, st *state, known *hashes) *incoming 
 	in.marks, in.ends = inRoom(in.markRoom[:], len(in.items)), inRoom(in.endRoom[:], len(in.items))
 	var at position
 	for i := range in.items {
-		in.marks[i] = in.mark(in.items[i])
-		at = at.after(in.marks[i])
+		in.marks[i], at = in.follow(&in.items[i], at)
 		in.ends[i] = at
 	}
 	return in
@@ -104,6 +101,18 @@ func (in *incoming) mark(it wire.Item) mark {
 		}
 	}
 	return mark{content: in.hashes.of(it), onChain: it.Kind != wire.Reasoning, units: view.Units(it)}
+}
+
+// follow hashes an item and the place behind it: mark and position.after, but for what is remembered of both.
+func (in *incoming) follow(it *wire.Item, at position) (mark, position) {
+	if it.Kind == wire.Reference || it.Kind == wire.Reasoning {
+		m := in.mark(*it)
+		return m, at.after(m)
+	}
+	m := mark{onChain: true, units: view.Units(*it)}
+	m.content, at.Chain = in.hashes.behind(at.Chain, it)
+	at.Units += m.units
+	return m, at
 }
 
 // resolve tells what a reference stands for, as far as the window and the pairing need to know.
@@ -329,72 +338,3 @@ func (h *head) isOpen(callID string) bool {
 }
 
 func shortHash(h wire.Hash) uint64 { return binary.BigEndian.Uint64(h[:8]) }
-
-// hashes remembers content hashes by the bytes that they were worked out from: a client that resends its history
-// sends the same items turn after turn, and hashing what they mean is the dearest part of a long request. Keys are
-// 64-bit hashes under a seed of this process, so that nobody can make two items meet; the memory is bounded by
-// keeping two generations, of which the older is dropped when the younger is full.
-type hashes struct {
-	seed   maphash.Seed
-	shards [16]generations[uint64, wire.Hash]
-}
-
-const (
-	// hashedBytes is the size in bytes below which an item is hashed sooner than it is looked up.
-	hashedBytes = 128
-	// maxHashes is how many hashes a generation of a shard holds: about 6 MB in all, when full.
-	maxHashes = 4096
-)
-
-func newHashes() *hashes { return &hashes{seed: maphash.MakeSeed()} }
-
-// of is the content hash of an item.
-func (h *hashes) of(it wire.Item) wire.Hash {
-	if len(it.Raw) < hashedBytes {
-		return it.ContentHash()
-	}
-	key := maphash.Bytes(h.seed, it.Raw) ^ uint64(it.Dialect)
-	s := &h.shards[key%uint64(len(h.shards))]
-	if sum, ok := s.find(key); ok {
-		return sum
-	}
-	sum := it.ContentHash()
-	s.put(key, sum, maxHashes)
-	return sum
-}
-
-// generations is a map that forgets: what was not asked for since its younger half began goes when that is full.
-type generations[K comparable, V any] struct {
-	mu         sync.Mutex
-	young, old map[K]V
-}
-
-func (g *generations[K, V]) find(key K) (v V, ok bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if v, ok = g.young[key]; ok {
-		return v, true
-	}
-	if v, ok = g.old[key]; ok {
-		g.young[key] = v // one or a few more than its size
-		delete(g.old, key)
-	}
-	return v, ok
-}
-
-// put remembers v; size is how many values a generation holds.
-func (g *generations[K, V]) put(key K, v V, size int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if len(g.young) >= size || g.young == nil {
-		g.old, g.young = g.young, make(map[K]V)
-	}
-	g.young[key] = v
-}
-
-func (g *generations[K, V]) drop(key K) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.young, key)
-	delete(g.old, key)
-}

@@ -1,0 +1,61 @@
+package transcript
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"remora/wire"
+)
+
+// What is remembered of items must be what hashing them again gives, also where an item stands in several places, or
+// was seen in none of a conversation before.
+func TestRememberedHashesAreExact(t *testing.T) {
+	item := rapid.Custom(func(t *rapid.T) wire.Item {
+		raw := fmt.Sprintf(rapid.SampledFrom([]string{
+			`{"role":"user","content":"%d"}`,
+			`{"role":"assistant","content":"%d"}`,
+			`{"type":"function_call_output","call_id":"c","output":"%d"}`,
+			`{"type":"reasoning","id":"r%d","summary":[]}`,
+			`{"type":"item_reference","id":"known%d"}`,
+		}).Draw(t, "item"), rapid.IntRange(0, 2).Draw(t, "n"))
+		it, err := wire.ParseItem(wire.Responses, []byte(raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return it
+	})
+	refs := map[string]reference{
+		"known0": {Kind: wire.Message, Content: wire.Hash{1}},
+		"known1": {Kind: wire.Reasoning, Content: wire.Hash{2}},
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		known := newHashes()
+		for range 6 {
+			if rapid.Bool().Draw(t, "alone") {
+				known.of(item.Draw(t, "answer"))
+			}
+			in := &incoming{refs: refs, hashes: known}
+			var at, want position
+			for _, it := range rapid.SliceOfN(item, 0, 6).Draw(t, "items") {
+				var m mark
+				m, at = in.follow(&it, at)
+				content := it.ContentHash()
+				ref, resolved := refs[it.ID]
+				if resolved = resolved && it.Kind == wire.Reference; resolved {
+					content = ref.Content
+				}
+				wantMark := mark{content: content, units: 1, onChain: it.Kind != wire.Reasoning && (!resolved || ref.Kind != wire.Reasoning)}
+				if wantMark.onChain {
+					want.Chain = wire.Chain(want.Chain, content)
+				}
+				want.Units++
+				if diff := cmp.Diff([]any{wantMark, want}, []any{m, at}, cmp.AllowUnexported(mark{})); diff != "" {
+					t.Fatalf("%s: %s", it.Raw, diff)
+				}
+			}
+		}
+	})
+}
