@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"flag"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"strings"
@@ -101,6 +103,19 @@ func start(t *testing.T, ro rigOptions) *rig {
 		}
 	})
 	return r
+}
+
+// overTLS is a listener for a rig.
+func overTLS(t *testing.T) net.Listener {
+	t.Helper()
+	other := httptest.NewUnstartedServer(nil)
+	other.StartTLS() // for its certificate
+	defer other.Close()
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.NewListener(inner, other.TLS)
 }
 
 // stop shuts the proxy down and waits for all that it does.

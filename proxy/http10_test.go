@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -91,22 +92,33 @@ func TestOldClientsAreRemembered(t *testing.T) {
 	}
 }
 
-// TestOldClientsSeeBrokenAnswers: without chunks only a reset tells that an answer is not whole.
+// TestOldClientsSeeBrokenAnswers: without chunks only a reset tells that an answer is not whole, below TLS too.
 func TestOldClientsSeeBrokenAnswers(t *testing.T) {
-	addr := upstream(t, func(c net.Conn, r *bufio.Reader) {
-		if _, err := http.ReadRequest(r); err == nil {
-			write(c, eventHead+chunk(chatEvents[0]))
-		}
-	})
-	b := newBook()
-	r := start(t, rigOptions{upstream: addr, memory: b.begin})
-	c, br := r.dial(t)
-	write(c, old(chatIn("s", chatBody)))
-	if all, err := io.ReadAll(br); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("read %q, %v; want a reset", all, err)
-	}
-	if a := await(t, b.answers, "commit"); a.Cut != memory.CutUpstream || textOf(t, a.Reply) != "hel" {
-		t.Errorf("answer %+v", a)
+	for _, withTLS := range []bool{false, true} {
+		t.Run(fmt.Sprintf("TLS %t", withTLS), func(t *testing.T) {
+			addr := upstream(t, func(c net.Conn, r *bufio.Reader) {
+				if _, err := http.ReadRequest(r); err == nil {
+					write(c, eventHead+chunk(chatEvents[0]))
+				}
+			})
+			b := newBook()
+			ro := rigOptions{upstream: addr, memory: b.begin}
+			if withTLS {
+				ro.list = overTLS(t)
+			}
+			r := start(t, ro)
+			c, _ := r.dial(t)
+			if withTLS {
+				c = tls.Client(c, &tls.Config{InsecureSkipVerify: true})
+			}
+			write(c, old(chatIn("s", chatBody)))
+			if all, err := io.ReadAll(c); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("read %q, %v; want a reset", all, err)
+			}
+			if a := await(t, b.answers, "commit"); a.Cut != memory.CutUpstream || textOf(t, a.Reply) != "hel" {
+				t.Errorf("answer %+v", a)
+			}
+		})
 	}
 }
 

@@ -65,12 +65,13 @@ func (x *exchange) streamToClose() {
 	if err == nil {
 		_, err = a.WriteTo(c)
 	}
-	if err != nil {
-		breakConn(c)
-	}
 	a.settle()
 	x.ctx.HijackSetNoResponse(true)
-	x.ctx.Hijack(func(net.Conn) {}) // which is closed after this
+	x.ctx.Hijack(func(net.Conn) { // fasthttp closes it after this
+		if err != nil {
+			breakConn(c)
+		}
+	})
 }
 
 // flushEach has the answer to a client of HTTP/1.0 leave before the next request on its connection is handled: fasthttp
@@ -82,13 +83,15 @@ func flushEach(ctx *fasthttp.RequestCtx, deadline time.Time) {
 	}
 }
 
-// breakConn has a connection end with a reset, so that the end of what was written is not taken for that of the body.
+// breakConn ends a connection with a reset, so that the end of what was written is not taken for that of the body. Below
+// TLS it is closed here, as TLS would first say that all is well.
 func breakConn(c net.Conn) {
 	if over, ok := c.(interface{ NetConn() net.Conn }); ok {
 		c = over.NetConn()
 	}
 	if tcp, ok := c.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)
+		_ = tcp.Close()
 	}
 }
 
