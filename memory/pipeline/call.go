@@ -32,6 +32,7 @@ type Event struct {
 	Begun       time.Time
 	Duration    time.Duration
 	Class       Class
+	Reason      string // of ClassError, where the hook has said that it may be logged (layer.Safe)
 }
 
 // failure is an error that may be logged.
@@ -157,6 +158,7 @@ func call[T any](ctx context.Context, r *Run, m *member, hook string, fn func(co
 	e := Event{Layer: m.ID, Hook: hook, Begun: begin, Duration: r.p.o.Now().Sub(begin)}
 	if o.err != nil {
 		e.Class = classOf(o.err)
+		e.Reason = layer.SafeText(o.err)
 		r.p.complain(ctx, e, o.stack)
 		if _, ok := errors.AsType[*failure](o.err); !ok {
 			o.err = &failure{class: e.Class, cause: o.err}
@@ -226,7 +228,8 @@ func over(ctx context.Context) error {
 	return refuse(ClassTimeout)
 }
 
-// complain logs a failure by layer, hook and class: the hook's own words may quote what it worked on.
+// complain logs a failure by layer, hook and class. The hook's own words may quote what it worked on, and are told only
+// where it says that they don't (layer.Safe).
 func (p *Pipeline) complain(ctx context.Context, e Event, stack []byte) {
 	const longest = 4 << 10 // bytes of a stack
 	level := slog.LevelWarn
@@ -234,6 +237,9 @@ func (p *Pipeline) complain(ctx context.Context, e Event, stack []byte) {
 		level = slog.LevelDebug
 	}
 	attrs := []slog.Attr{slog.String("layer", e.Layer), slog.String("hook", e.Hook), slog.String("class", string(e.Class))}
+	if e.Reason != "" {
+		attrs = append(attrs, slog.String("reason", e.Reason))
+	}
 	if stack != nil {
 		attrs = append(attrs, slog.String("stack", string(stack[:min(len(stack), longest)])))
 	}

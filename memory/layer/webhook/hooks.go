@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 
 	"remora/memory/layer"
 	"remora/wire"
@@ -73,7 +72,7 @@ func (l *Layer) ProjectHistory(
 	kept, last := make([]wire.Item, 0, min(len(*a.Keep), len(history))), -1
 	for _, i := range *a.Keep {
 		if i <= last || i >= len(history) {
-			return nil, fmt.Errorf("%w: keep: want positions in the list of items, rising", ErrAnswer)
+			return nil, safe("%w: keep: want positions in the list of items, rising", ErrAnswer)
 		}
 		kept, last = append(kept, history[i]), i
 	}
@@ -112,10 +111,10 @@ func pick(d wire.Dialect, items []wire.Item, want []entry) ([]wire.Item, error) 
 		e := want[0]
 		if e.Keep != nil {
 			if e.Role != "" || e.Text != "" {
-				return nil, fmt.Errorf("%w: items: want either keep or role and text", ErrAnswer)
+				return nil, safe("%w: items: want either keep or role and text", ErrAnswer)
 			}
 			if i := *e.Keep; i < 0 || i >= len(items) || used[i] {
-				return nil, fmt.Errorf("%w: items: keep: want a position in the list of items, each at most once", ErrAnswer)
+				return nil, safe("%w: items: keep: want a position in the list of items, each at most once", ErrAnswer)
 			}
 			used[*e.Keep] = true
 			out = append(out, items[*e.Keep])
@@ -123,7 +122,7 @@ func pick(d wire.Dialect, items []wire.Item, want []entry) ([]wire.Item, error) 
 		}
 		role, ok := roleOf(e.Role)
 		if made++; !ok || made > maxNew {
-			return nil, fmt.Errorf("%w: items: want keep, or role (user, assistant, developer, system) and text, at most %d new ones",
+			return nil, safe("%w: items: want keep, or role (user, assistant, developer, system) and text, at most %d new ones",
 				ErrAnswer, maxNew)
 		}
 		out = append(out, layer.NewText(d, role, e.Text))
@@ -157,7 +156,7 @@ func rerender(name string) (layer.Rerender, error) {
 	case "all":
 		return layer.RerenderAll, nil
 	default:
-		return 0, fmt.Errorf("%w: rerender: want none, self, slot_after or all", ErrAnswer)
+		return 0, safe("%w: rerender: want none, self, slot_after or all", ErrAnswer)
 	}
 }
 
@@ -198,7 +197,7 @@ func (l *Layer) verdict(ctx context.Context, r *request, s layer.State) (layer.V
 	case "deny":
 		v.Action = layer.Deny
 	default:
-		return layer.Verdict{}, fmt.Errorf("%w: action: want allow, guide or deny", ErrAnswer)
+		return layer.Verdict{}, safe("%w: action: want allow, guide or deny", ErrAnswer)
 	}
 	return v, nil
 }
@@ -249,7 +248,7 @@ func (l *Layer) runner(
 			return "", s, err
 		}
 		if a.Result == nil {
-			return "", s, fmt.Errorf("%w: result: want text", ErrAnswer)
+			return "", s, safe("%w: result: want text", ErrAnswer)
 		}
 		return *a.Result, a.next(s), nil
 	}

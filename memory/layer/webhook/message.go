@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math"
 	"time"
 	"unicode/utf8"
@@ -154,12 +153,12 @@ func (r *request) encode(limit int64) ([]byte, error) {
 		e := json.NewEncoder(&b)
 		e.SetEscapeHTML(false) // items go as they are
 		if err := e.Encode(r); err != nil {
-			return nil, errors.New("encode the request: an item is not JSON") // the decoder's own text would quote it
+			return nil, safe("encode the request: an item is not JSON") // the decoder's own text would quote it
 		}
 		b.Truncate(b.Len() - 1) // the line end
 	}
 	if n := int64(b.Len()); n == 0 || n > limit {
-		return nil, fmt.Errorf("max_request: the request would have more than %d bytes", limit)
+		return nil, safe("max_request: the request would have more than %d bytes", limit)
 	}
 	return b.Bytes(), nil
 }
@@ -169,19 +168,19 @@ func decode(body []byte) (*answer, error) {
 	a := &answer{}
 	body = bytes.TrimSpace(body)
 	if !utf8.Valid(body) || !bytes.HasPrefix(body, []byte("{")) {
-		return nil, fmt.Errorf("%w: want a JSON object", ErrAnswer)
+		return nil, safe("%w: want a JSON object", ErrAnswer)
 	}
 	if err := json.Unmarshal(body, a); err != nil {
 		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			return nil, fmt.Errorf("%w: %s: want %s", ErrAnswer, wrong.Field, kindName(wrong))
+			return nil, safe("%w: %s: want %s", ErrAnswer, wrong.Field, kindName(wrong))
 		}
-		return nil, fmt.Errorf("%w: want a JSON object, this is not JSON", ErrAnswer)
+		return nil, safe("%w: want a JSON object, this is not JSON", ErrAnswer)
 	}
 	if a.Version != nil && *a.Version != Version {
-		return nil, fmt.Errorf("%w: version: want %d", ErrAnswer, Version)
+		return nil, safe("%w: version: want %d", ErrAnswer, Version)
 	}
 	if len(a.Messages) > maxMessages {
-		return nil, fmt.Errorf("%w: messages: want at most %d", ErrAnswer, maxMessages)
+		return nil, safe("%w: messages: want at most %d", ErrAnswer, maxMessages)
 	}
 	return a, nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -12,7 +13,10 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"syscall"
 	"time"
+
+	"remora/memory/layer"
 )
 
 // What can go wrong in a hook. Errors of hooks wrap one of these, or the error of the context.
@@ -50,7 +54,7 @@ func (l *Layer) ask(ctx context.Context, r *request) (*answer, error) {
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.o.URL, bytes.NewReader(body))
 	if err != nil {
-		return nil, fmt.Errorf("%w: url", ErrUnreachable) // New has checked it
+		return nil, safe("%w: url", ErrUnreachable) // New has checked it
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
@@ -68,7 +72,7 @@ func (l *Layer) ask(ctx context.Context, r *request) (*answer, error) {
 	case http.StatusNoContent:
 		return &answer{}, nil
 	default:
-		return nil, fmt.Errorf("%w: status %d", ErrStatus, resp.StatusCode)
+		return nil, safe("%w: status %d", ErrStatus, resp.StatusCode)
 	}
 	data, err := l.read(resp)
 	if err != nil {
@@ -82,7 +86,7 @@ func (l *Layer) ask(ctx context.Context, r *request) (*answer, error) {
 
 // read reads at most what an answer may have. What comes behind that closes the connection, unread.
 func (l *Layer) read(resp *http.Response) ([]byte, error) {
-	tooLarge := fmt.Errorf("%w: more than %d bytes (max_answer)", ErrAnswer, l.o.MaxAnswer)
+	tooLarge := safe("%w: more than %d bytes (max_answer)", ErrAnswer, l.o.MaxAnswer)
 	if resp.ContentLength > l.o.MaxAnswer {
 		return nil, tooLarge
 	}
@@ -124,8 +128,34 @@ func explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("wait for the layer's server: %w", context.Cause(ctx))
 	}
-	if op, ok := errors.AsType[*net.OpError](err); ok {
-		return fmt.Errorf("%w: %s: %w", ErrUnreachable, op.Op, op.Err)
-	}
-	return fmt.Errorf("%w: the connection or the answer is not valid HTTP", ErrUnreachable)
+	return safe("%w: %s", ErrUnreachable, broken(err))
 }
+
+// broken names what befell a connection in words of ours.
+func broken(err error) string {
+	var header tls.RecordHeaderError
+	var certificate *tls.CertificateVerificationError
+	var name *net.DNSError
+	var timeout net.Error
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "connection refused"
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "it closed the connection before its answer was complete"
+	case errors.As(err, &name):
+		return "the name in url cannot be resolved"
+	case errors.As(err, &header):
+		return "it does not speak TLS, which https in url asks for"
+	case errors.As(err, &certificate):
+		return "its certificate is not valid"
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return "it does not answer in time"
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return op.Op + " failed"
+	}
+	return "the connection or the answer is not valid HTTP"
+}
+
+// safe makes an error that the log may tell: neither what is sent nor an answer may be among its arguments.
+func safe(format string, a ...any) error { return layer.Safe(fmt.Errorf(format, a...)) }

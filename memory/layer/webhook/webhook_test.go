@@ -157,33 +157,34 @@ func TestBrokenServers(t *testing.T) {
 		name  string
 		serve http.HandlerFunc
 		want  error
+		tells string
 	}{
-		{"status 500", body(500, marker), ErrStatus},
-		{"status 404", body(404, marker), ErrStatus},
+		{"status 500", body(500, marker), ErrStatus, "status 500"},
+		{"status 404", body(404, marker), ErrStatus, "status 404"},
 		{"redirect", func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/hooks" {
 				t.Error("a redirect was followed")
 			}
 			http.Redirect(w, r, "/"+marker, http.StatusTemporaryRedirect)
-		}, ErrStatus},
-		{"no JSON", body(200, "<html>"+marker), ErrAnswer},
-		{"half", body(200, `{"messages":["`+marker), ErrAnswer},
-		{"two answers", body(200, `{}{"`+marker+`":1}`), ErrAnswer},
-		{"empty", body(200, ""), ErrAnswer},
-		{"null", body(200, "null"), ErrAnswer},
-		{"list", body(200, `["`+marker+`"]`), ErrAnswer},
-		{"not UTF-8", body(200, "{\"state\":\"\xff"+marker+"\"}"), ErrAnswer},
-		{"other version", body(200, `{"version":2}`), ErrAnswer},
-		{"text for a list", body(200, `{"messages":"`+marker+`"}`), ErrAnswer},
-		{"numbers for texts", body(200, `{"messages":[4711]}`), ErrAnswer},
-		{"text for positions", body(200, `{"keep":["`+marker+`"]}`), ErrAnswer},
-		{"object for text", body(200, `{"action":{"`+marker+`":1}}`), ErrAnswer},
-		{"deep", body(200, `{"state":`+strings.Repeat("[", 1<<19)+strings.Repeat("]", 1<<18)+`}`), ErrAnswer},
+		}, ErrStatus, "status 307"},
+		{"no JSON", body(200, "<html>"+marker), ErrAnswer, "want a JSON object"},
+		{"half", body(200, `{"messages":["`+marker), ErrAnswer, "this is not JSON"},
+		{"two answers", body(200, `{}{"`+marker+`":1}`), ErrAnswer, "this is not JSON"},
+		{"empty", body(200, ""), ErrAnswer, "want a JSON object"},
+		{"null", body(200, "null"), ErrAnswer, "want a JSON object"},
+		{"list", body(200, `["`+marker+`"]`), ErrAnswer, "want a JSON object"},
+		{"not UTF-8", body(200, "{\"state\":\"\xff"+marker+"\"}"), ErrAnswer, "want a JSON object"},
+		{"other version", body(200, `{"version":2}`), ErrAnswer, "version: want 1"},
+		{"text for a list", body(200, `{"messages":"`+marker+`"}`), ErrAnswer, "messages: want a list"},
+		{"numbers for texts", body(200, `{"messages":[4711]}`), ErrAnswer, "messages: want text"},
+		{"text for positions", body(200, `{"keep":["`+marker+`"]}`), ErrAnswer, "keep: want a whole number"},
+		{"object for text", body(200, `{"action":{"`+marker+`":1}}`), ErrAnswer, "action: want text"},
+		{"deep", body(200, `{"state":`+strings.Repeat("[", 1<<19)+strings.Repeat("]", 1<<18)+`}`), ErrAnswer, "this is not JSON"},
 		{"length lies", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")
 			_, _ = io.WriteString(w, "{}")
-		}, ErrUnreachable},
-		{"breaks off", func(_ http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, ErrUnreachable},
+		}, ErrUnreachable, "closed the connection"},
+		{"breaks off", func(_ http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, ErrUnreachable, "closed the connection"},
 		{"not HTTP", func(w http.ResponseWriter, _ *http.Request) {
 			c, _, err := w.(http.Hijacker).Hijack()
 			if err != nil {
@@ -192,7 +193,7 @@ func TestBrokenServers(t *testing.T) {
 			}
 			_, _ = io.WriteString(c, marker+"\r\n\r\n")
 			_ = c.Close()
-		}, ErrUnreachable},
+		}, ErrUnreachable, "not valid HTTP"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l := open(t, allHooks(serve(t, tt.serve)))
@@ -200,6 +201,9 @@ func TestBrokenServers(t *testing.T) {
 				err := h.call(t.Context(), l)
 				if !errors.Is(err, tt.want) {
 					t.Errorf("%s: have %v, want %v", h.name, err, tt.want)
+				}
+				if text := layer.SafeText(err); !strings.Contains(text, tt.tells) {
+					t.Errorf("%s: the log is told %q, want %q in it", h.name, text, tt.tells)
 				}
 				if err != nil && (strings.Contains(err.Error(), marker) || strings.Contains(err.Error(), "4711")) {
 					t.Errorf("%s: the error quotes the answer: %v", h.name, err)
@@ -214,7 +218,8 @@ func TestUnreachable(t *testing.T) {
 	s.Close()
 	l := open(t, allHooks(s.URL+"/?key=s3cret"))
 	for _, h := range everyHook(t) {
-		if err := h.call(t.Context(), l); !errors.Is(err, ErrUnreachable) || strings.Contains(err.Error(), "s3cret") {
+		err := h.call(t.Context(), l)
+		if !errors.Is(err, ErrUnreachable) || strings.Contains(err.Error(), "s3cret") || !strings.Contains(layer.SafeText(err), "connection refused") {
 			t.Errorf("%s: have %v", h.name, err)
 		}
 	}
