@@ -24,7 +24,13 @@ const (
 //
 // Several processes may use one directory. Each writes to a sub-directory that it has locked, and Open takes over the
 // sub-directories of processes that have died, the oldest first and before its own.
+//
+// A record that nobody can read is set aside: it stays byte for byte in a sub-directory of its own, where this process
+// leaves it alone. The next Open takes it over again, before all others.
 type Spool struct {
+	// OnAside is told of what a Drain set aside, if it is not nil. It must be set before the first Drain.
+	OnAside func(Aside)
+
 	root    string
 	max     int64
 	gate    gate
@@ -45,6 +51,16 @@ type Spool struct {
 	records  int
 	bytes    int64 // of all frames not yet drained
 	next     int   // number of the next segment of own
+
+	aside asideDir // of who drains
+	kept  int64    // bytes of all frames that were set aside
+}
+
+// Aside tells of records in a row that were set aside for the same cause.
+type Aside struct {
+	File    string // that the last of them is in
+	Records int
+	Cause   error
 }
 
 type spoolCall struct {
@@ -53,7 +69,7 @@ type spoolCall struct {
 }
 
 // OpenSpool opens the spool in dir, which is created if need be. maxBytes bounds the records that wait, framing of
-// 8 bytes each included; space on disk is given back by files of 4 MiB.
+// 8 bytes each included, and those that this process sets aside; space on disk is given back by files of 4 MiB.
 func OpenSpool(dir string, maxBytes int64) (*Spool, error) {
 	s := &Spool{root: dir, max: maxBytes, draining: make(chan struct{}, 1)}
 	s.batcher = &batcher[*spoolCall]{run: s.write, slots: 1, maxCalls: 256, maxBytes: 4 << 20}
@@ -82,7 +98,7 @@ func (s *Spool) open() error {
 	if err := s.sweep(); err != nil {
 		return err
 	}
-	if s.own, err = newSpoolDir(s.root); s.own != nil {
+	if s.own, err = newSpoolDir(s.root, spoolDirPrefix); s.own != nil {
 		s.dirs = append(s.dirs, s.own)
 	}
 	return err
@@ -130,7 +146,7 @@ func (s *Spool) write(_ context.Context, calls []*spoolCall) {
 	for len(calls) > 0 {
 		var buf []byte
 		var fits []*spoolCall
-		room := s.max - s.waiting()
+		room := s.max - s.taken()
 		n := 0
 		for ; n < len(calls) && len(buf) < spoolSegmentBytes; n++ {
 			c := calls[n]
@@ -150,10 +166,11 @@ func (s *Spool) write(_ context.Context, calls []*spoolCall) {
 	}
 }
 
-func (s *Spool) waiting() int64 {
+// taken is how much of what the spool may hold it does.
+func (s *Spool) taken() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.bytes
+	return s.bytes + s.kept
 }
 
 // writeSegment appends whole frames to the active segment. Only then can Drain see them.
@@ -190,9 +207,10 @@ func (s *Spool) writeSegment(buf []byte, records int) error {
 	return nil
 }
 
-// Drain hands the records to f, oldest first, until none is left. A record is removed once f has returned nil; the
-// first error of f ends the drain and is returned as it is. One drain runs at a time, others wait for it. Records may
-// be appended meanwhile. rec belongs to f.
+// Drain hands the records to f, oldest first, until none is left. A record is removed once f has returned nil. One for
+// which f returns an error that wraps [ErrUnreadable] is set aside, as one that is damaged on disk is; any other error of
+// f ends the drain and is returned as it is. One drain runs at a time, others wait for it. Records may be appended
+// meanwhile. rec belongs to f.
 func (s *Spool) Drain(ctx context.Context, f func(rec []byte) error) error {
 	if err := s.gate.enter(); err != nil {
 		return err
@@ -204,6 +222,8 @@ func (s *Spool) Drain(ctx context.Context, f func(rec []byte) error) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	var aside Aside
+	defer func() { s.tell(aside) }()
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -211,41 +231,78 @@ func (s *Spool) Drain(ctx context.Context, f func(rec []byte) error) error {
 		if s.gate.isShut() {
 			return ErrClosed
 		}
-		seg, err := s.oldest()
+		seg, end, err := s.oldest()
 		if err != nil {
 			return fmt.Errorf("drain spool: %w", err)
 		}
 		if seg == nil {
 			return nil
 		}
-		rec, err := seg.readFirst()
-		if err != nil {
-			return fmt.Errorf("drain spool: %w", err)
+		n, err := s.first(seg, end, f)
+		if errors.Is(err, ErrUnreadable) {
+			aside, err = s.setAside(seg, n, aside, err)
 		}
-		if err := f(rec); err != nil {
+		if err != nil {
 			return err
 		}
-		s.advance(seg, frameBytes(len(rec)))
+		s.advance(seg, n)
 	}
 }
 
-// oldest returns the segment with the first record, and nil when there is none. Segments that have been drained are
-// removed on the way.
-func (s *Spool) oldest() (*segment, error) {
+// first hands f the first record of a segment, and returns how long its frame is.
+func (s *Spool) first(seg *segment, end int64, f func(rec []byte) error) (n int64, err error) {
+	rec, n, err := seg.readFirst(end)
+	if err != nil {
+		return n, fmt.Errorf("drain spool: %w", err)
+	}
+	return n, f(rec)
+}
+
+// setAside keeps the n bytes at the head of a segment elsewhere, so that they can be given up there. It returns what
+// OnAside is to be told when no more of the same follow.
+func (s *Spool) setAside(seg *segment, n int64, before Aside, cause error) (Aside, error) {
+	rec, err := seg.raw(n) // f may have changed what it was given
+	var file string
+	if err == nil {
+		file, err = s.aside.add(s.root, rec)
+	}
+	if err != nil {
+		// Not as the cause, which nobody could tell from this one, but in words.
+		return before, fmt.Errorf("set spooled record aside (%s): %w", cause.Error(), err)
+	}
+	s.mu.Lock()
+	s.kept += frameBytes(len(rec))
+	s.mu.Unlock()
+	if before.Records > 0 && before.Cause.Error() != cause.Error() {
+		s.tell(before)
+		before.Records = 0
+	}
+	return Aside{File: file, Records: before.Records + 1, Cause: cause}, nil
+}
+
+func (s *Spool) tell(a Aside) {
+	if s.OnAside != nil && a.Records > 0 {
+		s.OnAside(a)
+	}
+}
+
+// oldest returns the segment with the first record, and where its last one ends; nil when there is none. Segments that
+// have been drained are removed on the way.
+func (s *Spool) oldest() (seg *segment, end int64, err error) {
 	for {
 		s.mu.Lock()
 		if len(s.segments) == 0 {
 			s.mu.Unlock()
-			return nil, nil
+			return nil, 0, nil
 		}
-		seg := s.segments[0]
-		empty := seg.head == seg.end
+		seg, end = s.segments[0], s.segments[0].end
+		empty := seg.head == end
 		s.mu.Unlock()
 		if !empty {
-			return seg, nil
+			return seg, end, nil
 		}
 		if err := s.retire(seg); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 	}
 }
@@ -280,16 +337,19 @@ func (s *Spool) drop(seg *segment) error {
 func (s *Spool) advance(seg *segment, n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	seg.head += n
-	seg.records--
-	s.records--
+	gone := 1
+	if seg.head += n; seg.head == seg.end {
+		gone = seg.records // of which some may have been in a part that was damaged
+	}
+	seg.records -= gone
+	s.records -= gone
 	s.bytes -= n
 	// The disk may be full of these very records, and draining them is what gives it room again. After a crash some come
 	// twice, which is promised anyway.
 	_ = seg.saveHead()
 }
 
-// Len returns how many records wait and how many bytes they take, 8 for each included.
+// Len returns how many records wait and how many bytes they take, 8 for each included. What was set aside does not.
 func (s *Spool) Len() (records int, bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -312,7 +372,7 @@ func (s *Spool) Close() error {
 func (s *Spool) release() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var errs []error
+	errs := []error{s.aside.close()}
 	used := map[*spoolDir]bool{}
 	for _, seg := range s.segments {
 		if seg.head == seg.end {

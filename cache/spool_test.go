@@ -236,7 +236,9 @@ func TestSpoolCutsTornTail(t *testing.T) {
 		{"bit flipped", func(b []byte) []byte { b[whole-1] ^= 1; return b }, []string{"one", "two"}},
 		{"length flipped", func(b []byte) []byte { b[22] ^= 0x80; return b }, []string{"one", "two"}},
 		{"zeros behind", func(b []byte) []byte { return append(b, make([]byte, 4096)...) }, []string{"one", "two", "six"}},
-		{"first damaged", func(b []byte) []byte { b[9] ^= 1; return b }, nil},
+		{"first damaged", func(b []byte) []byte { b[9] ^= 1; return b }, []string{"two", "six"}},
+		{"length of the first damaged", func(b []byte) []byte { b[1] ^= 1; return b }, []string{"two", "six"}},
+		{"two damaged", func(b []byte) []byte { b[9] ^= 1; b[20] ^= 1; return b }, []string{"six"}},
 		{"empty", func([]byte) []byte { return nil }, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {

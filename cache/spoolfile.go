@@ -5,8 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,54 +19,11 @@ import (
 // 8 bytes where the first record stands that has not been drained; without it all of them have not.
 const (
 	spoolDirPrefix = "spool-"
+	asideDirPrefix = "aside-" // of directories of the same form, for what nobody could read
 	segmentSuffix  = ".log"
 	headSuffix     = ".head"
 	lockName       = "lock"
-	frameHead      = 8
 )
-
-// errTorn tells that no whole frame stands where one was expected.
-var errTorn = errors.New("record is cut off or damaged")
-
-func frameBytes(rec int) int64 { return frameHead + int64(rec) }
-
-// checksum covers the length too, so that a run of zeros is not a record.
-func checksum(length, rec []byte) uint32 {
-	table := crc32.MakeTable(crc32.Castagnoli)
-	return crc32.Update(crc32.Checksum(length, table), table, rec)
-}
-
-// appendFrame appends rec as a frame.
-func appendFrame(dst, rec []byte) []byte {
-	length := binary.BigEndian.AppendUint32(nil, uint32(len(rec))) //nolint:gosec // G115: Append checks spoolMaxRecord
-	dst = slices.Grow(dst, frameHead+len(rec))
-	dst = append(dst, length...)
-	dst = binary.BigEndian.AppendUint32(dst, checksum(length, rec))
-	return append(dst, rec...)
-}
-
-// readFrame reads the frame at offset of a file that ends at end. It returns errTorn where there is no whole one.
-func readFrame(r io.ReaderAt, offset, end int64) ([]byte, error) {
-	if end-offset < frameHead {
-		return nil, errTorn
-	}
-	var head [frameHead]byte
-	if _, err := r.ReadAt(head[:], offset); err != nil {
-		return nil, err
-	}
-	n := int64(binary.BigEndian.Uint32(head[:4]))
-	if n > spoolMaxRecord || n > end-offset-frameHead {
-		return nil, errTorn
-	}
-	rec := make([]byte, n)
-	if _, err := r.ReadAt(rec, offset+frameHead); err != nil && n > 0 {
-		return nil, err
-	}
-	if checksum(head[:4], rec) != binary.BigEndian.Uint32(head[4:]) {
-		return nil, errTorn
-	}
-	return rec, nil
-}
 
 // segment is one file. Its owner guards the fields that change.
 type segment struct {
@@ -134,6 +91,11 @@ func (g *segment) scan(r io.ReaderAt, size, mark int64) error {
 			g.head, before = g.end, total
 		}
 		rec, err := readFrame(r, g.end, size)
+		next := g.end + frameBytes(len(rec))
+		if errors.Is(err, errTorn) {
+			// What follows was acknowledged, and so was what is damaged: Drain sets that aside.
+			next, err = nextFrame(r, g.end, size)
+		}
 		if errors.Is(err, errTorn) {
 			g.records = total - before
 			return nil
@@ -141,7 +103,7 @@ func (g *segment) scan(r io.ReaderAt, size, mark int64) error {
 		if err != nil {
 			return err
 		}
-		g.end += frameBytes(len(rec))
+		g.end = next
 		total++
 	}
 }
@@ -158,11 +120,32 @@ func (g *segment) write(buf []byte) error {
 	return nil
 }
 
-func (g *segment) readFirst() ([]byte, error) {
-	// A segment ends in whole frames, so the frame itself says how far it goes.
-	rec, err := readFrame(g.file, g.head, 1<<62)
-	if err != nil {
-		return nil, fmt.Errorf("read %s at %d: %w", g.file.Name(), g.head, err)
+// readFirst returns the first record, and how long its frame is, of a segment whose frames end at end. Where the frame is
+// damaged, the error wraps ErrUnreadable, and it goes on to the next whole one.
+func (g *segment) readFirst(end int64) (rec []byte, n int64, err error) {
+	rec, err = readFrame(g.file, g.head, end)
+	if err == nil {
+		return rec, frameBytes(len(rec)), nil
+	}
+	next := end
+	if errors.Is(err, errTorn) {
+		err = fmt.Errorf("%w: %w", ErrUnreadable, errTorn)
+		if at, e := nextFrame(g.file, g.head, end); e == nil {
+			next = at
+		}
+	}
+	return nil, next - g.head, fmt.Errorf("read %s at %d: %w", g.file.Name(), g.head, err)
+}
+
+// raw returns what the first n bytes hold: the record of a whole frame, or all of a part that is damaged.
+func (g *segment) raw(n int64) ([]byte, error) {
+	rec, err := readFrame(g.file, g.head, g.head+n)
+	if err == nil && frameBytes(len(rec)) == n {
+		return rec, nil
+	}
+	rec = make([]byte, n)
+	if _, err := g.file.ReadAt(rec, g.head); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
 	}
 	return rec, nil
 }
@@ -227,8 +210,9 @@ func lockDir(path string) (*spoolDir, error) {
 	return &spoolDir{path: path, lock: f}, nil
 }
 
-func newSpoolDir(root string) (*spoolDir, error) {
-	path, err := os.MkdirTemp(root, spoolDirPrefix)
+// newSpoolDir is for who holds lockRoot.
+func newSpoolDir(root, prefix string) (*spoolDir, error) {
+	path, err := os.MkdirTemp(root, prefix)
 	if err != nil {
 		return nil, err
 	}
@@ -258,7 +242,8 @@ func adoptDirs(root string) (dirs []*spoolDir, segments []*segment, err error) {
 	}
 	var found []adopted
 	for _, e := range entries {
-		if !e.IsDir() || !strings.HasPrefix(e.Name(), spoolDirPrefix) {
+		aside := strings.HasPrefix(e.Name(), asideDirPrefix)
+		if !e.IsDir() || !aside && !strings.HasPrefix(e.Name(), spoolDirPrefix) {
 			continue
 		}
 		d, err := lockDir(filepath.Join(root, e.Name()))
@@ -270,6 +255,9 @@ func adoptDirs(root string) (dirs []*spoolDir, segments []*segment, err error) {
 		}
 		dirs = append(dirs, d)
 		a, err := adoptDir(d)
+		if aside {
+			a.since = math.MinInt64 // older than all that still waits
+		}
 		found = append(found, a)
 		segments = append(segments, a.segments...)
 		if err != nil {
@@ -310,4 +298,57 @@ func adoptDir(d *spoolDir) (adopted, error) {
 		}
 	}
 	return a, nil
+}
+
+// asideDir is where a process puts what it sets aside: a directory that it makes when it needs it.
+type asideDir struct {
+	dir  *spoolDir
+	seg  *segment
+	next int
+}
+
+// add makes a record durable, and tells in which file.
+func (a *asideDir) add(root string, rec []byte) (file string, err error) {
+	if a.dir == nil {
+		unlock, err := lockRoot(root)
+		if err != nil {
+			return "", err
+		}
+		defer unlock()
+		if a.dir, err = newSpoolDir(root, asideDirPrefix); err != nil {
+			return "", err
+		}
+	}
+	if a.seg == nil || a.seg.end >= spoolSegmentBytes {
+		seg, err := newSegment(a.dir, a.next)
+		if err != nil {
+			return "", err
+		}
+		if a.seg != nil {
+			err = a.seg.close()
+		}
+		if a.next, a.seg = a.next+1, seg; err != nil {
+			return "", err
+		}
+	}
+	frame := appendFrame(nil, rec)
+	if err := a.seg.write(frame); err != nil {
+		return "", err // the end stays where it was, and what is behind that is written over
+	}
+	a.seg.end += int64(len(frame))
+	return a.seg.file.Name(), nil
+}
+
+// close gives the directory up: to the next Open, if there is anything in it.
+func (a *asideDir) close() error {
+	if a.dir == nil {
+		return nil
+	}
+	if a.seg == nil || a.next == 1 && a.seg.end == 0 {
+		if a.seg != nil {
+			_ = a.seg.close() // with its directory
+		}
+		return a.dir.remove()
+	}
+	return errors.Join(a.seg.close(), a.dir.unlock())
 }

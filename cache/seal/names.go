@@ -30,6 +30,7 @@ const (
 	kindValue  = 'v'
 	kindRecord = 's'
 	kindCheck  = 'c'
+	kindKey    = 'k'
 
 	// maxScratch is how large a buffer may be that is kept for the next call.
 	maxScratch = 64 << 10

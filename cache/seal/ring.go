@@ -177,8 +177,9 @@ func (r *ring) open(sealed, place []byte) ([]byte, error) {
 func isSealed(b []byte) bool { return bytes.HasPrefix(b, []byte(magic)) }
 
 var (
-	errPlain = fmt.Errorf("%w: it is not encrypted, and %s.accept_plaintext is off", ErrUnreadable, path)
-	errCut   = fmt.Errorf("%w: it is cut off or damaged", ErrUnreadable)
+	errPlain  = fmt.Errorf("%w: it is not encrypted, and %s.accept_plaintext is off", ErrUnreadable, path)
+	errSealed = fmt.Errorf("%w: it is encrypted, and %s is not configured", ErrUnreadable, path)
+	errCut    = fmt.Errorf("%w: it is cut off or damaged", ErrUnreadable)
 )
 
 // sealedValue is a sealed value taken apart. Its slices are part of it.

@@ -7,18 +7,6 @@
 // another name, group or owner.
 package seal
 
-import (
-	"context"
-	"crypto/hmac"
-	"errors"
-	"fmt"
-
-	"remora/cache"
-)
-
-// ErrOtherNamesKey is returned by [Sealer.Check] where a store was written with another names_key.
-var ErrOtherNamesKey = errors.New(path + ".names_key: is not the one that this store was written with")
-
 // Sealer seals stores and spools. A nil Sealer seals nothing. It may be used by any number of goroutines.
 type Sealer struct {
 	ring   *ring
@@ -51,39 +39,4 @@ func (s *Sealer) open(b, place []byte) ([]byte, error) {
 		return b, nil
 	}
 	return s.ring.open(b, place)
-}
-
-// Check compares the names_key with the one that store, which is the store below that of [Sealer.Store], was first
-// written with, and notes it there when it is new. It costs one round trip, the first time two. It returns
-// [ErrOtherNamesKey], or why the store could not tell.
-func (s *Sealer) Check(ctx context.Context, store cache.Store) error {
-	if s == nil {
-		return nil
-	}
-	const value = "names_key"
-	group := cache.Group{Owner: "", Name: "remora-seal"} // tenants have names
-	w := s.names.scratch()
-	defer w.done()
-	mine := w.fingerprint()
-	for {
-		got, err := store.Read(ctx, []cache.Query{{Group: group, Names: []string{value}}})
-		if err != nil {
-			return fmt.Errorf("check key of names: %w", err)
-		}
-		if stored := got[0].Values[0]; stored != nil {
-			if hmac.Equal(stored, mine) {
-				return nil
-			}
-			return ErrOtherNamesKey
-		}
-		out := store.Commit(ctx, []cache.Batch{{
-			Group: group, Expect: got[0].Version, Puts: []cache.Put{{Name: value, Data: mine}},
-		}})
-		if err := out[0].Err; !errors.Is(err, cache.ErrConflict) { // another replica was faster: look again
-			if err != nil {
-				return fmt.Errorf("check key of names: %w", err)
-			}
-			return nil
-		}
-	}
 }

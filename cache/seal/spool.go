@@ -9,8 +9,8 @@ import (
 type Queue interface {
 	// Append puts a record at the end; it is on disk when Append returns.
 	Append(rec []byte) error
-	// Drain calls f with each record, oldest first, and removes those for which it returns nil. It stops at the first
-	// error, and returns it.
+	// Drain calls f with each record, oldest first, and removes those for which it returns nil. Those for which it returns
+	// an error that wraps cache.ErrUnreadable are set aside. It stops at the first other error, and returns it.
 	Drain(ctx context.Context, f func(rec []byte) error) error
 	// Len is how many records, of how many bytes in all, are in the queue.
 	Len() (records int, bytes int64)
@@ -22,15 +22,31 @@ type queue struct {
 	inner Queue
 }
 
-// Queue returns inner with every record sealed that goes into it, or inner itself where it or s is nil.
+// Queue returns inner with every record sealed that goes into it, or nil where inner is nil. A nil Sealer seals none.
 //
-// A record that can't be decrypted ends a Drain with an error that wraps [ErrUnreadable], and stays where it is with
-// all behind it: with the right keys configured nothing of it is lost.
+// A record that can't be decrypted is set aside by inner, for an error that wraps [ErrUnreadable]: with the right keys
+// configured nothing of it is lost. So is a sealed one where there are no keys at all.
 func (s *Sealer) Queue(inner Queue) Queue {
-	if s == nil || inner == nil {
-		return inner
+	switch {
+	case inner == nil:
+		return nil
+	case s == nil:
+		return &plainQueue{inner}
 	}
 	return &queue{Sealer: s, inner: inner}
+}
+
+// plainQueue seals nothing, but knows what is sealed.
+type plainQueue struct{ Queue }
+
+// Drain implements [Queue].
+func (q *plainQueue) Drain(ctx context.Context, f func(rec []byte) error) error {
+	return q.Queue.Drain(ctx, func(rec []byte) error {
+		if isSealed(rec) {
+			return fmt.Errorf("read spool: %w", errSealed)
+		}
+		return f(rec)
+	})
 }
 
 // placeOfRecord is what records are bound to: they are in no group, and each is complete by itself.

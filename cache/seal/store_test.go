@@ -352,32 +352,119 @@ func TestPlaintextBeforeEncryption(t *testing.T) {
 	}
 }
 
-func TestCheckFindsAnotherNamesKey(t *testing.T) {
+func TestCheckFindsOtherKeys(t *testing.T) {
 	below := open(t, "memory:", cache.Options{})
-	mine := options(key("k1", 1))
+	k1, k2 := key("k1", 1), key("k2", 2)
+	mine := options(k1)
 	other := mine
 	other.NamesKey = key("", 7).Secret
-	rotated := options(key("k2", 2))
 	for _, c := range []struct {
 		name string
 		o    seal.Options
-		want error
+		want string // "" for a store that fits
 	}{
-		{"first", mine, nil},
-		{"again", mine, nil},
-		{"other keys", rotated, nil},
-		{"another names_key", other, seal.ErrOtherNamesKey},
-		{"no encryption", seal.Options{}, nil},
+		{"no encryption before", seal.Options{}, ""},
+		{"first", mine, ""},
+		{"again", mine, ""},
+		{"another secret", options(key("k1", 9)), `store.encryption.keys: the secret of "k1" is not`},
+		{"another names_key", other, "store.encryption.names_key: is not"},
+		{"no encryption", seal.Options{}, "store.encryption: this store was written with encryption; configure its keys"},
+		{"a new key that nothing was written with, and only reads", options(k1, key("k2", 8)), ""},
+		{"rotated", options(k2, k1), ""},
+		{"rotated, another secret of the old key", options(k2, key("k1", 9)), `store.encryption.keys: the secret of "k1" is not`},
+		{"old key gone", options(k2), ""},
+		{"old key back with another secret", options(key("k1", 9), k2), `store.encryption.keys: the secret of "k1" is not`},
+		{"rotated back", options(k1, k2), ""},
 	} {
-		if err := sealer(t, c.o).Check(t.Context(), below); !errors.Is(err, c.want) {
-			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+		err := sealer(t, c.o).Check(t.Context(), below)
+		if (err != nil) != (c.want != "") || err != nil && (!errors.Is(err, seal.ErrMismatch) || !strings.HasPrefix(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
 	if err := below.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := sealer(t, mine).Check(t.Context(), below); !errors.Is(err, cache.ErrClosed) {
+	if err := sealer(t, mine).Check(t.Context(), below); !errors.Is(err, cache.ErrClosed) || errors.Is(err, seal.ErrMismatch) {
 		t.Errorf("store that does not answer: %v", err)
+	}
+}
+
+// TestCheckOfOlderStore: a store that knows of its names_key only gets to know the key that writes.
+func TestCheckOfOlderStore(t *testing.T) {
+	below, older := &tap{Store: open(t, "memory:", cache.Options{})}, &tap{Store: open(t, "memory:", cache.Options{})}
+	if err := sealer(t, options(key("k1", 1))).Check(t.Context(), below); err != nil {
+		t.Fatal(err)
+	}
+	b := below.last[0]
+	if b.Puts = b.Puts[:1]; b.Puts[0].Name != "names_key" || bytes.Contains(below.last[0].Puts[0].Data, bytes.Repeat([]byte{0xee}, 8)) {
+		t.Fatalf("noted first: %q", b.Puts[0].Name)
+	}
+	commit(t, older.Store, b)
+	for _, c := range []struct {
+		k    seal.Key
+		fits bool
+	}{{key("k2", 2), true}, {key("k2", 3), false}, {key("k1", 1), true}} {
+		if err := sealer(t, options(c.k)).Check(t.Context(), older); (err == nil) != c.fits {
+			t.Errorf("%s: %v", c.k.ID, err)
+		}
+	}
+}
+
+// away is a store that does not answer while it is away.
+type away struct {
+	cache.Store
+	gone bool
+}
+
+var errAway = errors.New("away")
+
+func (a *away) Read(ctx context.Context, q []cache.Query) ([]cache.Result, error) {
+	if a.gone {
+		return nil, errAway
+	}
+	return a.Store.Read(ctx, q)
+}
+
+// TestGuard: a store is not touched before it has told that the keys fit.
+func TestGuard(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		o    seal.Options
+		want error
+	}{
+		{"the same", options(key("k1", 1)), nil},
+		{"another secret", options(key("k1", 2)), seal.ErrMismatch},
+		{"no encryption", seal.Options{}, seal.ErrNoKeys},
+	} {
+		below := &tap{Store: open(t, "memory:", cache.Options{})}
+		if err := sealer(t, options(key("k1", 1))).Check(t.Context(), below); err != nil {
+			t.Fatal(err)
+		}
+		below.last = nil
+		net := &away{Store: below, gone: true}
+		s := sealer(t, c.o)
+		store := s.Store(s.Guard(net))
+		g := cache.Group{Owner: "o", Name: "g"}
+		all := func() []error {
+			_, _, readErr := read(t, store, g, "a")
+			_, _, listErr := store.List(t.Context(), "o", "", 10)
+			out := store.Commit(t.Context(), []cache.Batch{put(g, "a", "x")})
+			return []error{readErr, listErr, out[0].Err, store.Delete(t.Context(), g), store.Ping(t.Context())}
+		}
+		for i, err := range all() {
+			if !errors.Is(err, errAway) {
+				t.Errorf("%s: call %d while the store is away: %v", c.name, i, err)
+			}
+		}
+		net.gone = false
+		for i, err := range all() {
+			if !errors.Is(err, c.want) {
+				t.Errorf("%s: call %d: %v, want %v", c.name, i, err, c.want)
+			}
+		}
+		if (below.last == nil) != (c.want != nil) {
+			t.Errorf("%s: committed: %v", c.name, below.last)
+		}
 	}
 }
 
@@ -387,7 +474,6 @@ func TestSealedSpool(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = spool.Close() }()
 	first, second := key("k1", 1), key("k2", 2)
 	if err := spool.Append([]byte("plain")); err != nil {
 		t.Fatal(err)
@@ -395,33 +481,59 @@ func TestSealedSpool(t *testing.T) {
 	if err := sealer(t, options(first)).Queue(spool).Append([]byte("sealed")); err != nil {
 		t.Fatal(err)
 	}
+	if err := spool.Close(); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
-		name string
-		o    seal.Options
-		want []string
-		err  string
+		name  string
+		o     seal.Options
+		want  []string
+		aside string // why the others are set aside
 	}{
-		{"plaintext is refused and stays", options(first), nil, "accept_plaintext"},
-		{"plaintext is accepted, an unknown key is not", accepting(options(second)), []string{"plain"}, `"k1"`},
-		{"with the key again", options(second, first), []string{"sealed"}, ""},
+		{"nothing is configured", seal.Options{}, []string{"plain"}, "it is encrypted, and store.encryption is not configured"},
+		{"an unknown key", options(second), nil, `"k1"`},
+		{"another secret", options(key("k1", 9)), nil, `another secret of the key "k1"`},
+		{"the key again", options(second, first), []string{"sealed"}, ""},
 	} {
-		var got []string
-		err := sealer(t, c.o).Queue(spool).Drain(t.Context(), func(rec []byte) error {
+		spool, err := cache.OpenSpool(dir, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got, aside []string
+		spool.OnAside = func(a cache.Aside) { aside = append(aside, a.Cause.Error()) }
+		q := sealer(t, c.o).Queue(spool)
+		if err := q.Drain(t.Context(), func(rec []byte) error {
 			got = append(got, string(rec))
 			return nil
-		})
-		if !slices.Equal(got, c.want) || (err == nil) != (c.err == "") {
-			t.Errorf("%s: drained %q, %v", c.name, got, err)
+		}); err != nil {
+			t.Fatal(err)
 		}
-		if err != nil && (!errors.Is(err, seal.ErrUnreadable) || !strings.Contains(err.Error(), c.err)) {
-			t.Errorf("%s: %v, want %q", c.name, err, c.err)
+		if n, _ := q.Len(); n != 0 || !slices.Equal(got, c.want) || len(aside) > 1 || (len(aside) > 0) != (c.aside != "") || !strings.Contains(strings.Join(aside, ""), c.aside) {
+			t.Errorf("%s: drained %q, %d are left, set aside: %q", c.name, got, n, aside)
 		}
-	}
-	if n, _ := sealer(t, options(first)).Queue(spool).Len(); n != 0 {
-		t.Errorf("%d records are left", n)
+		if err := spool.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if q := sealer(t, options(first)).Queue(nil); q != nil {
 		t.Errorf("no spool became one: %v", q)
+	}
+}
+
+// TestPlaintextInSealedSpool: what was spooled before encryption is read only where plaintext is accepted, and kept.
+func TestPlaintextInSealedSpool(t *testing.T) {
+	for _, accept := range []bool{false, true} {
+		o := options(key("k1", 1))
+		o.AcceptPlaintext = accept
+		inner := &last{rec: []byte("plain")}
+		got := ""
+		err := sealer(t, o).Queue(inner).Drain(t.Context(), func(rec []byte) error {
+			got = string(rec)
+			return nil
+		})
+		if accept && (err != nil || got != "plain") || !accept && (!errors.Is(err, cache.ErrUnreadable) || !strings.Contains(err.Error(), "accept_plaintext")) {
+			t.Errorf("accepted %v: %q, %v", accept, got, err)
+		}
 	}
 }
 

@@ -47,31 +47,34 @@ func openStorage(ctx context.Context, o storeOptions, log *slog.Logger) (*storag
 	if err != nil {
 		return nil, err
 	}
-	s := &storage{Store: store}
+	guarded := sealer.Guard(store)
+	s := &storage{Store: guarded}
 	if o.Spool.Dir != "" {
 		if s.spool, err = cache.OpenSpool(o.Spool.Dir, o.Spool.MaxBytes); err != nil {
 			return nil, errors.Join(fmt.Errorf("open store.spool.dir %s: %w", o.Spool.Dir, err), s.close())
 		}
+		s.spool.OnAside = func(a cache.Aside) {
+			log.Error("spooled turns that cannot be read are set aside; the next start tries them again",
+				"file", a.File, "turns", a.Records, "error", a.Cause.Error())
+		}
 		s.queue = sealer.Queue(s.spool)
 	}
-	if err := s.await(ctx, sealer, log); err != nil {
+	if err := await(ctx, guarded, log); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
-	s.Store = sealer.Store(store)
+	s.Store = sealer.Store(guarded)
 	return s, nil
 }
 
 // await tells early what else only the first request would: a proxy starts without its store, as it goes on without it
-// later, but not with a store whose names it could not read.
-func (s *storage) await(ctx context.Context, sealer *seal.Sealer, log *slog.Logger) error {
+// later, but not with a store that was written with other keys. One that does not answer now is not touched before it has
+// told that.
+func await(ctx context.Context, store *seal.Guarded, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, storeWait)
 	defer cancel()
-	err := s.Ping(ctx)
-	if err == nil {
-		err = sealer.Check(ctx, s.Store)
-	}
-	if errors.Is(err, seal.ErrOtherNamesKey) {
-		return fmt.Errorf("store.encryption.names_key: %w", err)
+	err := store.Ping(ctx)
+	if errors.Is(err, seal.ErrMismatch) {
+		return err
 	}
 	if err != nil {
 		log.Warn("store does not answer; serving without memory until it does", "error", err.Error())
