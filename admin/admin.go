@@ -55,7 +55,7 @@ func (o Options) Validate() error {
 	if _, _, err := net.SplitHostPort(o.Listen); err != nil {
 		errs = append(errs, fmt.Errorf("server.admin_listen: want host:port or :port, have %q", o.Listen))
 	} else if o.Token == "" && !loopback(o.Listen) {
-		errs = append(errs, errors.New("server.admin_token: want a token, since server.admin_listen is reachable from elsewhere"))
+		errs = append(errs, errors.New("server.admin_token: want a token, since server.admin_listen is reachable from elsewhere: without one all but /healthz and /readyz gets 403"))
 	}
 	if o.Token != "" && len(o.Token) < minToken {
 		errs = append(errs, fmt.Errorf("server.admin_token: want %d characters or more", minToken))

@@ -131,6 +131,7 @@ func load(file string, environ []string, flags []setting) (Config, error) {
 		c.Memory.layers = decodeLayers(c.Memory.Layers, found)
 		found.addErrors(errors.Join(
 			checkAddr("server.listen", c.Server.Listen),
+			checkAdminAddr(c.Server.AdminListen),
 			c.Store.validate(),
 			providers.Validate(c.upstreams()),
 			resilience.Validate(c.Providers),
@@ -232,6 +233,14 @@ func checkAddr(key, addr string) error {
 		return fmt.Errorf("%s: want host:port or :port, have %q", key, addr)
 	}
 	return nil
+}
+
+// checkAdminAddr is checkAddr for an address that may be left out.
+func checkAdminAddr(addr string) error {
+	if addr == "" {
+		return nil
+	}
+	return checkAddr("server.admin_listen", addr)
 }
 
 func isPort(s string) bool {

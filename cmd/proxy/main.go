@@ -75,6 +75,9 @@ func newCommand(p process) *cobra.Command {
 				if err := c.Server.LoadCertificate(); err != nil {
 					return err
 				}
+				for _, w := range c.warnings() {
+					_, _ = fmt.Fprintf(p.stderr, "warning: %s: %s\n", w.path, w.text)
+				}
 				_, err = fmt.Fprintln(p.stdout, "config ok")
 				return err
 			}

@@ -30,21 +30,52 @@ type office struct {
 	stopping atomic.Bool
 	kept     *storage
 	spool    spoolOptions
+	closed   bool                          // memory.on_store_error
 	memory   atomic.Pointer[memory.Memory] // nil until it is there
 	tenant   func(credential []byte) string
 	log      *slog.Logger
 }
 
-// openOffice serves the address for operators, if there is one.
-func openOffice(ctx context.Context, c Config, kept *storage, t *telemetry.Telemetry, log *slog.Logger) (*office, error) {
-	o := &office{kept: kept, spool: c.Store.Spool, served: make(chan struct{}), tenant: c.Session.Tenant, log: log}
-	if c.Server.AdminListen == "" {
-		close(o.served)
-		return o, nil
+// doors are the addresses of a proxy. They are opened before anything else, so that one that is taken leaves nothing
+// behind; who knocks early waits.
+type doors struct {
+	clients, operators net.Listener // operators is nil without server.admin_listen
+}
+
+func openDoors(ctx context.Context, c Config) (d doors, err error) {
+	for _, a := range []struct {
+		key, addr string
+		door      *net.Listener
+	}{{"server.listen", c.Server.Listen, &d.clients}, {"server.admin_listen", c.Server.AdminListen, &d.operators}} {
+		if a.addr == "" {
+			continue
+		}
+		if *a.door, err = (&net.ListenConfig{}).Listen(ctx, "tcp", a.addr); err != nil {
+			d.close()
+			return doors{}, fmt.Errorf("open %s %s: %w", a.key, a.addr, err)
+		}
 	}
-	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Server.AdminListen)
-	if err != nil {
-		return nil, fmt.Errorf("open server.admin_listen %s: %w", c.Server.AdminListen, err)
+	return d, nil
+}
+
+// close closes what a server has not closed already.
+func (d doors) close() {
+	for _, ln := range []net.Listener{d.clients, d.operators} {
+		if ln != nil {
+			_ = ln.Close()
+		}
+	}
+}
+
+// openOffice serves the address for operators, unless ln is nil.
+func openOffice(ln net.Listener, c Config, kept *storage, t *telemetry.Telemetry, log *slog.Logger) *office {
+	o := &office{
+		kept: kept, spool: c.Store.Spool, closed: c.Memory.OnStoreError == memory.OnStoreErrorClosed,
+		served: make(chan struct{}), tenant: c.Session.Tenant, log: log,
+	}
+	if ln == nil {
+		close(o.served)
+		return o
 	}
 	routes := []admin.Route{{
 		Pattern: "POST /admin/v1/sessions/{id}/complete", Handler: http.HandlerFunc(o.complete), MaxBody: maxOrder,
@@ -59,7 +90,7 @@ func openOffice(ctx context.Context, c Config, kept *storage, t *telemetry.Telem
 			log.Error("the operators' address is closed", "error", err.Error())
 		}
 	}()
-	return o, nil
+	return o
 }
 
 const (
@@ -114,15 +145,21 @@ func (o *office) complete(w http.ResponseWriter, r *http.Request) {
 // readyWait is how long the store may take to say that it is there.
 const readyWait = 500 * time.Millisecond
 
-// ready says why this process should get no requests: it stops, or what it is told would be lost.
+// ready says why this process should get no requests: it stops, it would refuse them, or what it is told would be lost.
 func (o *office) ready() error {
 	if o.stopping.Load() {
 		return errors.New("stopping")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), readyWait)
 	defer cancel()
-	if o.kept.Ping(ctx) == nil {
+	err := o.kept.Ping(ctx)
+	switch {
+	case err == nil:
 		return nil
+	case o.closed && errors.Is(err, cache.ErrDenied):
+		return errors.New("the store refuses the account of store.url, and memory.on_store_error is closed")
+	case o.closed:
+		return errors.New("the store does not answer, and memory.on_store_error is closed")
 	}
 	if o.kept.queue == nil {
 		return errors.New("the store does not answer, and there is no spool")

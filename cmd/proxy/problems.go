@@ -1,9 +1,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // problem is one thing that an operator has to change.
@@ -49,6 +54,44 @@ func (p *problems) addErrors(err error) {
 			p.add(path, "%s", text)
 		}
 	}
+}
+
+// warnings are what a proxy can be started with, but hardly is meant to be.
+func (c *Config) warnings() (found problems) {
+	found.addErrors(c.admin(nil, nil).Validate())
+	if dir := c.Store.Spool.Dir; dir != "" {
+		if err := writable(dir); err != nil {
+			found.add("store.spool.dir", "a proxy could not write to %s here: %v", dir, err)
+		}
+	}
+	return found
+}
+
+// writable tells whether this user could make files in a folder, or make the folder. Nothing stays that was not there.
+func writable(dir string) error {
+	at := filepath.Clean(dir)
+	info, err := os.Stat(at)
+	for ; errors.Is(err, fs.ErrNotExist) && at != filepath.Dir(at); info, err = os.Stat(at) {
+		at = filepath.Dir(at)
+	}
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s is no folder", at)
+	}
+	const writeAndSearch = 2 | 1 // W_OK and X_OK of access(2)
+	if err := syscall.Access(at, writeAndSearch); err != nil {
+		return fmt.Errorf("%s: %w", at, err)
+	}
+	if at == filepath.Clean(dir) {
+		return nil // what is tried there might meet a proxy that looks for its records
+	}
+	probe, err := os.MkdirTemp(at, ".remora-check-*") // some file systems, such as /proc, only say no now
+	if err != nil {
+		return err
+	}
+	return os.Remove(probe)
 }
 
 // covers tells whether path, or something above or below it, was reported.

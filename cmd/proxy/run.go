@@ -35,14 +35,15 @@ func run(ctx context.Context, from origin, c Config, stderr io.Writer) (err erro
 	log := slog.New(telemetry.LogHandler(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: c.Log.Level})))
 	l := &live{origin: from, c: c, log: log}
 	defer func() { err = errors.Join(err, l.close()) }()
+	if l.doors, err = openDoors(ctx, c); err != nil {
+		return err
+	}
+	l.onClose(l.doors.close)
 	upstreams, err := l.open(ctx)
 	if err != nil {
 		return err
 	}
-	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Server.Listen)
-	if err != nil {
-		return fmt.Errorf("open server.listen %s: %w", c.Server.Listen, err)
-	}
+	ln := l.doors.clients
 	ended := make(chan struct{})
 	var broken error
 	go func() {
@@ -83,7 +84,7 @@ func wait(delay time.Duration, ended <-chan struct{}) {
 	}
 }
 
-// open makes all parts but the listener, each on top of the one before.
+// open makes all parts, each on top of the one before.
 func (l *live) open(ctx context.Context) (upstreams *providers.Set, err error) {
 	c := l.c
 	if err := l.measure(ctx); err != nil { // first, as all else is measured
@@ -95,9 +96,7 @@ func (l *live) open(ctx context.Context) (upstreams *providers.Set, err error) {
 	}
 	l.closers = append(l.closers, kept.close) // after memory, which writes to it to the end
 	kept.measure(l.measured)
-	if l.office, err = openOffice(ctx, c, kept, l.measured, l.log); err != nil {
-		return nil, err
-	}
+	l.office = openOffice(l.doors.operators, c, kept, l.measured, l.log)
 	l.onClose(l.office.close)
 	if upstreams, l.policy, err = c.routes(nil, l.log); err != nil {
 		return nil, err
@@ -164,6 +163,7 @@ func (o origin) load() (Config, error) { return load(o.file, o.environ, o.flags)
 type live struct {
 	origin
 	closers  []func() error // of the parts, in the order in which they were opened
+	doors    doors
 	office   *office
 	c        Config
 	minds    *minds
