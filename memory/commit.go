@@ -172,7 +172,7 @@ func (s *spooler) settle(ctx context.Context, scope Scope) error {
 func (s *spooler) await(ctx context.Context, scope Scope, ready func() error) error {
 	for {
 		s.mu.Lock()
-		waits, drained := s.waits(scope), s.drained
+		waits, drained := s.holds(scope), s.drained
 		s.mu.Unlock()
 		if !waits {
 			return nil

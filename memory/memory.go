@@ -120,6 +120,7 @@ type Memory struct {
 	mu     sync.Mutex
 	down   time.Time          // until when the store is left alone
 	slow   int                // calls in a row that it did not answer in time
+	unread time.Time          // until when the log tells no more that a session cannot be read
 	asking bool               // whether it is being asked if it is there at all
 	away   bool               // whether the log says that it failed, and not yet that it is back
 	life   context.Context    //nolint:containedctx // of the work in the background
@@ -232,12 +233,15 @@ const slowCalls = 3
 
 // failed notes a failure of the store, so that the calls that follow do not each wait for it.
 func (m *Memory) failed(err error) {
-	if errors.Is(err, errLeftAlone) || errors.Is(err, errBusy) || errors.Is(err, transcript.ErrCorrupt) ||
-		errors.Is(err, cache.ErrUnreadable) {
+	if errors.Is(err, errLeftAlone) || errors.Is(err, errBusy) || errors.Is(err, transcript.ErrCorrupt) {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if errors.Is(err, cache.ErrUnreadable) {
+		m.tellUnreadable(err)
+		return
+	}
 	if !errors.Is(err, context.DeadlineExceeded) {
 		m.leaveAlone(err)
 		return
@@ -245,6 +249,17 @@ func (m *Memory) failed(err error) {
 	if m.slow++; m.slow >= slowCalls && !m.asking {
 		m.asking = true
 		m.work.Go(m.ask)
+	}
+}
+
+// unreadableEvery is how often the log tells that sessions cannot be read.
+const unreadableEvery = 10 * time.Second
+
+// tellUnreadable logs that a session is there and cannot be read. The caller holds the lock.
+func (m *Memory) tellUnreadable(err error) {
+	if now := m.o.Now(); !now.Before(m.unread) {
+		m.unread = now.Add(unreadableEvery)
+		m.o.Log.Warn("a session cannot be read; its calls go on without memory", "error", err.Error())
 	}
 }
 

@@ -202,8 +202,9 @@ func (o *outage) Ping(ctx context.Context) error {
 
 // queue is a spool that is not durable.
 type queue struct {
-	mu   sync.Mutex
-	recs [][]byte
+	mu    sync.Mutex
+	recs  [][]byte
+	aside [][]byte // what could not be read
 }
 
 func (q *queue) Append(rec []byte) error {
@@ -222,10 +223,14 @@ func (q *queue) Drain(_ context.Context, f func([]byte) error) error {
 		}
 		rec := q.recs[0]
 		q.mu.Unlock()
-		if err := f(rec); err != nil {
+		err := f(rec)
+		if err != nil && !errors.Is(err, cache.ErrUnreadable) {
 			return err
 		}
 		q.mu.Lock()
+		if err != nil {
+			q.aside = append(q.aside, rec)
+		}
 		q.recs = q.recs[1:]
 		q.mu.Unlock()
 	}

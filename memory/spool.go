@@ -29,23 +29,21 @@ type spooler struct {
 	wake  chan struct{}
 	ended sync.WaitGroup
 
-	mu sync.Mutex
-	// waiting counts the records of each session in the spool that this process put there. Those of an earlier process,
-	// leftover many, come before them and count for all sessions.
-	waiting  map[cache.Group]int
-	leftover int
-	adding   int           // records that are counted, but may not be in the spool yet
-	drained  chan struct{} // closed, and made anew, after each attempt to empty the spool
+	waiting *reserve.Waiting // for which sessions there are records in the spool
+
+	mu      sync.Mutex
+	drained chan struct{} // closed, and made anew, after each attempt to empty the spool
 
 	// told is what layers were told of with turns in the spool, by turn. It is not in their records: it is true only as
 	// long as the process is there that writes the states of those layers after them (see Turn.afterOutage).
 	told map[string][]byte
 
-	// Of the worker alone: the record at the head of the spool that the store was too slow for, how often it was, and the
+	// Of the worker alone: the last trouble with the spool itself, "" for none, the record at the head of the spool that the store was too slow for, how often it was, and the
 	// records of each session that were put behind all others for that, in their order.
-	slow  string
-	tries int
-	moved map[cache.Group][]string
+	trouble string
+	slow    string
+	tries   int
+	moved   map[cache.Group][]string
 }
 
 const (
@@ -57,15 +55,15 @@ const (
 
 func newSpooler(ctx context.Context, m *Memory, disk Spool) *spooler {
 	s := &spooler{
-		m: m, wake: make(chan struct{}, 1), waiting: make(map[cache.Group]int), drained: make(chan struct{}),
+		m: m, wake: make(chan struct{}, 1), drained: make(chan struct{}),
 		moved: make(map[cache.Group][]string), told: make(map[string][]byte),
 	}
 	if disk == nil {
 		return s
 	}
 	s.disk = reserve.Over(disk, m.o.Log)
+	s.waiting = reserve.Count(s.disk)
 	if n, _ := disk.Len(); n > 0 {
-		s.leftover = n
 		s.kick()
 	}
 	s.ended.Add(1)
@@ -108,22 +106,36 @@ func (s *spooler) run(ctx context.Context) {
 
 // drain writes what is in the spool into the store, as far as that takes it.
 func (s *spooler) drain(ctx context.Context) {
-	err := s.m.heard(s.ping(ctx))
+	store := s.m.heard(s.ping(ctx))
+	err := store
 	if err == nil {
-		err = s.disk.Drain(ctx, func(rec []byte) error { return s.replay(ctx, rec) })
+		err = s.disk.Drain(ctx, func(rec []byte) error {
+			store = s.replay(ctx, rec)
+			return store
+		})
+	}
+	if ctx.Err() == nil {
+		s.tellTrouble(err, store)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err != nil && ctx.Err() == nil {
-		s.m.o.Log.Debug("spool waits for the store", "error", err.Error())
-	}
-	if n, _ := s.disk.Len(); err == nil && n == 0 && s.adding == 0 {
-		// A record that could not even be decoded was counted for a session that nobody knows.
-		s.leftover = 0
-		clear(s.waiting)
-	}
+	s.waiting.Drained(err)
 	close(s.drained)
 	s.drained = make(chan struct{})
+}
+
+// tellTrouble logs that the spool could not be emptied, once where that is its own fault. store is what the store said
+// last, which was told of elsewhere.
+func (s *spooler) tellTrouble(err, store error) {
+	switch {
+	case err == nil:
+		s.trouble = ""
+	case errors.Is(err, store): // the very same
+		s.m.o.Log.Debug("spool waits for the store", "error", err.Error())
+	case s.trouble != err.Error():
+		s.trouble = err.Error()
+		s.m.o.Log.Warn("spool cannot be emptied", "error", s.trouble)
+	}
 }
 
 func (s *spooler) ping(ctx context.Context) error {
@@ -133,16 +145,7 @@ func (s *spooler) ping(ctx context.Context) error {
 }
 
 // holds tells whether turns of the session wait in the spool.
-func (s *spooler) holds(scope Scope) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.waits(scope)
-}
-
-// waits is holds for who has the lock.
-func (s *spooler) waits(scope Scope) bool {
-	return s.leftover > 0 || len(s.waiting) > 0 && s.waiting[scope.Group()] > 0
-}
+func (s *spooler) holds(scope Scope) bool { return s.waiting.Holds(scope.Group()) }
 
 // spooled is a turn on local disk: the request and what came back, to be merged when it is replayed. What callers and
 // upstream choose is []byte: a JSON string would turn bytes that are not UTF-8 into one and the same character.
@@ -215,45 +218,11 @@ func (s *spooler) add(t *Turn, a *Answer) error {
 		return fmt.Errorf("encode turn: %w", err)
 	}
 	s.tell(t.ID, told)
-	if err := s.enqueue(sc.Group(), b); err != nil {
+	if err := s.waiting.Append(sc.Group(), b); err != nil {
 		s.tell(t.ID, nil)
 		return fmt.Errorf("spool turn: %w", err)
 	}
 	return nil
-}
-
-// enqueue puts a record at the end of the spool. It is counted before the worker can see it.
-func (s *spooler) enqueue(group cache.Group, b []byte) error {
-	s.mu.Lock()
-	s.adding++
-	s.waiting[group]++
-	s.mu.Unlock()
-	err := s.disk.Append(b)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.adding--
-	if err != nil {
-		s.uncount(group)
-	}
-	return err
-}
-
-// uncount takes a record of the session away. The caller holds the lock.
-func (s *spooler) uncount(group cache.Group) {
-	if s.waiting[group]--; s.waiting[group] <= 0 {
-		delete(s.waiting, group)
-	}
-}
-
-// done counts the record at the head of the spool as gone. The records of an earlier process are the first.
-func (s *spooler) done(group cache.Group) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.leftover > 0 {
-		s.leftover--
-		return
-	}
-	s.uncount(group)
 }
 
 func newSpooledReply(a *Answer) *spooledReply {
@@ -290,25 +259,25 @@ func (r *spooledReply) answer(d wire.Dialect) (*Answer, error) {
 	return a, nil
 }
 
-// replay writes one spooled turn into the store. A record that can't be read is logged and given up, and one that the
-// store is too slow for is put behind the others, so that it does not hold up all that follow.
+// replay writes one spooled turn into the store. For a record that can't be read, and one whose session can't be, the error
+// wraps cache.ErrUnreadable: the disk sets it aside. One that the store is too slow for is put behind the others. Neither
+// holds up all that follow.
 func (s *spooler) replay(ctx context.Context, b []byte) error {
+	s.waiting.Next()
 	rec, err := decodeSpooled(b)
 	if err != nil {
-		s.m.o.Log.Error("spooled turn given up", "error", err.Error())
-		s.done(cache.Group{}) // of no session
-		return nil
+		s.waiting.Refused(cache.Group{}) // of no session
+		return fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
 	}
 	group := rec.scope().Group()
 	t, a, err := s.m.resume(rec, s.kept(rec))
 	if err != nil {
-		s.m.o.Log.Error("spooled turn given up", "error", err.Error())
-		s.done(group)
-		return nil
+		s.waiting.Refused(group)
+		return fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
 	}
 	// Where there is no room to move it, a turn out of its order is better than a spool that nothing ever leaves.
 	if s.follows(rec, group) && s.moveBack(rec, group, b) == nil {
-		s.done(group)
+		s.waiting.Done(group)
 		return nil
 	}
 	wait := 10*s.m.o.CommitWait + spoolMiBWait*time.Duration(len(b))/(1<<20)
@@ -317,6 +286,11 @@ func (s *spooler) replay(ctx context.Context, b []byte) error {
 	if err := t.store(own, a); err != nil {
 		if ctx.Err() != nil {
 			return err // this process ends; the store is not to blame
+		}
+		if errors.Is(err, cache.ErrUnreadable) {
+			s.m.failed(err)
+			s.waiting.Refused(group)
+			return err
 		}
 		late := own.Err() != nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, transcript.ErrCorrupt)
 		if !late {
@@ -337,7 +311,7 @@ func (s *spooler) replay(ctx context.Context, b []byte) error {
 		if first {
 			s.m.o.Log.Warn("store does not take a spooled turn; other sessions go first", "turn", rec.Turn, "bytes", len(b))
 		}
-		s.done(group)
+		s.waiting.Done(group)
 		return nil
 	}
 	s.wrote(rec, group)
@@ -354,7 +328,7 @@ func (s *spooler) wrote(rec *spooled, group cache.Group) {
 	if rec.Answer != nil {
 		s.tell(rec.Turn, nil)
 	}
-	s.done(group)
+	s.waiting.Done(group)
 }
 
 // gaveUp notes that the store answers but did not take the record, and tells whether that happened too often.
@@ -375,7 +349,7 @@ func (s *spooler) follows(rec *spooled, group cache.Group) bool {
 
 // moveBack puts a record behind all others.
 func (s *spooler) moveBack(rec *spooled, group cache.Group, b []byte) error {
-	if err := s.enqueue(group, b); err != nil {
+	if err := s.waiting.Append(group, b); err != nil {
 		return fmt.Errorf("move spooled turn %s: %w", rec.Turn, err)
 	}
 	s.slow, s.tries = "", 0

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -50,7 +51,7 @@ func TestSpoolKeepsScopesOfAnyBytesApart(t *testing.T) {
 	l.wantView(l.turnOf(memory.Call{Scope: two}, "u:4", "a:4"), "u:2 a:2 u:4")
 }
 
-func TestRecordGivenUpDoesNotBlockItsSession(t *testing.T) {
+func TestRecordSetAsideDoesNotBlockItsSession(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		harm func(rec map[string]any)
@@ -78,8 +79,102 @@ func TestRecordGivenUpDoesNotBlockItsSession(t *testing.T) {
 			}
 			store.over()
 			l.wantView(l.turn("u:2", "a:2"), "u:2")
+			if len(spool.aside) != 1 {
+				t.Errorf("%d records are set aside, want 1", len(spool.aside))
+			}
 		})
 	}
+}
+
+// keyless is a store that cannot read one session, and a spool that cannot read its first records.
+type keyless struct {
+	cache.Store
+	queue   // the spool
+	session string
+	bad     int
+}
+
+func (k *keyless) Read(ctx context.Context, q []cache.Query) ([]cache.Result, error) {
+	for _, one := range q {
+		if k.session != "" && strings.HasSuffix(one.Group.Name, k.session) {
+			return nil, fmt.Errorf("read: %w", cache.ErrUnreadable)
+		}
+	}
+	return k.Store.Read(ctx, q)
+}
+
+func (k *keyless) Drain(ctx context.Context, f func([]byte) error) error {
+	return k.queue.Drain(ctx, func(rec []byte) error {
+		if k.bad > 0 {
+			k.bad--
+			return cache.ErrUnreadable
+		}
+		return f(rec)
+	})
+}
+
+// Len is that of the spool.
+func (k *keyless) Len() (records int, size int64) { return k.queue.Len() }
+
+// TestUnreadableRecordsHoldUpNobody: neither records that an earlier process wrote under another key, nor turns of a
+// session that cannot be read, keep other sessions from their memory. The log tells of the session, not of what is in it.
+func TestUnreadableRecordsHoldUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem, err := cache.Open("memory:", cache.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		log := &bytes.Buffer{}
+		k := &keyless{Store: mem, bad: 2, queue: queue{recs: [][]byte{[]byte("sealed 1"), []byte("sealed 2")}}}
+		store := &sluggish{Store: k}
+		l := &lab{t: t, store: store, m: memory.New(store, k, memory.Options{Log: slog.New(slog.NewTextHandler(log, nil))})}
+		l.wantView(l.turnOf(memory.Call{Scope: named("lost")}, "u:1", "a:1"), "u:1")
+		l.wantView(l.turnOf(memory.Call{Scope: named("good")}, "u:2", "a:2"), "u:2")
+		k.session = "lost"
+		l.lateTurn(named("lost"), "u:3", "a:3")
+		store.set(true, "")
+		l.lateTurn(named("good"), "u:4", "a:4")
+		store.set(false, "")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		l.wantLine(named("good"), "u:2 a:2 u:4 a:4")
+		if n, _ := k.Len(); n > 0 || len(k.aside) < 3 {
+			t.Errorf("%d records wait, and %d are set aside, want 0 and 3", n, len(k.aside))
+		}
+		if !strings.Contains(log.String(), "level=WARN msg=\"a session cannot be read") || strings.Contains(log.String(), "lost") {
+			t.Errorf("log:\n%s", log)
+		}
+		l.m.Close()
+		if err := mem.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// jammed is a spool whose disk cannot set records aside.
+type jammed struct{ queue }
+
+func (q *jammed) Drain(context.Context, func([]byte) error) error { return errOutage }
+
+// TestSpoolThatFailsIsTold: what keeps the spool from being emptied is said once, where it is not the store.
+func TestSpoolThatFailsIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem, err := cache.Open("memory:", cache.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		log := &bytes.Buffer{}
+		m := memory.New(mem, &jammed{queue{recs: [][]byte{[]byte("x")}}}, memory.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		m.Close()
+		if n := strings.Count(log.String(), "level=WARN msg=\"spool cannot be emptied"); n != 1 {
+			t.Errorf("%d lines:\n%s", n, log)
+		}
+		if err := mem.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // sluggish is a store that is down, or answers all but the commits of one session.

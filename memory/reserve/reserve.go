@@ -17,8 +17,9 @@ const maxBytes = 64 << 20
 type Disk interface {
 	// Append puts a record at the end; it is on disk when Append returns.
 	Append(rec []byte) error
-	// Drain calls f with each record, oldest first, and removes those for which it returns nil. It stops at the
-	// first error, and returns it.
+	// Drain calls f with each record, oldest first, and removes those for which it returns nil. Those for which it returns
+	// an error that wraps cache.ErrUnreadable are set aside, kept out of the queue. It stops at the first other error, and
+	// returns it.
 	Drain(ctx context.Context, f func(rec []byte) error) error
 	// Len is how many records, of how many bytes in all, are in the queue.
 	Len() (records int, bytes int64)
@@ -97,21 +98,48 @@ func (r *Spool) Settle() error {
 	return nil
 }
 
-// Drain hands over what is on disk, and then what is held.
+// Drain hands over what is on disk, and then what is held. What of that is to be set aside has to reach the disk first, and
+// goes behind the others.
 func (r *Spool) Drain(ctx context.Context, f func(rec []byte) error) error {
 	if err := r.disk.Drain(ctx, f); err != nil {
 		return err
 	}
-	for rec := r.first(); rec != nil; rec = r.first() {
+	refused := 0
+	for r.count() > refused {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := f(rec); err != nil {
+		err := f(r.first())
+		if err != nil && !errors.Is(err, cache.ErrUnreadable) {
 			return err
+		}
+		if err != nil {
+			r.keep()
+			refused++
 		}
 		r.gone()
 	}
+	if refused > 0 {
+		return errHeld
+	}
 	return nil
+}
+
+// errHeld says that something could not be read, and waits in memory for the disk to take it.
+var errHeld = errors.New("turns that cannot be read are kept in memory until the spool's disk takes them")
+
+// keep puts a copy of the first record behind all others.
+func (r *Spool) keep() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held = append(r.held, r.held[0])
+	r.bytes += int64(len(r.held[0]))
+}
+
+func (r *Spool) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.held)
 }
 
 // Close writes what is held to disk, and tells of what that does not take: it is lost, and counted by lost if

@@ -17,6 +17,7 @@ import (
 // disk is a queue that refuses records while it has a fault.
 type disk struct {
 	recs  []string
+	aside []string
 	fault error
 }
 
@@ -29,8 +30,12 @@ func (d *disk) Append(rec []byte) error {
 
 func (d *disk) Drain(_ context.Context, f func([]byte) error) error {
 	for len(d.recs) > 0 {
-		if err := f([]byte(d.recs[0])); err != nil {
+		err := f([]byte(d.recs[0]))
+		if err != nil && !errors.Is(err, cache.ErrUnreadable) {
 			return err
+		}
+		if err != nil {
+			d.aside = append(d.aside, d.recs[0])
 		}
 		d.recs = d.recs[1:]
 	}
@@ -156,4 +161,91 @@ func TestClose(t *testing.T) {
 		}
 	}
 	(*reserve.Spool)(nil).Close(nil) // there is no spool
+}
+
+// TestUnreadableIsKept: what cannot be read is set aside on disk, and until that takes it holds up nothing else.
+func TestUnreadableIsKept(t *testing.T) {
+	s, d, _ := play(t, "bad1 2 | bad3 4")
+	var got []string
+	read := func(rec []byte) error {
+		if bytes.HasPrefix(rec, []byte("bad")) {
+			return cache.ErrUnreadable
+		}
+		got = append(got, string(rec))
+		return nil
+	}
+	if err := s.Drain(t.Context(), read); err == nil {
+		t.Error("a drain that leaves a record behind says that it is done")
+	}
+	d.fault = nil
+	if err := s.Settle(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Drain(t.Context(), read); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"2", "4"}, got); diff != "" {
+		t.Errorf("read, want- have+:\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"bad1", "bad3"}, d.aside); diff != "" {
+		t.Errorf("set aside, want- have+:\n%s", diff)
+	}
+}
+
+// TestWaiting: records of an earlier process count for all groups until each has been handed over or set aside, and those
+// of this one for their own.
+func TestWaiting(t *testing.T) {
+	a, b := cache.Group{Name: "a"}, cache.Group{Name: "b"}
+	for _, c := range []struct {
+		name   string
+		before string // of an earlier process
+		script string // of each record: + is written, - stops the drain, r is refused by the reader, k before it reads
+		a, b   bool
+		other  bool
+	}{
+		{"all written", "", "+++", false, false, false},
+		{"stopped at once", "e e", "-", true, true, true},
+		{"stopped at the second of an earlier process", "e e", "+-", true, true, true},
+		{"stopped behind them", "e e", "++-", true, true, false},
+		{"stopped behind those that were refused", "e e", "rr-", true, true, false},
+		{"stopped behind those that nobody saw", "e e", "kk-", true, true, false},
+		{"stopped at the second of a", "", "+-", true, true, false},
+		{"stopped behind those of a", "", "++-", false, true, false},
+		{"stopped behind those of a, which were refused", "", "rr-", false, true, false},
+		{"all written, earlier ones too", "e e", "+++++", false, false, false},
+		{"all refused", "e e", "kkrrr", false, false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := &disk{recs: strings.Fields(c.before)}
+			s := reserve.Over(d, slog.New(slog.DiscardHandler))
+			w := reserve.Count(s)
+			for _, g := range []cache.Group{a, a, b} {
+				if err := w.Append(g, []byte(g.Name)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			at := 0
+			w.Drained(s.Drain(t.Context(), func(rec []byte) error {
+				do := c.script[at]
+				at++
+				g := cache.Group{Name: string(rec)}
+				if do == 'k' {
+					return cache.ErrUnreadable
+				}
+				w.Next()
+				switch do {
+				case '-':
+					return errNoRoom
+				case 'r':
+					w.Refused(g)
+					return cache.ErrUnreadable
+				}
+				w.Done(g)
+				return nil
+			}))
+			if w.Holds(a) != c.a || w.Holds(b) != c.b || w.Holds(cache.Group{Name: "other"}) != c.other {
+				t.Errorf("a %v, b %v, others %v", w.Holds(a), w.Holds(b), w.Holds(cache.Group{Name: "other"}))
+			}
+		})
+	}
 }
