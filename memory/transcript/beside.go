@@ -85,6 +85,20 @@ func (d *draft) release() {
 	sheets.Put(s)
 }
 
+// makeRoom prepares the draft for an input of so many new items, and for an answer of one.
+func (d *draft) makeRoom(items []wire.Item) {
+	const puts = 3 // of an item: itself, its place, and where its text was said last
+	n := 0
+	for i := range items {
+		n += min(len(items[i].Raw), compressAbove) + itemBytes + placeBytes
+	}
+	d.data, d.puts = slices.Grow(d.data, n), slices.Grow(d.puts, puts*len(items))
+	d.names.Grow(namesSize * max(1, len(items)))
+}
+
+// namesSize is what the names of a turn with one new item and one answer take, in bytes.
+const namesSize = 96
+
 // name makes the name of a value. Names of a draft share memory.
 func (d *draft) name(prefix string, rest []byte) string {
 	from := d.names.Len()
@@ -92,6 +106,10 @@ func (d *draft) name(prefix string, rest []byte) string {
 	d.names.Write(rest)
 	return d.names.String()[from:]
 }
+
+func chainName(h wire.Hash) string { return chainPrefix + string(h[:]) }
+
+func textName(h wire.Hash) string { return textPrefix + string(h[:]) }
 
 // value is what was appended to data from a place on.
 func (d *draft) value(from int) []byte { return d.data[from:len(d.data):len(d.data)] }

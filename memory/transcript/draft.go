@@ -41,7 +41,7 @@ type draft struct {
 func (e *Entry) draft(a *Answer) *draft {
 	d := &draft{e: e, head: e.state.head.clone(len(e.in.items) - e.from + answerItems(a)), sheet: newSheet(), open: a == nil}
 	d.added, d.output = d.addedRoom[:0], d.outputRoom[:0]
-	d.names.Grow(namesSize)
+	d.makeRoom(e.in.items[e.plan.fresh:])
 	if d.head.NextSeq == 0 {
 		d.head.NextSeq = 1
 	}
@@ -68,9 +68,6 @@ func (e *Entry) draft(a *Answer) *draft {
 	d.puts = append(d.puts, cache.Put{Name: headName, Data: d.value(from)})
 	return d
 }
-
-// namesSize is what the names of a turn with one new item and one answer take, in bytes.
-const namesSize = 96
 
 // answerItems is how many items of the head line an answer has.
 func answerItems(a *Answer) int {
@@ -234,7 +231,7 @@ func (d *draft) store(at position, it wire.Item, m mark, flags byte) position {
 	}
 	var name [len(itemPrefix) + 8]byte
 	from := len(d.data)
-	d.data = item.appendTo(slices.Grow(d.data, min(len(it.Raw), compressAbove)+itemBytes+placeBytes))
+	d.data = item.appendTo(slices.Grow(d.data, item.size()+placeBytes))
 	d.puts = append(d.puts, cache.Put{Name: d.name("", appendItemName(name[:0], next.Seq)), Data: d.value(from)})
 	if m.onChain {
 		at := d.putPlace(next)

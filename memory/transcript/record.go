@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/klauspost/compress/s2"
 
@@ -142,26 +143,34 @@ func appendItemName(b []byte, seq uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(b, itemPrefix...), seq)
 }
 
-func chainName(h wire.Hash) string { return chainPrefix + string(h[:]) }
+func (it *storedItem) encode() []byte { return it.appendTo(make([]byte, 0, it.size())) }
 
-func textName(h wire.Hash) string { return textPrefix + string(h[:]) }
-
-func (it *storedItem) encode() []byte { return it.appendTo(make([]byte, 0, len(it.Raw)+itemBytes)) }
+// size is about how many bytes the item takes at most.
+func (it *storedItem) size() int {
+	if len(it.Raw) > compressAbove {
+		return s2.MaxEncodedLen(len(it.Raw)) + itemBytes
+	}
+	return len(it.Raw) + itemBytes
+}
 
 // itemBytes is about what an item takes besides its own bytes.
 const itemBytes = 96
 
 func (it *storedItem) appendTo(b []byte) []byte {
-	raw, flags := it.Raw, it.Flags
-	if len(raw) > compressAbove {
-		raw, flags = s2.Encode(nil, raw), flags|flagCompressed
+	flags, compress := it.Flags, len(it.Raw) > compressAbove
+	if compress {
+		flags |= flagCompressed
 	}
 	b = append(b, recordVersion, flags, byte(it.Dialect))
 	b = binary.AppendUvarint(b, it.Parent)
 	b = appendPosition(b, it.Pos)
 	b = append(b, it.Content[:]...)
 	b = appendString(b, it.Turn)
-	return append(b, raw...)
+	if !compress {
+		return append(b, it.Raw...)
+	}
+	b = slices.Grow(b, s2.MaxEncodedLen(len(it.Raw)))
+	return b[:len(b)+len(s2.Encode(b[len(b):cap(b)], it.Raw))]
 }
 
 func decodeItem(b []byte) (storedItem, error) {
