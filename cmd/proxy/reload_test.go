@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"remora/cmd/proxy/proxytest"
 	"remora/providers/scripted"
 )
@@ -64,10 +66,14 @@ func TestReload(t *testing.T) {
 	if err := os.Rename(filepath.Join(d.dir, "link"), d.proxy.Config); err != nil {
 		t.Fatal(err)
 	}
-	await(`"needs_restart":["log"]`)
+	await(`"needs_restart":["log.level"]`)
 	if got := sent(); !strings.Contains(got, "Second words.") || strings.Contains(got, "First words.") {
 		t.Errorf("after the link was swapped: %s", got)
 	}
+	if err := os.Remove(d.proxy.Config); err != nil {
+		t.Fatal(err)
+	}
+	await("the configuration's file cannot be read")
 }
 
 // TestHangupReloads: SIGHUP reads the configuration again though its file is the same, for the sake of secrets in other
@@ -128,5 +134,31 @@ func TestHangupReloads(t *testing.T) {
 	}
 	if strings.Contains(d.proxy.Log(), "key-") {
 		t.Errorf("the log holds a key:\n%s", d.proxy.Log())
+	}
+}
+
+// TestKeysThatNeedARestart: they are told by their full names, and what takes effect at once is not among them.
+func TestKeysThatNeedARestart(t *testing.T) {
+	t.Parallel()
+	read := func(environ ...string) Config {
+		t.Helper()
+		c, err := load("", environ, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	old := read()
+	now := read("REMORA_SERVER_LISTEN=:1", "REMORA_SERVER_UPSTREAM_DIAL_TIMEOUT=1m", "REMORA_SESSION_HEADERS=a,b", "REMORA_STORE_URL=memory:",
+		"REMORA_STORE_SPOOL_DIR=d", "REMORA_TELEMETRY_METRICS_INTERVAL=2m", "REMORA_MEMORY_ON_STORE_ERROR=closed", "REMORA_MEMORY_POLICY_TOKEN_BUDGET=1000000")
+	want := []string{
+		"server.listen", "server.upstream.dial_timeout", "session.headers", "store.url", "store.spool.dir", "telemetry.metrics.interval",
+		"memory.on_store_error",
+	}
+	if diff := cmp.Diff(want, old.differs(now)); diff != "" {
+		t.Errorf("want- have+:\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{}, old.differs(read())); diff != "" {
+		t.Errorf("nothing has changed:\n%s", diff)
 	}
 }

@@ -174,12 +174,17 @@ type live struct {
 	log      *slog.Logger
 	measured *telemetry.Telemetry
 	seen     [sha256.Size]byte // of the file
+	unread   int               // how often in a row the file could not be read
 	badCert  string            // what is wrong with the certificate that was not taken over
 }
 
 // lookEvery is how often the file is looked at. Reading it, instead of being told of changes, also sees those of a link
 // that leads to it, which is how Kubernetes replaces one.
 const lookEvery = 2 * time.Second
+
+// missingLooks is how often in a row the file has to be missing before that is told: who replaces a file may remove it
+// first.
+const missingLooks = 2
 
 // watch reads the configuration again on SIGHUP, and when its file has changed, until ctx ends. Then the channel is closed.
 func (l *live) watch(ctx context.Context) <-chan struct{} {
@@ -218,8 +223,12 @@ func (l *live) changed() bool {
 	}
 	data, err := os.ReadFile(l.file)
 	if err != nil {
+		if l.unread++; l.unread == missingLooks {
+			l.log.Error("the configuration's file cannot be read; the configuration stays", "error", err.Error())
+		}
 		return false
 	}
+	l.unread = 0
 	sum := sha256.Sum256(data)
 	changed := sum != l.seen
 	l.seen = sum
@@ -270,11 +279,11 @@ func (l *live) apply(c Config) error {
 	return nil
 }
 
-// differs names the sections of which only a restart takes over what is new.
+// differs names the keys of which only a restart takes over what is new.
 func (c *Config) differs(other Config) []string {
-	sections := []string{}
+	keys := []string{}
 	for _, s := range []struct {
-		name     string
+		path     string
 		old, now any
 	}{
 		{"server", c.Server, other.Server},
@@ -284,11 +293,32 @@ func (c *Config) differs(other Config) []string {
 		{"telemetry", c.Telemetry, other.Telemetry},
 		{"memory.on_store_error", c.Memory.OnStoreError, other.Memory.OnStoreError},
 	} {
-		if !reflect.DeepEqual(s.old, s.now) {
-			sections = append(sections, s.name)
-		}
+		keys = append(keys, changedKeys(s.path, reflect.ValueOf(s.old), reflect.ValueOf(s.now))...)
 	}
-	return sections
+	return keys
+}
+
+// changedKeys names the keys at or below path that two values of one type differ in.
+func changedKeys(path string, old, now reflect.Value) []string {
+	if schemaOf(old.Type()).fields == nil {
+		if reflect.DeepEqual(old.Interface(), now.Interface()) {
+			return nil
+		}
+		return []string{path}
+	}
+	var keys []string
+	for f := range old.Type().Fields() {
+		at := path
+		switch name, flags, _ := strings.Cut(f.Tag.Get("mapstructure"), ","); {
+		case flags == "squash":
+		case name == "" || name == "-":
+			continue // set by code
+		default:
+			at = joinPath(path, name)
+		}
+		keys = append(keys, changedKeys(at, old.FieldByIndex(f.Index), now.FieldByIndex(f.Index))...)
+	}
+	return keys
 }
 
 // ballastBytes is memory that is never touched, and so never resident. Remora lives on a few megabytes, which the

@@ -77,7 +77,11 @@ func await(ctx context.Context, store *seal.Guarded, log *slog.Logger) error {
 		return err
 	}
 	if err != nil {
-		log.Warn("store does not answer; serving without memory until it does", "error", err.Error())
+		level, text := slog.LevelWarn, "store does not answer; until it does, calls are served as memory.on_store_error says"
+		if errors.Is(err, cache.ErrDenied) { // which does not pass by itself, as an outage does
+			level, text = slog.LevelError, "store refuses the account of store.url; calls are served as memory.on_store_error says"
+		}
+		log.Log(ctx, level, text, "error", err.Error())
 	}
 	return nil
 }

@@ -102,6 +102,37 @@ func TestStoreIsWaitedFor(t *testing.T) {
 	}
 }
 
+// TestRefusedAccount: a password that the store refuses is an error that names the key, from the start on, and never shown.
+func TestRefusedAccount(t *testing.T) {
+	t.Parallel()
+	up, err := scripted.Start(scripted.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = up.Close() })
+	redis := redistest.Start(t, redistest.Args("--requirepass", "hush"))
+	for name, password := range map[string]string{"wrong": ":wr0ng@", "none": ""} {
+		t.Run(name, func(t *testing.T) {
+			d := &desk{t: t, dir: t.TempDir()}
+			d.proxy = proxytest.Start(t, d.dir, fmt.Sprintf(
+				"store: {url: %q}\nmemory: {on_store_error: closed}\nproviders: [{name: up, kind: compatible, base_url: %q}]\n",
+				"redis://"+password+redis.Addr(), up.URL()+"/v1"))
+			if code, h, body := d.ask("k", chat("user: SAY Hi.")); code != http.StatusServiceUnavailable || h.Get("Retry-After") != "1" {
+				t.Errorf("%d, Retry-After %q: %s", code, h.Get("Retry-After"), body)
+			}
+			log := d.proxy.Log()
+			for _, want := range []string{"store refuses the account of store.url", "calls of sessions get 503"} {
+				if !strings.Contains(log, want) {
+					t.Errorf("the log does not hold %q", want)
+				}
+			}
+			if strings.Count(log, `"level":"ERROR"`) != 2 || strings.Contains(log, "wr0ng") || strings.Contains(log, "hush") {
+				t.Errorf("want two errors and no password:\n%s", log)
+			}
+		})
+	}
+}
+
 // TestLimits: a caller beyond its rate gets 429 and when to come back, and another caller does not notice.
 func TestLimits(t *testing.T) {
 	t.Parallel()
