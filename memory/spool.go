@@ -283,38 +283,42 @@ func (s *spooler) replay(ctx context.Context, b []byte) error {
 	wait := 10*s.m.o.CommitWait + spoolMiBWait*time.Duration(len(b))/(1<<20)
 	own, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	if err := t.store(own, a); err != nil {
-		if ctx.Err() != nil {
-			return err // this process ends; the store is not to blame
-		}
-		if errors.Is(err, cache.ErrUnreadable) {
-			s.m.failed(err)
-			s.waiting.Refused(group)
-			return err
-		}
-		late := own.Err() != nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, transcript.ErrCorrupt)
-		if !late {
-			s.m.failed(err)
-			return err
-		}
-		if down := s.ping(ctx); down != nil {
-			s.m.failed(down)
-			return err
-		}
-		if !s.gaveUp(rec) {
-			return err
-		}
-		first := len(s.moved[group]) == 0
-		if err := s.moveBack(rec, group, b); err != nil {
-			return err
-		}
-		if first {
-			s.m.o.Log.Warn("store does not take a spooled turn; other sessions go first", "turn", rec.Turn, "bytes", len(b))
-		}
-		s.waiting.Done(group)
+	err = t.store(own, a)
+	switch {
+	case err == nil:
+		s.wrote(rec, group)
 		return nil
+	case ctx.Err() != nil:
+		return err // this process ends; the store is not to blame
+	case errors.Is(err, cache.ErrUnreadable):
+		s.m.failed(err)
+		s.waiting.Refused(group)
+		return err
+	case own.Err() != nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, transcript.ErrCorrupt):
+		return s.postpone(ctx, rec, b, err)
 	}
-	s.wrote(rec, group)
+	s.m.failed(err)
+	return err
+}
+
+// postpone puts a record that the store did not take in time, for err, behind all others when that happened too often.
+func (s *spooler) postpone(ctx context.Context, rec *spooled, b []byte, err error) error {
+	if down := s.ping(ctx); down != nil {
+		s.m.failed(down)
+		return err
+	}
+	if !s.gaveUp(rec) {
+		return err
+	}
+	group := rec.scope().Group()
+	first := len(s.moved[group]) == 0
+	if err := s.moveBack(rec, group, b); err != nil {
+		return err
+	}
+	if first {
+		s.m.o.Log.Warn("store does not take a spooled turn; other sessions go first", "turn", rec.Turn, "bytes", len(b))
+	}
+	s.waiting.Done(group)
 	return nil
 }
 
