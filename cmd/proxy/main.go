@@ -95,7 +95,7 @@ func newCommand(p process) *cobra.Command {
 
 // version tells which source was built, as far as the Go toolchain has noted it.
 func version() string {
-	revision, state := "unknown revision", ""
+	revision, state := "built from source", "" // by go run, which notes no revision
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
 			switch {

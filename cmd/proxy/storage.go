@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -118,4 +121,30 @@ func (s *storage) close() error {
 		errs = append(errs, s.spool.Close())
 	}
 	return errors.Join(append(errs, s.Close())...)
+}
+
+// wantFile refuses a bolt file that does not exist, which opening would create: whoever reads wants another one.
+func wantFile(url string) error {
+	path, ok := strings.CutPrefix(url, "bolt:")
+	if !ok {
+		return nil
+	}
+	if _, err := os.Stat(path); err != nil {
+		return fmt.Errorf("open store (store.url): %w", err)
+	}
+	return nil
+}
+
+// warnOfSpool tells that a transcript may lack turns which the store could not take.
+func warnOfSpool(w io.Writer, dir string) {
+	files, err := filepath.Glob(filepath.Join(dir, "*", "*"))
+	if dir == "" || err != nil {
+		return
+	}
+	for _, name := range files {
+		if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() && info.Size() > 0 {
+			_, _ = fmt.Fprintf(w, "turns may wait in %s (store.spool.dir) for the next proxy, and be missing here\n", dir)
+			return
+		}
+	}
 }

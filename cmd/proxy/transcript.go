@@ -10,7 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -49,6 +49,9 @@ func newTranscriptCommand(p process) *cobra.Command {
 			if f.session == "" {
 				return errors.New("transcript: --session is missing; `proxy transcript list` tells the names")
 			}
+			if err := f.conflict(); err != nil {
+				return err
+			}
 			return f.open(cmd, p, f.run)
 		},
 	}
@@ -67,7 +70,7 @@ func newTranscriptCommand(p process) *cobra.Command {
 	remove.Flags().StringVar(&f.session, "session", "", "the session's `ID`, as in X-Session-Id")
 	list := &cobra.Command{
 		Use:   "list",
-		Short: "Print the names of all stored sessions, one per line",
+		Short: "Print the names of all stored sessions, sorted, one per line",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.open(cmd, p, listSessions)
@@ -85,8 +88,6 @@ func newTranscriptCommand(p process) *cobra.Command {
 	cmd.Flags().StringVar(&f.turn, "turn", "", "print what the turn `ID`, as in X-Turn-Id, sent upstream, an item a line")
 	cmd.Flags().BoolVar(&f.record, "record", false,
 		"with --turn, print what is kept of the turn: how its view was chosen, what each part cost in tokens, how layers fared")
-	cmd.MarkFlagsMutuallyExclusive("import", "text", "turn")
-	cmd.MarkFlagsMutuallyExclusive("import", "text", "record")
 	cmd.AddCommand(list, remove)
 	return cmd
 }
@@ -140,32 +141,6 @@ func (f *transcriptFlags) open(cmd *cobra.Command, p process, use func(context.C
 	return use(cmd.Context(), a)
 }
 
-// wantFile refuses a bolt file that does not exist, which opening would create: whoever reads wants another one.
-func wantFile(url string) error {
-	path, ok := strings.CutPrefix(url, "bolt:")
-	if !ok {
-		return nil
-	}
-	if _, err := os.Stat(path); err != nil {
-		return fmt.Errorf("open store (store.url): %w", err)
-	}
-	return nil
-}
-
-// warnOfSpool tells that a transcript may lack turns which the store could not take.
-func warnOfSpool(w io.Writer, dir string) {
-	files, err := filepath.Glob(filepath.Join(dir, "*", "*"))
-	if dir == "" || err != nil {
-		return
-	}
-	for _, name := range files {
-		if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() && info.Size() > 0 {
-			_, _ = fmt.Fprintf(w, "turns may wait in %s (store.spool.dir) for the next proxy, and be missing here\n", dir)
-			return
-		}
-	}
-}
-
 // tenantIn works out the tenant, as the proxy does for a request with that credential.
 func (o owner) tenantIn(c Config, p process, in io.Reader) (string, error) {
 	credential := o.key
@@ -187,18 +162,29 @@ func (o owner) tenantIn(c Config, p process, in io.Reader) (string, error) {
 	return c.Session.Tenant([]byte(credential)), nil
 }
 
+// conflict tells of flags that say different things.
+func (f *transcriptFlags) conflict() error {
+	switch {
+	case f.record && f.turn == "":
+		return errors.New("transcript: --record needs --turn")
+	case f.importFile != "" && (f.text || f.turn != ""):
+		return errors.New("transcript: --import brings a session in, --text and --turn print one: use one of them")
+	case f.text && f.turn != "":
+		return errors.New("transcript: --text prints the whole session, --turn what one turn sent, an item a line: use one of them")
+	}
+	return nil
+}
+
 func (f *transcriptFlags) run(ctx context.Context, a archive) error {
 	scope := memory.Scope{Tenant: a.tenant, Session: f.session}
 	var err error
 	switch {
 	case f.importFile == "-":
-		err = a.memory.Import(ctx, scope, a.in)
+		err = imported(a.memory.Import(ctx, scope, a.in))
 	case f.importFile != "":
 		err = importFrom(ctx, a.memory, scope, f.importFile)
 	case f.text:
 		err = printText(ctx, a, scope)
-	case f.record && f.turn == "":
-		err = errors.New("transcript: --record needs --turn")
 	case f.record:
 		err = printRecord(ctx, a, scope, f.turn)
 	case f.turn != "":
@@ -269,27 +255,37 @@ func importFrom(ctx context.Context, m *memory.Memory, s memory.Scope, name stri
 		return fmt.Errorf("import: %w", err)
 	}
 	defer func() { _ = file.Close() }() // it was only read
-	return m.Import(ctx, s, file)
+	return imported(m.Import(ctx, s, file))
+}
+
+// imported adds to the error of a file that is none of ours what such a file is.
+func imported(err error) error {
+	var syntax *json.SyntaxError
+	var shape *json.UnmarshalTypeError
+	if errors.As(err, &syntax) || errors.As(err, &shape) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("%w; want JSON Lines as `proxy transcript --session ID` prints them", err)
+	}
+	return err
 }
 
 // listPage is how many names one round trip fetches.
 const listPage = 1000
 
 func listSessions(ctx context.Context, a archive) error {
-	for after := ""; ; {
+	var all []string
+	for after, more := "", true; more; more = after != "" {
 		names, next, err := a.memory.Sessions(ctx, a.tenant, after, listPage)
 		if err != nil {
 			return err
 		}
-		for _, name := range names {
-			if _, err := fmt.Fprintln(a.out, printable(name)); err != nil {
-				return err
-			}
-		}
-		if after = next; next == "" {
-			return nil
-		}
+		all, after = append(all, names...), next
 	}
+	slices.Sort(all) // a store has an order of its own
+	out := bufio.NewWriter(a.out)
+	for _, name := range all {
+		_, _ = fmt.Fprintln(out, printable(name)) // Flush returns the error
+	}
+	return out.Flush()
 }
 
 // printText prints one line for each item: its number, who spoke, the beginning of what was said, and what is special.

@@ -193,12 +193,24 @@ func TestTranscriptImport(t *testing.T) {
 	if _, stderr := d.run(0, exported, "--session", "stdin", "--key", "key-b", "--import", "-"); stderr != "" {
 		t.Error(stderr)
 	}
-	d.prints("copy\nstdin\n", "list", "--key", "key-b")
+	for _, name := range []string{"a", "zz", "m"} {
+		d.run(0, exported, "--session", name, "--key", "key-b", "--import", "-")
+	}
+	d.prints("a\ncopy\nm\nstdin\nzz\n", "list", "--key", "key-b")
 
 	changed := strings.Replace(exported, "You said: Hello", "You said: Howdy", 1)
 	writeFile(t, filepath.Join(d.dir, "changed.jsonl"), changed)
 	d.refuses("import line 3: item 2: chain hash is not", "--session", "changed", "--import", "changed.jsonl")
 	d.refuses("no such file", "--session", "x", "--import", "missing.jsonl")
+	for garbage, line := range map[string]string{"rubbish": "line 1", exported + "[1]": "line ", `{"item":`: "line 1"} {
+		writeFile(t, filepath.Join(d.dir, "garbage.jsonl"), garbage)
+		for _, want := range []string{"import " + line, "want JSON Lines as `proxy transcript"} {
+			d.refuses(want, "--session", "garbage", "--import", "garbage.jsonl")
+		}
+	}
+	d.refuses("--text prints the whole session, --turn what one turn sent", "--session", "s", "--turn", "t", "--text")
+	d.refuses("--import brings a session in", "--session", "s", "--import", "s.jsonl", "--text")
+	d.refuses("--record needs --turn", "--session", "s", "--record")
 	d.refuses("no such session", "--session", "changed")
 }
 
