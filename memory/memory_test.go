@@ -53,7 +53,8 @@ func patient(o memory.Options) memory.Options {
 }
 
 // say is a Chat message: "u:hello" is the user's, "a:", "s:" and "d:" are the assistant's and so on; "c:x,y" is an
-// assistant message that calls x and y, "r:x" the result of x.
+// assistant message that calls x and y, "r:x" the result of x and "r:x=1" another one; "fc:x" and "fr:x" are a call of the
+// function x and its result as they were before calls had ids.
 func say(word string) string {
 	kind, text, _ := strings.Cut(word, ":")
 	switch kind {
@@ -64,7 +65,15 @@ func say(word string) string {
 		}
 		return fmt.Sprintf(`{"role":"assistant","content":null,"tool_calls":[%s]}`, strings.Join(calls, ","))
 	case "r":
-		return fmt.Sprintf(`{"role":"tool","tool_call_id":%q,"content":"result of %s"}`, text, text)
+		id, content, ok := strings.Cut(text, "=")
+		if content = "another " + content; !ok {
+			content = "result of " + id
+		}
+		return fmt.Sprintf(`{"role":"tool","tool_call_id":%q,"content":%q}`, id, content)
+	case "fc":
+		return fmt.Sprintf(`{"role":"assistant","content":null,"function_call":{"name":%q,"arguments":"{}"}}`, text)
+	case "fr":
+		return fmt.Sprintf(`{"role":"function","name":%q,"content":"42"}`, text)
 	}
 	role := map[string]string{"u": "user", "a": "assistant", "s": "system", "d": "developer"}[kind]
 	return fmt.Sprintf(`{"role":%q,"content":%q}`, role, text)
@@ -84,16 +93,25 @@ func told(t *testing.T, items []wire.Item) string {
 	var words []string
 	for _, it := range items {
 		var m struct {
-			Role, Content string
-			ToolCallID    string                `json:"tool_call_id"`
-			Calls         []struct{ ID string } `json:"tool_calls"`
+			Role, Content, Name string
+			ToolCallID          string                `json:"tool_call_id"`
+			Calls               []struct{ ID string } `json:"tool_calls"`
+			FunctionCall        struct{ Name string } `json:"function_call"`
 		}
 		if err := json.Unmarshal(it.Raw, &m); err != nil {
 			t.Fatalf("item %s: %v", it.Raw, err)
 		}
 		switch {
+		case m.FunctionCall.Name != "":
+			words = append(words, "fc:"+m.FunctionCall.Name)
+		case m.Role == "function":
+			words = append(words, "fr:"+m.Name)
 		case m.ToolCallID != "":
-			words = append(words, "r:"+m.ToolCallID)
+			word := "r:" + m.ToolCallID
+			if other, ok := strings.CutPrefix(m.Content, "another "); ok {
+				word += "=" + other
+			}
+			words = append(words, word)
 		case len(m.Calls) > 0:
 			var ids []string
 			for _, c := range m.Calls {

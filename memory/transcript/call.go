@@ -2,6 +2,8 @@ package transcript
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"slices"
 
 	"remora/cache"
@@ -238,6 +240,30 @@ func (e *Entry) storedLead(ctx context.Context, c *Conversation) (err error) {
 	return err
 }
 
+// leadRecord is one version of what stands before the conversation.
+type leadRecord struct {
+	Instructions []byte       `json:"instructions,omitempty"` // as they came: base64, since JSON would be re-spelled
+	Dialect      wire.Dialect `json:"dialect"`
+	Items        [][]byte     `json:"items,omitempty"`
+}
+
+// putLead keeps the version of the leading items that this turn used, unless it is the head's, which is kept.
+func (d *draft) putLead() {
+	e := d.e
+	if !e.in.hasLead || e.in.lead == e.state.head.Lead {
+		return
+	}
+	r := leadRecord{Instructions: e.call.Request.Instructions(), Dialect: e.call.Request.Dialect}
+	for _, it := range e.in.leading {
+		r.Items = append(r.Items, it.Raw)
+	}
+	b, err := json.Marshal(r)
+	if err != nil {
+		panic(fmt.Sprintf("BUG: encode leading items: %v", err)) // bytes and numbers
+	}
+	d.puts = append(d.puts, cache.Put{Name: leadPrefix + string(e.in.lead[:]), Data: b})
+}
+
 // Resolver tells what a reference stands for, as far as windows and the pairing of calls need to know. It is nil where the
 // request has none that is known.
 func (e *Entry) Resolver() func(wire.Item) (wire.Item, bool) {
@@ -291,4 +317,54 @@ func (e *Entry) Viewed(c *Conversation, v *view.View, toolResult int) {
 	case c.hasLead:
 		e.view.Lead = hexText(c.lead[:])
 	}
+}
+
+// storedLine is the end of a line of the transcript, oldest item first, as its clients know it.
+type storedLine struct {
+	want    uint64 // units that were asked for
+	items   []wire.Item
+	chain   []wire.Hash // behind each item
+	skipped int         // units of the line that stand before items
+}
+
+// line reads the end of the line that ends at end, without asides and without what is hidden (see Amendments): at
+// least want units of it, if it has as many, and all of the round in flight.
+func (log *Log) line(ctx context.Context, s Scope, end position, want uint64) (*storedLine, error) {
+	var l lineEnd
+	for at, err := range log.back(ctx, s, end.Seq) {
+		if err == nil {
+			err = l.take(at)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if l.round && l.units >= want {
+			break
+		}
+	}
+	slices.Reverse(l.items)
+	slices.Reverse(l.chain)
+	return &storedLine{want: want, items: l.items, chain: l.chain, skipped: unitsBetween(position{Units: l.units}, end)}, nil
+}
+
+// lineEnd collects the items of a line from its end backwards.
+type lineEnd struct {
+	items []wire.Item
+	chain []wire.Hash
+	units uint64
+	round bool // the user message that began the round is among the items
+}
+
+func (l *lineEnd) take(at *storedItem) error {
+	if at.Flags&(flagAside|flagHidden) != 0 {
+		return nil
+	}
+	it, err := wire.ParseItem(at.Dialect, at.Raw)
+	if err != nil {
+		return fmt.Errorf("item %d: %w", at.Pos.Seq, err)
+	}
+	l.items, l.chain = append(l.items, it), append(l.chain, at.Pos.Chain)
+	l.units += view.Units(it)
+	l.round = l.round || it.Kind == wire.Message && it.Role == wire.User
+	return nil
 }

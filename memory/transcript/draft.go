@@ -1,8 +1,6 @@
 package transcript
 
 import (
-	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -286,6 +284,12 @@ func (d *draft) moveHead(end position, answer []wire.Item) {
 		for i := 0; i < e.from; i++ {
 			h.noteCalls(e.in.items[i])
 		}
+		if e.place.before { // a repetition: the line before it is not in the request
+			h.Turns = max(e.state.head.Turns, 1) - 1
+			for i := 0; e.stored != nil && i < len(e.stored.items); i++ {
+				h.noteCalls(e.stored.items[i])
+			}
+		}
 	}
 	h.Ring = h.Ring[:e.ringKept]
 	h.Forked = end.Seq < e.state.head.NextSeq // an answer that was there already
@@ -329,12 +333,12 @@ func (h *head) remember(it wire.Item, m mark, seq uint64) {
 // noteCalls keeps account of the calls that wait for a result.
 func (h *head) noteCalls(it wire.Item) {
 	for _, call := range it.Calls {
-		if call.ID != "" && len(call.ID) <= maxCallID && len(h.Open) < maxOpenCalls {
-			h.Open = append(h.Open, call.ID)
+		if key := openKey(call); key != "" && len(key) <= maxCallID && len(h.Open) < maxOpenCalls {
+			h.Open = append(h.Open, key)
 		}
 	}
 	if it.Kind == wire.ToolResult {
-		if i := slices.Index(h.Open, it.Answers.ID); i >= 0 {
+		if i := slices.Index(h.Open, openKey(it.Answers)); i >= 0 {
 			h.Open = slices.Delete(h.Open, i, i+1)
 		}
 	}
@@ -342,6 +346,15 @@ func (h *head) noteCalls(it wire.Item) {
 
 // maxCallID is the length in bytes from which a call id is not remembered as open.
 const maxCallID = 256
+
+// openKey is how the head remembers a call that waits for its result: by its id, or, where the kind has none, by what
+// pairs it instead. It is empty for a call that nothing can be matched with.
+func openKey(c wire.Call) string {
+	if c.Family == wire.FamilyLegacy {
+		return c.Family + "\x00" + c.Name
+	}
+	return c.ID
+}
 
 // clone is a copy whose ring has room for more items.
 func (h *head) clone(more int) *head {
@@ -368,28 +381,4 @@ func (h *head) dropTail(seq uint64) tail {
 		}
 	}
 	return tail{}
-}
-
-// leadRecord is one version of what stands before the conversation.
-type leadRecord struct {
-	Instructions []byte       `json:"instructions,omitempty"` // as they came: base64, since JSON would be re-spelled
-	Dialect      wire.Dialect `json:"dialect"`
-	Items        [][]byte     `json:"items,omitempty"`
-}
-
-// putLead keeps the version of the leading items that this turn used, unless it is the head's, which is kept.
-func (d *draft) putLead() {
-	e := d.e
-	if !e.in.hasLead || e.in.lead == e.state.head.Lead {
-		return
-	}
-	r := leadRecord{Instructions: e.call.Request.Instructions(), Dialect: e.call.Request.Dialect}
-	for _, it := range e.in.leading {
-		r.Items = append(r.Items, it.Raw)
-	}
-	b, err := json.Marshal(r)
-	if err != nil {
-		panic(fmt.Sprintf("BUG: encode leading items: %v", err)) // bytes and numbers
-	}
-	d.puts = append(d.puts, cache.Put{Name: leadPrefix + string(e.in.lead[:]), Data: b})
 }

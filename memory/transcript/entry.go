@@ -72,7 +72,7 @@ func (log *Log) Enter(ctx context.Context, id string, started time.Time, c Call,
 		return nil, err
 	}
 	in := e.read(&st)
-	p, err := log.place(ctx, c.Scope, &st, in, c.History)
+	p, err := e.find(ctx, &st, in, c.History)
 	if err != nil {
 		return nil, err
 	}
@@ -132,12 +132,28 @@ func (log *Log) Resumed(id string, started time.Time, c Call, v ViewRecord, n *N
 	return e, e.resumeNotes(n)
 }
 
+// find is where a request stands in the transcript, in a mode that may be another than the call's (see Mode).
+func (e *Entry) find(ctx context.Context, st *state, in *incoming, mode History) (plan, error) {
+	p, err := e.log.place(ctx, e.call.Scope, st, in, mode)
+	if err != nil || p.relation != relDelta || e.call.History != HistoryAuto || !st.head.answersAgain(in) {
+		return p, err
+	}
+	again, err := e.log.repetition(ctx, e.call.Scope, &st.head, in)
+	if err != nil || again.relation == "" {
+		return p, err
+	}
+	return again, nil
+}
+
 // settle takes over where the turn stands in the transcript.
 func (e *Entry) settle(st state, in *incoming, p plan) {
 	e.state, e.in, e.plan, e.place, e.loaded, e.stored = st, in, p, p, true, nil
 	e.seqs, e.parent = inRoom(e.seqRoom[:], len(in.items)), p.parent.Seq
 	e.atHead = p.parent.Seq == st.head.Pos.Seq && p.parent.Chain == st.head.Pos.Chain
 	e.from, e.ringKept = 0, 0
+	if p.upto.Seq != 0 {
+		e.plan.parent, e.plan.fresh = p.upto, len(in.items)
+	}
 	if e.atHead {
 		e.from, e.ringKept = p.fresh, len(st.head.Ring)
 		return
@@ -227,9 +243,10 @@ func (e *Entry) Commit(ctx context.Context, a *Answer) error {
 
 // lookAround reads what a turn needs to know that does not simply go behind the head.
 func (e *Entry) lookAround(ctx context.Context, a *Answer) error {
-	if (!e.atHead || e.state.head.Forked) && e.plan.parent.Seq != 0 && a != nil && e.known == nil {
+	again := a != nil && (!e.atHead || e.state.head.Forked) || a == nil && e.in.answers() && len(e.state.head.Tails) > 0
+	if again && e.plan.parent.Seq != 0 && e.known == nil {
 		// What goes anywhere but behind the end of a line may be there already: a turn whose answer was stored,
-		// although the client did not see its end, comes again.
+		// although the client did not see its end, comes again; so do results that are still with upstream.
 		if err := e.lookupKnown(ctx, a); err != nil {
 			return err
 		}
@@ -251,7 +268,7 @@ func (e *Entry) reload(ctx context.Context, a *Answer) (done bool, err error) {
 		return true, nil
 	}
 	in := newIncoming(e.call.Request, &st, e.log.hashes)
-	p, err := e.log.place(ctx, e.call.Scope, &st, in, e.Mode())
+	p, err := e.find(ctx, &st, in, e.Mode())
 	if err != nil {
 		return false, err
 	}
@@ -267,11 +284,35 @@ func (e *Entry) reload(ctx context.Context, a *Answer) (done bool, err error) {
 	if st.turn != nil {
 		e.takeHidden(st.turn)
 	}
-	if j := e.journaled; len(j.names) > 0 && p.relation == relDelta && p.parent.Seq == j.behind {
-		// The head is where it was when the input was written behind it: that stays.
-		e.plan.parent, e.plan.fresh = j.end, len(in.items)
+	if err := e.keepInput(ctx); err != nil {
+		return false, err
 	}
 	return false, e.lookupKnown(ctx, a)
+}
+
+// keepInput decides whether an input that is written already stays where it is.
+func (e *Entry) keepInput(ctx context.Context) error {
+	j := e.journaled
+	if len(j.names) == 0 || !e.place.before {
+		return nil
+	}
+	if e.place.parent.Seq == j.behind {
+		// The head is where it was when the input was written behind it, or goes on from there with the same input.
+		e.plan.parent, e.plan.fresh = j.end, len(e.in.items)
+		return nil
+	}
+	for at, err := range e.log.back(ctx, e.call.Scope, e.state.head.Pos.Seq) {
+		if err != nil {
+			return err
+		}
+		if at.Pos.Seq <= j.end.Seq {
+			if at.Pos.Seq == j.end.Seq { // another turn with the same input was answered behind it
+				e.journaled = journaled{}
+			}
+			break
+		}
+	}
+	return nil
 }
 
 // findSeqs looks up where the items of a resent history stand, for the ring of a head that moves to another branch.

@@ -11,11 +11,11 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"hash/maphash"
+	"iter"
 	"slices"
 	"time"
 
 	"remora/cache"
-	"remora/memory/view"
 	"remora/wire"
 )
 
@@ -314,63 +314,59 @@ const (
 	maxPageItems = 4096
 )
 
-// storedLine is the end of a line of the transcript, oldest item first, as its clients know it.
-type storedLine struct {
-	want    uint64 // units that were asked for
-	items   []wire.Item
-	chain   []wire.Hash // behind each item
-	skipped int         // units of the line that stand before items
-}
-
-// line reads the end of the line that ends at end, without asides and without what is hidden (see Amendments): at
-// least want units of it, if it has as many, and all of the round in flight.
-func (log *Log) line(ctx context.Context, s Scope, end position, want uint64) (*storedLine, error) {
-	l := lineEnd{next: end.Seq, want: want}
-	for page := uint64(pageItems); !l.full(); page = min(page*2, maxPageItems) {
-		first := l.next - min(l.next-1, page-1)
-		stored, err := log.items(ctx, s, first, l.next)
-		if err != nil {
-			return nil, err
-		}
-		for l.next >= first && !l.full() {
-			if err := l.take(stored[l.next-first]); err != nil {
-				return nil, err
+// back goes along a line of the transcript from the item next to its beginning.
+func (log *Log) back(ctx context.Context, s Scope, next uint64) iter.Seq2[*storedItem, error] {
+	return func(yield func(*storedItem, error) bool) {
+		for page := uint64(pageItems); next != 0; page = min(page*2, maxPageItems) {
+			first := next - min(next-1, page-1)
+			stored, err := log.items(ctx, s, first, next)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for next >= first {
+				at := stored[next-first]
+				if at == nil || at.Parent >= next {
+					yield(nil, fmt.Errorf("item %d: %w", next, ErrCorrupt))
+					return
+				}
+				if next = at.Parent; !yield(at, nil) {
+					return
+				}
 			}
 		}
 	}
-	slices.Reverse(l.items)
-	slices.Reverse(l.chain)
-	return &storedLine{want: want, items: l.items, chain: l.chain, skipped: unitsBetween(position{Units: l.units}, end)}, nil
 }
 
-// lineEnd collects the items of a line from its end backwards.
-type lineEnd struct {
-	next  uint64 // the item to take next, 0 for none
-	want  uint64 // units
-	items []wire.Item
-	chain []wire.Hash
-	units uint64
-	round bool // the user message that began the round is among the items
-}
-
-func (l *lineEnd) full() bool { return l.next == 0 || l.units >= l.want && l.round }
-
-func (l *lineEnd) take(at *storedItem) error {
-	if at == nil || at.Parent >= l.next {
-		return fmt.Errorf("item %d: %w", l.next, ErrCorrupt)
+// repetition is the place of a request that is word for word what the client said last on the head line, before the
+// answer that is the head: the client has not seen that, and asks again. The plan is empty for any other request.
+func (log *Log) repetition(ctx context.Context, s Scope, h *head, in *incoming) (plan, error) {
+	p, left := plan{relation: relResend, before: true}, len(in.items)
+	for at, err := range log.back(ctx, s, h.Pos.Seq) {
+		switch {
+		case err != nil:
+			return plan{}, err
+		case at.Flags&(flagAside|flagHidden) != 0 || left > 0 && at.Flags&flagOffChain != 0:
+		case left == 0:
+			p.parent, p.offset = at.Pos, unitsBetween(position{}, at.Pos)
+			return p, nil
+		case at.Content == in.marks[left-1].content:
+			if left--; p.upto.Seq == 0 {
+				p.upto = at.Pos
+			}
+		case p.upto.Seq != 0:
+			return plan{}, nil
+		default:
+			it, err := wire.ParseItem(at.Dialect, at.Raw)
+			if err != nil || it.Kind == wire.ToolResult || it.Kind == wire.Message && it.Role != wire.Assistant {
+				return plan{}, err
+			}
+		}
 	}
-	l.next = at.Parent
-	if at.Flags&(flagAside|flagHidden) != 0 {
-		return nil
+	if left > 0 {
+		return plan{}, nil
 	}
-	it, err := wire.ParseItem(at.Dialect, at.Raw)
-	if err != nil {
-		return fmt.Errorf("item %d: %w", at.Pos.Seq, err)
-	}
-	l.items, l.chain = append(l.items, it), append(l.chain, at.Pos.Chain)
-	l.units += view.Units(it)
-	l.round = l.round || it.Kind == wire.Message && it.Role == wire.User
-	return nil
+	return p, nil
 }
 
 // idName makes a value's name of an id that upstream or a caller chose: any bytes, any length.

@@ -189,6 +189,7 @@ type plan struct {
 	offset   int      // units of the conversation that stand before items[0] without being in the request
 	side     bool     // a side line: recorded, the head unmoved
 	before   bool     // the stored history goes before the request's items
+	upto     position // where the items end, of a repetition that has the stored history before it; else zero
 }
 
 // merge finds the place of a request by what the head remembers alone. It gives up (false) where the index of
@@ -316,16 +317,18 @@ func (h *head) delta() plan {
 	return plan{relation: relDelta, parent: h.Pos, offset: unitsBetween(position{}, h.Pos), before: true}
 }
 
-// onlyNew tells that a request looks like one of a client that sends only what is new: user items, or results whose
-// calls are open in the transcript; no assistant item; the same instructions or none.
+// onlyNew tells that a request looks like one of a client that sends only what is new: no assistant item, and either the
+// same instructions or none, with results only of calls that are open in the transcript; or a result at its beginning,
+// since no conversation begins with one. Instructions behind its first item are new as well.
 func (h *head) onlyNew(in *incoming) bool {
-	if !h.Answered || (in.hasLead && in.lead != h.Lead) {
+	answers := in.answers()
+	if !h.Answered || !answers && in.hasLead && in.lead != h.Lead {
 		return false
 	}
-	for _, it := range in.items {
-		switch {
-		case it.Kind == wire.Message && it.Role == wire.User:
-		case it.Kind == wire.ToolResult && h.isOpen(it.Answers.ID):
+	for i := range in.items {
+		switch it := &in.items[i]; {
+		case it.Kind == wire.Message && (it.Role == wire.User || it.Role == wire.System || it.Role == wire.Developer):
+		case it.Kind == wire.ToolResult && (answers || h.isOpen(it.Answers)):
 		default:
 			return false
 		}
@@ -333,8 +336,18 @@ func (h *head) onlyNew(in *incoming) bool {
 	return true
 }
 
-func (h *head) isOpen(callID string) bool {
-	return slices.Contains(h.Open, callID)
+// answers tells that the request begins with the result of a call.
+func (in *incoming) answers() bool { return len(in.items) > 0 && in.items[0].Kind == wire.ToolResult }
+
+// answersAgain tells that a request begins with results of which not all are waited for: they may have come before.
+func (h *head) answersAgain(in *incoming) bool {
+	return in.answers() && slices.ContainsFunc(in.items, func(it wire.Item) bool {
+		return it.Kind == wire.ToolResult && !h.isOpen(it.Answers)
+	})
+}
+
+func (h *head) isOpen(answer wire.Call) bool {
+	return slices.Contains(h.Open, openKey(answer))
 }
 
 func shortHash(h wire.Hash) uint64 { return binary.BigEndian.Uint64(h[:8]) }

@@ -1,0 +1,129 @@
+package memory_test
+
+import (
+	"testing"
+	"time"
+
+	"remora/memory"
+)
+
+// exchanged is a request of a client that sends only what is new, its answer, and what upstream should see.
+type exchanged struct{ sent, reply, view string }
+
+// DESIGN 2.3 and 4: whatever a client sends that sends only what is new, the conversation stays on the head line.
+func TestResultsOfOnlyWhatIsNew(t *testing.T) {
+	begin := []exchanged{{"s:be u:1", "c:x,y", "s:be u:1"}, {"r:x r:y", "a:2", "s:be u:1 c:x,y r:x r:y"}}
+	for _, c := range []struct {
+		name  string
+		turns []exchanged
+		line  string
+		items int
+	}{
+		{"a result sent again is a resend, and its answer a branch", []exchanged{
+			{"r:x r:y", "a:again", "s:be u:1 c:x,y r:x r:y"},
+			{"u:3", "a:3", "s:be u:1 c:x,y r:x r:y a:again u:3"},
+		}, "u:1 c:x,y r:x r:y a:again u:3 a:3", 8},
+		{"and again, with the same answer", []exchanged{
+			{"r:x r:y", "a:2", "s:be u:1 c:x,y r:x r:y"},
+			{"r:x r:y", "a:again", "s:be u:1 c:x,y r:x r:y"},
+			{"r:x r:y", "a:2", "s:be u:1 c:x,y r:x r:y"},
+			{"u:3", "a:3", "s:be u:1 c:x,y r:x r:y a:2 u:3"},
+		}, "u:1 c:x,y r:x r:y a:2 u:3 a:3", 8},
+		{"the clock in the instructions has moved on", []exchanged{
+			{"s:later r:x r:y", "a:again", "s:later u:1 c:x,y r:x r:y"},
+		}, "u:1 c:x,y r:x r:y a:again", 6},
+		{"with a user's word behind it", []exchanged{
+			{"u:3", "c:z", "s:be u:1 c:x,y r:x r:y a:2 u:3"},
+			{"r:z u:quick", "a:4", "s:be u:1 c:x,y r:x r:y a:2 u:3 c:z r:z u:quick"},
+			{"r:z u:quick", "a:5", "s:be u:1 c:x,y r:x r:y a:2 u:3 c:z r:z u:quick"},
+		}, "u:1 c:x,y r:x r:y a:2 u:3 c:z r:z u:quick a:5", 11},
+		{"another answer with another call", []exchanged{
+			{"r:x r:y", "c:z", "s:be u:1 c:x,y r:x r:y"},
+			{"r:z", "a:3", "s:be u:1 c:x,y r:x r:y c:z r:z"},
+			{"r:z", "a:4", "s:be u:1 c:x,y r:x r:y c:z r:z"},
+		}, "u:1 c:x,y r:x r:y c:z r:z a:4", 9},
+		{"a corrected result goes behind the head", []exchanged{
+			{"r:x=1", "a:3", "s:be u:1 c:x,y r:x r:y a:2"},
+			{"u:4", "a:4", "s:be u:1 c:x,y r:x r:y a:2 a:3 u:4"},
+		}, "u:1 c:x,y r:x r:y a:2 r:x=1 a:3 u:4 a:4", 9},
+		{"the last of the results again", []exchanged{
+			{"r:y", "a:again", "s:be u:1 c:x,y r:x r:y"},
+			{"r:x", "a:3", "s:be u:1 c:x,y r:x r:y a:again"},
+		}, "u:1 c:x,y r:x r:y a:again r:x a:3", 8},
+		{"a result of a call that nobody made goes behind the head", []exchanged{
+			{"r:unknown", "a:3", "s:be u:1 c:x,y r:x r:y a:2"},
+			{"r:unknown", "a:4", "s:be u:1 c:x,y r:x r:y a:2"},
+			{"u:5", "a:5", "s:be u:1 c:x,y r:x r:y a:2 a:4 u:5"},
+		}, "u:1 c:x,y r:x r:y a:2 r:unknown a:4 u:5 a:5", 10},
+		{"a result that was answered long ago goes behind the head", []exchanged{
+			{"u:3", "a:3", "s:be u:1 c:x,y r:x r:y a:2 u:3"},
+			{"r:x r:y", "a:4", "s:be u:1 c:x,y r:x r:y a:2 u:3 a:3"},
+		}, "u:1 c:x,y r:x r:y a:2 u:3 a:3 r:x r:y a:4", 10},
+		{"ids that come back are new calls", []exchanged{
+			{"u:3", "c:x,y", "s:be u:1 c:x,y r:x r:y a:2 u:3"},
+			{"r:x r:y", "a:4", "s:be u:1 c:x,y r:x r:y a:2 u:3 c:x,y r:x r:y"},
+		}, "u:1 c:x,y r:x r:y a:2 u:3 c:x,y r:x r:y a:4", 10},
+		{"instructions behind what the user says are new", []exchanged{
+			{"u:3 d:short", "a:3", "s:be u:1 c:x,y r:x r:y a:2 u:3 d:short"},
+			{"s:be u:4 s:long u:5", "a:4", "s:be u:1 c:x,y r:x r:y a:2 u:3 d:short a:3 u:4 s:long u:5"},
+		}, "u:1 c:x,y r:x r:y a:2 u:3 d:short a:3 u:4 s:long u:5 a:4", 12},
+		{"functions without ids", []exchanged{
+			{"u:3", "fc:f", "s:be u:1 c:x,y r:x r:y a:2 u:3"},
+			{"fr:f", "fc:f", "s:be u:1 c:x,y r:x r:y a:2 u:3 fc:f fr:f"},
+			{"fr:f", "a:4", "s:be u:1 c:x,y r:x r:y a:2 u:3 fc:f fr:f fc:f fr:f"},
+			{"fr:f", "a:5", "s:be u:1 c:x,y r:x r:y a:2 u:3 fc:f fr:f fc:f fr:f"},
+		}, "u:1 c:x,y r:x r:y a:2 u:3 fc:f fr:f fc:f fr:f a:5", 12},
+		{"an assistant's word is a new beginning", []exchanged{
+			{"s:be u:0 a:0 u:3", "a:3", "s:be u:0 a:0 u:3"},
+		}, "u:0 a:0 u:3 a:3", 9},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLab(t, memory.Options{})
+			for _, e := range append(begin[:2:2], c.turns...) {
+				l.wantView(l.turn(e.sent, e.reply), e.view)
+			}
+			l.wantTranscript(c.line, c.items)
+		})
+	}
+}
+
+// An SDK lost its connection and asks again, while the first request is still with upstream, or its input is durable.
+func TestResultsSentAgainAtOnce(t *testing.T) {
+	for stored := range 3 {
+		l := newLab(t, memory.Options{OpenDelay: time.Nanosecond})
+		l.turn("u:1", "c:x")
+		one := l.begin(memory.Call{}, "r:x")
+		if stored > 0 {
+			l.forward(one, 3)
+		}
+		two := l.begin(memory.Call{}, "r:x")
+		if stored > 1 {
+			l.forward(two, 3)
+		}
+		one.Commit(answer(t, "a:one"))
+		two.Commit(answer(t, "a:two"))
+		if line, _ := l.transcript(scope); line != "u:1 c:x r:x a:two" {
+			t.Errorf("%d inputs stored: %s", stored, line)
+		}
+		l.wantView(l.turn("u:2", "a:2"), "u:1 c:x r:x a:two u:2")
+	}
+}
+
+// A different result at the same time is no repetition: it goes behind the head.
+func TestAnotherResultAtOnce(t *testing.T) {
+	for stored := range 3 {
+		l := newLab(t, memory.Options{OpenDelay: time.Nanosecond})
+		l.turn("u:1", "c:x")
+		one := l.begin(memory.Call{}, "r:x")
+		if stored > 0 {
+			l.forward(one, 3)
+		}
+		two := l.begin(memory.Call{}, "r:x=1")
+		if stored > 1 {
+			l.forward(two, 4)
+		}
+		one.Commit(answer(t, "a:one"))
+		two.Commit(answer(t, "a:two"))
+		l.wantTranscript("u:1 c:x r:x a:one r:x=1 a:two", 6)
+	}
+}
