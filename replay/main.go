@@ -8,7 +8,7 @@
 //	go run ./replay                    generated sessions, all shipped policies, Chat; under 3 minutes
 //	go run ./replay -in my.jsonl       your own recording
 //	go run ./replay -policy my.yaml    and your own configuration, beside the shipped ones
-//	go run ./replay -check             exit with 1 if the recommended policy misses its targets
+//	go run ./replay -check             exit with 1 if the recommended policy misses its targets; with -in, on those sessions
 //	go run ./replay -generate          print the generated sessions instead
 package main
 
@@ -179,7 +179,7 @@ func compare(ctx context.Context, o *options, sessions []*session, measure func(
 	if err != nil {
 		return nil, err
 	}
-	return &report{sessions: sessions, results: results}, nil
+	return &report{sessions: sessions, results: results, foreign: o.in != "" && !o.check}, nil
 }
 
 // table measures every policy in every dialect and tells progress.

@@ -20,6 +20,7 @@ var prices = [...]float64{0.1, 0.25, 0.5}
 type report struct {
 	sessions []*session
 	results  []*result
+	foreign  bool // the sessions are none that targets are for
 }
 
 func (r *report) find(policy string, d wire.Dialect) *result {
@@ -132,7 +133,12 @@ func (r *report) targets(res *result) []target {
 	return all
 }
 
+// verdicts judges the recommended policy. Its targets are for the generated sessions: what others come to depends on
+// them, and is judged only where that was asked for.
 func (r *report) verdicts(b *strings.Builder) {
+	if r.foreign {
+		return
+	}
 	for _, res := range r.results {
 		if res.policy != recommended {
 			continue
