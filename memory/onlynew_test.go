@@ -1,8 +1,12 @@
 package memory_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"remora/memory"
 )
@@ -126,4 +130,43 @@ func TestAnotherResultAtOnce(t *testing.T) {
 		two.Commit(answer(t, "a:two"))
 		l.wantTranscript("u:1 c:x r:x a:one r:x=1 a:two", 6)
 	}
+}
+
+// Whatever a client that sends only what is new asks, answers, corrects and sends again: all of it is on the head line, once, in
+// its order, but for answers that were asked for again.
+func TestAnyClientOfOnlyWhatIsNewKeepsItsConversation(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		l := newLab(t, memory.Options{})
+		here, there := l.m, memory.New(l.store, nil, patient(memory.Options{}))
+		defer func() {
+			l.m = here
+			there.Close()
+		}()
+		var line, last []string // the conversation, and the client's latest part of it
+		for turn := range rapid.IntRange(2, 12).Draw(rt, "turns") {
+			if l.m = here; rapid.Bool().Draw(rt, "there") {
+				l.m = there
+			}
+			sent := []string{fmt.Sprintf("u:%d", turn)}
+			switch op := rapid.IntRange(0, 5).Draw(rt, "op"); {
+			case turn == 0: // a session begins with a question
+			case op < 3 && strings.HasPrefix(line[len(line)-1], "c:"):
+				sent = strings.Fields("r:" + strings.ReplaceAll(line[len(line)-1][len("c:"):], ",", " r:"))
+			case op == 1 && strings.HasPrefix(last[0], "r:"): // again
+				sent, line = last, line[:len(line)-1-len(last)]
+			case op == 3:
+				sent = []string{fmt.Sprintf("r:%d=%d", rapid.IntRange(0, turn).Draw(rt, "call"), turn)} // corrected, or unknown
+			}
+			reply := fmt.Sprintf("a:%d", rapid.IntRange(0, turn).Draw(rt, "reply"))
+			if rapid.Bool().Draw(rt, "calls") {
+				reply = fmt.Sprintf("c:%d,and%d", turn, turn)
+			}
+			l.turn(strings.Join(sent, " "), reply)
+			line, last = append(append(line[:len(line):len(line)], sent...), reply), sent
+			got, _ := l.transcript(scope)
+			if want := strings.Join(line, " "); got != want {
+				rt.Fatalf("turn %d sent %v:\n got %s\nwant %s", turn, sent, got, want)
+			}
+		}
+	})
 }

@@ -55,6 +55,7 @@ func FuzzRecords(f *testing.F) {
 func FuzzMerge(f *testing.F) {
 	f.Add([]byte(`{"messages":[{"role":"user","content":"a"}]}`), []byte(`{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}]}`), uint8(0))
 	f.Add([]byte(`{"input":"a"}`), []byte(`{"input":[{"type":"item_reference","id":"x"},{"type":"reasoning","id":"y"}]}`), uint8(1))
+	f.Add([]byte(`{"messages":[{"role":"user","content":"a"}]}`), []byte(`{"messages":[{"role":"tool","tool_call_id":"b","content":"c"},{"role":"user","content":"d"}]}`), uint8(0))
 	f.Fuzz(func(t *testing.T, first, second []byte, mode uint8) {
 		for _, d := range []wire.Dialect{wire.Chat, wire.Responses} {
 			one, err := wire.Parse(d, first)
@@ -72,8 +73,16 @@ func FuzzMerge(f *testing.F) {
 				p = h.mergeIndexed(in, History(mode%3), make([]*place, len(in.ends)))
 			}
 			checkPlan(t, h, in, p)
+			if History(mode%3) == HistoryAuto && p.relation == relRoot && onlyResults(in.items) && !in.stateful {
+				t.Errorf("a conversation begins with a result: %+v", p)
+			}
 		}
 	})
+}
+
+// onlyResults tells that the items are results of calls, one at least.
+func onlyResults(items []wire.Item) bool {
+	return len(items) > 0 && !slices.ContainsFunc(items, func(it wire.Item) bool { return it.Kind != wire.ToolResult })
 }
 
 func headAfter(in *incoming) *head {
