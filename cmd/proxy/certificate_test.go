@@ -9,7 +9,9 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"io"
 	"math/big"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,6 +38,14 @@ func TestCertificateIsReplaced(t *testing.T) {
 	write("cert.pem", firstCert)
 	write("key.pem", firstKey)
 	p := proxytest.Start(t, dir, "server: {tls_cert: cert.pem, tls_key: key.pem}\nstore: {url: \"memory:\"}\n")
+	plain, err := http.Post(strings.Replace(p.URL, "https://", "http://", 1)+"/v1/responses", "application/json", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = plain.Body.Close() }()
+	if text, err := io.ReadAll(plain.Body); plain.StatusCode != http.StatusBadRequest || !strings.Contains(string(text), "to an HTTPS server") || err != nil {
+		t.Errorf("plain HTTP: %s %s, %v", plain.Status, text, err)
+	}
 	old := dialTLS(t, p)
 	if name := nameOf(old); name != "first" {
 		t.Fatalf("certificate of %q", name)

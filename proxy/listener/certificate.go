@@ -3,6 +3,7 @@ package listener
 import (
 	"bytes"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -50,7 +51,7 @@ func (c *Certificate) Load() (changed bool, err error) {
 
 // Listen wraps a listener. Load must have succeeded once before clients are accepted.
 func (c *Certificate) Listen(ln net.Listener) net.Listener {
-	return tls.NewListener(ln, &tls.Config{
+	return &tlsListener{ln, &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		NextProtos: []string{"http/1.1"},
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
@@ -58,5 +59,44 @@ func (c *Certificate) Listen(ln net.Listener) net.Listener {
 			defer c.mu.Unlock()
 			return c.pair, nil
 		},
-	})
+	}}
+}
+
+// tlsListener is that of crypto/tls, and has an answer for those who speak plain HTTP.
+type tlsListener struct {
+	net.Listener
+	config *tls.Config
+}
+
+// Accept returns the next connection. Its handshake comes later.
+func (l *tlsListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return tlsConn{tls.Server(c, l.config)}, nil
+}
+
+type tlsConn struct{ *tls.Conn }
+
+// Handshake tells a client that speaks plain HTTP why it fails, as net/http does. A broken handshake would tell it
+// nothing.
+func (c tlsConn) Handshake() error {
+	err := c.Conn.Handshake()
+	var header tls.RecordHeaderError
+	if errors.As(err, &header) && header.Conn != nil && isHTTP(header.RecordHeader) {
+		const text = "Client sent an HTTP request to an HTTPS server.\n"
+		_, _ = fmt.Fprintf(header.Conn, "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"+
+			"Content-Length: %d\r\nConnection: close\r\n\r\n%s", len(text), text)
+	}
+	return err
+}
+
+// isHTTP tells the first bytes of a request from those of a handshake.
+func isHTTP(begin [5]byte) bool {
+	switch string(begin[:]) {
+	case "GET /", "HEAD ", "POST ", "PUT /", "PATCH", "DELET", "OPTIO":
+		return true
+	}
+	return false
 }
