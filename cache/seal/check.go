@@ -117,8 +117,13 @@ func (s *Sealer) Guard(store cache.Store) *Guarded {
 // Guarded is a store that is checked before it is used.
 type Guarded struct {
 	cache.Store
+	// OnMismatch is told once of an error that wraps ErrMismatch, if it is not nil: that the store answers now and still is
+	// of no use looks like an outage to all others. It must be set before the store is used.
+	OnMismatch func(error)
+
 	sealer *Sealer
 	passed atomic.Bool
+	told   atomic.Bool
 }
 
 // Check is [Sealer.Check], once it has passed without a round trip.
@@ -127,8 +132,11 @@ func (g *Guarded) Check(ctx context.Context) error {
 		return nil
 	}
 	err := g.sealer.Check(ctx, g.Store)
-	if err == nil {
+	switch {
+	case err == nil:
 		g.passed.Store(true)
+	case g.OnMismatch != nil && errors.Is(err, ErrMismatch) && g.told.CompareAndSwap(false, true):
+		g.OnMismatch(err)
 	}
 	return err
 }

@@ -443,7 +443,9 @@ func TestGuard(t *testing.T) {
 		below.last = nil
 		net := &away{Store: below, gone: true}
 		s := sealer(t, c.o)
-		store := s.Store(s.Guard(net))
+		guard, told := s.Guard(net), 0
+		guard.OnMismatch = func(error) { told++ }
+		store := s.Store(guard)
 		g := cache.Group{Owner: "o", Name: "g"}
 		all := func() []error {
 			_, _, readErr := read(t, store, g, "a")
@@ -462,8 +464,8 @@ func TestGuard(t *testing.T) {
 				t.Errorf("%s: call %d: %v, want %v", c.name, i, err, c.want)
 			}
 		}
-		if (below.last == nil) != (c.want != nil) {
-			t.Errorf("%s: committed: %v", c.name, below.last)
+		if (below.last == nil) != (c.want != nil) || (told == 1) != (c.want != nil) {
+			t.Errorf("%s: told %d times, committed: %v", c.name, told, below.last)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"remora/cache/redistest"
 	"remora/cmd/proxy/proxytest"
 	"remora/providers/scripted"
 )
@@ -100,6 +101,44 @@ func TestOtherKeysAreRefused(t *testing.T) {
 	d.proxy.Restart()
 	if _, h, body := d.ask("k", chat("user: SAY One.", "assistant: One.", "user: SAY Two.")); !strings.HasPrefix(h.Get("X-Memory"), "ok;") {
 		t.Errorf("X-Memory %q: %s", h.Get("X-Memory"), body)
+	}
+}
+
+// TestOtherKeyOfAnAbsentStore: a store that does not answer at the start is not touched under another key when it does; what
+// was spooled meanwhile is set aside, and read with that key.
+func TestOtherKeyOfAnAbsentStore(t *testing.T) {
+	t.Parallel()
+	up, err := scripted.Start(scripted.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = up.Close() })
+	redis := redistest.Start(t)
+	d := &desk{t: t, dir: t.TempDir()}
+	d.proxy = proxytest.Start(t, d.dir, encrypted(up, redis.URL(), secretOne))
+	d.config = d.proxy.Config
+	state := func(key, want string) {
+		t.Helper()
+		if _, h, body := d.ask(key, chat("user: SAY Something.")); !strings.HasPrefix(h.Get("X-Memory"), want) {
+			t.Errorf("X-Memory %q, want %q: %s\n%s", h.Get("X-Memory"), want, body, d.proxy.Log())
+		}
+	}
+	state("a", "ok;")
+	d.proxy.Stop()
+	redis.Pause()
+	d.configure(encrypted(up, redis.URL(), secretTwo))
+	d.proxy.Restart()
+	redis.Resume()
+	state("b", "degraded")
+	d.proxy.Stop()
+	if log := d.proxy.Log(); strings.Count(log, `"level":"ERROR"`) != 1 || !strings.Contains(log, "store.encryption.keys: the secret of") {
+		t.Errorf("log:\n%s", log)
+	}
+	d.configure(encrypted(up, redis.URL(), secretOne))
+	d.proxy.Restart()
+	state("c", "ok;")
+	if log := d.proxy.Log(); !strings.Contains(log, "set aside") {
+		t.Errorf("log:\n%s", log)
 	}
 }
 

@@ -65,6 +65,9 @@ func openStorage(ctx context.Context, o storeOptions, log *slog.Logger) (*storag
 	if err := await(ctx, guarded, log); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
+	guarded.OnMismatch = func(err error) { // the store was away when this would have ended the start
+		log.Error("store is not used: the keys configured do not fit it, which no waiting cures", "error", err.Error())
+	}
 	s.Store = sealer.Store(guarded)
 	return s, nil
 }
@@ -80,11 +83,11 @@ func await(ctx context.Context, store *seal.Guarded, log *slog.Logger) error {
 		return err
 	}
 	if err != nil {
-		level, text := slog.LevelWarn, "store does not answer; until it does, calls are served as memory.on_store_error says"
+		level := slog.LevelWarn
 		if errors.Is(err, cache.ErrDenied) { // which does not pass by itself, as an outage does
-			level, text = slog.LevelError, "store refuses the account of store.url; calls are served as memory.on_store_error says"
+			level = slog.LevelError
 		}
-		log.Log(ctx, level, text, "error", err.Error())
+		log.Log(ctx, level, "store does not answer; until it does, calls are served as memory.on_store_error says", "error", err.Error())
 	}
 	return nil
 }
