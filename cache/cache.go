@@ -27,7 +27,7 @@ var ErrConflict = errors.New("group changed since it was read")
 var ErrUnreadable = errors.New("stored value cannot be read")
 
 // ErrDenied is part of errors of a server that refuses the account or password of store.url, or what that account does.
-var ErrDenied = errors.New("the store refuses its account")
+var ErrDenied = errors.New("the store refuses the account of store.url")
 
 // Group names a set of values that are written together. Owner is the tenant, Name what it is about (a session, a
 // resource); both may hold any bytes: the store encodes them so that no two pairs ever meet.

@@ -246,7 +246,9 @@ func (m *Memory) recovered() {
 	away := m.away
 	m.down, m.slow, m.away = time.Time{}, 0, false
 	m.mu.Unlock()
-	m.back(away)
+	if away {
+		m.back()
+	}
 }
 
 // answered notes that the store has taken a turn.
@@ -255,14 +257,13 @@ func (m *Memory) answered() {
 	away := m.away && !m.o.Now().Before(m.down) // else the store was asked before it failed
 	m.slow, m.away = 0, m.away && !away
 	m.mu.Unlock()
-	m.back(away)
+	if away {
+		m.back()
+	}
 }
 
 // back ends what leaveAlone said, and tells how many turns were spooled meanwhile and are written now.
-func (m *Memory) back(away bool) {
-	if !away {
-		return
-	}
+func (m *Memory) back() {
 	spooled := 0
 	if m.spool.disk != nil {
 		spooled, _ = m.spool.disk.Len()

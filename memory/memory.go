@@ -280,14 +280,14 @@ func (m *Memory) ask() {
 func (m *Memory) leaveAlone(err error) {
 	now := m.o.Now()
 	if !m.away && !now.Before(m.down) {
-		level, text := slog.LevelWarn, "store failed; calls go on without it"
+		level, calls := slog.LevelWarn, "go on without it"
 		if m.o.OnStoreError == OnStoreErrorClosed {
-			text = "store failed; calls of sessions get 503 (memory.on_store_error: closed)"
+			calls = "of sessions get 503 (memory.on_store_error: closed)"
 		}
 		if errors.Is(err, cache.ErrDenied) {
-			level, text = slog.LevelError, text+"; it refuses the account of store.url, which no waiting cures"
+			level = slog.LevelError // no waiting cures it
 		}
-		m.o.Log.Log(m.life, level, text, "error", err.Error(), "retry_in", m.o.RetryDelay.String())
+		m.o.Log.Log(m.life, level, "store failed", "error", err.Error(), "calls", calls, "retry_in", m.o.RetryDelay.String())
 		m.away = true
 	}
 	m.down = now.Add(m.o.RetryDelay)

@@ -172,9 +172,7 @@ func (id *identity) note(m meaning, value []byte) {
 	case roleParent:
 		id.parent = named(value)
 	case roleMemory:
-		value = bytes.TrimSpace(value)
-		off := bytes.EqualFold(value, []byte("off"))
-		id.off, id.unclear = id.off || off, id.unclear || !off && len(value) > 0
+		id.noteMemory(bytes.TrimSpace(value))
 	case roleHistory:
 		id.history = string(value)
 	case roleCodexTurn:
@@ -184,6 +182,14 @@ func (id *identity) note(m meaning, value []byte) {
 			id.side = "subagent"
 		}
 	default: // not about identity
+	}
+}
+
+func (id *identity) noteMemory(value []byte) {
+	if bytes.EqualFold(value, []byte("off")) {
+		id.off = true
+	} else if len(value) > 0 {
+		id.unclear = true
 	}
 }
 

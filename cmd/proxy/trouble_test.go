@@ -121,7 +121,7 @@ func TestRefusedAccount(t *testing.T) {
 				t.Errorf("%d, Retry-After %q: %s", code, h.Get("Retry-After"), body)
 			}
 			log := d.proxy.Log()
-			for _, want := range []string{"store refuses the account of store.url", "calls of sessions get 503"} {
+			for _, want := range []string{"the store refuses the account of store.url: ", "of sessions get 503"} {
 				if !strings.Contains(log, want) {
 					t.Errorf("the log does not hold %q", want)
 				}
