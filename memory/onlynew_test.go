@@ -2,6 +2,7 @@ package memory_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -113,6 +114,20 @@ func TestResultsSentAgainAtOnce(t *testing.T) {
 	}
 }
 
+// Two requests with the same result, of which the later one is answered first, share what is stored of it, and it stays
+// there although the earlier one has to move behind what was said meanwhile.
+func TestSharedResultStays(t *testing.T) {
+	l := newLab(t, memory.Options{OpenDelay: time.Nanosecond})
+	l.turn("u:1", "c:x")
+	one := l.begin(memory.Call{}, "r:x")
+	l.forward(one, 3)
+	l.wantView(l.turn("r:x", "a:two"), "u:1 c:x r:x")
+	l.wantTranscript("u:1 c:x r:x a:two", 4)
+	l.turn("u:2", "a:2")
+	one.Commit(answer(t, "a:one"))
+	l.wantTranscript("u:1 c:x r:x a:two u:2 a:2 r:x a:one", 8)
+}
+
 // A different result at the same time is no repetition: it goes behind the head.
 func TestAnotherResultAtOnce(t *testing.T) {
 	for stored := range 3 {
@@ -162,7 +177,7 @@ func TestAnyClientOfOnlyWhatIsNewKeepsItsConversation(t *testing.T) {
 				reply = fmt.Sprintf("c:%d,and%d", turn, turn)
 			}
 			l.turn(strings.Join(sent, " "), reply)
-			line, last = append(append(line[:len(line):len(line)], sent...), reply), sent
+			line, last = append(append(slices.Clip(line), sent...), reply), sent
 			got, _ := l.transcript(scope)
 			if want := strings.Join(line, " "); got != want {
 				rt.Fatalf("turn %d sent %v:\n got %s\nwant %s", turn, sent, got, want)

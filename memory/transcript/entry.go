@@ -243,7 +243,7 @@ func (e *Entry) Commit(ctx context.Context, a *Answer) error {
 
 // lookAround reads what a turn needs to know that does not simply go behind the head.
 func (e *Entry) lookAround(ctx context.Context, a *Answer) error {
-	again := a != nil && (!e.atHead || e.state.head.Forked) || a == nil && e.in.answers() && len(e.state.head.Tails) > 0
+	again := a != nil && (!e.atHead || e.state.head.Forked) || e.in.answers() && e.state.head.waits(e.plan.parent, e.in.marks[e.plan.fresh:])
 	if again && e.plan.parent.Seq != 0 && e.known == nil {
 		// What goes anywhere but behind the end of a line may be there already: a turn whose answer was stored,
 		// although the client did not see its end, comes again; so do results that are still with upstream.

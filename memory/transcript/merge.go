@@ -346,6 +346,14 @@ func (h *head) answersAgain(in *incoming) bool {
 	})
 }
 
+// waits tells that items behind a place are the end of a line other than the head's: an input without an answer.
+func (h *head) waits(at position, items []mark) bool {
+	for _, m := range items {
+		at = at.after(m)
+	}
+	return slices.ContainsFunc(h.Tails, func(t tail) bool { return t.Pos.Chain == at.Chain })
+}
+
 func (h *head) isOpen(answer wire.Call) bool {
 	return slices.Contains(h.Open, openKey(answer))
 }
