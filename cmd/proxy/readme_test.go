@@ -59,9 +59,9 @@ func TestReadmeCommands(t *testing.T) {
 					t.Fatal(err)
 				}
 				t.Cleanup(server.kill)
-			case command == "go run ./cmd/proxy demo":
-				// The demo has a test of its own; here it only has to exist.
-				sh(t, dir, env, "proxy demo --help")
+			case command == "go run ./cmd/proxy demo", command == "go run ./cmd/proxy upstream":
+				// They have tests of their own; here they only have to exist.
+				sh(t, dir, env, strings.Replace(command, "go run ./cmd/proxy", "proxy", 1)+" --help")
 			case strings.HasPrefix(command, "go run ./cmd/proxy transcript "):
 				transcript = strings.Replace(command, "go run ./cmd/proxy", "proxy", 1)
 			case strings.HasPrefix(command, "go run ./cmd/proxy ") && strings.Contains(command, "--check"):
