@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -37,11 +36,7 @@ func TestReload(t *testing.T) {
 	}
 	await := func(mark string) {
 		t.Helper()
-		for deadline := time.Now().Add(patience); !strings.Contains(d.proxy.Log(), mark); time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("log does not hold %q:\n%s", mark, d.proxy.Log())
-			}
-		}
+		d.proxy.Logged(mark, 1)
 	}
 	if got := sent(); !strings.Contains(got, "First words.") {
 		t.Fatalf("before: %s", got)
@@ -104,11 +99,7 @@ func TestHangupReloads(t *testing.T) {
 		if err := syscall.Kill(d.proxy.PID(), syscall.SIGHUP); err != nil {
 			t.Fatal(err)
 		}
-		for deadline := time.Now().Add(patience); strings.Count(d.proxy.Log(), "configuration reloaded") < times; time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("reloaded less than %d times:\n%s", times, d.proxy.Log())
-			}
-		}
+		d.proxy.Logged("configuration reloaded", times)
 	}
 	credential := func() string {
 		d.say("chat/completions", chat("user: Hello"), "Authorization: Bearer k")

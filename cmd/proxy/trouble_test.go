@@ -120,7 +120,7 @@ func TestRefusedAccount(t *testing.T) {
 			if code, h, body := d.ask("k", chat("user: SAY Hi.")); code != http.StatusServiceUnavailable || h.Get("Retry-After") != "1" {
 				t.Errorf("%d, Retry-After %q: %s", code, h.Get("Retry-After"), body)
 			}
-			log := d.proxy.Log()
+			log := d.proxy.Logged(`"level":"ERROR"`, 2)
 			for _, want := range []string{"the store refuses the account of store.url: ", "of sessions get 503"} {
 				if !strings.Contains(log, want) {
 					t.Errorf("the log does not hold %q", want)

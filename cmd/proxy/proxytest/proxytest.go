@@ -158,6 +158,21 @@ func (p *Proxy) Kill() {
 // Log is what the process wrote to stderr. It may be called when the process has ended.
 func (p *Proxy) Log() string { return p.stderr.String() }
 
+// Logged waits until the process has written want so many times, and returns all that it wrote: an answer may be here before
+// the lines about it.
+func (p *Proxy) Logged(want string, times int) string {
+	p.tb.Helper()
+	for deadline := time.Now().Add(startWait); ; time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // of another process nothing else can be awaited
+		log := p.Log()
+		if strings.Count(log, want) >= times {
+			return log
+		}
+		if time.Now().After(deadline) {
+			p.tb.Fatalf("the log does not hold %q %d times:\n%s", want, times, log)
+		}
+	}
+}
+
 // PID is the process id of the running proxy.
 func (p *Proxy) PID() int { return p.cmd.Process.Pid }
 
