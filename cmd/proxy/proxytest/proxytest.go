@@ -162,15 +162,15 @@ func (p *Proxy) Log() string { return p.stderr.String() }
 // the lines about it.
 func (p *Proxy) Logged(want string, times int) string {
 	p.tb.Helper()
-	for deadline := time.Now().Add(startWait); ; time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // of another process nothing else can be awaited
-		log := p.Log()
-		if strings.Count(log, want) >= times {
+	const look = 10 * time.Millisecond
+	for range startWait / look {
+		if log := p.Log(); strings.Count(log, want) >= times {
 			return log
 		}
-		if time.Now().After(deadline) {
-			p.tb.Fatalf("the log does not hold %q %d times:\n%s", want, times, log)
-		}
+		time.Sleep(look) //nolint:forbidigo // of another process nothing else can be awaited
 	}
+	p.tb.Fatalf("the log does not hold %q %d times:\n%s", want, times, p.Log())
+	return ""
 }
 
 // PID is the process id of the running proxy.
