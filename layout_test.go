@@ -42,7 +42,7 @@ var arrows = []struct {
 	{0, "telemetry", nil},
 	{0, "wire", nil},
 
-	{1, "cache/redistest", nil},
+	{1, "cache/redistest", []string{"freeport"}},
 	{1, "cache/seal", []string{"cache"}},
 	{1, "cache/storetest", []string{"cache"}},
 	{0, "memory/layer/schema", nil},
@@ -83,6 +83,7 @@ var arrows = []struct {
 
 	{5, "admin", nil},
 	{5, "proxy", []string{"memory", "memory/view", "providers", "proxy/keepalive", "proxy/limit", "proxy/listener", "providers/resilience", "telemetry", "wire", "wire/mark", "wire/stitch"}},
+	{0, "freeport", nil},
 	{0, "leaktest", nil},
 	{0, "cmd/proxy/child", nil}, // runs the binary, knows only its command line
 	{0, "proxy/keepalive", nil},
@@ -91,7 +92,7 @@ var arrows = []struct {
 	{5, "demo", []string{"cmd/proxy/child", "memory", "providers/scripted"}},
 
 	{6, "cmd/proxy", cmdImports},
-	{6, "cmd/proxy/proxytest", nil}, // runs the binary, knows only its command line
+	{6, "cmd/proxy/proxytest", []string{"freeport"}}, // runs the binary, knows only its command line
 	{6, "bench", nil},
 	{6, "replay", []string{"cmd/proxy/child", "memory/tokens", "providers/scripted", "wire"}},
 	{1, "wire/mark", []string{"wire"}},

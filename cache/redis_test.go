@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -278,6 +279,47 @@ func TestClusterMovesSlot(t *testing.T) {
 			t.Errorf("writer %d made %d commits and reads %q", w, n, got)
 		}
 	}
+}
+
+// TestClusterServersDisagree: commits wait, for a moment, while two servers each take the other for the master of a slot,
+// as they may when it was just moved.
+func TestClusterServersDisagree(t *testing.T) {
+	c := redistest.Cluster(t)
+	s := open(t, c.URL(), cache.Options{})
+	defer func() { _ = s.Close() }()
+	do := func(node int, args ...string) string {
+		t.Helper()
+		reply, err := c.Nodes[node].Do(args...)
+		if err != nil {
+			t.Errorf("%v: %v", args, err)
+		}
+		return reply
+	}
+	slot := do(0, "CLUSTER", "KEYSLOT", "r1:{o:group4}")
+	from := slices.IndexFunc(c.Nodes, func(n *redistest.Server) bool {
+		_, err := n.Do("EXISTS", "r1:{o:group4}")
+		return err == nil
+	})
+	to := (from + 1) % len(c.Nodes)
+	target := do(to, "CLUSTER", "MYID")
+	do(from, "CLUSTER", "SETSLOT", slot, "NODE", target)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := commitErr(ctx(), s, put("o", "group4", []byte("1"))); err != nil {
+			t.Error(err)
+		}
+	})
+	// The client alone follows three times.
+	eventually(t, func() error {
+		stats := do(from, "INFO", "errorstats")
+		_, count, _ := strings.Cut(stats, "errorstat_MOVED:count=")
+		if count, _, _ = strings.Cut(count, "\r"); len(count) < 2 {
+			return errors.New(stats)
+		}
+		return nil
+	})
+	do(to, "CLUSTER", "SETSLOT", slot, "NODE", target)
+	wg.Wait()
 }
 
 // TestClusterHungNodeHurtsOnlyItself: calls for other nodes never wait for the one that hangs, however long it does.

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -111,21 +112,48 @@ func (s *redisStore) loadScripts(ctx context.Context, ops []op) {
 	}
 }
 
-// redirect lets go-redis find the right server, or drop the connection to one that is no longer a master.
+// redirect lets go-redis find the right server, or drop the connection to one that is no longer a master. Until they have
+// agreed on who has a slot that was moved, two servers may send us to each other, and longer than go-redis follows.
 func (s *redisStore) redirect(ctx context.Context, o *op) {
 	if o.args[0] == "evalsha" {
 		o.args[0], o.args[1] = "eval", commitScript
 	}
-	cmd := redis.NewCmd(ctx, o.args...)
-	cmd.SetFirstKeyPos(firstKey(o.args))
 	o.redirected, o.reply = true, nil
-	_ = s.client.Process(ctx, cmd)
-	val, err := cmd.Result()
+	var val any
+	var err error
+	for wait := time.Millisecond; ; wait *= 2 {
+		cmd := redis.NewCmd(ctx, o.args...)
+		cmd.SetFirstKeyPos(firstKey(o.args))
+		_ = s.client.Process(ctx, cmd)
+		if val, err = cmd.Result(); !elsewhere(err) || wait > maxRedirectWait || !sleep(ctx, wait) {
+			break
+		}
+	}
 	if err != nil && !errors.Is(err, redis.Nil) {
 		o.err = err
 		return
 	}
 	o.reply = appendRESP(nil, val)
+}
+
+// maxRedirectWait bounds the waits, each twice the one before, for servers that do not agree on where a key is.
+const maxRedirectWait = 500 * time.Millisecond
+
+// sleep waits, and tells whether it was for so long.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d) //nolint:forbidigo // what it waits for is another program
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// elsewhere tells whether err says that the key belongs to another server: then the command was not executed.
+func elsewhere(err error) bool {
+	return err != nil && (redis.HasErrorPrefix(err, "MOVED ") || redis.HasErrorPrefix(err, "ASK "))
 }
 
 func firstKey(args []any) int8 {

@@ -105,3 +105,38 @@ func asking(t *testing.T, words string) *wire.Request {
 	}
 	return r
 }
+
+// holed is a spool whose disk loses a record that is moved.
+type holed struct {
+	queue
+	lose bool // the next record
+}
+
+func (q *holed) Append(rec []byte) error {
+	if q.lose {
+		q.lose = false
+		return nil
+	}
+	return q.queue.Append(rec)
+}
+
+// TestLostRecordHoldsUpNobody: the turns of a session that were put behind one of its own that is not there any more do
+// not wait for it.
+func TestLostRecordHoldsUpNobody(t *testing.T) {
+	withSluggish(t, func(l *lab, store *sluggish, log *bytes.Buffer) {
+		l.m.Close()
+		spool := &holed{}
+		l.m = memory.New(store, spool, memory.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
+		for i := range 3 {
+			l.lateTurn(named("slow"), fmt.Sprint("u:", i), fmt.Sprint("a:", i))
+			time.Sleep(time.Millisecond) // ids of turns sort by their time
+		}
+		spool.lose = true
+		store.set(false, "slow")
+		time.Sleep(time.Minute)
+		store.set(false, "")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		l.wantLine(named("slow"), "u:1 a:1 u:2 a:2")
+	})
+}

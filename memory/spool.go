@@ -38,12 +38,14 @@ type spooler struct {
 	// long as the process is there that writes the states of those layers after them (see Turn.afterOutage).
 	told map[string][]byte
 
-	// Of the worker alone: the last trouble with the spool itself, "" for none, the record at the head of the spool that the store was too slow for, how often it was, and the
-	// records of each session that were put behind all others for that, in their order.
+	// Of the worker alone: the last trouble with the spool itself, "" for none; the record at the head of the spool that the
+	// store was too slow for, and how often it was; the records of each session that were put behind all others for that, in
+	// their order; and those of them that this drain has put there.
 	trouble string
 	slow    string
 	tries   int
 	moved   map[cache.Group][]string
+	behind  map[string]bool
 }
 
 const (
@@ -56,7 +58,7 @@ const (
 func newSpooler(ctx context.Context, m *Memory, disk Spool) *spooler {
 	s := &spooler{
 		m: m, wake: make(chan struct{}, 1), drained: make(chan struct{}),
-		moved: make(map[cache.Group][]string), told: make(map[string][]byte),
+		moved: make(map[cache.Group][]string), told: make(map[string][]byte), behind: make(map[string]bool),
 	}
 	if disk == nil {
 		return s
@@ -106,6 +108,7 @@ func (s *spooler) run(ctx context.Context) {
 
 // drain writes what is in the spool into the store, as far as that takes it.
 func (s *spooler) drain(ctx context.Context) {
+	clear(s.behind)
 	store := s.m.heard(s.ping(ctx))
 	err := store
 	if err == nil {
@@ -325,10 +328,7 @@ func (s *spooler) postpone(ctx context.Context, rec *spooled, b []byte, err erro
 // wrote counts a record as gone that is in the store now.
 func (s *spooler) wrote(rec *spooled, group cache.Group) {
 	s.slow, s.tries = "", 0
-	s.moved[group] = slices.DeleteFunc(s.moved[group], func(name string) bool { return name == rec.name() })
-	if len(s.moved[group]) == 0 {
-		delete(s.moved, group)
-	}
+	s.forget(rec.name(), group)
 	if rec.Answer != nil {
 		s.tell(rec.Turn, nil)
 	}
@@ -346,9 +346,26 @@ func (s *spooler) gaveUp(rec *spooled) bool {
 
 // follows tells whether an earlier record of the same session was put behind all others: then this one has to go behind
 // that, since a session's turns are replayed in their order.
+//
+// One that comes twice in a drain has not met the one that it follows, which so is not there any more: it could not be read,
+// and was set aside.
 func (s *spooler) follows(rec *spooled, group cache.Group) bool {
-	moved := s.moved[group]
-	return len(moved) > 0 && moved[0] != rec.name()
+	waits := func() bool {
+		moved := s.moved[group]
+		return len(moved) > 0 && moved[0] != rec.name()
+	}
+	if waits() && s.behind[rec.name()] {
+		s.forget(s.moved[group][0], group)
+	}
+	return waits()
+}
+
+// forget strikes a record off those that others follow.
+func (s *spooler) forget(name string, group cache.Group) {
+	s.moved[group] = slices.DeleteFunc(s.moved[group], func(n string) bool { return n == name })
+	if len(s.moved[group]) == 0 {
+		delete(s.moved, group)
+	}
 }
 
 // moveBack puts a record behind all others.
@@ -356,7 +373,7 @@ func (s *spooler) moveBack(rec *spooled, group cache.Group, b []byte) error {
 	if err := s.waiting.Append(group, b); err != nil {
 		return fmt.Errorf("move spooled turn %s: %w", rec.Turn, err)
 	}
-	s.slow, s.tries = "", 0
+	s.slow, s.tries, s.behind[rec.name()] = "", 0, true
 	if !slices.Contains(s.moved[group], rec.name()) {
 		s.moved[group] = append(s.moved[group], rec.name())
 	}

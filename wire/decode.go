@@ -340,26 +340,28 @@ func Glance(body []byte, name string) []byte {
 	return nil
 }
 
+func trimRight(b []byte) []byte { return bytes.TrimRight(b, " \n\r\t") }
+
 // glanceBack looks for the member from the end of an object on. Outside of strings, the first quote on the way back is
 // the end of one, and the next one that is not escaped is its beginning.
 func glanceBack(b []byte, name string) []byte {
-	b = trimSpace(b)
+	b = trimRight(b)
 	for end := byte('}'); len(b) > 0 && b[len(b)-1] == end; end = ',' {
-		b = trimSpace(b[:len(b)-1])
+		b = trimRight(b[:len(b)-1])
 		start := scalarStart(b)
 		value := b[start:]
-		b = trimSpace(b[:start])
+		b = trimRight(b[:start])
 		if len(value) == 0 || len(b) == 0 || b[len(b)-1] != ':' {
 			return nil
 		}
-		b = trimSpace(b[:len(b)-1])
+		b = trimRight(b[:len(b)-1])
 		start = scalarStart(b)
 		if key, ok := inside(b[start:]); !ok {
 			return nil
 		} else if string(unescaped(key)) == name {
 			return value
 		}
-		b = trimSpace(b[:start])
+		b = trimRight(b[:start])
 	}
 	return nil
 }
@@ -387,11 +389,4 @@ func scalarStart(b []byte) int {
 		}
 	}
 	return len(b)
-}
-
-func trimSpace(b []byte) []byte {
-	for len(b) > 0 && isSpace(b[len(b)-1]) {
-		b = b[:len(b)-1]
-	}
-	return b
 }

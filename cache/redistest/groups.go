@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"remora/freeport"
 )
 
 // ClusterServers are the masters of a cluster, in the order of their slots, and the replica of each, if it has any.
@@ -53,7 +55,7 @@ func startNode(tb testing.TB, opts []Option) *Server {
 		// Nodes that take a machine that stood still for a node that is gone would refuse all commands for a while.
 		Args("--cluster-enabled", "yes", "--cluster-node-timeout", "60000"),
 		// The bus gets a port of its own: by default it is 10000 higher, which may not exist or may be taken.
-		func(s *Server) { s.args = append(s.args, "--cluster-port", fmt.Sprint(freePort(tb))) },
+		func(s *Server) { s.args = append(s.args, "--cluster-port", fmt.Sprint(freeport.Find(tb))) },
 	}, opts...)...)
 }
 
@@ -138,6 +140,8 @@ func (c *ClusterServers) MoveSlotOf(tb testing.TB, key string) (slot, from int) 
 	if from == len(c.Nodes) {
 		tb.Fatalf("slot %d has no node", slot)
 	}
+	// A target that has not heard of the source's newest epoch would take the slot with an older one, and lose it again.
+	ready(tb, c.agree)
 	source, target := c.Nodes[from], c.Nodes[(from+1)%len(c.Nodes)]
 	sourceID, targetID := must(tb, source, "CLUSTER", "MYID"), must(tb, target, "CLUSTER", "MYID")
 	must(tb, target, "CLUSTER", "SETSLOT", text, "IMPORTING", sourceID)
@@ -147,6 +151,31 @@ func (c *ClusterServers) MoveSlotOf(tb testing.TB, key string) (slot, from int) 
 		must(tb, n, "CLUSTER", "SETSLOT", text, "NODE", targetID)
 	}
 	return slot, from
+}
+
+// agree tells whether all nodes have heard of the same epochs and slots.
+func (c *ClusterServers) agree() error {
+	first := ""
+	for i, node := range c.Nodes {
+		all, err := node.Do("CLUSTER", "NODES")
+		if err != nil {
+			return err
+		}
+		var known []string
+		for line := range strings.Lines(all) {
+			// id, address, flags, master, ping, pong, epoch, link, slots
+			if f := strings.Fields(line); len(f) > 7 {
+				known = append(known, fmt.Sprint(f[0], f[6], f[8:]))
+			}
+		}
+		slices.Sort(known)
+		if told := strings.Join(known, "\n"); i == 0 {
+			first = told
+		} else if told != first {
+			return fmt.Errorf("one node tells of\n%s\nand another of\n%s", first, told)
+		}
+	}
+	return nil
 }
 
 func (s *Server) busPort() string {
@@ -207,7 +236,7 @@ func startSentinel(tb testing.TB, master int) *Server {
 	const tries = 5
 	var err error
 	for range tries {
-		s.port = freePort(tb)
+		s.port = freeport.Find(tb)
 		file := filepath.Join(s.dir, "sentinel.conf")
 		conf := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nlogfile %s\n"+
 			"sentinel monitor mymaster 127.0.0.1 %d 2\n"+

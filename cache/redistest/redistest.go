@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -16,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"remora/freeport"
 )
 
 // Bounds of waits for a server, in all and for one command. They are long because tests share few cores, and machines
@@ -56,7 +57,7 @@ func Start(tb testing.TB, opts ...Option) *Server {
 	var err error
 	for range tries {
 		// Another process may take a port between here and the server's own bind.
-		s.port, s.args = freePort(tb), nil
+		s.port, s.args = freeport.Find(tb), nil
 		for _, o := range opts {
 			o(s)
 		}
@@ -213,24 +214,6 @@ func poll(f func() error) error {
 			return fmt.Errorf("not ready within %s: %w", readyWithin, err)
 		}
 	}
-}
-
-// freePort is a port that nobody listens on. It is none of those that systems give to outgoing connections (from 32768
-// on Linux, 49152 elsewhere): one of another test would take it while a server is started again.
-func freePort(tb testing.TB) int {
-	tb.Helper()
-	const first, ports, tries = 10_000, 20_000, 100
-	var err error
-	for range tries {
-		port := first + rand.IntN(ports)
-		var l net.Listener
-		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			_ = l.Close()
-			return port
-		}
-	}
-	tb.Fatalf("find a free port: %v", err)
-	return 0
 }
 
 func tail(path string) string {

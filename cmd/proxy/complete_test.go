@@ -8,17 +8,12 @@ import (
 	"testing"
 
 	"remora/cmd/proxy/proxytest"
-	"remora/providers/scripted"
 )
 
 // TestSessionIsCompleted: an operator ends a child session that was about to go on, and its parent learns what it has.
 func TestSessionIsCompleted(t *testing.T) {
 	t.Parallel()
-	up, err := scripted.Start(scripted.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = up.Close() })
+	up := startUpstream(t)
 	address := proxytest.FreeAddr(t)
 	d := &desk{t: t, dir: t.TempDir()}
 	d.proxy = proxytest.Start(t, d.dir, fmt.Sprintf(`

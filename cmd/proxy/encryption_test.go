@@ -39,11 +39,7 @@ func (d *desk) configure(config string) {
 // TestEncryptedStore: with keys in the configuration, nothing readable is on disk, and the transcript command reads it.
 func TestEncryptedStore(t *testing.T) {
 	t.Parallel()
-	up, err := scripted.Start(scripted.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = up.Close() })
+	up := startUpstream(t)
 	d := &desk{t: t, dir: t.TempDir()}
 	d.proxy = proxytest.Start(t, d.dir, encrypted(up, "bolt:remora.db", secretOne))
 	d.config = d.proxy.Config
@@ -69,11 +65,7 @@ func TestEncryptedStore(t *testing.T) {
 // encryption, and the key that it was written with goes on working.
 func TestOtherKeysAreRefused(t *testing.T) {
 	t.Parallel()
-	up, err := scripted.Start(scripted.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = up.Close() })
+	up := startUpstream(t)
 	d := &desk{t: t, dir: t.TempDir()}
 	d.proxy = proxytest.Start(t, d.dir, encrypted(up, "bolt:remora.db", secretOne))
 	d.config = d.proxy.Config
@@ -108,11 +100,7 @@ func TestOtherKeysAreRefused(t *testing.T) {
 // was spooled meanwhile is set aside, and read with that key.
 func TestOtherKeyOfAnAbsentStore(t *testing.T) {
 	t.Parallel()
-	up, err := scripted.Start(scripted.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = up.Close() })
+	up := startUpstream(t)
 	redis := redistest.Start(t)
 	d := &desk{t: t, dir: t.TempDir()}
 	d.proxy = proxytest.Start(t, d.dir, encrypted(up, redis.URL(), secretOne))
@@ -143,11 +131,7 @@ func TestOtherKeyOfAnAbsentStore(t *testing.T) {
 // TestSpoolOfAnotherKey: turns in the spool that cannot be opened keep nobody from memory, are told of, and are not lost.
 func TestSpoolOfAnotherKey(t *testing.T) {
 	t.Parallel()
-	up, err := scripted.Start(scripted.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = up.Close() })
+	up := startUpstream(t)
 	d := &desk{t: t, dir: t.TempDir()}
 	d.proxy = proxytest.Start(t, d.dir, encrypted(up, "redis://127.0.0.1:1", secretOne)) // nobody is there
 	d.config = d.proxy.Config

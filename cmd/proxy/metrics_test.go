@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"remora/cmd/proxy/proxytest"
-	"remora/providers/scripted"
 )
 
 // TestMetricsOfTraffic: after traffic of every kind the page of the real binary passes `promtool check metrics`. Its
@@ -20,11 +19,7 @@ import (
 // to build.
 func TestMetricsOfTraffic(t *testing.T) {
 	t.Parallel()
-	up, err := scripted.Start(scripted.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = up.Close() })
+	up := startUpstream(t)
 	admin := proxytest.FreeAddr(t)
 	d := &desk{t: t, dir: t.TempDir()}
 	d.proxy = proxytest.Start(t, d.dir, fmt.Sprintf(`

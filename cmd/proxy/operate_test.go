@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"remora/cmd/proxy/proxytest"
-	"remora/providers/scripted"
 )
 
 // collector keeps what is exported to it.
@@ -41,11 +40,7 @@ func (c *collector) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 // session either.
 func TestOperators(t *testing.T) {
 	t.Parallel()
-	up, err := scripted.Start(scripted.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = up.Close() })
+	up := startUpstream(t)
 	traces := &collector{}
 	sink := httptest.NewServer(traces)
 	t.Cleanup(sink.Close)

@@ -6,8 +6,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-
-	"remora/providers/scripted"
 )
 
 // readmeBlocks returns the fenced blocks of README.md in one language.
@@ -31,11 +29,7 @@ func readmeBlocks(t *testing.T, language string) []string {
 // A command that it does not know how to run is an error, so that none can be added untested.
 func TestReadmeCommands(t *testing.T) {
 	t.Parallel()
-	up, err := scripted.Start(scripted.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = up.Close() })
+	up := startUpstream(t)
 	dir := t.TempDir()
 	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "OPENAI_API_KEY=sk-test", "REDIS_PASSWORD=hush", providerAt(up)}
 	writeFile(t, dir+"/my.yaml", readmeBlocks(t, "yaml")[0])

@@ -12,18 +12,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"remora/cmd/proxy/proxytest"
-	"remora/providers/scripted"
 )
 
 // TestReload: a changed file changes layers and providers, a broken one nothing, and a link that is swapped, as
 // Kubernetes does, is seen.
 func TestReload(t *testing.T) {
 	t.Parallel()
-	up, err := scripted.Start(scripted.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = up.Close() })
+	up := startUpstream(t)
 	text := func(layers string) string {
 		return fmt.Sprintf("providers: [{name: up, kind: compatible, base_url: %q}]\nmemory: {layers: [%s]}\n", up.URL()+"/v1", layers)
 	}
@@ -75,11 +70,7 @@ func TestReload(t *testing.T) {
 // files; limits hold from the reload on.
 func TestHangupReloads(t *testing.T) {
 	t.Parallel()
-	up, err := scripted.Start(scripted.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = up.Close() })
+	up := startUpstream(t)
 	d := &desk{t: t, dir: t.TempDir()}
 	replace := func(name, content string) {
 		t.Helper()

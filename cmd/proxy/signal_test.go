@@ -13,17 +13,12 @@ import (
 	"time"
 
 	"remora/cmd/proxy/proxytest"
-	"remora/providers/scripted"
 )
 
 // openStream starts a proxy, and through it an answer that stalls after its first events until release is called.
 func openStream(t *testing.T) (r *running, body *bufio.Reader, release func()) {
 	t.Helper()
-	up, err := scripted.Start(scripted.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = up.Close() })
+	up := startUpstream(t)
 	dir := t.TempDir()
 	r, url, err := startProxy(dir, []string{"PATH=" + os.Getenv("PATH"), providerAt(up)}, nil)
 	if err != nil {
@@ -129,11 +124,7 @@ func TestBrokenListenerEnds(t *testing.T) {
 // configuration says.
 func TestShutdownDelay(t *testing.T) {
 	t.Parallel()
-	up, err := scripted.Start(scripted.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = up.Close() })
+	up := startUpstream(t)
 	admin := proxytest.FreeAddr(t)
 	r, url, err := startProxy(t.TempDir(), []string{
 		"PATH=" + os.Getenv("PATH"), providerAt(up), "REMORA_SERVER_SHUTDOWN_DELAY=1h", "REMORA_SERVER_ADMIN_LISTEN=" + admin,

@@ -26,13 +26,20 @@ type desk struct {
 	proxy  *proxytest.Proxy
 }
 
-func newDesk(t *testing.T) *desk {
+// startUpstream starts a scripted upstream that ends with the test.
+func startUpstream(t *testing.T) *scripted.Server {
 	t.Helper()
 	up, err := scripted.Start(scripted.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = up.Close() })
+	return up
+}
+
+func newDesk(t *testing.T) *desk {
+	t.Helper()
+	up := startUpstream(t)
 	d := &desk{t: t, dir: t.TempDir()}
 	d.proxy = proxytest.Start(t, d.dir, d.configFor("bolt:remora.db", up.URL()))
 	d.config = d.proxy.Config

@@ -38,11 +38,7 @@ func (d *desk) ask(key, body string) (int, http.Header, string) {
 func TestRetryAndFallback(t *testing.T) {
 	t.Parallel()
 	start := func() *scripted.Server {
-		up, err := scripted.Start(scripted.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = up.Close() })
+		up := startUpstream(t)
 		return up
 	}
 	first, second := start(), start()
@@ -79,11 +75,7 @@ providers:
 // TestStoreIsWaitedFor: a store that is slower than usual is waited for as long as the configuration says.
 func TestStoreIsWaitedFor(t *testing.T) {
 	t.Parallel()
-	up, err := scripted.Start(scripted.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = up.Close() })
+	up := startUpstream(t)
 	redis := redistest.Start(t)
 	d := &desk{t: t, dir: t.TempDir()}
 	d.proxy = proxytest.Start(t, d.dir, fmt.Sprintf(
@@ -105,11 +97,7 @@ func TestStoreIsWaitedFor(t *testing.T) {
 // TestRefusedAccount: a password that the store refuses is an error that names the key, from the start on, and never shown.
 func TestRefusedAccount(t *testing.T) {
 	t.Parallel()
-	up, err := scripted.Start(scripted.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = up.Close() })
+	up := startUpstream(t)
 	redis := redistest.Start(t, redistest.Args("--requirepass", "hush"))
 	for name, password := range map[string]string{"wrong": ":wr0ng@", "none": ""} {
 		t.Run(name, func(t *testing.T) {
@@ -136,11 +124,7 @@ func TestRefusedAccount(t *testing.T) {
 // TestLimits: a caller beyond its rate gets 429 and when to come back, and another caller does not notice.
 func TestLimits(t *testing.T) {
 	t.Parallel()
-	up, err := scripted.Start(scripted.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = up.Close() })
+	up := startUpstream(t)
 	d := &desk{t: t, dir: t.TempDir()}
 	d.proxy = proxytest.Start(t, d.dir, fmt.Sprintf(
 		"providers: [{name: up, kind: compatible, base_url: %q}]\nlimits: {tenant: {requests_per_minute: 2, burst: 1}}\n", up.URL()+"/v1"))

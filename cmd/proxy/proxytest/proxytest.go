@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"remora/freeport"
 )
 
 // maxTries is how often a port is looked for: another program may take one before the proxy does.
@@ -191,23 +191,10 @@ func (p *Proxy) end(sig os.Signal) error {
 	}
 }
 
-// FreeAddr is an address on loopback that nobody listens on. Another program may take it before it is used, but no
-// connection does: systems give those ports from 32768 (Linux) or 49152 on, and a proxy that is started again comes back
-// to its own.
+// FreeAddr is an address on loopback that nobody listens on: see freeport.
 func FreeAddr(tb testing.TB) string {
 	tb.Helper()
-	const first, ports, tries = 10_000, 20_000, 100
-	var err error
-	for range tries {
-		addr := fmt.Sprintf("127.0.0.1:%d", first+rand.IntN(ports)) //nolint:gosec // nobody must not guess it
-		var ln net.Listener
-		if ln, err = net.Listen("tcp", addr); err == nil { //nolint:noctx // loopback
-			_ = ln.Close()
-			return addr
-		}
-	}
-	tb.Fatalf("find a free port: %v", err)
-	return ""
+	return fmt.Sprintf("127.0.0.1:%d", freeport.Find(tb))
 }
 
 // buffer is what a process writes, which may be read meanwhile.
