@@ -47,6 +47,7 @@ var arrows = []struct {
 	{1, "cache/storetest", []string{"cache"}},
 	{0, "memory/layer/schema", nil},
 	{1, "memory/budget", []string{"wire"}},
+	{1, "memory/memo", []string{"wire"}},
 	{1, "memory/reserve", []string{"cache"}},
 	{1, "memory/tokens", []string{"wire"}},
 	{1, "memory/view", []string{"wire"}},
@@ -56,7 +57,7 @@ var arrows = []struct {
 	{1, "wire/stitch", []string{"wire"}},
 
 	{2, "memory/layer", []string{"memory/budget", "wire"}},
-	{2, "memory/transcript", []string{"cache", "memory/view", "wire"}},
+	{2, "memory/transcript", []string{"cache", "memory/memo", "memory/view", "wire"}},
 	{2, "providers/catalog", []string{"providers"}},
 	{2, "providers/resilience", []string{"providers", "wire"}},
 	{2, "providers/complete", []string{"providers", "wire"}},

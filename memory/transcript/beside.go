@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"remora/cache"
+	"remora/memory/memo"
 	"remora/wire"
 )
 
@@ -192,7 +193,7 @@ func decodeTellings(b []byte) (tellings, error) {
 // hidden from the client, or that layers keep states of, are always read.
 type recent struct {
 	seed   maphash.Seed
-	shards [16]generations[recentKey, written]
+	shards [16]memo.Map[recentKey, written]
 }
 
 type recentKey struct{ tenant, session string }
@@ -204,18 +205,18 @@ type written struct {
 }
 
 const (
-	// maxRecent is how many sessions a generation of a shard holds: some 10 MB in all, when full of long ones.
+	// maxRecent is how many sessions a half of a shard holds: some 10 MB in all, when full of long ones.
 	maxRecent = 128
 	// maxRecentCalls is how many open calls a session may have to be remembered.
 	maxRecentCalls = 32
 )
 
-func (r *recent) shard(s Scope) *generations[recentKey, written] {
+func (r *recent) shard(s Scope) *memo.Map[recentKey, written] {
 	return &r.shards[maphash.String(r.seed, s.Session)%uint64(len(r.shards))]
 }
 
 func (r *recent) find(s Scope) (state, bool) {
-	w, ok := r.shard(s).find(recentKey{s.Tenant, s.Session})
+	w, ok := r.shard(s).Find(recentKey{s.Tenant, s.Session})
 	if !ok {
 		return state{}, false
 	}
@@ -227,96 +228,7 @@ func (r *recent) put(s Scope, version uint64, h *head) {
 		r.drop(s)
 		return
 	}
-	r.shard(s).put(recentKey{s.Tenant, s.Session}, written{version, h}, maxRecent)
+	r.shard(s).Put(recentKey{s.Tenant, s.Session}, written{version, h}, maxRecent)
 }
 
-func (r *recent) drop(s Scope) { r.shard(s).drop(recentKey{s.Tenant, s.Session}) }
-
-// hashes remembers content hashes by the bytes that they were worked out from: a client that resends its history
-// sends the same items turn after turn, and hashing what they mean is the dearest part of a long request. Keys are
-// 64-bit hashes under a seed of this process, so that nobody can make two items meet; the memory is bounded by
-// keeping two generations, of which the older is dropped when the younger is full.
-type hashes struct {
-	seed   maphash.Seed
-	shards [16]generations[uint64, hashed]
-}
-
-// maxHashes is how many items a generation of a shard holds: about 10 MB in all, when full.
-const maxHashes = 4096
-
-func newHashes() *hashes { return &hashes{seed: maphash.MakeSeed()} }
-
-// hashed is what is remembered of an item: what it means, and where it was seen first. The items of a history that is
-// resent stand where they stood, so that their place need not be hashed again either.
-type hashed struct{ content, parent, chain wire.Hash }
-
-// of is the content hash of an item.
-func (h *hashes) of(it wire.Item) wire.Hash {
-	key, shard := h.place(&it)
-	known, ok := shard.find(key)
-	if !ok {
-		known.content = it.ContentHash()
-		shard.put(key, known, maxHashes)
-	}
-	return known.content
-}
-
-// behind is the content hash of an item, and the chain hash behind it where it stands behind parent.
-func (h *hashes) behind(parent wire.Hash, it *wire.Item) (content, chain wire.Hash) {
-	key, shard := h.place(it)
-	known, ok := shard.find(key)
-	placed := known.chain != wire.Hash{}
-	if placed && known.parent == parent {
-		return known.content, known.chain
-	}
-	if !ok {
-		known.content = it.ContentHash()
-	}
-	chain = wire.Chain(parent, known.content)
-	if !placed {
-		shard.put(key, hashed{known.content, parent, chain}, maxHashes)
-	}
-	return known.content, chain
-}
-
-// place is where an item is remembered.
-func (h *hashes) place(it *wire.Item) (key uint64, shard *generations[uint64, hashed]) {
-	key = maphash.Bytes(h.seed, it.Raw) ^ uint64(it.Dialect)
-	return key, &h.shards[key%uint64(len(h.shards))]
-}
-
-// generations is a map that forgets: what was not asked for since its younger half began goes when that is full.
-type generations[K comparable, V any] struct {
-	mu         sync.Mutex
-	young, old map[K]V
-}
-
-func (g *generations[K, V]) find(key K) (v V, ok bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if v, ok = g.young[key]; ok {
-		return v, true
-	}
-	if v, ok = g.old[key]; ok {
-		g.young[key] = v // one or a few more than its size
-		delete(g.old, key)
-	}
-	return v, ok
-}
-
-// put remembers v; size is how many values a generation holds.
-func (g *generations[K, V]) put(key K, v V, size int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if len(g.young) >= size || g.young == nil {
-		g.old, g.young = g.young, make(map[K]V)
-	}
-	g.young[key] = v
-}
-
-func (g *generations[K, V]) drop(key K) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.young, key)
-	delete(g.old, key)
-}
+func (r *recent) drop(s Scope) { r.shard(s).Drop(recentKey{s.Tenant, s.Session}) }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"remora/memory/memo"
 	"remora/wire"
 )
 
@@ -66,8 +67,8 @@ func FuzzMerge(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			h := headAfter(newIncoming(one, new(state), newHashes()))
-			in := newIncoming(two, new(state), newHashes())
+			h := headAfter(newIncoming(one, new(state), memo.NewHashes()))
+			in := newIncoming(two, new(state), memo.NewHashes())
 			p, ok := h.merge(in, History(mode%3))
 			if !ok {
 				p = h.mergeIndexed(in, History(mode%3), make([]*place, len(in.ends)))

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"remora/cache"
+	"remora/memory/memo"
 	"remora/wire"
 )
 
@@ -23,7 +24,7 @@ import (
 type Log struct {
 	store  cache.Store
 	ttl    time.Duration
-	hashes *hashes
+	hashes *memo.Hashes
 	recent recent
 	// Strict reads every session before a request to it is placed, however well it is remembered: a store that is away
 	// is noticed then. It is set before the log is used.
@@ -32,7 +33,7 @@ type Log struct {
 
 // New makes a log over a store. ttl is how long a session is kept after its last turn; 0 is for ever.
 func New(store cache.Store, ttl time.Duration) *Log {
-	return &Log{store: store, ttl: ttl, hashes: newHashes(), recent: recent{seed: maphash.MakeSeed()}}
+	return &Log{store: store, ttl: ttl, hashes: memo.NewHashes(), recent: recent{seed: maphash.MakeSeed()}}
 }
 
 // state is a session as one round trip read it.

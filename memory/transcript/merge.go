@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"slices"
 
+	"remora/memory/memo"
 	"remora/memory/view"
 	"remora/wire"
 )
@@ -20,7 +21,7 @@ type incoming struct {
 	// stateful tells that upstream itself holds what came before (previous_response_id, conversation, prompt).
 	stateful bool
 	refs     map[string]reference
-	hashes   *hashes
+	hashes   *memo.Hashes
 	leadText string        // lead in hex, empty where there is none
 	markRoom [roomFor]mark // most requests are short
 	endRoom  [roomFor]position
@@ -46,12 +47,12 @@ type mark struct {
 }
 
 // newIncoming hashes the items of a request to a session. known says which items have been hashed before.
-func newIncoming(req *wire.Request, st *state, known *hashes) *incoming {
+func newIncoming(req *wire.Request, st *state, known *memo.Hashes) *incoming {
 	return new(incoming).read(req, st, known)
 }
 
 // read is newIncoming in memory that is there already.
-func (in *incoming) read(req *wire.Request, st *state, known *hashes) *incoming {
+func (in *incoming) read(req *wire.Request, st *state, known *memo.Hashes) *incoming {
 	all := st.head.withoutEchoes(req.Items())
 	lead := wire.Leading(all)
 	in.leading, in.items, in.refs, in.hashes = all[:lead], all[lead:], st.refs, known
@@ -100,7 +101,7 @@ func (in *incoming) mark(it wire.Item) mark {
 			return mark{content: ref.Content, onChain: ref.Kind != wire.Reasoning, units: 1}
 		}
 	}
-	return mark{content: in.hashes.of(it), onChain: it.Kind != wire.Reasoning, units: view.Units(it)}
+	return mark{content: in.hashes.Of(it), onChain: it.Kind != wire.Reasoning, units: view.Units(it)}
 }
 
 // follow hashes an item and the place behind it: mark and position.after, but for what is remembered of both.
@@ -110,7 +111,7 @@ func (in *incoming) follow(it *wire.Item, at position) (mark, position) {
 		return m, at.after(m)
 	}
 	m := mark{onChain: true, units: view.Units(*it)}
-	m.content, at.Chain = in.hashes.behind(at.Chain, it)
+	m.content, at.Chain = in.hashes.Behind(at.Chain, it)
 	at.Units += m.units
 	return m, at
 }
@@ -153,14 +154,14 @@ func (in *incoming) unresolved() bool {
 	return false
 }
 
-func leadHash(items []wire.Item, instructions []byte, known *hashes) (wire.Hash, bool) {
+func leadHash(items []wire.Item, instructions []byte, known *memo.Hashes) (wire.Hash, bool) {
 	if len(items) == 0 && len(instructions) == 0 {
 		return wire.Hash{}, false
 	}
 	var room [16 * len(wire.Hash{})]byte // as a rule it is one item
 	b := room[:0]
 	for i := range items {
-		c := known.of(items[i])
+		c := known.Of(items[i])
 		b = append(b, c[:]...)
 	}
 	sum := sha256.Sum256(append(b, instructions...))

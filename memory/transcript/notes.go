@@ -232,7 +232,7 @@ func (d *draft) storeHidden(at position, behind int, own bool) position { //noli
 			d.hidden = make(map[int][]uint64)
 		}
 		for _, it := range h.parsed {
-			at = d.store(at, it, mark{content: d.e.in.hashes.of(it)}, flagHidden)
+			at = d.store(at, it, mark{content: d.e.in.hashes.Of(it)}, flagHidden)
 			d.hidden[i] = append(d.hidden[i], at.Seq)
 		}
 		if !h.Led {

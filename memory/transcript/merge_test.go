@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"remora/memory/memo"
 	"remora/wire"
 )
 
@@ -32,10 +33,10 @@ func TestRememberedHashesAreExact(t *testing.T) {
 		"known1": {Kind: wire.Reasoning, Content: wire.Hash{2}},
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		known := newHashes()
+		known := memo.NewHashes()
 		for range 6 {
 			if rapid.Bool().Draw(t, "alone") {
-				known.of(item.Draw(t, "answer"))
+				known.Of(item.Draw(t, "answer"))
 			}
 			in := &incoming{refs: refs, hashes: known}
 			var at, want position
