@@ -25,7 +25,7 @@ func openArchive(t *testing.T, dir, url string) *archive {
 	if path, ok := strings.CutPrefix(url, "bolt:"); ok && !filepath.IsAbs(path) {
 		url = "bolt:" + filepath.Join(dir, path)
 	}
-	store, err := cache.Open(url, cache.Options{})
+	store, err := cache.Open(url, cache.Options{DialTimeout: callLimit, OpTimeout: callLimit})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -141,6 +141,33 @@ func (c *counted) Close() error {
 	return c.ReadCloser.Close()
 }
 
+// underLoad has clients talk, and returns while at least so many answers of the replica are under way. load ends with the
+// clients. On a machine that stood still, a replica may not look ready until all have had their say: then they talk again.
+func underLoad(t *testing.T, clients *crowd, r *replica, atLeast int64) (load *sync.WaitGroup) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for begun := time.Now(); time.Since(begun) < patience && !t.Failed(); {
+		load, talked := new(sync.WaitGroup), make(chan struct{})
+		load.Go(func() {
+			defer close(talked)
+			clients.talk(4)
+		})
+		for talking := true; talking; {
+			if r.open.Load() >= atLeast {
+				return load
+			}
+			select {
+			case <-tick.C:
+			case <-talked:
+				talking = false
+			}
+		}
+	}
+	t.Fatalf("never %d answers of a replica under way", atLeast)
+	return nil
+}
+
 // TestRollingRestart restarts three replicas one after the other while 200 clients stream: each is told to stop while
 // answers are under way, finishes them, and comes back.
 func TestRollingRestart(t *testing.T) {
@@ -171,23 +198,15 @@ func TestRollingRestart(t *testing.T) {
 	for _, c := range clients.now {
 		c.stream = true
 	}
-	eventually(t, allReady)
 	for range scale(1, 4) {
 		for _, r := range replicas {
-			var load sync.WaitGroup
-			load.Go(func() { clients.talk(4) })
-			eventually(t, func() error {
-				if open := r.open.Load(); open < atLeast {
-					return fmt.Errorf("%d answers are under way", open)
-				}
-				return nil
-			})
+			eventually(t, allReady)
+			load := underLoad(t, clients, r, atLeast)
 			r.retire(t)
 			r.Stop() // must exit with 0
 			r.Restart()
 			r.retired.Store(false)
 			load.Wait()
-			eventually(t, allReady)
 		}
 	}
 	for _, r := range replicas {
