@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime/pprof"
 	"strings"
 	"testing"
 
@@ -150,5 +151,32 @@ func TestServesUntilShutdown(t *testing.T) {
 	}
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+func TestProfile(t *testing.T) {
+	s := admin.New(admin.Options{Listen: "127.0.0.1:0"}, admin.Profile())
+	ask := func(ctx context.Context, query string, w http.ResponseWriter) {
+		r := httptest.NewRequestWithContext(ctx, "GET", "/debug/pprof/profile"+query, nil)
+		r.Host = "localhost"
+		s.Handler().ServeHTTP(w, r)
+	}
+	for query, status := range map[string]int{"": 200, "?seconds=60": 200, "?seconds=0": 400, "?seconds=61": 400, "?seconds=1e1": 400} {
+		gone, leave := context.WithCancel(t.Context())
+		leave() // who waits no longer ends the profile
+		w := httptest.NewRecorder()
+		ask(gone, query, w)
+		if gzipped := strings.HasPrefix(w.Body.String(), "\x1f\x8b"); w.Code != status || gzipped != (status == 200) {
+			t.Errorf("%s: status %d, %.40q, want %d", query, w.Code, w.Body, status)
+		}
+	}
+	if err := pprof.StartCPUProfile(io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	defer pprof.StopCPUProfile()
+	second := httptest.NewRecorder()
+	ask(t.Context(), "", second)
+	if second.Code != http.StatusConflict {
+		t.Errorf("a second one: status %d, %s", second.Code, second.Body)
 	}
 }

@@ -39,6 +39,7 @@ func main() {
 type options struct {
 	quick, asJSON  bool
 	dir, remora    string
+	profiles       string
 	only, variants string // lists, empty for all
 	role, upstream string
 	rounds         int
@@ -54,6 +55,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.only, "only", "", "`phases` to run, separated by commas: "+strings.Join(phaseNames(), ", ")+", flat")
 	f.StringVar(&o.variants, "variants", "", "`variants` to run, separated by semicolons, as the table names them")
 	f.StringVar(&o.remora, "remora", "", "measure this `binary` instead of building one")
+	f.StringVar(&o.profiles, "profiles", "", "write CPU profiles of Remora into this `folder`, which makes it slower")
 	f.IntVar(&o.rounds, "rounds", 0, "run so many rounds")
 	f.StringVar(&o.role, "role", "", "used by bench itself to start its children")
 	f.StringVar(&o.upstream, "upstream", "", "likewise")
@@ -94,7 +96,7 @@ func compare(ctx context.Context, o options, progress io.Writer) (b *bench, err 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	l, err := newLab(ctx, dir, o.remora)
+	l, err := newLab(ctx, dir, o)
 	if err != nil {
 		return nil, err
 	}
@@ -210,6 +212,7 @@ func (b *bench) round(ctx context.Context, round int) error {
 			t.put(idleMemory, t.in.proc.resident("VmRSS"))
 		}
 	}
+	defer b.profile(ctx, trials)()
 	for n, p := range b.phases {
 		for i := range trials {
 			t := trials[(i+round+n)%len(trials)] // nobody always comes after the same neighbour

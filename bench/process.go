@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -247,4 +249,48 @@ func (p *process) said() string {
 		return ""
 	}
 	return p.output.String()
+}
+
+// profile writes a CPU profile of each second of each trial that tells of itself, until it is stopped.
+func (b *bench) profile(ctx context.Context, trials []*trial) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	for _, t := range trials {
+		if t.in.admin == "" {
+			continue
+		}
+		wg.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				file := filepath.Join(b.lab.profiles, fmt.Sprintf("%s-%d.pprof", t.prefix, n))
+				if err := saveProfile(ctx, t.in.admin, file); err != nil && ctx.Err() == nil {
+					b.say("profile %s: %v", t.variant.name, err)
+					return
+				}
+			}
+		})
+	}
+	return func() {
+		cancel()
+		wg.Wait()
+	}
+}
+
+func saveProfile(ctx context.Context, admin, file string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/debug/pprof/profile?seconds=1", nil) //nolint:gosec // G704: as in dial
+	if err != nil {
+		return err
+	}
+	res, err := http.DefaultClient.Do(req) //nolint:gosec // likewise
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	profile, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", res.Status, profile)
+	}
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, profile, 0o600) //nolint:gosec // G703: below a folder that our user names
 }

@@ -34,6 +34,7 @@ type variant struct {
 // instance is a variant that runs.
 type instance struct {
 	addr    string
+	admin   string   // where it tells of itself, "" for nowhere
 	proc    *process // the proxy; nil for direct
 	store   *process // the Redis server, which outlives the instance; nil for none
 	startup time.Duration
@@ -45,6 +46,7 @@ type lab struct {
 	self     string // this program
 	upstream string // address
 	remora   string // the binary under test
+	profiles string // the folder for profiles, "" for none
 	redis    map[string]server
 	children []*process // what outlives a round
 }
@@ -62,8 +64,8 @@ type server struct {
 }
 
 // newLab builds Remora and starts what outlives a round.
-func newLab(ctx context.Context, dir, remora string) (*lab, error) {
-	l := &lab{dir: dir, remora: remora, redis: map[string]server{}}
+func newLab(ctx context.Context, dir string, o options) (*lab, error) {
+	l := &lab{dir: dir, remora: o.remora, profiles: o.profiles, redis: map[string]server{}}
 	var err error
 	if l.self, err = os.Executable(); err != nil {
 		return nil, err
@@ -190,7 +192,7 @@ func startNginx(ctx context.Context, l *lab, dir string) (*instance, error) {
 }
 
 const remoraConf = `
-server: {listen: %q}
+server: {listen: %q, admin_listen: %q}
 store:
   url: %q
   spool: {dir: %q}
@@ -212,21 +214,31 @@ func remoraOn(store, layers string) func(context.Context, *lab, string) (*instan
 		if err != nil {
 			return nil, err
 		}
+		admin := ""
+		if l.profiles != "" {
+			if admin, err = freeAddr(); err != nil {
+				return nil, err
+			}
+		}
 		url := store
 		if path, onDisk := strings.CutPrefix(store, "bolt:"); onDisk {
 			url = "bolt:" + filepath.Join(dir, path)
 		}
 		file := filepath.Join(dir, "remora.yaml")
-		conf := fmt.Appendf(nil, remoraConf, addr, url, filepath.Join(dir, "spool"), l.upstream)
+		conf := fmt.Appendf(nil, remoraConf, addr, admin, url, filepath.Join(dir, "spool"), l.upstream)
 		conf = append(conf, layers...)
-		if err := os.WriteFile(file, conf, 0o600); err != nil {
+		if err := os.WriteFile(file, conf, 0o600); err != nil { //nolint:gosec // G703: in a temporary folder of ours
 			return nil, err
 		}
 		p, err := launch(ctx, l.remora, "--config", file)
 		if err != nil {
 			return nil, err
 		}
-		return awaitInstance(p, addr)
+		in, err := awaitInstance(p, addr)
+		if err == nil {
+			in.admin = admin
+		}
+		return in, err
 	}
 }
 

@@ -77,7 +77,7 @@ func openOffice(ln net.Listener, c Config, kept *storage, t *telemetry.Telemetry
 		close(o.served)
 		return o
 	}
-	routes := []admin.Route{{
+	routes := []admin.Route{admin.Profile(), {
 		Pattern: "POST /admin/v1/sessions/{id}/complete", Handler: http.HandlerFunc(o.complete), MaxBody: maxOrder,
 	}}
 	if c.Telemetry.Metrics.Prometheus {

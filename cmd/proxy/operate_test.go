@@ -78,6 +78,9 @@ telemetry: {traces: {endpoint: %q}}
 			t.Errorf("%s: %d %s", path, code, body)
 		}
 	}
+	if code, _ := get("/debug/pprof/profile?seconds=1", "wrong"); code != http.StatusUnauthorized {
+		t.Errorf("a profile without the token: %d", code)
+	}
 	if code, _ := get("/metrics", "wrong"); code != http.StatusUnauthorized {
 		t.Errorf("metrics without the token: %d", code)
 	}
