@@ -146,7 +146,7 @@ func (c *ClusterServers) MoveSlotOf(tb testing.TB, key string) (slot, from int) 
 	sourceID, targetID := must(tb, source, "CLUSTER", "MYID"), must(tb, target, "CLUSTER", "MYID")
 	must(tb, target, "CLUSTER", "SETSLOT", text, "IMPORTING", sourceID)
 	must(tb, source, "CLUSTER", "SETSLOT", text, "MIGRATING", targetID)
-	must(tb, source, "MIGRATE", "127.0.0.1", fmt.Sprint(target.Port()), key, "0", "5000")
+	must(tb, source, "MIGRATE", "127.0.0.1", fmt.Sprint(target.Port()), key, "0", fmt.Sprint(answersWithin.Milliseconds()))
 	for _, n := range []*Server{target, source} {
 		must(tb, n, "CLUSTER", "SETSLOT", text, "NODE", targetID)
 	}
@@ -225,8 +225,12 @@ func (s *SentinelServers) URL() string {
 }
 
 // downAfter is how long a master may be silent. It is more than the two seconds after which a Sentinel knows that it was
-// itself that stood still, or all of the machine, and then promotes nobody for half a minute.
+// itself that stood still, or all of the machine, and then promotes nobody for a while.
 const downAfter = 3 * time.Second
+
+// tilt is that while: enough to hear of all servers again. By default it is half a minute, which on a machine that stands
+// still now and then has no end. Only Sentinels from Redis 7 on can be told.
+const tilt = time.Second
 
 // startSentinel starts a Sentinel, which insists on a file that it can rewrite.
 func startSentinel(tb testing.TB, master int) *Server {
@@ -247,6 +251,7 @@ func startSentinel(tb testing.TB, master int) *Server {
 		}
 		s.args = []string{file}
 		if err = s.launch(); err == nil {
+			_, _ = s.Do("SENTINEL", "DEBUG", "tilt-period", fmt.Sprint(tilt.Milliseconds())) // older ones take their time
 			return s
 		}
 	}
