@@ -48,6 +48,7 @@ var arrows = []struct {
 	{0, "memory/layer/schema", nil},
 	{1, "memory/budget", []string{"wire"}},
 	{1, "memory/memo", []string{"wire"}},
+	{1, "memory/pack", []string{"wire"}},
 	{1, "memory/reserve", []string{"cache"}},
 	{1, "memory/tokens", []string{"wire"}},
 	{1, "memory/view", []string{"wire"}},
@@ -57,7 +58,7 @@ var arrows = []struct {
 	{1, "wire/stitch", []string{"wire"}},
 
 	{2, "memory/layer", []string{"memory/budget", "wire"}},
-	{2, "memory/transcript", []string{"cache", "memory/memo", "memory/view", "wire"}},
+	{2, "memory/turnrecord", []string{"memory/view"}},
 	{2, "providers/catalog", []string{"providers"}},
 	{2, "providers/resilience", []string{"providers", "wire"}},
 	{2, "providers/complete", []string{"providers", "wire"}},
@@ -78,9 +79,10 @@ var arrows = []struct {
 	{3, "memory/layer/webhook", layerImports},
 	{3, "memory/layer/working", []string{"memory/budget", "memory/layer", "memory/layer/schema", "wire"}},
 	{3, "memory/summary", []string{"memory/layer", "wire"}},
+	{3, "memory/transcript", []string{"cache", "memory/memo", "memory/pack", "memory/turnrecord", "memory/view", "wire"}},
 	{3, "memory/pipeline", []string{"memory/budget", "memory/layer", "memory/layer/schema", "memory/tokens", "wire"}},
 
-	{4, "memory", []string{"cache", "memory/anchor", "memory/budget", "memory/layer", "memory/pipeline", "memory/reserve", "memory/summary", "memory/transcript", "memory/view", "wire"}},
+	{4, "memory", []string{"cache", "memory/anchor", "memory/budget", "memory/layer", "memory/pipeline", "memory/reserve", "memory/summary", "memory/transcript", "memory/turnrecord", "memory/view", "wire"}},
 
 	{5, "admin", nil},
 	{5, "proxy", []string{"memory", "memory/view", "providers", "proxy/keepalive", "proxy/limit", "proxy/listener", "providers/resilience", "telemetry", "wire", "wire/mark", "wire/stitch"}},

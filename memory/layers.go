@@ -10,6 +10,7 @@ import (
 	"remora/memory/layer"
 	"remora/memory/pipeline"
 	"remora/memory/transcript"
+	"remora/memory/turnrecord"
 	"remora/memory/view"
 	"remora/wire"
 )
@@ -40,7 +41,7 @@ type layered struct {
 	passedOver int            // units of the conversation that layers' hooks have not chosen
 	counted    bool           // upstream has reported what of the view was cached
 
-	overflow transcript.LayerNote // how the summary fared, if it was made
+	overflow turnrecord.LayerNote // how the summary fared, if it was made
 	fitted   pipeline.Fitted      // the view as far as the budget was looked at
 	usage    pipeline.Usage       // what it costs
 }
@@ -341,7 +342,7 @@ func (t *Turn) account(lead, history []wire.Item) {
 	f.Blocks, f.History = l.blocks, history
 	l.usage = l.run.Usage(lead, tools, &f)
 	u := &l.usage
-	t.entry.Cost(transcript.ViewTokens{
+	t.entry.Cost(turnrecord.Tokens{
 		System: u.System, Tools: u.Tools, History: u.History, Layers: u.Total - u.System - u.Tools - u.History,
 		Total: u.Total, Estimated: u.Estimated,
 	})
@@ -349,9 +350,9 @@ func (t *Turn) account(lead, history []wire.Item) {
 
 // note tells the turn record how the layers fared.
 func (l *layered) note(e *transcript.Entry) {
-	var notes []transcript.LayerNote
+	var notes []turnrecord.LayerNote
 	for _, r := range l.run.Report() {
-		n := transcript.LayerNote{ID: r.ID, Ms: r.Time.Milliseconds(), Notes: r.Notes}
+		n := turnrecord.LayerNote{ID: r.ID, Ms: r.Time.Milliseconds(), Notes: r.Notes}
 		if r.Failed != "" {
 			n.Error = r.Failed + ": " + string(r.Class)
 		}
@@ -364,7 +365,7 @@ func (l *layered) note(e *transcript.Entry) {
 }
 
 // priced adds to a note what the layer has of the view, or that it had no room there.
-func (l *layered) priced(n transcript.LayerNote) transcript.LayerNote {
+func (l *layered) priced(n turnrecord.LayerNote) turnrecord.LayerNote {
 	for _, u := range l.usage.Layers {
 		if u.ID == n.ID {
 			n.Tokens, n.Items = u.Tokens, u.Items

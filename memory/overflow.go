@@ -10,6 +10,7 @@ import (
 	"remora/memory/pipeline"
 	"remora/memory/summary"
 	"remora/memory/transcript"
+	"remora/memory/turnrecord"
 	"remora/memory/view"
 	"remora/wire"
 )
@@ -113,7 +114,7 @@ func (t *Turn) summarize(ctx context.Context, o *overflow, sum *keptSummary) {
 	if next.Through != (wire.Hash{}) || !next.Retry.IsZero() {
 		sum.next = next.Encode()
 	}
-	l.overflow = transcript.LayerNote{ID: summaryID, Ms: t.m.o.Now().Sub(began).Milliseconds()}
+	l.overflow = turnrecord.LayerNote{ID: summaryID, Ms: t.m.o.Now().Sub(began).Milliseconds()}
 	if err != nil {
 		t.m.o.Log.Warn("overflow_model failed; excerpts stand in", "turn", t.ID, "error", err.Error())
 		t.Summary.Skipped = append(t.Summary.Skipped, summaryID+":overflow_model")

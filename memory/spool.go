@@ -12,6 +12,7 @@ import (
 	"remora/cache"
 	"remora/memory/reserve"
 	"remora/memory/transcript"
+	"remora/memory/turnrecord"
 	"remora/wire"
 )
 
@@ -153,21 +154,21 @@ func (s *spooler) holds(scope Scope) bool { return s.waiting.Holds(scope.Group()
 // spooled is a turn on local disk: the request and what came back, to be merged when it is replayed. What callers and
 // upstream choose is []byte: a JSON string would turn bytes that are not UTF-8 into one and the same character.
 type spooled struct {
-	Tenant    []byte                `json:"tenant"`
-	Session   []byte                `json:"session"`
-	Resource  []byte                `json:"resource,omitempty"`
-	Execution []byte                `json:"execution,omitempty"`
-	Parent    []byte                `json:"parent,omitempty"`
-	Turn      string                `json:"turn"`
-	Time      time.Time             `json:"time"`
-	Dialect   wire.Dialect          `json:"dialect"`
-	History   History               `json:"history"`
-	Side      []byte                `json:"side,omitempty"`
-	Body      []byte                `json:"body"`
-	View      transcript.ViewRecord `json:"view"`
-	Notes     *transcript.Notes     `json:"notes,omitempty"`
-	Kept      map[string][]byte     `json:"kept,omitempty"`   // of the session, by name
-	Answer    *spooledReply         `json:"answer,omitempty"` // nil: still to come when this was written
+	Tenant    []byte            `json:"tenant"`
+	Session   []byte            `json:"session"`
+	Resource  []byte            `json:"resource,omitempty"`
+	Execution []byte            `json:"execution,omitempty"`
+	Parent    []byte            `json:"parent,omitempty"`
+	Turn      string            `json:"turn"`
+	Time      time.Time         `json:"time"`
+	Dialect   wire.Dialect      `json:"dialect"`
+	History   History           `json:"history"`
+	Side      []byte            `json:"side,omitempty"`
+	Body      []byte            `json:"body"`
+	View      turnrecord.View   `json:"view"`
+	Notes     *transcript.Notes `json:"notes,omitempty"`
+	Kept      map[string][]byte `json:"kept,omitempty"`   // of the session, by name
+	Answer    *spooledReply     `json:"answer,omitempty"` // nil: still to come when this was written
 }
 
 func (r *spooled) scope() Scope {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 
+	"remora/memory/pack"
+	"remora/memory/turnrecord"
 	"remora/wire"
 )
 
@@ -59,7 +61,7 @@ func (e *Entry) gather(a *Answer) {
 // by a commit of which this entry does not know. record is what that wrote of the turn. Only items behind those of the
 // request were, in their order.
 func (e *Entry) takeHidden(record []byte) {
-	var r turnRecord
+	var r turnrecord.Record
 	if json.Unmarshal(record, &r) != nil {
 		return
 	}
@@ -142,7 +144,7 @@ func (a Amendments) encode() []byte {
 
 func (a *Amendment) appendTo(b []byte) []byte {
 	b = append(append(b, a.At[:]...), a.Next[:]...)
-	b = append(b, bit(a.Replaces), byte(a.Dialect))
+	b = append(b, pack.Bit(a.Replaces), byte(a.Dialect))
 	b = binary.AppendUvarint(b, uint64(len(a.Items)))
 	for _, raw := range a.Items {
 		b = append(binary.AppendUvarint(b, uint64(len(raw))), raw...)
@@ -156,22 +158,22 @@ func (a *Amendment) appendTo(b []byte) []byte {
 
 // decodeAmendments reads a stored value. The items share its bytes.
 func decodeAmendments(b []byte) (Amendments, error) {
-	d := decoder{b: b}
-	if d.byte() != recordVersion {
+	d := pack.Reader{Rest: b}
+	if d.Byte() != recordVersion {
 		return nil, fmt.Errorf("read amendments: %w", ErrCorrupt)
 	}
 	var all Amendments
-	for n := d.count(maxAmendments); n > 0 && !d.bad; n-- {
-		a := Amendment{At: d.hash(), Next: d.hash(), Replaces: d.byte() == 1, Dialect: wire.Dialect(d.byte())}
-		for i := d.count(maxAmendItems); i > 0 && !d.bad; i-- {
-			a.Items = append(a.Items, d.take(d.uvarint()))
+	for n := d.Count(maxAmendments); n > 0 && !d.Bad; n-- {
+		a := Amendment{At: d.Hash(), Next: d.Hash(), Replaces: d.Byte() == 1, Dialect: wire.Dialect(d.Byte())}
+		for i := d.Count(maxAmendItems); i > 0 && !d.Bad; i-- {
+			a.Items = append(a.Items, d.Take(d.Uvarint()))
 		}
-		for i := d.count(maxAmendItems); i > 0 && !d.bad; i-- {
-			a.Seen = append(a.Seen, d.hash())
+		for i := d.Count(maxAmendItems); i > 0 && !d.Bad; i-- {
+			a.Seen = append(a.Seen, d.Hash())
 		}
 		all = append(all, a)
 	}
-	if d.bad {
+	if d.Bad {
 		return nil, fmt.Errorf("read amendments: %w", ErrCorrupt)
 	}
 	return all, nil

@@ -1,10 +1,13 @@
 package transcript
 
 import (
+	"context"
 	"slices"
 	"strings"
+	"sync"
 
 	"remora/cache"
+	"remora/memory/turnrecord"
 	"remora/wire"
 )
 
@@ -22,12 +25,12 @@ type draft struct {
 	output  [][]uint64 // sequence numbers of the answer's items, per choice
 	reply   string     // id of a response to find the session by
 
-	retracted bool             // the input is written anew, in another place
-	hidden    map[int][]uint64 // sequence numbers of what it writes of e.hidden, by index
-	blocks    []blockRef       // of the turn
-	amends    bool             // it writes the session's amendments:
-	all       Amendments       // as they will be,
-	amended   Amendments       // and those among them that are the turn's
+	retracted bool                  // the input is written anew, in another place
+	hidden    map[int][]uint64      // sequence numbers of what it writes of e.hidden, by index
+	blocks    []turnrecord.BlockRef // of the turn
+	amends    bool                  // it writes the session's amendments:
+	all       Amendments            // as they will be,
+	amended   Amendments            // and those among them that are the turn's
 
 	names      strings.Builder
 	addedRoom  [roomFor]uint64
@@ -59,7 +62,7 @@ func (e *Entry) draft(a *Answer) *draft {
 	d.amend()
 	d.putBlocks()
 	record, from := e.record(d, a), len(d.data)
-	d.data = record.appendTo(slices.Grow(d.data, record.size()))
+	d.data = record.AppendTo(slices.Grow(d.data, record.Size()))
 	d.puts = append(d.puts, cache.Put{Name: turnPrefix + e.id, Data: d.value(from)})
 	from = len(d.data)
 	d.data = d.head.appendTo(slices.Grow(d.data, d.head.size()))
@@ -88,6 +91,25 @@ func (d *draft) batches() []cache.Batch {
 		Group: responseGroup(d.e.call.Scope.Tenant, d.reply), Expect: cache.AnyVersion, TTL: ttl,
 		Puts: []cache.Put{{Name: sessionName, Data: []byte(d.e.call.Scope.Session)}},
 	}}
+}
+
+// write is the commit of a draft, with what b writes unless the answer is still to come.
+func (d *draft) write(ctx context.Context, b Beside) (cache.Outcome, []cache.Outcome) {
+	batches := d.batches()
+	own := len(batches)
+	if b != nil && !d.open {
+		values, others := b.Writes()
+		for _, v := range values {
+			if len(v.Data) == 0 {
+				batches[0].Deletes = append(batches[0].Deletes, v.Name)
+			} else {
+				batches[0].Puts = append(batches[0].Puts, v)
+			}
+		}
+		batches = append(batches, others...)
+	}
+	out := d.e.log.store.Commit(ctx, batches)
+	return out[0], out[own:]
 }
 
 // retract takes back an input that was written behind a head which another turn has moved since. Only a client that
@@ -155,7 +177,7 @@ func (d *draft) storeInputItem(at position, i int, flags byte) position {
 func (d *draft) storeAnswer(a *Answer) position {
 	end := d.input
 	var flags byte
-	if a.status() != turnComplete {
+	if a.status() != turnrecord.Complete {
 		flags = flagPartial
 	}
 	marks := d.e.answerMarks(a)
@@ -319,66 +341,57 @@ func (d *draft) leaveTail(end position, turns uint64, answered int) {
 	h.Forked = h.Forked || e.atHead && !d.open
 }
 
-// remember takes one more item of the head line into the ring and into the list of open calls.
-func (h *head) remember(it wire.Item, m mark, seq uint64) {
-	if m.onChain {
-		if len(h.Ring) >= ringSize {
-			h.Ring = h.Ring[len(h.Ring)-ringSize+1:]
-		}
-		h.Ring = append(h.Ring, echo{Content: shortHash(m.content), Seq: seq})
-	}
-	h.noteCalls(it)
+// sheet is the memory of what a commit writes. Stores copy it.
+type sheet struct {
+	puts []cache.Put
+	data []byte // of the puts, one behind the other; where it had to grow, earlier ones are in memory of their own
 }
 
-// noteCalls keeps account of the calls that wait for a result.
-func (h *head) noteCalls(it wire.Item) {
-	for _, call := range it.Calls {
-		if key := openKey(call); key != "" && len(key) <= maxCallID && len(h.Open) < maxOpenCalls {
-			h.Open = append(h.Open, key)
-		}
+var sheets sync.Pool // of *sheet
+
+// maxSheet is the size in bytes of the largest sheet that is kept for the next commit.
+const maxSheet = 64 << 10
+
+func newSheet() *sheet {
+	if s, ok := sheets.Get().(*sheet); ok {
+		return s
 	}
-	if it.Kind == wire.ToolResult {
-		if i := slices.Index(h.Open, openKey(it.Answers)); i >= 0 {
-			h.Open = slices.Delete(h.Open, i, i+1)
-		}
-	}
+	return &sheet{puts: make([]cache.Put, 0, 16), data: make([]byte, 0, 4096)}
 }
 
-// maxCallID is the length in bytes from which a call id is not remembered as open.
-const maxCallID = 256
-
-// openKey is how the head remembers a call that waits for its result: by its id, or, where the kind has none, by what
-// pairs it instead. It is empty for a call that nothing can be matched with.
-func openKey(c wire.Call) string {
-	if c.Family == wire.FamilyLegacy {
-		return c.Family + "\x00" + c.Name
+// release gives the sheet back when the draft is written.
+func (d *draft) release() {
+	s := d.sheet
+	d.sheet = nil
+	if cap(s.data) > maxSheet || cap(s.puts) > maxSheet/64 {
+		return
 	}
-	return c.ID
+	clear(s.puts)
+	s.puts, s.data = s.puts[:0], s.data[:0]
+	sheets.Put(s)
 }
 
-// clone is a copy whose ring has room for more items.
-func (h *head) clone(more int) *head {
-	c := *h
-	c.Ring = append(make([]echo, 0, len(h.Ring)+min(max(0, more), ringSize)), h.Ring...)
-	c.Open, c.Tails = slices.Clone(h.Open), slices.Clone(h.Tails)
-	return &c
-}
-
-func (h *head) addTail(t tail) {
-	h.dropTail(t.Pos.Seq)
-	if len(h.Tails) >= maxTails {
-		h.Tails = slices.Delete(h.Tails, 0, len(h.Tails)-maxTails+1)
+// makeRoom prepares the draft for an input of so many new items, and for an answer of one.
+func (d *draft) makeRoom(items []wire.Item) {
+	const puts = 3 // of an item: itself, its place, and where its text was said last
+	n := 0
+	for i := range items {
+		n += min(len(items[i].Raw), compressAbove) + itemBytes + placeBytes
 	}
-	h.Tails = append(h.Tails, t)
+	d.data, d.puts = slices.Grow(d.data, n), slices.Grow(d.puts, puts*len(items))
+	d.names.Grow(namesSize * max(1, len(items)))
 }
 
-// dropTail removes the end at seq and returns it, zero if there was none.
-func (h *head) dropTail(seq uint64) tail {
-	for i, t := range h.Tails {
-		if t.Pos.Seq == seq && seq != 0 {
-			h.Tails = slices.Delete(h.Tails, i, i+1)
-			return t
-		}
-	}
-	return tail{}
+// namesSize is what the names of a turn with one new item and one answer take, in bytes.
+const namesSize = 96
+
+// name makes the name of a value. Names of a draft share memory.
+func (d *draft) name(prefix string, rest []byte) string {
+	from := d.names.Len()
+	d.names.WriteString(prefix)
+	d.names.Write(rest)
+	return d.names.String()[from:]
 }
+
+// value is what was appended to data from a place on.
+func (d *draft) value(from int) []byte { return d.data[from:len(d.data):len(d.data)] }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"remora/cache"
+	"remora/memory/turnrecord"
 	"remora/wire"
 )
 
@@ -28,7 +29,7 @@ type Entry struct {
 	plan   plan
 	place  plan        // where the request stands, however much of it is written
 	stored *storedLine // what Conversation has read
-	view   ViewRecord
+	view   turnrecord.View
 	atHead bool // the new items go behind the present head
 	// in.items[from:] is what the ring gains by this turn, behind ringKept of its present entries.
 	from, ringKept int
@@ -43,7 +44,7 @@ type Entry struct {
 	amended      Amendments // what of the session's amendments is this turn's, as far as it is written
 	amendWritten bool
 	blocks       []Block
-	layers       []LayerNote
+	layers       []turnrecord.LayerNote
 	carry        []wire.Item
 	own          incoming // what in is, where the request was looked at once
 	seqRoom      [roomFor]uint64
@@ -82,33 +83,6 @@ func (log *Log) Enter(ctx context.Context, id string, started time.Time, c Call,
 	return e, nil
 }
 
-// goOn finds the place of a request that goes on from the turn that this process wrote last. It gives up (false) where
-// the session has to be read.
-func (e *Entry) goOn() bool {
-	if e.log.Strict || e.beside != nil || e.call.Side != "" || e.call.History == HistoryServer {
-		return false
-	}
-	st, ok := e.log.recent.find(e.call.Scope)
-	if !ok || st.head.Forked {
-		return false
-	}
-	in := e.read(&st)
-	if in.stateful || in.unresolved() {
-		return false
-	}
-	p, ok := st.head.merge(in, e.call.History)
-	if !ok || p.relation != relContinue || p.parent != st.head.Pos {
-		return false
-	}
-	for i := p.fresh; i < len(in.items); i++ {
-		if !landmark(in.items[i]) {
-			return false // an answer that was given elsewhere
-		}
-	}
-	e.settle(st, in, p)
-	return true
-}
-
 // read looks at the request in the entry's own memory, which holds one look at a time.
 func (e *Entry) read(st *state) *incoming {
 	if e.own.hashes != nil {
@@ -127,7 +101,7 @@ func (log *Log) Detached(id string, started time.Time, c Call) *Entry {
 
 // Resumed is the entry of a call that could not be committed at its time, with what was kept of its view, of its notes,
 // and of what stands beside it, nil for none. It fails where the notes can't be read.
-func (log *Log) Resumed(id string, started time.Time, c Call, v ViewRecord, n *Notes, b Beside) (*Entry, error) {
+func (log *Log) Resumed(id string, started time.Time, c Call, v turnrecord.View, n *Notes, b Beside) (*Entry, error) {
 	e := &Entry{log: log, id: id, started: started, call: c, beside: b, view: v, degraded: true, late: true}
 	return e, e.resumeNotes(n)
 }
@@ -194,7 +168,7 @@ func (e *Entry) Lead() string {
 func (e *Entry) LastTurn() string { return e.state.head.LastTurn }
 
 // View is the record of the turn's view, to resume the entry with.
-func (e *Entry) View() ViewRecord { return e.view }
+func (e *Entry) View() turnrecord.View { return e.view }
 
 // Mode is how the entry's place is found again: what its view was built on stays true. A request that brought its
 // history keeps its place in it, and one that did not goes behind whatever was said meanwhile.

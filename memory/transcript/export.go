@@ -9,11 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"remora/cache"
-	"remora/memory/view"
-	"remora/wire"
+	"remora/memory/turnrecord"
 )
 
 // ErrNoSession is returned where a session does not exist, ErrSessionExists where one is in the way of an import.
@@ -236,7 +236,7 @@ func (log *Log) walkTurns(ctx context.Context, s Scope, turns []string, f func(L
 
 // walkTurn writes a turn, behind what it used and no turn before it did.
 func (log *Log) walkTurn(ctx context.Context, s Scope, record []byte, seen map[string]bool, f func(Line) error) error {
-	var turn turnRecord
+	var turn turnrecord.Record
 	if json.Unmarshal(record, &turn) == nil { // one that can't be read names nothing more to show
 		if err := log.walkLead(ctx, s, &turn, seen, f); err != nil {
 			return err
@@ -249,7 +249,7 @@ func (log *Log) walkTurn(ctx context.Context, s Scope, record []byte, seen map[s
 }
 
 // walkLead writes the version of the leading items that a turn used, the first time that it is met.
-func (log *Log) walkLead(ctx context.Context, s Scope, turn *turnRecord, seen map[string]bool, f func(Line) error) error {
+func (log *Log) walkLead(ctx context.Context, s Scope, turn *turnrecord.Record, seen map[string]bool, f func(Line) error) error {
 	if turn.Lead == "" || seen[turn.Lead] {
 		return nil
 	}
@@ -268,120 +268,21 @@ func (log *Log) walkLead(ctx context.Context, s Scope, turn *turnRecord, seen ma
 	return f(Line{Lead: &LeadLine{Hash: turn.Lead, Record: results[0].Values[0]}})
 }
 
-// lead reads one version of the leading system items.
-func (log *Log) lead(ctx context.Context, s Scope, hash wire.Hash) ([]wire.Item, error) {
-	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: []string{leadPrefix + string(hash[:])}}})
+// walkBlocks writes the blocks of a turn that no turn before it had.
+func (log *Log) walkBlocks(ctx context.Context, s Scope, turn *turnrecord.Record, seen map[string]bool, f func(Line) error) error {
+	refs := slices.DeleteFunc(slices.Clone(turn.Blocks), func(ref turnrecord.BlockRef) bool { return seen[ref.Hash] })
+	texts, err := log.readBlocks(ctx, s, refs)
 	if err != nil {
-		return nil, fmt.Errorf("read leading items: %w", err)
+		return fmt.Errorf("turn %s: %w", turn.ID, err)
 	}
-	var r leadRecord
-	if v := results[0].Values[0]; v == nil {
-		return nil, nil
-	} else if err := json.Unmarshal(v, &r); err != nil {
-		return nil, fmt.Errorf("read leading items: %w", ErrCorrupt)
-	}
-	items := make([]wire.Item, 0, len(r.Items))
-	for _, raw := range r.Items {
-		it, err := wire.ParseItem(r.Dialect, raw)
-		if err != nil {
-			return nil, fmt.Errorf("read leading items: %w", err)
+	for i, text := range texts {
+		if text == nil || seen[refs[i].Hash] {
+			continue
 		}
-		items = append(items, it)
-	}
-	return items, nil
-}
-
-// ErrNoTurn is returned where a session has no such turn.
-var ErrNoTurn = errors.New("no such turn")
-
-// TurnView puts together again what a turn sent upstream in place of the client's items: the leading items and the
-// blocks behind them, what was chosen from the conversation, and the blocks behind that. Items have the bytes that they were stored with, which may be another client's
-// spelling of the same content; a reference is shown as what it stood for.
-func (log *Log) TurnView(ctx context.Context, s Scope, turnID string) ([]wire.Item, error) {
-	raw, err := log.TurnRecord(ctx, s, turnID)
-	if err != nil {
-		return nil, err
-	}
-	var turn turnRecord
-	if err := json.Unmarshal(raw, &turn); err != nil {
-		return nil, fmt.Errorf("turn %s: %w", turnID, ErrCorrupt)
-	}
-	var lead []wire.Item
-	if turn.View.Lead != "" {
-		hash, err := parseHash(turn.View.Lead)
-		if err != nil {
-			return nil, err
-		}
-		if lead, err = log.lead(ctx, s, hash); err != nil {
-			return nil, err
+		seen[refs[i].Hash] = true
+		if err := f(Line{Block: &BlockLine{Hash: refs[i].Hash, Text: text}}); err != nil {
+			return err
 		}
 	}
-	body, err := log.pick(ctx, s, turn.Tip, turn.View.Items)
-	if err != nil {
-		return nil, fmt.Errorf("turn %s: %w", turnID, err)
-	}
-	for _, out := range turn.View.LeftOut {
-		if out.At > 0 && out.At <= len(body) {
-			body[out.At-1], _ = body[out.At-1].WithoutCalls(func(i int) bool { return body[out.At-1].Calls[i].ID == out.Call })
-		}
-	}
-	view.ShortenResults(body, turn.View.ToolResult)
-	blocks, err := log.showBlocks(ctx, s, &turn)
-	if err != nil {
-		return nil, fmt.Errorf("turn %s: %w", turnID, err)
-	}
-	return blocks.Around(lead, body), nil
-}
-
-// pick finds items by the leading bytes of their content hashes, from the last one backwards along the line that ends
-// at tip. A client's own summary, which stands before the history in its request, is stored behind it.
-func (log *Log) pick(ctx context.Context, s Scope, tip uint64, wanted []byte) ([]wire.Item, error) {
-	p := picker{wanted: wanted, found: make([]wire.Item, len(wanted)/8), left: len(wanted) / 8}
-	for next := tip; next != 0 && p.left > 0; {
-		first := next - min(next-1, exportPage-1)
-		items, err := log.items(ctx, s, first, next)
-		if err != nil {
-			return nil, err
-		}
-		for next >= first && next != 0 {
-			at := items[next-first]
-			if at == nil || at.Parent >= next {
-				return nil, fmt.Errorf("item %d: %w", next, ErrCorrupt)
-			}
-			if err := p.take(at); err != nil {
-				return nil, err
-			}
-			next = at.Parent
-		}
-	}
-	for _, at := range p.asides {
-		if err := p.take(at); err != nil {
-			return nil, err
-		}
-	}
-	if p.left > 0 {
-		return nil, fmt.Errorf("%d items of its view are not in the transcript", p.left)
-	}
-	return p.found, nil
-}
-
-// picker fills a view from its end.
-type picker struct {
-	wanted []byte // 8 bytes an item
-	found  []wire.Item
-	left   int // items still to be found
-	asides []*storedItem
-}
-
-func (p *picker) take(at *storedItem) error {
-	if p.left == 0 || !bytes.Equal(at.Content[:8], p.wanted[(p.left-1)*8:p.left*8]) {
-		if at.Flags&flagAside != 0 {
-			p.asides = append(p.asides, at)
-		}
-		return nil
-	}
-	it, err := wire.ParseItem(at.Dialect, at.Raw)
-	p.left--
-	p.found[p.left] = it
-	return err
+	return nil
 }

@@ -378,3 +378,7 @@ func idName(prefix, id string) string {
 	sum := sha256.Sum256([]byte(id))
 	return prefix + "#" + string(sum[:])
 }
+
+func chainName(h wire.Hash) string { return chainPrefix + string(h[:]) }
+
+func textName(h wire.Hash) string { return textPrefix + string(h[:]) }

@@ -1,23 +1,21 @@
 package transcript
 
 import (
-	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"slices"
 
 	"remora/cache"
+	"remora/memory/turnrecord"
 	"remora/wire"
 )
 
 // Notes are what layers did in a turn. All of them are written together with it.
 type Notes struct {
-	Hidden []Hidden    `json:"hidden,omitempty"`
-	Blocks []Block     `json:"blocks,omitempty"`
-	Layers []LayerNote `json:"layers,omitempty"`
+	Hidden []Hidden               `json:"hidden,omitempty"`
+	Blocks []Block                `json:"blocks,omitempty"`
+	Layers []turnrecord.LayerNote `json:"layers,omitempty"`
 }
 
 // Hidden is an Amendment that a turn makes. It says where it stands by counting, since a turn that another one
@@ -46,28 +44,6 @@ type Block struct {
 	Text   string `json:"text"`
 	// Role is that of the message: developer unless it is system.
 	Role wire.Role `json:"role,omitempty"`
-}
-
-// LayerNote is how a layer fared in a turn.
-type LayerNote struct {
-	ID     string `json:"id"`
-	Tokens int    `json:"tokens,omitempty"` // of its blocks in the view
-	Items  int    `json:"items,omitempty"`  // how many messages these are
-	Ms     int64  `json:"ms"`               // milliseconds spent in its hooks up to the commit
-	Error  string `json:"error,omitempty"`  // why it was left out; never content
-	// Notes are figures that the layer tells of the turn, by name: numbers, texts and truths.
-	Notes map[string]any `json:"notes,omitempty"`
-}
-
-// blockRef is how a turn record names a block.
-type blockRef struct {
-	Layer  string `json:"layer"`
-	Slot   int    `json:"slot"`
-	Tokens int    `json:"tokens"`
-	Live   bool   `json:"live,omitempty"`
-	Round  bool   `json:"round,omitempty"`
-	System bool   `json:"system,omitempty"` // it was a system message, not a developer's
-	Hash   string `json:"hash"`
 }
 
 // hiddenItem is a Hidden on its way into the log.
@@ -107,10 +83,10 @@ func (e *Entry) Blocks(blocks ...Block) { e.blocks = blocks }
 func (e *Entry) Epoch(reason string) { e.epoch = reason }
 
 // Cost notes what the view cost. It is called after Viewed.
-func (e *Entry) Cost(t ViewTokens) { e.view.Tokens = &t }
+func (e *Entry) Cost(t turnrecord.Tokens) { e.view.Tokens = &t }
 
 // Layers notes how the layers fared, in slot order. It replaces what was noted before.
-func (e *Entry) Layers(layers ...LayerNote) { e.layers = layers }
+func (e *Entry) Layers(layers ...turnrecord.LayerNote) { e.layers = layers }
 
 // Notes are what Amend, Blocks and Layers were given, to resume the entry with; nil for nothing.
 func (e *Entry) Notes() *Notes {
@@ -304,7 +280,7 @@ func (d *draft) putBlocks() {
 	h.Blocks = slices.Clone(h.Blocks)
 	for _, b := range d.e.blocks {
 		sum := blockHash(b.Text)
-		d.blocks = append(d.blocks, blockRef{
+		d.blocks = append(d.blocks, turnrecord.BlockRef{
 			Layer: b.Layer, Slot: b.Slot, Tokens: b.Tokens, Live: b.Live, Round: b.Round, System: b.Role == wire.System, Hash: hex.EncodeToString(sum[:]),
 		})
 		if i := slices.Index(h.Blocks, sum); i >= 0 {
@@ -317,59 +293,72 @@ func (d *draft) putBlocks() {
 	h.Blocks = h.Blocks[max(0, len(h.Blocks)-maxBlocks):]
 }
 
-// readBlocks reads the texts of blocks, nil where one is not stored.
-func (log *Log) readBlocks(ctx context.Context, s Scope, refs []blockRef) ([][]byte, error) {
-	if len(refs) == 0 {
-		return nil, nil
+// tellings are what each layer told the model last, in a conversation that upstream keeps: upstream still has it, and it
+// need not be said again. They go with a response, since a client may go on from any.
+type tellings []telling
+
+type telling struct{ layer, texts wire.Hash }
+
+// maxTellings bounds the layers of tellings.
+const maxTellings = 256
+
+// Told tells that these texts are what the layer told the model last, in the conversation that the request goes on with.
+// Where it names no response of which that is known, all that the latest views held counts as told.
+func (e *Entry) Told(layer string, texts []string) bool {
+	if e.state.told != nil {
+		return slices.Contains(e.state.told, telling{blockHash(layer), textsHash(texts)})
 	}
-	names := make([]string, len(refs))
-	for i, ref := range refs {
-		h, err := parseHash(ref.Hash)
-		if err != nil {
-			return nil, err
-		}
-		names[i] = blockName(h)
-	}
-	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: names}})
-	if err != nil {
-		return nil, fmt.Errorf("read blocks: %w", err)
-	}
-	return results[0].Values, nil
+	return !slices.ContainsFunc(texts, func(text string) bool { return !slices.Contains(e.state.head.Blocks, blockHash(text)) })
 }
 
-// walkBlocks writes the blocks of a turn that no turn before it had.
-func (log *Log) walkBlocks(ctx context.Context, s Scope, turn *turnRecord, seen map[string]bool, f func(Line) error) error {
-	refs := slices.DeleteFunc(slices.Clone(turn.Blocks), func(ref blockRef) bool { return seen[ref.Hash] })
-	texts, err := log.readBlocks(ctx, s, refs)
-	if err != nil {
-		return fmt.Errorf("turn %s: %w", turn.ID, err)
+// textsHash tells lists of texts apart.
+func textsHash(texts []string) wire.Hash {
+	var all []byte
+	for _, text := range texts {
+		sum := blockHash(text)
+		all = append(all, sum[:]...)
 	}
-	for i, text := range texts {
-		if text == nil || seen[refs[i].Hash] {
-			continue
-		}
-		seen[refs[i].Hash] = true
-		if err := f(Line{Block: &BlockLine{Hash: refs[i].Hash, Text: text}}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return blockHash(string(all))
 }
 
-// instruction is a system or a developer message of the dialect, in the bytes that layer.NewText gave it when it was sent.
-func instruction(d wire.Dialect, system bool, text string) (wire.Item, error) { //nolint:revive // which of two roles
-	message := struct {
-		Role    string `json:"role"`
-		Content string `json:"content"`
-	}{"developer", text}
-	if system {
-		message.Role = "system"
+// tellings are those by the turn's own response; false where no layer of the session has ever told anything.
+func (e *Entry) tellings() (tellings, bool) {
+	all := tellings{}
+	if e.in.stateful || e.in.unresolved() {
+		all = slices.Clone(e.state.told)
 	}
-	var raw bytes.Buffer
-	enc := json.NewEncoder(&raw)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(message); err != nil {
-		return wire.Item{}, fmt.Errorf("encode block: %w", err)
+	byLayer := make(map[string][]string)
+	var order []string
+	for _, b := range e.blocks {
+		if byLayer[b.Layer] == nil {
+			order = append(order, b.Layer)
+		}
+		byLayer[b.Layer] = append(byLayer[b.Layer], b.Text)
 	}
-	return wire.ParseItem(d, bytes.TrimSpace(raw.Bytes()))
+	for _, id := range order {
+		name := blockHash(id)
+		all = slices.DeleteFunc(all, func(t telling) bool { return t.layer == name })
+		all = append(all, telling{name, textsHash(byLayer[id])})
+	}
+	return all[max(0, len(all)-maxTellings):], len(all) > 0 || len(e.state.head.Blocks) > 0
+}
+
+func (t tellings) encode() []byte {
+	b := []byte{recordVersion}
+	for _, one := range t {
+		b = append(append(b, one.layer[:]...), one.texts[:]...)
+	}
+	return b
+}
+
+func decodeTellings(b []byte) (tellings, error) {
+	const size = 2 * len(wire.Hash{})
+	if len(b) == 0 || b[0] != recordVersion || len(b[1:])%size != 0 || len(b[1:]) > maxTellings*size {
+		return nil, ErrCorrupt
+	}
+	t := tellings{}
+	for one := range slices.Chunk(b[1:], size) {
+		t = append(t, telling{wire.Hash(one[:size/2]), wire.Hash(one[size/2:])})
+	}
+	return t, nil
 }

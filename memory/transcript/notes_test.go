@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"remora/cache"
+	"remora/memory/turnrecord"
 	"remora/memory/view"
 	"remora/wire"
 )
@@ -299,11 +300,11 @@ func TestExportOfHiddenItemsAndBlocks(t *testing.T) {
 	l.amend(e, Hidden{Behind: 3, Replaces: true}, "u:two")
 	l.want("view", l.view(e), "s:0 u:1 c:x r:x a:1 u:two")
 	e.Blocks(Block{Layer: "plan", Slot: 10, Tokens: 3, Text: "the plan"}, Block{Layer: "time", Slot: 90, Tokens: 2, Live: true, Text: "noon", Role: wire.System})
-	e.Layers(LayerNote{ID: "plan", Tokens: 3, Ms: 1}, LayerNote{ID: "web", Ms: 250, Error: "recall: timeout"})
+	e.Layers(turnrecord.LayerNote{ID: "plan", Tokens: 3, Ms: 1}, turnrecord.LayerNote{ID: "web", Ms: 250, Error: "recall: timeout"})
 	l.commit(e, "a:2")
 	l.want("TurnView", l.turnView("turn02"), "s:0 d:the plan u:1 c:x r:x a:1 u:two s:noon")
 
-	var record turnRecord
+	var record turnrecord.Record
 	err := l.log.Walk(context.Background(), scope, func(x Line) error {
 		if x.Turn == nil {
 			return nil
@@ -314,7 +315,7 @@ func TestExportOfHiddenItemsAndBlocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.want("log", l.headLine(), "u:1 (c:x) (r:x) a:1 u:2 (u:two) a:2")
-	if want := []LayerNote{{ID: "plan", Tokens: 3, Ms: 1}, {ID: "web", Ms: 250, Error: "recall: timeout"}}; !reflect.DeepEqual(record.Layers, want) {
+	if want := []turnrecord.LayerNote{{ID: "plan", Tokens: 3, Ms: 1}, {ID: "web", Ms: 250, Error: "recall: timeout"}}; !reflect.DeepEqual(record.Layers, want) {
 		t.Errorf("layers %+v", record.Layers)
 	}
 	if len(record.Hidden) != 1 || len(record.Blocks) != 2 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/klauspost/compress/s2"
 
+	"remora/memory/pack"
 	"remora/wire"
 )
 
@@ -165,7 +166,7 @@ func (it *storedItem) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(b, it.Parent)
 	b = appendPosition(b, it.Pos)
 	b = append(b, it.Content[:]...)
-	b = appendString(b, it.Turn)
+	b = pack.AppendString(b, it.Turn)
 	if !compress {
 		return append(b, it.Raw...)
 	}
@@ -174,20 +175,20 @@ func (it *storedItem) appendTo(b []byte) []byte {
 }
 
 func decodeItem(b []byte) (storedItem, error) {
-	d := decoder{b: b}
-	if d.byte() != recordVersion {
+	d := pack.Reader{Rest: b}
+	if d.Byte() != recordVersion {
 		return storedItem{}, fmt.Errorf("read item: %w", ErrCorrupt)
 	}
-	it := storedItem{Flags: d.byte(), Dialect: wire.Dialect(d.byte()), Parent: d.uvarint(), Pos: d.position(), Content: d.hash(), Turn: d.string()}
-	if d.bad {
+	it := storedItem{Flags: d.Byte(), Dialect: wire.Dialect(d.Byte()), Parent: d.Uvarint(), Pos: readPosition(&d), Content: d.Hash(), Turn: d.Text()}
+	if d.Bad {
 		return storedItem{}, fmt.Errorf("read item: %w", ErrCorrupt)
 	}
-	it.Raw = d.b
+	it.Raw = d.Rest
 	if it.Flags&flagCompressed != 0 {
-		if n, err := s2.DecodedLen(d.b); err != nil || n > maxItem {
+		if n, err := s2.DecodedLen(d.Rest); err != nil || n > maxItem {
 			return storedItem{}, fmt.Errorf("read item of %d bytes: %w", n, ErrCorrupt)
 		}
-		raw, err := s2.Decode(nil, d.b)
+		raw, err := s2.Decode(nil, d.Rest)
 		if err != nil {
 			return storedItem{}, fmt.Errorf("decompress item: %w", err)
 		}
@@ -207,8 +208,8 @@ func (h *head) appendTo(b []byte) []byte {
 	b = append(b, h.Lead[:]...)
 	b = binary.AppendUvarint(b, h.NextSeq)
 	b = binary.AppendUvarint(b, h.Turns)
-	b = appendString(b, h.LastTurn)
-	b = append(b, bit(h.Answered), bit(h.Delta), bit(h.Forked))
+	b = pack.AppendString(b, h.LastTurn)
+	b = append(b, pack.Bit(h.Answered), pack.Bit(h.Delta), pack.Bit(h.Forked))
 	b = append(b, h.Aside[:]...)
 	b = binary.AppendUvarint(b, uint64(len(h.Ring)))
 	for _, e := range h.Ring {
@@ -217,13 +218,13 @@ func (h *head) appendTo(b []byte) []byte {
 	}
 	b = binary.AppendUvarint(b, uint64(len(h.Open)))
 	for _, id := range h.Open {
-		b = appendString(b, id)
+		b = pack.AppendString(b, id)
 	}
 	b = binary.AppendUvarint(b, uint64(len(h.Tails)))
 	for _, t := range h.Tails {
 		b = appendPosition(b, t.Pos)
 		b = append(b, t.Lead[:]...)
-		b = append(b, bit(t.Side))
+		b = append(b, pack.Bit(t.Side))
 		b = binary.AppendUvarint(b, t.Turns)
 	}
 	if len(h.Blocks) > 0 { // a session without layers has no such list, nor had any before there were layers
@@ -236,32 +237,96 @@ func (h *head) appendTo(b []byte) []byte {
 }
 
 func decodeHead(b []byte) (head, error) {
-	d := decoder{b: b}
-	if d.byte() != recordVersion {
+	d := pack.Reader{Rest: b}
+	if d.Byte() != recordVersion {
 		return head{}, fmt.Errorf("read head: %w", ErrCorrupt)
 	}
 	h := head{
-		Pos: d.position(), Lead: d.hash(), NextSeq: d.uvarint(), Turns: d.uvarint(), LastTurn: d.string(),
-		Answered: d.byte() == 1, Delta: d.byte() == 1, Forked: d.byte() == 1, Aside: d.hash(),
+		Pos: readPosition(&d), Lead: d.Hash(), NextSeq: d.Uvarint(), Turns: d.Uvarint(), LastTurn: d.Text(),
+		Answered: d.Byte() == 1, Delta: d.Byte() == 1, Forked: d.Byte() == 1, Aside: d.Hash(),
 	}
-	for n := d.count(ringSize); n > 0; n-- {
-		h.Ring = append(h.Ring, echo{Content: d.uint64(), Seq: d.uvarint()})
+	for n := d.Count(ringSize); n > 0; n-- {
+		h.Ring = append(h.Ring, echo{Content: d.Uint64(), Seq: d.Uvarint()})
 	}
-	for n := d.count(maxOpenCalls); n > 0; n-- {
-		h.Open = append(h.Open, d.string())
+	for n := d.Count(maxOpenCalls); n > 0; n-- {
+		h.Open = append(h.Open, d.Text())
 	}
-	for n := d.count(maxTails); n > 0; n-- {
-		h.Tails = append(h.Tails, tail{Pos: d.position(), Lead: d.hash(), Side: d.byte() == 1, Turns: d.uvarint()})
+	for n := d.Count(maxTails); n > 0; n-- {
+		h.Tails = append(h.Tails, tail{Pos: readPosition(&d), Lead: d.Hash(), Side: d.Byte() == 1, Turns: d.Uvarint()})
 	}
-	if len(d.b) > 0 {
-		for n := d.count(maxBlocks); n > 0; n-- {
-			h.Blocks = append(h.Blocks, d.hash())
+	if len(d.Rest) > 0 {
+		for n := d.Count(maxBlocks); n > 0; n-- {
+			h.Blocks = append(h.Blocks, d.Hash())
 		}
 	}
-	if d.bad {
+	if d.Bad {
 		return head{}, fmt.Errorf("read head: %w", ErrCorrupt)
 	}
 	return h, nil
+}
+
+// remember takes one more item of the head line into the ring and into the list of open calls.
+func (h *head) remember(it wire.Item, m mark, seq uint64) {
+	if m.onChain {
+		if len(h.Ring) >= ringSize {
+			h.Ring = h.Ring[len(h.Ring)-ringSize+1:]
+		}
+		h.Ring = append(h.Ring, echo{Content: shortHash(m.content), Seq: seq})
+	}
+	h.noteCalls(it)
+}
+
+// noteCalls keeps account of the calls that wait for a result.
+func (h *head) noteCalls(it wire.Item) {
+	for _, call := range it.Calls {
+		if key := openKey(call); key != "" && len(key) <= maxCallID && len(h.Open) < maxOpenCalls {
+			h.Open = append(h.Open, key)
+		}
+	}
+	if it.Kind == wire.ToolResult {
+		if i := slices.Index(h.Open, openKey(it.Answers)); i >= 0 {
+			h.Open = slices.Delete(h.Open, i, i+1)
+		}
+	}
+}
+
+// maxCallID is the length in bytes from which a call id is not remembered as open.
+const maxCallID = 256
+
+// openKey is how the head remembers a call that waits for its result: by its id, or, where the kind has none, by what
+// pairs it instead. It is empty for a call that nothing can be matched with.
+func openKey(c wire.Call) string {
+	if c.Family == wire.FamilyLegacy {
+		return c.Family + "\x00" + c.Name
+	}
+	return c.ID
+}
+
+// clone is a copy whose ring has room for more items.
+func (h *head) clone(more int) *head {
+	c := *h
+	c.Ring = append(make([]echo, 0, len(h.Ring)+min(max(0, more), ringSize)), h.Ring...)
+	c.Open, c.Tails = slices.Clone(h.Open), slices.Clone(h.Tails)
+	return &c
+}
+
+func (h *head) addTail(t tail) {
+	h.dropTail(t.Pos.Seq)
+	if len(h.Tails) >= maxTails {
+		h.Tails = slices.Delete(h.Tails, 0, len(h.Tails)-maxTails+1)
+	}
+	h.Tails = append(h.Tails, t)
+}
+
+// dropTail removes the end at seq and returns it, zero if there was none.
+func (h *head) dropTail(seq uint64) tail {
+	for i, t := range h.Tails {
+		if t.Pos.Seq == seq && seq != 0 {
+			h.Tails = slices.Delete(h.Tails, i, i+1)
+			return t
+		}
+	}
+	return tail{}
 }
 
 // reference is what is kept of an item under its id, for an item_reference to stand for.
@@ -275,19 +340,19 @@ type reference struct {
 func (r reference) encode() []byte {
 	b := append(make([]byte, 0, 64), recordVersion, byte(r.Kind), byte(r.Role))
 	b = append(b, r.Content[:]...)
-	b = appendString(b, r.Pair.ID)
-	b = appendString(b, r.Pair.Family)
-	return appendString(b, r.Pair.Name)
+	b = pack.AppendString(b, r.Pair.ID)
+	b = pack.AppendString(b, r.Pair.Family)
+	return pack.AppendString(b, r.Pair.Name)
 }
 
 func decodeReference(b []byte) (reference, error) {
-	d := decoder{b: b}
-	if d.byte() != recordVersion {
+	d := pack.Reader{Rest: b}
+	if d.Byte() != recordVersion {
 		return reference{}, fmt.Errorf("read reference: %w", ErrCorrupt)
 	}
-	r := reference{Kind: wire.Kind(d.byte()), Role: wire.Role(d.byte()), Content: d.hash()}
-	r.Pair = wire.Call{ID: d.string(), Family: d.string(), Name: d.string()}
-	if d.bad {
+	r := reference{Kind: wire.Kind(d.Byte()), Role: wire.Role(d.Byte()), Content: d.Hash()}
+	r.Pair = wire.Call{ID: d.Text(), Family: d.Text(), Name: d.Text()}
+	if d.Bad {
 		return reference{}, fmt.Errorf("read reference: %w", ErrCorrupt)
 	}
 	return r, nil
@@ -305,16 +370,16 @@ func (p place) encode() []byte { return p.appendTo(make([]byte, 0, placeBytes)) 
 const placeBytes = 32
 
 func (p place) appendTo(b []byte) []byte {
-	return appendPosition(append(b, recordVersion, bit(p.Side)), p.Pos)
+	return appendPosition(append(b, recordVersion, pack.Bit(p.Side)), p.Pos)
 }
 
 func decodePlace(b []byte) (place, error) {
-	d := decoder{b: b}
-	if d.byte() != recordVersion {
+	d := pack.Reader{Rest: b}
+	if d.Byte() != recordVersion {
 		return place{}, fmt.Errorf("read place: %w", ErrCorrupt)
 	}
-	p := place{Side: d.byte() == 1, Pos: d.position()}
-	if d.bad {
+	p := place{Side: d.Byte() == 1, Pos: readPosition(&d)}
+	if d.Bad {
 		return place{}, fmt.Errorf("read place: %w", ErrCorrupt)
 	}
 	return p, nil
@@ -326,73 +391,6 @@ func appendPosition(b []byte, p position) []byte {
 	return binary.AppendUvarint(b, p.Units)
 }
 
-func appendString(b []byte, s string) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
-}
-
-func bit(v bool) byte { //nolint:revive // a value to encode, no switch between two behaviours
-	if v {
-		return 1
-	}
-	return 0
-}
-
-// decoder reads a record front to back; what is missing or out of bounds sets bad and reads as zero.
-type decoder struct {
-	b   []byte
-	bad bool
-}
-
-func (d *decoder) take(n uint64) []byte {
-	if d.bad || uint64(len(d.b)) < n {
-		d.bad = true
-		return nil
-	}
-	p := d.b[:n]
-	d.b = d.b[n:]
-	return p
-}
-
-func (d *decoder) byte() byte {
-	if p := d.take(1); p != nil {
-		return p[0]
-	}
-	return 0
-}
-
-func (d *decoder) uint64() uint64 {
-	if p := d.take(8); p != nil {
-		return binary.BigEndian.Uint64(p)
-	}
-	return 0
-}
-
-func (d *decoder) uvarint() uint64 {
-	v, n := binary.Uvarint(d.b)
-	if n <= 0 {
-		d.bad = true
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
-}
-
-func (d *decoder) count(most uint64) uint64 {
-	n := d.uvarint()
-	if n > most {
-		d.bad = true
-		return 0
-	}
-	return n
-}
-
-func (d *decoder) string() string { return string(d.take(d.uvarint())) }
-
-func (d *decoder) hash() (h wire.Hash) {
-	copy(h[:], d.take(uint64(len(h))))
-	return h
-}
-
-func (d *decoder) position() position {
-	return position{Seq: d.uvarint(), Chain: d.hash(), Units: d.uvarint()}
+func readPosition(d *pack.Reader) position {
+	return position{Seq: d.Uvarint(), Chain: d.Hash(), Units: d.Uvarint()}
 }

@@ -7,84 +7,10 @@ import (
 	"slices"
 
 	"remora/cache"
+	"remora/memory/turnrecord"
 	"remora/memory/view"
 	"remora/wire"
 )
-
-// Scope says whose memory a call uses. All strings may hold any bytes: callers control them.
-type Scope struct {
-	// Tenant is derived from the caller's credential, never from what the caller says.
-	Tenant string
-	// Session names the conversation; it is never empty.
-	Session string
-	// Resource is what several sessions share; without any, the session itself.
-	Resource string
-	// Execution is one agent run; empty means that it is derived from the round's user message.
-	Execution string
-	// Parent is the session that spawned this one, empty for none.
-	Parent string
-}
-
-// sessionPrefix tells the groups of sessions from others of a tenant.
-const sessionPrefix = "s:"
-
-// Group is where the values of the session are.
-func (s Scope) Group() cache.Group {
-	return cache.Group{Owner: s.Tenant, Name: sessionPrefix + s.Session}
-}
-
-// History is how a call's items relate to the stored transcript.
-type History uint8
-
-// The values of X-History and of session.history.
-const (
-	// HistoryAuto recognises both habits: resending the history, and sending only what is new.
-	HistoryAuto History = iota
-	// HistoryClient takes what the client sends as the history.
-	HistoryClient
-	// HistoryServer always puts the transcript before what the client sends.
-	HistoryServer
-)
-
-// Call is one request to be remembered.
-type Call struct {
-	Scope   Scope
-	Request *wire.Request
-	History History
-	// Side says why the client itself calls this a side request ("compaction", "title", ...); empty for a turn.
-	Side string
-}
-
-// Cut says how an answer ended before its end.
-type Cut uint8
-
-// Ways in which an answer ends.
-const (
-	CutNone     Cut = iota
-	CutClient       // the client went away
-	CutUpstream     // upstream broke off or stalled
-)
-
-// String is how a turn record spells the cut.
-func (c Cut) String() string {
-	switch c {
-	case CutClient:
-		return "client"
-	case CutUpstream:
-		return "upstream"
-	default:
-		return ""
-	}
-}
-
-// Answer is what came back for a turn.
-type Answer struct {
-	// Reply holds the folded answer, or as much of it as came.
-	Reply wire.Reply
-	// HTTPStatus is upstream's status, 0 if there was no answer at all.
-	HTTPStatus int
-	Cut        Cut
-}
 
 // Conversation is what the view of a call is chosen from.
 type Conversation struct {
@@ -240,6 +166,29 @@ func (e *Entry) storedLead(ctx context.Context, c *Conversation) (err error) {
 	return err
 }
 
+// lead reads one version of the leading system items.
+func (log *Log) lead(ctx context.Context, s Scope, hash wire.Hash) ([]wire.Item, error) {
+	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: []string{leadPrefix + string(hash[:])}}})
+	if err != nil {
+		return nil, fmt.Errorf("read leading items: %w", err)
+	}
+	var r leadRecord
+	if v := results[0].Values[0]; v == nil {
+		return nil, nil
+	} else if err := json.Unmarshal(v, &r); err != nil {
+		return nil, fmt.Errorf("read leading items: %w", ErrCorrupt)
+	}
+	items := make([]wire.Item, 0, len(r.Items))
+	for _, raw := range r.Items {
+		it, err := wire.ParseItem(r.Dialect, raw)
+		if err != nil {
+			return nil, fmt.Errorf("read leading items: %w", err)
+		}
+		items = append(items, it)
+	}
+	return items, nil
+}
+
 // leadRecord is one version of what stands before the conversation.
 type leadRecord struct {
 	Instructions []byte       `json:"instructions,omitempty"` // as they came: base64, since JSON would be re-spelled
@@ -289,7 +238,7 @@ func (e *Entry) content(c *Conversation, i int) wire.Hash {
 // shortened in it, 0 for not at all.
 func (e *Entry) Viewed(c *Conversation, v *view.View, toolResult int) {
 	if v == nil {
-		e.view = ViewRecord{Conversation: len(c.Items), Sent: len(c.Lead) + len(c.Items), ToolResult: toolResult}
+		e.view = turnrecord.View{Conversation: len(c.Items), Sent: len(c.Lead) + len(c.Items), ToolResult: toolResult}
 		e.view.Items = make([]byte, 0, 8*len(c.Items))
 		for i := range c.Items {
 			content := e.content(c, i)
@@ -298,7 +247,7 @@ func (e *Entry) Viewed(c *Conversation, v *view.View, toolResult int) {
 		e.view.Lead = e.in.leadText
 		return
 	}
-	e.view = ViewRecord{
+	e.view = turnrecord.View{
 		Conversation: len(c.Items), Sent: len(v.Items), From: v.From, Windowed: v.Windowed, Orphans: v.Orphans,
 		LeftOut: v.LeftOut, Stored: c.Stored, ToolResult: toolResult, Epoch: e.epoch,
 	}

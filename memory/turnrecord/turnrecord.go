@@ -1,33 +1,30 @@
-package transcript
+// Package turnrecord is what a transcript keeps of a turn beside its items: what it was, how its view was chosen, and
+// what layers did in it.
+package turnrecord
 
 import (
-	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"strconv"
 	"time"
 
-	"remora/cache"
 	"remora/memory/view"
-	"remora/wire"
 )
 
 // Statuses of a turn record.
 const (
-	turnComplete   = "complete"   // the answer is whole
-	turnIncomplete = "incomplete" // the answer, or its rest, has not come: yet, if the turn is open, or ever
-	turnFailed     = "failed"     // upstream answered with an error
+	Complete   = "complete"   // the answer is whole
+	Incomplete = "incomplete" // the answer, or its rest, has not come: yet, if the turn is open, or ever
+	Failed     = "failed"     // upstream answered with an error
 )
 
-// turnRecord is what is kept of a turn, as JSON.
-type turnRecord struct {
+// Record is what is kept of a turn, as JSON.
+type Record struct {
 	ID         string          `json:"id"`
 	Time       time.Time       `json:"time"`
 	Status     string          `json:"status"`
 	Open       bool            `json:"open,omitempty"` // the answer was still to come when this was written
-	Relation   relation        `json:"relation"`
+	Relation   string          `json:"relation"`
 	Resource   string          `json:"resource,omitempty"`  // where it is not the session itself
 	Execution  string          `json:"execution,omitempty"` // the agent run: named by the client, or made of the round's user message
 	ParentID   string          `json:"parent_session,omitempty"`
@@ -45,14 +42,14 @@ type turnRecord struct {
 	ResponseID string          `json:"response_id,omitempty"`
 	Finish     string          `json:"finish,omitempty"`
 	Usage      json.RawMessage `json:"usage,omitempty"`
-	View       ViewRecord      `json:"view"`
+	View       View            `json:"view"`
 	Hidden     []uint64        `json:"hidden,omitempty"` // sequence numbers of the new items that the client does not see
-	Blocks     []blockRef      `json:"blocks,omitempty"` // what layers put into the view, in its order
+	Blocks     []BlockRef      `json:"blocks,omitempty"` // what layers put into the view, in its order
 	Layers     []LayerNote     `json:"layers,omitempty"`
 }
 
-// ViewRecord says how the view was chosen from the conversation: the line that ends with the turn's input.
-type ViewRecord struct {
+// View says how the view was chosen from the conversation: the line that ends with the turn's input.
+type View struct {
 	Conversation int            `json:"conversation"` // items, without the leading ones
 	Sent         int            `json:"sent"`
 	From         int            `json:"from"`             // the first item that the window kept
@@ -61,7 +58,7 @@ type ViewRecord struct {
 	Orphans      int            `json:"orphans,omitempty"`
 	LeftOut      []view.LeftOut `json:"left_out,omitempty"`
 	// Items are the leading 8 bytes of the content hashes of what was sent, without the leading items, in its order:
-	// with them the view can be put together again (see TurnView).
+	// with them the view can be put together again (see transcript.Log.TurnView).
 	Items []byte `json:"items,omitempty"`
 	// Lead is the hash of the leading items that were sent.
 	Lead   string `json:"lead,omitempty"`
@@ -69,13 +66,13 @@ type ViewRecord struct {
 	// ToolResult is how many tokens of a tool result were sent at most, 0 for all (view.ShortenResult).
 	ToolResult int `json:"tool_result_max_tokens,omitempty"`
 	// Tokens is what the view cost, nil where no layer or budget had to do with it.
-	Tokens *ViewTokens `json:"tokens,omitempty"`
+	Tokens *Tokens `json:"tokens,omitempty"`
 	// Epoch is why an epoch of the prompt cache begins with this view (memory/anchor), empty if it goes on.
 	Epoch string `json:"epoch,omitempty"`
 }
 
-// ViewTokens is what a view cost, in tokens (case 84). What each layer had of it stands with the layers of the turn.
-type ViewTokens struct {
+// Tokens is what a view cost, in tokens (case 84). What each layer had of it stands with the layers of the turn.
+type Tokens struct {
 	System  int `json:"system"` // the leading items
 	Tools   int `json:"tools"`  // the client's and those of layers; always a quarter of their bytes
 	History int `json:"history"`
@@ -86,105 +83,34 @@ type ViewTokens struct {
 	Estimated bool `json:"estimated,omitempty"`
 }
 
-func isOpen(record []byte) bool {
-	var r turnRecord
-	return json.Unmarshal(record, &r) == nil && r.Open
+// LayerNote is how a layer fared in a turn.
+type LayerNote struct {
+	ID     string `json:"id"`
+	Tokens int    `json:"tokens,omitempty"` // of its blocks in the view
+	Items  int    `json:"items,omitempty"`  // how many messages these are
+	Ms     int64  `json:"ms"`               // milliseconds spent in its hooks up to the commit
+	Error  string `json:"error,omitempty"`  // why it was left out; never content
+	// Notes are figures that the layer tells of the turn, by name: numbers, texts and truths.
+	Notes map[string]any `json:"notes,omitempty"`
 }
 
-// record describes the turn as it stands.
-func (e *Entry) record(d *draft, a *Answer) turnRecord {
-	r := turnRecord{
-		ID: e.id, Time: e.started.UTC(), Status: turnIncomplete, Open: a == nil, Relation: e.plan.relation, Model: e.call.Request.Text("model"),
-		Dialect: e.call.Request.Dialect.String(), Side: e.call.Side, Degraded: e.degraded,
-		Parent: e.parent, Tip: d.input.Seq, Output: d.output, Execution: e.Execution(), ParentID: e.call.Scope.Parent,
-		View: e.view, Hidden: d.hiddenSeqs(), Blocks: d.blocks, Layers: e.layers,
-	}
-	if e.call.Scope.Resource != e.call.Scope.Session {
-		r.Resource = e.call.Scope.Resource
-	}
-	if e.plan.side && r.Side == "" {
-		r.Side = "unrelated"
-	}
-	r.Lead = e.in.leadText
-	if r.Input = d.added; len(r.Input) == 0 {
-		r.Input = e.journaled.seqs
-	}
-	if a == nil {
-		return r
-	}
-	r.HTTPStatus, r.Cut, r.ResponseID, r.Finish = a.HTTPStatus, a.Cut.String(), a.Reply.ID, a.Reply.Finish
-	if json.Valid(a.Reply.Usage) {
-		r.Usage = a.Reply.Usage
-	}
-	r.Status = a.status()
-	return r
+// BlockRef is how a turn record names a block.
+type BlockRef struct {
+	Layer  string `json:"layer"`
+	Slot   int    `json:"slot"`
+	Tokens int    `json:"tokens"`
+	Live   bool   `json:"live,omitempty"`
+	Round  bool   `json:"round,omitempty"`
+	System bool   `json:"system,omitempty"` // it was a system message, not a developer's
+	Hash   string `json:"hash"`
 }
 
-// Execution names the agent run that the turn belongs to: all turns of a tool loop share the user message it began with.
-func (e *Entry) Execution() string {
-	if e.call.Scope.Execution != "" {
-		return e.call.Scope.Execution
-	}
-	for i := len(e.in.items) - 1; i >= 0; i-- {
-		if it := &e.in.items[i]; it.Kind == wire.Message && it.Role == wire.User {
-			return hexText(e.in.ends[i].Chain[:8])
-		}
-	}
-	return ""
-}
+// Size is about how many bytes AppendTo writes.
+func (r *Record) Size() int { return 640 + len(r.Usage) + 4*len(r.View.Items)/3 }
 
-// TurnRecord is what is kept of a turn, as JSON in one line; ErrNoTurn where that is nothing.
-func (log *Log) TurnRecord(ctx context.Context, s Scope, turnID string) (json.RawMessage, error) {
-	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: []string{turnPrefix + turnID}}})
-	if err != nil {
-		return nil, fmt.Errorf("read turn: %w", err)
-	}
-	if results[0].Values[0] == nil {
-		return nil, ErrNoTurn
-	}
-	return results[0].Values[0], nil
-}
-
-// Latest completes a scope by what its session's latest answered turn said of resource, execution and parent. It fails
-// with ErrNoSession.
-func (log *Log) Latest(ctx context.Context, s Scope) (Scope, error) {
-	if s.Resource == "" {
-		s.Resource = s.Session
-	}
-	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: []string{headName}}})
-	if err != nil {
-		return s, fmt.Errorf("read session: %w", err)
-	}
-	if results[0].Values[0] == nil {
-		return s, ErrNoSession
-	}
-	h, err := decodeHead(results[0].Values[0])
-	if err != nil {
-		return s, err
-	}
-	raw, err := log.TurnRecord(ctx, s, h.LastTurn)
-	if errors.Is(err, ErrNoTurn) {
-		return s, nil // nothing was answered yet
-	}
-	var turn turnRecord
-	if err == nil && json.Unmarshal(raw, &turn) != nil {
-		err = fmt.Errorf("turn %s: %w", h.LastTurn, ErrCorrupt)
-	}
-	if turn.Resource != "" {
-		s.Resource = turn.Resource
-	}
-	s.Execution, s.Parent = turn.Execution, turn.ParentID
-	return s, err
-}
-
-// encode writes the record as encoding/json would read it back. It is written by hand since it is part of every
+// AppendTo appends the record as encoding/json would read it back. It is written by hand since it is part of every
 // commit: reflection made up a twentieth of a turn.
-func (r *turnRecord) encode() []byte { return r.appendTo(make([]byte, 0, r.size())) }
-
-// size is about how many bytes the record takes.
-func (r *turnRecord) size() int { return 640 + len(r.Usage) + 4*len(r.View.Items)/3 }
-
-func (r *turnRecord) appendTo(b []byte) []byte {
+func (r *Record) AppendTo(b []byte) []byte {
 	b = append(b, `{"id":`...)
 	b = appendText(b, r.ID)
 	b = append(b, `,"time":"`...)
@@ -192,7 +118,7 @@ func (r *turnRecord) appendTo(b []byte) []byte {
 	b = append(b, '"')
 	for _, f := range []struct{ name, value string }{
 		{"status", r.Status},
-		{"relation", string(r.Relation)},
+		{"relation", r.Relation},
 		{"resource", r.Resource},
 		{"execution", r.Execution},
 		{"parent_session", r.ParentID},
@@ -240,7 +166,7 @@ func (r *turnRecord) appendTo(b []byte) []byte {
 }
 
 // appendNotes appends what layers did, which few turns have.
-func (r *turnRecord) appendNotes(b []byte) []byte {
+func (r *Record) appendNotes(b []byte) []byte {
 	if len(r.Hidden) > 0 {
 		b = appendSeqs(appendName(b, "hidden"), r.Hidden)
 	}
@@ -262,7 +188,7 @@ func (r *turnRecord) appendNotes(b []byte) []byte {
 	return b
 }
 
-func (v *ViewRecord) appendTo(b []byte) []byte {
+func (v *View) appendTo(b []byte) []byte {
 	b = append(b, '{')
 	for _, f := range []struct {
 		name  string
@@ -308,7 +234,7 @@ func (v *ViewRecord) appendTo(b []byte) []byte {
 	return append(b, '}')
 }
 
-func (v *ViewTokens) appendTo(b []byte) []byte {
+func (v *Tokens) appendTo(b []byte) []byte {
 	b = append(b, '{')
 	for _, f := range []struct {
 		name  string
@@ -352,45 +278,4 @@ func appendSeqs(b []byte, seqs []uint64) []byte {
 		b = strconv.AppendUint(b, n, 10)
 	}
 	return append(b, ']')
-}
-
-func (a *Answer) status() string {
-	switch {
-	case a.HTTPStatus >= 400 || len(a.Reply.Error) > 0:
-		return turnFailed
-	case a.Cut != CutNone || !a.Reply.Complete:
-		return turnIncomplete
-	default:
-		return turnComplete
-	}
-}
-
-// showBlocks makes the messages that a turn's blocks were.
-func (log *Log) showBlocks(ctx context.Context, s Scope, turn *turnRecord) (blocks view.Blocks, err error) {
-	texts, err := log.readBlocks(ctx, s, turn.Blocks)
-	if err != nil || len(texts) == 0 {
-		return blocks, err
-	}
-	d, err := wire.ParseDialect(turn.Dialect)
-	if err != nil {
-		return blocks, err
-	}
-	for i, text := range texts {
-		if text == nil {
-			return blocks, fmt.Errorf("block of layer %q is not stored", turn.Blocks[i].Layer)
-		}
-		it, err := instruction(d, turn.Blocks[i].System, string(text))
-		if err != nil {
-			return blocks, err
-		}
-		switch ref := turn.Blocks[i]; {
-		case ref.Round:
-			blocks.Round = append(blocks.Round, it)
-		case ref.Live:
-			blocks.Live = append(blocks.Live, it)
-		default:
-			blocks.Anchored = append(blocks.Anchored, it)
-		}
-	}
-	return blocks, nil
 }

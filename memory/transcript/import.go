@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"remora/cache"
+	"remora/memory/turnrecord"
 	"remora/wire"
 )
 
@@ -165,7 +166,7 @@ func (im *importer) block(l *BlockLine) error {
 }
 
 func (im *importer) turn(record json.RawMessage) error {
-	var t turnRecord
+	var t turnrecord.Record
 	if err := json.Unmarshal(record, &t); err != nil || t.ID == "" {
 		return errors.New("turn has no id")
 	}

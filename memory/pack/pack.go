@@ -1,0 +1,85 @@
+// Package pack writes and reads the parts of binary records: what one appends, a Reader reads back in the same order.
+package pack
+
+import (
+	"encoding/binary"
+
+	"remora/wire"
+)
+
+// AppendString appends a text of any bytes, behind its length.
+func AppendString(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+// Bit is the byte of a truth.
+func Bit(v bool) byte { //nolint:revive // a value to encode, no switch between two behaviours
+	if v {
+		return 1
+	}
+	return 0
+}
+
+// Reader reads a record front to back; what is missing or out of bounds sets Bad and reads as zero. What it returns
+// shares the record's memory, texts excepted.
+type Reader struct {
+	Rest []byte // what is still to be read
+	Bad  bool
+}
+
+// Take reads n bytes.
+func (r *Reader) Take(n uint64) []byte {
+	if r.Bad || uint64(len(r.Rest)) < n {
+		r.Bad = true
+		return nil
+	}
+	p := r.Rest[:n]
+	r.Rest = r.Rest[n:]
+	return p
+}
+
+// Byte reads one byte.
+func (r *Reader) Byte() byte {
+	if p := r.Take(1); p != nil {
+		return p[0]
+	}
+	return 0
+}
+
+// Uint64 reads 8 bytes, big endian.
+func (r *Reader) Uint64() uint64 {
+	if p := r.Take(8); p != nil {
+		return binary.BigEndian.Uint64(p)
+	}
+	return 0
+}
+
+// Uvarint reads a number as binary.AppendUvarint writes it.
+func (r *Reader) Uvarint() uint64 {
+	v, n := binary.Uvarint(r.Rest)
+	if n <= 0 {
+		r.Bad = true
+		return 0
+	}
+	r.Rest = r.Rest[n:]
+	return v
+}
+
+// Count reads how many of something follow, of which there can't be more than most.
+func (r *Reader) Count(most uint64) uint64 {
+	n := r.Uvarint()
+	if n > most {
+		r.Bad = true
+		return 0
+	}
+	return n
+}
+
+// Text reads what AppendString wrote.
+func (r *Reader) Text() string { return string(r.Take(r.Uvarint())) }
+
+// Hash reads the bytes of a hash.
+func (r *Reader) Hash() (h wire.Hash) {
+	copy(h[:], r.Take(uint64(len(h))))
+	return h
+}
