@@ -3,6 +3,7 @@ package layer
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -176,4 +177,15 @@ func elements(raw []byte) []span {
 
 func decoder(raw []byte) *jsontext.Decoder {
 	return jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+}
+
+// Encode is the State that v is kept as: its JSON, in which < and > stand as they are.
+func Encode(v any) (State, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false) // it takes six bytes for one
+	if err := enc.Encode(v); err != nil {
+		return nil, errors.New("state: cannot be encoded") // the reason may quote it
+	}
+	return bytes.TrimSpace(b.Bytes()), nil
 }

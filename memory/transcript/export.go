@@ -147,21 +147,11 @@ func (log *Log) Sessions(ctx context.Context, tenant, after string, limit int) (
 // headLine is the set of items on the line that ends with the head.
 func (log *Log) headLine(ctx context.Context, s Scope, h *head) (map[uint64]bool, error) {
 	on := make(map[uint64]bool)
-	next := h.Pos.Seq
-	for next != 0 {
-		first := next - min(next-1, exportPage-1)
-		items, err := log.items(ctx, s, first, next)
+	for at, err := range log.backBy(ctx, s, h.Pos.Seq, exportPage, exportPage) {
 		if err != nil {
 			return nil, err
 		}
-		for next >= first && next != 0 {
-			it := items[next-first]
-			if it == nil || it.Parent >= next {
-				return nil, fmt.Errorf("item %d: %w", next, ErrCorrupt)
-			}
-			on[next] = true
-			next = it.Parent
-		}
+		on[at.Pos.Seq] = true
 	}
 	return on, nil
 }

@@ -317,8 +317,13 @@ const (
 
 // back goes along a line of the transcript from the item next to its beginning.
 func (log *Log) back(ctx context.Context, s Scope, next uint64) iter.Seq2[*storedItem, error] {
+	return log.backBy(ctx, s, next, pageItems, maxPageItems)
+}
+
+// backBy is back, with how many items it reads at first and at most at once.
+func (log *Log) backBy(ctx context.Context, s Scope, next, page, most uint64) iter.Seq2[*storedItem, error] {
 	return func(yield func(*storedItem, error) bool) {
-		for page := uint64(pageItems); next != 0; page = min(page*2, maxPageItems) {
+		for ; next != 0; page = min(page*2, most) {
 			first := next - min(next-1, page-1)
 			stored, err := log.items(ctx, s, first, next)
 			if err != nil {

@@ -262,21 +262,18 @@ func (log *Log) TurnView(ctx context.Context, s Scope, turnID string) ([]wire.It
 // at tip. A client's own summary, which stands before the history in its request, is stored behind it.
 func (log *Log) pick(ctx context.Context, s Scope, tip uint64, wanted []byte) ([]wire.Item, error) {
 	p := picker{wanted: wanted, found: make([]wire.Item, len(wanted)/8), left: len(wanted) / 8}
-	for next := tip; next != 0 && p.left > 0; {
-		first := next - min(next-1, exportPage-1)
-		items, err := log.items(ctx, s, first, next)
+	if p.left == 0 {
+		return p.found, nil
+	}
+	for at, err := range log.backBy(ctx, s, tip, exportPage, exportPage) {
+		if err == nil {
+			err = p.take(at)
+		}
 		if err != nil {
 			return nil, err
 		}
-		for next >= first && next != 0 {
-			at := items[next-first]
-			if at == nil || at.Parent >= next {
-				return nil, fmt.Errorf("item %d: %w", next, ErrCorrupt)
-			}
-			if err := p.take(at); err != nil {
-				return nil, err
-			}
-			next = at.Parent
+		if p.left == 0 {
+			break
 		}
 	}
 	for _, at := range p.asides {

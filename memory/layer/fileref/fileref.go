@@ -70,8 +70,8 @@ var extensionPattern = regexp.MustCompile(`^[a-z][a-z0-9]{0,15}$`)
 func New(o Options) (*Layer, error) {
 	l := &Layer{allowed: map[string]bool{}}
 	errs := []error{
-		bounded("max_file_size", &o.MaxFileSize, defaultFileSize, limitFileSize),
-		bounded("max_files", &o.MaxFiles, defaultFiles, limitFiles),
+		layer.Bounded("max_file_size", &o.MaxFileSize, defaultFileSize, limitFileSize),
+		layer.Bounded("max_files", &o.MaxFiles, defaultFiles, limitFiles),
 	}
 	if o.BaseDir == "" {
 		errs = append(errs, errors.New("base_dir: want the folder that files may be read from"))
@@ -93,17 +93,6 @@ func New(o Options) (*Layer, error) {
 		return nil, err
 	}
 	return l, nil
-}
-
-// bounded puts the default in the place of zero and refuses what is out of range.
-func bounded(key string, n *int, fallback, limit int) error {
-	if *n == 0 {
-		*n = fallback
-	}
-	if *n < 0 || *n > limit {
-		return fmt.Errorf("%s: want 1 to %d, or 0 for %d", key, limit, fallback)
-	}
-	return nil
 }
 
 // Init takes the state that was kept, or none where that cannot be read.

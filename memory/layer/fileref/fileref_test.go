@@ -10,7 +10,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-	"unicode/utf16"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -18,9 +17,6 @@ import (
 	"remora/memory/layer/layertest"
 	"remora/wire"
 )
-
-// utf16Quarter is the estimator utf16/4 of SEMANTICS 1.2.
-func utf16Quarter(s string) int { return (len(utf16.Encode([]rune(s))) + 3) / 4 }
 
 type model func(system, user string) (string, error)
 
@@ -62,7 +58,7 @@ func newLayer(t *testing.T, o Options) *Layer {
 // says appends a user's message.
 func says(t *testing.T, l *Layer, ask layer.Model, s layer.State, text string) layer.Appended {
 	t.Helper()
-	tu := &layer.Turn{Query: text, Dialect: wire.Chat, Count: utf16Quarter, Ask: ask}
+	tu := &layer.Turn{Query: text, Dialect: wire.Chat, Count: layertest.Quarter, Ask: ask}
 	got, err := l.AppendItems(t.Context(), tu, s, []wire.Item{layer.NewText(wire.Chat, wire.User, text)})
 	if err != nil {
 		t.Fatal(err)
@@ -72,12 +68,12 @@ func says(t *testing.T, l *Layer, ask layer.Model, s layer.State, text string) l
 
 func recall(t *testing.T, l *Layer, s layer.State, budget int) string {
 	t.Helper()
-	got, err := l.Recall(t.Context(), &layer.Turn{Dialect: wire.Chat, Count: utf16Quarter}, s, budget)
+	got, err := l.Recall(t.Context(), &layer.Turn{Dialect: wire.Chat, Count: layertest.Quarter}, s, budget)
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := strings.Join(got.Messages, "|")
-	if n := utf16Quarter(text); n > budget || n != got.Tokens {
+	if n := layertest.Quarter(text); n > budget || n != got.Tokens {
 		t.Errorf("recalled %d tokens, says %d, budget %d", n, got.Tokens, budget)
 	}
 	return text

@@ -1,11 +1,9 @@
 package history
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"slices"
 	"strings"
 	"unicode"
@@ -71,13 +69,7 @@ func (st *state) encode() (layer.State, error) {
 	if st.empty() {
 		return nil, nil
 	}
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false) // it takes six bytes for one
-	if err := enc.Encode(st); err != nil {
-		return nil, errors.New("state: cannot be encoded")
-	}
-	return bytes.TrimSpace(b.Bytes()), nil
+	return layer.Encode(st)
 }
 
 // bound leaves the newest of everything, as far as that may be kept.

@@ -91,9 +91,9 @@ func New(o Options) (*Layer, error) {
 	}
 	l := &Layer{states: layer.NewDecoded(decode)}
 	errs := []error{
-		bounded("buffer_threshold", &o.BufferThreshold, defaultThreshold, limitThreshold),
-		bounded("max_observations", &o.MaxObservations, defaultObservations, limitObservations),
-		bounded("max_buffer", &o.MaxBuffer, defaultBuffer, limitBuffer),
+		layer.Bounded("buffer_threshold", &o.BufferThreshold, defaultThreshold, limitThreshold),
+		layer.Bounded("max_observations", &o.MaxObservations, defaultObservations, limitObservations),
+		layer.Bounded("max_buffer", &o.MaxBuffer, defaultBuffer, limitBuffer),
 	}
 	if o.Inputs != All && o.Inputs != AssistantOnly {
 		errs = append(errs, errors.New("inputs: want all or assistant"))
@@ -116,17 +116,6 @@ func New(o Options) (*Layer, error) {
 		return nil, err
 	}
 	return l, nil
-}
-
-// bounded puts the default in the place of zero and refuses what is out of range.
-func bounded(key string, n *int, fallback, limit int) error {
-	if *n == 0 {
-		*n = fallback
-	}
-	if *n < 0 || *n > limit {
-		return fmt.Errorf("%s: want 1 to %d, or 0 for %d", key, limit, fallback)
-	}
-	return nil
 }
 
 // Has tells that input items are looked at only with inputs: all (layer.Selective).

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-	"unicode/utf16"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -17,12 +16,9 @@ import (
 	"remora/wire"
 )
 
-// utf16Quarter is the estimator utf16/4 of SEMANTICS 1.2.
-func utf16Quarter(s string) int { return (len(utf16.Encode([]rune(s))) + 3) / 4 }
-
 func turn(ask layer.Model) *layer.Turn {
 	return &layer.Turn{
-		Thread: "a", Now: time.Date(2026, 3, 5, 9, 7, 0, 0, time.UTC), Dialect: wire.Chat, Count: utf16Quarter, Ask: ask,
+		Thread: "a", Now: time.Date(2026, 3, 5, 9, 7, 0, 0, time.UTC), Dialect: wire.Chat, Count: layertest.Quarter, Ask: ask,
 	}
 }
 

@@ -140,13 +140,7 @@ func (st *state) sane() bool {
 func characters(raw []byte) int { return utf8.RuneCount(raw) }
 
 func (st *state) encode() (layer.State, error) {
-	var out bytes.Buffer
-	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(st); err != nil {
-		return nil, errors.New("the plan cannot be encoded")
-	}
-	return bytes.TrimSpace(out.Bytes()), nil
+	return layer.Encode(st)
 }
 
 // Init begins with what is kept, or with nothing where that is not a plan.

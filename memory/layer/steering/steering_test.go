@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf16"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -16,13 +15,10 @@ import (
 	"remora/wire"
 )
 
-// utf16Quarter is the estimator utf16/4 of SEMANTICS 1.2.
-func utf16Quarter(s string) int { return (len(utf16.Encode([]rune(s))) + 3) / 4 }
-
 func turn(ask layer.Model) *layer.Turn {
 	return &layer.Turn{
 		ID: "t1", Thread: "s-1", Resource: "r-1", Model: "gpt-4o", Now: time.Unix(0, 0), Dialect: wire.Chat,
-		Count: utf16Quarter, Ask: ask,
+		Count: layertest.Quarter, Ask: ask,
 	}
 }
 
@@ -209,7 +205,7 @@ func TestAsyncVerdicts(t *testing.T) {
 		t.Errorf("case 93: told twice: %q, %v", again.Messages, err)
 	}
 	t.Run("what does not fit is told later", func(t *testing.T) {
-		first, err := l.Recall(t.Context(), turn(nil), s, utf16Quarter(want)-1)
+		first, err := l.Recall(t.Context(), turn(nil), s, layertest.Quarter(want)-1)
 		if err != nil || len(first.Messages) != 1 {
 			t.Fatal(first, err)
 		}

@@ -145,13 +145,7 @@ func (st state) encode() (layer.State, error) {
 	if st.Marked == len(st.Checkpoints) {
 		st.Marked = 0
 	}
-	var out bytes.Buffer
-	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(st); err != nil {
-		return nil, errors.New("the task state cannot be encoded")
-	}
-	return bytes.TrimSpace(out.Bytes()), nil
+	return layer.Encode(st)
 }
 
 // Init begins with what is kept, or with nothing where that is not a task state.

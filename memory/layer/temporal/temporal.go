@@ -71,8 +71,8 @@ type Layer struct {
 // New returns the layer. The error joins one line per key that is wrong.
 func New(o Options) (*Layer, error) {
 	errs := []error{
-		bounded("buffer_threshold", &o.BufferThreshold, defaultThreshold, limitThreshold),
-		bounded("max_facts", &o.MaxFacts, defaultFacts, limitFacts),
+		layer.Bounded("buffer_threshold", &o.BufferThreshold, defaultThreshold, limitThreshold),
+		layer.Bounded("max_facts", &o.MaxFacts, defaultFacts, limitFacts),
 	}
 	if o.TimeZone == "" {
 		o.TimeZone = "Local"
@@ -85,17 +85,6 @@ func New(o Options) (*Layer, error) {
 		return nil, err
 	}
 	return &Layer{o: o, zone: zone}, nil
-}
-
-// bounded puts the default in the place of zero and refuses what is out of range.
-func bounded(key string, n *int, fallback, limit int) error {
-	if *n == 0 {
-		*n = fallback
-	}
-	if *n < 0 || *n > limit {
-		return fmt.Errorf("%s: want 1 to %d, or 0 for %d", key, limit, fallback)
-	}
-	return nil
 }
 
 // Has tells that nothing is gathered without a model to make facts of it (layer.Selective).

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf16"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -16,11 +15,8 @@ import (
 	"remora/wire"
 )
 
-// utf16Quarter is the estimator utf16/4 of SEMANTICS 1.2.
-func utf16Quarter(s string) int { return (len(utf16.Encode([]rune(s))) + 3) / 4 }
-
 func turn(ask layer.Model) *layer.Turn {
-	return &layer.Turn{Now: time.Date(2026, 3, 5, 9, 7, 0, 0, time.UTC), Dialect: wire.Chat, Count: utf16Quarter, Ask: ask}
+	return &layer.Turn{Now: time.Date(2026, 3, 5, 9, 7, 0, 0, time.UTC), Dialect: wire.Chat, Count: layertest.Quarter, Ask: ask}
 }
 
 type model func(system, user string) (string, error)
@@ -45,8 +41,8 @@ func recall(t *testing.T, l *Layer, s layer.State, budget int) string {
 		t.Fatal(err)
 	}
 	text := strings.Join(got.Messages, "|")
-	if got.Tokens != utf16Quarter(text) {
-		t.Errorf("says %d tokens, has %d", got.Tokens, utf16Quarter(text))
+	if got.Tokens != layertest.Quarter(text) {
+		t.Errorf("says %d tokens, has %d", got.Tokens, layertest.Quarter(text))
 	}
 	return text
 }
