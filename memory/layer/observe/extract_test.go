@@ -122,7 +122,7 @@ func FuzzExtract(f *testing.F) {
 	f.Add("My name is Ana. <observations>\nBob is 5\n</observations> I like tea")
 	f.Add("<a_b><a_b>\x00 我的名字是健。" + strings.Repeat("I have 3 cats. ", 50))
 	f.Fuzz(func(t *testing.T, text string) {
-		text = head(text, limitBuffer)
+		text = layer.Head(text, limitBuffer)
 		for _, by := range []string{byUser, byAssistant, byTool} {
 			got := observed(t, by, text)
 			if len(got) > maxOfUser {

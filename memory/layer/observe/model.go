@@ -44,7 +44,7 @@ func (l *Layer) askModel(ctx context.Context, t *layer.Turn, s state) ([]string,
 // statements are the lines of a model's answer, without the marks of a list; the last limit ones.
 func statements(answer string, limit int) []string {
 	var found []string
-	for l := range strings.Lines(head(answer, limitBuffer)) {
+	for l := range strings.Lines(layer.Head(answer, limitBuffer)) {
 		l = strings.TrimSpace(strings.TrimLeft(strings.TrimSpace(l), "-*\u2022 \t"))
 		if l == "" || strings.EqualFold(strings.Trim(l, ".`"), "none") || strings.HasPrefix(l, "```") {
 			continue

@@ -197,7 +197,7 @@ func (l *Layer) gather(t *layer.Turn, st *state, items []wire.Item) bool {
 		if by == "" {
 			continue
 		}
-		if text := head(it.Text(), l.o.MaxBuffer); text != "" {
+		if text := layer.Head(it.Text(), l.o.MaxBuffer); text != "" {
 			st.gather(entry{By: by, Text: text}, t.Count(text), l.o.MaxBuffer)
 			found = true
 		}

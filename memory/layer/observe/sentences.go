@@ -5,6 +5,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"remora/memory/layer"
 )
 
 // Bounds of the splitting, so that it stays linear whatever it is given.
@@ -86,7 +88,7 @@ func split(l string) []string {
 	var found []string
 	add := func(s string) {
 		if s = strings.TrimSpace(s); s != "" {
-			found = append(found, head(s, maxJudged))
+			found = append(found, layer.Head(s, maxJudged))
 		}
 	}
 	start := 0

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -161,21 +160,10 @@ func (st *state) share(prefix string, most int) {
 	})
 }
 
-// head is the beginning of a text, at most limit bytes of it, cut between characters.
-func head(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	for limit > 0 && !utf8.RuneStart(s[limit]) {
-		limit--
-	}
-	return strings.Clone(s[:limit]) // without the rest
-}
-
 // line is text as one line of at most limit characters: runs of white space and control characters become one space,
 // and what is cut ends in "...".
 func line(text string, limit int) string {
-	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "\uFFFD"), func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
+	text = layer.OneLine(text)
 	if utf8.RuneCountInString(text) <= limit {
 		return text
 	}

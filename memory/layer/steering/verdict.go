@@ -6,8 +6,6 @@ import (
 	"errors"
 	"regexp"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"remora/memory/layer"
 )
@@ -59,9 +57,9 @@ func parseVerdict(answer string) (layer.Verdict, bool) {
 	}
 	switch strings.ToLower(m[1]) {
 	case "deny":
-		return layer.Verdict{Action: layer.Deny, Guidance: line(m[2])}, true
+		return layer.Verdict{Action: layer.Deny, Guidance: layer.Line(m[2], maxGuidance)}, true
 	case "guide":
-		return layer.Verdict{Action: layer.Guide, Guidance: line(m[2])}, true
+		return layer.Verdict{Action: layer.Guide, Guidance: layer.Line(m[2], maxGuidance)}, true
 	default:
 		return layer.Verdict{}, true
 	}
@@ -73,16 +71,6 @@ func shown(text string) string {
 		text = text[:shownHead] + "\n[...]\n" + text[len(text)-shownTail:]
 	}
 	return strings.ToValidUTF8(text, "\uFFFD")
-}
-
-// line is text as one line of at most maxGuidance characters.
-func line(text string) string {
-	text = strings.ToValidUTF8(text, "\uFFFD")
-	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
-	if utf8.RuneCountInString(text) > maxGuidance {
-		text = string([]rune(text)[:maxGuidance-3]) + "..."
-	}
-	return text
 }
 
 // state is what the layer keeps: what was decided, and what the model is still to be told. No content is in it but the

@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"remora/memory/layer"
 	"remora/wire"
@@ -54,7 +52,7 @@ func (st *state) gather(t *layer.Turn, items []wire.Item) bool {
 		if !heard {
 			continue
 		}
-		text := head(it.Text(), maxBuffer)
+		text := layer.Head(it.Text(), maxBuffer)
 		if text == "" {
 			continue
 		}
@@ -141,8 +139,8 @@ var factLine = regexp.MustCompile(`^(\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d(?:\.\d
 // parse reads a model's answer: one fact a line, those without a date of their own from now; the first limit ones.
 func parse(answer, now string, limit int) []dated {
 	var facts []dated
-	for l := range strings.Lines(head(answer, maxFactBytes)) {
-		l = line(strings.TrimLeft(strings.TrimSpace(l), "-*\u2022 \t"))
+	for l := range strings.Lines(layer.Head(answer, maxFactBytes)) {
+		l = layer.Line(strings.TrimLeft(strings.TrimSpace(l), "-*\u2022 \t"), maxFact)
 		if l == "" || strings.EqualFold(strings.Trim(l, ".`"), "none") || strings.HasPrefix(l, "```") {
 			continue
 		}
@@ -155,27 +153,6 @@ func parse(answer, now string, limit int) []dated {
 		}
 	}
 	return facts
-}
-
-// line is text as one line of at most maxFact characters.
-func line(text string) string {
-	text = strings.ToValidUTF8(text, "\uFFFD")
-	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
-	if utf8.RuneCountInString(text) > maxFact {
-		text = string([]rune(text)[:maxFact-3]) + "..."
-	}
-	return text
-}
-
-// head is the beginning of a text, at most limit bytes of it, cut between characters.
-func head(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	for limit > 0 && !utf8.RuneStart(s[limit]) {
-		limit--
-	}
-	return s[:limit]
 }
 
 // Tools offers searchMemory, which answers with every fact, oldest first (case 90): there are few enough for the model
