@@ -24,15 +24,18 @@ func newCrew(n int, aborting bool, addr func() string) crew {
 	return all
 }
 
-// closedLoop lets every client send its next request when it has the answer to the last one.
+// closedLoop lets every client send its next request when it has the answer to the last one, and one at least.
 func (all crew) closedLoop(d time.Duration) (tally, time.Duration) {
 	begun := time.Now()
 	var wg sync.WaitGroup
 	for _, c := range all {
 		wg.Go(func() {
-			for time.Since(begun) < d {
+			for {
 				c.deadline()
 				c.turn()
+				if time.Since(begun) >= d {
+					return
+				}
 			}
 		})
 	}
