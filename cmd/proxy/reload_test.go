@@ -14,6 +14,19 @@ import (
 	"remora/cmd/proxy/proxytest"
 )
 
+// replace puts a file in the desk's folder, or another in its place, all at once: one that is empty for a moment is a
+// configuration too.
+func (d *desk) replace(name, content string) {
+	d.t.Helper()
+	path := filepath.Join(d.dir, name)
+	if err := os.WriteFile(path+".next", []byte(content), 0o600); err != nil {
+		d.t.Fatal(err)
+	}
+	if err := os.Rename(path+".next", path); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
 // TestReload: a changed file changes layers and providers, a broken one nothing, and a link that is swapped, as
 // Kubernetes does, is seen.
 func TestReload(t *testing.T) {
@@ -36,20 +49,14 @@ func TestReload(t *testing.T) {
 	if got := sent(); !strings.Contains(got, "First words.") {
 		t.Fatalf("before: %s", got)
 	}
-	write := func(name, content string) {
-		t.Helper()
-		if err := os.WriteFile(filepath.Join(d.dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("config.yaml", text("{kind: working_memory, schema: '{'}"))
+	d.replace("config.yaml", text("{kind: working_memory, schema: '{'}"))
 	await("memory.layers[0].schema")
-	write("config.yaml", text("{kind: static_content, txt: Wrong.}"))
+	d.replace("config.yaml", text("{kind: static_content, txt: Wrong.}"))
 	await("memory.layers[0].txt")
 	if got := sent(); !strings.Contains(got, "First words.") {
 		t.Errorf("after a broken file: %s", got)
 	}
-	write("next.yaml", text("{kind: static_content, text: Second words.}")+"log: {level: debug}\n")
+	d.replace("next.yaml", text("{kind: static_content, text: Second words.}")+"log: {level: debug}\n")
 	if err := os.Symlink("next.yaml", filepath.Join(d.dir, "link")); err != nil {
 		t.Fatal(err)
 	}
@@ -72,17 +79,7 @@ func TestHangupReloads(t *testing.T) {
 	t.Parallel()
 	up := startUpstream(t)
 	d := &desk{t: t, dir: t.TempDir()}
-	replace := func(name, content string) {
-		t.Helper()
-		path := filepath.Join(d.dir, name)
-		if err := os.WriteFile(path+".next", []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(path+".next", path); err != nil {
-			t.Fatal(err)
-		}
-	}
-	replace("key", "key-one")
+	d.replace("key", "key-one")
 	config := fmt.Sprintf("providers: [{name: up, kind: compatible, base_url: %q, api_key: %q}]\n", up.URL()+"/v1", "file:"+filepath.Join(d.dir, "key"))
 	d.proxy = proxytest.Start(t, d.dir, config)
 	reload := func(times int) {
@@ -100,12 +97,12 @@ func TestHangupReloads(t *testing.T) {
 	if got := credential(); got != "Bearer key-one" {
 		t.Fatalf("upstream got %q", got)
 	}
-	replace("key", "key-two")
+	d.replace("key", "key-two")
 	reload(1)
 	if got := credential(); got != "Bearer key-two" {
 		t.Errorf("after SIGHUP upstream got %q", got)
 	}
-	replace("config.yaml", config+"limits: {tenant: {requests_per_minute: 1, burst: 1}}\n")
+	d.replace("config.yaml", config+"limits: {tenant: {requests_per_minute: 1, burst: 1}}\n")
 	reload(2)
 	var codes [2]int
 	for i := range codes {
