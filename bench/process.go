@@ -110,7 +110,7 @@ func (p *process) stop() {
 // family is the process and, as nginx has, its workers.
 func (p *process) family() []int {
 	pid := p.cmd.Process.Pid
-	list, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid)) //nolint:gosec // G703: a number; none without /proc
+	list, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid)) // none without /proc
 	pids := []int{pid}
 	for field := range strings.FieldsSeq(string(list)) {
 		if child, err := strconv.Atoi(field); err == nil {
@@ -140,7 +140,7 @@ func (p *process) cpu() time.Duration {
 func (p *process) resident(field string) float64 {
 	var sum float64
 	for _, pid := range p.family() {
-		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)) //nolint:gosec // G703: a number; none without /proc
+		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)) // none without /proc
 		_, rest, found := bytes.Cut(status, []byte(field+":"))
 		if fields := bytes.Fields(rest); found && len(fields) > 0 {
 			kb, _ := strconv.ParseFloat(string(fields[0]), 64) // the kernel writes numbers
@@ -276,11 +276,11 @@ func (b *bench) profile(ctx context.Context, trials []*trial) (stop func()) {
 }
 
 func saveProfile(ctx context.Context, admin, file string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/debug/pprof/profile?seconds=1", nil) //nolint:gosec // G704: as in dial
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/debug/pprof/profile?seconds=1", nil)
 	if err != nil {
 		return err
 	}
-	res, err := http.DefaultClient.Do(req) //nolint:gosec // likewise
+	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return err
 	}
@@ -292,5 +292,5 @@ func saveProfile(ctx context.Context, admin, file string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(file, profile, 0o600) //nolint:gosec // G703: below a folder that our user names
+	return os.WriteFile(file, profile, 0o600)
 }

@@ -227,7 +227,7 @@ func remoraOn(store, layers string) func(context.Context, *lab, string) (*instan
 		file := filepath.Join(dir, "remora.yaml")
 		conf := fmt.Appendf(nil, remoraConf, addr, admin, url, filepath.Join(dir, "spool"), l.upstream)
 		conf = append(conf, layers...)
-		if err := os.WriteFile(file, conf, 0o600); err != nil { //nolint:gosec // G703: in a temporary folder of ours
+		if err := os.WriteFile(file, conf, 0o600); err != nil {
 			return nil, err
 		}
 		p, err := launch(ctx, l.remora, "--config", file)
