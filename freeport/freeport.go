@@ -28,6 +28,7 @@ func Find(tb testing.TB) int {
 // claim takes a port for the test. The mark that others see is the UDP port of the same number, which nothing here uses:
 // the system takes it back from a process that dies.
 func claim(tb testing.TB, port int) error {
+	tb.Helper()
 	address := fmt.Sprintf("127.0.0.1:%d", port)
 	mark, err := net.ListenPacket("udp", address) //nolint:noctx // loopback
 	if err != nil {
