@@ -146,6 +146,11 @@ func TestValidate(t *testing.T) {
 	}
 	url := func(base string) providers.Options { return providers.Options{Kind: "compatible", BaseURL: base} }
 	const absolute = "providers[1].base_url: must be an absolute http or https URL"
+	var kinds []string
+	for _, k := range providers.Kinds() {
+		kinds = append(kinds, k.Name)
+	}
+	oneOf := "providers[1].kind: must be one of " + strings.Join(kinds, ", ") + ", is "
 
 	f(providers.Options{Kind: "openrouter", APIKey: "k", Models: []string{"a", "b*"}, Headers: []providers.Header{{Name: "X-A", Value: "b"}}})
 	f(url("http://h/v1"))
@@ -159,7 +164,7 @@ func TestValidate(t *testing.T) {
 	f(url("http://h/#"), "providers[1].base_url: must not have a query or a fragment")
 	f(url("http://h:0"), "providers[1].base_url: must have a port from 1 to 65535, or none")
 	f(url("http://h:65536"), "providers[1].base_url: must have a port from 1 to 65535, or none")
-	f(providers.Options{Kind: "opneai"}, `providers[1].kind: must be one of openai, openrouter, compatible, is "opneai"`)
+	f(providers.Options{Kind: "opneai"}, oneOf+`"opneai"`)
 	f(providers.Options{Kind: "openai"}, `providers[1].name: "openai" is already the name of providers[0]`)
 
 	// All problems at once, and no secret in any of them.
@@ -168,7 +173,7 @@ func TestValidate(t *testing.T) {
 		Headers: []providers.Header{{Name: "bad name", Value: "v"}, {Name: "Authorization", Value: "secret\r"}, {Name: "Host"}, {Name: "Content-Length"}},
 	},
 		`providers[1].name: must be printable ASCII without spaces, has ' '`,
-		`providers[1].kind: must be one of openai, openrouter, compatible, is "x"`,
+		oneOf + `"x"`,
 		absolute,
 		`providers[1].api_key: must not hold control characters, has one at byte 6`,
 		`providers[1].models[1]: must not be empty`,
