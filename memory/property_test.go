@@ -69,6 +69,38 @@ func TestAnyClientKeepsItsConversation(t *testing.T) {
 	})
 }
 
+// A client that sends its whole history keeps it where it and the model say the same words again and again: what is
+// said twice is not taken for a history that the client has trimmed, and a history that was known is stored once.
+func TestWordsThatComeAgain(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		l := newLab(t, memory.Options{})
+		mode := rapid.SampledFrom([]memory.History{memory.HistoryAuto, memory.HistoryClient}).Draw(rt, "mode")
+		word := func(who string) string {
+			return who + rapid.SampledFrom([]string{"on", "more"}).Draw(rt, who)
+		}
+		var said []string // the conversation as the client has it
+		known := map[string]bool{}
+		for turn := range rapid.IntRange(1, 14).Draw(rt, "turns") {
+			if op := rapid.IntRange(0, 5).Draw(rt, "op"); op == 0 && len(said) > 1 { // again, or another answer
+				said = said[:len(said)-1]
+			} else if op == 1 && len(said) > 2 { // edit
+				said = append(said[:2*rapid.IntRange(1, len(said)/2-1).Draw(rt, "cut")], word("u:"))
+			} else {
+				said = append(said, word("u:"))
+			}
+			sent := strings.Join(said, " ")
+			said = append(said, word("a:"))
+			l.turnOf(memory.Call{History: mode}, sent, said[len(said)-1])
+			for i := range said {
+				known[strings.Join(said[:i+1], " ")] = true
+			}
+			if line, all := l.transcript(scope); line != strings.Join(said, " ") || all > len(known) {
+				rt.Fatalf("turn %d sent %s:\n got %s, %d items in all\nwant %s, %d", turn, sent, line, all, strings.Join(said, " "), len(known))
+			}
+		}
+	})
+}
+
 // Whatever two clients of one session do at once, each reads its own writes, and the transcript holds all of it once.
 func TestManyClientsOnOneSession(t *testing.T) {
 	for _, mode := range []memory.History{memory.HistoryClient, memory.HistoryServer} {

@@ -71,7 +71,7 @@ func FuzzMerge(f *testing.F) {
 			in := newIncoming(two, new(state), memo.NewHashes())
 			p, ok := h.merge(in, History(mode%3))
 			if !ok {
-				p = h.mergeIndexed(in, History(mode%3), make([]*place, len(in.ends)))
+				p = h.mergeUnknown(in, History(mode%3))
 			}
 			checkPlan(t, h, in, p)
 			if History(mode%3) == HistoryAuto && p.relation == relRoot && onlyResults(in.items) && !in.stateful {

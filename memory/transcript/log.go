@@ -155,12 +155,18 @@ func (st *state) decodeRefs(ids []string, values [][]byte) error {
 // place finds where a request goes, asking the index of chains where the head alone does not tell.
 func (log *Log) place(ctx context.Context, s Scope, st *state, in *incoming, mode History) (plan, error) {
 	p, ok := st.head.merge(in, mode)
-	if !ok {
-		known, err := log.lookup(ctx, s, in.ends)
+	if !ok || p.relation == relTrim {
+		// What is known as a whole was not trimmed, even where it says once more what the head line ends with.
+		first := max(0, p.fresh-1)
+		known, err := log.lookup(ctx, s, in.ends[first:])
 		if err != nil {
 			return plan{}, err
 		}
-		p = st.head.mergeIndexed(in, mode, known)
+		if i, k := in.longest(first, known); k != nil {
+			p = in.branch(i, k)
+		} else if !ok {
+			p = st.head.mergeUnknown(in, mode)
+		}
 	}
 	if p.relation == relRoot && st.head.NextSeq != 0 && len(in.items) > 0 {
 		if overlap, err := log.overlap(ctx, s, in); err != nil || overlap.relation != "" {

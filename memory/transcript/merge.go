@@ -194,7 +194,7 @@ type plan struct {
 }
 
 // merge finds the place of a request by what the head remembers alone. It gives up (false) where the index of
-// chains has to be asked: see mergeIndexed.
+// chains has to be asked, as it has to before a trimmed history is taken for one: see Log.place.
 func (h *head) merge(in *incoming, mode History) (plan, bool) {
 	if h.NextSeq == 0 {
 		return plan{relation: relRoot}, true
@@ -296,18 +296,28 @@ func (h *head) runBack(in *incoming, i int) (first, run int) {
 	return first, run
 }
 
-// mergeIndexed finds the place of a request by the index of chains: known[i] is where chain[i] ends, if anywhere.
-func (h *head) mergeIndexed(in *incoming, mode History, known []*place) plan {
+// longest is the longest of the request's histories that ends at a known place, as the item at its end and that place; nil
+// for none. known[i] is where the chain of item first+i ends, if anywhere.
+func (in *incoming) longest(first int, known []*place) (item int, k *place) {
 	for i, k := range slices.Backward(known) {
-		if k == nil || !in.marks[i].onChain {
-			continue
+		if k != nil && in.marks[first+i].onChain {
+			return first + i, k
 		}
-		p := plan{relation: relBranch, parent: k.Pos, fresh: i + 1, side: k.Side}
-		if p.fresh == len(in.items) {
-			p.relation = relResend
-		}
-		return p
 	}
+	return 0, nil
+}
+
+// branch is the place of a request whose items up to i end at k.
+func (in *incoming) branch(i int, k *place) plan {
+	p := plan{relation: relBranch, parent: k.Pos, fresh: i + 1, side: k.Side}
+	if p.fresh == len(in.items) {
+		p.relation = relResend
+	}
+	return p
+}
+
+// mergeUnknown is the place of a request that shares no beginning with the transcript.
+func (h *head) mergeUnknown(in *incoming, mode History) plan {
 	if mode == HistoryAuto && h.onlyNew(in) {
 		return h.delta()
 	}
