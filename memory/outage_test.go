@@ -1,12 +1,12 @@
 package memory_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +15,24 @@ import (
 	"remora/memory"
 	"remora/wire"
 )
+
+// journal is a log that may be read while others write to it, as they do where they wake at the same moment of a bubble.
+type journal struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.b.Write(p)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.b.String()
+}
 
 // failing is a store that fails with err, while there is one.
 type failing struct {
@@ -49,7 +67,7 @@ func TestOutageIsTold(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				log, f := &bytes.Buffer{}, &failing{err: c.err}
+				log, f := &journal{}, &failing{err: c.err}
 				l := newLab(t, memory.Options{})
 				l.m.Close()
 				f.Store = l.store
@@ -84,7 +102,7 @@ func TestOutageIsTold(t *testing.T) {
 		})
 	}
 	t.Run("with a spool", func(t *testing.T) {
-		withSluggish(t, func(l *lab, store *sluggish, log *bytes.Buffer) {
+		withSluggish(t, func(l *lab, store *sluggish, log *journal) {
 			l.lateTurn(named("one"), "u:1", "a:1")
 			l.lateTurn(named("two"), "u:2", "a:2")
 			store.set(false, "")
@@ -123,7 +141,7 @@ func (q *holed) Append(rec []byte) error {
 // TestLostRecordHoldsUpNobody: the turns of a session that were put behind one of its own that is not there any more do
 // not wait for it.
 func TestLostRecordHoldsUpNobody(t *testing.T) {
-	withSluggish(t, func(l *lab, store *sluggish, log *bytes.Buffer) {
+	withSluggish(t, func(l *lab, store *sluggish, log *journal) {
 		l.m.Close()
 		spool := &holed{}
 		l.m = memory.New(store, spool, memory.Options{Log: slog.New(slog.NewTextHandler(log, nil))})

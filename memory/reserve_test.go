@@ -1,7 +1,6 @@
 package memory_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -40,14 +39,14 @@ func (d *faultyDisk) Append(rec []byte) error {
 var errNoRoom = errors.New("no space left on device")
 
 // withFaultyDisk runs f in a bubble, with a store that is down and a spool.
-func withFaultyDisk(t *testing.T, f func(l *lab, store *sluggish, disk *faultyDisk, lost *int, log *bytes.Buffer)) {
+func withFaultyDisk(t *testing.T, f func(l *lab, store *sluggish, disk *faultyDisk, lost *int, log *journal)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		mem, err := cache.Open("memory:", cache.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		store, log, disk, lost := &sluggish{Store: mem, down: true}, &bytes.Buffer{}, &faultyDisk{}, 0
+		store, log, disk, lost := &sluggish{Store: mem, down: true}, &journal{}, &faultyDisk{}, 0
 		l := &lab{t: t, store: store}
 		l.m = memory.New(store, disk, memory.Options{
 			Log: slog.New(slog.NewTextHandler(log, nil)), Lost: func(n int) { lost += n },
@@ -65,7 +64,7 @@ func withFaultyDisk(t *testing.T, f func(l *lab, store *sluggish, disk *faultyDi
 func TestFullDiskLosesNoTurn(t *testing.T) {
 	for _, roomFirst := range []bool{false, true} {
 		t.Run(fmt.Sprintf("room before the store is back: %t", roomFirst), func(t *testing.T) {
-			withFaultyDisk(t, func(l *lab, store *sluggish, disk *faultyDisk, lost *int, log *bytes.Buffer) {
+			withFaultyDisk(t, func(l *lab, store *sluggish, disk *faultyDisk, lost *int, log *journal) {
 				l.lateTurn(named("s"), "u:1", "a:1")
 				disk.set(errNoRoom)
 				l.lateTurn(named("s"), "u:2", "a:2")
@@ -105,7 +104,7 @@ func TestReserveTellsWhatItLoses(t *testing.T) {
 		{"the bound of the configuration", cache.ErrSpoolFull, []string{"u:1"}, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			withFaultyDisk(t, func(l *lab, _ *sluggish, disk *faultyDisk, lost *int, log *bytes.Buffer) {
+			withFaultyDisk(t, func(l *lab, _ *sluggish, disk *faultyDisk, lost *int, log *journal) {
 				disk.set(c.fault)
 				for _, w := range c.words {
 					l.lateTurn(named("s"), w, "a:1")

@@ -1,7 +1,6 @@
 package memory_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -124,7 +123,7 @@ func TestUnreadableRecordsHoldUpNobody(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		log := &bytes.Buffer{}
+		log := &journal{}
 		k := &keyless{Store: mem, bad: 2, queue: queue{recs: [][]byte{[]byte("sealed 1"), []byte("sealed 2")}}}
 		store := &sluggish{Store: k}
 		l := &lab{t: t, store: store, m: memory.New(store, k, memory.Options{Log: slog.New(slog.NewTextHandler(log, nil))})}
@@ -163,7 +162,7 @@ func TestSpoolThatFailsIsTold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		log := &bytes.Buffer{}
+		log := &journal{}
 		m := memory.New(mem, &jammed{queue{recs: [][]byte{[]byte("x")}}}, memory.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -237,14 +236,14 @@ func (s *sluggish) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome 
 }
 
 // withSluggish runs f in a bubble, with a lab whose store is down.
-func withSluggish(t *testing.T, f func(l *lab, store *sluggish, log *bytes.Buffer)) {
+func withSluggish(t *testing.T, f func(l *lab, store *sluggish, log *journal)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		mem, err := cache.Open("memory:", cache.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		store, log := &sluggish{Store: mem, down: true}, &bytes.Buffer{}
+		store, log := &sluggish{Store: mem, down: true}, &journal{}
 		l := &lab{t: t, store: store}
 		l.m = memory.New(store, &queue{}, memory.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
 		f(l, store, log)
@@ -300,7 +299,7 @@ func TestCallsOfAnOutageLeaveAskingToTheWorker(t *testing.T) {
 }
 
 func TestSlowRecordHoldsUpNobodyElse(t *testing.T) {
-	withSluggish(t, func(l *lab, store *sluggish, log *bytes.Buffer) {
+	withSluggish(t, func(l *lab, store *sluggish, log *journal) {
 		l.lateTurn(named("slow"), "u:1", "a:1")
 		l.lateTurn(named("fast"), "u:2", "a:2")
 		store.set(false, "slow")
@@ -325,7 +324,7 @@ func TestSlowRecordHoldsUpNobodyElse(t *testing.T) {
 // TestSlowRecordsKeepTheirOrder: whenever the store takes a session's turns again, they come in the order they were made.
 func TestSlowRecordsKeepTheirOrder(t *testing.T) {
 	for after := time.Second; after < time.Minute; after += 2 * time.Second {
-		withSluggish(t, func(l *lab, store *sluggish, _ *bytes.Buffer) {
+		withSluggish(t, func(l *lab, store *sluggish, _ *journal) {
 			l.lateTurn(named("slow"), "u:1", "a:1")
 			l.lateTurn(named("slow"), "u:2", "a:2")
 			l.lateTurn(named("fast"), "u:4", "a:4")
@@ -357,7 +356,7 @@ func (q *tight) Append(rec []byte) error {
 
 // TestFullSpoolIsEmptied: turns that there is no room to move behind a slow one of their session do not stay for ever.
 func TestFullSpoolIsEmptied(t *testing.T) {
-	withSluggish(t, func(l *lab, store *sluggish, log *bytes.Buffer) {
+	withSluggish(t, func(l *lab, store *sluggish, log *journal) {
 		l.m.Close()
 		spool := &tight{room: 1 << 20}
 		l.m = memory.New(store, spool, memory.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
@@ -369,6 +368,7 @@ func TestFullSpoolIsEmptied(t *testing.T) {
 		spool.room = both + first // the second one is longer
 		store.set(false, "slow")
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if !strings.Contains(log.String(), "other sessions go first") {
 			l.t.Fatalf("the first turn was not moved:\n%s", log)
 		}
@@ -383,7 +383,7 @@ func TestFullSpoolIsEmptied(t *testing.T) {
 }
 
 func TestCloseEndsReplay(t *testing.T) {
-	withSluggish(t, func(l *lab, store *sluggish, log *bytes.Buffer) {
+	withSluggish(t, func(l *lab, store *sluggish, log *journal) {
 		l.lateTurn(named("slow"), "u:1", "a:1")
 		store.set(false, "slow")
 		time.Sleep(time.Second)
@@ -400,7 +400,7 @@ func TestCloseEndsReplay(t *testing.T) {
 }
 
 func TestReplayWaitFitsTheSize(t *testing.T) {
-	withSluggish(t, func(l *lab, store *sluggish, log *bytes.Buffer) {
+	withSluggish(t, func(l *lab, store *sluggish, log *journal) {
 		long := "u:" + strings.Repeat("x", 6<<20)
 		l.lateTurn(named("slow"), long, "a:1")
 		store.pace = 5 * time.Second // twice what a small turn may take
