@@ -173,7 +173,7 @@ func TestValidate(t *testing.T) {
 		Headers: []providers.Header{{Name: "bad name", Value: "v"}, {Name: "Authorization", Value: "secret\r"}, {Name: "Host"}, {Name: "Content-Length"}},
 	},
 		`providers[1].name: must be printable ASCII without spaces, has ' '`,
-		oneOf + `"x"`,
+		oneOf+`"x"`,
 		absolute,
 		`providers[1].api_key: must not hold control characters, has one at byte 6`,
 		`providers[1].models[1]: must not be empty`,
