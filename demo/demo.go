@@ -28,6 +28,8 @@ type Options struct {
 	Out io.Writer
 	// Color allows ANSI colours on Out.
 	Color bool
+	// Full prints every item of the turns that are shown in full, and then all that is stored of each session.
+	Full bool
 }
 
 // longest bounds a demo, which takes a second or two, and a minute where the disk is busy with much else.
@@ -57,7 +59,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
-	s := &stage{machine: m, print: printer{out: o.Out, color: o.Color}}
+	s := &stage{machine: m, print: printer{out: o.Out, color: o.Color, full: o.Full}}
 	s.player = &player{http: &http.Client{Transport: &http.Transport{}}, model: upstream, crash: s.restart}
 	defer s.player.http.CloseIdleConnections()
 	if err := s.run(ctx, chapters); err != nil {
@@ -121,6 +123,7 @@ func (s *stage) run(ctx context.Context, chapters []chapter) (err error) {
 		return err
 	}
 	s.print.rows(s.player.turns, s.atEnd, s.atCrash[0].turns)
+	s.print.transcripts(s.atEnd)
 	return nil
 }
 

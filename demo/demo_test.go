@@ -108,6 +108,7 @@ func TestDemo(t *testing.T) {
 		"* call       order(Dune, 500)",
 		"- user: Shelf 9 is Bento's, by the way.",
 		"OPENAI_API_KEY",
+		"go run ./cmd/proxy demo --full",
 	} {
 		if !strings.Contains(strings.ToLower(out), strings.ToLower(want)) {
 			t.Errorf("it does not say %q", want)
@@ -129,6 +130,38 @@ func TestDemo(t *testing.T) {
 	ports := regexp.MustCompile(`127\.0\.0\.1:\d+`)
 	if diff := cmp.Diff(ports.ReplaceAllString(out, "ADDR"), ports.ReplaceAllString(again, "ADDR")); diff != "" {
 		t.Errorf("two demos differ:\n%s", diff)
+	}
+}
+
+// TestDemoInFull: nothing is left out of the turns that are shown in full, and every stored item is printed once, in order.
+func TestDemoInFull(t *testing.T) {
+	t.Parallel()
+	out, stderr, code := play(t, "--full")
+	if code != 0 || stderr != "" {
+		t.Fatalf("exit code %d, stderr %q:\n%s", code, stderr, out)
+	}
+	if left := regexp.MustCompile(`(?m)^ .*\.\.\. +\d+ more.*`).FindString(out); left != "" {
+		t.Errorf("it leaves something out: %s", left)
+	}
+	_, stored, _ := strings.Cut(out, "\nStored of session \"stocktaking\": 149 items")
+	stored, _, ok := strings.Cut(stored, "\nChecked\n")
+	if !ok || strings.Contains(stored, "…") {
+		t.Errorf("it does not print the transcript, or cuts it:\n%s", stored)
+	}
+	var counted []int
+	for part := range strings.SplitSeq(stored, "\nStored of session ") {
+		n := len(regexp.MustCompile(`(?m)^ +\d+  [ *] (?:user|assistant|call|result) +\S`).FindAllString(part, -1))
+		counted = append(counted, n)
+	}
+	if diff := cmp.Diff([]int{149, 10, 2}, counted); diff != "" {
+		t.Errorf("stored items that are printed:\n%s\n%s", diff, stored)
+	}
+	for _, want := range []string{
+		"  13    user       And of Emma, Ulysses and Middlemarch?", "   4  * call       working-memory_update {", " 149    assistant  Good night, Ada.",
+	} {
+		if !strings.Contains(stored, want) {
+			t.Errorf("the transcript has no %q", want)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 type printer struct {
 	out   io.Writer
 	color bool
+	full  bool // leave nothing out
 }
 
 // ANSI styles.
@@ -121,8 +122,12 @@ func (p *printer) verdicts(checks []check) bool {
 	return passed
 }
 
-// farewell tells how to do the same with a real API.
+// farewell tells how to see the rest, and how to do the same with a real API.
 func (p *printer) farewell() {
+	if !p.full {
+		p.line("\n%s", p.in(bold, "Every item of the transcripts"))
+		p.line("  go run ./cmd/proxy demo --full")
+	}
 	p.line("\n%s", p.in(bold, "With a real API"))
 	p.line("%s", `  go run ./cmd/proxy     # in another terminal; your key only passes through
 

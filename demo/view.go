@@ -2,6 +2,7 @@ package demo
 
 import (
 	"fmt"
+	"math"
 	"strings"
 )
 
@@ -35,6 +36,27 @@ func (p *printer) view(number int, t *turn, blocks []block) {
 	p.run("=", "", t.talk.line[t.said:t.heard])
 }
 
+// transcripts prints all that is stored of each session, as it was read from the disk, where everything is asked for.
+func (p *printer) transcripts(all []snapshot) {
+	if !p.full {
+		return
+	}
+	for _, s := range all {
+		stored, err := s.head()
+		p.line("\n%s", p.in(bold, fmt.Sprintf("Stored of session %q: %d items; * stay between the model and the proxy", s.talk.session, len(stored))))
+		if err != nil {
+			p.line("  %s", p.in(red, err.Error()))
+		}
+		for i, e := range stored {
+			mark, style := " ", ""
+			if e.hidden {
+				mark, style = "*", hue
+			}
+			p.line("%s", p.in(style, fmt.Sprintf("%4d  %s %-9s  %s", i+1, mark, e.who, cut(e.words(), math.MaxInt))))
+		}
+	}
+}
+
 // slots is what each block costs, as slot:tokens.
 func slots(blocks []block) string {
 	if len(blocks) == 0 {
@@ -52,7 +74,7 @@ const edge = 2
 
 // run prints consecutive entries: of a long run its ends, and what the client never got.
 func (p *printer) run(mark, style string, entries []entry) {
-	shown := shorten(len(entries), edge, func(i int) bool { return entries[i].hidden })
+	shown := shorten(len(entries), p.ends(edge), func(i int) bool { return entries[i].hidden })
 	for _, i := range shown {
 		if i < 0 {
 			p.line("%s", p.in(style, fmt.Sprintf("      %-2s%-9s  %d more", mark, "...", -i)))
@@ -73,7 +95,7 @@ const blockEdge = 3
 func (p *printer) block(b block, needed string) {
 	p.line("%s", p.in(hue, fmt.Sprintf("      + block      %s, slot %d, %d tokens", b.layer, b.slot, b.tokens)))
 	lines := strings.Split(b.text, "\n")
-	for _, i := range shorten(len(lines), blockEdge, func(i int) bool { return needed != "" && strings.Contains(lines[i], needed) }) {
+	for _, i := range shorten(len(lines), p.ends(blockEdge), func(i int) bool { return needed != "" && strings.Contains(lines[i], needed) }) {
 		text := fmt.Sprintf("... %d more lines", -i)
 		if i >= 0 {
 			indent := len(lines[i]) - len(strings.TrimLeft(lines[i], " "))
@@ -81,6 +103,14 @@ func (p *printer) block(b block, needed string) {
 		}
 		p.line("%s", p.in(hue, strings.Repeat(" ", 19)+text))
 	}
+}
+
+// ends is how many lines at each end of a long run are printed: edge, unless nothing is to be left out.
+func (p *printer) ends(edge int) int {
+	if p.full {
+		return math.MaxInt
+	}
+	return edge
 }
 
 // shorten lists which of n lines to print: the ends, and those that are wanted. -n stands for n lines that are not; one

@@ -111,12 +111,14 @@ func version() string {
 
 func newDemoCommand(p process) *cobra.Command {
 	var binary string
+	var full bool
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Play a long conversation through the proxy, without network or key",
 		Long: "Starts a scripted upstream and a real proxy, plays a conversation of more than 60 turns with tool\n" +
 			"calls through them, kills the proxy in the middle and starts it again. Prints what the model saw on\n" +
-			"each turn beside what is stored, and exits with 1 if anything was lost or sent that should not be.",
+			"each turn beside what is stored, and exits with 1 if anything was lost or sent that should not be.\n" +
+			"Of long runs of items it prints the ends; --full prints them all, and the whole transcripts.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if binary == "" {
@@ -127,10 +129,11 @@ func newDemoCommand(p process) *cobra.Command {
 			}
 			// `proxy demo | head` must not end the demo before it has ended its proxy.
 			signal.Ignore(syscall.SIGPIPE)
-			return demo.Run(cmd.Context(), demo.Options{Binary: binary, Out: p.stdout, Color: p.colors()})
+			return demo.Run(cmd.Context(), demo.Options{Binary: binary, Out: p.stdout, Color: p.colors(), Full: full})
 		},
 	}
 	cmd.Flags().StringVar(&binary, "binary", "", "play through the proxy at `PATH` instead of this one")
+	cmd.Flags().BoolVar(&full, "full", false, "leave no item out, and print all that is stored of each session")
 	return cmd
 }
 
@@ -154,7 +157,7 @@ func newUpstreamCommand(p process) *cobra.Command {
 				return err
 			}
 			_, _ = fmt.Fprintf(p.stdout, "scripted upstream listens on %s/v1\n"+
-				"try: REMORA_PROVIDERS='[{\"name\":\"scripted\",\"kind\":\"compatible\",\"base_url\":\"%s/v1\"}]' proxy\n"+
+				"try: REMORA_PROVIDERS='[{\"name\":\"scripted\",\"kind\":\"compatible\",\"base_url\":\"%s/v1\"}]' go run ./cmd/proxy\n"+
 				"and: curl http://127.0.0.1:8080/v1/chat/completions -H \"Content-Type: application/json\""+
 				" -H \"X-Session-Id: first\" -d '{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"SEE\"}]}'\n",
 				up.URL(), up.URL())

@@ -19,6 +19,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"remora/providers"
 	"remora/providers/scripted"
 )
 
@@ -73,6 +74,15 @@ func setUp(env *testscript.Env) error {
 	name, value, _ := strings.Cut(providerAt(up), "=")
 	env.Setenv(name, value)
 	env.Values[runningKey{}] = map[string]*running{}
+	// What messages list, so that a new kind changes no script.
+	var providerKinds []string
+	for _, k := range providers.Kinds() {
+		providerKinds = append(providerKinds, k.Name)
+	}
+	env.Setenv("PROVIDER_KINDS", strings.Join(providerKinds, ", "))
+	layers := append(slices.Collect(maps.Keys(layerKinds())), historyWindow)
+	slices.Sort(layers)
+	env.Setenv("LAYER_KINDS", strings.Join(layers, ", "))
 	return nil
 }
 
