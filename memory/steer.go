@@ -33,6 +33,9 @@ type Steering struct {
 	HoldCalls, HoldAll bool
 }
 
+// Judges tells whether what the layers want of the answer includes a verdict, without which it must not pass.
+func (s *Steering) Judges() bool { return s.HoldCalls || s.HoldAll }
+
 // Next is what to do with an answer of the model.
 type Next struct {
 	// Hidden are the ids of the calls in it that the client must not see.

@@ -164,6 +164,14 @@ func (x *exchange) decodeBody() ([]byte, error) {
 	return decode(x.head.encoded, x.body, min(int(x.s.o.MaxBody), max(minDecoded, maxRatio*len(x.body))))
 }
 
+// decodable tells that decoder knows a Content-Encoding, or that there is none.
+func decodable(encoding []byte) bool {
+	encoding = bytes.TrimSpace(encoding)
+	return isPlain(encoding) || slices.ContainsFunc([]string{"gzip", "x-gzip", "zstd"}, func(known string) bool {
+		return bytes.EqualFold(encoding, []byte(known))
+	})
+}
+
 // decoder undoes a Content-Encoding that is one. With limit, a frame that says that it is larger is refused.
 func decoder(encoding []byte, from io.Reader, limit int) (io.ReadCloser, error) {
 	switch encoding = bytes.TrimSpace(encoding); {
@@ -231,13 +239,32 @@ func brokenPiece(err error) error {
 	if errors.Is(err, io.EOF) || upstreamFault(err) || errors.Is(err, providers.ErrAborted) {
 		return err
 	}
-	return fmt.Errorf("%w: its content encoding can't be undone", providers.ErrMalformed)
+	return errUnread(unknownEncoding)
 }
+
+// unknownEncoding is why an answer cannot be read.
+const unknownEncoding = "its Content-Encoding cannot be undone"
 
 // startsObject tells JSON objects, which all remembered bodies are, from forms and files.
 func startsObject(b []byte) bool {
 	b = bytes.TrimLeft(b, " \t\r\n")
 	return len(b) > 0 && b[0] == '{'
+}
+
+// background is the member of a request of Responses that has it answered later, to whoever asks for the answer by its id.
+const background = "background"
+
+// inBackground tells that a request is to be answered in the background: nobody can judge that answer, or run tools that
+// it calls.
+func (x *exchange) inBackground() bool {
+	if x.dialect != wire.Responses || x.request == nil {
+		return false
+	}
+	switch string(x.request.Member(background)) {
+	case "", "null", "false":
+		return false
+	}
+	return true
 }
 
 // sameBody tells that a and b are the same memory, not merely equal.

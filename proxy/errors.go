@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"math"
 	"strconv"
@@ -24,6 +25,7 @@ type Error struct {
 	Status  int
 	Code    string // machine-readable: the "code" of the envelope
 	Message string
+	Param   string // the field of the request that it is about, empty for none
 	Err     error
 	// Headers are sent with it.
 	Headers iter.Seq2[string, string]
@@ -58,6 +60,8 @@ const (
 	codeLayer        = "layer_failed"
 	codeCircuit      = "circuit_open"
 	codeUpstream     = "upstream_error"
+	codeUnread       = "upstream_unreadable"
+	codeBackground   = "background_not_judged"
 )
 
 func errBodyTooLarge(limit Size) *Error {
@@ -89,6 +93,41 @@ func (x *exchange) errUnjudged() *Error {
 		e.Message += fmt.Sprintf(", at byte %d: %s", wrong.Offset, wrong.Reason)
 	}
 	return e
+}
+
+// errIllegible and errLarge are about an answer of upstream's that is valid HTTP, but of which the proxy can make nothing
+// where it has to.
+var (
+	errIllegible = errors.New("upstream's answer cannot be read")
+	errLarge     = &Error{
+		Status: fasthttp.StatusBadGateway, Code: codeUnread, Err: errIllegible,
+		Message: fmt.Sprintf("upstream's answer is larger than %s, which is as much as layers can read", Size(foldLimit)),
+	}
+)
+
+// errUnread tells why an answer cannot be read that layers have to read. It never quotes it.
+func errUnread(why string) *Error {
+	return &Error{
+		Status: fasthttp.StatusBadGateway, Code: codeUnread,
+		Message: "upstream's answer cannot be read, and layers of this gateway have to: " + why, Err: fmt.Errorf("%w: %s", errIllegible, why),
+	}
+}
+
+// errHeld fails an answer rather than let pass what nobody has judged.
+func errHeld() *Error {
+	const why = "more of it has to be held back than there is room for"
+	return &Error{
+		Status: fasthttp.StatusBadGateway, Code: codeUnread,
+		Message: "upstream's answer cannot be judged by rules of this gateway: " + why, Err: fmt.Errorf("%w: %s", errIllegible, why),
+	}
+}
+
+// errBackground refuses a request whose answer would go past the rules that have to judge it.
+func errBackground() *Error {
+	return &Error{
+		Status: fasthttp.StatusBadRequest, Code: codeBackground, Param: background,
+		Message: "rules of this gateway have to judge the answer, and cannot judge that of a background request: leave out background",
+	}
 }
 
 // asError finds the status and code for an error of a lower package.
@@ -148,11 +187,67 @@ type envelope struct {
 func (e *Error) body() []byte {
 	var v envelope
 	v.Error.Message, v.Error.Type, v.Error.Code = e.Message, "proxy_error", e.Code
+	if e.Param != "" {
+		v.Error.Param = &e.Param
+	}
 	b, err := json.Marshal(v)
 	if err != nil {
 		panic("BUG: encode an error envelope: " + err.Error())
 	}
 	return b
+}
+
+func errDenied(reason string) *Error {
+	if reason == "" {
+		reason = "the answer was denied by a rule of this gateway"
+	}
+	return &Error{Status: fasthttp.StatusForbidden, Code: codeDenied, Message: reason}
+}
+
+// errorEvent ends a stream with the error that its SDK raises.
+func (a *answer) errorEvent(e *Error) []byte {
+	var out []byte
+	if !a.gap.Open() {
+		out = append(out, "\n\n"...)
+	}
+	if a.x.dialect == wire.Chat {
+		return fmt.Appendf(out, "data: %s\n\n", e.body())
+	}
+	b, err := json.Marshal(struct {
+		Type    string  `json:"type"`
+		Code    string  `json:"code"`
+		Message string  `json:"message"`
+		Param   *string `json:"param"`
+	}{"error", e.Code, e.Message, nil})
+	if err != nil {
+		panic("BUG: encode an error event: " + err.Error())
+	}
+	return fmt.Appendf(out, "event: error\ndata: %s\n\n", b)
+}
+
+// breakOff ends a stream that can't go on with an error that SDKs raise. What the client has of it is kept as cut. After
+// an answer of upstream's the stream is whole; otherwise its connection breaks too.
+func (a *answer) breakOff(w io.Writer, n *int64, err error) error {
+	x, refused := a.x, errors.Is(err, errRefused)
+	if !refused && !upstreamFault(err) {
+		a.failed = err
+		return err
+	}
+	e := asError(err)
+	x.commit(a.stitch.Merged(), memory.CutUpstream)
+	if !refused {
+		a.failed = err
+		_ = a.write(w, a.errorEvent(e), n) // a client that is gone is noticed below
+		return err
+	}
+	x.s.stats.upstreamFailed.Add(1)
+	x.s.logUpstream(x.provider, e)
+	if err := a.write(w, a.errorEvent(e), n); err != nil {
+		return err
+	}
+	a.done = true
+	a.arm()
+	return nil
 }
 
 // write makes e the response. It is the only writer of error bodies.

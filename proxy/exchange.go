@@ -224,6 +224,9 @@ func (x *exchange) pick() error {
 
 // recall opens the turn of a request that names a session.
 func (x *exchange) recall() error {
+	if x.guarded() && x.inBackground() {
+		return errBackground()
+	}
 	if !x.remember {
 		return x.guard()
 	}
@@ -252,6 +255,12 @@ func (x *exchange) recall() error {
 		return err
 	}
 	x.spent.memory = x.s.now().Sub(begun)
+	if x.inBackground() {
+		if x.turn.steering.Judges() { // the rules are newer than the request
+			return errBackground()
+		}
+		x.turn.tools, x.turn.steered = nil, false
+	}
 	if len(x.turn.tools) > 0 && x.s.toolless.has(x.modelKey(), x.s.now()) {
 		x.turn.tools = nil
 	}
@@ -334,6 +343,9 @@ func (x *exchange) commit(r wire.Reply, cut memory.Cut) {
 	if x.answer.mode != foldSteered {
 		x.answered(&r)
 	}
+	if x.dialect == wire.Responses && (r.Finish == "queued" || r.Finish == "in_progress") {
+		r.Complete = false // its body is whole, but the answer is still to come
+	}
 	step := x.call.Step("commit")
 	x.turn.ender.Commit(memory.Answer{Reply: r, HTTPStatus: x.answer.status, Cut: cut})
 	step.End(nil)
@@ -366,7 +378,7 @@ func (x *exchange) fail(err error) {
 
 func upstreamFault(err error) bool {
 	return errors.Is(err, providers.ErrUnreachable) || errors.Is(err, providers.ErrTimeout) ||
-		errors.Is(err, providers.ErrClosed) || errors.Is(err, providers.ErrMalformed)
+		errors.Is(err, providers.ErrClosed) || errors.Is(err, providers.ErrMalformed) || errors.Is(err, errIllegible)
 }
 
 func (s *Server) logUpstream(p providers.Provider, e *Error) {

@@ -3,7 +3,6 @@ package proxy
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -74,7 +73,7 @@ func bare(h *fasthttp.ResponseHeader) {
 	h.SetNoDefaultContentType(true)
 }
 
-// readAll reads the rest of an answer that is not streamed.
+// readAll reads the rest of an answer that is not streamed. With errLarge it returns what it has read of it.
 func (x *exchange) readAll() ([]byte, error) {
 	body := []byte{}
 	for {
@@ -86,13 +85,13 @@ func (x *exchange) readAll() ([]byte, error) {
 			return nil, err
 		}
 		if body = append(body, p...); len(body) > foldLimit {
-			return nil, fmt.Errorf("%w: an answer that layers have to judge is larger than %d bytes", providers.ErrMalformed, foldLimit)
+			return body, errLarge
 		}
 	}
 }
 
 // again has the model go on: it sends another view, and returns when the head of the answer is here.
-func (x *exchange) again(view []wire.Item, stream bool) error { //nolint:revive // stream is what the client asked for
+func (x *exchange) again(view []wire.Item, stream bool, head *fasthttp.ResponseHeader) error { //nolint:revive // stream is what the client asked for
 	x.upstream.Close()
 	if x.why.Load() != 0 {
 		return providers.ErrAborted
@@ -106,15 +105,17 @@ func (x *exchange) again(view []wire.Item, stream bool) error { //nolint:revive 
 		return fmt.Errorf("encode a view: %w", err)
 	}
 	x.send, x.viewed, x.decoded = x.dress(x.withModel(body)), view, len(x.head.encoded) > 0
-	var head fasthttp.ResponseHeader
-	if err := x.proceed(&head); err != nil {
+	if err := x.proceed(head); err != nil {
 		return err
 	}
 	if head.StatusCode() >= fasthttp.StatusMultipleChoices {
-		return x.refused(&head, stream)
+		return x.refused(head, stream)
 	}
-	if isEventStream(head.ContentType()) != stream {
-		return fmt.Errorf("%w: it answers in another form than before", providers.ErrMalformed)
+	if stream && !isEventStream(head.ContentType()) {
+		return errUnread("it is no event stream, as its beginning was")
+	}
+	if stream && !decodable(head.ContentEncoding()) {
+		return errUnread(unknownEncoding)
 	}
 	if stream && isPlain(head.ContentEncoding()) { // a decoder does not survive a report of silence
 		x.upstream.Silence = x.answer.silence() // Close has forgotten it
@@ -157,31 +158,6 @@ func (x *exchange) refused(head *fasthttp.ResponseHeader, stream bool) error { /
 	return errRefused
 }
 
-// breakOff ends a stream that can't go on with an error that SDKs raise. What the client has of it is kept as cut. After
-// an answer of upstream's the stream is whole; otherwise its connection breaks too.
-func (a *answer) breakOff(w io.Writer, n *int64, err error) error {
-	x, refused := a.x, errors.Is(err, errRefused)
-	if !refused && !upstreamFault(err) {
-		a.failed = err
-		return err
-	}
-	e := asError(err)
-	x.commit(a.stitch.Merged(), memory.CutUpstream)
-	if !refused {
-		a.failed = err
-		_ = a.write(w, a.errorEvent(e), n) // a client that is gone is noticed below
-		return err
-	}
-	x.s.stats.upstreamFailed.Add(1)
-	x.s.logUpstream(x.provider, e)
-	if err := a.write(w, a.errorEvent(e), n); err != nil {
-		return err
-	}
-	a.done = true
-	a.arm()
-	return nil
-}
-
 // steer makes the answer one that layers have a say in. One that is compressed, although identity was asked for, gets to
 // the client plain.
 func (a *answer) steer() {
@@ -193,9 +169,6 @@ func (a *answer) steer() {
 	x.pieces = pieces{encoding: bytes.Clone(h.ContentEncoding()), next: x.upstream.Next}
 	h.Del(fasthttp.HeaderContentEncoding)
 }
-
-// errHeld fails an answer rather than let pass what nobody has judged.
-var errHeld = fmt.Errorf("%w: more of it has to be held back for layers than there is room for", providers.ErrMalformed)
 
 // writeSteered writes an answer that may be made of several of upstream's.
 func (a *answer) writeSteered(w io.Writer, n *int64) error {
@@ -210,6 +183,8 @@ func (a *answer) writeSteered(w io.Writer, n *int64) error {
 			}
 			a.spoke = a.x.s.now()
 			continue
+		case errors.Is(err, errIllegible):
+			return a.breakOff(w, n, err)
 		case err != nil:
 			a.failed = err
 			return err
@@ -217,9 +192,7 @@ func (a *answer) writeSteered(w io.Writer, n *int64) error {
 			a.x.call.FirstByte()
 			out := a.stitch.Write(p)
 			if a.stitch.Degraded() {
-				a.failed = errHeld
-				_ = a.write(w, out, n) // it passes, as does nothing from here on
-				return errHeld
+				return a.overflow(w, n, out)
 			}
 			if err := a.write(w, out, n); err != nil {
 				return err
@@ -233,6 +206,22 @@ func (a *answer) writeSteered(w io.Writer, n *int64) error {
 			return err
 		}
 	}
+}
+
+// overflow is for an answer of which more would have to be held back than there is room for. out passes still. The rest
+// does so as it comes, and is not kept, unless it would have to be judged: then the answer fails.
+func (a *answer) overflow(w io.Writer, n *int64, out []byte) error {
+	if a.x.turn.steering.Judges() {
+		if err := a.write(w, out, n); err != nil {
+			return err
+		}
+		return a.breakOff(w, n, errHeld())
+	}
+	reply := a.stitch.Merged()
+	reply.Truncated = !reply.Complete
+	a.x.answered(&reply)
+	a.x.commit(reply, memory.CutNone)
+	return a.finish(w, n, out)
 }
 
 // keepAlive tells a client that nothing passes to, now and then, that its answer is under way.
@@ -280,7 +269,8 @@ func (a *answer) judge(w io.Writer, n *int64) (bool, error) {
 		return false, a.finish(w, n, end)
 	}
 	a.stitch.Next()
-	if err := x.again(next.View, true); err != nil {
+	var head fasthttp.ResponseHeader
+	if err := x.again(next.View, true, &head); err != nil {
 		return false, a.breakOff(w, n, err)
 	}
 	return true, nil
@@ -311,48 +301,22 @@ func (a *answer) finish(w io.Writer, n *int64, end []byte) error {
 	}
 }
 
-func errDenied(reason string) *Error {
-	if reason == "" {
-		reason = "the answer was denied by a rule of this gateway"
-	}
-	return &Error{Status: fasthttp.StatusForbidden, Code: codeDenied, Message: reason}
-}
-
-// errorEvent ends a stream with the error that its SDK raises.
-func (a *answer) errorEvent(e *Error) []byte {
-	var out []byte
-	if !a.gap.Open() {
-		out = append(out, "\n\n"...)
-	}
-	if a.x.dialect == wire.Chat {
-		return fmt.Appendf(out, "data: %s\n\n", e.body())
-	}
-	b, err := json.Marshal(struct {
-		Type    string  `json:"type"`
-		Code    string  `json:"code"`
-		Message string  `json:"message"`
-		Param   *string `json:"param"`
-	}{"error", e.Code, e.Message, nil})
-	if err != nil {
-		panic("BUG: encode an error event: " + err.Error())
-	}
-	return fmt.Appendf(out, "event: error\ndata: %s\n\n", b)
-}
-
-// judgeWhole lets layers look at an answer that is not streamed, and returns what the client gets instead.
+// judgeWhole lets layers look at an answer that is not streamed, and returns what the client gets instead. An answer that
+// cannot be understood passes as it is, with its head, unless it has to be judged.
 func (x *exchange) judgeWhole(body []byte) ([]byte, error) {
+	var head fasthttp.ResponseHeader // of any answer but the first
 	h := &x.ctx.Response.Header
-	plain, err := decode(h.ContentEncoding(), body, foldLimit)
-	if err != nil {
-		return nil, fmt.Errorf("%w: an answer that layers have to judge can't be read", providers.ErrMalformed)
-	}
-	first := plain
+	came, encoding := body, h.ContentEncoding()
+	var first []byte
 	var answers []stitch.Answer
 	var hidden []map[string]bool
 	for {
-		reply, err := wire.FoldBody(x.dialect, plain)
+		plain, reply, err := x.legible(encoding, came)
 		if err != nil {
-			return nil, fmt.Errorf("%w: an answer that layers have to judge can't be read", providers.ErrMalformed)
+			return x.unread(came, &head, len(answers) > 0, err)
+		}
+		if len(answers) == 0 {
+			first = plain
 		}
 		x.answered(&reply)
 		if x.turn.unjudged(reply) {
@@ -369,15 +333,13 @@ func (x *exchange) judgeWhole(body []byte) ([]byte, error) {
 		if next.View == nil {
 			break
 		}
-		if err := x.again(next.View, false); err != nil {
+		if err := x.again(next.View, false, &head); err != nil {
 			return nil, err
 		}
-		if plain, err = x.readAll(); err != nil {
-			return nil, err
+		if came, err = x.readAll(); err != nil {
+			return x.unread(came, &head, true, err)
 		}
-		if plain, err = decode(x.pieces.encoding, plain, foldLimit); err != nil {
-			return nil, fmt.Errorf("%w: an answer that layers have to judge can't be read", providers.ErrMalformed)
-		}
+		encoding = x.pieces.encoding
 	}
 	out := x.merged(answers, hidden)
 	if x.dialect == wire.Responses {
@@ -388,4 +350,37 @@ func (x *exchange) judgeWhole(body []byte) ([]byte, error) {
 	}
 	h.Del(fasthttp.HeaderContentEncoding)
 	return out, nil
+}
+
+// legible reads a whole answer. Its error is errUnread.
+func (x *exchange) legible(encoding, body []byte) (plain []byte, r wire.Reply, err error) {
+	if plain, err = decode(encoding, body, foldLimit); err != nil {
+		return nil, wire.Reply{}, errUnread(unknownEncoding)
+	}
+	if r, err = wire.FoldBody(x.dialect, plain); err != nil {
+		why := "it is not a JSON object"
+		if wrong, ok := errors.AsType[*wire.ParseError](err); ok {
+			why = fmt.Sprintf("at byte %d: %s", wrong.Offset, wrong.Reason)
+		}
+		return nil, wire.Reply{}, errUnread(why)
+	}
+	return plain, r, nil
+}
+
+// unread is for an answer of which layers can make nothing, for the reason err. Where nobody has to judge it, it is the
+// client's as it came, with its own head if it is a later one of upstream's: then it stands for all of them.
+func (x *exchange) unread(came []byte, head *fasthttp.ResponseHeader, later bool, err error) ([]byte, error) { //nolint:revive // later is a fact
+	large := errors.Is(err, errLarge)
+	if x.turn.steering.Judges() || !large && !errors.Is(err, errIllegible) {
+		return nil, err
+	}
+	if later {
+		head.CopyTo(&x.ctx.Response.Header)
+		x.ctx.Response.Header.ResetConnectionClose()
+		x.report(&x.ctx.Response.Header)
+	}
+	if large {
+		return came, err
+	}
+	return came, nil
 }

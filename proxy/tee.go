@@ -78,9 +78,13 @@ func (x *exchange) reply() error {
 			return x.replyWhole()
 		}
 		a.mode = foldWhole
-		if x.turn.steered {
+		encoding := resp.Header.ContentEncoding()
+		switch {
+		case x.turn.steered && decodable(encoding):
 			a.steer()
-		} else if len(resp.Header.ContentEncoding()) == 0 {
+		case x.turn.steering.Judges():
+			return errUnread(unknownEncoding)
+		case len(encoding) == 0:
 			a.mode, a.folder = foldStream, wire.NewFolder(x.dialect)
 		}
 	}
@@ -146,36 +150,23 @@ var errTooLong = errors.New("answer is too long to be collected")
 // replyWhole answers a request for an unstreamed answer: the client gets it once it is committed.
 func (x *exchange) replyWhole() error {
 	a := &x.answer
-	for {
-		p, err := x.upstream.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return err
-		}
-		a.copied = append(a.copied, p...)
-		if len(a.copied) > foldLimit && x.turn.steered {
-			return errHeld
-		}
-		if len(a.copied) > foldLimit {
-			// Go on as with any long answer: what is here first, then the rest as it comes.
-			a.held, a.copied, a.tooBig, a.mode = a.copied, nil, true, foldWhole
-			x.stream(int(x.upstream.Length()))
-			return nil
-		}
+	body, err := x.readAll()
+	if err == nil && x.turn.steered {
+		body, err = x.judgeWhole(body)
 	}
-	if x.turn.steered {
-		body, err := x.judgeWhole(a.copied)
-		if errors.Is(err, errRefused) {
-			x.report(&x.ctx.Response.Header)
-			return x.replyRefusal()
-		}
-		if err != nil {
-			return err
-		}
-		a.copied = body
+	switch {
+	case errors.Is(err, errRefused):
+		x.report(&x.ctx.Response.Header)
+		return x.replyRefusal()
+	case errors.Is(err, errLarge) && !x.turn.steering.Judges():
+		// Go on as with any long answer: what is here first, then the rest as it comes.
+		a.held, a.tooBig, a.mode = body, true, foldWhole
+		x.stream(int(x.upstream.Length()))
+		return nil
+	case err != nil:
+		return err
 	}
+	a.copied = body
 	x.commit(a.folded(), memory.CutNone)
 	x.ctx.Response.SetBodyRaw(a.copied)
 	return nil
@@ -370,10 +361,10 @@ func (a *answer) folded() wire.Reply {
 		f.Write(plain)
 		return f.Reply()
 	}
-	if err != nil {
-		return wire.Reply{}
+	var r wire.Reply
+	if err == nil {
+		r, err = wire.FoldBody(x.dialect, plain)
 	}
-	r, err := wire.FoldBody(x.dialect, plain)
 	if err != nil {
 		x.s.log.Warn("an answer can't be read; it is passed on and not kept", "turn", x.turn.id)
 	}

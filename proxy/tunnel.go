@@ -18,13 +18,18 @@ import (
 // bytes go both ways untouched.
 func (x *exchange) tunnel() error {
 	id := &x.head.id
-	wanted := id.session != "" && !id.off || x.s.guards != nil && x.s.guards()
+	guarded := x.s.guards != nil && x.s.guards()
+	wanted := id.session != "" && !id.off || guarded
 	if x.s.begin != nil && wanted && dialectOf(x.ctx.Request.Header.RequestURI()) == wire.Responses {
 		// Frames are neither remembered nor judged yet. Agents that hear so at once use HTTP for the rest of their run.
-		return &Error{
+		e := &Error{
 			Status: fasthttp.StatusUpgradeRequired, Code: codeUpgrade,
 			Message: "WebSocket requests are not remembered: send responses by HTTP POST, or X-Memory: off",
 		}
+		if guarded { // with or without memory
+			e.Message = "rules of this gateway cannot judge WebSocket requests: send responses by HTTP POST"
+		}
+		return e
 	}
 	if err := x.read(); err != nil {
 		return err

@@ -362,6 +362,7 @@ func (x *exchange) failing(err error) {
 		{providers.ErrUnreachable, "unreachable"},
 		{providers.ErrClosed, "closed"},
 		{providers.ErrMalformed, "malformed"},
+		{errIllegible, "malformed"},
 		{providers.ErrAborted, "cancelled"},
 	} {
 		if errors.Is(err, c.err) {

@@ -98,7 +98,7 @@ func New(d wire.Dialect, o Options) *Stitcher {
 func (s *Stitcher) Write(p []byte) []byte {
 	_, s.ended = s.upstream.Write(p)
 	if s.over {
-		if !s.o.guards() {
+		if !s.o.judges() {
 			s.out = append(s.out, p...)
 		}
 		return s.give()
@@ -110,7 +110,7 @@ func (s *Stitcher) Write(p []byte) []byte {
 			s.block(&b)
 		}
 		if s.held+s.kept+len(s.split.raw) > s.limit {
-			if s.degrade(); !s.o.guards() {
+			if s.degrade(); !s.o.judges() {
 				s.out = append(s.out, p...)
 			}
 			break
@@ -238,12 +238,13 @@ func (s *Stitcher) Merged() wire.Reply { return s.client.Reply() }
 func (s *Stitcher) Unjudged() bool { return s.unjudged }
 
 // Degraded tells that more than 16 MiB would have had to be held. From then on nothing is stitched: where calls are
-// hidden or judged nothing passes, and the client's answer has to fail; else everything passes as it comes.
+// judged nothing passes, and the client's answer has to fail; else what was held passes, but for hidden calls, and then
+// everything as it comes.
 func (s *Stitcher) Degraded() bool { return s.over }
 
 func (s *Stitcher) degrade() {
 	s.over = true
-	if s.o.guards() {
+	if s.o.judges() {
 		s.all, s.terminal, s.held, s.split = nil, nil, 0, splitter{}
 		return
 	}
