@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -56,6 +57,11 @@ func TestReadmeCommands(t *testing.T) {
 			case command == "go run ./cmd/proxy demo", command == "go run ./cmd/proxy upstream":
 				// They have tests of their own; here they only have to exist.
 				sh(t, dir, env, strings.Replace(command, "go run ./cmd/proxy", "proxy", 1)+" --help")
+			case strings.HasPrefix(command, "REMORA_PROVIDERS="):
+				// What it starts is tried by TestUpstream.
+				if out := sh(t, dir, env, strings.Replace(command, "go run ./cmd/proxy", "proxy --check", 1)); out != "config ok\n" {
+					t.Errorf("%s: got %s", command, out)
+				}
 			case strings.HasPrefix(command, "go run ./cmd/proxy transcript "):
 				transcript = strings.Replace(command, "go run ./cmd/proxy", "proxy", 1)
 			case strings.HasPrefix(command, "go run ./cmd/proxy ") && strings.Contains(command, "--check"):
@@ -99,18 +105,25 @@ func sh(t *testing.T, dir string, env []string, command string) string {
 	return string(out)
 }
 
-// TestReadmeUsesTheDefaultAddress keeps the base URL of the examples where the defaults serve.
+// TestReadmeUsesTheDefaultAddress keeps the base URLs of the examples where the proxy and the scripted upstream serve by
+// default.
 func TestReadmeUsesTheDefaultAddress(t *testing.T) {
 	t.Parallel()
 	c, err := load("", nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, block := range append(readmeBlocks(t, "sh"), readmeBlocks(t, "js")...) {
+	defaults := []string{"http://" + c.Server.Listen, upstreamByDefault()}
+	for _, block := range slices.Concat(readmeBlocks(t, "sh"), readmeBlocks(t, "js"), readmeBlocks(t, "go")) {
 		for _, url := range regexp.MustCompile(`http://[^/"\s]+`).FindAllString(block, -1) {
-			if url != "http://"+c.Server.Listen {
-				t.Errorf("README.md says %s, the default is %s", url, c.Server.Listen)
+			if !slices.Contains(defaults, url) {
+				t.Errorf("README.md says %s, the defaults are %s", url, defaults)
 			}
 		}
 	}
+}
+
+// upstreamByDefault is the URL of `proxy upstream` without a flag.
+func upstreamByDefault() string {
+	return "http://" + newUpstreamCommand(process{}).Flag("listen").DefValue
 }

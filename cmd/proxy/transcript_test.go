@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"net/http"
@@ -181,10 +182,15 @@ func TestTranscript(t *testing.T) {
 func TestTranscriptImport(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
-	d.say("chat/completions", chat("system: Be brief.", "user: Hello"), "X-Session-Id: s")
+	// As Python's json.dumps spells it: its bytes are kept, so that the export has them as base64.
+	const spaced = `{"role": "user", "content": "Hello"}`
+	d.say("chat/completions", `{"model":"m","messages":[{"role":"system","content":"Be brief."},`+spaced+`]}`, "X-Session-Id: s")
 	d.say("chat/completions", chat("system: Be brief.", "user: Hello", "assistant: You said: Hello", "user: More"), "X-Session-Id: s")
 	d.proxy.Stop()
 	exported, _ := d.run(0, "", "--session", "s")
+	if raw := `"raw":"` + base64.StdEncoding.EncodeToString([]byte(spaced)) + `"`; strings.Count(exported, `"raw":`) != 1 || !strings.Contains(exported, raw) {
+		t.Errorf("want %s once in %s", raw, exported)
+	}
 	writeFile(t, filepath.Join(d.dir, "s.jsonl"), exported)
 
 	// Another store.

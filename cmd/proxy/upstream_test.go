@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -37,6 +38,11 @@ func TestUpstream(t *testing.T) {
 	providers, _, ok = strings.Cut(providers, "'")
 	if !ok || err != nil || !strings.Contains(providers, url) {
 		t.Fatalf("%q, %v", second, err)
+	}
+	// What it says to try next is what README says.
+	hint, _ := strings.CutPrefix(strings.ReplaceAll(second, url, upstreamByDefault()+"/v1"), "try: ")
+	if !slices.Contains(readmeBlocks(t, "sh"), hint) {
+		t.Errorf("README.md does not have %s", hint)
 	}
 	p := proxytest.Start(t, t.TempDir(), "store: {url: \"memory:\"}\nproviders: "+providers+"\n")
 	ask := func(words string) string {
