@@ -141,6 +141,7 @@ func load(file string, environ []string, flags []setting) (Config, error) {
 			c.Memory.PromptCache.validate(),
 			c.checkModels(),
 			c.Memory.layers.check(c.upstreams()),
+			c.Telemetry.Validate(),
 			oneOf("memory.on_store_error", c.Memory.OnStoreError, memory.OnStoreErrorOpen, memory.OnStoreErrorClosed),
 		))
 	})
