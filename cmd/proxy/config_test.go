@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -138,7 +139,28 @@ func TestLayerProblems(t *testing.T) {
 			t.Errorf("%s: %v", layer, err)
 		}
 	}
+	f("[{kind: steering, max_retries: 9, rules: [{id: a, applies_to: [never], when: x, action: explode}, {id: b, applies_to: [before_tool_call], model_check: {mode: x}}]}]",
+		`memory.layers[0].max_retries: want 0 to 5
+memory.layers[0].rules[0] (a).action: want deny, guide or allow
+memory.layers[0].rules[0] (a).applies_to: want before_tool_call, after_model_call or both
+memory.layers[0].rules[1] (b).model_check: needs the key model of the layer (MISSING_CALL_MODEL)
+memory.layers[0].rules[1] (b).model_check.mode: want sync or async
+memory.layers[0].rules[1] (b).model_check.prompt: want what the model is to look for`)
 	f("[{kind: history_window, in_flight: {a: b}}]", "memory.layers[0].in_flight: want text, have a mapping")
+}
+
+// What a package puts in front of several errors comes out in front of each.
+func TestJoinedErrorsKeepTheirPath(t *testing.T) {
+	t.Parallel()
+	var found problems
+	found.addKeyed("memory.layers[0]", errors.Join(errors.New("a: want 1"),
+		fmt.Errorf("rules[0].%w", errors.Join(errors.New("b: want 2"), fmt.Errorf("c: %w", errors.Join(errors.New("x"), errors.New("y")))))))
+	found.addKeyed("memory.layers[1]", fmt.Errorf("d: %w", errors.New("read: line 1\nline 2: e")))
+	want := "memory.layers[0].a: want 1\nmemory.layers[0].rules[0].b: want 2\nmemory.layers[0].rules[0].c: x\nmemory.layers[0].rules[0].c: y\n" +
+		"memory.layers[1].d: read: line 1\nline 2: e"
+	if diff := cmp.Diff(want, found.Error()); diff != "" {
+		t.Error(diff)
+	}
 }
 
 func TestZeroWaitsAreRefused(t *testing.T) {

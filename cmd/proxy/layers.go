@@ -246,12 +246,15 @@ func (l layers) check(upstreams []providers.Options) error {
 // scopeNames are the values of layer.Scope, from the first.
 var scopeNames = []string{"execution", "thread", "resource", "global"}
 
-// addKeyed takes over errors that begin with the key that they are about: "budget.min: want ...".
+// addKeyed takes over errors that begin with the key that they are about: "budget.min: want ...". Each is told once, and
+// none whose key was reported before.
 func (p *problems) addKeyed(path string, err error) {
+	known := slices.Clone(*p)
 	for _, e := range flatten(err) {
 		key, text, _ := strings.Cut(e.Error(), ": ")
-		if at := joinPath(path, key); !p.covers(at) {
-			p.add(at, "%s", text)
+		one := problem{joinPath(path, key), text}
+		if !known.covers(one.path) && !slices.Contains(*p, one) {
+			*p = append(*p, one)
 		}
 	}
 }

@@ -105,20 +105,30 @@ func within(path, outer string) bool {
 	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// flatten undoes errors.Join, however deep.
+// flatten undoes errors.Join, however deep. What was put in front of a join, as by fmt.Errorf("schema: %w", err), comes
+// out in front of each of its errors.
 func flatten(err error) []error {
 	if err == nil {
 		return nil
 	}
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return []error{err}
-	}
 	var all []error
-	for _, e := range joined.Unwrap() {
-		all = append(all, flatten(e)...)
+	switch wrapped := err.(type) {
+	case interface{ Unwrap() []error }:
+		for _, e := range wrapped.Unwrap() {
+			all = append(all, flatten(e)...)
+		}
+		return all
+	case interface{ Unwrap() error }:
+		inner := wrapped.Unwrap()
+		parts := flatten(inner)
+		if before, ok := strings.CutSuffix(err.Error(), fmt.Sprint(inner)); ok && len(parts) > 1 {
+			for _, e := range parts {
+				all = append(all, fmt.Errorf("%s%w", before, e))
+			}
+			return all
+		}
 	}
-	return all
+	return []error{err}
 }
 
 // didYouMean is a half sentence with the known word that is closest to an unknown one, or nothing.

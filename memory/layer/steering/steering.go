@@ -103,16 +103,29 @@ func New(o Options) (*Layer, error) {
 	return l, nil
 }
 
-// named puts the rule in front of each line of what is wrong with it.
+// named puts the rule in front of each thing that is wrong with it.
 func named(i int, id string, err error) error {
-	if err == nil {
-		return nil
-	}
 	at := fmt.Sprintf("rules[%d]", i)
 	if idPattern.MatchString(id) {
 		at += " (" + id + ")"
 	}
-	return errors.New(at + "." + strings.ReplaceAll(err.Error(), "\n", "\n"+at+"."))
+	return below(at, err)
+}
+
+// below puts a path in front of every error of a join.
+func below(at string, err error) error {
+	if err == nil {
+		return nil
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return fmt.Errorf("%s.%w", at, err)
+	}
+	var errs []error
+	for _, e := range joined.Unwrap() {
+		errs = append(errs, below(at, e))
+	}
+	return errors.Join(errs...)
 }
 
 // Has tells which hooks the rules need (layer.Selective): answers and tool calls are only held back where a rule may
