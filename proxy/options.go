@@ -27,7 +27,8 @@ type Options struct {
 	// with there.
 	AdminListen string           `mapstructure:"admin_listen"`
 	AdminToken  providers.Secret `mapstructure:"admin_token"`
-	// MaxBody is the largest request body, as it arrives and decoded; a larger one gets 413.
+	// MaxBody is the largest request body as it arrives; a larger one gets 413. A compressed one that unpacks to more is not
+	// read: it is forwarded without memory, or refused with 400 where layers judge all answers.
 	MaxBody Size `mapstructure:"max_body"`
 	// MaxHeader is the largest request head, target included; a larger one gets 431. Each connection keeps a
 	// buffer of this size.
