@@ -112,23 +112,22 @@ func flatten(err error) []error {
 		return nil
 	}
 	var all []error
-	switch wrapped := err.(type) {
-	case interface{ Unwrap() []error }:
-		for _, e := range wrapped.Unwrap() {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range joined.Unwrap() {
 			all = append(all, flatten(e)...)
 		}
 		return all
-	case interface{ Unwrap() error }:
-		inner := wrapped.Unwrap()
-		parts := flatten(inner)
-		if before, ok := strings.CutSuffix(err.Error(), fmt.Sprint(inner)); ok && len(parts) > 1 {
-			for _, e := range parts {
-				all = append(all, fmt.Errorf("%s%w", before, e))
-			}
-			return all
-		}
 	}
-	return []error{err}
+	inner := errors.Unwrap(err)
+	parts := flatten(inner)
+	before, ok := strings.CutSuffix(err.Error(), fmt.Sprint(inner))
+	if !ok || len(parts) < 2 {
+		return []error{err}
+	}
+	for _, e := range parts {
+		all = append(all, fmt.Errorf("%s%w", before, e))
+	}
+	return all
 }
 
 // didYouMean is a half sentence with the known word that is closest to an unknown one, or nothing.
