@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
 	"sync/atomic"
 	"time"
@@ -20,8 +21,11 @@ import (
 // run takes a request through the steps of DESIGN.md section 3, as far as its session asks for them. Its error is what
 // the client is answered with.
 func (x *exchange) run() error {
-	x.identify() // method, path and headers -> endpoint, session, resource, execution
+	err := x.identify() // method, path and headers -> endpoint, session, resource, execution
 	x.begun()
+	if err != nil {
+		return err
+	}
 	if err := x.enter(); err != nil {
 		return err
 	}
@@ -139,20 +143,34 @@ func (x *exchange) reset() {
 }
 
 // identify reads the request's head.
-func (x *exchange) identify() {
+func (x *exchange) identify() error {
 	h := &x.ctx.Request.Header
 	x.head.read(x.s.names, h)
 	if string(h.Method()) != fasthttp.MethodGet {
 		x.head.upgrade = nil // an ordinary request, whatever it would like to become
 	}
-	if x.s.begin == nil || string(h.Method()) != fasthttp.MethodPost {
-		return
+	if x.head.broken {
+		return &Error{
+			Status: fasthttp.StatusBadRequest, Code: codeBadRequest, Message: "the name of a header has a space in it",
+			Headers: maps.All(map[string]string{fasthttp.HeaderConnection: "close"}), // who reads such a head otherwise may see another end of it
+		}
 	}
-	x.dialect = dialectOf(h.RequestURI())
+	if x.s.begin == nil || string(h.Method()) != fasthttp.MethodPost {
+		return nil
+	}
+	d, unclear := dialectOf(h.RequestURI())
+	if unclear && x.s.guards != nil && x.s.guards() {
+		return &Error{
+			Status: fasthttp.StatusBadRequest, Code: codeBadRequest,
+			Message: "the path can be read as chat/completions and as responses, so that the rules of this gateway cannot judge the answer",
+		}
+	}
+	x.dialect = d
 	x.remember = x.dialect != 0
 	if x.remember && x.head.id.off && x.head.id.session != "" {
 		x.remember, x.status = false, "off"
 	}
+	return nil
 }
 
 // parse splits the body if memory or the choice of a provider need to look into it.

@@ -9,6 +9,8 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"remora/memory"
+	"remora/providers"
+	"remora/wire"
 )
 
 // line is one header of the request, as the client spelled it. It points into the request and is gone with it.
@@ -24,12 +26,13 @@ type head struct {
 	encoded []byte // Content-Encoding
 	upgrade []byte // what the client wants to upgrade to; nil if it does not
 	length  int64  // Content-Length, -1 if there is none
+	broken  bool   // there is a name with a space in it, which is none (RFC 9110, 5.1)
 }
 
 // read takes the headers in the order in which they came. It uses the raw head, since fasthttp's own view of it moves
 // some headers to the front and writes cookies anew.
 func (h *head) read(t *headerTable, r *fasthttp.RequestHeader) {
-	h.lines, h.id, h.encoded, h.upgrade, h.length = h.lines[:0], identity{}, nil, nil, -1
+	*h = head{lines: h.lines[:0], length: -1}
 	var named [16][]byte
 	listed := named[:0]
 	wantsUpgrade := false
@@ -37,6 +40,7 @@ func (h *head) read(t *headerTable, r *fasthttp.RequestHeader) {
 		m := t.lookup(key)
 		switch m.role {
 		case roleNone:
+			h.broken = h.broken || bytes.IndexByte(key, ' ') >= 0
 		case roleConnection:
 			for token := range bytes.SplitSeq(value, []byte(",")) {
 				token = bytes.TrimSpace(token)
@@ -80,6 +84,125 @@ func (h *head) hide(listed [][]byte) {
 			}
 		}
 	}
+}
+
+// dialectOf finds the endpoints whose conversations are remembered and judged, by their path alone. Everything else,
+// sub-paths of these included, is passed through. unclear tells of a path that one server takes for the one endpoint and
+// another for the other.
+func dialectOf(target []byte) (d wire.Dialect, unclear bool) {
+	target, ok := providers.OriginForm(target)
+	if !ok {
+		return 0, false
+	}
+	path, _, _ := bytes.Cut(target, []byte("?"))
+	if d = endpoint(path); d != 0 {
+		return d, false
+	}
+	return respelled(path)
+}
+
+// endpoint knows the paths in their plain spelling.
+func endpoint(path []byte) wire.Dialect {
+	switch string(bytes.TrimPrefix(path, []byte("/api"))) {
+	case "/v1/chat/completions":
+		return wire.Chat
+	case "/v1/responses":
+		return wire.Responses
+	}
+	return 0
+}
+
+// respelled is dialectOf for every other spelling. The bytes go upstream as they came, and what serves them there, behind
+// proxies of its own perhaps, may undo one spelling or the other: nobody is to get around memory and rules by choosing one
+// that only upstream understands. So a path is read as the most lenient server would: escapes are decoded, those of
+// escapes too; an escaped slash and a backslash separate segments; letters are the same in either case; slashes that are
+// repeated or at the end, and segments "." do not count; and ".." takes away the segment before it.
+//
+// There the readings may part: by whether ".." is seen before or after something is decoded, whether it takes away an
+// empty segment, and what is above the path that the provider puts in place of /v1. So they do at what cuts a path short
+// or is cut out of it: ";" and its parameters, "?" and "#" (escaped, or out of place), blanks, controls, and what is not
+// ASCII. Such a path is the endpoint whose segments it has in their order, whatever else it has: one that is none by any
+// reading is so taken for it, and upstream still gets it as it came. Spellings that no RFC knows, such as %u0063, are not read.
+func respelled(path []byte) (d wire.Dialect, unclear bool) {
+	var room [512]byte
+	plain, odd, cut := unescaped(room[:0], path)
+	var saw sighting
+	up, clean := false, plain[:0] // it never catches up with what is read
+	first := true                 // which is what stands before the first slash, nothing
+	for segment := range bytes.SplitSeq(plain, []byte("/")) {
+		saw.see(segment)
+		switch string(segment) {
+		case "":
+			odd = odd || !first
+		case ".":
+		case "..":
+			up = true
+			clean = clean[:max(bytes.LastIndexByte(clean, '/'), 0)]
+			cut = cut || len(clean) == 0 || string(clean) == "/api"
+		default:
+			clean = append(append(clean, '/'), segment...)
+		}
+		first = false
+	}
+	if cut || up && odd {
+		return saw.endpoint()
+	}
+	return endpoint(clean), false
+}
+
+// unescaped appends a path to dst as a lenient server reads it: in lower case, without escapes, and with a slash for
+// all that separates. odd tells that something was undone which not every server undoes, cut that the path has something
+// that some servers end it at.
+func unescaped(dst, path []byte) (plain []byte, odd, cut bool) {
+	for _, c := range path {
+		dst = append(dst, c)
+		for n := len(dst) - 3; n >= 0 && dst[n] == '%'; n = len(dst) - 3 {
+			b, err := strconv.ParseUint(string(dst[n+1:]), 16, 8)
+			if err != nil {
+				break
+			}
+			dst, odd = append(dst[:n], byte(b)), true
+		}
+	}
+	for i, c := range dst {
+		switch {
+		case c == '\\':
+			dst[i], odd = '/', true
+		case c <= ' ', c >= 0x7f, c == ';', c == '?', c == '#':
+			dst[i], cut = '/', true
+		case 'A' <= c && c <= 'Z':
+			dst[i] |= 0x20
+		}
+	}
+	return dst, odd, cut
+}
+
+// sighting notes which endpoints a path has the segments of, in their order.
+type sighting struct{ version, chat, completions, responses bool }
+
+func (s *sighting) see(segment []byte) {
+	switch string(segment) {
+	case "v1":
+		s.version = true
+	case "chat":
+		s.chat = s.chat || s.version
+	case "completions":
+		s.completions = s.completions || s.chat
+	case "responses":
+		s.responses = s.responses || s.version
+	}
+}
+
+func (s *sighting) endpoint() (d wire.Dialect, unclear bool) {
+	switch {
+	case s.completions && s.responses:
+		return 0, true
+	case s.completions:
+		return wire.Chat, false
+	case s.responses:
+		return wire.Responses, false
+	}
+	return 0, false
 }
 
 // reset forgets the request but keeps the space.

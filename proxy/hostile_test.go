@@ -9,11 +9,16 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
+	"path"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
+	"remora/providers"
 	"remora/proxy/listener"
 	"remora/wire"
 )
@@ -78,18 +83,116 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestAbsoluteTargetsAreRemembered(t *testing.T) {
-	f := func(target string, want wire.Dialect) {
+func TestDialectOf(t *testing.T) {
+	f := func(want wire.Dialect, targets ...string) {
 		t.Helper()
-		if got := dialectOf([]byte(target)); got != want {
-			t.Errorf("%s: dialect %v, want %v", target, got, want)
+		for _, target := range targets {
+			if got, unclear := dialectOf([]byte(target)); got != want || unclear {
+				t.Errorf("%q is %v, unclear %v, want %v", target, got, unclear, want)
+			}
 		}
 	}
-	f("http://h/v1/chat/completions", wire.Chat)
-	f("https://h:1/api/v1/responses?x=1", wire.Responses)
-	f("http://h", 0)
-	f("*", 0)
-	f("/x?u=http://h/v1/responses", 0)
+	f(wire.Chat, "/v1/chat/completions", "/api/v1/chat/completions?a=b", "http://h/v1/chat/completions")
+	f(wire.Responses, "/v1/responses", "/v1/responses?x=/v1/chat/completions", "https://h:1/api/v1/responses?x=1")
+	f(0, "/v1/responses/compact", "/v1/chat/completions/x", "/api/api/v1/responses", "/v2/responses", "/", "", "*", "http://h",
+		"/x?u=http://h/v1/responses", "/apiv1/responses", "/v1/embeddings", "/openai/v1/x")
+
+	// Other spellings of the same.
+	f(wire.Chat, "/v1/ch%61t/completions", "/v1/chat%2Fcompletions", "/%76%31/chat/completions", "/v1/ch%2561t/completions",
+		"/v1/ch%%361t/completions", "/v1/chat%252fcompletions", "/v1/chat%5ccompletions", `/v1\chat\completions`,
+		"/v1//chat/completions", "//v1/chat/completions", "/v1/chat/completions/", "/v1/./chat/completions/.", "/v1/%2e/chat/completions",
+		"/V1/Chat/Completions", "/v1/ch%41t/completions", "/API/v1/chat/completions", "http://h//v1/chat/completions/?x")
+	f(wire.Responses, "/v1/resp%6fnses", "/v1/responses/", "/api//v1/responses")
+	// What is taken away.
+	f(wire.Chat, "/v1/x/../chat/completions", "/x/../v1/chat/completions", "/../v1/chat/completions", "/v1/chat/completions/x/..",
+		"/v1/x/%2e%2e/chat/completions", "/v1/x%2f..%2fchat/completions", "/v1/../v1/chat/completions", "/v1//../chat/completions",
+		"/v1/x%252fy/../chat/completions", "/v1/responses/../chat/completions", "/v1/../../b/v1/chat/completions", `/v1/x\..\chat/completions`)
+	// What is cut out, or cuts off.
+	f(wire.Chat, "/v1/chat;a=b/completions", "/v1/chat/completions;x", "/v1/x/..;/chat/completions", "/v1/chat/completions%3Fx", "/v1/chat/completions%2523",
+		"/v1/chat/completions#x", "/v1/chat/completions%00.png", "/v1/chat/completions%20", "/v1/chat%EF%BC%8Fcompletions")
+	// What is something else, however it is spelled.
+	f(0, "/v1/responses/r%5f1/cancel", "/v1/responses/compact/", "/v1//responses/compact", "/v1/chat/completions/../models", "/v1/responses/..",
+		"/v1/%zz/responses", "/v1/mod%65ls", "/v1/a%20b", "/v1/%63hat", "/completions/chat/v1;", "/v1/responses.", "/v1/chat/completions:x")
+}
+
+// A path that servers take for different endpoints is told, since answers are judged by their form.
+func TestUnclearPaths(t *testing.T) {
+	for _, target := range []string{
+		"/v1/chat/completions/responses/%2e%2e/..", "/v1/responses;/../chat/completions", "/v1/chat/completions%3f/../../v1/responses",
+	} {
+		if d, unclear := dialectOf([]byte(target)); d != 0 || !unclear {
+			t.Errorf("%q is %v, unclear %v", target, d, unclear)
+		}
+	}
+}
+
+// FuzzDialectOf: no spelling is missed that ends up at an endpoint where a path is decoded, once or more, and cleaned.
+func FuzzDialectOf(f *testing.F) {
+	for _, seed := range []string{
+		"/v1/ch%61t/completions", "/v1/x/..//chat/completions/", "http://h/v1/%2572esponses", "/api/v1/x%2f../responses", "/v1/%2e%2e/v1/responses",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, target string) { checkReadings(t, target) })
+}
+
+func TestEverySpellingIsKnown(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		parts := rapid.SliceOfN(rapid.SampledFrom([]string{
+			"v1", "chat", "completions", "responses", "api", "x", ".", "..", "/", "/", "/", "%2f", "%2e", "%25", "%", "61", "63h", "2e", "2f", "V1",
+			"/v1/chat/completions", "/v1/responses", "/../", "//", "%252e", "%63hat", ";", "?", "%3b",
+		}), 1, 12).Draw(t, "parts")
+		checkReadings(t, "/"+strings.Join(parts, ""))
+	})
+}
+
+func checkReadings(t interface{ Errorf(string, ...any) }, target string) {
+	u, err := url.ParseRequestURI(target)
+	if err != nil {
+		return
+	}
+	if _, ok := providers.OriginForm([]byte(target)); !ok {
+		return // refused
+	}
+	got, unclear := dialectOf([]byte(target))
+	for read, depth := u.Path, 1; depth < 5; depth++ {
+		want := endpoint([]byte(path.Clean(read)))
+		if want != 0 && got != want && !unclear {
+			t.Errorf("%q is %v, and %v when decoded %d times", target, got, want, depth)
+		}
+		decoded, err := url.PathUnescape(read)
+		if err != nil {
+			return
+		}
+		if read = decoded; depth%2 == 0 {
+			read = path.Clean(decoded) // by a proxy on the way
+		}
+	}
+}
+
+func TestPathsAreForwardedAsTheyCame(t *testing.T) {
+	b := newBook()
+	r := start(t, rigOptions{memory: b.begin, upstream: answering(t, func(r *http.Request, _ []byte) string {
+		return fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nX-Target: %s\r\nContent-Length: %d\r\n\r\n%s", r.RequestURI, len(chatAnswer), chatAnswer)
+	})})
+	for _, target := range []string{"/v1/ch%61t/completions?a=%62", "/v1/x/..//chat/completions/", "/v1/chat;a/completions"} {
+		got := r.exchange(t, fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nX-Session-Id: s\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s",
+			target, len(chatBody), chatBody))
+		if !strings.Contains(got, "X-Target: "+target+"\r\n") || !strings.Contains(got, "X-Memory: ok") {
+			t.Errorf("%s: got %s", target, got)
+		}
+		await(t, b.calls, "turn")
+		await(t, b.answers, "answer")
+	}
+}
+
+// RFC 9112, 2.2 and 5: such a line is no header, and one that is passed on is read otherwise by the next.
+func TestHeaderNamesWithSpacesAreRefused(t *testing.T) {
+	r := start(t, rigOptions{upstream: answering(t, func(*http.Request, []byte) string { return "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n" })})
+	got := r.exchange(t, "GET /v1/models HTTP/1.1\r\nHost: x\r\nX Bad: a\r\n\r\n")
+	if !strings.HasPrefix(got, "HTTP/1.1 400 ") || !strings.Contains(got, "Connection: close") || strings.Contains(got, "X Bad") {
+		t.Errorf("got %s", got)
+	}
 }
 
 func TestKeysOutsideOfAuthorizationSeparateTenants(t *testing.T) {

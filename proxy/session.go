@@ -10,7 +10,6 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"remora/memory"
-	"remora/providers"
 	"remora/wire"
 )
 
@@ -352,28 +351,6 @@ func (id *identity) historyOf(o *SessionOptions) (memory.History, error) {
 		}
 	}
 	return h, nil
-}
-
-// dialectOf finds the endpoints whose conversations are remembered, by their path alone. Everything else, sub-paths of
-// these included, is passed through.
-func dialectOf(target []byte) wire.Dialect {
-	target, ok := providers.OriginForm(target)
-	if !ok {
-		return 0
-	}
-	path, _, _ := bytes.Cut(target, []byte("?"))
-	path = bytes.TrimPrefix(path, []byte("/api"))
-	rest, ok := bytes.CutPrefix(path, []byte("/v1/"))
-	if !ok {
-		return 0
-	}
-	switch string(rest) {
-	case "chat/completions":
-		return wire.Chat
-	case "responses":
-		return wire.Responses
-	}
-	return 0
 }
 
 // safeValue makes any id fit for a response header: at most 256 bytes, no control characters, nothing but ASCII.

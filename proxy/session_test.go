@@ -101,25 +101,6 @@ func TestHistoryOf(t *testing.T) {
 	f("auto", memory.HistoryAuto, true)
 }
 
-func TestDialectOf(t *testing.T) {
-	f := func(target string, want wire.Dialect) {
-		t.Helper()
-		if got := dialectOf([]byte(target)); got != want {
-			t.Errorf("%q is %v", target, got)
-		}
-	}
-	f("/v1/chat/completions", wire.Chat)
-	f("/api/v1/chat/completions?a=b", wire.Chat)
-	f("/v1/responses", wire.Responses)
-	f("/v1/responses/compact", 0)
-	f("/v1/responses/", 0)
-	f("/v1/chat/completions/x", 0)
-	f("/api/api/v1/responses", 0)
-	f("/v2/responses", 0)
-	f("/", 0)
-	f("", 0)
-}
-
 // TestSafeValue checks that no id can end a header line or grow beyond bounds.
 func TestSafeValue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

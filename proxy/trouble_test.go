@@ -545,13 +545,15 @@ func TestTunnel(t *testing.T) {
 		}
 	})
 	t.Run("a remembered one is refused", func(t *testing.T) {
-		c, br := r.dial(t)
-		write(c, strings.Replace(upgrade, "/v1/realtime", "/v1/responses", 1)+"Session-Id: s\r\n\r\n")
-		resp, err := http.ReadResponse(br, nil)
-		if err != nil {
-			t.Fatal(err)
+		for _, path := range []string{"/v1/responses", "/v1/resp%6fnses", "/v1//responses/"} {
+			c, br := r.dial(t)
+			write(c, strings.Replace(upgrade, "/v1/realtime", path, 1)+"Session-Id: s\r\n\r\n")
+			resp, err := http.ReadResponse(br, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantError(t, resp, fasthttp.StatusUpgradeRequired, "websocket_not_remembered")
 		}
-		wantError(t, resp, fasthttp.StatusUpgradeRequired, "websocket_not_remembered")
 	})
 	t.Run("shutdown ends it", func(t *testing.T) {
 		c, br := r.dial(t)

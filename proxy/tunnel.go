@@ -20,7 +20,8 @@ func (x *exchange) tunnel() error {
 	id := &x.head.id
 	guarded := x.s.guards != nil && x.s.guards()
 	wanted := id.session != "" && !id.off || guarded
-	if x.s.begin != nil && wanted && dialectOf(x.ctx.Request.Header.RequestURI()) == wire.Responses {
+	d, unclear := dialectOf(x.ctx.Request.Header.RequestURI())
+	if x.s.begin != nil && wanted && (d == wire.Responses || unclear) {
 		// Frames are neither remembered nor judged yet. Agents that hear so at once use HTTP for the rest of their run.
 		e := &Error{
 			Status: fasthttp.StatusUpgradeRequired, Code: codeUpgrade,
