@@ -137,12 +137,24 @@ func FuzzDialectOf(f *testing.F) {
 }
 
 func TestEverySpellingIsKnown(t *testing.T) {
+	escape := func(c byte, depth int) string {
+		if depth == 0 {
+			return string(c)
+		}
+		return "%" + strings.Repeat("25", depth-1) + fmt.Sprintf("%02x", c)
+	}
+	slashes := rapid.SampledFrom([]string{"/", "/", "/", "//", "/./", "/x/../", "/%2e/", "/x/%2e%2e/", "/x%2fy/../", "/x%252fy/../", "/x//../", "%2f", "%252f", "/x%2f..%2f", "/../v1/"})
+	ends := rapid.SampledFrom([]string{"", "", "/", "/.", "/x/..", "%2f", "/models", "/../models", "?x"})
+	depths := rapid.Map(rapid.IntRange(0, 19), func(n int) int { return max(n-17, 0) })
 	rapid.Check(t, func(t *rapid.T) {
-		parts := rapid.SliceOfN(rapid.SampledFrom([]string{
-			"v1", "chat", "completions", "responses", "api", "x", ".", "..", "/", "/", "/", "%2f", "%2e", "%25", "%", "61", "63h", "2e", "2f", "V1",
-			"/v1/chat/completions", "/v1/responses", "/../", "//", "%252e", "%63hat", ";", "?", "%3b",
-		}), 1, 12).Draw(t, "parts")
-		checkReadings(t, "/"+strings.Join(parts, ""))
+		var b strings.Builder
+		for _, segment := range strings.Split(rapid.SampledFrom([]string{"v1/chat/completions", "v1/responses", "api/v1/responses"}).Draw(t, "endpoint"), "/") {
+			b.WriteString(slashes.Draw(t, "slashes"))
+			for i := range len(segment) {
+				b.WriteString(escape(segment[i], depths.Draw(t, "depth")))
+			}
+		}
+		checkReadings(t, "/"+strings.TrimPrefix(b.String()+ends.Draw(t, "end"), "/"))
 	})
 }
 
