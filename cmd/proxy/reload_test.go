@@ -73,6 +73,23 @@ func TestReload(t *testing.T) {
 	await("the configuration's file cannot be read")
 }
 
+// TestHalfWrittenFile: what an editor or cp has not written to its end is no configuration.
+func TestHalfWrittenFile(t *testing.T) {
+	t.Parallel()
+	l := &live{origin: origin{file: filepath.Join(t.TempDir(), "config.yaml")}}
+	for i, look := range []struct {
+		content string
+		settled bool
+	}{{"a", false}, {"a", true}, {"", false}, {"b", false}, {"bc", false}, {"bc", true}} {
+		if err := os.WriteFile(l.file, []byte(look.content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.settled(); got != look.settled {
+			t.Errorf("look %d, at %q: settled is %v", i, look.content, got)
+		}
+	}
+}
+
 // TestHangupReloads: SIGHUP reads the configuration again though its file is the same, for the sake of secrets in other
 // files; limits hold from the reload on.
 func TestHangupReloads(t *testing.T) {

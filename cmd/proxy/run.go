@@ -173,7 +173,8 @@ type live struct {
 	policy   *resilience.Policy
 	log      *slog.Logger
 	measured *telemetry.Telemetry
-	seen     [sha256.Size]byte // of the file
+	read     [sha256.Size]byte // the file, when the configuration was read
+	seen     [sha256.Size]byte // the file, when it was looked at last
 	unread   int               // how often in a row the file could not be read
 	badCert  string            // what is wrong with the certificate that was not taken over
 }
@@ -190,7 +191,8 @@ const missingLooks = 2
 func (l *live) watch(ctx context.Context) <-chan struct{} {
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
-	l.changed()
+	l.settled()
+	l.read = l.seen
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -202,12 +204,12 @@ func (l *live) watch(ctx context.Context) <-chan struct{} {
 			case <-ctx.Done():
 				return
 			case <-hangup:
-				l.changed()
+				l.settled()
 				l.renew()
 				l.reload()
 			case <-tick.C:
 				l.renew()
-				if l.changed() {
+				if l.settled() && l.seen != l.read {
 					l.reload()
 				}
 			}
@@ -216,8 +218,9 @@ func (l *live) watch(ctx context.Context) <-chan struct{} {
 	return done
 }
 
-// changed tells whether the file is another than when it was looked at last. One that cannot be read is no change.
-func (l *live) changed() bool {
+// settled looks at the file, and tells whether it is as it was at the look before: what somebody is just writing is not a
+// configuration yet, though an empty file would be one. One that cannot be read is not.
+func (l *live) settled() bool {
 	if l.file == "" {
 		return false
 	}
@@ -229,10 +232,9 @@ func (l *live) changed() bool {
 		return false
 	}
 	l.unread = 0
-	sum := sha256.Sum256(data)
-	changed := sum != l.seen
-	l.seen = sum
-	return changed
+	before := l.seen
+	l.seen = sha256.Sum256(data)
+	return l.seen == before
 }
 
 // renew takes over a certificate that has been replaced. Until both of its files fit together the old one stays.
@@ -250,6 +252,7 @@ func (l *live) renew() {
 
 // reload replaces what can be replaced. A configuration that is wrong anywhere changes nothing.
 func (l *live) reload() {
+	l.read = l.seen
 	c, err := l.load()
 	if err == nil {
 		err = l.apply(c)
