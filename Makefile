@@ -93,7 +93,7 @@ deps: $(HELM_TOOLS)/helm $(HELM_TOOLS)/kubeconform ## what the tests need beside
 
 .PHONY: test
 test: deps ## the whole suite, with the race detector and in random order
-	go test -race -shuffle=on ./...
+	go test -race -shuffle=on -timeout=30m ./...
 
 .PHONY: install-test
 install-test: deps ## install, upgrade and uninstall the chart in a real control plane (builds Kubernetes once)
@@ -140,6 +140,14 @@ fuzz-front: ## splitter, member names, splice, SSE, fold, merge and window for F
 .PHONY: bench
 bench: ## Remora against a bare proxy, nginx and nothing: the table of README (BENCH=-quick: 90 seconds)
 	go run ./bench $(BENCH)
+
+# The compiler takes the profile wherever cmd/proxy is built. One that is old costs speed, and nothing else.
+.PHONY: pgo
+pgo: ## profile Remora under the load of bench, for the compiler to build it by: cmd/proxy/default.pgo
+	@dir="$$(mktemp -d)"; trap 'rm -rf "$$dir"' EXIT; \
+		go run ./bench -rounds 3 -profiles "$$dir" -only 'full speed,steady,streams,burst of streams,256 KB' -variants \
+			'Remora, no session;session, memory;session, bolt;session, Redis;session, Redis, all shipped layers' && \
+		go tool pprof -proto -output cmd/proxy/default.pgo "$$dir"/*.pprof
 
 .PHONY: replay
 replay: ## agent sessions through the proxy: what each memory policy sends and costs (REPLAY=-check: fail if a target is missed)
