@@ -1,11 +1,13 @@
 package proxy
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
+	"log/slog"
 	"math"
 	"strconv"
 	"time"
@@ -128,6 +130,16 @@ func errBackground() *Error {
 		Status: fasthttp.StatusBadRequest, Code: codeBackground, Param: background,
 		Message: "rules of this gateway have to judge the answer, and cannot judge that of a background request: leave out background",
 	}
+}
+
+func upstreamFault(err error) bool {
+	return errors.Is(err, providers.ErrUnreachable) || errors.Is(err, providers.ErrTimeout) ||
+		errors.Is(err, providers.ErrClosed) || errors.Is(err, providers.ErrMalformed) || errors.Is(err, errIllegible)
+}
+
+func (s *Server) logUpstream(p providers.Provider, e *Error) {
+	s.log.LogAttrs(context.Background(), slog.LevelWarn, "upstream failed",
+		slog.String("provider", p.Name()), slog.String("code", e.Code), slog.String("error", e.Err.Error()))
 }
 
 // asError finds the status and code for an error of a lower package.

@@ -2,8 +2,6 @@ package proxy
 
 import (
 	"context"
-	"errors"
-	"log/slog"
 	"maps"
 	"net"
 	"sync/atomic"
@@ -392,14 +390,4 @@ func (x *exchange) fail(err error) {
 	x.streaming = false
 	e.write(&x.ctx.Response)
 	x.report(&x.ctx.Response.Header)
-}
-
-func upstreamFault(err error) bool {
-	return errors.Is(err, providers.ErrUnreachable) || errors.Is(err, providers.ErrTimeout) ||
-		errors.Is(err, providers.ErrClosed) || errors.Is(err, providers.ErrMalformed) || errors.Is(err, errIllegible)
-}
-
-func (s *Server) logUpstream(p providers.Provider, e *Error) {
-	s.log.LogAttrs(context.Background(), slog.LevelWarn, "upstream failed",
-		slog.String("provider", p.Name()), slog.String("code", e.Code), slog.String("error", e.Err.Error()))
 }
