@@ -128,12 +128,14 @@ func respelled(path []byte) (d wire.Dialect, unclear bool) {
 	plain, odd, cut := unescaped(room[:0], path)
 	var saw sighting
 	up, clean := false, plain[:0] // it never catches up with what is read
-	first := true                 // which is what stands before the first slash, nothing
-	for segment := range bytes.SplitSeq(plain, []byte("/")) {
+	_, rest, more := bytes.Cut(plain, []byte("/"))
+	for more {
+		var segment []byte
+		segment, rest, more = bytes.Cut(rest, []byte("/"))
 		saw.see(segment)
 		switch string(segment) {
 		case "":
-			odd = odd || !first
+			odd = true
 		case ".":
 		case "..":
 			up = true
@@ -142,7 +144,6 @@ func respelled(path []byte) (d wire.Dialect, unclear bool) {
 		default:
 			clean = append(append(clean, '/'), segment...)
 		}
-		first = false
 	}
 	if cut || up && odd {
 		return saw.endpoint()
