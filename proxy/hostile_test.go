@@ -148,7 +148,7 @@ func TestEverySpellingIsKnown(t *testing.T) {
 	depths := rapid.Map(rapid.IntRange(0, 19), func(n int) int { return max(n-17, 0) })
 	rapid.Check(t, func(t *rapid.T) {
 		var b strings.Builder
-		for _, segment := range strings.Split(rapid.SampledFrom([]string{"v1/chat/completions", "v1/responses", "api/v1/responses"}).Draw(t, "endpoint"), "/") {
+		for segment := range strings.SplitSeq(rapid.SampledFrom([]string{"v1/chat/completions", "v1/responses", "api/v1/responses"}).Draw(t, "endpoint"), "/") {
 			b.WriteString(slashes.Draw(t, "slashes"))
 			for i := range len(segment) {
 				b.WriteString(escape(segment[i], depths.Draw(t, "depth")))
