@@ -141,14 +141,6 @@ fuzz-front: ## splitter, member names, splice, SSE, fold, merge and window for F
 bench: ## Remora against a bare proxy, nginx and nothing: the table of README (BENCH=-quick: 90 seconds)
 	go run ./bench $(BENCH)
 
-# The compiler takes the profile wherever cmd/proxy is built. One that is old costs speed, and nothing else.
-.PHONY: pgo
-pgo: ## profile Remora under the load of bench, for the compiler to build it by: cmd/proxy/default.pgo
-	@dir="$$(mktemp -d)"; trap 'rm -rf "$$dir"' EXIT; \
-		go run ./bench -rounds 3 -profiles "$$dir" -only 'full speed,steady,streams,burst of streams,256 KB' -variants \
-			'Remora, no session;session, memory;session, bolt;session, Redis;session, Redis, all shipped layers' && \
-		go tool pprof -proto -output cmd/proxy/default.pgo "$$dir"/*.pprof
-
 .PHONY: replay
 replay: ## agent sessions through the proxy: what each memory policy sends and costs (REPLAY=-check: fail if a target is missed)
 	go run ./replay $(REPLAY)

@@ -108,9 +108,11 @@ func TestNobodyGetsAroundTheRulesByAPath(t *testing.T) {
 			})
 		}
 	}
-	r := g.ask(t, "responses;/../chat/completions", dialects[0].body(t, "SAY hi"), "X-Session-Id: null")
-	if r.status != http.StatusBadRequest || !strings.Contains(r.body, "rules of this gateway") {
-		t.Errorf("a path with two meanings: %d %s", r.status, r.body)
+	for _, unclear := range []string{"responses;/../chat/completions", "openai/chat/completions", "deployments/m/responses?api-version=1"} {
+		r := g.ask(t, unclear, dialects[0].body(t, "SAY hi"), "X-Session-Id: null")
+		if r.status != http.StatusBadRequest || !strings.Contains(r.body, "rules of this gateway") {
+			t.Errorf("%s: %d %s", unclear, r.status, r.body)
+		}
 	}
 	g.sound(t)
 }

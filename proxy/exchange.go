@@ -160,7 +160,7 @@ func (x *exchange) identify() error {
 	if unclear && x.s.guards != nil && x.s.guards() {
 		return &Error{
 			Status: fasthttp.StatusBadRequest, Code: codeBadRequest,
-			Message: "the path can be read as chat/completions and as responses, so that the rules of this gateway cannot judge the answer",
+			Message: "the rules of this gateway judge answers of /v1/chat/completions and /v1/responses, and this path may lead to others of the kind: use one of these",
 		}
 	}
 	x.dialect = d

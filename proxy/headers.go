@@ -88,7 +88,8 @@ func (h *head) hide(listed [][]byte) {
 
 // dialectOf finds the endpoints whose conversations are remembered and judged, by their path alone. Everything else,
 // sub-paths of these included, is passed through. unclear tells of a path that one server takes for the one endpoint and
-// another for the other.
+// another for the other, or that leads to one of them at a place of its own, such as /openai/v1/responses, whose answers
+// may have another form.
 func dialectOf(target []byte) (d wire.Dialect, unclear bool) {
 	target, ok := providers.OriginForm(target)
 	if !ok {
@@ -148,7 +149,8 @@ func respelled(path []byte) (d wire.Dialect, unclear bool) {
 	if cut || up && odd {
 		return saw.endpoint()
 	}
-	return endpoint(clean), false
+	d = endpoint(clean)
+	return d, d == 0 && (bytes.HasSuffix(clean, []byte("/chat/completions")) || bytes.HasSuffix(clean, []byte("/responses")))
 }
 
 // unescaped appends a path to dst as a lenient server reads it: in lower case, without escapes, and with a slash for
@@ -179,18 +181,21 @@ func unescaped(dst, path []byte) (plain []byte, odd, cut bool) {
 }
 
 // sighting notes which endpoints a path has the segments of, in their order.
-type sighting struct{ version, chat, completions, responses bool }
+type sighting struct {
+	version, chat, completions, responses bool
+	talk, elsewhere                       bool // without a version before them
+}
 
 func (s *sighting) see(segment []byte) {
 	switch string(segment) {
 	case "v1":
 		s.version = true
 	case "chat":
-		s.chat = s.chat || s.version
+		s.chat, s.talk = s.chat || s.version, true
 	case "completions":
-		s.completions = s.completions || s.chat
+		s.completions, s.elsewhere = s.completions || s.chat, s.elsewhere || s.talk
 	case "responses":
-		s.responses = s.responses || s.version
+		s.responses, s.elsewhere = s.responses || s.version, true
 	}
 }
 
@@ -203,7 +208,7 @@ func (s *sighting) endpoint() (d wire.Dialect, unclear bool) {
 	case s.responses:
 		return wire.Responses, false
 	}
-	return 0, false
+	return 0, s.elsewhere
 }
 
 // reset forgets the request but keeps the space.

@@ -94,8 +94,8 @@ func TestDialectOf(t *testing.T) {
 	}
 	f(wire.Chat, "/v1/chat/completions", "/api/v1/chat/completions?a=b", "http://h/v1/chat/completions")
 	f(wire.Responses, "/v1/responses", "/v1/responses?x=/v1/chat/completions", "https://h:1/api/v1/responses?x=1")
-	f(0, "/v1/responses/compact", "/v1/chat/completions/x", "/api/api/v1/responses", "/v2/responses", "/", "", "*", "http://h",
-		"/x?u=http://h/v1/responses", "/apiv1/responses", "/v1/embeddings", "/openai/v1/x")
+	f(0, "/v1/responses/compact", "/v1/chat/completions/x", "/", "", "*", "http://h",
+		"/x?u=http://h/v1/responses", "/v1/embeddings", "/openai/v1/x")
 
 	// Other spellings of the same.
 	f(wire.Chat, "/v1/ch%61t/completions", "/v1/chat%2Fcompletions", "/%76%31/chat/completions", "/v1/ch%2561t/completions",
@@ -112,13 +112,17 @@ func TestDialectOf(t *testing.T) {
 		"/v1/chat/completions#x", "/v1/chat/completions%00.png", "/v1/chat/completions%20", "/v1/chat%EF%BC%8Fcompletions")
 	// What is something else, however it is spelled.
 	f(0, "/v1/responses/r%5f1/cancel", "/v1/responses/compact/", "/v1//responses/compact", "/v1/chat/completions/../models", "/v1/responses/..",
-		"/v1/%zz/responses", "/v1/mod%65ls", "/v1/a%20b", "/v1/%63hat", "/completions/chat/v1;", "/v1/responses.", "/v1/chat/completions:x")
+		"/v1/mod%65ls", "/v1/a%20b", "/v1/%63hat", "/completions/chat/v1;", "/v1/responses.", "/v1/chat/completions:x")
 }
 
-// A path that servers take for different endpoints is told, since answers are judged by their form.
+// A path that servers take for different endpoints is told, since answers are judged by their form; and so is one that is
+// an endpoint's but for its beginning, where the provider may have it.
 func TestUnclearPaths(t *testing.T) {
 	for _, target := range []string{
 		"/v1/chat/completions/responses/%2e%2e/..", "/v1/responses;/../chat/completions", "/v1/chat/completions%3f/../../v1/responses",
+		"/openai/v1/chat/completions", "/chat/completions", "/responses/", "/v2/responses", "/api/api/v1/responses", "/apiv1/responses",
+		"/openai/deployments/x/chat/completions?api-version=1", "/openai/ch%61t/completions", "/openai/chat/completions;x", "/x%20/responses",
+		"/v1/%zz/responses",
 	} {
 		if d, unclear := dialectOf([]byte(target)); d != 0 || !unclear {
 			t.Errorf("%q is %v, unclear %v", target, d, unclear)

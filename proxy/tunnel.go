@@ -21,7 +21,7 @@ func (x *exchange) tunnel() error {
 	guarded := x.s.guards != nil && x.s.guards()
 	wanted := id.session != "" && !id.off || guarded
 	d, unclear := dialectOf(x.ctx.Request.Header.RequestURI())
-	if x.s.begin != nil && wanted && (d == wire.Responses || unclear) {
+	if x.s.begin != nil && wanted && (d == wire.Responses || unclear && guarded) {
 		// Frames are neither remembered nor judged yet. Agents that hear so at once use HTTP for the rest of their run.
 		e := &Error{
 			Status: fasthttp.StatusUpgradeRequired, Code: codeUpgrade,
