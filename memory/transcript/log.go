@@ -155,7 +155,7 @@ func (st *state) decodeRefs(ids []string, values [][]byte) error {
 // place finds where a request goes, asking the index of chains where the head alone does not tell.
 func (log *Log) place(ctx context.Context, s Scope, st *state, in *incoming, mode History) (plan, error) {
 	p, ok := st.head.merge(in, mode)
-	if !ok || p.relation == relTrim {
+	if !ok || p.relation == relTrim && !p.certain {
 		// What is known as a whole was not trimmed, even where it says once more what the head line ends with.
 		first := max(0, p.fresh-1)
 		known, err := log.lookup(ctx, s, in.ends[first:])

@@ -190,6 +190,7 @@ type plan struct {
 	offset   int      // units of the conversation that stand before items[0] without being in the request
 	side     bool     // a side line: recorded, the head unmoved
 	before   bool     // the stored history goes before the request's items
+	certain  bool     // of a trimmed history: it cannot be the beginning of one that is known as a whole
 	upto     position // where the items end, of a repetition that has the stored history before it; else zero
 }
 
@@ -268,11 +269,28 @@ func (h *head) mergeTrimmed(in *incoming) (plan, bool) {
 		if run < 2 && first > 0 {
 			continue
 		}
-		p := plan{relation: relTrim, parent: h.Pos, fresh: i + 1, aside: first}
+		p := plan{relation: relTrim, parent: h.Pos, fresh: i + 1, aside: first, certain: first == 0 && run >= certainRun && h.endsOnce()}
 		p.offset = unitsBetween(in.ends[i], h.Pos)
 		return p, true
 	}
 	return plan{}, false
+}
+
+// certainRun is how many items a request has to begin with, as the head line ends, for nobody to have said as much twice.
+const certainRun = 8
+
+// endsOnce tells that the last two items of a long head line do not come together before, as far as the head remembers.
+func (h *head) endsOnce() bool {
+	last := len(h.Ring) - 1
+	if len(h.Ring) < ringSize {
+		return false
+	}
+	for i := 1; i < last; i++ {
+		if h.Ring[i].Content == h.Ring[last].Content && h.Ring[i-1].Content == h.Ring[last-1].Content {
+			return false
+		}
+	}
+	return true
 }
 
 // runBack compares items[..i] with the end of the ring, backwards, and returns the first item that belongs to the

@@ -60,3 +60,29 @@ func TestRememberedHashesAreExact(t *testing.T) {
 		}
 	})
 }
+
+// A history that says the end of the head line is only taken for a trimmed one, without asking the index, where that end is
+// not said before.
+func TestEndsOnce(t *testing.T) {
+	line := func(n int) (h head) {
+		for i := range n {
+			h.Ring = append(h.Ring, echo{Content: uint64(i), Seq: uint64(i)})
+		}
+		return h
+	}
+	long := line(ringSize)
+	again := line(ringSize)
+	again.Ring[3], again.Ring[4] = again.Ring[ringSize-2], again.Ring[ringSize-1]
+	apart := line(ringSize)
+	apart.Ring[3], apart.Ring[6] = apart.Ring[ringSize-2], apart.Ring[ringSize-1]
+	for name, c := range map[string]struct {
+		h    head
+		want bool
+	}{
+		"once": {long, true}, "twice": {again, false}, "its items apart": {apart, true}, "a line that is remembered as a whole": {line(ringSize - 1), false}, "none": {},
+	} {
+		if got := c.h.endsOnce(); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
