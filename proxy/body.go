@@ -164,20 +164,28 @@ func (x *exchange) decodeBody() ([]byte, error) {
 	return decode(x.head.encoded, x.body, min(int(x.s.o.MaxBody), max(minDecoded, maxRatio*len(x.body))))
 }
 
+// coding is the Content-Encoding as decoder knows it, "" for one that it does not know.
+func coding(encoding []byte) string {
+	switch encoding = bytes.TrimSpace(encoding); {
+	case bytes.EqualFold(encoding, []byte("gzip")), bytes.EqualFold(encoding, []byte("x-gzip")):
+		return "gzip"
+	case bytes.EqualFold(encoding, []byte("zstd")):
+		return "zstd"
+	}
+	return ""
+}
+
 // decodable tells that decoder knows a Content-Encoding, or that there is none.
 func decodable(encoding []byte) bool {
-	encoding = bytes.TrimSpace(encoding)
-	return isPlain(encoding) || slices.ContainsFunc([]string{"gzip", "x-gzip", "zstd"}, func(known string) bool {
-		return bytes.EqualFold(encoding, []byte(known))
-	})
+	return isPlain(bytes.TrimSpace(encoding)) || coding(encoding) != ""
 }
 
 // decoder undoes a Content-Encoding that is one. With limit, a frame that says that it is larger is refused.
 func decoder(encoding []byte, from io.Reader, limit int) (io.ReadCloser, error) {
-	switch encoding = bytes.TrimSpace(encoding); {
-	case bytes.EqualFold(encoding, []byte("gzip")), bytes.EqualFold(encoding, []byte("x-gzip")):
+	switch coding(encoding) {
+	case "gzip":
 		return gzip.NewReader(from)
-	case bytes.EqualFold(encoding, []byte("zstd")):
+	case "zstd":
 		z, err := zstd.NewReader(from, zstd.WithDecoderConcurrency(1),
 			zstd.WithDecoderMaxMemory(uint64(max(limit, maxWindow))), zstd.WithDecoderMaxWindow(maxWindow))
 		if err != nil {

@@ -157,7 +157,7 @@ func (x *exchange) identify() error {
 		return nil
 	}
 	d, unclear := dialectOf(h.RequestURI())
-	if unclear && x.s.guards != nil && x.s.guards() {
+	if unclear && x.s.guarded() {
 		return &Error{
 			Status: fasthttp.StatusBadRequest, Code: codeBadRequest,
 			Message: "the rules of this gateway judge answers of /v1/chat/completions and /v1/responses, and this path may lead to others of the kind: use one of these",

@@ -303,7 +303,10 @@ func (id *identity) scope(tenant string) memory.Scope {
 }
 
 // guarded tells that the answer has to be judged, whether or not it is remembered.
-func (x *exchange) guarded() bool { return x.dialect != 0 && x.s.guards != nil && x.s.guards() }
+func (x *exchange) guarded() bool { return x.dialect != 0 && x.s.guarded() }
+
+// guarded tells that there are rules, which have to judge all answers.
+func (s *Server) guarded() bool { return s.guards != nil && s.guards() }
 
 // guard opens the turn of a request that is not remembered, where layers judge all answers: nobody gets around them by
 // naming no session, or by a body that only upstream can read.

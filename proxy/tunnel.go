@@ -18,7 +18,7 @@ import (
 // bytes go both ways untouched.
 func (x *exchange) tunnel() error {
 	id := &x.head.id
-	guarded := x.s.guards != nil && x.s.guards()
+	guarded := x.s.guarded()
 	wanted := id.session != "" && !id.off || guarded
 	d, unclear := dialectOf(x.ctx.Request.Header.RequestURI())
 	if x.s.begin != nil && wanted && (d == wire.Responses || unclear && guarded) {

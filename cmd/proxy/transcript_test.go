@@ -54,6 +54,15 @@ func (d *desk) configFor(store, upstream string) string {
 // say sends a request whose answer may break off. header is "Name: value".
 func (d *desk) say(path, body string, header ...string) {
 	d.t.Helper()
+	res, _, err := d.send(path, body, header...)
+	if res.StatusCode != http.StatusOK || err != nil && res.Request.Header.Get("X-Script") == "" {
+		d.t.Fatalf("%s: %s, %v", body, res.Status, err)
+	}
+}
+
+// send sends a request and returns the answer, with as much of its body as came, and why that is not all.
+func (d *desk) send(path, body string, header ...string) (*http.Response, string, error) {
+	d.t.Helper()
 	req, err := http.NewRequestWithContext(d.t.Context(), http.MethodPost, d.proxy.URL+"/v1/"+path, strings.NewReader(body))
 	if err != nil {
 		d.t.Fatal(err)
@@ -67,9 +76,8 @@ func (d *desk) say(path, body string, header ...string) {
 		d.t.Fatal(err)
 	}
 	defer func() { _ = res.Body.Close() }()
-	if _, err := io.Copy(io.Discard, res.Body); res.StatusCode != http.StatusOK || err != nil && req.Header.Get("X-Script") == "" {
-		d.t.Fatalf("%s: %s, %v", body, res.Status, err)
-	}
+	b, err := io.ReadAll(res.Body)
+	return res, string(b), err
 }
 
 // chat is a Chat Completions body with the messages, each "role: text".

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -10,38 +9,22 @@ import (
 
 	"remora/cache/redistest"
 	"remora/cmd/proxy/proxytest"
-	"remora/providers/scripted"
 )
 
 // ask sends a request and returns the answer's status, headers and body.
 func (d *desk) ask(key, body string) (int, http.Header, string) {
 	d.t.Helper()
-	req, err := http.NewRequestWithContext(d.t.Context(), http.MethodPost, d.proxy.URL+"/v1/chat/completions", strings.NewReader(body))
+	res, answer, err := d.send("chat/completions", body, "Authorization: Bearer "+key, "X-Session-Id: s")
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	req.Header.Set("Authorization", "Bearer "+key)
-	req.Header.Set("X-Session-Id", "s")
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	b, err := io.ReadAll(res.Body)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	return res.StatusCode, res.Header, string(b)
+	return res.StatusCode, res.Header, answer
 }
 
 // TestRetryAndFallback: what upstream can't have served is tried again, and then elsewhere, with another model.
 func TestRetryAndFallback(t *testing.T) {
 	t.Parallel()
-	start := func() *scripted.Server {
-		up := startUpstream(t)
-		return up
-	}
-	first, second := start(), start()
+	first, second := startUpstream(t), startUpstream(t)
 	inject := func(fault string, times int) {
 		t.Helper()
 		if err := first.Inject(fault, times); err != nil {

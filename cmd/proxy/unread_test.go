@@ -40,21 +40,11 @@ const (
 // post sends a request of a session and returns the answer.
 func (d *desk) post(path, body string) (status int, answer string) {
 	d.t.Helper()
-	req, err := http.NewRequestWithContext(d.t.Context(), http.MethodPost, d.proxy.URL+"/v1/"+path, strings.NewReader(body))
+	res, answer, err := d.send(path, body, "X-Session-Id: s")
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	req.Header.Set("X-Session-Id", "s")
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	b, err := io.ReadAll(res.Body)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	return res.StatusCode, string(b)
+	return res.StatusCode, answer
 }
 
 // TestUnreadableAnswerIsPaidOnce: the layers that everybody has turn no answer into an error, which would be asked for, and

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"iter"
-	"slices"
 	"time"
 
 	"remora/cache"
@@ -229,17 +228,14 @@ func (log *Log) follow(ctx context.Context, s Scope, in *incoming, i int, from *
 	if err != nil {
 		return plan{}, err
 	}
-	for n, k := range slices.Backward(known) {
-		last := i + 1 + n
-		if k == nil || !in.marks[last].onChain {
-			continue
-		}
-		p := plan{relation: relTrim, parent: k.Pos, fresh: last + 1, side: k.Side}
-		p.offset = unitsBetween(in.ends[last], p.parent)
-		p.aside, err = log.precede(ctx, s, in, i, from.Pos.Seq)
-		return p, err
+	last, k := in.longest(i+1, known)
+	if k == nil {
+		return plan{}, nil
 	}
-	return plan{}, nil
+	p := plan{relation: relTrim, parent: k.Pos, fresh: last + 1, side: k.Side}
+	p.offset = unitsBetween(in.ends[last], p.parent)
+	p.aside, err = log.precede(ctx, s, in, i, from.Pos.Seq)
+	return p, err
 }
 
 // precede goes back from item i, which stands at seq, as far as the request and the transcript agree, and returns the

@@ -315,7 +315,7 @@ func (h *head) runBack(in *incoming, i int) (first, run int) {
 }
 
 // longest is the longest of the request's histories that ends at a known place, as the item at its end and that place; nil
-// for none. known[i] is where the chain of item first+i ends, if anywhere.
+// for none. known[i] is the place behind item first+i, if there is one.
 func (in *incoming) longest(first int, known []*place) (item int, k *place) {
 	for i, k := range slices.Backward(known) {
 		if k != nil && in.marks[first+i].onChain {

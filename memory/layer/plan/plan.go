@@ -139,10 +139,6 @@ func (st *state) sane() bool {
 
 func characters(raw []byte) int { return utf8.RuneCount(raw) }
 
-func (st *state) encode() (layer.State, error) {
-	return layer.Encode(st)
-}
-
 // Init begins with what is kept, or with nothing where that is not a plan.
 func (*Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.State, error) {
 	if st := read(stored); st.Phase == idle {
@@ -256,5 +252,5 @@ func (*Layer) Complete(_ context.Context, t *layer.Turn, s layer.State, o layer.
 	}
 	st.Log = append(st.Log, entry)
 	st.Log = st.Log[max(0, len(st.Log)-maxLog):]
-	return st.encode()
+	return layer.Encode(&st)
 }

@@ -58,7 +58,7 @@ func tool(name, description, parameters string, f function) layer.Tool {
 			if st.Phase == idle {
 				return said, nil, nil
 			}
-			next, err := st.encode()
+			next, err := layer.Encode(&st)
 			if err != nil {
 				return "", s, err
 			}
