@@ -41,7 +41,9 @@ type options struct {
 	dir, remora    string
 	profiles       string
 	only, variants string // lists, empty for all
-	role, upstream string
+	role           string
+	upstream       string
+	store          string
 	rounds         int
 }
 
@@ -59,6 +61,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.IntVar(&o.rounds, "rounds", 0, "run so many rounds")
 	f.StringVar(&o.role, "role", "", "used by bench itself to start its children")
 	f.StringVar(&o.upstream, "upstream", "", "likewise")
+	f.StringVar(&o.store, "store", "", "likewise")
 	return o, f.Parse(args)
 }
 
@@ -72,7 +75,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 	case o.role == "upstream":
 		return serveUpstream()
 	case o.role == "bare":
-		return serveBare(o.upstream)
+		return serveBare(o.upstream, o.store)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop() // ends the children too

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -8,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/valyala/fasthttp"
 )
 
@@ -81,26 +83,49 @@ func (s *paced) Read(p []byte) (int, error) {
 	}
 }
 
-// serveBare is the process that everything is compared with: the least that a proxy built on fasthttp can do.
-func serveBare(upstream string) error {
+// serveBare is the process that everything is compared with: the least that a proxy built on fasthttp can do. With the
+// address of a Redis server it also reads one value before each call and writes it before the answer, as large as what a
+// turn commits: less than that no session on Redis can cost.
+func serveBare(upstream, store string) error {
 	client := &fasthttp.HostClient{
 		Addr: upstream, MaxConns: 4096, StreamResponseBody: true, ReadBufferSize: 16 << 10,
 		NoDefaultUserAgentHeader: true, DisableHeaderNamesNormalizing: true, DisablePathNormalizing: true,
+	}
+	forward := func(ctx *fasthttp.RequestCtx) error {
+		ctx.Response.ImmediateHeaderFlush = true
+		ctx.Request.Header.Del("Connection")
+		err := client.Do(&ctx.Request, &ctx.Response)
+		ctx.Response.Header.Del("Connection")
+		return err
+	}
+	if store != "" {
+		forward = between(redis.NewClient(&redis.Options{Addr: store, PoolSize: 2 * loadConns}), forward)
 	}
 	s := &fasthttp.Server{
 		NoDefaultServerHeader: true, DisableHeaderNamesNormalizing: true, ReadBufferSize: 16 << 10,
 		MaxRequestBodySize: 64 << 20,
 		Handler: func(ctx *fasthttp.RequestCtx) {
-			ctx.Response.ImmediateHeaderFlush = true
-			ctx.Request.Header.Del("Connection")
-			if err := client.Do(&ctx.Request, &ctx.Response); err != nil {
+			if err := forward(ctx); err != nil {
 				ctx.Error("bad gateway", fasthttp.StatusBadGateway)
-				return
 			}
-			ctx.Response.Header.Del("Connection")
 		},
 	}
 	return serveUntilOrphaned(s)
+}
+
+// between puts the read of a value before a call and a write of it behind. Each connection has a value of its own.
+func between(db *redis.Client, call func(*fasthttp.RequestCtx) error) func(*fasthttp.RequestCtx) error {
+	value := make([]byte, 1500)
+	return func(ctx *fasthttp.RequestCtx) error {
+		key := ctx.RemoteAddr().String()
+		if err := db.Get(ctx, key).Err(); err != nil && !errors.Is(err, redis.Nil) {
+			return err
+		}
+		if err := call(ctx); err != nil {
+			return err
+		}
+		return db.Set(ctx, key, value, 0).Err()
+	}
 }
 
 // serveUntilOrphaned tells the parent the address and serves until the parent closes our standard input.

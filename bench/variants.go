@@ -15,6 +15,7 @@ const (
 	direct     = "direct"
 	nginx      = "nginx"
 	bare       = "bare fasthttp"
+	bareRedis  = "bare fasthttp + Redis GET, SET"
 	none       = "Remora, no session"
 	onMemory   = "session, memory"
 	onBolt     = "session, bolt"
@@ -103,6 +104,11 @@ func (l *lab) variants() []variant {
 	}
 	all = append(all,
 		variant{name: bare, start: startBare},
+	)
+	if s, ok := l.redis[onRedis]; ok {
+		all = append(all, variant{name: bareRedis, start: startBareOn(s)})
+	}
+	all = append(all,
 		variant{name: none, start: remoraOn("memory:", windowOnly)},
 		variant{name: onMemory, named: true, start: remoraOn("memory:", windowOnly)},
 		variant{name: onBolt, named: true, start: remoraOn("bolt:remora.db", windowOnly)},
@@ -128,6 +134,23 @@ func startBare(ctx context.Context, l *lab, _ string) (*instance, error) {
 		return nil, err
 	}
 	return awaitInstance(p, addr)
+}
+
+func startBareOn(s server) func(context.Context, *lab, string) (*instance, error) {
+	return func(ctx context.Context, l *lab, _ string) (*instance, error) {
+		if err := flushRedis(s.addr); err != nil {
+			return nil, err
+		}
+		p, addr, err := launchRole(ctx, l.self, "-role", "bare", "-upstream", l.upstream, "-store", s.addr)
+		if err != nil {
+			return nil, err
+		}
+		in, err := awaitInstance(p, addr)
+		if err == nil {
+			in.store = s.proc
+		}
+		return in, err
+	}
 }
 
 // awaitInstance waits for the first answer, which is where the start of a program ends.
