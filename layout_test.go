@@ -39,9 +39,9 @@ var arrows = []struct {
 	{0, "cache", nil},
 	{0, "providers/scripted/script", nil},
 	{0, "providers/scripted/wsecho", nil},
-	{0, "telemetry", nil},
 	{0, "wire", nil},
 
+	{1, "telemetry", []string{"wire"}},
 	{1, "cache/redistest", []string{"freeport"}},
 	{1, "cache/seal", []string{"cache"}},
 	{1, "cache/storetest", []string{"cache"}},

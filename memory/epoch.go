@@ -3,7 +3,6 @@ package memory
 import (
 	"context"
 	"encoding/hex"
-	"encoding/json"
 	"math"
 	"slices"
 	"strconv"
@@ -198,28 +197,6 @@ func (l *layered) heed(r *wire.Reply) {
 		return
 	}
 	l.counted = true
-	e.replace(e.now.Answered(e.config, usageOf(r.Usage)))
-}
-
-// usageOf reads what both dialects say of the prompt.
-func usageOf(raw []byte) anchor.Usage {
-	type details struct {
-		Cached *int `json:"cached_tokens"`
-	}
-	var u struct {
-		Prompt  int     `json:"prompt_tokens"`
-		Input   int     `json:"input_tokens"`
-		Chat    details `json:"prompt_tokens_details"`
-		Respond details `json:"input_tokens_details"`
-	}
-	if json.Unmarshal(raw, &u) != nil {
-		return anchor.Usage{}
-	}
-	out := anchor.Usage{Prompt: max(u.Prompt, u.Input)}
-	for _, cached := range []*int{u.Chat.Cached, u.Respond.Cached} {
-		if cached != nil {
-			out.Cached, out.Reported = *cached, true
-		}
-	}
-	return out
+	u := wire.ParseUsage(r.Usage)
+	e.replace(e.now.Answered(e.config, anchor.Usage{Prompt: int(u.Input), Cached: int(u.Cached), Reported: u.CacheKnown}))
 }

@@ -347,7 +347,7 @@ func (x *exchange) answered(r *wire.Reply) {
 		x.call.Content(messagesOf(input), messagesOf(slices.Concat(r.Choices...)))
 	}
 	x.call.Answered(telemetry.Answer{
-		Status: x.answer.status, ID: r.ID, Model: r.Model, Finish: r.Finish, Usage: telemetry.ParseUsage(r.Usage),
+		Status: x.answer.status, ID: r.ID, Model: r.Model, Finish: r.Finish, Usage: wire.ParseUsage(r.Usage),
 	})
 }
 

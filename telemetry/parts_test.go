@@ -16,50 +16,6 @@ import (
 	"remora/telemetry"
 )
 
-func TestParseUsage(t *testing.T) {
-	for name, c := range map[string]struct {
-		raw  string
-		want telemetry.Usage
-	}{
-		"chat": {
-			`{"prompt_tokens":10,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":4},"completion_tokens_details":{"reasoning_tokens":2}}`,
-			telemetry.Usage{Input: 10, Output: 5, Cached: 4, Reasoning: 2, Known: true, CacheKnown: true},
-		},
-		"responses": {
-			`{"input_tokens":10,"output_tokens":5,"input_tokens_details":{"cached_tokens":4},"output_tokens_details":{"reasoning_tokens":2},"total_tokens":15}`,
-			telemetry.Usage{Input: 10, Output: 5, Cached: 4, Reasoning: 2, Known: true, CacheKnown: true},
-		},
-		"nothing cached":       {`{"prompt_tokens":10,"prompt_tokens_details":{"cached_tokens":0}}`, telemetry.Usage{Input: 10, Known: true, CacheKnown: true}},
-		"no details":           {`{"prompt_tokens":1e1,"prompt_tokens_details":null}`, telemetry.Usage{Input: 10, Known: true}},
-		"wrong types":          {`{"prompt_tokens":"x","completion_tokens":5,"prompt_tokens_details":[1]}`, telemetry.Usage{Output: 5, Known: true}},
-		"negative and endless": {`{"prompt_tokens":-4,"completion_tokens":1e300}`, telemetry.Usage{}},
-		"negative in both":     {`{"prompt_tokens":-4,"input_tokens":-4}`, telemetry.Usage{}},
-		"null":                 {`null`, telemetry.Usage{}},
-		"none":                 {``, telemetry.Usage{}},
-		"broken":               {`{"prompt_tokens":10`, telemetry.Usage{}},
-		"too long":             {`{"prompt_tokens":10` + strings.Repeat(" ", 64<<10) + `}`, telemetry.Usage{}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, telemetry.ParseUsage([]byte(c.raw))); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
-}
-
-func FuzzParseUsage(f *testing.F) {
-	f.Add([]byte(`{"prompt_tokens":10,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":4}}`))
-	f.Add([]byte(`{"input_tokens":1e999,"output_tokens":-0,"output_tokens_details":7}`))
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		u := telemetry.ParseUsage(raw)
-		for _, n := range []int64{u.Input, u.Cached, u.Output, u.Reasoning} {
-			if n < 0 || n > 1e12 {
-				t.Errorf("%q: %+v", raw, u)
-			}
-		}
-	})
-}
-
 // FuzzHeaders sends any trace context through a call: nothing of it may break the call or its export.
 func FuzzHeaders(f *testing.F) {
 	f.Add(sampled, "a=1,b=2", "/v1/responses", "gpt-5")

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"remora/telemetry"
+	"remora/wire"
 )
 
 const (
@@ -48,7 +49,7 @@ func play(tel *telemetry.Telemetry, in headers) (up []headers) {
 		c.Content([]telemetry.Message{{Role: "user", Parts: []telemetry.Part{{Type: "text", Content: canaryContent}}}}, nil)
 		c.Answered(telemetry.Answer{
 			Status: 200, ID: fmt.Sprint("resp_", i), Model: "gpt-5-2026", Finish: finish,
-			Usage: telemetry.Usage{Input: 100, Cached: 60, Output: 20, Reasoning: 5, Known: true, CacheKnown: true},
+			Usage: wire.Usage{Input: 100, Cached: 60, Output: 20, Reasoning: 5, CacheKnown: true},
 		})
 		if i == 0 {
 			review := c.Step("review")
@@ -395,7 +396,7 @@ func request(tel *telemetry.Telemetry, c *telemetry.Call) {
 	c.Send(telemetry.Send{Provider: "openai", Operation: "chat", Model: "gpt-5", Address: "api.openai.com:443", Stream: true}, none)
 	c.Stream()
 	c.FirstByte()
-	c.Answered(telemetry.Answer{Status: 200, ID: "r", Model: "gpt-5", Finish: "stop", Usage: telemetry.Usage{Input: 100, Output: 10, Cached: 50, Known: true}})
+	c.Answered(telemetry.Answer{Status: 200, ID: "r", Model: "gpt-5", Finish: "stop", Usage: wire.Usage{Input: 100, Output: 10, Cached: 50}})
 	commit := c.Step("commit")
 	tel.Store(commit.Context(), "commit", time.Time{}, time.Millisecond, nil)
 	commit.End(nil)

@@ -9,6 +9,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 	"go.opentelemetry.io/otel/trace"
+
+	"remora/wire"
 )
 
 // sending is one call of upstream.
@@ -112,7 +114,7 @@ type Answer struct {
 	Failure string
 	// ID, Model and Finish are the response's.
 	ID, Model, Finish string
-	Usage             Usage
+	Usage             wire.Usage
 }
 
 // Answered closes the client span, and records what the call has cost.
@@ -170,7 +172,7 @@ func (x *sending) describe(a *Answer) {
 	if a.Finish != "" {
 		kv = append(kv, semconv.GenAIResponseFinishReasons(clean(a.Finish)))
 	}
-	if u := &a.Usage; u.Known {
+	if u := &a.Usage; u.Known() {
 		kv = append(kv,
 			semconv.GenAIUsageInputTokens(int(u.Input)), semconv.GenAIUsageOutputTokens(int(u.Output)),
 			semconv.GenAIUsageReasoningOutputTokens(int(u.Reasoning)))
@@ -197,7 +199,7 @@ func (c *Call) measure(a *Answer, failure string) {
 		in.firstChunk.Record(x.ctx, x.first.Seconds(), t.rows.calls.get(key).rec...)
 	}
 	u := &a.Usage
-	if !u.Known {
+	if !u.Known() {
 		return
 	}
 	key.token = "input"

@@ -1,6 +1,9 @@
 package wire
 
-import "bytes"
+import (
+	"bytes"
+	"strconv"
+)
 
 // maxFolded bounds what a Folder keeps of one answer, in bytes.
 const maxFolded = 32 << 20
@@ -206,4 +209,65 @@ func choiceMembers(raw []byte) (index, message, finish []byte) {
 		}
 	}
 	return index, message, finish
+}
+
+// Usage is what a call has cost, in tokens.
+type Usage struct {
+	// Input holds Cached, what was read from the provider's prompt cache. Output holds Reasoning.
+	Input, Cached, Output, Reasoning int64
+	// CacheKnown tells that upstream has said what was cached, if that was nothing.
+	CacheKnown bool
+}
+
+// Known tells that upstream has said what the call has cost.
+func (u *Usage) Known() bool { return u.Input > 0 || u.Output > 0 }
+
+const (
+	maxUsage  = 64 << 10 // bytes of a usage object; real ones have a few hundred
+	maxTokens = 1e12
+)
+
+// ParseUsage reads a usage object of either dialect, [Reply.Usage]. What can't be read counts as nothing; the result is
+// never negative.
+func ParseUsage(raw []byte) Usage {
+	if len(raw) > maxUsage {
+		return Usage{}
+	}
+	var u Usage
+	s := scanner{b: raw}
+	for name := range s.each() {
+		switch string(name) {
+		case "prompt_tokens", "input_tokens":
+			s.tokens(&u.Input)
+		case "completion_tokens", "output_tokens":
+			s.tokens(&u.Output)
+		case "prompt_tokens_details", "input_tokens_details":
+			for name := range s.each() {
+				if string(name) == "cached_tokens" && s.tokens(&u.Cached) {
+					u.CacheKnown = true
+				}
+			}
+		case "completion_tokens_details", "output_tokens_details":
+			for name := range s.each() {
+				if string(name) == "reasoning_tokens" {
+					s.tokens(&u.Reasoning)
+				}
+			}
+		}
+	}
+	if s.reason != "" {
+		return Usage{}
+	}
+	return u
+}
+
+// tokens raises n to the count at the scanner's place and tells whether there is one. Some upstreams give a count under
+// the names of both dialects, and one of them is 0.
+func (s *scanner) tokens(n *int64) bool {
+	f, err := strconv.ParseFloat(string(s.raw()), 64)
+	if err != nil || f < 0 || f > maxTokens {
+		return false
+	}
+	*n = max(*n, int64(f))
+	return true
 }
