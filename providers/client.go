@@ -249,6 +249,19 @@ func (p *pool) get() *conn {
 	}
 }
 
+// empty tells that nothing came behind the answer that has just been read. TLS reads ahead, and holds bytes where neither
+// the buffer above it nor the kernel shows them: they would be taken for the answer to the next request, whoever's that is.
+func (cn *conn) empty() bool {
+	if cn.pool.tls == nil {
+		return true
+	}
+	_ = cn.SetReadDeadline(past()) // so that only what was read ahead is read
+	var one [1]byte
+	n, err := cn.Read(one[:])
+	var timeout net.Error
+	return n == 0 && errors.As(err, &timeout) && timeout.Timeout()
+}
+
 // put keeps cn for the next exchange.
 func (p *pool) put(cn *conn) {
 	cn.since = p.client.o.Now()

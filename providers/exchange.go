@@ -172,7 +172,7 @@ func (x *Exchange) finish() {
 	if x.br != nil && x.consumed > 0 {
 		_, _ = x.br.Discard(x.consumed)
 	}
-	if x.keep && x.body.ended() && x.br.Buffered() == 0 {
+	if x.keep && x.body.ended() && x.br.Buffered() == 0 && x.conn.empty() {
 		x.release()
 	} else {
 		x.drop()

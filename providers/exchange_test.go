@@ -427,3 +427,70 @@ func TestTLS(t *testing.T) {
 		t.Errorf("a certificate of nobody: %v", err)
 	}
 }
+
+// gathered holds what TLS writes until flush, so that several records arrive at once.
+type gathered struct {
+	net.Conn
+	held []byte
+}
+
+func (g *gathered) Write(p []byte) (int, error) {
+	g.held = append(g.held, p...)
+	return len(p), nil
+}
+
+func (g *gathered) Read(p []byte) (int, error) {
+	if _, err := g.Conn.Write(g.held); err != nil {
+		return 0, err
+	}
+	g.held = g.held[:0]
+	return g.Conn.Read(p)
+}
+
+// TestBytesBehindAnAnswerOverTLS: TLS takes them from the kernel together with the answer and keeps them to itself.
+func TestBytesBehindAnAnswerOverTLS(t *testing.T) {
+	s := httptest.NewUnstartedServer(nil)
+	s.StartTLS() // for its certificate
+	defer s.Close()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ln.Close() }()
+	var conns atomic.Int32
+	go func() {
+		for {
+			nc, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			n := conns.Add(1)
+			go func() {
+				defer func() { _ = nc.Close() }()
+				tc := tls.Server(&gathered{Conn: nc}, s.TLS)
+				r := bufio.NewReader(tc)
+				for {
+					if _, err := http.ReadRequest(r); err != nil {
+						return
+					}
+					_, _ = fmt.Fprintf(tc, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n%d", n)
+					_, _ = io.WriteString(tc, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged")
+				}
+			}()
+		}
+	}()
+	c := client(t, func(o *ClientOptions) { o.TLS = s.Client().Transport.(*http.Transport).TLSClientConfig })
+	up := Upstream{Addr: ln.Addr().String(), ServerName: "example.com", TLS: true}
+	for want := range 3 {
+		var x Exchange
+		var resp fasthttp.ResponseHeader
+		if err := c.Send(&x, up, []byte("GET / HTTP/1.1\r\nHost: h\r\n\r\n"), nil, &resp); err != nil {
+			t.Fatal(err)
+		}
+		got, err := x.Next()
+		if err != nil || string(got) != fmt.Sprint(want+1) {
+			t.Errorf("got %q, %v", got, err)
+		}
+		x.Close()
+	}
+}
