@@ -118,6 +118,7 @@ func TestStripHead(t *testing.T) {
 	f("HTTP/1.1 200 OK\nConnection: close, X-Y\nx-y: 1\nA: b\n\n", "HTTP/1.1 200 OK\nA: b\n\n", false)
 	f("HTTP/1.0 200 OK\nA: b\n\n", "HTTP/1.1 200 OK\nA: b\n\n", false)
 	f("HTTP/1.0 200 OK\nConnection: Keep-Alive\nKeep-Alive: 3\n\n", "HTTP/1.1 200 OK\n\n", true)
+	f("HTTP/1.1 200 OK\nConnection: close, keep-alive\nConnection: keep-alive\n\n", "HTTP/1.1 200 OK\n\n", false)
 	f("HTTP/1.1 200 OK\nconnection: content-length, transfer-encoding\ncontent-length: 4\n\n", "HTTP/1.1 200 OK\ncontent-length: 4\n\n", true)
 	f("HTTP/1.1 200 OK\nUpgrade: h2\n folded\nTrailer: X\nTE: x\nProxy-Connection: y\nZ: 1\n  2\n\n", "HTTP/1.1 200 OK\nZ: 1\n  2\n\n", true)
 	f("HTTP/1.1 101 Switching\nConnection: Upgrade\nUpgrade: x\n\n", "HTTP/1.1 101 Switching\nConnection: Upgrade\nUpgrade: x\n\n", false)
@@ -493,4 +494,40 @@ func TestBytesBehindAnAnswerOverTLS(t *testing.T) {
 		}
 		x.Close()
 	}
+}
+
+func TestHeadsThatAreNone(t *testing.T) {
+	f := func(head string) {
+		t.Helper()
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = ln.Close() }()
+		done := make(chan struct{})
+		defer close(done)
+		go func() {
+			nc, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			defer func() { _ = nc.Close() }()
+			_, _ = http.ReadRequest(bufio.NewReader(nc))
+			_, _ = io.WriteString(nc, head)
+			<-done // it has no more to say, and does not close
+		}()
+		c := client(t, func(o *ClientOptions) { o.ResponseHeaderTimeout = 5 * time.Second })
+		var x Exchange
+		defer x.Close()
+		var resp fasthttp.ResponseHeader
+		if err := c.Send(&x, at(ln.Addr().String()), []byte("GET / HTTP/1.1\r\nHost: h\r\n\r\n"), nil, &resp); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%q: %v", head, err)
+		}
+	}
+	f("HTTP/1.1 200 OK\nContent-Length: 0\n\n")
+	f("HTTP/2.0 200 OK\r\nContent-Length: 0\r\n\r\n")
+	f("HTTP/1.1 000 OK\r\nContent-Length: 0\r\n\r\n")
+	f("HTTP/1.\r\n\r\n")
+	f("HTTP/1.1 \r\n\r\n")
+	f("\r\n\r\n")
 }

@@ -139,6 +139,9 @@ func (x *Exchange) readHead(resp *fasthttp.ResponseHeader) error {
 			return err
 		}
 		head, _ := x.br.Peek(n)
+		if !isHTTP1(head) {
+			return fmt.Errorf("%w: the response head is not one of HTTP/1.x", ErrMalformed)
+		}
 		skip, keep := stripHead(head)
 		x.keep = x.keep && keep
 		_, _ = x.br.Discard(skip)
@@ -191,6 +194,19 @@ func headEnd(buf []byte, from int) int {
 	}
 }
 
+// isHTTP1 tells whether a head has the protocol, the status and the end that it needs. fasthttp passes "HTTP/2.0" on, takes
+// the status 000 for 200, and waits for more behind an end without CR, for which an upstream that has said all keeps it
+// waiting. Line ends before the head are left over from an answer before.
+func isHTTP1(head []byte) bool {
+	const protocol = "HTTP/1."
+	line := bytes.TrimLeft(head, "\r\n")
+	if !bytes.HasSuffix(head, []byte("\r\n\r\n")) || !bytes.HasPrefix(line, []byte(protocol)) {
+		return false
+	}
+	status := bytes.TrimLeft(line[len(protocol)+1:], " ")
+	return len(status) > 0 && status[0] >= '1' && status[0] <= '9'
+}
+
 // stripHead removes from a response head the lines that concern this connection only. What remains is moved to the
 // end of head, so that it still stands before the body; skip says where it begins. Keep tells whether the connection
 // outlives the answer, as far as the head says so. A head that does not look like HTTP is left for the real parser to
@@ -206,7 +222,7 @@ func stripHead(head []byte) (skip int, keep bool) {
 	keep = head[7] != '0'
 	head[7] = '1' // a 1.0 answer goes on as a 1.1 answer, which is what this side speaks
 	var named [8][]byte
-	listed, drop := named[:0], false
+	listed, drop, closes := named[:0], false, false
 	for from, to := range headerLines(head, first) {
 		name, value, _ := bytes.Cut(head[from:to], []byte(":"))
 		if !equalFold(name, "connection") {
@@ -217,9 +233,9 @@ func stripHead(head []byte) (skip int, keep bool) {
 		for token := range bytes.SplitSeq(value, []byte(",")) {
 			switch token = bytes.TrimSpace(token); {
 			case equalFold(token, "close"):
-				keep = false
+				keep, closes = false, true
 			case equalFold(token, "keep-alive"):
-				keep = true
+				keep = !closes
 			case len(listed) < len(named):
 				listed = append(listed, bytes.Clone(token)) // the lines are about to move
 			}
