@@ -516,9 +516,10 @@ func TestHeadsThatAreNone(t *testing.T) {
 			_, _ = io.WriteString(nc, head)
 			<-done // it has no more to say, and does not close
 		}()
-		c := client(t, func(o *ClientOptions) { o.ResponseHeaderTimeout = 5 * time.Second })
+		c := client(t, nil)
 		var x Exchange
 		defer x.Close()
+		defer time.AfterFunc(5*time.Second, x.Abort).Stop() // rather than wait with an upstream that waits
 		var resp fasthttp.ResponseHeader
 		if err := c.Send(&x, at(ln.Addr().String()), []byte("GET / HTTP/1.1\r\nHost: h\r\n\r\n"), nil, &resp); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%q: %v", head, err)
