@@ -2,6 +2,8 @@ package transcript
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -113,6 +115,54 @@ func (e *Entry) line(ctx context.Context, units uint64) (*storedLine, error) {
 		e.stored = stored
 	}
 	return e.stored, nil
+}
+
+// Execution names the agent run that the turn belongs to: all turns of a tool loop share the user message it began with.
+func (e *Entry) Execution() string {
+	if e.call.Scope.Execution != "" {
+		return e.call.Scope.Execution
+	}
+	run := e.round()
+	if run == 0 {
+		return ""
+	}
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], run)
+	return hexText(b[:])
+}
+
+// round is findRun, asked once: layers have state by the name.
+func (e *Entry) round() uint64 {
+	if e.run == 0 {
+		e.run = e.findRun()
+	}
+	return e.run
+}
+
+// findRun names the round of the request by the session and the place of its user message there, 0 for no round that is
+// known. Where the message is not in the request, or was trimmed off what stands before it, the head knows.
+func (e *Entry) findRun() uint64 {
+	p := &e.place
+	for i := len(e.in.items) - 1; i >= 0; i-- {
+		if it := &e.in.items[i]; it.Kind != wire.Message || it.Role != wire.User {
+			continue
+		}
+		at := e.in.ends[i]
+		if i >= p.fresh {
+			at = p.parent
+			for _, m := range e.in.marks[p.fresh : i+1] {
+				at = at.after(m)
+			}
+		} else if p.relation == relTrim && e.atHead {
+			break
+		}
+		sum := sha256.Sum256(append([]byte(e.call.Scope.Session), at.Chain[:]...))
+		return binary.BigEndian.Uint64(sum[:8])
+	}
+	if e.atHead || p.before {
+		return e.state.head.Run
+	}
+	return 0
 }
 
 // Behind is how many units of the conversation stand before the request's new items, as far as the transcript knows.

@@ -51,6 +51,7 @@ type Entry struct {
 	answeredRoom [1][]mark
 	answerRoom   [2]mark
 	epoch        string // why the view begins otherwise than the one before
+	run          uint64 // the round that the turn belongs to, as it was found first; layers have state by it
 }
 
 // journaled is a turn's input that was written before its answer.

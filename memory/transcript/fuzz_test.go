@@ -12,7 +12,7 @@ import (
 // Whatever stands in the store, reading it neither panics nor takes more memory than it is long.
 func FuzzRecords(f *testing.F) {
 	pos := position{Seq: 7, Chain: wire.Hash{1}, Units: 9}
-	h := head{Pos: pos, NextSeq: 8, LastTurn: "t", Ring: []echo{{Content: 1, Seq: 2}}, Open: []string{"c"}, Tails: []tail{{Pos: pos}}}
+	h := head{Pos: pos, NextSeq: 8, LastTurn: "t", Run: 9, Ring: []echo{{Content: 1, Seq: 2}}, Open: []string{"c"}, Tails: []tail{{Pos: pos}}}
 	layered := h
 	layered.Blocks = []wire.Hash{{1}, {2}}
 	it := storedItem{Parent: 6, Pos: pos, Turn: "t", Raw: bytes.Repeat([]byte(`{"role":"user"}`), 200)}
@@ -28,7 +28,7 @@ func FuzzRecords(f *testing.F) {
 		}
 		if h, err := decodeHead(b); err == nil {
 			again, err := decodeHead(h.encode())
-			if err != nil || again.Pos != h.Pos || len(again.Tails) != len(h.Tails) || !slices.Equal(again.Blocks, h.Blocks) {
+			if err != nil || again.Pos != h.Pos || len(again.Tails) != len(h.Tails) || !slices.Equal(again.Blocks, h.Blocks) || again.Run != h.Run {
 				t.Errorf("head changed when it was written again: %v", err)
 			}
 		}

@@ -119,6 +119,7 @@ type head struct {
 	Open     []string    // ids of unanswered calls on the head line
 	Tails    []tail      // other ends, latest last
 	Blocks   []wire.Hash // blocks that are stored, those used last at the end; only some, and those of an import
+	Run      uint64      // names the round that the head line ends with, 0 where that is not known
 }
 
 // parseHash reads a hash in hex.
@@ -227,13 +228,11 @@ func (h *head) appendTo(b []byte) []byte {
 		b = append(b, pack.Bit(t.Side))
 		b = binary.AppendUvarint(b, t.Turns)
 	}
-	if len(h.Blocks) > 0 { // a session without layers has no such list, nor had any before there were layers
-		b = binary.AppendUvarint(b, uint64(len(h.Blocks)))
-		for _, block := range h.Blocks {
-			b = append(b, block[:]...)
-		}
+	b = binary.AppendUvarint(b, uint64(len(h.Blocks)))
+	for _, block := range h.Blocks {
+		b = append(b, block[:]...)
 	}
-	return b
+	return binary.BigEndian.AppendUint64(b, h.Run)
 }
 
 func decodeHead(b []byte) (head, error) {
@@ -254,10 +253,13 @@ func decodeHead(b []byte) (head, error) {
 	for n := d.Count(maxTails); n > 0; n-- {
 		h.Tails = append(h.Tails, tail{Pos: readPosition(&d), Lead: d.Hash(), Side: d.Byte() == 1, Turns: d.Uvarint()})
 	}
-	if len(d.Rest) > 0 {
+	if len(d.Rest) > 0 { // as in a head that an early version wrote without blocks
 		for n := d.Count(maxBlocks); n > 0; n-- {
 			h.Blocks = append(h.Blocks, d.Hash())
 		}
+	}
+	if len(d.Rest) > 0 { // early versions did not name the run
+		h.Run = d.Uint64()
 	}
 	if d.Bad {
 		return head{}, fmt.Errorf("read head: %w", ErrCorrupt)

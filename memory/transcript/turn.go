@@ -162,19 +162,6 @@ func (e *Entry) record(d *draft, a *Answer) turnrecord.Record {
 	return r
 }
 
-// Execution names the agent run that the turn belongs to: all turns of a tool loop share the user message it began with.
-func (e *Entry) Execution() string {
-	if e.call.Scope.Execution != "" {
-		return e.call.Scope.Execution
-	}
-	for i := len(e.in.items) - 1; i >= 0; i-- {
-		if it := &e.in.items[i]; it.Kind == wire.Message && it.Role == wire.User {
-			return hexText(e.in.ends[i].Chain[:8])
-		}
-	}
-	return ""
-}
-
 // TurnRecord is what is kept of a turn, as JSON in one line; ErrNoTurn where that is nothing.
 func (log *Log) TurnRecord(ctx context.Context, s Scope, turnID string) (json.RawMessage, error) {
 	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: []string{turnPrefix + turnID}}})
