@@ -62,6 +62,12 @@ func newCommand(p process) *cobra.Command {
 		SilenceUsage:  true, // a wrong configuration is not cured by the list of flags
 		SilenceErrors: true, // main prints them
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			// From now on SIGHUP asks for a reload, as it does of a proxy that serves: until then it ends the process.
+			hangup := make(chan os.Signal, 1)
+			if !check {
+				signal.Notify(hangup, syscall.SIGHUP)
+				defer signal.Stop(hangup)
+			}
 			var flags []setting
 			if cmd.Flags().Changed("listen") {
 				flags = append(flags, setting{path: "server.listen", origin: "--listen", value: listen})
@@ -81,7 +87,7 @@ func newCommand(p process) *cobra.Command {
 				_, err = fmt.Fprintln(p.stdout, "config ok")
 				return err
 			}
-			return run(cmd.Context(), from, c, p.stderr)
+			return run(cmd.Context(), from, c, hangup, p.stderr)
 		},
 	}
 	cmd.SetOut(p.stdout)

@@ -11,13 +11,11 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"os/signal"
 	"reflect"
 	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"remora/memory"
@@ -29,8 +27,8 @@ import (
 )
 
 // run serves until ctx ends. It starts from the bottom up, so that nothing is ever called that is not there yet, and
-// stops in reverse.
-func run(ctx context.Context, from origin, c Config, stderr io.Writer) (err error) {
+// stops in reverse. What comes on hangup while it starts makes it reload as soon as it serves.
+func run(ctx context.Context, from origin, c Config, hangup <-chan os.Signal, stderr io.Writer) (err error) {
 	defer runtime.KeepAlive(tuneCollector())
 	log := slog.New(telemetry.LogHandler(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: c.Log.Level})))
 	l := &live{origin: from, c: c, log: log}
@@ -52,7 +50,7 @@ func run(ctx context.Context, from origin, c Config, stderr io.Writer) (err erro
 	}()
 	watched, unwatch := context.WithCancel(ctx)
 	defer unwatch()
-	watching := l.watch(watched)
+	watching := l.watch(watched, hangup)
 	greet(stderr, ln.Addr(), c, upstreams)
 	select {
 	case <-ended: // the listener broke; answers under way can still be finished
@@ -187,16 +185,14 @@ const lookEvery = 2 * time.Second
 // first.
 const missingLooks = 2
 
-// watch reads the configuration again on SIGHUP, and when its file has changed, until ctx ends. Then the channel is closed.
-func (l *live) watch(ctx context.Context) <-chan struct{} {
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
+// watch reads the configuration again on each hangup, and when its file has changed, until ctx ends. Then the channel that
+// it returns is closed.
+func (l *live) watch(ctx context.Context, hangup <-chan os.Signal) <-chan struct{} {
 	l.settled()
 	l.read = l.seen
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		defer signal.Stop(hangup)
 		tick := time.NewTicker(lookEvery)
 		defer tick.Stop()
 		for {

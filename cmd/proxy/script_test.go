@@ -127,31 +127,47 @@ func (r *running) text() string {
 
 // startProxy runs the binary on a free port and returns once it says where it listens.
 func startProxy(dir string, env, args []string) (r *running, url string, err error) {
-	path, err := exec.LookPath("proxy") // testscript.Main has put it there
+	r, listens, err := launchProxy(dir, env, args)
+	if err == nil {
+		url, err = r.await(listens)
+	}
 	if err != nil {
 		return nil, "", err
 	}
-	r = &running{done: make(chan struct{})}
+	return r, url, nil
+}
+
+// launchProxy is startProxy for those who do not wait; the address comes on the channel.
+func launchProxy(dir string, env, args []string) (*running, <-chan string, error) {
+	path, err := exec.LookPath("proxy") // testscript.Main has put it there
+	if err != nil {
+		return nil, nil, err
+	}
+	r := &running{done: make(chan struct{})}
 	r.cmd = exec.Command(path, append([]string{"--listen", "127.0.0.1:0"}, args...)...)
 	r.cmd.Dir, r.cmd.Env = dir, slices.Concat(patientStore, env)
 	stderr, err := r.cmd.StderrPipe()
 	if err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
 	if err := r.cmd.Start(); err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
 	listens := make(chan string, 1)
 	go r.read(stderr, listens)
+	return r, listens, nil
+}
+
+func (r *running) await(listens <-chan string) (url string, err error) {
 	select {
 	case url, ok := <-listens:
 		if ok {
-			return r, url, nil
+			return url, nil
 		}
-		return nil, "", fmt.Errorf("proxy ended before it listened:\n%s", r.text())
+		return "", fmt.Errorf("proxy ended before it listened:\n%s", r.text())
 	case <-time.After(patience):
 		r.kill()
-		return nil, "", fmt.Errorf("proxy does not listen after %s:\n%s", patience, r.text())
+		return "", fmt.Errorf("proxy does not listen after %s:\n%s", patience, r.text())
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -53,10 +54,47 @@ func (r *running) stopping(t *testing.T) {
 	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(patience); !strings.Contains(r.text(), `"msg":"stopping"`); time.Sleep(time.Millisecond) {
+	r.says(t, `"msg":"stopping"`)
+}
+
+// says waits until the proxy has said something.
+func (r *running) says(t *testing.T, mark string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !strings.Contains(r.text(), mark); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the signal had no effect:\n%s", r.text())
 		}
+	}
+}
+
+// TestHangupWhileStarting: a proxy that still waits for its store is not ended by SIGHUP, and reloads when it serves.
+func TestHangupWhileStarting(t *testing.T) {
+	t.Parallel()
+	store, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	r, listens, err := launchProxy(t.TempDir(), []string{"REMORA_STORE_URL=redis://" + store.Addr().String()}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.kill)
+	conn, err := store.Accept() // it waits for an answer now
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = conn.Close(), store.Close()
+	if _, err := r.await(listens); err != nil {
+		t.Fatal(err)
+	}
+	r.says(t, `"msg":"configuration reloaded"`)
+	r.stopping(t)
+	if code := r.wait(t); code != 0 {
+		t.Errorf("exit code %d", code)
 	}
 }
 
