@@ -99,7 +99,11 @@ func (e *Events) keep(piece []byte) {
 		e.line = append(e.line, piece...)
 		return
 	}
-	if len(e.line) == 0 || e.line[0] != ':' {
+	begin := e.line
+	if len(begin) == 0 {
+		begin = piece
+	}
+	if begin[0] != ':' {
 		e.drop()
 	}
 	e.line, e.overlong = nil, true

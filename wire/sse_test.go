@@ -95,7 +95,7 @@ func TestEventsLarge(t *testing.T) {
 	f := func(stream string, want ...string) {
 		t.Helper()
 		b := []byte(stream)
-		for name, chunks := range map[string][][]byte{"at once": {b}, "in pieces": {b[:100], b[100 : len(b)/2], b[len(b)/2:]}} {
+		for name, chunks := range map[string][][]byte{"at once": {b}, "in pieces": {b[:100], b[100 : len(b)/2], b[len(b)/2:]}, "in two": {b[:len(b)-11], b[len(b)-11:]}} {
 			if d := diff(want, splitEvents(chunks)); d != "" {
 				t.Errorf("%.40q %s:\n%s", stream, name, d)
 			}
