@@ -3,6 +3,7 @@ package cache
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -48,6 +49,16 @@ func TestKeysAreInjective(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What is too long for a length byte must not look like what just fits, whatever a caller makes of it.
+func TestHashedKeyPartIsNoLength(t *testing.T) {
+	owner, name := strings.Repeat("o", 300), strings.Repeat("n", 222)
+	sum := sha256.Sum256([]byte(owner))
+	crafted := Group{Owner: string(sum[:]) + "\xde" + name} // 255 bytes
+	if bytes.HasPrefix(groupPrefix(crafted), groupPrefix(Group{owner, name})) {
+		t.Error("keys of one group are keys of another")
+	}
 }
 
 // decodeID is the inverse of writeID for what is not hashed: that it exists proves that no two short ids meet.

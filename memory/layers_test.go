@@ -124,6 +124,26 @@ func TestLayerScopes(t *testing.T) {
 		map[*memory.Call]bool{at("five", "ben"): true, &other: false}, "Processed")
 }
 
+// DESIGN section 2.3: X-Parent-Session-Id makes a new session a child, and no other.
+func TestChildTakesOverAtItsBeginning(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t, observer(t, layer.Thread))}})
+	l.turnOf(in("parent", ""), "u:hello", "a:hi")
+	for _, c := range []struct {
+		began bool
+		want  string
+	}{{false, "Processed 2 items"}, {true, "Processed 1 items"}} {
+		child := in(fmt.Sprint("child ", c.began), "")
+		if c.began {
+			l.turnOf(child, "u:1", "")
+		}
+		child.Scope.Parent = "parent"
+		if view := l.turnOf(child, "u:1", "a:1"); !strings.Contains(view, c.want) {
+			t.Errorf("of a session that had begun before (%v): %s", c.began, view)
+		}
+	}
+}
+
 // TestLayerStatesAreStored is cases 41 and 74.
 func TestLayerStatesAreStored(t *testing.T) {
 	t.Parallel()

@@ -9,8 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"remora/cache"
 	"remora/memory"
+	"remora/memory/turnrecord"
 	"remora/memory/view"
 	"remora/wire"
 )
@@ -307,6 +310,29 @@ func TestSideRequests(t *testing.T) {
 	l.wantTranscript("u:1 a:1 u:2 a:2", 10)
 	l.turn("s:agent u:1 a:1 u:2 a:2 u:3", "a:3")
 	l.wantTranscript("u:1 a:1 u:2 a:2 u:3 a:3", 12)
+	marked := map[string]int{}
+	for _, record := range l.records() {
+		marked[record.Side]++
+	}
+	if diff := cmp.Diff(map[string]int{"": 3, "unrelated": 2, "compaction": 1}, marked); diff != "" {
+		t.Error("side lines by their mark: " + diff)
+	}
+}
+
+// records are the turns of the session.
+func (l *lab) records() (list []turnrecord.Record) {
+	l.t.Helper()
+	err := l.m.Walk(context.Background(), scope, func(line memory.Line) error {
+		if line.Turn == nil {
+			return nil
+		}
+		list = append(list, turnrecord.Record{})
+		return json.Unmarshal(line.Turn, &list[len(list)-1])
+	})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return list
 }
 
 // An agent asks for a title before, or while, it asks its first question.

@@ -114,6 +114,25 @@ func TestResultsSentAgainAtOnce(t *testing.T) {
 	}
 }
 
+// The answer was complete, but the client has not seen it: its input is there, however long the second answer takes.
+func TestResultsSentAgainLater(t *testing.T) {
+	l := newLab(t, memory.Options{OpenDelay: time.Nanosecond})
+	l.turn("u:1", "c:x")
+	l.turn("r:x", "a:one")
+	again := l.begin(memory.Call{}, "r:x")
+	again.Forwarded()
+	for deadline := time.Now().Add(2 * time.Minute); ; {
+		if _, err := l.m.TurnRecord(t.Context(), scope, again.ID); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the input was not written")
+		}
+	}
+	again.Commit(answer(t, "a:two"))
+	l.wantTranscript("u:1 c:x r:x a:two", 5)
+}
+
 // Two requests with the same result, of which the later one is answered first, share what is stored of it, and it stays
 // there although the earlier one has to move behind what was said meanwhile.
 func TestSharedResultStays(t *testing.T) {

@@ -2,6 +2,8 @@ package memory_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -52,6 +54,25 @@ func TestNextTurnNeedsNoRead(t *testing.T) {
 	// Who sends only what is new must see what was said elsewhere.
 	f(here, 4, memory.Call{History: memory.HistoryServer}, "u:6", "a:6")
 	l.wantTranscript("u:1 c:x r:x a:1 u:2 a:2 u:3 a:3 u:4 a:4 u:5 a:5 u:6 a:6", 14)
+}
+
+// Who trims a long history is recognised by what the head remembers of its end, without asking any index.
+func TestTrimmedHistoryNeedsOneRead(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	var history []string
+	for i := range 80 {
+		history = append(history, fmt.Sprintf("u:%d", i))
+		l.turn(strings.Join(history, " "), fmt.Sprintf("a:%d", i))
+		history = append(history, fmt.Sprintf("a:%d", i))
+	}
+	counted := &trips{Store: l.store}
+	l.m = memory.New(counted, nil, patient(memory.Options{}))
+	defer l.m.Close()
+	l.turn(strings.Join(history[len(history)-10:], " ")+" u:next", "a:next")
+	if got := counted.n.Load(); got != 2 {
+		t.Errorf("%d round trips, want a read and a commit", got)
+	}
+	l.wantTranscript(strings.Join(history, " ")+" u:next a:next", 162)
 }
 
 // The session is gone, or another one under its name, when a turn goes on from what this process wrote.

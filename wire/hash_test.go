@@ -65,6 +65,9 @@ func TestContentHashMeaning(t *testing.T) {
 		}},
 		{Chat, []string{`{"role":"assistant","tool_calls":[{"id":"c","function":{"name":"f","arguments":"{\"b\":1,\"a\":[{\"y\":\"é\",\"x\":null}]}"}}]}`}},
 		{Chat, []string{`{"role":"assistant","tool_calls":[{"id":"d","function":{"name":"f","arguments":"{}"}}]}`, `{"role":"assistant","tool_calls":[{"id":"d","function":{"name":"f","arguments":""}}]}`, `{"role":"assistant","tool_calls":[{"id":"d","function":{"name":"f"}}]}`}},
+		{Chat, []string{`{"role":"assistant","tool_calls":[{"id":"d","function":{"name":"f","arguments":"{\"index\":1,\"id\":2}"}}]}`}},
+		{Chat, []string{`{"role":"assistant","tool_calls":[{"id":"d","function":{"name":"f","arguments":"{\"index\":2,\"id\":2}"}}]}`}},
+		{Chat, []string{`{"role":"assistant","tool_calls":[{"id":"d","function":{"name":"f","arguments":"{\"index\":2,\"id\":2,\"a\":null}"}}]}`}},
 		{Chat, []string{`{"role":"assistant","tool_calls":[{"id":"d","function":{"name":"f","arguments":"{\"a\":"}}]}`}},
 		{Chat, []string{`{"role":"assistant","tool_calls":[{"id":"d","function":{"name":"f","arguments":"{\"a\": "}}]}`}},
 		{Chat, []string{`{"role":"assistant","tool_calls":[{"id":"d","type":"custom","custom":{"name":"f","input":"{}"}}]}`}},
@@ -155,6 +158,7 @@ func TestCanonical(t *testing.T) {
 	}
 	f(` "a" `, `"a"`)
 	f(`-1.0E+2`, `-1.0E+2`)
+	f(`[1e5,1E-7]`, `[1e5,1E-7]`)
 	f(`{}`, `{}`)
 	f(`[ { } , [ ] , {"b":{"d":1,"c":[{"f":1,"e":2},3]},"a":4} , {"z":0} ]`, `[{},[],{"a":4,"b":{"c":[{"e":2,"f":1},3],"d":1}},{"z":0}]`)
 	f(`{"a":1,"\u0061":2,"b":{"x":1},"a":{"y":[{}]}}`, `{"a":{"y":[{}]},"b":{"x":1}}`)

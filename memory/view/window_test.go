@@ -326,6 +326,10 @@ func TestWindowKeepsReasoningWithItsItem(t *testing.T) {
 	if want := "r2 a2 u2 a3"; notation(got.Items) != want {
 		t.Errorf("got %s, want %s", notation(got.Items), want)
 	}
+	got = Assemble(Request{Items: items(t, wire.Responses, "u1 a1 r1 r2 a2 u2 a3"), Window: seed(3)})
+	if want := "r1 r2 a2 u2 a3"; notation(got.Items) != want {
+		t.Errorf("got %s, want %s", notation(got.Items), want)
+	}
 }
 
 // A compaction stands for all that came before it, so no window may lose it.
