@@ -128,13 +128,8 @@ func (d *draft) retract() {
 // storeInput writes the request's new items and returns the position behind them.
 func (d *draft) storeInput() position {
 	e, at := d.e, d.e.plan.parent
-	if aside := e.in.items[:e.plan.aside]; len(aside) > 0 {
-		if sum, _ := leadHash(aside, nil, e.log.hashes); sum != d.head.Aside {
-			d.head.Aside = sum
-			for i := range aside {
-				at = d.storeInputItem(at, i, flagAside|flagOffChain)
-			}
-		}
+	if e.plan.aside > 0 {
+		at = d.storeAside(at)
 	}
 	before := len(d.puts)
 	at = d.storeHidden(at, e.plan.fresh, e.plan.fresh > 0 && e.seqs[e.plan.fresh-1] != 0)

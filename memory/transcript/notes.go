@@ -194,6 +194,23 @@ func (e *Entry) amendments(answer []mark) Amendments {
 	return list
 }
 
+// storeAside writes what the client itself has put before the history that it trimmed, and returns the position behind it.
+// What it has put there before is not written again: agents that blank the results of old calls go a little further every time.
+func (d *draft) storeAside(at position) position {
+	var sum wire.Hash
+	known := 0
+	for i, m := range d.e.in.marks[:d.e.plan.aside] {
+		if sum = wire.Chain(sum, m.content); sum == d.head.Aside {
+			known = i + 1
+		}
+	}
+	d.head.Aside = sum
+	for i := known; i < d.e.plan.aside; i++ {
+		at = d.storeInputItem(at, i, flagAside|flagOffChain)
+	}
+	return at
+}
+
 // storeHidden writes what is hidden behind so many visible items, unless it is in the log already, and returns the
 // position behind it. That position becomes the one that the chain ends at if the visible item is this turn's own, so
 // that whatever follows it stands behind what is hidden too.

@@ -114,7 +114,7 @@ type head struct {
 	Answered bool        // the head line holds an answer
 	Delta    bool        // the client has been seen to send only what is new
 	Forked   bool        // there may be items behind the head: an input without an answer, a longer branch
-	Aside    wire.Hash   // the client's own summary that was stored last
+	Aside    wire.Hash   // the end of what the client itself put before its history, as it was stored last
 	Ring     []echo      // the last items of the head line, oldest first
 	Open     []string    // ids of unanswered calls on the head line
 	Tails    []tail      // other ends, latest last
