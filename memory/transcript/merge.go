@@ -227,7 +227,7 @@ func (h *head) mergeEnds(in *incoming) (plan, bool) {
 		}
 		p := plan{relation: relContinue, parent: h.Pos, fresh: i + 1}
 		if at >= 0 {
-			p.parent, p.side = h.Tails[at].Pos, h.Tails[at].Side && !h.promotes(h.Tails[at])
+			p.parent, p.side = h.Tails[at].Pos, h.Tails[at].Side && !h.promotes(h.Tails[at], in.items[p.fresh:])
 		}
 		if p.fresh == len(in.items) {
 			p.relation = relResend
@@ -251,8 +251,14 @@ func (h *head) endAt(chain wire.Hash) (tail int, ok bool) {
 }
 
 // promotes tells that a side line turns out to be the conversation: it goes on, and the line that came first never
-// did (a client that asks for a title before it asks its question).
-func (h *head) promotes(t tail) bool { return h.Turns <= 1 && t.Turns >= 1 }
+// did (a client that asks for a title before it asks its question). While that line waits for the results of its calls, what
+// goes on may be an agent that works them out: then it takes the user to say that it is not.
+func (h *head) promotes(t tail, fresh []wire.Item) bool {
+	if h.Turns > 1 || t.Turns == 0 {
+		return false
+	}
+	return len(h.Open) == 0 || slices.ContainsFunc(fresh, func(it wire.Item) bool { return it.Kind == wire.Message && it.Role == wire.User })
+}
 
 // mergeTrimmed recognises a client that left out the beginning of its own history: the head stands in the request,
 // and what the request says before it is the end of the head line. What stands before that is the client's summary.
