@@ -266,6 +266,14 @@ func TestCircuit(t *testing.T) {
 	passes("the probe", broken(providers.ErrClosed))
 	refused("after a probe that failed", 5*time.Second)
 	b.now = b.now.Add(5 * time.Second)
+	slow := b.plan()
+	if _, err := slow.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	b.now = b.now.Add(3 * time.Second)
+	slow.Next(broken(providers.ErrTimeout))
+	refused("after a probe that took long to fail", 5*time.Second)
+	b.now = b.now.Add(5 * time.Second)
 	lost := b.plan()
 	if _, err := lost.Begin(); err != nil {
 		t.Fatal(err)

@@ -216,8 +216,10 @@ limits.global.body_bytes: must not be less than server.max_body (11), is 10`
 	if err := (&Options{Tenant: Tenant{Burst: 1}}).Validate("limits", 1); err == nil || !strings.Contains(err.Error(), "limits.tenant.burst: ") {
 		t.Error(err)
 	}
-	if err := (&Options{}).Validate("limits", 1); err != nil {
-		t.Error(err)
+	for _, o := range []Options{{}, {Global: Global{BodyBytes: 1}}} {
+		if err := o.Validate("limits", 1); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

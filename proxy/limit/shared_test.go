@@ -20,6 +20,8 @@ type flaky struct {
 	mu   sync.Mutex
 	err  error
 	hang bool
+
+	reads bool // reading goes on all the same
 }
 
 func (f *flaky) set(err error, hang bool) {
@@ -41,7 +43,7 @@ func (f *flaky) wait(ctx context.Context) error {
 }
 
 func (f *flaky) Read(ctx context.Context, q []cache.Query) ([]cache.Result, error) {
-	if err := f.wait(ctx); err != nil {
+	if err := f.wait(ctx); err != nil && !f.reads {
 		return nil, err
 	}
 	return f.Store.Read(ctx, q)
@@ -180,13 +182,14 @@ func TestSharedRate(t *testing.T) {
 // TestStoreIsAway checks that each of two replicas goes on with its half while the store fails or hangs, that none of
 // it waits, and that both agree again afterwards.
 func TestStoreIsAway(t *testing.T) {
-	for name, hang := range map[string]bool{"it fails": false, "it hangs": true} {
+	for name, c := range map[string]struct{ hang, reads bool }{"it fails": {}, "it hangs": {hang: true}, "it cannot be written": {reads: true}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newReplicas(t, 2, 1200)
 				defer r.close()
+				r.store.reads = c.reads
 				r.load(time.Minute, 50, 50)
-				r.store.set(errors.New("away"), hang)
+				r.store.set(errors.New("away"), c.hang)
 				from := time.Now()
 				r.load(5*time.Minute, 50, 50)
 				r.between("5 minutes without the store", r.since(from), 0.95*5, 1.05*5)
@@ -279,11 +282,19 @@ func TestEnter(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add((&state{tokens: -1.5, at: 5, replicas: []replica{{1, 2}, {3, 4}}}).encode())
+	whole := (&state{tokens: -1.5, at: 5, replicas: []replica{{1, 2}, {3, 4}}}).encode()
+	f.Add(whole)
+	f.Add(append(whole[:len(whole):len(whole)], 0))
+	f.Add(append([]byte{stateVersion + 1}, whole[1:]...))
+	f.Add((&state{tokens: math.NaN(), at: 5}).encode())
+	f.Add((&state{tokens: 1, at: 5, replicas: make([]replica, maxReplicas+1)}).encode())
 	f.Add([]byte{1})
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s := parse(b)
+		if math.IsNaN(s.tokens) || s.at < 0 || len(s.replicas) > maxReplicas {
+			t.Fatalf("%x was read as %+v", b, s)
+		}
 		if s.at != 0 && !bytes.Equal(s.encode(), b) {
 			t.Fatalf("%x came back as %x", b, s.encode())
 		}
