@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -284,7 +285,7 @@ func TestEnter(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	whole := (&state{tokens: -1.5, at: 5, replicas: []replica{{1, 2}, {3, 4}}}).encode()
 	f.Add(whole)
-	f.Add(append(whole[:len(whole):len(whole)], 0))
+	f.Add(append(slices.Clip(whole), 0))
 	f.Add(append([]byte{stateVersion + 1}, whole[1:]...))
 	f.Add((&state{tokens: math.NaN(), at: 5}).encode())
 	f.Add((&state{tokens: 1, at: 5, replicas: make([]replica, maxReplicas+1)}).encode())
