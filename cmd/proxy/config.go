@@ -204,6 +204,13 @@ func checkStoreURL(raw string) error {
 	if err != nil {
 		return err
 	}
+	_, hosts, _ := strings.Cut(showStoreURL(raw), "://")
+	hosts, _, _ = strings.Cut(hosts, "/")
+	for host := range strings.SplitSeq(hosts, ",") {
+		if _, port, err := net.SplitHostPort(host); err == nil && port != "" && !isPort(port) {
+			return errors.Join(errors.New("want ports of at most 65535"), store.Close())
+		}
+	}
 	return store.Close()
 }
 

@@ -171,6 +171,22 @@ func TestZeroWaitsAreRefused(t *testing.T) {
 	}
 }
 
+func TestValuesThatCannotBe(t *testing.T) {
+	t.Parallel()
+	for file, want := range map[string]string{
+		"log: {level: 5}":                             "log.level: want debug, info, warn or error, have a number",
+		"store: {url: 'redis://:hush@h:65536/2'}":     "store.url: want ports of at most 65535",
+		"store: {url: 'redis+cluster://a:1,b:70000'}": "store.url: want ports of at most 65535",
+	} {
+		if _, err := loadFile(t, file); fmt.Sprint(err) != want {
+			t.Errorf("%s: got %v, want %s", file, err, want)
+		}
+	}
+	if _, err := loadFile(t, "store: {url: 'redis+sentinel://u:p:70000@a:1,[::1]:65535/m?sentinel_password=a:b'}"); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestShowStoreURL(t *testing.T) {
 	t.Parallel()
 	f := func(url, want string) {

@@ -74,6 +74,9 @@ func convert(from, to reflect.Type, v any) (any, error) {
 	if to == reflect.TypeFor[time.Duration]() {
 		return toDuration(v)
 	}
+	if to == reflect.TypeFor[slog.Level]() && from.Kind() != reflect.String {
+		return nil, fmt.Errorf("want debug, info, warn or error, have %s", describe(v)) // slog's own numbers are nobody's
+	}
 	switch v := v.(type) {
 	case string:
 		return fromText(v, to)
@@ -167,9 +170,9 @@ func toDuration(v any) (any, error) {
 		if d, err = time.ParseDuration(v); err != nil {
 			return nil, fmt.Errorf("want a duration with its unit, such as 250ms or 10m, have %q", v)
 		}
-	case int:
-		if v != 0 {
-			return nil, fmt.Errorf("want a duration with its unit, such as 250ms or 10m, have %d", v)
+	case int, float64: // the latter from JSON
+		if v != 0 && v != 0.0 {
+			return nil, fmt.Errorf("want a duration with its unit, such as 250ms or 10m, have %v", v)
 		}
 	default:
 		return nil, fmt.Errorf("want a duration with its unit, such as 250ms or 10m, have %s", describe(v))

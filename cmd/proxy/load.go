@@ -83,17 +83,61 @@ func (s sources) readFile() (map[string]any, error) {
 }
 
 // parseYAML reads one mapping. Its keys come out in lower case, all the way down: that is viper's way, and why the
-// configuration has lists with "name" where an operator chooses names.
+// configuration has lists with "name" where an operator chooses names. Viper's own reader would drop keys without a value,
+// which may be misspelled like any other, and all documents but the first.
 func parseYAML(data []byte) (map[string]any, error) {
-	v := viper.NewWithOptions(viper.KeyDelimiter(keySeparator))
-	v.SetConfigType("yaml")
-	if err := v.ReadConfig(bytes.NewReader(data)); err != nil {
-		if parse, ok := errors.AsType[viper.ConfigParseError](err); ok {
-			err = parse.Unwrap()
-		}
+	if n := documents(data); n > 1 {
+		return nil, fmt.Errorf("parse YAML: want one document, have %d", n)
+	}
+	yaml, err := viper.NewCodecRegistry().Decoder("yaml")
+	if err != nil {
+		panic("BUG: no YAML: " + err.Error())
+	}
+	m := map[string]any{}
+	if err := yaml.Decode(data, m); err != nil {
 		return nil, fmt.Errorf("parse YAML: %w", err)
 	}
-	return v.AllSettings(), nil
+	lower, _ := lowerKeys(m).(map[string]any)
+	return lower, nil
+}
+
+// documents counts those of a YAML stream that hold anything. A line that begins with --- is never anything but the
+// beginning of one.
+func documents(data []byte) int {
+	n, counted := 0, false
+	for line := range bytes.Lines(data) {
+		rest := bytes.TrimSpace(line)
+		if after, ok := bytes.CutPrefix(line, []byte("---")); ok && (len(bytes.TrimSpace(after)) == 0 || after[0] == ' ' || after[0] == '\t') {
+			rest, counted = bytes.TrimSpace(after), false
+		}
+		if !counted && len(rest) > 0 && rest[0] != '#' && rest[0] != '%' && string(rest) != "..." {
+			n, counted = n+1, true
+		}
+	}
+	return n
+}
+
+// lowerKeys is a parsed value with all keys of its mappings in lower case.
+func lowerKeys(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		m := make(map[string]any, len(v))
+		for key, value := range v {
+			m[strings.ToLower(key)] = lowerKeys(value)
+		}
+		return m
+	case map[any]any: // some key is no text
+		m := make(map[string]any, len(v))
+		for key, value := range v {
+			m[strings.ToLower(fmt.Sprint(key))] = lowerKeys(value)
+		}
+		return m
+	case []any:
+		for i := range v {
+			v[i] = lowerKeys(v[i])
+		}
+	}
+	return v
 }
 
 // lookupIn looks up variables in NAME=value lines. An empty variable counts as not set.

@@ -34,6 +34,7 @@ type sampleEntry struct {
 	Name string           `mapstructure:"name"`
 	Key  providers.Secret `mapstructure:"api_key"`
 	Max  int              `mapstructure:"max"`
+	Wait time.Duration    `mapstructure:"wait"`
 }
 
 const sampleDefaults = `
@@ -123,7 +124,7 @@ func TestListsAreReplacedAndMayBeEmpty(t *testing.T) {
 
 func TestListFromEnvironment(t *testing.T) {
 	t.Parallel()
-	environ := []string{`REMORA_LIST=[{"name":"n","api_key":"k","max":7}]`}
+	environ := []string{`REMORA_LIST=[{"name":"n","api_key":"k","max":7,"wait":0}]`}
 	got, problems := loadSample(t, "", environ)
 	if problems != "" || len(got.List) != 1 || got.List[0].Name != "n" || got.List[0].Key.Reveal() != "k" || got.List[0].Max != 7 {
 		t.Errorf("got %+v, %s", got, problems)
@@ -163,6 +164,7 @@ func TestProblems(t *testing.T) {
 	f("unknown key", "server: {lisen: x}", "server.lisen: unknown key, did you mean listen?")
 	f("swapped letters", "server: {max_boyd: x}", "server.max_boyd: unknown key, did you mean max_body?")
 	f("unknown section", "sever: {listen: x}", "sever: unknown key, did you mean server?")
+	f("unknown keys without a value", "sever:\nserver: {lisen: {}}", "server.lisen: unknown key, did you mean listen?\nsever: unknown key, did you mean server?")
 	f("nothing close", "frobnicate: 1", "frobnicate: unknown key")
 	f("unknown key in an entry", "list: [{name: a}, {nname: b}]", "list[1].nname: unknown key, did you mean name?")
 	f("field of the program", "clock: 1", "clock: unknown key")
@@ -177,6 +179,7 @@ func TestProblems(t *testing.T) {
 	f("list wanted", "list: {name: x}", "list: want a list, have a mapping")
 	f("entry wanted", "list: [x, {name: y}]", "list[0]: want a mapping, have text")
 	f("text wanted", "server: {listen: {a: 1}}", "server.listen: want text, have a mapping")
+	f("empty mapping", "server: {listen: {}}", "server.listen: want a value, have a mapping")
 	f("number as text", "server: {listen: 8080}", "server.listen: want text, have a number")
 	f("list of text wanted", "server: {names: {a: b}}", "server.names: want a list, have a mapping")
 	f("negative duration", "server: {read_timeout: -1s}", "server.read_timeout: want a duration of zero or more, have -1s")
@@ -198,6 +201,8 @@ func TestProblems(t *testing.T) {
 
 	f("not YAML", "server: [", "FILE: parse YAML: yaml: line 1: did not find expected node content")
 	f("key twice", "server: {listen: a, listen: b}", "FILE: parse YAML: yaml: unmarshal errors:\n  line 1: mapping key \"listen\" already defined at line 1")
+	f("two documents", "server: {debug: true}\n--- # more\nserver: {max_body: 1}", "FILE: parse YAML: want one document, have 2")
+	f("one document", "%YAML 1.1\n# mine\n---\nserver: {debug: true}\n...\n---\n# end\n", "")
 	f("no mapping", "- a", "FILE: parse YAML: yaml: unmarshal errors:\n  line 1: cannot unmarshal !!seq into map[string]interface {}")
 }
 

@@ -106,9 +106,12 @@ func (c *cleaner) value(path string, n *node, v any) (any, bool) {
 		return m, true
 	case n.entry != nil:
 		return c.entries(path, n.entry, v)
-	default:
-		return c.resolve(path, v)
 	}
+	if m, ok := v.(map[string]any); ok && len(m) == 0 && c.lookup != nil { // viper would take it for no value
+		c.found.add(path, "want a value, have a mapping")
+		return nil, false
+	}
+	return c.resolve(path, v)
 }
 
 func (c *cleaner) entries(path string, n *node, v any) (any, bool) {
