@@ -175,6 +175,17 @@ func TestReasons(t *testing.T) {
 	}
 }
 
+// What is live is told behind the history: without updates, no new beginning makes room for it.
+func TestLiveBlocksEndNoEpoch(t *testing.T) {
+	l := newLab()
+	l.step(request("r1", says("anchor:a", "1")))
+	r := request("r2", says("anchor:a", "1"), says("live:n", strings.Repeat("n", 320)))
+	r.Free = 20
+	if p := l.step(r); p.Reason != "" {
+		t.Errorf("reason %q", p.Reason)
+	}
+}
+
 func (l *lab) answered(prompt, cached int) {
 	l.state = anchor.Decode(l.state.Answered(l.c, anchor.Usage{Prompt: prompt, Cached: cached, Reported: true}).Encode())
 }
@@ -244,8 +255,16 @@ func TestFrozen(t *testing.T) {
 	l := newLab()
 	fresh := says("live:hint", "1")
 	fresh.Fresh = true
-	l.step(request("r1", says("anchor:a", "1"), says("live:n"), fresh, held("live:failed"), says("live:large", strings.Repeat("x", 33<<10))))
-	if diff := cmp.Diff([]string{"n"}, l.state.Frozen("chat/m", "r1")); diff != "" {
+	begin := l.step(request("r1", says("anchor:a", "1"), says("live:n"), fresh, held("live:failed"), says("live:large", strings.Repeat("x", 33<<10)),
+		says("live:small", "s")))
+	var round []string
+	for _, b := range begin.AtRound() {
+		round = append(round, b.Layer)
+	}
+	if diff := cmp.Diff([]string{"small"}, round); diff != "" {
+		t.Errorf("what is not kept stands where the next request cannot repeat it: %s", diff)
+	}
+	if diff := cmp.Diff([]string{"n", "small"}, l.state.Frozen("chat/m", "r1")); diff != "" {
 		t.Error(diff)
 	}
 	if other := append(l.state.Frozen("chat/m", "r2"), l.state.Frozen("chat/other", "r1")...); len(other) > 0 {

@@ -286,7 +286,15 @@ func TestCircuit(t *testing.T) {
 	// Failures are forgotten after the window.
 	b.now = b.now.Add(11 * time.Second)
 	passes("later", answer(500), answer(200), answer(200), answer(200))
-	if diff := cmp.Diff([]string{"a true", "a false"}, b.seen); diff != "" {
+	// So it is with each by itself: of 8 calls the first 4 are forgotten, and the others have failed.
+	b.now = b.now.Add(11 * time.Second)
+	passes("healthy", answer(200), answer(200), answer(200), answer(200))
+	b.now = b.now.Add(6 * time.Second)
+	passes("2 failures of 6", answer(500), answer(500))
+	b.now = b.now.Add(5 * time.Second)
+	passes("within the window", answer(500), answer(500))
+	refused("4 failures of 4", 5*time.Second)
+	if diff := cmp.Diff([]string{"a true", "a false", "a true"}, b.seen); diff != "" {
 		t.Error(diff)
 	}
 }
