@@ -65,10 +65,7 @@ func (e *Entry) goOn() bool {
 		return false
 	}
 	in := e.read(&st)
-	if in.stateful || in.unresolved() {
-		return false
-	}
-	p, ok := st.head.merge(in, e.call.History)
+	p, ok := st.head.merge(in, e.call.History) // what upstream holds, and what refers to it, continues nothing that is known here
 	if !ok || p.relation != relContinue || p.parent != st.head.Pos {
 		return false
 	}
