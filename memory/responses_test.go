@@ -95,6 +95,18 @@ func TestReferencesStandForStoredItems(t *testing.T) {
 	}
 }
 
+// A client that sends only what is new gets the developer's messages put back, and not the member instructions, which is
+// its own (docs/sessions.md).
+func TestInstructionsHoldForTheirRequest(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	const rules = `{"role":"developer","content":"rules"}`
+	l.respond("["+rules+","+userHi+"]", `,"instructions":"Be kind."`, "["+done1+"]")
+	_, sent := l.respond(`[{"role":"user","content":"go on"}]`, "", "["+done1+"]")
+	if want := `{"model":"m","input":[` + rules + "," + userHi + "," + done1 + `,{"role":"user","content":"go on"}]}`; sent != want {
+		t.Errorf("forwarded %s", sent)
+	}
+}
+
 // Case 25, and DESIGN section 4 on outputs whose call is elsewhere.
 func TestOutputsWhoseCallIsElsewhereAreForwarded(t *testing.T) {
 	f := func(name, input, extra string) {

@@ -86,7 +86,7 @@ func newTranscriptCommand(p process) *cobra.Command {
 	cmd.Flags().StringVar(&f.session, "session", "", "the session's `ID`, as in X-Session-Id")
 	cmd.Flags().StringVar(&f.importFile, "import", "", "bring in `FILE` instead of printing; - is stdin")
 	cmd.Flags().BoolVar(&f.text, "text", false, "print for people: one line for each item")
-	cmd.Flags().StringVar(&f.turn, "turn", "", "print what the turn `ID`, as in X-Turn-Id, sent upstream, an item a line")
+	cmd.Flags().StringVar(&f.turn, "turn", "", "print what the turn `ID`, as in X-Turn-Id, sent upstream, an item a line as it was stored")
 	cmd.Flags().BoolVar(&f.record, "record", false,
 		"with --turn, print what is kept of the turn: how its view was chosen, what each part cost in tokens, how layers fared")
 	cmd.AddCommand(list, remove)
@@ -218,7 +218,7 @@ func (f *transcriptFlags) remove(ctx context.Context, a archive) error {
 	return err
 }
 
-// printView prints the items that a turn sent upstream, as they were spelled.
+// printView prints the items that a turn sent upstream, as they were first spelled: see memory.TurnView.
 func printView(ctx context.Context, a archive, s memory.Scope, turn string) error {
 	items, err := a.memory.TurnView(ctx, s, turn)
 	if err != nil {
