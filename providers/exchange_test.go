@@ -323,7 +323,7 @@ func TestAbortAnywhere(t *testing.T) {
 // TestRefusalOfALargeBody checks that an upstream that answers and reads no further is heard, with its connection left
 // open so that nothing else ends the write.
 func TestRefusalOfALargeBody(t *testing.T) {
-	f := func(name string, withTLS bool) {
+	f := func(name string, withTLS bool, status int) {
 		t.Run(name, func(t *testing.T) {
 			ln, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
@@ -346,7 +346,7 @@ func TestRefusalOfALargeBody(t *testing.T) {
 					return
 				}
 				_, _ = nc.Read(make([]byte, 1000))
-				_, _ = io.WriteString(nc, "HTTP/1.1 413 Too large\r\nContent-Length: 2\r\n\r\nno")
+				_, _ = fmt.Fprintf(nc, "HTTP/1.1 %d No\r\nContent-Length: 2\r\n\r\nno", status)
 				<-over
 				_ = nc.Close()
 			}()
@@ -358,10 +358,11 @@ func TestRefusalOfALargeBody(t *testing.T) {
 			c := client(t, o)
 			var x Exchange
 			defer x.Close()
+			defer time.AfterFunc(10*time.Second, x.Abort).Stop() // rather than write to nobody for ever
 			var resp fasthttp.ResponseHeader
 			up := Upstream{Addr: ln.Addr().String(), ServerName: "example.com", TLS: withTLS}
 			head := "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 30000000\r\n\r\n"
-			if err := c.Send(&x, up, []byte(head), make([]byte, 30_000_000), &resp); err != nil || resp.StatusCode() != 413 {
+			if err := c.Send(&x, up, []byte(head), make([]byte, 30_000_000), &resp); err != nil || resp.StatusCode() != status || x.isAborted() {
 				t.Fatalf("%d %v", resp.StatusCode(), err)
 			}
 			if p, err := x.Next(); string(p) != "no" || err != nil {
@@ -369,8 +370,9 @@ func TestRefusalOfALargeBody(t *testing.T) {
 			}
 		})
 	}
-	f("plain", false)
-	f("TLS", true)
+	f("plain", false, 413)
+	f("TLS", true, 413)
+	f("redirect", false, 307)
 }
 
 // TestTLS checks a real handshake, reuse, the stale check below TLS and that a foreign certificate is refused.

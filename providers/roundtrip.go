@@ -30,8 +30,8 @@ func (x *Exchange) roundTrip(head, body []byte, resp *fasthttp.ResponseHeader) (
 // largeBody is the size above which a body may fill the buffers between here and upstream.
 const largeBody = 128 << 10
 
-// roundTripLarge reads while it writes. An upstream that refuses a large body says so and stops reading, and whoever
-// goes on writing first waits for a reader that will not come.
+// roundTripLarge reads while it writes. An upstream that refuses a large body, or wants it elsewhere, says so and stops
+// reading, and whoever goes on writing first waits for a reader that will not come.
 func (x *Exchange) roundTripLarge(head, body []byte, resp *fasthttp.ResponseHeader) (int64, error) {
 	x.keep = true
 	x.sent()
@@ -45,7 +45,7 @@ func (x *Exchange) roundTripLarge(head, body []byte, resp *fasthttp.ResponseHead
 		written <- result{n, err}
 	}()
 	err := x.readHead(resp)
-	if err != nil || resp.StatusCode() >= fasthttp.StatusBadRequest {
+	if err != nil || resp.StatusCode() >= fasthttp.StatusMultipleChoices {
 		x.stopWriting()
 	}
 	w := <-written
