@@ -17,6 +17,10 @@ import (
 // host:port form of CONNECT. It is the caller's mistake: answer it with 400.
 var ErrTarget = errors.New("unsupported request target")
 
+// ErrTrace is returned by [Provider.Prepare] for TRACE where the provider has headers of its own: the answer would show them,
+// credentials among them, to the caller (RFC 9110, 9.3.8). Answer it with 403.
+var ErrTrace = errors.New("TRACE would show the gateway's own headers")
+
 // Provider turns a client's request into one for its upstream. Implementations are safe for concurrent use.
 type Provider interface {
 	// Name is the operator's name for this provider, unique in its Set.
@@ -26,7 +30,8 @@ type Provider interface {
 	// Prepare rewrites target, Host and credential of req in place and touches nothing else. The target's bytes
 	// behind the rewritten prefix, the query included, stay as they are: no decoding, no path cleaning. The
 	// result is in req.Header only; do not call req.URI after it, since parsing would clean the path and
-	// take a path such as //host for an authority. A request that Prepare refuses, with [ErrTarget], is unchanged.
+	// take a path such as //host for an authority. A request that Prepare refuses, with [ErrTarget] or
+	// [ErrTrace], is unchanged.
 	Prepare(req *fasthttp.Request) error
 }
 
@@ -95,6 +100,9 @@ func (p *openAIShaped) Upstream() Upstream { return p.upstream }
 
 func (p *openAIShaped) Prepare(req *fasthttp.Request) error {
 	h := &req.Header
+	if (p.bearer != nil || len(p.headers) > 0) && bytes.EqualFold(h.Method(), []byte(fasthttp.MethodTrace)) {
+		return ErrTrace
+	}
 	old := h.RequestURI()
 	// The new target is built aside, because old points into the buffer that it is going to be written to.
 	var scratch [256]byte

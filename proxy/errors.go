@@ -161,6 +161,8 @@ func asError(err error) *Error {
 		return noMemory(err)
 	case errors.Is(err, providers.ErrTarget):
 		return &Error{Status: fasthttp.StatusBadRequest, Code: codeBadRequest, Message: "request target is not supported", Err: err}
+	case errors.Is(err, providers.ErrTrace):
+		return &Error{Status: fasthttp.StatusForbidden, Code: codeBadRequest, Message: "TRACE is refused: its answer would show headers that this gateway adds", Err: err}
 	case errors.Is(err, providers.ErrUnreachable):
 		return &Error{Status: fasthttp.StatusBadGateway, Code: codeUnreachable, Message: "upstream cannot be reached", Err: err}
 	case errors.Is(err, providers.ErrTimeout):

@@ -92,6 +92,23 @@ X-Title: gateway
 	}
 }
 
+// TRACE is answered with the head of the request as it arrived.
+func TestTraceDoesNotShowTheGatewaysKey(t *testing.T) {
+	addr, _ := recording(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", noBody)
+	f := func(want string, provider func(o *providers.Options)) {
+		t.Helper()
+		r := start(t, rigOptions{upstream: addr, provider: provider})
+		for _, method := range []string{"TRACE", "trace"} {
+			if got := r.exchange(t, method+" /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, want) {
+				t.Errorf("%s: got %s", method, got)
+			}
+		}
+	}
+	f("HTTP/1.1 403 ", func(o *providers.Options) { o.APIKey = "operator" })
+	f("HTTP/1.1 403 ", func(o *providers.Options) { o.Headers = []providers.Header{{Name: "X-Key", Value: "operator"}} })
+	f("HTTP/1.1 200 ", nil)
+}
+
 func TestResponseHeadPassesByteForByte(t *testing.T) {
 	f := func(name, answer, want string) {
 		t.Helper()
