@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"maps"
 	"net"
@@ -153,7 +154,8 @@ func (x *exchange) identify() error {
 			Headers: maps.All(map[string]string{fasthttp.HeaderConnection: "close"}), // who reads such a head otherwise may see another end of it
 		}
 	}
-	if x.s.begin == nil || string(h.Method()) != fasthttp.MethodPost {
+	// A method has one spelling, but there are servers that take post for it.
+	if x.s.begin == nil || !bytes.EqualFold(h.Method(), []byte(fasthttp.MethodPost)) {
 		return nil
 	}
 	d, unclear := dialectOf(h.RequestURI())

@@ -211,6 +211,18 @@ func TestHeaderNamesWithSpacesAreRefused(t *testing.T) {
 	}
 }
 
+func TestMethodInAnyCaseIsRemembered(t *testing.T) {
+	b := newBook()
+	r := start(t, rigOptions{memory: b.begin, upstream: answering(t, func(r *http.Request, _ []byte) string {
+		return fmt.Sprintf("HTTP/1.1 200 OK\r\nX-Method: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", r.Method, len(chatAnswer), chatAnswer)
+	})})
+	got := r.exchange(t, fmt.Sprintf("pOsT /v1/chat/completions HTTP/1.1\r\nHost: x\r\nX-Session-Id: s\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s",
+		len(chatBody), chatBody))
+	if !strings.Contains(got, "X-Method: pOsT") || len(b.calls) != 1 {
+		t.Errorf("%d turns, got %s", len(b.calls), got)
+	}
+}
+
 func TestKeysOutsideOfAuthorizationSeparateTenants(t *testing.T) {
 	b := newBook()
 	r := start(t, rigOptions{memory: b.begin, upstream: answering(t, func(*http.Request, []byte) string {
