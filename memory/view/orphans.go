@@ -203,3 +203,20 @@ func strandedReasoning(units []unit, keep []bool) (dropped int) {
 	}
 	return dropped
 }
+
+// aloneReasoning excludes reasoning that led to nothing before the next message of another than the model: an answer that
+// ended while the model thought, for want of tokens or of a client. Upstream refuses it by its id.
+func aloneReasoning(body []wire.Item, units []unit, keep []bool) (dropped int) {
+	alone := false
+	for i, u := range slices.Backward(units) {
+		switch {
+		case !keep[i]:
+		case u.kind != wire.Reasoning:
+			alone = u.kind == wire.Message && u.role != wire.Assistant
+		case alone && body[u.item].ID != "":
+			keep[i] = false
+			dropped++
+		}
+	}
+	return dropped
+}

@@ -21,7 +21,7 @@ type View struct {
 	Units    int   // units of the conversation that are sent
 	Windowed int   // units that the window left out
 	Start    Cut   // where the window begins, to be given with the session's next request
-	Orphans  int   // units left out for want of their partner: calls, results, and reasoning that only led to such calls
+	Orphans  int   // units left out for want of their partner: calls, results, and reasoning that led to such calls or to nothing
 	// LeftOut names what the repair left out.
 	LeftOut []LeftOut
 }
@@ -87,6 +87,7 @@ func Assemble(r Request) View {
 		}
 	}
 	v.Orphans = unpaired(units, body[len(body)-1].Dialect, keep)
+	v.Orphans += aloneReasoning(body, units, keep)
 	v.Units = len(units) - v.Windowed - v.Orphans
 	most := min(v.Units, len(body)) // items: each that is kept has a unit
 	v.Items, v.Kept = append(make([]wire.Item, 0, len(lead)+most), lead...), make([]int, 0, most)

@@ -231,6 +231,8 @@ func TestOrphans(t *testing.T) {
 	f("reasoning of a removed call goes with it", wire.Responses, "u1 r1 fc1 u2", "u1 u2")
 	f("reasoning of parallel calls stays while one does", wire.Responses, "u1 r1 fc1 fc2 fo2 u2", "u1 r1 fc2 fo2 u2")
 	f("reasoning at the end stays", wire.Responses, "u1 fc7 u2 r1", "u1 u2 r1")
+	f("reasoning that led to nothing goes", wire.Responses, "u1 r1 r2 u2 r3 a1 u3", "u1 u2 r3 a1 u3")
+	f("reasoning before a result that goes, goes", wire.Responses, "u1 r1 fo7 u2", "u1 u2")
 }
 
 // Decision D16: the cut moves in batches and stays put in between, wherever the client's own history begins.
