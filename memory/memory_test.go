@@ -305,16 +305,18 @@ func TestSideRequests(t *testing.T) {
 	l.wantTranscript("u:1 a:1 u:2 a:2", 6)
 	l.turn("s:titles u:name-it a:title u:shorter", "a:t") // a side line stays one
 	l.wantTranscript("u:1 a:1 u:2 a:2", 8)
+	l.wantView(l.turn("s:agent", "a:warm"), "s:agent") // nothing is asked: a client warms up
+	l.wantTranscript("u:1 a:1 u:2 a:2", 9)
 	side := memory.Call{Side: "compaction"}
 	l.wantView(l.turnOf(side, "s:agent u:1 a:1 u:2 a:2 u:summarise", "a:sum"), "s:agent u:1 a:1 u:2 a:2 u:summarise")
-	l.wantTranscript("u:1 a:1 u:2 a:2", 10)
+	l.wantTranscript("u:1 a:1 u:2 a:2", 11)
 	l.turn("s:agent u:1 a:1 u:2 a:2 u:3", "a:3")
-	l.wantTranscript("u:1 a:1 u:2 a:2 u:3 a:3", 12)
+	l.wantTranscript("u:1 a:1 u:2 a:2 u:3 a:3", 13)
 	marked := map[string]int{}
 	for _, record := range l.records() {
 		marked[record.Side]++
 	}
-	if diff := cmp.Diff(map[string]int{"": 3, "unrelated": 2, "compaction": 1}, marked); diff != "" {
+	if diff := cmp.Diff(map[string]int{"": 3, "unrelated": 3, "compaction": 1}, marked); diff != "" {
 		t.Error("side lines by their mark: " + diff)
 	}
 }

@@ -158,3 +158,24 @@ func TestLostRecordHoldsUpNobody(t *testing.T) {
 		l.wantLine(named("slow"), "u:1 a:1 u:2 a:2")
 	})
 }
+
+// TestDamagedSessionIsLeftAlone: a session that makes no sense is served without memory, and is not taken for a new one.
+func TestDamagedSessionIsLeftAlone(t *testing.T) {
+	l := newLab(t, memory.Options{Log: slog.New(slog.DiscardHandler)})
+	l.turn("u:1", "a:1")
+	put := cache.Batch{Group: scope.Group(), Expect: cache.AnyVersion, Puts: []cache.Put{{Name: "head", Data: []byte("damaged")}}}
+	if out := l.store.Commit(t.Context(), []cache.Batch{put}); out[0].Err != nil {
+		t.Fatal(out[0].Err)
+	}
+	l.m = memory.New(l.store, nil, patient(memory.Options{Log: slog.New(slog.DiscardHandler)})) // the other still knows the session
+	defer l.m.Close()
+	turn := l.begin(memory.Call{}, "u:2")
+	if turn.Summary.Status != memory.StatusDegraded {
+		t.Errorf("status %s", turn.Summary.Status)
+	}
+	turn.Commit(answer(t, "a:2"))
+	r, err := l.store.Read(t.Context(), []cache.Query{{Group: scope.Group(), Names: []string{"head"}}})
+	if err != nil || string(r[0].Values[0]) != "damaged" {
+		t.Errorf("what was damaged is now %q, %v", r[0].Values[0], err)
+	}
+}

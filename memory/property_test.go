@@ -310,6 +310,15 @@ func TestTurnsOfAnOutageAreReplayedInOrder(t *testing.T) {
 	store.over()
 	l.wantView(l.turn("u:4", "a:4"), "u:1 a:1 u:2 a:2 u:3 a:3 u:4")
 	l.wantTranscript("u:1 a:1 u:2 a:2 u:3 a:3 u:4 a:4", 8)
+	degraded := 0
+	for _, record := range l.records() {
+		if record.Degraded {
+			degraded++
+		}
+	}
+	if degraded != 2 {
+		t.Errorf("%d turns say that the store failed", degraded)
+	}
 }
 
 func TestCommitWhoseReplyGotLostIsWrittenOnce(t *testing.T) {
