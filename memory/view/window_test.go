@@ -223,6 +223,7 @@ func TestOrphans(t *testing.T) {
 	f("case 22", wire.Responses, "fc1 fo1 fc2 fo3 r1 fc1", "fc1 fo1 r1 fc1")
 	f("case 23", wire.Responses, "u1 fo1 fc1", "u1 fo1 fc1")
 	f("more results than calls", wire.Responses, "u1 fc1 fo1 a1 fo1 u2", "u1 fc1 fo1 a1 u2")
+	f("a result on either side of its call", wire.Responses, "u1 fo1 fc1 a1 fo1 u2", "u1 fc1 a1 fo1 u2")
 	f("as many results as calls", wire.Responses, "u1 fc1 a1 fc1 fo1 a2 fo1 a3 fo1", "u1 fc1 a1 fc1 fo1 a2 fo1 a3")
 	f("case 24", wire.Chat, "u1 [x,y] fox a1", "u1 [x] fox a1")
 	f("text beside a removed call stays", wire.Chat, "u1 a1[x] u2", "u1 a1 u2")
@@ -319,6 +320,12 @@ func TestMaxExpansion(t *testing.T) {
 	w := &Window{MaxItems: 2, EvictBatch: 1, InFlight: InFlightKeep, MaxExpansion: 4}
 	got := Assemble(Request{Items: items(t, wire.Responses, "u1 a1"+pairs(1, 4)), Window: w})
 	if want := "u1" + pairs(1, 4); notation(got.Items) != want {
+		t.Errorf("got %s, want %s", notation(got.Items), want)
+	}
+	// Calls that were made together stay, though the bound falls among their results, with the message that they are about.
+	together := "u1 a1 fc1 fc2 fc3 fc4 fo1 fo2 fo3 fo4"
+	got = Assemble(Request{Items: items(t, wire.Responses, together), Window: &Window{MaxItems: 2, EvictBatch: 1, InFlight: InFlightKeep, MaxExpansion: 2}})
+	if want := "u1 fc1 fc2 fc3 fc4 fo1 fo2 fo3 fo4"; notation(got.Items) != want {
 		t.Errorf("got %s, want %s", notation(got.Items), want)
 	}
 }
