@@ -35,7 +35,7 @@ func (h *head) read(t *headerTable, r *fasthttp.RequestHeader) {
 	*h = head{lines: h.lines[:0], length: -1}
 	var named [16][]byte
 	listed := named[:0]
-	wantsUpgrade := false
+	wantsUpgrade, other := false, false
 	for key, value := range r.AllInOrder() {
 		m := t.lookup(key)
 		switch m.role {
@@ -53,6 +53,7 @@ func (h *head) read(t *headerTable, r *fasthttp.RequestHeader) {
 			h.encoded = value
 		case roleUpgrade:
 			h.upgrade = value
+			other = other || !bytes.EqualFold(value, []byte("websocket"))
 		case roleLength:
 			h.length = int64(r.ContentLength())
 		default:
@@ -60,9 +61,10 @@ func (h *head) read(t *headerTable, r *fasthttp.RequestHeader) {
 		}
 		h.lines = append(h.lines, line{key, value, m.role})
 	}
-	// HTTP/2 without TLS is offered by some clients with every request; ignoring it is what it allows for.
-	// Nothing but a GET begins a WebSocket; an offer of anything else with a body may be ignored too (RFC 9110, 7.8).
-	if !wantsUpgrade || !r.IsGet() || bytes.EqualFold(h.upgrade, []byte("h2c")) {
+	// HTTP/2 without TLS is offered by some clients with every request; ignoring it is what it allows for, as for every
+	// other protocol (RFC 9110, 7.8), and in a list too: a tunnel of it would hold requests that nobody here sees.
+	// Nothing but a GET begins a WebSocket.
+	if !wantsUpgrade || !r.IsGet() || other {
 		h.upgrade = nil
 	}
 	h.id.noteQuery(r.RequestURI())

@@ -211,6 +211,28 @@ func TestHeaderNamesWithSpacesAreRefused(t *testing.T) {
 	}
 }
 
+// A tunnel of HTTP/2, or of TLS, would bring upstream requests that no rule, limit or memory has seen.
+func TestOnlyWebSocketsAreOffered(t *testing.T) {
+	r := start(t, rigOptions{upstream: answering(t, func(r *http.Request, _ []byte) string {
+		text := fmt.Sprint(r.Header["Upgrade"])
+		return fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(text), text)
+	})})
+	f := func(want, offers string) {
+		t.Helper()
+		got := r.exchange(t, "GET /v1/realtime HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, close\r\n"+offers+"\r\n")
+		if !strings.HasSuffix(got, "\r\n\r\n"+want) {
+			t.Errorf("%q: got %s", offers, got)
+		}
+	}
+	f("[WebSocket]", "Upgrade: WebSocket\r\n")
+	f("[]", "Upgrade: h2c, websocket\r\n")
+	f("[]", "Upgrade: h2c\r\nUpgrade: websocket\r\n")
+	f("[]", "Upgrade: websocket\r\nUpgrade: h2c\r\n")
+	f("[]", "Upgrade: HTTP/2.0\r\n")
+	f("[]", "Upgrade: TLS/1.2\r\n")
+	f("[]", "Upgrade:\r\n")
+}
+
 func TestMethodInAnyCaseIsRemembered(t *testing.T) {
 	b := newBook()
 	r := start(t, rigOptions{memory: b.begin, upstream: answering(t, func(r *http.Request, _ []byte) string {

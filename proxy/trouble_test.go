@@ -571,12 +571,12 @@ func TestTunnel(t *testing.T) {
 func TestIdleTunnelEnds(t *testing.T) {
 	addr := upstream(t, func(c net.Conn, r *bufio.Reader) {
 		if _, err := http.ReadRequest(r); err == nil {
-			write(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")
+			write(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
 			drain(r)
 		}
 	})
 	r := start(t, rigOptions{upstream: addr, tune: func(o *Options) { o.IdleTimeout = 50 * time.Millisecond }})
-	got := r.exchange(t, "GET /v1/realtime HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+	got := r.exchange(t, "GET /v1/realtime HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 	if !strings.HasPrefix(got, "HTTP/1.1 101 ") {
 		t.Errorf("%q", got)
 	}
