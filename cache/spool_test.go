@@ -98,6 +98,12 @@ func TestSpoolDrainStopsAtFirstError(t *testing.T) {
 	if err := s.Drain(ended, func([]byte) error { return nil }); !errors.Is(err, context.Canceled) {
 		t.Fatalf("drain with an ended context: %v", err)
 	}
+	appendAll(t, s, "d", "e")
+	ending, cancel := context.WithCancel(ctx())
+	if err := s.Drain(ending, func([]byte) error { cancel(); return nil }); !errors.Is(err, context.Canceled) {
+		t.Fatalf("drain with a context that ends: %v", err)
+	}
+	wantRecords(t, drained(t, s), "e")
 }
 
 func TestSpoolRemembersWhatWasDrained(t *testing.T) {

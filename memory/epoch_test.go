@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"remora/cache"
 	"remora/memory"
@@ -101,6 +102,30 @@ func TestRoundOfAnEditedMessage(t *testing.T) {
 		if view := l.turnOf(c, begun+words, "a:black"); !strings.HasSuffix(view, words) && strings.Count(view, "asks-coffee") == 0 ||
 			strings.Contains(view[strings.Index(view, begun):], "asks-tea") {
 			t.Errorf("%s: view %s", words, view)
+		}
+	}
+}
+
+// TestEpochEndsWithAPause: what a provider has forgotten need not be kept as it was. The pause is that since the session's last
+// turn.
+func TestEpochEndsWithAPause(t *testing.T) {
+	o, now := parrots(t), time.Unix(1_700_000_000, 0)
+	o.Now = func() time.Time { return now }
+	l := newLab(t, o)
+	begun := "u:hi a:" + strings.Repeat("long", 500)
+	l.turn(begun+" u:1", "a:1")
+	for _, c := range []struct {
+		pause time.Duration
+		words string
+		want  string
+	}{{9 * time.Minute, " u:1 a:1 u:2", ""}, {10 * time.Minute, " u:1 a:1 u:2 a:ok u:3", "idle"}} {
+		now = now.Add(c.pause)
+		turn := l.begin(memory.Call{}, begun+c.words)
+		turn.Commit(answer(t, "a:ok"))
+		for _, record := range l.records() {
+			if record.ID == turn.ID && record.View.Epoch != c.want {
+				t.Errorf("after %s: the epoch began anew because of %q, want %q", c.pause, record.View.Epoch, c.want)
+			}
 		}
 	}
 }

@@ -144,6 +144,7 @@ func TestReasons(t *testing.T) {
 			r.Round, r.Loop = "r2", true
 		}, ""},
 		{"hit", func(_ *anchor.Request, l *lab) { l.answered(2000, 100) }, ""},
+		{"just long enough to be cached", func(_ *anchor.Request, l *lab) { l.answered(1024, 0) }, anchor.CacheMiss},
 		{"too short to be cached", func(_ *anchor.Request, l *lab) { l.answered(1023, 0) }, ""},
 		{"absent is not 0", func(_ *anchor.Request, l *lab) {
 			l.state = l.state.Answered(l.c, anchor.Usage{Prompt: 2000})
