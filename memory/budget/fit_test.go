@@ -66,6 +66,7 @@ func TestFit(t *testing.T) {
 		{"fits to the token", budget.Policy{Budget: 301}, "s L1 L2 L3 h1 h2 h3 |"},
 		{"one token less", budget.Policy{Budget: 300.5}, "s L1 L2 L3 h2 h3 | h1:budget"},
 		{"case 64: window", budget.Policy{Budget: 5000, Window: 2, Overflow: budget.OverflowSlidingWindow}, "s L1 L2 L3 h2 h3 | h1:window"},
+		{"case 64: window, by priority", budget.Policy{Budget: 5000, Window: 2, Overflow: budget.OverflowPriority}, "s L1 L2 L3 h2 h3 | h1:window"},
 		{"case 64: window, truncate", budget.Policy{Budget: 5000, Window: 2, Overflow: budget.OverflowTruncate}, "s L1 L2 L3 h2 h3 | h1:window"},
 		{"case 64: window unset", budget.Policy{Budget: 5000, Overflow: budget.OverflowSlidingWindow}, "s L1 L2 L3 h1 h2 h3 |"},
 		{"case 64: window over history", budget.Policy{Budget: 5000, Window: 9}, "s L1 L2 L3 h1 h2 h3 |"},
