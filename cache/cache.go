@@ -171,5 +171,5 @@ func Open(url string, o Options) (Store, error) {
 	}
 	// Not even the scheme is repeated: in "secret@host:6379" it is the password.
 	return nil, errors.New("open store: store.url has an unknown scheme: " +
-		"want bolt, memory, redis, rediss, redis+sentinel or redis+cluster")
+		"want bolt, memory, redis, redis+sentinel or redis+cluster, or rediss in place of redis for TLS")
 }

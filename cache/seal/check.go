@@ -57,7 +57,7 @@ func (s *Sealer) Check(ctx context.Context, store cache.Store) error {
 	for {
 		got, err := store.Read(ctx, []cache.Query{query})
 		if err != nil {
-			return fmt.Errorf("check %s: %w", path, err)
+			return err
 		}
 		puts, err := s.compare(got[0].Values)
 		if err != nil || len(puts) == 0 {

@@ -165,7 +165,7 @@ func newUpstreamCommand(p process) *cobra.Command {
 			_, _ = fmt.Fprintf(p.stdout, "scripted upstream listens on %s/v1\n"+
 				"try: REMORA_PROVIDERS='[{\"name\":\"scripted\",\"kind\":\"compatible\",\"base_url\":\"%s/v1\"}]' go run ./cmd/proxy\n"+
 				"and: curl http://127.0.0.1:8080/v1/chat/completions -H \"Content-Type: application/json\""+
-				" -H \"X-Session-Id: first\" -d '{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"SEE\"}]}'\n",
+				" -H \"Authorization: Bearer $OPENAI_API_KEY\" -H \"X-Session-Id: first\" -d '{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"SEE\"}]}'\n",
 				up.URL(), up.URL())
 			<-cmd.Context().Done()
 			return up.Close()

@@ -63,7 +63,7 @@ func TestReload(t *testing.T) {
 	if err := os.Rename(filepath.Join(d.dir, "link"), d.proxy.Config); err != nil {
 		t.Fatal(err)
 	}
-	await(`"needs_restart":["log.level"]`)
+	await(`"level":"WARN","msg":"configuration reloaded","needs_restart":["log.level"]`)
 	if got := sent(); !strings.Contains(got, "Second words.") || strings.Contains(got, "First words.") {
 		t.Errorf("after the link was swapped: %s", got)
 	}

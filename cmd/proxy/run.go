@@ -257,7 +257,11 @@ func (l *live) reload() {
 		l.log.Error("configuration not reloaded; the old one stays", "problems", strings.Split(err.Error(), "\n"))
 		return
 	}
-	l.log.Info("configuration reloaded", "needs_restart", l.c.differs(c))
+	level, left := slog.LevelInfo, l.c.differs(c)
+	if len(left) > 0 {
+		level = slog.LevelWarn
+	}
+	l.log.Log(context.Background(), level, "configuration reloaded", "needs_restart", left)
 }
 
 func (l *live) apply(c Config) error {

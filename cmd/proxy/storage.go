@@ -25,6 +25,7 @@ type storage struct {
 	cache.Store
 	queue memory.Spool // nil without a spool
 	spool *cache.Spool
+	log   *slog.Logger
 }
 
 // storeWait is how long a starting proxy waits for its store before it serves without it.
@@ -51,7 +52,7 @@ func openStorage(ctx context.Context, o storeOptions, log *slog.Logger) (*storag
 		return nil, err
 	}
 	guarded := sealer.Guard(store)
-	s := &storage{Store: guarded}
+	s := &storage{Store: guarded, log: log}
 	if o.Spool.Dir != "" {
 		if s.spool, err = cache.OpenSpool(o.Spool.Dir, o.Spool.MaxBytes); err != nil {
 			return nil, errors.Join(fmt.Errorf("open store.spool.dir %s: %w", o.Spool.Dir, err), s.close())
@@ -121,6 +122,9 @@ func (s *storage) limits(c Config, log *slog.Logger) *limit.Limiter {
 func (s *storage) close() error {
 	var errs []error
 	if s.spool != nil {
+		if turns, _ := s.spool.Len(); turns > 0 {
+			s.log.Warn("turns stay in the spool (store.spool.dir) until the next start", "turns", turns)
+		}
 		errs = append(errs, s.spool.Close())
 	}
 	return errors.Join(append(errs, s.Close())...)

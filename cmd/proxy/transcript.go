@@ -39,9 +39,10 @@ func newTranscriptCommand(p process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "transcript",
 		Short: "Print, or bring in, what is stored of a session",
-		Long: "Prints everything that is stored of a session as JSON Lines: all items of all branches, and for\n" +
-			"each turn how its view was built. An item is in \"json\", or in \"raw\" as base64 where its bytes are\n" +
-			"not compact JSON. --import brings such a file into a session that does not exist.\n" +
+		Long: "Prints the transcript of a session as JSON Lines: all items of all branches, and for each turn how\n" +
+			"its view was built. An item is in \"json\", or in \"raw\" as base64 where its bytes are not compact\n" +
+			"JSON. --import brings such a file into a session that does not exist. Sessions belong to the key that\n" +
+			"their client sends; without one, those of clients that send none are meant.\n" +
 			"It opens the store itself: a bolt file only while no proxy runs on it, Redis at any time.",
 		Example: "  proxy transcript --session first --key-env OPENAI_API_KEY --text\n" +
 			"  proxy transcript list --key-env OPENAI_API_KEY",
