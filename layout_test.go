@@ -49,6 +49,7 @@ var arrows = []struct {
 	{1, "memory/budget", []string{"wire"}},
 	{1, "memory/memo", []string{"wire"}},
 	{1, "memory/pack", []string{"wire"}},
+	{2, "memory/media", []string{"memory/pack", "wire"}},
 	{1, "memory/reserve", []string{"cache"}},
 	{1, "memory/tokens", []string{"wire"}},
 	{1, "memory/view", []string{"wire"}},
@@ -79,7 +80,7 @@ var arrows = []struct {
 	{3, "memory/layer/webhook", layerImports},
 	{3, "memory/layer/working", []string{"memory/budget", "memory/layer", "memory/layer/schema", "wire"}},
 	{3, "memory/summary", []string{"memory/layer", "wire"}},
-	{3, "memory/transcript", []string{"cache", "memory/memo", "memory/pack", "memory/turnrecord", "memory/view", "wire"}},
+	{3, "memory/transcript", []string{"cache", "memory/memo", "memory/media", "memory/pack", "memory/turnrecord", "memory/view", "wire"}},
 	{3, "memory/pipeline", []string{"memory/budget", "memory/layer", "memory/layer/schema", "memory/tokens", "wire"}},
 
 	{4, "memory", []string{"cache", "memory/anchor", "memory/budget", "memory/layer", "memory/pipeline", "memory/reserve", "memory/summary", "memory/transcript", "memory/turnrecord", "memory/view", "wire"}},

@@ -156,7 +156,9 @@ func (d *draft) storeInput() position {
 	}
 	d.stored = make([]string, 0, len(d.puts)-before)
 	for _, p := range d.puts[before:] {
-		d.stored = append(d.stored, p.Name)
+		if !strings.HasPrefix(p.Name, mediaPrefix) { // others may say the same
+			d.stored = append(d.stored, p.Name)
+		}
 	}
 	return at
 }
@@ -244,6 +246,7 @@ func (d *draft) store(at position, it wire.Item, m mark, flags byte) position {
 	item := storedItem{
 		Parent: at.Seq, Pos: next, Content: m.content, Flags: flags, Dialect: it.Dialect, Turn: d.e.id, Raw: it.Raw,
 	}
+	d.puts = item.cut(d.puts)
 	var name [len(itemPrefix) + 8]byte
 	from := len(d.data)
 	d.data = item.appendTo(slices.Grow(d.data, item.size()+placeBytes))

@@ -111,6 +111,7 @@ func (im *importer) item(l *ItemLine) error {
 		return fmt.Errorf("chain hash is not %q: the item or one before it was changed", l.Chain)
 	}
 	im.at[l.Seq] = stored.Pos
+	im.puts = stored.cut(im.puts)
 	im.puts = append(im.puts, cache.Put{Name: itemName(l.Seq), Data: stored.encode()})
 	if l.Hidden {
 		// What follows stands behind it: see draft.storeHidden.

@@ -8,10 +8,8 @@ package transcript
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"hash/maphash"
-	"iter"
 	"time"
 
 	"remora/cache"
@@ -286,66 +284,6 @@ func (log *Log) places(ctx context.Context, s Scope, names []string) ([]*place, 
 	return places, nil
 }
 
-// items reads the stored items from seq first to seq last; nil where an item was taken back (see draft.retract).
-func (log *Log) items(ctx context.Context, s Scope, first, last uint64) ([]*storedItem, error) {
-	names := make([]string, 0, last-first+1)
-	for seq := first; seq <= last; seq++ {
-		names = append(names, itemName(seq))
-	}
-	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: names}})
-	if err != nil {
-		return nil, fmt.Errorf("read items: %w", err)
-	}
-	items := make([]*storedItem, len(names))
-	for i, v := range results[0].Values {
-		if v == nil {
-			continue
-		}
-		it, err := decodeItem(v)
-		if err != nil {
-			return nil, fmt.Errorf("item %d: %w", first+uint64(i), err)
-		}
-		items[i] = &it
-	}
-	return items, nil
-}
-
-// How many items one read of a line's end fetches at first, and at most: a line that is interleaved with others takes
-// more reads than one.
-const (
-	pageItems    = 128
-	maxPageItems = 4096
-)
-
-// back goes along a line of the transcript from the item next to its beginning.
-func (log *Log) back(ctx context.Context, s Scope, next uint64) iter.Seq2[*storedItem, error] {
-	return log.backBy(ctx, s, next, pageItems, maxPageItems)
-}
-
-// backBy is back, with how many items it reads at first and at most at once.
-func (log *Log) backBy(ctx context.Context, s Scope, next, page, most uint64) iter.Seq2[*storedItem, error] {
-	return func(yield func(*storedItem, error) bool) {
-		for ; next != 0; page = min(page*2, most) {
-			first := next - min(next-1, page-1)
-			stored, err := log.items(ctx, s, first, next)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for next >= first {
-				at := stored[next-first]
-				if at == nil || at.Parent >= next {
-					yield(nil, fmt.Errorf("item %d: %w", next, ErrCorrupt))
-					return
-				}
-				if next = at.Parent; !yield(at, nil) {
-					return
-				}
-			}
-		}
-	}
-}
-
 // repetition is the place of a request that is word for word what the client said last on the head line, before the
 // answer that is the head: the client has not seen that, and asks again. The plan is empty for any other request.
 func (log *Log) repetition(ctx context.Context, s Scope, h *head, in *incoming) (plan, error) {
@@ -377,15 +315,74 @@ func (log *Log) repetition(ctx context.Context, s Scope, h *head, in *incoming) 
 	return p, nil
 }
 
-// idName makes a value's name of an id that upstream or a caller chose: any bytes, any length.
-func idName(prefix, id string) string {
-	if len(id) <= 96 {
-		return prefix + id
-	}
-	sum := sha256.Sum256([]byte(id))
-	return prefix + "#" + string(sum[:])
+// recent remembers what this process wrote last of some sessions, so that a client's next turn needs no read: most
+// clients resend what was said, and most balancers send a session to the same replica. It is a guess, and one that does
+// no harm. A request that goes on from here with nothing but what users and tools say belongs here, unless another turn
+// of the session runs at the same time or broke off elsewhere; its view is made of its own items all the same, and its
+// commit, which expects the version that was written here, meets a conflict and reads. Sessions in which anything is
+// hidden from the client, or that layers keep states of, are always read.
+type recent struct {
+	seed   maphash.Seed
+	shards [16]memo.Map[recentKey, written]
 }
 
-func chainName(h wire.Hash) string { return chainPrefix + string(h[:]) }
+type recentKey struct{ tenant, session string }
 
-func textName(h wire.Hash) string { return textPrefix + string(h[:]) }
+// written is a session as a commit left it. Nobody changes the head: a draft makes its own.
+type written struct {
+	version uint64
+	head    *head
+}
+
+const (
+	// maxRecent is how many sessions a half of a shard holds: some 10 MB in all, when full of long ones.
+	maxRecent = 128
+	// maxRecentCalls is how many open calls a session may have to be remembered.
+	maxRecentCalls = 32
+)
+
+func (r *recent) shard(s Scope) *memo.Map[recentKey, written] {
+	return &r.shards[maphash.String(r.seed, s.Session)%uint64(len(r.shards))]
+}
+
+func (r *recent) find(s Scope) (state, bool) {
+	w, ok := r.shard(s).Find(recentKey{s.Tenant, s.Session})
+	if !ok {
+		return state{}, false
+	}
+	return state{version: w.version, head: *w.head}, true
+}
+
+func (r *recent) put(s Scope, version uint64, h *head) {
+	if len(h.Open) > maxRecentCalls {
+		r.drop(s)
+		return
+	}
+	r.shard(s).Put(recentKey{s.Tenant, s.Session}, written{version, h}, maxRecent)
+}
+
+func (r *recent) drop(s Scope) { r.shard(s).Drop(recentKey{s.Tenant, s.Session}) }
+
+// goOn finds the place of a request that goes on from the turn that this process wrote last. It gives up (false) where
+// the session has to be read.
+func (e *Entry) goOn() bool {
+	if e.log.Strict || e.beside != nil || e.call.Side != "" || e.call.History == HistoryServer {
+		return false
+	}
+	st, ok := e.log.recent.find(e.call.Scope)
+	if !ok || st.head.Forked {
+		return false
+	}
+	in := e.read(&st)
+	p, ok := st.head.merge(in, e.call.History) // what upstream holds, and what refers to it, continues nothing that is known here
+	if !ok || p.relation != relContinue || p.parent != st.head.Pos {
+		return false
+	}
+	for i := p.fresh; i < len(in.items); i++ {
+		if !landmark(in.items[i]) {
+			return false // an answer that was given elsewhere
+		}
+	}
+	e.settle(st, in, p)
+	return true
+}

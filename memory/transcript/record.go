@@ -1,14 +1,13 @@
 package transcript
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
-
-	"github.com/klauspost/compress/s2"
 
 	"remora/memory/pack"
 	"remora/wire"
@@ -27,14 +26,11 @@ const (
 	turnPrefix  = "t" // + turn id: the turn record
 	leadPrefix  = "v" // + lead hash: one version of the leading system items and instructions
 	blockPrefix = "b" // + hash: the text of a block that a layer recalled
+	mediaPrefix = "m" // + digest: a large string of items
 )
 
 const (
 	recordVersion = 1
-	// compressAbove is the size in bytes from which an item is stored compressed (DESIGN section 7).
-	compressAbove = 1024
-	// maxItem is the size in bytes above which a stored item can't be right: no request may be as large.
-	maxItem = 1 << 30
 	// ringSize is how many items the head remembers by content, to recognise a client that trims its history.
 	ringSize = 128
 	// maxTails is how many other ends of the transcript the head remembers.
@@ -48,15 +44,18 @@ const (
 // ErrCorrupt is returned where a stored value is not what was written there.
 var ErrCorrupt = errors.New("stored record is corrupt")
 
-// Flags of a stored item.
-const (
-	flagCompressed = 1 << iota
-	flagOffChain   // not part of the chain: reasoning, references to it, a client's own summary
-	flagAside      // said beside the conversation (a client's own summary of it); not put back into views
-	flagPartial    // the answer was cut here
-	flagSide       // of a side line
-	flagHidden     // the client does not see it: views get it from the Amendments
-)
+// idName makes a value's name of an id that upstream or a caller chose: any bytes, any length.
+func idName(prefix, id string) string {
+	if len(id) <= 96 {
+		return prefix + id
+	}
+	sum := sha256.Sum256([]byte(id))
+	return prefix + "#" + string(sum[:])
+}
+
+func chainName(h wire.Hash) string { return chainPrefix + string(h[:]) }
+
+func textName(h wire.Hash) string { return textPrefix + string(h[:]) }
 
 // position is a place in the transcript: after the item seq.
 type position struct {
@@ -77,17 +76,6 @@ func (p position) after(m mark) position {
 // unitsBetween is how many units to has more than from, 0 if it has fewer.
 func unitsBetween(from, to position) int {
 	return int(min(to.Units-min(to.Units, from.Units), math.MaxInt32))
-}
-
-// storedItem is one item of the transcript.
-type storedItem struct {
-	Parent  uint64 // sequence number of the item before it, 0 for none
-	Pos     position
-	Content wire.Hash
-	Flags   byte
-	Dialect wire.Dialect
-	Turn    string // id of the turn that brought it
-	Raw     []byte
 }
 
 // echo is what the head remembers of an item to recognise it again in a client's resent history.
@@ -134,68 +122,6 @@ func parseHash(s string) (h wire.Hash, err error) {
 func hexText(b []byte) string {
 	var room [2 * len(wire.Hash{})]byte
 	return string(hex.AppendEncode(room[:0], b))
-}
-
-func itemName(seq uint64) string {
-	var b [len(itemPrefix) + 8]byte
-	return string(appendItemName(b[:0], seq))
-}
-
-func appendItemName(b []byte, seq uint64) []byte {
-	return binary.BigEndian.AppendUint64(append(b, itemPrefix...), seq)
-}
-
-func (it *storedItem) encode() []byte { return it.appendTo(make([]byte, 0, it.size())) }
-
-// size is about how many bytes the item takes at most.
-func (it *storedItem) size() int {
-	if len(it.Raw) > compressAbove {
-		return s2.MaxEncodedLen(len(it.Raw)) + itemBytes
-	}
-	return len(it.Raw) + itemBytes
-}
-
-// itemBytes is about what an item takes besides its own bytes.
-const itemBytes = 96
-
-func (it *storedItem) appendTo(b []byte) []byte {
-	flags, compress := it.Flags, len(it.Raw) > compressAbove
-	if compress {
-		flags |= flagCompressed
-	}
-	b = append(b, recordVersion, flags, byte(it.Dialect))
-	b = binary.AppendUvarint(b, it.Parent)
-	b = appendPosition(b, it.Pos)
-	b = append(b, it.Content[:]...)
-	b = pack.AppendString(b, it.Turn)
-	if !compress {
-		return append(b, it.Raw...)
-	}
-	b = slices.Grow(b, s2.MaxEncodedLen(len(it.Raw)))
-	return b[:len(b)+len(s2.Encode(b[len(b):cap(b)], it.Raw))]
-}
-
-func decodeItem(b []byte) (storedItem, error) {
-	d := pack.Reader{Rest: b}
-	if d.Byte() != recordVersion {
-		return storedItem{}, fmt.Errorf("read item: %w", ErrCorrupt)
-	}
-	it := storedItem{Flags: d.Byte(), Dialect: wire.Dialect(d.Byte()), Parent: d.Uvarint(), Pos: readPosition(&d), Content: d.Hash(), Turn: d.Text()}
-	if d.Bad {
-		return storedItem{}, fmt.Errorf("read item: %w", ErrCorrupt)
-	}
-	it.Raw = d.Rest
-	if it.Flags&flagCompressed != 0 {
-		if n, err := s2.DecodedLen(d.Rest); err != nil || n > maxItem {
-			return storedItem{}, fmt.Errorf("read item of %d bytes: %w", n, ErrCorrupt)
-		}
-		raw, err := s2.Decode(nil, d.Rest)
-		if err != nil {
-			return storedItem{}, fmt.Errorf("decompress item: %w", err)
-		}
-		it.Raw, it.Flags = raw, it.Flags&^flagCompressed
-	}
-	return it, nil
 }
 
 func (h *head) encode() []byte { return h.appendTo(make([]byte, 0, h.size())) }
