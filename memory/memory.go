@@ -233,12 +233,12 @@ const slowCalls = 3
 
 // failed notes a failure of the store, so that the calls that follow do not each wait for it.
 func (m *Memory) failed(err error) {
-	if errors.Is(err, errLeftAlone) || errors.Is(err, errBusy) || errors.Is(err, transcript.ErrCorrupt) {
+	if errors.Is(err, errLeftAlone) || errors.Is(err, errBusy) {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if errors.Is(err, cache.ErrUnreadable) {
+	if errors.Is(err, cache.ErrUnreadable) || errors.Is(err, transcript.ErrCorrupt) {
 		m.tellUnreadable(err)
 		return
 	}

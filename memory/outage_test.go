@@ -167,11 +167,12 @@ func TestDamagedSessionIsLeftAlone(t *testing.T) {
 	if out := l.store.Commit(t.Context(), []cache.Batch{put}); out[0].Err != nil {
 		t.Fatal(out[0].Err)
 	}
-	l.m = memory.New(l.store, nil, patient(memory.Options{Log: slog.New(slog.DiscardHandler)})) // the other still knows the session
+	log := &journal{}
+	l.m = memory.New(l.store, nil, patient(memory.Options{Log: slog.New(slog.NewTextHandler(log, nil))})) // the other still knows the session
 	defer l.m.Close()
 	turn := l.begin(memory.Call{}, "u:2")
-	if turn.Summary.Status != memory.StatusDegraded {
-		t.Errorf("status %s", turn.Summary.Status)
+	if turn.Summary.Status != memory.StatusDegraded || strings.Count(log.String(), "read head: stored record is corrupt") != 1 {
+		t.Errorf("status %s, log: %s", turn.Summary.Status, log)
 	}
 	turn.Commit(answer(t, "a:2"))
 	r, err := l.store.Read(t.Context(), []cache.Query{{Group: scope.Group(), Names: []string{"head"}}})
