@@ -8,6 +8,7 @@ import (
 	"io"
 	"iter"
 	"log/slog"
+	"maps"
 	"math"
 	"strconv"
 	"time"
@@ -64,6 +65,7 @@ const (
 	codeUpstream     = "upstream_error"
 	codeUnread       = "upstream_unreadable"
 	codeBackground   = "background_not_judged"
+	codeCrowded      = "overloaded" // as beyond limits.global
 )
 
 func errBodyTooLarge(limit Size) *Error {
@@ -95,6 +97,15 @@ func (x *exchange) errUnjudged() *Error {
 		e.Message += fmt.Sprintf(", at byte %d: %s", wrong.Offset, wrong.Reason)
 	}
 	return e
+}
+
+// errCrowded refuses a client for whose connection there is no room. It closes it: nothing else makes room.
+func errCrowded(limit int) *Error {
+	return &Error{
+		Status: fasthttp.StatusServiceUnavailable, Code: codeCrowded,
+		Message: fmt.Sprintf("limit of %d connections is reached (server.max_connections)", limit),
+		Headers: maps.All(map[string]string{fasthttp.HeaderRetryAfter: "1", fasthttp.HeaderConnection: "close"}),
+	}
 }
 
 // errIllegible and errLarge are about an answer of upstream's that is valid HTTP, but of which the proxy can make nothing
@@ -282,6 +293,14 @@ func (e *Error) write(resp *fasthttp.Response) {
 	resp.SetBody(e.body())
 }
 
+// response is the whole answer, for a connection that nothing is read from.
+func (e *Error) response() []byte {
+	var resp fasthttp.Response
+	e.write(&resp)
+	resp.Header.SetContentLength(len(resp.Body()))
+	return append(resp.Header.AppendBytes(nil), resp.Body()...)
+}
+
 // retryAfter is the header that says when to come back, in whole seconds.
 func retryAfter(d time.Duration) iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
@@ -306,6 +325,15 @@ func (s *Server) onProtocolError(ctx *fasthttp.RequestCtx, err error) {
 	}
 	s.stats.refused.Add(1)
 	e.write(&ctx.Response)
+}
+
+// drainBody reads a request's body away, for a second and a megabyte at most, where its connection is closed behind the
+// answer: closing over unread bytes would take the answer with it.
+func drainBody(ctx *fasthttp.RequestCtx, now time.Time) {
+	if rest := ctx.RequestBodyStream(); rest != nil {
+		_ = ctx.Conn().SetReadDeadline(now.Add(time.Second))
+		_, _ = io.CopyN(io.Discard, rest, 1<<20)
+	}
 }
 
 // drainHead reads up to the end of a head, for a second and a megabyte at most.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"log/slog"
@@ -280,5 +281,78 @@ func TestHalfClosedClientGetsNoEmptyAnswer(t *testing.T) {
 	}
 	if got, _ := io.ReadAll(conn); len(got) != 0 {
 		t.Errorf("got %q", got)
+	}
+}
+
+// TestClientsBeyondTheLimitLearnWhy: those for whom there is no connection left get the proxy's envelope and when to come
+// back, over TLS too, and also when so many come that no request of theirs is read. A connection that ends makes room.
+func TestClientsBeyondTheLimitLearnWhy(t *testing.T) {
+	for name, secure := range map[string]bool{"plain": false, "TLS": true} {
+		t.Run(name, func(t *testing.T) {
+			addr := answering(t, func(*http.Request, []byte) string { return sized("ok") })
+			ro := rigOptions{upstream: addr, tune: func(o *Options) { o.MaxConnections = 2 }}
+			if secure {
+				ro.list = overTLS(t)
+			}
+			r := start(t, ro)
+			dial := func() (net.Conn, *bufio.Reader) {
+				c, br := r.dial(t)
+				if secure {
+					c = tls.Client(c, &tls.Config{InsecureSkipVerify: true})
+					br = bufio.NewReader(c)
+				}
+				return c, br
+			}
+			const get = "GET /v1/models HTTP/1.1\r\nHost: h\r\n\r\n"
+			served := func(c net.Conn, br *bufio.Reader) bool {
+				write(c, get)
+				resp, err := http.ReadResponse(br, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				drain(resp.Body)
+				return resp.StatusCode == 200
+			}
+			first, firstReader := dial()
+			second, secondReader := dial()
+			if !served(first, firstReader) || !served(second, secondReader) {
+				t.Fatal("clients within the limit are refused")
+			}
+			refused := func(c net.Conn, br *bufio.Reader) {
+				t.Helper()
+				resp, err := http.ReadResponse(br, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				body, err := io.ReadAll(br) // up to the end of the connection
+				const want = `{"error":{"message":"limit of 2 connections is reached (server.max_connections)","type":"proxy_error","param":null,"code":"overloaded"}}`
+				if err != nil || string(body) != want || resp.StatusCode != 503 || !resp.Close || resp.Header.Get("Retry-After") != "1" ||
+					resp.Header.Get("Content-Type") != "application/json" || resp.ContentLength != int64(len(want)) {
+					t.Errorf("%d %v %q %v", resp.StatusCode, resp.Header, body, err)
+				}
+				shut(c)
+			}
+			third, thirdReader := dial()
+			write(third, chatIn("s", strings.Repeat(" ", 300<<10)))
+			refused(third, thirdReader)
+			if !served(first, firstReader) {
+				t.Error("a client within the limit is refused")
+			}
+			if !secure {
+				var silent []net.Conn
+				for range listener.Spare {
+					c, _ := dial()
+					silent = append(silent, c)
+				}
+				refused(dial())
+				for _, c := range silent {
+					shut(c)
+				}
+			}
+			shut(first)
+			for c, br := dial(); !served(c, br); c, br = dial() { // the proxy has to notice
+				shut(c)
+			}
+		})
 	}
 }

@@ -60,6 +60,7 @@ type Server struct {
 
 	names     *headerTable
 	http      *fasthttp.Server
+	room      *listener.Room
 	watcher   *watcher
 	exchanges sync.Pool
 	bodies    sync.Pool // *[]byte
@@ -133,13 +134,15 @@ func New(o Options, m Memory, up Upstreams, log *slog.Logger, now func() time.Ti
 	s.exchanges.New = func() any { return newExchange(s) }
 	s.bodies.New = func() any { return new([]byte) }
 	s.heads.New = func() any { return new(make([]byte, 0, 4<<10)) }
+	s.room = listener.NewRoom(o.MaxConnections, errCrowded(o.MaxConnections).response())
 	s.http = &fasthttp.Server{
 		Handler:       s.handle,
 		ErrorHandler:  s.onProtocolError,
 		ExpectHandler: s.onExpect,
 		Logger:        silent{},
 
-		Concurrency:        o.MaxConnections,
+		ConnState:          s.room.State,
+		Concurrency:        o.MaxConnections + listener.Spare,
 		ReadBufferSize:     int(o.MaxHeader),
 		WriteBufferSize:    writeBuffer,
 		ReadTimeout:        o.ReadTimeout,

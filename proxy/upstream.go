@@ -19,6 +19,10 @@ import (
 
 // enter asks for the request to be let in.
 func (x *exchange) enter() (err error) {
+	if !x.s.room.For(x.ctx.Conn()) {
+		drainBody(x.ctx, x.s.now())
+		return errCrowded(x.s.o.MaxConnections)
+	}
 	if x.s.limits != nil {
 		x.ticket, err = x.s.limits.Enter(x.owner.of(&x.s.o.Session, x.head.id.credential))
 	}
