@@ -196,6 +196,15 @@ func decoder(encoding []byte, from io.Reader, limit int) (io.ReadCloser, error) 
 	return nil, errEncoding
 }
 
+// next is what arrives of the body.
+func (a *answer) next() ([]byte, error) {
+	if p := a.first; len(p) > 0 {
+		a.first = nil
+		return p, nil
+	}
+	return a.x.upstream.Next()
+}
+
 // pieces are what arrives of an answer, with its Content-Encoding undone.
 type pieces struct {
 	encoding []byte

@@ -166,7 +166,7 @@ func (a *answer) steer() {
 	a.mode, a.spoke = foldSteered, x.s.now()
 	a.stitch = stitch.New(x.dialect, stitch.Options{Hide: s.Hides, HoldCalls: s.HoldCalls, HoldAll: s.HoldAll})
 	h := &x.ctx.Response.Header
-	x.pieces = pieces{encoding: bytes.Clone(h.ContentEncoding()), next: x.upstream.Next}
+	x.pieces = pieces{encoding: bytes.Clone(h.ContentEncoding()), next: a.next}
 	h.Del(fasthttp.HeaderContentEncoding)
 }
 

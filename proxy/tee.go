@@ -31,6 +31,7 @@ type answer struct {
 	status  int
 	mode    foldMode
 	folder  *wire.Folder
+	first   []byte           // what of the body was here before the head went out
 	copied  []byte           // the answer as far as it came, where it is folded as a whole
 	tooBig  bool             // it is not folded at all
 	held    []byte           // bytes of the terminal event that wait for the commit
@@ -97,8 +98,7 @@ func (x *exchange) reply() error {
 			x.upstream.Silence = a.silence()
 		}
 	}
-	x.stream(int(length))
-	return nil
+	return x.stream(int(length))
 }
 
 // replyRefusal passes on an answer that was read ahead, and is none of the model's.
@@ -108,9 +108,17 @@ func (x *exchange) replyRefusal() error {
 	return nil
 }
 
-// stream hands the exchange to fasthttp, which calls answer's methods after the handler has returned.
-func (x *exchange) stream(length int) {
+// stream hands the exchange to fasthttp, which calls answer's methods after the handler has returned. Its error is about a
+// body that is broken from its beginning on, which the client can be told as long as nothing went out.
+func (x *exchange) stream(length int) error {
 	resp := &x.ctx.Response
+	if x.upstream.Ready() {
+		p, err := x.upstream.Next()
+		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, providers.ErrIdle) { // those will be told again
+			return err
+		}
+		x.answer.first = p
+	}
 	x.call.Stream()
 	x.send = nil // it went out, and a stream may last for long
 	if x.sentHead != nil {
@@ -119,13 +127,14 @@ func (x *exchange) stream(length int) {
 	}
 	if length < 0 && !x.ctx.Request.Header.IsHTTP11() {
 		x.streamToClose()
-		return
+		return nil
 	}
 	x.answer.armed = x.s.now()
 	x.streaming = true
 	// With bytes of the body here already, head and body leave together.
-	resp.ImmediateHeaderFlush = !x.upstream.Ready()
+	resp.ImmediateHeaderFlush = len(x.answer.first) == 0
 	resp.SetBodyStream(&x.answer, length)
+	return nil
 }
 
 // collect reads the answer into the response, up to about limit bytes.
@@ -161,8 +170,7 @@ func (x *exchange) replyWhole() error {
 	case errors.Is(err, errLarge) && !x.turn.steering.Judges():
 		// Go on as with any long answer: what is here first, then the rest as it comes.
 		a.held, a.tooBig, a.mode = body, true, foldWhole
-		x.stream(int(x.upstream.Length()))
-		return nil
+		return x.stream(int(x.upstream.Length()))
 	case err != nil:
 		return err
 	}
@@ -197,7 +205,7 @@ func (a *answer) WriteTo(w io.Writer) (n int64, err error) {
 		return n, err
 	}
 	for {
-		p, err := a.x.upstream.Next()
+		p, err := a.next()
 		switch {
 		case errors.Is(err, io.EOF):
 			a.x.commit(a.folded(), memory.CutNone)
