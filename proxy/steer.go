@@ -364,7 +364,7 @@ func (x *exchange) legible(encoding, body []byte) (plain []byte, r wire.Reply, e
 		}
 		return nil, wire.Reply{}, errUnread(why)
 	}
-	return plain, r, nil
+	return wire.WithoutBOM(plain), r, nil
 }
 
 // unread is for an answer of which layers can make nothing, for the reason err. Where nobody has to judge it, it is the

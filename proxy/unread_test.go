@@ -66,7 +66,7 @@ func TestUnreadableAnswers(t *testing.T) {
 		{"an array", "application/json", "[1,2]", "", "at byte 0: not an object"},
 		{"lines", "application/x-ndjson", "{\"a\":1}\n{\"a\":2}\n", "", "data behind the object"},
 		{"sound", "audio/mpeg", "\x00\x01\x02", "", "not an object"},
-		{"a mark before it", "application/json", "\xef\xbb\xbf" + chatAnswer, "", "not an object"},
+		{"a mark alone", "application/json", "\ufeff", "", "truncated"},
 		{"junk behind it", "application/json", chatAnswer + "\n\njunk", "", "data behind the object"},
 		{"cut short", "application/json", chatAnswer[:60], "", "at byte"},
 		{"brotli", "application/json", "\x0b\x01\x80a", "Content-Encoding: br\r\n", unknownEncoding},
@@ -107,6 +107,29 @@ func TestUnreadableAnswers(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestMarkBeforeAnswer: a byte order mark in front of an answer changes nothing for clients that read past it, nor for
+// what is kept and judged.
+func TestMarkBeforeAnswer(t *testing.T) {
+	const mark = "\ufeff"
+	answer := mark + chatAnswer
+	addr := answering(t, func(*http.Request, []byte) string { return sized(answer) })
+	for _, s := range []*memory.Steering{nil, toolsOnly(), {Hides: toolsOnly().Hides, HoldAll: true}} {
+		m := &steerer{book: newBook(), steering: s, review: nothing}
+		r := start(t, rigOptions{upstream: addr, memory: m.begin})
+		_, body := r.get(t, chatIn("s", chatBody))
+		sameText(t, body, answer)
+		if a := await(t, m.answers, "commit"); textOf(t, a.Reply) != "hello" || !a.Reply.Complete {
+			t.Errorf("kept %+v", a.Reply)
+		}
+	}
+	answer = mark + wholeHidden
+	m := &steerer{book: newBook(), steering: toolsOnly(), review: func(wire.Reply) memory.Next { return memory.Next{Hidden: map[string]bool{"h": true}} }}
+	r := start(t, rigOptions{upstream: addr, memory: m.begin})
+	if _, body := r.get(t, chatIn("s", chatBody)); !strings.Contains(body, "one") || strings.Contains(body, "mem_x") {
+		t.Errorf("a hidden call: %s", body)
 	}
 }
 

@@ -146,9 +146,14 @@ func (f *Folder) Reply() Reply {
 	return r
 }
 
-// FoldBody reads a whole answer. Errors are of type *ParseError. The reply shares no memory with body.
+// WithoutBOM is a body without a byte order mark in front, which JSON must not have and some servers send.
+func WithoutBOM(body []byte) []byte { return bytes.TrimPrefix(body, []byte("\ufeff")) }
+
+// FoldBody reads a whole answer, also behind a byte order mark. Errors are of type *ParseError. The reply shares no memory
+// with body.
 func FoldBody(d Dialect, body []byte) (Reply, error) {
-	s := scanner{b: body}
+	start := len(body) - len(WithoutBOM(body))
+	s := scanner{b: body, i: start}
 	s.space()
 	ok := s.peek() == '{' || s.fail("not an object")
 	if ok && s.value() {
@@ -159,7 +164,7 @@ func FoldBody(d Dialect, body []byte) (Reply, error) {
 	if s.reason != "" {
 		return Reply{}, s.err()
 	}
-	body = bytes.Clone(body)
+	body = bytes.Clone(body[start:])
 	var m replyMeta
 	var r Reply
 	if d == Responses {

@@ -319,7 +319,10 @@ func TestFoldErrors(t *testing.T) {
 	if err != nil || string(r.Error) != `{"code":1}` || r.Choices != nil {
 		t.Errorf("got %+v, %v", r, err)
 	}
-	for _, bad := range []string{``, `[]`, `{"a":1`, `{}x`, `<html>`} {
+	if r, err = FoldBody(Chat, []byte("\ufeff {\"model\":\"m\"}\n")); err != nil || r.Model != "m" || !r.Complete {
+		t.Errorf("behind a mark: got %+v, %v", r, err)
+	}
+	for _, bad := range []string{``, `[]`, `{"a":1`, `{}x`, `<html>`, "\ufeff", "\ufeff\ufeff{}"} {
 		if _, err := FoldBody(Chat, []byte(bad)); err == nil {
 			t.Errorf("fold %q: no error", bad)
 		}
