@@ -243,6 +243,9 @@ func (a *answer) keepAlive(w io.Writer, n *int64, quiet bool) { //nolint:revive 
 // judge lets layers look at an answer of upstream's that has ended. It returns true if the model goes on.
 func (a *answer) judge(w io.Writer, n *int64) (bool, error) {
 	x := a.x
+	if a.stitch.Illegible() {
+		return false, a.breakOff(w, n, errUnread("it is no event stream"))
+	}
 	reply := a.stitch.Reply()
 	x.answered(&reply)
 	if a.stitch.Unjudged() || x.turn.unjudged(reply) {

@@ -110,6 +110,43 @@ func TestUnreadableAnswers(t *testing.T) {
 	}
 }
 
+// TestNoEventStream: of an answer that is an event stream by its type alone the client gets all that upstream sent. Where
+// rules judge answers it gets none of it, and learns why.
+func TestNoEventStream(t *testing.T) {
+	const comments = ": a\n\n: b"
+	for _, body := range []string{chatAnswer, `{"error":{"message":"hello"}}` + "\n\n", "<html>\n\nhello</html>", "hello\n", comments} {
+		addr := answering(t, func(*http.Request, []byte) string {
+			return eventHead + chunk(body) + chunk("")
+		})
+		for _, s := range []*memory.Steering{toolsOnly(), {Hides: toolsOnly().Hides, HoldCalls: true}, {Hides: toolsOnly().Hides, HoldAll: true}} {
+			m := &steerer{book: newBook(), steering: s, review: nothing}
+			r := start(t, rigOptions{upstream: addr, memory: m.begin})
+			c, br := r.dial(t)
+			write(c, chatIn("s", chatBody))
+			resp, err := http.ReadResponse(br, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(resp.Body)
+			shut(resp.Body)
+			a := await(t, m.answers, "commit")
+			if len(a.Reply.Choices) > 0 || a.Reply.Complete {
+				t.Errorf("%q: kept %+v", body, a.Reply)
+			}
+			if !s.Judges() || body == comments {
+				if sameText(t, string(got), body); err != nil || a.Cut != memory.CutNone {
+					t.Errorf("%q: %v, cut %v", body, err, a.Cut)
+				}
+				continue
+			}
+			if err == nil || !strings.Contains(string(got), `data: {"error":{"message":"upstream's answer cannot be read`) ||
+				!strings.Contains(string(got), codeUnread) || strings.Contains(string(got), "hello") || a.Cut != memory.CutUpstream {
+				t.Errorf("%q, judged: %v %q, cut %v", body, err, got, a.Cut)
+			}
+		}
+	}
+}
+
 // TestMarkBeforeAnswer: a byte order mark in front of an answer changes nothing for clients that read past it, nor for
 // what is kept and judged.
 func TestMarkBeforeAnswer(t *testing.T) {
@@ -144,6 +181,7 @@ func TestUnreadableSecondAnswer(t *testing.T) {
 		{"a stream", sized(wholeHidden), "text/event-stream", "data: hello\n\n"},
 		{"more than is read", sized(wholeHidden), "text/plain", long},
 		{"behind a stream", streamHidden, "text/plain", "hello"},
+		{"behind a stream, called one", streamHidden, "text/event-stream", chatAnswer},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			addr := answering(t, func(_ *http.Request, body []byte) string {

@@ -176,6 +176,18 @@ func lines(raw []byte) func(yield func(line) bool) {
 	}
 }
 
+// foreign tells of a line that is no part of an event stream, such as one of a JSON body or of an HTML page.
+func foreign(raw []byte) bool {
+	for l := range lines(raw) {
+		switch name, _ := l.field(); string(name) {
+		case "", "data", "event", "id", "retry":
+		default:
+			return true
+		}
+	}
+	return false
+}
+
 // appendWith appends the block with other data; its other lines and its line ends stay.
 func (b *block) appendWith(dst, data []byte) []byte {
 	written := false

@@ -59,7 +59,7 @@ type Stitcher struct {
 	all      []*block // with HoldAll: the answer
 	terminal []*block // from the event on that ends it
 	last     *block   // the block that came last
-	leftover []byte   // an event that was cut
+	leftover []byte   // what stands behind the last block
 	held     int      // bytes that are held of this answer
 	kept     int      // bytes that are kept until the end
 	limit    int
@@ -68,6 +68,9 @@ type Stitcher struct {
 	open     bool // the client's stream stands within an event that was cut
 	over     bool
 	unjudged bool
+	spoke    bool // this upstream answer has an event with data
+	foreign  bool // it has something that is no part of an event stream
+	unseen   bool // leftover may show what the client must not see, unless it comes behind the end
 }
 
 // voice is what the dialects do differently.
@@ -137,12 +140,14 @@ func (s *Stitcher) block(b *block) {
 		}
 		return
 	}
-	s.last = b
+	odd := b.kind == fields && foreign(b.raw)
+	s.last, s.spoke, s.foreign = b, s.spoke || b.kind == event, s.foreign || odd
 	switch {
 	case len(s.terminal) > 0:
 		s.terminate(b)
 	case s.o.HoldAll && s.judge == nil && b.kind != blank:
 		s.all = append(s.all, s.keep(b))
+	case odd && s.o.judges(): // calls in it would have to be judged
 	case b.kind != event:
 		s.pass(b)
 	default:
@@ -221,7 +226,16 @@ func (s *Stitcher) EOF() {
 		s.block(&b)
 		return
 	}
-	s.leftover = bytes.Clone(rest)
+	odd := len(b.data) > 0 || foreign(rest)
+	s.leftover, s.foreign = bytes.Clone(rest), s.foreign || odd
+	// It may be a body with calls that would have to be judged, or a piece of an object with a call that is hidden.
+	s.unseen = odd && (s.o.judges() || s.o.guards() && bytes.IndexByte(b.data, '{') >= 0)
+}
+
+// Illegible tells, once this upstream answer has ended, that it is no event stream and must not pass for one: calls in it
+// would have to be judged, or it continues one that is.
+func (s *Stitcher) Illegible() bool {
+	return s.foreign && !s.spoke && (s.o.judges() || s.answer > 0)
 }
 
 // Ended tells that the terminal event of this upstream answer has been seen, or its end.
@@ -284,7 +298,7 @@ func (s *Stitcher) Next() {
 	s.voice.next()
 	s.all, s.terminal, s.leftover, s.last, s.judge, s.held = nil, nil, nil, nil, nil, 0
 	s.split, s.upstream = splitter{}, wire.NewFolder(s.dialect)
-	s.ended, s.eof = false, false
+	s.ended, s.eof, s.spoke, s.foreign, s.unseen = false, false, false, false, false
 	s.answer++
 }
 
@@ -298,7 +312,7 @@ func (s *Stitcher) Finish() []byte {
 			s.voice.release() // calls without a name
 		}
 		s.voice.end()
-		if !s.o.guards() {
+		if !s.unseen || len(s.terminal) > 0 {
 			s.out = append(s.out, s.leftover...)
 		}
 	}
