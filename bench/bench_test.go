@@ -214,6 +214,7 @@ func TestMemoryHeader(t *testing.T) {
 	f(`ok;items=12;sent=8;windowed=4;source="x-session-id"`, true, 12)
 	f(`ok`, true, -1)
 	f(`degraded;items=2;sent=2`, false, 2)
+	f(`degraded;items=2;sent=2;skipped="notes:recall"`, true, 2)
 	f(`off`, false, -1)
 	f(`okay`, false, -1)
 	f(``, false, -1)

@@ -323,6 +323,9 @@ func (t *Turn) show(c *transcript.Conversation) {
 	for i := range l.fitted.Dropped {
 		t.Summary.Skipped = append(t.Summary.Skipped, l.fitted.Dropped[i].Layer+":"+noRoom)
 	}
+	if len(t.Summary.Skipped) > 0 {
+		t.Summary.Status = StatusDegraded
+	}
 }
 
 // noRoom is what records say of a layer whose block did not fit into the view.

@@ -175,8 +175,8 @@ func TestBlockWithoutRoomIsTold(t *testing.T) {
 	l := newLab(t, memory.Options{Shape: memory.Shape{Layers: p}})
 	turn := l.begin(in("one", ""), "u:"+strings.Repeat("x", 60))
 	turn.Commit(answer(t, "a:hi"))
-	if got := strings.Join(turn.Summary.Skipped, " "); got != "n:no_room" {
-		t.Errorf("skipped %q", got)
+	if got := strings.Join(turn.Summary.Skipped, " "); got != "n:no_room" || turn.Summary.Status != memory.StatusDegraded {
+		t.Errorf("skipped %q, status %s", got, turn.Summary.Status)
 	}
 	record, err := l.m.TurnRecord(t.Context(), in("one", "").Scope, turn.ID)
 	if err != nil {
@@ -195,4 +195,35 @@ func TestBlockWithoutRoomIsTold(t *testing.T) {
 	if b, a := got.Layers[0], got.Layers[1]; a.Error != "no_room" || a.Tokens != 0 || b.Error != "" || b.Tokens != got.View.Tokens.Layers || b.Items != 1 {
 		t.Errorf("the record says %s", record)
 	}
+}
+
+// TestFailedLayerDegradesTheTurn: a layer that fails before the call leaves a turn that says so, and is stored like any.
+func TestFailedLayerDegradesTheTurn(t *testing.T) {
+	t.Parallel()
+	p, err := pipeline.New([]pipeline.Layer{{ID: "mute", Kind: "test", Slot: 1, Scope: layer.Thread, Impl: mute{}}, at(2, &witness{name: "n"})}, pipeline.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLab(t, memory.Options{Shape: memory.Shape{Layers: p}})
+	turn := l.begin(in("one", ""), "u:hello")
+	if s := turn.Summary; s.Status != memory.StatusDegraded || strings.Join(s.Skipped, " ") != "mute:recall" || s.Sent != 1 {
+		t.Errorf("%+v", s)
+	}
+	turn.Commit(answer(t, "a:hi"))
+	record, err := l.m.TurnRecord(t.Context(), in("one", "").Scope, turn.ID)
+	if err != nil || strings.Contains(string(record), `"degraded"`) || !strings.Contains(string(record), `"recall: error"`) {
+		t.Errorf("the record says %s, %v", record, err)
+	}
+	next := in("one", "")
+	next.History = memory.HistoryServer
+	again := l.begin(next, "u:more")
+	l.wantView(told(t, again.View), "s:block of n u:hello a:hi u:more")
+	again.Commit(answer(t, "a:yes"))
+}
+
+// mute is a layer whose recall fails.
+type mute struct{}
+
+func (mute) Recall(context.Context, *layer.Turn, layer.State, int) (layer.Recalled, error) {
+	return layer.Recalled{}, errors.New("nothing comes to mind")
 }

@@ -172,8 +172,8 @@ func TestSummaryWithoutModel(t *testing.T) {
 			l.turn(words, "a:4")
 			turn := l.begin(memory.Call{}, words+" a:4 u:5")
 			l.wantView(brief(told(t, turn.View)), "{u:0 a:0 u:1 r:result of x} a:1 u:2 a:2 u:3 a:3 u:4 a:4 u:5")
-			if diff := cmp.Diff(c.skipped, turn.Summary.Skipped); diff != "" {
-				t.Error(diff)
+			if diff := cmp.Diff(c.skipped, turn.Summary.Skipped); diff != "" || (turn.Summary.Status == memory.StatusDegraded) != (c.skipped != nil) {
+				t.Error(turn.Summary.Status, diff)
 			}
 			if s := turn.Summary; s.Recalled == 0 || s.Items != 13 || s.Sent != 8 || s.Windowed != 5 {
 				t.Errorf("%+v", s)

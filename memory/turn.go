@@ -34,7 +34,7 @@ type Status uint8
 // Statuses of a turn, spelled in X-Memory as their String.
 const (
 	StatusOK Status = iota
-	// StatusDegraded: the store failed; the call was forwarded all the same.
+	// StatusDegraded: the store or a layer failed; the call was forwarded all the same. A layer is in Summary.Skipped.
 	StatusDegraded
 )
 

@@ -185,7 +185,7 @@ func (c *client) count(s *session, seen *http.Response, fresh message) {
 	switch {
 	case s.name == "":
 		c.n.plain++
-	case status != "ok":
+	case status != "ok" && !strings.Contains(rest, "skipped="): // a turn that lacks no more than a layer has its history
 		c.n.degraded++
 	case s.onlyNew && !s.cut:
 		// Its history is known to the proxy alone, and is as long as what was said.
