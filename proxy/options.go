@@ -185,10 +185,8 @@ func (o *SessionOptions) Validate() error {
 		{"resource_fields", o.ResourceFields, false},
 	} {
 		for i, name := range list.names {
-			if name == "" || len(name) > maxName || strings.ContainsAny(name, " \t\r\n:\"") {
-				report("session.%s[%d]: must be a name of 1 to %d characters, is %q", list.key, i, maxName, name)
-			} else if list.header && reservedHeader(name) {
-				report("session.%s[%d]: %q has another meaning", list.key, i, name)
+			if text := nameProblem(name, list.header); text != "" {
+				report("session.%s[%d]: %s, is %q", list.key, i, text, name)
 			}
 		}
 	}
@@ -199,6 +197,29 @@ func (o *SessionOptions) Validate() error {
 		report("session.history: %w", err)
 	}
 	return errors.Join(problems...)
+}
+
+// nameProblem tells why requests can't be searched for a header or a field; it is empty if they can.
+func nameProblem(name string, header bool) string {
+	switch {
+	case name == "" || len(name) > maxName || strings.ContainsAny(name, " \t\r\n:\""):
+		return fmt.Sprintf("must be a name of 1 to %d characters", maxName)
+	case header && strings.ContainsFunc(name, notOfName):
+		return "must be the name of a header: letters, digits and any of " + nameMarks
+	case header && reservedHeader(name):
+		return "has another meaning"
+	case !header && (strings.Count(name, ".") > 1 || name[0] == '.' || name[len(name)-1] == '.'):
+		return "must be a member of the body, or one of an object in it, such as metadata.user_id"
+	}
+	return ""
+}
+
+// nameMarks are what names of headers may be made of beside letters and digits (RFC 9110, section 5.6.2).
+const nameMarks = "!#$%&'*+-.^_`|~"
+
+func notOfName(r rune) bool {
+	letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+	return !letter && (r < '0' || r > '9') && !strings.ContainsRune(nameMarks, r)
 }
 
 // maxName is the longest name of a header or field in the options: header names are matched by length first, in 64 bits.

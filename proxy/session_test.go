@@ -156,7 +156,8 @@ func TestOptionsValidate(t *testing.T) {
 	o.MaxBody, o.MaxHeader, o.MaxConnections, o.WriteTimeout, o.TLSCert = 0, 1, 0, -1, "x"
 	o.Upstream = providers.ClientOptions{DialTimeout: -1, MaxHeader: 16 << 10}
 	o.Session = SessionOptions{
-		Headers: []string{"ok", "Authorization", "a b"}, Fields: []string{""}, Tenancy: "both", History: "some",
+		Headers: []string{"ok", "Authorization", "a b", "s\u00e9ance", "x/y", "X-Fine_1~"}, Fields: []string{"", "a.b.c", ".a", "a.", "fine.too"},
+		ResourceHeaders: []string{"\x7f"}, Tenancy: "both", History: "some",
 	}
 	err := o.Validate()
 	if err == nil {
@@ -164,12 +165,16 @@ func TestOptionsValidate(t *testing.T) {
 	}
 	for _, want := range []string{
 		"server.max_body: ", "server.max_header: ", "server.max_connections: ", "server.write_timeout: ", "server.tls_cert: ",
-		"server.upstream.dial_timeout: ", "session.headers[1]: ", "session.headers[2]: ", "session.fields[0]: ",
-		"session.tenancy: ", "session.history: ",
+		"server.upstream.dial_timeout: ", "session.headers[1]: ", "session.headers[2]: ", "session.headers[3]: ",
+		"session.headers[4]: ", "session.fields[0]: ", "session.fields[1]: ", "session.fields[2]: ", "session.fields[3]: ",
+		"session.resource_headers[0]: ", "session.tenancy: ", "session.history: ",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in:\n%v", want, err)
 		}
+	}
+	if text := err.Error(); strings.Contains(text, "fine") || strings.Contains(text, "Fine") {
+		t.Errorf("what is fine is refused:\n%s", text)
 	}
 }
 
