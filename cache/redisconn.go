@@ -1,12 +1,15 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
+	"math"
 	"net"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -41,6 +44,8 @@ type redisTarget struct {
 	sentinelUser, sentinelPassword string
 }
 
+var errDatabase = errors.New("want a database number of 0 or more after the host, as in redis://localhost:6379/0")
+
 // parseRedis reads what follows the scheme. Its errors hold nothing of the input: a password with an unescaped slash
 // or at sign ends up in any part of a URL.
 func parseRedis(scheme, rest string, o Options) (redisTarget, error) {
@@ -66,6 +71,11 @@ func parseRedis(scheme, rest string, o Options) (redisTarget, error) {
 	if path, err = t.splitPath(path); err != nil {
 		return t, err
 	}
+	if db := strings.TrimPrefix(path, "/"); db != "" {
+		if _, err := strconv.Atoi(db); err != nil {
+			return t, errDatabase
+		}
+	}
 	values, err := url.ParseQuery(query)
 	if err != nil {
 		return t, errors.New("the part after the question mark is not valid")
@@ -77,14 +87,17 @@ func parseRedis(scheme, rest string, o Options) (redisTarget, error) {
 	}
 	t.node, err = redis.ParseURL(base + "://" + user + t.hosts[0] + path + "?" + values.Encode())
 	if err != nil {
-		return t, errors.New("not a valid address: check the port, the database number, the options after the " +
-			"question mark, and that special characters of the password are percent-encoded")
+		return t, errors.New("not a valid address: check the port, the options after the question mark, and that " +
+			"special characters of the password are percent-encoded")
+	}
+	if db := t.node.DB; db < 0 || db > math.MaxInt32 { // it may stand among the options, too
+		return t, errDatabase
 	}
 	t.tune(o)
 	return t, nil
 }
 
-// splitHosts splits h1:p1,h2:p2 and fills in the default host and port.
+// splitHosts splits h1:p1,h2:p2 and fills in the default port.
 func splitHosts(authority, mode string) ([]string, error) {
 	port := redisPort
 	if mode == "sentinel" {
@@ -101,15 +114,10 @@ func splitHosts(authority, mode string) ([]string, error) {
 			return nil, errors.New("not a valid host and port: " +
 				"are special characters of the password percent-encoded?")
 		}
-		host := u.Hostname()
-		if host == "" {
-			host = "localhost"
+		if u.Hostname() == "" {
+			return nil, errors.New("want a host after the slashes and after each comma, as in redis://localhost:6379")
 		}
-		if u.Port() != "" {
-			hosts = append(hosts, net.JoinHostPort(host, u.Port()))
-		} else {
-			hosts = append(hosts, net.JoinHostPort(host, port))
-		}
+		hosts = append(hosts, net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), port)))
 	}
 	return hosts, nil
 }

@@ -115,7 +115,15 @@ func TestOpenRejects(t *testing.T) {
 	f("redis://u:%zz"+secret+"@host", "percent-encoded")
 	f("redis+sentinel://u:"+secret+"@host", "name of the master")
 	f("redis+sentinel://host/m/x"+secret, "database number")
+	f("redis://host/-1", "database number")
+	f("redis://host/99999999999", "database number")
+	f("redis://host?db=-1", "database number")
+	f("redis+sentinel://host/m/-1", "database number")
 	f("redis+cluster://host/1", "no database but 0")
+	f("redis://", "want a host")
+	f("rediss://u:"+secret+"@:6379/0", "want a host")
+	f("redis+cluster://a,,b", "want a host")
+	f("redis+sentinel:///m", "want a host")
 }
 
 func TestRedisURLs(t *testing.T) {
@@ -132,7 +140,7 @@ func TestRedisURLs(t *testing.T) {
 			t.Fatalf("%s:%s\n got %s\nwant %s", scheme, rest, have, want)
 		}
 	}
-	f("redis", "//", "[localhost:6379] master= user= pass= db=0 tls=false sentinel=/")
+	f("redis", "//localhost", "[localhost:6379] master= user= pass= db=0 tls=false sentinel=/")
 	f("redis", "//u:p%40%2F@h:1/3", "[h:1] master= user=u pass=p@/ db=3 tls=false sentinel=/")
 	f("rediss", "//:p@[::1]/2", "[[::1]:6379] master= user= pass=p db=2 tls=true sentinel=/")
 	f("redis+sentinel", "//u:p@a,b:7/my/4?sentinel_username=su&sentinel_password=sp",
