@@ -131,7 +131,7 @@ func load(file string, environ []string, flags []setting) (Config, error) {
 		c.Memory.layers = decodeLayers(c.Memory.Layers, found)
 		found.addErrors(errors.Join(
 			checkAddr("server.listen", c.Server.Listen),
-			checkAdminAddr(c.Server.AdminListen),
+			checkAdminAddr(c.Server.AdminListen, c.Server.Listen),
 			c.Store.validate(),
 			providers.Validate(c.upstreams()),
 			resilience.Validate(c.Providers),
@@ -243,12 +243,19 @@ func checkAddr(key, addr string) error {
 	return nil
 }
 
-// checkAdminAddr is checkAddr for an address that may be left out.
-func checkAdminAddr(addr string) error {
+// checkAdminAddr is checkAddr for an address that may be left out, and that clients must have left free.
+func checkAdminAddr(addr, clients string) error {
+	const key = "server.admin_listen"
 	if addr == "" {
 		return nil
 	}
-	return checkAddr("server.admin_listen", addr)
+	if err := checkAddr(key, addr); err != nil {
+		return err
+	}
+	if _, port, _ := net.SplitHostPort(addr); addr == clients && port != "0" {
+		return fmt.Errorf("%s: want another address than that of server.listen, have %q", key, addr)
+	}
+	return nil
 }
 
 func isPort(s string) bool {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -48,6 +49,25 @@ type process struct {
 	stdout, stderr io.Writer
 }
 
+// check prints what --check has to say of a configuration, which loading it may have found problems with.
+func (p process) check(c Config, err error) error {
+	found, ok := errors.AsType[problems](err)
+	if err != nil && !ok {
+		return err
+	}
+	found.addErrors(c.Server.LoadCertificate())
+	for _, w := range c.warnings() {
+		if !found.covers(w.path) { // else it is a mere consequence
+			_, _ = fmt.Fprintf(p.stderr, "warning: %s: %s\n", w.path, w.text)
+		}
+	}
+	if err := found.err(); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(p.stdout, "config ok")
+	return err
+}
+
 func newCommand(p process) *cobra.Command {
 	var file, listen string
 	var check bool
@@ -74,17 +94,10 @@ func newCommand(p process) *cobra.Command {
 			}
 			from := origin{file: file, environ: p.environ, flags: flags}
 			c, err := from.load()
-			if err != nil {
-				return err
-			}
 			if check {
-				if err := c.Server.LoadCertificate(); err != nil {
-					return err
-				}
-				for _, w := range c.warnings() {
-					_, _ = fmt.Fprintf(p.stderr, "warning: %s: %s\n", w.path, w.text)
-				}
-				_, err = fmt.Fprintln(p.stdout, "config ok")
+				return p.check(c, err)
+			}
+			if err != nil {
 				return err
 			}
 			return run(cmd.Context(), from, c, hangup, p.stderr)
