@@ -48,6 +48,12 @@ const (
 //
 // A nil Sealer, without keys, fits all stores that were never sealed.
 func (s *Sealer) Check(ctx context.Context, store cache.Store) error {
+	_, err := s.check(ctx, store)
+	return err
+}
+
+// check is Check, and tells whether the store is written with encryption from now on: of several replicas only to one.
+func (s *Sealer) check(ctx context.Context, store cache.Store) (begins bool, err error) {
 	query := cache.Query{Group: cache.Group{Name: checksName}, Names: []string{namesValue}}
 	if s != nil {
 		for _, k := range s.ring.keys {
@@ -57,18 +63,18 @@ func (s *Sealer) Check(ctx context.Context, store cache.Store) error {
 	for {
 		got, err := store.Read(ctx, []cache.Query{query})
 		if err != nil {
-			return err
+			return false, err
 		}
 		puts, err := s.compare(got[0].Values)
 		if err != nil || len(puts) == 0 {
-			return err
+			return false, err
 		}
 		out := store.Commit(ctx, []cache.Batch{{Group: query.Group, Expect: got[0].Version, Puts: puts}})
 		if err := out[0].Err; !errors.Is(err, cache.ErrConflict) { // another replica was faster: look again
 			if err != nil {
-				return fmt.Errorf("check %s: %w", path, err)
+				return false, fmt.Errorf("check %s: %w", path, err)
 			}
-			return nil
+			return got[0].Values[0] == nil, nil
 		}
 	}
 }
@@ -120,6 +126,8 @@ type Guarded struct {
 	// OnMismatch is told once of an error that wraps ErrMismatch, if it is not nil: that the store answers now and still is
 	// of no use looks like an outage to all others. It must be set before the store is used.
 	OnMismatch func(error)
+	// OnBegin is told, if it is not nil, that a check has found the store not encrypted before. It must be set as early.
+	OnBegin func()
 
 	sealer *Sealer
 	passed atomic.Bool
@@ -131,10 +139,13 @@ func (g *Guarded) Check(ctx context.Context) error {
 	if g.passed.Load() {
 		return nil
 	}
-	err := g.sealer.Check(ctx, g.Store)
+	begins, err := g.sealer.check(ctx, g.Store)
 	switch {
 	case err == nil:
 		g.passed.Store(true)
+		if begins && g.OnBegin != nil {
+			g.OnBegin()
+		}
 	case g.OnMismatch != nil && errors.Is(err, ErrMismatch) && g.told.CompareAndSwap(false, true):
 		g.OnMismatch(err)
 	}

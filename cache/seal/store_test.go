@@ -425,6 +425,26 @@ func (a *away) Read(ctx context.Context, q []cache.Query) ([]cache.Result, error
 	return a.Store.Read(ctx, q)
 }
 
+// TestBeginIsTold: that a store is encrypted from now on is told once, by one of all its replicas, and not of a key that is
+// rotated in.
+func TestBeginIsTold(t *testing.T) {
+	below, told := open(t, "memory:", cache.Options{}), 0
+	for _, o := range []seal.Options{
+		options(key("k1", 1)), options(key("k1", 1)), options(key("k2", 2), key("k1", 1)), {},
+	} {
+		guard := sealer(t, o).Guard(below)
+		guard.OnBegin = func() { told++ }
+		for range 2 {
+			if err := guard.Check(t.Context()); err != nil && !errors.Is(err, seal.ErrNoKeys) {
+				t.Fatal(err)
+			}
+		}
+		if told != 1 {
+			t.Fatalf("told %d times", told)
+		}
+	}
+}
+
 // TestGuard: a store is not touched before it has told that the keys fit.
 func TestGuard(t *testing.T) {
 	for _, c := range []struct {

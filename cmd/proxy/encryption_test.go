@@ -61,6 +61,28 @@ func TestEncryptedStore(t *testing.T) {
 	}
 }
 
+// TestEncryptionBegins: what an earlier proxy stored readable is not read under keys, which the log says unless
+// accept_plaintext reads it; and it says so once.
+func TestEncryptionBegins(t *testing.T) {
+	t.Parallel()
+	up := startUpstream(t)
+	for _, accept := range []bool{false, true} {
+		d := &desk{t: t, dir: t.TempDir()}
+		d.proxy = proxytest.Start(t, d.dir, encrypted(up, "bolt:remora.db", ""))
+		d.config = d.proxy.Config
+		d.ask("k", chat("user: SAY One."))
+		d.proxy.Stop()
+		d.configure(strings.Replace(encrypted(up, "bolt:remora.db", secretOne), "encryption: {", fmt.Sprintf("encryption: {accept_plaintext: %v, ", accept), 1))
+		for start := range 2 {
+			d.proxy.Restart()
+			d.proxy.Stop()
+			if got := strings.Contains(d.proxy.Log(), "encryption begins with this start"); got != (start == 0 && !accept) {
+				t.Errorf("accept_plaintext %v, start %d: told %v:\n%s", accept, start, got, d.proxy.Log())
+			}
+		}
+	}
+}
+
 // TestOtherKeysAreRefused: a store that was written with a key is not touched with another secret of that key, nor without
 // encryption, and the key that it was written with goes on working.
 func TestOtherKeysAreRefused(t *testing.T) {

@@ -63,6 +63,11 @@ func openStorage(ctx context.Context, o storeOptions, log *slog.Logger) (*storag
 		}
 		s.queue = sealer.Queue(s.spool)
 	}
+	if !o.Encryption.AcceptPlaintext {
+		guarded.OnBegin = func() {
+			log.Warn("encryption begins with this start; what was stored before is not read, see store.encryption.accept_plaintext")
+		}
+	}
 	if err := await(ctx, guarded, log); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
