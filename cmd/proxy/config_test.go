@@ -119,9 +119,10 @@ func TestLayerProblems(t *testing.T) {
 			t.Errorf("%s:\ngot  %v\nwant %s", layers, err, want)
 		}
 	}
-	f("[{max_items: 3}]", `memory.layers[0].kind: want one of file_reference, history_manager, history_window, http, observational_memory, plan_memory, reminder, static_content, steering, task_state, temporal_memory, tool_memory, working_memory, have ""`)
-	f("[{kind: 5}]", `memory.layers[0].kind: want one of file_reference, history_manager, history_window, http, observational_memory, plan_memory, reminder, static_content, steering, task_state, temporal_memory, tool_memory, working_memory, have ""`)
-	f("[{}]", `memory.layers[0].kind: want one of file_reference, history_manager, history_window, http, observational_memory, plan_memory, reminder, static_content, steering, task_state, temporal_memory, tool_memory, working_memory, have ""`)
+	kinds := layerKindNames()
+	f("[{max_items: 3}]", `memory.layers[0].kind: want one of `+kinds+`, have ""`)
+	f("[{kind: 5}]", `memory.layers[0].kind: want one of `+kinds+`, have ""`)
+	f("[{}]", `memory.layers[0].kind: want one of `+kinds+`, have ""`)
 	f("[x]", "memory.layers[0]: want a mapping, have text")
 	f("[{kind: history_window, max_items: 1.5}]",
 		"memory.layers[0].max_items: INVALID_HISTORY_WINDOW_MAX_ITEMS: want a whole number from 2 to 10000, have 1.5")

@@ -80,10 +80,15 @@ func setUp(env *testscript.Env) error {
 		providerKinds = append(providerKinds, k.Name)
 	}
 	env.Setenv("PROVIDER_KINDS", strings.Join(providerKinds, ", "))
-	layers := append(slices.Collect(maps.Keys(layerKinds())), historyWindow)
-	slices.Sort(layers)
-	env.Setenv("LAYER_KINDS", strings.Join(layers, ", "))
+	env.Setenv("LAYER_KINDS", layerKindNames())
 	return nil
+}
+
+// layerKindNames is what messages list as kinds of layers.
+func layerKindNames() string {
+	names := append(slices.Collect(maps.Keys(layerKinds())), historyWindow)
+	slices.Sort(names)
+	return strings.Join(names, ", ")
 }
 
 // providerAt is the variable that makes a scripted upstream the only provider.
