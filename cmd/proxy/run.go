@@ -202,11 +202,11 @@ func (l *live) watch(ctx context.Context, hangup <-chan os.Signal) <-chan struct
 			case <-hangup:
 				l.settled()
 				l.renew()
-				l.reload()
+				l.reload(ctx)
 			case <-tick.C:
 				l.renew()
 				if l.settled() && l.seen != l.read {
-					l.reload()
+					l.reload(ctx)
 				}
 			}
 		}
@@ -247,7 +247,7 @@ func (l *live) renew() {
 }
 
 // reload replaces what can be replaced. A configuration that is wrong anywhere changes nothing.
-func (l *live) reload() {
+func (l *live) reload(ctx context.Context) {
 	l.read = l.seen
 	c, err := l.load()
 	if err == nil {
@@ -261,7 +261,7 @@ func (l *live) reload() {
 	if len(left) > 0 {
 		level = slog.LevelWarn
 	}
-	l.log.Log(context.Background(), level, "configuration reloaded", "needs_restart", left)
+	l.log.Log(ctx, level, "configuration reloaded", "needs_restart", left)
 }
 
 func (l *live) apply(c Config) error {
