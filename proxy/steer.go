@@ -279,7 +279,7 @@ func (a *answer) judge(w io.Writer, n *int64) (bool, error) {
 	return true, nil
 }
 
-// finish writes the end of the answer, and what upstream has behind that.
+// finish writes the end of the answer, and what upstream has behind that, unless it would have to be judged.
 func (a *answer) finish(w io.Writer, n *int64, end []byte) error {
 	if err := a.write(w, end, n); err != nil {
 		return err
@@ -298,7 +298,7 @@ func (a *answer) finish(w io.Writer, n *int64, end []byte) error {
 			a.failed = err
 			return err
 		}
-		if err := a.write(w, p, n); err != nil {
+		if err := a.write(w, a.stitch.Behind(p), n); err != nil {
 			return err
 		}
 	}

@@ -1,10 +1,12 @@
 package proxy
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -113,7 +115,7 @@ func TestUnreadableAnswers(t *testing.T) {
 // TestNoEventStream: of an answer that is an event stream by its type alone the client gets all that upstream sent. Where
 // rules judge answers it gets none of it, and learns why.
 func TestNoEventStream(t *testing.T) {
-	const comments = ": a\n\n: b"
+	const comments = ": a\n\n: b\n"
 	for _, body := range []string{chatAnswer, `{"error":{"message":"hello"}}` + "\n\n", "<html>\n\nhello</html>", "hello\n", comments} {
 		addr := answering(t, func(*http.Request, []byte) string {
 			return eventHead + chunk(body) + chunk("")
@@ -144,6 +146,57 @@ func TestNoEventStream(t *testing.T) {
 				t.Errorf("%q, judged: %v %q, cut %v", body, err, got, a.Cut)
 			}
 		}
+	}
+}
+
+// TestCallBehindTheEnd: where calls are judged, none gets past by coming when the answer is over, whatever became of that.
+func TestCallBehindTheEnd(t *testing.T) {
+	call := `data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"rm","arguments":"{}"}}]}}]}` + "\n\n"
+	behind := call + ": bye\n\n" + chatDone
+	for _, tc := range []struct {
+		name     string
+		steering memory.Steering
+		denied   bool
+	}{
+		{"nothing is judged", memory.Steering{}, false},
+		{"calls", memory.Steering{HoldCalls: true}, false},
+		{"all", memory.Steering{HoldAll: true}, false},
+		{"all, and denied", memory.Steering{HoldAll: true}, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			more := make(chan struct{})
+			addr := upstream(t, func(c net.Conn, r *bufio.Reader) {
+				if _, err := http.ReadRequest(r); err != nil {
+					return
+				}
+				write(c, eventHead+chunk(strings.Join(chatEvents, "")+chatDone+behind+call[:40]))
+				<-more
+				write(c, chunk(call[40:]+call)+chunk(""))
+			})
+			tc.steering.Hides = toolsOnly().Hides
+			m := &steerer{book: newBook(), steering: &tc.steering, review: func(wire.Reply) memory.Next { return memory.Next{Denied: tc.denied} }}
+			r := start(t, rigOptions{upstream: addr, memory: m.begin})
+			c, br := r.dial(t)
+			write(c, chatIn("s", chatBody))
+			resp, err := http.ReadResponse(br, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			await(t, m.answers, "commit")
+			close(more)
+			body, err := io.ReadAll(resp.Body)
+			shut(resp.Body)
+			got := string(body)
+			if err != nil || strings.Contains(got, `"rm"`) == tc.steering.Judges() || strings.Contains(got, codeDenied) != tc.denied {
+				t.Errorf("%v %s", err, got)
+			}
+			switch whole := strings.Join(chatEvents, "") + chatDone; {
+			case !tc.steering.Judges():
+				sameText(t, got, whole+behind+call+call)
+			case !tc.steering.HoldAll: // else the comment comes earlier
+				sameText(t, got, whole+": bye\n\n"+chatDone)
+			}
+		})
 	}
 }
 

@@ -26,8 +26,8 @@ func TestNoEventStream(t *testing.T) {
 		"junk":                         {"\x00\xff\r\x1f\x8b\n\r\n\x01", true},
 		"text in an event that is cut": {"data: busy", true},
 		"comments":                     {": OPENROUTER PROCESSING\n\n: OPENROUTER PROCESSING\n\n", false},
-		"comments, the last one cut":   {": OPENROUTER PROCESSING\r\r: OPEN", false},
-		"fields alone":                 {"retry: 10\nid: 1\n\nevent: ping\n", false},
+		"comments without a line":      {": OPENROUTER PROCESSING\r\r: OPEN\r", false},
+		"fields alone":                 {"retry: 10\nid: 1\n\nevent: ping\n\n", false},
 		"nothing":                      {"", false},
 	} {
 		for _, d := range []wire.Dialect{wire.Chat, wire.Responses} {
@@ -57,25 +57,58 @@ func TestNoEventStream(t *testing.T) {
 	}
 }
 
-// TestBehindTheEnd: what comes behind the end passes whole, also the beginning of what never ends.
+// TestBehindTheEnd: what comes behind the end passes whole, also the beginning of what never ends. Where calls are judged
+// nothing comes there that may hold one.
 func TestBehindTheEnd(t *testing.T) {
 	t.Parallel()
 	for d, end := range map[wire.Dialect]string{
 		wire.Chat:      stream(wire.Chat, 0, "d {\"content\":\"x\"}\nf stop\n[DONE]"),
 		wire.Responses: stream(wire.Responses, 0, `{"type":"response.completed","response":{"id":"r","output":[]}}`),
 	} {
-		for _, behind := range []string{": by", "x", "\n\r\n: bye\n\ndata: {\"cut", "{\"a\":1}", "<p>\n\n</p>"} {
+		call := "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"function\":{\"name\":\"rm\"}}]}}],\"item\":{\"type\":\"function_call\",\"name\":\"rm\"}}"
+		for behind, judged := range map[string]string{
+			": by\n":                            ": by\n",
+			"data: [DONE]\n\n":                  "data: [DONE]\n\n",
+			"data: [DONE]\r\n\r\nid: 1\r\n\r\n": "data: [DONE]\r\n\r\nid: 1\r\n\r\n",
+			"x":                                 "",
+			"{\"a\":1}":                         "",
+			"<p>\n\n</p>":                       "",
+			call + "\n\ndata: [DONE]\n\n":       "data: [DONE]\n\n",
+			call + "\r\n\r\n":                   "",
+			call:                                "",
+			call[:40]:                           "",
+			"data: [DONE]\n" + call + "\n\n":    "",
+		} {
 			for _, o := range []Options{{}, {Hide: hide}, {Hide: hide, HoldCalls: true}, {HoldAll: true}} {
-				p := play{dialect: d, options: o, answers: []string{end + behind}}
-				if o.HoldAll && strings.HasPrefix(behind, "\n") {
-					continue // blank lines and comments overtake what is held
+				if o.HoldAll && behind[0] == ':' {
+					continue // comments overtake what is held
 				}
+				want := end + behind
+				if o.judges() {
+					want = end + judged
+				}
+				p := play{dialect: d, options: o, answers: []string{end + behind}}
 				for seed := range uint64(20) {
-					if got, s := p.run(pieces(seed)); got != end+behind || s.Illegible() {
+					if got, s := p.run(pieces(seed)); got != want || s.Illegible() {
 						t.Errorf("%v, %+v: %q becomes %q, illegible %v", d, o, end+behind, got, s.Illegible())
+					}
+				}
+				for at := range len(behind) { // one piece with the end, the others later
+					got, s := p.with(end + behind[:at]).run(inOne)
+					for _, piece := range pieces(uint64(at))(behind[at:]) {
+						got += string(s.Behind([]byte(piece)))
+					}
+					// A [DONE] that has come may pass before it is seen that its event goes on.
+					if goes := strings.HasPrefix(behind, "data: [DONE]\ndata"); got != want && (!goes || strings.Contains(got, "rm")) {
+						t.Errorf("%v, %+v: %q, cut at %d, becomes %q", d, o, end+behind, at, got)
 					}
 				}
 			}
 		}
 	}
+}
+
+func (p play) with(answers ...string) play {
+	p.answers = answers
+	return p
 }

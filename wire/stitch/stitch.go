@@ -51,6 +51,7 @@ type Stitcher struct {
 	o        Options
 	voice    voice
 	split    splitter
+	behind   splitter     // split as it was at the end, for what comes after all
 	upstream *wire.Folder // this upstream answer
 	client   *wire.Folder // what the client has got
 	out      []byte       // what it gets next
@@ -63,6 +64,7 @@ type Stitcher struct {
 	held     int      // bytes that are held of this answer
 	kept     int      // bytes that are kept until the end
 	limit    int
+	given    int // bytes of a block that ends behind the end which the client has
 	ended    bool
 	eof      bool
 	open     bool // the client's stream stands within an event that was cut
@@ -70,7 +72,7 @@ type Stitcher struct {
 	unjudged bool
 	spoke    bool // this upstream answer has an event with data
 	foreign  bool // it has something that is no part of an event stream
-	unseen   bool // leftover may show what the client must not see, unless it comes behind the end
+	unseen   bool // leftover may show what the client must not see
 }
 
 // voice is what the dialects do differently.
@@ -144,7 +146,9 @@ func (s *Stitcher) block(b *block) {
 	s.last, s.spoke, s.foreign = b, s.spoke || b.kind == event, s.foreign || odd
 	switch {
 	case len(s.terminal) > 0:
-		s.terminate(b)
+		if s.follows(b) {
+			s.terminate(b)
+		}
 	case s.o.HoldAll && s.judge == nil && b.kind != blank:
 		s.all = append(s.all, s.keep(b))
 	case odd && s.o.judges(): // calls in it would have to be judged
@@ -163,6 +167,12 @@ func (s *Stitcher) keep(b *block) *block {
 		s.held += len(b.raw)
 	}
 	return b
+}
+
+// follows tells that a block may come behind the end of the answer. Where calls are judged, it must not bring one: many
+// clients read on there, and nobody looks at what comes.
+func (s *Stitcher) follows(b *block) bool {
+	return !s.o.judges() || !foreign(b.raw) && (b.kind != event || string(bytes.TrimSpace(b.data)) == "[DONE]")
 }
 
 // terminate holds a block for the end.
@@ -215,7 +225,7 @@ func (s *Stitcher) EOF() {
 	if s.eof {
 		return
 	}
-	s.eof, s.ended = true, true
+	s.eof, s.ended, s.behind = true, true, s.split
 	rest := s.split.rest()
 	if len(rest) == 0 || s.over {
 		return
@@ -228,8 +238,8 @@ func (s *Stitcher) EOF() {
 	}
 	odd := len(b.data) > 0 || foreign(rest)
 	s.leftover, s.foreign = bytes.Clone(rest), s.foreign || odd
-	// It may be a body with calls that would have to be judged, or a piece of an object with a call that is hidden.
-	s.unseen = odd && (s.o.judges() || s.o.guards() && bytes.IndexByte(b.data, '{') >= 0)
+	// It may be what would have to be judged, or a piece of an object with a call that is hidden.
+	s.unseen = s.o.judges() || s.o.guards() && bytes.IndexByte(b.data, '{') >= 0
 }
 
 // Illegible tells, once this upstream answer has ended, that it is no event stream and must not pass for one: calls in it
@@ -312,11 +322,41 @@ func (s *Stitcher) Finish() []byte {
 			s.voice.release() // calls without a name
 		}
 		s.voice.end()
-		if !s.unseen || len(s.terminal) > 0 {
+		if !s.unseen || !s.o.judges() && len(s.terminal) > 0 {
 			s.out = append(s.out, s.leftover...)
 		}
 	}
-	s.all, s.terminal, s.leftover, s.held = nil, nil, nil, 0
+	s.all, s.terminal, s.leftover, s.held, s.split = nil, nil, nil, 0, s.behind
+	if s.last != nil && s.last.cut && s.last.shown {
+		s.given = len(s.last.raw)
+	}
+	return s.give()
+}
+
+// Behind takes what upstream sends behind the answer's end, after Finish, and returns what of it the client may have.
+func (s *Stitcher) Behind(p []byte) []byte {
+	if !s.o.judges() {
+		return p
+	}
+	for len(p) > 0 {
+		b, n, ok := s.split.next(p)
+		p = p[n:]
+		switch {
+		case !ok:
+			if len(s.split.raw) > s.limit {
+				s.split = splitter{}
+			}
+			continue
+		case b.kind == lineEnd:
+			b.shown = s.last != nil && s.last.shown
+		default:
+			b.shown = s.follows(&b)
+		}
+		if s.last = &b; b.shown {
+			s.out = append(s.out, b.raw[s.given:]...)
+		}
+		s.given = 0
+	}
 	return s.give()
 }
 
