@@ -320,11 +320,11 @@ func (t *Turn) show(c *transcript.Conversation) {
 			t.Summary.Skipped = append(t.Summary.Skipped, r.ID+":"+r.Failed)
 		}
 	}
-	for i := range l.fitted.Dropped {
-		t.Summary.Skipped = append(t.Summary.Skipped, l.fitted.Dropped[i].Layer+":"+noRoom)
-	}
 	if len(t.Summary.Skipped) > 0 {
 		t.Summary.Status = StatusDegraded
+	}
+	for i := range l.fitted.Dropped { // which is no failure
+		t.Summary.Skipped = append(t.Summary.Skipped, l.fitted.Dropped[i].Layer+":"+noRoom)
 	}
 }
 
