@@ -7,9 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"remora/memory"
+	"remora/memory/view"
 )
 
 // exchanged is a request of a client that sends only what is new, its answer, and what upstream should see.
@@ -163,6 +165,40 @@ func TestAnotherResultAtOnce(t *testing.T) {
 		one.Commit(answer(t, "a:one"))
 		two.Commit(answer(t, "a:two"))
 		l.wantTranscript("u:1 c:x r:x a:one r:x=1 a:two", 6)
+	}
+}
+
+// A view that begins within a tool loop is given the message that the loop belongs to, also where the history is the
+// stored one.
+func TestWindowedLoopsOfOnlyWhatIsNew(t *testing.T) {
+	o := memory.Options{Shape: memory.Shape{Window: &view.Window{MaxItems: 6, EvictBatch: 3, InFlight: view.InFlightKeep}}}
+	whole, part := newLab(t, o), newLab(t, o)
+	var history []string
+	for n := range 8 {
+		said := []string{fmt.Sprintf("u:%d", n)}
+		for step := range n % 5 {
+			sameTurn(t, whole, part, append(history, said...), len(history), fmt.Sprintf("c:%d-%d", n, step))
+			history = append(append(history, said...), fmt.Sprintf("c:%d-%d", n, step))
+			said = []string{fmt.Sprintf("r:%d-%d", n, step)}
+		}
+		sameTurn(t, whole, part, append(history, said...), len(history), fmt.Sprintf("a:%d", n))
+		history = append(append(history, said...), fmt.Sprintf("a:%d", n))
+	}
+}
+
+// sameTurn sends a history to one lab, and what it has from an item on to the other, which sees the same.
+func sameTurn(t *testing.T, whole, part *lab, history []string, from int, reply string) {
+	t.Helper()
+	one, two := whole.begin(memory.Call{}, strings.Join(history, " ")), part.begin(memory.Call{}, strings.Join(history[from:], " "))
+	one.Commit(answer(t, reply))
+	two.Commit(answer(t, reply))
+	one.Summary.Saved, two.Summary.Saved = 0, 0 // counts what is at hand
+	part.wantView(told(t, two.View), told(t, one.View))
+	if diff := cmp.Diff(one.Summary, two.Summary); diff != "" {
+		t.Errorf("summary of %v (-whole +part):\n%s", history[from:], diff)
+	}
+	if one, two := whole.execution(scope, one.ID), part.execution(scope, two.ID); one == "" || one != two {
+		t.Errorf("execution of %v: %q, want %q", history[from:], two, one)
 	}
 }
 

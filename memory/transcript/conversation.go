@@ -326,8 +326,9 @@ type storedLine struct {
 	skipped int         // units of the line that stand before items
 }
 
-// line reads the end of the line that ends at end, without asides and without what is hidden (see Amendments): at
-// least want units of it, if it has as many, and all of the round in flight.
+// line reads the end of the line that ends at end, without asides and without what is hidden (see Amendments): all of the
+// round in flight, at least want units before it, if there are as many, and the message that the first of them belong to
+// where that is not too far away.
 func (log *Log) line(ctx context.Context, s Scope, end position, want uint64) (*storedLine, error) {
 	var l lineEnd
 	for at, err := range log.back(ctx, s, end.Seq) {
@@ -337,7 +338,7 @@ func (log *Log) line(ctx context.Context, s Scope, end position, want uint64) (*
 		if err != nil {
 			return nil, err
 		}
-		if l.round && l.units >= want {
+		if l.round && l.before >= want && (l.message || l.before >= 2*want) {
 			break
 		}
 	}
@@ -351,7 +352,11 @@ type lineEnd struct {
 	items []wire.Item
 	chain []wire.Hash
 	units uint64
-	round bool // the user message that began the round is among the items
+	round bool // a user message is among the items: that which began the round, or the one before it
+	// before is how many units stand before that message: a window is chosen by what there was when the round began.
+	before uint64
+	// message tells that the oldest item is one of the user's: a view that begins in a loop is given the message before it.
+	message bool
 }
 
 func (l *lineEnd) take(at *storedItem) error {
@@ -364,6 +369,10 @@ func (l *lineEnd) take(at *storedItem) error {
 	}
 	l.items, l.chain = append(l.items, it), append(l.chain, at.Pos.Chain)
 	l.units += view.Units(it)
-	l.round = l.round || it.Kind == wire.Message && it.Role == wire.User
+	if l.round {
+		l.before += view.Units(it)
+	}
+	l.message = it.Kind == wire.Message && it.Role == wire.User
+	l.round = l.round || l.message
 	return nil
 }
