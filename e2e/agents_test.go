@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -143,6 +144,38 @@ func TestOldResultsAreBlanked(t *testing.T) {
 				t.Errorf("the last view (-want +got):\n%s", diff)
 			}
 		}
+	}
+}
+
+// TestRunsWithoutAMemory: an agent that begins every run with the new message alone (openai-agents without a session, LangGraph
+// without a checkpointer) knows what was said before, with each request of a run, and nothing is stored twice.
+func TestRunsWithoutAMemory(t *testing.T) {
+	t.Parallel()
+	g := startGate(t, windowOnly, scripted.Options{})
+	a := g.agent("s", "You work.")
+	whole := a.messages[:1:1]
+	for _, question := range []string{"My name is Ada", "LOOP 2 add {\"a\":1}", "CALL add {\"a\":2}", "Bye"} {
+		a.messages = a.messages[:1]
+		a.run(t, question, unedited, func(n int) string {
+			said := append(slices.Clip(whole), a.messages[1:len(a.messages)-1]...)
+			if diff := cmp.Diff(factsOf(t, said), sent(t, g.seen(t))); diff != "" {
+				t.Errorf("%s, request %d: upstream sees (-want +got):\n%s", question, n, diff)
+			}
+			return fmt.Sprint("result ", n)
+		})
+		whole = append(whole, a.messages[1:]...)
+		if diff := cmp.Diff(factsOf(t, whole[:len(whole)-1]), sent(t, g.seen(t))); diff != "" {
+			t.Errorf("%s: upstream sees (-want +got):\n%s", question, diff)
+		}
+	}
+	g.sound(t)
+	g.proxy.stop()
+	if got, want := len(g.proxy.in(t).transcript("s")), len(whole)-1; got != want {
+		t.Errorf("%d items are stored, want %d", got, want)
+	}
+	view := strings.Split(strings.TrimSpace(g.proxy.in(t).transcriptOf(t, "--session", "s", "--turn", a.turns[2])), "\n")
+	if diff := cmp.Diff(factsOf(t, whole[:6]), factsOf(t, view)); diff != "" {
+		t.Errorf("the view of a run's second request (-want +got):\n%s", diff)
 	}
 }
 

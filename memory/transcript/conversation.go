@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"remora/cache"
+	"remora/memory/memo"
 	"remora/memory/turnrecord"
 	"remora/memory/view"
 	"remora/wire"
@@ -108,7 +109,7 @@ func regroup(c *Conversation) {
 // line reads the stored history before the request's place, once.
 func (e *Entry) line(ctx context.Context, units uint64) (*storedLine, error) {
 	if e.stored == nil || e.stored.want != units {
-		stored, err := e.log.line(ctx, e.call.Scope, e.place.parent, units)
+		stored, err := e.log.line(ctx, e.call.Scope, e.begins(), units)
 		if err != nil {
 			return nil, err
 		}
@@ -237,6 +238,21 @@ func (log *Log) lead(ctx context.Context, s Scope, hash wire.Hash) ([]wire.Item,
 		items = append(items, it)
 	}
 	return items, nil
+}
+
+// leadHash names leading items with the instructions.
+func leadHash(items []wire.Item, instructions []byte, known *memo.Hashes) (wire.Hash, bool) {
+	if len(items) == 0 && len(instructions) == 0 {
+		return wire.Hash{}, false
+	}
+	var room [16 * len(wire.Hash{})]byte // as a rule it is one item
+	b := room[:0]
+	for i := range items {
+		c := known.Of(items[i])
+		b = append(b, c[:]...)
+	}
+	sum := sha256.Sum256(append(b, instructions...))
+	return wire.Hash(sum[:16]), true
 }
 
 // leadRecord is one version of what stands before the conversation.

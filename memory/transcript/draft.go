@@ -315,6 +315,9 @@ func (d *draft) moveHead(end position, answer []wire.Item) {
 	h.Forked = end.Seq < e.state.head.NextSeq // an answer that was there already
 	h.Pos, h.LastTurn, h.Answered, h.Turns = end, e.id, true, h.Turns+1
 	h.Delta = h.Delta || e.plan.relation == relDelta
+	if e.place.before {
+		h.begun(e.begins())
+	}
 	h.Run = e.round()
 	if e.in.hasLead {
 		h.Lead = e.in.lead

@@ -171,11 +171,19 @@ func (e *Entry) LastTurn() string { return e.state.head.LastTurn }
 // View is the record of the turn's view, to resume the entry with.
 func (e *Entry) View() turnrecord.View { return e.view }
 
+// begins is where the request's items begin, if the stored history goes before them.
+func (e *Entry) begins() position {
+	if e.in.inRun() {
+		return e.in.base
+	}
+	return e.place.parent
+}
+
 // Mode is how the entry's place is found again: what its view was built on stays true. A request that brought its
 // history keeps its place in it, and one that did not goes behind whatever was said meanwhile.
 func (e *Entry) Mode() History {
 	switch {
-	case !e.loaded:
+	case !e.loaded, e.in.inRun():
 		return e.call.History
 	case e.plan.before || e.call.History == HistoryServer:
 		return HistoryServer

@@ -2,6 +2,7 @@ package transcript
 
 import (
 	"bytes"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -18,6 +19,8 @@ func FuzzRecords(f *testing.F) {
 	it := storedItem{Parent: 6, Pos: pos, Turn: "t", Raw: bytes.Repeat([]byte(`{"role":"user"}`), 200)}
 	f.Add(h.encode())
 	f.Add(layered.encode())
+	layered.Begun = []position{pos, {Seq: 3}}
+	f.Add(layered.encode())
 	f.Add(it.encode())
 	f.Add(place{Pos: pos, Side: true}.encode())
 	f.Add(reference{Kind: wire.ToolCall, Pair: wire.Call{ID: "c"}}.encode())
@@ -28,7 +31,7 @@ func FuzzRecords(f *testing.F) {
 		}
 		if h, err := decodeHead(b); err == nil {
 			again, err := decodeHead(h.encode())
-			if err != nil || again.Pos != h.Pos || len(again.Tails) != len(h.Tails) || !slices.Equal(again.Blocks, h.Blocks) || again.Run != h.Run {
+			if err != nil || again.Pos != h.Pos || len(again.Tails) != len(h.Tails) || !slices.Equal(again.Blocks, h.Blocks) || again.Run != h.Run || !slices.Equal(again.Begun, h.Begun) {
 				t.Errorf("head changed when it was written again: %v", err)
 			}
 		}
@@ -106,5 +109,26 @@ func checkPlan(t *testing.T, h *head, in *incoming, p plan) {
 	}
 	if p.before && (in.stateful || p.parent != h.Pos) {
 		t.Errorf("stored history put before a request that does not follow it: %+v", p)
+	}
+}
+
+// Sessions of earlier versions, whose heads end before the run, or before where runs began, go on.
+func TestHeadsOfEarlierVersions(t *testing.T) {
+	h := head{NextSeq: 8, Blocks: []wire.Hash{{1}}, Run: 9, Begun: []position{{Seq: 3, Chain: wire.Hash{1}, Units: 4}}}
+	whole := h.encode()
+	begun := len(appendPosition(nil, h.Begun[0])) + 1
+	for _, want := range []head{
+		{NextSeq: 8, Blocks: h.Blocks, Run: 9}, {NextSeq: 8, Blocks: h.Blocks},
+	} {
+		end := len(whole) - begun
+		if want.Run == 0 {
+			end -= 8
+		}
+		if got, err := decodeHead(whole[:end]); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%+v, %v, want %+v", got, err, want)
+		}
+	}
+	if got, err := decodeHead(whole); err != nil || !reflect.DeepEqual(got, h) {
+		t.Errorf("%+v, %v, want %+v", got, err, h)
 	}
 }

@@ -214,3 +214,53 @@ func (log *Log) backBy(ctx context.Context, s Scope, next, page, most uint64) it
 		}
 	}
 }
+
+// precede goes back from item i, which stands at seq, as far as the request and the transcript agree, and returns the
+// first item of the request that they agree on. What stands before it is the client's own summary.
+func (log *Log) precede(ctx context.Context, s Scope, in *incoming, i int, seq uint64) (int, error) {
+	at, err := log.items(ctx, s, seq, seq)
+	for i > 0 && err == nil && at[0] != nil && at[0].Parent != 0 {
+		if at, err = log.items(ctx, s, at[0].Parent, at[0].Parent); err != nil || at[0] == nil {
+			break
+		}
+		if at[0].Flags&flagHidden != 0 || at[0].Flags&flagOffChain != 0 && in.marks[i-1].onChain {
+			continue
+		}
+		if at[0].Content != in.marks[i-1].content {
+			break
+		}
+		i--
+	}
+	return i, err
+}
+
+// repetition is the place of a request that is word for word what the client said last on the head line, before the
+// answer that is the head: the client has not seen that, and asks again. The plan is empty for any other request.
+func (log *Log) repetition(ctx context.Context, s Scope, h *head, in *incoming) (plan, error) {
+	p, left := plan{relation: relResend, before: true}, len(in.items)
+	for at, err := range log.back(ctx, s, h.Pos.Seq) {
+		switch {
+		case err != nil:
+			return plan{}, err
+		case at.Flags&(flagAside|flagHidden) != 0 || left > 0 && at.Flags&flagOffChain != 0:
+		case left == 0:
+			p.parent, p.offset = at.Pos, unitsBetween(position{}, at.Pos)
+			return p, nil
+		case at.Content == in.marks[left-1].content:
+			if left--; p.upto.Seq == 0 {
+				p.upto = at.Pos
+			}
+		case p.upto.Seq != 0:
+			return plan{}, nil
+		default:
+			it, err := wire.ParseItem(at.Dialect, at.Raw)
+			if err != nil || it.Kind == wire.ToolResult || it.Kind == wire.Message && it.Role != wire.Assistant {
+				return plan{}, err
+			}
+		}
+	}
+	if left > 0 {
+		return plan{}, nil
+	}
+	return p, nil
+}

@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"time"
 
 	"remora/cache"
@@ -161,6 +162,8 @@ func (log *Log) place(ctx context.Context, s Scope, st *state, in *incoming, mod
 		}
 		if i, k := in.longest(first, known); k != nil {
 			p = in.branch(i, k)
+		} else if run, err := log.placeInRun(ctx, s, &st.head, in, mode); err != nil || run.before {
+			return run, err
 		} else if !ok {
 			p = st.head.mergeUnknown(in, mode)
 		}
@@ -174,6 +177,49 @@ func (log *Log) place(ctx context.Context, s Scope, st *state, in *incoming, mod
 		p.parent, p.side = st.reply.Pos, st.reply.Side
 	}
 	return p, nil
+}
+
+// longest is the longest of the request's histories that ends at a known place, as the item at its end and that place; nil
+// for none. known[i] is the place behind item first+i, if there is one.
+func (in *incoming) longest(first int, known []*place) (item int, k *place) {
+	for i, k := range slices.Backward(known) {
+		if k != nil && in.marks[first+i].onChain {
+			return first + i, k
+		}
+	}
+	return 0, nil
+}
+
+// branch is the place of a request whose items up to i end at k.
+func (in *incoming) branch(i int, k *place) plan {
+	p := plan{relation: relBranch, parent: k.Pos, fresh: i + 1, side: k.Side}
+	if p.fresh == len(in.items) {
+		p.relation = relResend
+	}
+	return p
+}
+
+// placeInRun is mergeRun for a request that is not the latest of its run: it comes again, or another run was answered
+// meanwhile. The plan is empty for any other request.
+func (log *Log) placeInRun(ctx context.Context, s Scope, h *head, in *incoming, mode History) (plan, error) {
+	runs := h.runs(in)
+	if mode != HistoryAuto || len(runs) == 0 {
+		return plan{}, nil
+	}
+	var ends []position
+	for _, start := range runs {
+		in.begin(start)
+		ends = append(ends, in.ends...)
+	}
+	known, err := log.lookup(ctx, s, ends)
+	for n := 0; n < len(runs) && err == nil; n++ {
+		if i, k := in.longest(0, known[n*len(in.ends):][:len(in.ends)]); k != nil && in.modelled(i+1) {
+			in.begin(runs[n])
+			return in.branch(i, k).behind(runs[n]), nil
+		}
+	}
+	in.begin(position{})
+	return plan{}, err
 }
 
 // landmark tells whether an item is found again by its content alone: what a client said, not what a model did, since
@@ -236,25 +282,6 @@ func (log *Log) follow(ctx context.Context, s Scope, in *incoming, i int, from *
 	return p, err
 }
 
-// precede goes back from item i, which stands at seq, as far as the request and the transcript agree, and returns the
-// first item of the request that they agree on. What stands before it is the client's own summary.
-func (log *Log) precede(ctx context.Context, s Scope, in *incoming, i int, seq uint64) (int, error) {
-	at, err := log.items(ctx, s, seq, seq)
-	for i > 0 && err == nil && at[0] != nil && at[0].Parent != 0 {
-		if at, err = log.items(ctx, s, at[0].Parent, at[0].Parent); err != nil || at[0] == nil {
-			break
-		}
-		if at[0].Flags&flagHidden != 0 || at[0].Flags&flagOffChain != 0 && in.marks[i-1].onChain {
-			continue
-		}
-		if at[0].Content != in.marks[i-1].content {
-			break
-		}
-		i--
-	}
-	return i, err
-}
-
 // lookup asks the index where the chains of some positions end; nil where a chain is unknown.
 func (log *Log) lookup(ctx context.Context, s Scope, ends []position) ([]*place, error) {
 	names := make([]string, len(ends))
@@ -282,37 +309,6 @@ func (log *Log) places(ctx context.Context, s Scope, names []string) ([]*place, 
 		places[i] = &p
 	}
 	return places, nil
-}
-
-// repetition is the place of a request that is word for word what the client said last on the head line, before the
-// answer that is the head: the client has not seen that, and asks again. The plan is empty for any other request.
-func (log *Log) repetition(ctx context.Context, s Scope, h *head, in *incoming) (plan, error) {
-	p, left := plan{relation: relResend, before: true}, len(in.items)
-	for at, err := range log.back(ctx, s, h.Pos.Seq) {
-		switch {
-		case err != nil:
-			return plan{}, err
-		case at.Flags&(flagAside|flagHidden) != 0 || left > 0 && at.Flags&flagOffChain != 0:
-		case left == 0:
-			p.parent, p.offset = at.Pos, unitsBetween(position{}, at.Pos)
-			return p, nil
-		case at.Content == in.marks[left-1].content:
-			if left--; p.upto.Seq == 0 {
-				p.upto = at.Pos
-			}
-		case p.upto.Seq != 0:
-			return plan{}, nil
-		default:
-			it, err := wire.ParseItem(at.Dialect, at.Raw)
-			if err != nil || it.Kind == wire.ToolResult || it.Kind == wire.Message && it.Role != wire.Assistant {
-				return plan{}, err
-			}
-		}
-	}
-	if left > 0 {
-		return plan{}, nil
-	}
-	return p, nil
 }
 
 // recent remembers what this process wrote last of some sessions, so that a client's next turn needs no read: most
@@ -375,7 +371,7 @@ func (e *Entry) goOn() bool {
 	}
 	in := e.read(&st)
 	p, ok := st.head.merge(in, e.call.History) // what upstream holds, and what refers to it, continues nothing that is known here
-	if !ok || p.relation != relContinue || p.parent != st.head.Pos {
+	if !ok || p.relation != relContinue || p.parent != st.head.Pos || p.before {
 		return false
 	}
 	for i := p.fresh; i < len(in.items); i++ {

@@ -1,7 +1,6 @@
 package transcript
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
 	"slices"
 
@@ -17,7 +16,8 @@ type incoming struct {
 	hasLead bool
 	items   []wire.Item
 	marks   []mark
-	ends    []position // after each item, for a conversation that begins with items[0]
+	ends    []position // after each item
+	base    position   // where items[0] begins: the beginning of the conversation, or of a run (see head.mergeRun)
 	// stateful tells that upstream itself holds what came before (previous_response_id, conversation, prompt).
 	stateful bool
 	refs     map[string]reference
@@ -67,31 +67,6 @@ func (in *incoming) read(req *wire.Request, st *state, known *memo.Hashes) *inco
 		in.ends[i] = at
 	}
 	return in
-}
-
-func isStateful(req *wire.Request) bool {
-	for _, member := range []string{"previous_response_id", "conversation", "prompt"} {
-		if v := req.Member(member); len(v) > 0 && string(v) != "null" && string(v) != `""` {
-			return true
-		}
-	}
-	return false
-}
-
-// withoutEchoes leaves out of a request what layers have put into earlier views of the session: a client that repeats it,
-// because it read a view somewhere, has not said it.
-func (h *head) withoutEchoes(items []wire.Item) []wire.Item {
-	if len(h.Blocks) == 0 {
-		return items
-	}
-	isEcho := func(it wire.Item) bool {
-		said := it.Kind == wire.Message && (it.Role == wire.System || it.Role == wire.Developer)
-		return said && slices.Contains(h.Blocks, blockHash(it.Text()))
-	}
-	if !slices.ContainsFunc(items, isEcho) {
-		return items
-	}
-	return slices.DeleteFunc(slices.Clone(items), isEcho)
 }
 
 // mark hashes an item.
@@ -154,20 +129,6 @@ func (in *incoming) unresolved() bool {
 	return false
 }
 
-func leadHash(items []wire.Item, instructions []byte, known *memo.Hashes) (wire.Hash, bool) {
-	if len(items) == 0 && len(instructions) == 0 {
-		return wire.Hash{}, false
-	}
-	var room [16 * len(wire.Hash{})]byte // as a rule it is one item
-	b := room[:0]
-	for i := range items {
-		c := known.Of(items[i])
-		b = append(b, c[:]...)
-	}
-	sum := sha256.Sum256(append(b, instructions...))
-	return wire.Hash(sum[:16]), true
-}
-
 // relation says how a request relates to the transcript; it is written into the turn record.
 type relation string
 
@@ -212,8 +173,13 @@ func (h *head) merge(in *incoming, mode History) (plan, bool) {
 	if p, ok := h.mergeEnds(in); ok {
 		return p, true
 	}
-	if mode == HistoryAuto && h.Delta && h.onlyNew(in) {
-		return h.delta(), true
+	if mode == HistoryAuto && h.Delta {
+		if h.onlyNew(in) {
+			return h.delta(), true
+		}
+		if p, ok := h.mergeRun(in); ok {
+			return p, true
+		}
 	}
 	return h.mergeTrimmed(in)
 }
@@ -320,26 +286,6 @@ func (h *head) runBack(in *incoming, i int) (first, run int) {
 	return first, run
 }
 
-// longest is the longest of the request's histories that ends at a known place, as the item at its end and that place; nil
-// for none. known[i] is the place behind item first+i, if there is one.
-func (in *incoming) longest(first int, known []*place) (item int, k *place) {
-	for i, k := range slices.Backward(known) {
-		if k != nil && in.marks[first+i].onChain {
-			return first + i, k
-		}
-	}
-	return 0, nil
-}
-
-// branch is the place of a request whose items up to i end at k.
-func (in *incoming) branch(i int, k *place) plan {
-	p := plan{relation: relBranch, parent: k.Pos, fresh: i + 1, side: k.Side}
-	if p.fresh == len(in.items) {
-		p.relation = relResend
-	}
-	return p
-}
-
 // mergeUnknown is the place of a request that shares no beginning with the transcript.
 func (h *head) mergeUnknown(in *incoming, mode History) plan {
 	if mode == HistoryAuto && h.onlyNew(in) {
@@ -350,6 +296,61 @@ func (h *head) mergeUnknown(in *incoming, mode History) plan {
 
 func (h *head) delta() plan {
 	return plan{relation: relDelta, parent: h.Pos, offset: unitsBetween(position{}, h.Pos), before: true}
+}
+
+// mergeRun finds the place of a later request of an agent's run, of which the first sent only what was new: agents without
+// a memory of their own resend what was said since then, and nothing from before. The stored history goes before it as it
+// went before the first.
+func (h *head) mergeRun(in *incoming) (plan, bool) {
+	runs := h.runs(in)
+	for _, start := range runs {
+		in.begin(start)
+		if p, ok := h.mergeEnds(in); ok && in.modelled(p.fresh) {
+			return p.behind(start), true
+		}
+	}
+	if len(runs) > 0 {
+		in.begin(position{})
+	}
+	return plan{}, false
+}
+
+// runs are the places where a request may begin that is not the first of its run, the likeliest first.
+func (h *head) runs(in *incoming) []position {
+	if len(h.Begun) == 0 || !in.modelled(len(in.items)) || in.unresolved() {
+		return nil
+	}
+	runs := slices.Clone(h.Begun)
+	slices.Reverse(runs)
+	return runs
+}
+
+// modelled tells that a model has said or called something among the first items.
+func (in *incoming) modelled(first int) bool {
+	return slices.ContainsFunc(in.items[:first], func(it wire.Item) bool {
+		if it.Kind == wire.Reference {
+			it, _ = in.resolve(it)
+		}
+		return it.Kind == wire.ToolCall || it.Kind == wire.Message && it.Role == wire.Assistant
+	})
+}
+
+// begin takes items[0] to stand behind a place.
+func (in *incoming) begin(at position) {
+	in.base = at
+	for i, m := range in.marks {
+		at = at.after(m)
+		in.ends[i] = at
+	}
+}
+
+// inRun tells that the request begins where a run did.
+func (in *incoming) inRun() bool { return in.base.Seq != 0 }
+
+// behind is the plan of a request that begins where a run did.
+func (p plan) behind(start position) plan {
+	p.before, p.offset = true, unitsBetween(position{}, start)
+	return p
 }
 
 // onlyNew tells that a request looks like one of a client that sends only what is new: no assistant item, and either the

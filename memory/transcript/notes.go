@@ -166,7 +166,7 @@ func (e *Entry) amendments(answer []mark) Amendments {
 		case behind == 0 && e.place.fresh == 0:
 			return e.place.parent.Chain
 		case behind == 0:
-			return wire.Hash{}
+			return e.in.base.Chain
 		case behind <= n:
 			return chain[behind-1]
 		}
@@ -308,6 +308,22 @@ func (d *draft) putBlocks() {
 		h.Blocks = append(h.Blocks, sum)
 	}
 	h.Blocks = h.Blocks[max(0, len(h.Blocks)-maxBlocks):]
+}
+
+// withoutEchoes leaves out of a request what layers have put into earlier views of the session: a client that repeats it,
+// because it read a view somewhere, has not said it.
+func (h *head) withoutEchoes(items []wire.Item) []wire.Item {
+	if len(h.Blocks) == 0 {
+		return items
+	}
+	isEcho := func(it wire.Item) bool {
+		said := it.Kind == wire.Message && (it.Role == wire.System || it.Role == wire.Developer)
+		return said && slices.Contains(h.Blocks, blockHash(it.Text()))
+	}
+	if !slices.ContainsFunc(items, isEcho) {
+		return items
+	}
+	return slices.DeleteFunc(slices.Clone(items), isEcho)
 }
 
 // tellings are what each layer told the model last, in a conversation that upstream keeps: upstream still has it, and it

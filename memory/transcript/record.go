@@ -39,6 +39,8 @@ const (
 	maxOpenCalls = 256
 	// maxBlocks is how many blocks the head remembers to be stored.
 	maxBlocks = 32
+	// maxBegun is of how many runs the head remembers where they began.
+	maxBegun = 4
 )
 
 // ErrCorrupt is returned where a stored value is not what was written there.
@@ -108,6 +110,7 @@ type head struct {
 	Tails    []tail      // other ends, latest last
 	Blocks   []wire.Hash // blocks that are stored, those used last at the end; only some, and those of an import
 	Run      uint64      // names the round that the head line ends with, 0 where that is not known
+	Begun    []position  // where runs began whose first request was only what is new, the latest last
 }
 
 // parseHash reads a hash in hex.
@@ -127,7 +130,7 @@ func hexText(b []byte) string {
 func (h *head) encode() []byte { return h.appendTo(make([]byte, 0, h.size())) }
 
 // size is about how many bytes the head takes.
-func (h *head) size() int { return 256 + len(h.Ring)*12 + len(h.Tails)*48 }
+func (h *head) size() int { return 256 + len(h.Ring)*12 + (len(h.Tails)+len(h.Begun))*48 }
 
 func (h *head) appendTo(b []byte) []byte {
 	b = append(b, recordVersion)
@@ -158,7 +161,12 @@ func (h *head) appendTo(b []byte) []byte {
 	for _, block := range h.Blocks {
 		b = append(b, block[:]...)
 	}
-	return binary.BigEndian.AppendUint64(b, h.Run)
+	b = binary.BigEndian.AppendUint64(b, h.Run)
+	b = binary.AppendUvarint(b, uint64(len(h.Begun)))
+	for _, at := range h.Begun {
+		b = appendPosition(b, at)
+	}
+	return b
 }
 
 func decodeHead(b []byte) (head, error) {
@@ -186,6 +194,11 @@ func decodeHead(b []byte) (head, error) {
 	}
 	if len(d.Rest) > 0 { // early versions did not name the run
 		h.Run = d.Uint64()
+	}
+	if len(d.Rest) > 0 { // nor where runs began
+		for n := d.Count(maxBegun); n > 0; n-- {
+			h.Begun = append(h.Begun, readPosition(&d))
+		}
 	}
 	if d.Bad {
 		return head{}, fmt.Errorf("read head: %w", ErrCorrupt)
@@ -236,6 +249,15 @@ func (h *head) clone(more int) *head {
 	c.Ring = append(make([]echo, 0, len(h.Ring)+min(max(0, more), ringSize)), h.Ring...)
 	c.Open, c.Tails = slices.Clone(h.Open), slices.Clone(h.Tails)
 	return &c
+}
+
+// begun notes where the run of an agent began. One that began with the conversation needs no note.
+func (h *head) begun(at position) {
+	if at.Seq == 0 {
+		return
+	}
+	others := slices.DeleteFunc(slices.Clone(h.Begun), func(p position) bool { return p == at })
+	h.Begun = append(others, at)[max(0, len(others)+1-maxBegun):]
 }
 
 func (h *head) addTail(t tail) {

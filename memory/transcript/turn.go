@@ -57,6 +57,16 @@ type Call struct {
 	Side string
 }
 
+// isStateful tells that upstream itself holds what came before a request.
+func isStateful(req *wire.Request) bool {
+	for _, member := range []string{"previous_response_id", "conversation", "prompt"} {
+		if v := req.Member(member); len(v) > 0 && string(v) != "null" && string(v) != `""` {
+			return true
+		}
+	}
+	return false
+}
+
 // Cut says how an answer ended before its end.
 type Cut uint8
 
