@@ -344,20 +344,18 @@ func (x *exchange) roundTrip() error {
 	return x.s.client.Send(&x.upstream, x.provider.Upstream(), *x.sentHead, x.send, &x.ctx.Response.Header)
 }
 
-// cut says how an answer that is not complete was cut off.
-func (x *exchange) cut() memory.Cut {
-	if end(x.why.Load()) == endClientGone {
-		return memory.CutClient
-	}
-	return memory.CutUpstream
-}
-
 // commit ends the turn, if there is one that has not ended.
 func (x *exchange) commit(r wire.Reply, cut memory.Cut) {
 	if x.turn == nil || x.turn.committed {
 		return
 	}
 	x.turn.committed = true
+	if cut != memory.CutNone {
+		// No more is to come, and r is all of it that is needed. An aborted connection is closed only here.
+		x.upstream.Close()
+		x.answer.folder, x.answer.stitch = nil, nil
+		defer x.s.parts.wait(r)()
+	}
 	if x.answer.mode != foldSteered {
 		x.answered(&r)
 	}

@@ -62,6 +62,7 @@ type Server struct {
 	http      *fasthttp.Server
 	room      *listener.Room
 	watcher   *watcher
+	parts     parts
 	exchanges sync.Pool
 	bodies    sync.Pool // *[]byte
 	heads     sync.Pool // *[]byte, of requests to upstream
@@ -123,6 +124,7 @@ func New(o Options, m Memory, up Upstreams, log *slog.Logger, now func() time.Ti
 		names:   newHeaderTable(&o.Session),
 		hints:   o.Session.hints(),
 		watcher: newWatcher(sweepEvery),
+		parts:   newParts(),
 	}
 	if o.TLSCert != "" {
 		s.certificate = listener.NewCertificate(o.TLSCert, o.TLSKey)
@@ -212,6 +214,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if s.stopping.Swap(true) {
 		return errors.New("shut down: already under way")
 	}
+	close(s.parts.hurry)
 	s.watcher.endAll(endShutdown, func(w *watch) bool { return w.conn == nil }) // tunnels
 	s.deafen()
 	grace, cancel := context.WithTimeout(ctx, s.o.ShutdownGrace)

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -104,4 +105,50 @@ func TestManyClientsLeaveAtAnyMoment(t *testing.T) {
 		t.Errorf("%d in flight", n)
 	}
 	t.Logf("%+v", r.Stats())
+}
+
+// TestLargePartsAreCommittedInTurn: what came of large answers whose clients have left is committed a few at a time, since
+// that takes several times the memory of each. Small ones, and those that a client reads to their end, do not wait.
+func TestLargePartsAreCommittedInTurn(t *testing.T) {
+	large := func(end string) string {
+		return eventHead + chunk(`data: {"choices":[{"index":0,"delta":{"content":"`+strings.Repeat("x", largePart)+`"}}]}`+"\n\n"+end)
+	}
+	b := newBook()
+	call := func(answer, until string) *rig {
+		t.Helper()
+		addr, _, gone := hanging(t, answer)
+		r := start(t, rigOptions{upstream: addr, memory: b.begin})
+		for range partsAtOnce {
+			r.parts.slots <- struct{}{}
+		}
+		c, br := r.dial(t)
+		write(c, chatIn("s", chatBody))
+		for got := ""; !strings.HasSuffix(got, until); {
+			line, err := br.ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = line
+		}
+		shut(c)
+		await(t, gone, "end of the upstream request")
+		return r
+	}
+	committed := func(cut memory.Cut, size int) {
+		t.Helper()
+		if a := await(t, b.answers, "commit"); a.Cut != cut || len(textOf(t, a.Reply)) != size {
+			t.Errorf("committed %d bytes, cut %v, want %d, %v", len(textOf(t, a.Reply)), a.Cut, size, cut)
+		}
+	}
+	const end = "}}]}\n"
+	waits := call(large(""), end)
+	call(large(chatDone), "[DONE]\n")
+	committed(memory.CutNone, largePart)
+	call(eventHead+chunk(`data: {"choices":[{"index":0,"delta":{"content":"small"}}]}`+"\n\n"), end)
+	committed(memory.CutClient, len("small"))
+	<-waits.parts.slots
+	committed(memory.CutClient, largePart)
+	stops := call(large(""), end)
+	stops.stop(t)
+	committed(memory.CutClient, largePart)
 }

@@ -6,7 +6,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"remora/memory"
 	"remora/providers"
+	"remora/wire"
 )
 
 // watcher notices clients that go away while their request is being served, which fasthttp does not tell. One
@@ -193,5 +195,48 @@ func (x *watch) finish(why end) {
 	if !x.over {
 		x.over = true
 		x.ended(why)
+	}
+}
+
+// cut says how an answer that is not complete was cut off.
+func (x *exchange) cut() memory.Cut {
+	if end(x.why.Load()) == endClientGone {
+		return memory.CutClient
+	}
+	return memory.CutUpstream
+}
+
+// parts are answers that were cut off and are being committed, which takes several times the size of each. Nobody waits for
+// them, and all clients of a network may leave in one moment: large ones are committed a few at a time.
+type parts struct {
+	slots chan struct{}
+	hurry chan struct{} // closed when the server stops
+}
+
+const (
+	partsAtOnce = 4
+	largePart   = 256 << 10 // bytes
+)
+
+func newParts() parts {
+	return parts{slots: make(chan struct{}, partsAtOnce), hurry: make(chan struct{})}
+}
+
+// wait returns when an answer may be committed. What it returns has to be called after that.
+func (p *parts) wait(r wire.Reply) (done func()) {
+	size := 0
+	for _, choice := range r.Choices {
+		for i := range choice {
+			size += len(choice[i].Raw)
+		}
+	}
+	if size < largePart {
+		return func() {}
+	}
+	select {
+	case p.slots <- struct{}{}:
+		return func() { <-p.slots }
+	case <-p.hurry:
+		return func() {}
 	}
 }
