@@ -373,6 +373,61 @@ func TestRefusalOfALargeBody(t *testing.T) {
 	f("plain", false, 413)
 	f("TLS", true, 413)
 	f("redirect", false, 307)
+	f("an answer that is complete", false, 200)
+}
+
+// TestAnswerWhileItReads: an upstream that begins to answer before it has read all is not cut off.
+func TestAnswerWhileItReads(t *testing.T) {
+	const size = 30_000_000
+	for name, tc := range map[string]struct{ head, begin, rest string }{
+		"short":  {"Content-Length: 4", "be", "en"},
+		"chunks": {"Transfer-Encoding: chunked", "2\r\nbe\r\n", "2\r\nen\r\n0\r\n\r\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			read := make(chan int64, 1)
+			go func() {
+				nc, err := ln.Accept()
+				if err != nil {
+					read <- -1
+					return
+				}
+				br := bufio.NewReader(nc)
+				for line := ""; line != "\r\n" && err == nil; {
+					line, err = br.ReadString('\n')
+				}
+				_, _ = io.WriteString(nc, "HTTP/1.1 200 OK\r\n"+tc.head+"\r\n\r\n"+tc.begin)
+				n, _ := io.CopyN(io.Discard, br, size)
+				_, _ = io.WriteString(nc, tc.rest)
+				read <- n
+				_, _ = br.ReadByte() // until the other end closes
+				_ = nc.Close()
+			}()
+			defer func() { _ = ln.Close() }()
+			c := client(t, nil)
+			var x Exchange
+			defer x.Close()
+			defer time.AfterFunc(10*time.Second, x.Abort).Stop() // rather than read from nobody for ever
+			var resp fasthttp.ResponseHeader
+			head := fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", size)
+			if err := c.Send(&x, Upstream{Addr: ln.Addr().String()}, []byte(head), make([]byte, size), &resp); err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			for p, err := x.Next(); ; p, err = x.Next() {
+				if got += string(p); err != nil {
+					break
+				}
+			}
+			x.Close()
+			if n := <-read; n != size || got != "been" {
+				t.Errorf("upstream has read %d bytes, and answered %q", n, got)
+			}
+		})
+	}
 }
 
 // TestTLS checks a real handshake, reuse, the stale check below TLS and that a foreign certificate is refused.

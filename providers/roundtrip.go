@@ -45,8 +45,11 @@ func (x *Exchange) roundTripLarge(head, body []byte, resp *fasthttp.ResponseHead
 		written <- result{n, err}
 	}()
 	err := x.readHead(resp)
-	if err != nil || resp.StatusCode() >= fasthttp.StatusMultipleChoices {
-		x.stopWriting()
+	switch {
+	case err != nil || resp.StatusCode() >= fasthttp.StatusMultipleChoices:
+		x.stopWriting(past())
+	case x.allHere(resp, isHead(head)):
+		x.stopWriting(x.client.o.Now().Add(time.Second)) // for an upstream that reads on although it has said all
 	}
 	w := <-written
 	if w.err != nil {
@@ -58,10 +61,28 @@ func (x *Exchange) roundTripLarge(head, body []byte, resp *fasthttp.ResponseHead
 	return w.wrote, err
 }
 
-func (x *Exchange) stopWriting() {
+// allHere tells that the answer has ended, so that upstream may read no further. It waits for the rest of a short one; of
+// one that is longer, or has no length, upstream may go on to say more as it reads more.
+func (x *Exchange) allHere(resp *fasthttp.ResponseHeader, isHead bool) bool {
+	var f framing
+	f.begin(resp, isHead)
+	if f.ended() {
+		return true
+	}
+	if f.kind != bodySized || f.total > int64(x.br.Size()) || bytes.HasPrefix(resp.ContentType(), []byte("text/event-stream")) {
+		return false
+	}
+	_, err := x.br.Peek(int(f.total))
+	return err == nil
+}
+
+// stopWriting ends a write under way at a moment, unless it has come to its end before.
+func (x *Exchange) stopWriting(at time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	_ = x.conn.SetWriteDeadline(past())
+	if !x.aborted {
+		_ = x.conn.SetWriteDeadline(at)
+	}
 }
 
 func (x *Exchange) sent() {
