@@ -66,7 +66,7 @@ func (c *Client) Send(x *Exchange, up Upstream, head, body []byte, resp *fasthtt
 		wrote, err := x.roundTrip(head, body, resp)
 		if err == nil {
 			x.body.begin(resp, isHead(head))
-			x.keep = x.keep && x.body.kind != bodyUntilClose
+			x.keep = x.keep && x.body.kind != bodyUntilClose && !isConnect(head)
 			return nil
 		}
 		retry := reused && !x.received && (wrote == 0 || repeatable(head)) && !errors.Is(err, ErrTimeout)
@@ -375,5 +375,11 @@ func (x *Exchange) explain(err error) error {
 }
 
 func isHead(head []byte) bool { return bytes.HasPrefix(head, []byte("HEAD ")) }
+
+// isConnect tells a request after which the connection is a tunnel, wherever it leads, for an upstream that grants it.
+func isConnect(head []byte) bool {
+	const method = "CONNECT "
+	return len(head) > len(method) && bytes.EqualFold(head[:len(method)], []byte(method))
+}
 
 func repeatable(head []byte) bool { return isHead(head) || bytes.HasPrefix(head, []byte("GET ")) }

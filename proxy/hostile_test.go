@@ -356,3 +356,27 @@ func TestClientsBeyondTheLimitLearnWhy(t *testing.T) {
 		})
 	}
 }
+
+// TestNobodyGetsTheTunnelOfAnother: a connection on which upstream was asked for a tunnel is not used for anybody else.
+func TestNobodyGetsTheTunnelOfAnother(t *testing.T) {
+	seen := make(chan string, 2)
+	addr := upstream(t, func(c net.Conn, r *bufio.Reader) {
+		for n := 1; ; n++ {
+			req, err := http.ReadRequest(r)
+			if err != nil {
+				return
+			}
+			seen <- fmt.Sprintf("%s %d", req.Method, n)
+			write(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		}
+	})
+	r := start(t, rigOptions{upstream: addr})
+	for _, method := range []string{"CONNECT", "GET"} {
+		if got := r.exchange(t, method+" /v1/x HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
+			t.Errorf("%s got %q", method, got)
+		}
+		if got, want := await(t, seen, "request"), method+" 1"; got != want {
+			t.Errorf("upstream got %q, want %q: the number counts requests of one connection", got, want)
+		}
+	}
+}
