@@ -347,6 +347,34 @@ func TestTitleBeforeTheFirstQuestion(t *testing.T) {
 	l.wantTranscript("u:1 a:1 u:2 a:2 u:3 a:3", 8)
 }
 
+// A guardrail that asks the same in every turn, and was answered first in the first of them, is not the conversation.
+func TestGuardBeforeTheFirstAnswer(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	l.turn("s:judge u:judge", "a:ok")
+	l.turn("s:agent u:1", "a:1")
+	l.turn("s:judge u:judge", "a:ok")
+	l.turn("s:agent u:1 a:1 u:2", "a:2")
+	for n := range 20 { // more than the head remembers ends of
+		l.turn("s:judge u:judge", fmt.Sprintf("a:ok%d", n))
+		l.wantTranscript("u:1 a:1 u:2 a:2", 7+n)
+	}
+	l.turn("s:agent u:1 a:1 u:2 a:2 u:3", "a:3")
+	l.wantTranscript("u:1 a:1 u:2 a:2 u:3 a:3", 28)
+	l.turn("s:judge u:1 a:1 u:2", "a:other") // the conversation itself, under other instructions
+	l.wantTranscript("u:1 a:1 u:2 a:other", 29)
+}
+
+// What is asked again under instructions that a side request shares is the conversation all the same.
+func TestOlderInstructionsAskAgain(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	l.turn("s:agent u:1", "a:1")
+	l.turn("s:agent u:1 a:1 u:2", "a:2")
+	l.turnOf(memory.Call{Side: "compaction"}, "s:agent u:1 a:1 u:2 a:2 u:summarise", "a:sum")
+	l.turn("s:next u:1 a:1 u:2 a:2 u:3", "a:3")
+	l.turn("s:agent u:1 a:1 u:2", "a:other")
+	l.wantTranscript("u:1 a:1 u:2 a:other", 9)
+}
+
 func TestOnlyWhatIsNew(t *testing.T) {
 	l := newLab(t, memory.Options{})
 	l.wantView(l.turn("s:be u:1", "a:1"), "s:be u:1")

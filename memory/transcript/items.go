@@ -234,6 +234,28 @@ func (log *Log) precede(ctx context.Context, s Scope, in *incoming, i int, seq u
 	return i, err
 }
 
+// demoted tells that an item is of a line that was the conversation until another turned out to be it (see head.promotes):
+// what the index says of the item was written before. An end of the line says what became of it.
+func (log *Log) demoted(ctx context.Context, s Scope, h *head, in *incoming, seq uint64) (bool, error) {
+	if in.lead == h.Lead || slices.ContainsFunc(h.Ring, func(e echo) bool { return e.Seq == seq }) {
+		return false, nil
+	}
+	for _, t := range h.Tails {
+		if !t.Side || t.Lead != in.lead {
+			continue
+		}
+		for at, err := range log.back(ctx, s, t.Pos.Seq) {
+			if err != nil || at.Pos.Seq == seq {
+				return err == nil, err
+			}
+			if at.Pos.Seq < seq {
+				break
+			}
+		}
+	}
+	return false, nil
+}
+
 // repetition is the place of a request that is word for word what the client said last on the head line, before the
 // answer that is the head: the client has not seen that, and asks again. The plan is empty for any other request.
 func (log *Log) repetition(ctx context.Context, s Scope, h *head, in *incoming) (plan, error) {

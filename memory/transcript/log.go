@@ -161,7 +161,10 @@ func (log *Log) place(ctx context.Context, s Scope, st *state, in *incoming, mod
 			return plan{}, err
 		}
 		if i, k := in.longest(first, known); k != nil {
-			p = in.branch(i, k)
+			if p = in.branch(i, k); !p.side {
+				p.side, err = log.demoted(ctx, s, &st.head, in, k.Pos.Seq)
+			}
+			return p, err
 		} else if run, err := log.placeInRun(ctx, s, &st.head, in, mode); err != nil || run.before {
 			return run, err
 		} else if !ok {
