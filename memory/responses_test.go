@@ -39,6 +39,19 @@ func (l *lab) respond(input, extra, output string) (view []wire.Item, sent strin
 	return turn.View, string(forwarded)
 }
 
+// An answer that is nothing but reasoning is stored once, though its client sends it again.
+func TestAnswersOfReasoningAlone(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	l.respond("["+userHi+"]", "", "["+reason1+"]")
+	next := `{"role":"user","content":"go on"}`
+	l.respond("["+userHi+","+reason1+","+next+"]", "", "["+done1+"]")
+	l.respond("["+userHi+","+reason1+","+next+","+done1+","+userHi+"]", "", "["+reason1+","+call1+"]")
+	l.respond("["+userHi+","+reason1+","+next+","+done1+","+userHi+","+reason1+","+call1+","+result1+"]", "", "["+done1+"]")
+	if line, all := l.stored(); all != 9 || len(line) != 9 {
+		t.Errorf("%d items stored, %d of them the conversation, want 9: %s", all, len(line), line)
+	}
+}
+
 // stored is the raw head line and the number of all stored items.
 func (l *lab) stored() (line []string, all int) {
 	l.t.Helper()

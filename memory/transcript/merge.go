@@ -194,6 +194,8 @@ func (h *head) mergeEnds(in *incoming) (plan, bool) {
 		p := plan{relation: relContinue, parent: h.Pos, fresh: i + 1}
 		if at >= 0 {
 			p.parent, p.side = h.Tails[at].Pos, h.Tails[at].Side && !h.promotes(h.Tails[at], in.items[p.fresh:])
+		} else {
+			p.fresh = h.behindThought(in, p.fresh)
 		}
 		if p.fresh == len(in.items) {
 			p.relation = relResend

@@ -251,6 +251,18 @@ func (h *head) clone(more int) *head {
 	return &c
 }
 
+// behindThought is the first item from i on that is new, where the head stands before it: if its line ends with reasoning,
+// off the chain, since an answer was nothing else, what the request has of that is not.
+func (h *head) behindThought(in *incoming, i int) int {
+	if n := len(h.Ring); n == 0 || h.Ring[n-1].Seq >= h.Pos.Seq {
+		return i
+	}
+	for i < len(in.items) && !in.marks[i].onChain {
+		i++
+	}
+	return i
+}
+
 // begun notes where the run of an agent began. One that began with the conversation needs no note.
 func (h *head) begun(at position) {
 	if at.Seq == 0 {
