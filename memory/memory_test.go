@@ -608,6 +608,16 @@ func TestTrimmedFarBack(t *testing.T) {
 	l.wantTranscript(strings.Join(history, " "), 401)
 }
 
+// shown is the view of a turn as it is put together again, or why it can't be.
+func (l *lab) shown(turnID string) string {
+	l.t.Helper()
+	items, err := l.m.TurnView(context.Background(), scope, turnID)
+	if err != nil {
+		return err.Error()
+	}
+	return told(l.t, items)
+}
+
 // Promise 8: the view of every turn can be shown again.
 func TestTurnViewIsWhatWasSent(t *testing.T) {
 	l := newLab(t, memory.Options{Shape: memory.Shape{Window: &view.Window{MaxItems: 5, EvictBatch: 2, InFlight: view.InFlightWindow}}})
@@ -628,11 +638,12 @@ func TestTurnViewIsWhatWasSent(t *testing.T) {
 	play("s:be u:1 c:x,y r:x a:1 u:edited c:z r:z", "a:6")              // the loop of it
 	play("s:be u:summary u:edited c:z r:z a:6 u:7", "a:7")              // compacted by the client
 	play("s:be u:1 c:x,y r:x a:1 u:edited c:z r:z r:orphan a:6", "a:8") // an orphan
+	play("u:9", "c:late")
+	play("u:summary u:10", "a:10")
+	play("r:late", "a:11") // goes to its call, before what was said between
+	play("r:late u:12", "a:12")
 	for id, want := range sent {
-		items, err := l.m.TurnView(context.Background(), scope, id)
-		if err != nil {
-			t.Errorf("view %s: %v", want, err)
-		} else if got := told(t, items); got != want {
+		if got := l.shown(id); got != want {
 			t.Errorf("shown %s\nsent  %s", got, want)
 		}
 	}

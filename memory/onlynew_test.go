@@ -203,7 +203,8 @@ func sameTurn(t *testing.T, whole, part *lab, history []string, from int, reply 
 }
 
 // Whatever a client that sends only what is new asks, answers, corrects and sends again: all of it is on the head line, once, in
-// its order, but for answers that were asked for again.
+// its order, but for answers that were asked for again. Each view can be shown again, also where results that came late
+// were brought back to their calls.
 func TestAnyClientOfOnlyWhatIsNewKeepsItsConversation(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		l := newLab(t, memory.Options{})
@@ -231,7 +232,11 @@ func TestAnyClientOfOnlyWhatIsNewKeepsItsConversation(t *testing.T) {
 			if rapid.Bool().Draw(rt, "calls") {
 				reply = fmt.Sprintf("c:%d,and%d", turn, turn)
 			}
-			l.turn(strings.Join(sent, " "), reply)
+			begun := l.begin(memory.Call{}, strings.Join(sent, " "))
+			begun.Commit(answer(t, reply))
+			if got, want := l.shown(begun.ID), told(t, begun.View); got != want {
+				rt.Fatalf("turn %d sent %v: its view is shown as\n%s\nand was\n%s", turn, sent, got, want)
+			}
 			line, last = append(append(slices.Clip(line), sent...), reply), sent
 			got, _ := l.transcript(scope)
 			if want := strings.Join(line, " "); got != want {

@@ -276,3 +276,23 @@ func (log *Log) walkBlocks(ctx context.Context, s Scope, turn *turnrecord.Record
 	}
 	return nil
 }
+
+// readBlocks reads the texts of blocks, nil where one is not stored.
+func (log *Log) readBlocks(ctx context.Context, s Scope, refs []turnrecord.BlockRef) ([][]byte, error) {
+	if len(refs) == 0 {
+		return nil, nil
+	}
+	names := make([]string, len(refs))
+	for i, ref := range refs {
+		h, err := parseHash(ref.Hash)
+		if err != nil {
+			return nil, err
+		}
+		names[i] = blockName(h)
+	}
+	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: names}})
+	if err != nil {
+		return nil, fmt.Errorf("read blocks: %w", err)
+	}
+	return results[0].Values, nil
+}

@@ -238,7 +238,7 @@ func (log *Log) TurnView(ctx context.Context, s Scope, turnID string) ([]wire.It
 			return nil, err
 		}
 	}
-	body, err := log.pick(ctx, s, turn.Tip, turn.View.Items)
+	body, err := log.pick(ctx, s, &turn)
 	if err != nil {
 		return nil, fmt.Errorf("turn %s: %w", turnID, err)
 	}
@@ -255,14 +255,18 @@ func (log *Log) TurnView(ctx context.Context, s Scope, turnID string) ([]wire.It
 	return blocks.Around(lead, body), nil
 }
 
-// pick finds items by the leading bytes of their content hashes, from the last one backwards along the line that ends
-// at tip. A client's own summary, which stands before the history in its request, is stored behind it.
-func (log *Log) pick(ctx context.Context, s Scope, tip uint64, wanted []byte) ([]wire.Item, error) {
-	p := picker{wanted: wanted, found: make([]wire.Item, len(wanted)/8), left: len(wanted) / 8}
+// pick finds the items of a turn's view by the leading bytes of their content hashes, from the last one backwards along
+// the line that ends with the turn's input.
+func (log *Log) pick(ctx context.Context, s Scope, turn *turnrecord.Record) ([]wire.Item, error) {
+	wanted := turn.View.Items
+	p := picker{
+		wanted: wanted, found: make([]wire.Item, len(wanted)/8), left: len(wanted) / 8,
+		passed: make(map[[8]byte][]*storedItem), regrouped: turn.View.Stored && turn.Dialect == wire.Chat.String(),
+	}
 	if p.left == 0 {
 		return p.found, nil
 	}
-	for at, err := range log.backBy(ctx, s, tip, exportPage, exportPage) {
+	for at, err := range log.backBy(ctx, s, turn.Tip, exportPage, exportPage) {
 		if err == nil {
 			err = p.take(at)
 		}
@@ -273,10 +277,8 @@ func (log *Log) pick(ctx context.Context, s Scope, tip uint64, wanted []byte) ([
 			break
 		}
 	}
-	for _, at := range p.asides {
-		if err := p.take(at); err != nil {
-			return nil, err
-		}
+	if err := p.turnBack(); err != nil {
+		return nil, err
 	}
 	if p.left > 0 {
 		return nil, fmt.Errorf("%d items of its view are not in the transcript", p.left)
@@ -289,16 +291,45 @@ type picker struct {
 	wanted []byte // 8 bytes an item
 	found  []wire.Item
 	left   int // items still to be found
-	asides []*storedItem
+	// passed are the items of the line behind the place that it was read to which the view did not have there, newest
+	// first: a client's own summary stands before the history in its request and behind it in the transcript, and
+	// regroup takes results forward to their calls.
+	passed    map[[8]byte][]*storedItem
+	regrouped bool
 }
 
+func (p *picker) next() [8]byte { return [8]byte(p.wanted[(p.left-1)*8:]) }
+
+// take is given the line's items, newest first.
 func (p *picker) take(at *storedItem) error {
-	if p.left == 0 || !bytes.Equal(at.Content[:8], p.wanted[(p.left-1)*8:p.left*8]) {
-		if at.Flags&flagAside != 0 {
-			p.asides = append(p.asides, at)
-		}
-		return nil
+	content := [8]byte(at.Content[:8])
+	if content == p.next() {
+		return p.put(at)
 	}
+	p.passed[content] = append(p.passed[content], at)
+	if p.regrouped {
+		return p.turnBack()
+	}
+	return nil
+}
+
+// turnBack takes items that were passed, for as long as the view goes on with one.
+func (p *picker) turnBack() error {
+	for p.left > 0 {
+		content := p.next()
+		queue := p.passed[content]
+		if len(queue) == 0 {
+			return nil
+		}
+		p.passed[content] = queue[:len(queue)-1]
+		if err := p.put(queue[len(queue)-1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *picker) put(at *storedItem) error {
 	it, err := wire.ParseItem(at.Dialect, at.Raw)
 	p.left--
 	p.found[p.left] = it
@@ -333,26 +364,6 @@ func (log *Log) showBlocks(ctx context.Context, s Scope, turn *turnrecord.Record
 		}
 	}
 	return blocks, nil
-}
-
-// readBlocks reads the texts of blocks, nil where one is not stored.
-func (log *Log) readBlocks(ctx context.Context, s Scope, refs []turnrecord.BlockRef) ([][]byte, error) {
-	if len(refs) == 0 {
-		return nil, nil
-	}
-	names := make([]string, len(refs))
-	for i, ref := range refs {
-		h, err := parseHash(ref.Hash)
-		if err != nil {
-			return nil, err
-		}
-		names[i] = blockName(h)
-	}
-	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: names}})
-	if err != nil {
-		return nil, fmt.Errorf("read blocks: %w", err)
-	}
-	return results[0].Values, nil
 }
 
 // instruction is a system or a developer message of the dialect, in the bytes that layer.NewText gave it when it was sent.
