@@ -552,6 +552,8 @@ func TestExportAndImport(t *testing.T) {
 	l := newLab(t, memory.Options{})
 	l.turn("s:be u:1", "a:1")
 	l.turn("s:be u:1", "a:other")
+	l.turn("s:be u:1", "a:1")
+	l.turn("s:later u:1", "a:other")
 	l.turn("s:be u:1 a:1 u:2", "c:x")
 	l.turn("s:be u:1 a:1 u:2 c:x r:x", "a:2")
 	var first, second bytes.Buffer
@@ -568,6 +570,7 @@ func TestExportAndImport(t *testing.T) {
 	if !bytes.Equal(first.Bytes(), second.Bytes()) {
 		t.Errorf("exports differ:\n%s\n%s", first.Bytes(), second.Bytes())
 	}
+	l.wantTurns(6)
 	if err := l.m.Import(context.Background(), copyOf, bytes.NewReader(first.Bytes())); err == nil {
 		t.Error("imported over an existing session")
 	}
@@ -591,6 +594,56 @@ func TestRepeatedTurnIsStoredOnce(t *testing.T) {
 	l.turn("u:1 a:1 u:2", "a:2")
 	l.turn("u:1 a:1 u:2 a:2 u:3", "a:3")
 	l.wantTranscript("u:1 a:1 u:2 a:2 u:3 a:3", 6)
+	l.wantTurns(8)
+}
+
+// A turn that stores no item is in the export, whether it says so while its answer is still to come or with it, and
+// whatever other turns without one come between.
+func TestTurnsWithoutAnItemAreExported(t *testing.T) {
+	l := newLab(t, memory.Options{OpenDelay: time.Nanosecond})
+	play := func(reply ...string) (turns []*memory.Turn) {
+		for range reply {
+			turns = append(turns, l.begin(memory.Call{History: memory.HistoryClient}, "u:1"))
+		}
+		for i, turn := range turns {
+			turn.Forwarded()
+			l.recorded(turn)
+			defer turn.Commit(answer(t, reply[i]))
+		}
+		return turns
+	}
+	play("a:1")
+	play("a:1", "a:1", "a:1")
+	play("a:1", "a:2", "a:1")
+	failed := l.begin(memory.Call{}, "u:1")
+	failed.Commit(memory.Answer{HTTPStatus: 500})
+	l.wantTurns(8)
+	l.wantTranscript("u:1 a:1", 3)
+}
+
+// recorded waits until a turn is stored although its answer is still to come.
+func (l *lab) recorded(turn *memory.Turn) {
+	l.t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); ; {
+		if _, err := l.m.TurnRecord(l.t.Context(), scope, turn.ID); err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			l.t.Fatal("the turn was not stored")
+		}
+	}
+}
+
+// wantTurns wants so many turns in the export, each once.
+func (l *lab) wantTurns(n int) {
+	l.t.Helper()
+	ids := map[string]bool{}
+	for _, r := range l.records() {
+		ids[r.ID] = true
+	}
+	if got := len(l.records()); got != n || len(ids) != n {
+		l.t.Errorf("%d turns are exported, %d of them once, want %d", got, len(ids), n)
+	}
 }
 
 func TestTrimmedFarBack(t *testing.T) {

@@ -113,6 +113,7 @@ func TestResultsSentAgainAtOnce(t *testing.T) {
 			t.Errorf("%d inputs stored: %s", stored, line)
 		}
 		l.wantView(l.turn("u:2", "a:2"), "u:1 c:x r:x a:two u:2")
+		l.wantTurns(4)
 	}
 }
 
@@ -147,6 +148,7 @@ func TestSharedResultStays(t *testing.T) {
 	l.turn("u:2", "a:2")
 	one.Commit(answer(t, "a:one"))
 	l.wantTranscript("u:1 c:x r:x a:two u:2 a:2 r:x a:one", 8)
+	l.wantTurns(4)
 }
 
 // A different result at the same time is no repetition: it goes behind the head.
@@ -241,6 +243,9 @@ func TestAnyClientOfOnlyWhatIsNewKeepsItsConversation(t *testing.T) {
 			got, _ := l.transcript(scope)
 			if want := strings.Join(line, " "); got != want {
 				rt.Fatalf("turn %d sent %v:\n got %s\nwant %s", turn, sent, got, want)
+			}
+			if n := len(l.records()); n != turn+1 {
+				rt.Fatalf("turn %d sent %v: %d turns are exported", turn, sent, n)
 			}
 		}
 	})

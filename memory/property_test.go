@@ -65,6 +65,9 @@ func TestAnyClientKeepsItsConversation(t *testing.T) {
 			if line != want {
 				rt.Fatalf("turn %d sent %v:\n got %s\nwant %s", turn, sent, line, want)
 			}
+			if n := len(l.records()); n != turn+1 {
+				rt.Fatalf("turn %d sent %v: %d turns are exported", turn, sent, n)
+			}
 		}
 	})
 }
@@ -96,6 +99,9 @@ func TestWordsThatComeAgain(t *testing.T) {
 			}
 			if line, all := l.transcript(scope); line != strings.Join(said, " ") || all > len(known) {
 				rt.Fatalf("turn %d sent %s:\n got %s, %d items in all\nwant %s, %d", turn, sent, line, all, strings.Join(said, " "), len(known))
+			}
+			if n := len(l.records()); n != turn+1 {
+				rt.Fatalf("turn %d sent %s: %d turns are exported", turn, sent, n)
 			}
 		}
 	})

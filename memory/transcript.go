@@ -86,7 +86,7 @@ func (m *Memory) Import(ctx context.Context, s Scope, r io.Reader) error {
 }
 
 // Walk calls f for every line of a session's export, in their order: the session, its items by sequence number, then
-// leads and turns in the order of their first item.
+// leads and turns in the order of their first item, and turns that stored none last.
 func (m *Memory) Walk(ctx context.Context, s Scope, f func(Line) error) error {
 	return m.log.Walk(ctx, s, f)
 }

@@ -58,13 +58,14 @@ func (e *Entry) gather(a *Answer) {
 }
 
 // takeHidden notes what of the turn's hidden items is in the log already: what was written while the answer was to come,
-// by a commit of which this entry does not know. record is what that wrote of the turn. Only items behind those of the
-// request were, in their order.
+// by a commit of which this entry does not know, and which turn that named as the one before. record is what that wrote
+// of the turn. Only items behind those of the request were, in their order.
 func (e *Entry) takeHidden(record []byte) {
 	var r turnrecord.Record
 	if json.Unmarshal(record, &r) != nil {
 		return
 	}
+	e.before = r.Before
 	seqs := r.Hidden
 	for i := range e.hidden {
 		h := &e.hidden[i]

@@ -50,6 +50,7 @@ type Entry struct {
 	seqRoom      [roomFor]uint64
 	answeredRoom [1][]mark
 	answerRoom   [2]mark
+	before       string // see turnrecord.Record.Before, as it is written
 	epoch        string // why the view begins otherwise than the one before
 	run          uint64 // the round that the turn belongs to, as it was found first; layers have state by it
 }
@@ -364,6 +365,9 @@ func (e *Entry) answerMarks(a *Answer) [][]mark {
 
 // written takes over what a commit has changed, for the commit that follows it.
 func (e *Entry) written(d *draft, version uint64) {
+	if d.head.Bare == e.id && e.state.head.Bare != e.id {
+		e.before = e.state.head.Bare
+	}
 	e.state.version, e.state.head = version, *d.head
 	e.known, e.journaled = nil, journaled{}
 	e.noted(d)

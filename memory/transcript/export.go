@@ -101,7 +101,7 @@ func (log *Log) Export(ctx context.Context, s Scope, w io.Writer) error {
 }
 
 // Walk calls f for every line of a session's export, in their order: the session, its items by sequence number, then
-// turns in the order of their first item.
+// turns in the order of their first item, and those that stored none, in the order in which they were written.
 func (log *Log) Walk(ctx context.Context, s Scope, f func(Line) error) error {
 	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: []string{headName, amendName}}})
 	if err != nil {
@@ -126,7 +126,38 @@ func (log *Log) Walk(ctx context.Context, s Scope, f func(Line) error) error {
 	if err != nil {
 		return err
 	}
+	if turns, err = log.withBare(ctx, s, turns, h.Bare); err != nil {
+		return err
+	}
 	return log.walkTurns(ctx, s, turns, f)
+}
+
+// withBare adds the turns that stored no item, from the latest one on: a request that came again and got the same answer,
+// or none.
+func (log *Log) withBare(ctx context.Context, s Scope, turns []string, latest string) ([]string, error) {
+	known := make(map[string]bool, len(turns))
+	for _, id := range turns {
+		known[id] = true
+	}
+	var bare []string
+	met := make(map[string]bool) // a chain that was damaged may lead back
+	for id := latest; id != "" && !met[id]; {
+		met[id] = true
+		if !known[id] {
+			bare = append(bare, id)
+		}
+		raw, err := log.TurnRecord(ctx, s, id)
+		if err != nil && !errors.Is(err, ErrNoTurn) {
+			return nil, err
+		}
+		var turn turnrecord.Record
+		if err == nil && json.Unmarshal(raw, &turn) != nil {
+			turn.Before = "" // one that can't be read names no other
+		}
+		id = turn.Before
+	}
+	slices.Reverse(bare)
+	return append(turns, bare...), nil
 }
 
 // Sessions pages through the names of a tenant's sessions, in no particular order. An empty after starts; an empty

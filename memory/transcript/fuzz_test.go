@@ -112,15 +112,20 @@ func checkPlan(t *testing.T, h *head, in *incoming, p plan) {
 	}
 }
 
-// Sessions of earlier versions, whose heads end before the run, or before where runs began, go on.
+// Sessions of earlier versions, whose heads end before the run, before where runs began, or before
+// the turns without an item, go on.
 func TestHeadsOfEarlierVersions(t *testing.T) {
-	h := head{NextSeq: 8, Blocks: []wire.Hash{{1}}, Run: 9, Begun: []position{{Seq: 3, Chain: wire.Hash{1}, Units: 4}}}
+	h := head{NextSeq: 8, Blocks: []wire.Hash{{1}}, Run: 9, Begun: []position{{Seq: 3, Chain: wire.Hash{1}, Units: 4}}, Bare: "turn"}
 	whole := h.encode()
+	bare := len(h.Bare) + 1
 	begun := len(appendPosition(nil, h.Begun[0])) + 1
 	for _, want := range []head{
-		{NextSeq: 8, Blocks: h.Blocks, Run: 9}, {NextSeq: 8, Blocks: h.Blocks},
+		{NextSeq: 8, Blocks: h.Blocks, Run: 9, Begun: h.Begun}, {NextSeq: 8, Blocks: h.Blocks, Run: 9}, {NextSeq: 8, Blocks: h.Blocks},
 	} {
-		end := len(whole) - begun
+		end := len(whole) - bare
+		if want.Begun == nil {
+			end -= begun
+		}
 		if want.Run == 0 {
 			end -= 8
 		}

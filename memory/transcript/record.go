@@ -111,6 +111,7 @@ type head struct {
 	Blocks   []wire.Hash // blocks that are stored, those used last at the end; only some, and those of an import
 	Run      uint64      // names the round that the head line ends with, 0 where that is not known
 	Begun    []position  // where runs began whose first request was only what is new, the latest last
+	Bare     string      // id of the latest turn that stored no item, empty for none: see turnrecord.Record.Before
 }
 
 // parseHash reads a hash in hex.
@@ -166,6 +167,9 @@ func (h *head) appendTo(b []byte) []byte {
 	for _, at := range h.Begun {
 		b = appendPosition(b, at)
 	}
+	if h.Bare != "" {
+		b = pack.AppendString(b, h.Bare)
+	}
 	return b
 }
 
@@ -199,6 +203,9 @@ func decodeHead(b []byte) (head, error) {
 		for n := d.Count(maxBegun); n > 0; n-- {
 			h.Begun = append(h.Begun, readPosition(&d))
 		}
+	}
+	if len(d.Rest) > 0 { // nor, like sessions where there is none, turns without an item
+		h.Bare = d.Text()
 	}
 	if d.Bad {
 		return head{}, fmt.Errorf("read head: %w", ErrCorrupt)

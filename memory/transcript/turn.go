@@ -157,6 +157,7 @@ func (e *Entry) record(d *draft, a *Answer) turnrecord.Record {
 	if e.plan.side && r.Side == "" {
 		r.Side = "unrelated"
 	}
+	d.chainBare(&r)
 	r.Lead = e.in.leadText
 	if r.Input = d.added; len(r.Input) == 0 {
 		r.Input = e.journaled.seqs
@@ -170,6 +171,17 @@ func (e *Entry) record(d *draft, a *Answer) turnrecord.Record {
 	}
 	r.Status = a.status()
 	return r
+}
+
+// chainBare makes a turn that has stored no item the first of the chain that leads to such turns, unless it is in that
+// chain. Nothing is lost where the turn was its last and is not known to be: there is no turn behind it.
+func (d *draft) chainBare(r *turnrecord.Record) {
+	e := d.e
+	r.Before = e.before
+	stored := d.head.NextSeq > max(e.state.head.NextSeq, 1) || len(e.journaled.names) > 0 && !d.retracted
+	if !stored && e.before == "" && d.head.Bare != e.id {
+		r.Before, d.head.Bare = d.head.Bare, e.id
+	}
 }
 
 // TurnRecord is what is kept of a turn, as JSON in one line; ErrNoTurn where that is nothing.

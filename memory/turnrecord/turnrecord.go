@@ -46,6 +46,9 @@ type Record struct {
 	Hidden     []uint64        `json:"hidden,omitempty"` // sequence numbers of the new items that the client does not see
 	Blocks     []BlockRef      `json:"blocks,omitempty"` // what layers put into the view, in its order
 	Layers     []LayerNote     `json:"layers,omitempty"`
+	// Before is the id of the latest turn before this one that, like this one, stored no item when it was written: the
+	// first of the chain, to which nothing leads otherwise, begins at the head.
+	Before string `json:"before,omitempty"`
 }
 
 // View says how the view was chosen from the conversation: the line that ends with the turn's input.
@@ -129,6 +132,7 @@ func (r *Record) AppendTo(b []byte) []byte {
 		{"lead", r.Lead},
 		{"response_id", r.ResponseID},
 		{"finish", r.Finish},
+		{"before", r.Before},
 	} {
 		if f.value != "" {
 			b = appendText(appendName(b, f.name), f.value)

@@ -28,7 +28,7 @@ func TestTurnRecordReadsBack(t *testing.T) {
 	f(turnrecord.Record{ID: "1", Time: at, Status: turnrecord.Incomplete, Open: true, Relation: "root", Dialect: "chat"})
 	f(turnrecord.Record{
 		ID: "06GZR82WJGS4MM1DQGMARCCJEG", Time: at, Status: turnrecord.Complete, Relation: "delta", Dialect: "responses",
-		Model: "a \"model\"\\ of <é>\n", Side: "compaction", HTTPStatus: 200, Cut: "client", Degraded: true, Lead: "00ff",
+		Model: "a \"model\"\\ of <é>\n", Side: "compaction", HTTPStatus: 200, Cut: "client", Degraded: true, Lead: "00ff", Before: "06GZR82WJGS4MM1DQGMARCCJEF",
 		Resource: "u", Execution: "e", ParentID: "p", Parent: 7, Tip: 9, Input: []uint64{8, 9}, Output: [][]uint64{{10}, {11, 12}}, ResponseID: "resp_1", Finish: "stop",
 		Usage: json.RawMessage(`{"total_tokens": 3}`),
 		View: turnrecord.View{
