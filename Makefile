@@ -138,7 +138,7 @@ fuzz-front: ## splitter, member names, splice, SSE, fold, merge and window for F
 	done
 
 .PHONY: bench
-bench: ## Remora against a bare proxy, nginx and nothing: the table of README (BENCH=-quick: 90 seconds)
+bench: ## Remora against a bare proxy, nginx and nothing: the table of README (BENCH=-quick: 2 minutes)
 	go run ./bench $(BENCH)
 
 .PHONY: replay

@@ -5,7 +5,7 @@
 // README.md and, below it, the targets that Remora has set itself.
 //
 //	go run ./bench            all of it, under 8 minutes
-//	go run ./bench -quick     under 90 seconds; the figures are rougher
+//	go run ./bench -quick     about 2 minutes; the figures are rougher
 //	go run ./bench -json      the values of every round
 //
 // Processor time is read from the kernel, which works on Linux.
@@ -51,7 +51,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	var o options
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.BoolVar(&o.quick, "quick", false, "fewer and shorter rounds, under 90 seconds")
+	f.BoolVar(&o.quick, "quick", false, "fewer and shorter rounds, about 2 minutes")
 	f.BoolVar(&o.asJSON, "json", false, "print the values of every round as JSON")
 	f.StringVar(&o.dir, "dir", "", "put stores below this `folder` instead of the system's temporary one")
 	f.StringVar(&o.only, "only", "", "`phases` to run, separated by commas: "+strings.Join(phaseNames(), ", ")+", flat")

@@ -85,7 +85,7 @@ func (s *paced) Read(p []byte) (int, error) {
 
 // serveBare is the process that everything is compared with: the least that a proxy built on fasthttp can do. With the
 // address of a Redis server it also reads one value before each call and writes it before the answer, as large as what a
-// turn commits: less than that no session on Redis can cost.
+// turn commits: about the least that a session on Redis can cost.
 func serveBare(upstream, store string) error {
 	client := &fasthttp.HostClient{
 		Addr: upstream, MaxConns: 4096, StreamResponseBody: true, ReadBufferSize: 16 << 10,
