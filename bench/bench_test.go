@@ -308,7 +308,7 @@ func TestPhasesMeasure(t *testing.T) {
 	defer p.stop()
 	l := &lab{dir: t.TempDir(), self: self, upstream: addr}
 	b := newBench(l, options{quick: true, rounds: 1}, io.Discard)
-	b.variants = []variant{{name: direct, start: startDirect}, {name: bare, start: startBare}}
+	b.variants = []variant{{name: direct, start: startDirect}, {name: bare, start: startBare("")}}
 	b.problems, b.flat = nil, false
 	b.plan.warm, b.plan.load, b.plan.steady, b.plan.burst = 10*time.Millisecond, 50*time.Millisecond, 100*time.Millisecond, 20*time.Millisecond
 	b.plan.streamChunks, b.plan.bigSessions = 3, 1

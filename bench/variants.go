@@ -29,8 +29,11 @@ type variant struct {
 	name string
 	// named: requests name a session, so that each of them has to be read and committed.
 	named bool
-	start func(ctx context.Context, l *lab, dir string) (*instance, error)
+	start starter
 }
+
+// starter starts an instance of a variant, whose files go below dir.
+type starter func(ctx context.Context, l *lab, dir string) (*instance, error)
 
 // instance is a variant that runs.
 type instance struct {
@@ -103,10 +106,10 @@ func (l *lab) variants() []variant {
 		all = append(all, variant{name: nginx, start: startNginx})
 	}
 	all = append(all,
-		variant{name: bare, start: startBare},
+		variant{name: bare, start: startBare("")},
 	)
 	if s, ok := l.redis[onRedis]; ok {
-		all = append(all, variant{name: bareRedis, start: startBareOn(s)})
+		all = append(all, variant{name: bareRedis, start: withRedis(s, startBare(s.addr))})
 	}
 	all = append(all,
 		variant{name: none, start: remoraOn("memory:", windowOnly)},
@@ -128,28 +131,14 @@ func startDirect(_ context.Context, l *lab, _ string) (*instance, error) {
 	return &instance{addr: l.upstream}, nil
 }
 
-func startBare(ctx context.Context, l *lab, _ string) (*instance, error) {
-	p, addr, err := launchRole(ctx, l.self, "-role", "bare", "-upstream", l.upstream)
-	if err != nil {
-		return nil, err
-	}
-	return awaitInstance(p, addr)
-}
-
-func startBareOn(s server) func(context.Context, *lab, string) (*instance, error) {
+// startBare starts the bare proxy, with the Redis server at an address that is not empty.
+func startBare(store string) starter {
 	return func(ctx context.Context, l *lab, _ string) (*instance, error) {
-		if err := flushRedis(s.addr); err != nil {
-			return nil, err
-		}
-		p, addr, err := launchRole(ctx, l.self, "-role", "bare", "-upstream", l.upstream, "-store", s.addr)
+		p, addr, err := launchRole(ctx, l.self, "-role", "bare", "-upstream", l.upstream, "-store", store)
 		if err != nil {
 			return nil, err
 		}
-		in, err := awaitInstance(p, addr)
-		if err == nil {
-			in.store = s.proc
-		}
-		return in, err
+		return awaitInstance(p, addr)
 	}
 }
 
@@ -231,7 +220,7 @@ memory: {layers: [{kind: history_window, max_items: 80, evict_batch: 40}]}
 `
 
 // remoraOn starts the real binary. A store on disk is in the instance's own folder.
-func remoraOn(store, layers string) func(context.Context, *lab, string) (*instance, error) {
+func remoraOn(store, layers string) starter {
 	return func(ctx context.Context, l *lab, dir string) (*instance, error) {
 		addr, err := freeAddr()
 		if err != nil {
@@ -265,15 +254,20 @@ func remoraOn(store, layers string) func(context.Context, *lab, string) (*instan
 	}
 }
 
-func remoraOnRedis(s server, layers string) func(context.Context, *lab, string) (*instance, error) {
+// withRedis starts an instance on a Redis server that is empty.
+func withRedis(s server, start starter) starter {
 	return func(ctx context.Context, l *lab, dir string) (*instance, error) {
 		if err := flushRedis(s.addr); err != nil {
 			return nil, err
 		}
-		in, err := remoraOn("redis://"+s.addr, layers)(ctx, l, dir)
+		in, err := start(ctx, l, dir)
 		if err == nil {
 			in.store = s.proc
 		}
 		return in, err
 	}
+}
+
+func remoraOnRedis(s server, layers string) starter {
+	return withRedis(s, remoraOn("redis://"+s.addr, layers))
 }
