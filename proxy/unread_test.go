@@ -121,32 +121,38 @@ func TestNoEventStream(t *testing.T) {
 			return eventHead + chunk(body) + chunk("")
 		})
 		for _, s := range []*memory.Steering{toolsOnly(), {Hides: toolsOnly().Hides, HoldCalls: true}, {Hides: toolsOnly().Hides, HoldAll: true}} {
-			m := &steerer{book: newBook(), steering: s, review: nothing}
-			r := start(t, rigOptions{upstream: addr, memory: m.begin})
-			c, br := r.dial(t)
-			write(c, chatIn("s", chatBody))
-			resp, err := http.ReadResponse(br, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, err := io.ReadAll(resp.Body)
-			shut(resp.Body)
-			a := await(t, m.answers, "commit")
+			got, a, err := steered(t, addr, s)
 			if len(a.Reply.Choices) > 0 || a.Reply.Complete {
 				t.Errorf("%q: kept %+v", body, a.Reply)
 			}
 			if !s.Judges() || body == comments {
-				if sameText(t, string(got), body); err != nil || a.Cut != memory.CutNone {
+				if sameText(t, got, body); err != nil || a.Cut != memory.CutNone {
 					t.Errorf("%q: %v, cut %v", body, err, a.Cut)
 				}
 				continue
 			}
-			if err == nil || !strings.Contains(string(got), `data: {"error":{"message":"upstream's answer cannot be read`) ||
-				!strings.Contains(string(got), codeUnread) || strings.Contains(string(got), "hello") || a.Cut != memory.CutUpstream {
+			if err == nil || !strings.Contains(got, `data: {"error":{"message":"upstream's answer cannot be read`) ||
+				!strings.Contains(got, codeUnread) || strings.Contains(got, "hello") || a.Cut != memory.CutUpstream {
 				t.Errorf("%q, judged: %v %q, cut %v", body, err, got, a.Cut)
 			}
 		}
 	}
+}
+
+// steered sends a streamed request through layers that want s of its answer, and returns what the client gets of that, how
+// it ends, and what is committed.
+func steered(t *testing.T, upstream string, s *memory.Steering) (string, memory.Answer, error) {
+	t.Helper()
+	m := &steerer{book: newBook(), steering: s, review: nothing}
+	c, br := start(t, rigOptions{upstream: upstream, memory: m.begin}).dial(t)
+	write(c, chatIn("s", chatBody))
+	resp, err := http.ReadResponse(br, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(resp.Body)
+	shut(resp.Body)
+	return string(got), await(t, m.answers, "commit"), err
 }
 
 // TestCallBehindTheEnd: where calls are judged, none gets past by coming when the answer is over, whatever became of that.
@@ -283,19 +289,8 @@ func TestMoreThanCanBeHeld(t *testing.T) {
 	answer += chunk("")
 	addr := answering(t, func(*http.Request, []byte) string { return answer })
 	for _, s := range []*memory.Steering{toolsOnly(), {Hides: toolsOnly().Hides, HoldCalls: true}} {
-		m := &steerer{book: newBook(), steering: s, review: nothing}
-		r := start(t, rigOptions{upstream: addr, memory: m.begin})
-		c, br := r.dial(t)
-		write(c, chatIn("s", chatBody))
-		resp, err := http.ReadResponse(br, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(resp.Body)
-		shut(resp.Body)
-		a := await(t, m.answers, "commit")
+		got, a, err := steered(t, addr, s)
 		if s.Judges() {
-			got := string(body)
 			if err == nil || !strings.Contains(got, codeUnread) || strings.Contains(got, "zzz") || a.Cut != memory.CutUpstream {
 				t.Errorf("judged: %v, %d bytes %.300q, cut %v", err, len(got), got, a.Cut)
 			}
@@ -304,7 +299,7 @@ func TestMoreThanCanBeHeld(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		sameText(t, string(body), strings.Join(events, ""))
+		sameText(t, got, strings.Join(events, ""))
 		if !a.Reply.Truncated || a.Cut != memory.CutNone {
 			t.Errorf("committed %v %v", a.Reply.Truncated, a.Cut)
 		}
