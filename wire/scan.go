@@ -248,6 +248,19 @@ func (s *scanner) digits() bool {
 	return s.i > start
 }
 
+// Strings iterates over the strings of valid JSON, names of members among them, as the places between their quotes.
+func Strings(raw []byte) iter.Seq2[int, int] {
+	return func(yield func(from, to int) bool) {
+		for s := (scanner{b: raw}); ; {
+			n := bytes.IndexByte(raw[s.i:], '"')
+			from := s.i + n + 1
+			if s.i += n; n < 0 || !s.str() || !yield(from, s.i-1) {
+				return
+			}
+		}
+	}
+}
+
 // valid tells that raw is one JSON value, with nothing but space around it.
 func valid(raw []byte) bool {
 	s := scanner{b: raw}

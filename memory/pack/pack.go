@@ -3,9 +3,34 @@ package pack
 
 import (
 	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/klauspost/compress/s2"
 
 	"remora/wire"
 )
+
+// MaxValue is the size in bytes above which a stored value can't be right: no request may be as large.
+const MaxValue = 1 << 30
+
+// Decompress undoes s2.Encode, for a value of at most MaxValue bytes.
+func Decompress(b []byte) ([]byte, error) {
+	n, err := s2.DecodedLen(b)
+	if err != nil {
+		return nil, fmt.Errorf("decompress: %w", err)
+	}
+	if n > MaxValue {
+		return nil, errTooLarge
+	}
+	data, err := s2.Decode(nil, b)
+	if err != nil {
+		return nil, fmt.Errorf("decompress: %w", err)
+	}
+	return data, nil
+}
+
+var errTooLarge = errors.New("decompress: the value is too large")
 
 // AppendString appends a text of any bytes, behind its length.
 func AppendString(b []byte, s string) []byte {

@@ -26,12 +26,8 @@ type storedItem struct {
 	Raw     []byte
 }
 
-const (
-	// compressAbove is the size in bytes from which an item is stored compressed (DESIGN section 7).
-	compressAbove = 1024
-	// maxItem is the size in bytes above which a stored item can't be right: no request may be as large.
-	maxItem = 1 << 30
-)
+// compressAbove is the size in bytes from which an item is stored compressed (DESIGN section 7).
+const compressAbove = 1024
 
 // Flags of a stored item.
 const (
@@ -107,12 +103,9 @@ func decodeItem(b []byte) (storedItem, error) {
 	}
 	it.Raw = d.Rest
 	if it.Flags&flagCompressed != 0 {
-		if n, err := s2.DecodedLen(d.Rest); err != nil || n > maxItem {
-			return storedItem{}, fmt.Errorf("read item of %d bytes: %w", n, ErrCorrupt)
-		}
-		raw, err := s2.Decode(nil, d.Rest)
+		raw, err := pack.Decompress(d.Rest)
 		if err != nil {
-			return storedItem{}, fmt.Errorf("decompress item: %w", err)
+			return storedItem{}, fmt.Errorf("read item: %w: %w", ErrCorrupt, err)
 		}
 		it.Raw, it.Flags = raw, it.Flags&^flagCompressed
 	}
