@@ -3,7 +3,8 @@
 # The build needs the base image and the Go modules, nothing else, and two builds of one source give the same binary:
 # no paths, no time and no build id are in it. For one and the same image, too: --build-arg SOURCE_DATE_EPOCH=0 and
 # --output type=image,rewrite-timestamp=true. GO_IMAGE takes the base image from a registry of yours, or by digest;
-# GOPROXY the modules from a proxy of yours.
+# GOPROXY the modules from a proxy of yours. --build-arg VERSION=1.2.3 is what --version, service.version and the image's
+# labels say.
 ARG GO_IMAGE=docker.io/library/golang:1.26.8-alpine
 
 FROM --platform=$BUILDPLATFORM ${GO_IMAGE} AS build
@@ -17,8 +18,9 @@ RUN go mod download
 COPY . .
 # grpcnotrace: no page of gRPC's own traces, which nobody would serve. It is made by a template, and where one is executed
 # the linker keeps every method of every type: a third of the binary.
+ARG VERSION
 RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH GOFLAGS=-mod=readonly \
-    go build -tags grpcnotrace -trimpath -buildvcs=false -ldflags "-s -w -buildid=" -o /out/remora ./cmd/proxy
+    go build -tags grpcnotrace -trimpath -buildvcs=false -ldflags "-s -w -buildid= -X main.release=$VERSION" -o /out/remora ./cmd/remora
 # What is there besides the binary: public certificates, time zones by name, and the folder for state. Any user of
 # group 0 may write to it, for platforms that choose the user id.
 RUN mkdir -p /out/data /out/etc/ssl/certs \
@@ -27,6 +29,8 @@ RUN mkdir -p /out/data /out/etc/ssl/certs \
     && chmod 0770 /out/data
 
 FROM scratch
+ARG VERSION
+LABEL org.opencontainers.image.title=remora org.opencontainers.image.version=$VERSION
 COPY --from=build /out/etc /etc
 COPY --from=build --chown=65532:0 /out/data /data
 COPY --from=build /out/remora /remora

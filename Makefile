@@ -26,11 +26,11 @@ help: ## this list
 
 .PHONY: run
 run: ## serve with the built-in defaults on 127.0.0.1:8080
-	go run ./cmd/proxy
+	go run ./cmd/remora
 
 .PHONY: demo
 demo: ## a long conversation with tool calls, without network or key
-	go run ./cmd/proxy demo
+	go run ./cmd/remora demo
 
 .PHONY: check
 check: fmt vet lint layout ## formatting, vet, lint and layout: what a review should not have to say
@@ -59,8 +59,8 @@ $(LINT):
 	fi
 
 .PHONY: layout
-layout: ## arrows, sizes, names, documentation: layout_test.go
-	go test -count=1 .
+layout: ## arrows, names, documentation, and the largest parts: layout_test.go
+	go test -count=1 -v .
 
 $(HELM_TOOLS)/helm:
 	@echo "build helm $(HELM_VERSION), some minutes, once"
@@ -89,7 +89,11 @@ deps: $(HELM_TOOLS)/helm $(HELM_TOOLS)/kubeconform ## what the tests need beside
 	fi
 	@node -e 'process.exit(parseInt(process.versions.node) >= 20 ? 0 : 1)' || \
 		{ echo "missing: Node.js 20 or newer for the SDK tests, here is $$(node --version)" >&2; exit 1; }
-	@test -d e2e/testdata/node/node_modules || npm ci --silent --no-audit --no-fund --prefix e2e/testdata/node
+	@test -d test/e2e/testdata/node/node_modules || npm ci --silent --no-audit --no-fund --prefix test/e2e/testdata/node
+
+.PHONY: generate
+generate: ## write what lists layer kinds (config.yaml, docs/layers.md) from memory/layers, and the chart's copy of config.yaml
+	go test -trimpath -count=1 -run='^TestListsOfKinds$$' ./memory/layers -update
 
 .PHONY: test
 test: deps ## the whole suite, with the race detector and in random order
@@ -101,24 +105,28 @@ install-test: deps ## install, upgrade and uninstall the chart in a real control
 
 .PHONY: promtool
 promtool: $(PROMTOOL) ## promtool check metrics on the page of a real proxy after traffic (builds promtool once)
-	PROMTOOL=$(PROMTOOL) go test -count=1 -v -run='^TestMetricsOfTraffic$$' ./cmd/proxy
+	PROMTOOL=$(PROMTOOL) go test -count=1 -v -run='^TestMetricsOfTraffic$$' ./cmd/remora
 
 .PHONY: chaos
 chaos: deps ## break everything under load: Redis, disks, upstream, the proxy itself; writes docs/reliability.md
-	CHAOS=full go test -count=1 -timeout=30m ./chaos
+	CHAOS=full go test -count=1 -timeout=30m ./test/chaos
 
 .PHONY: soak
 soak: deps ## 30 minutes of mixed load at half of the capacity: memory, goroutines and connections must not grow (SOAK=1m: shorter)
-	go test -count=1 -v -timeout=2h -run='^TestSoak$$' ./soak -soak $(SOAK)
+	go test -count=1 -v -timeout=2h -run='^TestSoak$$' ./test/soak -soak $(SOAK)
 
 .PHONY: streams
 streams: deps ## 2,000 open streams: memory of each, every event accounted for (STREAM_LIMIT: GOMEMLIMIT of the proxy)
-	go test -count=1 -v -timeout=10m -run='^TestStreams$$' ./soak \
+	go test -count=1 -v -timeout=10m -run='^TestStreams$$' ./test/soak \
 		-streams 2000 -stream-time 1m -stream-every 1s -stream-gogc "" -stream-limit $(STREAM_LIMIT)
+
+.PHONY: bodies
+bodies: deps ## 40 conversations of 5 MB at once: the most memory, the time, the processor time of each
+	go test -count=1 -v -timeout=10m -run='^TestBodies$$' ./test/soak -bodies 40
 
 .PHONY: cluster
 cluster: deps ## two proxies on a Redis Cluster of three masters, beside one Redis: spread, throughput, processor time
-	go test -count=1 -v -timeout=10m -run='^TestCluster$$' ./soak -cluster-time 5s -cluster-rounds 6
+	go test -count=1 -v -timeout=10m -run='^TestCluster$$' ./test/soak -cluster-time 5s -cluster-rounds 6
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (30s)
@@ -129,21 +137,29 @@ fuzz: ## every fuzz target for FUZZTIME (30s)
 	done
 
 # What a hostile client or upstream reaches first: package and target.
-FUZZ_FRONT := wire:FuzzParse wire:FuzzNames wire:FuzzSplice wire:FuzzSSE wire:FuzzFold memory/transcript:FuzzMerge memory/view:FuzzWindow
+FUZZ_FRONT := wire:FuzzParse wire:FuzzNames wire:FuzzSplice wire/sse:FuzzSSE wire:FuzzFold wire:FuzzUnclear memory/session:FuzzMerge memory/view:FuzzWindow memory/redact:FuzzText
 
 .PHONY: fuzz-front
-fuzz-front: ## splitter, member names, splice, SSE, fold, merge and window for FUZZTIME each (30s)
+fuzz-front: ## splitter, member names, splice, SSE, fold, judged calls, merge, window and secrets for FUZZTIME each (30s)
 	@for t in $(FUZZ_FRONT); do \
 		echo "$$t"; go test -run='^$$' -fuzz="^$${t#*:}\$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=1s ./$${t%:*} || exit 1; \
 	done
 
 .PHONY: bench
-bench: ## Remora against a bare proxy, nginx and nothing: the table of README (BENCH=-quick: 2 minutes)
-	go run ./bench $(BENCH)
+bench: ## Remora against a bare proxy, nginx and nothing: the table of docs/performance.md (BENCH=-quick: 2 minutes)
+	go run ./test/bench $(BENCH)
 
 .PHONY: replay
-replay: ## agent sessions through the proxy: what each memory policy sends and costs (REPLAY=-check: fail if a target is missed)
-	go run ./replay $(REPLAY)
+replay: ## agent sessions through the proxy: what each memory policy sends, costs and loses (REPLAY=-check: fail if a target is missed)
+	go run ./test/replay $(REPLAY)
+
+.PHONY: recall-fit
+recall-fit: ## fit the weights of memory/index to generated conversations, and to those of LOCOMO=files of LoCoMo's format
+	go run ./test/recallfit -write memory/index/weights.go $(LOCOMO)
+
+.PHONY: recall
+recall: ## long conversations, questions in new sessions: how much of what answers them reaches the model (RECALL='-file locomo.json')
+	go run ./test/recall $(RECALL)
 
 .PHONY: microbench
 microbench: ## the benchmarks of all packages, BENCHTIME each (1s)

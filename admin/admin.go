@@ -1,8 +1,7 @@
-// Package admin serves what is for operators and not for clients, on an address of its own: health, metrics and whatever
-// else main hangs in. It knows none of them.
+// Package admin is the HTTP server for operators, on an address of its own: health, metrics, profiles and whatever else command
+// proxy registers as a [Route].
 //
-// On an address that only this machine reaches it may be open; anywhere else it needs a token. /healthz and /readyz say
-// yes or no to everybody who reaches the address.
+// On loopback it works without a token; on any other address requests need one. /healthz and /readyz answer every caller.
 package admin
 
 import (
@@ -23,13 +22,14 @@ import (
 type Options struct {
 	// Listen is the address (server.admin_listen), empty for no server at all.
 	Listen string
-	// Token is what callers prove themselves with, as "Authorization: Bearer TOKEN" (server.admin_token). Without one
-	// only loopback addresses are served, and only to those who call them by a name of this machine: a page in its
-	// browser must not reach them under a name that is made to point here.
+	// Token is the bearer token of callers (server.admin_token). Without one only loopback addresses are served, and only for
+	// a Host that names this machine, against DNS rebinding by a page in a local browser.
 	Token string
-	// Ready says why no requests should be sent to this process, nil for ready. It must be quick, as everybody who
-	// reaches the address may ask. Without one the process is always ready.
+	// Ready returns why no requests should be sent to this process, nil if it is ready. It must be fast, since /readyz needs
+	// no token. A nil Ready means always ready.
 	Ready func() error
+	// Note returns what operators should know about a process that is ready, "" for nothing. It may be nil.
+	Note func() string
 	// Log gets one line for each panic of a handler.
 	Log *slog.Logger
 }
@@ -43,10 +43,10 @@ type Route struct {
 	MaxBody int64
 }
 
-// minToken is the shortest token: what is shorter can be guessed over a network.
+// minToken is the length of the shortest token. A shorter one could be guessed over the network.
 const minToken = 16
 
-// Validate reports every problem, joined, each under its path.
+// Validate returns all problems, joined, each under its path.
 func (o Options) Validate() error {
 	if o.Listen == "" {
 		return nil
@@ -63,7 +63,7 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// loopback tells whether an address with or without a port can only be reached from this machine.
+// loopback reports whether an address with or without a port can only be reached from this machine.
 func loopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -116,9 +116,6 @@ func New(o Options, routes ...Route) *Server {
 	return s
 }
 
-// Handler is what the server serves, for tests.
-func (s *Server) Handler() http.Handler { return s.http.Handler }
-
 // Serve serves a listener until Shutdown, and returns nil then.
 func (s *Server) Serve(ln net.Listener) error {
 	if err := s.http.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
@@ -135,14 +132,19 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-// ready tells why not only to those who may know.
+// ready shows the reason for not being ready only to callers with the token.
 func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
-	if s.o.Ready == nil {
-		say(w, http.StatusOK, "ok")
-		return
+	var err error
+	if s.o.Ready != nil {
+		err = s.o.Ready()
 	}
-	err := s.o.Ready()
+	note := ""
+	if s.o.Note != nil && s.allowed(r) {
+		note = s.o.Note()
+	}
 	switch {
+	case err == nil && note != "":
+		say(w, http.StatusOK, "ok, but "+note)
 	case err == nil:
 		say(w, http.StatusOK, "ok")
 	case s.allowed(r):
@@ -152,7 +154,7 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// guard lets only those pass who have the token.
+// guard refuses callers without the token.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !s.allowed(r) {

@@ -6,22 +6,22 @@ import (
 	"sync"
 )
 
-// batcher lets calls that arrive while others are under way go together: the busier the store, the bigger the
-// batches, and a caller who is alone waits for nobody. There is no timer.
+// Batcher combines calls that arrive while others are under way: the busier the store, the larger the batches. There is no
+// timer, so a single caller never waits.
 //
-// A call that finds a free slot runs at once and alone. Otherwise it is queued, and whoever ends a batch starts the
-// next one with all that has been queued meanwhile, up to the limits.
-type batcher[C any] struct {
-	// run executes the calls, leaving their results in them. Its context is that of the caller where there is only
-	// one, and has no deadline otherwise: run must end by itself.
-	run func(ctx context.Context, calls []C)
-	// slots is how many batches may be in flight.
-	slots int
-	// maxCalls and maxBytes bound a batch; a single call may be bigger.
-	maxCalls, maxBytes int
-	// inline lets a call that is alone run in its caller's goroutine. Only for a run that keeps to the deadline of its
-	// context; a caller whose context may be cancelled without a deadline never runs inline.
-	inline bool
+// A call that finds a free slot runs at once and alone. Otherwise it is queued; the batch that ends next is followed by one
+// with all queued calls, up to the limits.
+type Batcher[C any] struct {
+	// Run executes the calls and leaves the results in them. Its context is the caller's if there is only one, and has no
+	// deadline otherwise: Run must end by itself.
+	Run func(ctx context.Context, calls []C)
+	// Slots is how many batches may be in flight.
+	Slots int
+	// MaxCalls and MaxBytes bound a batch; a single call may be bigger.
+	MaxCalls, MaxBytes int
+	// Inline lets a call that is alone run in its caller's goroutine. It requires a Run that honours the deadline of its
+	// context. A caller whose context may be cancelled and has no deadline never runs inline.
+	Inline bool
 
 	mu    sync.Mutex
 	queue []*waiter[C]
@@ -38,14 +38,14 @@ type waiter[C any] struct {
 	done    chan struct{} // receives one value when call has run
 }
 
-// do runs call in some batch; size counts against maxBytes. A nil error means that call has run and holds its result.
+// Do runs call in some batch; size counts against MaxBytes. A nil error means that call has run and holds its result.
 // Otherwise the context has ended: call may still be running and must not be looked at again.
-func (b *batcher[C]) do(ctx context.Context, call C, size int) error {
+func (b *Batcher[C]) Do(ctx context.Context, call C, size int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	b.mu.Lock()
-	if b.busy == b.slots {
+	if b.busy == b.Slots {
 		w := b.waiter(call, size)
 		b.queue = append(b.queue, w)
 		b.mu.Unlock()
@@ -54,10 +54,10 @@ func (b *batcher[C]) do(ctx context.Context, call C, size int) error {
 	b.busy++
 	b.work.Add(1)
 	b.mu.Unlock()
-	if b.inline && endsInTime(ctx) {
+	if b.Inline && endsInTime(ctx) {
 		w := b.waiter(call, size)
 		w.alone[0] = call
-		b.run(ctx, w.alone[:])
+		b.Run(ctx, w.alone[:])
 		b.release(w)
 		if next := b.take(); next != nil {
 			go b.drain(next) //nolint:contextcheck // these calls are of other callers
@@ -70,21 +70,21 @@ func (b *batcher[C]) do(ctx context.Context, call C, size int) error {
 	return b.wait(ctx, w)
 }
 
-// endsInTime tells whether waiting for the deadline of ctx is as good as waiting for its end.
+// endsInTime reports whether a Run that keeps the deadline of ctx returns in time: ctx has one, or never ends.
 func endsInTime(ctx context.Context) bool {
 	_, ok := ctx.Deadline() // first: who waits for the end of a context may make it set a timer
 	return ok || ctx.Done() == nil
 }
 
-// drain runs batch, then what has been queued meanwhile, and so on until nothing is left.
-func (b *batcher[C]) drain(batch []*waiter[C]) {
+// drain runs batch, then the calls that were queued meanwhile, until the queue is empty.
+func (b *Batcher[C]) drain(batch []*waiter[C]) {
 	calls := make([]C, 0, len(batch))
 	for batch != nil {
 		calls = calls[:0]
 		for _, w := range batch {
 			calls = append(calls, w.call)
 		}
-		b.run(context.Background(), calls)
+		b.Run(context.Background(), calls)
 		for _, w := range batch {
 			w.done <- struct{}{}
 		}
@@ -94,7 +94,7 @@ func (b *batcher[C]) drain(batch []*waiter[C]) {
 }
 
 // take returns the next batch. Without one it gives the slot back and returns nil.
-func (b *batcher[C]) take() []*waiter[C] {
+func (b *Batcher[C]) take() []*waiter[C] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.queue) == 0 {
@@ -103,9 +103,9 @@ func (b *batcher[C]) take() []*waiter[C] {
 		return nil
 	}
 	n, size := 0, 0
-	for n < len(b.queue) && n < b.maxCalls {
+	for n < len(b.queue) && n < b.MaxCalls {
 		size += b.queue[n].size
-		if n > 0 && size > b.maxBytes {
+		if n > 0 && size > b.MaxBytes {
 			break
 		}
 		b.queue[n].started = true
@@ -116,7 +116,7 @@ func (b *batcher[C]) take() []*waiter[C] {
 	return batch
 }
 
-func (b *batcher[C]) wait(ctx context.Context, w *waiter[C]) error {
+func (b *Batcher[C]) wait(ctx context.Context, w *waiter[C]) error {
 	select {
 	case <-w.done:
 	case <-ctx.Done():
@@ -127,16 +127,16 @@ func (b *batcher[C]) wait(ctx context.Context, w *waiter[C]) error {
 	return nil
 }
 
-// release keeps a waiter of a call that has run for the next one.
-func (b *batcher[C]) release(w *waiter[C]) {
+// release puts the waiter of a call that has run back into the pool.
+func (b *Batcher[C]) release(w *waiter[C]) {
 	var none C
 	w.call, w.alone[0], w.started = none, none, false
 	b.idle.Put(w)
 }
 
-// forget takes a call whose caller has left out of the queue. One that has started runs on unobserved: its done has
-// room for the one value, and it is never used again.
-func (b *batcher[C]) forget(w *waiter[C]) {
+// forget removes a call whose caller has left from the queue. A call that has started goes on: its done has room for the one
+// value, and the waiter is never used again.
+func (b *Batcher[C]) forget(w *waiter[C]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if w.started {
@@ -147,7 +147,7 @@ func (b *batcher[C]) forget(w *waiter[C]) {
 	}
 }
 
-func (b *batcher[C]) waiter(call C, size int) *waiter[C] {
+func (b *Batcher[C]) waiter(call C, size int) *waiter[C] {
 	w, ok := b.idle.Get().(*waiter[C])
 	if !ok {
 		w = &waiter[C]{done: make(chan struct{}, 1)}
@@ -156,39 +156,5 @@ func (b *batcher[C]) waiter(call C, size int) *waiter[C] {
 	return w
 }
 
-// gate lets calls in until it is shut, and lets shut wait for those inside.
-type gate struct {
-	mu     sync.RWMutex
-	closed bool
-	inside sync.WaitGroup
-}
-
-// enter returns ErrClosed once the gate is shut; otherwise leave must be called.
-func (g *gate) enter() error {
-	g.mu.RLock()
-	defer g.mu.RUnlock()
-	if g.closed {
-		return ErrClosed
-	}
-	g.inside.Add(1)
-	return nil
-}
-
-func (g *gate) leave() { g.inside.Done() }
-
-// isShut lets long calls end early.
-func (g *gate) isShut() bool {
-	g.mu.RLock()
-	defer g.mu.RUnlock()
-	return g.closed
-}
-
-// shut returns when nobody is inside any more; only the first call returns true.
-func (g *gate) shut() bool {
-	g.mu.Lock()
-	first := !g.closed
-	g.closed = true
-	g.mu.Unlock()
-	g.inside.Wait()
-	return first
-}
+// Wait returns when no call is under way or queued.
+func (b *Batcher[C]) Wait() { b.work.Wait() }

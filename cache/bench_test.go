@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"remora/cache"
-	"remora/cache/redistest"
+	"remora/test/kit"
 )
 
 // benchStores are the stores that the benchmarks run on.
@@ -25,7 +25,7 @@ func benchStores() map[string]func(b *testing.B) string {
 		},
 		"redis": func(b *testing.B) string {
 			b.Helper()
-			return redistest.Start(b).URL()
+			return kit.StartRedis(b).URL()
 		},
 	}
 }

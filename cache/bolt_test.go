@@ -12,9 +12,10 @@ import (
 	"testing"
 	"time"
 
-	bolt "go.etcd.io/bbolt"
-
 	"remora/cache"
+	"remora/cache/bolt"
+	"remora/cache/stores"
+	"remora/cache/storetest"
 )
 
 func ctx() context.Context { return context.Background() }
@@ -45,10 +46,10 @@ func mustCommit(t *testing.T, s cache.Store, b cache.Batch) {
 func TestKilledBoltLosesNothingAcknowledged(t *testing.T) {
 	for round := range 3 {
 		path := filepath.Join(t.TempDir(), "store.db")
-		acked := killedWriter(t, "bolt "+path, 20+100*round)
+		acked := storetest.Writer(t, path, 20+100*round, nil)
 		s := open(t, "bolt:"+path, cache.Options{})
 		for _, n := range acked {
-			if got := read(t, s, "o", strconv.Itoa(n)); string(got) != string(record(n)) {
+			if got := read(t, s, "o", strconv.Itoa(n)); string(got) != string(storetest.Record(n)) {
 				t.Fatalf("record %d of %d acknowledged reads %.20q", n, len(acked), got)
 			}
 		}
@@ -63,7 +64,7 @@ func TestBoltCopiedWhileWriting(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "store.db")
 	copies := 0
-	writer(t, "bolt "+path, 400, func(p *os.Process, acked []int) {
+	storetest.Writer(t, path, 400, func(p *os.Process, acked []int) {
 		if len(acked)%60 != 0 {
 			return
 		}
@@ -80,11 +81,11 @@ func TestBoltCopiedWhileWriting(t *testing.T) {
 		}
 		s := open(t, "bolt:"+dup, cache.Options{})
 		for _, n := range acked {
-			if got := read(t, s, "o", strconv.Itoa(n)); string(got) != string(record(n)) {
+			if got := read(t, s, "o", strconv.Itoa(n)); string(got) != string(storetest.Record(n)) {
 				t.Fatalf("copy %d: record %d reads %.20q", copies, n, got)
 			}
 		}
-		mustCommit(t, s, put("o", "after", record(1)))
+		mustCommit(t, s, put("o", "after", storetest.Record(1)))
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +105,7 @@ func TestBoltIsForOneProcess(t *testing.T) {
 	var fastest time.Duration
 	for try := range 10 { // the machine may be busy in one of them
 		began := time.Now()
-		_, err := cache.Open("bolt:"+path, cache.Options{})
+		_, err := stores.Open("bolt:"+path, cache.Options{})
 		if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "another Remora") {
 			t.Fatalf("second open: %v", err)
 		}
@@ -118,7 +119,7 @@ func TestBoltIsForOneProcess(t *testing.T) {
 	if fastest > time.Second {
 		t.Fatalf("second open took %s", fastest)
 	}
-	if err := cache.CompactBolt(path); err == nil || !strings.Contains(err.Error(), "another Remora") {
+	if err := bolt.Compact(path); err == nil || !strings.Contains(err.Error(), "another Remora") {
 		t.Fatalf("compact of an open file: %v", err)
 	}
 	if err := s.Close(); err != nil {
@@ -140,12 +141,12 @@ func TestCompactBoltKeepsValuesAndShrinks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	mustCommit(t, s, put("o", "kept", record(1)))
+	mustCommit(t, s, put("o", "kept", storetest.Record(1)))
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	before := size(t, path)
-	if err := cache.CompactBolt(path); err != nil {
+	if err := bolt.Compact(path); err != nil {
 		t.Fatal(err)
 	}
 	if after := size(t, path); after > before/4 {
@@ -153,10 +154,10 @@ func TestCompactBoltKeepsValuesAndShrinks(t *testing.T) {
 	}
 	s = open(t, "bolt:"+path, cache.Options{})
 	defer func() { _ = s.Close() }()
-	if got := read(t, s, "o", "kept"); string(got) != string(record(1)) {
+	if got := read(t, s, "o", "kept"); string(got) != string(storetest.Record(1)) {
 		t.Fatalf("after compacting: %.20q", got)
 	}
-	if err := cache.CompactBolt(path + "-none"); err == nil {
+	if err := bolt.Compact(path + "-none"); err == nil {
 		t.Fatal("compacting no file succeeds")
 	}
 }
@@ -168,61 +169,6 @@ func size(t *testing.T, path string) int64 {
 		t.Fatal(err)
 	}
 	return info.Size()
-}
-
-// TestBoltSweeperEmptiesTheFile lets groups expire, some with more values than one transaction of the sweeper takes,
-// and looks into the file itself.
-func TestBoltSweeperEmptiesTheFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "store.db")
-	var c clock
-	s := open(t, "bolt:"+path, cache.Options{Now: c.now, SweepInterval: time.Millisecond})
-	big := cache.Batch{Group: cache.Group{Owner: "o", Name: "big"}, TTL: time.Minute, Listed: true}
-	for n := range 5000 {
-		big.Puts = append(big.Puts, cache.Put{Name: strconv.Itoa(n), Data: []byte("x")})
-	}
-	mustCommit(t, s, big)
-	for n := range 300 {
-		b := put("o", strconv.Itoa(n), []byte("x"))
-		b.TTL, b.Listed = time.Minute, true
-		mustCommit(t, s, b)
-	}
-	stays := put("o", "stays", []byte("x"))
-	stays.TTL = time.Hour
-	mustCommit(t, s, stays)
-	c.advance(2 * time.Minute)
-	free := func() bool { // the sweeper has a clock of its own, so it is polled
-		got, err := cache.CountBoltKeys(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return got == 3 // the group that stays: its value, its meta and its expiry
-	}
-	for deadline := time.After(patience); !free(); {
-		select {
-		case <-deadline:
-			t.Fatal("expired groups are still in the file")
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
-	if got := read(t, s, "o", "stays"); string(got) != "x" {
-		t.Fatalf("the group that lives on reads %q", got)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	db, err := bolt.Open(path, 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
-	if err := db.View(func(tx *bolt.Tx) error {
-		for err := range tx.Check() {
-			return err
-		}
-		return nil
-	}); err != nil {
-		t.Fatalf("the file is not sound: %v", err)
-	}
 }
 
 // TestBoltTakesALargeCommitInAnyOrder: a large commit takes work in proportion to its size: bbolt would be busy for minutes

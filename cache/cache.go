@@ -1,17 +1,17 @@
-// Package cache is the durable store that all replicas share.
+// Package cache is the contract of the durable store that all replicas share. Its implementations are in the folders below
+// it, and package stores opens one by its URL. Package memory keeps sessions and the states of layers in it, proxy/limit
+// shared rates. Despite its name nothing is evicted: values stay until their TTL.
 //
-// Values live in groups. A group is the unit of atomicity, of expiry and, on a cluster, of placement: all of its
-// values share one slot. Every group has a version that grows with each commit, so that a writer can say "only if
-// nothing has changed since I read". No version comes twice for groups of one name, not for one that was deleted or has
-// expired in between, nor where a server has lost its last commits: what was read once can be trusted for as long as
-// the version stands. The same promises hold for every implementation; storetest checks them.
+// A group of values is the unit of atomicity, of expiry and, on a cluster, of placement: all values of a group share one slot.
+// Every group has a version that grows with each commit, so that a writer can say "only if nothing has changed since I read".
+// A version never comes again for groups of one name, even if the group was deleted or has expired in between, or a server
+// has lost its last commits: while the version is the same, so are the values. Package storetest checks these promises for
+// every implementation.
 package cache
 
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"time"
 )
 
@@ -22,15 +22,16 @@ var ErrClosed = errors.New("store is closed")
 // Nothing of that batch has been written.
 var ErrConflict = errors.New("group changed since it was read")
 
-// ErrUnreadable is returned by [Store.Read] for a value that is there and cannot be read, such as one that was encrypted
-// under a key that is not configured. The store itself is well.
+// ErrUnreadable is returned by [Store.Read] for a value that exists and cannot be read, such as one encrypted under a key
+// that is not configured. The store itself works.
 var ErrUnreadable = errors.New("stored value cannot be read")
 
-// ErrDenied is part of errors of a server that refuses the account or password of store.url, or what that account does.
+// ErrDenied is wrapped by errors of a server that refuses the account of store.url, or a command of that account. Retrying
+// does not help.
 var ErrDenied = errors.New("the store refuses the account of store.url")
 
-// Group names a set of values that are written together. Owner is the tenant, Name what it is about (a session, a
-// resource); both may hold any bytes: the store encodes them so that no two pairs ever meet.
+// Group names a set of values that are written together. Owner is the tenant, Name the session or resource. Both may hold any
+// bytes: the store encodes them so that no two pairs share a key.
 type Group struct {
 	Owner, Name string
 }
@@ -52,6 +53,8 @@ type Result struct {
 type Put struct {
 	Name string
 	Data []byte
+	// Lasting: the memory of Data is never written to again, so a store may keep it instead of a copy.
+	Lasting bool
 }
 
 // AnyVersion in [Batch.Expect] writes whatever the group's version is.
@@ -63,15 +66,15 @@ type Batch struct {
 	// Expect is the version that the group must be at: 0 for "does not exist yet", AnyVersion for no condition.
 	Expect uint64
 	Puts   []Put
-	// Deletes are taken away before Puts are written.
+	// Deletes are removed before Puts are written.
 	Deletes []string
-	// TTL is how long the group lives after this commit; 0 means for ever (and lifts an earlier TTL).
+	// TTL is how long the group lives after this commit. 0 means that it does not expire, whatever its TTL was.
 	TTL time.Duration
-	// Listed enters the group in its owner's index, so that List finds it.
+	// Listed adds the group to its owner's index, so that List finds it.
 	Listed bool
 }
 
-// Outcome is what became of one batch of a Commit.
+// Outcome is the result of one batch of a Commit.
 type Outcome struct {
 	// Version is the group's version after the batch was written.
 	Version uint64
@@ -79,25 +82,30 @@ type Outcome struct {
 	Err error
 }
 
-// Store keeps groups of values. All methods may be called at once from any number of goroutines, and honour the
-// deadline of their context; a call that ends with it may still be carried out, on copies of its arguments. Seven
-// methods, because the contract is the product: each is one round trip.
+// Store keeps groups of values. It is safe for concurrent use. Methods honour the deadline of their context; a call that ends
+// with it may still be executed, on copies of its arguments. Each method but Shard and Close is one round trip. Errors are of
+// type [*Error], whose fault says what they concern, and wrap [ErrClosed], [ErrDenied], [ErrUnreadable] or the context's error
+// where one of these is the cause.
 type Store interface {
-	// Read answers all queries in one round trip. It fails as a whole or not at all. The values and the version of
-	// one group are of one moment; different groups may be of different moments.
+	// Read answers all queries, or fails as a whole. The values and the version of one group are consistent with each other;
+	// different groups may have been read at different moments.
 	Read(ctx context.Context, queries []Query) ([]Result, error)
-	// Commit writes all batches in one round trip, each atomically on its own. When it returns, what was written is
-	// as durable as the store makes it (bbolt: on disk). The slice has one Outcome per batch.
+	// Commit writes all batches, each atomically on its own. When it returns, the data is as durable as the store makes it
+	// (bbolt: on disk). The slice has one Outcome per batch.
 	// A batch whose Outcome.Err is neither nil nor ErrConflict may or may not have been written.
 	Commit(ctx context.Context, batches []Batch) []Outcome
-	// List pages through the names of an owner's listed groups, in no particular order. An empty after starts, later
-	// pages take the next of the one before; an empty next ends. A page may hold fewer names than limit, even none.
-	// A limit of 0 means 100; no page is longer than 1000.
+	// List pages through the names of an owner's listed groups, in no particular order. after is "" for the first page, and
+	// the next of the page before for others; next is "" after the last page. A page may hold fewer names than limit, even
+	// none. A limit of 0 means 100; no page is longer than 1000.
 	List(ctx context.Context, owner, after string, limit int) (names []string, next string, err error)
 	// Delete removes a group with all its values and its entry in the index. A group that does not exist is no error.
 	Delete(ctx context.Context, group Group) error
-	// Ping tells whether the store can be reached now.
+	// Ping returns nil if the store can be reached now. Where some servers of a cluster cannot, its error is a FaultShard
+	// that names them.
 	Ping(ctx context.Context) error
+	// Shard names the server of a cluster that holds a group, as errors do. It is "" if there is one server only, or the
+	// servers are not known yet. It does not contact any server, so the answer may be outdated.
+	Shard(group Group) string
 	// Close releases the store. Calls under way end first.
 	Close() error
 }
@@ -106,18 +114,21 @@ type Store interface {
 type Options struct {
 	// DialTimeout bounds connecting to a server, TLS and authentication included. Default 1s.
 	DialTimeout time.Duration
-	// OpTimeout bounds one round trip to a server where the caller's context allows more. Default 2s.
+	// OpTimeout bounds one round trip to a server, also if the caller's context allows more. Default 2s.
 	OpTimeout time.Duration
 	// PoolSize is how many connections are kept to each server. Default 8, at least 4.
 	PoolSize int
 	// SweepInterval is how often the embedded stores look for groups that have expired. Default 1 minute.
 	// Only space depends on it: an expired group is never returned.
 	SweepInterval time.Duration
+	// TLS configures connections to servers that are reached by TLS.
+	TLS TLS
 	// Now is the clock of the embedded stores. Default time.Now. Redis expires groups by its own clock.
 	Now func() time.Time
 }
 
-func (o Options) withDefaults() Options {
+// WithDefaults returns the options with every zero field set to its default.
+func (o Options) WithDefaults() Options {
 	if o.DialTimeout <= 0 {
 		o.DialTimeout = time.Second
 	}
@@ -127,7 +138,6 @@ func (o Options) withDefaults() Options {
 	if o.PoolSize <= 0 {
 		o.PoolSize = 8
 	}
-	o.PoolSize = max(o.PoolSize, redisInFlight+2)
 	if o.SweepInterval <= 0 {
 		o.SweepInterval = time.Minute
 	}
@@ -137,39 +147,11 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Open opens the store that url names:
-//
-//	bolt:PATH                                            one file, one process (the default of the proxy)
-//	memory:                                              gone with the process
-//	redis://[user:password@]host[:port][/db]             rediss:// for TLS
-//	redis+sentinel://[user:password@]h1[:p1],h2/master[/db]
-//	redis+cluster://[user:password@]h1[:p1],h2           rediss+... for TLS
-//
-// After a question mark go-redis' own options may follow (skip_verify, client_name, ...), and for Sentinel
-// sentinel_username and sentinel_password. No server is contacted before the first call: use Ping. Errors name the
-// config key store.url and never repeat any part of url that may hold a password.
-func Open(url string, o Options) (Store, error) {
-	o = o.withDefaults()
-	scheme, rest, ok := strings.Cut(url, ":")
-	if !ok {
-		return nil, errors.New("open store: store.url has no scheme: want bolt:PATH, memory: or redis://host")
+// AllFailed is the outcome of a Commit that wrote nothing.
+func AllFailed(n int, err error) []Outcome {
+	out := make([]Outcome, n)
+	for i := range out {
+		out[i].Err = err
 	}
-	switch scheme {
-	case "bolt":
-		if rest == "" {
-			return nil, errors.New("open store: store.url names no file: want bolt:PATH")
-		}
-		return openBolt(rest, o)
-	case "memory":
-		return newMemory(o), nil
-	case "redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster":
-		s, err := openRedis(scheme, rest, o)
-		if err != nil {
-			return nil, fmt.Errorf("open store: store.url %s://...: %w", scheme, err)
-		}
-		return s, nil
-	}
-	// Not even the scheme is repeated: in "secret@host:6379" it is the password.
-	return nil, errors.New("open store: store.url has an unknown scheme: " +
-		"want bolt, memory, redis, redis+sentinel or redis+cluster, or rediss in place of redis for TLS")
+	return out
 }

@@ -15,17 +15,18 @@ import (
 	"time"
 
 	"remora/cache"
-	"remora/cache/redistest"
+	"remora/cache/storetest"
+	"remora/test/kit"
 )
 
-// patience bounds every wait for something that must happen. It is long because tests share few cores, and machines
+// waitLimit bounds every wait for something that must happen. It is long because tests share few cores, and machines
 // stand still now and then.
-const patience = 2 * time.Minute
+const waitLimit = 2 * time.Minute
 
 // eventually polls until f returns nil.
 func eventually(t *testing.T, f func() error) {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(waitLimit)
 	for {
 		err := f()
 		if err == nil {
@@ -33,7 +34,7 @@ func eventually(t *testing.T, f func() error) {
 		}
 		select {
 		case <-deadline:
-			t.Fatalf("after %s: %v", patience, err)
+			t.Fatalf("after %s: %v", waitLimit, err)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -44,16 +45,16 @@ func commitErr(c context.Context, s cache.Store, b cache.Batch) error {
 }
 
 func TestRedisRestartKeepsCommitted(t *testing.T) {
-	srv := redistest.Start(t, redistest.AppendOnly())
+	srv := kit.StartRedis(t, kit.AppendOnly())
 	s := open(t, srv.URL(), cache.Options{})
 	defer func() { _ = s.Close() }()
 	for n := range 50 {
-		mustCommit(t, s, put("o", strconv.Itoa(n), record(n)))
+		mustCommit(t, s, put("o", strconv.Itoa(n), storetest.Record(n)))
 	}
 	srv.Restart() // kills it
 	eventually(t, func() error { return s.Ping(ctx()) })
 	for n := range 50 {
-		if got := read(t, s, "o", strconv.Itoa(n)); string(got) != string(record(n)) {
+		if got := read(t, s, "o", strconv.Itoa(n)); string(got) != string(storetest.Record(n)) {
 			t.Fatalf("record %d reads %.20q", n, got)
 		}
 	}
@@ -61,7 +62,7 @@ func TestRedisRestartKeepsCommitted(t *testing.T) {
 
 // TestRedisRestartIsSeenByReaders: the connections that a restart has cut must not fail the first call after it.
 func TestRedisRestartIsSeenByReaders(t *testing.T) {
-	srv := redistest.Start(t, redistest.AppendOnly())
+	srv := kit.StartRedis(t, kit.AppendOnly())
 	s := open(t, srv.URL(), cache.Options{})
 	defer func() { _ = s.Close() }()
 	mustCommit(t, s, put("o", "a", []byte("1")))
@@ -73,7 +74,7 @@ func TestRedisRestartIsSeenByReaders(t *testing.T) {
 
 // TestRedisHangKeepsNoCaller: whose context ends goes, though the store itself would wait for the server much longer.
 func TestRedisHangKeepsNoCaller(t *testing.T) {
-	srv := redistest.Start(t)
+	srv := kit.StartRedis(t)
 	s := open(t, srv.URL(), cache.Options{OpTimeout: time.Hour})
 	defer func() { _ = s.Close() }()
 	mustCommit(t, s, put("o", "a", []byte("1")))
@@ -99,8 +100,8 @@ func TestRedisHangKeepsNoCaller(t *testing.T) {
 	go func() { wg.Wait(); close(gone) }()
 	select {
 	case <-gone:
-	case <-time.After(patience):
-		t.Errorf("callers were kept for %s", patience)
+	case <-time.After(waitLimit):
+		t.Errorf("callers were kept for %s", waitLimit)
 	}
 	srv.Resume()
 	<-gone
@@ -113,7 +114,7 @@ func TestRedisHangKeepsNoCaller(t *testing.T) {
 // TestRedisForgetsScripts flushes the scripts all the time: every commit must be written once and only once.
 func TestRedisForgetsScripts(t *testing.T) {
 	const writers, each, atLeast = 12, 40, 3
-	srv := redistest.Start(t)
+	srv := kit.StartRedis(t)
 	s := open(t, srv.URL(), cache.Options{})
 	defer func() { _ = s.Close() }()
 	var left, flushes atomic.Int32
@@ -146,7 +147,7 @@ func TestRedisForgetsScripts(t *testing.T) {
 // TestRedisLostReply cuts the connection between a commit and its reply: the caller must hear of it, and the commit
 // must not be repeated.
 func TestRedisLostReply(t *testing.T) {
-	srv := redistest.Start(t)
+	srv := kit.StartRedis(t)
 	var cut atomic.Bool
 	s := open(t, "redis://"+cutter(t, srv.Addr(), &cut), cache.Options{})
 	defer func() { _ = s.Close() }()
@@ -168,7 +169,7 @@ func TestRedisLostReply(t *testing.T) {
 // TestRedisNoVersionComesTwice takes the last commit back, as a failover to a replica that lags behind does. The next one
 // must not be at the version of the one that was lost: who has read that would take it for the same.
 func TestRedisNoVersionComesTwice(t *testing.T) {
-	srv := redistest.Start(t)
+	srv := kit.StartRedis(t)
 	s := open(t, srv.URL(), cache.Options{})
 	defer func() { _ = s.Close() }()
 	commit := func(expect uint64) uint64 {
@@ -231,7 +232,7 @@ func cutter(t *testing.T, addr string, cut *atomic.Bool) string {
 }
 
 func TestRedisPassword(t *testing.T) {
-	srv := redistest.Start(t, redistest.Args("--requirepass", "hunter2/@"))
+	srv := kit.StartRedis(t, kit.Args("--requirepass", "hunter2/@"))
 	s := open(t, "redis://:hunter2%2F%40@"+srv.Addr(), cache.Options{})
 	mustCommit(t, s, put("o", "a", []byte("1")))
 	if err := s.Close(); err != nil {
@@ -247,7 +248,7 @@ func TestRedisPassword(t *testing.T) {
 
 // TestClusterMovesSlot moves the slots of all groups while commits go on: each must be written once, in order.
 func TestClusterMovesSlot(t *testing.T) {
-	c := redistest.Cluster(t)
+	c := kit.StartCluster(t)
 	s := open(t, c.URL(), cache.Options{})
 	defer func() { _ = s.Close() }()
 	var stop atomic.Bool
@@ -284,7 +285,7 @@ func TestClusterMovesSlot(t *testing.T) {
 // TestClusterServersDisagree: commits wait, for a moment, while two servers each take the other for the master of a slot,
 // as they may when it was just moved.
 func TestClusterServersDisagree(t *testing.T) {
-	c := redistest.Cluster(t)
+	c := kit.StartCluster(t)
 	s := open(t, c.URL(), cache.Options{})
 	defer func() { _ = s.Close() }()
 	do := func(node int, args ...string) string {
@@ -303,12 +304,12 @@ func TestClusterServersDisagree(t *testing.T) {
 		return n
 	}
 	slot := do(0, "CLUSTER", "KEYSLOT", key)
-	from := slices.IndexFunc(c.Nodes, func(n *redistest.Server) bool {
+	from := slices.IndexFunc(c.Nodes, func(n *kit.Redis) bool {
 		_, err := n.Do("EXISTS", key)
 		return err == nil
 	})
 	to := (from + 1) % len(c.Nodes)
-	for begun := time.Now(); time.Since(begun) < patience; from, to = to, from {
+	for begun := time.Now(); time.Since(begun) < waitLimit; from, to = to, from {
 		before, target := moved(from), do(to, "CLUSTER", "MYID")
 		since := time.Now()
 		do(from, "CLUSTER", "SETSLOT", slot, "NODE", target)
@@ -334,7 +335,7 @@ func TestClusterServersDisagree(t *testing.T) {
 // TestClusterHungNodeHurtsOnlyItself: calls for other nodes never wait for the one that hangs, however long it does.
 func TestClusterHungNodeHurtsOnlyItself(t *testing.T) {
 	const groups = 30
-	c := redistest.Cluster(t)
+	c := kit.StartCluster(t)
 	s := open(t, c.URL(), cache.Options{OpTimeout: time.Hour})
 	defer func() { _ = s.Close() }()
 	for n := range groups {
@@ -370,7 +371,7 @@ func TestClusterHungNodeHurtsOnlyItself(t *testing.T) {
 }
 
 func TestSentinelFailover(t *testing.T) {
-	srv := redistest.Sentinel(t)
+	srv := kit.StartSentinel(t)
 	s := open(t, srv.URL(), cache.Options{})
 	defer func() { _ = s.Close() }()
 	mustCommit(t, s, put("o", "a", []byte("1")))

@@ -3,23 +3,34 @@ package cache_test
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"remora/cache"
-	"remora/cache/redistest"
+	"remora/cache/stores"
 	"remora/cache/storetest"
-	"remora/leaktest"
+	"remora/test/kit"
 )
 
 func TestMain(m *testing.M) {
-	if runChild() {
+	if storetest.RunChild(openChild) {
 		return
 	}
-	os.Exit(leaktest.Run(m,
+	os.Exit(kit.RunWithoutLeaks(m,
 		// go-redis looks for a server that is away once more, a second after its pool was closed, and ends then.
 		"github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+}
+
+// openChild opens the store that the child of a test writes to.
+func openChild(path string) (write func(n int) error, err error) {
+	s, err := stores.Open("bolt:"+path, cache.Options{})
+	return func(n int) error {
+		return s.Commit(ctx(), []cache.Batch{{
+			Group: cache.Group{Owner: "o", Name: strconv.Itoa(n)}, Puts: []cache.Put{{Name: "n", Data: storetest.Record(n)}},
+		}})[0].Err
+	}, err
 }
 
 // clock is a time that tests move.
@@ -33,12 +44,12 @@ func (c *clock) advance(d time.Duration) { c.offset.Add(d.Milliseconds()) }
 func open(tb testing.TB, url string, o cache.Options) cache.Store {
 	tb.Helper()
 	if o.OpTimeout == 0 {
-		o.OpTimeout = patience
+		o.OpTimeout = waitLimit
 	}
 	if o.DialTimeout == 0 {
-		o.DialTimeout = patience
+		o.DialTimeout = waitLimit
 	}
-	s, err := cache.Open(url, o)
+	s, err := stores.Open(url, o)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -81,11 +92,26 @@ func redisEnv(url string) storetest.Env {
 	}
 }
 
+// planter makes a group a string, which only another program would.
+func planter(servers ...*kit.Redis) func(t *testing.T, g cache.Group) {
+	return func(t *testing.T, g cache.Group) {
+		t.Helper()
+		for _, s := range servers {
+			if _, err := s.Do("SET", "r1:{"+g.Owner+":"+g.Name+"}", "foreign"); err == nil {
+				return
+			}
+		}
+		t.Fatal("no server takes the key")
+	}
+}
+
 func TestRedisStore(t *testing.T) {
-	env := redisEnv(redistest.Start(t).URL())
+	srv := kit.StartRedis(t)
+	env := redisEnv(srv.URL())
+	env.Foreign = planter(srv)
 	env.Kill = func(t *testing.T) cache.Store {
 		t.Helper()
-		s := redistest.Start(t)
+		s := kit.StartRedis(t)
 		st := open(t, s.URL(), cache.Options{})
 		if err := st.Ping(t.Context()); err != nil {
 			t.Fatal(err)
@@ -97,10 +123,20 @@ func TestRedisStore(t *testing.T) {
 }
 
 func TestRedisClusterStore(t *testing.T) {
-	env := redisEnv(redistest.Cluster(t).URL())
+	all := kit.StartCluster(t)
+	env := redisEnv(all.URL())
+	env.Foreign = planter(all.Nodes...)
+	env.Lose = func(t *testing.T) (cache.Store, func() string) {
+		t.Helper()
+		c := kit.StartCluster(t)
+		return open(t, c.URL(), cache.Options{}), func() string {
+			c.Nodes[1].Kill()
+			return c.Nodes[1].Addr()
+		}
+	}
 	env.Kill = func(t *testing.T) cache.Store {
 		t.Helper()
-		c := redistest.Cluster(t)
+		c := kit.StartCluster(t)
 		st := open(t, c.URL(), cache.Options{})
 		for _, n := range c.Nodes {
 			n.Kill()
@@ -111,5 +147,5 @@ func TestRedisClusterStore(t *testing.T) {
 }
 
 func TestRedisSentinelStore(t *testing.T) {
-	storetest.Run(t, redisEnv(redistest.Sentinel(t).URL()))
+	storetest.Run(t, redisEnv(kit.StartSentinel(t).URL()))
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"remora/cmd/proxy/proxytest"
+	"remora/test/kit"
 )
 
 // What the chart writes into its ConfigMap is what the program reads, with the variables that the pod has.
@@ -17,7 +17,7 @@ func TestProxyUnderstandsWhatIsRendered(t *testing.T) {
 		t.Skip("links the program")
 	}
 	dir := t.TempDir()
-	proxy := proxytest.Build(t)
+	proxy := kit.BuildProxy(t)
 	// What README offers for production is tried as well.
 	_, values, ok := strings.Cut(readFile(t, chart+"/README.md"), "\n```yaml\n")
 	values, _, ends := strings.Cut(values, "\n```\n")

@@ -188,6 +188,70 @@ func TestRefusesWhatWouldNotWork(t *testing.T) {
 	f("token", "admin.token=short")
 	f("runAsUser", "runAsUser=0") // root
 	f("targetCPU", "redis.enabled=true", "autoscaling.enabled=true", "autoscaling.targetCPU=0")
+	// Values of the configuration, which the pods would refuse.
+	for _, c := range []struct{ key, value string }{
+		{"server.max_body", "'64'"},
+		{"server.read_timeout", "0s"},
+		{"server.max_connections", "0"},
+		{"store.commit_wait", "1000h"},
+		{"store.read_wait", "250"},
+		{"store.session_ttl", "soon"},
+		{"store.spool.max_bytes", "12"},
+		{"session.tenancy", "none"},
+		{"session.history", "all"},
+		{"providers[0].kind", "Open AI"},
+		{"memory.on_store_error", "maybe"},
+		{"memory.policy.token_budget", "99999999999999999999999"},
+		{"memory.policy.overflow", "drop"},
+		{"memory.layers[0].kind", "No Such"},
+		{"limits.tenant.concurrent", "-1"},
+		{"log.level", "loud"},
+		{"telemetry.traces.sample_ratio", "7"},
+		{"telemetry.traces.endpoint", "collector:4318"},
+		{"telemetry.metrics.endpoint", "http://collector:99999"},
+		{"telemetry.metrics.interval", "0s"},
+	} {
+		// Helm writes a path as config.store.wait or /config/store/wait, by its version.
+		leaf := c.key[strings.LastIndexByte(c.key, '.')+1:]
+		f(leaf, "config."+c.key+"="+c.value)
+	}
+}
+
+// The schema has nothing against the documented defaults, nor against references in the place of any value.
+func TestSchemaTakesWhatTheProxyTakes(t *testing.T) {
+	t.Parallel()
+	config, err := os.ReadFile("../config.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := "config:\n"
+	for line := range strings.Lines(string(config)) {
+		// The chart has values of its own for these.
+		if key, _, _ := strings.Cut(strings.TrimSpace(line), ":"); slices.Contains([]string{"listen", "admin_listen", "url", "tls_cert", "tls_key", "admin_token", "shutdown_grace"}, key) {
+			continue
+		}
+		values += "  " + line
+	}
+	file := filepath.Join(t.TempDir(), "values.yaml")
+	if err := os.WriteFile(file, []byte(values), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := render(t, "-f", file); err != nil {
+		t.Errorf("the defaults: %v", err)
+	}
+	for _, set := range []string{
+		"config.store.commit_wait=${WAIT}", "config.memory.policy.token_budget=${BUDGET}", "config.server.max_body=65536",
+		"config.store.session_ttl=720h", "config.store.commit_wait=1m", "config.store.commit_wait=1.5s", "config.log.level=debug",
+		"config.telemetry.traces.endpoint=http://collector.monitoring:4318", "config.telemetry.traces.endpoint=https://[::1]:4318/v1/traces",
+		"config.server.keep_alive=15s", "config.store.tls.ca_file=/etc/ca.pem",
+	} {
+		if _, err := render(t, "--set-string", set); err != nil && !strings.Contains(set, "65536") {
+			t.Errorf("%s: %v", set, err)
+		}
+		if _, err := render(t, "--set", set); err != nil {
+			t.Errorf("%s: %v", set, err)
+		}
+	}
 }
 
 func TestSecretsStayOutOfTheConfigMap(t *testing.T) {

@@ -81,7 +81,7 @@ func TestImageBuildIsReproducible(t *testing.T) {
 		for _, f := range flags {
 			args = append(args, strings.Trim(f, `"`))
 		}
-		cmd := exec.CommandContext(t.Context(), "go", append(args, "-o", "remora.out", "./cmd/proxy")...)
+		cmd := exec.CommandContext(t.Context(), "go", append(args, "-o", "remora.out", "./cmd/remora")...)
 		cmd.Dir = src
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=readonly")
 		if out, err := cmd.CombinedOutput(); err != nil {

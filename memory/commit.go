@@ -2,92 +2,11 @@ package memory
 
 import (
 	"context"
-	"sync"
+	"errors"
 	"time"
+
+	"remora/memory/session"
 )
-
-// Forwarded tells that upstream is at work: from now on the input is made durable on its own, should the answer take
-// longer than store.open_delay.
-func (t *Turn) Forwarded() {
-	if t.unkept {
-		return
-	}
-	t.open.Store(true)
-	t.m.openings.add(t)
-}
-
-// openTicks is how many ticks a turn waits for its answer before its input is written.
-const openTicks = 4
-
-// openings are turns whose answers are still to come. One timer serves all of them: most are over long before
-// store.open_delay is, and a timer for each of a thousand turns a second wakes an idle process a thousand times. It
-// ticks while there are any, so that a turn waits for the delay, or for up to one tick less.
-type openings struct {
-	tick time.Duration
-	work *sync.WaitGroup // what is written
-
-	mu    sync.Mutex
-	slots [openTicks][]*Turn
-	now   int // the slot that is due at the next tick
-	timer *time.Timer
-}
-
-func (o *openings) add(t *Turn) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	last := (o.now + openTicks - 1) % openTicks
-	o.slots[last] = append(o.slots[last], t)
-	if o.timer == nil {
-		o.timer = time.AfterFunc(o.tick, o.elapsed) //nolint:forbidigo // wakes; no clock is read
-	}
-}
-
-// elapsed writes the inputs that have waited for long enough.
-func (o *openings) elapsed() {
-	for _, t := range o.due() {
-		if t.open.Load() {
-			o.work.Go(t.journal)
-		}
-	}
-}
-
-// due takes the turns of this tick, and sets the timer for the next one if there are others.
-func (o *openings) due() []*Turn {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	due := o.slots[o.now]
-	o.slots[o.now] = nil
-	o.now = (o.now + 1) % openTicks
-	o.timer = nil
-	for _, slot := range o.slots {
-		if len(slot) > 0 {
-			o.timer = time.AfterFunc(o.tick, o.elapsed) //nolint:forbidigo // wakes; no clock is read
-			break
-		}
-	}
-	return due
-}
-
-// stop is for the end of the process: no turn waits any more.
-func (o *openings) stop() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.timer != nil {
-		o.timer.Stop()
-	}
-}
-
-// journal writes the turn's input, and that its answer is open.
-func (t *Turn) journal() {
-	ctx := within(t.base, t.m.o.CommitWait)
-	defer ctx.end()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.open.Load() {
-		return // committed meanwhile
-	}
-	t.write(ctx, nil)
-}
 
 // Commit makes the turn durable, in the store or, while that is down, in the spool. It returns when the turn is
 // durable, and waits for the store for at most store.commit_wait. Layers that are slow to store do so afterwards.
@@ -95,13 +14,22 @@ func (t *Turn) Commit(a Answer) {
 	if t.unkept {
 		return
 	}
+	if a.Later = t.call.Request.InBackground() && !a.Reply.Complete && a.Reply.ID != "" && a.HTTPStatus < 300; a.Later {
+		a.Reply.Choices = nil // all of it comes with the end
+	}
 	// The deadline counts from here: the input may be under way at this moment, with an earlier deadline of its own.
-	ctx := within(t.base, t.m.o.CommitWait)
-	defer ctx.end()
+	ctx, cancel := context.WithTimeout(t.base, t.m.o.CommitWait)
+	defer cancel()
 	after := t.conclude(ctx, &a)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	defer t.m.processes.settled(t.call.Scope.Group(), t.ID)
 	t.open.Store(false)
+	for _, timer := range []*time.Timer{t.opening, t.renewal} {
+		if timer != nil {
+			timer.Stop()
+		}
+	}
 	if !t.write(ctx, &a) {
 		if t.layers != nil && (after != nil || t.layers.states != nil && !t.layers.run.Empty()) {
 			t.background(t.afterOutage(after))
@@ -114,6 +42,7 @@ func (t *Turn) Commit(a Answer) {
 	if after != nil {
 		t.background(after)
 	}
+	t.m.sweepSoon(t)
 }
 
 // flushFirst tries once more to write states that others changed at the same time, without a client that waits.
@@ -134,6 +63,9 @@ func (t *Turn) afterOutage(after func(context.Context)) func(context.Context) {
 		st := t.layers.states
 		if st != nil {
 			err := t.m.spool.outlast(ctx, t.call.Scope)
+			if deleted, _ := t.m.buried(ctx, t.call.Scope, t.ID); deleted && err == nil {
+				return
+			}
 			if err == nil {
 				err = st.reread(ctx)
 			}
@@ -156,13 +88,17 @@ func (s *spooler) outlast(ctx context.Context, scope Scope) error {
 }
 
 // settle waits until no turn of the session is in the spool any more, so that a client reads its writes as soon as
-// the store is back.
+// the store is back. It wakes the worker once: a record that the store does not take is not tried without a pause.
 func (s *spooler) settle(ctx context.Context, scope Scope) error {
+	woken := false
 	return s.await(ctx, scope, func() error {
-		if err := s.m.available(); err != nil {
+		if err := s.m.available(scope); err != nil {
 			return err
 		}
-		s.kick()
+		if !woken {
+			s.kick()
+		}
+		woken = true
 		return nil
 	})
 }
@@ -193,20 +129,29 @@ func (t *Turn) write(ctx context.Context, a *Answer) bool {
 	s := t.call.Scope
 	err := errLeftAlone
 	if !t.m.spool.holds(s) {
-		err = t.m.available()
+		err = t.m.available(s)
 	}
 	if err == nil {
 		if err = t.store(ctx, a); err == nil {
-			t.m.answered()
-			return true
+			t.m.answered(s)
+			return !t.parked
 		}
-		t.m.failed(err)
+		if !errors.Is(err, session.ErrNoRoom) {
+			t.m.failed(err)
+		}
 	}
 	if err := t.m.spool.add(t, a); err != nil {
 		if t.m.o.Lost != nil {
 			t.m.o.Lost(1)
 		}
 		t.m.o.Log.Error("turn lost: neither the store nor the spool took it", "turn", t.ID, "error", err.Error())
+		return false
+	}
+	if a != nil && !t.entry.Named() {
+		// The client is about to see the end, and may send its next request to another process.
+		told, cancel := context.WithTimeout(t.base, t.m.o.CommitWait) // the commit's own time is over
+		defer cancel()
+		t.m.processes.tell(told) //nolint:contextcheck // see told
 	}
 	return false
 }
@@ -218,55 +163,57 @@ func (t *Turn) store(ctx context.Context, a *Answer) error {
 		return err
 	}
 	defer func() { <-held }()
-	return t.entry.Commit(ctx, a)
-}
-
-// heard notes, and returns, what the spool's worker got when it asked for the store. From a failure until the worker has
-// seen the store again, calls leave it to the worker to ask: each that asked would wait for as long as it may.
-func (m *Memory) heard(err error) error {
-	if err == nil {
-		m.recovered()
-		return nil
+	before := t.entry.Gone()
+	if a != nil && (t.late || t.misses || t.entry.Unread()) && t.m.processes.holdEarlier(ctx, t) {
+		t.entry.Wait()
 	}
-	m.mu.Lock()
-	known := !m.down.IsZero()
-	if known {
-		m.down = m.o.Now().Add(2 * m.o.RetryDelay) // the worker asks more often
+	err = t.commit(ctx, a)
+	if errors.Is(err, session.ErrEarlierOpen) && t.m.processes.lapse(ctx, t.entry) {
+		err = t.commit(ctx, a)
 	}
-	m.mu.Unlock()
-	if !known {
-		m.failed(err)
+	if errors.Is(err, session.ErrEarlierOpen) {
+		err = t.park(ctx, a)
+	}
+	if err == nil && a != nil && t.entry.LetsGo() {
+		t.m.processes.release(t.call.Scope)
+	}
+	if t.entry.Gone() && !before {
+		t.m.forgotten.tell(t.m, t.call.Scope)
 	}
 	return err
 }
 
-// recovered notes that the store answers again.
-func (m *Memory) recovered() {
-	m.mu.Lock()
-	away := m.away
-	m.down, m.slow, m.away = time.Time{}, 0, false
-	m.mu.Unlock()
-	if away {
-		m.back()
+// commit writes the turn, with the states of layers and what the session keeps for its next views, until no other turn is
+// faster.
+func (t *Turn) commit(ctx context.Context, a *Answer) error {
+	for {
+		var p session.Puts
+		switch {
+		case a == nil:
+		case t.states != nil:
+			p = t.states.puts(ctx)
+		case t.kept != nil:
+			p.Values = t.keptPuts()
+		}
+		done, err := t.entry.Commit(ctx, a, p)
+		if t.reread(err) {
+			continue
+		}
+		if err == nil && a != nil && t.states != nil && done.Version != 0 {
+			t.states.wrote(ctx, done)
+		}
+		return err
 	}
 }
 
-// answered notes that the store has taken a turn.
-func (m *Memory) answered() {
-	m.mu.Lock()
-	away := m.away && !m.o.Now().Before(m.down) // else the store was asked before it failed
-	m.slow, m.away = 0, m.away && !away
-	m.mu.Unlock()
-	if away {
-		m.back()
+// reread reports whether a try failed since the session has changed, and takes over what it holds now.
+func (t *Turn) reread(err error) bool {
+	var changed *session.Reread
+	if !errors.As(err, &changed) {
+		return false
 	}
-}
-
-// back ends what leaveAlone said, and tells how many turns were spooled meanwhile and are written now.
-func (m *Memory) back() {
-	spooled := 0
-	if m.spool.disk != nil {
-		spooled, _ = m.spool.disk.Len()
+	if t.states != nil {
+		t.states.load(changed.Extra)
 	}
-	m.o.Log.Info("store answers again", "spooled", spooled)
+	return true
 }

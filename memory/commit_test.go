@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"remora/cache"
+	"remora/cache/stores"
 	"remora/memory"
 	"remora/memory/layer"
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
 // stuck is a store whose commits end only with their context.
@@ -25,16 +27,16 @@ func (s stuck) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
 	return out
 }
 
-// Promise 2: the end of an answer waits for its commit, but not longer than commit_wait.
+// The end of an answer waits for its commit, but not longer than commit_wait.
 func TestCommitWaitIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mem, err := cache.Open("memory:", cache.Options{})
+		mem, err := stores.Open("memory:", cache.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		spool := &queue{}
 		m := memory.New(stuck{mem}, spool, memory.Options{CommitWait: 250 * time.Millisecond, RetryDelay: time.Hour})
-		req, err := wire.Parse(wire.Chat, []byte(`{"messages":[`+say("u:1")+`]}`))
+		req, err := wire.Parse(dialects.Chat, []byte(`{"messages":[`+say("u:1")+`]}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,11 +59,11 @@ func TestCommitWaitIsBounded(t *testing.T) {
 	})
 }
 
-// Promise 4: an input is written on its own once its answer has taken store.open_delay, or up to a quarter less, and
+// An input is written on its own once its answer has taken store.open_delay, or up to a quarter less, and
 // only then, however many turns wait and whenever they began.
 func TestOpenDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mem, err := cache.Open("memory:", cache.Options{})
+		mem, err := stores.Open("memory:", cache.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +73,7 @@ func TestOpenDelay(t *testing.T) {
 			return m.Export(t.Context(), memory.Scope{Tenant: "tenant", Session: session}, &out) == nil
 		}
 		forward := func(session string) *memory.Turn {
-			req, err := wire.Parse(wire.Chat, []byte(`{"messages":[`+say("u:1")+`]}`))
+			req, err := wire.Parse(dialects.Chat, []byte(`{"messages":[`+say("u:1")+`]}`))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -135,7 +137,7 @@ func (l *ledger) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
 }
 
 func TestSessionTTLAndCompression(t *testing.T) {
-	mem, err := cache.Open("memory:", cache.Options{})
+	mem, err := stores.Open("memory:", cache.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,5 +190,21 @@ func TestStatesOutlastTheStore(t *testing.T) {
 			}
 			plain.wantLine(in("one", "ada").Scope, "u:1 a:1")
 		}
+	}
+}
+
+// TestTurnIDs: an id is a ULID, so that any tool for these reads its time.
+func TestTurnIDs(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	before := time.Now()
+	turn := l.begin(memory.Call{}, "u:1")
+	defer turn.Commit(memory.Answer{Cut: memory.CutClient})
+	id := turn.ID
+	var ms int64
+	for _, c := range id[:10] {
+		ms = ms<<5 | int64(strings.IndexRune("0123456789ABCDEFGHJKMNPQRSTVWXYZ", c))
+	}
+	if off := time.UnixMilli(ms).Sub(before); len(id) != 26 || id[0] > '7' || off < -time.Second || off > time.Minute {
+		t.Errorf("%s was made at %s", id, time.UnixMilli(ms))
 	}
 }

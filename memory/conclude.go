@@ -2,10 +2,13 @@ package memory
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"remora/cache"
 	"remora/memory/layer"
 	"remora/memory/pipeline"
+	"remora/wire"
 )
 
 const (
@@ -30,34 +33,50 @@ func (t *Turn) conclude(ctx context.Context, a *Answer) func(context.Context) {
 		return nil
 	}
 	l.take(a)
-	if l.guard || l.run.Empty() { // nobody to learn, and nobody's execution
+	if l.guard || l.run.Empty() { // no layer learns, and no execution ends
 		t.describe(a)
 		return nil
 	}
 	resp := l.response()
-	end := layer.Outcome{Success: l.success(a), Execution: l.turn.Execution, Thread: l.turn.Thread}
-	settles := end.Success && l.settles()
-	if end.Success {
+	answered := l.success(a)
+	settles := answered && l.settles()
+	if answered {
 		l.run.Store(ctx, resp)
 		l.tellEvicted(ctx)
 	}
+
 	// A call that failed or was cut ends nothing: clients send it again, or go on from there. One that a layer forbade is over.
-	done := resp.Done && end.Success || l.denied
+	end := layer.Outcome{Result: layer.Answered, Execution: l.turn.Execution, Thread: l.turn.Thread}
+	done := resp.Done && answered || l.denied
+	if l.denied {
+		end.Result = layer.Denied
+	}
+	if said := l.run.Completed(); said != "" && answered {
+		end.Result, done = said, true
+	}
+	unseen := end.Result.Ends() && l.run.Concludes()
+	settles = settles || unseen
 	if done && !settles {
 		l.run.Complete(ctx, end)
 	}
 	t.describe(a)
-	gives := done && end.Success && t.call.Scope.Parent != ""
+	gives := end.Result.Ends() && t.call.Scope.Parent != ""
 	if !settles && !gives {
 		return nil
 	}
 	return func(ctx context.Context) {
 		if settles {
 			l.settle(ctx, resp)
+			handed := func(context.Context) {}
+			if unseen {
+				end.Unseen, handed = t.unseen(ctx)
+			}
 			if done {
 				l.run.Complete(ctx, end)
 			}
-			t.flush(ctx, l.states)
+			if t.flush(ctx, l.states) {
+				handed(ctx)
+			}
 		}
 		if gives {
 			t.giveBack(ctx, end)
@@ -73,7 +92,7 @@ func (l *layered) take(a *Answer) {
 	}
 }
 
-// settles tells whether settle has anything to do.
+// settles reports whether settle has anything to do.
 func (l *layered) settles() bool {
 	_, evicts := l.run.Evicts()
 	return l.run.Settles() || evicts && len(l.evicted) > 0
@@ -85,21 +104,75 @@ func (l *layered) settle(ctx context.Context, resp *layer.Response) {
 	l.run.SettleEvicted(ctx, l.evicted)
 }
 
+// maxUnseen bounds what layers are told of at the end of the work, in units: the newest.
+const maxUnseen = 2000
+
+// unseen is what of the stored session layers were not told of as left out. handed takes down that they were, once what they made
+// of it is written.
+func (t *Turn) unseen(ctx context.Context) (items []wire.Item, handed func(context.Context)) {
+	handed = func(context.Context) {}
+	ctx, cancel := context.WithTimeout(ctx, t.m.o.ReadWait)
+	defer cancel()
+	end, err := t.m.log.End(ctx, t.call.Scope, maxUnseen, toldName)
+	if err != nil {
+		if !errors.Is(err, ErrNoSession) {
+			t.m.failed(err)
+		}
+		t.m.o.Log.Warn("layers do not learn what a session that ended has said", "turn", t.ID, "error", err.Error())
+		return nil, handed
+	}
+	all := make([]int, len(end.Items))
+	for i := range all {
+		all[i] = i
+	}
+	fresh, next := layer.DecodeTold(end.Value).Add(end.Keys, all)
+	if len(fresh) == 0 {
+		return nil, handed
+	}
+	return pipeline.Pick(end.Items, fresh), func(ctx context.Context) {
+		if err := t.tellAll(ctx, next); err != nil {
+			t.m.o.Log.Warn("layers may be told again of what a session that ended has said", "turn", t.ID, "error", err.Error())
+		}
+	}
+}
+
+// tellAll writes what layers were told of, unless the session was deleted meanwhile.
+func (t *Turn) tellAll(ctx context.Context, told layer.Told) error {
+	ctx, cancel := context.WithTimeout(ctx, flushWait)
+	defer cancel()
+	g := t.call.Scope.Group()
+	for {
+		read, err := t.m.store.Read(ctx, []cache.Query{{Group: g, Names: []string{toldName}}})
+		if err != nil {
+			return err
+		}
+		if read[0].Version == 0 {
+			return nil
+		}
+		out := t.m.store.Commit(ctx, []cache.Batch{{
+			Group: g, Expect: read[0].Version, TTL: t.m.o.SessionTTL, Puts: []cache.Put{{Name: toldName, Data: told.Encode()}},
+		}})
+		if err := out[0].Err; !errors.Is(err, cache.ErrConflict) {
+			return err
+		}
+	}
+}
+
 // describe tells the turn's record what the layers did. The input may be on its way into the store at this moment.
 func (t *Turn) describe(a *Answer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.layers.carry(t.entry, a.Reply.ID)
+	t.layers.carry(t.entry, t.call.Request, a.Reply.ID)
 	t.layers.note(t.entry)
 }
 
-// success tells that the model answered, and that no layer forbade it.
+// success reports whether the model gave a whole answer that no layer denied.
 func (l *layered) success(a *Answer) bool {
 	r := &a.Reply
 	return !l.denied && a.Cut == CutNone && a.HTTPStatus < failedStatus && r.Error == nil && !r.Truncated && len(r.Choices) > 0
 }
 
-// flush writes what layers have made of states since the turn was committed, and tells whether it could.
+// flush writes what layers have made of states since the turn was committed, and reports whether all of it is written.
 func (t *Turn) flush(ctx context.Context, st *states) bool {
 	if st == nil {
 		return true
@@ -136,7 +209,7 @@ func (t *Turn) giveBack(ctx context.Context, end layer.Outcome) {
 		t.m.o.Log.Warn("a child session's layers give nothing back", "turn", t.ID, "error", err.Error())
 		return
 	}
-	st.run = run
+	st.begin(run)
 	run.Return(ctx, child, states.run.States(), end)
 	t.flush(ctx, st)
 }

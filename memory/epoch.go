@@ -5,13 +5,11 @@ import (
 	"encoding/hex"
 	"math"
 	"slices"
+	"sort"
 	"strconv"
 	"time"
 
-	"remora/memory/anchor"
-	"remora/memory/budget"
-	"remora/memory/pipeline"
-	"remora/memory/transcript"
+	"remora/memory/session"
 	"remora/memory/view"
 	"remora/wire"
 )
@@ -21,18 +19,18 @@ const bytesOfToken = 4
 
 // keptEpoch is what keeps the beginning of a session's views the same, on its way through a turn.
 type keptEpoch struct {
-	keptValue[anchor.State]
+	keptValue[view.Prefix]
 	known   *epochs
-	config  anchor.Config
-	request anchor.Request // of the step that was made
+	config  view.PromptCache
+	request view.PrefixRequest // of the step that was made
 }
 
-func newKeptEpoch(c anchor.Config, known *epochs) *keptEpoch {
-	return &keptEpoch{keptValue: keptValue[anchor.State]{decode: known.decode}, known: known, config: c}
+func newKeptEpoch(c view.PromptCache, known *epochs) *keptEpoch {
+	return &keptEpoch{keptValue: keptValue[view.Prefix]{decode: known.decode}, known: known, config: c}
 }
 
 // held names the layers that need not be asked, since what they said at the beginning of the round is still shown.
-func (t *Turn) held(c *transcript.Conversation) []string {
+func (t *Turn) held(c *session.Conversation) []string {
 	l := t.layers
 	e := l.states.keeps().epoch
 	if e == nil || c.Opaque {
@@ -46,15 +44,9 @@ func (t *Turn) held(c *transcript.Conversation) []string {
 
 // roundName tells the round of a request from others, also from one that began with the same words, and whether the
 // request is not the first of it.
-func (t *Turn) roundName(c *transcript.Conversation) (name string, loop bool) {
-	first := budget.Round(c.Items)
-	n := max(0, c.Offset)
-	for i, it := range c.Items[:min(first, len(c.Items))] {
-		if len(c.Hidden) != len(c.Items) || !c.Hidden[i] {
-			n += int(view.Units(it)) //nolint:gosec // as many as it has calls, and a text
-		}
-	}
-	name = t.layers.turn.Execution + "@" + strconv.Itoa(n)
+func (t *Turn) roundName(c *session.Conversation) (name string, loop bool) {
+	first := view.Round(c.Items)
+	name = t.layers.turn.Execution + "@" + strconv.Itoa(visible(c, first))
 	if t.call.Scope.Execution != "" && first < len(c.Items) {
 		// A client's own name for the run may outlive an edit of the message; a derived one tells what was said.
 		content := c.Items[first].ContentHash()
@@ -64,7 +56,7 @@ func (t *Turn) roundName(c *transcript.Conversation) (name string, loop bool) {
 }
 
 // plan decides where the blocks of layers stand, so that the provider's prompt cache holds what it can.
-func (t *Turn) plan(c *transcript.Conversation, v *view.View) {
+func (t *Turn) plan(c *session.Conversation, v *view.View) {
 	l := t.layers
 	e := l.states.keeps().epoch
 	if e == nil {
@@ -73,24 +65,12 @@ func (t *Turn) plan(c *transcript.Conversation, v *view.View) {
 	r := &e.request
 	r.Lead, r.CutMoved, r.Idle = t.entry.Lead(), t.cutMoved(v), t.idle()
 	r.Count, r.Free = l.run.Count, math.MaxInt
+	r.End = visible(c, len(c.Items))
 	r.View = sizeOf(v.Items)
 	if l.run.Limited() {
-		r.Free = max(0, l.run.Room()-sizeOf(c.Lead)-sizeOf(c.Items[budget.Round(c.Items):]))
+		r.Free = max(0, l.run.Room()-sizeOf(c.Lead)-sizeOf(c.Items[view.Round(c.Items):]))
 	}
-	r.Layers = nil
-	for _, s := range l.run.Said() {
-		placement := anchor.Auto
-		switch {
-		case s.Placed && s.Live:
-			placement = anchor.Behind
-		case s.Placed:
-			placement = anchor.Before
-		}
-		r.Layers = append(r.Layers, anchor.Layer{
-			ID: s.ID, Slot: s.Slot, Placement: placement, Live: s.Live, Fresh: s.Fresh, Held: s.Held,
-			Texts: s.Block.Messages, Tokens: s.Block.Tokens,
-		})
-	}
+	r.Layers = l.run.Said()
 	t.step(e)
 }
 
@@ -99,33 +79,53 @@ func (t *Turn) step(e *keptEpoch) {
 	p, next := e.read.Step(e.config, e.request)
 	e.replace(next)
 	t.entry.Epoch(string(p.Reason))
-	var anchored, round, end []pipeline.Block
-	for _, b := range p.Anchored {
-		anchored = append(anchored, pipeline.Block{Layer: b.Layer, Slot: b.Slot, Messages: b.Texts, Tokens: b.Tokens})
-	}
-	for i, list := range [][]anchor.Block{p.Updates, p.Live} {
-		for _, b := range list {
-			block := pipeline.Block{
-				Layer: b.Layer, Slot: b.Slot, Live: true, Round: !b.Late, Update: i == 0, Messages: b.Texts, Tokens: b.Tokens,
-			}
-			if b.Late {
-				end = append(end, block)
-			} else {
-				round = append(round, block)
-			}
-		}
-	}
+	anchored := p.Anchored
 	for _, b := range t.layers.blocks {
 		if b.Slot == summarySlot {
 			anchored = append(anchored, b)
 		}
 	}
-	t.layers.blocks = slices.Concat(anchored, round, end)
+	t.layers.blocks = slices.Concat(anchored, p.Updates, p.Live)
+}
+
+// seat turns places in the conversation into places in the view that was chosen from it. Nothing stands between a call and
+// its result, or between reasoning and what it led to.
+func (l *layered) seat(c *session.Conversation, v *view.View) {
+	if !slices.ContainsFunc(l.blocks, func(b view.Block) bool { return b.Inside }) {
+		return
+	}
+
+	history := v.Items[len(c.Lead):]
+	for i := range l.blocks {
+		b := &l.blocks[i]
+		if !b.Inside {
+			continue
+		}
+		n := sort.Search(len(v.Kept), func(n int) bool { return visible(c, v.Kept[n]) >= b.At })
+		for n < len(history) && (history[n].Kind == wire.ToolResult || n > 0 && leadsOn(history[n-1])) {
+			n++
+		}
+		b.At = n
+	}
+}
+
+// leadsOn reports whether upstream wants the next item directly behind this one.
+func leadsOn(it wire.Item) bool { return it.Kind == wire.ToolCall || it.Kind == wire.Reasoning }
+
+// visible is how much of the conversation the client sees before one of its items.
+func visible(c *session.Conversation, item int) int {
+	n := max(0, c.Offset)
+	for i, it := range c.Items[:min(item, len(c.Items))] {
+		if len(c.Hidden) != len(c.Items) || !c.Hidden[i] {
+			n += int(view.Units(it)) //nolint:gosec // as many as it has calls, and a text
+		}
+	}
+	return n
 }
 
 // keepUpdates begins a new epoch where the view has no room for all updates: a model that misses one believes what no
-// longer holds. It tells whether it had to.
-func (t *Turn) keepUpdates(dropped []pipeline.Block) bool {
+// longer holds. It reports whether it began one.
+func (t *Turn) keepUpdates(dropped []view.Block) bool {
 	e := t.layers.states.keeps().epoch
 	for _, b := range dropped {
 		if e != nil && b.Update {
@@ -145,30 +145,31 @@ func sizeOf(items []wire.Item) (n int) {
 	return n
 }
 
-// cutMoved tells that the window begins elsewhere than in the session's latest view.
+// cutMoved reports whether the history begins elsewhere than in the session's latest view: the window was cut anew, or
+// another line has become the conversation.
 func (t *Turn) cutMoved(v *view.View) bool {
 	cut := t.layers.states.keeps().cut
-	return cut != nil && cut.stored != nil && view.DecodeCut(cut.stored).Units != v.Start.Units
+	return t.entry.ReplacesHead() || cut != nil && cut.read.Units != v.Start.Units
 }
 
-// anchor is what a window needs to begin where the session's latest view did.
-func (t *Turn) anchor(ctx context.Context, c *transcript.Conversation) view.Anchor {
+// windowInput is what a window needs to begin where the session's latest view did.
+func (t *Turn) windowInput(ctx context.Context, c *session.Conversation) view.WindowInput {
 	w := t.shape.Window
 	if !w.Stateful() {
-		return view.Anchor{}
+		return view.WindowInput{}
 	}
-	model := t.call.Request.Text("model")
-	a := view.Anchor{AtMost: t.shape.AtMost}
+	model := t.call.Request.Model()
+	a := view.WindowInput{AtMost: t.shape.AtMost}
 	if t.shape.Price != nil {
 		a.Tokens = func(it wire.Item) int { return t.shape.Price(model, it) }
 	}
-	if t.shape.Context != nil {
+	if t.shape.Context != nil && w.MaxShare > 0 { // asking may have the provider's list of models fetched
 		a.Context = t.shape.Context(model)
 	}
 	if t.layers == nil || t.layers.states.keeps().cut == nil {
 		return a // nothing of the session was read: layers only judge the answer, or there are none
 	}
-	a.Cut = t.layers.states.keeps().cut.now
+	a.Previous = t.layers.states.keeps().cut.now
 	a.Cold = w.IdleReset > 0 && t.idle() > w.IdleReset
 	whole := *c // in memory of its own, which most windows need not: they ask for no names
 	a.Keys = func() []wire.Hash {
@@ -198,5 +199,5 @@ func (l *layered) heed(r *wire.Reply) {
 	}
 	l.counted = true
 	u := wire.ParseUsage(r.Usage)
-	e.replace(e.now.Answered(e.config, anchor.Usage{Prompt: int(u.Input), Cached: int(u.Cached), Reported: u.CacheKnown}))
+	e.replace(e.now.Answered(e.config, view.CacheUsage{Prompt: int(u.Input), Cached: int(u.Cached), Reported: u.CacheKnown}))
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"remora/cache"
+	"remora/cache/stores"
 	"remora/memory"
-	"remora/memory/anchor"
 	"remora/memory/layer"
 	"remora/memory/pipeline"
 	"remora/memory/view"
@@ -43,7 +43,7 @@ func TestTokenWindowWithoutSession(t *testing.T) {
 	})
 	t.Run("store down", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			mem, err := cache.Open("memory:", cache.Options{})
+			mem, err := stores.Open("memory:", cache.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -72,7 +72,7 @@ func (parrot) Recall(_ context.Context, t *layer.Turn, _ layer.State, _ int) (la
 // parrots are one in front of the history and one behind it, and an epoch.
 func parrots(t *testing.T) memory.Options {
 	t.Helper()
-	c := anchor.DefaultConfig()
+	c := view.DefaultPromptCache()
 	c.DeltaBudgetFraction = 1
 	return memory.Options{Shape: memory.Shape{PromptCache: &c, Layers: layersOf(t,
 		pipeline.Layer{ID: "front", Kind: "test", Slot: 100, Scope: layer.Resource, Impl: parrot{}},
@@ -126,6 +126,20 @@ func TestEpochEndsWithAPause(t *testing.T) {
 			if record.ID == turn.ID && record.View.Epoch != c.want {
 				t.Errorf("after %s: the epoch began anew because of %q, want %q", c.pause, record.View.Epoch, c.want)
 			}
+		}
+	}
+}
+
+// Asking for a model's context length may have its provider asked for a list of models: only a share needs it.
+func TestContextIsAskedForAShareAlone(t *testing.T) {
+	for _, share := range []float64{0, 0.5} {
+		asked := 0
+		shape := tokenWindow()
+		shape.Window.MaxShare = share
+		shape.Context = func(string) int { asked++; return 8 }
+		newLab(t, memory.Options{Shape: shape}).turn("u:hi", "a:ho")
+		if (asked > 0) != (share > 0) {
+			t.Errorf("share %v: asked %d times", share, asked)
 		}
 	}
 }

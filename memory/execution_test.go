@@ -10,6 +10,7 @@ import (
 	"remora/memory"
 	"remora/memory/layer"
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
 // run plays a turn and returns the name of the execution that it belongs to, as the turn's record has it.
@@ -36,7 +37,7 @@ func (l *lab) execution(s memory.Scope, turnID string) string {
 	return r.Execution
 }
 
-// DESIGN section 1: an execution is one agent run, from a user message to the answer that ends its tool loop, however much of
+// An execution is one agent run, from a user message to the answer that ends its tool loop, however much of
 // its history a client sends.
 func TestExecutionIsTheRound(t *testing.T) {
 	f := func(name, runs string, turns ...[2]string) {
@@ -77,7 +78,7 @@ func TestExecutionOfHeldConversations(t *testing.T) {
 	l := newLab(t, memory.Options{})
 	f := func(input, previous, output string) string {
 		t.Helper()
-		req, err := wire.Parse(wire.Responses, fmt.Appendf(nil, `{"model":"m","input":%s%s}`, input, previous))
+		req, err := wire.Parse(dialects.Responses, fmt.Appendf(nil, `{"model":"m","input":%s%s}`, input, previous))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,7 +87,7 @@ func TestExecutionOfHeldConversations(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.replies++
-		reply, err := wire.FoldBody(wire.Responses, fmt.Appendf(nil, `{"id":"resp_%d","object":"response","status":"completed","output":[%s]}`, l.replies, output))
+		reply, err := wire.FoldBody(dialects.Responses, fmt.Appendf(nil, `{"id":"resp_%d","object":"response","status":"completed","output":[%s]}`, l.replies, output))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,11 +7,9 @@ import (
 	"slices"
 
 	"remora/cache"
-	"remora/memory/anchor"
 	"remora/memory/layer"
-	"remora/memory/pipeline"
+	"remora/memory/session"
 	"remora/memory/summary"
-	"remora/memory/transcript"
 	"remora/memory/view"
 	"remora/wire"
 )
@@ -19,8 +17,8 @@ import (
 // Names of what a session keeps for its next views, beside its items and the states of its layers.
 const (
 	summaryName = "s" // a summary.State
-	cutName     = "c" // a view.Cut
-	epochName   = "e" // an anchor.State
+	cutName     = "c" // a view.WindowStart
+	epochName   = "e" // a view.Prefix
 	toldName    = "w" // a layer.Told
 )
 
@@ -28,7 +26,7 @@ const (
 // is configured needs it.
 type kept struct {
 	summary *keptSummary
-	cut     *keptValue[view.Cut]
+	cut     *keptCut
 	epoch   *keptEpoch
 	told    *keptValue[layer.Told]
 }
@@ -63,14 +61,25 @@ func (v *keptValue[T]) change() []byte {
 	return nil
 }
 
-// epochs are those that this process has read or written lately.
-type epochs struct{ *layer.Decoded[anchor.State] }
+// keptCut is where the session's window begins. Most sessions have no cut, and most requests move none.
+type keptCut struct{ keptValue[view.WindowStart] }
 
-func newEpochs() *epochs {
-	return &epochs{layer.NewDecoded(func(b []byte) (anchor.State, error) { return anchor.Decode(b), nil })}
+// change is what to write, nil for nothing.
+func (c *keptCut) change() []byte {
+	if c.now == c.read {
+		return nil
+	}
+	return c.keptValue.change()
 }
 
-func (k *epochs) decode(b []byte) anchor.State {
+// epochs are those that this process has read or written lately.
+type epochs struct{ *layer.Decoded[view.Prefix] }
+
+func newEpochs() *epochs {
+	return &epochs{layer.NewDecoded(func(b []byte) (view.Prefix, error) { return view.DecodePrefix(b), nil })}
+}
+
+func (k *epochs) decode(b []byte) view.Prefix {
 	s, _ := k.Get(b) // what cannot be read is the zero State, and no error
 	return s
 }
@@ -104,7 +113,7 @@ func (s *Shape) keep(known *epochs) kept {
 		k.epoch = newKeptEpoch(*s.PromptCache, known)
 	}
 	if s.Window.Stateful() || s.Window != nil && k.epoch != nil {
-		k.cut = &keptValue[view.Cut]{decode: view.DecodeCut}
+		k.cut = &keptCut{keptValue[view.WindowStart]{decode: view.DecodeWindowStart}}
 	}
 	if s.Layers.Evicts() {
 		k.told = &keptValue[layer.Told]{decode: layer.DecodeTold}
@@ -192,30 +201,17 @@ func (s *spooler) kept(rec *spooled) map[string][]byte {
 	return all
 }
 
-// replayed writes what the session keeps together with a turn that was in the spool, unless a turn that began later was
-// faster: of several turns the last one wins, however they are replayed. It is a transcript.Beside.
-type replayed struct {
-	turn   *Turn
-	values map[string][]byte
-}
-
-func (r *replayed) Queries() ([]string, []cache.Query) { return nil, nil }
-
-func (r *replayed) Loaded(context.Context, [][]byte, []cache.Result) {}
-
-func (r *replayed) Writes() (values []cache.Put, others []cache.Batch) {
-	if r.turn.entry.LastTurn() > r.turn.ID {
-		return nil, nil
+// keptPuts are what the session keeps together with a turn that was in the spool, unless a turn that began later was faster:
+// of several turns the last one wins, however they are replayed.
+func (t *Turn) keptPuts() (values []cache.Put) {
+	if t.entry.LastTurn() > t.ID {
+		return nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(r.values)) {
-		values = append(values, cache.Put{Name: name, Data: r.values[name]})
+	for _, name := range slices.Sorted(maps.Keys(t.kept)) {
+		values = append(values, cache.Put{Name: name, Data: t.kept[name]})
 	}
-	return values, nil
+	return values
 }
-
-func (r *replayed) Wrote(uint64, []cache.Outcome) {}
-
-var _ transcript.Beside = (*replayed)(nil)
 
 // keptSummary is the summary of a session on its way through a turn.
 type keptSummary struct {
@@ -229,7 +225,7 @@ func (s *keptSummary) change() []byte { return s.next }
 
 // evict notes what of the conversation is not in the view, as far as layers were not told of it in earlier turns. What they
 // were told must be kept.
-func (t *Turn) evict(ctx context.Context, c *transcript.Conversation, sent []wire.Item) {
+func (t *Turn) evict(ctx context.Context, c *session.Conversation, sent []wire.Item) {
 	l := t.layers
 	told := l.states.keeps().told
 	missing := layer.Missing(c.Items, sent)
@@ -246,7 +242,7 @@ func (t *Turn) evict(ctx context.Context, c *transcript.Conversation, sent []wir
 	for _, i := range fresh {
 		l.evicted = append(l.evicted, c.Items[i])
 	}
-	l.evicted = pipeline.Detach(l.evicted) // slow layers are told after the request's body is used for another one
+	l.evicted = t.detach(l.evicted) // slow layers are told after the request's body is used for another one
 }
 
 // tellEvicted tells the layers of what fell out of the view. They hear of it once, after a turn that was answered.

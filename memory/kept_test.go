@@ -13,9 +13,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"remora/cache"
+	"remora/cache/stores"
 	"remora/memory"
 	"remora/memory/layer"
-	"remora/memory/layer/taskstate"
+	"remora/memory/layers/taskstate"
 	"remora/memory/pipeline"
 	"remora/memory/view"
 	"remora/wire"
@@ -62,7 +63,7 @@ func saga(t *testing.T, o memory.Options, meanwhile func(l *lab, store *sluggish
 	t.Helper()
 	var trace []string
 	synctest.Test(t, func(t *testing.T) {
-		mem, err := cache.Open("memory:", cache.Options{})
+		mem, err := stores.Open("memory:", cache.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,16 +3,17 @@ package memory
 import (
 	"bytes"
 	"context"
+	"math"
 	"slices"
 	"strconv"
 
-	"remora/memory/budget"
 	"remora/memory/layer"
 	"remora/memory/pipeline"
-	"remora/memory/transcript"
+	"remora/memory/session"
 	"remora/memory/turnrecord"
 	"remora/memory/view"
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
 // layered is what layers do for one turn.
@@ -22,7 +23,7 @@ type layered struct {
 	run    *pipeline.Run
 	turn   layer.Turn
 
-	blocks     []pipeline.Block
+	blocks     []view.Block
 	role       wire.Role   // of blocks and advice
 	visible    int         // items of the request, without the leading ones
 	shown      int         // items that the client has of the answers so far
@@ -37,7 +38,7 @@ type layered struct {
 	guides     int            // of these, how many were made again
 	denied     bool           // the last one was forbidden
 	told       layer.Told     // what they are told of with this turn, too
-	evicted    []wire.Item    // what the view lacks of the conversation and nobody was told of
+	evicted    []wire.Item    // items of the conversation that the view lacks and no layer was told of
 	passedOver int            // units of the conversation that layers' hooks have not chosen
 	counted    bool           // upstream has reported what of the view was cached
 
@@ -56,10 +57,11 @@ func (t *Turn) layerTurn() layer.Turn {
 	if r == nil {
 		return lt // no request: the session is being deleted
 	}
-	lt.Dialect, lt.Model = r.Dialect, r.Text("model")
+	lt.Dialect, lt.Model = r.Dialect, r.Model()
 	if t.shape.Layers.Empty() {
 		return lt
 	}
+	lt.Past = t.m.past.of(s)
 	lt.Tools = r.Tools()
 	for _, it := range slices.Backward(r.Items()) {
 		if it.Kind == wire.Message && it.Role == wire.User {
@@ -75,22 +77,24 @@ func (t *Turn) layerTurn() layer.Turn {
 func (t *Turn) enter(ctx, hooks context.Context) error {
 	if t.shape.Layers == nil {
 		var err error
-		t.entry, err = t.m.log.Enter(ctx, t.ID, t.started, t.call, nil)
+		t.entry, _, err = t.find(ctx, session.Want{})
 		return err
 	}
 	lt := t.layerTurn()
 	st := t.newStates(t.call.Scope, &lt, t.call.Scope.Parent)
-	var beside transcript.Beside
-	if st != nil {
-		beside = st
-	}
-	e, err := t.m.log.Enter(ctx, t.ID, t.started, t.call, beside)
+	e, extra, err := t.find(ctx, st.want())
 	if err != nil {
 		return err
 	}
-	t.entry = e
-	if e.Side() {
+	if t.entry, t.states = e, st; st != nil {
+		st.load(extra)
+	}
+	switch e.Standing() {
+	case session.Side:
 		return t.guard(hooks)
+	case session.Alone:
+		st.forget()
+	default:
 	}
 	lt.Execution = e.Execution()
 	run, err := t.shape.Layers.Begin(hooks, t.call.Scope.Tenant, lt, st.known(), t.credential)
@@ -99,10 +103,10 @@ func (t *Turn) enter(ctx, hooks context.Context) error {
 	}
 	t.layers = &layered{states: st, run: run, turn: lt, input: e.Input(), visible: e.Visible()}
 	if !run.Empty() {
-		t.layers.input = pipeline.Detach(t.layers.input)
+		t.layers.input = t.detach(t.layers.input)
 	}
 	if st != nil {
-		st.run = run
+		st.begin(run)
 		if e.First() && len(st.parent) > 0 {
 			above := lt
 			above.Thread = t.call.Scope.Parent
@@ -110,6 +114,19 @@ func (t *Turn) enter(ctx, hooks context.Context) error {
 		}
 	}
 	return nil
+}
+
+// detach makes items outlive the request: hooks may see them after its body is used for another one. Where that does not
+// happen they are copied all the same if they are less than half of the body, which they would keep in memory.
+func (t *Turn) detach(items []wire.Item) []wire.Item {
+	size := 0
+	for i := range items {
+		size += len(items[i].Raw)
+	}
+	if t.lasting && size > len(t.call.Request.Body)/2 {
+		return slices.Clone(items)
+	}
+	return pipeline.Detach(items)
 }
 
 // guard has layers judge the answer of a turn in which they have no other part. Its error is a *pipeline.InitError.
@@ -124,7 +141,7 @@ func (t *Turn) guard(ctx context.Context) error {
 		return err
 	}
 	t.layers = &layered{
-		guard: true, run: run, turn: lt, input: pipeline.Detach(t.entry.Input()), visible: t.entry.Visible(),
+		guard: true, run: run, turn: lt, input: t.detach(t.entry.Input()), visible: t.entry.Visible(),
 		role: instructionRole(lt.Dialect, t.call.Request.Items()),
 	}
 	return nil
@@ -153,8 +170,8 @@ func (t *Turn) append(ctx context.Context) error {
 }
 
 // amendments says how a list of new items became another, where the first of them stands behind so many visible ones.
-func amendments(was, is []wire.Item, behind int, d wire.Dialect) []transcript.Hidden {
-	changed := make([]transcript.Hidden, len(was)+1) // [i] is behind the first i items
+func amendments(was, is []wire.Item, behind int, d wire.Dialect) []session.Hidden {
+	changed := make([]session.Hidden, len(was)+1) // [i] is behind the first i items
 	next := 0
 	for _, it := range is {
 		at := slices.IndexFunc(was[next:], func(w wire.Item) bool { return sameItem(w, it) })
@@ -172,52 +189,113 @@ func amendments(was, is []wire.Item, behind int, d wire.Dialect) []transcript.Hi
 		next++
 		changed[next].Replaces = true
 	}
-	var list []transcript.Hidden
+	var list []session.Hidden
 	for i, h := range changed {
-		if h.Behind, h.Dialect = behind+i, d; h.Replaces || len(h.Items) > 0 {
+		if h.Behind, h.Dialect = behind+i, dialects.CodeOf(d); h.Replaces || len(h.Items) > 0 {
 			list = append(list, h)
 		}
 	}
 	return list
 }
 
-// sameItem tells that an item was not touched: it is the same bytes, not only equal ones.
+// sameItem reports whether an item was not touched: its bytes are the same memory, not only equal.
 func sameItem(a, b wire.Item) bool {
 	return len(a.Raw) == len(b.Raw) && (len(a.Raw) == 0 || &a.Raw[0] == &b.Raw[0])
 }
 
 // recall asks layers what the model should be told, and what of the history it should see. Where upstream keeps the
-// conversation, it keeps what it was told as well: that is not said again.
-func (t *Turn) recall(ctx context.Context, c *transcript.Conversation) {
+// conversation, it keeps what it was told as well: that is not said again. What is said in a conversation with an id of its
+// own is listed to its users for ever, so layers say nothing there.
+func (t *Turn) recall(ctx context.Context, c *session.Conversation) {
 	l := t.layers
-	if l.run.Empty() || c.Opaque && l.turn.Query == "" {
-		return // for the latter, upstream was told when the user spoke
+	if l.run.Empty() || c.Opaque && l.turn.Query == "" || t.call.Request.InConversation() {
+		return // without a query, upstream was told when the user spoke
 	}
 	l.blocks = l.run.Recall(ctx, l.run.Cost(c.Lead), t.held(c)...)
 	if !c.Opaque {
-		chosen := l.run.Project(ctx, c.Items)
-		if !endsWith(chosen, c.Items[budget.Round(c.Items):]) {
-			t.m.o.Log.Warn("layers would leave out what is being asked; their choice of history is ignored", "turn", t.ID)
-			return
-		}
-		l.narrow(c, chosen)
+		t.narrow(c, l.run.Project(ctx, c.Items, 0, t.windowSlot()), c.Items)
 		return
 	}
-	l.blocks = slices.DeleteFunc(l.blocks, func(b pipeline.Block) bool { return t.entry.Told(b.Layer, b.Messages) })
+	if len(l.blocks) > 0 && l.run.OfView() {
+		l.blocks = l.run.RecallOfView(ctx, l.run.Cost(c.Lead), pipeline.ViewOf{Upstream: true}, t.held(c)...)
+	}
+	l.blocks = slices.DeleteFunc(l.blocks, func(b view.Block) bool { return t.entry.Told(b.Layer, b.Texts) })
+}
+
+// recallOfView asks those layers again whose recall depends on the view: on what it has anyway, and on what the window has
+// cut off.
+func (t *Turn) recallOfView(ctx context.Context, c *session.Conversation, v *view.View, cut *windowCut) {
+	l := t.layers
+	if len(l.blocks) == 0 && cut == nil || l.run.Empty() || !l.run.OfView() || t.call.Request.InConversation() {
+		return
+	}
+	lead, history := v.Items[:len(c.Lead)], v.Items[len(c.Lead):]
+
+	var shown map[wire.Hash]bool
+	inView := func(content wire.Hash) bool {
+		if shown == nil {
+			left := map[int]bool{} // what the budget will have no room for
+			for _, out := range l.run.Fit(lead, l.blocks, history).Left {
+				left[out.Index] = true
+			}
+			shown = make(map[wire.Hash]bool, len(history))
+			for i, it := range history {
+				if !left[i] && (it.Kind == wire.Message || it.Kind == wire.ToolResult) {
+					shown[it.ContentHash()] = true
+				}
+			}
+		}
+		return shown[content]
+	}
+	l.blocks = l.run.RecallOfView(ctx, l.run.Cost(c.Lead), pipeline.ViewOf{Has: inView, Cut: cut.of(c.Items, v)}, t.held(c)...)
+	cut.end()
+}
+
+// windowSlot is the slot from which on layers choose of what the window leaves.
+func (t *Turn) windowSlot() int {
+	if w := t.shape.Window; w != nil && w.Slot > 0 {
+		return w.Slot
+	}
+	return math.MaxInt
+}
+
+// projectWindow has the layers behind the window choose of what it has left. It reports whether they left anything out.
+func (t *Turn) projectWindow(ctx context.Context, c *session.Conversation, v *view.View) bool {
+	from := t.windowSlot()
+	if t.layers == nil || from == math.MaxInt || !t.layers.run.Projects(from) {
+		return false
+	}
+	kept := pipeline.Pick(c.Items, v.Kept)
+	chosen := t.layers.run.Project(ctx, kept, from, math.MaxInt)
+	return len(chosen) < len(kept) && t.narrow(c, chosen, kept)
+}
+
+// narrow takes over what layers have chosen of the items given to them. A choice without what is being asked is ignored.
+func (t *Turn) narrow(c *session.Conversation, chosen, given []wire.Item) bool {
+	if !endsWith(chosen, given[view.Round(given):]) {
+		t.m.o.Log.Warn("layers would leave out what is being asked; their choice of history is ignored", "turn", t.ID)
+		return false
+	}
+	t.layers.narrow(c, chosen)
+	return true
 }
 
 // narrow takes over what layers have chosen of a conversation, and counts what they have not.
-func (l *layered) narrow(c *transcript.Conversation, chosen []wire.Item) {
+func (l *layered) narrow(c *session.Conversation, chosen []wire.Item) {
 	if len(chosen) == len(c.Items) {
 		return
 	}
 	marked := len(c.Hidden) == len(c.Items)
 	var hidden []bool
+	var moved []int
 	next := 0
 	for i, it := range c.Items {
 		seen := !marked || !c.Hidden[i]
 		if next < len(chosen) && sameItem(chosen[next], it) {
 			hidden = append(hidden, !seen)
+			if _, ok := slices.BinarySearch(c.Moved, i); ok {
+				moved = append(moved, next)
+			}
 			next++
 			continue
 		}
@@ -230,52 +308,28 @@ func (l *layered) narrow(c *transcript.Conversation, chosen []wire.Item) {
 			}
 		}
 	}
-	c.Items = chosen
+	c.Items, c.Moved = chosen, moved
 	if marked {
 		c.Hidden = hidden
 	}
 }
 
-// endsWith tells whether the last of the items are these.
+// endsWith reports whether items end with last.
 func endsWith(items, last []wire.Item) bool {
 	return len(items) >= len(last) && slices.EqualFunc(items[len(items)-len(last):], last, func(a, b wire.Item) bool {
 		return bytes.Equal(a.Raw, b.Raw)
 	})
 }
 
-// place puts the blocks into a view, whose first lead items stay there.
-func (l *layered) place(items []wire.Item, lead int) []wire.Item {
-	if len(l.blocks) == 0 {
-		return items
-	}
-	var at view.Blocks
-	for _, b := range l.blocks {
-		to := &at.Anchored
-		switch {
-		case b.Round:
-			to = &at.Round
-		case b.Live:
-			to = &at.Live
-		}
-		for _, text := range b.Messages {
-			*to = append(*to, layer.NewText(l.turn.Dialect, l.role, text))
-		}
-	}
-	return at.Around(items[:lead], items[lead:])
-}
-
-// instructionRole is how a block, or advice on an answer, is told apart from what people say. Many servers of Chat Completions know no developer
-// messages, so that they get system ones unless the client itself writes otherwise.
+// instructionRole is the role of a block, or of advice on an answer: that of the dialect, unless the client writes developer
+// messages.
 func instructionRole(d wire.Dialect, lead []wire.Item) wire.Role {
-	if d == wire.Responses {
-		return wire.Developer
-	}
 	for _, it := range lead {
 		if it.Role == wire.Developer {
 			return wire.Developer
 		}
 	}
-	return wire.System
+	return d.Rules().InstructionRole
 }
 
 // tools are the definitions of the layers' functions, as the dialect spells them.
@@ -286,35 +340,38 @@ func (l *layered) tools(r *wire.Request) [][]byte {
 	if n, err := strconv.Atoi(r.Text("n")); err == nil && n > 1 || r.Text("tool_choice") == "none" {
 		return nil // of several answers none could be continued
 	}
-	if c := r.Member("conversation"); c != nil && string(c) != "null" {
-		return nil // upstream would keep each call there, and what the proxy sends to answer it twice
+	if r.InConversation() {
+		return nil // upstream would keep each call there
 	}
 	return l.run.Definitions(l.turn.Dialect)
 }
 
 // show puts into the view what layers add to it, and says so.
-func (t *Turn) show(c *transcript.Conversation) {
+func (t *Turn) show(c *session.Conversation) {
+	lead, history := t.View[:len(c.Lead)], t.View[len(c.Lead):]
+	t.messages = view.Messages{
+		Dialect: t.call.Request.Dialect, Instructions: t.call.Request.Instructions(), Lead: lead, Items: history,
+	}
+	if c.Continues {
+		t.messages.Continue(c.Carried)
+		t.View = t.messages.As(view.AsIs).Items
+	}
 	l := t.layers
 	if l == nil {
 		return
 	}
 	l.role = instructionRole(l.turn.Dialect, c.Lead)
-	lead, history := t.View[:len(c.Lead)], t.View[len(c.Lead):]
-	t.View = l.place(t.View, len(c.Lead))
+	if len(l.blocks) > 0 {
+		for i := range l.blocks {
+			l.blocks[i].Role = l.role
+			t.Summary.Recalled += l.blocks[i].Tokens
+		}
+		t.messages.Blocks = l.blocks
+		t.View = t.messages.As(view.AsIs).Items
+	}
 	t.Tools = l.tools(t.call.Request)
 	t.account(lead, history)
-	var blocks []transcript.Block
-	for _, b := range l.blocks {
-		t.Summary.Recalled += b.Tokens
-		for i, text := range b.Messages {
-			block := transcript.Block{Layer: b.Layer, Slot: b.Slot, Live: b.Live, Round: b.Round, Text: text, Role: l.role}
-			if i == 0 {
-				block.Tokens = b.Tokens
-			}
-			blocks = append(blocks, block)
-		}
-	}
-	t.entry.Blocks(blocks...)
+	t.entry.Blocks(l.blocks...)
 	for _, r := range l.run.Report() {
 		if r.Failed != "" {
 			t.Summary.Skipped = append(t.Summary.Skipped, r.ID+":"+r.Failed)
@@ -352,10 +409,10 @@ func (t *Turn) account(lead, history []wire.Item) {
 }
 
 // note tells the turn record how the layers fared.
-func (l *layered) note(e *transcript.Entry) {
+func (l *layered) note(e *session.Entry) {
 	var notes []turnrecord.LayerNote
 	for _, r := range l.run.Report() {
-		n := turnrecord.LayerNote{ID: r.ID, Ms: r.Time.Milliseconds(), Notes: r.Notes}
+		n := turnrecord.LayerNote{ID: r.ID, Name: r.Name, Ms: r.Time.Milliseconds(), Notes: r.Notes}
 		if r.Failed != "" {
 			n.Error = r.Failed + ": " + string(r.Class)
 		}

@@ -16,16 +16,17 @@ import (
 	"remora/cache"
 	"remora/memory"
 	"remora/memory/layer"
-	"remora/memory/layer/observe"
-	"remora/memory/layer/working"
+	"remora/memory/layers/observational"
+	"remora/memory/layers/working"
 	"remora/memory/pipeline"
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
 // observer is the layer of the seed: "Processed N items" at every store.
 func observer(t *testing.T, s layer.Scope) pipeline.Layer {
 	t.Helper()
-	impl, err := observe.New(observe.Options{Observer: "count", BufferThreshold: 1})
+	impl, err := observational.New(observational.Options{Observer: "count", BufferThreshold: 1, Inputs: observational.All})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,7 @@ func (l *lab) update(c memory.Call, data string) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	it, err := wire.ParseItem(wire.Chat, raw)
+	it, err := wire.ParseItem(dialects.Chat, raw)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -110,21 +111,21 @@ func TestLayerScopes(t *testing.T) {
 	notes := func(s layer.Scope) func(t *testing.T) pipeline.Layer {
 		return func(t *testing.T) pipeline.Layer { t.Helper(); return notebook(t, s) }
 	}
-	f("case 38: a resource's state is seen in its other threads", observes(layer.Resource), observed("one", "ada"),
+	f("a resource's state is seen in its other threads", observes(layer.Resource), observed("one", "ada"),
 		map[*memory.Call]bool{at("two", "ada"): true, at("three", "ben"): false, at("four", ""): false, &other: false}, "Processed")
-	f("case 38: without a resource the state is the thread's", observes(layer.Resource), observed("one", ""),
+	f("without a resource the state is the thread's", observes(layer.Resource), observed("one", ""),
 		map[*memory.Call]bool{at("one", ""): true, at("two", ""): false}, "Processed")
-	f("case 39: a thread's state is not seen in another", observes(layer.Thread), observed("one", "ada"),
+	f("a thread's state is not seen in another", observes(layer.Thread), observed("one", "ada"),
 		map[*memory.Call]bool{at("two", "ada"): false, at("one", "ada"): true}, "Processed")
-	f("case 52: thread scope is isolated", notes(layer.Thread), func(l *lab) { l.update(in("one", "ada"), `{"k":"v1"}`) },
+	f("thread scope is isolated", notes(layer.Thread), func(l *lab) { l.update(in("one", "ada"), `{"k":"v1"}`) },
 		map[*memory.Call]bool{at("one", "ada"): true, at("two", "ada"): false}, "v1")
-	f("case 52: resource scope is shared", notes(layer.Resource), func(l *lab) { l.update(in("one", "ada"), `{"k":"v1"}`) },
+	f("resource scope is shared", notes(layer.Resource), func(l *lab) { l.update(in("one", "ada"), `{"k":"v1"}`) },
 		map[*memory.Call]bool{at("one", "ada"): true, at("two", "ada"): true, at("two", "ben"): false, &other: false}, "v1")
-	f("case 75: global scope is shared by all sessions of the tenant", observes(layer.Global), observed("one", "ada"),
+	f("global scope is shared by all sessions of the tenant", observes(layer.Global), observed("one", "ada"),
 		map[*memory.Call]bool{at("five", "ben"): true, &other: false}, "Processed")
 }
 
-// DESIGN section 2.3: X-Parent-Session-Id makes a new session a child, and no other.
+// X-Parent-Session-Id makes a new session a child, and leaves an existing one as it is.
 func TestChildTakesOverAtItsBeginning(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t, observer(t, layer.Thread))}})
@@ -144,7 +145,7 @@ func TestChildTakesOverAtItsBeginning(t *testing.T) {
 	}
 }
 
-// TestLayerStatesAreStored is cases 41 and 74.
+// TestLayerStatesAreStored: states of threads, resources and tenants survive a restart, those of executions are never stored.
 func TestLayerStatesAreStored(t *testing.T) {
 	t.Parallel()
 	list := []pipeline.Layer{observer(t, layer.Resource)}
@@ -172,10 +173,10 @@ func TestLayerStatesAreStored(t *testing.T) {
 		"u:ada": "observational-memory", "s:one": fmt.Sprintf("extra-%d", layer.Thread), "g:": fmt.Sprintf("extra-%d", layer.Global),
 	} {
 		if v := stored(group, id).Version; v != 1 {
-			t.Errorf("case 74: group %s: state of %s has version %d", group, id, v)
+			t.Errorf("group %s: state of %s has version %d", group, id, v)
 		}
 		if v := stored(group, fmt.Sprintf("extra-%d", layer.Execution)).Version; v != 0 {
-			t.Errorf("case 74: group %s holds the state of an execution", group)
+			t.Errorf("group %s holds the state of an execution", group)
 		}
 	}
 	again := memory.New(l.store, nil, patient(memory.Options{Shape: memory.Shape{Layers: layersOf(t, list...)}}))
@@ -183,7 +184,7 @@ func TestLayerStatesAreStored(t *testing.T) {
 	restarted := &lab{t: t, m: again, store: l.store}
 	restarted.turnOf(in("two", "ada"), "u:more", "a:hm")
 	if v := stored("u:ada", "observational-memory").Version; v != 2 {
-		t.Errorf("case 41: version %d after a restart and one more distillation", v)
+		t.Errorf("version %d after a restart and one more distillation", v)
 	}
 }
 
@@ -229,7 +230,7 @@ func (b brokenGroup) Commit(ctx context.Context, batches []cache.Batch) []cache.
 	return out
 }
 
-// TestLayerStateThatCannotBeWritten is case 83: the answer is unaffected, and so is the transcript.
+// TestLayerStateThatCannotBeWritten: the answer is unaffected, and so is the transcript.
 func TestLayerStateThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, memory.Options{})
@@ -250,7 +251,8 @@ func (f farewell) Dispose(context.Context, *layer.Turn, layer.State) error {
 	return nil
 }
 
-// TestDeletedSession: all of it is gone, its layers are told, and what they keep for its resource stays.
+// TestDeletedSession: all of it is gone, with what layers keep of it alone for its resource, and they are told. What came
+// from other sessions stays.
 func TestDeletedSession(t *testing.T) {
 	t.Parallel()
 	said := 0
@@ -258,6 +260,7 @@ func TestDeletedSession(t *testing.T) {
 		pipeline.Layer{ID: "farewell", Kind: "test", Scope: layer.Thread, Impl: farewell{&said}})}})
 	c := in("one", "ada")
 	l.turnOf(c, "u:hello", "a:hi")
+	l.turnOf(in("two", "ada"), "u:hello", "a:hi")
 	if err := l.m.Delete(t.Context(), c.Scope); err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +268,7 @@ func TestDeletedSession(t *testing.T) {
 		t.Errorf("deleted twice: %v", err)
 	}
 	c.History = memory.HistoryServer
-	if view := l.turnOf(c, "u:again", "a:ok"); strings.Contains(view, "hello") || !strings.Contains(view, "Processed") || said != 1 {
+	if view := l.turnOf(c, "u:again", "a:ok"); strings.Contains(view, "hello") || strings.Count(view, "Processed") != 1 || said != 1 {
 		t.Errorf("view %s, disposed %d times", view, said)
 	}
 }
@@ -279,7 +282,7 @@ func (l listener) Store(_ context.Context, _ *layer.Turn, s layer.State, r *laye
 }
 
 func (l listener) Complete(_ context.Context, _ *layer.Turn, s layer.State, o layer.Outcome) (layer.State, error) {
-	*l.ends = append(*l.ends, fmt.Sprint(o.Success))
+	*l.ends = append(*l.ends, string(o.Result))
 	return s, nil
 }
 
@@ -293,8 +296,8 @@ func (censor) ReviewResponse(_ context.Context, _ *layer.Turn, _ layer.State, r 
 	return layer.Verdict{}, nil
 }
 
-// TestNothingIsLearntFromFailedCalls is case 72: store hooks do not run for what is no answer. Nor does the execution end
-// with it, since clients try again; it does with an answer that a layer forbids.
+// TestNothingIsLearntFromFailedCalls: store hooks do not run for what is no answer. Nor does the execution end
+// with it, since clients try again; it does with an answer that a layer forbids. No end of a run is the end of the work.
 func TestNothingIsLearntFromFailedCalls(t *testing.T) {
 	t.Parallel()
 	var heard, ends []string
@@ -313,8 +316,8 @@ func TestNothingIsLearntFromFailedCalls(t *testing.T) {
 		{"failed in the middle, with status 200", func(a *memory.Answer) { a.Reply.Error = []byte(`{"message":"overloaded"}`) }, 0, ""},
 		{"too large", func(a *memory.Answer) { a.Reply.Truncated = true }, 0, ""},
 		{"asks for a tool", func(a *memory.Answer) { *a = answer(t, "c:x") }, 1, ""},
-		{"forbidden", func(a *memory.Answer) { *a = answer(t, "a:forbidden") }, 0, "false"},
-		{"whole", func(*memory.Answer) {}, 1, "true"},
+		{"forbidden", func(a *memory.Answer) { *a = answer(t, "a:forbidden") }, 0, "denied"},
+		{"whole", func(*memory.Answer) {}, 1, "answered"},
 	} {
 		heard, ends = nil, nil
 		a := answer(t, "a:half")
@@ -325,7 +328,7 @@ func TestNothingIsLearntFromFailedCalls(t *testing.T) {
 		}
 		turn.Commit(a)
 		if len(heard) != c.want || strings.Join(ends, " ") != c.ends {
-			t.Errorf("case 72: %s: layers heard %q, and of ends %q", c.name, heard, ends)
+			t.Errorf("%s: layers heard %q, and of ends %q", c.name, heard, ends)
 		}
 	}
 }
@@ -392,7 +395,7 @@ func TestSlowLayersHearWhatWasSaid(t *testing.T) {
 	slow := slowListener{listener{&heard, new([]string)}, make(chan struct{})}
 	l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t, pipeline.Layer{ID: "a", Kind: "test", Scope: layer.Thread, Impl: slow})}})
 	body := []byte(`{"model":"m","messages":[` + messages("u:hello u:there") + `]}`)
-	req, err := wire.Parse(wire.Chat, body)
+	req, err := wire.Parse(dialects.Chat, body)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -427,7 +430,7 @@ func TestStragglersDoNotSeeOtherRequests(t *testing.T) {
 		ID: "a", Kind: "test", Scope: layer.Thread, Impl: late, Timeouts: layer.Timeouts{ProjectHistory: time.Nanosecond},
 	})}})
 	body := []byte(`{"model":"m","messages":[` + messages("u:hello a:hi u:there") + `]}`)
-	req, err := wire.Parse(wire.Chat, body)
+	req, err := wire.Parse(dialects.Chat, body)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -468,4 +471,16 @@ func raws(items []wire.Item) (all []string) {
 		all = append(all, string(it.Raw))
 	}
 	return all
+}
+
+// The record of a turn calls a layer what its operator does.
+func TestDisplayName(t *testing.T) {
+	t.Parallel()
+	notes := notebook(t, layer.Thread)
+	notes.Name = "What Ann wants"
+	l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t, notes)}})
+	l.turn("u:hi", "a:ho")
+	if got := l.records()[0].Layers; len(got) != 1 || got[0].ID != "working-memory" || got[0].Name != "What Ann wants" {
+		t.Errorf("the record says %+v", got)
+	}
 }

@@ -7,28 +7,29 @@ import (
 	"testing"
 
 	"remora/cache"
+	"remora/cache/stores"
 	"remora/memory"
-	"remora/memory/anchor"
-	"remora/memory/layer/observe"
-	"remora/memory/layer/working"
+	"remora/memory/layers/observational"
+	"remora/memory/layers/working"
 	"remora/memory/pipeline"
 	"remora/memory/tokens"
 	"remora/memory/view"
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
-// shippedShape has the layers and limits that the proxy has without a configuration.
-func shippedShape(tb testing.TB) memory.Shape {
+// layeredShape is what the proxy has without a configuration, and the two layers that are a line of configuration each.
+func layeredShape(tb testing.TB) memory.Shape {
 	tb.Helper()
 	notes, err := working.New(working.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	seen, err := observe.New(observe.Options{})
+	seen, err := observational.New(observational.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	w, o, counter := working.Defaults(), observe.Defaults(), tokens.New(tokens.Options{})
+	w, o, counter := working.Defaults(working.Options{}), observational.Defaults(observational.Options{}), tokens.New(tokens.Options{})
 	opts := pipeline.Options{Count: counter.Count, CountItem: counter.CountItem}
 	opts.Policy.Budget, opts.Policy.Reserve = 128_000, 4000
 	p, err := pipeline.New([]pipeline.Layer{
@@ -38,9 +39,9 @@ func shippedShape(tb testing.TB) memory.Shape {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	c := anchor.DefaultConfig()
+	c := view.DefaultPromptCache()
 	return memory.Shape{
-		Window: &view.Window{MaxItems: 80, EvictBatch: 40, InFlight: view.InFlightKeep}, Layers: p, PromptCache: &c,
+		Window: shippedWindow(), Layers: p, PromptCache: &c,
 		Price: counter.CountItem, AtMost: tokens.AtMost,
 	}
 }
@@ -73,7 +74,7 @@ func talk(tb testing.TB, turns int) []exchange {
 			answer = fmt.Sprintf(`{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"updateWorkingMemory","arguments":%q}}]}`,
 				"{"+strings.Join(notes, ",")+"}")
 		}
-		reply, err := wire.FoldBody(wire.Chat, []byte(`{"id":"x","choices":[{"index":0,"message":`+answer+`,"finish_reason":"stop"}],`+
+		reply, err := wire.FoldBody(dialects.Chat, []byte(`{"id":"x","choices":[{"index":0,"message":`+answer+`,"finish_reason":"stop"}],`+
 			`"usage":{"prompt_tokens":4000,"prompt_tokens_details":{"cached_tokens":3000}}}`))
 		if err != nil {
 			tb.Fatal(err)
@@ -87,23 +88,23 @@ func talk(tb testing.TB, turns int) []exchange {
 	return out
 }
 
-// BenchmarkTurnWithLayers is Begin and Commit of one turn of a conversation, with the layers that are shipped. "alone" is
-// one session after the other; "many" are 32 sessions that take turns.
+// BenchmarkTurnWithLayers is Begin and Commit of one turn of a conversation, with the window, notes and observations. "alone"
+// is one session after the other; "many" are 32 sessions that take turns.
 func BenchmarkTurnWithLayers(b *testing.B) {
 	const turns = 64
 	said := talk(b, turns)
 	for name, sessions := range map[string]int{"alone": 1, "many": 32} {
 		b.Run(name, func(b *testing.B) {
-			store, err := cache.Open("memory:", cache.Options{})
+			store, err := stores.Open("memory:", cache.Options{})
 			if err != nil {
 				b.Fatal(err)
 			}
-			m := memory.New(store, nil, memory.Options{Shape: shippedShape(b)})
+			m := memory.New(store, nil, memory.Options{Shape: layeredShape(b)})
 			defer m.Close()
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				x := said[i/sessions%turns]
-				req, err := wire.Parse(wire.Chat, slices.Clone(x.body))
+				req, err := wire.Parse(dialects.Chat, slices.Clone(x.body))
 				if err != nil {
 					b.Fatal(err)
 				}

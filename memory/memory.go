@@ -1,10 +1,15 @@
-// Package memory decides what to send upstream instead of what the client sent, and what to keep of it.
+// Package memory gives sessions memory: it decides which items a request sends upstream, and stores the turn.
 //
-// A request is merged into its session's transcript (package transcript). The view that goes upstream is the request's
-// own items, or the stored history before them, under a window and without orphans (package view). When the answer has
-// come, input and answer are committed together (commit.go); while the store is down they wait in a spool (spool.go).
+// [Memory] serves all sessions of a process. [Memory.Begin] reads the session, finds the place of the request in it
+// (package session), asks the layers (package pipeline) and chooses the view, which is what to send (package view). It
+// returns a [Turn]. Where layers judge answers or have tools of their own, [Turn.Review] says how an answer goes on.
+// [Turn.Commit] stores input, answer and the states of layers in one write. While the store is away they wait in a spool on
+// local disk (spool.go). Other methods of Memory list, export, import and delete sessions, and end an agent's work.
 //
-// The package knows no HTTP, and of wire formats only wire.Item.
+// A failure of the store or of a layer is handled here: the request is forwarded without memory or without that layer,
+// unless [Options] or the layer's configuration want an error.
+//
+// The package does no HTTP and calls no upstream; the proxy does. It handles messages as [wire.Item], whatever their dialect.
 package memory
 
 import (
@@ -19,9 +24,9 @@ import (
 	"time"
 
 	"remora/cache"
-	"remora/memory/anchor"
+	"remora/memory/memo"
 	"remora/memory/pipeline"
-	"remora/memory/transcript"
+	"remora/memory/session"
 	"remora/memory/view"
 	"remora/wire"
 )
@@ -47,13 +52,18 @@ type Options struct {
 	SessionTTL time.Duration
 	// RetryDelay is how long the store is left alone after it failed, and how often the spool is tried meanwhile.
 	RetryDelay time.Duration
+	// Shared: other processes use the store as well. The turns that are under way are then named in it, so that a
+	// session's next request may come to any process.
+	Shared bool
+	// IndexBytes bounds the memory of all indexes that layers search; 0 is 256 MB.
+	IndexBytes int
 	// OnStoreError is "open" (forward without memory) or "closed" (refuse).
 	OnStoreError string
-	// Shape is what views are made by.
+	// Shape says how views are made.
 	Shape
-	// Lost is told of turns that neither the store nor the spool took. It may be nil.
+	// Lost is called with the number of turns that neither the store nor the spool took. It may be nil.
 	Lost func(turns int)
-	// Log receives one line per failure, never content. Now and After are the clock.
+	// Log receives one line per failure, never content. Now is the clock.
 	Log *slog.Logger
 	Now func() time.Time
 }
@@ -72,7 +82,7 @@ type Shape struct {
 	ToolResult int
 	// PromptCache keeps the beginning of views the same for the provider's prompt cache; nil lets layers' blocks change it
 	// with every request.
-	PromptCache *anchor.Config
+	PromptCache *view.PromptCache
 	// Context is the context length of a model in tokens, 0 where it is not known; nil knows none. Price counts an item's
 	// tokens for a model, AtMost a number that it never exceeds, found more cheaply; windows by tokens need both.
 	Context func(model string) int
@@ -114,20 +124,21 @@ type Memory struct {
 	locks [256]chan struct{} // one turn of a session at a time commits; striped by session
 
 	seed   maphash.Seed
-	log    *transcript.Log
+	log    *session.Log
 	epochs *epochs
 
-	mu     sync.Mutex
-	down   time.Time          // until when the store is left alone
-	slow   int                // calls in a row that it did not answer in time
-	unread time.Time          // until when the log tells no more that a session cannot be read
-	asking bool               // whether it is being asked if it is there at all
-	away   bool               // whether the log says that it failed, and not yet that it is back
-	life   context.Context    //nolint:containedctx // of the work in the background
-	close  context.CancelFunc // ends it
-	work   sync.WaitGroup
+	outages   outages
+	forgotten forgotten
 
-	openings openings
+	life  context.Context    //nolint:containedctx // of the work in the background
+	close context.CancelFunc // ends it
+	work  sync.WaitGroup
+
+	openings  openings
+	processes *processes
+
+	past  *past                         // what recall searches
+	swept memo.Map[sweepKey, time.Time] // when what expired was last looked for
 
 	settling chan struct{} // one for each turn whose layers are slow to store
 	settles  sync.WaitGroup
@@ -137,20 +148,29 @@ type Memory struct {
 // lost, and each loss is logged.
 func New(store cache.Store, spool Spool, o Options) *Memory {
 	o.defaults()
-	m := &Memory{o: o, store: store, seed: maphash.MakeSeed(), log: transcript.New(store, o.SessionTTL), epochs: newEpochs()}
+	m := &Memory{o: o, store: store, seed: maphash.MakeSeed(), log: session.New(store, o.SessionTTL), epochs: newEpochs()}
 	m.log.Strict = o.OnStoreError == OnStoreErrorClosed // what cannot be kept is refused
+	m.past = newPast(m, o.IndexBytes)
 	m.Reshape(o.Shape)
 	for i := range m.locks {
 		m.locks[i] = make(chan struct{}, 1)
 	}
-	m.openings.tick, m.openings.work = o.OpenDelay/openTicks, &m.work
+	m.openings.work = &m.work
 	m.life, m.close = context.WithCancel(context.Background())
 	m.settling = make(chan struct{}, maxSettling)
+	m.processes = newProcesses(m)
+	if m.log.Owner = m.processes.self; m.log.Owner != 0 {
+		m.log.Peers = m.processes.peers
+	}
 	m.spool = newSpooler(m.life, m, spool)
+	m.processes.start()
+	if o.SessionTTL > 0 {
+		m.work.Go(m.sweeps)
+	}
 	return m
 }
 
-// Reshape replaces what views are made by, for turns that begin from now on.
+// Reshape replaces the Shape, for turns that begin from now on.
 func (m *Memory) Reshape(s Shape) { m.shape.Store(&s) }
 
 // Close waits for work in the background, that of layers for ten seconds at most. Turns under way must have been
@@ -163,6 +183,7 @@ func (m *Memory) Close() {
 	m.openings.stop()
 	m.spool.stop()
 	m.work.Wait()
+	m.processes.stop()
 }
 
 // Begin works out the view of a call. It fails with ErrUnavailable, or with a *[pipeline.InitError] of a layer that is
@@ -171,15 +192,17 @@ func (m *Memory) Close() {
 func (m *Memory) Begin(ctx context.Context, c Call) (*Turn, error) {
 	now := m.o.Now()
 	t := &Turn{
-		ID: newTurnID(now), m: m, shape: m.shape.Load(), base: context.WithoutCancel(ctx), started: now, credential: c.Credential,
-		call: transcript.Call{Scope: c.Scope, Request: c.Request, History: c.History, Side: c.Side},
+		ID: newTurnID(now), m: m, shape: m.shape.Load(), base: context.WithoutCancel(ctx), started: now, credential: c.Credential, lasting: c.Lasting,
+		call: session.Call{Scope: c.Scope, Request: c.Request, History: c.History, Side: c.Side, Provider: c.Provider},
 	}
 	if c.Unkept {
 		t.unkept, t.entry, t.View = true, m.log.Detached(t.ID, t.started, t.call), c.Request.Items()
+		t.messages = view.Messages{Dialect: c.Request.Dialect, Items: t.View}
 		return t, t.guard(ctx)
 	}
 	err := t.begin(ctx)
 	if err == nil {
+		t.Previous = t.entry.Previous()
 		return t, nil
 	}
 	if _, ok := errors.AsType[*pipeline.InitError](err); ok {
@@ -192,7 +215,7 @@ func (m *Memory) Begin(ctx context.Context, c Call) (*Turn, error) {
 	return t, t.degrade(ctx)
 }
 
-// Guards tells whether layers have to judge the answers of all requests, unkept ones too.
+// Guards reports whether layers judge the answers of all requests, also of those that are not remembered.
 func (m *Memory) Guards() bool { return m.shape.Load().Layers.Guards() }
 
 // lock waits until no other turn of the session commits in this process.
@@ -215,104 +238,38 @@ func (m *Memory) lock(ctx context.Context, s Scope) (held <-chan struct{}, err e
 
 var errBusy = errors.New("too many turns of this session commit at once")
 
-var errLeftAlone = errors.New("store failed a moment ago")
-
-// available tells whether the store should be tried.
-func (m *Memory) available() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !m.down.IsZero() && m.o.Now().Before(m.down) {
-		return errLeftAlone
-	}
-	return nil
-}
-
-// slowCalls is after how many calls in a row that were not answered in time the store is asked whether it is there at
-// all. A disk that takes its time for one fsync, or a call that was large, is no reason to go on without memory.
-const slowCalls = 3
-
-// failed notes a failure of the store, so that the calls that follow do not each wait for it.
-func (m *Memory) failed(err error) {
-	if errors.Is(err, errLeftAlone) || errors.Is(err, errBusy) {
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if errors.Is(err, cache.ErrUnreadable) || errors.Is(err, transcript.ErrCorrupt) {
-		m.tellUnreadable(err)
-		return
-	}
-	if !errors.Is(err, context.DeadlineExceeded) {
-		m.leaveAlone(err)
-		return
-	}
-	if m.slow++; m.slow >= slowCalls && !m.asking {
-		m.asking = true
-		m.work.Go(m.ask)
-	}
-}
-
-// unreadableEvery is how often the log tells that sessions cannot be read.
-const unreadableEvery = 10 * time.Second
-
-// tellUnreadable logs that a session is there and cannot be read. The caller holds the lock.
-func (m *Memory) tellUnreadable(err error) {
-	if now := m.o.Now(); !now.Before(m.unread) {
-		m.unread = now.Add(unreadableEvery)
-		m.o.Log.Warn("a session cannot be read; its calls go on without memory", "error", err.Error())
-	}
-}
-
-// ask finds out whether a store that was slow several times is there.
-func (m *Memory) ask() {
-	ctx, cancel := context.WithTimeout(context.Background(), m.o.RetryDelay)
-	defer cancel()
-	err := m.store.Ping(ctx)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.asking, m.slow = false, 0
-	if err != nil {
-		m.leaveAlone(err)
-	}
-}
-
-// leaveAlone lets calls go on without the store for a while. The caller holds the lock.
-func (m *Memory) leaveAlone(err error) {
-	now := m.o.Now()
-	if !m.away && !now.Before(m.down) {
-		level, calls := slog.LevelWarn, "go on without it"
-		if m.o.OnStoreError == OnStoreErrorClosed {
-			calls = "of sessions get 503 (memory.on_store_error: closed)"
-		}
-		if errors.Is(err, cache.ErrDenied) {
-			level = slog.LevelError // no waiting cures it
-		}
-		m.o.Log.Log(m.life, level, "store failed", "error", err.Error(), "calls", calls, "retry_in", m.o.RetryDelay.String())
-		m.away = true
-	}
-	m.down = now.Add(m.o.RetryDelay)
-}
-
 // begin loads the session, merges the request into it and assembles the view. The store has its time; layers have their
 // own.
 func (t *Turn) begin(ctx context.Context) error {
-	read := within(ctx, t.m.o.ReadWait)
-	defer read.end()
-	if err := t.m.spool.settle(read, t.call.Scope); err != nil { //nolint:contextcheck // read is made of ctx
+	read, cancel := context.WithTimeout(ctx, t.m.o.ReadWait)
+	defer cancel()
+	if err := t.m.spool.settle(read, t.call.Scope); err != nil {
 		return err
 	}
-	if err := t.m.available(); err != nil {
+	if err := t.m.available(t.call.Scope); err != nil {
 		return err
 	}
 	if err := t.enter(read, ctx); err != nil {
 		return err
 	}
-	return t.assemble(read, ctx)
+	if t.entry.Forgotten() {
+		t.m.forgotten.tell(t.m, t.call.Scope)
+	}
+	if !t.misses {
+		return t.assemble(read, ctx)
+	}
+
+	again, cancelAgain := context.WithTimeout(ctx, t.m.o.ReadWait) // the time has gone into waiting
+	defer cancelAgain()
+	err := t.assemble(again, ctx)
+	t.Summary.Status = StatusDegraded
+	return err
 }
 
 // degrade serves a turn from what the client sent alone.
 func (t *Turn) degrade(ctx context.Context) error {
-	t.entry, t.Tools = t.m.log.Detached(t.ID, t.started, t.call), nil
+	t.entry, t.states, t.Tools = t.m.log.Detached(t.ID, t.started, t.call), nil, nil
+	t.m.processes.hide(t.call.Scope.Group(), t.ID, true)
 	if err := t.guard(ctx); err != nil {
 		return err
 	}
@@ -336,7 +293,6 @@ func (t *Turn) assemble(read, hooks context.Context) error {
 	if err != nil {
 		return err
 	}
-	leaveUnsealed(t.call.Request, &c)
 	whole := c
 	t.Summary = Summary{Side: c.Side}
 	if l != nil {
@@ -353,10 +309,23 @@ func (t *Turn) assemble(read, hooks context.Context) error {
 	if c.Side {
 		w = nil // a side request (a summary to be made, a title) needs all that the client chose to send
 	}
-	v := view.Assemble(view.Request{
+	request := view.Request{
 		Lead: c.Lead, Items: c.Items, Hidden: c.Hidden, Offset: c.Offset, Resolve: t.entry.Resolver(), Window: w,
-		Anchor: t.anchor(read, &c),
-	})
+		Own:         t.call.Request.Items(),
+		Moved:       c.Moved,
+		WindowInput: t.windowInput(read, &c),
+	}
+	v := view.Assemble(request)
+	cut := t.cutOf(&v, c.Items, whole)
+	if w != nil && t.projectWindow(hooks, &c, &v) {
+		start := v.Start
+		request.Items, request.Hidden, request.Moved, request.Offset, request.Window = c.Items, c.Hidden, c.Moved, c.Offset, nil
+		v = view.Assemble(request)
+		v.Start = start // the window has cut there, whatever was left out behind it
+	}
+	if l != nil {
+		t.recallOfView(hooks, &c, &v, cut)
+	}
 	view.ShortenResults(v.Items, t.shape.ToolResult)
 	if l != nil {
 		t.plan(&c, &v)
@@ -368,10 +337,10 @@ func (t *Turn) assemble(read, hooks context.Context) error {
 			before := whole
 			t.evict(read, &before, pipeline.Pick(c.Items, v.Kept))
 		}
-		v.Windowed += l.passedOver
+		v.Outside += l.passedOver
 	}
 	if c.Stored {
-		v.Windowed += c.Offset // what of the stored history stands too far back to be read
+		v.Outside += c.Offset // what of the stored history stands too far back to be read
 	}
 	t.Summary.Saved = max(0, sizeOf(whole.Items)-sizeOf(v.Items[len(c.Lead):]))
 	t.viewed(&c, &v)
@@ -379,10 +348,24 @@ func (t *Turn) assemble(read, hooks context.Context) error {
 }
 
 // viewed takes over a view that was chosen, and says how.
-func (t *Turn) viewed(c *transcript.Conversation, v *view.View) {
-	t.View = v.Items
-	t.Summary.Sent, t.Summary.Windowed, t.Summary.Orphans = len(c.Lead)+v.Units, v.Windowed, v.Orphans
-	t.Summary.Items = t.Summary.Sent + t.Summary.Windowed + t.Summary.Orphans
+func (t *Turn) viewed(c *session.Conversation, v *view.View) {
+	t.View, t.hidden = v.Items, findHiddenCalls(c, v)
+	t.count(c, v)
+	t.Summary.Repaired += v.Repaired
+	t.repaired = t.Summary.Repaired
 	t.entry.Viewed(c, v, t.shape.ToolResult)
+	if t.layers != nil {
+		t.layers.seat(c, v)
+	}
 	t.show(c)
+	if len(t.Tools) == 0 {
+		t.WithoutTools()
+	}
+}
+
+// count says in the summary how much of a conversation is in a view.
+func (t *Turn) count(c *session.Conversation, v *view.View) {
+	n := v.Count()
+	t.Summary.Sent, t.Summary.Windowed, t.Summary.Orphans = len(c.Lead)+n.Sent, n.Windowed, n.Orphans
+	t.Summary.Items = t.Summary.Sent + t.Summary.Windowed + t.Summary.Orphans
 }

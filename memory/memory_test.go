@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,10 +14,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"remora/cache"
+	"remora/cache/stores"
 	"remora/memory"
 	"remora/memory/turnrecord"
 	"remora/memory/view"
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
 // lab is a Memory over a store, and the clients that talk to it.
@@ -23,12 +27,14 @@ type lab struct {
 	t       *testing.T
 	m       *memory.Memory
 	store   cache.Store
+	spool   *queue // where a test looks into it
 	replies int
+	counts  bool // the test counts round trips: what was sent is not read again
 }
 
 func newLab(t *testing.T, o memory.Options) *lab {
 	t.Helper()
-	store, err := cache.Open("memory:", cache.Options{})
+	store, err := stores.Open("memory:", cache.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +136,16 @@ func told(t *testing.T, items []wire.Item) string {
 
 func (l *lab) begin(c memory.Call, words string) *memory.Turn {
 	l.t.Helper()
-	req, err := wire.Parse(wire.Chat, []byte(`{"model":"m","messages":[`+messages(words)+`]}`))
+	return l.beginWith(c, words, "")
+}
+
+// beginWith is begin with tools, as JSON, empty for none.
+func (l *lab) beginWith(c memory.Call, words, tools string) *memory.Turn {
+	l.t.Helper()
+	if tools != "" {
+		tools = `,"tools":` + tools
+	}
+	req, err := wire.Parse(dialects.Chat, []byte(`{"model":"m","messages":[`+messages(words)+`]`+tools+`}`))
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -151,7 +166,7 @@ func answer(t *testing.T, words string) memory.Answer {
 	for choice := range strings.SplitSeq(words, "|") {
 		var items []wire.Item
 		for w := range strings.FieldsSeq(choice) {
-			it, err := wire.ParseItem(wire.Chat, []byte(say(w)))
+			it, err := wire.ParseItem(dialects.Chat, []byte(say(w)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -175,7 +190,14 @@ func (l *lab) turnOf(c memory.Call, words, reply string) string {
 	if turn.Summary.Status != memory.StatusOK {
 		l.t.Errorf("turn %q: status %s", words, turn.Summary.Status)
 	}
-	return told(l.t, turn.View)
+	sent := told(l.t, turn.View)
+	if l.counts {
+		return sent
+	}
+	if got := l.shownOf(c.Scope, turn.ID); got != sent {
+		l.t.Errorf("turn %q is shown as %s, sent was %s", words, got, sent)
+	}
+	return sent
 }
 
 // transcript is what is stored: the line that ends with the head, and how many items there are in all.
@@ -195,14 +217,34 @@ func (l *lab) transcript(s memory.Scope) (line string, all int) {
 		if !line.Item.OnHead {
 			return nil
 		}
-		it, err := wire.ParseItem(wire.Chat, append(line.Item.Raw, line.Item.JSON...))
+		it, err := wire.ParseItem(dialects.Chat, append(line.Item.Raw, line.Item.JSON...))
 		items = append(items, it)
 		return err
 	})
 	if err != nil {
 		l.t.Fatal(err)
 	}
+	l.wantImportable(s)
 	return told(l.t, items), all
+}
+
+// wantImportable: whatever was exported is whole.
+func (l *lab) wantImportable(s memory.Scope) {
+	l.t.Helper()
+	store, err := stores.Open("memory:", cache.Options{})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	m := memory.New(store, nil, memory.Options{})
+	var exported bytes.Buffer
+	err = l.m.Export(context.Background(), s, &exported)
+	if err == nil {
+		err = m.Import(context.Background(), s, bytes.NewReader(exported.Bytes()))
+	}
+	m.Close()
+	if err = errors.Join(err, store.Close()); err != nil {
+		l.t.Errorf("an export cannot be imported: %v\n%s", err, exported.Bytes())
+	}
 }
 
 func (l *lab) wantTranscript(line string, all int) {
@@ -301,25 +343,31 @@ func TestSideRequests(t *testing.T) {
 	l := newLab(t, memory.Options{})
 	l.turn("s:agent u:1", "a:1")
 	l.turn("s:agent u:1 a:1 u:2", "a:2")
-	l.turn("s:titles u:name-it", "a:title")
+	l.turn(titles+" u:name-it", "a:title")
 	l.wantTranscript("u:1 a:1 u:2 a:2", 6)
-	l.turn("s:titles u:name-it a:title u:shorter", "a:t") // a side line stays one
-	l.wantTranscript("u:1 a:1 u:2 a:2", 8)
+	l.turn(titles+" u:name-it", "a:title") // and once more
+	l.turn(titles+" u:1", "a:title")       // in the words of the conversation itself
+	l.wantTranscript("u:1 a:1 u:2 a:2", 7)
 	l.wantView(l.turn("s:agent", "a:warm"), "s:agent") // nothing is asked: a client warms up
-	l.wantTranscript("u:1 a:1 u:2 a:2", 9)
+	l.wantTranscript("u:1 a:1 u:2 a:2", 8)
 	side := memory.Call{Side: "compaction"}
 	l.wantView(l.turnOf(side, "s:agent u:1 a:1 u:2 a:2 u:summarise", "a:sum"), "s:agent u:1 a:1 u:2 a:2 u:summarise")
-	l.wantTranscript("u:1 a:1 u:2 a:2", 11)
+	l.wantTranscript("u:1 a:1 u:2 a:2", 10)
 	l.turn("s:agent u:1 a:1 u:2 a:2 u:3", "a:3")
-	l.wantTranscript("u:1 a:1 u:2 a:2 u:3 a:3", 13)
+	l.wantTranscript("u:1 a:1 u:2 a:2 u:3 a:3", 12)
+	l.turn(titles+" u:name-it a:title u:shorter", "a:t") // the user goes on with it
+	l.wantTranscript("u:name-it a:title u:shorter a:t", 14)
 	marked := map[string]int{}
 	for _, record := range l.records() {
 		marked[record.Side]++
 	}
-	if diff := cmp.Diff(map[string]int{"": 3, "unrelated": 3, "compaction": 1}, marked); diff != "" {
-		t.Error("side lines by their mark: " + diff)
+	if diff := cmp.Diff(map[string]int{"": 4, "title": 3, "unrelated": 1, "compaction": 1}, marked); diff != "" {
+		t.Error("side requests by their mark: " + diff)
 	}
 }
+
+// titles are instructions as chat pages and agents send them for a title, in one word.
+const titles = "s:Generate_a_short_title_for_this_conversation"
 
 // records are the turns of the session.
 func (l *lab) records() (list []turnrecord.Record) {
@@ -337,31 +385,58 @@ func (l *lab) records() (list []turnrecord.Record) {
 	return list
 }
 
-// An agent asks for a title before, or while, it asks its first question.
+// An agent asks for a title before, or while, it asks its first question; what it asks for need not be recognised if the
+// agent has tools and that request has none.
 func TestTitleBeforeTheFirstQuestion(t *testing.T) {
-	l := newLab(t, memory.Options{})
-	l.turn("s:titles u:name-it", "a:title")
-	l.turn("s:agent u:1", "a:1")
-	l.turn("s:agent u:1 a:1 u:2", "a:2")
-	l.turn("s:agent u:1 a:1 u:2 a:2 u:3", "a:3")
-	l.wantTranscript("u:1 a:1 u:2 a:2 u:3 a:3", 8)
+	for name, c := range map[string]struct {
+		title string
+		tools string
+	}{
+		"a known prompt":           {titles + " u:name-it", ""},
+		"a known prompt, same ask": {titles + " u:1", ""},
+		"an unknown one":           {"s:odd u:name-it", `[{"type":"function","function":{"name":"ls"}}]`},
+	} {
+		for _, habit := range []string{"resends", "only new"} {
+			t.Run(name+", "+habit, func(t *testing.T) {
+				l := newLab(t, memory.Options{})
+				l.turn(c.title, "a:title")
+				said := ""
+				for i := range 3 {
+					ask := fmt.Sprintf("u:%d", i+1)
+					whole := strings.TrimSpace(said + " " + ask)
+					if habit == "resends" {
+						ask = whole
+					}
+					turn := l.beginWith(memory.Call{}, "s:agent "+ask, c.tools)
+					l.wantView(told(t, turn.View), "s:agent "+whole)
+					said = fmt.Sprintf("%s a:%d", whole, i+1)
+					turn.Commit(answer(t, fmt.Sprintf("a:%d", i+1)))
+				}
+				line, _ := l.transcript(scope)
+				if line != said {
+					t.Errorf("the conversation is %s, want %s", line, said)
+				}
+			})
+		}
+	}
 }
 
-// A guardrail that asks the same in every turn, and was answered first in the first of them, is not the conversation.
+// A guardrail that asks the same in every turn, and was answered first in the first of them, is taken for the beginning of
+// the conversation where nothing tells the two apart, and never again.
 func TestGuardBeforeTheFirstAnswer(t *testing.T) {
 	l := newLab(t, memory.Options{})
 	l.turn("s:judge u:judge", "a:ok")
-	l.turn("s:agent u:1", "a:1")
-	l.turn("s:judge u:judge", "a:ok")
-	l.turn("s:agent u:1 a:1 u:2", "a:2")
+	l.wantView(l.turn("s:agent u:1", "a:1"), "s:agent u:judge a:ok u:1")
+	l.wantView(l.turn("s:agent u:1 a:1 u:2", "a:2"), "s:agent u:1 a:1 u:2")
+	line := "u:judge a:ok u:1 a:1 u:2 a:2"
 	for n := range 20 { // more than the head remembers ends of
-		l.turn("s:judge u:judge", fmt.Sprintf("a:ok%d", n))
-		l.wantTranscript("u:1 a:1 u:2 a:2", 7+n)
+		l.wantView(l.turn("s:judge u:judge", fmt.Sprintf("a:ok%d", n)), "s:judge u:judge")
+		l.wantTranscript(line, 7+n)
 	}
-	l.turn("s:agent u:1 a:1 u:2 a:2 u:3", "a:3")
-	l.wantTranscript("u:1 a:1 u:2 a:2 u:3 a:3", 28)
+	l.wantView(l.turn("s:agent u:1 a:1 u:2 a:2 u:3", "a:3"), "s:agent u:1 a:1 u:2 a:2 u:3")
+	l.wantTranscript(line+" u:3 a:3", 28)
 	l.turn("s:judge u:1 a:1 u:2", "a:other") // the conversation itself, under other instructions
-	l.wantTranscript("u:1 a:1 u:2 a:other", 29)
+	l.wantTranscript("u:judge a:ok u:1 a:1 u:2 a:other", 29)
 }
 
 // What is asked again under instructions that a side request shares is the conversation all the same.
@@ -521,7 +596,7 @@ func TestIdenticalConcurrentTurnsAreStoredOnce(t *testing.T) {
 	l.wantTranscript("u:1 a:1", 2)
 }
 
-// Cases 19 and 26.
+// The window limits what is sent, not what is stored, and sessions never see each other's items.
 func TestReplayAfterHundredWindowedTurns(t *testing.T) {
 	l := newLab(t, memory.Options{Shape: memory.Shape{Window: &view.Window{MaxItems: 6, EvictBatch: 2, InFlight: view.InFlightKeep}}})
 	history := ""
@@ -578,7 +653,60 @@ func TestExportAndImport(t *testing.T) {
 	if err := l.m.Import(context.Background(), memory.Scope{Tenant: "x", Session: "y"}, bytes.NewReader(tampered)); err == nil {
 		t.Error("imported a changed item")
 	}
-	l.wantView(l.turnOf(memory.Call{Scope: copyOf}, "u:3", "a:3"), "s:be u:1 a:1 u:2 c:x r:x a:2 u:3")
+	l.wantView(l.turnOf(memory.Call{Scope: copyOf, History: memory.HistoryServer}, "u:3", "a:3"), "s:be u:1 a:1 u:2 c:x r:x a:2 u:3")
+}
+
+// A file that lacks a line, or has one twice or in another order, brings in nothing, and does not stand in the way of the
+// right one.
+func TestImportIsWhole(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	l.turn("s:be u:1", "a:1")
+	l.turn("s:be u:1", "a:other")
+	l.turn("s:be u:1", "a:1") // stores no item
+	l.turn("s:be u:1 a:1 u:2", "c:x")
+	l.turn("s:be u:1 a:1 u:2 c:x r:x", "a:2")
+	var exported bytes.Buffer
+	if err := l.m.Export(t.Context(), scope, &exported); err != nil {
+		t.Fatal(err)
+	}
+	lines := slices.Collect(strings.Lines(exported.String()))
+	to := memory.Scope{Tenant: "t", Session: "copy"}
+	refused := func(name string, lines ...string) {
+		t.Helper()
+		if err := l.m.Import(t.Context(), to, strings.NewReader(strings.Join(lines, ""))); err == nil {
+			t.Errorf("%s was imported", name)
+		}
+		if names, _, err := l.m.Sessions(t.Context(), to.Tenant, "", 10); err != nil || len(names) > 0 {
+			t.Fatalf("%s left %q, %v", name, names, err)
+		}
+	}
+	for n, line := range lines {
+		refused(fmt.Sprintf("a file cut before line %d", n+1), lines[:n]...)
+		refused(fmt.Sprintf("a file with line %d twice", n+1), slices.Insert(slices.Clone(lines), n, line)...)
+		if !strings.HasPrefix(line, `{"lead"`) {
+			refused(fmt.Sprintf("a file without line %d", n+1), slices.Delete(slices.Clone(lines), n, n+1)...)
+		}
+		if n > 0 {
+			refused(fmt.Sprintf("a file whose line %d is first", n+1), slices.Concat([]string{line}, lines[:n], lines[n+1:])...)
+		}
+	}
+	for name, change := range map[string][2]string{
+		"a cycle":                   {`"seq":2,"parent":1`, `"seq":2,"parent":2`},
+		"a parent that comes later": {`"seq":2,"parent":1`, `"seq":2,"parent":4`},
+		"the number 0":              {`"seq":1,"parent":0`, `"seq":0,"parent":0`},
+		"a number beyond the last":  {`"seq":7,`, `"seq":700,`},
+		"another head":              {`"head":7`, `"head":6`},
+		"another count":             {`"items":7`, `"items":8`},
+	} {
+		changed := strings.Replace(exported.String(), change[0], change[1], 1)
+		if changed == exported.String() {
+			t.Fatalf("%s: %s is not in\n%s", name, change[0], changed)
+		}
+		refused(name, changed)
+	}
+	if err := l.m.Import(t.Context(), to, bytes.NewReader(exported.Bytes())); err != nil {
+		t.Error(err)
+	}
 }
 
 // A client that did not see the end of a turn that was stored sends it again.
@@ -664,14 +792,23 @@ func TestTrimmedFarBack(t *testing.T) {
 // shown is the view of a turn as it is put together again, or why it can't be.
 func (l *lab) shown(turnID string) string {
 	l.t.Helper()
-	items, err := l.m.TurnView(context.Background(), scope, turnID)
+	return l.shownOf(scope, turnID)
+}
+
+// shownOf is shown of another session, unless that has no name.
+func (l *lab) shownOf(s memory.Scope, turnID string) string {
+	l.t.Helper()
+	if s.Session == "" {
+		s = scope
+	}
+	items, err := l.m.TurnView(context.Background(), s, turnID)
 	if err != nil {
 		return err.Error()
 	}
 	return told(l.t, items)
 }
 
-// Promise 8: the view of every turn can be shown again.
+// The view of every turn can be shown again.
 func TestTurnViewIsWhatWasSent(t *testing.T) {
 	l := newLab(t, memory.Options{Shape: memory.Shape{Window: &view.Window{MaxItems: 5, EvictBatch: 2, InFlight: view.InFlightWindow}}})
 	sent := map[string]string{}

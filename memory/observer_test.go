@@ -12,7 +12,7 @@ import (
 	"remora/cache"
 	"remora/memory"
 	"remora/memory/layer"
-	"remora/memory/layer/observe"
+	"remora/memory/layers/observational"
 	"remora/memory/pipeline"
 )
 
@@ -37,7 +37,7 @@ func (s sleeper) Complete(ctx context.Context, _, _ string, _ int) (string, erro
 	}
 }
 
-// TestSlowObserver is case 35, by the clock of the pipeline: an observer that takes longer than a minute changes nothing
+// TestSlowObserver, by the clock of the pipeline: an observer that takes longer than a minute changes nothing
 // and delays nobody, and the operator reads of it; one that takes a little less is heard.
 func TestSlowObserver(t *testing.T) {
 	t.Parallel()
@@ -46,20 +46,20 @@ func TestSlowObserver(t *testing.T) {
 		after time.Duration // until it is over
 		heard bool
 	}{
-		"case 35: slower than 60 s": {sleeper{61 * time.Second, true}, 60 * time.Second, false},
-		"case 35: and deaf":         {sleeper{61 * time.Second, false}, 60 * time.Second, false},
-		"case 35: in time":          {sleeper{59 * time.Second, true}, 59 * time.Second, true},
+		"slower than 60 s": {sleeper{61 * time.Second, true}, 60 * time.Second, false},
+		"and deaf":         {sleeper{61 * time.Second, false}, 60 * time.Second, false},
+		"in time":          {sleeper{59 * time.Second, true}, 59 * time.Second, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				impl, err := observe.New(observe.Options{Observer: observe.ByModel, BufferThreshold: 1, HasModel: true})
+				impl, err := observational.New(observational.Options{Observer: observational.ByModel, BufferThreshold: 1, HasModel: true})
 				if err != nil {
 					t.Fatal(err)
 				}
 				var log bytes.Buffer
 				p, err := pipeline.New([]pipeline.Layer{{
-					ID: "o", Kind: "observational_memory", Scope: layer.Thread, Impl: impl, Model: c.model, Timeouts: observe.Defaults().Timeouts,
+					ID: "o", Kind: "observational_memory", Scope: layer.Thread, Impl: impl, Model: c.model, Timeouts: observational.Defaults(observational.Options{}).Timeouts,
 				}}, pipeline.Options{Now: time.Now, Log: slog.New(slog.NewTextHandler(&log, nil))})
 				if err != nil {
 					t.Fatal(err)
@@ -76,7 +76,7 @@ func TestSlowObserver(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				want := `{"observations":null,"buffer":[{"by":"user","text":"hello"}],"bufferTokens":2,"version":0}` // by the append hook
+				want := `{"observations":null,"buffer":[{"by":"user","text":"hello","session":"3f3af1ecebbd1410ab417ec0","item":"9698f346d016cc3b5c81262f1a4faf44"}],"bufferTokens":2,"version":0}` // by the append hook
 				if kept := string(r[0].Values[0]); strings.Contains(kept, "likes tea") != c.heard || !c.heard && kept != want {
 					t.Errorf("the state is %s", kept)
 				}

@@ -17,7 +17,7 @@ import (
 // exchanged is a request of a client that sends only what is new, its answer, and what upstream should see.
 type exchanged struct{ sent, reply, view string }
 
-// DESIGN 2.3 and 4: whatever a client sends that sends only what is new, the conversation stays on the head line.
+// Whatever is sent by a client that sends only what is new, the conversation stays on the head line.
 func TestResultsOfOnlyWhatIsNew(t *testing.T) {
 	begin := []exchanged{{"s:be u:1", "c:x,y", "s:be u:1"}, {"r:x r:y", "a:2", "s:be u:1 c:x,y r:x r:y"}}
 	for _, c := range []struct {
@@ -49,9 +49,9 @@ func TestResultsOfOnlyWhatIsNew(t *testing.T) {
 			{"r:z", "a:3", "s:be u:1 c:x,y r:x r:y c:z r:z"},
 			{"r:z", "a:4", "s:be u:1 c:x,y r:x r:y c:z r:z"},
 		}, "u:1 c:x,y r:x r:y c:z r:z a:4", 9},
-		{"a corrected result goes behind the head", []exchanged{
-			{"r:x=1", "a:3", "s:be u:1 c:x,y r:x r:y a:2"},
-			{"u:4", "a:4", "s:be u:1 c:x,y r:x r:y a:2 a:3 u:4"},
+		{"a corrected result goes behind the head, and in the view in the place of the first", []exchanged{
+			{"r:x=1", "a:3", "s:be u:1 c:x,y r:x=1 r:y a:2"},
+			{"u:4", "a:4", "s:be u:1 c:x,y r:x=1 r:y a:2 a:3 u:4"},
 		}, "u:1 c:x,y r:x r:y a:2 r:x=1 a:3 u:4 a:4", 9},
 		{"the last of the results again", []exchanged{
 			{"r:y", "a:again", "s:be u:1 c:x,y r:x r:y"},
@@ -80,9 +80,14 @@ func TestResultsOfOnlyWhatIsNew(t *testing.T) {
 			{"fr:f", "a:4", "s:be u:1 c:x,y r:x r:y a:2 u:3 fc:f fr:f fc:f fr:f"},
 			{"fr:f", "a:5", "s:be u:1 c:x,y r:x r:y a:2 u:3 fc:f fr:f fc:f fr:f"},
 		}, "u:1 c:x,y r:x r:y a:2 u:3 fc:f fr:f fc:f fr:f a:5", 12},
-		{"an assistant's word is a new beginning", []exchanged{
+		{"an assistant's word is a beginning of its own", []exchanged{
 			{"s:be u:0 a:0 u:3", "a:3", "s:be u:0 a:0 u:3"},
-		}, "u:0 a:0 u:3 a:3", 9},
+			{"s:be u:4", "a:4", "s:be u:1 c:x,y r:x r:y a:2 u:4"},
+		}, "u:1 c:x,y r:x r:y a:2 u:4 a:4", 11},
+		{"and the conversation when its client goes on with it", []exchanged{
+			{"s:be u:0 a:0 u:3", "a:3", "s:be u:0 a:0 u:3"},
+			{"s:be u:0 a:0 u:3 a:3 u:4", "a:4", "s:be u:0 a:0 u:3 a:3 u:4"},
+		}, "u:0 a:0 u:3 a:3 u:4 a:4", 11},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLab(t, memory.Options{})

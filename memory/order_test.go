@@ -13,10 +13,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"remora/memory"
-	"remora/memory/budget"
 	"remora/memory/layer"
 	"remora/memory/pipeline"
+	"remora/memory/view"
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
 // witness has every hook, and notes in which order they are called and with what.
@@ -81,7 +82,7 @@ func at(slot int, w *witness) pipeline.Layer {
 	return pipeline.Layer{ID: w.name, Kind: "test", Slot: slot, Scope: layer.Thread, Impl: w}
 }
 
-// TestHookOrder is case 82, and the half of case 79 that an append hook never sees what the model said.
+// TestHookOrder: hooks run in the order of a turn, and an append hook never sees what the model said.
 func TestHookOrder(t *testing.T) {
 	t.Parallel()
 	w := &witness{name: "w"}
@@ -94,23 +95,23 @@ func TestHookOrder(t *testing.T) {
 	turn.Commit(last)
 	want := []string{"init", "on_item_append", "recall", "project_history", "call", "after_model_call", "store", "on_complete"}
 	if diff := cmp.Diff(want, w.called); diff != "" {
-		t.Errorf("case 82 (-want +got)\n%s", diff)
+		t.Errorf("hooks of a turn (-want +got)\n%s", diff)
 	}
 	l.turnOf(c, "u:hello a:hi u:again", "a:ok")
 	if diff := cmp.Diff([]string{"hello", "again"}, w.appended); diff != "" {
-		t.Errorf("case 79: the append hook got (-want +got)\n%s", diff)
+		t.Errorf("the append hook got (-want +got)\n%s", diff)
 	}
 	w.called = nil
 	if err := l.m.Delete(t.Context(), c.Scope); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"init", "dispose"}, w.called); diff != "" {
-		t.Errorf("case 82, a deleted session (-want +got)\n%s", diff)
+		t.Errorf("hooks of a deleted session (-want +got)\n%s", diff)
 	}
 }
 
-// TestViewOrder is case 61: system, then layers by slot and, within one, as they were configured, then the history.
-// Blocks are developer messages (cases 29 and 67), which Chat clients that write none get as system ones.
+// TestViewOrder: first the system prompt, then layers by slot and, within one, as they were configured, then the history.
+// Blocks are developer messages, which Chat clients that write none get as system ones.
 func TestViewOrder(t *testing.T) {
 	t.Parallel()
 	var list []pipeline.Layer
@@ -124,13 +125,13 @@ func TestViewOrder(t *testing.T) {
 	view := l.turnOf(in("one", ""), "s:be u:hello", "a:hi")
 	blocks := "s:block of a s:block of b s:block of c s:block of d s:block of e s:block of f s:block of g"
 	if want := "s:be " + blocks + " u:hello"; view != want {
-		t.Errorf("case 61: view\n%s, want\n%s", view, want)
+		t.Errorf("view\n%s, want\n%s", view, want)
 	}
 	view = l.turnOf(in("two", ""), "d:be u:hello", "a:hi")
 	if want := "d:be " + strings.ReplaceAll(blocks, "s:", "d:") + " u:hello"; view != want {
-		t.Errorf("cases 29 and 67: view\n%s, want\n%s", view, want)
+		t.Errorf("view\n%s, want\n%s", view, want)
 	}
-	req, err := wire.Parse(wire.Responses, []byte(`{"model":"m","input":"hello"}`))
+	req, err := wire.Parse(dialects.Responses, []byte(`{"model":"m","input":"hello"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,11 +143,11 @@ func TestViewOrder(t *testing.T) {
 	}
 	turn.Commit(memory.Answer{HTTPStatus: 200})
 	if it := turn.View[0]; it.Role != wire.Developer || it.Text() != "block of a" {
-		t.Errorf("cases 29 and 67: the first item of a Responses view is %s", it.Raw)
+		t.Errorf("the first item of a Responses view is %s", it.Raw)
 	}
 }
 
-// TestFailedStoreIsTold is cases 34 and 83: the answer is unaffected, and the operator reads which layer failed.
+// TestFailedStoreIsTold: the answer is unaffected, and the operator reads which layer failed.
 func TestFailedStoreIsTold(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
@@ -168,7 +169,7 @@ func TestFailedStoreIsTold(t *testing.T) {
 func TestBlockWithoutRoomIsTold(t *testing.T) {
 	t.Parallel()
 	wide := &witness{name: strings.Repeat("w", 40)}
-	p, err := pipeline.New([]pipeline.Layer{at(1, wide), at(2, &witness{name: "n"})}, pipeline.Options{Policy: budget.Policy{Budget: 45}})
+	p, err := pipeline.New([]pipeline.Layer{at(1, wide), at(2, &witness{name: "n"})}, pipeline.Options{Policy: view.Policy{Budget: 45}})
 	if err != nil {
 		t.Fatal(err)
 	}

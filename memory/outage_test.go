@@ -14,6 +14,7 @@ import (
 	"remora/cache"
 	"remora/memory"
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
 // journal is a log that may be read while others write to it, as they do where they wake at the same moment of a bubble.
@@ -63,7 +64,7 @@ func TestOutageIsTold(t *testing.T) {
 	}{
 		{"open", memory.OnStoreErrorOpen, errOutage, []string{"level=WARN", "go on without it"}},
 		{"closed", memory.OnStoreErrorClosed, errOutage, []string{"level=WARN", "get 503"}},
-		{"an account that is refused", memory.OnStoreErrorOpen, fmt.Errorf("%w: WRONGPASS", cache.ErrDenied), []string{"level=ERROR", "store.url"}},
+		{"an account that is refused", memory.OnStoreErrorOpen, &cache.Error{Fault: cache.FaultStore, Err: fmt.Errorf("%w: WRONGPASS", cache.ErrDenied)}, []string{"level=ERROR", "store.url"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -117,7 +118,7 @@ func TestOutageIsTold(t *testing.T) {
 
 func asking(t *testing.T, words string) *wire.Request {
 	t.Helper()
-	r, err := wire.Parse(wire.Chat, []byte(`{"model":"m","messages":[`+messages(words)+`]}`))
+	r, err := wire.Parse(dialects.Chat, []byte(`{"model":"m","messages":[`+messages(words)+`]}`))
 	if err != nil {
 		t.Fatal(err)
 	}

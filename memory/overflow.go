@@ -5,26 +5,25 @@ import (
 	"slices"
 	"sort"
 
-	"remora/memory/budget"
 	"remora/memory/layer"
 	"remora/memory/pipeline"
+	"remora/memory/session"
 	"remora/memory/summary"
-	"remora/memory/transcript"
 	"remora/memory/turnrecord"
 	"remora/memory/view"
 	"remora/wire"
 )
 
-// How a summary is kept and shown (D7).
+// How a summary is kept and shown; see docs/semantics.md#summaries.
 const (
 	// summaryID and summarySlot are where records say that it stood: behind all layers, before the history.
 	summaryID   = "summary"
 	summarySlot = 1_000_001
-	// summaryTokens is what it may cost (SEMANTICS 3: half of memory_token_budget), and summaryShare by how much at least
+	// summaryTokens is what it may cost (half of what history_manager lets memories take), and summaryShare by how much at least
 	// the whole view is larger.
 	summaryTokens = 1000
 	summaryShare  = 4
-	// What falls out at once is at least so many tenths of what is not summarised yet (SEMANTICS 2): so the view's
+	// What falls out at once is at least so many tenths of what is not summarised yet: so the view's
 	// beginning stays put in between, and with it the provider's cache.
 	summaryTenths = 3
 )
@@ -32,7 +31,7 @@ const (
 // want is how much of the stored history has to be read, in units: what the window may keep, and all that is not
 // summarised yet.
 func (t *Turn) want() uint64 {
-	var cut view.Cut
+	var cut view.WindowStart
 	if t.layers != nil {
 		if c := t.layers.states.keeps().cut; c != nil {
 			cut = c.now
@@ -53,7 +52,7 @@ func (t *Turn) want() uint64 {
 }
 
 // fit leaves out of a view what the budget has no room for, and puts a summary of it in its place if that is the policy.
-func (t *Turn) fit(ctx context.Context, c *transcript.Conversation, v *view.View) {
+func (t *Turn) fit(ctx context.Context, c *session.Conversation, v *view.View) {
 	o := overflow{l: t.layers, c: c, v: v, lead: len(c.Lead)}
 	t.fitOnce(ctx, &o)
 	if t.keepUpdates(t.layers.fitted.Dropped) {
@@ -89,7 +88,7 @@ func (t *Turn) summarize(ctx context.Context, o *overflow, sum *keptSummary) {
 		state = summary.State{Retry: state.Retry} // of what was said on another branch
 	}
 	if gone := o.before(o.covered); len(gone) > 0 {
-		o.v.Cut(o.lead, gone)
+		o.v.LeaveOut(o.lead, gone...)
 	}
 	own := o.block(state)
 	f := o.try(own...)
@@ -97,7 +96,7 @@ func (t *Turn) summarize(ctx context.Context, o *overflow, sum *keptSummary) {
 		o.apply(f)
 		return
 	}
-	reserve := pipeline.Block{Layer: summaryID, Slot: summarySlot, Messages: []string{""}, Tokens: o.limit}
+	reserve := view.Block{Layer: summaryID, Slot: summarySlot, Texts: []string{""}, Tokens: o.limit}
 	roomy := o.try(reserve)
 	end := o.end(roomy.Left)
 	if last := len(roomy.Blocks) - 1; last < 0 || roomy.Blocks[last].Slot != summarySlot || end <= o.covered {
@@ -135,7 +134,7 @@ func (t *Turn) overflowModel() layer.Model {
 // overflow is a view that is being cut.
 type overflow struct {
 	l       *layered
-	c       *transcript.Conversation
+	c       *session.Conversation
 	v       *view.View
 	lead    int
 	keys    []wire.Hash // of the conversation's items
@@ -147,32 +146,31 @@ type overflow struct {
 func (o *overflow) history() []wire.Item { return o.v.Items[o.lead:] }
 
 // try fits the view, with these blocks behind those of the layers.
-func (o *overflow) try(more ...pipeline.Block) pipeline.Fitted {
+func (o *overflow) try(more ...view.Block) pipeline.Fitted {
 	return o.l.run.Fit(o.v.Items[:o.lead], append(slices.Clip(o.l.blocks), more...), o.history())
 }
 
-// apply takes out of the view what is left and the other items named, and keeps the blocks that stay.
-func (o *overflow) apply(f pipeline.Fitted, indices ...int) {
-	if o.l.blocks = f.Blocks; len(indices) > 0 {
+// apply takes out of the view what is left and what else has to go, and keeps the blocks that stay.
+func (o *overflow) apply(f pipeline.Fitted, more ...view.Out) {
+	if o.l.blocks = f.Blocks; len(more) > 0 {
 		f.SystemTokens, f.HistoryTokens = 0, 0 // more goes than was counted
 	}
 	o.l.fitted = f
-	for _, out := range f.Left {
-		indices = append(indices, out.Index)
-	}
-	slices.Sort(indices)
-	if len(indices) > 0 {
-		o.v.Cut(o.lead, slices.Compact(indices))
+	out := slices.Concat(more, f.Left)
+	slices.SortStableFunc(out, func(a, b view.Out) int { return a.Index - b.Index })
+	out = slices.CompactFunc(out, func(a, b view.Out) bool { return a.Index == b.Index })
+	if len(out) > 0 {
+		o.v.LeaveOut(o.lead, out...)
 	}
 }
 
 // block is what the model is told of a summary, nothing if that is nothing.
-func (o *overflow) block(s summary.State) []pipeline.Block {
+func (o *overflow) block(s summary.State) []view.Block {
 	text, n := s.Block(o.l.run.Count, o.limit)
 	if text == "" {
 		return nil
 	}
-	return []pipeline.Block{{Layer: summaryID, Slot: summarySlot, Messages: []string{text}, Tokens: n}}
+	return []view.Block{{Layer: summaryID, Slot: summarySlot, Texts: []string{text}, Tokens: n}}
 }
 
 // round is where in the history begins what always stays.
@@ -180,26 +178,26 @@ func (o *overflow) round() int { return o.l.run.Firm(o.history()) }
 
 // before lists what of the history stands before item end of the conversation and can go: not the current round, no
 // compaction, and nothing that upstream wants together with what stays.
-func (o *overflow) before(end int) []int {
+func (o *overflow) before(end int) []view.Out {
 	history, round := o.history(), o.round()
 	last := min(sort.SearchInts(o.v.Kept, end), round)
-	groups := budget.Groups(history)
+	groups := view.Groups(history)
 	stays := make(map[int]bool)
 	for _, g := range groups[last:] {
 		stays[g] = g != 0
 	}
-	var indices []int
+	var out []view.Out
 	for i, it := range history[:last] {
 		if it.Kind != wire.Compaction && !stays[groups[i]] {
-			indices = append(indices, i)
+			out = append(out, view.Out{Index: i, Why: view.ReasonSummary})
 		}
 	}
-	return indices
+	return out
 }
 
 // end is up to which item of the conversation a summary has to reach, where the budget has no room for left: never into
 // the round, unless the window does. 0 is no further than it does.
-func (o *overflow) end(left []budget.Out) int {
+func (o *overflow) end(left []view.Out) int {
 	want := o.v.From
 	for _, out := range left {
 		want = max(want, o.v.Kept[out.Index]+1)

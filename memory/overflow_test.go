@@ -12,11 +12,11 @@ import (
 	"pgregory.net/rapid"
 
 	"remora/memory"
-	"remora/memory/budget"
 	"remora/memory/layer"
 	"remora/memory/pipeline"
 	"remora/memory/view"
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
 // narrator is a model that summarises by naming what it was given.
@@ -40,7 +40,7 @@ func (n *narrator) Complete(_ context.Context, _, user string, _ int) (string, e
 func summarizing(t *testing.T, items int, model pipeline.ModelSource, w *view.Window) memory.Options {
 	t.Helper()
 	p, err := pipeline.New(nil, pipeline.Options{
-		Policy:    budget.Policy{Budget: float64(10 * items), Overflow: budget.OverflowSummarize},
+		Policy:    view.Policy{Budget: float64(10 * items), Overflow: view.OverflowSummarize},
 		Count:     func(_, text string) int { return len(text) / 16 },
 		CountItem: func(string, wire.Item) int { return 10 },
 	})
@@ -68,7 +68,7 @@ func brief(view string) string {
 	return view
 }
 
-// TestSummaryOfTenMessages is case 102: the three oldest of ten messages give way to one block, although one would do; three
+// TestSummaryOfTenMessages: the three oldest of ten messages give way to one block, although one would do; three
 // stay as they are.
 func TestSummaryOfTenMessages(t *testing.T) {
 	l := newLab(t, summarizing(t, 1000, &narrator{}, &view.Window{MaxItems: 9, EvictBatch: 1, InFlight: view.InFlightKeep}))
@@ -76,7 +76,7 @@ func TestSummaryOfTenMessages(t *testing.T) {
 	l.wantView(l.turnOf(in("other", ""), "u:1 a:2 u:3", "a:4"), "u:1 a:2 u:3")
 }
 
-// TestSummaryGrows is D7: what falls out is summarised once, and the view's beginning stays put until more has to go.
+// TestSummaryGrows: what falls out is summarised once, and the view's beginning stays put until more has to go.
 func TestSummaryGrows(t *testing.T) {
 	for _, mode := range []string{"resent", "only what is new"} {
 		t.Run(mode, func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestSummaryOfAnotherBranch(t *testing.T) {
 	}
 }
 
-// TestSummaryWithoutModel: a model that fails, case 102, loses nothing, and no model at all makes excerpts.
+// TestSummaryWithoutModel: a model that fails loses nothing, and no model at all makes excerpts.
 func TestSummaryWithoutModel(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -269,7 +269,7 @@ func (l *lab) play(rt *rapid.T, words []string, from int, reply string, resends 
 	}
 	turn := l.begin(memory.Call{}, strings.Join(sent, " "))
 	turn.Commit(answer(l.t, reply))
-	if errs := wire.Check(wire.Chat, turn.View); len(errs) > 0 {
+	if errs := wire.Check(dialects.Chat, turn.View); len(errs) > 0 {
 		rt.Fatalf("%s: %v", told(l.t, turn.View), errs)
 	}
 	view := told(l.t, turn.View)

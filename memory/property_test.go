@@ -12,8 +12,11 @@ import (
 	"pgregory.net/rapid"
 
 	"remora/cache"
+	"remora/cache/spool"
+	"remora/cache/stores"
 	"remora/memory"
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
 // A client that resends its history, edits, regenerates, goes back to an older branch and trims: after every turn the
@@ -143,7 +146,7 @@ func client(l *lab, mode memory.History, id, turns int) error {
 		if mode == memory.HistoryServer {
 			sent = history[len(history)-1:]
 		}
-		req, err := wire.Parse(wire.Chat, []byte(`{"messages":[`+messages(strings.Join(sent, " "))+`]}`))
+		req, err := wire.Parse(dialects.Chat, []byte(`{"messages":[`+messages(strings.Join(sent, " "))+`]}`))
 		if err != nil {
 			return err
 		}
@@ -191,7 +194,7 @@ func (o *outage) over() {
 	o.down, o.now = false, o.now.Add(time.Minute)
 }
 
-var errOutage = errors.New("connection refused")
+var errOutage = &cache.Error{Fault: cache.FaultStore, Err: errors.New("connection refused")}
 
 func (o *outage) set(down bool) {
 	o.mu.Lock()
@@ -243,6 +246,8 @@ type queue struct {
 	mu    sync.Mutex
 	recs  [][]byte
 	aside [][]byte // what could not be read
+
+	adopted bool // it was told of what was there at first
 }
 
 func (q *queue) Append(rec []byte) error {
@@ -250,6 +255,18 @@ func (q *queue) Append(rec []byte) error {
 	defer q.mu.Unlock()
 	q.recs = append(q.recs, rec)
 	return nil
+}
+
+func (q *queue) Adopt(f func(rec []byte)) (spool.Adopted, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.adopted {
+		for _, rec := range q.recs {
+			f(rec)
+		}
+	}
+	q.adopted = true
+	return spool.Adopted{}, nil
 }
 
 func (q *queue) Drain(_ context.Context, f func([]byte) error) error {
@@ -285,7 +302,7 @@ func (q *queue) Len() (records int, size int64) {
 
 func newOutage(t *testing.T) (*lab, *outage) {
 	t.Helper()
-	mem, err := cache.Open("memory:", cache.Options{})
+	mem, err := stores.Open("memory:", cache.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +331,7 @@ func TestTurnsOfAnOutageAreReplayedInOrder(t *testing.T) {
 		turn.Commit(answer(t, fmt.Sprintf("a:%d", i+2)))
 	}
 	store.over()
-	l.wantView(l.turn("u:4", "a:4"), "u:1 a:1 u:2 a:2 u:3 a:3 u:4")
+	l.wantView(l.turnOf(memory.Call{History: memory.HistoryServer}, "u:4", "a:4"), "u:1 a:1 u:2 a:2 u:3 a:3 u:4")
 	l.wantTranscript("u:1 a:1 u:2 a:2 u:3 a:3 u:4 a:4", 8)
 	degraded := 0
 	for _, record := range l.records() {
@@ -336,19 +353,19 @@ func TestCommitWhoseReplyGotLostIsWrittenOnce(t *testing.T) {
 	store.mu.Unlock()
 	turn.Commit(answer(t, "a:2"))
 	store.over()
-	l.wantView(l.turn("u:3", "a:3"), "u:1 a:1 u:2 a:2 u:3")
+	l.wantView(l.turnOf(memory.Call{History: memory.HistoryServer}, "u:3", "a:3"), "u:1 a:1 u:2 a:2 u:3")
 	l.wantTranscript("u:1 a:1 u:2 a:2 u:3 a:3", 6)
 }
 
 func TestClosedModeRefuses(t *testing.T) {
-	mem, err := cache.Open("memory:", cache.Options{})
+	mem, err := stores.Open("memory:", cache.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	store := &outage{Store: mem, down: true}
 	m := memory.New(store, nil, patient(memory.Options{OnStoreError: memory.OnStoreErrorClosed}))
 	defer m.Close()
-	req, err := wire.Parse(wire.Chat, []byte(`{"messages":[]}`))
+	req, err := wire.Parse(dialects.Chat, []byte(`{"messages":[]}`))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,13 +10,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"remora/memory"
-	"remora/memory/budget"
 	"remora/memory/pipeline"
+	"remora/memory/view"
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
 // pruning are options under which a view has room for so many items of ten tokens each.
-func pruning(t *testing.T, items int, p budget.Policy) memory.Options {
+func pruning(t *testing.T, items int, p view.Policy) memory.Options {
 	t.Helper()
 	p.Budget = float64(10 * items)
 	layers, err := pipeline.New(nil, pipeline.Options{
@@ -28,7 +29,7 @@ func pruning(t *testing.T, items int, p budget.Policy) memory.Options {
 		t.Fatal(err)
 	}
 	return memory.Options{
-		Shape:      memory.Shape{Layers: layers, Summarize: p.Overflow == budget.OverflowSummarize, ToolResult: p.ToolResult},
+		Shape:      memory.Shape{Layers: layers, Summarize: p.Overflow == view.OverflowSummarize, ToolResult: p.ToolResult},
 		CommitWait: time.Minute, ReadWait: time.Minute,
 	}
 }
@@ -39,16 +40,16 @@ func TestPrunedViews(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		room   int
-		policy budget.Policy
+		policy view.Policy
 		want   string
 	}{
-		{"case 104: all fits", 11, budget.Policy{Overflow: budget.OverflowTurns, Turns: 1}, words},
-		{"case 101: an exchange is too much", 10, budget.Policy{Overflow: budget.OverflowFIFO}, "s:0 u:3 c:x,y r:x r:y a:4 u:5 a:6 u:7"},
-		{"case 101: calls with their results", 8, budget.Policy{Overflow: budget.OverflowFIFO}, "s:0 a:4 u:5 a:6 u:7"},
-		{"case 103: pairs with tool items", 10, budget.Policy{Overflow: budget.OverflowTurns, Turns: 2}, "s:0 u:3 c:x,y r:x r:y a:4 u:5 a:6 u:7"},
-		{"case 98: over the budget", 2, budget.Policy{Overflow: budget.OverflowFIFO, MinTurns: 2}, "s:0 u:3 c:x,y r:x r:y a:4 u:5 a:6 u:7"},
-		{"case 100, D11: by priority", 6, budget.Policy{Overflow: budget.OverflowPriority}, "s:0 u:1 u:3 u:5 a:6 u:7"},
-		{"case 100: what must stay is too much", 1, budget.Policy{Overflow: budget.OverflowTurns, Turns: 1}, "s:0 u:7"},
+		{"all fits", 11, view.Policy{Overflow: view.OverflowTurns, Turns: 1}, words},
+		{"an exchange is too much", 10, view.Policy{Overflow: view.OverflowFIFO}, "s:0 u:3 c:x,y r:x r:y a:4 u:5 a:6 u:7"},
+		{"calls with their results", 8, view.Policy{Overflow: view.OverflowFIFO}, "s:0 a:4 u:5 a:6 u:7"},
+		{"pairs with tool items", 10, view.Policy{Overflow: view.OverflowTurns, Turns: 2}, "s:0 u:3 c:x,y r:x r:y a:4 u:5 a:6 u:7"},
+		{"over the budget", 2, view.Policy{Overflow: view.OverflowFIFO, MinTurns: 2}, "s:0 u:3 c:x,y r:x r:y a:4 u:5 a:6 u:7"},
+		{"by priority", 6, view.Policy{Overflow: view.OverflowPriority}, "s:0 u:1 u:3 u:5 a:6 u:7"},
+		{"what must stay is too much", 1, view.Policy{Overflow: view.OverflowTurns, Turns: 1}, "s:0 u:7"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLab(t, pruning(t, c.room, c.policy))
@@ -58,7 +59,7 @@ func TestPrunedViews(t *testing.T) {
 	}
 }
 
-// TestSummaryLeavesPairs is case 98 with a summary: what is never left out is not summarised either, though three tenths
+// TestSummaryLeavesPairs: what is never left out is not summarised either, though three tenths
 // of the history would be two items more.
 func TestSummaryLeavesPairs(t *testing.T) {
 	var words []string
@@ -66,7 +67,7 @@ func TestSummaryLeavesPairs(t *testing.T) {
 		words = append(words, fmt.Sprintf("u:%d a:%d", i, i))
 	}
 	words = append(words, "u:50")
-	l := newLab(t, pruning(t, 100, budget.Policy{Overflow: budget.OverflowSummarize, MinTurns: 36}))
+	l := newLab(t, pruning(t, 100, view.Policy{Overflow: view.OverflowSummarize, MinTurns: 36}))
 	_, rest, ok := strings.Cut(brief(l.turn(strings.Join(words, " "), "a:50")), "} ")
 	if !ok {
 		t.Fatal("nothing was summarised")
@@ -74,14 +75,14 @@ func TestSummaryLeavesPairs(t *testing.T) {
 	l.wantView(rest, strings.Join(words[14:], " "))
 }
 
-// TestToolResultsAreShortened is case 105: in the forwarded body alone, to the same bytes in every turn, and the turn can
+// TestToolResultsAreShortened: in the forwarded body alone, to the same bytes in every turn, and the turn can
 // be shown as it was.
 func TestToolResultsAreShortened(t *testing.T) {
-	o := pruning(t, 1000, budget.Policy{Overflow: budget.OverflowTruncate, ToolResult: 2000})
+	o := pruning(t, 1000, view.Policy{Overflow: view.OverflowTruncate, ToolResult: 2000})
 	l := newLab(t, o)
 	long := strings.Repeat("0123456789", 900)
 	ask := func(more string) *memory.Turn {
-		req, err := wire.Parse(wire.Chat, fmt.Appendf(nil, `{"model":"m","messages":[%s,{"role":"tool","tool_call_id":"x","content":%q}%s]}`,
+		req, err := wire.Parse(dialects.Chat, fmt.Appendf(nil, `{"model":"m","messages":[%s,{"role":"tool","tool_call_id":"x","content":%q}%s]}`,
 			messages("u:1 c:x"), long, more))
 		if err != nil {
 			t.Fatal(err)
@@ -97,10 +98,10 @@ func TestToolResultsAreShortened(t *testing.T) {
 	second := ask("," + messages("a:2 u:3"))
 	second.Commit(answer(t, "a:4"))
 	if n := len(first.View[2].Text()); n > 8000 || n < 7900 {
-		t.Errorf("case 105: %d characters are sent", n)
+		t.Errorf("%d characters are sent", n)
 	}
 	if diff := cmp.Diff(string(first.View[2].Raw), string(second.View[2].Raw)); diff != "" {
-		t.Errorf("case 105: the second turn sends another beginning:\n%s", diff)
+		t.Errorf("the second turn sends another beginning:\n%s", diff)
 	}
 	again, err := l.m.TurnView(context.Background(), scope, first.ID)
 	if err != nil {
@@ -119,6 +120,6 @@ func TestToolResultsAreShortened(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Count(stored, long) != 1 {
-		t.Errorf("case 105: the whole result is stored %d times", strings.Count(stored, long))
+		t.Errorf("the whole result is stored %d times", strings.Count(stored, long))
 	}
 }

@@ -6,9 +6,12 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"remora/cache"
 	"remora/memory"
+	"remora/memory/view"
+	"remora/wire"
 )
 
 // trips counts the round trips to a store.
@@ -30,15 +33,27 @@ func (s *trips) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
 // A client that resends its history and stays with one replica costs a commit and no read after its first turn; wherever the session
 // may be another than the replica wrote, it is read.
 func TestNextTurnNeedsNoRead(t *testing.T) {
-	l := newLab(t, memory.Options{})
+	t.Run("nothing kept for the next view", func(t *testing.T) { nextTurnNeedsNoRead(t, memory.Shape{}) })
+	t.Run("the window of the default configuration", func(t *testing.T) {
+		nextTurnNeedsNoRead(t, shippedShape(t, func(_ string, it wire.Item) int { return len(it.Raw) }))
+	})
+	t.Run("a window that moves", func(t *testing.T) {
+		nextTurnNeedsNoRead(t, memory.Shape{Window: &view.Window{MaxItems: 4, EvictBatch: 2, InFlight: view.InFlightWindow}})
+	})
+}
+
+func nextTurnNeedsNoRead(t *testing.T, shape memory.Shape) {
+	t.Helper()
+	o := memory.Options{Shape: shape}
+	l := newLab(t, o)
 	counted := &trips{Store: l.store}
-	here, there := memory.New(counted, nil, patient(memory.Options{})), memory.New(l.store, nil, patient(memory.Options{}))
+	here, there := memory.New(counted, nil, patient(o)), memory.New(l.store, nil, patient(o))
 	defer here.Close()
 	defer there.Close()
 	f := func(at *memory.Memory, want int32, c memory.Call, words, reply string) {
 		t.Helper()
 		before := counted.n.Load()
-		l.m = at
+		l.m, l.counts = at, true
 		l.turnOf(c, words, reply)
 		if got := counted.n.Load() - before; got != want {
 			t.Errorf("turn %q took %d round trips, want %d", words, got, want)
@@ -68,6 +83,7 @@ func TestTrimmedHistoryNeedsOneRead(t *testing.T) {
 	counted := &trips{Store: l.store}
 	l.m = memory.New(counted, nil, patient(memory.Options{}))
 	defer l.m.Close()
+	l.counts = true
 	l.turn(strings.Join(history[len(history)-10:], " ")+" u:next", "a:next")
 	if got := counted.n.Load(); got != 2 {
 		t.Errorf("%d round trips, want a read and a commit", got)
@@ -91,4 +107,37 @@ func TestNextTurnOfDeletedSession(t *testing.T) {
 	l.m = here
 	turn.Commit(answer(t, "a:2"))
 	l.wantTranscript("u:1 a:1 u:2 a:2", 6)
+}
+
+// secondReadFails is a store whose second read from now on fails.
+type secondReadFails struct {
+	cache.Store
+	n atomic.Int32
+}
+
+func (s *secondReadFails) Read(ctx context.Context, q []cache.Query) ([]cache.Result, error) {
+	if s.n.Add(1) == 2 {
+		return nil, errOutage
+	}
+	return s.Store.Read(ctx, q)
+}
+
+// TestStoreFailsBehindTheSession: the session was read, and what its view is made of was not. The turn goes on without
+// memory, and is written as any other.
+func TestStoreFailsBehindTheSession(t *testing.T) {
+	l, store := newOutage(t)
+	l.turn("u:1", "a:1")
+	shape := shippedShape(t, func(_ string, it wire.Item) int { return len(it.Raw) })
+	m := memory.New(&secondReadFails{Store: store}, &queue{}, patient(memory.Options{Shape: shape, RetryDelay: time.Second, Now: store.clock}))
+	defer m.Close()
+	l.m = m
+	turn := l.begin(memory.Call{History: memory.HistoryServer}, "u:2")
+	l.wantView(told(t, turn.View), "u:2")
+	if turn.Summary.Status != memory.StatusDegraded {
+		t.Errorf("status %s", turn.Summary.Status)
+	}
+	store.over() // the store is asked again by the time of the commit
+	turn.Commit(answer(t, "a:2"))
+	l.turnOf(memory.Call{History: memory.HistoryServer}, "u:3", "a:3")
+	l.wantTranscript("u:1 a:1 u:2 a:2 u:3 a:3", 6)
 }

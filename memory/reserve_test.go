@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"remora/cache"
+	"remora/cache/spool"
+	"remora/cache/stores"
 	"remora/memory"
 )
 
@@ -42,7 +44,7 @@ var errNoRoom = errors.New("no space left on device")
 func withFaultyDisk(t *testing.T, f func(l *lab, store *sluggish, disk *faultyDisk, lost *int, log *journal)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		mem, err := cache.Open("memory:", cache.Options{})
+		mem, err := stores.Open("memory:", cache.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +103,7 @@ func TestReserveTellsWhatItLoses(t *testing.T) {
 	}{
 		{"no room when the process ends", errNoRoom, []string{"u:1", "u:2"}, 2},
 		{"more than is kept", errNoRoom, []string{"u:" + large, "u:2"}, 2},
-		{"the bound of the configuration", cache.ErrSpoolFull, []string{"u:1"}, 1},
+		{"the bound of the configuration", spool.ErrFull, []string{"u:1"}, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			withFaultyDisk(t, func(l *lab, _ *sluggish, disk *faultyDisk, lost *int, log *journal) {

@@ -3,8 +3,10 @@ package memory_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -12,13 +14,14 @@ import (
 	"remora/memory/layer"
 	"remora/memory/pipeline"
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
 // respond plays one turn of the Responses dialect: input and output are JSON arrays, extra are more members.
 func (l *lab) respond(input, extra, output string) (view []wire.Item, sent string) {
 	l.t.Helper()
 	body := fmt.Sprintf(`{"model":"m","input":%s%s}`, input, extra)
-	req, err := wire.Parse(wire.Responses, []byte(body))
+	req, err := wire.Parse(dialects.Responses, []byte(body))
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -31,12 +34,65 @@ func (l *lab) respond(input, extra, output string) (view []wire.Item, sent strin
 		l.t.Fatal(err)
 	}
 	l.replies++
-	reply, err := wire.FoldBody(wire.Responses, fmt.Appendf(nil, `{"id":"resp_%d","object":"response","status":"completed","output":%s}`, l.replies, output))
+	reply, err := wire.FoldBody(dialects.Responses, fmt.Appendf(nil, `{"id":"resp_%d","object":"response","status":"completed","output":%s}`, l.replies, output))
 	if err != nil {
 		l.t.Fatal(err)
 	}
 	turn.Commit(memory.Answer{HTTPStatus: 200, Reply: reply})
+	l.wantShown(turn)
 	return turn.View, string(forwarded)
+}
+
+// wantShown checks that a turn's view can be put together again: the same items, however each is spelled.
+func (l *lab) wantShown(turn *memory.Turn) {
+	l.t.Helper()
+	shown, err := l.m.TurnView(context.Background(), scope, turn.ID)
+	if err != nil || len(shown) != len(turn.View) {
+		l.t.Errorf("turn %s: %d items are shown of %d, %v", turn.ID, len(shown), len(turn.View), err)
+		return
+	}
+	for i, it := range turn.View {
+		if it.Kind != wire.Reference && it.ContentHash() != shown[i].ContentHash() {
+			l.t.Errorf("turn %s, item %d: shown is %s, sent was %s", turn.ID, i, shown[i].Raw, it.Raw)
+		}
+	}
+}
+
+// TestRecordOfALongViewIsShort: what a small turn writes does not grow with what is sent, and its view can be shown.
+func TestRecordOfALongViewIsShort(t *testing.T) {
+	const rounds = 2000
+	for name, c := range map[string]struct {
+		drop string // what the client does not resend
+		most int    // bytes of the record of a turn
+	}{
+		"with reasoning":    {"", 20000}, // 2,000 items off the chain
+		"without reasoning": {"reasoning", 1500},
+	} {
+		l := newLab(t, memory.Options{})
+		var list []string
+		add := func(items ...string) {
+			for _, it := range items {
+				if c.drop == "" || !strings.Contains(it, `"type":"`+c.drop) {
+					list = append(list, it)
+				}
+			}
+		}
+		number := func(item string, i int) string {
+			return strings.NewReplacer("c1", fmt.Sprint("c", i), "rs_1", fmt.Sprint("rs_", i), "gAAA", fmt.Sprint("g", i)).Replace(item)
+		}
+		add(userHi)
+		for i := range rounds {
+			add(number(reason1, i), number(call1, i), number(result1, i))
+		}
+		l.respond("["+strings.Join(list, ",")+"]", "", "["+done1+"]")
+		add(done1, `{"role":"user","content":"and now?"}`)
+		l.respond("["+strings.Join(list, ",")+"]", "", "["+done1+"]")
+		records := l.records()
+		size := len(records[len(records)-1].AppendTo(nil))
+		if t.Logf("%s: %d items, %d bytes", name, len(list), size); size > c.most {
+			t.Errorf("%s: the record of a turn behind %d items has %d bytes, want %d at most", name, len(list), size, c.most)
+		}
+	}
 }
 
 // An answer that is nothing but reasoning is stored once, though its client sends it again.
@@ -120,7 +176,7 @@ func TestInstructionsHoldForTheirRequest(t *testing.T) {
 	}
 }
 
-// Case 25, and DESIGN section 4 on outputs whose call is elsewhere.
+// With previous_response_id, upstream knows calls that the request does not show: outputs of these stay.
 func TestOutputsWhoseCallIsElsewhereAreForwarded(t *testing.T) {
 	f := func(name, input, extra string) {
 		t.Helper()
@@ -149,12 +205,12 @@ func TestPreviousResponseIsTheParent(t *testing.T) {
 	if want := 7; all != want || len(line) != 4 || line[1] != call1 {
 		t.Errorf("%d items, want %d; line:\n%s", all, want, strings.Join(line, "\n"))
 	}
-	session, err := l.m.SessionOf(context.Background(), scope.Tenant, "resp_2")
-	if err != nil || session != scope.Session {
-		t.Errorf("session of resp_2: %q, %v", session, err)
+	known := memory.Response{Session: scope.Session}
+	if r, err := l.m.Response(context.Background(), scope.Tenant, "resp_2"); err != nil || r != known {
+		t.Errorf("resp_2 is known as %+v, %v", r, err)
 	}
-	if session, err = l.m.SessionOf(context.Background(), "another tenant", "resp_2"); err != nil || session != "" {
-		t.Errorf("another tenant's session of resp_2: %q, %v", session, err)
+	if r, err := l.m.Response(context.Background(), "another tenant", "resp_2"); err != nil || r != (memory.Response{}) {
+		t.Errorf("resp_2 is known to another tenant as %+v, %v", r, err)
 	}
 }
 
@@ -168,26 +224,43 @@ func TestStringInputContinuesTheStoredHistory(t *testing.T) {
 	}
 }
 
-// Reasoning without its sealed content is refused by an upstream that does not store: it is not put before what a client
-// sends, and the transcript keeps it.
-func TestUnsealedReasoningIsNotSentBack(t *testing.T) {
+// TestUnsealedReasoningGoesToWhoKeptIt: reasoning without its sealed content is an id. It goes back where upstream has kept
+// the answer and is asked by a request that may use what it keeps. Otherwise it stays out of what the proxy puts before a
+// request, and where upstream has kept the answer, so do the ids that would need it. The transcript has all of it.
+func TestUnsealedReasoningGoesToWhoKeptIt(t *testing.T) {
 	const (
-		bare  = `{"type":"reasoning","id":"rs_2","summary":[]}`
-		empty = `{"type":"reasoning","id":"rs_3","summary":[],"encrypted_content":null}`
+		bare    = `{"type":"reasoning","id":"rs_2","summary":[]}`
+		empty   = `{"type":"reasoning","id":"rs_3","summary":[],"encrypted_content":null}`
+		search  = `{"type":"web_search_call","id":"ws_1","status":"completed","action":{"type":"search","query":"q"}}`
+		stores  = `,"store":true`
+		not     = `,"store":false`
+		unnamed = `{"type":"function_call","call_id":"c1","name":"f","arguments":"{\"a\": 1}","status":"completed"}`
 	)
-	for extra, want := range map[string][]string{
-		`,"store":false`: {userHi, reason1, call1, result1},
-		`,"store":true`:  {userHi, bare, empty, reason1, call1, result1},
-		``:               {userHi, bare, empty, reason1, call1, result1},
+	for _, tt := range []struct {
+		first, then string
+		answer      []string
+		want        []string
+	}{
+		{"", "", []string{bare, empty, reason1, call1}, []string{bare, empty, reason1, call1}},
+		{stores, "", []string{bare, call1}, []string{bare, call1}},
+		{"", stores, []string{bare, search, bare, call1}, []string{bare, search, bare, call1}},
+		{"", not, []string{bare, call1}, []string{unnamed}},
+		{"", not, []string{reason1, call1}, []string{reason1, call1}},
+		{"", not, []string{bare, search, bare, call1}, []string{unnamed}},
+		{"", not, []string{search, call1}, []string{search, call1}},
+		{not, "", []string{bare, call1}, []string{unnamed}},
+		{not, not, []string{bare, call1}, []string{unnamed}},
+		{not, "", []string{reason1, call1}, []string{reason1, call1}},
+		{not, not, []string{bare, empty, reason1, call1}, []string{reason1, call1}},
 	} {
 		l := newLab(t, memory.Options{})
-		l.respond("["+userHi+"]", extra, "["+bare+","+empty+","+reason1+","+call1+"]")
-		view, _ := l.respond("["+result1+"]", extra, "["+done1+"]")
-		if diff := cmp.Diff(want, raws(view)); diff != "" {
-			t.Errorf("with %q: -want +got:\n%s", extra, diff)
+		l.respond("["+userHi+"]", tt.first, "["+strings.Join(tt.answer, ",")+"]")
+		view, _ := l.respond("["+result1+"]", tt.then, "["+done1+"]")
+		if diff := cmp.Diff(slices.Concat([]string{userHi}, tt.want, []string{result1}), raws(view)); diff != "" {
+			t.Errorf("%q answers %q, then %q: -want +got:\n%s", tt.first, tt.answer, tt.then, diff)
 		}
-		if line, _ := l.stored(); len(line) != 7 {
-			t.Errorf("with %q the transcript has %q", extra, line)
+		if line, _ := l.stored(); len(line) != len(tt.answer)+3 {
+			t.Errorf("%q answers %q: the transcript has %q", tt.first, tt.answer, line)
 		}
 	}
 }
@@ -240,5 +313,116 @@ func TestHeldConversationsAreToldWhatChanges(t *testing.T) {
 		if got := strings.Join(told, " "); got != c.wants {
 			t.Errorf("resp_%d, from resp_%d: the layer says %q, the model is told %q, want %q", i+1, c.from, c.says, got, c.wants)
 		}
+	}
+}
+
+// TestAnswersOfSeveralPartsOutliveAnOutage: what upstream does not know of an answer by the id that its client has, and by
+// which id it keeps the end, is there after the store was down.
+func TestAnswersOfSeveralPartsOutliveAnOutage(t *testing.T) {
+	t.Parallel()
+	l, store := newOutage(t)
+	l.m.Close()
+	l.m = memory.New(store, &queue{}, patient(memory.Options{
+		RetryDelay: time.Second, Now: store.clock,
+		Shape: memory.Shape{Layers: layersOf(t, notebook(t, layer.Thread))},
+	}))
+	begin := func(body string) *memory.Turn {
+		t.Helper()
+		req, err := wire.Parse(dialects.Responses, []byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		turn, err := l.m.Begin(t.Context(), memory.Call{Scope: scope, Request: req})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return turn
+	}
+	reply := func(id, output string) wire.Reply {
+		t.Helper()
+		r, err := wire.FoldBody(dialects.Responses, fmt.Appendf(nil, `{"id":%q,"object":"response","status":"completed","output":[%s]}`, id, output))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+
+	turn := begin(`{"model":"m","input":"hi"}`)
+	turn.Review(t.Context(), reply("resp_1", `{"type":"function_call","id":"fc_1","call_id":"c1","name":"working-memory_update","arguments":"{}"}`))
+	turn.Review(t.Context(), reply("resp_2", done1))
+	store.set(true)
+	turn.Commit(memory.Answer{HTTPStatus: 200, Reply: reply("resp_1", done1)})
+	store.over()
+
+	begin(`{"model":"m","input":"more"}`).Commit(memory.Answer{HTTPStatus: 200, Reply: reply("resp_3", done1)}) // waits for what was spooled
+	if r, err := l.m.Response(t.Context(), scope.Tenant, "resp_1"); err != nil || r != (memory.Response{Session: scope.Session, Last: "resp_2"}) {
+		t.Errorf("resp_1 is known as %+v, %v", r, err)
+	}
+	next := begin(`{"model":"m","input":"on","previous_response_id":"resp_1"}`)
+	sent := ""
+	for _, it := range next.View {
+		sent += string(it.Raw)
+	}
+	if !strings.Contains(sent, `"function_call_output"`) || !strings.Contains(sent, "done") || next.Previous != "" {
+		t.Errorf("upstream is sent %s behind %q", sent, next.Previous)
+	}
+}
+
+// TestAnswerMadeInTheBackground: the question is in the next view, and the answer once somebody has fetched it, whichever
+// process served the turn, and whether the store was there at the time.
+func TestAnswerMadeInTheBackground(t *testing.T) {
+	queued := memory.Answer{HTTPStatus: 200, Reply: wire.Reply{ID: "resp_1", Finish: "queued"}}
+	finished := func(t *testing.T) memory.Answer {
+		t.Helper()
+		it, err := wire.ParseItem(dialects.Responses, []byte(`{"type":"message","role":"assistant","content":"1"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return memory.Answer{HTTPStatus: 200, Reply: wire.Reply{ID: "resp_1", Finish: "completed", Complete: true, Choices: [][]wire.Item{{it}}}}
+	}
+	ask := func(r *replica) {
+		r.t.Helper()
+		req, err := wire.Parse(dialects.Responses, []byte(`{"model":"m","background":true,"input":"1"}`))
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		turn, err := r.m.Begin(r.t.Context(), memory.Call{Scope: scope, Request: req})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		turn.Forwarded()
+		turn.Commit(queued)
+	}
+	fetch := func(r *replica, a memory.Answer) {
+		r.t.Helper()
+		known, err := r.m.Response(r.t.Context(), scope.Tenant, "resp_1")
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if late := r.m.Late(scope.Tenant, "resp_1", known); late != nil {
+			late.Commit(a)
+		}
+	}
+	for name, outage := range map[string]bool{"": false, "while the store was away": true} {
+		t.Run(name, func(t *testing.T) {
+			withReplicas(t, 2, func(r []*replica) {
+				a, b := r[0], r[1]
+				a.link.cut(outage)
+				ask(a)
+				a.link.cut(false)
+				time.Sleep(30 * time.Second)
+				b.wantAnswer("u:2", "a:2", "u:1 u:2", memory.StatusOK)
+				fetch(b, queued)
+				other := finished(t)
+				other.Reply.ID = "resp_2"
+				fetch(b, other)
+				b.wantLine(scope, "u:1 u:2 a:2")
+				for range 2 { // clients poll, and more than one may
+					fetch(b, finished(t))
+				}
+				b.wantLine(scope, "u:1 u:2 a:2 a:1")
+				a.wantAnswer("u:3", "a:3", "u:1 u:2 a:2 a:1 u:3", memory.StatusOK)
+			})
+		})
 	}
 }

@@ -60,19 +60,20 @@ func TestRunsSeeWhatWasSaidBefore(t *testing.T) {
 			{"s:be u:2 c:x r:x c:y r:y", "a:2", "s:be u:1 a:1 u:2 c:x r:x c:y r:y"},
 			{"s:be u:4", "a:4", "s:be u:1 a:1 u:2 c:x r:x c:y r:y a:2 u:4"},
 		}, "u:1 a:1 u:2 c:x r:x c:y r:y a:2 u:4 a:4", 14},
-		{"a guard asks with the same words", []exchanged{
-			{"s:judge u:2", "a:ok", "s:judge u:2"},
-			{"s:judge u:2 a:ok u:sure?", "a:yes", "s:judge u:2 a:ok u:sure?"},
+		{"a title of the same words", []exchanged{
+			{titles + " u:2", "a:ok", titles + " u:2"},
 			{"s:be u:2 c:x r:x", "a:2", "s:be u:1 a:1 u:2 c:x r:x"},
-		}, "u:1 a:1 u:2 c:x r:x a:2", 10},
-		{"a new beginning of the same words", []exchanged{
+		}, "u:1 a:1 u:2 c:x r:x a:2", 8},
+		{"a beginning of its own of the same words", []exchanged{
 			{"s:be u:2 a:x u:3", "a:3", "s:be u:2 a:x u:3"},
-		}, "u:2 a:x u:3 a:3", 8},
+			{"s:be u:2 a:x u:3 a:3 u:4", "a:4", "s:be u:2 a:x u:3 a:3 u:4"},
+		}, "u:2 a:x u:3 a:3 u:4 a:4", 10},
 		{"and where the first of them was never answered", []exchanged{
 			{"s:be u:3", "", "s:be u:1 a:1 u:2 u:3"},
 			{"s:be u:3", "c:y", "s:be u:1 a:1 u:2 u:3"},
 			{"s:be u:3 a:x u:4", "a:4", "s:be u:3 a:x u:4"},
-		}, "u:3 a:x u:4 a:4", 10},
+			{"s:be u:3 a:x u:4 a:4 u:5", "a:5", "s:be u:3 a:x u:4 a:4 u:5"},
+		}, "u:3 a:x u:4 a:4 u:5 a:5", 12},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLab(t, memory.Options{})

@@ -5,18 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"remora/cache"
 	"remora/memory/reserve"
-	"remora/memory/transcript"
+	"remora/memory/session"
 	"remora/memory/turnrecord"
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
-// Spool is a durable local queue: see cache.Spool.
+// Spool is a durable local queue: see spool.Queue.
 type Spool = reserve.Disk
 
 // errNoSpool says that there is no spool to fall back to.
@@ -33,6 +33,7 @@ type spooler struct {
 	waiting *reserve.Waiting // for which sessions there are records in the spool
 
 	mu      sync.Mutex
+	broken  string        // why the spool's directory cannot be used, "" where it can
 	drained chan struct{} // closed, and made anew, after each attempt to empty the spool
 
 	// told is what layers were told of with turns in the spool, by turn. It is not in their records: it is true only as
@@ -40,18 +41,22 @@ type spooler struct {
 	told map[string][]byte
 
 	// Of the worker alone: the last trouble with the spool itself, "" for none; the record at the head of the spool that the
-	// store was too slow for, and how often it was; the records of each session that were put behind all others for that, in
-	// their order; and those of them that this drain has put there.
+	// store was too slow for, and how often it was; and the sessions that had others go first for that.
 	trouble string
 	slow    string
 	tries   int
-	moved   map[cache.Group][]string
-	behind  map[string]bool
+	slowed  map[cache.Group]bool
+	// Likewise, in this drain: the turns whose records came up, and the records that were put behind all others.
+	met    map[string]bool
+	behind map[string]bool
 }
 
 const (
 	// spoolTries is how often a record may fail on its own account before those behind it go first.
 	spoolTries = 3
+	// spoolRest is how long a turn that began without the store rests in the spool, where other processes may have earlier
+	// ones of the session: they have to say so first.
+	spoolRest = 2 * processBeat
 	// spoolMiBWait is what a replay may take for each MiB of the record, on top of ten times Options.CommitWait.
 	spoolMiBWait = time.Second
 )
@@ -59,13 +64,14 @@ const (
 func newSpooler(ctx context.Context, m *Memory, disk Spool) *spooler {
 	s := &spooler{
 		m: m, wake: make(chan struct{}, 1), drained: make(chan struct{}),
-		moved: make(map[cache.Group][]string), told: make(map[string][]byte), behind: make(map[string]bool),
+		told: make(map[string][]byte), slowed: make(map[cache.Group]bool), met: make(map[string]bool), behind: make(map[string]bool),
 	}
 	if disk == nil {
 		return s
 	}
 	s.disk = reserve.Over(disk, m.o.Log)
 	s.waiting = reserve.Count(s.disk)
+	s.adopt()
 	if n, _ := disk.Len(); n > 0 {
 		s.kick()
 	}
@@ -73,6 +79,11 @@ func newSpooler(ctx context.Context, m *Memory, disk Spool) *spooler {
 	go s.run(ctx)
 	return s
 }
+
+var (
+	errFresh   = errors.New("other processes have to say first what they hold")
+	errFollows = errors.New("an earlier turn of the session has to be written first")
+)
 
 // stop ends the worker; what is in the spool stays there for the next process.
 func (s *spooler) stop() {
@@ -100,6 +111,7 @@ func (s *spooler) run(ctx context.Context) {
 		case <-retry.C:
 		}
 		_ = s.disk.Settle() // told of when it began to fail
+		s.adopt()
 		if n, _ := s.disk.Len(); n > 0 {
 			s.drain(ctx)
 		}
@@ -107,8 +119,93 @@ func (s *spooler) run(ctx context.Context) {
 	}
 }
 
+// adopt takes over the turns of processes that have died, and counts whose they are: their sessions wait until they are
+// written, and others do not.
+func (s *spooler) adopt() {
+	found, err := s.disk.Adopt(func(rec []byte) {
+		if r, ok := readLabel(rec); ok {
+			s.waiting.Found(reserve.Record{Group: r.scope.Group(), Name: nameOfRecord(r.turn, r.answered), Began: beganAt(r.turn)})
+			s.m.processes.hide(r.scope.Group(), r.turn, false)
+			s.m.processes.inherit(r.owner)
+		}
+	})
+
+	log := s.m.o.Log
+	if found.Records > 0 {
+		log.Info("turns of a process that has ended wait in the spool", "turns", found.Records, "bytes", found.Bytes)
+	}
+	if found.Cut > 0 {
+		log.Warn("turns whose writing to the spool was cut off are dropped; no client has seen their end", "turns", found.Cut, "bytes", found.CutBytes)
+	}
+	if len(found.Foreign) > 0 {
+		log.Warn("the spool's directory holds files that are not the spool's; they are left alone", "files", found.Foreign)
+	}
+	if found.Remade {
+		log.Error("the spool's directory was deleted while it is in use; it is made again, with the turns that this process still had")
+	}
+
+	trouble := ""
+	if err != nil && !errors.Is(err, cache.ErrClosed) {
+		trouble = err.Error()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if trouble != "" && trouble != s.broken {
+		log.Error("the spool's directory cannot be used; turns are kept in memory while the store is away", "error", trouble)
+	}
+	s.broken = trouble
+}
+
+// SpoolTrouble is why the spool's directory cannot be used, "" where it can. Then turns are kept in memory while the store is
+// away.
+func (m *Memory) SpoolTrouble() string {
+	m.spool.mu.Lock()
+	defer m.spool.mu.Unlock()
+	return m.spool.broken
+}
+
+// label is what says of a record whose it is.
+type label struct {
+	scope    Scope
+	turn     string
+	owner    uint64 // the process that served the turn
+	answered bool
+}
+
+// readLabel reads a record's label, without the rest of it. It reports false where the record names no session or no turn.
+func readLabel(rec []byte) (l label, ok bool) {
+	for p := range wire.Parts(rec) {
+		var text []byte
+		switch string(p.Name) {
+		case "tenant", "session":
+			if json.Unmarshal(p.Value, &text) != nil {
+				return label{}, false
+			}
+		case "turn":
+			l.turn = wire.Text(p.Value)
+		case "owner":
+			if json.Unmarshal(p.Value, &l.owner) != nil {
+				return label{}, false
+			}
+		case "answer":
+			l.answered = true
+		}
+		switch string(p.Name) {
+		case "tenant":
+			l.scope.Tenant = string(text)
+		case "session":
+			l.scope.Session = string(text)
+		}
+	}
+	return l, l.scope.Session != "" && l.turn != ""
+}
+
 // drain writes what is in the spool into the store, as far as that takes it.
 func (s *spooler) drain(ctx context.Context) {
+	if s.m.processes.unready() {
+		return // the others have to say first what they hold, for the order of a session's turns
+	}
+	clear(s.met)
 	clear(s.behind)
 	store := s.m.heard(s.ping(ctx))
 	err := store
@@ -126,6 +223,7 @@ func (s *spooler) drain(ctx context.Context) {
 	s.waiting.Drained(err)
 	close(s.drained)
 	s.drained = make(chan struct{})
+	s.m.processes.changed()
 }
 
 // tellTrouble logs that the spool could not be emptied, once where that is its own fault. store is what the store said
@@ -148,7 +246,7 @@ func (s *spooler) ping(ctx context.Context) error {
 	return s.m.store.Ping(ctx)
 }
 
-// holds tells whether turns of the session wait in the spool.
+// holds reports whether turns of the session wait in the spool.
 func (s *spooler) holds(scope Scope) bool { return s.waiting.Holds(scope.Group()) }
 
 // spooled is a turn on local disk: the request and what came back, to be merged when it is replayed. What callers and
@@ -160,15 +258,21 @@ type spooled struct {
 	Execution []byte            `json:"execution,omitempty"`
 	Parent    []byte            `json:"parent,omitempty"`
 	Turn      string            `json:"turn"`
+	Owner     uint64            `json:"owner,omitempty"` // the process that serves it, where others share the store
 	Time      time.Time         `json:"time"`
-	Dialect   wire.Dialect      `json:"dialect"`
+	Dialect   dialects.Code     `json:"dialect"`
 	History   History           `json:"history"`
 	Side      []byte            `json:"side,omitempty"`
+	Standing  uint8             `json:"standing,omitempty"`
+	Provider  string            `json:"provider,omitempty"` // that the request was for
 	Body      []byte            `json:"body"`
 	View      turnrecord.View   `json:"view"`
-	Notes     *transcript.Notes `json:"notes,omitempty"`
+	Notes     *session.Notes    `json:"notes,omitempty"`
 	Kept      map[string][]byte `json:"kept,omitempty"`   // of the session, by name
 	Answer    *spooledReply     `json:"answer,omitempty"` // nil: still to come when this was written
+	Unread    bool              `json:"unread,omitempty"` // the session could not be read when the turn began
+	// Said are the new items of a turn that waits for an earlier one: other views show them meanwhile.
+	Said [][]byte `json:"said,omitempty"`
 }
 
 func (r *spooled) scope() Scope {
@@ -178,12 +282,17 @@ func (r *spooled) scope() Scope {
 	}
 }
 
-// name tells records apart: a turn may have one of its input and one of all of it.
-func (r *spooled) name() string {
-	if r.Answer == nil {
-		return r.Turn + " input"
+// nameOfRecord tells records apart: a turn may have one of its input and one of all of it.
+func nameOfRecord(turn string, answered bool) string {
+	if !answered {
+		return turn + " input"
 	}
-	return r.Turn
+	return turn
+}
+
+// waits is what is known of the record while it is in the spool.
+func (r *spooled) waits() reserve.Record {
+	return reserve.Record{Group: r.scope().Group(), Name: nameOfRecord(r.Turn, r.Answer != nil), Began: beganAt(r.Turn)}
 }
 
 type spooledReply struct {
@@ -196,6 +305,9 @@ type spooledReply struct {
 	Complete   bool       `json:"complete,omitempty"`
 	HTTPStatus int        `json:"http_status"`
 	Cut        Cut        `json:"cut,omitempty"`
+	Provider   string     `json:"provider,omitempty"`
+	AskedFor   []byte     `json:"asked_for,omitempty"` // the model, where it is another than the request's
+	Later      bool       `json:"later,omitempty"`     // upstream makes it in the background
 }
 
 // add puts a turn into the spool; it is on disk when add returns.
@@ -204,35 +316,43 @@ func (s *spooler) add(t *Turn, a *Answer) error {
 		return errNoSpool
 	}
 	sc := t.call.Scope
-	rec := spooled{
-		Tenant: []byte(sc.Tenant), Session: []byte(sc.Session), Resource: []byte(sc.Resource),
-		Execution: []byte(sc.Execution), Parent: []byte(sc.Parent),
-		Turn: t.ID, Time: t.started, Dialect: t.call.Request.Dialect,
-		History: t.entry.Mode(), Side: []byte(t.call.Side), Body: t.call.Request.Body, View: t.entry.View(), Notes: t.entry.Notes(),
-	}
-	var told []byte
-	if a != nil {
-		rec.Answer = newSpooledReply(a)
-		if t.layers != nil {
-			rec.Kept, told = t.layers.states.keeps().spooled()
-		}
-	}
+	rec, told := t.record(a)
 	b, err := json.Marshal(rec)
 	if err != nil {
 		return fmt.Errorf("encode turn: %w", err)
 	}
 	s.tell(t.ID, told)
-	if err := s.waiting.Append(sc.Group(), b); err != nil {
+	if err := s.waiting.Append(rec.waits(), b); err != nil {
 		s.tell(t.ID, nil)
 		return fmt.Errorf("spool turn: %w", err)
 	}
+	s.m.processes.hide(sc.Group(), t.ID, false)
 	return nil
+}
+
+// record is what is kept of a turn that is not in the transcript, and what layers were told of with it.
+func (t *Turn) record(a *Answer) (rec *spooled, told []byte) {
+	sc := t.call.Scope
+	rec = &spooled{
+		Tenant: []byte(sc.Tenant), Session: []byte(sc.Session), Resource: []byte(sc.Resource),
+		Execution: []byte(sc.Execution), Parent: []byte(sc.Parent),
+		Turn: t.ID, Owner: t.m.processes.self, Time: t.started, Dialect: dialects.CodeOf(t.call.Request.Dialect),
+		History: t.entry.Mode(), Side: []byte(t.call.Side), Standing: uint8(t.entry.Placed()), Provider: t.call.Provider, Body: t.call.Request.Body, View: t.entry.View(), Notes: t.entry.Notes(),
+	}
+	rec.Unread = t.entry.Unread() && !t.late
+	if a != nil {
+		rec.Answer, rec.Kept = newSpooledReply(a), t.kept
+		if t.layers != nil {
+			rec.Kept, told = t.layers.states.keeps().spooled()
+		}
+	}
+	return rec, told
 }
 
 func newSpooledReply(a *Answer) *spooledReply {
 	r := &spooledReply{
 		ID: []byte(a.Reply.ID), Model: []byte(a.Reply.Model), Finish: []byte(a.Reply.Finish),
-		Usage: a.Reply.Usage, Error: a.Reply.Error, Complete: a.Reply.Complete, HTTPStatus: a.HTTPStatus, Cut: a.Cut,
+		Usage: a.Reply.Usage, Error: a.Reply.Error, Complete: a.Reply.Complete, HTTPStatus: a.HTTPStatus, Cut: a.Cut, Provider: a.Provider, AskedFor: []byte(a.Model), Later: a.Later,
 	}
 	for _, items := range a.Reply.Choices {
 		raws := make([][]byte, len(items))
@@ -245,7 +365,7 @@ func newSpooledReply(a *Answer) *spooledReply {
 }
 
 func (r *spooledReply) answer(d wire.Dialect) (*Answer, error) {
-	a := &Answer{HTTPStatus: r.HTTPStatus, Cut: r.Cut, Reply: wire.Reply{
+	a := &Answer{HTTPStatus: r.HTTPStatus, Cut: r.Cut, Provider: r.Provider, Model: string(r.AskedFor), Later: r.Later, Reply: wire.Reply{
 		ID: string(r.ID), Model: string(r.Model), Finish: string(r.Finish),
 		Usage: r.Usage, Error: r.Error, Complete: r.Complete,
 	}}
@@ -270,114 +390,157 @@ func (s *spooler) replay(ctx context.Context, b []byte) error {
 	s.waiting.Next()
 	rec, err := decodeSpooled(b)
 	if err != nil {
-		s.waiting.Refused(cache.Group{}) // of no session
+		s.waiting.Refused(reserve.Record{}) // of no session
 		return fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
 	}
-	group := rec.scope().Group()
+	at := rec.waits()
+	group := at.Group
 	t, a, err := s.m.resume(rec, s.kept(rec))
 	if err != nil {
-		s.waiting.Refused(group)
+		s.waiting.Refused(at)
 		return fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
 	}
-	// Where there is no room to move it, a turn out of its order is better than a spool that nothing ever leaves.
-	if s.follows(rec, group) && s.moveBack(rec, group, b) == nil {
-		s.waiting.Done(group)
-		return nil
+	s.met[at.Name] = true
+	if s.m.isAway(group) {
+		return s.passOver(at, b, errLeftAlone)
+	}
+	if rec.Unread && s.m.o.Now().Sub(rec.Time) < spoolRest && s.m.processes.hasOthers() {
+		return errFresh
+	}
+	if s.follows(at) {
+		if s.behind[at.Name] {
+			return errFollows // all others have had their turn
+		}
+		// Where there is no room to move it, a turn out of its order is better than a spool that nothing ever leaves.
+		if s.moveBack(at, b) == nil {
+			return nil
+		}
 	}
 	wait := 10*s.m.o.CommitWait + spoolMiBWait*time.Duration(len(b))/(1<<20)
 	own, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	err = t.store(own, a)
+	var deleted bool
+	if deleted, err = s.m.buried(own, rec.scope(), rec.Turn); deleted {
+		s.wrote(rec, at)
+		return nil
+	}
+	if err == nil {
+		err = t.store(own, a)
+	}
+	fault, _ := faultOf(err)
 	switch {
 	case err == nil:
-		s.wrote(rec, group)
+		s.wrote(rec, at)
 		return nil
+	case errors.Is(err, session.ErrNoRoom):
+		return s.passOver(at, b, err)
 	case ctx.Err() != nil:
 		return err // this process ends; the store is not to blame
-	case errors.Is(err, cache.ErrUnreadable):
+	case fault == cache.FaultCorrupt: // what is stored of the session: it is not cured by waiting
+		return s.giveUp(at, err)
+	case fault == cache.FaultKey && !errors.Is(err, cache.ErrDenied): // nor what another program has put in its place
+		if !s.gaveUp(at) {
+			return err
+		}
+		s.slow, s.tries = "", 0
+		return s.giveUp(at, err)
+	case own.Err() != nil:
+		return s.postpone(ctx, rec, at, b, err)
+	case fault == cache.FaultShard:
 		s.m.failed(err)
-		s.waiting.Refused(group)
+		return s.passOver(at, b, err)
+	case fault == cache.FaultStore:
+		s.m.failed(err)
 		return err
-	case own.Err() != nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, transcript.ErrCorrupt):
-		return s.postpone(ctx, rec, b, err)
 	}
+	return s.postpone(ctx, rec, at, b, err) // it is the session's own trouble
+}
+
+// giveUp has a record set aside whose session cannot be written. Such records would fill the spool, and other sessions lose
+// their turns.
+func (s *spooler) giveUp(at reserve.Record, err error) error {
 	s.m.failed(err)
-	return err
+	s.waiting.Refused(at)
+	return fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
+}
+
+// passOver puts a record whose session cannot be written now behind those of other sessions, once in a drain. Where no
+// others are left that can be, the drain ends with err.
+func (s *spooler) passOver(at reserve.Record, b []byte, err error) error {
+	others := s.waiting.Any(func(g cache.Group) bool { return g != at.Group && !s.m.isAway(g) })
+	if s.behind[at.Name] || !others || s.moveBack(at, b) != nil {
+		return err
+	}
+	return nil
 }
 
 // postpone puts a record that the store did not take in time, for err, behind all others when that happened too often.
-func (s *spooler) postpone(ctx context.Context, rec *spooled, b []byte, err error) error {
-	if down := s.ping(ctx); down != nil {
-		s.m.failed(down)
+func (s *spooler) postpone(ctx context.Context, rec *spooled, at reserve.Record, b []byte, err error) error {
+	if s.m.heard(s.ping(ctx)) != nil {
 		return err
 	}
-	if !s.gaveUp(rec) {
+	if s.m.isAway(at.Group) {
+		return s.passOver(at, b, err)
+	}
+	if !s.gaveUp(at) {
 		return err
 	}
-	group := rec.scope().Group()
-	first := len(s.moved[group]) == 0
-	if err := s.moveBack(rec, group, b); err != nil {
+	if err := s.moveBack(at, b); err != nil {
 		return err
 	}
-	if first {
+	if !s.slowed[at.Group] {
+		s.slowed[at.Group] = true
 		s.m.o.Log.Warn("store does not take a spooled turn; other sessions go first", "turn", rec.Turn, "bytes", len(b))
 	}
-	s.waiting.Done(group)
 	return nil
 }
 
 // wrote counts a record as gone that is in the store now.
-func (s *spooler) wrote(rec *spooled, group cache.Group) {
+func (s *spooler) wrote(rec *spooled, at reserve.Record) {
 	s.slow, s.tries = "", 0
-	s.forget(rec.name(), group)
+	delete(s.slowed, at.Group)
 	if rec.Answer != nil {
 		s.tell(rec.Turn, nil)
 	}
-	s.waiting.Done(group)
+	if rec.Answer != nil || !s.waiting.Has(at.Group, nameOfRecord(rec.Turn, true)) {
+		s.m.processes.show(at.Group, rec.Turn)
+	}
+	s.waiting.Done(at)
 }
 
-// gaveUp notes that the store answers but did not take the record, and tells whether that happened too often.
-func (s *spooler) gaveUp(rec *spooled) bool {
-	if s.slow != rec.name() {
-		s.slow, s.tries = rec.name(), 0
+// gaveUp notes that the store answers but did not take the record, and reports whether that happened too often.
+func (s *spooler) gaveUp(at reserve.Record) bool {
+	if s.slow != at.Name {
+		s.slow, s.tries = at.Name, 0
 	}
 	s.tries++
 	return s.tries >= spoolTries
 }
 
-// follows tells whether an earlier record of the same session was put behind all others: then this one has to go behind
-// that, since a session's turns are replayed in their order.
+// follows reports whether a record of the same session is in the spool that came before this one: they are written in that
+// order.
 //
-// One that comes twice in a drain has not met the one that it follows, which so is not there any more: it could not be read,
-// and was set aside.
-func (s *spooler) follows(rec *spooled, group cache.Group) bool {
-	waits := func() bool {
-		moved := s.moved[group]
-		return len(moved) > 0 && moved[0] != rec.name()
-	}
-	if waits() && s.behind[rec.name()] {
-		s.forget(s.moved[group][0], group)
-	}
-	return waits()
-}
-
-// forget strikes a record off those that others follow.
-func (s *spooler) forget(name string, group cache.Group) {
-	s.moved[group] = slices.DeleteFunc(s.moved[group], func(n string) bool { return n == name })
-	if len(s.moved[group]) == 0 {
-		delete(s.moved, group)
+// What comes up twice in a drain has seen all others come up in between. One that did not is not there any more: it could not
+// be read, and was set aside.
+func (s *spooler) follows(at reserve.Record) bool {
+	for {
+		first := s.waiting.First(at.Group)
+		if first.Name == "" || first.Name == at.Name {
+			return false
+		}
+		if !s.behind[at.Name] || s.met[first.Name] {
+			return true
+		}
+		s.waiting.Done(first)
 	}
 }
 
-// moveBack puts a record behind all others.
-func (s *spooler) moveBack(rec *spooled, group cache.Group, b []byte) error {
-	if err := s.waiting.Append(group, b); err != nil {
-		return fmt.Errorf("move spooled turn %s: %w", rec.Turn, err)
+// moveBack puts the record at the head of the spool behind all others.
+func (s *spooler) moveBack(at reserve.Record, b []byte) error {
+	if err := s.waiting.MoveBack(b); err != nil {
+		return fmt.Errorf("move spooled record %s: %w", at.Name, err)
 	}
-	s.slow, s.tries, s.behind[rec.name()] = "", 0, true
-	if !slices.Contains(s.moved[group], rec.name()) {
-		s.moved[group] = append(s.moved[group], rec.name())
-	}
+	s.slow, s.tries, s.behind[at.Name] = "", 0, true
 	return nil
 }
 

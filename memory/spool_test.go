@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"remora/cache"
+	"remora/cache/spool"
+	"remora/cache/stores"
 	"remora/memory"
 )
 
@@ -119,7 +121,7 @@ func (k *keyless) Len() (records int, size int64) { return k.queue.Len() }
 // session that cannot be read, keep other sessions from their memory. The log tells of the session, not of what is in it.
 func TestUnreadableRecordsHoldUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mem, err := cache.Open("memory:", cache.Options{})
+		mem, err := stores.Open("memory:", cache.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,7 +160,7 @@ func (q *jammed) Drain(context.Context, func([]byte) error) error { return errOu
 // TestSpoolThatFailsIsTold: what keeps the spool from being emptied is said once, where it is not the store.
 func TestSpoolThatFailsIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mem, err := cache.Open("memory:", cache.Options{})
+		mem, err := stores.Open("memory:", cache.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -239,7 +241,7 @@ func (s *sluggish) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome 
 func withSluggish(t *testing.T, f func(l *lab, store *sluggish, log *journal)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		mem, err := cache.Open("memory:", cache.Options{})
+		mem, err := stores.Open("memory:", cache.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -273,7 +275,7 @@ func (a *asked) Ping(ctx context.Context) error {
 // waits for it nor has it asked again and again.
 func TestCallsOfAnOutageLeaveAskingToTheWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mem, err := cache.Open("memory:", cache.Options{})
+		mem, err := stores.Open("memory:", cache.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -326,16 +328,24 @@ func TestSlowRecordsKeepTheirOrder(t *testing.T) {
 	for after := time.Second; after < time.Minute; after += 2 * time.Second {
 		withSluggish(t, func(l *lab, store *sluggish, _ *journal) {
 			l.lateTurn(named("slow"), "u:1", "a:1")
+			l.lateTurn(named("also slow"), "u:1", "a:1")
 			l.lateTurn(named("slow"), "u:2", "a:2")
 			l.lateTurn(named("fast"), "u:4", "a:4")
+			l.lateTurn(named("also slow"), "u:2", "a:2")
 			store.set(false, "slow")
-			time.Sleep(after)
-			l.lateTurn(named("slow"), "u:3", "a:3")
+			for i := 3; i < 7; i++ { // while the worker has others go first
+				time.Sleep(after / 2)
+				for _, s := range []string{"slow", "also slow"} {
+					l.lateTurn(named(s), fmt.Sprint("u:", i), fmt.Sprint("a:", i))
+				}
+			}
 			time.Sleep(after)
 			store.set(false, "")
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			l.wantLine(named("slow"), "u:1 a:1 u:2 a:2 u:3 a:3")
+			for _, s := range []string{"slow", "also slow"} {
+				l.wantLine(named(s), "u:1 a:1 u:2 a:2 u:3 a:3 u:4 a:4 u:5 a:5 u:6 a:6")
+			}
 			l.wantLine(named("fast"), "u:4 a:4")
 		})
 	}
@@ -349,7 +359,7 @@ type tight struct {
 
 func (q *tight) Append(rec []byte) error {
 	if _, n := q.Len(); n+int64(len(rec)) > q.room {
-		return cache.ErrSpoolFull
+		return spool.ErrFull
 	}
 	return q.queue.Append(rec)
 }
@@ -410,6 +420,71 @@ func TestReplayWaitFitsTheSize(t *testing.T) {
 		l.wantLine(named("slow"), long+" a:1")
 		if strings.Contains(log.String(), "other sessions go first") {
 			l.t.Errorf("log:\n%s", log)
+		}
+	})
+}
+
+// TestBacklogIsItsSessionsOwn: a process that starts with turns in its spool has no memory for their sessions until they are
+// written, and all others have theirs.
+func TestBacklogIsItsSessionsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem, err := stores.Open("memory:", cache.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store, spool := &sluggish{Store: mem}, &queue{}
+		start := func() *lab { return &lab{t: t, store: store, m: memory.New(store, spool, memory.Options{})} }
+
+		l := start()
+		l.turnOf(memory.Call{Scope: named("other")}, "u:1", "a:1")
+		store.set(true, "")
+		l.lateTurn(named("late"), "u:2", "a:2")
+		l.m.Close()
+
+		spool.adopted = false
+		store.set(false, "late") // its turn stays in the spool
+		l = start()
+		l.wantView(l.turnOf(memory.Call{Scope: named("other")}, "u:3", "a:3"), "u:1 a:1 u:3")
+		if s := l.begin(memory.Call{Scope: named("late")}, "u:4").Summary.Status; s != memory.StatusDegraded {
+			t.Errorf("the session whose turn waits is %s", s)
+		}
+		l.m.Close()
+		if err := mem.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestSessionThatIsDamagedLeavesTheSpool: turns of a session whose head is damaged are set aside. They would fill the spool,
+// and other sessions' turns would be lost while the store is there.
+func TestSessionThatIsDamagedLeavesTheSpool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem, err := stores.Open("memory:", cache.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		spool, log := &queue{}, &journal{}
+		l := &lab{t: t, store: mem, m: memory.New(mem, spool, memory.Options{Log: slog.New(slog.NewTextHandler(log, nil))})}
+		l.turnOf(memory.Call{Scope: named("damaged")}, "u:1", "a:1")
+		l.m.Close()
+		group := named("damaged").Group()
+		if out := mem.Commit(t.Context(), []cache.Batch{{Group: group, Expect: cache.AnyVersion, Puts: []cache.Put{{Name: "head", Data: []byte("?")}}}}); out[0].Err != nil {
+			t.Fatal(out[0].Err)
+		}
+
+		l.m = memory.New(mem, spool, memory.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
+		for range 5 {
+			l.lateTurn(named("damaged"), "u:2", "a:2")
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n, _ := spool.Len(); n != 0 || len(spool.aside) != 5 {
+			t.Errorf("%d turns wait, %d are set aside, want 0 and 5\n%s", n, len(spool.aside), log)
+		}
+		l.wantView(l.turnOf(memory.Call{Scope: named("other")}, "u:3", "a:3"), "u:3")
+		l.m.Close()
+		if err := mem.Close(); err != nil {
+			t.Error(err)
 		}
 	})
 }

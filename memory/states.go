@@ -12,14 +12,15 @@ import (
 	"remora/cache"
 	"remora/memory/layer"
 	"remora/memory/pipeline"
-	"remora/memory/transcript"
+	"remora/memory/session"
 )
 
 // states carries the states of layers through one turn. They are read with the session and written with the answer, in
-// the same round trips; those that other sessions share live in groups of their own. It is a transcript.Beside.
+// the same round trips; those that other sessions share live in groups of their own.
 type states struct {
 	store  cache.Store
-	run    *pipeline.Run // nil until the layers have begun
+	run    *pipeline.Run // idle until the layers have begun
+	begun  bool          // they have
 	groups []stateGroup  // that of the session is the first
 	ttl    time.Duration // of all groups, as of the session; 0 is for ever
 	parent []pipeline.Cell
@@ -46,12 +47,23 @@ const (
 	statePrefix = "l"
 )
 
+// begin says that the layers have begun, on the states that were found.
+func (st *states) begin(run *pipeline.Run) { st.run, st.begun = run, true }
+
 // keeps is what the session keeps for its next views.
 func (st *states) keeps() *kept {
 	if st == nil {
 		return &kept{}
 	}
 	return &st.kept
+}
+
+// forget leaves alone what the session keeps for its next views: where the conversation's window begins and what stands
+// at its beginning say nothing of a request that stands alone.
+func (st *states) forget() {
+	if st != nil {
+		st.kept = kept{}
+	}
 }
 
 func stateName(c pipeline.Cell) string { return statePrefix + c.Layer }
@@ -64,7 +76,7 @@ func (t *Turn) newStates(s Scope, lt *layer.Turn, parent string) *states {
 	if len(cells) == 0 && k.empty() {
 		return nil
 	}
-	st := &states{store: t.m.store, ttl: t.m.o.SessionTTL, found: make(map[pipeline.Cell]layer.State, len(cells)), kept: k}
+	st := &states{store: t.m.store, run: pipeline.Idle(), ttl: t.m.o.SessionTTL, found: make(map[pipeline.Cell]layer.State, len(cells)), kept: k}
 	st.groups = append(st.groups, stateGroup{Group: s.Group()})
 	for _, c := range cells {
 		st.add(groupOf(s, c), c)
@@ -116,34 +128,43 @@ func (g *stateGroup) names() []string {
 	return names
 }
 
-// Queries says what to read with the session.
-func (st *states) Queries() (names []string, others []cache.Query) {
+// want says what to read with the session; nothing for nil.
+func (st *states) want() (w session.Want) {
+	if st == nil {
+		return w
+	}
+	w.Steady = len(st.groups) == 1 && len(st.groups[0].cells) == 0
 	for i := range st.groups {
 		g := &st.groups[i]
 		if i == 0 {
-			names = append(g.names(), st.kept.names()...)
+			w.Names = append(g.names(), st.kept.names()...)
 			continue
 		}
-		others = append(others, cache.Query{Group: g.Group, Names: g.names()})
+		w.Others = append(w.Others, cache.Query{Group: g.Group, Names: g.names()})
 	}
-	return names, others
+	return w
 }
 
-// Loaded takes over what was read. Where hooks have run already, Writes lets them run again: just now they may be running,
+// load takes over what was read. Where hooks have run already, puts lets them run again: just now they may be running,
 // for the input of a turn is written while its answer comes.
-func (st *states) Loaded(_ context.Context, values [][]byte, others []cache.Result) {
-	fresh := make(map[pipeline.Cell]layer.State, len(st.found))
-	st.groups[0].take(values, fresh)
+func (st *states) load(extra session.Extra) {
+	var fresh map[pipeline.Cell]layer.State
+	if len(st.groups[0].cells) > 0 || len(extra.Others) > 0 {
+		fresh = make(map[pipeline.Cell]layer.State)
+	}
+	st.groups[0].take(extra.Values, fresh)
 	st.groups[0].read = true // at a version that only the transcript knows
-	st.kept.take(values[len(st.groups[0].cells):])
-	for i, r := range others {
+	st.kept.take(extra.Values[len(st.groups[0].cells):])
+	for i, r := range extra.Others {
 		g := &st.groups[i+1]
 		g.version, g.read = r.Version, true
 		g.take(r.Values, fresh)
 	}
-	if st.run == nil {
+	switch {
+	case fresh == nil: // no layer keeps anything
+	case !st.begun:
 		maps.Copy(st.found, fresh)
-	} else {
+	default:
 		st.pending = fresh
 	}
 }
@@ -161,20 +182,25 @@ func (st *states) rebase(ctx context.Context, fresh map[pipeline.Cell]layer.Stat
 	st.run.Rebase(context.WithoutCancel(ctx), fresh)
 }
 
-// Writes says what to write with the answer.
-func (st *states) Writes() (values []cache.Put, others []cache.Batch) {
+// puts is what to write with the answer.
+func (st *states) puts(ctx context.Context) (p session.Puts) {
 	if st.pending != nil {
-		st.rebase(context.Background(), st.pending)
+		st.rebase(ctx, st.pending)
 		st.pending = nil
+	}
+	if len(st.groups) == 1 && len(st.groups[0].cells) == 0 {
+		p.Values = st.kept.changes()
+		return p
 	}
 	for i, puts := range st.changes() {
 		if i == 0 {
-			values = puts
+			p.Values = puts
 		} else if len(puts) > 0 {
-			others = append(others, st.batch(i, puts))
+			p.Others = append(p.Others, st.batch(i, puts))
 		}
 	}
-	return append(values, st.kept.changes()...), others
+	p.Values = append(p.Values, st.kept.changes()...)
+	return p
 }
 
 // changes lists what is to be written, by group.
@@ -206,19 +232,23 @@ func (st *states) batch(group int, puts []cache.Put) cache.Batch {
 	return b
 }
 
-// Wrote notes what was written with the answer. What somebody else was faster with is read and made again by flush.
-func (st *states) Wrote(version uint64, others []cache.Outcome) {
-	st.groups[0].version, st.groups[0].read = version, true
+// wrote notes what was written with the answer. flush reads the states that another process
+// wrote first, and makes the changes again.
+func (st *states) wrote(ctx context.Context, done session.Done) {
+	st.groups[0].version, st.groups[0].read = done.Version, true
+	if len(st.groups) == 1 && len(st.groups[0].cells) == 0 {
+		return
+	}
 	n := 0
 	for i, puts := range st.changes() {
-		if i == 0 || len(puts) == 0 || n >= len(others) {
+		if i == 0 || len(puts) == 0 || n >= len(done.Others) {
 			continue
 		}
 		g := &st.groups[i]
-		g.version, g.read = others[n].Version, others[n].Err == nil
+		g.version, g.read = done.Others[n].Version, done.Others[n].Err == nil
 		n++
 	}
-	st.written(context.Background())
+	st.written(context.WithoutCancel(ctx))
 }
 
 // written tells the layers what is stored now, after the groups that are not read any more have been left out.
@@ -237,7 +267,7 @@ func (st *states) written(ctx context.Context) {
 	st.run.Written()
 }
 
-// conflicted tells that somebody else changed a state at the same time: flush mends that.
+// conflicted reports whether another process changed a state at the same time. flush then applies the changes anew.
 func (st *states) conflicted() bool {
 	return st != nil && slices.ContainsFunc(st.groups, func(g stateGroup) bool { return !g.read && !g.foreign && len(g.cells) > 0 })
 }
@@ -281,7 +311,7 @@ func (st *states) reread(ctx context.Context) error {
 	for i := range st.groups {
 		st.groups[i].read = false
 	}
-	fresh, err := st.load(ctx)
+	fresh, err := st.readUnknown(ctx)
 	if err != nil {
 		return err
 	}
@@ -296,15 +326,15 @@ func (st *states) reread(ctx context.Context) error {
 
 // refresh reads the groups whose version is not known, and lets the hooks that changed them run again.
 func (st *states) refresh(ctx context.Context) error {
-	fresh, err := st.load(ctx)
+	fresh, err := st.readUnknown(ctx)
 	if err == nil && fresh != nil {
 		st.rebase(ctx, fresh)
 	}
 	return err
 }
 
-// load reads the groups whose version is not known; nil where there is none.
-func (st *states) load(ctx context.Context) (map[pipeline.Cell]layer.State, error) {
+// readUnknown reads the groups whose version is not known; nil where there is none.
+func (st *states) readUnknown(ctx context.Context) (map[pipeline.Cell]layer.State, error) {
 	var queries []cache.Query
 	var groups []*stateGroup
 	for i := range st.groups {
@@ -327,5 +357,3 @@ func (st *states) load(ctx context.Context) (map[pipeline.Cell]layer.State, erro
 	}
 	return fresh, nil
 }
-
-var _ transcript.Beside = (*states)(nil)

@@ -5,9 +5,10 @@ import (
 	"slices"
 
 	"remora/memory/layer"
-	"remora/memory/transcript"
+	"remora/memory/session"
 	"remora/memory/view"
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
 // Bounds of what one request may make the model do.
@@ -15,7 +16,7 @@ const (
 	// maxRounds is how many answers of the model one answer to the client may take. On the last one layers offer no
 	// tools any more.
 	maxRounds = 8
-	// maxGuides is how often a response is made again because a layer had advice (SEMANTICS 1.7).
+	// maxGuides is how often a response is made again because a layer had advice.
 	maxGuides = 3
 )
 
@@ -25,31 +26,31 @@ const (
 	guidedResponse = "Please adjust your response."
 )
 
-// Steering is what layers want of an answer before the client sees it.
+// Steering says how much of an answer layers hold back until they have judged it.
 type Steering struct {
-	// Hides tells whether calls of a tool are kept from the client: layers answer them.
+	// Hides reports whether calls of a tool are kept from the client: layers answer them.
 	Hides func(tool string) bool
 	// HoldCalls keeps all calls back until Review has judged them, HoldAll the whole answer.
 	HoldCalls, HoldAll bool
 }
 
-// Judges tells whether what the layers want of the answer includes a verdict, without which it must not pass.
+// Judges reports whether layers judge the answer, or calls in it, before it may pass.
 func (s *Steering) Judges() bool { return s.HoldCalls || s.HoldAll }
 
-// Next is what to do with an answer of the model.
+// Next says how a turn goes on after an answer of the model.
 type Next struct {
 	// Hidden are the ids of the calls in it that the client must not see.
 	Hidden map[string]bool
 	// View is what to send upstream for the answer to go on. Nil ends it.
 	View []wire.Item
-	// Discard tells that the client must not see anything of this answer that has been held back.
+	// Discard: the client must not see anything of this answer that has been held back.
 	Discard bool
-	// Denied tells that a layer forbids the answer; Reason is what it says about it, which may be nothing.
+	// Denied: a layer denies the answer. Reason is what the layer says about it, which may be nothing.
 	Denied bool
 	Reason string
 }
 
-// Steering tells whether the answer needs Review, and how much of it the client may have before.
+// Steering returns how much of the answer is held back until Review, and whether it needs Review at all.
 func (t *Turn) Steering() (Steering, bool) {
 	l := t.layers
 	if l == nil {
@@ -69,7 +70,7 @@ func (t *Turn) Review(ctx context.Context, r wire.Reply) Next {
 	l.last, l.lastID = r.Choices[0], r.ID
 	l.heed(&r)
 	l.output = append(l.output, l.last...)
-	round := l.judge(ctx, resendable(t.call.Request, l.last))
+	round := l.judge(ctx, resendable(t.call.Request, l.last), r.OtherNames)
 	next := Next{Hidden: round.hidden}
 	goesOn := len(round.hidden) > 0 && round.visible == 0 && l.rounds < maxRounds
 	verdict := layer.Verdict{}
@@ -84,7 +85,7 @@ func (t *Turn) Review(ctx context.Context, r wire.Reply) Next {
 		l.guides++
 		round.guide(l.turn.Dialect, l.role, verdict.Guidance)
 		next.Discard = true
-		l.output = l.output[:len(l.output)-len(l.last)] // nobody has said it
+		l.output = l.output[:len(l.output)-len(l.last)] // it counts as not said
 		next.View = t.extend(round)
 	case goesOn:
 		next.View = t.extend(round)
@@ -100,41 +101,13 @@ func (t *Turn) Review(ctx context.Context, r wire.Reply) Next {
 // resendable are the items of an answer that upstream takes back. Reasoning that it neither stores nor has sealed for
 // the client is refused.
 func resendable(r *wire.Request, items []wire.Item) []wire.Item {
-	if stores(r) {
+	if session.Stores(r) {
 		return items
 	}
-	return slices.DeleteFunc(slices.Clone(items), unsealed)
+	return slices.DeleteFunc(slices.Clone(items), session.IsLookedUp)
 }
 
-// leaveUnsealed takes out of a conversation what upstream does not take back of earlier answers, where the proxy puts
-// those before what the client sends. A history that the client itself sends is its own affair.
-func leaveUnsealed(r *wire.Request, c *transcript.Conversation) {
-	if !c.Stored && c.Hidden == nil || stores(r) || !slices.ContainsFunc(c.Items, unsealed) {
-		return
-	}
-	var items []wire.Item
-	var hidden []bool
-	for i, it := range c.Items {
-		if unsealed(it) && (c.Stored || c.Hidden[i]) {
-			continue
-		}
-		items = append(items, it)
-		if c.Hidden != nil {
-			hidden = append(hidden, c.Hidden[i])
-		}
-	}
-	c.Items, c.Hidden = items, hidden
-}
-
-// stores tells that upstream keeps the answer to a request.
-func stores(r *wire.Request) bool { return string(r.Member("store")) != "false" }
-
-// unsealed tells that nobody but upstream can know what a reasoning item stands for.
-func unsealed(it wire.Item) bool {
-	return it.Kind == wire.Reasoning && wire.Text(wire.Member(it.Raw, "encrypted_content")) == ""
-}
-
-// LastRound tells that the answer that comes next has to be the last: no layer offers tools for it.
+// LastRound reports whether the next answer has to be the last one: no layer offers tools for it.
 func (t *Turn) LastRound() bool { return t.layers != nil && t.layers.rounds >= maxRounds-1 }
 
 // round is one answer of the model as it is judged.
@@ -165,11 +138,13 @@ func (r *round) aside(behind int) *aside {
 	return &r.asides[len(r.asides)-1]
 }
 
-// judge asks the reviewers about every call, and runs those that are for layers.
-func (l *layered) judge(ctx context.Context, items []wire.Item) *round {
+// judge asks the reviewers about every call, and runs those that are for layers. A call that some clients read under
+// another name (see wire.Reply) is judged under each.
+func (l *layered) judge(ctx context.Context, items []wire.Item, otherNames map[int][]string) *round {
 	r := &round{items: items, hidden: make(map[string]bool)}
 	var reasoning []wire.Item
 	said := 0 // of what is shown, up to the last item that is no reasoning
+	number := 0
 	for _, it := range items {
 		if it.Kind == wire.Reasoning {
 			reasoning = append(reasoning, it)
@@ -180,7 +155,8 @@ func (l *layered) judge(ctx context.Context, items []wire.Item) *round {
 		at := len(r.results)
 		for i, c := range it.Calls {
 			call := layer.ToolCall{ID: c.ID, Name: l.run.ToolName(c.Name), Arguments: it.Input(i)}
-			result, hide := l.answer(ctx, c.Name, call)
+			result, hide := l.answer(ctx, c.Name, call, otherNames[number]...)
+			number++
 			if !hide {
 				r.visible++
 				continue
@@ -209,8 +185,13 @@ func (l *layered) judge(ctx context.Context, items []wire.Item) *round {
 }
 
 // answer is the result of a call that the client does not see, if it is one.
-func (l *layered) answer(ctx context.Context, name string, call layer.ToolCall) (result string, hide bool) {
+func (l *layered) answer(ctx context.Context, name string, call layer.ToolCall, otherNames ...string) (result string, hide bool) {
 	verdict := l.run.ReviewCall(ctx, call)
+	for _, other := range otherNames {
+		if verdict.Action == layer.Allow {
+			verdict = l.run.ReviewCall(ctx, layer.ToolCall{ID: call.ID, Name: l.run.ToolName(other), Arguments: call.Arguments})
+		}
+	}
 	switch {
 	case verdict.Action != layer.Allow && verdict.Guidance != "":
 		return verdict.Guidance, true
@@ -224,7 +205,7 @@ func (l *layered) answer(ctx context.Context, name string, call layer.ToolCall) 
 	return "", false
 }
 
-// guide adds advice. What the model had said stays for it to see, without calls that nobody will answer.
+// guide adds advice. What the model had said stays for it to see, without calls that will not be answered.
 func (r *round) guide(d wire.Dialect, role wire.Role, text string) {
 	if text == "" {
 		text = guidedResponse
@@ -248,24 +229,39 @@ func (r *round) guide(d wire.Dialect, role wire.Role, text string) {
 // extend is the view for the next answer: what was sent, what the model said, and what it is told about that.
 func (t *Turn) extend(r *round) []wire.Item {
 	l := t.layers
-	l.extra = append(l.extra, r.items...)
+	for _, it := range r.items {
+		// The upstream that has just answered still has the sound of its answer.
+		if it, ok := it.AsInput(func(wire.Audio) bool { return true }); ok {
+			l.extra = append(l.extra, it)
+		}
+	}
+
 	if l.known == nil {
 		l.known = make(map[string]int)
 	}
 	l.known[l.lastID] = len(l.extra)
 	l.extra = slices.Concat(l.extra, r.results, r.note)
 	view.ShortenResults(l.extra, t.shape.ToolResult)
-	return append(slices.Clip(t.View), l.extra...)
+	m := t.messages
+	switch {
+	case t.call.Request.InConversation(): // upstream has kept all else
+		m.Before, m.Lead, m.Items, m.Blocks, m.After = nil, nil, nil, nil, slices.Concat(r.results, r.note)
+	case t.LastRound():
+		m = t.lastView()
+	default:
+		m.After = l.extra
+	}
+	return t.goOn(m)
 }
 
-// hide keeps for later views what the client does not see of this answer, where it was said. What a client of Chat
-// gets is one message, made of all answers: what is hidden led to it, and stands before it.
-func (t *Turn) hide(r *round, discarded bool) { //nolint:revive // whether the client gets anything of the answer
+// hide keeps for later views what the client does not see of this answer, where it was said. Where an answer
+// is one message, the client gets one that is made of all answers: what is hidden led to it, and stands before it.
+func (t *Turn) hide(r *round, discarded bool) {
 	l := t.layers
-	var list []transcript.Hidden
+	var list []session.Hidden
 	for _, a := range r.asides {
-		h := transcript.Hidden{Behind: l.visible, Dialect: l.turn.Dialect, Seen: a.seen, Led: true}
-		if h.Dialect == wire.Responses {
+		h := session.Hidden{Behind: l.visible, Dialect: dialects.CodeOf(l.turn.Dialect), Seen: a.seen, Led: true}
+		if !l.turn.Dialect.Rules().OneItem {
 			h.Behind += l.shown
 			if !discarded {
 				h.Behind += a.behind
@@ -291,10 +287,13 @@ func (t *Turn) hide(r *round, discarded bool) { //nolint:revive // whether the c
 
 // carry keeps what upstream does not know of a response whose id the client has: the client may go on from that id, and
 // upstream knows only the first of the answers that the response was made of by it, and no result of a hidden call.
-func (l *layered) carry(e *transcript.Entry, id string) {
+func (l *layered) carry(e *session.Entry, r *wire.Request, id string) {
+	if r.KeptByID() && id != "" && l.lastID != "" && id != l.lastID {
+		e.EndsAs(l.lastID)
+	}
 	from, ok := l.known[id]
 	switch {
-	case l.turn.Dialect != wire.Responses:
+	case l.turn.Dialect.Rules().Previous == "":
 	case id == l.lastID && len(l.left) > 0:
 		e.Carry(l.left)
 	case id != l.lastID && ok:

@@ -10,6 +10,7 @@ import (
 	"remora/memory/layer"
 	"remora/memory/pipeline"
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
 // coach never likes what the model says.
@@ -47,7 +48,7 @@ func TestAdviceIsToldAsBlocksAre(t *testing.T) {
 func TestAdviceEndsWithTheRounds(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, coached(t))
-	tool, err := wire.ParseItem(wire.Chat, []byte(`{"role":"assistant","content":null,"tool_calls":[{"id":"x","type":"function",`+
+	tool, err := wire.ParseItem(dialects.Chat, []byte(`{"role":"assistant","content":null,"tool_calls":[{"id":"x","type":"function",`+
 		`"function":{"name":"working-memory_update","arguments":"{}"}}]}`))
 	if err != nil {
 		t.Fatal(err)
@@ -107,8 +108,11 @@ func TestCallsAreJudgedWithoutTheStore(t *testing.T) {
 		t.Errorf("layers learnt %q and of ends %q", heard, ends)
 	}
 	store.over()
-	if view := l.turn("u:1 a:1 u:2", "a:2"); view != "u:1 c:x r:x a:1 u:2" {
-		t.Errorf("view %s", view)
+	if view := l.turn("u:1 a:1 u:2", "a:2"); view != "u:1 a:1 u:2" {
+		t.Errorf("view %s, though no tools are sent", view)
+	}
+	if line, _ := l.transcript(scope); line != "u:1 c:x r:x a:1 u:2 a:2" {
+		t.Errorf("line %s", line)
 	}
 }
 
@@ -123,7 +127,7 @@ func TestHiddenItemsAreStoredOnce(t *testing.T) {
 		Shape: memory.Shape{Layers: layersOf(t, notebook(t, layer.Thread))},
 	}))
 	note := func(id string) wire.Reply {
-		it, err := wire.ParseItem(wire.Chat, []byte(`{"role":"assistant","content":null,"tool_calls":[{"id":"`+id+`","type":"function",`+
+		it, err := wire.ParseItem(dialects.Chat, []byte(`{"role":"assistant","content":null,"tool_calls":[{"id":"`+id+`","type":"function",`+
 			`"function":{"name":"working-memory_update","arguments":"{}"}}]}`))
 		if err != nil {
 			t.Fatal(err)

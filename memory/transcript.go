@@ -3,79 +3,115 @@ package memory
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 
 	"remora/memory/layer"
 	"remora/memory/pipeline"
-	"remora/memory/transcript"
+	"remora/memory/session"
 	"remora/wire"
 )
 
 // Of the types of other packages, those that callers of a Memory meet.
 type (
 	// Scope says whose memory a call uses.
-	Scope = transcript.Scope
+	Scope = session.Scope
 	// History is how a call's items relate to the stored transcript.
-	History = transcript.History
+	History = session.History
 	// Cut says how an answer ended before its end.
-	Cut = transcript.Cut
-	// Answer is what came back for a turn.
-	Answer = transcript.Answer
+	Cut = session.Cut
+	// Answer is the answer to a turn, or what came of it.
+	Answer = session.Answer
 	// Line is one line of an exported transcript.
-	Line = transcript.Line
-	// SessionLine opens an export.
-	SessionLine = transcript.SessionLine
+	Line = session.Line
 	// ItemLine is one stored item.
-	ItemLine = transcript.ItemLine
-	// BlockLine is a text that layers put into views.
-	BlockLine = transcript.BlockLine
-	// Credential is what layers may use to ask their models on the caller's behalf.
+	ItemLine = session.ItemLine
+	// Response says where an answer was given, by the id that its client has.
+	Response = session.Response
+	// Credential is the caller's API key, with which layers may ask their models.
 	Credential = pipeline.Credential
-	// LayerError refuses a call: a layer that is configured so could not begin.
+	// LayerError is returned by Begin when the init of a layer failed whose on_init_error is "throw".
 	LayerError = pipeline.InitError
-	// LeadLine is one version of the instructions and leading system items.
-	LeadLine = transcript.LeadLine
 )
 
 // The values of X-History and of session.history.
 const (
-	HistoryAuto   = transcript.HistoryAuto
-	HistoryClient = transcript.HistoryClient
-	HistoryServer = transcript.HistoryServer
+	HistoryAuto   = session.HistoryAuto
+	HistoryClient = session.HistoryClient
+	HistoryServer = session.HistoryServer
 )
 
 // Ways in which an answer ends.
 const (
-	CutNone     = transcript.CutNone
-	CutClient   = transcript.CutClient
-	CutUpstream = transcript.CutUpstream
+	CutNone     = session.CutNone
+	CutClient   = session.CutClient
+	CutUpstream = session.CutUpstream
 )
 
 // Errors of reading and importing transcripts.
 var (
-	ErrNoSession     = transcript.ErrNoSession
-	ErrSessionExists = transcript.ErrSessionExists
-	ErrNoTurn        = transcript.ErrNoTurn
+	ErrNoSession     = session.ErrNoSession
+	ErrSessionExists = session.ErrSessionExists
+	ErrNoTurn        = session.ErrNoTurn
 )
 
-// SessionOf finds the session in which a response was given, for requests that name nothing but that response; ""
-// if it is not known.
-func (m *Memory) SessionOf(ctx context.Context, tenant, responseID string) (string, error) {
-	if err := m.available(); err != nil {
-		return "", err
+// Response finds an answer by the id that its client has. It is zero for an unknown id.
+func (m *Memory) Response(ctx context.Context, tenant, id string) (Response, error) {
+	if err := m.availableAt(session.ResponseGroup(tenant, id)); err != nil {
+		return Response{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.o.ReadWait)
 	defer cancel()
-	session, err := m.log.SessionOf(ctx, tenant, responseID)
+	r, err := m.log.Response(ctx, tenant, id)
 	if err != nil {
 		m.failed(err)
 	}
-	return session, err
+	return r, err
+}
+
+// Late is a turn whose answer upstream makes in the background.
+type Late struct {
+	m     *Memory
+	scope Scope
+	turn  string
+	id    string // of the answer
+}
+
+// Late finds the turn of an answer that a client asks for by its id, nil where nothing waits for it. known is what Response
+// has said of the answer.
+func (m *Memory) Late(tenant, id string, known Response) *Late {
+	if known.Later == "" {
+		return nil
+	}
+	return &Late{m, Scope{Tenant: tenant, Session: known.Session, Resource: known.Session}, known.Later, id}
+}
+
+// ID is that of the turn.
+func (l *Late) ID() string { return l.turn }
+
+// Forwarded does nothing: the turn's input is in the transcript.
+func (*Late) Forwarded() {}
+
+// Commit puts the answer into the transcript if it has ended. Where the store does not take it the next request for it does.
+func (l *Late) Commit(a Answer) {
+	if a.HTTPStatus >= 300 || !a.Reply.Complete || l.m.availableAt(l.scope.Group()) != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), l.m.o.CommitWait)
+	defer cancel()
+	held, err := l.m.lock(ctx, l.scope)
+	if err == nil {
+		err = l.m.log.Later(ctx, l.scope, l.turn, l.id, &a)
+		<-held
+	}
+	if err != nil {
+		l.m.failed(err)
+		l.m.o.Log.Warn("an answer that was made in the background is not in the transcript until it is fetched again", "turn", l.turn, "error", err.Error())
+	}
 }
 
 // Export writes the whole transcript of a session, all branches, as JSON Lines (see Line).
 func (m *Memory) Export(ctx context.Context, s Scope, w io.Writer) error {
+	m.gatherFirst(ctx, s)
 	return m.log.Export(ctx, s, w)
 }
 
@@ -88,6 +124,7 @@ func (m *Memory) Import(ctx context.Context, s Scope, r io.Reader) error {
 // Walk calls f for every line of a session's export, in their order: the session, its items by sequence number, then
 // leads and turns in the order of their first item, and turns that stored none last.
 func (m *Memory) Walk(ctx context.Context, s Scope, f func(Line) error) error {
+	m.gatherFirst(ctx, s)
 	return m.log.Walk(ctx, s, f)
 }
 
@@ -97,51 +134,45 @@ func (m *Memory) Sessions(ctx context.Context, tenant, after string, limit int) 
 	return m.log.Sessions(ctx, tenant, after, limit)
 }
 
-// TurnRecord is what is kept of a turn, as JSON in one line: how its view was chosen, what each part of it cost, and how
-// layers fared.
+// TurnRecord returns the record of a turn as one line of JSON: how its view was chosen, what each part of it cost, and what
+// layers did. It fails with ErrNoTurn.
 func (m *Memory) TurnRecord(ctx context.Context, s Scope, turnID string) ([]byte, error) {
 	return m.log.TurnRecord(ctx, s, turnID)
 }
 
-// TurnView puts together again what a turn sent upstream in place of the client's items: the leading items, then what
+// TurnView rebuilds what a turn sent upstream in place of the client's items: the leading items, then what
 // was chosen from the conversation. Items have the bytes that they were stored with, which may be another client's
 // spelling of the same content; a reference is shown as what it stood for.
 func (m *Memory) TurnView(ctx context.Context, s Scope, turnID string) ([]wire.Item, error) {
 	return m.log.TurnView(ctx, s, turnID)
 }
 
-// Delete removes all that is stored of a session, after its layers have been told. What layers keep for its resource
-// and its tenant stays. A session that expires (SessionTTL) is removed by the store, which tells nobody: layers are not
-// told of that.
-func (m *Memory) Delete(ctx context.Context, s Scope) error {
-	t, err := m.visit(ctx, s)
-	if err != nil {
-		return err
-	}
-	t.layers.run.Dispose(ctx)
-	if err := m.store.Delete(ctx, s.Group()); err != nil {
-		return fmt.Errorf("delete session: %w", err)
-	}
-	return nil
-}
-
-// ErrStatesNotWritten is returned by Complete where layers were told, but what they made of it could not be stored.
+// ErrStatesNotWritten is returned by Complete where layers were called but their new states could not be stored.
 var ErrStatesNotWritten = errors.New("states of layers could not be written")
 
 // Complete ends what a session works on, for an agent or an operator who knows that it is over: layers are told of the
 // end of its latest execution and, where the session was spawned by another, those of its parent take over what it has
-// learnt. It does the same as an answer without tool calls, and may be called again. It fails with ErrNoSession.
+// learnt. It does the same as a tool of a layer by which the model says so, and may be called again. It fails with
+// ErrNoSession.
 func (m *Memory) Complete(ctx context.Context, s Scope, success bool) error {
 	t, err := m.visit(ctx, s)
 	if err != nil {
 		return err
 	}
 	l := t.layers
-	end := layer.Outcome{Success: success, Execution: l.turn.Execution, Thread: l.turn.Thread}
+	end := layer.Outcome{Result: layer.Failure, Execution: l.turn.Execution, Thread: l.turn.Thread}
+	if success {
+		end.Result = layer.Success
+	}
+	handed := func(context.Context) {}
+	if l.run.Concludes() {
+		end.Unseen, handed = t.unseen(ctx)
+	}
 	l.run.Complete(ctx, end)
 	if !t.flush(ctx, l.states) {
 		return ErrStatesNotWritten
 	}
+	handed(ctx)
 	if t.call.Scope.Parent != "" {
 		t.giveBack(ctx, end)
 	}
@@ -169,7 +200,7 @@ func (m *Memory) visit(ctx context.Context, s Scope) (*Turn, error) {
 		return nil, err
 	}
 	if st != nil {
-		st.run = run
+		st.begin(run)
 	}
 	t.layers = &layered{states: st, run: run, turn: lt}
 	return t, nil

@@ -2,15 +2,15 @@ package memory
 
 import (
 	"context"
-	"encoding/base32"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"remora/memory/transcript"
+	"remora/memory/session"
+	"remora/memory/view"
 	"remora/wire"
 )
 
@@ -21,9 +21,14 @@ type Call struct {
 	History History
 	// Side says why the client itself calls this a side request ("compaction", "title", ...); empty for a turn.
 	Side string
+	// Provider is where the request is to go.
+	Provider string
 	// Unkept is a request without a session, or one that its client wants to have passed through. Nothing is read or kept of
 	// it, and its view is what the client sent: Begin only lets layers judge the answer (see Guards).
 	Unkept bool
+	// Lasting: the memory of the request's body is never reused, so that what outlives the turn need not be copied from
+	// there.
+	Lasting bool
 	// Credential is the caller's, for models of layers that have none of their own. It is never stored.
 	Credential Credential
 }
@@ -46,7 +51,7 @@ func (s Status) String() string {
 	return "ok"
 }
 
-// Summary is what X-Memory tells about a turn. It is complete before the request is forwarded. Everything is counted as
+// Summary is the content of X-Memory for a turn. It is complete before the request is forwarded. Everything is counted as
 // the window counts: a Chat message with calls is one for its text, if it has any, and one for each call.
 type Summary struct {
 	Status Status
@@ -55,7 +60,10 @@ type Summary struct {
 	Items, Sent int
 	// Windowed and Orphans count what the window and the orphan repair left out.
 	Windowed, Orphans int
-	// Side tells that the request was kept as a side line.
+	// Repaired counts what the client itself sent and upstream could not have accepted, and which was therefore changed or
+	// left out. Whatever repairs a request adds to it.
+	Repaired int
+	// Side reports that the request is about the conversation and not of it, such as one for a title: layers had no part.
 	Side bool
 	// Saved is about how many tokens of the conversation were left out or shortened, as far as it was at hand.
 	Saved int
@@ -75,141 +83,100 @@ type Turn struct {
 	View []wire.Item
 	// Tools are definitions of tools to offer beside the client's own.
 	Tools [][]byte
+	// Previous is what the request has to name as the response before it, "" for what the client has named.
+	Previous string
 	// Summary is complete when Begin returns.
 	Summary Summary
 
 	m          *Memory
 	shape      *Shape          // as it was when the turn began
 	base       context.Context //nolint:containedctx // what is done for the turn belongs to its request, but is not cut off with it
-	call       transcript.Call
+	call       session.Call
+	lasting    bool // see Call
 	started    time.Time
 	credential Credential
 	unkept     bool
-	layers     *layered // nil without layers; for side requests, unkept ones, and while the store is down, they only judge
+	hidden     *hiddenCalls // of the view; nil for none
+	layers     *layered     // nil without layers; for side requests, unkept ones, and while the store is down, they only judge
+
+	messages view.Messages  // what View is made of
+	onward   *view.Messages // what the request is made of with which the model goes on, nil before that
+	repaired int            // of Summary.Repaired, what is so in every form of the view
+	bare     bool           // the view was sent without hidden calls last
+	portable bool           // its stored items were sent in the form that any provider takes last
 
 	mu    sync.Mutex
-	entry *transcript.Entry
+	entry *session.Entry
 	open  atomic.Bool // forwarded, and not committed yet; it becomes false under mu
-}
 
-// patience is a context that ends at a time of the real clock, or with the one it is made of. Its timer is set when
-// somebody waits for its end for the first time: most turns are over before anybody has to.
-type patience struct {
-	context.Context //nolint:containedctx // it is one itself
-	until           time.Time
+	kept   map[string][]byte // session values of a turn that is resumed from its record
+	states *states           // what is read and written with the session; nil for nothing
+	parked bool              // its record waits for an earlier turn of another process
+	misses bool              // an earlier turn that may have been answered is not in the view
+	late   bool              // it is resumed from its record
 
-	mu    sync.Mutex
-	timed context.Context //nolint:containedctx // the same, with a timer; nil before that
-	stop  context.CancelFunc
-}
-
-// within is a context that ends after d. Its end must be called, as a CancelFunc.
-func within(ctx context.Context, d time.Duration) *patience {
-	until := time.Now().Add(d) //nolint:forbidigo // context.WithTimeout has no other clock either
-	if earlier, ok := ctx.Deadline(); ok && earlier.Before(until) {
-		until = earlier
-	}
-	return &patience{Context: ctx, until: until}
-}
-
-// end stops the timer, if there is one.
-func (p *patience) end() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.stop != nil {
-		p.stop()
-	}
-}
-
-// wait sets the timer.
-func (p *patience) wait() context.Context {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.timed == nil {
-		p.timed, p.stop = context.WithDeadline(p.Context, p.until)
-	}
-	return p.timed
-}
-
-// present is the context with the timer if that is set, or the one that this is made of.
-func (p *patience) present() (ctx context.Context, timed bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.timed == nil {
-		return p.Context, false
-	}
-	return p.timed, true
-}
-
-// Deadline implements [context.Context].
-func (p *patience) Deadline() (time.Time, bool) { return p.until, true }
-
-// Done implements [context.Context].
-func (p *patience) Done() <-chan struct{} { return p.wait().Done() }
-
-// Err implements [context.Context].
-func (p *patience) Err() error {
-	ctx, timed := p.present()
-	if err := ctx.Err(); err != nil || timed {
-		return err
-	}
-	if time.Now().Before(p.until) { //nolint:forbidigo // as in within
-		return nil
-	}
-	return context.DeadlineExceeded
-}
-
-// Value implements [context.Context].
-func (p *patience) Value(key any) any {
-	ctx, _ := p.present()
-	return ctx.Value(key)
+	opening *time.Timer // after which its input is written; nil before upstream is at work
+	renewal *time.Timer // of a session that expires, nil for none
 }
 
 // crockford spells turn ids so that they sort as they were made and hold nothing that is easily misread.
-var crockford = base32.NewEncoding("0123456789ABCDEFGHJKMNPQRSTVWXYZ").WithPadding(base32.NoPadding)
+const crockford = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+// turnIDSize is the length of a turn id: 26 characters of 5 bits, of which the first two bits of all are 0.
+const turnIDSize = 26
 
 // timeOfTurn is when a turn began, of which the id is known.
 func timeOfTurn(id string) (time.Time, bool) {
-	b, err := crockford.DecodeString(id)
-	if err != nil || len(b) != 16 {
+	if len(id) != turnIDSize {
 		return time.Time{}, false
 	}
-	return time.UnixMilli(int64(binary.BigEndian.Uint64(b[:8]) >> 16)), true
+	var ms int64
+	for i := range id {
+		digit := strings.IndexByte(crockford, id[i])
+		if digit < 0 {
+			return time.Time{}, false
+		}
+		if i < 10 {
+			ms = ms<<5 | int64(digit)
+		}
+	}
+	return time.UnixMilli(ms), ms < 1<<48
 }
 
-// newTurnID makes an id of 26 characters: the time in milliseconds and 80 random bits, as in a ULID.
+// newTurnID makes a ULID: 48 bits of the time in milliseconds and 80 random ones (https://github.com/ulid/spec).
 func newTurnID(now time.Time) string {
-	var b [16]byte
-	binary.BigEndian.PutUint64(b[:8], uint64(now.UnixMilli())<<16|rand.Uint64()>>48) //nolint:gosec // unique, not secret
-	binary.BigEndian.PutUint64(b[8:], rand.Uint64())                                 //nolint:gosec // unique, not secret
-	var id [26]byte
-	crockford.Encode(id[:], b[:])
+	high := uint64(now.UnixMilli())<<16 | rand.Uint64()>>48 //nolint:gosec // unique, not secret
+	low := rand.Uint64()                                    //nolint:gosec // unique, not secret
+	var id [turnIDSize]byte
+	for i := turnIDSize - 1; i >= 0; i-- {
+		id[i] = crockford[low&31]
+		high, low = high>>5, high<<59|low>>5
+	}
 	return string(id[:])
 }
 
 // resume makes the turn, and the answer if it had come, of a record, with which kept is to be written.
 func (m *Memory) resume(rec *spooled, kept map[string][]byte) (*Turn, *Answer, error) {
-	req, err := wire.Parse(rec.Dialect, rec.Body)
+	req, err := wire.Parse(rec.Dialect.Dialect(), rec.Body)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read spooled request of turn %s: %w", rec.Turn, err)
 	}
 	t := &Turn{
 		shape: m.shape.Load(), base: context.Background(),
-		ID: rec.Turn, m: m, started: rec.Time,
-		call: transcript.Call{Scope: rec.scope(), Request: req, History: rec.History, Side: string(rec.Side)},
+		ID: rec.Turn, m: m, started: rec.Time, kept: kept, late: true,
+		call: session.Call{Scope: rec.scope(), Request: req, History: rec.History, Side: string(rec.Side), Standing: session.Standing(rec.Standing), Provider: rec.Provider},
 	}
 	t.Summary.Status = StatusDegraded
-	var beside transcript.Beside
-	if len(kept) > 0 {
-		beside = &replayed{t, kept}
-	}
-	if t.entry, err = m.log.Resumed(t.ID, t.started, t.call, rec.View, rec.Notes, beside); err != nil {
+	if t.entry, err = m.log.Resumed(t.ID, t.started, t.call, rec.View, rec.Notes); err != nil {
 		return nil, nil, fmt.Errorf("read spooled notes of turn %s: %w", rec.Turn, err)
 	}
 	if rec.Answer == nil {
+		if rec.Owner != m.processes.self {
+			t.entry.Abandoned()
+		}
 		return t, nil, nil
 	}
-	a, err := rec.Answer.answer(rec.Dialect)
+	a, err := rec.Answer.answer(rec.Dialect.Dialect())
 	return t, a, err
 }
 

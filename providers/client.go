@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// What can go wrong between this process and an upstream. Errors of [Client] and [Exchange] wrap exactly one of them.
+// Errors of [Client] and [Exchange] wrap exactly one of these.
 var (
 	// ErrUnreachable: no connection could be made. Nothing was sent.
 	ErrUnreachable = errors.New("upstream cannot be reached")
@@ -20,9 +20,9 @@ var (
 	ErrClosed = errors.New("upstream closed the connection")
 	// ErrTimeout: upstream was silent for longer than the options allow.
 	ErrTimeout = errors.New("upstream did not answer in time")
-	// ErrMalformed: what came is not HTTP/1.x, or its head is larger than MaxHeader.
+	// ErrMalformed: the answer is not HTTP/1.x, or its head is larger than MaxHeader.
 	ErrMalformed = errors.New("upstream answer is not valid HTTP")
-	// ErrIdle: nothing has come for [Exchange.Silence]. The answer goes on: call Next again.
+	// ErrIdle: nothing has arrived for [Exchange.Silence]. The answer goes on: call Next again.
 	ErrIdle = errors.New("upstream is silent")
 	// ErrAborted: [Exchange.Abort] was called.
 	ErrAborted = errors.New("exchange was aborted")
@@ -32,12 +32,12 @@ var (
 type ClientOptions struct {
 	// DialTimeout bounds name resolution, TCP connect and TLS handshake together.
 	DialTimeout time.Duration `mapstructure:"dial_timeout"`
-	// ResponseHeaderTimeout bounds the time from the start of sending to the end of the response head. Models
-	// that think for minutes before the first byte of an unstreamed answer need it long.
+	// ResponseHeaderTimeout bounds the time from the start of sending to the end of the response head. It has to be long for
+	// models that think for minutes before they send an unstreamed answer.
 	ResponseHeaderTimeout time.Duration `mapstructure:"response_header_timeout"`
 	// StreamIdleTimeout bounds the silence between two pieces of a body.
 	StreamIdleTimeout time.Duration `mapstructure:"stream_idle_timeout"`
-	// IdleConnTimeout is how long an unused connection is kept. It should be shorter than what upstreams do.
+	// IdleConnTimeout is how long an unused connection is kept. It should be shorter than the upstream's own timeout.
 	IdleConnTimeout time.Duration `mapstructure:"idle_conn_timeout"`
 	// MaxIdleConns is how many unused connections are kept per upstream.
 	MaxIdleConns int `mapstructure:"max_idle_conns"`
@@ -63,7 +63,7 @@ func DefaultClientOptions() ClientOptions {
 	}
 }
 
-// Validate reports every problem, each under its path below path.
+// Validate returns all problems, joined, each under its path below path.
 func (o *ClientOptions) Validate(path string) error {
 	var problems []error
 	for _, d := range []struct {
@@ -96,9 +96,8 @@ const (
 
 // Client sends requests to upstreams over pooled HTTP/1.1 connections. It is safe for concurrent use.
 //
-// It has a pool of its own rather than fasthttp's HostClient: that one can't dial under a context, never looks at a
-// pooled connection before it uses it, takes the oldest instead of the warmest, and starts a goroutine that nobody
-// can stop.
+// It has a connection pool of its own: fasthttp's HostClient can't dial under a context, does not check a pooled connection
+// before it uses it, takes the oldest one instead of the one used last, and starts a goroutine that can't be stopped.
 type Client struct {
 	o       ClientOptions
 	readers sync.Pool // *bufio.Reader of MaxHeader bytes
@@ -154,7 +153,7 @@ func NewClient(o ClientOptions) *Client {
 	return c
 }
 
-// Close closes the unused connections. Those in use end with their exchanges and are not kept.
+// Close closes the unused connections. Those in use are closed with their exchanges.
 func (c *Client) Close() {
 	c.mu.Lock()
 	if c.closed {
@@ -171,8 +170,8 @@ func (c *Client) Close() {
 	}
 }
 
-// reap closes connections that have not been used for a while: an upstream would close them soon, and a descriptor
-// that the other end has closed would stay open here until the next request.
+// reap closes connections that have not been used for a while. Upstream would close them soon, and their descriptors would
+// stay open here until the next request.
 func (c *Client) reap(every time.Duration) {
 	defer c.reaper.Done()
 	tick := time.NewTicker(every) //nolint:forbidigo // paces a sweep, measures nothing
@@ -214,7 +213,7 @@ func (c *Client) pool(up Upstream) (*pool, error) {
 		if p.tls.ServerName == "" {
 			p.tls.ServerName = up.ServerName
 		}
-		// Only HTTP/1.1 is spoken here; without saying so, some edges assume HTTP/2.
+		// Offer only HTTP/1.1, which is what Client speaks: without ALPN some servers assume HTTP/2.
 		p.tls.NextProtos = []string{"http/1.1"}
 		if p.tls.ClientSessionCache == nil {
 			p.tls.ClientSessionCache = tls.NewLRUClientSessionCache(64)
@@ -241,7 +240,7 @@ func (p *pool) get() *conn {
 		p.idle[n] = nil
 		p.idle = p.idle[:n]
 		p.mu.Unlock()
-		// Bytes before a request are never an answer to it, so they disqualify a connection as its end does.
+		// Bytes that arrive before a request are not an answer to it: such a connection can't be used either.
 		if s := cn.probe.Look(); s == PeerQuiet || s == PeerUnknown {
 			return cn
 		}
@@ -249,8 +248,8 @@ func (p *pool) get() *conn {
 	}
 }
 
-// empty tells that nothing came behind the answer that has just been read. TLS reads ahead, and holds bytes where neither
-// the buffer above it nor the kernel shows them: they would be taken for the answer to the next request, whoever's that is.
+// empty reports whether nothing follows the answer that has just been read. TLS reads ahead, and may hold bytes that neither
+// the buffer above it nor the kernel shows. They would be taken for the answer to the next request.
 func (cn *conn) empty() bool {
 	if cn.pool.tls == nil {
 		return true
@@ -276,7 +275,7 @@ func (p *pool) put(cn *conn) {
 	}
 }
 
-// expire closes what has been unused since before the given moment.
+// expire closes the connections that have been unused since before the given time.
 func (p *pool) expire(before time.Time) {
 	p.mu.Lock()
 	n := 0

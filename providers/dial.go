@@ -36,7 +36,7 @@ func (p *pool) dial(ctx context.Context) (*conn, error) {
 	return cn, nil
 }
 
-// connect opens the TCP connection, through a forward proxy where the environment names one.
+// connect opens the TCP connection, through a forward proxy if the environment names one.
 func (p *pool) connect(ctx context.Context) (net.Conn, error) {
 	d := net.Dialer{KeepAlive: 30 * time.Second}
 	if p.proxy == nil {
@@ -45,8 +45,8 @@ func (p *pool) connect(ctx context.Context) (net.Conn, error) {
 	return connectVia(ctx, &d, p.proxy, p.key.addr)
 }
 
-// connectVia asks an HTTP proxy for a tunnel. Plain-text upstreams are tunnelled too, so that one kind of connection
-// serves both and the proxy sees no bodies.
+// connectVia asks an HTTP proxy for a tunnel, for upstreams without TLS too: so there is one kind of connection, and the
+// forward proxy sees no bodies.
 func connectVia(ctx context.Context, d *net.Dialer, via *url.URL, addr string) (net.Conn, error) {
 	if via.Scheme != "http" {
 		return nil, fmt.Errorf("forward proxy scheme %q is not supported, only http", via.Scheme)
@@ -96,5 +96,5 @@ type byteReader struct{ net.Conn }
 
 func (r byteReader) Read(p []byte) (int, error) { return r.Conn.Read(p[:min(len(p), 1)]) }
 
-// past is a deadline that wakes every read and write.
+// past is a deadline that ends every pending read and write.
 func past() time.Time { return time.Unix(1, 0) }

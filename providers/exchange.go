@@ -35,9 +35,9 @@ type Exchange struct {
 	nap      [napBytes]byte // see fill
 	woken    woken
 	busy     bool      // more came at once than fits into nap
-	armed    time.Time // when the deadline of conn was set last
-	quiet    time.Time // since when nothing has come, once Next has said so; else zero
-	consumed int       // bytes of br that Next has handed out
+	armed    time.Time // when the deadline of conn was last set
+	quiet    time.Time // since when nothing has arrived, once Next has returned ErrIdle; else zero
+	consumed int       // bytes of br that Next has returned
 	keep     bool      // the connection may be used again after this answer
 	received bool      // at least one byte of the answer came
 	body     framing
@@ -58,7 +58,7 @@ func (c *Client) Send(x *Exchange, up Upstream, head, body []byte, resp *fasthtt
 	if err != nil {
 		return err
 	}
-	for take := p.get; ; take = nobody {
+	for take := p.get; ; take = noConn {
 		reused, err := x.acquire(p, take())
 		if err != nil {
 			return err
@@ -86,8 +86,8 @@ func (c *Client) Dial(ctx context.Context, up Upstream) (net.Conn, error) {
 	return p.dial(ctx)
 }
 
-// Abort ends the exchange at once, wherever it is: dialling, sending, waiting or reading. The call under way returns
-// ErrAborted. Safe from any goroutine as long as the exchange is not being reused for another request.
+// Abort ends the exchange at once, while it dials, sends, waits or reads. The call under way returns ErrAborted. It may be
+// called from any goroutine, as long as the exchange is not reused for another request.
 func (x *Exchange) Abort() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -154,17 +154,17 @@ func (x *Exchange) Length() int64 {
 	}
 }
 
-// Ready tells that a part of the body has arrived, so that Next will most likely not wait.
+// Ready reports whether a part of the body has arrived, so that Next will most likely not wait.
 func (x *Exchange) Ready() bool { return x.br != nil && x.br.Buffered() > x.consumed }
 
-// Close gives the connection back if the answer was read to its end, and closes it otherwise, which is how upstream
-// learns that nobody wants the rest.
+// Close returns the connection to the pool if the answer was read to its end. Otherwise it closes the connection, so that
+// upstream stops.
 func (x *Exchange) Close() {
 	x.finish()
 	x.reset()
 }
 
-// finish gives the connection back or closes it.
+// finish returns the connection to the pool or closes it.
 func (x *Exchange) finish() {
 	if x.conn == nil {
 		return
@@ -192,7 +192,7 @@ func (x *Exchange) Hijack() (net.Conn, *bufio.Reader) {
 	return nc, br
 }
 
-// reset makes x ready for its next use. Whoever might call Abort has been told before that it is over.
+// reset makes x ready for its next use. By then nothing may call Abort any more.
 func (x *Exchange) reset() {
 	x.mu.Lock()
 	x.aborted, x.cancel = false, nil
@@ -201,10 +201,10 @@ func (x *Exchange) reset() {
 	x.renew()
 }
 
-// nobody stands for a pool without connections.
-func nobody() *conn { return nil }
+// noConn stands for a pool without connections.
+func noConn() *conn { return nil }
 
-// acquire takes over a pooled connection, or makes one where there is none, and starts the time to the response head.
+// acquire takes a pooled connection or makes one, and starts the timeout of the response head.
 func (x *Exchange) acquire(p *pool, cn *conn) (reused bool, err error) {
 	reused = cn != nil
 	if cn == nil {
@@ -256,7 +256,7 @@ func (x *Exchange) dial(p *pool) (*conn, error) {
 	return cn, err
 }
 
-// release gives the connection back to its pool.
+// release returns the connection to its pool.
 func (x *Exchange) release() {
 	x.mu.Lock()
 	cn, aborted := x.conn, x.aborted
@@ -357,7 +357,7 @@ func (x *Exchange) extend(now, deadline time.Time) {
 	}
 }
 
-// explain turns an error of a connection into one of this package's.
+// explain turns an error of a connection into one of this package.
 func (x *Exchange) explain(err error) error {
 	var timeout net.Error
 	switch {
@@ -376,7 +376,7 @@ func (x *Exchange) explain(err error) error {
 
 func isHead(head []byte) bool { return bytes.HasPrefix(head, []byte("HEAD ")) }
 
-// isConnect tells a request after which the connection is a tunnel, wherever it leads, for an upstream that grants it.
+// isConnect reports whether a request asks for a tunnel by CONNECT.
 func isConnect(head []byte) bool {
 	const method = "CONNECT "
 	return len(head) > len(method) && bytes.EqualFold(head[:len(method)], []byte(method))

@@ -11,8 +11,11 @@ type Kind struct {
 	Name string
 	// BaseURL is where the family lives; empty where the operator has to say.
 	BaseURL string
-	// BodySessionWins tells that the family prefers a session_id in the body over the X-Session-Id header.
+	// BodySessionWins: a session_id in the body goes before the X-Session-Id header.
 	BodySessionWins bool
+	// JoinsSystem: several system messages of the proxy's are joined to one. Many of these servers render a chat
+	// template, which takes a single system message.
+	JoinsSystem bool
 }
 
 // Kinds lists every kind. To add an OpenAI-shaped provider, add a row and a block in config.yaml.
@@ -22,7 +25,7 @@ func Kinds() []Kind {
 		// OpenRouter also routes by the session that it finds, so both sides have to name the same one.
 		{Name: "openrouter", BaseURL: "https://openrouter.ai/api/v1", BodySessionWins: true},
 		// Anything else that speaks the same paths: vLLM, llama.cpp, Ollama, LiteLLM, a private gateway.
-		{Name: "compatible"},
+		{Name: "compatible", JoinsSystem: true},
 	}
 }
 

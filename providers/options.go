@@ -3,11 +3,12 @@ package providers
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/url"
 	"strconv"
 	"strings"
+
+	"remora/secret"
 )
 
 // Options describes one provider, an entry of the list "providers" in the configuration.
@@ -21,12 +22,15 @@ type Options struct {
 	BaseURL string `mapstructure:"base_url"`
 	// APIKey replaces the caller's credential upstream. Empty passes the caller's on. References to the
 	// environment or to files are resolved before they come here.
-	APIKey Secret `mapstructure:"api_key"`
+	APIKey secret.String `mapstructure:"api_key"`
 	// Models are the models that go to this provider: exact names, or patterns in which * stands for any run of
 	// bytes. Without any, the provider takes what no other one claims.
 	Models []string `mapstructure:"models"`
 	// Headers are set on every request to this provider, in place of the caller's of the same name.
 	Headers []Header `mapstructure:"headers"`
+	// Messages says which roles and how many system messages the provider's servers take: one of as_is, one_system, alternate,
+	// no_system and auto, which learns it from refusals. Empty is auto.
+	Messages string `mapstructure:"messages"`
 	// PromptCacheKey gives requests of a session a prompt_cache_key where the client has sent none: a keyed hash of the
 	// tenant and the session, by which a provider sends them to where their prompt is cached.
 	PromptCacheKey bool `mapstructure:"prompt_cache_key"`
@@ -37,33 +41,9 @@ type Options struct {
 
 // Header is a request header that an operator adds.
 type Header struct {
-	Name  string `mapstructure:"name"`
-	Value Secret `mapstructure:"value"`
+	Name  string        `mapstructure:"name"`
+	Value secret.String `mapstructure:"value"`
 }
-
-// Secret is a string that prints as a placeholder everywhere: fmt, slog, JSON and text encoders.
-type Secret string
-
-const redacted = "[redacted]"
-
-// Reveal returns the secret itself, for the one place that puts it on the wire.
-func (s Secret) Reveal() string { return string(s) }
-
-func (s Secret) String() string {
-	if s == "" {
-		return ""
-	}
-	return redacted
-}
-
-// Format prints the placeholder under every verb, %x and %#v included.
-func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(s.String())) }
-
-// LogValue keeps slog handlers from reaching the string.
-func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
-
-// MarshalText serves encoding/json, YAML and their like.
-func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 func (o Options) name() string {
 	if o.Name != "" {
@@ -88,6 +68,7 @@ func (o Options) Validate(path string) error {
 		_, err = parseBaseURL(o.BaseURL)
 		report("base_url", err)
 	}
+	report("messages", checkMessages(o.Messages))
 	report("api_key", checkValue(o.APIKey))
 	for i, m := range o.Models {
 		if m == "" {
@@ -135,8 +116,19 @@ func checkName(name string) error {
 	return nil
 }
 
+// MessagesAuto is the value of [Options.Messages] that begins with a form of the kind's and lets refusals teach another.
+const MessagesAuto = "auto"
+
+func checkMessages(m string) error {
+	switch m {
+	case "", MessagesAuto, "as_is", "one_system", "alternate", "no_system":
+		return nil
+	}
+	return fmt.Errorf("must be auto, as_is, one_system, alternate or no_system, is %q", m)
+}
+
 // checkValue looks for bytes that would end a header line. It never quotes the value.
-func checkValue(v Secret) error {
+func checkValue(v secret.String) error {
 	for i, c := range []byte(v) {
 		if c < ' ' && c != '\t' || c == 0x7f {
 			return fmt.Errorf("must not hold control characters, has one at byte %d", i)
@@ -190,6 +182,9 @@ func parseBaseURL(raw string) (baseURL, error) {
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Opaque != "" || u.Hostname() == "" {
 		return baseURL{}, errors.New("must be an absolute http or https URL")
+	}
+	if strings.Trim(u.Hostname(), "0123456789.") == "" && net.ParseIP(u.Hostname()) == nil {
+		return baseURL{}, fmt.Errorf("must have a name or an IP address, %s is neither", u.Hostname())
 	}
 	if u.User != nil {
 		return baseURL{}, errors.New("must not hold a credential, use api_key")

@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// Peer is what the other end of a connection has done, as a [Probe] sees it.
+// Peer is the state of the other end of a connection, as a [Probe] sees it.
 type Peer uint8
 
 // States of a peer.
@@ -14,21 +14,21 @@ const (
 	PeerUnknown Peer = iota
 	// PeerQuiet: connected, nothing unread.
 	PeerQuiet
-	// PeerPending: connected, and it has sent what nobody has read yet.
+	// PeerPending: connected, and bytes that it sent are unread.
 	PeerPending
-	// PeerGone: it has closed at least its sending direction, or the connection broke.
+	// PeerGone: it has closed at least its sending direction, or the connection is broken.
 	PeerGone
 )
 
-// Probe looks at what the other end of a connection has done, without taking a byte and without waiting. A deadline or
-// a read under way does not matter to it. The zero value knows nothing; it must not be copied once it is attached.
+// Probe checks whether the other end of a connection is still there, without reading a byte and without blocking. Deadlines and
+// pending reads do not affect it. The zero value is not attached. A Probe must not be copied once it is attached.
 type Probe struct {
 	raw   syscall.RawConn
-	check func(fd uintptr) // made once: a closure per look would be garbage
+	check func(fd uintptr) // made once: a closure per check would be an allocation
 	state Peer
 }
 
-// Attach makes p look at c, or at what is below c if that is TLS. Without a descriptor, p still knows nothing.
+// Attach makes p check c, or the connection below c if that is TLS. It has no effect if c has no descriptor.
 func (p *Probe) Attach(c net.Conn) {
 	p.raw = nil
 	if t, ok := c.(interface{ NetConn() net.Conn }); ok {
@@ -51,7 +51,7 @@ func (p *Probe) Attach(c net.Conn) {
 // Detach makes p forget its connection.
 func (p *Probe) Detach() { p.raw = nil }
 
-// Attached tells whether p can tell anything.
+// Attached reports whether p has a connection to check.
 func (p *Probe) Attached() bool { return p.raw != nil }
 
 // Look asks the kernel.

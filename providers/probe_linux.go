@@ -12,7 +12,7 @@ import (
 const tcpEstablished = 1
 
 // look asks for one byte without taking it. The call is made raw: it never blocks, so the scheduler need not know,
-// and unix.Recvfrom would make garbage of an address that nobody wants.
+// and unix.Recvfrom would allocate an address that is not needed.
 func look(fd uintptr) Peer {
 	var one byte
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, fd,

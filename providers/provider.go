@@ -1,8 +1,8 @@
-// Package providers knows how to address one family of upstream APIs: where it lives, how a request path maps
-// onto it and which credential it wants. It never looks into a body, so an OpenAI-shaped API is a handful of
-// lines here: a row in [Kinds].
+// Package providers is how the proxy reaches upstream APIs. A [Provider] rewrites target, Host and credential of a request for
+// its upstream, a [Set] picks the provider by the model that a request names, and a [Client] sends requests over pooled
+// HTTP/1.1 connections. Packages proxy and providers/complete call it.
 //
-// A [Set] holds what the operator configured and picks one provider by the model that a request names.
+// It never looks into a body. So a new API with OpenAI's paths is a row in [Kinds].
 package providers
 
 import (
@@ -13,19 +13,19 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// ErrTarget is returned by [Provider.Prepare] for a request target that no HTTP API can be asked for, such as the
-// host:port form of CONNECT. It is the caller's mistake: answer it with 400.
+// ErrTarget is returned by [Provider.Prepare] for a request target that no HTTP API has, such as the host:port form of
+// CONNECT. Answer it with 400.
 var ErrTarget = errors.New("unsupported request target")
 
-// ErrTrace is returned by [Provider.Prepare] for TRACE where the provider has headers of its own: the answer would show them,
-// credentials among them, to the caller (RFC 9110, 9.3.8). Answer it with 403.
+// ErrTrace is returned by [Provider.Prepare] for TRACE if the provider has headers of its own: the answer would show them to
+// the caller, credentials included (RFC 9110, 9.3.8). Answer it with 403.
 var ErrTrace = errors.New("TRACE would show the gateway's own headers")
 
 // Provider turns a client's request into one for its upstream. Implementations are safe for concurrent use.
 type Provider interface {
 	// Name is the operator's name for this provider, unique in its Set.
 	Name() string
-	// Upstream tells where to connect to. It never changes.
+	// Upstream returns the address and the habits of the API. They never change.
 	Upstream() Upstream
 	// Prepare rewrites target, Host and credential of req in place and touches nothing else. The target's bytes
 	// behind the rewritten prefix, the query included, stay as they are: no decoding, no path cleaning. The
@@ -35,7 +35,7 @@ type Provider interface {
 	Prepare(req *fasthttp.Request) error
 }
 
-// Upstream is the fixed end of a provider.
+// Upstream is the address of a provider, and what is special about its API.
 type Upstream struct {
 	// Kind is the name of the provider's kind, one of [Kinds].
 	Kind string
@@ -43,11 +43,14 @@ type Upstream struct {
 	Addr string
 	// ServerName is the host without port or brackets, for TLS.
 	ServerName string
-	// TLS tells whether to speak TLS to Addr.
+	// TLS: connect to Addr by TLS.
 	TLS bool
-	// BodySessionWins tells that this upstream prefers a session_id in the body over the X-Session-Id header.
+	// BodySessionWins is that of the [Kind].
 	BodySessionWins bool
-	// PromptCacheKey and CacheControl tell what requests of a session get for the provider's cache, see [Options].
+	// Messages is that of [Options], and JoinsSystem says with which form it begins where it is auto.
+	Messages    string
+	JoinsSystem bool
+	// PromptCacheKey and CacheControl are those of [Options]: what is added to requests of a session for the prompt cache.
 	PromptCacheKey, CacheControl bool
 }
 
@@ -60,7 +63,7 @@ func Open(o Options) (Provider, error) {
 	return newOpenAIShaped(k, o)
 }
 
-// openAIShaped is every API that keeps OpenAI's paths below some base URL and takes a bearer token.
+// openAIShaped is any API that has OpenAI's paths below a base URL and takes a bearer token.
 type openAIShaped struct {
 	name     string
 	upstream Upstream
@@ -85,7 +88,7 @@ func newOpenAIShaped(k Kind, o Options) (*openAIShaped, error) {
 		base: []byte(u.path),
 		upstream: Upstream{
 			Kind: k.Name, Addr: u.addr, ServerName: u.serverName, TLS: u.tls, BodySessionWins: k.BodySessionWins,
-			PromptCacheKey: o.PromptCacheKey, CacheControl: o.CacheControl,
+			Messages: o.Messages, JoinsSystem: k.JoinsSystem, PromptCacheKey: o.PromptCacheKey, CacheControl: o.CacheControl,
 		},
 		headers: o.Headers,
 	}
@@ -126,7 +129,7 @@ func (p *openAIShaped) Prepare(req *fasthttp.Request) error {
 }
 
 // appendTarget appends to dst the upstream's form of a request target: what stands below /v1 or /api/v1 goes below
-// base, any other path keeps its place on the origin.
+// base, and so does what a client asks for whose base URL lacks /v1. Any other path keeps its place on the origin.
 func appendTarget(dst, base, target []byte) ([]byte, error) {
 	if string(target) == "*" {
 		return append(dst, '*'), nil
@@ -135,7 +138,7 @@ func appendTarget(dst, base, target []byte) ([]byte, error) {
 	if !ok {
 		return nil, ErrTarget
 	}
-	if rest, under := cutVersion(path); under {
+	if rest, under := cutVersion(path); under || lacksVersion(path) {
 		dst = append(dst, base...)
 		path = rest
 	}
@@ -170,6 +173,16 @@ func cutVersion(path []byte) ([]byte, bool) {
 		}
 	}
 	return path, false
+}
+
+// lacksVersion reports whether a path is one that OpenAI has below /v1, without that.
+func lacksVersion(path []byte) bool {
+	for _, known := range [...]string{"/chat/completions", "/responses", "/embeddings", "/models"} {
+		if rest, ok := bytes.CutPrefix(path, []byte(known)); ok && (len(rest) == 0 || rest[0] == '/' || rest[0] == '?') {
+			return true
+		}
+	}
+	return false
 }
 
 // dropCredentials removes every header that may carry the caller's credential.

@@ -45,12 +45,12 @@ func TestUpstream(t *testing.T) {
 	f(providers.Options{Kind: "openrouter"}, providers.Upstream{
 		Kind: "openrouter", Addr: "openrouter.ai:443", ServerName: "openrouter.ai", TLS: true, BodySessionWins: true,
 	}, "openrouter.ai")
-	f(compatible("http://h"), providers.Upstream{Kind: "compatible", Addr: "h:80", ServerName: "h"}, "h")
-	f(compatible("http://h:80/v1"), providers.Upstream{Kind: "compatible", Addr: "h:80", ServerName: "h"}, "h")
-	f(compatible("http://h:443/v1"), providers.Upstream{Kind: "compatible", Addr: "h:443", ServerName: "h"}, "h:443")
-	f(compatible("https://h:443/v1"), providers.Upstream{Kind: "compatible", Addr: "h:443", ServerName: "h", TLS: true}, "h")
-	f(compatible("http://[::1]:8080/v1"), providers.Upstream{Kind: "compatible", Addr: "[::1]:8080", ServerName: "::1"}, "[::1]:8080")
-	f(compatible("https://[::1]"), providers.Upstream{Kind: "compatible", Addr: "[::1]:443", ServerName: "::1", TLS: true}, "[::1]")
+	f(compatible("http://h"), providers.Upstream{Kind: "compatible", Addr: "h:80", ServerName: "h", JoinsSystem: true}, "h")
+	f(compatible("http://h:80/v1"), providers.Upstream{Kind: "compatible", Addr: "h:80", ServerName: "h", JoinsSystem: true}, "h")
+	f(compatible("http://h:443/v1"), providers.Upstream{Kind: "compatible", Addr: "h:443", ServerName: "h", JoinsSystem: true}, "h:443")
+	f(compatible("https://h:443/v1"), providers.Upstream{Kind: "compatible", Addr: "h:443", ServerName: "h", JoinsSystem: true, TLS: true}, "h")
+	f(compatible("http://[::1]:8080/v1"), providers.Upstream{Kind: "compatible", Addr: "[::1]:8080", ServerName: "::1", JoinsSystem: true}, "[::1]:8080")
+	f(compatible("https://[::1]"), providers.Upstream{Kind: "compatible", Addr: "[::1]:443", ServerName: "::1", JoinsSystem: true, TLS: true}, "[::1]")
 }
 
 // A target that was parsed before, as a server may have done, goes out as it was written all the same.
@@ -164,6 +164,7 @@ func TestValidate(t *testing.T) {
 	f(url("http://h/#"), "providers[1].base_url: must not have a query or a fragment")
 	f(url("http://h:0"), "providers[1].base_url: must have a port from 1 to 65535, or none")
 	f(url("http://h:65536"), "providers[1].base_url: must have a port from 1 to 65535, or none")
+	f(url("http://300.1.1.1/v1"), "providers[1].base_url: must have a name or an IP address, 300.1.1.1 is neither")
 	f(providers.Options{Kind: "opneai"}, oneOf+`"opneai"`)
 	f(providers.Options{Kind: "openai"}, `providers[1].name: "openai" is already the name of providers[0]`)
 

@@ -13,7 +13,7 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// roundTrip sends the request and reads the head of the answer. It tells how many bytes went out.
+// roundTrip sends the request and reads the head of the answer. It returns how many bytes were sent.
 func (x *Exchange) roundTrip(head, body []byte, resp *fasthttp.ResponseHeader) (int64, error) {
 	if len(body) > largeBody {
 		return x.roundTripLarge(head, body, resp)
@@ -30,8 +30,8 @@ func (x *Exchange) roundTrip(head, body []byte, resp *fasthttp.ResponseHeader) (
 // largeBody is the size above which a body may fill the buffers between here and upstream.
 const largeBody = 128 << 10
 
-// roundTripLarge reads while it writes. An upstream that refuses a large body, or wants it elsewhere, says so and stops
-// reading, and whoever goes on writing first waits for a reader that will not come.
+// roundTripLarge reads while it writes. An upstream that refuses a large body, or redirects it, answers and stops reading;
+// a client that only writes would block.
 func (x *Exchange) roundTripLarge(head, body []byte, resp *fasthttp.ResponseHeader) (int64, error) {
 	x.keep = true
 	x.sent()
@@ -61,7 +61,7 @@ func (x *Exchange) roundTripLarge(head, body []byte, resp *fasthttp.ResponseHead
 	return w.wrote, err
 }
 
-// allHere tells that the answer has ended, so that upstream may read no further. It waits for the rest of a short one; of
+// allHere reports whether the answer has ended, so that upstream may read no further. It waits for the rest of a short one; of
 // one that is longer, or has no length, upstream may go on to say more as it reads more.
 func (x *Exchange) allHere(resp *fasthttp.ResponseHeader, isHead bool) bool {
 	var f framing
@@ -69,7 +69,7 @@ func (x *Exchange) allHere(resp *fasthttp.ResponseHeader, isHead bool) bool {
 	if f.ended() {
 		return true
 	}
-	if f.kind != bodySized || f.total > int64(x.br.Size()) || bytes.HasPrefix(resp.ContentType(), []byte("text/event-stream")) {
+	if f.kind != bodySized || f.total > int64(x.br.Size()) || bytes.HasPrefix(ContentType(resp), []byte("text/event-stream")) {
 		return false
 	}
 	_, err := x.br.Peek(int(f.total))
@@ -102,7 +102,7 @@ func (x *Exchange) awaitRefusal() bool {
 	return !x.aborted
 }
 
-// write sends head and body and tells how many bytes went out.
+// write sends head and body and returns how many bytes were sent.
 func (x *Exchange) write(head, body []byte) (int64, error) {
 	if len(body) == 0 {
 		n, err := x.conn.Write(head)
@@ -166,8 +166,8 @@ func (x *Exchange) readHead(resp *fasthttp.ResponseHeader) error {
 		skip, keep := stripHead(head)
 		x.keep = x.keep && keep
 		_, _ = x.br.Discard(skip)
-		if err := resp.Read(x.br); err != nil {
-			return fmt.Errorf("%w: read the response head", ErrMalformed) // fasthttp's error may quote the head
+		if err := readDisguised(resp, x.br, head[skip:]); err != nil {
+			return err
 		}
 		code := resp.StatusCode()
 		if code < fasthttp.StatusContinue {
@@ -215,7 +215,7 @@ func headEnd(buf []byte, from int) int {
 	}
 }
 
-// isHTTP1 tells whether a head has the protocol, the status and the end that it needs. fasthttp passes "HTTP/2.0" on, takes
+// isHTTP1 reports whether a head has the protocol, the status and the end that it needs. fasthttp passes "HTTP/2.0" on, takes
 // the status 000 for 200, and waits for more behind an end without CR, for which an upstream that has said all keeps it
 // waiting. Line ends before the head are left over from an answer before.
 func isHTTP1(head []byte) bool {
@@ -229,9 +229,9 @@ func isHTTP1(head []byte) bool {
 }
 
 // stripHead removes from a response head the lines that concern this connection only. What remains is moved to the
-// end of head, so that it still stands before the body; skip says where it begins. Keep tells whether the connection
-// outlives the answer, as far as the head says so. A head that does not look like HTTP is left for the real parser to
-// refuse, and a 101 is left whole, since its Connection and Upgrade are the answer.
+// end of head, so that it still stands before the body; skip is where it begins. keep is true where the head lets the
+// connection be used again. A head that does not look like HTTP is left for the real parser to refuse, and a 101 is left
+// whole, since its Connection and Upgrade are the answer.
 func stripHead(head []byte) (skip int, keep bool) {
 	first := bytes.IndexByte(head, '\n') + 1
 	if first < len("HTTP/1.1 200\n") || !bytes.HasPrefix(head, []byte("HTTP/1.")) {
@@ -318,7 +318,7 @@ func hopByHop(name []byte) bool {
 	return false
 }
 
-// contains tells whether Connection lists a name. What frames the message can't be listed away.
+// contains reports whether Connection lists a name. What frames the message can't be listed away.
 func contains(listed [][]byte, name []byte) bool {
 	if equalFold(name, "content-length") || equalFold(name, "transfer-encoding") {
 		return false

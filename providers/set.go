@@ -53,12 +53,12 @@ func (s *Set) claim(p Provider, models []string) {
 // All returns the providers in the order of the configuration. The slice must not be modified.
 func (s *Set) All() []Provider { return s.all }
 
-// NeedsModel tells whether Pick looks at the model at all. If not, a body need not be read to route it.
+// NeedsModel reports whether Pick looks at the model at all. If not, a body need not be read to route it.
 func (s *Set) NeedsModel() bool { return len(s.exact) > 0 || len(s.globs) > 0 }
 
 // Pick returns the provider for a model: the first that names it, else the first with a pattern that fits, else the
-// first without models, else nil. A request that names no model ("") belongs to nobody in particular and goes to the
-// first provider without models, or simply to the first one.
+// first without models, else nil. A request that names no model ("") goes to the first
+// provider without models, or else to the first one.
 func (s *Set) Pick(model string) Provider {
 	if model == "" {
 		if s.fallback == nil {

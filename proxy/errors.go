@@ -1,13 +1,10 @@
 package proxy
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
-	"log/slog"
 	"maps"
 	"math"
 	"strconv"
@@ -17,7 +14,7 @@ import (
 
 	"remora/memory"
 	"remora/providers"
-	"remora/providers/resilience"
+	"remora/providers/retry"
 	"remora/proxy/limit"
 	"remora/wire"
 )
@@ -75,30 +72,6 @@ func errBodyTooLarge(limit Size) *Error {
 	}
 }
 
-// errUnjudged refuses a body that can't be read where layers have to judge the answer. It tells where the body is wrong,
-// and never quotes it.
-func (x *exchange) errUnjudged() *Error {
-	e := &Error{
-		Status: fasthttp.StatusBadRequest, Code: codeBadRequest,
-		Message: "request body cannot be read, and rules of this gateway have to judge its answer: ",
-	}
-	plain, err := x.decodeBody()
-	if err != nil {
-		e.Message += "its Content-Encoding cannot be undone"
-		return e
-	}
-	what := "it is not a request of this endpoint"
-	if !json.Valid(plain) {
-		what = "it is not valid JSON"
-	}
-	e.Message += what
-	var wrong *wire.ParseError
-	if _, err := wire.Parse(x.dialect, plain); errors.As(err, &wrong) {
-		e.Message += fmt.Sprintf(", at byte %d: %s", wrong.Offset, wrong.Reason)
-	}
-	return e
-}
-
 // errCrowded refuses a client for whose connection there is no room. It closes it: nothing else makes room.
 func errCrowded(limit int) *Error {
 	return &Error{
@@ -108,8 +81,8 @@ func errCrowded(limit int) *Error {
 	}
 }
 
-// errIllegible and errLarge are about an answer of upstream's that is valid HTTP, but of which the proxy can make nothing
-// where it has to.
+// errIllegible and errLarge are about answers of upstream that are valid HTTP, but that the proxy cannot read although layers
+// need it to.
 var (
 	errIllegible = errors.New("upstream's answer cannot be read")
 	errLarge     = &Error{
@@ -118,7 +91,16 @@ var (
 	}
 )
 
-// errUnread tells why an answer cannot be read that layers have to read. It never quotes it.
+// errNoRoom is like errLarge, for when the process buffers as much as it may.
+var errNoRoom = &Error{
+	Status: fasthttp.StatusBadGateway, Code: codeUnread, Err: errIllegible,
+	Message: "there is no room to read upstream's answer, and layers of this gateway have to (limits.global.body_bytes)",
+}
+
+// isLarge reports whether an answer is larger than can be buffered.
+func isLarge(err error) bool { return errors.Is(err, errLarge) || errors.Is(err, errNoRoom) }
+
+// errUnread is the error for an answer that layers have to read and cannot, for the reason why. It never quotes the answer.
 func errUnread(why string) *Error {
 	return &Error{
 		Status: fasthttp.StatusBadGateway, Code: codeUnread,
@@ -126,7 +108,7 @@ func errUnread(why string) *Error {
 	}
 }
 
-// errHeld fails an answer rather than let pass what nobody has judged.
+// errHeld fails an answer of which more would have to be held back than there is room for, so that nothing passes unjudged.
 func errHeld() *Error {
 	const why = "more of it has to be held back than there is room for"
 	return &Error{
@@ -135,10 +117,19 @@ func errHeld() *Error {
 	}
 }
 
+// errTwoCredentials refuses a request with two credentials in one place: its session would belong to one of them, while
+// upstream may check the other.
+func errTwoCredentials() *Error {
+	return &Error{
+		Status: fasthttp.StatusBadRequest, Code: codeBadRequest,
+		Message: "request names a session and has two different credentials in one header or query parameter: send one",
+	}
+}
+
 // errBackground refuses a request whose answer would go past the rules that have to judge it.
 func errBackground() *Error {
 	return &Error{
-		Status: fasthttp.StatusBadRequest, Code: codeBackground, Param: background,
+		Status: fasthttp.StatusBadRequest, Code: codeBackground, Param: "background",
 		Message: "rules of this gateway have to judge the answer, and cannot judge that of a background request: leave out background",
 	}
 }
@@ -148,17 +139,12 @@ func upstreamFault(err error) bool {
 		errors.Is(err, providers.ErrClosed) || errors.Is(err, providers.ErrMalformed) || errors.Is(err, errIllegible)
 }
 
-func (s *Server) logUpstream(p providers.Provider, e *Error) {
-	s.log.LogAttrs(context.Background(), slog.LevelWarn, "upstream failed",
-		slog.String("provider", p.Name()), slog.String("code", e.Code), slog.String("error", e.Err.Error()))
-}
-
 // asError finds the status and code for an error of a lower package.
 func asError(err error) *Error {
 	var e *Error
 	var layer *memory.LayerError
 	var refusal *limit.Refusal
-	var open *resilience.OpenError
+	var open *retry.OpenError
 	switch {
 	case errors.As(err, &e):
 		return e
@@ -189,7 +175,7 @@ func asError(err error) *Error {
 	}
 }
 
-// noMemory tells of a store that cannot be read, and when it is asked again.
+// noMemory is the error for a store that cannot be read. Its Retry-After is the time of the next try.
 func noMemory(err error) *Error {
 	e := &Error{Status: fasthttp.StatusServiceUnavailable, Code: codeNoMemory, Message: "session memory is unavailable", Err: err}
 	var later interface{ RetryAfter() time.Duration }
@@ -199,27 +185,9 @@ func noMemory(err error) *Error {
 	return e
 }
 
-// envelope is an error as OpenAI's SDKs read it; type tells that it is the proxy's own.
-type envelope struct {
-	Error struct {
-		Message string  `json:"message"`
-		Type    string  `json:"type"`
-		Param   *string `json:"param"`
-		Code    string  `json:"code"`
-	} `json:"error"`
-}
-
-func (e *Error) body() []byte {
-	var v envelope
-	v.Error.Message, v.Error.Type, v.Error.Code = e.Message, "proxy_error", e.Code
-	if e.Param != "" {
-		v.Error.Param = &e.Param
-	}
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic("BUG: encode an error envelope: " + err.Error())
-	}
-	return b
+// fault returns the error for the body; its type says that it comes from the proxy.
+func (e *Error) fault() wire.Fault {
+	return wire.Fault{Message: e.Message, Type: "proxy_error", Code: e.Code, Param: e.Param}
 }
 
 func errDenied(reason string) *Error {
@@ -229,57 +197,11 @@ func errDenied(reason string) *Error {
 	return &Error{Status: fasthttp.StatusForbidden, Code: codeDenied, Message: reason}
 }
 
-// errorEvent ends a stream with the error that its SDK raises.
-func (a *answer) errorEvent(e *Error) []byte {
-	var out []byte
-	if !a.gap.Open() {
-		out = append(out, "\n\n"...)
-	}
-	if a.x.dialect == wire.Chat {
-		return fmt.Appendf(out, "data: %s\n\n", e.body())
-	}
-	b, err := json.Marshal(struct {
-		Type    string  `json:"type"`
-		Code    string  `json:"code"`
-		Message string  `json:"message"`
-		Param   *string `json:"param"`
-	}{"error", e.Code, e.Message, nil})
-	if err != nil {
-		panic("BUG: encode an error event: " + err.Error())
-	}
-	return fmt.Appendf(out, "event: error\ndata: %s\n\n", b)
-}
-
-// breakOff ends a stream that can't go on with an error that SDKs raise. What the client has of it is kept as cut. After
-// an answer of upstream's the stream is whole; otherwise its connection breaks too.
-func (a *answer) breakOff(w io.Writer, n *int64, err error) error {
-	x, refused := a.x, errors.Is(err, errRefused)
-	if !refused && !upstreamFault(err) {
-		a.failed = err
-		return err
-	}
-	e := asError(err)
-	x.commit(a.stitch.Merged(), memory.CutUpstream)
-	if !refused {
-		a.failed = err
-		_ = a.write(w, a.errorEvent(e), n) // a client that is gone is noticed below
-		return err
-	}
-	x.s.stats.upstreamFailed.Add(1)
-	x.s.logUpstream(x.provider, e)
-	if err := a.write(w, a.errorEvent(e), n); err != nil {
-		return err
-	}
-	a.done = true
-	a.arm()
-	return nil
-}
-
 // write makes e the response. It is the only writer of error bodies.
-func (e *Error) write(resp *fasthttp.Response) {
+func (e *Error) write(resp *fasthttp.Response, d wire.Dialect) {
 	resp.ResetBody()
 	h := &resp.Header
-	// Whatever of an upstream's head came must not be mixed into the proxy's own answer.
+	// The head of upstream's answer must not be mixed into the proxy's own.
 	h.Reset()
 	h.DisableNormalizing()
 	h.SetNoDefaultContentType(true)
@@ -290,13 +212,13 @@ func (e *Error) write(resp *fasthttp.Response) {
 			h.Set(key, value)
 		}
 	}
-	resp.SetBody(e.body())
+	resp.SetBody(d.ErrorBody(e.fault()))
 }
 
 // response is the whole answer, for a connection that nothing is read from.
 func (e *Error) response() []byte {
 	var resp fasthttp.Response
-	e.write(&resp)
+	e.write(&resp, wire.Dialect{})
 	resp.Header.SetContentLength(len(resp.Body()))
 	return append(resp.Header.AppendBytes(nil), resp.Body()...)
 }
@@ -308,27 +230,8 @@ func retryAfter(d time.Duration) iter.Seq2[string, string] {
 	}
 }
 
-// onProtocolError answers a request that could not be read as far as its handler. The server closes the connection
-// after it; what the client still sends is read away before, since closing over unread bytes resets the connection and
-// takes the answer with it.
-func (s *Server) onProtocolError(ctx *fasthttp.RequestCtx, err error) {
-	e := &Error{Status: fasthttp.StatusBadRequest, Code: codeBadRequest, Message: "request is not valid HTTP", Err: err}
-	var small *fasthttp.ErrSmallBuffer
-	var timeout interface{ Timeout() bool }
-	switch {
-	case errors.As(err, &small):
-		e.Status, e.Code = fasthttp.StatusRequestHeaderFieldsTooLarge, codeHeadTooLarge
-		e.Message = fmt.Sprintf("request head is larger than %s (server.max_header)", s.o.MaxHeader)
-		drainHead(ctx, s.now())
-	case errors.As(err, &timeout) && timeout.Timeout():
-		e.Status, e.Code, e.Message = fasthttp.StatusRequestTimeout, codeSlowRequest, "request took too long to arrive"
-	}
-	s.stats.refused.Add(1)
-	e.write(&ctx.Response)
-}
-
-// drainBody reads a request's body away, for a second and a megabyte at most, where its connection is closed behind the
-// answer: closing over unread bytes would take the answer with it.
+// drainBody discards the rest of a request's body, for a second and a megabyte at most, before its connection is closed: closing
+// with unread bytes resets the connection, and the client loses the answer.
 func drainBody(ctx *fasthttp.RequestCtx, now time.Time) {
 	if rest := ctx.RequestBodyStream(); rest != nil {
 		_ = ctx.Conn().SetReadDeadline(now.Add(time.Second))
@@ -336,7 +239,7 @@ func drainBody(ctx *fasthttp.RequestCtx, now time.Time) {
 	}
 }
 
-// drainHead reads up to the end of a head, for a second and a megabyte at most.
+// drainHead discards the rest of a head, for a second and a megabyte at most.
 func drainHead(ctx *fasthttp.RequestCtx, now time.Time) {
 	c := ctx.Conn()
 	_ = c.SetReadDeadline(now.Add(time.Second))

@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"remora/leaktest"
 	"remora/providers"
+	"remora/test/kit"
 )
 
 func TestMain(m *testing.M) {
@@ -27,15 +27,15 @@ func TestMain(m *testing.M) {
 	if benched := flag.Lookup("test.bench"); benched != nil && benched.Value.String() != "" {
 		os.Exit(m.Run())
 	}
-	os.Exit(leaktest.Run(m,
+	os.Exit(kit.RunWithoutLeaks(m,
 		// fasthttp's own, which end with the process or a while after the last connection.
 		"github.com/valyala/fasthttp.updateServerDate.func1",
 		"github.com/valyala/fasthttp.(*workerPool).Start.func2"))
 }
 
-// patience bounds what a test waits for; nothing takes that long unless it is broken, on a machine that is busy or stands
+// waitLimit bounds what a test waits for; nothing takes that long unless it is broken, on a machine that is busy or stands
 // still for a moment either.
-const patience = time.Minute
+const waitLimit = time.Minute
 
 // rig is a proxy in front of one upstream.
 type rig struct {
@@ -58,7 +58,7 @@ func start(t *testing.T, ro rigOptions) *rig {
 	t.Helper()
 	o := DefaultOptions()
 	o.Upstream.Proxy = func(*http.Request) (u *url.URL, err error) { return nil, nil } //nolint:nilnil // no proxy
-	o.ShutdownGrace = patience
+	o.ShutdownGrace = waitLimit
 	if ro.tune != nil {
 		ro.tune(&o)
 	}
@@ -98,12 +98,18 @@ func start(t *testing.T, ro rigOptions) *rig {
 		if err := <-served; err != nil {
 			t.Error(err)
 		}
-		if n := r.Stats().Panics; n != 0 && !strings.Contains(t.Name(), "Panic") {
+		if n := r.panics(); n != 0 && !strings.Contains(t.Name(), "Panic") {
 			t.Errorf("%d panics:\n%s", n, r.log)
 		}
 	})
 	return r
 }
+
+// panics counts those that the log tells of. The proxy must have stopped.
+func (r *rig) panics() int { return strings.Count(r.log.String(), "recovered from a panic") }
+
+// upstreamFailures counts the failures that the log lays on upstream. The proxy must have stopped.
+func (r *rig) upstreamFailures() int { return strings.Count(r.log.String(), "upstream failed") }
 
 // overTLS is a listener for a rig.
 func overTLS(t *testing.T) net.Listener {
@@ -121,7 +127,7 @@ func overTLS(t *testing.T) net.Listener {
 // stop shuts the proxy down and waits for all that it does.
 func (r *rig) stop(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	if err := r.Shutdown(ctx); err != nil {
 		t.Error(err)
@@ -233,7 +239,7 @@ func (r *rig) dial(t *testing.T) (net.Conn, *bufio.Reader) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { shut(c) })
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(waitLimit)); err != nil {
 		t.Fatal(err)
 	}
 	return c, bufio.NewReader(c)
@@ -258,7 +264,7 @@ func await[T any](t *testing.T, ch <-chan T, what string) T {
 	select {
 	case v := <-ch:
 		return v
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		t.Fatal("no " + what)
 		panic("unreachable")
 	}

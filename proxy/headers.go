@@ -3,34 +3,30 @@ package proxy
 import (
 	"bytes"
 	"strconv"
-	"strings"
-	"time"
 
 	"github.com/valyala/fasthttp"
-
-	"remora/memory"
-	"remora/providers"
-	"remora/wire"
 )
 
-// line is one header of the request, as the client spelled it. It points into the request and is gone with it.
+// line is one header of the request as it came. It points into the request's memory.
 type line struct {
 	key, value []byte
 	role       role
 }
 
-// head is a request's header section with its meaning.
+// head is the header section of a request, and what the proxy reads in it.
 type head struct {
 	lines   []line
 	id      identity
 	encoded []byte // Content-Encoding
-	upgrade []byte // what the client wants to upgrade to; nil if it does not
+	upgrade []byte // the protocol that the client wants to upgrade to; nil for none
 	length  int64  // Content-Length, -1 if there is none
-	broken  bool   // there is a name with a space in it, which is none (RFC 9110, 5.1)
+	chunked bool   // there is a Transfer-Encoding, and so a body, which may be empty
+	paged   bool   // there is an Origin: the request comes from a web page
+	broken  bool   // a header's name has a space in it, which is invalid (RFC 9110, 5.1)
 }
 
-// read takes the headers in the order in which they came. It uses the raw head, since fasthttp's own view of it moves
-// some headers to the front and writes cookies anew.
+// read reads the headers in the order in which they came. It uses the raw head: fasthttp's parsed one moves some headers to
+// the front and rewrites cookies.
 func (h *head) read(t *headerTable, r *fasthttp.RequestHeader) {
 	*h = head{lines: h.lines[:0], length: -1}
 	var named [16][]byte
@@ -56,14 +52,19 @@ func (h *head) read(t *headerTable, r *fasthttp.RequestHeader) {
 			other = other || !bytes.EqualFold(value, []byte("websocket"))
 		case roleLength:
 			h.length = int64(r.ContentLength())
+		case roleOrigin:
+			h.paged = true
+		case roleTransfer:
+			h.chunked = true
+			m.role = roleHop
 		default:
 			h.id.note(m, value)
 		}
 		h.lines = append(h.lines, line{key, value, m.role})
 	}
-	// HTTP/2 without TLS is offered by some clients with every request; ignoring it is what it allows for, as for every
-	// other protocol (RFC 9110, 7.8), and in a list too: a tunnel of it would hold requests that nobody here sees.
-	// Nothing but a GET begins a WebSocket.
+
+	// Only a GET that asks for WebSocket alone becomes a tunnel. Some clients offer HTTP/2 without TLS with every request. A
+	// server may ignore any offer (RFC 9110, 7.8), and requests inside such a tunnel would not be seen here.
 	if !wantsUpgrade || !r.IsGet() || other {
 		h.upgrade = nil
 	}
@@ -71,8 +72,8 @@ func (h *head) read(t *headerTable, r *fasthttp.RequestHeader) {
 	h.hide(listed)
 }
 
-// hide marks the headers that Connection lists as concerning this connection only. What frames the message and what
-// has its own rule can't be listed away.
+// hide marks the headers that Connection lists as hop-by-hop. Headers that frame the message, or have a rule of their own,
+// are not affected.
 func (h *head) hide(listed [][]byte) {
 	for _, name := range listed {
 		for i := range h.lines {
@@ -88,141 +89,16 @@ func (h *head) hide(listed [][]byte) {
 	}
 }
 
-// dialectOf finds the endpoints whose conversations are remembered and judged, by their path alone. Everything else,
-// sub-paths of these included, is passed through. unclear tells of a path that one server takes for the one endpoint and
-// another for the other, or that leads to one of them at a place of its own, such as /openai/v1/responses, whose answers
-// may have another form.
-func dialectOf(target []byte) (d wire.Dialect, unclear bool) {
-	target, ok := providers.OriginForm(target)
-	if !ok {
-		return 0, false
-	}
-	path, _, _ := bytes.Cut(target, []byte("?"))
-	if d = endpoint(path); d != 0 {
-		return d, false
-	}
-	return respelled(path)
-}
-
-// endpoint knows the paths in their plain spelling.
-func endpoint(path []byte) wire.Dialect {
-	switch string(bytes.TrimPrefix(path, []byte("/api"))) {
-	case "/v1/chat/completions":
-		return wire.Chat
-	case "/v1/responses":
-		return wire.Responses
-	}
-	return 0
-}
-
-// respelled is dialectOf for every other spelling. The bytes go upstream as they came, and what serves them there, behind
-// proxies of its own perhaps, may undo one spelling or the other: nobody is to get around memory and rules by choosing one
-// that only upstream understands. So a path is read as the most lenient server would: escapes are decoded, those of
-// escapes too; an escaped slash and a backslash separate segments; letters are the same in either case; slashes that are
-// repeated or at the end, and segments "." do not count; and ".." takes away the segment before it.
-//
-// There the readings may part: by whether ".." is seen before or after something is decoded, whether it takes away an
-// empty segment, and what is above the path that the provider puts in place of /v1. So they do at what cuts a path short
-// or is cut out of it: ";" and its parameters, "?" and "#" (escaped, or out of place), blanks, controls, and what is not
-// ASCII. Such a path is the endpoint whose segments it has in their order, whatever else it has: one that is none by any
-// reading is so taken for it, and upstream still gets it as it came. Spellings that no RFC knows, such as %u0063, are not read.
-func respelled(path []byte) (d wire.Dialect, unclear bool) {
-	var room [512]byte
-	plain, odd, cut := unescaped(room[:0], path)
-	var saw sighting
-	up, clean := false, plain[:0] // it never catches up with what is read
-	_, rest, more := bytes.Cut(plain, []byte("/"))
-	for more {
-		var segment []byte
-		segment, rest, more = bytes.Cut(rest, []byte("/"))
-		saw.see(segment)
-		switch string(segment) {
-		case "":
-			odd = true
-		case ".":
-		case "..":
-			up = true
-			clean = clean[:max(bytes.LastIndexByte(clean, '/'), 0)]
-			cut = cut || len(clean) == 0 || string(clean) == "/api"
-		default:
-			clean = append(append(clean, '/'), segment...)
-		}
-	}
-	if cut || up && odd {
-		return saw.endpoint()
-	}
-	d = endpoint(clean)
-	return d, d == 0 && (bytes.HasSuffix(clean, []byte("/chat/completions")) || bytes.HasSuffix(clean, []byte("/responses")))
-}
-
-// unescaped appends a path to dst as a lenient server reads it: in lower case, without escapes, and with a slash for
-// all that separates. odd tells that something was undone which not every server undoes, cut that the path has something
-// that some servers end it at.
-func unescaped(dst, path []byte) (plain []byte, odd, cut bool) {
-	for _, c := range path {
-		dst = append(dst, c)
-		for n := len(dst) - 3; n >= 0 && dst[n] == '%'; n = len(dst) - 3 {
-			b, err := strconv.ParseUint(string(dst[n+1:]), 16, 8)
-			if err != nil {
-				break
-			}
-			dst, odd = append(dst[:n], byte(b)), true
-		}
-	}
-	for i, c := range dst {
-		switch {
-		case c == '\\':
-			dst[i], odd = '/', true
-		case c <= ' ', c >= 0x7f, c == ';', c == '?', c == '#':
-			dst[i], cut = '/', true
-		case 'A' <= c && c <= 'Z':
-			dst[i] |= 0x20
-		}
-	}
-	return dst, odd, cut
-}
-
-// sighting notes which endpoints a path has the segments of, in their order.
-type sighting struct {
-	version, chat, completions, responses bool
-	talk, elsewhere                       bool // without a version before them
-}
-
-func (s *sighting) see(segment []byte) {
-	switch string(segment) {
-	case "v1":
-		s.version = true
-	case "chat":
-		s.chat, s.talk = s.chat || s.version, true
-	case "completions":
-		s.completions, s.elsewhere = s.completions || s.chat, s.elsewhere || s.talk
-	case "responses":
-		s.responses, s.elsewhere = s.responses || s.version, true
-	}
-}
-
-func (s *sighting) endpoint() (d wire.Dialect, unclear bool) {
-	switch {
-	case s.completions && s.responses:
-		return 0, true
-	case s.completions:
-		return wire.Chat, false
-	case s.responses:
-		return wire.Responses, false
-	}
-	return 0, s.elsewhere
-}
-
-// reset forgets the request but keeps the space.
+// reset forgets the request and keeps the memory of lines.
 func (h *head) reset() {
 	clear(h.lines)
 	*h = head{lines: h.lines[:0]}
 }
 
-// rewrite says how the forwarded head differs from the client's.
+// rewrite says how the head that is sent differs from the client's.
 type rewrite struct {
-	body          int  // length of the body that is sent
-	remembered    bool // ask for an answer that can be read
+	body          int  // length of the body that is sent, in bytes
+	remembered    bool // ask for an answer that is not compressed
 	decoded       bool // the body is sent without its Content-Encoding
 	tunnel        bool // keep Connection and Upgrade
 	ownCredential bool // the provider has a credential of its own
@@ -235,13 +111,14 @@ func (h *head) appendHead(dst []byte, out *fasthttp.RequestHeader, rw rewrite) [
 	dst = append(dst, ' ')
 	dst = append(dst, out.RequestURI()...)
 	dst = append(dst, " HTTP/1.1\r\n"...)
-	rw.ownCredential = len(out.Peek(fasthttp.HeaderAuthorization)) > 0
-	host, length, accept := out.Host(), rw.body > 0, rw.remembered
+
+	// Some servers refuse a POST without a length, so an empty body that came in chunks gets one.
+	host, length, accept := out.Host(), rw.body > 0 || h.chunked, rw.remembered
 	for i := range h.lines {
 		l := &h.lines[i]
 		switch l.role {
 		case roleHost:
-			if host != nil { // a second one is refused by the server
+			if host != nil { // fasthttp refuses a second one
 				dst = appendLine(dst, l.key, host)
 				host = nil
 			}
@@ -261,6 +138,7 @@ func (h *head) appendHead(dst []byte, out *fasthttp.RequestHeader, rw rewrite) [
 			}
 		}
 	}
+
 	if host != nil {
 		dst = appendLine(dst, []byte("Host"), host)
 	}
@@ -278,7 +156,7 @@ func (h *head) appendHead(dst []byte, out *fasthttp.RequestHeader, rw rewrite) [
 	return append(dst, '\r', '\n')
 }
 
-// forwards tells whether headers of a role are sent on as they came.
+// forwards reports whether headers of a role are sent upstream unchanged.
 func (rw *rewrite) forwards(r role) bool {
 	switch r {
 	case roleHop, roleMemory, roleHistory:
@@ -287,14 +165,14 @@ func (rw *rewrite) forwards(r role) bool {
 		return rw.tunnel
 	case roleEncoding:
 		return !rw.decoded
-	case roleCredential:
+	case roleCredential, roleCookie, roleAccount:
 		return !rw.ownCredential
 	default:
 		return true
 	}
 }
 
-// added tells whether the provider sets a header of that name itself.
+// added reports whether the provider sets a header of that name.
 func added(out *fasthttp.RequestHeader, key []byte) bool {
 	for k := range out.All() {
 		if len(k) == len(key) && bytes.EqualFold(k, key) {
@@ -317,52 +195,27 @@ func appendLength(dst []byte, n int) []byte {
 	return append(dst, '\r', '\n')
 }
 
-// report adds the proxy's own headers to the answer to a request that names a session, and nothing to any other.
-// Server-Timing gets a line of its own, which adds to upstream's.
-func (x *exchange) report(h *fasthttp.ResponseHeader) {
-	id := &x.head.id
-	if x.turn == nil || x.turn.unkept {
-		if x.status != "" {
-			h.Set("X-Session-Id", safeValue(id.session))
-			h.Set("X-Memory", x.status+`;source="`+id.source+`"`)
+// ownAsked returns the headers that a web page wants to send, that the proxy reads, and that are not in listed.
+func (h *head) ownAsked(t *headerTable, listed []byte) (names []string) {
+	for _, l := range h.lines {
+		if l.role != roleAsked {
+			continue
 		}
-		return
+		for name := range bytes.SplitSeq(l.value, []byte(",")) {
+			name = bytes.TrimSpace(name)
+			switch t.lookup(name).role {
+			case roleSession, roleResource, roleExecution, roleParent, roleMemory, roleHistory:
+			default:
+				continue
+			}
+			known := false
+			for other := range bytes.SplitSeq(listed, []byte(",")) {
+				known = known || bytes.EqualFold(bytes.TrimSpace(other), name)
+			}
+			if !known {
+				names = append(names, string(name))
+			}
+		}
 	}
-	h.Set("X-Session-Id", safeValue(id.session))
-	h.Set("X-Turn-Id", x.turn.id)
-	h.SetBytesV("X-Memory", appendSummary(make([]byte, 0, 128), &x.turn.summary, id.source))
-	timing := append(make([]byte, 0, 64), "memory;dur="...)
-	timing = appendMilliseconds(timing, x.spent.memory)
-	timing = append(timing, ", upstream;dur="...)
-	timing = appendMilliseconds(timing, x.spent.upstream)
-	h.AddBytesV("Server-Timing", timing)
-}
-
-func appendMilliseconds(dst []byte, d time.Duration) []byte {
-	return strconv.AppendFloat(dst, float64(d)/float64(time.Millisecond), 'f', 3, 64)
-}
-
-// appendSummary writes the summary as an item of RFC 8941 with parameters.
-func appendSummary(dst []byte, s *memory.Summary, source string) []byte {
-	dst = append(dst, s.Status.String()...)
-	for _, p := range [...]struct {
-		name  string
-		value int
-	}{
-		{";items=", s.Items}, {";sent=", s.Sent}, {";windowed=", s.Windowed}, {";orphans=", s.Orphans}, {";recalled=", s.Recalled},
-	} {
-		dst = strconv.AppendInt(append(dst, p.name...), int64(p.value), 10)
-	}
-	if s.Side {
-		dst = append(dst, ";side"...)
-	}
-	if len(s.Skipped) > 0 {
-		dst = append(append(append(dst, `;skipped="`...), strings.Join(s.Skipped, " ")...), '"')
-	}
-	return append(append(append(dst, `;source="`...), source...), '"')
-}
-
-func isEventStream(contentType []byte) bool {
-	const name = "text/event-stream"
-	return len(contentType) >= len(name) && bytes.EqualFold(contentType[:len(name)], []byte(name))
+	return names
 }

@@ -22,6 +22,7 @@ import (
 	"remora/providers"
 	"remora/proxy/listener"
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
 // exhausted is a listener that fails as one does in a process without free descriptors, then hands out a connection.
@@ -48,7 +49,7 @@ func TestAcceptOutlastsExhaustion(t *testing.T) {
 	want, other := net.Pipe()
 	defer shut(want)
 	defer shut(other)
-	patient := listener.Patient(&exhausted{ln, 3, want}, slog.New(slog.DiscardHandler), time.Now)
+	patient := listener.Retrying(&exhausted{ln, 3, want}, slog.New(slog.DiscardHandler), time.Now)
 	got, err := patient.Accept()
 	if err != nil || got == nil {
 		t.Errorf("got %v, %v", got, err)
@@ -93,26 +94,32 @@ func TestDialectOf(t *testing.T) {
 			}
 		}
 	}
-	f(wire.Chat, "/v1/chat/completions", "/api/v1/chat/completions?a=b", "http://h/v1/chat/completions")
-	f(wire.Responses, "/v1/responses", "/v1/responses?x=/v1/chat/completions", "https://h:1/api/v1/responses?x=1")
-	f(0, "/v1/responses/compact", "/v1/chat/completions/x", "/", "", "*", "http://h",
+	f(dialects.Chat, "/v1/chat/completions", "/api/v1/chat/completions?a=b", "http://h/v1/chat/completions")
+	f(dialects.Responses, "/v1/responses", "/v1/responses?x=/v1/chat/completions", "https://h:1/api/v1/responses?x=1")
+	// Where providers have the same endpoints.
+	f(dialects.Chat, "/chat/completions", "/openai/v1/chat/completions", "/v1beta/openai/chat/completions", "/openai/deployments/gpt-4o/chat/completions?api-version=2024-10-21",
+		"/OpenAI/Deployments/My-Model_1.5/chat/completions", "/openai//deployments/x/chat/completions/")
+	f(dialects.Responses, "/responses", "/responses/", "/openai/v1/responses", "/openai/responses?api-version=2025-04-01-preview")
+	f(wire.Dialect{}, "/openai/deployments/x/completions", "/openai/deployments/x/embeddings", "/v1beta/openai/embeddings", "/responses/compact",
+		"/openai/v1/responses/resp_1")
+	f(wire.Dialect{}, "/v1/responses/compact", "/v1/chat/completions/x", "/", "", "*", "http://h",
 		"/x?u=http://h/v1/responses", "/v1/embeddings", "/openai/v1/x")
 
 	// Other spellings of the same.
-	f(wire.Chat, "/v1/ch%61t/completions", "/v1/chat%2Fcompletions", "/%76%31/chat/completions", "/v1/ch%2561t/completions",
+	f(dialects.Chat, "/v1/ch%61t/completions", "/v1/chat%2Fcompletions", "/%76%31/chat/completions", "/v1/ch%2561t/completions",
 		"/v1/ch%%361t/completions", "/v1/chat%252fcompletions", "/v1/chat%5ccompletions", `/v1\chat\completions`,
 		"/v1//chat/completions", "//v1/chat/completions", "/v1/chat/completions/", "/v1/./chat/completions/.", "/v1/%2e/chat/completions",
 		"/V1/Chat/Completions", "/v1/ch%41t/completions", "/API/v1/chat/completions", "http://h//v1/chat/completions/?x")
-	f(wire.Responses, "/v1/resp%6fnses", "/v1/responses/", "/api//v1/responses")
+	f(dialects.Responses, "/v1/resp%6fnses", "/v1/responses/", "/api//v1/responses")
 	// What is taken away.
-	f(wire.Chat, "/v1/x/../chat/completions", "/x/../v1/chat/completions", "/../v1/chat/completions", "/v1/chat/completions/x/..",
+	f(dialects.Chat, "/v1/x/../chat/completions", "/x/../v1/chat/completions", "/../v1/chat/completions", "/v1/chat/completions/x/..",
 		"/v1/x/%2e%2e/chat/completions", "/v1/x%2f..%2fchat/completions", "/v1/../v1/chat/completions", "/v1//../chat/completions",
 		"/v1/x%252fy/../chat/completions", "/v1/responses/../chat/completions", "/v1/../../b/v1/chat/completions", `/v1/x\..\chat/completions`)
 	// What is cut out, or cuts off.
-	f(wire.Chat, "/v1/chat;a=b/completions", "/v1/chat/completions;x", "/v1/x/..;/chat/completions", "/v1/chat/completions%3Fx", "/v1/chat/completions%2523",
+	f(dialects.Chat, "/v1/chat;a=b/completions", "/v1/chat/completions;x", "/v1/x/..;/chat/completions", "/v1/chat/completions%3Fx", "/v1/chat/completions%2523",
 		"/v1/chat/completions#x", "/v1/chat/completions%00.png", "/v1/chat/completions%20", "/v1/chat%EF%BC%8Fcompletions")
 	// What is something else, however it is spelled.
-	f(0, "/v1/responses/r%5f1/cancel", "/v1/responses/compact/", "/v1//responses/compact", "/v1/chat/completions/../models", "/v1/responses/..",
+	f(wire.Dialect{}, "/v1/responses/r%5f1/cancel", "/v1/responses/compact/", "/v1//responses/compact", "/v1/chat/completions/../models", "/v1/responses/..",
 		"/v1/mod%65ls", "/v1/a%20b", "/v1/%63hat", "/completions/chat/v1;", "/v1/responses.", "/v1/chat/completions:x")
 }
 
@@ -121,11 +128,12 @@ func TestDialectOf(t *testing.T) {
 func TestUnclearPaths(t *testing.T) {
 	for _, target := range []string{
 		"/v1/chat/completions/responses/%2e%2e/..", "/v1/responses;/../chat/completions", "/v1/chat/completions%3f/../../v1/responses",
-		"/openai/v1/chat/completions", "/chat/completions", "/responses/", "/v2/responses", "/api/api/v1/responses", "/apiv1/responses",
-		"/openai/deployments/x/chat/completions?api-version=1", "/openai/ch%61t/completions", "/openai/chat/completions;x", "/x%20/responses",
+		"/openai/deployments/x/y/chat/completions", "/openai/deployments/chat/completions", "/openai/deployments/../chat/completions/x/..",
+		"/openai/deployments/..%2f..%2fv1%2fresponses%3f/chat/completions", "/openai/deployments/x%2fy/chat/completions", "/v2/responses", "/api/api/v1/responses", "/apiv1/responses",
+		"/v1beta/openai/responses", "/openai/ch%61t/completions", "/openai/deployments/x/responses", "/openai/chat/completions;x", "/x%20/responses",
 		"/v1/%zz/responses",
 	} {
-		if d, unclear := dialectOf([]byte(target)); d != 0 || !unclear {
+		if d, unclear := dialectOf([]byte(target)); d.Known() || !unclear {
 			t.Errorf("%q is %v, unclear %v", target, d, unclear)
 		}
 	}
@@ -153,7 +161,7 @@ func TestEverySpellingIsKnown(t *testing.T) {
 	depths := rapid.Map(rapid.IntRange(0, 19), func(n int) int { return max(n-17, 0) })
 	rapid.Check(t, func(t *rapid.T) {
 		var b strings.Builder
-		for segment := range strings.SplitSeq(rapid.SampledFrom([]string{"v1/chat/completions", "v1/responses", "api/v1/responses"}).Draw(t, "endpoint"), "/") {
+		for segment := range strings.SplitSeq(rapid.SampledFrom([]string{"v1/chat/completions", "v1/responses", "api/v1/responses", "openai/deployments/m/chat/completions", "responses", "openai/v1/responses", "v1beta/openai/chat/completions"}).Draw(t, "endpoint"), "/") {
 			b.WriteString(slashes.Draw(t, "slashes"))
 			for i := range len(segment) {
 				b.WriteString(escape(segment[i], depths.Draw(t, "depth")))
@@ -174,7 +182,7 @@ func checkReadings(t interface{ Errorf(string, ...any) }, target string) {
 	got, unclear := dialectOf([]byte(target))
 	for read, depth := u.Path, 1; depth < 5; depth++ {
 		want := endpoint([]byte(path.Clean(read)))
-		if want != 0 && got != want && !unclear {
+		if want.Known() && got != want && !unclear {
 			t.Errorf("%q is %v, and %v when decoded %d times", target, got, want, depth)
 		}
 		decoded, err := url.PathUnescape(read)

@@ -92,7 +92,7 @@ func TestOldClientsAreRemembered(t *testing.T) {
 	}
 }
 
-// TestOldClientsSeeBrokenAnswers: without chunks only a reset tells that an answer is not whole, below TLS too.
+// TestOldClientsSeeBrokenAnswers: without chunks, only a reset shows a client that its answer is incomplete, below TLS too.
 func TestOldClientsSeeBrokenAnswers(t *testing.T) {
 	for _, withTLS := range []bool{false, true} {
 		t.Run(fmt.Sprintf("TLS %t", withTLS), func(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"remora/providers"
 	"remora/proxy/limit"
 	"remora/proxy/listener"
+	"remora/secret"
 	"remora/telemetry"
 )
 
@@ -23,12 +24,11 @@ import (
 type Options struct {
 	// Listen is the address that main opens for Serve.
 	Listen string `mapstructure:"listen"`
-	// AdminListen is the address for operators (health, metrics), empty for none; AdminToken what they prove themselves
-	// with there.
-	AdminListen string           `mapstructure:"admin_listen"`
-	AdminToken  providers.Secret `mapstructure:"admin_token"`
-	// MaxBody is the largest request body as it arrives; a larger one gets 413. A compressed one that unpacks to more is not
-	// read: it is forwarded without memory, or refused with 400 where layers judge all answers.
+	// AdminListen is the address of the server for operators (health, metrics), "" for none; AdminToken is its bearer token.
+	AdminListen string        `mapstructure:"admin_listen"`
+	AdminToken  secret.String `mapstructure:"admin_token"`
+	// MaxBody is the largest request body as it arrives; a larger one gets 413. A compressed body that unpacks to more is
+	// forwarded without memory, or refused with 400 if layers judge all answers.
 	MaxBody Size `mapstructure:"max_body"`
 	// MaxHeader is the largest request head, target included; a larger one gets 431. Each connection keeps a
 	// buffer of this size.
@@ -41,7 +41,7 @@ type Options struct {
 	IdleTimeout time.Duration `mapstructure:"idle_timeout"`
 	// WriteTimeout is how long a client may take to accept one piece of an answer.
 	WriteTimeout time.Duration `mapstructure:"write_timeout"`
-	// ShutdownDelay is how long whoever stops the server goes on serving, not ready, before Shutdown is called.
+	// ShutdownDelay is how long the server goes on serving, not ready, before Shutdown is called.
 	ShutdownDelay time.Duration `mapstructure:"shutdown_delay"`
 	// ShutdownGrace is how long answers under way may go on after a shutdown has begun.
 	ShutdownGrace time.Duration `mapstructure:"shutdown_grace"`
@@ -52,12 +52,12 @@ type Options struct {
 	Upstream providers.ClientOptions `mapstructure:"upstream"`
 	// Session is the section "session", which stands beside "server".
 	Session SessionOptions `mapstructure:"-"`
-	// KeepAlive is after how long a silent event stream gets a comment, so that nothing on the way to the client takes it
-	// for dead; 0 is never.
+	// KeepAlive is after how long a silent event stream gets a comment, so that load balancers do not close it; 0 means
+	// never.
 	KeepAlive time.Duration `mapstructure:"keep_alive"`
-	// Limits bound what callers may ask for, nil for nothing. They are closed by whoever made them.
+	// Limits are the rate limits, nil for none. The caller of New closes them.
 	Limits *limit.Limiter `mapstructure:"-"`
-	// Telemetry is told of every request, nil for none.
+	// Telemetry observes every request, nil for none.
 	Telemetry *telemetry.Telemetry `mapstructure:"-"`
 }
 
@@ -73,7 +73,7 @@ type SessionOptions struct {
 	// Tenancy is "credential" (each credential has its own memory) or "single" (all callers share one).
 	Tenancy string `mapstructure:"tenancy"`
 	// Key makes tenant names unguessable from credentials. Changing it makes stored sessions unreachable.
-	Key providers.Secret `mapstructure:"key"`
+	Key secret.String `mapstructure:"key"`
 	// History is the default of X-History: "auto", "client" or "server".
 	History string `mapstructure:"history"`
 }
@@ -109,10 +109,8 @@ func DefaultSessionOptions() SessionOptions {
 			"x-kilocode-taskid", "x-client-session-id", "cf-aig-session-id", "x-conversation-id", "thread-id",
 			"conversation_id",
 		},
-		Fields: []string{
-			"session_id", "conversation", "conversation.id", "metadata.session_id", "metadata.conversation_id",
-			"metadata.thread_id", "metadata.chat_id", "litellm_session_id", "client_metadata.session_id",
-		},
+		// A conversation that upstream keeps is not a request for memory, and metadata is for readers upstream.
+		Fields: []string{"session_id"},
 		ResourceHeaders: []string{
 			"x-resource-id", "x-user-id", "x-sm-user-id", "helicone-user-id", "x-openwebui-user-id",
 			"x-litellm-end-user-id",
@@ -123,7 +121,7 @@ func DefaultSessionOptions() SessionOptions {
 	}
 }
 
-// LoadCertificate tells whether the files of TLSCert and TLSKey can be used, if there are any.
+// LoadCertificate reports whether the files of TLSCert and TLSKey can be used, if there are any.
 func (o *Options) LoadCertificate() error {
 	if o.TLSCert == "" {
 		return nil
@@ -132,12 +130,15 @@ func (o *Options) LoadCertificate() error {
 	return err
 }
 
-// Validate reports every problem, each under its path in the configuration.
+// minMaxBody is the least that server.max_body may be: fewer bytes are a forgotten unit.
+const minMaxBody = 1 << 10
+
+// Validate returns all problems, joined, each under its path in the configuration.
 func (o *Options) Validate() error {
 	var problems []error
 	report := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	if o.MaxBody < 1 || o.MaxBody > math.MaxInt32 {
-		report("server.max_body: must be from 1B to 2GiB, is %s", o.MaxBody)
+	if o.MaxBody < minMaxBody || o.MaxBody > math.MaxInt32 {
+		report("server.max_body: must be from 1KiB to 2GiB, is %s", o.MaxBody)
 	}
 	if o.MaxHeader < 4<<10 || o.MaxHeader > 1<<20 {
 		report("server.max_header: must be from 4KiB to 1MiB, is %s", o.MaxHeader)
@@ -153,16 +154,19 @@ func (o *Options) Validate() error {
 		{"idle_timeout", o.IdleTimeout},
 		{"write_timeout", o.WriteTimeout},
 	} {
-		// Without a limit a shutdown would wait for the slowest client for ever.
-		if d.value <= 0 {
-			report("server.%s: must be more than 0, is %s", d.key, d.value)
+		// Without a limit a shutdown could wait endlessly for one client; a shorter one cuts off every request.
+		if d.value < leastTimeout || d.value > mostTimeout {
+			report("server.%s: must be from %s to %s, is %s", d.key, leastTimeout, mostTimeout, d.value)
 		}
 	}
-	if o.ShutdownDelay < 0 {
-		report("server.shutdown_delay: must not be negative, is %s", o.ShutdownDelay)
+	if o.KeepAlive != 0 && (o.KeepAlive < leastTimeout || o.KeepAlive > mostTimeout) {
+		report("server.keep_alive: must be 0, for none, or from %s to %s, is %s", leastTimeout, mostTimeout, o.KeepAlive)
 	}
-	if o.ShutdownGrace < 0 {
-		report("server.shutdown_grace: must not be negative, is %s", o.ShutdownGrace)
+	if o.ShutdownDelay < 0 || o.ShutdownDelay > mostTimeout {
+		report("server.shutdown_delay: must be from 0 to %s, is %s", mostTimeout, o.ShutdownDelay)
+	}
+	if o.ShutdownGrace < 0 || o.ShutdownGrace > mostTimeout {
+		report("server.shutdown_grace: must be from 0 to %s, is %s", mostTimeout, o.ShutdownGrace)
 	}
 	if (o.TLSCert == "") != (o.TLSKey == "") {
 		report("server.tls_cert: tls_cert and tls_key must be set together")
@@ -170,7 +174,16 @@ func (o *Options) Validate() error {
 	return errors.Join(append(problems, o.Upstream.Validate("server.upstream"), o.Session.Validate())...)
 }
 
-// Validate reports every problem, each under its path in the configuration.
+// What a configuration may make a connection wait.
+const (
+	leastTimeout = 10 * time.Millisecond
+	mostTimeout  = 24 * time.Hour
+)
+
+// leastKey is the length of the shortest session.key. A shorter one could be guessed.
+const leastKey = 16
+
+// Validate returns all problems, joined, each under its path in the configuration.
 func (o *SessionOptions) Validate() error {
 	var problems []error
 	report := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
@@ -193,13 +206,16 @@ func (o *SessionOptions) Validate() error {
 	if o.Tenancy != TenancyCredential && o.Tenancy != TenancySingle {
 		report("session.tenancy: must be %q or %q, is %q", TenancyCredential, TenancySingle, o.Tenancy)
 	}
+	if n := len(o.Key.Reveal()); n > 0 && n < leastKey {
+		report("session.key: want at least %d characters, since a shorter one can be guessed", leastKey)
+	}
 	if _, err := parseHistory(o.History); err != nil {
 		report("session.history: %w", err)
 	}
 	return errors.Join(problems...)
 }
 
-// nameProblem tells why requests can't be searched for a header or a field; it is empty if they can.
+// nameProblem returns why name can't be the name of a header or a field, "" if it can.
 func nameProblem(name string, header bool) string {
 	switch {
 	case name == "" || len(name) > maxName || strings.ContainsAny(name, " \t\r\n:\""):
@@ -214,7 +230,7 @@ func nameProblem(name string, header bool) string {
 	return ""
 }
 
-// nameMarks are what names of headers may be made of beside letters and digits (RFC 9110, section 5.6.2).
+// nameMarks are the characters of header names besides letters and digits (RFC 9110, section 5.6.2).
 const nameMarks = "!#$%&'*+-.^_`|~"
 
 func notOfName(r rune) bool {
@@ -282,8 +298,8 @@ func (o *SessionOptions) Tenant(credential []byte) string {
 	return hex.EncodeToString(mac.Sum(sum[:0])[:16])
 }
 
-// owner remembers the last credential that an exchange has served, and whose it is: a connection's next request mostly
-// has the same. It is compared in constant time.
+// owner caches the tenant of the last credential that an exchange has served, since the next request often has the same one.
+// Credentials are compared in constant time.
 type owner struct {
 	credential []byte
 	tenant     string

@@ -19,7 +19,7 @@ import (
 
 	"remora/memory"
 	"remora/providers"
-	"remora/providers/resilience"
+	"remora/providers/retry"
 )
 
 // BenchmarkHop compares this proxy without a session with a bare fasthttp reverse proxy of the usual thirty lines,
@@ -74,16 +74,16 @@ func serveFor(tb testing.TB, target string) string {
 	tb.Helper()
 	o := DefaultOptions()
 	o.Upstream.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } //nolint:nilnil // no proxy
-	entry := resilience.Entry{Provider: providers.Options{Name: "first", Kind: "compatible", BaseURL: "http://" + target + "/v1"}}
-	other := resilience.Entry{Provider: entry.Provider}
+	entry := retry.Entry{Provider: providers.Options{Name: "first", Kind: "compatible", BaseURL: "http://" + target + "/v1"}}
+	other := retry.Entry{Provider: entry.Provider}
 	other.Provider.Name, other.Provider.APIKey = "other", "k"
-	entry.Resilience.Fallback = []resilience.Target{{Provider: "other"}}
+	entry.Resilience.Fallback = []retry.Target{{Provider: "other"}}
 	set, err := providers.NewSet([]providers.Options{entry.Provider, other.Provider})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	policy, err := resilience.New(resilience.Config{
-		Set: set, Entries: []resilience.Entry{entry, other}, Now: time.Now, Rand: func() float64 { return 0 },
+	policy, err := retry.New(retry.Config{
+		Set: set, Entries: []retry.Entry{entry, other}, Now: time.Now, Rand: func() float64 { return 0 },
 	})
 	if err != nil {
 		tb.Fatal(err)
@@ -93,7 +93,7 @@ func serveFor(tb testing.TB, target string) string {
 	s.Route(set, policy)
 	tb.Cleanup(s.watcher.close)
 	tb.Cleanup(s.client.Close)
-	return listen(tb, s.http.Serve)
+	return listen(tb, s.Serve)
 }
 
 const clients = 16

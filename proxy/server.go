@@ -1,11 +1,15 @@
-// Package proxy takes requests of OpenAI-compatible APIs, lets package memory choose what goes upstream in their place,
-// and hands the answers back as they arrive. It knows HTTP and no message format.
+// Package proxy is the HTTP server that clients of OpenAI-compatible APIs talk to. It forwards each request to a provider and
+// streams the answer back. For a request that names a session, package memory decides which messages are sent, and stores
+// the answer.
 //
-// A request without a session passes through with every byte the same. exchange.go lists the steps of one request;
-// tee.go passes the answer on while it is folded; watch.go notices clients that leave.
+// Command proxy makes one [Server] and calls Serve. To follow a request, read exchange.run in exchange.go: it lists the
+// steps. A request is what the client asks for, an attempt is what is sent upstream, and an answer is what the client gets.
+//
+// The one rule to know: a request without a session passes through unchanged, byte for byte, in both directions.
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +17,7 @@ import (
 	"net"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,99 +26,73 @@ import (
 
 	"remora/memory"
 	"remora/providers"
-	"remora/providers/resilience"
+	"remora/providers/retry"
 	"remora/proxy/limit"
 	"remora/proxy/listener"
 	"remora/telemetry"
 	"remora/wire"
 )
 
-// Memory is what the proxy needs of package memory: the view for a call, and a turn to commit its answer to; and the
-// session that a response belongs to, "" if it is not known.
+// Memory is the part of package memory that the proxy uses: it begins turns and looks up earlier answers.
 type Memory interface {
 	Begin(ctx context.Context, c memory.Call) (*memory.Turn, error)
-	SessionOf(ctx context.Context, tenant, responseID string) (string, error)
-	// Guards tells whether the answers of requests without a session have to be judged too: Begin is then called with
+	// Response finds an answer by the id that its client has.
+	Response(ctx context.Context, tenant, id string) (memory.Response, error)
+	// Late finds the turn that waits for an answer which upstream makes in the background.
+	Late(tenant, id string, known memory.Response) *memory.Late
+	// Guards reports whether the answers of requests without a session have to be judged too: Begin is then called with
 	// Call.Unkept.
 	Guards() bool
 }
 
 // Upstreams chooses a provider by the model that a request names, "" if it names none. Pick returns nil where no
-// provider takes the model. NeedsModel tells whether the model matters, that is, whether a body must be read for it.
+// provider takes the model. NeedsModel reports whether the model matters, that is, whether a body must be read for it.
 type Upstreams interface {
 	Pick(model string) providers.Provider
 	NeedsModel() bool
 }
 
-// Server is the proxy. It serves one listener after another or several at once.
+// Server is the proxy. It may serve several listeners.
 type Server struct {
-	o         Options
-	begin     beginTurn // nil without a memory
-	sessionOf func(ctx context.Context, tenant, responseID string) (string, error)
-	guards    func() bool // nil for never
-	hints     *wire.Names // one of them is in every body that names a session
-	routes    atomic.Pointer[routes]
-	limits    *limit.Limiter // nil for none
-	client    *providers.Client
-	log       *slog.Logger
-	now       func() time.Time
+	o        Options
+	begin    beginTurn // nil without a memory
+	response func(ctx context.Context, tenant, id string) (memory.Response, error)
+	late     func(tenant, id string, known memory.Response) *memory.Late
+	guards   func() bool // nil for never
+	hints    *wire.Names // every body that names a session has at least one of these names
+	routes   atomic.Pointer[routes]
+	limits   *limit.Limiter // nil for none
+	client   *providers.Client
+	log      *slog.Logger
+	now      func() time.Time
 
 	names     *headerTable
 	http      *fasthttp.Server
 	room      *listener.Room
 	watcher   *watcher
-	parts     parts
+	commits   commitGate
 	exchanges sync.Pool
 	bodies    sync.Pool // *[]byte
 	heads     sync.Pool // *[]byte, of requests to upstream
 	stopping  atomic.Bool
 	mu        sync.Mutex
 	listeners []net.Listener // guarded by mu
-	stats     counters
-	toolless  toolless
+	lessons   lessons
+	bypasses  bypasses
 	telemetry *telemetry.Telemetry // nil for none
 	// certificate is nil for plain HTTP.
 	certificate *listener.Certificate
 }
 
-// sweepEvery is how often clients are looked at. An abort is noticed two sweeps after the request began at the
-// earliest, and after one sweep later on.
+// sweepEvery is the interval at which client connections are checked. A client that leaves is noticed after two sweeps at
+// the beginning of its request, and after one later on.
 const sweepEvery = 25 * time.Millisecond
 
-// writeBuffer is what gathers a small piece of an answer to be sent at once, in bytes. Every stream has one, and whatever
-// is larger passes by it.
+// writeBuffer is the size in bytes of the buffer that gathers small writes. Every stream has one; larger writes bypass it.
 const writeBuffer = 2 << 10
 
-type counters struct {
-	requests, remembered, refused, clientGone, upstreamFailed, panics atomic.Uint64
-}
-
-// Stats are counts since the start.
-type Stats struct {
-	// Requests is all that reached the handler, Remembered those of them that had a turn.
-	Requests, Remembered uint64
-	// Refused counts answers that the proxy made itself because of the request, UpstreamFailed those because of upstream.
-	Refused, UpstreamFailed uint64
-	// ClientGone counts clients that left before the end of their answer (status 499, never sent).
-	ClientGone uint64
-	// Panics is 0 in a correct program.
-	Panics uint64
-}
-
-// Stats returns the counts.
-func (s *Server) Stats() Stats {
-	c := &s.stats
-	return Stats{
-		Requests: c.requests.Load(), Remembered: c.remembered.Load(), Refused: c.refused.Load(),
-		UpstreamFailed: c.upstreamFailed.Load(), ClientGone: c.clientGone.Load(), Panics: c.panics.Load(),
-	}
-}
-
-// InFlight is how many requests and tunnels are being served.
-func (s *Server) InFlight() int { return s.watcher.len() }
-
-// New makes a Server from valid options. Without a memory (nil) everything is passed through. Shutdown must be called
-// to stop it, also if Serve was not.
+// New makes a Server from valid options. With a nil Memory every request is passed through. Call Shutdown to stop the
+// Server, even if Serve was never called.
 func New(o Options, m Memory, up Upstreams, log *slog.Logger, now func() time.Time) *Server {
 	if o.Upstream.Now == nil {
 		o.Upstream.Now = now
@@ -124,24 +103,25 @@ func New(o Options, m Memory, up Upstreams, log *slog.Logger, now func() time.Ti
 		names:   newHeaderTable(&o.Session),
 		hints:   o.Session.hints(),
 		watcher: newWatcher(sweepEvery),
-		parts:   newParts(),
+		commits: newCommitGate(),
 	}
 	if o.TLSCert != "" {
 		s.certificate = listener.NewCertificate(o.TLSCert, o.TLSKey)
 	}
 	s.Route(up, nil)
 	if m != nil {
-		s.begin, s.sessionOf, s.guards = adapt(m), m.SessionOf, m.Guards
+		s.begin, s.response, s.late, s.guards = adapt(m), m.Response, m.Late, m.Guards
 	}
 	s.exchanges.New = func() any { return newExchange(s) }
 	s.bodies.New = func() any { return new([]byte) }
 	s.heads.New = func() any { return new(make([]byte, 0, 4<<10)) }
 	s.room = listener.NewRoom(o.MaxConnections, errCrowded(o.MaxConnections).response())
 	s.http = &fasthttp.Server{
-		Handler:       s.handle,
-		ErrorHandler:  s.onProtocolError,
-		ExpectHandler: s.onExpect,
-		Logger:        silent{},
+		Handler:        s.handle,
+		ErrorHandler:   s.onProtocolError,
+		HeaderReceived: s.onHead,
+		ExpectHandler:  s.onExpect,
+		Logger:         silent{},
 
 		ConnState:          s.room.State,
 		Concurrency:        o.MaxConnections + listener.Spare,
@@ -168,23 +148,23 @@ func New(o Options, m Memory, up Upstreams, log *slog.Logger, now func() time.Ti
 	return s
 }
 
-// routes say where requests go, and what is done when that fails.
+// routes are the providers that requests go to, and what is done when a call fails.
 type routes struct {
 	upstreams  Upstreams
-	resilience *resilience.Policy // nil for nothing
+	resilience *retry.Policy // nil for nothing
 }
 
-// Route sends requests that begin from now on elsewhere. p says what to do about calls that fail, nil for nothing.
-func (s *Server) Route(up Upstreams, p *resilience.Policy) { s.routes.Store(&routes{up, p}) }
+// Route sets the providers and the retry policy of all requests that begin after it. A nil policy means no retries.
+func (s *Server) Route(up Upstreams, p *retry.Policy) { s.routes.Store(&routes{up, p}) }
 
-// silent drops fasthttp's log: it tells of clients that broke off, and quotes what they sent.
+// silent drops fasthttp's log: it has a line for every client that disconnects, and quotes what the client sent.
 type silent struct{}
 
 func (silent) Printf(string, ...any) {}
 
 // Serve serves a listener until Shutdown, and returns nil then.
 func (s *Server) Serve(ln net.Listener) error {
-	ln = listener.Patient(ln, s.log, s.now)
+	ln = listener.Retrying(ln, s.log, s.now)
 	s.listening(ln)
 	if s.certificate != nil {
 		if _, err := s.certificate.Load(); err != nil {
@@ -192,14 +172,15 @@ func (s *Server) Serve(ln net.Listener) error {
 		}
 		ln = s.certificate.Listen(ln)
 	}
-	err := s.http.Serve(ln)
+
+	err := s.http.Serve(listener.Wrap(ln))
 	if err != nil && !s.stopping.Load() {
 		return fmt.Errorf("serve %s: %w", ln.Addr(), err)
 	}
 	return nil
 }
 
-// ReloadCertificate reads the files of server.tls_cert and tls_key again, and tells whether clients get another
+// ReloadCertificate reads the files of server.tls_cert and tls_key again, and reports whether clients get another
 // certificate from now on. An error changes nothing.
 func (s *Server) ReloadCertificate() (changed bool, err error) {
 	if s.certificate == nil {
@@ -214,9 +195,10 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if s.stopping.Swap(true) {
 		return errors.New("shut down: already under way")
 	}
-	close(s.parts.hurry)
+	close(s.commits.hurry)
 	s.watcher.endAll(endShutdown, func(w *watch) bool { return w.conn == nil }) // tunnels
-	s.deafen()
+	s.closeListeners()
+
 	grace, cancel := context.WithTimeout(ctx, s.o.ShutdownGrace)
 	defer cancel()
 	err := s.http.ShutdownWithContext(grace)
@@ -225,13 +207,14 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		s.watcher.endAll(endShutdown, func(*watch) bool { return true })
 		err = fmt.Errorf("shut down: %d answers were cut off: %w", n, err)
 	}
+
 	s.settle()
 	s.watcher.close()
 	s.client.Close()
 	return err
 }
 
-// listening notes a listener for deafen.
+// listening adds a listener for closeListeners to close.
 func (s *Server) listening(ln net.Listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,9 +224,9 @@ func (s *Server) listening(ln net.Listener) {
 	}
 }
 
-// deafen closes all listeners, those included that fasthttp is about to hear of: its own Shutdown does not know them, and
+// closeListeners closes all listeners. fasthttp's own Shutdown does not know a listener that it is just being given, and
 // Serve would never return.
-func (s *Server) deafen() {
+func (s *Server) closeListeners() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, ln := range s.listeners {
@@ -251,8 +234,8 @@ func (s *Server) deafen() {
 	}
 }
 
-// settle waits until what was ended has noticed. Its connections fail at once, so that only a commit can take time,
-// and that is bounded by memory. The limit is for the hijack that fasthttp skips because its connection broke just then.
+// settle waits until all aborted requests have returned. Their connections fail at once, so only a commit can take time,
+// and memory bounds that. The limit is for hijacked connections that broke before fasthttp called the hijack handler.
 func (s *Server) settle() {
 	const pace, limit = 2 * time.Millisecond, 5 * time.Second
 	tick := time.NewTicker(pace) //nolint:forbidigo // paces a wait, measures nothing
@@ -262,14 +245,13 @@ func (s *Server) settle() {
 			return
 		}
 		<-tick.C
-		// Those that began meanwhile.
+		// Abort the requests that began meanwhile, too.
 		s.watcher.endAll(endShutdown, func(*watch) bool { return true })
 	}
 }
 
-// handle is the edge: nothing that goes wrong behind it gets past it.
+// handle serves one request. It turns every error, panics included, into an answer.
 func (s *Server) handle(ctx *fasthttp.RequestCtx) {
-	s.stats.requests.Add(1)
 	x, _ := s.exchanges.Get().(*exchange)
 	x.open(ctx)
 	defer func() {
@@ -277,19 +259,18 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 			s.recovered(v)
 			x.fail(&Error{Status: fasthttp.StatusInternalServerError, Code: codeInternal, Message: "internal error"})
 		}
-		flushEach(ctx, s.now().Add(s.o.WriteTimeout))
-		if !x.streaming {
+		arrangeHead(ctx, s.now().Add(s.o.WriteTimeout))
+		if !x.answer.streaming {
 			x.close()
 		}
 	}()
-	if err := x.run(); err != nil && !errors.Is(err, errAnswered) {
+	if err := x.run(); err != nil {
 		x.fail(err)
 	}
 }
 
-// recovered counts and logs a panic. A panic's value may hold content, so only those of the runtime are quoted.
+// recovered logs and counts a panic. A panic's value may hold content, so only errors of the runtime are quoted.
 func (s *Server) recovered(v any) {
-	s.stats.panics.Add(1)
 	s.telemetry.Panic()
 	text := fmt.Sprintf("%T", v)
 	var re runtime.Error
@@ -299,18 +280,87 @@ func (s *Server) recovered(v any) {
 	s.log.Error("recovered from a panic", "panic", text, "stack", string(debug.Stack()))
 }
 
+// guarded reports whether rules have to judge all answers.
+func (s *Server) guarded() bool { return s.guards != nil && s.guards() }
+
+func (s *Server) logUpstream(p providers.Provider, e *Error) {
+	s.log.LogAttrs(context.Background(), slog.LevelWarn, "upstream failed",
+		slog.String("provider", p.Name()), slog.String("code", e.Code), slog.String("error", e.Err.Error()))
+}
+
+// bypasses limits the log to one line a minute for each reason why a request with a session is not remembered.
+type bypasses struct {
+	mu   sync.Mutex
+	last map[string]time.Time // when a reason was last logged; guarded by mu
+}
+
+// bypassedEvery is how often one reason is logged: a client that causes it once mostly causes it with every request.
+const bypassedEvery = time.Minute
+
+// bypassed logs why memory is off for a request that names a session.
+func (s *Server) bypassed(reason string) {
+	b, now := &s.bypasses, s.now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	kind, _, _ := strings.Cut(reason, " at byte ")
+	if last, logged := b.last[kind]; logged && now.Sub(last) < bypassedEvery {
+		return
+	}
+	if b.last == nil {
+		b.last = make(map[string]time.Time)
+	}
+	b.last[kind] = now
+	s.log.Warn("a request that names a session is forwarded without memory", "reason", reason)
+}
+
+// onHead is called with each head before fasthttp reads the body. fasthttp reads up to 8 KB of the body before it calls the
+// handler; for a body that is announced as too large it reads one byte, so that a slow client is refused at once.
+func (s *Server) onHead(h *fasthttp.RequestHeader) (config fasthttp.RequestConfig) {
+	spellExpect(h)
+	if int64(h.ContentLength()) > int64(s.o.MaxBody) {
+		config.MaxRequestBodySize = 1
+	}
+	return config
+}
+
+// spellExpect rewrites the name of an Expect header to the spelling that fasthttp looks for. Clients on Node write it in lower
+// case, and would wait for 100 Continue until their own timeout. The head that goes upstream is made of the original bytes.
+func spellExpect(h *fasthttp.RequestHeader) {
+	for key, value := range h.All() {
+		if len(key) == len(fasthttp.HeaderExpect) && string(key) != fasthttp.HeaderExpect && strings.EqualFold(string(key), fasthttp.HeaderExpect) {
+			h.SetCanonical([]byte(fasthttp.HeaderExpect), bytes.Clone(value))
+			break
+		}
+	}
+}
+
 // onExpect refuses a body that is announced as too large before it is sent.
 func (s *Server) onExpect(ctx *fasthttp.RequestCtx) int {
 	if int64(ctx.Request.Header.ContentLength()) > int64(s.o.MaxBody) {
-		s.stats.refused.Add(1)
-		errBodyTooLarge(s.o.MaxBody).write(&ctx.Response)
+		errBodyTooLarge(s.o.MaxBody).write(&ctx.Response, wire.Dialect{})
 		return fasthttp.StatusRequestEntityTooLarge
 	}
 	return fasthttp.StatusContinue
 }
 
-// hijack runs f on the client's connection once the handler has returned. Until f returns, a shutdown ends it by
-// calling stop, which must make f return.
+// onProtocolError answers a request whose head could not be read. fasthttp closes the connection after it. What the client
+// still sends is drained first, since closing a connection with unread bytes resets it, and the client loses the answer.
+func (s *Server) onProtocolError(ctx *fasthttp.RequestCtx, err error) {
+	e := &Error{Status: fasthttp.StatusBadRequest, Code: codeBadRequest, Message: "request is not valid HTTP", Err: err}
+	var small *fasthttp.ErrSmallBuffer
+	var timeout interface{ Timeout() bool }
+	switch {
+	case errors.As(err, &small):
+		e.Status, e.Code = fasthttp.StatusRequestHeaderFieldsTooLarge, codeHeadTooLarge
+		e.Message = fmt.Sprintf("request head is larger than %s (server.max_header)", s.o.MaxHeader)
+		drainHead(ctx, s.now())
+	case errors.As(err, &timeout) && timeout.Timeout():
+		e.Status, e.Code, e.Message = fasthttp.StatusRequestTimeout, codeSlowRequest, "request took too long to arrive"
+	}
+	e.write(&ctx.Response, wire.Dialect{})
+}
+
+// hijack runs f on the client's connection after the handler has returned. A shutdown calls stop, which must make f return.
 func (s *Server) hijack(ctx *fasthttp.RequestCtx, stop func(), f func(net.Conn)) {
 	w := &watch{ended: func(end) { stop() }}
 	s.watcher.assign(w)
@@ -318,6 +368,7 @@ func (s *Server) hijack(ctx *fasthttp.RequestCtx, stop func(), f func(net.Conn))
 	if s.stopping.Load() {
 		stop() // it may have come too late to be ended by Shutdown
 	}
+
 	ctx.HijackSetNoResponse(true)
 	ctx.Hijack(func(c net.Conn) {
 		defer s.watcher.remove(w)

@@ -10,37 +10,43 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"remora/memory"
+	"remora/providers"
 	"remora/wire"
 )
 
-// identity is what a request says about whose memory it uses.
+// identity is what a request says about itself: its session, its resource and its credential.
 type identity struct {
 	session, resource  string
 	source             string // the header or field that named the session
 	execution, parent  string
 	credential         []byte // points into the request
-	credentialName     string // the header that it came in, as an upstream reads it; empty for others
+	credentialName     string // the header that it came in; empty for a cookie or a query parameter
 	side               string
 	history            string
-	off, unclear       bool // X-Memory is "off", or something that means nothing
-	sessionRank        int  // how early in the options the header stands that named session; 0 is none
+	off, unclear       bool // X-Memory is "off", or has an unknown value
+	sessionRank        int  // rank of the header that named the session, 1 is the strongest; 0 for none
 	resourceRank       int
 	credentialStrength int
+	doubtful           bool // there are two different credentials in one place: upstream may read the other one
 }
 
-// role is what a header of a request means to the proxy.
+// role is the meaning of a request header to the proxy.
 type role uint8
 
 const (
 	roleNone         role = iota
-	roleHop               // concerns one connection: not forwarded
-	roleConnection        // lists more of those
+	roleHop               // hop-by-hop: not forwarded
+	roleConnection        // lists more hop-by-hop headers
 	roleHost              // replaced
 	roleLength            // rewritten in place
+	roleTransfer          // frames a body in chunks; it is sent with a length
 	roleEncoding          // Content-Encoding: dropped when a body is sent decoded
 	roleAccept            // Accept-Encoding: identity on remembered requests
 	roleCredential        // replaced where the provider has its own
 	roleCookie            // a credential where there is no other
+	roleAccount           // the account that a credential is used for: treated as the credential is
+	roleOrigin            // the request comes from a web page
+	roleAsked             // the headers that a web page wants to send
 	roleSession           // names the session
 	roleResource          // names the resource
 	roleExecution         // names the execution
@@ -48,8 +54,8 @@ const (
 	roleMemory            // X-Memory: a control, not forwarded
 	roleHistory           // X-History: a control, not forwarded
 	roleUpgrade           // forwarded only with a tunnel
-	roleCodexTurn         // may tell that this is a side request
-	roleCodexSubtask      // tells that this is a side request
+	roleCodexTurn         // may mark a side request
+	roleCodexSubtask      // marks a side request
 )
 
 // meaning is an entry of the table of header names.
@@ -59,8 +65,8 @@ type meaning struct {
 	name string // in lower case
 }
 
-// headerTable knows the header names that matter. Most headers of a request have a length that no such name has, and
-// are passed over without being hashed.
+// headerTable finds the meaning of header names. Most headers have a length that no name in the table has, and are not
+// hashed.
 type headerTable struct {
 	names   map[string]meaning
 	lengths uint64
@@ -73,7 +79,7 @@ const (
 	cookieStrength = 7
 )
 
-// fixedHeaders are the meanings that no option can change.
+// fixedHeaders are the names whose meaning no option can change.
 func fixedHeaders() []meaning {
 	return []meaning{
 		{roleHop, 0, "keep-alive"},
@@ -81,12 +87,12 @@ func fixedHeaders() []meaning {
 		{roleHop, 0, "proxy-authorization"},
 		{roleHop, 0, "te"},
 		{roleHop, 0, "trailer"},
-		{roleHop, 0, "transfer-encoding"},
 		{roleHop, 0, "expect"}, // answered already
 		{roleConnection, 0, "connection"},
 		{roleUpgrade, 0, "upgrade"},
 		{roleHost, 0, "host"},
 		{roleLength, 0, "content-length"},
+		{roleTransfer, 0, "transfer-encoding"},
 		{roleEncoding, 0, "content-encoding"},
 		{roleAccept, 0, "accept-encoding"},
 		{roleCredential, 1, "authorization"},
@@ -95,6 +101,10 @@ func fixedHeaders() []meaning {
 		{roleCredential, 4, "x-goog-api-key"},
 		{roleCredential, 5, "ocp-apim-subscription-key"},
 		{roleCookie, cookieStrength, "cookie"},
+		{roleAccount, 0, "openai-organization"},
+		{roleAccount, 0, "openai-project"},
+		{roleOrigin, 0, "origin"},
+		{roleAsked, 0, "access-control-request-headers"},
 		{roleExecution, 0, "x-execution-id"},
 		{roleParent, 0, "x-parent-session-id"},
 		{roleMemory, 0, "x-memory"},
@@ -148,7 +158,7 @@ func (t *headerTable) lookup(name []byte) meaning {
 	return t.names[string(lower[:len(name)])]
 }
 
-// note takes what one header says about identity. Values are copied: headers do not outlive the handler.
+// note reads one header. Ids are copied, as headers do not outlive the handler; the credential points into the request.
 func (id *identity) note(m meaning, value []byte) {
 	switch m.role {
 	case roleSession:
@@ -160,8 +170,11 @@ func (id *identity) note(m meaning, value []byte) {
 			id.resource, id.resourceRank = v, m.rank
 		}
 	case roleCredential, roleCookie:
+		if m.rank == id.credentialStrength && m.role == roleCredential && !bytes.Equal(value, id.credential) {
+			id.doubtful = true
+		}
 		if len(value) > 0 && (id.credentialStrength == 0 || m.rank < id.credentialStrength) {
-			id.credential, id.credentialStrength, id.credentialName = value, m.rank, ""
+			id.credential, id.credentialStrength, id.credentialName, id.doubtful = value, m.rank, "", false
 			if m.role == roleCredential {
 				id.credentialName = m.name
 			}
@@ -192,8 +205,8 @@ func (id *identity) noteMemory(value []byte) {
 	}
 }
 
-// noteQuery takes a key from the query of a request target where no header has one. Gateways of Azure and Google accept
-// keys there, and without it their callers would all be one.
+// noteQuery reads a key from the query of a request target if no header has one. Azure and Google accept keys there; without
+// it all their callers would be one tenant.
 func (id *identity) noteQuery(target []byte) {
 	_, query, found := bytes.Cut(target, []byte("?"))
 	if !found || id.credentialStrength != 0 && id.credentialStrength < queryStrength {
@@ -201,15 +214,40 @@ func (id *identity) noteQuery(target []byte) {
 	}
 	var args fasthttp.Args
 	args.ParseBytes(query)
-	for _, name := range [...]string{"api-key", "api_key", "key"} {
+	for _, name := range queryCredentials() {
 		if v := args.Peek(name); len(v) > 0 {
 			id.credential, id.credentialStrength = v, queryStrength
+			id.doubtful = slices.ContainsFunc(args.PeekMulti(name), func(other []byte) bool { return !bytes.Equal(other, v) })
 			return
 		}
 	}
 }
 
-// named returns an id, empty where the client only says that it has none.
+// queryCredentials are the query parameters that hold a key, the strongest first.
+func queryCredentials() [3]string { return [...]string{"api-key", "api_key", "key"} }
+
+// withoutCredentials removes the keys from the query of a request target. All other bytes stay.
+func withoutCredentials(target []byte) []byte {
+	path, query, found := bytes.Cut(target, []byte("?"))
+	if !found {
+		return target
+	}
+	kept := make([][]byte, 0, 8)
+	for member := range bytes.SplitSeq(query, []byte("&")) {
+		var args fasthttp.Args
+		args.ParseBytes(member)
+		names := queryCredentials()
+		if !slices.ContainsFunc(names[:], args.Has) {
+			kept = append(kept, member)
+		}
+	}
+	if len(kept) == 0 {
+		return path
+	}
+	return slices.Concat(path, []byte("?"), bytes.Join(kept, []byte("&")))
+}
+
+// named returns an id, "" for values such as null, with which clients say that they have none.
 func named(value []byte) string {
 	v := bytes.TrimSpace(value)
 	if len(v) == 0 || bytes.EqualFold(v, []byte("null")) || bytes.EqualFold(v, []byte("undefined")) {
@@ -218,8 +256,8 @@ func named(value []byte) string {
 	return string(v)
 }
 
-// codexSide reads Codex's description of a turn, which tells its compaction and warm-up requests from the turns of the
-// conversation whose session id they carry.
+// codexSide reads Codex's metadata of a turn. It returns the kind of a request that is not a turn of the conversation, such as
+// compaction or warm-up, and "" for turns.
 func codexSide(value []byte) string {
 	var turn struct {
 		Kind string `json:"request_kind"`
@@ -230,14 +268,38 @@ func codexSide(value []byte) string {
 	return turn.Kind
 }
 
-// prefer lets a member of the body replace what a header said.
+// nameSession completes the identity from the body, and reports whether there is a session.
+func (r *request) nameSession(up providers.Upstream) bool {
+	id, o := &r.head.id, &r.s.o.Session
+	if up.BodySessionWins {
+		// This upstream routes and groups by the member, so memory has to follow it.
+		id.prefer(sessionField, r.parsed)
+	}
+	id.readFields(o, r.parsed)
+	if id.session != "" {
+		return true
+	}
+
+	// A request may name nothing but the response that it follows.
+	previous := r.parsed.Previous()
+	if previous == "" {
+		return false
+	}
+	if known := r.known(previous); known.Session != "" {
+		id.session, id.source = known.Session, previousResponse
+		id.readFields(o, r.parsed)
+	}
+	return id.session != ""
+}
+
+// prefer lets a field of the body replace the session that a header named.
 func (id *identity) prefer(field string, r *wire.Request) {
 	if v := named([]byte(r.Text(field))); v != "" {
 		id.session, id.source = v, field
 	}
 }
 
-// readFields completes the identity from members of the body.
+// readFields completes the identity from fields of the body.
 func (id *identity) readFields(o *SessionOptions, r *wire.Request) {
 	if id.session == "" {
 		id.session, id.source = firstField(o.Fields, r)
@@ -247,15 +309,14 @@ func (id *identity) readFields(o *SessionOptions, r *wire.Request) {
 	}
 }
 
-// previousResponse is the member that may be all that tells a request's session, sessionField the one that upstreams of
-// their own sessions read.
+// previousResponse may be the only field that names a session. sessionField is read by upstreams with sessions of their own.
 const (
 	previousResponse = "previous_response_id"
 	sessionField     = "session_id"
 )
 
-// hints finds the members of which every body that names a session has at least one: of a member of an object the
-// longer of both names, since it is the rarer.
+// hints returns the names of which every body that names a session has at least one. Of a nested field that is the longer of
+// both names, since it is rarer.
 func (o *SessionOptions) hints() *wire.Names {
 	names := []string{previousResponse, sessionField}
 	for _, f := range o.Fields {
@@ -279,7 +340,7 @@ func firstField(fields []string, r *wire.Request) (value, field string) {
 	return "", ""
 }
 
-// forModels is the credential that layers may ask models with. It is copied: they may ask after the request has ended.
+// forModels returns the credential with which layers call models. It is a copy, as they may do so after the request has ended.
 func (id *identity) forModels(provider string) memory.Credential {
 	if id.credentialName == "" {
 		return memory.Credential{}
@@ -287,7 +348,7 @@ func (id *identity) forModels(provider string) memory.Credential {
 	return memory.Credential{Header: id.credentialName, Value: string(id.credential), Provider: provider}
 }
 
-// scope turns the identity of a tenant's request into the scope of memory.
+// scope returns the memory scope of a tenant's request.
 func (id *identity) scope(tenant string) memory.Scope {
 	sc := memory.Scope{
 		Tenant:    tenant,
@@ -302,29 +363,6 @@ func (id *identity) scope(tenant string) memory.Scope {
 	return sc
 }
 
-// guarded tells that the answer has to be judged, whether or not it is remembered.
-func (x *exchange) guarded() bool { return x.dialect != 0 && x.s.guarded() }
-
-// guarded tells that there are rules, which have to judge all answers.
-func (s *Server) guarded() bool { return s.guards != nil && s.guards() }
-
-// guard opens the turn of a request that is not remembered, where layers judge all answers: nobody gets around them by
-// naming no session, or by a body that only upstream can read.
-func (x *exchange) guard() (err error) {
-	if !x.guarded() || len(x.body) == 0 {
-		return nil
-	}
-	if x.request == nil {
-		return x.errUnjudged()
-	}
-	id := &x.head.id
-	x.turn, err = x.s.begin(x.call.Context(), memory.Call{
-		Unkept: true, Request: x.request, Credential: id.forModels(x.provider.Name()),
-		Scope: memory.Scope{Tenant: x.owner.of(&x.s.o.Session, id.credential), Session: id.session, Resource: id.resource},
-	})
-	return err
-}
-
 func parseHistory(v string) (memory.History, error) {
 	switch v {
 	case "auto":
@@ -337,8 +375,8 @@ func parseHistory(v string) (memory.History, error) {
 	return 0, fmt.Errorf(`must be "auto", "client" or "server", is %.32q`, v)
 }
 
-// historyOf is the request's own choice, else the operator's. Controls that mean nothing are refused: who misspells the
-// one that keeps a request out of memory must not find it there.
+// historyOf returns the request's X-History, else the operator's default. Unknown values of X-Memory and X-History are
+// refused: a misspelt "off" must not have the request stored.
 func (id *identity) historyOf(o *SessionOptions) (memory.History, error) {
 	if id.unclear {
 		return 0, &Error{Status: fasthttp.StatusBadRequest, Code: codeBadRequest, Message: `X-Memory must be "off", or left out`}
@@ -356,7 +394,7 @@ func (id *identity) historyOf(o *SessionOptions) (memory.History, error) {
 	return h, nil
 }
 
-// safeValue makes any id fit for a response header: at most 256 bytes, no control characters, nothing but ASCII.
+// safeValue makes any id fit for a response header: at most 256 bytes of printable ASCII.
 func safeValue(id string) string {
 	const limit = 256
 	clean := len(id) <= limit

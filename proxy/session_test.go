@@ -10,9 +10,11 @@ import (
 	"pgregory.net/rapid"
 
 	"remora/cache"
+	"remora/cache/stores"
 	"remora/memory"
 	"remora/providers"
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
 // headOf parses headers as the server does.
@@ -204,10 +206,11 @@ func TestSize(t *testing.T) {
 // TestHintsCoverEveryField: a body is left unread only if no field of the options can be in it.
 func TestHintsCoverEveryField(t *testing.T) {
 	o := DefaultSessionOptions()
+	o.Fields = append(o.Fields, "conversation", "conversation.id", "metadata.thread_id", "client_metadata.session_id")
 	hints := o.hints()
 	for _, field := range append(o.Fields, previousResponse) {
 		body := `{"messages":[],"` + strings.ReplaceAll(field, ".", `":{"`) + `":"s"` + strings.Repeat("}", 1+strings.Count(field, "."))
-		r, err := wire.Parse(wire.Chat, []byte(body))
+		r, err := wire.Parse(dialects.Chat, []byte(body))
 		if err != nil || r.Text(field) != "s" {
 			t.Fatalf("%s: %v", body, err)
 		}
@@ -229,11 +232,11 @@ func TestPreviousResponseNamesTheSession(t *testing.T) {
 	up := answering(t, func(*http.Request, []byte) string {
 		return fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(answer), answer)
 	})
-	store, err := cache.Open("memory:", cache.Options{})
+	store, err := stores.Open("memory:", cache.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	mem := memory.New(store, nil, memory.Options{CommitWait: patience, ReadWait: patience})
+	mem := memory.New(store, nil, memory.Options{CommitWait: waitLimit, ReadWait: waitLimit})
 	t.Cleanup(func() {
 		mem.Close()
 		if err := store.Close(); err != nil {
@@ -241,7 +244,7 @@ func TestPreviousResponseNamesTheSession(t *testing.T) {
 		}
 	})
 	r := start(t, rigOptions{upstream: up, memory: adapt(mem)})
-	r.sessionOf = mem.SessionOf
+	r.response = mem.Response
 	ask := func(key, header, body string) string {
 		return r.exchange(t, fmt.Sprintf("POST /v1/responses HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer %s\r\n%sContent-Length: %d\r\n\r\n%s",
 			key, header, len(body), body))

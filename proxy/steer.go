@@ -2,388 +2,211 @@ package proxy
 
 import (
 	"bytes"
-	"context"
 	"errors"
-	"fmt"
 	"io"
-	"slices"
 
 	"github.com/valyala/fasthttp"
 
 	"remora/memory"
 	"remora/providers"
 	"remora/wire"
-	"remora/wire/stitch"
+	"remora/wire/merge"
 )
 
-// turn is a memory.Turn as far as an exchange uses it.
-type turn struct {
-	id        string
-	view      []wire.Item
-	tools     [][]byte // definitions that layers add to the client's
-	summary   memory.Summary
-	steering  memory.Steering
-	steered   bool // layers have a say in the answer
-	committed bool
-	unkept    bool // nothing is kept of it, and the client is told nothing of it
-	ender     interface {
-		Forwarded()
-		Commit(a memory.Answer)
-	}
-	judge interface {
-		Review(ctx context.Context, r wire.Reply) memory.Next
-		LastRound() bool
-	}
+// steer sets the stream up for layers that judge or run tools. An answer that is compressed, although identity was asked for,
+// is sent to the client decoded.
+func (st *stream) steer() {
+	s := &st.answer.turn.steering
+	st.mode, st.spoke = foldSteered, st.answer.s.now()
+	st.merger = merge.New(st.answer.req.dialect, merge.Options{Hide: s.Hides, HoldCalls: s.HoldCalls, HoldAll: s.HoldAll})
+	h := &st.answer.ctx.Response.Header
+	st.answer.rounds.pieces = pieces{encoding: bytes.Clone(providers.ContentEncoding(h)), next: st.next}
+	providers.DropHeader(h, fasthttp.HeaderContentEncoding)
 }
 
-type beginTurn func(ctx context.Context, c memory.Call) (*turn, error)
-
-func adapt(m Memory) beginTurn {
-	return func(ctx context.Context, c memory.Call) (*turn, error) {
-		t, err := m.Begin(ctx, c)
-		if err != nil {
-			return nil, err
-		}
-		out := &turn{unkept: c.Unkept, id: t.ID, view: t.View, tools: t.Tools, summary: t.Summary, ender: t, judge: t}
-		out.steering, out.steered = t.Steering()
-		return out, nil
-	}
-}
-
-// severalChoices is why an answer is denied of which not all calls can be judged.
-const severalChoices = "several choices cannot be judged"
-
-// unjudged tells of calls that layers want to judge but never see: they get the first choice.
-func (t *turn) unjudged(r wire.Reply) bool {
-	if !t.steering.HoldCalls && !t.steering.HoldAll || len(r.Choices) < 2 {
-		return false
-	}
-	for _, choice := range r.Choices[1:] {
-		if slices.ContainsFunc(choice, func(it wire.Item) bool { return len(it.Calls) > 0 }) {
-			return true
-		}
-	}
-	return false
-}
-
-// bare empties a head of which every line is to be upstream's.
-func bare(h *fasthttp.ResponseHeader) {
-	h.Reset()
-	h.DisableNormalizing()
-	h.SetNoDefaultContentType(true)
-}
-
-// readAll reads the rest of an answer that is not streamed. With errLarge it returns what it has read of it.
-func (x *exchange) readAll() ([]byte, error) {
-	body := []byte{}
+// writeSteered writes an answer that may be made of several rounds.
+func (st *stream) writeSteered() error {
 	for {
-		p, err := x.upstream.Next()
-		if errors.Is(err, io.EOF) {
-			return body, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		if body = append(body, p...); len(body) > foldLimit {
-			return body, errLarge
-		}
-	}
-}
-
-// again has the model go on: it sends another view, and returns when the head of the answer is here.
-func (x *exchange) again(view []wire.Item, stream bool, head *fasthttp.ResponseHeader) error { //nolint:revive // stream is what the client asked for
-	x.upstream.Close()
-	if x.why.Load() != 0 {
-		return providers.ErrAborted
-	}
-	var tools [][]byte
-	if !x.turn.judge.LastRound() {
-		tools = x.turn.tools
-	}
-	body, err := x.request.With(view, tools...)
-	if err != nil {
-		return fmt.Errorf("encode a view: %w", err)
-	}
-	x.send, x.viewed, x.decoded = x.dress(x.withModel(body)), view, len(x.head.encoded) > 0
-	if err := x.proceed(head); err != nil {
-		return err
-	}
-	if head.StatusCode() >= fasthttp.StatusMultipleChoices {
-		return x.refused(head, stream)
-	}
-	if stream && !isEventStream(head.ContentType()) {
-		return errUnread("it is no event stream, as its beginning was")
-	}
-	if stream && !decodable(head.ContentEncoding()) {
-		return errUnread(unknownEncoding)
-	}
-	if stream && isPlain(head.ContentEncoding()) { // a decoder does not survive a report of silence
-		x.upstream.Silence = x.answer.silence() // Close has forgotten it
-	}
-	x.pieces = pieces{encoding: bytes.Clone(head.ContentEncoding()), next: x.upstream.Next}
-	return nil
-}
-
-// review lets layers judge an answer.
-func (x *exchange) review(r wire.Reply) memory.Next {
-	step := x.call.Step("review")
-	defer step.End(nil)
-	return x.turn.judge.Review(x.call.Context(), r)
-}
-
-// errRefused tells that the client is to get upstream's answer to a request that goes on with its own as it is.
-var errRefused = errors.New("upstream refuses to go on")
-
-// refused takes an answer to a request that goes on with upstream's own which is no success. Unstreamed, it becomes the
-// client's, with what it says about limits; of a stream the head is gone, and only the error tells of it.
-func (x *exchange) refused(head *fasthttp.ResponseHeader, stream bool) error { //nolint:revive // stream is what the client asked for
-	code, before := head.StatusCode(), x.answer.status
-	x.answer.status = code
-	if stream {
-		x.answered(&wire.Reply{})
-		x.answer.status = before // it is what the client has got
-		return &Error{
-			Status: fasthttp.StatusBadGateway, Code: codeUpstream,
-			Message: fmt.Sprintf("upstream answered %d when the model was to go on", code), Err: errRefused,
-		}
-	}
-	body, err := x.readAll()
-	if err != nil {
-		return err
-	}
-	h := &x.ctx.Response.Header
-	head.CopyTo(h)
-	h.ResetConnectionClose()
-	x.answer.refusal = body
-	return errRefused
-}
-
-// steer makes the answer one that layers have a say in. One that is compressed, although identity was asked for, gets to
-// the client plain.
-func (a *answer) steer() {
-	x := a.x
-	s := &x.turn.steering
-	a.mode, a.spoke = foldSteered, x.s.now()
-	a.stitch = stitch.New(x.dialect, stitch.Options{Hide: s.Hides, HoldCalls: s.HoldCalls, HoldAll: s.HoldAll})
-	h := &x.ctx.Response.Header
-	x.pieces = pieces{encoding: bytes.Clone(h.ContentEncoding()), next: a.next}
-	h.Del(fasthttp.HeaderContentEncoding)
-}
-
-// writeSteered writes an answer that may be made of several of upstream's.
-func (a *answer) writeSteered(w io.Writer, n *int64) error {
-	for {
-		p, err := a.x.pieces.Next()
+		p, err := st.answer.rounds.pieces.Next()
 		switch {
 		case errors.Is(err, io.EOF):
-			a.stitch.EOF()
+			st.merger.EOF()
 		case errors.Is(err, providers.ErrIdle):
-			if err := a.fill(w, n); err != nil {
+			if err := st.client.fill(); err != nil {
 				return err
 			}
-			a.spoke = a.x.s.now()
+			st.spoke = st.answer.s.now()
 			continue
 		case errors.Is(err, errIllegible):
-			return a.breakOff(w, n, err)
+			return st.breakOff(err)
 		case err != nil:
-			a.failed = err
+			st.failed = err
 			return err
 		default:
-			a.x.call.FirstByte()
-			out := a.stitch.Write(p)
-			if a.stitch.Degraded() {
-				return a.overflow(w, n, out)
+			st.answer.trace.firstByte()
+			out := st.merger.Write(p)
+			if st.merger.Degraded() || !st.answer.attempt.held.hold(len(p)) {
+				return st.overflow(out)
 			}
-			if err := a.write(w, out, n); err != nil {
+			if err := st.client.write(out); err != nil {
 				return err
 			}
-			a.keepAlive(w, n, len(out) == 0)
+			st.keepAlive(len(out) == 0)
 		}
-		if !a.stitch.Ended() {
+		if !st.merger.Ended() {
 			continue
 		}
-		if more, err := a.judge(w, n); err != nil || !more {
+		if more, err := st.judge(); err != nil || !more {
 			return err
 		}
 	}
 }
 
-// overflow is for an answer of which more would have to be held back than there is room for. out passes still. The rest
-// does so as it comes, and is not kept, unless it would have to be judged: then the answer fails.
-func (a *answer) overflow(w io.Writer, n *int64, out []byte) error {
-	if a.x.turn.steering.Judges() {
-		if err := a.write(w, out, n); err != nil {
+// overflow handles an answer of which more would have to be held back than there is room for. out is still sent. If rules have
+// to judge the rest, the answer fails; otherwise the rest passes as it comes and is not stored.
+func (st *stream) overflow(out []byte) error {
+	if st.answer.turn.steering.Judges() {
+		if err := st.client.write(out); err != nil {
 			return err
 		}
-		return a.breakOff(w, n, errHeld())
+		return st.breakOff(errHeld())
 	}
-	reply := a.stitch.Merged()
+	reply := st.merger.Merged()
 	reply.Truncated = !reply.Complete
-	a.x.answered(&reply)
-	a.x.commit(reply, memory.CutNone)
-	return a.finish(w, n, out)
+	st.answer.trace.answered(st.answer.attempt, st.answer.attempt.status, &reply)
+	st.answer.commit(reply, memory.CutNone)
+	return st.finish(out)
 }
 
-// keepAlive tells a client that nothing passes to, now and then, that its answer is under way.
-func (a *answer) keepAlive(w io.Writer, n *int64, quiet bool) { //nolint:revive // quiet is a fact
-	every := a.silence()
+// keepAlive sends a comment from time to time while everything that arrives is held back.
+func (st *stream) keepAlive(quiet bool) {
+	every := st.silence()
 	if every <= 0 {
 		return
 	}
-	now := a.x.s.now()
+	now := st.answer.s.now()
 	if !quiet {
-		a.spoke = now
+		st.spoke = now
 	}
-	if quiet && now.Sub(a.spoke) >= every {
-		a.spoke = now
-		_ = a.fill(w, n) // a client that is gone is noticed by the next write
+	if quiet && now.Sub(st.spoke) >= every {
+		st.spoke = now
+		_ = st.client.fill() // the next write notices a client that has disconnected
 	}
 }
 
-// judge lets layers look at an answer of upstream's that has ended. It returns true if the model goes on.
-func (a *answer) judge(w io.Writer, n *int64) (bool, error) {
-	x := a.x
-	if a.stitch.Illegible() {
-		return false, a.breakOff(w, n, errUnread("it is no event stream"))
+// judge lets layers judge a round that has ended. It reports whether another round has begun.
+func (st *stream) judge() (bool, error) {
+	if st.merger.Illegible() {
+		return false, st.breakOff(errUnread("it is no event stream"))
 	}
-	reply := a.stitch.Reply()
-	x.answered(&reply)
-	if a.stitch.Unjudged() || x.turn.unjudged(reply) {
-		x.commit(wire.Reply{}, memory.CutNone)
-		return false, a.finish(w, n, a.errorEvent(errDenied(severalChoices)))
+	reply := st.merger.Reply()
+	if reply.Unclear != "" {
+		return false, st.breakOff(errUnread(reply.Unclear))
 	}
-	next := x.review(reply)
+	st.answer.rounds.add(&reply)
+	if st.merger.Unjudged() || st.answer.turn.unjudged(reply) {
+		st.answer.commit(wire.Reply{}, memory.CutNone)
+		return false, st.finish(st.errorEvent(errDenied(severalChoices)))
+	}
+
+	next := st.answer.rounds.review(reply)
 	if next.Denied {
-		x.commit(wire.Reply{}, memory.CutNone)
-		return false, a.finish(w, n, a.errorEvent(errDenied(next.Reason)))
+		st.answer.commit(wire.Reply{}, memory.CutNone)
+		return false, st.finish(st.errorEvent(errDenied(next.Reason)))
 	}
+
 	if !next.Discard {
-		if err := a.write(w, a.stitch.Release(func(c wire.Call) bool { return !next.Hidden[c.ID] }), n); err != nil {
+		seen := callsOf(reply)
+		if err := st.client.write(st.merger.Release(func(c wire.Call) bool { return seen[c.ID] && !next.Hidden[c.ID] })); err != nil {
 			return false, err
 		}
 	}
-	if a.stitch.Unjudged() { // seen only now, where all was held
-		x.commit(wire.Reply{}, memory.CutNone)
-		return false, a.finish(w, n, a.errorEvent(errDenied(severalChoices)))
+	if st.merger.Unjudged() { // known only now if all was held back
+		st.answer.commit(wire.Reply{}, memory.CutNone)
+		return false, st.finish(st.errorEvent(errDenied(severalChoices)))
 	}
+
 	if next.View == nil {
-		end := a.stitch.Finish() // the merged answer is whole only with it
-		x.commit(a.stitch.Merged(), memory.CutNone)
-		return false, a.finish(w, n, end)
+		end := st.merger.Finish() // before Merged, which it completes
+		st.answer.commit(st.merger.Merged(), memory.CutNone)
+		return false, st.finish(end)
 	}
-	a.stitch.Next()
+	st.merger.Next()
 	var head fasthttp.ResponseHeader
-	if err := x.again(next.View, true, &head); err != nil {
-		return false, a.breakOff(w, n, err)
+	if err := st.answer.rounds.goOn(next.View, true, &head); err != nil {
+		return false, st.breakOff(err)
 	}
 	return true, nil
 }
 
-// finish writes the end of the answer, and what upstream has behind that, unless it would have to be judged.
-func (a *answer) finish(w io.Writer, n *int64, end []byte) error {
-	if err := a.write(w, end, n); err != nil {
+// callsOf returns the ids of the calls that layers have seen. Other calls in the stream, such as incomplete ones, are not
+// passed on.
+func callsOf(r wire.Reply) map[string]bool {
+	seen := make(map[string]bool)
+	for _, choice := range r.Choices[:min(1, len(r.Choices))] {
+		for _, it := range choice {
+			for _, c := range it.Calls {
+				seen[c.ID] = true
+			}
+		}
+	}
+	return seen
+}
+
+// finish writes the end of the answer, and what upstream sends after it, unless rules would have to judge that.
+func (st *stream) finish(end []byte) error {
+	if err := st.client.write(end); err != nil {
 		return err
 	}
 	for {
-		p, err := a.x.pieces.Next()
+		p, err := st.answer.rounds.pieces.Next()
 		if errors.Is(err, io.EOF) {
-			a.done = true
-			a.arm()
+			st.done = true
+			st.client.arm()
 			return nil
 		}
 		if errors.Is(err, providers.ErrIdle) {
-			continue // it has its end, which nothing should follow
+			continue // the client has the end already, no comment may follow it
 		}
 		if err != nil {
-			a.failed = err
+			st.failed = err
 			return err
 		}
-		if err := a.write(w, a.stitch.Behind(p), n); err != nil {
+		if err := st.client.write(st.merger.Behind(p)); err != nil {
 			return err
 		}
 	}
 }
 
-// judgeWhole lets layers look at an answer that is not streamed, and returns what the client gets instead. An answer that
-// cannot be understood passes as it is, with its head, unless it has to be judged.
-func (x *exchange) judgeWhole(body []byte) ([]byte, error) {
-	var head fasthttp.ResponseHeader // of any answer but the first
-	h := &x.ctx.Response.Header
-	came, encoding := body, h.ContentEncoding()
-	var first []byte
-	var answers []stitch.Answer
-	var hidden []map[string]bool
-	for {
-		plain, reply, err := x.legible(encoding, came)
-		if err != nil {
-			return x.unread(came, &head, len(answers) > 0, err)
-		}
-		if len(answers) == 0 {
-			first = plain
-		}
-		x.answered(&reply)
-		if x.turn.unjudged(reply) {
-			x.commit(wire.Reply{}, memory.CutNone)
-			return nil, errDenied(severalChoices)
-		}
-		next := x.review(reply)
-		if next.Denied {
-			x.commit(wire.Reply{}, memory.CutNone)
-			return nil, errDenied(next.Reason)
-		}
-		answers = append(answers, stitch.Answer{Body: plain, Withheld: next.Discard})
-		hidden = append(hidden, next.Hidden)
-		if next.View == nil {
-			break
-		}
-		if err := x.again(next.View, false, &head); err != nil {
-			return nil, err
-		}
-		if came, err = x.readAll(); err != nil {
-			return x.unread(came, &head, true, err)
-		}
-		encoding = x.pieces.encoding
+// errorEvent returns an event that makes SDKs raise an error.
+func (st *stream) errorEvent(e *Error) []byte {
+	var out []byte
+	if !st.client.gap.open() {
+		out = append(out, "\n\n"...)
 	}
-	out := x.merged(answers, hidden)
-	if x.dialect == wire.Responses {
-		out = stitch.WithoutTools(out, x.turn.steering.Hides)
-	}
-	if len(answers) == 1 && len(out) == len(first) && &out[0] == &first[0] {
-		return body, nil
-	}
-	h.Del(fasthttp.HeaderContentEncoding)
-	return out, nil
+	return append(out, st.answer.req.dialect.ErrorEvent(e.fault())...)
 }
 
-// legible reads a whole answer. Its error is errUnread.
-func (x *exchange) legible(encoding, body []byte) (plain []byte, r wire.Reply, err error) {
-	if plain, err = decode(encoding, body, foldLimit); err != nil {
-		return nil, wire.Reply{}, errUnread(unknownEncoding)
+// breakOff ends a stream with an error event. What the client has got is stored as cut off. If upstream refused a later round,
+// the stream then ends normally; after any other error the connection breaks too.
+func (st *stream) breakOff(err error) error {
+	refused := errors.Is(err, errRefused)
+	if !refused && !upstreamFault(err) {
+		st.failed = err
+		return err
 	}
-	if r, err = wire.FoldBody(x.dialect, plain); err != nil {
-		why := "it is not a JSON object"
-		if wrong, ok := errors.AsType[*wire.ParseError](err); ok {
-			why = fmt.Sprintf("at byte %d: %s", wrong.Offset, wrong.Reason)
-		}
-		return nil, wire.Reply{}, errUnread(why)
+	e := asError(err)
+	st.answer.commit(st.merger.Merged(), memory.CutUpstream)
+	if !refused {
+		st.failed = err
+		_ = st.client.write(st.errorEvent(e)) // the stream fails anyway
+		return err
 	}
-	return wire.WithoutBOM(plain), r, nil
-}
-
-// unread is for an answer of which layers can make nothing, for the reason err. Where nobody has to judge it, it is the
-// client's as it came, with its own head if it is a later one of upstream's: then it stands for all of them.
-func (x *exchange) unread(came []byte, head *fasthttp.ResponseHeader, later bool, err error) ([]byte, error) { //nolint:revive // later is a fact
-	large := errors.Is(err, errLarge)
-	if x.turn.steering.Judges() || !large && !errors.Is(err, errIllegible) {
-		return nil, err
+	st.answer.s.logUpstream(st.answer.attempt.provider, e)
+	if err := st.client.write(st.errorEvent(e)); err != nil {
+		return err
 	}
-	if later {
-		head.CopyTo(&x.ctx.Response.Header)
-		x.ctx.Response.Header.ResetConnectionClose()
-		x.report(&x.ctx.Response.Header)
-	}
-	if large {
-		return came, err
-	}
-	return came, nil
+	st.done = true
+	st.client.arm()
+	return nil
 }

@@ -14,8 +14,9 @@ import (
 
 	"remora/memory"
 	"remora/providers"
-	"remora/providers/resilience"
+	"remora/providers/retry"
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
 // steerer is a memory whose layers have a say in answers.
@@ -29,9 +30,17 @@ type steerer struct {
 func (s *steerer) Review(_ context.Context, r wire.Reply) memory.Next { return s.review(r) }
 func (s *steerer) LastRound() bool                                    { return false }
 
+// judgedTurn is a turn of a memory without hidden calls.
+type judgedTurn struct {
+	*steerer
+	turn *turn
+}
+
+func (t judgedTurn) WithoutTools() ([]wire.Item, memory.Summary) { return t.turn.view, t.turn.summary }
+
 func (s *steerer) begin(ctx context.Context, c memory.Call) (*turn, error) {
 	t, err := s.book.begin(ctx, c)
-	t.tools, t.judge = s.tools, s
+	t.tools, t.judge = s.tools, judgedTurn{s, t}
 	if s.steering != nil {
 		t.steering, t.steered = *s.steering, true
 	}
@@ -142,7 +151,7 @@ var streamHidden = streamed(`{"id":"c1","choices":[{"index":0,"delta":{"role":"a
 // goesOn is a memory that has the model go on after its first answer.
 func goesOn(t *testing.T) *steerer {
 	t.Helper()
-	more, err := wire.ParseItem(wire.Chat, []byte(`{"role":"user","content":"go on"}`))
+	more, err := wire.ParseItem(dialects.Chat, []byte(`{"role":"user","content":"go on"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,19 +241,19 @@ func TestSecondCallIsTriedAgain(t *testing.T) {
 				t.Error("another provider was asked to go on")
 				return busy
 			})
-			entry := func(name, addr string) resilience.Entry {
-				return resilience.Entry{Provider: providers.Options{Name: name, Kind: "compatible", BaseURL: "http://" + addr + "/v1", APIKey: "k"}}
+			entry := func(name, addr string) retry.Entry {
+				return retry.Entry{Provider: providers.Options{Name: name, Kind: "compatible", BaseURL: "http://" + addr + "/v1", APIKey: "k"}}
 			}
-			list := []resilience.Entry{entry("first", addr), entry("other", other)}
-			list[0].Resilience = resilience.Options{
-				Retry:    resilience.Retry{Attempts: 3, BaseDelay: time.Millisecond},
-				Fallback: []resilience.Target{{Provider: "other"}, {Model: "small"}},
+			list := []retry.Entry{entry("first", addr), entry("other", other)}
+			list[0].Resilience = retry.Options{
+				Retry:    retry.Retry{Attempts: 3, BaseDelay: time.Millisecond},
+				Fallback: []retry.Target{{Provider: "other"}, {Model: "small"}},
 			}
 			set, err := providers.NewSet([]providers.Options{list[0].Provider, list[1].Provider})
 			if err != nil {
 				t.Fatal(err)
 			}
-			policy, err := resilience.New(resilience.Config{Set: set, Entries: list, Now: time.Now, Rand: func() float64 { return 0 }})
+			policy, err := retry.New(retry.Config{Set: set, Entries: list, Now: time.Now, Rand: func() float64 { return 0 }})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -304,16 +313,16 @@ func TestKeepAliveOfSteered(t *testing.T) {
 		now := time.Unix(0, 0)
 		s := &Server{now: func() time.Time { return now }}
 		s.o.KeepAlive = tc.every
-		x := &exchange{s: s, turn: &turn{steering: memory.Steering{HoldAll: tc.all}}}
-		a := &answer{x: x, mode: foldSteered, spoke: now, armed: now}
 		s.o.WriteTimeout = time.Hour
-		var out strings.Builder
-		var n int64
+		st := &stream{
+			answer: &answer{s: s, turn: &turn{steering: memory.Steering{HoldAll: tc.all}}},
+			client: clientWriter{s: s, w: new(strings.Builder), armed: now}, mode: foldSteered, spoke: now,
+		}
 		var at []time.Duration
 		for range 130 {
 			now = now.Add(time.Second)
-			before := n
-			if a.keepAlive(&out, &n, true); n > before {
+			before := st.client.n
+			if st.keepAlive(true); st.client.n > before {
 				at = append(at, now.Sub(time.Unix(0, 0)))
 			}
 		}

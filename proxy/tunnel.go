@@ -11,17 +11,18 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"remora/wire"
+	"remora/providers"
+	"remora/proxy/listener"
 )
 
-// tunnel connects the client with upstream for another protocol. The handshake passes like any request; after a 101
-// bytes go both ways untouched.
+// tunnel serves a WebSocket. The handshake passes like any request; after a 101 bytes are copied in both directions.
 func (x *exchange) tunnel() error {
-	id := &x.head.id
+	r, a := &x.request, &x.attempt
+	id := &r.head.id
 	guarded := x.s.guarded()
 	wanted := id.session != "" && !id.off || guarded
 	d, unclear := dialectOf(x.ctx.Request.Header.RequestURI())
-	if x.s.begin != nil && wanted && (d == wire.Responses || unclear && guarded) {
+	if x.s.begin != nil && wanted && (d.Known() && routeOf(d).socket || unclear && guarded) {
 		// Frames are neither remembered nor judged yet. Agents that hear so at once use HTTP for the rest of their run.
 		e := &Error{
 			Status: fasthttp.StatusUpgradeRequired, Code: codeUpgrade,
@@ -32,80 +33,59 @@ func (x *exchange) tunnel() error {
 		}
 		return e
 	}
-	if err := x.read(); err != nil {
+
+	if err := r.read(); err != nil {
 		return err
 	}
-	if err := x.pick(); err != nil {
-		return err
-	}
-	x.send = x.body
-	if err := x.prepare(rewrite{body: len(x.send), tunnel: true}); err != nil {
-		return err
-	}
-	if err := x.roundTrip(); err != nil {
+	if err := a.choose(); err != nil {
 		return err
 	}
 	h := &x.ctx.Response.Header
-	if h.StatusCode() != fasthttp.StatusSwitchingProtocols {
-		return x.reply()
+	a.out.body = r.body.bytes
+	if err := a.call(h, rewrite{body: len(a.out.body), tunnel: true}); err != nil {
+		return err
 	}
-	up, buffered := x.upstream.Hijack()
+	if h.StatusCode() != fasthttp.StatusSwitchingProtocols {
+		return x.answer.reply()
+	}
+
+	up, buffered := a.upstream.Hijack()
 	if up == nil {
 		return errors.New("client left during the handshake")
 	}
-	t := &pipe{s: x.s, up: up, buffered: buffered, client: x.ctx.Conn(), answer: h.AppendBytes(nil)}
+	t := &pipe{s: x.s, up: up, buffered: buffered, client: x.ctx.Conn(), answer: providers.PlaceFraming(nil, h.AppendBytes(nil))}
 	x.s.hijack(x.ctx, t.stop, t.run)
 	return nil
 }
 
-// streamToClose writes an answer whose length is not known to a client of HTTP/1.0, which knows no chunks: the body ends
-// with the connection. fasthttp would send chunks all the same, so that it is not let near the response.
-func (x *exchange) streamToClose() {
-	a, h, c := &x.answer, &x.ctx.Response.Header, x.ctx.Conn()
-	h.SetContentLength(-1)
-	h.Del(fasthttp.HeaderContentLength)
-	h.Del(fasthttp.HeaderTransferEncoding)
-	h.SetConnectionClose()
-	a.arm()
-	_, err := c.Write(h.Header())
-	if err == nil {
-		_, err = a.WriteTo(c)
-	}
-	a.settle()
-	x.ctx.HijackSetNoResponse(true)
-	x.ctx.Hijack(func(net.Conn) { // fasthttp closes it after this
-		if err != nil {
-			breakConn(c)
-		}
-	})
-}
-
-// flushEach has the answer to a client of HTTP/1.0 leave before the next request on its connection is handled: fasthttp
-// keeps it where that request is here already, and streamToClose does not go through what it is kept in. That there is a
-// deadline, the one that fasthttp would set, is how fasthttp is told.
-func flushEach(ctx *fasthttp.RequestCtx, deadline time.Time) {
-	if h := &ctx.Request.Header; !h.IsHTTP11() && !h.ConnectionClose() && !ctx.Hijacked() {
+// arrangeHead has the line that frames an answer's body sent where upstream had it among the others: fasthttp has a place of
+// its own for it. That there is a write deadline, the one that fasthttp would set, has fasthttp send each answer before it
+// handles the next request on the connection, instead of gathering the answers to requests that came at once. So the head
+// begins a write of its own, and streamToClose, which does not go through what they are gathered in, cannot overtake it.
+func arrangeHead(ctx *fasthttp.RequestCtx, deadline time.Time) {
+	if !ctx.Hijacked() {
 		_ = ctx.SetWriteDeadline(deadline)
+		listener.RewriteHead(ctx.Conn(), bodyBehind(ctx), providers.PlaceFraming)
 	}
 }
 
-// breakConn ends a connection with a reset, so that the end of what was written is not taken for that of the body. Below
-// TLS it is closed here, as TLS would first say that all is well.
-func breakConn(c net.Conn) {
-	if over, ok := c.(interface{ NetConn() net.Conn }); ok {
-		c = over.NetConn()
+// bodyBehind is how many bytes of body fasthttp writes right behind the answer's head.
+func bodyBehind(ctx *fasthttp.RequestCtx) int {
+	resp := &ctx.Response
+	switch status := resp.StatusCode(); {
+	case resp.IsBodyStream(), resp.SkipBody, ctx.IsHead():
+		return 0
+	case status < fasthttp.StatusOK, status == fasthttp.StatusNoContent, status == fasthttp.StatusNotModified:
+		return 0
 	}
-	if tcp, ok := c.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0)
-		_ = tcp.Close()
-	}
+	return len(resp.Body())
 }
 
 // pipe is a tunnel after its handshake.
 type pipe struct {
 	s        *Server
 	up       net.Conn
-	buffered *bufio.Reader // over up: it may hold what came behind the head
+	buffered *bufio.Reader // reads up: it may hold bytes that followed the head
 	client   net.Conn
 	answer   []byte
 	moved    atomic.Uint64 // pieces moved in either direction
@@ -139,8 +119,8 @@ func (t *pipe) run(c net.Conn) {
 	back.Wait()
 }
 
-// move copies from one end to the other until from has no more. Then it tells to, which may still have something to
-// say. r reads from.
+// move copies from one end to the other until from ends. Then it closes the sending direction of to, which may still send. r
+// reads from.
 func (t *pipe) move(to, from net.Conn, r io.Reader) {
 	buf := make([]byte, 16<<10)
 	for {
@@ -164,7 +144,7 @@ func (t *pipe) move(to, from net.Conn, r io.Reader) {
 			}
 			return
 		case errors.As(err, &timeout) && timeout.Timeout() && t.moved.Load() != seen && !t.stopped.Load():
-			// Silent, but the other direction is not.
+			// This direction is silent, but not the other one.
 		default:
 			t.stop()
 			return

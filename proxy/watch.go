@@ -8,12 +8,11 @@ import (
 
 	"remora/memory"
 	"remora/providers"
-	"remora/wire"
 )
 
-// watcher notices clients that go away while their request is being served, which fasthttp does not tell. One
-// goroutine looks at all connections with a request under way in turn: a goroutine for each would cost a stack per
-// stream. A request is looked at from its second sweep on, so that short ones cost a list entry and nothing else.
+// watcher notices clients that disconnect while their request is being served, which fasthttp does not report. One goroutine
+// checks all connections with a request under way in turn, since one for each would cost a stack per stream. A request is
+// checked from its second sweep on, so that short ones cost only an entry of a list.
 type watcher struct {
 	every   time.Duration
 	shards  [8]shard
@@ -26,8 +25,8 @@ type watcher struct {
 	done     chan struct{}
 }
 
-// shard is a list of watches in the order in which they began. Its lock is what makes looking safe: a watch leaves
-// the list before its connection goes back to the server.
+// shard is a list of watches in the order in which they began. Its lock makes it safe to check a connection: a watch leaves
+// the list before its connection goes back to fasthttp.
 type shard struct {
 	mu    sync.Mutex
 	list  watch // ring; list.next is the oldest
@@ -35,18 +34,18 @@ type shard struct {
 	count int
 }
 
-// watch is one request under way, embedded in what serves it.
+// watch is one request under way. It is embedded in the exchange.
 type watch struct {
 	shard      *shard
 	next, prev *watch
 	tick       uint64
-	conn       net.Conn        // the client's; nil if there is nothing to look at
-	probe      providers.Probe // attached to conn once it is looked at
+	conn       net.Conn        // the client's; nil if it is not to be checked
+	probe      providers.Probe // attached to conn at the first check
 	ended      func(why end)   // called at most once, with the shard locked; must not block
 	over       bool
 }
 
-// end is why a request is ended from outside.
+// end is why a request was ended early.
 type end uint32
 
 const (
@@ -54,6 +53,21 @@ const (
 	endClientGone
 	endShutdown
 )
+
+// ending says why an exchange was ended early, if it was. It is safe for concurrent use.
+type ending struct{ why atomic.Uint32 }
+
+func (e *ending) set(why end)     { e.why.Store(uint32(why)) }
+func (e *ending) is(why end) bool { return end(e.why.Load()) == why }
+func (e *ending) over() bool      { return !e.is(endNone) }
+
+// cut says who cut an incomplete answer off.
+func (e *ending) cut() memory.Cut {
+	if e.is(endClientGone) {
+		return memory.CutClient
+	}
+	return memory.CutUpstream
+}
 
 func newWatcher(every time.Duration) *watcher {
 	w := &watcher{every: every, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
@@ -65,10 +79,10 @@ func newWatcher(every time.Duration) *watcher {
 	return w
 }
 
-// assign gives a watch its shard, once in its life.
+// assign gives a watch its shard. It is called once.
 func (w *watcher) assign(x *watch) { x.shard = &w.shards[w.next.Add(1)%uint32(len(w.shards))] }
 
-// add starts watching. conn may be nil: then x is only ended by endAll.
+// add starts watching. With a nil conn only endAll ends x.
 func (w *watcher) add(x *watch, conn net.Conn) {
 	s := x.shard
 	s.mu.Lock()
@@ -87,7 +101,7 @@ func (w *watcher) add(x *watch, conn net.Conn) {
 	}
 }
 
-// remove ends watching: when it returns, nothing touches the connection and ended is not called any more.
+// remove ends watching. After it the watcher neither touches the connection nor calls ended.
 func (w *watcher) remove(x *watch) {
 	s := x.shard
 	s.mu.Lock()
@@ -98,7 +112,7 @@ func (w *watcher) remove(x *watch) {
 	s.mu.Unlock()
 }
 
-// len is how many requests are under way.
+// len returns the number of requests under way.
 func (w *watcher) len() int {
 	n := 0
 	for i := range w.shards {
@@ -152,11 +166,11 @@ func (w *watcher) run() {
 	}
 }
 
-// rest sleeps while nothing is under way; false means that it is time to stop.
+// rest sleeps while nothing is under way. It returns false once the watcher is closed.
 func (w *watcher) rest() bool {
 	w.sleeping.Store(true)
 	defer w.sleeping.Store(false)
-	// After the flag: whoever comes now either sees it and wakes, or is counted here.
+	// Count after setting the flag: a request that comes now either sees the flag and wakes us, or is counted.
 	if w.len() > 0 {
 		return true
 	}
@@ -179,7 +193,7 @@ func (s *shard) sweep() {
 	}
 }
 
-// look asks what the client has done. The caller holds the shard's lock.
+// look checks the client's connection. The caller holds the shard's lock.
 func (x *watch) look() providers.Peer {
 	if x.conn == nil {
 		return providers.PeerUnknown
@@ -195,48 +209,5 @@ func (x *watch) finish(why end) {
 	if !x.over {
 		x.over = true
 		x.ended(why)
-	}
-}
-
-// cut says how an answer that is not complete was cut off.
-func (x *exchange) cut() memory.Cut {
-	if end(x.why.Load()) == endClientGone {
-		return memory.CutClient
-	}
-	return memory.CutUpstream
-}
-
-// parts are answers that were cut off and are being committed, which takes several times the size of each. Nobody waits for
-// them, and all clients of a network may leave in one moment: large ones are committed a few at a time.
-type parts struct {
-	slots chan struct{}
-	hurry chan struct{} // closed when the server stops
-}
-
-const (
-	partsAtOnce = 4
-	largePart   = 256 << 10 // bytes
-)
-
-func newParts() parts {
-	return parts{slots: make(chan struct{}, partsAtOnce), hurry: make(chan struct{})}
-}
-
-// wait returns when an answer may be committed. What it returns has to be called after that.
-func (p *parts) wait(r wire.Reply) (done func()) {
-	size := 0
-	for _, choice := range r.Choices {
-		for i := range choice {
-			size += len(choice[i].Raw)
-		}
-	}
-	if size < largePart {
-		return func() {}
-	}
-	select {
-	case p.slots <- struct{}{}:
-		return func() { <-p.slots }
-	case <-p.hurry:
-		return func() {}
 	}
 }

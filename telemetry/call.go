@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"net"
 	"strconv"
 	"time"
 
@@ -11,69 +12,19 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Call is one request. It belongs to one goroutine at a time; the zero value does nothing, and End makes it one again,
-// so that it may be part of something that is reused.
+// Call is one request. It is for one goroutine at a time. The zero value does nothing. After End it is the zero value again, so
+// it can be part of a pooled struct.
 type Call struct {
-	t       *Telemetry
-	ctx     context.Context //nolint:containedctx // of the server span, for as long as the request lasts
-	span    trace.Span      // nil where nothing is traced
-	begun   time.Time
-	session string
-	open    bool // it counts as an open stream
-	sending sending
+	t        *Telemetry
+	ctx      context.Context //nolint:containedctx // of the server span, for as long as the request lasts
+	span     trace.Span      // nil where nothing is traced
+	session  string
+	open     bool // it counts as an open stream
+	upstream upstreamCall
 }
 
-// Request is what a server span says from its beginning.
-type Request struct {
-	Method []byte
-	// Route is the endpoint where it is one of ours, such as "/v1/chat/completions"; empty for all others.
-	Route string
-	// Path is the target without the query, which may hold credentials.
-	Path    []byte
-	Headers Getter
-}
-
-// Begin opens a request in c: the server span, as a child of what the request's headers name.
-func (t *Telemetry) Begin(c *Call, r Request) {
-	if t == nil {
-		return
-	}
-	*c = Call{t: t, ctx: context.Background(), begun: t.now()}
-	if t.tracer == nil {
-		return
-	}
-	method := methodOf(r.Method)
-	name := method
-	if method == otherMethod {
-		name = "HTTP"
-	}
-	if r.Route != "" {
-		name += " " + r.Route
-	}
-	c.ctx, c.span = t.tracer.Start(t.context.Extract(c.ctx, carrier{get: r.Headers}), name, trace.WithSpanKind(trace.SpanKindServer))
-	if !c.span.IsRecording() {
-		return
-	}
-	c.span.SetAttributes(semconv.HTTPRequestMethodKey.String(method), semconv.URLPath(clean(r.Path)))
-	if r.Route != "" {
-		c.span.SetAttributes(semconv.HTTPRoute(r.Route))
-	}
-}
-
-const otherMethod = "_OTHER"
-
-// methodOf is the method as the semantic conventions want it: one of those known, without an allocation.
-func methodOf(m []byte) string {
-	for _, known := range [...]string{"POST", "GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "CONNECT", "TRACE"} {
-		if string(m) == known {
-			return known
-		}
-	}
-	return otherMethod
-}
-
-// Context is for what is done on behalf of the request: it makes spans children of the server span and log lines name
-// it. It is never cancelled, and may be used after End. Without a span it is context.Background().
+// Context returns the context for work on behalf of the request: spans become children of the server span, and log lines have
+// its ids. It is never cancelled, and may be used after End. Without a span it is context.Background().
 func (c *Call) Context() context.Context {
 	if c.ctx == nil {
 		return context.Background()
@@ -81,7 +32,7 @@ func (c *Call) Context() context.Context {
 	return c.ctx
 }
 
-// recording tells whether attributes of the server span are worth their making.
+// recording reports whether the server span records attributes.
 func (c *Call) recording() bool { return c.span != nil && c.span.IsRecording() }
 
 // Turn is how memory served a request that names a session.
@@ -90,18 +41,18 @@ type Turn struct {
 	Status string
 	// Session and ID are the session's and the turn's ids. They go into spans only.
 	Session, ID string
-	// Items is how much the conversation holds, Sent how much of it went upstream, Windowed and Orphans what was left
-	// out and why.
+	// Items is the number of items in the conversation, Sent how many of them were sent upstream, Windowed and Orphans how
+	// many were left out, and why.
 	Items, Sent, Windowed, Orphans int
-	// Recalled is what layers have put into the view, Saved what was left out of it, in tokens.
+	// Recalled is what layers have put into the view, Saved what was left out of the view, both in tokens.
 	Recalled, Saved int
-	// Side tells of a side request.
+	// Side marks a side request.
 	Side bool
 	// Skipped is how many layers failed.
 	Skipped int
 }
 
-// Turn records what became of the request in memory.
+// Turn records how memory served the request.
 func (c *Call) Turn(m Turn) {
 	if c.t == nil {
 		return
@@ -172,14 +123,6 @@ func (c *Call) Step(name string) Step {
 	return s
 }
 
-// Context is for what the step does, as that of Call.
-func (s *Step) Context() context.Context {
-	if s.ctx == nil {
-		return context.Background()
-	}
-	return s.ctx
-}
-
 // End closes the step. err is what it failed with; its text is not recorded.
 func (s *Step) End(err error) {
 	if s.t == nil {
@@ -197,6 +140,132 @@ func (s *Step) End(err error) {
 	s.t = nil
 }
 
+// OperationChat is the operation of GenAI semantic conventions for both dialects.
+const OperationChat = "chat"
+
+// Send opens a client span just before the request is sent, and sets the headers that let upstream continue the trace. Without
+// traces it sets none, and the client's should be forwarded. It closes an earlier client span that is still open, as failed.
+func (c *Call) Send(s Send, headers Setter) {
+	t := c.t
+	if t == nil {
+		return
+	}
+	if c.upstream.open {
+		c.Answered(Answer{Failure: "error"})
+	}
+	c.upstream = upstreamCall{open: true, ctx: c.ctx, begun: t.now(), send: s, round: c.upstream.round}
+	if t.tracer == nil {
+		return
+	}
+	x := &c.upstream
+	x.ctx, x.span = t.tracer.Start(c.ctx, s.name(), trace.WithSpanKind(trace.SpanKindClient))
+	t.context.Inject(x.ctx, carrier{set: headers})
+	if !x.span.IsRecording() {
+		return
+	}
+	kv := append(make([]attribute.KeyValue, 0, 10), semconv.GenAIProviderNameKey.String(clean(s.Provider)))
+	if s.Operation != "" {
+		kv = append(kv, semconv.GenAIOperationNameKey.String(clean(s.Operation)),
+			semconv.GenAIRequestModel(clean(s.Model)), semconv.GenAIRequestStream(s.Stream))
+	}
+	if host, port, err := net.SplitHostPort(s.Address); err == nil {
+		kv = append(kv, semconv.ServerAddress(host))
+		if n, err := strconv.Atoi(port); err == nil {
+			kv = append(kv, semconv.ServerPort(n))
+		}
+	}
+	if c.session != "" {
+		kv = append(kv, semconv.GenAIConversationID(clean(c.session)))
+	}
+	if x.round > 0 {
+		kv = append(kv, attribute.Int("remora.round", x.round))
+	}
+	x.span.SetAttributes(kv...)
+}
+
+// FirstByte records the arrival of the first piece of the answer's body.
+func (c *Call) FirstByte() {
+	if c.t != nil && c.upstream.open && c.upstream.first == 0 {
+		c.upstream.first = max(1, c.t.now().Sub(c.upstream.begun))
+	}
+}
+
+// WantsContent reports whether Content would be recorded: the operator has switched it on, and the client span is sampled. Call
+// it before making messages.
+func (c *Call) WantsContent() bool {
+	return c.t != nil && c.t.content && c.upstream.open && c.upstream.span != nil && c.upstream.span.IsRecording()
+}
+
+// Content adds the messages that were sent, and the answer, to the client span. Call it before Answered.
+func (c *Call) Content(input, output []Message) {
+	if !c.WantsContent() {
+		return
+	}
+	for _, side := range []struct {
+		key  attribute.Key
+		list []Message
+	}{{semconv.GenAIInputMessagesKey, input}, {semconv.GenAIOutputMessagesKey, output}} {
+		if len(side.list) > 0 {
+			c.upstream.span.SetAttributes(side.key.String(encodeMessages(side.list)))
+		}
+	}
+}
+
+// Answered closes the client span, and records duration and tokens of the call.
+func (c *Call) Answered(a Answer) {
+	x := &c.upstream
+	if c.t == nil || !x.open {
+		return
+	}
+	x.open = false
+	x.round++
+	failure := a.failure()
+	if x.send.Operation != "" && c.t.in != nil {
+		c.measure(&a, failure)
+	}
+	if x.span == nil {
+		return
+	}
+	if x.span.IsRecording() {
+		x.describe(&a)
+		fail(x.span, failure)
+	}
+	x.span.End()
+	x.span = nil
+}
+
+// measure records the GenAI metrics of the call.
+func (c *Call) measure(a *Answer, failure string) {
+	t, x, in := c.t, &c.upstream, c.t.in
+	key := callKey{
+		operation: t.operations.bound(x.send.Operation, true),
+		provider:  t.providers.bound(x.send.Provider, true),
+		// Only a model that upstream knows may take one of the bounded names.
+		model:   t.models.bound(x.send.Model, failure == "" && a.Status/100 == 2),
+		failure: failure,
+	}
+	in.callDuration.Record(x.ctx, t.now().Sub(x.begun).Seconds(), t.rows.calls.get(key).rec...)
+	key.failure = ""
+	if x.first > 0 && x.send.Stream {
+		in.firstChunk.Record(x.ctx, x.first.Seconds(), t.rows.calls.get(key).rec...)
+	}
+	u := &a.Usage
+	if !u.Known() {
+		return
+	}
+	key.token = "input"
+	in.tokenUsage.Record(x.ctx, float64(u.Input), t.rows.calls.get(key).rec...)
+	key.token = "output"
+	in.tokenUsage.Record(x.ctx, float64(u.Output), t.rows.calls.get(key).rec...)
+	if c.session == "" {
+		return
+	}
+	in.sent.Add(x.ctx, u.Input)
+	if u.Cached > 0 {
+		in.cached.Add(x.ctx, u.Cached)
+	}
+}
+
 // fail marks a span as failed, if class is not empty.
 func fail(span trace.Span, class string) {
 	if class != "" {
@@ -205,7 +274,7 @@ func fail(span trace.Span, class string) {
 	}
 }
 
-// Stream tells that the answer is a stream that has begun. It ends with the request.
+// Stream counts the answer as an open stream, until the request ends.
 func (c *Call) Stream() {
 	if c.t != nil && !c.open {
 		c.open = true
@@ -216,14 +285,14 @@ func (c *Call) Stream() {
 // StatusClientGone is the status of a request whose client has left.
 const StatusClientGone = 499
 
-// End closes the request, with the status that the client was answered with, and what is still open of it. It must be
-// called however a request ends; a second call does nothing.
+// End closes the request with the status of the client's answer, and all of its spans that are still open. Call it however a
+// request ends; a second call does nothing.
 func (c *Call) End(status int) {
 	t := c.t
 	if t == nil {
 		return
 	}
-	if c.sending.open {
+	if c.upstream.open {
 		class := "cancelled"
 		if status != StatusClientGone {
 			class = "error"

@@ -160,10 +160,19 @@ func ticking() func() time.Time {
 	}
 }
 
-// setup opens telemetry with defaults that change changes; finish hands everything over, once.
+// valid returns options as an operator who sets nothing has them.
+func valid() telemetry.Options {
+	return telemetry.Options{
+		ServiceName: "remora",
+		Traces:      telemetry.TraceOptions{SampleRatio: 1, ParentBased: true},
+		Metrics:     telemetry.MetricsOptions{Interval: time.Minute, Prometheus: true},
+	}
+}
+
+// setup opens telemetry with options that change changes; finish hands everything over, once.
 func setup(tb testing.TB, log *slog.Logger, change func(*telemetry.Options)) (tel *telemetry.Telemetry, finish func()) {
 	tb.Helper()
-	o := telemetry.DefaultOptions()
+	o := valid()
 	o.Now, o.Version = ticking(), "v1"
 	if change != nil {
 		change(&o)

@@ -102,19 +102,20 @@ func newRow(kv ...attribute.KeyValue) *row {
 	return &row{[]metric.AddOption{o}, []metric.RecordOption{o}}
 }
 
-// maxRows bounds the combinations of attributes of one kind, whatever the parts of a key are bound to.
-const maxRows = 4096
+// maxSeries bounds the series of one metric, whatever the parts of a key are bound to. OpenTelemetry counts what goes
+// beyond it in one series, with the attribute otel.metric.overflow.
+const maxSeries = 4096
 
-// table keeps the rows of one kind of key. Looking one up takes no lock.
+// table keeps the rows of one kind of key, since making a row costs more than the measurement. Looking one up takes no lock.
 type table[K comparable] struct {
 	attrs func(K) []attribute.KeyValue
 	mu    sync.Mutex
 	rows  atomic.Pointer[map[K]*row]
-	rest  *row // of all keys beyond maxRows
+	rest  *row // of all keys beyond maxSeries
 }
 
 func newTable[K comparable](attrs func(K) []attribute.KeyValue) *table[K] {
-	t := &table[K]{attrs: attrs, rest: newRow(attribute.Bool("remora.overflow", true))}
+	t := &table[K]{attrs: attrs, rest: newRow(attribute.Bool("otel.metric.overflow", true))}
 	t.rows.Store(&map[K]*row{})
 	return t
 }
@@ -129,7 +130,7 @@ func (t *table[K]) get(k K) *row {
 	if r, ok := old[k]; ok {
 		return r
 	}
-	if len(old) >= maxRows {
+	if len(old) >= maxSeries {
 		return t.rest
 	}
 	next := maps.Clone(old)

@@ -8,8 +8,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// LogHandler adds trace_id and span_id to every record that is logged with the context of a span. They stand at the
-// top of the record, outside of groups.
+// LogHandler adds trace_id and span_id to every record that is logged with the context of a span, at the top level of the
+// record, outside of groups.
 func LogHandler(next slog.Handler) slog.Handler { return &logHandler{root: next, next: next} }
 
 type logHandler struct {
@@ -21,7 +21,7 @@ type logHandler struct {
 // Enabled asks the next handler.
 func (h *logHandler) Enabled(ctx context.Context, l slog.Level) bool { return h.next.Enabled(ctx, l) }
 
-// Handle hands the record on, with the ids of the context's span.
+// Handle passes the record on, with the ids of the context's span.
 func (h *logHandler) Handle(ctx context.Context, r slog.Record) error {
 	sc := trace.SpanContextFromContext(ctx)
 	if !sc.IsValid() {
@@ -53,7 +53,7 @@ func (h *logHandler) WithGroup(name string) slog.Handler {
 	return h.with(true, func(n slog.Handler) slog.Handler { return n.WithGroup(name) })
 }
 
-func (h *logHandler) with(grouped bool, step func(slog.Handler) slog.Handler) slog.Handler { //nolint:revive // grouped is a fact
+func (h *logHandler) with(grouped bool, step func(slog.Handler) slog.Handler) slog.Handler {
 	next := step(h.next)
 	if !grouped {
 		return &logHandler{root: next, next: next}

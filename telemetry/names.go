@@ -18,15 +18,15 @@ const (
 	other   = "other"
 )
 
-// names bounds the values of an attribute whose values come from outside. Looking one up takes no lock.
+// names bounds the number of values of an attribute that come from callers. A look-up takes no lock.
 type names struct {
 	mu    sync.Mutex
 	known atomic.Pointer[map[string]string]
 }
 
-// bound returns name, or "other" if it has no place. Only an admitted name takes a place: a caller who makes names up
-// must not take those of others.
-func (n *names) bound(name string, admit bool) string { //nolint:revive // admit is a fact about the name
+// bound returns name, or "other" if there is no place for it. Only an admitted name takes a place, so that a caller who makes
+// names up can't take the places of others.
+func (n *names) bound(name string, admit bool) string {
 	if name == "" {
 		return "unknown"
 	}

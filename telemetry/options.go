@@ -3,10 +3,11 @@ package telemetry
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/url"
 	"strings"
 	"time"
+
+	"remora/secret"
 )
 
 // Options are the section "telemetry" of the configuration.
@@ -29,9 +30,12 @@ type TraceOptions struct {
 	Endpoint string `mapstructure:"endpoint"`
 	// Headers are sent with every export.
 	Headers []Header `mapstructure:"headers"`
-	// SampleRatio is the share of traces that are kept, 0 to 1. A request that comes with a trace context follows that.
+	// SampleRatio is the share of traces that are kept, 0 to 1.
 	SampleRatio float64 `mapstructure:"sample_ratio"`
-	// Content puts what was said into spans.
+	// ParentBased lets a request's own trace context decide whether its trace is kept. Without it SampleRatio does, whatever a
+	// caller asks for; the trace goes on all the same.
+	ParentBased bool `mapstructure:"parent_based"`
+	// Content adds the text of messages to spans.
 	Content bool `mapstructure:"content"`
 }
 
@@ -49,42 +53,11 @@ type MetricsOptions struct {
 
 // Header is a header of exports.
 type Header struct {
-	Name  string `mapstructure:"name"`
-	Value Secret `mapstructure:"value"`
+	Name  string        `mapstructure:"name"`
+	Value secret.String `mapstructure:"value"`
 }
 
-// Secret is a string that prints as a placeholder everywhere: fmt, slog, JSON and text encoders.
-type Secret string
-
-// Reveal returns the secret itself, for the one place that puts it on the wire.
-func (s Secret) Reveal() string { return string(s) }
-
-func (s Secret) String() string {
-	if s == "" {
-		return ""
-	}
-	return "[redacted]"
-}
-
-// Format prints the placeholder under every verb, %x and %#v included.
-func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(s.String())) }
-
-// LogValue keeps slog handlers from reaching the string.
-func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
-
-// MarshalText serves encoding/json, YAML and their like.
-func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// DefaultOptions are the options that config.yaml documents.
-func DefaultOptions() Options {
-	return Options{
-		ServiceName: "remora",
-		Traces:      TraceOptions{SampleRatio: 1},
-		Metrics:     MetricsOptions{Interval: time.Minute, Prometheus: true},
-	}
-}
-
-// Validate reports every problem of o, joined, each under its path: "telemetry.traces.endpoint: ...".
+// Validate returns all problems of o, joined, each under its path: "telemetry.traces.endpoint: ...".
 func (o Options) Validate() error {
 	var errs []error
 	report := func(key string, err error) {
@@ -108,7 +81,7 @@ func (o Options) Validate() error {
 	if r := o.Traces.SampleRatio; !(r >= 0 && r <= 1) { // NaN is neither
 		report("traces.sample_ratio", fmt.Errorf("want 0 to 1, have %v", r))
 	}
-	if o.Metrics.Endpoint != "" && o.Metrics.Interval < time.Second {
+	if o.Metrics.Interval < time.Second {
 		report("metrics.interval", fmt.Errorf("want 1s or more, have %s", o.Metrics.Interval))
 	}
 	return errors.Join(errs...)
@@ -131,7 +104,7 @@ func (h Header) check() error {
 	return nil
 }
 
-// checkEndpoint refuses addresses with secrets in them, since addresses are shown in errors.
+// checkEndpoint refuses addresses that hold secrets, since errors show addresses.
 func checkEndpoint(s string) error {
 	if s == "" {
 		return nil

@@ -87,9 +87,9 @@ func TestLogHandler(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
 			log := do(slog.New(telemetry.LogHandler(slog.NewJSONHandler(&out, nil))))
-			log.InfoContext(step.Context(), "in", "x", 3)
+			log.InfoContext(c.Context(), "in", "x", 3)
 			log.InfoContext(context.Background(), "outside", "x", 3)
-			log.DebugContext(step.Context(), "too detailed")
+			log.DebugContext(c.Context(), "too detailed")
 			var lines []map[string]any
 			for d := json.NewDecoder(&out); d.More(); {
 				var m map[string]any
@@ -138,7 +138,7 @@ func TestOptionsValidate(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := telemetry.DefaultOptions()
+			o := valid()
 			c.change(&o)
 			err := o.Validate()
 			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.HasPrefix(err.Error(), c.want)) {

@@ -1,11 +1,11 @@
-// Package telemetry tells operators what happens: spans and metrics, by OTLP over HTTP and as a Prometheus page, and log
-// lines that name the span they belong to. It imports nothing of ours and takes plain values, so that no other package
-// knows OpenTelemetry.
+// Package telemetry exports spans and metrics, by OTLP over HTTP and as a Prometheus page, and adds trace ids to log lines.
+// Command proxy sets it up; the proxy, its store and the layers record through it. It takes plain values, so no other package
+// imports OpenTelemetry.
 //
-// A request is a [Call]: Begin opens its server span, Send a client span for each call of upstream, Answered and End
-// close them. What happens deeper down finds its span in the context that [Call.Context] and [Step.Context] return.
-// Metrics never hold ids of sessions, credentials or content, and the number of their series is bounded: names that come
-// from callers are at most 100, all others are "other".
+// A request is a [Call]: Begin opens its server span, Send a client span for each call of upstream, Answered and End close
+// them. Code further down gets its parent span from the context of [Call.Context] and [Step.Context]. Metrics never hold
+// session ids, credentials or content, and the number of series is bounded: of names that come from callers there are at most
+// 100, all others become "other".
 //
 // A nil *Telemetry and a zero Call do nothing, at the cost of a comparison.
 package telemetry
@@ -22,15 +22,22 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/otlptranslator"
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	promexport "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/propagation"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Telemetry records. Its methods are safe for use by several goroutines, and do nothing on nil.
+// Telemetry records spans and metrics. It is safe for concurrent use. All methods do nothing on nil.
 type Telemetry struct {
 	now     func() time.Time
 	content bool
@@ -47,14 +54,23 @@ type Telemetry struct {
 	spool   atomic.Pointer[func() (turns int, bytes int64)]
 }
 
-// nothing is the shutdown of telemetry that is off.
+const (
+	// queuedSpans is how many ended spans wait for export; more are dropped. It is enough for a few hundred requests a second
+	// with ten spans each, while the collector is away for a moment.
+	queuedSpans = 8192
+	spansAtOnce = 512
+	exportWait  = 10 * time.Second
+	stopWait    = 5 * time.Second
+)
+
+// nothing is the shutdown function while telemetry is off.
 func nothing(context.Context) error { return nil }
 
-// Setup begins to export what the options ask for. shutdown hands over what is left, for at most five seconds; call it
-// after everything that records. Where nothing is asked for, the Telemetry is nil. Options must be valid.
+// Setup starts the exports that the options ask for. shutdown exports what is left, for at most five seconds; call it after
+// everything that records has ended. If the options ask for nothing, the Telemetry is nil. Options must be valid.
 //
-// Failures to export are logged, at most one a minute. OpenTelemetry reports them to one place for the whole process,
-// so the log of the last Setup gets them.
+// Failures to export are logged, at most one a minute. OpenTelemetry has one error handler for the whole process, so the log
+// of the last Setup gets them.
 func Setup(ctx context.Context, o Options, log *slog.Logger) (t *Telemetry, shutdown func(context.Context) error, err error) {
 	if o.Traces.Endpoint == "" && o.Metrics.Endpoint == "" && !o.Metrics.Prometheus {
 		return nil, nothing, nil
@@ -92,15 +108,77 @@ func Setup(ctx context.Context, o Options, log *slog.Logger) (t *Telemetry, shut
 	return t, stop, nil
 }
 
-// Handler serves the metrics as Prometheus reads them. It answers 404 where that is off.
-func (t *Telemetry) Handler() http.Handler {
-	if t == nil || t.handler == nil {
-		return http.NotFoundHandler()
+func (t *Telemetry) openTraces(ctx context.Context, o Options, about *resource.Resource) (func(context.Context) error, error) {
+	if o.Traces.Endpoint == "" {
+		return nothing, nil
 	}
-	return t.handler
+	exporter, err := otlptracehttp.New(ctx,
+		otlptracehttp.WithEndpointURL(endpoint(o.Traces.Endpoint, "/v1/traces")),
+		otlptracehttp.WithHeaders(headerMap(o.Traces.Headers)),
+		otlptracehttp.WithCompression(otlptracehttp.GzipCompression),
+		otlptracehttp.WithTimeout(exportWait),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("telemetry.traces: %w", err)
+	}
+	limits := sdktrace.NewSpanLimits()
+	limits.AttributeValueLengthLimit = -1 // ours are bounded where they are set
+	sampler := sdktrace.TraceIDRatioBased(o.Traces.SampleRatio)
+	if o.Traces.ParentBased {
+		sampler = sdktrace.ParentBased(sampler)
+	}
+	p := sdktrace.NewTracerProvider(
+		sdktrace.WithResource(about),
+		sdktrace.WithSampler(sampler),
+		sdktrace.WithRawSpanLimits(limits),
+		sdktrace.WithBatcher(exporter, sdktrace.WithMaxQueueSize(queuedSpans), sdktrace.WithMaxExportBatchSize(spansAtOnce)),
+	)
+	t.tracer = p.Tracer(scope, trace.WithInstrumentationVersion(o.Version), trace.WithSchemaURL(semconv.SchemaURL))
+	return p.Shutdown, nil
 }
 
-// registry is a Prometheus registry with what the runtime tells of itself.
+func (t *Telemetry) openMetrics(ctx context.Context, o Options, about *resource.Resource) (func(context.Context) error, error) {
+	opts := []sdkmetric.Option{sdkmetric.WithResource(about), sdkmetric.WithCardinalityLimit(maxSeries)}
+	if o.Metrics.Prometheus {
+		reader, err := promexport.New(
+			promexport.WithRegisterer(t.registry()),
+			promexport.WithTranslationStrategy(otlptranslator.UnderscoreEscapingWithSuffixes),
+			promexport.WithoutScopeInfo(),
+		)
+		if err != nil {
+			return nil, fmt.Errorf("telemetry.metrics.prometheus: %w", err)
+		}
+		opts = append(opts, sdkmetric.WithReader(reader))
+	}
+	if o.Metrics.Endpoint != "" {
+		exporter, err := otlpmetrichttp.New(ctx,
+			otlpmetrichttp.WithEndpointURL(endpoint(o.Metrics.Endpoint, "/v1/metrics")),
+			otlpmetrichttp.WithHeaders(headerMap(o.Metrics.Headers)),
+			otlpmetrichttp.WithCompression(otlpmetrichttp.GzipCompression),
+			otlpmetrichttp.WithTimeout(exportWait),
+		)
+		if err != nil {
+			return nil, fmt.Errorf("telemetry.metrics: %w", err)
+		}
+		opts = append(opts, sdkmetric.WithReader(sdkmetric.NewPeriodicReader(exporter, sdkmetric.WithInterval(o.Metrics.Interval))))
+	}
+	if !o.Metrics.Prometheus && o.Metrics.Endpoint == "" {
+		return nothing, nil
+	}
+	p := sdkmetric.NewMeterProvider(opts...)
+	meter := p.Meter(scope)
+	in, err := newInstruments(meter)
+	if err == nil {
+		t.in = in
+		_, err = meter.RegisterCallback(t.observe, in.streams, in.spoolBytes, in.spoolSize)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("telemetry.metrics: %w", err), p.Shutdown(ctx))
+	}
+	return p.Shutdown, nil
+}
+
+// registry returns a Prometheus registry with the metrics of the Go runtime.
 func (t *Telemetry) registry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -108,13 +186,6 @@ func (t *Telemetry) registry() *prometheus.Registry {
 		ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4, EnableOpenMetrics: true,
 	})
 	return r
-}
-
-// WatchSpool has the gauges of the spool ask f, once per scrape or export.
-func (t *Telemetry) WatchSpool(f func() (turns int, bytes int64)) {
-	if t != nil {
-		t.spool.Store(&f)
-	}
 }
 
 func (t *Telemetry) observe(_ context.Context, o metric.Observer) error {
@@ -126,4 +197,163 @@ func (t *Telemetry) observe(_ context.Context, o metric.Observer) error {
 	o.ObserveInt64(t.in.spoolSize, int64(turns))
 	o.ObserveInt64(t.in.spoolBytes, bytes)
 	return nil
+}
+
+// Request has the attributes of a server span that are known at its beginning.
+type Request struct {
+	Method []byte
+	// Route is the endpoint where it is one of ours, such as "/v1/chat/completions"; empty for all others.
+	Route string
+	// Path is the target without the query, which may hold credentials.
+	Path    []byte
+	Headers Getter
+}
+
+// Begin opens a request in c: a server span, as a child of the span that the request's headers name.
+func (t *Telemetry) Begin(c *Call, r Request) {
+	if t == nil {
+		return
+	}
+	*c = Call{t: t, ctx: context.Background()}
+	if t.tracer == nil {
+		return
+	}
+	method := methodOf(r.Method)
+	name := method
+	if method == otherMethod {
+		name = "HTTP"
+	}
+	if r.Route != "" {
+		name += " " + r.Route
+	}
+	c.ctx, c.span = t.tracer.Start(t.context.Extract(c.ctx, carrier{get: r.Headers}), name, trace.WithSpanKind(trace.SpanKindServer))
+	if !c.span.IsRecording() {
+		return
+	}
+	c.span.SetAttributes(semconv.HTTPRequestMethodKey.String(method), semconv.URLPath(clean(r.Path)))
+	if r.Route != "" {
+		c.span.SetAttributes(semconv.HTTPRoute(r.Route))
+	}
+}
+
+const otherMethod = "_OTHER"
+
+// methodOf returns the method for the attributes, "_OTHER" for unknown ones, without an allocation.
+func methodOf(m []byte) string {
+	for _, known := range [...]string{"POST", "GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "CONNECT", "TRACE"} {
+		if string(m) == known {
+			return known
+		}
+	}
+	return otherMethod
+}
+
+// hookFloor is the shortest hook that has a span of its own, unless it failed or ran a tool: most do nothing.
+const hookFloor = 100 * time.Microsecond
+
+// Hook is a finished call of a layer's hook.
+type Hook struct {
+	// Layer is the layer's id, Name the hook's: "recall", "store", "tools".
+	Layer, Name string
+	Begun       time.Time
+	Took        time.Duration
+	// Class is the kind of failure, "" for none. There must be few kinds, since it is an attribute of metrics.
+	Class string
+}
+
+// Hook records a call of a hook: in metrics always, and as a span if ctx belongs to a traced request and the hook took longer
+// than hookFloor, failed, or ran a tool.
+func (t *Telemetry) Hook(ctx context.Context, h Hook) {
+	if t == nil {
+		return
+	}
+	layer, name, class := t.layers.bound(h.Layer, true), t.layers.bound(h.Name, true), ""
+	if h.Class != "" {
+		class = t.layers.bound(h.Class, true)
+	}
+	if t.in != nil {
+		t.in.hooks.Record(ctx, h.Took.Seconds(), t.rows.hooks.get(eventKey{what: layer, which: name}).rec...)
+		if class != "" {
+			t.in.hookErrors.Add(ctx, 1, t.rows.hooks.get(eventKey{layer, name, class}).add...)
+		}
+	}
+	if h.Took < hookFloor && class == "" && h.Name != "tools" || !t.traced(ctx) {
+		return
+	}
+	t.span(ctx, "layer "+layer+" "+name, h.Begun, h.Took, class,
+		attribute.String("remora.layer.id", layer), attribute.String("remora.layer.hook", name))
+}
+
+// Store records a finished operation of the store: "read", "commit". A conflict does not count as an error. The text of err is
+// not recorded.
+func (t *Telemetry) Store(ctx context.Context, operation string, begun time.Time, took time.Duration, err error) {
+	if t == nil {
+		return
+	}
+	operation, class := t.operations.bound(operation, true), failureOf(err)
+	if t.in != nil {
+		t.in.stores.Record(ctx, took.Seconds(), t.rows.store.get(eventKey{what: operation}).rec...)
+		if class != "" {
+			t.in.storeErrors.Add(ctx, 1, t.rows.store.get(eventKey{what: operation, failure: class}).add...)
+		}
+	}
+	if t.traced(ctx) {
+		t.span(ctx, "store "+operation, begun, took, class, attribute.String("remora.store.operation", operation))
+	}
+}
+
+// traced reports whether a span below this context's span would be sampled. That span may have ended: work after the answer
+// belongs to the request, too.
+func (t *Telemetry) traced(ctx context.Context) bool {
+	return t.tracer != nil && trace.SpanContextFromContext(ctx).IsSampled()
+}
+
+// span records a span that has ended already.
+func (t *Telemetry) span(ctx context.Context, name string, begun time.Time, took time.Duration, class string, kv ...attribute.KeyValue) {
+	_, s := t.tracer.Start(ctx, name, trace.WithTimestamp(begun), trace.WithAttributes(kv...))
+	fail(s, class)
+	s.End(trace.WithTimestamp(begun.Add(took)))
+}
+
+// failureOf returns the class of an error, "" for none.
+func failureOf(err error) string {
+	switch {
+	case err == nil:
+		return ""
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	case errors.Is(err, context.Canceled):
+		return "cancelled"
+	default:
+		return "error"
+	}
+}
+
+// Lost counts turns that neither the store nor the spool has accepted.
+func (t *Telemetry) Lost(turns int) {
+	if t != nil && t.in != nil {
+		t.in.lost.Add(context.Background(), int64(turns))
+	}
+}
+
+// Panic counts a panic that was recovered from.
+func (t *Telemetry) Panic() {
+	if t != nil && t.in != nil {
+		t.in.panics.Add(context.Background(), 1)
+	}
+}
+
+// WatchSpool sets the function that the gauges of the spool read, once per scrape or export.
+func (t *Telemetry) WatchSpool(f func() (turns int, bytes int64)) {
+	if t != nil {
+		t.spool.Store(&f)
+	}
+}
+
+// Handler serves the metrics in the format of Prometheus, or 404 if that is off.
+func (t *Telemetry) Handler() http.Handler {
+	if t == nil || t.handler == nil {
+		return http.NotFoundHandler()
+	}
+	return t.handler
 }

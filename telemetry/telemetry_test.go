@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -31,9 +32,9 @@ func play(tel *telemetry.Telemetry, in headers) (up []headers) {
 	var c telemetry.Call
 	tel.Begin(&c, telemetry.Request{Method: []byte("POST"), Route: "/v1/responses", Path: []byte("/v1/responses"), Headers: in})
 	recall := c.Step("recall")
-	tel.Hook(recall.Context(), hook("notes", "recall", 2*time.Millisecond, ""))
-	tel.Hook(recall.Context(), hook("quick", "recall", time.Microsecond, ""))
-	tel.Hook(recall.Context(), hook("bad", "recall", time.Microsecond, "panic"))
+	tel.Hook(c.Context(), hook("notes", "recall", 2*time.Millisecond, ""))
+	tel.Hook(c.Context(), hook("quick", "recall", time.Microsecond, ""))
+	tel.Hook(c.Context(), hook("bad", "recall", time.Microsecond, "panic"))
 	recall.End(nil)
 	c.Turn(telemetry.Turn{
 		Status: "ok", Session: canarySession, ID: "T1", Items: 10, Sent: 6, Windowed: 3, Orphans: 1, Recalled: 70, Saved: 900, Skipped: 1,
@@ -53,23 +54,18 @@ func play(tel *telemetry.Telemetry, in headers) (up []headers) {
 		})
 		if i == 0 {
 			review := c.Step("review")
-			tel.Hook(review.Context(), hook("notes", "tools", time.Microsecond, ""))
+			tel.Hook(c.Context(), hook("notes", "tools", time.Microsecond, ""))
 			review.End(nil)
 		}
 	}
 	commit := c.Step("commit")
 	now := time.Date(2026, 11, 21, 1, 0, 0, 0, time.UTC)
-	tel.Store(commit.Context(), "commit", now, 3*time.Millisecond, context.DeadlineExceeded)
+	tel.Store(c.Context(), "commit", now, 3*time.Millisecond, context.DeadlineExceeded)
 	commit.End(errors.New(canaryContent))
 	late := c.Context()
 	c.End(200)
 	c.End(500)
-	life, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	tel.Hook(telemetry.Carry(life, late), hook("notes", "store", 5*time.Second, ""))
-	if telemetry.Carry(life, context.Background()) != life {
-		panic("nothing to carry makes another context")
-	}
+	tel.Hook(late, hook("notes", "store", 5*time.Second, ""))
 	return up
 }
 
@@ -147,26 +143,26 @@ func TestTraceOfACall(t *testing.T) {
   - remora.tokens.saved=900
   - remora.turn.id=T1
   - url.path=/v1/responses
+  layer notes recall (internal)
+    - remora.layer.hook=recall
+    - remora.layer.id=notes
+  layer bad recall (internal) failed: panic
+    - error.type=panic
+    - remora.layer.hook=recall
+    - remora.layer.id=bad
+  layer notes tools (internal)
+    - remora.layer.hook=tools
+    - remora.layer.id=notes
   layer notes store (internal)
     - remora.layer.hook=store
     - remora.layer.id=notes
-  recall (internal)
-    layer notes recall (internal)
-      - remora.layer.hook=recall
-      - remora.layer.id=notes
-    layer bad recall (internal) failed: panic
-      - error.type=panic
-      - remora.layer.hook=recall
-      - remora.layer.id=bad` + chat("", "resp_0", "tool_calls") + `
-  review (internal)
-    layer notes tools (internal)
-      - remora.layer.hook=tools
-      - remora.layer.id=notes` + chat("\n    - remora.round=1", "resp_1", "stop") + `
+  store commit (internal) failed: timeout
+    - error.type=timeout
+    - remora.store.operation=commit
+  recall (internal)` + chat("", "resp_0", "tool_calls") + `
+  review (internal)` + chat("\n    - remora.round=1", "resp_1", "stop") + `
   commit (internal) failed: error
     - error.type=error
-    store commit (internal) failed: timeout
-      - error.type=timeout
-      - remora.store.operation=commit
 `
 	if diff := cmp.Diff(want, col.tree(parent, "")); diff != "" {
 		t.Error(diff)
@@ -177,19 +173,24 @@ func TestWhoDecidesWhatIsSampled(t *testing.T) {
 	for name, c := range map[string]struct {
 		ratio  float64
 		parent string
+		own    bool // parent_based: false
 		spans  bool
 		flags  string
 	}{
-		"all, by default":            {1, "", true, "-01"},
-		"none":                       {0, "", false, "-00"},
-		"the caller's yes holds":     {0, sampled, true, "-01"},
-		"the caller's no holds":      {1, strings.TrimSuffix(sampled, "01") + "00", false, "-00"},
-		"a broken parent is nobody":  {1, "00-zz-01", true, "-01"},
-		"a parent too long to be it": {1, strings.Repeat("0", 10<<10), true, "-01"},
+		"all, by default":             {1, "", false, true, "-01"},
+		"none":                        {0, "", false, false, "-00"},
+		"the caller's yes holds":      {0, sampled, false, true, "-01"},
+		"the caller's no holds":       {1, strings.TrimSuffix(sampled, "01") + "00", false, false, "-00"},
+		"a broken parent is nobody":   {1, "00-zz-01", false, true, "-01"},
+		"a parent too long to be it":  {1, strings.Repeat("0", 10<<10), false, true, "-01"},
+		"the caller's yes is ignored": {0, sampled, true, false, "-00"},
+		"the caller's no is ignored":  {1, strings.TrimSuffix(sampled, "01") + "00", true, true, "-01"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			col := newCollector(t)
-			tel, finish := setup(t, nil, func(o *telemetry.Options) { o.Traces.Endpoint, o.Traces.SampleRatio = col.URL, c.ratio })
+			tel, finish := setup(t, nil, func(o *telemetry.Options) {
+				o.Traces.Endpoint, o.Traces.SampleRatio, o.Traces.ParentBased = col.URL, c.ratio, !c.own
+			})
 			in := headers{}
 			if c.parent != "" {
 				in["traceparent"] = c.parent
@@ -199,7 +200,7 @@ func TestWhoDecidesWhatIsSampled(t *testing.T) {
 			if got := len(col.spans) > 0; got != c.spans {
 				t.Errorf("%d spans", len(col.spans))
 			}
-			if h := up[0]["traceparent"]; !strings.HasSuffix(h, c.flags) {
+			if h := up[0]["traceparent"]; !strings.HasSuffix(h, c.flags) || c.own && !strings.Contains(h, traceID) {
 				t.Errorf("upstream got %q", h)
 			}
 		})
@@ -301,6 +302,41 @@ func TestSeriesAreBounded(t *testing.T) {
 	}
 }
 
+// TestSeriesBeyondTheBoundAreCountedTogether: whatever the combinations of names, a metric has at most 4096 series, and what
+// goes beyond them is counted under OpenTelemetry's own attribute.
+func TestSeriesBeyondTheBoundAreCountedTogether(t *testing.T) {
+	const most, calls = 4096, 42 * 100
+	tel, _ := setup(t, nil, nil)
+	for provider := range 42 {
+		for model := range 100 {
+			var c telemetry.Call
+			tel.Begin(&c, telemetry.Request{Method: []byte("POST")})
+			c.Send(telemetry.Send{Provider: fmt.Sprint("p", provider), Operation: "chat", Model: fmt.Sprint("m", model)}, nil)
+			c.Answered(telemetry.Answer{Status: 200})
+			c.End(200)
+		}
+	}
+
+	counts := regexp.MustCompile(`(?m)^gen_ai_client_operation_duration_seconds_count\{(.*)\} (\d+)$`).FindAllStringSubmatch(page(t, tel), -1)
+	if len(counts) != most {
+		t.Errorf("%d series, want %d", len(counts), most)
+	}
+	sum, together := 0, 0
+	for _, m := range counts {
+		n, err := strconv.Atoi(m[2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += n
+		if m[1] == `otel_metric_overflow="true"` {
+			together += n
+		}
+	}
+	if sum != calls || together != calls-most+1 {
+		t.Errorf("%d calls are counted, %d of them together; want %d and %d", sum, together, calls, calls-most+1)
+	}
+}
+
 const (
 	canaryContent = "CANARY-content-91"
 	canarySession = "CANARY-session-37"
@@ -388,9 +424,9 @@ func request(tel *telemetry.Telemetry, c *telemetry.Call) {
 	tel.Begin(c, telemetry.Request{Method: post, Route: "/v1/responses", Path: path, Headers: none})
 	recall := c.Step("recall")
 	for range 8 {
-		tel.Hook(recall.Context(), telemetry.Hook{Layer: "working-memory", Name: "recall", Took: time.Microsecond})
+		tel.Hook(c.Context(), telemetry.Hook{Layer: "working-memory", Name: "recall", Took: time.Microsecond})
 	}
-	tel.Store(recall.Context(), "read", time.Time{}, time.Millisecond, nil)
+	tel.Store(c.Context(), "read", time.Time{}, time.Millisecond, nil)
 	recall.End(nil)
 	c.Turn(telemetry.Turn{Status: "ok", Session: "s", ID: "t", Items: 9, Sent: 8, Windowed: 1, Recalled: 70, Saved: 100})
 	c.Send(telemetry.Send{Provider: "openai", Operation: "chat", Model: "gpt-5", Address: "api.openai.com:443", Stream: true}, none)
@@ -398,7 +434,7 @@ func request(tel *telemetry.Telemetry, c *telemetry.Call) {
 	c.FirstByte()
 	c.Answered(telemetry.Answer{Status: 200, ID: "r", Model: "gpt-5", Finish: "stop", Usage: wire.Usage{Input: 100, Output: 10, Cached: 50}})
 	commit := c.Step("commit")
-	tel.Store(commit.Context(), "commit", time.Time{}, time.Millisecond, nil)
+	tel.Store(c.Context(), "commit", time.Time{}, time.Millisecond, nil)
 	commit.End(nil)
 	c.End(200)
 }

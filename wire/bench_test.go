@@ -1,9 +1,11 @@
-package wire
+package wire_test
 
 import (
 	"fmt"
 	"strings"
 	"testing"
+
+	. "remora/wire"
 )
 
 // conversation is a Chat body of n messages in rounds of four, with text of textBytes each: prose with the escapes that
@@ -93,7 +95,7 @@ func BenchmarkItems(b *testing.B) {
 		b.Helper()
 		r := mustParse(b, body)
 		for b.Loop() {
-			r.decode()
+			r.Decode()
 		}
 	})
 }
@@ -156,7 +158,7 @@ func TestAllocations(t *testing.T) {
 	names := NewNames("conversation", "thread_id")
 	f("names", 0, func() { _ = names.In(body) })
 	f("glance", 0, func() { _ = Glance(body, "stream") })
-	f("items", 24, func() { r.decode() })
+	f("items", 24, func() { r.Decode() })
 	f("unchanged", 0, func() { _, _ = r.With(items) })
 	f("half", 1, func() { _, _ = r.With(half) })
 	spaced := mustParse(t, []byte(`{"messages" : [ {"role":"user","content":"a"} , {"role":"user","content":"b"} , {"role":"user","content":"c"} ] }`)).Items()
@@ -164,8 +166,8 @@ func TestAllocations(t *testing.T) {
 	f("others between", 1, func() {
 		_, _ = r.With([]Item{other, items[0], items[1], other, items[3], items[2], other, spaced[1], items[4]})
 	})
-	var h hasher // not from the pool, which forgets at random under the race detector
-	hash := func(it Item) { h.b = h.b[:0]; h.item(it) }
+	hashed := Hashing() // not from the pool, which forgets at random under the race detector
+	hash := func(it Item) { hashed(it) }
 	f("hash of text", 0, func() { hash(items[0]) })
 	f("hash of a call", 0, func() { hash(items[1]) })
 	f("hash of parts", 0, func() { hash(items[3]) })

@@ -57,7 +57,7 @@ func (c *canonicalizer) append(out, raw []byte) ([]byte, bool) {
 	c.members, c.pending, c.objects, c.names = c.members[:0], c.pending[:0], c.objects[:0], c.names[:0]
 	c.open, c.frames = c.open[:0], c.frames[:0]
 	defer c.release()
-	s := scanner{b: raw}
+	s := Scanner{b: raw}
 	if !c.index(&s) {
 		return out, false
 	}
@@ -80,7 +80,7 @@ func (c *canonicalizer) release() {
 	}
 }
 
-func (c *canonicalizer) index(s *scanner) bool {
+func (c *canonicalizer) index(s *Scanner) bool {
 	for {
 		s.space()
 		inside, ok := c.begin(s)
@@ -97,12 +97,12 @@ func (c *canonicalizer) index(s *scanner) bool {
 }
 
 // begin is the scanner's begin, noting the value and the object that begin here.
-func (c *canonicalizer) begin(s *scanner) (inside, ok bool) {
+func (c *canonicalizer) begin(s *Scanner) (inside, ok bool) {
 	if s.inObject() {
 		m := &c.pending[len(c.pending)-1]
 		m.start, m.object = s.i, len(c.objects)
 	}
-	object := s.peek() == '{'
+	object := s.Peek() == '{'
 	inside, ok = s.begin()
 	if !ok || len(c.objects)+len(c.members)+len(c.pending) > maxCanonicalMembers {
 		return false, false
@@ -116,7 +116,7 @@ func (c *canonicalizer) begin(s *scanner) (inside, ok bool) {
 }
 
 // next is the scanner's next, noting where the value before it ends.
-func (c *canonicalizer) next(s *scanner) (more, ok bool) {
+func (c *canonicalizer) next(s *Scanner) (more, ok bool) {
 	if !s.inObject() {
 		return s.next()
 	}
@@ -129,14 +129,12 @@ func (c *canonicalizer) next(s *scanner) (more, ok bool) {
 }
 
 // inObject notes what the scanner has come to: one more member, or the object's end.
-//
-//nolint:revive // more is what the scanner found, not a caller's wish
-func (c *canonicalizer) inObject(s *scanner, more bool) {
+func (c *canonicalizer) inObject(s *Scanner, more bool) {
 	if more {
 		m := canonMember{nameStart: s.keyStart, nameEnd: s.keyEnd}
 		if name := s.b[s.keyStart:s.keyEnd]; bytes.IndexByte(name, '\\') >= 0 {
 			m.nameStart, m.escaped = len(c.names), true
-			c.names = appendText(c.names, name)
+			c.names = AppendText(c.names, name)
 			m.nameEnd = len(c.names)
 		}
 		c.pending = append(c.pending, m)
@@ -160,7 +158,7 @@ func (c *canonicalizer) inObject(s *scanner, more bool) {
 	c.objects[top.number] = canonObject{first: first, count: len(c.members) - first, end: s.i, next: len(c.objects)}
 }
 
-// name is a member's name without escapes.
+// name returns a member's name without escapes.
 func (c *canonicalizer) name(m canonMember) []byte {
 	if m.escaped {
 		return c.names[m.nameStart:m.nameEnd]
@@ -168,7 +166,7 @@ func (c *canonicalizer) name(m canonMember) []byte {
 	return c.b[m.nameStart:m.nameEnd]
 }
 
-// drops tells that a member of the top level is one that clients drop or add when they echo an item.
+// drops reports whether a member of the top level is one that clients drop or add when they echo an item.
 func (c *canonicalizer) drops(m canonMember) bool {
 	if c.all {
 		return false
@@ -179,7 +177,7 @@ func (c *canonicalizer) drops(m canonMember) bool {
 	case "annotations", "logprobs", "cache_control", "index", "phase":
 		return true
 	}
-	return isNull(c.b[m.start:m.end])
+	return IsNull(c.b[m.start:m.end])
 }
 
 // write walks the text in the order of the index; limit is where the value at hand ends.
@@ -197,7 +195,7 @@ func (c *canonicalizer) write(limit int) {
 		case ' ', '\n', '\r', '\t':
 			i++
 		case '"':
-			s := scanner{b: c.b, i: i}
+			s := Scanner{b: c.b, i: i}
 			s.str()
 			c.str(c.b[i+1 : s.i-1])
 			i = s.i
@@ -262,31 +260,31 @@ func (c *canonicalizer) str(content []byte) {
 	c.out = append(append(c.out, content...), '"')
 }
 
-// inside is the raw content of a JSON string, without its quotes; ok is false for any other value.
-func inside(raw []byte) (content []byte, ok bool) {
+// Inside returns the raw content of a JSON string, without its quotes; ok is false for any other value.
+func Inside(raw []byte) (content []byte, ok bool) {
 	if len(raw) < 2 || raw[0] != '"' {
 		return nil, false
 	}
 	return raw[1 : len(raw)-1], true
 }
 
-// unescaped is the text of a string's raw content; content itself where it holds no escape.
-func unescaped(content []byte) []byte {
+// Unescaped returns the text of a string's raw content; content itself where it holds no escape.
+func Unescaped(content []byte) []byte {
 	if bytes.IndexByte(content, '\\') < 0 {
 		return content
 	}
-	return appendText(make([]byte, 0, len(content)), content)
+	return AppendText(make([]byte, 0, len(content)), content)
 }
 
-// text is the decoded text of a JSON string, "" for any other value.
-func text(raw []byte) string {
-	content, _ := inside(raw)
-	return string(unescaped(content))
+// Text returns the decoded text of a JSON string, "" for any other value.
+func Text(raw []byte) string {
+	content, _ := Inside(raw)
+	return string(Unescaped(content))
 }
 
-// appendText appends the text of a string's raw content. Escapes of lone surrogates become U+FFFD, as in every client
+// AppendText appends the text of a string's raw content. Escapes of lone surrogates become U+FFFD, as in every client
 // that holds text as UTF-8; what is no escape is kept as it is.
-func appendText(dst, content []byte) []byte {
+func AppendText(dst, content []byte) []byte {
 	for {
 		n := bytes.IndexByte(content, '\\')
 		if n < 0 || n+1 == len(content) {
@@ -334,7 +332,7 @@ func escape(c []byte) (r rune, size int) {
 	return -1, 2
 }
 
-// hex4 is the code unit of an escape such as \u00e9 at the beginning of c, -1 if there is none.
+// hex4 returns the code unit of an escape such as \u00e9 at the beginning of c, -1 if there is none.
 func hex4(c []byte) rune {
 	if len(c) < 6 || c[0] != '\\' || c[1] != 'u' {
 		return -1
@@ -356,8 +354,8 @@ func hex4(c []byte) rune {
 	return r
 }
 
-// appendString appends text as a JSON string. Of what RFC 8785 escapes it escapes all, and nothing else.
-func appendString(dst []byte, s string) []byte {
+// AppendString appends text as a JSON string. Of what RFC 8785 escapes it escapes all, and nothing else.
+func AppendString(dst []byte, s string) []byte {
 	dst = append(dst, '"')
 	for i := range len(s) {
 		dst = appendEscaped(dst, s[i])

@@ -1,15 +1,17 @@
-package wire
+package wire_test
 
 import (
 	"strings"
 	"testing"
+
+	. "remora/wire"
 )
 
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	f := func(d Dialect, list string, want ...string) {
 		t.Helper()
-		r, err := Parse(d, []byte(`{"`+d.listName()+`":[`+list+`]}`))
+		r, err := Parse(d, []byte(`{"`+d.Rules().List+`":[`+list+`]}`))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,20 +1,46 @@
 package wire
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
 )
 
-// Convert returns the item in dialect d: as it is if it has that dialect already. A Chat assistant message with calls
-// becomes a message and one item for each call. Reasoning becomes nothing in Chat, which has no place for it. What
-// has no counterpart (hosted calls, references, legacy function calls, unknown parts) is an error that names it.
-func (it Item) Convert(d Dialect) ([]Item, error) {
-	return (&converter{to: d}).convert(it)
+// ContentPart is a part of a content in no dialect's spelling.
+type ContentPart struct {
+	Kind PartKind
+	// Value is the text or the URL of an image as a JSON string, the members of a file as an object, or all of a refusal or
+	// sound, which the dialects spell alike.
+	Value []byte
+	// Detail is how closely an image is to be looked at, as a JSON string; nil where nothing is said of that.
+	Detail []byte
 }
 
-// convertAll converts the items that are of another dialect, and leaves out what has no counterpart: items, parts of a
+// PartKind is what a part of a content is.
+type PartKind uint8
+
+// Kinds of parts. PartAlike is one that the dialects spell alike.
+const (
+	PartText PartKind = iota
+	PartImage
+	PartFile
+	PartAlike
+)
+
+// SaidCall is a call in no dialect's spelling: of a function or, if Custom, of a custom tool.
+type SaidCall struct {
+	Call
+	Custom bool
+	// CallID, ToolName and Input are JSON strings, nil where absent.
+	CallID, ToolName, Input []byte
+	// Err says that the call has no counterpart.
+	Err error
+}
+
+var errOpaque = errors.New("no counterpart for item of an unknown type")
+
+// ConvertAll converts the items that are of another dialect, and leaves out what has no counterpart: items, parts of a
 // content, and what such an item made a pair with. Tool calls of one answer make one Chat message.
-func convertAll(items []Item, d Dialect) []Item {
+func ConvertAll(items []Item, d Dialect) []Item {
 	foreign := 0
 	for _, it := range items {
 		if it.Dialect != d {
@@ -26,42 +52,47 @@ func convertAll(items []Item, d Dialect) []Item {
 	}
 	c := converter{to: d, lenient: true, lost: make(map[string]bool)}
 	out := make([]converted, 0, len(items)+foreign)
-	var calls []Item // Responses calls that wait for the last one of their answer
+	var calls []SaidCall // of items that are nothing else, and wait for the last one of their answer
 	flush := func() {
-		if len(calls) > 0 {
-			it, _ := c.chatCalls(calls) // each one was found callable
-			out, calls = append(out, converted{it, true}), nil
+		for _, it := range c.make(calls) {
+			out = append(out, converted{it, true})
 		}
+		calls = nil
 	}
 	for _, it := range items {
-		switch {
-		case it.Dialect == d:
+		if it.Dialect == d {
 			flush()
 			out = append(out, converted{it, false})
-		case it.Kind == ToolCall && callable(it):
-			calls = append(calls, it)
-		default:
-			made, err := c.convert(it)
-			if err != nil {
-				c.lose(it)
-				continue
-			}
-			if len(made) > 0 {
-				flush()
-			}
-			for _, it := range made {
-				out = append(out, converted{it, true})
-			}
+			continue
+		}
+		if said, err := saidCall(it); err == nil {
+			calls = append(calls, said)
+			continue
+		}
+		made, err := c.convert(it)
+		if err != nil {
+			c.lose(it)
+			continue
+		}
+		if len(made) > 0 {
+			flush()
+		}
+		for _, it := range made {
+			out = append(out, converted{it, true})
 		}
 	}
 	flush()
 	return c.settle(out)
 }
 
-// callable tells whether a Responses call has a counterpart in Chat.
-func callable(it Item) bool {
-	return it.Dialect == Responses && len(it.Calls) == 1 &&
-		(it.Calls[0].Family == familyFunction || it.Calls[0].Family == familyCustom)
+// saidCall returns the call of an item that is nothing else.
+func saidCall(it Item) (SaidCall, error) {
+	if it.Kind == ToolCall {
+		if calls := it.Dialect.Codec().ReadCalls(it); len(calls) == 1 {
+			return calls[0], calls[0].Err
+		}
+	}
+	return SaidCall{}, errOpaque
 }
 
 // converter remembers which calls were of custom tools: a Chat result does not say so, a Responses result has to.
@@ -91,36 +122,22 @@ func (c *converter) convert(it Item) ([]Item, error) {
 	case Message:
 		return c.message(it)
 	case ToolCall:
-		if c.to == Chat {
-			call, err := c.chatCalls([]Item{it})
-			return []Item{call}, err
+		call, err := saidCall(it)
+		if err != nil {
+			return nil, err
 		}
+		return c.make([]SaidCall{call}), nil
 	case ToolResult:
 		return c.result(it)
 	case Reasoning:
 		return nil, nil
 	default:
 	}
-	return nil, fmt.Errorf("no counterpart for %s", it.describe())
-}
-
-// describe names what the item is, without its content.
-func (it Item) describe() string {
-	if typ := text(member(it.Raw, "type")); it.Dialect == Responses && kindOf(typ).Kind != Other {
-		return "item of type " + typ
-	}
-	switch it.Kind {
-	case Message:
-		return "message"
-	case ToolResult:
-		return "result of a legacy function"
-	default:
-		return "item of an unknown type"
-	}
+	return nil, errOpaque
 }
 
 func (c *converter) message(it Item) ([]Item, error) {
-	role := member(it.Raw, "role")
+	role := Member(it.Raw, "role")
 	if it.Role == RoleOther {
 		return nil, fmt.Errorf("no counterpart for message of an unknown role")
 	}
@@ -130,7 +147,7 @@ func (c *converter) message(it Item) ([]Item, error) {
 		if err == nil {
 			raw := append([]byte(`{"role":`), role...)
 			raw = append(append(append(raw, `,"content":`...), content...), '}')
-			out = append(out, c.item(raw))
+			out = append(out, NewDecoder(c.to).Item(raw))
 		} else if !c.lenient || len(it.Calls) == 0 {
 			return nil, err
 		}
@@ -138,81 +155,39 @@ func (c *converter) message(it Item) ([]Item, error) {
 	if len(it.Calls) == 0 {
 		return out, nil
 	}
-	if last := it.Calls[len(it.Calls)-1]; last.Family == familyLegacy {
-		if !c.lenient {
-			return nil, fmt.Errorf("no counterpart for legacy function call")
+
+	var calls []SaidCall
+	for _, call := range it.Dialect.Codec().ReadCalls(it) {
+		switch {
+		case call.Err == nil:
+			calls = append(calls, call)
+		case c.lenient:
+			c.lost[call.key()] = true
+		default:
+			return nil, call.Err
 		}
-		c.lost[last.key()] = true
 	}
-	for p := range parts(member(it.Raw, "tool_calls")) {
-		raw, err := c.responsesCall(p.value)
-		if err != nil && c.lenient {
-			c.lost[Call{ID: text(member(p.value, "id")), Family: familyFunction}.key()] = true
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, c.item(raw))
-	}
-	return out, nil
+	return append(out, c.make(calls)...), nil
 }
 
-func (c *converter) item(raw []byte) Item {
-	d := decoder{dialect: c.to, calls: maxCalls}
-	return d.item(raw)
-}
-
-func (c *converter) responsesCall(raw []byte) ([]byte, error) {
-	id := member(raw, "id")
-	fn, typ, args := member(raw, "function"), "function_call", "arguments"
-	if fn == nil {
-		if fn = member(raw, "custom"); fn == nil {
-			return nil, fmt.Errorf("no counterpart for tool call of an unknown type")
-		}
-		typ, args = "custom_tool_call", "input"
-		if c.custom == nil {
-			c.custom = make(map[string]bool)
-		}
-		c.custom[text(id)] = true
+// make makes items of calls.
+func (c *converter) make(calls []SaidCall) []Item {
+	if len(calls) == 0 {
+		return nil
 	}
-	input := args
-	out := append(appendString([]byte(`{"type":`), typ), `,"call_id":`...)
-	out = append(append(out, orEmpty(id)...), `,"name":`...)
-	out = append(append(out, orEmpty(member(fn, "name"))...), ',')
-	out = append(appendString(out, input), ':')
-	return append(append(out, orEmpty(member(fn, args))...), '}'), nil
-}
-
-// orEmpty is raw, or an empty string where there is none.
-func orEmpty(raw []byte) []byte {
-	if len(raw) == 0 {
-		return []byte(`""`)
+	for _, call := range calls {
+		if call.Custom {
+			if c.custom == nil {
+				c.custom = make(map[string]bool)
+			}
+			c.custom[call.ID] = true
+		}
 	}
-	return raw
-}
-
-// chatCalls makes one assistant message of Responses calls.
-func (c *converter) chatCalls(items []Item) (Item, error) {
-	out := []byte(`{"role":"assistant","content":null,"tool_calls":[`)
-	for i, it := range items {
-		if !callable(it) {
-			return Item{}, fmt.Errorf("no counterpart for %s", it.describe())
-		}
-		typ, args := "function", "arguments"
-		if it.Calls[0].Family == familyCustom {
-			typ, args = "custom", "input"
-		}
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = append(append(out, `{"id":`...), orEmpty(member(it.Raw, "call_id"))...)
-		out = append(appendString(append(out, `,"type":`...), typ), ',')
-		out = append(append(appendString(out, typ), `:{"name":`...), orEmpty(member(it.Raw, "name"))...)
-		out = append(appendString(append(out, ','), args), ':')
-		out = append(append(out, orEmpty(member(it.Raw, args))...), '}', '}')
+	var items []Item
+	for _, raw := range c.to.Codec().MakeCalls(calls) {
+		items = append(items, NewDecoder(c.to).Item(raw))
 	}
-	return c.item(append(out, ']', '}')), nil
+	return items
 }
 
 func (c *converter) result(it Item) ([]Item, error) {
@@ -220,42 +195,40 @@ func (c *converter) result(it Item) ([]Item, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []byte
-	switch {
-	case it.Dialect == Chat && it.Answers.Family == familyFunction:
-		typ := "function_call_output"
-		if c.custom[it.Answers.ID] {
-			typ = "custom_tool_call_output"
-		}
-		out = append(appendString([]byte(`{"type":`), typ), `,"call_id":`...)
-		out = append(append(out, orEmpty(member(it.Raw, "tool_call_id"))...), `,"output":`...)
-	case it.Dialect == Responses && (it.Answers.Family == familyFunction || it.Answers.Family == familyCustom):
-		out = append([]byte(`{"role":"tool","tool_call_id":`), orEmpty(member(it.Raw, "call_id"))...)
-		out = append(out, `,"content":`...)
-	default:
-		return nil, fmt.Errorf("no counterpart for %s", it.describe())
+	id, err := it.Dialect.Codec().ReadAnswered(it)
+	if err != nil {
+		return nil, err
 	}
-	return []Item{c.item(append(append(out, content...), '}'))}, nil
+	raw := c.to.Codec().MakeResult(OrEmpty(id), c.custom[it.Answers.ID], content)
+	return []Item{NewDecoder(c.to).Item(raw)}, nil
+}
+
+// OrEmpty is raw, or an empty string where there is none.
+func OrEmpty(raw []byte) []byte {
+	if len(raw) == 0 {
+		return []byte(`""`)
+	}
+	return raw
 }
 
 // content converts the content of a message, or the output of a result. A string stays the string that it is.
 func (c *converter) content(it Item) ([]byte, error) {
-	raw, refusal := member(it.Raw, "content"), member(it.Raw, "refusal")
-	if it.Kind == ToolResult && it.Dialect == Responses {
-		raw = member(it.Raw, "output")
+	raw, refusal := Member(it.Raw, "content"), Member(it.Raw, "refusal")
+	if it.Kind == ToolResult {
+		raw = Member(it.Raw, it.Dialect.Rules().Result)
 	}
-	_, refused := inside(refusal)
-	if _, ok := inside(raw); ok && !refused {
+	_, refused := Inside(refusal)
+	if _, ok := Inside(raw); ok && !refused {
 		return raw, nil
 	}
-	if !refused && (len(raw) == 0 || isNull(raw)) {
+	if !refused && (len(raw) == 0 || IsNull(raw)) {
 		return []byte(`""`), nil
 	}
 	out := []byte{'['}
-	if s, ok := inside(raw); ok && len(s) > 0 {
-		out = c.textPart(out, raw, it.Role)
+	if s, ok := Inside(raw); ok && len(s) > 0 {
+		out = append(out, c.to.TextPart(it.Role, raw)...)
 	}
-	out, err := c.contentParts(out, raw, it.Role)
+	out, err := c.parts(out, raw, it)
 	if err != nil {
 		return nil, err
 	}
@@ -274,80 +247,113 @@ func (c *converter) content(it Item) ([]byte, error) {
 	return append(out, ']'), nil
 }
 
-// contentParts appends the converted parts of a list.
-func (c *converter) contentParts(out, raw []byte, role Role) ([]byte, error) {
-	for p := range parts(raw) {
-		if p.name != nil {
+// parts appends the converted parts of a list.
+func (c *converter) parts(out, raw []byte, it Item) ([]byte, error) {
+	for p := range Parts(raw) {
+		if p.Name != nil {
 			return nil, fmt.Errorf("no counterpart for content that is an object")
 		}
-		before := len(out)
-		if before > 1 {
+		part, err := it.Dialect.Codec().ReadPart(p.Value)
+		if _, ok := Inside(p.Value); ok {
+			part, err = ContentPart{Value: p.Value}, nil
+		}
+		if err != nil && c.lenient {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(out) > 1 {
 			out = append(out, ',')
 		}
-		next, err := c.part(out, p.value, role)
-		switch {
-		case err == nil:
-			out = next
-		case c.lenient:
-			out = out[:before]
-		default:
-			return nil, err
+		if part.Kind == PartText {
+			out = append(out, c.to.TextPart(it.Role, OrEmpty(part.Value))...)
+		} else {
+			out = c.to.Codec().AppendPart(out, part)
 		}
 	}
 	return out, nil
 }
 
-func (c *converter) textPart(out, value []byte, role Role) []byte {
-	typ := "text"
-	if c.to == Responses {
-		typ = "input_text"
-		if role == Assistant {
-			typ = "output_text"
-		}
-	}
-	out = append(appendString(append(out, `{"type":`...), typ), `,"text":`...)
-	return append(append(out, orEmpty(value)...), '}')
+// converted is an item in the request's dialect; foreign if it came from another one.
+type converted struct {
+	Item
+	foreign bool
 }
 
-func (c *converter) part(out, raw []byte, role Role) ([]byte, error) {
-	if _, ok := inside(raw); ok {
-		return c.textPart(out, raw, role), nil
-	}
-	switch typ := text(member(raw, "type")); typ {
-	case "text", "input_text", "output_text":
-		return c.textPart(out, member(raw, "text"), role), nil
-	case "refusal", "input_audio":
-		return append(out, raw...), nil
-	case "image_url":
-		image := member(raw, "image_url")
-		out = append(append(out, `{"type":"input_image","image_url":`...), orEmpty(member(image, "url"))...)
-		return append(appendDetail(out, member(image, "detail")), '}'), nil
-	case "input_image":
-		url := member(raw, "image_url")
-		if _, ok := inside(url); !ok {
-			return nil, fmt.Errorf("no counterpart for image that is no URL")
-		}
-		out = append(append(out, `{"type":"image_url","image_url":{"url":`...), url...)
-		return append(appendDetail(out, member(raw, "detail")), '}', '}'), nil
-	case "file":
-		// The members are named alike in both dialects; only Chat puts them one level down.
-		file := bytes.TrimSpace(member(raw, "file"))
-		if len(file) < 2 || file[0] != '{' || len(bytes.TrimSpace(file[1:len(file)-1])) == 0 {
-			return nil, fmt.Errorf("no counterpart for file without members")
-		}
-		return append(append(out, `{"type":"input_file",`...), file[1:]...), nil
-	case "input_file":
-		file := keepParts(raw, func(_ int, p part) ([]byte, bool) {
-			return raw[p.start:p.end], string(p.name) != "type"
-		})
-		return append(append(append(out, `{"type":"file","file":`...), file...), '}'), nil
-	}
-	return nil, fmt.Errorf("no counterpart for content part of an unknown type")
+// pairs tells which result belongs to which call: results[i][k] is the index of the item that answers call k of item
+// i, -1 for none.
+type pairs struct {
+	results  [][]int
+	answered []bool // by index of the result
 }
 
-func appendDetail(out, detail []byte) []byte {
-	if _, ok := inside(detail); !ok {
-		return out
+// settle leaves out the converted calls and results that have no partner, and what lost its partner by conversion. In
+// Chat it moves the results behind the message of their calls.
+func (c *converter) settle(items []converted) []Item {
+	p := pair(items)
+	out := make([]Item, 0, len(items))
+	for i, it := range items {
+		if it.Kind == ToolResult {
+			gone := !p.answered[i] && (it.foreign || c.lost[it.Answers.key()])
+			moved := p.answered[i] && c.to.Rules().ResultsAdjacent
+			if !gone && !moved {
+				out = append(out, it.Item)
+			}
+			continue
+		}
+		rest, ok := it.Item, true
+		if len(it.Calls) > 0 {
+			rest, ok = it.withoutUnanswered(p.results[i], c.lost)
+		}
+		if ok {
+			out = append(out, rest)
+		}
+		for _, at := range p.results[i] {
+			if at >= 0 && c.to.Rules().ResultsAdjacent {
+				out = append(out, items[at].Item)
+			}
+		}
 	}
-	return append(append(out, `,"detail":`...), detail...)
+	return out
+}
+
+func (it converted) withoutUnanswered(results []int, lost map[string]bool) (Item, bool) {
+	gone := func(k int) bool { return results[k] < 0 && (it.foreign || lost[it.Calls[k].key()]) }
+	if it.Kind == ToolCall {
+		return it.Item, !gone(0)
+	}
+	return it.WithoutCalls(gone)
+}
+
+// pair gives each result to the latest call before it that is still open. What is left over goes to calls behind it.
+func pair(items []converted) pairs {
+	type place struct{ item, call int }
+	p := pairs{results: make([][]int, len(items)), answered: make([]bool, len(items))}
+	open := make(map[string][]place)
+	var early []int
+	for i, it := range items {
+		for k, call := range it.Calls {
+			p.results[i] = append(p.results[i], -1)
+			open[call.key()] = append(open[call.key()], place{i, k})
+		}
+		if it.Kind != ToolResult {
+			continue
+		}
+		key := it.Answers.key()
+		n := len(open[key])
+		if n == 0 {
+			early = append(early, i)
+			continue
+		}
+		last := open[key][n-1]
+		p.results[last.item][last.call], p.answered[i], open[key] = i, true, open[key][:n-1]
+	}
+	for _, i := range early {
+		key := items[i].Answers.key()
+		if calls := open[key]; len(calls) > 0 {
+			p.results[calls[0].item][calls[0].call], p.answered[i], open[key] = i, true, calls[1:]
+		}
+	}
+	return p
 }

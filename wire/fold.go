@@ -3,7 +3,12 @@ package wire
 import (
 	"bytes"
 	"strconv"
+
+	"remora/wire/sse"
 )
+
+// maxEvent is the largest event that is folded, in bytes.
+const maxEvent = 16 << 20
 
 // maxFolded bounds what a Folder keeps of one answer, in bytes.
 const maxFolded = 32 << 20
@@ -17,37 +22,47 @@ type Reply struct {
 	ID, Model, Finish string
 	// Usage is upstream's usage object as it came, nil if none came.
 	Usage []byte
-	// Complete tells that upstream ended the answer itself ([DONE], a terminal event, a finish reason for every
-	// choice, a whole body).
+	// Complete: upstream ended the answer itself ([DONE], a terminal event, a finish reason for every choice, or a whole
+	// body, unless that announces an answer in the background which is still to come).
 	Complete bool
-	// Truncated tells that the answer was too large to be folded: Choices hold only its beginning.
+	// Truncated: the answer was too large to be folded. Choices hold only its beginning.
 	Truncated bool
 	// Error is upstream's error object where an answer with status 200 held one.
 	Error []byte
+	// OtherNames has, by the number of a call in the first choice of a stream, the names that some clients read in place of
+	// the call's own, since upstream sent it in different pieces. It is nil where there are none.
+	OtherNames map[int][]string
+	// Unclear says, of an answer that NewJudgedFolder folded, why clients may read other calls in it than these items have.
+	Unclear string
 }
 
 // Folder folds a streamed answer while it passes. It never waits and never fails: what it does not understand it
 // leaves out. It keeps no more than 32 MiB.
 type Folder struct {
 	dialect   Dialect
-	events    Events
-	chat      chatFold
-	responses responsesFold
-	meta      replyMeta
+	split     sse.Splitter
+	block     sse.Block // at hand, and what it does
+	effect    Effect
+	at, start int64 // bytes taken so far, and where the block at hand begins
+	answer    Stream
+	judged    *readings // nil for an answer that passes unjudged
+	meta      Meta
 	folded    int // bytes of events folded so far
 	truncated bool
 	begun     bool // the terminal event has begun
 	ended     bool // the terminal event is complete
 }
 
-// replyMeta is what both dialects tell about an answer.
-type replyMeta struct {
-	id, model, finish string
-	usage, err        []byte
+// Meta is what both dialects tell about an answer.
+type Meta struct {
+	ID, Model, Finish string
+	Usage, Err        []byte
 }
 
 // NewFolder returns a Folder for one answer in dialect d.
-func NewFolder(d Dialect) *Folder { return &Folder{dialect: d} }
+func NewFolder(d Dialect) *Folder {
+	return &Folder{dialect: d, answer: d.Codec().Stream(), split: sse.Splitter{Limit: maxEvent}}
+}
 
 // Write takes the next bytes of the stream. It returns how many bytes of p stand before the terminal event ("data:
 // [DONE]" or a lone error in Chat; response.completed, response.incomplete, response.failed or error in Responses)
@@ -63,99 +78,108 @@ func (f *Folder) Write(p []byte) (safe int, ended bool) {
 	if f.begun {
 		safe = 0
 	}
-	base := f.events.offset
+	base := f.at
 	for rest := p; len(rest) > 0 && !f.ended; {
-		ev, n, ok := f.events.Next(rest)
+		b, n, ok := f.split.Next(rest)
+		f.block = b
 		rest = rest[n:]
-		if ok {
-			f.ended = f.fold(ev)
-		} else {
-			f.foresee()
+		f.at += int64(n)
+		switch {
+		case !ok:
+			f.foresee(&f.split)
+		default:
+			f.ended = f.fold()
 		}
 		if (f.begun || f.ended) && safe > 0 {
-			safe = int(max(f.events.start-base, 0))
+			safe = int(max(f.start-base, 0))
 		}
 		f.begun = f.begun || f.ended
+		if ok {
+			f.start = f.at
+		}
 	}
 	return safe, f.ended
 }
 
+// Take is Write for a block that is whole, for a caller that cuts the stream itself. It returns what the block does, for as
+// long as the block is valid.
+func (f *Folder) Take(b *sse.Block) (e Effect, ended bool) {
+	if f.ended {
+		return e, true
+	}
+	f.block = *b
+	f.ended = f.fold()
+	return f.effect, f.ended
+}
+
+// Foresee is Write for the block that the caller's splitter has begun.
+func (f *Folder) Foresee(s *sse.Splitter) (ended bool) {
+	if !f.ended {
+		f.foresee(s)
+	}
+	return f.ended
+}
+
 // foresee looks at an event that has not ended. Some clients act on a line without waiting for the blank one behind
 // it, so a terminal event has to be known by its first telling line.
-func (f *Folder) foresee() {
-	if f.dialect == Responses {
-		f.begun = f.begun || terminal(f.events.name)
-		return
-	}
-	if f.events.hasData && isDone(f.events.data) {
-		f.begun, f.ended = true, true
-	}
+func (f *Folder) foresee(s *sse.Splitter) {
+	name, data, _ := s.Begun()
+	begun, ended := f.answer.Begun(name, data)
+	f.begun, f.ended = f.begun || begun, f.ended || ended
 }
 
-// isDone looks at the first line only, so that it tells the same before and after the event has ended.
-func isDone(data []byte) bool {
-	line, _, _ := bytes.Cut(data, []byte{'\n'})
-	return string(bytes.TrimSpace(line)) == "[DONE]"
-}
-
-// terminal tells that a Responses event of this type is the last one.
-func terminal(typ []byte) bool {
-	switch string(typ) {
-	case "response.completed", "response.incomplete", "response.failed", "error":
-		return true
+// fold takes in the block at hand and reports whether it is the terminal one.
+func (f *Folder) fold() (last bool) {
+	b := &f.block
+	f.effect = nil
+	if b.Kind != sse.Event {
+		return false
 	}
-	return false
-}
-
-// fold takes in one event and tells whether it is the terminal one.
-func (f *Folder) fold(ev Event) (last bool) {
-	if ev.Dropped {
+	if b.Dropped {
 		f.truncated = true
-		return f.dialect == Responses && terminal(ev.Name)
+		return f.answer.Lost(b.Name)
 	}
-	if f.dialect == Chat && isDone(ev.Data) {
+	if _, ended := f.answer.Begun(nil, b.Data); ended {
 		return true
 	}
-	f.folded += len(ev.Data)
+
+	f.folded += len(b.Data)
 	if f.folded > maxFolded {
-		f.truncated, f.chat.full, f.responses.full = true, true, true
+		f.truncated = true
+		f.answer.Stop()
 	}
-	if f.dialect == Responses {
-		return f.responses.event(&f.meta, ev)
+	f.effect, last = f.answer.Event(&f.meta, b)
+	if f.judged != nil {
+		f.judged.event(b, f.effect)
 	}
-	return f.chat.chunk(&f.meta, ev.Data)
+	return last
 }
 
-// Reply is the answer as far as it has come. Its items share no memory with what was written.
+// Reply returns the answer as far as it has come. Its items share no memory with what was written.
 func (f *Folder) Reply() Reply {
 	r := Reply{
-		ID: f.meta.id, Model: f.meta.model, Finish: f.meta.finish,
-		Usage: f.meta.usage, Error: f.meta.err,
+		ID: f.meta.ID, Model: f.meta.Model, Finish: f.meta.Finish,
+		Usage: f.meta.Usage, Error: f.meta.Err,
 		Complete: f.ended, Truncated: f.truncated,
 	}
-	if f.dialect == Responses {
-		r.Choices = f.responses.choices()
-		return r
-	}
-	// Some upstreams leave [DONE] out, or its line end.
-	r.Complete = r.Complete || f.chat.finished() || string(bytes.TrimSpace(f.events.line)) == "data: [DONE]"
-	r.Choices = f.chat.build()
-	if r.Finish == "" {
-		r.Finish = f.chat.finish()
+	_, _, line := f.split.Begun()
+	f.answer.Reply(&r, line)
+	if f.judged != nil {
+		r.Unclear = f.judged.unclear(r.Choices)
 	}
 	return r
 }
 
-// WithoutBOM is a body without a byte order mark in front, which JSON must not have and some servers send.
+// WithoutBOM returns a body without a byte order mark in front, which JSON must not have and some servers send.
 func WithoutBOM(body []byte) []byte { return bytes.TrimPrefix(body, []byte("\ufeff")) }
 
 // FoldBody reads a whole answer, also behind a byte order mark. Errors are of type *ParseError. The reply shares no memory
 // with body.
 func FoldBody(d Dialect, body []byte) (Reply, error) {
 	start := len(body) - len(WithoutBOM(body))
-	s := scanner{b: body, i: start}
+	s := Scanner{b: body, i: start}
 	s.space()
-	ok := s.peek() == '{' || s.fail("not an object")
+	ok := s.Peek() == '{' || s.fail("not an object")
 	if ok && s.value() {
 		if s.space(); s.i != len(body) {
 			s.fail("data behind the object")
@@ -165,66 +189,48 @@ func FoldBody(d Dialect, body []byte) (Reply, error) {
 		return Reply{}, s.err()
 	}
 	body = bytes.Clone(body[start:])
-	var m replyMeta
+	var m Meta
 	var r Reply
-	if d == Responses {
-		r.Choices = wholeResponse(&m, body)
-	} else {
-		r.Choices = wholeCompletion(&m, body)
-	}
-	r.ID, r.Model, r.Finish, r.Usage, r.Error, r.Complete = m.id, m.model, m.finish, m.usage, m.err, true
+	r.Choices, r.Complete = d.Codec().Whole(&m, body)
+	r.ID, r.Model, r.Finish, r.Usage, r.Error = m.ID, m.Model, m.Finish, m.Usage, m.Err
 	return r, nil
 }
 
-// note takes in a member that both dialects have at the top of a chunk, a body or a response.
-func (m *replyMeta) note(p part) {
-	switch string(p.name) {
+// Note takes in a member that both dialects have at the top of a chunk, a body or a response.
+func (m *Meta) Note(p Part) {
+	switch string(p.Name) {
 	case "id":
-		m.id = orElse(text(p.value), m.id)
+		m.ID = OrElse(Text(p.Value), m.ID)
 	case "model":
-		m.model = orElse(text(p.value), m.model)
+		m.Model = OrElse(Text(p.Value), m.Model)
 	case "usage":
-		if p.value[0] == '{' {
-			m.usage = bytes.Clone(p.value)
+		if p.Value[0] == '{' {
+			m.Usage = bytes.Clone(p.Value)
 		}
 	case "error":
-		if !isNull(p.value) {
-			m.err = bytes.Clone(p.value)
+		if !IsNull(p.Value) {
+			m.Err = bytes.Clone(p.Value)
 		}
 	}
 }
 
-func orElse(s, fallback string) string {
+// OrElse is s, or else the fallback where s is empty.
+func OrElse(s, fallback string) string {
 	if s == "" {
 		return fallback
 	}
 	return s
 }
 
-// choiceMembers are the raw members of a choice. Of members of one name the last one counts.
-func choiceMembers(raw []byte) (index, message, finish []byte) {
-	for p := range parts(raw) {
-		switch string(p.name) {
-		case "index":
-			index = p.value
-		case "message":
-			message = p.value
-		case "finish_reason":
-			finish = p.value
-		}
-	}
-	return index, message, finish
-}
-
 // Usage is what a call has cost, in tokens.
 type Usage struct {
 	// Input holds Cached, what was read from the provider's prompt cache. Output holds Reasoning.
 	Input, Cached, Output, Reasoning int64
-	// CacheKnown tells that upstream has said what was cached, if that was nothing.
+	// CacheKnown: upstream has said how much was cached, which may be nothing.
 	CacheKnown bool
 }
 
-// Known tells that upstream has said what the call has cost.
+// Known reports whether upstream has said what the call has cost.
 func (u *Usage) Known() bool { return u.Input > 0 || u.Output > 0 }
 
 const (
@@ -239,21 +245,21 @@ func ParseUsage(raw []byte) Usage {
 		return Usage{}
 	}
 	var u Usage
-	s := scanner{b: raw}
-	for name := range s.each() {
+	s := Scanner{b: raw}
+	for name := range s.Each() {
 		switch string(name) {
 		case "prompt_tokens", "input_tokens":
 			s.tokens(&u.Input)
 		case "completion_tokens", "output_tokens":
 			s.tokens(&u.Output)
 		case "prompt_tokens_details", "input_tokens_details":
-			for name := range s.each() {
+			for name := range s.Each() {
 				if string(name) == "cached_tokens" && s.tokens(&u.Cached) {
 					u.CacheKnown = true
 				}
 			}
 		case "completion_tokens_details", "output_tokens_details":
-			for name := range s.each() {
+			for name := range s.Each() {
 				if string(name) == "reasoning_tokens" {
 					s.tokens(&u.Reasoning)
 				}
@@ -266,10 +272,10 @@ func ParseUsage(raw []byte) Usage {
 	return u
 }
 
-// tokens raises n to the count at the scanner's place and tells whether there is one. Some upstreams give a count under
+// tokens raises n to the count at the scanner's place and reports whether there is one. Some upstreams give a count under
 // the names of both dialects, and one of them is 0.
-func (s *scanner) tokens(n *int64) bool {
-	f, err := strconv.ParseFloat(string(s.raw()), 64)
+func (s *Scanner) tokens(n *int64) bool {
+	f, err := strconv.ParseFloat(string(s.Raw()), 64)
 	if err != nil || f < 0 || f > maxTokens {
 		return false
 	}

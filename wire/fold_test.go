@@ -1,4 +1,4 @@
-package wire
+package wire_test
 
 import (
 	"bytes"
@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	. "remora/wire"
 )
 
 // answer is one answer in both its forms. Chat deltas are given without their frame.
@@ -49,7 +51,7 @@ func wholeChat(messages ...string) string {
 func responsesStream(events ...string) string {
 	var b strings.Builder
 	for i, e := range events {
-		typ := text(member([]byte(e), "type"))
+		typ := Text(Member([]byte(e), "type"))
 		fmt.Fprintf(&b, "event: %s\ndata: %s\n\n", typ, strings.Replace(e, "{", fmt.Sprintf(`{"sequence_number":%d,`, i), 1))
 	}
 	return b.String()
@@ -338,7 +340,7 @@ func TestFoldBounded(t *testing.T) {
 	}
 	_, ended := folder.Write([]byte("data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}],\"usage\":{\"n\":1}}\n\ndata: [DONE]\n\n"))
 	r := folder.Reply()
-	if !ended || !r.Truncated || r.Finish != "stop" || len(r.Usage) == 0 || len(r.Choices[0][0].Raw) > maxFolded {
+	if !ended || !r.Truncated || r.Finish != "stop" || len(r.Usage) == 0 || len(r.Choices[0][0].Raw) > MaxFolded {
 		t.Errorf("ended %v, truncated %v, finish %q, %d bytes", ended, r.Truncated, r.Finish, len(r.Choices[0][0].Raw))
 	}
 }
@@ -356,7 +358,7 @@ func FuzzFold(f *testing.F) {
 			}
 			one := NewFolder(d)
 			safe, ended := one.Write(data)
-			if safe < 0 || safe > len(data) || ended && safe == len(data) || !ended && safe < len(data) && !one.begun {
+			if safe < 0 || safe > len(data) || ended && safe == len(data) || !ended && safe < len(data) && !one.HasBegun() {
 				t.Fatalf("safe %d of %d, ended %v", safe, len(data), ended)
 			}
 			want := one.Reply()
@@ -382,4 +384,15 @@ func FuzzFold(f *testing.F) {
 			}
 		}
 	})
+}
+
+// chunked cuts data into random pieces.
+func chunked(r *rand.Rand, data []byte) [][]byte {
+	var out [][]byte
+	for len(data) > 0 {
+		n := 1 + r.IntN(min(len(data), 1+r.IntN(64+len(data)/64)))
+		out = append(out, bytes.Clone(data[:n]))
+		data = data[n:]
+	}
+	return out
 }

@@ -18,15 +18,15 @@ const maxPooled = 1 << 20
 
 // hashers is shared scratch space: one hash of an item in a long history would otherwise cost a copy of its text in
 // garbage. A pool has no state that a caller could notice.
-var hashers = sync.Pool{New: func() any { return new(hasher) }}
+var hashers = sync.Pool{New: func() any { return new(Hasher) }}
 
-// ContentHash is the truncated SHA-256 of what the item means, however it is spelled, so that an answer and its echo
-// are equal. DESIGN.md section 4 lists what counts: role, text (a string equals a list of text parts), refusal, media
+// ContentHash returns the truncated SHA-256 of what the item means, however it is spelled, so that an answer and its echo
+// are equal. What counts: role, text (a string equals a list of text parts), refusal, media
 // by digest, tool names, call ids, arguments as canonical JSON, results. Ids, status, annotations, reasoning texts of
 // Chat messages, cache marks and the like do not. A Reference hashes its id; Other, and the calls and results of
 // hosted or built-in tools, their canonical JSON without id and status.
 func (it Item) ContentHash() Hash {
-	h, _ := hashers.Get().(*hasher)
+	h, _ := hashers.Get().(*Hasher)
 	h.b = append(h.b[:0], hashVersion...)
 	h.item(it)
 	sum := sha256.Sum256(h.b)
@@ -36,7 +36,7 @@ func (it Item) ContentHash() Hash {
 	return Hash(sum[:len(Hash{})])
 }
 
-// Chain is the hash of a position: of everything before it, and of the content that stands there. The parent of the
+// Chain returns the hash of a position: of everything before it, and of the content that stands there. The parent of the
 // first position is the zero Hash.
 func Chain(parent, content Hash) Hash {
 	const version = "remora chain 1"
@@ -48,8 +48,8 @@ func Chain(parent, content Hash) Hash {
 	return Hash(sum[:len(Hash{})])
 }
 
-// hasher writes the bytes that are hashed: fields of a tag, a length and content, which no two meanings share.
-type hasher struct {
+// Hasher writes the bytes that are hashed: fields of a tag, a length and content, which no two meanings share.
+type Hasher struct {
 	b     []byte
 	args  []byte // text of the arguments at hand
 	canon canonicalizer
@@ -75,106 +75,73 @@ const (
 )
 
 // open begins a field; close ends it and sets its length.
-func (h *hasher) open(tag byte) int {
+func (h *Hasher) open(tag byte) int {
 	h.b = append(h.b, tag, 0, 0, 0, 0, 0, 0, 0, 0)
 	return len(h.b)
 }
 
-func (h *hasher) close(start int) {
+func (h *Hasher) close(start int) {
 	binary.LittleEndian.PutUint64(h.b[start-8:], uint64(len(h.b)-start)) //nolint:gosec // a length is never negative
 }
 
-func (h *hasher) field(tag byte, content string) {
+func (h *Hasher) field(tag byte, content string) {
 	start := h.open(tag)
 	h.b = append(h.b, content...)
 	h.close(start)
 }
 
 // text writes a field of the text of a JSON string; an empty one, or another value, leaves no field.
-func (h *hasher) text(tag byte, raw []byte) {
-	content, _ := inside(raw)
+func (h *Hasher) text(tag byte, raw []byte) {
+	content, _ := Inside(raw)
 	if len(content) == 0 {
 		return
 	}
 	start := h.open(tag)
-	h.b = appendText(h.b, content)
+	h.b = AppendText(h.b, content)
 	h.close(start)
 }
 
-func (h *hasher) item(it Item) {
+func (h *Hasher) item(it Item) {
 	switch it.Kind {
-	case Message:
-		h.message(it)
+	case Message, ToolCall, Reasoning:
+		it.Dialect.Codec().Hash(h, it)
 	case Reference:
 		h.field(tagReference, it.ID)
-	case Reasoning:
-		h.reasoning(it)
-	case ToolCall:
-		h.toolCall(it)
 	case ToolResult:
-		h.toolResult(it)
+		h.result(it)
 	default:
-		h.opaque(it.Raw)
+		h.Opaque(it.Raw)
 	}
 }
 
-func (h *hasher) message(it Item) {
-	var role, content, refusal, audio, name, toolCalls, functionCall []byte
-	for p := range parts(it.Raw) {
-		switch string(p.name) {
-		case "role":
-			role = p.value
-		case "content":
-			content = p.value
-		case "refusal":
-			refusal = p.value
-		case "audio":
-			audio = p.value
-		case "name":
-			name = p.value
-		case "tool_calls":
-			toolCalls = p.value
-		case "function_call":
-			functionCall = p.value
-		}
-	}
+// Role begins a message by its role, a JSON string.
+func (h *Hasher) Role(raw []byte) {
 	start := h.open(tagRole)
-	if r, ok := inside(role); ok {
-		h.b = appendText(h.b, r)
+	if r, ok := Inside(raw); ok {
+		h.b = AppendText(h.b, r)
 	}
 	h.close(start)
-	if it.Role != Assistant {
-		h.text(tagName, name)
-	}
-	h.content(content, refusal)
-	if it.Role != Assistant || it.Dialect != Chat {
-		return
-	}
-	// An answer's audio holds data and a transcript, its echo only the id.
-	h.text(tagAudio, member(audio, "id"))
-	s := scanner{b: toolCalls}
-	for range s.each() {
-		h.chatCall(&s)
-	}
-	if len(functionCall) > 0 && functionCall[0] == '{' {
-		f := scanner{b: functionCall}
-		c := rawCall{family: familyLegacy}
-		c.read(&f, "arguments")
-		c.id = nil
-		h.call(c)
-	}
 }
 
-// content writes texts, put together until media interrupt them, then the refusal, which is a part in one dialect and
+// Name adds the name of the message's author, a JSON string.
+func (h *Hasher) Name(raw []byte) { h.text(tagName, raw) }
+
+// Audio is the id of a sound, as a JSON string.
+func (h *Hasher) Audio(raw []byte) { h.text(tagAudio, raw) }
+
+// ID is that of a call that is not understood, as a JSON string. The call itself follows as Opaque.
+func (h *Hasher) ID(raw []byte) { h.text(tagID, raw) }
+
+// Content writes texts, put together until media interrupt them, then the refusal, which is a part in one dialect and
 // a member in the other.
-func (h *hasher) content(raw, refusal []byte) {
+func (h *Hasher) Content(raw, refusal []byte) {
 	run := h.open(tagText)
-	if c, ok := inside(raw); ok {
-		h.b = appendText(h.b, c)
+	if c, ok := Inside(raw); ok {
+		h.b = AppendText(h.b, c)
 	} else if len(raw) > 0 && raw[0] == '[' {
-		s, n := scanner{b: raw}, 0
-		for range s.each() {
-			if n++; n > maxParts { // each costs a digest: what nobody sends need not be cheap to ask for
+		s, n := Scanner{b: raw}, 0
+		for range s.Each() {
+			if n++; n > maxParts { // each costs a digest; no real client sends so many
 				h.endRun(run)
 				h.field(tagBytes, string(raw[s.i:]))
 				run, s.i = h.open(tagText), len(raw)
@@ -182,7 +149,7 @@ func (h *hasher) content(raw, refusal []byte) {
 			}
 			run, refusal = h.part(&s, run, refusal)
 		}
-	} else if len(raw) > 0 && !isNull(raw) {
+	} else if len(raw) > 0 && !IsNull(raw) {
 		run = h.media(raw, run)
 	}
 	h.endRun(run)
@@ -190,7 +157,7 @@ func (h *hasher) content(raw, refusal []byte) {
 }
 
 // endRun closes the field of a text, or takes it back if it is empty.
-func (h *hasher) endRun(run int) {
+func (h *Hasher) endRun(run int) {
 	if len(h.b) == run {
 		h.b = h.b[:run-9]
 		return
@@ -199,27 +166,27 @@ func (h *hasher) endRun(run int) {
 }
 
 // part writes one content part into the open run of text; media close it and open the next.
-func (h *hasher) part(s *scanner, run int, refusal []byte) (nextRun int, nextRefusal []byte) {
+func (h *Hasher) part(s *Scanner, run int, refusal []byte) (nextRun int, nextRefusal []byte) {
 	start := s.i
-	if s.peek() == '"' {
-		c, _ := inside(s.raw())
-		h.b = appendText(h.b, c)
+	if s.Peek() == '"' {
+		c, _ := Inside(s.Raw())
+		h.b = AppendText(h.b, c)
 		return run, refusal
 	}
 	var typ, txt, ref []byte
-	for name := range s.each() {
+	for name := range s.Each() {
 		switch string(name) {
 		case "type":
-			typ, _ = inside(s.raw())
+			typ, _ = Inside(s.Raw())
 		case "text":
-			txt, _ = inside(s.raw())
+			txt, _ = Inside(s.Raw())
 		case "refusal":
-			ref = s.raw()
+			ref = s.Raw()
 		}
 	}
-	switch string(unescaped(typ)) {
+	switch string(Unescaped(typ)) {
 	case "text", "input_text", "output_text":
-		h.b = appendText(h.b, txt)
+		h.b = AppendText(h.b, txt)
 		return run, refusal
 	case "refusal":
 		return run, ref
@@ -227,7 +194,7 @@ func (h *hasher) part(s *scanner, run int, refusal []byte) (nextRun int, nextRef
 	return h.media(s.b[start:s.i], run), refusal
 }
 
-func (h *hasher) media(raw []byte, run int) (nextRun int) {
+func (h *Hasher) media(raw []byte, run int) (nextRun int) {
 	h.endRun(run)
 	start := len(h.b)
 	if !h.canonical(raw, false) {
@@ -239,72 +206,34 @@ func (h *hasher) media(raw []byte, run int) (nextRun int) {
 	return h.open(tagText)
 }
 
-// rawCall is a call to be hashed; id, name and input are raw.
-type rawCall struct {
-	family          string
-	id, name, input []byte
+// HashedCall is a call to be hashed; ID, Name and Input are raw.
+type HashedCall struct {
+	Family          string
+	ID, Name, Input []byte
 }
 
-// chatCall reads an element of tool_calls and writes it.
-func (h *hasher) chatCall(s *scanner) {
-	start := s.i
-	var c rawCall
-	var id []byte
-	for name := range s.each() {
-		switch string(name) {
-		case "id":
-			id = s.raw()
-		case "function":
-			c.family = familyFunction
-			c.read(s, "arguments")
-		case "custom":
-			c.family = familyCustom
-			c.read(s, "input")
-		}
-	}
-	if c.id = id; c.family != "" {
-		h.call(c)
+// Call writes a call.
+func (h *Hasher) Call(c HashedCall) {
+	h.field(tagCall, c.Family)
+	h.text(tagID, c.ID)
+	h.text(tagName, c.Name)
+	if c.Family == FamilyCustom {
+		h.text(tagInput, c.Input)
 		return
 	}
-	h.text(tagID, id)
-	h.opaque(s.b[start:s.i])
-}
-
-// read reads an object with the name of a tool, its input in the member called so, and in Responses the call's id.
-func (c *rawCall) read(s *scanner, input string) {
-	for name := range s.each() {
-		switch string(name) {
-		case "name":
-			c.name = s.raw()
-		case "call_id":
-			c.id = s.raw()
-		case input:
-			c.input = s.raw()
-		}
-	}
-}
-
-func (h *hasher) call(c rawCall) {
-	h.field(tagCall, c.family)
-	h.text(tagID, c.id)
-	h.text(tagName, c.name)
-	if c.family == familyCustom {
-		h.text(tagInput, c.input)
-		return
-	}
-	h.arguments(c.input)
+	h.arguments(c.Input)
 }
 
 // arguments are JSON in a string. No arguments are spelled "" by some upstreams and {} by the clients that echo them.
-func (h *hasher) arguments(raw []byte) {
-	content, isString := inside(raw)
+func (h *Hasher) arguments(raw []byte) {
+	content, isString := Inside(raw)
 	if isString {
-		h.args = appendText(h.args[:0], content)
+		h.args = AppendText(h.args[:0], content)
 		raw = h.args
 	}
 	start := h.open(tagArguments)
 	switch {
-	case len(raw) == 0 || !isString && isNull(raw):
+	case len(raw) == 0 || !isString && IsNull(raw):
 		h.b = append(h.b, "{}"...)
 	case !h.canonical(raw, true):
 		h.b[start-9] = tagInput
@@ -313,69 +242,50 @@ func (h *hasher) arguments(raw []byte) {
 	h.close(start)
 }
 
-func (h *hasher) toolCall(it Item) {
-	input := "arguments"
-	switch c := it.Calls[0]; c.Family {
-	case familyCustom:
-		input = "input"
-		fallthrough
-	case familyFunction:
-		s, raw := scanner{b: it.Raw}, rawCall{family: c.Family}
-		raw.read(&s, input)
-		h.call(raw)
-	default:
-		h.field(tagCall, c.Family)
-		h.field(tagID, c.ID)
-		h.opaque(it.Raw)
-	}
+// CallAsIs writes a call of a kind of tool whose input is not known.
+func (h *Hasher) CallAsIs(c Call, raw []byte) {
+	h.field(tagCall, c.Family)
+	h.field(tagID, c.ID)
+	h.Opaque(raw)
 }
 
-func (h *hasher) toolResult(it Item) {
+func (h *Hasher) result(it Item) {
 	h.field(tagResult, it.Answers.Family)
 	h.field(tagID, it.Answers.ID)
 	switch it.Answers.Family {
-	case familyFunction, familyCustom, familyLegacy:
+	case FamilyFunction, FamilyCustom, FamilyLegacy:
 	default:
-		h.opaque(it.Raw)
+		h.Opaque(it.Raw)
 		return
 	}
 	if it.Answers.Name != "" {
 		h.field(tagName, it.Answers.Name)
 	}
-	out := "output"
-	if it.Dialect == Chat {
-		out = "content"
-	}
-	h.content(member(it.Raw, out), nil)
+	h.Content(Member(it.Raw, it.Dialect.Rules().Result), nil)
 }
 
-// reasoning is what identifies a reasoning item best: encrypted content, else its texts, else its id.
-func (h *hasher) reasoning(it Item) {
-	encrypted := member(it.Raw, "encrypted_content")
-	if c, ok := inside(encrypted); ok && len(c) > 0 {
+// Reasoning writes what identifies a reasoning best: the encrypted content, else texts, else the id.
+func (h *Hasher) Reasoning(encrypted []byte, texts [][]byte, id string) {
+	if c, ok := Inside(encrypted); ok && len(c) > 0 {
 		h.text(tagReasoning, encrypted)
 		return
 	}
 	start := h.open(tagReasoning)
 	said := false
-	for _, name := range []string{"summary", "content"} {
-		v := member(it.Raw, name)
-		for range parts(v) {
-			said = true
-			break
-		}
+	for _, v := range texts {
+		said = said || HasParts(v)
 		if v != nil && !h.canonical(v, true) {
 			h.b = append(h.b, v...)
 		}
 	}
 	if !said {
-		h.b = append(h.b[:start], it.ID...)
+		h.b = append(h.b[:start], id...)
 	}
 	h.close(start)
 }
 
-// opaque writes a value that is not understood.
-func (h *hasher) opaque(raw []byte) {
+// Opaque writes a value that is not understood.
+func (h *Hasher) Opaque(raw []byte) {
 	start := h.open(tagOpaque)
 	h.canon.dropID = true
 	if !h.canonical(raw, false) {
@@ -388,7 +298,7 @@ func (h *hasher) opaque(raw []byte) {
 
 // canonical appends raw's canonical JSON; it appends nothing and returns false where raw is no JSON or has too many
 // members. Unless all is set, members of the top level that clients drop when they echo are left out.
-func (h *hasher) canonical(raw []byte, all bool) bool {
+func (h *Hasher) canonical(raw []byte, all bool) bool {
 	h.canon.all = all
 	out, ok := h.canon.append(h.b, raw)
 	if ok {

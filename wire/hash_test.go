@@ -1,4 +1,4 @@
-package wire
+package wire_test
 
 import (
 	"bytes"
@@ -11,6 +11,8 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 	"pgregory.net/rapid"
+
+	. "remora/wire"
 )
 
 func parseItem(t *testing.T, d Dialect, raw string) Item {
@@ -111,10 +113,8 @@ func TestContentHashMeaning(t *testing.T) {
 		for _, s := range g.spellings[1:] {
 			it := parseItem(t, g.dialect, s)
 			if it.ContentHash() != want {
-				a, b := new(hasher), new(hasher)
-				a.item(parseItem(t, g.dialect, g.spellings[0]))
-				b.item(it)
-				t.Errorf("unequal hash:\n%s\n%s\n%q\n%q", g.spellings[0], s, a.b, b.b)
+				a, b := Hashing()(parseItem(t, g.dialect, g.spellings[0])), Hashing()(it)
+				t.Errorf("unequal hash:\n%s\n%s\n%q\n%q", g.spellings[0], s, a, b)
 			}
 		}
 	}
@@ -151,7 +151,7 @@ func TestCanonical(t *testing.T) {
 	t.Parallel()
 	f := func(raw, want string) {
 		t.Helper()
-		got, ok := (&canonicalizer{all: true}).append(nil, []byte(raw))
+		got, ok := Canonical(true, nil, []byte(raw))
 		if !ok || string(got) != want {
 			t.Errorf("%s: got %s, %v, want %s", raw, got, ok, want)
 		}
@@ -166,11 +166,11 @@ func TestCanonical(t *testing.T) {
 	deep := strings.Repeat(`{"b":0,"a":`, 500) + "1" + strings.Repeat("}", 500)
 	f(deep, strings.Repeat(`{"a":`, 500)+"1"+strings.Repeat(`,"b":0}`, 500))
 	for _, bad := range []string{``, `{`, `{"a":1}x`, `[1,]`, `"`} {
-		if got, ok := (&canonicalizer{}).append([]byte("kept"), []byte(bad)); ok || string(got) != "kept" {
+		if got, ok := Canonical(false, []byte("kept"), []byte(bad)); ok || string(got) != "kept" {
 			t.Errorf("%q: got %q, %v", bad, got, ok)
 		}
 	}
-	if _, ok := (&canonicalizer{}).append(nil, []byte("["+strings.Repeat("{},", maxCanonicalMembers+1)+"{}]")); ok {
+	if _, ok := Canonical(false, nil, []byte("["+strings.Repeat("{},", MaxCanonicalMembers+1)+"{}]")); ok {
 		t.Error("the index is not bounded")
 	}
 }
@@ -280,10 +280,8 @@ func equalRespelled(raw []byte, jsonIn string, seed uint64) error {
 			return fmt.Errorf("%q respelled %q: %w", raw, again, err)
 		}
 		if x.ContentHash() != y.ContentHash() || x.Text() != y.Text() {
-			a, b := new(hasher), new(hasher)
-			a.item(x)
-			b.item(y)
-			return fmt.Errorf("%s %q and %q:\n%q\n%q", d, raw, again, a.b, b.b)
+			a, b := Hashing()(x), Hashing()(y)
+			return fmt.Errorf("%s %q and %q:\n%q\n%q", d, raw, again, a, b)
 		}
 	}
 	return nil
@@ -295,7 +293,7 @@ func TestContentHashRespelled(t *testing.T) {
 		raw, jsonIn := drawValue(t, 3), ""
 		if rapid.Bool().Draw(t, "message") {
 			jsonIn = "arguments"
-			raw = `{"role":"assistant","content":` + drawValue(t, 2) + `,"tool_calls":[{"id":"a","function":{"name":"f","arguments":` + string(appendString(nil, drawValue(t, 3))) + `}}]}`
+			raw = `{"role":"assistant","content":` + drawValue(t, 2) + `,"tool_calls":[{"id":"a","function":{"name":"f","arguments":` + string(AppendString(nil, drawValue(t, 3))) + `}}]}`
 		}
 		if err := equalRespelled([]byte(raw), jsonIn, rapid.Uint64().Draw(t, "seed")); err != nil {
 			t.Fatal(err)
@@ -317,7 +315,7 @@ func FuzzHash(f *testing.F) {
 		f.Add([]byte(s), uint64(i))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte, seed uint64) {
-		if err := equalRespelled(raw, "", seed); err != nil && valid(raw) {
+		if err := equalRespelled(raw, "", seed); err != nil && Valid(raw) {
 			t.Fatal(err)
 		}
 	})

@@ -1,47 +1,20 @@
-// Package wire turns the bytes of Chat Completions and Responses bodies into items and back.
+// Package wire reads and edits the bodies of LLM APIs: requests, answers and streams, in any dialect.
 //
-// Nothing is parsed into a closed schema: an [Item] keeps the bytes it came from, a few fields are read beside
-// them, and whatever is not edited is re-emitted byte for byte. The package is a leaf: it knows no HTTP, no
-// memory and no store, and it survives any input (bounded depth, no recursion, linear time).
+// [Parse] reads a [Request], whose conversation is a list of [Item]. An item keeps the bytes that it was read from; the few
+// fields that Remora needs are read beside them, so members that are not known survive. [Request.With] writes the body with
+// other items or tools, and all other bytes stay. [FoldBody] and [Folder] read an answer, whole or while it streams, into a
+// [Reply]. [Item.ContentHash] is the same however a client spells an item's JSON. [ConvertAll] moves items to another dialect.
+//
+// What differs between dialects is a [Dialect]: its [Rules] are data, its [Codec] is code. Both are defined in a folder below
+// this one (chat, responses), and package dialects has their table.
+//
+// The package does no HTTP and knows no memory and no store. It accepts any input: depth and size are bounded, nothing
+// recurses with the input, and time is linear in its size.
 package wire
 
 import (
-	"fmt"
 	"slices"
 )
-
-// Dialect says how a body spells a conversation.
-type Dialect uint8
-
-// The dialects whose bodies are understood.
-const (
-	// Chat is Chat Completions: items are the elements of "messages".
-	Chat Dialect = iota + 1
-	// Responses is the Responses API: items are the elements of "input" and "output".
-	Responses
-)
-
-// String is the dialect's name, as records and logs spell it.
-func (d Dialect) String() string {
-	switch d {
-	case Chat:
-		return "chat"
-	case Responses:
-		return "responses"
-	default:
-		return "unknown"
-	}
-}
-
-// ParseDialect is the inverse of Dialect.String.
-func ParseDialect(name string) (Dialect, error) {
-	for _, d := range []Dialect{Chat, Responses} {
-		if d.String() == name {
-			return d, nil
-		}
-	}
-	return 0, fmt.Errorf(`dialect %q: want "chat" or "responses"`, name)
-}
 
 // Kind is the part that an item plays in a conversation.
 type Kind uint8
@@ -90,42 +63,51 @@ type Item struct {
 	Kind    Kind
 	Role    Role
 	Dialect Dialect
-	// HasText tells that a Message says something beside its Calls: content (text or media), a refusal or audio.
+	// HasText: a Message says something beside its Calls: content (text or media), a refusal or audio.
 	HasText bool
 	// ID is the item's own id, empty where it has none. For a Reference it is the id referred to.
 	ID string
 	// Calls are the tool calls that the item makes: any number for a Chat assistant message, one for a
 	// Responses ToolCall that wants a result, none for everything else.
 	Calls []Call
-	// Answers is the call that a ToolResult answers. Its ID is empty where the client gave none.
+	// Answers is the call that a ToolResult answers. Its ID is empty where the client gave none. Of kind Other, the answer to
+	// a request for approval and the output of a program have one, too.
 	Answers Call
+	// Takes is what these answer: the request for approval, or the program, which upstream runs. Upstream takes both without an
+	// answer, and no answer without them.
+	Takes Call
 	// Raw is the element's JSON exactly as it stands in its body, without surrounding white space.
 	Raw []byte
 }
 
-// Families of calls. The rest is spelled where it is used once.
+// Families of calls. A dialect that has others spells them itself.
 const (
-	familyFunction   = "function"
-	familyLegacy     = "function_legacy" // function_call and role "function": paired by adjacency and name
-	familyCustom     = "custom_tool"
-	familyLocalShell = "local_shell"
-	familyToolSearch = "tool_search"
+	FamilyFunction   = "function"
+	FamilyLegacy     = "function_legacy" // function_call and role "function": without an id, paired by adjacency and name
+	FamilyCustom     = "custom_tool"
+	FamilyLocalShell = "local_shell"
+	FamilyProgram    = "program" // programs, which upstream runs, and which make calls of their own
 )
 
-// FamilyLegacy is the family of a legacy function_call, which has no id.
-const FamilyLegacy = familyLegacy
+// key returns what a call and its result share within one dialect.
+func (c Call) key() string {
+	if c.ID == "" {
+		return c.Family + "\x00" + c.Name
+	}
+	return c.ID
+}
 
-// Matches tells that answer is a result for call: the same id within one family. A local shell call may be answered by
-// a function's result, as Codex does. A legacy call has no id and is matched by its name. A call without id that is
-// not legacy matches nothing: only its neighbourhood could tell.
+// Matches reports whether answer is a result for call: the same id within one family. A local shell call may be answered
+// by a function's result, as Codex does. A legacy call has no id and is matched by its name. A call without id that is not
+// legacy matches nothing: its pair can be found by its neighbours only.
 func Matches(call, answer Call) bool {
-	if call.Family == familyLegacy || answer.Family == familyLegacy {
+	if call.Family == FamilyLegacy || answer.Family == FamilyLegacy {
 		return call.Family == answer.Family && call.Name == answer.Name
 	}
 	if call.ID == "" || call.ID != answer.ID {
 		return false
 	}
-	return call.Family == answer.Family || call.Family == familyLocalShell && answer.Family == familyFunction
+	return call.Family == answer.Family || call.Family == FamilyLocalShell && answer.Family == FamilyFunction
 }
 
 // Leading counts the system and developer messages at the head of items.
@@ -138,24 +120,24 @@ func Leading(items []Item) int {
 	return len(items)
 }
 
-// Text is the item's plain text: the text parts of its content and its refusal, or a result's output. Parts are put
+// Text returns the item's plain text: the text parts of its content and its refusal, or a result's output. Parts are put
 // together without anything between them. It is "" for kinds without text of their own.
 func (it Item) Text() string {
 	if it.Kind != Message && it.Kind != ToolResult {
 		return ""
 	}
 	var content, refusal []byte
-	for p := range parts(it.Raw) {
-		switch string(p.name) {
+	for p := range Parts(it.Raw) {
+		switch string(p.Name) {
 		case "content", "output":
-			content = p.value
+			content = p.Value
 		case "refusal":
-			refusal = p.value
+			refusal = p.Value
 		}
 	}
 	dst := appendContent(nil, content)
-	if c, ok := inside(refusal); ok {
-		dst = appendText(dst, c)
+	if c, ok := Inside(refusal); ok {
+		dst = AppendText(dst, c)
 	}
 	return string(dst)
 }
@@ -165,57 +147,40 @@ var spoken = [...]string{"text", "refusal", "stdout", "stderr"} //nolint:gocheck
 
 // appendContent appends the text of a string or of a list of parts; a shell's parts have stdout and stderr.
 func appendContent(dst, content []byte) []byte {
-	if c, ok := inside(content); ok {
-		return appendText(dst, c)
+	if c, ok := Inside(content); ok {
+		return AppendText(dst, c)
 	}
 	if len(content) == 0 || content[0] != '[' {
 		return dst
 	}
-	for e := range parts(content) {
-		if c, ok := inside(e.value); ok {
-			dst = appendText(dst, c)
+	for e := range Parts(content) {
+		if c, ok := Inside(e.Value); ok {
+			dst = AppendText(dst, c)
 		}
 		var said [len(spoken)][]byte // in a fixed order: that of members means nothing
-		for p := range parts(e.value) {
-			if i := slices.Index(spoken[:], string(p.name)); i >= 0 {
-				said[i], _ = inside(p.value)
+		for p := range Parts(e.Value) {
+			if i := slices.Index(spoken[:], string(p.Name)); i >= 0 {
+				said[i], _ = Inside(p.Value)
 			}
 		}
 		for _, c := range said {
-			dst = appendText(dst, c)
+			dst = AppendText(dst, c)
 		}
 	}
 	return dst
 }
 
-// Input is what the model wrote for a call of the item, by its index in Calls: the arguments of a function, the input of
+// Input returns what the model wrote for a call of the item, by its index in Calls: the arguments of a function, the input of
 // a custom tool, and of a call of another kind its action or operation as JSON. It is "" where there is none.
 func (it Item) Input(call int) string {
 	if call < 0 || call >= len(it.Calls) {
 		return ""
 	}
-	raw := it.Raw
-	switch {
-	case it.Calls[call].Family == familyLegacy:
-		raw = member(raw, "function_call")
-	case it.Dialect == Chat:
-		i := 0
-		for p := range parts(member(it.Raw, "tool_calls")) {
-			if i == call {
-				raw = p.value
-			}
-			i++
-		}
-		if fn := member(raw, "function"); fn != nil {
-			raw = fn
-		} else {
-			raw = member(raw, "custom")
-		}
-	}
+	raw := it.Dialect.Codec().Input(it, call)
 	for _, name := range [...]string{"arguments", "input", "action", "operation"} {
-		if v := member(raw, name); v != nil {
-			if _, ok := inside(v); ok {
-				return text(v)
+		if v := Member(raw, name); v != nil {
+			if _, ok := Inside(v); ok {
+				return Text(v)
 			}
 			return string(v)
 		}
@@ -223,167 +188,168 @@ func (it Item) Input(call int) string {
 	return ""
 }
 
-// FunctionTool is the definition of a function in dialect d, for Request.With. Parameters is a JSON schema; none means a
+// FunctionTool returns the definition of a function in dialect d, for Request.With. Parameters is a JSON schema; none means a
 // function without arguments.
 func FunctionTool(d Dialect, name, description string, parameters []byte) []byte {
 	if len(parameters) == 0 {
 		parameters = []byte(`{"type":"object","properties":{}}`)
 	}
-	out := []byte(`{"type":"function",`)
-	if d == Chat {
-		out = append(out, `"function":{`...)
-	}
-	out = append(appendString(append(out, `"name":`...), name), `,"description":`...)
-	out = append(append(appendString(out, description), `,"parameters":`...), parameters...)
-	if d == Chat {
-		return append(out, "}}"...)
-	}
-	// Without it some servers make every property a required one.
-	return append(out, `,"strict":false}`...)
+	return d.Codec().Function(name, description, parameters)
 }
 
-// NewToolResult is a result that answers the call with a text, in the dialect that the call was made in.
+// AppendFunctionTool appends the members of a function's definition that all dialects name alike.
+func AppendFunctionTool(out []byte, name, description string, parameters []byte) []byte {
+	out = append(AppendString(append(out, `"name":`...), name), `,"description":`...)
+	return append(append(AppendString(out, description), `,"parameters":`...), parameters...)
+}
+
+// NewToolResult returns a result that answers the call with a text, in the dialect that the call was made in.
 func NewToolResult(c Call, d Dialect, text string) Item {
-	var out []byte
+	return NewDecoder(d).Item(d.Codec().Result(c, text))
+}
+
+// FromClient reports whether an item of kind Other is of a type that clients make, not models.
+func (it Item) FromClient() bool {
+	types := it.Dialect.Rules().ClientTypes
+	if types == nil {
+		return true // a role of its own
+	}
+	return slices.Contains(types, Text(Member(it.Raw, "type")))
+}
+
+// Approves reports whether the item answers a model's request for approval.
+func (it Item) Approves() bool {
+	approval := it.Dialect.Rules().Approval
+	return approval != "" && it.Kind == Other && Text(Member(it.Raw, "type")) == approval
+}
+
+// IsImage reports whether the item is an image that a model made.
+func (it Item) IsImage() bool {
+	image := it.Dialect.Rules().Image
+	return image != "" && it.Kind == Other && Text(Member(it.Raw, "type")) == image
+}
+
+// WithoutCalls returns the item without the calls whose index in Calls drop names; all other bytes stay. It returns
+// false when nothing remains that is worth sending: no call, and no text beside them. A tool_calls list that loses all
+// its elements goes as a whole, since upstream refuses an empty one.
+func (it Item) WithoutCalls(drop func(i int) bool) (Item, bool) {
+	keep, kept := make([]bool, len(it.Calls)), 0
+	for i := range keep {
+		if !drop(i) {
+			keep[i] = true
+			kept++
+		}
+	}
 	switch {
-	case d == Chat && c.Family == familyLegacy:
-		out = appendString([]byte(`{"role":"function","name":`), c.Name)
-		out = append(appendString(append(out, `,"content":`...), text), '}')
-	case d == Chat:
-		out = appendString([]byte(`{"role":"tool","tool_call_id":`), c.ID)
-		out = append(appendString(append(out, `,"content":`...), text), '}')
-	default:
-		out = responsesResult(c, text)
+	case kept == len(keep):
+		return it, kept > 0 || it.HasText || it.Kind != Message
+	case kept == 0 && !it.HasText, it.Kind != Message:
+		return Item{}, false
 	}
-	dec := decoder{dialect: d, calls: maxCalls}
-	return dec.item(out)
+	return it.Rewritten(it.Dialect.Codec().WithoutCalls(it, keep)), true
 }
 
-// responsesResult spells a result as its kind of tool does.
-func responsesResult(c Call, text string) []byte {
-	typ, id := c.Family+"_call_output", "call_id"
-	switch c.Family {
-	case familyToolSearch:
-		typ = "tool_search_output"
-	case familyLocalShell:
-		id = "id"
-	case "":
-		typ = "function_call_output"
+// OnlyCalls returns the calls of the item whose index in Calls keep names, without what was said beside them. All that
+// upstream sent with the calls stays: thinking models refuse a call that comes back without its reasoning_content,
+// reasoning_details or thought signature. It returns false when no call is kept.
+func (it Item) OnlyCalls(keep func(i int) bool) (Item, bool) {
+	if it.Kind != Message {
+		return it, len(it.Calls) > 0 && keep(0)
 	}
-	out := appendString([]byte(`{"type":`), typ)
-	out = appendString(append(appendString(append(out, ','), id), ':'), c.ID)
-	out = append(out, `,"output":`...)
-	if c.Family == "shell" { // its output is a list of commands' outputs
-		out = appendString(append(out, `[{"stdout":"","stderr":`...), text)
-		return append(out, `,"outcome":{"type":"exit","exit_code":1}}]}`...)
+	rest, ok := it.WithoutCalls(func(i int) bool { return !keep(i) })
+	if !ok || len(rest.Calls) == 0 {
+		return Item{}, false
 	}
-	return append(appendString(out, text), '}')
+	return rest.Rewritten(rest.Dialect.Codec().OnlyCalls(rest)), true
 }
 
-// Check returns every violation of the pairing rules of dialect d, in the order of the items; none for a history that
-// a strict upstream accepts. A call needs its result and a result its call, once each. In Responses the call comes
-// first, wherever the result stands; in Chat the results of a message stand directly behind it.
+// Audio is the sound of a Chat answer, as far as a later request needs to know.
+type Audio struct {
+	ID string
+	// Expires is until when upstream keeps the sound, in seconds since 1970; 0 where the answer does not say.
+	Expires int64
+}
+
+// AsInput returns the answer of a model as upstream accepts it back in a later request. Answers hold what requests must
+// not: empty lists of calls, empty text beside calls, and sound, which goes back as its id where kept says that upstream
+// still has it, and as the text of its transcript otherwise. It returns false for a message that says nothing, as after a
+// content filter or when reasoning took all tokens: upstreams refuse null as content, and many refuse empty text as well.
 //
-// A Responses result without call id is legal and not judged. Whether a call may be unknown here because upstream
-// stores it (previous_response_id, conversation, references) is for the caller to know.
-func Check(d Dialect, items []Item) []error {
-	if d == Chat {
-		return checkChat(items)
+// Items other than messages of the assistant are returned as they are.
+func (it Item) AsInput(kept func(Audio) bool) (Item, bool) {
+	if it.Kind != Message || it.Role != Assistant {
+		return it, true
 	}
-	return checkResponses(items)
+	return it.Dialect.Codec().AsInput(it, kept)
 }
 
-func checkResponses(items []Item) []error {
-	type open struct {
-		call     Call
-		item     int
-		answered bool
-	}
-	var errs []error
-	calls := make(map[string][]*open)
-	var order []*open
-	for i, it := range items {
-		for _, c := range it.Calls {
-			o := &open{call: c, item: i}
-			calls[c.ID], order = append(calls[c.ID], o), append(order, o)
-		}
-		if it.Kind != ToolResult || it.Answers.ID == "" {
-			continue
-		}
-		matching := slices.DeleteFunc(slices.Clone(calls[it.Answers.ID]), func(o *open) bool { return !Matches(o.call, it.Answers) })
-		k := slices.IndexFunc(matching, func(o *open) bool { return !o.answered })
-		switch {
-		case k >= 0:
-			matching[k].answered = true
-		case len(matching) > 0:
-			errs = append(errs, fmt.Errorf("item %d: second result for %s call %q", i, it.Answers.Family, it.Answers.ID))
-		default:
-			errs = append(errs, fmt.Errorf("item %d: result without a %s call %q before it", i, it.Answers.Family, it.Answers.ID))
-		}
-	}
-	for _, o := range order {
-		if !o.answered {
-			errs = append(errs, fmt.Errorf("item %d: %s call %q without result", o.item, o.call.Family, o.call.ID))
-		}
-	}
-	return errs
+// Convert returns the item in dialect d: as it is if it has that dialect already. A Chat assistant message with calls
+// becomes a message and one item for each call. Reasoning becomes nothing in Chat, which has no place for it. What
+// has no counterpart (hosted calls, references, legacy function calls, unknown parts) is an error that names it.
+func (it Item) Convert(d Dialect) ([]Item, error) {
+	return (&converter{to: d}).convert(it)
 }
 
-func checkChat(items []Item) []error {
-	var c chatChecker
-	for i, it := range items {
-		if it.Kind == ToolResult {
-			c.result(i, it.Answers)
-			continue
-		}
-		c.settle()
-		if len(it.Calls) > 0 {
-			c.maker, c.calls, c.answered = i, it.Calls, make([]bool, len(it.Calls))
-		}
+// Reach says how far an item of an earlier request is from the upstream that a new one goes to.
+type Reach uint8
+
+// Reaches, from the nearest. Each loses what the ones before it lose.
+const (
+	// Near items were made by the provider and the model that are asked now, and what they refer to is known there.
+	Near Reach = iota
+	// Unnamed items were made there as well, but upstream has not kept what their ids refer to.
+	Unnamed
+	// OtherModel items were made by another model of the same provider.
+	OtherModel
+	// OtherProvider items were made elsewhere.
+	OtherProvider
+)
+
+// Portable returns the item as an upstream at that distance accepts it, and false where nothing of it remains. Text, and
+// calls with the ids that pair them with their results, stay. What only the maker can read or find goes: reasoning,
+// references, hosted calls, items of unknown types, ids and signatures, and with another provider files, containers and
+// sounds. An item without any of that is returned as it is.
+func (it Item) Portable(r Reach) (Item, bool) {
+	if r == Near || len(it.Raw) == 0 || it.Raw[0] != '{' {
+		return it, r == Near || it.Kind != Other
 	}
-	c.settle()
-	return c.errs
+	return it.Dialect.Codec().Portable(it, r)
 }
 
-// chatChecker holds the message whose results may come now.
-type chatChecker struct {
-	maker    int
-	calls    []Call
-	answered []bool
-	errs     []error
+// Rewritten returns the item with other bytes, or itself where nothing was taken from them.
+func (it Item) Rewritten(raw []byte) Item {
+	if string(raw) == string(it.Raw) {
+		return it
+	}
+	return NewDecoder(it.Dialect).Item(raw)
 }
 
-func (c *chatChecker) result(i int, answers Call) {
-	again := false
-	for k, call := range c.calls {
-		if !Matches(call, answers) {
-			continue
-		}
-		if !c.answered[k] {
-			c.answered[k] = true
-			return
-		}
-		again = true
+// StoredFile reports whether a part is nothing but the id of a file.
+func StoredFile(part []byte) bool {
+	if Text(Member(part, "file_id")) == "" {
+		return false
 	}
-	if again {
-		c.errs = append(c.errs, fmt.Errorf("item %d: second result for call %q", i, callName(answers)))
-		return
+	for _, inline := range [...]string{"file_data", "file_url", "image_url"} {
+		if Text(Member(part, inline)) != "" {
+			return false
+		}
 	}
-	c.errs = append(c.errs, fmt.Errorf("item %d: result without call %q in the message before", i, callName(answers)))
+	return true
 }
 
-func (c *chatChecker) settle() {
-	for k, ok := range c.answered {
-		if !ok {
-			c.errs = append(c.errs, fmt.Errorf("item %d: call %q without result directly behind it", c.maker, callName(c.calls[k])))
+// WithoutParts leaves out elements of a list. It returns false where it leaves out all of them.
+func WithoutParts(list []byte, drop func(part []byte) bool) ([]byte, bool) {
+	if len(list) == 0 || list[0] != '[' {
+		return list, true
+	}
+	kept, dropped := 0, 0
+	out := Edit(list, func(_ int, e Part) ([]byte, bool) {
+		if drop(e.Value) {
+			dropped++
+			return nil, false
 		}
-	}
-	c.calls, c.answered = nil, nil
-}
-
-func callName(c Call) string {
-	if c.ID == "" {
-		return c.Name
-	}
-	return c.ID
+		kept++
+		return e.Value, true
+	})
+	return out, kept > 0 || dropped == 0
 }

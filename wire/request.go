@@ -8,11 +8,15 @@ import (
 )
 
 // Bounds on what a caller controls. They keep the index of a hostile body a small multiple of the body's size; what
-// exceeds them is not parsed and so forwarded as it is.
+// exceeds them is not parsed and so forwarded as it is. How many items and calls a body may have follows from its size:
+// no conversation has items as short as these bounds allow.
 const (
 	maxMembers  = 4096    // members of a body
-	maxElements = 1 << 15 // elements of messages or input: one request must not keep the store from all others
-	maxCalls    = 1 << 15 // tool calls of all items of a body together
+	maxElements = 1 << 15 // elements of messages, input or output, whatever their size
+	maxCalls    = 1 << 15 // tool calls of all items of a body together, whatever their size
+
+	elementBytes = 24 // a longer list has so many bytes an element, at least
+	callBytes    = 16 // and so many a call
 )
 
 // Request is a parsed request body: its items, and the spans of its members over the original bytes.
@@ -20,7 +24,10 @@ type Request struct {
 	Dialect Dialect
 	// Body is what was parsed; it must not be modified while the Request or one of its items is in use.
 	Body []byte
+	// Deployment is the model that the request's path names, empty where it names none.
+	Deployment string
 
+	model    string // what the body says
 	members  []memberSpan
 	list     span // the value of messages or input; empty where it is absent
 	elements []element
@@ -31,7 +38,7 @@ type Request struct {
 // span is a range of Body; end is exclusive.
 type span struct{ start, end int }
 
-// from is the span in what begins at a place of it.
+// from returns the span in what begins at a place of it.
 func (s span) from(at int) span { return span{s.start - at, s.end - at} }
 
 // memberSpan is a member of the body's top level: its name without quotes, and its value.
@@ -49,30 +56,23 @@ type element struct {
 //
 // The Request and its items alias body.
 func Parse(d Dialect, body []byte) (*Request, error) {
-	p := parser{Request: &Request{Dialect: d, Body: body}, scanner: scanner{b: body}}
+	p := parser{Request: &Request{Dialect: d, Body: body}, Scanner: Scanner{b: body}}
 	if !p.body() {
 		return nil, p.err()
 	}
+	p.model = p.Text("model")
 	return p.Request, nil
 }
 
 type parser struct {
 	*Request
-	scanner
+	Scanner
 	found bool
-}
-
-// listName is the member that holds the items.
-func (d Dialect) listName() string {
-	if d == Responses {
-		return "input"
-	}
-	return "messages"
 }
 
 func (p *parser) body() bool {
 	p.space()
-	if p.peek() != '{' {
+	if p.Peek() != '{' {
 		return p.fail("not an object")
 	}
 	p.members = make([]memberSpan, 0, 16)
@@ -90,9 +90,9 @@ func (p *parser) body() bool {
 	if p.i != len(p.b) {
 		return p.fail("data behind the object")
 	}
-	if !p.found && p.Dialect == Chat {
+	if !p.found && !p.Dialect.Rules().ListOptional {
 		p.i = 0
-		return p.fail("no messages")
+		return p.fail("no " + p.Dialect.Rules().List)
 	}
 	return true
 }
@@ -102,7 +102,8 @@ func (p *parser) member() bool {
 		return p.fail("too many members")
 	}
 	m := memberSpan{name: span{p.keyStart, p.keyEnd}}
-	isList := string(unescaped(p.b[p.keyStart:p.keyEnd])) == p.Dialect.listName()
+	name := p.Dialect.Rules().List
+	isList := name != "" && string(Unescaped(p.b[p.keyStart:p.keyEnd])) == name
 	if isList && p.found {
 		p.i = p.keyStart
 		return p.fail("more than one list of items")
@@ -126,18 +127,19 @@ func (p *parser) member() bool {
 }
 
 func (p *parser) itemList() bool {
-	c := p.peek()
-	if p.Dialect == Responses && (c == '"' || c == 'n') {
+	c := p.Peek()
+	if p.Dialect.Rules().ListOptional && (c == '"' || c == 'n') {
 		return p.value()
 	}
 	if c != '[' {
 		return p.fail("the items are no list")
 	}
+	most := max(maxElements, len(p.b)/elementBytes)
 	p.elements = make([]element, 0, min(max(len(p.b)/512, 8), 1024))
 	more, ok := p.begin()
 	for more && ok {
-		if len(p.elements) == maxElements {
-			return p.fail("too many items")
+		if len(p.elements) == most {
+			return p.fail("too many items for their size")
 		}
 		p.space()
 		start := p.i
@@ -159,10 +161,10 @@ func (r *Request) Items() []Item {
 }
 
 func (r *Request) decode() {
-	d := decoder{dialect: r.Dialect, calls: maxCalls}
+	d := newDecoder(r.Dialect, max(maxCalls, len(r.Body)/callBytes))
 	if v := r.of(r.list); len(v) > 0 && v[0] == '"' {
 		raw := append(append([]byte(`{"role":"user","content":`), v...), '}')
-		r.items = []Item{d.item(raw)}
+		r.items = []Item{d.Item(raw)}
 		return
 	}
 	if len(r.elements) == 0 {
@@ -171,7 +173,7 @@ func (r *Request) decode() {
 	r.items = make([]Item, len(r.elements))
 	for i, e := range r.elements {
 		d.known = e.longest.from(e.start)
-		r.items[i] = d.item(r.of(e.span))
+		r.items[i] = d.Item(r.of(e.span))
 	}
 }
 
@@ -190,7 +192,7 @@ func (r *Request) Member(path string) []byte {
 		if r.Body[m.value.start] != '{' {
 			return nil
 		}
-		return member(r.of(m.value), nested)
+		return Member(r.of(m.value), nested)
 	}
 	return r.of(m.value)
 }
@@ -210,32 +212,89 @@ func (r *Request) WithMember(name string, value []byte) ([]byte, error) {
 	if len(r.members) > 0 {
 		out = append(out, ',')
 	}
-	out = append(appendString(out, name), ':')
+	out = append(AppendString(out, name), ':')
 	out = append(out, value...)
 	return append(out, r.Body[at.end:]...), nil
 }
 
-// memberIndex is the index of the last member of a name, -1 for none.
+// memberIndex returns the index of the last member of a name, -1 for none.
 func (r *Request) memberIndex(name string) int {
 	for i, m := range slices.Backward(r.members) {
-		if string(unescaped(r.of(m.name))) == name {
+		if string(Unescaped(r.of(m.name))) == name {
 			return i
 		}
 	}
 	return -1
 }
 
-// Tools are the names of the tools that the client offers, in their order: of functions, custom tools and namespaces
+// Previous returns the id of the answer that the request continues, "" for none.
+func (r *Request) Previous() string {
+	if name := r.Dialect.Rules().Previous; name != "" {
+		return r.Text(name)
+	}
+	return ""
+}
+
+// InConversation reports whether upstream adds the items of the request to a conversation that it keeps.
+func (r *Request) InConversation() bool {
+	name := r.Dialect.Rules().Conversation
+	return name != "" && r.sets(name)
+}
+
+// Continues reports whether upstream itself holds what comes before the request's items.
+func (r *Request) Continues() bool {
+	return slices.ContainsFunc(r.Dialect.Rules().Holds, r.sets)
+}
+
+// sets reports whether a member has a value other than null and the empty string.
+func (r *Request) sets(name string) bool {
+	switch string(r.Member(name)) {
+	case "", "null", `""`:
+		return false
+	}
+	return true
+}
+
+// KeptByID reports whether upstream lets a client ask for the answer to the request by its id.
+func (r *Request) KeptByID() bool {
+	if r.Dialect.Rules().Kept {
+		return string(r.Member("store")) != "false"
+	}
+	return string(r.Member("store")) == "true"
+}
+
+// InBackground reports whether the request asks for an answer that comes later.
+func (r *Request) InBackground() bool {
+	name := r.Dialect.Rules().Background
+	if name == "" {
+		return false
+	}
+	switch string(r.Member(name)) {
+	case "", "null", "false":
+		return false
+	}
+	return true
+}
+
+// Format returns the type of the output format that the request asks for, "" where it names none.
+func (r *Request) Format() string {
+	if name := r.Dialect.Rules().Format; name != "" {
+		return Text(Member(r.Member(name), "type"))
+	}
+	return ""
+}
+
+// Tools returns the names of the tools that the client offers, in their order: of functions, custom tools and namespaces
 // what they are called, of hosted tools their type. Legacy functions count. What has neither is left out, and so is
 // what comes after 4096 names.
 func (r *Request) Tools() []string {
 	var names []string
 	for _, list := range [...]string{"tools", "functions"} {
-		for p := range parts(r.Member(list)) {
+		for p := range Parts(r.Member(list)) {
 			if len(names) == maxMembers {
 				return names
 			}
-			if name := toolName(p.value); name != "" && p.name == nil {
+			if name := toolName(p.Value); name != "" && p.Name == nil {
 				names = append(names, name)
 			}
 		}
@@ -244,12 +303,12 @@ func (r *Request) Tools() []string {
 }
 
 func toolName(raw []byte) string {
-	for _, nested := range [...][]byte{raw, member(raw, "function"), member(raw, "custom")} {
-		if name := text(member(nested, "name")); name != "" {
+	for _, nested := range [...][]byte{raw, Member(raw, "function"), Member(raw, "custom")} {
+		if name := Text(Member(nested, "name")); name != "" {
 			return name
 		}
 	}
-	return text(member(raw, "type"))
+	return Text(Member(raw, "type"))
 }
 
 // Text returns the text of a string member, or a number as it is spelled; "" for everything else. See Member for path.
@@ -259,28 +318,38 @@ func (r *Request) Text(path string) string {
 	case len(v) == 0:
 		return ""
 	case v[0] == '"':
-		return text(v)
+		return Text(v)
 	case v[0] == '-', v[0] >= '0' && v[0] <= '9':
 		return string(v)
 	}
 	return ""
 }
 
-// Instructions returns the raw instructions of a Responses request, nil where they are absent or null.
+// Model returns the model that the request asks for: that of its body, or else that of its path.
+func (r *Request) Model() string {
+	if r.model != "" {
+		return r.model
+	}
+	return r.Deployment
+}
+
+// Instructions returns the raw instructions that stand beside the items, nil where they are absent or null.
 func (r *Request) Instructions() []byte {
-	if r.Dialect != Responses {
+	name := r.Dialect.Rules().Instructions
+	if name == "" {
 		return nil
 	}
-	v := r.Member("instructions")
-	if isNull(v) {
+	v := r.Member(name)
+	if IsNull(v) {
 		return nil
 	}
 	return v
 }
 
-func isNull(raw []byte) bool { return bytes.Equal(raw, []byte("null")) }
+// IsNull reports whether a value is null.
+func IsNull(raw []byte) bool { return bytes.Equal(raw, []byte("null")) }
 
-// Names looks for members by their names in bodies that nobody has parsed.
+// Names looks for members by their names in bodies that were not parsed.
 type Names struct {
 	names   []string
 	lengths uint64 // bit n is set for a name of n bytes, the last bit for all longer ones
@@ -299,10 +368,10 @@ func NewNames(names ...string) *Names {
 	return n
 }
 
-// In tells whether one of the names is that of a member of body, at any depth and however it is spelled. A false is
-// certain for every body that Parse accepts. A true need not be: nothing is read but what stands before a colon. It
-// costs a fraction of Parse, since colons are rarer than quotes and are not escaped. Where a name itself holds a quote
-// or a backslash, every body may have it.
+// In reports whether one of the names may be that of a member of body, at any depth and with any escapes. False is certain
+// for every body that Parse accepts. True is not: only what stands before each colon is read. It costs a fraction of
+// Parse, since colons are rarer than quotes and are not escaped. Where a name itself holds a quote or a backslash, it is
+// true for every body.
 func (n *Names) In(body []byte) bool {
 	for from := 0; !n.odd; {
 		k := bytes.IndexByte(body[from:], ':')
@@ -321,7 +390,7 @@ func (n *Names) In(body []byte) bool {
 	return true
 }
 
-// before tells that b ends in a quote and one of the names, which another quote follows.
+// before reports whether b, which stands before a closing quote, ends in an opening quote and one of the names.
 func (n *Names) before(b []byte) bool {
 	start, escaped := len(b), false
 	for start > 0 && b[start-1] != '"' {
@@ -330,7 +399,7 @@ func (n *Names) before(b []byte) bool {
 	}
 	raw := b[start:]
 	if escaped {
-		raw = unescaped(raw)
+		raw = Unescaped(raw)
 	}
 	if start == 0 || n.lengths&(1<<min(len(raw), 63)) == 0 {
 		return false

@@ -1,4 +1,4 @@
-package wire
+package wire_test
 
 import (
 	"bytes"
@@ -9,6 +9,8 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 	"pgregory.net/rapid"
+
+	. "remora/wire"
 )
 
 // strict tells what a strict reader thinks of data. Strings are judged by it and not by the scanner.
@@ -45,7 +47,7 @@ func TestParseErrors(t *testing.T) {
 	f(Responses, `{"input":null}`, "", 0)
 	f(Responses, `{"input":"x"}`, "", 0)
 	f(Responses, `{"messages":1,"messages":2}`, "", 0)
-	f(Chat, deep(maxDepth-1), "", 0)
+	f(Chat, deep(MaxDepth-1), "", 0)
 
 	f(Chat, ``, "truncated", 0)
 	f(Chat, `[]`, "not an object", 0)
@@ -64,10 +66,10 @@ func TestParseErrors(t *testing.T) {
 	f(Chat, `{"messages":[],"messages":[]}`, "more than one", 16)
 	f(Chat, `{"messages":[],"mess\u0061ges":[]}`, "more than one", 16)
 	f(Responses, `{"inp\u0075t":[],"input":"x"}`, "more than one", 18)
-	f(Chat, deep(maxDepth), "too deep", 18+maxDepth)
-	f(Chat, `{"messages":`+strings.Repeat("[", 1<<20), "too deep", 11+maxDepth)
-	f(Chat, `{"messages":[`+strings.Repeat("0,", maxElements)+`0]}`, "too many items", 13+2*maxElements)
-	f(Responses, `{`+strings.Repeat(`"a":0,`, maxMembers)+`"a":0}`, "too many members", 5+6*maxMembers)
+	f(Chat, deep(MaxDepth), "too deep", 18+MaxDepth)
+	f(Chat, `{"messages":`+strings.Repeat("[", 1<<20), "too deep", 11+MaxDepth)
+	f(Chat, `{"messages":[`+strings.Repeat("0,", MaxElements)+`0]}`, "too many items", 13+2*MaxElements)
+	f(Responses, `{`+strings.Repeat(`"a":0,`, MaxMembers)+`"a":0}`, "too many members", 5+6*MaxMembers)
 	for _, bad := range []string{`[{]}]`, `[}`, `[1,]`, `[,1]`, `[1 2]`, `[{"a" 1}]`, `[{"a":1,}]`, `[{1:2}]`, `[01]`, `[+1]`, `[1.]`, `[1e]`, `[-]`, `[nul]`, `[truex]`, `['a']`, `[{"a":}]`} {
 		if _, err := Parse(Chat, []byte(`{"messages":`+bad+`}`)); err == nil {
 			t.Errorf("parse accepts %s", bad)
@@ -109,62 +111,6 @@ func TestMember(t *testing.T) {
 	f("empty.x", "", "")
 	if r.Member("absent") != nil || r.Instructions() != nil {
 		t.Error("absent and null members are not nil")
-	}
-}
-
-func TestItems(t *testing.T) {
-	t.Parallel()
-	call := func(id, family, name string) Call { return Call{ID: id, Family: family, Name: name} }
-	f := func(d Dialect, raw string, want Item) {
-		t.Helper()
-		got, err := ParseItem(d, []byte(" "+raw+"\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		want.Dialect, want.Raw = d, []byte(raw)
-		if d := diff(want, got); d != "" {
-			t.Errorf("%s\n%s", raw, d)
-		}
-	}
-	f(Chat, `{"role":"system","content":"x"}`, Item{Kind: Message, Role: System, HasText: true})
-	f(Chat, `{"role":"developer","content":""}`, Item{Kind: Message, Role: Developer})
-	f(Chat, `{"role":"critic","content":[]}`, Item{Kind: Message, Role: RoleOther})
-	f(Chat, `{"r\u006fle":"us\u0065r","content":[{"type":"text","text":""},{"type":"image_url","image_url":{}}]}`, Item{Kind: Message, Role: User, HasText: true})
-	f(Chat, `{"role":"user","content":[{"type":"text","text":""},""]}`, Item{Kind: Message, Role: User})
-	f(Chat, `{"role":"user","role":"assistant","content":null,"refusal":"no"}`, Item{Kind: Message, Role: Assistant, HasText: true})
-	f(Chat, `{"role":"assistant","audio":{"id":"a"}}`, Item{Kind: Message, Role: Assistant, HasText: true})
-	f(Chat, `{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":""}},{"id":"2","type":"custom","custom":{"name":"g"}}],"function_call":{"name":"h"}}`,
-		Item{Kind: Message, Role: Assistant, Calls: []Call{call("1", "function", "f"), call("2", "function", "g"), call("", "function_legacy", "h")}})
-	f(Chat, `{"role":"assistant","content":"x","tool_calls":null,"function_call":null}`, Item{Kind: Message, Role: Assistant, HasText: true})
-	f(Chat, `{"role":"assistant","content":"x","tool_calls":[1]}`, Item{Kind: Other, Role: Assistant, HasText: true})
-	f(Chat, `{"role":"user","content":"x","tool_calls":[{"id":"1"}]}`, Item{Kind: Message, Role: User, HasText: true})
-	f(Chat, `{"role":"tool","tool_call_id":"1","content":"x"}`, Item{Kind: ToolResult, Role: RoleTool, Answers: call("1", "function", "")})
-	f(Chat, `{"role":"function","name":"h","content":"x"}`, Item{Kind: ToolResult, Role: RoleTool, Answers: call("", "function_legacy", "h")})
-	f(Chat, `"x"`, Item{})
-	f(Chat, `null`, Item{})
-
-	f(Responses, `{"role":"user","content":"x"}`, Item{Kind: Message, Role: User, HasText: true})
-	f(Responses, `{"type":"message","id":"msg_1","role":"assistant","content":[{"type":"refusal","refusal":"no"}]}`, Item{Kind: Message, Role: Assistant, ID: "msg_1", HasText: true})
-	f(Responses, `{"type":"function_call","id":"fc_1","call_id":"c","name":"f","arguments":"{}"}`, Item{Kind: ToolCall, ID: "fc_1", Calls: []Call{call("c", "function", "f")}})
-	f(Responses, `{"type":"function_call_output","call_id":"c","output":"x"}`, Item{Kind: ToolResult, Role: RoleTool, Answers: call("c", "function", "")})
-	f(Responses, `{"type":"function_call_output","output":"x"}`, Item{Kind: ToolResult, Role: RoleTool, Answers: call("", "function", "")})
-	f(Responses, `{"type":"custom_tool_call","call_id":"c","name":"f","input":"x"}`, Item{Kind: ToolCall, Calls: []Call{call("c", "custom_tool", "f")}})
-	f(Responses, `{"type":"local_shell_call","id":"l","call_id":"c","action":{}}`, Item{Kind: ToolCall, ID: "l", Calls: []Call{call("c", "local_shell", "")}})
-	f(Responses, `{"type":"local_shell_call_output","id":"c","output":"x"}`, Item{Kind: ToolResult, Role: RoleTool, ID: "c", Answers: call("c", "local_shell", "")})
-	f(Responses, `{"type":"shell_call_output","call_id":"c","output":[]}`, Item{Kind: ToolResult, Role: RoleTool, Answers: call("c", "shell", "")})
-	f(Responses, `{"type":"apply_patch_call","call_id":"c"}`, Item{Kind: ToolCall, Calls: []Call{call("c", "apply_patch", "")}})
-	f(Responses, `{"type":"computer_call","call_id":"c"}`, Item{Kind: ToolCall, Calls: []Call{call("c", "computer", "")}})
-	f(Responses, `{"type":"tool_search_call","call_id":"c","execution":"client"}`, Item{Kind: ToolCall, Calls: []Call{call("c", "tool_search", "")}})
-	f(Responses, `{"type":"tool_search_output","call_id":"c"}`, Item{Kind: ToolResult, Role: RoleTool, Answers: call("c", "tool_search", "")})
-	f(Responses, `{"type":"tool_search_call","call_id":"c","execution":"server"}`, Item{})
-	f(Responses, `{"type":"tool_search_output","call_id":null,"execution":"server"}`, Item{})
-	f(Responses, `{"type":"reasoning","id":"rs","summary":[]}`, Item{Kind: Reasoning, ID: "rs"})
-	f(Responses, `{"type":"item_reference","id":"x"}`, Item{Kind: Reference, ID: "x"})
-	f(Responses, `{"id":"x"}`, Item{Kind: Reference, ID: "x"})
-	f(Responses, `{"type":null,"id":"x"}`, Item{Kind: Reference, ID: "x"})
-	f(Responses, `{"type":"compaction","encrypted_content":"e"}`, Item{Kind: Compaction})
-	for _, typ := range []string{"web_search_call", "mcp_call", "mcp_approval_request", "mcp_approval_response", "image_generation_call", "code_interpreter_call", "program", "program_output", "future_call", "future_call_output"} {
-		f(Responses, `{"type":"`+typ+`","call_id":"c"}`, Item{})
 	}
 }
 
@@ -227,18 +173,18 @@ func TestScannerAgreesWithJSONText(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		v := []byte(drawValue(t, 4))
-		if !valid(v) || !strict(v) {
-			t.Fatalf("%q: scanner %v, jsontext %v", v, valid(v), strict(v))
+		if !Valid(v) || !strict(v) {
+			t.Fatalf("%q: scanner %v, jsontext %v", v, Valid(v), strict(v))
 		}
 		if len(v) == 0 {
 			return
 		}
 		i := rapid.IntRange(0, len(v)-1).Draw(t, "at")
 		v[i] = rapid.SampledFrom([]byte(`{}[],:"01 en.-`)).Draw(t, "byte")
-		if strict(v) && !valid(v) {
+		if strict(v) && !Valid(v) {
 			t.Fatalf("%q: scanner refuses what jsontext accepts", v)
 		}
-		if valid(v) && !strict(v) && !bytes.ContainsAny(v, `\`) {
+		if Valid(v) && !strict(v) && !bytes.ContainsAny(v, `\`) {
 			t.Fatalf("%q: scanner accepts what jsontext refuses", v)
 		}
 	})
@@ -298,7 +244,7 @@ func FuzzParse(f *testing.F) {
 			if err != nil || len(again.Items()) != len(items) || strict(body) != strict(out) {
 				t.Fatalf("with a tool %q: %v", out, err)
 			}
-			if got := again.Tools(); len(got) != len(names)+1 && len(got) < maxMembers && r.Member("functions") == nil {
+			if got := again.Tools(); len(got) != len(names)+1 && len(got) < MaxMembers && r.Member("functions") == nil {
 				t.Fatalf("tools of %q: %q", out, got)
 			}
 		}
@@ -430,7 +376,7 @@ func TestNames(t *testing.T) {
 // TestGlance is about what can be had without reading lists and objects.
 func TestGlance(t *testing.T) {
 	t.Parallel()
-	long := `"` + strings.Repeat("x", maxGlance) + `"`
+	long := `"` + strings.Repeat("x", MaxGlance) + `"`
 	for body, want := range map[string]string{
 		`{"model":"m","messages":[]}`:                        `"m"`,
 		` { "a":1, "mod\u0065l" : "m" } `:                    `"m"`,
@@ -471,22 +417,22 @@ func FuzzNames(f *testing.F) {
 		}
 		var visit func(raw []byte, depth int)
 		visit = func(raw []byte, depth int) {
-			for p := range parts(raw) {
-				if p.name != nil && !NewNames(string(p.name), "other").In(body) {
-					t.Fatalf("%q is missed", p.name)
+			for p := range Parts(raw) {
+				if p.Name != nil && !NewNames(string(p.Name), "other").In(body) {
+					t.Fatalf("%q is missed", p.Name)
 				}
 				if depth < 4 {
-					visit(p.value, depth+1)
+					visit(p.Value, depth+1)
 				}
 			}
 		}
 		visit(body, 0)
-		for _, m := range r.members {
-			name := string(unescaped(r.of(m.name)))
+		for _, m := range r.Members() {
+			name := string(m.Name)
 			v := Glance(body, name)
 			found := v == nil
-			for _, other := range r.members {
-				found = found || string(unescaped(r.of(other.name))) == name && bytes.Equal(v, r.of(other.value))
+			for _, other := range r.Members() {
+				found = found || string(other.Name) == name && bytes.Equal(v, other.Value)
 			}
 			if !found {
 				t.Fatalf("%q is glanced at as %q", name, v)

@@ -22,10 +22,10 @@ func (e *ParseError) Error() string {
 	return "parse body at byte " + strconv.Itoa(e.Offset) + ": " + e.Reason
 }
 
-// scanner walks JSON without recursion and without building anything. It is strict about structure (brackets, commas,
+// Scanner walks JSON without recursion and without building anything. It is strict about structure (brackets, commas,
 // colons, numbers, literals) and does not look into strings: what stands between two quotes is re-emitted as it came,
 // so a strict reader judges it the same before and after.
-type scanner struct {
+type Scanner struct {
 	b []byte
 	i int
 	// keyStart and keyEnd are the last member name that was read, without its quotes. A nested value overwrites them.
@@ -39,7 +39,7 @@ type scanner struct {
 	longest, known span
 }
 
-func (s *scanner) fail(reason string) bool {
+func (s *Scanner) fail(reason string) bool {
 	if s.i >= len(s.b) {
 		s.i, reason = len(s.b), "truncated"
 	}
@@ -47,17 +47,17 @@ func (s *scanner) fail(reason string) bool {
 	return false
 }
 
-func (s *scanner) err() *ParseError { return &ParseError{Offset: s.i, Reason: s.reason} }
+func (s *Scanner) err() *ParseError { return &ParseError{Offset: s.i, Reason: s.reason} }
 
-// peek is the next byte, 0 at the end.
-func (s *scanner) peek() byte {
+// Peek returns the next byte, 0 at the end.
+func (s *Scanner) Peek() byte {
 	if s.i < len(s.b) {
 		return s.b[s.i]
 	}
 	return 0
 }
 
-func (s *scanner) space() {
+func (s *Scanner) space() {
 	for s.i < len(s.b) && s.b[s.i] <= ' ' {
 		switch s.b[s.i] {
 		case ' ', '\n', '\r', '\t':
@@ -69,7 +69,7 @@ func (s *scanner) space() {
 }
 
 // value skips one value and the space before it.
-func (s *scanner) value() bool {
+func (s *Scanner) value() bool {
 	floor := s.depth
 	for {
 		s.space()
@@ -90,8 +90,8 @@ func (s *scanner) value() bool {
 
 // begin consumes a scalar, an empty container, or the beginning of a container up to its first value; only then
 // inside is true.
-func (s *scanner) begin() (inside, ok bool) {
-	switch c := s.peek(); c {
+func (s *Scanner) begin() (inside, ok bool) {
+	switch c := s.Peek(); c {
 	case '"':
 		return false, s.str()
 	case '{', '[':
@@ -100,7 +100,7 @@ func (s *scanner) begin() (inside, ok bool) {
 		}
 		s.i++
 		s.space()
-		if s.peek() == c+2 { // '{' and '}', '[' and ']' are two apart
+		if s.Peek() == c+2 { // '{' and '}', '[' and ']' are two apart
 			s.i++
 			return false, true
 		}
@@ -119,10 +119,10 @@ func (s *scanner) begin() (inside, ok bool) {
 
 // next consumes what follows a value inside a container: a comma up to the next value (more is true), or the closing
 // bracket.
-func (s *scanner) next() (more, ok bool) {
+func (s *Scanner) next() (more, ok bool) {
 	s.space()
 	object := s.inObject()
-	switch c := s.peek(); {
+	switch c := s.Peek(); {
 	case c == ',' && object:
 		s.i++
 		s.space()
@@ -138,15 +138,15 @@ func (s *scanner) next() (more, ok bool) {
 	return false, s.fail("expected a comma or a closing bracket")
 }
 
-// inObject tells that the innermost open bracket is an object's.
-func (s *scanner) inObject() bool {
+// inObject reports whether the innermost open bracket is that of an object.
+func (s *Scanner) inObject() bool {
 	top := s.depth - 1
 	return top >= 0 && s.objects[top/64]>>(top%64)&1 == 1
 }
 
 // key reads a member name and its colon.
-func (s *scanner) key() bool {
-	if s.peek() != '"' {
+func (s *Scanner) key() bool {
+	if s.Peek() != '"' {
 		return s.fail("expected a member name")
 	}
 	start := s.i + 1
@@ -155,7 +155,7 @@ func (s *scanner) key() bool {
 	}
 	s.keyStart, s.keyEnd = start, s.i-1
 	s.space()
-	if s.peek() != ':' {
+	if s.Peek() != ':' {
 		return s.fail("expected a colon")
 	}
 	s.i++
@@ -164,7 +164,7 @@ func (s *scanner) key() bool {
 
 // str skips a string. Looking for the next quote and then back over the run of backslashes before it stays linear
 // on any input; looking for quotes and for backslashes separately does not.
-func (s *scanner) str() bool {
+func (s *Scanner) str() bool {
 	if s.i == s.known.start && s.known.end > 0 {
 		s.i = s.known.end
 		return true
@@ -191,10 +191,10 @@ func (s *scanner) str() bool {
 	}
 }
 
-func (s *scanner) scalar() bool {
+func (s *Scanner) scalar() bool {
 	rest := s.b[s.i:]
 	var word string
-	switch s.peek() {
+	switch s.Peek() {
 	case 't':
 		word = "true"
 	case 'f':
@@ -213,24 +213,24 @@ func (s *scanner) scalar() bool {
 	return s.fail("expected a value")
 }
 
-func (s *scanner) number() bool {
-	if s.peek() == '-' {
+func (s *Scanner) number() bool {
+	if s.Peek() == '-' {
 		s.i++
 	}
-	if s.peek() == '0' {
+	if s.Peek() == '0' {
 		s.i++
 	} else if !s.digits() {
 		return s.fail("expected a value")
 	}
-	if s.peek() == '.' {
+	if s.Peek() == '.' {
 		s.i++
 		if !s.digits() {
 			return s.fail("expected a digit")
 		}
 	}
-	if c := s.peek(); c == 'e' || c == 'E' {
+	if c := s.Peek(); c == 'e' || c == 'E' {
 		s.i++
-		if c := s.peek(); c == '+' || c == '-' {
+		if c := s.Peek(); c == '+' || c == '-' {
 			s.i++
 		}
 		if !s.digits() {
@@ -240,9 +240,9 @@ func (s *scanner) number() bool {
 	return true
 }
 
-func (s *scanner) digits() bool {
+func (s *Scanner) digits() bool {
 	start := s.i
-	for c := s.peek(); c >= '0' && c <= '9'; c = s.peek() {
+	for c := s.Peek(); c >= '0' && c <= '9'; c = s.Peek() {
 		s.i++
 	}
 	return s.i > start
@@ -251,7 +251,7 @@ func (s *scanner) digits() bool {
 // Strings iterates over the strings of valid JSON, names of members among them, as the places between their quotes.
 func Strings(raw []byte) iter.Seq2[int, int] {
 	return func(yield func(from, to int) bool) {
-		for s := (scanner{b: raw}); ; {
+		for s := (Scanner{b: raw}); ; {
 			n := bytes.IndexByte(raw[s.i:], '"')
 			from := s.i + n + 1
 			if s.i += n; n < 0 || !s.str() || !yield(from, s.i-1) {
@@ -261,9 +261,9 @@ func Strings(raw []byte) iter.Seq2[int, int] {
 	}
 }
 
-// valid tells that raw is one JSON value, with nothing but space around it.
-func valid(raw []byte) bool {
-	s := scanner{b: raw}
+// Valid reports whether raw is one JSON value, with nothing but space around it. It looks at structure only, not into strings.
+func Valid(raw []byte) bool {
+	s := Scanner{b: raw}
 	if !s.value() {
 		return false
 	}
@@ -271,13 +271,13 @@ func valid(raw []byte) bool {
 	return s.i == len(raw)
 }
 
-// each iterates over the members of an object, yielding their names, or over the elements of an array, at the
+// Each iterates over the members of an object, yielding their names, or over the elements of an array, at the
 // scanner's place. The loop may read the value with raw or with each, which spares reading it twice, and must not end
 // early; a value that it leaves alone is skipped. Any other value is skipped as a whole.
-func (s *scanner) each() iter.Seq[[]byte] {
+func (s *Scanner) Each() iter.Seq[[]byte] {
 	return func(yield func(name []byte) bool) {
 		s.space()
-		c := s.peek()
+		c := s.Peek()
 		if c != '{' && c != '[' {
 			s.value()
 			return
@@ -286,7 +286,7 @@ func (s *scanner) each() iter.Seq[[]byte] {
 		for inside && ok {
 			var name []byte
 			if c == '{' {
-				name = unescaped(s.b[s.keyStart:s.keyEnd])
+				name = Unescaped(s.b[s.keyStart:s.keyEnd])
 			}
 			s.space()
 			at := s.i
@@ -298,52 +298,51 @@ func (s *scanner) each() iter.Seq[[]byte] {
 	}
 }
 
-// raw reads the value at the scanner's place.
-func (s *scanner) raw() []byte {
+// NewScanner returns one at the beginning of a value.
+func NewScanner(raw []byte) Scanner { return Scanner{b: raw} }
+
+// Offset returns the index of the next byte to read.
+func (s *Scanner) Offset() int { return s.i }
+
+// From returns the bytes from an offset to the next byte to read.
+func (s *Scanner) From(offset int) []byte { return s.b[offset:s.i] }
+
+// Raw reads the value at the scanner's place.
+func (s *Scanner) Raw() []byte {
 	s.space()
 	start := s.i
 	s.value()
 	return s.b[start:s.i:s.i]
 }
 
-// part is one member of an object or one element of an array.
-type part struct {
-	// name is the member's name, unescaped; nil for an element.
-	name []byte
-	// value is the raw value.
-	value []byte
-	// start is where the name, or the element, begins; end is where the value ends.
-	start, end int
-}
-
-// parts iterates over the members of an object or the elements of an array, without space around them; over nothing
+// Parts iterates over the members of an object or the elements of an array, without space around them; over nothing
 // for any other value. It ends early where raw is malformed.
-func parts(raw []byte) iter.Seq[part] { return partsAround(raw, span{}) }
+func Parts(raw []byte) iter.Seq[Part] { return partsAround(raw, span{}) }
 
 // partsAround is parts for one of whose strings it is known where it stands in raw.
-func partsAround(raw []byte, known span) iter.Seq[part] {
-	return func(yield func(part) bool) {
-		s := scanner{b: raw, known: known}
+func partsAround(raw []byte, known span) iter.Seq[Part] {
+	return func(yield func(Part) bool) {
+		s := Scanner{b: raw, known: known}
 		s.space()
-		if c := s.peek(); c != '{' && c != '[' {
+		if c := s.Peek(); c != '{' && c != '[' {
 			return
 		}
-		object := s.peek() == '{'
+		object := s.Peek() == '{'
 		inside, ok := s.begin()
 		for inside && ok {
-			var p part
+			var p Part
 			if object {
-				p.start, p.name = s.keyStart-1, unescaped(raw[s.keyStart:s.keyEnd])
+				p.Start, p.Name = s.keyStart-1, Unescaped(raw[s.keyStart:s.keyEnd])
 			}
 			s.space()
 			first := s.i
 			if !object {
-				p.start = first
+				p.Start = first
 			}
 			if !s.value() {
 				return
 			}
-			p.value, p.end = raw[first:s.i:s.i], s.i
+			p.Value, p.End = raw[first:s.i:s.i], s.i
 			if !yield(p) {
 				return
 			}
@@ -352,13 +351,13 @@ func partsAround(raw []byte, known span) iter.Seq[part] {
 	}
 }
 
-// member is the raw value of an object's member, nil if it has none. Of duplicates the last one counts, as it does for
+// Member returns the raw value of an object's member, nil if it has none. Of duplicates the last one counts, as it does for
 // most servers.
-func member(raw []byte, name string) []byte {
+func Member(raw []byte, name string) []byte {
 	var v []byte
-	for p := range parts(raw) {
-		if string(p.name) == name {
-			v = p.value
+	for p := range Parts(raw) {
+		if string(p.Name) == name {
+			v = p.Value
 		}
 	}
 	return v
@@ -374,26 +373,20 @@ type Part struct {
 	Start, End int
 }
 
-// Parts iterates over the members of an object or the elements of an array; over nothing for any other value. It ends
-// early where raw is malformed.
-func Parts(raw []byte) iter.Seq[Part] {
-	return func(yield func(Part) bool) {
-		for p := range parts(raw) {
-			if !yield(Part{p.name, p.value, p.start, p.end}) {
-				return
-			}
-		}
+// MaxIndex bounds the indexes of choices, tool calls and output items that a stream may name.
+const MaxIndex = 1024
+
+// Index reads the index of a choice, a call or an output item; def where it is absent or null. ok is false for one that is
+// not accepted.
+func Index(raw []byte, def int) (n int, ok bool) {
+	if raw == nil || IsNull(raw) {
+		return def, true
 	}
+	for _, c := range raw {
+		if c < '0' || c > '9' || n >= MaxIndex {
+			return 0, false
+		}
+		n = n*10 + int(c-'0')
+	}
+	return n, n < MaxIndex
 }
-
-// Member is the raw value of an object's member, nil if it has none. Of duplicates the last one counts.
-func Member(raw []byte, name string) []byte { return member(raw, name) }
-
-// Text is the decoded text of a JSON string, "" for any other value.
-func Text(raw []byte) string { return text(raw) }
-
-// AppendString appends s as a JSON string.
-func AppendString(dst []byte, s string) []byte { return appendString(dst, s) }
-
-// Valid tells that raw is one JSON value, with nothing but space around it. It looks at structure only, not into strings.
-func Valid(raw []byte) bool { return valid(raw) }

@@ -1,4 +1,4 @@
-package wire
+package wire_test
 
 import (
 	"bytes"
@@ -13,6 +13,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	. "remora/wire"
+	"remora/wire/dialects"
 )
 
 func diff(want, got any) string { return cmp.Diff(want, got) }
@@ -29,7 +32,7 @@ func TestScenarios(t *testing.T) {
 	for _, file := range files {
 		t.Run(filepath.Base(filepath.Dir(file))+"/"+filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
-			d, err := ParseDialect(filepath.Base(filepath.Dir(file)))
+			d, err := dialects.Parse(filepath.Base(filepath.Dir(file)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -90,10 +93,10 @@ func edit(t *testing.T, d Dialect, items []Item, script string) []Item {
 	var out []Item
 	for line := range strings.Lines(script) {
 		line = strings.TrimSuffix(line, "\n")
-		if raw, other := strings.CutPrefix(line, "!"); other || line[0] == '{' {
+		if raw, foreign := strings.CutPrefix(line, "!"); foreign || line[0] == '{' {
 			dialect := d
-			if other {
-				dialect = Chat + Responses - d
+			if foreign {
+				dialect = other(d)
 			}
 			it, err := ParseItem(dialect, []byte(raw))
 			if err != nil {
@@ -146,7 +149,7 @@ func TestWithKeepsBytes(t *testing.T) {
 			}
 			list.WriteString(drawValue(t, 3))
 		}
-		head.WriteString(ws.Draw(t, "space") + `{"a":` + drawOther(t) + `,"` + d.listName() + `":`)
+		head.WriteString(ws.Draw(t, "space") + `{"a":` + drawOther(t) + `,"` + d.Rules().List + `":`)
 		tail.WriteString(`,"b":` + drawOther(t) + `}` + ws.Draw(t, "space"))
 		body := head.String() + "[" + ws.Draw(t, "space") + list.String() + ws.Draw(t, "space") + "]" + tail.String()
 		r, err := Parse(d, []byte(body))
@@ -201,7 +204,7 @@ func TestWithMember(t *testing.T) {
 		if err != nil || string(got) != want {
 			t.Errorf("%s: %v\n got %s\nwant %s", body, err, got, want)
 		}
-		if body == want && !sameBytes(got, r.Body) {
+		if body == want && !SameBytes(got, r.Body) {
 			t.Errorf("%s: is copied", body)
 		}
 	}
@@ -220,7 +223,7 @@ func FuzzWithMember(f *testing.F) {
 	f.Add([]byte(`{"a\u0062":{"x":[1]},"input":"x" } `), "ab")
 	f.Fuzz(func(t *testing.T, body []byte, name string) {
 		r, err := Parse(Responses, body)
-		if err != nil || len(r.members) == maxMembers || name == "input" || !utf8.ValidString(name) {
+		if err != nil || len(r.Members()) == MaxMembers || name == "input" || !utf8.ValidString(name) {
 			return
 		}
 		out, err := r.WithMember(name, []byte(`"v"`))
@@ -231,17 +234,17 @@ func FuzzWithMember(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q becomes %q: %v", body, out, err)
 		}
-		if r.memberIndex(name) >= 0 {
-			if !sameBytes(out, body) {
+		if r.MemberIndex(name) >= 0 {
+			if !SameBytes(out, body) {
 				t.Fatalf("%q has %q and becomes %q", body, name, out)
 			}
 			return
 		}
-		i := again.memberIndex(name)
-		if i != len(r.members) || len(again.members) != i+1 || string(again.of(again.members[i].value)) != `"v"` {
+		i := again.MemberIndex(name)
+		if i != len(r.Members()) || len(again.Members()) != i+1 || string(again.Members()[i].Value) != `"v"` {
 			t.Fatalf("%q becomes %q", body, out)
 		}
-		end := again.members[i].value.end
+		end := again.Members()[i].End
 		if !bytes.Equal(slices.Concat(out[:end-(len(out)-len(body))], out[end:]), body) {
 			t.Fatalf("%q becomes %q", body, out)
 		}
@@ -324,7 +327,7 @@ func TestConvertRefuses(t *testing.T) {
 	t.Parallel()
 	f := func(d Dialect, raw, want string) {
 		t.Helper()
-		it, err := ParseItem(Chat+Responses-d, []byte(raw))
+		it, err := ParseItem(other(d), []byte(raw))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -213,6 +213,7 @@ func (s *suite) endedContext() {
 		if !errors.Is(err, context.Canceled) {
 			s.Errorf("%s with an ended context: %v", name, err)
 		}
+		wantFault(s.T, name+" with an ended context", err, cache.FaultTimeout)
 	}
 	s.want(g, 1, []string{"a"}, []byte("1"))
 }
@@ -246,10 +247,15 @@ func (s *suite) closed() {
 		}
 	}
 	<-done
-	if _, err := s.Read(s.Context(), []cache.Query{{Group: g}}); !errors.Is(err, cache.ErrClosed) {
-		s.Errorf("read after close: %v", err)
-	}
-	if err := s.Ping(s.Context()); !errors.Is(err, cache.ErrClosed) {
-		s.Errorf("ping after close: %v", err)
+	_, readErr := s.Read(s.Context(), []cache.Query{{Group: g}})
+	_, _, listErr := s.List(s.Context(), s.owner, "", 1)
+	for name, err := range map[string]error{
+		"read": readErr, "list": listErr, "ping": s.Ping(s.Context()), "delete": s.Delete(s.Context(), g),
+		"commit": s.Commit(s.Context(), []cache.Batch{put(g, "a", "1")})[0].Err,
+	} {
+		if !errors.Is(err, cache.ErrClosed) {
+			s.Errorf("%s after close: %v", name, err)
+		}
+		wantFault(s.T, name+" after close", err, cache.FaultStore)
 	}
 }

@@ -1,12 +1,10 @@
-// Package storetest checks that a cache.Store keeps every promise of its contract.
+// Package storetest is the conformance suite of cache.Store. The tests of every implementation run it.
 package storetest
 
 import (
 	"bytes"
-	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -26,6 +24,12 @@ type Env struct {
 	TTL time.Duration
 	// Kill makes the server of a store unreachable, and is nil where there is no server. It gets a store of its own.
 	Kill func(t *testing.T) cache.Store
+	// Foreign puts a value where a group would be that the store cannot use, as another program may do. Nil where no other
+	// program can.
+	Foreign func(t *testing.T, g cache.Group)
+	// Lose returns a store of its own with several servers, and what makes one of these unreachable and names it as the
+	// store does. Nil where there is one server, or none.
+	Lose func(t *testing.T) (s cache.Store, lose func() string)
 }
 
 // Run checks all promises, each in a subtest.
@@ -59,6 +63,7 @@ func Run(t *testing.T, e Env) {
 		{"EndedContext", (*suite).endedContext},
 		{"ManyCallers", (*suite).manyCallers},
 		{"Ping", (*suite).ping},
+		{"ForeignValue", (*suite).foreignValue},
 		{"Close", (*suite).closed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -73,6 +78,12 @@ func Run(t *testing.T, e Env) {
 	}
 	if e.Kill != nil {
 		t.Run("DeadServer", func(t *testing.T) { deadServer(t, e.Kill(t)) })
+	}
+	if e.Lose != nil {
+		t.Run("LostShard", func(t *testing.T) {
+			s, lose := e.Lose(t)
+			lostShard(t, s, lose)
+		})
 	}
 }
 
@@ -201,33 +212,6 @@ func (s *suite) names(limit int) []string {
 			return all
 		}
 		after = next
-	}
-}
-
-func deadServer(t *testing.T, s cache.Store) {
-	t.Helper()
-	defer func() { _ = s.Close() }()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	g := cache.Group{Owner: "o", Name: "n"}
-	if err := s.Ping(ctx); err == nil {
-		t.Error("ping of a dead server succeeds")
-	}
-	if _, err := s.Read(ctx, []cache.Query{{Group: g}}); err == nil {
-		t.Error("read from a dead server succeeds")
-	}
-	if got := s.Commit(ctx, []cache.Batch{put(g, "a", "secret")}); len(got) != 1 || got[0].Err == nil ||
-		errors.Is(got[0].Err, cache.ErrConflict) {
-		t.Errorf("commit to a dead server: %+v", got)
-	}
-	if err := s.Delete(ctx, g); err == nil {
-		t.Error("delete on a dead server succeeds")
-	}
-	if _, _, err := s.List(ctx, "o", "", 1); err == nil {
-		t.Error("list on a dead server succeeds")
-	}
-	if ctx.Err() != nil {
-		t.Error("finding the server dead took a minute")
 	}
 }
 

@@ -2,7 +2,7 @@ package layer
 
 import "unicode/utf8"
 
-// Cut is how many bytes of text can stand before closing so that both cost at most budget tokens: all of them if that
+// Cut returns how many bytes of text can stand before closing so that both cost at most budget tokens: all of them if that
 // fits, else the longest beginning that ends between two characters, found with few counts over little more than what
 // fits. It is 0 where nothing fits, closing alone included.
 func Cut(count func(string) int, text, closing string, budget int) int {
@@ -41,7 +41,7 @@ func Cut(count func(string) int, text, closing string, budget int) int {
 	}
 }
 
-// boundary is the last place at or before n where a character of text begins, or its end.
+// boundary returns the last place at or before n where a character of text begins, or its end.
 func boundary(text string, n int) int {
 	if n >= len(text) {
 		return len(text)
@@ -72,7 +72,7 @@ func BlockWithin(count func(string) int, tag, text string, budget int) (block st
 	return block, count(block)
 }
 
-// Fits tells that text costs at most budget tokens. Of a text that is far too long only the beginning is counted.
+// Fits reports whether text costs at most budget tokens. Of a text that is far too long only the beginning is counted.
 func Fits(count func(string) int, text string, budget int) bool {
 	if budget < len(text)/8-64 && count(text[:boundary(text, 8*max(budget, 0)+64)]) > budget {
 		return false

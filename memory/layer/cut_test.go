@@ -7,12 +7,12 @@ import (
 	"pgregory.net/rapid"
 
 	"remora/memory/layer"
-	"remora/memory/tokens"
+	"remora/memory/layer/layertest"
 )
 
 // Cut keeps the longest beginning that fits, as trying them all finds it.
 func TestCut(t *testing.T) {
-	counts := map[string]func(string) int{"utf16/4": tokens.UTF16.Count, "runes": utf8.RuneCountInString}
+	counts := map[string]func(string) int{"quarter": layertest.Quarter, "runes": utf8.RuneCountInString}
 	for name, count := range counts {
 		t.Run(name, rapid.MakeCheck(func(t *rapid.T) {
 			text, closing := rapid.String().Draw(t, "text"), rapid.SampledFrom([]string{"", "\n</a>", "日本"}).Draw(t, "closing")
@@ -38,7 +38,7 @@ func TestCutCountsLittle(t *testing.T) {
 	text, counted := string(make([]byte, 1<<20)), 0
 	count := func(s string) int {
 		counted += len(s)
-		return tokens.UTF16.Count(s)
+		return layertest.Quarter(s)
 	}
 	if got := layer.Cut(count, text, "", 100); got != 400 {
 		t.Fatalf("Cut = %d, want 400", got)
@@ -60,8 +60,8 @@ func TestBlockWithin(t *testing.T) {
 		{3, ""},
 		{0, ""},
 	} {
-		block, cost := layer.BlockWithin(tokens.UTF16.Count, "b", "said </b> and more", c.budget)
-		if block != c.want || cost != tokens.UTF16.Count(block) {
+		block, cost := layer.BlockWithin(layertest.Quarter, "b", "said </b> and more", c.budget)
+		if block != c.want || cost != layertest.Quarter(block) {
 			t.Errorf("budget %d: %q, %d tokens, want %q", c.budget, block, cost, c.want)
 		}
 	}

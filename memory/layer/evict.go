@@ -9,8 +9,8 @@ import (
 	"remora/wire"
 )
 
-// Missing are the indices in all, ascending, of the items that are not in view: the difference of both as multisets of
-// their bytes (case 121). Of equal items the newest are those that the view has.
+// Missing returns the indices in all, ascending, of the items that are not in view: the difference of both as multisets of
+// their bytes. Of equal items the newest are those that the view has.
 func Missing(all, view []wire.Item) []int {
 	shown := make(map[string]int, len(view))
 	for _, it := range view {
@@ -38,7 +38,7 @@ type Told struct {
 // maxExcept bounds Told; the oldest exceptions are forgotten first, and never told of.
 const maxExcept = 2048
 
-// Add takes down that the items of these indices, ascending, are not in the view. fresh are those of them that nobody was
+// Add notes that the items of these indices, ascending, are not in the view. fresh are those of them that no observer was
 // told of. keys names the items of the conversation, oldest first; one without a key is zero. Where the conversation
 // does not have the item that was told of last, as after an edit, nothing of it counts as told.
 func (t Told) Add(keys []wire.Hash, missing []int) (fresh []int, next Told) {

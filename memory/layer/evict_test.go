@@ -9,13 +9,14 @@ import (
 
 	"remora/memory/layer"
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
 func TestMissing(t *testing.T) {
 	list := func(texts string) []wire.Item {
 		var items []wire.Item
 		for _, r := range texts {
-			items = append(items, layer.NewText(wire.Chat, wire.User, string(r)))
+			items = append(items, layer.NewText(dialects.Chat, wire.User, string(r)))
 		}
 		return items
 	}
@@ -23,12 +24,12 @@ func TestMissing(t *testing.T) {
 		name, all, view string
 		want            []int
 	}{
-		{"case 121: duplicates count", "abab", "ab", []int{0, 1}},
-		{"case 121: one of three", "aaa", "aa", []int{0}},
-		{"case 121: with a gap", "abcd", "bd", []int{0, 2}},
-		{"case 121: what the view has beside", "ab", "xaby", nil},
-		{"case 121: nothing is shown", "ab", "", []int{0, 1}},
-		{"case 121: nothing was said", "", "a", nil},
+		{"duplicates count", "abab", "ab", []int{0, 1}},
+		{"one of three", "aaa", "aa", []int{0}},
+		{"with a gap", "abcd", "bd", []int{0, 2}},
+		{"what the view has beside", "ab", "xaby", nil},
+		{"nothing is shown", "ab", "", []int{0, 1}},
+		{"nothing was said", "", "a", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if diff := cmp.Diff(c.want, layer.Missing(list(c.all), list(c.view))); diff != "" {

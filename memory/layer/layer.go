@@ -1,7 +1,6 @@
 // Package layer is the contract between the memory of a session and the layers that contribute to it. A layer is any
-// Go value that implements some of the one-method interfaces below; a value that implements none is refused. What it
-// is called, where it stands and what it may spend is said by whoever configures it, not by the layer (package
-// pipeline).
+// Go value that implements some of the one-method interfaces below; a value that implements none is refused. Its
+// name, its slot and its budget come from the configuration, not from the layer (package pipeline).
 //
 // Hooks are functions of their arguments: they get the state that the layer keeps for its scope and return what it is
 // to become, and keep nothing between calls but what their construction gave them. So one layer value serves all
@@ -13,7 +12,6 @@ import (
 	"context"
 	"time"
 
-	"remora/memory/budget"
 	"remora/wire"
 )
 
@@ -57,12 +55,52 @@ type Turn struct {
 	// Overhead is what the view has beside its history, in tokens: leading items, tools, and what layers recalled. It is
 	// known to ProjectHistory only, and 0 where nothing was counted.
 	Overhead int
+	// InView says whether the view has an item of this content (wire.Item.ContentHash). It is known to a Recall that is asked
+	// because of OfView, and nil elsewhere.
+	InView func(content wire.Hash) bool
+	// Upstream says, beside InView, that upstream keeps the conversation itself: all of the session is before the model.
+	Upstream bool
+	// Cut is where the history window has cut the conversation off, nil where it has not. It is known where InView is.
+	Cut *WindowCut
+	// Past finds what was said before, in this session and in the others of its resource. It is nil where nothing is known
+	// of that.
+	Past Past
 	// Note puts a figure of this turn into what the turn's record says of the layer: a string, a number or a bool. The
 	// last value of a name counts. It is never nil, and may be called by any hook.
 	Note func(name string, value any)
+	// Complete says that the work of the session has ended: a tool calls it for the model. Layers and those of the parent
+	// session are told when the turn is over. It is nil outside of a request.
+	Complete func(Result)
 	// Ask calls the model that the layer is configured with, with the caller's credential where it has none of its own.
 	// It is nil for a layer without a model.
 	Ask Model
+}
+
+// Past is what was said in the sessions of a resource, or in the session itself where no resource is named.
+type Past interface {
+	// Search returns the messages that answer a question best, best first, limit at most; none where no word of the question
+	// was said before. It waits for the store, within the context.
+	Search(ctx context.Context, question string, limit int) ([]Statement, error)
+}
+
+// Statement is a message of a user or a model, or a part of a long one.
+type Statement struct {
+	// ID names the item among all that may be found together; parts of one item share it. Session is a digest of its session,
+	// and Order says how it stands to others of that.
+	ID, Session string
+	Order       int
+	// Own says that it was said in the session that asks.
+	Own  bool
+	Role string // user or assistant
+	// Named says that the text begins with the name of who speaks and a colon, as in transcripts of several people.
+	Named   bool
+	Time    time.Time
+	Text    string
+	Content wire.Hash // as InView takes it
+	// Score compares the statements of one question: exp of a difference is how much likelier one is than the other.
+	Score float32
+	// Match is the share of the question's words, by how rare they are, that the statement and those beside it have, 0 to 1.
+	Match float32
 }
 
 // Model completes a prompt. system may be empty; maxTokens bounds the answer, 0 is the model's own bound. Errors never
@@ -80,6 +118,23 @@ type Initializer interface {
 // Recaller returns what the model should be told, within budget tokens (math.MaxInt without a limit).
 type Recaller interface {
 	Recall(ctx context.Context, t *Turn, s State, budget int) (Recalled, error)
+}
+
+// OfView is implemented by layers whose Recall depends on what of the conversation the view has. If it says true, Recall
+// is called again once the view is chosen, and what it returns then counts.
+type OfView interface {
+	OfView() bool
+}
+
+// WindowCut is where a history window has cut a conversation. What it hands out is in memory of its own and never changed.
+// All of it fails when it is asked for the first time after Recall has returned.
+type WindowCut struct {
+	// Place names the cut: it is the same in later requests, as long as the window begins there.
+	Place func(ctx context.Context) (string, error)
+	// Lost reads what the view lacks of the conversation, oldest item first: from the request, and where the client sends
+	// only what is new from the store. Of a long conversation it has the newest part. Shown is what the view has, with the
+	// leading items.
+	Lost, Shown func(ctx context.Context) ([]wire.Item, error)
 }
 
 // Recalled is one layer's contribution to a view.
@@ -168,7 +223,7 @@ type Response struct {
 	Calls []ToolCall
 	// Text is what the model said, without its reasoning.
 	Text string
-	// Done tells that the answer asks for no tool: the execution ends with it.
+	// Done: the answer asks for no tool, and the execution ends with it.
 	Done bool
 }
 
@@ -201,19 +256,37 @@ type Spawner interface {
 	Spawn(ctx context.Context, t *Turn, parent State) (State, error)
 }
 
-// Returner merges the state of a child session that has ended into its parent's.
+// Returner merges the state of a child session whose work has ended into its parent's, once for each time that it ends.
 type Returner interface {
 	Return(ctx context.Context, t *Turn, parent, child State, o Outcome) (State, error)
 }
 
-// Outcome is how an execution or a child ended.
+// Result is how a run or the work of a session ended.
+type Result string
+
+// Results. The end of a run says nothing of the work: that ends when the model says so, by a layer's tool, or the
+// agent's operator, by the completion endpoint.
+const (
+	Answered Result = "answered" // the run ended with an answer that calls no tool
+	Denied   Result = "denied"   // the run ended with an answer that a layer forbade
+	Success  Result = "success"  // the work is done
+	Failure  Result = "failure"  // the work was given up
+)
+
+// Ends reports whether the work is over.
+func (r Result) Ends() bool { return r == Success || r == Failure }
+
+// Outcome is how a run, or the work of a session, ended.
 type Outcome struct {
-	Success bool
+	Result Result
 	// Execution is the one that ended, Thread its session.
 	Execution, Thread string
+	// Unseen is what of the session no EvictionObserver was told of, from the oldest item to the newest: where the work
+	// ends, for layers that observe evictions. It is handed out once, as evictions are.
+	Unseen []wire.Item
 }
 
-// Completer is called at the end of an execution.
+// Completer is called at the end of a run, and when the work of the session ends.
 type Completer interface {
 	Complete(ctx context.Context, t *Turn, s State, o Outcome) (State, error)
 }
@@ -221,6 +294,12 @@ type Completer interface {
 // Disposer is called when a session is deleted, last layer first.
 type Disposer interface {
 	Dispose(ctx context.Context, t *Turn, s State) error
+}
+
+// Forgetter takes out of a state that several sessions share what came from some of them alone, because they were deleted
+// or have expired. gone says of the Digest of a session whether it is one of them.
+type Forgetter interface {
+	Forget(ctx context.Context, t *Turn, s State, gone func(digest string) bool) (State, error)
 }
 
 // Tool is a function that a layer offers to the model. The proxy runs it, and the client never sees it.
@@ -244,8 +323,8 @@ type Defaults struct {
 	ID     string
 	Slot   int
 	Scope  Scope
-	Budget budget.Budget
-	// Timeouts by hook where they are not the standard ones (SEMANTICS 1.13).
+	Budget Budget
+	// Timeouts by hook where they are not the standard ones (docs/semantics.md#hooks).
 	Timeouts Timeouts
 	// Live says that what the layer recalls changes with every request and belongs behind the history.
 	Live bool
@@ -285,6 +364,7 @@ const (
 	HookReturn         = "on_return"
 	HookComplete       = "on_complete"
 	HookDispose        = "dispose"
+	HookForget         = "forget"
 	HookTools          = "tools"
 )
 
@@ -295,13 +375,13 @@ type Selective interface {
 	Has(hook string) bool
 }
 
-// Slow is implemented by layers whose Store or Evicted may take long without a model, because it asks somebody else. If
+// Slow is implemented by layers whose Store or Evicted may take long without a model, because it asks another service. If
 // it says true, they are called after the client was served, as those of a layer with a model are.
 type Slow interface {
 	Slow() bool
 }
 
-// Prompt is implemented by layers whose hooks and tools only work on what they are given: they wait for nobody, and take
+// Prompt is implemented by layers whose hooks and tools only compute on what they are given: they wait for nothing, and take
 // milliseconds at most for the largest input. If it says true, and the layer has no model, they are called by the request's
 // own goroutine, which spares each call a goroutine and a timer; their times are not enforced.
 type Prompt interface {

@@ -1,6 +1,8 @@
 package layer
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -22,7 +24,15 @@ func Line(text string, limit int) string {
 	return text
 }
 
-// Head is the beginning of a text, at most limit bytes of it, cut between characters. What is cut keeps no memory of
+// Digest names an id, of any length and with any characters, in 24 characters that do not show it. Layers name by it the
+// sessions from which they have learnt something.
+func Digest(id string) string {
+	const enough = 12 // bytes
+	sum := sha256.Sum256([]byte(id))
+	return hex.EncodeToString(sum[:enough])
+}
+
+// Head returns the beginning of a text, at most limit bytes of it, cut between characters. What is cut keeps no memory of
 // the rest.
 func Head(s string, limit int) string {
 	if len(s) <= limit {

@@ -12,7 +12,7 @@ func (e safeError) Unwrap() error { return e.error }
 // the class is told, since they may quote anything.
 func Safe(err error) error { return safeError{err} }
 
-// SafeText is the text of the part of err that Safe has declared, "" for none, cut to 200 bytes.
+// SafeText returns the text of the part of err that Safe has declared, "" for none, cut to 200 bytes.
 func SafeText(err error) string {
 	const longest = 200
 	safe, ok := errors.AsType[safeError](err)

@@ -14,7 +14,7 @@ import (
 )
 
 // Block wraps stored text in a tag of its own, with LF between tag and text. The text is data: a closing tag in it is
-// escaped, so that nothing that somebody once said can leave its block.
+// escaped, so that nothing that was once said can leave its block.
 func Block(tag, text string) string {
 	return "<" + tag + ">\n" + Escape(text) + "\n</" + tag + ">"
 }
@@ -27,7 +27,7 @@ var roleNames = map[wire.Role]string{
 	wire.System: "system", wire.Developer: "developer", wire.User: "user", wire.Assistant: "assistant",
 }
 
-// NewText is a message of the dialect. Role is system, developer, user or assistant.
+// NewText returns a message of the dialect. Role is system, developer, user or assistant.
 func NewText(d wire.Dialect, role wire.Role, text string) wire.Item {
 	var raw bytes.Buffer
 	enc := json.NewEncoder(&raw)
@@ -100,7 +100,7 @@ func textSpans(raw []byte) []span {
 	return found
 }
 
-// partText is the text of one part of a content, nothing for a part of another type.
+// partText returns the text of one part of a content, nothing for a part of another type.
 func partText(raw []byte, part span) []span {
 	switch raw[part.from] {
 	case '"':
@@ -157,7 +157,7 @@ func members(raw []byte) iter.Seq[member] {
 	}
 }
 
-// elements is where the elements of an array stand in raw.
+// elements returns where the elements of an array stand in raw.
 func elements(raw []byte) []span {
 	d := decoder(raw)
 	if _, err := d.ReadToken(); err != nil {
@@ -179,7 +179,7 @@ func decoder(raw []byte) *jsontext.Decoder {
 	return jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }
 
-// Encode is the State that v is kept as: its JSON, in which < and > stand as they are.
+// Encode returns the State that v is kept as: its JSON, in which < and > stand as they are.
 func Encode(v any) (State, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

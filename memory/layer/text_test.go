@@ -8,6 +8,7 @@ import (
 
 	"remora/memory/layer"
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
 func item(tb testing.TB, d wire.Dialect, raw string) wire.Item {
@@ -26,22 +27,22 @@ func TestMapText(t *testing.T) {
 		dialect wire.Dialect
 		in, out string
 	}{
-		{"string", wire.Chat, `{ "role":"user", "n":1.0, "content": "ann \u0041" }`, `{ "role":"user", "n":1.0, "content": "A\"N A" }`},
+		{"string", dialects.Chat, `{ "role":"user", "n":1.0, "content": "ann \u0041" }`, `{ "role":"user", "n":1.0, "content": "A\"N A" }`},
 		{
-			"chat parts", wire.Chat,
+			"chat parts", dialects.Chat,
 			`{"role":"user","content":[{"text":"ann","type":"text"}, {"type":"image_url","text":"ann"} ,{"type":"text","text":"bob"}]}`,
 			`{"role":"user","content":[{"text":"A\"N","type":"text"}, {"type":"image_url","text":"ann"} ,{"type":"text","text":"bob"}]}`,
 		},
 		{
-			"responses parts", wire.Responses,
+			"responses parts", dialects.Responses,
 			`{"type":"message","role":"user","content":[{"type":"input_text","text":"ann"}],"id":"ann"}`,
 			`{"type":"message","role":"user","content":[{"type":"input_text","text":"A\"N"}],"id":"ann"}`,
 		},
-		{"the last of duplicates", wire.Chat, `{"role":"user","content":"ann","content":"ann"}`, `{"role":"user","content":"ann","content":"A\"N"}`},
-		{"nothing to change", wire.Chat, `{"role":"user","content":"b\u006fb"}`, `{"role":"user","content":"b\u006fb"}`},
-		{"half a surrogate", wire.Chat, `{"role":"user","content":"ann \ud800"}`, `{"role":"user","content":"ann \ud800"}`},
-		{"not the user's", wire.Chat, `{"role":"assistant","content":"ann"}`, `{"role":"assistant","content":"ann"}`},
-		{"no content", wire.Chat, `{"role":"user","content":null}`, `{"role":"user","content":null}`},
+		{"the last of duplicates", dialects.Chat, `{"role":"user","content":"ann","content":"ann"}`, `{"role":"user","content":"ann","content":"A\"N"}`},
+		{"nothing to change", dialects.Chat, `{"role":"user","content":"b\u006fb"}`, `{"role":"user","content":"b\u006fb"}`},
+		{"half a surrogate", dialects.Chat, `{"role":"user","content":"ann \ud800"}`, `{"role":"user","content":"ann \ud800"}`},
+		{"not the user's", dialects.Chat, `{"role":"assistant","content":"ann"}`, `{"role":"assistant","content":"ann"}`},
+		{"no content", dialects.Chat, `{"role":"user","content":null}`, `{"role":"user","content":null}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			in := item(t, tc.dialect, tc.in)
@@ -64,7 +65,7 @@ func FuzzMapText(f *testing.F) {
 	f.Add(`{"role":"user","content":"x"}`)
 	f.Add(`{"role":"user","content":[{"type":"text","text":"x"},"y",[1],{"type":"input_text","text":"\u00e9"}]}`)
 	f.Fuzz(func(t *testing.T, raw string) {
-		for _, d := range []wire.Dialect{wire.Chat, wire.Responses} {
+		for _, d := range []wire.Dialect{dialects.Chat, dialects.Responses} {
 			in, err := wire.ParseItem(d, []byte(raw))
 			if err != nil {
 				return

@@ -1,5 +1,5 @@
-// Package media keeps the large strings of items apart from them: an image, a file, the text of one that a tool has read.
-// Clients say the same one again and again, and a session stores it once (DESIGN section 7).
+// Package media stores the large strings of items (an image, a file, the text that a tool has read) as values of their own.
+// Clients resend them with every request, and a session stores each one once.
 package media
 
 import (
@@ -53,7 +53,7 @@ func Cut(raw []byte) (kept []byte, pieces []Piece) {
 	return append(append(kept, rest...), raw[done:]...), pieces
 }
 
-// Digests are those of the pieces that what Cut has kept needs, in their order.
+// Digests returns those of the pieces that what Cut has kept needs, in their order.
 func Digests(kept []byte) ([]wire.Hash, error) {
 	list, err := places(&pack.Reader{Rest: kept})
 	digests := make([]wire.Hash, len(list))
@@ -105,5 +105,5 @@ func places(r *pack.Reader) ([]place, error) {
 	return list, nil
 }
 
-// Encode is the value that is stored of the piece.
+// Encode returns the value that is stored of the piece.
 func (p Piece) Encode() []byte { return s2.Encode(nil, p.Data) }

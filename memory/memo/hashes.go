@@ -6,25 +6,25 @@ import (
 	"remora/wire"
 )
 
-// Hashes remembers content hashes by the bytes that they were worked out from: a client that resends its history
-// sends the same items turn after turn, and hashing what they mean is the dearest part of a long request. Keys are
-// 64-bit hashes under a seed of this process, so that nobody can make two items meet. It is safe for concurrent use.
+// Hashes remembers content hashes of items by the items' bytes: a client that resends its history sends the same items
+// turn after turn, and hashing what they mean is the most expensive part of a long request. Keys are 64-bit hashes under
+// a seed of this process, so that a caller cannot make two items collide. It is safe for concurrent use.
 type Hashes struct {
 	seed   maphash.Seed
 	shards [16]Map[uint64, hashed]
 }
 
-// maxHashes is how many items a half of a shard holds: about 10 MB in all, when full.
-const maxHashes = 4096
+// maxHashes is how many items a shard holds: about 17 MB in all, when full.
+const maxHashes = 8192
 
-// NewHashes makes a memory without any.
+// NewHashes returns an empty Hashes.
 func NewHashes() *Hashes { return &Hashes{seed: maphash.MakeSeed()} }
 
-// hashed is what is remembered of an item: what it means, and where it was seen first. The items of a history that is
-// resent stand where they stood, so that their place need not be hashed again either.
+// hashed is what is remembered of an item: the hash of its content, and the place where it was seen first. The items of a
+// history that is resent stand where they stood, so that their place need not be hashed again either.
 type hashed struct{ content, parent, chain wire.Hash }
 
-// Of is the content hash of an item.
+// Of returns the content hash of an item.
 func (h *Hashes) Of(it wire.Item) wire.Hash {
 	key, shard := h.place(&it)
 	known, ok := shard.Find(key)
@@ -35,7 +35,8 @@ func (h *Hashes) Of(it wire.Item) wire.Hash {
 	return known.content
 }
 
-// Behind is the content hash of an item, and the chain hash behind it where it stands behind parent.
+// Behind returns the content hash of an item, and the chain hash of the history that ends with it, where parent is the
+// chain hash before it.
 func (h *Hashes) Behind(parent wire.Hash, it *wire.Item) (content, chain wire.Hash) {
 	key, shard := h.place(it)
 	known, ok := shard.Find(key)
@@ -53,8 +54,8 @@ func (h *Hashes) Behind(parent wire.Hash, it *wire.Item) (content, chain wire.Ha
 	return known.content, chain
 }
 
-// place is where an item is remembered.
+// place returns the key of an item, and the shard that holds it.
 func (h *Hashes) place(it *wire.Item) (key uint64, shard *Map[uint64, hashed]) {
-	key = maphash.Bytes(h.seed, it.Raw) ^ uint64(it.Dialect)
+	key = maphash.Bytes(h.seed, it.Raw) ^ uint64(it.Dialect.Code())
 	return key, &h.shards[key%uint64(len(h.shards))]
 }

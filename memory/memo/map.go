@@ -1,44 +1,139 @@
-// Package memo remembers what a process has seen or worked out before, so that it need not be read or worked out
-// again. All of it is bounded, and may be forgotten at any time.
+// Package memo remembers what a process has seen or computed before, so that it need not be read or computed again. All
+// of it is bounded and may be forgotten at any time.
+//
+// [Map] is the one bounded cache of the tree: a map that drops the values used longest ago (LRU). [Hashes] remembers
+// content hashes of items in it. Nothing here expires by time, and nothing is shared between processes.
 package memo
 
 import "sync"
 
-// Map is a map that forgets: what was not asked for since its younger half began goes when that is full. The zero Map
-// is empty. It is safe for concurrent use, and must not be copied after its first.
+// Map is an LRU cache, bounded by a number of values and, where its owner says how large they are, by bytes. The bounds
+// are arguments of the calls that may pass them, so that the zero Map is ready for use. It is safe for concurrent use,
+// and must not be copied after first use.
+//
+// The entries lie in one slice and refer to each other by index, so that the garbage collector has nothing to follow
+// where keys and values hold no pointers: [Hashes] has more than 100,000 of them.
 type Map[K comparable, V any] struct {
-	mu         sync.Mutex
-	young, old map[K]V
+	mu      sync.Mutex
+	byKey   map[K]int
+	entries []entry[K, V] // a ring: the next of entries[0] was used last, its prev longest ago
+	free    int           // the first of the entries not in use, which are chained by next; 0 if there is none
+	bytes   int           // of all values, as far as Resize has said
 }
 
-// Find returns what was remembered of key last, false if that is nothing or forgotten.
-func (m *Map[K, V]) Find(key K) (v V, ok bool) {
+type entry[K comparable, V any] struct {
+	next, prev int
+	bytes      int
+	key        K
+	value      V
+}
+
+// Find returns the value of key, false if there is none or it was dropped.
+func (m *Map[K, V]) Find(key K) (V, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if v, ok = m.young[key]; ok {
-		return v, true
+	i, ok := m.byKey[key]
+	if !ok {
+		var none V
+		return none, false
 	}
-	if v, ok = m.old[key]; ok {
-		m.young[key] = v // one or a few more than its size
-		delete(m.old, key)
-	}
-	return v, ok
+	m.use(i)
+	return m.entries[i].value, true
 }
 
-// Put remembers v; size is how many values a half holds.
-func (m *Map[K, V]) Put(key K, v V, size int) {
+// FindOrPut returns the value of key; without one, it puts fresh and returns that. most is as for Put.
+func (m *Map[K, V]) FindOrPut(key K, fresh V, most int) V {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.young) >= size || m.young == nil {
-		m.old, m.young = m.young, make(map[K]V)
+	if i, ok := m.byKey[key]; ok {
+		m.use(i)
+		return m.entries[i].value
 	}
-	m.young[key] = v
+	m.put(key, fresh, most)
+	return fresh
 }
 
-// Drop forgets key.
+// Put sets the value of key, which counts for no bytes until Resize. The map then holds at most that many values, and
+// always this one.
+func (m *Map[K, V]) Put(key K, v V, most int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.put(key, v, most)
+}
+
+// Resize says how many bytes the value of key takes, unless it was dropped, and drops others until all values take at
+// most that many together. The value of key stays, however large it is.
+func (m *Map[K, V]) Resize(key K, bytes, most int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i, ok := m.byKey[key]
+	if !ok {
+		return
+	}
+	m.bytes += bytes - m.entries[i].bytes
+	m.entries[i].bytes = bytes
+	m.use(i)
+	for m.bytes > most && m.entries[0].prev != i {
+		m.drop(m.entries[0].prev)
+	}
+}
+
+// Drop removes the value of key, if there is one.
 func (m *Map[K, V]) Drop(key K) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.young, key)
-	delete(m.old, key)
+	if i, ok := m.byKey[key]; ok {
+		m.drop(i)
+	}
+}
+
+func (m *Map[K, V]) put(key K, v V, most int) {
+	if m.byKey == nil {
+		m.byKey = make(map[K]int)
+		m.entries = make([]entry[K, V], 1)
+	}
+
+	if i, ok := m.byKey[key]; ok {
+		m.drop(i)
+	}
+	for len(m.byKey) >= max(most, 1) {
+		m.drop(m.entries[0].prev)
+	}
+
+	i := m.free
+	if i == 0 {
+		i = len(m.entries)
+		m.entries = append(m.entries, entry[K, V]{})
+	}
+	m.free = m.entries[i].next
+	m.entries[i] = entry[K, V]{key: key, value: v}
+	m.byKey[key] = i
+	m.link(i)
+}
+
+// use makes i the entry used last.
+func (m *Map[K, V]) use(i int) {
+	if m.entries[0].next != i {
+		m.unlink(i)
+		m.link(i)
+	}
+}
+
+func (m *Map[K, V]) link(i int) {
+	next := m.entries[0].next
+	m.entries[i].prev, m.entries[i].next = 0, next
+	m.entries[0].next, m.entries[next].prev = i, i
+}
+
+func (m *Map[K, V]) unlink(i int) {
+	prev, next := m.entries[i].prev, m.entries[i].next
+	m.entries[prev].next, m.entries[next].prev = next, prev
+}
+
+func (m *Map[K, V]) drop(i int) {
+	m.unlink(i)
+	delete(m.byKey, m.entries[i].key)
+	m.bytes -= m.entries[i].bytes
+	m.entries[i] = entry[K, V]{next: m.free}
+	m.free = i
 }

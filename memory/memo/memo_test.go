@@ -2,13 +2,14 @@ package memo_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"remora/memory/memo"
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
 // What is remembered of an item must be what hashing it again gives, wherever it stands and stood before.
@@ -16,7 +17,7 @@ func TestHashesAreExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		known := memo.NewHashes()
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
-			dialect := rapid.SampledFrom([]wire.Dialect{wire.Chat, wire.Responses}).Draw(t, "dialect")
+			dialect := rapid.SampledFrom([]wire.Dialect{dialects.Chat, dialects.Responses}).Draw(t, "dialect")
 			it, err := wire.ParseItem(dialect, fmt.Appendf(nil, `{"role":"user","content":"%d"}`, rapid.IntRange(0, 3).Draw(t, "text")))
 			if err != nil {
 				t.Fatal(err)
@@ -37,45 +38,75 @@ func TestHashesAreExact(t *testing.T) {
 	})
 }
 
-// A Map keeps the newest values, and those that were asked for, and never more than two halves of them.
-func TestMapForgets(t *testing.T) {
-	var m memo.Map[int, string]
-	put := func(keys ...int) {
-		for _, key := range keys {
-			m.Put(key, fmt.Sprint(key), 2)
+// A Map holds what a list of its entries in the order of their use holds, within both bounds.
+func TestMap(t *testing.T) {
+	type entry struct{ key, value, bytes int }
+	rapid.Check(t, func(t *rapid.T) {
+		var m memo.Map[int, int]
+		var model []entry // the one used last first
+		use := func(key int) bool {
+			i := slices.IndexFunc(model, func(e entry) bool { return e.key == key })
+			if i < 0 {
+				return false
+			}
+			e := model[i]
+			model = slices.Insert(slices.Delete(model, i, i+1), 0, e)
+			return true
 		}
-	}
-	find := func(keys ...int) map[int]string {
-		found := map[int]string{}
-		for _, key := range keys {
-			if v, ok := m.Find(key); ok {
-				found[key] = v
+		put := func(key, value, most int) {
+			if use(key) {
+				model = model[1:]
+			}
+			model = slices.Insert(model[:min(len(model), most-1)], 0, entry{key, value, 0})
+		}
+		for step := range rapid.IntRange(1, 60).Draw(t, "steps") {
+			key, most := rapid.IntRange(0, 7).Draw(t, "key"), rapid.IntRange(1, 5).Draw(t, "most")
+			op := rapid.SampledFrom([]string{"find", "find or put", "put", "resize", "drop"}).Draw(t, "op")
+			switch op {
+			case "find":
+				got, ok := m.Find(key)
+				if want := use(key); ok != want || ok && got != model[0].value || !ok && got != 0 {
+					t.Fatalf("find %d: %d, %v; want %v of %v", key, got, ok, want, model)
+				}
+			case "find or put":
+				if !use(key) {
+					put(key, step, most)
+				}
+				if got := m.FindOrPut(key, step, most); got != model[0].value {
+					t.Fatalf("find or put %d: %d, want %d", key, got, model[0].value)
+				}
+			case "put":
+				m.Put(key, step, most)
+				put(key, step, most)
+			case "resize":
+				bytes, room := rapid.IntRange(0, 9).Draw(t, "bytes"), rapid.IntRange(0, 20).Draw(t, "room")
+				m.Resize(key, bytes, room)
+				if !use(key) {
+					break
+				}
+				model[0].bytes = bytes
+				for i, sum := 0, 0; i < len(model); i++ {
+					if sum += model[i].bytes; sum > room && i > 0 {
+						model = model[:i]
+					}
+				}
+			case "drop":
+				m.Drop(key)
+				if use(key) {
+					model = model[1:]
+				}
 			}
 		}
-		return found
-	}
-	f := func(what string, want ...int) {
-		t.Helper()
-		wanted := map[int]string{}
-		for _, key := range want {
-			wanted[key] = fmt.Sprint(key)
+		for _, want := range slices.Backward(model) {
+			if got, ok := m.Find(want.key); !ok || got != want.value {
+				t.Errorf("%d: %d, %v, want %d", want.key, got, ok, want.value)
+			}
+			m.Drop(want.key)
 		}
-		if diff := cmp.Diff(wanted, find(1, 2, 3, 4, 5, 6)); diff != "" {
-			t.Errorf("%s: %s", what, diff)
+		for key := range 8 {
+			if got, ok := m.Find(key); ok {
+				t.Errorf("%d: %d, want none", key, got)
+			}
 		}
-	}
-	f("nothing was put")
-	put(1, 2, 3)
-	find(1) // moves to the younger half, which is full then
-	put(4)
-	m.Drop(3)
-	f("2 was not asked for, 3 is dropped from the older half", 1, 4)
-	m.Drop(4)
-	m.Drop(400)
-	f("4 is dropped from the younger half", 1)
-	put(5, 6)
-	find(1, 5)
-	put(2, 3)
-	put(4)
-	f("1, 5 and 6 are too old", 2, 3, 4)
+	})
 }

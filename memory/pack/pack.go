@@ -1,4 +1,4 @@
-// Package pack writes and reads the parts of binary records: what one appends, a Reader reads back in the same order.
+// Package pack encodes and decodes the parts of binary records: a Reader reads parts in the order in which they were appended.
 package pack
 
 import (
@@ -37,8 +37,8 @@ func AppendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// Bit is the byte of a truth.
-func Bit(v bool) byte { //nolint:revive // a value to encode, no switch between two behaviours
+// Bit returns the byte that stands for a bool.
+func Bit(v bool) byte {
 	if v {
 		return 1
 	}

@@ -53,54 +53,6 @@ func classOf(err error) Class {
 	return ClassError
 }
 
-// Standard times of hooks (SEMANTICS 1.13). That of a tool is ours: upstream has none.
-const (
-	timeShort  = 5 * time.Second  // recall, on_item_append, project_history, before_tool_call, dispose
-	timeMiddle = 10 * time.Second // init, after_model_call, on_spawn, on_return
-	timeLong   = 30 * time.Second // store, on_evict, on_complete, tools
-)
-
-// timeout is how long a hook of the layer may take, 0 for no limit.
-func (u *unit) timeout(hook string) time.Duration {
-	own, standard := u.times(hook)
-	if own == 0 {
-		return standard
-	}
-	return max(0, own)
-}
-
-func (u *unit) times(hook string) (own, standard time.Duration) {
-	t := &u.Timeouts
-	switch hook {
-	case layer.HookInit:
-		return t.Init, timeMiddle
-	case layer.HookRecall:
-		return t.Recall, timeShort
-	case layer.HookStore:
-		return t.Store, timeLong
-	case layer.HookAppendItems:
-		return t.AppendItems, timeShort
-	case layer.HookProjectHistory:
-		return t.ProjectHistory, timeShort
-	case layer.HookReviewToolCall:
-		return t.ReviewToolCall, timeShort
-	case layer.HookReviewResponse:
-		return t.ReviewResponse, timeMiddle
-	case layer.HookEvicted:
-		return t.Evicted, timeLong
-	case layer.HookSpawn:
-		return t.Spawn, timeMiddle
-	case layer.HookReturn:
-		return t.Return, timeMiddle
-	case layer.HookComplete:
-		return t.Complete, timeLong
-	case layer.HookDispose:
-		return t.Dispose, timeShort
-	default:
-		return 0, timeLong
-	}
-}
-
 // stragglers counts the calls of a layer that were given up but have not come back.
 type stragglers struct {
 	mu sync.Mutex
@@ -144,10 +96,11 @@ type outcome[T any] struct {
 	stack []byte // of a panic
 }
 
-// call runs a hook within its time, away from the caller: one that ignores its context is left behind, and what it
-// returns then is seen by nobody. Hooks of prompt layers are run by the caller (see layer.Prompt). The error is always a *failure, and has been logged, traced and reported.
-func call[T any](ctx context.Context, r *Run, m *member, hook string, fn func(context.Context) (T, error)) (T, error) {
-	begin := r.p.o.Now()
+// call runs a hook within its time, in a goroutine of its own: a hook that ignores its context is left behind, and what it
+// returns then is dropped. Hooks of prompt layers run in the caller's goroutine (see layer.Prompt). The error is always a
+// *failure, and has been logged, traced and reported.
+func call[T any](ctx context.Context, m *member, hook string, fn func(context.Context) (T, error)) (T, error) {
+	begin := m.of.p.o.Now()
 	o := outcome[T]{err: refuse(ClassBusy)}
 	switch {
 	case m.prompt:
@@ -155,16 +108,16 @@ func call[T any](ctx context.Context, r *Run, m *member, hook string, fn func(co
 	case !m.stragglers.tooMany():
 		o = fly(ctx, &m.stragglers, m.timeout(hook), fn)
 	}
-	e := Event{Layer: m.ID, Hook: hook, Begun: begin, Duration: r.p.o.Now().Sub(begin)}
+	e := Event{Layer: m.ID, Hook: hook, Begun: begin, Duration: m.of.p.o.Now().Sub(begin)}
 	if o.err != nil {
 		e.Class = classOf(o.err)
 		e.Reason = layer.SafeText(o.err)
-		r.p.complain(ctx, e, o.stack)
+		m.of.p.o.complain(ctx, e, o.stack)
 		if _, ok := errors.AsType[*failure](o.err); !ok {
 			o.err = &failure{class: e.Class, cause: o.err}
 		}
 	}
-	r.note(ctx, m, e)
+	m.note(ctx, e)
 	return o.value, o.err
 }
 
@@ -230,7 +183,7 @@ func over(ctx context.Context) error {
 
 // complain logs a failure by layer, hook and class. The hook's own words may quote what it worked on, and are told only
 // where it says that they don't (layer.Safe).
-func (p *Pipeline) complain(ctx context.Context, e Event, stack []byte) {
+func (o *Options) complain(ctx context.Context, e Event, stack []byte) {
 	const longest = 4 << 10 // bytes of a stack
 	level := slog.LevelWarn
 	if e.Class == ClassCancelled {
@@ -243,5 +196,5 @@ func (p *Pipeline) complain(ctx context.Context, e Event, stack []byte) {
 	if stack != nil {
 		attrs = append(attrs, slog.String("stack", string(stack[:min(len(stack), longest)])))
 	}
-	p.o.Log.LogAttrs(ctx, level, "layer hook failed", attrs...)
+	o.Log.LogAttrs(ctx, level, "layer hook failed", attrs...)
 }

@@ -22,7 +22,7 @@ func (f forgetful) Evicted(_ ctx, t *layer.Turn, s layer.State, items []wire.Ite
 	return next, f.fault
 }
 
-// TestEvict is point 3 of issue 5: quick layers are told at once, those with a model later, and none is told of nothing.
+// TestEvict: layers without a model get what was evicted at once, those with one later, and an empty list reaches none.
 func TestEvict(t *testing.T) {
 	slow := at("c", 3, forgetful{})
 	slow.Model = model{}
@@ -33,7 +33,7 @@ func TestEvict(t *testing.T) {
 	items := []wire.Item{user("x"), user("y")}
 	r.Evict(t.Context(), nil)
 	if r.Changes() != nil {
-		t.Error("case 116: layers were told of nothing")
+		t.Error("layers were told of nothing")
 	}
 	r.Evict(t.Context(), items)
 	cell := func(id string) Cell { return Cell{id, layer.Thread, "s"} }
@@ -98,9 +98,9 @@ func TestProjectorsKnowTheView(t *testing.T) {
 	}
 	r := start(t, o, at("a", 1, says("x", "y")), at("b", 2, projector{&overhead, &cost}))
 	r.Recall(t.Context(), 100)
-	r.Project(t.Context(), []wire.Item{user("x")})
+	r.Project(t.Context(), []wire.Item{user("x")}, 0, math.MaxInt)
 	n := len(r.turn.Model)
-	if overhead != 100+2*n+2*messageTokens || cost != 10*n {
+	if overhead != 100+2*n+2*4 || cost != 10*n {
 		t.Errorf("overhead %d, cost %d", overhead, cost)
 	}
 }

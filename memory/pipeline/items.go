@@ -10,9 +10,9 @@ import (
 )
 
 // Append passes the new input items of a request through the append hooks, in slot order, each getting what the one
-// before returned. It ends early when nothing is left. A hook that fails is left out. The items that nobody touched
-// are the same values.
-func (r *Run) Append(ctx context.Context, items []wire.Item) []wire.Item {
+// before returned. It ends early when nothing is left. A hook that fails is left out. Items that no hook
+// touched are the same values.
+func (r *preparation) Append(ctx context.Context, items []wire.Item) []wire.Item {
 	if r.none() {
 		return items
 	}
@@ -24,7 +24,7 @@ func (r *Run) Append(ctx context.Context, items []wire.Item) []wire.Item {
 			break
 		}
 		given := items
-		out, err := update(ctx, r, m, layer.HookAppendItems,
+		out, err := update(ctx, m, layer.HookAppendItems,
 			func(ctx context.Context, s layer.State) (layer.Appended, layer.State, error) {
 				a, err := m.appender.AppendItems(ctx, m.turn, s, slices.Clone(given))
 				if err == nil {
@@ -41,7 +41,7 @@ func (r *Run) Append(ctx context.Context, items []wire.Item) []wire.Item {
 	return items
 }
 
-// unlessNil is a state that a hook returns beside other things: nil leaves the one that is there.
+// unlessNil returns a state that a hook returns beside other things: nil leaves the one that is there.
 func unlessNil(next, old layer.State) layer.State {
 	if next == nil {
 		return old
@@ -68,7 +68,7 @@ func checkAppended(given, out []wire.Item) error {
 
 // rerender notes whose recall has to be made again. Requests beyond the third recall of a run are ignored, so that two
 // layers cannot keep each other busy.
-func (r *Run) rerender(from int, which layer.Rerender) {
+func (r *preparation) rerender(from int, which layer.Rerender) {
 	const depth = 3
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,16 +88,21 @@ func (r *Run) rerender(from int, which layer.Rerender) {
 	}
 }
 
+// Projects reports whether layers from a slot on choose history.
+func (r *preparation) Projects(from int) bool {
+	return !r.none() && slices.ContainsFunc(r.members, func(m *member) bool { return !m.off && m.project != nil && m.Slot >= from })
+}
+
 // Project passes the history through the projection hooks, in slot order. It is called after Recall, so that they can be
 // told what the rest of the view costs. A hook that fails, or that returns anything but some of the items that it got in
-// their order, is left out. history is not changed.
-func (r *Run) Project(ctx context.Context, history []wire.Item) []wire.Item {
+// their order, is left out. history is not changed. Only layers from one slot on and below another are asked.
+func (r *preparation) Project(ctx context.Context, history []wire.Item, from, below int) []wire.Item {
 	if r.none() {
 		return history
 	}
 	var copies []wire.Item // of history; made for the first hook
 	for _, m := range r.members {
-		if m.off || m.project == nil {
+		if m.off || m.project == nil || m.Slot < from || m.Slot >= below {
 			continue
 		}
 		if copies == nil {
@@ -107,7 +112,7 @@ func (r *Run) Project(ctx context.Context, history []wire.Item) []wire.Item {
 		given := copies
 		turn := *m.turn
 		turn.Overhead = r.beside()
-		kept, err := call(ctx, r, m, layer.HookProjectHistory, func(ctx context.Context) ([]int, error) {
+		kept, err := call(ctx, m, layer.HookProjectHistory, func(ctx context.Context) ([]int, error) {
 			out, err := m.project.ProjectHistory(ctx, &turn, s, slices.Clone(given))
 			if err != nil {
 				return nil, err
@@ -121,8 +126,8 @@ func (r *Run) Project(ctx context.Context, history []wire.Item) []wire.Item {
 	return history
 }
 
-// beside is what the view has beside its history, in tokens.
-func (r *Run) beside() int {
+// beside returns what the view has beside its history, in tokens.
+func (r *preparation) beside() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.overhead

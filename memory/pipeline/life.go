@@ -9,40 +9,48 @@ import (
 	"remora/wire"
 )
 
+// lifecycle is the hooks by which layers learn of an answer, and of the beginning and end of what a session works on.
+type lifecycle struct{ *roster }
+
 // Store updates the states after a whole answer, of those layers that are quick about it, all at once. None is called
 // for an answer that upstream refused or that was cut: the caller does not call Store then.
-func (r *Run) Store(ctx context.Context, resp *layer.Response) {
+func (r *lifecycle) Store(ctx context.Context, resp *layer.Response) {
 	r.storeAll(ctx, resp, func(m *member) bool { return !m.slow })
 }
 
-// Settle is Store for the layers that ask a model or somebody else. It is called after the client was served.
-func (r *Run) Settle(ctx context.Context, resp *layer.Response) {
+// Settle is Store for the layers that ask a model or another service. It is called after the client was served.
+func (r *lifecycle) Settle(ctx context.Context, resp *layer.Response) {
 	r.storeAll(ctx, resp, func(m *member) bool { return m.slow })
 }
 
-// Settles tells whether Settle has anything to do.
-func (r *Run) Settles() bool {
+// Settles reports whether Settle has anything to do.
+func (r *lifecycle) Settles() bool {
 	return r.any(func(m *member) bool { return m.store != nil && m.slow })
 }
 
 // Evict tells the layers that are quick about it what of the conversation was not in the view and was not told before.
 // It is called where Store is, after it.
-func (r *Run) Evict(ctx context.Context, items []wire.Item) {
+func (r *lifecycle) Evict(ctx context.Context, items []wire.Item) {
 	r.evictAll(ctx, items, func(m *member) bool { return !m.slow })
 }
 
-// SettleEvicted is Evict for the layers that ask a model or somebody else, called after Settle.
-func (r *Run) SettleEvicted(ctx context.Context, items []wire.Item) {
+// SettleEvicted is Evict for the layers that ask a model or another service, called after Settle.
+func (r *lifecycle) SettleEvicted(ctx context.Context, items []wire.Item) {
 	r.evictAll(ctx, items, func(m *member) bool { return m.slow })
 }
 
-// Evicts tells whether any layer wants to know what was left out, and whether some of these are slow.
-func (r *Run) Evicts() (wanted, slow bool) {
+// Evicts reports whether any layer observes what was left out (wanted), and whether one of these is slow.
+func (r *lifecycle) Evicts() (wanted, slow bool) {
 	return r.any(func(m *member) bool { return m.evicted != nil }),
 		r.any(func(m *member) bool { return m.evicted != nil && m.slow })
 }
 
-func (r *Run) evictAll(ctx context.Context, items []wire.Item, which func(*member) bool) {
+// Concludes reports whether a layer wants to know, at the end of the work, what it was not told of as left out.
+func (r *lifecycle) Concludes() bool {
+	return r.any(func(m *member) bool { return m.evicted != nil && m.complete != nil })
+}
+
+func (r *lifecycle) evictAll(ctx context.Context, items []wire.Item, which func(*member) bool) {
 	if r.none() || len(items) == 0 {
 		return
 	}
@@ -65,30 +73,14 @@ func together(wg *sync.WaitGroup, m *member, call func()) {
 	wg.Go(call)
 }
 
-// evict tells one layer. What it learnt in spite of an error is kept.
-func (r *Run) evict(ctx context.Context, m *member, items []wire.Item) {
-	var mu sync.Mutex // a call that was given up may still be running when this has returned
-	var fault error
-	r.each(ctx, m, layer.HookEvicted, func(ctx context.Context, s layer.State) (layer.State, error) {
-		next, err := m.evicted.Evicted(ctx, m.turn, s, slices.Clone(items))
-		if err == nil || next == nil {
-			return next, err
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		fault = err
-		return next, nil
+// evict tells one layer.
+func (r *lifecycle) evict(ctx context.Context, m *member, items []wire.Item) {
+	m.lenient(ctx, layer.HookEvicted, func(ctx context.Context, s layer.State) (layer.State, error) {
+		return m.evicted.Evicted(ctx, m.turn, s, slices.Clone(items))
 	})
-	mu.Lock()
-	defer mu.Unlock()
-	if fault != nil {
-		e := Event{Layer: m.ID, Hook: layer.HookEvicted, Begun: r.p.o.Now(), Class: ClassError}
-		r.p.complain(ctx, e, nil)
-		r.note(ctx, m, e)
-	}
 }
 
-func (r *Run) storeAll(ctx context.Context, resp *layer.Response, which func(*member) bool) {
+func (r *lifecycle) storeAll(ctx context.Context, resp *layer.Response, which func(*member) bool) {
 	if r.none() {
 		return
 	}
@@ -98,7 +90,7 @@ func (r *Run) storeAll(ctx context.Context, resp *layer.Response, which func(*me
 			continue
 		}
 		together(&wg, m, func() {
-			r.each(ctx, m, layer.HookStore, func(ctx context.Context, s layer.State) (layer.State, error) {
+			m.each(ctx, layer.HookStore, func(ctx context.Context, s layer.State) (layer.State, error) {
 				return m.store.Store(ctx, m.turn, s, resp)
 			})
 		})
@@ -106,17 +98,9 @@ func (r *Run) storeAll(ctx context.Context, resp *layer.Response, which func(*me
 	wg.Wait()
 }
 
-// each runs a hook that returns nothing but a state. Failures have been logged, traced and reported by call.
-func (r *Run) each(ctx context.Context, m *member, hook string, fn func(context.Context, layer.State) (layer.State, error)) {
-	_, _ = update(ctx, r, m, hook, func(ctx context.Context, s layer.State) (struct{}, layer.State, error) {
-		next, err := fn(ctx, s)
-		return struct{}{}, next, err
-	})
-}
-
 // Complete ends the execution, in slot order, after Store and Settle. States of scope Execution are gone with it; of names
 // the execution, or else it is the run's.
-func (r *Run) Complete(ctx context.Context, of layer.Outcome) {
+func (r *lifecycle) Complete(ctx context.Context, of layer.Outcome) {
 	if r.none() {
 		return
 	}
@@ -129,14 +113,14 @@ func (r *Run) Complete(ctx context.Context, of layer.Outcome) {
 	}
 	for _, m := range r.members {
 		if !m.off && m.complete != nil {
-			r.each(ctx, m, layer.HookComplete, func(ctx context.Context, s layer.State) (layer.State, error) {
+			m.lenient(ctx, layer.HookComplete, func(ctx context.Context, s layer.State) (layer.State, error) {
 				return m.complete.Complete(ctx, m.turn, s, o)
 			})
 		}
 	}
 	for _, m := range r.members {
 		if m.cell.Scope == layer.Execution {
-			r.p.executions.remove(executionKey{r.tenant, o.Execution, m.ID})
+			r.p.executions.Drop(executionKey{r.tenant, o.Execution, m.ID})
 		}
 	}
 }
@@ -144,7 +128,7 @@ func (r *Run) Complete(ctx context.Context, of layer.Outcome) {
 // Spawn gives a new session what its parent's layers leave it: it is called on the child's run, right after Begin, with
 // a turn that names the parent and the states under Cells of that. What a layer leaves passes its init. A layer that
 // leaves nothing, that shares its state with the parent, or that has a state already, stays as it is.
-func (r *Run) Spawn(ctx context.Context, parent layer.Turn, states map[Cell]layer.State) {
+func (r *lifecycle) Spawn(ctx context.Context, parent layer.Turn, states map[Cell]layer.State) {
 	if r.none() {
 		return
 	}
@@ -154,7 +138,7 @@ func (r *Run) Spawn(ctx context.Context, parent layer.Turn, states map[Cell]laye
 			continue
 		}
 		from := r.stateOf(m, cell, parent.Execution, states)
-		r.each(ctx, m, layer.HookSpawn, func(ctx context.Context, s layer.State) (layer.State, error) {
+		m.each(ctx, layer.HookSpawn, func(ctx context.Context, s layer.State) (layer.State, error) {
 			left, err := m.spawn.Spawn(ctx, m.turn, from)
 			if err != nil || len(left) == 0 {
 				return s, err
@@ -167,12 +151,12 @@ func (r *Run) Spawn(ctx context.Context, parent layer.Turn, states map[Cell]laye
 	}
 }
 
-// stateOf is the state of another session or execution.
-func (r *Run) stateOf(m *member, cell Cell, execution string, states map[Cell]layer.State) layer.State {
+// stateOf returns the state of another session or execution.
+func (r *lifecycle) stateOf(m *member, cell Cell, execution string, states map[Cell]layer.State) layer.State {
 	if cell.Scope != layer.Execution {
 		return states[cell]
 	}
-	h, ok := r.p.executions.get(executionKey{r.tenant, execution, m.ID})
+	h, ok := r.p.executions.Find(executionKey{r.tenant, execution, m.ID})
 	if !ok {
 		return nil
 	}
@@ -183,7 +167,7 @@ func (r *Run) stateOf(m *member, cell Cell, execution string, states map[Cell]la
 // Return merges what a child session kept into its parent's states: it is called on a run of the parent, with a turn
 // that names the child and the states under Cells of that. A layer is skipped whose child has no state, or that shares
 // it with the parent.
-func (r *Run) Return(ctx context.Context, child layer.Turn, states map[Cell]layer.State, o layer.Outcome) {
+func (r *lifecycle) Return(ctx context.Context, child layer.Turn, states map[Cell]layer.State, o layer.Outcome) {
 	if r.none() {
 		return
 	}
@@ -196,28 +180,51 @@ func (r *Run) Return(ctx context.Context, child layer.Turn, states map[Cell]laye
 		if from == nil {
 			continue
 		}
-		r.each(ctx, m, layer.HookReturn, func(ctx context.Context, s layer.State) (layer.State, error) {
+		m.each(ctx, layer.HookReturn, func(ctx context.Context, s layer.State) (layer.State, error) {
 			return m.giveBack.Return(ctx, m.turn, s, from, o)
 		})
 	}
 }
 
+// Forgets says whether a layer keeps for several sessions what it can forget of one.
+func (r *lifecycle) Forgets() bool {
+	return !r.none() && slices.ContainsFunc(r.members, func(m *member) bool { return m.forget != nil && m.cell.Scope >= layer.Resource })
+}
+
+// Forget takes out of the states that sessions share what came from those alone that are gone.
+func (r *lifecycle) Forget(ctx context.Context, gone func(digest string) bool) {
+	if r.none() {
+		return
+	}
+	for _, m := range r.members {
+		if m.off || m.forget == nil || m.cell.Scope < layer.Resource {
+			continue
+		}
+		m.each(ctx, layer.HookForget, func(ctx context.Context, s layer.State) (layer.State, error) {
+			if len(s) == 0 {
+				return s, nil
+			}
+			return m.forget.Forget(ctx, m.turn, s, gone)
+		})
+	}
+}
+
 // Dispose is called when the session is deleted, last layer first. Deleting the states is the caller's.
-func (r *Run) Dispose(ctx context.Context) {
+func (r *lifecycle) Dispose(ctx context.Context) {
 	if r.none() {
 		return
 	}
 	for _, m := range slices.Backward(r.members) {
 		if !m.off && m.dispose != nil {
 			s, _ := m.held.load()
-			_, _ = call(ctx, r, m, layer.HookDispose, func(ctx context.Context) (struct{}, error) {
+			_, _ = call(ctx, m, layer.HookDispose, func(ctx context.Context) (struct{}, error) {
 				return struct{}{}, m.dispose.Dispose(ctx, m.turn, s)
 			})
 		}
 	}
 	for _, m := range r.members {
 		if m.cell.Scope == layer.Execution {
-			r.p.executions.remove(r.executionKey(m.unit))
+			r.p.executions.Drop(r.executionKey(m.unit))
 		}
 	}
 }

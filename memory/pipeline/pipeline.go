@@ -1,12 +1,16 @@
-// Package pipeline runs layers: it calls their hooks in order of slot, each within its time, keeps what one does wrong
-// from the others and from the request, carries their states through a request, and shares the token budget among them.
+// Package pipeline runs layers: it calls their hooks in slot order, each within its timeout, carries their states through a
+// request, and divides the token budget among them.
 //
-// It is pure of store and HTTP. Whoever drives it reads the states that [Pipeline.Cells] names, hands them to
-// [Pipeline.Begin], calls the hooks of a request on the [Run] that this returns, and writes what [Run.Changes] lists. A
-// write that meets another replica's is repaired by [Run.Rebase], which runs the hooks again on the fresh state.
+// A [Pipeline] is the configured layers. Its caller reads the states that [Pipeline.Cells] names and passes them to
+// [Pipeline.Begin], which returns the [Run] of one request. The hooks are called through the Run: Append, Recall, ReviewCall,
+// RunTool, Store and so on. [Run.Changes] lists the states to write. Where another process has changed one meanwhile,
+// [Run.Rebase] calls the hooks again with the fresh state.
 //
-// A hook that fails, panics, takes too long or returns what it must not leaves everything as it was before the call.
-// Only a failed init may fail the request, if the layer was configured so.
+// A hook that fails, panics, takes too long or returns something invalid changes nothing: neither other layers nor the
+// request notice, and [Run.Report] names it. Only a failed init fails the request, if the layer is configured so.
+//
+// The package does not read or write the store, does no HTTP, and does not choose which history is sent; packages memory and
+// view do.
 package pipeline
 
 import (
@@ -19,8 +23,9 @@ import (
 	"slices"
 	"time"
 
-	"remora/memory/budget"
 	"remora/memory/layer"
+	"remora/memory/memo"
+	"remora/memory/view"
 	"remora/wire"
 )
 
@@ -36,17 +41,18 @@ const (
 // Layer is a layer and what its configuration says of it.
 type Layer struct {
 	ID   string // begins the names of its tools: 1 to 48 of a-z, A-Z, 0-9, _ and -
+	Name string // what people call it, "" for nothing else than ID
 	Kind string
 	// Slot orders layers, from the smallest; equal slots stand in the order of configuration.
 	Slot        int
 	Scope       layer.Scope
-	Budget      budget.Budget
+	Budget      layer.Budget
 	Timeouts    layer.Timeouts
 	OnInitError InitPolicy
 	// Eventual serves what was recalled before, until the layer's state changes.
 	Eventual bool
-	// Live puts what is recalled behind the history. Placed tells that the operator has chosen so, or not so; else it may
-	// change with how often the layer says something new.
+	// Live puts what is recalled behind the history. Placed: the operator has chosen where it stands; without that the
+	// place may change with how often the layer says something new.
 	Live, Placed bool
 	// Fresh is as in layer.Defaults.
 	Fresh bool
@@ -78,14 +84,14 @@ func (Credential) LogValue() slog.Value { return slog.StringValue("[credential]"
 // Options are what all layers share. The zero value works: no limit, counts of four bytes a token, no log.
 type Options struct {
 	// Policy is how a view is cut to size. A zero Policy limits nothing.
-	Policy budget.Policy
+	Policy view.Policy
 	// Count and CountItem price text and items for a model, in tokens.
 	Count     func(model, text string) int
 	CountItem func(model string, it wire.Item) int
 	Log       *slog.Logger
 	// Now measures how long hooks take.
 	Now func() time.Time
-	// AtomicOnly ignores Layer.Eventual (forceAtomicRecall of SEMANTICS 1.13).
+	// AtomicOnly ignores Layer.Eventual: every layer is asked for every request.
 	AtomicOnly bool
 	// Observe is told of every hook that was called, from several goroutines at once, with the context that it was called
 	// in. It may be nil.
@@ -110,7 +116,10 @@ const (
 	maxWireName    = 64 // characters, of every provider that we know
 	keptExecutions = 16384
 	keptRecalls    = 16384
-	keptBytes      = 64 << 20 // of either
+	maxKept        = 64 << 20 // bytes of either
+
+	// entrySize is what one of them costs beside its state or text, in bytes, roughly.
+	entrySize = 256
 )
 
 var idPattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,48}$`)
@@ -121,22 +130,23 @@ type Pipeline struct {
 	free       float64 // tokens of a view
 	layers     []*unit
 	tools      []*tool
-	byName     map[string]*tool // by both forms of its name
-	executions *lru[executionKey, *held]
-	recalls    *lru[recallKey, recalled]
+	byName     map[string]*tool               // by both forms of its name
+	executions *memo.Map[executionKey, *held] // shared with the pipelines before and after this one
+	recalls    memo.Map[recallKey, recalled]
+	keptBytes  int  // of executions, and of recalls
 	idle       *Run // what Begin returns where there is nothing to do
 	guard      *Pipeline
 }
 
-// Empty tells that there are no layers: turns need not know what only layers ask for.
+// Empty reports whether there are no layers. Turns then need not compute what only layers ask for.
 func (p *Pipeline) Empty() bool { return p == nil || len(p.layers) == 0 }
 
-// Recalls tells whether any layer has something to tell the model.
+// Recalls reports whether any layer has a recall hook, and so may have something to tell the model.
 func (p *Pipeline) Recalls() bool {
 	return p != nil && slices.ContainsFunc(p.layers, func(u *unit) bool { return u.recall != nil })
 }
 
-// Evicts tells whether any layer wants to know what views leave out.
+// Evicts reports whether any layer observes what views leave out.
 func (p *Pipeline) Evicts() bool {
 	return p != nil && slices.ContainsFunc(p.layers, func(u *unit) bool { return u.evicted != nil })
 }
@@ -145,7 +155,7 @@ func (p *Pipeline) Evicts() bool {
 // wrong, each beginning with its key, as "layers[2].id: ".
 func New(layers []Layer, o Options) (*Pipeline, error) {
 	o, free := o.withDefaults()
-	p := &Pipeline{o: o, free: free, byName: make(map[string]*tool)}
+	p := &Pipeline{o: o, free: free, keptBytes: maxKept, byName: make(map[string]*tool)}
 	var errs []error
 	seen := make(map[string]int)
 	for i, l := range layers {
@@ -164,21 +174,20 @@ func New(layers []Layer, o Options) (*Pipeline, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	p.executions = newLRU[executionKey, *held](keptExecutions, keptBytes)
-	p.recalls = newLRU[recallKey, recalled](keptRecalls, keptBytes)
+	p.executions = new(memo.Map[executionKey, *held])
 	if o.Previous != nil {
 		p.executions = o.Previous.executions
 		p.o.Previous = nil // its layers and caches can go
 	}
 	if len(p.layers) == 0 && math.IsInf(free, 1) && o.Policy.Window == 0 {
-		p.idle = &Run{p: p}
+		p.idle = newRun(p, "", layer.Turn{})
 	}
 	p.guard = p.onlyGuards()
 	return p, nil
 }
 
 func (o Options) withDefaults() (Options, float64) {
-	if o.Policy == (budget.Policy{}) {
+	if o.Policy == (view.Policy{}) {
 		o.Policy.Budget = math.Inf(1)
 	}
 	if o.Count == nil {
@@ -197,87 +206,74 @@ func (o Options) withDefaults() (Options, float64) {
 	return o, max(0, o.Policy.Budget-o.Policy.Reserve)
 }
 
-// unit is a layer with the hooks that it has.
-type unit struct {
-	Layer
-	init       layer.Initializer
-	recall     layer.Recaller
-	project    layer.HistoryProjector
-	appender   layer.ItemAppender
-	reviewCall layer.ToolCallReviewer
-	reviewAll  layer.ResponseReviewer
-	store      layer.Storer
-	evicted    layer.EvictionObserver
-	spawn      layer.Spawner
-	giveBack   layer.Returner
-	complete   layer.Completer
-	dispose    layer.Disposer
-	offered    []layer.Tool
-	async      bool // reviewAll never denies or guides
-	slow       bool // store and evicted are called after the client was served
-	prompt     bool // its hooks wait for nobody
-	stragglers stragglers
+// Cells lists the states to be read before Begin. Those of scope Execution are never among them: the pipeline keeps
+// them itself, in memory.
+func (p *Pipeline) Cells(t *layer.Turn) []Cell {
+	if p == nil || len(p.layers) == 0 {
+		return nil
+	}
+	cells := make([]Cell, 0, len(p.layers))
+	for _, u := range p.layers {
+		if u.Scope != layer.Execution && u.keeps() {
+			cells = append(cells, u.cell(t))
+		}
+	}
+	return cells
 }
 
-// newUnit finds the hooks of a layer, once.
-func newUnit(at string, l Layer) (*unit, error) {
-	u := &unit{Layer: l}
+// Begin starts a request: states are what is stored under Cells, and the init hooks run in slot order. cred is what
+// layers' models may use. The error is an *InitError, of a layer that does not disable itself.
+func (p *Pipeline) Begin(ctx context.Context, tenant string, t layer.Turn, states map[Cell]layer.State, cred Credential) (*Run, error) {
+	if p == nil {
+		return idle, nil
+	}
+	if p.idle != nil {
+		return p.idle, nil
+	}
+	r := newRun(p, tenant, t)
+	if len(p.layers) == 0 {
+		return r, nil // it fits views to their budget, and has no layer to hand the turn to
+	}
+	if r.turn.Count == nil {
+		model := t.Model
+		r.turn.Count = func(text string) int { return p.o.Count(model, text) }
+	}
+	if r.turn.CountItem == nil {
+		model := t.Model
+		r.turn.CountItem = func(it wire.Item) int { return p.o.CountItem(model, it) }
+	}
+	r.turn.Ask = nil
+	r.members = make([]*member, len(p.layers))
+	for i, u := range p.layers {
+		r.members[i] = r.join(u, states, cred)
+	}
+	for _, m := range r.members {
+		if err := m.initState(ctx, m.stored); err != nil && m.OnInitError == Throw {
+			return nil, &InitError{m.ID, classOf(err), err}
+		}
+	}
+	return r, nil
+}
+
+// collectTools names the tools of all layers, and compiles what their arguments must look like.
+func (p *Pipeline) collectTools() error {
 	var errs []error
-	if !idPattern.MatchString(l.ID) {
-		errs = append(errs, fmt.Errorf("%s.id: want 1 to 48 of a-z, A-Z, 0-9, _ and -", at))
+	for _, u := range p.layers {
+		for _, offered := range u.offered {
+			at := fmt.Sprintf("layer %s: tools: %s", u.ID, offered.Name)
+			t, err := newTool(u.ID, offered)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", at, err))
+				continue
+			}
+			if other := p.byName[t.Name]; other != nil {
+				errs = append(errs, fmt.Errorf("%s: layer %s has a tool that is called %s too", at, other.Layer, t.Name))
+				continue
+			}
+			p.tools = append(p.tools, t)
+			p.byName[t.Name] = t
+			p.byName[u.ID+"/"+offered.Name] = t
+		}
 	}
-	if l.Slot < 0 || l.Slot > maxSlot {
-		errs = append(errs, fmt.Errorf("%s.slot: want 0 to %d, have %d", at, maxSlot, l.Slot))
-	}
-	if l.Scope < layer.Execution || l.Scope > layer.Global {
-		errs = append(errs, fmt.Errorf("%s.scope: want execution, thread, resource or global", at))
-	}
-	if u.find(); !u.hasHook() {
-		errs = append(errs, fmt.Errorf("%s: a layer needs a hook, and kind %q has none", at, l.Kind))
-	}
-	return u, errors.Join(errs...)
-}
-
-func (u *unit) find() {
-	u.init = hookOf[layer.Initializer](u.Impl, layer.HookInit)
-	u.recall = hookOf[layer.Recaller](u.Impl, layer.HookRecall)
-	u.project = hookOf[layer.HistoryProjector](u.Impl, layer.HookProjectHistory)
-	u.appender = hookOf[layer.ItemAppender](u.Impl, layer.HookAppendItems)
-	u.reviewCall = hookOf[layer.ToolCallReviewer](u.Impl, layer.HookReviewToolCall)
-	u.reviewAll = hookOf[layer.ResponseReviewer](u.Impl, layer.HookReviewResponse)
-	u.store = hookOf[layer.Storer](u.Impl, layer.HookStore)
-	u.evicted = hookOf[layer.EvictionObserver](u.Impl, layer.HookEvicted)
-	u.spawn = hookOf[layer.Spawner](u.Impl, layer.HookSpawn)
-	u.giveBack = hookOf[layer.Returner](u.Impl, layer.HookReturn)
-	u.complete = hookOf[layer.Completer](u.Impl, layer.HookComplete)
-	u.dispose = hookOf[layer.Disposer](u.Impl, layer.HookDispose)
-	if p := hookOf[layer.ToolProvider](u.Impl, layer.HookTools); p != nil {
-		u.offered = p.Tools()
-	}
-	a, ok := u.Impl.(layer.Async)
-	u.async = ok && a.Async()
-	pr, ok := u.Impl.(layer.Prompt)
-	u.prompt = u.Model == nil && ok && pr.Prompt()
-	s, ok := u.Impl.(layer.Slow)
-	u.slow = u.Model != nil || ok && s.Slow()
-}
-
-// hookOf returns impl as the interface of a hook, nil if it has none or wants none.
-func hookOf[H any](impl any, name string) H {
-	h, ok := impl.(H)
-	if s, selects := impl.(layer.Selective); ok && selects && !s.Has(name) {
-		var none H
-		return none
-	}
-	return h
-}
-
-// keeps tells whether any hook could make a state that outlives the request.
-func (u *unit) keeps() bool {
-	return u.recall != nil || u.appender != nil || u.reviewCall != nil || u.reviewAll != nil || u.store != nil ||
-		u.evicted != nil || u.spawn != nil || u.giveBack != nil || u.complete != nil || len(u.offered) > 0
-}
-
-func (u *unit) hasHook() bool {
-	return u.keeps() || u.init != nil || u.project != nil || u.dispose != nil
+	return errors.Join(errs...)
 }

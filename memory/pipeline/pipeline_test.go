@@ -12,9 +12,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"remora/memory/budget"
 	"remora/memory/layer"
+	"remora/memory/view"
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
 type ctx = context.Context
@@ -105,7 +106,7 @@ func at(id string, slot int, impl any) Layer {
 
 // turn is a request of session s, resource r, execution e.
 func turn() layer.Turn {
-	return layer.Turn{Thread: "s", Resource: "r", Execution: "e", Dialect: wire.Chat}
+	return layer.Turn{Thread: "s", Resource: "r", Execution: "e", Dialect: dialects.Chat}
 }
 
 func build(t *testing.T, o Options, layers ...Layer) *Pipeline {
@@ -131,7 +132,7 @@ func start(t *testing.T, o Options, layers ...Layer) *Run {
 	return begin(t, build(t, o, layers...), turn(), nil)
 }
 
-func names(blocks []Block) string {
+func names(blocks []view.Block) string {
 	var ids []string
 	for _, b := range blocks {
 		ids = append(ids, b.Layer)
@@ -139,7 +140,7 @@ func names(blocks []Block) string {
 	return strings.Join(ids, " ")
 }
 
-func user(text string) wire.Item { return layer.NewText(wire.Chat, wire.User, text) }
+func user(text string) wire.Item { return layer.NewText(dialects.Chat, wire.User, text) }
 
 func texts(items []wire.Item) string {
 	var all []string
@@ -198,7 +199,7 @@ func TestWithoutLayersNothingIsDone(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := context.Background()
-			fit := r.Fit(nil, r.Recall(c, 5), r.Project(c, r.Append(c, items)))
+			fit := r.Fit(nil, r.Recall(c, 5), r.Project(c, r.Append(c, items), 0, math.MaxInt))
 			if len(fit.History) != 1 || r.Owns("x") || r.ReviewsCalls() || r.HoldsResponse() || r.Settles() {
 				t.Fatal("something is done")
 			}
@@ -208,7 +209,7 @@ func TestWithoutLayersNothingIsDone(t *testing.T) {
 			r.Dispose(c)
 			r.Rebase(c, nil)
 			r.Written()
-			if r.Changes() != nil || r.Report() != nil || r.Definitions(wire.Chat) != nil {
+			if r.Changes() != nil || r.Report() != nil || r.Definitions(dialects.Chat) != nil {
 				t.Fatal("something is reported")
 			}
 		})
@@ -225,46 +226,51 @@ func TestRecall(t *testing.T) {
 	panics := &fake{recall: func(ctx, *layer.Turn, layer.State, int) (layer.Recalled, error) { panic("secret words") }}
 	limited := func(n float64, f *fake) Layer {
 		l := at("l", 1, f)
-		l.Budget = budget.AtMost(n)
+		l.Budget = layer.AtMost(n)
 		return l
 	}
 	for _, c := range []struct {
 		name   string
 		layers []Layer
 		want   string
+		tokens int    // of the first block
 		report Report // of the first layer
 	}{
 		{
-			"case 61: by slot, equal ones by configuration",
+			"by slot, equal ones by configuration",
 			[]Layer{at("f", 350, says("6")), at("b", 90, says("2")), at("e", 200, says("5")), at("c1", 100, says("3")), at("a", 80, says("1")), at("c2", 100, says("4"))},
-			"a b c1 c2 e f",
-			Report{ID: "a", Slot: 80, Tokens: 1, Items: 1},
+			"a b c1 c2 e f", 1,
+			Report{ID: "a"},
 		},
-		{"case 67: one message, a token for each four bytes", []Layer{at("a", 1, says("12345"))}, "a", Report{ID: "a", Slot: 1, Tokens: 2, Items: 1}},
-		{"case 68: nothing", []Layer{at("a", 1, says()), at("b", 1, says(""))}, "", Report{ID: "a", Slot: 1}},
+		{"one message, a token for each four bytes", []Layer{at("a", 1, says("12345"))}, "a", 2, Report{ID: "a"}},
+		{"nothing", []Layer{at("a", 1, says()), at("b", 1, says(""))}, "", 0, Report{ID: "a"}},
 		{
-			"case 69: a failure leaves the others",
+			"a failure leaves the others",
 			[]Layer{at("a", 1, broken), at("b", 1, says("x"))},
-			"b",
-			Report{ID: "a", Slot: 1, Failed: layer.HookRecall, Class: ClassError},
+			"b", 1,
+			Report{ID: "a", Failed: layer.HookRecall, Class: ClassError},
 		},
 		{
-			"case 69: a panic too",
+			"a panic too",
 			[]Layer{at("a", 1, panics), at("b", 1, says("x"))},
-			"b",
-			Report{ID: "a", Slot: 1, Failed: layer.HookRecall, Class: ClassPanic},
+			"b", 1,
+			Report{ID: "a", Failed: layer.HookRecall, Class: ClassPanic},
 		},
-		{"over budget", []Layer{limited(2, says("123456789"))}, "", Report{ID: "l", Slot: 1, Failed: layer.HookRecall, Class: ClassBudget}},
-		{"at budget", []Layer{limited(3, says("123456789"))}, "l", Report{ID: "l", Slot: 1, Tokens: 3, Items: 1}},
-		{"far over budget", []Layer{limited(2, says(strings.Repeat("x", 41)))}, "", Report{ID: "l", Slot: 1, Failed: layer.HookRecall, Class: ClassRefused}},
-		{"10 MB", []Layer{at("a", 1, says(strings.Repeat("x", 10<<20)))}, "", Report{ID: "a", Slot: 1, Failed: layer.HookRecall, Class: ClassRefused}},
-		{"case 85: without a share it is asked all the same", []Layer{limited(0, says("12345"))}, "l", Report{ID: "l", Slot: 1, Tokens: 2, Items: 1}},
+		{"over budget", []Layer{limited(2, says("123456789"))}, "", 0, Report{ID: "l", Failed: layer.HookRecall, Class: ClassBudget}},
+		{"at budget", []Layer{limited(3, says("123456789"))}, "l", 3, Report{ID: "l"}},
+		{"far over budget", []Layer{limited(2, says(strings.Repeat("x", 41)))}, "", 0, Report{ID: "l", Failed: layer.HookRecall, Class: ClassRefused}},
+		{"10 MB", []Layer{at("a", 1, says(strings.Repeat("x", 10<<20)))}, "", 0, Report{ID: "a", Failed: layer.HookRecall, Class: ClassRefused}},
+		{"without a share it is asked all the same", []Layer{limited(0, says("12345"))}, "l", 2, Report{ID: "l"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var log bytes.Buffer
 			r := start(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, c.layers...)
-			if got := names(r.Recall(t.Context(), 0)); got != c.want {
+			blocks := r.Recall(t.Context(), 0)
+			if got := names(blocks); got != c.want {
 				t.Errorf("recalled %q, want %q", got, c.want)
+			}
+			if len(blocks) > 0 && (blocks[0].Tokens != c.tokens || len(blocks[0].Texts) != 1) {
+				t.Errorf("%d messages of %d tokens, want %d", len(blocks[0].Texts), blocks[0].Tokens, c.tokens)
 			}
 			if diff := cmp.Diff(c.report, r.Report()[0]); diff != "" {
 				t.Error(diff)
@@ -276,10 +282,10 @@ func TestRecall(t *testing.T) {
 	}
 }
 
-// TestRecallWithinShares hands each layer what SEMANTICS 1.12 computes for it.
+// TestRecallWithinShares hands each layer its share (docs/semantics.md#budget-shares).
 func TestRecallWithinShares(t *testing.T) {
 	got := map[string]int{}
-	asks := func(id string, b budget.Budget) Layer {
+	asks := func(id string, b layer.Budget) Layer {
 		l := at(id, 1, &fake{recall: func(_ ctx, _ *layer.Turn, _ layer.State, n int) (layer.Recalled, error) {
 			got[id] = n
 			return layer.Recalled{}, nil
@@ -287,14 +293,14 @@ func TestRecallWithinShares(t *testing.T) {
 		l.Budget = b
 		return l
 	}
-	policy := budget.Policy{Budget: 10000, Reserve: 900}
-	r := start(t, Options{Policy: policy}, asks("wm", budget.Between(200, 1500)), asks("obs", budget.Between(500, 2500)),
-		asks("auto", budget.Budget{}), asks("omitted", budget.Budget{}), asks("flat", budget.AtMost(300)), at("silent", 1, stores("1")))
+	policy := view.Policy{Budget: 10000, Reserve: 900}
+	r := start(t, Options{Policy: policy}, asks("wm", layer.Between(200, 1500)), asks("obs", layer.Between(500, 2500)),
+		asks("auto", layer.Budget{}), asks("omitted", layer.Budget{}), asks("flat", layer.AtMost(300)), at("silent", 1, stores("1")))
 	r.Recall(t.Context(), 100)
 	if diff := cmp.Diff(map[string]int{"wm": 1099, "obs": 1883, "auto": 1245, "omitted": 1245, "flat": 207}, got); diff != "" {
 		t.Error(diff)
 	}
-	r = start(t, Options{}, asks("a", budget.Budget{}))
+	r = start(t, Options{}, asks("a", layer.Budget{}))
 	if r.Recall(t.Context(), 100); got["a"] != math.MaxInt {
 		t.Errorf("without a limit: %d", got["a"])
 	}
@@ -328,26 +334,26 @@ func TestEventual(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		atomic   bool
-		budget   budget.Budget
+		budget   layer.Budget
 		requests []request
 	}{
-		{"case 76: served until the state changes", false, budget.Budget{}, []request{
+		{"served until the state changes", false, layer.Budget{}, []request{
 			{want: " #1"}, {want: " #1"}, {want: " #1", answer: `"b"`}, {want: `"b" #2`}, {want: `"b" #2`},
 		}},
-		{"case 76: not shared between scopes and tenants", false, budget.Budget{}, []request{
+		{"not shared between scopes and tenants", false, layer.Budget{}, []request{
 			{want: " #1"}, {resource: "r2", want: " #2"}, {tenant: "t2", want: " #3"}, {want: " #1"}, {resource: "r2", want: " #2"},
 		}},
-		{"case 77: nothing after nothing", false, budget.Budget{}, []request{
+		{"nothing after nothing", false, layer.Budget{}, []request{
 			{want: " #1", answer: `"quiet"`}, {want: ""}, {want: ""},
 		}},
-		{"case 78: atomic all the same", true, budget.Budget{}, []request{{want: " #1"}, {want: " #2"}}},
-		{"asked again when the text no longer fits", false, budget.AtMost(10), []request{
+		{"atomic all the same", true, layer.Budget{}, []request{{want: " #1"}, {want: " #2"}}},
+		{"asked again when the text no longer fits", false, layer.AtMost(10), []request{
 			{answer: `"` + strings.Repeat("x", 20) + `"`, want: " #1"}, {want: `"` + strings.Repeat("x", 20) + `" #2`}, {system: 994, want: ""},
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := Layer{ID: "l", Scope: layer.Resource, Eventual: true, Budget: c.budget, Impl: new(clock)}
-			p := build(t, Options{AtomicOnly: c.atomic, Policy: budget.Policy{Budget: 1000}}, l)
+			p := build(t, Options{AtomicOnly: c.atomic, Policy: view.Policy{Budget: 1000}}, l)
 			store := map[string]map[Cell]layer.State{}
 			for i, q := range c.requests {
 				of := turn()
@@ -363,7 +369,7 @@ func TestEventual(t *testing.T) {
 				}
 				var got string
 				for _, b := range r.Recall(t.Context(), q.system) {
-					got += b.Messages[0]
+					got += b.Texts[0]
 				}
 				if got != q.want {
 					t.Errorf("request %d recalled %q, want %q", i, got, q.want)
@@ -404,7 +410,7 @@ func TestRerender(t *testing.T) {
 		r.Append(t.Context(), []wire.Item{user("u")})
 		var got string
 		for _, b := range r.Recall(t.Context(), 0) {
-			got += b.Messages[0] + " "
+			got += b.Texts[0] + " "
 		}
 		if got != want {
 			t.Errorf("rerender %d: %q, want %q", which, got, want)
@@ -419,7 +425,7 @@ func TestRerender(t *testing.T) {
 	}
 }
 
-// TestEventualEmpty is case 77 where nothing but the text has changed.
+// TestEventualEmpty: an eventual layer that has nothing to say any more is served no more, also where only its text changed.
 func TestEventualEmpty(t *testing.T) {
 	answers := []string{"a", "", ""}
 	f := &fake{
@@ -441,7 +447,7 @@ func TestEventualEmpty(t *testing.T) {
 			r.Append(t.Context(), []wire.Item{user("u")})
 		}
 		if got := names(r.Recall(t.Context(), 0)); got != want {
-			t.Errorf("case 77: request %d recalled %q, want %q", i, got, want)
+			t.Errorf("request %d recalled %q, want %q", i, got, want)
 		}
 	}
 }
@@ -459,7 +465,7 @@ func TestAppend(t *testing.T) {
 		return layer.Appended{}, errors.New("no")
 	}}
 	foreign := &fake{append: func(_ ctx, _ layer.State, items []wire.Item) (layer.Appended, error) {
-		return layer.Appended{Items: append(items, layer.NewText(wire.Responses, wire.User, "x"))}, nil
+		return layer.Appended{Items: append(items, layer.NewText(dialects.Responses, wire.User, "x"))}, nil
 	}}
 	huge := &fake{append: func(_ ctx, _ layer.State, items []wire.Item) (layer.Appended, error) {
 		return layer.Appended{Items: append(items, user(strings.Repeat("x", 2<<20)))}, nil
@@ -468,12 +474,12 @@ func TestAppend(t *testing.T) {
 		chain []*fake
 		want  string
 	}{
-		"case 79: filter, then inject":             {[]*fake{filter, inject}, "a injected"},
-		"case 79: one that throws passes items on": {[]*fake{throws, inject}, "a b injected"},
-		"case 79: nothing left ends the chain":     {[]*fake{empty, inject}, ""},
-		"an item of another dialect is refused":    {[]*fake{foreign}, "a b"},
-		"an item of any size is refused":           {[]*fake{huge}, "a b"},
-		"no layer":                                 {nil, "a b"},
+		"filter, then inject":                   {[]*fake{filter, inject}, "a injected"},
+		"one that throws passes items on":       {[]*fake{throws, inject}, "a b injected"},
+		"nothing left ends the chain":           {[]*fake{empty, inject}, ""},
+		"an item of another dialect is refused": {[]*fake{foreign}, "a b"},
+		"an item of any size is refused":        {[]*fake{huge}, "a b"},
+		"no layer":                              {nil, "a b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var layers []Layer
@@ -509,10 +515,10 @@ func TestProject(t *testing.T) {
 		chain []*fake
 		want  string
 	}{
-		"case 80: a chain":                   {[]*fake{last(3), last(2)}, "c d"},
-		"case 80: one that throws is absent": {[]*fake{throws, last(2)}, "c d"},
-		"another order is refused":           {[]*fake{turned}, "a b c d"},
-		"new items are refused":              {[]*fake{invents}, "a b c d"},
+		"a chain":                   {[]*fake{last(3), last(2)}, "c d"},
+		"one that throws is absent": {[]*fake{throws, last(2)}, "c d"},
+		"another order is refused":  {[]*fake{turned}, "a b c d"},
+		"new items are refused":     {[]*fake{invents}, "a b c d"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var layers []Layer
@@ -520,7 +526,7 @@ func TestProject(t *testing.T) {
 				layers = append(layers, at(fmt.Sprint("l", i), 1, f))
 			}
 			given := []wire.Item{user("a"), user("b"), user("c"), user("d")}
-			if got := texts(start(t, Options{}, layers...).Project(t.Context(), given)); got != c.want {
+			if got := texts(start(t, Options{}, layers...).Project(t.Context(), given, 0, math.MaxInt)); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 			if texts(given) != "a b c d" {

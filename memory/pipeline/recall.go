@@ -6,20 +6,10 @@ import (
 	"math"
 	"slices"
 
-	"remora/memory/budget"
 	"remora/memory/layer"
+	"remora/memory/view"
+	"remora/wire"
 )
-
-// Block is what one layer tells the model.
-type Block struct {
-	Layer    string
-	Slot     int
-	Live     bool     // stands behind the history
-	Round    bool     // directly behind the user message that began the round, if it is Live
-	Update   bool     // replaces an earlier block of its layer, which still stands in the view
-	Messages []string // one developer message each
-	Tokens   int      // of the texts
-}
 
 type recallKey struct {
 	tenant, model string
@@ -29,7 +19,14 @@ type recallKey struct {
 // recalled is what an eventual layer said, and of which state it said it.
 type recalled struct {
 	of    [sha256.Size]byte
-	block Block
+	block view.Block
+}
+
+// preparation is the hooks that are called before a request is sent, for what the model is told and shown.
+type preparation struct {
+	*roster
+	renders  int // calls of Recall that an append asked for
+	overhead int // tokens of a view beside its history, once Recall is done
 }
 
 // Recall asks the layers what the model should be told, each within its share of the budget: first those that are
@@ -38,63 +35,109 @@ type recalled struct {
 //
 // A layer that takes more than its share is left out, and its state stays: what was not shown was not said. One whose
 // share is nothing is asked too, with a budget of 0: most then say nothing, and what an operator's rules say all the
-// same (SEMANTICS 1.9, case 85) may take what the whole view has, so that Fit decides about it. An eventual layer is
+// same may take what the whole view has, so that Fit decides about it. An eventual layer is
 // asked again when its state changed, by whichever replica, when an append hook wants it, and when its earlier text no
 // longer fits. held names layers that are not asked, since what they said before will do.
-func (r *Run) Recall(ctx context.Context, system int, held ...string) []Block {
+func (r *preparation) Recall(ctx context.Context, system int, held ...string) []view.Block {
 	if r.none() {
 		return nil
 	}
 	shares := r.shares(system)
-	blocks := make([]Block, len(shares))
+	blocks := make([]view.Block, len(shares))
 	for _, eventual := range []bool{false, true} {
 		for i, s := range shares {
 			if s.cached == eventual && !slices.Contains(held, s.m.ID) {
-				blocks[i] = r.recall(ctx, s)
+				blocks[i] = r.recall(ctx, s, s.m.turn)
 			}
 		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var said []Block
+	var said []view.Block
 	r.overhead = max(0, system)
 	for i, s := range shares {
-		s.m.report.Tokens, s.m.report.Items = blocks[i].Tokens, len(blocks[i].Messages)
 		s.m.said, s.m.asked = blocks[i], !slices.Contains(held, s.m.ID)
-		if len(blocks[i].Messages) > 0 {
+		if len(blocks[i].Texts) > 0 {
 			said = append(said, blocks[i])
-			r.overhead += blocks[i].cost()
+			r.overhead += blocks[i].Cost()
 		}
 	}
 	return said
 }
 
-// Said is a layer that recalls, and what it said.
-type Said struct {
-	ID   string
-	Slot int
-	// Live, Placed and Fresh are as in its Layer.
-	Live, Placed, Fresh bool
-	// Held: it was not asked, or failed.
-	Held  bool
-	Block Block
+// OfView says whether a layer is to be asked again once the view is chosen.
+func (r *preparation) OfView() bool {
+	return !r.none() && slices.ContainsFunc(r.members, func(m *member) bool { return m.ofView && m.recall != nil && !m.off })
 }
 
-// Said lists all layers that recall, in slot order, as the last Recall has left them.
-func (r *Run) Said() []Said {
+// ViewOf says what of the conversation the model has before it.
+type ViewOf struct {
+	Has      func(content wire.Hash) bool // nil for nothing that is known
+	Upstream bool                         // all of the session, which upstream keeps itself
+	Cut      *layer.WindowCut             // what the window has cut off, nil for nothing
+}
+
+// RecallOfView asks the layers again whose recall depends on the view, and returns the blocks of all layers. held is as in
+// Recall.
+func (r *preparation) RecallOfView(ctx context.Context, system int, of ViewOf, held ...string) []view.Block {
+	if r.none() {
+		return nil
+	}
+	for _, s := range r.shares(system) {
+		if !s.m.ofView || slices.Contains(held, s.m.ID) {
+			continue
+		}
+		turn := *s.m.turn
+		turn.InView, turn.Upstream, turn.Cut = of.Has, of.Upstream, of.Cut
+		if turn.InView == nil {
+			turn.InView = func(wire.Hash) bool { return false }
+		}
+		block := r.recall(ctx, s, &turn)
+		r.mu.Lock()
+		s.m.said = block
+		r.mu.Unlock()
+	}
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var said []view.Block
+	for _, m := range r.members {
+		if len(m.said.Texts) > 0 {
+			said = append(said, m.said)
+		}
+	}
+	return said
+}
+
+// Said lists all layers that recall, in slot order, with what they said, as the last Recall has left them.
+func (r *preparation) Said() []view.Said {
 	if r.none() {
 		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var list []Said
+	var list []view.Said
 	for _, m := range r.members {
 		if m.recall != nil {
-			held := m.off || !m.asked || m.report.Failed == layer.HookRecall
-			list = append(list, Said{m.ID, m.Slot, m.Live, m.Placed, m.Fresh, held, m.said})
+			said := view.Said{Block: m.said, Placement: m.placement(), Fresh: m.Fresh}
+			said.Layer, said.Slot, said.Live = m.ID, m.Slot, m.Live
+			said.Held = m.off || !m.asked || m.report.Failed == layer.HookRecall
+			list = append(list, said)
 		}
 	}
 	return list
+}
+
+// placement returns where the operator has put the layer's block.
+func (l *Layer) placement() view.Placement {
+	switch {
+	case !l.Placed:
+		return view.PlaceAuto
+	case l.Live:
+		return view.PlaceBehind
+	default:
+		return view.PlaceBefore
+	}
 }
 
 // share is what a layer may recall.
@@ -106,10 +149,10 @@ type share struct {
 }
 
 // shares divides the budget among the layers that recall, and takes down who has to be asked again.
-func (r *Run) shares(system int) []share {
+func (r *preparation) shares(system int) []share {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	in := budget.Input{Total: r.p.o.Policy.Budget, Reserve: r.p.o.Policy.Reserve, System: float64(max(0, system))}
+	in := allocation{Total: r.p.o.Policy.Budget, Reserve: r.p.o.Policy.Reserve, System: float64(max(0, system))}
 	var shares []share
 	again := false
 	for _, m := range r.members {
@@ -123,11 +166,11 @@ func (r *Run) shares(system int) []share {
 	if again {
 		r.renders++
 	}
-	a, err := budget.Allocate(in)
+	allowed, err := allocate(in)
 	if err != nil {
-		return nil // a number that is none: nobody gets anything
+		return nil // NaN: no layer gets anything
 	}
-	for i, tokens := range a.Layers {
+	for i, tokens := range allowed {
 		shares[i].tokens = toInt(tokens)
 	}
 	return shares
@@ -140,24 +183,24 @@ func toInt(tokens float64) int {
 	return int(tokens)
 }
 
-func (r *Run) recall(ctx context.Context, of share) Block {
+func (r *preparation) recall(ctx context.Context, of share, turn *layer.Turn) view.Block {
 	m, limit := of.m, of.tokens
 	if limit == 0 {
-		limit = r.Room()
+		limit = toInt(r.p.free)
 	}
 	if limit == 0 {
-		return Block{} // the view has room for nothing at all
+		return view.Block{} // the view has room for nothing at all
 	}
 	key := recallKey{r.tenant, r.turn.Model, m.cell}
-	cached := of.cached && m.cell.Key != ""
+	cached := of.cached && m.cell.Key != "" && turn.InView == nil
 	if cached && !of.dirty {
 		s, _ := m.held.load()
-		if old, ok := r.p.recalls.get(key); ok && old.of == sha256.Sum256(s) && old.block.Tokens <= of.tokens {
+		if old, ok := r.p.recalls.Find(key); ok && old.of == sha256.Sum256(s) && old.block.Tokens <= of.tokens {
 			return old.block
 		}
 	}
-	got, err := update(ctx, r, m, layer.HookRecall, func(ctx context.Context, s layer.State) (recalled, layer.State, error) {
-		rec, err := m.recall.Recall(ctx, m.turn, s, of.tokens)
+	got, err := update(ctx, m, layer.HookRecall, func(ctx context.Context, s layer.State) (recalled, layer.State, error) {
+		rec, err := m.recall.Recall(ctx, turn, s, of.tokens)
 		if err != nil {
 			return recalled{}, s, err
 		}
@@ -167,45 +210,15 @@ func (r *Run) recall(ctx context.Context, of share) Block {
 	})
 	switch {
 	case !cached || err != nil:
-	case len(got.block.Messages) == 0:
-		r.p.recalls.remove(key)
+	case len(got.block.Texts) == 0:
+		r.p.recalls.Drop(key)
 	default:
-		size := 0
-		for _, text := range got.block.Messages {
+		size := entrySize
+		for _, text := range got.block.Texts {
 			size += len(text)
 		}
-		r.p.recalls.put(key, got, size)
+		r.p.recalls.Put(key, got, keptRecalls)
+		r.p.recalls.Resize(key, size, r.p.keptBytes)
 	}
 	return got.block
-}
-
-// block checks what a layer recalled. The layer's own count stands if it is the larger one.
-func (m *member) block(rec layer.Recalled, limit int) (Block, error) {
-	const (
-		refusedAt    = 4  // times the budget
-		bytesOfToken = 32 // at most, in text that somebody wrote
-	)
-	b := Block{Layer: m.ID, Slot: m.Slot, Live: m.Live}
-	size := 0
-	for _, text := range rec.Messages {
-		if size += len(text); text != "" {
-			b.Messages = append(b.Messages, text)
-		}
-	}
-	if size > maxRecall || len(b.Messages) > maxMessages || size/bytesOfToken/refusedAt > limit {
-		return Block{}, refuse(ClassRefused)
-	}
-	for _, text := range b.Messages {
-		b.Tokens += m.turn.Count(text)
-	}
-	if len(b.Messages) > 0 {
-		b.Tokens = max(b.Tokens, rec.Tokens)
-	}
-	switch {
-	case (b.Tokens-1)/refusedAt >= limit: // more than refusedAt times, without overflow
-		return Block{}, refuse(ClassRefused)
-	case b.Tokens > limit:
-		return Block{}, refuse(ClassBudget)
-	}
-	return b, nil
 }

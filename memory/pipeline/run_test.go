@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"slices"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +20,7 @@ import (
 
 	"remora/memory/layer"
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
 // apply writes changes as a store does: nothing is deleted.
@@ -40,16 +41,16 @@ func TestCells(t *testing.T) {
 	of := turn()
 	want := []Cell{{"t", layer.Thread, "s"}, {"r", layer.Resource, "r"}, {"g", layer.Global, "__global__"}}
 	if diff := cmp.Diff(want, p.Cells(&of)); diff != "" {
-		t.Errorf("cases 74 and 75: %s", diff)
+		t.Errorf("cells: %s", diff)
 	}
 	of.Resource = ""
 	want[1] = Cell{"r", layer.Thread, "s"}
 	if diff := cmp.Diff(want, p.Cells(&of)); diff != "" {
-		t.Errorf("case 38, no resource: %s", diff)
+		t.Errorf("no resource: %s", diff)
 	}
 }
 
-// TestExecutionStates is case 74: kept between the requests of an execution and of one tenant, listed nowhere, gone
+// TestExecutionStates: states of an execution are kept between the requests of an execution and of one tenant, listed nowhere, gone
 // when it ends.
 func TestExecutionStates(t *testing.T) {
 	counts := &fake{store: func(_ ctx, _ *layer.Turn, s layer.State, _ *layer.Response) (layer.State, error) {
@@ -71,9 +72,6 @@ func TestExecutionStates(t *testing.T) {
 		if r.Changes() != nil {
 			t.Error("a state of an execution is to be written")
 		}
-		if s, _ := r.members[0].held.load(); execution != "" && p.executions.size%entrySize < len(s) {
-			t.Errorf("%d bytes kept, and no byte of the state", p.executions.size)
-		}
 		return r
 	}
 	expect := func(p *Pipeline, tenant, execution, want string) {
@@ -87,17 +85,27 @@ func TestExecutionStates(t *testing.T) {
 	expect(p, "a", "2", "")
 	expect(p, "b", "1", "")
 	expect(build(t, Options{Previous: p}, l), "a", "1", "2")
-	request(p, "a", "1").Complete(t.Context(), layer.Outcome{Success: true})
+	request(p, "a", "1").Complete(t.Context(), layer.Outcome{Result: layer.Success})
 	expect(p, "a", "1", "")
 	expect(p, "a", "", "")
 	expect(p, "a", "", "")
+
+	// The states kept take so many bytes: another one drives out what was used longest ago.
+	p = build(t, Options{}, l)
+	p.keptBytes = 3*entrySize + 3
+	for _, execution := range []string{"1", "2", "3", "1", "4"} {
+		request(p, "a", execution)
+	}
+	expect(p, "a", "1", "2")
+	expect(p, "a", "3", "1")
+	expect(p, "a", "2", "")
 }
 
 func TestInit(t *testing.T) {
 	throws := func(policy InitPolicy) Layer {
 		f := says("never")
 		f.init = func(ctx, *layer.Turn, layer.State) (layer.State, error) { return nil, errors.New("secret words") }
-		f.dispose = func(ctx, layer.State) error { t.Error("case 71: dispose of a disabled layer"); return nil }
+		f.dispose = func(ctx, layer.State) error { t.Error("dispose of a disabled layer"); return nil }
 		f.tools = []layer.Tool{{Name: "f", Run: func(ctx, *layer.Turn, layer.State, []byte) (string, layer.State, error) {
 			return "", nil, nil
 		}}}
@@ -107,11 +115,11 @@ func TestInit(t *testing.T) {
 	}
 	_, err := build(t, Options{}, throws(Throw)).Begin(t.Context(), "tenant", turn(), nil, Credential{})
 	if e, ok := errors.AsType[*InitError](err); !ok || e.Layer != "a" || e.Class != ClassError || strings.Contains(err.Error(), "secret") {
-		t.Errorf("case 71: %v", err)
+		t.Errorf("init that fails: %v", err)
 	}
 	r := start(t, Options{}, throws(Disable), at("b", 2, says("x")))
-	if got := names(r.Recall(t.Context(), 0)); got != "b" || len(r.Definitions(wire.Chat)) != 0 || r.Owns("a_f") {
-		t.Errorf("case 71: %q is recalled, %s offered", got, r.Definitions(wire.Chat))
+	if got := names(r.Recall(t.Context(), 0)); got != "b" || len(r.Definitions(dialects.Chat)) != 0 || r.Owns("a_f") {
+		t.Errorf("%q is recalled, %s offered", got, r.Definitions(dialects.Chat))
 	}
 	r.Dispose(t.Context())
 }
@@ -133,7 +141,7 @@ func TestClearedState(t *testing.T) {
 	}
 	r.Store(t.Context(), nil)
 	if diff := cmp.Diff([]Change{{Cell: cell}}, r.Changes()); diff != "" {
-		t.Errorf("case 73: %s", diff)
+		t.Errorf("a cleared state: %s", diff)
 	}
 	apply(store, r.Changes())
 	r.Written()
@@ -142,7 +150,7 @@ func TestClearedState(t *testing.T) {
 	}
 	f.store = func(_ ctx, _ *layer.Turn, s layer.State, _ *layer.Response) (layer.State, error) {
 		if string(s) != `"default"` {
-			t.Errorf("case 73: began with %s", s)
+			t.Errorf("began with %s", s)
 		}
 		return s, nil
 	}
@@ -171,7 +179,7 @@ func TestStore(t *testing.T) {
 		begin := time.Now()
 		r.Store(t.Context(), nil)
 		if d := time.Since(begin); d != 10*time.Second {
-			t.Errorf("case 72: took %v", d)
+			t.Errorf("store hooks took %v, want them to run at the same time", d)
 		}
 		got := map[string]string{}
 		collect := func() {
@@ -182,7 +190,7 @@ func TestStore(t *testing.T) {
 		}
 		collect()
 		if diff := cmp.Diff(map[string]string{"a": "1", "f": "2"}, got); diff != "" {
-			t.Errorf("case 72: %s", diff)
+			t.Errorf("states: %s", diff)
 		}
 		classes := map[string]Class{}
 		for _, rep := range r.Report() {
@@ -226,7 +234,7 @@ func TestModelIsBoundToTheCaller(t *testing.T) {
 		t.Fatal(err)
 	}
 	blocks := r.Recall(t.Context(), 0)
-	if blocks[0].Messages[0] != "hello for Bearer key" || blocks[1].Messages[0] != "no model" {
+	if blocks[0].Texts[0] != "hello for Bearer key" || blocks[1].Texts[0] != "no model" {
 		t.Errorf("%v", blocks)
 	}
 	var log strings.Builder
@@ -254,12 +262,12 @@ func TestTimeouts(t *testing.T) {
 			took  time.Duration
 			class Class
 		}{
-			"case 70: the standard time":     {0, deaf(time.Minute), 5 * time.Second, ClassTimeout},
-			"case 70: its own":               {time.Second, deaf(time.Minute), time.Second, ClassTimeout},
-			"case 70: a longer one":          {2 * time.Minute, deaf(time.Minute), time.Minute, ClassNone},
-			"case 70: none":                  {-1, deaf(time.Hour), time.Hour, ClassNone},
-			"case 70: one that listens":      {0, listens, 5 * time.Second, ClassTimeout},
-			"case 70: at the same time, yet": {time.Second, deaf(time.Second - 1), time.Second - 1, ClassNone},
+			"the standard time":     {0, deaf(time.Minute), 5 * time.Second, ClassTimeout},
+			"its own":               {time.Second, deaf(time.Minute), time.Second, ClassTimeout},
+			"a longer one":          {2 * time.Minute, deaf(time.Minute), time.Minute, ClassNone},
+			"none":                  {-1, deaf(time.Hour), time.Hour, ClassNone},
+			"one that listens":      {0, listens, 5 * time.Second, ClassTimeout},
+			"at the same time, yet": {time.Second, deaf(time.Second - 1), time.Second - 1, ClassNone},
 		} {
 			l := at("a", 1, c.layer)
 			l.Timeouts.Recall = c.own
@@ -278,7 +286,7 @@ func TestTimeouts(t *testing.T) {
 }
 
 func TestStandardTimes(t *testing.T) {
-	want := map[string]int{ // SEMANTICS 1.13, in seconds
+	want := map[string]int{ // in seconds
 		layer.HookInit: 10, layer.HookRecall: 5, layer.HookStore: 30, layer.HookAppendItems: 5, layer.HookProjectHistory: 5,
 		layer.HookReviewToolCall: 5, layer.HookReviewResponse: 10, layer.HookSpawn: 10, layer.HookReturn: 10,
 		layer.HookComplete: 30, layer.HookDispose: 5,
@@ -379,7 +387,7 @@ func whole(t *testing.T, r *Run) {
 	items := []wire.Item{user("u")}
 	r.Append(t.Context(), items)
 	r.Recall(t.Context(), 0)
-	r.Project(t.Context(), items)
+	r.Project(t.Context(), items, 0, math.MaxInt)
 	r.ReviewCall(t.Context(), layer.ToolCall{Name: "x"})
 	r.RunTool(t.Context(), layer.ToolCall{Name: "a_f"})
 	r.ReviewResponse(t.Context(), &layer.Response{})
@@ -396,7 +404,7 @@ func TestOrderOfHooks(t *testing.T) {
 	whole(t, r)
 	want := strings.Split("a init,a append,a recall,a project,a call,a tool,a response,a store,a complete,b dispose,a dispose", ",")
 	if diff := cmp.Diff(want, order); diff != "" {
-		t.Errorf("case 82: %s", diff)
+		t.Errorf("order of hooks: %s", diff)
 	}
 	hooks := []string{"init", "on_item_append", "recall", "project_history", "before_tool_call", "tools", "after_model_call", "store", "on_complete", "dispose", "dispose"}
 	var seen []string
@@ -404,11 +412,11 @@ func TestOrderOfHooks(t *testing.T) {
 		seen = append(seen, e.Hook)
 	}
 	if diff := cmp.Diff(hooks, seen); diff != "" {
-		t.Errorf("case 82: %s", diff)
+		t.Errorf("observed: %s", diff)
 	}
 	changes := r.Changes()
 	if got := string(changes[0].State); got != `"init;append;recall;call;tool;response;store;complete;"` || len(changes) != 1 {
-		t.Errorf("case 83: %v, %s", changes, got)
+		t.Errorf("want one change with the last state, have %v, %s", changes, got)
 	}
 }
 
@@ -612,7 +620,7 @@ func TestSpawnAndReturn(t *testing.T) {
 	store[want[0].Cell] = want[0].State
 
 	r = begin(t, p, parent, store)
-	r.Return(t.Context(), child, store, layer.Outcome{Success: true})
+	r.Return(t.Context(), child, store, layer.Outcome{Result: layer.Success})
 	want = []Change{{cell, layer.State(`"parent+from parent"`)}}
 	if diff := cmp.Diff(want, r.Changes()); diff != "" {
 		t.Error(diff)
@@ -620,31 +628,5 @@ func TestSpawnAndReturn(t *testing.T) {
 	r = begin(t, p, parent, nil)
 	if r.Return(t.Context(), child, nil, layer.Outcome{}); r.Changes() != nil {
 		t.Error("a child without a state returned something")
-	}
-}
-
-func TestLRU(t *testing.T) {
-	l := newLRU[int, string](3, 10*entrySize)
-	for i := range 4 {
-		l.put(i, "x", 0)
-		l.get(0)
-	}
-	if _, ok := l.get(1); ok || l.getOrPut(0, "y") != "x" {
-		t.Error("not the oldest was dropped")
-	}
-	l.resize(0, 9*entrySize)
-	if _, ok := l.get(3); ok {
-		t.Error("larger than it may be")
-	}
-	l.put(0, "z", 0)
-	if v, _ := l.get(0); v != "z" || l.size != entrySize {
-		t.Errorf("%q, %d bytes", v, l.size)
-	}
-	if l.remove(0); l.size != 0 || len(l.byKey) != 0 {
-		t.Error("not empty")
-	}
-	keys := slices.Collect(maps.Keys(l.byKey))
-	if len(keys) != 0 {
-		t.Error(keys)
 	}
 }

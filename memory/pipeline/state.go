@@ -9,7 +9,7 @@ import (
 	"remora/memory/layer"
 )
 
-// globalKey is what all sessions of a tenant share (SEMANTICS 1.13).
+// globalKey is what all sessions of a tenant share.
 const globalKey = "__global__"
 
 // Cell names one state of one layer within a tenant.
@@ -32,36 +32,6 @@ type Change struct {
 const maxAttempts = 16
 
 type executionKey struct{ tenant, execution, layer string }
-
-func (u *unit) cell(t *layer.Turn) Cell {
-	switch u.Scope {
-	case layer.Execution:
-		return Cell{u.ID, layer.Execution, t.Execution}
-	case layer.Global:
-		return Cell{u.ID, layer.Global, globalKey}
-	case layer.Resource:
-		if t.Resource != "" {
-			return Cell{u.ID, layer.Resource, t.Resource}
-		}
-	default:
-	}
-	return Cell{u.ID, layer.Thread, t.Thread}
-}
-
-// Cells lists the states to be read before Begin. Those of scope Execution are never among them: the pipeline keeps
-// them itself, in memory.
-func (p *Pipeline) Cells(t *layer.Turn) []Cell {
-	if p == nil || len(p.layers) == 0 {
-		return nil
-	}
-	cells := make([]Cell, 0, len(p.layers))
-	for _, u := range p.layers {
-		if u.Scope != layer.Execution && u.keeps() {
-			cells = append(cells, u.cell(t))
-		}
-	}
-	return cells
-}
 
 // held is a state in use. That of an execution is shared by all its requests.
 type held struct {
@@ -98,14 +68,14 @@ type step[T any] func(ctx context.Context, s layer.State) (T, layer.State, error
 
 // update calls a hook and keeps the state that it returns. Where the state was changed meanwhile, by a parallel call
 // within the request or the execution, the hook is called again.
-func update[T any](ctx context.Context, r *Run, m *member, hook string, fn step[T]) (T, error) {
+func update[T any](ctx context.Context, m *member, hook string, fn step[T]) (T, error) {
 	type result struct {
 		out  T
 		next layer.State
 	}
 	for range maxAttempts {
 		s, version := m.held.load()
-		res, err := call(ctx, r, m, hook, func(ctx context.Context) (result, error) {
+		res, err := call(ctx, m, hook, func(ctx context.Context) (result, error) {
 			out, next, err := fn(ctx, s)
 			if err == nil {
 				err = checkState(s, next)
@@ -115,7 +85,7 @@ func update[T any](ctx context.Context, r *Run, m *member, hook string, fn step[
 		if err != nil || same(s, res.next) {
 			return res.out, err
 		}
-		if r.keep(m, version, res.next, replay{hook, func(ctx context.Context, s layer.State) (layer.State, error) {
+		if m.keep(version, res.next, replay{hook, func(ctx context.Context, s layer.State) (layer.State, error) {
 			_, next, err := fn(ctx, s)
 			return next, err
 		}}) {
@@ -124,12 +94,12 @@ func update[T any](ctx context.Context, r *Run, m *member, hook string, fn step[
 	}
 	var none T
 	e := Event{Layer: m.ID, Hook: hook, Class: ClassBusy}
-	r.p.complain(ctx, e, nil)
-	r.note(ctx, m, e)
+	m.of.p.o.complain(ctx, e, nil)
+	m.note(ctx, e)
 	return none, refuse(ClassBusy)
 }
 
-// same tells that a hook changed nothing. An empty state is none.
+// same reports whether a hook changed nothing. An empty state equals no state.
 func same(a, b layer.State) bool { return bytes.Equal(a, b) }
 
 func checkState(old, next layer.State) error {
@@ -139,27 +109,12 @@ func checkState(old, next layer.State) error {
 	return nil
 }
 
-// keep makes next the state, and remembers how it came about.
-func (r *Run) keep(m *member, version uint64, next layer.State, how replay) bool {
-	if len(next) == 0 {
-		next = nil
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !m.held.swap(version, next) {
-		return false
-	}
-	if m.cell.Scope == layer.Execution {
-		r.p.executions.resize(r.executionKey(m.unit), len(next))
-	} else {
-		m.journal = append(m.journal, how)
-	}
-	return true
-}
+// states is what the layers of a request keep from turn to turn, on its way to the store.
+type states struct{ *roster }
 
 // Changes lists the states that hooks have changed since Begin or the last Written. What init alone made of a state is
 // none: it makes the same again.
-func (r *Run) Changes() []Change {
+func (r *states) Changes() []Change {
 	if r.none() {
 		return nil
 	}
@@ -178,11 +133,8 @@ func (r *Run) Changes() []Change {
 	return changes
 }
 
-// States are the states as they are now, without those of scope Execution.
-func (r *Run) States() map[Cell]layer.State {
-	if r == nil {
-		return nil
-	}
+// States returns the states as they are now, without those of scope Execution.
+func (r *states) States() map[Cell]layer.State {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	states := make(map[Cell]layer.State, len(r.members))
@@ -195,7 +147,7 @@ func (r *Run) States() map[Cell]layer.State {
 }
 
 // Written says that what Changes listed last has been written.
-func (r *Run) Written() {
+func (r *states) Written() {
 	if r.none() {
 		return
 	}
@@ -207,12 +159,12 @@ func (r *Run) Written() {
 	}
 }
 
-// Rebase is called when states were changed by somebody else before they could be written. For each cell of fresh,
+// Rebase is called when another process has changed states before they could be written. For each cell of fresh,
 // every hook that changed it and is not written is called again in its order, beginning with init, on the state that is
 // stored now; what it returns beside the state is ignored. A hook that fails now loses its change. Where the stored
 // state is the one that the hooks began with, none is called. Either way Written, called next, leaves these cells as
 // they are: what changed is listed again. No other method of the run may be called meanwhile.
-func (r *Run) Rebase(ctx context.Context, fresh map[Cell]layer.State) {
+func (r *states) Rebase(ctx context.Context, fresh map[Cell]layer.State) {
 	if r.none() {
 		return
 	}
@@ -228,12 +180,12 @@ func (r *Run) Rebase(ctx context.Context, fresh map[Cell]layer.State) {
 		journal := m.journal
 		m.journal = nil
 		m.stored, m.next, m.held = s, s, &held{state: s}
-		if r.initState(ctx, m, s) != nil {
+		if m.initState(ctx, s) != nil {
 			continue
 		}
 		for _, how := range journal {
 			// An error has been logged and traced by call.
-			_, _ = update(ctx, r, m, how.hook, func(ctx context.Context, s layer.State) (struct{}, layer.State, error) {
+			_, _ = update(ctx, m, how.hook, func(ctx context.Context, s layer.State) (struct{}, layer.State, error) {
 				next, err := how.run(ctx, s)
 				return struct{}{}, next, err
 			})

@@ -11,6 +11,7 @@ import (
 	"remora/memory/layer"
 	"remora/memory/layer/schema"
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
 // Tool is a function of a layer as the model is offered it.
@@ -31,29 +32,6 @@ type tool struct {
 
 var notWire = regexp.MustCompile(`[^a-zA-Z0-9_-]`)
 
-// collectTools names the tools of all layers, and compiles what their arguments must look like.
-func (p *Pipeline) collectTools() error {
-	var errs []error
-	for _, u := range p.layers {
-		for _, offered := range u.offered {
-			at := fmt.Sprintf("layer %s: tools: %s", u.ID, offered.Name)
-			t, err := newTool(u.ID, offered)
-			if err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", at, err))
-				continue
-			}
-			if other := p.byName[t.Name]; other != nil {
-				errs = append(errs, fmt.Errorf("%s: layer %s has a tool that is called %s too", at, other.Layer, t.Name))
-				continue
-			}
-			p.tools = append(p.tools, t)
-			p.byName[t.Name] = t
-			p.byName[u.ID+"/"+offered.Name] = t
-		}
-	}
-	return errors.Join(errs...)
-}
-
 func newTool(id string, offered layer.Tool) (*tool, error) {
 	t := &tool{run: offered.Run, forms: make(map[wire.Dialect][]byte), Tool: Tool{
 		Name:  id + "_" + notWire.ReplaceAllString(offered.Name, "_"),
@@ -62,7 +40,7 @@ func newTool(id string, offered layer.Tool) (*tool, error) {
 	if len(t.Parameters) == 0 {
 		t.Parameters = []byte(`{"type":"object","properties":{}}`)
 	}
-	for _, d := range []wire.Dialect{wire.Chat, wire.Responses} {
+	for _, d := range dialects.All() {
 		t.forms[d] = slices.Clip(wire.FunctionTool(d, t.Name, t.Description, t.Parameters))
 	}
 	var errs []error
@@ -79,9 +57,12 @@ func newTool(id string, offered layer.Tool) (*tool, error) {
 	return t, errors.Join(errs...)
 }
 
-// Definitions are the tools that the model is offered as a dialect spells them, in slot order, without those that the
-// client offers under the same name. They are shared: nobody may change them.
-func (r *Run) Definitions(d wire.Dialect) [][]byte {
+// toolbox is the tools that the layers of a request offer the model.
+type toolbox struct{ *roster }
+
+// Definitions returns the tools that the model is offered as a dialect spells them, in slot order, without those that the
+// client offers under the same name. They are shared and must not be changed.
+func (r *toolbox) Definitions(d wire.Dialect) [][]byte {
 	if r.none() {
 		return nil
 	}
@@ -96,7 +77,7 @@ func (r *Run) Definitions(d wire.Dialect) [][]byte {
 
 // find returns the tool that goes by a name of either form, and its layer; nil where the name is the client's, or the
 // layer is off.
-func (r *Run) find(name string) (*tool, *member) {
+func (r *toolbox) find(name string) (*tool, *member) {
 	t := r.p.byName[name]
 	if t == nil || slices.Contains(r.turn.Tools, t.Name) || slices.Contains(r.turn.Tools, name) {
 		return nil, nil
@@ -109,8 +90,8 @@ func (r *Run) find(name string) (*tool, *member) {
 	return nil, nil
 }
 
-// Owns tells whether a call of this name, layerid_function or layerid/function, is for RunTool.
-func (r *Run) Owns(name string) bool {
+// Owns reports whether a call of this name, layerid_function or layerid/function, is for RunTool.
+func (r *toolbox) Owns(name string) bool {
 	if r.none() {
 		return false
 	}
@@ -118,8 +99,8 @@ func (r *Run) Owns(name string) bool {
 	return m != nil
 }
 
-// ToolName is the name by which layers know a tool: layerid/function for those of layers, else as it is.
-func (r *Run) ToolName(name string) string {
+// ToolName returns the name by which layers know a tool: layerid/function for those of layers, else as it is.
+func (r *toolbox) ToolName(name string) string {
 	if r.none() {
 		return name
 	}
@@ -129,13 +110,10 @@ func (r *Run) ToolName(name string) string {
 	return name
 }
 
-// RunTool answers a call of a layer's tool. The answer is for the model, and so are errors: a name that nobody knows,
+// RunTool answers a call of a layer's tool. The answer is for the model, and so are errors: an unknown name,
 // arguments that break the tool's schema, what the tool itself complains of. After an error the state is as it was.
-func (r *Run) RunTool(ctx context.Context, c layer.ToolCall) string {
+func (r *toolbox) RunTool(ctx context.Context, c layer.ToolCall) string {
 	unknown := "Error: unknown tool '" + c.Name + "'"
-	if r == nil {
-		return unknown
-	}
 	t, m := r.find(c.Name)
 	if t == nil {
 		return unknown
@@ -150,7 +128,7 @@ func (r *Run) RunTool(ctx context.Context, c layer.ToolCall) string {
 	if err := t.schema.Validate(arguments); err != nil {
 		return "Error: invalid arguments: " + err.Error()
 	}
-	result, err := update(ctx, r, m, layer.HookTools, func(ctx context.Context, s layer.State) (string, layer.State, error) {
+	result, err := update(ctx, m, layer.HookTools, func(ctx context.Context, s layer.State) (string, layer.State, error) {
 		result, next, err := t.run(ctx, m.turn, s, slices.Clone(arguments))
 		if err == nil && len(result) > maxResult {
 			err = refuse(ClassRefused)

@@ -11,6 +11,7 @@ import (
 
 	"remora/memory/layer"
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
 const updateSchema = `{"type":"object","properties":{"key":{"type":"string","maxLength":5}},"required":["key"],"additionalProperties":false}`
@@ -38,16 +39,16 @@ func TestTools(t *testing.T) {
 		name, tool, arguments, want string
 		state                       string // after it, empty if it stays
 	}{
-		{"case 81: the name on the wire", "working-memory_update", `{"key":"v"}`, `kept {"key":"v"}`, `{"key":"v"}`},
-		{"case 81: the name upstream", "working-memory/update", `{"key":"v"}`, `kept {"key":"v"}`, `{"key":"v"}`},
-		{"case 81: no arguments", "working-memory_no_slash", " ", "{}", ""},
-		{"case 81: missing", "working-memory_update", `{}`, "Error: invalid arguments: key: missing", ""},
-		{"case 81: wrong type", "working-memory_update", `{"key":1}`, "Error: invalid arguments: key: want string", ""},
-		{"case 81: too long", "working-memory_update", `{"key":"secret"}`, "Error: invalid arguments: key: wrong length", ""},
-		{"case 81: unknown member", "working-memory_update", `{"key":"v","x":1}`, "Error: invalid arguments: x: not allowed", ""},
-		{"case 81: no object", "working-memory_update", `[]`, "Error: invalid arguments: want object", ""},
-		{"case 81: no JSON", "working-memory_update", `{"key`, "Error: invalid arguments: want one JSON value, each member of an object once", ""},
-		{"case 81: two", "working-memory_update", `{"key":"v"} {}`, "Error: invalid arguments: want one JSON value, each member of an object once", ""},
+		{"the name on the wire", "working-memory_update", `{"key":"v"}`, `kept {"key":"v"}`, `{"key":"v"}`},
+		{"the name upstream", "working-memory/update", `{"key":"v"}`, `kept {"key":"v"}`, `{"key":"v"}`},
+		{"no arguments", "working-memory_no_slash", " ", "{}", ""},
+		{"missing", "working-memory_update", `{}`, "Error: invalid arguments: key: missing", ""},
+		{"wrong type", "working-memory_update", `{"key":1}`, "Error: invalid arguments: key: want string", ""},
+		{"too long", "working-memory_update", `{"key":"secret"}`, "Error: invalid arguments: key: wrong length", ""},
+		{"unknown member", "working-memory_update", `{"key":"v","x":1}`, "Error: invalid arguments: x: not allowed", ""},
+		{"no object", "working-memory_update", `[]`, "Error: invalid arguments: want object", ""},
+		{"no JSON", "working-memory_update", `{"key`, "Error: invalid arguments: want one JSON value, each member of an object once", ""},
+		{"two", "working-memory_update", `{"key":"v"} {}`, "Error: invalid arguments: want one JSON value, each member of an object once", ""},
 		{"its own error", "working-memory_fail", `{}`, "Error: no such file", ""},
 		{"a panic", "working-memory_panic", `{}`, "Error: the tool failed", ""},
 		{"too much", "working-memory_huge", `{}`, "Error: the tool failed", ""},
@@ -78,14 +79,14 @@ func TestClientToolsWin(t *testing.T) {
 	l := at("wm", 1, every(new([]string), "wm"))
 	of := turn()
 	r := begin(t, build(t, Options{}, l), of, nil)
-	want := [][]byte{wire.FunctionTool(wire.Chat, "wm_f", "", []byte(`{"type":"object","properties":{}}`))}
-	if diff := cmp.Diff(want, r.Definitions(wire.Chat)); diff != "" || !r.Owns("wm_f") || !r.Owns("wm/f") || r.Owns("f") || r.ToolName("wm_f") != "wm/f" {
-		t.Errorf("case 81: %s", diff)
+	want := [][]byte{wire.FunctionTool(dialects.Chat, "wm_f", "", []byte(`{"type":"object","properties":{}}`))}
+	if diff := cmp.Diff(want, r.Definitions(dialects.Chat)); diff != "" || !r.Owns("wm_f") || !r.Owns("wm/f") || r.Owns("f") || r.ToolName("wm_f") != "wm/f" {
+		t.Errorf("definitions: %s", diff)
 	}
 	of.Tools = []string{"other", "wm_f"}
 	r = begin(t, build(t, Options{}, l), of, nil)
-	if r.Definitions(wire.Chat) != nil || r.Owns("wm_f") || r.Owns("wm/f") || r.ToolName("wm_f") != "wm_f" {
-		t.Error("case 81: the client's tool is taken for the layer's")
+	if r.Definitions(dialects.Chat) != nil || r.Owns("wm_f") || r.Owns("wm/f") || r.ToolName("wm_f") != "wm_f" {
+		t.Error("the client's tool is taken for the layer's")
 	}
 }
 
@@ -98,11 +99,11 @@ func TestReview(t *testing.T) {
 		want layer.Verdict
 	}{
 		{"nobody", nil, layer.Verdict{}},
-		{"case 92: allow", []layer.Verdict{{}, {Guidance: "ignored"}}, layer.Verdict{}},
-		{"case 92: guide over allow", []layer.Verdict{{}, guide("a"), {}}, guide("a")},
-		{"case 92: guidances joined, empty ones skipped", []layer.Verdict{guide("a"), guide(""), guide("b")}, guide("a\nb")},
-		{"case 92: deny over guide", []layer.Verdict{guide("a"), deny, guide("b")}, deny},
-		{"case 92: an empty guidance never erases another", []layer.Verdict{guide("a"), {Action: layer.Deny}}, layer.Verdict{Action: layer.Deny, Guidance: "a"}},
+		{"allow", []layer.Verdict{{}, {Guidance: "ignored"}}, layer.Verdict{}},
+		{"guide over allow", []layer.Verdict{{}, guide("a"), {}}, guide("a")},
+		{"guidances joined, empty ones skipped", []layer.Verdict{guide("a"), guide(""), guide("b")}, guide("a\nb")},
+		{"deny over guide", []layer.Verdict{guide("a"), deny, guide("b")}, deny},
+		{"an empty guidance never erases another", []layer.Verdict{guide("a"), {Action: layer.Deny}}, layer.Verdict{Action: layer.Deny, Guidance: "a"}},
 		{"an action of nobody's", []layer.Verdict{{Action: 9}}, layer.Verdict{Action: layer.Deny}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -134,9 +135,9 @@ func TestReview(t *testing.T) {
 		t.Error("a failing reviewer decides")
 	}
 	if v := r.ReviewResponse(t.Context(), nil); v.Action != layer.Allow || len(r.Changes()) != 1 {
-		t.Errorf("case 93: %v, %d changes", v, len(r.Changes()))
+		t.Errorf("an asynchronous reviewer decides %v, with %d changes", v, len(r.Changes()))
 	}
 	if start(t, Options{}, at("b", 2, late)).HoldsResponse() {
-		t.Error("case 93: an asynchronous reviewer holds answers back")
+		t.Error("an asynchronous reviewer holds answers back")
 	}
 }

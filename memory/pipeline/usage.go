@@ -7,13 +7,13 @@ import (
 	"remora/wire"
 )
 
-// Usage is what a view costs, by part, in tokens (case 84). It costs next to nothing to make: what Fit has counted
-// stands as it is, and what nobody had to count is estimated.
+// Usage is what a view costs, by part, in tokens. It costs next to nothing to make: what Fit has counted
+// stands as it is, and what did not have to be counted is estimated.
 type Usage struct {
 	Layers                        []LayerUsage // of every layer, and of every other block in the view; in order of id
 	System, Tools, History, Total int
-	// Estimated tells that System and History are a quarter of their bytes, since the view fitted whatever it cost. Tools
-	// are in any case, and layers never.
+	// Estimated: System and History are a quarter of their bytes, since the view fitted whatever it cost. Tools are always
+	// estimated so, layers never.
 	Estimated bool
 }
 
@@ -23,20 +23,21 @@ type LayerUsage struct {
 	Tokens, Items int
 }
 
-// Usage is the account of a view as it is sent: system are its leading items, tools the bytes of all definitions of
-// tools, f the rest.
-func (r *Run) Usage(system []wire.Item, tools int, f *Fitted) Usage {
+// usage returns the account of a view as it is sent: layers are the ids of all layers, system its leading items, tools the bytes
+// of all definitions of tools, f the rest.
+func (f *Fitted) usage(layers []string, system []wire.Item, tools int) Usage {
 	u := Usage{System: f.SystemTokens, History: f.HistoryTokens, Tools: quarter(tools)}
 	if u.System+u.History == 0 {
 		u.System, u.History, u.Estimated = estimate(system), estimate(f.History), true
 	}
 	u.Total = u.System + u.Tools + u.History
-	if len(r.members)+len(f.Blocks) == 0 {
+	if len(layers)+len(f.Blocks) == 0 {
 		return u
 	}
-	u.Layers = make([]LayerUsage, 0, len(r.members)+1)
-	for _, m := range r.members {
-		u.Layers = append(u.Layers, LayerUsage{ID: m.ID})
+
+	u.Layers = make([]LayerUsage, 0, len(layers)+1)
+	for _, id := range layers {
+		u.Layers = append(u.Layers, LayerUsage{ID: id})
 	}
 	for i := range f.Blocks {
 		b := &f.Blocks[i]
@@ -46,7 +47,7 @@ func (r *Run) Usage(system []wire.Item, tools int, f *Fitted) Usage {
 			u.Layers = append(u.Layers, LayerUsage{ID: b.Layer})
 		}
 		u.Layers[at].Tokens += b.Tokens
-		u.Layers[at].Items += len(b.Messages)
+		u.Layers[at].Items += len(b.Texts)
 		u.Total += b.Tokens
 	}
 	slices.SortFunc(u.Layers, func(a, b LayerUsage) int { return strings.Compare(a.ID, b.ID) })

@@ -1,4 +1,4 @@
-// Package reserve is a spool that does not lose records at once when its disk fails.
+// Package reserve is a spool that keeps records in memory while its disk fails.
 package reserve
 
 import (
@@ -8,12 +8,13 @@ import (
 	"sync"
 
 	"remora/cache"
+	"remora/cache/spool"
 )
 
 // maxBytes is how much a process keeps of what its spool's disk does not take.
 const maxBytes = 64 << 20
 
-// Disk is a durable local queue: see cache.Spool.
+// Disk is a durable local queue: see spool.Queue.
 type Disk interface {
 	// Append puts a record at the end; it is on disk when Append returns.
 	Append(rec []byte) error
@@ -21,6 +22,9 @@ type Disk interface {
 	// an error that wraps cache.ErrUnreadable are set aside, kept out of the queue. It stops at the first other error, and
 	// returns it.
 	Drain(ctx context.Context, f func(rec []byte) error) error
+	// Adopt takes over what processes that died have left, and hands f a copy of each of those records, as far as they can be
+	// read. See spool.Queue.
+	Adopt(f func(rec []byte)) (spool.Adopted, error)
 	// Len is how many records, of how many bytes in all, are in the queue.
 	Len() (records int, bytes int64)
 }
@@ -41,12 +45,12 @@ type Spool struct {
 func Over(disk Disk, log *slog.Logger) *Spool { return &Spool{disk: disk, log: log} }
 
 // Append puts a record at the end: on disk if that takes it. It fails with what the disk says where that is closed or
-// holds as much as it may (cache.ErrClosed, cache.ErrSpoolFull), and with ErrFull.
+// holds as much as it may (cache.ErrClosed, spool.ErrFull), and with ErrFull.
 func (r *Spool) Append(rec []byte) error {
 	var refused error
 	if r.empty() {
 		refused = r.disk.Append(rec)
-		if refused == nil || errors.Is(refused, cache.ErrSpoolFull) || errors.Is(refused, cache.ErrClosed) {
+		if refused == nil || errors.Is(refused, spool.ErrFull) || errors.Is(refused, cache.ErrClosed) {
 			return refused
 		}
 	}
@@ -65,6 +69,9 @@ func (r *Spool) Append(rec []byte) error {
 
 // ErrFull says that neither the disk nor the memory has room for a record.
 var ErrFull = errors.New("the spool's disk fails, and no more is kept in memory")
+
+// Adopt is that of the disk.
+func (r *Spool) Adopt(f func(rec []byte)) (spool.Adopted, error) { return r.disk.Adopt(f) }
 
 func (r *Spool) empty() bool { return r.first() == nil }
 

@@ -1,77 +1,126 @@
 package reserve
 
 import (
+	"slices"
 	"sync"
 
 	"remora/cache"
 )
 
-// Waiting tells for which groups a Spool holds records. Those of an earlier process, which come before all others, may be
-// anybody's, so they count for all groups. Nil is for no spool, in which nothing waits.
+// Record is what is known of a record of a Spool: whose it is, its name, and when what it is about began, in any unit.
+type Record struct {
+	Group cache.Group
+	Name  string
+	Began uint64
+}
+
+// Waiting knows for which groups a Spool holds records, and in which order those of a group came, whatever the order in which
+// they are in the spool now. Nil is for no spool, in which nothing waits.
 type Waiting struct {
 	spool *Spool
 
 	mu      sync.Mutex
-	own     map[cache.Group]int // records that this process put there, and their number
-	all     int
-	earlier int          // records of an earlier process, at most
-	adding  int          // records that are counted, but may not be in the spool yet
-	refused *cache.Group // whose the last record was, if it is of this process and about to be set aside
+	records map[cache.Group][]Record // as they came
+	adding  int                      // records that are counted, but may not be in the spool yet
+	refused *Record                  // the last record, if it is about to be set aside
 }
 
-// Count begins to count what is put into the spool, through Append only, and taken from it.
+// Count begins to count what is put into the spool, through Append and Found only, and taken from it.
 func Count(spool *Spool) *Waiting {
-	n, _ := spool.Len()
-	return &Waiting{spool: spool, own: make(map[cache.Group]int), earlier: n}
+	return &Waiting{spool: spool, records: make(map[cache.Group][]Record)}
 }
 
-// Append puts a record of a group at the end of the spool. It is counted before anybody can see it there.
-func (w *Waiting) Append(group cache.Group, rec []byte) error {
+// Append puts a record at the end of the spool. It is counted before anyone can see it there.
+func (w *Waiting) Append(r Record, data []byte) error {
 	w.mu.Lock()
-	w.adding++
-	w.own[group]++
-	w.all++
+	w.records[r.Group] = append(w.records[r.Group], r)
 	w.mu.Unlock()
-	err := w.spool.Append(rec)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.adding--
+	err := w.put(data)
 	if err != nil {
-		w.uncount(group)
+		w.Done(r)
 	}
 	return err
 }
 
-// Holds tells whether records of the group may wait.
+// MoveBack puts the record at the head of the spool, which is about to leave it, at the end. It counts as before.
+func (w *Waiting) MoveBack(data []byte) error { return w.put(data) }
+
+func (w *Waiting) put(data []byte) error {
+	w.mu.Lock()
+	w.adding++
+	w.mu.Unlock()
+	err := w.spool.Append(data)
+	w.mu.Lock()
+	w.adding--
+	w.mu.Unlock()
+	return err
+}
+
+// Found counts a record that another process has left in the spool, before those that began later: that process may have
+// moved it.
+func (w *Waiting) Found(r Record) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	records := w.records[r.Group]
+	at := slices.IndexFunc(records, func(o Record) bool { return o.Began > r.Began })
+	if at < 0 {
+		at = len(records)
+	}
+	w.records[r.Group] = slices.Insert(records, at, r)
+}
+
+// First is the record of the group that came first, with no name for none.
+func (w *Waiting) First(group cache.Group) Record {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if records := w.records[group]; len(records) > 0 {
+		return records[0]
+	}
+	return Record{}
+}
+
+// Holds reports whether records of the group may wait.
 func (w *Waiting) Holds(group cache.Group) bool {
 	if w == nil {
 		return false
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.earlier > 0 || w.own[group] > 0
+	return len(w.records[group]) > 0
+}
+
+// Has reports whether a record of the group with a name waits.
+func (w *Waiting) Has(group cache.Group, name string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.records[group], func(r Record) bool { return r.Name == name })
+}
+
+// Any reports whether a record of a group for which f holds may wait.
+func (w *Waiting) Any(f func(cache.Group) bool) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for g := range w.records {
+		if f(g) {
+			return true
+		}
+	}
+	return false
 }
 
 // Done counts the record at the head of the spool, which is about to leave it, as gone.
-func (w *Waiting) Done(group cache.Group) {
+func (w *Waiting) Done(r Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.settle()
-	if w.earlier > 0 {
-		w.earlier--
-		return
-	}
-	w.uncount(group)
+	w.uncount(r)
 }
 
 // Refused says of the record at the head of the spool that it is to be set aside. It counts as gone when the next one is
 // handed over, see Next, or the drain has ended well.
-func (w *Waiting) Refused(group cache.Group) {
+func (w *Waiting) Refused(r Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.settle(); w.earlier == 0 {
-		w.refused = &group
-	}
+	w.refused = &r
 }
 
 // Next says that a record was handed over: the one before it has left the spool.
@@ -96,27 +145,19 @@ func (w *Waiting) Drained(err error) {
 		w.next()
 	}
 	w.refused = nil
-	w.settle()
 	if n, _ := w.spool.Len(); n == 0 && w.adding == 0 {
-		// A record that could not even be decoded was counted for a group that nobody knows.
-		clear(w.own)
-		w.all, w.earlier = 0, 0
+		clear(w.records) // a record that was damaged after it was counted was set aside, of a group that is not known
 	}
 }
 
-// settle takes away what of an earlier process was set aside before anybody here saw it. The caller holds the lock.
-func (w *Waiting) settle() {
-	n, _ := w.spool.Len()
-	w.earlier = min(w.earlier, max(0, n-w.all+w.adding))
-}
-
-// uncount takes a record of the group away. The caller holds the lock.
-func (w *Waiting) uncount(group cache.Group) {
-	if w.own[group] == 0 {
+// uncount takes a record away. The caller holds the lock.
+func (w *Waiting) uncount(r Record) {
+	records := w.records[r.Group]
+	at := slices.IndexFunc(records, func(o Record) bool { return o.Name == r.Name })
+	if at < 0 {
 		return
 	}
-	w.all--
-	if w.own[group]--; w.own[group] == 0 {
-		delete(w.own, group)
+	if w.records[r.Group] = slices.Delete(records, at, at+1); len(records) == 1 {
+		delete(w.records, r.Group)
 	}
 }

@@ -1,6 +1,6 @@
-// Package summary keeps, as a short text, what views have to leave out of a conversation: what a model makes of it, or
-// excerpts. The text grows as more is left out, and is never made anew while the conversation stays the same one. The
-// package is pure but for the model that it is given.
+// Package summary keeps a short text in place of what views leave out of a conversation: a model's summary, or excerpts. The
+// text grows as more is left out, and is never rewritten from the start while the conversation stays the same one. Its only
+// side effect is the call of the model.
 package summary
 
 import (
@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"remora/memory/layer"
+	"remora/memory/redact"
 	"remora/wire"
 )
 
@@ -51,12 +52,12 @@ func Decode(b []byte) State {
 	if len(b) > maxStored || json.Unmarshal(b, &st) != nil {
 		return State{}
 	}
-	s := State{Units: st.Units, Parts: bounded(st.Parts)}
+	s := State{Units: st.Units, Parts: Bounded(st.Parts)}
 	if raw, err := hex.DecodeString(st.Through); err == nil && len(raw) == len(s.Through) {
 		s.Through = wire.Hash(raw)
 	}
 	if s.Through == (wire.Hash{}) {
-		s.Units, s.Parts = 0, nil // a text that nobody could say of what
+		s.Units, s.Parts = 0, nil // a text without a known source
 	}
 	if st.Retry > 0 {
 		s.Retry = time.UnixMilli(st.Retry)
@@ -66,7 +67,7 @@ func Decode(b []byte) State {
 
 // Encode writes the state as JSON.
 func (s State) Encode() []byte {
-	st := stored{Units: s.Units, Parts: bounded(s.Parts)}
+	st := stored{Units: s.Units, Parts: Bounded(s.Parts)}
 	if s.Through != (wire.Hash{}) {
 		st.Through = hex.EncodeToString(s.Through[:])
 	}
@@ -80,8 +81,8 @@ func (s State) Encode() []byte {
 	return b
 }
 
-// bounded keeps the newest parts that a state has room for.
-func bounded(parts []string) []string {
+// Bounded keeps the newest parts, as many as a summary may have.
+func Bounded(parts []string) []string {
 	first, left := len(parts), maxText
 	for i, p := range slices.Backward(parts) {
 		if left -= len(p); left < 0 || len(parts)-i > maxParts {
@@ -92,7 +93,7 @@ func bounded(parts []string) []string {
 	return parts[first:]
 }
 
-// Covers is how many of a conversation's items are covered. keys names each item so that it can be found again, and so
+// Covers returns how many of a conversation's items are covered. keys names each item so that it can be found again, and so
 // that the same item after another history has another name; the zero Hash is none. Where Through is not among them, as
 // after an edit, the summary is one of another conversation, and 0.
 func (s State) Covers(keys []wire.Hash) int {
@@ -107,18 +108,26 @@ func (s State) Covers(keys []wire.Hash) int {
 	return 0
 }
 
-// How a block is spelled (SEMANTICS 3, case 113).
+// How a block is spelled.
 const (
 	tag       = "conversation_summary"
 	heading   = "Previously in this conversation:\n"
 	separator = "\n---\n"
 )
 
-// Block is the text for the model, at most limit tokens of it; "" where there is nothing to say or no room. Where not
+// Text returns what a model is told of these parts; "" without any.
+func Text(parts []string) string {
+	if len(parts) == 0 {
+		return ""
+	}
+	return heading + strings.Join(parts, separator)
+}
+
+// Block returns the text for the model, at most limit tokens of it; "" where there is nothing to say or no room. Where not
 // all parts fit, the oldest are left out. tokens is what the block costs.
 func (s State) Block(count func(string) int, limit int) (block string, tokens int) {
-	for parts := bounded(s.Parts); len(parts) > 0; parts = parts[1:] {
-		text := heading + strings.Join(parts, separator)
+	for parts := Bounded(s.Parts); len(parts) > 0; parts = parts[1:] {
+		text := Text(parts)
 		if len(parts) == 1 {
 			return within(count, text, limit)
 		}
@@ -129,7 +138,7 @@ func (s State) Block(count func(string) int, limit int) (block string, tokens in
 	return "", 0
 }
 
-// within is as much of the block as fits, if that has anything of the summary.
+// within returns as much of the block as fits, if that has anything of the summary.
 func within(count func(string) int, text string, limit int) (block string, tokens int) {
 	block, tokens = layer.BlockWithin(count, tag, text, limit)
 	said, ok := strings.CutPrefix(block, "<"+tag+">\n"+heading)
@@ -148,11 +157,12 @@ type More struct {
 
 // Times of a model.
 const (
-	askLimit = 5 * time.Second  // that it may take: a request waits for it
-	patience = 30 * time.Second // that one that failed is left alone
+	askLimit = 5 * time.Second // that it may take where a request waits for it
+	// Patience is how long a model that failed is left alone.
+	Patience = 30 * time.Second
 )
 
-// Errors of Extend and Ask.
+// Errors of Extend and Roll.
 var (
 	ErrTimeout = errors.New("the model took too long")
 	ErrNoText  = errors.New("the model answered nothing")
@@ -166,7 +176,7 @@ func (s State) Extend(ctx context.Context, ask layer.Model, more More, now time.
 	shown = State{Through: more.Through, Units: more.Units, Parts: s.Parts}
 	excerpts := func() State {
 		if text := Extractive(more.Items, MaxChars); text != "" {
-			shown.Parts = bounded(append(slices.Clip(shown.Parts), text))
+			shown.Parts = Bounded(append(slices.Clip(shown.Parts), text))
 		}
 		return shown
 	}
@@ -177,33 +187,25 @@ func (s State) Extend(ctx context.Context, ask layer.Model, more More, now time.
 	if now.Before(s.Retry) {
 		return excerpts(), s, nil
 	}
-	said := transcript(more.Items)
-	if said == "" {
+	lines := Lines(more.Items)
+	if len(lines) == 0 {
 		return shown, shown, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	text, err := complete(ctx, ask, s.Parts, said)
+	text, err := Roll(ctx, ask, s.Parts, lines)
 	if err != nil {
-		s.Retry = now.Add(patience)
+		s.Retry = now.Add(Patience)
 		return excerpts(), s, err
 	}
 	shown.Parts = []string{text}
 	return shown, shown, nil
 }
 
-// Ask has a model summarise items by themselves, within the time of ctx; "" where nothing is said in them. Its error
-// never quotes content.
-func Ask(ctx context.Context, ask layer.Model, items []wire.Item) (string, error) {
-	said := transcript(items)
-	if said == "" {
-		return "", nil
-	}
-	return complete(ctx, ask, nil, said)
-}
-
-func complete(ctx context.Context, ask layer.Model, parts []string, said string) (string, error) {
-	prompt := layer.Block("conversation", said)
+// Roll has a model write one text that covers the summary so far, which may be none, and the lines that were said since, within the
+// time of ctx. Its error never quotes content.
+func Roll(ctx context.Context, ask layer.Model, parts, lines []string) (string, error) {
+	prompt := layer.Block("conversation", transcript(lines))
 	if len(parts) > 0 {
 		prompt = layer.Block("summary_so_far", strings.Join(parts, separator)) + "\n" + prompt
 	}
@@ -218,5 +220,5 @@ func complete(ctx context.Context, ask layer.Model, parts []string, said string)
 	if text == "" {
 		return "", ErrNoText
 	}
-	return cut(text, maxText-len(cutMark)), nil
+	return cut(redact.Text(text), maxText-len(cutMark)), nil
 }

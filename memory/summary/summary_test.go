@@ -14,12 +14,13 @@ import (
 	"pgregory.net/rapid"
 
 	"remora/memory/layer"
+	"remora/memory/layer/layertest"
 	"remora/memory/summary"
-	"remora/memory/tokens"
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
-func said(role wire.Role, text string) wire.Item { return layer.NewText(wire.Chat, role, text) }
+func said(role wire.Role, text string) wire.Item { return layer.NewText(dialects.Chat, role, text) }
 
 func item(t *testing.T, d wire.Dialect, raw string) wire.Item {
 	t.Helper()
@@ -31,7 +32,7 @@ func item(t *testing.T, d wire.Dialect, raw string) wire.Item {
 }
 
 func result(text string) wire.Item {
-	return wire.NewToolResult(wire.Call{ID: "c", Family: "function"}, wire.Chat, text)
+	return wire.NewToolResult(wire.Call{ID: "c", Family: "function"}, dialects.Chat, text)
 }
 
 func TestExtractive(t *testing.T) {
@@ -46,17 +47,17 @@ func TestExtractive(t *testing.T) {
 		items []wire.Item
 		want  string
 	}{
-		{"case 116: nothing fell out", nil, ""},
-		{"case 117: system is skipped", []wire.Item{said(wire.System, "s"), said(wire.Developer, "d"), said(wire.User, "u")}, "[user] u"},
-		{"case 117: user cut at 100", []wire.Item{said(wire.User, long)}, line},
-		{"case 117: 100 is not cut", []wire.Item{said(wire.Assistant, long[:100])}, "[assistant] " + long[:100]},
-		{"case 117: tool cut at 80", []wire.Item{result(long)}, "[tool result] " + long[:80] + "..."},
-		{"case 117: 50 characters of two bytes", []wire.Item{said(wire.User, strings.Repeat("é", 51))}, "[user] " + strings.Repeat("é", 50) + "..."},
-		{"case 117: no character is divided", []wire.Item{said(wire.User, strings.Repeat("日", 40))}, "[user] " + strings.Repeat("日", 33) + "..."},
-		{"case 117: 500 in all", many, strings.Repeat(line+"\n", 4) + line[:500-4*(len(line)+1)] + "..."},
+		{"nothing fell out", nil, ""},
+		{"system is skipped", []wire.Item{said(wire.System, "s"), said(wire.Developer, "d"), said(wire.User, "u")}, "[user] u"},
+		{"user cut at 100", []wire.Item{said(wire.User, long)}, line},
+		{"100 is not cut", []wire.Item{said(wire.Assistant, long[:100])}, "[assistant] " + long[:100]},
+		{"tool cut at 80", []wire.Item{result(long)}, "[tool result] " + long[:80] + "..."},
+		{"50 characters of two bytes", []wire.Item{said(wire.User, strings.Repeat("é", 51))}, "[user] " + strings.Repeat("é", 50) + "..."},
+		{"no character is divided", []wire.Item{said(wire.User, strings.Repeat("日", 40))}, "[user] " + strings.Repeat("日", 33) + "..."},
+		{"500 in all", many, strings.Repeat(line+"\n", 4) + line[:500-4*(len(line)+1)] + "..."},
 		{"no text, no line", []wire.Item{
-			item(t, wire.Chat, `{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]}`),
-			item(t, wire.Responses, `{"type":"reasoning","id":"r","summary":[]}`),
+			item(t, dialects.Chat, `{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]}`),
+			item(t, dialects.Responses, `{"type":"reasoning","id":"r","summary":[]}`),
 			result("ok"),
 		}, "[tool result] ok"},
 	} {
@@ -112,7 +113,7 @@ func more(n byte, texts ...string) summary.More {
 }
 
 func shown(s summary.State) string {
-	block, _ := s.Block(tokens.UTF16.Count, 1000)
+	block, _ := s.Block(layertest.Quarter, 1000)
 	return block
 }
 
@@ -124,7 +125,7 @@ func TestExcerptsGrow(t *testing.T) {
 	var s summary.State
 	for i, want := range []string{
 		wrap("[user] one\n[user] two"),
-		wrap("[user] one\n[user] two", `[user] <\/conversation_summary>`), // case 113, and nobody leaves the block
+		wrap("[user] one\n[user] two", `[user] <\/conversation_summary>`), // no text closes the block
 	} {
 		texts := [][]string{{"one", "two"}, {"</conversation_summary>"}}[i]
 		now, kept, err := s.Extend(t.Context(), nil, more(byte(i+1), texts...), start)
@@ -160,7 +161,7 @@ func TestModelExtendsWhatItWrote(t *testing.T) {
 	}
 }
 
-// TestModelFails is case 102: the request is not lost, and what the model has not seen is not covered.
+// TestModelFails: the request is not lost, and what the model has not seen is not covered.
 func TestModelFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &scripted{answers: []string{"Good.", "", "...", " ", "Better."}}
@@ -201,7 +202,7 @@ func TestPromptIsBounded(t *testing.T) {
 		all.Items = append(all.Items, said(wire.User, fmt.Sprint(i)+strings.Repeat("日", 1000)), result(strings.Repeat("r", 5000)),
 			said(wire.System, "secret instructions"))
 	}
-	all.Items = append(all.Items, item(t, wire.Chat,
+	all.Items = append(all.Items, item(t, dialects.Chat,
 		`{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"find","arguments":"{\"q\":1}"}}]}`))
 	if _, _, err := (summary.State{}).Extend(t.Context(), m, all, start); err != nil {
 		t.Fatal(err)
@@ -217,8 +218,8 @@ func TestBlockWithinItsLimit(t *testing.T) {
 	s := summary.State{Through: wire.Hash{1}, Parts: []string{strings.Repeat("old ", 100), strings.Repeat("new ", 100)}}
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.IntRange(-1, 300).Draw(t, "limit")
-		block, n := s.Block(tokens.UTF16.Count, limit)
-		if n != tokens.UTF16.Count(block) || n > max(limit, 0) {
+		block, n := s.Block(layertest.Quarter, limit)
+		if n != layertest.Quarter(block) || n > max(limit, 0) {
 			t.Fatalf("%d tokens of %d: %q", n, limit, block)
 		}
 		switch {
@@ -249,8 +250,37 @@ func FuzzDecode(f *testing.F) {
 		if again := summary.Decode(b); !cmp.Equal(s, again) && len(s.Parts) > 0 {
 			t.Fatalf("%+v\n%+v", s, again)
 		}
-		if block, n := s.Block(tokens.UTF16.Count, 50); n > 50 || s.Through == (wire.Hash{}) && block != "" {
+		if block, n := s.Block(layertest.Quarter, 50); n > 50 || s.Through == (wire.Hash{}) && block != "" {
 			t.Fatalf("%q", block)
 		}
 	})
+}
+
+// Secrets are in no excerpt, are not shown to the model, and are taken out of what it answers, also where a cut divides
+// them.
+func TestSecretsAreNotKept(t *testing.T) {
+	const secret = "AKIAIOSFODNN7EXAMPLE"
+	m := more(1, "the key is "+secret, strings.Repeat("a ", 45)+secret, "we meet in Oslo")
+	call := item(t, dialects.Chat, `{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"key\":\"`+secret+`\"}"}}]}`)
+	m.Items = append(m.Items, call, result("token: "+secret))
+
+	_, kept, err := summary.State{}.Extend(t.Context(), nil, m, start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := strings.Join(kept.Parts, "\n"); strings.Contains(text, "AKIA") || !strings.Contains(text, "Oslo") {
+		t.Errorf("excerpts: %q", text)
+	}
+
+	ask := &scripted{answers: []string{"They meet in Oslo. The password is hunter2."}}
+	_, kept, err = summary.State{}.Extend(t.Context(), ask, m, start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(ask.asked[0], "AKIA") {
+		t.Errorf("the model was asked %q", ask.asked[0])
+	}
+	if text := strings.Join(kept.Parts, "\n"); text != "They meet in Oslo. The password is [removed]." {
+		t.Errorf("kept %q", text)
+	}
 }

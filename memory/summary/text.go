@@ -5,10 +5,12 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"remora/memory/layer"
+	"remora/memory/redact"
 	"remora/wire"
 )
 
-// MaxChars is how long excerpts are by default, in bytes, less the mark of a cut (SEMANTICS 3).
+// MaxChars is how long excerpts are by default, in bytes, less the mark of a cut.
 const MaxChars = 500
 
 // What excerpts have of one item, in bytes.
@@ -17,11 +19,19 @@ const (
 	resultBytes = 80
 )
 
+// Labels say whose words a line has.
+const (
+	userLabel      = "[user] "
+	assistantLabel = "[assistant] "
+	resultLabel    = "[tool result] "
+	callLabel      = "[call "
+)
+
 // cutMark stands where the rest of a text was left out.
 const cutMark = "..."
 
 // Extractive makes excerpts of what users and models said and tools returned, one line or more for each item; what has
-// no text, and system text, is left out (ExtractiveSnippets of SEMANTICS 3, cuts as in D11). More than maxChars bytes
+// no text, and system text, is left out. More than maxChars bytes
 // are cut there. Cuts never divide a character.
 func Extractive(items []wire.Item, maxChars int) string {
 	var b strings.Builder
@@ -41,28 +51,65 @@ func Extractive(items []wire.Item, maxChars int) string {
 	return cut(b.String(), maxChars)
 }
 
-// excerpt is the beginning of what an item says, with who said it; "" for system text and for what has no text.
+// Excerpts are Extractive of Lines.
+func Excerpts(lines []string, maxChars int) string {
+	var said []string
+	size := 0
+	for _, line := range lines {
+		if size > maxChars {
+			break
+		}
+		if short := shorten(line); short != "" {
+			said = append(said, short)
+			size += len(short) + 1
+		}
+	}
+	return cut(strings.Join(said, "\n"), maxChars)
+}
+
+// shorten cuts a line as excerpts are cut; "" for a call, which says nothing.
+func shorten(line string) string {
+	switch {
+	case strings.HasPrefix(line, callLabel):
+		return ""
+	case strings.HasPrefix(line, resultLabel):
+		return cut(line, len(resultLabel)+resultBytes)
+	case strings.HasPrefix(line, userLabel):
+		return cut(line, len(userLabel)+saidBytes)
+	default:
+		return cut(line, len(assistantLabel)+saidBytes)
+	}
+}
+
+// excerpt returns the beginning of what an item says, with who said it; "" for system text and for what has no text.
 func excerpt(it wire.Item, said, result int) string {
 	var label string
 	limit := said
 	switch {
 	case it.Kind == wire.ToolResult:
-		label, limit = "[tool result] ", result
+		label, limit = resultLabel, result
 	case it.Kind == wire.Message && it.Role == wire.User:
-		label = "[user] "
+		label = userLabel
 	case it.Kind == wire.Message && it.Role == wire.Assistant:
-		label = "[assistant] "
+		label = assistantLabel
 	default:
 		return ""
 	}
-	text := it.Text()
+	text := opening(it.Text(), limit)
 	if text == "" {
 		return ""
 	}
-	return label + strings.ToValidUTF8(cut(text, limit), string(utf8.RuneError))
+	return label + strings.ToValidUTF8(text, string(utf8.RuneError))
 }
 
-// cut is the beginning of a text of more than n bytes, to the last character that ends within them, and a mark.
+// opening returns the beginning of a text without the secrets in it. They are taken out before the text is cut, since half a
+// secret is not recognised.
+func opening(text string, limit int) string {
+	const beyond = 1 << 10 // bytes behind the cut
+	return cut(redact.Text(layer.Head(text, limit+beyond)), limit)
+}
+
+// cut returns the beginning of a text of more than n bytes, to the last character that ends within them, and a mark.
 func cut(text string, n int) string {
 	if len(text) <= n {
 		return text
@@ -88,15 +135,22 @@ const (
 	maxResult     = 1 << 10  // bytes of one result, and of a call's arguments
 )
 
-// transcript is what a model summarises. What is too long is cut, in all items alike; if even that is not enough, the
-// oldest are left out.
-func transcript(items []wire.Item) string {
+// Lines returns what items say and call, without secrets, oldest first. Each is bounded; of very many items the newest count.
+func Lines(items []wire.Item) []string {
 	var lines []string
-	size := 0
 	for _, it := range items[max(0, len(items)-maxItems):] {
-		for _, line := range lineOf(it) {
-			lines, size = append(lines, line), size+len(line)+1
-		}
+		lines = append(lines, lineOf(it)...)
+	}
+	return lines
+}
+
+// transcript returns what a model summarises. What is too long is cut, in all lines alike; if even that is not enough, the
+// oldest are left out.
+func transcript(lines []string) string {
+	lines = slices.Clone(lines)
+	size := 0
+	for _, line := range lines {
+		size += len(line) + 1
 	}
 	for limit := maxSaid / 2; size > maxTranscript && limit >= saidBytes; limit /= 2 {
 		size = 0
@@ -115,14 +169,14 @@ func transcript(items []wire.Item) string {
 	return strings.Join(lines[first:], "\n")
 }
 
-// lineOf is what an item says and calls.
+// lineOf returns what an item says and calls.
 func lineOf(it wire.Item) []string {
 	var lines []string
 	if said := excerpt(it, maxSaid, maxResult); said != "" {
 		lines = append(lines, said)
 	}
 	for i, c := range it.Calls {
-		lines = append(lines, "[call "+cut(c.Name, saidBytes)+"] "+cut(it.Input(i), maxResult))
+		lines = append(lines, callLabel+cut(c.Name, saidBytes)+"] "+opening(it.Input(i), maxResult))
 	}
 	return lines
 }

@@ -7,8 +7,8 @@ import (
 	"remora/wire"
 )
 
-// AtMost is a number of tokens that no way to count charges more than for an item, found without counting: a token is
-// at least a byte, and media cost a flat sum. Where that is not easily told it is math.MaxInt32.
+// AtMost returns an upper bound of what a Counter charges for an item, found without counting: a token is at least a byte,
+// and media cost a flat sum. It is math.MaxInt32 where the bound would need a parse.
 func AtMost(it wire.Item) int {
 	n := len(it.Raw) + slack + callTokens*len(it.Calls)
 	media := bytes.Count(it.Raw, []byte(";base64,")) // each may be a data URL, in a place that is no media part
@@ -38,11 +38,10 @@ func AtMost(it wire.Item) int {
 	return n + mediaTokens*media
 }
 
-// slack is what any way to count adds for an item beside its texts and calls: marks, roles that a converted item gets,
-// and what rounding up adds to each of these.
+// slack covers what a Counter adds for an item beside its texts and calls, and what rounding up adds to that.
 const slack = 32
 
-// spelledOut tells that JSON has escapes for ASCII characters that need none, which may hide a word in it.
+// spelledOut reports whether JSON has escapes for ASCII characters that need none, which may hide a word in it.
 func spelledOut(raw []byte) bool {
 	for {
 		i := bytes.Index(raw, []byte(`\u00`))

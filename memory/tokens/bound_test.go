@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
 func TestAtMost(t *testing.T) {
@@ -27,7 +28,7 @@ func TestAtMost(t *testing.T) {
 		{`{"role":"user","x":["data:;base64\u002c"],"content":""}`, -1},
 		{`{"role":"assistant","tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}]}`, slack + callTokens},
 	} {
-		it, err := wire.ParseItem(wire.Chat, []byte(test.raw))
+		it, err := wire.ParseItem(dialects.Chat, []byte(test.raw))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,13 +43,11 @@ func TestAtMost(t *testing.T) {
 	}
 }
 
-// checkBound counts an item in every way.
+// checkBound counts an item with a vocabulary and without one.
 func checkBound(t interface{ Fatalf(string, ...any) }, c *Counter, it wire.Item) {
 	limit := AtMost(it)
-	for _, e := range []Estimator{Tiktoken, UTF16, Floor, Mixed} {
-		if n := e.CountItem(it); n > limit {
-			t.Fatalf("%v counts %d for %s, which should be at most %d", e, n, it.Raw, limit)
-		}
+	if n := new(walker).item(nil, it); n > limit {
+		t.Fatalf("%d tokens for %s before a vocabulary is loaded, which should be at most %d", n, it.Raw, limit)
 	}
 	if n := c.CountItem("gpt-5", it); n > limit {
 		t.Fatalf("%d tokens for %s, which should be at most %d", n, it.Raw, limit)
@@ -83,7 +82,7 @@ func TestNothingCostsMore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, d := range []wire.Dialect{wire.Chat, wire.Responses} {
+		for _, d := range []wire.Dialect{dialects.Chat, dialects.Responses} {
 			if it, err := wire.ParseItem(d, raw); err == nil {
 				checkBound(t, c, it)
 			}
@@ -97,7 +96,7 @@ func FuzzAtMost(f *testing.F) {
 	f.Add([]byte(fmt.Sprintf(`{"role":"assistant","x":%q}`, "data:;base64,")))
 	c := newCounter(f, "gpt-5")
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		for _, d := range []wire.Dialect{wire.Chat, wire.Responses} {
+		for _, d := range []wire.Dialect{dialects.Chat, dialects.Responses} {
 			if it, err := wire.ParseItem(d, raw); err == nil {
 				checkBound(t, c, it)
 			}

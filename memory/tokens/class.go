@@ -81,7 +81,7 @@ func newClasses() *classes {
 	return c
 }
 
-// at is the class of the character at b[i], and its size in bytes; end and 0 where b ends.
+// at returns the class of the character at b[i], and its size in bytes; end and 0 where b ends.
 func (c *classes) at(b []byte, i int) (class, int) {
 	if i < len(b) && b[i] < utf8.RuneSelf {
 		return c.ascii[b[i]], 1

@@ -54,7 +54,7 @@ func ruleOf(name []byte) rule {
 	return ruleOther
 }
 
-// isMedia tells that a content part of this type is no text.
+// isMedia reports whether a content part of this type is no text.
 func isMedia(typ []byte) bool {
 	switch string(typ) {
 	case "image_url", "input_image", "image", "computer_screenshot", "input_audio", "audio", "file", "input_file",
@@ -77,7 +77,7 @@ type walker struct {
 	total  int
 }
 
-// count is the number of tokens of the string in w.text.
+// count returns the number of tokens of the string in w.text.
 func (w *walker) count() int {
 	if w.v == nil {
 		return estimate(len(w.text))
@@ -85,7 +85,7 @@ func (w *walker) count() int {
 	return w.v.count(&w.merger, w.text)
 }
 
-// item is the number of tokens of an item. One that is no JSON is estimated by its size.
+// item returns the number of tokens of an item. One that is no JSON is estimated by its size.
 func (w *walker) item(v *vocabulary, it wire.Item) int {
 	if w.dec == nil {
 		w.dec = new(jsontext.Decoder)
@@ -184,7 +184,7 @@ func (w *walker) value() {
 	}
 }
 
-// isData tells that a string is a data URL, or base64 of some size.
+// isData reports whether a string is a data URL, or base64 of some size.
 func isData(s []byte) bool {
 	const head = 1024
 	if bytes.HasPrefix(s, []byte("data:")) && bytes.Contains(s[:min(len(s), head)], []byte(";base64,")) {

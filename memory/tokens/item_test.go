@@ -1,12 +1,14 @@
 package tokens
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
 func TestCountItem(t *testing.T) {
@@ -28,51 +30,51 @@ func TestCountItem(t *testing.T) {
 	}
 	image := "data:image/png;base64," + base64Text(100_000)
 
-	f("text", wire.Chat, `{"role":"user","content":"Hello, world"}`, itemTokens+text("Hello, world"))
-	f("spelling", wire.Chat, ` { "content" : "Hello\u002c\nworld \ud83d\ude00" , "role" : "user" } `, itemTokens+text("Hello,\nworld 😀"))
-	f("bad bytes", wire.Chat, "{\"role\":\"user\",\"content\":\"a\xffb\"}", itemTokens+text("a\ufffdb"))
-	f("name", wire.Chat, `{"role":"user","name":"Alice","content":"Hi"}`, itemTokens+text("Alice", "Hi"))
-	f("parts", wire.Chat, `{"role":"user","content":[{"type":"text","text":"one"},{"type":"text","text":"two"}]}`, itemTokens+text("one", "two"))
-	f("empty", wire.Chat, `{"role":"assistant","content":null,"refusal":null}`, itemTokens)
-	f("refusal", wire.Chat, `{"role":"assistant","content":null,"refusal":"I will not."}`, itemTokens+text("I will not."))
-	f("echoed answer", wire.Chat, `{"role":"assistant","content":"x","annotations":[{"type":"url_citation","title":"long text here"}],"audio":{"id":"audio_1"}}`,
+	f("text", dialects.Chat, `{"role":"user","content":"Hello, world"}`, itemTokens+text("Hello, world"))
+	f("spelling", dialects.Chat, ` { "content" : "Hello\u002c\nworld \ud83d\ude00" , "role" : "user" } `, itemTokens+text("Hello,\nworld 😀"))
+	f("bad bytes", dialects.Chat, "{\"role\":\"user\",\"content\":\"a\xffb\"}", itemTokens+text("a\ufffdb"))
+	f("name", dialects.Chat, `{"role":"user","name":"Alice","content":"Hi"}`, itemTokens+text("Alice", "Hi"))
+	f("parts", dialects.Chat, `{"role":"user","content":[{"type":"text","text":"one"},{"type":"text","text":"two"}]}`, itemTokens+text("one", "two"))
+	f("empty", dialects.Chat, `{"role":"assistant","content":null,"refusal":null}`, itemTokens)
+	f("refusal", dialects.Chat, `{"role":"assistant","content":null,"refusal":"I will not."}`, itemTokens+text("I will not."))
+	f("echoed answer", dialects.Chat, `{"role":"assistant","content":"x","annotations":[{"type":"url_citation","title":"long text here"}],"audio":{"id":"audio_1"}}`,
 		itemTokens+text("x"))
-	f("calls", wire.Chat, `{"role":"assistant","content":null,"tool_calls":[
+	f("calls", dialects.Chat, `{"role":"assistant","content":null,"tool_calls":[
 		{"id":"call_1","type":"function","function":{"name":"get_weather","arguments":"{\"city\":\"Paris\"}"}},
 		{"id":"call_2","type":"custom","custom":{"name":"run","input":"ls -l"}}]}`,
 		itemTokens+2*callTokens+text("get_weather", `{"city":"Paris"}`, "run", "ls -l"))
-	f("legacy call", wire.Chat, `{"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{}"}}`, itemTokens+callTokens+text("f", "{}"))
-	f("result", wire.Chat, `{"role":"tool","tool_call_id":"call_123456789","content":"sunny, 22 degrees"}`, itemTokens+text("sunny, 22 degrees"))
+	f("legacy call", dialects.Chat, `{"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{}"}}`, itemTokens+callTokens+text("f", "{}"))
+	f("result", dialects.Chat, `{"role":"tool","tool_call_id":"call_123456789","content":"sunny, 22 degrees"}`, itemTokens+text("sunny, 22 degrees"))
 
-	f("image", wire.Chat, `{"role":"user","content":[{"type":"text","text":"What is it?"},{"type":"image_url","image_url":{"url":"`+image+`","detail":"high"}}]}`,
+	f("image", dialects.Chat, `{"role":"user","content":[{"type":"text","text":"What is it?"},{"type":"image_url","image_url":{"url":"`+image+`","detail":"high"}}]}`,
 		itemTokens+text("What is it?")+mediaTokens)
-	f("audio", wire.Chat, `{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"`+base64Text(9000)+`","format":"wav"}}]}`, itemTokens+mediaTokens)
-	f("file", wire.Chat, `{"role":"user","content":[{"type":"file","file":{"filename":"a.pdf","file_data":"`+image+`"}}]}`, itemTokens+mediaTokens)
-	f("image of Responses", wire.Responses, `{"role":"user","content":[{"type":"input_image","image_url":"`+image+`"},{"type":"input_image","file_id":"file-1"}]}`,
+	f("audio", dialects.Chat, `{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"`+base64Text(9000)+`","format":"wav"}}]}`, itemTokens+mediaTokens)
+	f("file", dialects.Chat, `{"role":"user","content":[{"type":"file","file":{"filename":"a.pdf","file_data":"`+image+`"}}]}`, itemTokens+mediaTokens)
+	f("image of Responses", dialects.Responses, `{"role":"user","content":[{"type":"input_image","image_url":"`+image+`"},{"type":"input_image","file_id":"file-1"}]}`,
 		itemTokens+2*mediaTokens)
-	f("screenshot", wire.Responses, `{"type":"computer_call_output","call_id":"c","output":{"type":"computer_screenshot","image_url":"`+image+`"}}`, itemTokens+mediaTokens)
-	f("generated image", wire.Responses, `{"type":"image_generation_call","id":"ig_1","status":"completed","result":"`+base64Text(50_000)+`"}`, itemTokens+mediaTokens+text("result"))
-	f("pasted data", wire.Chat, `{"role":"user","content":"`+base64Text(2000)+`"}`, itemTokens+text(base64Text(2000)))
+	f("screenshot", dialects.Responses, `{"type":"computer_call_output","call_id":"c","output":{"type":"computer_screenshot","image_url":"`+image+`"}}`, itemTokens+mediaTokens)
+	f("generated image", dialects.Responses, `{"type":"image_generation_call","id":"ig_1","status":"completed","result":"`+base64Text(50_000)+`"}`, itemTokens+mediaTokens+text("result"))
+	f("pasted data", dialects.Chat, `{"role":"user","content":"`+base64Text(2000)+`"}`, itemTokens+text(base64Text(2000)))
 
-	f("message", wire.Responses, `{"type":"message","id":"msg_1","status":"completed","role":"assistant","content":[{"type":"output_text","text":"Fine.","annotations":[]}]}`,
+	f("message", dialects.Responses, `{"type":"message","id":"msg_1","status":"completed","role":"assistant","content":[{"type":"output_text","text":"Fine.","annotations":[]}]}`,
 		itemTokens+text("Fine."))
-	f("function call", wire.Responses, `{"type":"function_call","id":"fc_1","call_id":"call_1","name":"get","arguments":"{\"a\":1}","status":"completed"}`, itemTokens+text("get", `{"a":1}`))
-	f("function result", wire.Responses, `{"type":"function_call_output","call_id":"call_1","output":[{"type":"input_text","text":"done"}]}`, itemTokens+text("done"))
-	f("shell", wire.Responses, `{"type":"shell_call_output","call_id":"call_1","max_output_length":4096,"output":[{"stdout":"file.txt","stderr":"","outcome":{"type":"exit","exit_code":0}}]}`,
+	f("function call", dialects.Responses, `{"type":"function_call","id":"fc_1","call_id":"call_1","name":"get","arguments":"{\"a\":1}","status":"completed"}`, itemTokens+text("get", `{"a":1}`))
+	f("function result", dialects.Responses, `{"type":"function_call_output","call_id":"call_1","output":[{"type":"input_text","text":"done"}]}`, itemTokens+text("done"))
+	f("shell", dialects.Responses, `{"type":"shell_call_output","call_id":"call_1","max_output_length":4096,"output":[{"stdout":"file.txt","stderr":"","outcome":{"type":"exit","exit_code":0}}]}`,
 		itemTokens+text("file.txt")+2*scalarTokens)
-	f("reasoning", wire.Responses, `{"type":"reasoning","id":"rs_1","summary":[{"type":"summary_text","text":"Thinking"}],"encrypted_content":"`+base64Text(1600)+`"}`,
+	f("reasoning", dialects.Responses, `{"type":"reasoning","id":"rs_1","summary":[{"type":"summary_text","text":"Thinking"}],"encrypted_content":"`+base64Text(1600)+`"}`,
 		itemTokens+text("Thinking")+300)
-	f("reference", wire.Responses, `{"type":"item_reference","id":"msg_123456789"}`, itemTokens)
-	f("unknown", wire.Responses, `{"type":"mcp_list_tools","id":"m","server_label":"docs","tools":[{"name":"search","description":"Find pages","input_schema":{"properties":{"query":{"type":"string"}}}}]}`,
+	f("reference", dialects.Responses, `{"type":"item_reference","id":"msg_123456789"}`, itemTokens)
+	f("unknown", dialects.Responses, `{"type":"mcp_list_tools","id":"m","server_label":"docs","tools":[{"name":"search","description":"Find pages","input_schema":{"properties":{"query":{"type":"string"}}}}]}`,
 		itemTokens+text("server_label", "docs", "tools", "search", "Find pages", "input_schema", "properties"))
-	f("no object", wire.Responses, `"just text"`, itemTokens+text("just text"))
-	f("number", wire.Responses, `17`, itemTokens+scalarTokens)
+	f("no object", dialects.Responses, `"just text"`, itemTokens+text("just text"))
+	f("number", dialects.Responses, `17`, itemTokens+scalarTokens)
 }
 
 func TestItemsThatAreNoStrictJSON(t *testing.T) {
 	c := newCounter(t, "gpt-5")
 	for _, raw := range []string{`{"role":"user","content":"bad \x escape"}`, "{\"role\":\"user\",\"content\":\"line\nbreak\"}"} {
-		it := item(t, wire.Chat, raw) // wire does not look into strings
+		it := item(t, dialects.Chat, raw) // wire does not look into strings
 		if got, want := c.CountItem("gpt-5", it), itemTokens+estimate(len(raw)); got != want {
 			t.Errorf("%s is %d tokens, want %d", raw, got, want)
 		}
@@ -81,7 +83,7 @@ func TestItemsThatAreNoStrictJSON(t *testing.T) {
 		t.Errorf("no item is %d tokens, want %d", got, itemTokens)
 	}
 	deep := strings.Repeat(`{"a":[`, 400) + strings.Repeat("]}", 400)
-	if got := c.CountItem("gpt-5", item(t, wire.Responses, deep)); got < 400 || got > 1000 {
+	if got := c.CountItem("gpt-5", item(t, dialects.Responses, deep)); got < 400 || got > 1000 {
 		t.Errorf("deep item is %d tokens", got)
 	}
 }
@@ -97,7 +99,7 @@ func TestEqualBytesOfTwoKinds(t *testing.T) {
 	}
 	fresh := func(model string, d wire.Dialect) int { return memoless.CountItem(model, item(t, d, raw)) }
 	for range 2 {
-		for _, d := range []wire.Dialect{wire.Chat, wire.Responses} {
+		for _, d := range []wire.Dialect{dialects.Chat, dialects.Responses} {
 			for _, model := range []string{"gpt-4", "gpt-5"} {
 				if got, want := c.CountItem(model, item(t, d, raw)), fresh(model, d); got != want {
 					t.Errorf("%s, %s: %d tokens, want %d", model, d, got, want)
@@ -105,9 +107,17 @@ func TestEqualBytesOfTwoKinds(t *testing.T) {
 			}
 		}
 	}
-	if fresh("gpt-4", wire.Chat) == fresh("gpt-5", wire.Chat) {
+	if fresh("gpt-4", dialects.Chat) == fresh("gpt-5", dialects.Chat) {
 		t.Error("the text does not tell the encodings apart")
 	}
+}
+
+func quote(s string) string {
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
 }
 
 // TestItemsCostWhatTheirTextCosts holds for any text in any spelling of both dialects.
@@ -117,7 +127,7 @@ func TestItemsCostWhatTheirTextCosts(t *testing.T) {
 		s := texts().Draw(t, "text")
 		want := itemTokens + c.Count("gpt-5", s)
 		for _, raw := range []string{`{"role":"user","content":` + quote(s) + `}`, `{"role":"user","content":[{"type":"text","text":` + quote(s) + `}]}`} {
-			it, err := wire.ParseItem(wire.Chat, []byte(raw))
+			it, err := wire.ParseItem(dialects.Chat, []byte(raw))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -133,7 +143,7 @@ func FuzzCountItem(f *testing.F) {
 	f.Add([]byte(`{"type":"x","a":[[{"b":1.5e3}],true,null,"\ud800"],"id":{"c":[]}}`))
 	c := newCounter(f, "gpt-5")
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		for _, d := range []wire.Dialect{wire.Chat, wire.Responses} {
+		for _, d := range []wire.Dialect{dialects.Chat, dialects.Responses} {
 			it, err := wire.ParseItem(d, raw)
 			if err != nil {
 				continue

@@ -35,7 +35,7 @@ func (p pair) at() int      { return int(p & math.MaxUint16) }
 //nolint:gosec // at is less than maxPiece
 func pairOf(rank uint32, at int) pair { return pair(rank)<<16 | pair(at) }
 
-// count is the number of tokens of valid UTF-8. It takes time linear in its length.
+// count returns the number of tokens of valid UTF-8. It takes time linear in its length.
 func (v *vocabulary) count(m *merger, text []byte) int {
 	n := 0
 	for i := 0; i < len(text); {
@@ -97,7 +97,7 @@ func (v *vocabulary) short(m *merger, b []byte) int {
 	}
 }
 
-// neighbours is the rank of part i with the one behind it.
+// neighbours returns the rank of part i with the one behind it.
 func (v *vocabulary) neighbours(m *merger, b []byte, i, parts int) uint32 {
 	if i+2 > parts {
 		return noRank

@@ -29,7 +29,7 @@ var prefixes = [...]struct {
 	{"babbage-002", Cl100kBase},
 }
 
-// EncodingOf is the encoding of a model, named as clients do: with a provider before a slash ("openai/gpt-4o"), as a
+// EncodingOf returns the encoding of a model, named as clients do: with a provider before a slash ("openai/gpt-4o"), as a
 // fine-tuned model ("ft:gpt-3.5-turbo:org::id"), with a date or a size behind. Models that are not OpenAI's, and those
 // that do not exist yet, have O200kBase; for the former the count is an estimate.
 func EncodingOf(model string) Encoding {

@@ -1,11 +1,9 @@
-// Package tokens tells what text and items cost a model, in tokens.
+// Package tokens counts the tokens of text and items, by the vocabulary of the model.
 //
 // Counts of text are those of OpenAI's tiktoken, to the token: the vocabularies are built in, the cutting and merging
 // are done here, in time linear in the text whatever it is made of. What an item costs beside its text is an estimate,
 // since no upstream documents it; so are counts for models of other makers. Until a vocabulary is loaded, which its
 // first use begins in the background, bytes are divided by 3.6.
-//
-// The estimators of the documents that the layers were designed in are here too, by name: see [Estimator].
 package tokens
 
 import (
@@ -27,17 +25,14 @@ const (
 	maxScratch = 1 << 20
 )
 
-// Options say how to count. The zero value counts as the models do.
+// Options say how to count. The zero value is what the proxy uses.
 type Options struct {
-	// Estimator replaces the vocabularies, for every model. The zero value is Tiktoken.
-	Estimator Estimator
 	// MemoCounts is how many counts are remembered, 8 bytes each; 65,536 if 0, none if negative.
 	MemoCounts int
 }
 
 // Counter counts tokens. It is safe for concurrent use and must be closed.
 type Counter struct {
-	estimator    Estimator
 	seed         maphash.Seed
 	memo         memo
 	classes      func() *classes
@@ -63,20 +58,16 @@ func New(o Options) *Counter {
 		o.MemoCounts = defaultMemo
 	}
 	return &Counter{
-		estimator: o.Estimator,
-		seed:      maphash.MakeSeed(),
-		memo:      newMemo(o.MemoCounts),
-		classes:   sync.OnceValue(newClasses),
-		walkers:   sync.Pool{New: func() any { return new(walker) }},
+		seed:    maphash.MakeSeed(),
+		memo:    newMemo(o.MemoCounts),
+		classes: sync.OnceValue(newClasses),
+		walkers: sync.Pool{New: func() any { return new(walker) }},
 	}
 }
 
 // Load reads the vocabularies of models and returns when they are there, so that counts are exact from then on. It may
 // run beside counts and other loads. An error means that the program's file is damaged; counts are estimates then.
 func (c *Counter) Load(models ...string) error {
-	if c.estimator != Tiktoken {
-		return nil
-	}
 	var errs []error
 	for _, m := range models {
 		errs = append(errs, c.load(EncodingOf(m)))
@@ -92,11 +83,8 @@ func (c *Counter) Close() {
 	c.loading.Wait()
 }
 
-// Count is the number of tokens of text for a model.
+// Count returns the number of tokens of text for a model.
 func (c *Counter) Count(model, text string) int {
-	if c.estimator != Tiktoken {
-		return c.estimator.Count(text)
-	}
 	e := EncodingOf(model)
 	v := c.vocabulary(e)
 	if v == nil {
@@ -114,15 +102,12 @@ func (c *Counter) Count(model, text string) int {
 	return n
 }
 
-// CountItem is what an item costs a model: its texts, names, arguments and results to the token, a flat sum for
+// CountItem returns what an item costs a model: its texts, names, arguments and results to the token, a flat sum for
 // itself, for each call and for each image or file, never the data of one. The constants in item.go say how much.
 func (c *Counter) CountItem(model string, it wire.Item) int {
-	if c.estimator != Tiktoken {
-		return c.estimator.CountItem(it)
-	}
 	e := EncodingOf(model)
 	v := c.vocabulary(e)
-	key := c.key(maphash.Bytes(c.seed, it.Raw), e, 1+uint64(it.Dialect)<<8|uint64(it.Kind))
+	key := c.key(maphash.Bytes(c.seed, it.Raw), e, 1+uint64(it.Dialect.Code())<<8|uint64(it.Kind))
 	if v != nil {
 		if n, ok := c.memo.get(key); ok {
 			return n
@@ -137,7 +122,7 @@ func (c *Counter) CountItem(model string, it wire.Item) int {
 	return n
 }
 
-// key is under what a count is remembered. Its seed is of this process: nobody can make two texts meet.
+// key returns the key of a count. Its seed is drawn by this process, so that a caller cannot make two texts collide.
 func (c *Counter) key(hash uint64, e Encoding, what uint64) uint64 {
 	return mix(hash ^ mix(uint64(e)<<32|what))
 }
@@ -167,7 +152,7 @@ func (c *Counter) giveBack(w *walker) {
 	c.walkers.Put(w)
 }
 
-// vocabulary is the vocabulary of an encoding, nil while it is not there; asking for it has it loaded.
+// vocabulary returns the vocabulary of an encoding, nil while it is not there; asking for it has it loaded.
 func (c *Counter) vocabulary(e Encoding) *vocabulary {
 	l := &c.vocabularies[e]
 	if v := l.v.Load(); v != nil || l.begun.Swap(true) {
@@ -192,5 +177,5 @@ func (c *Counter) load(e Encoding) error {
 	return l.err
 }
 
-// estimate is the number of tokens of n bytes of which nothing else is known: n / 3.6, rounded up.
+// estimate returns the number of tokens of n bytes of which nothing else is known: n / 3.6, rounded up.
 func estimate(n int) int { return (n*5 + 17) / 18 }

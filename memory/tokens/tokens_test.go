@@ -10,11 +10,12 @@ import (
 
 	"pgregory.net/rapid"
 
-	"remora/leaktest"
+	"remora/test/kit"
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
-func TestMain(m *testing.M) { os.Exit(leaktest.Run(m)) }
+func TestMain(m *testing.M) { os.Exit(kit.RunWithoutLeaks(m)) }
 
 func newCounter(tb testing.TB, models ...string) *Counter {
 	tb.Helper()
@@ -88,7 +89,7 @@ func TestCountBeforeTheVocabularyIsThere(t *testing.T) {
 	if got := c.Count("gpt-5", strings.Repeat("a", 360)); got != 100 {
 		t.Errorf("360 bytes are %d tokens, want 100", got)
 	}
-	it := item(t, wire.Chat, `{"role":"user","content":[{"type":"text","text":"`+strings.Repeat("a", 36)+`"},
+	it := item(t, dialects.Chat, `{"role":"user","content":[{"type":"text","text":"`+strings.Repeat("a", 36)+`"},
 		{"type":"image_url","image_url":{"url":"data:image/png;base64,`+base64Text(1<<16)+`"}}]}`)
 	if got, want := c.CountItem("gpt-5", it), itemTokens+10+mediaTokens; got != want {
 		t.Errorf("item of 36 bytes and an image is %d tokens, want %d", got, want)
@@ -208,7 +209,7 @@ func TestNoAllocationsInSteadyState(t *testing.T) {
 	c := newCounter(t, "gpt-5")
 	prose := strings.Repeat("The quick brown fox jumps over the lazy dog. ", 100)
 	letters := strings.Repeat("a", 2*maxPiece)
-	it := item(t, wire.Chat, `{"role":"user","content":"`+prose+`\n"}`)
+	it := item(t, dialects.Chat, `{"role":"user","content":"`+prose+`\n"}`)
 	noMemo := New(Options{MemoCounts: -1})
 	t.Cleanup(noMemo.Close)
 	if err := noMemo.Load("gpt-5"); err != nil {
@@ -260,7 +261,7 @@ func TestSpeed(t *testing.T) {
 		}
 	}
 	c := newCounter(t, "gpt-5")
-	it := item(t, wire.Chat, `{"role":"user","content":"`+strings.Repeat("word ", 800)+`"}`)
+	it := item(t, dialects.Chat, `{"role":"user","content":"`+strings.Repeat("word ", 800)+`"}`)
 	c.CountItem("gpt-5", it)
 	atLeast(t, "1000 items of 4 KB that are remembered", 5*time.Millisecond, func() {
 		for range 1000 {

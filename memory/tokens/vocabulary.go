@@ -22,7 +22,7 @@ const (
 	encodings
 )
 
-// String is the name that OpenAI gave the encoding.
+// String returns the name that OpenAI gave the encoding.
 func (e Encoding) String() string {
 	if e == Cl100kBase {
 		return "cl100k_base"
@@ -30,7 +30,7 @@ func (e Encoding) String() string {
 	return "o200k_base"
 }
 
-// splitter is the pattern of the encoding.
+// splitter returns the pattern of the encoding.
 func (e Encoding) splitter() splitter {
 	if e == Cl100kBase {
 		return splitCl100k
@@ -136,7 +136,7 @@ func index(data []byte) (*vocabulary, error) {
 	return v, nil
 }
 
-// rank is the rank of the token b, noRank if it is none.
+// rank returns the rank of the token b, noRank if it is none.
 func (v *vocabulary) rank(b []byte) uint32 {
 	if len(b) > maxToken {
 		return noRank
@@ -157,7 +157,7 @@ func (v *vocabulary) rank(b []byte) uint32 {
 	}
 }
 
-// tag is the part of a hash that a slot keeps, at its place there.
+// tag returns the part of a hash that a slot keeps, at its place there.
 func tag(h uint64) uint32 {
 	return uint32(h>>32) &^ (1<<rankBits - 1)
 }

@@ -1,5 +1,5 @@
-// Package turnrecord is what a transcript keeps of a turn beside its items: what it was, how its view was chosen, and
-// what layers did in it.
+// Package turnrecord defines the record of a turn, which a transcript keeps beside its items: the request, how its view was
+// chosen, and what layers did.
 package turnrecord
 
 import (
@@ -23,14 +23,17 @@ type Record struct {
 	ID         string          `json:"id"`
 	Time       time.Time       `json:"time"`
 	Status     string          `json:"status"`
-	Open       bool            `json:"open,omitempty"` // the answer was still to come when this was written
+	Open       bool            `json:"open,omitempty"`  // the answer was still to come when this was written
+	Later      bool            `json:"later,omitempty"` // upstream makes it in the background, and no client has fetched it yet
 	Relation   string          `json:"relation"`
 	Resource   string          `json:"resource,omitempty"`  // where it is not the session itself
 	Execution  string          `json:"execution,omitempty"` // the agent run: named by the client, or made of the round's user message
 	ParentID   string          `json:"parent_session,omitempty"`
 	Dialect    string          `json:"dialect"`
 	Model      string          `json:"model,omitempty"`
-	Side       string          `json:"side,omitempty"`
+	Rule       string          `json:"rule,omitempty"`  // why the request was placed there (docs/sessions.md)
+	Alone      bool            `json:"alone,omitempty"` // nothing was put before it, and the conversation stayed where it was
+	Side       string          `json:"side,omitempty"`  // of a side request: what it was for
 	HTTPStatus int             `json:"http_status,omitempty"`
 	Cut        string          `json:"cut,omitempty"`
 	Degraded   bool            `json:"degraded,omitempty"`
@@ -59,10 +62,11 @@ type View struct {
 	Pinned       *int           `json:"pinned,omitempty"` // an item kept before that
 	Windowed     int            `json:"windowed,omitempty"`
 	Orphans      int            `json:"orphans,omitempty"`
+	Repaired     int            `json:"repaired,omitempty"` // of the client's own items, those left out as orphans or sent in another form
 	LeftOut      []view.LeftOut `json:"left_out,omitempty"`
-	// Items are the leading 8 bytes of the content hashes of what was sent, without the leading items, in its order:
-	// with them the view can be put together again (see transcript.Log.TurnView).
-	Items []byte `json:"items,omitempty"`
+	// Items name what was sent, without the leading items, in its order: with them the view can be put together again
+	// (see session.Log.TurnView).
+	Items []Run `json:"items,omitempty"`
 	// Lead is the hash of the leading items that were sent.
 	Lead   string `json:"lead,omitempty"`
 	Stored bool   `json:"stored,omitempty"` // the stored history was put before the client's items
@@ -70,25 +74,47 @@ type View struct {
 	ToolResult int `json:"tool_result_max_tokens,omitempty"`
 	// Tokens is what the view cost, nil where no layer or budget had to do with it.
 	Tokens *Tokens `json:"tokens,omitempty"`
-	// Epoch is why an epoch of the prompt cache begins with this view (memory/anchor), empty if it goes on.
+	// Epoch is why an epoch of the prompt cache begins with this view (view.Prefix), empty if it goes on.
 	Epoch string `json:"epoch,omitempty"`
+	// Messages names the form in which the view was sent (view.Form), empty for as it is.
+	Messages string `json:"messages,omitempty"`
+	// Portable: stored items were sent in the form that any provider accepts.
+	Portable bool `json:"portable,omitempty"`
+	// Continues: upstream keeps what stands before the view.
+	Continues bool `json:"continues,omitempty"`
+	// Carried are how many of the view's items upstream had not seen of the answer that it went on from.
+	Carried int `json:"carried,omitempty"`
 }
 
-// Tokens is what a view cost, in tokens (case 84). What each layer had of it stands with the layers of the turn.
+// Run names items of a view that stand one behind the other.
+type Run struct {
+	// End is where N items end that stand one behind the other on the line: the first 8 bytes, in hex, of the chain hash
+	// behind the last of them.
+	End string `json:"end,omitempty"`
+	N   int    `json:"n,omitempty"`
+	// Off are those of the run's items that are not on the chain, such as reasoning, from the last one backwards: a varint
+	// of how many on the chain stand between it and the one behind it, or the end, and the first 4 bytes of its content hash.
+	Off []byte `json:"off,omitempty"`
+	// Is are the first 8 bytes of the content hash of each item, where the run has no end.
+	Is []byte `json:"is,omitempty"`
+}
+
+// Tokens is what a view cost, in tokens. What each layer had of it stands with the layers of the turn.
 type Tokens struct {
 	System  int `json:"system"` // the leading items
 	Tools   int `json:"tools"`  // the client's and those of layers; always a quarter of their bytes
 	History int `json:"history"`
 	Layers  int `json:"layers"` // always counted
 	Total   int `json:"total"`
-	// Estimated tells that System and History are a quarter of their bytes: the view fitted whatever it cost, so that
-	// nothing had to be counted.
+	// Estimated: System and History are a quarter of their bytes. The view fitted whatever it cost, so that nothing had to
+	// be counted.
 	Estimated bool `json:"estimated,omitempty"`
 }
 
 // LayerNote is how a layer fared in a turn.
 type LayerNote struct {
 	ID     string `json:"id"`
+	Name   string `json:"name,omitempty"`   // what people call it
 	Tokens int    `json:"tokens,omitempty"` // of its blocks in the view
 	Items  int    `json:"items,omitempty"`  // how many messages these are
 	Ms     int64  `json:"ms"`               // milliseconds spent in its hooks up to the commit
@@ -97,19 +123,21 @@ type LayerNote struct {
 	Notes map[string]any `json:"notes,omitempty"`
 }
 
-// BlockRef is how a turn record names a block.
+// BlockRef is how a turn record names one text of a block.
 type BlockRef struct {
-	Layer  string `json:"layer"`
-	Slot   int    `json:"slot"`
-	Tokens int    `json:"tokens"`
-	Live   bool   `json:"live,omitempty"`
-	Round  bool   `json:"round,omitempty"`
-	System bool   `json:"system,omitempty"` // it was a system message, not a developer's
-	Hash   string `json:"hash"`
+	view.Block        // without its texts; once placed, At counts items of the view's history
+	System     bool   `json:"system,omitempty"` // it was a system message, not a developer's
+	Hash       string `json:"hash"`             // of the text
 }
 
 // Size is about how many bytes AppendTo writes.
-func (r *Record) Size() int { return 640 + len(r.Usage) + 4*len(r.View.Items)/3 }
+func (r *Record) Size() int {
+	n := 640 + len(r.Usage)
+	for _, run := range r.View.Items {
+		n += 48 + 4*(len(run.Off)+len(run.Is))/3
+	}
+	return n
+}
 
 // AppendTo appends the record as encoding/json would read it back. It is written by hand since it is part of every
 // commit: reflection made up a twentieth of a turn.
@@ -122,6 +150,7 @@ func (r *Record) AppendTo(b []byte) []byte {
 	for _, f := range []struct{ name, value string }{
 		{"status", r.Status},
 		{"relation", r.Relation},
+		{"rule", r.Rule},
 		{"resource", r.Resource},
 		{"execution", r.Execution},
 		{"parent_session", r.ParentID},
@@ -143,6 +172,12 @@ func (r *Record) AppendTo(b []byte) []byte {
 	}
 	if r.Open {
 		b = append(appendName(b, "open"), "true"...)
+	}
+	if r.Later {
+		b = append(appendName(b, "later"), "true"...)
+	}
+	if r.Alone {
+		b = append(appendName(b, "alone"), "true"...)
 	}
 	if r.Degraded {
 		b = append(appendName(b, "degraded"), "true"...)
@@ -205,6 +240,7 @@ func (v *View) appendTo(b []byte) []byte {
 		{"windowed", v.Windowed, v.Windowed != 0},
 		{"orphans", v.Orphans, v.Orphans != 0},
 		{"tool_result_max_tokens", v.ToolResult, v.ToolResult != 0},
+		{"repaired", v.Repaired, v.Repaired != 0},
 	} {
 		if f.want {
 			b = strconv.AppendInt(appendName(b, f.name), int64(f.value), 10)
@@ -222,17 +258,55 @@ func (v *View) appendTo(b []byte) []byte {
 	if v.Lead != "" {
 		b = appendText(appendName(b, "lead"), v.Lead)
 	}
+	if v.Messages != "" {
+		b = appendText(appendName(b, "messages"), v.Messages)
+	}
+	if v.Portable {
+		b = append(appendName(b, "portable"), "true"...)
+	}
+	if v.Continues {
+		b = append(appendName(b, "continues"), "true"...)
+	}
+	if v.Carried > 0 {
+		b = strconv.AppendInt(appendName(b, "carried"), int64(v.Carried), 10)
+	}
 	if v.Stored {
 		b = append(appendName(b, "stored"), "true"...)
 	}
 	if len(v.Items) > 0 {
-		b = append(appendName(b, "items"), '"')
-		b = append(base64.StdEncoding.AppendEncode(b, v.Items), '"')
+		b = append(appendName(b, "items"), '[')
+		for i, r := range v.Items {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = r.appendTo(b)
+		}
+		b = append(b, ']')
 	}
 	if len(v.LeftOut) > 0 {
 		out, err := json.Marshal(v.LeftOut)
 		if err == nil { // numbers and strings: it can't fail
 			b = append(appendName(b, "left_out"), out...)
+		}
+	}
+	return append(b, '}')
+}
+
+func (r *Run) appendTo(b []byte) []byte {
+	b = append(b, '{')
+	if r.End != "" {
+		b = appendText(appendName(b, "end"), r.End)
+	}
+	if r.N != 0 {
+		b = strconv.AppendInt(appendName(b, "n"), int64(r.N), 10)
+	}
+	for _, f := range []struct {
+		name  string
+		value []byte
+	}{{"off", r.Off}, {"is", r.Is}} {
+		if len(f.value) > 0 {
+			b = append(appendName(b, f.name), '"')
+			b = append(base64.StdEncoding.AppendEncode(b, f.value), '"')
 		}
 	}
 	return append(b, '}')

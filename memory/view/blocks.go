@@ -1,27 +1,140 @@
 package view
 
 import (
+	"cmp"
+	"iter"
 	"slices"
 
+	"remora/memory/layer"
 	"remora/wire"
 )
 
-// Blocks are what layers put into a view, by where it stands.
-type Blocks struct {
-	Anchored []wire.Item // before the history
-	Round    []wire.Item // directly behind the user message that began the round
-	Live     []wire.Item // at the end
+// Block is what one layer tells the model in one turn: the same value from the recall of the layer, through the budget and
+// its place in the view, to the record of the turn. Its zero place is before the history.
+type Block struct {
+	Layer  string `json:"layer"` // id
+	Slot   int    `json:"slot"`
+	Tokens int    `json:"tokens"`           // of Texts
+	Live   bool   `json:"live,omitempty"`   // it stands behind the history
+	Round  bool   `json:"round,omitempty"`  // directly behind the user message that began the round, if it is Live
+	Inside bool   `json:"inside,omitempty"` // in the history, behind At of it, whatever Live and Round say
+	// At counts units of the conversation, and once the view is chosen items of its history.
+	At    int      `json:"at,omitempty"`
+	Texts []string `json:"texts,omitempty"` // one message each
+	// Role is that of the messages, known once the view is chosen: system, or else developer.
+	Role wire.Role `json:"role,omitempty"`
+	// Update: it replaces an earlier block of its layer, which still stands in the view.
+	Update bool `json:"-"`
 }
 
-// Around puts blocks into a view. Without a user message those of the round stand at its end. What a round began with
-// stays the same while the model calls tools, and so do the items before and behind it: all of it can be cached.
-func (b *Blocks) Around(lead, items []wire.Item) []wire.Item {
-	at := len(items)
-	for i, it := range slices.Backward(items) {
-		if it.Kind == wire.Message && it.Role == wire.User {
-			at = i + 1
-			break
+// messageTokens is what a message costs beside its text, as package tokens charges it.
+const messageTokens = 4
+
+// Cost returns what a block costs in a view, in tokens.
+func (b *Block) Cost() int { return b.Tokens + messageTokens*len(b.Texts) }
+
+// size returns how many bytes of text a block has.
+func (b Block) size() int {
+	n := 0
+	for _, text := range b.Texts {
+		n += len(text)
+	}
+	return n
+}
+
+func (b Block) equal(o Block) bool {
+	texts := slices.Equal(b.Texts, o.Texts)
+	return texts && b.Layer == o.Layer && b.Slot == o.Slot && b.Tokens == o.Tokens && b.Live == o.Live && b.Round == o.Round &&
+		b.Inside == o.Inside && b.At == o.At && b.Role == o.Role && b.Update == o.Update
+}
+
+// placed are blocks as messages, by where they stand in a view.
+type placed struct {
+	anchored []wire.Item // before the history
+	round    []wire.Item // directly behind the user message that began the round
+	inside   []inside    // where it was first sent
+	live     []wire.Item // at the end
+}
+
+// inside is a message that stands inside of the history, behind so many of its items.
+type inside struct {
+	behind int
+	item   wire.Item
+}
+
+// place makes messages of blocks.
+func place(d wire.Dialect, blocks []Block) (p placed) {
+	for i := range blocks {
+		b := &blocks[i]
+		for _, text := range b.Texts {
+			it := layer.NewText(d, b.Role, text)
+			switch {
+			case b.Inside:
+				p.inside = append(p.inside, inside{b.At, it})
+			case b.Round:
+				p.round = append(p.round, it)
+			case b.Live:
+				p.live = append(p.live, it)
+			default:
+				p.anchored = append(p.anchored, it)
+			}
 		}
 	}
-	return slices.Concat(lead, b.Anchored, items[:at], b.Round, items[at:], b.Live)
+	return p
+}
+
+// around puts blocks into a view. Without a user message those of the round stand at its end. What a round began with
+// stays the same while the model calls tools, and so do the items before and behind it: all of it can be cached.
+func (p *placed) around(lead, items []wire.Item) []wire.Item {
+	out := make([]wire.Item, 0, len(lead)+len(p.anchored)+len(p.round)+len(p.inside)+len(items)+len(p.live))
+	out = append(append(out, lead...), p.anchored...)
+	for piece := range p.pieces(items) {
+		out = append(out, piece...)
+	}
+	return append(out, p.live...)
+}
+
+// pieces cut a history where blocks stand in it, and yields both in their order: pieces of the history, and blocks, which
+// are marked.
+func (p *placed) pieces(items []wire.Item) iter.Seq2[[]wire.Item, bool] {
+	return func(yield func(piece []wire.Item, block bool) bool) {
+		sorted := slices.Clone(p.inside)
+		slices.SortStableFunc(sorted, func(a, b inside) int { return cmp.Compare(a.behind, b.behind) })
+		begun := behindUser(items)
+		from := 0
+		until := func(to int) bool {
+			piece := items[from:to]
+			from = to
+			return len(piece) == 0 || yield(piece, false)
+		}
+		round := func() bool {
+			ok := until(begun) && (len(p.round) == 0 || yield(p.round, true))
+			begun = -1
+			return ok
+		}
+
+		for _, in := range sorted {
+			at := min(max(in.behind, 0), len(items))
+			if begun >= 0 && at > begun && !round() {
+				return
+			}
+			if !until(at) || !yield([]wire.Item{in.item}, true) {
+				return
+			}
+		}
+		if begun >= 0 && !round() {
+			return
+		}
+		until(len(items))
+	}
+}
+
+// behindUser returns the place behind the last message of the user's, or the end.
+func behindUser(items []wire.Item) int {
+	for i, it := range slices.Backward(items) {
+		if it.Kind == wire.Message && it.Role == wire.User {
+			return i + 1
+		}
+	}
+	return len(items)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
 // history builds a history from fuzz bytes in the notation of items. Each byte is one step; the calls it names are
@@ -29,7 +30,7 @@ func history(dialect wire.Dialect, code []byte) string {
 		case 6: // a pair
 			words = append(words, fmt.Sprintf("fc%d fo%d", i+100, i+100))
 		case 7: // parallel calls, with text in Chat
-			if dialect == wire.Chat {
+			if dialect == dialects.Chat {
 				words = append(words, fmt.Sprintf("a%d[%d,%d]", i, i+100, i+300), fmt.Sprint("fo", i+300), fmt.Sprint("fo", i+100))
 			} else {
 				words = append(words, fmt.Sprint("r", i), fmt.Sprint("fc", i+100), fmt.Sprint("fc", i+300), fmt.Sprint("fo", i+300), fmt.Sprint("fo", i+100))
@@ -37,7 +38,7 @@ func history(dialect wire.Dialect, code []byte) string {
 		case 8:
 			words = append(words, fmt.Sprintf("s%d", i))
 		default:
-			if dialect == wire.Responses {
+			if dialect == dialects.Responses {
 				words = append(words, fmt.Sprintf("r%d", i))
 			}
 		}
@@ -45,7 +46,7 @@ func history(dialect wire.Dialect, code []byte) string {
 	return strings.Join(words, " ")
 }
 
-// valid tells that a strict upstream takes the history: no violation, and every call before its result.
+// valid reports whether a strict upstream accepts the history: no violation, and every call before its result.
 func valid(d wire.Dialect, all []wire.Item) bool { return len(wire.Check(d, all)) == 0 }
 
 func lastUserItem(all []wire.Item) int {
@@ -63,11 +64,12 @@ func FuzzWindow(f *testing.F) {
 	f.Add(true, true, uint8(4), uint8(2), uint8(1), uint8(3), []byte{0, 2, 0, 6, 6, 7, 7, 6, 7})
 	f.Add(false, true, uint8(3), uint8(1), uint8(2), uint8(0), []byte{0, 7, 9, 3, 19, 4, 20, 0, 9, 3, 3, 4, 4, 4})
 	f.Add(true, false, uint8(2), uint8(1), uint8(1), uint8(9), []byte{3, 4, 0, 19, 20, 3, 4, 8, 2})
+	f.Add(false, false, uint8(4), uint8(1), uint8(0), uint8(0), []byte{3, 3, 4, 8, 4}) // one id twice, both open
 	f.Fuzz(func(t *testing.T, chat, inside bool, maxItems, batch, expansion, offset uint8, code []byte) {
 		code = code[:min(len(code), 60)]
-		d, policy := wire.Responses, InFlightKeep
+		d, policy := dialects.Responses, InFlightKeep
 		if chat {
-			d = wire.Chat
+			d = dialects.Chat
 		}
 		if inside {
 			policy = InFlightWindow
@@ -78,6 +80,7 @@ func FuzzWindow(f *testing.F) {
 			t.Fatal(errs)
 		}
 		all := items(t, d, history(d, code))
+		checkOrder(t, d, all)
 		before := 0
 		for n := range len(all) + 1 {
 			v := Assemble(Request{Items: all[:n], Window: w, Offset: int(offset)})
@@ -110,9 +113,9 @@ func FuzzTokenWindow(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, flags, limit, maxItems, evict uint8, code []byte) {
 		code = code[:min(len(code), 60)]
-		d := wire.Responses
+		d := dialects.Responses
 		if flags&1 > 0 {
-			d = wire.Chat
+			d = dialects.Chat
 		}
 		w := &Window{MaxTokens: 1 + int(limit), EvictShare: float64(evict%10) / 10, InFlight: InFlightKeep}
 		if flags&2 > 0 {
@@ -193,24 +196,24 @@ func checkLimit(t *testing.T, w *Window, s *session, all []wire.Item, v View) {
 	if cost <= limit {
 		return
 	}
-	units := unitsOf(all, nil)
-	for i := range units {
-		units[i].hidden = s.hidden != nil && s.hidden[units[i].item]
+	entries := entriesOf(all, nil)
+	for i := range entries {
+		entries[i].hidden = s.hidden != nil && s.hidden[entries[i].item]
 	}
-	first := slices.IndexFunc(units, func(u unit) bool { return u.item == v.From })
-	if splits := groupSplits(units, first); slices.Contains(splits[1:], false) {
+	first := slices.IndexFunc(entries, func(u entry) bool { return u.item == v.From })
+	if splits := groupSplits(entries, partners(all[0].Dialect, entries), first); slices.Contains(splits[1:], false) {
 		t.Fatalf("%s\n%s costs %d of %d", notation(all), notation(v.Items), cost, limit)
 	}
 }
 
 func checkView(t *testing.T, d wire.Dialect, all []wire.Item, v View) {
 	t.Helper()
-	units := 0
+	entries := 0
 	for _, it := range all {
-		units += int(Units(it))
+		entries += int(Units(it))
 	}
-	if v.Units+v.Windowed+v.Orphans != units || v.Units < 0 {
-		t.Fatalf("%s: sent %d, windowed %d, orphans %d of %d units", notation(all), v.Units, v.Windowed, v.Orphans, units)
+	if v.Count().Sent+v.Count().Windowed+v.Count().Orphans != entries || v.Count().Sent < 0 {
+		t.Fatalf("%s: sent %d, windowed %d, orphans %d of %d entries", notation(all), v.Count().Sent, v.Count().Windowed, v.Count().Orphans, entries)
 	}
 	sent := 0
 	for i, it := range v.Items {
@@ -220,41 +223,64 @@ func checkView(t *testing.T, d wire.Dialect, all []wire.Item, v View) {
 			t.Fatalf("%s: %s is no part of it", notation(all), notation(v.Items))
 		}
 	}
-	if sent != v.Units {
-		t.Fatalf("%s: %d units in the view, want %d", notation(all), sent, v.Units)
+	if sent != v.Count().Sent {
+		t.Fatalf("%s: %d entries in the view, want %d", notation(all), sent, v.Count().Sent)
 	}
 	if user := lastUserItem(all); user >= 0 && !slices.Contains(v.Kept, user) {
 		t.Fatalf("%s: %s lacks the last user message", notation(all), notation(v.Items))
 	}
-	if valid(d, all) {
-		if errs := wire.Check(d, v.Items); len(errs) > 0 {
-			t.Fatalf("%s\n got %s: %v", notation(all), notation(v.Items), errs)
-		}
+	if errs := wire.Check(d, v.Items); len(errs) > 0 {
+		t.Fatalf("%s\n got %s: %v", notation(all), notation(v.Items), errs)
 	}
 }
 
-// Cost must grow with the history alone, whatever ids a caller chooses. The work is counted in look-ups of a pair.
+// checkOrder holds the view of an ordered history to what a strict upstream accepts.
+func checkOrder(t *testing.T, d wire.Dialect, all []wire.Item) {
+	t.Helper()
+	ordered := all
+	order, moved := Order(d, all, nil)
+	if order != nil {
+		ordered = make([]wire.Item, len(all))
+		for at, i := range order {
+			ordered[at] = all[i]
+		}
+	}
+	if slices.Sort(order); order != nil && (len(moved) == 0 || len(order) != len(all) || order[0] != 0 || len(slices.Compact(order)) != len(all)) {
+		t.Fatalf("%s: the order is none of it", notation(all))
+	}
+	if valid(d, all) && order != nil {
+		t.Fatalf("%s is valid, and is ordered as %s", notation(all), notation(ordered))
+	}
+	entries := entriesOf(all, nil)
+	quick, careful := partners(d, entries), make([]int, len(entries))
+	if byKey(d, entries, careful); !slices.Equal(quick, careful) {
+		t.Fatalf("%s: paired as %v, and with care as %v", notation(all), quick, careful)
+	}
+	v := Assemble(Request{Items: ordered, Own: ordered, Moved: moved})
+	if errs := wire.Check(d, v.Items); len(errs) > 0 {
+		t.Fatalf("%s\n got %s: %v", notation(all), notation(v.Items), errs)
+	}
+	if v.Repaired == 0 && !valid(d, all) {
+		t.Fatalf("%s: nothing is repaired, though upstream refuses it", notation(all))
+	}
+}
+
+// Cost must grow with the history alone, whatever ids a caller chooses.
 func TestRepairIsLinear(t *testing.T) {
-	const n = 20_000
-	all := make([]wire.Item, 0, 2*n)
-	for range n {
-		all = append(all, wire.Item{Kind: wire.ToolCall, Dialect: wire.Responses, Calls: []wire.Call{{ID: "x", Family: "custom_tool"}}, Raw: []byte("{}")})
-	}
-	for range n {
-		all = append(all, wire.Item{Kind: wire.ToolResult, Dialect: wire.Responses, Answers: wire.Call{ID: "x", Family: "function"}, Raw: []byte("{}")})
-	}
-	units := unitsOf(all, nil)
-	calls := make(byID)
-	for _, u := range units[:n] {
-		calls.count(*u.pair, 1)
-	}
-	tried := 0
-	calls.find("x", "function", func(wire.Call) bool { tried++; return false })
-	if tried != 1 {
-		t.Errorf("%d matches tried for one result among %d calls of its id", tried, n)
-	}
-	if v := Assemble(Request{Items: all}); v.Orphans != 2*n {
-		t.Errorf("%d orphans, want %d", v.Orphans, 2*n)
+	const n = 40_000
+	for _, d := range []wire.Dialect{dialects.Chat, dialects.Responses} {
+		for name, result := range map[string]string{"answered": "function", "of another family": "custom_tool"} {
+			call := wire.Item{Kind: wire.ToolCall, Dialect: d, Calls: []wire.Call{{ID: "x", Family: "function"}}, Raw: []byte("{}")}
+			answer := wire.Item{Kind: wire.ToolResult, Dialect: d, Answers: wire.Call{ID: "x", Family: result}, Raw: []byte("{}")}
+			for from, all := range [][]wire.Item{slices.Concat(slices.Repeat([]wire.Item{call}, n), slices.Repeat([]wire.Item{answer}, n)), slices.Repeat([]wire.Item{answer, call}, n)} {
+				begun := time.Now()
+				Order(d, all, nil)
+				Assemble(Request{Items: all})
+				if took := time.Since(begun); took > 4*time.Second {
+					t.Errorf("%s, %s, %d: took %v", d, name, from, took)
+				}
+			}
+		}
 	}
 }
 
@@ -263,13 +289,13 @@ func TestRepairOfMuchReasoning(t *testing.T) {
 	const n = 80_000
 	all := make([]wire.Item, n, n+1)
 	for i := range all {
-		all[i] = wire.Item{Kind: wire.Reasoning, Dialect: wire.Responses, Raw: []byte("{}")}
+		all[i] = wire.Item{Kind: wire.Reasoning, Dialect: dialects.Responses, Raw: []byte("{}")}
 	}
-	all = append(all, wire.Item{Kind: wire.ToolCall, Dialect: wire.Responses, Calls: []wire.Call{{ID: "x", Family: "function"}}, Raw: []byte("{}")})
+	all = append(all, wire.Item{Kind: wire.ToolCall, Dialect: dialects.Responses, Calls: []wire.Call{{ID: "x", Family: "function"}}, Raw: []byte("{}")})
 	for try := 1; ; try++ { // the machine may be busy, or stand still, in one of them
 		begun := time.Now()
-		if v := Assemble(Request{Items: all}); v.Orphans != n+1 {
-			t.Errorf("%d orphans, want %d", v.Orphans, n+1)
+		if v := Assemble(Request{Items: all}); v.Count().Orphans != n+1 {
+			t.Errorf("%d orphans, want %d", v.Count().Orphans, n+1)
 		}
 		took := time.Since(begun)
 		if took <= 4*time.Second {

@@ -7,7 +7,7 @@ import (
 	"remora/wire"
 )
 
-// What a byte of text costs in [ShortenResult], in twelfths of a token: package tokens' estimator "mixed".
+// What a byte of text costs in [ShortenResult], in twelfths of a token.
 const (
 	tokenCost = 12
 	asciiCost = 3
@@ -15,8 +15,7 @@ const (
 )
 
 // ShortenResult returns a tool result with at most limit tokens of text: the beginning and the end of it, and between
-// them a mark that says how many characters are gone (SEMANTICS 2, case 105; a limit below that of the mark leaves the
-// mark alone). Parts that are no text stay, and so do all other bytes; text parts of which nothing stays are left out.
+// them a mark that says how many characters are gone (a limit below that of the mark leaves the mark alone). Parts that are no text stay, and so do all other bytes; text parts of which nothing stays are left out.
 // A result that is short enough, every other item, and any item where limit is 0 or less is the item itself.
 //
 // A token is four bytes of ASCII or three of anything else, whatever the model counts: so the same result is shortened
@@ -26,10 +25,7 @@ func ShortenResult(it wire.Item, limit int) wire.Item {
 	if it.Kind != wire.ToolResult || limit <= 0 || (len(it.Raw)+2)/3 <= limit {
 		return it
 	}
-	s := shortener{name: "output"}
-	if it.Dialect == wire.Chat {
-		s.name = "content"
-	}
+	s := shortener{name: it.Dialect.Rules().Result}
 	s.walk(it.Raw, func(text string) (string, bool) {
 		s.texts = append(s.texts, text)
 		return text, true
@@ -110,7 +106,7 @@ func byteCost(c byte) int {
 	return otherCost
 }
 
-// prefix is how many bytes of text, in whole characters, cost at most limit.
+// prefix returns how many bytes of text, in whole characters, cost at most limit.
 func prefix(text string, limit int) int {
 	n := 0
 	for ; n < len(text) && byteCost(text[n]) <= limit; n++ {
@@ -182,7 +178,7 @@ func contents(list []byte, f func(text string) (string, bool)) []byte {
 
 func isString(raw []byte) bool { return len(raw) > 0 && raw[0] == '"' }
 
-// with is a part of raw with a text as its value, the bytes that it has if that says the same.
+// with returns a part of raw with a text as its value, the bytes that it has if that says the same.
 func with(raw []byte, p wire.Part, text string) []byte {
 	if wire.Text(p.Value) == text {
 		return raw[p.Start:p.End]

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
 // till prices items by their name in the notation of items: 10 tokens each but for those that are listed.
@@ -39,19 +40,19 @@ type session struct {
 	prices  till
 	context int
 	hidden  []bool
-	cut     Cut
+	cut     WindowStart
 }
 
 func (s *session) send(all []wire.Item, cold bool) View {
-	r := Request{Items: all, Window: s.w, Anchor: Anchor{
-		Context: s.context, Tokens: s.prices.tokens, AtMost: s.prices.atMost, Cut: s.cut, Cold: cold,
+	r := Request{Items: all, Window: s.w, WindowInput: WindowInput{
+		Context: s.context, Tokens: s.prices.tokens, AtMost: s.prices.atMost, Previous: s.cut, Cold: cold,
 		Keys: func() []wire.Hash { return keysOf(all) },
 	}}
 	if s.hidden != nil {
 		r.Hidden = s.hidden[:len(all)]
 	}
 	v := Assemble(r)
-	s.cut = DecodeCut(v.Start.Encode())
+	s.cut = DecodeWindowStart(v.Start.Encode())
 	return v
 }
 
@@ -59,7 +60,7 @@ func tokenWindow(limit int, inFlight string) Window {
 	return Window{MaxTokens: limit, EvictShare: 0.5, InFlight: inFlight}
 }
 
-// Issue 5, point 1: limits by tokens alone and with each other option.
+// Limits by tokens alone and with each other option.
 func TestTokenWindow(t *testing.T) {
 	f := func(name string, d wire.Dialect, w Window, p till, history, want string) {
 		t.Helper()
@@ -79,40 +80,40 @@ func TestTokenWindow(t *testing.T) {
 	keep, window := tokenWindow(60, InFlightKeep), tokenWindow(60, InFlightWindow)
 	chat := "u1 a1 u2 a2 u3 a3 u4"
 
-	f("as much as the limit", wire.Chat, keep, nil, "u1 a1 u2 a2 u3 a3", "u1 a1 u2 a2 u3 a3")
-	f("more than the limit: half of it", wire.Chat, keep, nil, chat, "u3 a3 u4")
-	f("evict_share", wire.Chat, with(keep, func(w *Window) { w.EvictShare = 0.2 }), nil, chat, "a2 u3 a3 u4")
-	f("evict_share 0 slides", wire.Chat, with(keep, func(w *Window) { w.EvictShare = 0 }), nil, chat, "a1 u2 a2 u3 a3 u4")
-	f("keep leaves the round whole", wire.Responses, keep, nil, "u1 a1 u2"+pairs(1, 9), "u2"+pairs(1, 9))
-	f("window pins its user message", wire.Responses, window, nil, "u1 a1 u2"+pairs(1, 9), "u2"+pairs(9, 9))
-	f("the round within max_expansion", wire.Responses, with(keep, func(w *Window) { w.MaxExpansion = 2 }), nil,
+	f("as much as the limit", dialects.Chat, keep, nil, "u1 a1 u2 a2 u3 a3", "u1 a1 u2 a2 u3 a3")
+	f("more than the limit: half of it", dialects.Chat, keep, nil, chat, "u3 a3 u4")
+	f("evict_share", dialects.Chat, with(keep, func(w *Window) { w.EvictShare = 0.2 }), nil, chat, "a2 u3 a3 u4")
+	f("evict_share 0 slides", dialects.Chat, with(keep, func(w *Window) { w.EvictShare = 0 }), nil, chat, "a1 u2 a2 u3 a3 u4")
+	f("keep leaves the round whole", dialects.Responses, keep, nil, "u1 a1 u2"+pairs(1, 9), "u2"+pairs(1, 9))
+	f("window pins its user message", dialects.Responses, window, nil, "u1 a1 u2"+pairs(1, 9), "u2"+pairs(9, 9))
+	f("the round within max_expansion", dialects.Responses, with(keep, func(w *Window) { w.MaxExpansion = 2 }), nil,
 		"u1 a1 u2"+pairs(1, 5), "u2"+pairs(1, 5))
-	f("the round beyond max_expansion", wire.Responses, with(keep, func(w *Window) { w.MaxExpansion = 2 }), nil,
+	f("the round beyond max_expansion", dialects.Responses, with(keep, func(w *Window) { w.MaxExpansion = 2 }), nil,
 		"u1 a1 u2"+pairs(1, 6), "u2"+pairs(5, 6))
-	f("a round that is over keeps its user message", wire.Responses, window, nil, "u1"+pairs(1, 2)+" a1 u2", "u1 a1 u2")
-	f("a round that is over, with keep", wire.Responses, keep, nil, "u1"+pairs(1, 2)+" a1 u2", "a1 u2")
-	f("fewer items than tokens allow", wire.Chat, with(keep, func(w *Window) { w.MaxItems, w.EvictBatch = 3, 1 }), nil,
+	f("a round that is over keeps its user message", dialects.Responses, window, nil, "u1"+pairs(1, 2)+" a1 u2", "u1 a1 u2")
+	f("a round that is over, with keep", dialects.Responses, keep, nil, "u1"+pairs(1, 2)+" a1 u2", "a1 u2")
+	f("fewer items than tokens allow", dialects.Chat, with(keep, func(w *Window) { w.MaxItems, w.EvictBatch = 3, 1 }), nil,
 		"u1 a1 u2 a2 u3", "u2 a2 u3")
-	f("fewer tokens than items allow", wire.Chat, with(keep, func(w *Window) { w.MaxItems, w.EvictBatch, w.MaxTokens = 6, 1, 50 }), nil, chat, "a3 u4")
-	f("fewer items are few enough tokens", wire.Chat, with(keep, func(w *Window) { w.MaxItems, w.EvictBatch = 6, 1 }), nil, chat, "a1 u2 a2 u3 a3 u4")
-	f("no minimum exchange above the limit", wire.Chat, keep, till{"a1": 70}, "u1 a1 u2", "u2")
-	f("parallel calls stay together", wire.Chat, window, nil, "u1 a1[1,2] fo1 fo2 [3,4] fo3 fo4", "u1 [3,4] fo3 fo4")
-	f("reasoning stays with its call", wire.Responses, window, nil, "u1 fc1 fo1 r2 fc2 fo2 r3 fc3 fo3", "u1 r3 fc3 fo3")
-	f("the last group stays whatever it costs", wire.Responses, window, till{"fo2": 500}, "u1"+pairs(1, 2), "u1"+pairs(2, 2))
+	f("fewer tokens than items allow", dialects.Chat, with(keep, func(w *Window) { w.MaxItems, w.EvictBatch, w.MaxTokens = 6, 1, 50 }), nil, chat, "a3 u4")
+	f("fewer items are few enough tokens", dialects.Chat, with(keep, func(w *Window) { w.MaxItems, w.EvictBatch = 6, 1 }), nil, chat, "a1 u2 a2 u3 a3 u4")
+	f("no minimum exchange above the limit", dialects.Chat, keep, till{"a1": 70}, "u1 a1 u2", "u2")
+	f("parallel calls stay together", dialects.Chat, window, nil, "u1 a1[1,2] fo1 fo2 [3,4] fo3 fo4", "u1 [3,4] fo3 fo4")
+	f("reasoning stays with its call", dialects.Responses, window, nil, "u1 fc1 fo1 r2 fc2 fo2 r3 fc3 fo3", "u1 r3 fc3 fo3")
+	f("the last group stays whatever it costs", dialects.Responses, window, till{"fo2": 500}, "u1"+pairs(1, 2), "u1"+pairs(2, 2))
 	wide := tokenWindow(200, InFlightWindow)
-	f("a large result that was just asked for", wire.Responses, wide, till{"fo4": 120}, "u1"+pairs(1, 5), "u1"+pairs(4, 5))
-	f("a large result that does not fit either", wire.Responses, wide, till{"fo4": 180}, "u1"+pairs(1, 5), "u1"+pairs(5, 5))
+	f("a large result that was just asked for", dialects.Responses, wide, till{"fo4": 120}, "u1"+pairs(1, 5), "u1"+pairs(4, 5))
+	f("a large result that does not fit either", dialects.Responses, wide, till{"fo4": 180}, "u1"+pairs(1, 5), "u1"+pairs(5, 5))
 	share := Window{MaxShare: 0.5, EvictShare: 0.5, InFlight: InFlightKeep}
-	f("a share of the model's context", wire.Chat, share, nil, chat, "u3 a3 u4")
-	f("the smaller of both limits", wire.Chat, with(share, func(w *Window) { w.MaxTokens = 40 }), nil, "u1 a1 u2 a2 u3", "a2 u3")
+	f("a share of the model's context", dialects.Chat, share, nil, chat, "u3 a3 u4")
+	f("the smaller of both limits", dialects.Chat, with(share, func(w *Window) { w.MaxTokens = 40 }), nil, "u1 a1 u2 a2 u3", "a2 u3")
 }
 
 // Nobody knows how long the model's context is, or what items cost.
 func TestTokenLimitsThatDoNotBind(t *testing.T) {
-	all := items(t, wire.Chat, "u1 a1 u2 a2")
+	all := items(t, dialects.Chat, "u1 a1 u2 a2")
 	p := till{}
 	share := &Window{MaxShare: 0.1, InFlight: InFlightKeep}
-	if v := Assemble(Request{Items: all, Window: share, Anchor: Anchor{Tokens: p.tokens, AtMost: p.atMost}}); len(v.Items) != 4 {
+	if v := Assemble(Request{Items: all, Window: share, WindowInput: WindowInput{Tokens: p.tokens, AtMost: p.atMost}}); len(v.Items) != 4 {
 		t.Errorf("without a context length: %s", notation(v.Items))
 	}
 	w := tokenWindow(5, InFlightKeep)
@@ -122,18 +123,18 @@ func TestTokenLimitsThatDoNotBind(t *testing.T) {
 }
 
 func TestCompactionsCountAgainstTheLimit(t *testing.T) {
-	c, err := wire.ParseItem(wire.Responses, []byte(`{"type":"compaction","id":"cmp_1","encrypted_content":"x"}`))
+	c, err := wire.ParseItem(dialects.Responses, []byte(`{"type":"compaction","id":"cmp_1","encrypted_content":"x"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := append([]wire.Item{c}, items(t, wire.Responses, "u1 a1 u2 a2 u3 a3")...)
+	all := append([]wire.Item{c}, items(t, dialects.Responses, "u1 a1 u2 a2 u3 a3")...)
 	w := tokenWindow(60, InFlightKeep)
 	s := session{w: &w}
 	if v := s.send(all, false); len(v.Items) != 3 || v.Items[0].Kind != wire.Compaction || notation(v.Items[1:]) != "u3 a3" {
 		t.Errorf("got %d items", len(v.Items))
 	}
 	for _, more := range []struct{ said, want string }{{"u4 a4 u5", "u3 a3 u4 a4 u5"}, {"a5", "u5 a5"}} {
-		all = append(all, items(t, wire.Responses, more.said)...)
+		all = append(all, items(t, dialects.Responses, more.said)...)
 		if v := s.send(all, false); notation(v.Items[1:]) != more.want {
 			t.Errorf("then %s: got %s, want %s", more.said, notation(v.Items[1:]), more.want)
 		}
@@ -143,7 +144,7 @@ func TestCompactionsCountAgainstTheLimit(t *testing.T) {
 // grow plays a conversation, item by item, and counts how often the cut moved.
 func grow(t *testing.T, s *session, history string) (moves int) {
 	t.Helper()
-	all := items(t, wire.Responses, history)
+	all := items(t, dialects.Responses, history)
 	for n, from := 1, 0; n <= len(all); n++ {
 		v := s.send(all[:n], false)
 		if v.From != from {
@@ -162,7 +163,7 @@ func TestTokenCutStaysPut(t *testing.T) {
 		t.Errorf("the cut moved %d times, want 14", moves)
 	}
 	// A new round leaves it alone, and its user message too.
-	all := items(t, wire.Responses, "u1"+pairs(1, 90)+" a1 u2")
+	all := items(t, dialects.Responses, "u1"+pairs(1, 90)+" a1 u2")
 	before := s.cut
 	if v := s.send(all, false); v.Start != before || v.Pinned != 0 {
 		t.Errorf("cut %+v, pinned %d, want %+v and 0", v.Start, v.Pinned, before)
@@ -174,10 +175,10 @@ func TestCutIsFoundByItsKey(t *testing.T) {
 	w := tokenWindow(60, InFlightKeep)
 	s := session{w: &w}
 	history := "u1 a1 u2 a2 u3 a3 u4"
-	all := items(t, wire.Chat, history)
+	all := items(t, dialects.Chat, history)
 	keys := keysOf(all)
 	v := s.send(all, false)
-	if want := (Cut{Key: keys[4], Units: 4}); v.Start != want {
+	if want := (WindowStart{Key: keys[4], Units: 4}); v.Start != want {
 		t.Fatalf("cut %+v, want %+v", v.Start, want)
 	}
 	f := func(name string, r Request, want string) {
@@ -188,26 +189,26 @@ func TestCutIsFoundByItsKey(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", name, notation(got.Items), want)
 		}
 	}
-	at := Anchor{Cut: v.Start, Keys: func() []wire.Hash { return keys }}
-	f("again", Request{Items: all, Anchor: at}, "u3 a3 u4")
-	f("the hint is wrong", Request{Items: all, Anchor: Anchor{Cut: Cut{Key: keys[4], Units: 1}, Keys: at.Keys}}, "u3 a3 u4")
-	f("the client trimmed its history", Request{Items: all[2:], Offset: 2, Anchor: Anchor{Cut: v.Start, Keys: func() []wire.Hash { return keys[2:] }}}, "u3 a3 u4")
-	f("the cut is before what is here", Request{Items: all[5:], Offset: 5, Anchor: Anchor{Cut: v.Start, Keys: func() []wire.Hash { return keys[5:] }}}, "a3 u4")
-	edited := items(t, wire.Chat, "u1 a1 u9 a2 u3 a3")
-	f("an edit", Request{Items: edited, Anchor: Anchor{Cut: v.Start, Keys: func() []wire.Hash { return keysOf(edited) }}}, "u1 a1 u9 a2 u3 a3")
-	f("nobody knows the names", Request{Items: all[:6], Anchor: Anchor{Cut: v.Start}}, "u1 a1 u2 a2 u3 a3")
-	f("names that do not belong to the items", Request{Items: all[:6], Anchor: at}, "u1 a1 u2 a2 u3 a3")
+	at := WindowInput{Previous: v.Start, Keys: func() []wire.Hash { return keys }}
+	f("again", Request{Items: all, WindowInput: at}, "u3 a3 u4")
+	f("the hint is wrong", Request{Items: all, WindowInput: WindowInput{Previous: WindowStart{Key: keys[4], Units: 1}, Keys: at.Keys}}, "u3 a3 u4")
+	f("the client trimmed its history", Request{Items: all[2:], Offset: 2, WindowInput: WindowInput{Previous: v.Start, Keys: func() []wire.Hash { return keys[2:] }}}, "u3 a3 u4")
+	f("the cut is before what is here", Request{Items: all[5:], Offset: 5, WindowInput: WindowInput{Previous: v.Start, Keys: func() []wire.Hash { return keys[5:] }}}, "a3 u4")
+	edited := items(t, dialects.Chat, "u1 a1 u9 a2 u3 a3")
+	f("an edit", Request{Items: edited, WindowInput: WindowInput{Previous: v.Start, Keys: func() []wire.Hash { return keysOf(edited) }}}, "u1 a1 u9 a2 u3 a3")
+	f("nobody knows the names", Request{Items: all[:6], WindowInput: WindowInput{Previous: v.Start}}, "u1 a1 u2 a2 u3 a3")
+	f("names that do not belong to the items", Request{Items: all[:6], WindowInput: at}, "u1 a1 u2 a2 u3 a3")
 }
 
 // A cut inside a Chat message with parallel calls is found at the same call.
 func TestCutInsideAMessage(t *testing.T) {
 	w := Window{MaxItems: 12, EvictBatch: 5, InFlight: InFlightKeep, IdleReset: time.Minute}
 	s := session{w: &w}
-	all := items(t, wire.Chat, "u1 a1[1,2,3,4] fo1 fo2 fo3 fo4 u2 a2 u3")
+	all := items(t, dialects.Chat, "u1 a1[1,2,3,4] fo1 fo2 fo3 fo4 u2 a2 u3")
 	for n := 8; n <= 9; n++ {
 		v := s.send(all[:n], n == 8)
 		if got := notation(v.Items); v.Start.Units != 4 || !strings.HasPrefix(got, "a1[3,4] fo3 fo4") {
-			t.Errorf("%d items: got %s from unit %d, want it from call 3, unit 4", n, got, v.Start.Units)
+			t.Errorf("%d items: got %s from entry %d, want it from call 3, unit 4", n, got, v.Start.Units)
 		}
 	}
 }
@@ -222,7 +223,7 @@ func TestHiddenItemsCountAsNothing(t *testing.T) {
 			name, hide := strings.CutSuffix(word, "*")
 			plain, hidden = append(plain, name), append(hidden, hide)
 		}
-		v := Assemble(Request{Items: items(t, wire.Responses, strings.Join(plain, " ")), Hidden: hidden, Window: w})
+		v := Assemble(Request{Items: items(t, dialects.Responses, strings.Join(plain, " ")), Hidden: hidden, Window: w})
 		return notation(v.Items)
 	}
 	if got, want := cut("u1 a1 u2 a2 u3 a3"), "u2 a2 u3 a3"; got != want {
@@ -233,20 +234,20 @@ func TestHiddenItemsCountAsNothing(t *testing.T) {
 	}
 	w = &Window{MaxTokens: 60, EvictShare: 0.3, InFlight: InFlightWindow}
 	s := session{w: w, hidden: []bool{4: true, 6: false}}
-	all := items(t, wire.Responses, "u1 fc1 fo1 a1 d8 a2 a3")
+	all := items(t, dialects.Responses, "u1 fc1 fo1 a1 d8 a2 a3")
 	v := s.send(all, false) // d8 belongs to a1
 	if got, want := notation(v.Items), "u1 a2 a3"; got != want || v.Start.Units != 4 {
 		t.Errorf("got %s at %d, want %s at 4", got, v.Start.Units, want)
 	}
 }
 
-// Issue 5, point 4: a large cut waits for a moment when the provider's cache is cold anyway.
+// A large cut waits for a moment when the provider's cache is cold anyway.
 func TestIdleReset(t *testing.T) {
 	f := func(name string, w Window, history, want, later string) {
 		t.Helper()
 		w.IdleReset = time.Minute
 		s := session{w: &w}
-		all := items(t, wire.Chat, history)
+		all := items(t, dialects.Chat, history)
 		if v := s.send(all[:len(all)-2], false); v.From != 0 {
 			t.Fatalf("%s: cut before the limit: %s", name, notation(v.Items))
 		}
@@ -264,21 +265,21 @@ func TestIdleReset(t *testing.T) {
 
 // Nothing is counted that bounds settle, and nothing before what is too much.
 func TestTokensAreCountedSparingly(t *testing.T) {
-	long := items(t, wire.Responses, "u1"+pairs(1, 500)+" u2 a2")
+	long := items(t, dialects.Responses, "u1"+pairs(1, 500)+" u2 a2")
 	f := func(limit, atMost, most int) {
 		t.Helper()
 		w := tokenWindow(limit, InFlightWindow)
 		counted := 0
-		Assemble(Request{Items: long, Window: &w, Anchor: Anchor{
+		Assemble(Request{Items: long, Window: &w, WindowInput: WindowInput{
 			Tokens: func(wire.Item) int { counted++; return 10 }, AtMost: func(wire.Item) int { return atMost },
 		}})
 		if counted > most {
 			t.Errorf("limit %d, bound %d: %d items counted, want at most %d", limit, atMost, counted, most)
 		}
 	}
-	f(100_000, 30, 0)
-	f(20_000, 30, 510) // half of them turn out cheap enough
-	f(1000, 30, 110)
+	f(200_000, 100, 0)
+	f(60_000, 100, 510) // half of them turn out cheap enough
+	f(1000, 100, 110)
 }
 
 func TestWindowDefaults(t *testing.T) {
@@ -298,7 +299,7 @@ func TestWindowDefaults(t *testing.T) {
 		Window{EvictBatch: 3, InFlight: InFlightWindow, MaxItems: 9})
 }
 
-// Case 17 with a limit by tokens beside it: 0 is no limit by items then, and any other wrong value is still refused.
+// With a limit by tokens beside it, 0 is no limit by items, and any other wrong value is still refused.
 func TestTokenWindowRefusesValues(t *testing.T) {
 	ok := Window{MaxTokens: 1000, EvictShare: 0.5, InFlight: InFlightKeep}
 	f := func(key string, change func(w *Window)) {
@@ -323,28 +324,28 @@ func TestTokenWindowRefusesValues(t *testing.T) {
 }
 
 func TestReach(t *testing.T) {
-	f := func(w *Window, cut Cut, behind, want uint64) {
+	f := func(w *Window, cut WindowStart, behind, want uint64) {
 		t.Helper()
 		if got := w.Reach(cut, behind); got != want {
-			t.Errorf("%+v, %d units: %d, want %d", cut, behind, got, want)
+			t.Errorf("%+v, %d entries: %d, want %d", cut, behind, got, want)
 		}
 	}
 	tokens := &Window{MaxTokens: 1}
-	f(nil, Cut{}, 5, MaxItems)
-	f(&Window{MaxItems: 80}, Cut{Units: 3}, 500, 80)
-	f(tokens, Cut{}, 500, MaxItems)
-	f(tokens, Cut{Units: 400}, 500, 101)
-	f(tokens, Cut{Units: 900}, 500, MaxItems)
-	f(tokens, Cut{Units: 1}, 50_000, MaxItems)
+	f(nil, WindowStart{}, 5, MaxItems)
+	f(&Window{MaxItems: 80}, WindowStart{Units: 3}, 500, 80)
+	f(tokens, WindowStart{}, 500, MaxItems)
+	f(tokens, WindowStart{Units: 400}, 500, 101)
+	f(tokens, WindowStart{Units: 900}, 500, MaxItems)
+	f(tokens, WindowStart{Units: 1}, 50_000, MaxItems)
 }
 
-func FuzzDecodeCut(f *testing.F) {
-	f.Add(Cut{Key: wire.Hash{1, 2}, Units: 7}.Encode())
-	f.Add([]byte(`{"key":"zz","units":-1}`))
+func FuzzDecodeWindowStart(f *testing.F) {
+	f.Add(WindowStart{Key: wire.Hash{1, 2}, Units: 7}.Encode())
+	f.Add([]byte(`{"key":"zz","entries":-1}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		c := DecodeCut(b)
+		c := DecodeWindowStart(b)
 		enc := c.Encode()
-		if again := DecodeCut(enc); again != c || len(enc) > maxStored {
+		if again := DecodeWindowStart(enc); again != c || len(enc) > maxStored {
 			t.Fatalf("%+v, then %+v from %d bytes", c, again, len(enc))
 		}
 	})
@@ -364,7 +365,7 @@ func conversation(tb testing.TB, n int) []wire.Item {
 			raw = []string{fmt.Sprintf(`{"role":"user","content":"task %d"}`, i)}
 		}
 		for _, r := range raw {
-			it, err := wire.ParseItem(wire.Responses, []byte(r))
+			it, err := wire.ParseItem(dialects.Responses, []byte(r))
 			if err != nil {
 				tb.Fatal(err)
 			}
@@ -374,7 +375,7 @@ func conversation(tb testing.TB, n int) []wire.Item {
 	return all[:n]
 }
 
-// BenchmarkAssemble must be linear in items, and take 2 ms at most for 2,000 (issue 5).
+// BenchmarkAssemble must be linear in items, and take 2 ms at most for 2,000.
 func BenchmarkAssemble(b *testing.B) {
 	windows := map[string]*Window{
 		"items":  {MaxItems: 80, EvictBatch: 40, InFlight: InFlightWindow},
@@ -387,13 +388,13 @@ func BenchmarkAssemble(b *testing.B) {
 		for _, name := range []string{"items", "tokens", "whole"} {
 			for _, when := range []string{"cut", "stays"} {
 				b.Run(fmt.Sprintf("%s/%s/%d", name, when, n), func(b *testing.B) {
-					r := Request{Items: all, Window: windows[name], Anchor: Anchor{
+					r := Request{Items: all, Window: windows[name], WindowInput: WindowInput{
 						Tokens: func(it wire.Item) int { return len(it.Raw) / 4 },
 						AtMost: func(it wire.Item) int { return len(it.Raw) },
 						Keys:   func() []wire.Hash { return keys },
 					}}
 					if when == "stays" {
-						r.Cut = Assemble(r).Start
+						r.Previous = Assemble(r).Start
 					}
 					b.ReportAllocs()
 					for b.Loop() {

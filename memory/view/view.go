@@ -1,29 +1,37 @@
-// Package view chooses which items of a conversation are sent upstream: the history window, and the repair of tool
-// calls and results that lost their partner. It is pure: items in, items out, no state, no store.
+// Package view chooses what of a conversation is sent upstream.
+//
+// [Assemble] takes a [Request], which is the conversation and a [Window], and returns a [View]: the items to send, and for
+// each one that is left out the reason. It cuts the history to the window (window.go), keeps tool calls and their results
+// together (pairs.go) and leaves out those without their partner (orphans.go), by passes over one list (entries.go).
+//
+// [Fit] then leaves out what a [Policy] has no tokens for (fit.go). [Prefix] keeps the beginning of a view the same from turn
+// to turn, so that the provider's prompt cache is used (prefix.go): a [Block] of a layer stands there until the next version
+// of the prefix. [Messages] puts items and blocks into the roles and the order that a server accepts (roles.go).
+//
+// The package is pure: it does no I/O and has no clock, no store and no tokenizer. Callers pass in the price of an item in
+// tokens. It does not ask layers either; package pipeline does.
 package view
 
-import "remora/wire"
+import (
+	"slices"
 
-// LeftOut is an item, or one call of it, that the view lacks although the window would have kept it: a call without
-// a result, a result without a call, or the reasoning that belonged to one.
-type LeftOut struct {
-	Item int    `json:"item"` // index in the conversation of this call, after the leading system items
-	Call string `json:"call,omitempty"`
-	At   int    `json:"at,omitempty"` // place in the view, from 1, of the message that remains without the call
-}
+	"remora/wire"
+)
 
 // View is what to send, and how it was chosen.
 type View struct {
-	Items    []wire.Item
-	Kept     []int // index in the conversation of each item, without the leading ones
-	From     int   // index in the conversation of the first item that the window kept
-	Pinned   int   // index of the item pinned before that, -1 for none
-	Units    int   // units of the conversation that are sent
-	Windowed int   // units that the window left out
-	Start    Cut   // where the window begins, to be given with the session's next request
-	Orphans  int   // units left out for want of their partner: calls, results, and reasoning that led to such calls or to nothing
-	// LeftOut names what the repair left out.
-	LeftOut []LeftOut
+	Items  []wire.Item
+	Kept   []int       // index in the conversation of each item, without the leading ones
+	From   int         // index in the conversation of the first item that the window kept
+	Pinned int         // index of the item pinned before that, -1 for none
+	Start  WindowStart // where the window begins, to be given with the session's next request
+	// Outside is how many units of the conversation were left out before the view was chosen from the others.
+	Outside int
+	// Repaired counts what the client itself sent and upstream would have refused without a window too: orphans that were left
+	// out, and results that are sent at another place. Orphans also has what lost its partner to the window, and what was stored.
+	Repaired int
+
+	entries []entry // of the conversation, with why each is not sent
 }
 
 // Request is what a view is made of.
@@ -36,23 +44,28 @@ type Request struct {
 	Offset int
 	// Resolve tells what a reference stands for; nil leaves references opaque.
 	Resolve func(wire.Item) (wire.Item, bool)
+	// Own are the items that the client sent with this request, with the leading ones. Those of Items that are among them
+	// share their bytes.
+	Own []wire.Item
+	// Moved are the indices of those of Items that the client sent at another place.
+	Moved []int
 	// Window chooses from Items; nil keeps all of them.
 	Window *Window
-	Anchor
+	WindowInput
 }
 
-// Anchor is what a window needs besides the conversation if it counts tokens, or has an IdleReset.
-type Anchor struct {
-	// Context is the model's context length in tokens, 0 where nobody knows it.
+// WindowInput is what a window needs besides the conversation if it counts tokens, or has an IdleReset.
+type WindowInput struct {
+	// Context is the model's context length in tokens, 0 where it is not known.
 	Context int
-	// Tokens prices an item. AtMost is a number of tokens that Tokens never exceeds, found more cheaply. Without them,
-	// limits by tokens do not bind. Tokens is called only where AtMost does not settle the matter.
+	// Tokens prices an item. AtMost is a number of tokens that Tokens never exceeds, found without counting: at least the
+	// item's bytes. Without them, limits by tokens do not bind. Tokens is called only where AtMost does not settle the matter.
 	Tokens, AtMost func(wire.Item) int
-	// Keys names Items, as transcript.Entry.Keys does; nil where their names are not known. It is called at most once.
+	// Keys names Items, as session.Entry.Keys does; nil where their names are not known. It is called at most once.
 	Keys func() []wire.Hash
-	// Cut is that of the session's latest view, zero where there is none.
-	Cut Cut
-	// Cold tells that the session was idle for longer than the window's IdleReset.
+	// Previous is the Start of the session's latest view, zero where there is none.
+	Previous WindowStart
+	// Cold: the session was idle for longer than the window's IdleReset.
 	Cold bool
 }
 
@@ -63,135 +76,81 @@ func Assemble(r Request) View {
 	lead, body := r.Lead, r.Items
 	v := View{Pinned: -1}
 	if len(body) == 0 {
-		v.Start, v.Items = r.Cut, append(make([]wire.Item, 0, len(lead)), lead...)
+		v.Start, v.Items = r.Previous, append(make([]wire.Item, 0, len(lead)), lead...)
 		return v
 	}
-	units := unitsOf(body, r.Resolve)
-	start, pinned := 0, -1
-	if r.Window != nil {
-		start, pinned, v.Start = choose(&r, units)
+	v.entries = entriesOf(body, r.Resolve)
+	partner := partners(r.dialect(), v.entries)
+	part(r.dialect(), v.entries, partner)
+	start := v.window(&r, partner)
+	if dropOrphans(r.dialect(), body, v.entries, partner) > 0 {
+		v.Repaired = repaired(&r, v.entries, partner, start)
 	}
-	if start < len(units) {
-		v.From = units[start].item
-	}
-	if pinned >= 0 {
-		v.Pinned = units[pinned].item
-	}
-	keep := make([]bool, len(units))
-	for i, u := range units {
-		// A compaction stands for everything that was before it: a window must not lose it. A text is sent with the
-		// calls of its message wherever the window begins.
-		keep[i] = i >= start || i == pinned || body[u.item].Kind == wire.Compaction || u.call < 0 && u.item == v.From
-		if !keep[i] {
-			v.Windowed++
+
+	most := min(v.Count().Sent, len(body)) // items: each that is sent has an entry
+	v.Items, v.Kept = append(make([]wire.Item, 0, len(lead)+most), lead...), make([]int, 0, most)
+	v.project(body)
+	for _, item := range r.Moved {
+		if _, sent := slices.BinarySearch(v.Kept, item); sent {
+			v.Repaired++
 		}
 	}
-	v.Orphans = unpaired(units, body[len(body)-1].Dialect, keep)
-	v.Orphans += aloneReasoning(body, units, keep)
-	v.Units = len(units) - v.Windowed - v.Orphans
-	most := min(v.Units, len(body)) // items: each that is kept has a unit
-	v.Items, v.Kept = append(make([]wire.Item, 0, len(lead)+most), lead...), make([]int, 0, most)
-	v.project(body, units, keep)
 	return v
 }
 
-// project appends to the view what keep leaves of body.
-func (v *View) project(body []wire.Item, units []unit, keep []bool) {
-	for first := 0; first < len(units); {
-		item, end, kept := units[first].item, first, 0
-		for ; end < len(units) && units[end].item == item; end++ {
-			if keep[end] {
-				kept++
-			} else if item >= v.From {
-				v.leave(units[end])
+// window leaves out what stands before the history window. It returns the first entry that the window keeps.
+func (v *View) window(r *Request, partner []int) (start int) {
+	pinned := -1
+	if r.Window != nil {
+		start, pinned, v.Start = choose(r, v.entries, partner)
+	}
+	if start < len(v.entries) {
+		v.From = v.entries[start].item
+	}
+	if pinned >= 0 {
+		v.Pinned = v.entries[pinned].item
+	}
+	for i := range v.entries[:start] {
+		e := &v.entries[i]
+		// A compaction stands for everything that was before it: a window must not lose it. A text is sent with the
+		// calls of its message wherever the window begins.
+		if i != pinned && r.Items[e.item].Kind != wire.Compaction && (e.call >= 0 || e.item != v.From) {
+			e.why = ReasonWindow
+		}
+	}
+	return start
+}
+
+// project appends to the view what is sent of body.
+func (v *View) project(body []wire.Item) {
+	for first := 0; first < len(v.entries); {
+		item, end, sent := v.entries[first].item, first, 0
+		for ; end < len(v.entries) && v.entries[end].item == item; end++ {
+			if v.entries[end].sent() {
+				sent++
 			}
 		}
-		if kept == end-first {
+		if sent == end-first {
 			v.Items, v.Kept = append(v.Items, body[item]), append(v.Kept, item)
-		} else if kept > 0 {
-			v.part(body[item], units[first:end], keep[first:end])
+		} else if sent > 0 {
+			v.part(body[item], v.entries[first:end])
 		}
 		first = end
 	}
 }
 
 // part appends a message without some of its calls.
-func (v *View) part(it wire.Item, units []unit, keep []bool) {
+func (v *View) part(it wire.Item, entries []entry) {
 	drop := make([]bool, len(it.Calls))
-	for i, u := range units {
-		if u.call >= 0 {
-			drop[u.call] = !keep[i]
+	for i := range entries {
+		if e := &entries[i]; e.call >= 0 {
+			drop[e.call] = !e.sent()
 		}
 	}
-	rest, ok := it.WithoutCalls(func(call int) bool { return drop[call] })
-	if !ok {
-		return
-	}
-	v.Items, v.Kept = append(v.Items, rest), append(v.Kept, units[0].item)
-	for i := range v.LeftOut {
-		if v.LeftOut[i].Item == units[0].item {
-			v.LeftOut[i].At = len(v.Kept)
-		}
+	if rest, ok := it.WithoutCalls(func(call int) bool { return drop[call] }); ok {
+		v.Items, v.Kept = append(v.Items, rest), append(v.Kept, entries[0].item)
 	}
 }
 
-// Cut takes more out of the view: items by their index in it behind the first lead ones, ascending. They count as
-// windowed.
-func (v *View) Cut(lead int, indices []int) {
-	items, kept := v.Items[:lead:lead], make([]int, 0, len(v.Kept))
-	moved := make([]int, len(v.Kept)+1) // by place from 1, where it is now; 0 for gone
-	for i, it := range v.Items[lead:] {
-		if len(indices) > 0 && indices[0] == i {
-			indices = indices[1:]
-			units := int(Units(it)) //nolint:gosec // as many as it has calls, and a text
-			v.Windowed += units
-			v.Units -= units
-			continue
-		}
-		items, kept = append(items, it), append(kept, v.Kept[i])
-		moved[i+1] = len(kept)
-	}
-	v.Items, v.Kept = items, kept
-	for i := range v.LeftOut {
-		v.LeftOut[i].At = moved[v.LeftOut[i].At]
-	}
-}
-
-func (v *View) leave(u unit) {
-	out := LeftOut{Item: u.item}
-	if u.call >= 0 {
-		out.Call = u.pair.ID
-	}
-	v.LeftOut = append(v.LeftOut, out)
-}
-
-// Regroup puts the results of a stored Chat history directly behind the message that made their calls, as upstream
-// demands: turns of two clients on one session may have been stored interleaved.
-func Regroup(items []wire.Item) []wire.Item {
-	results := make(map[string][]int)
-	for i, it := range items {
-		if it.Kind == wire.ToolResult {
-			results[pairKey(it.Answers)] = append(results[pairKey(it.Answers)], i)
-		}
-	}
-	out := make([]wire.Item, 0, len(items))
-	moved := make([]bool, len(items))
-	for i, it := range items {
-		if moved[i] {
-			continue
-		}
-		out = append(out, it)
-		for _, call := range it.Calls {
-			queue := results[pairKey(call)]
-			for len(queue) > 0 && queue[0] < i {
-				queue = queue[1:]
-			}
-			if len(queue) > 0 {
-				out, moved[queue[0]] = append(out, items[queue[0]]), true
-				queue = queue[1:]
-			}
-			results[pairKey(call)] = queue
-		}
-	}
-	return out
-}
+// dialect returns the request's dialect: the newest item is the client's.
+func (r *Request) dialect() wire.Dialect { return r.Items[len(r.Items)-1].Dialect }

@@ -1,221 +1,205 @@
 package view
 
 import (
-	"fmt"
+	"iter"
 	"math"
 	"slices"
-	"time"
+	"sort"
 
 	"remora/wire"
 )
 
-// In-flight policies of the history window.
-const (
-	// InFlightKeep leaves the round in flight whole, however long it is (seed 000).
-	InFlightKeep = "keep"
-	// InFlightWindow also windows inside the round, by whole groups of calls and results, with the round's user
-	// message pinned.
-	InFlightWindow = "window"
-)
-
-// Limits of [Window].MaxItems, and its value where a history_window names none (SEMANTICS 1.3).
-const (
-	minItems        = 2
-	MaxItems        = 10000
-	DefaultMaxItems = 40
-)
-
-// Defaults of a history_window that names the key of none of its limits, and of the share that a token limit evicts.
-const (
-	DefaultEvictShare = 0.5
-	maxTokens         = 1_000_000_000
-)
-
-// Window configures the layer kind history_window. It has a limit by items, one by tokens, or both, and then the one
-// that leaves out more counts. A Chat message with tool calls counts as one item for its text, if it has any, and one
-// per call.
-type Window struct {
-	// MaxItems is how many trailing items are sent, 2 to 10000; 0 is no limit by items, which needs one by tokens. It
-	// is a float so that 1.5, NaN and infinity are refused here, with the code that the conformance cases name, and not
-	// by a YAML decoder.
-	MaxItems float64 `mapstructure:"max_items"`
-	// EvictBatch is by how many items the cut moves at once: 1 slides with every item, more keeps the cut, and so
-	// the provider's prompt cache, in place while the window grows back to MaxItems. Less than MaxItems.
-	EvictBatch int `mapstructure:"evict_batch"`
-	// MaxTokens is how many tokens of history are sent, 0 for no such limit. Leading system items and what layers say
-	// are not history.
-	MaxTokens int `mapstructure:"max_tokens"`
-	// MaxShare limits the tokens of history to a share of the model's context length, 0 to 1; 0 is no such limit. It
-	// does not bind a model whose context length nobody knows.
-	MaxShare float64 `mapstructure:"max_share"`
-	// EvictShare is how much of the token limit the cut frees at once when the limit is passed: at least 0, which
-	// slides with every item, and less than 1. The cut stays put until the limit is passed again.
-	EvictShare float64 `mapstructure:"evict_share"`
-	// IdleReset is after how long without a request the prompt cache of a session counts as lost. The window is then cut
-	// down as if its limit had been passed, since the whole prompt costs its full price anyway. 0 is never.
-	IdleReset time.Duration `mapstructure:"idle_reset"`
-	// InFlight is "keep" or "window".
-	InFlight string `mapstructure:"in_flight"`
-	// MaxExpansion bounds, as a multiple of each limit, how far the minimum exchange and the round in flight may take
-	// the window beyond that. 0 is no bound.
-	MaxExpansion int `mapstructure:"max_expansion"`
+// chooser works out where a window begins.
+type chooser struct {
+	r       *Request
+	w       *Window
+	entries []entry
+	// partner is the other half of each call and result, none for all others.
+	partner []int
+	seen    []int // how many units before each one the client sees, and behind the last; nil if it sees all
+	round   int   // the last user message, -1 for none
+	keys    []wire.Hash
+	named   bool // whether keys were asked for
+	price   prices
 }
 
-// Defaults fills in what a configuration leaves out. given tells whether it has a key. A window whose configuration has
-// a limit by tokens has none by items unless it says so too.
-func (w *Window) Defaults(given func(key string) bool) {
-	if !given("max_items") && w.MaxTokens == 0 && w.MaxShare == 0 {
-		w.MaxItems = DefaultMaxItems
+// choose says which units of a conversation are sent: those from start on, and, where pinned is not negative, the unit
+// pinned before them.
+//
+// A window by items is cut in whole batches of the absolute position, so it needs no state to stay put while a
+// conversation grows (docs/semantics.md#history-window). One by tokens begins where the previous view
+// did until its limit is passed, and is then cut down to what EvictShare leaves of the limit. A cut whose item is not
+// in the conversation (an edit, a branch, a client's own compaction) is made anew.
+func choose(r *Request, entries []entry, partner []int) (start, pinned int, at WindowStart) {
+	c := &chooser{r: r, w: r.Window, entries: entries, partner: partner, round: lastUser(entries), price: newPrices(r)}
+	c.hide()
+	least, found := c.previous()
+	start = max(c.byItems(least, found), least)
+	if limit := c.w.tokenLimit(r.Context); limit > 0 && r.Tokens != nil && r.AtMost != nil {
+		start = c.byTokens(start, limit)
 	}
-	if !given("evict_batch") {
-		w.EvictBatch = max(1, int(w.MaxItems)/2)
+	if start == 0 && found {
+		return 0, -1, r.Previous
 	}
-	if !given("evict_share") {
-		w.EvictShare = DefaultEvictShare
-	}
-	if !given("in_flight") {
-		w.InFlight = InFlightKeep
-	}
+	return start, c.pinOf(start), c.cutAt(start)
 }
 
-// Validate tells every value that cannot be used, by its key.
-func (w Window) Validate() []error {
-	errs := w.validateItems()
-	if w.MaxTokens < 0 || w.MaxTokens > maxTokens {
-		errs = append(errs, fmt.Errorf("max_tokens: want 0 (no limit) to %d, have %d", maxTokens, w.MaxTokens))
+// hide marks what the client does not see.
+func (c *chooser) hide() {
+	hidden := c.r.Hidden
+	if len(hidden) != len(c.r.Items) || !slices.Contains(hidden, true) {
+		return
 	}
-	if !(w.MaxShare >= 0 && w.MaxShare <= 1) {
-		errs = append(errs, fmt.Errorf("max_share: want 0 (no limit) to 1, have %v", w.MaxShare))
-	}
-	if !(w.EvictShare >= 0 && w.EvictShare < 1) {
-		errs = append(errs, fmt.Errorf("evict_share: want 0 or more and less than 1, have %v", w.EvictShare))
-	}
-	if w.IdleReset < 0 {
-		errs = append(errs, fmt.Errorf("idle_reset: want 0 (never) or more, have %v", w.IdleReset))
-	}
-	if w.InFlight != InFlightKeep && w.InFlight != InFlightWindow {
-		errs = append(errs, fmt.Errorf("in_flight: want %q or %q, have %q", InFlightKeep, InFlightWindow, w.InFlight))
-	}
-	if w.MaxExpansion < 0 {
-		errs = append(errs, fmt.Errorf("max_expansion: want 0 (no bound) or more, have %d", w.MaxExpansion))
-	}
-	return errs
-}
-
-// validateItems is Validate for the limit by items (SEMANTICS 1.3, case 17).
-func (w Window) validateItems() (errs []error) {
-	if w.MaxItems == 0 && w.countsTokens() {
-		if w.EvictBatch < 0 || w.EvictBatch > 1 {
-			errs = append(errs, fmt.Errorf("evict_batch: has no use without max_items, have %d", w.EvictBatch))
-		}
-		return errs
-	}
-	if !(w.MaxItems >= minItems && w.MaxItems <= MaxItems) || w.MaxItems != math.Trunc(w.MaxItems) {
-		errs = append(errs, fmt.Errorf("max_items: INVALID_HISTORY_WINDOW_MAX_ITEMS: want a whole number from %d to %d, have %v",
-			minItems, MaxItems, w.MaxItems))
-	}
-	if w.EvictBatch < 1 || float64(w.EvictBatch) >= max(w.MaxItems, minItems) {
-		errs = append(errs, fmt.Errorf("evict_batch: want 1 to max_items-1, have %d", w.EvictBatch))
-	}
-	return errs
-}
-
-func (w Window) countsTokens() bool { return w.MaxTokens != 0 || w.MaxShare != 0 }
-
-// Stateful tells whether the window's cut has to be kept from one request of a session to the next: one by items alone
-// follows from how long the conversation is.
-func (w *Window) Stateful() bool { return w != nil && (w.countsTokens() || w.IdleReset > 0) }
-
-// Reach is how much of a stored history has to be read for the window, in units: behind is how many there are, cut what
-// the session's latest view returned.
-func (w *Window) Reach(cut Cut, behind uint64) uint64 {
-	switch {
-	case w == nil:
-		return MaxItems
-	case w.MaxItems > 0:
-		return uint64(w.MaxItems)
-	case cut.Units > 0 && cut.Units <= behind:
-		return min(behind-cut.Units+1, MaxItems)
-	default:
-		return MaxItems
-	}
-}
-
-// tokenLimit is the limit by tokens for a model with that context length, 0 for none.
-func (w *Window) tokenLimit(context int) int {
-	limit := w.MaxTokens
-	if w.MaxShare > 0 && context > 0 {
-		share := max(1, int(w.MaxShare*float64(min(context, maxTokens))))
-		if limit == 0 || share < limit {
-			limit = share
+	c.seen = make([]int, len(c.entries)+1)
+	for i := range c.entries {
+		u := &c.entries[i]
+		u.hidden = hidden[u.item]
+		c.seen[i+1] = c.seen[i]
+		if !u.hidden {
+			c.seen[i+1]++
 		}
 	}
-	return limit
 }
 
-// unit is what the window counts: an item, or one part of a Chat message with tool calls.
-type unit struct {
-	item int // index in the list of items
-	call int // index in the item's Calls, -1 for the item itself or for its text
-	kind wire.Kind
-	role wire.Role
-	// hidden tells that the client does not see it: it counts as nothing, so that cuts stay where they are.
-	hidden bool
-	// pair is the call that a ToolCall makes or a ToolResult answers; for all others it is empty, and never nil. It is
-	// the item's own: histories are long, and a copy would be most of what a unit takes.
-	pair *wire.Call
+// before returns how many units the client sees before unit i.
+func (c *chooser) before(i int) int {
+	if c.seen == nil {
+		return i
+	}
+	return c.seen[i]
 }
 
-// Units is how many units an item has: what the window counts.
-func Units(it wire.Item) uint64 {
-	if it.Kind == wire.Message && len(it.Calls) > 0 {
-		n := uint64(len(it.Calls))
-		if it.HasText {
-			n++
-		}
+// visible is the inverse of before: the unit that the client sees after n others.
+func (c *chooser) visible(n int) int {
+	if c.seen == nil {
 		return n
 	}
-	return 1
+	return sort.SearchInts(c.seen, n+1) - 1
 }
 
-// unitsOf takes items apart. resolve tells what a Reference stands for; nil leaves references opaque.
-func unitsOf(items []wire.Item, resolve func(wire.Item) (wire.Item, bool)) []unit {
-	units := make([]unit, 0, len(items)+len(items)/4)
-	for i := range items {
-		it := &items[i]
-		if it.Kind == wire.Reference && resolve != nil {
-			if target, ok := resolve(*it); ok {
-				it = &target
-			}
-		}
-		if len(it.Calls) == 0 {
-			units = append(units, unit{item: i, call: -1, kind: it.Kind, role: it.Role, pair: &it.Answers})
-			continue
-		}
-		if it.Kind == wire.Message && it.HasText {
-			units = append(units, unit{item: i, call: -1, kind: wire.Message, role: it.Role, pair: &it.Answers})
-		}
-		for c := range it.Calls {
-			units = append(units, unit{item: i, call: c, kind: wire.ToolCall, pair: &it.Calls[c]})
+// previous returns where the previous cut is now. It is 0 where there is none, or none that can be found.
+func (c *chooser) previous() (at int, found bool) {
+	cut := c.r.Previous
+	if !c.w.Stateful() || cut.Key == (wire.Hash{}) {
+		return 0, false
+	}
+	offset := uint64(max(0, c.r.Offset))
+	if cut.Units < offset {
+		return 0, true // before all that is here
+	}
+	item := slices.Index(c.names(), cut.Key)
+	if item < 0 {
+		return 0, false
+	}
+	at = sort.Search(len(c.entries), func(i int) bool { return c.entries[i].item >= item })
+	// Within the parallel calls of one message the count says which.
+	if within := int64(cut.Units) - int64(offset) - int64(c.before(at)); within > 0 && //nolint:gosec // compared with what a body has
+		within < int64(len(c.entries)-at) && c.entries[at+int(within)].item == item {
+		at += int(within)
+	}
+	return at, true
+}
+
+// names returns the keys of the items, nil where they are not known.
+func (c *chooser) names() []wire.Hash {
+	if !c.named && c.r.Keys != nil {
+		if keys := c.r.Keys(); len(keys) == len(c.r.Items) {
+			c.keys = keys
 		}
 	}
-	return units
+	c.named = true
+	return c.keys
 }
 
-// cutAt is the absolute position of the first unit to send of a conversation of n units.
-func (w Window) cutAt(n int) int {
-	over := n - int(w.MaxItems)
-	if over <= 0 {
+// cutAt returns the WindowStart of a window that begins at start.
+func (c *chooser) cutAt(start int) WindowStart {
+	if start == 0 {
+		return WindowStart{}
+	}
+	cut := WindowStart{Units: uint64(max(0, c.r.Offset) + c.before(start))} //nolint:gosec // not negative
+	if c.w.Stateful() {
+		if keys := c.names(); keys != nil && start < len(c.entries) {
+			cut.Key = keys[c.entries[start].item]
+		}
+	}
+	return cut
+}
+
+// byItems returns where the limit by items has the window begin. least is where it began before, if found.
+func (c *chooser) byItems(least int, found bool) int {
+	limit := int(c.w.MaxItems)
+	if limit == 0 {
+		return least
+	}
+	n := c.before(len(c.entries))
+	want := c.w.cutAt(c.r.Offset+n) - c.r.Offset
+	if c.w.Stateful() {
+		kept, target := n-c.before(least), limit-c.w.EvictBatch+1
+		switch {
+		case c.r.Cold && kept > target:
+			want = max(want, n-target)
+		case found && kept <= limit:
+			return least
+		}
+	}
+	if want <= 0 {
 		return 0
 	}
-	batches := (over + w.EvictBatch - 1) / w.EvictBatch
-	return batches * w.EvictBatch
+	return c.settle(c.visible(want))
 }
 
-// lastUser is the index of the last user message, -1 if there is none: the round in flight starts there.
-func lastUser(units []unit) int {
-	for i, unit := range slices.Backward(units) {
-		if unit.kind == wire.Message && unit.role == wire.User {
+// settle returns where a window that shall begin at start can begin.
+func (c *chooser) settle(start int) int {
+	if c.w.InFlight == InFlightWindow {
+		if round := opening(c.entries, start); round >= 0 {
+			return snapToGroup(c.entries, c.partner, start, round+1)
+		}
+	} else if c.round >= 0 {
+		start = min(start, c.round)
+	}
+	start = minimumExchange(c.entries, start)
+	n := c.before(len(c.entries))
+	if bound := c.w.MaxExpansion * int(c.w.MaxItems); bound > 0 && n-c.before(start) > bound {
+		start = c.visible(n - bound)
+		if c.round >= 0 && start > c.round {
+			return snapToGroup(c.entries, c.partner, start, c.round+1)
+		}
+	}
+	return withReasoning(c.entries, start)
+}
+
+// pinOf returns the user message that is sent before a window which begins at start inside of its round, -1 for none. It
+// stays as long as the cut does, so that a new round leaves the beginning of the view what it was. With InFlightKeep only
+// the current round has one.
+func (c *chooser) pinOf(start int) int {
+	if c.w.InFlight == InFlightWindow {
+		return opening(c.entries, start)
+	}
+	if start > c.round {
+		return c.round
+	}
+	return -1
+}
+
+// opening returns the user message of the round that a cut at start is inside of, -1 for none.
+func opening(entries []entry, start int) int {
+	if start >= len(entries) || isUser(entries[start]) {
+		return -1
+	}
+	for i := start - 1; i >= 0; i-- {
+		if isUser(entries[i]) {
+			return i
+		}
+	}
+	return -1
+}
+
+func isUser(u entry) bool { return u.kind == wire.Message && u.role == wire.User }
+
+// lastUser returns the index of the last user message, -1 if there is none: the round in flight starts there.
+func lastUser(entries []entry) int {
+	for i, e := range slices.Backward(entries) {
+		if e.kind == wire.Message && e.role == wire.User {
 			return i
 		}
 	}
@@ -224,9 +208,9 @@ func lastUser(units []unit) int {
 
 // minimumExchange moves start back until the window holds a user and an assistant message, as far as the history
 // has them at all.
-func minimumExchange(units []unit, start int) int {
+func minimumExchange(entries []entry, start int) int {
 	var user, assistant bool
-	see := func(u unit) bool {
+	see := func(u entry) bool {
 		if u.kind != wire.Message {
 			return false
 		}
@@ -235,11 +219,11 @@ func minimumExchange(units []unit, start int) int {
 		assistant = assistant || u.role == wire.Assistant
 		return missing
 	}
-	for _, u := range units[start:] {
+	for _, u := range entries[start:] {
 		see(u)
 	}
 	for i := start - 1; i >= 0 && (!user || !assistant); i-- {
-		if see(units[i]) {
+		if see(entries[i]) {
 			start = i
 		}
 	}
@@ -248,9 +232,9 @@ func minimumExchange(units []unit, start int) int {
 
 // snapToGroup moves start to the next place, not before low, that splits neither a message nor a call from its
 // result: forward, so that the cap holds, or back where the last group reaches to the end.
-func snapToGroup(units []unit, start, low int) int {
-	splits := groupSplits(units, low)
-	for i := start; i < len(units); i++ {
+func snapToGroup(entries []entry, partner []int, start, low int) int {
+	splits := groupSplits(entries, partner, low)
+	for i := start; i < len(entries); i++ {
 		if !splits[i-low] {
 			return i
 		}
@@ -265,37 +249,33 @@ func snapToGroup(units []unit, start, low int) int {
 
 // groupSplits tells for every unit from low on whether a cut right before it would split a group: a message, a call
 // and its results, reasoning and the rest of its answer, or an item and what is hidden behind it.
-func groupSplits(units []unit, low int) []bool {
-	splits := make([]bool, len(units)-low)
-	opened := make(map[string]int, len(units)-low)
-	reach := make([]int, len(units)-low) // reach[i]: last unit that must stay with unit i
-	for i := low; i < len(units); i++ {
-		u := units[i]
-		reach[i-low] = i
-		switch u.kind {
-		case wire.ToolCall:
-			opened[pairKey(*u.pair)] = i
-		case wire.ToolResult:
-			if at, ok := opened[pairKey(*u.pair)]; ok {
-				reach[at-low] = i
-			}
-		default:
-		}
-		if i > low && units[i-1].item == u.item {
+func groupSplits(entries []entry, partner []int, low int) []bool {
+	splits := make([]bool, len(entries)-low)
+	reach := make([]int, len(entries)-low) // reach[i]: last unit that must stay with unit i
+	for i := low; i < len(entries); i++ {
+		reach[i-low] = max(i, partner[i])
+		if i > low && entries[i-1].item == entries[i].item {
 			reach[i-1-low] = max(reach[i-1-low], i)
 		}
 	}
-	end := len(units) // behind the last unit of the answer that the walk is in
-	for i := len(units) - 1; i >= low; i-- {
-		if !modelMade(units[i]) {
+	end := len(entries) // behind the last unit of the answer that the walk is in
+	run := len(entries) // behind the last unit of the run
+	for i := len(entries) - 1; i >= low; i-- {
+		switch {
+		case isUser(entries[i]):
+			run = i
+		case partner[i] == none && entries[i].pair.Family == wire.FamilyProgram:
+			reach[i-low] = run - 1 // the calls that it makes, and their results
+		}
+		if !modelMade(entries[i]) {
 			end = i
-		} else if units[i].kind == wire.Reasoning {
+		} else if entries[i].kind == wire.Reasoning {
 			reach[i-low] = max(reach[i-low], end-1)
 		}
 	}
 	furthest := -1
 	for i := range splits {
-		splits[i] = furthest >= i+low || i > 0 && units[i+low].hidden
+		splits[i] = furthest >= i+low || i > 0 && entries[i+low].hidden
 		furthest = max(furthest, reach[i])
 	}
 	return splits
@@ -303,10 +283,10 @@ func groupSplits(units []unit, low int) []bool {
 
 // withReasoning moves start back to the reasoning that led to what stands there: upstream refuses an item that was
 // sent with its id but without its reasoning.
-func withReasoning(units []unit, start int) int {
-	for i := start; i > 0 && modelMade(units[i]); i-- {
-		if units[i-1].kind == wire.Reasoning {
-			for start = i - 1; start > 0 && units[start-1].kind == wire.Reasoning; start-- {
+func withReasoning(entries []entry, start int) int {
+	for i := start; i > 0 && modelMade(entries[i]); i-- {
+		if entries[i-1].kind == wire.Reasoning {
+			for start = i - 1; start > 0 && entries[start-1].kind == wire.Reasoning; start-- {
 			}
 			return start
 		}
@@ -314,8 +294,103 @@ func withReasoning(units []unit, start int) int {
 	return start
 }
 
-// modelMade tells whether a unit is part of what a model answers.
-func modelMade(u unit) bool {
+// modelMade reports whether an entry is part of a model's answer.
+func modelMade(u entry) bool {
 	return u.kind == wire.ToolCall || u.kind == wire.Reasoning || u.kind == wire.Other ||
 		u.kind == wire.Message && u.role == wire.Assistant
+}
+
+// byTokens returns where the limit by tokens has a window begin that otherwise begins at start.
+func (c *chooser) byTokens(start, limit int) int {
+	inside := c.w.InFlight == InFlightWindow || c.round < 0
+	if !inside && c.w.MaxExpansion > 0 && limit <= math.MaxInt/c.w.MaxExpansion {
+		if bound := limit * c.w.MaxExpansion; !c.fits(max(start, c.round), bound) {
+			inside, limit = true, bound
+		}
+	}
+	if !inside && start >= c.round {
+		return start
+	}
+	target := limit - int(float64(limit)*c.w.EvictShare)
+	if c.fits(start, limit) && (!c.r.Cold || c.fits(start, target)) {
+		return start
+	}
+	last := len(c.entries)
+	if !inside {
+		last = c.round
+	}
+	return c.cutTo(start, last, int64(target), int64(limit))
+}
+
+// fits reports whether a window that begins at start costs at most limit, with what is pinned before it.
+func (c *chooser) fits(start, limit int) bool {
+	first, free := c.entries[start].item, int64(limit)
+	free -= c.price.compactions(first) + c.pinned(c.pinOf(start))
+	return free >= 0 && c.price.within(first, free)
+}
+
+// pinned returns what a pinned unit costs, 0 for none.
+func (c *chooser) pinned(pin int) int64 {
+	if pin < 0 {
+		return 0
+	}
+	return c.price.of(c.entries[pin].item)
+}
+
+// cutTo returns the first place between two units for a cut that leaves at most target tokens and splits no group. A group
+// without which less than half of that would be left stays while it is within limit: it is as a rule a large result
+// that was just asked for. Where no cut is good enough it is the last one.
+func (c *chooser) cutTo(first, last int, target, limit int64) int {
+	best, left := first, int64(-1) // the place found, and what a cut there leaves
+	for i, cost := range c.places(first, last, limit) {
+		if left >= 0 && cost > target {
+			if 2*left < target && cost <= limit {
+				return i
+			}
+			return best
+		}
+		best, left = i, cost
+		if cost > target {
+			break
+		}
+	}
+	return best
+}
+
+// places returns the units between first and last before which a cut splits no group, and what it leaves, from the last on.
+// What is more than limit is not counted further.
+func (c *chooser) places(first, last int, limit int64) iter.Seq2[int, int64] {
+	return func(yield func(int, int64) bool) {
+		splits, pins := groupSplits(c.entries, c.partner, first), c.pins(first)
+		sum := c.price.compactions(len(c.r.Items))
+		for i := len(c.entries) - 1; i >= first; i-- {
+			item := c.entries[i].item
+			if i > first && c.entries[i-1].item == item {
+				continue
+			}
+			if sum <= limit && c.r.Items[item].Kind != wire.Compaction {
+				sum += c.price.of(item)
+			}
+			if i > last || i < last && splits[i-first] {
+				continue
+			}
+			if !yield(i, sum+c.pinned(pins[i-first])) {
+				return
+			}
+		}
+	}
+}
+
+// pins are pinOf for every unit from first on.
+func (c *chooser) pins(first int) []int {
+	pins := make([]int, len(c.entries)-first)
+	inside := c.w.InFlight == InFlightWindow
+	opened := c.pinOf(first)
+	for i := range pins {
+		pins[i] = opened
+		if at := first + i; isUser(c.entries[at]) && (inside || at == c.round) {
+			pins[i], opened = -1, at
+		}
+	}
+	return pins
 }

@@ -8,16 +8,17 @@ import (
 	"testing"
 
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
-// items builds a history from the notation of SEMANTICS 1.3: u, a, s, d are user, assistant, system and developer
+// items builds a history from a notation: u, a, s, d are user, assistant, system and developer
 // messages, fcN and foN call N and its result, r is reasoning. The number of a message only tells it from others.
 func items(t *testing.T, dialect wire.Dialect, notation string) []wire.Item {
 	t.Helper()
 	var out []wire.Item
 	for word := range strings.FieldsSeq(notation) {
 		raw := respItem(t, word)
-		if dialect == wire.Chat {
+		if dialect == dialects.Chat {
 			raw = chatItem(t, word)
 		}
 		it, err := wire.ParseItem(dialect, []byte(raw))
@@ -38,6 +39,14 @@ func respItem(t *testing.T, word string) string {
 		return fmt.Sprintf(`{"type":"function_call","call_id":"c%s","name":"f","arguments":"{}"}`, word[2:])
 	case strings.HasPrefix(word, "fo"):
 		return fmt.Sprintf(`{"type":"function_call_output","call_id":"c%s","output":"ok"}`, word[2:])
+	case strings.HasPrefix(word, "mq"):
+		return fmt.Sprintf(`{"type":"mcp_approval_request","id":"mcpr_%s"}`, word[2:])
+	case strings.HasPrefix(word, "mr"):
+		return fmt.Sprintf(`{"type":"mcp_approval_response","approval_request_id":"mcpr_%s"}`, word[2:])
+	case strings.HasPrefix(word, "po"):
+		return fmt.Sprintf(`{"type":"program_output","call_id":"c%s"}`, word[2:])
+	case word[0] == 'p':
+		return fmt.Sprintf(`{"type":"program","call_id":"c%s"}`, word[1:])
 	case word[0] == 'r':
 		return fmt.Sprintf(`{"type":"reasoning","id":"rs_%s","summary":[]}`, word[1:])
 	}
@@ -87,6 +96,14 @@ func notation(all []wire.Item) string {
 			words = append(words, text+"["+strings.Join(ids, ",")+"]")
 		case it.Kind == wire.ToolResult:
 			words = append(words, "fo"+strings.TrimPrefix(it.Answers.ID, "c"))
+		case it.Takes.Family == wire.FamilyProgram:
+			words = append(words, "p"+strings.TrimPrefix(it.Takes.ID, "c"))
+		case it.Takes.ID != "":
+			words = append(words, "mq"+strings.TrimPrefix(it.Takes.ID, "mcpr_"))
+		case it.Answers.Family == wire.FamilyProgram:
+			words = append(words, "po"+strings.TrimPrefix(it.Answers.ID, "c"))
+		case it.Answers.ID != "" && it.Kind == wire.Other:
+			words = append(words, "mr"+strings.TrimPrefix(it.Answers.ID, "mcpr_"))
 		case it.Kind == wire.Reasoning:
 			words = append(words, "r"+strings.TrimPrefix(it.ID, "rs_"))
 		default:
@@ -108,31 +125,31 @@ func seed(maxItems int) *Window {
 	return &Window{MaxItems: float64(maxItems), EvictBatch: 1, InFlight: InFlightKeep}
 }
 
-// Cases 1 to 16 of SEMANTICS section 5, and the rows of its table in 1.3 that they leave out (w1 to w19, column A).
+// The rules of docs/semantics.md#history-window, for a window that moves by one item.
 func TestWindowConformance(t *testing.T) {
 	f := func(name string, maxItems int, history, want string) {
 		t.Helper()
-		got := Assemble(Request{Items: items(t, wire.Responses, history), Window: seed(maxItems)})
+		got := Assemble(Request{Items: items(t, dialects.Responses, history), Window: seed(maxItems)})
 		if notation(got.Items) != strings.Join(strings.Fields(want), " ") {
 			t.Errorf("%s: [%d] %s\n got %s\nwant %s", name, maxItems, history, notation(got.Items), want)
 		}
 	}
-	f("case 1", 4, "u1 a1 u2 a2", "u1 a1 u2 a2")
-	f("case 2", 4, "u1 a1 u2 a2 u3 a3", "u2 a2 u3 a3")
-	f("case 3", 3, "u1 a1 u2 a2 u3", "u2 a2 u3")
-	f("case 4", 2, "u1 a1 a2 a3 a4", "u1 a1 a2 a3 a4")
-	f("case 5", 2, "u1 a1 u2 u3 u4", "a1 u2 u3 u4")
-	f("case 6", 2, "u1 u2 u3 u4", "u3 u4")
-	f("case 7", 2, "a1 a2 a3 a4", "a3 a4")
-	f("case 8", 2, "u1 a1"+pairs(1, 4), "u1 a1"+pairs(1, 4))
-	f("case 9", 2, "u1 a1"+pairs(1, 3), "u1 a1"+pairs(1, 3))
-	f("case 10", 4, "u1 fc1 fo1 a1 u2 a2", "a1 u2 a2")
-	f("case 11", 3, "u1 a1 fc1 fo1 u2 a2", "u2 a2")
-	f("case 12", 5, "u1 fc1 fc2 fo1 fo2 a1 u2 a2", "a1 u2 a2")
-	f("case 13", 3, "u1 a1 u2 a2 u3 fc9", "a2 u3")
-	f("case 14", 4, "d1 u1 a1 u2 a2 u3 a3", "u2 a2 u3 a3")
-	f("w17", 3, "u1 a1 u2 a2 s5 u3 a3 u4 a4", "a3 u4 a4")
-	f("w15", 4, "u0 a0 fo1 fc1 u2 a2", "fo1 fc1 u2 a2")
+	f("fits to the item", 4, "u1 a1 u2 a2", "u1 a1 u2 a2")
+	f("the newest exchanges stay", 4, "u1 a1 u2 a2 u3 a3", "u2 a2 u3 a3")
+	f("ends with a question", 3, "u1 a1 u2 a2 u3", "u2 a2 u3")
+	f("the last user message is drawn in", 2, "u1 a1 a2 a3 a4", "u1 a1 a2 a3 a4")
+	f("the last answer is drawn in", 2, "u1 a1 u2 u3 u4", "a1 u2 u3 u4")
+	f("no answer to draw in", 2, "u1 u2 u3 u4", "u3 u4")
+	f("no user message to draw in", 2, "a1 a2 a3 a4", "a3 a4")
+	f("four calls of the run do not hide its question", 2, "u1 a1"+pairs(1, 4), "u1 a1"+pairs(1, 4))
+	f("three calls of the run do not either", 2, "u1 a1"+pairs(1, 3), "u1 a1"+pairs(1, 3))
+	f("a result whose call is cut off goes", 4, "u1 fc1 fo1 a1 u2 a2", "a1 u2 a2")
+	f("a result between exchanges goes too", 3, "u1 a1 fc1 fo1 u2 a2", "u2 a2")
+	f("results of parallel calls go together", 5, "u1 fc1 fc2 fo1 fo2 a1 u2 a2", "a1 u2 a2")
+	f("a call without result goes", 3, "u1 a1 u2 a2 u3 fc9", "a2 u3")
+	f("a developer message within the history ages", 4, "d1 u1 a1 u2 a2 u3 a3", "u2 a2 u3 a3")
+	f("a system message within the history ages", 3, "u1 a1 u2 a2 s5 u3 a3 u4 a4", "a3 u4 a4")
+	f("a result before its call goes with it", 4, "u0 a0 fo1 fc1 u2 a2", "u2 a2")
 
 	alternating := func(from, to int) string {
 		var words []string
@@ -141,21 +158,20 @@ func TestWindowConformance(t *testing.T) {
 		}
 		return strings.Join(words, " ")
 	}
-	f("case 16, w20", DefaultMaxItems, alternating(1, 41), alternating(2, 41))
-	f("case 16", DefaultMaxItems, alternating(1, 40), alternating(1, 40))
+	f("one more than the default", DefaultMaxItems, alternating(1, 41), alternating(2, 41))
+	f("as many as the default", DefaultMaxItems, alternating(1, 40), alternating(1, 40))
 }
 
-// Case 15 is era B's anchor; decision D2 goes further: what leads a conversation never enters the window.
+// The system prompt is no history: whatever leads a conversation neither counts for the window nor leaves it.
 func TestLeadingItemsAreNotHistory(t *testing.T) {
 	for _, lead := range []string{"s1", "d1", "s1 d2 s3"} {
-		got := Assemble(Request{Lead: items(t, wire.Responses, lead), Items: items(t, wire.Responses, "u1 a1 u2 a2 u3 a3"), Window: seed(4)})
+		got := Assemble(Request{Lead: items(t, dialects.Responses, lead), Items: items(t, dialects.Responses, "u1 a1 u2 a2 u3 a3"), Window: seed(4)})
 		if want := lead + " u2 a2 u3 a3"; notation(got.Items) != want {
 			t.Errorf("lead %s: got %s, want %s", lead, notation(got.Items), want)
 		}
 	}
 }
 
-// Case 17.
 func TestWindowRefusesMaxItems(t *testing.T) {
 	for _, v := range []float64{0, 1, -1, 1.5, math.NaN(), math.Inf(1), 10001} {
 		errs := Window{MaxItems: v, EvictBatch: 1, InFlight: InFlightKeep}.Validate()
@@ -183,32 +199,32 @@ func TestWindowRefusesOtherValues(t *testing.T) {
 	f(Window{MaxItems: 80, EvictBatch: 40, InFlight: InFlightKeep, MaxExpansion: -1}, "max_expansion")
 }
 
-// Case 18: without a window everything is forwarded.
+// Without a window everything is forwarded.
 func TestNoWindow(t *testing.T) {
 	long := "u1 a1" + pairs(1, 300)
-	if got := Assemble(Request{Items: items(t, wire.Responses, long)}); notation(got.Items) != long || got.Windowed != 0 {
+	if got := Assemble(Request{Items: items(t, dialects.Responses, long)}); notation(got.Items) != long || got.Count().Windowed != 0 {
 		t.Errorf("something was left out")
 	}
 }
 
-// Case 20.
+// The run in flight stays whole, however many calls it has made.
 func TestRoundInFlightIsKept(t *testing.T) {
 	round := "u9" + pairs(1, 15)
-	got := Assemble(Request{Items: items(t, wire.Responses, "u1 a1 u2 a2 "+round), Window: seed(4)})
+	got := Assemble(Request{Items: items(t, dialects.Responses, "u1 a1 u2 a2 "+round), Window: seed(4)})
 	if !strings.HasSuffix(notation(got.Items), round) {
 		t.Errorf("got %s", notation(got.Items))
 	}
 }
 
-// Case 21.
+// A call without result, and a result without call, go also where the window leaves out nothing.
 func TestOrphansUnderTheCap(t *testing.T) {
-	got := Assemble(Request{Items: items(t, wire.Responses, "u1 fc1 fo2 a1 u2"), Window: seed(40)})
-	if notation(got.Items) != "u1 a1 u2" || got.Orphans != 2 || got.Windowed != 0 {
-		t.Errorf("got %s, %d orphans", notation(got.Items), got.Orphans)
+	got := Assemble(Request{Items: items(t, dialects.Responses, "u1 fc1 fo2 a1 u2"), Window: seed(40)})
+	if notation(got.Items) != "u1 a1 u2" || got.Count().Orphans != 2 || got.Count().Windowed != 0 {
+		t.Errorf("got %s, %d orphans", notation(got.Items), got.Count().Orphans)
 	}
 }
 
-// Cases 22 to 24, and the decisions on orphans of DESIGN section 4.
+// TestOrphans: what has no partner goes, with the reasoning that led to it.
 func TestOrphans(t *testing.T) {
 	f := func(name string, d wire.Dialect, history, want string) {
 		t.Helper()
@@ -216,34 +232,35 @@ func TestOrphans(t *testing.T) {
 		if notation(got.Items) != want {
 			t.Errorf("%s: %s\n got %s\nwant %s", name, history, notation(got.Items), want)
 		}
-		if v := wire.Check(d, got.Items); name != "case 22" && name != "case 23" && len(v) > 0 {
+		if v := wire.Check(d, got.Items); len(v) > 0 {
 			t.Errorf("%s: %v", name, v)
 		}
 	}
-	f("case 22", wire.Responses, "fc1 fo1 fc2 fo3 r1 fc1", "fc1 fo1 r1 fc1")
-	f("case 23", wire.Responses, "u1 fo1 fc1", "u1 fo1 fc1")
-	f("more results than calls", wire.Responses, "u1 fc1 fo1 a1 fo1 u2", "u1 fc1 fo1 a1 u2")
-	f("a result on either side of its call", wire.Responses, "u1 fo1 fc1 a1 fo1 u2", "u1 fc1 a1 fo1 u2")
-	f("as many results as calls", wire.Responses, "u1 fc1 a1 fc1 fo1 a2 fo1 a3 fo1", "u1 fc1 a1 fc1 fo1 a2 fo1 a3")
-	f("case 24", wire.Chat, "u1 [x,y] fox a1", "u1 [x] fox a1")
-	f("text beside a removed call stays", wire.Chat, "u1 a1[x] u2", "u1 a1 u2")
-	f("all calls removed, no text", wire.Chat, "u1 [x,y] u2", "u1 u2")
-	f("an id that comes back in a later round", wire.Chat, "u1 [x] fox a1 u2 [x] u3", "u1 [x] fox a1 u2 u3")
-	f("reasoning of a removed call goes with it", wire.Responses, "u1 r1 fc1 u2", "u1 u2")
-	f("reasoning of parallel calls stays while one does", wire.Responses, "u1 r1 fc1 fc2 fo2 u2", "u1 r1 fc2 fo2 u2")
-	f("reasoning at the end stays", wire.Responses, "u1 fc7 u2 r1", "u1 u2 r1")
-	f("reasoning that led to nothing goes", wire.Responses, "u1 r1 r2 u2 r3 a1 u3", "u1 u2 r3 a1 u3")
-	f("reasoning before a result that goes, goes", wire.Responses, "u1 r1 fo7 u2", "u1 u2")
+	f("a call again without a result of its own", dialects.Responses, "fc1 fo1 fc2 fo3 r1 fc1", "fc1 fo1")
+	f("a result before its call", dialects.Responses, "u1 fo1 fc1", "u1")
+	f("a result apart from its call", dialects.Chat, "u1 [x] u2 fox", "u1 u2")
+	f("more results than calls", dialects.Responses, "u1 fc1 fo1 a1 fo1 u2", "u1 fc1 a1 fo1 u2")
+	f("a result on either side of its call", dialects.Responses, "u1 fo1 fc1 a1 fo1 u2", "u1 fc1 a1 fo1 u2")
+	f("as many results as calls", dialects.Responses, "u1 fc1 fo1 a1 fc1 a2 fo1 a3", "u1 fc1 fo1 a1 fc1 a2 fo1 a3")
+	f("one of two calls has no result", dialects.Chat, "u1 [x,y] fox a1", "u1 [x] fox a1")
+	f("text beside a removed call stays", dialects.Chat, "u1 a1[x] u2", "u1 a1 u2")
+	f("all calls removed, no text", dialects.Chat, "u1 [x,y] u2", "u1 u2")
+	f("an id that comes back in a later round", dialects.Chat, "u1 [x] fox a1 u2 [x] u3", "u1 [x] fox a1 u2 u3")
+	f("reasoning of a removed call goes with it", dialects.Responses, "u1 r1 fc1 u2", "u1 u2")
+	f("reasoning of parallel calls stays while one does", dialects.Responses, "u1 r1 fc1 fc2 fo2 u2", "u1 r1 fc2 fo2 u2")
+	f("reasoning at the end stays", dialects.Responses, "u1 fc7 u2 r1", "u1 u2 r1")
+	f("reasoning that led to nothing goes", dialects.Responses, "u1 r1 r2 u2 r3 a1 u3", "u1 u2 r3 a1 u3")
+	f("reasoning before a result that goes, goes", dialects.Responses, "u1 r1 fo7 u2", "u1 u2")
 }
 
-// Decision D16: the cut moves in batches and stays put in between, wherever the client's own history begins.
+// The cut moves in batches and stays put in between, wherever the client's own history begins.
 func TestCutMovesInBatches(t *testing.T) {
 	w := &Window{MaxItems: 8, EvictBatch: 4, InFlight: InFlightKeep}
 	var history []string
 	cuts := map[int]int{}
 	for i := 1; i <= 40; i++ {
 		history = append(history, fmt.Sprintf("%c%d", "au"[i%2], i))
-		all := items(t, wire.Responses, strings.Join(history, " "))
+		all := items(t, dialects.Responses, strings.Join(history, " "))
 		cuts[i] = Assemble(Request{Items: all, Window: w}).From
 		if trimmed := max(0, i-20); trimmed > 0 {
 			got := Assemble(Request{Items: all[trimmed:], Window: w, Offset: trimmed}).From + trimmed
@@ -266,7 +283,7 @@ func TestCutMovesInBatches(t *testing.T) {
 	}
 }
 
-// Decision D15.
+// With in_flight: window the run in flight is cut too, between groups of calls and results; its user message stays.
 func TestWindowInsideTheRound(t *testing.T) {
 	f := func(d wire.Dialect, w Window, history, want string) {
 		t.Helper()
@@ -280,18 +297,18 @@ func TestWindowInsideTheRound(t *testing.T) {
 		}
 	}
 	four := Window{MaxItems: 4, EvictBatch: 1}
-	f(wire.Responses, four, "u1 a1 u2"+pairs(1, 6), "u2 fc5 fo5 fc6 fo6")
-	f(wire.Responses, four, "u2 fc1 fo1 fc2 fc3 fo2 fo3", "u2 fc2 fc3 fo2 fo3")
-	f(wire.Responses, four, "u2 fc1 fo1 r1 fc2 fc3 fc4 fo2 fo3 fo4", "u2 r1 fc2 fc3 fc4 fo2 fo3 fo4")
-	f(wire.Responses, four, "u2 fc0 fc1 fo1 fc2 fo2 fc3 fo3", "u2 fc2 fo2 fc3 fo3")
-	f(wire.Responses, four, "u2 r1 fc1 fo1 r2 fc2 fo2 r3 fc3 fo3", "u2 r3 fc3 fo3")
-	f(wire.Responses, four, "u2 r1 a1 fc1 fo1 fc2 fo2", "u2 fc2 fo2")
-	f(wire.Chat, four, "u2 [1] fo1 a1[2,3] fo2 fo3", "u2 a1[2,3] fo2 fo3")
+	f(dialects.Responses, four, "u1 a1 u2"+pairs(1, 6), "u2 fc5 fo5 fc6 fo6")
+	f(dialects.Responses, four, "u2 fc1 fo1 fc2 fc3 fo2 fo3", "u2 fc2 fc3 fo2 fo3")
+	f(dialects.Responses, four, "u2 fc1 fo1 r1 fc2 fc3 fc4 fo2 fo3 fo4", "u2 r1 fc2 fc3 fc4 fo2 fo3 fo4")
+	f(dialects.Responses, four, "u2 fc0 fc1 fo1 fc2 fo2 fc3 fo3", "u2 fc2 fo2 fc3 fo3")
+	f(dialects.Responses, four, "u2 r1 fc1 fo1 r2 fc2 fo2 r3 fc3 fo3", "u2 r3 fc3 fo3")
+	f(dialects.Responses, four, "u2 r1 a1 fc1 fo1 fc2 fo2", "u2 fc2 fo2")
+	f(dialects.Chat, four, "u2 [1] fo1 a1[2,3] fo2 fo3", "u2 a1[2,3] fo2 fo3")
 	// The next round leaves the cut and the user message before it where they are.
 	batch := Window{MaxItems: 6, EvictBatch: 4}
-	f(wire.Responses, batch, "u1"+pairs(1, 4), "u1 fc3 fo3 fc4 fo4")
-	f(wire.Responses, batch, "u1"+pairs(1, 4)+" a1", "u1 fc3 fo3 fc4 fo4 a1")
-	f(wire.Responses, batch, "u1 fc1 fo1 fc2 fo2 fc3 fo3 a1 u2", "u1 fc3 fo3 a1 u2")
+	f(dialects.Responses, batch, "u1"+pairs(1, 4), "u1 fc3 fo3 fc4 fo4")
+	f(dialects.Responses, batch, "u1"+pairs(1, 4)+" a1", "u1 fc3 fo3 fc4 fo4 a1")
+	f(dialects.Responses, batch, "u1 fc1 fo1 fc2 fo2 fc3 fo3 a1 u2", "u1 fc3 fo3 a1 u2")
 }
 
 // Legacy calls of Chat have no id: their names tell them apart.
@@ -304,38 +321,38 @@ func TestLegacyCallsAreGroupedByName(t *testing.T) {
 		`{"role":"function","name":"g","content":"ok"}`,
 		`{"role":"function","name":"f","content":"ok"}`,
 	} {
-		it, err := wire.ParseItem(wire.Chat, []byte(raw))
+		it, err := wire.ParseItem(dialects.Chat, []byte(raw))
 		if err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, it)
 	}
-	if got := groupSplits(unitsOf(all, nil), 1); !slices.Equal(got, []bool{false, true, true, true}) {
+	if got := groupSplits(entriesOf(all, nil), partners(dialects.Chat, entriesOf(all, nil)), 1); !slices.Equal(got, []bool{false, true, true, true}) {
 		t.Errorf("splits %v", got)
 	}
 }
 
-// Decision D1.
+// max_expansion bounds how far the window reaches back for the last exchange; the user message stays even then.
 func TestMaxExpansion(t *testing.T) {
 	w := &Window{MaxItems: 2, EvictBatch: 1, InFlight: InFlightKeep, MaxExpansion: 4}
-	got := Assemble(Request{Items: items(t, wire.Responses, "u1 a1"+pairs(1, 4)), Window: w})
+	got := Assemble(Request{Items: items(t, dialects.Responses, "u1 a1"+pairs(1, 4)), Window: w})
 	if want := "u1" + pairs(1, 4); notation(got.Items) != want {
 		t.Errorf("got %s, want %s", notation(got.Items), want)
 	}
 	// Calls that were made together stay, though the bound falls among their results, with the message that they are about.
 	together := "u1 a1 fc1 fc2 fc3 fc4 fo1 fo2 fo3 fo4"
-	got = Assemble(Request{Items: items(t, wire.Responses, together), Window: &Window{MaxItems: 2, EvictBatch: 1, InFlight: InFlightKeep, MaxExpansion: 2}})
+	got = Assemble(Request{Items: items(t, dialects.Responses, together), Window: &Window{MaxItems: 2, EvictBatch: 1, InFlight: InFlightKeep, MaxExpansion: 2}})
 	if want := "u1 fc1 fc2 fc3 fc4 fo1 fo2 fo3 fo4"; notation(got.Items) != want {
 		t.Errorf("got %s, want %s", notation(got.Items), want)
 	}
 }
 
 func TestWindowKeepsReasoningWithItsItem(t *testing.T) {
-	got := Assemble(Request{Items: items(t, wire.Responses, "u1 a1 r1 fc1 fo1 r2 a2 u2 a3"), Window: seed(3)})
+	got := Assemble(Request{Items: items(t, dialects.Responses, "u1 a1 r1 fc1 fo1 r2 a2 u2 a3"), Window: seed(3)})
 	if want := "r2 a2 u2 a3"; notation(got.Items) != want {
 		t.Errorf("got %s, want %s", notation(got.Items), want)
 	}
-	got = Assemble(Request{Items: items(t, wire.Responses, "u1 a1 r1 r2 a2 u2 a3"), Window: seed(3)})
+	got = Assemble(Request{Items: items(t, dialects.Responses, "u1 a1 r1 r2 a2 u2 a3"), Window: seed(3)})
 	if want := "r1 r2 a2 u2 a3"; notation(got.Items) != want {
 		t.Errorf("got %s, want %s", notation(got.Items), want)
 	}
@@ -343,8 +360,8 @@ func TestWindowKeepsReasoningWithItsItem(t *testing.T) {
 
 // A compaction stands for all that came before it, so no window may lose it.
 func TestCompactionIsNeverWindowedOut(t *testing.T) {
-	all := items(t, wire.Responses, "u1 a1 u2 a2 u3 a3")
-	c, err := wire.ParseItem(wire.Responses, []byte(`{"type":"compaction","id":"cmp_1","encrypted_content":"x"}`))
+	all := items(t, dialects.Responses, "u1 a1 u2 a2 u3 a3")
+	c, err := wire.ParseItem(dialects.Responses, []byte(`{"type":"compaction","id":"cmp_1","encrypted_content":"x"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -355,14 +372,151 @@ func TestCompactionIsNeverWindowedOut(t *testing.T) {
 	}
 }
 
-func TestRegroup(t *testing.T) {
-	f := func(history, want string) {
+// TestOrder: results stand where upstream takes them, and where that cannot be, the rest of the pair goes too.
+func TestOrder(t *testing.T) {
+	f := func(name string, d wire.Dialect, history, want string, moves int) {
 		t.Helper()
-		if got := notation(Regroup(items(t, wire.Chat, history))); got != want {
-			t.Errorf("%s\n got %s\nwant %s", history, got, want)
+		all := items(t, d, history)
+		order, moved := Order(d, all, nil)
+		if order != nil {
+			ordered := make([]wire.Item, len(all))
+			for at, i := range order {
+				ordered[at] = all[i]
+			}
+			all = ordered
+		}
+		got := Assemble(Request{Items: all, Own: all, Moved: moved})
+		if notation(got.Items) != want || len(moved) != moves {
+			t.Errorf("%s: %s\n got %s, %d moved\nwant %s, %d", name, history, notation(got.Items), len(moved), want, moves)
+		}
+		if errs := wire.Check(d, got.Items); len(errs) > 0 {
+			t.Errorf("%s: %v", name, errs)
 		}
 	}
-	f("u1 [x] fox a1", "u1 [x] fox a1")
-	f("u1 [x,y] u2 a2 foy fox a1", "u1 [x,y] fox foy u2 a2 a1")
-	f("u1 [x] fox u2 [x] u3 fox", "u1 [x] fox u2 [x] fox u3")
+	f("in order", dialects.Chat, "u1 [x] fox a1", "u1 [x] fox a1", 0)
+	f("the client's order of parallel results", dialects.Chat, "u1 [x,y] foy fox a1", "u1 [x,y] foy fox a1", 0)
+	f("a user message between", dialects.Chat, "u1 [x] u2 fox a1", "u1 [x] fox u2 a1", 1)
+	f("a system message between", dialects.Chat, "u1 [x] s2 fox a1", "u1 [x] fox s2 a1", 1)
+	f("an assistant message between", dialects.Chat, "u1 [x] a2 fox a1", "u1 [x] fox a2 a1", 1)
+	f("far behind", dialects.Chat, "u1 [x,y] u2 a2 u3 foy fox a1", "u1 [x,y] foy fox u2 a2 u3 a1", 2)
+	f("one of two apart", dialects.Chat, "u1 [x,y] fox u2 foy a1", "u1 [x,y] fox foy u2 a1", 1)
+	f("two callers, then two results", dialects.Chat, "u1 [x] [y] fox foy a1", "u1 [x] fox [y] foy a1", 1)
+	f("two callers of one id", dialects.Chat, "u1 [x] [x] fox fox a1", "u1 [x] fox [x] fox a1", 1) //nolint:dupword // items
+	f("an id that comes back", dialects.Chat, "u1 [x] fox u2 [x] u3 fox", "u1 [x] fox u2 [x] fox u3", 1)
+	f("an id that comes back behind an open call", dialects.Chat, "u1 [x] u2 [x] fox a1", "u1 u2 [x] fox a1", 0)
+	f("before its call", dialects.Chat, "u1 fox [x] a1", "u1 [x] fox a1", 1)
+	f("before its call, and behind it", dialects.Chat, "u1 fox [x] fox a1", "u1 [x] fox a1", 0)
+	f("in the run before its call", dialects.Chat, "u1 fox u2 [x] a1", "u1 u2 a1", 0)
+	f("one id twice in a message", dialects.Chat, "u1 [x,x] fox fox a1", "u1 [x] fox a1", 0) //nolint:dupword // items
+	f("two results", dialects.Chat, "u1 [x] fox fox a1", "u1 [x] fox a1", 0)                 //nolint:dupword // items
+	f("a result again in a later run", dialects.Chat, "u1 [x] fox a1 u2 fox a2", "u1 [x] fox a1 u2 a2", 0)
+
+	f("anywhere behind its call", dialects.Responses, "u1 fc1 u2 a2 fo1 a1", "u1 fc1 u2 a2 fo1 a1", 0)
+	f("before its call", dialects.Responses, "u1 fo1 fc1 a1", "u1 fc1 fo1 a1", 1)
+	f("before parallel calls", dialects.Responses, "u1 fo1 r1 fc1 fc2 fo2 a1", "u1 r1 fc1 fc2 fo1 fo2 a1", 1)
+	f("on either side of its call", dialects.Responses, "u1 fo1 fc1 a1 fo1 u2", "u1 fc1 a1 fo1 u2", 0)
+	f("one id twice", dialects.Responses, "u1 fc1 fc1 fo1 a1", "u1 fc1 fo1 a1", 0)                       //nolint:dupword // items
+	f("one id twice, with two results", dialects.Responses, "u1 fc1 fc1 fo1 fo1 a1", "u1 fc1 fo1 a1", 0) //nolint:dupword // items
+	f("an id that comes back", dialects.Responses, "u1 fc1 fo1 u2 fc1 fo1 a1", "u1 fc1 fo1 u2 fc1 fo1 a1", 0)
+	f("another result in the run", dialects.Responses, "u1 fc1 fo1 a1 fo1 a2", "u1 fc1 fo1 a1 a2", 1)
+	f("two results", dialects.Responses, "u1 fc1 fo1 fo1 a1", "u1 fc1 fo1 a1", 0) //nolint:dupword // items
+}
+
+// TestApprovalsAndProgramsPair: upstream takes a request for approval and a program without an answer, and refuses an answer
+// without them.
+func TestApprovalsAndProgramsPair(t *testing.T) {
+	f := func(maxItems int, history, want string) {
+		t.Helper()
+		all := items(t, dialects.Responses, history)
+		if order, _ := Order(dialects.Responses, all, nil); order != nil {
+			ordered := make([]wire.Item, len(all))
+			for at, i := range order {
+				ordered[at] = all[i]
+			}
+			all = ordered
+		}
+		if got := Assemble(Request{Items: all, Window: seed(maxItems)}); notation(got.Items) != want {
+			t.Errorf("[%d] %s\n got %s\nwant %s", maxItems, history, notation(got.Items), want)
+		}
+	}
+	f(40, "u1 mq1 mr1 a1 u2", "u1 mq1 mr1 a1 u2")
+	f(40, "u1 mq1 u2", "u1 mq1 u2")
+	f(40, "u1 mr1 u2", "u1 u2")
+	f(40, "u1 mr1 mq1 a1 u2", "u1 mq1 mr1 a1 u2")
+	f(40, "u1 p1 fc2 fo2 po1 a1 u2", "u1 p1 fc2 fo2 po1 a1 u2")
+	f(40, "u1 p1 fc2 fo2", "u1 p1 fc2 fo2")
+	f(40, "u1 po1 u2", "u1 u2")
+	f(3, "u1 mq1 mr1 a1 u2 a2", "a1 u2 a2")
+	f(3, "u1 p1 po1 a1 u2 a2", "a1 u2 a2")
+}
+
+// TestProgramsStayWithTheirCalls: a window inside of the run does not begin between a program and the calls that it makes.
+func TestProgramsStayWithTheirCalls(t *testing.T) {
+	w := seed(3)
+	w.InFlight = InFlightWindow
+	for history, want := range map[string]string{
+		"u1 fc1 fo1 p2 fc3 fo3 fc4 fo4":     "u1 p2 fc3 fo3 fc4 fo4",
+		"u1 fc1 fo1 p2 fc3 fo3 po2 fc4 fo4": "u1 fc4 fo4",
+		"u1 fc1 fo1 mq2 mr2 fc4 fo4":        "u1 fc4 fo4",
+	} {
+		if got := Assemble(Request{Items: items(t, dialects.Responses, history), Window: w}); notation(got.Items) != want {
+			t.Errorf("%s\n got %s\nwant %s", history, notation(got.Items), want)
+		}
+	}
+}
+
+// TestTheLastResultStays: a client that sends a result again has a reason.
+func TestTheLastResultStays(t *testing.T) {
+	for d, history := range map[wire.Dialect][3]string{
+		dialects.Chat: {
+			`{"role":"assistant","tool_calls":[{"id":"x","type":"function","function":{"name":"f","arguments":"{}"}}]}`,
+			`{"role":"tool","tool_call_id":"x","content":"early"}`, `{"role":"tool","tool_call_id":"x","content":"late"}`,
+		},
+		dialects.Responses: {
+			`{"type":"function_call","call_id":"x","name":"f","arguments":"{}"}`,
+			`{"type":"function_call_output","call_id":"x","output":"early"}`, `{"type":"function_call_output","call_id":"x","output":"late"}`,
+		},
+	} {
+		var all []wire.Item
+		for _, raw := range history {
+			it, err := wire.ParseItem(d, []byte(raw))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, it)
+		}
+		v := Assemble(Request{Items: all})
+		if len(v.Items) != 2 || v.Items[1].Text() != "late" {
+			t.Errorf("%s: %d items are sent, the last says %q", d, len(v.Items), v.Items[len(v.Items)-1].Text())
+		}
+	}
+}
+
+// TestRepaired: what the window made an orphan, and what was stored, is no fault of the client's.
+func TestRepaired(t *testing.T) {
+	f := func(dialect wire.Dialect, stored, sent string, maxItems, orphans, repaired int) {
+		t.Helper()
+		before, own := items(t, dialect, stored), items(t, dialect, sent)
+		r := Request{Items: slices.Concat(before, own), Own: own}
+		if maxItems > 0 {
+			r.Window = seed(maxItems)
+		}
+		if v := Assemble(r); v.Count().Orphans != orphans || v.Repaired != repaired {
+			t.Errorf("%s %q behind %q: %d orphans, %d repaired; want %d and %d", dialect, sent, stored, v.Count().Orphans, v.Repaired, orphans, repaired)
+		}
+	}
+	for _, dialect := range []wire.Dialect{dialects.Chat, dialects.Responses} {
+		f(dialect, "", "u1 fc1 fo1 u2", 0, 0, 0)
+		f(dialect, "", "u1 fo1 u2", 0, 1, 1)
+		f(dialect, "", "u1 fc1 u2", 0, 1, 1)
+		f(dialect, "", "u1 fc1 fo2 u2", 0, 2, 2)
+		f(dialect, "u1 fc1", "u2", 0, 1, 0)          // stored
+		f(dialect, "u1 fc1", "u2 fo7", 0, 2, 1)      // one of each
+		f(dialect, "", "u1 fc1 fo1 a1 u2", 3, 1, 0)  // cut by the window
+		f(dialect, "", "fo9 u1 fc1 a1 u2", 2, 0, 0)  // both faults are windowed
+		f(dialect, "", "u1 fc1 fo1 fo9 u2", 3, 2, 1) // the result that lost its call to the window, and one of no call
+	}
+	f(dialects.Chat, "", "u1 a1[1,2] fo1 u2", 0, 1, 1)
+	f(dialects.Responses, "", "u1 r1 fc1 u2", 0, 2, 2)
+	f(dialects.Responses, "", "u1 r1 u2", 0, 1, 1)
 }

@@ -1,5 +1,5 @@
-// Package complete asks a model of a provider for one piece of text: what a layer needs that has others observe,
-// summarise or judge for it. It speaks Chat Completions, not streamed and at temperature 0, over the connections that
+// Package complete asks a provider's model for one piece of text, for layers that have a model observe, summarise or
+// judge. It speaks Chat Completions, not streamed and at temperature 0, over the connections that
 // requests use too.
 package complete
 
@@ -53,16 +53,16 @@ type Options struct {
 	Model string `mapstructure:"model"`
 }
 
-// Source is a model before it is known on whose behalf it is asked. It is safe for concurrent use.
+// Source is a model as configured. Bind gives it the credential of a caller. It is safe for concurrent use.
 type Source struct {
 	client   *providers.Client
 	provider providers.Provider
 	model    string
-	// plain tells that the model has refused temperature or max_tokens, as models that reason do.
+	// plain: the model has refused temperature or max_tokens, as reasoning models do.
 	plain atomic.Bool
 }
 
-// New finds a model. Its errors begin with the key that is wrong, as "provider: ...".
+// New finds the provider of a model. Its errors begin with the key that is wrong, as "provider: ...".
 func New(client *providers.Client, set *providers.Set, o Options) (*Source, error) {
 	if o.Model == "" || !utf8.ValidString(o.Model) {
 		return nil, errors.New("model: want the name of a model")
@@ -88,7 +88,7 @@ func New(client *providers.Client, set *providers.Set, o Options) (*Source, erro
 // Provider is the name of the provider that is asked.
 func (s *Source) Provider() string { return s.provider.Name() }
 
-// Credential is what a caller proves itself with. It never prints.
+// Credential is the credential of a caller. It never prints.
 type Credential struct {
 	// Header is the name of the header that it came in; Value is the header's value, "Bearer " included.
 	Header, Value string
@@ -105,17 +105,17 @@ func (Credential) LogValue() slog.Value { return slog.StringValue("[credential]"
 // MarshalText serves encoding/json and its like.
 func (Credential) MarshalText() ([]byte, error) { return []byte("[credential]"), nil }
 
-// Bind is the model as a caller asks it, for as long as the caller's request lasts. The credential is used only where
-// the provider has no key of its own; the zero Credential is none.
+// Bind returns the model with the credential of a caller, for as long as the caller's request lasts. The credential is used
+// only if the provider has no key of its own; the zero Credential is none.
 func (s *Source) Bind(c Credential) *Model { return &Model{source: s, credential: c} }
 
-// Model asks a model. It is safe for concurrent use.
+// Model is a model with a caller's credential. It is safe for concurrent use.
 type Model struct {
 	source     *Source
 	credential Credential
 }
 
-// Complete returns what the model answers to user under the instructions system, which may be empty. maxTokens bounds
+// Complete returns the model's answer to the message user, with the system prompt system, which may be empty. maxTokens bounds
 // the answer, reasoning included; 0 leaves it to the model.
 func (m *Model) Complete(ctx context.Context, system, user string, maxTokens int) (string, error) {
 	s := m.source

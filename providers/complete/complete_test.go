@@ -17,7 +17,8 @@ import (
 
 	"remora/providers"
 	"remora/providers/complete"
-	"remora/providers/scripted"
+	"remora/secret"
+	"remora/test/scripted"
 )
 
 const callers = "Bearer callers-own"
@@ -52,7 +53,7 @@ func newClient(t *testing.T) *providers.Client {
 }
 
 // source is a model of one provider, named "up", at url.
-func source(t *testing.T, url string, key providers.Secret) *complete.Source {
+func source(t *testing.T, url string, key secret.String) *complete.Source {
 	t.Helper()
 	set := newSet(t, providers.Options{Name: "up", Kind: "compatible", BaseURL: url + "/v1", APIKey: key})
 	s, err := complete.New(newClient(t), set, complete.Options{Provider: "up", Model: "small"})
@@ -105,7 +106,7 @@ func TestComplete(t *testing.T) {
 func TestCredentials(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		key  providers.Secret
+		key  secret.String
 		c    complete.Credential
 		want map[string]string
 	}{

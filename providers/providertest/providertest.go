@@ -1,4 +1,4 @@
-// Package providertest holds the promises that every kind of provider keeps.
+// Package providertest is the conformance suite for kinds of providers.
 package providertest
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"remora/providers"
-	"remora/providers/scripted"
+	"remora/test/scripted"
 )
 
 // Run checks kind against a real upstream on loopback: what arrives there is looked at byte by byte.
@@ -145,6 +145,10 @@ func (b *bench) target(t *testing.T) {
 	f("/v1/", "/v1/chat/completions", "/v1/chat/completions")
 	f("", "/v1/models", "/models")
 	f("/a/b/v9", "/v1/models", "/a/b/v9/models")
+	f("/v1", "/chat/completions", "/v1/chat/completions")
+	f("/a/v1", "/responses/resp_1?x=1", "/a/v1/responses/resp_1?x=1")
+	f("", "/chat/completions", "/chat/completions")
+	f("/v1", "/chat/completions2", "/chat/completions2")
 	f("/v1", "/api/v1/models", "/v1/models")
 	f("/api/v1", "/v1/models", "/api/v1/models")
 	f("/api/v1", "/api/v1/models?x=%2F&y=a+b", "/api/v1/models?x=%2F&y=a+b")

@@ -5,15 +5,16 @@ import (
 	"time"
 )
 
-// bucket is this process's part of a tenant's rate: it fills with the rate divided by the replicas that the tenant is
-// known to use. Alone, it is an ordinary token bucket.
+// bucket is this process's share of a tenant's rate. It is a token bucket that fills with the rate divided by the number of
+// replicas that the tenant uses.
 type bucket struct {
 	tokens float64
-	at     time.Time // when tokens was right
+	at     time.Time // the time at which tokens was computed
 
-	// What follows matters with a store only.
+	// The fields below are used with a store only.
+
 	replicas int     // how many share the rate, this one included; at least 1
-	spent    float64 // requests that the store has not been told of
+	spent    float64 // requests admitted and not yet entered in the store
 	asked    bool    // it is in the queue of share
 }
 
@@ -21,7 +22,7 @@ func newBucket(now time.Time, o *Tenant) bucket {
 	return bucket{tokens: o.burst(), at: now, replicas: 1}
 }
 
-// take lets a request pass, or says when one will be.
+// take admits a request, or returns the time until one would be admitted.
 func (b *bucket) take(now time.Time, o *Tenant) (wait time.Duration) {
 	b.fill(now, o)
 	if b.tokens >= 1 {
@@ -35,7 +36,7 @@ func (b *bucket) take(now time.Time, o *Tenant) (wait time.Duration) {
 
 func (b *bucket) rate(o *Tenant) float64 { return o.rate() / float64(b.replicas) }
 
-// most is how much the bucket holds. A part of less than one request would never let one pass.
+// most is the size of the bucket, at least one request: a smaller one would never admit any.
 func (b *bucket) most(o *Tenant) float64 { return max(o.burst()/float64(b.replicas), 1) }
 
 func (b *bucket) fill(now time.Time, o *Tenant) {
@@ -46,12 +47,12 @@ func (b *bucket) fill(now time.Time, o *Tenant) {
 	b.tokens = min(b.tokens, b.most(o))
 }
 
-// keep is called when the store could not be told. What passes meanwhile keeps to this process's part of the rate, so
-// that of a long time nothing is owed but a burst.
+// keep is called when the store could not be reached. This process keeps to its share of the rate meanwhile, so no more than a
+// burst has to be entered later.
 func (b *bucket) keep(o *Tenant) { b.spent = min(b.spent, b.most(o)) }
 
-// settle takes over what the replicas have agreed on: how much is left for all, after spent of this one were
-// entered, and how many they are.
+// settle adopts the shared state: the tokens left for all replicas, after spent of this one were entered, and the number of
+// replicas.
 func (b *bucket) settle(now time.Time, left, spent float64, replicas int) {
 	b.spent -= spent
 	b.replicas = max(replicas, 1)

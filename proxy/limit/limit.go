@@ -1,20 +1,20 @@
-// Package limit keeps one caller from taking everything, and all of them together from taking more memory than there
-// is: requests per minute and at once for each tenant, requests at once and bytes of bodies for the process.
+// Package limit is rate limiting: requests per minute and concurrent requests of each tenant, and concurrent requests and
+// buffered bytes of the process. The proxy calls [Limiter.Enter] before it reads a body.
 //
-// Nothing here ever waits. The rate of a tenant is shared by all replicas that have a common store, but a request is
-// decided on what this process knows; see shared.go for how exact that is.
+// No call blocks. Replicas with a common store share the rate of a tenant, but each request is decided on what this process
+// knows; shared.go says how exact that is.
 package limit
 
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// Options are the section "limits" of the configuration. 0 is no limit, and without any limit nothing is counted.
+// Options are the section "limits" of the configuration. 0 means no limit unless a field says otherwise. Without any limit
+// nothing is counted.
 type Options struct {
 	Tenant Tenant `mapstructure:"tenant"`
 	Global Global `mapstructure:"global"`
@@ -24,7 +24,7 @@ type Options struct {
 type Tenant struct {
 	// RequestsPerMinute is shared by all replicas on one store.
 	RequestsPerMinute int `mapstructure:"requests_per_minute"`
-	// Burst is how many requests may come at once after a pause. 0 means three seconds' worth, at least 1.
+	// Burst is how many requests may come at once after a pause. 0 means three seconds' worth of the rate, at least 1.
 	Burst int `mapstructure:"burst"`
 	// Concurrent is how many requests may be under way at once, in this process.
 	Concurrent int `mapstructure:"concurrent"`
@@ -34,12 +34,12 @@ type Tenant struct {
 type Global struct {
 	// Concurrent is how many requests may be under way at once.
 	Concurrent int `mapstructure:"concurrent"`
-	// BodyBytes is how many bytes of request bodies may be held at once.
+	// BodyBytes is how many bytes of request bodies and answers may be buffered at once. 0 means [DefaultBodyBytes].
 	BodyBytes int64 `mapstructure:"body_bytes"`
 }
 
-// Validate reports every problem under its path below path ("limits"). A body of maxBody bytes, the largest that the
-// server takes, must fit into the bound on all of them.
+// Validate returns all problems, joined, each under its path below path ("limits"). BodyBytes must have room for a body of
+// maxBody bytes, the largest that the server accepts.
 func (o *Options) Validate(path string, maxBody int64) error {
 	var problems []error
 	for _, n := range []struct {
@@ -80,15 +80,15 @@ func (t *Tenant) on() bool { return t.RequestsPerMinute > 0 || t.Concurrent > 0 
 // MaxTenants is how many tenants are remembered by default.
 const MaxTenants = 1 << 16
 
-// Config is what a Limiter is made of.
+// Config configures a Limiter.
 type Config struct {
 	Options Options
-	// Store shares rates among replicas; nil means that this process is alone.
+	// Store shares rates among replicas; nil for a single process.
 	Store Store
-	// Replica tells this process from the others on the same store.
+	// Replica is the id of this process among those on the same store.
 	Replica uint64
-	// MaxTenants bounds the table; 0 means [MaxTenants]. The tenant that has been away longest is forgotten for a new
-	// one, and has its burst again when it returns. Limits on all tenants together hold in any case.
+	// MaxTenants bounds the table; 0 means [MaxTenants]. A new tenant replaces the one that has been idle longest, which has
+	// its whole burst again when it returns. The limits of Global are not affected.
 	MaxTenants int
 	// Now is the clock.
 	Now func() time.Time
@@ -107,13 +107,12 @@ type Limiter struct {
 	o       Options
 	running int
 	tenants map[string]*tenant
-	idle    tenant // ring of those with nothing under way; idle.next is the one that has been away longest
-	refused map[string]uint64
+	idle    tenant // ring of those with nothing under way; idle.next is the one that has been idle longest
 
 	share *share // nil without a store
 }
 
-// tenant is what is known about one of them, guarded by Limiter.mu.
+// tenant is the state of one tenant, guarded by Limiter.mu.
 type tenant struct {
 	name       string
 	running    int
@@ -121,13 +120,13 @@ type tenant struct {
 	bucket     bucket
 }
 
-// join puts a tenant at the end of the ring of idle ones.
+// join appends a tenant to the ring of idle ones.
 func (l *Limiter) join(t *tenant) {
 	t.prev, t.next = l.idle.prev, &l.idle
 	t.prev.next, t.next.prev = t, t
 }
 
-// part takes a tenant out of the ring, if it is there.
+// part removes a tenant from the ring, if it is there.
 func (t *tenant) part() {
 	if t.next != nil {
 		t.prev.next, t.next.prev = t.next, t.prev
@@ -140,7 +139,7 @@ func New(c Config) *Limiter {
 	if c.MaxTenants <= 0 {
 		c.MaxTenants = MaxTenants
 	}
-	l := &Limiter{c: c, tenants: map[string]*tenant{}, refused: map[string]uint64{}}
+	l := &Limiter{c: c, tenants: map[string]*tenant{}}
 	l.idle.next, l.idle.prev = &l.idle, &l.idle
 	l.Configure(c.Options)
 	if c.Store != nil {
@@ -149,7 +148,7 @@ func New(c Config) *Limiter {
 	return l
 }
 
-// Close ends the work on the store. Requests are decided as before, on what this process knows.
+// Close stops sharing rates. Requests are still decided, on what this process knows.
 func (l *Limiter) Close() {
 	if l.share != nil {
 		l.share.close()
@@ -164,7 +163,7 @@ func (l *Limiter) Configure(o Options) {
 	l.active.Store(o != Options{})
 }
 
-// Enter asks for a request of a tenant to be let in. The error is a *[Refusal], or nil; then [Ticket.Leave] is due.
+// Enter admits a request of a tenant, or returns a *[Refusal]. Call [Ticket.Leave] when an admitted request ends.
 func (l *Limiter) Enter(name string) (Ticket, error) {
 	if !l.active.Load() {
 		return Ticket{}, nil
@@ -173,15 +172,15 @@ func (l *Limiter) Enter(name string) (Ticket, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if n := l.o.Global.Concurrent; n > 0 && l.running >= n {
-		return Ticket{}, l.refuse(&Refusal{Limit: globalConcurrent, Max: int64(n), RetryAfter: shortly})
+		return Ticket{}, &Refusal{Limit: globalConcurrent, Max: int64(n), RetryAfter: shortly}
 	}
 	var t *tenant
 	if l.o.Tenant.on() {
 		if t = l.tenant(name, now); t == nil {
-			return Ticket{}, l.refuse(&Refusal{Limit: globalTenants, Max: int64(l.c.MaxTenants), RetryAfter: shortly})
+			return Ticket{}, &Refusal{Limit: globalTenants, Max: int64(l.c.MaxTenants), RetryAfter: shortly}
 		}
 		if r := l.check(t, now); r != nil {
-			return Ticket{}, l.refuse(r)
+			return Ticket{}, r
 		}
 		t.running++
 		t.part()
@@ -190,7 +189,7 @@ func (l *Limiter) Enter(name string) (Ticket, error) {
 	return Ticket{limiter: l, tenant: t}, nil
 }
 
-// check applies a tenant's limits, and takes from its rate if all are kept.
+// check applies a tenant's limits. It takes one request from the rate if none is exceeded.
 func (l *Limiter) check(t *tenant, now time.Time) *Refusal {
 	o := &l.o.Tenant
 	if o.Concurrent > 0 && t.running >= o.Concurrent {
@@ -209,7 +208,8 @@ func (l *Limiter) check(t *tenant, now time.Time) *Refusal {
 	return nil
 }
 
-// tenant finds a tenant, or makes room for a new one; nil if all that are remembered have requests under way.
+// tenant returns the state of a tenant, a new one if need be. It returns nil if the table is full of tenants with requests
+// under way.
 func (l *Limiter) tenant(name string, now time.Time) *tenant {
 	if t := l.tenants[name]; t != nil {
 		if t.next != nil {
@@ -232,19 +232,15 @@ func (l *Limiter) tenant(name string, now time.Time) *tenant {
 	return t
 }
 
-func (l *Limiter) refuse(r *Refusal) *Refusal {
-	l.refused[r.Limit]++
-	return r
-}
-
-// Ticket is a request that was let in. The zero value is one that nobody counts. It is for one goroutine.
+// Ticket is a request that was admitted. The zero value counts nothing. It is for one goroutine.
 type Ticket struct {
 	limiter *Limiter
 	tenant  *tenant
 	bytes   int64
 }
 
-// Hold asks for n more bytes of memory for the request's body, before they are read. The error is a *[Refusal], or nil.
+// Hold counts n more bytes for the request's body or its answer, before they are read. It returns a *[Refusal] if the process
+// may not buffer them.
 func (t *Ticket) Hold(n int64) error {
 	l := t.limiter
 	if l == nil || n <= 0 {
@@ -255,9 +251,7 @@ func (t *Ticket) Hold(n int64) error {
 	l.mu.Unlock()
 	if limit > 0 && l.bytes.Add(n) > limit {
 		l.bytes.Add(-n)
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return l.refuse(&Refusal{Limit: globalBytes, Max: limit, RetryAfter: shortly})
+		return &Refusal{Limit: globalBytes, Max: limit, RetryAfter: shortly}
 	}
 	if limit > 0 {
 		t.bytes += n
@@ -265,7 +259,7 @@ func (t *Ticket) Hold(n int64) error {
 	return nil
 }
 
-// Free gives the bytes back, for a request that goes on without its body.
+// Free returns the bytes, for a request that goes on without its body.
 func (t *Ticket) Free() {
 	if t.bytes > 0 {
 		t.limiter.bytes.Add(-t.bytes)
@@ -289,20 +283,4 @@ func (t *Ticket) Leave() {
 		}
 	}
 	*t = Ticket{}
-}
-
-// Stats is a moment of a Limiter, for metrics.
-type Stats struct {
-	Running   int
-	BodyBytes int64
-	Tenants   int
-	// Refused counts refusals by [Refusal.Limit], since the start.
-	Refused map[string]uint64
-}
-
-// Stats returns the moment.
-func (l *Limiter) Stats() Stats {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return Stats{Running: l.running, BodyBytes: l.bytes.Load(), Tenants: len(l.tenants), Refused: maps.Clone(l.refused)}
 }

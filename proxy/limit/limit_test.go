@@ -24,7 +24,7 @@ func alone(o Options) (*Limiter, *clock) {
 	return New(Config{Options: o, Now: c.read}), c
 }
 
-// enter asks count times, and tells how many were let in and why the last was not.
+// enter asks count times and returns how many were let in, and the last refusal.
 func enter(l *Limiter, tenant string, count int) (tickets []Ticket, last *Refusal) {
 	for range count {
 		t, err := l.Enter(tenant)
@@ -99,9 +99,8 @@ func TestConcurrent(t *testing.T) {
 	if len(c) != 1 || r.Limit != "limits.global.concurrent" {
 		t.Error(len(c), r)
 	}
-	want := Stats{Running: 5, Tenants: 3, Refused: map[string]uint64{"limits.tenant.concurrent": 1, "limits.global.concurrent": 2}}
-	if diff := cmp.Diff(want, l.Stats()); diff != "" {
-		t.Error(diff)
+	if l.running != 5 || len(l.tenants) != 3 {
+		t.Errorf("%d are running, of %d tenants", l.running, len(l.tenants))
 	}
 }
 
@@ -123,15 +122,15 @@ func TestBodies(t *testing.T) {
 	}
 	b.Leave()
 	a.Leave()
-	if s := l.Stats(); s.BodyBytes != 0 || s.Running != 0 {
-		t.Errorf("%+v", s)
+	if n := l.bytes.Load(); n != 0 || l.running != 0 {
+		t.Errorf("%d bytes are held, %d are running", n, l.running)
 	}
 }
 
 func TestOff(t *testing.T) {
 	l, _ := alone(Options{})
 	got, _ := enter(l, "a", 1000)
-	if err := got[0].Hold(1 << 40); err != nil || len(got) != 1000 || l.Stats().Tenants != 0 {
+	if err := got[0].Hold(1 << 40); err != nil || len(got) != 1000 || len(l.tenants) != 0 {
 		t.Error(err, len(got))
 	}
 	got[0].Leave()
@@ -164,9 +163,8 @@ func TestTable(t *testing.T) {
 				inside = append(inside, k)
 			}
 			c.advance(time.Duration(rapid.IntRange(0, 100).Draw(t, "ms")) * time.Millisecond)
-			s := l.Stats()
-			if s.Running != len(inside) || s.Running > 6 || s.Tenants > 4 || idle(l) > s.Tenants {
-				t.Fatalf("%d inside: %+v", len(inside), s)
+			if l.running != len(inside) || l.running > 6 || len(l.tenants) > 4 || idle(l) > len(l.tenants) {
+				t.Fatalf("%d inside: %d are running, of %d tenants", len(inside), l.running, len(l.tenants))
 			}
 			// With 4 tenants inside there is no room for a fifth.
 			var r *Refusal
@@ -177,8 +175,8 @@ func TestTable(t *testing.T) {
 		for i := range inside {
 			inside[i].Leave()
 		}
-		if s := l.Stats(); s.Running != 0 || idle(l) != s.Tenants {
-			t.Fatalf("%+v, %d idle", s, idle(l))
+		if l.running != 0 || idle(l) != len(l.tenants) {
+			t.Fatalf("%d are running, %d of %d tenants idle", l.running, idle(l), len(l.tenants))
 		}
 	})
 }

@@ -19,22 +19,22 @@ const (
 	globalTenants    = "limits.tenants"
 )
 
-// shortly is when to come back where nobody knows: when another request has ended.
+// shortly is the Retry-After where no time is known: room comes when another request ends.
 const shortly = time.Second
 
-// Refusal tells that a request is not let in. It names nothing of the caller's.
+// Refusal is the error for a request that is not admitted. It holds nothing that the caller sent.
 type Refusal struct {
 	// Limit is the key of the limit that was hit, and Max its value.
 	Limit string
 	Max   int64
-	// RetryAfter is when a request would pass, if no other came.
+	// RetryAfter is the time until a request would be admitted, if no other comes.
 	RetryAfter time.Duration
 }
 
 // Error names the limit.
 func (r *Refusal) Error() string { return fmt.Sprintf("limit of %d is reached (%s)", r.Max, r.Limit) }
 
-// Status is the HTTP status: 429 for a limit of the tenant's, 503 for one of all.
+// Status is the HTTP status: 429 for a limit of the tenant, 503 for one of the process.
 func (r *Refusal) Status() int {
 	if strings.HasPrefix(r.Limit, "limits.tenant.") {
 		return http.StatusTooManyRequests
@@ -50,8 +50,8 @@ func (r *Refusal) Code() string {
 	return "overloaded"
 }
 
-// Headers are the headers of the answer, as OpenAI spells them: Retry-After in whole seconds, for SDKs the same in
-// milliseconds, and for a rate what it is and when it allows the next request.
+// Headers are the headers of the answer, with OpenAI's names: Retry-After in whole seconds, the same in milliseconds for SDKs,
+// and for a rate its value and when it allows the next request.
 func (r *Refusal) Headers() iter.Seq2[string, string] {
 	return func(yield func(name, value string) bool) {
 		pairs := [][2]string{

@@ -18,18 +18,18 @@ type Store interface {
 	Commit(ctx context.Context, batches []cache.Batch) []cache.Outcome
 }
 
-// share keeps the buckets of one process in step with those of the others, off the path of any request.
+// share synchronises the buckets of this process with the other replicas, in the background.
 //
-// The store has one bucket for each tenant. A process decides on a bucket of its own, which fills with the rate divided
-// by the number of replicas that the tenant has used in the last seconds. At most ten times a second it enters by
-// compare-and-swap what it has let pass since, and takes over its part of what is left for all; so a replica that gets
-// most of the requests also gets most of the rate. While the store is away, the last known part applies.
+// The store has one bucket for each tenant. Each process decides on a bucket of its own, which fills with the rate divided by
+// the number of replicas that the tenant has used in the last seconds. At most ten times a second the process enters the
+// requests that it has admitted, by compare-and-swap, and adopts its share of what is left for all. So a replica that gets most
+// of the requests also gets most of the rate. While the store is away, the last known share applies.
 //
-// How exact that is: what was let pass too much is owed and withheld later, so in the long run the rate is exact, and
-// over a minute the sum of all replicas is at most requests_per_minute + burst, as for one. Replicas that a tenant comes
-// to in the same instant each let a burst pass at once and have the tenant wait for it. Only a replica that is new to a
-// tenant at the end of a minute of full use adds a burst to that minute. With the default burst of a twentieth, all that
-// stays within 10 %. Up to 100 ms of requests are forgotten when a process ends.
+// How exact that is: requests admitted beyond the rate are subtracted later, so in the long run the rate is exact, and over a
+// minute all replicas together admit at most requests_per_minute + burst, as one would. Replicas that a tenant reaches in the
+// same instant each admit a burst, and then make the tenant wait for it. Only a replica that is new to a tenant at the end of a
+// minute of full use adds a burst to that minute. With the default burst, a twentieth of the rate, all that stays within 10 %.
+// Up to 100 ms of requests are forgotten when a process ends.
 type share struct {
 	l    *Limiter
 	wake chan struct{}
@@ -41,14 +41,14 @@ type share struct {
 }
 
 const (
-	pace        = 100 * time.Millisecond // between two rounds
-	patience    = time.Second            // for one call of the store
-	batchSize   = 64                     // tenants in one round trip
-	conflicts   = 4                      // how often a round tries again
-	present     = 5 * time.Second        // since its last word, a replica counts
-	kept        = 10 * time.Minute       // a tenant without requests is forgotten
-	maxReplicas = 64
-	valueName   = "rate"
+	pace         = 100 * time.Millisecond // between two rounds
+	storeTimeout = time.Second            // for one call of the store
+	batchSize    = 64                     // tenants in one round trip
+	conflicts    = 4                      // how often a round tries again
+	present      = 5 * time.Second        // since its last word, a replica counts
+	expiry       = 10 * time.Minute       // a tenant without requests is forgotten
+	maxReplicas  = 64
+	valueName    = "rate"
 )
 
 func newShare(l *Limiter) *share {
@@ -76,7 +76,7 @@ func (s *share) ask(t *tenant) {
 	}
 }
 
-// run settles whatever has been asked for, in rounds.
+// run settles the queue in rounds.
 func (s *share) run(ctx context.Context) {
 	pause := time.NewTimer(0) //nolint:forbidigo // paces rounds, measures nothing
 	defer pause.Stop()
@@ -89,7 +89,7 @@ func (s *share) run(ctx context.Context) {
 		wait := pace
 		for _, batch := range s.take() {
 			if !s.round(ctx, batch) {
-				wait = patience // the others would wait in vain, and are asked for again by their next request
+				wait = storeTimeout // drop the other batches: their next requests queue them again
 				break
 			}
 		}
@@ -119,8 +119,8 @@ func (s *share) take() [][]*tenant {
 	return batches
 }
 
-// round settles the buckets of some tenants, again for those that another replica was quicker with. False means that
-// the store can't be used.
+// round settles the buckets of some tenants, and tries again for those that another replica changed meanwhile. It reports
+// whether the store can be used.
 func (s *share) round(ctx context.Context, batch []*tenant) bool {
 	for range conflicts {
 		var err error
@@ -137,18 +137,21 @@ func (s *share) round(ctx context.Context, batch []*tenant) bool {
 			return err == nil
 		}
 	}
-	return true // what is left is asked for again by its next request
+	return true // the next requests of those left queue them again
 }
 
-// settle enters what has been spent, and returns the tenants that were changed by others meanwhile.
+// settle enters the admitted requests, and returns the tenants that other replicas changed meanwhile.
 func (s *share) settle(ctx context.Context, batch []*tenant) (again []*tenant, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	queries := make([]cache.Query, len(batch))
 	for i, t := range batch {
 		queries[i] = cache.Query{Group: group(t), Names: []string{valueName}}
 	}
 	found, err := s.l.c.Store.Read(ctx, queries)
+	if fault, _ := cache.FaultOf(err); len(batch) > 1 && (fault == cache.FaultKey || fault == cache.FaultCorrupt || fault == cache.FaultShard) {
+		return s.settleEach(ctx, batch)
+	}
 	if err != nil {
 		s.l.mu.Lock()
 		defer s.l.mu.Unlock()
@@ -164,7 +167,7 @@ func (s *share) settle(ctx context.Context, batch []*tenant) (again []*tenant, e
 		next[i], spent[i] = parse(found[i].Values[0]), t.bucket.spent
 		next[i].enter(now, &s.l.o.Tenant, spent[i], s.l.c.Replica)
 		writes[i] = cache.Batch{
-			Group: queries[i].Group, Expect: found[i].Version, TTL: kept,
+			Group: queries[i].Group, Expect: found[i].Version, TTL: expiry,
 			Puts: []cache.Put{{Name: valueName, Data: next[i].encode()}},
 		}
 	}
@@ -179,10 +182,26 @@ func (s *share) settle(ctx context.Context, batch []*tenant) (again []*tenant, e
 		case errors.Is(e, cache.ErrConflict):
 			again = append(again, t)
 		default:
-			// If it was written after all, the same requests are entered twice; the next seconds make up for it.
+			// If it was written after all, the same requests are entered twice; that evens out within seconds.
 			t.bucket.keep(&s.l.o.Tenant)
 			err = fmt.Errorf("write shared rates: %w", e)
 		}
+	}
+	return again, err
+}
+
+// settleEach settles tenants one by one, where the store fails for some of them. It fails if the store fails for all.
+func (s *share) settleEach(ctx context.Context, batch []*tenant) (again []*tenant, err error) {
+	failed := 0
+	for _, t := range batch {
+		changed, e := s.settle(ctx, []*tenant{t})
+		if e != nil {
+			failed, err = failed+1, e
+		}
+		again = append(again, changed...)
+	}
+	if failed < len(batch) {
+		return again, nil
 	}
 	return again, err
 }
@@ -201,8 +220,8 @@ type replica struct {
 	seen int64 // Unix nanoseconds
 }
 
-// enter brings a state up to now, less what a replica has spent. Clocks of replicas may differ: a later moment than now
-// stands, so that no time is counted twice, unless it is so late that its writer's clock was wrong.
+// enter advances a state to now and subtracts what a replica has admitted. Clocks of replicas may differ: a state that is later
+// than now keeps its time, so that no time counts twice, unless it is so late that its writer's clock must have been wrong.
 func (s *state) enter(now time.Time, o *Tenant, spent float64, id uint64) {
 	at, most := now.UnixNano(), o.burst()
 	switch {
@@ -214,8 +233,8 @@ func (s *state) enter(now time.Time, o *Tenant, spent float64, id uint64) {
 	case time.Duration(s.at-at) > present:
 		s.at = at
 	}
-	// Many replicas that a tenant comes to at once each let a burst pass before they know of each other. What they owe
-	// is not held against it for longer than 15 seconds.
+	// Replicas that a tenant reaches at once each admit a burst before they know of each other. That debt makes the tenant
+	// wait for 15 seconds at most.
 	s.tokens = max(min(s.tokens-spent, most), -max(most, float64(o.RequestsPerMinute)/4))
 	others := s.replicas[:0]
 	for _, r := range s.replicas {
@@ -243,7 +262,7 @@ func (s *state) encode() []byte {
 	return b
 }
 
-// parse reads a state. What is not one counts as none.
+// parse reads a state. Anything invalid counts as an empty state.
 func parse(b []byte) state {
 	rest := len(b) - stateHead
 	if rest < 0 || b[0] != stateVersion || rest%replicaSize != 0 || rest > maxReplicas*replicaSize {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"remora/cache"
+	"remora/cache/stores"
 )
 
 // flaky is a store that takes its time, and can be switched off.
@@ -73,7 +74,7 @@ type replicas struct {
 
 func newReplicas(t *testing.T, n, rpm int) *replicas {
 	t.Helper()
-	mem, err := cache.Open("memory:", cache.Options{Now: time.Now})
+	mem, err := stores.Open("memory:", cache.Options{Now: time.Now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -302,6 +303,58 @@ func FuzzParse(f *testing.F) {
 		s.enter(noon, &Tenant{RequestsPerMinute: 60}, 1, 7)
 		if !(s.tokens <= 3 && s.tokens >= -15) || len(s.replicas) > maxReplicas || parse(s.encode()).at != s.at {
 			t.Fatalf("%+v", s)
+		}
+	})
+}
+
+// poisoned is a store that cannot read one tenant.
+type poisoned struct {
+	cache.Store
+	tenant string
+}
+
+func (p poisoned) Read(ctx context.Context, q []cache.Query) ([]cache.Result, error) {
+	for _, one := range q {
+		if one.Group.Owner == p.tenant {
+			return nil, &cache.Error{Fault: cache.FaultKey, Err: errors.New("WRONGTYPE")}
+		}
+	}
+	return p.Store.Read(ctx, q)
+}
+
+// TestTroubleOfOneTenant: what the store cannot read of one tenant does not keep the others' rates from being shared.
+func TestTroubleOfOneTenant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem, err := stores.Open("memory:", cache.Options{Now: time.Now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var notes []error
+		l := New(Config{
+			Options: Options{Tenant: Tenant{RequestsPerMinute: 60}}, Now: time.Now, Store: poisoned{mem, "bad"},
+			OnStore: func(err error) { notes = append(notes, err) },
+		})
+		for range 30 {
+			for _, tenant := range []string{"bad", "good"} {
+				if k, err := l.Enter(tenant); err == nil {
+					k.Leave()
+				}
+			}
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		got, err := mem.Read(t.Context(), []cache.Query{{Group: cache.Group{Owner: "good", Name: "limit"}, Names: []string{valueName}}})
+		if err != nil || got[0].Values[0] == nil {
+			t.Errorf("the rate of a tenant that can be read is not shared: %v", err)
+		}
+		for _, note := range notes {
+			if note != nil {
+				t.Errorf("the log says that no rates are shared: %v", note)
+			}
+		}
+		l.Close()
+		if err := mem.Close(); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// Certificate is a certificate and its key in PEM files, which may be replaced while it is in use: connections that are
-// made from then on get the new one. It is safe for concurrent use.
+// Certificate is a certificate and its key in PEM files. The files may be replaced at any time; after Load, new connections get
+// the new certificate. It is safe for concurrent use.
 type Certificate struct {
 	certFile, keyFile string
 
@@ -25,8 +25,8 @@ func NewCertificate(certFile, keyFile string) *Certificate {
 	return &Certificate{certFile: certFile, keyFile: keyFile}
 }
 
-// Load reads the files, and tells whether they hold something else than before. Where they cannot be used, what was read
-// before stays: a key may be replaced a moment after its certificate.
+// Load reads the files, and reports whether they have changed. If they cannot be used, the certificate that was read before
+// stays in use: a key may be replaced a moment after its certificate.
 func (c *Certificate) Load() (changed bool, err error) {
 	cert, err := os.ReadFile(c.certFile)
 	if err != nil {
@@ -62,7 +62,7 @@ func (c *Certificate) Listen(ln net.Listener) net.Listener {
 	}}
 }
 
-// tlsListener is that of crypto/tls, and has an answer for those who speak plain HTTP.
+// tlsListener is the listener of crypto/tls, with an answer for clients that speak plain HTTP.
 type tlsListener struct {
 	net.Listener
 	config *tls.Config
@@ -79,8 +79,7 @@ func (l *tlsListener) Accept() (net.Conn, error) {
 
 type tlsConn struct{ *tls.Conn }
 
-// Handshake tells a client that speaks plain HTTP why it fails, as net/http does. A broken handshake would tell it
-// nothing.
+// Handshake answers a client that speaks plain HTTP with an explanation, as net/http does.
 func (c tlsConn) Handshake() error {
 	err := c.Conn.Handshake()
 	var header tls.RecordHeaderError
@@ -92,7 +91,7 @@ func (c tlsConn) Handshake() error {
 	return err
 }
 
-// isHTTP tells the first bytes of a request from those of a handshake.
+// isHTTP reports whether the first bytes of a connection are those of an HTTP request.
 func isHTTP(begin [5]byte) bool {
 	switch string(begin[:]) {
 	case "GET /", "HEAD ", "POST ", "PUT /", "PATCH", "DELET", "OPTIO":

@@ -1,4 +1,5 @@
-// Package listener makes a listener that outlives moments in which the system is short of something.
+// Package listener is what the proxy needs below fasthttp: a listener that survives moments without free descriptors, TLS
+// certificates that can be replaced, a limit on connections, and connections that show how a body ended.
 package listener
 
 import (
@@ -13,13 +14,13 @@ import (
 const (
 	minAcceptPause = 5 * time.Millisecond
 	maxAcceptPause = time.Second
-	// acceptEpisode is how long accepting must have gone well before another failure is news.
+	// acceptEpisode is how long there must have been no failure before another one is logged.
 	acceptEpisode = time.Minute
 )
 
-// patientListener waits where the system is short of something that a new connection needs. fasthttp's accept loop
-// returns on any error, and with it the process would end because of a moment with too many clients.
-type patientListener struct {
+// retryingListener retries after errors that pass, such as too many open files. fasthttp's accept loop returns on any error,
+// and a moment with too many clients would end the process.
+type retryingListener struct {
 	net.Listener
 	log *slog.Logger
 	now func() time.Time
@@ -29,13 +30,13 @@ type patientListener struct {
 	closed chan struct{}
 }
 
-// Patient wraps a listener. A failure to accept is logged once an episode, and then tried again.
-func Patient(ln net.Listener, log *slog.Logger, now func() time.Time) net.Listener {
-	return &patientListener{Listener: ln, log: log, now: now, closed: make(chan struct{})}
+// Retrying wraps a listener so that errors of Accept that pass are retried. They are logged once an episode.
+func Retrying(ln net.Listener, log *slog.Logger, now func() time.Time) net.Listener {
+	return &retryingListener{Listener: ln, log: log, now: now, closed: make(chan struct{})}
 }
 
-// Accept returns the next connection, or an error that will not go away by waiting.
-func (l *patientListener) Accept() (net.Conn, error) {
+// Accept returns the next connection, or an error that does not pass.
+func (l *retryingListener) Accept() (net.Conn, error) {
 	for pause := minAcceptPause; ; pause = min(2*pause, maxAcceptPause) {
 		c, err := l.Listener.Accept()
 		if err == nil || !passes(err) {
@@ -57,7 +58,7 @@ func (l *patientListener) Accept() (net.Conn, error) {
 }
 
 // Close ends Accept, also while it waits. It may be called again, and does nothing then.
-func (l *patientListener) Close() (err error) {
+func (l *retryingListener) Close() (err error) {
 	l.once.Do(func() {
 		close(l.closed)
 		err = l.Listener.Close()
@@ -65,7 +66,7 @@ func (l *patientListener) Close() (err error) {
 	return err
 }
 
-// passes tells errors that concern one connection, or that last until others have been closed.
+// passes reports whether an error concerns one connection only, or passes once other connections are closed.
 func passes(err error) bool {
 	for _, e := range [...]syscall.Errno{
 		syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, // short of descriptors or memory

@@ -8,12 +8,11 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// Spare is for how many connections beyond its limit a Room lets a server wait for a request, to have it answered. fasthttp
-// would refuse them before it reads one, with a text that no SDK understands and that over TLS never comes.
+// Spare is how many connections beyond the limit are accepted in order to answer their first request with an error. fasthttp
+// itself would refuse them before it reads a request, with a text that no SDK understands and that over TLS never arrives.
 const Spare = 256
 
-// Room counts a server's connections, and knows those for which there was none when they came. It is safe for concurrent
-// use.
+// Room limits a server's connections. It counts them, and knows which came beyond the limit. It is safe for concurrent use.
 type Room struct {
 	limit   int
 	refusal []byte
@@ -21,11 +20,11 @@ type Room struct {
 	mu     sync.Mutex
 	open   int
 	beyond map[net.Conn]struct{}
-	some   atomic.Bool // beyond holds some
+	some   atomic.Bool // beyond is not empty
 }
 
-// NewRoom makes a Room for limit connections. refusal is a whole HTTP response for those that come when the spare ones are
-// taken, too; over TLS they are just closed.
+// NewRoom makes a Room for limit connections. refusal is a complete HTTP response for connections beyond the spare ones; over
+// TLS these are just closed.
 func NewRoom(limit int, refusal []byte) *Room {
 	return &Room{limit: limit, refusal: refusal, beyond: map[net.Conn]struct{}{}}
 }
@@ -38,16 +37,16 @@ func (r *Room) State(c net.Conn, s fasthttp.ConnState) {
 			return
 		}
 		if _, tls := c.(interface{ NetConn() net.Conn }); !tls {
-			_, _ = c.Write(r.refusal) // the first bytes that are sent never wait
+			_, _ = c.Write(r.refusal) // the first bytes on a connection never block
 		}
 		_ = c.Close()
 	case fasthttp.StateClosed, fasthttp.StateHijacked:
 		r.leave(c)
-	default: // a request of one that is known begins or ends
+	default: // a request begins or ends
 	}
 }
 
-// enter counts a connection, and tells whether it may stay for an answer.
+// enter counts a connection. It reports whether its request will be answered.
 func (r *Room) enter(c net.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,13 +65,13 @@ func (r *Room) leave(c net.Conn) {
 	r.forget(c)
 }
 
-// forget needs the lock.
+// forget takes c off beyond. The caller holds mu.
 func (r *Room) forget(c net.Conn) {
 	delete(r.beyond, c)
 	r.some.Store(len(r.beyond) > 0)
 }
 
-// For tells whether there is room for a connection: there was when it came, or there is now.
+// For reports whether there is room for a connection: there was when it was accepted, or there is now.
 func (r *Room) For(c net.Conn) bool {
 	if !r.some.Load() {
 		return true

@@ -40,7 +40,7 @@ func Calls(calls ...layer.ToolCall) Option {
 // Model is what Turn.Ask is, which is nil otherwise. It must be deterministic and safe for concurrent use.
 func Model(m layer.Model) Option { return func(s *suite) { s.model = m } }
 
-// Overruns names the budgets (in tokens) at which SEMANTICS lets the layer recall more than its budget.
+// Overruns names the budgets (in tokens) at which the layer may recall more than its budget.
 func Overruns(at func(budget int) bool) Option { return func(s *suite) { s.overruns = at } }
 
 // suite is what Run checks.
@@ -117,7 +117,7 @@ const wireName = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789
 // deterministic: the same session played twice on one value, and once on another, goes the same way.
 func (s *suite) deterministic(t *testing.T) {
 	t.Helper()
-	for _, d := range dialects {
+	for _, d := range allDialects {
 		impl := s.open()
 		first := s.play(t, impl, "a", d)
 		if diff := cmp.Diff(first, s.play(t, impl, "a", d)); diff != "" {
@@ -132,7 +132,7 @@ func (s *suite) deterministic(t *testing.T) {
 // inputsKept: no hook changes what it is given. The session itself checks that, after each hook.
 func (s *suite) inputsKept(t *testing.T) {
 	t.Helper()
-	for _, d := range dialects {
+	for _, d := range allDialects {
 		p := s.newSession(s.open(), "a", d)
 		p.watch = true
 		p.playAll(t)
@@ -154,7 +154,7 @@ func (s *suite) budget(t *testing.T) {
 	states := append(s.reached(t, impl), s.states...)
 	for name, count := range counters {
 		for i, st := range states {
-			p := s.newSession(impl, "a", dialects[0])
+			p := s.newSession(impl, "a", allDialects[0])
 			p.count, p.state = count, st
 			all := s.recallOnce(t, p, math.MaxInt)
 			// Just less than everything is where layers of several parts go wrong.
@@ -197,10 +197,10 @@ func (s *suite) recallOnce(t *testing.T, p *session, budget int) int {
 	return cost
 }
 
-// escaped: what somebody said cannot close a block. Every text of a session holds a closing tag.
+// escaped: what was said cannot close a block. Every text of a session holds a closing tag.
 func (s *suite) escaped(t *testing.T) {
 	t.Helper()
-	p := s.newSession(s.open(), "a", dialects[0])
+	p := s.newSession(s.open(), "a", allDialects[0])
 	p.playAll(t)
 	for _, m := range p.recalled {
 		if strings.Contains(m, closing) {
@@ -215,10 +215,10 @@ func (s *suite) anyState(t *testing.T) {
 	states := append(s.reached(t, s.open()), s.states...)
 	for i, bad := range damaged(states) {
 		t.Run(fmt.Sprintf("%d %.40q", i, bad), func(t *testing.T) {
-			p := s.newSession(s.open(), "a", dialects[i%len(dialects)])
+			p := s.newSession(s.open(), "a", allDialects[i%len(allDialects)])
 			p.state = bad
 			p.playSome(t, 2)
-			p = s.newSession(s.open(), "a", dialects[0])
+			p = s.newSession(s.open(), "a", allDialects[0])
 			p.state, p.raw = bad, true
 			p.playSome(t, 2) // without Init, as when a state changed under a request: an error is fine, a panic is not
 		})
@@ -228,7 +228,7 @@ func (s *suite) anyState(t *testing.T) {
 // boundedState: whatever a caller sends, the state stays small enough to be kept.
 func (s *suite) boundedState(t *testing.T) {
 	t.Helper()
-	p := s.newSession(s.open(), "a", dialects[0])
+	p := s.newSession(s.open(), "a", allDialects[0])
 	p.flood = true
 	for n := range floodTurns {
 		p.play(t, n)
@@ -241,7 +241,7 @@ func (s *suite) boundedState(t *testing.T) {
 // sessionsApart: two sessions that take turns on one value go as they would alone.
 func (s *suite) sessionsApart(t *testing.T) {
 	t.Helper()
-	d := dialects[0]
+	d := allDialects[0]
 	shared := s.open()
 	a, b := s.newSession(shared, "a", d), s.newSession(shared, "b", d)
 	for n := range turns {
@@ -264,13 +264,13 @@ func (s *suite) manySessions(t *testing.T) {
 	shared := s.open()
 	want := map[string][]string{}
 	for _, name := range []string{"a", "b"} {
-		want[name] = s.play(t, s.open(), name, dialects[0])
+		want[name] = s.play(t, s.open(), name, allDialects[0])
 	}
 	var wg sync.WaitGroup
 	for i := range 8 {
 		name := string(rune('a' + i%2))
 		wg.Go(func() {
-			p := s.newSession(shared, name, dialects[0])
+			p := s.newSession(shared, name, allDialects[0])
 			p.playAll(t)
 			if !slices.Equal(p.log, want[name]) {
 				t.Errorf("session %s went another way among many", name)
@@ -291,7 +291,7 @@ func (s *suite) play(t *testing.T, impl any, name string, d dialect) []string {
 // reached are the states that a session goes through, nothing first.
 func (s *suite) reached(t *testing.T, impl any) []layer.State {
 	t.Helper()
-	p := s.newSession(impl, "a", dialects[0])
+	p := s.newSession(impl, "a", allDialects[0])
 	states := []layer.State{nil}
 	for n := range turns {
 		p.play(t, n)

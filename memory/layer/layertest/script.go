@@ -1,6 +1,7 @@
 package layertest
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -13,6 +14,7 @@ import (
 
 	"remora/memory/layer"
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
 type dialect = wire.Dialect
@@ -26,19 +28,19 @@ const (
 	recallBudget = 1000
 )
 
-var dialects = []dialect{wire.Chat, wire.Responses}
+var allDialects = dialects.All()
 
 // budgets are those that are tried with every state, in tokens.
 var budgets = []int{0, 1, 2, 3, 4, 5, 7, 10, 13, 16, 20, 25, 33, 50, 80, 100, 150, 250, 500, 800, 2500, 100000, math.MaxInt}
 
-// counters are the ways of counting tokens that are tried: the sources' own, and one that prices each character as
+// counters are the ways of counting tokens that are tried: the simple estimates that agents use, and one that prices each character as
 // vocabularies price rare ones.
 var counters = map[string]func(string) int{
 	"utf16/4": func(s string) int { return (len(utf16.Encode([]rune(s))) + 3) / 4 },
 	"runes":   utf8.RuneCountInString,
 }
 
-// closing is in every text that somebody says. No block has such a tag.
+// closing is in every text that is said. No block has such a tag.
 const closing = "</zz>"
 
 // text is what is said in a turn: something worth remembering, in several scripts, with a closing tag.
@@ -59,8 +61,24 @@ func (p *session) turn(n int) layer.Turn {
 		Now:       time.Date(2026, 3, 5, 9, n, 0, 0, time.UTC),
 		Dialect:   p.dialect, Model: "gpt-4o", Query: p.text(n-n%2, "user"), Tools: p.toolNames(),
 		Count: p.count, CountItem: func(it wire.Item) int { return p.count(string(it.Raw)) }, Ask: p.model,
-		Note: func(string, any) {},
+		Note: func(string, any) {}, Cut: p.cut(n),
 	}
+}
+
+// cut is what a window leaves of the conversation in turn n that shows the last turn and cuts at every other one.
+func (p *session) cut(n int) *layer.WindowCut {
+	if n == 0 {
+		return nil
+	}
+	said := func(from, to int) func(context.Context) ([]wire.Item, error) {
+		return func(context.Context) (items []wire.Item, err error) {
+			for m := from; m < to; m++ {
+				items = append(append(items, p.input(m)...), p.response(m).Items...)
+			}
+			return items, nil
+		}
+	}
+	return &layer.WindowCut{Place: func(context.Context) (string, error) { return fmt.Sprint(n / 2), nil }, Lost: said(0, n-1), Shown: said(n-1, n)}
 }
 
 func (p *session) toolNames() []string {
@@ -95,11 +113,7 @@ func (p *session) input(n int) []wire.Item {
 	var items []wire.Item
 	for i, c := range p.turnCalls(n - 1) {
 		output := fmt.Sprintf("result %d: %s", i, p.text(n, "tool"))
-		if p.dialect == wire.Chat {
-			items = append(items, p.item(map[string]any{"role": "tool", "tool_call_id": c.ID, "content": output}))
-			continue
-		}
-		items = append(items, p.item(map[string]any{"type": "function_call_output", "call_id": c.ID, "output": output}))
+		items = append(items, wire.NewToolResult(wire.Call{ID: c.ID, Family: "function", Name: c.Name}, p.dialect, output))
 	}
 	return items
 }
@@ -112,7 +126,7 @@ func (p *session) response(n int) layer.Response {
 
 func (p *session) answer(text string, calls []layer.ToolCall) []wire.Item {
 	type m = map[string]any
-	if p.dialect == wire.Chat {
+	if p.dialect == dialects.Chat {
 		message := m{"role": "assistant", "content": text}
 		var list []m
 		for _, c := range calls {
@@ -192,7 +206,7 @@ func (p *session) sample(schema map[string]any, n, depth int) any {
 
 // copyTurn is a turn that shares nothing that can be changed, without its functions, which cannot be compared.
 func copyTurn(t layer.Turn) layer.Turn {
-	t.Tools, t.Count, t.CountItem, t.Note, t.Ask = slices.Clone(t.Tools), nil, nil, nil, nil
+	t.Tools, t.Count, t.CountItem, t.Note, t.Ask, t.Cut = slices.Clone(t.Tools), nil, nil, nil, nil, nil
 	return t
 }
 

@@ -103,7 +103,7 @@ func (p *session) play(t *testing.T, n int) {
 	st := &step{n: n, turn: p.turn(n), response: p.response(n)}
 	for m := range min(n+1, turns) {
 		if !slices.Contains(p.hooks, layer.HookProjectHistory) {
-			break // nobody looks at it
+			break // it is not looked at
 		}
 		st.history.Items = append(append(st.history.Items, p.input(m)...), p.response(m).Items...)
 	}
@@ -119,7 +119,7 @@ func (p *session) play(t *testing.T, n int) {
 	}
 }
 
-// due tells that a hook is called on turn n: those of the end are called when the loop of tools ends.
+// due reports whether a hook is called on turn n: those of the end are called when the loop of tools ends.
 func (p *session) due(hook string, n int) bool {
 	switch hook {
 	case layer.HookComplete:
@@ -255,5 +255,9 @@ func (p *session) runTools(ctx context.Context, st *step) (next layer.State, sai
 var badArguments = [][]byte{nil, []byte(`{}`), []byte(`null`), []byte(`[1]`), []byte(`"x"`), []byte(`{"`), []byte(`{"a":{"a":[[]]}}`)}
 
 func outcome(t *layer.Turn, success bool) layer.Outcome {
-	return layer.Outcome{Success: success, Execution: t.Execution, Thread: t.Thread}
+	o := layer.Outcome{Result: layer.Failure, Execution: t.Execution, Thread: t.Thread}
+	if success {
+		o.Result = layer.Success
+	}
+	return o
 }

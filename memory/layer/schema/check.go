@@ -14,8 +14,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Validate tells what is wrong with one JSON value, by the path of the member, in words that a model can use. It names
-// members, cut to 64 bytes each, and never says what their values are.
+// Validate returns what is wrong with one JSON value, nil if it fits: the path of the member, then words that a model can
+// use. It names members, cut to 64 bytes each, and never says what their values are.
 //
 // A name that an object has twice is wrong: readers do not agree on which of them counts, so that one could be checked and
 // the other used.
@@ -50,7 +50,7 @@ func pathOf(at, name string) string {
 	return at + "." + name
 }
 
-// check descends no deeper than the schema. A nil schema allows everything.
+// check descends no deeper than the schema and what it refers to. A nil schema allows everything.
 func (s *Schema) check(at string, v any) error {
 	if s == nil {
 		return nil
@@ -101,6 +101,9 @@ func isType(name string, v any) bool {
 }
 
 func (s *Schema) checkSome(at string, v any) error {
+	if err := s.ref.check(at, v); err != nil {
+		return err
+	}
 	for _, sub := range s.AllOf {
 		if err := sub.check(at, v); err != nil {
 			return err

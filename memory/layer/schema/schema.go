@@ -1,4 +1,6 @@
-// Package schema holds JSON to a part of JSON Schema: what a model passes to a tool, and what a layer keeps.
+// Package schema validates JSON against a part of JSON Schema: the arguments of tools, and the states of layers. [Parse]
+// and [ParseObject] read a schema, [Schema.Validate] checks a value. It never fetches anything, and takes bounded time on
+// any schema and value.
 package schema
 
 import (
@@ -9,18 +11,21 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 )
 
 // Limits of a schema.
 const (
 	maxBytes = 64 << 10
-	maxDepth = 32 // of objects and arrays in it
+	maxDepth = 32      // of objects and arrays in it
+	maxParts = 1 << 14 // schemas in it, those that it refers to counted anew with each reference
 )
 
 // Schema is a schema that was read. It knows type, enum, const, properties, required, additionalProperties, items,
 // minItems, maxItems, minLength, maxLength, pattern (in RE2's syntax), minimum, maximum, exclusiveMinimum,
-// exclusiveMaximum, anyOf, oneOf and allOf, and keywords that only describe. Any other is refused when it is read, so that
-// nothing is promised and not checked. Numbers are compared as float64.
+// exclusiveMaximum, anyOf, oneOf and allOf, $ref to "#/$defs/NAME" with $defs at the top, and keywords that only describe.
+// Any other is refused when it is read, so that nothing is promised and not checked. A definition must not refer to itself,
+// directly or through others. Numbers are compared as float64.
 type Schema struct {
 	Types      typeNames          `json:"type"`
 	Enum       []any              `json:"enum"`
@@ -41,6 +46,8 @@ type Schema struct {
 	AnyOf      []*Schema          `json:"anyOf"`
 	OneOf      []*Schema          `json:"oneOf"`
 	AllOf      []*Schema          `json:"allOf"`
+	Ref        *string            `json:"$ref"`
+	Defs       map[string]*Schema `json:"$defs"`
 	// What describes and does not constrain.
 	Schema      any `json:"$schema"`
 	ID          any `json:"$id"`
@@ -52,7 +59,9 @@ type Schema struct {
 	Format      any `json:"format"`
 	Deprecated  any `json:"deprecated"`
 
-	never    bool // the schema is false
+	never    bool    // the schema is false
+	ref      *Schema // what Ref names
+	parts    int     // schemas in it, this one included; 0 until it is prepared
 	pattern  *regexp.Regexp
 	constant any
 }
@@ -101,7 +110,7 @@ func Parse(raw []byte) (*Schema, error) {
 	if err := s.UnmarshalJSON(raw); err != nil {
 		return nil, fmt.Errorf("a keyword is not understood or has the wrong type: %w", err)
 	}
-	return s, s.prepare("")
+	return s, preparation{defs: s.Defs, open: map[*Schema]bool{}}.prepare("", s)
 }
 
 // ParseObject is Parse for a schema that only objects satisfy, as the arguments of a tool have to.
@@ -138,8 +147,23 @@ func depthOf(raw []byte) int {
 
 var knownTypes = []string{"object", "array", "string", "number", "integer", "boolean", "null"}
 
-// prepare checks and compiles the schema at a place.
-func (s *Schema) prepare(at string) error {
+// preparation checks and compiles a schema.
+type preparation struct {
+	defs map[string]*Schema
+	open map[*Schema]bool // those that are being prepared: one that is met again contains itself
+}
+
+// prepare checks and compiles the schema at a place, once.
+func (p preparation) prepare(at string, s *Schema) error {
+	if s.parts > 0 {
+		return nil
+	}
+	if p.open[s] {
+		return fmt.Errorf("%s: refers to itself", at)
+	}
+	p.open[s] = true
+	defer delete(p.open, s)
+
 	for _, name := range s.Types {
 		if !slices.Contains(knownTypes, name) {
 			return fmt.Errorf("%s: want one of %v", pathOf(at, "type"), knownTypes)
@@ -157,26 +181,46 @@ func (s *Schema) prepare(at string) error {
 			return fmt.Errorf("%s: want a value with numbers that fit a float64", pathOf(at, "const"))
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
-		if err := s.Properties[name].part(pathOf(pathOf(at, "properties"), name)); err != nil {
-			return err
-		}
-	}
-	for _, p := range []struct {
-		name string
-		one  *Schema
-	}{{"additionalProperties", s.Additional}, {"items", s.Items}} {
-		if p.one == nil {
-			continue
-		}
-		if err := p.one.prepare(pathOf(at, p.name)); err != nil {
-			return err
-		}
-	}
-	return s.prepareLists(at)
+	return p.prepareParts(at, s)
 }
 
-func (s *Schema) prepareLists(at string) error {
+// prepareParts prepares the schemas within s, and counts them.
+func (p preparation) prepareParts(at string, s *Schema) error {
+	parts := 1
+	add := func(at string, part *Schema) error {
+		if part == nil {
+			return fmt.Errorf("%s: want a schema", at)
+		}
+		if err := p.prepare(at, part); err != nil {
+			return err
+		}
+		if parts += part.parts; parts > maxParts {
+			return fmt.Errorf("%s: want at most %d schemas, counted with each reference to them", at, maxParts)
+		}
+		return nil
+	}
+
+	for _, within := range []struct {
+		name string
+		all  map[string]*Schema
+	}{{"$defs", s.Defs}, {"properties", s.Properties}} {
+		for _, name := range slices.Sorted(maps.Keys(within.all)) {
+			if err := add(pathOf(pathOf(at, within.name), name), within.all[name]); err != nil {
+				return err
+			}
+		}
+	}
+	for _, one := range []struct {
+		name string
+		part *Schema
+	}{{"additionalProperties", s.Additional}, {"items", s.Items}} {
+		if one.part == nil {
+			continue
+		}
+		if err := add(pathOf(at, one.name), one.part); err != nil {
+			return err
+		}
+	}
 	for _, list := range []struct {
 		name string
 		all  []*Schema
@@ -184,19 +228,29 @@ func (s *Schema) prepareLists(at string) error {
 		if list.all != nil && len(list.all) == 0 {
 			return fmt.Errorf("%s: want at least one schema", pathOf(at, list.name))
 		}
-		for i, sub := range list.all {
-			if err := sub.part(fmt.Sprintf("%s[%d]", pathOf(at, list.name), i)); err != nil {
+		for i, part := range list.all {
+			if err := add(fmt.Sprintf("%s[%d]", pathOf(at, list.name), i), part); err != nil {
 				return err
 			}
 		}
 	}
+	if s.Ref != nil {
+		if s.ref = p.find(*s.Ref); s.ref == nil {
+			return fmt.Errorf("%s: want #/$defs/NAME, with the name of one of $defs at the top", pathOf(at, "$ref"))
+		}
+		if err := add(pathOf(at, "$ref"), s.ref); err != nil {
+			return err
+		}
+	}
+	s.parts = parts
 	return nil
 }
 
-// part prepares a schema that has to be there.
-func (s *Schema) part(at string) error {
-	if s == nil {
-		return fmt.Errorf("%s: want a schema", at)
+// find returns the definition that a reference names, nil if there is none.
+func (p preparation) find(ref string) *Schema {
+	name, ok := strings.CutPrefix(ref, "#/$defs/")
+	if !ok || strings.Contains(name, "/") {
+		return nil
 	}
-	return s.prepare(at)
+	return p.defs[strings.NewReplacer("~1", "/", "~0", "~").Replace(name)]
 }

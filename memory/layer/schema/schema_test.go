@@ -2,6 +2,7 @@ package schema_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -28,6 +29,14 @@ func TestSchema(t *testing.T) {
 		{`{"properties":{"a":{"type":"integer"}}}`, `{"a":1e300}`, `{"a":0.5}`},
 		{`{"description":"d","properties":{"a":{"type":"string","format":"email"}}}`, `{"a":"x"}`, `{"a":"x","a":1}`},
 		{`{}`, `{"a":1}`, `{"a":1,"a":2}`},
+		{`{"$ref":"#/$defs/P","$defs":{"P":{"required":["a"]}}}`, `{"a":1}`, `{"b":1}`},
+		{`{"properties":{"a":{"$ref":"#/$defs/x~1y~0z","minimum":1}},"$defs":{"x/y~z":{"type":"integer"}}}`, `{"a":1}`, `{"a":0}`},
+		{`{"properties":{"a":{"$ref":"#/$defs/x~1y~0z","minimum":1}},"$defs":{"x/y~z":{"type":"integer"}}}`, `{"a":1}`, `{"a":1.5}`},
+		{
+			`{"properties":{"a":{"items":{"$ref":"#/$defs/L"}}},"$defs":{"L":{"properties":{"to":{"$ref":"#/$defs/P"}}},"P":{"type":"string"}}}`,
+			`{"a":[{"to":"x"},{}]}`, `{"a":[{"to":"x"},{"to":1}]}`,
+		},
+		{`{"$defs":{"not used":{"type":"string"}}}`, `{"a":1}`, `"a"`},
 		{`{}`, `{"a":1}`, `{"a":1e999}`},
 	} {
 		s, err := schema.ParseObject([]byte(c.schema))
@@ -45,7 +54,10 @@ func TestSchema(t *testing.T) {
 	for _, bad := range []string{
 		``, `null`, `true`, `{"type":"object"`, `{"type":["array"]}`, `{"properties":{"a":{"type":"text"}}}`,
 		`{"properties":{"a":{"pattern":"("}}}`, `{"required":"a"}`,
-		`{"$ref":"#/x"}`, `{"properties":{"a":{"uniqueItems":true}}}`, `{"properties":{"a":null}}`, `{"anyOf":[null]}`, `{"oneOf":[]}`, strings.Repeat(`{"items":`, 40) + `{}` + strings.Repeat(`}`, 40),
+		`{"$ref":"#/x"}`, `{"$ref":"#"}`, `{"$ref":"#/$defs/P"}`, `{"$ref":5}`, `{"$ref":"#/$defs/P/properties/a","$defs":{"P":{"properties":{"a":{}}}}}`,
+		`{"$defs":{"P":null}}`, `{"$defs":{"P":{"type":"text"}}}`, `{"$defs":{"P":{"$ref":"#/$defs/P"}}}`,
+		`{"$defs":{"P":{"items":{"$ref":"#/$defs/Q"}},"Q":{"anyOf":[{"$ref":"#/$defs/P"}]}}}`,
+		`{"properties":{"a":{"$ref":"#/$defs/P","$defs":{"P":{}}}}}`, doubled(20), `{"properties":{"a":{"uniqueItems":true}}}`, `{"properties":{"a":null}}`, `{"anyOf":[null]}`, `{"oneOf":[]}`, strings.Repeat(`{"items":`, 40) + `{}` + strings.Repeat(`}`, 40),
 		`{"x":"` + strings.Repeat("x", 64<<10) + `"}`,
 	} {
 		if _, err := schema.ParseObject([]byte(bad)); err == nil {
@@ -54,10 +66,21 @@ func TestSchema(t *testing.T) {
 	}
 }
 
+// doubled returns a short schema that contains 2^n schemas, each definition twice the next.
+func doubled(n int) string {
+	defs := []string{`"0":{}`}
+	for i := range n {
+		defs = append(defs, fmt.Sprintf(`"%d":{"allOf":[{"$ref":"#/$defs/%d"},{"$ref":"#/$defs/%d"}]}`, i+1, i, i))
+	}
+	return fmt.Sprintf(`{"$ref":"#/$defs/%d","$defs":{%s}}`, n, strings.Join(defs, ","))
+}
+
 // FuzzSchema: whatever a schema and a value are, both are read or refused, the same way each time.
 func FuzzSchema(f *testing.F) {
 	f.Add(`{"type":"object","properties":{"key":{"type":"string","maxLength":5}},"required":["key"]}`, `{"key":"v"}`)
 	f.Add(`{"anyOf":[{"properties":{"a":{"oneOf":[{"const":null},{"enum":[1,"x"]}]}}},false]}`, `{"a":1}`)
+	f.Add(`{"properties":{"a":{"$ref":"#/$defs/P"}},"$defs":{"P":{"items":{"$ref":"#/$defs/Q"}},"Q":{"type":"string"}}}`, `{"a":["x",1]}`)
+	f.Add(doubled(3), `{}`)
 	f.Add(`{"properties":{"a":null},"items":null,"allOf":[null]}`, `{"a":[1]}`)
 	f.Fuzz(func(t *testing.T, raw, arguments string) {
 		s, err := schema.ParseObject([]byte(raw))

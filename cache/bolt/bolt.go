@@ -1,0 +1,452 @@
+// Package bolt is the store in one file, by bbolt, for a single process. It is the proxy's default. Start at [Open].
+package bolt
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"remora/cache"
+)
+
+// The buckets of the file. Keys are parts that end by themselves (appendPart), so a group is one key prefix.
+//
+//	values  owner, name, value name            -> the value
+//	groups  owner, name                        -> version (8), expiry in Unix milliseconds or 0 (8), listed (1)
+//	expiry  time (8), owner, name              -> nothing; only groups that expire
+//	listed  owner, name                        -> the group's name in full; only groups that are listed
+const (
+	valuesBucket = "values"
+	groupsBucket = "groups"
+	expiryBucket = "expiry"
+	listedBucket = "listed"
+
+	// boltLockWait is how long a second process waits for the file before it gives up.
+	boltLockWait = 500 * time.Millisecond
+)
+
+// sweepGroups and sweepValues bound what one transaction of the sweeper removes, so that commits never wait long.
+const (
+	sweepGroups = 256
+	sweepValues = 4096
+)
+
+// Store is one file. Every commit is on disk (fsync) when it returns; commits that arrive while the disk is busy
+// share the next write.
+type Store struct {
+	*storeFile
+	path    string
+	file    os.FileInfo // what path names, as long as it was not deleted or replaced
+	now     func() time.Time
+	gate    cache.Gate
+	batcher *cache.Batcher[*boltCall]
+
+	stop    chan struct{}
+	sweeper sync.WaitGroup
+}
+
+// boltCall is one Commit, or one Delete where remove is set.
+type boltCall struct {
+	batches  []cache.Batch
+	remove   *cache.Group
+	outcomes []cache.Outcome
+	err      error
+}
+
+var (
+	_ cache.Store = (*Store)(nil)
+	_ Copier      = (*Store)(nil)
+)
+
+// Open opens the store in a file, which it creates if need be. A second process waits for half a second, then gets an error.
+func Open(path string, o cache.Options) (*Store, error) {
+	if path == "" {
+		return nil, errors.New("open store: store.url names no file: want bolt:PATH")
+	}
+	o = o.WithDefaults()
+
+	db, err := openFile(path)
+	if err != nil {
+		return nil, err
+	}
+	err = db.update(func(tx *bolt.Tx) error {
+		for _, name := range []string{valuesBucket, groupsBucket, expiryBucket, listedBucket} {
+			if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	var file os.FileInfo
+	if err == nil {
+		file, err = os.Stat(path)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open store %q (store.url): %w", path, err), db.close())
+	}
+
+	s := &Store{storeFile: db, path: path, file: file, now: o.Now, stop: make(chan struct{})}
+	s.batcher = &cache.Batcher[*boltCall]{Run: s.run, Slots: 1, MaxCalls: 64, MaxBytes: 1 << 20}
+	s.sweeper.Add(1)
+	go s.sweepEvery(o.SweepInterval)
+	return s, nil
+}
+
+// sweepEvery removes expired groups until the store is closed. Close waits for it.
+func (s *Store) sweepEvery(interval time.Duration) {
+	defer s.sweeper.Done()
+	t := time.NewTicker(interval) //nolint:forbidigo // only when to look; Options.Now decides what has expired
+	defer t.Stop()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-t.C:
+		}
+		// A failing disk is reported to callers of Commit; the next tick tries again.
+		for more, err := true, error(nil); more && err == nil && !s.stopping(); {
+			more, err = s.sweep()
+		}
+	}
+}
+
+func (s *Store) stopping() bool {
+	select {
+	case <-s.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// sweep removes some expired groups in one transaction and reports whether there may be more. A group too big for one
+// transaction loses its values over several and its index entry last; no reader sees it meanwhile, since it has expired.
+func (s *Store) sweep() (more bool, err error) {
+	now := s.now()
+	if !s.anyExpired(now) {
+		return false, nil // without a write transaction, and so without an fsync
+	}
+	err = s.update(func(tx *bolt.Tx) error {
+		prefixes := expiredGroups(tx, now, sweepGroups)
+		more = len(prefixes) == sweepGroups
+		left := sweepValues
+		for _, prefix := range prefixes {
+			n, err := removeValues(tx, prefix, left)
+			if err != nil {
+				return err
+			}
+			if left -= n; left == 0 {
+				more = true
+				return nil
+			}
+			if err := removeMeta(tx, prefix, readMeta(tx, prefix)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return false, fmt.Errorf("sweep expired groups: %w", err)
+	}
+	return more, nil
+}
+
+func (s *Store) anyExpired(now time.Time) bool {
+	any := false
+	_ = s.view(func(tx *bolt.Tx) error { // a read fails only on a closed file, where nothing is to be done
+		any = len(expiredGroups(tx, now, 1)) > 0
+		return nil
+	})
+	return any
+}
+
+func expiredGroups(tx *bolt.Tx, now time.Time, limit int) [][]byte {
+	var out [][]byte
+	c := tx.Bucket([]byte(expiryBucket)).Cursor()
+	for k, _ := c.First(); len(k) > 8 && len(out) < limit; k, _ = c.Next() {
+		if int64(binary.BigEndian.Uint64(k)) > now.UnixMilli() { //nolint:gosec // G115: as written by expiryKey
+			break
+		}
+		out = append(out, bytes.Clone(k[8:]))
+	}
+	return out
+}
+
+// Read implements [cache.Store].
+func (s *Store) Read(ctx context.Context, queries []cache.Query) ([]cache.Result, error) {
+	if err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer s.gate.Leave()
+	out := make([]cache.Result, len(queries))
+	now := s.now()
+	err := s.view(func(tx *bolt.Tx) error {
+		values := tx.Bucket([]byte(valuesBucket))
+		for i, q := range queries {
+			out[i].Values = make([][]byte, len(q.Names))
+			prefix := groupPrefix(q.Group)
+			meta := readMeta(tx, prefix)
+			if meta.version == 0 || meta.expiredAt(now) {
+				continue
+			}
+			out[i].Version = meta.version
+			for j, name := range q.Names {
+				if v := values.Get(appendPart(prefix, name)); v != nil {
+					out[i].Values[j] = append(make([]byte, 0, len(v)), v...)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, inFile("read groups from file", err)
+	}
+	return out, nil
+}
+
+// Commit implements [cache.Store].
+func (s *Store) Commit(ctx context.Context, batches []cache.Batch) []cache.Outcome {
+	if err := s.begin(ctx); err != nil {
+		return cache.AllFailed(len(batches), err)
+	}
+	defer s.gate.Leave()
+	// The caller may leave before the batch is written, and may then use its buffers again.
+	call := &boltCall{batches: copyBatches(batches), outcomes: make([]cache.Outcome, len(batches))}
+	if err := s.batcher.Do(ctx, call, batchBytes(batches)); err != nil {
+		return cache.AllFailed(len(batches), cache.Faulty(cache.FaultTimeout, fmt.Errorf("commit groups to file: %w", err)))
+	}
+	if call.err != nil {
+		return cache.AllFailed(len(batches), inFile("commit groups to file", call.err))
+	}
+	return call.outcomes
+}
+
+// copyBatches copies what a caller might change after it has left early.
+func copyBatches(batches []cache.Batch) []cache.Batch {
+	out := append([]cache.Batch(nil), batches...)
+	changing := 0
+	for _, b := range batches {
+		for _, p := range b.Puts {
+			if !p.Lasting {
+				changing += len(p.Data)
+			}
+		}
+	}
+	arena := make([]byte, 0, changing)
+	for i := range out {
+		out[i].Puts = append([]cache.Put(nil), out[i].Puts...)
+		out[i].Deletes = append([]string(nil), out[i].Deletes...)
+		for j, p := range out[i].Puts {
+			if p.Lasting {
+				continue
+			}
+			from := len(arena)
+			arena = append(arena, p.Data...)
+			out[i].Puts[j].Data = arena[from:len(arena):len(arena)]
+		}
+	}
+	return out
+}
+
+func batchBytes(batches []cache.Batch) int {
+	n := 0
+	for _, b := range batches {
+		for _, p := range b.Puts {
+			n += len(p.Name) + len(p.Data)
+		}
+	}
+	return n
+}
+
+// Delete implements [cache.Store].
+func (s *Store) Delete(ctx context.Context, g cache.Group) error {
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
+	defer s.gate.Leave()
+	call := &boltCall{remove: &g}
+	if err := s.batcher.Do(ctx, call, 0); err != nil {
+		return cache.Faulty(cache.FaultTimeout, fmt.Errorf("delete group from file: %w", err))
+	}
+	if call.err != nil {
+		return inFile("delete group from file", call.err)
+	}
+	return nil
+}
+
+// run writes all calls in one transaction. A call that cannot be applied is taken out and the others are tried again, so
+// that one bad batch does not fail the others.
+func (s *Store) run(ctx context.Context, calls []*boltCall) {
+	if err := s.present(); err != nil {
+		for _, c := range calls {
+			c.err = err
+		}
+		return
+	}
+	left := append([]*boltCall(nil), calls...)
+	for len(left) > 0 {
+		bad := -1
+		err := s.update(func(tx *bolt.Tx) error {
+			for i, c := range left {
+				if err := sound(func() error { return s.apply(tx, c) }); err != nil {
+					bad = i
+					return err
+				}
+			}
+			return nil
+		})
+		if err == nil {
+			return
+		}
+		if bad < 0 && errors.Is(err, ErrDamaged) && len(left) > 1 {
+			for _, c := range left {
+				s.run(ctx, []*boltCall{c}) // the damage is in the way of some of them
+			}
+			return
+		}
+		if bad < 0 {
+			for _, c := range left {
+				c.err = err
+			}
+			return
+		}
+		left[bad].err = cache.Faulty(cache.FaultKey, err)
+		left = append(left[:bad], left[bad+1:]...)
+	}
+}
+
+func (s *Store) apply(tx *bolt.Tx, c *boltCall) error {
+	now := s.now()
+	if c.remove != nil {
+		return removeGroup(tx, groupPrefix(*c.remove))
+	}
+	for i, b := range c.batches {
+		version, err := applyBatch(tx, b, now)
+		if errors.Is(err, cache.ErrConflict) {
+			c.outcomes[i] = cache.Outcome{Err: cache.ErrConflict}
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		c.outcomes[i] = cache.Outcome{Version: version}
+	}
+	return nil
+}
+
+// List implements [cache.Store].
+func (s *Store) List(ctx context.Context, owner, after string, limit int) ([]string, string, error) {
+	if err := s.begin(ctx); err != nil {
+		return nil, "", err
+	}
+	defer s.gate.Leave()
+	start, later, err := cache.PageStart(after)
+	if err != nil {
+		return nil, "", err
+	}
+	limit = cache.PageLimit(limit)
+	var names []string
+	next := ""
+	now := s.now()
+	err = s.view(func(tx *bolt.Tx) error {
+		prefix := appendPart(nil, owner)
+		from := prefix
+		if later {
+			from = groupPrefix(cache.Group{Owner: owner, Name: start})
+		}
+		c := tx.Bucket([]byte(listedBucket)).Cursor()
+		seen := 0
+		for k, v := c.Seek(from); bytes.HasPrefix(k, prefix); k, v = c.Next() {
+			if later && bytes.Equal(k, from) {
+				continue
+			}
+			if seen == limit {
+				next = cache.PageToken(start)
+				return nil
+			}
+			seen++
+			start = string(v)
+			if !readMeta(tx, k).expiredAt(now) {
+				names = append(names, start)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, "", cache.Faulty(cache.FaultStore, fmt.Errorf("list groups in file: %w", err))
+	}
+	return names, next, nil
+}
+
+// CopyTo implements [Copier].
+func (s *Store) CopyTo(w io.Writer, begin func(size int64)) error {
+	if err := s.gate.Enter(); err != nil {
+		return err
+	}
+	defer s.gate.Leave()
+	if err := s.present(); err != nil {
+		return err
+	}
+	if err := s.copyTo(w, begin); err != nil {
+		return inFile("copy the store's file", err)
+	}
+	return nil
+}
+
+// Ping implements [cache.Store].
+func (s *Store) Ping(ctx context.Context) error {
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
+	defer s.gate.Leave()
+	if err := s.present(); err != nil {
+		return err
+	}
+	return cache.Faulty(cache.FaultStore, s.view(func(*bolt.Tx) error { return nil }))
+}
+
+// Close implements [cache.Store].
+func (s *Store) Close() error {
+	if !s.gate.Shut() {
+		return nil
+	}
+	close(s.stop)
+	s.sweeper.Wait()
+	s.batcher.Wait()
+	return s.close()
+}
+
+// Shard implements [cache.Store].
+func (s *Store) Shard(cache.Group) string { return "" }
+
+func (s *Store) begin(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return cache.Faulty(cache.FaultTimeout, err)
+	}
+	return cache.Faulty(cache.FaultStore, s.gate.Enter())
+}
+
+// present fails once the file was deleted or replaced: anything written to it would be lost at the next start.
+func (s *Store) present() error {
+	at, err := os.Stat(s.path)
+	if err == nil && os.SameFile(at, s.file) {
+		return nil
+	}
+	return cache.Faulty(cache.FaultStore, errors.New("the file of store.url was deleted or replaced while it is in use: put it back, or restart"))
+}
+
+// inFile wraps an error of the file with the operation that failed. Damage concerns the groups in which it was found.
+func inFile(doing string, err error) error {
+	if errors.Is(err, ErrDamaged) {
+		return &cache.Error{Fault: cache.FaultCorrupt, Err: fmt.Errorf("%s: %w: %w", doing, cache.ErrUnreadable, err)}
+	}
+	return cache.Faulty(cache.FaultStore, fmt.Errorf("%s: %w", doing, err))
+}

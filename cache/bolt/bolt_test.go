@@ -1,0 +1,74 @@
+package bolt
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"remora/cache"
+	"remora/cache/storetest"
+)
+
+func TestKeysAreInjective(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a := cache.Group{Owner: storetest.IDs().Draw(t, "owner a"), Name: storetest.IDs().Draw(t, "name a")}
+		b := cache.Group{Owner: storetest.IDs().Draw(t, "owner b"), Name: storetest.IDs().Draw(t, "name b")}
+		if a != b && (bytes.HasPrefix(groupPrefix(a), groupPrefix(b)) || bytes.HasPrefix(groupPrefix(b), groupPrefix(a))) {
+			t.Fatalf("the prefix of one of %q and %q begins that of the other", a, b)
+		}
+	})
+}
+
+// What is too long for a length byte must not look like what just fits, whatever a caller makes of it.
+func TestHashedKeyPartIsNoLength(t *testing.T) {
+	owner, name := strings.Repeat("o", 300), strings.Repeat("n", 222)
+	sum := sha256.Sum256([]byte(owner))
+	crafted := cache.Group{Owner: string(sum[:]) + "\xde" + name} // 255 bytes
+	if bytes.HasPrefix(groupPrefix(crafted), groupPrefix(cache.Group{Owner: owner, Name: name})) {
+		t.Error("keys of one group are keys of another")
+	}
+}
+
+// TestBoltTakesBadCallOut has one call that bbolt refuses among good ones.
+func TestBoltTakesBadCallOut(t *testing.T) {
+	s, err := Open(filepath.Join(t.TempDir(), "store.db"), cache.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	call := func(name string, b cache.Batch) *boltCall {
+		b.Group = cache.Group{Owner: "o", Name: name}
+		return &boltCall{batches: []cache.Batch{b}, outcomes: make([]cache.Outcome, 1)}
+	}
+	huge := make([]byte, 1<<31) // longer than a value may be; never touched, so it takes no memory
+	good, bad, late := call("good", cache.Batch{}), call("bad", cache.Batch{Puts: []cache.Put{{Name: "n", Data: huge}}}), call("late", cache.Batch{})
+	s.run(t.Context(), []*boltCall{good, bad, late})
+	if good.err != nil || good.outcomes[0].Version != 1 || late.err != nil || late.outcomes[0].Version != 1 || bad.err == nil {
+		t.Fatalf("good %+v, bad %+v, late %+v", good, bad.err, late)
+	}
+	if fault, _ := cache.FaultOf(bad.err); fault != cache.FaultKey {
+		t.Errorf("a batch that is refused is a fault of %s", fault)
+	}
+	got, err := s.Read(t.Context(), []cache.Query{{Group: cache.Group{Owner: "o", Name: "good"}}, {Group: cache.Group{Owner: "o", Name: "bad"}}, {Group: cache.Group{Owner: "o", Name: "late"}}})
+	if err != nil || got[0].Version != 1 || got[1].Version != 0 || got[2].Version != 1 {
+		t.Fatalf("read %+v, %v", got, err)
+	}
+}
+
+// A call that its caller has left must not see what becomes of the caller's buffers. What nothing is written to again is not
+// copied: a large body would be in memory once more.
+func TestBatchesAreCopiedUnlessTheyLast(t *testing.T) {
+	reused, lasting := []byte("reused"), []byte("lasting")
+	got := copyBatches([]cache.Batch{{Puts: []cache.Put{{Name: "a", Data: reused}, {Name: "b", Data: lasting, Lasting: true}, {Name: "c", Data: reused}}}})[0].Puts
+	reused[0] = 'x'
+	if string(got[0].Data) != "reused" || string(got[2].Data) != "reused" {
+		t.Errorf("%q and %q, want copies", got[0].Data, got[2].Data)
+	}
+	if &got[1].Data[0] != &lasting[0] {
+		t.Error("what lasts is copied")
+	}
+}

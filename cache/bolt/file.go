@@ -1,0 +1,190 @@
+package bolt
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"sync/atomic"
+
+	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"remora/cache"
+)
+
+// ErrDamaged is part of errors about a store's file that is cut off, overwritten, or in part not what was written to it.
+var ErrDamaged = errors.New("the file is damaged: restore a backup (remora store backup makes them; cp of a file in use does not)")
+
+// leastPages is how many pages the smallest file has.
+const leastPages = 4
+
+// storeFile is an open file whose damage is an error, wherever it is met. bbolt trusts what it finds in its file: a page that
+// holds something else makes it panic, and a page that is not there faults where it is touched.
+type storeFile struct {
+	db *bolt.DB
+	// stuck is set once a transaction could not even begin: bbolt keeps its locks then, and each later call would wait for
+	// them for ever.
+	stuck atomic.Bool
+}
+
+// openFile opens and locks the file. If Compact replaced the file while openFile waited for the lock, it opens the new
+// file instead: writes to the old one would be lost.
+func openFile(path string) (*storeFile, error) {
+	const tries = 3
+	for range tries {
+		db, file, err := openDB(path)
+		switch {
+		case errors.Is(err, bolterrors.ErrTimeout):
+			return nil, fmt.Errorf("open store %q (store.url): the file is locked: another Remora has it open; stop that one, or let both use Redis", path)
+		case err != nil:
+			return nil, fmt.Errorf("open store %q (store.url): %w", path, err)
+		}
+		if cache.IsFileAt(file, path) {
+			return db, nil
+		}
+		if err := db.close(); err != nil {
+			return nil, fmt.Errorf("open store %q (store.url): %w", path, err)
+		}
+	}
+	return nil, fmt.Errorf("open store %q (store.url): the file is being replaced", path)
+}
+
+// openDB opens the file, unless another process has it locked. One that is no store any more is refused with ErrDamaged.
+func openDB(path string) (f *storeFile, file *os.File, err error) {
+	f = new(storeFile)
+	err = sound(func() (err error) {
+		f.db, err = bolt.Open(path, 0o600, &bolt.Options{
+			Timeout:      boltLockWait,
+			FreelistType: bolt.FreelistMapType,
+			// Saves the pauses in which a growing file is mapped anew, and costs address space only.
+			InitialMmapSize: 64 << 20,
+			OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
+				f, err := os.OpenFile(name, flag, mode) //nolint:gosec // G304: the operator's own path
+				file = f
+				return f, err
+			},
+		})
+		return err
+	})
+	if errors.Is(err, ErrDamaged) && file != nil {
+		_ = file.Close() // and with it the lock, which bbolt has not let go of
+	}
+	if err != nil {
+		if !errors.Is(err, ErrDamaged) && isNoStore(err, path) {
+			err = fmt.Errorf("%w: %w", ErrDamaged, err)
+		}
+		return nil, nil, err
+	}
+	if err := f.whole(file); err != nil {
+		return nil, nil, errors.Join(err, f.close())
+	}
+	return f, file, nil
+}
+
+// isNoStore reports whether a file could not be opened for what stands in it, or since it is shorter than any store.
+func isNoStore(err error, path string) bool {
+	for _, known := range []error{bolterrors.ErrInvalid, bolterrors.ErrChecksum, bolterrors.ErrVersionMismatch} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	info, err := os.Stat(path)
+	return err == nil && info.Size() > 0 && info.Size() < leastPages*int64(os.Getpagesize())
+}
+
+// whole looks for pages that are in use and not in the file.
+func (f *storeFile) whole(file *os.File) error {
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	return f.view(func(tx *bolt.Tx) error {
+		if want := tx.Size(); info.Size() < want {
+			return fmt.Errorf("%w: it has %d bytes of %d", ErrDamaged, info.Size(), want)
+		}
+		return nil
+	})
+}
+
+// view reads in a transaction.
+func (f *storeFile) view(read func(tx *bolt.Tx) error) error {
+	tx, err := f.begin(false)
+	if err != nil {
+		return err
+	}
+	err = sound(func() error { return read(tx) })
+	return errors.Join(err, tx.Rollback())
+}
+
+// update writes in a transaction. After a panic it is given up as after any error; bbolt would read its list of free pages
+// again, from a file that is damaged.
+func (f *storeFile) update(write func(tx *bolt.Tx) error) error {
+	tx, err := f.begin(true)
+	if err != nil {
+		return err
+	}
+	err = sound(func() error {
+		if err := write(tx); err != nil {
+			return err
+		}
+		f.db.AllocSize = growth(tx.Size())
+		return tx.Commit()
+	})
+	if err == nil {
+		return nil
+	}
+	if e := tx.Rollback(); !errors.Is(e, bolterrors.ErrTxClosed) {
+		err = errors.Join(err, e)
+	}
+	return err
+}
+
+// growth is by how many bytes a file grows that is too small for a commit: by a quarter of it, so that a new file stays small
+// and each growth, which costs a flush of its own, comes ever more rarely.
+func growth(size int64) int {
+	const least, most = 128 << 10, 16 << 20
+	return int(min(max(size/4, least), most))
+}
+
+func (f *storeFile) begin(writable bool) (tx *bolt.Tx, err error) {
+	if f.stuck.Load() {
+		return nil, ErrDamaged
+	}
+	err = sound(func() (err error) {
+		tx, err = f.db.Begin(writable)
+		return err
+	})
+	if errors.Is(err, ErrDamaged) {
+		f.stuck.Store(true)
+	}
+	return tx, err
+}
+
+func (f *storeFile) copyTo(w io.Writer, begin func(size int64)) error {
+	return f.view(func(tx *bolt.Tx) error {
+		begin(tx.Size())
+		_, err := tx.WriteTo(w)
+		return err
+	})
+}
+
+func (f *storeFile) close() error {
+	if f.stuck.Load() {
+		return fmt.Errorf("close store: %w", ErrDamaged) // closing would wait for its locks for ever
+	}
+	return f.db.Close()
+}
+
+// sound runs f, which touches the mapped file, and turns a panic or a memory fault in it into an ErrDamaged.
+func sound(f func() error) (err error) {
+	before := debug.SetPanicOnFault(true)
+	defer debug.SetPanicOnFault(before)
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("%w (%T)", ErrDamaged, v) // its text may quote what is stored
+		}
+	}()
+	return f()
+}

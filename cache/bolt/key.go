@@ -1,0 +1,25 @@
+package bolt
+
+import (
+	"crypto/sha256"
+
+	"remora/cache"
+)
+
+// appendPart appends s to a bbolt key so that it ends by itself: a length byte and the bytes, or 255 and the SHA-256
+// of what is longer than 254 bytes (bbolt keys end at 32 KiB). A sequence of parts is as injective as its parts.
+func appendPart(dst []byte, s string) []byte {
+	if len(s) < 255 {
+		dst = append(dst, byte(len(s))) //nolint:gosec // G115: checked above
+		return append(dst, s...)
+	}
+	sum := sha256.Sum256([]byte(s))
+	dst = append(dst, 255)
+	return append(dst, sum[:]...)
+}
+
+// groupPrefix is how all bbolt keys of a group begin.
+func groupPrefix(g cache.Group) []byte {
+	b := make([]byte, 0, 96+min(len(g.Owner), 254)+min(len(g.Name), 254))
+	return appendPart(appendPart(b, g.Owner), g.Name)
+}

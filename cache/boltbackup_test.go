@@ -1,0 +1,102 @@
+package cache_test
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.etcd.io/bbolt"
+
+	"remora/cache"
+	"remora/cache/bolt"
+	"remora/cache/storetest"
+)
+
+// TestBackupOfABoltFileInUse: a copy that is made while others write is of one moment, and sound.
+func TestBackupOfABoltFileInUse(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, "bolt:"+filepath.Join(dir, "x.db"), cache.Options{})
+	mustCommit(t, s, put("o", "first", []byte("1")))
+
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+				s.Commit(ctx(), []cache.Batch{put("o", fmt.Sprint(i%50), storetest.Record(i))})
+			}
+		}
+	}()
+	for i := range 5 {
+		path := filepath.Join(dir, fmt.Sprintf("backup-%d", i))
+		size := int64(0)
+		err := bolt.WriteBackup(path, func(w io.Writer) error {
+			return s.(bolt.Copier).CopyTo(w, func(n int64) { size = n })
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(path); err != nil || info.Size() != size || info.Mode().Perm() != 0o600 {
+			t.Errorf("%v, %v, want %d bytes for the owner alone", info, err, size)
+		}
+
+		db, err := bbolt.Open(path, 0o600, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = db.View(func(tx *bbolt.Tx) error {
+			for err := range tx.Check() {
+				return err
+			}
+			return nil
+		})
+		if err != nil {
+			t.Errorf("the copy is not sound: %v", err)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		copied := open(t, "bolt:"+path, cache.Options{})
+		if got := read(t, copied, "o", "first"); string(got) != "1" {
+			t.Errorf("the copy holds %q", got)
+		}
+		if err := copied.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	<-stopped
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestBackupIsWholeOrNotThere: what was not written whole gets no name, and nothing is replaced.
+func TestBackupIsWholeOrNotThere(t *testing.T) {
+	dir := t.TempDir()
+	whole := filled(t, filepath.Join(dir, "x.db"))
+	path := filepath.Join(dir, "backup")
+	cut := func(w io.Writer) error {
+		_, err := w.Write(whole[:len(whole)/2])
+		return err
+	}
+	if err := bolt.WriteBackup(path, cut); err == nil || !strings.Contains(err.Error(), "damaged") {
+		t.Errorf("half a copy: %v", err)
+	}
+	if err := bolt.WriteBackup(path, func(w io.Writer) error { return bolt.Copy(filepath.Join(dir, "x.db"), w) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := bolt.WriteBackup(path, cut); err == nil || !strings.Contains(err.Error(), "is there already") {
+		t.Errorf("over another file: %v", err)
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(left) != 2 {
+		t.Errorf("left: %q, %v", left, err)
+	}
+}

@@ -1,0 +1,180 @@
+package cache_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.etcd.io/bbolt"
+
+	"remora/cache"
+	"remora/cache/bolt"
+	"remora/cache/stores"
+	"remora/cache/storetest"
+)
+
+// filled writes a bolt store of some hundred pages, and returns those bytes of its file that are in use.
+func filled(t *testing.T, path string) []byte {
+	t.Helper()
+	s := open(t, "bolt:"+path, cache.Options{})
+	for i := range 300 {
+		mustCommit(t, s, put("o", fmt.Sprint(i), storetest.Record(i)))
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	db, err := bbolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := int64(0)
+	err = db.View(func(tx *bbolt.Tx) error {
+		used = tx.Size()
+		return nil
+	})
+	b, readErr := os.ReadFile(path)
+	if err := errors.Join(err, readErr, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b[:used]
+}
+
+// visit reads and writes all groups of a store whose file may be damaged. It returns how many operations failed, and fails
+// the test for values that were never written and errors that do not say that the file is damaged.
+func visit(t *testing.T, s cache.Store) (failed int) {
+	t.Helper()
+	for i := range 300 {
+		group := cache.Group{Owner: "o", Name: fmt.Sprint(i)}
+		_, err := s.Read(ctx(), []cache.Query{{Group: group, Names: []string{"n"}}})
+		if err == nil {
+			err = s.Commit(ctx(), []cache.Batch{put("o", group.Name, storetest.Record(i))})[0].Err
+		}
+		if err == nil {
+			continue
+		}
+		failed++
+		if fault, _ := cache.FaultOf(err); errors.Is(err, bolt.ErrDamaged) && fault != cache.FaultCorrupt {
+			t.Errorf("damage is a fault of %v: %v", fault, err)
+		}
+	}
+	return failed
+}
+
+// TestBoltFileThatIsCutOff refuses to start with a sentence, however much of it is missing.
+func TestBoltFileThatIsCutOff(t *testing.T) {
+	dir := t.TempDir()
+	whole := filled(t, filepath.Join(dir, "whole.db"))
+	sizes := []int{1, 100, 4095, 5000, 8192}
+	for i := range 20 {
+		sizes = append(sizes, len(whole)*(i+1)/21)
+	}
+	for _, size := range sizes {
+		path := filepath.Join(dir, fmt.Sprintf("%d.db", size))
+		if err := os.WriteFile(path, whole[:size], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := stores.Open("bolt:"+path, cache.Options{})
+		if err == nil {
+			t.Errorf("a file of %d bytes of %d is opened", size, len(whole))
+			_ = s.Close()
+			continue
+		}
+		if !errors.Is(err, bolt.ErrDamaged) || !strings.Contains(err.Error(), "store.url") || !strings.Contains(err.Error(), "backup") {
+			t.Errorf("%d bytes of %d: %v", size, len(whole), err)
+		}
+	}
+}
+
+// TestDamagedBoltFile: a file with pages that hold anything never ends the process, whether they are met at the start or
+// later, and what is whole can still be read.
+func TestDamagedBoltFile(t *testing.T) {
+	dir := t.TempDir()
+	whole := filled(t, filepath.Join(dir, "whole.db"))
+	page := os.Getpagesize()
+	random := rand.New(rand.NewPCG(1, 2))
+	refused, opened, failed := 0, 0, 0
+	for i := range 60 {
+		path := filepath.Join(dir, fmt.Sprintf("%d.db", i))
+		b := append([]byte(nil), whole...)
+		for range 1 + i%4 {
+			at := random.IntN(len(b) / page)
+			for j := range page {
+				b[at*page+j] = byte(random.Uint32())
+			}
+		}
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := stores.Open("bolt:"+path, cache.Options{})
+		if err != nil {
+			refused++
+			continue
+		}
+		opened++
+		failed += visit(t, s)
+		_ = s.Close() // it may say that the file is damaged
+	}
+	if opened == 0 || failed == 0 {
+		t.Errorf("%d files were refused, %d opened, %d operations on those failed: the damage was not met", refused, opened, failed)
+	}
+}
+
+// TestBoltFileThatIsDamagedInUse: neither a file that is cut off under a running process nor one that is overwritten ends it.
+func TestBoltFileThatIsDamagedInUse(t *testing.T) {
+	for name, damage := range map[string]func(f *os.File, size int64) error{
+		"cut off": func(f *os.File, size int64) error { return f.Truncate(size / 2) },
+		"overwritten": func(f *os.File, size int64) error {
+			_, err := f.WriteAt([]byte(strings.Repeat("x", int(size)/4)), size/2)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "x.db")
+			size := len(filled(t, path))
+			s := open(t, "bolt:"+path, cache.Options{})
+			f, err := os.OpenFile(path, os.O_RDWR, 0o600)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(damage(f, int64(size)), f.Close()); err != nil {
+				t.Fatal(err)
+			}
+			if visit(t, s) == 0 {
+				t.Error("no operation has met the damage")
+			}
+			_ = s.Close() // it may say that the file is damaged
+		})
+	}
+}
+
+// TestBoltFileThatIsDeletedInUse: what would be written to nowhere is refused, until the file is back.
+func TestBoltFileThatIsDeletedInUse(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.db")
+	s := open(t, "bolt:"+path, cache.Options{})
+	defer func() { _ = s.Close() }()
+	mustCommit(t, s, put("o", "a", []byte("1")))
+
+	if err := os.Rename(path, path+".away"); err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{s.Ping(ctx()), s.Commit(ctx(), []cache.Batch{put("o", "a", []byte("2"))})[0].Err, s.Delete(ctx(), cache.Group{Owner: "o", Name: "a"})} {
+		if fault, _ := cache.FaultOf(err); fault != cache.FaultStore || !strings.Contains(err.Error(), "deleted or replaced") {
+			t.Errorf("%v: %v", fault, err)
+		}
+	}
+
+	if err := os.Rename(path+".away", path); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Ping(ctx()); err != nil {
+		t.Error(err)
+	}
+	if got := read(t, s, "o", "a"); string(got) != "1" {
+		t.Errorf("read %q", got)
+	}
+}

@@ -1,0 +1,116 @@
+package encrypted
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"remora/cache"
+)
+
+// ErrMismatch is wrapped by errors which say that a store was written with other keys than those configured. Waiting
+// does not help, and nothing may be written until the configuration is corrected.
+var ErrMismatch = errors.New("the configuration does not fit the store")
+
+// The kinds of mismatch. Each wraps [ErrMismatch].
+var (
+	ErrOtherNamesKey = mismatch(path + ".names_key: is not the one that this store was written with")
+	ErrNoKeys        = mismatch(path + ": this store was written with encryption; configure its keys")
+)
+
+// mismatch is an [ErrMismatch] with its own text.
+type mismatch string
+
+func (m mismatch) Error() string { return string(m) }
+
+// Unwrap makes it an ErrMismatch.
+func (mismatch) Unwrap() error { return ErrMismatch }
+
+func otherKey(id string) error {
+	return mismatch(fmt.Sprintf("%s.keys: the secret of %q is not the one that this store was written with: configure that "+
+		"again, or give the new secret another id, and put it first", path, id))
+}
+
+// Guarded is a store that is checked before it is used.
+type Guarded struct {
+	cache.Store
+	// OnMismatch, if not nil, is called once with an error that wraps ErrMismatch: to everything else a store that answers
+	// but does not fit looks like an outage. It must be set before the store is used.
+	OnMismatch func(error)
+	// OnBegin, if not nil, is called when a check finds that the store was not encrypted before. It must be set as early.
+	OnBegin func()
+
+	sealer *Sealer
+	passed atomic.Bool
+	warned atomic.Bool
+}
+
+// Check compares the keys with those that the store was written with. Its error wraps [ErrMismatch] where they do not
+// fit. Once it has passed it costs no round trip.
+func (g *Guarded) Check(ctx context.Context) error {
+	if g.passed.Load() {
+		return nil
+	}
+	begins, err := g.sealer.check(ctx, g.Store)
+	switch {
+	case err == nil:
+		g.passed.Store(true)
+		if begins && g.OnBegin != nil {
+			g.OnBegin()
+		}
+	case g.OnMismatch != nil && errors.Is(err, ErrMismatch) && g.warned.CompareAndSwap(false, true):
+		g.OnMismatch(err)
+	}
+	return unusable(err)
+}
+
+// unusable makes the error of a failed check one that concerns the whole store: until a check passes, no shard of it may
+// be used.
+func unusable(err error) error {
+	switch fault, _ := cache.FaultOf(err); {
+	case err == nil, fault == cache.FaultStore, fault == cache.FaultTimeout:
+		return err
+	}
+	return &cache.Error{Fault: cache.FaultStore, Err: err}
+}
+
+// Read implements [cache.Store].
+func (g *Guarded) Read(ctx context.Context, queries []cache.Query) ([]cache.Result, error) {
+	if err := g.Check(ctx); err != nil {
+		return nil, err
+	}
+	return g.Store.Read(ctx, queries)
+}
+
+// Commit implements [cache.Store].
+func (g *Guarded) Commit(ctx context.Context, batches []cache.Batch) []cache.Outcome {
+	if err := g.Check(ctx); err != nil {
+		return cache.AllFailed(len(batches), err)
+	}
+	return g.Store.Commit(ctx, batches)
+}
+
+// List implements [cache.Store].
+func (g *Guarded) List(ctx context.Context, owner, after string, limit int) ([]string, string, error) {
+	if err := g.Check(ctx); err != nil {
+		return nil, "", err
+	}
+	return g.Store.List(ctx, owner, after, limit)
+}
+
+// Delete implements [cache.Store].
+func (g *Guarded) Delete(ctx context.Context, group cache.Group) error {
+	if err := g.Check(ctx); err != nil {
+		return err
+	}
+	return g.Store.Delete(ctx, group)
+}
+
+// Ping implements [cache.Store]. It fails for a store that must not be used.
+func (g *Guarded) Ping(ctx context.Context) error {
+	if err := g.Check(ctx); err != nil {
+		return err
+	}
+	return g.Store.Ping(ctx)
+}

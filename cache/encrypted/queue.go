@@ -1,0 +1,85 @@
+package encrypted
+
+import (
+	"context"
+	"fmt"
+
+	"remora/cache/spool"
+)
+
+// Queue is a durable queue of records, such as spool.Queue.
+type Queue interface {
+	// Append puts a record at the end; it is on disk when Append returns.
+	Append(rec []byte) error
+	// Drain calls f with each record, oldest first, and removes those for which it returns nil. Those for which it returns
+	// an error that wraps cache.ErrUnreadable are set aside. It stops at the first other error, and returns it.
+	Drain(ctx context.Context, f func(rec []byte) error) error
+	// Adopt takes over what processes that died have left, and hands f a copy of each of those records, as far as they can be
+	// read. See spool.Queue.
+	Adopt(f func(rec []byte)) (spool.Adopted, error)
+	// Len is how many records, of how many bytes in all, are in the queue.
+	Len() (records int, bytes int64)
+}
+
+// queue seals what goes into inner.
+type queue struct {
+	*Sealer
+	inner Queue
+}
+
+// plainQueue seals nothing, but knows what is sealed.
+type plainQueue struct{ Queue }
+
+// Drain implements [Queue].
+func (q *plainQueue) Drain(ctx context.Context, f func(rec []byte) error) error {
+	return q.Queue.Drain(ctx, func(rec []byte) error {
+		if isSealed(rec) {
+			return fmt.Errorf("read spool: %w", errSealed)
+		}
+		return f(rec)
+	})
+}
+
+// Adopt implements [Queue].
+func (q *plainQueue) Adopt(f func(rec []byte)) (spool.Adopted, error) {
+	return q.Queue.Adopt(func(rec []byte) {
+		if !isSealed(rec) {
+			f(rec)
+		}
+	})
+}
+
+// placeOfRecord is what records are bound to: they are in no group, and each is complete by itself.
+func placeOfRecord() []byte { return []byte{kindRecord} }
+
+// Append implements [Queue].
+func (q *queue) Append(rec []byte) error {
+	sealed, err := q.ring.seal(make([]byte, 0, len(rec)+maxOverhead), rec, placeOfRecord())
+	if err != nil {
+		return err
+	}
+	return q.inner.Append(sealed)
+}
+
+// Drain implements [Queue].
+func (q *queue) Drain(ctx context.Context, f func(rec []byte) error) error {
+	return q.inner.Drain(ctx, func(sealed []byte) error {
+		rec, err := q.open(sealed, placeOfRecord())
+		if err != nil {
+			return fmt.Errorf("read spool: %w", err)
+		}
+		return f(rec)
+	})
+}
+
+// Adopt implements [Queue].
+func (q *queue) Adopt(f func(rec []byte)) (spool.Adopted, error) {
+	return q.inner.Adopt(func(sealed []byte) {
+		if rec, err := q.open(sealed, placeOfRecord()); err == nil {
+			f(rec)
+		}
+	})
+}
+
+// Len implements [Queue].
+func (q *queue) Len() (records int, bytes int64) { return q.inner.Len() }

@@ -1,0 +1,110 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"slices"
+)
+
+// Fault says how much of a store an error concerns, so that callers know what else would fail now, and what works as before.
+type Fault uint8
+
+// The faults of a store. Every error of a [Store] has one, except [ErrConflict] and the refusal of a page token.
+const (
+	// FaultNone is the fault of errors that do not come from a store.
+	FaultNone Fault = iota
+	// FaultStore concerns all groups: the server cannot be reached, the disk is full, the store is closed.
+	FaultStore
+	// FaultShard concerns the groups of some servers of a cluster. The error names them.
+	FaultShard
+	// FaultKey concerns the groups of the call only: a value of a foreign type, a batch that the store refuses.
+	FaultKey
+	// FaultTimeout is a call whose context ended, or that the server did not answer in time. The store may be
+	// there or not. In a cluster the error names the server, once the call had found it.
+	FaultTimeout
+	// FaultCorrupt is a value that is stored and cannot be read: see [ErrUnreadable].
+	FaultCorrupt
+)
+
+// String is the fault's name, for tests and logs.
+func (f Fault) String() string {
+	return [...]string{"none", "store", "shard", "key", "timeout", "corrupt"}[f]
+}
+
+// Error is an error of a store and its fault.
+type Error struct {
+	Fault Fault
+	// Shards names the servers of a cluster that the error concerns, as [Store.Shard] does.
+	Shards []string
+	Err    error
+}
+
+// Error is the text of the error below: a fault is for programs.
+func (e *Error) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error below.
+func (e *Error) Unwrap() error { return e.Err }
+
+// FaultOf returns the fault of an error, and the servers of a cluster that it concerns.
+func FaultOf(err error) (Fault, []string) {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Fault, e.Shards
+	}
+	if errors.Is(err, ErrUnreadable) {
+		return FaultCorrupt, nil
+	}
+	return FaultNone, nil
+}
+
+// Faulty returns err with a fault, unless it has one. A call that ran out of time is always a FaultTimeout.
+func Faulty(f Fault, err error) error {
+	if known, _ := FaultOf(err); err == nil || known != FaultNone {
+		return err
+	}
+	if IsTimeout(err) {
+		f = FaultTimeout
+	}
+	return &Error{Fault: f, Err: err}
+}
+
+// OnShard returns err as a fault of the server that was asked, unless it has a fault. shard is "" if that server is the whole
+// store.
+func OnShard(shard string, err error) error {
+	if known, _ := FaultOf(err); err == nil || known != FaultNone {
+		return err
+	}
+	e := &Error{Fault: FaultStore, Err: err}
+	if shard != "" {
+		e.Fault, e.Shards = FaultShard, []string{shard}
+	}
+	if IsTimeout(err) {
+		e.Fault = FaultTimeout
+	}
+	return e
+}
+
+// IsTimeout reports whether a call ran out of time.
+func IsTimeout(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+// JoinFaults returns the error of a call to all servers of a cluster, of which some have failed; nil if none has.
+func JoinFaults(failed map[string]error, servers int) error {
+	if len(failed) == 0 {
+		return nil
+	}
+	joined := &Error{Fault: FaultShard}
+	for shard := range failed {
+		joined.Shards = append(joined.Shards, shard)
+	}
+	slices.Sort(joined.Shards)
+	errs := make([]error, 0, len(failed))
+	for _, shard := range joined.Shards {
+		errs = append(errs, failed[shard])
+	}
+	joined.Err = errors.Join(errs...)
+	if len(failed) >= servers {
+		joined.Fault, joined.Shards = FaultStore, nil
+	}
+	return joined
+}

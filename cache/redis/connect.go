@@ -1,0 +1,374 @@
+package redis
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"remora/cache"
+)
+
+const (
+	redisPort    = "6379"
+	sentinelPort = "26379"
+
+	// redisBuffer is the read and the write buffer of a connection: most batches fit, so they are one system call.
+	redisBuffer = 64 << 10
+)
+
+const (
+	// inFlight is how many batches may be on their way to one server. One leaves the server idle while the client
+	// digests replies; more than two make the batches smaller and the CPU per call higher (BenchmarkRedisBatching).
+	inFlight = 2
+	maxCalls = 64
+	maxBytes = 1 << 20
+)
+
+// target is a parsed store.url.
+type target struct {
+	mode   string // "", "sentinel" or "cluster"
+	hosts  []string
+	master string
+	node   *redis.Options
+	// sentinelUser and sentinelPassword are for the Sentinels, which have accounts of their own.
+	sentinelUser, sentinelPassword string
+}
+
+// mostDatabase is above the number of databases of any server: they have 16 unless an operator says otherwise.
+const mostDatabase = 1 << 16
+
+var errDatabase = errors.New("want a database number of 0 or more after the host, as in redis://localhost:6379/0")
+
+// parseURL reads what follows the scheme. Its errors hold nothing of the input: a password with an unescaped slash
+// or at sign ends up in any part of a URL.
+func parseURL(scheme, rest string, o cache.Options) (target, error) {
+	base, mode, _ := strings.Cut(scheme, "+")
+	t := target{mode: mode}
+	rest, ok := strings.CutPrefix(rest, "//")
+	if !ok {
+		return t, errors.New("want two slashes after the scheme")
+	}
+	authority, tail := rest, ""
+	if i := strings.IndexAny(rest, "/?"); i >= 0 {
+		authority, tail = rest[:i], rest[i:]
+	}
+	user := ""
+	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
+		user, authority = authority[:i+1], authority[i+1:]
+	}
+	var err error
+	if t.hosts, err = splitHosts(authority, mode); err != nil {
+		return t, err
+	}
+	path, query, _ := strings.Cut(tail, "?")
+	if path, err = t.splitPath(path); err != nil {
+		return t, err
+	}
+	if db := strings.TrimPrefix(path, "/"); db != "" {
+		if _, err := strconv.Atoi(db); err != nil {
+			return t, errDatabase
+		}
+	}
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return t, errors.New("the part after the question mark is not valid")
+	}
+	if mode == "sentinel" {
+		t.sentinelUser, t.sentinelPassword = values.Get("sentinel_username"), values.Get("sentinel_password")
+		values.Del("sentinel_username")
+		values.Del("sentinel_password")
+	}
+	t.node, err = redis.ParseURL(base + "://" + user + t.hosts[0] + path + "?" + values.Encode())
+	if err != nil {
+		return t, errors.New("not a valid address: check the port, the options after the question mark, and that " +
+			"special characters of the password are percent-encoded")
+	}
+	if db := t.node.DB; db < 0 || db > mostDatabase { // it may stand among the options, too
+		return t, errDatabase
+	}
+	if t.node.TLSConfig == nil && o.TLS != (cache.TLS{}) {
+		return t, errors.New("store.tls: has no use unless store.url begins with rediss")
+	}
+	if t.node.TLSConfig != nil {
+		if mode != "" {
+			t.node.TLSConfig.ServerName = "" // each server is checked against the name that it was dialled by
+		}
+		if err := o.TLS.Apply(t.node.TLSConfig); err != nil {
+			return t, err
+		}
+	}
+	t.tune(o)
+	return t, nil
+}
+
+// splitHosts splits h1:p1,h2:p2 and fills in the default port.
+func splitHosts(authority, mode string) ([]string, error) {
+	port := redisPort
+	if mode == "sentinel" {
+		port = sentinelPort
+	}
+	list := strings.Split(authority, ",")
+	if mode == "" && len(list) > 1 {
+		return nil, errors.New("several hosts need redis+sentinel or redis+cluster")
+	}
+	hosts := make([]string, 0, len(list))
+	for _, h := range list {
+		u, err := url.Parse("redis://" + h)
+		if err != nil || u.Host != h {
+			return nil, errors.New("not a valid host and port: " +
+				"are special characters of the password percent-encoded?")
+		}
+		if u.Hostname() == "" {
+			return nil, errors.New("want a host after the slashes and after each comma, as in redis://localhost:6379")
+		}
+		if n, err := strconv.Atoi(cmp.Or(u.Port(), port)); err != nil || n < 1 || n > math.MaxUint16 {
+			return nil, errors.New("want ports from 1 to 65535")
+		}
+		hosts = append(hosts, net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), port)))
+	}
+	return hosts, nil
+}
+
+// splitPath takes the name of the master off a Sentinel path and returns the path with the database.
+func (t *target) splitPath(path string) (string, error) {
+	path = strings.TrimSuffix(path, "/")
+	switch t.mode {
+	case "sentinel":
+		master, db, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+		name, err := url.PathUnescape(master)
+		if err != nil || name == "" {
+			return "", errors.New("want the name of the master after the hosts: host1,host2/master")
+		}
+		t.master = name
+		if db == "" {
+			return "", nil
+		}
+		return "/" + db, nil
+	case "cluster":
+		if path != "" && path != "/0" {
+			return "", errors.New("a cluster has no database but 0")
+		}
+		return "", nil
+	}
+	return path, nil
+}
+
+// tune sets what Remora depends on, whatever the URL says: a retry inside the client would write twice after a lost
+// reply, deadlines must hold, and replies are read as plain RESP2.
+func (t *target) tune(o cache.Options) {
+	n := t.node
+	n.Protocol = 2
+	n.MaxRetries = -1
+	n.ContextTimeoutEnabled = true
+	n.DialTimeout = o.DialTimeout
+	n.DialerRetries = 1
+	n.DialerRetryTimeout = time.Millisecond
+	n.ReadTimeout, n.WriteTimeout, n.PoolTimeout = o.OpTimeout, o.OpTimeout, o.OpTimeout
+	n.PoolSize = o.PoolSize
+	n.MaxActiveConns = o.PoolSize
+	n.PipelinePoolSize = -1 // batches are all that there is, so they have the pool for themselves
+	n.ReadBufferSize, n.WriteBufferSize = redisBuffer, redisBuffer
+	n.DisableIdentity = true
+	n.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+}
+
+// open returns the client for the way of running Redis that t describes.
+func (t *target) open() redis.UniversalClient {
+	n := t.node
+	switch t.mode {
+	case "sentinel":
+		return redis.NewFailoverClient(&redis.FailoverOptions{
+			MasterName: t.master, SentinelAddrs: t.hosts,
+			SentinelUsername: t.sentinelUser, SentinelPassword: t.sentinelPassword,
+			ClientName: n.ClientName, Protocol: n.Protocol, Username: n.Username, Password: n.Password, DB: n.DB,
+			MaxRetries: n.MaxRetries, ContextTimeoutEnabled: n.ContextTimeoutEnabled,
+			DialTimeout: n.DialTimeout, DialerRetries: n.DialerRetries, DialerRetryTimeout: n.DialerRetryTimeout,
+			ReadTimeout: n.ReadTimeout, WriteTimeout: n.WriteTimeout, PoolTimeout: n.PoolTimeout,
+			PoolSize: n.PoolSize, MaxActiveConns: n.MaxActiveConns, PipelinePoolSize: n.PipelinePoolSize,
+			ReadBufferSize: n.ReadBufferSize, WriteBufferSize: n.WriteBufferSize,
+			MinIdleConns: n.MinIdleConns, ConnMaxIdleTime: n.ConnMaxIdleTime, ConnMaxLifetime: n.ConnMaxLifetime,
+			DisableIdentity: n.DisableIdentity, TLSConfig: n.TLSConfig,
+		})
+	case "cluster":
+		return redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs:      t.hosts,
+			ClientName: n.ClientName, Protocol: n.Protocol, Username: n.Username, Password: n.Password,
+			MaxRetries: n.MaxRetries, ContextTimeoutEnabled: n.ContextTimeoutEnabled,
+			DialTimeout: n.DialTimeout, DialerRetries: n.DialerRetries, DialerRetryTimeout: n.DialerRetryTimeout,
+			ReadTimeout: n.ReadTimeout, WriteTimeout: n.WriteTimeout, PoolTimeout: n.PoolTimeout,
+			PoolSize: n.PoolSize, MaxActiveConns: n.MaxActiveConns, PipelinePoolSize: n.PipelinePoolSize,
+			ReadBufferSize: n.ReadBufferSize, WriteBufferSize: n.WriteBufferSize,
+			MinIdleConns: n.MinIdleConns, ConnMaxIdleTime: n.ConnMaxIdleTime, ConnMaxLifetime: n.ConnMaxLifetime,
+			DisableIdentity: n.DisableIdentity, TLSConfig: n.TLSConfig,
+			MaintNotificationsConfig: n.MaintNotificationsConfig,
+		})
+	}
+	return redis.NewClient(n)
+}
+
+// lane is the client and the batcher of one server.
+type lane struct {
+	shard   string // its address; empty where it is the only server
+	probe   string // a key that it holds, for pings; empty where it is the only server
+	client  *redis.Client
+	batcher *cache.Batcher[[]redis.Cmder]
+}
+
+func newLane(shard string, c *redis.Client) *lane {
+	l := &lane{shard: shard, client: c}
+	l.batcher = &cache.Batcher[[]redis.Cmder]{
+		Run: l.send, Inline: true,
+		Slots: inFlight, MaxCalls: maxCalls, MaxBytes: maxBytes,
+	}
+	return l
+}
+
+// send is one round trip. An error reply of one command does not make go-redis repeat or drop the others, since it may not
+// retry anything: see tune.
+func (l *lane) send(ctx context.Context, calls [][]redis.Cmder) {
+	if len(calls) == 1 && len(calls[0]) == 1 {
+		_ = l.client.Process(ctx, calls[0][0])
+		return
+	}
+	pipe := l.client.Pipeline()
+	for _, cmds := range calls {
+		_ = pipe.BatchProcess(ctx, cmds...)
+	}
+	_, _ = pipe.Exec(ctx) // every command holds its own error
+}
+
+// lanes finds the lane of the server that holds a key.
+type lanes struct {
+	only    *lane // nil in a cluster
+	cluster *redis.ClusterClient
+
+	mu     sync.Mutex
+	byAddr map[string]*lane
+}
+
+func (l *lanes) of(ctx context.Context, key string) (*lane, error) {
+	if l.only != nil {
+		return l.only, nil
+	}
+	node, err := l.cluster.MasterForKey(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	addr := node.Options().Addr
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if got := l.byAddr[addr]; got != nil && got.client == node {
+		return got, nil
+	}
+	if l.byAddr == nil {
+		l.byAddr = map[string]*lane{}
+	}
+	l.byAddr[addr] = newLane(addr, node)
+	l.byAddr[addr].probe = key
+	return l.byAddr[addr], nil
+}
+
+// shard returns the address of the server that holds a key, without contacting any; "" if there is no cluster.
+func (l *lanes) shard(key string) string {
+	if l.only != nil {
+		return ""
+	}
+	ended, cancel := context.WithCancel(context.Background())
+	cancel() // so that nothing is sent
+	node, err := l.cluster.MasterForKey(ended, key)
+	if err != nil {
+		return ""
+	}
+	return node.Options().Addr
+}
+
+// known reports whether any server of the cluster was found so far.
+func (l *lanes) known() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.byAddr) > 0
+}
+
+// ping reads a key that a server of the cluster holds, if one is known: a server that is cut off from the others answers PING
+// and refuses everything else.
+func (l *lanes) ping(ctx context.Context, c *redis.Client) error {
+	l.mu.Lock()
+	there := l.byAddr[c.Options().Addr]
+	l.mu.Unlock()
+	if there == nil {
+		return c.Ping(ctx).Err()
+	}
+	err := c.HMGet(ctx, there.probe, versionField).Err()
+	if re, ok := errors.AsType[redis.Error](err); ok && isOfKey(re.Error()) {
+		return nil
+	}
+	return err
+}
+
+func (l *lanes) wait() {
+	if l.only != nil {
+		l.only.batcher.Wait()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, lane := range l.byAddr {
+		lane.batcher.Wait()
+	}
+}
+
+// blob is an argument of a command that is sent as it is. A pointer to it in an interface costs no allocation, a slice does.
+type blob []byte
+
+// MarshalBinary lets the writer of go-redis take the bytes.
+func (b *blob) MarshalBinary() ([]byte, error) { return *b, nil }
+
+// frame is the memory of one commit's command: a buffer of names and data, and the arguments that point into it.
+type frame struct {
+	bytes []byte
+	blobs []blob
+	args  []any
+}
+
+var frames sync.Pool // of *frame
+
+// maxFrame is the size in bytes of the largest frame that goes back to the pool.
+const maxFrame = 64 << 10
+
+func newFrame(values, bytes, args int) *frame {
+	f, ok := frames.Get().(*frame)
+	if !ok {
+		f = new(frame)
+	}
+	f.bytes = slices.Grow(f.bytes[:0], bytes)
+	f.blobs = slices.Grow(f.blobs[:0], values)
+	f.args = slices.Grow(f.args[:0], args)
+	return f
+}
+
+// release puts the frame back into the pool. The command must not be used any more.
+func (f *frame) release() {
+	if f == nil || cap(f.bytes) > maxFrame {
+		return
+	}
+	clear(f.args)
+	frames.Put(f)
+}
+
+// add appends an argument of several parts. bytes and blobs must not grow by it: newFrame has made room for all.
+func (f *frame) add(mark, name string, data []byte) {
+	from := len(f.bytes)
+	f.bytes = append(append(append(f.bytes, mark...), name...), data...)
+	f.blobs = append(f.blobs, f.bytes[from:])
+	f.args = append(f.args, &f.blobs[len(f.blobs)-1])
+}

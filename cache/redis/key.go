@@ -1,0 +1,76 @@
+package redis
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"strings"
+
+	"remora/cache"
+)
+
+const (
+	groupKeyPrefix = "r1:"
+	indexKeyPrefix = "i1:"
+
+	// Longer identifiers are replaced by their SHA-256, so that no caller decides how long a key gets.
+	maxPlainID   = 64
+	maxEncodedID = 48
+)
+
+// groupKey returns the key of a group. All of it that depends on the caller stands inside the hash tag, and no
+// part can hold a colon or a brace.
+func groupKey(g cache.Group) string {
+	var b strings.Builder
+	b.Grow(len(groupKeyPrefix) + 3 + writtenID(g.Owner) + writtenID(g.Name))
+	b.WriteString(groupKeyPrefix)
+	b.WriteByte('{')
+	writeID(&b, g.Owner)
+	b.WriteByte(':')
+	writeID(&b, g.Name)
+	b.WriteByte('}')
+	return b.String()
+}
+
+// indexKey returns the key of the sorted set that holds the names of an owner's listed groups.
+func indexKey(owner string) string {
+	var b strings.Builder
+	b.WriteString(indexKeyPrefix)
+	b.WriteByte('{')
+	writeID(&b, owner)
+	// The colon keeps the tag from being empty, in which case Redis would hash the whole key.
+	b.WriteString(":}")
+	return b.String()
+}
+
+// writeID writes id in one of three forms that cannot be mistaken for each other, because neither '=' nor '~' is a
+// plain byte: as it is (readable in redis-cli), as '=' and its base64url, or as '~' and the base64url of its SHA-256.
+func writeID(b *strings.Builder, id string) {
+	if len(id) <= maxPlainID && isPlain(id) {
+		b.WriteString(id)
+		return
+	}
+	var room [maxEncodedID]byte
+	plain := append(room[:0], id[:min(len(id), maxEncodedID)]...)
+	mark := byte('=')
+	if len(id) > maxEncodedID {
+		sum := sha256.Sum256([]byte(id))
+		mark, plain = '~', append(room[:0], sum[:]...)
+	}
+	var spelled [4 * maxEncodedID / 3]byte
+	b.WriteByte(mark)
+	b.Write(base64.RawURLEncoding.AppendEncode(spelled[:0], plain))
+}
+
+// writtenID is how many bytes writeID writes at most.
+func writtenID(id string) int { return min(max(len(id), 1+4*len(id)/3+1), maxPlainID+1) }
+
+func isPlain(id string) bool {
+	for i := range len(id) {
+		switch c := id[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '_', c == '.':
+		default:
+			return false
+		}
+	}
+	return true
+}

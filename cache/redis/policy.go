@@ -1,0 +1,70 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"remora/cache"
+)
+
+// NoEviction is the maxmemory-policy under which Redis deletes nothing by itself.
+const NoEviction = "noeviction"
+
+// ErrPolicyHidden is returned by [EvictionPolicies] where the account may not ask.
+var ErrPolicyHidden = errors.New("the account of store.url may run neither CONFIG GET nor INFO")
+
+// EvictionPolicies returns the maxmemory-policies of the store's servers that may delete groups which have not expired:
+// all but [NoEviction], each once. It asks the servers; stores that are none have no policy.
+func EvictionPolicies(ctx context.Context, s cache.Store) ([]string, error) {
+	r, ok := s.(*Store)
+	if !ok {
+		return nil, nil
+	}
+	if err := r.gate.Enter(); err != nil {
+		return nil, cache.Faulty(cache.FaultStore, err)
+	}
+	defer r.gate.Leave()
+	var mu sync.Mutex
+	var found []string
+	ask := func(ctx context.Context, c redis.Cmdable) error {
+		policy, err := policyOf(ctx, c)
+		mu.Lock()
+		defer mu.Unlock()
+		if err == nil && policy != NoEviction && !slices.Contains(found, policy) {
+			found = append(found, policy)
+		}
+		return err
+	}
+	var err error
+	if r.lanes.cluster != nil {
+		err = r.lanes.cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return ask(ctx, c) })
+	} else {
+		err = ask(ctx, r.client)
+	}
+	slices.Sort(found)
+	return found, err
+}
+
+// policyOf asks one server. Services that are managed by others often allow INFO and not CONFIG.
+func policyOf(ctx context.Context, c redis.Cmdable) (string, error) {
+	got, err := c.ConfigGet(ctx, "maxmemory-policy").Result()
+	if policy := got["maxmemory-policy"]; err == nil && policy != "" {
+		return policy, nil
+	}
+	info, err := c.Info(ctx, "memory").Result()
+	for line := range strings.Lines(info) {
+		if policy, ok := strings.CutPrefix(strings.TrimSpace(line), "maxmemory_policy:"); ok && policy != "" {
+			return policy, nil
+		}
+	}
+	if re, ok := errors.AsType[redis.Error](err); err == nil || ok && re != nil {
+		return "", ErrPolicyHidden
+	}
+	return "", fmt.Errorf("ask for maxmemory-policy: %w", cleanError(err))
+}

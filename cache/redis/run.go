@@ -1,0 +1,354 @@
+package redis
+
+import (
+	"context"
+	"crypto/sha1" //nolint:gosec // G505: Redis names scripts by SHA-1
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"remora/cache"
+)
+
+// commitScript writes one batch. KEYS: the group. ARGV: the expected version or *, the TTL in milliseconds or 0, the
+// number of deleted fields, these, then fields and values. It returns the new version, or -1 for a conflict.
+//
+// The version is the server's time in microseconds, or more: a count would come to the same number again after a commit
+// that a failover has lost. unpack is called with at most 1000 values because Lua's stack is limited (about 8000), and
+// the version is written with the first of them: three commands for most commits.
+const commitScript = `
+local key = KEYS[1]
+local have = redis.call('HGET', key, 'v')
+if ARGV[1] ~= '*' and (have or '0') ~= ARGV[1] then return -1 end
+local now = redis.call('TIME')
+local version = math.max((have and tonumber(have) or 0) + 1, now[1] * 1000000 + now[2])
+local n, at = #ARGV, 4 + ARGV[3]
+for i = 4, at - 1, 1000 do
+  redis.call('HDEL', key, unpack(ARGV, i, math.min(i + 999, at - 1)))
+end
+redis.call('HSET', key, 'v', version, unpack(ARGV, at, math.min(at + 999, n)))
+for i = at + 1000, n, 1000 do
+  redis.call('HSET', key, unpack(ARGV, i, math.min(i + 999, n)))
+end
+if ARGV[2] ~= '0' then
+  redis.call('PEXPIRE', key, ARGV[2])
+elseif have then
+  redis.call('PERSIST', key)
+end
+return version
+`
+
+// commitSHA is an argument of commands, made once.
+var commitSHA any = scriptSHA(commitScript)
+
+func scriptSHA(script string) string {
+	sum := sha1.Sum([]byte(script)) //nolint:gosec // G401: as above
+	return hex.EncodeToString(sum[:])
+}
+
+// op is one command on one key, and its result.
+type op struct {
+	key  string
+	args []any
+	size int
+	// group is the group that the op enters in an index, where that is what the op does.
+	group cache.Group
+	// frame is what args are in, nil for memory of their own.
+	frame *frame
+	// readOnly: the command may be sent twice.
+	readOnly bool
+
+	// cmd holds the reply where err is nil. Otherwise it may still be under way.
+	cmd *redis.Cmd
+	err error
+	// shard is the server of a cluster that was asked, or that the one asked has named; empty in no cluster.
+	shard string
+	// redirected: the op went through go-redis's own redirection, which repeats commands.
+	redirected bool
+}
+
+// run executes all ops, those for one server in one round trip. It repeats what a server refused to execute, if that helps:
+// an unknown script is sent in full, a command for a key that has moved goes to the right server.
+func (s *Store) run(ctx context.Context, ops []op) {
+	s.exchange(ctx, ops)
+	for i := range ops {
+		o := &ops[i]
+		if o.err != nil && o.readOnly && isBroken(o.err) && ctx.Err() == nil {
+			s.exchange(ctx, ops[i:i+1]) // the server was restarted, and a read may be repeated
+		}
+		switch errorCode(o.err) {
+		case "NOSCRIPT":
+			s.loadScripts(ctx, ops[i:])
+		case "MOVED", "ASK", "TRYAGAIN", "READONLY", "MASTERDOWN":
+			s.redirect(ctx, o)
+		}
+		if o.err != nil {
+			o.err = cache.OnShard(o.shard, cleanError(o.err))
+		}
+	}
+}
+
+// loadScripts repeats all ops whose script the server did not know, with the script itself. None of them was executed.
+func (s *Store) loadScripts(ctx context.Context, ops []op) {
+	var again []op
+	var where []int
+	for i, o := range ops {
+		if errorCode(o.err) == "NOSCRIPT" {
+			o.args[0], o.args[1] = "eval", commitScript
+			again, where = append(again, o), append(where, i)
+		}
+	}
+	s.exchange(ctx, again)
+	for i, at := range where {
+		ops[at] = again[i]
+	}
+}
+
+// redirect lets go-redis find the right server, or drop the connection to one that is no longer a master. While a slot moves,
+// two servers may redirect to each other for longer than go-redis follows.
+func (s *Store) redirect(ctx context.Context, o *op) {
+	if o.args[0] == "evalsha" {
+		o.args[0], o.args[1] = "eval", commitScript
+	}
+	if to := movedTo(o.err); to != "" && o.shard != "" {
+		o.shard = to
+	}
+	o.redirected = true
+	for wait := time.Millisecond; ; wait *= 2 {
+		o.cmd = redis.NewCmd(ctx, o.args...)
+		o.cmd.SetFirstKeyPos(firstKey(o.args))
+		o.err = s.client.Process(ctx, o.cmd)
+		if !isMoved(o.err) || wait > maxRedirectWait || !sleep(ctx, wait) {
+			return
+		}
+	}
+}
+
+// maxRedirectWait bounds the waits, each twice the one before, while servers do not agree on where a key is.
+const maxRedirectWait = 500 * time.Millisecond
+
+// sleep waits for d. It reports whether it waited all of it: false where ctx has ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d) //nolint:forbidigo // what it waits for is another program
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// isMoved reports whether err says that the key belongs to another server. The command was not executed then.
+func isMoved(err error) bool {
+	return err != nil && (redis.HasErrorPrefix(err, "MOVED ") || redis.HasErrorPrefix(err, "ASK "))
+}
+
+// movedTo returns the server that a MOVED or ASK error names, "" for other errors.
+func movedTo(err error) string {
+	if !isMoved(err) {
+		return ""
+	}
+	fields := strings.Fields(err.Error()) // MOVED slot address
+	if len(fields) != 3 {
+		return ""
+	}
+	return fields[2]
+}
+
+func firstKey(args []any) int8 {
+	if args[0] == "eval" {
+		return 3
+	}
+	return 1
+}
+
+// exchange sends ops to their servers and waits for all replies.
+func (s *Store) exchange(ctx context.Context, ops []op) {
+	if len(ops) == 0 {
+		return
+	}
+	for i := range ops {
+		ops[i].cmd, ops[i].err = redis.NewCmd(ctx, ops[i].args...), nil
+	}
+	if s.lanes.only != nil {
+		exchangeOn(ctx, s.lanes.only, ops)
+		return
+	}
+	groups, where := map[*lane][]op{}, map[*lane][]int{}
+	for i := range ops {
+		l, err := s.lanes.of(ctx, ops[i].key)
+		if err != nil {
+			ops[i].err = err
+			continue
+		}
+		ops[i].shard = l.shard
+		groups[l], where[l] = append(groups[l], ops[i]), append(where[l], i)
+	}
+	var wg sync.WaitGroup
+	for l, group := range groups {
+		wg.Go(func() {
+			exchangeOn(ctx, l, group)
+			for i, at := range where[l] {
+				ops[at] = group[i]
+			}
+			if isBroken(group[0].err) {
+				s.lanes.cluster.ReloadState(ctx) // it may have a new master
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func exchangeOn(ctx context.Context, l *lane, ops []op) {
+	cmds, size := make([]redis.Cmder, len(ops)), 0
+	for i := range ops {
+		cmds[i] = ops[i].cmd
+		size += ops[i].size
+	}
+	err := l.batcher.Do(ctx, cmds, size)
+	for i := range ops {
+		if ops[i].err = err; err == nil { // else the command may still be under way
+			ops[i].err = ops[i].cmd.Err()
+		}
+	}
+}
+
+// isBroken reports whether the connection failed, rather than the server having replied with an error.
+func isBroken(err error) bool {
+	var re redis.Error
+	return err != nil && !errors.As(err, &re) &&
+		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) &&
+		!errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// cleanError removes data from an error, as servers may quote what they were sent. It turns every timeout into a
+// context.DeadlineExceeded, whether the context's deadline or the client's own timeout came first.
+func cleanError(err error) error {
+	var re redis.Error
+	var ne net.Error
+	switch {
+	case errors.As(err, &re):
+		return replyError(re.Error())
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return err
+	case errors.As(err, &ne) && ne.Timeout():
+		return fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
+	}
+	return err
+}
+
+// replyError makes an error of an error reply: a FaultKey where it concerns the keys of the command alone, and one that
+// wraps ErrDenied where the server refuses our account.
+func replyError(text string) error {
+	err := errors.New(cleanText(text))
+	for _, code := range [...]string{"WRONGPASS ", "NOAUTH ", "NOPERM ", "DENIED ", "ERR AUTH "} {
+		if strings.HasPrefix(text, code) {
+			err = fmt.Errorf("%w: %s", cache.ErrDenied, cleanText(text))
+		}
+	}
+	if isOfKey(text) {
+		return cache.Faulty(cache.FaultKey, err)
+	}
+	return err
+}
+
+// isOfKey reports whether an error reply concerns the keys of the command alone. Before Redis 7 the text of
+// an error inside a script stands behind that of the script.
+func isOfKey(text string) bool {
+	code, _, _ := strings.Cut(text, " ")
+	switch code {
+	case "WRONGTYPE", "CROSSSLOT", "TRYAGAIN", "MOVED", "ASK":
+		return true // of MOVED and ASK, the servers do not agree on where the key is
+	case "CLUSTERDOWN":
+		return strings.Contains(text, "Hash slot not served")
+	case "NOPERM":
+		return strings.Contains(text, " key")
+	case "ERR":
+		return strings.Contains(text, "user_script") && !isServerWide(text)
+	}
+	return false
+}
+
+// isServerWide reports whether the text of an error has a code that the server would give for any key.
+func isServerWide(text string) bool {
+	codes := []string{"OOM ", "READONLY ", "MISCONF ", "NOREPLICAS ", "LOADING ", "MASTERDOWN ", "BUSY ", "CLUSTERDOWN ", "NOPERM "}
+	return slices.ContainsFunc(codes, func(code string) bool { return strings.Contains(text, code) })
+}
+
+func cleanText(s string) string {
+	const most = 160
+	s, _, _ = strings.Cut(s, ", with args beginning with")
+	if len(s) > most {
+		s = s[:most]
+	}
+	return strings.ToValidUTF8(s, "?")
+}
+
+// errorCode returns the first word of an error reply, and nothing for other errors.
+func errorCode(err error) string {
+	if re, ok := errors.AsType[redis.Error](err); ok {
+		code, _, _ := strings.Cut(re.Error(), " ")
+		return code
+	}
+	return ""
+}
+
+var errBadReply = errors.New("the reply is not what was asked for: is another program using these keys?")
+
+// result reads the reply to readOp.
+func (o *op) result(names int) (cache.Result, error) {
+	fields, err := o.cmd.Slice()
+	if err != nil || len(fields) != names+1 {
+		return cache.Result{}, errBadReply
+	}
+	out := cache.Result{Values: make([][]byte, names)}
+	if fields[0] == nil {
+		return out, nil
+	}
+
+	version, ok := fields[0].(string)
+	if out.Version, err = strconv.ParseUint(version, 10, 64); !ok || err != nil {
+		return cache.Result{}, errBadReply
+	}
+	for i, field := range fields[1:] {
+		value, ok := field.(string)
+		if !ok && field != nil {
+			return cache.Result{}, errBadReply
+		}
+		if ok {
+			out.Values[i] = []byte(value)
+		}
+	}
+	return out, nil
+}
+
+// number reads an integer reply.
+func (o *op) number() (int64, error) {
+	n, ok := o.cmd.Val().(int64)
+	if !ok {
+		return 0, errBadReply
+	}
+	return n, nil
+}
+
+// list reads an array of strings.
+func (o *op) list() ([]string, error) {
+	if o.err != nil {
+		return nil, o.err
+	}
+	all, err := o.cmd.StringSlice()
+	if err != nil {
+		return nil, errBadReply
+	}
+	return all, nil
+}

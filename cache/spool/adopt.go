@@ -1,0 +1,118 @@
+package spool
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// Adopted describes what was found in a spool of processes that have died.
+type Adopted struct {
+	// Records and Bytes are the number and the size of the records that wait there.
+	Records int
+	Bytes   int64
+	// Cut is the number of files whose last write was cut off, and CutBytes how many bytes that were. None of these records
+	// was acknowledged.
+	Cut      int
+	CutBytes int64
+	// Foreign are files and links in the spool's directories that are not its own. They are left alone.
+	Foreign []string
+	// Remade: the directory of this process was deleted, and was made again.
+	Remade bool
+
+	dirs     []*lockedDir
+	segments []*segment // oldest first
+}
+
+// adoptDirs takes over the sub-directories whose processes have died, oldest first. Where aside is true, those with
+// records that were set aside come before all others. It returns what it has locked even when it fails.
+func adoptDirs(root string, aside bool) (a Adopted, err error) {
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return a, err
+	}
+	type found struct {
+		segments []*segment
+		since    int64 // Unix nanoseconds of the last write to the oldest segment
+	}
+	var all []found
+	for _, e := range entries {
+		isAside := strings.HasPrefix(e.Name(), asideDirPrefix)
+		if !e.IsDir() || isAside && !aside || !isAside && !strings.HasPrefix(e.Name(), dirPrefix) {
+			continue
+		}
+		d, err := lockDir(filepath.Join(root, e.Name()), noFollow)
+		if err != nil {
+			return a, err
+		}
+		if d == nil {
+			// A process may have died before it had a lock. This removes an empty directory only.
+			_ = os.Remove(filepath.Join(root, e.Name()))
+			continue
+		}
+		a.dirs = append(a.dirs, d)
+		segments, since, err := a.dir(d)
+		if isAside {
+			since = math.MinInt64 // older than all that still waits
+		}
+		all = append(all, found{segments, since})
+		a.segments = append(a.segments, segments...)
+		if err != nil {
+			return a, err
+		}
+	}
+	slices.SortStableFunc(all, func(a, b found) int { return cmp.Compare(a.since, b.since) })
+	a.segments = a.segments[:0]
+	for _, f := range all {
+		a.segments = append(a.segments, f.segments...)
+	}
+	for _, seg := range a.segments {
+		a.Records += seg.records
+		a.Bytes += seg.end - seg.head
+	}
+	return a, nil
+}
+
+// dir opens the segments of a directory.
+func (a *Adopted) dir(d *lockedDir) (segments []*segment, since int64, err error) {
+	entries, err := os.ReadDir(d.path) // sorted by name, which is by number
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, e := range entries {
+		if !isOwnFile(e.Name()) || !e.Type().IsRegular() {
+			a.Foreign = append(a.Foreign, filepath.Join(d.path, e.Name()))
+			continue
+		}
+		if !isNumbered(e.Name(), segmentSuffix) {
+			continue
+		}
+		seg, err := openSegment(d, e.Name(), noFollow)
+		if errors.Is(err, syscall.ELOOP) { // its head is a link
+			a.Foreign = append(a.Foreign, filepath.Join(d.path, e.Name()))
+			continue
+		}
+		if err != nil {
+			return segments, since, err
+		}
+		segments = append(segments, seg)
+		if info, err := seg.file.Stat(); err == nil && len(segments) == 1 {
+			since = info.ModTime().UnixNano()
+		}
+		cut, err := seg.recover()
+		if err != nil {
+			return segments, since, fmt.Errorf("recover %s: %w", seg.file.Name(), err)
+		}
+		if cut > 0 {
+			a.Cut++
+			a.CutBytes += cut
+		}
+	}
+	return segments, since, nil
+}

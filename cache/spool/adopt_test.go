@@ -1,0 +1,216 @@
+package spool_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"remora/cache/spool"
+)
+
+// adopted has a spool take over what others have left, and returns the records that it is told of.
+func adopted(t *testing.T, s *spool.Queue) (records []string, a spool.Adopted) {
+	t.Helper()
+	a, err := s.Adopt(func(rec []byte) { records = append(records, string(rec)) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return records, a
+}
+
+// files are the paths of all files below a directory.
+func files(t *testing.T, dir string) (paths []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			paths = append(paths, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return paths
+}
+
+// TestRecordsOfADeadProcessAreAdopted while others run, once, and before what those have themselves.
+func TestRecordsOfADeadProcessAreAdopted(t *testing.T) {
+	dir := t.TempDir()
+	dead := openSpool(t, dir, 1<<20)
+	appendAll(t, dead, "one", "two")
+	living := openSpool(t, dir, 1<<20)
+	appendAll(t, living, "three")
+
+	if records, _ := adopted(t, living); len(records) > 0 {
+		t.Errorf("records of a process that lives are adopted: %q", records)
+	}
+	closeSpool(t, dead)
+	records, a := adopted(t, living)
+	wantRecords(t, records, "one", "two")
+	if a.Records != 2 || a.Cut != 0 || len(a.Foreign) != 0 {
+		t.Errorf("%+v", a)
+	}
+	if records, a := adopted(t, living); len(records) > 0 || a.Records > 0 {
+		t.Errorf("told of twice: %q", records)
+	}
+	wantLen(t, living, 3, 2*8+6+8+5)
+	wantRecords(t, drained(t, living), "one", "two", "three")
+	closeSpool(t, living)
+	if left := files(t, dir); !slices.Equal(left, []string{filepath.Join(dir, "lock")}) {
+		t.Errorf("left: %q", left)
+	}
+}
+
+// TestIdleSpoolKeepsItsDirectory: looking for what others have left touches nothing of a process's own.
+func TestIdleSpoolKeepsItsDirectory(t *testing.T) {
+	dir := t.TempDir()
+	s := openSpool(t, dir, 1<<20)
+	before := files(t, dir)
+	for range 3 {
+		if records, a := adopted(t, s); len(records) > 0 || a.Remade {
+			t.Errorf("%q, %+v", records, a)
+		}
+		if now := files(t, dir); !slices.Equal(now, before) {
+			t.Errorf("files %q, before %q", now, before)
+		}
+	}
+	appendAll(t, s, "one")
+	adopted(t, s)
+	wantRecords(t, drained(t, s), "one")
+	closeSpool(t, s)
+}
+
+// TestFirstAdoptTellsWhatOpenFound, so that it is known whose turns wait.
+func TestFirstAdoptTellsWhatOpenFound(t *testing.T) {
+	dir := t.TempDir()
+	s := openSpool(t, dir, 1<<20)
+	appendAll(t, s, "one", "two")
+	closeSpool(t, s)
+
+	s = openSpool(t, dir, 1<<20)
+	records, a := adopted(t, s)
+	wantRecords(t, records, "one", "two")
+	if a.Records != 2 {
+		t.Errorf("%+v", a)
+	}
+	wantRecords(t, drained(t, s), "one", "two")
+	closeSpool(t, s)
+}
+
+// TestWhatRecoveryCannotRead: a last record that is damaged was acknowledged, and is set aside, as is what is no record at
+// all. A write that was not ended was acknowledged to no one; it is cut off, and told of.
+func TestWhatRecoveryCannotRead(t *testing.T) {
+	const whole = 2*8 + 6 // of the first two records
+	for _, c := range []struct {
+		name       string
+		spoil      func(b []byte) []byte
+		cut, aside int
+	}{
+		{"a bit of the last record", func(b []byte) []byte { b[len(b)-1] ^= 1; return b }, 0, 1},
+		{"a last record that is cut off", func(b []byte) []byte { return b[:len(b)-1] }, 1, 0},
+		{"zeros at the end", func(b []byte) []byte { return append(b[:whole], make([]byte, 5000)...) }, 1, 0},
+		{"rubbish at the end", func(b []byte) []byte { return append(b, []byte("\xff not a record at all")...) }, 0, 1},
+		{"nothing but rubbish", func([]byte) []byte { return slices.Repeat([]byte("\xf0rubbish"), 10_000) }, 0, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			s := openSpool(t, dir, 1<<20)
+			appendAll(t, s, "one", "two", "three")
+			closeSpool(t, s)
+			logs, err := filepath.Glob(filepath.Join(dir, "*", "*.log"))
+			if err != nil || len(logs) != 1 {
+				t.Fatal(logs, err)
+			}
+			b, err := os.ReadFile(logs[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(logs[0], c.spoil(b), 0o600); err != nil {
+				t.Fatal(err)
+			}
+
+			s = openSpool(t, dir, 1<<20)
+			_, a := adopted(t, s)
+			if a.Cut != c.cut || (a.CutBytes > 0) != (c.cut > 0) {
+				t.Errorf("%+v, want %d cut", a, c.cut)
+			}
+			_, aside := picky(t, s)
+			if len(aside) != c.aside {
+				t.Errorf("told of %+v, want %d", aside, c.aside)
+			}
+			closeSpool(t, s)
+		})
+	}
+}
+
+// TestForeignFilesAreLeftAlone: links are not followed, and what is not the spool's is neither read nor removed.
+func TestForeignFilesAreLeftAlone(t *testing.T) {
+	dir, other := t.TempDir(), filepath.Join(t.TempDir(), "precious")
+	write := func(path, text string) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(other, "precious")
+	write(filepath.Join(dir, "spool-mine", "notes.log"), "no lock, so no spool's")
+	write(filepath.Join(dir, "spool-left", "lock"), "")
+	write(filepath.Join(dir, "spool-left", "readme"), "mine")
+	if err := os.Symlink(other, filepath.Join(dir, "spool-left", "00000000.log")); err != nil {
+		t.Fatal(err)
+	}
+	write(filepath.Join(dir, "spool-link", "lock"), "")
+	write(filepath.Join(dir, "spool-link", "00000001.log"), "")
+	if err := os.Symlink(other, filepath.Join(dir, "spool-link", "00000001.head")); err != nil {
+		t.Fatal(err)
+	}
+
+	s := openSpool(t, dir, 1<<20)
+	_, a := adopted(t, s)
+	if len(a.Foreign) != 4 {
+		t.Errorf("foreign: %q", a.Foreign)
+	}
+	wantRecords(t, drained(t, s))
+	closeSpool(t, s)
+
+	for path, want := range map[string]string{
+		other: "precious", filepath.Join(dir, "spool-mine", "notes.log"): "no lock, so no spool's", filepath.Join(dir, "spool-left", "readme"): "mine",
+	} {
+		if b, err := os.ReadFile(path); err != nil || string(b) != want {
+			t.Errorf("%s holds %q, %v", path, b, err)
+		}
+	}
+}
+
+// TestDirectoryThatIsDeleted is made again, for new records and for those that wait.
+func TestDirectoryThatIsDeleted(t *testing.T) {
+	for name, append := range map[string]bool{"noticed by a record": true, "noticed without one": false} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "spool")
+			s := openSpool(t, dir, 1<<20)
+			adopted(t, s)
+			appendAll(t, s, "one")
+			if err := os.RemoveAll(dir); err != nil {
+				t.Fatal(err)
+			}
+			want := []string{"one"}
+			if append {
+				appendAll(t, s, "two")
+				want = []string{"one", "two"}
+			}
+			if _, a := adopted(t, s); !a.Remade {
+				t.Errorf("not told of: %+v", a)
+			}
+			closeSpool(t, s) // as a process that ends before the store is back
+
+			s = openSpool(t, dir, 1<<20)
+			read := drained(t, s)
+			slices.Sort(read)
+			wantRecords(t, read, want...)
+			closeSpool(t, s)
+		})
+	}
+}

@@ -1,0 +1,150 @@
+package spool_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"remora/cache"
+	"remora/cache/spool"
+)
+
+// picky drains a spool of which it cannot read the records named, and tells what it read and what was set aside.
+func picky(t *testing.T, s *spool.Queue, bad ...string) (read []string, aside []spool.Aside) {
+	t.Helper()
+	s.OnAside = func(a spool.Aside) { aside = append(aside, a) }
+	err := s.Drain(t.Context(), func(rec []byte) error {
+		text := string(rec)
+		clear(rec) // it belongs to f
+		if slices.Contains(bad, text) {
+			return fmt.Errorf("no key: %w", cache.ErrUnreadable)
+		}
+		read = append(read, text)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return read, aside
+}
+
+// TestUnreadableRecordsAreSetAside: they hold up nobody, stay where they were put until the next process, which has them
+// before all others, and take no room from those that wait.
+func TestUnreadableRecordsAreSetAside(t *testing.T) {
+	dir := t.TempDir()
+	s := openSpool(t, dir, 100)
+	appendAll(t, s, "a", "bad1", "bad2", "b")
+	read, aside := picky(t, s, "bad1", "bad2")
+	wantRecords(t, read, "a", "b")
+	if len(aside) != 1 || aside[0].Records != 2 || !errors.Is(aside[0].Cause, cache.ErrUnreadable) || !strings.HasPrefix(aside[0].File, dir) {
+		t.Fatalf("told of %+v", aside)
+	}
+	if b, err := os.ReadFile(aside[0].File); err != nil || !bytes.Contains(b, []byte("bad1")) || !bytes.Contains(b, []byte("bad2")) {
+		t.Fatalf("%q, %v", b, err)
+	}
+	wantLen(t, s, 0, 0)
+	wantRecords(t, drained(t, s)) // not offered again
+	if err := s.Append(make([]byte, 92)); err != nil {
+		t.Errorf("24 bytes are aside, and 100 of 100 are not taken: %v", err)
+	}
+	wantRecords(t, drained(t, s), string(make([]byte, 92)))
+	other := openSpool(t, dir, 1<<20) // while its process lives, what it set aside is its own
+	wantRecords(t, drained(t, other))
+	closeSpool(t, other)
+	appendAll(t, s, "c")
+	closeSpool(t, s)
+
+	s = openSpool(t, dir, 1<<20) // still without the key of one
+	read, aside = picky(t, s, "bad2")
+	wantRecords(t, read, "bad1", "c")
+	if len(aside) != 1 || aside[0].Records != 1 {
+		t.Fatalf("told of %+v", aside)
+	}
+	closeSpool(t, s)
+
+	s = openSpool(t, dir, 1<<20)
+	wantRecords(t, drained(t, s), "bad2")
+	closeSpool(t, s)
+	if left, err := filepath.Glob(filepath.Join(dir, "*", "*")); err != nil || len(left) > 0 {
+		t.Errorf("left: %q, %v", left, err)
+	}
+}
+
+// TestDamagedRecordIsSetAside: what a disk has spoiled is kept as it is, whether that was found at the start or later.
+func TestDamagedRecordIsSetAside(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		living bool
+		at     int64
+	}{
+		{"before the start", false, 11 + 9},
+		{"before the start, its length", false, 11 + 2},
+		{"in a living process", true, 11 + 9},
+		{"in a living process, its length", true, 11 + 2},
+		{"in a living process, the last", true, 22 + 9},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			s := openSpool(t, dir, 1<<20)
+			appendAll(t, s, "one", "two", "six")
+			logs, err := filepath.Glob(filepath.Join(dir, "*", "*.log"))
+			if err != nil || len(logs) != 1 {
+				t.Fatalf("files: %v, %v", logs, err)
+			}
+			f, err := os.OpenFile(logs[0], os.O_RDWR, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.WriteAt([]byte{'!'}, c.at); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if !c.living {
+				closeSpool(t, s)
+				s = openSpool(t, dir, 1<<20)
+			}
+			defer closeSpool(t, s)
+			want, kept := []string{"one", "six"}, "!"
+			if c.at > 22 {
+				want = []string{"one", "two"}
+			}
+			read, aside := picky(t, s)
+			wantRecords(t, read, want...)
+			wantLen(t, s, 0, 0)
+			if len(aside) != 1 {
+				t.Fatalf("told of %+v", aside)
+			}
+			if b, err := os.ReadFile(aside[0].File); err != nil || !bytes.Contains(b, []byte(kept)) {
+				t.Errorf("%q, %v", b, err)
+			}
+		})
+	}
+}
+
+// TestAsideHasAShareOfItsOwn: records that cannot be read take a quarter of what may wait at most, however many come. What is
+// beyond that is lost, and told of.
+func TestAsideHasAShareOfItsOwn(t *testing.T) {
+	dir := t.TempDir()
+	s := openSpool(t, dir, 400)
+	var bad []string
+	for i := range 20 {
+		bad = append(bad, fmt.Sprintf("bad%05d", i)) // 16 bytes each
+	}
+	appendAll(t, s, bad...)
+	_, aside := picky(t, s, bad...)
+	if len(aside) != 1 || aside[0].Records != 20 || aside[0].Lost != 14 {
+		t.Fatalf("told of %+v", aside)
+	}
+	closeSpool(t, s)
+
+	s = openSpool(t, dir, 400)
+	wantRecords(t, drained(t, s), bad[:6]...)
+	closeSpool(t, s)
+}

@@ -1,0 +1,107 @@
+package spool
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"remora/cache"
+)
+
+// lockedDir is a sub-directory that this process has locked.
+type lockedDir struct {
+	path string
+	lock *os.File
+}
+
+// lockRoot locks the whole spool, so that no other process takes over a directory while it is being made.
+func lockRoot(root string) (unlock func(), err error) {
+	f, err := openLocal(filepath.Join(root, lockName), os.O_CREATE)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", f.Name(), err), f.Close())
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+// lockDir locks a sub-directory. It returns nil and no error where another process has the lock, or where there is no lock
+// file: then it is not a spool's, or its owner has just removed it. With os.O_CREATE in flag the lock file is made.
+func lockDir(path string, flag int) (*lockedDir, error) {
+	f, err := openLocal(filepath.Join(path, lockName), flag)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ELOOP) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, f.Close()
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
+	}
+	return &lockedDir{path: path, lock: f}, nil
+}
+
+// newDir makes and locks a sub-directory. The caller holds lockRoot.
+func newDir(root, prefix string) (*lockedDir, error) {
+	path, err := os.MkdirTemp(root, prefix)
+	if err != nil {
+		return nil, err
+	}
+	d, err := lockDir(path, os.O_CREATE)
+	if err == nil && d == nil {
+		err = fmt.Errorf("lock %s: another process took it", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d, cache.SyncDir(root)
+}
+
+func (d *lockedDir) unlock() error { return d.lock.Close() }
+
+// gone reports whether the directory was deleted, or its lock.
+func (d *lockedDir) gone() bool { return !cache.IsFileAt(d.lock, filepath.Join(d.path, lockName)) }
+
+// remove deletes the directory. Files in it that are not the spool's stay; without a lock file no process takes the
+// directory over.
+func (d *lockedDir) remove() error {
+	var errs []error
+	entries, err := os.ReadDir(d.path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		errs = append(errs, err)
+	}
+	for _, e := range entries {
+		if e.Type().IsRegular() && isOwnFile(e.Name()) {
+			errs = append(errs, ignoreMissing(os.Remove(filepath.Join(d.path, e.Name()))))
+		}
+	}
+	if err := os.Remove(d.path); err != nil && !errors.Is(err, syscall.ENOTEMPTY) {
+		errs = append(errs, ignoreMissing(err))
+	}
+	return errors.Join(append(errs, d.lock.Close())...)
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// isOwnFile reports whether a file of this name is one of the spool's.
+func isOwnFile(name string) bool {
+	return name == lockName || isNumbered(name, segmentSuffix) || isNumbered(name, headSuffix)
+}
+
+func isNumbered(name, suffix string) bool {
+	digits, ok := strings.CutSuffix(name, suffix)
+	return ok && len(digits) >= 8 && strings.Trim(digits, "0123456789") == ""
+}

@@ -1,0 +1,190 @@
+package spool
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"remora/cache"
+)
+
+// A spool directory holds numbered segments, "00000000.log" and so on. A segment is a sequence of frames: the length
+// of the record (4 bytes, big-endian), the CRC-32C of these 4 bytes and the record, the record. Its ".head" is the offset
+// of the first record that has not been drained, in 8 bytes; without it, no record has been drained.
+const (
+	dirPrefix      = "spool-"
+	asideDirPrefix = "aside-" // of directories of the same form, for records that could not be read
+	segmentSuffix  = ".log"
+	headSuffix     = ".head"
+	lockName       = "lock"
+)
+
+// segment is one file. The queue's mutex guards head, end and records.
+type segment struct {
+	dir        *lockedDir
+	file, mark *os.File // mark is the .head
+	// head is the offset of the first record that waits, end the end of the last durable one.
+	head, end int64
+	records   int // between head and end
+}
+
+func newSegment(dir *lockedDir, number int) (*segment, error) {
+	name := fmt.Sprintf("%08d%s", number, segmentSuffix)
+	seg, err := openSegment(dir, name, os.O_CREATE)
+	if err != nil {
+		// The file may be there without its head. No other error matters here.
+		_ = os.Remove(filepath.Join(dir.path, name))
+		return nil, err
+	}
+	if err := cache.SyncDir(dir.path); err != nil {
+		return nil, errors.Join(err, seg.remove())
+	}
+	return seg, nil
+}
+
+func openSegment(dir *lockedDir, name string, flag int) (*segment, error) {
+	path := filepath.Join(dir.path, name)
+	file, err := openLocal(path, flag)
+	if err != nil {
+		return nil, err
+	}
+	mark, err := openLocal(strings.TrimSuffix(path, segmentSuffix)+headSuffix, flag|os.O_CREATE)
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return &segment{dir: dir, file: file, mark: mark}, nil
+}
+
+// noFollow is the flag for files in a directory that another process has left. A symbolic link there is refused, since its
+// target is not the spool's to write to.
+const noFollow = syscall.O_NOFOLLOW
+
+// openLocal opens a file of the spool for reading and writing.
+func openLocal(path string, flag int) (*os.File, error) {
+	return os.OpenFile(path, os.O_RDWR|flag, 0o600) //nolint:gosec // G304: the operator's own directory
+}
+
+// recover reads through a segment that another process has left, and cuts off a write that it had not ended. It returns how
+// many bytes that were.
+func (g *segment) recover() (cut int64, err error) {
+	info, err := g.file.Stat()
+	if err != nil {
+		return 0, err
+	}
+	var b [8]byte
+	mark := int64(0)
+	if _, err := g.mark.ReadAt(b[:], 0); err == nil {
+		mark = int64(binary.BigEndian.Uint64(b[:])) //nolint:gosec // G115: scan checks it
+	}
+	if err := g.scan(g.file, info.Size(), mark); err != nil {
+		return 0, err
+	}
+	if g.end < info.Size() {
+		return info.Size() - g.end, g.file.Truncate(g.end)
+	}
+	return 0, nil
+}
+
+// scan finds head, end and records of a file. The head is at mark, unless no record begins or ends there: then it is the
+// beginning of the file, since a record that comes twice does less harm than one that is lost.
+func (g *segment) scan(r io.ReaderAt, size, mark int64) error {
+	g.head, g.end = 0, 0
+	total, before := 0, 0
+	for {
+		if g.end == mark {
+			g.head, before = g.end, total
+		}
+		rec, err := readFrame(r, g.end, size)
+		next := g.end + frameBytes(len(rec))
+		if errors.Is(err, errTorn) {
+			// What follows was acknowledged, and so was what is damaged: Drain sets that aside.
+			next, err = nextFrame(r, g.end, size)
+		}
+		if errors.Is(err, errTorn) {
+			torn, err := isTorn(r, g.end, size)
+			if err != nil {
+				return err
+			}
+			if !torn { // the last record, which was acknowledged too, or something that is none
+				g.end = size
+				total++
+			}
+			g.records = total - before
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		g.end = next
+		total++
+	}
+}
+
+// write makes buf durable at the end. Where it fails it tries to leave nothing behind.
+func (g *segment) write(buf []byte) error {
+	_, err := g.file.WriteAt(buf, g.end)
+	if err == nil {
+		err = g.file.Sync()
+	}
+	if err != nil {
+		return errors.Join(err, g.file.Truncate(g.end))
+	}
+	return nil
+}
+
+// readFirst returns the first record of a segment whose frames end at end, and the length of its frame in bytes. Where the
+// frame is damaged, the error wraps cache.ErrUnreadable, and n reaches to the next whole frame.
+func (g *segment) readFirst(end int64) (rec []byte, n int64, err error) {
+	rec, err = readFrame(g.file, g.head, end)
+	if err == nil {
+		return rec, frameBytes(len(rec)), nil
+	}
+	next := end
+	if errors.Is(err, errTorn) {
+		err = fmt.Errorf("%w: %w", cache.ErrUnreadable, errTorn)
+		if at, e := nextFrame(g.file, g.head, end); e == nil {
+			next = at
+		}
+	}
+	return nil, next - g.head, fmt.Errorf("read %s at %d: %w", g.file.Name(), g.head, err)
+}
+
+// raw returns what the first n bytes hold: the record of a whole frame, or all of a part that is damaged.
+func (g *segment) raw(n int64) ([]byte, error) {
+	rec, err := readFrame(g.file, g.head, g.head+n)
+	if err == nil && frameBytes(len(rec)) == n {
+		return rec, nil
+	}
+	rec = make([]byte, n)
+	if _, err := g.file.ReadAt(rec, g.head); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return rec, nil
+}
+
+// saveHead is not synced: after a power cut some records come again, which is promised anyway.
+func (g *segment) saveHead() error {
+	_, err := g.mark.WriteAt(binary.BigEndian.AppendUint64(nil, uint64(g.head)), 0) //nolint:gosec // G115: an offset
+	return err
+}
+
+// gone reports whether the segment's file was deleted.
+func (g *segment) gone() bool { return !cache.IsFileAt(g.file, g.file.Name()) }
+
+func (g *segment) close() error { return errors.Join(g.file.Close(), g.mark.Close()) }
+
+func (g *segment) remove() error {
+	err := g.close()
+	// The records first: a head without its segment does no harm, a segment without its head comes again.
+	for _, f := range []*os.File{g.file, g.mark} {
+		if e := os.Remove(f.Name()); e != nil && !errors.Is(e, os.ErrNotExist) {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
+}

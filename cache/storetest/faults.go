@@ -1,0 +1,128 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"remora/cache"
+)
+
+// wantFault fails the test unless err has one of these faults.
+func wantFault(t *testing.T, what string, err error, want ...cache.Fault) {
+	t.Helper()
+	if have, shards := cache.FaultOf(err); !slices.Contains(want, have) {
+		t.Errorf("%s: %v is a fault of %s %q, want %s", what, err, have, shards, want)
+	}
+}
+
+// foreignValue checks that a value which the store cannot use is a fault of its group, and that all other groups, of the
+// same call too, go on as before.
+func (s *suite) foreignValue() {
+	if s.env.Foreign == nil {
+		return
+	}
+	bad, good := s.group("bad"), s.group("good")
+	s.env.Foreign(s.T, bad)
+	_, err := s.Read(s.Context(), []cache.Query{{Group: bad, Names: []string{"a"}}})
+	wantFault(s.T, "read", err, cache.FaultKey)
+	_, err = s.Read(s.Context(), []cache.Query{{Group: good}, {Group: bad}})
+	wantFault(s.T, "read of two groups", err, cache.FaultKey)
+	first, second := put(bad, "a", "1"), put(good, "a", "1")
+	second.Listed = true
+	got := s.Commit(s.Context(), []cache.Batch{first, second})
+	wantFault(s.T, "commit", got[0].Err, cache.FaultKey)
+	if got[1].Err != nil {
+		s.Errorf("commit of another group: %v", got[1].Err)
+	}
+	s.want(good, 1, []string{"a"}, []byte("1"))
+	if err := s.Ping(s.Context()); err != nil {
+		s.Errorf("ping: %v", err)
+	}
+	if have := s.names(10); !slices.Equal(have, []string{"good"}) {
+		s.Errorf("listed: %q", have)
+	}
+	if err := s.Delete(s.Context(), bad); err != nil {
+		s.Fatalf("delete: %v", err)
+	}
+	s.commit(first)
+	if have := s.read(bad, "a"); string(have.Values[0]) != "1" {
+		s.Errorf("after it was deleted, the group has %s", show(have.Values[0]))
+	}
+}
+
+func deadServer(t *testing.T, s cache.Store) {
+	t.Helper()
+	defer func() { _ = s.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	g := cache.Group{Owner: "o", Name: "n"}
+	pinged := s.Ping(ctx)
+	wantFault(t, "ping of a dead server", pinged, cache.FaultStore)
+	_, readErr := s.Read(ctx, []cache.Query{{Group: g}})
+	_, _, listErr := s.List(ctx, "o", "", 1)
+	commitErr := s.Commit(ctx, []cache.Batch{put(g, "a", "secret")})[0].Err
+	if errors.Is(commitErr, cache.ErrConflict) {
+		t.Errorf("commit to a dead server: %v", commitErr)
+	}
+	for name, err := range map[string]error{"read": readErr, "commit": commitErr, "delete": s.Delete(ctx, g), "list": listErr} {
+		wantFault(t, name+" on a dead server", err, cache.FaultStore, cache.FaultShard)
+	}
+	if ctx.Err() != nil {
+		t.Error("finding the server dead took a minute")
+	}
+}
+
+// lostShard checks that a server of several that is away is a fault of its groups, which Shard tells, and of no others.
+// What was to be listed meanwhile is listed, at the latest when the server of the index is back.
+func lostShard(t *testing.T, s cache.Store, lose func() string) {
+	t.Helper()
+	defer func() { _ = s.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	const groups = 40
+	named := func(i int) cache.Group { return cache.Group{Owner: "o", Name: numbered("n", groups)[i]} }
+	for i := range groups {
+		if out := s.Commit(ctx, []cache.Batch{put(named(i), "a", "1")})[0]; out.Err != nil {
+			t.Fatal(out.Err)
+		}
+	}
+	lost := lose()
+	away := 0
+	// Owners differ, so that the index of some is on the server that is away, and of some groups of others.
+	for i := range groups {
+		g := named(i)
+		isAway := s.Shard(g) == lost
+		_, readErr := s.Read(ctx, []cache.Query{{Group: g, Names: []string{"a"}}})
+		writeErr := s.Commit(ctx, []cache.Batch{put(g, "a", "2")})[0].Err
+		elsewhere := put(cache.Group{Owner: g.Name, Name: "n"}, "a", "1")
+		elsewhere.Listed = true
+		listedErr := s.Commit(ctx, []cache.Batch{elsewhere})[0].Err
+		if s.Shard(elsewhere.Group) != lost && listedErr != nil {
+			t.Errorf("commit of a group that is there, with an index that may be away: %v", listedErr)
+		}
+		if !isAway {
+			if readErr != nil || writeErr != nil {
+				t.Errorf("group %d on a server that is there: read %v, commit %v", i, readErr, writeErr)
+			}
+			continue
+		}
+		away++
+		for name, err := range map[string]error{"read": readErr, "commit": writeErr} {
+			wantFault(t, name+" on the lost server", err, cache.FaultShard)
+			if _, shards := cache.FaultOf(err); !slices.Equal(shards, []string{lost}) {
+				t.Errorf("%s on %s says that %q is away", name, lost, shards)
+			}
+		}
+	}
+	if away == 0 || away == groups {
+		t.Fatalf("%d of %d groups were on the server that is away", away, groups)
+	}
+	err := s.Ping(ctx)
+	wantFault(t, "ping", err, cache.FaultShard)
+	if _, shards := cache.FaultOf(err); !slices.Equal(shards, []string{lost}) {
+		t.Errorf("ping without %s says that %q is away", lost, shards)
+	}
+}

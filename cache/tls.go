@@ -1,0 +1,62 @@
+package cache
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+)
+
+// TLS configures the certificates of this process and of the servers of store.url, for the schemes rediss, rediss+sentinel
+// and rediss+cluster.
+type TLS struct {
+	// CAFile has the CA certificates, in PEM, that the servers' certificates are checked against. Empty means the system's.
+	CAFile string `mapstructure:"ca_file"`
+	// CertFile and KeyFile are the client certificate, in PEM, for servers that ask for one. They are read for each
+	// connection, so that they can be replaced.
+	CertFile string `mapstructure:"cert_file"`
+	KeyFile  string `mapstructure:"key_file"`
+	// ServerName is the name in the servers' certificates, if it is not the one in store.url.
+	ServerName string `mapstructure:"server_name"`
+	// SkipVerify accepts any certificate.
+	SkipVerify bool `mapstructure:"skip_verify"`
+}
+
+// Apply sets the certificates and the server name in c. Its errors name the configuration key.
+func (o TLS) Apply(c *tls.Config) error {
+	c.InsecureSkipVerify = c.InsecureSkipVerify || o.SkipVerify
+	if o.ServerName != "" {
+		c.ServerName = o.ServerName
+	}
+	if o.CAFile != "" {
+		pem, err := os.ReadFile(o.CAFile)
+		if err != nil {
+			return fmt.Errorf("store.tls.ca_file: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return fmt.Errorf("store.tls.ca_file: want certificates in PEM, %s holds none", o.CAFile)
+		}
+	}
+	if o.CertFile == "" && o.KeyFile == "" {
+		return nil
+	}
+	if o.CertFile == "" || o.KeyFile == "" {
+		return errors.New("store.tls: cert_file and key_file must be set together")
+	}
+	if _, err := o.certificate(nil); err != nil {
+		return err
+	}
+	c.GetClientCertificate = o.certificate
+	return nil
+}
+
+// certificate reads this process's own certificate.
+func (o TLS) certificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("store.tls.cert_file and store.tls.key_file: %w", err)
+	}
+	return &pair, nil
+}

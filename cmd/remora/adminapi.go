@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"remora/admin"
+	"remora/cache"
+	"remora/memory"
+	"remora/telemetry"
+)
+
+// adminAPI serves operators of a running proxy: health, metrics, and requests that complete sessions.
+type adminAPI struct {
+	server   *admin.Server // nil without an address
+	served   chan struct{}
+	stopping atomic.Bool
+	kept     *storage
+	spool    spoolOptions
+	closed   bool                          // memory.on_store_error
+	memory   atomic.Pointer[memory.Memory] // nil until it is open
+	tenant   func(credential []byte) string
+	log      *slog.Logger
+}
+
+// openAdminAPI serves server.admin_listen, unless ln is nil.
+func openAdminAPI(ln net.Listener, c Config, kept *storage, t *telemetry.Telemetry, log *slog.Logger) *adminAPI {
+	o := &adminAPI{
+		kept: kept, spool: c.Store.Spool, closed: c.Memory.OnStoreError == memory.OnStoreErrorClosed,
+		served: make(chan struct{}), tenant: c.Session.Tenant, log: log,
+	}
+	if ln == nil {
+		close(o.served)
+		return o
+	}
+	routes := []admin.Route{admin.Profile(), {
+		Pattern: "POST /admin/v1/sessions/{id}/complete", Handler: http.HandlerFunc(o.complete), MaxBody: maxCompleteBody,
+	}}
+	if c.Telemetry.Metrics.Prometheus {
+		routes = append(routes, admin.Route{Pattern: "GET /metrics", Handler: t.Handler()})
+	}
+
+	options := c.admin(o.ready, log)
+	options.Note = o.note
+	o.server = admin.New(options, routes...)
+	go func() {
+		defer close(o.served)
+		if err := o.server.Serve(ln); err != nil {
+			log.Error("the operators' address is closed", "error", err.Error())
+		}
+	}()
+	return o
+}
+
+const (
+	// maxCompleteBody is the largest body of a request that ends a session, in bytes.
+	maxCompleteBody = 64 << 10
+	// completeWait is how long the layers' hooks may take.
+	completeWait = 2 * time.Minute
+)
+
+// completeRequest is the body of a request that completes a session. Key or Tenant select its owner, as the flags of `remora
+// transcript` do: the credential that its clients use, or the tenant as it is stored; without either it is a session of
+// clients without a credential. A key is never part of the path, because paths are logged.
+type completeRequest struct {
+	Key     string `json:"key"`
+	Tenant  string `json:"tenant"`
+	Success *bool  `json:"success"` // of what the session worked on; true if it is not said
+}
+
+// complete completes a session. It answers 204 when the hooks of its layers and of its parent's have run, 404 if there is
+// no such session, 503 if the store does not answer.
+func (o *adminAPI) complete(w http.ResponseWriter, r *http.Request) {
+	var req completeRequest
+	dec := json.NewDecoder(r.Body)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&req); err != nil && !errors.Is(err, io.EOF) || req.Key != "" && req.Tenant != "" {
+		http.Error(w, `want {"key": "...", "success": true}, or tenant in place of key`, http.StatusBadRequest)
+		return
+	}
+	m := o.memory.Load()
+	if m == nil || o.stopping.Load() {
+		http.Error(w, "starting or stopping", http.StatusServiceUnavailable)
+		return
+	}
+	s := memory.Scope{Tenant: req.Tenant, Session: r.PathValue("id")}
+	if s.Tenant == "" {
+		s.Tenant = o.tenant([]byte(req.Key))
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), completeWait)
+	defer cancel()
+	err := m.Complete(ctx, s, req.Success == nil || *req.Success)
+	switch {
+	case err == nil:
+		w.WriteHeader(http.StatusNoContent)
+	case errors.Is(err, memory.ErrNoSession):
+		http.Error(w, "no such session under this credential", http.StatusNotFound)
+	default:
+		http.Error(w, "the session could not be ended; the log says more", http.StatusServiceUnavailable)
+		o.log.Warn("a session could not be ended", "error", err.Error())
+	}
+}
+
+// readyWait is how long the store may take to answer a readiness check.
+const readyWait = 500 * time.Millisecond
+
+// ready returns why this process should get no requests: it is stopping, it would refuse them, or turns would be lost.
+func (o *adminAPI) ready() error {
+	if o.stopping.Load() {
+		return errors.New("stopping")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), readyWait)
+	defer cancel()
+	err := o.kept.Ping(ctx)
+	fault, _ := cache.FaultOf(err)
+	switch {
+	case err == nil:
+		return nil
+	case fault == cache.FaultShard:
+		return nil // the sessions of the other servers are served, and other replicas would serve those of this one no better
+	case o.closed && errors.Is(err, cache.ErrDenied):
+		return errors.New("the store refuses the account of store.url, and memory.on_store_error is closed")
+	case o.closed:
+		return errors.New("the store does not answer, and memory.on_store_error is closed")
+	}
+	if o.kept.queue == nil {
+		return errors.New("the store does not answer, and there is no spool")
+	}
+	if o.note() != "" {
+		return errors.New("the store does not answer, and " + o.note())
+	}
+	if _, bytes := o.kept.queue.Len(); bytes > o.spool.MaxBytes/10*9 {
+		return errors.New("the store does not answer, and the spool is nearly full")
+	}
+	return nil
+}
+
+// note is a warning to operators that holds even while the store answers.
+func (o *adminAPI) note() string {
+	if m := o.memory.Load(); m != nil && m.SpoolTrouble() != "" {
+		return "the directory of the spool (store.spool.dir) cannot be used: " + m.SpoolTrouble()
+	}
+	return ""
+}
+
+// close stops the server. Only the store and telemetry outlive it, so that operators can watch the rest stop.
+func (o *adminAPI) close() {
+	if o.server == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = o.server.Shutdown(ctx) // what is left is cut
+	<-o.served
+}

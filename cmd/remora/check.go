@@ -1,0 +1,103 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func newCheckCommand(p process) *cobra.Command {
+	s := &serveFlags{process: p, checks: true}
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Print all problems of the configuration, and serve nothing",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
+	}
+	s.add(cmd)
+	return cmd
+}
+
+// check prints what --check finds in a configuration; err holds the problems that loading it has found.
+func (p process) check(c Config, err error) error {
+	found, ok := errors.AsType[problems](err)
+	if err != nil && !ok {
+		return err
+	}
+	found.addErrors(errors.Join(c.Server.LoadCertificate(), c.Store.checkFiles()))
+	for _, w := range c.warnings() {
+		if !found.covers(w.path) { // else it is a mere consequence
+			_, _ = fmt.Fprintf(p.stderr, "warning: %s: %s\n", w.path, w.text)
+		}
+	}
+	if err := found.err(); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(p.stdout, "config ok")
+	return err
+}
+
+// warnings lists settings that work but are probably a mistake.
+func (c *Config) warnings() (found problems) {
+	found.addErrors(c.admin(nil, nil).Validate())
+	for i, p := range c.upstreams() {
+		if p.BaseURL != "" && withVersion(p.BaseURL) != p.BaseURL {
+			found.add(fmt.Sprintf("providers[%d].base_url", i), "has no path; most servers want %s", withVersion(p.BaseURL))
+		}
+	}
+	if dir := c.Store.Spool.Dir; dir != "" {
+		if err := writable(dir); err != nil {
+			found.add("store.spool.dir", "a proxy could not write to %s here: %v", dir, err)
+		}
+	}
+	return found
+}
+
+// writable checks that this user can create files in a folder, or create the folder. It leaves nothing behind.
+func writable(dir string) error {
+	at := filepath.Clean(dir)
+	info, err := os.Stat(at)
+	for ; errors.Is(err, fs.ErrNotExist) && at != filepath.Dir(at); info, err = os.Stat(at) {
+		at = filepath.Dir(at)
+	}
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s is no folder", at)
+	}
+	const writeAndSearch = 2 | 1 // W_OK and X_OK of access(2)
+	if err := syscall.Access(at, writeAndSearch); err != nil {
+		return fmt.Errorf("%s: %w", at, err)
+	}
+	if at == filepath.Clean(dir) {
+		return nil // a running proxy may use the folder: leave it alone
+	}
+	probe, err := os.MkdirTemp(at, ".remora-check-*") // some file systems, such as /proc, only say no now
+	if err != nil {
+		return err
+	}
+	return os.Remove(probe)
+}
+
+// checkFiles checks that the folder of a bolt file exists, which only holds on the machine that the configuration is for.
+func (o storeOptions) checkFiles() error {
+	path, ok := strings.CutPrefix(o.URL.Reveal(), "bolt:")
+	if !ok || path == "" {
+		return nil
+	}
+	dir := filepath.Dir(path)
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return fmt.Errorf("store.url: want a file in a folder that exists, %s does not", dir)
+	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return fmt.Errorf("store.url: want a file, %s is a folder", path)
+	}
+	return nil
+}

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// cleaner checks the keys and the shape of a parsed file against a schema, and resolves references in its strings.
+// It removes what it reports, so that decoding the rest finds only new problems.
+type cleaner struct {
+	lookup func(name string) (string, bool) // of environment variables; nil leaves references alone
+	looked map[string]bool                  // variables that references named
+	found  problems
+}
+
+// spelling reports keys that would be right in lower case. Viper accepts them, other readers of the file do not.
+func (c *cleaner) spelling(path string, n *node, m map[string]any) {
+	if n.open {
+		n = schemaOfLayer(m)
+	}
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		child, known := n.fields[strings.ToLower(key)]
+		if !known {
+			continue
+		}
+		at := joinPath(path, key)
+		if lower := strings.ToLower(key); lower != key {
+			c.found.add(at, "unknown key: keys are in lower case, want %q", lower)
+		}
+		switch v := m[key].(type) {
+		case map[string]any:
+			c.spelling(at, child, v)
+		case []any:
+			for i, e := range v {
+				if entry, ok := e.(map[string]any); ok && child.entry != nil {
+					c.spelling(fmt.Sprintf("%s[%d]", at, i), child.entry, entry)
+				}
+			}
+		}
+	}
+}
+
+// mapping cleans the mapping m at path in place.
+func (c *cleaner) mapping(path string, n *node, m map[string]any) {
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		at := joinPath(path, key)
+		child, known := n.fields[key]
+		if !known {
+			c.found.add(at, "unknown key%s", didYouMean(key, slices.Sorted(maps.Keys(n.fields))))
+			delete(m, key)
+			continue
+		}
+		clean, ok := c.value(at, child, m[key])
+		if !ok {
+			delete(m, key)
+			continue
+		}
+		m[key] = clean
+	}
+}
+
+// value cleans the value at path. False means that there is no usable value: the default stays.
+func (c *cleaner) value(path string, n *node, v any) (any, bool) {
+	switch {
+	case v == nil:
+		return nil, false
+	case n.fields != nil:
+		m, ok := v.(map[string]any)
+		if !ok {
+			c.found.add(path, "want a mapping, have %s", describe(v))
+			return nil, false
+		}
+		c.mapping(path, n, m)
+		return m, true
+	case n.entry != nil:
+		return c.entries(path, n.entry, v)
+	}
+	if m, ok := v.(map[string]any); ok && len(m) == 0 && c.lookup != nil { // viper would take it for no value
+		c.found.add(path, "want a value, have a mapping")
+		return nil, false
+	}
+	return c.resolve(path, v)
+}
+
+func (c *cleaner) entries(path string, n *node, v any) (any, bool) {
+	list, ok := v.([]any)
+	if !ok {
+		c.found.add(path, "want a list, have %s", describe(v))
+		return nil, false
+	}
+	kept := make([]any, 0, len(list))
+	for i, e := range list {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		m, ok := e.(map[string]any)
+		if !ok {
+			c.found.add(at, "want a mapping, have %s", describe(e))
+			m = map[string]any{} // holds the place, so that later entries keep their index
+		} else if n.fields != nil {
+			c.mapping(at, n, m)
+		} else {
+			c.resolveAll(at, m)
+		}
+		kept = append(kept, m)
+	}
+	return kept, true
+}
+
+func (c *cleaner) jsonList(name string, n *node, value string) (any, bool) {
+	var list any
+	// The decoder's own text would quote the value, which may hold a key.
+	if err := json.Unmarshal([]byte(value), &list); err != nil {
+		c.found.add(name, "want a JSON array of objects")
+		return nil, false
+	}
+	return c.value(name, n, list)
+}
+
+// resolveAll resolves the values of an open entry.
+func (c *cleaner) resolveAll(path string, m map[string]any) {
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		v, ok := c.resolve(joinPath(path, key), m[key])
+		if !ok {
+			delete(m, key)
+			continue
+		}
+		m[key] = v
+	}
+}
+
+// resolve replaces ${NAME} in a string, or in the strings of a list or mapping, by the environment variable NAME.
+func (c *cleaner) resolve(path string, v any) (any, bool) {
+	if c.lookup == nil {
+		return v, true
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		c.resolveAll(path, v)
+	case string:
+		s, err := expand(v, c.look)
+		if err != nil {
+			c.found.add(path, "%v", err)
+			return nil, false
+		}
+		return s, true
+	case []any:
+		for i, e := range v {
+			s, ok := c.resolve(fmt.Sprintf("%s[%d]", path, i), e)
+			if !ok {
+				s = "" // reported; keeps its place
+			}
+			v[i] = s
+		}
+	}
+	return v, true
+}
+
+// look looks a variable up and records its name.
+func (c *cleaner) look(name string) (string, bool) {
+	c.looked[name] = true
+	return c.lookup(name)
+}
+
+// expand replaces every ${NAME} of s. Its errors name variables, never values.
+func expand(s string, lookup func(string) (string, bool)) (string, error) {
+	var b strings.Builder
+	for {
+		before, rest, found := strings.Cut(s, "${")
+		b.WriteString(before)
+		if !found {
+			return b.String(), nil
+		}
+		name, after, closed := strings.Cut(rest, "}")
+		if !closed || name == "" {
+			return "", fmt.Errorf("want ${NAME}, the closing brace or the name is missing")
+		}
+		value, set := lookup(name)
+		if !set {
+			return "", fmt.Errorf("environment variable %s is not set", name)
+		}
+		b.WriteString(value)
+		s = after
+	}
+}

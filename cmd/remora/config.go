@@ -1,0 +1,427 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"net/netip"
+	"net/url"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"remora"
+	"remora/admin"
+	"remora/cache"
+	"remora/cache/encrypted"
+	"remora/cache/stores"
+	"remora/memory"
+	"remora/memory/tokens"
+	"remora/memory/view"
+	"remora/providers"
+	"remora/providers/models"
+	"remora/providers/retry"
+	"remora/proxy"
+	"remora/proxy/limit"
+	"remora/secret"
+	"remora/telemetry"
+)
+
+// Config is config.yaml. Wherever a package has options for operators, they are that package's own struct.
+type Config struct {
+	Server    proxy.Options        `mapstructure:"server"`
+	Session   proxy.SessionOptions `mapstructure:"session"`
+	Store     storeOptions         `mapstructure:"store"`
+	Providers []retry.Entry        `mapstructure:"providers"`
+	Models    models.Options       `mapstructure:"models"`
+	Limits    limit.Options        `mapstructure:"limits"`
+	Memory    memoryOptions        `mapstructure:"memory"`
+	Log       logOptions           `mapstructure:"log"`
+	Telemetry telemetry.Options    `mapstructure:"telemetry"`
+}
+
+// load reads the configuration. Its error is [problems].
+func load(file string, environ []string, flags []setting) (Config, error) {
+	var c Config
+	src := sources{defaults: remora.Config, file: file, environ: environ, flags: flags}
+	found := src.into(&c, func(found *problems) {
+		c.Server.Session = c.Session
+		c.Memory.layers = decodeLayers(c.Memory.Layers, found)
+		found.addErrors(errors.Join(
+			checkAddr("server.listen", c.Server.Listen),
+			checkAdminAddr(c.Server.AdminListen, c.Server.Listen),
+			c.Store.validate(),
+			providers.Validate(c.upstreams()),
+			retry.Validate(c.Providers),
+			c.Limits.Validate("limits", int64(c.Server.MaxBody)),
+			c.Server.Validate(),
+			c.Memory.Policy.validate(c.upstreams()),
+			c.Memory.PromptCache.validate(),
+			c.checkModels(),
+			c.Memory.layers.check(c.upstreams()),
+			c.Telemetry.Validate(),
+			c.Memory.checkIndex(),
+			oneOf("memory.on_store_error", c.Memory.OnStoreError, memory.OnStoreErrorOpen, memory.OnStoreErrorClosed),
+		))
+	})
+	return c, found.err()
+}
+
+func (c *Config) checkModels() error {
+	var names []string
+	for _, p := range c.upstreams() {
+		names = append(names, p.Name)
+	}
+	var errs []error
+	for _, err := range c.Models.Validate(names) {
+		errs = append(errs, fmt.Errorf("models.%w", err))
+	}
+	return errors.Join(errs...)
+}
+
+// upstreams are the providers, without what is done when they fail.
+func (c *Config) upstreams() []providers.Options {
+	list := make([]providers.Options, len(c.Providers))
+	for i := range list {
+		list[i] = c.Providers[i].Provider
+	}
+	return list
+}
+
+// limits are the limits of the configuration, with what the machine gives where it says nothing.
+func (c *Config) limits() limit.Options {
+	o := c.Limits
+	if o.Global.BodyBytes == 0 {
+		o.Global.BodyBytes = limit.DefaultBodyBytes(int64(c.Server.MaxBody))
+	}
+	return o
+}
+
+// admin returns the options of the operators' server.
+func (c *Config) admin(ready func() error, log *slog.Logger) admin.Options {
+	return admin.Options{Listen: c.Server.AdminListen, Token: c.Server.AdminToken.Reveal(), Ready: ready, Log: log}
+}
+
+// memory puts together what the sections store and memory say about memory.
+func (c *Config) memory(log *slog.Logger, m *modelSet) memory.Options {
+	return memory.Options{
+		CommitWait:   c.Store.CommitWait,
+		ReadWait:     c.Store.ReadWait,
+		OpenDelay:    c.Store.OpenDelay,
+		RetryDelay:   c.Store.RetryDelay,
+		SessionTTL:   c.Store.SessionTTL,
+		Shared:       c.Store.shared(),
+		OnStoreError: c.Memory.OnStoreError,
+		IndexBytes:   c.Memory.IndexBytes,
+		Shape:        c.shape(m),
+		Lost:         m.lost,
+		Log:          log,
+		Now:          time.Now,
+	}
+}
+
+// shape is the part of memory's options that can change while the proxy runs.
+func (c *Config) shape(m *modelSet) memory.Shape {
+	s := memory.Shape{
+		Window:        c.Memory.layers.window,
+		Layers:        m.layers,
+		Summarize:     c.Memory.Policy.Overflow == view.OverflowSummarize,
+		OverflowModel: m.overflow,
+		ToolResult:    c.Memory.Policy.ToolResult,
+		Context:       m.context,
+		Price:         m.counter.CountItem,
+		AtMost:        tokens.AtMost,
+	}
+	if c.Memory.PromptCache.Enabled {
+		s.PromptCache = &c.Memory.PromptCache.PromptCache
+	}
+	return s
+}
+
+// differs names the keys of which only a restart takes over what is new.
+func (c *Config) differs(other Config) []string {
+	keys := []string{}
+	for _, s := range []struct {
+		path     string
+		old, now any
+	}{
+		{"server", c.Server, other.Server},
+		{"session", c.Session, other.Session},
+		{"store", c.Store, other.Store},
+		{"log", c.Log, other.Log},
+		{"telemetry", c.Telemetry, other.Telemetry},
+		{"memory.on_store_error", c.Memory.OnStoreError, other.Memory.OnStoreError},
+		{"memory.index_max_bytes", c.Memory.IndexBytes, other.Memory.IndexBytes},
+	} {
+		keys = append(keys, changedKeys(s.path, reflect.ValueOf(s.old), reflect.ValueOf(s.now))...)
+	}
+	return keys
+}
+
+// changedKeys names the keys at or below path that two values of one type differ in.
+func changedKeys(path string, old, now reflect.Value) []string {
+	if schemaOf(old.Type()).fields == nil {
+		if reflect.DeepEqual(old.Interface(), now.Interface()) {
+			return nil
+		}
+		return []string{path}
+	}
+	var keys []string
+	for f := range old.Type().Fields() {
+		at := path
+		switch name, flags, _ := strings.Cut(f.Tag.Get("mapstructure"), ","); {
+		case flags == "squash":
+		case name == "" || name == "-":
+			continue // set by code
+		default:
+			at = joinPath(path, name)
+		}
+		keys = append(keys, changedKeys(at, old.FieldByIndex(f.Index), now.FieldByIndex(f.Index))...)
+	}
+	return keys
+}
+
+type storeOptions struct {
+	// URL is a secret as a whole: a Redis URL may hold a password.
+	URL        secret.String     `mapstructure:"url"`
+	CommitWait time.Duration     `mapstructure:"commit_wait"`
+	ReadWait   time.Duration     `mapstructure:"read_wait"`
+	OpenDelay  time.Duration     `mapstructure:"open_delay"`
+	RetryDelay time.Duration     `mapstructure:"retry_delay"`
+	SessionTTL time.Duration     `mapstructure:"session_ttl"`
+	TLS        cache.TLS         `mapstructure:"tls"`
+	Spool      spoolOptions      `mapstructure:"spool"`
+	Encryption encrypted.Options `mapstructure:"encryption"`
+}
+
+type spoolOptions struct {
+	Dir      string `mapstructure:"dir"`
+	MaxBytes int64  `mapstructure:"max_bytes"`
+}
+
+type memoryOptions struct {
+	OnStoreError string        `mapstructure:"on_store_error"`
+	AtomicRecall bool          `mapstructure:"atomic_recall"`
+	IndexBytes   int           `mapstructure:"index_max_bytes"`
+	Policy       policyOptions `mapstructure:"policy"`
+	PromptCache  promptCache   `mapstructure:"prompt_cache"`
+	Layers       []openEntry   `mapstructure:"layers"`
+
+	layers layerConfig // what Layers came out as
+}
+
+// minIndexBytes is room for a resource with some thousand messages.
+const minIndexBytes = 16 << 20
+
+func (o *memoryOptions) checkIndex() error {
+	if o.IndexBytes < minIndexBytes {
+		return fmt.Errorf("memory.index_max_bytes: want 16MiB or more, have %d", o.IndexBytes)
+	}
+	return nil
+}
+
+// promptCache says how the beginning of views is kept the same.
+type promptCache struct {
+	Enabled          bool `mapstructure:"enabled"`
+	view.PromptCache `mapstructure:",squash"`
+}
+
+func (o promptCache) validate() error {
+	var errs []error
+	for _, err := range o.Validate() {
+		errs = append(errs, fmt.Errorf("memory.prompt_cache.%w", err))
+	}
+	return errors.Join(errs...)
+}
+
+// policyOptions say how a view is cut to size.
+type policyOptions struct {
+	TokenBudget     float64      `mapstructure:"token_budget"`
+	ResponseReserve float64      `mapstructure:"response_reserve"`
+	Overflow        string       `mapstructure:"overflow"`
+	OverflowModel   modelOptions `mapstructure:"overflow_model"`
+	WindowSize      int          `mapstructure:"window_size"`
+	WindowTurns     int          `mapstructure:"window_turns"`
+	MinHistoryTurns *int         `mapstructure:"min_history_turns"` // nil is the policy's own
+	ToolResult      int          `mapstructure:"tool_result_max_tokens"`
+}
+
+func (o policyOptions) policy() view.Policy {
+	p := view.Policy{
+		Budget: o.TokenBudget, Reserve: o.ResponseReserve, Overflow: o.Overflow,
+		Window: o.WindowSize, Turns: o.WindowTurns, MinTurns: view.DefaultMinTurns(o.Overflow), ToolResult: o.ToolResult,
+	}
+	if o.MinHistoryTurns != nil {
+		p.MinTurns = *o.MinHistoryTurns
+	}
+	if p.Budget == 0 {
+		p.Budget = math.Inf(1)
+	}
+	return p
+}
+
+// maxTokens is more than any model's context will hold.
+const maxTokens = 1e9
+
+func (o policyOptions) validate(upstreams []providers.Options) error {
+	const key = "memory.policy.overflow_model"
+	errs := []error{o.OverflowModel.check(key, upstreams)}
+	if o.OverflowModel != (modelOptions{}) && o.Overflow != view.OverflowSummarize {
+		errs = append(errs, fmt.Errorf("%s: has no use unless overflow is %s", key, view.OverflowSummarize))
+	}
+	for _, n := range []struct {
+		key   string
+		value float64
+	}{{"token_budget", o.TokenBudget}, {"response_reserve", o.ResponseReserve}} {
+		if n.value > maxTokens {
+			errs = append(errs, fmt.Errorf("memory.policy.%s: want at most %d tokens, have %v", n.key, int(maxTokens), n.value))
+		}
+	}
+	for _, err := range o.policy().Validate() {
+		errs = append(errs, fmt.Errorf("memory.policy.%w", err))
+	}
+	return errors.Join(errs...)
+}
+
+type logOptions struct {
+	Level slog.Level `mapstructure:"level"`
+}
+
+const (
+	// maxStoreWait bounds what clients wait for the store.
+	maxStoreWait = 10 * time.Minute
+	// minSessionTTL is how long a session has to outlive its last turn at least, to be one.
+	minSessionTTL = time.Second
+)
+
+func (o storeOptions) validate() error {
+	var errs []error
+	if err := checkStoreURL(o.URL.Reveal(), o.TLS); err != nil {
+		errs = append(errs, err)
+	}
+	for _, d := range []struct {
+		key   string
+		value time.Duration
+	}{
+		{"commit_wait", o.CommitWait},
+		{"read_wait", o.ReadWait},
+		{"open_delay", o.OpenDelay},
+		{"retry_delay", o.RetryDelay},
+	} {
+		if d.value <= 0 || d.value > maxStoreWait {
+			errs = append(errs, fmt.Errorf("store.%s: want more than 0 and at most %s, have %s", d.key, maxStoreWait, d.value))
+		}
+	}
+	if o.SessionTTL != 0 && o.SessionTTL < minSessionTTL {
+		errs = append(errs, fmt.Errorf("store.session_ttl: want 0 (for ever), or %s or more, have %s", minSessionTTL, o.SessionTTL))
+	}
+	errs = append(errs, o.Encryption.Validate())
+	if o.Spool.Dir != "" && o.Spool.MaxBytes < 1<<20 {
+		errs = append(errs, fmt.Errorf("store.spool.max_bytes: want 1MiB or more, have %d", o.Spool.MaxBytes))
+	}
+	return errors.Join(errs...)
+}
+
+// shared reports whether other processes may use the store too.
+func (o *storeOptions) shared() bool { return strings.HasPrefix(o.URL.Reveal(), "redis") }
+
+// checkStoreURL checks that a store can be opened, as far as possible without touching it: a check must neither create a
+// file, nor fail because the proxy that it is meant for has locked one.
+func checkStoreURL(raw string, t cache.TLS) error {
+	if path, ok := strings.CutPrefix(raw, "bolt:"); ok && path != "" {
+		if t != (cache.TLS{}) {
+			return errors.New("store.tls: has no use unless store.url begins with rediss")
+		}
+		return nil
+	}
+	store, err := stores.Open(raw, cache.Options{TLS: t})
+	if err != nil {
+		return storeProblem(err)
+	}
+	return store.Close()
+}
+
+// storeProblem gives an error of opening the store the path of its key.
+func storeProblem(err error) error {
+	text := strings.TrimPrefix(err.Error(), "open store: ")
+	if strings.HasPrefix(text, "store.tls") {
+		return errors.New(text)
+	}
+	if rest, ok := strings.CutPrefix(text, "store.url "); ok {
+		_, text, _ = strings.Cut(rest, ": ")
+	}
+	return errors.New("store.url: " + text)
+}
+
+// showStoreURL is the URL for people, less the password and the parameters, which may hold another one.
+func showStoreURL(raw string) string {
+	scheme, rest, ok := strings.Cut(raw, "://")
+	if !ok {
+		return raw // bolt:PATH or memory:
+	}
+	rest, _, _ = strings.Cut(rest, "?")
+	if i := strings.LastIndexByte(rest, '@'); i >= 0 {
+		rest = rest[i+1:]
+	}
+	return scheme + "://" + rest
+}
+
+// showUpstream names a provider and the host that it goes to.
+func showUpstream(p providers.Provider) string {
+	u := url.URL{Scheme: "http", Host: p.Upstream().Addr}
+	if p.Upstream().TLS {
+		u.Scheme, u.Host = "https", strings.TrimSuffix(u.Host, ":443")
+	}
+	return p.Name() + " at " + u.String()
+}
+
+func checkAddr(key, addr string) error {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil || !isPort(port) {
+		return fmt.Errorf("%s: want host:port or :port, have %q", key, addr)
+	}
+	if !isHost(host) {
+		return fmt.Errorf("%s: want a name or an IP address before the port, have %q", key, addr)
+	}
+	return nil
+}
+
+// isHost reports whether a host can be an address of this machine. Digits and dots alone must form an IP address.
+func isHost(host string) bool {
+	if strings.Trim(host, "0123456789.") == "" && host != "" || strings.Contains(host, ":") {
+		_, err := netip.ParseAddr(host)
+		return err == nil
+	}
+	return !strings.ContainsAny(host, " /\\@?#")
+}
+
+// checkAdminAddr is checkAddr for an address that may be left out, and that clients must have left free.
+func checkAdminAddr(addr, clients string) error {
+	const key = "server.admin_listen"
+	if addr == "" {
+		return nil
+	}
+	if err := checkAddr(key, addr); err != nil {
+		return err
+	}
+	if _, port, _ := net.SplitHostPort(addr); addr == clients && port != "0" {
+		return fmt.Errorf("%s: want another address than that of server.listen, have %q", key, addr)
+	}
+	return nil
+}
+
+func isPort(s string) bool {
+	_, err := strconv.ParseUint(s, 10, 16)
+	return err == nil
+}
+
+func oneOf(key, have string, allowed ...string) error {
+	if slices.Contains(allowed, have) {
+		return nil
+	}
+	return fmt.Errorf("%s: want one of %s, have %q", key, strings.Join(allowed, ", "), have)
+}

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"remora/memory"
+	"remora/memory/view"
+	"remora/providers"
+	"remora/proxy"
+)
+
+// loadFile loads a file of one line, which problems need not name.
+func loadFile(t *testing.T, file string, environ ...string) (Config, error) {
+	t.Helper()
+	path := t.TempDir() + "/config.yaml"
+	writeFile(t, path, file)
+	c, err := load(path, environ, nil)
+	if found, ok := errors.AsType[problems](err); ok {
+		for i := range found {
+			found[i].text = strings.TrimSuffix(found[i].text, " (line 1)")
+		}
+	}
+	return c, err
+}
+
+// What config.yaml documents is what the packages take for themselves, wherever they are used without it.
+func TestDefaultsAreThoseOfThePackages(t *testing.T) {
+	t.Parallel()
+	c, err := load("", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := proxy.DefaultOptions()
+	want.Listen = c.Server.Listen // a library has no opinion on who may connect
+	want.Upstream.TLS, want.Upstream.Proxy, want.Upstream.Now = nil, nil, nil
+	if diff := cmp.Diff(want, c.Server); diff != "" {
+		t.Error("server and session (-package +config.yaml)", diff)
+	}
+	got := c.memory(nil, &modelSet{})
+	got.Now, got.Lost, got.Context, got.Price, got.AtMost = nil, nil, nil, nil, nil
+	cache := view.DefaultPromptCache()
+	if diff := cmp.Diff(memory.Options{
+		CommitWait: 250 * time.Millisecond, ReadWait: 250 * time.Millisecond, OpenDelay: 20 * time.Millisecond,
+		RetryDelay: 500 * time.Millisecond, OnStoreError: "open", IndexBytes: 256 << 20,
+		Shape: memory.Shape{
+			Window: &view.Window{MaxTokens: 64000, EvictBatch: 1, EvictShare: 0.5, InFlight: "window"}, PromptCache: &cache,
+		},
+	}, got); diff != "" {
+		t.Error("memory (-want +got)", diff)
+	}
+	if c.Store.URL.Reveal() != "bolt:remora.db" || c.Store.Spool.Dir != "spool" || c.Store.Spool.MaxBytes != 1<<30 {
+		t.Errorf("got %+v", c.Store)
+	}
+	if diff := cmp.Diff([]providers.Options{{Name: "openai", Kind: "openai", Messages: "auto"}}, c.upstreams()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestListenIsLocalUnlessAnOperatorSaysSo(t *testing.T) {
+	t.Parallel()
+	c, err := load("", nil, nil)
+	if err != nil || !strings.HasPrefix(c.Server.Listen, "127.0.0.1:") {
+		t.Errorf("got %s, %v", c.Server.Listen, err)
+	}
+}
+
+func TestLayers(t *testing.T) {
+	t.Parallel()
+	f := func(layers string, want *view.Window) {
+		t.Helper()
+		c, err := loadFile(t, "memory: {layers: "+layers+"}", "N=12")
+		if err != nil {
+			t.Errorf("%s: %v", layers, err)
+		}
+		if diff := cmp.Diff(want, c.Memory.layers.window); diff != "" {
+			t.Error(layers, diff)
+		}
+	}
+	f("[]", nil)
+	f("[{kind: history_window, max_tokens: 20000}]", &view.Window{MaxTokens: 20000, EvictBatch: 1, EvictShare: 0.5, InFlight: "keep"})
+	f("[{kind: history_window, max_items: 80, max_share: 0.25, evict_share: 0.2, idle_reset: 10m}]", &view.Window{
+		MaxItems: 80, EvictBatch: 40, MaxShare: 0.25, EvictShare: 0.2, IdleReset: 10 * time.Minute, InFlight: "keep",
+	})
+	f("[{kind: history_window}]", &view.Window{MaxItems: 40, EvictBatch: 20, EvictShare: 0.5, InFlight: "keep"})
+	f("[{kind: history_window, max_items: 2}]", &view.Window{MaxItems: 2, EvictBatch: 1, EvictShare: 0.5, InFlight: "keep"})
+	f("[{kind: history_window, max_items: '${N}', evict_batch: 1, in_flight: window, max_expansion: 4}]",
+		&view.Window{MaxItems: 12, EvictBatch: 1, EvictShare: 0.5, InFlight: "window", MaxExpansion: 4})
+}
+
+func TestPolicyProblems(t *testing.T) {
+	t.Parallel()
+	f := func(policy, want string) {
+		t.Helper()
+		_, err := loadFile(t, "memory: {policy: "+policy+"}")
+		if got := fmt.Sprint(err); got != want {
+			t.Errorf("%s:\ngot  %v\nwant %s", policy, got, want)
+		}
+	}
+	f("{overflow: summarize}", "<nil>")
+	f("{overflow: summarize, overflow_model: {model: m}}", "<nil>")
+	f("{overflow: summarize, overflow_model: {provider: openai, model: m}}", "<nil>")
+	f("{overflow_model: {model: m}}", "memory.policy.overflow_model: has no use unless overflow is summarize")
+	f("{overflow: summarize, overflow_model: {provider: openai}}", "memory.policy.overflow_model.model: want the name of a model")
+	f("{overflow: summarize, overflow_model: {provider: x, model: m}}",
+		"memory.policy.overflow_model.provider: want the name of one of providers")
+	f("{overflow: summarise}", `memory.policy.overflow: want "truncate", "sliding_window", "summarize", "fifo", "turns" or "priority", have "summarise"`)
+	f("{overflow: fifo, min_history_turns: 3, tool_result_max_tokens: 2000}", "<nil>")
+	f("{overflow: turns, window_turns: 0}", `memory.policy.window_turns: want 1 or more pairs with overflow "turns", have 0`)
+	f("{min_history_turns: -1}", "memory.policy.min_history_turns: want 0 or more pairs, have -1")
+	f("{tool_result_max_tokens: 5}", "memory.policy.tool_result_max_tokens: want 0 (no limit) or at least 32 tokens, have 5")
+}
+
+// Policies that prune by turns keep three of them, unless the operator says otherwise.
+func TestMinHistoryTurns(t *testing.T) {
+	t.Parallel()
+	for policy, want := range map[string]int{
+		"{}": 0, "{overflow: truncate}": 0, "{overflow: summarize}": 0, "{overflow: priority}": 0,
+		"{overflow: fifo}": 3, "{overflow: turns}": 3,
+		"{overflow: fifo, min_history_turns: 0}": 0, "{overflow: turns, min_history_turns: 5}": 5, "{min_history_turns: 2}": 2,
+	} {
+		c, err := loadFile(t, "memory: {policy: "+policy+"}\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Memory.Policy.policy().MinTurns; got != want {
+			t.Errorf("%s: %d, want %d", policy, got, want)
+		}
+	}
+}
+
+func TestLayerProblems(t *testing.T) {
+	t.Parallel()
+	f := func(layers, want string) {
+		t.Helper()
+		_, err := loadFile(t, "memory: {layers: "+layers+"}")
+		if err == nil || err.Error() != want {
+			t.Errorf("%s:\ngot  %v\nwant %s", layers, err, want)
+		}
+	}
+	kinds := strings.Join(layerKindNames(), ", ")
+	f("[{max_items: 3}]", `memory.layers[0].kind: want one of `+kinds+`, have ""`)
+	f("[{kind: 5}]", `memory.layers[0].kind: want one of `+kinds+`, have ""`)
+	f("[{}]", `memory.layers[0].kind: want one of `+kinds+`, have ""`)
+	f("[x]", "memory.layers[0]: want a mapping, have text")
+	f("[{kind: history_window, max_items: 1.5}]",
+		"memory.layers[0].max_items: INVALID_HISTORY_WINDOW_MAX_ITEMS: want a whole number from 2 to 10000, have 1.5")
+	f("[{kind: history_window, max_items: many}]", `memory.layers[0].max_items: want a number, have "many"`)
+	f("[{kind: history_window, max_items: '${NONE}'}]", "memory.layers[0].max_items: environment variable NONE is not set")
+	f("[{kind: history_window, evict_batch: 40}]", "memory.layers[0].evict_batch: want 1 to max_items-1, have 40")
+	for layer, key := range map[string]string{
+		"{kind: history_manager, strategy: x}": "strategy", "{kind: working_memory, schema: '{'}": "schema",
+		"{kind: observational_memory, observer: x}": "observer", "{kind: temporal_memory, time_zone: X/Y}": "time_zone",
+		"{kind: steering}": "rules", "{kind: http}": "url", "{kind: static_content}": "text", "{kind: reminder}": "reminders",
+		"{kind: tool_memory}": "tools", "{kind: file_reference}": "base_dir", "{kind: task_state, return_mode: x}": "return_mode",
+	} {
+		_, err := loadFile(t, "memory: {layers: ["+layer+"]}")
+		if !strings.Contains(fmt.Sprint(err), "memory.layers[0]") || !strings.Contains(fmt.Sprint(err), key) {
+			t.Errorf("%s: %v", layer, err)
+		}
+	}
+	f("[{kind: steering, max_retries: 9, rules: [{id: a, applies_to: [never], when: x, action: explode}, {id: b, applies_to: [before_tool_call], model_check: {mode: x}}]}]",
+		`memory.layers[0].max_retries: want 0 to 5
+memory.layers[0].rules[0] (a).action: want deny, guide or allow
+memory.layers[0].rules[0] (a).applies_to: want before_tool_call, after_model_call or both
+memory.layers[0].rules[1] (b).model_check: needs the key model of the layer (MISSING_CALL_MODEL)
+memory.layers[0].rules[1] (b).model_check.mode: want sync or async
+memory.layers[0].rules[1] (b).model_check.prompt: want what the model is to look for`)
+	f("[{kind: history_window, in_flight: {a: b}}]", "memory.layers[0].in_flight: want text, have a mapping")
+}
+
+// What a package puts in front of several errors comes out in front of each.
+func TestJoinedErrorsKeepTheirPath(t *testing.T) {
+	t.Parallel()
+	var found problems
+	found.addKeyed("memory.layers[0]", errors.Join(errors.New("a: want 1"),
+		fmt.Errorf("rules[0].%w", errors.Join(errors.New("b: want 2"), fmt.Errorf("c: %w", errors.Join(errors.New("x"), errors.New("y")))))))
+	found.addKeyed("memory.layers[1]", fmt.Errorf("d: %w", errors.New("read: line 1\nline 2: e")))
+	want := "memory.layers[0].a: want 1\nmemory.layers[0].rules[0].b: want 2\nmemory.layers[0].rules[0].c: x\nmemory.layers[0].rules[0].c: y\n" +
+		"memory.layers[1].d: read: line 1\nline 2: e"
+	if diff := cmp.Diff(want, found.Error()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestZeroWaitsAreRefused(t *testing.T) {
+	t.Parallel()
+	_, err := loadFile(t, "store: {commit_wait: 0, session_ttl: 0}")
+	if err == nil || err.Error() != "store.commit_wait: want more than 0 and at most 10m0s, have 0s" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestValuesThatCannotBe(t *testing.T) {
+	t.Parallel()
+	for file, want := range map[string]string{
+		"log: {level: 5}":                             "log.level: want debug, info, warn or error, have a number",
+		"store: {url: 'redis://:hush@h:65536/2'}":     "store.url: want ports from 1 to 65535",
+		"store: {url: 'redis+cluster://a:1,b:70000'}": "store.url: want ports from 1 to 65535",
+	} {
+		if _, err := loadFile(t, file); fmt.Sprint(err) != want {
+			t.Errorf("%s: got %v, want %s", file, err, want)
+		}
+	}
+	if _, err := loadFile(t, "store: {url: 'redis+sentinel://u:p:70000@a:1,[::1]:65535/m?sentinel_password=a:b'}"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestShowStoreURL(t *testing.T) {
+	t.Parallel()
+	f := func(url, want string) {
+		t.Helper()
+		if got := showStoreURL(url); got != want {
+			t.Errorf("%s: got %s, want %s", url, got, want)
+		}
+	}
+	f("bolt:remora.db", "bolt:remora.db")
+	f("memory:", "memory:")
+	f("redis://h:1/2", "redis://h:1/2")
+	f("redis://:hush@h:1/2", "redis://h:1/2")
+	f("rediss://u:hu@sh@h", "rediss://h")
+	f("redis+sentinel://u:hush@a,b/m/0?sentinel_password=hush", "redis+sentinel://a,b/m/0")
+}

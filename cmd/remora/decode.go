@@ -1,0 +1,219 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-viper/mapstructure/v2"
+
+	"remora/secret"
+)
+
+// strict sets up decoding for operators: nothing is guessed, and a number is not taken for text or the reverse.
+func strict(c *mapstructure.DecoderConfig) {
+	c.WeaklyTypedInput = false
+	c.ErrorUnused = true
+	c.DecodeHook = mapstructure.DecodeHookFuncType(convert)
+}
+
+// decodeEntry fills into, a pointer to a struct that holds its defaults, from one entry of a list.
+func decodeEntry(path string, entry map[string]any, into any) problems {
+	conf := &mapstructure.DecoderConfig{Result: into}
+	strict(conf)
+	d, err := mapstructure.NewDecoder(conf)
+	if err != nil {
+		panic(fmt.Sprintf("BUG: decode into %T: %v", into, err))
+	}
+	var found problems
+	found.addDecodeErrors(path, d.Decode(entry))
+	return found
+}
+
+func wanted(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return "text"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Struct, reflect.Map:
+		return "a mapping"
+	case reflect.Slice:
+		return "a list"
+	default:
+		return "a number"
+	}
+}
+
+// convert is the decode hook: what operators write for durations, sizes, lists and secrets.
+func convert(from, to reflect.Type, v any) (any, error) {
+	if to == reflect.TypeFor[time.Duration]() {
+		return toDuration(v)
+	}
+	if to == reflect.TypeFor[slog.Level]() && from.Kind() != reflect.String {
+		return nil, fmt.Errorf("want debug, info, warn or error, have %s", describe(v)) // slog also takes numbers, which operators do not know
+	}
+	switch v := v.(type) {
+	case string:
+		return fromText(v, to)
+	case map[string]any, []any:
+		if to.Kind() == reflect.Slice && from.Kind() == reflect.Map {
+			return nil, errors.New("want a list, have a mapping")
+		}
+	case float64:
+		if isInt(to.Kind()) {
+			if v != math.Trunc(v) || math.Abs(v) > 1<<53 {
+				return nil, fmt.Errorf("want a whole number, have %v", v)
+			}
+			return int64(v), nil
+		}
+	case int, bool:
+		if to.Kind() == reflect.Slice {
+			return nil, fmt.Errorf("want a list, have %s", describe(v))
+		}
+	}
+	return v, nil
+}
+
+// fromText reads text where something else is wanted. Variables of the environment are always text.
+func fromText(s string, to reflect.Type) (any, error) {
+	switch {
+	case to == reflect.TypeFor[secret.String]():
+		return readSecret(s)
+	case to == reflect.TypeFor[slog.Level]():
+		return parseLevel(s)
+	case isInt(to.Kind()):
+		return parseSize(s)
+	case to.Kind() == reflect.Bool:
+		b, err := strconv.ParseBool(s)
+		if err != nil {
+			return nil, fmt.Errorf("want true or false, have %q", s)
+		}
+		return b, nil
+	case to.Kind() == reflect.Float64:
+		f, err := strconv.ParseFloat(s, 64)
+		if err != nil {
+			return nil, fmt.Errorf("want a number, have %q", s)
+		}
+		return f, nil
+	case to == reflect.TypeFor[[]string]():
+		return splitList(s), nil
+	case to.Kind() == reflect.Slice:
+		return nil, errors.New("want a list, have text")
+	}
+	return s, nil
+}
+
+func isInt(k reflect.Kind) bool { return reflect.Int <= k && k <= reflect.Uint64 }
+
+// splitList reads a list from one line: "a, b".
+func splitList(s string) []string {
+	list := []string{}
+	for one := range strings.SplitSeq(s, ",") {
+		if one = strings.TrimSpace(one); one != "" {
+			list = append(list, one)
+		}
+	}
+	return list
+}
+
+func parseLevel(s string) (slog.Level, error) {
+	for _, l := range []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError} {
+		if strings.EqualFold(s, l.String()) {
+			return l, nil
+		}
+	}
+	return 0, fmt.Errorf("want debug, info, warn or error, have %q", s)
+}
+
+// toDuration insists on a unit: a bare 250 would mean nanoseconds to Go and something else to everybody else.
+func toDuration(v any) (any, error) {
+	var d time.Duration
+	switch v := v.(type) {
+	case time.Duration:
+		d = v
+	case string:
+		var err error
+		if d, err = time.ParseDuration(v); err != nil {
+			return nil, fmt.Errorf("want a duration with its unit, such as 250ms or 10m, have %q", v)
+		}
+	case int, float64: // the latter from JSON
+		if v != 0 && v != 0.0 {
+			return nil, fmt.Errorf("want a duration with its unit, such as 250ms or 10m, have %v", v)
+		}
+	default:
+		return nil, fmt.Errorf("want a duration with its unit, such as 250ms or 10m, have %s", describe(v))
+	}
+	if d < 0 {
+		return nil, fmt.Errorf("want a duration of zero or more, have %s", d)
+	}
+	return d, nil
+}
+
+// parseSize reads a whole number, with the unit of a size in bytes if it has one: 64MiB, 10 GB, 512.
+func parseSize(s string) (int64, error) {
+	units := []struct {
+		name  string
+		bytes int64
+	}{
+		{"KiB", 1 << 10},
+		{"MiB", 1 << 20},
+		{"GiB", 1 << 30},
+		{"TiB", 1 << 40},
+		{"kB", 1e3},
+		{"KB", 1e3},
+		{"MB", 1e6},
+		{"GB", 1e9},
+		{"TB", 1e12},
+		{"B", 1},
+		{"", 1},
+	}
+	for _, u := range units {
+		digits, ok := strings.CutSuffix(strings.TrimSpace(s), u.name)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(digits), 10, 64)
+		if err != nil {
+			break
+		}
+		if n > math.MaxInt64/u.bytes || n < math.MinInt64/u.bytes {
+			return 0, fmt.Errorf("%q is too large", s)
+		}
+		return n * u.bytes, nil
+	}
+	return 0, fmt.Errorf("want a whole number, or a size such as 64MiB, have %q", s)
+}
+
+// maxSecret is more than any key has, and keeps a wrong path from filling memory.
+const maxSecret = 64 << 10
+
+// readSecret takes a secret as it is, or from the file that "file:PATH" names, less the line end there.
+func readSecret(s string) (secret.String, error) {
+	path, ok := strings.CutPrefix(s, "file:")
+	if !ok {
+		return secret.String(s), nil
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", fmt.Errorf("read secret: %w", err)
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxSecret {
+		return "", fmt.Errorf("read secret %s: want a regular file of at most %d bytes", path, maxSecret)
+	}
+	data, err := os.ReadFile(path) //nolint:gosec // the operator names the file
+	if err != nil {
+		return "", fmt.Errorf("read secret: %w", err)
+	}
+	key := strings.TrimRight(string(data), "\r\n")
+	if key == "" {
+		return "", fmt.Errorf("read secret %s: file is empty", path)
+	}
+	return secret.String(key), nil
+}

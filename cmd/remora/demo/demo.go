@@ -1,0 +1,175 @@
+// Package demo is `remora demo`: it plays a few conversations through the real proxy, without a provider or a key. Upstream is
+// scripted and strict; the proxy is a process of its own that is killed in the middle and started again. The demo checks what
+// the model saw on each turn beside what is stored, the blocks of layers with their slots and tokens, and the calls that only
+// the model and the proxy saw. It prints a few turns as a dialogue, or all of it as a table.
+//
+// It uses the proxy only from outside: by HTTP, by its configuration and by its transcript command.
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"time"
+
+	"remora/memory"
+	"remora/test/process"
+	"remora/test/scripted"
+)
+
+// Options configure a demo.
+type Options struct {
+	// Binary is the path of the proxy's executable.
+	Binary string
+	// Out is where the demo prints; errors of writing are ignored.
+	Out io.Writer
+	// Color allows ANSI colours on Out.
+	Color bool
+	// Table prints every turn as a row, and some in full, in place of a few turns as a dialogue.
+	Table bool
+	// Full is Table with every item of the turns that are shown in full, and then all that is stored of each session.
+	Full bool
+}
+
+// longest bounds a demo, which takes a second or two, and a minute where the disk is busy with much else.
+const longest = 5 * time.Minute
+
+// ErrFailed is returned by Run if the conversation was played and a check failed. The failure has been printed then.
+var ErrFailed = errors.New("demo: the checks above have failed")
+
+// Run plays, prints and checks the demo. It returns ErrFailed, or why the demo could not be played to its end. It leaves no
+// processes and no files behind.
+func Run(ctx context.Context, o Options) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "remora-demo-")
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	chapters := story()
+	upstream, err := scripted.Start(scripted.Options{Respond: warmModel(model(chapters))}) //nolint:contextcheck // ends by Close
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	defer func() { err = errors.Join(err, upstream.Close()) }()
+	m, err := newMachine(o.Binary, dir, upstream.URL())
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	page := printer{out: o.Out, color: o.Color, full: o.Full}
+	s := &stage{machine: m, print: page}
+	table := o.Table || o.Full
+	if !table {
+		s.print.out = io.Discard
+	}
+	s.player = &player{http: &http.Client{Transport: &http.Transport{}}, model: upstream, crash: s.restart}
+	defer s.player.http.CloseIdleConnections()
+	if err := s.run(ctx, chapters); err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	checks := s.checks()
+	failed := slices.ContainsFunc(checks, func(c check) bool { return c.err != nil })
+	if table || failed {
+		page.verdicts(checks)
+	}
+	switch {
+	case failed:
+		return ErrFailed
+	case table:
+		page.farewell()
+	default:
+		page.dialogue(s.player.turns, s.atCrash, s.atEnd)
+	}
+	return nil
+}
+
+// stage has the upstream, the proxy and the clients of a demo.
+type stage struct {
+	machine *machine
+	player  *player
+	print   printer
+	proxy   *process.Proxy
+
+	// What was on disk after the proxy was killed, and at the end.
+	atCrash, atEnd []snapshot
+}
+
+// snapshot is one stored session at one moment.
+type snapshot struct {
+	talk  *talk
+	lines []memory.Line
+	turns int // turns of all talks until then
+	said  int // of the talk's line, what was said and heard until then
+}
+
+// run plays all chapters and reads the transcript.
+func (s *stage) run(ctx context.Context, chapters []chapter) (err error) {
+	if s.proxy, err = s.machine.start(ctx); err != nil {
+		return err
+	}
+	stopped := false
+	defer func() {
+		if !stopped {
+			_ = s.proxy.Kill() // the error that led here says more
+		}
+	}()
+	s.player.url = s.proxy.URL
+	if err := s.player.warmUp(ctx); err != nil {
+		return s.proxy.Explain(err)
+	}
+	s.print.opening(s.proxy.URL, s.player.model.URL())
+	for _, c := range chapters {
+		s.player.begin(c)
+		for _, a := range c.acts {
+			if err := s.player.play(ctx, c.habit, a); err != nil {
+				return s.proxy.Explain(err)
+			}
+		}
+	}
+	stopped = true
+	if err := s.proxy.Stop(); err != nil {
+		return err
+	}
+	if s.atEnd, err = s.read(ctx); err != nil {
+		return err
+	}
+	s.print.rows(s.player.turns, s.atEnd, s.atCrash[0].turns)
+	s.print.transcripts(s.atEnd)
+	return nil
+}
+
+// restart kills the proxy, reads what it left on disk, and starts it again.
+func (s *stage) restart(ctx context.Context) (err error) {
+	if err := s.proxy.Kill(); err != nil {
+		return err
+	}
+	if s.atCrash, err = s.read(ctx); err != nil {
+		return err
+	}
+	s.print.rows(s.player.turns, s.atCrash, 0)
+	proxy, err := s.machine.start(ctx)
+	if err != nil {
+		return err
+	}
+	s.proxy, s.player.url = proxy, proxy.URL
+	s.print.restarted(s.atCrash[0], s.proxy.URL)
+	return s.player.warmUp(ctx)
+}
+
+// read reads all sessions so far.
+func (s *stage) read(ctx context.Context) ([]snapshot, error) {
+	var all []snapshot
+	for _, tk := range s.player.talks {
+		lines, err := s.machine.transcript(ctx, tk.session)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, snapshot{talk: tk, lines: lines, turns: len(s.player.turns), said: len(tk.line)})
+	}
+	return all, nil
+}

@@ -1,0 +1,185 @@
+package demo
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// printer writes the demo's page. It is at most 110 columns wide.
+type printer struct {
+	out   io.Writer
+	color bool
+	full  bool // leave nothing out
+}
+
+// ANSI styles.
+const (
+	bold  = "1"
+	dim   = "2"
+	red   = "31"
+	green = "32"
+	hue   = "36" // of what only the model and the proxy see
+)
+
+// in is text in a style, where styles are allowed.
+func (p *printer) in(style, text string) string {
+	if !p.color || style == "" {
+		return text
+	}
+	return "\x1b[" + style + "m" + text + "\x1b[0m"
+}
+
+func (p *printer) line(format string, args ...any) {
+	_, _ = fmt.Fprintf(p.out, format+"\n", args...) // a reader who has left misses nothing that matters
+}
+
+func (p *printer) opening(proxy, upstream string) {
+	p.line("%s", p.in(bold, "Remora: a few conversations through the real proxy, without network or key"))
+	p.line(`
+  client  ->  proxy %s  ->  scripted upstream %s
+
+  An item is a text, a tool call or a result. The proxy stores every item; layers decide what the model gets.
+  The first three are there by default, with 80 items to the window:
+
+  history_window        the newest %d items, and the user's message of a tool loop that is longer than that
+  working_memory        what the model itself wants to keep: it calls a tool that the proxy answers; slot 100
+  observational_memory  what was stated in any session of the resource (X-Resource-Id); slot 200
+  steering              denies calls by a rule: %s
+
+  client    what it sent: all items, or only new ones; ~ marks a streamed answer
+  items     of the conversation; those below marked * stay between the model and the proxy
+  left out  for their age, in steps of %d, so that the beginning of the prompt stays cached;
+            behind the +, results whose call was left out: an API refuses the one without the other
+  recalled  blocks that layers put into the view, as slot:tokens: those before the conversation, which stay
+            the same for a while and so are cached, then what has changed, behind the user's message`, proxy, upstream, maxItems, rule, evictBatch)
+}
+
+// columns is the head of the table, and row a line of it.
+const (
+	columns = "turn  client    items  sent  left out  recalled        of the items sent: first to last      stored"
+	row     = "%4d  %-8s  %5d  %4d  %8s  %-14s  %s to %s  %6d"
+)
+
+// rows prints the turns from number first on, with what the snapshots have of them.
+func (p *printer) rows(turns []turn, stored []snapshot, first int) {
+	items := make(map[*talk]int)
+	for i, t := range turns {
+		s := of(t.talk, stored)
+		kept := s.storedBy(t.id)
+		items[t.talk] += len(kept)
+		if i < first {
+			continue
+		}
+		switch {
+		case t.title != "":
+			p.line("\n%s\n%s", p.in(bold, t.title), p.in(dim, columns))
+		case i > first && turns[i-1].show:
+			p.line("")
+		}
+		client := t.client
+		if t.streamed {
+			client += " ~"
+		}
+		left := fmt.Sprint(t.left() - t.report.orphans)
+		if t.report.orphans > 0 {
+			left += fmt.Sprintf("+%d", t.report.orphans)
+		}
+		blocks := s.blocks(t.id)
+		newest := t.saw[len(t.saw)-1]
+		p.line(row, i+1, client, t.said, len(t.saw), left, slots(blocks), cell(t.saw[0], 16), cell(newest, 16), items[t.talk])
+		for _, e := range kept {
+			if e.hidden {
+				p.line("%s", p.in(hue, fmt.Sprintf("      * %-9s  %s", e.who, cut(e.words(), 78))))
+			}
+		}
+		if t.show {
+			p.view(i+1, &t, blocks)
+		}
+	}
+}
+
+func (p *printer) restarted(s snapshot, proxy string) {
+	stored, _ := s.head() // checkRestart judges it
+	p.line("\n%s\n", p.in(bold, fmt.Sprintf("      kill -9 in the middle of the loop: %d items are on disk. A new proxy goes on at %s", len(stored), proxy)))
+	p.line("%s", p.in(dim, columns))
+}
+
+// verdicts prints the summary.
+func (p *printer) verdicts(checks []check) {
+	p.line("\n%s", p.in(bold, "Checked"))
+	for _, c := range checks {
+		if c.err != nil {
+			p.line("  %s  %-10s  %v", p.in(red, "FAILED"), c.name, c.err)
+			continue
+		}
+		p.line("  %s  %-10s  %s", p.in(green, "ok    "), c.name, c.text)
+	}
+}
+
+// farewell prints how to see the rest, and how to do the same with a real API.
+func (p *printer) farewell() {
+	if !p.full {
+		p.line("\n%s", p.in(bold, "Every item of the transcripts"))
+		p.line("  go run ./cmd/remora demo --full")
+	}
+	p.line("\n%s", p.in(bold, "With a real API"))
+	p.line("%s", `  go run ./cmd/remora     # in another terminal; your key only passes through
+
+  ask() { curl -s http://127.0.0.1:8080/v1/chat/completions -H "Authorization: Bearer $OPENAI_API_KEY" \
+    -H "Content-Type: application/json" -H "X-Session-Id: $1" -H "X-Resource-Id: ada" \
+    -d '{"model":"gpt-5-mini","messages":[{"role":"user","content":"'"$2"'"}]}'; }
+  ask first "My name is Ada."
+  ask first "What is my name?"    # only this is sent; the proxy puts what was said before it
+  ask second "What is my name?"   # another session of the same resource: observational_memory knows
+
+  An SDK needs the base URL http://127.0.0.1:8080/v1 and the header X-Session-Id; X-Resource-Id is what
+  several sessions share, such as a user.`)
+}
+
+// words is what an entry says, a call as name(values) or, where values are within values, as it is.
+func (e entry) words() string {
+	name, arguments, ok := strings.Cut(e.text, "{")
+	if e.who != "call" || !ok {
+		return e.text
+	}
+	if strings.ContainsAny(arguments, "{[") {
+		return name + " {" + arguments
+	}
+	var values []string
+	dec := json.NewDecoder(strings.NewReader("{" + arguments))
+	for i := 0; ; i++ { // the brace, then names and values in turn
+		token, err := dec.Token()
+		if _, brace := token.(json.Delim); err != nil || brace && i > 0 {
+			return name + "(" + strings.Join(values, ", ") + ")"
+		}
+		if i > 0 && i%2 == 0 {
+			values = append(values, fmt.Sprint(token))
+		}
+	}
+}
+
+// String is an entry in one line, for messages.
+func (e entry) String() string {
+	if e.hidden {
+		return fmt.Sprintf("hidden %s %q", e.who, cut(e.words(), 60))
+	}
+	return fmt.Sprintf("%s %q", e.who, cut(e.words(), 60))
+}
+
+// cell is an entry in exactly width columns.
+func cell(e entry, width int) string {
+	text := cut(e.who+" "+e.words(), width)
+	return text + strings.Repeat(" ", width-utf8.RuneCountInString(text))
+}
+
+// cut shortens text to width columns and one line.
+func cut(text string, width int) string {
+	runes := []rune(strings.Join(strings.Fields(text), " "))
+	if len(runes) <= width {
+		return string(runes)
+	}
+	return string(runes[:width-1]) + "…"
+}

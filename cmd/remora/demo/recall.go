@@ -1,0 +1,207 @@
+package demo
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// block is what a layer told the model in one turn, as it is stored.
+type block struct {
+	layer        string
+	slot, tokens int
+	text         string
+}
+
+// blocks are those of a turn, in the order in which the model got them. Any that can't be read is left out, and missed
+// by checkBlocks.
+func (s snapshot) blocks(turnID string) []block {
+	var all []block
+	texts := make(map[string]string)
+	for _, l := range s.lines {
+		if l.Block != nil {
+			texts[l.Block.Hash] = string(l.Block.Text)
+		}
+		var record struct {
+			ID     string `json:"id"`
+			Blocks []struct {
+				Layer  string `json:"layer"`
+				Slot   int    `json:"slot"`
+				Tokens int    `json:"tokens"`
+				Hash   string `json:"hash"`
+			} `json:"blocks"`
+		}
+		if l.Turn == nil || json.Unmarshal(l.Turn, &record) != nil || record.ID != turnID {
+			continue
+		}
+		for _, b := range record.Blocks {
+			if text, ok := texts[b.Hash]; ok { // stands before the first turn that used it
+				all = append(all, block{b.Layer, b.Slot, b.Tokens, text})
+			}
+		}
+	}
+	return all
+}
+
+// of is the snapshot of a talk.
+func of(tk *talk, all []snapshot) snapshot {
+	for _, s := range all {
+		if s.talk == tk {
+			return s
+		}
+	}
+	return snapshot{}
+}
+
+// checkBlocks compares what layers told the model with what is stored of that, and with X-Memory.
+func checkBlocks(turns []turn, stored []snapshot) check {
+	c := check{name: "blocks"}
+	n, most := 0, 0
+	for i, t := range turns {
+		tokens, slot := 0, 0
+		var texts []string
+		for _, b := range of(t.talk, stored).blocks(t.id) {
+			if b.slot < slot || b.tokens <= 0 {
+				c.err = fmt.Errorf("turn %d: the block of %s has slot %d and %d tokens", i+1, b.layer, b.slot, b.tokens)
+			}
+			tokens, slot, texts = tokens+b.tokens, b.slot, append(texts, b.text)
+		}
+		switch {
+		case c.err != nil:
+		case !slices.Equal(texts, t.blocks):
+			c.err = fmt.Errorf("turn %d: the model got %d blocks, other than the %d that are stored", i+1, len(t.blocks), len(texts))
+		case tokens != t.report.recalled:
+			c.err = fmt.Errorf("turn %d: X-Memory says %d tokens, the stored blocks have %d", i+1, t.report.recalled, tokens)
+		}
+		n, most = n+len(texts), max(most, tokens)
+	}
+	c.text = fmt.Sprintf("the model got %d, at most %d tokens a turn; each is stored with slot and tokens", n, most)
+	if c.err == nil && n == 0 {
+		c.err = errors.New("the model got none")
+	}
+	return c
+}
+
+// checkNotes wants that the model's note was taken by the proxy alone, and shown to the model from then on.
+func checkNotes(turns []turn) check {
+	c := check{name: "notes"}
+	noted, shown, beyond := 0, 0, 0
+	for i, t := range turns {
+		called := slices.IndexFunc(t.talk.line[:t.heard], isNote)
+		switch {
+		case !slices.Contains(t.tools, noteTool):
+			c.err = fmt.Errorf("turn %d: the model was not offered %s", i+1, noteTool)
+		case called < 0:
+			continue
+		case !t.talk.line[called].hidden:
+			c.err = fmt.Errorf("turn %d: the client got the call of %s", i+1, noteTool)
+		case noted == 0:
+			noted = i + 1
+			continue
+		case !holds(t.blocks, noteWord):
+			c.err = fmt.Errorf("turn %d: the model was not shown what it had noted", i+1)
+		case !slices.ContainsFunc(t.saw, isNote):
+			beyond++
+		}
+		if c.err != nil {
+			return c
+		}
+		shown++
+	}
+	c.text = fmt.Sprintf("made in turn %d by a call that no client got; told %d times since, %d without the call",
+		noted, shown, beyond)
+	if noted == 0 || beyond == 0 {
+		c.err = fmt.Errorf("of a note in turn %d, %d views told that did not hold the call any more", noted, beyond)
+	}
+	return c
+}
+
+// isNote finds the model's call of the working memory's tool.
+func isNote(e entry) bool { return e.who == "call" && e.text == noteTool+noteFact }
+
+// holds reports whether a word is in one of the texts.
+func holds(texts []string, word string) bool {
+	return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(text, word) })
+}
+
+// checkRecall wants the model to know what it was told in a session of the same resource, and in no other.
+func checkRecall(turns []turn, chapters []chapter) check {
+	c := check{name: "recall"}
+	told, untold := 0, 0
+	for i, t := range turns {
+		for _, a := range actsAbout(chapters, t.talk.resource, t.saw[len(t.saw)-1]) {
+			want, knows := a.say, t.talk.resource == shop
+			if !knows {
+				want = unknown
+				untold = i + 1
+			} else if a.told == shelfOwner {
+				told = i + 1
+			}
+			if got := t.talk.line[t.heard-1]; got.text != want {
+				c.err = fmt.Errorf("turn %d: the model said %s", i+1, got)
+			} else if holds(t.blocks, a.told) != knows {
+				c.err = fmt.Errorf("turn %d: %q in the blocks is not %t", i+1, a.told, knows)
+			}
+			if c.err != nil {
+				return c
+			}
+		}
+	}
+	c.text = fmt.Sprintf("turn %d knew what another session had been told; turn %d, of another resource, did not", told, untold)
+	if told == 0 || untold == 0 {
+		c.err = errors.New("nobody asked")
+	}
+	return c
+}
+
+// actsAbout are those that ask for something that the model must have been told, and begin with an entry.
+func actsAbout(chapters []chapter, resource string, e entry) []act {
+	var all []act
+	for _, c := range chapters {
+		for _, a := range c.acts {
+			if a.told != "" && c.resource == resource && e == (entry{who: "user", text: a.user}) {
+				all = append(all, a)
+			}
+		}
+	}
+	return all
+}
+
+// checkDenied wants that no client got an order which the rule forbids, and that the model was told why.
+func checkDenied(talks []*talk) check {
+	c := check{name: "denied"}
+	denied := 0
+	for _, tk := range talks {
+		for i, e := range tk.line {
+			copies, ok := ordered(e)
+			switch {
+			case !ok || copies <= maxCopies:
+			case !e.hidden:
+				c.err = fmt.Errorf("session %q: a client got %s", tk.session, e)
+				return c
+			case i+1 == len(tk.line) || tk.line[i+1] != (entry{"result", e.id, refusal, true}):
+				c.err = fmt.Errorf("session %q: the model was not told why %s is refused", tk.session, e)
+				return c
+			default:
+				denied++
+			}
+		}
+	}
+	c.text = fmt.Sprintf("%d call that no client got; the model got the rule's text as its result", denied)
+	if denied == 0 {
+		c.err = errors.New("no call was")
+	}
+	return c
+}
+
+// ordered is how many copies a call orders.
+func ordered(e entry) (int, bool) {
+	arguments, ok := strings.CutPrefix(e.text, "order{")
+	var in struct {
+		Copies int `json:"copies"`
+	}
+	ok = ok && e.who == "call" && json.Unmarshal([]byte("{"+arguments), &in) == nil
+	return in.Copies, ok
+}

@@ -1,0 +1,64 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"remora/test/scripted"
+)
+
+// warmUps are two statements of the same length and of different numbers of tokens.
+var warmUps = [2]string{"My list: one and two and three", "My list: 7 1 9 4 4 0 9 8 3 2 6"}
+
+// warmUpEnds asks in another session what the first one was told.
+const warmUpEnds = "Well?"
+
+// maxWarmUps bounds how often the proxy is asked whether it counts exactly, which takes it some ten milliseconds.
+const maxWarmUps = 500
+
+// warmUp returns when a proxy that was just started counts tokens exactly. Until the model's vocabulary is read it
+// estimates them from the length of a text, so that what it prints would depend on the machine's speed. What is said
+// here is said in sessions of their own, and belongs to no chapter.
+func (p *player) warmUp(ctx context.Context) error {
+	const silent = 50 // tries after which a configuration counts as one that recalls nothing across sessions
+	for try := range maxWarmUps {
+		var recalled [len(warmUps)]int
+		for i, text := range warmUps {
+			resource := fmt.Sprintf("warm-up %d", i+1)
+			// Each try has sessions of its own, since what is told keeps the count that it had when it was first told. The
+			// second one is told what was said in the first.
+			var t turn
+			for j := range 2 {
+				session := fmt.Sprintf("%s.%d.%d", resource, len(p.model.Requests()), j)
+				h := habit{session: session, resource: resource, path: "chat/completions"}
+				if err := p.ask(ctx, h, [2]string{text, warmUpEnds}[j], &t); err != nil {
+					return err
+				}
+			}
+			recalled[i] = t.report.recalled
+		}
+		p.asked = len(p.model.Requests())
+		if recalled[0] != recalled[1] || recalled[1] == 0 && try == silent {
+			return nil
+		}
+	}
+	return fmt.Errorf("warm up: the proxy does not count tokens")
+}
+
+func (p *player) ask(ctx context.Context, h habit, text string, t *turn) error {
+	if _, err := p.call(ctx, h, userSays(text), t); err != nil {
+		return fmt.Errorf("warm up: %w", err)
+	}
+	return nil
+}
+
+// warmModel answers what warmUp says.
+func warmModel(next func(scripted.Prompt) (scripted.Answer, bool)) func(scripted.Prompt) (scripted.Answer, bool) {
+	return func(p scripted.Prompt) (scripted.Answer, bool) {
+		if slices.Contains(warmUps[:], p.User) || p.User == warmUpEnds {
+			return scripted.Answer{Text: "Yes."}, true
+		}
+		return next(p)
+	}
+}

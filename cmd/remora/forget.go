@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"remora/memory"
+)
+
+func newForgetCommand(p process) *cobra.Command {
+	f := transcriptFlags{drains: true}
+	var resource string
+	cmd := &cobra.Command{
+		Use:   "forget",
+		Short: "Delete all sessions of a resource, and all that is kept for it",
+		Long: "Deletes all sessions of a resource (session.resource_headers), such as a user, and all that layers keep for\n" +
+			"it. Turns of it that wait in the spool are written first, so that they go too; those in the spool of a running\n" +
+			"proxy are dropped when it empties that. A proxy that has the bolt file open is asked, over the socket beside the file,\n" +
+			"so run this as the same user; Redis is opened directly.",
+		Example: "  remora forget --resource ada --key-env OPENAI_API_KEY",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if resource == "" {
+				return errors.New("forget: --resource is missing")
+			}
+			if err := f.open(cmd, p, archiveCall{Do: doForget, Resource: resource}); err != nil {
+				return fmt.Errorf("forget %q: %w", resource, err)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&resource, "resource", "", "the resource's `ID`, as in X-Resource-Id")
+	all := cmd.Flags()
+	all.StringVar(&f.config, "config", "", "read `FILE` over the built-in defaults")
+	all.StringVar(&f.owner.keyEnv, "key-env", "", "the resource of the credential in the environment variable `NAME`")
+	all.StringVar(&f.owner.key, "key", "", "the resource of `CREDENTIAL`; - reads it from stdin, which no shell history keeps")
+	all.StringVar(&f.owner.tenant, "tenant", "", "the resource of the tenant `HEX`, as it is stored")
+	cmd.MarkFlagsMutuallyExclusive("key", "key-env", "tenant")
+	return cmd
+}
+
+// emptied waits until the memory that was opened over the spool has written all of it to the store.
+func emptied(ctx context.Context, spool memory.Spool) error {
+	const timeout, step = time.Minute, 20 * time.Millisecond
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	tick := time.NewTicker(step)
+	defer tick.Stop()
+	for {
+		if n, _ := spool.Len(); n == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.New("turns wait in store.spool.dir that the store does not take; try again when it answers")
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"remora/test/golden"
+)
+
+// TestGolden plays the scenarios of test/golden in this process, so that a debugger, coverage and the race detector see
+// all of the proxy. test/golden itself plays them through the binary.
+func TestGolden(t *testing.T) {
+	golden.Run(t, "../../test/golden/testdata", inProcess{}, false)
+}
+
+// inProcess is a golden.Launcher.
+type inProcess struct{}
+
+func (inProcess) Start(tb testing.TB, dir, config string) (origin string, stop func()) {
+	tb.Helper()
+	file := filepath.Join(dir, "config.yaml")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	stderr, say := io.Pipe()
+	r := &running{cmd: new(exec.Cmd), done: make(chan struct{})}
+	listens := make(chan string, 1)
+	go r.read(stderr, listens)
+
+	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
+	ended := make(chan error, 1)
+	go func() {
+		cmd := newCommand(process{stdout: say, stderr: say}) //nolint:contextcheck // ExecuteContext gets it
+		cmd.SetArgs([]string{"--config", file, "--listen", "127.0.0.1:0"})
+		err := cmd.ExecuteContext(ctx)
+		_ = say.Close()
+		ended <- err
+	}()
+
+	select {
+	case url, ok := <-listens:
+		if !ok {
+			tb.Fatalf("the proxy ended at once: %v\n%s", <-ended, r.text())
+		}
+		origin = url
+	case <-time.After(waitLimit):
+		tb.Fatalf("the proxy does not listen:\n%s", r.text())
+	}
+	return origin, func() {
+		tb.Helper()
+		cancel()
+		if err := <-ended; err != nil {
+			tb.Errorf("the proxy stopped with %v\n%s", err, r.text())
+		}
+		<-r.done
+	}
+}
+
+func (inProcess) Command(tb testing.TB, _ string, args ...string) (string, error) {
+	tb.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd := newCommand(process{stdout: &stdout, stderr: &stderr})
+	cmd.SetArgs(args)
+	if err := cmd.ExecuteContext(tb.Context()); err != nil {
+		return "", fmt.Errorf("%w: %s", err, stderr.String())
+	}
+	return stdout.String(), nil
+}

@@ -1,0 +1,238 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"remora/memory/layer"
+	"remora/memory/layers"
+	"remora/memory/pipeline"
+	"remora/memory/view"
+	"remora/providers"
+)
+
+// layerConfig is memory.layers as it was read.
+type layerConfig struct {
+	window *view.Window // nil for none
+	list   []configuredLayer
+}
+
+// configuredLayer is one layer, less the model that it asks: providers are not open while the file is read.
+type configuredLayer struct {
+	pipeline.Layer
+	path  string
+	model modelOptions
+}
+
+// layerOptions are what every kind of layer has.
+type layerOptions struct {
+	ID          string         `mapstructure:"id"`
+	Name        string         `mapstructure:"name"`
+	Slot        int            `mapstructure:"slot"`
+	Scope       string         `mapstructure:"scope"`
+	Budget      any            `mapstructure:"budget"`
+	Timeouts    layer.Timeouts `mapstructure:"timeouts"`
+	OnInitError string         `mapstructure:"on_init_error"`
+	RecallMode  string         `mapstructure:"recall_mode"`
+	Placement   string         `mapstructure:"placement"`
+	Model       modelOptions   `mapstructure:"model"`
+}
+
+// maxLayerName bounds a layer's display name, in bytes.
+const maxLayerName = 128
+
+// modelOptions name the model that a layer thinks with.
+type modelOptions struct {
+	Provider string `mapstructure:"provider"` // empty: the first that serves the model
+	Model    string `mapstructure:"model"`    // empty: the layer has none
+}
+
+// check returns what is wrong with the options, prefixed with their path in the configuration.
+func (o modelOptions) check(path string, upstreams []providers.Options) error {
+	known := func(p providers.Options) bool { return p.Name == o.Provider || p.Kind == o.Provider }
+	switch {
+	case o.Provider == "":
+		return nil
+	case o.Model == "":
+		return fmt.Errorf("%s.model: want the name of a model", path)
+	case !slices.ContainsFunc(upstreams, known):
+		return fmt.Errorf("%s.provider: want the name of one of providers", path)
+	}
+	return nil
+}
+
+// schemaOfLayer is the schema of one entry of memory.layers. Its key kind is found in any case: a wrong case of it is one of
+// the mistakes that the schema is for.
+func schemaOfLayer(entry map[string]any) *node {
+	var kind string
+	for key, v := range entry {
+		if name, ok := v.(string); ok && strings.EqualFold(key, "kind") {
+			kind = name
+		}
+	}
+
+	n := &node{fields: map[string]*node{"kind": {}}}
+	if kind == historyWindow {
+		n.addFields(reflect.TypeFor[view.Window]())
+		return n
+	}
+	n.addFields(reflect.TypeFor[layerOptions]())
+	n.fields["budget"] = &node{fields: map[string]*node{"min": {}, "max": {}}} // unless it is a word or a number
+	if k, known := layers.Find(kind); known {
+		n.addFields(reflect.TypeOf(k.Options()).Elem())
+	}
+	return n
+}
+
+// decodeLayers reads every entry by its kind and adds to found what is wrong with it.
+func decodeLayers(entries []openEntry, found *problems) layerConfig {
+	var l layerConfig
+	names := layerKindNames()
+	for i, entry := range entries {
+		path := fmt.Sprintf("memory.layers[%d]", i)
+		if len(entry) == 0 && found.covers(path) {
+			continue // not even a mapping
+		}
+		name, _ := entry["kind"].(string)
+		options := maps.Clone(entry)
+		delete(options, "kind")
+		k, known := layers.Find(name)
+		switch {
+		case name == historyWindow:
+			*found = append(*found, decodeWindow(path, options, &l)...)
+		case known:
+			*found = append(*found, decodeLayer(path, k, options, &l)...)
+		default:
+			found.add(path+".kind", "want one of %s, have %q%s", strings.Join(names, ", "), name, didYouMean(name, names))
+		}
+	}
+	return l
+}
+
+// layerKindNames returns what "kind" may be, sorted.
+func layerKindNames() []string {
+	names := []string{historyWindow}
+	for _, k := range layers.Kinds() {
+		names = append(names, k.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// decodeLayer reads the kind's own options, and those that every layer has.
+func decodeLayer(path string, k layers.Kind, entry openEntry, l *layerConfig) problems {
+	common, own := openEntry{}, openEntry{}
+	shared := schemaOf(reflect.TypeFor[layerOptions]()).fields
+	for key, v := range entry {
+		if _, ok := shared[key]; ok {
+			common[key] = v
+		} else {
+			own[key] = v
+		}
+	}
+	options := k.Options()
+	found := decodeStrictly(path, own, options)
+	d := k.Defaults(options)
+	o := layerOptions{
+		ID: d.ID, Slot: d.Slot, Scope: scopeNames[d.Scope-1], OnInitError: "throw", RecallMode: "atomic", Placement: "auto",
+		Timeouts: d.Timeouts,
+	}
+	found = append(found, decodeStrictly(path, common, &o)...)
+	out := configuredLayer{path: path, model: o.Model, Layer: pipeline.Layer{
+		ID: o.ID, Name: o.Name, Kind: k.Name, Slot: o.Slot, Budget: d.Budget, Timeouts: o.Timeouts,
+	}}
+	if len(o.Name) > maxLayerName || !utf8.ValidString(o.Name) {
+		found.add(joinPath(path, "name"), "want text of at most %d bytes", maxLayerName)
+	}
+	if o.Budget != nil {
+		var err error
+		out.Budget, err = layer.ParseBudget(o.Budget)
+		found.addKeyed(path, err)
+	}
+	o.choose(path, d, &out, &found)
+	if len(found) > 0 {
+		return found
+	}
+	impl, err := k.New(options, o.Model.Model != "", out.Scope)
+	found.addKeyed(path, err)
+	out.Impl = impl
+	l.list = append(l.list, out)
+	return found
+}
+
+// choose reads the options that are one of several words.
+func (o *layerOptions) choose(path string, d layer.Defaults, out *configuredLayer, found *problems) {
+	for _, choice := range []struct {
+		key, have string
+		words     []string
+		apply     func(i int)
+	}{
+		{"scope", o.Scope, scopeNames, func(i int) { out.Scope = layer.Scope(i + 1) }},                                           //nolint:gosec // one of four
+		{"on_init_error", o.OnInitError, []string{"throw", "disable"}, func(i int) { out.OnInitError = pipeline.InitPolicy(i) }}, //nolint:gosec // one of two
+		{"recall_mode", o.RecallMode, []string{"atomic", "eventual"}, func(i int) { out.Eventual = i == 1 }},
+		{"placement", o.Placement, []string{"auto", "anchor", "live"}, func(i int) {
+			out.Live, out.Placed, out.Fresh = i == 2 || i == 0 && d.Live, i != 0, d.Fresh
+		}},
+	} {
+		i := slices.Index(choice.words, choice.have)
+		if i < 0 {
+			found.add(joinPath(path, choice.key), "want one of %s, have %q", strings.Join(choice.words, ", "), choice.have)
+			continue
+		}
+		choice.apply(i)
+	}
+}
+
+// check finds what only shows where all layers, and all providers, are seen together.
+func (l layerConfig) check(upstreams []providers.Options) error {
+	var list []pipeline.Layer
+	var errs []error
+	for _, c := range l.list {
+		list = append(list, c.Layer)
+		errs = append(errs, c.model.check(joinPath(c.path, "model"), upstreams))
+	}
+	_, err := pipeline.New(list, pipeline.Options{})
+	for _, e := range flatten(err) {
+		// The pipeline counts layers by themselves, without those that are none, such as the window.
+		text := e.Error()
+		for i, c := range l.list {
+			if rest, ok := strings.CutPrefix(text, fmt.Sprintf("layers[%d]", i)); ok {
+				text = c.path + rest
+				break
+			}
+		}
+		errs = append(errs, errors.New(text))
+	}
+	return errors.Join(errs...)
+}
+
+// scopeNames are the values of layer.Scope, from the first.
+var scopeNames = []string{"execution", "thread", "resource", "global"}
+
+const historyWindow = "history_window"
+
+func decodeWindow(path string, entry openEntry, l *layerConfig) problems {
+	if l.window != nil {
+		return problems{{path, "history_window is there already, one is all that a session can have"}}
+	}
+	var w view.Window
+	found := decodeStrictly(path, entry, &w)
+	w.Defaults(func(key string) bool { _, given := entry[key]; return given })
+	for _, err := range w.Validate() {
+		found.addKeyed(path, err)
+	}
+	l.window = &w
+	return found
+}
+
+// decodeStrictly fills into from entry and reports, besides what cannot be decoded, the keys that it does not have.
+func decodeStrictly(path string, entry openEntry, into any) problems {
+	c := &cleaner{} // references were resolved when the file was read
+	c.mapping(path, schemaOf(reflect.TypeOf(into)), entry)
+	return append(c.found, decodeEntry(path, entry, into)...)
+}

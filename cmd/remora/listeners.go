@@ -1,0 +1,38 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+)
+
+// listeners are the open addresses of a proxy. They are opened first, so that an address in use fails the start before anything
+// else happens. Early connections wait in the backlog.
+type listeners struct {
+	clients, operators net.Listener // operators is nil without server.admin_listen
+}
+
+func openListeners(ctx context.Context, c Config) (l listeners, err error) {
+	for _, a := range []struct {
+		key, addr string
+		to        *net.Listener
+	}{{"server.listen", c.Server.Listen, &l.clients}, {"server.admin_listen", c.Server.AdminListen, &l.operators}} {
+		if a.addr == "" {
+			continue
+		}
+		if *a.to, err = (&net.ListenConfig{}).Listen(ctx, "tcp", a.addr); err != nil {
+			l.close()
+			return listeners{}, fmt.Errorf("open %s %s: %w", a.key, a.addr, err)
+		}
+	}
+	return l, nil
+}
+
+// close closes the listeners that no server has closed.
+func (l listeners) close() {
+	for _, ln := range []net.Listener{l.clients, l.operators} {
+		if ln != nil {
+			_ = ln.Close()
+		}
+	}
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/viper"
+)
+
+// keySeparator replaces viper's dot, since keys may contain dots.
+const keySeparator = "::"
+
+// sources are the sources of a configuration. Later ones win: defaults, file, environ, flags.
+type sources struct {
+	defaults []byte    // YAML
+	file     string    // path of a YAML file; empty for none
+	environ  []string  // NAME=value lines, as os.Environ has them
+	flags    []setting // those given on the command line
+}
+
+// into decodes all sources into a pointer to a struct, and calls check with it. It returns all problems, each under the path of
+// its key; the struct is incomplete then. Each load has a viper of its own, so a reload that fails changes nothing.
+func (s sources) into(target any, check func(found *problems)) problems {
+	schema := schemaOf(reflect.TypeOf(target))
+	c := &cleaner{lookup: lookupIn(s.environ), looked: map[string]bool{}}
+	v := viper.NewWithOptions(viper.KeyDelimiter(keySeparator))
+	defaults, _, err := parseYAML(s.defaults)
+	if err != nil {
+		panic(fmt.Sprintf("BUG: parse built-in config.yaml: %v", err))
+	}
+	file, lines, err := s.readFile()
+	if err != nil {
+		c.found.add(s.file, "%v", err)
+	}
+	c.spelling("", schema, file)
+	for _, layer := range []map[string]any{lowered(defaults), lowered(file)} {
+		c.mapping("", schema, layer)
+		if err := v.MergeConfigMap(layer); err != nil {
+			c.found.add(s.file, "%v", err)
+		}
+	}
+	origins := map[string]string{}
+	for _, set := range append(fromEnviron(s.environ, schema, c), s.flags...) {
+		v.Set(strings.ReplaceAll(set.path, ".", keySeparator), set.value)
+		origins[set.path] = set.origin
+	}
+	c.found.addDecodeErrors("", v.UnmarshalExact(target, strict))
+	check(&c.found)
+	slices.SortStableFunc(c.found, func(a, b problem) int { return strings.Compare(a.path, b.path) })
+	return c.found.from(origins, lines)
+}
+
+// readFile returns what the file says, and the lines of its keys.
+func (s sources) readFile() (map[string]any, keyLines, error) {
+	if s.file == "" {
+		return map[string]any{}, nil, nil
+	}
+	data, err := os.ReadFile(s.file)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read configuration: %w", cmp.Or(errors.Unwrap(err), err))
+	}
+	return parseYAML(data)
+}
+
+// lowered returns a mapping with all keys in lower case, nested ones too, as viper has them. That is why names that operators
+// choose are values of "name" in lists, and not keys.
+func lowered(m map[string]any) map[string]any {
+	lower, _ := lowerKeys(m).(map[string]any)
+	return lower
+}
+
+// lowerKeys returns a parsed value with all keys of its mappings in lower case.
+func lowerKeys(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		m := make(map[string]any, len(v))
+		for key, value := range v {
+			m[strings.ToLower(key)] = lowerKeys(value)
+		}
+		return m
+	case map[any]any: // some key is no text
+		m := make(map[string]any, len(v))
+		for key, value := range v {
+			m[strings.ToLower(fmt.Sprint(key))] = lowerKeys(value)
+		}
+		return m
+	case []any:
+		for i := range v {
+			v[i] = lowerKeys(v[i])
+		}
+	}
+	return v
+}
+
+// lookupIn looks up variables in NAME=value lines. An empty variable counts as not set.
+func lookupIn(environ []string) func(name string) (string, bool) {
+	values := make(map[string]string, len(environ))
+	for _, line := range environ {
+		name, value, _ := strings.Cut(line, "=")
+		values[name] = value
+	}
+	return func(name string) (string, bool) {
+		value := values[name]
+		return value, value != ""
+	}
+}
+
+const envPrefix = "REMORA_"
+
+// setting is a value from outside of the file, for one path of the configuration.
+type setting struct {
+	path   string // keys joined by dots
+	origin string // the variable or flag, for error messages
+	value  any
+}
+
+// fromEnviron turns the variables REMORA_SECTION_KEY into settings, after the file was cleaned. A list of mappings is given as
+// JSON. An empty variable counts as not set, as in most tools that start containers.
+func fromEnviron(environ []string, schema *node, c *cleaner) []setting {
+	paths := map[string]string{}
+	leaves := schema.leaves(".")
+	for path := range leaves {
+		paths[envName(path)] = path
+	}
+	names := slices.Sorted(maps.Keys(paths))
+	var set []setting
+	for _, line := range slices.Sorted(slices.Values(environ)) {
+		name, value, _ := strings.Cut(line, "=")
+		if !strings.HasPrefix(name, envPrefix) || value == "" || isServiceLink(name, value) {
+			continue
+		}
+		path, known := paths[name]
+		if !known {
+			if c.looked[name] {
+				continue // a name of the operator's own, used by the file
+			}
+			c.found.add(name, "unknown environment variable%s", didYouMean(name, names))
+			continue
+		}
+		s := setting{path: path, origin: name, value: value}
+		if n := leaves[path]; n.entry != nil {
+			list, ok := c.jsonList(name, n, value)
+			if !ok {
+				continue
+			}
+			s.value = list
+		}
+		set = append(set, s)
+	}
+	return set
+}
+
+func envName(path string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
+}
+
+// isServiceLink reports whether a variable is one that Kubernetes sets in every container for each Service of the namespace.
+// For a Service named "remora" these begin as ours do.
+func isServiceLink(name, value string) bool {
+	link := regexp.MustCompile(`_SERVICE_(HOST|PORT)(_[A-Z0-9_]+)?$|_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$`)
+	return link.MatchString(name) || strings.HasSuffix(name, "_PORT") && strings.Contains(value, "://")
+}

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"remora/cache"
+	"remora/cache/bolt"
+	"remora/memory"
+)
+
+// Only one process can open a bolt file. So commands that need its content ask the running proxy, over a Unix socket beside the
+// file that only the same user can open.
+
+const (
+	backupPath = "/v1/backup"
+	// archivePath takes an archiveCall, with what is to be imported behind it.
+	archivePath = "/v1/archive"
+	// archiveFault is the trailer with what went wrong after the answer began.
+	archiveFault = "X-Fault"
+	// backupStall is how long a client may take to read the next piece of a backup. Commits may have to wait meanwhile.
+	backupStall = 10 * time.Second
+)
+
+// socketOf returns the path of the socket of a bolt file.
+func socketOf(boltPath string) string { return boltPath + ".sock" }
+
+// openLocalSocket serves the commands of the same user, if the store is a bolt file. Not every file system can hold a socket;
+// without one the proxy works, too. The returned function closes the socket, and returns when no command runs any more.
+func openLocalSocket(url string, store cache.Store, m *memory.Memory, log *slog.Logger) (end func()) {
+	path, isBolt := strings.CutPrefix(url, "bolt:")
+	file, canCopy := store.(bolt.Copier)
+	if !isBolt || !canCopy {
+		return func() {}
+	}
+	ln, err := listenPrivately(socketOf(path))
+	if err != nil {
+		log.Info("there is no local socket; remora transcript, forget and store backup work only while the proxy is stopped", "error", err.Error())
+		return func() {}
+	}
+
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+backupPath, func(w http.ResponseWriter, _ *http.Request) {
+		out := &unstalled{w: w, wire: http.NewResponseController(w)}
+		err := file.CopyTo(out, func(size int64) { w.Header().Set("Content-Length", strconv.FormatInt(size, 10)) })
+		switch {
+		case err != nil && !out.began:
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		case err != nil:
+			log.Warn("a backup was broken off", "error", err.Error())
+			panic(http.ErrAbortHandler) // so that the command sees a broken answer and not a short one
+		}
+	})
+	var running sync.WaitGroup
+	mux.HandleFunc("POST "+archivePath, func(w http.ResponseWriter, r *http.Request) {
+		running.Add(1)
+		defer running.Done()
+		serveArchive(w, r, m)
+	})
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: backupStall, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			log.Warn("the local socket is closed", "error", err.Error())
+		}
+	}()
+	return func() {
+		_ = srv.Close() // what is under way is cut; the command says so
+		<-served
+		running.Wait()
+	}
+}
+
+// faultCodes name the errors of an archive that a command tells apart.
+func faultCodes() map[string]error {
+	return map[string]error{"no_session": memory.ErrNoSession, "session_exists": memory.ErrSessionExists}
+}
+
+// serveArchive does what a command asks for. What goes wrong is told in a trailer: a code of faultCodes, or a text as JSON.
+func serveArchive(w http.ResponseWriter, r *http.Request, m *memory.Memory) {
+	dec := json.NewDecoder(r.Body)
+	var call archiveCall
+	if err := dec.Decode(&call); err != nil {
+		http.Error(w, "want what to do, as JSON", http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Trailer", archiveFault)
+	a := archive{memory: m, archiveCall: call, in: io.MultiReader(dec.Buffered(), r.Body), out: w}
+	err := a.run(r.Context())
+	if err == nil {
+		return
+	}
+	fault, _ := json.Marshal(err.Error())
+	for code, known := range faultCodes() {
+		if errors.Is(err, known) {
+			fault = []byte(code)
+		}
+	}
+	w.Header().Set(archiveFault, string(fault))
+}
+
+// askArchive has the proxy that has a bolt file open do what a says. Its error is errNoProxy if there is none.
+func askArchive(ctx context.Context, boltPath string, a archive) error {
+	head, err := json.Marshal(a.archiveCall)
+	if err != nil {
+		return err
+	}
+	body := io.Reader(bytes.NewReader(head))
+	if a.Do == doImport {
+		body = io.MultiReader(body, a.in)
+	}
+	res, err := callProxy(ctx, http.MethodPost, boltPath, archivePath, body)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }() // it was read
+	if _, err := io.Copy(a.out, res.Body); err != nil {
+		return err
+	}
+	fault := res.Trailer.Get(archiveFault)
+	if fault == "" {
+		return nil
+	}
+	if known, ok := faultCodes()[fault]; ok {
+		return known
+	}
+	var text string
+	if err := json.Unmarshal([]byte(fault), &text); err != nil {
+		return fmt.Errorf("read what the proxy says: %w", err)
+	}
+	return errors.New(text)
+}
+
+// listenPrivately makes a socket for the user of this process only. It replaces a socket that another process has left: as this
+// one has the lock of the bolt file, that one has ended.
+func listenPrivately(path string) (net.Listener, error) {
+	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == os.ModeSocket {
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+	}
+	before := syscall.Umask(0o177)
+	defer syscall.Umask(before)
+	return net.Listen("unix", path)
+}
+
+// unstalled aborts an answer whose client does not read it.
+type unstalled struct {
+	w     io.Writer
+	wire  *http.ResponseController
+	began bool
+}
+
+func (u *unstalled) Write(p []byte) (int, error) {
+	u.began = true
+	if err := u.wire.SetWriteDeadline(time.Now().Add(backupStall)); err != nil {
+		return 0, err
+	}
+	return u.w.Write(p)
+}
+
+// errNoProxy says that no proxy answers at a socket.
+var errNoProxy = errors.New("no proxy answers")
+
+// askProxy copies the answer to a GET at the socket of a bolt store's file to w.
+func askProxy(ctx context.Context, boltPath, path string, w io.Writer) error {
+	res, err := callProxy(ctx, http.MethodGet, boltPath, path, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }() // it was read
+	_, err = io.Copy(w, res.Body)
+	return err
+}
+
+// callProxy calls the proxy at the socket of a bolt store's file. Its error is errNoProxy if none listens there.
+func callProxy(ctx context.Context, method, boltPath, path string, body io.Reader) (*http.Response, error) {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, "unix", socketOf(boltPath))
+		if err != nil {
+			return nil, fmt.Errorf("%w at %s: %w", errNoProxy, socketOf(boltPath), err)
+		}
+		return conn, nil
+	}}}
+	req, err := http.NewRequestWithContext(ctx, method, "http://remora"+path, body)
+	if err != nil {
+		return nil, err
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if res.StatusCode != http.StatusOK {
+		defer func() { _ = res.Body.Close() }() // it was read
+		text, _ := io.ReadAll(io.LimitReader(res.Body, 4096))
+		return nil, fmt.Errorf("the proxy answers %s: %s", res.Status, strings.TrimSpace(string(text)))
+	}
+	return res, nil
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"remora/test/kit"
+)
+
+// TestMetricsOfTraffic: after traffic of every kind the page of the real binary passes `promtool check metrics`. Its
+// linter is asked in process; promtool itself where PROMTOOL says where it is (make promtool), since it takes minutes
+// to build.
+func TestMetricsOfTraffic(t *testing.T) {
+	t.Parallel()
+	up := startUpstream(t)
+	admin := kit.FreeAddr(t)
+	d := &desk{t: t, dir: t.TempDir()}
+	d.proxy = kit.StartProxy(t, d.dir, fmt.Sprintf(`
+server: {admin_listen: %q}
+providers: [{name: up, kind: compatible, base_url: %q}]
+limits: {tenant: {requests_per_minute: 1, burst: 5}}
+memory: {layers: [{kind: working_memory}]}
+`, admin, up.URL()+"/v1"))
+	// No error, metric or log line may hold what a canary is in: content, keys, sessions.
+	const key, limited = "Authorization: Bearer canary-a", "canary-b"
+	d.say("chat/completions", chat("user: No session, canary"), key)
+	d.say("responses", `{"model":"m","stream":true,"input":"canary"}`, key, "X-Session-Id: canary-r")
+	d.say("chat/completions", strings.Replace(chat(`user: CALL working-memory_update {"bird":"canary"} ;; SAY Noted.`), "{", `{"stream":true,`, 1), key, "X-Session-Id: canary-s")
+	d.say("chat/completions", strings.Replace(chat("user: canary breaks off"), "{", `{"stream":true,`, 1), key, "X-Session-Id: canary-s", "X-Script: cut-after=2")
+	if err := up.Inject("status=500", 1); err != nil {
+		t.Fatal(err)
+	}
+	refused := map[int]int{}
+	for range 8 {
+		code, _, body := d.ask(limited, chat("user: Too many canaries"))
+		refused[code]++
+		if code != http.StatusOK && strings.Contains(body, "canar") {
+			t.Errorf("the error %d holds what it should not: %s", code, body)
+		}
+	}
+	if refused[http.StatusInternalServerError] != 1 || refused[http.StatusTooManyRequests] == 0 {
+		t.Fatalf("answers by status: %v", refused)
+	}
+	res, err := http.Get("http://" + admin + "/metrics") //nolint:noctx // ends with the proxy
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	page, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != http.StatusOK {
+		t.Fatal(res.Status, err)
+	}
+	for _, want := range []string{ // what the traffic was for
+		`remora_requests_total{class="5xx"} 1`, `remora_requests_total{class="4xx"}`, `remora_turns_total{status="ok"}`,
+		`layer="working-memory"`, `gen_ai_client_token_usage_bucket`, `error_type="500"`,
+	} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("the page lacks %s", want)
+		}
+	}
+	for name, text := range map[string]string{"the page": string(page), "the log": d.proxy.Log()} {
+		if strings.Contains(text, "canar") {
+			t.Errorf("%s holds content, a session or a key:\n%s", name, text)
+		}
+	}
+	problems, err := promlint.New(strings.NewReader(string(page))).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	promtool := os.Getenv("PROMTOOL")
+	if promtool == "" {
+		return
+	}
+	cmd := exec.CommandContext(t.Context(), promtool, "check", "metrics")
+	cmd.Stdin = strings.NewReader(string(page))
+	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("promtool check metrics: %v\n%s", err, out)
+	} else {
+		t.Logf("promtool has no objection to %d lines", strings.Count(string(page), "\n"))
+	}
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"remora/memory/layer"
+	"remora/memory/pipeline"
+	"remora/memory/tokens"
+	"remora/providers"
+	"remora/providers/complete"
+	"remora/providers/models"
+	"remora/telemetry"
+)
+
+// modelSet holds the layers, and the models that layers and summaries call.
+type modelSet struct {
+	layers   *pipeline.Pipeline
+	overflow pipeline.ModelSource // nil for none
+	counter  *tokens.Counter
+	catalog  *models.Catalog
+	routes   *providers.Set
+	client   *providers.Client
+	lost     func(turns int) // counts lost turns, nil without telemetry
+}
+
+func (m *modelSet) close() {
+	m.catalog.Close()
+	m.counter.Close()
+	m.client.Close()
+}
+
+// openModels opens the layers and connects them with their models. before is the set that a reload replaces, nil at the start:
+// its token counter, its HTTP client and the states of agent runs under way are taken over.
+func openModels(c *Config, upstreams *providers.Set, log *slog.Logger, t *telemetry.Telemetry, before *modelSet) (*modelSet, error) {
+	m := &modelSet{routes: upstreams}
+	o := pipeline.Options{Policy: c.Memory.Policy.policy(), AtomicOnly: c.Memory.AtomicRecall, Log: log, Now: time.Now}
+	if t != nil {
+		m.lost = t.Lost
+		o.Observe = func(ctx context.Context, e pipeline.Event) {
+			t.Hook(ctx, telemetry.Hook{Layer: e.Layer, Name: e.Hook, Begun: e.Begun, Took: e.Duration, Class: string(e.Class)})
+		}
+	}
+
+	if before != nil {
+		m.counter, m.client, o.Previous = before.counter, before.client, before.layers
+	} else {
+		m.counter, m.client = tokens.New(tokens.Options{}), providers.NewClient(c.Server.Upstream)
+	}
+	m.catalog = models.New(m.client, upstreams, c.Models, log, time.Now)
+	o.Count, o.CountItem = m.counter.Count, m.counter.CountItem
+	if err := m.open(c, upstreams, o); err != nil {
+		if before == nil {
+			m.close()
+		} else {
+			m.catalog.Close()
+		}
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *modelSet) open(c *Config, upstreams *providers.Set, o pipeline.Options) (err error) {
+	var list []pipeline.Layer
+	for _, l := range c.Memory.layers.list {
+		if l.Model, err = m.model(upstreams, l.model); err != nil {
+			return fmt.Errorf("%s.model: %w", l.path, err)
+		}
+		list = append(list, l.Layer)
+	}
+	if m.overflow, err = m.model(upstreams, c.Memory.Policy.OverflowModel); err != nil {
+		return fmt.Errorf("memory.policy.overflow_model: %w", err)
+	}
+	if m.layers, err = pipeline.New(list, o); err != nil {
+		return fmt.Errorf("memory.%w", err)
+	}
+	return nil
+}
+
+// model returns a model, nil if none is configured.
+func (m *modelSet) model(upstreams *providers.Set, o modelOptions) (pipeline.ModelSource, error) {
+	if o.Model == "" {
+		return nil, nil
+	}
+	source, err := complete.New(m.client, upstreams, complete.Options{Provider: o.Provider, Model: o.Model})
+	if err != nil {
+		return nil, err
+	}
+	return model{source}, nil
+}
+
+// model is a model behind a provider as layers ask it.
+type model struct{ *complete.Source }
+
+// Bind returns the model with the caller's credential.
+func (m model) Bind(c pipeline.Credential) layer.Model { return m.Source.Bind(complete.Credential(c)) }
+
+// context returns the size of a model's context in tokens, 0 if it is unknown.
+func (m *modelSet) context(model string) int {
+	if p := m.routes.Pick(model); p != nil {
+		return m.catalog.Context(p.Name(), model)
+	}
+	return 0
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-viper/mapstructure/v2"
+)
+
+// problem is one mistake in the configuration.
+type problem struct {
+	path string // in the configuration, as server.listen or providers[1].base_url; or the name of a variable
+	text string
+}
+
+// problems are all mistakes of a configuration, one line each, so that one start reports every one.
+type problems []problem
+
+func (p *problems) add(path, format string, args ...any) {
+	*p = append(*p, problem{path, fmt.Sprintf(format, args...)})
+}
+
+func (p problems) Error() string {
+	lines := make([]string, len(p))
+	for i, one := range p {
+		lines[i] = one.path + ": " + one.text
+	}
+	return strings.Join(lines, "\n")
+}
+
+// err returns p as an error, nil if there are no problems.
+func (p problems) err() error {
+	if len(p) == 0 {
+		return nil
+	}
+	return p
+}
+
+// addErrors adds the problems that a package has returned about its options: an error with lines "path: text". It skips
+// values that could not be read: they are zero, and were reported.
+func (p *problems) addErrors(err error) {
+	known := slices.Clone(*p)
+	for _, e := range flatten(err) {
+		path, text, found := strings.Cut(e.Error(), ": ")
+		if !found {
+			path, text = "config", e.Error()
+		}
+		if !known.covers(path) {
+			p.add(path, "%s", text)
+		}
+	}
+}
+
+// addDecodeErrors adds the errors of mapstructure, worded for operators.
+func (p *problems) addDecodeErrors(path string, err error) {
+	// The decoder wraps the join of all its errors once more.
+	for _, e := range flatten(errors.Unwrap(err)) {
+		at, text := path, e.Error()
+		if de, ok := errors.AsType[*mapstructure.DecodeError](e); ok {
+			at, text = joinPath(path, de.Name()), de.Unwrap().Error()
+		}
+		if shape, ok := errors.AsType[*mapstructure.UnconvertibleTypeError](e); ok {
+			text = fmt.Sprintf("want %s, have %s", wanted(shape.Expected.Type()), describe(shape.Value))
+		}
+		p.add(at, "%s", text)
+	}
+}
+
+// addKeyed adds errors that begin with their key: "budget.min: want ...". It adds each once, and none whose key was
+// reported before.
+func (p *problems) addKeyed(path string, err error) {
+	known := slices.Clone(*p)
+	for _, e := range flatten(err) {
+		key, text, _ := strings.Cut(e.Error(), ": ")
+		one := problem{joinPath(path, key), text}
+		if !known.covers(one.path) && !slices.Contains(*p, one) {
+			*p = append(*p, one)
+		}
+	}
+}
+
+// from appends the origin to problems of values from variables and flags, and the line to those of the file.
+func (p problems) from(origins map[string]string, lines keyLines) problems {
+	for i := range p {
+		elsewhere := false
+		for path, origin := range origins {
+			if within(p[i].path, path) {
+				p[i].text += " (from " + origin + ")"
+				elsewhere = true
+			}
+		}
+		if line, ok := lines.find(p[i].path); ok && !elsewhere {
+			p[i].text += fmt.Sprintf(" (line %d)", line)
+		}
+	}
+	return p
+}
+
+// covers reports whether a problem is known at path, above it or below it.
+func (p problems) covers(path string) bool {
+	return slices.ContainsFunc(p, func(one problem) bool { return within(path, one.path) || within(one.path, path) })
+}
+
+// within reports whether path is outer or lies below it.
+func within(path, outer string) bool {
+	rest, ok := strings.CutPrefix(path, outer)
+	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
+}
+
+// flatten undoes errors.Join, however deep. What was put in front of a join, as by fmt.Errorf("schema: %w", err), comes
+// out in front of each of its errors.
+func flatten(err error) []error {
+	if err == nil {
+		return nil
+	}
+	var all []error
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range joined.Unwrap() {
+			all = append(all, flatten(e)...)
+		}
+		return all
+	}
+	inner := errors.Unwrap(err)
+	parts := flatten(inner)
+	before, ok := strings.CutSuffix(err.Error(), fmt.Sprint(inner))
+	if !ok || len(parts) < 2 {
+		return []error{err}
+	}
+	for _, e := range parts {
+		all = append(all, fmt.Errorf("%s%w", before, e))
+	}
+	return all
+}

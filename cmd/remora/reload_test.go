@@ -1,0 +1,160 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"remora/test/kit"
+)
+
+// replace puts a file in the desk's folder, or another in its place, all at once: one that is empty for a moment is a
+// configuration too.
+func (d *desk) replace(name, content string) {
+	d.t.Helper()
+	path := filepath.Join(d.dir, name)
+	if err := os.WriteFile(path+".next", []byte(content), 0o600); err != nil {
+		d.t.Fatal(err)
+	}
+	if err := os.Rename(path+".next", path); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// TestReload: a changed file changes layers and providers, a broken one nothing, and a link that is swapped, as
+// Kubernetes does, is seen.
+func TestReload(t *testing.T) {
+	t.Parallel()
+	up := startUpstream(t)
+	text := func(layers string) string {
+		return fmt.Sprintf("providers: [{name: up, kind: compatible, base_url: %q}]\nmemory: {layers: [%s]}\n", up.URL()+"/v1", layers)
+	}
+	d := &desk{t: t, dir: t.TempDir()}
+	d.proxy = kit.StartProxy(t, d.dir, text("{kind: static_content, text: First words.}"))
+	sent := func() string {
+		d.say("chat/completions", chat("user: Hello"), "X-Session-Id: "+t.Name(), "Authorization: Bearer k")
+		all := up.Requests()
+		return string(all[len(all)-1].Body)
+	}
+	await := func(mark string) {
+		t.Helper()
+		d.proxy.Logged(mark, 1)
+	}
+	if got := sent(); !strings.Contains(got, "First words.") {
+		t.Fatalf("before: %s", got)
+	}
+	d.replace("config.yaml", text("{kind: working_memory, schema: '{'}"))
+	await("memory.layers[0].schema")
+	d.replace("config.yaml", text("{kind: static_content, txt: Wrong.}"))
+	await("memory.layers[0].txt")
+	if got := sent(); !strings.Contains(got, "First words.") {
+		t.Errorf("after a broken file: %s", got)
+	}
+	d.replace("next.yaml", text("{kind: static_content, text: Second words.}")+"log: {level: debug}\n")
+	if err := os.Symlink("next.yaml", filepath.Join(d.dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(d.dir, "link"), d.proxy.Config); err != nil {
+		t.Fatal(err)
+	}
+	await(`"level":"WARN","msg":"configuration reloaded","needs_restart":["log.level"]`)
+	if got := sent(); !strings.Contains(got, "Second words.") || strings.Contains(got, "First words.") {
+		t.Errorf("after the link was swapped: %s", got)
+	}
+	if err := os.Remove(d.proxy.Config); err != nil {
+		t.Fatal(err)
+	}
+	await("the configuration's file cannot be read")
+}
+
+// TestHalfWrittenFile: what an editor or cp has not written to its end is no configuration.
+func TestHalfWrittenFile(t *testing.T) {
+	t.Parallel()
+	l := &live{origin: origin{file: filepath.Join(t.TempDir(), "config.yaml")}}
+	for i, look := range []struct {
+		content string
+		settled bool
+	}{{"a", false}, {"a", true}, {"", false}, {"b", false}, {"bc", false}, {"bc", true}} {
+		if err := os.WriteFile(l.file, []byte(look.content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.settled(); got != look.settled {
+			t.Errorf("look %d, at %q: settled is %v", i, look.content, got)
+		}
+	}
+}
+
+// TestHangupReloads: SIGHUP reads the configuration again though its file is the same, for the sake of secrets in other
+// files; limits hold from the reload on.
+func TestHangupReloads(t *testing.T) {
+	t.Parallel()
+	up := startUpstream(t)
+	d := &desk{t: t, dir: t.TempDir()}
+	d.replace("key", "key-one")
+	config := fmt.Sprintf("providers: [{name: up, kind: compatible, base_url: %q, api_key: %q}]\n", up.URL()+"/v1", "file:"+filepath.Join(d.dir, "key"))
+	d.proxy = kit.StartProxy(t, d.dir, config)
+	reload := func(times int) {
+		t.Helper()
+		if err := syscall.Kill(d.proxy.PID(), syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		d.proxy.Logged("configuration reloaded", times)
+	}
+	credential := func() string {
+		d.say("chat/completions", chat("user: Hello"), "Authorization: Bearer k")
+		all := up.Requests()
+		return all[len(all)-1].Header.Get("Authorization")
+	}
+	if got := credential(); got != "Bearer key-one" {
+		t.Fatalf("upstream got %q", got)
+	}
+	d.replace("key", "key-two")
+	reload(1)
+	if got := credential(); got != "Bearer key-two" {
+		t.Errorf("after SIGHUP upstream got %q", got)
+	}
+	d.replace("config.yaml", config+"limits: {tenant: {requests_per_minute: 1, burst: 1}}\n")
+	reload(2)
+	var codes [2]int
+	for i := range codes {
+		codes[i], _, _ = d.ask("k", chat("user: Hello"))
+	}
+	if want := [2]int{http.StatusOK, http.StatusTooManyRequests}; codes != want {
+		t.Errorf("with a limit of one request: %v", codes)
+	}
+	if strings.Contains(d.proxy.Log(), "key-") {
+		t.Errorf("the log holds a key:\n%s", d.proxy.Log())
+	}
+}
+
+// TestKeysThatNeedARestart: they are told by their full names, and what takes effect at once is not among them.
+func TestKeysThatNeedARestart(t *testing.T) {
+	t.Parallel()
+	read := func(environ ...string) Config {
+		t.Helper()
+		c, err := load("", environ, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	old := read()
+	now := read("REMORA_SERVER_LISTEN=:1", "REMORA_SERVER_UPSTREAM_DIAL_TIMEOUT=1m", "REMORA_SESSION_HEADERS=a,b", "REMORA_STORE_URL=memory:",
+		"REMORA_STORE_SPOOL_DIR=d", "REMORA_TELEMETRY_METRICS_INTERVAL=2m", "REMORA_MEMORY_ON_STORE_ERROR=closed", "REMORA_MEMORY_POLICY_TOKEN_BUDGET=1000000")
+	want := []string{
+		"server.listen", "server.upstream.dial_timeout", "session.headers", "store.url", "store.spool.dir", "telemetry.metrics.interval",
+		"memory.on_store_error",
+	}
+	if diff := cmp.Diff(want, old.differs(now)); diff != "" {
+		t.Errorf("want- have+:\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{}, old.differs(read())); diff != "" {
+		t.Errorf("nothing has changed:\n%s", diff)
+	}
+}

@@ -1,0 +1,259 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"remora/providers"
+	"remora/test/scripted"
+)
+
+// waitLimit bounds every wait for another process. It is long because tests share few cores, and machines stand still now
+// and then.
+const waitLimit = 2 * time.Minute
+
+// patientStore is for every proxy that is started here: a disk that is busy is no store that is away.
+var patientStore = []string{"REMORA_STORE_COMMIT_WAIT=1m", "REMORA_STORE_READ_WAIT=1m"}
+
+// The scripts of testdata/script run the real binary: this one, started again under the name "remora". Each has a
+// scripted upstream of its own at $UPSTREAM, named as the only provider by $REMORA_PROVIDERS.
+//
+//	start NAME ARGS...     runs remora ARGS until `halt`, on a free port; $NAME is its URL once it listens
+//	halt NAME [SIGNAL...]  sends SIGTERM, or the signals given, and leaves the exit code in $NAME_CODE and what it
+//	                       wrote to stderr in the file NAME.stderr
+//	http METHOD URL [-h 'Name: value']... [BODY]   prints status, headers and body of the answer
+func TestMain(m *testing.M) {
+	if name := filepath.Base(os.Args[0]); name != "remora" && name != "http" { // these are for the scripts
+		for _, set := range patientStore {
+			name, value, _ := strings.Cut(set, "=")
+			_ = os.Setenv(name, value)
+		}
+	}
+	testscript.Main(m, map[string]func(){
+		"remora": func() { os.Exit(mainCode()) },
+		"http":   func() { os.Exit(httpMain()) },
+	})
+}
+
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		Setup:               setUp,
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"start": cmdStart,
+			"halt":  cmdHalt,
+		},
+	})
+}
+
+func setUp(env *testscript.Env) error {
+	up, err := scripted.Start(scripted.Options{})
+	if err != nil {
+		return err
+	}
+	env.Defer(func() { _ = up.Close() })
+	env.Setenv("UPSTREAM", up.URL())
+	name, value, _ := strings.Cut(providerAt(up), "=")
+	env.Setenv(name, value)
+	env.Values[runningKey{}] = map[string]*running{}
+	// What messages list, so that a new kind changes no script.
+	var providerKinds []string
+	for _, k := range providers.Kinds() {
+		providerKinds = append(providerKinds, k.Name)
+	}
+	env.Setenv("PROVIDER_KINDS", strings.Join(providerKinds, ", "))
+	env.Setenv("LAYER_KINDS", strings.Join(layerKindNames(), ", "))
+	return nil
+}
+
+// providerAt is the variable that makes a scripted upstream the only provider.
+func providerAt(up *scripted.Server) string {
+	return fmt.Sprintf(`REMORA_PROVIDERS=[{"name":"scripted","kind":"compatible","base_url":"%s/v1"}]`, up.URL())
+}
+
+type runningKey struct{}
+
+// running is a proxy that a script started.
+type running struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed when the process has ended
+
+	mu     sync.Mutex
+	stderr strings.Builder
+}
+
+// read collects what the proxy writes until it ends, and tells the first address that it says to listen on.
+func (r *running) read(from io.Reader, listens chan<- string) {
+	defer close(r.done)
+	defer close(listens)
+	lines := bufio.NewScanner(from)
+	for lines.Scan() {
+		r.mu.Lock()
+		r.stderr.WriteString(lines.Text() + "\n")
+		r.mu.Unlock()
+		if rest, ok := strings.CutPrefix(lines.Text(), "remora listens on "); ok {
+			url, _, _ := strings.Cut(rest, "/v1")
+			listens <- url
+		}
+	}
+	_ = r.cmd.Wait() // the exit code is asked for later
+}
+
+func (r *running) text() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stderr.String()
+}
+
+// startProxy runs the binary on a free port and returns once it says where it listens.
+func startProxy(dir string, env, args []string) (r *running, url string, err error) {
+	r, listens, err := launchProxy(dir, env, args)
+	if err == nil {
+		url, err = r.await(listens)
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	return r, url, nil
+}
+
+// launchProxy is startProxy for those who do not wait; the address comes on the channel.
+func launchProxy(dir string, env, args []string) (*running, <-chan string, error) {
+	path, err := exec.LookPath("remora") // testscript.Main has put it there
+	if err != nil {
+		return nil, nil, err
+	}
+	r := &running{done: make(chan struct{})}
+	r.cmd = exec.Command(path, append([]string{"--listen", "127.0.0.1:0"}, args...)...)
+	r.cmd.Dir, r.cmd.Env = dir, slices.Concat(patientStore, env)
+	stderr, err := r.cmd.StderrPipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := r.cmd.Start(); err != nil {
+		return nil, nil, err
+	}
+	listens := make(chan string, 1)
+	go r.read(stderr, listens)
+	return r, listens, nil
+}
+
+func (r *running) await(listens <-chan string) (url string, err error) {
+	select {
+	case url, ok := <-listens:
+		if ok {
+			return url, nil
+		}
+		return "", fmt.Errorf("proxy ended before it listened:\n%s", r.text())
+	case <-time.After(waitLimit):
+		r.kill()
+		return "", fmt.Errorf("proxy does not listen after %s:\n%s", waitLimit, r.text())
+	}
+}
+
+func (r *running) kill() {
+	_ = r.cmd.Process.Kill()
+	<-r.done
+}
+
+func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: start NAME ARGS...")
+	}
+	var env []string
+	for _, key := range []string{
+		"PATH", "HOME", "REMORA_PROVIDERS", "REMORA_STORE_URL", "REMORA_SERVER_LISTEN",
+		"REMORA_MEMORY_ON_STORE_ERROR",
+	} {
+		env = append(env, key+"="+ts.Getenv(key))
+	}
+	name := args[0]
+	r, url, err := startProxy(ts.Getenv("WORK"), env, args[1:])
+	ts.Check(err)
+	ts.Defer(r.kill)
+	ts.Value(runningKey{}).(map[string]*running)[name] = r
+	ts.Setenv(name, url)
+	ts.Setenv(name+"_ADDR", strings.TrimPrefix(url, "http://"))
+}
+
+func cmdHalt(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: halt NAME [SIGNAL...]")
+	}
+	name, signals := args[0], args[1:]
+	r := ts.Value(runningKey{}).(map[string]*running)[name]
+	if r == nil {
+		ts.Fatalf("%s was not started", name)
+	}
+	if len(signals) == 0 {
+		signals = []string{"TERM"}
+	}
+	known := map[string]os.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "KILL": syscall.SIGKILL}
+	for _, s := range signals {
+		ts.Check(r.cmd.Process.Signal(known[s]))
+	}
+	select {
+	case <-r.done:
+	case <-time.After(waitLimit):
+		ts.Fatalf("%s does not stop after %s:\n%s", name, waitLimit, r.text())
+	}
+	ts.Setenv(name+"_CODE", fmt.Sprint(r.cmd.ProcessState.ExitCode()))
+	ts.Check(os.WriteFile(ts.MkAbs(name+".stderr"), []byte(r.text()), 0o600))
+}
+
+// httpMain is a client for scripts.
+func httpMain() int {
+	args := os.Args[1:]
+	if len(args) < 2 {
+		fmt.Fprintln(os.Stderr, "usage: http METHOD URL [-h 'Name: value']... [BODY]")
+		return 2
+	}
+	method, url, rest := args[0], args[1], args[2:]
+	header := http.Header{"Content-Type": {"application/json"}}
+	for len(rest) > 1 && rest[0] == "-h" {
+		name, value, _ := strings.Cut(rest[1], ": ")
+		header.Set(name, value)
+		rest = rest[2:]
+	}
+	req, err := http.NewRequest(method, url, strings.NewReader(strings.Join(rest, " ")))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	req.Header = header
+	client := http.Client{Timeout: waitLimit, Transport: &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{}).DialContext}}
+	resp, err := client.Do(req)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer resp.Body.Close()
+	fmt.Println(resp.Status)
+	for _, name := range slices.Sorted(maps.Keys(resp.Header)) {
+		fmt.Printf("%s: %s\n", name, strings.Join(resp.Header[name], ", "))
+	}
+	fmt.Println()
+	if _, err := io.Copy(os.Stdout, resp.Body); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,286 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"os"
+	"os/signal"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"remora/memory"
+	"remora/providers"
+	"remora/providers/retry"
+	"remora/proxy"
+	"remora/proxy/limit"
+	"remora/telemetry"
+)
+
+// serveFlags are the flags of serving, and of checking what would be served.
+type serveFlags struct {
+	process
+	config, listen, upstream string
+	checks                   bool
+}
+
+// add gives a command the flags that say what is served.
+func (s *serveFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&s.config, "config", "", "read `FILE` over the built-in defaults")
+	cmd.Flags().StringVar(&s.listen, "listen", "", "serve on `ADDR` instead of server.listen")
+	cmd.Flags().StringVar(&s.upstream, "upstream", "",
+		"forward to the OpenAI-compatible server at `URL`, such as http://127.0.0.1:11434, instead of providers")
+}
+
+func newServeCommand(p process) *cobra.Command {
+	s := &serveFlags{process: p}
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve; what remora does without a subcommand",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
+	}
+	s.add(cmd)
+	return cmd
+}
+
+// run reads the configuration, and checks it or serves.
+func (s *serveFlags) run(cmd *cobra.Command) error {
+	// From now on SIGHUP asks for a reload. Before, it ends the process.
+	hangup := make(chan os.Signal, 1)
+	if !s.checks {
+		signal.Notify(hangup, syscall.SIGHUP)
+		defer signal.Stop(hangup)
+	}
+	from := origin{file: s.config, environ: s.environ, flags: s.settings(cmd)}
+	c, err := from.load()
+	if s.checks {
+		return s.check(c, err)
+	}
+	if err != nil {
+		return err
+	}
+	return run(cmd.Context(), from, c, hangup, s.stderr)
+}
+
+// settings are the keys that the flags of a command line set.
+func (s *serveFlags) settings(cmd *cobra.Command) []setting {
+	var set []setting
+	if cmd.Flags().Changed("listen") {
+		set = append(set, setting{path: "server.listen", origin: "--listen", value: s.listen})
+	}
+	if cmd.Flags().Changed("upstream") {
+		set = append(set, setting{path: "providers", origin: "--upstream", value: []any{map[string]any{
+			"name": "upstream", "kind": "compatible", "base_url": withVersion(s.upstream),
+		}}})
+	}
+	return set
+}
+
+// withVersion is a URL with the path /v1 where it has none: what servers print as their address.
+func withVersion(raw string) string {
+	if u, err := url.Parse(raw); err == nil && u.Host != "" && strings.Trim(u.Path, "/") == "" {
+		return u.JoinPath("v1").String()
+	}
+	return raw
+}
+
+// run serves until ctx ends. It starts from the bottom up, so that every part finds those it calls, and stops in reverse.
+// A hangup during the start makes it reload as soon as it serves.
+func run(ctx context.Context, from origin, c Config, hangup <-chan os.Signal, stderr io.Writer) (err error) {
+	defer runtime.KeepAlive(tuneCollector())
+	log := slog.New(telemetry.LogHandler(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: c.Log.Level})))
+	l := &live{origin: from, c: c, log: log}
+	defer func() { err = errors.Join(err, l.close()) }()
+	if l.listeners, err = openListeners(ctx, c); err != nil {
+		return err
+	}
+	l.onClose(l.listeners.close)
+	upstreams, err := l.open(ctx)
+	if err != nil {
+		return err
+	}
+
+	ln := l.listeners.clients
+	ended := make(chan struct{})
+	var broken error
+	go func() {
+		defer close(ended)
+		broken = l.server.Serve(ln)
+	}()
+
+	watched, unwatch := context.WithCancel(ctx)
+	defer unwatch()
+	watching := l.watch(watched, hangup)
+	greet(stderr, ln.Addr(), c, upstreams)
+	select {
+	case <-ended: // the listener broke; answers under way can still be finished
+	case <-ctx.Done():
+		log.Info("stopping", "grace", c.Server.ShutdownGrace.String())
+	}
+
+	unwatch()
+	l.admin.stopping.Store(true)
+	wait(c.Server.ShutdownDelay, ended)
+	// No new turns first; those under way end, or are aborted when the grace is over.
+	if err := l.server.Shutdown(context.WithoutCancel(ctx)); err != nil {
+		log.Warn("stopped before all answers had ended", "error", err.Error())
+	}
+	<-ended
+	<-watching
+	return broken
+}
+
+// wait returns after a delay, or when the listener has ended.
+func wait(delay time.Duration, ended <-chan struct{}) {
+	if delay <= 0 {
+		return
+	}
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ended:
+	}
+}
+
+// live is a running proxy. Layers, policy, providers and limits change when the configuration is read again; all else
+// needs a restart.
+type live struct {
+	origin
+	closers   []func() error // of the parts, in the order in which they were opened
+	listeners listeners
+	admin     *adminAPI
+	c         Config
+	models    *modelSet
+	memory    *memory.Memory
+	server    *proxy.Server
+	limits    *limit.Limiter
+	policy    *retry.Policy
+	log       *slog.Logger
+	measured  *telemetry.Telemetry
+	read      [sha256.Size]byte // the file, when the configuration was read
+	seen      [sha256.Size]byte // the file, when it was looked at last
+	unread    int               // how often in a row the file could not be read
+	badCert   string            // what is wrong with the certificate that was not taken over
+}
+
+// open makes all parts, each on top of the one before.
+func (l *live) open(ctx context.Context) (upstreams *providers.Set, err error) {
+	c := l.c
+	if err := l.measure(ctx); err != nil { // first, as all else is measured
+		return nil, err
+	}
+	kept, err := openStorage(ctx, c.Store, l.log)
+	if err != nil {
+		return nil, err
+	}
+	l.closers = append(l.closers, kept.close) // after memory, which writes to it to the end
+	kept.warnOfEviction(ctx)
+	kept.measure(l.measured)
+	l.admin = openAdminAPI(l.listeners.operators, c, kept, l.measured, l.log)
+	l.onClose(l.admin.close)
+	if upstreams, l.policy, err = openProviders(&c, nil, l.log); err != nil {
+		return nil, err
+	}
+	if l.models, err = openModels(&c, upstreams, l.log, l.measured, nil); err != nil {
+		return nil, err
+	}
+	l.onClose(func() { l.models.close() }) // those of then; after memory, whose layers use it
+	l.memory = memory.New(kept, kept.queue, c.memory(l.log, l.models))
+	l.admin.memory.Store(l.memory)
+	l.onClose(l.memory.Close) // after the server, whose turns it commits
+	l.onClose(openLocalSocket(c.Store.URL.Reveal(), kept.raw, l.memory, l.log))
+	l.limits = kept.limits(c, l.log) //nolint:contextcheck // ends by Close, not by a signal
+	l.onClose(l.limits.Close)
+	o := c.Server
+	o.Telemetry, o.Limits = l.measured, l.limits
+	l.server = proxy.New(o, l.memory, upstreams, l.log, time.Now)
+	l.server.Route(upstreams, l.policy)
+	if _, err := l.server.ReloadCertificate(); err != nil { // before greet prints where it listens
+		return nil, err
+	}
+	return upstreams, nil
+}
+
+// onClose notes how to end a part that cannot fail to.
+func (l *live) onClose(f func()) {
+	l.closers = append(l.closers, func() error { f(); return nil })
+}
+
+// close ends the parts, the last first.
+func (l *live) close() error {
+	var errs []error
+	for _, f := range slices.Backward(l.closers) {
+		errs = append(errs, f())
+	}
+	return errors.Join(errs...)
+}
+
+// openProviders opens the providers and their retry policy. before is the policy that is replaced, nil at the start.
+func openProviders(c *Config, before *retry.Policy, log *slog.Logger) (*providers.Set, *retry.Policy, error) {
+	set, err := providers.NewSet(c.upstreams())
+	if err != nil {
+		return nil, nil, err
+	}
+	policy, err := retry.New(retry.Config{
+		Set: set, Entries: c.Providers, Previous: before, Now: time.Now, Rand: rand.Float64,
+		OnCircuit: func(provider string, open bool) {
+			log.Warn("circuit of a provider has changed", "provider", provider, "open", open)
+		},
+	})
+	return set, policy, err
+}
+
+// measure starts telemetry. If all of it is switched off, l.measured stays nil.
+func (l *live) measure(ctx context.Context) error {
+	o := l.c.Telemetry
+	o.Version, o.Now = cmp.Or(release, version()), time.Now
+	o.Metrics.Prometheus = o.Metrics.Prometheus && l.c.Server.AdminListen != ""
+	t, shutdown, err := telemetry.Setup(ctx, o, l.log)
+	if err != nil {
+		return err
+	}
+	l.measured = t
+	l.onClose(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushWait)
+		defer cancel()
+		if err := shutdown(ctx); err != nil {
+			l.log.Warn("the last spans or metrics were not taken", "error", err.Error())
+		}
+	})
+	return nil
+}
+
+// greet prints where the proxy listens and a request to try, for people who start it by hand.
+func greet(w io.Writer, addr net.Addr, c Config, upstreams *providers.Set) {
+	var to []string
+	for _, p := range upstreams.All() {
+		to = append(to, showUpstream(p))
+	}
+	scheme := "http"
+	if c.Server.TLSCert != "" {
+		scheme = "https"
+	}
+	url := scheme + "://" + addr.String() + "/v1"
+	// A console that is gone must not stop a server.
+	_, _ = fmt.Fprintf(w, "remora listens on %s, forwards to %s, remembers in %s\n"+
+		"try: curl %s/chat/completions -H \"Authorization: Bearer $OPENAI_API_KEY\" -H \"Content-Type: application/json\""+
+		" -H \"X-Session-Id: first\" -d '{\"model\":\"gpt-5-mini\",\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}]}'\n",
+		url, strings.Join(to, ", "), showStoreURL(c.Store.URL.Reveal()), url)
+}
+
+// flushWait is how long a stopping proxy waits for its last spans and metrics to be taken.
+const flushWait = 5 * time.Second

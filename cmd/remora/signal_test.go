@@ -1,0 +1,195 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"remora/test/kit"
+)
+
+// openStream starts a proxy, and through it an answer that stalls after its first events until release is called.
+func openStream(t *testing.T) (r *running, body *bufio.Reader, release func()) {
+	t.Helper()
+	up := startUpstream(t)
+	dir := t.TempDir()
+	r, url, err := startProxy(dir, []string{"PATH=" + os.Getenv("PATH"), providerAt(up)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.kill)
+	req, err := http.NewRequest(http.MethodPost, url+"/v1/chat/completions",
+		strings.NewReader(`{"model":"m","stream":true,"messages":[{"role":"user","content":"Hello"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("X-Session-Id", "s")
+	req.Header.Set("X-Script", "stall-after=1")
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	body = bufio.NewReader(resp.Body)
+	if line, err := body.ReadString('\n'); err != nil || !strings.HasPrefix(line, "data: ") {
+		t.Fatalf("first event: %q, %v", line, err)
+	}
+	return r, body, up.Release
+}
+
+// stopping sends a signal and waits until the proxy says that it stops.
+func (r *running) stopping(t *testing.T) {
+	t.Helper()
+	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	r.says(t, `"msg":"stopping"`)
+}
+
+// says waits until the proxy has said something.
+func (r *running) says(t *testing.T, mark string) {
+	t.Helper()
+	for deadline := time.Now().Add(waitLimit); !strings.Contains(r.text(), mark); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the signal had no effect:\n%s", r.text())
+		}
+	}
+}
+
+// TestHangupWhileStarting: a proxy that still waits for its store is not ended by SIGHUP, and reloads when it serves.
+func TestHangupWhileStarting(t *testing.T) {
+	t.Parallel()
+	store, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	r, listens, err := launchProxy(t.TempDir(), []string{"REMORA_STORE_URL=redis://" + store.Addr().String()}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.kill)
+	conn, err := store.Accept() // it waits for an answer now
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = conn.Close(), store.Close()
+	if _, err := r.await(listens); err != nil {
+		t.Fatal(err)
+	}
+	r.says(t, `"msg":"configuration reloaded"`)
+	r.stopping(t)
+	if code := r.wait(t); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+func (r *running) wait(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-r.done:
+		return r.cmd.ProcessState.ExitCode()
+	case <-time.After(waitLimit):
+		t.Fatalf("the proxy does not end:\n%s", r.text())
+		return 0
+	}
+}
+
+func TestSignalLetsStreamsFinish(t *testing.T) {
+	t.Parallel()
+	r, body, release := openStream(t)
+	r.stopping(t)
+	release()
+	rest, err := io.ReadAll(body)
+	if err != nil || !strings.HasSuffix(string(rest), "data: [DONE]\n\n") {
+		t.Errorf("the stream ended with %v after %q", err, rest)
+	}
+	if code := r.wait(t); code != 0 {
+		t.Errorf("exit code %d\n%s", code, r.text())
+	}
+}
+
+func TestSecondSignalEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	r, body, _ := openStream(t)
+	r.stopping(t)
+	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := r.wait(t); code != -1 { // -1: ended by the signal itself
+		t.Errorf("exit code %d\n%s", code, r.text())
+	}
+	if rest, err := io.ReadAll(body); err == nil {
+		t.Errorf("the stream has a clean end after %q", rest)
+	}
+}
+
+// TestBrokenListenerEnds: a proxy that can't serve says why and ends, instead of staying there deaf, and --check says so.
+func TestBrokenListenerEnds(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"bad.pem":  "no certificate",
+		"tls.yaml": "server: {tls_cert: bad.pem, tls_key: bad.pem}\nstore: {url: \"memory:\"}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, args := range [][]string{{"--config", "tls.yaml"}, {"--config", "tls.yaml", "--check"}} {
+		_, _, err := startProxy(dir, []string{"PATH=" + os.Getenv("PATH")}, args)
+		if text := fmt.Sprint(err); !strings.Contains(text, "ended before it listened") || !strings.Contains(text, "server.tls_cert and server.tls_key: ") {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+}
+
+// TestShutdownDelay: a proxy that was told to stop says that it is not ready, and serves on, for as long as its
+// configuration says.
+func TestShutdownDelay(t *testing.T) {
+	t.Parallel()
+	up := startUpstream(t)
+	admin := kit.FreeAddr(t)
+	r, url, err := startProxy(t.TempDir(), []string{
+		"PATH=" + os.Getenv("PATH"), providerAt(up), "REMORA_SERVER_SHUTDOWN_DELAY=1h", "REMORA_SERVER_ADMIN_LISTEN=" + admin,
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.kill)
+	r.stopping(t)
+	get := func(url string) int {
+		t.Helper()
+		res, err := http.Get(url) //nolint:noctx // ends with the test
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		return res.StatusCode
+	}
+	if code := get("http://" + admin + "/readyz"); code != http.StatusServiceUnavailable {
+		t.Errorf("/readyz says %d", code)
+	}
+	if code := get(url + "/v1/models"); code != http.StatusOK {
+		t.Errorf("a request is answered with %d", code)
+	}
+	select {
+	case <-r.done:
+		t.Errorf("it ended:\n%s", r.text())
+	default:
+	}
+}

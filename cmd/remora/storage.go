@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"remora/cache"
+	"remora/cache/encrypted"
+	"remora/cache/redis"
+	"remora/cache/spool"
+	"remora/cache/stores"
+	"remora/memory"
+	"remora/proxy/limit"
+	"remora/telemetry"
+)
+
+// storage is where turns are kept: the store, and a spool for the time that it is away. Both are encrypted if the
+// configuration says so.
+type storage struct {
+	cache.Store
+	raw   cache.Store  // without encryption
+	queue memory.Spool // nil without a spool
+	lost  func(turns int)
+	spool *spool.Queue
+	log   *slog.Logger
+}
+
+// storeWait is how long a starting proxy waits for its store before it serves without it.
+const storeWait = time.Second
+
+// What connecting to a store and one round trip may take at least. Whoever waits for them goes after store.commit_wait or
+// store.read_wait, which may be longer.
+const (
+	leastDialTimeout = time.Second
+	leastOpTimeout   = 2 * time.Second
+)
+
+// openStorage opens the store, and the spool if there is to be one.
+func openStorage(ctx context.Context, o storeOptions, log *slog.Logger) (*storage, error) {
+	sealer, err := encrypted.New(o.Encryption)
+	if err != nil {
+		return nil, err
+	}
+	longest := max(o.CommitWait, o.ReadWait)
+	store, err := stores.Open(o.URL.Reveal(), cache.Options{
+		Now: time.Now, TLS: o.TLS, DialTimeout: max(leastDialTimeout, longest), OpTimeout: max(leastOpTimeout, longest),
+	})
+	if err != nil {
+		return nil, err
+	}
+	guarded := sealer.Guard(store)
+	s := &storage{Store: guarded, raw: store, log: log}
+	if o.Spool.Dir != "" {
+		if s.spool, err = spool.Open(o.Spool.Dir, o.Spool.MaxBytes); err != nil {
+			return nil, errors.Join(fmt.Errorf("open store.spool.dir %s: %w", o.Spool.Dir, err), s.close())
+		}
+		s.spool.OnAside = func(a spool.Aside) {
+			log.Error("spooled turns that cannot be read are set aside; the next start tries them again",
+				"file", a.File, "turns", a.Records-a.Lost, "error", a.Cause.Error())
+			if a.Lost > 0 {
+				log.Error("turns lost: they cannot be read, and a quarter of store.spool.max_bytes is set aside already", "turns", a.Lost)
+				if s.lost != nil {
+					s.lost(a.Lost)
+				}
+			}
+		}
+		s.queue = sealer.Queue(s.spool)
+	}
+	if !o.Encryption.AcceptPlaintext {
+		guarded.OnBegin = func() {
+			log.Warn("encryption begins with this start; what was stored before is not read, see store.encryption.accept_plaintext")
+		}
+	}
+	if err := await(ctx, guarded, log); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	guarded.OnMismatch = func(err error) { // the store was away when this would have ended the start
+		log.Error("store is not used: the keys configured do not fit it, which no waiting cures", "error", err.Error())
+	}
+	s.Store = sealer.Store(guarded)
+	return s, nil
+}
+
+// await checks the store at the start instead of at the first request. A proxy starts without its store, as it goes on
+// without it later, but not with a store that was written with other keys. A store that does not answer now is checked
+// before its first use.
+func await(ctx context.Context, store *encrypted.Guarded, log *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(ctx, storeWait)
+	defer cancel()
+	err := store.Ping(ctx)
+	if errors.Is(err, encrypted.ErrMismatch) {
+		return err
+	}
+	if err == nil {
+		return nil
+	}
+	level := slog.LevelWarn
+	if errors.Is(err, cache.ErrDenied) { // which does not pass by itself, as an outage does
+		level = slog.LevelError
+	}
+	if fault, _ := cache.FaultOf(err); fault == cache.FaultShard {
+		log.Log(ctx, level, "a server of the store does not answer; until it does, calls of its sessions are served as memory.on_store_error says",
+			"error", err.Error())
+		return nil
+	}
+	log.Log(ctx, level, "store does not answer; until it does, calls are served as memory.on_store_error says", "error", err.Error())
+	return nil
+}
+
+// warnOfEviction logs that Redis deletes sessions when its memory is full.
+func (s *storage) warnOfEviction(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, storeWait)
+	defer cancel()
+	policies, err := redis.EvictionPolicies(ctx, s.raw)
+	if len(policies) > 0 {
+		s.log.Warn("Redis deletes whole sessions when its memory is full, and their clients are not told; see docs/redis.md",
+			"maxmemory_policy", strings.Join(policies, ", "), "want", redis.NoEviction)
+	}
+	if errors.Is(err, redis.ErrPolicyHidden) {
+		s.log.Info("whether Redis evicts sessions is not known; see docs/redis.md", "reason", err.Error(), "want_maxmemory_policy", redis.NoEviction)
+	}
+}
+
+// measure has all operations of the store and the size of the spool measured.
+func (s *storage) measure(t *telemetry.Telemetry) {
+	if t == nil {
+		return
+	}
+	s.Store = observed{s.Store, t, time.Now}
+	s.lost = t.Lost
+	if s.queue != nil {
+		t.WatchSpool(s.queue.Len)
+	}
+}
+
+// limits makes the rate limiter. Replicas on one Redis share the rate of each tenant.
+func (s *storage) limits(c Config, log *slog.Logger) *limit.Limiter {
+	o := limit.Config{Options: c.limits(), Replica: rand.Uint64(), Now: time.Now} //nolint:gosec // unique, not secret
+	if c.Store.shared() {
+		o.Store = s
+		o.OnStore = func(err error) {
+			if err != nil {
+				log.Warn("limits of tenants are not shared with other replicas for now", "error", err.Error())
+			}
+		}
+	}
+	return limit.New(o)
+}
+
+// close closes store and spool. They must not be in use any more.
+func (s *storage) close() error {
+	var errs []error
+	if s.spool != nil {
+		if turns, _ := s.spool.Len(); turns > 0 {
+			s.log.Warn("turns stay in the spool (store.spool.dir) until the next start", "turns", turns)
+		}
+		errs = append(errs, s.spool.Close())
+	}
+	return errors.Join(append(errs, s.Close())...)
+}
+
+// wantFile refuses a bolt file that does not exist: opening would create it, and a reader meant another one.
+func wantFile(url string) error {
+	path, ok := strings.CutPrefix(url, "bolt:")
+	if !ok {
+		return nil
+	}
+	if _, err := os.Stat(path); err != nil {
+		return fmt.Errorf("open store (store.url): %w", err)
+	}
+	return nil
+}
+
+// warnOfSpool warns that a transcript may lack turns which the store could not take.
+func warnOfSpool(w io.Writer, dir string) {
+	files, err := filepath.Glob(filepath.Join(dir, "*", "*"))
+	if dir == "" || err != nil {
+		return
+	}
+	for _, name := range files {
+		if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() && info.Size() > 0 {
+			_, _ = fmt.Fprintf(w, "turns may wait in %s (store.spool.dir) for the next proxy, and be missing here\n", dir)
+			return
+		}
+	}
+}
+
+// observed is a store whose operations are measured.
+type observed struct {
+	cache.Store
+	telemetry *telemetry.Telemetry
+	now       func() time.Time
+}
+
+// Read reads, and records how long it took.
+func (o observed) Read(ctx context.Context, queries []cache.Query) ([]cache.Result, error) {
+	begun := o.now()
+	results, err := o.Store.Read(ctx, queries)
+	o.telemetry.Store(ctx, "read", begun, o.now().Sub(begun), err)
+	return results, err
+}
+
+// Commit writes, and records how long it took. A conflict does not count as an error.
+func (o observed) Commit(ctx context.Context, batches []cache.Batch) []cache.Outcome {
+	begun := o.now()
+	outcomes := o.Store.Commit(ctx, batches)
+	var err error
+	for _, out := range outcomes {
+		if out.Err != nil && !errors.Is(out.Err, cache.ErrConflict) {
+			err = out.Err
+		}
+	}
+	o.telemetry.Store(ctx, "commit", begun, o.now().Sub(begun), err)
+	return outcomes
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"remora/cache/bolt"
+)
+
+// storeCommand has the options that the subcommands of `remora store` share.
+type storeCommand struct {
+	process
+	config string // path of the configuration file; empty for the defaults
+}
+
+func newStoreCommand(p process) *cobra.Command {
+	s := &storeCommand{process: p}
+	cmd := &cobra.Command{
+		Use:   "store",
+		Short: "Look after the store",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.PersistentFlags().StringVar(&s.config, "config", "", "read `FILE` over the built-in defaults")
+	cmd.AddCommand(s.compact(), s.backup())
+	return cmd
+}
+
+// boltFile is the path of the store's file, for what only a bolt store needs.
+func (s *storeCommand) boltFile(verb string) (string, error) {
+	c, err := load(s.config, s.environ, nil)
+	if err != nil {
+		return "", err
+	}
+	path, ok := strings.CutPrefix(c.Store.URL.Reveal(), "bolt:")
+	if !ok {
+		return "", fmt.Errorf("store %s: store.url is %s, want bolt:PATH", verb, showStoreURL(c.Store.URL.Reveal()))
+	}
+	return path, nil
+}
+
+func (s *storeCommand) compact() *cobra.Command {
+	return &cobra.Command{
+		Use:   "compact",
+		Short: "Give back the space that deleted and expired sessions have left in a bolt file",
+		Long: "Rewrites the file of store.url. bbolt never gives space back by itself, and what was deleted stays\n" +
+			"readable in it until that space is used again. Stop the proxy first. The old file stays in place until\n" +
+			"the new one is on disk; both need room. Of encrypted stores nothing readable is left either way.",
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			path, err := s.boltFile("compact")
+			if err != nil {
+				return err
+			}
+			before, err := os.Stat(path)
+			if err != nil {
+				return fmt.Errorf("store compact: %w", err)
+			}
+			if err := bolt.Compact(path); err != nil {
+				return err
+			}
+			after, err := os.Stat(path)
+			if err != nil {
+				return fmt.Errorf("store compact: %w", err)
+			}
+			_, err = fmt.Fprintf(s.stdout, "%s: %d bytes, before %d\n", path, after.Size(), before.Size())
+			return err
+		},
+	}
+}
+
+func (s *storeCommand) backup() *cobra.Command {
+	return &cobra.Command{
+		Use:   "backup FILE",
+		Short: "Copy a bolt file, also while a proxy has it open",
+		Long: "Writes a copy of the file of store.url as it is at one moment. A proxy that has it open is asked for it, over\n" +
+			"the socket beside the file, so run this as the same user. cp of a file in use mixes pages of different moments.\n" +
+			"To restore, stop the proxy and put the copy in the file's place.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path, err := s.boltFile("backup")
+			if err != nil {
+				return err
+			}
+			if _, err := os.Stat(path); err != nil {
+				return fmt.Errorf("store backup: %w", err)
+			}
+			err = bolt.WriteBackup(args[0], func(w io.Writer) error {
+				err := askProxy(cmd.Context(), path, backupPath, w)
+				if !errors.Is(err, errNoProxy) {
+					return err
+				}
+				return bolt.Copy(path, w) // it is not in use, or says that it is locked
+			})
+			if err != nil {
+				return fmt.Errorf("store %w", err)
+			}
+			info, err := os.Stat(args[0])
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(s.stdout, "%s: %d bytes\n", args[0], info.Size())
+			return err
+		},
+	}
+}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"crypto/rand"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"remora/test/kit"
+)
+
+// store runs `remora store`.
+func (d *desk) store(code int, args ...string) string {
+	d.t.Helper()
+	cmd := exec.CommandContext(d.t.Context(), kit.BuildProxy(d.t), append([]string{"store", "--config", d.config}, args...)...)
+	cmd.Dir = d.dir
+	out, _ := cmd.CombinedOutput()
+	if cmd.ProcessState.ExitCode() != code {
+		d.t.Errorf("store %q: want exit code %d, have %s\n%s", args, code, cmd.ProcessState, out)
+	}
+	return string(out)
+}
+
+// TestStoreCompact: what was deleted is gone from the file after it was compacted, and what was not is still there. A file
+// that a proxy has open is left alone.
+func TestStoreCompact(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	const canary = "CANARY-4711"
+	for range 80 { // so many pages that what is written next takes only some of them
+		d.say("chat/completions", chat("user: SAY "+strings.Repeat(canary+" ", 100)+rand.Text()), "X-Session-Id: gone")
+	}
+	d.say("chat/completions", chat("user: SAY kept"), "X-Session-Id: kept")
+	if out := d.store(1, "compact"); !strings.Contains(out, "store.url") || !strings.Contains(out, "is locked") {
+		t.Errorf("of a file that is open: %s", out)
+	}
+	d.proxy.Stop()
+	d.run(0, "", "delete", "--session", "gone")
+	file := filepath.Join(d.dir, "remora.db")
+	holds := func() bool {
+		t.Helper()
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(string(b), canary)
+	}
+	if !holds() {
+		t.Error("deleted content is not in the file any more: then the page that says so is wrong")
+	}
+	before, err := os.Stat(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := d.store(0, "compact")
+	after, err := os.Stat(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("remora.db: %d bytes, before %d\n", after.Size(), before.Size()); out != want || after.Size() >= before.Size() {
+		t.Errorf("told %q, want %q", out, want)
+	}
+	if holds() {
+		t.Error("deleted content is still in the file")
+	}
+	if text, _ := d.run(0, "", "--text", "--session", "kept"); !strings.Contains(text, "kept") {
+		t.Errorf("what was not deleted: %s", text)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if out := d.store(1, "compact"); !strings.Contains(out, "no such file") {
+		t.Errorf("of no file: %s", out)
+	}
+	if err := os.WriteFile(d.config, []byte("store: {url: \"redis://:hush@localhost\"}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out := d.store(1, "compact"); !strings.Contains(out, "want bolt:PATH") || strings.Contains(out, "hush") {
+		t.Errorf("of Redis: %s", out)
+	}
+}
+
+// TestEvictionIsTold: the log warns of a Redis that deletes sessions by itself, and says where it could not look.
+func TestEvictionIsTold(t *testing.T) {
+	t.Parallel()
+	up := startUpstream(t)
+	for _, c := range []struct {
+		name, policy string
+		acl          []string
+		user, want   string
+	}{
+		{"one that keeps all", "noeviction", nil, "", ""},
+		{"one that evicts", "allkeys-lru", nil, "", `"level":"WARN","msg":"Redis deletes whole sessions`},
+		{"one that evicts what expires", "volatile-ttl", nil, "", `"maxmemory_policy":"volatile-ttl"`},
+		{"an account without CONFIG", "allkeys-lru", []string{"+@all", "-config"}, "u:p@", `"level":"WARN","msg":"Redis deletes whole sessions`},
+		{"an account without both", "allkeys-lru", []string{"+@all", "-config", "-info"}, "u:p@", `"level":"INFO","msg":"whether Redis evicts sessions is not known`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			srv := kit.StartRedis(t, kit.Args("--maxmemory-policy", c.policy))
+			if c.acl != nil {
+				if _, err := srv.Do(append([]string{"ACL", "SETUSER", "u", "on", ">p", "~*"}, c.acl...)...); err != nil {
+					t.Fatal(err)
+				}
+			}
+			d := &desk{t: t, dir: t.TempDir()}
+			d.proxy = kit.StartProxy(t, d.dir, d.configFor("redis://"+c.user+srv.Addr(), up.URL()))
+			log := d.proxy.Log()
+			if c.want != "" && !strings.Contains(log, c.want) || c.want == "" && strings.Contains(log, "evict") {
+				t.Errorf("want %q:\n%s", c.want, log)
+			}
+		})
+	}
+}
+
+// TestForgottenSessionIsTold: the log tells once of a session that is gone although its client goes on with it, by a hash
+// and without content, and not of one that begins.
+func TestForgottenSessionIsTold(t *testing.T) {
+	t.Parallel()
+	up := startUpstream(t)
+	srv := kit.StartRedis(t)
+	d := &desk{t: t, dir: t.TempDir()}
+	d.proxy = kit.StartProxy(t, d.dir, d.configFor(srv.URL(), up.URL()))
+	const line = "a session with a past is not stored"
+	resent := chat("user: SAY one", "assistant: one", "user: SAY two")
+	d.say("chat/completions", chat("user: SAY one"), "X-Session-Id: secret-name")
+	d.say("chat/completions", resent, "X-Session-Id: secret-name")
+	d.say("chat/completions", chat("user: SAY new"), "X-Session-Id: other")
+	if log := d.proxy.Log(); strings.Contains(log, line) {
+		t.Errorf("before anything is gone:\n%s", log)
+	}
+	if _, err := srv.Do("FLUSHALL"); err != nil {
+		t.Fatal(err)
+	}
+	d.say("chat/completions", chat("user: SAY one", "assistant: one", "user: SAY two", "assistant: two", "user: SAY three"), "X-Session-Id: secret-name")
+	// This upstream does not know the answer either, and refuses the request.
+	_, _, _ = d.send("responses", `{"model":"m","previous_response_id":"resp_gone","input":"SAY on"}`, "X-Session-Id: by-id")
+	for range 3 {
+		d.say("chat/completions", resent, "X-Session-Id: third")
+	}
+	log := d.proxy.Logged(line, 3)
+	if n := strings.Count(log, line); n != 3 || strings.Contains(log, "secret-name") || strings.Contains(log, "third") || strings.Contains(log, "by-id") || !strings.Contains(log, `"session_hash":"`) {
+		t.Errorf("%d lines:\n%s", n, log)
+	}
+}
+
+// TestStoreBackup: a copy of a file that a proxy has open holds what was said before, and a proxy starts with it. So does a
+// copy of one that no proxy has open.
+func TestStoreBackup(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.say("chat/completions", chat("user: SAY kept"), "X-Session-Id: s")
+
+	info, err := os.Stat(filepath.Join(d.dir, "remora.db.sock"))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the socket is %v, %v; want it for the owner alone", info, err)
+	}
+	for _, name := range []string{"running.db", "stopped.db"} {
+		if name == "stopped.db" {
+			d.proxy.Stop()
+		}
+		if out := d.store(0, "backup", name); !strings.HasPrefix(out, name+": ") {
+			t.Errorf("told %q", out)
+		}
+		if out := d.store(1, "backup", name); !strings.Contains(out, "is there already") {
+			t.Errorf("over another backup: %s", out)
+		}
+	}
+	d.proxy.Restart()
+	d.say("chat/completions", chat("user: SAY later"), "X-Session-Id: later")
+	d.proxy.Stop()
+
+	for _, name := range []string{"running.db", "stopped.db"} {
+		if err := os.Rename(filepath.Join(d.dir, name), filepath.Join(d.dir, "remora.db")); err != nil {
+			t.Fatal(err)
+		}
+		if text, _ := d.run(0, "", "--text", "--session", "s"); !strings.Contains(text, "kept") {
+			t.Errorf("%s, restored: %s", name, text)
+		}
+		d.refuses("", "--session", "later")
+	}
+}

@@ -1,0 +1,487 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"remora/memory"
+	"remora/providers"
+	"remora/proxy"
+)
+
+// transcriptFlags are the flags of `remora transcript` and of its subcommand.
+type transcriptFlags struct {
+	config, session string
+	resource        string
+	owner           owner
+	importFile      string
+	turn            string
+	text, record    bool
+	single          bool // all callers share one tenant (session.tenancy)
+	drains          bool // turns that wait in the spool are written first
+}
+
+// owner selects the tenant whose sessions are read: at most one field is set. None means callers without a credential.
+type owner struct{ key, keyEnv, tenant string }
+
+func newTranscriptCommand(p process) *cobra.Command {
+	var f transcriptFlags
+	cmd := &cobra.Command{
+		Use:   "transcript",
+		Short: "Print, or bring in, what is stored of a session",
+		Long: "Prints the transcript of a session as JSON Lines: all items of all branches, and for each turn how\n" +
+			"its view was built. An item is in \"json\", or in \"raw\" as base64 where its bytes are not compact\n" +
+			"JSON. --import brings such a file into a session that does not exist, or a file of messages that another\n" +
+			"program recorded, with their times. Sessions belong to the key that their client sends; without one, those\n" +
+			"of clients that send none are meant.\n" +
+			"It works while the proxy runs: a proxy that has the bolt file open is asked, over the socket beside the\n" +
+			"file, so run this as the same user; Redis is read directly.",
+		Example: "  remora transcript --session first --key-env OPENAI_API_KEY --text\n" +
+			"  remora transcript list --key-env OPENAI_API_KEY",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.session == "" && f.importFile == "" { // a file of messages may name its sessions
+				return errors.New("transcript: --session is missing; `remora transcript list` tells the names")
+			}
+			if err := f.conflict(); err != nil {
+				return err
+			}
+			return f.print(cmd, p)
+		},
+	}
+	remove := &cobra.Command{
+		Use:   "delete",
+		Short: "Delete all that is stored of a session",
+		Long: "Deletes all that is stored of a session, and what layers have kept of it alone for its resource. Turns of it that\n" +
+			"wait in a spool are dropped when the spool is emptied. `remora forget` does so for all sessions of a resource.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.session == "" {
+				return errors.New("transcript delete: --session is missing; `remora transcript list` tells the names")
+			}
+			return f.remove(cmd, p)
+		},
+	}
+	remove.Flags().StringVar(&f.session, "session", "", "the session's `ID`, as in X-Session-Id")
+	list := &cobra.Command{
+		Use:   "list",
+		Short: "Print the names of all stored sessions, sorted, one per line",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.open(cmd, p, archiveCall{Do: doList})
+		},
+	}
+	all := cmd.PersistentFlags()
+	all.StringVar(&f.config, "config", "", "read `FILE` over the built-in defaults")
+	all.StringVar(&f.owner.keyEnv, "key-env", "", "sessions of the credential in the environment variable `NAME`")
+	all.StringVar(&f.owner.key, "key", "", "sessions of `CREDENTIAL`; - reads it from stdin, which no shell history keeps")
+	all.StringVar(&f.owner.tenant, "tenant", "", "sessions of the tenant `HEX`, as it is stored")
+	cmd.MarkFlagsMutuallyExclusive("key", "key-env", "tenant")
+	cmd.Flags().StringVar(&f.session, "session", "", "the session's `ID`, as in X-Session-Id")
+	cmd.Flags().StringVar(&f.importFile, "import", "", "bring in `FILE` instead of printing; - is stdin")
+	cmd.Flags().StringVar(&f.resource, "resource", "", "with --import of messages, the resource's `ID`, as in X-Resource-Id")
+	cmd.Flags().BoolVar(&f.text, "text", false, "print for people: one line for each item")
+	cmd.Flags().StringVar(&f.turn, "turn", "", "print what the turn `ID`, as in X-Turn-Id, sent upstream, an item a line as it was stored")
+	cmd.Flags().BoolVar(&f.record, "record", false,
+		"with --turn, print what is kept of the turn: how its view was chosen, what each part cost in tokens, how layers fared")
+	cmd.AddCommand(list, remove)
+	return cmd
+}
+
+// archiveCall is what a command wants of an archive. As JSON it is also what one asks of a running proxy.
+type archiveCall struct {
+	Do       string `json:"do"` // one of the do constants
+	Tenant   string `json:"tenant"`
+	Session  string `json:"session,omitempty"`
+	Resource string `json:"resource,omitempty"`
+	Turn     string `json:"turn,omitempty"`
+}
+
+const (
+	doExport = "export"
+	doText   = "text"
+	doTurn   = "turn"
+	doRecord = "record"
+	doList   = "list"
+	doImport = "import"
+	doDelete = "delete"
+	doForget = "forget"
+)
+
+// archive is an open store, what an import reads and what all else prints to.
+type archive struct {
+	memory *memory.Memory
+	archiveCall
+	in  io.Reader
+	out io.Writer
+}
+
+// run does what the call says.
+func (a archive) run(ctx context.Context) error {
+	scope := memory.Scope{Tenant: a.Tenant, Session: a.Session}
+	switch a.Do {
+	case doExport:
+		return a.memory.Export(ctx, scope, a.out)
+	case doText:
+		return printText(ctx, a, scope)
+	case doTurn:
+		return printView(ctx, a, scope, a.Turn)
+	case doRecord:
+		return printRecord(ctx, a, scope, a.Turn)
+	case doList:
+		return listSessions(ctx, a)
+	case doImport:
+		return a.bringIn(ctx)
+	case doDelete:
+		return a.memory.Delete(ctx, scope)
+	case doForget:
+		n, err := a.memory.Forget(ctx, a.Tenant, a.Resource)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(a.out, "forgot %d sessions of %s\n", n, printable(a.Resource))
+		return err
+	}
+	return fmt.Errorf("%q is nothing that can be done", a.Do)
+}
+
+// open does what call says: the proxy that has the store open is asked, or else the store is opened.
+func (f *transcriptFlags) open(cmd *cobra.Command, p process, call archiveCall) (err error) {
+	c, err := load(f.config, p.environ, nil)
+	if err != nil {
+		return err
+	}
+	f.single = c.Session.Tenancy == proxy.TenancySingle
+	a := archive{archiveCall: call, in: cmd.InOrStdin(), out: p.stdout}
+	if a.Tenant, err = f.owner.tenantIn(c, p, a.in); err != nil {
+		return err
+	}
+	if f.importFile != "" && f.importFile != "-" {
+		file, err := os.Open(f.importFile)
+		if err != nil {
+			return fmt.Errorf("import: %w", err)
+		}
+		defer func() { _ = file.Close() }() // it was only read
+		a.in = file
+	}
+	if path, ok := strings.CutPrefix(c.Store.URL.Reveal(), "bolt:"); ok {
+		if err := askArchive(cmd.Context(), path, a); !errors.Is(err, errNoProxy) {
+			return err
+		}
+	}
+	return f.openStore(cmd.Context(), p, c, a)
+}
+
+// openStore opens the store of the configuration and runs a with it.
+func (f *transcriptFlags) openStore(ctx context.Context, p process, c Config, a archive) (err error) {
+	if f.importFile == "" {
+		if err := wantFile(c.Store.URL.Reveal()); err != nil {
+			return err
+		}
+	}
+	log := slog.New(slog.NewJSONHandler(p.stderr, nil))
+	spool := c.Store.Spool.Dir
+	if !f.drains {
+		c.Store.Spool.Dir = "" // the proxy empties it
+	}
+	store, err := openStorage(ctx, c.Store, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.close()) }()
+	upstreams, err := providers.NewSet(c.upstreams())
+	if err != nil {
+		return err
+	}
+	models, err := openModels(&c, upstreams, log, nil, nil)
+	if err != nil {
+		return err
+	}
+	defer models.close()
+	var queue memory.Spool
+	if f.drains && store.spool != nil {
+		queue = store.queue
+	}
+	a.memory = memory.New(store, queue, c.memory(log, models))
+	defer a.memory.Close() //nolint:contextcheck // its turns are written whatever becomes of the command
+	if queue != nil {
+		if err := emptied(ctx, queue); err != nil {
+			return err
+		}
+	}
+	warnOfSpool(p.stderr, spool)
+	return a.run(ctx)
+}
+
+// tenantIn works out the tenant, as the proxy does for a request with that credential.
+func (o owner) tenantIn(c Config, p process, in io.Reader) (string, error) {
+	credential := o.key
+	switch {
+	case o.tenant != "":
+		return o.tenant, nil
+	case o.keyEnv != "":
+		value, ok := lookupIn(p.environ)(o.keyEnv)
+		if !ok {
+			return "", fmt.Errorf("read --key-env: the environment variable %s is not set", o.keyEnv)
+		}
+		credential = value
+	case o.key == "-":
+		line, err := bufio.NewReader(in).ReadString('\n')
+		if credential = strings.TrimSpace(line); credential == "" {
+			return "", fmt.Errorf("read --key from stdin: %w", err)
+		}
+	}
+	return c.Session.Tenant([]byte(credential)), nil
+}
+
+// conflict returns an error for flags that contradict each other.
+func (f *transcriptFlags) conflict() error {
+	switch {
+	case f.record && f.turn == "":
+		return errors.New("transcript: --record needs --turn")
+	case f.importFile != "" && (f.text || f.turn != ""):
+		return errors.New("transcript: --import brings a session in, --text and --turn print one: use one of them")
+	case f.text && f.turn != "":
+		return errors.New("transcript: --text prints the whole session, --turn what one turn sent, an item a line: use one of them")
+	}
+	return nil
+}
+
+// print does what the flags of `remora transcript` say.
+func (f *transcriptFlags) print(cmd *cobra.Command, p process) error {
+	call := archiveCall{Do: doExport, Session: f.session, Resource: f.resource, Turn: f.turn}
+	switch {
+	case f.importFile != "":
+		call.Do = doImport
+	case f.text:
+		call.Do = doText
+	case f.record:
+		call.Do = doRecord
+	case f.turn != "":
+		call.Do = doTurn
+	}
+	err := f.open(cmd, p, call)
+	switch {
+	case errors.Is(err, memory.ErrNoSession):
+		return fmt.Errorf("transcript of %q: %w under this credential; %s", f.session, memory.ErrNoSession, f.hint())
+	case errors.Is(err, memory.ErrSessionExists):
+		return fmt.Errorf("transcript of %q: %w under this credential", f.session, err)
+	}
+	return err
+}
+
+// hint returns what to try if there is no such session.
+func (f *transcriptFlags) hint() string {
+	if f.owner == (owner{}) && !f.single {
+		return "sessions belong to the key that their client sends: add --key-env NAME, or --key - to type it"
+	}
+	return "`remora transcript list` with the same flags tells the names of those that there are"
+}
+
+func (f *transcriptFlags) remove(cmd *cobra.Command, p process) error {
+	err := f.open(cmd, p, archiveCall{Do: doDelete, Session: f.session})
+	if errors.Is(err, memory.ErrNoSession) {
+		return fmt.Errorf("delete %q: %w under this credential; %s", f.session, memory.ErrNoSession, f.hint())
+	}
+	return err
+}
+
+// printView prints the items that a turn sent upstream, as they were first spelled: see memory.TurnView.
+func printView(ctx context.Context, a archive, s memory.Scope, turn string) error {
+	items, err := a.memory.TurnView(ctx, s, turn)
+	if err != nil {
+		return ofTurn(err, s, turn)
+	}
+	for _, it := range items {
+		if _, err := fmt.Fprintf(a.out, "%s\n", it.Raw); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printRecord prints the record of a turn, as one line of JSON.
+func printRecord(ctx context.Context, a archive, s memory.Scope, turn string) error {
+	record, err := a.memory.TurnRecord(ctx, s, turn)
+	if err != nil {
+		return ofTurn(err, s, turn)
+	}
+	_, err = fmt.Fprintf(a.out, "%s\n", record)
+	return err
+}
+
+// ofTurn names the turn that is not there.
+func ofTurn(err error, s memory.Scope, turn string) error {
+	if errors.Is(err, memory.ErrNoTurn) {
+		return fmt.Errorf("turn %q of session %q: %w under this credential", turn, s.Session, err)
+	}
+	return err
+}
+
+// bringIn imports an export, whose first line has an object named session, or messages.
+func (a archive) bringIn(ctx context.Context) error {
+	scope := memory.Scope{Tenant: a.Tenant, Session: a.Session, Resource: a.Resource}
+	dec := json.NewDecoder(a.in)
+	var first json.RawMessage
+	if err := dec.Decode(&first); err != nil && !errors.Is(err, io.EOF) {
+		return imported(fmt.Errorf("import line 1: %w", err))
+	}
+	var line struct{ Session, Message json.RawMessage }
+	_ = json.Unmarshal(first, &line) // what it is instead is told below
+	r := io.MultiReader(bytes.NewReader(first), dec.Buffered(), a.in)
+	if line.Message == nil && !bytes.HasPrefix(line.Session, []byte(`"`)) {
+		if a.Session == "" {
+			return errors.New("transcript: --session is missing: an export does not name its session")
+		}
+		return imported(a.memory.Import(ctx, scope, r))
+	}
+
+	n, err := a.memory.ImportMessages(ctx, scope, r)
+	if err == nil {
+		_, err = fmt.Fprintf(a.out, "imported %d sessions\n", n)
+	}
+	return imported(err)
+}
+
+// imported explains, in the error of a file that is not an export, what such a file is.
+func imported(err error) error {
+	var syntax *json.SyntaxError
+	var shape *json.UnmarshalTypeError
+	if errors.As(err, &syntax) || errors.As(err, &shape) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("%w; want JSON Lines as `remora transcript --session ID` prints them, or of messages", err)
+	}
+	return err
+}
+
+// listPage is how many names one round trip fetches.
+const listPage = 1000
+
+func listSessions(ctx context.Context, a archive) error {
+	var all []string
+	for after, more := "", true; more; more = after != "" {
+		names, next, err := a.memory.Sessions(ctx, a.Tenant, after, listPage)
+		if err != nil {
+			return err
+		}
+		all, after = append(all, names...), next
+	}
+	slices.Sort(all) // a store has an order of its own
+	out := bufio.NewWriter(a.out)
+	for _, name := range all {
+		_, _ = fmt.Fprintln(out, printable(name)) // Flush returns the error
+	}
+	return out.Flush()
+}
+
+// printText prints one line for each item: its number, its role, the beginning of its text, and what is special about it.
+func printText(ctx context.Context, a archive, s memory.Scope) error {
+	out := bufio.NewWriter(a.out)
+	err := a.memory.Walk(ctx, s, func(l memory.Line) error {
+		if l.Item == nil {
+			return nil
+		}
+		who, text := spoken(l.Item)
+		line := fmt.Sprintf("%6d  %-9s  %s%s", l.Item.Seq, firstRunes(who, 24), firstRunes(text, 70), marks(l.Item))
+		_, err := fmt.Fprintln(out, strings.TrimRight(line, " "))
+		return err
+	})
+	return errors.Join(err, out.Flush())
+}
+
+// marks lists what is special about an item: hidden, on a side branch and the like.
+func marks(l *memory.ItemLine) string {
+	var b strings.Builder
+	for _, m := range []struct {
+		set  bool
+		name string
+	}{
+		{!l.OnHead && !l.Side, "branch"}, {l.Side, "side"}, {l.Aside, "aside"}, {l.Hidden, "hidden"}, {l.Partial, "partial"},
+	} {
+		if m.set {
+			b.WriteString("  [" + m.name + "]")
+		}
+	}
+	return b.String()
+}
+
+// spoken returns an item's role and text: for calls, their names and arguments.
+func spoken(l *memory.ItemLine) (who, text string) {
+	raw := l.Bytes()
+	type call struct {
+		Name      string `json:"name"`
+		Arguments string `json:"arguments"`
+	}
+	var e struct {
+		call
+		Role      string          `json:"role"`
+		Type      string          `json:"type"`
+		Content   json.RawMessage `json:"content"`
+		Output    json.RawMessage `json:"output"`
+		ToolCalls []struct {
+			Function call `json:"function"`
+		} `json:"tool_calls"`
+	}
+	if json.Unmarshal(raw, &e) != nil {
+		return "unknown", string(raw) // of an unknown shape
+	}
+	said := []string{plainText(e.Content) + plainText(e.Output), e.Name + e.Arguments}
+	for _, c := range e.ToolCalls {
+		said = append(said, c.Function.Name+c.Function.Arguments)
+	}
+	switch who = cmp.Or(e.Role, e.Type, "unknown"); who {
+	case "function_call":
+		who = "call"
+	case "function_call_output":
+		who = "tool"
+	}
+	return who, strings.Join(said, " ")
+}
+
+// plainText is a string, or the texts of a list of parts; "" for everything else.
+func plainText(content json.RawMessage) string {
+	var text string
+	if json.Unmarshal(content, &text) == nil {
+		return text
+	}
+	var parts []struct {
+		Text string `json:"text"`
+	}
+	if json.Unmarshal(content, &parts) != nil {
+		return ""
+	}
+	for _, p := range parts {
+		text += p.Text
+	}
+	return text
+}
+
+// firstRunes returns the beginning of a text, in one line.
+func firstRunes(text string, n int) string {
+	runes := []rune(printable(strings.Join(strings.Fields(text), " ")))
+	if len(runes) > n {
+		runes = append(runes[:n-2], '.', '.')
+	}
+	return string(runes)
+}
+
+// printable replaces control characters, which could steer a terminal: names and contents come from callers.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r >= 0x7f && r < 0xa0 {
+			return '?'
+		}
+		return r
+	}, s)
+}

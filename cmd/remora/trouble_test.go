@@ -1,0 +1,123 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"remora/test/kit"
+)
+
+// ask sends a request and returns the answer's status, headers and body.
+func (d *desk) ask(key, body string) (int, http.Header, string) {
+	d.t.Helper()
+	res, answer, err := d.send("chat/completions", body, "Authorization: Bearer "+key, "X-Session-Id: s")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return res.StatusCode, res.Header, answer
+}
+
+// TestRetryAndFallback: what upstream can't have served is tried again, and then elsewhere, with another model.
+func TestRetryAndFallback(t *testing.T) {
+	t.Parallel()
+	first, second := startUpstream(t), startUpstream(t)
+	inject := func(fault string, times int) {
+		t.Helper()
+		if err := first.Inject(fault, times); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := &desk{t: t, dir: t.TempDir()}
+	d.proxy = kit.StartProxy(t, d.dir, fmt.Sprintf(`
+providers:
+  - {name: first, kind: compatible, base_url: %q, retry: {attempts: 2, base_delay: 1ms}, fallback: [{provider: second, model: other}]}
+  - {name: second, kind: compatible, base_url: %q, api_key: its-own}
+`, first.URL()+"/v1", second.URL()+"/v1"))
+	inject("status=503", 1)
+	if code, _, body := d.ask("k", chat("user: SAY Once.")); code != http.StatusOK || !strings.Contains(body, "Once.") || len(first.Requests()) != 2 {
+		t.Errorf("retried: %d %s, %d requests", code, body, len(first.Requests()))
+	}
+	inject("status=503", 2)
+	code, _, body := d.ask("k", chat("user: SAY Once.", "assistant: Once.", "user: SAY Twice."))
+	if code != http.StatusOK || !strings.Contains(body, "Twice.") || !strings.Contains(body, `"model":"other"`) {
+		t.Errorf("fallen back: %d %s", code, body)
+	}
+	if all := second.Requests(); len(all) != 1 || all[0].Header.Get("Authorization") != "Bearer its-own" {
+		t.Errorf("the other provider got %d requests", len(all))
+	}
+	inject("status=500", 1)
+	if code, _, _ := d.ask("k", chat("user: SAY Thrice.")); code != http.StatusInternalServerError {
+		t.Errorf("what upstream may have served was tried again: %d", code)
+	}
+}
+
+// TestStoreIsWaitedFor: a store that is slower than usual is waited for as long as the configuration says.
+func TestStoreIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	up := startUpstream(t)
+	redis := kit.StartRedis(t)
+	d := &desk{t: t, dir: t.TempDir()}
+	d.proxy = kit.StartProxy(t, d.dir, fmt.Sprintf(
+		"store: {url: %q, commit_wait: 2m, read_wait: 2m}\nproviders: [{name: up, kind: compatible, base_url: %q}]\n", redis.URL(), up.URL()+"/v1"))
+	if _, h, body := d.ask("first", chat("user: SAY Hi.")); !strings.HasPrefix(h.Get("X-Memory"), "ok;") {
+		t.Fatalf("X-Memory %q: %s", h.Get("X-Memory"), body)
+	}
+	redis.Pause()
+	back := time.AfterFunc(2*leastOpTimeout, redis.Resume)
+	defer back.Stop()
+	if _, h, body := d.ask("second", chat("user: SAY Hi.")); !strings.HasPrefix(h.Get("X-Memory"), "ok;") {
+		t.Errorf("X-Memory %q: %s", h.Get("X-Memory"), body)
+	}
+	if log := d.proxy.Log(); strings.Contains(log, `"level":"WARN"`) {
+		t.Errorf("the log tells of trouble:\n%s", log)
+	}
+}
+
+// TestRefusedAccount: a password that the store refuses is an error that names the key, from the start on, and never shown.
+func TestRefusedAccount(t *testing.T) {
+	t.Parallel()
+	up := startUpstream(t)
+	redis := kit.StartRedis(t, kit.Args("--requirepass", "hush"))
+	for name, password := range map[string]string{"wrong": ":wr0ng@", "none": ""} {
+		t.Run(name, func(t *testing.T) {
+			d := &desk{t: t, dir: t.TempDir()}
+			d.proxy = kit.StartProxy(t, d.dir, fmt.Sprintf(
+				"store: {url: %q}\nmemory: {on_store_error: closed}\nproviders: [{name: up, kind: compatible, base_url: %q}]\n",
+				"redis://"+password+redis.Addr(), up.URL()+"/v1"))
+			if code, h, body := d.ask("k", chat("user: SAY Hi.")); code != http.StatusServiceUnavailable || h.Get("Retry-After") != "1" {
+				t.Errorf("%d, Retry-After %q: %s", code, h.Get("Retry-After"), body)
+			}
+			log := d.proxy.Logged(`"level":"ERROR"`, 2)
+			for _, want := range []string{"the store refuses the account of store.url: ", "of sessions get 503"} {
+				if !strings.Contains(log, want) {
+					t.Errorf("the log does not hold %q", want)
+				}
+			}
+			if strings.Count(log, `"level":"ERROR"`) != 2 || strings.Contains(log, "wr0ng") || strings.Contains(log, "hush") {
+				t.Errorf("want two errors and no password:\n%s", log)
+			}
+		})
+	}
+}
+
+// TestLimits: a caller beyond its rate gets 429 and when to come back, and another caller does not notice.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	up := startUpstream(t)
+	d := &desk{t: t, dir: t.TempDir()}
+	d.proxy = kit.StartProxy(t, d.dir, fmt.Sprintf(
+		"providers: [{name: up, kind: compatible, base_url: %q}]\nlimits: {tenant: {requests_per_minute: 2, burst: 1}}\n", up.URL()+"/v1"))
+	if code, _, body := d.ask("a", chat("user: SAY Hi.")); code != http.StatusOK {
+		t.Fatalf("%d %s", code, body)
+	}
+	code, h, body := d.ask("a", chat("user: SAY Hi."))
+	if code != http.StatusTooManyRequests || h.Get("Retry-After") == "" || !strings.Contains(body, `"code":"rate_limit_exceeded"`) {
+		t.Errorf("beyond the limit: %d %v %s", code, h, body)
+	}
+	if code, _, body := d.ask("b", chat("user: SAY Hi.")); code != http.StatusOK {
+		t.Errorf("another caller: %d %s", code, body)
+	}
+}

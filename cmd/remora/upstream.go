@@ -1,0 +1,59 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"remora/test/scripted"
+)
+
+func newUpstreamCommand(p process) *cobra.Command {
+	var listen, kind string
+	cmd := &cobra.Command{
+		Use:   "upstream",
+		Short: "Serve a scripted API, to try a proxy with curl or an SDK and no key",
+		Long: "Serves Chat Completions and Responses as a strict OpenAI would, until it is told to stop. No model\n" +
+			"answers. \"What is my name?\" gets \"Your name is Ada.\" if \"My name is Ada.\" is in what the upstream was\n" +
+			"sent, and \"I do not know your name.\" if it is not; so do other things of yours (my lucky number, where do I\n" +
+			"live). Another message gets \"You said: ...\", or is a script of steps with ;; between them:\n\n" +
+			"  SAY text             what the answer says\n" +
+			"  SEE                  one line for each message that the upstream was sent\n" +
+			"  REASON text          reasoning before what follows\n" +
+			"  CALL name {json}     a tool call, or several with | between them\n" +
+			"  LOOP n name {json}   n answers of one call each\n\n" +
+			"With --kind it also refuses what another server refuses, in its words: " + kindNames() + ".\n" +
+			"A request header \"X-Script: kind=NAME\" does so for one request.\n\n" +
+			"It takes any key, and writes nothing to disk.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if kind := scripted.Kind(kind); !slices.Contains(scripted.Kinds(), kind) {
+				return fmt.Errorf("--kind %q: must be one of %s", kind, kindNames())
+			}
+			up, err := scripted.Start(scripted.Options{Listen: listen, Kind: scripted.Kind(kind), KeepRequests: 1, KeepBytes: 1})
+			if err != nil {
+				return err
+			}
+			_, _ = fmt.Fprintf(p.stdout, "scripted upstream listens on %s/v1\n"+
+				"in another terminal:   go run ./cmd/remora --upstream %s\n"+
+				"and in a third, twice: curl http://127.0.0.1:8080/v1/chat/completions -H \"Authorization: Bearer anything\" -H \"Content-Type: application/json\""+
+				" -H \"X-Session-Id: first\" -d '{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"My name is Ada.\"}]}'\n"+
+				"... with \"What is my name?\" the second time\n", up.URL(), up.URL())
+			<-cmd.Context().Done()
+			return up.Close()
+		},
+	}
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:9090", "serve on `ADDR`")
+	cmd.Flags().StringVar(&kind, "kind", string(scripted.KindOpenAI), "refuse what the server `NAME` refuses")
+	return cmd
+}
+
+func kindNames() string {
+	names := make([]string, 0, len(scripted.Kinds()))
+	for _, k := range scripted.Kinds() {
+		names = append(names, string(k))
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// release is the version that a build was told: go build -ldflags "-X main.release=1.2.3", as the Dockerfile does.
+var release string
+
+func newVersionCommand(p process) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print what was built",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintf(p.stdout, "remora version %s\n", cmd.Root().Version)
+			return err
+		},
+	}
+}
+
+// version is the release, where the build was told one, and the revision, where the Go toolchain has recorded it.
+func version() string {
+	revision, state := "built from source", "" // by go run, which notes no revision
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			switch {
+			case s.Key == "vcs.revision":
+				revision = s.Value[:min(12, len(s.Value))]
+			case s.Key == "vcs.modified" && s.Value == "true":
+				state = " with changes"
+			}
+		}
+	}
+	if release != "" {
+		if revision == "built from source" { // in an image, without the repository
+			return fmt.Sprintf("%s (%s)", release, runtime.Version())
+		}
+		return fmt.Sprintf("%s (%s%s, %s)", release, revision, state, runtime.Version())
+	}
+	return fmt.Sprintf("(%s%s, %s)", revision, state, runtime.Version())
+}

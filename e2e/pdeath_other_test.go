@@ -1,8 +1,0 @@
-//go:build !linux
-
-package e2e
-
-import "os/exec"
-
-// dieWithParent does nothing: only Linux can.
-func dieWithParent(*exec.Cmd) {}

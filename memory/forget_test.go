@@ -1,0 +1,325 @@
+package memory_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	bolt "go.etcd.io/bbolt"
+
+	"remora/cache"
+	"remora/cache/spool"
+	"remora/cache/stores"
+	"remora/memory"
+	"remora/memory/layer"
+	"remora/memory/layers/historymanager"
+	"remora/memory/layers/observational"
+	"remora/memory/pipeline"
+	"remora/memory/view"
+	"remora/test/kit"
+	"remora/wire"
+	"remora/wire/dialects"
+)
+
+// scanBolt is all that a bbolt file holds: names and live values.
+func scanBolt(t *testing.T, path string) string {
+	t.Helper()
+	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }() // it was only read
+	var all strings.Builder
+	var walk func(b *bolt.Bucket) error
+	walk = func(b *bolt.Bucket) error {
+		return b.ForEach(func(k, v []byte) error {
+			all.Write(k)
+			all.Write(v)
+			if v == nil {
+				return walk(b.Bucket(k))
+			}
+			return nil
+		})
+	}
+	if err := db.View(func(tx *bolt.Tx) error {
+		return tx.ForEach(func(_ []byte, b *bolt.Bucket) error { return walk(b) })
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return all.String()
+}
+
+// scanRedis is all that a Redis holds: keys and values.
+func scanRedis(t *testing.T, addr string) string {
+	t.Helper()
+	c := redis.NewClient(&redis.Options{Addr: addr})
+	defer func() { _ = c.Close() }() // it was only read
+	var all strings.Builder
+	keys, err := c.Keys(t.Context(), "*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range keys {
+		var value any
+		switch typ := c.Type(t.Context(), k).Val(); typ {
+		case "hash":
+			value = c.HGetAll(t.Context(), k).Val()
+		case "string":
+			value = c.Get(t.Context(), k).Val()
+		case "zset":
+			value = c.ZRange(t.Context(), k, 0, -1).Val()
+		case "set":
+			value = c.SMembers(t.Context(), k).Val()
+		default:
+			t.Fatalf("a key of type %s", typ)
+		}
+		fmt.Fprintln(&all, k, value)
+	}
+	return all.String()
+}
+
+// scanFiles is all that the files below a folder hold.
+func scanFiles(t *testing.T, dir string) string {
+	t.Helper()
+	var all strings.Builder
+	if err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		all.Write(b)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return all.String()
+}
+
+// holds says whether a canary is in something, as it is or as base64.
+func holds(all, canary string) bool {
+	if strings.Contains(all, canary) {
+		return true
+	}
+	for shift := range 3 {
+		encoded := base64.StdEncoding.EncodeToString(append(make([]byte, shift), canary...))
+		if strings.Contains(all, encoded[4:len(encoded)-4]) {
+			return true
+		}
+	}
+	return false
+}
+
+// learners are the layers that keep something of sessions for their resource.
+func learners(t *testing.T) *pipeline.Pipeline {
+	t.Helper()
+	o, err := observational.New(observational.Options{Inputs: observational.All})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := historymanager.New(historymanager.Options{EnableSummarization: true, EnableLongTermMemory: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return layersOf(t,
+		notebook(t, layer.Resource),
+		pipeline.Layer{ID: "o", Kind: "observational_memory", Slot: 200, Scope: layer.Resource, Budget: observational.Defaults(observational.Options{}).Budget, Impl: o},
+		pipeline.Layer{ID: "h", Kind: "history_manager", Slot: 300, Scope: layer.Resource, Impl: h},
+	)
+}
+
+// converse plays a session of four turns with a canary in what the user says, what a tool returns and what the model says.
+func converse(t *testing.T, m *memory.Memory, session, canary string) {
+	t.Helper()
+	for i := range 4 {
+		body := fmt.Sprintf(`{"model":"m","messages":[
+			{"role":"user","content":"My name is Ana %[1]s and I live at number %[2]d."},
+			{"role":"assistant","content":null,"tool_calls":[{"id":"c%[2]d","type":"function","function":{"name":"f","arguments":"{\"q\":\"%[1]s\"}"}}]},
+			{"role":"tool","tool_call_id":"c%[2]d","content":"The order %[1]s was shipped on %[2]d March."},
+			{"role":"user","content":"Thanks %[1]s, that is number %[2]d."}]}`, canary, i+1)
+		req, err := wire.Parse(dialects.Chat, []byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		turn, err := m.Begin(context.Background(), memory.Call{
+			Scope: memory.Scope{Tenant: "tenant", Session: session, Resource: "ada"}, Request: req, History: memory.HistoryServer,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		said, err := wire.ParseItem(dialects.Chat, []byte(`{"role":"assistant","content":"The parcel of `+canary+` arrives on 5 March."}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		turn.Commit(memory.Answer{HTTPStatus: 200, Reply: wire.Reply{
+			Complete: true, ID: fmt.Sprintf("resp-%s-%d", session, i), Finish: "stop", Choices: [][]wire.Item{{said}},
+		}})
+	}
+}
+
+// TestNothingIsLeftOfWhatIsForgotten puts canaries wherever content goes and looks at everything that is stored, and at
+// the files of the spool, after a session was deleted and after its resource was forgotten.
+func TestNothingIsLeftOfWhatIsForgotten(t *testing.T) {
+	t.Parallel()
+	const first, second, spooled, noted = "CANARYFIRST", "CANARYSECOND", "CANARYSPOOLED", "CANARYNOTED"
+	for _, kind := range []string{"bolt", "redis"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			file, spoolDir := filepath.Join(t.TempDir(), "remora.db"), filepath.Join(t.TempDir(), "spool")
+			url := "bolt:" + file
+			var addr string
+			if kind == "redis" {
+				srv := kit.StartRedis(t)
+				url, addr = srv.URL(), srv.Addr()
+			}
+			options := func() memory.Options {
+				return patient(memory.Options{Shape: memory.Shape{Window: &view.Window{MaxItems: 4, EvictBatch: 1}, Layers: learners(t)}})
+			}
+			// with opens everything, as a process does, and closes it again.
+			with := func(spooled bool, down bool, use func(l *lab)) string {
+				store, err := stores.Open(url, cache.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				away := &outage{Store: store, down: down}
+				var disk memory.Spool
+				closeSpool := func() error { return nil }
+				if spooled {
+					s, err := spool.Open(spoolDir, 1<<20)
+					if err != nil {
+						t.Fatal(err)
+					}
+					disk, closeSpool = s, s.Close
+				}
+				m := memory.New(away, disk, options())
+				use(&lab{t: t, m: m, store: store})
+				if spooled && !down {
+					for n, _ := disk.Len(); n > 0; n, _ = disk.Len() {
+						if t.Context().Err() != nil {
+							t.Fatal("the spool is not emptied")
+						}
+					}
+				}
+				m.Close()
+				if err := closeSpool(); err != nil {
+					t.Fatal(err)
+				}
+				if err := store.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if addr != "" {
+					return scanRedis(t, addr)
+				}
+				return scanBolt(t, file)
+			}
+
+			held := with(false, false, func(l *lab) {
+				converse(t, l.m, "two", second) // first: what a session was told of another stays in its own records
+				converse(t, l.m, "one", first)
+			})
+			for _, canary := range []string{first, second} {
+				if strings.Count(held, canary) < 8 {
+					t.Fatalf("%s is in %d places only", canary, strings.Count(held, canary))
+				}
+			}
+			held = with(false, false, func(l *lab) {
+				if err := l.m.Delete(t.Context(), memory.Scope{Tenant: "tenant", Session: "one"}); err != nil {
+					t.Fatal(err)
+				}
+			})
+			if strings.Contains(held, first) || !strings.Contains(held, second) {
+				i := max(0, strings.Index(held, first))
+				t.Errorf("after the session was deleted: %d of it, %d of the other: %q", strings.Count(held, first), strings.Count(held, second), held[max(0, i-200):min(len(held), i+200)])
+			}
+
+			with(false, false, func(l *lab) { l.update(in("three", "ada"), `{"note":"`+noted+`"}`) })
+			with(true, true, func(l *lab) { converse(t, l.m, "four", spooled) })
+			if !holds(scanFiles(t, spoolDir), spooled) {
+				t.Fatal("nothing was spooled")
+			}
+			with(false, false, func(l *lab) {
+				if n, err := l.m.Forget(t.Context(), "tenant", "ada"); err != nil || n != 2 {
+					t.Errorf("forgot %d sessions, %v", n, err)
+				}
+			})
+			held = with(true, false, func(*lab) {}) + scanFiles(t, spoolDir)
+			for _, canary := range []string{first, second, spooled, noted} {
+				if holds(held, canary) {
+					i := max(0, strings.Index(held, canary))
+					t.Errorf("after the resource was forgotten: %s in %q", canary, held[max(0, i-200):min(len(held), i+100)])
+				}
+			}
+
+			again := with(false, false, func(l *lab) { converse(t, l.m, "four", second) })
+			if !strings.Contains(again, second) {
+				t.Error("a session that begins after its resource was forgotten is not kept")
+			}
+		})
+	}
+}
+
+// TestExpiredSessionsAreForgotten: what came from an expired session alone goes with the resource's next write, or with the
+// sweep, and layers are told of the end of the session.
+func TestExpiredSessionsAreForgotten(t *testing.T) {
+	t.Parallel()
+	for _, sweep := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			store, err := stores.Open("memory:", cache.Options{Now: time.Now})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ended := 0
+			o := patient(memory.Options{SessionTTL: 10 * time.Hour, Now: time.Now, Shape: memory.Shape{Layers: layersOf(t,
+				observer(t, layer.Resource), pipeline.Layer{ID: "farewell", Kind: "test", Scope: layer.Thread, Impl: farewell{&ended}})}})
+			m := memory.New(store, nil, o)
+			l := &lab{t: t, m: m, store: store}
+
+			l.turnOf(in("one", "ada"), "u:hello", "a:hi")
+			time.Sleep(6 * time.Hour)
+			l.turnOf(in("two", "ada"), "u:hello", "a:hi")
+			time.Sleep(6 * time.Hour) // one has expired, two has not
+			if sweep {
+				time.Sleep(13 * time.Hour) // the day is over, and two has expired as well
+			} else {
+				l.turnOf(in("two", "ada"), "u:more", "a:hi")
+			}
+			synctest.Wait()
+
+			r, err := store.Read(t.Context(), []cache.Query{{Group: cache.Group{Owner: "tenant", Name: "u:ada"}, Names: []string{"lobservational-memory"}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var st struct {
+				Observations []struct {
+					From []struct{ Session string }
+				}
+			}
+			if err := json.Unmarshal(append([]byte(nil), r[0].Values[0]...), &st); err != nil && r[0].Values[0] != nil {
+				t.Fatal(err)
+			}
+			for _, s := range st.Observations {
+				if s.From[0].Session == layer.Digest("one") || sweep {
+					t.Errorf("sweep %v: a statement of an expired session is kept", sweep)
+				}
+			}
+			if !sweep && len(st.Observations) != 2 {
+				t.Errorf("%d statements of the session that lives, want 2", len(st.Observations))
+			}
+			if want := map[bool]int{false: 1, true: 2}[sweep]; ended != want {
+				t.Errorf("sweep %v: disposed %d times, want %d", sweep, ended, want)
+			}
+			m.Close()
+			if err := store.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

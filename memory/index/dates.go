@@ -1,0 +1,414 @@
+package index
+
+import (
+	"strings"
+	"sync"
+	"time"
+)
+
+// dateWord says what a word has to do with dates.
+type dateWord struct {
+	kind  dateKind
+	value int8
+}
+
+type dateKind uint8
+
+const (
+	monthName  dateKind = iota + 1 // value 1 to 12
+	weekday                        // value 0 to 6, from Sunday
+	unit                           // value is one of the units below
+	dayWord                        // value is days from today
+	lastWord                       // last, past, previous
+	nextWord                       // next, coming
+	thisWord                       // this
+	agoWord                        // ago, earlier
+	seasonName                     // value is the month that it begins in
+	countWord                      // value is a small number in words
+	timeOfDay                      // morning, tonight
+	spanWord                       // since, until, recently: of time, without a date
+)
+
+// Units of time, as dateWord.value.
+const (
+	unitDay int8 = iota
+	unitWeek
+	unitWeekend
+	unitMonth
+	unitYear
+	unitDecade
+	unitHour
+)
+
+var dateWords = sync.OnceValue(func() map[string]dateWord {
+	all := map[string]dateWord{}
+	list := func(kind dateKind, first int8, words string) {
+		for w := range strings.FieldsSeq(words) {
+			for form := range strings.SplitSeq(w, "/") {
+				all[form] = dateWord{kind, first}
+			}
+			first++
+		}
+	}
+	list(monthName, 1, "january/jan february/feb march april/apr may june july august/aug september/sept/sep october/oct november/nov december/dec")
+	list(weekday, 0, "sunday/sundays monday/mondays tuesday/tuesdays wednesday/wednesdays thursday/thursdays friday/fridays saturday/saturdays")
+	list(unit, 0, "day/days week/weeks weekend/weekends month/months year/years decade/decades hour/hours/minute/minutes")
+	list(dayWord, -1, "yesterday today tomorrow")
+	list(lastWord, 0, "last/past/previous")
+	list(nextWord, 0, "next/coming/upcoming")
+	list(thisWord, 0, "this")
+	list(agoWord, 0, "ago/earlier")
+	list(seasonName, 3, "spring")
+	list(seasonName, 6, "summer")
+	list(seasonName, 9, "autumn/fall")
+	list(seasonName, 12, "winter")
+	list(countWord, 1, "a/an two three four five six seven eight nine ten")
+	list(countWord, 1, "one")
+	list(countWord, 2, "couple few/several")
+	list(timeOfDay, 0, "morning/evening/afternoon/night/tonight/noon/midnight")
+	list(spanWord, 0, "since/until/recently/recent/lately/already/yearly/monthly/weekly/daily/annual/anniversary/birthday")
+
+	// German, French and Spanish, as far as their words mean nothing else in English.
+	list(monthName, 1, "januar/janvier/enero februar/février/febrero märz/mars/marzo avril/abril mai/mayo juni/juin/junio juli/juillet/julio août/agosto "+
+		"septembre/septiembre oktober/octobre/octubre novembre/noviembre dezember/décembre/diciembre")
+	list(dayWord, -2, "vorgestern/anteayer gestern/hier/ayer heute/hoy morgen/demain/mañana übermorgen")
+	list(spanWord, 0, "tag/tage/tagen/woche/wochen/monat/monate/monaten/jahr/jahre/jahren/montag/dienstag/mittwoch/donnerstag/freitag/samstag/sonntag/"+
+		"jour/jours/semaine/semaines/mois/année/années/lundi/mardi/mercredi/jeudi/vendredi/samedi/dimanche/día/días/semana/semanas/mes/meses/año/años/"+
+		"lunes/martes/miércoles/jueves/viernes/sábado/domingo")
+
+	// Chinese and Japanese, two characters at a time.
+	list(dayWord, -2, "前天 昨天/昨日 今天/今日 明天/明日 后天")
+	list(spanWord, 0, "个月/星期/周前/天前/年前/月前/上周/下周/去年/今年/明年/先週/来週/先月/来月/来年")
+	return all
+})
+
+// span is a stretch of days, both ends in it, counted from 1970. yearless says that the year was not said: it was taken
+// for the one nearest to when the text was.
+type span struct {
+	from, to int32
+	yearless bool
+}
+
+func (d span) days() int32 { return d.to - d.from + 1 }
+
+const secondsOfDay = 24 * 60 * 60
+
+// dayOf is the day of a time in its own zone, counted from 1970; 0 for the zero time.
+func dayOf(t time.Time) int32 {
+	if t.IsZero() {
+		return 0
+	}
+	_, offset := t.Zone()
+	const farthest = 1 << 24 // days, 46,000 years
+	return int32(min(max((t.Unix()+int64(offset))/secondsOfDay, -farthest), farthest))
+}
+
+func dateOf(day int32) (year int, month time.Month, date int) {
+	return time.Unix(int64(day)*secondsOfDay, 0).UTC().Date()
+}
+
+func dayAt(year int, month time.Month, date int) int32 {
+	return dayOf(time.Date(year, month, date, 0, 0, 0, 0, time.UTC))
+}
+
+func monthAt(year int, month time.Month) span {
+	return span{from: dayAt(year, month, 1), to: dayAt(year, month+1, 1) - 1}
+}
+
+// maxDates is how many dates of a text count.
+const maxDates = 4
+
+// dates appends the dates that a text names, relative ones such as "last week" as of today, a day; 0 knows no today, and
+// leaves them out. The words of relative ones become stop words: a turn that has them as well means another week.
+func (s *scanner) dates(today int32, found []span) []span {
+	if !s.dated {
+		return found
+	}
+	before := len(found)
+	for i := 0; i < len(s.tokens) && len(found)-before < maxDates; i++ {
+		if d, n, ok := s.dateAt(i, today); ok {
+			found = append(found, d)
+			if s.kindAt(i).kind != monthName && s.kindAt(i+n-1).kind != monthName && !isYear(s.numberAt(i)) {
+				for j := i; j < i+n; j++ {
+					s.tokens[j].stop = true
+				}
+			}
+			i += n - 1
+		}
+	}
+	return found
+}
+
+// kindAt returns what token i has to do with dates, nothing where there is none.
+func (s *scanner) kindAt(i int) dateWord {
+	if i < 0 || i >= len(s.tokens) {
+		return dateWord{}
+	}
+	return s.tokens[i].date
+}
+
+func (s *scanner) numberAt(i int) int32 {
+	if i < 0 || i >= len(s.tokens) {
+		return -1
+	}
+	return s.tokens[i].number
+}
+
+func isYear(n int32) bool { return n >= 1900 && n < 2100 }
+func isDate(n int32) bool { return n >= 1 && n <= 31 }
+
+// dateAt reads the date that begins at token i, and returns of how many tokens it is.
+func (s *scanner) dateAt(i int, today int32) (d span, n int, ok bool) {
+	t := &s.tokens[i]
+	switch t.date.kind {
+	case monthName:
+		return s.monthDate(i, today)
+	case dayWord:
+		if today == 0 {
+			return d, 0, false
+		}
+		day := today + int32(t.date.value)
+		return span{from: day, to: day}, 1, true
+	case lastWord, nextWord, thisWord:
+		return s.relative(i, today)
+	case countWord:
+		return s.counted(i, int32(t.date.value), today)
+	case 0:
+	default:
+		return d, 0, false
+	}
+
+	switch num := t.number; {
+	case num < 0:
+		return d, 0, false
+	case isYear(num):
+		month, date := s.numberAt(i+1), s.numberAt(i+2)
+		if month >= 1 && month <= 12 && isDate(date) && s.adjacent(i) && s.adjacent(i+1) {
+			day := dayAt(int(num), time.Month(month), int(date))
+			return span{from: day, to: day}, 3, true
+		}
+		return span{from: dayAt(int(num), 1, 1), to: dayAt(int(num)+1, 1, 1) - 1}, 1, true
+	case isDate(num) && s.kindAt(i+1).kind == monthName:
+		return s.dated8May(i, i+1, 2, today)
+	case isDate(num) && i+2 < len(s.tokens) && string(s.text(&s.tokens[i+1])) == "of" && s.kindAt(i+2).kind == monthName:
+		return s.dated8May(i, i+2, 3, today)
+	default:
+		return s.counted(i, num, today)
+	}
+}
+
+// adjacent reports whether one character alone stands between token i and the next, as in 2023-05-08.
+func (s *scanner) adjacent(i int) bool {
+	a, b := &s.tokens[i], &s.tokens[i+1]
+	return b.at == a.at+(a.to-a.from)+1
+}
+
+// monthDate reads what begins with the name of a month: May, May 2023, May 8, May 8 2023.
+func (s *scanner) monthDate(i int, today int32) (d span, n int, ok bool) {
+	month := time.Month(s.tokens[i].date.value)
+	date, year := s.numberAt(i+1), s.numberAt(i+2)
+	switch {
+	case isYear(date):
+		return monthAt(int(date), month), 2, true
+	case isDate(date) && isYear(year):
+		day := dayAt(int(year), month, int(date))
+		return span{from: day, to: day}, 3, true
+	case isDate(date):
+		day := s.nearest(month, int(date), today)
+		return span{day, day, true}, 2, true
+	case !s.tokens[i].upper, s.tokens[i].opens && (month == time.May || month == time.March):
+		return d, 0, false // may and march are verbs as well
+	}
+	day := s.nearest(month, 15, today)
+	y, m, _ := dateOf(day)
+	d = monthAt(y, m)
+	d.yearless = true
+	return d, 1, true
+}
+
+// dated8May reads a date whose day stands before the month.
+func (s *scanner) dated8May(date, month, n int, today int32) (d span, tokens int, ok bool) {
+	m, day := time.Month(s.tokens[month].date.value), int(s.tokens[date].number)
+	if year := s.numberAt(month + 1); isYear(year) {
+		at := dayAt(int(year), m, day)
+		return span{from: at, to: at}, n + 1, true
+	}
+	at := s.nearest(m, day, today)
+	return span{at, at, true}, n, true
+}
+
+// nearest is the day of a month and date that is nearest to today; without a today in 1970, of which only the day and
+// the month count.
+func (*scanner) nearest(month time.Month, date int, today int32) int32 {
+	if today == 0 {
+		return dayAt(1970, month, date)
+	}
+	year, _, _ := dateOf(today)
+	best := dayAt(year, month, date)
+	for _, y := range []int{year - 1, year + 1} {
+		if d := dayAt(y, month, date); distance(d, today) < distance(best, today) {
+			best = d
+		}
+	}
+	return best
+}
+
+func distance(a, b int32) int32 { return max(a-b, b-a) }
+
+// relative reads "last week", "next month", "this Friday", "last summer" and the like.
+func (s *scanner) relative(i int, today int32) (d span, n int, ok bool) {
+	if today == 0 {
+		return d, 0, false
+	}
+	step := int32(0)
+	switch s.tokens[i].date.kind {
+	case lastWord:
+		step = -1
+	case nextWord:
+		step = 1
+	default:
+	}
+	year, month, _ := dateOf(today)
+	monday := today - int32((int(time.Unix(int64(today)*secondsOfDay, 0).UTC().Weekday())+6)%7)
+	next := s.kindAt(i + 1)
+	switch next.kind {
+	case unit:
+		switch next.value {
+		case unitWeek:
+			return span{from: monday + 7*step, to: monday + 7*step + 6}, 2, true
+		case unitWeekend:
+			at := monday + 5 + 7*step
+			if step < 0 && today >= monday+5 {
+				at = monday + 5 - 7
+			}
+			return span{from: at, to: at + 1}, 2, true
+		case unitMonth:
+			return monthAt(year, month+time.Month(step)), 2, true
+		case unitYear:
+			return span{from: dayAt(year+int(step), 1, 1), to: dayAt(year+int(step)+1, 1, 1) - 1}, 2, true
+		}
+	case weekday:
+		at := monday + (int32(next.value)+6)%7
+		switch {
+		case step < 0 && at >= today:
+			at -= 7
+		case step > 0 && at <= today:
+			at += 7
+		}
+		return span{from: at, to: at}, 2, true
+	case timeOfDay:
+		if at := today + min(step, 0); step <= 0 {
+			return span{from: at, to: at}, 2, true
+		}
+	case monthName:
+		at := s.nearest(time.Month(next.value), 15, today+step*182)
+		y, m, _ := dateOf(at)
+		return monthAt(y, m), 2, true
+	case seasonName:
+		at := s.nearest(time.Month(next.value)+1, 15, today+step*182)
+		return span{from: at - 45, to: at + 46}, 2, true
+	default:
+	}
+	return d, 0, false
+}
+
+// counted reads "3 days ago", "two weeks ago", "a year ago".
+func (s *scanner) counted(i int, count, today int32) (d span, n int, ok bool) {
+	of := i + 1
+	if of < len(s.tokens) && s.kindAt(of).kind == countWord { // a couple, a few
+		count = int32(s.kindAt(of).value)
+		of++
+	}
+	if of < len(s.tokens) && string(s.text(&s.tokens[of])) == "of" {
+		of++
+	}
+	u := s.kindAt(of)
+	if today == 0 || u.kind != unit || s.kindAt(of+1).kind != agoWord || count > 1000 {
+		return d, 0, false
+	}
+	length := map[int8]int32{unitDay: 1, unitWeek: 7, unitWeekend: 7, unitMonth: 30, unitYear: 365, unitDecade: 3650}[u.value]
+	if length == 0 {
+		return span{from: today, to: today}, of + 2 - i, true // hours
+	}
+	at := today - count*length
+	year, month, _ := dateOf(at)
+	switch u.value {
+	case unitMonth:
+		return monthAt(year, month), of + 2 - i, true
+	case unitYear, unitDecade:
+		return span{from: dayAt(year, 1, 1), to: dayAt(year+1, 1, 1) - 1}, of + 2 - i, true
+	}
+	return span{from: at - (length-1)/2, to: at + (length-1)/2}, of + 2 - i, true
+}
+
+// timed reports whether a text names a time at all, a date or not: yesterday, on Friday, for ten years, at night.
+func (s *scanner) timed() bool {
+	if !s.dated {
+		return false
+	}
+	for i := range s.tokens {
+		switch t := &s.tokens[i]; t.date.kind {
+		case monthName:
+			if _, _, ok := s.monthDate(i, 0); ok {
+				return true
+			}
+		case weekday, unit, dayWord, agoWord, seasonName, timeOfDay, spanWord:
+			return true
+		default:
+			if isYear(t.number) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// near says how well a day fits a date of a question: 1 on the day, more than half in its month, a quarter in the first week
+// of the month after, since what is told then has often happened in the month before.
+func (d span) near(day int32) float32 {
+	if d.yearless {
+		d = d.inYearOf(day)
+	}
+	if d.days() > 31 {
+		if day >= d.from && day <= d.to {
+			return 0.2
+		}
+		return 0
+	}
+	year, month, date := dateOf(day)
+	y, m, _ := dateOf(d.from)
+	switch {
+	case y == year && m == month && d.days() == 1:
+		return 0.5 + 0.5*max(0, 1-float32(distance(day, d.from))/14)
+	case day >= d.from && day <= d.to, y == year && m == month:
+		return 0.5
+	case date <= 7 && (year*12+int(month))-(y*12+int(m)) == 1:
+		return 0.25
+	}
+	return 0
+}
+
+// inYearOf is a date without a year in the year where it is nearest to day.
+func (d span) inYearOf(day int32) span {
+	year, _, _ := dateOf(day)
+	_, month, date := dateOf(d.from)
+	best := int32(0)
+	for y := year - 1; y <= year+1; y++ {
+		if at := dayAt(y, month, date); best == 0 || distance(at, day) < distance(best, day) {
+			best = at
+		}
+	}
+	return span{from: best, to: best + d.days() - 1}
+}
+
+// meets says how well a date in a text fits one of a question: 1 where both are the same days.
+func (d span) meets(o span) float32 {
+	if d.yearless {
+		d = d.inYearOf(o.from)
+	}
+	shared := min(d.to, o.to) - max(d.from, o.from) + 1
+	if shared <= 0 {
+		return 0
+	}
+	return float32(shared) / float32(max(d.days(), o.days()))
+}

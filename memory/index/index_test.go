@@ -1,0 +1,256 @@
+package index_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"remora/memory/index"
+)
+
+func at(date string) time.Time {
+	t, err := time.Parse(time.DateOnly, date)
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+// said makes an index of lines "session date speaker: text"; their ids are their numbers.
+func said(lines ...string) *index.Index {
+	ix := index.New()
+	for i, l := range lines {
+		head, text, _ := strings.Cut(l, ": ")
+		f := strings.Fields(head)
+		ix.Add(index.Turn{ID: fmt.Sprint(i), Session: f[0], Time: at(f[1]), Role: f[2], Speaker: f[2], Text: text})
+	}
+	return ix
+}
+
+func ids(hits []index.Hit) []string {
+	out := make([]string, len(hits))
+	for i, h := range hits {
+		out[i] = h.ID
+	}
+	return out
+}
+
+// small is a pair of friends who talk of this and that.
+var small = []string{
+	"a 2023-05-08 Ann: Hi Bob! How was your weekend?",
+	"a 2023-05-08 Bob: Great, I went hiking with Rex, my new dog.",
+	"a 2023-05-08 Ann: A dog! What breed is he?",
+	"a 2023-05-08 Bob: A beagle, eight months old. We got him from the shelter in Leeds.",
+	"a 2023-05-08 Ann: Lovely. I have been painting sunsets again.",
+	"b 2023-07-15 Ann: My sister got married yesterday, it was beautiful.",
+	"b 2023-07-15 Bob: Congratulations! Did you give a speech?",
+	"b 2023-07-15 Ann: I did, and I cried through half of it.",
+	"b 2023-07-15 Bob: I would have cried too. Work keeps me busy, we ship a new release.",
+	"c 2023-09-02 Bob: I bought a bike last week, a red one.",
+	"c 2023-09-02 Ann: Nice! Is it for commuting?",
+	"c 2023-09-02 Bob: Yes, 12 kilometres each way, because trains are always late.",
+	"c 2023-09-02 Ann: I am reading \"The Remains of the Day\" by Kazuo Ishiguro.",
+}
+
+func TestFindsTheAnswer(t *testing.T) {
+	ix := said(small...)
+	for question, want := range map[string]string{
+		"What breed is Bob's dog?":               "3", // the answer, which does not say dog, and not the question before it
+		"When did Ann's sister marry?":           "5",
+		"Where did Bob get Rex?":                 "3",
+		"What book is Ann reading?":              "12",
+		"How far does Bob commute?":              "11",
+		"What did Bob buy in August 2023?":       "9", // said in September
+		"What was Ann painting?":                 "4",
+		"Who went hiking?":                       "1",
+		"Why does Bob ride a bike to work daily": "9",
+	} {
+		hits := ix.Search(index.Question{Text: question}, 2, nil)
+		if !slices.Contains(ids(hits), want) {
+			t.Errorf("%q: got %v, want %s", question, ids(hits), want)
+		}
+	}
+}
+
+func TestFindsInScriptsAndLanguages(t *testing.T) {
+	ix := said(
+		"a 2024-01-01 user: 我的猫叫小白，今年三岁。",
+		"a 2024-01-01 user: 我在上海的一家银行工作。",
+		"b 2024-02-01 user: 私の犬の名前はポチです。",
+		"b 2024-02-01 user: 来週、京都に旅行します。",
+		"c 2024-03-01 user: แมวของฉันชื่อมะลิ",
+		"c 2024-03-01 user: ฉันทำงานที่โรงพยาบาล",
+		"d 2024-04-01 user: Meine Schwester heißt Frieda und wohnt in Köln.",
+		"e 2024-04-01 user: Mon frère habite à Nîmes.",
+		"f 2024-04-01 user: Моя кошка любит молоко.",
+	)
+	for question, want := range map[string]string{
+		"我的猫叫什么名字？":                 "0",
+		"我在哪里工作？":                   "1",
+		"私の犬の名前は何ですか":               "2",
+		"いつ京都に行きますか":                "3",
+		"แมวของฉันชื่ออะไร":         "4",
+		"ฉันทำงานที่ไหน":            "5",
+		"Wo wohnt meine Schwester?": "6",
+		"Où habite mon frère ?":     "7",
+		"Что любит кошка?":          "8",
+	} {
+		hits := ix.Search(index.Question{Text: question}, 1, nil)
+		if !slices.Equal(ids(hits), []string{want}) {
+			t.Errorf("%q: got %v, want %s", question, ids(hits), want)
+		}
+	}
+}
+
+func TestDatesAreWorkedOut(t *testing.T) {
+	ix := said(
+		"a 2023-05-08 user: Yesterday I fixed the roof.",
+		"b 2023-06-20 user: I fixed the door two days ago.",
+		"c 2023-08-10 user: We fixed the fence last month.",
+		"d 2023-11-03 user: I fixed the sink on 2023-10-30.",
+	)
+	for question, want := range map[string]string{
+		"What was fixed on 7 May 2023?":      "0",
+		"What was fixed on June 18?":         "1",
+		"What was fixed in July 2023?":       "2",
+		"What was fixed on 30 October 2023?": "3",
+	} {
+		hits := ix.Search(index.Question{Text: question}, 1, nil)
+		if !slices.Equal(ids(hits), []string{want}) {
+			t.Errorf("%q: got %v, want %s", question, ids(hits), want)
+		}
+	}
+	hits := ix.Search(index.Question{Text: "What did I fix last month?", Now: at("2023-07-05")}, 1, nil)
+	if !slices.Equal(ids(hits), []string{"1"}) {
+		t.Errorf("last month, asked in July: got %v, want 1", ids(hits))
+	}
+}
+
+func TestTheSpeakerThatIsNamed(t *testing.T) {
+	ix := said(
+		"a 2024-01-01 Ann: I love jazz records.",
+		"a 2024-01-01 Bob: I love jazz records.",
+		"b 2024-01-01 Ann: Rain again.",
+	)
+	for question, want := range map[string]string{"Does Ann love jazz?": "0", "Does Bob love jazz?": "1"} {
+		if hits := ix.Search(index.Question{Text: question}, 1, nil); !slices.Equal(ids(hits), []string{want}) {
+			t.Errorf("%q: got %v, want %s", question, ids(hits), want)
+		}
+	}
+}
+
+func TestNothingIsFoundByUnknownWords(t *testing.T) {
+	ix := said(small...)
+	for _, text := range []string{"", "  ", "hi, how are you?", "thanks!", "quantum chromodynamics", "???", "的"} {
+		if hits := ix.Search(index.Question{Text: text}, 5, nil); len(hits) != 0 {
+			t.Errorf("%q found %v", text, ids(hits))
+		}
+	}
+	if hits := index.New().Search(index.Question{Text: "dog"}, 5, nil); len(hits) != 0 {
+		t.Errorf("an empty index found %v", ids(hits))
+	}
+}
+
+func TestTiesGoToTheNewest(t *testing.T) {
+	ix := said(
+		"b 2024-02-01 user: the code word is heron",
+		"a 2024-01-01 user: the code word is heron",
+	)
+	if hits := ix.Search(index.Question{Text: "code word"}, 2, nil); !slices.Equal(ids(hits), []string{"0", "1"}) {
+		t.Errorf("got %v", ids(hits))
+	}
+}
+
+func TestSkippedTurnsAreLeftOut(t *testing.T) {
+	ix := said(small...)
+	q := index.Question{Text: "What breed is Bob's dog?"}
+	all := ix.Search(q, 5, nil)
+	rest := ix.Search(q, 4, func(turn *index.Turn) bool { return turn.ID == all[0].ID })
+	if !slices.Equal(ids(rest), ids(all[1:])) {
+		t.Errorf("got %v, want %v", ids(rest), ids(all[1:]))
+	}
+}
+
+// TestOrderOfSessionsDoesNotMatter: an index that is fed turn by turn, with sessions that go on at once, finds what one
+// finds that is made of whole sessions.
+func TestOrderOfSessionsDoesNotMatter(t *testing.T) {
+	turns := chat(400)
+	whole, mixed := index.New(), index.New()
+	for _, turn := range turns {
+		whole.Add(turn)
+	}
+	for i := range 20 {
+		for s := range 20 {
+			mixed.Add(turns[s*20+i])
+		}
+	}
+	for _, text := range questions(turns) {
+		q := index.Question{Text: text}
+		a, b := whole.Search(q, 10, nil), mixed.Search(q, 10, nil)
+		if !slices.Equal(ids(a), ids(b)) {
+			t.Fatalf("%q: %v in whole sessions, %v turn by turn", text, ids(a), ids(b))
+		}
+	}
+}
+
+func TestConcurrentUse(t *testing.T) {
+	turns := chat(600)
+	ix := index.New()
+	var work sync.WaitGroup
+	work.Go(func() {
+		for _, turn := range turns {
+			ix.Add(turn)
+		}
+	})
+	for range 2 {
+		work.Go(func() {
+			for _, text := range questions(turns) {
+				ix.Search(index.Question{Text: text}, 10, nil)
+			}
+		})
+	}
+	work.Wait()
+	if ix.Len() != len(turns) {
+		t.Errorf("%d turns of %d", ix.Len(), len(turns))
+	}
+}
+
+// FuzzText adds what texts can be made of, and asks for it.
+func FuzzText(f *testing.F) {
+	for _, s := range []string{"", "It's Bob's 2nd dog, bought on 2023-05-08 for $3.50!", "我在上海 2 years ago", "\xff\xfe", "a' 's '' \"x", "แม", "last may", "1 may 9999999999"} {
+		f.Add(s, s)
+	}
+	f.Fuzz(func(t *testing.T, text, question string) {
+		ix := index.New()
+		ix.Add(index.Turn{ID: "1", Session: "s", Speaker: question, Time: at("2024-02-29"), Text: text})
+		ix.Add(index.Turn{ID: "2", Session: "s", Speaker: "x", Text: question})
+		for _, h := range ix.Search(index.Question{Text: question, Now: at("2024-03-01")}, 10, nil) {
+			if h.Score != h.Score || h.Match < 0 || h.Match > 1.001 {
+				t.Errorf("score %v, match %v", h.Score, h.Match)
+			}
+		}
+	})
+}
+
+// TestRelatedWords: a word of the question that was said in another form, or by a word that means the same, finds it all the
+// same.
+func TestRelatedWords(t *testing.T) {
+	ix := said(
+		"a 2024-01-01 user: Wir haben die Hündin aus dem Tierheim geholt.",
+		"b 2024-01-02 user: My daughter starts first grade.",
+		"c 2024-01-03 user: We booked the restaurnt for nine.",
+		"d 2024-01-04 user: The sea was calm.",
+	)
+	for question, want := range map[string]string{
+		"Aus welchen Tierheimen?":         "0",
+		"How old are my kids?":            "1",
+		"Which restaurants did we choose": "2",
+	} {
+		if hits := ix.Search(index.Question{Text: question}, 1, nil); !slices.Equal(ids(hits), []string{want}) {
+			t.Errorf("%q: got %v, want %s", question, ids(hits), want)
+		}
+	}
+}

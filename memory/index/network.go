@@ -1,0 +1,65 @@
+package index
+
+import (
+	"math"
+	"slices"
+)
+
+// A search has two stages. All turns are scored by a sum of weighted features; then the best are scored anew by what features
+// mean together: a hidden layer of a few units, whose output is added. Of several such layers the mean counts.
+const (
+	Finalists = 120 // turns that the second stage scores
+	Units     = 8   // of a hidden layer
+	Networks  = 3   // hidden layers
+)
+
+// hiddenUnit is a unit of a hidden layer: tanh of the weighted features and a bias, times output.
+type hiddenUnit struct {
+	weights      vector
+	bias, output float32
+}
+
+type network [Units]hiddenUnit
+
+// second is what the second stage adds to a turn's score.
+func second(v *vector) float32 {
+	var at [featureCount]int // of the features that are not 0: about half
+	n := 0
+	for i, f := range v {
+		if f != 0 {
+			at[n] = i
+			n++
+		}
+	}
+	sum := float32(0)
+	for i := range networks {
+		for k := range networks[i] {
+			u := &networks[i][k]
+			x := u.bias
+			for _, j := range at[:n] {
+				x += v[j] * u.weights[j]
+			}
+			sum += u.output * float32(math.Tanh(float64(x)))
+		}
+	}
+	return sum / Networks
+}
+
+// final takes the best turns off the heap and puts them into the order of the second stage.
+func (s *scratch) final(ix *Index) []hit {
+	s.best = s.best[:0]
+	var v vector
+	for len(s.hits) > 0 && len(s.best) < Finalists {
+		h := s.pop(ix)
+		s.features(ix, h.item, &v)
+		h.score += second(&v)
+		s.best = append(s.best, h)
+	}
+	slices.SortFunc(s.best, func(a, b hit) int {
+		if before(ix, a, b) {
+			return -1
+		}
+		return 1
+	})
+	return s.best
+}

@@ -1,0 +1,127 @@
+package entity
+
+import (
+	"iter"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Lengths of a name, in bytes. Longer ones are data: encoded files, signed addresses.
+const (
+	minName = 6
+	maxName = 160
+)
+
+// signs are what a name may have beside letters and digits.
+const signs = "_./@#:+-"
+
+// names yields the distinctive strings of a text: runs of six or more letters, digits and signs that are no plain word, and
+// no time or measure. A place in a file, such as path:12:3, is yielded as the path.
+func names(text string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for from := 0; from < len(text); {
+			n := run(text[from:])
+			if n == 0 {
+				_, size := utf8.DecodeRuneInString(text[from:])
+				from += size
+				continue
+			}
+			name := trim(text[from : from+n])
+			from += n
+			if name = path(name); distinctive(name) && !yield(name) {
+				return
+			}
+		}
+	}
+}
+
+// run is how many bytes of text belong to one name.
+func run(text string) int {
+	n := 0
+	for n < len(text) {
+		if c := text[n]; c < utf8.RuneSelf {
+			if !letter(c) && !digit(c) && strings.IndexByte(signs, c) < 0 {
+				break
+			}
+			n++
+			continue
+		}
+		// Scripts that put no spaces between words would make names of sentences.
+		const lastSpaced = 0x058F
+		r, size := utf8.DecodeRuneInString(text[n:])
+		if r > lastSpaced || !unicode.IsLetter(r) {
+			break
+		}
+		n += size
+	}
+	return n
+}
+
+// trim takes off what ends a sentence or a list, and what begins an option.
+func trim(s string) string { return strings.TrimLeft(strings.TrimRight(s, ".:-+#@/"), ":+-") }
+
+// path is what stands before the line and the column of a place in a file, or the name itself.
+func path(name string) string {
+	at := strings.IndexByte(name, ':')
+	if at < minName || at+1 == len(name) || !digit(name[at+1]) || !strings.ContainsAny(name[:at], "./") {
+		return name
+	}
+	for i := at; i < len(name); i++ {
+		if c := name[i]; c != ':' && c != '-' && !digit(c) {
+			return name
+		}
+	}
+	if host := strings.Trim(name[:at], "0123456789."); host == "" {
+		return name // an address with its port
+	}
+	return trim(name[:at])
+}
+
+// distinctive reports whether a run is a name: it has a digit, a sign or a capital letter inside, and is no measure.
+func distinctive(s string) bool {
+	if len(s) < minName || len(s) > maxName {
+		return false
+	}
+	var signed, digits, letters, capital, small bool
+	runes := 0
+	for i, r := range s {
+		runes++
+		switch {
+		case r >= '0' && r <= '9':
+			digits = true
+		case strings.ContainsRune(signs, r):
+			signed = signed || i > 0
+		default:
+			letters = true
+			capital = capital || i > 0 && unicode.IsUpper(r)
+			small = small || unicode.IsLower(r)
+		}
+	}
+	named := digits || signed && letters || capital && small
+	return runes >= minName && named && (!digits || !measure(s))
+}
+
+// measure reports whether a run is a time, a duration or a size, of which logs are full.
+func measure(s string) bool {
+	letters := strings.ToLower(strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' || strings.ContainsRune(".:-+", r) {
+			return -1
+		}
+		return r
+	}, s))
+	switch letters {
+	case "":
+		return strings.Count(s, ":") > 1
+	case "t", "tz":
+		return strings.Contains(s, ":")
+	case "ns", "us", "µs", "ms", "s", "m", "h", "b", "kb", "mb", "gb", "kib", "mib", "gib":
+		return strings.HasSuffix(strings.ToLower(s), letters)
+	default:
+		return false
+	}
+}
+
+func letter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
+
+func digit(c byte) bool { return c >= '0' && c <= '9' }

@@ -1,0 +1,53 @@
+package filereference
+
+import (
+	"encoding/json"
+	"errors"
+	"path"
+	"slices"
+	"strings"
+
+	"remora/memory/layer"
+)
+
+// state is what the layer keeps: which files the session refers to, the latest last. Their content is not in it.
+type state struct {
+	Files []file `json:"files"`
+}
+
+// file is one file, as it was when it was looked at.
+type file struct {
+	Path     string `json:"path"` // slashes, under the folder; cleaned unless it leads out of it
+	Priority int    `json:"priority"`
+	Stamp    string `json:"stamp,omitempty"` // changes with the content
+	Fault    string `json:"fault,omitempty"`
+}
+
+func decode(s layer.State) (state, error) {
+	var st state
+	if len(s) == 0 {
+		return st, nil
+	}
+	if json.Unmarshal(s, &st) != nil || len(st.Files) > limitFiles {
+		return state{}, errors.New("state: want files")
+	}
+	for _, f := range st.Files {
+		if len(f.Path) > maxPath || strings.ContainsAny(f.Path, "<\n\r") {
+			return state{}, errors.New("state: want files")
+		}
+	}
+	return st, nil
+}
+
+// refer adds files, each once, and forgets those that were named longest ago.
+func (st *state) refer(refs []string, limit int) {
+	for _, ref := range refs {
+		if p := path.Clean(ref); !strings.HasPrefix(p, "..") && !path.IsAbs(p) {
+			ref = p
+		}
+		if !slices.ContainsFunc(st.Files, func(f file) bool { return f.Path == ref }) {
+			st.Files = append(st.Files, file{Path: ref})
+		}
+	}
+	st.Files = st.Files[max(0, len(st.Files)-limit):]
+}

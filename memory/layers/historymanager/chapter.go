@@ -1,0 +1,151 @@
+package historymanager
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"remora/memory/layer"
+	"remora/memory/summary"
+	"remora/wire"
+)
+
+// chapter is the summary of what fell out of one conversation.
+type chapter struct {
+	Conversation string `json:"conversation"`
+	// Parts are the summary, oldest first: one if a model made it, else excerpts.
+	Parts []string `json:"parts,omitempty"`
+	// Pending are the lines that the summary does not have yet, oldest first.
+	Pending []string `json:"pending,omitempty"`
+	// Retry is until when a model that failed is not asked again, in milliseconds since 1970.
+	Retry int64 `json:"retry,omitempty"`
+}
+
+func (c *chapter) empty() bool { return len(c.Parts) == 0 && len(c.Pending) == 0 }
+
+// size is what the chapter takes, in bytes.
+func (c *chapter) size() (n int) {
+	for _, text := range c.Parts {
+		n += len(text) + entryBytes
+	}
+	return n + c.waiting()
+}
+
+// waiting is how much waits to be summarised, in bytes.
+func (c *chapter) waiting() (n int) {
+	for _, line := range c.Pending {
+		n += len(line) + 1
+	}
+	return n
+}
+
+// due reports whether enough waits for a model to be asked.
+func (c *chapter) due() bool { return len(c.Pending) >= batchLines || c.waiting() >= batchBytes }
+
+// bound leaves what a chapter may keep, the newest of it.
+func (c *chapter) bound() {
+	c.Parts = summary.Bounded(cleaned(c.Parts, maxSummary))
+	size := 0
+	c.Pending = newest(cleaned(c.Pending, maxLine), func(line string) bool {
+		size += len(line) + 1
+		return size <= maxPending
+	})
+	c.Pending = c.Pending[max(0, len(c.Pending)-maxLines):]
+}
+
+// linesOf are the lines of what items say, as they are kept.
+func linesOf(items []wire.Item) []string { return cleaned(summary.Lines(items), maxLine) }
+
+// cleaned are the texts that are not empty, each of them clean.
+func cleaned(texts []string, limit int) []string {
+	var kept []string
+	for _, text := range texts {
+		if text = clean(text, limit); text != "" {
+			kept = append(kept, text)
+		}
+	}
+	return kept
+}
+
+// open is an excerpt of the pending lines; "" if there are none.
+func (c *chapter) open() string {
+	return clean(summary.Excerpts(c.Pending, maxExcerpt), maxSummary)
+}
+
+// roll has the turn's model write one text in place of the summary and all that waits.
+func (c *chapter) roll(ctx context.Context, t *layer.Turn) ([]string, error) {
+	text, err := summary.Roll(ctx, t.Ask, c.Parts, c.Pending)
+	if text = clean(text, maxSummary); err == nil && text == "" {
+		err = summary.ErrNoText
+	}
+	if err != nil {
+		c.Retry = t.Now.Add(summary.Patience).UnixMilli()
+		return nil, fmt.Errorf("summarize: %w", err)
+	}
+	*c = chapter{Conversation: c.Conversation, Parts: []string{text}}
+	return c.Parts, nil
+}
+
+// close makes parts of what waits, in excerpts, but for the last lines, to which more can be added: a part has as many lines as
+// maxChars have room for, whenever they fell out.
+func (c *chapter) close(maxChars int) (closed []string) {
+	for {
+		n, size := 0, 0
+		for n < len(c.Pending) && (n == 0 || size+len(summary.Excerpts(c.Pending[n:n+1], maxChars)) <= maxChars) {
+			size += len(summary.Excerpts(c.Pending[n:n+1], maxChars)) + 1
+			n++
+		}
+		if n == len(c.Pending) {
+			return closed
+		}
+		closed = append(closed, c.part(n, maxChars)...)
+	}
+}
+
+// fold makes one part of all that waits, in excerpts.
+func (c *chapter) fold(maxChars int) []string { return c.part(len(c.Pending), maxChars) }
+
+// part makes a part of the oldest n lines.
+func (c *chapter) part(n, maxChars int) []string {
+	text := clean(summary.Excerpts(c.Pending[:n], maxChars), maxSummary)
+	c.Pending = slices.Clone(c.Pending[n:])
+	if text == "" {
+		return nil
+	}
+	c.Parts = summary.Bounded(append(slices.Clip(c.Parts), text))
+	return []string{text}
+}
+
+// render is the text that shows a model the conversation, as much of it as fits: behind the summary the pending lines, or
+// excerpts of them, or of the newest of them; else only the newest parts of the summary. It never leaves out the newest
+// part, however long that is. shown are the same texts as they are remembered.
+func (c *chapter) render(maxChars int, fits func(string) bool) (text string, shown []string) {
+	if c.empty() {
+		return "", nil
+	}
+	for lines := c.Pending; len(lines) > 0; lines = lines[(len(lines)+1)/2:] {
+		for _, waiting := range []string{strings.Join(lines, "\n"), summary.Excerpts(lines, len(lines)*maxChars)} {
+			if waiting == "" {
+				continue
+			}
+			all := append(slices.Clip(c.Parts), waiting)
+			if text = summary.Text(all); fits(text) {
+				return text, append(all, c.open())
+			}
+		}
+	}
+	for parts := c.Parts; len(parts) > 1; parts = parts[1:] {
+		if text = summary.Text(parts); fits(text) {
+			return text, parts
+		}
+	}
+	last := c.Parts
+	if len(last) == 0 {
+		last = []string{c.open()}
+	}
+	if last = last[len(last)-1:]; last[0] == "" {
+		return "", nil
+	}
+	return summary.Text(last), last
+}

@@ -1,0 +1,336 @@
+// Package historymanager implements the layer history_manager: a strategy chooses the part of a conversation that fits into
+// the model's context, the rest is summarised, and summaries and other memories are shown again when a request is about
+// them.
+//
+// Strategies keep what upstream needs whatever they choose: the current round stays, calls stay with their results,
+// no text is cut inside a character, and what stands beside the history is charged once.
+package historymanager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"remora/memory/layer"
+	"remora/memory/summary"
+	"remora/memory/view"
+	"remora/wire"
+)
+
+// What of a conversation waits until a model is asked to extend its summary with it: so that it is not asked in every turn.
+const (
+	batchLines = 32
+	batchBytes = 16 << 10
+)
+
+// Layer is the layer. It is safe for concurrent use.
+type Layer struct {
+	o       Options
+	topK    int
+	types   []Type
+	backend Opener
+}
+
+// New returns the layer. The error joins one line per key that is wrong.
+func New(o Options) (*Layer, error) { return NewWith(o, BuiltIn) }
+
+// NewWith is New with another long-term memory.
+func NewWith(o Options, backend Opener) (*Layer, error) {
+	l := &Layer{o: o, topK: defaultTopK, backend: backend}
+	if o.RecallTopK != nil {
+		l.topK = *o.RecallTopK
+	}
+	errs := []error{
+		choice("strategy", &l.o.Strategy, SlidingWindow, SlidingWindowWithSummary, PriorityBased),
+		choice("recall_from", &l.o.RecallFrom, FromAll, FromUser, FromConversation),
+		within("context_window_tokens", &l.o.ContextWindowTokens, defaultWindow),
+		within("max_output_tokens", &l.o.MaxOutputTokens, defaultOutput),
+		layer.Bounded("max_chars", &l.o.MaxChars, summary.MaxChars, maxExcerpt),
+		within("memory_token_budget", &l.o.MemoryTokenBudget, defaultMemoryBudget),
+	}
+	if l.o.MaxOutputTokens >= l.o.ContextWindowTokens {
+		errs = append(errs, fmt.Errorf("max_output_tokens: want less than context_window_tokens, which is %d", l.o.ContextWindowTokens))
+	}
+	if l.topK < 0 || l.topK > maxTopK {
+		errs = append(errs, fmt.Errorf("recall_top_k: want 0 to %d", maxTopK))
+	}
+	for i, name := range o.MemoryTypes {
+		if !slices.Contains(types(), Type(name)) {
+			errs = append(errs, fmt.Errorf("memory_types[%d]: want summary, fact, instruction, tool_result or custom", i))
+		}
+		l.types = append(l.types, Type(name))
+	}
+	if o.MemoryMaxAge < 0 {
+		errs = append(errs, errors.New("memory_max_age: want 0 or more"))
+	}
+	if o.AgentID != identifier(o.AgentID) {
+		errs = append(errs, fmt.Errorf("agent_id: want at most %d bytes of text", maxIdentifier))
+	}
+	if o.MemoryTools && !o.EnableLongTermMemory {
+		errs = append(errs, errors.New("memory_tools: want enable_long_term_memory with it"))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// summarises reports whether what falls out of views is summarised.
+func (l *Layer) summarises() bool {
+	return l.o.EnableSummarization || l.o.Strategy == SlidingWindowWithSummary
+}
+
+// Has reports whether the layer uses a hook (layer.Selective): on_evict only with summarisation, on_complete only where
+// summaries outlive the session, tools only if they are configured.
+func (l *Layer) Has(hook string) bool {
+	switch hook {
+	case layer.HookEvicted:
+		return l.summarises()
+	case layer.HookComplete:
+		return l.summarises() && l.o.EnableLongTermMemory
+	case layer.HookTools:
+		return l.o.MemoryTools
+	default:
+		return true
+	}
+}
+
+// sequenceTokens is what a list of messages costs beside them.
+const sequenceTokens = 3
+
+// ProjectHistory sends what the strategy chooses, all of it where that fits.
+func (l *Layer) ProjectHistory(_ context.Context, t *layer.Turn, _ layer.State, history []wire.Item) ([]wire.Item, error) {
+	b := contextBudget{l.o.ContextWindowTokens, l.o.MaxOutputTokens, t.Overhead}
+	p := policy(l.o.Strategy, b)
+	entries := view.Candidates(history, p)
+	price(entries, history, b, p, t.CountItem)
+	used := int(min(view.Fit([]view.Candidate{{Cost: sequenceTokens}}, nil, entries, p), maxTokens))
+	chosen := make([]wire.Item, 0, len(history))
+	for i, it := range history {
+		if entries[i].Why == view.ReasonNone {
+			chosen = append(chosen, it)
+		}
+	}
+	t.Note("strategy", l.o.Strategy)
+	t.Note("utilization", math.Round(1000*b.utilization(used))/1000)
+	t.Note("remaining", b.remaining(used))
+	t.Note("left_out", len(history)-len(chosen))
+	if len(chosen) == len(history) {
+		return history, nil
+	}
+	return chosen, nil
+}
+
+// How the block is spelled.
+const (
+	tag             = "conversation_memory"
+	memoriesHead    = "Relevant context from memory:\n"
+	partSep         = "\n\n"
+	sharedSummaries = 2 // summaries may cost the budget of memories divided by this
+)
+
+// Recall shows the summary of the conversation and the memories that match the user's last message, in one block.
+// The client's own system text stands before it, untouched.
+func (l *Layer) Recall(ctx context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
+	st := decode(s)
+	c := st.find(identifier(t.Thread))
+	text, shown := c.render(l.o.MaxChars, func(text string) bool {
+		return layer.Fits(t.Count, text, l.o.MemoryTokenBudget/sharedSummaries)
+	})
+	lines := l.lines(ctx, t, &st, shown)
+	t.Note("summaries", len(c.Parts))
+
+	for n := len(lines); n >= 0; n-- {
+		whole := join(text, lines[:n])
+		if whole == "" {
+			continue
+		}
+		if block := layer.Block(tag, whole); layer.Fits(t.Count, block, budget) {
+			t.Note("memories", n)
+			return layer.Recalled{Messages: []string{block}, Tokens: t.Count(block)}, nil
+		}
+	}
+
+	// Not even the summary fits beside the tag: show less of it, in the end only the beginning of its newest part.
+	if text, _ = c.render(l.o.MaxChars, func(text string) bool { return layer.Fits(t.Count, layer.Block(tag, text), budget) }); text == "" {
+		return layer.Recalled{}, nil
+	}
+	block, tokens := layer.BlockWithin(t.Count, tag, text, budget)
+	if len(block) <= len("<"+tag+">\n"+summary.Text([]string{""})+cutMark+"\n</"+tag+">") {
+		return layer.Recalled{}, nil // nothing of the summary itself
+	}
+	return layer.Recalled{Messages: []string{block}, Tokens: tokens}, nil
+}
+
+// join is the text of the block, with an empty line between summaries and memories.
+func join(summaries string, lines []string) string {
+	var memories string
+	if len(lines) > 0 {
+		memories = memoriesHead + strings.TrimSuffix(strings.Join(lines, ""), "\n")
+	}
+	if summaries == "" || memories == "" {
+		return summaries + memories
+	}
+	return summaries + partSep + memories
+}
+
+// lines are the recalled memories, the best first, up to the first that memory_token_budget has no room for. Texts of this
+// conversation that shown has already are left out. A long-term memory that fails hides no summary.
+func (l *Layer) lines(ctx context.Context, t *layer.Turn, st *state, shown []string) []string {
+	if !l.o.EnableLongTermMemory || l.topK == 0 || t.Query == "" {
+		return nil
+	}
+	found, err := l.backend(t, &st.Memories).Recall(ctx, t.Query, l.topK+len(shown), l.filters(t))
+	if err != nil {
+		t.Note("memories_failed", true)
+		return nil
+	}
+	own := identifier(t.Thread)
+	found = slices.DeleteFunc(slices.Clone(found), func(e Entry) bool {
+		return e.Type == Summary && e.Conversation == own && slices.Contains(shown, e.Content)
+	})
+	var lines []string
+	used := t.Count(memoriesHead)
+	for _, e := range found[:min(l.topK, len(found))] {
+		line := "- [" + string(e.Type) + "] " + e.Content + "\n"
+		if used += t.Count(line); used > l.o.MemoryTokenBudget {
+			break
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// filters select the memories that this request may recall. If it names no user, they are those of its conversation.
+func (l *Layer) filters(t *layer.Turn) Filters {
+	f := Filters{Agent: l.o.AgentID, Types: l.types}
+	switch {
+	case l.o.RecallFrom == FromConversation, l.o.RecallFrom == FromUser && t.Resource == "":
+		f.Conversation = identifier(t.Thread)
+	case l.o.RecallFrom == FromUser:
+		f.User = identifier(t.Resource)
+	}
+	if l.o.MemoryMaxAge > 0 {
+		f.After = t.Now.Add(-l.o.MemoryMaxAge)
+	}
+	return f
+}
+
+// Evicted adds what fell out of a view to the conversation's summary. Where the model fails, excerpts stand in until
+// it is asked again, and the error is returned beside them.
+func (l *Layer) Evicted(ctx context.Context, t *layer.Turn, s layer.State, items []wire.Item) (layer.State, error) {
+	if len(items) == 0 || !l.summarises() {
+		return s, nil
+	}
+	t.Note("evicted", len(items))
+	return l.extend(ctx, t, s, items, false)
+}
+
+// Complete summarises what the session said and no summary has, once its work is over, so that later sessions can
+// recall it.
+func (l *Layer) Complete(ctx context.Context, t *layer.Turn, s layer.State, o layer.Outcome) (layer.State, error) {
+	if !o.Result.Ends() || !l.Has(layer.HookComplete) {
+		return s, nil
+	}
+	return l.extend(ctx, t, s, o.Unseen, true)
+}
+
+// extend adds items to the summary of the turn's conversation. At the end of the work a model is asked at once.
+func (l *Layer) extend(ctx context.Context, t *layer.Turn, s layer.State, items []wire.Item, end bool) (layer.State, error) {
+	st := decode(s)
+	c := st.take(identifier(t.Thread))
+	did := change{before: c.open()}
+	c.Pending = append(c.Pending, linesOf(items)...)
+
+	var fault error
+	switch {
+	case t.Ask == nil:
+		did.closed = c.close(l.o.MaxChars)
+	case (end || c.due()) && len(c.Pending) > 0 && t.Now.UnixMilli() >= c.Retry:
+		did.closed, fault = c.roll(ctx, t)
+		did.rolled = fault == nil
+	}
+	if c.waiting() > maxPending || len(c.Pending) > maxLines {
+		did.closed = append(did.closed, c.fold(l.o.MaxChars)...)
+	}
+	t.Note("summaries", len(c.Parts))
+	if l.o.EnableLongTermMemory {
+		did.open = c.open()
+		fault = errors.Join(fault, l.remember(ctx, t, &st, did))
+	}
+	if !c.empty() {
+		st.Chapters = append(st.Chapters, c)
+	}
+	next, err := st.encode()
+	if err != nil {
+		return nil, errors.Join(err, fault)
+	}
+	return next, fault
+}
+
+// change describes how a summary has changed.
+type change struct {
+	before, open string   // excerpts of what waits
+	closed       []string // new parts
+	rolled       bool     // they take the place of all
+}
+
+// remember keeps the long-term memory of a conversation what its summary is: the parts that were closed, one in place of all
+// where a model rolled them up, and the excerpts of what waits in place of those from before.
+func (l *Layer) remember(ctx context.Context, t *layer.Turn, st *state, did change) error {
+	if did.before == did.open && len(did.closed) == 0 {
+		return nil
+	}
+	b := l.backend(t, &st.Memories)
+	old := Filters{Agent: l.o.AgentID, Conversation: identifier(t.Thread), Types: []Type{Summary}, Content: did.before}
+	if did.rolled {
+		old.Content = ""
+	}
+	if did.rolled || did.before != "" {
+		if _, err := b.Forget(ctx, old); err != nil {
+			return fmt.Errorf("long-term memory: forget: %w", err)
+		}
+	}
+	texts := did.closed
+	if did.open != "" {
+		texts = append(texts, did.open)
+	}
+	for _, text := range texts {
+		if err := b.Store(ctx, l.entry(t, Summary, text)); err != nil {
+			return fmt.Errorf("long-term memory: store: %w", err)
+		}
+	}
+	return nil
+}
+
+// entry is something to remember of this turn.
+func (l *Layer) entry(t *layer.Turn, of Type, text string) Entry {
+	return Entry{
+		Type: of, Content: text, Agent: l.o.AgentID, User: identifier(t.Resource), Conversation: identifier(t.Thread),
+		At: t.Now.UnixMilli(),
+	}
+}
+
+// Forget takes out the summaries and memories of conversations that are gone (layer.Forgetter), those too that another
+// long-term memory has of conversations whose summary is here.
+func (l *Layer) Forget(ctx context.Context, t *layer.Turn, s layer.State, gone func(string) bool) (layer.State, error) {
+	st := decode(s)
+	b := l.backend(t, &st.Memories)
+	var fault error
+	st.Chapters = slices.DeleteFunc(st.Chapters, func(c chapter) bool {
+		if !gone(digestOf(c.Conversation)) {
+			return false
+		}
+		_, err := b.Forget(ctx, Filters{Conversation: c.Conversation})
+		fault = errors.Join(fault, err)
+		return err == nil
+	})
+	if fault != nil {
+		return nil, fmt.Errorf("long-term memory: forget: %w", fault)
+	}
+	st.Memories = slices.DeleteFunc(st.Memories, func(e Entry) bool { return gone(digestOf(e.Conversation)) })
+	return st.encode()
+}

@@ -1,0 +1,199 @@
+package historymanager
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"remora/memory/layer"
+)
+
+// Type is what a memory is.
+type Type string
+
+// Types of memories.
+const (
+	Summary     Type = "summary"
+	Fact        Type = "fact"
+	Instruction Type = "instruction"
+	ToolResult  Type = "tool_result"
+	Custom      Type = "custom"
+)
+
+func types() []Type { return []Type{Summary, Fact, Instruction, ToolResult, Custom} }
+
+// Entry is one memory. Ids are empty where nothing is known.
+type Entry struct {
+	Type         Type   `json:"type"`
+	Content      string `json:"content"`
+	Agent        string `json:"agent,omitempty"`
+	User         string `json:"user,omitempty"`
+	Conversation string `json:"conversation,omitempty"`
+	At           int64  `json:"at"` // milliseconds since 1970
+}
+
+// sound reports whether an entry is as this package makes them.
+func (e Entry) sound() bool {
+	return slices.Contains(types(), e.Type) && e.Content != "" && e.Content == clean(e.Content, maxContent) &&
+		e.Agent == identifier(e.Agent) && e.User == identifier(e.User) && e.Conversation == identifier(e.Conversation)
+}
+
+func (e Entry) size() int {
+	return len(e.Type) + len(e.Content) + len(e.Agent) + len(e.User) + len(e.Conversation) + entryBytes
+}
+
+// Filters restrict memories. An unset one restricts nothing.
+type Filters struct {
+	Agent, User, Conversation string
+	Types                     []Type
+	Content                   string    // only what says exactly this
+	After                     time.Time // only what is newer, strictly
+}
+
+func (f Filters) match(e Entry) bool {
+	switch {
+	case f.Agent != "" && f.Agent != e.Agent,
+		f.User != "" && f.User != e.User,
+		f.Conversation != "" && f.Conversation != e.Conversation,
+		f.Content != "" && f.Content != e.Content,
+		len(f.Types) > 0 && !slices.Contains(f.Types, e.Type),
+		!f.After.IsZero() && e.At <= f.After.UnixMilli():
+		return false
+	}
+	return true
+}
+
+// Backend is a long-term memory. What it is given is bounded, and has no secrets that are recognised as such.
+type Backend interface {
+	// Store adds an entry, in place of one with the same type, content and ids.
+	Store(ctx context.Context, e Entry) error
+	// Recall finds what matches the filters and is about the query, the best first, at most topK.
+	Recall(ctx context.Context, query string, topK int, f Filters) ([]Entry, error)
+	// Forget removes what the filters match, and returns how much that was.
+	Forget(ctx context.Context, f Filters) (int, error)
+}
+
+// Opener is the long-term memory that a turn uses. own is what the layer's state keeps, which a memory elsewhere leaves empty.
+type Opener func(t *layer.Turn, own *Memories) Backend
+
+// BuiltIn is the memory in the layer's state, which is shared as the layer's scope says and bounded.
+func BuiltIn(_ *layer.Turn, own *Memories) Backend { return builtIn{own} }
+
+type builtIn struct{ m *Memories }
+
+func (b builtIn) Store(_ context.Context, e Entry) error {
+	b.m.Store(e)
+	return nil
+}
+
+func (b builtIn) Recall(_ context.Context, query string, topK int, f Filters) ([]Entry, error) {
+	return b.m.Recall(query, topK, f), nil
+}
+
+func (b builtIn) Forget(_ context.Context, f Filters) (int, error) { return b.m.Forget(f), nil }
+
+// Memories are entries in the layer's state, oldest first.
+type Memories []Entry
+
+// Store adds an entry. One with the same type, content and ids is replaced, so that what is told twice is kept once.
+func (m *Memories) Store(e Entry) {
+	e.Content = clean(e.Content, maxContent)
+	if !e.sound() {
+		return
+	}
+	*m = slices.DeleteFunc(*m, func(old Entry) bool {
+		old.At = e.At
+		return old == e
+	})
+	*m = append(*m, e)
+}
+
+// Forget removes what the filters match and tells how much that was.
+func (m *Memories) Forget(f Filters) int {
+	before := len(*m)
+	*m = slices.DeleteFunc(*m, f.match)
+	return before - len(*m)
+}
+
+// What BM25 is usually set to.
+const (
+	saturation  = 1.2
+	lengthShare = 0.75
+)
+
+// Recall is what matches the filters and has words of the query, the best first, at most topK. Words that few of all
+// memories have count for more (BM25); of equals the newest comes first.
+func (m Memories) Recall(query string, topK int, f Filters) []Entry {
+	terms := queryTerms(query)
+	if topK <= 0 || len(terms) == 0 || len(m) == 0 {
+		return nil
+	}
+	type hit struct {
+		at    int
+		score float64
+	}
+	var hits []hit
+	for i, score := range m.scores(terms) {
+		if score > 0 && f.match(m[i]) {
+			hits = append(hits, hit{i, score})
+		}
+	}
+	slices.SortFunc(hits, func(a, b hit) int {
+		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(m[b.at].At, m[a.at].At), b.at-a.at)
+	})
+	var found []Entry
+	for _, h := range hits[:min(topK, len(hits))] {
+		found = append(found, m[h.at])
+	}
+	return found
+}
+
+const (
+	maxQuery = 8 << 10 // bytes of a query that are looked at
+	maxTerms = 256     // different words of it
+)
+
+// queryTerms are the words of a query, each with a number of its own.
+func queryTerms(query string) map[string]int {
+	if len(query) > maxQuery {
+		query = clean(query, maxQuery)
+	}
+	terms := map[string]int{}
+	for w := range layer.Words(query) {
+		if _, again := terms[w]; !again && len(terms) < maxTerms {
+			terms[w] = len(terms)
+		}
+	}
+	return terms
+}
+
+// scores tells of every memory how well it matches.
+func (m Memories) scores(terms map[string]int) []float64 {
+	counts, lengths := make([][]int, len(m)), make([]int, len(m)) // counts by term
+	having, total := make([]int, len(terms)), 0
+	for i, e := range m {
+		counts[i] = make([]int, len(terms))
+		for w := range layer.Words(e.Content) {
+			lengths[i]++
+			if at, ok := terms[w]; ok {
+				counts[i][at]++
+			}
+		}
+		for at, n := range counts[i] {
+			having[at] += min(n, 1)
+		}
+		total += lengths[i]
+	}
+	scores := make([]float64, len(m))
+	mean := max(1, float64(total)/float64(len(m)))
+	for i := range m {
+		long := 1 - lengthShare + lengthShare*float64(lengths[i])/mean
+		for at, n := range counts[i] {
+			rare := math.Log(1 + (float64(len(m)-having[at])+0.5)/(float64(having[at])+0.5))
+			scores[i] += rare * float64(n) * (saturation + 1) / (float64(n) + saturation*long)
+		}
+	}
+	return scores
+}

@@ -1,0 +1,103 @@
+package historymanager
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"remora/memory/layer"
+)
+
+// Strategies, as the key strategy names them and as turn records show them: a record says what was configured, also where two
+// strategies choose alike.
+const (
+	SlidingWindow            = "sliding_window"
+	SlidingWindowWithSummary = "sliding_window_with_summary"
+	PriorityBased            = "priority_based"
+)
+
+// Whose memories are recalled, as the key recall_from names it, of those that the layer's scope shares.
+const (
+	FromAll          = "all"
+	FromUser         = "user"
+	FromConversation = "conversation"
+)
+
+const (
+	defaultWindow       = 128000 // tokens
+	defaultOutput       = 16384  // tokens
+	defaultTopK         = 5
+	defaultMemoryBudget = 2000 // tokens
+	maxTopK             = 50
+	maxExcerpt          = 2000        // characters of excerpts
+	maxTokens           = 100_000_000 // of any key
+)
+
+// Options configures the layer. The zero Options are the defaults.
+type Options struct {
+	// Strategy is sliding_window, sliding_window_with_summary, which implies enable_summarization, or priority_based;
+	// default sliding_window.
+	Strategy string `mapstructure:"strategy"`
+	// ContextWindowTokens is what the model can read and write at once; default 128000.
+	ContextWindowTokens int `mapstructure:"context_window_tokens"`
+	// MaxOutputTokens is the part of that which is kept free for the answer; default 16384.
+	MaxOutputTokens int `mapstructure:"max_output_tokens"`
+	// EnableSummarization summarises what falls out of views, by the layer's model or else as excerpts.
+	EnableSummarization bool `mapstructure:"enable_summarization"`
+	// MaxChars is how long one part of a summary of excerpts may be, in characters; default 500, at most 2000.
+	MaxChars int `mapstructure:"max_chars"`
+	// EnableLongTermMemory remembers summaries, and tells those that a request is about.
+	EnableLongTermMemory bool `mapstructure:"enable_long_term_memory"`
+	// RecallTopK is how many memories are told at most; default 5, at most 50, 0 for none.
+	RecallTopK *int `mapstructure:"recall_top_k"`
+	// MemoryTokenBudget is what memories may cost, and summaries half of it, in tokens; default 2000.
+	MemoryTokenBudget int `mapstructure:"memory_token_budget"`
+	// RecallFrom is whose memories are told: all that the scope shares, of the same user (or resource) only, or of the
+	// same conversation only; default all.
+	RecallFrom string `mapstructure:"recall_from"`
+	// MemoryTypes are the types of memories that are told: summary, fact, instruction, tool_result, custom; default all.
+	MemoryTypes []string `mapstructure:"memory_types"`
+	// MemoryMaxAge is how old memories may be to be told; default 0, no limit.
+	MemoryMaxAge time.Duration `mapstructure:"memory_max_age"`
+	// AgentID marks the memories of this layer, and where it is set others are not told; default none.
+	AgentID string `mapstructure:"agent_id"`
+	// MemoryTools offers the model the tools remember and forget; default false.
+	MemoryTools bool `mapstructure:"memory_tools"`
+}
+
+// Defaults are the layer's place and limits. Long-term memory is for all sessions of a resource, and is told behind the
+// history, since it changes with the question. The budget is what summaries and memories take by default.
+func Defaults(o Options) layer.Defaults {
+	tokens := o.MemoryTokenBudget
+	if tokens <= 0 {
+		tokens = defaultMemoryBudget
+	}
+	d := layer.Defaults{ID: "history", Slot: 300, Scope: layer.Thread, Budget: layer.Between(0, float64(tokens)/2)}
+	if o.EnableLongTermMemory {
+		d.Scope, d.Live, d.Budget = layer.Resource, true, layer.Between(0, 1.5*float64(tokens))
+	}
+	return d
+}
+
+// choice puts the first word in the place of none, and refuses what is no word of the list.
+func choice(key string, have *string, words ...string) error {
+	if *have == "" {
+		*have = words[0]
+	}
+	if !slices.Contains(words, *have) {
+		return fmt.Errorf("%s: want one of %s", key, strings.Join(words, ", "))
+	}
+	return nil
+}
+
+// within puts the default in the place of zero and refuses what is out of range.
+func within(key string, n *int, fallback int) error {
+	if *n == 0 {
+		*n = fallback
+	}
+	if *n < 0 || *n > maxTokens {
+		return fmt.Errorf("%s: want 1 to %d tokens, or 0 for %d", key, maxTokens, fallback)
+	}
+	return nil
+}

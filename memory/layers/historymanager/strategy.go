@@ -1,0 +1,75 @@
+package historymanager
+
+import (
+	"math"
+	"slices"
+
+	"remora/memory/view"
+	"remora/wire"
+)
+
+// contextBudget is what fits into a model's context, in tokens.
+type contextBudget struct {
+	window   int // what the model can read and write
+	output   int // of that, what is kept for the answer
+	overhead int // what is sent beside the history
+}
+
+// available is what history may cost.
+func (b contextBudget) available() int { return max(0, b.window-b.output-b.overhead) }
+
+// exceeds reports whether more does not fit beside what is used.
+func (b contextBudget) exceeds(used, more int) bool { return used+more > b.available() }
+
+// remaining is what is still free.
+func (b contextBudget) remaining(used int) int { return max(0, b.available()-used) }
+
+// utilization is the part of the window that is spoken for, at most 1.
+func (b contextBudget) utilization(used int) float64 {
+	if b.window <= 0 {
+		return 0
+	}
+	return min(1, float64(b.overhead+b.output+used)/float64(b.window))
+}
+
+// policy is the strategy as package view knows it. Both kinds of sliding windows choose alike.
+func policy(strategy string, b contextBudget) view.Policy {
+	p := view.Policy{Budget: float64(b.available()), Overflow: view.OverflowTruncate}
+	if strategy == PriorityBased {
+		p.Overflow = view.OverflowPriority
+	}
+	return p
+}
+
+// unfit is the cost of an item that was not counted, since it cannot fit whatever it costs exactly.
+const unfit = math.MaxInt32
+
+// price fills in what the items cost. Where that cannot change what is chosen, nothing is counted.
+func price(entries []view.Candidate, history []wire.Item, b contextBudget, p view.Policy, count func(wire.Item) int) {
+	stays := make(map[int]bool) // groups that the round is part of
+	for _, e := range entries {
+		if e.Round && e.Group != 0 {
+			stays[e.Group] = true
+		}
+	}
+	used := sequenceTokens
+	for i, it := range slices.Backward(history) {
+		e := &entries[i]
+		switch {
+		case p.NewestFirst() && b.exceeds(used, 0) && !e.Round && !stays[e.Group], huge(it, b):
+			e.Cost = unfit
+		default:
+			e.Cost = max(0, count(it))
+			used = min(used+e.Cost, maxTokens)
+		}
+	}
+}
+
+// huge reports whether a text is too long to fit, without counting it.
+func huge(it wire.Item, b contextBudget) bool {
+	const (
+		large        = 1 << 20 // bytes
+		bytesOfToken = 16      // at most, in text of that size; four is usual
+	)
+	return len(it.Raw) > large && b.exceeds(0, len(it.Text())/bytesOfToken)
+}

@@ -1,0 +1,303 @@
+package http
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math"
+	"time"
+	"unicode/utf8"
+
+	"remora/memory/layer"
+	"remora/wire"
+)
+
+// Version is the version of the messages. It grows when something changes that a server must know of; new members that
+// it may ignore come without.
+const Version = 1
+
+// request is what the server gets. Members that do not belong to the hook are left out.
+type request struct {
+	Version int             `json:"version"`
+	Hook    string          `json:"hook"`
+	Turn    turn            `json:"turn"`
+	State   json.RawMessage `json:"state"`
+
+	Budget   *int              `json:"budget,omitempty"`
+	Items    []json.RawMessage `json:"items,omitzero"`
+	Call     *call             `json:"call,omitempty"`
+	Response *response         `json:"response,omitempty"`
+	Child    json.RawMessage   `json:"child,omitzero"`
+	Outcome  *outcome          `json:"outcome,omitempty"`
+	Tool     *toolCall         `json:"tool,omitempty"`
+}
+
+type turn struct {
+	ID        string   `json:"id"`
+	Thread    string   `json:"thread"`
+	Resource  string   `json:"resource"`
+	Execution string   `json:"execution"`
+	Parent    string   `json:"parent"`
+	Now       string   `json:"now"`
+	Dialect   string   `json:"dialect"`
+	Model     string   `json:"model"`
+	Query     string   `json:"query"`
+	Tools     []string `json:"tools"`
+}
+
+type call struct {
+	ID        string `json:"id"`
+	Name      string `json:"name"`
+	Arguments string `json:"arguments"`
+}
+
+type response struct {
+	Items []json.RawMessage `json:"items"`
+	Input []json.RawMessage `json:"input"`
+	Calls []call            `json:"calls"`
+	Text  string            `json:"text"`
+	Done  bool              `json:"done"`
+}
+
+type outcome struct {
+	Result    layer.Result `json:"result"`
+	Execution string       `json:"execution"`
+	Thread    string       `json:"thread"`
+}
+
+type toolCall struct {
+	Name      string          `json:"name"`
+	Arguments json.RawMessage `json:"arguments"`
+}
+
+// answer is what the server says. Members of other hooks than the one asked for are ignored.
+type answer struct {
+	Version *int            `json:"version"`
+	State   json.RawMessage `json:"state"` // absent: as it was; null: cleared
+
+	Messages []string `json:"messages"`
+	Items    *[]entry `json:"items"`
+	Rerender string   `json:"rerender"`
+	Keep     *[]int   `json:"keep"`
+	Action   string   `json:"action"`
+	Guidance string   `json:"guidance"`
+	Result   *string  `json:"result"`
+}
+
+// entry is an item that on_item_append wants in the place of those it got: one of them, or a new message.
+type entry struct {
+	Keep *int   `json:"keep"`
+	Role string `json:"role"`
+	Text string `json:"text"`
+}
+
+func newRequest(hook string, t *layer.Turn, s layer.State) *request {
+	tools := t.Tools
+	if tools == nil {
+		tools = []string{}
+	}
+	return &request{
+		Version: Version, Hook: hook, State: opaque(s),
+		Turn: turn{
+			ID: t.ID, Thread: t.Thread, Resource: t.Resource, Execution: t.Execution, Parent: t.Parent,
+			Now: t.Now.UTC().Format(time.RFC3339Nano), Dialect: t.Dialect.String(), Model: t.Model, Query: t.Query, Tools: tools,
+		},
+	}
+}
+
+// opaque is a state as the server sees it. One that is not JSON was damaged and counts as none.
+func opaque(s layer.State) json.RawMessage {
+	if len(s) == 0 || !json.Valid(s) {
+		return json.RawMessage("null")
+	}
+	return json.RawMessage(s)
+}
+
+func rawItems(items []wire.Item) []json.RawMessage {
+	raw := make([]json.RawMessage, len(items))
+	for i := range items {
+		raw[i] = items[i].Raw
+	}
+	return raw
+}
+
+func newCall(c layer.ToolCall) call { return call(c) }
+
+func newResponse(r *layer.Response) *response {
+	calls := make([]call, len(r.Calls))
+	for i, c := range r.Calls {
+		calls[i] = newCall(c)
+	}
+	return &response{Items: rawItems(r.Items), Input: rawItems(r.Input), Calls: calls, Text: r.Text, Done: r.Done}
+}
+
+// size is about how many bytes the items in r will take: enough to refuse what is far too large before it is copied.
+func (r *request) size() int64 {
+	n := len(r.State) + len(r.Child)
+	lists := [][]json.RawMessage{r.Items}
+	if r.Response != nil {
+		lists = append(lists, r.Response.Items, r.Response.Input)
+	}
+	for _, list := range lists {
+		for _, raw := range list {
+			n += len(raw)
+		}
+	}
+	return int64(n)
+}
+
+// encode writes the body of a request of at most limit bytes.
+func (r *request) encode(limit int64) ([]byte, error) {
+	var b bytes.Buffer
+	if r.size() <= limit {
+		e := json.NewEncoder(&b)
+		e.SetEscapeHTML(false) // items go as they are
+		if err := e.Encode(r); err != nil {
+			return nil, safe("encode the request: an item is not JSON") // the decoder's own text would quote it
+		}
+		b.Truncate(b.Len() - 1) // the line end
+	}
+	if n := int64(b.Len()); n == 0 || n > limit {
+		return nil, safe("max_request: the request would have more than %d bytes", limit)
+	}
+	return b.Bytes(), nil
+}
+
+// decode reads an answer. Its errors name members and never quote the answer.
+func decode(body []byte) (*answer, error) {
+	a := &answer{}
+	body = bytes.TrimSpace(body)
+	if !utf8.Valid(body) || !bytes.HasPrefix(body, []byte("{")) {
+		return nil, safe("%w: want a JSON object", ErrAnswer)
+	}
+	if err := json.Unmarshal(body, a); err != nil {
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			return nil, safe("%w: %s: want %s", ErrAnswer, wrong.Field, kindName(wrong))
+		}
+		return nil, safe("%w: want a JSON object, this is not JSON", ErrAnswer)
+	}
+	if a.Version != nil && *a.Version != Version {
+		return nil, safe("%w: version: want %d", ErrAnswer, Version)
+	}
+	if len(a.Messages) > maxMessages {
+		return nil, safe("%w: messages: want at most %d", ErrAnswer, maxMessages)
+	}
+	return a, nil
+}
+
+func kindName(e *json.UnmarshalTypeError) string {
+	switch e.Type.Kind().String() {
+	case "string":
+		return "text"
+	case "int":
+		return "a whole number"
+	case "slice":
+		return "a list"
+	default:
+		return "an object"
+	}
+}
+
+// next is the state after an answer; nil where the answer clears it.
+func (a *answer) next(s layer.State) layer.State {
+	if len(a.State) == 0 {
+		return s
+	}
+	if string(a.State) == "null" {
+		return nil
+	}
+	now := compact(a.State)
+	if bytes.Equal(now, compact(s)) {
+		return s // spelled differently is not changed
+	}
+	return now
+}
+
+// changed is the state after an answer for hooks that return nil to leave it. JSON's null, which the server is shown for
+// no state too, clears it.
+func (a *answer) changed(s layer.State) layer.State {
+	switch next := a.next(s); {
+	case len(a.State) == 0:
+		return nil
+	case next == nil && len(s) == 0:
+		return nil
+	case next == nil:
+		return layer.State("null")
+	default:
+		return next
+	}
+}
+
+func compact(raw []byte) layer.State {
+	var b bytes.Buffer
+	if json.Compact(&b, raw) != nil {
+		return nil
+	}
+	return b.Bytes()
+}
+
+// tokens is a budget as the server sees it; null for none.
+func tokens(budget int) *int {
+	if budget == math.MaxInt {
+		return nil
+	}
+	return &budget
+}
+
+// pick makes the items that the server asks for of those that it was sent.
+func pick(d wire.Dialect, items []wire.Item, want []entry) ([]wire.Item, error) {
+	const maxNew = 64
+	out := make([]wire.Item, 0, len(items))
+	used := make([]bool, len(items))
+	for made := 0; len(want) > 0; want = want[1:] {
+		e := want[0]
+		if e.Keep != nil {
+			if e.Role != "" || e.Text != "" {
+				return nil, safe("%w: items: want either keep or role and text", ErrAnswer)
+			}
+			if i := *e.Keep; i < 0 || i >= len(items) || used[i] {
+				return nil, safe("%w: items: keep: want a position in the list of items, each at most once", ErrAnswer)
+			}
+			used[*e.Keep] = true
+			out = append(out, items[*e.Keep])
+			continue
+		}
+		role, ok := roleOf(e.Role)
+		if made++; !ok || made > maxNew {
+			return nil, safe("%w: items: want keep, or role (user, assistant, developer, system) and text, at most %d new ones",
+				ErrAnswer, maxNew)
+		}
+		out = append(out, layer.NewText(d, role, e.Text))
+	}
+	return out, nil
+}
+
+func roleOf(name string) (wire.Role, bool) {
+	switch name {
+	case "user":
+		return wire.User, true
+	case "assistant":
+		return wire.Assistant, true
+	case "developer":
+		return wire.Developer, true
+	case "system":
+		return wire.System, true
+	default:
+		return wire.RoleNone, false
+	}
+}
+
+func rerender(name string) (layer.Rerender, error) {
+	switch name {
+	case "", "none":
+		return layer.RerenderNone, nil
+	case "self":
+		return layer.RerenderSelf, nil
+	case "slot_after":
+		return layer.RerenderSlotAfter, nil
+	case "all":
+		return layer.RerenderAll, nil
+	default:
+		return 0, safe("%w: rerender: want none, self, slot_after or all", ErrAnswer)
+	}
+}

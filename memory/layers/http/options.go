@@ -1,0 +1,242 @@
+package http
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"remora/memory/layer"
+	"remora/secret"
+)
+
+// Options configure a layer. The zero value of each but URL is its default.
+type Options struct {
+	// URL is where hooks are posted to: http or https, without a credential in it.
+	URL string `mapstructure:"url"`
+	// Hooks are the hooks to call, by the names of layer.Timeouts: recall, store, init, on_item_append and so on. It may
+	// be empty where there are Tools.
+	Hooks []string `mapstructure:"hooks"`
+	// Secret is the key of X-Remora-Signature; empty leaves the header out.
+	Secret secret.String `mapstructure:"secret"`
+	// Tag is the block that recalled messages are put in, escaped, so that the model can tell them for data: "memory" by
+	// default. "none" sends them as the server gave them, and the server has to do the escaping.
+	Tag string `mapstructure:"tag"`
+	// Async says that the answer to after_model_call is only noted, never waited for with a decision: it can't deny or
+	// guide, and answers stream although the hook is called.
+	Async bool `mapstructure:"async"`
+	// MaxAnswer is the largest answer in bytes, DefaultMaxAnswer by default. More is an error, and is not read.
+	MaxAnswer int64 `mapstructure:"max_answer"`
+	// MaxRequest is the largest message to the server in bytes, DefaultMaxRequest by default. A hook that would need more,
+	// because a client sends so much, fails without being sent.
+	MaxRequest int64 `mapstructure:"max_request"`
+	// Tools are the functions that the server offers to the model. A call of one is the hook "tools".
+	Tools []ToolOptions `mapstructure:"tools"`
+	// Now is the clock of X-Remora-Timestamp, nil for time.Now.
+	Now func() time.Time `mapstructure:"-"`
+}
+
+// ToolOptions describe a function that the server offers to the model.
+type ToolOptions struct {
+	// Name is unique in the list: 1 to 48 of a-z, A-Z, 0-9, "_" and "-".
+	Name string `mapstructure:"name"`
+	// Description tells the model what the function is for.
+	Description string `mapstructure:"description"`
+	// Parameters is the JSON schema of its arguments, an object: JSON text, or a mapping. Keys of a mapping reach us in
+	// lower case, so a schema with capitals in its keys has to be text. Nothing means no arguments.
+	Parameters any `mapstructure:"parameters"`
+}
+
+// Limits, in bytes unless their name says otherwise.
+const (
+	DefaultMaxAnswer  = 1 << 20
+	DefaultMaxRequest = 8 << 20
+
+	largestLimit   = 64 << 20
+	maxTools       = 32
+	maxDescription = 4 << 10
+	maxParameters  = 64 << 10
+	maxMessages    = 64       // of one recall
+	maxHeader      = 16 << 10 // of an answer
+	maxConnections = 64       // to the server; a hook that finds them all in use waits for one
+)
+
+const (
+	defaultTag = "memory"
+	noTag      = "none"
+)
+
+// Defaults are the place of a layer whose configuration does not say: behind the built-in layers, shared by the sessions
+// of a resource, 2000 tokens at most, and behind the history, since what a server recalls may depend on what was asked.
+func Defaults(Options) layer.Defaults {
+	return layer.Defaults{ID: "http", Slot: 400, Scope: layer.Resource, Budget: layer.AtMost(2000), Live: true}
+}
+
+// hooks are what Options.Hooks may name.
+func hooks() []string {
+	return []string{
+		layer.HookInit, layer.HookRecall, layer.HookStore, layer.HookAppendItems, layer.HookProjectHistory,
+		layer.HookReviewToolCall, layer.HookReviewResponse, layer.HookSpawn, layer.HookReturn, layer.HookComplete,
+		layer.HookDispose,
+	}
+}
+
+// check reports every problem of the options, and makes the tools.
+func (o Options) check() ([]layer.Tool, error) {
+	var problems []error
+	report := func(key, format string, a ...any) {
+		problems = append(problems, fmt.Errorf(key+": "+format, a...))
+	}
+	if err := checkURL(o.URL); err != nil {
+		report("url", "%w", err)
+	}
+	o.checkHooks(report)
+	if !regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`).MatchString(o.Tag) {
+		report("tag", `want "none", or a letter and at most 63 letters, digits, "_" and "-" behind it`)
+	}
+	if o.Async && !slices.Contains(o.Hooks, layer.HookReviewResponse) {
+		report("async", "means something only where hooks names %s", layer.HookReviewResponse)
+	}
+	for _, n := range []struct {
+		key   string
+		value int64
+	}{{"max_answer", o.MaxAnswer}, {"max_request", o.MaxRequest}} {
+		if n.value < 1 || n.value > largestLimit {
+			report(n.key, "want 1 to %d bytes, have %d", largestLimit, n.value)
+		}
+	}
+	tools := o.checkTools(report)
+	return tools, errors.Join(problems...)
+}
+
+// checkURL never repeats the URL: its query may hold a key.
+func checkURL(raw string) error {
+	u, err := url.Parse(raw)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
+		return errors.New("want an absolute http or https URL")
+	}
+	if u.User != nil {
+		return errors.New("must not hold a credential, use secret")
+	}
+	if u.Fragment != "" {
+		return errors.New("must not have a fragment")
+	}
+	return nil
+}
+
+func (o Options) checkHooks(report func(key, format string, a ...any)) {
+	known := hooks()
+	for i, h := range o.Hooks {
+		key := fmt.Sprintf("hooks[%d]", i)
+		switch {
+		case h == layer.HookTools:
+			report(key, "tools are called where the key tools lists them")
+		case !slices.Contains(known, h):
+			report(key, "want one of %s, have %q", strings.Join(known, ", "), h)
+		case slices.Index(o.Hooks, h) < i:
+			report(key, "%q is in the list already", h)
+		}
+	}
+	if len(o.Hooks) == 0 && len(o.Tools) == 0 {
+		report("hooks", "want at least one of %s, or tools", strings.Join(known, ", "))
+	}
+}
+
+func (o Options) checkTools(report func(key, format string, a ...any)) []layer.Tool {
+	if len(o.Tools) > maxTools {
+		report("tools", "want at most %d, have %d", maxTools, len(o.Tools))
+		return nil
+	}
+	name := regexp.MustCompile(`^[A-Za-z0-9_-]{1,48}$`)
+	tools := make([]layer.Tool, 0, len(o.Tools))
+	for i, t := range o.Tools {
+		at := fmt.Sprintf("tools[%d].", i)
+		if !name.MatchString(t.Name) {
+			report(at+"name", `want 1 to 48 letters, digits, "_" and "-", have %q`, t.Name)
+		}
+		if slices.ContainsFunc(tools, func(o layer.Tool) bool { return o.Name == t.Name }) {
+			report(at+"name", "%q is in the list already", t.Name)
+		}
+		if len(t.Description) > maxDescription {
+			report(at+"description", "want at most %d bytes, have %d", maxDescription, len(t.Description))
+		}
+		parameters, err := schema(t.Parameters)
+		if err != nil {
+			report(at+"parameters", "%w", err)
+		}
+		tools = append(tools, layer.Tool{
+			Name: t.Name, Description: t.Description, Parameters: parameters,
+		})
+	}
+	return tools
+}
+
+// schema reads the parameters of a tool: JSON text or a mapping, which has to describe an object.
+func schema(v any) ([]byte, error) {
+	var text []byte
+	switch v := v.(type) {
+	case nil:
+		return []byte(`{"type":"object","properties":{}}`), nil
+	case string:
+		text = []byte(v)
+	case map[string]any:
+		if key := lowered(v, 0); key != "" {
+			return nil, fmt.Errorf("has the key %q, since keys of a mapping lose their capitals: write the schema as JSON text", key)
+		}
+		var err error
+		if text, err = json.Marshal(v); err != nil {
+			return nil, errors.New("want a mapping of text, numbers, lists and mappings")
+		}
+	default:
+		return nil, errors.New("want a JSON schema, as text or as a mapping")
+	}
+	if len(text) > maxParameters {
+		return nil, fmt.Errorf("want at most %d bytes, have %d", maxParameters, len(text))
+	}
+	var top struct {
+		Type string `json:"type"`
+	}
+	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) || json.Unmarshal(text, &top) != nil || top.Type != "object" {
+		return nil, errors.New(`want a JSON schema of an object, {"type": "object", ...}`)
+	}
+	var tidy bytes.Buffer
+	if err := json.Compact(&tidy, text); err != nil {
+		return nil, errors.New("want JSON")
+	}
+	return tidy.Bytes(), nil
+}
+
+// lowered finds a keyword of JSON schema that has lost its capitals on the way through the configuration.
+func lowered(v any, depth int) string {
+	const maxDepth = 64
+	if depth > maxDepth {
+		return ""
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		for key, child := range v {
+			if slices.Contains([]string{
+				"additionalproperties", "allof", "anyof", "dependentrequired", "exclusivemaximum", "exclusiveminimum", "maxitems",
+				"maxlength", "maxproperties", "minitems", "minlength", "minproperties", "multipleof", "oneof", "patternproperties",
+				"prefixitems", "propertynames", "uniqueitems",
+			}, key) {
+				return key
+			}
+			if found := lowered(child, depth+1); found != "" {
+				return found
+			}
+		}
+	case []any:
+		for _, child := range v {
+			if found := lowered(child, depth+1); found != "" {
+				return found
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,265 @@
+package observational
+
+import (
+	"regexp"
+	"regexp/syntax"
+	"slices"
+	"strings"
+	"sync"
+	"unicode"
+)
+
+// cue is something that the words of a sentence may say, wherever in it they stand.
+type cue uint8
+
+const (
+	asked cue = iota
+	standing
+	subject
+	supposed
+	filler
+	leading // those above stand only where a sentence begins
+)
+
+const (
+	remember = leading + iota
+	own
+	me
+	passing
+	decided
+	named
+	copula
+	verb
+	exact
+	soon
+	cues // how many there are
+)
+
+// bit is a cue's place in a set of them.
+func (c cue) bit() uint16 { return 1 << c }
+
+// spelled are the words of the cues. Every alternative begins with a word spelled out, and with an edge or another
+// sign behind it, so that an expression is tried only where one of these words stands: tried everywhere, as
+// `(?i)\b(...)`, they took a third of the processor. The long s and the Kelvin sign are no letters of such a word.
+var spelled = [cues]string{ //nolint:gosec // G101: words that people say, no credentials
+	asked:    `(so |and |but |ok,? |hey,? |hi,? )?(what|who|whom|whose|which|how|why|can (you|i|we)|could (you|i|we)|would (you|it)|will you|shall|should (i|we)|do (you|i|we)|does|did (you|i|we)|is (there|it|this|that)|are (there|you|we)|tell me|show me|give me|explain|write|list|summari[sz]e|translate|help|fix|find|create|make|generate|implement|add|remove|delete|update|run|check|look|please (write|fix|show|give|tell|explain|list|make|create|add|help|run|check|find|update))\b`,
+	standing: `((please )?(always|never|from now on|going forward|in (the )?future|don'?t|do not|avoid|prefer|stick (to|with)|keep (your|it|the)|call me|answer|reply|respond|speak|address me)|(if|when|whenever) i (ask|say|write|send|mention))\b`,
+	// subject begins a sentence that is about something in particular.
+	subject:  `(i|we|the|this|that|these|those|every|each|all) \S+ `,
+	supposed: `(if|suppose|imagine|assuming|say|pretend|when|since) `,
+	// filler begins what assistants say to be polite.
+	filler: `(sure|certainly|of course|ok(ay)?\b|great|thanks|thank you|you'?re welcome|i'?m (sorry|happy|glad|here|an?\b|just|unable|not able)|i (can|could|would|don'?t|do not|hope|understand|see|think|apologi[sz]e)\b|i'?d be|i'?ll (remember|keep|make|do|help|be)|let me|here(?:'s|\b)|hello|hi\b|hey|nice|got it|noted|feel free|would you|do you|if you|as an ai|sounds|happy|absolutely|glad|please|to \w+|you (can|could|should|may|might|mentioned|said|told)|first|next|then|finally|step|note|however|for example|in summary|overall|additionally|remember)\b`,
+
+	remember: `(remember|remind (me|us)|don'?t forget|note that|keep in mind|for the record|did you know|fyi|be aware|make a note)\b`,
+
+	own: `(my|our|mine|ours)\b.*(\b(is|are|was|were|isn'?t|aren'?t|has|have|had|live|lives|work|works|called|named|will|starts?|ends?|costs?|expires?|goes|comes|likes?|loves?|hates?|prefers?|speaks?|studies|leaves?|arrives?|runs?|uses?|needs?|moved|born|died|got|became|bought|turned|turns)\b|'s\b|:)|(is|are|was|were|named|called|it'?s|that'?s) (my|our)\b`,
+
+	me: `(i'?m|i am|we'?re|we are|i was|we were|i'?ve|i have|i had|we have|we had|i'?ll|i will|we'?ll|we will|call me|i go by|i grew up|i'?d (like|love|prefer|rather|hate)|i would (like|love|prefer|rather|hate)|allerg(y|ic)|favou?rite)\b|(i|we) ((really|always|usually|often|never|also|still|only|mostly|both|now|just|recently|currently|do not|don'?t|can'?t|cannot|can|didn'?t|did not) )*(like|love|hate|prefer|enjoy|dislike|want|need|eat|drink|drive|play|use|used|live|lived|work|worked|own|know|believe|wear|take|run|keep|plan|hope|bought|sold|got|met|started|finished|quit|left|joined|moved|study|studied|teach|speak|practi[sc]e|collect|support|follow|hold|share|rent|read|write|cook|manage|lead|report|built|build|fly|travel|visited|visit|married|celebrate|stand|tolerate|go|went|pay|paid|spend|earn|weigh|retired|graduated)\b`,
+
+	passing: `(i'?m|i am|we'?re|we are) (so |just |very |really )?(sorry|not sure|unsure|confused|trying|wondering|asking|looking (for|at|to)|done|back|ready|fine|good|ok|okay|getting|seeing|stuck|having (trouble|an? (issue|problem)))\b|(i|we)('?d like| would like| want| need) (you|help|to (know|see|understand|ask|write|create|build|make)|an? (list|example|summary|function|script|poem|story))\b|i (have|'ve got|had) (a|another|one|some) (quick )?(questions?|request|problem|issue)\b`,
+
+	decided: `(decided|decisions?|agreed|let'?s (use|go|keep|stick|call|name|make it|do|meet)|going with|go with|chose|choose|chosen|settled on|switch(ed|ing)? to|instead of|we('ll| will) (use|be|move|switch|start|ship|launch|meet|keep)|will use|plan(ned)? to|deadline|due (on|by|at)|must (not|be|never|always|use)|scheduled|postponed|cancell?ed|approved|rejected|concluded|booked|confirmed|saved|renamed|assigned)\b`,
+	named:   `(called|named|known as|nicknamed|titled|goes by|stands for)\b`,
+	copula:  `(is|are|was|were|will be|has|have|had|equals?|costs?|lives?|works?|owns?|runs?|uses?|starts?|started|ends?|ended|expires?|opens?|closes?|born|means|belongs|contains|weighs|measures|lasts|takes?|needs|requires?|arrives?|departs?|leaves?|meets?|moved|became|joined|married|likes?|loves?|hates?|prefers?|speaks?|listens|released|founded|set|found|recorded|returned)\b`,
+	// verb is what a sentence that begins with a name goes on with.
+	verb: `(?-i:is|are|was|were|has|have|lives|works|likes|loves|hates|prefers|owns|speaks|uses)\b`,
+	// exact goes along with digits.
+	exact: `(january|february|march|april|june|july|august|september|october|november|december|monday|tuesday|wednesday|thursday|friday|saturday|sunday)s?\b|(noon|midnight|dozen|hundred|thousand|million)\b`,
+	// soon is a time that means something only today.
+	soon: `(today|tomorrow|yesterday|tonight|this (morning|afternoon|evening|week|weekend|month|year)|(next|last|coming) (week|weekend|month|year|night|monday|tuesday|wednesday|thursday|friday|saturday|sunday)|(in|within) \S+ (days?|weeks?|months?|hours?))\b`,
+}
+
+// lexicon is what the expressions of the cues come to.
+type lexicon struct {
+	words  map[string]mark
+	whence [cues]*regexp.Regexp // matches where a cue's first word begins
+}
+
+// mark tells of a word which cues it is and which ones it may begin.
+type mark struct{ is, begins uint16 }
+
+// maxCue is the longest word of a cue, in bytes.
+const maxCue = 12
+
+// vocabulary is made when the first sentence is judged: it takes some milliseconds, which a start need not wait for.
+var vocabulary = sync.OnceValue(func() *lexicon {
+	l := &lexicon{words: map[string]mark{}}
+	for c := range cues {
+		expr := "(?i)^(?:" + spelled[c] + ")"
+		l.whence[c] = regexp.MustCompile(expr)
+		parsed, err := syntax.Parse("(?i)"+spelled[c], syntax.Perl)
+		if err != nil {
+			panic(err) // MustCompile has taken the same expression
+		}
+		for _, b := range beginnings(parsed) {
+			word, whole := b.word()
+			m := l.words[word]
+			if whole {
+				m.is |= c.bit()
+			} else {
+				m.begins |= c.bit()
+			}
+			l.words[word] = m
+		}
+	}
+	return l
+})
+
+// signs are the cues of one sentence.
+type signs struct {
+	text   string
+	is     uint16
+	digit  bool
+	places []place
+}
+
+// place is a word that may begin cues.
+type place struct {
+	at     int
+	begins uint16
+}
+
+// signsOf finds the words of a text that are cues or begin some.
+func signsOf(text string) signs {
+	s := signs{text: text}
+	words := vocabulary().words
+	var room [maxCue]byte
+	lower := room[:0] // the word so far
+	n := 0
+	for i := 0; i <= len(text); i++ {
+		if i < len(text) && inWord(text[i]) {
+			s.digit = s.digit || '0' <= text[i] && text[i] <= '9'
+			if n < maxCue {
+				lower = append(lower, text[i]|('a'-'A')) // digits have this bit, and no cue has an underscore
+			}
+			n++
+			continue
+		}
+		if 0 < n && n <= maxCue {
+			s.add(i-n, words[string(lower)])
+		}
+		lower, n = lower[:0], 0
+	}
+	return s
+}
+
+// add takes up the word at a place.
+func (s *signs) add(at int, m mark) {
+	if at > 0 {
+		m.is, m.begins = m.is&^(leading.bit()-1), m.begins&^(leading.bit()-1)
+	}
+	s.is |= m.is
+	if m.begins != 0 {
+		s.places = append(s.places, place{at, m.begins})
+	}
+}
+
+// inWord tells a byte of what `\b` takes for a word.
+func inWord(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_'
+}
+
+// has reports whether the sentence says c somewhere.
+func (s *signs) has(c cue) bool {
+	return s.is&c.bit() != 0 || s.begins(c, 0)
+}
+
+// begins reports whether c, if it is more than a word, stands at or behind from.
+func (s *signs) begins(c cue, from int) bool {
+	return slices.ContainsFunc(s.places, func(p place) bool {
+		return p.begins&c.bit() != 0 && p.at >= from && vocabulary().whence[c].MatchString(s.text[p.at:])
+	})
+}
+
+// beginning is what the matches of an expression may begin with, in lower case.
+type beginning struct {
+	text string
+	more bool // a match needs more than this text
+}
+
+// Signs in a beginning that stand for no character.
+const (
+	edge    = "\x00"
+	unknown = "\x01"
+)
+
+// beginnings are those of an expression, up to the end of the first word.
+func beginnings(re *syntax.Regexp) []beginning {
+	switch re.Op {
+	case syntax.OpLiteral:
+		return []beginning{{strings.ToLower(string(re.Rune)), re.Flags&syntax.FoldCase == 0}}
+	case syntax.OpCharClass:
+		return letters(re.Rune)
+	case syntax.OpWordBoundary:
+		return []beginning{{text: edge}}
+	case syntax.OpEmptyMatch:
+		return []beginning{{}}
+	case syntax.OpCapture:
+		return beginnings(re.Sub[0])
+	case syntax.OpQuest:
+		return append(beginnings(re.Sub[0]), beginning{})
+	case syntax.OpAlternate:
+		var all []beginning
+		for _, sub := range re.Sub {
+			all = append(all, beginnings(sub)...)
+		}
+		return all
+	case syntax.OpConcat:
+		all := []beginning{{}}
+		for _, sub := range re.Sub {
+			all = extended(all, beginnings(sub))
+		}
+		return all
+	default:
+		return []beginning{{unknown, true}}
+	}
+}
+
+// letters are those of a small class of characters.
+func letters(ranges []rune) []beginning {
+	const small = 8
+	var all []beginning
+	for i := 0; i < len(ranges); i += 2 {
+		for r := ranges[i]; r <= ranges[i+1] && r <= unicode.MaxASCII; r++ {
+			all = append(all, beginning{text: strings.ToLower(string(r))})
+		}
+	}
+	if len(all) > small {
+		return []beginning{{unknown, true}}
+	}
+	return all
+}
+
+// extended puts all the tails behind each head whose first word has not ended.
+func extended(heads, tails []beginning) []beginning {
+	var all []beginning
+	for _, h := range heads {
+		if h.ended() >= 0 {
+			all = append(all, beginning{h.text, true})
+			continue
+		}
+		for _, t := range tails {
+			all = append(all, beginning{h.text + t.text, h.more || t.more})
+		}
+	}
+	return all
+}
+
+// ended is where the first word ends, negative if it does not.
+func (b beginning) ended() int {
+	for i := range len(b.text) {
+		if !inWord(b.text[i]) {
+			return i
+		}
+	}
+	return -1
+}
+
+// word is the first word, and whether that is all that the expression wants.
+func (b beginning) word() (word string, whole bool) {
+	n := b.ended()
+	if n <= 0 || n > maxCue || strings.HasPrefix(b.text[n:], unknown) {
+		panic("observe: a cue does not begin with a word: " + b.text)
+	}
+	return b.text[:n], !b.more && b.text[n:] == edge
+}

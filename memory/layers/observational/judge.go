@@ -1,0 +1,212 @@
+package observational
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf8"
+)
+
+// weight says how much a statement matters; 0 is not worth keeping.
+type weight int
+
+const (
+	fact     weight = 1 + iota // something is so: a name, a number, a date
+	decision                   // something was settled
+	personal                   // a speaker says something about themselves, or how they want things to be
+)
+
+// The rules, beside the cues. They are English first; of other languages they know how people speak of themselves.
+var (
+	// name begins a sentence that is about somebody or something with a name.
+	name = lazily(`^\p{Lu}[\p{L}\d'’-]*\.?\s`)
+	// label is in front of what is so: "Budget: 4000 EUR".
+	label = lazily(`^[\p{L}][\p{L}\d _'’-]{1,40}[:=]\s*\S`)
+	// turned is where a statement goes over into a question: "I am Ann, what is your name?"
+	turned = lazily(`(?i)^[,;:–—-]\s+(and |so |but |now )?(what|what's|whats|who|who's|how|how's|where|where's|when|why|which|can|could|would|will|do|does|did|is|are|should)\b`)
+	ago    = lazily(`(?i)\b\S+ (days?|weeks?|months?) ago\b`)
+)
+
+// lazily compiles an expression when it is first needed: compiling all of them takes milliseconds.
+func lazily(expr string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
+}
+
+// tongues are words by which people speak of themselves in other languages.
+var tongues = sync.OnceValue(func() map[string]bool {
+	all := map[string]bool{}
+	for w := range strings.FieldsSeq(`ich wir mein meine meinen meiner unser unsere je nous mon notre nos yo soy somos vivo tengo mi
+		mis nuestro nuestra prefiero eu meu minha nosso nossa moro prefiro mio mia preferisco abito ik mijn onze jag mitt jeg
+		benim adım я мой моя моё мои меня мне мы наш наша зовут mam mój moja jestem`) {
+		all[w] = true
+	}
+	return all
+})
+
+// tongueParts are the same as parts of a text: those that are not one word, and those of scripts without spaces.
+var (
+	tongueParts    = lazily(`(?i)(^|[^\p{L}])(j['’]\p{L}+|m['’]appelle|me llamo)($|[^\p{L}])`)
+	unspacedSelves = []string{"私", "僕", "俺", "わたし", "我", "나는", "저는", "제 ", "내 ", "住んで", "が好き", "が嫌い", "アレルギー", "住在", "过敏", "살아요", "좋아해", "싫어해"}
+)
+
+// judge says how much a sentence matters, given who said it.
+func judge(text, by string) weight {
+	if !worded(text) {
+		return 0
+	}
+	if by != byUser {
+		return judgeReport(text)
+	}
+	s := signsOf(text)
+	notable := s.has(remember)
+	if !notable && (question(text) || s.has(asked)) {
+		return 0
+	}
+	told := s.has(own)
+	switch {
+	case notable, s.has(standing):
+		return personal
+	case !told && s.has(passing):
+		return 0
+	case told, s.has(me), elsewhere(text):
+		return personal
+	case s.has(decided):
+		return decision
+	case s.has(named), s.thing(), s.exact() && s.has(subject):
+		return fact
+	default:
+		return s.precise()
+	}
+}
+
+// stated is the part of a sentence that states something: all of it, or what stands before a question.
+func stated(text string) string {
+	if !question(text) {
+		return text
+	}
+	if s := signsOf(text); s.has(remember) || s.has(supposed) {
+		return text
+	}
+	const breaks = ",;:–—-"
+	for at := strings.IndexAny(text, breaks); at >= 0; {
+		if turned().MatchString(text[at:]) {
+			return strings.TrimRight(text[:at], space)
+		}
+		_, size := utf8.DecodeRuneInString(text[at:])
+		next := strings.IndexAny(text[at+size:], breaks)
+		if next < 0 {
+			break
+		}
+		at += size + next
+	}
+	return text
+}
+
+// space is what `\s` takes for it.
+const space = "\t\n\f\r "
+
+// judgeReport is for what assistants and tools say: they talk much, so only what is settled or precise counts.
+func judgeReport(text string) weight {
+	if question(text) {
+		return 0
+	}
+	s := signsOf(text)
+	switch {
+	case s.has(filler):
+		return 0
+	case s.has(decided):
+		return decision
+	default:
+		return s.precise()
+	}
+}
+
+// precise is a fact if the sentence says of something that it is so, with a name, a number or a date. Of a script that
+// the rules cannot read, a number is enough.
+func (s *signs) precise() weight {
+	switch {
+	case (s.has(copula) || strings.ContainsAny(s.text, ":=") && label().MatchString(s.text)) && (s.exact() || proper(s.text)):
+		return fact
+	case !strings.ContainsFunc(s.text, latin) && strings.ContainsFunc(s.text, unicode.IsDigit):
+		return fact
+	default:
+		return 0
+	}
+}
+
+// exact tells of a number or a date.
+func (s *signs) exact() bool { return s.digit || s.has(exact) }
+
+// thing reports whether the sentence begins with a name, or with "The" and its like, and says what that is or does.
+func (s *signs) thing() bool {
+	at := name().FindStringIndex(s.text)
+	return at != nil && s.begins(verb, at[1])
+}
+
+// proper reports whether a word within the text has a capital, as names have: `[\p{L}\d,;:.]\s+["'(]?\p{Lu}[\p{L}\d'’-]+`.
+func proper(text string) bool {
+	for i, r := range text {
+		if !unicode.IsUpper(r) {
+			continue
+		}
+		before := text[:i]
+		if n := len(before); n > 0 && strings.IndexByte(`"'(`, before[n-1]) >= 0 {
+			before = before[:n-1]
+		}
+		lead := strings.TrimRight(before, space)
+		last, _ := utf8.DecodeLastRuneInString(lead)
+		next, _ := utf8.DecodeRuneInString(text[i+utf8.RuneLen(r):])
+		if len(lead) < len(before) && alphanumeric(last, ",;:.") && alphanumeric(next, "'’-") {
+			return true
+		}
+	}
+	return false
+}
+
+// alphanumeric tells of a letter, a digit of ASCII, or one of the others.
+func alphanumeric(r rune, others string) bool {
+	return unicode.IsLetter(r) || '0' <= r && r <= '9' || strings.ContainsRune(others, r)
+}
+
+// elsewhere reports whether a speaker talks about themselves in another language than English.
+func elsewhere(text string) bool {
+	selves, parts := tongues(), false
+	for w := range strings.FieldsFuncSeq(text, func(r rune) bool { return !unicode.IsLetter(r) }) {
+		w = strings.ToLower(w)
+		if selves[w] {
+			return true
+		}
+		parts = parts || w == "j" || w == "appelle" || w == "llamo"
+	}
+	return parts && tongueParts().MatchString(text) ||
+		slices.ContainsFunc(unspacedSelves, func(w string) bool { return strings.Contains(text, w) })
+}
+
+func question(text string) bool {
+	r, _ := utf8.DecodeLastRuneInString(strings.TrimRight(text, `"')* `))
+	return r == '?' || r == '？' || r == '؟'
+}
+
+// worded reports whether a sentence is long enough to say something: two words, or four signs of a script without spaces.
+func worded(text string) bool {
+	const few = 4
+	if !strings.ContainsFunc(text, latin) {
+		return utf8.RuneCountInString(text) >= few
+	}
+	n := 0
+	for range strings.FieldsSeq(text) {
+		if n++; n == 2 {
+			return true
+		}
+	}
+	return false
+}
+
+func latin(r rune) bool {
+	if r <= unicode.MaxASCII {
+		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+	}
+	return unicode.Is(unicode.Latin, r)
+}

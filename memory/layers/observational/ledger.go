@@ -1,0 +1,243 @@
+package observational
+
+import (
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// maxSources is how many sources a statement names, the newest.
+const maxSources = 8
+
+// ledger is what is known, with what is learnt now behind it. A statement without text is one that another has replaced.
+type ledger struct {
+	all   []observation
+	first int // of what is learnt now
+}
+
+func newLedger(known []observation) *ledger {
+	return &ledger{all: slices.Clone(known), first: len(known)}
+}
+
+func (l *ledger) known() []observation { return unreplaced(l.all[:l.first]) }
+
+func (l *ledger) fresh() []observation { return unreplaced(l.all[l.first:]) }
+
+// unreplaced are the statements that no other has replaced.
+func unreplaced(all []observation) []observation {
+	return slices.DeleteFunc(slices.Clone(all), func(o observation) bool { return o.Text == "" })
+}
+
+// take enters a statement, unless it is known or corrects another. topic is what its user spoke of before.
+func (l *ledger) take(o observation, topic string) {
+	if i := l.repeats(&o); i >= 0 {
+		known := &l.all[i]
+		if !slices.Contains(known.From, o.From[0]) {
+			known.From = append(slices.Clip(known.From), o.From...)
+			known.From = known.From[max(0, len(known.From)-maxSources):]
+		}
+		return
+	}
+	if o.By == byUser {
+		if changed, ok := l.corrects(&o, topic); ok {
+			if changed.Text != "" {
+				l.all = append(l.all, changed)
+			}
+			return
+		}
+		if i := l.replaces(&o); i >= 0 {
+			l.all[i].Text = ""
+		}
+	}
+	l.all = append(l.all, o)
+}
+
+// repeats is the statement that says the same, -1 for none. Users are only taken to repeat themselves if no number and no
+// negation differs; what others say in the words of one statement echoes it.
+func (l *ledger) repeats(o *observation) int {
+	const alike = 0.8
+	text := " " + normal(undated(o.Text)) + " "
+	mine := significant(text)
+	for i := range l.all {
+		if l.all[i].Text == "" {
+			continue
+		}
+		theirs := " " + normal(undated(l.all[i].Text)) + " "
+		if theirs == text {
+			return i
+		}
+		if o.By != byUser {
+			if !slices.ContainsFunc(mine, func(word string) bool { return !strings.Contains(theirs, word) }) {
+				return i
+			}
+			continue
+		}
+		if l.all[i].By == byUser && len(mine) > 2 && overlap(mine, significant(theirs)) >= alike && numbersOf(text) == numbersOf(theirs) && denies(text) == denies(theirs) {
+			return i
+		}
+	}
+	return -1
+}
+
+// overlap is which share of the words of two statements both have.
+func overlap(a, b []string) float64 {
+	both := 0
+	for _, w := range a {
+		if slices.Contains(b, w) {
+			both++
+		}
+	}
+	all := len(a) + len(b) - both
+	if all == 0 {
+		return 0
+	}
+	return float64(both) / float64(all)
+}
+
+func numbersOf(text string) string {
+	return strings.Join(value().FindAllString(text, -1), " ")
+}
+
+func denies(text string) bool {
+	return slices.ContainsFunc([]string{" not ", " no ", " never ", " don t ", " doesn t ", " isn t ", " can t ", " won t ", " without "},
+		func(w string) bool { return strings.Contains(text, w) })
+}
+
+// corrects is the statement that o changes, as it is now: "I moved it to Friday at 9am". If it is not sure which one that
+// is, nothing is changed, and the statement, which means nothing without it, is not kept: ok, without text.
+func (l *ledger) corrects(o *observation, topic string) (changed observation, ok bool) {
+	var subject, next string
+	if m := moves().FindStringSubmatch(o.Text); m != nil {
+		subject, next = m[5], m[7]
+	} else if m := meant().FindStringSubmatch(o.Text); m != nil {
+		subject, next = "it", m[2]
+	} else {
+		return observation{}, false
+	}
+	kind := when()
+	if !kind.MatchString(next) {
+		if kind = value(); !kind.MatchString(next) {
+			return observation{}, false
+		}
+	}
+	named := !slices.Contains([]string{"it", "that", "this"}, strings.ToLower(subject))
+	if named {
+		topic = normal(subject)
+	}
+
+	var candidates []int
+	for i := range l.all {
+		c := &l.all[i]
+		if c.Text != "" && c.By == byUser && slices.ContainsFunc(c.From, func(s source) bool { return s.Session == o.From[0].Session }) && len(kind.FindAllString(c.Text, 3)) > 0 {
+			candidates = append(candidates, i)
+		}
+	}
+	about := slices.DeleteFunc(slices.Clone(candidates), func(i int) bool {
+		theirs := " " + normal(l.all[i].Text) + " "
+		return !slices.ContainsFunc(significant(" "+topic+" "), func(w string) bool { return strings.Contains(theirs, w) })
+	})
+	switch {
+	case len(about) > 0:
+		candidates = about
+	case named || len(candidates) > 1:
+		return observation{}, !named
+	}
+	if len(candidates) == 0 {
+		return observation{}, !named
+	}
+
+	i := candidates[len(candidates)-1]
+	places := kind.FindAllStringIndex(l.all[i].Text, -1)
+	to := strings.TrimSpace(next)
+	if strings.HasPrefix(strings.ToLower(l.all[i].Text[places[0][0]:]), "on ") && !strings.HasPrefix(strings.ToLower(to), "on ") {
+		to = "on " + to
+	}
+	changed = l.all[i]
+	changed.Text = l.all[i].Text[:places[0][0]] + to + l.all[i].Text[places[len(places)-1][1]:]
+	changed.From, changed.Said = o.From, o.Said
+	l.all[i].Text = ""
+	return changed, true
+}
+
+// replaces is the statement about the same thing that no longer holds, -1 for none: "My budget is 300" after "My budget is
+// 200". Both must say a number or a day of it, or it must be something of which there is one.
+func (l *ledger) replaces(o *observation) int {
+	key := subjectOf(o.Text)
+	if key == "" {
+		return -1
+	}
+	for i := range l.all {
+		c := &l.all[i]
+		if c.Text == "" || c.By != byUser || subjectOf(c.Text) != key {
+			continue
+		}
+		one := only().MatchString(key) || key == "live"
+		if one || value().MatchString(c.Text) && value().MatchString(o.Text) || when().MatchString(c.Text) && when().MatchString(o.Text) {
+			return i
+		}
+	}
+	return -1
+}
+
+// subjectOf is what a statement says something of, "" if that is not clear.
+func subjectOf(text string) string {
+	if lives().MatchString(text) {
+		return "live"
+	}
+	if m := about().FindStringSubmatch(text); m != nil {
+		return strings.TrimPrefix(normal(m[1]), "our ")
+	}
+	return ""
+}
+
+// withDates puts its date behind each day of the week, for a text that was said at now.
+func withDates(text string, now time.Time) string {
+	past := pastVerbs().MatchString(text)
+	from := now
+	places := weekday().FindAllStringSubmatchIndex(text, -1)
+	var b strings.Builder
+	done := 0
+	for _, p := range places {
+		before := ""
+		if p[2] >= 0 {
+			before = strings.ToLower(strings.TrimSpace(text[p[2]:p[3]]))
+		}
+		if p[6] >= 0 || before == "every" || before == "each" || before == "next" {
+			continue // it comes again, or nobody knows which one is meant
+		}
+		want := slices.IndexFunc([]string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}, func(d string) bool {
+			return strings.HasPrefix(strings.ToLower(text[p[4]:p[5]]), d)
+		})
+		days := (want - int(from.Weekday()) + 7) % 7
+		if days == 0 {
+			days = 7
+		}
+		day := from.AddDate(0, 0, days)
+		if before == "last" || past && before != "this" {
+			day = from.AddDate(0, 0, days-7)
+			if days == 7 {
+				day = from.AddDate(0, 0, -7)
+			}
+		} else {
+			from = day
+		}
+		b.WriteString(text[done:p[5]])
+		b.WriteString(" (" + day.Format(time.DateOnly) + ")")
+		done = p[5]
+	}
+	b.WriteString(text[done:])
+	return b.String()
+}
+
+// undated is a text without the dates that withDates has put into it.
+func undated(text string) string {
+	for {
+		i := strings.Index(text, " (20")
+		if i < 0 || len(text) < i+len(" (2006-01-02)") || text[i+len(" (2006-01-02")] != ')' ||
+			strings.ContainsFunc(text[i+2:i+12], func(r rune) bool { return r != '-' && !unicode.IsDigit(r) }) {
+			return text
+		}
+		text = text[:i] + text[i+len(" (2006-01-02)"):]
+	}
+}

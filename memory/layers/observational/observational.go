@@ -1,0 +1,367 @@
+// Package observational implements the layer observational_memory: it gathers messages in a buffer, distils them into short
+// observations, and shows these to the model in later requests of the same scope.
+//
+// Three observers distil. "extractive" needs no model: it keeps the sentences that state a fact, a preference, a
+// decision, a name, a number or a date. "model" asks one. "count" only says how much was said.
+package observational
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"remora/memory/layer"
+	"remora/memory/redact"
+	"remora/wire"
+)
+
+// Observers, as the key observer names them.
+const (
+	Extractive = "extractive"
+	ByModel    = "model"
+	Count      = "count"
+)
+
+// Inputs, as the key inputs names them.
+const (
+	UserOnly      = "user"
+	AssistantOnly = "assistant"
+	Conversation  = "conversation" // users and the model
+	All           = "all"          // tools too
+)
+
+// Bounds of what is kept, whatever is said.
+const (
+	defaultThreshold    = 2000     // tokens
+	defaultObservations = 50       // observations
+	defaultBuffer       = 32 << 10 // bytes
+	limitObservations   = 1000     // the most that may be configured
+	limitBuffer         = 64 << 10 // likewise; JSON may need six times as much
+	limitThreshold      = math.MaxInt32
+	maxObserved         = 64 << 10 // bytes of all observations together
+	maxLine             = 500      // characters of one observation, whoever made it
+)
+
+// Options configures the layer.
+type Options struct {
+	// Observer is extractive, model or count; model where the layer has one, else extractive.
+	Observer string `mapstructure:"observer"`
+	// Inputs says who is listened to: user, assistant, conversation (both) or all (tools too); default user.
+	Inputs string `mapstructure:"inputs"`
+	// BufferThreshold is how many tokens of text are gathered before they are distilled; default 2000. It applies to the
+	// observers model and count: the extractive one costs next to nothing and distils at every answer, so that a fact
+	// that was told once is known to the next session.
+	BufferThreshold int `mapstructure:"buffer_threshold"`
+	// MaxObservations is how many are kept, the newest; default 50, at most 1000.
+	MaxObservations int `mapstructure:"max_observations"`
+	// MaxBuffer is how many bytes of text wait to be distilled, the newest; default 32768, at most 65536.
+	MaxBuffer int `mapstructure:"max_buffer"`
+	// HasModel: the layer is configured with a model. It is no key of its own.
+	HasModel bool `mapstructure:"-"`
+}
+
+// DependOn tells the options whether the layer has a model.
+func (o *Options) DependOn(hasModel bool, _ layer.Scope) { o.HasModel = hasModel }
+
+// Defaults are the layer's place and limits.
+func Defaults(Options) layer.Defaults {
+	return layer.Defaults{
+		ID: "observational-memory", Slot: 200, Scope: layer.Resource, Budget: layer.Between(500, 2500),
+		Timeouts: layer.Timeouts{Store: time.Minute},
+	}
+}
+
+// Layer is the layer. It is safe for concurrent use.
+type Layer struct {
+	o       Options
+	states  *layer.Decoded[state]
+	observe func(ctx context.Context, t *layer.Turn, s *state) ([]observation, error)
+}
+
+// New returns the layer. The error joins one line per key that is wrong.
+func New(o Options) (*Layer, error) {
+	if o.Observer == "" {
+		o.Observer = Extractive
+		if o.HasModel {
+			o.Observer = ByModel
+		}
+	}
+	if o.Inputs == "" {
+		o.Inputs = UserOnly
+	}
+	l := &Layer{states: layer.NewDecoded(decode)}
+	errs := []error{
+		layer.Bounded("buffer_threshold", &o.BufferThreshold, defaultThreshold, limitThreshold),
+		layer.Bounded("max_observations", &o.MaxObservations, defaultObservations, limitObservations),
+		layer.Bounded("max_buffer", &o.MaxBuffer, defaultBuffer, limitBuffer),
+	}
+	if !slices.Contains([]string{UserOnly, AssistantOnly, Conversation, All}, o.Inputs) {
+		errs = append(errs, errors.New("inputs: want user, assistant, conversation or all"))
+	}
+	switch o.Observer {
+	case Extractive:
+		l.observe = extractive
+	case Count:
+		l.observe = count
+	case ByModel:
+		l.observe = l.askModel
+		if !o.HasModel {
+			errs = append(errs, errors.New("observer: model needs the key model, or want extractive or count"))
+		}
+	default:
+		errs = append(errs, errors.New("observer: want extractive, model or count"))
+	}
+	l.o = o
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// Has reports whether the layer uses a hook (layer.Selective): it does not read input items if it hears the model only.
+func (l *Layer) Has(hook string) bool {
+	return hook != layer.HookAppendItems || l.o.Inputs != AssistantOnly
+}
+
+// hears says whether a speaker is listened to.
+func (l *Layer) hears(by string) bool {
+	switch by {
+	case byUser:
+		return l.o.Inputs != AssistantOnly
+	case byAssistant:
+		return l.o.Inputs != UserOnly
+	case byTool:
+		return l.o.Inputs == All
+	default:
+		return false
+	}
+}
+
+// Prompt reports whether hooks never wait: they do for a model that distils (layer.Prompt).
+func (l *Layer) Prompt() bool { return !l.o.HasModel }
+
+// Init takes the state that was kept, or none where that cannot be read.
+func (l *Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.State, error) {
+	if _, err := l.states.Get(stored); err != nil {
+		return nil, nil //nolint:nilerr // what cannot be read is started anew, as if there were none
+	}
+	return stored, nil
+}
+
+// AppendItems gathers what the user and tools said. It distils nothing: a model would delay the request.
+func (l *Layer) AppendItems(_ context.Context, t *layer.Turn, s layer.State, items []wire.Item) (layer.Appended, error) {
+	if l.o.Inputs == AssistantOnly {
+		return layer.Appended{Items: items}, nil
+	}
+	st, err := l.states.Get(s)
+	if err != nil {
+		return layer.Appended{}, err
+	}
+	if !l.gather(t, &st, items) {
+		return layer.Appended{Items: items}, nil
+	}
+	return layer.Appended{Items: items, State: l.written(s, st)}, nil
+}
+
+// Store gathers what the assistant said and distils the buffer when it is full enough.
+func (l *Layer) Store(ctx context.Context, t *layer.Turn, s layer.State, r *layer.Response) (layer.State, error) {
+	st, err := l.states.Get(s)
+	if err != nil {
+		return nil, err
+	}
+	said := slices.DeleteFunc(slices.Clone(r.Items), func(it wire.Item) bool {
+		return it.Kind != wire.Message || it.Role != wire.Assistant
+	})
+	changed := l.gather(t, &st, said)
+	if !l.due(st) {
+		if !changed {
+			return s, nil
+		}
+		return l.written(s, st), nil
+	}
+	distilled, err := l.observe(ctx, t, &st)
+	if err != nil {
+		return nil, fmt.Errorf("observe: %w", err)
+	}
+	st.add(distilled, l.o.MaxObservations)
+	return l.written(s, st), nil
+}
+
+// written is the state that takes the place of was.
+func (l *Layer) written(was layer.State, st state) layer.State {
+	next := st.encode()
+	l.states.Put(was, next, st.shared())
+	return next
+}
+
+// due reports whether the buffer is to be distilled now.
+func (l *Layer) due(st state) bool {
+	if l.o.Observer == Extractive {
+		return len(st.Buffer) > 0
+	}
+	return st.BufferTokens >= l.o.BufferThreshold
+}
+
+// gather puts the texts of items into the buffer and reports whether there were any. System and developer messages are
+// left out.
+//
+// The newest are read first, and no more than the buffer holds: looking for secrets in the whole of a long history, most of
+// which would be dropped at once, takes longer than everything else in its request. What is older is counted by its size.
+func (l *Layer) gather(t *layer.Turn, st *state, items []wire.Item) bool {
+	var heard []entry // the newest first
+	size := 0
+	for _, it := range slices.Backward(items) {
+		by := speaker(it)
+		if !l.hears(by) {
+			continue
+		}
+		if size > l.o.MaxBuffer {
+			const bytesPerToken = 4
+			st.Lost = min(st.Lost, math.MaxInt32) + 1
+			st.BufferTokens = min(st.BufferTokens, math.MaxInt32) + len(it.Raw)/bytesPerToken
+			continue
+		}
+		if text := redact.Text(layer.Head(it.Text(), l.o.MaxBuffer)); text != "" {
+			heard = append(heard, entry{By: by, Text: text, Session: layer.Digest(t.Thread), Item: itemName(it.ContentHash())})
+			size += len(text) + perEntry
+		}
+	}
+
+	for _, e := range slices.Backward(heard) {
+		st.gather(e, t.Count(e.Text), l.o.MaxBuffer)
+	}
+	return len(heard) > 0
+}
+
+// itemName is an item's hash as observations name it.
+func itemName(content wire.Hash) string {
+	return hex.EncodeToString(content[:])
+}
+
+// OfView says that what the view has is not told again (layer.OfView).
+func (*Layer) OfView() bool { return true }
+
+// untold are the statements that the view does not make by itself: whatever their wording, none of their items is in it.
+func untold(t *layer.Turn, all []observation) []observation {
+	if t.InView == nil {
+		return all
+	}
+	own := ""
+	if t.Upstream {
+		own = layer.Digest(t.Thread)
+	}
+	var left []observation
+	for _, o := range all {
+		if !slices.ContainsFunc(o.From, func(s source) bool {
+			content, err := hex.DecodeString(s.Item)
+			return s.Session == own || err == nil && len(content) == len(wire.Hash{}) && t.InView(wire.Hash(content))
+		}) {
+			left = append(left, o)
+		}
+	}
+	return left
+}
+
+// speaker is who says an item, "" for those that are not listened to.
+func speaker(it wire.Item) string {
+	switch {
+	case it.Kind == wire.ToolResult:
+		return byTool
+	case it.Kind == wire.Message && it.Role == wire.User:
+		return byUser
+	case it.Kind == wire.Message && it.Role == wire.Assistant:
+		return byAssistant
+	default:
+		return ""
+	}
+}
+
+// Recall tells the observations that the view does not have, the oldest left out until the rest fits.
+func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
+	st, err := l.states.Get(s)
+	if err != nil {
+		return layer.Recalled{}, err
+	}
+	observations := untold(t, st.Observations)
+	if len(observations) == 0 {
+		return layer.Recalled{}, nil
+	}
+	var text string
+	var cost int
+	fits := func(from int) bool {
+		rendered := render(observations[from:])
+		n := t.Count(rendered)
+		if n > budget {
+			return false
+		}
+		text, cost = rendered, n
+		return true
+	}
+	// Fewer observations never cost more, so that the cut can be searched for by halves. The last one that fitted is the
+	// first one that fits.
+	if !fits(0) {
+		sort.Search(len(observations)-1, func(i int) bool { return fits(i + 1) })
+	}
+	if text == "" {
+		return layer.Recalled{}, nil
+	}
+	return layer.Recalled{Messages: []string{text}, Tokens: cost}, nil
+}
+
+func render(observations []observation) string {
+	lines := make([]string, len(observations))
+	for i := range observations {
+		lines[i] = observations[i].line()
+	}
+	return layer.Block("observations", "- "+strings.Join(lines, "\n- "))
+}
+
+// Spawn gives a child its own copy.
+func (*Layer) Spawn(_ context.Context, _ *layer.Turn, parent layer.State) (layer.State, error) {
+	return slices.Clone(parent), nil
+}
+
+// Forget takes out the statements and the waiting texts that came from sessions that are gone (layer.Forgetter).
+func (l *Layer) Forget(_ context.Context, t *layer.Turn, s layer.State, gone func(string) bool) (layer.State, error) {
+	st, err := l.states.Get(s)
+	if err != nil {
+		return nil, nil //nolint:nilerr // an unreadable state is dropped
+	}
+	next := st
+	next.Observations = nil
+	for _, o := range st.Observations {
+		from := slices.DeleteFunc(slices.Clone(o.From), func(f source) bool { return gone(f.Session) })
+		if len(from) == 0 && len(o.From) > 0 {
+			continue
+		}
+		o.From = from
+		next.Observations = append(next.Observations, o)
+	}
+	next.Buffer = slices.DeleteFunc(slices.Clone(st.Buffer), func(e entry) bool { return gone(e.Session) })
+	next.BufferTokens = 0
+	if gone(next.Topic.Session) {
+		next.Topic = heard{}
+	}
+	if gone(next.Play) {
+		next.Play = ""
+	}
+	for _, e := range next.Buffer {
+		next.BufferTokens += t.Count(e.Text)
+	}
+	if len(next.Observations) == 0 && len(next.Buffer) == 0 {
+		return nil, nil
+	}
+	return l.written(s, next), nil
+}
+
+// count is the observer that needs nothing: it says how many texts there were.
+func count(_ context.Context, t *layer.Turn, s *state) ([]observation, error) {
+	text := fmt.Sprintf("Processed %d items", len(s.Buffer)+s.Lost)
+	return []observation{{Text: text, From: []source{{Session: layer.Digest(t.Thread)}}}}, nil
+}

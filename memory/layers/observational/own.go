@@ -1,0 +1,136 @@
+package observational
+
+import "strings"
+
+// What of a user's message is not the user's own: mail and letters that were pasted, texts to work on, quotations, stories
+// and parts that users play.
+var (
+	mailHead  = lazily(`(?im)^(from|to|cc|subject|sent|date|von|an|betreff|gesendet|de|à|objet|para|asunto):\s+\S`)
+	mailStart = lazily(`(?im)^(-{2,}\s*(original message|forwarded message|ursprüngliche nachricht)|begin forwarded message|on .{5,80} wrote:|am .{5,80} schrieb|le .{5,80} a écrit)`)
+	greeting  = lazily(`(?i)^(dear|hi|hello|hey|sehr geehrte|liebe|hallo|bonjour|cher|chère|estimad[oa]|hola)\b[^.!?]{0,60},\s*$`)
+	formal    = lazily(`(?i)^(dear|sehr geehrte|cher|chère|estimad[oa]|to whom it may concern)\b[^.!?]{0,60}[,:]\s*$`)
+	signOff   = lazily(`(?i)^(best|kind|warm)?\s*(regards|wishes)|^(sincerely|best|cheers|yours|thanks|thank you|mit freundlichen|viele grüße|cordialement|saludos)\b[^.!?]{0,30},?\s*$`)
+	material  = lazily(`(?i)\b(translate|summari[sz]e|proofread|rewrite|rephrase|shorten|edit|improve|correct|polish|analy[sz]e|review|reply to|respond to|answer this|` +
+		`here('s| is| are)|this is|these are|übersetze|korrigiere|fasse|traduis|résume|corrige|traduce|resume)\b[^\n:]{0,80}:\s*(\n|$|["“„«]|\S)`)
+	fiction = lazily(`(?i)\b(role.?play|pretend|imagine (that )?(i|you|we)|act as|play the (role|part)|you (are|play) (a|an|the|my) |in character|once upon a time|` +
+		`(write|tell|continue|invent|make up)( me)?( us)? (a|an|the|another) ([a-z-]+ ){0,3}(story|tale|poem|novel|scene|dialogue|script|song|joke|chapter|letter|email|mail|essay|speech|cover letter))\b`)
+	playing  = lazily(`(?i)\b(role.?play|pretend (that )?i|let'?s play|play the (role|part)|in character|i('ll| will) (be|play) (a|an|the) )`)
+	played   = lazily(`(?i)\b(stop|end|enough|out of character|ooc|no more|back to (reality|normal|business)|quit)\b`)
+	quotes   = lazily(`["“„«][^"“”„«»\n]{12,}["”“»]`)
+	stagings = lazily(`^\*[^*]+\*`)
+)
+
+// ownWords is what of a message its user says in their own name, and whether a play begins with it.
+func ownWords(text string) (own string, plays bool) {
+	if stagings().MatchString(text) || fiction().MatchString(text) {
+		return "", playing().MatchString(text)
+	}
+	if at := mailStart().FindStringIndex(text); at != nil {
+		text = text[:at[0]]
+	}
+	if heads := mailHead().FindAllStringIndex(text, 3); len(heads) >= 2 {
+		text = text[:heads[0][0]]
+	}
+	if at := material().FindStringIndex(text); at != nil {
+		text = text[:at[0]]
+	}
+	return quotes().ReplaceAllString(withoutLetters(text), " "), false
+}
+
+// withoutLetters leaves out what stands between a greeting and a farewell, each on a line of its own. A formal greeting
+// begins a letter whose farewell may be missing.
+func withoutLetters(text string) string {
+	lines := strings.Split(text, "\n")
+	begins := -1
+	for i, l := range lines {
+		l = strings.TrimSpace(l)
+		switch {
+		case begins < 0 && formal().MatchString(l):
+			return strings.Join(lines[:i], "\n")
+		case begins < 0 && greeting().MatchString(l):
+			begins = i
+		case begins >= 0 && i > begins+1 && signOff().MatchString(l):
+			return strings.Join(lines[:begins], "\n")
+		}
+	}
+	return text
+}
+
+// What passes: states of this minute, errors, plans for the next step. A day or date makes a plan one to keep.
+var (
+	interjections = lazily(`(?i)^((ok(ay)?|yes|yeah|yep|no|nope|well|also|btw|by the way|oh|ah|hmm+|right|so|and|but|actually|hey|hi|hello|sure|thanks|thank you|great|cool|perfect|sorry|please)\b[\s,.!:;-]*)+`)
+	troubles      = lazily(`(?i)\b(fail(s|ed|ing)?|errors?|panic(s|ked)?|exception|crash(es|ed)?|(does|did|do)(n'?t| not) work|not working|undefined|stack ?trace|time[sd]? ?out|data race|segfault|broken|red again|complains?)\b`)
+	momentary     = lazily(`(?i)^(i|we)( |'|’)((already |just |still )?(know|see|guess|understand|agree|get|got|forgot|tried|ran|run the|run it|checked|saw|found|clicked|opened|restarted|updated it)\b|` +
+		`have (no idea|to\b|a look|tried|already|seen|done)|already have|` +
+		`(don'?t|do not|didn'?t) (know|understand|see|get|remember)|(need|want|would like|'d like|d like) (to|a|an|the|some|it|that|this|more|help|you)\b|(want|need) \S+[.!]?$|` +
+		`(ll|will|m going to|am going to|re going to) (try|think|talk|check|see|look|do|let|get|ask|test|read|take|send|call|go with|come|have)\b|` +
+		`(m|am|re|are) (off|here|back|done|ready|sure|afraid|late|tired|hungry|busy|bored|confused|lost|stuck|at|in a|on it|on my)\b|was (thinking|wondering|just))`)
+	atOnce = lazily(`(?i)(\b(right now|at the moment|just now|for now)\b|\bnow[.!]?$|^now\b)`)
+	daily  = lazily(`(?i)\b(mon|tues|wednes|thurs|fri|satur|sun)days?\b|\b(january|february|march|april|may|june|july|august|september|october|november|december)\b|\b\d{4}-\d\d-\d\d\b`)
+	labels = lazily(`(?i)^(budget|deadline|name|address|time ?zone|language|city|country|team|stack|goal|version|email|e-mail|phone|birthday|diet|allerg(y|ies)|size|role|job|company|preferences?|pet|car|note)s?\s*[:=]`)
+	diets  = lazily(`(?i)^(i'?m )?(vegan|vegetarian|pescatarian|gluten.free|lactose.intolerant|halal|kosher|diabetic|celiac|coeliac)\b`)
+	counts = lazily(`(?i)^(no|nope|yes|yeah|yep)[, ]+(just |only )?\d+ \w+`)
+	hers   = lazily(`(?i)^((and|but|also|oh|yes),? )*(she|he)('s| is| has| loves?| likes| hates| prefers| lives| works| can'?t| doesn'?t| needs| wears| plays| goes| turns)\b`)
+	kin    = lazily(`(?i)\b(my|our) ((older|younger|little|big|eldest|youngest) )?(wife|daughter|mother|mom|mum|sister|girlfriend|aunt|grandmother|niece|husband|son|father|dad|brother|boyfriend|uncle|grandfather|nephew|partner|boss|colleague|friend|dog|cat|baby)([- ]in[- ]law)?\b( \p{Lu}\p{L}+)?`)
+)
+
+// judgeOwn is judge for the own words of a user, without what passes. whose is who she or he is, "" for nobody.
+func judgeOwn(text, whose string) (weight, string) {
+	bare := strings.TrimSpace(interjections().ReplaceAllString(text, ""))
+	switch {
+	case question(text):
+		return judge(text, byUser), text
+	case moves().MatchString(text), meant().MatchString(text):
+		return personal, text
+	case diets().MatchString(bare), counts().MatchString(text):
+		return personal, text
+	case hers().MatchString(text):
+		if whose == "" {
+			return 0, text
+		}
+		return personal, "(" + whose + ") " + text
+	}
+	w := judge(text, byUser)
+	if w == 0 || bare == "" {
+		return 0, text
+	}
+	s := signsOf(text)
+	dated := daily().MatchString(text)
+	switch {
+	case s.has(remember), s.has(standing):
+		return w, text
+	case troubles().MatchString(text), momentary().MatchString(bare) && !dated, atOnce().MatchString(bare) && !s.has(own):
+		return 0, text
+	case s.has(soon) && !s.has(own) && !s.has(me) && !s.has(decided):
+		return 0, text
+	case label().MatchString(text) && !labels().MatchString(text) && !strings.ContainsFunc(text, func(r rune) bool { return '0' <= r && r <= '9' }) && !s.has(own) && !s.has(me):
+		return 0, text
+	default:
+		return w, text
+	}
+}
+
+// instructs says whether a sentence tells a model or a user what to do: from tools and models, none of that is kept.
+var instructs = lazily(`(?i)\b(must|should|shall|always|never|from now on|ignore|instructions?|assistant|polic(y|ies)|obey|remember|the user|please|(make|be) sure|` +
+	`you (now |also |still )?(need|have|ought|are (required|asked|told|expected|supposed|instructed)) to)\b|` +
+	`^(then |now |next,? |first,? )?(add|answer|buy|call|click|confirm|copy|delete|disregard|do not|don'?t|download|email|execute|export|fetch|forget|forward|give|` +
+	`include|install|mail|open|pay|post|print|read|remove|reply|respond|reveal|run|say|send|set|share|stop|tell|transfer|type|upload|use|visit|write)\b`)
+
+// frames are what tools put around their output.
+var frames = lazily(`(?i)^(chunk id|wall time|exit code|process (exited|finished)|original token count|output|stdout|stderr|status|result|total|done|ok|success|warning|duration|elapsed|found \d|showing|\w+ ?[:=])`)
+
+// week days by name.
+var weekday = lazily(`(?i)\b(every |each |next |last |this )?(monday|tuesday|wednesday|thursday|friday|saturday|sunday)(s)?\b`)
+
+var pastVerbs = lazily(`(?i)\b(was|were|had|met|went|did|came|saw|visited|got|bought|ate|arrived|left|happened|called|said|told)\b`)
+
+// Corrections of what was said before.
+var (
+	moves = lazily(`(?i)^(i|we)('ve|’ve| have| had)?( just)? (moved|rescheduled|shifted|pushed|postponed|changed) (it|that|this|(?:the|my|our) [\p{L} -]{2,40}?)( from .{2,40}?)? to (.{2,60}?)[.!]?$`)
+	meant = lazily(`(?i)^((?:oh |no |sorry |wait )*(?:actually|sorry|no|wait|correction|i meant?)[,:]? (?:it'?s|it is|that'?s|they'?re|i meant?)) (?:actually |now )?(.{1,60}?)[.!]?$`)
+	when  = lazily(`(?i)(?:on )?\b(?:mon|tues|wednes|thurs|fri|satur|sun)day(?: \(\d{4}-\d\d-\d\d\))?(?: (?:at|around|by) \d{1,2}(?:[:.]\d\d)? ?(?:am|pm)?)?\b|(?:at )\d{1,2}(?:[:.]\d\d)? ?(?:am|pm)\b`)
+	value = lazily(`\d+(?:[.,:]\d+)*`)
+	about = lazily(`(?i)^(?:(?:ok|well|actually|oh|no|sorry|btw|also|and|but)[,:]? )*((?:my|our|the) [\p{L}' -]{1,40}?) (?:is|are|was|were|isn'?t)\b`)
+	lives = lazily(`(?i)\bi (?:now |just )?(?:live in|moved to)\b`)
+	only  = lazily(`(?i)\b(name|favou?rite [\p{L}]+|budget|address|email|e-mail|phone|birthday|job|city|size|age|deadline|plate|time ?zone|version)$`)
+)

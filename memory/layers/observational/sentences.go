@@ -1,0 +1,173 @@
+package observational
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"remora/memory/layer"
+)
+
+// Bounds of the splitting, so that it stays linear whatever it is given.
+const (
+	maxWord      = 64  // bytes of a word; longer ones are data
+	maxJudged    = 600 // bytes of a sentence that are looked at; what is kept is shorter still
+	maxSentences = 400 // of one text
+	maxUnclosed  = 32  // tags that are searched for their end in vain
+)
+
+// sentences splits what somebody said, without code, quotations, tables, and blocks that a program put there.
+func sentences(text string) []string {
+	var found []string
+	fenced := false
+	for l := range strings.Lines(withoutBlocks(text)) {
+		l = strings.TrimSpace(l)
+		if strings.HasPrefix(l, "```") || strings.HasPrefix(l, "~~~") {
+			fenced = !fenced
+			continue
+		}
+		if fenced || l == "" || !spoken(l) {
+			continue
+		}
+		if l = withoutMark(l); strings.ContainsAny(l, "*_`") {
+			l = emphasis.Replace(l)
+		}
+		found = append(found, split(l)...)
+		if len(found) >= maxSentences {
+			return found[:maxSentences]
+		}
+	}
+	return found
+}
+
+// emphasis is taken out of a line.
+var emphasis = strings.NewReplacer("**", "", "__", "", "`", "")
+
+var (
+	listMark = lazily(`^([-*+•]|\(?\d{1,3}[.)])\s+`)
+	codeLine = lazily(`^([$>|#@]|//|/\*|\+\+\+|---|diff |import |from \S+ import|def |func |class |const |return\b|Traceback|at \S+\(|` +
+		`\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\[(INFO|WARN|DEBUG|ERROR)|(INFO|WARN|DEBUG|ERROR)\b)`)
+)
+
+// withoutMark is a line without the mark that makes it part of a list.
+func withoutMark(l string) string {
+	if at := listMark().FindStringIndex(l); at != nil {
+		l = strings.TrimSpace(l[at[1]:])
+	}
+	return l
+}
+
+// code reports whether a line is of a program, a log or a table.
+func code(l string) bool {
+	if l != "" && strings.IndexByte("{};", l[len(l)-1]) >= 0 {
+		return true
+	}
+	return slices.ContainsFunc(codeSigns, func(s string) bool { return strings.Contains(l, s) }) || codeLine().MatchString(l)
+}
+
+// codeSigns are of code wherever they stand.
+var codeSigns = []string{"=>", "()", "&&", "||"}
+
+// spoken reports whether a line is prose: not code, not a log, not a table, no word too long to be one.
+func spoken(l string) bool {
+	if code(l) || !plain(l) {
+		return false
+	}
+	for w := range strings.FieldsSeq(l) {
+		if len(w) > maxWord && w[0] < utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}
+
+// split cuts a line into sentences, behind a mark that ends one.
+func split(l string) []string {
+	l = strings.ToValidUTF8(l, "\uFFFD")
+	var found []string
+	add := func(s string) {
+		if s = strings.TrimSpace(s); s != "" {
+			found = append(found, layer.Head(s, maxJudged))
+		}
+	}
+	start := 0
+	for i, r := range l {
+		if after := i + utf8.RuneLen(r); ends(r, l[:i], l[after:]) {
+			add(l[start:after])
+			start = after
+		}
+	}
+	add(l[start:])
+	return found
+}
+
+// ends reports whether a sentence ends with r, between what is before and after it.
+func ends(r rune, before, after string) bool {
+	switch r {
+	case '。', '！', '？', '؟', '।':
+		return true
+	case '!', '?', '.':
+		next, _ := utf8.DecodeRuneInString(after)
+		return unicode.IsSpace(next) && (r != '.' || !abbreviated(before))
+	default:
+		return false
+	}
+}
+
+// abbreviated reports whether a full stop behind this text belongs to its word: "Dr.", "e.g.", an initial.
+func abbreviated(before string) bool {
+	const longest = 6 // characters
+	i := len(before)
+	var first rune
+	for range longest {
+		r, size := utf8.DecodeLastRuneInString(before[:i])
+		if size == 0 || unicode.IsSpace(r) {
+			break
+		}
+		first, i = r, i-size
+	}
+	w := before[i:]
+	switch strings.ToLower(w) {
+	case "dr", "mr", "mrs", "ms", "prof", "st", "vs", "e.g", "i.e", "etc", "no", "nr", "approx", "inc", "ltd", "z.b":
+		return true
+	default:
+		return utf8.RuneCountInString(w) == 1 && unicode.IsUpper(first)
+	}
+}
+
+var openTag = lazily(`<([A-Za-z][A-Za-z0-9_-]{1,40})(\s[^<>]{0,200})?>`)
+
+// programs are the tags of blocks that programs put into messages, beside all that are spelled with _ or -.
+var programs = map[string]bool{
+	"observations": true, "instructions": true, "summary": true, "context": true, "system": true, "reminder": true,
+	"transcript": true, "known": true, "plan": true, "env": true, "file": true, "files": true, "document": true,
+	"documents": true, "memory": true, "memories": true, "code": true, "pre": true, "script": true, "style": true,
+}
+
+// withoutBlocks leaves out blocks in tags: those of recalled memory, which would be learnt again, and those by which
+// agents describe their surroundings. One that is not closed ends with the text if it is known to be a program's.
+func withoutBlocks(text string) string {
+	var b strings.Builder
+	for unclosed := 0; unclosed < maxUnclosed; {
+		at := openTag().FindStringSubmatchIndex(text)
+		if at == nil {
+			b.WriteString(text)
+			break
+		}
+		name, rest := text[at[2]:at[3]], text[at[1]:]
+		b.WriteString(text[:at[0]])
+		b.WriteByte('\n')
+		text = rest
+		known := programs[strings.ToLower(name)]
+		if !known && !strings.ContainsAny(name, "_-") {
+			continue
+		}
+		if end := strings.Index(rest, "</"+name+">"); end >= 0 {
+			text = rest[end+len("</"+name+">"):]
+		} else if unclosed++; known {
+			break
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,272 @@
+package observational
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"remora/memory/layer"
+	"remora/memory/redact"
+)
+
+// Who said something.
+const (
+	byUser      = "user"
+	byAssistant = "assistant"
+	byTool      = "tool"
+)
+
+// source is where something was said: in which session, and by which item of it. Both are digests.
+type source struct {
+	Session string `json:"session"`
+	Item    string `json:"item,omitempty"`
+}
+
+// entry is one text that waits to be distilled.
+type entry struct {
+	By   string `json:"by"`
+	Text string `json:"text"`
+	// Session and Item are its source.
+	Session string `json:"session"`
+	Item    string `json:"item,omitempty"`
+}
+
+func (e *entry) source() source { return source{e.Session, e.Item} }
+
+// perEntry is what an entry costs beside its text, in bytes: many empty ones must not fill the state either.
+const perEntry = 96
+
+// observation is one statement that is kept, and who made it.
+type observation struct {
+	By   string `json:"by,omitempty"` // empty for what the observer itself says
+	Text string `json:"text"`
+	// Said is the day on which it was said, where the statement means something only with it.
+	Said string `json:"said,omitempty"`
+	// From are the items that say so, the newest last: one, or one more for each time that it was said again.
+	From []source `json:"from,omitempty"`
+}
+
+// line is the statement as the model reads it. Only the words of users stand by themselves. Those of others are quoted,
+// so that what a tool returned is never read as an instruction.
+func (o *observation) line() string {
+	who := map[string]string{byUser: "user", byAssistant: "assistant said", byTool: "a tool returned"}[o.By]
+	if o.By == "" {
+		return o.Text
+	}
+	if o.Said != "" {
+		who += " (" + o.Said + ")"
+	}
+	if o.By == byUser {
+		return who + ": " + o.Text
+	}
+	return who + ": \"" + strings.ReplaceAll(o.Text, `"`, "'") + "\""
+}
+
+// state is what the layer keeps.
+type state struct {
+	Observations []observation `json:"observations"`
+	Buffer       []entry       `json:"buffer"`
+	BufferTokens int           `json:"bufferTokens"`
+	Version      int           `json:"version"`
+	// Lost is how many texts were given up since the last distillation, because the buffer is bounded.
+	Lost int `json:"lost,omitempty"`
+	// Play is the session in which somebody plays a part, empty for none.
+	Play string `json:"play,omitempty"`
+	// Topic is what a user has spoken of last, to which "it" refers.
+	Topic heard `json:"topic,omitzero"`
+}
+
+// heard is the beginning of a message, as words, and its session.
+type heard struct {
+	Session string `json:"session"`
+	Text    string `json:"text"`
+}
+
+// whose is the latest of a user's people in a session, "" for nobody.
+func (st *state) whose(session string) string {
+	for _, o := range slices.Backward(st.Observations) {
+		if slices.ContainsFunc(o.From, func(s source) bool { return s.Session == session }) {
+			if k := kin().FindString(o.Text); k != "" && o.By == byUser {
+				return k
+			}
+		}
+	}
+	return ""
+}
+
+func decode(b []byte) (state, error) {
+	if len(b) == 0 {
+		return state{}, nil
+	}
+	var st state
+	if json.Unmarshal(b, &st) != nil || !sound(st.Observations) || st.BufferTokens < 0 || st.Version < 0 || st.Lost < 0 {
+		return state{}, errors.New("state: want observations, buffer, bufferTokens and version")
+	}
+	return st.shared(), nil
+}
+
+// sound says whether observations were made by speakers that are known.
+func sound(all []observation) bool {
+	return !slices.ContainsFunc(all, func(o observation) bool {
+		return o.By != "" && o.By != byUser && o.By != byAssistant && o.By != byTool
+	})
+}
+
+// encode writes the state as JSON. What is no UTF-8 is replaced.
+func (st *state) encode() layer.State {
+	size := 128
+	for _, o := range st.Observations {
+		size += len(o.Text) + len(o.Text)/16 + perEntry*(1+len(o.From))
+	}
+	for _, e := range st.Buffer {
+		size += len(e.Text) + len(e.Text)/16 + perEntry
+	}
+	b := append(make([]byte, 0, size), `{"observations":`...)
+	b = list(b, st.Observations, func(b []byte, o observation) []byte {
+		b = quoted(append(b, `{"text":`...), o.Text)
+		b = member(b, "by", o.By)
+		b = member(b, "said", o.Said)
+		if len(o.From) > 0 {
+			b = list(append(b, `,"from":`...), o.From, func(b []byte, s source) []byte {
+				b = quoted(append(b, `{"session":`...), s.Session)
+				return append(member(b, "item", s.Item), '}')
+			})
+		}
+		return append(b, '}')
+	})
+	b = list(append(b, `,"buffer":`...), st.Buffer, func(b []byte, e entry) []byte {
+		b = quoted(append(b, `{"by":`...), e.By)
+		b = quoted(append(b, `,"text":`...), e.Text)
+		b = quoted(append(b, `,"session":`...), e.Session)
+		return append(member(b, "item", e.Item), '}')
+	})
+	b = strconv.AppendInt(append(b, `,"bufferTokens":`...), int64(st.BufferTokens), 10)
+	b = strconv.AppendInt(append(b, `,"version":`...), int64(st.Version), 10)
+	if st.Lost > 0 {
+		b = strconv.AppendInt(append(b, `,"lost":`...), int64(st.Lost), 10)
+	}
+	b = member(b, "play", st.Play)
+	if st.Topic.Session != "" {
+		b = quoted(append(b, `,"topic":{"session":`...), st.Topic.Session)
+		b = append(quoted(append(b, `,"text":`...), st.Topic.Text), '}')
+	}
+	return append(b, '}')
+}
+
+// list appends a JSON array, or null where there is no list.
+func list[T any](b []byte, all []T, add func([]byte, T) []byte) []byte {
+	if all == nil {
+		return append(b, "null"...)
+	}
+	b = append(b, '[')
+	for i, v := range all {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = add(b, v)
+	}
+	return append(b, ']')
+}
+
+// member appends a member of an object that is not its first, unless it is empty.
+func member(b []byte, name, value string) []byte {
+	if value == "" {
+		return b
+	}
+	return quoted(append(append(append(b, `,"`...), name...), `":`...), value)
+}
+
+func quoted(b []byte, text string) []byte {
+	b, _ = jsontext.AppendQuote(b, text) // its error says that something was replaced
+	return b
+}
+
+// shared is the state as it can be given to several: whoever appends to a list gets one of their own.
+func (st state) shared() state {
+	st.Observations, st.Buffer = slices.Clip(st.Observations), slices.Clip(st.Buffer)
+	return st
+}
+
+// gather puts a text at the end of the buffer and drops the oldest ones while there are more than limit bytes. Whoever
+// shares the state sees nothing of it.
+func (st *state) gather(e entry, tokens, limit int) {
+	e.Text = strings.ToValidUTF8(e.Text, "\uFFFD") // as it will be read again
+	st.Buffer = append(st.Buffer, e)
+	st.BufferTokens = min(st.BufferTokens, math.MaxInt32) + tokens
+	size := 0
+	for i, e := range slices.Backward(st.Buffer) {
+		size += len(e.Text) + perEntry
+		if size > limit && i < len(st.Buffer)-1 {
+			st.Buffer = st.Buffer[i+1:]
+			st.Lost = min(st.Lost, math.MaxInt32) + i + 1
+			return
+		}
+	}
+}
+
+// add ends a distillation: what it found goes behind what was known, and the newest are kept. Whoever shares
+// the state sees nothing of it.
+func (st *state) add(distilled []observation, limit int) {
+	st.Buffer, st.BufferTokens, st.Lost = []entry{}, 0, 0
+	st.Observations = append(make([]observation, 0, len(st.Observations)+len(distilled)), st.Observations...)
+	for _, o := range distilled {
+		if o.Text = line(redact.Text(o.Text), maxLine); o.Text != "" {
+			o.Text = strings.Clone(o.Text) // not with all of the text that it was said in
+			st.Observations = append(st.Observations, o)
+		}
+	}
+	if slices.ContainsFunc(st.Observations, func(o observation) bool { return o.By == byUser }) {
+		st.share(byTool, max(1, limit/4))
+		st.share(byAssistant, max(1, limit/2))
+	}
+	if n := len(st.Observations) - limit; n > 0 {
+		st.Observations = st.Observations[n:]
+	}
+	size := 0
+	for i, o := range slices.Backward(st.Observations) {
+		if size += len(o.Text); size > maxObserved {
+			st.Observations = st.Observations[i+1:]
+			break
+		}
+	}
+	st.Version++
+}
+
+// share keeps of what one kind of speaker said the newest few: one long loop of tools must not drive out what users
+// said.
+func (st *state) share(by string, most int) {
+	extra := -most
+	for _, o := range st.Observations {
+		if o.By == by {
+			extra++
+		}
+	}
+	st.Observations = slices.DeleteFunc(st.Observations, func(o observation) bool {
+		gone := extra > 0 && o.By == by
+		if gone {
+			extra--
+		}
+		return gone
+	})
+}
+
+// line is text as one line of at most limit characters: runs of white space and control characters become one space,
+// and what is cut ends in "...".
+func line(text string, limit int) string {
+	text = layer.OneLine(text)
+	if utf8.RuneCountInString(text) <= limit {
+		return text
+	}
+	runes := []rune(text)[:limit-3]
+	cut := string(runes)
+	if i := strings.LastIndexByte(cut, ' '); i > len(cut)/2 {
+		cut = cut[:i]
+	}
+	return cut + "..."
+}

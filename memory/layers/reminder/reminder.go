@@ -1,0 +1,149 @@
+// Package reminder implements the layer reminder: it repeats fixed texts of the operator to the model when a session or a
+// tool loop gets long.
+package reminder
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"unicode/utf8"
+
+	"remora/memory/layer"
+	"remora/wire"
+)
+
+// Bounds of the configuration.
+const (
+	maxReminders = 64
+	maxText      = 16 << 10 // bytes
+	maxEvery     = 1_000_000
+)
+
+// Options are the layer's own keys.
+type Options struct {
+	Reminders []Reminder `mapstructure:"reminders"`
+}
+
+// Reminder is one text and when it is told. At least one condition is set; where both are, either is enough.
+type Reminder struct {
+	Text string `mapstructure:"text"`
+	// EveryUserTurns tells it in the whole round of every user message whose number is a multiple of this; 0 never.
+	EveryUserTurns int `mapstructure:"every_user_turns"`
+	// AfterToolCalls tells it once the round has so many results of tools, until it ends; 0 never.
+	AfterToolCalls int `mapstructure:"after_tool_calls"`
+}
+
+// Defaults are the layer's place and limits where the configuration says nothing. User messages are counted over the
+// session, so the scope is the thread, not the run.
+func Defaults(Options) layer.Defaults {
+	return layer.Defaults{ID: "reminder", Slot: 80, Scope: layer.Thread, Budget: layer.Between(0, 800), Live: true, Fresh: true}
+}
+
+// Layer is the layer. Its value is safe for concurrent use.
+type Layer struct {
+	reminders []Reminder
+}
+
+// New checks the options. Errors name the key that they are about.
+func New(o Options) (*Layer, error) {
+	var errs []error
+	if len(o.Reminders) == 0 || len(o.Reminders) > maxReminders {
+		errs = append(errs, fmt.Errorf("reminders: want 1 to %d of them", maxReminders))
+	}
+	l := &Layer{}
+	for i, r := range o.Reminders {
+		at := fmt.Sprintf("reminders[%d]", i)
+		if r.Text = strings.TrimSpace(r.Text); r.Text == "" || len(r.Text) > maxText || !utf8.ValidString(r.Text) {
+			errs = append(errs, fmt.Errorf("%s.text: want UTF-8 text of at most %d bytes", at, maxText))
+		}
+		if r.EveryUserTurns < 0 || r.EveryUserTurns > maxEvery {
+			errs = append(errs, fmt.Errorf("%s.every_user_turns: want 0 to %d", at, maxEvery))
+		}
+		if r.AfterToolCalls < 0 || r.AfterToolCalls > maxEvery {
+			errs = append(errs, fmt.Errorf("%s.after_tool_calls: want 0 to %d", at, maxEvery))
+		}
+		if r.EveryUserTurns == 0 && r.AfterToolCalls == 0 {
+			errs = append(errs, fmt.Errorf("%s: want every_user_turns or after_tool_calls", at))
+		}
+		l.reminders = append(l.reminders, r)
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return l, nil
+}
+
+// state counts the user messages of the session, and the results of tools since the last one.
+type state struct {
+	Turns int `json:"turns"`
+	Calls int `json:"calls"`
+}
+
+// read is what is kept, the empty state where that is not one.
+func read(s layer.State) state {
+	var st state
+	if json.Unmarshal(s, &st) != nil || st.Turns < 0 || st.Calls < 0 || st.Turns > math.MaxInt32 || st.Calls > math.MaxInt32 {
+		return state{}
+	}
+	return st
+}
+
+// Init begins with what is kept, or with nothing where that is not a count.
+func (*Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.State, error) {
+	if read(stored) == (state{}) {
+		return nil, nil
+	}
+	return stored, nil
+}
+
+// AppendItems counts. The items stay as they are.
+func (*Layer) AppendItems(_ context.Context, _ *layer.Turn, s layer.State, items []wire.Item) (layer.Appended, error) {
+	before := read(s)
+	st := before
+	for _, it := range items {
+		switch {
+		case it.Kind == wire.Message && it.Role == wire.User:
+			st.Turns++
+			st.Calls = 0
+		case it.Kind == wire.ToolResult:
+			st.Calls++
+		}
+	}
+	out := layer.Appended{Items: items}
+	if st == before {
+		return out, nil
+	}
+	raw, err := json.Marshal(st)
+	if err != nil {
+		return layer.Appended{}, errors.New("the counts cannot be encoded")
+	}
+	out.State = raw
+	return out, nil
+}
+
+// due reports whether a reminder is to be told.
+func (r Reminder) due(st state) bool {
+	return r.EveryUserTurns > 0 && st.Turns > 0 && st.Turns%r.EveryUserTurns == 0 ||
+		r.AfterToolCalls > 0 && st.Calls >= r.AfterToolCalls
+}
+
+// Recall is one block reminder for each text that is due, in the order of the configuration; one that does not fit is
+// left out whole, as half a reminder may say the opposite.
+func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
+	st := read(s)
+	var out layer.Recalled
+	for _, r := range l.reminders {
+		if !r.due(st) {
+			continue
+		}
+		block := layer.Block("reminder", r.Text)
+		if cost := t.Count(block); cost <= budget-out.Tokens {
+			out.Messages = append(out.Messages, block)
+			out.Tokens += cost
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,264 @@
+package steering
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/google/cel-go/cel"
+
+	"remora/memory/layer"
+)
+
+// Modes of a model check.
+const (
+	Sync  = "sync"
+	Async = "async"
+)
+
+// Phases, as applies_to names them.
+const (
+	beforeToolCall = layer.HookReviewToolCall
+	afterModelCall = layer.HookReviewResponse
+)
+
+// Rule is one rule. It needs an expression, a question to a model, or both; with both, an action makes the expression
+// decide where it is true and leaves the rest to the model, and no action makes it say when the model is asked at all.
+type Rule struct {
+	// ID names the rule in errors, in the ledger and to the model: letters, digits, "_", "-" and ".", at most 64.
+	ID string `mapstructure:"id"`
+	// AppliesTo is before_tool_call, after_model_call or both.
+	AppliesTo []string `mapstructure:"applies_to"`
+	// When is a CEL expression that is true or false. It may use session, resource and model; before_tool_call also
+	// tool.name, tool.arguments (an object; empty where the input is none) and tool.input (as the model wrote it);
+	// after_model_call also response.text and response.calls (a list of name, arguments and input).
+	//
+	// A member that is not there makes it false. Any other failure, such as too much work, counts as true in a rule that
+	// denies and in one that asks a model, so that input made to break an expression gets around neither.
+	When string `mapstructure:"when"`
+	// Action is what is decided where When is true: deny, guide or allow.
+	Action string `mapstructure:"action"`
+	// Guidance is told to the model with the action; empty for the standard text.
+	Guidance string `mapstructure:"guidance"`
+	// ModelCheck asks the layer's model.
+	ModelCheck *ModelCheck `mapstructure:"model_check"`
+}
+
+// ModelCheck is a question to a model, which answers ALLOW, DENY or GUIDE.
+type ModelCheck struct {
+	// Mode is sync, so that the call or the response waits for the verdict, or async, so that nothing waits and the
+	// model is told in the next turn; default sync.
+	Mode string `mapstructure:"mode"`
+	// Prompt says what to look for.
+	Prompt string `mapstructure:"prompt"`
+}
+
+// rule is a Rule that was checked and compiled.
+type rule struct {
+	id       string
+	phases   map[string]bool
+	programs map[string]cel.Program // by phase; nil without an expression
+	decides  bool                   // the expression has an action
+	action   layer.Action
+	guidance string
+	mode     string // of the model check, "" without one
+	prompt   string
+}
+
+// Bounds of an expression.
+const (
+	maxExpression = 8 << 10 // bytes
+	// costLimit is in CEL's units: half a second of loops, or a search through a text of 3 MB.
+	costLimit = 300_000
+	// interruptEvery is how many rounds of a loop may pass before a timeout is looked at.
+	interruptEvery = 100
+)
+
+var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
+
+func compile(r Rule) (*rule, error) {
+	c := &rule{id: r.ID, phases: map[string]bool{}, guidance: r.Guidance}
+	var errs []error
+	if !idPattern.MatchString(r.ID) {
+		errs = append(errs, errors.New(`id: want letters, digits, "_", "-" and ".", at most 64`))
+	}
+	for _, phase := range r.AppliesTo {
+		if phase != beforeToolCall && phase != afterModelCall {
+			errs = append(errs, errors.New("applies_to: want before_tool_call, after_model_call or both"))
+			continue
+		}
+		c.phases[phase] = true
+	}
+	if len(r.AppliesTo) == 0 {
+		errs = append(errs, errors.New("applies_to: want before_tool_call, after_model_call or both"))
+	}
+	errs = append(errs, c.takeAction(r), c.takeCheck(r.ModelCheck), c.takeExpression(r.When))
+	return c, errors.Join(errs...)
+}
+
+func (c *rule) takeAction(r Rule) error {
+	switch r.Action {
+	case "deny":
+		c.action, c.decides = layer.Deny, true
+	case "guide":
+		c.action, c.decides = layer.Guide, true
+	case "allow":
+		c.action, c.decides = layer.Allow, true
+	case "":
+		if r.ModelCheck == nil {
+			return errors.New("action: want deny, guide or allow, or the key model_check")
+		}
+	default:
+		return errors.New("action: want deny, guide or allow")
+	}
+	if c.decides && r.When == "" {
+		return errors.New("when: want an expression for the action, such as true")
+	}
+	return nil
+}
+
+func (c *rule) takeCheck(check *ModelCheck) error {
+	if check == nil {
+		return nil
+	}
+	c.mode, c.prompt = check.Mode, check.Prompt
+	if c.mode == "" {
+		c.mode = Sync
+	}
+	var errs []error
+	if c.mode != Sync && c.mode != Async {
+		errs = append(errs, errors.New("model_check.mode: want sync or async"))
+	}
+	if strings.TrimSpace(c.prompt) == "" {
+		errs = append(errs, errors.New("model_check.prompt: want what the model is to look for"))
+	}
+	return errors.Join(errs...)
+}
+
+// takeExpression compiles the expression for each phase, whose variables differ.
+func (c *rule) takeExpression(when string) error {
+	if when == "" {
+		return nil
+	}
+	if len(when) > maxExpression {
+		return fmt.Errorf("when: want at most %d bytes", maxExpression)
+	}
+	c.programs = map[string]cel.Program{}
+	var errs []error
+	for _, phase := range []string{beforeToolCall, afterModelCall} {
+		if !c.phases[phase] {
+			continue
+		}
+		program, err := expression(phase, when)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("when: for %s: %w", phase, err))
+		}
+		c.programs[phase] = program
+	}
+	return errors.Join(errs...)
+}
+
+func expression(phase, when string) (cel.Program, error) {
+	object := cel.MapType(cel.StringType, cel.DynType)
+	variables := []cel.EnvOption{
+		cel.Variable("session", cel.StringType), cel.Variable("resource", cel.StringType), cel.Variable("model", cel.StringType),
+	}
+	if phase == beforeToolCall {
+		variables = append(variables, cel.Variable("tool.name", cel.StringType), cel.Variable("tool.arguments", object),
+			cel.Variable("tool.input", cel.StringType))
+	} else {
+		variables = append(variables, cel.Variable("response.text", cel.StringType),
+			cel.Variable("response.calls", cel.ListType(object)))
+	}
+	env, err := cel.NewEnv(variables...)
+	if err != nil {
+		return nil, fmt.Errorf("set up CEL: %w", err)
+	}
+	ast, issues := env.Compile(when)
+	if issues.Err() != nil {
+		first := issues.Errors()[0]
+		return nil, fmt.Errorf("line %d, column %d: %s", first.Location.Line(), first.Location.Column()+1, first.Message)
+	}
+	if ast.OutputType() != cel.BoolType {
+		return nil, fmt.Errorf("want true or false, have %s", ast.OutputType())
+	}
+	program, err := env.Program(ast, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(costLimit),
+		cel.InterruptCheckFrequency(interruptEvery))
+	if err != nil {
+		return nil, fmt.Errorf("want an expression that can be run: %w", err)
+	}
+	return program, nil
+}
+
+// stops reports whether the rule may deny or guide in a phase while that is waited for.
+func (c *rule) stops(phase string) bool {
+	return c.phases[phase] && (c.decides && c.action != layer.Allow || c.mode == Sync)
+}
+
+// match evaluates the expression. decided: the rule's action applies. matched, where it does not: ask the model.
+func (c *rule) match(ctx context.Context, sub subject) (matched, decided bool) {
+	program := c.programs[sub.phase]
+	if program == nil {
+		return true, false
+	}
+	result, _, err := program.ContextEval(ctx, sub.vars)
+	yes := false
+	switch {
+	case err == nil:
+		yes, _ = result.Value().(bool)
+	case strings.HasPrefix(err.Error(), "no such key"):
+	default:
+		yes = !c.decides || c.action == layer.Deny
+	}
+	if c.decides {
+		return true, yes
+	}
+	return yes, false
+}
+
+// subject is the call or the response that is judged.
+type subject struct {
+	phase string
+	vars  map[string]any // of the expressions
+	name  string         // of the tool
+	tag   string         // and text: what a model is shown
+	text  string
+}
+
+func callSubject(t *layer.Turn, c layer.ToolCall) subject {
+	return subject{
+		phase: beforeToolCall, name: c.Name, tag: "tool_call", text: "name: " + c.Name + "\ninput: " + c.Arguments,
+		vars: variables(t, map[string]any{"tool.name": c.Name, "tool.arguments": arguments(c), "tool.input": c.Arguments}),
+	}
+}
+
+func responseSubject(t *layer.Turn, r *layer.Response) subject {
+	calls := make([]map[string]any, len(r.Calls))
+	var text strings.Builder
+	text.WriteString(r.Text)
+	for i, c := range r.Calls {
+		calls[i] = map[string]any{"name": c.Name, "arguments": arguments(c), "input": c.Arguments}
+		text.WriteString("\n[calls " + c.Name + " with " + c.Arguments + "]")
+	}
+	return subject{
+		phase: afterModelCall, tag: "response", text: text.String(),
+		vars: variables(t, map[string]any{"response.text": r.Text, "response.calls": calls}),
+	}
+}
+
+func variables(t *layer.Turn, vars map[string]any) map[string]any {
+	vars["session"], vars["resource"], vars["model"] = t.Thread, t.Resource, t.Model
+	return vars
+}
+
+// arguments are a call's arguments as an object, empty where they are anything else.
+func arguments(c layer.ToolCall) map[string]any {
+	var object map[string]any
+	if json.Unmarshal([]byte(c.Arguments), &object) != nil || object == nil {
+		return map[string]any{}
+	}
+	return object
+}

@@ -1,0 +1,332 @@
+// Package steering implements the layer steering: rules of the operator that allow, deny or guide tool calls and responses of
+// the model. A rule is an expression in CEL, the Common Expression Language, a question to a model, or both.
+package steering
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"remora/memory/layer"
+)
+
+// Bounds.
+const (
+	defaultLedger  = 100
+	limitLedger    = 1000
+	defaultRetries = 1
+	limitRetries   = 5
+	maxRules       = 200
+	maxAsked       = 16   // asynchronous model checks of one turn
+	maxQueue       = 20   // verdicts that wait to be told
+	maxGuidance    = 1000 // characters of what a model advises
+)
+
+// Options configures the layer.
+type Options struct {
+	// Rules are judged in their order.
+	Rules []Rule `mapstructure:"rules"`
+	// MaxLedgerEntries is how many decisions are remembered; default 100, at most 1000.
+	MaxLedgerEntries int `mapstructure:"max_ledger_entries"`
+	// MaxRetries is how often a model is asked again whose verdict cannot be read; default 1, at most 5. What stays
+	// unreadable allows.
+	MaxRetries *int `mapstructure:"max_retries"`
+	// HasModel: the layer is configured with a model. It is no key of its own.
+	HasModel bool `mapstructure:"-"`
+}
+
+// DependOn tells the options whether the layer has a model.
+func (o *Options) DependOn(hasModel bool, _ layer.Scope) { o.HasModel = hasModel }
+
+// Defaults are the layer's place and limits as options change them: asynchronous verdicts are shown in the
+// session's next turn, which may be another execution, so that such rules need the scope thread.
+func Defaults(o Options) layer.Defaults {
+	scope := layer.Execution
+	for _, r := range o.Rules {
+		if r.ModelCheck != nil && r.ModelCheck.Mode == Async {
+			scope = layer.Thread
+		}
+	}
+	return layer.Defaults{
+		ID: "steering", Slot: 90, Scope: scope, Budget: layer.Between(0, 500),
+		Timeouts: layer.Timeouts{ReviewToolCall: 5 * time.Second, ReviewResponse: 10 * time.Second}, Live: true, Fresh: true,
+	}
+}
+
+// Layer is the layer. It is safe for concurrent use.
+type Layer struct {
+	rules   []*rule
+	ledger  int
+	retries int
+}
+
+// New returns the layer. The error joins one line per rule or key that is wrong; those of rules name their index and id.
+func New(o Options) (*Layer, error) {
+	l := &Layer{ledger: o.MaxLedgerEntries, retries: defaultRetries}
+	var errs []error
+	if l.ledger == 0 {
+		l.ledger = defaultLedger
+	}
+	if l.ledger < 0 || l.ledger > limitLedger {
+		errs = append(errs, fmt.Errorf("max_ledger_entries: want 1 to %d, or 0 for %d", limitLedger, defaultLedger))
+	}
+	if o.MaxRetries != nil {
+		l.retries = *o.MaxRetries
+	}
+	if l.retries < 0 || l.retries > limitRetries {
+		errs = append(errs, fmt.Errorf("max_retries: want 0 to %d", limitRetries))
+	}
+	if len(o.Rules) == 0 || len(o.Rules) > maxRules {
+		errs = append(errs, fmt.Errorf("rules: want 1 to %d", maxRules))
+	}
+	ids := map[string]bool{}
+	for i, r := range o.Rules[:min(len(o.Rules), maxRules)] {
+		compiled, err := compile(r)
+		if r.ModelCheck != nil && !o.HasModel {
+			err = errors.Join(err, errors.New("model_check: needs the key model of the layer (MISSING_CALL_MODEL)"))
+		}
+		if ids[r.ID] {
+			err = errors.Join(err, errors.New("id: want one of its own"))
+		}
+		ids[r.ID] = true
+		errs = append(errs, named(i, r.ID, err))
+		l.rules = append(l.rules, compiled)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// named puts the rule in front of each thing that is wrong with it.
+func named(i int, id string, err error) error {
+	at := fmt.Sprintf("rules[%d]", i)
+	if idPattern.MatchString(id) {
+		at += " (" + id + ")"
+	}
+	return below(at, err)
+}
+
+// below puts a path in front of every error of a join.
+func below(at string, err error) error {
+	if err == nil {
+		return nil
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return fmt.Errorf("%s.%w", at, err)
+	}
+	var errs []error
+	for _, e := range joined.Unwrap() {
+		errs = append(errs, below(at, e))
+	}
+	return errors.Join(errs...)
+}
+
+// Has tells which hooks the rules need (layer.Selective): answers and tool calls are only held back where a rule may
+// stop them.
+func (l *Layer) Has(hook string) bool {
+	switch hook {
+	case layer.HookReviewToolCall:
+		return slices.ContainsFunc(l.rules, func(r *rule) bool { return r.stops(beforeToolCall) })
+	case layer.HookReviewResponse:
+		return slices.ContainsFunc(l.rules, func(r *rule) bool { return r.stops(afterModelCall) })
+	case layer.HookStore, layer.HookRecall:
+		return slices.ContainsFunc(l.rules, func(r *rule) bool { return r.mode == Async })
+	default:
+		return true
+	}
+}
+
+// Async reports whether no rule denies or guides a response while it is waited for (layer.Async).
+func (l *Layer) Async() bool { return !l.Has(layer.HookReviewResponse) }
+
+// Init takes the state that was kept, or none where that cannot be read.
+func (*Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.State, error) {
+	if _, err := decode(stored); err != nil {
+		return nil, nil //nolint:nilerr // what cannot be read is started anew, like a missing key
+	}
+	return stored, nil
+}
+
+// ReviewToolCall judges a call by the rules that apply to before_tool_call.
+func (l *Layer) ReviewToolCall(ctx context.Context, t *layer.Turn, s layer.State, c layer.ToolCall) (layer.Verdict, error) {
+	return l.review(ctx, t, s, callSubject(t, c))
+}
+
+// ReviewResponse judges a response by the rules that apply to after_model_call.
+func (l *Layer) ReviewResponse(ctx context.Context, t *layer.Turn, s layer.State, r *layer.Response) (layer.Verdict, error) {
+	return l.review(ctx, t, s, responseSubject(t, r))
+}
+
+// review is the verdict of all rules, and the ledger with it. The first denial ends it; else guiding goes before
+// allowing, and all that guide are heard. A model that cannot be asked decides nothing, and is an error if
+// nothing else was decided.
+func (l *Layer) review(ctx context.Context, t *layer.Turn, s layer.State, sub subject) (layer.Verdict, error) {
+	st, err := decode(s)
+	if err != nil {
+		return layer.Verdict{}, err
+	}
+	var all layer.Verdict
+	var errs []error
+	ruling := ""
+	for _, r := range l.rules {
+		if !r.phases[sub.phase] {
+			continue
+		}
+		d, err := l.judge(ctx, t, r, sub)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("rule %s: %w", r.id, err))
+		}
+		if d.Action > all.Action {
+			ruling = r.id
+		}
+		if all = stronger(all, d); all.Action == layer.Deny {
+			break
+		}
+	}
+	if err := errors.Join(errs...); err != nil && all.Action == layer.Allow {
+		return layer.Verdict{}, err
+	}
+	st.note(sub.entry(t, ruling, all.Action), l.ledger)
+	all.State, err = layer.Encode(st)
+	return all, err
+}
+
+// stronger puts what another rule decides to the verdict so far.
+func stronger(all, d layer.Verdict) layer.Verdict {
+	switch {
+	case d.Action > all.Action:
+		return d
+	case d.Action == layer.Allow || d.Action < all.Action || d.Guidance == "":
+		return all
+	}
+	if all.Guidance != "" {
+		all.Guidance += "\n"
+	}
+	all.Guidance += d.Guidance
+	return all
+}
+
+// judge is what one rule decides at once.
+func (l *Layer) judge(ctx context.Context, t *layer.Turn, r *rule, sub subject) (layer.Verdict, error) {
+	matched, decided := r.match(ctx, sub)
+	if decided {
+		return layer.Verdict{Action: r.action, Guidance: r.guidance}, nil
+	}
+	if r.mode != Sync || !matched {
+		return layer.Verdict{}, nil
+	}
+	return l.ask(ctx, t, r, sub)
+}
+
+// Store asks the model for asynchronous verdicts, and keeps them for the next recall.
+func (l *Layer) Store(ctx context.Context, t *layer.Turn, s layer.State, resp *layer.Response) (layer.State, error) {
+	st, err := decode(s)
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	queued := false
+	for _, c := range l.unasked(ctx, t, resp) {
+		v, err := l.ask(ctx, t, c.rule, c.subject)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("rule %s: %w", c.rule.id, err))
+			continue
+		}
+		if v.Action != layer.Allow {
+			st.queue(feedback{Rule: c.rule.id, Guidance: v.Guidance})
+			st.note(c.subject.entry(t, c.rule.id, v.Action), l.ledger)
+			queued = true
+		}
+	}
+	if !queued {
+		return s, errors.Join(errs...)
+	}
+	return layer.Encode(st) // a model that could not be asked must not take the verdicts of others with it
+}
+
+// check is an asynchronous question.
+type check struct {
+	rule    *rule
+	subject subject
+}
+
+// unasked are the questions that a response raises, its own first, at most maxAsked.
+func (l *Layer) unasked(ctx context.Context, t *layer.Turn, resp *layer.Response) []check {
+	subjects := []subject{responseSubject(t, resp)}
+	for _, c := range resp.Calls[:min(len(resp.Calls), maxAsked)] {
+		subjects = append(subjects, callSubject(t, c))
+	}
+	var all []check
+	for _, sub := range subjects {
+		for _, r := range l.rules {
+			if r.mode != Async || !r.phases[sub.phase] || len(all) == maxAsked {
+				continue
+			}
+			if matched, decided := r.match(ctx, sub); matched && !decided {
+				all = append(all, check{r, sub})
+			}
+		}
+	}
+	return all
+}
+
+// Recall shows asynchronous verdicts, each once. A verdict that does not fit waits for the next recall.
+func (*Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
+	st, err := decode(s)
+	if err != nil || len(st.Queue) == 0 {
+		return layer.Recalled{}, err
+	}
+	var told, left []feedback
+	text, cost := "", 0
+	for _, f := range st.Queue {
+		next := render(append(slices.Clone(told), f))
+		if n := t.Count(next); n <= budget {
+			told, text, cost = append(told, f), next, n
+			continue
+		}
+		left = append(left, f)
+	}
+	if text == "" {
+		return layer.Recalled{}, nil
+	}
+	st.Queue = left
+	next, err := layer.Encode(st)
+	return layer.Recalled{Messages: []string{text}, Tokens: cost, State: next}, err
+}
+
+func render(all []feedback) string {
+	lines := make([]string, 0, len(all))
+	for _, f := range all {
+		guidance := f.Guidance
+		if guidance == "" {
+			guidance = "Please adjust your response."
+		}
+		lines = append(lines, "["+f.Rule+"] "+guidance)
+	}
+	return layer.Block("steering_feedback", strings.Join(lines, "\n"))
+}
+
+// Spawn gives a child the ledger, and none of the verdicts that are meant for its parent.
+func (*Layer) Spawn(_ context.Context, _ *layer.Turn, parent layer.State) (layer.State, error) {
+	st, err := decode(parent)
+	if err != nil || len(st.Ledger) == 0 {
+		return nil, err
+	}
+	st.Queue = nil
+	return layer.Encode(st)
+}
+
+// Complete notes how the run ended.
+func (l *Layer) Complete(_ context.Context, t *layer.Turn, s layer.State, o layer.Outcome) (layer.State, error) {
+	st, err := decode(s)
+	if err != nil {
+		return nil, err
+	}
+	st.note(entry{Kind: "custom", Turn: t.ID, Outcome: string(o.Result)}, l.ledger)
+	return layer.Encode(st)
+}

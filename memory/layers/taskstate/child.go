@@ -1,0 +1,149 @@
+package taskstate
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+
+	"remora/memory/layer"
+)
+
+const (
+	// maxGiven is of how many children it is known what they gave back; those that did so longest ago are forgotten.
+	maxGiven = 64
+	// maxMembers is how many members of their data are known, for all of them.
+	maxMembers = 4096
+	// printSize is the length in bytes of what is kept of a name or of a member.
+	printSize = 8
+)
+
+// given is what a child had when it last gave it back. A child may do so any number of times, after each of its
+// executions and with each call of the completion endpoint: what it gave already is not given again.
+type given struct {
+	Child   string `json:"child"`             // fingerprint of its session, in hex
+	Marked  int    `json:"marked"`            // as in state
+	Members []byte `json:"members,omitempty"` // fingerprints of the members of its data
+}
+
+func fingerprint(parts ...string) string {
+	h := sha256.New()
+	for _, p := range parts {
+		_, _ = h.Write([]byte(p))
+		_, _ = h.Write([]byte{0})
+	}
+	return string(h.Sum(nil)[:printSize])
+}
+
+// asSet takes fingerprints apart.
+func asSet(prints []byte) map[string]bool {
+	all := make(map[string]bool, len(prints)/printSize)
+	for m := range slices.Chunk(prints, printSize) {
+		all[string(m)] = true
+	}
+	return all
+}
+
+// saneCounts reports whether the counts of a state fit each other, and what is kept of children is bounded.
+func saneCounts(st state) bool {
+	members := 0
+	for _, g := range st.Given {
+		if len(g.Child) != 2*printSize || g.Marked < 0 || len(g.Members)%printSize != 0 {
+			return false
+		}
+		members += len(g.Members) / printSize
+	}
+	if len(st.Spawned)%printSize != 0 || len(st.Spawned) > (maxKeys+1)*printSize {
+		return false
+	}
+	return len(st.Given) <= maxGiven && members <= maxMembers && st.Marked >= 0 && st.Marked <= maxMarked &&
+		st.Base >= 0 && st.Base <= max(st.Marked, len(st.Checkpoints))
+}
+
+// maxMarked is more checkpoints than any session has.
+const maxMarked = 1 << 50
+
+// Spawn gives a child what its parent has.
+func (*Layer) Spawn(_ context.Context, _ *layer.Turn, parent layer.State) (layer.State, error) {
+	if len(parent) == 0 {
+		return nil, nil
+	}
+	st := read(parent)
+	st.Base, st.Spawned, st.Given = st.Marked, nil, nil
+	for _, key := range slices.Sorted(maps.Keys(st.Data)) {
+		st.Spawned = append(st.Spawned, fingerprint(key, string(st.Data[key]))...)
+	}
+	return st.encode()
+}
+
+// Return adds what a child reached: its files that are new, its own checkpoints, the newest left, and its data. What it
+// gave before, and what it was spawned with, is not added again. What no longer fits is left out.
+func (l *Layer) Return(_ context.Context, _ *layer.Turn, parent, child layer.State, o layer.Outcome) (layer.State, error) {
+	st, from := read(parent), read(child)
+	for _, f := range from.Files {
+		if all := append(slices.Clip(st.Files), f); !slices.Contains(st.Files, f) && saneFiles(all) {
+			st.Files = all
+		}
+	}
+	before := st.takeGiven(hex.EncodeToString([]byte(fingerprint(o.Thread))))
+	if before.Marked <= from.Base || before.Marked > from.Marked {
+		before = given{Child: before.Child} // the child is new, maybe in place of one that was deleted
+	}
+	fresh := from.Marked - max(from.Base, before.Marked)
+	st.mark(from.Checkpoints[max(0, len(from.Checkpoints)-fresh):]...)
+	now := given{Child: before.Child, Marked: from.Marked}
+	if l.byExecution {
+		st.keepGiven(now)
+		return st.withExecution(o.Execution, from.Data)
+	}
+	known := asSet(before.Members)
+	if before.Marked == 0 && len(before.Members) == 0 {
+		known = asSet(from.Spawned) // later on they are among what it gave, unless it has changed them
+	}
+	for _, key := range slices.Sorted(maps.Keys(from.Data)) {
+		member := fingerprint(key, string(from.Data[key]))
+		if known[member] || st.put(key, from.Data[key]) == nil {
+			now.Members = append(now.Members, member...)
+		}
+	}
+	st.keepGiven(now)
+	return st.encode()
+}
+
+// withExecution keeps the data of a child under the id of its execution.
+func (st state) withExecution(id string, data map[string]json.RawMessage) (layer.State, error) {
+	if len(data) > 0 {
+		raw, err := json.Marshal(data)
+		if err != nil {
+			return nil, errors.New("the child's data cannot be encoded")
+		}
+		_ = st.put(id, raw)
+	}
+	return st.encode()
+}
+
+// takeGiven takes away what is known of a child.
+func (st *state) takeGiven(child string) given {
+	i := slices.IndexFunc(st.Given, func(g given) bool { return g.Child == child })
+	if i < 0 {
+		return given{Child: child}
+	}
+	g := st.Given[i]
+	st.Given = slices.Delete(st.Given, i, i+1)
+	return g
+}
+
+// keepGiven adds what is known of a child, and forgets what there is no room for.
+func (st *state) keepGiven(now given) {
+	st.Given = append(st.Given, now)
+	members := 0
+	for i, g := range slices.Backward(st.Given) {
+		if members += len(g.Members) / printSize; members > maxMembers || len(st.Given)-i > maxGiven {
+			st.Given = st.Given[i+1:]
+			break
+		}
+	}
+}

@@ -1,0 +1,364 @@
+// Package taskstate implements the layer task_state: the progress of a long task. It records each answer of the model as a
+// checkpoint, and the model records files and other data by calling tools.
+package taskstate
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"remora/memory/layer"
+)
+
+// Bounds of the state; maxFileBytes, maxAllFiles, maxKey and maxData are in bytes. They keep it well below what the
+// runtime keeps of a layer.
+const (
+	maxCheckpoints = 50
+	maxFiles       = 1000
+	maxFileBytes   = 1024
+	maxAllFiles    = 64 << 10
+	maxKey         = 256
+	maxKeys        = 1000
+	maxData        = 256 << 10
+	maxDepth       = 32 // nesting of a value
+)
+
+// outcomeKey is the member of data that tells how the last execution ended. The model cannot set it.
+const outcomeKey = "__outcome"
+
+// Options are the layer's own keys.
+type Options struct {
+	// ReturnMode says where the data of a child goes when it returns: "merge" (default) puts each key over the
+	// parent's, "execution" keeps them together under the id of the child's execution.
+	ReturnMode string `mapstructure:"return_mode"`
+}
+
+// Defaults are the layer's place and limits where the configuration says nothing.
+func Defaults(Options) layer.Defaults {
+	return layer.Defaults{
+		ID: "durable-task-state", Slot: 110, Scope: layer.Thread, Budget: layer.Between(100, 800),
+		Timeouts: layer.Timeouts{Store: 30 * time.Second},
+	}
+}
+
+// Layer is the layer. Its value is safe for concurrent use.
+type Layer struct{ byExecution bool }
+
+// New checks the options. Errors name the key that they are about.
+func New(o Options) (*Layer, error) {
+	switch o.ReturnMode {
+	case "", "merge":
+		return &Layer{}, nil
+	case "execution":
+		return &Layer{byExecution: true}, nil
+	default:
+		return nil, errors.New("return_mode: want merge or execution")
+	}
+}
+
+// state is what is kept.
+type state struct {
+	Checkpoints []checkpoint               `json:"checkpoints"`
+	Files       []string                   `json:"files"`
+	Data        map[string]json.RawMessage `json:"data"`
+	// What follows is not shown to the model.
+
+	// Marked is how many checkpoints there ever were, where that is more than are kept; Base how many of them the
+	// session was spawned with.
+	Marked int `json:"marked,omitempty"`
+	Base   int `json:"base,omitempty"`
+	// Spawned are fingerprints of the members of the data that the session was spawned with.
+	Spawned []byte `json:"spawned,omitempty"`
+	// Given is what children have given back, the latest last.
+	Given []given `json:"given,omitempty"`
+}
+
+// checkpoint is one answer of the model.
+type checkpoint struct {
+	Timestamp int64 `json:"timestamp"` // milliseconds since 1970
+	Depth     int   `json:"depth"`     // 0 in a session of its own, 1 in one that another spawned
+	// Outcome is how the run ended, with the answer that ended it: "answered", or "denied" where a layer forbade it.
+	Outcome string `json:"outcome,omitempty"`
+}
+
+// read is what is kept, the empty state where that is not one.
+func read(s layer.State) state {
+	var st state
+	if json.Unmarshal(s, &st) != nil || !sane(st) {
+		st = state{}
+	}
+	st.Marked = max(st.Marked, len(st.Checkpoints))
+	// The model is shown lists and an object, never null.
+	if st.Checkpoints == nil {
+		st.Checkpoints = []checkpoint{}
+	}
+	if st.Files == nil {
+		st.Files = []string{}
+	}
+	if st.Data == nil {
+		st.Data = map[string]json.RawMessage{}
+	}
+	return st
+}
+
+// sane reports whether a state keeps the bounds that this package keeps.
+func sane(st state) bool {
+	if len(st.Checkpoints) > maxCheckpoints || !saneCounts(st) || !saneFiles(st.Files) || len(st.Data) > maxKeys+1 || sizeOf(st.Data) > maxData {
+		return false
+	}
+	for key, v := range st.Data {
+		if !saneMember(key, v) {
+			return false
+		}
+	}
+	return true
+}
+
+func saneFiles(files []string) bool {
+	all := 0
+	for _, f := range files {
+		if !saneText(f, maxFileBytes) {
+			return false
+		}
+		all += len(f)
+	}
+	return len(files) <= maxFiles && all <= maxAllFiles
+}
+
+// saneMember reports whether a key and its value may be kept. The data of a child is nested one deeper.
+func saneMember(key string, v json.RawMessage) bool {
+	return saneText(key, maxKey) && nesting(v) <= maxDepth+1
+}
+
+// saneText keeps names short on one line, and their JSON at most twice as long as they are.
+func saneText(s string, limit int) bool {
+	return s != "" && len(s) <= limit && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
+}
+
+func (st state) encode() (layer.State, error) {
+	if st.Marked == len(st.Checkpoints) {
+		st.Marked = 0
+	}
+	return layer.Encode(st)
+}
+
+// Init begins with what is kept, or with nothing where that is not a task state.
+func (*Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.State, error) {
+	var st state
+	if err := json.Unmarshal(stored, &st); err == nil && bytes.HasPrefix(stored, []byte("{")) && sane(st) {
+		return stored, nil
+	}
+	return nil, nil
+}
+
+// Recall is the block task_state, for an empty state too. Over the budget the older half of the checkpoints is dropped
+// until it fits, then the end is; a budget of 0 drops nothing.
+func (*Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
+	const tag = "task_state"
+	st := read(s)
+	body, err := st.pretty()
+	if err != nil {
+		return layer.Recalled{}, err
+	}
+	if budget <= 0 {
+		return layer.Recalled{Messages: []string{layer.Block(tag, body)}}, nil
+	}
+	for len(st.Checkpoints) > 0 && !layer.Fits(t.Count, layer.Block(tag, body), budget) {
+		st.Checkpoints = st.Checkpoints[(len(st.Checkpoints)+1)/2:]
+		if body, err = st.pretty(); err != nil {
+			return layer.Recalled{}, err
+		}
+	}
+	block, tokens := layer.BlockWithin(t.Count, tag, body, budget)
+	if block == "" {
+		return layer.Recalled{}, nil
+	}
+	return layer.Recalled{Messages: []string{block}, Tokens: tokens}, nil
+}
+
+// pretty is the state as JSON with two spaces of indentation.
+func (st state) pretty() (string, error) {
+	st.Marked, st.Base, st.Spawned, st.Given = 0, 0, nil, nil
+	raw, err := st.encode()
+	if err != nil {
+		return "", err
+	}
+	var out bytes.Buffer
+	if err := json.Indent(&out, raw, "", "  "); err != nil {
+		return "", errors.New("the task state cannot be indented")
+	}
+	return out.String(), nil
+}
+
+// mark adds a checkpoint and leaves the newest.
+func (st *state) mark(c ...checkpoint) {
+	st.Marked += len(c)
+	st.Checkpoints = append(st.Checkpoints, c...)
+	st.Checkpoints = st.Checkpoints[max(0, len(st.Checkpoints)-maxCheckpoints):]
+}
+
+func depth(t *layer.Turn) int {
+	if t.Parent != "" {
+		return 1
+	}
+	return 0
+}
+
+// Store marks a checkpoint.
+func (*Layer) Store(_ context.Context, t *layer.Turn, s layer.State, _ *layer.Response) (layer.State, error) {
+	st := read(s)
+	st.mark(checkpoint{Timestamp: t.Now.UnixMilli(), Depth: depth(t)})
+	return st.encode()
+}
+
+// Complete marks how the work ended: data.__outcome is "success" or "failure". The end of a run is marked at its checkpoint,
+// and says nothing of the task.
+func (*Layer) Complete(_ context.Context, _ *layer.Turn, s layer.State, o layer.Outcome) (layer.State, error) {
+	st := read(s)
+	if o.Result.Ends() {
+		st.end(o.Result)
+		return st.encode()
+	}
+	if n := len(st.Checkpoints); n > 0 {
+		st.Checkpoints = slices.Clone(st.Checkpoints)
+		st.Checkpoints[n-1].Outcome = string(o.Result)
+		return st.encode()
+	}
+	return s, nil
+}
+
+// end notes how the task ended.
+func (st *state) end(result layer.Result) {
+	st.Data[outcomeKey] = json.RawMessage(`"` + string(result) + `"`)
+}
+
+// put sets one key of the data, if it fits.
+func (st *state) put(key string, value json.RawMessage) error {
+	old, had := st.Data[key]
+	st.Data[key] = value
+	if len(st.Data) <= maxKeys+1 && sizeOf(st.Data) <= maxData && saneMember(key, value) {
+		return nil
+	}
+	if delete(st.Data, key); had {
+		st.Data[key] = old
+	}
+	return fmt.Errorf("value: the data would have more than %d keys, %d bytes or %d levels; keep less", maxKeys, maxData, maxDepth)
+}
+
+func sizeOf(data map[string]json.RawMessage) int {
+	n := 0
+	for key, v := range data {
+		n += len(key) + len(v)
+	}
+	return n
+}
+
+// nesting is how deep the lists and objects of a value lie in each other.
+func nesting(v json.RawMessage) int {
+	deepest, open, quoted := 0, 0, false
+	for i := 0; i < len(v); i++ {
+		switch c := v[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case !quoted && (c == '{' || c == '['):
+			open++
+			deepest = max(deepest, open)
+		case !quoted && (c == '}' || c == ']'):
+			open--
+		}
+	}
+	return deepest
+}
+
+// Tools are the functions recordArtifact, setTaskData and completeTask.
+func (*Layer) Tools() []layer.Tool {
+	return []layer.Tool{{
+		Name:        "recordArtifact",
+		Description: "Record the path of a file that you made or changed for this task, so that it is not forgotten.",
+		Parameters:  []byte(`{"type":"object","properties":{"path":{"type":"string","minLength":1}},"required":["path"],"additionalProperties":false}`),
+		Run:         recordArtifact,
+	}, {
+		Name:        "setTaskData",
+		Description: "Keep a value under a key for the rest of this task. It replaces what was there.",
+		Parameters:  []byte(`{"type":"object","properties":{"key":{"type":"string","minLength":1},"value":{}},"required":["key","value"],"additionalProperties":false}`),
+		Run:         setTaskData,
+	}, {
+		Name:        "completeTask",
+		Description: "End this task: when it is done, or with success false when it is given up.",
+		Parameters:  []byte(`{"type":"object","properties":{"success":{"type":"boolean"}},"additionalProperties":false}`),
+		Run:         completeTask,
+	}}
+}
+
+func completeTask(_ context.Context, t *layer.Turn, s layer.State, arguments []byte) (string, layer.State, error) {
+	var a struct {
+		Success *bool `json:"success"`
+	}
+	if err := json.Unmarshal(arguments, &a); err != nil {
+		return "", s, errors.New("success: want true or false")
+	}
+	result := layer.Success
+	if a.Success != nil && !*a.Success {
+		result = layer.Failure
+	}
+	st := read(s)
+	st.end(result)
+	next, err := st.encode()
+	if err == nil && t.Complete != nil {
+		t.Complete(result)
+	}
+	return "The task has ended: " + string(result) + ".", next, err
+}
+
+func recordArtifact(_ context.Context, _ *layer.Turn, s layer.State, arguments []byte) (string, layer.State, error) {
+	var a struct {
+		Path string `json:"path"`
+	}
+	if err := json.Unmarshal(arguments, &a); err != nil || !saneText(a.Path, maxFileBytes) {
+		return "", s, fmt.Errorf("path: want a line of 1 to %d bytes", maxFileBytes)
+	}
+	st := read(s)
+	if slices.Contains(st.Files, a.Path) {
+		return "Recorded already.", s, nil
+	}
+	if st.Files = append(st.Files, a.Path); !saneFiles(st.Files) {
+		return "", s, fmt.Errorf("path: want at most %d paths of %d bytes in all", maxFiles, maxAllFiles)
+	}
+	next, err := st.encode()
+	return "Recorded.", next, err
+}
+
+func setTaskData(_ context.Context, _ *layer.Turn, s layer.State, arguments []byte) (string, layer.State, error) {
+	var a struct {
+		Key   string          `json:"key"`
+		Value json.RawMessage `json:"value"`
+	}
+	err := json.Unmarshal(arguments, &a)
+	switch {
+	case err != nil || a.Value == nil:
+		return "", s, errors.New("value: want a key, as text, and a value")
+	case !saneText(a.Key, maxKey):
+		return "", s, fmt.Errorf("key: want a line of 1 to %d bytes", maxKey)
+	case strings.TrimSpace(a.Key) == outcomeKey:
+		return "", s, fmt.Errorf("key: %s is kept by the proxy, want another", outcomeKey)
+	}
+	st := read(s)
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, a.Value); err != nil {
+		return "", s, errors.New("value: want JSON")
+	}
+	if err := st.put(a.Key, compact.Bytes()); err != nil {
+		return "", s, err
+	}
+	next, err := st.encode()
+	return "Kept.", next, err
+}

@@ -1,0 +1,121 @@
+package temporal
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+
+	"remora/memory/layer"
+	"remora/memory/redact"
+	"remora/wire"
+)
+
+// state is what the layer keeps. Facts are listed by the time that they hold for, as ISO 8601 spells it.
+type state struct {
+	Facts        map[string][]fact `json:"facts"`
+	Buffer       []heard           `json:"buffer"`
+	BufferTokens int               `json:"bufferTokens"`
+	Version      int               `json:"version"`
+}
+
+// fact is a statement, and the digests of the sessions that it came from.
+type fact struct {
+	Text string   `json:"text"`
+	From []string `json:"from,omitempty"`
+}
+
+// heard is a text that waits, and the digest of the session in which it was said.
+type heard struct {
+	Text    string `json:"text"`
+	Session string `json:"session"`
+}
+
+func decode(s layer.State) (state, error) {
+	var st state
+	if len(s) == 0 {
+		return st, nil
+	}
+	if json.Unmarshal(s, &st) != nil || st.BufferTokens < 0 || st.Version < 0 {
+		return state{}, errors.New("state: want facts, buffer, bufferTokens and version")
+	}
+	return st, nil
+}
+
+// gather adds the texts of items to the buffer, and drops the oldest while there are too many bytes. It reports whether there were
+// any. Texts of system and developer messages are no facts.
+func (st *state) gather(t *layer.Turn, items []wire.Item) bool {
+	const perText = 48 // what a text costs beside its bytes
+	found := false
+	for _, it := range items {
+		listens := it.Kind == wire.ToolResult || it.Kind == wire.Message && (it.Role == wire.User || it.Role == wire.Assistant)
+		if !listens {
+			continue
+		}
+		text := redact.Text(layer.Head(it.Text(), maxBuffer))
+		if text == "" {
+			continue
+		}
+		found = true
+		st.Buffer = append(st.Buffer, heard{text, layer.Digest(t.Thread)})
+		st.BufferTokens = min(st.BufferTokens, limitThreshold) + t.Count(text)
+	}
+	size := 0
+	for i, h := range slices.Backward(st.Buffer) {
+		if size += len(h.Text) + perText; size > maxBuffer+perText {
+			st.Buffer = st.Buffer[i+1:]
+			break
+		}
+	}
+	return found
+}
+
+// dated is a fact and the time that it holds for.
+type dated struct {
+	at, fact string
+	from     []string
+}
+
+func (d dated) String() string { return "[" + d.at + "] " + d.fact }
+
+// list is every fact, oldest first; those of one time in the order in which they were learnt.
+func (st *state) list() []dated {
+	var all []dated
+	for _, at := range slices.Sorted(maps.Keys(st.Facts)) {
+		for _, f := range st.Facts[at] {
+			all = append(all, dated{at, f.Text, f.From})
+		}
+	}
+	return all
+}
+
+// merge adds facts that are not known yet and keeps the newest.
+func (st *state) merge(facts []dated, limit int) {
+	all := st.list()
+	for _, f := range facts {
+		i := slices.IndexFunc(all, func(known dated) bool { return known.at == f.at && known.fact == f.fact })
+		if i < 0 {
+			all = append(all, f)
+			continue
+		}
+		for _, session := range f.from {
+			if !slices.Contains(all[i].from, session) && len(all[i].from) < maxFrom {
+				all[i].from = append(slices.Clip(all[i].from), session)
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b dated) int { return cmp.Compare(a.at, b.at) })
+	all = all[max(0, len(all)-limit):]
+	size := 0
+	for i, f := range slices.Backward(all) {
+		if size += len(f.at) + len(f.fact); size > maxFactBytes {
+			all = all[i+1:]
+			break
+		}
+	}
+	st.Facts = map[string][]fact{}
+	for _, f := range all {
+		st.Facts[f.at] = append(st.Facts[f.at], fact{f.fact, f.from})
+	}
+}

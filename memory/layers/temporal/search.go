@@ -1,0 +1,186 @@
+package temporal
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"remora/memory/layer"
+)
+
+const (
+	maxFound   = 50      // facts of an answer to a query that matches some
+	maxNearest = 5       // facts beside a date that has none
+	maxQuery   = 4 << 10 // bytes of a query that are looked at
+	day        = "2006-01-02"
+)
+
+// found is the answer to a query.
+type found struct {
+	Facts []string `json:"facts"`
+	// Date is the day, or the first and the last day, that the query names.
+	Date string `json:"date,omitempty"`
+	// Fuzzy: nothing is known of that time, and the facts are those nearest to it.
+	Fuzzy bool `json:"fuzzy,omitempty"`
+}
+
+// search finds the facts of the time that a query names, oldest first, and of these the ones that have most of its words.
+// all are in the order of their times.
+func search(all []dated, query string, now time.Time) found {
+	out := found{Facts: []string{}}
+	rest := query
+	hits := all
+	if named, words, ok := period(query, now); ok {
+		rest = words
+		first, last := named.from.Format(day), named.to.Format(day)
+		if out.Date = first; last != first {
+			out.Date += "/" + last
+		}
+		hits = slices.DeleteFunc(slices.Clone(all), func(f dated) bool { return f.day() < first || f.day() > last })
+		if len(hits) == 0 && len(all) > 0 {
+			hits, out.Fuzzy = nearest(all, named.from), true
+		}
+	}
+
+	if matching := withWords(hits, rest); len(matching) > 0 {
+		hits = matching[:min(len(matching), maxFound)]
+	}
+	for _, f := range hits {
+		out.Facts = append(out.Facts, f.String())
+	}
+	return out
+}
+
+// day is the day of a fact, as its time is spelled.
+func (d dated) day() string { return d.at[:min(len(d.at), len(day))] }
+
+// nearest are the facts around a day, oldest first.
+func nearest(all []dated, at time.Time) []dated {
+	i, _ := slices.BinarySearchFunc(all, at.Format(day), func(f dated, day string) int { return strings.Compare(f.day(), day) })
+	first := max(0, min(i-maxNearest/2, len(all)-maxNearest))
+	return all[first:min(first+maxNearest, len(all))]
+}
+
+// withWords are the facts that have words of the query, those with most of them first, and of equals the newest.
+func withWords(facts []dated, query string) []dated {
+	wanted := map[string]bool{}
+	for w := range layer.Words(query) {
+		wanted[w] = true
+	}
+	type hit struct {
+		dated
+		words int
+	}
+	var hits []hit
+	for _, f := range slices.Backward(facts) {
+		seen := map[string]bool{}
+		for w := range layer.Words(f.fact) {
+			if wanted[w] {
+				seen[w] = true
+			}
+		}
+		if len(seen) > 0 {
+			hits = append(hits, hit{f, len(seen)})
+		}
+	}
+	slices.SortStableFunc(hits, func(a, b hit) int { return b.words - a.words })
+	out := make([]dated, 0, len(hits))
+	for _, h := range hits {
+		out = append(out, h.dated)
+	}
+	return out
+}
+
+// timePattern finds the words of a query that name a time.
+type timePattern struct {
+	words *regexp.Regexp
+	// span is the first and the last day that they name, false for no day that there is.
+	span func(m []string, today time.Time) (from, to time.Time, ok bool)
+}
+
+// patterns are tried in this order.
+func patterns() []timePattern {
+	one := func(d time.Time) (time.Time, time.Time, bool) { return d, d, true }
+	return []timePattern{
+		{regexp.MustCompile(`\b(\d{4}-\d\d-\d\d)\b`), func(m []string, _ time.Time) (time.Time, time.Time, bool) {
+			d, err := time.Parse(day, m[1])
+			return d, d, err == nil
+		}},
+		{regexp.MustCompile(`\b(\d{4}-\d\d)\b`), func(m []string, _ time.Time) (time.Time, time.Time, bool) {
+			d, err := time.Parse("2006-01", m[1])
+			return d, d.AddDate(0, 1, -1), err == nil
+		}},
+		{regexp.MustCompile(`(?i)\bday before yesterday\b`), func(_ []string, today time.Time) (time.Time, time.Time, bool) {
+			return one(today.AddDate(0, 0, -2))
+		}},
+		{regexp.MustCompile(`(?i)\b(yesterday|today|tomorrow)\b`), func(m []string, today time.Time) (time.Time, time.Time, bool) {
+			return one(today.AddDate(0, 0, map[string]int{"yesterday": -1, "today": 0, "tomorrow": 1}[strings.ToLower(m[1])]))
+		}},
+		{regexp.MustCompile(`(?i)\b(\d{1,3}) (day|week|month|year)s? ago\b`), func(m []string, today time.Time) (time.Time, time.Time, bool) {
+			n, _ := strconv.Atoi(m[1])
+			return unitAround(strings.ToLower(m[2]), today, -n)
+		}},
+		{regexp.MustCompile(`(?i)\b(last|this|next) (week|month|year)\b`), func(m []string, today time.Time) (time.Time, time.Time, bool) {
+			return unitAround(strings.ToLower(m[2]), today, map[string]int{"last": -1, "this": 0, "next": 1}[strings.ToLower(m[1])])
+		}},
+		{regexp.MustCompile(`(?i)\b(?:(last|next|on|this) )(monday|tuesday|wednesday|thursday|friday|saturday|sunday)\b`), weekday},
+	}
+}
+
+// unitAround is the day, week, month or year that lies so many of them from today.
+func unitAround(unit string, today time.Time, n int) (from, to time.Time, ok bool) {
+	switch unit {
+	case "day":
+		d := today.AddDate(0, 0, n)
+		return d, d, true
+	case "week":
+		monday := today.AddDate(0, 0, 7*n-(int(today.Weekday())+6)%7)
+		return monday, monday.AddDate(0, 0, 6), true
+	case "month":
+		first := time.Date(today.Year(), today.Month()+time.Month(n), 1, 0, 0, 0, 0, today.Location())
+		return first, first.AddDate(0, 1, -1), true
+	default:
+		first := time.Date(today.Year()+n, 1, 1, 0, 0, 0, 0, today.Location())
+		return first, first.AddDate(1, 0, -1), true
+	}
+}
+
+// weekday is the next day of that name, or the latest one.
+func weekday(m []string, today time.Time) (from, to time.Time, ok bool) {
+	names := []string{"sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"}
+	wanted := slices.Index(names, strings.ToLower(m[2]))
+	ahead := (wanted - int(today.Weekday()) + 7) % 7
+	switch strings.ToLower(m[1]) {
+	case "next":
+		if ahead == 0 {
+			ahead = 7
+		}
+	case "last":
+		ahead -= 7
+	default:
+		if ahead > 0 {
+			ahead -= 7
+		}
+	}
+	d := today.AddDate(0, 0, ahead)
+	return d, d, true
+}
+
+// days are a first and a last day.
+type days struct{ from, to time.Time }
+
+// period is the time that a query names, and the query without it.
+func period(query string, now time.Time) (named days, rest string, ok bool) {
+	for _, p := range patterns() {
+		at := p.words.FindStringSubmatchIndex(query)
+		if at == nil {
+			continue
+		}
+		if from, to, ok := p.span(p.words.FindStringSubmatch(query), now); ok {
+			return days{from, to}, query[:at[0]] + " " + query[at[1]:], true
+		}
+	}
+	return days{}, query, false
+}

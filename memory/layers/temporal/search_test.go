@@ -1,0 +1,51 @@
+package temporal
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"remora/memory/layer"
+)
+
+// TestSearch: the query decides what is found: a time in it, and its words.
+func TestSearch(t *testing.T) {
+	now := time.Date(2026, 3, 5, 9, 7, 0, 0, time.UTC) // a Thursday
+	all := []dated{
+		{at: "2025-12-24", fact: "Ann was in Oslo for Christmas."},
+		{at: "2026-02-20T10:00:00Z", fact: "Ann bought a bicycle."},
+		{at: "2026-02-25", fact: "The bicycle was stolen."},
+		{at: "2026-03-02", fact: "Ann moved to Bergen."},
+		{at: "2026-03-04", fact: "Ann met Priya."},
+		{at: "2026-03-13", fact: "Ann flies to Lisbon."},
+	}
+	for _, c := range []struct{ query, want string }{
+		{"bicycle", `{"facts":["[2026-02-25] The bicycle was stolen.","[2026-02-20T10:00:00Z] Ann bought a bicycle."]}`},
+		{"Where did Ann move?", `{"facts":["[2026-03-02] Ann moved to Bergen.","[2026-03-13] Ann flies to Lisbon.","[2026-03-04] Ann met Priya.","[2026-02-20T10:00:00Z] Ann bought a bicycle.","[2025-12-24] Ann was in Oslo for Christmas."]}`},
+		{"yesterday", `{"facts":["[2026-03-04] Ann met Priya."],"date":"2026-03-04"}`},
+		{"what happened 1 day ago", `{"facts":["[2026-03-04] Ann met Priya."],"date":"2026-03-04"}`},
+		{"this week", `{"facts":["[2026-03-02] Ann moved to Bergen.","[2026-03-04] Ann met Priya."],"date":"2026-03-02/2026-03-08"}`},
+		{"2026-02", `{"facts":["[2026-02-20T10:00:00Z] Ann bought a bicycle.","[2026-02-25] The bicycle was stolen."],"date":"2026-02-01/2026-02-28"}`},
+		{"what was stolen last month?", `{"facts":["[2026-02-25] The bicycle was stolen."],"date":"2026-02-01/2026-02-28"}`},
+		{"on monday", `{"facts":["[2026-03-02] Ann moved to Bergen."],"date":"2026-03-02"}`},
+		{"next Friday", `{"facts":["[2026-02-20T10:00:00Z] Ann bought a bicycle.","[2026-02-25] The bicycle was stolen.","[2026-03-02] Ann moved to Bergen.","[2026-03-04] Ann met Priya.","[2026-03-13] Ann flies to Lisbon."],"date":"2026-03-06","fuzzy":true}`},
+		{"2026-12-31", `{"facts":["[2026-02-20T10:00:00Z] Ann bought a bicycle.","[2026-02-25] The bicycle was stolen.","[2026-03-02] Ann moved to Bergen.","[2026-03-04] Ann met Priya.","[2026-03-13] Ann flies to Lisbon."],"date":"2026-12-31","fuzzy":true}`},
+	} {
+		b, err := json.Marshal(search(all, c.query, now))
+		if err != nil || string(b) != c.want {
+			t.Errorf("%q: got %s, want %s", c.query, b, c.want)
+		}
+	}
+	if b, _ := json.Marshal(search(nil, "yesterday", now)); string(b) != `{"facts":[],"date":"2026-03-04"}` {
+		t.Errorf("without facts: %s", b)
+	}
+}
+
+// Without a model there is never a fact: no tool is offered that could find none.
+func TestSearchIsOfferedWithAModel(t *testing.T) {
+	for _, thinks := range []bool{false, true} {
+		if l := newLayer(t, Options{HasModel: thinks}); l.Has(layer.HookTools) != thinks {
+			t.Errorf("with a model %v: tools %v", thinks, !thinks)
+		}
+	}
+}

@@ -1,0 +1,235 @@
+package temporal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"remora/memory/layer"
+	"remora/memory/layer/layertest"
+	"remora/wire"
+	"remora/wire/dialects"
+)
+
+func turn(ask layer.Model) *layer.Turn {
+	return &layer.Turn{Now: time.Date(2026, 3, 5, 9, 7, 0, 0, time.UTC), Dialect: dialects.Chat, Count: layertest.Quarter, Ask: ask}
+}
+
+type model func(system, user string) (string, error)
+
+func (m model) Complete(_ context.Context, system, user string, _ int) (string, error) {
+	return m(system, user)
+}
+
+func newLayer(t *testing.T, o Options) *Layer {
+	t.Helper()
+	l, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func recall(t *testing.T, l *Layer, s layer.State, budget int) string {
+	t.Helper()
+	got, err := l.Recall(t.Context(), turn(nil), s, budget)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(got.Messages, "|")
+	if got.Tokens != layertest.Quarter(text) {
+		t.Errorf("says %d tokens, has %d", got.Tokens, layertest.Quarter(text))
+	}
+	return text
+}
+
+// stored is the state after one answer that fills the buffer.
+func stored(t *testing.T, l *Layer, s layer.State, answer string) layer.State {
+	t.Helper()
+	said := &layer.Response{Items: []wire.Item{layer.NewText(dialects.Chat, wire.Assistant, "</transcript> enough to be distilled")}}
+	s, err := l.Store(t.Context(), turn(model(func(string, string) (string, error) { return answer, nil })), s, said)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestGrounding(t *testing.T) {
+	l := newLayer(t, Options{TimeZone: "UTC"})
+	t.Run("the first line", func(t *testing.T) {
+		lines := strings.Split(recall(t, l, nil, 200), "\n")
+		if lines[0] != "<current_datetime>" || lines[1] != "Now: 2026/03/05 (Thu) 09:07" || lines[len(lines)-1] != "</current_datetime>" {
+			t.Errorf("have %q", lines)
+		}
+		if len(lines) != 7 {
+			t.Errorf("%d lines, want the time, four of guidance and two tags", len(lines))
+		}
+	})
+	t.Run("another zone", func(t *testing.T) {
+		if text := recall(t, newLayer(t, Options{TimeZone: "Asia/Tokyo"}), nil, 200); !strings.Contains(text, "Now: 2026/03/05 (Thu) 18:07\n") {
+			t.Errorf("have %q", text)
+		}
+	})
+	t.Run("a small budget gets the time alone", func(t *testing.T) {
+		if text := recall(t, l, nil, 20); text != "<current_datetime>\nNow: 2026/03/05 (Thu) 09:07\n</current_datetime>" {
+			t.Errorf("have %q", text)
+		}
+	})
+	t.Run("neither time nor ledger", func(t *testing.T) {
+		if text := recall(t, newLayer(t, Options{GroundDateTime: new(bool)}), nil, 200); text != "" {
+			t.Errorf("have %q", text)
+		}
+	})
+}
+
+const fiveFacts = "2026-01-03 | f3\n- 2026-01-01 | f1\n2026-01-02 | f2\n2026-01-05 | f5\n2026-01-04 | f4\n2026-01-05 | f5\n"
+
+func TestLedger(t *testing.T) {
+	l := newLayer(t, Options{GroundDateTime: new(bool), InjectLedger: true, MaxFacts: 3, BufferThreshold: 1, HasModel: true})
+	s := stored(t, l, stored(t, l, nil, fiveFacts), fiveFacts) // twice: no fact is repeated
+	for _, tc := range []struct {
+		budget int
+		want   []string
+	}{
+		{25, []string{"- [2026-01-05] f5", "- [2026-01-04] f4", "- [2026-01-03] f3"}},
+		{20, []string{"- [2026-01-05] f5", "- [2026-01-04] f4"}},
+		{5, nil},
+	} {
+		want := ""
+		if tc.want != nil {
+			want = "<remembered_facts>\n" + strings.Join(tc.want, "\n") + "\n</remembered_facts>"
+		}
+		if diff := cmp.Diff(want, recall(t, l, s, tc.budget)); diff != "" {
+			t.Errorf("budget %d:\n%s", tc.budget, diff)
+		}
+	}
+	t.Run("behind the time", func(t *testing.T) {
+		text := recall(t, newLayer(t, Options{TimeZone: "UTC", InjectLedger: true}), s, 800)
+		if !strings.Contains(text, "</current_datetime>\n\n<remembered_facts>\n- [2026-01-05] f5\n") {
+			t.Errorf("have %q", text)
+		}
+	})
+	t.Run("searchMemory", func(t *testing.T) {
+		got, next, err := l.Tools()[0].Run(t.Context(), turn(nil), s, []byte(`{"query":"x"}`))
+		if err != nil || string(next) != string(s) {
+			t.Errorf("the state changed, or %v", err)
+		}
+		if want := `{"facts":["[2026-01-03] f3","[2026-01-04] f4","[2026-01-05] f5"]}`; got != want {
+			t.Errorf("have %s", got)
+		}
+	})
+}
+
+func TestExtract(t *testing.T) {
+	t.Run("no model, no facts, nothing gathered", func(t *testing.T) {
+		l := newLayer(t, Options{BufferThreshold: 1})
+		if l.Has(layer.HookStore) || l.Has(layer.HookAppendItems) || !l.Has(layer.HookRecall) {
+			t.Error("want neither store nor on_item_append")
+		}
+		if s := stored(t, l, nil, fiveFacts); s != nil {
+			t.Errorf("have %s", s)
+		}
+	})
+	l := newLayer(t, Options{HasModel: true, BufferThreshold: 12})
+	t.Run("the whole buffer, as data, with the time", func(t *testing.T) {
+		var prompt string
+		tu := turn(model(func(_, user string) (string, error) { prompt = user; return "Ann moved.\nNONE\n", nil }))
+		in, err := l.AppendItems(t.Context(), tu, nil, []wire.Item{
+			layer.NewText(dialects.Chat, wire.User, "hi </transcript>"), layer.NewText(dialects.Chat, wire.System, "be brief"),
+		})
+		if err != nil || prompt != "" {
+			t.Fatalf("asked %q, %v", prompt, err)
+		}
+		out := &layer.Response{Items: []wire.Item{layer.NewText(dialects.Chat, wire.Assistant, strings.Repeat("x", 40))}}
+		s, err := l.Store(t.Context(), tu, in.State, out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := "Time: 2026-03-05T09:07:00Z\n<transcript>\nhi <\\/transcript>\n" + strings.Repeat("x", 40) + "\n</transcript>"
+		if diff := cmp.Diff(want, prompt); diff != "" {
+			t.Error(diff)
+		}
+		st, err := decode(s)
+		if diff := cmp.Diff(state{Facts: map[string][]fact{"2026-03-05T09:07:00Z": {{"Ann moved.", []string{layer.Digest("")}}}}, Version: 1}, st); diff != "" || err != nil {
+			t.Error(diff, err)
+		}
+	})
+	t.Run("a model that fails", func(t *testing.T) {
+		tu := turn(model(func(string, string) (string, error) { return "", errors.New("refused") }))
+		out := &layer.Response{Items: []wire.Item{layer.NewText(dialects.Chat, wire.Assistant, strings.Repeat("x", 100))}}
+		if s, err := l.Store(t.Context(), tu, nil, out); err == nil || s != nil {
+			t.Errorf("have %s, %v", s, err)
+		}
+	})
+}
+
+func TestOptions(t *testing.T) {
+	_, err := New(Options{TimeZone: "Mars/North", BufferThreshold: -1, MaxFacts: 501})
+	for _, key := range []string{"time_zone: ", "buffer_threshold: ", "max_facts: "} {
+		if err == nil || !strings.Contains(err.Error(), key) {
+			t.Errorf("%q is not named in: %v", key, err)
+		}
+	}
+	if d := Defaults(Options{InjectLedger: true, GroundDateTime: new(bool)}); d.Budget.Max() != 800 || d.Live {
+		t.Errorf("have %+v", d)
+	}
+	if d := Defaults(Options{}); d.Budget.Max() != 200 || !d.Live {
+		t.Errorf("have %+v", d)
+	}
+}
+
+func TestContract(t *testing.T) {
+	ledger := model(func(string, string) (string, error) { return "2026-01-01 | likes </zz> tea\nis Ann", nil })
+	o := Options{TimeZone: "UTC", InjectLedger: true, HasModel: true, BufferThreshold: 10}
+	layertest.Run(t, func() any { return newLayer(t, o) }, layertest.Model(ledger),
+		layertest.States(layer.State(`{"facts":{"2026-01-01":[{"text":"a </zz>"},{"text":"b"}],"2026-01-02":[{"text":"c","from":["s"]}]},"buffer":[{"text":"x","session":"s"}],"bufferTokens":1,"version":2}`)))
+}
+
+// FuzzParse: whatever a model answers, facts are bounded, one line each, and sort by their date.
+func FuzzParse(f *testing.F) {
+	f.Add(fiveFacts)
+	f.Add("2026-01-01T00:00:00.5+01:00 | x\n\x00\xff | y\n" + strings.Repeat("long ", 500))
+	f.Fuzz(func(t *testing.T, answer string) {
+		facts := parse(answer, "2026-03-05T09:07:00Z", 7)
+		if len(facts) > 7 {
+			t.Fatalf("%d facts", len(facts))
+		}
+		for _, d := range facts {
+			if d.fact == "" || len(d.fact) > 4*maxFact || strings.ContainsAny(fmt.Sprint(d), "\n\r\x00") {
+				t.Fatalf("kept %q", d)
+			}
+		}
+	})
+}
+
+func TestSecretsAreNotKept(t *testing.T) {
+	l := newLayer(t, Options{HasModel: true, BufferThreshold: 40})
+	var asked string
+	ask := model(func(_, user string) (string, error) {
+		asked = user
+		return "2026-03-05 | The user moved to Oslo\n2026-03-05 | The wifi password is hunter2", nil
+	})
+	got, err := l.AppendItems(t.Context(), turn(ask), nil, []wire.Item{layer.NewText(dialects.Chat, wire.User, "My wifi password is hunter2")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(got.State), "hunter2") {
+		t.Errorf("gathered: %s", got.State)
+	}
+	said := &layer.Response{Items: []wire.Item{layer.NewText(dialects.Chat, wire.Assistant, strings.Repeat("Noted, your password is hunter2. ", 10))}}
+	s, err := l.Store(t.Context(), turn(ask), got.State, said)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if asked == "" || strings.Contains(asked, "hunter2") {
+		t.Errorf("the model was asked %q", asked)
+	}
+	if strings.Contains(string(s), "hunter2") || !strings.Contains(string(s), "Oslo") {
+		t.Errorf("kept: %s", s)
+	}
+}

@@ -1,0 +1,310 @@
+// Package toolmemory implements the layer tool_memory: it remembers the last results of the client's tools and shows them to
+// the model, so that they outlive the window. In an agent, a tool's own code can
+// keep its memory; a proxy knows a client's tools by name only, so the configuration names those worth remembering.
+package toolmemory
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"sort"
+	"strings"
+	"unicode/utf8"
+
+	"remora/memory/layer"
+	"remora/wire"
+)
+
+// Bounds of what is kept. Sizes are in bytes.
+const (
+	defaultKeep    = 3
+	maxKeep        = 50
+	maxTools       = 64
+	maxArguments   = 1024
+	maxResult      = 4096
+	maxTemplate    = 4096
+	maxPending     = 64        // calls whose result has not come
+	maxCallID      = 256       // longer ones are not remembered
+	maxKept        = 128 << 10 // all entries and calls together
+	defaultPattern = "{arguments} -> {result}"
+)
+
+// Options are the layer's own keys.
+type Options struct {
+	Tools []Tool `mapstructure:"tools"`
+}
+
+// Tool is one tool of the client that is remembered.
+type Tool struct {
+	// Name is the tool's name, as the client offers it.
+	Name string `mapstructure:"name"`
+	// ID names the memory that its results go to, the name by default. Tools of one id share it; the first one says how
+	// many results it keeps and how they read.
+	ID string `mapstructure:"id"`
+	// Keep is how many results are remembered, the newest; 3 by default.
+	Keep int `mapstructure:"keep"`
+	// Template is how one result reads: {name}, {arguments} and {result} are replaced. "{arguments} -> {result}" by
+	// default. Arguments are cut at 1 KiB and results at 4 KiB.
+	Template string `mapstructure:"template"`
+}
+
+// Defaults are the layer's place and limits where the configuration says nothing. With the scope execution
+// results are forgotten with the answer that ends a loop of tools; thread keeps them for the session. It changes with each
+// result, so that before the history it would cost the prompt cache each time.
+func Defaults(Options) layer.Defaults {
+	return layer.Defaults{ID: "tool-memory", Slot: 110, Scope: layer.Execution, Budget: layer.Budget{}, Live: true}
+}
+
+// Layer is the layer. Its value is safe for concurrent use.
+type Layer struct {
+	tools map[string]*Tool // by name: the tool that speaks for its id
+	ids   []*Tool          // one of each id, in the order of the configuration
+}
+
+// idPattern keeps ids harmless within a tag.
+var idPattern = regexp.MustCompile(`^[A-Za-z0-9_.:/-]{1,64}$`)
+
+// New checks the options. Errors name the key that they are about.
+func New(o Options) (*Layer, error) {
+	var errs []error
+	if len(o.Tools) == 0 || len(o.Tools) > maxTools {
+		errs = append(errs, fmt.Errorf("tools: want 1 to %d tools", maxTools))
+	}
+	l := &Layer{tools: map[string]*Tool{}}
+	for i, t := range o.Tools {
+		t.complete()
+		if err := t.check(fmt.Sprintf("tools[%d]", i)); err != nil {
+			errs = append(errs, err)
+		}
+		if l.tools[t.Name] != nil {
+			errs = append(errs, fmt.Errorf("tools[%d].name: want each tool once", i))
+		}
+		at := slices.IndexFunc(l.ids, func(other *Tool) bool { return other.ID == t.ID })
+		if at < 0 {
+			at = len(l.ids)
+			l.ids = append(l.ids, &t)
+		}
+		l.tools[t.Name] = l.ids[at]
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return l, nil
+}
+
+func (t *Tool) complete() {
+	if t.ID == "" {
+		t.ID = t.Name
+	}
+	if t.Keep == 0 {
+		t.Keep = defaultKeep
+	}
+	if t.Template == "" {
+		t.Template = defaultPattern
+	}
+}
+
+func (t *Tool) check(at string) error {
+	var errs []error
+	if t.Name == "" || len(t.Name) > 128 {
+		errs = append(errs, fmt.Errorf("%s.name: want the name of a tool, at most 128 bytes", at))
+	}
+	if !idPattern.MatchString(t.ID) {
+		errs = append(errs, fmt.Errorf("%s.id: want 1 to 64 letters, digits or any of _ . : / -", at))
+	}
+	if t.Keep < 1 || t.Keep > maxKeep {
+		errs = append(errs, fmt.Errorf("%s.keep: want 1 to %d", at, maxKeep))
+	}
+	if len(t.Template) > maxTemplate || !strings.Contains(t.Template, "{result}") {
+		errs = append(errs, fmt.Errorf("%s.template: want at most %d bytes with {result} in them", at, maxTemplate))
+	}
+	return errors.Join(errs...)
+}
+
+// state is what is kept: calls without a result yet, and results, both from the oldest to the newest.
+type state struct {
+	Pending []entry `json:"pending,omitempty"`
+	Results []entry `json:"results,omitempty"`
+}
+
+// entry is one call, with its result once that has come.
+type entry struct {
+	Call      string `json:"call,omitempty"` // its id, while it is pending
+	Name      string `json:"name"`
+	Arguments string `json:"arguments"`
+	Result    string `json:"result,omitempty"`
+}
+
+func (e entry) size() int { return len(e.Call) + len(e.Name) + len(e.Arguments) + len(e.Result) }
+
+// read is what is kept, the empty state where that is not one. An entry of a tool that is no longer configured, or
+// larger than this package makes them, is left out.
+func (l *Layer) read(s layer.State) state {
+	var st state
+	if json.Unmarshal(s, &st) != nil {
+		return state{}
+	}
+	odd := func(e entry) bool {
+		return l.tools[e.Name] == nil || len(e.Arguments) > maxArguments || len(e.Result) > maxResult || len(e.Call) > maxCallID
+	}
+	st.Pending = slices.DeleteFunc(st.Pending, odd)
+	st.Results = slices.DeleteFunc(st.Results, odd)
+	l.trim(&st)
+	return st
+}
+
+// trim leaves of each id its newest results, of the calls the newest, and of all what may be kept.
+func (l *Layer) trim(st *state) {
+	kept := map[string]int{}
+	results := st.Results[:0:0]
+	for _, e := range slices.Backward(st.Results) {
+		if t := l.tools[e.Name]; kept[t.ID] < t.Keep {
+			kept[t.ID]++
+			results = append(results, e)
+		}
+	}
+	slices.Reverse(results)
+	st.Results = results
+	st.Pending = st.Pending[max(0, len(st.Pending)-maxPending):]
+	size := 0
+	for _, e := range slices.Concat(st.Results, st.Pending) {
+		size += e.size()
+	}
+	for size > maxKept && len(st.Results) > 0 {
+		size -= st.Results[0].size()
+		st.Results = st.Results[1:]
+	}
+}
+
+func (st state) encode() (layer.State, error) {
+	if len(st.Pending) == 0 && len(st.Results) == 0 {
+		return nil, nil
+	}
+	raw, err := json.Marshal(st)
+	if err != nil {
+		return nil, errors.New("the tool memory cannot be encoded")
+	}
+	return raw, nil
+}
+
+// Init begins with what is kept, or with nothing where that is not a tool memory.
+func (l *Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.State, error) {
+	if st := l.read(stored); len(st.Pending) == 0 && len(st.Results) == 0 {
+		return nil, nil
+	}
+	return stored, nil
+}
+
+// Store notes the calls of remembered tools, until their results come with the next request.
+func (l *Layer) Store(_ context.Context, _ *layer.Turn, s layer.State, r *layer.Response) (layer.State, error) {
+	var calls []entry
+	for _, c := range r.Calls {
+		if l.tools[c.Name] != nil && c.ID != "" && len(c.ID) <= maxCallID {
+			calls = append(calls, entry{Call: c.ID, Name: c.Name, Arguments: clip(c.Arguments, maxArguments)})
+		}
+	}
+	if len(calls) == 0 {
+		return s, nil
+	}
+	st := l.read(s)
+	st.Pending = append(st.Pending, calls...)
+	l.trim(&st)
+	return st.encode()
+}
+
+// AppendItems remembers the results of noted calls. The items stay as they are.
+func (l *Layer) AppendItems(_ context.Context, _ *layer.Turn, s layer.State, items []wire.Item) (layer.Appended, error) {
+	out := layer.Appended{Items: items}
+	if !slices.ContainsFunc(items, func(it wire.Item) bool { return it.Kind == wire.ToolResult && it.Answers.ID != "" }) {
+		return out, nil
+	}
+	st, changed := l.read(s), false
+	for _, it := range items {
+		if it.Kind != wire.ToolResult || it.Answers.ID == "" {
+			continue
+		}
+		i := slices.IndexFunc(st.Pending, func(e entry) bool { return e.Call == it.Answers.ID })
+		if i < 0 {
+			continue
+		}
+		e := st.Pending[i]
+		st.Pending = slices.Delete(st.Pending, i, i+1)
+		e.Call, e.Result = "", clip(it.Text(), maxResult)
+		st.Results = append(st.Results, e)
+		changed = true
+	}
+	if !changed {
+		return out, nil
+	}
+	l.trim(&st)
+	next, err := st.encode()
+	out.State = next
+	return out, err
+}
+
+// clip cuts a text at a character, marks that, and makes it valid UTF-8.
+func clip(s string, limit int) string {
+	const mark = "..."
+	cut := s
+	if len(s) > limit {
+		cut = s[:limit-len(mark)]
+		for back := 0; back < utf8.UTFMax-1 && !utf8.RuneStart(s[len(cut)]); back++ {
+			cut = cut[:len(cut)-1]
+		}
+		cut += mark
+	}
+	// A broken byte becomes a mark of one byte, so that the text grows no longer.
+	return strings.ToValidUTF8(cut, "?")
+}
+
+// Recall is one block tool_memory for each id that has results, in the order of the configuration. Over the budget
+// the oldest results of all are left out.
+func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
+	results := l.read(s).Results
+	drop := sort.Search(len(results), func(drop int) bool { return l.cost(t, results[drop:], budget) >= 0 })
+	if drop == len(results) {
+		return layer.Recalled{}, nil
+	}
+	return layer.Recalled{Messages: l.blocks(results[drop:]), Tokens: l.cost(t, results[drop:], budget)}, nil
+}
+
+// cost is what the blocks of these results cost, in tokens, and -1 where that is more than the budget.
+func (l *Layer) cost(t *layer.Turn, results []entry, budget int) int {
+	tokens := 0
+	for _, m := range l.blocks(results) {
+		if !layer.Fits(t.Count, m, budget-tokens) {
+			return -1
+		}
+		tokens += t.Count(m)
+	}
+	return tokens
+}
+
+// blocks are the messages of these results.
+func (l *Layer) blocks(results []entry) []string {
+	var messages []string
+	for _, tool := range l.ids {
+		var lines []string
+		for _, e := range results {
+			if l.tools[e.Name] == tool {
+				r := strings.NewReplacer("{name}", e.Name, "{arguments}", e.Arguments, "{result}", e.Result)
+				lines = append(lines, r.Replace(tool.Template))
+			}
+		}
+		if lines != nil {
+			text := layer.Escape(strings.Join(lines, "\n"))
+			messages = append(messages, `<tool_memory tool="`+tool.ID+"\">\n"+text+"\n</tool_memory>")
+		}
+	}
+	return messages
+}
+
+// Spawn gives a child the results of its parent, without the calls that its parent waits for.
+func (l *Layer) Spawn(_ context.Context, _ *layer.Turn, parent layer.State) (layer.State, error) {
+	st := l.read(parent)
+	st.Pending = nil
+	return st.encode()
+}

@@ -1,0 +1,140 @@
+package toolmemory_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"remora/memory/layer"
+	"remora/memory/layer/layertest"
+	"remora/memory/layers/toolmemory"
+	"remora/wire"
+	"remora/wire/dialects"
+)
+
+func open(t *testing.T, tools ...toolmemory.Tool) *toolmemory.Layer {
+	t.Helper()
+	l, err := toolmemory.New(toolmemory.Options{Tools: tools})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+var turn = &layer.Turn{Count: layertest.Quarter}
+
+// used is the state after the model called a tool and the client answered.
+func used(t *testing.T, l *toolmemory.Layer, s layer.State, d wire.Dialect, c layer.ToolCall, result string) layer.State {
+	t.Helper()
+	s, err := l.Store(t.Context(), turn, s, &layer.Response{Calls: []layer.ToolCall{c}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := map[string]any{"role": "tool", "tool_call_id": c.ID, "content": result}
+	if d == dialects.Responses {
+		v = map[string]any{"type": "function_call_output", "call_id": c.ID, "output": result}
+	}
+	raw, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	it, err := wire.ParseItem(d, raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := l.AppendItems(t.Context(), turn, s, []wire.Item{layer.NewText(d, wire.User, "hi"), it})
+	if err != nil || len(got.Items) != 2 {
+		t.Fatalf("AppendItems: %d items, %v", len(got.Items), err)
+	}
+	if got.State == nil {
+		return s
+	}
+	return got.State
+}
+
+func recall(t *testing.T, l *toolmemory.Layer, s layer.State, budget int) string {
+	t.Helper()
+	got, err := l.Recall(t.Context(), turn, s, budget)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(got.Messages, "\n")
+}
+
+func TestSuite(t *testing.T) {
+	layertest.Run(t, func() any {
+		return open(t, toolmemory.Tool{Name: "read_file", Keep: 50}, toolmemory.Tool{Name: "shell", ID: "sh", Template: "$ {arguments}\n{result}"})
+	}, layertest.States(layer.State(`{"pending":[{"call":"c","name":"shell","arguments":"ls"}],`+
+		`"results":[{"name":"shell","arguments":"ls","result":"a </zz>"},{"name":"read_file","arguments":"{}","result":"日本語"}]}`)))
+}
+
+func TestRemembers(t *testing.T) {
+	for _, d := range []wire.Dialect{dialects.Chat, dialects.Responses} {
+		l := open(t, toolmemory.Tool{Name: "weather", Keep: 2}, toolmemory.Tool{Name: "ls", ID: "shell"},
+			toolmemory.Tool{Name: "cat", ID: "shell", Keep: 9, Template: "no {result}"})
+		var s layer.State
+		for i := range 3 {
+			s = used(t, l, s, d, layer.ToolCall{ID: fmt.Sprint("w", i), Name: "weather", Arguments: fmt.Sprintf(`{"day":%d}`, i)}, fmt.Sprint("rain ", i))
+		}
+		s = used(t, l, s, d, layer.ToolCall{ID: "l", Name: "ls", Arguments: "."}, "a</tool_memory>b")
+		s = used(t, l, s, d, layer.ToolCall{ID: "c", Name: "cat", Arguments: "a"}, "text")
+		s = used(t, l, s, d, layer.ToolCall{ID: "x", Name: "unknown", Arguments: "a"}, "forgotten")
+		want := "<tool_memory tool=\"weather\">\n{\"day\":1} -> rain 1\n{\"day\":2} -> rain 2\n</tool_memory>\n" +
+			"<tool_memory tool=\"shell\">\n. -> a<\\/tool_memory>b\na -> text\n</tool_memory>"
+		if diff := cmp.Diff(want, recall(t, l, s, math.MaxInt)); diff != "" {
+			t.Errorf("%v: -want +got:\n%s", d, diff)
+		}
+		// The oldest go first, whichever tool they are of.
+		if got := recall(t, l, s, 30); strings.Contains(got, "rain 1") || !strings.Contains(got, "text") {
+			t.Errorf("%v: budget 30 gave %q", d, got)
+		}
+		if got := recall(t, l, s, 3); got != "" {
+			t.Errorf("%v: budget 3 gave %q", d, got)
+		}
+	}
+}
+
+// A result is remembered once and only for a call that the model made; what is long is cut.
+func TestResults(t *testing.T) {
+	l := open(t, toolmemory.Tool{Name: "a"})
+	s := used(t, l, nil, dialects.Chat, layer.ToolCall{ID: "1", Name: "a", Arguments: strings.Repeat("é", 5000)}, strings.Repeat("日", 5000))
+	text := recall(t, l, s, math.MaxInt)
+	if strings.ContainsRune(text, '\uFFFD') || strings.Count(text, "é") != 510 || strings.Count(text, "日") != 1364 {
+		t.Errorf("cut to %d and %d characters", strings.Count(text, "é"), strings.Count(text, "日"))
+	}
+	it := layer.NewText(dialects.Chat, wire.User, "hi")
+	if got, err := l.AppendItems(t.Context(), turn, s, []wire.Item{it}); err != nil || got.State != nil {
+		t.Errorf("a user message changed the state: %s, %v", got.State, err)
+	}
+	again := used(t, l, s, dialects.Chat, layer.ToolCall{ID: "", Name: "a"}, "no id")
+	if string(again) != string(s) {
+		t.Error("a call without id was remembered")
+	}
+}
+
+func TestSpawn(t *testing.T) {
+	l := open(t, toolmemory.Tool{Name: "a"})
+	s := layer.State(`{"pending":[{"call":"c","name":"a","arguments":""}],"results":[{"name":"a","arguments":"","result":"r"}]}`)
+	child, err := l.Spawn(t.Context(), turn, s)
+	if err != nil || strings.Contains(string(child), "pending") || !strings.Contains(string(child), `"r"`) {
+		t.Errorf("child has %s, %v, want the results only", child, err)
+	}
+}
+
+func TestBadOptions(t *testing.T) {
+	_, err := toolmemory.New(toolmemory.Options{Tools: []toolmemory.Tool{
+		{Name: "a", ID: "a b", Keep: -1, Template: "none"}, {ID: "x"}, {Name: "a"},
+	}})
+	for _, want := range []string{"tools[0].id: ", "tools[0].keep: ", "tools[0].template: ", "tools[1].name: ", "tools[2].name: "} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want it to hold %q", err, want)
+		}
+	}
+	if _, err := toolmemory.New(toolmemory.Options{}); err == nil {
+		t.Error("no tools: want an error")
+	}
+}

@@ -1,0 +1,232 @@
+package working
+
+import (
+	"bytes"
+	"errors"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"remora/memory/layer"
+)
+
+const (
+	// mergeDepth is how deep objects are merged; below it they are replaced.
+	mergeDepth = 32
+	// maxNesting is how deep an update may be nested at all.
+	maxNesting = 64
+)
+
+// keptInOrder is how large a state may be, in bytes, whose members keep the order in which they were first written, as
+// JavaScript's do. In a larger one, which some budget may not show as a whole, a member that is written again moves to the
+// end: the newest notes stand last.
+const keptInOrder = 512
+
+// member is one member of an object.
+type member struct {
+	name  string
+	value jsontext.Value
+}
+
+// asText is the state as text.
+func asText(s layer.State) (string, bool) {
+	if len(s) == 0 || s[0] != '"' || !jsontext.Value(s).IsValid() {
+		return "", false
+	}
+	text, err := jsontext.AppendUnquote(nil, []byte(s))
+	return string(text), err == nil
+}
+
+// asObject are the members of the state.
+func asObject(s layer.State) ([]member, bool) { return members(jsontext.Value(s)) }
+
+// members reads an object that was written by this package: one with a name twice is none.
+func members(v jsontext.Value) ([]member, bool) {
+	if v.Kind() != '{' {
+		return nil, false
+	}
+	dec := jsontext.NewDecoder(bytes.NewReader(v))
+	if _, err := dec.ReadToken(); err != nil {
+		return nil, false
+	}
+	var out []member
+	for dec.PeekKind() != '}' {
+		name, err := dec.ReadToken()
+		if err != nil {
+			return nil, false
+		}
+		m := member{name: name.String()}
+		value, err := dec.ReadValue()
+		if err != nil {
+			return nil, false
+		}
+		m.value = value.Clone()
+		out = append(out, m)
+	}
+	if _, err := dec.ReadToken(); err != nil || dec.PeekKind() != 0 {
+		return nil, false
+	}
+	return out, true
+}
+
+// forbidden are names that a JavaScript reader of the state would take for something else.
+func forbidden(name string) bool { return name == "__proto__" || name == "constructor" }
+
+var (
+	errShape = errors.New("want an object")
+	errDeep  = errors.New("nested too deep")
+)
+
+// parseUpdate reads the arguments of an update: an object, in minimal JSON, without the forbidden names at any depth.
+func parseUpdate(arguments []byte) (jsontext.Value, error) {
+	if jsontext.Value(arguments).Kind() != '{' {
+		return nil, errShape
+	}
+	var out bytes.Buffer
+	dec := jsontext.NewDecoder(bytes.NewReader(arguments), jsontext.AllowInvalidUTF8(true))
+	enc := jsontext.NewEncoder(&out, jsontext.AllowInvalidUTF8(true))
+	for {
+		// A name is what follows an even number of tokens in an object.
+		kind, n := dec.StackIndex(dec.StackDepth())
+		named := kind == '{' && n%2 == 0
+		token, err := dec.ReadToken()
+		if err != nil {
+			return nil, err
+		}
+		if named && token.Kind() == '"' && forbidden(token.String()) {
+			if err := dec.SkipValue(); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if err := enc.WriteToken(token); err != nil {
+			return nil, err
+		}
+		switch depth := dec.StackDepth(); {
+		case depth > maxNesting:
+			return nil, errDeep
+		case depth == 0:
+			if dec.PeekKind() != 0 {
+				return nil, errShape // something behind the object
+			}
+			return bytes.TrimSpace(out.Bytes()), nil
+		}
+	}
+}
+
+// merge is the state after an update, which comes from parseUpdate. A text that was kept before is kept as _previous.
+func merge(s layer.State, update jsontext.Value) layer.State {
+	if old, isText := asText(s); isText && old != "" {
+		list, _ := members(update)
+		quoted, err := jsontext.AppendQuote(nil, old)
+		if err != nil {
+			return layer.State(update)
+		}
+		return layer.State(object(set(list, member{"_previous", quoted})))
+	}
+	if _, ok := asObject(s); !ok {
+		return layer.State(update)
+	}
+	return layer.State(deepMerge(jsontext.Value(s), update, 0, len(s)+len(update) > keptInOrder))
+}
+
+// deepMerge puts update over old: objects member by member down to mergeDepth, anything else replaced. With newestLast
+// what is written stands behind what is not.
+func deepMerge(old, update jsontext.Value, depth int, newestLast bool) jsontext.Value {
+	if depth >= mergeDepth {
+		return update
+	}
+	list, ok := members(old)
+	changes, both := members(update)
+	if !ok || !both {
+		return update
+	}
+	index := make(map[string]int, len(list))
+	for i, m := range list {
+		index[m.name] = i
+	}
+	moved := make([]bool, len(list))
+	var written []member
+	for _, c := range changes {
+		at, ok := index[c.name]
+		if ok {
+			c.value = deepMerge(list[at].value, c.value, depth+1, newestLast)
+		}
+		if ok && !newestLast {
+			list[at].value = c.value
+			continue
+		}
+		if ok {
+			moved[at] = true
+		}
+		written = append(written, c)
+	}
+
+	var kept []member
+	for i, m := range list {
+		if !moved[i] {
+			kept = append(kept, m)
+		}
+	}
+	return object(append(kept, written...))
+}
+
+// set replaces the member of that name, or adds it.
+func set(list []member, m member) []member {
+	for i := range list {
+		if list[i].name == m.name {
+			list[i] = m
+			return list
+		}
+	}
+	return append(list, m)
+}
+
+// object writes members as minimal JSON.
+func object(list []member) jsontext.Value {
+	out := []byte{'{'}
+	for i, m := range list {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		// What cannot be quoted is replaced by U+FFFD, so the error says nothing new.
+		out, _ = jsontext.AppendQuote(out, m.name)
+		out = append(append(out, ':'), m.value...)
+	}
+	return append(out, '}')
+}
+
+// pretty is an object with two spaces of indentation, as JSON.stringify(v, null, 2) writes it, or as it is where that
+// would make it many times as long.
+func pretty(s layer.State) string {
+	if indentation(s) > 4*len(s)+1024 {
+		return string(s)
+	}
+	out, err := jsontext.AppendFormat(nil, []byte(s), jsontext.WithIndent("  "))
+	if err != nil {
+		return string(s)
+	}
+	return string(out)
+}
+
+// indentation is about how many bytes of space pretty would add.
+func indentation(s layer.State) int {
+	size, depth, quoted := 0, 0, false
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			depth++
+			size += 2*depth + 1
+		case c == '}' || c == ']':
+			depth--
+			size += 2*depth + 1
+		case c == ',':
+			size += 2*depth + 1
+		}
+	}
+	return size
+}

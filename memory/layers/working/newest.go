@@ -1,0 +1,113 @@
+package working
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"sort"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// omittedMember says of an object how many of its members are left out of a block.
+const omittedMember = "_omitted"
+
+// reduced is as much of a value as fits, the newest of it: the last members of an object, and the last elements of a list,
+// whole. Of an object or a list before them the newest part is kept, if there is room for one. A text that is the newest and
+// too long keeps its beginning. false is for nothing.
+func reduced(v jsontext.Value, fits func(jsontext.Value) bool) (jsontext.Value, bool) {
+	return reduce(v, 0, true, fits)
+}
+
+// reduce is reduced at some depth. newest says that nothing newer than the value is kept.
+func reduce(v jsontext.Value, depth int, newest bool, fits func(jsontext.Value) bool) (jsontext.Value, bool) {
+	if v.Kind() == '"' && newest {
+		return beginning(v, fits)
+	}
+	list, join := parts(v)
+	if join == nil || depth > mergeDepth {
+		return nil, false
+	}
+
+	// kept is how many stay whole: the first number too many is found, less one.
+	kept := sort.Search(len(list), func(n int) bool { return !fits(join(list[len(list)-n-1:], len(list)-n-1)) })
+	first := len(list) - kept
+	if first > 0 {
+		at := list[first-1]
+		inner, ok := reduce(at.value, depth+1, newest && kept == 0, func(v jsontext.Value) bool {
+			return fits(join(append([]member{{at.name, v}}, list[first:]...), first-1))
+		})
+		if ok {
+			return join(append([]member{{at.name, inner}}, list[first:]...), first-1), true
+		}
+	}
+	return join(list[first:], first), kept > 0
+}
+
+// parts takes an object or a list apart. join makes it of some of them, and says how many are missing.
+func parts(v jsontext.Value) (list []member, join func([]member, int) jsontext.Value) {
+	switch v.Kind() {
+	case '{':
+		list, _ = members(v)
+		return list, func(list []member, missing int) jsontext.Value {
+			if missing > 0 && !slices.ContainsFunc(list, func(m member) bool { return m.name == omittedMember }) {
+				list = append([]member{{omittedMember, jsontext.Value(strconv.Itoa(missing))}}, list...)
+			}
+			return object(list)
+		}
+	case '[':
+		return elements(v), func(list []member, missing int) jsontext.Value {
+			out := []byte{'['}
+			if missing > 0 {
+				out = fmt.Appendf(out, `"(%d omitted)"`, missing)
+			}
+			for _, m := range list {
+				if len(out) > 1 {
+					out = append(out, ',')
+				}
+				out = append(out, m.value...)
+			}
+			return append(out, ']')
+		}
+	default:
+		return nil, nil
+	}
+}
+
+// elements reads a list that was written by this package.
+func elements(v jsontext.Value) (list []member) {
+	dec := jsontext.NewDecoder(bytes.NewReader(v))
+	if _, err := dec.ReadToken(); err != nil {
+		return nil
+	}
+	for dec.PeekKind() != ']' {
+		value, err := dec.ReadValue()
+		if err != nil {
+			return nil
+		}
+		list = append(list, member{value: value.Clone()})
+	}
+	return list
+}
+
+// beginning is as much of a text as fits, with a mark behind it.
+func beginning(v jsontext.Value, fits func(jsontext.Value) bool) (jsontext.Value, bool) {
+	text, err := jsontext.AppendUnquote(nil, []byte(v))
+	if err != nil {
+		return nil, false
+	}
+	cut := func(n int) jsontext.Value {
+		for n > 0 && n < len(text) && !utf8.RuneStart(text[n]) {
+			n--
+		}
+		quoted, err := jsontext.AppendQuote(nil, string(text[:n])+"...")
+		if err != nil {
+			return nil
+		}
+		return quoted
+	}
+	n := sort.Search(len(text), func(n int) bool { return !fits(cut(n + 1)) })
+	return cut(n), n > 0
+}

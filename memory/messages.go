@@ -1,0 +1,195 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"remora/memory/session"
+	"remora/wire"
+	"remora/wire/dialects"
+)
+
+// maxImported is how many messages one turn of an import has at most.
+const maxImported = 1000
+
+// messageLine is one line of a file of messages: it begins a session, or says what was said in it.
+type messageLine struct {
+	Session  string          `json:"session"`
+	Resource string          `json:"resource"`
+	Message  json.RawMessage `json:"message"`
+	Dialect  string          `json:"dialect"`
+	Time     *time.Time      `json:"time"`
+}
+
+// importedTurn is what is written at once: what was said up to an answer, and the answer.
+type importedTurn struct {
+	dialect wire.Dialect
+	at      time.Time
+	items   []json.RawMessage
+	answer  int // of items, how many at the end are the answer
+}
+
+type importedSession struct {
+	scope Scope
+	turns []*importedTurn
+}
+
+// ImportMessages writes conversations that another program recorded, into sessions that do not exist yet, and returns how
+// many there were. The file is JSON Lines: {"message": M, "time": T} is a message of Chat Completions or an item of
+// Responses ("dialect": "responses"), and when it was said (RFC 3339; that of the line before by default, and now for the
+// first). Messages up to the end of an answer, and those that follow at the same time, are one turn, whose time that is.
+// {"session": "ID", "resource": "ID"} begins a session; messages before any such line belong to s. All of the file is read
+// before anything is written, and what was written of a session is taken away where its rest cannot be. Layers are not told.
+func (m *Memory) ImportMessages(ctx context.Context, s Scope, r io.Reader) (sessions int, err error) {
+	all, err := m.readMessages(s, r)
+	if err != nil {
+		return 0, err
+	}
+	for n, im := range all {
+		if err := m.importSession(ctx, im); err != nil {
+			return n, fmt.Errorf("session %q: %w", im.scope.Session, err)
+		}
+	}
+	return len(all), nil
+}
+
+func (m *Memory) readMessages(s Scope, r io.Reader) ([]*importedSession, error) {
+	dec := json.NewDecoder(r)
+	var all []*importedSession
+	named := map[string]bool{}
+	begin := func(scope Scope) error {
+		if scope.Session == "" {
+			return errors.New("session: missing")
+		}
+		if named[scope.Session] {
+			return errors.New("session: it is there already")
+		}
+		named[scope.Session] = true
+		all = append(all, &importedSession{scope: scope})
+		return nil
+	}
+
+	at := m.o.Now()
+	for n := 1; ; n++ {
+		var l messageLine
+		err := dec.Decode(&l)
+		switch {
+		case errors.Is(err, io.EOF) && len(all) == 0:
+			return nil, errors.New("import: no message")
+		case errors.Is(err, io.EOF):
+			return all, nil
+		case err != nil:
+		case l.Message == nil:
+			err = begin(Scope{Tenant: s.Tenant, Session: l.Session, Resource: l.Resource})
+		default:
+			if len(all) == 0 {
+				if err = begin(s); err != nil {
+					break
+				}
+			}
+			if l.Time != nil {
+				at = *l.Time
+			}
+			err = all[len(all)-1].add(cmp.Or(l.Dialect, dialects.Chat.String()), l.Message, at)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("import line %d: %w", n, err)
+		}
+	}
+}
+
+// add puts a message behind the turn that it belongs to.
+func (im *importedSession) add(dialect string, raw json.RawMessage, at time.Time) error {
+	d, err := dialects.Parse(dialect)
+	if err != nil {
+		return err
+	}
+	it, err := wire.ParseItem(d, raw)
+	switch {
+	case err != nil:
+		return err
+	case it.Kind == wire.Other:
+		return errors.New("message: want a message of Chat Completions or an item of Responses")
+	}
+
+	model := it.Role == wire.Assistant || it.Kind == wire.ToolCall || it.Kind == wire.Reasoning
+	var t *importedTurn
+	if len(im.turns) > 0 {
+		t = im.turns[len(im.turns)-1]
+	}
+	if t == nil || t.dialect != d || len(t.items) == maxImported || t.answer > 0 && !model && !t.at.Equal(at) {
+		t = &importedTurn{dialect: d, at: at}
+		im.turns = append(im.turns, t)
+	}
+	t.items = append(t.items, raw)
+	if t.answer++; !model {
+		t.answer = 0
+	}
+	return nil
+}
+
+func (m *Memory) importSession(ctx context.Context, im *importedSession) error {
+	for i, t := range im.turns {
+		err := m.importTurn(ctx, im.scope, t, i == 0)
+		if errors.Is(err, ErrSessionExists) {
+			return err
+		}
+		if err != nil {
+			return errors.Join(err, m.store.Delete(context.WithoutCancel(ctx), im.scope.Group()))
+		}
+	}
+	return nil
+}
+
+func (m *Memory) importTurn(ctx context.Context, s Scope, t *importedTurn, first bool) error {
+	answer := min(t.answer, len(t.items)-1) // a request has an item
+	asked := t.items[:len(t.items)-answer]
+	req, err := wire.Parse(t.dialect, t.body(asked))
+	if err != nil {
+		return err
+	}
+	e, _, err := m.log.Enter(ctx, newTurnID(t.at), t.at, session.Call{Scope: s, Request: req, History: HistoryServer}, session.Want{})
+	if err != nil {
+		return err
+	}
+	if first && !e.First() {
+		return ErrSessionExists
+	}
+
+	// Without an answer the question stays in the conversation, as after one that could not be read.
+	a := Answer{HTTPStatus: 200, Reply: wire.Reply{Truncated: true}}
+	if answer > 0 {
+		var items []wire.Item
+		for _, raw := range t.items[len(asked):] {
+			it, err := wire.ParseItem(t.dialect, raw)
+			if err != nil {
+				return err
+			}
+			items = append(items, it)
+		}
+		a.Reply = wire.Reply{Choices: [][]wire.Item{items}, Complete: true}
+	}
+	for {
+		_, err := e.Commit(ctx, &a, session.Puts{})
+		if _, changed := errors.AsType[*session.Reread](err); !changed {
+			return err
+		}
+	}
+}
+
+// body is a request with these items.
+func (t *importedTurn) body(items []json.RawMessage) []byte {
+	b := []byte(`{"` + t.dialect.Rules().List + `":[`)
+	for i, raw := range items {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, raw...)
+	}
+	return append(b, "]}"...)
+}

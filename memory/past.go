@@ -1,0 +1,350 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"remora/memory/index"
+	"remora/memory/layer"
+	"remora/memory/memo"
+	"remora/memory/session"
+	"remora/wire"
+)
+
+// past keeps what was said in the sessions of each resource as an index, which layers search. It is made of the store when
+// it is first asked for, and before each search it is brought up to date: sessions that have changed are read on, and those
+// that are gone are taken out. So it needs no word from other processes, and what was deleted is never found.
+type past struct {
+	m       *Memory
+	limit   int // bytes of all indexes
+	indexes memo.Map[pastKey, *pastIndex]
+}
+
+type pastKey struct{ tenant, resource, session string } // of a session only where it has no resource
+
+// Bounds of what is kept for recall.
+const (
+	defaultPastBytes = 256 << 20
+	maxPastIndexes   = 100_000
+	// ownShare is which part of all bytes one resource may take; then its oldest sessions are left out.
+	ownShare = 4
+	// maxPastSessions is how many sessions of a resource are searched.
+	maxPastSessions = 5000
+	// readLimit bounds bringing an index up to date. A request waits for less: its layer's time.
+	readLimit = 30 * time.Second
+	// maxPart is how long a part of a message is in an index, in bytes, and maxStatementParts how many parts of one are.
+	maxPart           = 700
+	maxStatementParts = 12
+)
+
+// pastIndex is the index of one resource.
+type pastIndex struct {
+	turn chan struct{} // one brings it up to date at a time
+
+	mu   sync.Mutex
+	ix   *index.Index
+	read map[string]session.Reading
+}
+
+func newPast(m *Memory, bytes int) *past {
+	return &past{m: m, limit: cmp.Or(bytes, defaultPastBytes)}
+}
+
+func (p *past) key(s Scope) pastKey {
+	if s.Resource == "" || s.Resource == s.Session {
+		return pastKey{tenant: s.Tenant, session: s.Session}
+	}
+	return pastKey{tenant: s.Tenant, resource: s.Resource}
+}
+
+// forget drops the indexes that have something of a session or a resource.
+func (p *past) forget(s Scope) {
+	p.indexes.Drop(p.key(s))
+	p.indexes.Drop(pastKey{tenant: s.Tenant, session: s.Session})
+}
+
+// of returns the past as a turn's layers see it.
+func (p *past) of(s Scope) layer.Past { return &pastOfTurn{past: p, scope: s} }
+
+// pastOfTurn is the past of one turn, which is brought up to date once.
+type pastOfTurn struct {
+	past  *past
+	scope Scope
+
+	mu    sync.Mutex
+	fresh *index.Index
+}
+
+// Search is layer.Past.
+func (t *pastOfTurn) Search(ctx context.Context, question string, limit int) ([]layer.Statement, error) {
+	ix, err := t.index(ctx)
+	if err != nil {
+		return nil, err
+	}
+	hits := ix.Search(index.Question{Text: question, Now: t.past.m.o.Now()}, limit, nil)
+	found := make([]layer.Statement, len(hits))
+	for i, h := range hits {
+		found[i] = layer.Statement{
+			ID: h.ID, Session: layer.Digest(h.Session), Order: h.Order, Own: h.Session == t.scope.Session, Role: h.Role, Named: h.Speaker != h.Role && strings.HasPrefix(h.Text, h.Speaker+": "), Time: h.Time, Text: h.Text, Content: h.Content,
+			Score: h.Score, Match: h.Match,
+		}
+	}
+	return found, nil
+}
+
+// index returns the index as it is now.
+func (t *pastOfTurn) index(ctx context.Context) (*index.Index, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.fresh == nil {
+		ix, err := t.past.update(ctx, t.scope)
+		if err != nil {
+			return nil, fmt.Errorf("read what was said before: %w", err)
+		}
+		t.fresh = ix
+	}
+	return t.fresh, nil
+}
+
+// update brings the index of a scope up to date. Where the context ends before, the work goes on for the next request.
+func (p *past) update(ctx context.Context, s Scope) (*index.Index, error) {
+	key := p.key(s)
+	one := p.indexes.FindOrPut(key, &pastIndex{turn: make(chan struct{}, 1), ix: index.New(), read: map[string]session.Reading{}}, maxPastIndexes)
+	select {
+	case one.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+
+	done := make(chan error, 1)
+	p.m.work.Go(func() { //nolint:contextcheck // outlives the request
+		defer func() { <-one.turn }()
+		ctx, cancel := context.WithTimeout(p.m.life, readLimit)
+		defer cancel()
+		err := p.refresh(ctx, one, s)
+		p.indexes.Resize(key, one.bytes(), p.limit)
+		done <- err
+	})
+	select {
+	case err := <-done:
+		one.mu.Lock()
+		defer one.mu.Unlock()
+		return one.ix, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// change is a session that was read on.
+type change struct {
+	session string
+	said    []session.Said
+}
+
+// refresh reads what has changed in the store. Only its caller, who has one.turn, changes the index.
+func (p *past) refresh(ctx context.Context, one *pastIndex, s Scope) error {
+	names, err := p.sessions(ctx, s)
+	if err != nil {
+		return err
+	}
+	versions, err := p.m.log.Versions(ctx, s.Tenant, names)
+	if err != nil {
+		return err
+	}
+	if one.ix.Bytes() > p.limit/ownShare {
+		one.put(index.New(), map[string]session.Reading{})
+	}
+
+	alive := map[string]bool{}
+	var stale []string
+	for i, name := range names {
+		if alive[name] = versions[i] > 0; alive[name] && one.read[name].Version != versions[i] {
+			stale = append(stale, name)
+		}
+	}
+	gone := map[string]bool{}
+	for name := range one.read {
+		if !alive[name] {
+			gone[name] = true
+		}
+	}
+	changes, read, err := p.readOn(ctx, one, s, stale, gone)
+	if err != nil {
+		return err
+	}
+	one.apply(changes, read, gone)
+	return nil
+}
+
+// sessions returns the sessions that belong to a scope.
+func (p *past) sessions(ctx context.Context, s Scope) ([]string, error) {
+	names := []string{s.Session}
+	if p.key(s).resource == "" {
+		return names, nil
+	}
+	for after, more := "", true; more && len(names) < maxPastSessions; more = after != "" {
+		page, next, err := p.m.log.SessionsOf(ctx, s.Tenant, s.Resource, after, sweepPage)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range page {
+			if name != s.Session {
+				names = append(names, name)
+			}
+		}
+		after = next
+	}
+	return names, nil
+}
+
+// readOn reads what was said in some sessions since they were read before. Sessions of which other things are true now, or
+// that are not there any more, become gone. What has no room is left out, the oldest first.
+func (p *past) readOn(ctx context.Context, one *pastIndex, s Scope, stale []string, gone map[string]bool) ([]change, map[string]session.Reading, error) {
+	var changes []change
+	read := map[string]session.Reading{}
+	for _, name := range stale {
+		news, err := p.m.log.SaidSince(ctx, Scope{Tenant: s.Tenant, Session: name, Resource: s.Resource}, one.read[name])
+		switch {
+		case errors.Is(err, ErrNoSession), errors.Is(err, session.ErrCorrupt): // what cannot be read is not told
+			gone[name] = true
+			continue
+		case err != nil:
+			return nil, nil, err
+		}
+		if _, before := one.read[name]; before && news.Whole {
+			gone[name] = true
+		}
+		read[name] = news.Now
+		if len(news.Said) > 0 {
+			changes = append(changes, change{name, news.Said})
+		}
+	}
+
+	slices.SortFunc(changes, func(a, b change) int { return b.last().Compare(a.last()) })
+	room := p.limit/ownShare - one.ix.Bytes()
+	for i, c := range changes {
+		for _, it := range c.said {
+			room -= bytesPerStatement * len(it.Item.Raw)
+		}
+		if room < 0 && i > 0 {
+			changes = changes[:i]
+			break
+		}
+	}
+	slices.SortFunc(changes, func(a, b change) int {
+		return cmp.Or(a.said[0].Time.Compare(b.said[0].Time), strings.Compare(a.session, b.session))
+	})
+	return changes, read, nil
+}
+
+// bytesPerStatement is about how many bytes an index needs for each of an item.
+const bytesPerStatement = 4
+
+func (c *change) last() time.Time { return c.said[len(c.said)-1].Time }
+
+// bytes is about how much memory the index needs. Its caller has one.turn.
+func (one *pastIndex) bytes() int {
+	const each, session = 1024, 200
+	return each + session*len(one.read) + one.ix.Bytes()
+}
+
+func (one *pastIndex) put(ix *index.Index, read map[string]session.Reading) {
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	one.ix, one.read = ix, read
+}
+
+// apply takes over what was read.
+func (one *pastIndex) apply(changes []change, read map[string]session.Reading, gone map[string]bool) {
+	ix := one.ix
+	if len(gone) > 0 {
+		ix = ix.Without(func(name string) bool { return gone[name] })
+	}
+	for _, c := range changes {
+		for _, it := range c.said {
+			add(ix, c.session, it)
+		}
+	}
+	for name, r := range one.read {
+		if _, again := read[name]; !again && !gone[name] {
+			read[name] = r
+		}
+	}
+	one.put(ix, read)
+}
+
+// add puts a message into an index, in parts if it is long.
+func add(ix *index.Index, name string, it session.Said) {
+	role := index.RoleUser
+	if it.Item.Role == wire.Assistant {
+		role = index.RoleAssistant
+	}
+	text := it.Item.Text()
+	speaker := role
+	if own, _, ok := strings.Cut(text, ": "); ok && isName(own) {
+		speaker = own
+	}
+	id := sessionNumber(name) + "-" + strconv.FormatUint(it.Seq, 10)
+	for n, part := range partsOf(text) {
+		if n == maxStatementParts {
+			return
+		}
+		ix.Add(index.Turn{ID: id, Session: name, Role: role, Speaker: speaker, Time: it.Time, Text: part, Content: it.Content})
+	}
+}
+
+// sessionNumber names a session among those of its resource, in six digits: vocabularies have a token for three.
+func sessionNumber(name string) string {
+	const digits = 1_000_000
+	sum := sha256.Sum256([]byte(name))
+	return fmt.Sprintf("%06d", binary.BigEndian.Uint64(sum[:])%digits)
+}
+
+// isName reports whether what stands before a colon can be the name of who speaks, as in transcripts of several people.
+func isName(s string) bool {
+	const longest = 40 // bytes
+	words := strings.Fields(s)
+	switch strings.ToLower(s) {
+	case "user", "assistant", "system", "developer", "tool", "human", "ai", "instruction", "instructions", "important", "note", "warning", "attention", "override":
+		return false // it would be taken for more than a name
+	}
+	if len(s) > longest || len(words) == 0 || len(words) > 3 {
+		return false
+	}
+	for _, w := range words {
+		if r, _ := utf8.DecodeRuneInString(w); !unicode.IsUpper(r) || strings.ContainsAny(w, ".,;!?()[]{}<>/\"'`*#") {
+			return false
+		}
+	}
+	return true
+}
+
+// partsOf divides a long text where a paragraph, a line or a sentence ends.
+func partsOf(text string) []string {
+	var parts []string
+	for len(text) > maxPart {
+		at := 0
+		for _, end := range []string{"\n\n", "\n", ". ", "\u3002", " "} {
+			if at = strings.LastIndex(text[:maxPart], end); at > maxPart/3 {
+				at += len(end)
+				break
+			}
+		}
+		if at <= maxPart/3 {
+			at = len(layer.Head(text, maxPart))
+		}
+		parts, text = append(parts, text[:at]), text[at:]
+	}
+	return append(parts, text)
+}

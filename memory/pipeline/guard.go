@@ -1,0 +1,44 @@
+package pipeline
+
+import (
+	"context"
+	"math"
+
+	"remora/memory/layer"
+	"remora/memory/memo"
+	"remora/memory/view"
+)
+
+// Guards reports whether any layer judges calls, or whole answers, before the client sees them.
+func (p *Pipeline) Guards() bool { return p != nil && p.guard != nil }
+
+// Guard is Begin for a request that layers neither add to nor learn from: one without a session, or one whose session
+// cannot be read. Layers that judge still do, so that rules cannot be avoided; they begin without a state, and their
+// new state is dropped. The run is nil where no layer judges.
+func (p *Pipeline) Guard(ctx context.Context, tenant string, t layer.Turn, cred Credential) (*Run, error) {
+	if !p.Guards() {
+		return nil, nil
+	}
+	t.Execution = "" // whose state a layer may keep in the process
+	return p.guard.Begin(ctx, tenant, t, nil, cred)
+}
+
+// onlyGuards returns the pipeline with no hooks but those that judge, nil where none does.
+func (p *Pipeline) onlyGuards() *Pipeline {
+	g := &Pipeline{o: p.o, free: math.Inf(1), byName: make(map[string]*tool)}
+	g.o.Policy = view.Policy{Budget: math.Inf(1)}
+	for _, u := range p.layers {
+		only := &unit{Layer: u.Layer, init: u.init, reviewCall: u.reviewCall}
+		if only.Scope = layer.Execution; !u.async {
+			only.reviewAll = u.reviewAll
+		}
+		if only.reviewCall != nil || only.reviewAll != nil {
+			g.layers = append(g.layers, only)
+		}
+	}
+	if len(g.layers) == 0 {
+		return nil
+	}
+	g.executions = new(memo.Map[executionKey, *held])
+	return g
+}

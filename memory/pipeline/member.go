@@ -1,0 +1,230 @@
+package pipeline
+
+import (
+	"context"
+	"math"
+	"sync"
+	"sync/atomic"
+
+	"remora/memory/layer"
+	"remora/memory/view"
+)
+
+// roster is the layers of one request, in slot order, and what their hooks are told of it.
+type roster struct {
+	p       *Pipeline
+	tenant  string
+	turn    layer.Turn
+	members []*member
+
+	completed atomic.Pointer[layer.Result] // how the work of the session ended, by a tool
+
+	mu sync.Mutex // guards what members and the parts of a run collect
+}
+
+// none reports whether there is no layer to call.
+func (r *roster) none() bool { return len(r.members) == 0 }
+
+// any reports whether a layer is one that is asked for, and not switched off.
+func (r *roster) any(is func(*member) bool) bool {
+	if r.none() {
+		return false
+	}
+	for _, m := range r.members {
+		if !m.off && is(m) {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *roster) executionKey(u *unit) executionKey {
+	return executionKey{r.tenant, r.turn.Execution, u.ID}
+}
+
+// join makes a layer a member.
+func (r *roster) join(u *unit, states map[Cell]layer.State, cred Credential) *member {
+	own := r.turn
+	m := &member{unit: u, of: r, turn: &own, cell: u.cell(&r.turn), report: Report{ID: u.ID, Name: u.Name}}
+	own.Note = func(name string, value any) { m.jot(name, value) }
+	own.Complete = func(result layer.Result) { r.completed.Store(&result) }
+	if u.Model != nil {
+		own.Ask = u.Model.Bind(cred)
+	}
+	if u.Scope != layer.Execution {
+		m.stored = states[m.cell]
+		m.next = m.stored
+		m.held = &held{state: m.stored}
+		return m
+	}
+	m.held = new(held)
+	if r.turn.Execution != "" {
+		m.held = r.p.executions.FindOrPut(r.executionKey(u), m.held, keptExecutions)
+	}
+	return m
+}
+
+// member is a layer within a run.
+type member struct {
+	*unit
+	of   *roster
+	turn *layer.Turn
+	cell Cell
+	held *held
+	off  bool // its init failed: all its hooks are skipped
+
+	// guarded by roster.mu
+	stored  layer.State // in the store
+	next    layer.State // as last listed by Changes
+	journal []replay    // of what is not written
+	listed  int         // how much of the journal Changes has seen
+	report  Report
+	said    view.Block // in the last recall
+	asked   bool       // by it
+	dirty   bool       // recall even where an earlier one would do
+}
+
+// initState runs init on a stored state. A layer whose init fails is switched off for the run.
+func (m *member) initState(ctx context.Context, stored layer.State) error {
+	if m.init == nil {
+		return nil
+	}
+	if m.cell.Scope == layer.Execution {
+		stored, _ = m.held.load()
+	}
+	_, version := m.held.load()
+	next, err := call(ctx, m, layer.HookInit, func(ctx context.Context) (layer.State, error) {
+		next, err := m.init.Init(ctx, m.turn, stored)
+		if err == nil {
+			err = checkState(stored, next)
+		}
+		return next, err
+	})
+	if err != nil {
+		m.off = true
+		return err
+	}
+	if !same(stored, next) {
+		m.held.swap(version, next) // a parallel request of the execution may have been first: its state is as good
+	}
+	return nil
+}
+
+// note adds a call to the layer's report, and tells the observer.
+func (m *member) note(ctx context.Context, e Event) {
+	m.of.mu.Lock()
+	m.report.Time += e.Duration
+	if e.Class != ClassNone && m.report.Failed == "" {
+		m.report.Failed, m.report.Class = e.Hook, e.Class
+	}
+	m.of.mu.Unlock()
+	if m.of.p.o.Observe != nil {
+		m.of.p.o.Observe(ctx, e)
+	}
+}
+
+// jot takes down a figure of the turn, if it is one that a record can show.
+func (m *member) jot(name string, value any) {
+	switch v := value.(type) {
+	case string:
+		if len(v) > longestNote {
+			return
+		}
+	case float64:
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return // no JSON could say it
+		}
+	case int, bool:
+	default:
+		return
+	}
+	m.of.mu.Lock()
+	defer m.of.mu.Unlock()
+	if _, again := m.report.Notes[name]; len(name) > longestNote || !again && len(m.report.Notes) >= maxNotes {
+		return
+	}
+	if m.report.Notes == nil {
+		m.report.Notes = make(map[string]any)
+	}
+	m.report.Notes[name] = value
+}
+
+// keep makes next the state, and remembers how it came about.
+func (m *member) keep(version uint64, next layer.State, how replay) bool {
+	if len(next) == 0 {
+		next = nil
+	}
+	m.of.mu.Lock()
+	defer m.of.mu.Unlock()
+	if !m.held.swap(version, next) {
+		return false
+	}
+	if m.cell.Scope == layer.Execution {
+		m.of.p.executions.Resize(m.of.executionKey(m.unit), entrySize+len(next), m.of.p.keptBytes)
+	} else {
+		m.journal = append(m.journal, how)
+	}
+	return true
+}
+
+// block checks what a layer recalled. The layer's own count stands if it is the larger one.
+func (m *member) block(rec layer.Recalled, limit int) (view.Block, error) {
+	const (
+		refusedAt    = 4  // times the budget
+		bytesOfToken = 32 // at most, in text that people write
+	)
+	b := view.Block{Layer: m.ID, Slot: m.Slot, Live: m.Live}
+	size := 0
+	for _, text := range rec.Messages {
+		if size += len(text); text != "" {
+			b.Texts = append(b.Texts, text)
+		}
+	}
+	if size > maxRecall || len(b.Texts) > maxMessages || size/bytesOfToken/refusedAt > limit {
+		return view.Block{}, refuse(ClassRefused)
+	}
+	for _, text := range b.Texts {
+		b.Tokens += m.turn.Count(text)
+	}
+	if len(b.Texts) > 0 {
+		b.Tokens = max(b.Tokens, rec.Tokens)
+	}
+	switch {
+	case (b.Tokens-1)/refusedAt >= limit: // more than refusedAt times, without overflow
+		return view.Block{}, refuse(ClassRefused)
+	case b.Tokens > limit:
+		return view.Block{}, refuse(ClassBudget)
+	}
+	return b, nil
+}
+
+// lenient runs a hook that returns nothing but a state. What it learnt in spite of an error is kept.
+func (m *member) lenient(ctx context.Context, hook string, fn func(context.Context, layer.State) (layer.State, error)) {
+	var mu sync.Mutex // a call that was given up may still be running when this has returned
+	var fault error
+	m.each(ctx, hook, func(ctx context.Context, s layer.State) (layer.State, error) {
+		next, err := fn(ctx, s)
+		if err == nil || next == nil {
+			return next, err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		fault = err
+		return next, nil
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	if fault != nil {
+		e := Event{Layer: m.ID, Hook: hook, Begun: m.of.p.o.Now(), Class: ClassError}
+		m.of.p.o.complain(ctx, e, nil)
+		m.note(ctx, e)
+	}
+}
+
+// each runs a hook that returns nothing but a state. Failures have been logged, traced and reported by call.
+func (m *member) each(ctx context.Context, hook string, fn func(context.Context, layer.State) (layer.State, error)) {
+	_, _ = update(ctx, m, hook, func(ctx context.Context, s layer.State) (struct{}, layer.State, error) {
+		next, err := fn(ctx, s)
+		return struct{}{}, next, err
+	})
+}

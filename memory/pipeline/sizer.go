@@ -1,0 +1,192 @@
+package pipeline
+
+import (
+	"math"
+	"slices"
+
+	"remora/memory/tokens"
+	"remora/memory/view"
+	"remora/wire"
+)
+
+// unfit is the cost of an entry that was not counted, since what is newer leaves no room for it.
+const unfit = math.MaxInt32
+
+// Fitted is what of a view fits, by the policy (docs/semantics.md#what-fits).
+type Fitted struct {
+	Blocks  []view.Block // those that stay
+	Dropped []view.Block // those that do not
+	// History is what stays of it, the same slice if that is all.
+	History []wire.Item
+	// Left are the indices in the history of what does not stay, ascending, and why: what a summary has to cover.
+	Left []view.Out
+	// Tokens of the parts that stay. All are 0 where nothing was counted: the policy has no limit, or all fits whatever
+	// it costs exactly.
+	SystemTokens, HistoryTokens int
+}
+
+// Sizer cuts views to the size that the policy allows, at the prices of one model. It needs no layers.
+type Sizer struct {
+	o     *Options
+	free  float64 // tokens of a view
+	model string
+}
+
+// Limited reports whether the policy can leave anything out. If not, Fit returns what it gets.
+func (s *Sizer) Limited() bool {
+	return s.o.Policy.Window > 0 || !math.IsInf(s.free, 1)
+}
+
+// Fit chooses which blocks and which history items are sent. System items and the current round, from the last user
+// message on, always are, with the pairs before it that the policy never leaves out. Blocks stay each if it fits. Of the rest of the history the newest stays, and calls stay with
+// their results. What stands before an item that does not fit is not counted: a body of any size costs no more than
+// what fits of it, and the item after, but for a policy that keeps old items for their worth. A body whose bytes are fewer than the tokens that are free is not counted at all.
+func (s *Sizer) Fit(system []wire.Item, blocks []view.Block, history []wire.Item) Fitted {
+	if !s.Limited() || s.fitsAnyway(system, blocks, history) {
+		return Fitted{Blocks: blocks, History: history}
+	}
+	c := counter{s: s, all: !s.o.Policy.NewestFirst()}
+	entries := view.Candidates(history, s.o.Policy)
+	lead := make([]view.Candidate, len(system))
+	for i, it := range system {
+		lead[i].Cost = c.item(it, 0)
+	}
+	systemTokens := c.used
+	pinned := view.Pinned(entries)
+	for i := len(history) - 1; i >= 0; i-- {
+		if pinned[i] {
+			entries[i].Cost = c.item(history[i], 0)
+		}
+	}
+	recalled := make([]view.Candidate, len(blocks))
+	for i, b := range blocks {
+		recalled[i].Cost = b.Cost()
+	}
+	// What blocks take is not known yet, and may be nothing: so history is counted as if it were.
+	for i := len(history) - 1; i >= 0; i-- {
+		if !pinned[i] {
+			entries[i].Cost = c.item(history[i], unfit)
+		}
+	}
+	view.Fit(lead, recalled, entries, s.o.Policy)
+	out := Fitted{Blocks: make([]view.Block, 0, len(blocks)), SystemTokens: systemTokens}
+	for i, c := range recalled {
+		if c.Why == view.ReasonNone {
+			out.Blocks = append(out.Blocks, blocks[i])
+		} else {
+			out.Dropped = append(out.Dropped, blocks[i])
+		}
+	}
+	out.keep(history, entries)
+	return out
+}
+
+// fitsAnyway reports whether a view fits whatever its items cost exactly: no price is above tokens.AtMost.
+func (s *Sizer) fitsAnyway(system []wire.Item, blocks []view.Block, history []wire.Item) bool {
+	if s.o.Policy.Window > 0 {
+		return false
+	}
+	free := s.free
+	for i := range blocks {
+		free -= float64(blocks[i].Cost())
+	}
+	for _, items := range [][]wire.Item{system, history} {
+		for _, it := range items {
+			if free -= float64(len(it.Raw)); free < 0 {
+				return false // without a closer look
+			}
+		}
+	}
+	for _, items := range [][]wire.Item{system, history} {
+		for _, it := range items {
+			if free -= float64(tokens.AtMost(it) - len(it.Raw)); free < 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Firm is from which item on a history stays whatever the budget: the current round, and the pairs before it that the
+// policy never leaves out.
+func (s *Sizer) Firm(history []wire.Item) int {
+	for i, e := range view.Candidates(history, s.o.Policy) {
+		if e.Round && history[i].Kind != wire.Compaction {
+			return i
+		}
+	}
+	return max(0, len(history)-1)
+}
+
+// Room returns how many tokens a view may have, math.MaxInt without a limit.
+func (s *Sizer) Room() int {
+	return toInt(s.free)
+}
+
+// Count returns how many tokens a text costs the model of the request.
+func (s *Sizer) Count(text string) int {
+	return s.o.Count(s.model, text)
+}
+
+// Cost returns what items cost, in tokens, 0 where the policy has no limit. Counting ends with the item that is too much.
+func (s *Sizer) Cost(items []wire.Item) int {
+	if !s.Limited() {
+		return 0
+	}
+	c := counter{s: s}
+	for _, it := range slices.Backward(items) {
+		c.item(it, 0)
+	}
+	return c.used
+}
+
+// keep takes over what of the history stays, the same slice if that is all.
+func (f *Fitted) keep(history []wire.Item, entries []view.Candidate) {
+	for i, c := range entries {
+		if c.Why == view.ReasonNone {
+			f.HistoryTokens += c.Cost
+		} else {
+			f.Left = append(f.Left, view.Out{Index: i, Why: c.Why})
+		}
+	}
+	if f.History = history; len(f.Left) == 0 {
+		return
+	}
+
+	f.History = make([]wire.Item, 0, len(history)-len(f.Left))
+	for i, c := range entries {
+		if c.Why == view.ReasonNone {
+			f.History = append(f.History, history[i])
+		}
+	}
+}
+
+// counter counts items until the budget is used up.
+type counter struct {
+	s    *Sizer
+	all  bool // whatever is used up
+	used int
+}
+
+// item returns what an item costs, or over if others have used up the budget. Text that cannot fit is not counted at all.
+func (c *counter) item(it wire.Item, over int) int {
+	const (
+		large        = 1 << 20 // bytes
+		bytesOfToken = 16      // at most, in text of that size; four is usual
+	)
+	if math.IsInf(c.s.free, 1) {
+		return 0
+	}
+	if !c.all && float64(c.used) > c.s.free {
+		return over
+	}
+	n := 0
+	if len(it.Raw) > large {
+		n = len(it.Text()) / bytesOfToken
+	}
+	if float64(n) <= c.s.free && (c.all || float64(c.used+n) <= c.s.free) {
+		n = c.s.o.CountItem(c.s.model, it)
+	}
+	c.used += n
+	return n
+}

@@ -1,0 +1,181 @@
+package pipeline
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"remora/memory/layer"
+	"remora/memory/view"
+	"remora/wire"
+	"remora/wire/dialects"
+)
+
+// TestFit: what docs/semantics.md#what-fits says of a view. h3 is the current round, which stays in any case.
+func TestFit(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		budget, window int
+		want           string
+	}{
+		{"all", 1000, 0, "s L1 L2 L3 h1 h2 h3"},
+		{"300", 300, 0, "s L1 L2 L3 h2 h3"},
+		{"200, the round stays and L2 gives way", 200, 0, "s L1 L3 h1 h2 h3"},
+		{"150, L2 does not fit, L3 does", 150, 0, "s L1 L3 h2 h3"},
+		{"100", 100, 0, "s L1 h3"},
+		{"40", 40, 0, "s h3"},
+		{"nothing", 1, 0, "s h3"},
+		{"the last two", 5000, 2, "s L1 L2 L3 h2 h3"},
+		{"more than there are", 5000, 9, "s L1 L2 L3 h1 h2 h3"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := Options{
+				Policy:    view.Policy{Budget: float64(c.budget), Window: c.window},
+				CountItem: func(string, wire.Item) int { return 29 },
+			}
+			block := func(id string, tokens int) view.Block {
+				return view.Block{Layer: id, Texts: []string{"x"}, Tokens: tokens - 4}
+			}
+			history := []wire.Item{
+				layer.NewText(dialects.Chat, wire.Assistant, "h1"), layer.NewText(dialects.Chat, wire.Assistant, "h2"),
+				layer.NewText(dialects.Chat, wire.Assistant, "h3"),
+			}
+			blocks := []view.Block{block("L1", 29), block("L2", 127), block("L3", 29)}
+			f := start(t, o).Fit([]wire.Item{layer.NewText(dialects.Chat, wire.System, "s")}, blocks, history)
+			got := strings.Join(strings.Fields("s "+names(f.Blocks)+" "+texts(f.History)), " ")
+			if got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+			if len(f.Blocks)+len(f.Dropped) != 3 || len(f.History)+len(f.Left) != 3 {
+				t.Errorf("%d blocks and %d dropped, %d items and %d left", len(f.Blocks), len(f.Dropped), len(f.History), len(f.Left))
+			}
+		})
+	}
+}
+
+func parse(t interface{ Fatal(...any) }, raw string) wire.Item {
+	it, err := wire.ParseItem(dialects.Chat, []byte(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return it
+}
+
+// TestFitKeepsPairs: whatever the budget, calls and results go together and the round stays.
+func TestFitKeepsPairs(t *testing.T) {
+	var history []wire.Item
+	for i := range 6 {
+		history = append(history, user(fmt.Sprint("question ", i)),
+			parse(t, fmt.Sprintf(`{"role":"assistant","content":null,"tool_calls":[{"id":"c%d","type":"function","function":{"name":"f","arguments":"{}"}}]}`, i)),
+			parse(t, fmt.Sprintf(`{"role":"tool","tool_call_id":"c%d","content":"result"}`, i)))
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		o := Options{Policy: view.Policy{
+			Budget: float64(rapid.IntRange(1, 1000).Draw(rt, "budget")), Window: rapid.IntRange(0, 20).Draw(rt, "window"),
+		}}
+		p, err := New(nil, o)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		r, _ := p.Begin(t.Context(), "tenant", turn(), nil, Credential{})
+		f := r.Fit(nil, nil, history)
+		if errs := wire.Check(dialects.Chat, f.History); len(errs) > 0 {
+			rt.Fatalf("calls without results, or results without calls: %v", errs)
+		}
+		if diff := cmp.Diff(texts(history[15:]), texts(f.History[max(0, len(f.History)-3):])); diff != "" {
+			rt.Fatalf("the round has gone: %s", diff)
+		}
+		if f.HistoryTokens > max(int(o.Policy.Budget), 100) {
+			rt.Fatalf("%d tokens of %v", f.HistoryTokens, o.Policy.Budget)
+		}
+	})
+}
+
+func TestFitCountsNoMoreThanFits(t *testing.T) {
+	counted := 0
+	o := Options{
+		Policy:    view.Policy{Budget: 100},
+		CountItem: func(string, wire.Item) int { counted++; return 10 },
+	}
+	history := make([]wire.Item, 10000)
+	for i := range history {
+		history[i] = user("x")
+	}
+	if f := start(t, o).Fit(nil, nil, history); len(f.History) != 10 || counted > 12 {
+		t.Errorf("%d items kept, %d counted", len(f.History), counted)
+	}
+	o.CountItem = func(string, wire.Item) int { t.Error("counted"); return 0 }
+	r := start(t, o)
+	if f := r.Fit(nil, nil, []wire.Item{user(strings.Repeat("x", 2<<20))}); len(f.History) != 1 {
+		t.Error("the round has gone")
+	}
+}
+
+func TestUsage(t *testing.T) {
+	system := []wire.Item{layer.NewText(dialects.Chat, wire.System, "s")}
+	history := []wire.Item{user("h1"), user("h2")}
+	bytes := len(history[0].Raw) + len(history[1].Raw)
+	for name, c := range map[string]struct {
+		budget float64
+		want   Usage
+	}{
+		"counted": {100, Usage{
+			Layers: []LayerUsage{{"a", 0, 0}, {"b", 3, 2}, {"c", 0, 0}, {"summary", 5, 1}},
+			System: 10, Tools: 20, History: 20, Total: 58,
+		}},
+		"all fits whatever it costs, and is estimated": {1e6, Usage{
+			Layers: []LayerUsage{{"a", 90, 1}, {"b", 3, 2}, {"c", 0, 0}, {"summary", 5, 1}},
+			System: (len(system[0].Raw) + 3) / 4, Tools: 20, History: (bytes + 3) / 4,
+			Total: 98 + (len(system[0].Raw)+3)/4 + 20 + (bytes+3)/4, Estimated: true,
+		}},
+	} {
+		o := Options{Policy: view.Policy{Budget: c.budget}, CountItem: func(string, wire.Item) int { return 10 }}
+		r := start(t, o, at("b", 1, says("x")), at("a", 2, says("x")), at("c", 3, stores("1")))
+		f := r.Fit(system, []view.Block{
+			{Layer: "b", Texts: []string{"12345678", "1"}, Tokens: 3},
+			{Layer: "a", Texts: []string{"x"}, Tokens: 90},
+			{Layer: "summary", Texts: []string{"x"}, Tokens: 5},
+		}, history)
+		if diff := cmp.Diff(c.want, r.Usage(system, 77, &f)); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+// TestFitCountsNothingThatFitsAnyway holds for media too, whose price has nothing to do with their size.
+func TestFitCountsNothingThatFitsAnyway(t *testing.T) {
+	image := parse(t, `{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://x"}}]}`)
+	for _, c := range []struct {
+		name    string
+		budget  float64
+		window  int
+		blocks  []view.Block
+		history []wire.Item
+		counts  bool
+	}{
+		{"plenty of room", 10_000, 0, []view.Block{{Texts: []string{"x"}, Tokens: 5000}}, []wire.Item{user("a"), user("b")}, false},
+		{"a block takes it", 10_000, 0, []view.Block{{Texts: []string{"x"}, Tokens: 9950}}, []wire.Item{user("a"), user("b")}, true},
+		{"a window", 10_000, 2, nil, []wire.Item{user("a"), user("b")}, true},
+		{"images", 5000, 0, nil, []wire.Item{image, image}, false},
+		{"images that might be too much", 1500, 0, nil, []wire.Item{image, image}, true},
+		{"long text", 100, 0, nil, []wire.Item{user(strings.Repeat("x", 90))}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			counted := false
+			o := Options{
+				Policy:    view.Policy{Budget: c.budget, Window: c.window},
+				CountItem: func(string, wire.Item) int { counted = true; return 10 },
+			}
+			f := start(t, o).Fit([]wire.Item{layer.NewText(dialects.Chat, wire.System, "s")}, c.blocks, c.history)
+			if len(f.History) != len(c.history) || len(f.Blocks) != len(c.blocks) || len(f.Left)+len(f.Dropped) != 0 {
+				t.Errorf("%d items and %d blocks are left", len(f.History), len(f.Blocks))
+			}
+			if counted != c.counts {
+				t.Errorf("counted: %v, want %v", counted, c.counts)
+			}
+		})
+	}
+}

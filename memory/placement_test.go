@@ -1,0 +1,307 @@
+package memory_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"remora/memory"
+	"remora/memory/turnrecord"
+	"remora/wire"
+	"remora/wire/dialects"
+)
+
+// shape is a request as a real client sends it, in a session of its own.
+//
+// A turn is spelled "tools=a,b model=x format=json_schema side=kind history=server | words -> reply": words as say has
+// them, and what the request says beside them before the bar. A text with spaces has _ for each.
+type shape struct {
+	client, name string
+	said         []string // the session so far
+	asks         string   // the request, without a reply
+	place        string   // BEFORE, ALONE, SIDE or LINE, for a line that is known, and the rule
+	view         string   // what upstream gets; empty for what the client sent
+	only         wire.Dialect
+}
+
+// Texts of clients, shortened to what is recognised in them.
+const (
+	openWebUI = "u:###_Task:_Generate_%s_the_chat_history._###_Output:_JSON._### Chat_History:_<chat_history>_USER:_How_do_I_bake_bread?_ASSISTANT:_With_flour,_water,_salt_and_time._USER:_And_rolls?_ASSISTANT:_The_same,_but_smaller._</chat_history>"
+	summary   = "We_have_read_the_parser,_found_that_it_counts_bytes_where_it_should_count_runes,_and_changed_the_three_places_that_matter."
+)
+
+func webUI(what string) string { return strings.ReplaceAll(fmt.Sprintf(openWebUI, what), " ", "_") }
+
+// agentSaid is a session of an agent that resends its history, with two questions asked.
+func agentSaid() []string {
+	return []string{"tools=ls,edit | s:agent u:1 -> c:x", "tools=ls,edit | s:agent u:1 c:x r:x -> a:1", "tools=ls,edit | s:agent u:1 c:x r:x a:1 u:2 -> a:2"}
+}
+
+// chatSaid is a session of a chat page that resends its history and has no tools, newSaid one of a client that sends only
+// what is new.
+func chatSaid() []string { return []string{"| u:1 -> a:1", "| u:1 a:1 u:2 -> a:2"} }
+func newSaid() []string  { return []string{"| s:be u:1 -> a:1", "| s:be u:2 -> a:2"} }
+
+func clientShapes() []shape {
+	return []shape{
+		// Coding agents.
+		{client: "opencode", name: "title at the first question", asks: "| s:You_are_a_title_generator._You_output_ONLY_a_thread_title. u:Generate_a_title_for_this_conversation: u:fix", place: "SIDE helper_prompt"},
+		{client: "opencode", name: "the question itself", said: []string{"| s:You_are_a_title_generator._You_output_ONLY_a_thread_title. u:Generate_a_title_for_this_conversation: u:fix -> a:Fixing"}, asks: "tools=bash | s:agent u:fix", place: "LINE first"},
+		{client: "opencode", name: "a step of its loop", said: []string{"tools=bash | s:agent u:1 -> c:x"}, asks: "tools=bash | s:agent u:1 c:x r:x", place: "LINE known_history"},
+		{client: "opencode", name: "summary over the history", said: agentSaid(), asks: "| s:You_are_tasked_with_summarizing_conversations. u:1 c:x r:x a:1 u:2 a:2 u:Summarize", place: "LINE known_history"},
+		{client: "opencode", name: "after its compaction", said: append(agentSaid(), "| s:You_are_tasked_with_summarizing_conversations. u:1 c:x r:x a:1 u:2 a:2 u:Summarize -> a:"+summary), asks: "tools=ls,edit | s:agent u:" + summary, place: "ALONE quotes_an_answer"},
+		{client: "Codex", name: "compaction", said: agentSaid(), asks: "tools=ls,edit side=compaction | s:agent u:1 c:x r:x a:1 u:2 a:2 u:compact", place: "SIDE declared"},
+		{client: "Codex", name: "warm-up", said: agentSaid(), asks: "tools=ls,edit side=prewarm | s:agent u:env", place: "SIDE declared"},
+		{client: "Codex", name: "review by a sub-agent", said: newSaid(), asks: "tools=ls side=subagent | s:review u:check", place: "SIDE declared"},
+		{client: "Codex", name: "all prompts and a summary", said: agentSaid(), asks: "tools=ls,edit | s:agent u:1 u:2 u:summary", place: "LINE known_history"},
+		{client: "Claude Code", name: "is this a new topic", said: agentSaid(), asks: "| s:Analyze_if_this_message_indicates_a_new_conversation_topic._If_it_does,_extract_a_2-3_word_title. u:3", place: "SIDE helper_prompt"},
+		{client: "Claude Code", name: "title of the coding session", said: agentSaid(), asks: "format=json_schema | s:Generate_a_concise_title_(3-7_words)_that_captures_the_goal_of_this_coding_session. u:3", place: "SIDE helper_prompt"},
+		{client: "Claude Code", name: "compacted to a summary", said: agentSaid(), asks: "tools=ls,edit | s:agent u:summary", place: "ALONE history_replaced"},
+		{client: "Claude Code", name: "goes on from its summary", said: append(agentSaid(), "tools=ls,edit | s:agent u:summary -> a:3"), asks: "tools=ls,edit | s:agent u:summary a:3 u:4", place: "LINE known_history"},
+		{client: "Claude Code", name: "a sub-agent while the call is open", said: []string{"tools=task,ls | s:agent u:1 -> c:x"}, asks: "tools=ls | s:explore u:look", place: "ALONE head_waits"},
+		{client: "Claude Code", name: "its loop", said: []string{"tools=task,ls | s:agent u:1 -> c:x", "tools=ls | s:explore u:look -> c:y"}, asks: "tools=ls | s:explore u:look c:y r:y", place: "ALONE known_history"},
+		{client: "Claude Code", name: "the parent goes on", said: []string{"tools=task,ls | s:agent u:1 -> c:x", "tools=ls | s:explore u:look -> a:found"}, asks: "tools=task,ls | s:agent u:1 c:x r:x", place: "LINE known_history"},
+		{client: "Cline", name: "keeps the task and cuts the middle", said: append(agentSaid(), "tools=ls,edit | s:agent u:1 c:x r:x a:1 u:2 a:2 u:3 -> a:3"), asks: "tools=ls,edit | s:agent u:1 u:2 a:2 u:3 a:3 u:4", place: "LINE known_history"},
+		{client: "Cline", name: "condensed", said: agentSaid(), asks: "tools=ls,edit | s:agent u:summary u:go_on", place: "ALONE history_replaced"},
+		{client: "aider", name: "another map of the repository first", said: []string{"| s:edit u:map1 a:Ok u:1 -> a:1"}, asks: "| s:edit u:map2 a:Ok u:1 a:1 u:2", place: "LINE known_history"},
+		{client: "kimi-code", name: "last prompts and a summary", said: agentSaid(), asks: "tools=ls,edit | s:agent u:2 u:summary", place: "ALONE history_replaced"},
+		{client: "exec of an agent", name: "compacted in the middle of its only run", said: []string{"tools=ls | s:agent u:1 -> c:x", "tools=ls | s:agent u:1 c:x r:x -> c:y"}, asks: "tools=ls | s:agent u:summary", place: "ALONE head_waits"},
+		{client: "Continue", name: "title", said: chatSaid(), asks: "| u:Given_the_conversation,_write_a_title_of_3-4_words._conversation:_" + strings.Repeat("user:_bake_assistant:_bread_", 8), place: "SIDE helper_prompt"},
+		{client: "agents", name: "a warm-up that asks nothing", said: agentSaid(), asks: "tools=ls,edit | s:agent", place: "SIDE nothing_asked"},
+
+		// Chat pages.
+		{client: "Open WebUI", name: "title", said: chatSaid(), asks: "| " + webUI("a concise, 3-5 word title summarizing"), place: "SIDE helper_prompt"},
+		{client: "Open WebUI", name: "tags", said: chatSaid(), asks: "| " + webUI("1-3 broad tags categorizing the main themes of"), place: "SIDE helper_prompt"},
+		{client: "Open WebUI", name: "what the user might ask next", said: newSaid(), asks: "| " + webUI("or suggest 3-5 relevant follow-up questions based on"), place: "SIDE helper_prompt"},
+		{client: "Open WebUI", name: "search queries", said: chatSaid(), asks: "| " + webUI("search queries from"), place: "SIDE helper_prompt"},
+		{client: "chat page", name: "another answer", said: chatSaid(), asks: "| u:1 a:1 u:2", place: "LINE known_history"},
+		{client: "chat page", name: "the last message edited", said: chatSaid(), asks: "| u:1 a:1 u:edited", place: "LINE known_history"},
+		{client: "chat page", name: "the first message edited", said: chatSaid(), asks: "| u:edited", place: "ALONE history_replaced"},
+		{client: "chat page", name: "and gone on from", said: append(chatSaid(), "| u:edited -> a:3"), asks: "| u:edited a:3 u:4", place: "LINE known_history"},
+		{client: "LibreChat", name: "title", said: chatSaid(), asks: "| s:Provide_a_concise,_5-word-or-less_title_for_the_conversation,_using_its_language. u:1", place: "SIDE helper_prompt"},
+		{client: "LobeChat", name: "title", said: chatSaid(), asks: "| s:Summarize_the_conversation_into_a_title_within_5_words. u:user:_1_assistant:_1", place: "SIDE helper_prompt"},
+		{client: "Vercel chatbot", name: "title beside the first message", asks: "| s:you_will_generate_a_short_title_based_on_the_first_message_a_user_begins_a_conversation_with u:1", place: "SIDE helper_prompt"},
+		{client: "NextChat", name: "topic, behind the history", said: chatSaid(), asks: "| u:1 a:1 u:2 a:2 u:Please_generate_a_four_to_five_word_title_summarizing_our_conversation", place: "LINE known_history"},
+		{client: "NextChat", name: "its own summary and the last messages", said: append(chatSaid(), "| u:1 a:1 u:2 a:2 u:3 -> a:3"), asks: "| s:recap u:2 a:2 u:3 a:3 u:4", place: "LINE known_history"},
+		{client: "any user", name: "wants a title of the conversation", said: newSaid(), asks: "| s:be u:Generate_a_short_title_for_this_conversation", place: "BEFORE only_new", view: "s:be u:1 a:1 u:2 a:2 u:Generate_a_short_title_for_this_conversation"},
+
+		// Programs with an SDK.
+		{client: "openai-node", name: "only what is new, second request", said: []string{"| u:1 -> a:1"}, asks: "| u:2", place: "BEFORE taken_as_only_new", view: "u:1 a:1 u:2"},
+		{client: "openai-go", name: "a date in its prompt", said: []string{"| s:monday u:1 -> a:1", "| s:tuesday u:2 -> a:2"}, asks: "| s:wednesday u:3", place: "BEFORE only_new", view: "s:wednesday u:1 a:1 u:2 a:2 u:3"},
+		{client: "openai-python", name: "a date in its prompt, second request", said: []string{"| s:monday u:1 -> a:1"}, asks: "| s:tuesday u:2", place: "BEFORE taken_as_only_new", view: "s:tuesday u:1 a:1 u:2"},
+		{client: "RAG service", name: "retrieved text in its prompt", said: newSaid(), asks: "| s:passages_about_3 u:3", place: "BEFORE only_new", view: "s:passages_about_3 u:1 a:1 u:2 a:2 u:3"},
+		{client: "SDK", name: "a prompt added in turn 2", said: []string{"| u:1 -> a:1"}, asks: "| s:be u:2", place: "BEFORE taken_as_only_new", view: "s:be u:1 a:1 u:2"},
+		{client: "SDK", name: "JSON wanted at last", said: newSaid(), asks: "format=json_schema | s:be u:3", place: "BEFORE only_new", view: "s:be u:1 a:1 u:2 a:2 u:3"},
+		{client: "SDK", name: "no tools at last", said: []string{"tools=f | u:1 -> a:1", "tools=f | u:2 -> a:2"}, asks: "| u:3", place: "BEFORE only_new", view: "u:1 a:1 u:2 a:2 u:3"},
+		{client: "SDK", name: "the result of a call", said: []string{"tools=f | u:1 -> c:x"}, asks: "tools=f | r:x", place: "BEFORE results", view: "u:1 c:x r:x"},
+		{client: "SDK", name: "the same result again", said: []string{"tools=f | u:1 -> c:x", "tools=f | r:x -> a:1"}, asks: "tools=f | r:x", place: "BEFORE results_repeated", view: "u:1 c:x r:x"},
+		{client: "SDK", name: "a call forgotten", said: []string{"tools=f | u:1 -> c:x"}, asks: "tools=f | u:2", place: "BEFORE taken_as_only_new", view: "u:1 u:2"},
+		{client: "SDK", name: "the user quotes the last answer", said: []string{"| u:1 -> a:1", "| u:2 -> a:" + summary}, asks: "| u:You_said:_" + summary + "_Why?", place: "BEFORE only_new", view: "u:1 a:1 u:2 a:" + summary + " u:You_said:_" + summary + "_Why?"},
+		{client: "SDK", name: "retry of the first request", said: []string{"| u:1 -> a:1"}, asks: "| u:1", place: "LINE known_history"},
+		{client: "SDK", name: "X-History: client", said: newSaid(), asks: "history=client | s:be u:3", place: "LINE declared"},
+		{client: "SDK", name: "X-History: server, history resent", said: newSaid(), asks: "history=server | s:be u:1 a:1 u:2 a:2 u:3", place: "BEFORE declared", view: "s:be u:1 a:1 u:2 a:2 u:3"},
+		{client: "SDK", name: "X-History: server, end of the history resent", said: newSaid(), asks: "history=server | s:be u:2 a:2 u:3", place: "BEFORE declared", view: "s:be u:1 a:1 u:2 a:2 u:3"},
+		{client: "SDK", name: "X-History: server, an edited history", said: newSaid(), asks: "history=server | s:be u:1 a:1 u:other", place: "BEFORE declared", view: "s:be u:1 a:1 u:2 a:2 u:other"},
+		{client: "SDK", name: "examples before the question", said: []string{"| s:be u:ex a:ex u:1 -> a:1"}, asks: "| s:be u:ex a:ex u:2", place: "LINE known_history"},
+		{client: "SDK", name: "a history from elsewhere", said: newSaid(), asks: "| s:be u:x a:y u:z", place: "ALONE foreign_answer"},
+		{client: "Responses", name: "previous_response_id", said: newSaid(), asks: "previous=resp_2 | u:3", place: "LINE upstream", only: dialects.Responses},
+		{client: "Responses", name: "an approval", said: []string{"| s:be u:1 -> may:mcpr_1"}, asks: "| ok:mcpr_1", place: "BEFORE results", view: "s:be u:1 may:mcpr_1 ok:mcpr_1", only: dialects.Responses},
+		{client: "AI SDK", name: "answers by reference", said: []string{"| u:1 -> a:1"}, asks: "| u:1 ref:msg_1 u:2", place: "LINE known_history", only: dialects.Responses},
+
+		// Agent frameworks.
+		{client: "openai-agents", name: "next run without a session", said: []string{"tools=f | s:be u:1 -> a:1"}, asks: "tools=f | s:be u:2", place: "BEFORE taken_as_only_new", view: "s:be u:1 a:1 u:2"},
+		{client: "openai-agents", name: "a step of that run", said: []string{"tools=f | s:be u:1 -> a:1", "tools=f | s:be u:2 -> c:x"}, asks: "tools=f | s:be u:2 c:x r:x", place: "BEFORE run", view: "s:be u:1 a:1 u:2 c:x r:x"},
+		{client: "openai-agents", name: "the run after it", said: []string{"tools=f | s:be u:1 -> a:1", "tools=f | s:be u:2 -> c:x", "tools=f | s:be u:2 c:x r:x -> a:2"}, asks: "tools=f | s:be u:3", place: "BEFORE only_new", view: "s:be u:1 a:1 u:2 c:x r:x a:2 u:3"},
+		{client: "openai-agents", name: "hand-off, only what is new", said: newSaid(), asks: "tools=refund model=small | s:refunds u:3", place: "BEFORE only_new", view: "s:refunds u:1 a:1 u:2 a:2 u:3"},
+		{client: "openai-agents", name: "hand-off, history resent", said: agentSaid(), asks: "tools=refund model=small | s:refunds u:1 c:x r:x a:1 u:2 a:2 u:3", place: "LINE known_history"},
+		{client: "LangChain", name: "messages trimmed", said: append(chatSaid(), "| u:1 a:1 u:2 a:2 u:3 -> a:3"), asks: "| u:3 a:3 u:4", place: "LINE known_history"},
+		{client: "LangGraph", name: "a history that began in mid-session", said: []string{"| s:be u:1 -> a:1", "| s:be u:2 -> a:2", "| s:be u:3 -> a:3"}, asks: "| s:be u:2 a:2 u:4", place: "LINE known_history"},
+		{client: "CrewAI", name: "jobs under one id", said: newSaid(), asks: "tools=search | s:writer u:job", place: "BEFORE only_new", view: "s:writer u:1 a:1 u:2 a:2 u:job"},
+		{client: "guardrail", name: "a judge beside an agent", said: agentSaid(), asks: "model=small | s:judge u:is_this_allowed", place: "SIDE helper_signs"},
+		{client: "router", name: "a classifier with the same tools", said: agentSaid(), asks: "tools=ls,edit model=small format=json_schema | s:agent u:which_way", place: "SIDE helper_signs"},
+		{client: "framework", name: "another prompt alone is no sign", said: agentSaid(), asks: "tools=ls,edit | s:other u:new", place: "ALONE history_replaced"},
+		{client: "framework", name: "an unknown helper came first", said: []string{"| s:odd u:what_is_it -> a:it"}, asks: "tools=f | s:be u:1", place: "LINE after_a_helper"},
+	}
+}
+
+// spell is a word of say in a dialect.
+func spell(d wire.Dialect, word string) string {
+	if d == dialects.Chat {
+		return say(word)
+	}
+	kind, text, _ := strings.Cut(word, ":")
+	switch kind {
+	case "a":
+		return fmt.Sprintf(`{"type":"message","id":"msg_%s","role":"assistant","content":[{"type":"output_text","text":%q}]}`, text[:min(len(text), 20)], text)
+	case "c":
+		return fmt.Sprintf(`{"type":"function_call","call_id":%q,"name":"f","arguments":"{}"}`, text)
+	case "r":
+		return fmt.Sprintf(`{"type":"function_call_output","call_id":%q,"output":"result of %s"}`, text, text)
+	case "ref":
+		return fmt.Sprintf(`{"type":"item_reference","id":%q}`, text)
+	case "may":
+		return fmt.Sprintf(`{"type":"mcp_approval_request","id":%q,"server_label":"files","name":"f","arguments":"{}"}`, text)
+	case "ok":
+		return fmt.Sprintf(`{"type":"mcp_approval_response","approval_request_id":%q,"approve":true}`, text)
+	}
+	return say(word)
+}
+
+// toldIn is the inverse of spell.
+func toldIn(t *testing.T, d wire.Dialect, items []wire.Item) string {
+	t.Helper()
+	if d == dialects.Chat {
+		return told(t, items)
+	}
+	var words []string
+	for _, it := range items {
+		var m struct {
+			Type, Role, ID string
+			CallID         string `json:"call_id"`
+			Request        string `json:"approval_request_id"`
+		}
+		if err := json.Unmarshal(it.Raw, &m); err != nil {
+			t.Fatal(err)
+		}
+		switch m.Type {
+		case "function_call":
+			words = append(words, "c:"+m.CallID)
+		case "function_call_output":
+			words = append(words, "r:"+m.CallID)
+		case "item_reference":
+			words = append(words, "ref:"+m.ID)
+		case "mcp_approval_request":
+			words = append(words, "may:"+m.ID)
+		case "mcp_approval_response":
+			words = append(words, "ok:"+m.Request)
+		default:
+			words = append(words, m.Role[:1]+":"+it.Text())
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// ask plays a turn that is spelled as in shape, and returns its view and what is kept of it.
+func (l *lab) ask(d wire.Dialect, spelled string) (view string, r turnrecord.Record) {
+	l.t.Helper()
+	options, words, _ := strings.Cut(spelled, "|")
+	words, reply, _ := strings.Cut(words, "->")
+	c, more := memory.Call{Scope: scope}, ""
+	model := "m"
+	for option := range strings.FieldsSeq(options) {
+		name, value, _ := strings.Cut(option, "=")
+		switch name {
+		case "tools":
+			var tools []string
+			for tool := range strings.SplitSeq(value, ",") {
+				if d == dialects.Chat {
+					tools = append(tools, fmt.Sprintf(`{"type":"function","function":{"name":%q}}`, tool))
+				} else {
+					tools = append(tools, fmt.Sprintf(`{"type":"function","name":%q}`, tool))
+				}
+			}
+			more += `,"tools":[` + strings.Join(tools, ",") + `]`
+		case "model":
+			model = value
+		case "format":
+			if d == dialects.Chat {
+				more += fmt.Sprintf(`,"response_format":{"type":%q}`, value)
+			} else {
+				more += fmt.Sprintf(`,"text":{"format":{"type":%q}}`, value)
+			}
+		case "previous":
+			more += fmt.Sprintf(`,"previous_response_id":%q`, value)
+		case "side":
+			c.Side = value
+		case "history":
+			c.History = map[string]memory.History{"client": memory.HistoryClient, "server": memory.HistoryServer}[value]
+		}
+	}
+	var items []string
+	for word := range strings.FieldsSeq(words) {
+		items = append(items, spell(d, word))
+	}
+	list := map[wire.Dialect]string{dialects.Chat: "messages", dialects.Responses: "input"}[d]
+	req, err := wire.Parse(d, fmt.Appendf(nil, `{"model":%q%s,%q:[%s]}`, model, more, list, strings.Join(items, ",")))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	c.Request = req
+	turn, err := l.m.Begin(l.t.Context(), c)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.replies++
+	a := memory.Answer{HTTPStatus: 200, Reply: wire.Reply{Complete: true, ID: fmt.Sprintf("resp_%d", l.replies)}}
+	a.Reply.Choices = [][]wire.Item{nil}
+	for word := range strings.FieldsSeq(reply + " ") {
+		it, err := wire.ParseItem(d, []byte(spell(d, word)))
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		a.Reply.Choices[0] = append(a.Reply.Choices[0], it)
+	}
+	if len(a.Reply.Choices[0]) == 0 {
+		it, err := wire.ParseItem(d, []byte(spell(d, "a:answer")))
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		a.Reply.Choices[0] = []wire.Item{it}
+	}
+	view = toldIn(l.t, d, turn.View)
+	turn.Commit(a)
+	record, err := l.m.TurnRecord(l.t.Context(), scope, turn.ID)
+	if err == nil {
+		err = json.Unmarshal(record, &r)
+	}
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return view, r
+}
+
+// placeOf is how a record says that its request was placed.
+func placeOf(r *turnrecord.Record) string {
+	place := "LINE"
+	switch {
+	case r.Side != "":
+		place = "SIDE"
+	case r.Alone:
+		place = "ALONE"
+	case r.View.Stored:
+		place = "BEFORE"
+	}
+	return place + " " + r.Rule
+}
+
+// Requests of real clients: each is placed as its client means it, in both dialects, and never sees what is not its own.
+func TestShapesOfClients(t *testing.T) {
+	t.Parallel()
+	shapes := clientShapes()
+	if len(shapes) < 40 {
+		t.Errorf("%d shapes", len(shapes))
+	}
+	for _, s := range shapes {
+		for _, d := range []wire.Dialect{dialects.Chat, dialects.Responses} {
+			if s.only.Known() && s.only != d {
+				continue
+			}
+			t.Run(s.client+": "+s.name+" "+d.String(), func(t *testing.T) {
+				t.Parallel()
+				l := newLab(t, memory.Options{})
+				for _, turn := range s.said {
+					l.ask(d, turn)
+				}
+				view, record := l.ask(d, s.asks)
+				want := s.view
+				if _, words, _ := strings.Cut(s.asks, "|"); want == "" {
+					want = strings.TrimSpace(words)
+				}
+				if got := placeOf(&record); got != s.place || view != want {
+					t.Errorf("%s\n got %s: %s\nwant %s: %s", s.asks, got, view, s.place, want)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,423 @@
+package memory_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"remora/cache"
+	"remora/cache/stores"
+	"remora/memory"
+)
+
+// link is a process's way to the store. What it holds back never arrives, as far as the process knows.
+type link struct {
+	cache.Store
+
+	mu    sync.Mutex
+	holds func(batches []cache.Batch) bool // commits that are not answered
+	away  bool                             // nothing is answered
+	reads [][]cache.Query
+	slow  bool // sessions are not read in time
+}
+
+func (s *link) hold(f func(batches []cache.Batch) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.holds = f
+}
+
+func (s *link) cut(away bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = away
+}
+
+func (s *link) readSlowly(slow bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.slow = slow
+}
+
+// hangsFor reports whether a read gets no answer.
+func (s *link) hangsFor(q []cache.Query) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reads = append(s.reads, q)
+	return s.away || s.slow && slices.ContainsFunc(q, func(q cache.Query) bool { return q.Group.Owner == scope.Tenant })
+}
+
+// took returns what was read since the last time.
+func (s *link) took() [][]cache.Query {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	reads := s.reads
+	s.reads = nil
+	return reads
+}
+
+func (s *link) state() (func([]cache.Batch) bool, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.holds, s.away
+}
+
+func hangs(ctx context.Context) error {
+	<-ctx.Done()
+	return &cache.Error{Fault: cache.FaultTimeout, Err: ctx.Err()}
+}
+
+func (s *link) Ping(ctx context.Context) error {
+	if _, away := s.state(); away {
+		return hangs(ctx)
+	}
+	return s.Store.Ping(ctx)
+}
+
+func (s *link) Read(ctx context.Context, q []cache.Query) ([]cache.Result, error) {
+	if s.hangsFor(q) {
+		return nil, hangs(ctx)
+	}
+	return s.Store.Read(ctx, q)
+}
+
+func (s *link) List(ctx context.Context, owner, after string, limit int) ([]string, string, error) {
+	if _, away := s.state(); away {
+		return nil, "", hangs(ctx)
+	}
+	return s.Store.List(ctx, owner, after, limit)
+}
+
+func (s *link) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
+	if holds, away := s.state(); away || holds != nil && holds(b) {
+		err := hangs(ctx)
+		out := make([]cache.Outcome, len(b))
+		for i := range out {
+			out[i].Err = err
+		}
+		return out
+	}
+	return s.Store.Commit(ctx, b)
+}
+
+// answers reports whether a commit writes the answer of a turn, rather than that the turn is open.
+func answers(batches []cache.Batch) bool {
+	for _, p := range batches[0].Puts {
+		if strings.HasPrefix(p.Name, "t") && !strings.Contains(string(p.Data), `"open":true`) {
+			return true
+		}
+	}
+	return false
+}
+
+// replica is one of the processes that share a store.
+type replica struct {
+	*lab
+	link *link
+}
+
+// withReplicas runs f in a world where time is virtual, with so many processes on one store.
+func withReplicas(t *testing.T, n int, f func(r []*replica)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		store, err := stores.Open("memory:", cache.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list []*replica
+		for range n {
+			r := &replica{link: &link{Store: store}}
+			r.lab = &lab{t: t, store: store, spool: &queue{}}
+			r.m = memory.New(r.link, r.spool, memory.Options{Shared: true, Log: slog.New(slog.DiscardHandler)})
+			list = append(list, r)
+		}
+		synctest.Wait()
+		time.Sleep(3500 * time.Millisecond) // they have heard of each other twice
+		f(list)
+		for _, r := range list {
+			r.m.Close()
+		}
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// open sends a request to upstream, and returns its turn, which waits for the answer.
+func (r *replica) open(words string) *memory.Turn {
+	r.t.Helper()
+	turn := r.begin(memory.Call{Scope: scope}, words)
+	turn.Forwarded()
+	synctest.Wait()
+	return turn
+}
+
+// ask sends only what is new, and returns what the model saw and what X-Memory says.
+func (r *replica) ask(words, reply string) (view string, status memory.Status) {
+	r.t.Helper()
+	turn := r.open(words)
+	turn.Commit(answer(r.t, reply))
+	return told(r.t, turn.View), turn.Summary.Status
+}
+
+func (r *replica) wantAnswer(words, reply, view string, status memory.Status) {
+	r.t.Helper()
+	got, is := r.ask(words, reply)
+	if got != view || is != status {
+		r.t.Errorf("asked %q: the model saw %q (%s), want %q (%s)", words, got, is, view, status)
+	}
+}
+
+// TestLateCommitOfAnotherProcess: a turn of which the client has seen the end is in the next view of any process, or that
+// says degraded; and the order of the transcript is that of the client.
+func TestLateCommitOfAnotherProcess(t *testing.T) {
+	for name, first := range map[string]int{"of a session that another process wrote last": 1, "of its own session": 0} {
+		t.Run(name, func(t *testing.T) {
+			withReplicas(t, 2, func(r []*replica) {
+				a, b := r[0], r[1]
+				r[first].wantAnswer("u:1", "a:1", "u:1", memory.StatusOK)
+				a.link.hold(answers)
+				a.wantAnswer("u:2", "a:2", "u:1 a:1 u:2", memory.StatusOK)
+				b.wantAnswer("u:3", "a:3", "u:1 a:1 u:3", memory.StatusDegraded)
+				b.wantAnswer("u:4", "a:4", "u:1 a:1 u:3 a:3 u:4", memory.StatusDegraded)
+				a.link.hold(nil)
+				time.Sleep(10 * time.Second)
+				b.wantAnswer("u:5", "a:5", "u:1 a:1 u:2 a:2 u:3 a:3 u:4 a:4 u:5", memory.StatusOK)
+				a.wantLine(scope, "u:1 a:1 u:2 a:2 u:3 a:3 u:4 a:4 u:5 a:5")
+			})
+		})
+	}
+}
+
+// TestFirstTurnIsLate: nothing of the session is answered yet, as far as the others see.
+func TestFirstTurnIsLate(t *testing.T) {
+	withReplicas(t, 2, func(r []*replica) {
+		a, b := r[0], r[1]
+		a.link.hold(answers)
+		a.wantAnswer("u:1", "a:1", "u:1", memory.StatusOK)
+		b.wantAnswer("u:2", "a:2", "u:2", memory.StatusDegraded)
+		a.link.hold(nil)
+		time.Sleep(10 * time.Second)
+		b.wantAnswer("u:3", "a:3", "u:1 a:1 u:2 a:2 u:3", memory.StatusOK)
+	})
+}
+
+// TestOpenTurnOfAnotherProcessIsWaitedFor within read_wait.
+func TestOpenTurnOfAnotherProcessIsWaitedFor(t *testing.T) {
+	withReplicas(t, 2, func(r []*replica) {
+		a, b := r[0], r[1]
+		b.wantAnswer("u:1", "a:1", "u:1", memory.StatusOK)
+		turn := a.open("u:2")
+		time.AfterFunc(100*time.Millisecond, func() { turn.Commit(answer(t, "a:2")) })
+		b.wantAnswer("u:3", "a:3", "u:1 a:1 u:2 a:2 u:3", memory.StatusOK)
+		a.wantLine(scope, "u:1 a:1 u:2 a:2 u:3 a:3")
+	})
+}
+
+// TestOthersAreReadBeforeTheSession, in the same round trip: of a turn that another process writes in between, one of the two
+// tells.
+func TestOthersAreReadBeforeTheSession(t *testing.T) {
+	withReplicas(t, 2, func(r []*replica) {
+		a, b := r[0], r[1]
+		a.wantAnswer("u:1", "a:1", "u:1", memory.StatusOK)
+		b.link.took()
+		b.wantAnswer("u:2", "a:2", "u:1 a:1 u:2", memory.StatusOK)
+		reads := b.link.took()
+		first := reads[0]
+		if len(first) < 2 || first[0].Group.Owner == scope.Tenant || first[1].Group != scope.Group() {
+			t.Errorf("read %v", first)
+		}
+		for _, q := range reads[1:] {
+			if q[0].Group.Owner != scope.Tenant {
+				t.Errorf("others are read again: %v", q)
+			}
+		}
+	})
+}
+
+// TestResendingClientsWaitForNothing, whatever other processes have under way.
+func TestResendingClientsWaitForNothing(t *testing.T) {
+	withReplicas(t, 2, func(r []*replica) {
+		a, b := r[0], r[1]
+		b.wantAnswer("u:1", "a:1", "u:1", memory.StatusOK)
+		turn := a.begin(memory.Call{Scope: scope}, "u:1 a:1 u:2")
+		turn.Forwarded()
+		time.Sleep(time.Second)
+		began := time.Now()
+		b.wantAnswer("u:1 a:1 u:3", "a:3", "u:1 a:1 u:3", memory.StatusOK)
+		if took := time.Since(began); took > 0 {
+			t.Errorf("it took %s", took)
+		}
+		turn.Commit(answer(t, "a:2"))
+	})
+}
+
+// TestTurnsOfADeadProcess are waited for until it is known to have ended.
+func TestTurnsOfADeadProcess(t *testing.T) {
+	withReplicas(t, 2, func(r []*replica) {
+		a, b := r[0], r[1]
+		b.wantAnswer("u:1", "a:1", "u:1", memory.StatusOK)
+		turn := a.open("u:2")
+		a.link.cut(true) // as if it were killed
+		b.wantAnswer("u:3", "a:3", "u:1 a:1 u:3", memory.StatusDegraded)
+		time.Sleep(20 * time.Second)
+		b.wantAnswer("u:4", "a:4", "u:1 a:1 u:3 a:3 u:4", memory.StatusOK)
+		turn.Commit(memory.Answer{Cut: memory.CutUpstream})
+	})
+}
+
+// TestInputThatADeadProcessLeft: another process finds it on the disk, and nobody waits for the answer, which never comes.
+func TestInputThatADeadProcessLeft(t *testing.T) {
+	withReplicas(t, 2, func(r []*replica) {
+		a, b := r[0], r[1]
+		b.wantAnswer("u:1", "a:1", "u:1", memory.StatusOK)
+		a.link.hold(func(batches []cache.Batch) bool { return batches[0].Group.Owner == scope.Tenant })
+		turn := a.open("u:2")
+		time.Sleep(10 * time.Second)
+		a.link.cut(true) // as if it were killed
+		left := &queue{recs: a.spool.recs}
+		if len(left.recs) != 1 {
+			t.Fatalf("%d records are left, want the input", len(left.recs))
+		}
+		time.Sleep(20 * time.Second)
+
+		next := &replica{link: &link{Store: b.store}}
+		next.lab = &lab{t: t, store: b.store, spool: left}
+		next.m = memory.New(next.link, left, memory.Options{Shared: true, Log: slog.New(slog.DiscardHandler)})
+		defer next.m.Close()
+		time.Sleep(5 * time.Second)
+		if n, _ := left.Len(); n > 0 {
+			t.Errorf("%d records wait still", n)
+		}
+		began := time.Now()
+		b.wantAnswer("u:3", "a:3", "u:1 a:1 u:3", memory.StatusOK)
+		if took := time.Since(began); took > 0 {
+			t.Errorf("it took %s", took)
+		}
+		turn.Commit(memory.Answer{Cut: memory.CutUpstream})
+	})
+}
+
+// TestProcessThatCannotReachTheStore: others say degraded as soon as it is silent, and the turns that it kept follow when it is
+// back.
+func TestProcessThatCannotReachTheStore(t *testing.T) {
+	withReplicas(t, 2, func(r []*replica) {
+		a, b := r[0], r[1]
+		b.wantAnswer("u:1", "a:1", "u:1", memory.StatusOK)
+		a.link.cut(true)
+		a.wantAnswer("u:2", "a:2", "u:2", memory.StatusDegraded)
+		time.Sleep(5 * time.Second)
+		b.wantAnswer("u:3", "a:3", "u:1 a:1 u:3", memory.StatusDegraded)
+		a.link.cut(false)
+		time.Sleep(10 * time.Second)
+		b.wantAnswer("u:4", "a:4", "u:1 a:1 u:3 a:3 u:2 a:2 u:4", memory.StatusOK)
+		if got, all := b.transcript(scope); all != 8 {
+			t.Errorf("%d items are stored: %s", all, got)
+		}
+	})
+}
+
+// TestOrderAfterAnOutage: each process has turns on its disk, and they are written in the order in which they began, however long
+// ago that was.
+func TestOrderAfterAnOutage(t *testing.T) {
+	for _, lasts := range []time.Duration{0, 10 * time.Minute} {
+		t.Run(lasts.String(), func(t *testing.T) {
+			withReplicas(t, 3, func(r []*replica) {
+				r[0].wantAnswer("u:1", "a:1", "u:1", memory.StatusOK)
+				for _, one := range r {
+					one.link.cut(true)
+				}
+				for i, n := range []int{2, 1, 0, 1, 2, 0} {
+					q := fmt.Sprint("u:", i+2)
+					r[n].wantAnswer(q, fmt.Sprint("a:", i+2), q, memory.StatusDegraded)
+					time.Sleep(time.Second)
+				}
+				time.Sleep(lasts)
+				for _, n := range []int{1, 2, 0} { // they notice it one after the other
+					r[n].link.cut(false)
+					time.Sleep(300 * time.Millisecond)
+				}
+				time.Sleep(30 * time.Second)
+				r[1].wantAnswer("u:8", "a:8", "u:1 a:1 u:2 a:2 u:3 a:3 u:4 a:4 u:5 a:5 u:6 a:6 u:7 a:7 u:8", memory.StatusOK)
+				if got, all := r[2].transcript(scope); all != 16 {
+					t.Errorf("%d items are stored: %s", all, got)
+				}
+			})
+		})
+	}
+}
+
+// TestUnreadTurnWaits: a process that could not read the session writes its turn behind those that are ready.
+func TestUnreadTurnWaits(t *testing.T) {
+	withReplicas(t, 2, func(r []*replica) {
+		a, b := r[0], r[1]
+		b.wantAnswer("u:1", "a:1", "u:1", memory.StatusOK)
+		first := a.open("u:2")
+		b.wantAnswer("u:3", "a:3", "u:1 a:1 u:3", memory.StatusDegraded) // ready
+		b.link.readSlowly(true)
+		turn := b.begin(memory.Call{Scope: scope}, "u:4")
+		b.link.readSlowly(false)
+		turn.Forwarded()
+		turn.Commit(answer(t, "a:4"))
+		first.Commit(answer(t, "a:2"))
+		time.Sleep(10 * time.Second)
+		b.wantAnswer("u:5", "a:5", "u:1 a:1 u:2 a:2 u:3 a:3 u:4 a:4 u:5", memory.StatusOK)
+	})
+}
+
+// TestSpooledQuestionIsStoredOnce: the input was written while upstream worked, and the answer waits on disk while others
+// move the head.
+func TestSpooledQuestionIsStoredOnce(t *testing.T) {
+	withReplicas(t, 2, func(r []*replica) {
+		a, b := r[0], r[1]
+		b.wantAnswer("u:1", "a:1", "u:1", memory.StatusOK)
+		a.link.hold(answers)
+		a.wantAnswer("u:2", "a:2", "u:1 a:1 u:2", memory.StatusOK)
+		b.wantAnswer("u:1 a:1 u:3", "a:3", "u:1 a:1 u:3", memory.StatusOK) // its client resends, and moves the head
+		a.link.hold(nil)
+		time.Sleep(10 * time.Second)
+		if got, all := b.transcript(scope); all != 6 || got != "u:1 a:1 u:3 a:3 u:2 a:2" {
+			t.Errorf("%d items are stored: %s", all, got)
+		}
+	})
+}
+
+// TestSlowLinkIsToldOf: a process that reads too slowly to serve a turn from the store says so to the others beside the
+// client's path.
+func TestSlowLinkIsToldOf(t *testing.T) {
+	withReplicas(t, 2, func(r []*replica) {
+		a, b := r[0], r[1]
+		b.wantAnswer("u:1", "a:1", "u:1", memory.StatusOK)
+		a.link.hold(func(batches []cache.Batch) bool { return batches[0].Group.Owner == scope.Tenant })
+		a.link.readSlowly(true)
+		a.wantAnswer("u:2", "a:2", "u:2", memory.StatusDegraded)
+		b.wantAnswer("u:3", "a:3", "u:1 a:1 u:3", memory.StatusDegraded)
+	})
+}
+
+// TestFirstTurnsOfAnOutage: the session began in the outage, on three processes, and the questions were written to disk before
+// their answers.
+func TestFirstTurnsOfAnOutage(t *testing.T) {
+	withReplicas(t, 3, func(r []*replica) {
+		for _, one := range r {
+			one.link.cut(true)
+		}
+		for i, n := range []int{2, 1, 0, 1} {
+			turn := r[n].open(fmt.Sprint("u:", i+1))
+			time.Sleep(2 * time.Second)
+			turn.Commit(answer(t, fmt.Sprint("a:", i+1)))
+		}
+		for _, n := range []int{1, 0, 2} {
+			r[n].link.cut(false)
+			time.Sleep(3 * time.Second)
+		}
+		time.Sleep(30 * time.Second)
+		r[0].wantAnswer("u:5", "a:5", "u:1 a:1 u:2 a:2 u:3 a:3 u:4 a:4 u:5", memory.StatusOK)
+	})
+}

@@ -1,0 +1,726 @@
+package redact
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// kind says what a word announces, and so what its value looks like.
+type kind uint8
+
+const (
+	none     kind = iota
+	password      // any word
+	token         // a word that looks made up
+	phrase        // all words up to the end of the sentence
+	code          // some digits, or a word with digits
+	longCode      // likewise, where the word alone says little: four to eight digits, a colon or "is" before them
+	account       // at least six digits
+	cardNo        // at least twelve digits
+)
+
+// labels are the words that announce a secret, in lower case and without accents that people leave out, by kind. Words
+// that are joined by -, _ or capitals are written with a space: api_key and apiKey are "api key".
+var labels = map[kind]string{
+	password: "password, passwords, passwd, pwd, passcode, pass word, kennwort, passwort, passwörter, losungswort, mot de passe, " +
+		"mots de passe, contraseña, contrasena, senha, palavra passe, palavra chave, parola d ordine, parola chiave, wachtwoord, hasło, haslo, " +
+		"пароль, паролем, пароля, парол, şifre, sifre, şifrem, şifresi, parola, parolam, lösenord, losenord, adgangskode, kodeord, passord, " +
+		"salasana, heslo, jelszó, jelszo, κωδικός πρόσβασης, κωδικός, mật khẩu, mat khau, kata sandi, סיסמה, הסיסמה, " +
+		"كلمة السر, كلمة المرور, पासवर्ड, รหัสผ่าน, lozinka, zaporka, geslo, parole, slaptažodis, slaptazodis, parool, clave de acceso",
+	token: "api key, api keys, apikey, access key, accesskey, secret key, secretkey, private key, auth key, signing key, encryption key, " +
+		"license key, product key, client secret, clientsecret, webhook secret, secret, token, access token, auth token, refresh token, bearer token, " +
+		"bearer, authtoken, api token, apitoken, session cookie, cookie, jwt, api schlüssel, schlüssel, clé api, clé d api, jeton, jeton d accès, " +
+		"clave, clave api, clave secreta, chave api, chave de api, chave secreta, chiave api, chiave segreta, chiave, klucz api, ключ api, api ключ, токен, " +
+		"credential, credentials, creds, zugangsdaten, login, pass, pw, pswd, gizli anahtar, authorization, basic",
+	phrase: "passphrase, pass phrase, seed phrase, recovery phrase, seed words, mnemonic, passphrasen, secret phrase, frase semilla, phrase secrète, " +
+		"wiederherstellungsphrase",
+	code: "pin, pins, pin code, pincode, puk, cvv, cvc, cvv2, cvc2, security code, otp, totp, tan, one time code, one time password, onetime code, 2fa code, mfa code, " +
+		"2fa, verification code, authentication code, authenticator code, login code, sms code, access code, door code, gate code, alarm code, " +
+		"unlock code, backup code, backup codes, recovery code, recovery codes, passkey code, safe combination, geheimzahl, sicherheitscode, " +
+		"bestätigungscode, verifizierungscode, zugangscode, einmalcode, einmalpasswort, prüfziffer, code pin, code secret, code de vérification, " +
+		"code de sécurité, code de securite, code d accès, code de validation, código de verificación, codigo de verificacion, código de seguridad, clave pin, código de verificação, " +
+		"código de segurança, codice di verifica, codice di sicurezza, codice pin, verificatiecode, beveiligingscode, toegangscode, pincode, kod weryfikacyjny, " +
+		"kod pin, код подтверждения, пин код, пинкод, пин, смс код, doğrulama kodu, dogrulama kodu, güvenlik kodu, pin kodu, pinkod, verifieringskod, " +
+		"engangskode, kertakäyttökoodi, ověřovací kód, ellenőrző kód, mã otp, mã xác minh, kode verifikasi, kode otp, رمز التحقق, الرقم السري, קוד אימות, ओटीपी, पिन, " +
+		"cod de verificare",
+	longCode: "code, codes, code est, código, codigo, codice, confirmation code, bestätigungs code, код, kod",
+	account: "account number, account no, bank account, iban, routing number, sort code, kontonummer, konto nr, kontonr, bankverbindung, numéro de compte, " +
+		"numero de compte, número de cuenta, numero de cuenta, número da conta, numero di conto, rekeningnummer, numer konta, номер счета, hesap numarası, " +
+		"kontonummeret, tilinumero, ssn, social security number, social security no, social security, social insurance number, sin number, national insurance number, ni number, nino, " +
+		"sozialversicherungsnummer, rentenversicherungsnummer, steuer id, steueridentifikationsnummer, steuernummer, ahv nummer, ahv, numéro de sécurité sociale, " +
+		"numero de securite sociale, codice fiscale, dni, nie, nif, cpf, aadhaar, aadhar, personnummer, personnumret, fødselsnummer, cpr nummer, bsn, pesel, снилс, tc kimlik, " +
+		"tax id, taxpayer id, tax identification number, itin, tax file number, henkilötunnus, rodné číslo, número de seguridad social, número de la seguridad social, " +
+		"my number, cnp",
+	cardNo: "card number, card no, credit card, debit card, card, visa, mastercard, amex, kreditkarte, kreditkartennummer, kartennummer, karte, numéro de carte, " +
+		"carte bancaire, carte bleue, carte, tarjeta, número de tarjeta, cartão, número do cartão, carta di credito, carta, creditcard, kaart, karta, karty, " +
+		"карта, карты, номер карты, kart numarası, kredi kartı, kort, kortnummer, luottokortti",
+}
+
+// unspacedLabels are those of languages that put no spaces between words.
+var unspacedLabels = []struct {
+	label string
+	kind  kind
+}{
+	{"パスワード", password},
+	{"暗証番号", code},
+	{"認証コード", code},
+	{"確認コード", code},
+	{"ワンタイムコード", code},
+	{"セキュリティコード", code},
+	{"アクセスキー", token},
+	{"apiキー", token},
+	{"トークン", token},
+	{"口座番号", account},
+	{"マイナンバー", account},
+	{"カード番号", cardNo},
+	{"密码", password},
+	{"密碼", password},
+	{"口令", password},
+	{"验证码", code},
+	{"驗證碼", code},
+	{"校验码", code},
+	{"动态码", code},
+	{"密钥", token},
+	{"密鑰", token},
+	{"令牌", token},
+	{"账号", account},
+	{"帳號", account},
+	{"银行卡号", account},
+	{"身份证号", account},
+	{"身份證號", account},
+	{"卡号", cardNo},
+	{"卡號", cardNo},
+	{"비밀번호", password},
+	{"암호", password},
+	{"인증번호", code},
+	{"인증코드", code},
+	{"토큰", token},
+	{"계좌번호", account},
+	{"주민등록번호", account},
+	{"카드번호", cardNo},
+	{"รหัสผ่าน", password},
+	{"รหัส otp", code},
+}
+
+// label is a word, or several, that announces a secret.
+type label struct {
+	rest []string // the words behind the first
+	kind kind
+}
+
+// byFirst are the labels by their first word, the longest first.
+var byFirst = func() map[string][]label {
+	all := make(map[string][]label)
+	for k, list := range labels {
+		for l := range strings.SplitSeq(list, ", ") {
+			words := strings.Fields(l)
+			all[words[0]] = append(all[words[0]], label{words[1:], k})
+		}
+	}
+	return all
+}()
+
+// part is a word of a text, or one of several that - or _ or a capital joins to a name.
+type part struct {
+	lower string
+	span
+}
+
+// labelled finds the values of labels, behind them or before them.
+func labelled(text string, found []span) []span {
+	parts := partsOf(text)
+	for i := 0; i < len(parts); i++ {
+		k, n := labelAt(text, parts, i)
+		if k == none {
+			continue
+		}
+		end := parts[i+n-1].to
+		if s := valueBehind(text, end, k, parts[i+n-1].lower); s.to > 0 {
+			found = append(found, s)
+		} else if s := valueBefore(text, parts, i, k); s.to > 0 {
+			found = append(found, s)
+		}
+		i += n - 1
+	}
+	if strings.IndexFunc(text, unspaced) < 0 {
+		return found
+	}
+	lower := strings.Map(unicode.ToLower, text)
+	if len(lower) != len(text) {
+		lower = text
+	}
+	for _, l := range unspacedLabels {
+		for at := 0; ; {
+			i := strings.Index(lower[at:], l.label)
+			if i < 0 {
+				break
+			}
+			at += i + len(l.label)
+			if s := valueBehind(text, at, l.kind, l.label); s.to > 0 {
+				found = append(found, s)
+			}
+		}
+	}
+	return found
+}
+
+// partsOf splits a text into words. "DB_PASSWORD", "db-password" and "dbPassword" are two each.
+func partsOf(text string) []part {
+	const longest = 40 // bytes; longer ones are no label
+	var parts []part
+	from := -1
+	var was rune
+	add := func(to int) {
+		if from >= 0 && to-from <= longest {
+			parts = append(parts, part{strings.ToLower(text[from:to]), span{from, to}})
+		}
+		from = -1
+	}
+	for i, r := range text {
+		inWord := (unicode.IsLetter(r) || unicode.IsMark(r) || unicode.IsDigit(r)) && (!unspaced(r) || unicode.Is(unicode.Thai, r))
+		if !inWord || from >= 0 && unicode.IsUpper(r) && unicode.IsLower(was) {
+			add(i)
+		}
+		if inWord && from < 0 {
+			from = i
+		}
+		was = r
+	}
+	add(len(text))
+	return parts
+}
+
+// labelAt is the kind of the label that begins with a part, and how many parts it has.
+func labelAt(text string, parts []part, at int) (k kind, n int) {
+	for _, l := range byFirst[parts[at].lower] {
+		if 1+len(l.rest) <= n || at+len(l.rest) >= len(parts) {
+			continue
+		}
+		whole := true
+		for j, word := range l.rest {
+			next := parts[at+j+1]
+			if next.lower != word || !joins(text[parts[at+j].to:next.from]) {
+				whole = false
+				break
+			}
+		}
+		if whole {
+			k, n = l.kind, 1+len(l.rest)
+		}
+	}
+	if k == none {
+		for _, s := range passwordSuffixes {
+			if strings.HasSuffix(parts[at].lower, s) {
+				return password, 1
+			}
+		}
+	}
+	if k == longCode && at > 0 && otherCodes[parts[at-1].lower] {
+		return none, 0
+	}
+	if k == token && n == 1 && at > 0 && strings.HasPrefix(parts[at-1].lower, "max") {
+		return none, 0 // max_token: 4000
+	}
+	return k, n
+}
+
+// passwordSuffixes end words that are joined without a sign: PGPASSWORD, Datenbankpasswort.
+var passwordSuffixes = []string{"password", "passwd", "passwort", "kennwort", "wachtwoord", "lösenord", "passord"}
+
+// otherCodes are words before "code" that make it no secret.
+var otherCodes = set("zip, postal, post, area, country, error, exit, status, return, response, http, source, order, product, item, booking, promo, coupon, " +
+	"discount, voucher, gift, tracking, ticket, colour, color, dress, bar, qr, char, key, machine, byte, dial, dialing, iata, icao, airport, currency, " +
+	"reference, erreur, postale, d'erreur, vat, cost, building, error_, hs, tariff, swift, bic, language, class, course, flight")
+
+func joins(gap string) bool {
+	switch gap {
+	case "", " ", "-", "_", ".", "'", "’", "\u00a0":
+		return true
+	default:
+		return false
+	}
+}
+
+func set(words string) map[string]bool {
+	all := make(map[string]bool)
+	for w := range strings.SplitSeq(words, ", ") {
+		all[w] = true
+	}
+	return all
+}
+
+// How a label is joined to its value, the strongest last.
+type joint uint8
+
+const (
+	apart    joint = iota // nothing but a space
+	towards               // "to", "auf"
+	verb                  // "is", "ist", "est"
+	equation              // ":" or "="
+)
+
+// verbs stand between a label and its value.
+var verbs = set("is, was, are, be, been, will, equals, reads, ist, lautet, lautete, war, sind, est, sont, était, es, era, son, é, è, são, sono, er, är, on, jest, to jest, je, " +
+	"это, этот, olan, is:, becomes, adalah, là, هي, هو, है, היא, este, van, ser, eran")
+
+// directions stand there too, where somebody changes a secret.
+var directions = set("to, auf, in, zu, à, en, a, para, na, på, til, naar, как, with, als, as, como, comme")
+
+// prepositions go on from a label to what it is for.
+var prepositions = set("for, of, on, to, in, at, from, für, vom, von, der, des, zum, zur, beim, im, am, pour, de, du, da, do, dos, para, del, per, di, della, " +
+	"voor, bij, til, för, dla, do, для, от, к, al, le, la, el, il, lo, les, los, las, den, das, die, dem, my, our, your, his, her, the, a, an, mein, meinem, meinen, " +
+	"mon, ma, mes, mi, mis, meu, minha, mio, mia, mijn")
+
+// adverbs may stand before a value.
+var adverbs = set("now, currently, still, again, just, simply, always, actually, jetzt, aktuell, noch, wieder, nun, maintenant, toujours, ahora, " +
+	"todavía, agora, ora, adesso, nu, teraz, теперь, сейчас, şimdi, the, following, like, this, so, called, set, a, new, old, temporary, default")
+
+// ordinary are words that follow "the password is" without being one, beside most that are long.
+var ordinary = set("wrong, invalid, incorrect, too, not, no, required, expired, empty, missing, the, a, an, same, stored, in, on, at, for, from, hashed, " +
+	"encrypted, changed, reset, forgotten, lost, correct, ok, okay, fine, working, unknown, secret, weak, strong, optional, set, never, only, always, " +
+	"what, where, which, who, why, how, when, safe, secure, public, private, gone, old, new, bad, good, blank, null, none, nil, true, false, yes, nope, his, her, " +
+	"my, your, our, their, it, that, this, there, here, still, also, being, very, really, so, case, longer, shorter, short, long, visible, hidden, back, down, up, " +
+	"string, str, text, varchar, char, bytes, bool, int, needed, up-to-date, required., supposed, valid, rejected, accepted, admin's, one, to, by, with, without, " +
+	"and, or, if, then, because, but, as, of, be, been, out, off, under, about, either, both, all, any, some, written, sent, shown, known, taken, broken, given, " +
+	"falsch, richtig, ungültig, abgelaufen, leer, nicht, zu, weg, vergessen, geändert, sicher, unsicher, bekannt, gleich, im, in, auf, mir, noch, immer, das, der, die, " +
+	"ein, eine, kein, keine, incorrecto, incorrecta, incorrect, incorrecte, faux, fausse, invalide, oublié, expiré, perdu, le, la, les, un, une, pas, dans, trop, " +
+	"mal, incorreta, errada, inválida, vacía, caducada, vencida, el, no, muy, demasiado, en, una, uno, não, muito, sbagliata, scaduta, errata, non, troppo, nella, " +
+	"fout, verlopen, niet, te, het, een, de, złe, nieprawidłowe, nie, неверный, неправильный, не, забыл, yanlış, hatalı, değil, fel, feil, forkert, väärä, " +
+	"manager, policy, field, prompt, hash, reset, length, strength, protected, protection, generator, rotation, form, input, box, screen, page, rules, rule, " +
+	"requirements, check, checker, validation, recovery, change, based, less, auth, authentication, login, hint, file, vault, store, storage, expiry, expiration, entropy")
+
+// suffixes are those of words that are said about passwords.
+var suffixes = []string{"ed", "ing", "able", "ible", "ly", "ful", "less", "ous", "ive", "ical", "lich", "bar", "iert", "ado", "ada", "ido", "ida", "ato", "ata"}
+
+// closers may stand behind a label: a quote, a bracket, the marks of bold text.
+const closers = "\"'`*)]」』”’"
+
+// valueBehind is the value of a label that ends at a place, nothing where none follows.
+func valueBehind(text string, at int, k kind, last string) span {
+	rest := text[at:]
+	at += len(rest) - len(strings.TrimLeft(rest, closers)) // a closing quote of the label itself
+
+	how, from := jointBehind(text, at, k)
+	if from < 0 {
+		return span{}
+	}
+	value := wordAt(text, from)
+	if value.to == 0 {
+		return span{}
+	}
+	word := text[value.from:value.to]
+	quoted := value.from > from
+
+	switch k {
+	case password:
+		return passwordValue(text, value, how, quoted)
+	case token:
+		return tokenValue(word, value, how, quoted, last)
+	case phrase:
+		const fewWords = 3 // "my passphrase is too short" is none
+		whole := span{value.from, sentenceEnd(text, value.to)}
+		said := len(strings.Fields(text[whole.from:whole.to]))
+		if how < verb || ordinary[strings.ToLower(word)] && how != equation && said < fewWords+1 {
+			return span{}
+		}
+		return whole
+	case code, longCode:
+		return codeValue(text, value, how, k)
+	case account:
+		return digitsValue(text, value.from, 6)
+	case cardNo:
+		return digitsValue(text, value.from, 12)
+	default:
+		return span{}
+	}
+}
+
+// passwordValue is a value if it can be a password: nearly any word behind a colon, one that is made up elsewhere.
+func passwordValue(text string, v span, how joint, quoted bool) span {
+	word := text[v.from:v.to]
+	lower := strings.ToLower(word)
+	plain := !secretLike(word) && !digitsOnly(word)
+	switch {
+	case placeholder(word), len(word) < 2:
+		return span{}
+	case quoted && how >= towards:
+		return v
+	case how == apart, how == towards:
+		if plain || digitsOnly(word) && len(word) < 4 {
+			return span{}
+		}
+		return v
+	case how == equation:
+		if ordinary[lower] {
+			return span{}
+		}
+		return v
+	case !plain:
+		return v
+	}
+
+	if ordinary[lower] {
+		return span{}
+	}
+	for _, s := range suffixes {
+		if strings.HasSuffix(lower, s) {
+			return span{}
+		}
+	}
+	if after := strings.TrimLeft(text[v.to:], "\"'`*"); after != "" && strings.IndexByte(".,;:!?)\n", after[0]) < 0 {
+		next, _, _ := strings.Cut(strings.TrimSpace(after), " ")
+		if !conjunctions[strings.ToLower(next)] {
+			return span{}
+		}
+	}
+	return v
+}
+
+var conjunctions = set("and, but, und, aber, et, mais, y, pero, e, mas, ma, en, maar, i, ale, и, но, ve, och, og, ja, please, bitte, so, by, btw")
+
+// tokenValue is a value if it looks made up.
+func tokenValue(word string, v span, how joint, quoted bool, last string) span {
+	scheme := last == "bearer" || last == "basic"
+	switch {
+	case !secretLike(word) && (!scheme || len(word) < 12):
+		return span{}
+	case how == equation, quoted, scheme:
+		return v
+	case digitsOnly(word):
+		return span{} // token 128000
+	case how >= towards, len(word) >= 8:
+		return v
+	default:
+		return span{}
+	}
+}
+
+// codeValue is a value of digits, in one or two groups, or a short word with digits.
+func codeValue(text string, v span, how joint, k kind) span {
+	word := text[v.from:v.to]
+	if k == longCode {
+		if s := digitsValue(text, v.from, 4); s.to > 0 && how >= verb && digitsIn(text[s.from:s.to]) <= 8 {
+			return s
+		}
+		return span{}
+	}
+	if s := digitsValue(text, v.from, 3); s.to > 0 && digitsIn(text[s.from:s.to]) <= 12 && how != towards {
+		return s
+	}
+	if how >= verb && secretLike(word) {
+		return v
+	}
+	return span{}
+}
+
+// digitsValue is a number with at least so many digits, and with the letters and separators of one. Its first group has
+// no word before it.
+func digitsValue(text string, from, least int) span {
+	digits, end := 0, 0
+	gap := 0
+	letters := 0
+	for i, r := range text[from:] {
+		switch {
+		case digitOf(r) >= 0:
+			digits++
+			gap, letters = 0, 0
+			end = from + i + utf8.RuneLen(r)
+		case unspaced(r):
+			gap = 3
+		case unicode.IsLetter(r):
+			if letters++; letters > 6 {
+				gap = 3
+			} else if end == from+i {
+				end = from + i + utf8.RuneLen(r)
+			}
+		case r == ' ' || r == '-' || r == '.' || r == '/' || r == '\u00a0' || r == '#':
+			gap++
+		default:
+			gap = 3
+		}
+		if gap > 2 || letters > 6 || gap > 0 && letters > 2 {
+			break
+		}
+	}
+	if digits < least {
+		return span{}
+	}
+	return span{from, end}
+}
+
+func digitsOnly(word string) bool {
+	return word != "" && strings.IndexFunc(word, func(r rune) bool { return digitOf(r) < 0 }) < 0
+}
+
+func digitsIn(text string) int {
+	n := 0
+	for _, r := range text {
+		if digitOf(r) >= 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// jointBehind finds how a label that ends at a place is joined to its value, and where that begins; -1 where no value
+// can follow.
+func jointBehind(text string, at int, k kind) (how joint, from int) {
+	const mostWords = 7 // between a label and its value
+	inside := false     // of "for the guest wifi"
+	for n := range mostWords {
+		next := at + len(text[at:]) - len(strings.TrimLeft(text[at:], " \t\u00a0\u3000"))
+		if next >= len(text) {
+			return apart, -1
+		}
+		r, size := utf8.DecodeRuneInString(text[next:])
+		switch r {
+		case ':', '=', '：', '＝', '→':
+			end := next + size
+			for end < len(text) && (text[end] == '=' || text[end] == '>' || text[end] == ':') {
+				end++
+			}
+			return equation, skipGap(text, end)
+		case '-', '–', '—':
+			end := next + size
+			if end < len(text) && text[end] == '>' {
+				return equation, skipGap(text, end+1)
+			}
+			if next > at && end < len(text) && text[end] == ' ' {
+				return verb, skipGap(text, end)
+			}
+			return apart, -1
+		case '\n', '\r', ',', ';', '.', '!', '?':
+			return apart, -1
+		case '(', '[':
+			return apart, next + size
+		}
+		if how = particle(text[next:]); how == verb {
+			_, size := utf8.DecodeRuneInString(text[next:])
+			return verb, adverbial(text, skipGap(text, next+size))
+		}
+
+		word, end := plainWord(text, next)
+		lower := strings.ToLower(word)
+		switch {
+		case verbs[lower] && (k == password || k == phrase || lower != "on"):
+			return verb, adverbial(text, end)
+		case n == 0 && directions[lower] && k == password && made(text, end):
+			return towards, skipSpace(text, end)
+		case prepositions[lower]:
+			inside = true
+		case inside:
+		case n == 0 && (adverbs[lower] || lower == "number" || lower == "code" || lower == "ending"):
+			if lower == "ending" {
+				return apart, -1
+			}
+		case n == 0:
+			return apart, next
+		default:
+			return apart, -1
+		}
+		if end == next {
+			return apart, -1
+		}
+		at = end
+	}
+	return apart, -1
+}
+
+// made says whether what stands at a place looks made up, or is quoted.
+func made(text string, at int) bool {
+	from := skipSpace(text, at)
+	v := wordAt(text, from)
+	return v.to > 0 && (v.from > from || secretLike(text[v.from:v.to]))
+}
+
+// particle is verb where a text begins with a particle that joins a label to its value in a language without spaces.
+func particle(text string) joint {
+	for _, p := range []string{"は", "が", "是", "为", "為", "는", "은", "이", "가"} {
+		if strings.HasPrefix(text, p) {
+			return verb
+		}
+	}
+	return apart
+}
+
+// adverbial skips words such as "now" before a value.
+func adverbial(text string, at int) int {
+	for range 2 {
+		at = skipSpace(text, at)
+		word, end := plainWord(text, at)
+		if end == at || !adverbs[strings.ToLower(word)] {
+			break
+		}
+		if after := skipSpace(text, end); after >= len(text) || strings.IndexByte(".,;!?", text[after]) >= 0 {
+			break // it is the value
+		} else if text[after] == ':' || text[after] == '=' {
+			return skipGap(text, after+1)
+		}
+		at = end
+	}
+	at = skipSpace(text, at)
+	if at < len(text) && (text[at] == ':' || text[at] == '=') {
+		at = skipGap(text, at+1)
+	}
+	return at
+}
+
+// skipGap goes over spaces and one line's end: "Password:\nhunter2".
+func skipGap(text string, at int) int {
+	for at = skipSpace(text, at); strings.HasPrefix(text[at:], "**"); {
+		at = skipSpace(text, at+len("**"))
+	}
+	if at < len(text) && (text[at] == '\n' || text[at] == '\r') {
+		at = skipSpace(text, at+1)
+		if at < len(text) && text[at] == '\n' {
+			at = skipSpace(text, at+1)
+		}
+	}
+	return at
+}
+
+func skipSpace(text string, at int) int {
+	return at + len(text[at:]) - len(strings.TrimLeft(text[at:], " \t\u00a0\u3000"))
+}
+
+// plainWord is the word that begins at a place, and where it ends.
+func plainWord(text string, at int) (word string, end int) {
+	end = at
+	for i, r := range text[at:] {
+		if !unicode.IsLetter(r) && !unicode.IsMark(r) && !unicode.IsDigit(r) && r != '\'' && r != '’' && r != '-' && r != '_' {
+			break
+		}
+		end = at + i + utf8.RuneLen(r)
+	}
+	return text[at:end], end
+}
+
+// quotes by what closes them.
+var quotes = map[rune]rune{'"': '"', '\'': '\'', '`': '`', '“': '”', '„': '“', '«': '»', '‹': '›', '「': '」', '『': '』', '‘': '’', '《': '》', '”': '”'}
+
+// wordAt is the value that begins at a place: what is quoted there, without its quotes, or all up to a space.
+func wordAt(text string, at int) span {
+	const longest = 256
+	for at < len(text) && (text[at] == '*' && at+1 < len(text) && text[at+1] == '*') {
+		at += 2
+	}
+	if at < 0 || at >= len(text) {
+		return span{}
+	}
+	if strings.HasPrefix(text[at:], Mark) {
+		return span{at, at + len(Mark)}
+	}
+	first, size := utf8.DecodeRuneInString(text[at:])
+	if closing, ok := quotes[first]; ok {
+		body := text[at+size : min(len(text), at+size+longest+utf8.UTFMax)]
+		if n := strings.IndexRune(body, '\n'); n >= 0 {
+			body = body[:n]
+		}
+		if n := strings.IndexRune(body, closing); n > 0 && n <= longest {
+			return span{at + size, at + size + n}
+		}
+	}
+	end := at
+	for i, r := range text[at:] {
+		if unicode.IsSpace(r) || unicode.IsControl(r) || strings.ContainsRune("\"`，。、！？；」』》“”", r) || i > longest {
+			break
+		}
+		if unspaced(r) && i > 0 && !unspaced(first) {
+			break // パスワードはhunter2です
+		}
+		end = at + i + utf8.RuneLen(r)
+	}
+	end = min(end, len(text))
+	for end > at {
+		r, size := utf8.DecodeLastRuneInString(text[at:end])
+		if !strings.ContainsRune(".,;:!?)]}>'’*", r) {
+			break
+		}
+		end -= size
+	}
+	if end == at {
+		return span{}
+	}
+	return span{at, end}
+}
+
+// sentenceEnd is where a sentence ends, or its line, or a text that is too long for one.
+func sentenceEnd(text string, at int) int {
+	const longest = 1000
+	for i := at; i < min(len(text), at+longest); i++ {
+		switch text[i] {
+		case '\n', '"':
+			return i
+		case '.', '!', '?', ';':
+			if i+1 == len(text) || text[i+1] == ' ' || text[i+1] == '\n' {
+				return i
+			}
+		}
+	}
+	return min(len(text), at+longest)
+}
+
+// owners stand between "is" and a label: "hunter2 is my password".
+var owners = set("my, your, our, the, his, her, their, a, mein, dein, das, der, die, unser, ihr, sein, mon, ma, ton, ta, votre, notre, le, la, mi, tu, su, el, meu, minha, " +
+	"sua, o, il, mio, mia, tuo, lo, mijn, jouw, je, het, de, moje, мой, ваш, benim, new, old, google, wifi, bank, login, admin, root, temporary, whatsapp, default, guest, account")
+
+// links stand before them.
+var links = set("is, as, ist, als, lautet, est, comme, es, como, é, è, come, jest, это, was, for, war")
+
+// valueBefore is the value of a label that begins with a part, where it stands before it.
+func valueBefore(text string, parts []part, at int, k kind) span {
+	const mostOwners = 4
+	if k == account || k == cardNo || k == phrase {
+		return span{}
+	}
+	i := at - 1
+	for range mostOwners {
+		if i < 0 || !owners[parts[i].lower] {
+			break
+		}
+		i--
+	}
+	if i < 1 || i == at-1 && k != password || !links[parts[i].lower] || !near(text[parts[i].to:parts[at].from]) {
+		return span{}
+	}
+	used := i >= 2 && parts[i].lower != "for"
+	to := len(strings.TrimRight(text[:parts[i].from], " \t\u00a0"))
+	from := strings.LastIndexFunc(text[:to], func(r rune) bool { return unicode.IsSpace(r) }) + 1
+	from, to = trimmed(text, from, to)
+	word := text[from:to]
+	switch {
+	case k == code || k == longCode:
+		if n := digitsIn(word); n >= 3 && n <= 8 && (n >= 4 || k == code) && len(word) <= 12 {
+			if before := strings.TrimRight(text[:from], " "); n <= 4 && len(before) > 0 && asciiDigit(before[len(before)-1]) {
+				from = strings.LastIndexFunc(before, func(r rune) bool { return digitOf(r) < 0 }) + 1 // 482 913
+			}
+			return span{from, to}
+		}
+		return span{}
+	case secretLike(word) && !digitsOnly(word), digitsOnly(word) && len(word) >= 4 && k == password:
+		return span{from, to}
+	case k == password && used && len(word) >= 4 && usedAs(text[:from]):
+		return span{from, to}
+	default:
+		return span{}
+	}
+}
+
+// usedAs says whether a text ends with "use": what follows is a value whatever it looks like.
+func usedAs(before string) bool {
+	const lastWords = 20
+	f := strings.Fields(before[max(0, len(before)-lastWords):])
+	return len(f) > 0 && set("use, used, using, nimm, benutze, utilise, usa, use:")[strings.ToLower(f[len(f)-1])]
+}
+
+func near(gap string) bool { return len(gap) <= 40 && !strings.ContainsAny(gap, ".,;:!?\n") }
+
+// trimmed is a span without quotes and punctuation at its ends.
+func trimmed(text string, from, to int) (int, int) {
+	w := text[from:to]
+	l := len(w) - len(strings.TrimLeft(w, "\"'`*([{“„«「"))
+	w = w[l:]
+	w = strings.TrimRight(w, "\"'`*)]},;:”“»」")
+	return from + l, from + l + len(w)
+}

@@ -1,0 +1,251 @@
+package redact
+
+import (
+	"strings"
+	"unicode"
+)
+
+// privateKeys finds keys in PEM. One without its end goes to the end of the text.
+func privateKeys(text string, found []span) []span {
+	const begin, end = "-----BEGIN ", "-----END "
+	for at := 0; ; {
+		i := strings.Index(text[at:], begin)
+		if i < 0 {
+			return found
+		}
+		from := at + i
+		head, _, _ := strings.Cut(text[from+len(begin):], "-----")
+		if len(head) > 60 || !strings.Contains(head, "PRIVATE KEY") {
+			at = from + len(begin)
+			continue
+		}
+
+		to := len(text)
+		if j := strings.Index(text[from:], end); j >= 0 {
+			to = from + j + len(end)
+			if k := strings.Index(text[to:], "-----"); k >= 0 {
+				to += k + len("-----")
+			}
+		}
+		found = append(found, span{from, to})
+		at = to
+	}
+}
+
+// passwordsInURLs finds the password in scheme://user:password@host.
+func passwordsInURLs(text string, found []span) []span {
+	const sign = "://"
+	for at := 0; ; {
+		i := strings.Index(text[at:], sign)
+		if i < 0 {
+			return found
+		}
+		from := at + i + len(sign)
+		at = from
+
+		authority := text[from:]
+		if n := strings.IndexAny(authority, "/?# \t\r\n\"'`<>"); n >= 0 {
+			authority = authority[:n]
+		}
+		host := strings.LastIndexByte(authority, '@')
+		if host < 0 {
+			continue
+		}
+		if user := strings.IndexByte(authority[:host], ':'); user >= 0 {
+			found = append(found, span{from + user + 1, from + host})
+		}
+	}
+}
+
+// prefixed are the beginnings of keys and tokens by which services mark them, and how many characters follow at least.
+// Behind those with digit there is one.
+var prefixed = []struct {
+	prefix string
+	least  int
+	digit  bool
+}{
+	{"sk-", 6, true},
+	{"sk_live_", 6, false},
+	{"sk_test_", 6, false},
+	{"rk_live_", 6, false},
+	{"pk_live_", 6, false},
+	{"rk_test_", 6, false},
+	{"whsec_", 8, false},
+	{"ghp_", 16, false},
+	{"gho_", 16, false},
+	{"ghu_", 16, false},
+	{"ghs_", 16, false},
+	{"ghr_", 16, false},
+	{"github_pat_", 16, false},
+	{"glpat-", 16, false},
+	{"gldt-", 16, false},
+	{"glrt-", 16, false},
+	{"xoxb-", 10, true},
+	{"xoxp-", 10, true},
+	{"xoxa-", 10, true},
+	{"xoxr-", 10, true},
+	{"xoxs-", 10, true},
+	{"xapp-", 10, true},
+	{"AKIA", 16, false},
+	{"ASIA", 16, false},
+	{"AIza", 30, false},
+	{"ya29.", 16, false},
+	{"GOCSPX-", 16, false},
+	{"npm_", 30, false},
+	{"pypi-", 30, false},
+	{"hf_", 24, false},
+	{"gsk_", 20, false},
+	{"xai-", 20, false},
+	{"r8_", 24, false},
+	{"pplx-", 20, false},
+	{"nvapi-", 20, false},
+	{"tvly-", 12, false},
+	{"fw_", 20, false},
+	{"csk-", 20, false},
+	{"SG.", 30, false},
+	{"shpat_", 20, false},
+	{"shpss_", 20, false},
+	{"dop_v1_", 30, false},
+	{"doo_v1_", 30, false},
+	{"hvs.", 20, false},
+	{"hvb.", 20, false},
+	{"sq0atp-", 16, false},
+	{"sq0csp-", 16, false},
+	{"lin_api_", 20, false},
+	{"AGE-SECRET-KEY-1", 20, false},
+	{"dckr_pat_", 16, false},
+	{"figd_", 20, false},
+	{"PMAK-", 20, false},
+	{"ntn_", 20, false},
+	{"secret_", 30, true},
+	{"sbp_", 20, false},
+	{"tskey-", 16, false},
+	{"eyJ", 30, false},
+	{"EAAC", 40, true},
+	{"rpa_", 20, false},
+	{"key-", 30, true},
+	{"patrtkd", 20, true},
+	{"vercel_", 20, false},
+	{"atlasv1.", 20, false},
+	{"ATATT3", 40, false},
+}
+
+// tokens finds keys by how they begin, and strings that only a generator makes.
+func tokens(text string, found []span) []span {
+	const shortest = 9
+	for from := 0; from < len(text); {
+		if !tokenByte(text[from]) {
+			from++
+			continue
+		}
+		to := from
+		for to < len(text) && tokenByte(text[to]) {
+			to++
+		}
+		for to < len(text) && text[to] == '=' && to-from >= shortest { // padding
+			to++
+		}
+		if to-from >= shortest && (key(strings.TrimRight(text[from:to], "=./")) || random(text[from:to])) {
+			found = append(found, span{from, to})
+		}
+		from = to
+	}
+	return found
+}
+
+func tokenByte(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("_-.~+/", c) >= 0
+}
+
+// key says whether a token begins as keys do.
+func key(token string) bool {
+	for _, p := range prefixed {
+		rest, ok := strings.CutPrefix(token, p.prefix)
+		if ok && len(rest) >= p.least && !strings.Contains(rest, "/") && (!p.digit || strings.ContainsAny(rest, "0123456789")) {
+			return true
+		}
+	}
+	return false
+}
+
+// random says whether a token changes between small letters, capitals and digits so often that it is no name, path or
+// identifier. Hexadecimal digits do not: most are commits, digests and ids.
+func random(token string) bool {
+	const shortest, tenths = 24, 4
+	const secretAccessKey = 40 // characters, which may be slashes
+	if len(token) < shortest || strings.Count(token, "/") > 3 || strings.Count(token, ".") > 1 {
+		return false
+	}
+	changes, digits, capitals, small := 0, 0, 0, 0
+	was := 0
+	for i := range len(token) {
+		is := 0
+		switch c := token[i]; {
+		case '0' <= c && c <= '9':
+			is, digits = 1, digits+1
+		case 'A' <= c && c <= 'Z':
+			is, capitals = 2, capitals+1
+		case 'a' <= c && c <= 'z':
+			is, small = 3, small+1
+		}
+		if i > 0 && is != 0 && was != 0 && is != was {
+			changes++
+		}
+		was = is
+	}
+	if digits >= 1 && capitals >= 8 && small >= 8 && len(token) == secretAccessKey && !strings.ContainsAny(token, "-_.~") {
+		return true
+	}
+	return digits >= 2 && capitals >= 4 && small >= 4 && changes*10 >= len(token)*tenths
+}
+
+// secretLike says whether a word looks as if it was made up to be a secret: of letters and other characters, and none
+// of the forms that other things have.
+func secretLike(word string) bool {
+	const shortest = 4
+	letters, digits, others, capitals := 0, 0, 0, 0
+	for i, r := range word {
+		switch {
+		case unicode.IsDigit(r):
+			digits++
+		case unicode.IsLetter(r):
+			letters++
+			if i > 0 && unicode.IsUpper(r) {
+				capitals++
+			}
+		case strings.ContainsRune("-_./'’", r):
+		default:
+			others++
+		}
+	}
+	switch n := letters + digits + others; {
+	case n < shortest || placeholder(word):
+		return false
+	case letters > 0 && digits > 0, others > 0 && n > others:
+		return true
+	default:
+		return capitals >= 3 && letters > capitals+1 || digits >= 6 && letters == 0 // FooBarBaz, 12345678
+	}
+}
+
+// placeholder says whether a word stands for a secret that is somewhere else: $PASSWORD, <token>, ****, {{secret}}.
+func placeholder(word string) bool {
+	w := strings.Trim(word, "\"'`")
+	switch {
+	case w == "", strings.Trim(w, "*x.•X…_?-#") == "":
+		return true
+	case strings.HasPrefix(w, "<"), strings.HasPrefix(w, "{{"), strings.HasPrefix(w, "${"), strings.HasPrefix(w, "%("):
+		return true
+	case strings.HasPrefix(w, "$") && strings.ToUpper(w) == w && len(w) > 1 && !strings.ContainsAny(w[1:2], "0123456789"):
+		return true
+	case strings.HasPrefix(w, Mark), strings.HasPrefix(w, "["), strings.HasPrefix(w, "http://"), strings.HasPrefix(w, "https://"):
+		return true
+	}
+	lower := strings.ToLower(w)
+	for _, p := range []string{"process.env", "os.environ", "os.getenv", "env.", "env(", "getenv", "secrets.", "vault:", "file:", "op://"} {
+		if strings.HasPrefix(lower, p) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,112 @@
+package memory_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"remora/memory"
+	"remora/memory/layer"
+	"remora/memory/pipeline"
+	"remora/memory/view"
+	"remora/wire"
+	"remora/wire/dialects"
+)
+
+// TestRecordShowsForms: whatever form a view was sent in, the turn's record shows it as it was sent, the transcript has what
+// the client sent, and the summary counts what of that was changed.
+func TestRecordShowsForms(t *testing.T) {
+	for form := view.AsIs; form <= view.NoSystem; form++ {
+		for _, d := range []wire.Dialect{dialects.Chat, dialects.Responses} {
+			t.Run(fmt.Sprintf("%s %s", form, d), func(t *testing.T) {
+				a, b := &announcer{"<a>0</a>"}, &announcer{"<b>0</b>"}
+				config := view.DefaultPromptCache()
+				config.DeltaBudgetFraction = 1
+				l := newLab(t, memory.Options{Shape: memory.Shape{PromptCache: &config, Layers: layersOf(t,
+					pipeline.Layer{ID: "a", Scope: layer.Thread, Placed: true, Impl: a},
+					pipeline.Layer{ID: "b", Scope: layer.Thread, Placed: true, Live: true, Impl: b},
+				)}})
+				begin := func(words string) *memory.Turn {
+					body := `{"model":"m","messages":[` + messages(words) + `]}`
+					if d == dialects.Responses {
+						body = `{"model":"m","instructions":"Be kind.","input":[` + messages(words) + `]}`
+					}
+					req, err := wire.Parse(d, []byte(body))
+					if err != nil {
+						t.Fatal(err)
+					}
+					turn, err := l.m.Begin(context.Background(), memory.Call{Scope: scope, Request: req})
+					if err != nil {
+						t.Fatal(err)
+					}
+					return turn
+				}
+				said := "s:long-" + strings.Repeat("x-", 600) + " u:1"
+				for n := range 3 {
+					a.text, b.text = fmt.Sprintf("<a>%d</a>", n), fmt.Sprintf("<b>%d</b>", n)
+					turn := begin(said)
+					before := turn.Summary.Repaired
+					turn.Sent(view.NoSystem, false, false) // another provider was tried before
+					sent := turn.Sent(form, false, false)
+					if got := turn.Summary.Repaired - before; got != sent.Repaired || (got > 0) != (form > view.Joined) {
+						t.Errorf("repaired: %d, of the form %d", got, sent.Repaired)
+					}
+					turn.Commit(answer(t, fmt.Sprintf("a:%d", n)))
+					want := raws(sent.Items)
+					if text := wire.Text(sent.Instructions); text != "" {
+						want = append([]string{string(layer.NewText(d, wire.System, text).Raw)}, want...)
+					}
+					shown, err := l.m.TurnView(context.Background(), scope, turn.ID)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if diff := cmp.Diff(want, raws(shown)); diff != "" {
+						t.Errorf("turn %d (-sent +shown):\n%s", n, diff)
+					}
+					said += fmt.Sprintf(" a:%d u:%d", n, n+2)
+				}
+				if line, _ := l.transcript(scope); line != "u:1 a:0 u:2 a:1 u:3 a:2" {
+					t.Errorf("line %s", line)
+				}
+			})
+		}
+	}
+}
+
+// TestPortableViewIsShown: where the stored items were sent in the form that any provider takes, the turn's record shows them
+// so, and the client's own items as they came.
+func TestPortableViewIsShown(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, memory.Options{})
+	l.respond("["+userHi+"]", "", "["+reason1+","+call1+"]")
+	l.respond("["+result1+"]", "", "["+done1+"]")
+	req, err := wire.Parse(dialects.Responses, []byte(`{"model":"m","input":[{"type":"message","id":"msg_u","role":"user","content":"more"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	turn, err := l.m.Begin(context.Background(), memory.Call{Scope: scope, Request: req})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := raws(turn.Sent(view.AsIs, false, true).Items)
+	want := []string{
+		userHi, `{"type":"function_call","call_id":"c1","name":"f","arguments":"{\"a\": 1}","status":"completed"}`, result1,
+		`{"type":"message","role":"assistant","content":[{"type":"output_text","text":"done","annotations":[],"logprobs":[]}]}`,
+		`{"type":"message","id":"msg_u","role":"user","content":"more"}`,
+	}
+	if diff := cmp.Diff(want, sent); diff != "" {
+		t.Errorf("-want +sent:\n%s", diff)
+	}
+
+	turn.Commit(answer(t, "a:1"))
+	shown, err := l.m.TurnView(context.Background(), scope, turn.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(sent, raws(shown)); diff != "" {
+		t.Errorf("-sent +shown:\n%s", diff)
+	}
+}

@@ -1,0 +1,389 @@
+package session
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"remora/memory/pack"
+	"remora/memory/turnrecord"
+	"remora/wire"
+	"remora/wire/dialects"
+)
+
+// amendName is the name of the session's value with its Amendments.
+const amendName = "a"
+
+// Bounds of what a session keeps of its amendments: the newest stay. What is dropped stays in the transcript, but no
+// later view shows it.
+const (
+	maxAmendments  = 256
+	maxAmendBytes  = 256 << 10
+	maxAmendItems  = 1024 // of one amendment
+	amendmentBytes = 64   // what an amendment takes beside its items, about
+)
+
+// Amendment holds items that the model is shown at one place of the conversation and that its client does not see.
+type Amendment struct {
+	// At is the chain hash of the visible item behind which it stands; zero is before the first.
+	At wire.Hash
+	// Next is the chain hash of the visible item that it led to. It is shown only where that follows, so that an answer
+	// made anew is not given what the first one did on the way. Zero is shown whatever follows.
+	Next wire.Hash
+	// Replaces: the visible item that ends at At is not shown to the model.
+	Replaces bool
+	// Items are the hidden items, in order, spelled in Dialect.
+	Items   [][]byte
+	Dialect wire.Dialect
+	// Seen are the content hashes of those among Items that the client has seen too: reasoning that was streamed to it.
+	Seen []wire.Hash
+	// Made is who made the items, or was sent them first.
+	Made Origin
+}
+
+// Amendments are all of a session, oldest first. They are never changed in place.
+type Amendments []Amendment
+
+// gather brings what is hidden in an answer to its end, where less of the answer came than was to be.
+func (e *Entry) gather(a *Answer) {
+	if a == nil {
+		return
+	}
+	n := len(e.in.items)
+	if len(a.Reply.Choices) > 0 {
+		n += len(a.Reply.Choices[0])
+	}
+	for i := range e.hidden {
+		e.hidden[i].Behind = min(e.hidden[i].Behind, n)
+	}
+}
+
+// takeHidden notes what of the turn's hidden items is in the log already: what was written while the answer was to come,
+// by a commit of which this entry does not know, and which turn that named as the one before. record is what that wrote
+// of the turn. Only items behind those of the request were, in their order.
+func (e *Entry) takeHidden(record []byte) {
+	var r turnrecord.Record
+	if json.Unmarshal(record, &r) != nil {
+		return
+	}
+	e.before = r.Before
+	seqs := r.Hidden
+	for i := range e.hidden {
+		h := &e.hidden[i]
+		if h.Behind > len(e.in.items) {
+			continue
+		}
+		if len(h.parsed) > len(seqs) {
+			return
+		}
+		h.seqs, seqs = seqs[:len(h.parsed):len(h.parsed)], seqs[len(h.parsed):]
+	}
+}
+
+func (a *Amendment) size() int {
+	n := amendmentBytes + len(a.Seen)*len(wire.Hash{}) + len(a.Made.Provider) + len(a.Made.Model)
+	for _, raw := range a.Items {
+		n += len(raw)
+	}
+	return n
+}
+
+func (a *Amendment) equal(b *Amendment) bool {
+	return a.At == b.At && a.Next == b.Next && a.Replaces == b.Replaces && a.Dialect == b.Dialect &&
+		slices.EqualFunc(a.Items, b.Items, bytes.Equal) && slices.Equal(a.Seen, b.Seen)
+}
+
+// completes reports whether a is b with the answer that it led to, which is known now.
+func (a *Amendment) completes(b *Amendment) bool {
+	open := *a
+	open.Next = wire.Hash{}
+	return a.Next != open.Next && open.equal(b)
+}
+
+// replace takes away what a turn wrote earlier (old) and adds what it has to say now. What was said in the same place
+// on the way to the same answer gives way, as does an earlier replacement of the same item, and what was written of the
+// turn while the answer was to come: old is not known of a turn that waited in the spool.
+func (a Amendments) replace(old, now Amendments) Amendments {
+	out := make(Amendments, 0, len(a)+len(now))
+	for i := range a {
+		gone := slices.ContainsFunc(old, func(o Amendment) bool { return o.equal(&a[i]) })
+		for j := range now {
+			same := now[j].At == a[i].At && now[j].Next == a[i].Next
+			gone = gone || now[j].equal(&a[i]) || same && (now[j].Next != wire.Hash{} || now[j].Replaces && a[i].Replaces) ||
+				now[j].completes(&a[i])
+		}
+		if !gone {
+			out = append(out, a[i])
+		}
+	}
+	for i := range now {
+		if now[i].size() <= maxAmendBytes { // else it would drive out all others, and have no room even then
+			out = append(out, now[i])
+		}
+	}
+	return out.newest()
+}
+
+// newest drops the oldest amendments that are more than is kept.
+func (a Amendments) newest() Amendments {
+	first, left := len(a), maxAmendBytes
+	for i := range slices.Backward(a) {
+		if left -= a[i].size(); left < 0 || len(a)-i > maxAmendments {
+			break
+		}
+		first = i
+	}
+	return a[first:]
+}
+
+func (a Amendments) encode() []byte {
+	b := binary.AppendUvarint([]byte{recordVersion}, uint64(len(a)))
+	for i := range a {
+		b = a[i].appendTo(b)
+	}
+	return b
+}
+
+func (a *Amendment) appendTo(b []byte) []byte {
+	b = append(append(b, a.At[:]...), a.Next[:]...)
+	b = append(b, pack.Bit(a.Replaces), a.Dialect.Code())
+	b = binary.AppendUvarint(b, uint64(len(a.Items)))
+	for _, raw := range a.Items {
+		b = append(binary.AppendUvarint(b, uint64(len(raw))), raw...)
+	}
+	b = binary.AppendUvarint(b, uint64(len(a.Seen)))
+	for _, h := range a.Seen {
+		b = append(b, h[:]...)
+	}
+	b = pack.AppendString(pack.AppendString(b, a.Made.Provider), a.Made.Model)
+	return append(b, pack.Bit(a.Made.Kept))
+}
+
+// decodeAmendments reads a stored value. The items share its bytes.
+func decodeAmendments(b []byte) (Amendments, error) {
+	d := pack.Reader{Rest: b}
+	if d.Byte() != recordVersion {
+		return nil, fmt.Errorf("read amendments: %w", ErrCorrupt)
+	}
+	var all Amendments
+	for n := d.Count(maxAmendments); n > 0 && !d.Bad; n-- {
+		a := Amendment{At: d.Hash(), Next: d.Hash(), Replaces: d.Byte() == 1, Dialect: dialects.Code(d.Byte()).Dialect()}
+		for i := d.Count(maxAmendItems); i > 0 && !d.Bad; i-- {
+			a.Items = append(a.Items, d.Take(d.Uvarint()))
+		}
+		for i := d.Count(maxAmendItems); i > 0 && !d.Bad; i-- {
+			a.Seen = append(a.Seen, d.Hash())
+		}
+		a.Made = Origin{Provider: d.Text(), Model: d.Text(), Kept: d.Byte() == 1}
+		all = append(all, a)
+	}
+	if d.Bad {
+		return nil, fmt.Errorf("read amendments: %w", ErrCorrupt)
+	}
+	return all, nil
+}
+
+// encodeCarried is the record of items that upstream has not seen of a response.
+func encodeCarried(d wire.Dialect, items []wire.Item) []byte {
+	a := Amendment{Dialect: d}
+	for _, it := range items {
+		a.Items = append(a.Items, it.Raw)
+	}
+	return Amendments{a}.encode()
+}
+
+func decodeCarried(b []byte) ([]wire.Item, error) {
+	all, err := decodeAmendments(b)
+	if err != nil {
+		return nil, err
+	}
+	var items []wire.Item
+	for _, a := range all {
+		for _, raw := range a.Items {
+			it, err := wire.ParseItem(a.Dialect, raw)
+			if err != nil {
+				return nil, fmt.Errorf("read what a response carries: %w", err)
+			}
+			items = append(items, it)
+		}
+	}
+	return items, nil
+}
+
+// apply puts the hidden items back into a list of visible ones. chain[i] is the chain hash of the conversation behind
+// items[i]; items that are not part of the chain, as reasoning, have that of the item before them. It returns the items
+// as the model is to see them, and for each its index in items, -1 for a hidden one. Where nothing is put anywhere it
+// returns items themselves, and nil.
+//
+// Hidden items stand directly behind the visible item that they are attached to. Copies of them that the list has
+// there already give way: those that the client has seen, wherever they stand before its next item, and all of them
+// where the list repeats the whole sequence. Items keep their dialect: wire.Request.With converts them.
+//
+// content returns the hash of an item: it resolves references, and knows hashes that were made before. adapt makes of the
+// items of an amendment what upstream accepts, nil for nothing.
+func (a Amendments) apply(
+	items []wire.Item, chain []wire.Hash, content func(wire.Item) wire.Hash, adapt func(made Origin, items []wire.Item) []*wire.Item,
+) (view []wire.Item, from []int) {
+	if len(a) == 0 || len(items) == 0 {
+		return items, nil
+	}
+	p := applier{a: a, items: items, chain: chain, content: content, adapt: adapt, at: make(map[wire.Hash][]int, len(a))}
+	for i := range a {
+		p.at[a[i].At] = append(p.at[a[i].At], i)
+	}
+	p.run()
+	if !p.changed {
+		return items, nil
+	}
+	return p.out, p.from
+}
+
+// applier walks along the visible items, one item of the chain with what follows it off the chain at a time.
+type applier struct {
+	a     Amendments
+	items []wire.Item
+	chain []wire.Hash
+	at    map[wire.Hash][]int // indexes of amendments by place
+
+	content func(wire.Item) wire.Hash
+	adapt   func(made Origin, items []wire.Item) []*wire.Item
+
+	out     []wire.Item
+	from    []int
+	changed bool
+	// shifted: items of the chain were left out, so that the hashes behind them must be computed again.
+	shifted bool
+	last    wire.Hash
+}
+
+func (p *applier) run() {
+	p.out, p.from = make([]wire.Item, 0, len(p.items)+len(p.a)), make([]int, 0, len(p.items)+len(p.a))
+	i := 0
+	if p.fromStart() {
+		i = p.group(-1, wire.Hash{})
+	}
+	for i < len(p.items) {
+		i = p.group(i, p.hashAt(i))
+	}
+}
+
+// fromStart reports whether something is hidden before the first item of the session, and the list begins with that item.
+func (p *applier) fromStart() bool {
+	return len(p.at[wire.Hash{}]) > 0 && p.chain[0] == wire.Chain(wire.Hash{}, p.content(p.items[0]))
+}
+
+// hashAt is the chain hash behind item i.
+func (p *applier) hashAt(i int) wire.Hash {
+	if !p.shifted {
+		return p.chain[i]
+	}
+	if p.items[i].Kind == wire.Reasoning {
+		return p.last
+	}
+	return wire.Chain(p.last, p.content(p.items[i]))
+}
+
+// group emits item first, -1 for none, with what is hidden behind it and what follows up to the next item of the
+// chain. here is the chain hash of all of them. It returns the index of the next item.
+func (p *applier) group(first int, here wire.Hash) int {
+	p.last = here
+	next := first + 1
+	list := p.at[here]
+	if len(list) == 0 && first >= 0 {
+		p.emit(first)
+		return next
+	}
+	if first >= 0 && (p.items[first].Kind == wire.Reasoning || here == wire.Hash{}) {
+		first, next = -1, first // it stands behind the place: the item that ends there is not in the list
+	}
+	end := next
+	for end < len(p.items) && p.hashAt(end) == here {
+		end++
+	}
+	var following wire.Hash
+	if end < len(p.items) {
+		following = p.hashAt(end)
+	}
+	c := p.choose(list, following)
+	if len(c.hidden) == 0 && !c.replaced {
+		p.emit(first)
+		for ; next < end; next++ {
+			p.emit(next)
+		}
+		return end
+	}
+	p.changed = true
+	if !c.replaced {
+		p.emit(first)
+	}
+	for _, it := range c.sent {
+		p.out, p.from = append(p.out, it), append(p.from, -1)
+	}
+	for ; next < end; next++ {
+		if !c.seen[p.content(p.items[next])] {
+			p.emit(next)
+		}
+	}
+	return p.skipEcho(end, c.hidden)
+}
+
+func (p *applier) emit(i int) {
+	if i >= 0 {
+		p.out, p.from = append(p.out, p.items[i]), append(p.from, i)
+	}
+}
+
+// chosen are the amendments of one place that are shown.
+type chosen struct {
+	hidden   []wire.Item
+	sent     []wire.Item        // what upstream accepts of them
+	seen     map[wire.Hash]bool // the contents of which the list's own copies give way
+	replaced bool               // the visible item is not shown
+}
+
+// choose parses the amendments of one place that are shown where following comes next.
+func (p *applier) choose(list []int, following wire.Hash) chosen {
+	c := chosen{seen: make(map[wire.Hash]bool)}
+	for _, n := range list {
+		a := &p.a[n]
+		if a.Next != (wire.Hash{}) && a.Next != following {
+			continue
+		}
+		for _, h := range a.Seen {
+			c.seen[h] = true
+		}
+		c.replaced = c.replaced || a.Replaces
+		first := len(c.hidden)
+		for _, raw := range a.Items {
+			it, err := wire.ParseItem(a.Dialect, raw)
+			if err != nil {
+				continue // it was an item when it was written: what can't be read any more is not shown
+			}
+			c.hidden = append(c.hidden, it)
+			c.seen[p.content(it)] = true
+		}
+		for _, it := range p.adapt(a.Made, c.hidden[first:]) {
+			if it != nil {
+				c.sent = append(c.sent, *it)
+			}
+		}
+	}
+	return c
+}
+
+// skipEcho leaves out the items from i on if they repeat the whole of what is hidden here, and returns the index of
+// the first that does not.
+func (p *applier) skipEcho(i int, hidden []wire.Item) int {
+	if len(hidden) == 0 || len(p.items)-i < len(hidden) {
+		return i
+	}
+	for n, it := range hidden {
+		if p.content(p.items[i+n]) != p.content(it) {
+			return i
+		}
+	}
+	p.shifted = true
+	return i + len(hidden)
+}

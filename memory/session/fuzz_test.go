@@ -1,0 +1,149 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"remora/cache"
+	"remora/memory/memo"
+	"remora/wire"
+	"remora/wire/dialects"
+)
+
+// Whatever stands in the store, reading it neither panics nor takes more memory than it is long.
+func FuzzRecords(f *testing.F) {
+	pos := position{Seq: 7, Chain: wire.Hash{1}, Units: 9}
+	h := head{Pos: pos, NextSeq: 8, LastTurn: "t", Run: 9, Ring: []echo{{Content: 1, Seq: 2}}, Open: []string{"c"}, Tails: []tail{{Pos: pos}}}
+	layered := h
+	layered.Blocks = []wire.Hash{{1}, {2}}
+	it := storedItem{Parent: 6, Pos: pos, Turn: "t", Made: Origin{"openai", "m", true}, Raw: bytes.Repeat([]byte(`{"role":"user"}`), 200)}
+	f.Add(h.encode())
+	f.Add(layered.encode())
+	layered.Begun = []position{pos, {Seq: 3}}
+	layered.Line, layered.Lines, layered.Waits, layered.Bare = 2, 3, 1, "turn"
+	layered.Habits = []habit{{Dialect: dialects.Chat, Client: 1}, {Client: 2, Resends: true}}
+	layered.Offer = offer{Client: 1, Tools: 2, Model: 3, Format: formatSchema}
+	layered.Tails = []tail{{Pos: pos, Line: 3, Side: true, Turns: 1, Open: []uint64{7}}}
+	f.Add(layered.encode())
+	f.Add(it.encode())
+	f.Add(place{Pos: pos, Side: true}.encode())
+	f.Add(reference{Kind: wire.ToolCall, Pair: wire.Call{ID: "c"}}.encode())
+	f.Add(tellings{{wire.Hash{1}, wire.Hash{2}}}.encode())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if told, err := decodeTellings(b); err == nil && !bytes.Equal(told.encode(), b) {
+			t.Errorf("tellings changed when they were written again: %x", b)
+		}
+		if h, err := decodeHead(b); err == nil {
+			again, err := decodeHead(h.encode())
+			if err != nil || !reflect.DeepEqual(again, h) {
+				t.Errorf("head changed when it was written again: %v", err)
+			}
+		}
+		if it, err := decodeItem(b); err == nil {
+			again, err := decodeItem(it.encode())
+			if err != nil || !bytes.Equal(again.Raw, it.Raw) || again.Pos != it.Pos {
+				t.Errorf("item changed when it was written again: %v", err)
+			}
+			if behind := it.appendTo([]byte("others")); string(behind) != "others"+string(it.encode()) {
+				t.Errorf("item behind others is written otherwise: %x", behind)
+			}
+		}
+		if p, err := decodePlace(b); err == nil && p.Pos.Seq == 0 && p.Side {
+			_ = p.encode()
+		}
+		if r, err := decodeReference(b); err == nil {
+			if again, err := decodeReference(r.encode()); err != nil || again != r {
+				t.Errorf("reference changed when it was written again: %v", err)
+			}
+		}
+	})
+}
+
+// Whatever two bodies say, merging the second behind the first keeps its promises.
+func FuzzMerge(f *testing.F) {
+	f.Add([]byte(`{"messages":[{"role":"user","content":"a"}]}`), []byte(`{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}]}`), uint8(0))
+	f.Add([]byte(`{"input":"a"}`), []byte(`{"input":[{"type":"item_reference","id":"x"},{"type":"reasoning","id":"y"}]}`), uint8(1))
+	f.Add([]byte(`{"messages":[{"role":"user","content":"a"}]}`), []byte(`{"messages":[{"role":"tool","tool_call_id":"b","content":"c"},{"role":"user","content":"d"}]}`), uint8(0))
+	f.Fuzz(func(t *testing.T, first, second []byte, mode uint8) {
+		for _, d := range []wire.Dialect{dialects.Chat, dialects.Responses} {
+			one, err := wire.Parse(d, first)
+			if err != nil {
+				continue
+			}
+			two, err := wire.Parse(d, second)
+			if err != nil {
+				continue
+			}
+			st := &state{head: *headAfter(newIncoming(one, new(state), memo.NewHashes()))}
+			in := newIncoming(two, st, memo.NewHashes())
+			c := Call{Request: two, History: History(mode % 3)}
+			p, err := New(nothing{}, 0).place(t.Context(), c.Scope, st, in, &c, c.History)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkPlan(t, &st.head, in, p)
+			if History(mode%3) == HistoryAuto && p.relation == relRoot && onlyResults(in.items) && !in.stateful {
+				t.Errorf("a conversation begins with a result: %+v", p)
+			}
+		}
+	})
+}
+
+// nothing is a store in which nothing is found.
+type nothing struct{ cache.Store }
+
+func (nothing) Read(_ context.Context, queries []cache.Query) ([]cache.Result, error) {
+	results := make([]cache.Result, len(queries))
+	for i, q := range queries {
+		results[i].Values = make([][]byte, len(q.Names))
+	}
+	return results, nil
+}
+
+// onlyResults reports whether the items are results of calls, at least one.
+func onlyResults(items []wire.Item) bool {
+	return len(items) > 0 && !slices.ContainsFunc(items, func(it wire.Item) bool { return it.Kind != wire.ToolResult })
+}
+
+func headAfter(in *incoming) *head {
+	h := &head{NextSeq: uint64(len(in.items)) + 1, Answered: true, Lead: in.lead}
+	for i, it := range in.items {
+		h.Pos = h.Pos.after(in.marks[i])
+		h.Pos.Seq = uint64(i + 1)
+		h.remember(it, in.marks[i], h.Pos.Seq)
+	}
+	return h
+}
+
+func checkPlan(t *testing.T, h *head, in *incoming, p plan) {
+	t.Helper()
+	if p.fresh < 0 || p.fresh > len(in.items) || p.aside < 0 || p.aside > p.fresh || p.offset < 0 {
+		t.Fatalf("plan %+v of %d items", p, len(in.items))
+	}
+	if p.relation == relContinue && p.parent.Chain != in.ends[p.fresh-1].Chain {
+		t.Errorf("continues where the request's history does not end")
+	}
+	if p.before && (in.stateful || p.parent != h.Pos) {
+		t.Errorf("stored history put before a request that does not follow it: %+v", p)
+	}
+}
+
+func TestHeadIsReadAsItWasWritten(t *testing.T) {
+	at := position{Seq: 3, Chain: wire.Hash{1}, Units: 4}
+	for _, h := range []head{
+		{NextSeq: 8},
+		{
+			Pos: at, NextSeq: 8, LastTurn: "turn", Answered: true, Ring: []echo{{1, 2}}, Open: []string{"c"}, Tails: []tail{{Pos: at, Turns: 1}},
+			Blocks: []wire.Hash{{1}}, Run: 9, Begun: []position{at}, Bare: "turn",
+		},
+	} {
+		if got, err := decodeHead(h.encode()); err != nil || !cmp.Equal(got, h, cmp.AllowUnexported(head{})) {
+			t.Errorf("%+v, %v, want %+v", got, err, h)
+		}
+	}
+}

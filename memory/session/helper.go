@@ -1,0 +1,179 @@
+package session
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"unicode"
+
+	"remora/wire"
+)
+
+// Chat pages and agents ask the model for small things about a conversation, under its id: a title, tags, what the user
+// might ask next, a summary. Their prompts differ in every word and agree in what they are made of: near the beginning
+// one sentence orders such a thing, and says that it is about a conversation.
+
+// helperKind is what a helper prompt asks for.
+type helperKind struct {
+	name string
+	// things are words for what is wanted, orders words for wanting it. One sentence has one of each.
+	things, orders []string
+	// limits are words of which the prompt has one, none for any prompt.
+	limits []string
+	// material reports whether the request has to bring the conversation that it is about. A title is asked for by the
+	// user's first message, however short; a request for a summary that does not hold the text is about the stored conversation.
+	material bool
+}
+
+// helperKinds is a list of constants.
+func helperKinds() []helperKind {
+	ask := []string{
+		"generate", "generates", "generating", "generator", "create", "creates", "creating", "write", "provide", "produce", "suggest",
+		"suggests", "propose", "craft", "crafting", "extract", "summarize", "summarise", "summarizing", "summarising", "output",
+	}
+	return []helperKind{
+		{
+			name: "title", things: []string{"title", "titles", "titling", "titler"}, orders: append(ask, "titling", "titler"),
+			limits: []string{"short", "concise", "brief", "word", "words", "character", "characters", "only", "generator", "titling", "pithy"},
+		},
+		{name: "tags", things: []string{"tags", "tag"}, orders: ask, material: true},
+		{name: "follow_ups", things: []string{"follow", "followup", "followups", "suggestions"}, orders: append(ask, "predict"), material: true},
+		{name: "search_queries", things: []string{"queries"}, orders: ask, material: true},
+		{name: "emoji", things: []string{"emoji"}, orders: ask, material: true},
+		{
+			name: "summary", things: []string{"summary", "summaries", "summarize", "summarise", "summarizing", "summarising", "summarizer", "description"},
+			orders: append(ask, "tasked", "task"), material: true,
+		},
+	}
+}
+
+const (
+	// helperWords is how many words of a prompt are looked at, helperBytes how much of it at most.
+	helperWords = 90
+	helperBytes = 2048
+	// helperInstructions is the length in bytes above which instructions are those of an agent, whatever they mention.
+	helperInstructions = 16 << 10
+	// helperMessages is how many messages of the user a helper's request has at most: the order, and what it is about.
+	helperMessages = 3
+	// helperMaterial is how many bytes of a conversation a request brings at least to be about that.
+	helperMaterial = 160
+)
+
+// helperPrompt is what a request asks for that has the shape and the words of a helper's request, empty for any other.
+// Such a request brings instructions and the user's words alone, and offers no tools.
+func helperPrompt(req *wire.Request, in *incoming) string {
+	if len(in.items) == 0 || len(in.items) > helperMessages || offersTools(req) {
+		return ""
+	}
+	for i := range in.items {
+		if it := &in.items[i]; it.Kind != wire.Message || it.Role == wire.Assistant {
+			return ""
+		}
+	}
+	if !mayAsk(req, in) {
+		return ""
+	}
+	var lead, said strings.Builder
+	lead.WriteString(wire.Text(req.Instructions()))
+	for i := range in.leading {
+		lead.WriteByte('\n')
+		lead.WriteString(in.leading[i].Text())
+	}
+	for i := range in.items {
+		said.WriteString(in.items[i].Text())
+		said.WriteByte('\n')
+	}
+	instructions, text := lead.String(), said.String()
+	if len(instructions) <= helperInstructions {
+		if kind := orderedBy(instructions); kind.name != "" && (!kind.material || len(text) >= helperMaterial) {
+			return kind.name
+		}
+	}
+	// An order in words of the user could be the user's own: it counts where the conversation stands behind it.
+	if kind := orderedBy(text); kind.name != "" && len(text) >= helperMaterial && holdsConversation(text) {
+		return kind.name
+	}
+	return ""
+}
+
+// mayAsk reports whether the words of a helper's prompt can be in a request. It reads nothing but bytes, since nearly all
+// requests are none.
+func mayAsk(req *wire.Request, in *incoming) bool {
+	anyHas := func(parts ...string) bool {
+		return hasOneOf(req.Instructions(), parts) ||
+			slices.ContainsFunc(in.leading, func(it wire.Item) bool { return hasOneOf(it.Raw, parts) }) ||
+			slices.ContainsFunc(in.items, func(it wire.Item) bool { return hasOneOf(it.Raw, parts) })
+	}
+
+	// The words for a conversation come first: few requests have one of them. "ssion" is of a session or a discussion.
+	return anyHas("versation", "Chat", "chat", "ssion", "hread", "ialog") &&
+		anyHas("itl", "ag", "ollow", "uggest", "ueries", "moji", "ummar", "escription")
+}
+
+// hasOneOf reports whether the beginning of a text has one of some parts of words.
+func hasOneOf(text []byte, parts []string) bool {
+	text = text[:min(len(text), 2*helperBytes)]
+	return slices.ContainsFunc(parts, func(part string) bool { return bytes.Contains(text, []byte(part)) })
+}
+
+func offersTools(req *wire.Request) bool {
+	for _, member := range [...]string{"tools", "functions"} {
+		if raw := req.Member(member); len(raw) > len("[]") && string(raw) != "null" {
+			return true
+		}
+	}
+	return false
+}
+
+// orderedBy finds what the beginning of a prompt orders about a conversation.
+func orderedBy(prompt string) helperKind {
+	prompt = strings.ToLower(prompt[:min(len(prompt), helperBytes)])
+	subjects := []string{"conversation", "chat", "thread", "session", "dialog", "discussion"}
+	if !slices.ContainsFunc(subjects, func(s string) bool { return strings.Contains(prompt, s) }) {
+		return helperKind{} // as nearly all prompts do not: nothing more is read of them
+	}
+
+	sentences := sentencesOf(prompt)
+	anywhere := slices.Concat(sentences...)
+	if !anyOf(anywhere, append(subjects, "conversations", "chats", "dialogue")) {
+		return helperKind{}
+	}
+	for _, kind := range helperKinds() {
+		ordered := slices.ContainsFunc(sentences, func(words []string) bool { return anyOf(words, kind.things) && anyOf(words, kind.orders) })
+		if ordered && (kind.limits == nil || anyOf(anywhere, kind.limits)) {
+			return kind
+		}
+	}
+	return helperKind{}
+}
+
+// sentencesOf are the words of a prompt's first sentences.
+func sentencesOf(prompt string) (sentences [][]string) {
+	words := 0
+	for sentence := range strings.FieldsFuncSeq(prompt, func(r rune) bool { return strings.ContainsRune(".!?\n;", r) }) {
+		list := strings.FieldsFunc(sentence, func(r rune) bool { return !unicode.IsLetter(r) })
+		if words += len(list); words > helperWords && len(sentences) > 0 {
+			break
+		}
+		sentences = append(sentences, list)
+	}
+	return sentences
+}
+
+func anyOf(words, wanted []string) bool {
+	return slices.ContainsFunc(words, func(w string) bool { return slices.Contains(wanted, w) })
+}
+
+// holdsConversation reports whether a text has a conversation in it, by how prompts set one off from their own words.
+func holdsConversation(text string) bool {
+	text = strings.ToLower(text)
+	for _, mark := range [...]string{
+		"<chat_history", "chat history:", "<conversation", "conversation:", "<content", "<messages", "<dialog", "<transcript",
+		"user:", "human:", "assistant:", "question:", "query:", "message:",
+	} {
+		if strings.Contains(text, mark) {
+			return true
+		}
+	}
+	return false
+}

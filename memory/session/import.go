@@ -1,0 +1,302 @@
+package session
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"remora/cache"
+	"remora/memory/turnrecord"
+	"remora/wire"
+	"remora/wire/dialects"
+)
+
+// importChunk is how many values one commit of an import writes.
+const importChunk = 1000
+
+// Import writes a transcript that Export made into a session that does not exist yet. Every item's hashes are worked
+// out again and must be those of the export, and what the session's line and the turns name must be there. The session
+// appears whole or not at all: nothing is written before all of the file has been read.
+func (log *Log) Import(ctx context.Context, s Scope, r io.Reader) error {
+	im := importer{log: log, scope: s, at: map[uint64]place{}, turns: map[string]*turnrecord.Record{}, named: map[string]uint64{}}
+	dec := json.NewDecoder(bufio.NewReader(r))
+	for n := 1; ; n++ {
+		var l Line
+		if err := dec.Decode(&l); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return fmt.Errorf("import line %d: %w", n, err)
+		}
+		if err := im.line(l); err != nil {
+			return fmt.Errorf("import line %d: %w", n, err)
+		}
+	}
+	if err := im.whole(); err != nil {
+		return fmt.Errorf("import: %w", err)
+	}
+	if err := im.write(ctx); err != nil {
+		return err
+	}
+	return im.list(ctx)
+}
+
+// importer collects what is to be written.
+type importer struct {
+	log    *Log
+	scope  Scope
+	head   *head
+	at     map[uint64]place              // of every item
+	turns  map[string]*turnrecord.Record // by id
+	named  map[string]uint64             // turns that items name, and the first of these
+	leads  []wire.Hash
+	blocks []wire.Hash
+	puts   []cache.Put
+}
+
+func (im *importer) line(l Line) error {
+	if (l.Session != nil) != (im.head == nil) {
+		return errors.New("want the session in the first line, and in no other")
+	}
+	switch {
+	case l.Session != nil:
+		if l.Session.Version != exportVersion {
+			return fmt.Errorf("remora_transcript: want version %d, have %d", exportVersion, l.Session.Version)
+		}
+		h, err := decodeHead(l.Session.State)
+		if err != nil {
+			return fmt.Errorf("state: %w", err)
+		}
+		if l.Session.Head != h.Pos.Seq || l.Session.Items != h.NextSeq-1 {
+			return errors.New("head and items are not those of the state")
+		}
+		im.head = &h
+		if b := l.Session.Amendments; b != nil {
+			if _, err := decodeAmendments(b); err != nil {
+				return fmt.Errorf("amendments: %w", err)
+			}
+			im.puts = append(im.puts, cache.Put{Name: amendName, Data: b})
+		}
+	case l.Item != nil:
+		if err := im.item(l.Item); err != nil {
+			return fmt.Errorf("item %d: %w", l.Item.Seq, err)
+		}
+	case l.Lead != nil:
+		return im.lead(l.Lead)
+	case l.Block != nil:
+		if err := im.block(l.Block); err != nil {
+			return err
+		}
+	case l.Turn != nil:
+		if err := im.turn(l.Turn); err != nil {
+			return err
+		}
+	default:
+		return errors.New("neither session, item, turn, lead nor block")
+	}
+	return nil
+}
+
+func (im *importer) item(l *ItemLine) error {
+	if _, used := im.at[l.Seq]; used || l.Seq == 0 || l.Seq >= im.head.NextSeq {
+		return fmt.Errorf("seq: want a number from 1 to %d that no other item has", im.head.NextSeq-1)
+	}
+	d, err := dialects.Parse(l.Dialect)
+	if err != nil {
+		return err
+	}
+	it, err := wire.ParseItem(d, l.Bytes())
+	if err != nil {
+		return err
+	}
+	parent, ok := im.at[l.Parent]
+	if !ok && l.Parent != 0 {
+		return fmt.Errorf("parent %d has not been imported", l.Parent)
+	}
+	stored := storedItem{Parent: l.Parent, Content: it.ContentHash(), Line: l.Line, Dialect: d, Turn: l.Turn, Raw: it.Raw, Flags: l.flags(), Made: newOrigin(l.Provider, l.Model, l.Kept)}
+	if it.Kind == wire.Reference {
+		// Its content is that of what it stands for, which only the exporting store could tell.
+		if stored.Content, err = parseHash(l.Content); err != nil {
+			return err
+		}
+	}
+	stored.Pos = parent.Pos.after(mark{content: stored.Content, onChain: !l.Off, units: l.Units - parent.Pos.Units})
+	stored.Pos.Seq = l.Seq
+	if want, err := parseHash(l.Chain); err != nil || want != stored.Pos.Chain {
+		return fmt.Errorf("chain hash is not %q: the item or one before it was changed", l.Chain)
+	}
+	here := place{Pos: stored.Pos, Line: l.Line, Side: l.Side}
+	im.at[l.Seq] = here
+	if im.named[l.Turn] == 0 {
+		im.named[l.Turn] = l.Seq
+	}
+	im.puts = stored.cut(im.puts)
+	im.puts = append(im.puts, cache.Put{Name: itemName(l.Seq), Data: stored.encode()})
+	if l.Hidden {
+		// What follows stands behind it: see draft.storeHidden.
+		im.puts = append(im.puts, cache.Put{Name: chainName(stored.Pos.Chain), Data: here.encode()})
+		return nil
+	}
+	if !l.Off {
+		at := here.encode()
+		im.puts = append(im.puts, cache.Put{Name: chainName(stored.Pos.Chain), Data: at})
+		if landmark(it) {
+			im.puts = append(im.puts, cache.Put{Name: textName(stored.Content), Data: at})
+		}
+	}
+	if name, data, ok := referenceOf(it); ok {
+		im.puts = append(im.puts, cache.Put{Name: name, Data: data})
+	}
+	return nil
+}
+
+func (l *ItemLine) flags() byte {
+	var flags byte
+	for _, f := range []struct {
+		set  bool
+		flag byte
+	}{{l.Off, flagOffChain}, {l.Aside, flagAside}, {l.Partial, flagPartial}, {l.Side, flagSide}, {l.Hidden, flagHidden}} {
+		if f.set {
+			flags |= f.flag
+		}
+	}
+	return flags
+}
+
+func (im *importer) lead(l *LeadLine) error {
+	hash, err := parseHash(l.Hash)
+	if err != nil {
+		return err
+	}
+	if slices.Contains(im.leads, hash) {
+		return fmt.Errorf("lead %s is there already", l.Hash)
+	}
+	im.leads = append(im.leads, hash)
+	im.puts = append(im.puts, cache.Put{Name: leadPrefix + string(hash[:]), Data: l.Record})
+	return nil
+}
+
+func (im *importer) block(l *BlockLine) error {
+	hash, err := parseHash(l.Hash)
+	if err != nil {
+		return err
+	}
+	if hash != blockHash(string(l.Text)) {
+		return fmt.Errorf("block %s: its text was changed", l.Hash)
+	}
+	im.blocks = append(im.blocks, hash)
+	im.puts = append(im.puts, cache.Put{Name: blockName(hash), Data: l.Text})
+	return nil
+}
+
+func (im *importer) turn(record json.RawMessage) error {
+	var t turnrecord.Record
+	if err := json.Unmarshal(record, &t); err != nil || t.ID == "" {
+		return errors.New("turn has no id")
+	}
+	if im.turns[t.ID] != nil {
+		return fmt.Errorf("turn %s is there already", t.ID)
+	}
+	im.turns[t.ID] = &t
+	im.puts = append(im.puts, cache.Put{Name: turnPrefix + t.ID, Data: record})
+	if t.ResponseID != "" && rulesOf(t.Dialect).Previous != "" && len(t.Output) > 0 && len(t.Output[0]) > 0 {
+		end := im.at[t.Output[0][len(t.Output[0])-1]]
+		im.puts = append(im.puts, cache.Put{Name: idName(replyPrefix, t.ResponseID), Data: place{Pos: end.Pos, Line: end.Line, Side: t.Side != ""}.encode()})
+	}
+	return nil
+}
+
+// whole returns an error for the first item or turn that the session names and the file does not have.
+func (im *importer) whole() error {
+	h := im.head
+	if h == nil {
+		return errors.New("no session line")
+	}
+	for turn, seq := range im.named {
+		if im.turns[turn] == nil {
+			return fmt.Errorf("turn %s of item %d is missing: the file is not whole", turn, seq)
+		}
+	}
+	ends := append([]position{h.Pos}, h.Begun...)
+	for _, t := range h.Tails {
+		ends = append(ends, t.Pos)
+	}
+	for _, end := range ends {
+		if at, ok := im.at[end.Seq]; end.Seq != 0 && (!ok || at.Pos.Chain != end.Chain) {
+			return fmt.Errorf("item %d, which the session names, is missing or another: the file is not whole", end.Seq)
+		}
+	}
+	for _, e := range h.Ring {
+		if _, ok := im.at[e.Seq]; !ok && e.Seq != 0 {
+			return fmt.Errorf("item %d, which the session names, is missing: the file is not whole", e.Seq)
+		}
+	}
+	last := []string{h.LastTurn, h.Bare}
+	for _, t := range im.turns {
+		last = append(last, t.Before)
+		for _, seqs := range append([][]uint64{t.Input}, t.Output...) {
+			for _, seq := range seqs {
+				if _, ok := im.at[seq]; !ok {
+					return fmt.Errorf("item %d of turn %s is missing: the file is not whole", seq, t.ID)
+				}
+			}
+		}
+	}
+	for _, id := range last {
+		if id != "" && im.turns[id] == nil {
+			return fmt.Errorf("turn %s is missing: the file is not whole", id)
+		}
+	}
+	return nil
+}
+
+// list enters the session in the indexes of the resources that its turns were of, so that it is found there.
+func (im *importer) list(ctx context.Context) error {
+	var batches []cache.Batch
+	listed := map[string]bool{"": true}
+	for _, t := range im.turns {
+		if !listed[t.Resource] {
+			listed[t.Resource] = true
+			s := im.scope
+			s.Resource = t.Resource
+			batches = append(batches, im.log.entriesOf(s)...)
+		}
+	}
+	if len(batches) == 0 {
+		return nil
+	}
+	for _, out := range im.log.store.Commit(ctx, batches) {
+		if out.Err != nil {
+			return fmt.Errorf("list the session at its resource: %w", out.Err)
+		}
+	}
+	return nil
+}
+
+// write stores what was collected. The head comes last: until then there is no session. What of it is written is taken
+// away where the rest cannot be.
+func (im *importer) write(ctx context.Context) error {
+	// A block that the head knows but the export lacks has to be written by the next turn that has it.
+	im.head.Blocks = slices.DeleteFunc(im.head.Blocks, func(b wire.Hash) bool { return !slices.Contains(im.blocks, b) })
+	puts := append(im.puts, cache.Put{Name: headName, Data: im.head.encode()})
+	version := uint64(0)
+	for len(puts) > 0 {
+		n := min(len(puts), importChunk)
+		out := im.log.store.Commit(ctx, []cache.Batch{{
+			Group: im.scope.Group(), Expect: version, Puts: puts[:n], TTL: im.log.ttl, Listed: n == len(puts),
+		}})[0]
+		switch {
+		case errors.Is(out.Err, cache.ErrConflict):
+			return ErrSessionExists
+		case out.Err != nil && version == 0:
+			return out.Err // it may be there: then the next import finds that it exists
+		case out.Err != nil:
+			return errors.Join(out.Err, im.log.store.Delete(context.WithoutCancel(ctx), im.scope.Group()))
+		}
+		puts, version = puts[n:], out.Version
+	}
+	return nil
+}

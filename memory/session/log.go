@@ -1,0 +1,444 @@
+// Package session stores the transcripts of sessions.
+//
+// A transcript is a log of items. Each item is linked to the one before it by a chain hash over all of its predecessors, as
+// commits are in git. The head names the end of the conversation; an edit or a regeneration becomes a branch, and nothing is
+// overwritten. A record of each turn says what was sent upstream, and why.
+//
+// [Log] reads and writes the transcripts of all sessions. [Log.Enter] reads a session and finds the place of a request in it
+// (placement.go, merge.go): most often the request's history ends at the head, and only what stands behind that is new. It
+// returns an [Entry], which is one turn. [Entry.Conversation] is the history that a view is chosen from, and [Entry.Commit]
+// writes input, answer and record in one batch. Turns that several processes have under way keep their order
+// (pending.go). [Log.Walk], Export and Import read and write whole sessions.
+//
+// The package chooses no view, calls no layer and does no retries; package memory does.
+package session
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"time"
+
+	"remora/cache"
+	"remora/memory/memo"
+	"remora/wire"
+)
+
+// Log keeps the transcripts of all sessions in a store. It is safe for concurrent use.
+type Log struct {
+	store  cache.Store
+	ttl    time.Duration
+	hashes *memo.Hashes
+	offers offers
+	recent recent
+	large  chan struct{}                 // one for each large turn that is being written
+	index  memo.Map[indexKey, time.Time] // when the entries of sessions were written
+	// Owner names this process among those that use the store; 0 where it is the only one. It is set before the log is used.
+	Owner uint64
+	// Peers, unless nil, is what to read before a session of what the other processes say. found takes what was read, and
+	// reports whether they may hold turns of the session. Of a turn that one of them wrote in between, the session tells; read
+	// the other way round, neither would.
+	Peers func(s Scope) (queries []cache.Query, found func([]cache.Result) (hold bool))
+	// Strict reads every session before a request to it is placed, however well it is remembered: a store that is away
+	// is noticed then. It is set before the log is used.
+	Strict bool
+}
+
+// New makes a log over a store. ttl is how long a session is kept after its last turn; 0 is for ever.
+func New(store cache.Store, ttl time.Duration) *Log {
+	return &Log{store: store, ttl: ttl, hashes: memo.NewHashes(), offers: offers{seed: maphash.MakeSeed()}, recent: recent{seed: maphash.MakeSeed()}, large: make(chan struct{}, largeAtOnce)}
+}
+
+// Turns of large requests are written a few at a time: each takes as much memory again, for what is written.
+const (
+	largeAtOnce  = 4
+	largeRequest = 1 << 20 // bytes
+)
+
+// room waits until a turn may be written. What it returns has to be called when it is.
+func (log *Log) room(ctx context.Context, r *wire.Request) (done func(), err error) {
+	if len(r.Body) < largeRequest {
+		return func() {}, nil
+	}
+	select {
+	case log.large <- struct{}{}:
+		return func() { <-log.large }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for other large turns: %w", ctx.Err())
+	}
+}
+
+// state is a session as one round trip read it.
+type state struct {
+	version uint64
+	head    head
+	refs    map[string]reference // what the request's item references stand for
+	reply   *place               // the place after previous_response_id, if known
+	held    bool                 // other processes may hold turns of it
+	turn    []byte               // the record of the turn asked for, nil if it was never written
+
+	amendments Amendments
+	carried    []wire.Item // what upstream has not seen of the response that the request names
+	told       tellings    // what layers had told the model by that response; nil if it is not known
+}
+
+// Names of the values of a response's group.
+const (
+	sessionName = "session" // the session in which it was given
+	lastName    = "last"    // upstream's id of the answer that it ended with
+)
+
+// ResponseGroup returns the store's group that names the session of a response.
+func ResponseGroup(tenant, responseID string) cache.Group {
+	return cache.Group{Owner: tenant, Name: "r:" + responseID}
+}
+
+// Response says where an answer was given, by the id that its client has.
+type Response struct {
+	// Session is where it was given, "" where that is not known.
+	Session string
+	// Last is upstream's id of the answer that it ended with, where it was made of several; else "".
+	Last string
+	// Later is the id of its turn, while upstream makes it in the background; else "".
+	Later string
+}
+
+// Response finds an answer by its id. It is zero for an unknown id.
+func (log *Log) Response(ctx context.Context, tenant, id string) (Response, error) {
+	results, err := log.store.Read(ctx, []cache.Query{{Group: ResponseGroup(tenant, id), Names: []string{sessionName, lastName, lateName}}})
+	if err != nil {
+		return Response{}, fmt.Errorf("find response: %w", err)
+	}
+	v := results[0].Values
+	return Response{Session: string(v[0]), Last: string(v[1]), Later: string(v[2])}, nil
+}
+
+// maxRefs bounds how many references of one request are looked up.
+const maxRefs = 1024
+
+// load reads what a request needs to know of its session and of the turn that it is, in one round trip. One that enters the
+// session also needs to know what other processes say.
+func (log *Log) load(ctx context.Context, s Scope, req *wire.Request, turnID string, w Want, enters bool) (state, Extra, error) {
+	names := []string{headName, turnPrefix + turnID, amendName}
+	previous := req.Previous()
+	if previous != "" {
+		names = append(names, idName(replyPrefix, previous), idName(carryPrefix, previous), idName(toldPrefix, previous))
+	}
+	first := len(names)
+	var ids []string
+	for _, it := range req.Items() {
+		if it.Kind == wire.Reference && len(ids) < maxRefs {
+			ids = append(ids, it.ID)
+			names = append(names, idName(idPrefix, it.ID))
+		}
+	}
+	own := len(names)
+	var peers []cache.Query
+	var found func([]cache.Result) bool
+	if enters && log.Peers != nil {
+		peers, found = log.Peers(s)
+	}
+	queries := append(peers, cache.Query{Group: s.Group(), Names: append(names, w.Names...)})
+	results, err := log.store.Read(ctx, append(queries, w.Others...))
+	if err != nil {
+		return state{}, Extra{}, fmt.Errorf("load session: %w", err)
+	}
+	held := false
+	if len(peers) > 0 {
+		held = found(results[:len(peers)])
+		results = results[len(peers):]
+	}
+	r := results[0]
+	extra := Extra{Values: r.Values[own:], Others: results[1:]}
+	st := state{version: r.Version, turn: r.Values[1], held: held}
+	if err := st.decode(r.Values[:first]); err != nil {
+		return state{}, Extra{}, err
+	}
+	return st, extra, st.decodeRefs(ids, r.Values[first:own])
+}
+
+// decode reads the values that load asks for, before those of references.
+func (st *state) decode(values [][]byte) (err error) {
+	if v := values[0]; v != nil {
+		if st.head, err = decodeHead(v); err != nil {
+			return err
+		}
+	}
+	if v := values[2]; v != nil {
+		if st.amendments, err = decodeAmendments(v); err != nil {
+			return err
+		}
+	}
+	if len(values) < 6 {
+		return nil // the request names no response
+	}
+	if v := values[3]; v != nil {
+		p, err := decodePlace(v)
+		if err != nil {
+			return err
+		}
+		st.reply = &p
+	}
+	if v := values[4]; v != nil {
+		if st.carried, err = decodeCarried(v); err != nil {
+			return err
+		}
+	}
+	if v := values[5]; v != nil {
+		st.told, err = decodeTellings(v)
+	}
+	return err
+}
+
+func (st *state) decodeRefs(ids []string, values [][]byte) error {
+	if len(ids) > 0 {
+		st.refs = make(map[string]reference, len(ids))
+	}
+	for i, id := range ids {
+		if values[i] == nil {
+			continue
+		}
+		ref, err := decodeReference(values[i])
+		if err != nil {
+			return err
+		}
+		st.refs[id] = ref
+	}
+	return nil
+}
+
+// longest is the longest of the request's histories that ends at a known place, as the item at its end and that place; nil
+// for none. known[i] is the place behind item first+i, if there is one.
+func (in *incoming) longest(first int, known []*place) (item int, k *place) {
+	for i, k := range slices.Backward(known) {
+		if k != nil && in.marks[first+i].onChain {
+			return first + i, k
+		}
+	}
+	return 0, nil
+}
+
+// branch is the place of a request whose items up to i end at k.
+func (in *incoming) branch(i int, k *place) plan {
+	p := plan{relation: relBranch, parent: k.Pos, line: k.Line, fresh: i + 1, side: k.Side}
+	if p.fresh == len(in.items) {
+		p.relation = relResend
+	}
+	return p
+}
+
+// placeInRun is mergeRun for a request that is not the latest of its run: it comes again, or another run was answered
+// meanwhile. The plan is empty for any other request.
+func (log *Log) placeInRun(ctx context.Context, s Scope, h *head, in *incoming) (plan, error) {
+	runs := h.runs(in)
+	if len(runs) == 0 {
+		return plan{}, nil
+	}
+	var ends []position
+	for _, start := range runs {
+		in.begin(start)
+		ends = append(ends, in.ends...)
+	}
+	known, err := log.lookup(ctx, s, ends)
+	for n := 0; n < len(runs) && err == nil; n++ {
+		if i, k := in.longest(0, known[n*len(in.ends):][:len(in.ends)]); k != nil && in.modelled(i+1) {
+			in.begin(runs[n])
+			return in.branch(i, k).behind(runs[n]), nil
+		}
+	}
+	in.begin(position{})
+	return plan{}, err
+}
+
+// landmark reports whether an item is found again by its content alone: what a client said, not what a model did, since a
+// client that trims its history begins it with something of its own.
+func landmark(it wire.Item) bool {
+	return it.Kind == wire.ToolResult || it.Kind == wire.Message && it.Role == wire.User
+}
+
+// maxLandmarks is how many items of a request are looked for by content.
+const maxLandmarks = 8
+
+// overlap finds the place of a request whose beginning is missing, by what it has in common with the transcript: an
+// item that was said before, with the item that followed it then behind it. The plan is empty where there is none.
+func (log *Log) overlap(ctx context.Context, s Scope, in *incoming) (plan, error) {
+	var marks []int
+	var names []string
+	for i, it := range in.items {
+		if in.marks[i].onChain && landmark(it) && len(marks) < maxLandmarks {
+			marks = append(marks, i)
+			names = append(names, textName(in.marks[i].content))
+		}
+	}
+	if len(marks) == 0 {
+		return plan{}, nil
+	}
+	found, err := log.places(ctx, s, names)
+	if err != nil {
+		return plan{}, err
+	}
+	for n, i := range marks {
+		if found[n] == nil || i+1 == len(in.items) {
+			continue
+		}
+		p, err := log.follow(ctx, s, in, i, found[n])
+		if err != nil || p.relation != "" {
+			return p, err
+		}
+	}
+	return plan{}, nil
+}
+
+// follow goes along with a request from item i, which stands at a known place, as far as the transcript does.
+func (log *Log) follow(ctx context.Context, s Scope, in *incoming, i int, from *place) (plan, error) {
+	at, ends := from.Pos, make([]position, 0, len(in.items)-i-1)
+	for j := i + 1; j < len(in.items); j++ {
+		at = at.after(in.marks[j])
+		ends = append(ends, at)
+	}
+	known, err := log.lookup(ctx, s, ends)
+	if err != nil {
+		return plan{}, err
+	}
+	last, k := in.longest(i+1, known)
+	if k == nil {
+		return plan{}, nil
+	}
+	p := plan{relation: relTrim, parent: k.Pos, line: k.Line, fresh: last + 1, side: k.Side}
+	p.offset = unitsBetween(in.ends[last], p.parent)
+	p.aside, err = log.precede(ctx, s, in, i, from.Pos.Seq)
+	return p, err
+}
+
+// lookup asks the index where the chains of some positions end; nil where a chain is unknown.
+func (log *Log) lookup(ctx context.Context, s Scope, ends []position) ([]*place, error) {
+	names := make([]string, len(ends))
+	for i, p := range ends {
+		names[i] = chainName(p.Chain)
+	}
+	return log.places(ctx, s, names)
+}
+
+// places reads values of the session's indexes.
+func (log *Log) places(ctx context.Context, s Scope, names []string) ([]*place, error) {
+	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: names}})
+	if err != nil {
+		return nil, fmt.Errorf("look up history: %w", err)
+	}
+	places := make([]*place, len(names))
+	for i, v := range results[0].Values {
+		if v == nil {
+			continue
+		}
+		p, err := decodePlace(v)
+		if err != nil {
+			return nil, err
+		}
+		places[i] = &p
+	}
+	return places, nil
+}
+
+// recent remembers what this process wrote last of some sessions, so that a client's next turn needs no read: most
+// clients resend what was said, and most balancers send a session to the same replica. It is a guess, and one that does
+// no harm. A request that goes on from here with nothing but what users and tools say belongs here, unless another turn
+// of the session runs at the same time or broke off elsewhere; its view is made of its own items all the same, and its
+// commit, which expects the version that was written here, meets a conflict and reads. Sessions in which anything is
+// hidden from the client, or that layers keep states of, are always read.
+type recent struct {
+	seed   maphash.Seed
+	shards [16]memo.Map[recentKey, written]
+}
+
+type recentKey struct{ tenant, session string }
+
+// written is a session as a commit left it. Nobody changes the head: a draft makes its own.
+type written struct {
+	version uint64
+	head    *head
+	values  []namedValue
+}
+
+// namedValue is a value of a session that a Want names; nil data where it is not stored.
+type namedValue struct {
+	name string
+	data []byte
+}
+
+const (
+	// maxRecent is how many sessions a shard holds: some 5 MB in all, when full of long ones.
+	maxRecent = 256
+	// maxRecentCalls is how many open calls a session may have to be remembered.
+	maxRecentCalls = 32
+	// maxRecentValues is how many bytes of wanted values a session may have to be remembered.
+	maxRecentValues = 2048
+)
+
+func (r *recent) shard(s Scope) *memo.Map[recentKey, written] {
+	return &r.shards[maphash.String(r.seed, s.Session)%uint64(len(r.shards))]
+}
+
+// find is the session as this process wrote it last, with the values of these names.
+func (r *recent) find(s Scope, names []string) (st state, values [][]byte, ok bool) {
+	w, ok := r.shard(s).Find(recentKey{s.Tenant, s.Session})
+	if !ok {
+		return state{}, nil, false
+	}
+	if len(names) > 0 {
+		values = make([][]byte, len(names))
+	}
+	for i, name := range names {
+		at := slices.IndexFunc(w.values, func(v namedValue) bool { return v.name == name })
+		if at < 0 {
+			return state{}, nil, false
+		}
+		values[i] = w.values[at].data
+	}
+	return state{version: w.version, head: *w.head}, values, true
+}
+
+func (r *recent) put(s Scope, version uint64, h *head, values []namedValue) {
+	size := 0
+	for _, v := range values {
+		size += len(v.data)
+	}
+	if len(h.Open) > maxRecentCalls || size > maxRecentValues {
+		r.drop(s)
+		return
+	}
+	r.shard(s).Put(recentKey{s.Tenant, s.Session}, written{version, h, values}, maxRecent)
+}
+
+func (r *recent) drop(s Scope) { r.shard(s).Drop(recentKey{s.Tenant, s.Session}) }
+
+// goOn finds the place of a request that goes on from the turn that this process wrote last. It gives up (false) where
+// the session has to be read.
+func (e *Entry) goOn() bool {
+	if e.log.Strict || !e.want.known() || e.call.Side != "" || e.call.History == HistoryServer {
+		return false
+	}
+	st, values, ok := e.log.recent.find(e.call.Scope, e.want.Names)
+	if !ok || st.head.Forked {
+		return false
+	}
+	in := e.read(&st)
+	if in.stateful {
+		return false // upstream knows where it goes on
+	}
+	p, ok := st.head.mergeEnds(in)
+	if !ok || p.relation != relContinue || p.parent != st.head.Pos {
+		return false
+	}
+	for i := p.fresh; i < len(in.items); i++ {
+		if !landmark(in.items[i]) {
+			return false // an answer that was given elsewhere
+		}
+	}
+	if p.rule, p.standing = ruleKnown, InConversation; in.resends() {
+		p.shown = resends
+	}
+	e.settle(st, in, p)
+	e.values = values
+	return true
+}

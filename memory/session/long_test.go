@@ -1,0 +1,183 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"remora/cache"
+	"remora/cache/stores"
+	"remora/wire"
+	"remora/wire/dialects"
+)
+
+// portions is a store that notes how many items each batch writes, and fails one commit.
+type portions struct {
+	cache.Store
+	items  []int
+	fail   int    // the commit that fails, counted from 1
+	before func() // is called before each commit
+}
+
+var errGone = errors.New("gone")
+
+func (p *portions) Commit(ctx context.Context, batches []cache.Batch) []cache.Outcome {
+	n := 0
+	for _, put := range batches[0].Puts {
+		if strings.HasPrefix(put.Name, itemPrefix) {
+			n++
+		}
+	}
+	p.items = append(p.items, n)
+	if len(p.items) == p.fail {
+		return []cache.Outcome{{Err: errGone}}
+	}
+	if p.before != nil {
+		p.before()
+	}
+	return p.Store.Commit(ctx, batches)
+}
+
+func longTalk(items int) string {
+	var b strings.Builder
+	for i := range items {
+		fmt.Fprintf(&b, "%c:%d ", "ua"[i%2], i)
+	}
+	return strings.TrimSpace(b.String())
+}
+
+// TestVeryLongTurnsAreWrittenInPortions: the store serves others between two batches of a turn of any length.
+func TestVeryLongTurnsAreWrittenInPortions(t *testing.T) {
+	const items = 2*maxBatchItems + 101
+	talk := longTalk(items)
+	for _, c := range []struct {
+		name string
+		play func(l *lab, p *portions)
+		want []int // items of each commit
+	}{
+		{"at once", func(l *lab, _ *portions) { l.sees(HistoryAuto, talk, "a:end") }, []int{maxBatchItems, maxBatchItems, 102}},
+		{"opened first", func(l *lab, _ *portions) {
+			e := l.enter(HistoryAuto, talk)
+			l.view(e)
+			l.commit(e, "")
+			l.commit(e, "a:end")
+		}, []int{maxBatchItems, maxBatchItems, 101, 1}},
+		{"the store fails in the middle", func(l *lab, p *portions) {
+			p.fail = 2
+			e := l.enter(HistoryAuto, talk)
+			l.view(e)
+			a := &Answer{HTTPStatus: 200, Reply: wire.Reply{Choices: [][]wire.Item{sayAll(l.t, "a:end")}, Complete: true}}
+			if err := commit(e, a); !errors.Is(err, errGone) {
+				l.t.Fatal(err)
+			}
+			l.n--
+			e = l.enter(HistoryAuto, talk)
+			l.view(e)
+			l.commit(e, "a:end")
+		}, []int{maxBatchItems, maxBatchItems, maxBatchItems, 102}},
+		{"another turn comes between", func(l *lab, p *portions) {
+			p.before = func() {
+				if len(p.items) != 2 {
+					return
+				}
+				p.before = nil
+				l.sees(HistoryAuto, "u:x", "a:x")
+			}
+			e := l.enter(HistoryAuto, talk)
+			l.view(e)
+			l.commit(e, "a:end")
+		}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLab(t)
+			p := &portions{Store: l.Store}
+			l.Store = p
+			c.play(l, p)
+			for i, n := range p.items {
+				if n > maxBatchItems {
+					t.Errorf("commit %d writes %d items", i, n)
+				}
+			}
+			if c.want != nil && fmt.Sprint(p.items) != fmt.Sprint(c.want) {
+				t.Errorf("commits write %v items, want %v", p.items, c.want)
+			}
+
+			before := len(p.items)
+			l.n += 10
+			got := l.sees(HistoryAuto, talk+" a:end u:next", "a:next")
+			if want := talk + " a:end u:next"; got != want {
+				t.Errorf("the next view has %d bytes, want %d", len(got), len(want))
+			}
+			if fmt.Sprint(p.items[before:]) != "[2]" {
+				t.Errorf("the next turn writes %v items", p.items[before:])
+			}
+
+			e, _, err := l.log.Enter(context.Background(), "last", time.Unix(99, 0), l.call(HistoryServer, "u:only"), Want{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			view, err := e.Conversation(context.Background(), 1<<20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if said := hear(view.Items); said != talk+" a:end u:next a:next u:only" {
+				t.Errorf("the stored history has %d bytes: %.60s ... %s", len(said), said, said[max(0, len(said)-60):])
+			}
+		})
+	}
+}
+
+// owned is a store that notes which values of a commit a store may keep as they are.
+type owned struct {
+	cache.Store
+	lasting, copied int
+}
+
+func (o *owned) Commit(ctx context.Context, batches []cache.Batch) []cache.Outcome {
+	for _, put := range batches[0].Puts {
+		if put.Lasting {
+			o.lasting++
+		} else {
+			o.copied++
+		}
+	}
+	return o.Store.Commit(ctx, batches)
+}
+
+// TestLargeTurnsNeedNoCopy: what a large request writes is in memory that no other commit uses, and most requests share it.
+func TestLargeTurnsNeedNoCopy(t *testing.T) {
+	for _, large := range []bool{false, true} {
+		store, err := stores.Open("memory:", cache.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := &owned{Store: store}
+		log := New(o, 0)
+
+		count := 3
+		if large {
+			count = largeRequest>>13 + 1
+		}
+		messages := make([]string, count)
+		for i := range messages {
+			messages[i] = fmt.Sprintf(`{"role":"user","content":"%d %s"}`, i, strings.Repeat("x", 8<<10))
+		}
+		req, err := wire.Parse(dialects.Chat, []byte(`{"model":"m","messages":[`+strings.Join(messages, ",")+`]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, _, err := log.Enter(t.Context(), "t", time.Unix(1_700_000_000, 0), Call{Scope: Scope{Tenant: "t", Session: "s"}, Request: req}, Want{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := commit(e, &Answer{HTTPStatus: 200}); err != nil {
+			t.Fatal(err)
+		}
+		if least := 2 * count; large && (o.copied > 0 || o.lasting < least) || !large && (o.lasting > 0 || o.copied < least) {
+			t.Errorf("large %t: %d values may be kept and %d have to be copied", large, o.lasting, o.copied)
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package session
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"remora/memory/memo"
+	"remora/wire"
+	"remora/wire/dialects"
+)
+
+// What is remembered of items must be what hashing them again gives, also where an item stands in several places, or
+// was seen in none of a conversation before.
+func TestRememberedHashesAreExact(t *testing.T) {
+	item := rapid.Custom(func(t *rapid.T) wire.Item {
+		raw := fmt.Sprintf(rapid.SampledFrom([]string{
+			`{"role":"user","content":"%d"}`,
+			`{"role":"assistant","content":"%d"}`,
+			`{"type":"function_call_output","call_id":"c","output":"%d"}`,
+			`{"type":"reasoning","id":"r%d","summary":[]}`,
+			`{"type":"item_reference","id":"known%d"}`,
+		}).Draw(t, "item"), rapid.IntRange(0, 2).Draw(t, "n"))
+		it, err := wire.ParseItem(dialects.Responses, []byte(raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return it
+	})
+	refs := map[string]reference{
+		"known0": {Kind: wire.Message, Content: wire.Hash{1}},
+		"known1": {Kind: wire.Reasoning, Content: wire.Hash{2}},
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		known := memo.NewHashes()
+		for range 6 {
+			if rapid.Bool().Draw(t, "alone") {
+				known.Of(item.Draw(t, "answer"))
+			}
+			in := &incoming{refs: refs, hashes: known}
+			var at, want position
+			for _, it := range rapid.SliceOfN(item, 0, 6).Draw(t, "items") {
+				var m mark
+				m, at = in.follow(&it, at)
+				content := it.ContentHash()
+				ref, resolved := refs[it.ID]
+				if resolved = resolved && it.Kind == wire.Reference; resolved {
+					content = ref.Content
+				}
+				wantMark := mark{content: content, units: 1, onChain: it.Kind != wire.Reasoning && (!resolved || ref.Kind != wire.Reasoning)}
+				if wantMark.onChain {
+					want.Chain = wire.Chain(want.Chain, content)
+				}
+				want.Units++
+				if diff := cmp.Diff([]any{wantMark, want}, []any{m, at}, cmp.AllowUnexported(mark{})); diff != "" {
+					t.Fatalf("%s: %s", it.Raw, diff)
+				}
+			}
+		}
+	})
+}
+
+// A history that says the end of the head line is only taken for a trimmed one, without asking the index, where that end is
+// not said before.
+func TestEndsOnce(t *testing.T) {
+	line := func(n int) (h head) {
+		for i := range n {
+			h.Ring = append(h.Ring, echo{Content: uint64(i), Seq: uint64(i)})
+		}
+		return h
+	}
+	long := line(ringSize)
+	again := line(ringSize)
+	again.Ring[3], again.Ring[4] = again.Ring[ringSize-2], again.Ring[ringSize-1]
+	apart := line(ringSize)
+	apart.Ring[3], apart.Ring[6] = apart.Ring[ringSize-2], apart.Ring[ringSize-1]
+	for name, c := range map[string]struct {
+		h    head
+		want bool
+	}{
+		"once": {long, true}, "twice": {again, false}, "its items apart": {apart, true}, "a line that is remembered as a whole": {line(ringSize - 1), false}, "none": {},
+	} {
+		if got := c.h.endsOnce(); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

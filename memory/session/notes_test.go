@@ -1,0 +1,459 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"remora/cache"
+	"remora/cache/stores"
+	"remora/memory/turnrecord"
+	"remora/memory/view"
+	"remora/wire"
+	"remora/wire/dialects"
+)
+
+// lab is a log whose store notes what is written.
+type lab struct {
+	cache.Store
+	t   *testing.T
+	log *Log
+	n   int
+
+	puts []string // names, of all commits so far
+}
+
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	store, err := stores.Open("memory:", cache.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	l := &lab{t: t, Store: store}
+	l.log = New(l, 0)
+	return l
+}
+
+func (l *lab) Commit(ctx context.Context, batches []cache.Batch) []cache.Outcome {
+	for _, p := range batches[0].Puts {
+		l.puts = append(l.puts, p.Name)
+	}
+	return l.Store.Commit(ctx, batches)
+}
+
+// wrote counts the values with a prefix that were written.
+func (l *lab) wrote(prefix string) (n int) {
+	for _, name := range l.puts {
+		if strings.HasPrefix(name, prefix) {
+			n++
+		}
+	}
+	return n
+}
+
+var scope = Scope{Tenant: "tenant", Session: "session", Resource: "session"}
+
+// enter begins a turn that sends words.
+func (l *lab) enter(mode History, words string) *Entry {
+	l.t.Helper()
+	l.n++
+	e, _, err := l.log.Enter(context.Background(), fmt.Sprintf("turn%02d", l.n), time.Unix(int64(l.n), 0), l.call(mode, words), Want{})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return e
+}
+
+func (l *lab) call(mode History, words string) Call {
+	l.t.Helper()
+	list := string(bytes.Join(raws(sayAll(l.t, words)), []byte(",")))
+	req, err := wire.Parse(dialects.Chat, []byte(`{"model":"m","messages":[`+list+`]}`))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return Call{Scope: scope, Request: req, History: mode}
+}
+
+// view is what the turn sends, without a window.
+func (l *lab) view(e *Entry) string {
+	l.t.Helper()
+	c, err := e.Conversation(context.Background(), 1000)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	v := view.Assemble(view.Request{Lead: c.Lead, Items: c.Items, Offset: c.Offset, Resolve: e.Resolver()})
+	e.Viewed(&c, &v, 0)
+	return hear(v.Items)
+}
+
+func (l *lab) amend(e *Entry, h Hidden, words string) {
+	l.t.Helper()
+	h.Items, h.Dialect = raws(sayAll(l.t, words)), dialects.CodeOf(dialects.Chat)
+	if err := e.Amend(h); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// commit commits a turn until no other one is faster.
+func commit(e *Entry, a *Answer) error {
+	for {
+		_, err := e.Commit(context.Background(), a, Puts{})
+		if changed := new(Reread); !errors.As(err, &changed) {
+			return err
+		}
+	}
+}
+
+func (l *lab) commit(e *Entry, words string) {
+	l.t.Helper()
+	a := &Answer{HTTPStatus: 200, Reply: wire.Reply{Choices: [][]wire.Item{sayAll(l.t, words)}, Complete: true}}
+	if words == "" {
+		a = nil
+	}
+	if err := commit(e, a); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// sees plays a turn without anything hidden, and says what it sent.
+func (l *lab) sees(mode History, words, answer string) string {
+	l.t.Helper()
+	e := l.enter(mode, words)
+	sent := l.view(e)
+	l.commit(e, answer)
+	return sent
+}
+
+func (l *lab) want(what, got, want string) {
+	l.t.Helper()
+	if got != want {
+		l.t.Errorf("%s:\n got %s\nwant %s", what, got, want)
+	}
+}
+
+// toolTurn plays a turn in which a layer's tool runs before the answer: u:1, then a:1.
+func (l *lab) toolTurn() {
+	l.t.Helper()
+	e := l.enter(HistoryAuto, "s:0 u:1")
+	l.want("first", l.view(e), "s:0 u:1")
+	l.commit(e, "")
+	l.amend(e, Hidden{Behind: 1, Led: true}, "c:x r:x")
+	l.commit(e, "a:1")
+}
+
+// What the client never saw is there in later views, whatever habit the client has.
+func TestHiddenItemsComeBack(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		mode History
+		sent []string
+		want string // of the last
+	}{
+		{"resent", HistoryAuto, []string{"s:0 u:1 a:1 u:2"}, "s:0 u:1 c:x r:x a:1 u:2"},
+		{"only what is new", HistoryServer, []string{"u:2"}, "s:0 u:1 c:x r:x a:1 u:2"},
+		{"made anew", HistoryAuto, []string{"s:0 u:1"}, "s:0 u:1"},
+		{"another branch", HistoryAuto, []string{"s:0 u:1", "s:0 u:1 b:1 u:3"}, "s:0 u:1 b:1 u:3"},
+		{"and back", HistoryAuto, []string{"s:0 u:1", "s:0 u:1 a:1 u:3"}, "s:0 u:1 c:x r:x a:1 u:3"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLab(t)
+			l.toolTurn()
+			got := ""
+			for i, words := range c.sent {
+				words = strings.ReplaceAll(words, "b:", "a:b")
+				answer := fmt.Sprintf("a:b%d", i+2)
+				if words == "s:0 u:1" {
+					answer = "a:b1"
+				}
+				got = l.sees(c.mode, words, answer)
+			}
+			l.want("view", got, strings.ReplaceAll(c.want, "b:", "a:b"))
+		})
+	}
+}
+
+// A client that leaves out the beginning of its history still has what is hidden in the rest put back.
+func TestHiddenItemsOfTrimmedHistories(t *testing.T) {
+	for _, c := range []struct{ name, sent, want string }{
+		{"trimmed", "u:1 a:1 u:2 a:2 u:3", "u:1 c:x r:x a:1 u:2 a:2 u:3"},
+		{"with a summary", "u:sum u:1 a:1 u:2 a:2 u:3", "u:sum u:1 c:x r:x a:1 u:2 a:2 u:3"},
+		{"cut behind it", "u:sum u:2 a:2 u:3", "u:sum u:2 a:2 u:3"},
+		{"cut right behind it", "u:sum a:1 u:2 a:2 u:3", "u:sum a:1 u:2 a:2 u:3"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLab(t)
+			l.sees(HistoryClient, "u:0", "a:0")
+			e := l.enter(HistoryClient, "u:0 a:0 u:1")
+			l.view(e)
+			l.amend(e, Hidden{Behind: 3, Led: true}, "c:x r:x")
+			l.commit(e, "a:1")
+			l.sees(HistoryClient, "u:0 a:0 u:1 a:1 u:2", "a:2")
+			e = l.enter(HistoryClient, c.sent)
+			if e.plan.relation != relTrim {
+				t.Fatalf("relation %s", e.plan.relation)
+			}
+			l.want("view", l.view(e), c.want)
+			l.commit(e, "a:3")
+			l.want("TurnView", l.turnView("turn04"), c.want)
+			l.want("next", l.sees(HistoryClient, c.sent+" a:3 u:4", "a:4"), c.want+" a:3 u:4")
+		})
+	}
+}
+
+// What a layer makes of a new item is what the model sees of it from then on.
+func TestReplacedItemsStayReplaced(t *testing.T) {
+	l := newLab(t)
+	e := l.enter(HistoryAuto, "u:1")
+	l.amend(e, Hidden{Behind: 1, Replaces: true}, "u:one d:note")
+	l.want("at once", l.view(e), "u:one d:note")
+	l.commit(e, "a:1")
+	l.want("resent", l.sees(HistoryAuto, "u:1 a:1 u:2", "a:2"), "u:one d:note a:1 u:2")
+	l.want("only what is new", l.sees(HistoryServer, "u:3", "a:3"), "u:one d:note a:1 u:2 a:2 u:3")
+	l.want("made anew", l.sees(HistoryClient, "u:1", "a:4"), "u:one d:note")
+	l.want("TurnView", l.turnView("turn02"), "u:one d:note a:1 u:2")
+	l.want("TurnView, made anew", l.turnView("turn04"), "u:one d:note")
+}
+
+// An answer that mixes calls of layers and of the client is one answer for the model.
+func TestMixedAnswer(t *testing.T) {
+	l := newLab(t)
+	e := l.enter(HistoryAuto, "u:1")
+	l.view(e)
+	l.amend(e, Hidden{Behind: 2, Replaces: true}, "c:x,y r:x")
+	l.commit(e, "c:y")
+	l.want("resent", l.sees(HistoryAuto, "u:1 c:y r:y", "a:1"), "u:1 c:x,y r:x r:y")
+	l.want("only what is new", l.sees(HistoryServer, "u:2", "a:2"), "u:1 c:x,y r:x r:y a:1 u:2")
+	l.want("TurnView", l.turnView("turn02"), "u:1 c:x,y r:x r:y")
+}
+
+// A turn whose input was written is moved behind another one that was faster: what is hidden moves along.
+func TestHiddenItemsMoveWithTheirTurn(t *testing.T) {
+	for _, journal := range []bool{false, true} {
+		l := newLab(t)
+		l.sees(HistoryServer, "u:1", "a:1")
+		slow := l.enter(HistoryServer, "u:2")
+		l.amend(slow, Hidden{Behind: 1}, "d:note")
+		l.want("slow", l.view(slow), "u:1 a:1 u:2 d:note")
+		if journal {
+			l.commit(slow, "")
+		}
+		l.sees(HistoryServer, "u:3", "a:3")
+		l.commit(slow, "a:2")
+		l.want("next", l.sees(HistoryServer, "u:4", "a:4"), "u:1 a:1 u:3 a:3 u:2 d:note a:2 u:4")
+		l.want("TurnView", l.turnView("turn02"), "u:1 a:1 u:2 d:note")
+		l.want("log", l.headLine(), "u:1 a:1 u:3 a:3 u:2 (d:note) a:2 u:4 a:4")
+		results, err := l.Read(context.Background(), []cache.Query{{Group: scope.Group(), Names: []string{amendName}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a, err := decodeAmendments(results[0].Values[0]); err != nil || len(a) != 1 {
+			t.Errorf("journal %t: amendments %d, %v", journal, len(a), err)
+		}
+	}
+}
+
+func (l *lab) turnView(id string) string {
+	l.t.Helper()
+	items, err := l.log.TurnView(context.Background(), scope, id)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return hear(items)
+}
+
+// headLine is what the log holds of the conversation, hidden items in brackets.
+func (l *lab) headLine() string {
+	l.t.Helper()
+	var line []string
+	err := l.log.Walk(context.Background(), scope, func(x Line) error {
+		if x.Item == nil || !x.Item.OnHead {
+			return nil
+		}
+		it, err := wire.ParseItem(dialects.Chat, x.Item.Bytes())
+		word := hear([]wire.Item{it})
+		if x.Item.Hidden {
+			word = "(" + word + ")"
+		}
+		line = append(line, word)
+		return err
+	})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return strings.Join(line, " ")
+}
+
+func (l *lab) export(s Scope) string {
+	l.t.Helper()
+	var b bytes.Buffer
+	if err := l.log.Export(context.Background(), s, &b); err != nil {
+		l.t.Fatal(err)
+	}
+	return b.String()
+}
+
+// An export shows what was hidden at its place, and another store is told the same by it.
+func TestExportOfHiddenItemsAndBlocks(t *testing.T) {
+	l := newLab(t)
+	l.toolTurn()
+	e := l.enter(HistoryAuto, "s:0 u:1 a:1 u:2")
+	l.amend(e, Hidden{Behind: 3, Replaces: true}, "u:two")
+	l.want("view", l.view(e), "s:0 u:1 c:x r:x a:1 u:two")
+	e.Blocks(view.Block{Layer: "plan", Slot: 10, Tokens: 3, Texts: []string{"the plan"}}, view.Block{Layer: "time", Slot: 90, Tokens: 2, Live: true, Texts: []string{"noon"}, Role: wire.System})
+	e.Layers(turnrecord.LayerNote{ID: "plan", Tokens: 3, Ms: 1}, turnrecord.LayerNote{ID: "web", Ms: 250, Error: "recall: timeout"})
+	l.commit(e, "a:2")
+	l.want("TurnView", l.turnView("turn02"), "s:0 d:the plan u:1 c:x r:x a:1 u:two s:noon")
+
+	var record turnrecord.Record
+	err := l.log.Walk(context.Background(), scope, func(x Line) error {
+		if x.Turn == nil {
+			return nil
+		}
+		return json.Unmarshal(x.Turn, &record)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.want("log", l.headLine(), "u:1 (c:x) (r:x) a:1 u:2 (u:two) a:2")
+	if want := []turnrecord.LayerNote{{ID: "plan", Tokens: 3, Ms: 1}, {ID: "web", Ms: 250, Error: "recall: timeout"}}; !reflect.DeepEqual(record.Layers, want) {
+		t.Errorf("layers %+v", record.Layers)
+	}
+	if len(record.Hidden) != 1 || len(record.Blocks) != 2 {
+		t.Errorf("hidden %d, blocks %+v", record.Hidden, record.Blocks)
+	}
+
+	text, other := l.export(scope), newLab(t)
+	if err := other.log.Import(context.Background(), scope, strings.NewReader(text)); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(text, other.export(scope)); diff != "" {
+		t.Error(diff)
+	}
+	other.n = l.n
+	other.want("TurnView", other.turnView("turn02"), "s:0 d:the plan u:1 c:x r:x a:1 u:two s:noon")
+	other.want("next", other.sees(HistoryAuto, "s:0 u:1 a:1 u:2 a:2 u:3", "a:3"), "s:0 u:1 c:x r:x a:1 u:two a:2 u:3")
+	other.want("a branch", other.sees(HistoryAuto, "s:0 u:1 a:1 u:2 a:z u:3", "a:3"), "s:0 u:1 c:x r:x a:1 u:two a:z u:3")
+	other.want("its TurnView", other.turnView("turn04"), "s:0 u:1 c:x r:x a:1 u:two a:z u:3")
+
+	changed := strings.Replace(text, `"text":"dGhl`, `"text":"dGhm`, 1)
+	if err := newLab(t).log.Import(context.Background(), scope, strings.NewReader(changed)); err == nil || !strings.Contains(err.Error(), "text was changed") {
+		t.Errorf("changed block: %v", err)
+	}
+}
+
+// Layers cost nothing where there are none, and what they say again is not written again.
+func TestOnlyWhatChangesIsWritten(t *testing.T) {
+	l := newLab(t)
+	l.sees(HistoryAuto, "u:1", "a:1")
+	if n := l.wrote(amendName) + l.wrote(blockPrefix); n != 0 {
+		t.Errorf("%d values for a turn without layers", n)
+	}
+	conversation := "u:1 a:1"
+	for i := 2; i < 5; i++ {
+		conversation += fmt.Sprintf(" u:%d", i)
+		e := l.enter(HistoryAuto, conversation)
+		if i == 2 {
+			l.amend(e, Hidden{Behind: 3}, "d:note")
+		}
+		e.Blocks(view.Block{Layer: "plan", Texts: []string{"the plan"}})
+		l.view(e)
+		l.commit(e, "") // the input alone, before the answer
+		l.commit(e, fmt.Sprintf("a:%d", i))
+		conversation += fmt.Sprintf(" a:%d", i)
+	}
+	if n := l.wrote(itemPrefix); n != 9 {
+		t.Errorf("%d items of 4 turns and a note", n)
+	}
+	if a, b := l.wrote(amendName), l.wrote(blockPrefix); a != 1 || b != 1 {
+		t.Errorf("amendments were written %d times, the block %d times", a, b)
+	}
+}
+
+// What is too much to be kept for views stays in the log, and no view of any habit shows it.
+func TestDroppedAmendmentsStayInTheLog(t *testing.T) {
+	l := newLab(t)
+	e := l.enter(HistoryAuto, "u:1")
+	l.view(e)
+	l.amend(e, Hidden{Behind: 1}, "d:"+strings.Repeat("x", maxAmendBytes))
+	l.commit(e, "a:1")
+	l.want("resent", l.sees(HistoryClient, "u:1 a:1 u:2", "a:2"), "u:1 a:1 u:2")
+	l.want("only what is new", l.sees(HistoryServer, "u:3", "a:3"), "u:1 a:1 u:2 a:2 u:3")
+	if line := l.headLine(); !strings.HasPrefix(line, "u:1 (d:xxx") || !strings.HasSuffix(line, "x) a:1 u:2 a:2 u:3 a:3") {
+		t.Errorf("the log has %d bytes", len(line))
+	}
+}
+
+// A turn that waits in the spool keeps its notes.
+func TestNotesOfResumedTurns(t *testing.T) {
+	l := newLab(t)
+	c := l.call(HistoryAuto, "u:1")
+	e := l.log.Detached("turn01", time.Unix(1, 0), c)
+	l.amend(e, Hidden{Behind: 1, Replaces: true}, "u:one")
+	e.Blocks(view.Block{Layer: "plan", Texts: []string{"the plan"}})
+	l.want("view", l.view(e), "u:one")
+	b, err := json.Marshal(e.Notes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n *Notes
+	if err := json.Unmarshal(b, &n); err != nil {
+		t.Fatal(err)
+	}
+	again, err := l.log.Resumed("turn01", time.Unix(1, 0), c, e.View(), n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.commit(again, "a:1")
+	l.want("TurnView", l.turnView("turn01"), "d:the plan u:one")
+	l.n = 1
+	l.want("next", l.sees(HistoryAuto, "u:1 a:1 u:2", "a:2"), "u:one a:1 u:2")
+}
+
+// A turn whose input and hidden calls were written before its answer, and whose answer waits in the spool, shows the
+// calls once, and not where the answer is made anew.
+func TestHiddenItemsOfResumedTurns(t *testing.T) {
+	l := newLab(t)
+	e := l.enter(HistoryAuto, "u:1")
+	l.view(e)
+	l.amend(e, Hidden{Behind: 1, Led: true}, "c:x r:x")
+	l.commit(e, "")
+	again, err := l.log.Resumed(e.id, e.started, e.call, e.View(), e.Notes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.commit(again, "a:1")
+	l.want("next", l.sees(HistoryAuto, "u:1 a:1 u:2", "a:2"), "u:1 c:x r:x a:1 u:2")
+	l.want("another answer", l.sees(HistoryAuto, "u:1 a:3 u:4", "a:4"), "u:1 a:3 u:4")
+}
+
+// What can't be kept is refused as a whole.
+func TestAmendRefuses(t *testing.T) {
+	l := newLab(t)
+	e := l.enter(HistoryAuto, "u:1")
+	for _, h := range []Hidden{
+		{Behind: -1},
+		{Behind: 0, Replaces: true},
+		{Behind: 1, Dialect: dialects.CodeOf(dialects.Chat), Items: [][]byte{[]byte(`{"role":"user","content":"a"}`), []byte(`secret`)}},
+		{Behind: 1, Items: make([][]byte, maxAmendItems+1)},
+	} {
+		if err := e.Amend(h); err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%+v: %v", h, err)
+		}
+	}
+	if e.Notes() != nil {
+		t.Error("something was kept")
+	}
+}

@@ -1,0 +1,138 @@
+package session
+
+import (
+	"encoding/binary"
+	"hash/fnv"
+	"hash/maphash"
+	"slices"
+
+	"remora/memory/memo"
+	"remora/wire"
+)
+
+// offer is what a request asks for beside its items, as far as that tells one kind of request from another.
+type offer struct {
+	Client uint64 // the kind of client: its dialect and the names of its tools
+	Tools  uint64 // how many tools it offers
+	Model  uint64 // hash of the model's name
+	Format byte   // of the answer: one of the format constants
+}
+
+// Formats of an answer.
+const (
+	formatText byte = iota
+	formatObject
+	formatSchema
+	formatOther
+)
+
+// offers reads what requests ask for. Agents send the same tens of kilobytes of tool definitions with every request, so
+// what they come to is remembered by their bytes.
+type offers struct {
+	seed  maphash.Seed
+	tools memo.Map[uint64, offer]
+}
+
+// maxOffers is how many lists of tools are remembered.
+const maxOffers = 2048
+
+func (o *offers) of(req *wire.Request) offer {
+	out := o.toolsOf(req)
+	out.Model = textHash(req.Model())
+
+	switch req.Format() {
+	case "", "text":
+	case "json_object":
+		out.Format = formatObject
+	case "json_schema":
+		out.Format = formatSchema
+	default:
+		out.Format = formatOther
+	}
+	return out
+}
+
+// toolsOf is the part of an offer that its tools make up.
+func (o *offers) toolsOf(req *wire.Request) offer {
+	tools, functions := req.Member("tools"), req.Member("functions")
+	if len(tools) == 0 && len(functions) == 0 {
+		return offer{Client: uint64(req.Dialect.Code())}
+	}
+	var h maphash.Hash
+	h.SetSeed(o.seed)
+	_ = h.WriteByte(req.Dialect.Code())
+	_, _ = h.Write(tools)
+	_ = h.WriteByte(0)
+	_, _ = h.Write(functions)
+	key := h.Sum64()
+	if known, ok := o.tools.Find(key); ok {
+		return known
+	}
+
+	names := req.Tools()
+	slices.Sort(names)
+	sum := fnv.New64a()
+	for _, name := range names {
+		_, _ = sum.Write(binary.AppendUvarint(nil, uint64(len(name))))
+		_, _ = sum.Write([]byte(name))
+	}
+	out := offer{Client: sum.Sum64() ^ uint64(req.Dialect.Code()), Tools: uint64(len(names))}
+	if len(names) == 0 {
+		out.Client = uint64(req.Dialect.Code())
+	}
+	o.tools.Put(key, out, maxOffers)
+	return out
+}
+
+// signs counts in how many ways a request looks like a helper's request, beside the conversation's latest one.
+func (h *head) signs(o offer, lead wire.Hash) (n int) {
+	for _, differs := range [...]bool{o.Tools < h.Offer.Tools, o.Format != h.Offer.Format, o.Model != h.Offer.Model, lead != h.Lead} {
+		if differs {
+			n++
+		}
+	}
+	return n
+}
+
+// evidence is what a request shows of its client's habit.
+type evidence uint8
+
+const (
+	noEvidence evidence = iota
+	onlyNew             // it sends only what is new
+	resends             // it sends the history again
+)
+
+// habit is what is known of a kind of client: its own habit, or else that of the latest client of its dialect. The
+// requests of one program have tools or none, and agents hand over to others, but all of them keep the history alike.
+func (h *head) habit(d wire.Dialect, client uint64) evidence {
+	found := noEvidence
+	for _, k := range h.Habits {
+		if k.Dialect != d {
+			continue
+		}
+		if found = onlyNew; k.Resends {
+			found = resends
+		}
+		if k.Client == client {
+			break
+		}
+	}
+	return found
+}
+
+// learn takes over what a request has shown.
+func (h *head) learn(d wire.Dialect, client uint64, e evidence) {
+	now := habit{Dialect: d, Client: client, Resends: e == resends}
+	if e == noEvidence || len(h.Habits) > 0 && h.Habits[len(h.Habits)-1] == now {
+		return
+	}
+	others := slices.DeleteFunc(slices.Clone(h.Habits), func(k habit) bool { return k.Dialect == d && k.Client == client })
+	h.Habits = append(others, now)[max(0, len(others)+1-maxHabits):]
+}
+
+func textHash(s string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(s))
+	return h.Sum64()
+}

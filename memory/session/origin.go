@@ -1,0 +1,145 @@
+package session
+
+import (
+	"slices"
+	"time"
+
+	"remora/memory/turnrecord"
+	"remora/wire"
+)
+
+// Origin is the upstream that made an item or, of what a client said, the one that was asked with it first.
+type Origin struct {
+	Provider, Model string
+	// Kept reports whether that upstream keeps the item, so that later requests may refer to it by its id.
+	Kept bool
+}
+
+// maxOrigin is the longest name of a provider or of a model that is stored with an item, in bytes.
+const maxOrigin = 256
+
+func newOrigin(provider, model string, kept bool) Origin {
+	return Origin{provider[:min(len(provider), maxOrigin)], model[:min(len(model), maxOrigin)], kept}
+}
+
+// Stores reports whether a request lets upstream keep its answer. Responses does unless the client forbids it.
+func Stores(r *wire.Request) bool { return string(r.Member("store")) != "false" }
+
+// target is where the turn's request goes, as far as is known before there is an answer.
+func (e *Entry) target() Origin {
+	return newOrigin(e.call.Provider, e.call.Request.Model(), Stores(e.call.Request))
+}
+
+// maker is who gave an answer. Upstream keeps one that has ended.
+func (e *Entry) maker(a *Answer) Origin {
+	o := e.target()
+	if a == nil {
+		return o
+	}
+	if a.Provider != "" {
+		o.Provider = newOrigin(a.Provider, "", false).Provider
+	}
+	if a.Model != "" {
+		o.Model = newOrigin("", a.Model, false).Model
+	}
+	o.Kept = o.Kept && a.status() == turnrecord.Complete
+	return o
+}
+
+// adapt makes of items that one upstream made together what the turn's upstream accepts, at the index of each; nil where
+// it accepts nothing of one.
+func (e *Entry) adapt(made Origin, items []wire.Item) []*wire.Item {
+	out := make([]*wire.Item, len(items))
+	reach := e.reach(made, items)
+	// Upstream knows none of these ids: what it can read stays as it is beside what it can't find.
+	readable := reach == wire.Unnamed && !made.Kept && slices.ContainsFunc(items, isSealed)
+	for i, it := range items {
+		reach := reach
+		if readable && !IsLookedUp(it) {
+			reach = wire.Near
+		}
+		mended, ok := it.AsInput(func(a wire.Audio) bool {
+			here := it.Dialect == e.call.Request.Dialect && made.Provider != "" && made.Provider == e.call.Provider
+			return here && a.Expires > e.started.Add(audioSpare).Unix()
+		})
+		if ok {
+			mended, ok = mended.Portable(reach)
+		}
+		if !ok {
+			continue
+		}
+		out[i] = &mended
+		if &mended.Raw[0] != &it.Raw[0] {
+			if e.mended == nil {
+				e.mended = make(map[*byte]wire.Hash)
+			}
+			e.mended[&mended.Raw[0]] = e.in.mark(it).content
+		}
+	}
+	return out
+}
+
+// audioSpare is how much longer than now upstream must keep the sound of an answer that a request refers to.
+const audioSpare = time.Minute
+
+// reach is how far items that were made together are from the turn's upstream. Ids that upstream knows bind the items of
+// an answer to its reasoning: where that can't be sent, none of them goes by its id.
+func (e *Entry) reach(made Origin, items []wire.Item) wire.Reach {
+	to := e.target()
+	switch {
+	case made.Provider != to.Provider:
+		return wire.OtherProvider
+	case made.Model != to.Model:
+		return wire.OtherModel
+	case made.Kept && to.Kept || !slices.ContainsFunc(items, IsLookedUp):
+		return wire.Near
+	default:
+		return wire.Unnamed
+	}
+}
+
+// IsLookedUp reports whether an item is no more than an id to upstream: it has to have kept the item to accept it.
+func IsLookedUp(it wire.Item) bool {
+	switch it.Kind {
+	case wire.Reference:
+		return true
+	case wire.Reasoning:
+		return !isSealed(it)
+	case wire.Other:
+		return it.IsImage()
+	default:
+		return false
+	}
+}
+
+// isSealed reports whether an item is reasoning that its maker can read again.
+func isSealed(it wire.Item) bool {
+	return it.Kind == wire.Reasoning && wire.Text(wire.Member(it.Raw, "encrypted_content")) != ""
+}
+
+// mend makes of the stored history what upstream accepts in a request, and leaves out the rest.
+func (e *Entry) mend(stored *storedLine) *storedLine {
+	out := &storedLine{want: stored.want, skipped: stored.skipped}
+	same := true
+	for from := 0; from < len(stored.items); {
+		to := from + 1
+		for ; to < len(stored.items) && stored.made[to] == stored.made[from] && stored.turns[to] == stored.turns[from]; to++ {
+		}
+		for i, it := range e.adapt(stored.made[from], stored.items[from:to]) {
+			if it == nil {
+				same = false
+				continue
+			}
+			at := from + i
+			same = same && &it.Raw[0] == &stored.items[at].Raw[0]
+			out.items, out.chain = append(out.items, *it), append(out.chain, stored.chain[at])
+			out.made, out.turns = append(out.made, stored.made[at]), append(out.turns, stored.turns[at])
+		}
+		from = to
+	}
+	if same {
+		return stored
+	}
+	e.stored = out
+	return out
+}

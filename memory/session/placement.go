@@ -1,0 +1,581 @@
+package session
+
+import (
+	"context"
+	"slices"
+
+	"remora/wire"
+)
+
+// Standing says how a request relates to the conversation of its session.
+type Standing uint8
+
+const (
+	// Undecided is the standing of a request whose place was not looked for yet.
+	Undecided Standing = iota
+	// InConversation is a request of the conversation: its answer becomes the head.
+	InConversation
+	// Alone is a request that brings a history of its own, of which the transcript knows nothing: nothing is put before
+	// it, layers serve it as usual, and the conversation stays where it is until a later request goes on from here.
+	Alone
+	// Side is a request for something about the conversation, such as a title: alone, and without layers.
+	Side
+)
+
+// rule names what decided where a request stands. Turn records keep it, so that it can be told why a request was placed
+// as it was; docs/sessions.md explains each.
+type rule string
+
+const (
+	ruleFirst      rule = "first"             // nothing was answered in the session before
+	ruleDeclared   rule = "declared"          // the client says what the request is
+	ruleUpstream   rule = "upstream"          // upstream itself keeps the history
+	ruleEmpty      rule = "nothing_asked"     // instructions without an item
+	ruleKnown      rule = "known_history"     // it brings items that the transcript has
+	ruleHelper     rule = "helper_prompt"     // it asks for a title, tags, a summary, ...
+	ruleRun        rule = "run"               // it goes on with a run that began with the stored history before it
+	ruleOwnHistory rule = "own_history"       // it brings what was answered since such a run began
+	ruleForeign    rule = "foreign_answer"    // it brings answers that were not given here
+	ruleResults    rule = "results"           // it brings results of calls without the calls
+	ruleRepeated   rule = "results_repeated"  // the same results as before: they are asked for again
+	ruleOnlyNew    rule = "only_new"          // its client sends only what is new
+	ruleWaits      rule = "head_waits"        // the conversation waits for results, and this brings none
+	ruleQuotes     rule = "quotes_an_answer"  // the user's words have an answer in them
+	ruleSigns      rule = "helper_signs"      // its client resends its history, and this looks like a helper's request
+	ruleNewHistory rule = "history_replaced"  // its client resends its history, and this is another one
+	ruleTitleFirst rule = "after_a_helper"    // the session began with a helper's request, and this is the conversation
+	ruleUnknown    rule = "taken_as_only_new" // nothing is known of the client yet
+	ruleBehind     rule = "behind_another"    // it began with the session, and another request was answered first
+)
+
+// placement finds the place of one request.
+type placement struct {
+	log   *Log
+	scope Scope
+	st    *state
+	head  *head
+	in    *incoming
+	call  *Call
+	mode  History // the call's, or another where the place is found again: see Entry.Mode
+
+	asked  offer
+	hasAsk bool
+	begins *plan // the beginning that the request has in common with the transcript, where that proves nothing; else nil
+}
+
+// place finds where a request goes. The first rule that applies decides. Those that need nothing but the head come
+// before those that ask the index, wherever the order makes no difference.
+func (log *Log) place(ctx context.Context, s Scope, st *state, in *incoming, c *Call, mode History) (plan, error) {
+	q := &placement{log: log, scope: s, st: st, head: &st.head, in: in, call: c, mode: mode}
+	for _, decide := range [...]func(*placement, context.Context) (plan, error){
+		(*placement).first,
+		(*placement).upstream,
+		(*placement).server,
+		(*placement).empty,
+		(*placement).continues,
+		(*placement).helper,
+		(*placement).results,
+		(*placement).onlyNew,
+		(*placement).run,
+		(*placement).known,
+		(*placement).ownHistory,
+		(*placement).declared,
+		(*placement).unanswered,
+		(*placement).foreign,
+		(*placement).waits,
+		(*placement).quotes,
+		(*placement).replaced,
+		(*placement).titleFirst,
+		(*placement).unknown,
+	} {
+		p, err := decide(q, ctx)
+		if err != nil {
+			return plan{}, err
+		}
+		if p.rule == "" {
+			continue
+		}
+		if c.Side != "" {
+			p = p.asSide()
+		}
+		return p, nil
+	}
+	panic("BUG: no rule places a request") // the last one places all
+}
+
+// none is the answer of a rule that does not apply.
+func none() (plan, error) { return plan{}, nil }
+
+// mayPrecede reports whether the stored history can be put before the request without being asked for.
+func (q *placement) mayPrecede() bool {
+	return q.mode == HistoryAuto && q.call.Side == "" && q.head.Answered
+}
+
+// offer is what the request asks for beside its items.
+func (q *placement) offer() offer {
+	if !q.hasAsk {
+		q.asked, q.hasAsk = q.log.offers.of(q.call.Request), true
+	}
+	return q.asked
+}
+
+// habit is what is known of the request's client.
+func (q *placement) habit() evidence {
+	return q.head.habit(q.call.Request.Dialect, q.offer().Client)
+}
+
+// first begins the session.
+func (q *placement) first(context.Context) (plan, error) {
+	if q.head.NextSeq != 0 {
+		return none()
+	}
+	if kind := helperPrompt(q.call.Request, q.in); kind != "" && q.call.Side == "" && !q.in.stateful && q.mode != HistoryServer {
+		return plan{relation: relRoot, rule: ruleHelper, standing: Side, helper: kind}, nil
+	}
+	return plan{relation: relRoot, rule: ruleFirst, standing: InConversation}, nil
+}
+
+// upstream goes behind the response that the request names: upstream knows what came before.
+func (q *placement) upstream(context.Context) (plan, error) {
+	if !q.in.stateful {
+		return none()
+	}
+	p := plan{relation: relUpstream, rule: ruleUpstream, standing: InConversation, parent: q.head.Pos, line: q.head.Line}
+	if at := q.st.reply; at != nil {
+		p.parent, p.line = at.Pos, at.Line
+		if at.Line != q.head.Line && at.Side {
+			p.standing = Side
+		}
+	}
+	return p, nil
+}
+
+// server puts the transcript before what the request brings beyond it, as the client demands.
+func (q *placement) server(ctx context.Context) (plan, error) {
+	if q.mode != HistoryServer {
+		return none()
+	}
+	first, end, err := q.repeats(ctx)
+	if err != nil {
+		return plan{}, err
+	}
+	q.in.drop(first, end)
+	return q.behindHead(ruleDeclared), nil
+}
+
+// empty asks nothing: a client warms up a connection or a prompt cache.
+func (q *placement) empty(context.Context) (plan, error) {
+	if len(q.in.items) > 0 {
+		return none()
+	}
+	return plan{relation: relRoot, rule: ruleEmpty, standing: Side}, nil
+}
+
+// continues goes on from an end that the head knows.
+func (q *placement) continues(context.Context) (plan, error) {
+	p, ok := q.head.mergeEnds(q.in)
+	if !ok || p.lead != q.in.lead && !q.in.brings(len(q.in.items)) && q.helperKind() != "" {
+		return none() // for the latter, a helper asks about the user's first message in that message's own words
+	}
+	return q.onLine(p, p.side), nil
+}
+
+// helperKind is what the request asks for, if it is a helper's. A second question under the instructions of a first
+// one is none, where there is no other conversation: that is what a program for titles does all day.
+func (q *placement) helperKind() string {
+	if q.call.Side != "" || q.head.Answered && q.in.lead == q.head.Lead && q.in.hasLead {
+		return ""
+	}
+	kind := helperPrompt(q.call.Request, q.in)
+	if kind == "" || q.head.Answered {
+		return kind
+	}
+	last := q.in.ends[len(q.in.ends)-1].Chain
+	other := func(t tail) bool { return t.Side && t.Turns > 0 && t.Lead == q.in.lead && t.Pos.Chain != last }
+	if q.in.hasLead && slices.ContainsFunc(q.head.Tails, other) {
+		return ""
+	}
+	return kind
+}
+
+// helper asks for something about the conversation.
+func (q *placement) helper(ctx context.Context) (plan, error) {
+	kind := q.helperKind()
+	if kind == "" {
+		return none()
+	}
+	p := plan{relation: relRoot}
+	known, err := q.log.lookup(ctx, q.scope, q.in.ends)
+	if err != nil {
+		return plan{}, err
+	}
+	if i, k := q.in.longest(0, known); k != nil {
+		p = q.in.branch(i, k)
+		if p.line = 0; k.Side {
+			p.line = k.Line // the same was asked before
+		}
+	}
+	p.rule, p.standing, p.helper = ruleHelper, Side, kind
+	return p, nil
+}
+
+// results are those of calls that the request does not bring: only a client that sends what is new does so. They belong to
+// the line that waits for them.
+func (q *placement) results(context.Context) (plan, error) {
+	if !q.mayPrecede() || q.in.brings(len(q.in.items)) {
+		return none()
+	}
+	open, at := false, -1
+	for i := range q.in.items {
+		if it := &q.in.items[i]; it.Kind == wire.ToolResult {
+			open = open || q.head.isOpen(it.Answers)
+			at = max(at, q.head.tailThatWaits(it.Answers))
+		}
+	}
+	if !open && at < 0 && !q.in.answers() {
+		return none()
+	}
+	p := q.behindHead(ruleResults)
+	if t := q.head.Tails; !open && at >= 0 {
+		p.parent, p.line, p.lead, p.offset = t[at].Pos, t[at].Line, t[at].Lead, unitsBetween(position{}, t[at].Pos)
+	}
+	p.shown = onlyNew
+	return p, nil
+}
+
+// onlyNew is what a client sends that is known to send only what is new.
+func (q *placement) onlyNew(context.Context) (plan, error) {
+	if !q.mayPrecede() || q.in.brings(len(q.in.items)) || q.habit() != onlyNew {
+		return none()
+	}
+	p := q.behindHead(ruleOnlyNew)
+	p.shown = onlyNew
+	return p, nil
+}
+
+// run goes on with the run of an agent whose first request had the stored history put before it: see head.mergeRun.
+func (q *placement) run(context.Context) (plan, error) {
+	if !q.mayPrecede() || q.in.resends() {
+		return none()
+	}
+	p, ok := q.head.mergeRun(q.in)
+	if !ok {
+		return none()
+	}
+	p.rule, p.standing, p.shown = ruleRun, InConversation, onlyNew
+	return p, nil
+}
+
+// known goes where the transcript has what the request brings: behind the longest beginning of it, behind the end of a
+// history that the client has trimmed, or behind the latest passage of it.
+func (q *placement) known(ctx context.Context) (plan, error) {
+	trimmed, ok := q.head.mergeTrimmed(q.in)
+	if ok && trimmed.certain {
+		return q.onLine(trimmed, false), nil
+	}
+
+	// What is known as a whole was not trimmed, even where it says once more what the head line ends with.
+	from := max(0, trimmed.fresh-1)
+	places, err := q.log.lookup(ctx, q.scope, q.in.ends[from:])
+	if err != nil {
+		return plan{}, err
+	}
+	if i, k := q.in.longest(from, places); k != nil {
+		p := q.in.branch(i, k)
+		again := func() bool { return q.scope.run(q.in.ends[i].Chain) == q.head.Run } // what the conversation asked last
+		if q.mode != HistoryAuto || q.in.modelled(p.fresh) || !k.Side && (q.in.lead == q.head.Lead || again()) {
+			return q.onLine(p, k.Side), nil
+		}
+		// A guard asks the same in every turn, and a title is asked for in the user's words: under other instructions
+		// words alone prove nothing.
+		begins := p
+		q.begins = &begins
+	}
+
+	if q.mayPrecede() && !q.in.resends() {
+		p, err := q.log.placeInRun(ctx, q.scope, q.head, q.in)
+		if err != nil || p.before {
+			p.rule, p.standing, p.shown, p.lead = ruleRun, InConversation, onlyNew, q.head.Lead
+			return p, err
+		}
+	}
+	if ok {
+		return q.onLine(trimmed, false), nil
+	}
+	if !q.in.brings(len(q.in.items)) {
+		return none() // nothing but the user's words: said before or not, they are new
+	}
+	p, err := q.log.overlap(ctx, q.scope, q.in)
+	if err != nil || p.relation == "" {
+		return plan{}, err
+	}
+	return q.onLine(p, p.side), nil
+}
+
+// ownHistory begins as a run did that had the stored history before it, and brings what was answered since: its client
+// resends its history, which began there.
+func (q *placement) ownHistory(ctx context.Context) (plan, error) {
+	if !q.mayPrecede() || !q.in.resends() {
+		return none()
+	}
+	p, err := q.log.placeInRun(ctx, q.scope, q.head, q.in)
+	if err != nil || !p.before {
+		return plan{}, err
+	}
+	q.in.begin(position{})
+	return plan{relation: relRoot, rule: ruleOwnHistory, standing: Alone, shown: resends}, nil
+}
+
+// declared is what the client says of a request that shares nothing with the transcript.
+func (q *placement) declared(context.Context) (plan, error) {
+	switch {
+	case q.call.Side != "":
+		return q.apart(ruleDeclared, Side), nil
+	case q.mode != HistoryClient:
+		return none()
+	case q.head.Answered && q.head.Offer.Tools > 0 && q.head.signs(q.offer(), q.in.lead) >= helperSigns:
+		return q.apart(ruleSigns, Side), nil
+	default:
+		return q.apart(ruleDeclared, InConversation), nil
+	}
+}
+
+// helperSigns is how many signs of a helper's request it takes: see head.signs. Each of them alone is seen in conversations.
+const helperSigns = 2
+
+// unanswered is in a session that has no answer to go behind.
+func (q *placement) unanswered(context.Context) (plan, error) {
+	if q.head.Answered {
+		return none()
+	}
+	p := q.apart(ruleFirst, InConversation)
+	p.line = q.head.Line
+	return p, nil
+}
+
+// foreign brings what a model said elsewhere: a history of its own.
+func (q *placement) foreign(context.Context) (plan, error) {
+	if !q.in.brings(len(q.in.items)) {
+		return none()
+	}
+	return q.apart(ruleForeign, Alone), nil
+}
+
+// waits is about something else than the results that the conversation waits for.
+func (q *placement) waits(context.Context) (plan, error) {
+	h := q.head
+	if len(h.Open) == 0 {
+		return none()
+	}
+	if !h.Brings && q.offer().Client == h.Offer.Client {
+		// Nothing was seen of a client that resends. One that sends only what is new may forget its call, under
+		// instructions that have a date in them: then it is not heard of again. Agents that work out a call share theirs.
+		others := slices.ContainsFunc(h.Tails, func(t tail) bool { return t.Lead == q.in.lead })
+		if q.in.lead == h.Lead || h.Waits > 0 && !others {
+			return none()
+		}
+	}
+	return q.apart(ruleWaits, Alone), nil
+}
+
+// quotes has the model's answers in the user's words: a history that was compacted. A client that never brought anything
+// of a model has none.
+func (q *placement) quotes(ctx context.Context) (plan, error) {
+	if !q.head.Brings {
+		return none()
+	}
+	found, err := q.log.quotes(ctx, q.scope, q.head, q.in)
+	if err != nil || !found {
+		return plan{}, err
+	}
+	return q.apart(ruleQuotes, Alone), nil
+}
+
+// replaced comes from a client that resends its history, and no longer does: it has compacted it, or begun anew, or it is
+// not the conversation that speaks.
+func (q *placement) replaced(context.Context) (plan, error) {
+	switch {
+	case q.habit() != resends:
+		return none()
+	case q.head.Offer.Tools > 0 && q.head.signs(q.offer(), q.in.lead) >= helperSigns:
+		return q.apart(ruleSigns, Side), nil
+	default:
+		return q.apart(ruleNewHistory, Alone), nil
+	}
+}
+
+// titleFirst is the conversation of a session of which the only turn was a helper's. It becomes the head at once: a client
+// that sends only what is new does not name this line again.
+func (q *placement) titleFirst(context.Context) (plan, error) {
+	h := q.head
+	if h.Turns != 1 || h.Offer.Tools > 0 || q.offer().Tools == 0 || q.in.lead == h.Lead {
+		return none()
+	}
+	return q.apart(ruleTitleFirst, InConversation), nil
+}
+
+// unknown could be anything. If it is the history of a client that resends, its next request says so; if the history is
+// missing, nothing will show it.
+func (q *placement) unknown(context.Context) (plan, error) {
+	p := q.behindHead(ruleUnknown)
+	p.shown = onlyNew
+	return p, nil
+}
+
+// apart is the plan of a request that begins a line of its own, maybe with words that were said before.
+func (q *placement) apart(r rule, standing Standing) plan {
+	p := plan{relation: relRoot}
+	if q.begins != nil {
+		p = *q.begins
+		p.claims = true
+	}
+	p.line, p.rule, p.standing = 0, r, standing
+	return p
+}
+
+// behindHead is the plan of a request that has the stored history put before it.
+func (q *placement) behindHead(r rule) plan {
+	p := q.head.delta()
+	p.rule, p.standing = r, InConversation
+	return p
+}
+
+// onLine is the plan of a request that shares history with a line, which may have been stored as a side request's.
+func (q *placement) onLine(p plan, side bool) plan {
+	if p.rule = ruleKnown; q.in.resends() {
+		p.shown = resends
+	}
+	switch {
+	case p.line == q.head.Line, q.promotes(p, side):
+		p.standing = InConversation
+	case side:
+		p.standing = Side
+	default:
+		p.standing = Alone
+	}
+	return p
+}
+
+// patientTurns is after how many turns of others a line becomes the conversation although that waits for results.
+const patientTurns = 3
+
+// promotes reports whether a request makes its line the conversation: it goes on from an answer that was given there.
+// While the conversation waits for results, what goes on may be an agent that works them out. Then it takes the user to
+// say that it is not, or some turns in which nothing else happens to an agent with the same instructions or tools. What
+// helpers ask for becomes the conversation by the user's words alone.
+func (q *placement) promotes(p plan, side bool) bool {
+	fresh := q.in.items[p.fresh:]
+	if q.mode == HistoryClient && !side {
+		return true // whatever the client sends is the history
+	}
+	if len(fresh) == 0 || !q.in.modelled(p.fresh) {
+		return false
+	}
+	if slices.ContainsFunc(fresh, func(it wire.Item) bool { return it.Kind == wire.Message && it.Role == wire.User }) {
+		return true
+	}
+	if side {
+		return false
+	}
+	h := q.head
+	return len(h.Open) == 0 || h.Waits >= patientTurns && (q.in.lead == h.Lead || q.offer().Client == h.Offer.Client)
+}
+
+// repeats finds which of the request's items the transcript would repeat if it were put before them: the items from
+// first to end. They end with something that the model said, since the user's words may well come twice.
+func (q *placement) repeats(ctx context.Context) (first, end int, err error) {
+	if !q.in.modelled(len(q.in.items)) {
+		return 0, 0, nil
+	}
+	if p, ok := q.head.mergeEnds(q.in); ok && p.parent == q.head.Pos {
+		end = p.fresh
+	} else if p, ok := q.head.mergeTrimmed(q.in); ok {
+		first, end = p.aside, p.fresh
+	} else if end, err = q.beginning(ctx); err != nil {
+		return 0, 0, err
+	}
+	for end > first && !q.in.saidByModel(end-1) {
+		end--
+	}
+	return first, end, nil
+}
+
+// beginning is how many of the request's first items the head's line begins with.
+func (q *placement) beginning(ctx context.Context) (int, error) {
+	places, err := q.log.lookup(ctx, q.scope, q.in.ends)
+	if err != nil {
+		return 0, err
+	}
+	at := make(map[uint64]int, len(places)) // items by where they stand
+	oldest := q.head.Pos.Seq + 1
+	for i, k := range places {
+		if k != nil && q.in.marks[i].onChain {
+			at[k.Pos.Seq], oldest = i+1, min(oldest, k.Pos.Seq)
+		}
+	}
+	for it, err := range q.log.back(ctx, q.scope, q.head.Pos.Seq) {
+		if err != nil {
+			return 0, err
+		}
+		if n, ok := at[it.Pos.Seq]; ok {
+			return n, nil
+		}
+		if it.Pos.Seq <= oldest {
+			break
+		}
+	}
+	return 0, nil
+}
+
+// again is the place of a request that was placed before, in the transcript as it is now. What its view was made of stays
+// true, and so does how it stands to the conversation.
+func (e *Entry) again(ctx context.Context, st *state, in *incoming) (plan, error) {
+	was := e.place
+	was.line = e.plan.line
+	p, err := e.find(ctx, st, in, e.Mode())
+	if err != nil {
+		return plan{}, err
+	}
+	if !e.loaded {
+		if found := e.call.Standing; found != Undecided && !p.before {
+			p.standing = found
+		}
+		return p, nil
+	}
+	if was.before && was.line != st.head.Line && !e.in.inRun() {
+		if i := slices.IndexFunc(st.head.Tails, func(t tail) bool { return t.Line == was.line }); i >= 0 {
+			t := st.head.Tails[i]
+			p.parent, p.line, p.lead, p.offset = t.Pos, t.Line, t.Lead, unitsBetween(position{}, t.Pos)
+		}
+	}
+
+	own := p.relation == relRoot || len(e.journaled.names) > 0 && p.parent.Seq == e.journaled.end.Seq
+	if own && e.early && e.call.History == HistoryAuto && was.standing == InConversation && st.head.Answered {
+		// Another client was answered first in a session that both began: this one follows it, if it sends only what is new.
+		q := &placement{log: e.log, scope: e.call.Scope, st: st, head: &st.head, in: in, call: &e.call, mode: HistoryAuto}
+		if !in.brings(len(in.items)) && q.habit() != resends {
+			p = q.behindHead(ruleBehind)
+		}
+	}
+
+	if !p.before {
+		p.standing, p.helper = was.standing, was.helper
+		if was.standing != InConversation && p.line == st.head.Line {
+			p.line = was.line
+		}
+	}
+	if p.rule = was.rule; p.before && !was.before {
+		p.rule = ruleBehind
+	}
+	p.shown = was.shown
+	return p, nil
+}
+
+// asSide is the plan of a request that the client itself calls a side request.
+func (p plan) asSide() plan {
+	if p.standing != Side {
+		p.line = 0
+	}
+	p.standing, p.rule, p.shown = Side, ruleDeclared, noEvidence
+	return p
+}

@@ -1,0 +1,100 @@
+package session
+
+import (
+	"context"
+	"strings"
+	"unicode/utf8"
+
+	"remora/wire"
+)
+
+const (
+	// quotedRunes is how long a passage of an answer has to be for a user's message to quote it.
+	quotedRunes = 64
+	// quoteBlock is the length in bytes of the pieces by which passages are found: a passage of twice that holds a whole one.
+	quoteBlock = quotedRunes / 2
+	// quotedAnswers is how many of the latest answers are looked at, and quotedItems among how many of the latest items.
+	quotedAnswers = 4
+	quotedItems   = 24
+	// quotedBytes is how much of a text is looked at.
+	quotedBytes = 64 << 10
+	// quotedTries is how many passages are compared at most, for texts that repeat themselves.
+	quotedTries = 512
+)
+
+// quotes reports whether the user's messages of a request repeat a long passage of one of the session's latest answers,
+// on whichever line that was given. A client that compacts its history sends what the model wrote as a summary, or the
+// last answers themselves, in words of the user.
+func (log *Log) quotes(ctx context.Context, s Scope, h *head, in *incoming) (bool, error) {
+	var said strings.Builder
+	for i := range in.items {
+		if it := &in.items[i]; it.Kind == wire.Message && it.Role == wire.User && said.Len() < quotedBytes {
+			said.WriteString(it.Text())
+			said.WriteByte('\n')
+		}
+	}
+	if said.Len() < quotedRunes || h.NextSeq < 2 {
+		return false, nil
+	}
+	last := h.NextSeq - 1
+	stored, err := log.items(ctx, s, last-min(last-1, quotedItems-1), last)
+	if err != nil {
+		return false, err
+	}
+	items := make([]wire.Item, len(stored))
+	var asked strings.Builder
+	for i, at := range stored {
+		if at == nil || at.Flags&flagHidden != 0 {
+			continue
+		}
+		if items[i], err = wire.ParseItem(at.Dialect, at.Raw); err != nil {
+			items[i] = wire.Item{}
+		}
+		if items[i].Role == wire.User {
+			asked.WriteString(items[i].Text())
+			asked.WriteByte('\n')
+		}
+	}
+	left := quotedAnswers
+	for i := len(items) - 1; i >= 0 && left > 0; i-- {
+		it := &items[i]
+		if it.Kind != wire.Message || it.Role != wire.Assistant || !it.HasText {
+			continue
+		}
+		left--
+		if sharesPassage(it.Text(), said.String(), asked.String()) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// sharesPassage reports whether an answer and what is said now have quotedRunes runes in common that stand together in
+// both, and not in what was asked before: that is the user's own, which answers repeat.
+func sharesPassage(answer, said, asked string) bool {
+	answer, said = answer[:min(len(answer), quotedBytes)], said[:min(len(said), quotedBytes)]
+	blocks := make(map[string][]int, len(answer)/quoteBlock)
+	for at := 0; at+quoteBlock <= len(answer); at += quoteBlock {
+		block := answer[at : at+quoteBlock]
+		if known := blocks[block]; len(known) < 4 { // a text that repeats itself is found by its first places
+			blocks[block] = append(known, at)
+		}
+	}
+	tries := 0
+	for i := 0; i+quoteBlock <= len(said) && tries < quotedTries; i++ {
+		for _, at := range blocks[said[i:i+quoteBlock]] {
+			tries++
+			from, to := 0, quoteBlock
+			for from < 2*quotedRunes && at-from > 0 && i-from > 0 && answer[at-from-1] == said[i-from-1] {
+				from++
+			}
+			for to < 4*quotedRunes && at+to < len(answer) && i+to < len(said) && answer[at+to] == said[i+to] {
+				to++
+			}
+			if passage := said[i-from : i+to]; utf8.RuneCountInString(passage) >= quotedRunes && !strings.Contains(asked, passage) {
+				return true
+			}
+		}
+	}
+	return false
+}

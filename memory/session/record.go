@@ -1,0 +1,407 @@
+package session
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"remora/memory/pack"
+	"remora/wire"
+	"remora/wire/dialects"
+)
+
+// Names of a session's values within its group (see cache.Group).
+const (
+	headName    = "head"
+	itemPrefix  = "i" // + sequence number, 8 bytes big endian: one item
+	chainPrefix = "x" // + chain hash: the place that the chain ends at
+	textPrefix  = "c" // + content hash of an input item: the latest place after such an item
+	idPrefix    = "d" // + item id: what an item_reference stands for
+	replyPrefix = "p" // + response id: the place after that response
+	carryPrefix = "q" // + response id: what upstream has not seen of that response
+	toldPrefix  = "o" // + response id: what layers had told the model by that response
+	turnPrefix  = "t" // + turn id: the turn record
+	leadPrefix  = "v" // + lead hash: one version of the leading system items and instructions
+	blockPrefix = "b" // + hash: the text of a block that a layer recalled
+	mediaPrefix = "m" // + digest: a large string of items
+)
+
+const (
+	recordVersion = 3
+	// ringSize is how many items the head remembers by content, to recognise a client that trims its history.
+	ringSize = 128
+	// maxTails is how many other ends of the transcript the head remembers.
+	maxTails = 16
+	// maxOpenCalls is how many unanswered calls of the head line the head remembers.
+	maxOpenCalls = 256
+	// maxBlocks is how many blocks the head remembers to be stored.
+	maxBlocks = 32
+	// maxBegun is of how many runs the head remembers where they began.
+	maxBegun = 4
+	// maxHabits is of how many kinds of clients the head remembers whether they resend the history.
+	maxHabits = 8
+	// maxTailCalls is how many unanswered calls the head remembers of another end.
+	maxTailCalls = 8
+)
+
+// ErrCorrupt is returned where a stored value is not what was written there.
+var ErrCorrupt = errors.New("stored record is corrupt")
+
+// idName makes a value's name of an id that upstream or a caller chose: any bytes, any length.
+func idName(prefix, id string) string {
+	if len(id) <= 96 {
+		return prefix + id
+	}
+	sum := sha256.Sum256([]byte(id))
+	return prefix + "#" + string(sum[:])
+}
+
+func chainName(h wire.Hash) string { return chainPrefix + string(h[:]) }
+
+func textName(h wire.Hash) string { return textPrefix + string(h[:]) }
+
+// position is a place in the transcript: after the item seq.
+type position struct {
+	Seq   uint64 // 0: before the first item
+	Chain wire.Hash
+	Units uint64 // how many units stand up to here
+}
+
+// after is the position behind one more item.
+func (p position) after(m mark) position {
+	if m.onChain {
+		p.Chain = wire.Chain(p.Chain, m.content)
+	}
+	p.Units += m.units
+	return p
+}
+
+// unitsBetween is how many units to has more than from, 0 if it has fewer.
+func unitsBetween(from, to position) int {
+	return int(min(to.Units-min(to.Units, from.Units), math.MaxInt32))
+}
+
+// echo is what the head remembers of an item to recognise it again in a client's resent history.
+type echo struct {
+	Content uint64 // leading bytes of the content hash
+	Seq     uint64
+}
+
+// tail is an end of the transcript other than the head: a branch, another line, an input without an answer.
+type tail struct {
+	Pos   position
+	Lead  wire.Hash
+	Line  uint64 // the line that it is an end of
+	Side  bool   // that is a side request's
+	Turns uint64
+	Open  []uint64 // its unanswered calls, as callHash has them; only some
+}
+
+// habit is what clients of one kind were seen to do: resend the history, or send only what is new.
+type habit struct {
+	Dialect wire.Dialect
+	Client  uint64 // see offer.Client
+	Resends bool
+}
+
+// head is what a session's next turn needs to know, read in one round trip.
+type head struct {
+	Pos      position
+	Lead     wire.Hash   // leading items of the head line
+	NextSeq  uint64      // the next sequence number to give
+	Turns    uint64      // turns on the head line
+	LastTurn string      // id of the turn that moved the head last
+	Answered bool        // the head line holds an answer
+	Line     uint64      // the line that is the conversation; see plan.line
+	Lines    uint64      // how many lines there are
+	Waits    uint64      // turns on lines that stand alone since the head moved
+	Brings   bool        // a request of the head line has brought what a model said, since the line began
+	Habits   []habit     // of the clients of the session, the latest last
+	Offer    offer       // what the latest turn on the head line asked for
+	Forked   bool        // there may be items behind the head: an input without an answer, a longer branch
+	Aside    wire.Hash   // the end of what the client itself put before its history, as it was stored last
+	Ring     []echo      // the last items of the head line, oldest first
+	Open     []string    // ids of unanswered calls on the head line
+	Tails    []tail      // other ends, latest last
+	Blocks   []wire.Hash // blocks that are stored, those used last at the end; only some, and those of an import
+	Run      uint64      // names the round that the head line ends with, 0 where that is not known
+	Begun    []position  // where runs began whose first request was only what is new, the latest last
+	Bare     string      // id of the latest turn that stored no item, empty for none: see turnrecord.Record.Before
+	Pending  []Pending   // turns that are not in the log yet
+	Writer   uint64      // the process that wrote an answer last
+	Streak   byte        // how often in a row it did, up to steadyTurns
+}
+
+// parseHash reads a hash in hex.
+func parseHash(s string) (h wire.Hash, err error) {
+	if n, err := hex.Decode(h[:], []byte(s[:min(len(s), 2*len(h))])); err != nil || n != len(h) || len(s) != 2*len(h) {
+		return h, fmt.Errorf("want a hash of %d hex digits, have %q", 2*len(h), s)
+	}
+	return h, nil
+}
+
+// hexText is up to 16 bytes in hex.
+func hexText(b []byte) string {
+	var room [2 * len(wire.Hash{})]byte
+	return string(hex.AppendEncode(room[:0], b))
+}
+
+func (h *head) encode() []byte { return h.appendTo(make([]byte, 0, h.size())) }
+
+// size is about how many bytes the head takes.
+func (h *head) size() int {
+	n := 256 + len(h.Ring)*12 + len(h.Tails)*56 + len(h.Begun)*48 + len(h.Habits)*10
+	for i := range h.Tails {
+		n += 8 * len(h.Tails[i].Open)
+	}
+	n += 48 * len(h.Pending)
+	return n
+}
+
+func (h *head) appendTo(b []byte) []byte {
+	b = append(b, recordVersion)
+	b = appendPosition(b, h.Pos)
+	b = append(b, h.Lead[:]...)
+	b = binary.AppendUvarint(b, h.NextSeq)
+	b = binary.AppendUvarint(b, h.Turns)
+	b = pack.AppendString(b, h.LastTurn)
+	b = append(b, pack.Bit(h.Answered), pack.Bit(h.Forked), pack.Bit(h.Brings))
+	b = binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(b, h.Line), h.Lines), h.Waits)
+	b = binary.AppendUvarint(b, uint64(len(h.Habits)))
+	for _, habit := range h.Habits {
+		b = binary.BigEndian.AppendUint64(append(b, habit.Dialect.Code()), habit.Client)
+		b = append(b, pack.Bit(habit.Resends))
+	}
+	b = binary.BigEndian.AppendUint64(binary.AppendUvarint(b, h.Offer.Tools), h.Offer.Model)
+	b = append(binary.BigEndian.AppendUint64(b, h.Offer.Client), h.Offer.Format)
+	b = append(b, h.Aside[:]...)
+	b = binary.AppendUvarint(b, uint64(len(h.Ring)))
+	for _, e := range h.Ring {
+		b = binary.BigEndian.AppendUint64(b, e.Content)
+		b = binary.AppendUvarint(b, e.Seq)
+	}
+	b = binary.AppendUvarint(b, uint64(len(h.Open)))
+	for _, id := range h.Open {
+		b = pack.AppendString(b, id)
+	}
+	b = binary.AppendUvarint(b, uint64(len(h.Tails)))
+	for _, t := range h.Tails {
+		b = appendPosition(b, t.Pos)
+		b = append(b, t.Lead[:]...)
+		b = binary.AppendUvarint(append(b, pack.Bit(t.Side)), t.Line)
+		b = binary.AppendUvarint(b, t.Turns)
+		b = binary.AppendUvarint(b, uint64(len(t.Open)))
+		for _, call := range t.Open {
+			b = binary.BigEndian.AppendUint64(b, call)
+		}
+	}
+	b = binary.AppendUvarint(b, uint64(len(h.Blocks)))
+	for _, block := range h.Blocks {
+		b = append(b, block[:]...)
+	}
+	b = binary.BigEndian.AppendUint64(b, h.Run)
+	b = binary.AppendUvarint(b, uint64(len(h.Begun)))
+	for _, at := range h.Begun {
+		b = appendPosition(b, at)
+	}
+	return appendPending(pack.AppendString(b, h.Bare), h)
+}
+
+func decodeHead(b []byte) (head, error) {
+	d := pack.Reader{Rest: b}
+	if d.Byte() != recordVersion {
+		return head{}, fmt.Errorf("read head: %w", ErrCorrupt)
+	}
+	h := head{
+		Pos: readPosition(&d), Lead: d.Hash(), NextSeq: d.Uvarint(), Turns: d.Uvarint(), LastTurn: d.Text(),
+		Answered: d.Byte() == 1, Forked: d.Byte() == 1, Brings: d.Byte() == 1, Line: d.Uvarint(), Lines: d.Uvarint(), Waits: d.Uvarint(),
+	}
+	for n := d.Count(maxHabits); n > 0; n-- {
+		h.Habits = append(h.Habits, habit{Dialect: dialects.Code(d.Byte()).Dialect(), Client: d.Uint64(), Resends: d.Byte() == 1})
+	}
+	h.Offer = offer{Tools: d.Uvarint(), Model: d.Uint64(), Client: d.Uint64(), Format: d.Byte()}
+	h.Aside = d.Hash()
+	for n := d.Count(ringSize); n > 0; n-- {
+		h.Ring = append(h.Ring, echo{Content: d.Uint64(), Seq: d.Uvarint()})
+	}
+	for n := d.Count(maxOpenCalls); n > 0; n-- {
+		h.Open = append(h.Open, d.Text())
+	}
+	for n := d.Count(maxTails); n > 0; n-- {
+		t := tail{Pos: readPosition(&d), Lead: d.Hash(), Side: d.Byte() == 1, Line: d.Uvarint(), Turns: d.Uvarint()}
+		for calls := d.Count(maxTailCalls); calls > 0; calls-- {
+			t.Open = append(t.Open, d.Uint64())
+		}
+		h.Tails = append(h.Tails, t)
+	}
+	for n := d.Count(maxBlocks); n > 0; n-- {
+		h.Blocks = append(h.Blocks, d.Hash())
+	}
+	h.Run = d.Uint64()
+	for n := d.Count(maxBegun); n > 0; n-- {
+		h.Begun = append(h.Begun, readPosition(&d))
+	}
+	h.Bare = d.Text()
+	readPending(&d, &h)
+	if d.Bad {
+		return head{}, fmt.Errorf("read head: %w", ErrCorrupt)
+	}
+	return h, nil
+}
+
+// remember takes one more item of the head line into the ring and into the list of open calls.
+func (h *head) remember(it wire.Item, m mark, seq uint64) {
+	if m.onChain {
+		if len(h.Ring) >= ringSize {
+			h.Ring = h.Ring[len(h.Ring)-ringSize+1:]
+		}
+		h.Ring = append(h.Ring, echo{Content: shortHash(m.content), Seq: seq})
+	}
+	h.noteCalls(it)
+}
+
+// noteCalls keeps account of the calls that wait for a result.
+func (h *head) noteCalls(it wire.Item) {
+	for _, call := range it.Calls {
+		if key := openKey(call); key != "" && len(key) <= maxCallID && len(h.Open) < maxOpenCalls {
+			h.Open = append(h.Open, key)
+		}
+	}
+	if it.Kind == wire.ToolResult {
+		if i := slices.Index(h.Open, openKey(it.Answers)); i >= 0 {
+			h.Open = slices.Delete(h.Open, i, i+1)
+		}
+	}
+}
+
+// maxCallID is the length in bytes from which a call id is not remembered as open.
+const maxCallID = 256
+
+// openKey is how the head remembers a call that waits for its result: by its id, or, where the kind has none, by what
+// pairs it instead. It is empty for a call that nothing can be matched with.
+func openKey(c wire.Call) string {
+	if c.Family == wire.FamilyLegacy {
+		return c.Family + "\x00" + c.Name
+	}
+	return c.ID
+}
+
+// clone is a copy whose ring has room for more items.
+func (h *head) clone(more int) *head {
+	c := *h
+	c.Ring = append(make([]echo, 0, len(h.Ring)+min(max(0, more), ringSize)), h.Ring...)
+	c.Open, c.Tails = slices.Clone(h.Open), slices.Clone(h.Tails) // other lists are replaced, not changed
+	c.Pending = slices.Clone(h.Pending)
+	return &c
+}
+
+// behindThought is the first item from i on that is new, where the head stands before it: if its line ends with reasoning,
+// off the chain, since an answer was nothing else, what the request has of that is not.
+func (h *head) behindThought(in *incoming, i int) int {
+	if n := len(h.Ring); n == 0 || h.Ring[n-1].Seq >= h.Pos.Seq {
+		return i
+	}
+	for i < len(in.items) && !in.marks[i].onChain {
+		i++
+	}
+	return i
+}
+
+// begun notes where the run of an agent began. One that began with the conversation needs no note.
+func (h *head) begun(at position) {
+	if at.Seq == 0 {
+		return
+	}
+	others := slices.DeleteFunc(slices.Clone(h.Begun), func(p position) bool { return p == at })
+	h.Begun = append(others, at)[max(0, len(others)+1-maxBegun):]
+}
+
+func (h *head) addTail(t tail) {
+	h.dropTail(t.Pos.Seq)
+	if len(h.Tails) >= maxTails {
+		h.Tails = slices.Delete(h.Tails, 0, len(h.Tails)-maxTails+1)
+	}
+	h.Tails = append(h.Tails, t)
+}
+
+// dropTail removes the end at seq and returns it, zero if there was none.
+func (h *head) dropTail(seq uint64) tail {
+	for i, t := range h.Tails {
+		if t.Pos.Seq == seq && seq != 0 {
+			h.Tails = slices.Delete(h.Tails, i, i+1)
+			return t
+		}
+	}
+	return tail{}
+}
+
+// reference is what is kept of an item under its id, for an item_reference to stand for.
+type reference struct {
+	Content wire.Hash
+	Kind    wire.Kind
+	Role    wire.Role
+	Pair    wire.Call // the call that it makes or answers
+}
+
+func (r reference) encode() []byte {
+	b := append(make([]byte, 0, 64), recordVersion, byte(r.Kind), byte(r.Role))
+	b = append(b, r.Content[:]...)
+	b = pack.AppendString(b, r.Pair.ID)
+	b = pack.AppendString(b, r.Pair.Family)
+	return pack.AppendString(b, r.Pair.Name)
+}
+
+func decodeReference(b []byte) (reference, error) {
+	d := pack.Reader{Rest: b}
+	if d.Byte() != recordVersion {
+		return reference{}, fmt.Errorf("read reference: %w", ErrCorrupt)
+	}
+	r := reference{Kind: wire.Kind(d.Byte()), Role: wire.Role(d.Byte()), Content: d.Hash()}
+	r.Pair = wire.Call{ID: d.Text(), Family: d.Text(), Name: d.Text()}
+	if d.Bad {
+		return reference{}, fmt.Errorf("read reference: %w", ErrCorrupt)
+	}
+	return r, nil
+}
+
+// place is what an index of the transcript points to.
+type place struct {
+	Pos  position
+	Line uint64 // the line that it was stored on
+	Side bool   // as a side request
+}
+
+func (p place) encode() []byte { return p.appendTo(make([]byte, 0, placeBytes)) }
+
+// placeBytes is about what a place takes.
+const placeBytes = 40
+
+func (p place) appendTo(b []byte) []byte {
+	return appendPosition(binary.AppendUvarint(append(b, recordVersion, pack.Bit(p.Side)), p.Line), p.Pos)
+}
+
+func decodePlace(b []byte) (place, error) {
+	d := pack.Reader{Rest: b}
+	if d.Byte() != recordVersion {
+		return place{}, fmt.Errorf("read place: %w", ErrCorrupt)
+	}
+	p := place{Side: d.Byte() == 1, Line: d.Uvarint(), Pos: readPosition(&d)}
+	if d.Bad {
+		return place{}, fmt.Errorf("read place: %w", ErrCorrupt)
+	}
+	return p, nil
+}
+
+func appendPosition(b []byte, p position) []byte {
+	b = binary.AppendUvarint(b, p.Seq)
+	b = append(b, p.Chain[:]...)
+	return binary.AppendUvarint(b, p.Units)
+}
+
+func readPosition(d *pack.Reader) position {
+	return position{Seq: d.Uvarint(), Chain: d.Hash(), Units: d.Uvarint()}
+}

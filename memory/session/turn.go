@@ -1,0 +1,241 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"remora/cache"
+	"remora/memory/turnrecord"
+	"remora/wire"
+)
+
+// Scope says whose memory a call uses. All strings may hold any bytes: callers control them.
+type Scope struct {
+	// Tenant is derived from the caller's credential, never from what the caller says.
+	Tenant string
+	// Session names the conversation; it is never empty.
+	Session string
+	// Resource is what several sessions share; without any, the session itself.
+	Resource string
+	// Execution is one agent run; empty means that it is derived from the round's user message.
+	Execution string
+	// Parent is the session that spawned this one, empty for none.
+	Parent string
+}
+
+// sessionPrefix tells the groups of sessions from others of a tenant.
+const sessionPrefix = "s:"
+
+// Group returns the store's group that holds the values of the session.
+func (s Scope) Group() cache.Group {
+	return cache.Group{Owner: s.Tenant, Name: sessionPrefix + s.Session}
+}
+
+// History is how a call's items relate to the stored transcript.
+type History uint8
+
+// The values of X-History and of session.history.
+const (
+	// HistoryAuto recognises both habits: resending the history, and sending only what is new.
+	HistoryAuto History = iota
+	// HistoryClient takes what the client sends as the history.
+	HistoryClient
+	// HistoryServer always puts the transcript before what the client sends.
+	HistoryServer
+)
+
+// Call is one request to be remembered.
+type Call struct {
+	Scope   Scope
+	Request *wire.Request
+	History History
+	// Side says why the client itself calls this a side request ("compaction", "title", ...); empty for a turn.
+	Side string
+	// Provider is where the request is to go; empty where that is not known.
+	Provider string
+	// Standing is what an earlier look at the session has found; Undecided where there was none.
+	Standing Standing
+}
+
+// Cut says how an answer ended before its end.
+type Cut uint8
+
+// Ways in which an answer ends.
+const (
+	CutNone     Cut = iota
+	CutClient       // the client went away
+	CutUpstream     // upstream broke off or stalled
+)
+
+// String is how a turn record spells the cut.
+func (c Cut) String() string {
+	switch c {
+	case CutClient:
+		return "client"
+	case CutUpstream:
+		return "upstream"
+	default:
+		return ""
+	}
+}
+
+// Answer is the answer to a turn, or what came of it.
+type Answer struct {
+	// Reply holds the folded answer, or as much of it as came.
+	Reply wire.Reply
+	// HTTPStatus is upstream's status, 0 if there was no answer at all.
+	HTTPStatus int
+	Cut        Cut
+	// Provider gave the answer, by this model; empty where that is not known.
+	Provider, Model string
+	// Later: upstream makes the answer in the background, and Reply has only its id. See [Log.Later].
+	Later bool
+}
+
+func (a *Answer) status() string {
+	switch {
+	case a.HTTPStatus >= 400 || len(a.Reply.Error) > 0:
+		return turnrecord.Failed
+	case a.Cut != CutNone || !a.Reply.Complete:
+		return turnrecord.Incomplete
+	default:
+		return turnrecord.Complete
+	}
+}
+
+// Want names values to read together with a session, in the same round trip, that do not belong to the transcript.
+type Want struct {
+	Names  []string      // of values of the session's group
+	Others []cache.Query // of other groups
+	// Steady: what Names name is written with answers alone, so that who wrote one knows it.
+	Steady bool
+}
+
+// known reports whether who wrote the session last knows all of it.
+func (w Want) known() bool { return len(w.Others) == 0 && (w.Steady || len(w.Names) == 0) }
+
+// Extra holds the values that a Want named, in its order; nil for one that is not stored.
+type Extra struct {
+	Values [][]byte
+	Others []cache.Result
+}
+
+// Puts are written together with an answer. Their values of the session are stored exactly if the turn is.
+type Puts struct {
+	Values []cache.Put // of the session's group; one without data takes the value away
+	Others []cache.Batch
+}
+
+// Done says what a commit has written.
+type Done struct {
+	Version uint64          // the session's now, 0 where the turn was there already
+	Others  []cache.Outcome // of Puts.Others
+}
+
+// Reread is the error of a commit that found the session otherwise than the entry knew it, and has read it again: the commit
+// is to be tried again, with Puts that fit what the session holds now.
+type Reread struct{ Extra Extra }
+
+func (*Reread) Error() string { return "the session has changed, and was read again" }
+
+// ErrNoTurn is returned where a session has no such turn.
+var ErrNoTurn = errors.New("no such turn")
+
+func isOpen(record []byte) bool {
+	var r turnrecord.Record
+	return json.Unmarshal(record, &r) == nil && r.Open
+}
+
+// record describes the turn as it stands.
+func (e *Entry) record(d *draft, a *Answer) turnrecord.Record {
+	r := turnrecord.Record{
+		ID: e.id, Time: e.started.UTC(), Status: turnrecord.Incomplete, Open: a == nil, Relation: string(e.plan.relation), Model: e.call.Request.Model(),
+		Dialect: e.call.Request.Dialect.String(), Side: e.call.Side, Degraded: e.degraded,
+		Parent: e.parent, Tip: d.input.Seq, Output: d.output, Execution: e.Execution(), ParentID: e.call.Scope.Parent,
+		View: e.view, Hidden: d.hiddenSeqs(), Blocks: d.blocks, Layers: e.layers,
+	}
+	if e.call.Scope.Resource != e.call.Scope.Session {
+		r.Resource = e.call.Scope.Resource
+	}
+	r.Rule = string(e.place.rule)
+	switch {
+	case e.plan.standing == Alone:
+		r.Alone = true
+	case e.plan.standing != Side || r.Side != "":
+	case e.place.helper != "":
+		r.Side = e.place.helper
+	default:
+		r.Side = "unrelated"
+	}
+	d.chainBare(&r)
+	r.Lead = e.in.leadText
+	if r.Input = d.added; len(r.Input) == 0 {
+		r.Input = e.journaled.seqs
+	}
+	if a == nil {
+		return r
+	}
+	r.HTTPStatus, r.Cut, r.ResponseID, r.Finish = a.HTTPStatus, a.Cut.String(), a.Reply.ID, a.Reply.Finish
+	if json.Valid(a.Reply.Usage) {
+		r.Usage = a.Reply.Usage
+	}
+	r.Status, r.Later = a.status(), a.Later
+	return r
+}
+
+// chainBare makes a turn that has stored no item the first of the chain that leads to such turns, unless it is in that
+// chain. Nothing is lost where the turn was its last and is not known to be: there is no turn behind it.
+func (d *draft) chainBare(r *turnrecord.Record) {
+	e := d.e
+	r.Before = e.before
+	stored := d.head.NextSeq > max(e.state.head.NextSeq, 1) || len(e.journaled.names) > 0 && !d.retracted
+	if !stored && e.before == "" && d.head.Bare != e.id {
+		r.Before, d.head.Bare = d.head.Bare, e.id
+	}
+}
+
+// TurnRecord returns the record of a turn as one line of JSON. It fails with ErrNoTurn.
+func (log *Log) TurnRecord(ctx context.Context, s Scope, turnID string) (json.RawMessage, error) {
+	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: []string{turnPrefix + turnID}}})
+	if err != nil {
+		return nil, fmt.Errorf("read turn: %w", err)
+	}
+	if results[0].Values[0] == nil {
+		return nil, ErrNoTurn
+	}
+	return results[0].Values[0], nil
+}
+
+// Latest completes a scope by what its session's latest answered turn said of resource, execution and parent. It fails
+// with ErrNoSession.
+func (log *Log) Latest(ctx context.Context, s Scope) (Scope, error) {
+	if s.Resource == "" {
+		s.Resource = s.Session
+	}
+	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: []string{headName}}})
+	if err != nil {
+		return s, fmt.Errorf("read session: %w", err)
+	}
+	if results[0].Values[0] == nil {
+		return s, ErrNoSession
+	}
+	h, err := decodeHead(results[0].Values[0])
+	if err != nil {
+		return s, err
+	}
+	raw, err := log.TurnRecord(ctx, s, h.LastTurn)
+	if errors.Is(err, ErrNoTurn) {
+		return s, nil // nothing was answered yet
+	}
+	var turn turnrecord.Record
+	if err == nil && json.Unmarshal(raw, &turn) != nil {
+		err = fmt.Errorf("turn %s: %w", h.LastTurn, ErrCorrupt)
+	}
+	if turn.Resource != "" {
+		s.Resource = turn.Resource
+	}
+	s.Execution, s.Parent = turn.Execution, turn.ParentID
+	return s, err
+}

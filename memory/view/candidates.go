@@ -1,0 +1,109 @@
+package view
+
+import (
+	"math"
+	"slices"
+
+	"remora/wire"
+)
+
+// Candidates describes a history to [Fit] under a policy, but for Cost, which the caller fills in: Group as [Groups] tells
+// it; Round for the current round, which begins with the last user message, or with the last item where there is none,
+// for a compaction, and for the newest Policy.MinTurns pairs; Pairs and Score.
+//
+// With [OverflowFIFO] groups are what one request and its answer consist of: what the model said at one time with
+// the results of all its calls, and the user message directly before it.
+func Candidates(items []wire.Item, p Policy) []Candidate {
+	g := groupsOf(items)
+	if p.Overflow == OverflowFIFO {
+		g.exchanges(items)
+	}
+	entries := make([]Candidate, len(items))
+	round := Round(items)
+	for i, group := range g.numbers() {
+		entries[i] = Candidate{
+			Group: group,
+			Round: i >= round || items[i].Kind == wire.Compaction,
+			Score: Score(items[i], i, len(items)),
+		}
+	}
+	turns := completeTurns(items)
+	for k, t := range turns {
+		from := 0
+		if k > 0 {
+			from = turns[k-1].from
+		}
+		for i := from; i < t.from; i++ {
+			entries[i].Pairs = len(turns) - k
+		}
+		for i := t.from; i < t.to && len(turns)-k <= p.MinTurns; i++ {
+			entries[i].Round = true
+		}
+	}
+	return entries
+}
+
+// Round returns the index of the user message that began the current round, or of the last item where there is none.
+func Round(items []wire.Item) int {
+	for i, it := range slices.Backward(items) {
+		if asked(it) {
+			return i
+		}
+	}
+	return max(0, len(items)-1)
+}
+
+// asked reports whether an item is a message of the user.
+func asked(it wire.Item) bool { return it.Kind == wire.Message && it.Role == wire.User }
+
+// turn is a complete user-assistant pair: items from (inclusive) to (exclusive).
+type turn struct{ from, to int }
+
+// completeTurns lists the complete user-assistant pairs of a history, oldest first. One begins with a user message, the
+// first one of several in a row, and reaches up to the next, with all that the model did between. It is complete if that
+// ends with something other than a call or its result: an agent that was stopped in its loop gave no reply.
+func completeTurns(items []wire.Item) []turn {
+	var turns []turn
+	from, worked, replied := -1, false, false
+	end := func(to int) {
+		if from >= 0 && replied {
+			turns = append(turns, turn{from, to})
+		}
+	}
+	for i, it := range items {
+		switch {
+		case asked(it):
+			if from < 0 || worked {
+				end(i)
+				from, worked, replied = i, false, false
+			}
+		case ofModel(it), it.Kind == wire.Reference: // which stands for what a model made
+			worked, replied = true, len(it.Calls) == 0 && it.Kind != wire.Reasoning
+		case it.Kind == wire.ToolResult:
+			worked, replied = true, false
+		}
+	}
+	end(len(items))
+	return turns
+}
+
+// Score returns how much an item is worth to [OverflowPriority], by its role and its age: it is the one at
+// index, counted from 0 and the oldest, of count items. Items of Responses are scored as the Chat message that says the
+// same, and reasoning as the calls that it led to.
+func Score(it wire.Item, index, count int) float64 {
+	r := float64(index+1) / float64(count)
+	switch {
+	case it.Role == wire.System || it.Role == wire.Developer:
+		return math.MaxFloat64
+	case it.Role == wire.User:
+		return 100 + 50*r
+	case it.Kind == wire.ToolCall || it.Kind == wire.Reasoning || len(it.Calls) > 0:
+		return 80 + 40*r
+	case it.Role == wire.Assistant:
+		return 60 + 30*r
+	case it.Kind == wire.ToolResult:
+		return 50 + 40*r
+	default:
+		return 10 + 5*r
+	}
+}

@@ -1,0 +1,175 @@
+package view
+
+import (
+	"slices"
+	"sort"
+
+	"remora/wire"
+)
+
+// entry is what a window counts and a repair can drop: an item of a conversation, or one part of a Chat message with tool
+// calls. A view is made of the list of them. Passes go over the list one after the other, and each says of the entries that
+// it takes out of the view why: the window (view.go, window.go), the repair of pairs (pairs.go, orphans.go), and
+// then, by [View.LeaveOut], the budget and the policy (fit.go) and what stands in a summary.
+type entry struct {
+	item int // index in the list of items
+	call int // index in the item's Calls, -1 for the item itself or for its text
+	kind wire.Kind
+	role wire.Role
+	// hidden: the client does not see it. It counts as nothing, so that cuts stay where they are.
+	hidden bool
+	why    Reason
+	// pair is the call that a ToolCall makes or a ToolResult answers, and what of kind Other an answer may follow, which upstream
+	// takes without one; for all others it is empty, and never nil. It is
+	// the item's own: histories are long, and a copy would be most of what an entry takes.
+	pair *wire.Call
+}
+
+// Reason is why an entry, or a block of a layer, is not sent.
+type Reason uint8
+
+// Reasons, in the order in which they are found.
+const (
+	ReasonNone    Reason = iota // it is sent
+	ReasonWindow                // the history window begins behind it
+	ReasonOrphan                // upstream would refuse it: its partner is missing, or it led to nothing
+	ReasonBudget                // did not fit, or is older than history that did not
+	ReasonPolicy                // older than the newest Policy.Window items or Policy.Turns pairs
+	ReasonGroup                 // would fit, but not all that upstream wants with it does
+	ReasonSummary               // a summary says it
+	ReasonTools                 // a call that the client does not see, in a request without tools, or its result
+)
+
+// String returns the reason in a word, empty for none.
+func (r Reason) String() string {
+	return [...]string{"", "window", "orphan", "budget", "policy", "group", "summary", "tools"}[min(r, ReasonTools)]
+}
+
+// Out is one item that is left out of a view: its index there, behind the leading items.
+type Out struct {
+	Index int
+	Why   Reason
+}
+
+// Counts are numbers of units of a conversation (see Units).
+type Counts struct {
+	Sent     int
+	Windowed int // left out by the window, by the policy, or before the view was chosen
+	// Orphans were left out for want of their partner: calls, results, and reasoning that led to such calls or to nothing.
+	Orphans int
+}
+
+// LeftOut is an item, or one call of it, that the view lacks although the window would have kept it: a call without
+// a result, a result without a call, or the reasoning that belonged to one.
+type LeftOut struct {
+	Item int    `json:"item"` // index in the conversation of this call, after the leading system items
+	Call string `json:"call,omitempty"`
+	At   int    `json:"at,omitempty"` // place in the view, from 1, of the message that remains without the call
+}
+
+// Units returns how many units an item has: what the window counts.
+func Units(it wire.Item) uint64 {
+	if it.Kind == wire.Message && len(it.Calls) > 0 {
+		n := uint64(len(it.Calls))
+		if it.HasText {
+			n++
+		}
+		return n
+	}
+	return 1
+}
+
+// entriesOf takes items apart. resolve tells what a Reference stands for; nil leaves references opaque.
+func entriesOf(items []wire.Item, resolve func(wire.Item) (wire.Item, bool)) []entry {
+	entries := make([]entry, 0, len(items)+len(items)/4)
+	for i := range items {
+		it := &items[i]
+		if it.Kind == wire.Reference && resolve != nil {
+			if target, ok := resolve(*it); ok {
+				it = &target
+			}
+		}
+		if len(it.Calls) == 0 {
+			e := entry{item: i, call: -1, kind: it.Kind, role: it.Role, pair: &it.Answers}
+			switch {
+			case it.Takes.ID != "":
+				e.pair = &it.Takes
+			case it.Answers.ID != "":
+				e.kind = wire.ToolResult
+			}
+			entries = append(entries, e)
+			continue
+		}
+		if it.Kind == wire.Message && it.HasText {
+			entries = append(entries, entry{item: i, call: -1, kind: wire.Message, role: it.Role, pair: &it.Answers})
+		}
+		for c := range it.Calls {
+			entries = append(entries, entry{item: i, call: c, kind: wire.ToolCall, pair: &it.Calls[c]})
+		}
+	}
+	return entries
+}
+
+// sent reports whether the view has the entry.
+func (e *entry) sent() bool { return e.why == ReasonNone }
+
+// calls reports whether an entry may have a result.
+func (e *entry) calls() bool {
+	return e.kind == wire.ToolCall || e.kind == wire.Other && e.pair.ID != ""
+}
+
+// Count returns how much of the conversation the view has, and how much it lacks.
+func (v *View) Count() Counts {
+	n := Counts{Windowed: v.Outside}
+	for i := range v.entries {
+		switch v.entries[i].why {
+		case ReasonNone:
+			n.Sent++
+		case ReasonOrphan:
+			n.Orphans++
+		default:
+			n.Windowed++
+		}
+	}
+	return n
+}
+
+// LeftOut names what the repair left out, and the calls that the window cut off the first message it kept.
+func (v *View) LeftOut() (list []LeftOut) {
+	for i := range v.entries {
+		e := &v.entries[i]
+		if e.why != ReasonOrphan && e.why != ReasonWindow || e.item < v.From {
+			continue
+		}
+		out := LeftOut{Item: e.item}
+		if e.call >= 0 {
+			out.Call = e.pair.ID
+		}
+		if at, remains := slices.BinarySearch(v.Kept, e.item); remains {
+			out.At = at + 1
+		}
+		list = append(list, out)
+	}
+	return list
+}
+
+// LeaveOut takes more out of the view: items by their index in it behind the first lead ones, ascending. Copies of the
+// view keep what they have.
+func (v *View) LeaveOut(lead int, out ...Out) {
+	entries := slices.Clone(v.entries)
+	items, kept := v.Items[:lead:lead], make([]int, 0, len(v.Kept))
+	for i, it := range v.Items[lead:] {
+		if len(out) == 0 || out[0].Index != i {
+			items, kept = append(items, it), append(kept, v.Kept[i])
+			continue
+		}
+		item := v.Kept[i]
+		for at := sort.Search(len(entries), func(n int) bool { return entries[n].item >= item }); at < len(entries) && entries[at].item == item; at++ {
+			if entries[at].sent() {
+				entries[at].why = out[0].Why
+			}
+		}
+		out = out[1:]
+	}
+	v.Items, v.Kept, v.entries = items, kept, entries
+}

@@ -1,0 +1,229 @@
+package view
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Candidate is what [Fit] knows of one item of a view, or of one block of a layer.
+type Candidate struct {
+	Cost int // in tokens; less than 0 counts as 0
+	// Round marks history that is never left out: the current round, and a compaction, which stands for all before it.
+	Round bool
+	// Group ties history entries that upstream accepts only together, such as a call and its result: entries of one
+	// Group other than 0 stay or go as one. [Groups] makes them.
+	Group int
+	// Pairs is how many complete user-assistant pairs begin behind the entry, for [OverflowTurns].
+	Pairs int
+	// Score says what [OverflowPriority] keeps first: the highest. A group has the highest score of its entries.
+	Score float64
+	// Why is what [Fit] says of it: ReasonNone if it stays.
+	Why Reason
+}
+
+// Fit chooses what of a view fits into Budget less Reserve. System entries and the current round stay
+// in any case and are charged first, so that they alone can make a view larger than its budget. Then layer entries, in
+// the order given, stay each if it fits; one that does not is skipped by itself. Then history stays from the newest
+// entry to the oldest, up to the first that does not fit. Groups that this would divide go as a whole; what that frees
+// is not filled again, so that history has no other gaps. No policy touches system entries or chooses other layer
+// entries; these choose other history, and only of one that does not fit as a whole:
+//   - [OverflowFIFO] leaves out whole groups, from the oldest on, until the rest fits.
+//   - [OverflowTurns] leaves out what is older than the newest Policy.Turns pairs, then what still does not fit.
+//   - [OverflowPriority] takes whole groups by their score, each if it fits, and so makes gaps anywhere.
+//
+// Time is linear in the entries, with OverflowPriority but for sorting them.
+//
+// History must be valid in itself but for what upstream knows from elsewhere: Fit divides no group, and leaves alone
+// an entry whose partner it never saw.
+//
+// What stays and what does not is said by Why of layers and history. Fit returns what all that stays costs, system included.
+// A caller that summarises calls Fit a second time when history is left out, with the most that the summary may cost as one
+// more layer entry.
+func Fit(system, layers, history []Candidate, p Policy) (tokens float64) {
+	f := fitter{policy: p}
+	for _, c := range system {
+		f.charge(c)
+	}
+	pinned := Pinned(history)
+	for i, c := range history {
+		if pinned[i] {
+			f.charge(c)
+		}
+	}
+	for i := range layers {
+		layers[i].Why = f.take(layers[i])
+	}
+	f.history(history, pinned)
+	return f.used
+}
+
+// fitter keeps the account. Costs are added as float64: they cannot overflow.
+type fitter struct {
+	policy Policy
+	used   float64
+}
+
+func (f *fitter) charge(c Candidate) { f.used += cost(c) }
+
+// fits reports whether there is room for so many tokens more.
+func (f *fitter) fits(tokens float64) bool { return tokens <= f.policy.HistoryBudget(f.used) }
+
+// take charges a candidate if it fits, and says why not.
+func (f *fitter) take(c Candidate) Reason {
+	if !f.fits(cost(c)) {
+		return ReasonBudget
+	}
+	f.charge(c)
+	return ReasonNone
+}
+
+func (f *fitter) history(history []Candidate, pinned []bool) {
+	from := 0
+	if w := f.policy.Window; w > 0 {
+		from = max(0, len(history)-w)
+	}
+	switch f.policy.Overflow {
+	case OverflowFIFO, OverflowPriority:
+		f.bundles(history, pinned, from)
+	case OverflowTurns:
+		f.newest(history, pinned, f.turns(history, pinned, from))
+	default:
+		f.newest(history, pinned, from)
+	}
+}
+
+// newest keeps the newest entries up to the first that does not fit, none before index from.
+func (f *fitter) newest(history []Candidate, pinned []bool, from int) {
+	why := ReasonNone
+	for i := len(history) - 1; i >= 0; i-- {
+		if why == ReasonNone && i < from {
+			why = ReasonPolicy
+		}
+		if pinned[i] {
+			history[i].Why = ReasonNone
+			continue
+		}
+		if why == ReasonNone {
+			why = f.take(history[i])
+		}
+		history[i].Why = why
+	}
+	f.whole(history)
+}
+
+// whole drops what is left of divided groups, and gives back what it cost.
+func (f *fitter) whole(history []Candidate) {
+	divided := make(map[int]bool)
+	for i := range history {
+		if c := &history[i]; c.Group != 0 && c.Why != ReasonNone {
+			divided[c.Group] = true
+		}
+	}
+	for i := range history {
+		if c := &history[i]; divided[c.Group] && c.Why == ReasonNone {
+			c.Why = ReasonGroup
+			f.used -= cost(*c)
+		}
+	}
+}
+
+// Pinned tells which entries stay in any case: the round, and whatever shares a group with it.
+func Pinned(history []Candidate) []bool {
+	groups := make(map[int]bool)
+	for _, e := range history {
+		if e.Round && e.Group != 0 {
+			groups[e.Group] = true
+		}
+	}
+	pinned := make([]bool, len(history))
+	for i, e := range history {
+		pinned[i] = e.Round || groups[e.Group]
+	}
+	return pinned
+}
+
+func cost(e Candidate) float64 { return float64(max(0, e.Cost)) }
+
+// turns is from which entry on history is kept under OverflowTurns: from index from where all of that fits, else from
+// the first entry of the newest Turns pairs.
+func (f *fitter) turns(history []Candidate, pinned []bool, from int) int {
+	all := 0.0
+	for i, e := range history {
+		if i >= from && !pinned[i] {
+			all += cost(e)
+		}
+	}
+	if f.fits(all) {
+		return from
+	}
+	for ; from < len(history) && history[from].Pairs >= f.policy.Turns; from++ {
+	}
+	return from
+}
+
+// bundle is what stays or goes as one: a group, or an entry without one.
+type bundle struct {
+	first int // index of its first entry
+	cost  float64
+	score float64 // the highest
+}
+
+// bundles keeps whole bundles: under OverflowPriority each that fits, the highest score first; else the newest, up to the
+// first that does not fit. A bundle with an entry before index from goes.
+func (f *fitter) bundles(history []Candidate, pinned []bool, from int) {
+	bundles, of := bundlesOf(history, pinned)
+	order := slices.Clone(bundles)
+	inOrder := f.policy.Overflow != OverflowPriority
+	if inOrder {
+		slices.Reverse(order)
+	} else {
+		slices.SortFunc(order, func(a, b bundle) int {
+			return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.first, b.first))
+		})
+	}
+	stays := make(map[int]bool, len(bundles)) // by first
+	for _, u := range order {
+		if u.first < from {
+			continue
+		}
+		if f.fits(u.cost) {
+			f.used += u.cost
+			stays[u.first] = true
+		} else if inOrder {
+			break
+		}
+	}
+	for i := range history {
+		switch {
+		case pinned[i] || stays[of[i]]:
+			history[i].Why = ReasonNone
+		case i < from:
+			history[i].Why = ReasonPolicy
+		case of[i] < from:
+			history[i].Why = ReasonGroup
+		default:
+			history[i].Why = ReasonBudget
+		}
+	}
+}
+
+// bundlesOf lists the bundles that are not pinned, in the order of their first entries, and tells for every entry that is
+// not pinned where its bundle begins.
+func bundlesOf(history []Candidate, pinned []bool) (bundles []bundle, of []int) {
+	of = make([]int, len(history))
+	at := make(map[int]int) // by group, index in bundles
+	for i, e := range history {
+		if pinned[i] {
+			continue
+		}
+		k, ok := at[e.Group]
+		if !ok || e.Group == 0 {
+			k = len(bundles)
+			bundles, at[e.Group] = append(bundles, bundle{first: i, score: e.Score}), k
+		}
+		bundles[k].cost += cost(e)
+		bundles[k].score = max(bundles[k].score, e.Score)
+		of[i] = bundles[k].first
+	}
+	return bundles, of
+}

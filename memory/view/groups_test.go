@@ -1,0 +1,223 @@
+package view_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"remora/memory/view"
+	"remora/wire"
+	"remora/wire/dialects"
+)
+
+// fatal is what rapid's T and testing's have in common.
+type fatal interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// items reads a notation: uN, aN, sN and dN are messages, fcN and foN call N and its result, with r for reasoning, w for a hosted call, ccN and coN for a custom tool,
+// lcN for a local shell call and k for a compaction. Chat has uN, aN, foN and [x,y] for a message with calls x and y.
+func items(t fatal, d wire.Dialect, notation string) []wire.Item {
+	t.Helper()
+	var out []wire.Item
+	for word := range strings.FieldsSeq(notation) {
+		it, err := wire.ParseItem(d, []byte(spell(d, word)))
+		if err != nil {
+			t.Fatalf("item %s: %v", word, err)
+		}
+		out = append(out, it)
+	}
+	return out
+}
+
+func spell(d wire.Dialect, word string) string {
+	if d == dialects.Chat {
+		switch {
+		case strings.HasPrefix(word, "fo"):
+			return fmt.Sprintf(`{"role":"tool","tool_call_id":"c%s","content":"ok"}`, word[2:])
+		case word[0] == '[':
+			var calls []string
+			for id := range strings.SplitSeq(strings.Trim(word, "[]"), ",") {
+				calls = append(calls, fmt.Sprintf(`{"id":"c%s","type":"function","function":{"name":"f","arguments":"{}"}}`, id))
+			}
+			return fmt.Sprintf(`{"role":"assistant","content":null,"tool_calls":[%s]}`, strings.Join(calls, ","))
+		case word == "legacy":
+			return `{"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{}"}}`
+		case word == "function":
+			return `{"role":"function","name":"f","content":"ok"}`
+		}
+	}
+	for prefix, format := range map[string]string{
+		"fc": `{"type":"function_call","call_id":"c%s","name":"f","arguments":"{}"}`,
+		"fo": `{"type":"function_call_output","call_id":"c%s","output":"ok"}`,
+		"cc": `{"type":"custom_tool_call","call_id":"c%s","name":"f","input":""}`,
+		"co": `{"type":"custom_tool_call_output","call_id":"c%s","output":"ok"}`,
+		"lc": `{"type":"local_shell_call","call_id":"c%s","action":{}}`,
+	} {
+		if id, ok := strings.CutPrefix(word, prefix); ok {
+			return fmt.Sprintf(format, id)
+		}
+	}
+	switch word[0] {
+	case 'o':
+		return `{"type":"function_call_output","output":"no call id"}`
+	case 'r':
+		return fmt.Sprintf(`{"type":"reasoning","id":"rs_%s","summary":[]}`, word[1:])
+	case 'w':
+		return `{"type":"web_search_call","id":"ws"}`
+	case 'k':
+		return `{"type":"compaction","encrypted_content":"x"}`
+	}
+	return fmt.Sprintf(`{"role":%q,"content":%q}`, map[byte]string{'u': "user", 'a': "assistant"}[word[0]], word)
+}
+
+func TestGroups(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		dialect  wire.Dialect
+		notation string
+		want     []int
+	}{
+		{"nothing", dialects.Responses, "", []int{}},
+		{"messages stand alone", dialects.Responses, "u1 a1 k u2", []int{0, 0, 0, 0}},
+		{"pairs", dialects.Responses, "u1 fc1 fc2 fo1 fo2 a1", []int{0, 2, 3, 2, 3, 0}},
+		{"a message and its results", dialects.Chat, "u1 [1,2,3] fo1 fo2 fo3 a1", []int{0, 2, 2, 2, 2, 0}},
+		{"ids that come back", dialects.Chat, "[1] fo1 [1] fo1", []int{1, 1, 3, 3}},
+		{"ids that come back", dialects.Responses, "fc1 fo1 a1 fc1 fo1", []int{1, 1, 0, 4, 4}},
+		{"calls without ids", dialects.Chat, "legacy function u1 legacy function", []int{1, 1, 0, 4, 4}},
+		{"one id, two families", dialects.Responses, "fc1 cc1 fo1 co1", []int{1, 2, 1, 2}},
+		{"a shell call answered by a function", dialects.Responses, "fc1 lc1 fo1 u1 fo1", []int{1, 2, 2, 0, 1}},
+		{"a result before its call", dialects.Responses, "fo1 u1 fc1", []int{1, 0, 1}},
+		{"two results", dialects.Responses, "fc1 fo1 u1 fo1", []int{1, 1, 0, 1}},
+		{"two calls", dialects.Responses, "fc1 u1 fc1 fo1", []int{1, 0, 1, 1}},
+		{"a second result, the id comes back", dialects.Responses, "fc1 fo1 a1 fo1 u1 fc1 fo1", []int{1, 1, 0, 1, 0, 6, 6}},
+		{"a second call, the id comes back", dialects.Responses, "fc1 a1 fc1 fo1 u1 fc1 fo1", []int{1, 0, 1, 1, 0, 6, 6}},
+		{"a second call, no result after it", dialects.Responses, "fc1 fo1 u1 fc1 fo1 u2 fc1", []int{1, 1, 0, 4, 4, 0, 4}},
+		{"two results before their calls", dialects.Responses, "fo1 u1 fo1 fc1 u2 fc1", []int{1, 0, 3, 1, 0, 3}},
+		{"two results before one call", dialects.Responses, "fo1 u1 fo1 fc1", []int{1, 0, 1, 1}},
+		{"a result before its call, a call too many", dialects.Responses, "fo1 fc1 a1 fc1 fo1 u1 fc1", []int{1, 1, 0, 4, 4, 0, 4}},
+		{"nested", dialects.Responses, "fc1 u1 fc1 fo1 u2 fo1", []int{1, 0, 3, 3, 0, 1}},
+		{"without partner", dialects.Responses, "fc1 fo2 u1 fc3 cc4 fo4", []int{0, 0, 0, 0, 0, 0}},
+		{"results that name no call", dialects.Responses, "fc1 o u1 o fo1", []int{1, 0, 0, 0, 1}},
+		{"reasoning and its answer", dialects.Responses, "u1 r1 a1 u2 r2", []int{0, 2, 2, 0, 0}},
+		{"reasoning and its calls", dialects.Responses, "a1 r1 fc1 fc2 fo1 fo2 r2 w a2 u1", []int{0, 2, 2, 2, 2, 2, 7, 7, 7, 0}},
+	} {
+		t.Run(fmt.Sprintf("%s, %s", test.name, test.dialect), func(t *testing.T) {
+			list := items(t, test.dialect, test.notation)
+			if diff := cmp.Diff(test.want, view.Groups(list)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", test.notation, diff)
+			}
+		})
+	}
+}
+
+// conversation draws a history that a strict upstream accepts, in rounds with parallel calls; ids come back.
+func conversation(d wire.Dialect) *rapid.Generator[string] {
+	return rapid.Custom(func(t *rapid.T) string {
+		var words []string
+		for range rapid.IntRange(1, 5).Draw(t, "rounds") {
+			words = append(words, "u")
+			for range rapid.IntRange(0, 3).Draw(t, "steps") {
+				ids := rapid.Permutation([]string{"1", "2", "3"}).Draw(t, "ids")[:rapid.IntRange(1, 3).Draw(t, "calls")]
+				if d == dialects.Chat {
+					words = append(words, "["+strings.Join(ids, ",")+"]")
+				} else if rapid.Bool().Draw(t, "reasoning") {
+					words = append(words, "r")
+				}
+				for i, id := range ids {
+					if d == dialects.Responses {
+						words = append(words, []string{"fc", "cc"}[i%2]+id)
+					}
+				}
+				for i, id := range ids {
+					words = append(words, []string{"fo", "co"}[i%2*int(d.Code()-dialects.Chat.Code())]+id)
+				}
+			}
+			words = append(words, "a")
+		}
+		return strings.Join(words, " ")
+	})
+}
+
+// On real items, judged by wire.Check: wherever a budget cuts, upstream accepts what is left, and reasoning is
+// never without what it led to, nor that without the reasoning.
+func TestCutsLeaveNoOrphans(t *testing.T) {
+	for _, d := range []wire.Dialect{dialects.Chat, dialects.Responses} {
+		t.Run(d.String(), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				notation := conversation(d).Draw(t, "conversation")
+				all := items(t, d, notation)
+				if errs := wire.Check(d, all); errs != nil {
+					t.Fatalf("the generator is wrong: %s: %v", notation, errs)
+				}
+				list := make([]view.Candidate, len(all))
+				round := rapid.IntRange(0, len(all)).Draw(t, "round")
+				for i, group := range view.Groups(all) {
+					list[i] = view.Candidate{Cost: 1, Group: group, Round: i >= round}
+				}
+				kept, _ := fit(nil, nil, list, view.Policy{Budget: float64(rapid.IntRange(0, len(all)).Draw(t, "budget"))})
+				var view []wire.Item
+				for n, i := range kept.History {
+					view = append(view, all[i])
+					followed := n+1 < len(kept.History) && kept.History[n+1] == i+1
+					if all[i].Kind == wire.Reasoning && !followed {
+						t.Errorf("%s: reasoning %d lost what it led to", notation, i)
+					}
+					preceded := n > 0 && kept.History[n-1] == i-1
+					if i > 0 && all[i-1].Kind == wire.Reasoning && !preceded {
+						t.Errorf("%s: item %d lost its reasoning", notation, i)
+					}
+				}
+				if errs := wire.Check(d, view); errs != nil {
+					t.Errorf("%s: kept %v: %v", notation, kept.History, errs)
+				}
+			})
+		})
+	}
+}
+
+// Histories that share one id cost no more than others: a caller chooses them. A pass that is not linear takes
+// minutes over as many.
+func TestGroupsAreLinear(t *testing.T) {
+	const n, limit = 200_000, 10 * time.Second
+	grow := func(n int, notation string) []wire.Item {
+		part := items(t, dialects.Responses, notation)
+		return slices.Repeat(part, n/len(part))
+	}
+	for name, list := range map[string][]wire.Item{
+		"calls":               grow(n, "fc1"),
+		"results":             grow(n, "fo1"),
+		"one answer":          grow(n, "r1 fc1"),
+		"pairs":               grow(n, "fc1 fo1"),
+		"families":            grow(n, "lc1 cc1 fo1"),
+		"calls, then results": slices.Concat(grow(n/2, "fc1"), grow(n/2, "fo1")),
+		"results, then calls": slices.Concat(grow(n/2, "fo1"), grow(n/2, "fc1")),
+	} {
+		for try := 1; ; try++ { // the machine may be busy, or stand still, in one of them
+			start := time.Now()
+			view.Groups(list)
+			took := time.Since(start)
+			if took <= limit {
+				break
+			}
+			if try == 3 {
+				t.Errorf("%s: %d items took %v", name, n, took)
+				break
+			}
+		}
+	}
+}
+
+func BenchmarkGroups(b *testing.B) {
+	list := slices.Repeat(items(b, dialects.Responses, "u1 r1 fc1 fc2 fo1 fo2 r2 a1"), 50)
+	b.ReportAllocs()
+	for b.Loop() {
+		view.Groups(list)
+	}
+}

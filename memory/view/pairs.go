@@ -1,0 +1,321 @@
+package view
+
+import (
+	"cmp"
+	"slices"
+
+	"remora/wire"
+)
+
+// none is the partner of a unit that has none. Partners below it are those of replaced results (see insteadOf).
+const none = -1
+
+// insteadOf is the partner of a result in whose place its call has a later one, and its own inverse.
+func insteadOf(call int) int { return none - 1 - call }
+
+// Order returns the order in which upstream takes the results of a conversation: in Chat directly behind the message that made
+// their calls, in Responses anywhere behind their call. It lists the indices of items, nil where they stand so already, and
+// where in that list are the results that had to move. Results of one message keep their order, which upstream leaves to the
+// client. What has no partner stays where it is, and Assemble leaves it out. resolve is that of a Request.
+func Order(d wire.Dialect, items []wire.Item, resolve func(wire.Item) (wire.Item, bool)) (order, moved []int) {
+	if inOrder(d, items) {
+		return nil, nil
+	}
+
+	entries := entriesOf(items, resolve)
+	partner := partners(d, entries)
+	results := make(map[int][]result) // by the item behind which they belong
+	first := make(map[int]int)        // by call, the item of its first result
+	placed, gone := make([]bool, len(items)), make([]bool, len(items))
+	for i, u := range entries {
+		if u.kind != wire.ToolResult {
+			continue
+		}
+		call := partner[i]
+		if gone[u.item] = call < 0; call == none {
+			continue
+		}
+		if call < none {
+			call = insteadOf(call) // stays before the one in its place
+		}
+		if _, again := first[call]; !again {
+			first[call] = u.item
+		}
+		maker := entries[call].item
+		switch {
+		case adjacent(d):
+		case maker > u.item:
+			maker = endOfCalls(entries, call)
+		case first[call] < u.item && first[call] > maker:
+			maker = first[call] // takes the place of the one before
+		default:
+			continue // its place is right
+		}
+		results[maker], placed[u.item] = append(results[maker], result{first[call], u.item}), true
+	}
+
+	order = make([]int, 0, len(items))
+	for i := range items {
+		if !placed[i] {
+			order = append(order, i)
+		}
+		slices.SortStableFunc(results[i], func(a, b result) int { return cmp.Compare(a.at, b.at) })
+		for _, r := range results[i] {
+			order = append(order, r.item)
+		}
+	}
+	if moved = movedIn(order, placed, gone); len(moved) == 0 {
+		return nil, nil
+	}
+	return order, moved
+}
+
+// result is an item that answers a call, and the place of that call's first result: a later one takes it over.
+type result struct{ at, item int }
+
+// movedIn finds, of the items that were given a place, those that stand before an earlier item or behind a later one. Items
+// that Assemble leaves out do not count.
+func movedIn(order []int, placed, gone []bool) (moved []int) {
+	behind := make([]int, len(order)) // the first of the items from each place on
+	first := len(order)
+	for at, i := range slices.Backward(order) {
+		if !gone[i] {
+			first = min(first, i)
+		}
+		behind[at] = first
+	}
+
+	last := none // of the items so far
+	for at, i := range order {
+		if placed[i] && !gone[i] && (behind[at] < i || last > i) {
+			moved = append(moved, at)
+		}
+		if !gone[i] {
+			last = max(last, i)
+		}
+	}
+	return moved
+}
+
+// maxOpen bounds how many open calls inOrder looks through for each result.
+const maxOpen = 32
+
+// inOrder reports whether it takes one quick look to see that no result has to move.
+func inOrder(d wire.Dialect, items []wire.Item) bool {
+	var open []*wire.Call
+	for i := range items {
+		it := &items[i]
+		switch {
+		case it.Kind == wire.Reference:
+			return false
+		case it.Kind == wire.ToolResult || it.Answers.ID != "":
+			if it.Answers.ID == "" && !adjacent(d) {
+				continue // nothing says which call it answers
+			}
+			at := slices.IndexFunc(open, func(c *wire.Call) bool { return wire.Matches(*c, it.Answers) })
+			if at < 0 {
+				return false
+			}
+			open = slices.Delete(open, at, at+1)
+			continue
+		case adjacent(d) && len(open) > 0:
+			return false
+		}
+		if it.Takes.ID != "" {
+			if len(open) == maxOpen {
+				return false
+			}
+			open = append(open, &it.Takes)
+		}
+		for c := range it.Calls {
+			if len(open) == maxOpen || slices.ContainsFunc(open, func(o *wire.Call) bool { return o.ID == it.Calls[c].ID }) {
+				return false
+			}
+			open = append(open, &it.Calls[c])
+		}
+	}
+	return true
+}
+
+// endOfCalls returns the last item of the calls that stand together from a unit on: results stand behind all of them.
+func endOfCalls(entries []entry, at int) int {
+	for at+1 < len(entries) && entries[at+1].kind == wire.ToolCall {
+		at++
+	}
+	return entries[at].item
+}
+
+// pairKey is what a call and its result share.
+type pairKey struct{ id, family, name string }
+
+// keyOf returns the key of a call or a result.
+func keyOf(d wire.Dialect, c *wire.Call) pairKey {
+	switch {
+	case c.ID == "":
+		return pairKey{family: c.Family, name: c.Name}
+	case adjacent(d):
+		return pairKey{id: c.ID}
+	default:
+		return pairKey{id: c.ID, family: c.Family}
+	}
+}
+
+// localShell is the family of calls that Codex answers with the result of a function.
+const localShell = "local_shell"
+
+// pairing is what is known of the calls and results of one key.
+type pairing struct {
+	run      int     // the unit that began the run of what follows
+	open     []int   // its calls without a result, oldest first
+	early    int     // the last of its results without a call
+	stale    [][]int // likewise of earlier runs, those without any left out
+	answered int     // the call that was answered last
+}
+
+// partners pairs calls with results: one result a call, one call a result. It gives the partner of each unit.
+//
+// A result answers a call before it: the oldest open one of its run, since a run may make several before it has the results,
+// and otherwise that of the latest run that has one. A further result of the same run replaces the one before. A result that comes too early answers
+// the next call of its run. Of several calls with one id upstream takes only one that is open: in Responses of all, in Chat of
+// those of one message. The last one stays. Ids come back in later runs.
+func partners(d wire.Dialect, entries []entry) []int {
+	partner := make([]int, len(entries))
+	for i := range partner {
+		partner[i] = none
+	}
+	if !alongside(d, entries, partner) {
+		byKey(d, entries, partner)
+	}
+	return partner
+}
+
+// byKey is partners for any history.
+func byKey(d wire.Dialect, entries []entry, partner []int) {
+	for i := range partner {
+		partner[i] = none
+	}
+	known := make(map[pairKey]*pairing, len(entries)/2)
+	run := none
+	at := func(key pairKey) *pairing {
+		p := known[key]
+		if p == nil {
+			p = &pairing{run: run, early: none, answered: none}
+			known[key] = p
+		}
+		p.begin(run)
+		return p
+	}
+	for i := range entries {
+		u := &entries[i]
+		switch {
+		case isUser(*u):
+			run = i
+		case !u.calls() && u.kind != wire.ToolResult:
+		case u.pair.ID == "" && !adjacent(d): // nothing says what it belongs to
+		case u.calls():
+			at(keyOf(d, u.pair)).call(d, entries, partner, i)
+		default:
+			key := keyOf(d, u.pair)
+			shell := wire.Call{ID: u.pair.ID, Family: localShell}
+			if known[key] == nil && wire.Matches(shell, *u.pair) && known[keyOf(d, &shell)] != nil {
+				key = keyOf(d, &shell)
+			}
+			at(key).result(partner, i)
+		}
+	}
+}
+
+// begin makes of what was open before a run what is stale.
+func (p *pairing) begin(run int) {
+	if p.run != run {
+		if len(p.open) > 0 {
+			p.stale = append(p.stale, p.open)
+		}
+		p.run, p.open, p.early = run, nil, none
+	}
+}
+
+func (p *pairing) call(d wire.Dialect, entries []entry, partner []int, call int) {
+	switch last := len(p.open) - 1; {
+	case p.early != none:
+		p.pair(partner, call, p.early)
+		p.early = none
+		return
+	case !adjacent(d):
+		p.open, p.stale = nil, nil
+	case last >= 0 && entries[p.open[last]].item == entries[call].item:
+		p.open = p.open[:last]
+	default:
+	}
+	p.open = append(p.open, call)
+}
+
+func (p *pairing) result(partner []int, result int) {
+	last := len(p.stale) - 1
+	switch {
+	case len(p.open) > 0:
+		p.pair(partner, p.open[0], result)
+		p.open = p.open[1:]
+	case p.answered != none && partner[p.answered] > p.run:
+		partner[partner[p.answered]] = insteadOf(p.answered)
+		p.pair(partner, p.answered, result)
+	case last >= 0:
+		calls := p.stale[last]
+		p.pair(partner, calls[0], result)
+		if p.stale[last] = calls[1:]; len(calls) == 1 {
+			p.stale = p.stale[:last]
+		}
+	default:
+		p.early = result
+	}
+}
+
+func (p *pairing) pair(partner []int, call, result int) {
+	partner[call], partner[result], p.answered = result, call, call
+}
+
+// part takes apart pairs that stand where upstream refuses them: a result before its call, and in Chat one that is not directly
+// behind the message that made its call. Order leaves such pairs only where ids are used in confusing ways.
+func part(d wire.Dialect, entries []entry, partner []int) {
+	maker := none // the item that results may answer here
+	for i, u := range entries {
+		if u.kind != wire.ToolResult {
+			maker = u.item
+			continue
+		}
+		if call := partner[i]; call > i || call >= 0 && adjacent(d) && entries[call].item != maker {
+			partner[call], partner[i] = none, none
+		}
+	}
+}
+
+// alongside is partners for a history in which no id is ambiguous and few calls wait at a time, as nearly all are. It reports
+// whether it is one.
+func alongside(d wire.Dialect, entries []entry, partner []int) bool {
+	var open [maxOpen]int
+	n := 0
+	for i := range entries {
+		u := &entries[i]
+		if !u.calls() && u.kind != wire.ToolResult || u.pair.ID == "" && !adjacent(d) {
+			continue
+		}
+		key := keyOf(d, u.pair)
+		at := slices.IndexFunc(open[:n], func(call int) bool { return keyOf(d, entries[call].pair) == key })
+		switch {
+		case u.calls() && at < 0 && n < maxOpen:
+			open[n] = i
+			n++
+		case u.kind == wire.ToolResult && at >= 0:
+			partner[open[at]], partner[i] = i, open[at]
+			copy(open[at:n], open[at+1:n])
+			n--
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// adjacent reports whether results stand directly behind the message that made their calls. Ids then come back in later runs,
+// and an id alone says what a result answers.
+func adjacent(d wire.Dialect) bool { return d.Rules().ResultsAdjacent }

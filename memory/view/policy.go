@@ -1,0 +1,109 @@
+package view
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// What happens to history that does not fit; see docs/semantics.md#overflow-policies. [Fit] chooses alike for the first three.
+const (
+	// OverflowTruncate leaves it out.
+	OverflowTruncate = "truncate"
+	// OverflowSlidingWindow keeps the newest Window entries, and leaves out what of these does not fit.
+	OverflowSlidingWindow = "sliding_window"
+	// OverflowSummarize asks the caller to summarise what is left out, once, and to show the summary.
+	OverflowSummarize = "summarize"
+	// OverflowFIFO leaves out the oldest exchanges: a user message with the reply to it, a call with all its results.
+	OverflowFIFO = "fifo"
+	// OverflowTurns keeps the newest Turns pairs of a user message and its reply, with the tool items between, and leaves
+	// out what of these does not fit.
+	OverflowTurns = "turns"
+	// OverflowPriority keeps what scores highest: what users said, calls, answers, results; the newer the higher.
+	OverflowPriority = "priority"
+)
+
+// minToolResult is the least that a tool result may be shortened to, in tokens: a mark and a little text.
+const minToolResult = 32
+
+// Policy is how a view is cut to size. Numbers are tokens unless said otherwise.
+type Policy struct {
+	Budget   float64 // of the whole view and its answer; +Inf for no limit
+	Reserve  float64 // the part of Budget that is kept free for the answer
+	Overflow string  // one of the constants above
+	Window   int     // how many history entries are kept at most, whatever Overflow says; 0 is no limit
+	Turns    int     // how many user-assistant pairs OverflowTurns keeps
+	// MinTurns is how many of the newest complete user-assistant pairs are never left out, as the current round never is;
+	// 0 is none. They can make a view larger than its budget.
+	MinTurns int
+	// ToolResult is how many tokens of a tool result are sent at most, 0 for all. [Fit] takes costs as they are: it is
+	// for who makes the entries.
+	ToolResult int
+}
+
+// DefaultMinTurns is MinTurns where nothing is said: 3 for the policies that prune by turns, which would otherwise leave a
+// question without what it is about, and none for the others.
+func DefaultMinTurns(overflow string) int {
+	if overflow == OverflowFIFO || overflow == OverflowTurns {
+		return 3
+	}
+	return 0
+}
+
+// HistoryBudget returns how many tokens a view has left for history when its other parts cost spent: Budget less Reserve
+// less all of them. It is less than 0 where those alone are too much.
+func (p Policy) HistoryBudget(spent ...float64) float64 {
+	left := max(0, p.Budget-p.Reserve)
+	for _, tokens := range spent {
+		left -= tokens
+	}
+	return left
+}
+
+// NewestFirst reports whether [Fit] keeps no history in front of an entry for which there is no room but what must stay, so
+// the caller need not count what that costs.
+func (p Policy) NewestFirst() bool { return p.Overflow != OverflowPriority }
+
+// Validate tells every value that cannot be used, by its key in memory.policy.
+func (p Policy) Validate() []error {
+	var errs []error
+	if !(p.Budget > 0) {
+		errs = append(errs, fmt.Errorf("token_budget: want more than 0 tokens, have %v", p.Budget))
+	}
+	switch {
+	case !(p.Reserve >= 0) || math.IsInf(p.Reserve, 1):
+		errs = append(errs, fmt.Errorf("response_reserve: want 0 tokens or more, have %v", p.Reserve))
+	case p.Budget > 0 && p.Reserve >= p.Budget:
+		errs = append(errs, fmt.Errorf("response_reserve: want less than token_budget, which is %v, have %v", p.Budget, p.Reserve))
+	}
+	if !slices.Contains(overflows(), p.Overflow) {
+		errs = append(errs, fmt.Errorf("overflow: want %s, have %q", oneOf(overflows()), p.Overflow))
+	}
+	if p.Window < 0 {
+		errs = append(errs, fmt.Errorf("window_size: want 0 (no limit) or more entries, have %d", p.Window))
+	}
+	switch {
+	case p.Turns < 0:
+		errs = append(errs, fmt.Errorf("window_turns: want 1 or more pairs, have %d", p.Turns))
+	case p.Turns == 0 && p.Overflow == OverflowTurns:
+		errs = append(errs, fmt.Errorf("window_turns: want 1 or more pairs with overflow %q, have 0", OverflowTurns))
+	}
+	if p.MinTurns < 0 {
+		errs = append(errs, fmt.Errorf("min_history_turns: want 0 or more pairs, have %d", p.MinTurns))
+	}
+	if p.ToolResult != 0 && p.ToolResult < minToolResult {
+		errs = append(errs, fmt.Errorf("tool_result_max_tokens: want 0 (no limit) or at least %d tokens, have %d", minToolResult, p.ToolResult))
+	}
+	return errs
+}
+
+func overflows() []string {
+	return []string{OverflowTruncate, OverflowSlidingWindow, OverflowSummarize, OverflowFIFO, OverflowTurns, OverflowPriority}
+}
+
+// oneOf lists values as a sentence does.
+func oneOf(values []string) string {
+	last := len(values) - 1
+	return `"` + strings.Join(values[:last], `", "`) + `" or "` + values[last] + `"`
+}

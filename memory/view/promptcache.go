@@ -1,0 +1,167 @@
+package view
+
+import (
+	"fmt"
+	"time"
+)
+
+// PromptCache says when an epoch ends and where layers with placement auto stand. An assembly is a round: a user turn with its
+// whole tool loop.
+type PromptCache struct {
+	// MinCachedTokens is how many cached tokens the first answer of a round must report; fewer are a cache-miss.
+	MinCachedTokens int `mapstructure:"min_cached_tokens"`
+	// MinEpochAssemblies is in which round of an epoch cache figures are first judged: the first one fills the cache.
+	MinEpochAssemblies int `mapstructure:"min_epoch_assemblies"`
+	// MaxEpochAssemblies is after how many rounds an epoch ends.
+	MaxEpochAssemblies int `mapstructure:"max_epoch_assemblies"`
+	// DeltaBudgetFraction is which share of the view updates may take before the epoch ends. What they replace is paid for
+	// as well.
+	DeltaBudgetFraction float64 `mapstructure:"delta_budget_fraction"`
+	// AutoDemoteChurn is from which share of changed rounds on a layer with placement auto stands behind the history.
+	AutoDemoteChurn float64 `mapstructure:"auto_demote_churn"`
+	// AutoPromoteChurn is up to which share it stands before the history.
+	AutoPromoteChurn float64 `mapstructure:"auto_promote_churn"`
+	// MinChurnSamples is how many rounds must have been watched before placement auto decides anything.
+	MinChurnSamples int `mapstructure:"min_churn_samples"`
+	// ChurnDecay is which part of the watched rounds counts on after a decision.
+	ChurnDecay float64 `mapstructure:"churn_decay"`
+	// IdleReset is after which pause the cache is taken for lost; 0 is never.
+	IdleReset time.Duration `mapstructure:"idle_reset"`
+}
+
+// DefaultPromptCache returns the options that hold where the configuration says nothing. Providers drop a prompt that was
+// not used for five to ten minutes.
+func DefaultPromptCache() PromptCache {
+	return PromptCache{
+		MinCachedTokens: 100, MinEpochAssemblies: 2, MaxEpochAssemblies: 50, DeltaBudgetFraction: 0.15,
+		AutoDemoteChurn: 0.5, AutoPromoteChurn: 0.2, MinChurnSamples: 3, ChurnDecay: 0.5, IdleReset: 10 * time.Minute,
+	}
+}
+
+// Validate tells every value that cannot be used, by its key.
+func (c PromptCache) Validate() []error {
+	var errs []error
+	for _, n := range []struct {
+		key         string
+		value, from int
+	}{
+		{"min_cached_tokens", c.MinCachedTokens, 0},
+		{"min_epoch_assemblies", c.MinEpochAssemblies, 1},
+		{"max_epoch_assemblies", c.MaxEpochAssemblies, 1},
+		{"min_churn_samples", c.MinChurnSamples, 1},
+	} {
+		if n.value < n.from {
+			errs = append(errs, fmt.Errorf("%s: want %d or more, have %d", n.key, n.from, n.value))
+		}
+	}
+	for _, f := range []struct {
+		key   string
+		value float64
+	}{
+		{"delta_budget_fraction", c.DeltaBudgetFraction},
+		{"auto_demote_churn", c.AutoDemoteChurn},
+		{"auto_promote_churn", c.AutoPromoteChurn},
+		{"churn_decay", c.ChurnDecay},
+	} {
+		if !(f.value >= 0 && f.value <= 1) {
+			errs = append(errs, fmt.Errorf("%s: want 0 to 1, have %v", f.key, f.value))
+		}
+	}
+	if c.AutoPromoteChurn >= c.AutoDemoteChurn {
+		errs = append(errs, fmt.Errorf("auto_promote_churn: want less than auto_demote_churn, which is %v, have %v",
+			c.AutoDemoteChurn, c.AutoPromoteChurn))
+	}
+	if c.IdleReset < 0 {
+		errs = append(errs, fmt.Errorf("idle_reset: want 0 (never) or more, have %v", c.IdleReset))
+	}
+	return errs
+}
+
+// Placement is where a layer's block stands.
+type Placement string
+
+// Placements. The empty one is PlaceAuto.
+const (
+	PlaceBefore Placement = "anchor" // before the history, pinned
+	PlaceBehind Placement = "live"   // behind the history
+	PlaceAuto   Placement = "auto"   // where the layer's kind belongs, until it is known how often it changes
+)
+
+// Said is what a configured layer says now, and where it may stand. Every layer that is configured must be told of, in the
+// order of blocks: one that is missing counts as taken out of the configuration.
+type Said struct {
+	// Block has no texts if the layer says nothing. Live is where its kind belongs under PlaceAuto: behind the history. What
+	// is not valid UTF-8 in the texts is replaced, as in any message.
+	Block
+	Placement Placement
+	// Fresh layers are shown as they answer, even inside a round, and PlaceAuto never pins them: a recall that changes the
+	// layer's state, or one that follows the tool loop. It matters for live ones only.
+	Fresh bool
+	// Held: it was not asked, or failed. What it said last stands, if that is still known.
+	Held bool
+}
+
+// PrefixRequest is what one request is made of.
+type PrefixRequest struct {
+	// Lineage names the cache that the request goes to, and whose memory it is told: dialect, model and resource.
+	Lineage string
+	// Lead tells the leading system text and instructions apart from others: a hash.
+	Lead string
+	// Round names the user turn, so that the same words said later are another one.
+	Round string
+	// Loop: the request is not the first of its round. It begins none even where the state does not know the round.
+	Loop bool
+	// CutMoved: the history begins elsewhere than in the request before, so that the cache behind the lead is lost.
+	CutMoved bool
+	// Idle is how long ago the session's last request was.
+	Idle time.Duration
+	// End is how much of the conversation the request has, in units from its beginning: where what is said with it stands.
+	// 0 is not known: then that stands at the end of each view.
+	End int
+	// View is about how large the view is, in tokens. 0 is not known: then updates are measured by what is pinned.
+	View int
+	// Free is how many tokens updates and live blocks may take together; math.MaxInt without a limit.
+	Free int
+	// Count counts the tokens of a text. It is called for updates when they are published.
+	Count func(text string) int
+	// Layers are all that are configured, in slot order.
+	Layers []Said
+}
+
+// PrefixReason is why an epoch began.
+type PrefixReason string
+
+// Reasons, in the order in which they are tried.
+const (
+	ColdStart           PrefixReason = "cold-start"           // nothing is known of the lineage
+	InstructionsChanged PrefixReason = "instructions-changed" // the leading text is another one
+	Reconfigured        PrefixReason = "reconfigured"         // a pinned layer is gone, or has another placement
+	CutMoved            PrefixReason = "cut-moved"
+	Idle                PrefixReason = "idle"
+	CacheMiss           PrefixReason = "cache-miss"     // the round before was not served from the cache
+	MaxAge              PrefixReason = "max-age"        // the epoch had its rounds
+	DeltaOverflow       PrefixReason = "delta-overflow" // updates do not fit
+	DeltaPressure       PrefixReason = "delta-pressure" // updates take too large a share
+)
+
+// Plan is what layers put into a view: [leading items] Anchored [history up to the user message] Live [tool loop], with
+// updates where they were first sent.
+type Plan struct {
+	// Anchored have the same bytes throughout an epoch, but for blocks too large to pin, which stand last.
+	Anchored []Block
+	// Updates replace blocks of Anchored, one a layer at most, in the order in which they were first sent. None of them may be
+	// left out of a view, or the model believes what no longer holds.
+	Updates []Block
+	// Live are the blocks of layers that stand behind the history.
+	Live []Block
+	// Reason is why an epoch begins with this request, empty if it goes on.
+	Reason PrefixReason
+}
+
+// CacheUsage is what upstream reported of a request.
+type CacheUsage struct {
+	Prompt int // tokens, 0 if not reported
+	Cached int // of these, read from the cache
+	// Reported: Cached was among what upstream said. Without it nothing is known of the cache, which is not 0.
+	Reported bool
+}

@@ -1,0 +1,423 @@
+package view
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	"remora/wire"
+)
+
+// Form says which messages a server takes in which roles. Each form does what the forms before it do. Servers that render
+// a chat template are the reason: many templates refuse what the API allows.
+type Form uint8
+
+// Forms, from the one that changes least.
+const (
+	// AsIs makes each block a message of its own, in the role of instructions.
+	AsIs Form = iota
+	// Joined tells the blocks before the history in one system message, and all others in the user's role. What the client
+	// sent stays as it is.
+	Joined
+	// OneSystem joins that message with the client's own: there is one system message, and it is the first message. Later
+	// ones of the client's are told in the user's role.
+	OneSystem
+	// Alternate joins messages of one role that follow each other, so that user and assistant take turns.
+	Alternate
+	// NoSystem puts the text of the system message at the head of the first message of the user's.
+	NoSystem
+)
+
+// String names the form as records spell it.
+func (f Form) String() string {
+	return [...]string{"as_is", "joined", "one_system", "alternate", "no_system"}[min(f, NoSystem)]
+}
+
+// ParseForm is the inverse of Form.String.
+func ParseForm(name string) (Form, error) {
+	for f := AsIs; f <= NoSystem; f++ {
+		if f.String() == name {
+			return f, nil
+		}
+	}
+	return 0, fmt.Errorf("form of messages %q is unknown", name)
+}
+
+// Messages is a view before the roles of its messages are decided.
+type Messages struct {
+	Dialect wire.Dialect
+	// Instructions is the member of that name of a Responses request, as it came. Its text is a system message to servers.
+	Instructions []byte
+	// Before is what stands directly behind what upstream keeps (see Continue).
+	Before []wire.Item
+	// Lead are the client's leading system and developer items, Items what follows them.
+	Lead, Items []wire.Item
+	// Blocks are what layers tell the model.
+	Blocks []Block
+	// After is what stands behind the blocks: answers of this turn, results of calls, advice.
+	After []wire.Item
+	// Continues: upstream itself puts earlier items before these.
+	Continues bool
+}
+
+// Continue makes the view one that upstream puts earlier items before. carried are how many of Items upstream has not seen
+// of the answer that it goes on from. They come first, and results at the client's beginning with them, so that neither
+// blocks nor instructions stand between a call that upstream keeps and its result.
+func (m *Messages) Continue(carried int) {
+	m.Continues = true
+	n := min(max(carried, 0), len(m.Items))
+	for len(m.Lead) == 0 && n < len(m.Items) && m.Items[n].Kind == wire.ToolResult {
+		n++
+	}
+	m.Before, m.Items = m.Items[:n:n], m.Items[n:]
+}
+
+// Without takes items out of the history. Blocks inside of it stay where they stood between the others.
+func (m *Messages) Without(gone []wire.Item) {
+	left := make(map[*byte]bool, len(gone)) // by where an item's bytes are: equal items may stand elsewhere
+	for _, it := range gone {
+		left[&it.Raw[0]] = true
+	}
+	m.replace(func(it wire.Item) (wire.Item, bool) { return it, len(it.Raw) == 0 || !left[&it.Raw[0]] })
+}
+
+// MakePortable puts items of the history in the form that every provider takes (see wire.Item.Portable), apart from those
+// that are the client's own.
+func (m *Messages) MakePortable(own func(wire.Item) bool) {
+	m.replace(func(it wire.Item) (wire.Item, bool) {
+		if own(it) {
+			return it, true
+		}
+		out, ok := it.AsInput(func(wire.Audio) bool { return false })
+		if ok {
+			out, ok = out.Portable(wire.OtherProvider)
+		}
+		return out, ok
+	})
+}
+
+// replace makes of each item of the history another, or none.
+func (m *Messages) replace(with func(wire.Item) (wire.Item, bool)) {
+	items, before := make([]wire.Item, 0, len(m.Items)), make([]int, 1, len(m.Items)+1)
+	for _, it := range m.Items {
+		if other, ok := with(it); ok {
+			items = append(items, other)
+		}
+		before = append(before, len(items))
+	}
+	m.Items = items
+	m.Blocks = slices.Clone(m.Blocks)
+	for i := range m.Blocks {
+		if b := &m.Blocks[i]; b.Inside {
+			b.At = before[min(max(b.At, 0), len(before)-1)]
+		}
+	}
+}
+
+// Sent is a view as it is sent.
+type Sent struct {
+	Items []wire.Item
+	// Instructions replace the member of that name; nil leaves it as it came.
+	Instructions []byte
+	// Told are the indices of the items that layers say in the user's role.
+	Told []int
+	// Repaired is how many of the client's own items are sent otherwise than they came.
+	Repaired int
+}
+
+// Same reports whether the view in a form is the view as it is.
+func (m *Messages) Same(f Form) bool {
+	added := len(m.After) > 0 || slices.ContainsFunc(m.Blocks, func(b Block) bool { return len(b.Texts) > 0 })
+	return f == AsIs || !m.Dialect.Known() || f == Joined && !added
+}
+
+// As returns the view in a form.
+func (m *Messages) As(f Form) Sent {
+	blocks := place(m.Dialect, m.Blocks)
+	if m.Same(f) {
+		items := append(blocks.around(m.Lead, m.Items), m.After...)
+		if len(m.Before) > 0 {
+			items = slices.Concat(m.Before, items)
+		}
+		return Sent{Items: items}
+	}
+
+	s := &shaping{m: m, form: f, blocks: blocks}
+	s.add(m.Before, 0)
+	s.lead()
+	s.body()
+	if f >= Alternate {
+		s.alternate()
+	}
+
+	out := Sent{Items: make([]wire.Item, 0, len(s.list)), Instructions: s.instructions, Repaired: s.gone}
+	for i, e := range s.list {
+		out.Items = append(out.Items, e.Item)
+		if e.changed {
+			out.Repaired += e.own
+		}
+		if e.own == 0 && e.Kind == wire.Message && e.Role == wire.User {
+			out.Told = append(out.Told, i)
+		}
+	}
+	return out
+}
+
+// shaping is one As under way.
+type shaping struct {
+	m            *Messages
+	form         Form
+	blocks       placed
+	list         []sentItem
+	instructions []byte
+	gone         int // items of the client's that became part of another place
+}
+
+// sentItem is a message with how many of the client's items it holds.
+type sentItem struct {
+	wire.Item
+	own     int
+	changed bool
+}
+
+// lead makes the system message. Behind what upstream keeps it would not be the first message, so that only instructions
+// can be one there.
+func (s *shaping) lead() {
+	m := s.m
+	lead := wire.ConvertAll(m.Lead, m.Dialect)
+	blocks := s.joinTexts(s.blocks.anchored)
+
+	if s.form == Joined || m.Continues && len(m.instructions()) == 0 && s.form < NoSystem {
+		role := wire.System
+		switch {
+		case m.Continues:
+			role = wire.User
+		case m.Dialect.Rules().Instructions == "" && len(s.blocks.anchored) > 0:
+			role = s.blocks.anchored[0].Role
+		}
+		for _, it := range lead {
+			e := sentItem{Item: it, own: 1}
+			if s.form > Joined {
+				e = s.inRole(e, wire.User)
+			}
+			s.list = append(s.list, e)
+		}
+		if blocks != "" {
+			s.list = append(s.list, sentItem{Item: newMessage(m.Dialect, role, blocks)})
+		}
+		return
+	}
+
+	if text := m.instructions(); len(text) > 0 || s.form == NoSystem {
+		texts := []string{string(text)}
+		for _, it := range lead {
+			texts = append(texts, quoted(it.Text()))
+		}
+		s.gone += len(lead)
+		all := joinStrings(append(texts, blocks)...)
+		switch {
+		case s.form == NoSystem:
+			if all != "" {
+				s.list = append(s.list, sentItem{Item: newMessage(m.Dialect, wire.User, all)})
+			}
+			if len(text) > 0 {
+				s.instructions, s.gone = []byte("null"), s.gone+1
+			}
+		case all != string(text):
+			s.instructions, s.gone = []byte(all), s.gone+1
+		}
+		return
+	}
+
+	var e sentItem
+	for _, it := range lead {
+		s.merge(&e, sentItem{Item: it, own: 1})
+	}
+	if blocks != "" {
+		s.merge(&e, sentItem{Item: newMessage(m.Dialect, wire.System, blocks)})
+	}
+	if len(e.Raw) > 0 {
+		s.list = append(s.list, s.inRole(e, wire.System))
+	}
+}
+
+// instructions returns the member as a JSON string; nil if it says nothing.
+func (m *Messages) instructions() []byte {
+	if len(m.Instructions) <= len(`""`) || m.Instructions[0] != '"' {
+		return nil
+	}
+	return m.Instructions
+}
+
+// body puts the history and the other blocks behind the system message.
+func (s *shaping) body() {
+	m := s.m
+	for piece, block := range s.blocks.pieces(m.Items) {
+		if block {
+			s.add(piece, 0)
+		} else {
+			s.add(piece, 1)
+		}
+	}
+	s.add(s.blocks.live, 0)
+	s.add(m.After, 0)
+}
+
+// add appends items of which each holds so many of the client's.
+func (s *shaping) add(items []wire.Item, own int) {
+	for _, it := range wire.ConvertAll(items, s.m.Dialect) {
+		e := sentItem{Item: it, own: own}
+		if it.Kind == wire.Message && (it.Role == wire.System || it.Role == wire.Developer) && (own == 0 || s.form >= OneSystem) {
+			e = s.inRole(e, wire.User)
+		}
+		s.list = append(s.list, e)
+	}
+}
+
+// What stands in for a message where one is missing between two of the same role.
+const (
+	noAnswer = `"(no answer)"`
+	goOn     = `"(continue)"`
+)
+
+// alternate makes user and assistant take turns, the user first. Calls and results stand between them and do not count.
+func (s *shaping) alternate() {
+	m := s.m
+	in := s.list
+	s.list = make([]sentItem, 0, len(in)+1)
+	turn, last := wire.RoleNone, -1 // who spoke last, and where
+	add := func(e sentItem) {
+		turn, last = e.Role, len(s.list)
+		s.list = append(s.list, e)
+	}
+	for _, e := range in {
+		if e.Kind != wire.Message || len(e.Calls) > 0 || e.Role != wire.User && e.Role != wire.Assistant {
+			s.list = append(s.list, e)
+			continue
+		}
+		switch {
+		case e.Role == turn && (last == len(s.list)-1 || e.own == 0 && turn == wire.User):
+			s.merge(&s.list[last], e)
+			continue
+		case e.Role == turn && turn == wire.User:
+			add(sentItem{Item: newMessage(m.Dialect, wire.Assistant, noAnswer)})
+		case e.Role == wire.Assistant && (turn == wire.Assistant || turn == wire.RoleNone && !m.Continues):
+			add(sentItem{Item: newMessage(m.Dialect, wire.User, goOn)})
+		}
+		add(e)
+	}
+}
+
+// merge adds what a message says to another one.
+func (s *shaping) merge(to *sentItem, e sentItem) {
+	if len(to.Raw) == 0 {
+		*to = e
+		return
+	}
+	a, b := wire.Member(to.Raw, "content"), wire.Member(e.Raw, "content")
+	var content []byte
+	switch {
+	case !says(b):
+		content = a
+	case !says(a):
+		content = b
+	case a[0] == '"' && b[0] == '"':
+		content = []byte(joinStrings(string(a), string(b)))
+	default:
+		content = append([]byte{'['}, bytes.Join(append(partsOf(to.Item, a), partsOf(e.Item, b)...), []byte{','})...)
+		content = append(content, ']')
+	}
+	to.Item = withMember(to.Item, "content", content)
+	to.own, to.changed = to.own+e.own, true
+}
+
+// inRole returns the message in another role.
+func (s *shaping) inRole(e sentItem, role wire.Role) sentItem {
+	if e.Role != role {
+		e.Item, e.changed = withMember(e.Item, "role", []byte(quoted(roleName(role)))), true
+	}
+	return e
+}
+
+// joinTexts returns what messages say, as one JSON string; empty for none.
+func (s *shaping) joinTexts(items []wire.Item) string {
+	var texts []string
+	for _, it := range items {
+		texts = append(texts, quoted(it.Text()))
+	}
+	return joinStrings(texts...)
+}
+
+// joinStrings joins JSON strings with an empty line between them, without reading them: what they spell oddly stays.
+func joinStrings(list ...string) string {
+	var inner []string
+	for _, s := range list {
+		if len(s) > len(`""`) {
+			inner = append(inner, s[1:len(s)-1])
+		}
+	}
+	if inner == nil {
+		return ""
+	}
+	return `"` + strings.Join(inner, `\n\n`) + `"`
+}
+
+func says(content []byte) bool {
+	return len(content) > 0 && (content[0] == '[' || content[0] == '"' && len(content) > len(`""`))
+}
+
+// partsOf returns a content as parts.
+func partsOf(it wire.Item, content []byte) [][]byte {
+	var parts [][]byte
+	if content[0] == '[' {
+		for p := range wire.Parts(content) {
+			parts = append(parts, p.Value)
+		}
+		return parts
+	}
+	return append(parts, it.Dialect.TextPart(it.Role, content))
+}
+
+// withMember returns the item with another value of one member; all other bytes stay.
+func withMember(it wire.Item, name string, value []byte) wire.Item {
+	found := false
+	raw := wire.Edit(it.Raw, func(_ int, p wire.Part) ([]byte, bool) {
+		if string(p.Name) != name {
+			return it.Raw[p.Start:p.End], true
+		}
+		found = true
+		return slices.Concat(it.Raw[p.Start:p.End-len(p.Value)], value), true
+	})
+	if !found {
+		raw = slices.Concat(raw[:len(raw)-1], []byte(`,"`+name+`":`), value, []byte{'}'})
+	}
+	return parsed(it, raw)
+}
+
+func newMessage(d wire.Dialect, role wire.Role, text string) wire.Item {
+	return parsed(wire.Item{Dialect: d}, []byte(`{"role":`+quoted(roleName(role))+`,"content":`+text+`}`))
+}
+
+// parsed reads an item that was made of one that could be read; otherwise that one stays.
+func parsed(was wire.Item, raw []byte) wire.Item {
+	if it, err := wire.ParseItem(was.Dialect, raw); err == nil {
+		return it
+	}
+	return was
+}
+
+func roleName(r wire.Role) string {
+	switch r {
+	case wire.User:
+		return "user"
+	case wire.Assistant:
+		return "assistant"
+	case wire.Developer:
+		return "developer"
+	default:
+		return "system"
+	}
+}
+
+func quoted(text string) string { return string(wire.AppendString(nil, text)) }

@@ -1,0 +1,269 @@
+package view_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"remora/memory/view"
+	"remora/wire"
+	"remora/wire/dialects"
+)
+
+// chatMessages makes Chat messages of a notation: s, d, u, a and a text; c is a message with a call, r its result.
+func chatMessages(t interface{ Fatal(...any) }, notation string) []wire.Item {
+	var items []wire.Item
+	for word := range strings.FieldsSeq(notation) {
+		kind, text, _ := strings.Cut(word, ":")
+		role := map[string]string{"s": "system", "d": "developer", "u": "user", "a": "assistant", "c": "assistant", "r": "tool"}[kind]
+		m := map[string]any{"role": role, "content": text}
+		switch kind {
+		case "c":
+			m["tool_calls"] = []any{map[string]any{"id": text, "type": "function", "function": map[string]any{"name": "f", "arguments": "{}"}}}
+			m["content"] = nil
+		case "r":
+			m["tool_call_id"] = text
+		}
+		raw, err := json.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		it, err := wire.ParseItem(dialects.Chat, raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		items = append(items, it)
+	}
+	return items
+}
+
+// blocks are messages as what layers say at a place.
+func blocks(at view.Block, messages []wire.Item) (list []view.Block) {
+	for _, it := range messages {
+		b := at
+		b.Role, b.Texts = it.Role, []string{it.Text()}
+		list = append(list, b)
+	}
+	return list
+}
+
+// notation is the inverse. An empty line within a text is a plus.
+func notation(items []wire.Item) string {
+	var words []string
+	for _, it := range items {
+		kind := map[wire.Role]string{wire.System: "s", wire.Developer: "d", wire.User: "u", wire.Assistant: "a", wire.RoleTool: "r"}[it.Role]
+		text := it.Text()
+		switch {
+		case it.Kind == wire.ToolResult:
+			kind, text = "r", it.Answers.ID
+		case len(it.Calls) > 0:
+			kind, text = "c", it.Calls[0].ID
+		}
+		words = append(words, kind+":"+strings.ReplaceAll(strings.ReplaceAll(text, "\n\n", "+"), " ", "_"))
+	}
+	return strings.Join(words, " ")
+}
+
+func TestForms(t *testing.T) {
+	for name, c := range map[string]struct {
+		lead, items                string
+		anchored, round, live      string
+		after                      string
+		joined, one, alternate, no string
+		repaired                   [4]int // of joined to no
+		inside                     string // behind the second item
+		continues                  bool
+		carried                    int
+	}{
+		"nothing to do": {
+			items: "u:1 a:1 u:2", joined: "u:1 a:1 u:2", one: "u:1 a:1 u:2", alternate: "u:1 a:1 u:2", no: "u:1 a:1 u:2",
+		},
+		"the client's one system message": {
+			lead: "s:x", items: "u:1", joined: "s:x u:1", one: "s:x u:1", alternate: "s:x u:1", no: "u:x+1", repaired: [4]int{3: 2},
+		},
+		"blocks alone": {
+			items: "u:1", anchored: "s:b1 s:b2", joined: "s:b1+b2 u:1", one: "s:b1+b2 u:1", alternate: "s:b1+b2 u:1", no: "u:b1+b2+1",
+			repaired: [4]int{3: 1},
+		},
+		"blocks behind the client's": {
+			lead: "s:x", items: "u:1", anchored: "s:b1 s:b2", round: "s:r", live: "s:l",
+			joined: "s:x s:b1+b2 u:1 u:r u:l", one: "s:x+b1+b2 u:1 u:r u:l", alternate: "s:x+b1+b2 u:1+r+l", no: "u:x+b1+b2+1+r+l",
+			repaired: [4]int{0, 1, 2, 2},
+		},
+		"a developer's": {
+			lead: "d:x", items: "u:1", anchored: "d:b", joined: "d:x d:b u:1", one: "s:x+b u:1", alternate: "s:x+b u:1", no: "u:x+b+1",
+			repaired: [4]int{0, 1, 1, 2},
+		},
+		"several of the client's, one of them late": {
+			lead: "s:x s:y", items: "u:1 a:1 s:z u:2", joined: "s:x s:y u:1 a:1 s:z u:2", one: "s:x+y u:1 a:1 u:z u:2",
+			alternate: "s:x+y u:1 a:1 u:z+2", no: "u:x+y+1 a:1 u:z+2", repaired: [4]int{0, 3, 4, 5},
+		},
+		"live blocks behind a result": {
+			items: "u:1 c:k r:k", live: "s:l", joined: "u:1 c:k r:k u:l", one: "u:1 c:k r:k u:l", alternate: "u:1+l c:k r:k", no: "u:1+l c:k r:k",
+			repaired: [4]int{0, 0, 1, 1},
+		},
+		"an update inside": {
+			items: "u:1 a:1 u:2", inside: "s:i", joined: "u:1 a:1 u:i u:2", one: "u:1 a:1 u:i u:2", alternate: "u:1 a:1 u:i+2", no: "u:1 a:1 u:i+2",
+			repaired: [4]int{0, 0, 1, 1},
+		},
+		"advice": {
+			items: "u:1", after: "a:no s:better", joined: "u:1 a:no u:better", one: "u:1 a:no u:better", alternate: "u:1 a:no u:better", no: "u:1 a:no u:better",
+		},
+		"advice on a call": {
+			items: "u:1", after: "c:k r:k s:better", joined: "u:1 c:k r:k u:better", one: "u:1 c:k r:k u:better", alternate: "u:1+better c:k r:k",
+			no: "u:1+better c:k r:k", repaired: [4]int{0, 0, 1, 1},
+		},
+		"a user who interrupts": {
+			items: "u:1 c:k r:k u:2", joined: "u:1 c:k r:k u:2", one: "u:1 c:k r:k u:2", alternate: "u:1 c:k r:k a:(no_answer) u:2",
+			no: "u:1 c:k r:k a:(no_answer) u:2",
+		},
+		"a window that begins with an answer": {
+			lead: "s:x", items: "a:1 u:2", joined: "s:x a:1 u:2", one: "s:x a:1 u:2", alternate: "s:x u:(continue) a:1 u:2", no: "u:x a:1 u:2",
+			repaired: [4]int{3: 1},
+		},
+		"answers and questions in a row": {
+			items: "u:1 u:2 a:1 a:2 u:3", joined: "u:1 u:2 a:1 a:2 u:3", one: "u:1 u:2 a:1 a:2 u:3", alternate: "u:1+2 a:1+2 u:3", no: "u:1+2 a:1+2 u:3",
+			repaired: [4]int{0, 0, 4, 4},
+		},
+		"behind what upstream keeps": {
+			items: "u:2", anchored: "s:b", continues: true, joined: "u:b u:2", one: "u:b u:2", alternate: "u:b+2", no: "u:b+2", repaired: [4]int{0, 0, 1, 1},
+		},
+		"results for what upstream keeps": {
+			items: "r:k", live: "s:l", continues: true, joined: "r:k u:l", one: "r:k u:l", alternate: "r:k u:l", no: "r:k u:l",
+		},
+		"results and a question": {
+			items: "r:k u:2", anchored: "s:b", live: "s:l", continues: true, joined: "r:k u:b u:2 u:l", one: "r:k u:b u:2 u:l",
+			alternate: "r:k u:b+2+l", no: "r:k u:b+2+l", repaired: [4]int{0, 0, 1, 1},
+		},
+		"what upstream has not seen": {
+			lead: "d:x", items: "r:h a:1 u:2", carried: 2, anchored: "s:b", continues: true, joined: "r:h a:1 d:x u:b u:2",
+			one: "r:h a:1 u:x u:b u:2", alternate: "r:h a:1 u:x+b+2", no: "r:h a:1 u:x+b+2", repaired: [4]int{0, 1, 2, 2},
+		},
+		"a hidden result beside the client's": {
+			items: "r:h r:k u:2", carried: 1, anchored: "s:b", continues: true, joined: "r:h r:k u:b u:2", one: "r:h r:k u:b u:2",
+			alternate: "r:h r:k u:b+2", no: "r:h r:k u:b+2", repaired: [4]int{0, 0, 1, 1},
+		},
+	} {
+		m := view.Messages{
+			Dialect: dialects.Chat, Lead: chatMessages(t, c.lead), Items: chatMessages(t, c.items), After: chatMessages(t, c.after),
+			Blocks: slices.Concat(blocks(view.Block{}, chatMessages(t, c.anchored)), blocks(view.Block{Live: true, Round: true}, chatMessages(t, c.round)), blocks(view.Block{Live: true}, chatMessages(t, c.live))),
+		}
+		if c.continues {
+			m.Continue(c.carried)
+		}
+		if c.inside != "" {
+			m.Blocks = append(m.Blocks, blocks(view.Block{Inside: true, At: 2}, chatMessages(t, c.inside))...)
+		}
+		for form, want := range map[view.Form]string{view.Joined: c.joined, view.OneSystem: c.one, view.Alternate: c.alternate, view.NoSystem: c.no} {
+			sent := m.As(form)
+			if got := notation(sent.Items); got != want {
+				t.Errorf("%s, %s: %s, want %s", name, form, got, want)
+			}
+			if sent.Repaired != c.repaired[form-1] {
+				t.Errorf("%s, %s: %d items repaired, want %d", name, form, sent.Repaired, c.repaired[form-1])
+			}
+		}
+	}
+}
+
+// TestFormsOfResponses: instructions are the client's system message.
+func TestFormsOfResponses(t *testing.T) {
+	raw := func(form view.Form, instructions string) string {
+		item := func(s string) wire.Item {
+			it, err := wire.ParseItem(dialects.Responses, []byte(s))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return it
+		}
+		m := view.Messages{
+			Dialect: dialects.Responses, Instructions: []byte(instructions),
+			Lead:   []wire.Item{item(`{"role":"developer","content":[{"type":"input_text","text":"d"}]}`)},
+			Items:  []wire.Item{item(`{"role":"user","content":[{"type":"input_image","image_url":"x"}]}`)},
+			Blocks: []view.Block{{Role: wire.Developer, Texts: []string{"b"}}, {Live: true, Role: wire.Developer, Texts: []string{"l"}}},
+		}
+		sent := m.As(form)
+		out := string(sent.Instructions)
+		for _, it := range sent.Items {
+			out += "\n" + string(it.Raw)
+		}
+		return out
+	}
+	const (
+		user = `{"role":"user","content":[{"type":"input_image","image_url":"x"}]}`
+		both = `{"role":"user","content":[{"type":"input_image","image_url":"x"},{"type":"input_text","text":"l"}]}`
+	)
+	for _, c := range []struct {
+		form               view.Form
+		instructions, want string
+	}{
+		{view.Joined, `"\ud800 i"`, "\n" + `{"role":"developer","content":[{"type":"input_text","text":"d"}]}` + "\n" + `{"role":"system","content":"b"}` + "\n" + user + "\n" + `{"role":"user","content":"l"}`},
+		// What an odd string spells stays.
+		{view.OneSystem, `"\ud800 i"`, `"\ud800 i\n\nd\n\nb"` + "\n" + user + "\n" + `{"role":"user","content":"l"}`},
+		{view.Alternate, `"i"`, `"i\n\nd\n\nb"` + "\n" + both},
+		{view.NoSystem, `"i"`, "null\n" + `{"role":"user","content":[{"type":"input_text","text":"i\n\nd\n\nb"},{"type":"input_image","image_url":"x"},{"type":"input_text","text":"l"}]}`},
+		{view.OneSystem, ``, "\n" + `{"role":"system","content":[{"type":"input_text","text":"d"},{"type":"input_text","text":"b"}]}` + "\n" + user + "\n" + `{"role":"user","content":"l"}`},
+	} {
+		if diff := cmp.Diff(c.want, raw(c.form, c.instructions)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.form, diff)
+		}
+	}
+}
+
+// TestFormsHold draws conversations: each form is what its servers take, nothing said is lost, calls keep their results, and
+// a view that has a form already keeps its bytes.
+func TestFormsHold(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		words := rapid.SliceOfN(rapid.SampledFrom([]string{"s:x", "u:q", "a:w", "c:k r:k"}), 0, 12)
+		m := view.Messages{
+			Dialect: dialects.Chat, Lead: chatMessages(t, strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"s:l", "d:m"}), 0, 3).Draw(t, "lead"), " ")),
+			Items: chatMessages(t, strings.Join(words.Draw(t, "items"), " ")), After: chatMessages(t, rapid.SampledFrom([]string{"", "c:k r:k", "a:w s:n"}).Draw(t, "after")),
+			Blocks: slices.Concat(
+				blocks(view.Block{}, chatMessages(t, "s:b")[:rapid.IntRange(0, 1).Draw(t, "anchored")]),
+				blocks(view.Block{Live: true}, chatMessages(t, "s:o")[:rapid.IntRange(0, 1).Draw(t, "live")]),
+			),
+		}
+		letters := func(items []wire.Item) map[rune]int {
+			n := make(map[rune]int)
+			for _, it := range items {
+				for _, r := range strings.NewReplacer("(no answer)", "", "(continue)", "").Replace(it.Text()) {
+					if r >= 'a' {
+						n[r]++
+					}
+				}
+			}
+			return n
+		}
+		whole := m.As(view.AsIs)
+		for form := view.Joined; form <= view.NoSystem; form++ {
+			sent := m.As(form)
+			if diff := cmp.Diff(letters(whole.Items), letters(sent.Items)); diff != "" {
+				t.Fatalf("%s lost something (-as is +sent):\n%s", form, diff)
+			}
+			if got, want := strings.Count(notation(sent.Items), "c:k r:k"), strings.Count(notation(whole.Items), "c:k r:k"); got != want {
+				t.Fatalf("%s: %d calls with results, want %d: %s", form, got, want, notation(sent.Items))
+			}
+			turns := 0
+			for i, it := range sent.Items {
+				system := it.Role == wire.System || it.Role == wire.Developer
+				switch {
+				case form >= view.OneSystem && system && (i > 0 || it.Role != wire.System || form == view.NoSystem):
+					t.Fatalf("%s: a system message at %d: %s", form, i, notation(sent.Items))
+				case form >= view.Alternate && !system && it.Kind == wire.Message && len(it.Calls) == 0:
+					if (it.Role == wire.User) != (turns%2 == 0) {
+						t.Fatalf("%s: message %d is out of turn: %s", form, i, notation(sent.Items))
+					}
+					turns++
+				}
+			}
+			again := (&view.Messages{Dialect: dialects.Chat, Lead: sent.Items[:wire.Leading(sent.Items)], Items: sent.Items[wire.Leading(sent.Items):]}).As(form)
+			if again.Repaired > 0 || notation(again.Items) != notation(sent.Items) {
+				t.Fatalf("%s changes what has the form: %s, %s", form, notation(sent.Items), notation(again.Items))
+			}
+		}
+	})
+}

@@ -1,0 +1,167 @@
+package view
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// In-flight policies of the history window.
+const (
+	// InFlightKeep leaves the round in flight whole, however long it is.
+	InFlightKeep = "keep"
+	// InFlightWindow also windows inside the round, by whole groups of calls and results, with the round's user
+	// message pinned.
+	InFlightWindow = "window"
+)
+
+// Limits of [Window].MaxItems, and its value where a history_window names none.
+const (
+	minItems        = 2
+	MaxItems        = 10000
+	DefaultMaxItems = 40
+)
+
+// Defaults of a history_window that names the key of none of its limits, and of the share that a token limit evicts.
+const (
+	DefaultEvictShare = 0.5
+	maxTokens         = 1_000_000_000
+)
+
+// Window configures the layer kind history_window. It has a limit by items, one by tokens, or both, and then the one
+// that leaves out more counts. A Chat message with tool calls counts as one item for its text, if it has any, and one
+// per call.
+type Window struct {
+	// MaxItems is how many trailing items are sent, 2 to 10000; 0 is no limit by items, which needs one by tokens. It
+	// is a float so that 1.5, NaN and infinity are refused here, with a code that clients know, and not
+	// by a YAML decoder.
+	MaxItems float64 `mapstructure:"max_items"`
+	// EvictBatch is by how many items the cut moves at once: 1 slides with every item, more keeps the cut, and so
+	// the provider's prompt cache, in place while the window grows back to MaxItems. Less than MaxItems.
+	EvictBatch int `mapstructure:"evict_batch"`
+	// MaxTokens is how many tokens of history are sent, 0 for no such limit. Leading system items and what layers say
+	// are not history.
+	MaxTokens int `mapstructure:"max_tokens"`
+	// MaxShare limits the tokens of history to a share of the model's context length, 0 to 1; 0 is no such limit. It
+	// does not bind a model whose context length is not known.
+	MaxShare float64 `mapstructure:"max_share"`
+	// EvictShare is how much of the token limit the cut frees at once when the limit is passed: at least 0, which
+	// slides with every item, and less than 1. The cut stays put until the limit is passed again.
+	EvictShare float64 `mapstructure:"evict_share"`
+	// IdleReset is after how long without a request the prompt cache of a session counts as lost. The window is then cut
+	// down as if its limit had been passed, since the whole prompt costs its full price anyway. 0 is never.
+	IdleReset time.Duration `mapstructure:"idle_reset"`
+	// InFlight is "keep" or "window".
+	InFlight string `mapstructure:"in_flight"`
+	// MaxExpansion bounds, as a multiple of each limit, how far the minimum exchange and the round in flight may take
+	// the window beyond that. 0 is no bound.
+	MaxExpansion int `mapstructure:"max_expansion"`
+	// Slot is where the window stands among layers that choose history: it cuts what those of lower slots leave, and those
+	// of its own slot or a higher one choose of what it leaves. 0 is behind all of them.
+	Slot int `mapstructure:"slot"`
+}
+
+// Defaults fills in what a configuration leaves out. given reports whether it has a key. A window that is given a limit by
+// tokens has none by items unless that is given too.
+func (w *Window) Defaults(given func(key string) bool) {
+	if !given("max_items") && w.MaxTokens == 0 && w.MaxShare == 0 {
+		w.MaxItems = DefaultMaxItems
+	}
+	if !given("evict_batch") {
+		w.EvictBatch = max(1, int(w.MaxItems)/2)
+	}
+	if !given("evict_share") {
+		w.EvictShare = DefaultEvictShare
+	}
+	if !given("in_flight") {
+		w.InFlight = InFlightKeep
+	}
+}
+
+// Validate tells every value that cannot be used, by its key.
+func (w Window) Validate() []error {
+	errs := w.validateItems()
+	if w.MaxTokens < 0 || w.MaxTokens > maxTokens {
+		errs = append(errs, fmt.Errorf("max_tokens: want 0 (no limit) to %d, have %d", maxTokens, w.MaxTokens))
+	}
+	if !(w.MaxShare >= 0 && w.MaxShare <= 1) {
+		errs = append(errs, fmt.Errorf("max_share: want 0 (no limit) to 1, have %v", w.MaxShare))
+	}
+	if !(w.EvictShare >= 0 && w.EvictShare < 1) {
+		errs = append(errs, fmt.Errorf("evict_share: want 0 or more and less than 1, have %v", w.EvictShare))
+	}
+	if w.IdleReset < 0 {
+		errs = append(errs, fmt.Errorf("idle_reset: want 0 (never) or more, have %v", w.IdleReset))
+	}
+	if w.InFlight != InFlightKeep && w.InFlight != InFlightWindow {
+		errs = append(errs, fmt.Errorf("in_flight: want %q or %q, have %q", InFlightKeep, InFlightWindow, w.InFlight))
+	}
+	if w.Slot < 0 {
+		errs = append(errs, fmt.Errorf("slot: want 0 (behind all layers) or more, have %d", w.Slot))
+	}
+	if w.MaxExpansion < 0 {
+		errs = append(errs, fmt.Errorf("max_expansion: want 0 (no bound) or more, have %d", w.MaxExpansion))
+	}
+	return errs
+}
+
+// validateItems is Validate for the limit by items.
+func (w Window) validateItems() (errs []error) {
+	if w.MaxItems == 0 && w.countsTokens() {
+		if w.EvictBatch < 0 || w.EvictBatch > 1 {
+			errs = append(errs, fmt.Errorf("evict_batch: has no use without max_items, have %d", w.EvictBatch))
+		}
+		return errs
+	}
+	if !(w.MaxItems >= minItems && w.MaxItems <= MaxItems) || w.MaxItems != math.Trunc(w.MaxItems) {
+		errs = append(errs, fmt.Errorf("max_items: INVALID_HISTORY_WINDOW_MAX_ITEMS: want a whole number from %d to %d, have %v",
+			minItems, MaxItems, w.MaxItems))
+	}
+	if w.EvictBatch < 1 || float64(w.EvictBatch) >= max(w.MaxItems, minItems) {
+		errs = append(errs, fmt.Errorf("evict_batch: want 1 to max_items-1, have %d", w.EvictBatch))
+	}
+	return errs
+}
+
+func (w Window) countsTokens() bool { return w.MaxTokens != 0 || w.MaxShare != 0 }
+
+// Stateful reports whether the window's cut must be kept from one request of a session to the next. A cut by items alone
+// follows from the length of the conversation.
+func (w *Window) Stateful() bool { return w != nil && (w.countsTokens() || w.IdleReset > 0) }
+
+// Reach returns how much of a stored history has to be read for the window, in units: behind is how many there are, cut what
+// the session's latest view returned.
+func (w *Window) Reach(cut WindowStart, behind uint64) uint64 {
+	switch {
+	case w == nil:
+		return MaxItems
+	case w.MaxItems > 0:
+		return uint64(w.MaxItems)
+	case cut.Units > 0 && cut.Units <= behind:
+		return min(behind-cut.Units+1, MaxItems)
+	default:
+		return MaxItems
+	}
+}
+
+// tokenLimit returns the limit by tokens for a model with that context length, 0 for none.
+func (w *Window) tokenLimit(context int) int {
+	limit := w.MaxTokens
+	if w.MaxShare > 0 && context > 0 {
+		share := max(1, int(w.MaxShare*float64(min(context, maxTokens))))
+		if limit == 0 || share < limit {
+			limit = share
+		}
+	}
+	return limit
+}
+
+// cutAt returns the absolute position of the first unit to send of a conversation of n units.
+func (w Window) cutAt(n int) int {
+	over := n - int(w.MaxItems)
+	if over <= 0 {
+		return 0
+	}
+	batches := (over + w.EvictBatch - 1) / w.EvictBatch
+	return batches * w.EvictBatch
+}

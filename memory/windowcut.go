@@ -1,0 +1,154 @@
+package memory
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"strconv"
+	"sync"
+
+	"remora/memory/layer"
+	"remora/memory/pipeline"
+	"remora/memory/session"
+	"remora/memory/view"
+	"remora/wire"
+)
+
+// Bounds of what layers are told that a window has cut off: the newest of it.
+const (
+	maxLostItems = 2000
+	maxLostBytes = 4 << 20 // as they are sent or stored
+)
+
+// windowCut is where the window has cut a conversation, and what layers may ask of that while they recall. It is worked out
+// when the first layer asks, and copied: the request's body is used for another one once the turn is committed.
+type windowCut struct {
+	t     *Turn
+	whole session.Conversation
+	first wire.Item // that the window has kept
+	start view.WindowStart
+	view  []wire.Item // what is sent
+	kept  []wire.Item // of the conversation in view
+
+	mu    sync.Mutex
+	over  bool // layers have recalled
+	place once[string]
+	lost  once[[]wire.Item]
+	shown once[[]wire.Item]
+}
+
+// once is what is worked out at most once.
+type once[T any] struct {
+	value T
+	done  bool
+}
+
+var errCutOver = errors.New("what a window has cut is read during recall only")
+
+// cutOf is where the window has cut the whole conversation, nil where it has not or no layer asks. given are the items that
+// it chose from.
+func (t *Turn) cutOf(v *view.View, given []wire.Item, whole session.Conversation) *windowCut {
+	if v.Start == (view.WindowStart{}) || t.layers == nil || !t.layers.run.OfView() {
+		return nil
+	}
+	return &windowCut{t: t, whole: whole, first: given[v.From], start: v.Start}
+}
+
+// of is the cut as layers see it. items are those that the view was chosen from.
+func (w *windowCut) of(items []wire.Item, v *view.View) *layer.WindowCut {
+	if w == nil {
+		return nil
+	}
+	w.view, w.kept = v.Items, pipeline.Pick(items, v.Kept)
+	return &layer.WindowCut{
+		Place: func(ctx context.Context) (string, error) { return ask(ctx, w, &w.place, w.name) },
+		Lost:  func(ctx context.Context) ([]wire.Item, error) { return ask(ctx, w, &w.lost, w.readLost) },
+		Shown: func(ctx context.Context) ([]wire.Item, error) { return ask(ctx, w, &w.shown, w.readShown) },
+	}
+}
+
+// end says that layers have recalled. Those that ran out of time get nothing any more.
+func (w *windowCut) end() {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over = true
+}
+
+func ask[T any](ctx context.Context, w *windowCut, o *once[T], work func(context.Context) (T, error)) (T, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case o.done:
+		return o.value, nil
+	case w.over:
+		return o.value, errCutOver
+	}
+	value, err := work(ctx)
+	if err == nil {
+		*o = once[T]{value, true}
+	}
+	return value, err
+}
+
+// name tells the cut from others of the session, those on other branches too.
+func (w *windowCut) name(ctx context.Context) (string, error) {
+	key := w.start.Key
+	if key == (wire.Hash{}) { // a window by items needs none
+		read, cancel := context.WithTimeout(ctx, w.t.m.o.ReadWait)
+		defer cancel()
+		keys, err := w.t.entry.Keys(read, &w.whole)
+		if err != nil {
+			return "", err
+		}
+		for i, it := range w.whole.Items {
+			if sameItem(it, w.first) {
+				key = keys[i]
+			}
+		}
+	}
+	return strconv.FormatUint(w.start.Units, 10) + "." + hex.EncodeToString(key[:]), nil
+}
+
+// readLost is what the view lacks of the conversation, the newest of it, oldest item first.
+func (w *windowCut) readLost(ctx context.Context) ([]wire.Item, error) {
+	shown := make(map[*byte]bool, len(w.kept)) // by where an item's bytes are
+	for _, it := range w.kept {
+		shown[&it.Raw[0]] = true
+	}
+	var lost []wire.Item
+	room := maxLostBytes
+	for _, it := range slices.Backward(w.whole.Items) {
+		if shown[&it.Raw[0]] {
+			continue
+		}
+		if room -= len(it.Raw); room < 0 || len(lost) == maxLostItems {
+			break
+		}
+		lost = append(lost, it)
+	}
+	slices.Reverse(lost)
+	if room > 0 && len(lost) < maxLostItems {
+		read, cancel := context.WithTimeout(ctx, w.t.m.o.ReadWait)
+		defer cancel()
+		earlier, err := w.t.entry.Before(read, uint64(max(0, w.whole.Offset)), maxLostItems-len(lost), room)
+		if err != nil {
+			return nil, err
+		}
+		lost = slices.Concat(earlier, lost)
+	}
+	return pipeline.Detach(lost), nil
+}
+
+// readShown is what the model has before it, results as they are shortened.
+func (w *windowCut) readShown(context.Context) ([]wire.Item, error) {
+	items := slices.Clone(w.view)
+	view.ShortenResults(items, w.t.shape.ToolResult)
+	if text := wire.Text(w.t.call.Request.Instructions()); text != "" {
+		items = append(items, layer.NewText(w.t.call.Request.Dialect, wire.System, text))
+	}
+	return pipeline.Detach(items), nil
+}

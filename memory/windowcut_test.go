@@ -1,0 +1,148 @@
+package memory_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"remora/memory"
+	"remora/memory/layer"
+	"remora/memory/layers/entity"
+	"remora/memory/pipeline"
+	"remora/memory/view"
+	"remora/wire"
+)
+
+// ledgerOf is the shape of a window of 8 items that cuts 4 at once, with the ledger of what it cuts.
+func ledgerOf(t *testing.T, c *view.PromptCache) memory.Shape {
+	t.Helper()
+	impl, err := entity.New(entity.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return memory.Shape{
+		Window: &view.Window{MaxItems: 8, EvictBatch: 4, InFlight: view.InFlightWindow}, PromptCache: c,
+		Layers: layersOf(t, pipeline.Layer{ID: "e", Kind: "entity_memory", Slot: 150, Scope: layer.Thread, Budget: layer.Between(200, 1000), Impl: impl}),
+	}
+}
+
+// listed are the names that a view lists, "" where it has no ledger.
+func listed(view string) string {
+	_, rest, _ := strings.Cut(view, "never instructions.\n")
+	names, _, _ := strings.Cut(rest, "\n</names_seen_earlier>")
+	return names
+}
+
+// TestLedgerOfTheWindow: what the window cuts is listed with the request that loses it, by clients that resend their history
+// as by those that send only what is new, and the block does not change before the next cut.
+func TestLedgerOfTheWindow(t *testing.T) {
+	t.Parallel()
+	cached := view.DefaultPromptCache()
+	for name, c := range map[string]*view.PromptCache{"with a pinned prefix": &cached, "without": nil} {
+		for client, resends := range map[string]bool{"a client that resends": true, "a client that sends what is new": false} {
+			t.Run(client+" "+name, func(t *testing.T) {
+				t.Parallel()
+				l := newLab(t, memory.Options{Shape: ledgerOf(t, c)})
+				var history []string
+				for i := range 16 {
+					next := fmt.Sprintf("u:src/file_%02d.go", i)
+					words := next
+					if resends {
+						words = strings.Join(append(history, next), " ")
+					}
+					reply := fmt.Sprintf("a:docs/page_%02d.md", i)
+					have := listed(l.turnOf(in("one", ""), words, reply))
+					history = append(history, next, reply)
+
+					cut := 0 // of the 2i+1 items
+					if over := 2*i + 1 - 8; over > 0 {
+						cut = (over + 3) / 4 * 4
+					}
+					var pages, files []string
+					for j := range cut / 2 {
+						pages, files = append(pages, fmt.Sprintf("docs/page_%02d.md", j)), append(files, fmt.Sprintf("src/file_%02d.go", j))
+					}
+					if want := strings.Join(append(pages, files...), " "); have != want {
+						t.Fatalf("request %d lists %q, want %q", i+1, have, want)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestLedgerOfABranch: what was edited before the cut is not told on the branch, and the line before keeps its own.
+func TestLedgerOfABranch(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, memory.Options{Shape: ledgerOf(t, nil)})
+	for _, c := range []struct{ words, want string }{
+		{"u:1 a:src/one.go u:2 a:2 u:3 a:3 u:4 a:4 u:5", "src/one.go"},
+		{"u:1 a:src/two.go u:2 a:2 u:3 a:other u:4 a:another u:5", "src/two.go"},
+		{"u:1 a:src/one.go u:2 a:2 u:3 a:3 u:4 a:4 u:5", "src/one.go"},
+	} {
+		if have := listed(l.turn(c.words, "a:5")); have != c.want {
+			t.Errorf("lists %q, want %q", have, c.want)
+		}
+	}
+}
+
+// TestLedgerOfAWindowByTokens: the ledger follows the cut of a window by tokens, which is kept with the session.
+func TestLedgerOfAWindowByTokens(t *testing.T) {
+	t.Parallel()
+	shape := ledgerOf(t, nil)
+	shape.Window = &view.Window{MaxTokens: 8, EvictShare: 0.5, InFlight: view.InFlightWindow}
+	shape.Price, shape.AtMost = func(string, wire.Item) int { return 1 }, func(it wire.Item) int { return len(it.Raw) }
+	l := newLab(t, memory.Options{Shape: shape})
+	var have []string
+	for i := range 9 {
+		have = append(have, listed(l.turn(fmt.Sprintf("u:src/%d.go", i), "a:fine")))
+	}
+	want := []string{
+		"", "", "", "",
+		"src/0.go src/1.go src/2.go", "src/0.go src/1.go src/2.go", "src/0.go src/1.go src/2.go",
+		"src/0.go src/1.go src/2.go src/3.go src/4.go src/5.go", "src/0.go src/1.go src/2.go src/3.go src/4.go src/5.go",
+	}
+	if diff := cmp.Diff(want, have); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// keeper is a layer that keeps what it is told of a cut.
+type keeper struct {
+	read bool // what was lost, while it recalls
+	cut  *layer.WindowCut
+}
+
+func (*keeper) OfView() bool { return true }
+
+func (k *keeper) Recall(ctx context.Context, t *layer.Turn, _ layer.State, _ int) (layer.Recalled, error) {
+	if t.Cut != nil {
+		if k.cut = t.Cut; k.read {
+			_, err := t.Cut.Lost(ctx)
+			return layer.Recalled{}, err
+		}
+	}
+	return layer.Recalled{}, nil
+}
+
+// TestCutIsReadDuringRecall: the body of a request is used for another one, and a layer that comes late reads nothing of it.
+func TestCutIsReadDuringRecall(t *testing.T) {
+	t.Parallel()
+	for _, read := range []bool{false, true} {
+		k := &keeper{read: read}
+		shape := ledgerOf(t, nil)
+		shape.Layers = layersOf(t, pipeline.Layer{ID: "k", Kind: "keeper", Scope: layer.Thread, Impl: k})
+		l := newLab(t, memory.Options{Shape: shape})
+		l.turn("u:0 a:0 u:1 a:1 u:2 a:2 u:3 a:3 u:4", "a:4")
+		items, err := k.cut.Lost(t.Context())
+		if read && (err != nil || told(t, items) != "u:0 a:0 u:1 a:1") || !read && err == nil {
+			t.Errorf("read before %v: have %v, %v", read, items, err)
+		}
+		if _, err := k.cut.Shown(t.Context()); err == nil {
+			t.Error("read what was shown, which nobody had asked for in time")
+		}
+	}
+}

@@ -1,0 +1,266 @@
+package providers
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/valyala/fasthttp"
+)
+
+// fasthttp keeps some headers of an answer apart from the others: it writes them first or last, spells their names its own
+// way, keeps the last of several and drops empty ones. Clients are to get the lines that upstream sent, so these names are
+// disguised while fasthttp reads a head. It then takes them for any other header, and they go on in their place.
+//
+// The lines that frame the body, Content-Length and Transfer-Encoding, stay disguised. The client's connection may need
+// another framing than upstream's, so fasthttp writes such a line of its own, and [PlaceFraming] puts it where the disguised
+// one is.
+
+// The first letter of a disguised name, for one in lower and one in upper case. Both may begin a name (RFC 9110, 5.6.2),
+// and none that is in use begins so.
+const (
+	lowerDisguise = '!'
+	upperDisguise = '~'
+)
+
+const (
+	lengthName   = "content-length"
+	transferName = "transfer-encoding"
+)
+
+// keptApart returns a name in lower case if it is one that fasthttp keeps apart, else "". The first letter may be disguised.
+func keptApart(name []byte) (special string) {
+	switch len(name) {
+	case len("date"):
+		special = "date"
+	case len("server"):
+		special = "server"
+	case len("set-cookie"):
+		special = "set-cookie"
+	case len("content-type"):
+		special = "content-type"
+	case len("content-encoding"):
+		special = "content-encoding"
+	default:
+		return framingName(name)
+	}
+	if !equalFold(name[1:], special[1:]) {
+		return ""
+	}
+	return special
+}
+
+// framingName is keptApart for the headers that frame a body.
+func framingName(name []byte) (special string) {
+	switch len(name) {
+	case len(lengthName):
+		special = lengthName
+	case len(transferName):
+		special = transferName
+	default:
+		return ""
+	}
+	if !equalFold(name[1:], special[1:]) {
+		return ""
+	}
+	return special
+}
+
+// Lengths of a body that the head of an answer does not tell, as fasthttp spells them.
+const (
+	chunkedLength = -1
+	noLength      = -2
+)
+
+// disguise changes the names in a head that fasthttp is about to read, and returns the length of the body. It accepts
+// what fasthttp would have accepted: one length in digits, and no other transfer coding than chunks, which win over a length.
+func disguise(head []byte) (length int, err error) {
+	length = noLength
+	lengths, codings := 0, 0
+	for from, to := range headerLines(head, bytes.IndexByte(head, '\n')+1) {
+		name, value, _ := bytes.Cut(head[from:to], []byte(":"))
+		name = bytes.TrimRight(name, " \t")
+		special := keptApart(name)
+		if special == "" || !hide(name, special) {
+			continue
+		}
+
+		switch special {
+		case lengthName:
+			n, err := fasthttp.ParseUint(bytes.TrimSpace(value))
+			if lengths++; lengths > 1 || err != nil {
+				return 0, fmt.Errorf("%w: the response head has more than one Content-Length, or one that is no number", ErrMalformed)
+			}
+			if codings == 0 {
+				length = n
+			}
+		case transferName:
+			if codings++; codings > 1 || !equalFold(bytes.TrimSpace(value), "chunked") {
+				return 0, fmt.Errorf("%w: the response head has another Transfer-Encoding than chunked", ErrMalformed)
+			}
+			length = chunkedLength
+		}
+	}
+	return length, nil
+}
+
+// hide disguises a name, unless it is so already.
+func hide(name []byte, special string) bool {
+	switch name[0] {
+	case special[0]:
+		name[0] = lowerDisguise
+	case special[0] - ('a' - 'A'):
+		name[0] = upperDisguise
+	default:
+		return false
+	}
+	return true
+}
+
+// undisguise gives a name its first letter back.
+func undisguise(name []byte, special string) {
+	upper := name[0] == upperDisguise
+	if name[0] = special[0]; upper {
+		name[0] -= 'a' - 'A'
+	}
+}
+
+func disguised(name []byte) bool {
+	return len(name) > 0 && (name[0] == lowerDisguise || name[0] == upperDisguise)
+}
+
+// reveal gives the headers that fasthttp has read their names back, but for those that frame the body.
+func reveal(h *fasthttp.ResponseHeader) {
+	for name := range h.All() {
+		if !disguised(name) {
+			continue
+		}
+		if special := keptApart(name); special != "" && framingName(name) == "" {
+			undisguise(name, special)
+		}
+	}
+}
+
+// readDisguised has fasthttp read a head from r. It begins at head, which r has buffered.
+func readDisguised(resp *fasthttp.ResponseHeader, r *bufio.Reader, head []byte) error {
+	length, err := disguise(head)
+	if err != nil {
+		return err
+	}
+	if err := resp.Read(r); err != nil || resp.ContentLength() != noLength {
+		return fmt.Errorf("%w: read the response head", ErrMalformed) // fasthttp's error may quote the head
+	}
+	reveal(resp)
+	resp.ResetConnectionClose() // which fasthttp concludes from a head without a length
+	if length != noLength {
+		resp.SetContentLength(length)
+	}
+	return nil
+}
+
+// PlaceFraming appends to dst a head that fasthttp has written from one that [Client.Send] has read. The line that frames
+// the body goes where upstream had its own, spelled alike if both are of one name. Any other head stays as it is.
+func PlaceFraming(dst, head []byte) []byte {
+	first := bytes.IndexByte(head, '\n') + 1
+	var line, name []byte // fasthttp's
+	place := 0            // of upstream's
+	for from, to := range headerLines(head, first) {
+		key, _, _ := bytes.Cut(head[from:to], []byte(":"))
+		switch framingName(key) {
+		case "":
+			continue
+		case lengthName:
+			if disguised(key) && place == 0 {
+				place = from
+			}
+		case transferName:
+			if disguised(key) {
+				place = from // it overrules a length
+			}
+		}
+		if !disguised(key) {
+			line, name = head[from:to], key
+		}
+	}
+	if place == 0 {
+		return append(dst, head...)
+	}
+
+	dst = append(dst, head[:first]...)
+	for from, to := range headerLines(head, first) {
+		key, _, _ := bytes.Cut(head[from:to], []byte(":"))
+		switch {
+		case framingName(key) == "":
+			dst = append(dst, head[from:to]...)
+		case from != place:
+		case line == nil && isNotModified(head):
+			dst = appendRevealed(dst, key, head[from+len(key):to])
+		case len(key) == len(name):
+			dst = appendRevealed(dst, key, line[len(name):])
+		default:
+			dst = append(dst, line...)
+		}
+	}
+	return dst
+}
+
+// appendRevealed appends a disguised name as it was, and the rest of its line.
+func appendRevealed(dst, name, rest []byte) []byte {
+	from := len(dst)
+	dst = append(dst, name...)
+	undisguise(dst[from:], framingName(name))
+	return append(dst, rest...)
+}
+
+// isNotModified finds the status whose Content-Length fasthttp leaves as upstream sent it: it is that of another answer.
+func isNotModified(head []byte) bool { return bytes.HasPrefix(head[len("HTTP/1."):], []byte("1 304")) }
+
+// ContentType returns the Content-Type of an answer, whether [Client.Send] has read it or it was made here. Of several the
+// last counts.
+func ContentType(h *fasthttp.ResponseHeader) (value []byte) {
+	for name, v := range h.All() {
+		if equalFold(name, "content-type") {
+			value = v
+		}
+	}
+	return value
+}
+
+// ContentEncoding returns the Content-Encoding of such an answer. Several lines are one list (RFC 9110, 5.3).
+func ContentEncoding(h *fasthttp.ResponseHeader) (value []byte) {
+	lines := 0
+	for name, v := range h.All() {
+		if !equalFold(name, "content-encoding") {
+			continue
+		}
+		if lines++; lines > 1 {
+			v = bytes.Join([][]byte{value, v}, []byte(", "))
+		}
+		value = v
+	}
+	return value
+}
+
+// DropHeader removes all lines of a name from an answer, in any spelling. The others keep their order; how the body is
+// framed has to be said anew.
+func DropHeader(h *fasthttp.ResponseHeader, name string) { copyHead(h, h, name) }
+
+// CopyHead makes the status and the lines of one answer those of another, but for how its body is framed.
+func CopyHead(to, from *fasthttp.ResponseHeader) { copyHead(to, from, "") }
+
+// copyHead has fasthttp read a head anew. Its own ways to copy or delete headers change their order, or add a Date.
+func copyHead(to, from *fasthttp.ResponseHeader, drop string) {
+	raw := fmt.Appendf(nil, "HTTP/1.1 %d %s\r\n", from.StatusCode(), from.StatusMessage())
+	for name, value := range from.All() {
+		framing := equalFold(name, "content-length") || equalFold(name, "transfer-encoding") || equalFold(name, "connection")
+		if !framing && !strings.EqualFold(string(name), drop) {
+			raw = append(append(append(append(raw, name...), ": "...), value...), "\r\n"...)
+		}
+	}
+	raw = append(raw, "\r\n"...)
+
+	if err := readDisguised(to, bufio.NewReaderSize(bytes.NewReader(raw), len(raw)+1), raw); err != nil {
+		panic("BUG: read a head that was read before")
+	}
+}

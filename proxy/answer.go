@@ -1,0 +1,397 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/valyala/fasthttp"
+
+	"remora/memory"
+	"remora/providers"
+	"remora/proxy/listener"
+	"remora/wire"
+)
+
+// wholeLimit is the size in bytes up to which an answer without a session is sent in one write with its head. A larger one is
+// passed on as it arrives, without a buffer.
+const wholeLimit = 32 << 10
+
+// answer turns upstream's answer into the client's and the log's: as a whole, as a stream, or made of several rounds.
+type answer struct {
+	s       *Server
+	ctx     *fasthttp.RequestCtx
+	req     *request
+	attempt *attempt
+	trace   *trace
+	ending  *ending
+	close   func()       // ends the exchange
+	turn    *turn        // nil unless memory has a part in the request
+	dialect wire.Dialect // in which the turn's answer is read
+
+	stream    stream
+	streaming bool // the stream owns the exchange now
+	rounds    rounds
+}
+
+func (a *answer) reset() {
+	a.ctx, a.turn, a.streaming = nil, nil, false
+	a.stream.reset()
+	a.rounds.reset()
+}
+
+// reply passes the answer on.
+func (a *answer) reply() error {
+	resp := &a.ctx.Response
+	a.attempt.status = resp.StatusCode()
+	// Upstream's Connection: close is not for the client's connection.
+	resp.Header.ResetConnectionClose()
+	if !a.ctx.IsHead() {
+		resp.Header.SetContentLength(0) // fasthttp moves the last line to where it takes out Transfer-Encoding later
+	}
+	a.noteEncoding()
+	a.report(&resp.Header)
+	a.openToPages(&resp.Header)
+	if a.attempt.refusal != nil {
+		return a.replyRefusal()
+	}
+
+	length := a.attempt.upstream.Length()
+	if length == 0 {
+		a.commit(wire.Reply{}, memory.CutNone)
+		return nil
+	}
+
+	stream := isEventStream(providers.ContentType(&resp.Header))
+	if a.turn != nil && a.attempt.status < fasthttp.StatusMultipleChoices {
+		if !stream {
+			return a.replyWhole()
+		}
+		a.stream.mode = foldWhole
+		encoding := providers.ContentEncoding(&resp.Header)
+		switch {
+		case a.turn.steered && decodable(encoding):
+			a.stream.steer()
+		case a.turn.steering.Judges():
+			return errUnread(unknownEncoding)
+		case len(encoding) == 0:
+			a.stream.mode, a.stream.folder = foldStream, wire.NewFolder(a.dialect)
+		}
+	}
+
+	if a.req.stored.target != nil && !stream {
+		return a.replyStored()
+	}
+	if a.turn == nil && !stream && length > 0 && length <= wholeLimit {
+		return a.collect(wholeLimit)
+	}
+	if stream {
+		length = -1 // so that each event is flushed
+		if len(providers.ContentEncoding(&resp.Header)) == 0 && isPlain(a.rounds.pieces.encoding) {
+			a.attempt.upstream.Silence = a.stream.silence()
+		}
+	}
+	return a.startStream(int(length))
+}
+
+// noteEncoding reports, in X-Memory and the log, an answer that is not stored since its Content-Encoding is unknown.
+func (a *answer) noteEncoding() {
+	h := &a.ctx.Response.Header
+	kept := a.turn != nil && !a.turn.unkept && a.attempt.status < fasthttp.StatusMultipleChoices && !a.turn.steering.Judges()
+	if kept && !decodable(providers.ContentEncoding(h)) {
+		a.req.reason = "the Content-Encoding of the answer is unknown"
+		a.s.log.Warn("an answer can't be read; it is passed on and not kept", "turn", a.turn.id, "reason", a.req.reason)
+	}
+}
+
+// replyRefusal passes on an error answer that was read before.
+func (a *answer) replyRefusal() error {
+	a.commit(wire.Reply{}, memory.CutNone)
+	a.ctx.Response.SetBodyRaw(a.attempt.refusal)
+	return nil
+}
+
+// replyWhole passes on an answer that is not streamed, after it is committed.
+func (a *answer) replyWhole() error {
+	body, err := a.attempt.readAll()
+	if err == nil && a.turn.steered {
+		body, err = a.rounds.judgeWhole(body)
+	}
+	switch {
+	case errors.Is(err, errRefused):
+		a.report(&a.ctx.Response.Header)
+		return a.replyRefusal()
+	case isLarge(err) && !a.turn.steering.Judges():
+		// Pass on what is here, then the rest as it comes.
+		a.stream.held, a.stream.tooBig, a.stream.mode = body, true, foldWhole
+		return a.startStream(int(a.attempt.upstream.Length()))
+	case err != nil:
+		return err
+	}
+
+	a.stream.copied = body
+	a.reportRounds(&a.ctx.Response.Header)
+	a.commit(a.stream.folded(), memory.CutNone)
+	a.ctx.Response.SetBodyRaw(a.stream.copied)
+	return nil
+}
+
+// replyStored passes on an answer that upstream stores under another id, with the id that the client knows. A stream, and an
+// answer that is too large to be buffered, keep upstream's ids.
+func (a *answer) replyStored() error {
+	body, err := a.attempt.readAll()
+	if errors.Is(err, errLarge) {
+		a.stream.held, a.stream.tooBig, a.stream.mode = body, true, foldWhole
+		return a.startStream(int(a.attempt.upstream.Length()))
+	}
+	if err != nil {
+		return err
+	}
+	if wire.Text(wire.Member(bytes.TrimSpace(body), "id")) == a.req.stored.last {
+		body = wire.ReplaceMember(body, "id", wire.AppendString(nil, a.req.stored.id))
+	}
+	a.ctx.Response.SetBodyRaw(body)
+	return nil
+}
+
+// collect reads the answer into the response, up to about limit bytes.
+func (a *answer) collect(limit int) error {
+	for n := 0; ; {
+		p, err := a.attempt.upstream.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		a.ctx.Response.AppendBody(p)
+		if n += len(p); n > limit {
+			return errTooLong
+		}
+	}
+}
+
+var errTooLong = errors.New("answer is too long to be collected")
+
+// startStream makes the stream the body of fasthttp's response: fasthttp calls its methods after the handler has returned. It
+// returns an error if the body is broken at its beginning, while an error can still be sent to the client.
+func (a *answer) startStream(length int) error {
+	resp := &a.ctx.Response
+	a.stream.client = clientWriter{s: a.s, conn: a.ctx.Conn(), ending: a.ending}
+	if a.attempt.upstream.Ready() {
+		p, err := a.attempt.upstream.Next()
+		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, providers.ErrIdle) { // those will be told again
+			return err
+		}
+		a.stream.first = p
+	}
+	a.trace.streaming()
+	a.attempt.forget()
+
+	if length < 0 && !a.ctx.Request.Header.IsHTTP11() {
+		a.streamToClose()
+		return nil
+	}
+
+	a.stream.client.armed = a.s.now()
+	a.streaming = true
+	// With bytes of the body here already, head and body leave together.
+	resp.ImmediateHeaderFlush = len(a.stream.first) == 0
+	resp.SetBodyStream(&a.stream, length)
+	return nil
+}
+
+// streamToClose writes an answer of unknown length to an HTTP/1.0 client, which does not know chunks: the body ends with the
+// connection. fasthttp would send chunks, so this bypasses it.
+func (a *answer) streamToClose() {
+	h, c := &a.ctx.Response.Header, a.ctx.Conn()
+	h.SetContentLength(-1)
+	h.Del(fasthttp.HeaderContentLength)
+	h.Del(fasthttp.HeaderTransferEncoding)
+	h.SetConnectionClose()
+	a.stream.client.arm()
+	listener.RewriteHead(c, 0, providers.PlaceFraming)
+	_, err := c.Write(h.Header())
+	if err == nil {
+		_, err = a.stream.WriteTo(c)
+	}
+	a.stream.settle()
+	a.ctx.HijackSetNoResponse(true)
+	a.ctx.Hijack(func(net.Conn) { // fasthttp closes it after this
+		if err != nil {
+			breakConn(c)
+		}
+	})
+}
+
+// commit ends the turn, if there is one that is not committed yet.
+func (a *answer) commit(r wire.Reply, cut memory.Cut) {
+	if a.turn == nil || a.turn.committed {
+		return
+	}
+	a.turn.committed = true
+	if cut != memory.CutNone {
+		// No more is to come, and r is all of it that is needed. An aborted connection is closed only here.
+		a.attempt.upstream.Close()
+		a.stream.folder, a.stream.merger = nil, nil
+		defer a.s.commits.wait(r)()
+	}
+
+	if a.stream.mode != foldSteered {
+		a.trace.answered(a.attempt, a.attempt.status, &r)
+	}
+	if a.rounds.n > 1 {
+		r.Usage = a.rounds.usage // the client's usage has the input of the last round alone
+	}
+
+	step := a.trace.step("commit")
+	a.turn.ender.Commit(memory.Answer{Reply: r, HTTPStatus: a.attempt.status, Cut: cut, Provider: a.attempt.provider.Name(), Model: a.attempt.model})
+	step.End(nil)
+}
+
+// commitGate limits how many large answers that were cut off are committed at once. A commit takes several times the memory of
+// its answer, no client waits for it, and all clients of a network may disconnect at once.
+type commitGate struct {
+	slots chan struct{}
+	hurry chan struct{} // closed when the server stops
+}
+
+const (
+	commitsAtOnce = 4
+	largeCommit   = 256 << 10 // bytes
+)
+
+func newCommitGate() commitGate {
+	return commitGate{slots: make(chan struct{}, commitsAtOnce), hurry: make(chan struct{})}
+}
+
+// wait returns when an answer may be committed. Call done after the commit.
+func (p *commitGate) wait(r wire.Reply) (done func()) {
+	size := 0
+	for _, choice := range r.Choices {
+		for i := range choice {
+			size += len(choice[i].Raw)
+		}
+	}
+	if size < largeCommit {
+		return func() {}
+	}
+	select {
+	case p.slots <- struct{}{}:
+		return func() { <-p.slots }
+	case <-p.hurry:
+		return func() {}
+	}
+}
+
+// report adds the proxy's headers to the answer, if the request names a session. Server-Timing is added beside upstream's.
+func (a *answer) report(h *fasthttp.ResponseHeader) {
+	id := &a.req.head.id
+	if a.turn == nil || a.turn.unkept {
+		if a.req.status != "" {
+			reason := ""
+			if a.req.status == statusBypass {
+				reason = `;reason="` + a.req.reason + `"`
+			}
+			h.Set("X-Session-Id", safeValue(id.session))
+			h.Set("X-Memory", a.req.status+reason+`;source="`+id.source+`"`)
+		}
+		return
+	}
+	h.Set("X-Session-Id", safeValue(id.session))
+	h.Set("X-Turn-Id", a.turn.id)
+	h.SetBytesV("X-Memory", appendSummary(make([]byte, 0, 128), &a.turn.summary, id.source, a.req.reason))
+	h.AddBytesV("Server-Timing", a.trace.appendServerTiming(make([]byte, 0, 64)))
+}
+
+// own are the headers that the proxy adds to answers.
+const own = "X-Session-Id, X-Turn-Id, X-Memory, Server-Timing"
+
+// openToPages does CORS for the proxy's own headers: if upstream allows a web page to read its answer, the page may also read the
+// headers that the proxy adds, and send those that it reads. Upstream's lines stay.
+func (a *answer) openToPages(h *fasthttp.ResponseHeader) {
+	if !a.req.head.paged || a.s.begin == nil {
+		return
+	}
+	allowed, reported := false, false
+	var listed []byte
+	for name, value := range h.All() {
+		switch {
+		case bytes.EqualFold(name, []byte(fasthttp.HeaderAccessControlAllowOrigin)):
+			allowed = true
+		case bytes.EqualFold(name, []byte(fasthttp.HeaderAccessControlAllowHeaders)):
+			listed = append(append(listed, value...), ',')
+		case bytes.Equal(name, []byte("X-Memory")):
+			reported = true
+		}
+	}
+	switch {
+	case !allowed:
+	case a.ctx.IsOptions():
+		if more := a.req.head.ownAsked(a.s.names, listed); len(more) > 0 {
+			if d, _ := dialectOf(a.ctx.RequestURI()); d.Known() {
+				h.Add(fasthttp.HeaderAccessControlAllowHeaders, strings.Join(more, ", "))
+			}
+		}
+	case reported:
+		h.Add(fasthttp.HeaderAccessControlExposeHeaders, own)
+	}
+}
+
+// reportRounds adds to X-Memory the number of rounds and the tokens of all of them, for an answer of several rounds: the usage
+// in its body has only the input of the last one. A stream's headers were sent before.
+func (a *answer) reportRounds(h *fasthttp.ResponseHeader) {
+	if a.rounds.n < 2 || a.turn.unkept {
+		return
+	}
+	sum := wire.ParseUsage(a.rounds.usage)
+	h.SetBytesV("X-Memory", fmt.Appendf(nil, "%s;rounds=%d;input=%d;output=%d", h.Peek("X-Memory"), a.rounds.n, sum.Input, sum.Output))
+}
+
+// appendSummary writes the summary as an item of RFC 8941 with parameters.
+func appendSummary(dst []byte, s *memory.Summary, source, bypassed string) []byte {
+	switch {
+	case bypassed != "":
+		dst = append(append(append(append(dst, statusBypass...), `;reason="`...), bypassed...), '"')
+	case s.Side && s.Status == memory.StatusOK:
+		dst = append(dst, "side"...)
+	default:
+		dst = append(dst, s.Status.String()...)
+	}
+	for _, p := range [...]struct {
+		name  string
+		value int
+	}{
+		{";items=", s.Items}, {";sent=", s.Sent}, {";windowed=", s.Windowed}, {";orphans=", s.Orphans}, {";recalled=", s.Recalled},
+	} {
+		dst = strconv.AppendInt(append(dst, p.name...), int64(p.value), 10)
+	}
+	if s.Repaired > 0 {
+		dst = strconv.AppendInt(append(dst, ";repaired="...), int64(s.Repaired), 10)
+	}
+	if len(s.Skipped) > 0 {
+		dst = append(append(append(dst, `;skipped="`...), strings.Join(s.Skipped, " ")...), '"')
+	}
+	return append(append(append(dst, `;source="`...), source...), '"')
+}
+
+func isEventStream(contentType []byte) bool {
+	const name = "text/event-stream"
+	return len(contentType) >= len(name) && bytes.EqualFold(contentType[:len(name)], []byte(name))
+}
+
+// breakConn resets a connection, so that the client does not take the end of what was written for the end of the body. With TLS
+// it closes the connection below, since TLS would send an orderly end first.
+func breakConn(c net.Conn) {
+	if over, ok := c.(interface{ NetConn() net.Conn }); ok {
+		c = over.NetConn()
+	}
+	if tcp, ok := c.(interface{ SetLinger(sec int) error }); ok {
+		_ = tcp.SetLinger(0)
+		_ = c.Close()
+	}
+}

@@ -1,0 +1,366 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"remora/memory"
+	"remora/memory/view"
+	"remora/providers"
+	"remora/wire"
+	"remora/wire/dialects"
+)
+
+const (
+	layerTool  = `{"type":"function","function":{"name":"mem_x"}}`
+	layerBlock = `{"role":"system","content":"block"}`
+	noRoles    = "System message must be at the beginning."
+)
+
+// teller is a memory whose layers say something and offer a tool.
+type teller struct {
+	*steerer
+	block, tool bool
+}
+
+func (m *teller) begin(ctx context.Context, c memory.Call) (*turn, error) {
+	t, err := m.steerer.begin(ctx, c)
+	if !m.tool {
+		t.tools = nil
+	}
+	lead := wire.Leading(t.view)
+	messages := view.Messages{Dialect: c.Request.Dialect, Lead: t.view[:lead], Items: t.view[lead:]}
+	if m.block {
+		block, err := wire.ParseItem(dialects.Chat, []byte(layerBlock))
+		if err != nil {
+			return nil, err
+		}
+		messages.Blocks = []view.Block{{Role: block.Role, Texts: []string{block.Text()}}}
+		t.summary.Recalled = 1
+	}
+	t.sent = func(s shape) (view.Sent, memory.Summary) {
+		sent, summary := messages.As(s.form), t.summary
+		summary.Repaired = sent.Repaired
+		return sent, summary
+	}
+	return t, err
+}
+
+// refuser is an upstream that refuses what a test says, and keeps the bodies that it was sent.
+type refuser struct {
+	mu     sync.Mutex
+	bodies []string
+	refuse func(body string) string // the answer; empty takes the request
+	now    time.Time
+}
+
+func (u *refuser) answer(_ *http.Request, body []byte) string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.bodies = append(u.bodies, string(body))
+	if refusal := u.refuse(string(body)); refusal != "" {
+		return refusal
+	}
+	if strings.Contains(string(body), `"stream":true`) {
+		return eventHead + chunk(strings.Join(chatEvents, "")) + chunk(chatDone) + "0\r\n\r\n"
+	}
+	return sized(chatAnswer)
+}
+
+func (u *refuser) clock() time.Time {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.now
+}
+
+func (u *refuser) pass(d time.Duration) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.now = u.now.Add(d)
+}
+
+// sent are the requests since it was asked last.
+func (u *refuser) sent() []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	all := u.bodies
+	u.bodies = nil
+	return all
+}
+
+func refused(status int, text string, headers ...string) string {
+	return fmt.Sprintf("HTTP/1.1 %d No\r\nContent-Type: text/plain\r\n%sContent-Length: %d\r\n\r\n%s", status, strings.Join(headers, ""), len(text), text)
+}
+
+func (u *refuser) start(t *testing.T, block, tool bool, messages string) *rig {
+	t.Helper()
+	u.now = time.Now()
+	m := &teller{steerer: &steerer{book: newBook(), tools: [][]byte{[]byte(layerTool)}}, block: block, tool: tool}
+	m.review = func(wire.Reply) memory.Next { return memory.Next{} }
+	return start(t, rigOptions{
+		upstream: answering(t, u.answer), memory: m.begin, now: u.clock,
+		provider: func(o *providers.Options) { o.Messages = messages },
+	})
+}
+
+// ask sends a body and returns the answer.
+func ask(t *testing.T, r *rig, body string, headers ...string) *http.Response {
+	t.Helper()
+	c, br := r.dial(t)
+	write(c, chatIn("s", body, headers...))
+	resp, err := http.ReadResponse(br, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp
+}
+
+func bodyText(t *testing.T, resp *http.Response) string {
+	t.Helper()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+const (
+	plainChat = `{"model":"m","messages":[{"role":"system","content":"x"},{"role":"user","content":"hi"}]}`
+	liveChat  = `{"model":"m","stream":true,"messages":[{"role":"system","content":"x"},{"role":"user","content":"hi"}]}`
+)
+
+// refuseRoles refuses more than one system message, and any in the words of a server that takes none.
+func refuseRoles(status int, text string) func(string) string {
+	return func(body string) string {
+		if strings.Count(body, `"role":"system"`) > 1 {
+			return refused(status, text)
+		}
+		return ""
+	}
+}
+
+func refuseTools(status int, text string) func(string) string {
+	return func(body string) string {
+		if strings.Contains(body, "mem_x") {
+			return refused(status, text)
+		}
+		return ""
+	}
+}
+
+// TestRefusalTeaches: a refused request is sent once more in another shape, streamed or not; the next one needs no try, and
+// after an hour the model is asked again.
+func TestRefusalTeaches(t *testing.T) {
+	for name, c := range map[string]struct {
+		refuse      func(string) string
+		block, tool bool
+	}{
+		"roles, in its words":   {refuseRoles(400, noRoles), true, true},
+		"roles, in other words": {refuseRoles(400, "Bad Request"), true, false},
+		"roles, 422":            {refuseRoles(422, "?"), true, false},
+		"roles, 500":            {refuseRoles(500, "Jinja Exception: "+noRoles), true, true},
+		"tools, in its words":   {refuseTools(400, "Function calling is not enabled for models/x"), true, true},
+		"tools, in other words": {refuseTools(400, "Bad Request"), false, true},
+		"tools, nothing said":   {refuseTools(404, ""), true, true},
+		"tools, 500":            {refuseTools(500, "tools param requires --jinja flag"), true, true},
+		"tools, 501":            {refuseTools(501, "no"), true, true},
+		"tools, without a length": {func(body string) string {
+			if strings.Contains(body, "mem_x") {
+				return "HTTP/1.1 400 No\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk("no") + "0\r\n\r\n"
+			}
+			return ""
+		}, false, true},
+	} {
+		for _, body := range []string{plainChat, liveChat} {
+			u := &refuser{refuse: c.refuse}
+			r := u.start(t, c.block, c.tool, "")
+			for i, want := range []int{2, 1, 1} {
+				resp := ask(t, r, body)
+				if text := bodyText(t, resp); resp.StatusCode != 200 || !strings.Contains(text, "lo") {
+					t.Fatalf("%s, request %d: %d %s", name, i, resp.StatusCode, text)
+				}
+				if sent := u.sent(); len(sent) != want {
+					t.Errorf("%s: request %d took %d requests, want %d: %q", name, i, len(sent), want, sent)
+				}
+			}
+			u.pass(time.Hour)
+			if ask(t, r, body); len(u.sent()) != 2 {
+				t.Errorf("%s: after an hour nothing was tried", name)
+			}
+		}
+	}
+}
+
+// TestNoCorrection: refusals about anything else pass at once, as they came.
+func TestNoCorrection(t *testing.T) {
+	const text = `{"error":{"message":"system message, tools: no"}}`
+	answers := map[string]string{
+		"retry-after":      refused(400, text, "Retry-After: 1\r\n"),
+		"RETRY-AFTER-MS":   refused(400, text, "RETRY-AFTER-MS: 1\r\n"),
+		"a 500 of no kind": refused(500, "The server had an error while processing your request."),
+		"gzip":             refused(400, text, "Content-Encoding: gzip\r\n"),
+		"large":            refused(400, strings.Repeat("tool ", refusalLimit)),
+	}
+	for _, status := range []int{401, 402, 403, 408, 413, 429, 502, 503, 504, 529} {
+		answers[fmt.Sprint(status)] = refused(status, text)
+	}
+	for name, answer := range answers {
+		u := &refuser{refuse: func(string) string { return answer }}
+		r := u.start(t, true, true, "")
+		resp := ask(t, r, plainChat)
+		got := bodyText(t, resp)
+		if _, want, _ := strings.Cut(answer, "\r\n\r\n"); got != want {
+			t.Errorf("%s: %.200s", name, got)
+		}
+		if sent := u.sent(); len(sent) != 1 {
+			t.Errorf("%s: %d requests", name, len(sent))
+		}
+	}
+	for name, f := range map[string]func(u *refuser) (*rig, string){
+		"memory off":             func(u *refuser) (*rig, string) { return u.start(t, true, true, ""), "X-Memory: off\r\n" },
+		"nothing was put in":     func(u *refuser) (*rig, string) { return u.start(t, false, false, ""), "" },
+		"chosen by the operator": func(u *refuser) (*rig, string) { return u.start(t, true, false, "as_is"), "" },
+	} {
+		u := &refuser{refuse: func(string) string { return refused(400, "no") }}
+		r, headers := f(u)
+		if resp := ask(t, r, plainChat, headers); resp.StatusCode != 400 || bodyText(t, resp) != "no" || len(u.sent()) != 1 {
+			t.Errorf("%s: %d", name, resp.StatusCode)
+		}
+	}
+}
+
+// TestRefusedTwice: when the corrective try is refused too, or fails, the client gets the first refusal byte for byte, and
+// nothing is learnt. A client that asks again gets another try.
+func TestRefusedTwice(t *testing.T) {
+	for name, second := range map[string]string{
+		"refused":  refused(400, "another"),
+		"limited":  refused(429, "later", "Retry-After: 9\r\n"),
+		"broken":   "HTTP/1.1 nonsense\r\n\r\n",
+		"the same": refused(400, "first"),
+	} {
+		n := 0
+		u := &refuser{refuse: func(string) string {
+			if n++; n%2 == 0 {
+				return second
+			}
+			return refused(400, "first", "X-Odd-Case: 1\r\n")
+		}}
+		r := u.start(t, true, true, "")
+		shapes := make(map[string]bool)
+		for i := range 3 {
+			for _, body := range []string{plainChat, liveChat} {
+				resp := ask(t, r, body)
+				if got := bodyText(t, resp); resp.StatusCode != 400 || got != "first" || resp.Header.Get("X-Odd-Case") != "1" || resp.Header.Get("Retry-After") != "" {
+					t.Errorf("%s, request %d: %d %s %v", name, i, resp.StatusCode, got, resp.Header)
+				}
+				if got := resp.Header.Get("X-Memory"); strings.Contains(got, "repaired") {
+					t.Errorf("%s: X-Memory: %s", name, got)
+				}
+				sent := u.sent()
+				if len(sent) != 2 || strings.Count(sent[0], `"role":"system"`) != 2 || !strings.Contains(sent[0], "mem_x") {
+					t.Errorf("%s, request %d: %q", name, i, sent)
+					continue
+				}
+				shapes[fmt.Sprint(strings.Count(sent[1], `"role":"system"`), strings.Contains(sent[1], "mem_x"))] = true
+			}
+		}
+		if want := map[string]int{"refused": 2, "limited": 1, "broken": 1, "the same": 3}[name]; len(shapes) != want {
+			t.Errorf("%s: shapes that were tried: %v, want %d", name, shapes, want)
+		}
+	}
+}
+
+// TestTwoReasons: a server that takes neither the roles nor the tools is found out by the second request.
+func TestTwoReasons(t *testing.T) {
+	u := &refuser{refuse: func(body string) string {
+		switch {
+		case strings.Contains(body, `"role":"system"`):
+			return refused(400, "Developer instruction is not enabled for models/m")
+		case strings.Contains(body, "mem_x"):
+			return refused(400, "Function calling is not enabled for models/m")
+		}
+		return ""
+	}}
+	r := u.start(t, true, true, "")
+	for i, want := range []struct{ status, requests int }{{400, 2}, {200, 2}, {200, 1}} {
+		resp := ask(t, r, plainChat)
+		if sent := u.sent(); resp.StatusCode != want.status || len(sent) != want.requests {
+			t.Errorf("request %d: %d after %q", i, resp.StatusCode, sent)
+		}
+	}
+}
+
+// TestFailureIsTriedOnce: a 500 that speaks of roles or tools is tried once an hour for a model and a shape of request.
+func TestFailureIsTriedOnce(t *testing.T) {
+	const text = `"model":"m"`
+	shapes := map[string]string{
+		"plain":     plainChat,
+		"json":      strings.Replace(plainChat, text, text+`,"response_format":{"type":"json_object"}`, 1),
+		"own tools": strings.Replace(plainChat, text, text+`,"tools":[{"type":"function","function":{"name":"f"}}]`, 1),
+		"model":     strings.Replace(plainChat, text, `"model":"other"`, 1),
+	}
+	u := &refuser{refuse: func(string) string { return refused(500, "tools broke") }}
+	r := u.start(t, true, true, "")
+	for range 2 {
+		for name, body := range shapes {
+			for i, want := range []int{2, 1, 1} {
+				if ask(t, r, body); len(u.sent()) != want {
+					t.Errorf("%s, request %d: not %d requests", name, i, want)
+				}
+			}
+		}
+		u.pass(time.Hour)
+	}
+}
+
+// TestToolsAreLearntByShape: tools that are refused beside JSON output, or beside the client's own, are offered elsewhere.
+func TestToolsAreLearntByShape(t *testing.T) {
+	const (
+		json = `{"model":"m","response_format":{"type":"json_object"},"messages":[{"role":"user","content":"hi"}]}`
+		own  = `{"model":"m","tools":[{"type":"function","function":{"name":"f"}}],"messages":[{"role":"user","content":"hi"}]}`
+	)
+	for name, c := range map[string]struct{ refused, other string }{"json": {json, plainChat}, "own tools": {own, plainChat}, "plain": {plainChat, own}} {
+		u := &refuser{}
+		u.refuse = func(body string) string {
+			marker := map[string]string{"json": "json_object", "own tools": `"f"`, "plain": `"x"`}[name]
+			if strings.Contains(body, "mem_x") && strings.Contains(body, marker) {
+				return refused(400, "tools with response_format")
+			}
+			return ""
+		}
+		r := u.start(t, false, true, "")
+		for i, want := range []int{2, 1} {
+			if resp := ask(t, r, c.refused); resp.StatusCode != 200 || len(u.sent()) != want {
+				t.Errorf("%s, request %d: %d", name, i, resp.StatusCode)
+			}
+		}
+		if ask(t, r, c.other); !strings.Contains(strings.Join(u.sent(), ""), "mem_x") {
+			t.Errorf("%s: others are not offered the tool", name)
+		}
+		// Another caller learns for itself.
+		if ask(t, r, c.refused, "X-Api-Key: other\r\n"); len(u.sent()) != 1 {
+			t.Errorf("%s: the same caller was tried again", name)
+		}
+	}
+}
+
+// TestLessonsAreBounded: callers can name models without end.
+func TestLessonsAreBounded(t *testing.T) {
+	var l lessons
+	now := time.Now()
+	for i := range 3 * maxLessons {
+		l.set(lessonKey([]byte(fmt.Sprintf("%016d", i))), lesson{noTools: true}, now)
+	}
+	if len(l.table) > maxLessons || !l.get(lessonKey([]byte(fmt.Sprintf("%016d", 3*maxLessons-1))), now).noTools {
+		t.Errorf("%d lessons", len(l.table))
+	}
+	if l.get(lessonKey([]byte(fmt.Sprintf("%016d", 3*maxLessons-1))), now.Add(lessonFor)).noTools {
+		t.Error("a lesson is never forgotten")
+	}
+}

@@ -1,0 +1,167 @@
+package proxy
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"remora/providers"
+)
+
+// TestCallersCredentialsStayWithTheirProvider: a provider with a key of its own, as every fallback has, gets nothing that the
+// caller proves itself with elsewhere.
+func TestCallersCredentialsStayWithTheirProvider(t *testing.T) {
+	const callers = "Authorization: Bearer caller\r\nx-api-key: caller\r\nCookie: session=caller\r\nOpenAI-Organization: org-caller\r\nopenai-project: proj-caller\r\n"
+	operators := func(o *providers.Options) { o.APIKey = "operator" }
+	for _, c := range []struct {
+		name          string
+		provider      func(o *providers.Options)
+		target, lines string
+		wantTarget    string
+		want          string
+	}{
+		{"no key of its own", nil, "/v1/x?key=caller&a=b", callers, "/v1/x?key=caller&a=b", callers},
+		{"its own key", operators, "/v1/x?key=caller&a=%62&a&=&api-key=caller", callers, "/v1/x?a=%62&a&=", "Authorization: Bearer operator\r\n"},
+		{"nothing but a key", operators, "/v1/x?api_key=caller", "", "/v1/x", "Authorization: Bearer operator\r\n"},
+		{"an escaped name", operators, "/v1/x?%6bey=caller&x=1", "", "/v1/x?x=1", "Authorization: Bearer operator\r\n"},
+		{"a longer name", operators, "/v1/x?monkey=1&keys=2&key1=3", "", "/v1/x?monkey=1&keys=2&key1=3", "Authorization: Bearer operator\r\n"},
+		{"an empty query", operators, "/v1/x?", "", "/v1/x?", "Authorization: Bearer operator\r\n"},
+		{"its own project", func(o *providers.Options) {
+			o.APIKey, o.Headers = "operator", []providers.Header{{Name: "OpenAI-Project", Value: "proj-operator"}}
+		}, "/v1/x", callers, "/v1/x", "Authorization: Bearer operator\r\nOpenAI-Project: proj-operator\r\n"},
+		{"another header of its own", func(o *providers.Options) {
+			o.Headers = []providers.Header{{Name: "X-Title", Value: "gateway"}}
+		}, "/v1/x?key=caller", callers, "/v1/x?key=caller", callers + "X-Title: gateway\r\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			addr, requests := recording(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", noBody)
+			r := start(t, rigOptions{upstream: addr, provider: c.provider})
+			r.exchange(t, "GET "+c.target+" HTTP/1.1\r\nHost: x\r\n"+c.lines+"X-Other: stays\r\nConnection: close\r\n\r\n")
+			got := await(t, requests, "request")
+			line, rest, _ := strings.Cut(got, "\r\n")
+			if line != "GET "+c.wantTarget+" HTTP/1.1" {
+				t.Errorf("upstream was asked %s", line)
+			}
+			rest = strings.Replace(strings.TrimPrefix(rest, "Host: "+addr+"\r\n"), "X-Other: stays\r\n", "", 1)
+			if diff := cmp.Diff(c.want+"\r\n", rest); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestTwoCredentialsNameNoSession: the tenant follows from the first, and upstream may check the last.
+func TestTwoCredentialsNameNoSession(t *testing.T) {
+	for _, c := range []struct {
+		name, target, lines, body string
+		status                    int
+	}{
+		{"one", "/v1/chat/completions", "X-Session-Id: s\r\nAuthorization: Bearer a\r\n", chatBody, 200},
+		{"twice the same", "/v1/chat/completions", "X-Session-Id: s\r\nAuthorization: Bearer a\r\nauthorization: Bearer a\r\n", chatBody, 200},
+		{"two", "/v1/chat/completions", "X-Session-Id: s\r\nAuthorization: Bearer a\r\nauthorization: Bearer b\r\n", chatBody, 400},
+		{"two, the session in the body", "/v1/chat/completions", "Authorization: Bearer a\r\nAuthorization: Bearer b\r\n", `{"session_id":"s",` + chatBody[1:], 400},
+		{"two, without a session", "/v1/chat/completions", "Authorization: Bearer a\r\nAuthorization: Bearer b\r\n", chatBody, 200},
+		{"two, memory off", "/v1/chat/completions", "X-Session-Id: s\r\nX-Memory: off\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b\r\n", chatBody, 200},
+		{"two keys", "/v1/chat/completions", "X-Session-Id: s\r\nx-api-key: a\r\nX-Api-Key: b\r\n", chatBody, 400},
+		{"in two headers", "/v1/chat/completions", "X-Session-Id: s\r\nAuthorization: Bearer a\r\nx-api-key: b\r\n", chatBody, 200},
+		{"weaker ones", "/v1/chat/completions", "X-Session-Id: s\r\nx-api-key: a\r\nX-Api-Key: b\r\nAuthorization: Bearer c\r\n", chatBody, 200},
+		{"in the query", "/v1/chat/completions?key=a&key=b", "X-Session-Id: s\r\n", chatBody, 400},
+		{"two cookies", "/v1/chat/completions", "X-Session-Id: s\r\nCookie: a=1\r\nCookie: b=2\r\n", chatBody, 200},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			asked := make(chan struct{}, 1)
+			r := start(t, rigOptions{memory: newBook().begin, upstream: answering(t, func(*http.Request, []byte) string {
+				asked <- struct{}{}
+				return sized(chatAnswer)
+			})})
+			got := r.exchange(t, fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\n%sConnection: close\r\nContent-Length: %d\r\n\r\n%s", c.target, c.lines, len(c.body), c.body))
+			if !strings.HasPrefix(got, fmt.Sprintf("HTTP/1.1 %d ", c.status)) || len(asked) != map[int]int{200: 1, 400: 0}[c.status] {
+				t.Errorf("upstream was asked %d times; got %s", len(asked), got)
+			}
+		})
+	}
+}
+
+// TestPagesReadAndSendOurHeaders: a browser shows a page no header that the answer does not expose, and sends none that the
+// answer to its preflight does not allow.
+func TestPagesReadAndSendOurHeaders(t *testing.T) {
+	const open = "Access-Control-Allow-Origin: https://page.example\r\n"
+	post := func(lines string) string {
+		return fmt.Sprintf("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n%sConnection: close\r\nContent-Length: %d\r\n\r\n%s", lines, len(chatBody), chatBody)
+	}
+	preflight := func(path, headers string) string {
+		return "OPTIONS " + path + " HTTP/1.1\r\nHost: x\r\nOrigin: https://page.example\r\nAccess-Control-Request-Method: POST\r\n" +
+			"Access-Control-Request-Headers: " + headers + "\r\nConnection: close\r\n\r\n"
+	}
+	for _, c := range []struct {
+		name, request, answer string
+		want                  string // of our own CORS headers
+	}{
+		{"a page", post("X-Session-Id: s\r\nOrigin: https://page.example\r\n"), open, "Access-Control-Expose-Headers: " + own},
+		{"upstream exposes some", post("X-Session-Id: s\r\nOrigin: https://page.example\r\n"), open + "access-control-expose-headers: X-Request-Id\r\n", "access-control-expose-headers: X-Request-Id|Access-Control-Expose-Headers: " + own},
+		{"a session that is bypassed", strings.Replace(post("X-Session-Id: s\r\nOrigin: https://page.example\r\n"), "chat/completions", "embeddings", 1), open, "Access-Control-Expose-Headers: " + own},
+		{"no page", post("X-Session-Id: s\r\n"), open, ""},
+		{"no session", post("Origin: https://page.example\r\n"), open, ""},
+		{"upstream is for no page", post("X-Session-Id: s\r\nOrigin: https://page.example\r\n"), "", ""},
+		{"a preflight", preflight("/v1/chat/completions", "authorization,content-type,x-session-id"), open + "Access-Control-Allow-Headers: authorization, content-type\r\n", "Access-Control-Allow-Headers: authorization, content-type|Access-Control-Allow-Headers: x-session-id"},
+		{"of several", preflight("/v1/responses", "X-Memory, x-session-id , x-resource-id"), open + "access-control-allow-headers: X-Session-ID\r\n", "access-control-allow-headers: X-Session-ID|Access-Control-Allow-Headers: X-Memory, x-resource-id"},
+		{"that asks for none of ours", preflight("/v1/chat/completions", "authorization"), open, ""},
+		{"that upstream refuses", preflight("/v1/chat/completions", "x-session-id"), "", ""},
+		{"of another path", preflight("/v1/models", "x-session-id"), open, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := start(t, rigOptions{memory: newBook().begin, upstream: answering(t, func(*http.Request, []byte) string { return sized(chatAnswer, c.answer) })})
+			got := r.exchange(t, c.request)
+			var lines []string
+			for line := range strings.SplitSeq(got, "\r\n") {
+				name, _, _ := strings.Cut(strings.ToLower(line), ":")
+				if name == "access-control-expose-headers" || name == "access-control-allow-headers" {
+					lines = append(lines, line)
+				}
+			}
+			if diff := cmp.Diff(c.want, strings.Join(lines, "|")); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestAnswersInUnknownEncodings: the client gets them as they are and reads that they are not kept. What could be undone is
+// kept.
+func TestAnswersInUnknownEncodings(t *testing.T) {
+	const reason = `bypass;reason="the Content-Encoding of the answer is unknown";items=`
+	for _, c := range []struct {
+		name, encoding, body string
+		stream               bool
+		memory               string
+		complete, unread     bool
+	}{
+		{"br", "br", "\x0b\x02\x80hello\x03", false, reason, false, true},
+		{"deflate, streamed", "deflate", "x\x9c\xcb", true, reason, false, true},
+		{"br, streamed", "br", "\x0b\x02\x80hello\x03", true, reason, false, true},
+		{"several", "gzip, br", "x", false, reason, false, true},
+		{"gzip", "gzip", gzipped(chatAnswer), false, "ok;", true, false},
+		{"gzip, streamed", "gzip", gzipped(strings.Join(chatEvents, "") + chatDone), true, "ok;", true, false},
+		{"identity", "identity", chatAnswer, false, "ok;", true, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBook()
+			r := start(t, rigOptions{memory: b.begin, upstream: answering(t, func(*http.Request, []byte) string {
+				if c.stream {
+					return "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: " + c.encoding + "\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk(c.body) + chunk("")
+				}
+				return sized(c.body, "Content-Encoding: "+c.encoding+"\r\n")
+			})})
+			got := r.exchange(t, chatIn("s", chatBody, "Connection: close\r\n"))
+			if !strings.Contains(got, "\r\nX-Memory: "+c.memory) || !strings.Contains(got, c.body) {
+				t.Errorf("got %q", got)
+			}
+			if a := await(t, b.answers, "answer"); a.Reply.Complete != c.complete || a.Reply.Truncated != c.unread {
+				t.Errorf("complete %v, truncated %v", a.Reply.Complete, a.Reply.Truncated)
+			}
+		})
+	}
+}

@@ -1,0 +1,99 @@
+package limit
+
+import (
+	"bufio"
+	"bytes"
+	"math"
+	"os"
+	"path"
+	"runtime/debug"
+	"strconv"
+	"strings"
+)
+
+// memoryShare: bodies and answers may take 1/memoryShare of the memory. Parsed items and garbage take about as much again.
+const memoryShare = 4
+
+// DefaultBodyBytes is Global.BodyBytes where the configuration says nothing: a quarter of the memory that the process may
+// use, and at least one body of maxBody bytes. It is 0, for no limit, where that memory is not known.
+func DefaultBodyBytes(maxBody int64) int64 {
+	memory := availableMemory("/")
+	if memory == 0 {
+		return 0
+	}
+	return max(memory/memoryShare, maxBody)
+}
+
+// availableMemory is the least of GOMEMLIMIT, the limits of the process's cgroups and the memory of the machine, 0 if none
+// is known. root is where the system's files are.
+func availableMemory(root string) int64 {
+	least := int64(math.MaxInt64)
+	note := func(n int64) {
+		if n > 0 {
+			least = min(least, n)
+		}
+	}
+
+	note(debug.SetMemoryLimit(-1))
+	note(meminfo(path.Join(root, "proc/meminfo")))
+	note(bytesIn(path.Join(root, "sys/fs/cgroup/memory/memory.limit_in_bytes"))) // version 1
+	group := ownGroup(path.Join(root, "proc/self/cgroup"))
+	for {
+		note(bytesIn(path.Join(root, "sys/fs/cgroup", group, "memory.max")))
+		if group == "/" {
+			break
+		}
+		group = path.Dir(group)
+	}
+	if least == math.MaxInt64 {
+		return 0
+	}
+	return least
+}
+
+// ownGroup returns the process's cgroup of version 2, "/" where there is none.
+func ownGroup(file string) string {
+	b, err := os.ReadFile(file) //nolint:gosec // of the system
+	if err != nil {
+		return "/"
+	}
+	for line := range strings.Lines(string(b)) {
+		if group, ok := strings.CutPrefix(strings.TrimSpace(line), "0::/"); ok {
+			return path.Clean("/" + group)
+		}
+	}
+	return "/"
+}
+
+// bytesIn returns the number in a file, 0 if it holds none, such as "max".
+func bytesIn(file string) int64 {
+	b, err := os.ReadFile(file) //nolint:gosec // of the system
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.ParseInt(string(bytes.TrimSpace(b)), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// meminfo returns the memory of the machine in bytes.
+func meminfo(file string) int64 {
+	f, err := os.Open(file) //nolint:gosec // of the system
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = f.Close() }()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		fields := strings.Fields(lines.Text())
+		if len(fields) >= 2 && fields[0] == "MemTotal:" {
+			kb, err := strconv.ParseInt(fields[1], 10, 64)
+			if err != nil {
+				return 0
+			}
+			return kb << 10
+		}
+	}
+	return 0
+}

@@ -1,0 +1,49 @@
+package limit
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"testing"
+)
+
+func TestAvailableMemory(t *testing.T) {
+	const giB = 1 << 30
+	machine := map[string]string{"proc/meminfo": "MemFree: 1 kB\nMemTotal:        8388608 kB\n"}
+	f := func(name string, want, goLimit int64, files map[string]string) {
+		t.Helper()
+		t.Run(name, func(t *testing.T) {
+			before := debug.SetMemoryLimit(goLimit)
+			defer debug.SetMemoryLimit(before)
+			root := t.TempDir()
+			for _, all := range []map[string]string{machine, files} {
+				for name, content := range all {
+					file := filepath.Join(root, name)
+					if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+						t.Fatal(err)
+					}
+					if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if got := availableMemory(root); got != want {
+				t.Errorf("%d, want %d", got, want)
+			}
+		})
+	}
+	f("the machine", 8*giB, math.MaxInt64, nil)
+	f("GOMEMLIMIT", 2*giB, 2*giB, nil)
+	f("a container", giB, math.MaxInt64, map[string]string{"sys/fs/cgroup/memory.max": "1073741824\n", "proc/self/cgroup": "0::/\n"})
+	f("a container without a limit", 8*giB, math.MaxInt64, map[string]string{"sys/fs/cgroup/memory.max": "max\n", "proc/self/cgroup": "0::/\n"})
+	f("a slice above", giB, math.MaxInt64, map[string]string{
+		"proc/self/cgroup": "0::/system.slice/remora.service\n", "sys/fs/cgroup/system.slice/memory.max": "1073741824\n",
+		"sys/fs/cgroup/system.slice/remora.service/memory.max": "2147483648\n",
+	})
+	f("version 1", giB, math.MaxInt64, map[string]string{"sys/fs/cgroup/memory/memory.limit_in_bytes": "1073741824\n", "proc/self/cgroup": "4:memory:/x\n"})
+	f("nothing known", 0, math.MaxInt64, map[string]string{"proc/meminfo": ""})
+	if got := DefaultBodyBytes(math.MaxInt64 / 8); got < math.MaxInt64/8 {
+		t.Errorf("a body of the largest size does not fit into %d", got)
+	}
+}

@@ -1,0 +1,181 @@
+package listener
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"sync"
+)
+
+// Wrap wraps a listener for fasthttp. [Ended] and [RewriteHead] work on its connections.
+func Wrap(ln net.Listener) net.Listener { return &wrappingListener{Listener: ln} }
+
+type wrappingListener struct {
+	net.Listener
+	buffers sync.Pool // *[]byte, see rewriting
+}
+
+// Accept returns the next connection.
+func (l *wrappingListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	heads := rewriting{buffers: &l.buffers}
+	switch c := c.(type) {
+	case *net.TCPConn:
+		return &tcpConn{TCPConn: c, rewriting: heads}, nil
+	case secureConn:
+		return &tlsServerConn{secureConn: c, rewriting: heads}, nil
+	}
+	return &otherConn{Conn: c, rewriting: heads}, nil
+}
+
+// Ended reports whether a connection of [Wrap] was read to its end. fasthttp takes the end of the connection for the end of a
+// chunked body; Ended shows the difference. Call it from the goroutine that reads.
+func Ended(c net.Conn) bool {
+	e, ok := c.(interface{ Ended() bool })
+	return ok && e.Ended()
+}
+
+// ending returns the last bytes and the end of a connection in separate reads.
+type ending struct{ pending, ended bool }
+
+// Ended reports whether a read has returned the end.
+func (e *ending) Ended() bool { return e.ended }
+
+// read does one read of a connection. TLS may return the last bytes and the end at once.
+func (e *ending) read(from func([]byte) (int, error), p []byte) (n int, err error) {
+	if e.pending {
+		e.ended = true
+		return 0, io.EOF
+	}
+	n, err = from(p)
+	switch {
+	case !errors.Is(err, io.EOF):
+	case n > 0:
+		e.pending, err = true, nil
+	default:
+		e.ended = true
+	}
+	return n, err
+}
+
+// RewriteHead passes the head of the next answer on a connection of [Wrap] through rewrite, which appends the head to send to
+// dst. The next Write must begin with the whole head. body is how many bytes are written behind the head without delay: where
+// the first Write has only some of them, they leave together with those of the second one. Call it from the goroutine that
+// writes.
+func RewriteHead(c net.Conn, body int, rewrite func(dst, head []byte) []byte) {
+	if r, ok := c.(interface {
+		rewriteHead(body int, rewrite func(dst, head []byte) []byte)
+	}); ok {
+		r.rewriteHead(body, rewrite)
+	}
+}
+
+// rewriting rewrites the head of an answer as it is written.
+type rewriting struct {
+	rewrite func(dst, head []byte) []byte // for the next head; nil for none
+	body    int                           // bytes that follow the next head
+	begin   *[]byte                       // the beginning of an answer, which waits for the next write; nil for none
+	pair    [2][]byte                     // begin and that write, while they are written
+	both    net.Buffers                   // pair, as far as it is not written
+	buffers *sync.Pool
+}
+
+func (r *rewriting) rewriteHead(body int, rewrite func(dst, head []byte) []byte) {
+	r.body, r.rewrite = body, rewrite
+}
+
+// write does one write of a connection.
+func (r *rewriting) write(to io.Writer, p []byte) (int, error) {
+	if r.begin != nil {
+		return r.writeBoth(to, p)
+	}
+	rewrite := r.rewrite
+	if rewrite == nil {
+		return to.Write(p)
+	}
+	r.rewrite = nil
+	end := bytes.Index(p, []byte("\r\n\r\n"))
+	if end < 0 {
+		return to.Write(p)
+	}
+
+	end += len("\r\n\r\n")
+	buf, _ := r.buffers.Get().(*[]byte)
+	if buf == nil {
+		buf = new([]byte)
+	}
+	*buf = append(rewrite((*buf)[:0], p[:end]), p[end:]...)
+	if len(p)-end < r.body {
+		r.begin = buf
+		return len(p), nil
+	}
+	n, err := to.Write(*buf)
+	r.release(buf)
+	if err != nil {
+		return min(n, len(p)), err
+	}
+	return len(p), nil
+}
+
+// writeBoth writes p behind the beginning of its answer: in one system call on a TCP connection.
+func (r *rewriting) writeBoth(to io.Writer, p []byte) (int, error) {
+	begin := r.begin
+	r.pair = [2][]byte{*begin, p}
+	r.both = r.pair[:]
+	n, err := r.both.WriteTo(to)
+	n = max(0, n-int64(len(*begin)))
+	r.begin, r.both, r.pair = nil, nil, [2][]byte{}
+	r.release(begin)
+	return int(n), err
+}
+
+func (r *rewriting) release(buf *[]byte) {
+	if cap(*buf) <= maxPooled {
+		r.buffers.Put(buf)
+	}
+}
+
+// maxPooled is the size in bytes of the largest buffer that goes back to the pool.
+const maxPooled = 32 << 10
+
+// tcpConn embeds *net.TCPConn rather than net.Conn for the methods that others look for: SyscallConn, CloseWrite, SetLinger.
+type tcpConn struct {
+	*net.TCPConn
+	ending
+	rewriting
+}
+
+func (c *tcpConn) Read(p []byte) (int, error)  { return c.read(c.TCPConn.Read, p) }
+func (c *tcpConn) Write(p []byte) (int, error) { return c.write(c.TCPConn, p) }
+
+// secureConn is a *tls.Conn, or a type that embeds one.
+type secureConn interface {
+	net.Conn
+	Handshake() error
+	ConnectionState() tls.ConnectionState
+	NetConn() net.Conn
+	CloseWrite() error
+}
+
+type tlsServerConn struct {
+	secureConn
+	ending
+	rewriting
+}
+
+func (c *tlsServerConn) Read(p []byte) (int, error)  { return c.read(c.secureConn.Read, p) }
+func (c *tlsServerConn) Write(p []byte) (int, error) { return c.write(c.secureConn, p) }
+
+type otherConn struct {
+	net.Conn
+	ending
+	rewriting
+}
+
+func (c *otherConn) Read(p []byte) (int, error)  { return c.read(c.Conn.Read, p) }
+func (c *otherConn) Write(p []byte) (int, error) { return c.write(c.Conn, p) }

@@ -1,0 +1,150 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"remora/memory"
+	"remora/proxy/limit"
+	"remora/wire"
+)
+
+func fixed() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }
+
+// TestEarlyRefusalsOfLargeBodiesAreRead: a client that writes all of its body before it reads gets the answer, and is told
+// when to come back.
+func TestEarlyRefusalsOfLargeBodiesAreRead(t *testing.T) {
+	const large = 5 << 20
+	for _, c := range []struct {
+		name, target string
+		limits       limit.Options
+		status       int
+		retry        bool
+	}{
+		{"429", "/v1/x", limit.Options{Tenant: limit.Tenant{RequestsPerMinute: 1, Burst: 1}}, 429, true},
+		{"429 of concurrent requests", "/v1/x", limit.Options{Tenant: limit.Tenant{Concurrent: 1}}, 429, true},
+		{"503", "/v1/x", limit.Options{Global: limit.Global{Concurrent: 1}}, 503, true},
+		{"503 in the middle of the body", "/v1/x", limit.Options{Global: limit.Global{BodyBytes: 1 << 20}}, 503, true},
+		{"400", "/v2/responses", limit.Options{}, 400, false},
+		{"413", "/v1/x", limit.Options{}, 413, false},
+	} {
+		for _, framing := range []string{"length", "chunks"} {
+			t.Run(c.name+", "+framing, func(t *testing.T) {
+				hold := make(chan struct{})
+				arrived := make(chan struct{}, 10)
+				r := start(t, rigOptions{
+					memory: noTurn(t),
+					upstream: answering(t, func(*http.Request, []byte) string {
+						arrived <- struct{}{}
+						<-hold
+						return "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+					}),
+					tune: func(o *Options) {
+						if c.limits != (limit.Options{}) {
+							o.Limits = limit.New(limit.Config{Options: c.limits, Now: fixed})
+						}
+						if c.status == 413 {
+							o.MaxBody = 4 << 20
+						}
+					},
+				})
+				r.guards = func() bool { return true }
+				if c.limits.Tenant != (limit.Tenant{}) || c.limits.Global.Concurrent > 0 {
+					first, _ := r.dial(t)
+					write(first, "GET /v1/x HTTP/1.1\r\nHost: x\r\n\r\n")
+					await(t, arrived, "first request")
+				}
+				defer close(hold)
+
+				conn, br := r.dial(t)
+				body := strings.Repeat("x", large)
+				head := fmt.Sprintf("Content-Length: %d\r\n\r\n", large)
+				if framing == "chunks" {
+					head, body = "Transfer-Encoding: chunked\r\n\r\n", strings.Repeat(chunk(body[:large/10]), 10)+"0\r\n\r\n"
+				}
+				if _, err := io.WriteString(conn, "POST "+c.target+" HTTP/1.1\r\nHost: x\r\n"+head+body); err != nil {
+					t.Fatalf("send: %v", err)
+				}
+				resp, err := http.ReadResponse(br, nil)
+				if err != nil {
+					t.Fatalf("read: %v", err)
+				}
+				defer shut(resp.Body)
+				if text, err := io.ReadAll(resp.Body); err != nil || !strings.Contains(string(text), "proxy_error") {
+					t.Errorf("%s %v", text, err)
+				}
+				if resp.StatusCode != c.status || (resp.Header.Get("Retry-After") != "") != c.retry {
+					t.Errorf("%d, Retry-After: %q", resp.StatusCode, resp.Header.Get("Retry-After"))
+				}
+			})
+		}
+	}
+}
+
+// TestAnnouncedBodiesAreRefusedAtOnce: a client that says that it will send too much is told so before it has sent it.
+func TestAnnouncedBodiesAreRefusedAtOnce(t *testing.T) {
+	r := start(t, rigOptions{memory: noTurn(t), upstream: "127.0.0.1:1", tune: func(o *Options) { o.MaxBody = 100 << 10 }})
+	conn, br := r.dial(t)
+	if _, err := fmt.Fprintf(conn, "POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n{", 1<<20); err != nil {
+		t.Fatalf("send: %v", err)
+	}
+	resp, err := http.ReadResponse(br, nil)
+	if err != nil {
+		t.Fatalf("read: %v", err)
+	}
+	wantError(t, resp, 413, "body_too_large")
+}
+
+// TestHeldAnswersShareTheBudget: what is kept of answers counts with what is kept of requests. Beyond it an answer is the
+// client's all the same and not the session's, unless it has to be judged.
+func TestHeldAnswersShareTheBudget(t *testing.T) {
+	long := strings.Repeat("x", 300<<10)
+	whole := strings.Replace(chatAnswer, "hello", long, 1)
+	events := strings.Replace(chatEvents[0], "hel", long, 1) + chatEvents[2] + chatDone
+	for _, c := range []struct {
+		name, answer    string
+		judged          bool
+		budget          int64
+		status          int
+		complete, short bool
+	}{
+		{"whole, within", sized(whole), false, 1 << 20, 200, true, false},
+		{"whole, beyond", sized(whole), false, 128 << 10, 200, false, true},
+		{"whole, judged, within", sized(whole), true, 1 << 20, 200, true, false},
+		{"whole, judged, beyond", sized(whole), true, 128 << 10, 502, false, false},
+		{"streamed, within", eventHead + chunk(events) + chunk(""), false, 1 << 20, 200, true, false},
+		{"streamed, beyond", eventHead + chunk(events) + chunk(""), false, 128 << 10, 200, false, true},
+		{"streamed, judged, within", eventHead + chunk(events) + chunk(""), true, 1 << 20, 200, true, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBook()
+			begin := b.begin
+			if c.judged {
+				begin = (&steerer{book: b, steering: &memory.Steering{HoldAll: true}, review: func(wire.Reply) memory.Next { return memory.Next{} }}).begin
+			}
+			limits := limit.New(limit.Config{Options: limit.Options{Global: limit.Global{BodyBytes: c.budget}}, Now: fixed})
+			r := start(t, rigOptions{
+				memory: begin, upstream: answering(t, func(*http.Request, []byte) string { return c.answer }),
+				tune: func(o *Options) { o.Limits = limits },
+			})
+			got := r.exchange(t, chatIn("s", chatBody, "Connection: close\r\n"))
+			if !strings.HasPrefix(got, fmt.Sprintf("HTTP/1.1 %d ", c.status)) || c.status == 200 && strings.Count(got, "x") < len(long) {
+				t.Errorf("got %.300s", got)
+			}
+			a := await(t, b.answers, "answer")
+			if a.Reply.Complete != c.complete || a.Reply.Truncated != c.short {
+				t.Errorf("complete %v, truncated %v", a.Reply.Complete, a.Reply.Truncated)
+			}
+			r.stop(t)
+			next, err := limits.Enter("next")
+			if err := errors.Join(err, next.Hold(c.budget)); err != nil {
+				t.Errorf("bytes are still held: %v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,313 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/valyala/fasthttp"
+
+	"remora/memory"
+	"remora/providers"
+	"remora/wire"
+)
+
+// request is what the client asks for: its head, who asks and for which session, and its body.
+type request struct {
+	s    *Server
+	ctx  *fasthttp.RequestCtx
+	head head
+	body body
+
+	owner    owner         // of the request's credential; kept from one request to the next
+	dialect  wire.Dialect  // 0 where nothing is remembered
+	remember bool          // unless the request says otherwise
+	parsed   *wire.Request // the body; nil unless it was parsed
+
+	stored storedAnswer // that the path names
+	late   struct {     // that waits for the answer which the path names
+		turn    *memory.Late // nil for none
+		dialect wire.Dialect // of the answer
+	}
+	previous string // in place of the client's previous_response_id, "" for that itself
+
+	status string // of X-Memory where a session was named but there is no turn
+	reason string // of that, where it is bypass, or of a turn that does not keep the answer
+}
+
+// storedAnswer is an answer that upstream stores and that the path of a request names. If it was made of several rounds, the
+// client knows it by the id of the first, and upstream's last one has all of it.
+type storedAnswer struct {
+	id     string // as the client knows it
+	last   string // as upstream knows the answer that it ended with
+	target []byte // of the request to upstream; nil where that is the client's
+}
+
+func (r *request) reset() {
+	r.ctx = nil
+	r.dialect, r.remember, r.parsed = wire.Dialect{}, false, nil
+	r.stored, r.previous, r.late.turn = storedAnswer{}, "", nil
+	r.status, r.reason = "", ""
+	r.body.bytes, r.body.plain, r.body.arrived = nil, nil, false
+	r.head.reset()
+}
+
+// identify reads the request's head.
+func (r *request) identify() error {
+	h := &r.ctx.Request.Header
+	r.head.read(r.s.names, h)
+	if string(h.Method()) != fasthttp.MethodGet {
+		r.head.upgrade = nil // an ordinary request, whatever it would like to become
+	}
+	if r.head.broken {
+		return &Error{
+			Status: fasthttp.StatusBadRequest, Code: codeBadRequest, Message: "the name of a header has a space in it",
+			Headers: maps.All(map[string]string{fasthttp.HeaderConnection: "close"}), // another server may see another end of such a head
+		}
+	}
+
+	// Methods are case-sensitive, but some servers accept "post", so compare without case.
+	if r.s.begin == nil || !bytes.EqualFold(h.Method(), []byte(fasthttp.MethodPost)) {
+		return nil
+	}
+	d, unclear := dialectOf(h.RequestURI())
+	if unclear && r.s.guarded() {
+		return &Error{
+			Status: fasthttp.StatusBadRequest, Code: codeBadRequest,
+			Message: "the rules of this gateway judge answers of /v1/chat/completions and /v1/responses, and this path may lead to others of the kind: use one of these",
+		}
+	}
+
+	r.dialect = d
+	r.remember = true
+	switch {
+	case !d.Known():
+		r.bypass("conversations on this path are not remembered")
+	case r.head.id.off && r.head.id.session != "":
+		r.remember, r.status = false, statusOff
+	}
+	return nil
+}
+
+// tenant is the owner of the request's sessions.
+func (r *request) tenant() string { return r.owner.of(&r.s.o.Session, r.head.id.credential) }
+
+// admit checks the limits.
+func (r *request) admit() (err error) {
+	if !r.s.room.For(r.ctx.Conn()) {
+		drainBody(r.ctx, r.s.now())
+		r.body.arrived = true
+		return errCrowded(r.s.o.MaxConnections)
+	}
+	if r.s.limits != nil {
+		r.body.ticket, err = r.s.limits.Enter(r.tenant())
+	}
+	return err
+}
+
+// read takes the whole body.
+func (r *request) read() error { return r.body.read(r.s, r.ctx, r.head.length) }
+
+// parse parses the body if memory or the choice of a provider needs it.
+func (r *request) parse(up Upstreams) {
+	guarded := r.guarded()
+	follows := r.mayFollow()
+	needed := r.remember || guarded || follows || up.NeedsModel()
+	if !needed || len(r.body.bytes) == 0 || !guarded && !follows && r.namesNoSession(up) {
+		r.bypass("the body is empty")
+		return
+	}
+	plain, err := r.decoded()
+	if err != nil {
+		r.bypass("the Content-Encoding of the body is unknown, or it unpacks to more than is read")
+		return
+	}
+	if !startsObject(plain) {
+		r.bypass("the body is not a JSON object")
+		return
+	}
+
+	parsed, err := wire.Parse(r.dialect, plain)
+	if err != nil && r.dialect.Known() {
+		// X-Memory says "bypass" only where a session is named, so look for one even in a body that memory cannot use.
+		if other, err := wire.Parse(wire.Dialect{}, plain); err == nil {
+			r.head.id.readFields(&r.s.o.Session, other)
+		}
+	}
+	if err != nil {
+		r.bypass("the body cannot be read " + whereWrong(err))
+		return
+	}
+
+	r.body.plain, r.parsed = plain, parsed
+	parsed.Deployment = deploymentOf(r.ctx.RequestURI())
+	if r.remember && r.head.id.off {
+		r.head.id.readFields(&r.s.o.Session, parsed)
+		r.bypass("")
+	}
+}
+
+// decoded undoes the Content-Encoding of the body.
+func (r *request) decoded() ([]byte, error) {
+	return decode(r.head.encoded, r.body.bytes, min(int(r.s.o.MaxBody), max(minDecoded, maxRatio*len(r.body.bytes))))
+}
+
+// startsObject reports whether a body may be a JSON object, as all remembered bodies are, rather than a form or a file.
+func startsObject(b []byte) bool {
+	b = bytes.TrimLeft(b, " \t\r\n")
+	return len(b) > 0 && b[0] == '{'
+}
+
+// whereWrong returns where a body is invalid and why, without quoting it.
+func whereWrong(err error) string {
+	if wrong, ok := errors.AsType[*wire.ParseError](err); ok {
+		return fmt.Sprintf("at byte %d: %s", wrong.Offset, wrong.Reason)
+	}
+	return "as a request of this endpoint"
+}
+
+// namesNoSession reports whether neither the headers nor the body name a session. It searches the body without parsing it.
+func (r *request) namesNoSession(up Upstreams) bool {
+	known := r.head.id.session != "" || len(r.head.encoded) > 0 || up.NeedsModel()
+	return !known && !r.s.hints.In(r.body.bytes)
+}
+
+// Values of X-Memory for requests without a turn.
+const (
+	statusBypass = "bypass"
+	statusOff    = "off"
+)
+
+// bypass turns memory off for this request, which is forwarded unchanged. Where it names a session, the answer and the log
+// say why; the reason is one of our own sentences, fit for a quoted string.
+func (r *request) bypass(reason string) {
+	if r.remember && r.head.id.session != "" {
+		r.status, r.reason = statusBypass, reason
+		if r.head.id.off {
+			r.status = statusOff
+		} else {
+			r.s.bypassed(reason)
+		}
+	}
+	r.remember = false
+}
+
+// guarded reports whether rules have to judge the answer, whether or not it is remembered.
+func (r *request) guarded() bool { return r.dialect.Known() && r.s.guarded() }
+
+// unjudged refuses a body that can't be read where layers have to judge the answer. The message says where the body is
+// wrong, and never quotes it.
+func (r *request) unjudged() *Error {
+	e := &Error{
+		Status: fasthttp.StatusBadRequest, Code: codeBadRequest,
+		Message: "request body cannot be read, and rules of this gateway have to judge its answer: ",
+	}
+	plain, err := r.decoded()
+	if err != nil {
+		e.Message += "its Content-Encoding cannot be undone"
+		return e
+	}
+
+	what := "it is not a request of this endpoint"
+	if !json.Valid(plain) {
+		what = "it is not valid JSON"
+	}
+	e.Message += what
+	var wrong *wire.ParseError
+	if _, err := wire.Parse(r.dialect, plain); errors.As(err, &wrong) {
+		e.Message += fmt.Sprintf(", at byte %d: %s", wrong.Offset, wrong.Reason)
+	}
+	return e
+}
+
+// inBackground reports whether a request is to be answered in the background. Such an answer can't be judged, and tools of
+// layers that it calls can't be run.
+func (r *request) inBackground() bool {
+	return r.parsed != nil && r.parsed.InBackground()
+}
+
+// wantsJSON reports whether the client asks for JSON output.
+func (r *request) wantsJSON() bool {
+	return strings.HasPrefix(r.parsed.Format(), "json")
+}
+
+// asksForStream reports whether the client wants a stream, as far as a glance at the body tells.
+func (r *request) asksForStream() bool {
+	if r.parsed != nil {
+		return string(r.parsed.Member("stream")) == "true"
+	}
+	return string(wire.Glance(r.body.bytes, "stream")) == "true"
+}
+
+// known returns what memory knows about an answer of the caller's: nothing while the store is away, so that requests pass
+// unchanged.
+func (r *request) known(id string) memory.Response {
+	if r.s.response == nil || id == "" {
+		return memory.Response{}
+	}
+	known, err := r.s.response(context.Background(), r.tenant(), id)
+	if err != nil {
+		return memory.Response{}
+	}
+	return known
+}
+
+// mayFollow reports whether a body may name an earlier response although memory has no part in it, so that it must be parsed.
+func (r *request) mayFollow() bool {
+	if r.s.response == nil || r.remember || string(r.ctx.Method()) != fasthttp.MethodPost {
+		return false
+	}
+	if len(r.head.encoded) > 0 {
+		return r.status == statusOff && r.dialect.Rules().Previous != ""
+	}
+	return r.mayName() && bytes.Contains(r.body.bytes, []byte(previousResponse))
+}
+
+// mayName reports whether the request is to an endpoint whose requests name the answer that they continue, or to one below it,
+// such as responses/compact.
+func (r *request) mayName() bool {
+	d := r.dialect
+	if !d.Known() {
+		origin, _ := providers.OriginForm(r.ctx.RequestURI())
+		path, _, _ := bytes.Cut(origin, []byte("?"))
+		if at := bytes.LastIndexByte(path, '/'); at > 0 {
+			d = endpoint(path[:at])
+		}
+	}
+	return d.Rules().Previous != ""
+}
+
+// follow replaces the id of an answer that was made of several rounds: the client names it by the id of the first round,
+// upstream has all of it under the id of the last.
+func (r *request) follow() {
+	if r.s.response == nil {
+		return
+	}
+	if in, ok := keptAnswer(r.ctx.Method(), r.ctx.RequestURI()); ok {
+		known := r.known(in.id)
+		if isAnswerID(known.Last) {
+			r.stored = storedAnswer{in.id, known.Last, slices.Concat(in.before, []byte(url.PathEscape(known.Last)), in.behind)}
+		}
+		if in.itself && r.s.late != nil {
+			r.late.turn, r.late.dialect = r.s.late(r.tenant(), in.id, known), in.dialect
+		}
+		return
+	}
+	if !r.remember && r.parsed != nil && r.mayName() {
+		r.previous = r.known(r.parsed.Text(previousResponse)).Last
+	}
+}
+
+// withPrevious is a body that names the end of the answer before it.
+func (r *request) withPrevious(body []byte) []byte {
+	if r.previous == "" || body == nil {
+		return body
+	}
+	return wire.ReplaceMember(body, previousResponse, wire.AppendString(nil, r.previous))
+}

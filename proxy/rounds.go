@@ -1,0 +1,185 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/valyala/fasthttp"
+
+	"remora/memory"
+	"remora/providers"
+	"remora/wire"
+	"remora/wire/merge"
+)
+
+// rounds are the model calls that one answer to the client is made of, where layers run tools or judge.
+type rounds struct {
+	answer *answer
+	n      int
+	usage  []byte // the sum over all rounds
+	pieces pieces // the answer that is being read
+}
+
+func (r *rounds) reset() { *r = rounds{answer: r.answer} }
+
+// goOn begins the next round: it sends another view and reads the head of the answer.
+func (r *rounds) goOn(items []wire.Item, stream bool, head *fasthttp.ResponseHeader) error {
+	if err := r.answer.attempt.goOn(items, head); err != nil {
+		return err
+	}
+	if head.StatusCode() >= fasthttp.StatusMultipleChoices {
+		return r.refused(head, stream)
+	}
+
+	encoding := providers.ContentEncoding(head)
+	if stream && !isEventStream(providers.ContentType(head)) {
+		return errUnread("it is no event stream, as its beginning was")
+	}
+	if stream && !decodable(encoding) {
+		return errUnread(unknownEncoding)
+	}
+	if stream && isPlain(encoding) { // a decoder does not survive a report of silence
+		r.answer.attempt.upstream.Silence = r.answer.stream.silence() // Close has forgotten it
+	}
+	r.pieces = pieces{encoding: bytes.Clone(encoding), next: r.answer.attempt.upstream.Next}
+	return nil
+}
+
+// review calls the layers that judge an answer.
+func (r *rounds) review(reply wire.Reply) memory.Next {
+	step := r.answer.trace.step("review")
+	defer step.End(nil)
+	return r.answer.turn.judge.Review(r.answer.trace.context(), reply)
+}
+
+// add counts one answer of the model towards the client's, and closes the span of its call.
+func (r *rounds) add(reply *wire.Reply) {
+	r.answer.trace.answered(r.answer.attempt, r.answer.attempt.status, reply)
+	r.n++
+	r.usage = merge.SumUsage(r.usage, reply.Usage)
+}
+
+// errRefused: upstream refused a later round, and the client gets that refusal.
+var errRefused = errors.New("upstream refuses to go on")
+
+// refused handles a later round that upstream answers with an error. If the answer is not streamed, the client gets that
+// answer with its headers, such as rate limits. Of a stream the head was sent already, so only the error event shows it.
+func (r *rounds) refused(head *fasthttp.ResponseHeader, stream bool) error {
+	a := r.answer.attempt
+	if stream {
+		r.answer.trace.answered(a, head.StatusCode(), &wire.Reply{})
+		return &Error{
+			Status: fasthttp.StatusBadGateway, Code: codeUpstream,
+			Message: fmt.Sprintf("upstream answered %d when the model was to go on", head.StatusCode()), Err: errRefused,
+		}
+	}
+
+	a.status = head.StatusCode()
+	body, err := a.readAll()
+	if err != nil {
+		return err
+	}
+	providers.CopyHead(&r.answer.ctx.Response.Header, head)
+	a.refusal = body
+	return errRefused
+}
+
+// judgeWhole lets layers judge an answer that is not streamed, and returns the body for the client. An answer that cannot be
+// parsed passes unchanged, with its head, unless rules have to judge it.
+func (r *rounds) judgeWhole(body []byte) ([]byte, error) {
+	a := r.answer
+	var head fasthttp.ResponseHeader // of the later rounds
+	h := &a.ctx.Response.Header
+	came, encoding := body, providers.ContentEncoding(h)
+	var first []byte
+	var answers []merge.Answer
+	var hidden []map[string]bool
+	for {
+		plain, reply, err := r.legible(encoding, came)
+		if err != nil {
+			return r.illegible(came, &head, len(answers) > 0, err)
+		}
+		if len(answers) == 0 {
+			first = plain
+		}
+		r.add(&reply)
+		if a.turn.unjudged(reply) {
+			a.commit(wire.Reply{}, memory.CutNone)
+			return nil, errDenied(severalChoices)
+		}
+
+		next := r.review(reply)
+		if next.Denied {
+			a.commit(wire.Reply{}, memory.CutNone)
+			return nil, errDenied(next.Reason)
+		}
+		answers = append(answers, merge.Answer{Body: plain, Withheld: next.Discard})
+		hidden = append(hidden, next.Hidden)
+		if next.View == nil {
+			break
+		}
+
+		if err := r.goOn(next.View, false, &head); err != nil {
+			return nil, err
+		}
+		if came, err = a.attempt.readAll(); err != nil {
+			return r.illegible(came, &head, true, err)
+		}
+		encoding = r.pieces.encoding
+	}
+
+	out := r.merged(answers, hidden)
+	out = merge.WithoutTools(a.req.dialect, out, a.turn.steering.Hides)
+	if len(answers) == 1 && len(out) == len(first) && &out[0] == &first[0] {
+		return body, nil
+	}
+	providers.DropHeader(h, fasthttp.HeaderContentEncoding)
+	return out, nil
+}
+
+// legible decodes and parses a whole answer. Its error is errUnread.
+func (r *rounds) legible(encoding, body []byte) (plain []byte, reply wire.Reply, err error) {
+	if plain, err = decode(encoding, body, foldLimit); err != nil {
+		return nil, wire.Reply{}, errUnread(unknownEncoding)
+	}
+	d := r.answer.req.dialect
+	if reply, err = wire.FoldBody(d, plain); err != nil {
+		why := "it is not a JSON object"
+		if wrong, ok := errors.AsType[*wire.ParseError](err); ok {
+			why = fmt.Sprintf("at byte %d: %s", wrong.Offset, wrong.Reason)
+		}
+		return nil, wire.Reply{}, errUnread(why)
+	}
+	if r.answer.turn.steering.Judges() {
+		if why := wire.Unclear(d, wire.WithoutBOM(plain)); why != "" {
+			return nil, wire.Reply{}, errUnread(why)
+		}
+	}
+	return wire.WithoutBOM(plain), reply, nil
+}
+
+// illegible handles an answer that layers cannot read, for the reason err: it is passed on, unless rules have to judge it.
+// The answer of a later round replaces the earlier ones, head included.
+func (r *rounds) illegible(came []byte, head *fasthttp.ResponseHeader, later bool, err error) ([]byte, error) {
+	large := isLarge(err)
+	if r.answer.turn.steering.Judges() || !large && !errors.Is(err, errIllegible) {
+		return nil, err
+	}
+	if later {
+		providers.CopyHead(&r.answer.ctx.Response.Header, head)
+		r.answer.report(&r.answer.ctx.Response.Header)
+	}
+	if large {
+		return came, err
+	}
+	return came, nil
+}
+
+// merged makes one body of the rounds. hidden has the calls of each round that the client does not see.
+func (r *rounds) merged(answers []merge.Answer, hidden []map[string]bool) []byte {
+	if len(answers) == 1 && !answers[0].Withheld && len(hidden[0]) == 0 {
+		return answers[0].Body // merge would return the same after parsing it twice
+	}
+	return merge.Whole(r.answer.req.dialect, answers, func(i int, c wire.Call) bool { return hidden[i][c.ID] })
+}

@@ -1,0 +1,175 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"remora/providers"
+	"remora/telemetry"
+	"remora/wire"
+)
+
+// trace observes one exchange, for telemetry and for the client's Server-Timing. The exchange calls its methods where
+// something happens; nothing in them changes what happens next.
+type trace struct {
+	telemetry *telemetry.Telemetry // nil for none
+	call      telemetry.Call
+	spent     struct{ memory, upstream time.Duration }
+}
+
+func (t *trace) reset() { t.spent.memory, t.spent.upstream = 0, 0 }
+
+// requestBegan opens the request's span.
+func (t *trace) requestBegan(r *request) {
+	h := &r.ctx.Request.Header
+	path, _, _ := bytes.Cut(h.RequestURI(), []byte("?"))
+	t.telemetry.Begin(&t.call, telemetry.Request{Method: h.Method(), Route: routeOf(r.dialect).String(), Path: path, Headers: peeker{h}})
+}
+
+// turnBegan notes what memory made of the request. There is no turn for one that it has no part in.
+func (t *trace) turnBegan(r *request, began *turn) {
+	noted := telemetry.Turn{Status: r.status, Session: r.head.id.session}
+	if began != nil && !began.unkept {
+		s := &began.summary
+		noted = telemetry.Turn{
+			Status: s.Status.String(), Session: r.head.id.session, ID: began.id, Items: s.Items, Sent: s.Sent, Windowed: s.Windowed,
+			Orphans: s.Orphans, Recalled: s.Recalled, Saved: s.Saved, Side: s.Side, Skipped: len(s.Skipped),
+		}
+	}
+	if noted.Status != "" {
+		t.call.Turn(noted)
+	}
+}
+
+// sending opens the span of a call of upstream, and puts its context into the headers that the provider adds.
+func (t *trace) sending(a *attempt) {
+	if t.telemetry == nil {
+		return
+	}
+
+	r := a.req
+	send := telemetry.Send{Provider: a.provider.Name(), Address: a.provider.Upstream().Addr}
+	if r.dialect.Known() {
+		send.Operation = telemetry.OperationChat
+	}
+	if r.dialect.Known() || r.parsed != nil {
+		send.Model, send.Stream = a.modelName(), r.asksForStream()
+	}
+	t.call.Send(send, &a.prepared.Header)
+}
+
+// step opens a span of something that the proxy does between the request and its answer.
+func (t *trace) step(name string) telemetry.Step { return t.call.Step(name) }
+
+// context carries the request's span.
+func (t *trace) context() context.Context { return t.call.Context() }
+
+// streaming notes that the answer goes on after its head, firstByte that some of its body has come.
+func (t *trace) streaming() { t.call.Stream() }
+func (t *trace) firstByte() { t.call.FirstByte() }
+
+// answered closes the span of a call of upstream, with what its answer says.
+func (t *trace) answered(a *attempt, status int, r *wire.Reply) {
+	if t.telemetry == nil {
+		return
+	}
+
+	if t.call.WantsContent() {
+		input := a.out.items
+		if input == nil && a.req.parsed != nil {
+			input = a.req.parsed.Items()
+		}
+		t.call.Content(messagesOf(input), messagesOf(slices.Concat(r.Choices...)))
+	}
+	t.call.Answered(telemetry.Answer{
+		Status: status, ID: r.ID, Model: r.Model, Finish: r.Finish, Usage: wire.ParseUsage(r.Usage),
+	})
+}
+
+// failed closes the span of a call of upstream that failed. The status is 0 where no answer came.
+func (t *trace) failed(status int, err error) {
+	class := "error"
+	for _, c := range []struct {
+		err  error
+		name string
+	}{
+		{providers.ErrTimeout, "timeout"},
+		{providers.ErrUnreachable, "unreachable"},
+		{providers.ErrClosed, "closed"},
+		{providers.ErrMalformed, "malformed"},
+		{errIllegible, "malformed"},
+		{providers.ErrAborted, "cancelled"},
+	} {
+		if errors.Is(err, c.err) {
+			class = c.name
+		}
+	}
+	t.call.Answered(telemetry.Answer{Status: status, Failure: class})
+}
+
+// ended closes the request's span. Upstream's status is 0 where it has not answered.
+func (t *trace) ended(status, upstreamStatus int, clientGone bool) {
+	switch {
+	case clientGone:
+		status = telemetry.StatusClientGone
+	case upstreamStatus != 0:
+		t.call.Answered(telemetry.Answer{Status: upstreamStatus})
+	}
+	t.call.End(status)
+}
+
+// appendServerTiming writes how long memory and upstream took, as the value of Server-Timing.
+func (t *trace) appendServerTiming(dst []byte) []byte {
+	dst = appendMilliseconds(append(dst, "memory;dur="...), t.spent.memory)
+	return appendMilliseconds(append(dst, ", upstream;dur="...), t.spent.upstream)
+}
+
+func appendMilliseconds(dst []byte, d time.Duration) []byte {
+	return strconv.AppendFloat(dst, float64(d)/float64(time.Millisecond), 'f', 3, 64)
+}
+
+// peeker finds headers in any case, since the proxy has fasthttp keep names as they came.
+type peeker struct{ h *fasthttp.RequestHeader }
+
+// Peek returns the first header of that name.
+func (p peeker) Peek(name string) []byte {
+	for key, value := range p.h.All() {
+		if len(key) == len(name) && bytes.EqualFold(key, []byte(name)) {
+			return value
+		}
+	}
+	return nil
+}
+
+// messagesOf returns items as messages of GenAI semantic conventions. Items without text or calls are left out.
+func messagesOf(items []wire.Item) []telemetry.Message {
+	var out []telemetry.Message
+	for _, it := range items {
+		m := telemetry.Message{Role: "assistant"}
+		text := telemetry.Part{Type: "text", Content: it.Text()}
+		switch {
+		case it.Kind == wire.ToolResult:
+			m.Role, text.Type, text.ID = "tool", "tool_call_response", it.Answers.ID
+		case it.Role == wire.System || it.Role == wire.Developer:
+			m.Role = "system"
+		case it.Role == wire.User:
+			m.Role = "user"
+		}
+		if text.Content != "" {
+			m.Parts = append(m.Parts, text)
+		}
+		for i, call := range it.Calls {
+			m.Parts = append(m.Parts, telemetry.Part{Type: "tool_call", ID: call.ID, Name: call.Name, Content: it.Input(i)})
+		}
+		if len(m.Parts) > 0 {
+			out = append(out, m)
+		}
+	}
+	return out
+}

@@ -1,0 +1,83 @@
+package proxy
+
+import (
+	"context"
+	"slices"
+
+	"remora/memory"
+	"remora/memory/view"
+	"remora/wire"
+)
+
+// turn is the part of a memory.Turn that an exchange uses.
+type turn struct {
+	id        string
+	previous  string // see memory.Turn.Previous
+	provider  string // the provider that the view was made for
+	view      []wire.Item
+	tools     [][]byte // definitions that layers add to the client's
+	summary   memory.Summary
+	steering  memory.Steering
+	steered   bool // layers have a say in the answer
+	committed bool
+	unkept    bool // nothing of it is stored, and no header of the answer mentions it
+	// sent returns the view and the summary for a shape; nil if there is only one view.
+	sent  func(s shape) (view.Sent, memory.Summary)
+	ender interface {
+		Forwarded()
+		Commit(a memory.Answer)
+	}
+	judge interface {
+		Review(ctx context.Context, r wire.Reply) memory.Next
+		LastRound() bool
+		WithoutTools() ([]wire.Item, memory.Summary)
+	}
+}
+
+type beginTurn func(ctx context.Context, c memory.Call) (*turn, error)
+
+func adapt(m Memory) beginTurn {
+	return func(ctx context.Context, c memory.Call) (*turn, error) {
+		t, err := m.Begin(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		out := &turn{unkept: c.Unkept, id: t.ID, previous: t.Previous, view: t.View, tools: t.Tools, summary: t.Summary, ender: t, judge: t}
+		out.sent = func(s shape) (view.Sent, memory.Summary) {
+			sent := t.Sent(s.form, s.noTools, s.portable)
+			return sent, t.Summary
+		}
+		out.steering, out.steered = t.Steering()
+		return out, nil
+	}
+}
+
+// lateTurn is the turn of a request that fetches its answer: nothing is put before a model, and the answer is kept.
+func lateTurn(l *memory.Late) *turn { return &turn{id: l.ID(), unkept: true, ender: l} }
+
+// offerNoTools removes the tools of layers, and from the view the calls and results that upstream refuses without them.
+func (t *turn) offerNoTools() {
+	t.tools = nil
+	t.view, t.summary = t.judge.WithoutTools()
+}
+
+// degrade records that a request of so many items is forwarded without memory.
+func (t *turn) degrade(items int) {
+	t.summary = memory.Summary{Status: memory.StatusDegraded, Items: items, Sent: items, Side: t.summary.Side}
+}
+
+// severalChoices is the reason for denying an answer whose calls cannot all be judged.
+const severalChoices = "several choices cannot be judged"
+
+// unjudged reports whether an answer has calls that layers have to judge and do not see: they see the first choice only.
+func (t *turn) unjudged(r wire.Reply) bool {
+	if !t.steering.HoldCalls && !t.steering.HoldAll || len(r.Choices) < 2 {
+		return false
+	}
+	for _, choice := range r.Choices[1:] {
+		if slices.ContainsFunc(choice, func(it wire.Item) bool { return len(it.Calls) > 0 }) {
+			return true
+		}
+	}
+	return false
+}

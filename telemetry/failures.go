@@ -1,0 +1,73 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+)
+
+// failures is OpenTelemetry's error handler: it logs failed exports.
+type failures struct {
+	t      *Telemetry
+	log    *slog.Logger
+	secret *strings.Replacer // removes the headers' values: a collector may quote them in its answer
+
+	mu     sync.Mutex
+	next   time.Time
+	silent int
+}
+
+// failureEvery is how often failures are logged: a collector that is away fails every export.
+const failureEvery = time.Minute
+
+func newFailures(t *Telemetry, o Options, log *slog.Logger) *failures {
+	var pairs []string
+	for _, list := range [][]Header{o.Traces.Headers, o.Metrics.Headers} {
+		for _, h := range list {
+			if s := h.Value.Reveal(); s != "" {
+				pairs = append(pairs, s, h.Value.String())
+			}
+			// "Bearer KEY" is as secret without its first word.
+			if _, s, ok := strings.Cut(h.Value.Reveal(), " "); ok && s != "" {
+				pairs = append(pairs, s, h.Value.String())
+			}
+		}
+	}
+	return &failures{t: t, log: log, secret: strings.NewReplacer(pairs...)}
+}
+
+// text returns an error's text without secrets.
+func (f *failures) text(err error) string {
+	const longest = 512
+	s := f.secret.Replace(err.Error())
+	return strings.ToValidUTF8(s[:min(len(s), longest)], "")
+}
+
+func (f *failures) redact(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.New(f.text(err))
+}
+
+// Handle logs an error, unless it has logged another one shortly before.
+func (f *failures) Handle(err error) {
+	if err == nil {
+		return
+	}
+	if f.t.in != nil {
+		f.t.in.dropped.Add(context.Background(), 1)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := f.t.now()
+	if now.Before(f.next) {
+		f.silent++
+		return
+	}
+	f.log.Warn("export telemetry", "error", f.text(err), "unlogged", f.silent)
+	f.next, f.silent = now.Add(failureEvery), 0
+}

@@ -1,0 +1,91 @@
+package telemetry
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+const (
+	// maxContent is the most that a span holds of the input, and again of the output, in bytes of text; of more the
+	// newest messages stay.
+	maxContent = 64 << 10
+	// maxPart is the most of one part.
+	maxPart = 16 << 10
+)
+
+// Message is one message as GenAI semantic conventions show it.
+type Message struct {
+	Role  string // "system", "user", "assistant" or "tool"
+	Parts []Part
+}
+
+// Part is a piece of a message.
+type Part struct {
+	// Type is "text", "reasoning", "tool_call" or "tool_call_response".
+	Type string
+	// ID and Name are those of a tool call; a response has the id.
+	ID, Name string
+	// Content is the text, the arguments or the response.
+	Content string
+}
+
+type jsonMessage struct {
+	Role  string     `json:"role"`
+	Parts []jsonPart `json:"parts"`
+}
+
+type jsonPart struct {
+	Type      string  `json:"type"`
+	ID        string  `json:"id,omitempty"`
+	Name      string  `json:"name,omitempty"`
+	Content   *string `json:"content,omitempty"`
+	Arguments *string `json:"arguments,omitempty"`
+	Response  *string `json:"response,omitempty"`
+}
+
+// encodeMessages is the JSON of the newest parts that fit.
+func encodeMessages(list []Message) string {
+	const frame = 64 // bytes that a part or a message takes besides its text
+	room := maxContent
+	var out []jsonMessage
+	for _, m := range slices.Backward(list) {
+		jm := jsonMessage{Role: clean(m.Role)}
+		for _, p := range slices.Backward(m.Parts) {
+			if room -= frame + min(len(p.Content), maxPart); room < 0 {
+				break
+			}
+			jm.Parts = append(jm.Parts, p.encode())
+		}
+		if room -= frame; room < 0 && len(jm.Parts) == 0 {
+			break
+		}
+		slices.Reverse(jm.Parts)
+		out = append(out, jm)
+	}
+	slices.Reverse(out)
+	b, err := json.Marshal(out)
+	if err != nil {
+		panic("BUG: encode messages for a span: " + err.Error())
+	}
+	return string(b)
+}
+
+func (p *Part) encode() jsonPart {
+	text := p.Content
+	if len(text) > maxPart {
+		text = text[:maxPart]
+		text += "..."
+	}
+	text = strings.ToValidUTF8(text, "")
+	out := jsonPart{Type: clean(p.Type), ID: clean(p.ID), Name: clean(p.Name)}
+	switch p.Type {
+	case "tool_call":
+		out.Arguments = &text
+	case "tool_call_response":
+		out.Response = &text
+	default:
+		out.Content = &text
+	}
+	return out
+}

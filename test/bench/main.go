@@ -1,0 +1,275 @@
+// Command bench measures what Remora costs, compared with other proxies.
+//
+// It starts a mock API and puts it behind nothing, nginx, a bare fasthttp proxy and Remora in several variants, all on this
+// machine, and loads them in turn, several times, so that noise affects all of them. It prints the table of docs/performance.md and,
+// below it, the project's targets.
+//
+//	go run ./test/bench            all of it, under 8 minutes
+//	go run ./test/bench -quick     about 2 minutes; the figures are rougher
+//	go run ./test/bench -json      the values of every round
+//
+// Processor time is read from the kernel, which works on Linux.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	if err := run(os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// options are the command line.
+type options struct {
+	quick, asJSON  bool
+	dir, remora    string
+	profiles       string
+	only, variants string // lists, empty for all
+	role           string
+	upstream       string
+	store          string
+	rounds         int
+}
+
+func parse(args []string, stderr io.Writer) (options, error) {
+	var o options
+	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.BoolVar(&o.quick, "quick", false, "fewer and shorter rounds, about 2 minutes")
+	f.BoolVar(&o.asJSON, "json", false, "print the values of every round as JSON")
+	f.StringVar(&o.dir, "dir", "", "put stores below this `folder` instead of the system's temporary one")
+	f.StringVar(&o.only, "only", "", "`phases` to run, separated by commas: "+strings.Join(phaseNames(), ", ")+", flat")
+	f.StringVar(&o.variants, "variants", "", "`variants` to run, separated by semicolons, as the table names them")
+	f.StringVar(&o.remora, "remora", "", "measure this `binary` instead of building one")
+	f.StringVar(&o.profiles, "profiles", "", "write CPU profiles of Remora into this `folder`, which makes it slower")
+	f.IntVar(&o.rounds, "rounds", 0, "run so many rounds")
+	f.StringVar(&o.role, "role", "", "used by bench itself to start its children")
+	f.StringVar(&o.upstream, "upstream", "", "likewise")
+	f.StringVar(&o.store, "store", "", "likewise")
+	return o, f.Parse(args)
+}
+
+func run(args []string, stdout, stderr io.Writer) error {
+	o, err := parse(args, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return nil
+	case err != nil:
+		return err
+	case o.role == "upstream":
+		return serveUpstream()
+	case o.role == "bare":
+		return serveBare(o.upstream, o.store)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop() // ends the children too
+	b, err := compare(ctx, o, stderr)
+	if err != nil {
+		return err
+	}
+	if o.asJSON {
+		enc := json.NewEncoder(stdout)
+		enc.SetIndent("", "  ")
+		return enc.Encode(b.summary())
+	}
+	_, err = io.WriteString(stdout, b.markdown())
+	return err
+}
+
+// compare does everything but tell of it.
+func compare(ctx context.Context, o options, progress io.Writer) (b *bench, err error) {
+	dir, err := os.MkdirTemp(o.dir, "remora-bench-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	l, err := newLab(ctx, dir, o)
+	if err != nil {
+		return nil, err
+	}
+	defer l.stop()
+	b = newBench(l, o, progress)
+	return b, b.run(ctx)
+}
+
+// bench is one run: what is loaded, and what came out.
+type bench struct {
+	lab      *lab
+	plan     plan
+	phases   []phase
+	flat     bool
+	variants []variant
+	progress io.Writer
+	begun    time.Time
+
+	results  results
+	flatness []flatness
+	problems []string
+}
+
+func newBench(l *lab, o options, progress io.Writer) *bench {
+	b := &bench{
+		lab: l, plan: fullPlan(), phases: phases(), flat: true, variants: l.variants(),
+		progress: progress, begun: time.Now(), results: results{},
+	}
+	if busy := loadAverage(); busy > float64(runtime.NumCPU())/4 {
+		b.problems = append(b.problems, fmt.Sprintf("other programs were busy before the run began (load %.1f): its figures are rough", busy))
+	}
+	if o.quick {
+		b.plan = quickPlan()
+	}
+	if o.rounds > 0 {
+		b.plan.rounds = o.rounds
+	}
+	if o.variants != "" {
+		wanted := strings.Split(o.variants, ";")
+		b.variants = slices.DeleteFunc(b.variants, func(v variant) bool { return !slices.Contains(wanted, v.name) })
+	}
+	if o.only != "" {
+		wanted := strings.Split(o.only, ",")
+		b.phases = slices.DeleteFunc(b.phases, func(p phase) bool { return !slices.Contains(wanted, p.name) })
+		b.flat = slices.Contains(wanted, "flat")
+	}
+	return b
+}
+
+func phaseNames() []string {
+	var names []string
+	for _, p := range phases() {
+		names = append(names, p.name)
+	}
+	return names
+}
+
+// run runs the rounds. What a variant gets wrong becomes a problem in the report, not an end.
+func (b *bench) run(ctx context.Context) error {
+	for round := range b.plan.rounds {
+		b.say("round %d of %d", round+1, b.plan.rounds)
+		if err := b.round(ctx, round); err != nil {
+			return err
+		}
+	}
+	if b.flat {
+		return b.measureFlat(ctx)
+	}
+	return nil
+}
+
+func (b *bench) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(b.progress, "%6.1f s  "+format+"\n", append([]any{time.Since(b.begun).Seconds()}, args...)...) // only for those who watch
+}
+
+// start starts a variant in a folder of its own and returns what phases need of it.
+func (b *bench) start(ctx context.Context, v variant, name string, round int) (*trial, error) {
+	dir := filepath.Join(b.lab.dir, name)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	in, err := v.start(ctx, b.lab, dir)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", v.name, err)
+	}
+	return &trial{
+		plan: b.plan, variant: v, in: in, prefix: name,
+		put: func(m measure, value float64) { b.results.put(v.name, m, round, value) },
+	}, nil
+}
+
+// round starts all variants anew, so that each round begins with empty stores, and gives every phase to each of
+// them before the next phase begins.
+func (b *bench) round(ctx context.Context, round int) error {
+	var trials []*trial
+	defer func() {
+		for _, t := range trials {
+			t.in.proc.stop()
+		}
+	}()
+	for i, v := range b.variants {
+		t, err := b.start(ctx, v, fmt.Sprintf("r%dv%d", round, i), round)
+		if err != nil {
+			return err
+		}
+		trials = append(trials, t)
+		if t.in.proc != nil {
+			t.put(startup, t.in.startup.Seconds()*1e3)
+		}
+	}
+	for _, t := range trials {
+		if t.in.proc != nil {
+			t.put(idleMemory, t.in.proc.resident("VmRSS"))
+		}
+	}
+	defer b.profile(ctx, trials)()
+	for n, p := range b.phases {
+		for i := range trials {
+			t := trials[(i+round+n)%len(trials)] // none always comes after the same neighbour
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			b.runPhase(t, p)
+		}
+	}
+	for _, t := range trials {
+		if t.in.proc != nil {
+			t.put(peakMemory, t.in.proc.resident("VmHWM"))
+		}
+	}
+	return nil
+}
+
+func (b *bench) runPhase(t *trial, p phase) {
+	t.phase = strings.ReplaceAll(p.name, " ", "-")
+	t.complain = func(format string, args ...any) {
+		b.complain(t.variant.name, p.name, fmt.Sprintf(format, args...))
+	}
+	if err := p.run(t); err != nil {
+		t.complain("%v; the program says: %s", err, t.in.proc.said())
+	}
+}
+
+func (b *bench) complain(variant, phase, what string) {
+	b.problems = append(b.problems, fmt.Sprintf("%s, %s: %s", variant, phase, what))
+	b.say("%s", b.problems[len(b.problems)-1])
+}
+
+// measureFlat is the cost of a turn against the length of its transcript, on the stores that last.
+func (b *bench) measureFlat(ctx context.Context) error {
+	for i, v := range b.variants {
+		if v.name != onRedis && v.name != onBolt {
+			continue
+		}
+		b.say("length of the transcript: %s", v.name)
+		t, err := b.start(ctx, v, fmt.Sprintf("flat%d", i), 0)
+		if err != nil {
+			return err
+		}
+		for n, h := range habits() {
+			t.prefix = fmt.Sprintf("flat%d-%d", i, n)
+			b.runPhase(t, phase{"flat", func(t *trial) error {
+				f, err := t.flat(h)
+				if err == nil {
+					b.flatness = append(b.flatness, f)
+				}
+				return err
+			}})
+		}
+		t.in.proc.stop()
+	}
+	return nil
+}

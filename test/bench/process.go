@@ -1,0 +1,288 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"remora/test/process"
+)
+
+// child is a program that the benchmark runs beside itself. It ends with the context that it was started under.
+type child struct {
+	cmd    *exec.Cmd
+	begun  time.Time
+	output *tail
+	ended  chan struct{}
+}
+
+// tail keeps the end of what a program prints, to be shown if the program fails.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+const tailBytes = 4 << 10
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, p...)
+	t.text = t.text[max(0, len(t.text)-tailBytes):]
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.text)
+}
+
+func launch(ctx context.Context, program string, args ...string) (*child, error) {
+	p := &child{cmd: exec.CommandContext(ctx, program, args...), output: &tail{}, ended: make(chan struct{})}
+	p.cmd.Stderr, p.cmd.Stdout = p.output, p.output
+	return p, p.start()
+}
+
+func (p *child) start() error {
+	process.DieWithParent(p.cmd)
+	p.begun = time.Now()
+	if err := p.cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", filepath.Base(p.cmd.Path), err)
+	}
+	go func() {
+		_ = p.cmd.Wait() // how it ended shows in its output
+		close(p.ended)
+	}()
+	return nil
+}
+
+// launchRole starts this program in another role, and returns the address on which it serves.
+func launchRole(ctx context.Context, self string, args ...string) (*child, string, error) {
+	p := &child{cmd: exec.CommandContext(ctx, self, args...), output: &tail{}, ended: make(chan struct{})}
+	p.cmd.Stderr = p.output
+	if _, err := p.cmd.StdinPipe(); err != nil { // its end tells the child that we are gone
+		return nil, "", err
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, "", err
+	}
+	p.cmd.Stdout = w
+	err = p.start()
+	_ = w.Close() // the child has its own
+	defer func() { _ = r.Close() }()
+	if err != nil {
+		return nil, "", err
+	}
+	addr, err := bufio.NewReader(r).ReadString('\n')
+	if err != nil {
+		p.stop()
+		return nil, "", fmt.Errorf("read address of %v: %w: %s", args, err, p.output)
+	}
+	return p, strings.TrimSpace(addr), nil
+}
+
+func (p *child) stop() {
+	if p == nil {
+		return
+	}
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails only for one that has ended
+	select {
+	case <-p.ended:
+	case <-time.After(3 * time.Second):
+		_ = p.cmd.Process.Kill()
+		<-p.ended
+	}
+}
+
+// family is the process and, as nginx has, its workers.
+func (p *child) family() []int {
+	pid := p.cmd.Process.Pid
+	list, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid)) // none without /proc
+	pids := []int{pid}
+	for field := range strings.FieldsSeq(string(list)) {
+		if child, err := strconv.Atoi(field); err == nil {
+			pids = append(pids, child)
+		}
+	}
+	return pids
+}
+
+// cpu is the user and system time used so far; 0 for no process.
+func (p *child) cpu() time.Duration {
+	if p == nil {
+		return 0
+	}
+	var sum time.Duration
+	for _, pid := range p.family() {
+		d, err := processCPU(pid)
+		if err != nil {
+			continue // a worker that has ended; phases that saw it are none of ours
+		}
+		sum += d
+	}
+	return sum
+}
+
+// resident reads VmRSS (now) or VmHWM (the most so far), in MB.
+func (p *child) resident(field string) float64 {
+	var sum float64
+	for _, pid := range p.family() {
+		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)) // none without /proc
+		_, rest, found := bytes.Cut(status, []byte(field+":"))
+		if fields := bytes.Fields(rest); found && len(fields) > 0 {
+			kb, _ := strconv.ParseFloat(string(fields[0]), 64) // the kernel writes numbers
+			sum += kb * 1024 / 1e6
+		}
+	}
+	return sum
+}
+
+// firstAnswer waits until addr answers a request, and returns when it did.
+func (p *child) firstAnswer(addr string) (time.Time, error) {
+	const within = 15 * time.Second
+	t := newTalker(smallDialogue(), growing(1, 1), "start", 1)
+	req := t.next(nil)
+	for {
+		at, err := ask(addr, req)
+		if err == nil {
+			return at, nil
+		}
+		select {
+		case <-p.ended:
+			return time.Time{}, fmt.Errorf("%s ended before its first answer: %s", filepath.Base(p.cmd.Path), p.output)
+		case <-time.After(200 * time.Microsecond):
+		}
+		if time.Since(p.begun) > within {
+			return time.Time{}, fmt.Errorf("wait for the first answer of %s: %w: %s", filepath.Base(p.cmd.Path), err, p.output)
+		}
+	}
+}
+
+func ask(addr string, req []byte) (time.Time, error) {
+	c, err := dial(addr)
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer func() { _ = c.net.Close() }()
+	_ = c.net.SetDeadline(time.Now().Add(5 * time.Second)) // a socket that is open takes a deadline
+	if _, err := c.net.Write(req); err != nil {
+		return time.Time{}, err
+	}
+	var r reply
+	if err := c.receive(&r, nil); err != nil {
+		return time.Time{}, err
+	}
+	if r.status != 200 {
+		return time.Time{}, fmt.Errorf("answer has status %d", r.status)
+	}
+	return r.first, nil
+}
+
+// freeAddr returns an unused address. Another program may take it before ours does: then ours fails.
+func freeAddr() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
+
+// launchRedis starts a server of its own. Nothing but what aof says is written to disk.
+func launchRedis(ctx context.Context, dir, aof string) (*child, string, error) {
+	addr, err := freeAddr()
+	if err != nil {
+		return nil, "", err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, "", err
+	}
+	_, port, _ := net.SplitHostPort(addr) // it has one
+	args := []string{"--bind", "127.0.0.1", "--port", port, "--dir", dir, "--save", "", "--auto-aof-rewrite-percentage", "0"}
+	p, err := launch(ctx, "redis-server", append(args, strings.Fields(aof)...)...)
+	if err != nil {
+		return nil, "", err
+	}
+	for range 200 {
+		if err = flushRedis(ctx, addr); err == nil {
+			return p, addr, nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	p.stop()
+	return nil, "", fmt.Errorf("start redis-server: %w: %s", err, p.output)
+}
+
+// flushRedis empties a server.
+func flushRedis(ctx context.Context, addr string) error {
+	db := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, DialerRetries: 1, ReadTimeout: 10 * time.Second})
+	defer func() { _ = db.Close() }()
+	return db.FlushAll(ctx).Err()
+}
+
+// said is the end of what the program printed.
+func (p *child) said() string {
+	if p == nil {
+		return ""
+	}
+	return p.output.String()
+}
+
+// profile writes a CPU profile of each second of each trial that tells of itself, until it is stopped.
+func (b *bench) profile(ctx context.Context, trials []*trial) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	for _, t := range trials {
+		if t.in.admin == "" {
+			continue
+		}
+		wg.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				file := filepath.Join(b.lab.profiles, fmt.Sprintf("%s-%d.pprof", t.prefix, n))
+				if err := saveProfile(ctx, t.in.admin, file); err != nil && ctx.Err() == nil {
+					b.say("profile %s: %v", t.variant.name, err)
+					return
+				}
+			}
+		})
+	}
+	return func() {
+		cancel()
+		wg.Wait()
+	}
+}
+
+func saveProfile(ctx context.Context, admin, file string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/debug/pprof/profile?seconds=1", nil)
+	if err != nil {
+		return err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	profile, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", res.Status, profile)
+	}
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, profile, 0o600)
+}

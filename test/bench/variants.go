@@ -1,0 +1,274 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"remora/test/process"
+)
+
+// Names of the variants, as the columns of the table.
+const (
+	direct     = "direct"
+	nginx      = "nginx"
+	bare       = "bare fasthttp"
+	bareRedis  = "bare fasthttp + Redis GET, SET"
+	none       = "Remora, no session"
+	onMemory   = "session, memory"
+	onBolt     = "session, bolt"
+	onRedis    = "session, Redis"
+	onRedisRAM = "session, Redis without AOF"
+	withLayers = "session, Redis, window, notes, observations"
+)
+
+// variant is one way from the load generator to the upstream.
+type variant struct {
+	name string
+	// named: requests name a session, so that each of them has to be read and committed.
+	named bool
+	start starter
+}
+
+// starter starts an instance of a variant, whose files go below dir.
+type starter func(ctx context.Context, l *lab, dir string) (*instance, error)
+
+// instance is a variant that runs.
+type instance struct {
+	addr    string
+	admin   string // where it tells of itself, "" for nowhere
+	proc    *child // the proxy; nil for direct
+	store   *child // the Redis server, which outlives the instance; nil for none
+	startup time.Duration
+}
+
+// lab is what all variants of a run share.
+type lab struct {
+	dir      string // temporary, gone after the run
+	self     string // this program
+	upstream string // address
+	remora   string // the binary under test
+	profiles string // the folder for profiles, "" for none
+	redis    map[string]server
+	children []*child // what outlives a round
+}
+
+func (l *lab) stop() {
+	for _, p := range l.children {
+		p.stop()
+	}
+}
+
+// server is a Redis server by the variant that uses it.
+type server struct {
+	proc *child
+	addr string
+}
+
+// newLab builds Remora and starts what outlives a round.
+func newLab(ctx context.Context, dir string, o options) (*lab, error) {
+	l := &lab{dir: dir, remora: o.remora, profiles: o.profiles, redis: map[string]server{}}
+	var err error
+	if l.self, err = os.Executable(); err != nil {
+		return nil, err
+	}
+	if l.remora == "" {
+		l.remora = filepath.Join(dir, "remora")
+		if err := process.Build(ctx, l.remora); err != nil {
+			return nil, err
+		}
+	}
+	p, addr, err := launchRole(ctx, l.self, "-role", "upstream")
+	if err != nil {
+		return nil, err
+	}
+	l.upstream, l.children = addr, append(l.children, p)
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		return l, nil //nolint:nilerr // without Redis its variants are left out
+	}
+	for name, aof := range map[string]string{onRedis: "--appendonly yes --appendfsync everysec", onRedisRAM: "--appendonly no"} {
+		var s server
+		if s.proc, s.addr, err = launchRedis(ctx, filepath.Join(dir, fmt.Sprintf("redis%d", len(l.redis))), aof); err != nil {
+			l.stop()
+			return nil, err
+		}
+		l.redis[name], l.children = s, append(l.children, s.proc)
+	}
+	return l, nil
+}
+
+// variants are those that this machine can run.
+func (l *lab) variants() []variant {
+	all := []variant{{name: direct, start: startDirect}}
+	if _, err := exec.LookPath("nginx"); err == nil {
+		all = append(all, variant{name: nginx, start: startNginx})
+	}
+	all = append(all,
+		variant{name: bare, start: startBare("")},
+	)
+	if s, ok := l.redis[onRedis]; ok {
+		all = append(all, variant{name: bareRedis, start: withRedis(s, startBare(s.addr))})
+	}
+	all = append(all,
+		variant{name: none, start: remoraOn("memory:", "")},
+		variant{name: onMemory, named: true, start: remoraOn("memory:", "")},
+		variant{name: onBolt, named: true, start: remoraOn("bolt:remora.db", "")},
+	)
+	for _, name := range []string{onRedis, onRedisRAM} {
+		if s, ok := l.redis[name]; ok {
+			all = append(all, variant{name: name, named: true, start: remoraOnRedis(s, "")})
+		}
+	}
+	if s, ok := l.redis[onRedis]; ok {
+		all = append(all, variant{name: withLayers, named: true, start: remoraOnRedis(s, layered)})
+	}
+	return all
+}
+
+func startDirect(_ context.Context, l *lab, _ string) (*instance, error) {
+	return &instance{addr: l.upstream}, nil
+}
+
+// startBare starts the bare proxy, with the Redis server at an address that is not empty.
+func startBare(store string) starter {
+	return func(ctx context.Context, l *lab, _ string) (*instance, error) {
+		p, addr, err := launchRole(ctx, l.self, "-role", "bare", "-upstream", l.upstream, "-store", store)
+		if err != nil {
+			return nil, err
+		}
+		return awaitInstance(p, addr)
+	}
+}
+
+// awaitInstance waits for the first answer, which is where the start of a program ends.
+func awaitInstance(p *child, addr string) (*instance, error) {
+	at, err := p.firstAnswer(addr)
+	if err != nil {
+		p.stop()
+		return nil, err
+	}
+	return &instance{addr: addr, proc: p, startup: at.Sub(p.begun)}, nil
+}
+
+const nginxConf = `
+daemon off;
+%s
+worker_processes 2;
+pid %[2]s/nginx.pid;
+error_log stderr warn;
+events { worker_connections 4096; }
+http {
+	access_log off;
+	client_max_body_size 0;
+	client_body_buffer_size 1m;
+	client_body_temp_path %[2]s/body;
+	proxy_temp_path %[2]s/proxy;
+	fastcgi_temp_path %[2]s/fastcgi;
+	uwsgi_temp_path %[2]s/uwsgi;
+	scgi_temp_path %[2]s/scgi;
+	keepalive_requests 1000000000;
+	upstream api { server %[3]s; keepalive 256; keepalive_requests 1000000000; }
+	server {
+		listen %[4]s;
+		location / {
+			proxy_pass http://api;
+			proxy_http_version 1.1;
+			proxy_set_header Connection "";
+			proxy_buffering off;
+			proxy_request_buffering off;
+		}
+	}
+}
+`
+
+func startNginx(ctx context.Context, l *lab, dir string) (*instance, error) {
+	addr, err := freeAddr()
+	if err != nil {
+		return nil, err
+	}
+	user := ""
+	if os.Getuid() == 0 {
+		user = "user root;" // the temporary folder is ours alone
+	}
+	file := filepath.Join(dir, "nginx.conf")
+	if err := os.WriteFile(file, fmt.Appendf(nil, nginxConf, user, dir, l.upstream, addr), 0o600); err != nil {
+		return nil, err
+	}
+	p, err := launch(ctx, "nginx", "-c", file, "-e", "stderr")
+	if err != nil {
+		return nil, err
+	}
+	return awaitInstance(p, addr)
+}
+
+const remoraConf = `
+server: {listen: %q, admin_listen: %q}
+store:
+  url: %q
+  spool: {dir: %q}
+providers:
+  - {name: bench, kind: compatible, base_url: "http://%s/v1"}
+log: {level: warn}
+`
+
+// layered adds layers that say something of their own to the window, which is all that runs without a configuration.
+const layered = `
+memory: {layers: [{kind: working_memory}, {kind: observational_memory}, {kind: history_window, max_tokens: 64000, in_flight: window}]}
+`
+
+// remoraOn starts the real binary. A store on disk is in the instance's own folder.
+func remoraOn(store, layers string) starter {
+	return func(ctx context.Context, l *lab, dir string) (*instance, error) {
+		addr, err := freeAddr()
+		if err != nil {
+			return nil, err
+		}
+		admin := ""
+		if l.profiles != "" {
+			if admin, err = freeAddr(); err != nil {
+				return nil, err
+			}
+		}
+		url := store
+		if path, onDisk := strings.CutPrefix(store, "bolt:"); onDisk {
+			url = "bolt:" + filepath.Join(dir, path)
+		}
+		file := filepath.Join(dir, "remora.yaml")
+		conf := fmt.Appendf(nil, remoraConf, addr, admin, url, filepath.Join(dir, "spool"), l.upstream)
+		conf = append(conf, layers...)
+		if err := os.WriteFile(file, conf, 0o600); err != nil {
+			return nil, err
+		}
+		p, err := launch(ctx, l.remora, "--config", file)
+		if err != nil {
+			return nil, err
+		}
+		in, err := awaitInstance(p, addr)
+		if err == nil {
+			in.admin = admin
+		}
+		return in, err
+	}
+}
+
+// withRedis starts an instance on a Redis server that is empty.
+func withRedis(s server, start starter) starter {
+	return func(ctx context.Context, l *lab, dir string) (*instance, error) {
+		if err := flushRedis(ctx, s.addr); err != nil {
+			return nil, err
+		}
+		in, err := start(ctx, l, dir)
+		if err == nil {
+			in.store = s.proc
+		}
+		return in, err
+	}
+}
+
+func remoraOnRedis(s server, layers string) starter {
+	return withRedis(s, remoraOn("redis://"+s.addr, layers))
+}

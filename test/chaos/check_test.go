@@ -1,0 +1,300 @@
+package chaos
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"remora/cache"
+	"remora/cache/stores"
+	"remora/memory"
+	"remora/proxy"
+)
+
+// archive reads what is stored. No proxy may have the store open if it is a file.
+type archive struct {
+	t      *testing.T
+	memory *memory.Memory
+}
+
+// openArchive opens the store that a proxy in dir has under url.
+func openArchive(t *testing.T, dir, url string) *archive {
+	t.Helper()
+	if path, ok := strings.CutPrefix(url, "bolt:"); ok && !filepath.IsAbs(path) {
+		url = "bolt:" + filepath.Join(dir, path)
+	}
+	store, err := stores.Open(url, cache.Options{DialTimeout: callLimit, OpTimeout: callLimit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &archive{t: t, memory: memory.New(store, nil, memory.Options{ReadWait: callLimit})}
+	t.Cleanup(func() {
+		a.memory.Close()
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return a
+}
+
+// item is a message of a stored session, on any of its lines.
+type item struct {
+	Seq, Parent uint64
+	Chain, Turn string
+	JSON        message
+}
+
+func (i item) String() string { return fmt.Sprintf("%d behind %d by turn %s", i.Seq, i.Parent, i.Turn) }
+
+// stored is a session as it is stored.
+type stored struct {
+	items map[uint64]item
+	at    map[message][]uint64 // the places of each message, over all lines
+	head  uint64
+}
+
+func (a *archive) session(session, key string) stored {
+	a.t.Helper()
+	s := stored{items: map[uint64]item{}, at: map[message][]uint64{}}
+	scope := memory.Scope{Tenant: new(proxy.SessionOptions).Tenant([]byte(key)), Session: session}
+	out, in := io.Pipe()
+	go func() { in.CloseWithError(a.memory.Export(a.t.Context(), scope, in)) }()
+	for dec := json.NewDecoder(out); ; {
+		var line struct {
+			Session *struct{ Head uint64 }
+			Item    *item
+		}
+		if err := dec.Decode(&line); errors.Is(err, io.EOF) {
+			return s
+		} else if err != nil {
+			a.t.Fatalf("transcript of %s: %v", session, err)
+		}
+		if line.Session != nil {
+			s.head = line.Session.Head
+		}
+		if line.Item != nil {
+			s.items[line.Item.Seq] = *line.Item
+			s.at[line.Item.JSON] = append(s.at[line.Item.JSON], line.Item.Seq)
+		}
+	}
+}
+
+// twice is how many items are there under two numbers.
+func (s stored) twice() int {
+	chains := map[string]bool{}
+	for _, it := range s.items {
+		chains[it.Chain] = true
+	}
+	return len(s.items) - len(chains)
+}
+
+// places tells where items stand.
+func (s stored) places(seqs []uint64) (at []item) {
+	for _, seq := range seqs {
+		at = append(at, s.items[seq])
+	}
+	return at
+}
+
+// texts are those of the user, on all lines.
+func (s stored) texts() (all []string) {
+	for _, seq := range slices.Sorted(maps.Keys(s.items)) {
+		if it := s.items[seq]; it.JSON.Role == "user" {
+			all = append(all, it.JSON.Content)
+		}
+	}
+	return all
+}
+
+// line is where each item of the line that ends with seq stands on it. The number is lower the earlier the item is.
+func (s stored) line(end uint64) map[uint64]int {
+	depth := map[uint64]int{}
+	for seq := end; seq != 0 && len(depth) < len(s.items); seq = s.items[seq].Parent {
+		depth[seq] = -len(depth)
+	}
+	return depth
+}
+
+// wrongs is what is wrong with the turns that clients saw the end of.
+type wrongs struct {
+	lost       int // not stored, or without its answer
+	doubled    int // stored more than once, over all lines
+	disordered int // behind a later one, or beside the line of the later ones
+	missed     int // views that lacked one, and whose answer did not say degraded
+	jumbled    int // views that had one twice, or not in its order
+
+	cases []string        // what happened, in words
+	told  map[string]bool // clients and the kinds of their cases
+}
+
+// add counts a turn of a client that is wrong, and tells of the first one of its kind what the client saw around it.
+func (w *wrongs) add(count *int, c *talker, text, what string) {
+	*count++
+	kind := c.name + " " + what[:12]
+	if w.told[kind] {
+		return
+	}
+	if w.told == nil {
+		w.told = map[string]bool{}
+	}
+	w.told[kind] = true
+	var b strings.Builder
+	fmt.Fprintf(&b, "client %s, session %q: turn %s %s\n", c.name, c.session, text, what)
+	at := slices.IndexFunc(c.calls, func(e exchange) bool { return e.asked == text && e.err == nil })
+	for i := max(at-2, 0); i < min(at+4, len(c.calls)); i++ {
+		fmt.Fprintf(&b, "\t%s\n", c.calls[i])
+	}
+	w.cases = append(w.cases, b.String())
+}
+
+// judge fails the test for turns that are lost or doubled, and for more than some that are out of order or missing in views. It
+// shows some cases.
+func (w *wrongs) judge(t *testing.T, allowed int) {
+	t.Helper()
+	for _, text := range w.cases[:min(len(w.cases), 12)] {
+		t.Log(text)
+	}
+	if w.lost+w.doubled > 0 {
+		t.Errorf("%d turns are lost and %d doubled", w.lost, w.doubled)
+	}
+	// One turn that is out of order is so in every view behind it.
+	if w.disordered+w.missed > allowed || allowed == 0 && w.jumbled > 0 {
+		t.Errorf("%d turns are out of order, %d views miss turns and %d have them twice or out of order", w.disordered, w.missed, w.jumbled)
+	}
+}
+
+// check compares what clients saw with what is stored: every turn once, in the client's order. The turns of a client
+// that shares its session with others and resends its own history are a branch; all others are on the head line.
+func (a *archive) check(clients []*talker) (w wrongs) {
+	a.t.Helper()
+	sharers := map[string]int{}
+	read := map[string]stored{}
+	for _, c := range clients {
+		sharers[c.session+"\x00"+c.key]++
+	}
+	for _, c := range clients {
+		if len(c.said) == 0 {
+			continue // it was stopped before its first answer
+		}
+		id := c.session + "\x00" + c.key
+		s, ok := read[id]
+		if !ok {
+			s = a.session(c.session, c.key)
+			read[id] = s
+			if n := s.twice(); n > 0 {
+				w.doubled += n
+				w.cases = append(w.cases, fmt.Sprintf("session %q: %d items are stored under two numbers", c.session, n))
+			}
+		}
+		end := s.head
+		if last := s.at[message{"user", c.said[len(c.said)-1]}]; !c.onlyNew && sharers[id] > 1 && len(last) > 0 {
+			end = last[0]
+		}
+		w.compare(c, s, s.line(end))
+	}
+	return w
+}
+
+// compare compares what a client saw with the line that its turns should be on.
+func (w *wrongs) compare(c *talker, s stored, line map[uint64]int) {
+	last := math.MinInt
+	for _, text := range c.said {
+		asked, answered := s.at[message{"user", text}], s.at[message{"assistant", answerTo(text)}]
+		if len(asked) != 1 || len(answered) != 1 {
+			count := &w.doubled
+			if len(asked) == 0 || len(answered) == 0 {
+				count = &w.lost
+			}
+			w.add(count, c, text, fmt.Sprintf("is stored with its question at %s and its answer at %s", s.places(asked), s.places(answered)))
+			continue
+		}
+		at, onLine := line[asked[0]]
+		switch {
+		case !onLine:
+			w.add(&w.disordered, c, text, "stands beside the line of the session")
+		case at < last:
+			w.add(&w.disordered, c, text, "stands before one that had ended when it began")
+		default:
+			last = at
+		}
+	}
+}
+
+// views counts what a client saw that was wrong.
+func (w *wrongs) views(c *talker) {
+	for _, e := range c.calls {
+		if e.missed {
+			w.add(&w.missed, c, e.asked, "misses turns in its view")
+		}
+		if e.jumbled {
+			w.add(&w.jumbled, c, e.asked, "has turns twice or out of order in its view")
+		}
+	}
+}
+
+// TestCheckFinds has the checks of this suite look at sessions with one thing wrong.
+func TestCheckFinds(t *testing.T) {
+	t.Parallel()
+	// A session is written as its items, each with the one before it: "a1" asks what "b1" answers.
+	for name, c := range map[string]struct {
+		items                     []string
+		head                      uint64
+		lost, doubled, disordered int
+	}{
+		"nothing":                   {items: []string{"1<0 a1", "2<1 b1", "3<2 a2", "4<3 b2"}, head: 4},
+		"no question":               {items: []string{"1<0 a1", "2<1 b1"}, head: 2, lost: 1},
+		"no answer":                 {items: []string{"1<0 a1", "2<1 b1", "3<2 a2"}, head: 3, lost: 1},
+		"question twice":            {items: []string{"1<0 a1", "2<1 b1", "3<2 a2", "4<1 a2", "5<3 b2"}, head: 5, doubled: 1},
+		"answer twice, on a side":   {items: []string{"1<0 a1", "2<1 b1", "3<2 a2", "4<3 b2", "5<1 b2"}, head: 4, doubled: 1},
+		"later one first":           {items: []string{"1<0 a2", "2<1 b2", "3<2 a1", "4<3 b1"}, head: 4, disordered: 1},
+		"stored later, stands well": {items: []string{"1<4 a2", "2<1 b2", "3<0 a1", "4<3 b1"}, head: 2},
+		"beside the line":           {items: []string{"1<0 a1", "2<1 b1", "3<0 a2", "4<3 b2"}, head: 4, disordered: 1},
+	} {
+		s := stored{items: map[uint64]item{}, at: map[message][]uint64{}, head: c.head}
+		for _, text := range c.items {
+			var it item
+			if _, err := fmt.Sscanf(text, "%d<%d %s", &it.Seq, &it.Parent, &it.JSON.Content); err != nil {
+				t.Fatal(err)
+			}
+			turn := it.JSON.Content[1:]
+			it.Chain, it.JSON = text, message{"user", turn}
+			if strings.Contains(text, "b") {
+				it.JSON = message{"assistant", answerTo(turn)}
+			}
+			s.items[it.Seq] = it
+			s.at[it.JSON] = append(s.at[it.JSON], it.Seq)
+		}
+		var w wrongs
+		w.compare(&talker{name: "c", said: []string{"1", "2"}}, s, s.line(s.head))
+		if w.lost != c.lost || w.doubled != c.doubled || w.disordered != c.disordered {
+			t.Errorf("%s: %d lost, %d doubled, %d out of order; want %d, %d, %d", name, w.lost, w.doubled, w.disordered, c.lost, c.doubled, c.disordered)
+		}
+	}
+
+	for name, c := range map[string]struct {
+		onlyNew         bool
+		memory, seen    string
+		missed, jumbled bool
+	}{
+		"nothing":           {onlyNew: true, memory: "ok;items=5", seen: "1 2 3"},
+		"missed":            {onlyNew: true, memory: "ok;items=5", seen: "1 3", missed: true},
+		"missed, marked":    {onlyNew: true, memory: "degraded;items=5", seen: "1 3"},
+		"missed, bypassed":  {onlyNew: true, memory: "bypass", seen: "3", missed: true},
+		"missed of its own": {memory: "degraded;items=5", seen: "1 3", missed: true},
+		"out of order":      {onlyNew: true, memory: "ok;items=5", seen: "2 1 3", jumbled: true},
+		"twice":             {onlyNew: true, memory: "ok;items=5", seen: "1 2 1 3", jumbled: true},
+	} {
+		e := exchange{memory: c.memory, seen: c.seen}
+		(&talker{onlyNew: c.onlyNew, said: []string{"1", "2"}}).look(&e)
+		if e.missed != c.missed || e.jumbled != c.jumbled {
+			t.Errorf("view with %s: missed %t, jumbled %t; want %t, %t", name, e.missed, e.jumbled, c.missed, c.jumbled)
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+
+	"remora/test/kit"
+)
+
+// TestTwoProxies lets 64 clients, some of them on one session, talk to two proxies in turns: each request reads the
+// client's own writes, and nothing is lost or doubled.
+func TestTwoProxies(t *testing.T) {
+	t.Parallel()
+	const clientCount, turns = 64, 20
+	redis := kit.StartRedis(t)
+	f := newFleet(t, 2, config(newUpstream(t, unevenly).URL, redis.URL()))
+	clients := newTalkers(f.client(), clientCount)
+	for i, c := range clients {
+		if i%4 == 0 {
+			// Those who share a session have the same habit: what one that sends only what is new sees before its
+			// items is the line that was continued last.
+			c.session, c.onlyNew = fmt.Sprintf("shared%d", i%16), i%8 == 0
+		}
+	}
+	var wg sync.WaitGroup
+	for i, c := range clients {
+		wg.Go(func() {
+			for n := range turns {
+				if err := c.turn(context.Background()); err != nil {
+					t.Errorf("client %d, turn %d: %v", i, n, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	f.drained() // where too many turns of a session wait for each other, the last ones wait on disk
+	f.stop()
+	w := openArchive(t, "", redis.URL()).check(clients)
+	w.judge(t, math.MaxInt) // many clients share a session: whose turn is first is for nobody to say
+}
+
+// TestTenantsNeverMeet uses equal and crafted session ids under two keys.
+func TestTenantsNeverMeet(t *testing.T) {
+	t.Parallel()
+	upstream := newUpstream(t, atOnce)
+	for name, url := range map[string]string{"bolt": "bolt:remora.db", "redis": kit.StartRedis(t).URL()} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t, 1, config(upstream.URL, url))
+			http := f.client()
+			ids := []string{
+				"s", "s:", ":s", "a:b", "{s}", "{a}:{b}", "}{", "s*", "s?", `s"`, `s\`, "../s", "%00", "%7Bs%7D", "é", "s s",
+				strings.Repeat("x", 256), strings.Repeat("x", 257), strings.Repeat("x", 255) + "y",
+			}
+			var clients []*talker
+			for i, id := range ids {
+				for _, key := range []string{"one", "two", "one:s", "{one}"} {
+					clients = append(clients, &talker{
+						http: http, name: fmt.Sprintf("%s-%d", key, i), session: id, key: key, onlyNew: true,
+					})
+				}
+			}
+			for range 2 {
+				for _, c := range clients {
+					if err := c.turn(context.Background()); err != nil {
+						t.Fatalf("session %q of %s: %v", c.session, c.key, err)
+					}
+				}
+			}
+			f.drained()
+			f.stop()
+			stored := openArchive(t, f.replicas[0].Dir, url)
+			w := stored.check(clients)
+			for _, c := range clients {
+				w.views(c)
+			}
+			w.judge(t, 0)
+			for _, c := range clients {
+				if all := stored.session(c.session, c.key).texts(); len(all) != 2 {
+					t.Errorf("session %q of %s holds %q", c.session, c.key, all)
+				}
+			}
+		})
+	}
+}

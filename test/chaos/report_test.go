@@ -1,0 +1,164 @@
+package chaos
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// page is where the suite writes what it found.
+const page = "../../docs/reliability.md"
+
+// full reports whether this is `make chaos`. Without it the same scenarios run, under less load.
+func full() bool { return os.Getenv("CHAOS") == "full" }
+
+// scale is how much of something there is, in a test of every day and in `make chaos`.
+func scale(short, long int) int {
+	if full() {
+		return long
+	}
+	return short
+}
+
+// row is what came out of a scenario.
+type row struct {
+	calls, failed, turns int
+	degraded             int // answers that say so
+	longest              time.Duration
+	unmarked             string // of a replica that was cut off: when views missed turns and did not say so
+	wrongs
+}
+
+func (r row) String() string {
+	return fmt.Sprintf("%d calls, %d failed, %d turns, %d lost, %d doubled, %d out of order, %d views that miss a turn, %d with turns out of order, %d degraded, longest %s",
+		r.calls, r.failed, r.turns, r.lost, r.doubled, r.disordered, r.missed, r.jumbled, r.degraded, r.longest.Round(time.Millisecond))
+}
+
+// scenarios are the rows of the page, in its order.
+var scenarios = []string{
+	redisWell, redisKilled, redisFrozen, redisSlow, redisUneven, redisFull, slotsMoved, replicaKilled, replicaKilledUneven,
+	replicaEnded, sentinelFailover, sentinelFrozen, clusterFailover, replicaCutOff,
+	upstream429, upstream500, upstreamHang, upstreamReset, boltDiskFull, spoolDiskFull, proxyKilledBolt, proxyKilledRedis,
+	rollingRestart,
+}
+
+// reported are the rows so far.
+var reported = struct {
+	mu   sync.Mutex
+	rows map[string]row
+}{rows: map[string]row{}}
+
+func report(scenario string, r row) {
+	reported.mu.Lock()
+	defer reported.mu.Unlock()
+	reported.rows[scenario] = r
+}
+
+// TestMain writes the page when the whole suite has passed in full.
+func TestMain(m *testing.M) {
+	// Scenarios mostly wait, for servers to start and for troubles to pass: more of them at once than there are cores.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	if full() {
+		_ = flag.Set("test.skip", "^TestPageIsComplete$") // it is about to be written
+	}
+	code := m.Run()
+	if code == 0 && full() && flag.Lookup("test.run").Value.String() == "" {
+		if err := writePage(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+func writePage() error {
+	var b strings.Builder
+	b.WriteString(pageHead)
+	for _, scenario := range scenarios {
+		r, ok := reported.rows[scenario]
+		if !ok {
+			return fmt.Errorf("%s is not written: the scenario %q did not run", page, scenario)
+		}
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %d | %d | %d | %s |\n",
+			scenario, r.calls, r.failed, r.turns, r.lost, r.doubled, r.disordered, r.missed, roughly(r.longest))
+	}
+	fmt.Fprintf(&b, "\n%s\n", reported.rows[replicaCutOff].unmarked)
+	b.WriteString(pageFoot)
+	return os.WriteFile(page, []byte(b.String()), 0o644)
+}
+
+// roughly is a time that is the same in the next run, most likely.
+func roughly(d time.Duration) string {
+	for _, limit := range []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second} {
+		if d < limit {
+			return fmt.Sprintf("under %d s", limit/time.Second)
+		}
+	}
+	return fmt.Sprintf("%d s", d/time.Second+1)
+}
+
+const pageHead = `# Reliability
+
+What happens to calls and to memory when something breaks. The suite in test/chaos/ breaks it under load, and writes this page
+with what it found: ` + "`make chaos`" + `. A short form of it runs with all other tests.
+
+| scenario | calls | failed because of Remora | turns acknowledged | lost | doubled | out of order | views that miss a turn, unmarked | longest call |
+|---|---|---|---|---|---|---|---|---|
+`
+
+const pageFoot = `
+A call failed because of Remora if upstream answered it and its client did not get that answer whole, with status 200. Calls in
+flight on a process that is killed are not counted. A turn is acknowledged when its client has seen the end of the answer. At the
+end, all lines of the session's transcript are searched for it: it is lost if its question or its answer is not there, doubled
+if one of them is there more than once, and out of order if it does not stand behind the turns that had ended when it began. Clients are of two kinds, streaming or not: those that resend their history, and those that send only what is new and
+check in each answer that the model has seen all of their turns. A view that misses one is marked if ` + "`X-Memory`" + ` says
+` + "`degraded`" + `, as it does while the store is away.
+
+The configuration is the shipped one, with all its waits. In the rows down to the replica that is cut off, three replicas share one
+store, and each request of a session goes to one of them at random; other programs keep the processor busy, except for the
+failovers and the replica that is cut off. Where upstream falls silent, its time limits are 3 seconds.
+
+Limits:
+
+- Redis replicates after it has answered. If a master is lost with its machine, so are the commits of its last moments. A
+  master that is replaced, also by a planned failover, loses what it accepts until it learns of that: about a second of
+  turns. Clients that resend their history bring them back with their next turn. [redis.md](redis.md) has the
+  settings that avoid it: ` + "`min-replicas-to-write 1`" + ` and ` + "`appendfsync always`" + `, which the suite uses.
+- A cluster that loses a master without a replica keeps the sessions of the others remembered; see [redis.md](redis.md).
+- While the store is away, turns wait in the spool of the replica that had them, and other replicas cannot see them. A replica
+  that alone loses the store cannot tell the others either: they answer without its turns and do not say so, for as long as the
+  line below the table says, and its turns take their place behind those that were answered meanwhile. This cannot be closed
+  without holding back the end of every answer until all replicas know of it. The same happens for moments on a machine that is
+  too busy to serve a replica. Where it matters, send all requests of a session to one replica.
+- Of the sessions that begin in an outage, on several replicas at once, a few have their first turns in another order.
+- Turns that neither the store nor the disk of the spool take stay in the process, up to 64 MiB. They are lost if it is
+  killed before one of the two takes them; what is lost for want of room is logged and counted.
+- A load balancer must stop sending before a replica gets SIGTERM, which closes its listener at once: a request that arrives
+  in the same moment is reset. In Kubernetes the chart's ` + "`preStopSeconds`" + ` sees to that, elsewhere ` + "`server.shutdown_delay`" + `.
+`
+
+// TestPageIsComplete: a scenario that is new, or called otherwise, needs the page written again.
+func TestPageIsComplete(t *testing.T) {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := 0
+	for _, scenario := range scenarios {
+		i := strings.Index(string(text[at:]), "\n| "+scenario+" | ")
+		if i < 0 {
+			t.Fatalf("%s has no row %q, or not in its place: run make chaos", page, scenario)
+		}
+		at += i + 1
+	}
+	if !strings.HasPrefix(string(text), pageHead) || !strings.HasSuffix(string(text), pageFoot) {
+		t.Errorf("%s says other things than the suite would write: run make chaos", page)
+	}
+}

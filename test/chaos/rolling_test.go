@@ -1,0 +1,62 @@
+package chaos
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"remora/test/kit"
+)
+
+const rollingRestart = "rolling restart of 3 replicas behind a load balancer, 200 clients streaming"
+
+// underLoad has clients talk, and returns while at least so many answers of the replica are under way. load ends with the
+// clients. On a machine that stood still, a replica may not look ready until all have had their say: then they talk again.
+func underLoad(t *testing.T, clients *crowd, r *replica, atLeast int64) (load *sync.WaitGroup) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for begun := time.Now(); time.Since(begun) < patience && !t.Failed(); {
+		load, talked := new(sync.WaitGroup), make(chan struct{})
+		load.Go(func() {
+			defer close(talked)
+			clients.talk(4)
+		})
+		for talking := true; talking; {
+			if r.open.Load() >= atLeast {
+				return load
+			}
+			select {
+			case <-tick.C:
+			case <-talked:
+				talking = false
+			}
+		}
+	}
+	t.Fatalf("never %d answers of a replica under way", atLeast)
+	return nil
+}
+
+// TestRollingRestart restarts three replicas one after the other while 200 clients stream: each is told to stop while
+// answers are under way, finishes them, and comes back.
+func TestRollingRestart(t *testing.T) {
+	t.Parallel()
+	const clientCount, atLeast = 200, 20
+	redis := kit.StartRedis(t)
+	up := newUpstream(t, func(string) time.Duration { return 300 * time.Millisecond })
+	f := newFleet(t, 3, config(up.URL, redis.URL()))
+	clients := newCrowd(f, clientCount)
+	for _, c := range clients.now {
+		c.stream = true
+	}
+	for range scale(1, 4) {
+		for _, r := range f.replicas {
+			load := underLoad(t, clients, r, atLeast)
+			r.restart(t)
+			load.Wait()
+		}
+	}
+	f.drained()
+	f.stop()
+	clients.finish(rollingRestart, openArchive(t, "", redis.URL()))
+}

@@ -1,0 +1,338 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// patience bounds every wait for something that must happen. It is long because tests share few cores, and because
+// Sentinels that stood still promote nobody for half a minute.
+const patience = 4 * time.Minute
+
+// eventually polls until f returns nil.
+func eventually(t *testing.T, f func() error) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatalf("not within %s: %v", patience, err)
+		}
+	}
+}
+
+// crowd is the clients of a scenario, and what they saw.
+type crowd struct {
+	t   *testing.T
+	now []*talker // who talks
+	all []*talker // everybody who ever did
+	// pace is how much time a client takes for a turn at least.
+	pace time.Duration
+	// excused says whether a call that failed did not fail because of Remora. Calls that a killed process had are not even
+	// counted.
+	excused func(c *talker, err error) bool
+
+	replicas int
+
+	mu  sync.Mutex
+	row row
+}
+
+// newCrowd makes clients of every habit, each in a session of its own.
+func newCrowd(f *fleet, n int) *crowd {
+	c := &crowd{t: f.t, now: newTalkers(f.client(), n), replicas: len(f.replicas)}
+	c.all = slices.Clone(c.now)
+	return c
+}
+
+// newTalkers returns clients of every habit, each in a session of its own.
+func newTalkers(http *http.Client, n int) []*talker {
+	clients := make([]*talker, n)
+	for i := range clients {
+		clients[i] = &talker{
+			http: http, name: fmt.Sprintf("c%d", i), session: fmt.Sprintf("s%d", i), key: "key",
+			onlyNew: i%3 != 0, stream: i%2 == 0,
+		}
+	}
+	return clients
+}
+
+// talk lets every client have a number of turns, all clients at once.
+func (c *crowd) talk(turns int) {
+	c.t.Helper()
+	var wg sync.WaitGroup
+	for i := range c.now {
+		wg.Go(func() { c.converse(i, turns) })
+	}
+	wg.Wait()
+}
+
+// converse has turns of one client. One whose conversation grew long goes on with a new one, so that the load stays
+// one of many small requests.
+func (c *crowd) converse(i, turns int) {
+	for done := 0; done < turns; {
+		if len(c.now[i].messages) >= 100 {
+			c.renew(i)
+		}
+		next := time.NewTimer(c.pace)
+		ok, err := c.call(i)
+		if err != nil {
+			c.t.Error(err)
+			next.Stop()
+			return
+		}
+		if ok {
+			done++
+		}
+		if c.pace > 0 {
+			<-next.C
+		}
+	}
+}
+
+func (c *crowd) renew(i int) {
+	old := c.now[i]
+	name := old.session + "+"
+	next := &talker{http: old.http, name: name, session: name, key: old.key, onlyNew: old.onlyNew, stream: old.stream}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now[i] = next
+	c.all = append(c.all, next)
+}
+
+// call has one turn and counts it. An error is one that Remora is to blame for.
+func (c *crowd) call(i int) (ok bool, err error) {
+	client := c.now[i]
+	begun := time.Now()
+	err = client.turn(context.Background())
+	took := time.Since(begun)
+	if errors.Is(err, errKilled) {
+		return false, nil
+	}
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.row.calls++
+	c.row.longest = max(c.row.longest, took)
+	switch {
+	case err == nil:
+		c.row.turns++
+		if client.degraded() {
+			c.row.degraded++
+		}
+		return true, nil
+	case c.excused != nil && c.excused(client, err):
+		return false, nil
+	}
+	c.row.failed++
+	return false, fmt.Errorf("client %s: %w", client.name, err)
+}
+
+// killed is how many calls met the end of a replica that was killed.
+func (c *crowd) killed() (n int) {
+	for _, client := range c.all {
+		for _, e := range client.calls {
+			if errors.Is(e.err, errKilled) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// unmarked says when views were made that lacked a turn and did not say so, in seconds after a moment. Those with less than two
+// seconds between them are one stretch.
+func (c *crowd) unmarked(after time.Duration) string {
+	var at []float64
+	for _, client := range c.all {
+		for _, e := range client.calls {
+			if e.missed {
+				at = append(at, (e.begun - after).Seconds())
+			}
+		}
+	}
+	if len(at) == 0 {
+		return "No view missed a turn without saying so."
+	}
+
+	slices.Sort(at)
+	var stretches []string
+	first := at[0]
+	for i, s := range at {
+		if i+1 == len(at) || at[i+1]-s > 2 {
+			stretches = append(stretches, fmt.Sprintf("%.1f to %.1f s", first, s))
+			if i+1 < len(at) {
+				first = at[i+1]
+			}
+		}
+	}
+	return "Views that missed a turn and did not say so were made " + strings.Join(stretches, " and ") + " after it was cut off."
+}
+
+// see lets every client talk until its memory is in order, and so until those that send only what is new have seen all
+// of their turns in a view. These calls are not counted: how many it takes depends on the machine. They come at longer and
+// longer intervals, since a replica that has turns of a session on its disk writes the next ones there, too: on a machine that
+// is busy enough, clients that never pause would fill the disk faster than one worker empties it.
+func (c *crowd) see() {
+	c.t.Helper()
+	var wg sync.WaitGroup
+	limit, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for _, client := range c.now {
+		wg.Go(func() {
+			for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
+				if err := client.turn(limit); err != nil {
+					c.t.Errorf("client %s, after it was over: %v", client.name, err)
+					return
+				}
+				if !client.degraded() {
+					return
+				}
+				time.Sleep(pause)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// finish compares what is stored with what the clients saw, and reports.
+func (c *crowd) finish(scenario string, a *archive) {
+	c.t.Helper()
+	w := a.check(c.all)
+	for _, client := range c.all {
+		w.views(client)
+	}
+	c.row.wrongs = w
+	c.t.Logf("%s: %s, %d calls met a kill. %s", scenario, c.row, c.killed(), c.row.unmarked)
+	w.judge(c.t, c.allowed(scenario))
+	if !c.t.Failed() {
+		report(scenario, c.row)
+	}
+}
+
+// unordered are the scenarios in which replicas cannot always tell each other of their turns: what may go wrong there is on the
+// page, and bounded by nothing but that.
+var unordered = []string{replicaKilledUneven, replicaCutOff, sentinelFailover, sentinelFrozen, clusterFailover, rollingRestart}
+
+// allowed is how many turns may be out of order, or missing in a view that does not say so. Where replicas share a store and a
+// machine that is busy with all other tests, one of them may be held up for long enough that it seems cut off.
+func (c *crowd) allowed(scenario string) int {
+	switch {
+	case c.replicas == 1:
+		return 0
+	case slices.Contains(unordered, scenario):
+		return math.MaxInt
+	case !full():
+		return math.MaxInt // the machine is busy with all other tests
+	default:
+		return c.row.turns / 50
+	}
+}
+
+// crowdSize is how many clients most scenarios have.
+func crowdSize() int { return scale(12, 32) }
+
+// trouble is something that happens to a fleet or its store in the middle of a load, and ends again.
+type trouble struct {
+	scenario string
+	// begin and end, if any, are those of a trouble of the store, of which answers must tell.
+	begin, end func()
+	// meanwhile, if any, is done again and again while the trouble lasts.
+	meanwhile func()
+	// replaced, if any, waits until another server has taken over from the one in trouble. That one may come back in its
+	// old part for a moment, and what it takes then is gone: the proxy must have gone over by then.
+	replaced func()
+	// alone: one replica is in trouble, of which the others cannot know at once.
+	alone bool
+	// during is how many turns each client has in between.
+	during int
+}
+
+// play lets clients talk before, during and after. At the end all turns must be in the store, and seen by the clients.
+func (x trouble) play(f *fleet, store string) {
+	t := f.t
+	t.Helper()
+	c := newCrowd(f, crowdSize())
+	c.talk(5)
+
+	began := time.Since(epoch)
+	if x.begin != nil {
+		x.begin()
+		c.pace = 100 * time.Millisecond
+	}
+	x.talk(c)
+	if x.begin != nil && c.row.degraded == 0 {
+		t.Errorf("no answer says that memory was out of order: was it?")
+	}
+	if x.replaced != nil {
+		x.replaced()
+		f.drained()
+	}
+	if x.end != nil {
+		x.end()
+	}
+	lasted := time.Since(epoch) - began
+
+	c.talk(5)
+	f.drained()
+	c.see()
+	f.drained() // on a busy machine a turn may be late though nothing is in its way
+	f.stop()
+	if x.alone {
+		c.row.unmarked = fmt.Sprintf("The replica that was cut off stayed so for %.0f s. %s", lasted.Seconds(), c.unmarked(began))
+	}
+	c.finish(x.scenario, openArchive(t, f.replicas[0].Dir, store))
+}
+
+// talk lets the clients talk while the trouble lasts.
+func (x trouble) talk(c *crowd) {
+	c.t.Helper()
+	if x.meanwhile == nil {
+		c.talk(x.during)
+		return
+	}
+	c.pace = 100 * time.Millisecond
+	var talking sync.WaitGroup
+	var over atomic.Bool
+	talking.Go(func() {
+		defer over.Store(true)
+		c.talk(x.during)
+	})
+	for !over.Load() && !c.t.Failed() {
+		x.meanwhile()
+	}
+	talking.Wait()
+}
+
+// spoolEmpty is an error while turns wait in a spool.
+func spoolEmpty(dir string) error {
+	files, err := filepath.Glob(filepath.Join(dir, "*", "*.log"))
+	if err != nil {
+		return err
+	}
+	for _, name := range files {
+		if info, err := os.Stat(name); err == nil && info.Size() > 0 {
+			return fmt.Errorf("turns wait in %s", name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,175 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"remora/test/process"
+	"remora/test/scripted"
+)
+
+// gate is a proxy with layers in front of an upstream of its own, and a client that speaks plain HTTP.
+type gate struct {
+	up    *scripted.Server
+	proxy *proxy
+	http  *http.Client
+}
+
+func startGate(t *testing.T, layers string, o scripted.Options) *gate {
+	t.Helper()
+	return startGateWith(t, setup{layers: layers}, o)
+}
+
+// startGateWith is startGate with more to set up. The upstream is the gate's own.
+func startGateWith(t *testing.T, s setup, o scripted.Options) *gate {
+	t.Helper()
+	g := &gate{up: startUpstream(t, o), http: &http.Client{Transport: &http.Transport{}, Timeout: waitLimit}}
+	t.Cleanup(g.http.CloseIdleConnections)
+	s.upstream = g.up.URL()
+	g.proxy = startProxy(t, s)
+	return g
+}
+
+// reply is an answer as it came.
+type reply struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// ask posts a body. Headers are given as "Name: value"; the session and the key have defaults.
+func (g *gate) ask(t *testing.T, path, body string, headers ...string) reply {
+	t.Helper()
+	return g.do(t, http.MethodPost, path, body, headers...)
+}
+
+// get asks for what upstream keeps.
+func (g *gate) get(t *testing.T, path string, headers ...string) reply {
+	t.Helper()
+	return g.do(t, http.MethodGet, path, "", headers...)
+}
+
+// do is ask with any method.
+func (g *gate) do(t *testing.T, method, path, body string, headers ...string) reply {
+	t.Helper()
+	r, err := g.try(t, method, path, body, headers...)
+	if err != nil {
+		t.Fatalf("read the answer: %v", err)
+	}
+	return r
+}
+
+// read is ask for an answer that may be cut off: the error is what the client gets behind its last byte.
+func (g *gate) read(t *testing.T, path, body string, headers ...string) (reply, error) {
+	t.Helper()
+	return g.try(t, http.MethodPost, path, body, headers...)
+}
+
+func (g *gate) try(t *testing.T, method, path, body string, headers ...string) (reply, error) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, g.proxy.url+"/v1/"+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header = http.Header{"X-Session-Id": {"s"}, "Authorization": {"Bearer " + credential}, "Content-Type": {"application/json"}}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		req.Header.Set(name, value)
+	}
+	res, err := g.http.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }() // it was read
+	b, err := io.ReadAll(res.Body)
+	return reply{res.StatusCode, res.Header, string(b)}, err
+}
+
+// say asks for an answer, and requires that there is one.
+func (g *gate) say(t *testing.T, d dialect, text string, headers ...string) reply {
+	t.Helper()
+	r := g.ask(t, d.path, d.body(t, text), headers...)
+	if r.status != http.StatusOK {
+		t.Fatalf("%q: status %d, %.500s", text, r.status, r.body)
+	}
+	return r
+}
+
+// seen is the body that upstream was sent last.
+func (g *gate) seen(t *testing.T) string {
+	t.Helper()
+	return string(last(t, g.up).Body)
+}
+
+// sound requires that upstream found no fault in any history.
+func (g *gate) sound(t *testing.T) {
+	t.Helper()
+	if f := g.up.Faults(); len(f) > 0 {
+		t.Errorf("upstream met faulty histories: %q", f)
+	}
+}
+
+// dialect is one way to ask.
+type dialect struct {
+	path   string
+	stream bool
+}
+
+// dialects are all ways to ask.
+var dialects = []dialect{{"chat/completions", false}, {"chat/completions", true}, {"responses", false}, {"responses", true}}
+
+func (d dialect) String() string { return fmt.Sprintf("%s stream=%v", d.path, d.stream) }
+
+// body is a request of one user message, with the client's tools rm and ls.
+func (d dialect) body(t *testing.T, text string) string {
+	t.Helper()
+	b := map[string]any{"model": "m", "stream": d.stream}
+	message := []any{map[string]any{"role": "user", "content": text}}
+	function := func(name string) map[string]any {
+		return map[string]any{"name": name, "parameters": map[string]any{"type": "object"}}
+	}
+	if d.path == "responses" {
+		rm, ls := function("rm"), function("ls")
+		rm["type"], ls["type"] = "function", "function"
+		b["input"], b["tools"] = message, []any{rm, ls}
+	} else {
+		b["messages"] = message
+		b["tools"] = []any{
+			map[string]any{"type": "function", "function": function("rm")}, map[string]any{"type": "function", "function": function("ls")},
+		}
+	}
+	return string(encode(t, b))
+}
+
+// facts are what an answer says, in the spelling of facts, with the ids of calls left out.
+func (d dialect) facts(t *testing.T, r reply) []string {
+	t.Helper()
+	e := exchange{req: message{start: "POST /v1/" + d.path + " HTTP/1.1"}, resp: message{body: []byte(r.body)}}
+	e.resp.headers = []string{"Content-Type: " + r.header.Get("Content-Type")}
+	var out []string
+	for _, f := range answer(t, e)[0] {
+		if kind, rest, _ := strings.Cut(f, " "); kind == "call" {
+			_, rest, _ = strings.Cut(rest, " ")
+			f = kind + " " + rest
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// transcriptOf runs `remora transcript` and returns what it prints. The proxy has to be stopped.
+func (p *proxy) transcriptOf(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(binary, append([]string{"transcript", "--config", p.config, "--key", credential}, args...)...)
+	cmd.Dir, cmd.Env = filepath.Dir(p.config), process.Environ()
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("remora transcript %q: %v\n%s", args, err, out)
+	}
+	return string(out)
+}

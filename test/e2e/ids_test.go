@@ -1,0 +1,89 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"remora/test/scripted"
+)
+
+// TestIDsLeadToTheEnd: after a hidden call the client has the id of upstream's first answer, which holds that call and not
+// what was said behind it. All that names an answer by its id leads to the one that holds the end, for the same caller.
+func TestIDsLeadToTheEnd(t *testing.T) {
+	t.Parallel()
+	for _, d := range dialects {
+		t.Run(d.String(), func(t *testing.T) {
+			t.Parallel()
+			g := startGate(t, "[{kind: working_memory}]", scripted.Options{})
+			ask := func() (id string) {
+				t.Helper()
+				body := strings.Replace(d.body(t, `CALL working-memory_update {"name":"Ada"} ;; SAY Noted.`), "{", `{"store":true,`, 1)
+				r := g.ask(t, d.path, body)
+				if r.status != http.StatusOK {
+					t.Fatalf("%d %s", r.status, r.body)
+				}
+				return idOf(t, r.body)
+			}
+			id := ask()
+
+			got := g.get(t, d.path+"/"+id, "X-Session-Id: ")
+			if got.status != http.StatusOK || !strings.Contains(got.body, "Noted.") || idOf(t, got.body) != id {
+				t.Errorf("the answer is kept as %d %s", got.status, got.body)
+			}
+			end := strings.TrimPrefix(last(t, g.up).Target, "/v1/"+d.path+"/")
+			if end == id {
+				t.Error("the id leads to the first answer")
+			}
+			if got := g.get(t, d.path+"/"+id, "Authorization: Bearer other"); strings.Contains(got.body, "Noted.") || idOf(t, got.body) != id {
+				t.Errorf("another key is led to the end, too: %s", got.body)
+			}
+
+			if d.path == "responses" {
+				for _, headers := range [][]string{
+					{"X-Session-Id: s"}, {"X-Session-Id: "}, {"X-Session-Id: another"}, {"X-Memory: off"}, {"X-Memory: off", "X-Session-Id: "},
+				} {
+					body := strings.Replace(d.body(t, "SAY Fine."), "{", fmt.Sprintf(`{"previous_response_id":%q,`, id), 1)
+					if r := g.ask(t, d.path, body, headers...); r.status != http.StatusOK {
+						t.Errorf("%q: %d %s", headers, r.status, r.body)
+					}
+				}
+				g.get(t, "responses/"+id+"/input_items?limit=5")
+				if target := last(t, g.up).Target; target != "/v1/responses/"+end+"/input_items?limit=5" {
+					t.Errorf("input_items leads to %s", target)
+				}
+				g.ask(t, "responses/"+id+"/cancel", "")
+				if target := last(t, g.up).Target; target != "/v1/responses/"+end+"/cancel" {
+					t.Errorf("cancel leads to %s", target)
+				}
+				g.ask(t, "responses/compact", fmt.Sprintf(`{"model":"m","previous_response_id":%q}`, id))
+				if seen := g.seen(t); seen != fmt.Sprintf(`{"model":"m","previous_response_id":%q}`, end) {
+					t.Errorf("compact is sent %s", seen)
+				}
+			}
+
+			if got := g.do(t, http.MethodDelete, d.path+"/"+id, ""); got.status != http.StatusOK || idOf(t, got.body) != id {
+				t.Errorf("deleted as %d %s", got.status, got.body)
+			}
+			if got := g.get(t, d.path+"/"+id); got.status != http.StatusNotFound {
+				t.Errorf("after it was deleted: %d %s", got.status, got.body)
+			}
+			g.sound(t)
+		})
+	}
+}
+
+// idOf is the id of an answer.
+func idOf(t *testing.T, body string) string {
+	t.Helper()
+	for line := range strings.Lines(body) {
+		line = strings.TrimPrefix(line, "data: ")
+		if _, rest, ok := strings.Cut(line, `"id":"`); ok {
+			id, _, _ := strings.Cut(rest, `"`)
+			return id
+		}
+	}
+	t.Fatalf("no id in %s", body)
+	return ""
+}

@@ -1,0 +1,151 @@
+package e2e
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"remora/memory"
+	"remora/test/process"
+	"remora/test/scripted"
+)
+
+// waitLimit bounds every wait for another process. It is long because tests share few cores, and never waited for.
+const waitLimit = 2 * time.Minute
+
+// credential is what all SDKs here send as their API key; it is part of whose memory a session is in.
+const credential = "sk-e2e"
+
+func startUpstream(t *testing.T, o scripted.Options) *scripted.Server {
+	t.Helper()
+	s, err := scripted.Start(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// setup is what a proxy is started with.
+type setup struct {
+	upstream string // origin of the upstream
+	store    string // store.url; empty for a bbolt file in the test's folder
+	layers   string // memory.layers as YAML, empty for the shipped ones
+	memory   string // what else is in memory, as YAML; only with layers
+	admin    string // server.admin_listen; empty for none
+	// providers as YAML, with %s where the upstream's base URL belongs; empty for it alone, without options.
+	providers string
+}
+
+// proxy is one running process of the binary.
+type proxy struct {
+	t       *testing.T
+	config  string // path of its configuration
+	url     string // its origin
+	process *process.Proxy
+	running bool
+}
+
+// startProxy starts the binary and waits until it accepts connections. It is stopped when the test ends.
+func startProxy(t *testing.T, s setup) *proxy {
+	t.Helper()
+	dir := t.TempDir()
+	if s.store == "" {
+		s.store = "bolt:" + filepath.Join(dir, "remora.db")
+	}
+	// A disk that is busy with other tests must not make these turns late: what happens then is tested elsewhere.
+	text := fmt.Sprintf("server: {listen: '127.0.0.1:0', admin_listen: '%s'}\n"+
+		"store: {url: '%s', commit_wait: 1m, read_wait: 1m, spool: {dir: '%s'}}\n"+
+		"providers: %s\n", s.admin, s.store, filepath.Join(dir, "spool"),
+		strings.ReplaceAll(cmp.Or(s.providers, "[{name: scripted, kind: openai, base_url: '%s'}]"), "%s", s.upstream+"/v1"))
+	if s.layers != "" {
+		text += "memory: {layers: " + s.layers + ", " + s.memory + "}\n"
+	}
+	p := &proxy{t: t, config: filepath.Join(dir, "config.yaml")}
+	if err := os.WriteFile(p.config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.start()
+	t.Cleanup(func() {
+		p.stop()
+		if t.Failed() {
+			t.Logf("the proxy said:\n%s", p.said())
+		}
+	})
+	return p
+}
+
+func (p *proxy) start() {
+	p.t.Helper()
+	cmd := exec.Command(binary, "--config", p.config)
+	cmd.Dir, cmd.Env = filepath.Dir(p.config), process.Environ()
+	process.DieWithParent(cmd)
+
+	var err error
+	if p.process, err = process.Start(cmd); err != nil {
+		p.t.Fatalf("%v\n%s", err, p.said())
+	}
+	p.url, p.running = p.process.URL, true
+}
+
+// stop ends the process as an operator would and requires that it goes in order. A second stop does nothing.
+func (p *proxy) stop() {
+	p.t.Helper()
+	if !p.running {
+		return
+	}
+	p.running = false
+	if err := p.process.Stop(); err != nil {
+		p.t.Errorf("%v\n%s", err, p.said())
+	}
+}
+
+// in is p for a subtest, so that it fails and not its parent.
+func (p *proxy) in(t *testing.T) *proxy {
+	t.Helper()
+	return &proxy{t: t, config: p.config, url: p.url}
+}
+
+// said returns the end of what the process wrote.
+func (p *proxy) said() string {
+	text := p.process.Log()
+	return text[max(0, len(text)-4000):]
+}
+
+// transcript reads a session as an operator would. On bbolt the proxy has to be stopped.
+func (p *proxy) transcript(session string) []memory.ItemLine {
+	p.t.Helper()
+	cmd := exec.Command(binary, "transcript", "--config", p.config, "--session", session, "--key", credential)
+	cmd.Dir, cmd.Env = filepath.Dir(p.config), process.Environ()
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		p.t.Fatalf("read the transcript of %q: %v\n%s", session, err, stderr.String())
+	}
+	var items []memory.ItemLine
+	dec := json.NewDecoder(bytes.NewReader(out))
+	for {
+		var line memory.Line
+		if err := dec.Decode(&line); err == io.EOF {
+			return items
+		} else if err != nil {
+			p.t.Fatalf("read the transcript of %q: %v\n%s", session, err, out)
+		}
+		if line.Item != nil {
+			items = append(items, *line.Item)
+		}
+	}
+}

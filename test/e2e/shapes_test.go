@@ -1,0 +1,285 @@
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+
+	"remora/test/scripted"
+)
+
+// told are the shipped window with layers that tell the model something and offer it a tool.
+const told = "[{kind: history_window, max_items: 80, evict_batch: 40, in_flight: keep}, {kind: working_memory, scope: resource}, {kind: observational_memory}]"
+
+// plainBody is a request without tools of the client's.
+func plainBody(t *testing.T, d dialect, model, system, text string, extra map[string]any) string {
+	t.Helper()
+	b := map[string]any{"model": model, "stream": d.stream}
+	messages := []any{map[string]any{"role": "user", "content": text}}
+	if d.path == "responses" {
+		b["input"] = messages
+		if system != "" {
+			b["instructions"] = system
+		}
+	} else {
+		if system != "" {
+			messages = append([]any{map[string]any{"role": "system", "content": system}}, messages...)
+		}
+		b["messages"] = messages
+	}
+	maps.Copy(b, extra)
+	return string(encode(t, b))
+}
+
+// byKind is an upstream on which each model is a server of its own: "vllm_qwen" is one behind that template, "openai" takes
+// what OpenAI does.
+func byKind() scripted.Options {
+	return scripted.Options{KindOf: func(model string) scripted.Kind { return scripted.Kind(strings.TrimSuffix(model, "-b")) }}
+}
+
+// strictGate is a proxy with layers in front of that upstream, as an operator of local models configures it.
+func strictGate(t *testing.T, kind, messages string) *gate {
+	t.Helper()
+	return startGateWith(t, setup{layers: told, providers: fmt.Sprintf("[{name: local, kind: %s, base_url: '%%s', messages: %s}]", kind, messages)}, byKind())
+}
+
+// TestStrictServers plays a conversation with each kind of server, blocks of layers and their tool in the view. Upstream
+// refuses at most the first request, the client never sees it, and what was learnt is used from the second request on.
+func TestStrictServers(t *testing.T) {
+	kinds := map[scripted.Kind]int{ // corrective tries that the first request may need
+		scripted.KindOpenAI: 0, scripted.KindQwen: 1, scripted.KindGemma: 1, scripted.KindMistral: 1,
+		scripted.KindReasoner: 1, scripted.KindLlamaCpp: 1, scripted.KindOllama: 1, scripted.KindNoEndpoints: 1,
+		scripted.KindGemini: 0, scripted.KindGroq: 0,
+	}
+	for _, provider := range []string{"compatible", "openai", "openrouter"} {
+		g := strictGate(t, provider, "auto")
+		for _, d := range dialects {
+			for kind, tries := range kinds {
+				for _, system := range []string{"", "Be brief."} {
+					t.Run(fmt.Sprintf("%s %s %s system=%v", provider, kind, d, system != ""), func(t *testing.T) {
+						// Each subtest is another caller, so that nothing is learnt yet.
+						headers := []string{"Authorization: Bearer " + t.Name(), "X-Session-Id: s", "X-Resource-Id: r"}
+						seed := g.ask(t, d.path, plainBody(t, d, "openai", "", `CALL working-memory_update {"city":"Lucerne"} ;; SAY Noted.`, nil),
+							headers[0], "X-Session-Id: before", headers[2])
+						if seed.status != http.StatusOK {
+							t.Fatal(seed.body)
+						}
+						sawBlock := false
+						for i := range 4 {
+							g.up.Reset()
+							r := g.ask(t, d.path, plainBody(t, d, string(kind), system, fmt.Sprintf("SAY Answer %d.", i), nil), headers...)
+							if r.status != http.StatusOK || !strings.Contains(r.body, "Answer") {
+								t.Fatalf("request %d: %d %s", i, r.status, r.body)
+							}
+							n := len(g.up.Requests())
+							if i > 0 && n != 1 || n > 1+tries {
+								t.Errorf("request %d took %d requests upstream: %q", i, n, g.up.Faults())
+							}
+							if !strings.HasPrefix(r.header.Get("X-Memory"), "ok") {
+								t.Errorf("X-Memory: %s", r.header.Get("X-Memory"))
+							}
+							sawBlock = sawBlock || strings.Contains(g.seen(t), "Lucerne")
+						}
+						if !sawBlock {
+							t.Errorf("the model is told nothing: %s", g.seen(t))
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// TestStrictAgents plays agents that resend their history, with tool loops, texts beside calls, and notes that the model takes
+// meanwhile, so that updates and live blocks stand in many places.
+func TestStrictAgents(t *testing.T) {
+	layers := strings.Replace(told, "{kind: observational_memory}", "{kind: observational_memory, placement: live}, {kind: reminder, reminders: [{text: Be honest., every_user_turns: 1, after_tool_calls: 1}]}", 1)
+	g := startGateWith(t, setup{layers: layers, providers: "[{name: local, kind: compatible, base_url: '%s'}]"}, byKind())
+	for _, kind := range []scripted.Kind{scripted.KindOpenAI, scripted.KindQwen, scripted.KindGemma, scripted.KindMistral, scripted.KindBedrock} {
+		for _, d := range dialects {
+			if d.stream {
+				continue // the items are read from whole answers
+			}
+			t.Run(fmt.Sprintf("%s %s", kind, d), func(t *testing.T) {
+				g.up.Reset()
+				headers := []string{"Authorization: Bearer " + t.Name(), "X-Session-Id: s", "X-Resource-Id: r"}
+				list := "messages"
+				if d.path == "responses" {
+					list = "input"
+				}
+				var items []any
+				if d.path != "responses" {
+					items = append(items, map[string]any{"role": "system", "content": "Be brief."})
+				}
+				wasted := 0
+				for turn := range 3 {
+					items = append(items, map[string]any{
+						"role":    "user",
+						"content": fmt.Sprintf(`SAY Let me see. ;; CALL ls {"n":%[1]d} ;; CALL working-memory_update {"n":%[1]d} ;; CALL ls {} ;; SAY Done, my name is Eve.`, turn),
+					})
+					for more := true; more; {
+						before := len(g.up.Faults())
+						body := map[string]any{"model": kind, list: items}
+						var tools struct {
+							Tools []any `json:"tools"`
+						}
+						decode(t, []byte(d.body(t, "")), &tools)
+						body["tools"] = tools.Tools
+						r := g.ask(t, d.path, string(encode(t, body)), headers...)
+						if r.status != http.StatusOK {
+							t.Fatalf("turn %d, %d items: %d %s", turn, len(items), r.status, r.body)
+						}
+						wasted += len(g.up.Faults()) - before
+						var added []any
+						added, more = answered(t, d, r.body)
+						items = append(items, added...)
+					}
+				}
+				if wasted > 1 {
+					t.Errorf("%d requests were refused first: %q", wasted, g.up.Faults())
+				}
+				if seen := g.seen(t); !strings.Contains(seen, "working_memory") || !strings.Contains(seen, "Be honest.") {
+					t.Errorf("layers say nothing: %s", seen)
+				}
+			})
+		}
+	}
+}
+
+// answered are the items of an answer and the results of its calls, and whether there are any.
+func answered(t *testing.T, d dialect, body string) (items []any, more bool) {
+	t.Helper()
+	if d.path == "responses" {
+		var r struct{ Output []map[string]any }
+		decode(t, []byte(body), &r)
+		for _, it := range r.Output {
+			items = append(items, it)
+			if it["type"] == "function_call" {
+				more = true
+			}
+		}
+		for _, it := range r.Output {
+			if it["type"] == "function_call" {
+				items = append(items, map[string]any{"type": "function_call_output", "call_id": it["call_id"], "output": "a file"})
+			}
+		}
+		return items, more
+	}
+	var r struct {
+		Choices []struct{ Message map[string]any }
+	}
+	decode(t, []byte(body), &r)
+	items = append(items, r.Choices[0].Message)
+	calls, _ := r.Choices[0].Message["tool_calls"].([]any)
+	for _, c := range calls {
+		call, _ := c.(map[string]any)
+		items = append(items, map[string]any{"role": "tool", "tool_call_id": call["id"], "content": "a file"})
+	}
+	return items, len(calls) > 0
+}
+
+// TestClientIsRepaired: what a refusal teaches changes what a client itself sent too, X-Memory counts it, and the transcript
+// has it as it was sent.
+func TestClientIsRepaired(t *testing.T) {
+	for _, provider := range []string{"compatible", "openai"} {
+		g := strictGate(t, provider, "auto")
+		const body = `{"model":"vllm_gemma","messages":[{"role":"system","content":"one"},{"role":"system","content":"two"},{"role":"user","content":"hi"},{"role":"user","content":"SAY Yes."}]}`
+		for i, requests := range []int{2, 1} {
+			g.up.Reset()
+			r := g.ask(t, "chat/completions", body, fmt.Sprintf("X-Session-Id: s%d", i))
+			if r.status != http.StatusOK || len(g.up.Requests()) != requests {
+				t.Fatalf("%s: %d %s after %d requests", provider, r.status, r.body, len(g.up.Requests()))
+			}
+			if memory := r.header.Get("X-Memory"); !strings.Contains(memory, ";repaired=4") {
+				t.Errorf("%s: X-Memory: %s", provider, memory)
+			}
+			if !strings.Contains(g.seen(t), `"content":"one\n\ntwo\n\nhi\n\nSAY Yes."`) {
+				t.Errorf("%s: upstream got %s", provider, g.seen(t))
+			}
+		}
+	}
+}
+
+// TestOperatorChooses: with a form of messages that is configured nothing is refused first.
+func TestOperatorChooses(t *testing.T) {
+	for messages, kind := range map[string]scripted.Kind{
+		"one_system": scripted.KindQwen, "alternate": scripted.KindMistral, "no_system": scripted.KindGemma, "as_is": scripted.KindOpenAI,
+	} {
+		g := strictGate(t, "compatible", messages)
+		for _, d := range dialects {
+			resource := d.String()
+			r := g.ask(t, d.path, plainBody(t, d, "openai", "", `CALL working-memory_update {"city":"Lucerne"} ;; SAY Noted.`, nil),
+				"X-Session-Id: before "+resource, "X-Resource-Id: "+resource)
+			if r.status != http.StatusOK {
+				t.Fatal(r.body)
+			}
+			g.up.Reset()
+			r = g.ask(t, d.path, plainBody(t, d, string(kind), "Be brief.", "SAY Yes.", nil), "X-Session-Id: s "+resource, "X-Resource-Id: "+resource)
+			if r.status != http.StatusOK || len(g.up.Requests()) != 1 || !strings.Contains(g.seen(t), "Lucerne") {
+				t.Errorf("%s, %s: %d %s after %q", messages, d, r.status, r.body, g.up.Faults())
+			}
+		}
+	}
+}
+
+// TestToolsBesideJSON: a server that refuses tools beside JSON output is offered them in all other requests.
+func TestToolsBesideJSON(t *testing.T) {
+	for _, kind := range []scripted.Kind{scripted.KindGemini, scripted.KindGroq} {
+		g := strictGate(t, "compatible", "auto")
+		for _, d := range dialects {
+			headers := []string{"Authorization: Bearer " + d.String()}
+			json := map[string]any{"response_format": map[string]any{"type": "json_object"}}
+			if d.path == "responses" {
+				json = map[string]any{"text": map[string]any{"format": map[string]any{"type": "json_object"}}}
+			}
+			for i, requests := range []int{2, 1} {
+				g.up.Reset()
+				r := g.ask(t, d.path, plainBody(t, d, string(kind), "", "SAY {}", json), headers...)
+				if r.status != http.StatusOK || len(g.up.Requests()) != requests {
+					t.Errorf("%s %s, request %d: %d %s after %d requests", kind, d, i, r.status, r.body, len(g.up.Requests()))
+				}
+			}
+			g.up.Reset()
+			if g.ask(t, d.path, plainBody(t, d, string(kind), "", "SAY Yes.", nil), headers...); !strings.Contains(g.seen(t), "working-memory_update") {
+				t.Errorf("%s %s: no tool is offered beside text", kind, d)
+			}
+		}
+	}
+}
+
+// TestShapesLearnAlone: what a server without tools has taught about one shape of request keeps no other from learning, also
+// where its refusal is a 500.
+func TestShapesLearnAlone(t *testing.T) {
+	jsonOutput := func(d dialect) map[string]any {
+		if d.path == "responses" {
+			return map[string]any{"text": map[string]any{"format": map[string]any{"type": "json_object"}}}
+		}
+		return map[string]any{"response_format": map[string]any{"type": "json_object"}}
+	}
+	for _, kind := range []scripted.Kind{scripted.KindLlamaCpp, scripted.KindOllama, scripted.KindNoEndpoints, scripted.KindTerse} {
+		g := strictGate(t, "compatible", "auto")
+		learnt := make(map[string]bool) // by shape; streamed and not are one
+		for _, d := range dialects {
+			for _, json := range []bool{false, true} {
+				var extra map[string]any
+				if json {
+					extra = jsonOutput(d)
+				}
+				shape := fmt.Sprint(d.path, json)
+				for i := range 2 {
+					g.up.Reset()
+					r := g.ask(t, d.path, plainBody(t, d, string(kind), "", "SAY {}", extra), fmt.Sprintf("X-Session-Id: %s %s %d", d, shape, i))
+					want := 2
+					if learnt[shape] {
+						want = 1
+					}
+					if learnt[shape] = true; r.status != http.StatusOK || len(g.up.Requests()) != want {
+						t.Errorf("%s %s json=%v, request %d: %d %s after %d requests, want %d", kind, d, json, i, r.status, r.body, len(g.up.Requests()), want)
+					}
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,244 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"remora/test/scripted"
+)
+
+// talker is a client of a gate with one of the habits of clients: to send the history again, or only what is new.
+type talker struct {
+	g *gate
+	d dialect
+	// resends tells the habit; history is what it sends before its next message.
+	resends bool
+	history []any
+	// members are those of each request beside model, stream and the messages.
+	members map[string]any
+}
+
+// say sends a message of the user and returns the answer, which may be an error.
+func (c *talker) say(t *testing.T, text string, headers ...string) reply {
+	t.Helper()
+	b := map[string]any{"model": "m", "stream": c.d.stream}
+	maps.Copy(b, c.members)
+	items := append(c.history, map[string]any{"role": "user", "content": text})
+	list := "messages"
+	if c.d.path == "responses" {
+		list = "input"
+	}
+	b[list] = items
+	r := c.g.ask(t, c.d.path, string(encode(t, b)), append([]string{"X-Session-Id: " + c.String()}, headers...)...)
+	if r.status == http.StatusOK && c.resends {
+		c.history = append(items, c.answered(t, r)...)
+	}
+	return r
+}
+
+// answered are the items of an answer as a client sends them again.
+func (c *talker) answered(t *testing.T, r reply) (items []any) {
+	t.Helper()
+	text := ""
+	for _, f := range c.d.facts(t, r) {
+		if said, ok := strings.CutPrefix(f, "assistant "); ok {
+			text += said
+		}
+	}
+	return append(items, map[string]any{"role": "assistant", "content": text})
+}
+
+// talkers are clients of all habits.
+func talkers(g *gate) (all []*talker) {
+	for _, d := range dialects {
+		for _, resends := range []bool{true, false} {
+			all = append(all, &talker{g: g, d: d, resends: resends})
+		}
+	}
+	return all
+}
+
+func (c *talker) String() string {
+	habit := "only new"
+	if c.resends {
+		habit = "resends"
+	}
+	model, _ := c.members["model"].(scripted.Kind)
+	return strings.TrimSpace(string(model) + " " + c.d.String() + " " + habit)
+}
+
+// byModel makes an upstream as strict as the kind of server that a model is named after.
+func byModel(model string) scripted.Kind { return scripted.Kind(model) }
+
+// TestThinkingModelsGetTheirThoughtsBack: models that think refuse a call that comes back without the thought that led to
+// it, in every later request. Calls that the client does not see come back from the proxy.
+func TestThinkingModelsGetTheirThoughtsBack(t *testing.T) {
+	t.Parallel()
+	g := startGate(t, "[{kind: working_memory}]", scripted.Options{KindOf: byModel})
+	for _, kind := range []scripted.Kind{scripted.KindKimi, scripted.KindDeepSeek, scripted.KindGemini} {
+		for _, c := range talkers(g) {
+			if c.d.path == "responses" {
+				continue // thoughts are items of their own there
+			}
+			c.members = map[string]any{"model": kind}
+			t.Run(c.String(), func(t *testing.T) {
+				for _, text := range []string{
+					`CALL working-memory_update {"name":"Ada"} ;; SAY Noted.`, "SAY Fine.",
+					`REASON Both. ;; SAY Let me see. ;; CALL working-memory_update {"a":1} | working-memory_update {"b":2} ;; SAY Again.`, "SAY End.",
+				} {
+					if r := c.say(t, text); r.status != http.StatusOK || strings.Contains(r.body, "working-memory") {
+						t.Errorf("%s: %d %s", text, r.status, r.body)
+					}
+				}
+			})
+		}
+	}
+	g.sound(t)
+}
+
+// TestNoCallsWithoutTools: gateways in front of Bedrock and Anthropic refuse calls in a request that defines no tools. Where
+// layers offer none and the client has none, the calls that it does not see stay out of the view; where it has tools of its
+// own, they are in it.
+func TestNoCallsWithoutTools(t *testing.T) {
+	t.Parallel()
+	tool := func(d dialect) any {
+		f := map[string]any{"name": "ls", "parameters": map[string]any{"type": "object"}}
+		if d.path == "responses" {
+			f["type"] = "function"
+			return []any{f}
+		}
+		return []any{map[string]any{"type": "function", "function": f}}
+	}
+	g := startGate(t, "[{kind: working_memory}]", scripted.Options{KindOf: byModel})
+	for _, kind := range []scripted.Kind{scripted.KindBedrock, scripted.KindAnthropic, scripted.KindOpenAI} {
+		for _, c := range talkers(g) {
+			t.Run(string(kind)+" "+c.String(), func(t *testing.T) {
+				c.members = map[string]any{"model": kind}
+				ask := func(text string, calls bool, more map[string]any) {
+					t.Helper()
+					plain := c.members
+					c.members = maps.Clone(plain)
+					maps.Copy(c.members, more)
+					r := c.say(t, text)
+					c.members = plain
+					if r.status != http.StatusOK {
+						t.Errorf("%s: %d %s", text, r.status, r.body)
+					}
+					if seen := g.seen(t); strings.Contains(seen, "Working memory updated.") != calls {
+						t.Errorf("%s: hidden calls are sent: %v, want %v: %s", text, !calls, calls, seen)
+					}
+				}
+				ask(`CALL working-memory_update {"name":"Ada"} ;; SAY Noted.`, true, nil)
+				ask("SAY Fine.", true, nil)
+				ask("SAY No tools.", true, map[string]any{"tools": tool(c.d), "tool_choice": "none"})
+				if c.d.path != "responses" {
+					ask("SAY Two.", false, map[string]any{"n": 2})
+				} else {
+					ask("SAY Later.", false, map[string]any{"background": true, "stream": false})
+				}
+				ask("SAY Again.", true, nil)
+				ask(`LOOP 7 working-memory_update {"n":{{i}}} ;; SAY At last.`, false, nil)
+			})
+		}
+	}
+	g.sound(t)
+}
+
+// TestNoCallsOnceLayersAreGone: the same where a layer was taken out of the configuration, and where a model turns out to
+// take no tools.
+func TestNoCallsOnceLayersAreGone(t *testing.T) {
+	t.Parallel()
+	for _, d := range dialects {
+		t.Run(d.String(), func(t *testing.T) {
+			t.Parallel()
+			g := startGate(t, "[{kind: working_memory}]", scripted.Options{KindOf: byModel})
+			c := &talker{g: g, d: d, resends: true, members: map[string]any{"model": scripted.KindBedrock}}
+			if r := c.say(t, `CALL working-memory_update {"name":"Ada"} ;; SAY Noted.`); r.status != http.StatusOK {
+				t.Fatalf("%d %s", r.status, r.body)
+			}
+
+			c.members["model"] = scripted.KindOllama // refuses tools, and is asked once more without
+			if r := c.say(t, "SAY Toolless."); r.status != http.StatusOK || strings.Contains(g.seen(t), "Working memory updated.") {
+				t.Errorf("%d %s", r.status, r.body)
+			}
+			if f := g.up.Faults(); len(f) != 1 {
+				t.Errorf("upstream met faulty histories: %q", f)
+			}
+			if r := c.say(t, "SAY Still."); r.status != http.StatusOK || strings.Contains(g.seen(t), "Working memory updated.") {
+				t.Errorf("%d %s", r.status, r.body)
+			}
+
+			g.proxy.stop()
+			config, err := os.ReadFile(g.proxy.config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			config = bytes.ReplaceAll(config, []byte("{kind: working_memory}"), nil)
+			if err := os.WriteFile(g.proxy.config, config, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			g.proxy.start()
+			c.members["model"] = scripted.KindBedrock
+			if r := c.say(t, "SAY Gone."); r.status != http.StatusOK || strings.Contains(g.seen(t), "Working memory updated.") {
+				t.Errorf("%d %s", r.status, r.body)
+			}
+			if f := g.up.Faults(); len(f) != 1 {
+				t.Errorf("upstream met faulty histories: %q", f)
+			}
+		})
+	}
+}
+
+// TestConversationsAreLeftAlone: what is put into a conversation that upstream keeps is listed to its users for ever. It holds
+// what was said, and nothing of layers, whatever names the session.
+func TestConversationsAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	const layers = `[{kind: working_memory}, {kind: static_content, text: BLOCK}, {kind: steering, rules: [{id: no-deletes,
+  applies_to: [before_tool_call], when: 'tool.name == "rm"', action: deny, guidance: 'Deleting is not allowed.'}]}]`
+	g := startGate(t, layers, scripted.Options{})
+	for _, stream := range []bool{false, true} {
+		for _, session := range []string{"", "named"} {
+			t.Run(fmt.Sprintf("stream=%v session=%q", stream, session), func(t *testing.T) {
+				var conversation struct{ ID string }
+				decode(t, []byte(g.ask(t, "conversations", "{}").body), &conversation)
+				ask := func(text string) {
+					t.Helper()
+					d := dialect{"responses", stream}
+					body := strings.Replace(d.body(t, text), "{", fmt.Sprintf(`{"conversation":%q,`, conversation.ID), 1)
+					if r := g.ask(t, "responses", body, "X-Session-Id: "+session); r.status != http.StatusOK {
+						t.Errorf("%s: %d %s", text, r.status, r.body)
+					}
+				}
+				ask("SAY Hello.")
+				ask(`SAY Cleaning. ;; CALL rm {"path":"/"} ;; SAY I will not then.`)
+				ask("SAY Bye.")
+
+				var list struct{ Data []json.RawMessage }
+				decode(t, []byte(g.get(t, "conversations/"+conversation.ID+"/items?order=asc&limit=100").body), &list)
+				var said []string
+				for _, it := range list.Data {
+					said = append(said, facts(t, it)...)
+				}
+				call := strings.Fields(said[min(4, len(said)-1)])[1]
+				want := []string{
+					"user SAY Hello.", "assistant Hello.",
+					`user SAY Cleaning. ;; CALL rm {"path":"/"} ;; SAY I will not then.`, "assistant Cleaning.",
+					"call " + call + ` rm {"path":"/"}`, "result " + call + " Deleting is not allowed.", "assistant I will not then.",
+					"user SAY Bye.", "assistant Bye.",
+				}
+				if diff := cmp.Diff(want, said); diff != "" {
+					t.Errorf("the conversation holds (-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+	g.sound(t)
+}

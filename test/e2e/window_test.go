@@ -1,0 +1,136 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"remora/test/kit"
+)
+
+// A small window that also cuts inside a running tool loop.
+const (
+	windowItems = 20
+	windowBatch = 5
+)
+
+var smallWindow = fmt.Sprintf("[{kind: history_window, max_items: %d, evict_batch: %d, in_flight: window}]", windowItems, windowBatch)
+
+// loops are scenarios of 100 tool calls each. What the model is shown of them is a fifth at most.
+var loops = []string{
+	"chat.loop100", "chat.runTools", "responses.loop100",
+	"aisdk.chatLoop100", "aisdk.responsesLoop100", "aisdk.responsesReasoning30",
+	"go.loop100", "go.loop100Stream", "go.responsesLoop100",
+}
+
+// TestWindowedLoops runs long tool loops through a window that is much smaller: the strict upstream must find no
+// fault in any view, every call must be answered, and the whole conversation must be stored.
+func TestWindowedLoops(t *testing.T) {
+	t.Run("bbolt", func(t *testing.T) { checkLoops(t, setup{layers: smallWindow}) })
+	t.Run("redis", func(t *testing.T) {
+		checkLoops(t, setup{layers: smallWindow, store: kit.StartRedis(t).URL()})
+	})
+}
+
+func checkLoops(t *testing.T, s setup) {
+	t.Helper()
+	o := play(t, remembering, s, loops...)
+	for _, name := range loops {
+		if r, ok := o.records[name]; !ok || r.Thrown != nil {
+			t.Errorf("%s: %v", name, r.Thrown)
+		}
+	}
+	if len(o.faults) > 0 {
+		t.Errorf("upstream met faulty histories: %q", o.faults)
+	}
+	checkWire(t, o)
+	all := sessions(t, o.client)
+	if len(all) != len(loops) {
+		t.Errorf("%d sessions of %d scenarios", len(all), len(loops))
+	}
+	views := make(map[string][]exchange)
+	for _, e := range o.upstream {
+		views[e.req.header("X-Session-Id")] = append(views[e.req.header("X-Session-Id")], e)
+	}
+	for session, c := range all {
+		t.Run(session, func(t *testing.T) {
+			rounds := 100
+			if strings.HasSuffix(session, "Reasoning30") {
+				rounds = 30
+			}
+			checkRounds(t, c, rounds)
+			checkViews(t, views[session], rounds)
+			checkTranscript(t, c, o.proxy.in(t).transcript(session))
+		})
+	}
+}
+
+// checkRounds requires that the conversation is the whole loop: call i, its result, and the last word.
+func checkRounds(t *testing.T, c *conversation, rounds int) {
+	t.Helper()
+	var got []string
+	for _, f := range c.line {
+		kind, rest, _ := strings.Cut(f, " ")
+		if kind == "call" || kind == "result" {
+			_, rest, _ = strings.Cut(rest, " ") // without the id
+			got = append(got, kind+" "+rest)
+		}
+	}
+	var want []string
+	for i := 1; i <= rounds; i++ {
+		want = append(want, fmt.Sprintf(`call step {"i":%d}`, i), fmt.Sprintf(`result step says ok to {"i":%d}`, i))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the loop is not whole (-want +got):\n%s", diff)
+	}
+	if last := c.line[len(c.line)-1]; last != "assistant finished" {
+		t.Errorf("the loop ends with %q", last)
+	}
+}
+
+// checkViews requires that what upstream was shown is small, begins with the user message, ends with the newest
+// result, and that its cut moves in batches.
+func checkViews(t *testing.T, views []exchange, rounds int) {
+	t.Helper()
+	if len(views) != rounds+1 {
+		t.Errorf("upstream was asked %d times, want %d", len(views), rounds+1)
+	}
+	first, moves, largest := "", 0, 0
+	for i, e := range views {
+		var r requestBody
+		decode(t, e.req.body, &r)
+		var shown []string
+		items := r.items(t)
+		for _, it := range items {
+			shown = append(shown, facts(t, it)...)
+		}
+		var calls []string
+		for _, f := range shown {
+			if strings.HasPrefix(f, "call ") {
+				calls = append(calls, f)
+			}
+		}
+		if !strings.HasPrefix(shown[0], "user ") || len(calls) == 0 != (i == 0) {
+			t.Fatalf("view %d is no loop: %q", i, shown)
+		}
+		largest = max(largest, len(items))
+		if i == 0 {
+			continue
+		}
+		if want := fmt.Sprintf(`result step says ok to {"i":%d}`, i); !strings.HasSuffix(shown[len(shown)-1], strings.TrimPrefix(want, "result ")) {
+			t.Errorf("view %d ends with %q, want %q", i, shown[len(shown)-1], want)
+		}
+		if calls[0] != first {
+			first, moves = calls[0], moves+1
+		}
+	}
+	// The round's user message is pinned beside the window, and a call is never parted from its result or reasoning.
+	if largest > windowItems+3 || largest < windowItems-windowBatch {
+		t.Errorf("the largest view has %d items, the window %d", largest, windowItems)
+	}
+	if most := 3*rounds/windowBatch + 1; moves > most {
+		t.Errorf("the cut moved %d times, want at most %d", moves, most)
+	}
+}

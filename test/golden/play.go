@@ -1,0 +1,428 @@
+package golden
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http/httputil"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+)
+
+// waitLimit bounds every wait for the proxy. Nothing takes that long unless it is broken, on a busy machine either.
+const waitLimit = time.Minute
+
+// Launcher starts proxies: in this process, or the binary.
+type Launcher interface {
+	// Start writes the configuration into a file of dir, serves with it, and returns the origin and how to stop.
+	Start(tb testing.TB, dir, config string) (origin string, stop func())
+	// Command runs a subcommand of the proxy in dir and returns what it printed.
+	Command(tb testing.TB, dir string, args ...string) (stdout string, err error)
+}
+
+// Run plays every scenario of dir and compares it with its file, or writes the file anew.
+func Run(t *testing.T, dir string, launcher Launcher, update bool) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.txtar"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scenarios in %s: %v", dir, err)
+	}
+	vectors := newVectors(t, filepath.Join(dir, "vectors.txt"))
+
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
+		t.Run(name, func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := parseScenario(text)
+			if err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			p := &player{t: t, launcher: launcher, dir: t.TempDir(), labels: map[string]string{}, name: name}
+			got := p.play(s)
+			if t.Failed() {
+				return
+			}
+
+			if update {
+				if err := os.WriteFile(file, got, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				vectors.replace(name, p.hashes)
+				return
+			}
+			if diff := cmp.Diff(strings.Split(string(text), "\n"), strings.Split(string(got), "\n")); diff != "" {
+				t.Errorf("%s (-file +played; README.md says how to update it):\n%s", file, diff)
+			}
+			vectors.compare(t, name, p.hashes)
+		})
+	}
+	if update {
+		vectors.write(t)
+	}
+}
+
+// player plays one scenario.
+type player struct {
+	t        *testing.T
+	name     string
+	launcher Launcher
+	dir      string
+	upstream *upstream
+	config   string
+	origin   string // empty while no proxy runs
+	stop     func()
+	labels   map[string]string // turn ids, and the labels of their turns
+	hashes   []string
+	out      txtar.Archive
+}
+
+// play returns the file as it should be.
+func (p *player) play(s *scenario) []byte {
+	p.upstream = startUpstream(p.t)
+	p.out.Comment = []byte(strings.TrimRight(s.intro, "\n") + "\n\n")
+	defer p.halt()
+	for _, st := range s.steps {
+		switch {
+		case st.configuration != nil:
+			p.halt()
+			p.config = *st.configuration
+			p.write(kindConfiguration, p.config)
+		case st.turn != nil:
+			p.start()
+			p.turn(st.turn)
+		case st.stored != nil:
+			p.halt()
+			p.show(st.stored)
+		case st.command != "":
+			p.halt()
+			p.run(st.command)
+		}
+		if p.t.Failed() {
+			return nil
+		}
+	}
+	return txtar.Format(&p.out)
+}
+
+// write adds a section. A blank line stands before the next one.
+func (p *player) write(name, text string) {
+	if !strings.HasSuffix(text, "\n\n") {
+		text = strings.TrimRight(text, "\n") + "\n\n"
+	}
+	p.out.Files = append(p.out.Files, txtar.File{Name: name, Data: []byte(text)})
+}
+
+// start runs a proxy unless one does. What a scenario does not configure is set so that no busy disk makes a turn late.
+func (p *player) start() {
+	p.t.Helper()
+	if p.origin != "" {
+		return
+	}
+	config := strings.NewReplacer("$UPSTREAM", p.upstream.origin, "$DIR", p.dir).Replace(p.config)
+	for _, section := range []struct{ key, text string }{
+		{"server:", "server: {listen: '127.0.0.1:0'}\n"},
+		{"store:", "store: {url: 'bolt:" + p.dir + "/remora.db', commit_wait: 1m, read_wait: 1m, spool: {dir: '" + p.dir + "/spool'}}\n"},
+		{"providers:", "providers: [{name: upstream, kind: openai, base_url: '" + p.upstream.origin + "/v1'}]\n"},
+	} {
+		if !strings.HasPrefix(config, section.key) && !strings.Contains(config, "\n"+section.key) {
+			config += section.text
+		}
+	}
+	p.origin, p.stop = p.launcher.Start(p.t, p.dir, config)
+}
+
+func (p *player) halt() {
+	if p.origin != "" {
+		p.origin = ""
+		p.stop()
+	}
+}
+
+// run has the operator give a command while no proxy runs.
+func (p *player) run(command string) {
+	p.t.Helper()
+	args := append(strings.Fields(command), "--config", filepath.Join(p.dir, "config.yaml"))
+	out, err := p.launcher.Command(p.t, p.dir, args...)
+	if err != nil {
+		p.t.Fatalf("%s: %s: %v", kindCommand, command, err)
+	}
+	if out == "" {
+		out = "(no output)\n"
+	}
+	p.write(kindCommand+": "+command, p.normal(out))
+}
+
+// turn plays one request.
+func (p *player) turn(turn *turn) {
+	p.t.Helper()
+	request, err := parseMessage(turn.sends)
+	if err != nil {
+		p.t.Fatalf("%s: %s: %v", turn.label, kindSends, err)
+	}
+	p.write(turn.label+": "+kindSends, turn.sends)
+	answers := make([]*message, len(turn.answers))
+	for i, a := range turn.answers {
+		if answers[i], err = parseMessage(a); err != nil {
+			p.t.Fatalf("%s: %s: %v", turn.label, kindAnswers, err)
+		}
+	}
+
+	p.upstream.expect(answers)
+	answer, err := p.ask(request)
+	if err != nil {
+		p.t.Fatalf("%s: %v", turn.label, err)
+	}
+	if id := headerOf(answer.headers, "X-Turn-Id"); id != "" {
+		p.labels[id] = turn.label
+	}
+	received := p.upstream.settled(p.t, turn.label)
+	for i, r := range received {
+		p.write(turn.label+": "+kindReceives, p.normal(r.show(request.body())))
+		p.write(turn.label+": "+kindAnswers, turn.answers[i])
+	}
+
+	sent := ""
+	if len(answers) > 0 {
+		sent = answers[len(answers)-1].body()
+	}
+	p.write(turn.label+": "+kindGets, p.normal(answer.showAnswer(sent)))
+}
+
+// received is a message as it came over a connection.
+type received struct {
+	start   string
+	headers []string
+	body    string
+	end     string // how it ended, if not as it should
+}
+
+// ask sends a request on a connection of its own and reads the answer.
+func (p *player) ask(request *message) (received, error) {
+	conn, err := net.Dial("tcp", strings.TrimPrefix(p.origin, "http://"))
+	if err != nil {
+		return received{}, err
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetDeadline(time.Now().Add(waitLimit)); err != nil {
+		return received{}, err
+	}
+
+	head, pieces := request.wire(false)
+	for _, piece := range append([][]byte{head}, pieces...) {
+		if _, err := conn.Write(piece); err != nil {
+			return received{}, fmt.Errorf("send the request: %w", err)
+		}
+	}
+	if request.broken {
+		if err := conn.(*net.TCPConn).CloseWrite(); err != nil { //nolint:forcetypeassert // of net.Dial
+			return received{}, err
+		}
+	}
+
+	method, _, _ := strings.Cut(request.start, " ")
+	answer, err := readMessage(bufio.NewReader(conn), method, request.leaves)
+	if request.broken && errors.Is(err, io.EOF) {
+		return received{end: "(nothing: the connection was closed)"}, nil
+	}
+	return answer, err
+}
+
+// clientLeft is the end of an answer that its client did not wait for.
+const clientLeft = "(the client leaves here)"
+
+// readMessage reads a message; method is that of the request where it is an answer, and empty where it is a request. With
+// a text that it is to stop at, it stops as soon as the body holds it.
+func readMessage(r *bufio.Reader, method, stopAt string) (received, error) {
+	var m received
+	for m.start == "" || strings.HasPrefix(m.start, "HTTP/1.1 100") {
+		var lines []string
+		for {
+			line, err := r.ReadString('\n')
+			if err != nil {
+				return m, fmt.Errorf("read a head: %w", err)
+			}
+			if line = strings.TrimRight(line, "\r\n"); line == "" {
+				break
+			}
+			lines = append(lines, line)
+		}
+		if len(lines) > 0 {
+			m.start, m.headers = lines[0], lines[1:]
+		}
+	}
+
+	isAnswer := method != ""
+	var body io.Reader
+	length, err := strconv.Atoi(headerOf(m.headers, "Content-Length"))
+	switch {
+	case isAnswer && bodiless(method, m.start):
+		return m, nil
+	case strings.EqualFold(headerOf(m.headers, "Transfer-Encoding"), "chunked"):
+		body = httputil.NewChunkedReader(r)
+	case err == nil:
+		body = &exactly{io.LimitReader(r, int64(length)), length}
+	case isAnswer:
+		body = r
+	default:
+		return m, nil
+	}
+
+	var all bytes.Buffer
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := body.Read(buf)
+		all.Write(buf[:n])
+		m.body = all.String()
+		if stopAt != "" && strings.Contains(m.body, stopAt) {
+			m.end = clientLeft
+			return m, nil
+		}
+		if err == io.EOF {
+			return m, nil
+		}
+		if err != nil {
+			m.end = "(broken off)"
+			return m, nil //nolint:nilerr // that is what is to be shown
+		}
+	}
+}
+
+// exactly is a body of known length that may come to an early end.
+type exactly struct {
+	r    io.Reader
+	left int
+}
+
+// Read implements io.Reader.
+func (e *exactly) Read(p []byte) (int, error) {
+	n, err := e.r.Read(p)
+	if e.left -= n; err == io.EOF && e.left > 0 {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// upstream answers requests as the turn that is played says.
+type upstream struct {
+	origin string
+
+	mu       sync.Mutex
+	answers  []*message
+	requests []received
+	busy     sync.WaitGroup // the answers under way
+}
+
+func startUpstream(t *testing.T) *upstream {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &upstream{origin: "http://" + ln.Addr().String()}
+	var conns []net.Conn
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			u.mu.Lock()
+			conns = append(conns, conn)
+			u.mu.Unlock()
+			serving.Go(func() { u.serve(conn) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = ln.Close()
+		u.mu.Lock()
+		for _, c := range conns {
+			_ = c.Close()
+		}
+		u.mu.Unlock()
+		serving.Wait()
+	})
+	return u
+}
+
+// expect prepares the answers of a turn.
+func (u *upstream) expect(answers []*message) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.answers, u.requests = answers, nil
+}
+
+// settled waits until all answers of the turn are given and returns the requests that got them.
+func (u *upstream) settled(t *testing.T, label string) []received {
+	t.Helper()
+	u.busy.Wait()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.requests) != len(u.answers) {
+		t.Errorf("%s: upstream was asked %d times, and the scenario has %d answers; the requests:\n%s", label,
+			len(u.requests), len(u.answers), showAll(u.requests))
+		return nil
+	}
+	return u.requests
+}
+
+func showAll(requests []received) string {
+	var b strings.Builder
+	for _, r := range requests {
+		b.WriteString(r.show("") + "\n\n")
+	}
+	return b.String()
+}
+
+func (u *upstream) serve(conn net.Conn) {
+	defer func() { _ = conn.Close() }()
+	r := bufio.NewReader(conn)
+	for {
+		request, err := readMessage(r, "", "")
+		if err != nil {
+			return
+		}
+		u.mu.Lock()
+		u.busy.Add(1)
+		u.requests = append(u.requests, request)
+		answer := &message{start: "500 Internal Server Error", pieces: []string{"the scenario has no answer for this"}}
+		if n := len(u.requests); n <= len(u.answers) {
+			answer = u.answers[n-1]
+		}
+		u.mu.Unlock()
+		more := give(conn, r, answer)
+		u.busy.Done()
+		if !more || request.end != "" {
+			return
+		}
+	}
+}
+
+// give writes an answer and returns whether another may follow on the connection.
+func give(conn net.Conn, r io.Reader, answer *message) bool {
+	head, pieces := answer.wire(true)
+	for _, piece := range slices.Insert(pieces, 0, head) {
+		if _, err := conn.Write(piece); err != nil {
+			return false
+		}
+	}
+	if answer.hangs {
+		_, _ = io.Copy(io.Discard, r) // it ends when the proxy closes the connection
+	}
+	return !answer.broken && !answer.hangs
+}

@@ -1,0 +1,216 @@
+// Package golden plays the conversations in its testdata through the proxy, and compares what client and upstream got with the
+// file. README.md describes the files.
+package golden
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/txtar"
+)
+
+// What a section of a scenario may be. Those that upstream or the client receives, what is stored, and what a command prints
+// are written by the test; the others by the author.
+const (
+	kindConfiguration = "configuration"
+	kindSends         = "client sends"
+	kindReceives      = "upstream receives"
+	kindAnswers       = "upstream answers"
+	kindGets          = "client receives"
+	kindStored        = "stored"
+	kindCommand       = "command"
+)
+
+// scenario is one file.
+type scenario struct {
+	intro string
+	steps []step
+}
+
+// step is one of: a configuration to go on with, a turn, a look at a session, or a command of the operator.
+type step struct {
+	configuration *string
+	turn          *turn
+	stored        *look
+	command       string // less the name of the program
+}
+
+// turn is one request of a client.
+type turn struct {
+	label   string // as the sections spell it, "turn 1"
+	sends   string // the section, as its author wrote it
+	answers []string
+}
+
+// look is a session whose transcript is to be shown.
+type look struct {
+	session, key string
+}
+
+func parseScenario(text []byte) (*scenario, error) {
+	archive := txtar.Parse(text)
+	s := &scenario{intro: string(archive.Comment)}
+	if strings.TrimSpace(s.intro) == "" {
+		return nil, fmt.Errorf("the file does not begin with a description")
+	}
+
+	var current *turn
+	for _, f := range archive.Files {
+		label, kind := "", f.Name
+		if l, k, ok := strings.Cut(f.Name, ": "); ok {
+			label, kind = l, k
+		}
+
+		switch {
+		case f.Name == kindConfiguration:
+			data := string(f.Data)
+			s.steps, current = append(s.steps, step{configuration: &data}), nil
+		case label == kindStored:
+			session, key, _ := strings.Cut(kind, " of ")
+			s.steps, current = append(s.steps, step{stored: &look{session, key}}), nil
+		case label == kindCommand:
+			s.steps, current = append(s.steps, step{command: kind}), nil
+		case kind == kindSends && label != "":
+			if slices.ContainsFunc(s.steps, func(st step) bool { return st.turn != nil && st.turn.label == label }) {
+				return nil, fmt.Errorf("two turns are called %q", label)
+			}
+			current = &turn{label: label, sends: string(f.Data)}
+			s.steps = append(s.steps, step{turn: current})
+		case current == nil || label != current.label:
+			return nil, fmt.Errorf("section %q does not belong to the turn before it", f.Name)
+		case kind == kindAnswers:
+			current.answers = append(current.answers, string(f.Data))
+		case kind == kindReceives, kind == kindGets: // written anew
+		default:
+			return nil, fmt.Errorf("section %q: want %q, %q or %q with what it is of, or the label of a turn and one of %q", f.Name,
+				kindConfiguration, kindStored, kindCommand, []string{kindSends, kindReceives, kindAnswers, kindGets})
+		}
+	}
+	return s, nil
+}
+
+// The lines of a body that are no part of it.
+const (
+	boundary   = "~~~"
+	brokenOff  = "~~~ broken off"
+	untilGone  = "~~~ until the proxy closes the connection"
+	leavesWhen = "~~~ leaves when it has: "
+)
+
+// message is a request or an answer as a section writes it.
+type message struct {
+	start   string   // request line or status line
+	headers []string // as "Name: value"
+	pieces  []string // of the body; what is between two is a chunk boundary
+	broken  bool     // the connection breaks off behind the last piece
+	hangs   bool     // of an answer: nothing more comes, until the proxy gives up
+	leaves  string   // of a request: the client closes its connection when the answer holds this
+}
+
+// parseMessage reads a section. A line that ends with \ goes on in the next one. The last line end of a body counts in an
+// event stream only.
+func parseMessage(section string) (*message, error) {
+	head, body, _ := strings.Cut(section, "\n\n")
+	lines := strings.Split(strings.TrimSpace(head), "\n")
+	m := &message{start: lines[0], headers: lines[1:], pieces: []string{""}}
+	for _, h := range m.headers {
+		if !strings.Contains(h, ": ") {
+			return nil, fmt.Errorf("want a header as `Name: value`, have %q", h)
+		}
+	}
+
+	for line := range strings.Lines(body) {
+		switch text := strings.TrimSuffix(line, "\n"); {
+		case text == boundary:
+			m.pieces = append(m.pieces, "")
+		case text == brokenOff:
+			m.broken = true
+		case text == untilGone:
+			m.hangs = true
+		case strings.HasPrefix(text, leavesWhen):
+			m.leaves = strings.TrimPrefix(text, leavesWhen)
+		case m.broken || m.hangs || m.leaves != "":
+			if text != "" {
+				return nil, fmt.Errorf("%q stands behind the end of the body", text)
+			}
+		default:
+			last := &m.pieces[len(m.pieces)-1]
+			if joined, ok := strings.CutSuffix(text, `\`); ok {
+				*last += joined
+			} else {
+				*last += line
+			}
+		}
+	}
+	if !isEventStream(m.header("Content-Type")) {
+		last := &m.pieces[len(m.pieces)-1]
+		*last = strings.TrimRight(*last, "\n")
+	}
+	return m, nil
+}
+
+func (m *message) header(name string) string { return headerOf(m.headers, name) }
+
+func (m *message) body() string { return strings.Join(m.pieces, "") }
+
+// wire is what goes over the connection: the head, and the body's pieces in their framing.
+func (m *message) wire(isAnswer bool) (head []byte, pieces [][]byte) {
+	var b bytes.Buffer
+	start := m.start
+	if isAnswer {
+		start = "HTTP/1.1 " + start
+	} else {
+		start += " HTTP/1.1"
+	}
+	fmt.Fprintf(&b, "%s\r\n", start)
+	for _, h := range m.headers {
+		fmt.Fprintf(&b, "%s\r\n", h)
+	}
+
+	chunked := strings.EqualFold(m.header("Transfer-Encoding"), "chunked")
+	if isAnswer && !chunked && m.header("Content-Length") == "" && (len(m.pieces) > 1 || isEventStream(m.header("Content-Type"))) {
+		b.WriteString("Transfer-Encoding: chunked\r\n")
+		chunked = true
+	}
+	if body := m.body(); !chunked && m.header("Content-Length") == "" && (isAnswer || body != "") {
+		fmt.Fprintf(&b, "Content-Length: %d\r\n", len(body))
+	}
+	if !isAnswer && m.header("Host") == "" {
+		b.WriteString("Host: remora.test\r\n")
+	}
+	b.WriteString("\r\n")
+
+	for _, p := range m.pieces {
+		if chunked && p != "" {
+			p = fmt.Sprintf("%x\r\n%s\r\n", len(p), p)
+		}
+		pieces = append(pieces, []byte(p))
+	}
+	if chunked && !m.broken && !m.hangs {
+		last := len(pieces) - 1
+		pieces[last] = append(pieces[last], "0\r\n\r\n"...)
+	}
+	return b.Bytes(), pieces
+}
+
+func headerOf(headers []string, name string) string {
+	for _, h := range headers {
+		if k, v, _ := strings.Cut(h, ":"); strings.EqualFold(strings.TrimSpace(k), name) {
+			return strings.TrimSpace(v)
+		}
+	}
+	return ""
+}
+
+func isEventStream(contentType string) bool {
+	return strings.HasPrefix(contentType, "text/event-stream")
+}
+
+// bodiless reports whether an answer with this status line to this method has no body, whatever its headers say.
+func bodiless(method, start string) bool {
+	status := strings.TrimPrefix(start, "HTTP/1.1 ")
+	return method == http.MethodHead || strings.HasPrefix(status, "204") || strings.HasPrefix(status, "304")
+}

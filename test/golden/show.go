@@ -1,0 +1,420 @@
+package golden
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// hopHeaders are those of one hop, and Date.
+var hopHeaders = []string{"Host", "Connection", "Content-Length", "Date"}
+
+// volatile is what differs from run to run. Tokens do: they are estimated until the vocabulary is loaded.
+var volatile = []struct {
+	found *regexp.Regexp
+	text  string
+}{
+	{regexp.MustCompile(`dur=[0-9.]+`), "dur=<ms>"},
+	{regexp.MustCompile(`recalled=[1-9][0-9]*`), "recalled=<tokens>"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?(\.\d+)?(Z|[+-]\d\d:\d\d)`), "<time>"},
+	{regexp.MustCompile(`\[\d{4}-\d\d-\d\d (\d{6}-\d+\])`), "[<date> $1"},
+}
+
+// normal replaces what differs from run to run.
+func (p *player) normal(text string) string {
+	for id, label := range p.labels {
+		text = strings.ReplaceAll(text, id, label)
+	}
+	text = strings.ReplaceAll(text, p.upstream.origin, "$UPSTREAM")
+	text = strings.ReplaceAll(text, strings.TrimPrefix(p.upstream.origin, "http://"), "$UPSTREAM_ADDRESS")
+	text = strings.ReplaceAll(text, p.dir, "$DIR")
+	for _, v := range volatile {
+		text = v.found.ReplaceAllString(text, v.text)
+	}
+	return text
+}
+
+// show is a request that upstream got, beside the body that the client sent.
+func (r received) show(sent string) string {
+	method, rest, _ := strings.Cut(r.start, " ")
+	path, _, _ := strings.Cut(rest, " ")
+	text := r.head(method + " " + path)
+	switch {
+	case r.body == "" && sent == "":
+	case r.body == sent:
+		text += "\n(the client's body, unchanged)\n"
+	default:
+		text += "\n" + layOut(r.body, sent) + "\n"
+	}
+	return text + r.end
+}
+
+// showAnswer is what a client got, beside the last body that upstream sent.
+func (r received) showAnswer(sent string) string {
+	if r.start == "" {
+		return r.end
+	}
+	text := r.head(strings.TrimPrefix(r.start, "HTTP/1.1 "))
+	switch {
+	case r.body == "":
+	case r.body == sent && r.end != clientLeft:
+		text += "\n(upstream's body, unchanged)\n"
+	case r.end == clientLeft && strings.HasPrefix(sent, r.body):
+		text += "\n(upstream's body, as far as it had come)\n"
+	case isEventStream(headerOf(r.headers, "Content-Type")):
+		text += "\n" + r.body
+	default:
+		text += "\n" + layOut(r.body, "") + "\n"
+	}
+	if r.end != "" {
+		text = strings.TrimRight(text, "\n") + "\n" + r.end
+	}
+	return text
+}
+
+func (r received) head(start string) string {
+	var b strings.Builder
+	b.WriteString(start + "\n")
+	for _, h := range r.headers {
+		name, value, _ := strings.Cut(h, ":")
+		if slices.ContainsFunc(hopHeaders, func(n string) bool { return strings.EqualFold(n, name) }) {
+			continue
+		}
+		if strings.EqualFold(name, "Transfer-Encoding") && strings.HasPrefix(r.start, "HTTP/") {
+			continue
+		}
+		fmt.Fprintf(&b, "%s:%s\n", name, value)
+	}
+	return b.String()
+}
+
+// listed are the members whose elements each get a line.
+var listed = []string{"messages", "input", "tools", "output", "choices"}
+
+// layOut writes a JSON object with a member a line, and lists of items with an item a line. Beside a body before it, items
+// that this one has and that one has not are marked with +, and those that are left out with -.
+func layOut(body, before string) string {
+	members, err := membersOf(body)
+	if err != nil {
+		return body
+	}
+	was, err := membersOf(before)
+	if err != nil {
+		was = nil
+	}
+
+	var lines []string
+	for _, m := range members {
+		var items, old []json.RawMessage
+		if !slices.Contains(listed, m.name) || json.Unmarshal(m.value, &items) != nil {
+			mark := " "
+			if w := find(was, m.name); was != nil && !bytes.Equal(w, m.value) {
+				mark = "+"
+			}
+			lines = append(lines, fmt.Sprintf("%s %q: %s", mark, m.name, m.value))
+			continue
+		}
+		if w := find(was, m.name); w == nil || json.Unmarshal(w, &old) != nil {
+			old = nil
+		}
+		if was == nil {
+			old = items
+		}
+		lines = append(lines, fmt.Sprintf("  %q: [", m.name))
+		lines = append(lines, compareItems(old, items)...)
+		lines = append(lines, "  ]")
+	}
+	for _, w := range was {
+		if find(members, w.name) == nil {
+			lines = append(lines, fmt.Sprintf("- %q: %s", w.name, w.value))
+		}
+	}
+	return "{\n" + strings.Join(lines, "\n") + "\n}"
+}
+
+// compareItems lists the items of both, by their longest common subsequence.
+func compareItems(old, items []json.RawMessage) []string {
+	common := make([][]int, len(old)+1)
+	for i := range common {
+		common[i] = make([]int, len(items)+1)
+	}
+	for i, o := range slices.Backward(old) {
+		for j, item := range slices.Backward(items) {
+			if bytes.Equal(o, item) {
+				common[i][j] = common[i+1][j+1] + 1
+			} else {
+				common[i][j] = max(common[i+1][j], common[i][j+1])
+			}
+		}
+	}
+
+	var lines []string
+	i, j := 0, 0
+	for i < len(old) || j < len(items) {
+		switch {
+		case i < len(old) && j < len(items) && bytes.Equal(old[i], items[j]):
+			lines = append(lines, "    "+string(items[j]))
+			i, j = i+1, j+1
+		case i < len(old) && (j == len(items) || common[i+1][j] >= common[i][j+1]):
+			lines = append(lines, "-   "+string(old[i]))
+			i++
+		default:
+			lines = append(lines, "+   "+string(items[j]))
+			j++
+		}
+	}
+	return lines
+}
+
+// member is a member of a JSON object, its value as it was spelled.
+type member struct {
+	name  string
+	value json.RawMessage
+}
+
+func membersOf(object string) ([]member, error) {
+	dec := json.NewDecoder(strings.NewReader(object))
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		return nil, errors.New("no object")
+	}
+	var all []member
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			return nil, err
+		}
+		var m member
+		m.name, _ = name.(string)
+		if err := dec.Decode(&m.value); err != nil {
+			return nil, err
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+func find(members []member, name string) json.RawMessage {
+	for _, m := range members {
+		if m.name == name {
+			return m.value
+		}
+	}
+	return nil
+}
+
+// exportLine is what is read of a line of `remora transcript`.
+type exportLine struct {
+	Session *struct {
+		Head uint64 `json:"head"`
+	} `json:"session"`
+	Item *struct {
+		Seq     uint64          `json:"seq"`
+		Parent  uint64          `json:"parent"`
+		Turn    string          `json:"turn"`
+		Chain   string          `json:"chain"`
+		Content string          `json:"content"`
+		OnHead  bool            `json:"on_head"`
+		Off     bool            `json:"off_chain"`
+		Aside   bool            `json:"aside"`
+		Partial bool            `json:"partial"`
+		Side    bool            `json:"side"`
+		Hidden  bool            `json:"hidden"`
+		JSON    json.RawMessage `json:"json"`
+		Raw     []byte          `json:"raw"`
+	} `json:"item"`
+	Turn *struct {
+		ID         string          `json:"id"`
+		Status     string          `json:"status"`
+		Open       bool            `json:"open"`
+		Relation   string          `json:"relation"`
+		Rule       string          `json:"rule"`
+		Alone      bool            `json:"alone"`
+		ParentID   string          `json:"parent_session"`
+		Side       string          `json:"side"`
+		HTTPStatus int             `json:"http_status"`
+		Cut        string          `json:"cut"`
+		Degraded   bool            `json:"degraded"`
+		Usage      json.RawMessage `json:"usage"`
+	} `json:"turn"`
+	Lead *struct {
+		Record struct {
+			Instructions []byte   `json:"instructions"`
+			Items        [][]byte `json:"items"`
+		} `json:"record"`
+	} `json:"lead"`
+	Block *struct {
+		Text []byte `json:"text"`
+	} `json:"block"`
+}
+
+// show writes what is stored of a session.
+func (p *player) show(l *look) {
+	p.t.Helper()
+	name := kindStored + ": " + l.session
+	args := []string{"transcript", "--config", filepath.Join(p.dir, "config.yaml"), "--session", l.session}
+	if l.key != "" {
+		name += " of " + l.key
+		args = append(args, "--key", l.key)
+	}
+	out, err := p.launcher.Command(p.t, p.dir, args...)
+	if err != nil {
+		if strings.Contains(err.Error(), "no such session") {
+			p.write(name, "(nothing)\n")
+			return
+		}
+		p.t.Fatalf("stored: %s: %v", l.session, err)
+	}
+
+	var prompts, items, turns strings.Builder
+	numbers := map[uint64]int{0: 0} // of the items, in the order in which they are listed
+	dec := json.NewDecoder(strings.NewReader(out))
+	for {
+		var line exportLine
+		if err := dec.Decode(&line); err == io.EOF {
+			break
+		} else if err != nil {
+			p.t.Fatalf("stored: %s: %v", l.session, err)
+		}
+		switch {
+		case line.Item != nil:
+			p.showItem(&items, l.session, &line, numbers)
+		case line.Lead != nil:
+			for _, text := range append([][]byte{line.Lead.Record.Instructions}, line.Lead.Record.Items...) {
+				if len(text) > 0 {
+					fmt.Fprintf(&prompts, "system prompt: %s\n", text)
+				}
+			}
+		case line.Block != nil:
+			fmt.Fprintf(&turns, "told by a layer: %q\n", line.Block.Text)
+		case line.Turn != nil:
+			showTurn(&turns, &line)
+		}
+	}
+	p.write(name, p.normal(prompts.String()+items.String()+turns.String()))
+}
+
+func (p *player) showItem(b *strings.Builder, session string, line *exportLine, numbers map[uint64]int) {
+	it := line.Item
+	n := len(numbers)
+	numbers[it.Seq] = n
+	p.hashes = append(p.hashes, fmt.Sprintf("%s %s %d content=%s chain=%s", p.name, session, n, it.Content, it.Chain))
+
+	var marks []string
+	if parent := numbers[it.Parent]; parent == 0 && n > 1 {
+		marks = append(marks, "a new beginning")
+	} else if parent != n-1 {
+		marks = append(marks, fmt.Sprintf("after %d", parent))
+	}
+	for _, m := range []struct {
+		set  bool
+		name string
+	}{
+		{!it.OnHead && !it.Off && !it.Side && !it.Hidden, "not in the conversation"},
+		{it.Side, "side"},
+		{it.Aside, "the client's own summary"},
+		{it.Hidden, "hidden from the client"},
+		{it.Partial, "partial"},
+	} {
+		if m.set {
+			marks = append(marks, m.name)
+		}
+	}
+	text := it.JSON
+	if it.Raw != nil {
+		text = it.Raw
+		var compact bytes.Buffer
+		if json.Compact(&compact, it.Raw) == nil {
+			text = compact.Bytes()
+		}
+	}
+	fmt.Fprintf(b, "%d ", n)
+	if len(marks) > 0 {
+		fmt.Fprintf(b, "(%s) ", strings.Join(marks, ", "))
+	}
+	fmt.Fprintf(b, "%s\n", text)
+}
+
+func showTurn(b *strings.Builder, line *exportLine) {
+	t := line.Turn
+	fmt.Fprintf(b, "%s: %s, %s", t.ID, t.Status, t.Relation)
+	if t.Alone {
+		fmt.Fprintf(b, ", alone (%s)", t.Rule)
+	}
+	if t.Open {
+		b.WriteString(", open")
+	}
+	if t.HTTPStatus != 0 && t.HTTPStatus != 200 {
+		fmt.Fprintf(b, ", HTTP status %d", t.HTTPStatus)
+	}
+	for _, m := range []struct{ name, value string }{
+		{"cut", t.Cut}, {"side", t.Side}, {"parent session", t.ParentID}, {"usage", string(t.Usage)},
+	} {
+		if m.value != "" {
+			fmt.Fprintf(b, ", %s %s", m.name, m.value)
+		}
+	}
+	if t.Degraded {
+		b.WriteString(", degraded")
+	}
+	b.WriteString("\n")
+}
+
+// vectors are the hashes of all stored items, in one file: content and chain hashes must stay as they are, or every
+// stored session is lost.
+type vectors struct {
+	file  string
+	lines []string
+}
+
+func newVectors(t *testing.T, file string) *vectors {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	v := &vectors{file: file}
+	for line := range strings.Lines(string(text)) {
+		v.lines = append(v.lines, strings.TrimRight(line, "\n"))
+	}
+	return v
+}
+
+func (v *vectors) compare(t *testing.T, scenario string, got []string) {
+	t.Helper()
+	var want []string
+	for _, l := range v.lines {
+		if strings.HasPrefix(l, scenario+" ") {
+			want = append(want, l)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-file +played): hashes that change lose every stored session:\n%s", v.file, diff)
+	}
+}
+
+func (v *vectors) replace(scenario string, lines []string) {
+	v.lines = slices.DeleteFunc(v.lines, func(l string) bool { return strings.HasPrefix(l, scenario+" ") })
+	v.lines = append(v.lines, lines...)
+}
+
+func (v *vectors) write(t *testing.T) {
+	t.Helper()
+	slices.SortStableFunc(v.lines, func(a, b string) int {
+		x, _, _ := strings.Cut(a, " ")
+		y, _, _ := strings.Cut(b, " ")
+		return strings.Compare(x, y)
+	})
+	if err := os.WriteFile(v.file, []byte(strings.Join(v.lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

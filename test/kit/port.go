@@ -1,0 +1,49 @@
+package kit
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"testing"
+)
+
+// FreePort returns an unused TCP port of 127.0.0.1. It is none of those that systems give to outgoing
+// connections (from 32768 on Linux, 49152 elsewhere): one of another test would take it while a server is started again.
+// Nor will another test find it before this one ends, not even in another process. Other programs may still take it.
+func FreePort(tb testing.TB) int {
+	tb.Helper()
+	const first, ports, tries = 10_000, 20_000, 100
+	var err error
+	for range tries {
+		port := first + rand.IntN(ports)
+		if err = claim(tb, port); err == nil {
+			return port
+		}
+	}
+	tb.Fatalf("find a free port: %v", err)
+	return 0
+}
+
+// FreeAddr returns an address on loopback with such a port.
+func FreeAddr(tb testing.TB) string {
+	tb.Helper()
+	return fmt.Sprintf("127.0.0.1:%d", FreePort(tb))
+}
+
+// claim takes a port for the test. The mark that others see is the UDP port of the same number, which nothing here uses:
+// the system takes it back from a process that dies.
+func claim(tb testing.TB, port int) error {
+	tb.Helper()
+	address := fmt.Sprintf("127.0.0.1:%d", port)
+	mark, err := net.ListenPacket("udp", address) //nolint:noctx // loopback
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", address) //nolint:noctx // loopback
+	if err != nil {
+		_ = mark.Close()
+		return err
+	}
+	tb.Cleanup(func() { _ = mark.Close() })
+	return l.Close()
+}

@@ -1,0 +1,174 @@
+package kit
+
+import (
+	"context"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"remora/test/process"
+)
+
+// BuildProxy returns the path of the binary of this source tree, which it builds once in a test process.
+func BuildProxy(tb testing.TB) string {
+	tb.Helper()
+	bin, err := build()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return bin
+}
+
+var build = sync.OnceValues(func() (string, error) { //nolint:gochecknoglobals // one build for all tests of a process
+	_, here, _, _ := runtime.Caller(0)
+	source := filepath.Dir(filepath.Dir(filepath.Dir(here)))
+
+	// One file per source tree: the test processes of several packages share it, and nothing piles up.
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("remora-proxy-%x", crc32.ChecksumIEEE([]byte(source))))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	bin := filepath.Join(dir, "remora")
+	built := fmt.Sprintf("%s.%d", bin, os.Getpid())
+
+	// Go links no program again that is there and as it would be. What other test processes built may be just that.
+	if last, err := os.ReadFile(bin); err == nil {
+		if err := os.WriteFile(built, last, 0o700); err != nil {
+			return "", err
+		}
+	}
+	if err := process.Build(context.Background(), built); err != nil {
+		return "", err
+	}
+	return bin, os.Rename(built, bin)
+})
+
+// CheckConfig has the proxy check a configuration, in the environment of this process and with these variables beside.
+func CheckConfig(tb testing.TB, text string, environ ...string) {
+	tb.Helper()
+	file := filepath.Join(tb.TempDir(), "config.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	cmd := exec.CommandContext(tb.Context(), BuildProxy(tb), "--check", "--config", file)
+	cmd.Env = append(os.Environ(), environ...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		tb.Errorf("%v\n%s\n%s", err, out, text)
+	}
+}
+
+// maxTries is how often a port is looked for: another program may take one before the proxy does.
+const maxTries = 5
+
+// waitLimit is how long a line of the log may take.
+const waitLimit = 2 * time.Minute
+
+// Proxy is a proxy process of a test.
+type Proxy struct {
+	// URL is where it listens, with no path. It stays the same over restarts.
+	URL string
+	// Dir is its working directory; Config the path of its configuration there.
+	Dir, Config string
+
+	tb      testing.TB
+	addr    string
+	process *process.Proxy // the last one
+	running bool
+}
+
+// StartProxy writes config into dir and starts a proxy there. It is stopped at the end of the test, and must then exit
+// with 0 unless it was killed.
+func StartProxy(tb testing.TB, dir, config string) *Proxy {
+	tb.Helper()
+	p := &Proxy{tb: tb, Dir: dir, Config: filepath.Join(dir, "config.yaml")}
+	if err := os.WriteFile(p.Config, []byte(config), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	for try := 1; ; try++ {
+		p.addr = FreeAddr(tb)
+		p.URL = "http://" + p.addr
+		err := p.start()
+		if err == nil {
+			break
+		}
+		if try == maxTries || !strings.Contains(p.Log(), "address already in use") {
+			tb.Fatalf("%v\n%s", err, p.Log())
+		}
+	}
+	tb.Cleanup(func() {
+		if p.running {
+			p.Stop()
+		}
+	})
+	return p
+}
+
+// Restart starts a proxy that was stopped or killed, and waits until it accepts connections.
+func (p *Proxy) Restart() {
+	p.tb.Helper()
+	err := p.start()
+	for try := 1; err != nil && try < maxTries && strings.Contains(p.Log(), "address already in use"); try++ {
+		time.Sleep(time.Second)
+		err = p.start()
+	}
+	if err != nil {
+		p.tb.Fatalf("%v\n%s", err, p.Log())
+	}
+}
+
+func (p *Proxy) start() error {
+	cmd := exec.Command(BuildProxy(p.tb), "--config", p.Config, "--listen", p.addr)
+	cmd.Dir, cmd.Env = p.Dir, process.Environ()
+	process.DieWithParent(cmd)
+
+	var err error
+	p.process, err = process.Start(cmd)
+	p.running = err == nil
+	return err
+}
+
+// Stop asks the process to end and requires that it exits with 0.
+func (p *Proxy) Stop() {
+	p.tb.Helper()
+	p.running = false
+	if err := p.process.Stop(); err != nil {
+		p.tb.Errorf("%v\n%s", err, p.Log())
+	}
+}
+
+// Kill ends the process at once, with SIGKILL.
+func (p *Proxy) Kill() {
+	p.tb.Helper()
+	p.running = false
+	if err := p.process.Kill(); err != nil {
+		p.tb.Error(err)
+	}
+}
+
+// Log returns what the process wrote to stderr. It may be called when the process has ended.
+func (p *Proxy) Log() string { return p.process.Log() }
+
+// Logged waits until the process has written want so many times, and returns all that it wrote: an answer may be here before
+// the lines about it.
+func (p *Proxy) Logged(want string, times int) string {
+	p.tb.Helper()
+	const look = 10 * time.Millisecond
+	for range waitLimit / look {
+		if log := p.Log(); strings.Count(log, want) >= times {
+			return log
+		}
+		time.Sleep(look)
+	}
+	p.tb.Fatalf("the log does not hold %q %d times:\n%s", want, times, p.Log())
+	return ""
+}
+
+// PID returns the process id of the running proxy.
+func (p *Proxy) PID() int { return p.process.PID() }

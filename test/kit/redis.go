@@ -1,0 +1,251 @@
+package kit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"remora/test/process"
+)
+
+// Bounds of waits for a server, in all and for one command. They are long because tests share few cores, and machines
+// stand still now and then.
+const readyWithin, answersWithin = 2 * time.Minute, 30 * time.Second
+
+// Option changes how a server is started.
+type Option func(*Redis)
+
+// AppendOnly lets the server write each command to disk before it answers, so that Restart finds it again.
+func AppendOnly() Option {
+	return Args("--appendonly", "yes", "--appendfsync", "always")
+}
+
+// Args adds arguments to the command line of redis-server.
+func Args(args ...string) Option {
+	return func(s *Redis) { s.args = append(s.args, args...) }
+}
+
+// Redis is one redis-server process. Its methods fail the test when they cannot do what they are asked for.
+type Redis struct {
+	tb   testing.TB
+	dir  string
+	port int
+	args []string
+
+	mu   sync.Mutex
+	cmd  *exec.Cmd
+	done chan struct{} // closed when the process has ended
+}
+
+// StartRedis starts a server that keeps nothing on disk unless opts say so, and waits until it answers.
+func StartRedis(tb testing.TB, opts ...Option) *Redis {
+	tb.Helper()
+	s := &Redis{tb: tb, dir: tb.TempDir()}
+	tb.Cleanup(s.Kill)
+	const tries = 5
+	var err error
+	for range tries {
+		// Another process may take a port between here and the server's own bind.
+		s.port, s.args = FreePort(tb), nil
+		for _, o := range opts {
+			o(s)
+		}
+		if err = s.launch(); err == nil {
+			return s
+		}
+	}
+	tb.Fatalf("start redis-server: %v", err)
+	return nil
+}
+
+// Addr is host:port.
+func (s *Redis) Addr() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }
+
+// URL is what store.url takes.
+func (s *Redis) URL() string { return "redis://" + s.Addr() }
+
+// Port is the TCP port.
+func (s *Redis) Port() int { return s.port }
+
+// Pause stops the process in its tracks (SIGSTOP): connections stay open and nothing answers.
+func (s *Redis) Pause() { s.tb.Helper(); s.signal(syscall.SIGSTOP) }
+
+// Resume undoes Pause.
+func (s *Redis) Resume() { s.tb.Helper(); s.signal(syscall.SIGCONT) }
+
+// Stop ends the server as an operator would (SIGTERM) and waits for it.
+func (s *Redis) Stop() {
+	s.tb.Helper()
+	s.signal(syscall.SIGTERM)
+	s.wait()
+}
+
+// Kill ends the server by SIGKILL and waits for it. It may have ended already.
+func (s *Redis) Kill() {
+	s.mu.Lock()
+	cmd := s.cmd
+	s.mu.Unlock()
+	if cmd == nil {
+		return
+	}
+	_ = cmd.Process.Kill() // fails only for a process that has ended
+	s.wait()
+}
+
+// Restart starts the server again on its port and directory; it is killed first if it runs.
+func (s *Redis) Restart() {
+	s.tb.Helper()
+	s.Kill()
+	if err := s.launch(); err != nil {
+		s.tb.Fatalf("restart redis-server: %v", err)
+	}
+}
+
+// Do sends one command over a connection of its own and returns the reply: a string for simple and bulk strings and
+// integers, and nothing but "*" for arrays.
+func (s *Redis) Do(args ...string) (string, error) {
+	return command(s.Addr(), args...)
+}
+
+func (s *Redis) signal(sig syscall.Signal) {
+	s.tb.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd == nil {
+		s.tb.Fatalf("signal redis-server: it is not running")
+	}
+	if err := s.cmd.Process.Signal(sig); err != nil {
+		s.tb.Fatalf("signal redis-server: %v", err)
+	}
+}
+
+func (s *Redis) wait() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd != nil {
+		<-s.done
+		s.cmd = nil
+	}
+}
+
+// launch starts the process and waits until it answers; an error says that it did not.
+func (s *Redis) launch() error {
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		s.tb.Fatal("redis-server is missing: apt-get install redis-server")
+	}
+	logFile := filepath.Join(s.dir, "log")
+	args := append([]string{
+		"--port", fmt.Sprint(s.port), "--bind", "127.0.0.1", "--dir", s.dir, "--logfile", logFile,
+		"--save", "", "--daemonize", "no",
+	}, s.args...)
+	cmd := exec.Command(path, args...)
+	if strings.HasSuffix(s.sentinelFile(), ".conf") {
+		cmd = exec.Command(path, s.sentinelFile(), "--sentinel")
+	}
+	cmd.Dir = s.dir
+	process.DieWithParent(cmd)
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	done := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // how it ended does not matter: tests kill it
+		close(done)
+	}()
+	s.mu.Lock()
+	s.cmd, s.done = cmd, done
+	s.mu.Unlock()
+	err = poll(func() error {
+		select {
+		case <-done:
+			return fatal{errors.New("it ended at once: " + tail(logFile))}
+		default:
+		}
+		_, err := s.Do("PING")
+		if redis.HasErrorPrefix(err, "NOAUTH") {
+			return nil // it wants a password, so it is up
+		}
+		return err
+	})
+	if err != nil {
+		s.Kill()
+	}
+	return err
+}
+
+// sentinelFile is the configuration file that a Sentinel was started with, or empty.
+func (s *Redis) sentinelFile() string {
+	if len(s.args) == 1 {
+		return s.args[0]
+	}
+	return ""
+}
+
+// fatal ends a poll.
+type fatal struct{ error }
+
+// poll calls f until it returns nil or a fatal error, or time is up.
+func poll(f func() error) error {
+	deadline := time.NewTimer(readyWithin)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := f()
+		var end fatal
+		if err == nil || errors.As(err, &end) {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			return fmt.Errorf("not ready within %s: %w", readyWithin, err)
+		}
+	}
+}
+
+func tail(path string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b[max(0, len(b)-400):])
+}
+
+// command runs one command over a connection of its own.
+func command(addr string, args ...string) (string, error) {
+	client := redis.NewClient(&redis.Options{
+		Addr: addr, Protocol: 2, DisableIdentity: true, MaxRetries: -1, DialerRetries: 1,
+		DialTimeout: answersWithin, ReadTimeout: answersWithin, WriteTimeout: answersWithin,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	defer func() { _ = client.Close() }()
+
+	words := make([]any, len(args))
+	for i, word := range args {
+		words[i] = word
+	}
+	reply, err := client.Do(context.Background(), words...).Result()
+	switch {
+	case errors.Is(err, redis.Nil):
+		return "", nil
+	case err != nil:
+		return "", err
+	}
+	if _, list := reply.([]any); list {
+		return "*", nil
+	}
+	return fmt.Sprint(reply), nil
+}

@@ -1,0 +1,274 @@
+package kit
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// ClusterServers are the masters of a cluster, in the order of their slots, and the replica of each, if it has any.
+type ClusterServers struct {
+	Nodes, Replicas []*Redis
+}
+
+// StartCluster starts three masters that share the slots, and waits until each knows of all.
+func StartCluster(tb testing.TB, opts ...Option) *ClusterServers {
+	tb.Helper()
+	const masters, slots = 3, 16384
+	c := &ClusterServers{}
+	for i := range masters {
+		node := startNode(tb, opts)
+		c.Nodes = append(c.Nodes, node)
+		from, to := slots*i/masters, slots*(i+1)/masters-1
+		must(tb, node, "CLUSTER", "ADDSLOTSRANGE", fmt.Sprint(from), fmt.Sprint(to))
+		must(tb, node, "CLUSTER", "SET-CONFIG-EPOCH", fmt.Sprint(i+1))
+	}
+	for _, node := range c.Nodes[1:] {
+		must(tb, c.Nodes[0], "CLUSTER", "MEET", "127.0.0.1", fmt.Sprint(node.Port()), fmt.Sprint(node.busPort()))
+	}
+	for _, node := range c.Nodes {
+		ready(tb, func() error {
+			info, err := node.Do("CLUSTER", "INFO")
+			for _, sign := range []string{"cluster_state:ok", "cluster_slots_ok:16384", "cluster_size:3"} {
+				if err == nil && !strings.Contains(info, sign) {
+					err = errors.New(info)
+				}
+			}
+			return err
+		})
+	}
+	return c
+}
+
+// startNode starts a server that is in no cluster yet.
+func startNode(tb testing.TB, opts []Option) *Redis {
+	tb.Helper()
+	return StartRedis(tb, append([]Option{
+		// Nodes that take a machine that stood still for a node that is gone would refuse all commands for a while.
+		Args("--cluster-enabled", "yes", "--cluster-node-timeout", "60000"),
+		// The bus gets a port of its own: by default it is 10000 higher, which may not exist or may be taken.
+		func(s *Redis) { s.args = append(s.args, "--cluster-port", fmt.Sprint(FreePort(tb))) },
+	}, opts...)...)
+}
+
+// StartClusterWithReplicas starts three masters with a replica each, and waits until a failover could begin at once: every
+// replica is in step, and every node knows of all.
+func StartClusterWithReplicas(tb testing.TB, opts ...Option) *ClusterServers {
+	tb.Helper()
+	// A replica that could not reach its master for long, as may happen where tests share few cores, is no worse here.
+	opts = append([]Option{Args("--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0")}, opts...)
+	c := StartCluster(tb, opts...)
+	for _, master := range c.Nodes {
+		replica := startNode(tb, opts)
+		c.Replicas = append(c.Replicas, replica)
+		id := must(tb, master, "CLUSTER", "MYID")
+		must(tb, replica, "CLUSTER", "MEET", "127.0.0.1", fmt.Sprint(master.Port()), fmt.Sprint(master.busPort()))
+		ready(tb, func() error { // it can follow only whom it knows as a master
+			_, err := replica.Do("CLUSTER", "REPLICATE", id)
+			return err
+		})
+	}
+	for i := range c.Nodes {
+		ready(tb, func() error { return c.Replicas[i].inStep() })
+		for _, node := range []*Redis{c.Nodes[i], c.Replicas[i]} {
+			ready(tb, func() error { return knowsReplicas(node, len(c.Replicas)) })
+		}
+	}
+	// Only now: while they get to know each other, nodes that stood still for a moment must not give each other up.
+	for _, node := range slices.Concat(c.Nodes, c.Replicas) {
+		must(tb, node, "CONFIG", "SET", "cluster-node-timeout", "2000")
+	}
+	return c
+}
+
+// knowsReplicas returns nil once the node knows of this many replicas, and all of them are well.
+func knowsReplicas(node *Redis, want int) error {
+	all, err := node.Do("CLUSTER", "NODES")
+	if err == nil && (strings.Count(all, "slave ") != want || strings.Contains(all, "fail")) {
+		err = errors.New(all)
+	}
+	return err
+}
+
+// inStep returns nil once a replica has all that its master has.
+func (s *Redis) inStep() error {
+	info, err := s.Do("INFO", "replication")
+	if err == nil && !strings.Contains(info, "master_link_status:up") {
+		err = errors.New("the replica is not in step")
+	}
+	return err
+}
+
+// IsMaster reports whether the server takes writes, as a replica does once it was promoted.
+func (s *Redis) IsMaster() bool {
+	info, err := s.Do("INFO", "replication")
+	return err == nil && strings.Contains(info, "role:master")
+}
+
+// URL is what store.url takes.
+func (c *ClusterServers) URL() string {
+	addrs := make([]string, 0, len(c.Nodes))
+	for _, n := range c.Nodes {
+		addrs = append(addrs, n.Addr())
+	}
+	return "redis+cluster://" + strings.Join(addrs, ",")
+}
+
+// MoveSlotOf moves the slot of key to the next node, keys and all, as resharding does. It returns the slot and the
+// index of the node that had it.
+func (c *ClusterServers) MoveSlotOf(tb testing.TB, key string) (slot, from int) {
+	tb.Helper()
+	text := must(tb, c.Nodes[0], "CLUSTER", "KEYSLOT", key)
+	slot, err := strconv.Atoi(text)
+	if err != nil {
+		tb.Fatalf("slot of %q: %v", key, err)
+	}
+	for from = 0; from < len(c.Nodes); from++ {
+		// The node that has a slot is the one that answers without a redirection.
+		if _, err := c.Nodes[from].Do("EXISTS", key); err == nil {
+			break
+		}
+	}
+	if from == len(c.Nodes) {
+		tb.Fatalf("slot %d has no node", slot)
+	}
+	// A target that has not heard of the source's newest epoch would take the slot with an older one, and lose it again.
+	ready(tb, c.agree)
+	source, target := c.Nodes[from], c.Nodes[(from+1)%len(c.Nodes)]
+	sourceID, targetID := must(tb, source, "CLUSTER", "MYID"), must(tb, target, "CLUSTER", "MYID")
+	must(tb, target, "CLUSTER", "SETSLOT", text, "IMPORTING", sourceID)
+	must(tb, source, "CLUSTER", "SETSLOT", text, "MIGRATING", targetID)
+	must(tb, source, "MIGRATE", "127.0.0.1", fmt.Sprint(target.Port()), key, "0", fmt.Sprint(answersWithin.Milliseconds()))
+	for _, n := range []*Redis{target, source} {
+		must(tb, n, "CLUSTER", "SETSLOT", text, "NODE", targetID)
+	}
+	return slot, from
+}
+
+// agree returns nil once all nodes have heard of the same epochs and slots.
+func (c *ClusterServers) agree() error {
+	first := ""
+	for i, node := range c.Nodes {
+		all, err := node.Do("CLUSTER", "NODES")
+		if err != nil {
+			return err
+		}
+		var known []string
+		for line := range strings.Lines(all) {
+			// id, address, flags, master, ping, pong, epoch, link, slots
+			if f := strings.Fields(line); len(f) > 7 {
+				known = append(known, fmt.Sprint(f[0], f[6], f[8:]))
+			}
+		}
+		slices.Sort(known)
+		if told := strings.Join(known, "\n"); i == 0 {
+			first = told
+		} else if told != first {
+			return fmt.Errorf("one node tells of\n%s\nand another of\n%s", first, told)
+		}
+	}
+	return nil
+}
+
+func (s *Redis) busPort() string {
+	for i, a := range s.args {
+		if a == "--cluster-port" {
+			return s.args[i+1]
+		}
+	}
+	return "0"
+}
+
+// SentinelServers are a master with one replica, watched by three Sentinels that need two votes.
+type SentinelServers struct {
+	Master, Replica *Redis
+	Sentinels       []*Redis
+}
+
+// StartSentinel starts them and waits until every Sentinel knows the replica and the other Sentinels, so that a failover
+// can begin at once.
+func StartSentinel(tb testing.TB, opts ...Option) *SentinelServers {
+	tb.Helper()
+	s := &SentinelServers{Master: StartRedis(tb, append([]Option{Args("--repl-diskless-sync-delay", "0")}, opts...)...)}
+	s.Replica = StartRedis(tb, append([]Option{Args("--replicaof", "127.0.0.1", fmt.Sprint(s.Master.Port()))}, opts...)...)
+	ready(tb, s.Replica.inStep)
+	for range 3 {
+		s.Sentinels = append(s.Sentinels, startSentinel(tb, s.Master.Port()))
+	}
+	for _, one := range s.Sentinels {
+		ready(tb, func() error {
+			info, err := one.Do("INFO", "sentinel")
+			if err == nil && !strings.Contains(info, "status=ok,address="+s.Master.Addr()+",slaves=1,sentinels=3") {
+				err = errors.New(info)
+			}
+			return err
+		})
+	}
+	return s
+}
+
+// URL is what store.url takes.
+func (s *SentinelServers) URL() string {
+	addrs := make([]string, 0, len(s.Sentinels))
+	for _, one := range s.Sentinels {
+		addrs = append(addrs, one.Addr())
+	}
+	return "redis+sentinel://" + strings.Join(addrs, ",") + "/mymaster/0"
+}
+
+// downAfter is how long a master may be silent. It is more than the two seconds after which a Sentinel knows that it was
+// itself that stood still, or all of the machine, and then promotes no replica for a while.
+const downAfter = 3 * time.Second
+
+// tilt is that while: enough to hear of all servers again. By default it is half a minute, which on a machine that stands
+// still now and then has no end. Only Sentinels from Redis 7 on can be told.
+const tilt = time.Second
+
+// startSentinel starts a Sentinel, which insists on a file that it can rewrite.
+func startSentinel(tb testing.TB, master int) *Redis {
+	tb.Helper()
+	s := &Redis{tb: tb, dir: tb.TempDir()}
+	tb.Cleanup(s.Kill)
+	const tries = 5
+	var err error
+	for range tries {
+		s.port = FreePort(tb)
+		file := filepath.Join(s.dir, "sentinel.conf")
+		conf := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nlogfile %s\n"+
+			"sentinel monitor mymaster 127.0.0.1 %d 2\n"+
+			"sentinel down-after-milliseconds mymaster %d\nsentinel failover-timeout mymaster 3000\n",
+			s.port, s.dir, filepath.Join(s.dir, "log"), master, downAfter.Milliseconds())
+		if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
+			tb.Fatalf("write sentinel.conf: %v", err)
+		}
+		s.args = []string{file}
+		if err = s.launch(); err == nil {
+			_, _ = s.Do("SENTINEL", "DEBUG", "tilt-period", fmt.Sprint(tilt.Milliseconds())) // older ones take their time
+			return s
+		}
+	}
+	tb.Fatalf("start sentinel: %v", err)
+	return nil
+}
+
+func must(tb testing.TB, s *Redis, args ...string) string {
+	tb.Helper()
+	reply, err := s.Do(args...)
+	if err != nil {
+		tb.Fatalf("%s: %v", strings.Join(args, " "), err)
+	}
+	return reply
+}
+
+func ready(tb testing.TB, f func() error) {
+	tb.Helper()
+	if err := poll(f); err != nil {
+		tb.Fatalf("wait for servers: %v", err)
+	}
+}

@@ -1,0 +1,257 @@
+package corpus
+
+import (
+	"bufio"
+	"embed"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+//go:embed en.txt de.txt zh.txt
+var sceneFiles embed.FS
+
+// language is what conversations of one language are made of. Its file has one thing a line, and variants between bars:
+//
+//	months, weekdays, names    lists; a week begins on Sunday
+//	date, monthyear            how a date is written, of {day}, {month}, {monthnumber}, {year}
+//	ago N, soon N              phrases for N days before or after a session, in which {weekday} is the day's
+//	pool X                     values of the slot {X}
+//	hello, bye                 the first and last lines of a session, by turns
+//	aside                      sentences that stand before or behind others
+//	scene NAME [series|chat|noise]
+//
+// A scene is told in one piece. A series is told several times, of other things; chat and noise have no questions, and noise
+// speaks of the same things as the rest. Its lines:
+//
+//	A: B:                      what the teller and the other say
+//	A*: A*label:               the same, as evidence, of which there is one line without a label at most
+//	later, meanwhile           what follows is told in a later session: after the date that {soon} was, or before it
+//	ask CATEGORY LABEL...:     a question and its answer, with the lines that hold it; 0 or none is the one without a label
+//	every CATEGORY:            a question over all scenes of this name that one of the two tells
+//	join SCENE MINE THEIRS:    a question of several hops, from this scene to another of the same teller
+//
+// Slots are {A} the teller, {B} the other, {ago} {date} {monthyear} a day in the past, {soon} {soondate} {soon2} {soon2date}
+// one in the future, {weekday}, {n:2-9} a number, {X} and {X2} two values of a pool, {=X} one that the teller keeps.
+type language struct {
+	code             string
+	months, weekdays []string
+	date, monthyear  string
+	names            []string
+	ago, soon        []phrase
+	pools            map[string][]string
+	hello, bye       [][]string
+	aside            []string
+	scenes           []*scene
+}
+
+// phrase names a day by its distance.
+type phrase struct {
+	days int
+	text string
+}
+
+type scene struct {
+	name   string
+	kind   string // "", series, chat or noise
+	parts  [][]line
+	before []bool // whether the part stands before the date of the one ahead of it
+	asks   []ask
+}
+
+type line struct {
+	teller   bool
+	evidence bool
+	label    string
+	variants []string
+}
+
+type ask struct {
+	category Category
+	labels   []string // "" for the line without a label
+	every    bool
+	join     string // another scene, to whose line the last of labels belongs
+	variants []variant
+}
+
+// variant is a question and its answer.
+type variant struct{ text, answer string }
+
+// slot finds what is filled in. Its first group is the name, its second and third the bounds of a number.
+var slot = regexp.MustCompile(`\{(=?[A-Za-z]+2?(?:date)?)(?::(\d+)-(\d+))?\}`)
+
+func readLanguage(code string) (*language, error) {
+	file, err := sceneFiles.Open(code + ".txt")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // only read
+	l := &language{code: code, pools: map[string][]string{}}
+	in := bufio.NewScanner(file)
+	for n := 1; in.Scan(); n++ {
+		text := strings.TrimSpace(in.Text())
+		if text == "" || strings.HasPrefix(text, "#") {
+			continue
+		}
+		if err := l.line(text); err != nil {
+			return nil, fmt.Errorf("%s.txt, line %d: %w", code, n, err)
+		}
+	}
+	if err := in.Err(); err != nil {
+		return nil, err
+	}
+	return l, l.check()
+}
+
+func (l *language) line(text string) error {
+	head, rest, told := strings.Cut(text, ":")
+	words := strings.Fields(head)
+	values := variants(rest)
+	switch word := words[0]; {
+	case word == "scene":
+		s := &scene{name: words[1], parts: make([][]line, 1), before: make([]bool, 1)}
+		if len(words) > 2 {
+			s.kind = words[2]
+		}
+		l.scenes = append(l.scenes, s)
+	case word == "later", word == "meanwhile":
+		s := l.scenes[len(l.scenes)-1]
+		s.parts, s.before = append(s.parts, nil), append(s.before, word == "meanwhile")
+	case !told:
+		return fmt.Errorf("want a colon behind %q", word)
+	case word == "months":
+		l.months = values
+	case word == "weekdays":
+		l.weekdays = values
+	case word == "names":
+		l.names = values
+	case word == "date":
+		l.date = values[0]
+	case word == "monthyear":
+		l.monthyear = values[0]
+	case word == "hello":
+		l.hello = append(l.hello, values)
+	case word == "bye":
+		l.bye = append(l.bye, values)
+	case word == "aside":
+		l.aside = values
+	case word == "pool":
+		l.pools[words[1]] = values
+	case word == "ago", word == "soon":
+		days, err := strconv.Atoi(words[1])
+		if err != nil {
+			return err
+		}
+		list := map[string]*[]phrase{"ago": &l.ago, "soon": &l.soon}[word]
+		for _, v := range values {
+			*list = append(*list, phrase{days, v})
+		}
+	case word == "ask", word == "every", word == "join":
+		return l.ask(words, values)
+	case word[0] == 'A' || word[0] == 'B':
+		s := l.scenes[len(l.scenes)-1]
+		label, evidence := strings.CutPrefix(word[1:], "*")
+		last := len(s.parts) - 1
+		s.parts[last] = append(s.parts[last], line{teller: word[0] == 'A', evidence: evidence, label: label, variants: values})
+	default:
+		return fmt.Errorf("unknown word %q", word)
+	}
+	return nil
+}
+
+func (l *language) ask(words, values []string) error {
+	s := l.scenes[len(l.scenes)-1]
+	a := ask{every: words[0] == "every"}
+	labels := words[2:]
+	if words[0] == "join" {
+		a.category, a.join = MultiHop, words[1]
+	} else {
+		categories := map[string]Category{"single": SingleHop, "multi": MultiHop, "temporal": Temporal, "open": Open, "adversarial": Adversarial}
+		if a.category = categories[words[1]]; a.category == "" {
+			return fmt.Errorf("unknown category %q", words[1])
+		}
+	}
+	if len(labels) == 0 {
+		labels = []string{"0"}
+	}
+	for _, label := range labels {
+		a.labels = append(a.labels, strings.TrimPrefix(label, "0"))
+	}
+	for _, v := range values {
+		text, answer, ok := strings.Cut(v, " = ")
+		if !ok {
+			return fmt.Errorf("want an answer behind =")
+		}
+		a.variants = append(a.variants, variant{strings.TrimSpace(text), strings.TrimSpace(answer)})
+	}
+	s.asks = append(s.asks, a)
+	return nil
+}
+
+func variants(text string) []string {
+	var all []string
+	for v := range strings.SplitSeq(text, " | ") {
+		all = append(all, strings.TrimSpace(v))
+	}
+	return all
+}
+
+// check tells of slots and labels that do not exist.
+func (l *language) check() error {
+	known := []string{"A", "B", "ago", "date", "monthyear", "soon", "soondate", "soon2", "soon2date", "weekday", "n"}
+	good := func(text string) error {
+		for _, m := range slot.FindAllStringSubmatch(text, -1) {
+			name := strings.TrimPrefix(m[1], "=")
+			_, pool := l.pools[strings.TrimSuffix(name, "2")]
+			if !pool && !slices.Contains(known, name) {
+				return fmt.Errorf("unknown slot in %q", text)
+			}
+		}
+		return nil
+	}
+	byName := map[string]*scene{}
+	for _, s := range l.scenes {
+		byName[s.name] = s
+	}
+	for _, s := range l.scenes {
+		for _, p := range s.parts {
+			for _, line := range p {
+				for _, v := range line.variants {
+					if err := good(v); err != nil {
+						return fmt.Errorf("%s, scene %s: %w", l.code, s.name, err)
+					}
+				}
+			}
+		}
+		for _, a := range s.asks {
+			for i, label := range a.labels {
+				of := s
+				if a.join != "" && i == len(a.labels)-1 {
+					of = byName[a.join]
+				}
+				if of == nil || !of.has(label) {
+					return fmt.Errorf("%s, scene %s: no evidence line %q", l.code, s.name, label)
+				}
+			}
+			for _, v := range a.variants {
+				if err := good(v.text + v.answer); err != nil {
+					return fmt.Errorf("%s, scene %s: %w", l.code, s.name, err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (s *scene) has(label string) bool {
+	for _, p := range s.parts {
+		for _, line := range p {
+			if line.evidence && line.label == label {
+				return true
+			}
+		}
+	}
+	return false
+}

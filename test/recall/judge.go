@@ -1,0 +1,230 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"remora/test/recall/corpus"
+)
+
+// charactersPerToken is how budgets are counted: not by a tokenizer, so that figures of different models compare.
+const charactersPerToken = 4
+
+// leastQuote is how long a line has to be that has only a part of a turn, in characters.
+const leastQuote = 24
+
+// measurement is what the passes of one configuration came to.
+type measurement struct {
+	layers        layers
+	conversations []*corpus.Conversation
+	byTokens      map[int]*pass // a pass that serves several is told once and cut
+	byItems       map[int]*pass // empty where ranks cannot be seen
+}
+
+// figures are sums over questions, of shares from 0 to 1.
+type figures struct {
+	questions           int
+	covered             map[int]float64 // by tokens: the share of the evidence turns that were told within
+	recall              map[int]float64 // by items: the same among the first so many
+	firstHit, sessionDC float64         // the first session has evidence; NDCG of the first five
+	tokens              float64         // told with 1,000 allowed
+	empty               int             // nothing was told then
+}
+
+// judge works out the figures of each category and of each language, by their names, and of all questions under "".
+func (m *measurement) judge() map[string]*figures {
+	all := map[string]*figures{}
+	for i, c := range m.conversations {
+		said := newTranscript(c)
+		for n, q := range c.Questions {
+			for _, group := range slices.Compact([]string{string(q.Category), c.Language, ""}) {
+				if all[group] == nil {
+					all[group] = &figures{covered: map[int]float64{}, recall: map[int]float64{}}
+				}
+				m.add(all[group], said, i, n)
+			}
+		}
+	}
+	return all
+}
+
+// usual is the budget of which the table says how much of it was used.
+const usual = 1000
+
+func (m *measurement) add(f *figures, said *transcript, conversation, question int) {
+	evidence := m.conversations[conversation].Questions[question].Evidence
+	f.questions++
+	for _, tokens := range tokenSteps {
+		text := firstCharacters(m.byTokens[tokens].told[conversation][question], tokens*charactersPerToken)
+		f.covered[tokens] += share(said.find(text), evidence)
+		if tokens == usual {
+			f.tokens += float64(utf8.RuneCountInString(text)) / charactersPerToken
+			if text == "" {
+				f.empty++
+			}
+		}
+	}
+	if len(m.byItems) == 0 {
+		return
+	}
+
+	var sessions []string // as the ranking meets them
+	for _, items := range itemSteps {
+		found := said.find(m.byItems[items].told[conversation][question])
+		f.recall[items] += share(found, evidence)
+		sessions = append(sessions, said.newSessions(found, sessions)...)
+	}
+	wanted := map[string]bool{}
+	for _, id := range evidence {
+		wanted[said.session[id]] = true
+	}
+	if len(sessions) > 0 && wanted[sessions[0]] {
+		f.firstHit++
+	}
+	f.sessionDC += gain(sessions, wanted)
+}
+
+// gain is the normalised discounted cumulative gain of the first five sessions.
+func gain(sessions []string, wanted map[string]bool) float64 {
+	const first = 5
+	got, best := 0.0, 0.0
+	for i := range first {
+		worth := 1 / math.Log2(float64(i)+2)
+		if i < len(wanted) {
+			best += worth
+		}
+		if i < len(sessions) && wanted[sessions[i]] {
+			got += worth
+		}
+	}
+	return got / best
+}
+
+func share(found map[string]bool, evidence []string) float64 {
+	n := 0
+	for _, id := range evidence {
+		if found[id] {
+			n++
+		}
+	}
+	return float64(n) / float64(len(evidence))
+}
+
+func firstCharacters(text string, n int) string {
+	for i := range text {
+		if n--; n < 0 {
+			return text[:i]
+		}
+	}
+	return text
+}
+
+// transcript finds turns in what was told.
+type transcript struct {
+	turns   []turn
+	session map[string]string // by turn
+	at      map[string]time.Time
+}
+
+type turn struct {
+	id, session, text string
+	number            int // in its session, from 1: so items are numbered that were imported
+	day               string
+}
+
+func newTranscript(c *corpus.Conversation) *transcript {
+	t := &transcript{session: map[string]string{}, at: map[string]time.Time{}}
+	for i := range c.Sessions {
+		s := &c.Sessions[i]
+		t.at[s.Name] = s.At
+		for n := range s.Turns {
+			said := &s.Turns[n]
+			t.session[said.ID] = s.Name
+			t.turns = append(t.turns, turn{
+				id: said.ID, session: s.Name, number: n + 1, day: s.At.Format(time.DateOnly),
+				text: flat(cmp.Or(said.Text, said.Caption)),
+			})
+		}
+	}
+	return t
+}
+
+// flat is a text in one line, with single spaces.
+func flat(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// lineHead is what a line begins with that says of which item it is: its date, and a name that ends with the item's number.
+var lineHead = regexp.MustCompile(`^\W*\[(\d{4}-\d{2}-\d{2})(?:[ ,]+\S*?(\d+))?\]`)
+
+// lineFrame is what stands before and behind what a line quotes: marks of a list, who said it, quotation marks.
+var lineFrame = regexp.MustCompile(`^\W*(?:\[[^\]]*\]\W*)?(?:(?:user|assistant|a model said|the model said): *)?["“]?(.*?)["”]?$`)
+
+// find returns the turns that a text tells. A turn is told by a line that has its words, or a part of them, and, where the
+// line names an item, is that item.
+func (t *transcript) find(text string) map[string]bool {
+	found := map[string]bool{}
+	for line := range strings.Lines(text) {
+		line = flat(line)
+		head, quote := lineHead.FindStringSubmatch(line), lineFrame.FindStringSubmatch(line)[1]
+		if said, ok := cutSpeaker(quote); ok {
+			quote = said
+		}
+		part := utf8.RuneCountInString(quote) >= leastQuote
+		for i := range t.turns {
+			said := &t.turns[i]
+			if said.text == "" || head != nil && (head[1] != said.day || head[2] != "" && head[2] != strconv.Itoa(said.number)) {
+				continue
+			}
+			if strings.Contains(line, said.text) || part && strings.Contains(said.text, quote) {
+				found[said.id] = true
+			}
+		}
+	}
+	return found
+}
+
+// cutSpeaker takes the name from before what somebody said.
+func cutSpeaker(line string) (said string, ok bool) {
+	const longest = 40 // bytes
+	name, said, ok := strings.Cut(line, ": ")
+	return said, ok && len(name) <= longest
+}
+
+// newSessions returns the sessions of turns that are not among those met before: most turns first, then the newest.
+func (t *transcript) newSessions(found map[string]bool, before []string) []string {
+	turns := map[string]int{}
+	for id := range found {
+		if s := t.session[id]; !slices.Contains(before, s) {
+			turns[s]++
+		}
+	}
+	var all []string
+	for s := range turns {
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b string) int {
+		return cmp.Or(turns[b]-turns[a], t.at[b].Compare(t.at[a]), strings.Compare(a, b))
+	})
+	return all
+}
+
+// describe says what is asked.
+func describe(b *strings.Builder, all []*corpus.Conversation) {
+	sessions, turns, characters, questions := 0, 0, 0, 0
+	for _, c := range all {
+		sessions, turns, questions = sessions+len(c.Sessions), turns+c.Turns(), questions+len(c.Questions)
+		for i := range c.Sessions {
+			for n := range c.Sessions[i].Turns {
+				characters += utf8.RuneCountInString(c.Sessions[i].Turns[n].Said())
+			}
+		}
+	}
+	fmt.Fprintf(b, "%d conversations, %d sessions, %d turns, %d tokens (characters / %d), %d questions.\n", len(all), sessions, turns,
+		characters/charactersPerToken, charactersPerToken, questions)
+}

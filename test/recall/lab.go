@@ -1,0 +1,198 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"remora/test/process"
+	"remora/test/recall/corpus"
+	"remora/test/scripted"
+)
+
+// settings are those of every run. Waits are long, so that a busy machine does not show as memory that was left out.
+const settings = `server: {listen: "127.0.0.1:0", admin_listen: %q}
+store: {url: "bolt:%s", commit_wait: 1m, read_wait: 1m, spool: {dir: ""}}
+providers: [{name: scripted, kind: compatible, base_url: %q}]
+log: {level: error}
+`
+
+// shutdownGrace bounds how long a proxy that was asked to end may take.
+const shutdownGrace = 20 * time.Second
+
+// lab measures one configuration of layers.
+type lab struct {
+	binary, dir   string
+	conversations []*corpus.Conversation
+	layers        layers
+	progress      io.Writer
+}
+
+// measure asks all questions, once for each amount that may be told.
+func (l *lab) measure(ctx context.Context) (*measurement, error) {
+	m := &measurement{layers: l.layers, conversations: l.conversations, byTokens: map[int]*pass{}, byItems: map[int]*pass{}}
+	if !l.layers.variesTokens() {
+		p, err := l.pass(ctx, anyTokens, anyItems)
+		if err != nil {
+			return nil, err
+		}
+		for _, tokens := range tokenSteps {
+			m.byTokens[tokens] = p
+		}
+		return m, nil
+	}
+	for _, tokens := range tokenSteps {
+		p, err := l.pass(ctx, tokens, anyItems)
+		if err != nil {
+			return nil, err
+		}
+		m.byTokens[tokens] = p
+	}
+	if l.layers.variesItems() {
+		for _, items := range itemSteps {
+			p, err := l.pass(ctx, anyTokens, items)
+			if err != nil {
+				return nil, err
+			}
+			m.byItems[items] = p
+		}
+	}
+	return m, nil
+}
+
+// pass is what was told in answer to every question under one configuration.
+type pass struct {
+	told  [][]string      // by conversation and question, what arrived beside the question, a message after the other
+	times []time.Duration // from sending a question to its answer, which is an error without a body
+	hooks hookTimes
+}
+
+// pass has a store and a proxy of its own, so that what was asked before is not there to be found.
+func (l *lab) pass(ctx context.Context, tokens, items int) (p *pass, err error) {
+	_, _ = fmt.Fprintf(l.progress, "%s: at most %d tokens, %d items\n", l.layers.name, tokens, items) // only for those who watch
+	dir, err := os.MkdirTemp(l.dir, "pass-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	u := &upstream{}
+	if u.server, err = scripted.Start(scripted.Options{Respond: u.respond, KeepRequests: 1}); err != nil { //nolint:contextcheck // ends by Close
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, u.server.Close()) }()
+	admin, err := freeAddress(ctx)
+	if err != nil {
+		return nil, err
+	}
+	config := filepath.Join(dir, "config.yaml")
+	text := fmt.Sprintf(settings, admin, filepath.Join(dir, "store.db"), u.server.URL()+"/v1") + l.layers.with(tokens, items)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	if !l.layers.spoken {
+		if err := l.bringIn(ctx, dir, config); err != nil {
+			return nil, err
+		}
+	}
+
+	cmd := exec.CommandContext(ctx, l.binary, "--config", config)
+	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, process.Environ(), shutdownGrace
+	proxy, err := process.Start(cmd)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, proxy.Stop()) }()
+	c := &client{url: proxy.URL, upstream: u, http: &http.Client{Transport: &http.Transport{}}}
+	defer c.http.CloseIdleConnections()
+	if l.layers.spoken {
+		if err := c.speak(ctx, l.conversations); err != nil {
+			return nil, proxy.Explain(err)
+		}
+	}
+	if p, err = c.ask(ctx, l.conversations); err != nil {
+		return nil, proxy.Explain(err)
+	}
+	p.hooks, err = readHooks(ctx, c.http, "http://"+admin+"/metrics")
+	return p, err
+}
+
+// bringIn imports all conversations into the store of a configuration.
+func (l *lab) bringIn(ctx context.Context, dir, config string) error {
+	name := filepath.Join(dir, "messages.jsonl")
+	file, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	out := bufio.NewWriter(file)
+	err = errors.Join(writeMessages(out, l.conversations), out.Flush(), file.Close())
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, l.binary, "transcript", "--config", config, "--import", name)
+	cmd.Dir, cmd.Env = dir, process.Environ()
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("import conversations: %w: %s", err, bytes.TrimSpace(said))
+	}
+	return nil
+}
+
+// freeAddress is one on which nothing listens yet.
+func freeAddress(ctx context.Context) (string, error) {
+	var config net.ListenConfig
+	ln, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return ln.Addr().String(), ln.Close()
+}
+
+// message is one of Chat Completions.
+type message struct {
+	Role    string `json:"role"`
+	Content string `json:"content"`
+}
+
+// messages are those of a session: the first speaker of a conversation is the user, the other the model, and each says by
+// whose name, as in recorded conversations of several people.
+func messages(c *corpus.Conversation, s *corpus.Session) []message {
+	all := make([]message, len(s.Turns))
+	for i := range s.Turns {
+		t := &s.Turns[i]
+		all[i] = message{"user", t.Said()}
+		if t.Speaker == c.Speakers[1] {
+			all[i].Role = "assistant"
+		}
+	}
+	return all
+}
+
+// sessionID names a session to the proxy; the conversation is the resource.
+func sessionID(c *corpus.Conversation, name string) string { return c.Name + "/" + name }
+
+// writeMessages writes conversations as `proxy transcript --import` takes them. All that was said in a session has its date.
+func writeMessages(w io.Writer, all []*corpus.Conversation) error {
+	enc := json.NewEncoder(w)
+	for _, c := range all {
+		for i := range c.Sessions {
+			s := &c.Sessions[i]
+			err := enc.Encode(map[string]string{"session": sessionID(c, s.Name), "resource": c.Name})
+			for _, m := range messages(c, s) {
+				err = errors.Join(err, enc.Encode(map[string]any{"message": m, "time": s.At}))
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"embed"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+//go:embed layers/*.yaml
+var shippedLayers embed.FS
+
+// layers are a part of a configuration that is measured. In it ${tokens} and ${items} stand for how much may be told: a
+// file that has them is measured several times.
+type layers struct {
+	name   string
+	config string
+	spoken bool // its layers learn only from what passes the proxy: conversations are sent through it, not imported
+}
+
+// What may be told, in the runs of layers that have ${tokens} and ${items}. Where one is varied the other is so large that it
+// does not matter.
+var (
+	tokenSteps = []int{500, 1000, 2000, 4000}
+	itemSteps  = []int{1, 2, 3, 5, 10, 20, 50}
+)
+
+const (
+	anyTokens = 30_000
+	anyItems  = 500
+)
+
+// readLayers finds layers by their names in the folder layers, or by path.
+func readLayers(names string) ([]layers, error) {
+	var all []layers
+	for name := range strings.SplitSeq(names, ",") {
+		raw, err := shippedLayers.ReadFile("layers/" + name + ".yaml")
+		if err != nil {
+			if raw, err = os.ReadFile(name); err != nil {
+				return nil, fmt.Errorf("-layers: %w", err)
+			}
+			name = strings.TrimSuffix(filepath.Base(name), filepath.Ext(name))
+		}
+		all = append(all, layers{name: name, config: string(raw), spoken: strings.Contains(string(raw), "observational_memory")})
+	}
+	return all, nil
+}
+
+// variesTokens and variesItems report whether a run for each step tells more than one.
+func (l *layers) variesTokens() bool { return strings.Contains(l.config, "${tokens}") }
+func (l *layers) variesItems() bool  { return strings.Contains(l.config, "${items}") }
+
+// with is the configuration for so many tokens and items.
+func (l *layers) with(tokens, items int) string {
+	return strings.NewReplacer("${tokens}", strconv.Itoa(tokens), "${items}", strconv.Itoa(items)).Replace(l.config)
+}

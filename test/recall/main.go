@@ -1,0 +1,119 @@
+// Command recall measures how well the proxy finds what was said in earlier sessions.
+//
+// It imports long conversations into a store, session by session, each with its date, starts the proxy over it, and asks each
+// question about them as the first user message of a new session of the same resource. What then arrives at a scripted
+// upstream is searched for the turns that annotators, or the generator, named as evidence. README.md tells how to read the
+// table.
+//
+//	go run ./test/recall                          generated conversations, layers as shipped
+//	go run ./test/recall -file locomo.json        conversations of LoCoMo's format
+//	go run ./test/recall -layers my.yaml          your own layers
+//	go run ./test/recall -small                   one conversation of each language, in seconds
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"remora/test/process"
+	"remora/test/recall/corpus"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "recall:", err)
+		os.Exit(1)
+	}
+}
+
+// options are the command line.
+type options struct {
+	file, layers, binary string
+	seed                 uint64
+	small                bool
+}
+
+func (o *options) read(args []string, stderr io.Writer) error {
+	f := flag.NewFlagSet("recall", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.StringVar(&o.file, "file", "", "ask about the conversations of this `FILE`, in LoCoMo's format, instead of generated ones")
+	f.StringVar(&o.layers, "layers", "shipped", "layers to measure, `NAMES` of those in layers/ or paths of YAML files, separated by commas")
+	f.StringVar(&o.binary, "proxy", "", "use this `binary` instead of building one")
+	f.Uint64Var(&o.seed, "seed", corpus.Seed, "of the generated conversations")
+	f.BoolVar(&o.small, "small", false, "one generated conversation of each language")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if f.NArg() > 0 {
+		return fmt.Errorf("unknown argument %q", f.Arg(0))
+	}
+	return nil
+}
+
+func (o *options) conversations() ([]*corpus.Conversation, error) {
+	if o.file != "" {
+		return corpus.ReadFile(o.file)
+	}
+	all, err := corpus.Generate(o.seed)
+	if err != nil || !o.small {
+		return all, err
+	}
+	known := map[string]bool{}
+	return slices.DeleteFunc(all, func(c *corpus.Conversation) bool {
+		again := known[c.Language]
+		known[c.Language] = true
+		return again
+	}), nil
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	var o options
+	if err := o.read(args, stderr); err != nil {
+		return err
+	}
+	conversations, err := o.conversations()
+	if err != nil {
+		return err
+	}
+	configs, err := readLayers(o.layers)
+	if err != nil {
+		return err
+	}
+
+	dir, err := os.MkdirTemp("", "remora-recall-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if o.binary == "" {
+		o.binary = filepath.Join(dir, "proxy")
+		if err := process.Build(ctx, o.binary); err != nil {
+			return err
+		}
+	}
+
+	var b strings.Builder
+	describe(&b, conversations)
+	for _, c := range configs {
+		l := &lab{binary: o.binary, dir: dir, conversations: conversations, layers: c, progress: stderr}
+		m, err := l.measure(ctx)
+		if err != nil {
+			return fmt.Errorf("layers %s: %w", c.name, err)
+		}
+		m.report(&b)
+	}
+	_, err = io.WriteString(stdout, b.String())
+	return err
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"remora/memory/index"
+)
+
+// TestWeightsOfTheIndex: the weights that are built in find what they found when they were fitted, in three languages.
+func TestWeightsOfTheIndex(t *testing.T) {
+	all, err := dialogues(nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = 0.74 // of a question's evidence, among the first ten turns
+	found, questions := 0.0, 0
+	for _, d := range all {
+		ix := index.New()
+		for _, turn := range d.turns {
+			ix.Add(turn)
+		}
+		for _, q := range d.questions {
+			questions++
+			for _, h := range ix.Search(index.Question{Text: q.text}, 10, nil) {
+				if slices.Contains(q.evidence, h.Order) {
+					found += 1 / float64(len(q.evidence))
+				}
+			}
+		}
+	}
+	if share := found / float64(questions); share < want {
+		t.Errorf("%.3f of the evidence of %d questions is among ten turns, want %.2f", share, questions, want)
+	} else {
+		t.Logf("%.3f of %d questions", share, questions)
+	}
+}
+
+// TestFit: weights that are fitted to some conversations find the evidence of others, and come out as source.
+func TestFit(t *testing.T) {
+	all, err := dialogues(nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all = all[:4]
+	samples := samplesOf(all)
+	var others []*sample
+	for i := range samples {
+		if samples[i].dialogue > 0 {
+			others = append(others, &samples[i])
+		}
+	}
+	m := fitModel(others)
+	var f figures
+	for i := range samples {
+		if s := &samples[i]; s.dialogue == 0 {
+			f.add(judge(&all[0], s.question, s.rescored(m), s.sessions))
+		}
+	}
+	if share := f.at10 / float64(f.questions); f.questions == 0 || share < 0.5 {
+		t.Errorf("%.3f of the evidence of %d questions is among ten turns, want half", share, f.questions)
+	}
+
+	path := filepath.Join(t.TempDir(), "weights.go")
+	if err := writeModel(path, m, len(all), len(others)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.AllErrors); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,30 @@
+package rehearsal_test
+
+import "testing"
+
+// A store is its folder, two lines of the table that opens stores, and a line of the sample configuration.
+func TestStore(t *testing.T) {
+	x := copyTree(t)
+	x.add("cache/shelf/shelf.go", `// Package shelf is a store by another name.
+package shelf
+
+import (
+	"errors"
+
+	"remora/cache"
+)
+
+// Open opens the store.
+func Open(_, _ string, _ cache.Options) (cache.Store, error) { return nil, errors.New("the shelf is empty") }
+`)
+	x.edit("cache/stores/stores.go", `"remora/cache/redis"`, "\t\"remora/cache/shelf\"")
+	x.edit("cache/stores/stores.go", `[]string{"memory"}`, "\t\t{[]string{\"shelf\"}, shelf.Open},")
+
+	x.edit("config.yaml", "memory:", "  #   shelf:   a store by another name")
+
+	x.run("make", "generate")
+	x.run("go", "test", "-trimpath", ".")
+	x.add("shelf.yaml", "store: {url: 'shelf:'}\n")
+	x.wantFailure("store.url: the shelf is empty", "go", "run", "-trimpath", "./cmd/remora", "--check", "--config", "shelf.yaml")
+	x.wantEdits(2)
+}

@@ -1,0 +1,295 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"remora/test/scripted"
+	"remora/wire"
+	"remora/wire/dialects"
+)
+
+// model is what the agent asks for. Its tokens are those of o200k.
+const model = "gpt-5"
+
+// maxAnswer bounds what is read of an answer, in bytes.
+const maxAnswer = 64 << 20
+
+// agent plays the client of one session: it resends its history with every request, as agents do.
+type agent struct {
+	http    *http.Client
+	url     string // of the proxy, without a path
+	dialect wire.Dialect
+	session *session
+	cue     func(*step) // tells the upstream what to answer next
+	own     ledger      // of what the client sends by itself
+	dry     bool        // nothing is sent: answers are as recorded
+
+	head    []byte // of a body, up to the history
+	history []entry
+	answers int
+	// What went wrong.
+	refused, degraded, changed int
+	reason                     string // of the first refusal
+}
+
+// entry is one element of the history and how many answers were given before it and with it.
+type entry struct {
+	raw    []byte
+	answer int
+	said   *string // what it says, once that was asked for
+}
+
+// play sends every request of the session. Its error is one of the way; what an answer says of the proxy is counted.
+func (a *agent) play(ctx context.Context) error {
+	a.head = a.opening()
+	for i := range a.session.steps {
+		st := &a.session.steps[i]
+		for _, in := range st.input {
+			if err := a.take(in); err != nil {
+				return fmt.Errorf("session %s, request %d: %w", a.session.name, i+1, err)
+			}
+		}
+		if err := a.ask(ctx, st); err != nil {
+			return fmt.Errorf("session %s, request %d: %w", a.session.name, i+1, err)
+		}
+	}
+	return nil
+}
+
+// opening is what every body begins with: agents send the same tools and instructions each time.
+func (a *agent) opening() []byte {
+	b := []byte(`{"model":"` + model + `","metadata":{"replay":`)
+	b = append(wire.AppendString(b, a.session.name), '}')
+	for i := range a.session.tools {
+		if i == 0 {
+			b = append(b, `,"tools":[`...)
+		} else {
+			b = append(b, ',')
+		}
+		b = append(b, a.session.tools[i].define(a.dialect)...)
+	}
+	if len(a.session.tools) > 0 {
+		b = append(b, ']')
+	}
+	if a.dialect == dialects.Chat {
+		b = append(b, `,"messages":[`...)
+		if a.session.instructions != "" {
+			b = append(wire.AppendString(append(b, `{"role":"system","content":`...), a.session.instructions), "},"...)
+		}
+		return b
+	}
+	if a.session.instructions != "" {
+		b = wire.AppendString(append(b, `,"instructions":`...), a.session.instructions)
+	}
+	return append(b, `,"store":false,"include":["reasoning.encrypted_content"],"input":[`...)
+}
+
+func (a *agent) body() []byte {
+	size := len(a.head) + 2
+	for _, e := range a.history {
+		size += len(e.raw) + 1
+	}
+	b := append(make([]byte, 0, size), a.head...)
+	for _, e := range a.history {
+		b = append(append(b, e.raw...), ',')
+	}
+	b = bytes.TrimSuffix(b, []byte(","))
+	return append(b, "]}"...)
+}
+
+// said is what the history says, an element each.
+func (a *agent) said(t *texts) []string {
+	all := make([]string, len(a.history))
+	for i := range a.history {
+		e := &a.history[i]
+		if e.said == nil {
+			text := ""
+			if it, err := wire.ParseItem(a.dialect, e.raw); err == nil {
+				text = t.of(&it)
+			}
+			e.said = &text
+		}
+		all[i] = *e.said
+	}
+	return all
+}
+
+// take does to the history what happened to it.
+func (a *agent) take(in input) error {
+	if in.compact != nil {
+		a.compact(in.compact)
+		return nil
+	}
+	return a.add(in.item)
+}
+
+// add appends an item as the dialect spells it.
+func (a *agent) add(it wire.Item) error {
+	items, err := it.Convert(a.dialect)
+	if err != nil {
+		return fmt.Errorf("spell an item of kind %d as %s: %w", it.Kind, a.dialect, err)
+	}
+	for _, it := range items {
+		a.history = append(a.history, entry{raw: it.Raw, answer: a.answers})
+	}
+	return nil
+}
+
+func (a *agent) compact(c *compaction) {
+	old := a.history
+	a.history = nil
+	if c.Prompts {
+		for _, e := range old {
+			if isPrompt(a.dialect, e.raw) && e.answer <= a.answers-c.Keep {
+				a.history = append(a.history, e)
+			}
+		}
+	}
+	a.say(wire.User, c.Text)
+	for _, e := range old {
+		if e.answer > a.answers-c.Keep {
+			a.history = append(a.history, e)
+		}
+	}
+}
+
+// isPrompt reports whether an element of the history is a user's message.
+func isPrompt(d wire.Dialect, raw []byte) bool {
+	it, err := wire.ParseItem(d, raw)
+	return err == nil && it.Kind == wire.Message && it.Role == wire.User
+}
+
+func (a *agent) say(role wire.Role, text string) {
+	name := map[wire.Role]string{wire.User: "user", wire.Assistant: "assistant"}[role]
+	raw := append(wire.AppendString([]byte(`{"role":"`+name+`","content":`), text), '}')
+	a.history = append(a.history, entry{raw: raw, answer: a.answers})
+}
+
+// ask sends the history and adds the answer to it as it came.
+func (a *agent) ask(ctx context.Context, st *step) error {
+	a.cue(st)
+	if a.dry {
+		a.answers++
+		a.recall(st)
+		return nil
+	}
+	path := "/v1/responses"
+	if a.dialect == dialects.Chat {
+		path = "/v1/chat/completions"
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.url+path, bytes.NewReader(a.body()))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer replay")
+	req.Header.Set("X-Session-Id", a.session.name)
+	resp, err := a.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return fmt.Errorf("read answer: %w", err)
+	}
+	a.answers++
+	if status := resp.Header.Get("X-Memory"); !strings.HasPrefix(status, "ok") {
+		a.degraded++
+	}
+	if resp.StatusCode != http.StatusOK {
+		if a.refused++; a.reason == "" {
+			a.reason = fmt.Sprintf("status %d: %s", resp.StatusCode, wire.Text(wire.Member(wire.Member(body, "error"), "message")))
+		}
+		a.recall(st)
+		return nil
+	}
+	reply, err := wire.FoldBody(a.dialect, body)
+	if err != nil || len(reply.Choices) == 0 {
+		return errors.Join(errors.New("answer can't be read"), err)
+	}
+	if !same(reply.Choices[0], &st.answer) {
+		a.changed++
+	}
+	for _, it := range reply.Choices[0] {
+		a.history = append(a.history, entry{raw: it.Raw, answer: a.answers})
+	}
+	return nil
+}
+
+// recall adds the recorded answer where none came, so that the session goes on.
+func (a *agent) recall(st *step) {
+	add := func(raw []byte) { a.history = append(a.history, entry{raw: raw, answer: a.answers}) }
+	said := st.answer.Text != "" || len(st.answer.Calls) == 0
+	if a.dialect == dialects.Responses {
+		if said {
+			a.say(wire.Assistant, st.answer.Text)
+		}
+		for _, c := range st.answer.Calls {
+			add(a.spell(c))
+		}
+		return
+	}
+	if len(st.answer.Calls) == 0 {
+		a.say(wire.Assistant, st.answer.Text)
+		return
+	}
+	raw := []byte(`{"role":"assistant","content":`)
+	if said {
+		raw = wire.AppendString(raw, st.answer.Text)
+	} else {
+		raw = append(raw, "null"...)
+	}
+	for i, c := range st.answer.Calls {
+		raw = append(raw, []string{`,"tool_calls":[`, ","}[min(i, 1)]...)
+		raw = append(raw, a.spell(c)...)
+	}
+	add(append(raw, "]}"...))
+}
+
+// spell is a recorded call in the agent's dialect.
+func (a *agent) spell(c scripted.Call) []byte {
+	custom := a.session.isCustom(c.Name)
+	kind, input := "function", "arguments"
+	if custom {
+		kind, input = "custom", "input"
+	}
+	made := wire.AppendString([]byte(`"name":`), c.Name)
+	made = wire.AppendString(append(made, `,"`+input+`":`...), c.Arguments)
+	id := wire.AppendString(nil, c.ID)
+	if a.dialect == dialects.Chat {
+		return fmt.Appendf(nil, `{"id":%s,"type":%q,%q:{%s}}`, id, kind, kind, made)
+	}
+	if custom {
+		kind = "custom_tool"
+	}
+	return fmt.Appendf(nil, `{"type":%q,"call_id":%s,%s}`, kind+"_call", id, made)
+}
+
+// same reports whether the client got what the model said: its text and calls, and nothing of the proxy's own.
+func same(got []wire.Item, want *scripted.Answer) bool {
+	var text strings.Builder
+	calls := 0
+	for _, it := range got {
+		if it.Kind == wire.Message {
+			text.WriteString(it.Text())
+		}
+		for i, c := range it.Calls {
+			if calls >= len(want.Calls) {
+				return false
+			}
+			w := want.Calls[calls]
+			if c.ID != w.ID || c.Name != w.Name || it.Input(i) != w.Arguments {
+				return false
+			}
+			calls++
+		}
+	}
+	return text.String() == want.Text && calls == len(want.Calls)
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"bytes"
+	"hash/maphash"
+	"sync"
+
+	"remora/memory/tokens"
+	"remora/test/scripted"
+	"remora/wire"
+	"remora/wire/dialects"
+)
+
+// OpenAI's prompt cache takes prefixes of at least so many tokens, in steps.
+const (
+	cacheLeast = 1024
+	cacheStep  = 128
+)
+
+// sums are what a policy sent upstream.
+type sums struct {
+	requests int // calls of the upstream, those after a layer's tools included
+	tokens   int // of instructions, tools and items
+	cached   int // of those, what a provider's prompt cache takes of the prefix shared with the request before
+	heads    int // tokens of instructions and tools
+	orphans  int // calls and results without their partner
+	userless int // requests without a user message
+	notes    int // calls of layers' tools
+	needs
+}
+
+func (s *sums) add(o *sums) {
+	s.requests += o.requests
+	s.tokens += o.tokens
+	s.cached += o.cached
+	s.heads += o.heads
+	s.orphans += o.orphans
+	s.userless += o.userless
+	s.notes += o.notes
+	s.needs.add(o.needs)
+}
+
+// cost is in tokens of full price, a cached token costing the share p, and one that is not the surcharge for writing it into
+// the cache in addition.
+func (s *sums) cost(p, surcharge float64) float64 {
+	return (1+surcharge)*float64(s.tokens-s.cached) + p*float64(s.cached)
+}
+
+// ledger keeps account of one session.
+type ledger struct {
+	sums
+	led   bool      // the client's Chat messages begin with its instructions
+	more  int       // tokens by which instructions and tools are priced higher than they are
+	fixed [3][]byte // tools, instructions, leading system message of the request before
+	items [][]byte
+}
+
+// enter takes a request down and returns what a provider would report of it. cold tells that what the cache had of the
+// session has expired.
+func (l *ledger) enter(m *meter, req *wire.Request, cold bool) scripted.Usage {
+	all := req.Items()
+	l.requests++
+	l.orphans += len(wire.Check(req.Dialect, all))
+	if !hasUser(all) {
+		l.userless++
+	}
+	fixed, items := l.split(req)
+	head, same := l.more, l.items != nil && !cold
+	for i, part := range fixed {
+		head += m.text(part)
+		same = same && bytes.Equal(part, l.fixed[i])
+	}
+	head = max(0, head)
+	total, cached := head, 0
+	if same {
+		cached = head
+	}
+	for i, it := range items {
+		n := m.item(it)
+		total += n
+		if same = same && i < len(l.items) && bytes.Equal(it.Raw, l.items[i]); same {
+			cached += n
+		}
+	}
+	l.remember(fixed, items)
+	if cached = cached / cacheStep * cacheStep; cached < cacheLeast {
+		cached = 0
+	}
+	l.tokens += total
+	l.cached += cached
+	l.heads += head
+	return scripted.Usage{Prompt: total, Cached: cached}
+}
+
+// split separates instructions and tools from the rest of a request.
+func (l *ledger) split(req *wire.Request) (fixed [3][]byte, items []wire.Item) {
+	items = req.Items()
+	fixed = [3][]byte{bytes.Clone(req.Member("tools")), bytes.Clone(req.Instructions())}
+	if l.led && req.Dialect == dialects.Chat && len(items) > 0 {
+		fixed[2], items = items[0].Raw, items[1:]
+	}
+	return fixed, items
+}
+
+// price makes the instructions and tools of a request, and with it of all that have the same, cost so many tokens.
+func (l *ledger) price(m *meter, req *wire.Request, tokens int) {
+	fixed, _ := l.split(req)
+	l.more = tokens
+	for _, part := range fixed {
+		l.more -= m.text(part)
+	}
+}
+
+func (l *ledger) remember(fixed [3][]byte, items []wire.Item) {
+	l.fixed = fixed
+	l.items = make([][]byte, len(items))
+	for i, it := range items {
+		l.items[i] = it.Raw // of the body, which is never changed
+	}
+}
+
+func hasUser(items []wire.Item) bool {
+	for _, it := range items {
+		if it.Kind == wire.Message && it.Role == wire.User {
+			return true
+		}
+	}
+	return false
+}
+
+// meter counts tokens, of each text once.
+type meter struct {
+	counter *tokens.Counter
+	seed    maphash.Seed
+	mu      sync.Mutex
+	known   map[fingerprint]int
+}
+
+type fingerprint struct {
+	hash uint64
+	size int
+}
+
+// newMeter returns a meter whose counts are exact from the first on. It must be closed.
+func newMeter() (*meter, error) {
+	m := &meter{counter: tokens.New(tokens.Options{MemoCounts: -1}), seed: maphash.MakeSeed(), known: make(map[fingerprint]int)}
+	if err := m.counter.Load(model); err != nil {
+		m.counter.Close()
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *meter) close() { m.counter.Close() }
+
+func (m *meter) item(it wire.Item) int {
+	return m.count(it.Raw, func() int { return m.counter.CountItem(model, it) })
+}
+
+func (m *meter) text(raw []byte) int {
+	return m.count(raw, func() int { return m.counter.Count(model, string(raw)) })
+}
+
+func (m *meter) count(raw []byte, count func() int) int {
+	if len(raw) == 0 {
+		return 0
+	}
+	key := fingerprint{maphash.Bytes(m.seed, raw), len(raw)}
+	m.mu.Lock()
+	n, ok := m.known[key]
+	m.mu.Unlock()
+	if ok {
+		return n
+	}
+	n = count()
+	m.mu.Lock()
+	m.known[key] = n
+	m.mu.Unlock()
+	return n
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"remora/wire"
+	"remora/wire/dialects"
+)
+
+// What is cached is checked by hand: words cost a token each here, so that sums can be told.
+func TestLedger(t *testing.T) {
+	m, err := newMeter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.close)
+	text := strings.Repeat(" word", 1200)
+	tools := `"tools":[{"type":"function","name":"f"}],`
+	user, answer := `{"role":"user","content":"`+text+`"}`, `{"role":"assistant","content":"`+text+`"}`
+	cost := func(raw string) int {
+		it, err := wire.ParseItem(dialects.Chat, []byte(raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.item(it)
+	}
+	u, a := cost(user), cost(answer)
+	if u < 1200 || u > 1210 {
+		t.Fatalf("a text of 1200 words costs %d", u)
+	}
+	for _, c := range []struct {
+		name   string
+		bodies []string // members and messages, a request each
+		cached int      // items of the last request
+		want   sums     // of all, less heads and what is cached
+	}{
+		{"grows", []string{tools + `"messages":[` + user + `]`, tools + `"messages":[` + user + `,` + answer + `]`}, u, sums{requests: 2, tokens: 2*u + a}},
+		{"changes at the top", []string{`"messages":[` + user + `,` + answer + `]`, `"messages":[{"role":"user","content":"x"},` + answer + `]`}, 0, sums{requests: 2, tokens: u + 2*a + cost(`{"role":"user","content":"x"}`)}},
+		{"changes in spelling", []string{`"messages":[` + user + `]`, `"messages":[` + strings.Replace(user, ":", ": ", 1) + `]`}, 0, sums{requests: 2, tokens: 2 * u}},
+		{"other tools", []string{tools + `"messages":[` + user + `]`, `"messages":[` + user + `]`}, 0, sums{requests: 2, tokens: 2 * u}},
+		{"no user", []string{`"messages":[` + answer + `]`}, 0, sums{requests: 1, tokens: a, userless: 1}},
+		{"an orphan", []string{`"messages":[` + user + `,{"role":"tool","tool_call_id":"c","content":"x"}]`}, 0, sums{requests: 1, orphans: 1, tokens: u + cost(`{"role":"tool","tool_call_id":"c","content":"x"}`)}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var l ledger
+			var cached int
+			for _, body := range c.bodies {
+				req, err := wire.Parse(dialects.Chat, []byte("{"+body+"}"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				cached = l.enter(m, req, false).Cached
+			}
+			if cached%cacheStep != 0 || cached > c.cached+20 || c.cached-cached >= cacheStep {
+				t.Errorf("reports %d cached tokens of %d", cached, c.cached)
+			}
+			got := l.sums
+			if got.cached != cached {
+				t.Errorf("reports %d cached tokens, and counts %d", cached, got.cached)
+			}
+			got.tokens, got.heads, got.cached = got.tokens-got.heads, 0, 0
+			if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(sums{}, needs{})); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// The client's own system message is no item of the history; a layer's is.
+func TestLedgerLeavesInstructionsApart(t *testing.T) {
+	m, err := newMeter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.close)
+	req, err := wire.Parse(dialects.Chat, []byte(`{"messages":[{"role":"system","content":"be brief"},{"role":"user","content":"go"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	led, bare := ledger{led: true}, ledger{}
+	led.enter(m, req, false)
+	bare.enter(m, req, false)
+	if led.heads == 0 || bare.heads != 0 || led.tokens != bare.tokens {
+		t.Errorf("%+v, %+v", led.sums, bare.sums)
+	}
+}

@@ -1,0 +1,231 @@
+// Command replay plays recorded agent sessions through the real proxy and reports what each memory policy would
+// have sent to the model, and what that would have cost with the provider's prompt cache.
+//
+// It builds the proxy, puts it before a scripted upstream that refuses what the real APIs refuse, and plays every session
+// once for each policy: a request for each answer of the model, with the client's history so far. README.md tells how to
+// read the table, and the format of recordings.
+//
+//	go run ./test/replay                    generated sessions, all shipped policies, Chat; under 3 minutes
+//	go run ./test/replay -in my.jsonl       your own recording
+//	go run ./test/replay -policy my.yaml    and your own configuration, beside the shipped ones
+//	go run ./test/replay -check             exit with 1 if the recommended policy misses its targets; with -in, on those sessions
+//	go run ./test/replay -generate          print the generated sessions instead
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"remora/wire"
+	"remora/wire/dialects"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "replay:", err)
+		os.Exit(1)
+	}
+}
+
+// options are the command line.
+type options struct {
+	in                            []string
+	policy, only, dialect, binary string
+	check, generate, small, idle  bool
+	head                          int
+	surcharge                     float64
+}
+
+func (o *options) read(args []string, stderr io.Writer) error {
+	f := flag.NewFlagSet("replay", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.Func("in", "replay this recording (`FILE`, JSONL) instead of generated sessions; may be given several times", func(name string) error {
+		o.in = append(o.in, name)
+		return nil
+	})
+	f.IntVar(&o.head, "head", defaultHead, "price the client's instructions and tools at so many `tokens`; 0 for what the recording has of them")
+	f.Float64Var(&o.surcharge, "write", 0, "what writing a token into the prompt cache costs in addition, as a `share` of its price")
+	f.BoolVar(&o.idle, "idle", false, "the prompt cache has expired whenever a user's message comes")
+	f.StringVar(&o.policy, "policy", "", "measure this configuration (`FILE`, YAML) too")
+	f.StringVar(&o.only, "only", "", "`names` of the policies to measure, separated by commas")
+	f.StringVar(&o.dialect, "dialect", "chat", "chat, responses or both")
+	f.StringVar(&o.binary, "proxy", "", "use this `binary` instead of building one")
+	f.BoolVar(&o.check, "check", false, "exit with 1 if the recommended policy misses its targets")
+	f.BoolVar(&o.generate, "generate", false, "print the sessions as JSONL and end")
+	f.BoolVar(&o.small, "small", false, "the shipped sample session alone")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if f.NArg() > 0 {
+		return fmt.Errorf("unknown argument %q", f.Arg(0))
+	}
+	return nil
+}
+
+func (o *options) spoken() ([]wire.Dialect, error) {
+	if o.dialect == "both" {
+		return dialects.All(), nil
+	}
+	d, err := dialects.Parse(o.dialect)
+	if err != nil {
+		return nil, fmt.Errorf("-dialect: want chat, responses or both, have %q", o.dialect)
+	}
+	return []wire.Dialect{d}, nil
+}
+
+// defaultHead is what instructions and tools of coding agents come to, in tokens.
+const defaultHead = 28_000
+
+// sessions reads or makes what is replayed.
+func (o *options) sessions() ([]*session, error) {
+	switch {
+	case len(o.in) > 0:
+		return readAll(o.in)
+	case o.small:
+		return sample()
+	}
+	return generated()
+}
+
+// readAll reads recordings. Of two sessions with the same name the second gets a number.
+func readAll(files []string) ([]*session, error) {
+	var all []*session
+	times := map[string]int{}
+	for _, name := range files {
+		read, err := readRecording(name)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		for _, s := range read {
+			if times[s.name]++; times[s.name] > 1 {
+				s.name = fmt.Sprintf("%s (%d)", s.name, times[s.name])
+			}
+		}
+		all = append(all, read...)
+	}
+	return all, nil
+}
+
+func readRecording(name string) ([]*session, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // only read
+	return parse(file, strings.TrimSuffix(filepath.Base(name), filepath.Ext(name)))
+}
+
+// policies are those to measure. What others are compared with is always among them.
+func (o *options) policies() ([]*policy, error) {
+	all, err := shippedPolicies()
+	if err != nil {
+		return nil, err
+	}
+	if o.policy != "" {
+		own, err := readPolicy(o.policy)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, own)
+	}
+	if o.only == "" {
+		return all, nil
+	}
+	var chosen []*policy
+	for _, p := range all {
+		if p.name == fullHistory || strings.Contains(","+o.only+",", ","+p.name+",") {
+			chosen = append(chosen, p)
+		}
+	}
+	return chosen, nil
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	var o options
+	if err := o.read(args, stderr); err != nil {
+		return err
+	}
+	if o.generate {
+		list := profiles()
+		if o.small {
+			list = []profile{sampleProfile()}
+		}
+		return writeSessions(stdout, list)
+	}
+	spoken, err := o.spoken()
+	if err != nil {
+		return err
+	}
+	sessions, err := o.sessions()
+	if err != nil {
+		return err
+	}
+	policies, err := o.policies()
+	if err != nil {
+		return err
+	}
+	rep, err := compare(ctx, &o, sessions, func(l *lab) ([]*result, error) {
+		return l.table(ctx, policies, spoken, stderr)
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := io.WriteString(stdout, rep.markdown()); err != nil {
+		return err
+	}
+	if missed := rep.missed(); o.check && len(missed) > 0 {
+		return fmt.Errorf("missed: %s", strings.Join(missed, "; "))
+	}
+	return nil
+}
+
+// compare prepares a lab, lets it measure, and clears it away.
+func compare(ctx context.Context, o *options, sessions []*session, measure func(*lab) ([]*result, error)) (rep *report, err error) {
+	dir, err := os.MkdirTemp("", "remora-replay-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	l := &lab{dir: dir, binary: o.binary, sessions: sessions, texts: newTexts(), head: o.head, idle: o.idle}
+	if l.binary == "" {
+		if l.binary, err = build(ctx, dir); err != nil {
+			return nil, err
+		}
+	}
+	if l.meter, err = newMeter(); err != nil {
+		return nil, err
+	}
+	defer l.meter.close()
+	results, err := measure(l)
+	if err != nil {
+		return nil, err
+	}
+	return &report{sessions: sessions, results: results, surcharge: o.surcharge, head: o.head, idle: o.idle, foreign: len(o.in) > 0 && !o.check}, nil
+}
+
+// table measures every policy in every dialect and tells progress.
+func (l *lab) table(ctx context.Context, policies []*policy, spoken []wire.Dialect, progress io.Writer) ([]*result, error) {
+	var all []*result
+	for _, d := range spoken {
+		for _, p := range policies {
+			_, _ = fmt.Fprintf(progress, "%s, %s\n", p.name, d) // only for those who watch
+			r, err := l.measure(ctx, p, d)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, r)
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"encoding/json"
+	"hash/maphash"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"remora/test/scripted"
+	"remora/wire"
+)
+
+// needs count what answers repeat of the client's history, and how much of that their prompts lacked. Whoever repeats a path or
+// a line has to have read it.
+type needs struct {
+	strings, stringsCut int // distinctive strings
+	old, oldCut         int // those among them that were last mentioned oldItems or more items back
+	lines, linesCut     int // whole lines
+}
+
+const (
+	leastString = 6  // characters of a distinctive string
+	leastLine   = 24 // of a line
+	oldItems    = 40
+)
+
+func (n *needs) add(o needs) {
+	n.strings += o.strings
+	n.stringsCut += o.stringsCut
+	n.old += o.old
+	n.oldCut += o.oldCut
+	n.lines += o.lines
+	n.linesCut += o.linesCut
+}
+
+// needsOf compares an answer with what its client had, an item each, and with what the model was sent.
+func needsOf(a *scripted.Answer, history []string, prompt string) needs {
+	var n needs
+	said := answerText(a)
+	for _, s := range distinctive(said) {
+		at := lastWith(history, s)
+		if at < 0 {
+			continue
+		}
+		cut := count(!strings.Contains(prompt, s))
+		n.strings, n.stringsCut = n.strings+1, n.stringsCut+cut
+		if len(history)-at >= oldItems {
+			n.old, n.oldCut = n.old+1, n.oldCut+cut
+		}
+	}
+	for _, l := range wholeLines(said) {
+		if lastWith(history, l) >= 0 {
+			n.lines, n.linesCut = n.lines+1, n.linesCut+count(!strings.Contains(prompt, l))
+		}
+	}
+	return n
+}
+
+func count(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// lastWith is the last text that has s, -1 for none.
+func lastWith(texts []string, s string) int {
+	for i, text := range slices.Backward(texts) {
+		if strings.Contains(text, s) {
+			return i
+		}
+	}
+	return -1
+}
+
+func answerText(a *scripted.Answer) string {
+	texts := []string{a.Text}
+	for _, c := range a.Calls {
+		texts = append(texts, unescaped(c.Arguments))
+	}
+	return strings.Join(texts, "\n")
+}
+
+var stringLike = regexp.MustCompile(`[A-Za-z0-9_./@#:+-]{6,}`)
+
+// distinctive returns the strings of a text that stand for one thing, each once: paths, identifiers, versions, numbers.
+func distinctive(text string) []string {
+	var all []string
+	known := map[string]bool{}
+	for _, s := range stringLike.FindAllString(text, -1) {
+		s = strings.Trim(s, "./@#:+-")
+		if len(s) >= leastString && !known[s] && !isPlain(s) {
+			known[s] = true
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// isPlain reports whether a string is a word, or several with hyphens: small letters behind the first one, or capitals alone.
+func isPlain(s string) bool {
+	if strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") == "" {
+		return true
+	}
+	for word := range strings.SplitSeq(s, "-") {
+		if word != "" && strings.Trim(word[1:], "abcdefghijklmnopqrstuvwxyz") != "" || strings.ContainsAny(word[:min(1, len(word))], "0123456789_") {
+			return false
+		}
+	}
+	return true
+}
+
+// wholeLines returns the lines of a text that are long enough to be recognised, each once.
+func wholeLines(text string) []string {
+	var all []string
+	known := map[string]bool{}
+	for l := range strings.Lines(text) {
+		if l = strings.TrimSpace(l); len(l) >= leastLine && !known[l] {
+			known[l] = true
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// unescaped is a text as a reader has it: of JSON, its strings and numbers, one a line.
+func unescaped(text string) string {
+	if t := strings.TrimSpace(text); !strings.HasPrefix(t, "{") && !strings.HasPrefix(t, "[") {
+		return text
+	}
+	dec := json.NewDecoder(strings.NewReader(text))
+	dec.UseNumber()
+	var all []string
+	for {
+		tok, err := dec.Token()
+		if err != nil {
+			break
+		}
+		switch tok := tok.(type) {
+		case string:
+			all = append(all, tok)
+		case json.Number:
+			all = append(all, tok.String())
+		}
+	}
+	if len(all) == 0 || !json.Valid([]byte(text)) {
+		return text
+	}
+	return strings.Join(all, "\n")
+}
+
+// texts remembers what items say, each once.
+type texts struct {
+	seed  maphash.Seed
+	mu    sync.Mutex
+	known map[fingerprint]string
+}
+
+func newTexts() *texts {
+	return &texts{seed: maphash.MakeSeed(), known: map[fingerprint]string{}}
+}
+
+// of is what an item says, with its calls.
+func (t *texts) of(it *wire.Item) string {
+	key := fingerprint{maphash.Bytes(t.seed, it.Raw), len(it.Raw)}
+	t.mu.Lock()
+	text, ok := t.known[key]
+	t.mu.Unlock()
+	if ok {
+		return text
+	}
+	all := []string{unescaped(it.Text())}
+	for i := range it.Calls {
+		all = append(all, unescaped(it.Input(i)))
+	}
+	text = strings.Join(all, "\n")
+	t.mu.Lock()
+	t.known[key] = text
+	t.mu.Unlock()
+	return text
+}
+
+// ofAll is what some items say, an item each.
+func (t *texts) ofAll(items []wire.Item) []string {
+	all := make([]string, len(items))
+	for i := range items {
+		all[i] = t.of(&items[i])
+	}
+	return all
+}

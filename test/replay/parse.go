@@ -1,0 +1,332 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"remora/test/scripted"
+	"remora/wire"
+	"remora/wire/dialects"
+)
+
+type rawMessage = json.RawMessage
+
+// Bounds of a recording.
+const (
+	maxLine     = 16 << 20 // bytes
+	maxLines    = 200_000
+	maxBytes    = 512 << 20
+	maxSessions = 1000
+)
+
+// record tells lines apart. Nothing else of a line is looked at before it is known what it is.
+type record struct {
+	Session, Item, Lead, Turn, Block rawMessage
+	Type, Role                       rawMessage
+	ToolCalls                        rawMessage `json:"tool_calls"`
+}
+
+// heading opens a session.
+type heading struct {
+	Instructions string `json:"instructions"`
+	Tools        []tool `json:"tools"`
+}
+
+// note is a call of a layer's tool.
+type note struct {
+	Name      string `json:"name"`
+	Arguments string `json:"arguments"`
+}
+
+// exported is an item of `remora transcript`.
+type exported struct {
+	Dialect string     `json:"dialect"`
+	OnHead  bool       `json:"on_head"`
+	Partial bool       `json:"partial"`
+	Side    bool       `json:"side"`
+	Hidden  bool       `json:"hidden"`
+	Aside   bool       `json:"aside"`
+	JSON    rawMessage `json:"json"`
+	Raw     []byte     `json:"raw"`
+}
+
+// parse reads a recording in the format of README.md. Its errors name the line and the field, and never quote content.
+// name is what a session is called that has no line of its own.
+func parse(r io.Reader, name string) ([]*session, error) {
+	p := &parser{name: name}
+	in := bufio.NewScanner(io.LimitReader(r, maxBytes))
+	in.Buffer(make([]byte, 0, 64<<10), maxLine)
+	n := 0
+	for in.Scan() {
+		if n++; n > maxLines {
+			return nil, fmt.Errorf("line %d: more than %d lines", n, maxLines)
+		}
+		if line := bytes.TrimSpace(in.Bytes()); len(line) > 0 {
+			if err := p.line(line); err != nil {
+				return nil, fmt.Errorf("line %d: %w", n, err)
+			}
+		}
+	}
+	if err := in.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return nil, fmt.Errorf("line %d: longer than %d bytes", n+1, maxLine)
+	} else if err != nil {
+		return nil, fmt.Errorf("read recording: %w", err)
+	}
+	p.close()
+	for i, s := range p.sessions {
+		if len(s.steps) == 0 {
+			return nil, fmt.Errorf("session %d of %d: no answer of a model", i+1, len(p.sessions))
+		}
+	}
+	if len(p.sessions) == 0 {
+		return nil, errors.New("line 1: no session")
+	}
+	return p.sessions, nil
+}
+
+// parser puts lines together to sessions.
+type parser struct {
+	name     string
+	sessions []*session
+	now      *session
+	next     step // what was read since the last answer ended
+	answered bool // next has an answer, to which more may come
+}
+
+func (p *parser) line(line []byte) error {
+	var rec record
+	if err := decode(line, &rec); err != nil {
+		return err
+	}
+	kind := wire.Text(rec.Type)
+	switch {
+	case rec.Session != nil:
+		return p.open(rec.Session, line)
+	case rec.Item != nil:
+		return p.exported(rec.Item)
+	case rec.Turn != nil, rec.Lead != nil, rec.Block != nil:
+		return nil // of an exported transcript, about the proxy's own work
+	case kind == "client_compaction":
+		return p.compaction(line)
+	case kind == "layer_call":
+		return p.note(line)
+	}
+	d := dialects.Responses
+	if role := wire.Text(rec.Role); kind == "" && (role == "tool" || role == "function" || rec.ToolCalls != nil) {
+		d = dialects.Chat
+	}
+	return p.items(d, line)
+}
+
+// decode reads an object of a line. Its errors name a field and quote nothing.
+func decode(line []byte, into any) error {
+	err := json.Unmarshal(line, into)
+	var mismatch *json.UnmarshalTypeError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &mismatch) && mismatch.Field != "":
+		return fmt.Errorf("%s: want another type than %s", mismatch.Field, mismatch.Value)
+	}
+	return errors.New("want a JSON object")
+}
+
+// open begins a session.
+func (p *parser) open(name rawMessage, line []byte) error {
+	p.close()
+	if len(p.sessions) == maxSessions {
+		return fmt.Errorf("session: more than %d", maxSessions)
+	}
+	var h heading
+	if err := decode(line, &h); err != nil {
+		return err
+	}
+	for i := range h.Tools {
+		if h.Tools[i].Name == "" {
+			return fmt.Errorf("tools[%d].name: missing", i)
+		}
+		if params := h.Tools[i].Parameters; len(params) > 0 && params[0] != '{' {
+			return fmt.Errorf("tools[%d].parameters: want an object", i)
+		}
+	}
+	p.begin(wire.Text(name)) // of an exported transcript it is an object
+	p.now.instructions, p.now.tools = h.Instructions, h.Tools
+	return nil
+}
+
+func (p *parser) begin(name string) {
+	if name == "" && len(p.sessions) > 0 {
+		name = fmt.Sprintf("%s-%d", p.name, len(p.sessions)+1)
+	}
+	p.now = &session{name: title(name, p.name)}
+	p.sessions = append(p.sessions, p.now)
+}
+
+// close ends the session that was read last.
+func (p *parser) close() {
+	if p.answered {
+		p.now.steps = append(p.now.steps, p.next)
+	}
+	p.now, p.next, p.answered = nil, step{}, false
+}
+
+func (p *parser) exported(item []byte) error {
+	var it exported
+	if err := decode(item, &it); err != nil {
+		return fmt.Errorf("item: %w", err)
+	}
+	if !it.OnHead || it.Partial || it.Side || it.Hidden || it.Aside {
+		return nil
+	}
+	d, err := dialects.Parse(it.Dialect)
+	if err != nil {
+		return errors.New("item.dialect: want chat or responses")
+	}
+	raw := []byte(it.JSON)
+	if it.Raw != nil {
+		raw = it.Raw
+	}
+	return p.items(d, raw)
+}
+
+func (p *parser) compaction(line []byte) error {
+	var c compaction
+	if err := decode(line, &c); err != nil {
+		return err
+	}
+	switch {
+	case c.Text == "":
+		return errors.New("text: missing")
+	case c.Keep < 0:
+		return errors.New("keep: want 0 or more")
+	}
+	p.add(input{compact: &c})
+	return nil
+}
+
+func (p *parser) note(line []byte) error {
+	var n note
+	if err := decode(line, &n); err != nil {
+		return err
+	}
+	switch {
+	case n.Name == "":
+		return errors.New("name: missing")
+	case !json.Valid([]byte(n.Arguments)):
+		return errors.New("arguments: want JSON in a text")
+	}
+	p.flush()
+	p.next.notes = append(p.next.notes, scripted.Call{Name: n.Name, Arguments: n.Arguments})
+	return nil
+}
+
+// items adds one element, which in Chat may be several items.
+func (p *parser) items(d wire.Dialect, raw []byte) error {
+	it, err := wire.ParseItem(d, bytes.Clone(raw))
+	if err != nil {
+		return errors.New("want a JSON object")
+	}
+	if it.Kind == wire.Other && d == dialects.Responses && wire.Member(raw, "type") == nil {
+		return errors.New("type, role: want one of them")
+	}
+	list := []wire.Item{it}
+	if d == dialects.Chat {
+		list, err = it.Convert(dialects.Responses)
+		if err != nil { // it has no counterpart, and is counted
+			p.skip()
+			return nil //nolint:nilerr // see above
+		}
+	}
+	for _, it := range list {
+		if err := p.item(it); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *parser) skip() {
+	if p.now == nil {
+		p.begin("")
+	}
+	p.now.skipped++
+}
+
+func (p *parser) item(it wire.Item) error {
+	switch {
+	case it.Kind == wire.Message && it.Role == wire.Assistant:
+		return p.model(func(a *scripted.Answer) { a.Text = paragraphs(a.Text, it.Text()) })
+	case it.Kind == wire.Reasoning:
+		return p.model(func(a *scripted.Answer) { a.Reasoning = paragraphs(a.Reasoning, summary(it.Raw)) })
+	case it.Kind == wire.ToolCall && (it.Calls[0].Family == "function" || it.Calls[0].Family == "custom_tool"):
+		call := it.Calls[0]
+		if call.Name == "" || call.ID == "" {
+			return errors.New("name, call_id: missing")
+		}
+		return p.model(func(a *scripted.Answer) {
+			a.Calls = append(a.Calls, scripted.Call{Name: call.Name, Arguments: it.Input(0), ID: call.ID})
+			p.now.offer(call.Name, call.Family == "custom_tool")
+		})
+	case it.Kind == wire.Message, it.Kind == wire.ToolResult:
+		if it.Role != wire.User && it.Kind == wire.Message && p.atHead() {
+			p.now.instructions = paragraphs(p.now.instructions, it.Text())
+			return nil
+		}
+		p.add(input{item: it})
+		return nil
+	}
+	p.skip()
+	return nil
+}
+
+// atHead opens a session if none is open, and reports whether nothing was said in it yet.
+func (p *parser) atHead() bool {
+	if p.now == nil {
+		p.begin("")
+	}
+	return len(p.now.steps) == 0 && !p.answered && len(p.next.input) == 0
+}
+
+// flush ends the step whose answer was read last.
+func (p *parser) flush() {
+	if p.atHead() || !p.answered {
+		return
+	}
+	p.now.steps = append(p.now.steps, p.next)
+	p.next, p.answered = step{}, false
+}
+
+func (p *parser) add(in input) {
+	p.flush()
+	p.next.input = append(p.next.input, in)
+}
+
+// model adds to the answer. One of which nothing was asked before is no request: a recording begins with a user.
+func (p *parser) model(change func(*scripted.Answer)) error {
+	if p.atHead() {
+		return errors.New("role: the first item has to be a user's message")
+	}
+	p.answered = true
+	change(&p.next.answer)
+	return nil
+}
+
+func paragraphs(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "\n\n" + b
+}
+
+// summary is the text of a reasoning item.
+func summary(raw []byte) string {
+	var text string
+	for part := range wire.Parts(wire.Member(raw, "summary")) {
+		text = paragraphs(text, wire.Text(wire.Member(part.Value, "text")))
+	}
+	return text
+}

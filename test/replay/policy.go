@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+
+	"remora/wire"
+)
+
+// policy is a way to configure memory that is measured.
+type policy struct {
+	name   string
+	config []byte // YAML, the part of a configuration that it is about
+}
+
+// Names of the policies that are judged: the defaults, and what our documentation recommends for coding agents; and of the
+// one that has to lose nothing.
+const (
+	fullHistory = "full-history"
+	defaults    = "shipped"
+	recommended = "coding-agent"
+)
+
+//go:embed policies/*.yaml
+var shipped embed.FS
+
+// shippedPolicies are those of the folder policies, in the order of the table.
+func shippedPolicies() ([]*policy, error) {
+	var all []*policy
+	for _, name := range []string{fullHistory, "sliding-window", "stepped-window", defaults, recommended} {
+		config, err := shipped.ReadFile("policies/" + name + ".yaml")
+		if err != nil {
+			return nil, fmt.Errorf("policy %s: %w", name, err)
+		}
+		all = append(all, &policy{name, config})
+	}
+	return all, nil
+}
+
+// readPolicy reads one of the caller's.
+func readPolicy(file string) (*policy, error) {
+	config, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("policy: %w", err)
+	}
+	return &policy{strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)), config}, nil
+}
+
+// result is what came out of one policy in one dialect.
+type result struct {
+	policy  string
+	dialect wire.Dialect
+	own     *sums // what the clients would send by themselves
+	sums
+	asked    int // requests of clients
+	refused  int // of those, answered with an error
+	degraded int // without memory
+	changed  int // answered with something else than what the model said to the client
+	problems []string
+}
+
+// lab is what all runs share.
+type lab struct {
+	dir, binary string
+	sessions    []*session
+	meter       *meter
+	texts       *texts
+	head        int  // tokens that the client's instructions and tools are priced at, 0 for what they have
+	idle        bool // the prompt cache expires whenever somebody has to write a message
+}
+
+// headroom is by how many tokens a session's instructions and tools are priced higher than they are.
+func (l *lab) headroom(s *session, d wire.Dialect) (int, error) {
+	if l.head == 0 {
+		return 0, nil
+	}
+	a := &agent{dialect: d, session: s}
+	a.head = a.opening()
+	for _, in := range s.steps[0].input {
+		if err := a.take(in); err != nil {
+			return 0, err
+		}
+	}
+	req, err := wire.Parse(d, a.body())
+	if err != nil {
+		return 0, err
+	}
+	first := ledger{led: s.instructions != ""}
+	first.price(l.meter, req, l.head)
+	return first.more, nil
+}
+
+// cold reports whether the prompt cache has expired before a step.
+func (l *lab) cold(a *agent, st *step) bool { return l.idle && a.answers > 0 && st.prompted() }
+
+func (l *lab) newLedger(s *session, d wire.Dialect) (ledger, error) {
+	more, err := l.headroom(s, d)
+	return ledger{led: s.instructions != "", more: more}, err
+}
+
+// measure replays all sessions under a policy through a proxy of its own.
+func (l *lab) measure(ctx context.Context, p *policy, d wire.Dialect) (r *result, err error) {
+	dir, err := os.MkdirTemp(l.dir, p.name+"-")
+	if err != nil {
+		return nil, err
+	}
+	u, err := startUpstream(l, d) //nolint:contextcheck // ends by Close
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, u.server.Close()) }()
+	proxy, err := launch(ctx, l.binary, dir, u.server.URL(), p)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, proxy.Stop()) }()
+	agents, err := l.play(ctx, u, proxy.URL, d)
+	if err != nil {
+		return nil, fmt.Errorf("policy %s, %s: %w", p.name, d, proxy.Explain(err))
+	}
+	r = &result{policy: p.name, dialect: d, own: &sums{}}
+	for _, a := range agents {
+		r.add(&u.talks[a.session.name].ledger.sums)
+		r.own.add(&a.own.sums)
+		r.asked += len(a.session.steps)
+		r.refused += a.refused
+		r.degraded += a.degraded
+		r.changed += a.changed
+		if a.reason != "" {
+			r.problems = append(r.problems, a.session.name+": "+a.reason)
+		}
+	}
+	r.orphans += len(u.server.Faults())
+	return r, nil
+}
+
+// play plays all sessions, as many at a time as there are processors. Sessions know nothing of each other.
+func (l *lab) play(ctx context.Context, u *upstream, url string, d wire.Dialect) ([]*agent, error) {
+	transport := &http.Transport{MaxIdleConnsPerHost: len(l.sessions)}
+	defer transport.CloseIdleConnections()
+	var (
+		agents  = make([]*agent, len(l.sessions))
+		errs    = make([]error, len(l.sessions))
+		free    = make(chan struct{}, max(2, runtime.GOMAXPROCS(0)))
+		playing sync.WaitGroup
+	)
+	for i, s := range l.sessions {
+		a := &agent{http: &http.Client{Transport: transport}, url: url, dialect: d, session: s}
+		if a.own, errs[i] = l.newLedger(s, d); errs[i] != nil {
+			continue
+		}
+		a.cue = func(st *step) {
+			cold := l.cold(a, st)
+			if req, err := wire.Parse(d, a.body()); err == nil { // else it is refused
+				a.own.enter(l.meter, req, cold)
+			}
+			u.talks[s.name].cue(st, a.said(l.texts), cold)
+		}
+		agents[i] = a
+		free <- struct{}{}
+		playing.Go(func() {
+			errs[i] = agents[i].play(ctx)
+			<-free
+		})
+	}
+	playing.Wait()
+	return agents, errors.Join(errs...)
+}

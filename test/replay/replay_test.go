@@ -1,0 +1,284 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"remora/memory/view"
+	"remora/test/kit"
+	"remora/test/scripted"
+	"remora/wire"
+	"remora/wire/dialects"
+)
+
+func newLab(t *testing.T, sessions []*session) *lab {
+	t.Helper()
+	m, err := newMeter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.close)
+	return &lab{dir: t.TempDir(), binary: kit.BuildProxy(t), sessions: sessions, meter: m, texts: newTexts()}
+}
+
+func policyNamed(t *testing.T, name string) *policy {
+	t.Helper()
+	all, err := shippedPolicies()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range all {
+		if p.name == name {
+			return p
+		}
+	}
+	t.Fatalf("no policy %s", name)
+	return nil
+}
+
+// The short form of make replay: one session, two policies, both dialects, through the proxy itself. Full history is
+// Chat's alone: it takes most of the time.
+func TestReplay(t *testing.T) {
+	sessions, err := sample()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLab(t, sessions)
+	var full *result
+	for _, d := range []wire.Dialect{dialects.Chat, dialects.Responses} {
+		for _, p := range []*policy{policyNamed(t, fullHistory), noting()} {
+			name := p.name
+			if name == fullHistory && full != nil {
+				continue
+			}
+			r, err := l.measure(t.Context(), p, d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.orphans+r.userless+r.refused+r.degraded+r.changed != 0 {
+				t.Errorf("%s, %s: %d orphans, %d requests without a user message, %d refused, %d without memory, %d changed: %v",
+					name, d, r.orphans, r.userless, r.refused, r.degraded, r.changed, r.problems)
+			}
+			if name == fullHistory {
+				full = r
+				if r.strings == 0 || r.old == 0 || r.lines == 0 || r.stringsCut+r.linesCut > 0 {
+					t.Errorf("full history lacks something that answers repeat, or they repeat nothing: %+v", r.needs)
+				}
+				if r.tokens != r.own.tokens || r.cached != r.own.cached {
+					t.Errorf("full history is not what the client sends by itself: %+v, %+v", r.sums, *r.own)
+				}
+				if r.requests != len(sessions[0].steps) {
+					t.Errorf("%s: %d requests for %d answers", d, r.requests, len(sessions[0].steps))
+				}
+				if cached := share(r.cached, r.tokens); cached < 0.95 {
+					t.Errorf("%s: full history is cached to %.2f", d, cached)
+				}
+				continue
+			}
+			if r.requests <= full.requests || share(r.tokens, r.requests) > 0.7*share(full.tokens, full.requests) {
+				t.Errorf("%s: %+v against %+v", d, r.sums, full.sums)
+			}
+		}
+	}
+}
+
+// noting is a policy with a layer that the model writes to, beside those of the recommended one.
+func noting() *policy {
+	return &policy{"noting", []byte(`memory:
+  layers:
+    - {kind: working_memory}
+    - {kind: entity_memory}
+    - {kind: history_window, max_items: 80, evict_batch: 40, in_flight: window}
+`)}
+}
+
+// Layers have something to say, or the table would measure nothing.
+func TestLayersSpeak(t *testing.T) {
+	sessions, err := sample()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sessions[0].steps = sessions[0].steps[:80]
+	l := newLab(t, sessions)
+	u, err := startUpstream(l, dialects.Responses)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = u.server.Close() })
+	p, err := launch(t.Context(), l.binary, t.TempDir(), u.server.URL(), noting())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.play(t.Context(), u, p.URL, dialects.Responses); err != nil {
+		t.Error(err)
+	}
+	if err := p.Stop(); err != nil {
+		t.Error(err)
+	}
+	sent := string(bytes.Join(u.talks[sessions[0].name].ledger.items, []byte("\n")))
+	for _, tag := range []string{"<working_memory>", "<names_seen_earlier>"} {
+		if !strings.Contains(sent, tag) {
+			t.Errorf("the last request has no %s", tag)
+		}
+	}
+}
+
+// shorten cuts every text of a session: what must hold of views is a matter of their shape.
+func shorten(t *testing.T, s *session) {
+	t.Helper()
+	short := func(text string) string { return text[:min(len(text), 12)] }
+	for i := range s.steps {
+		st := &s.steps[i]
+		st.answer.Text, st.answer.Reasoning = short(st.answer.Text), short(st.answer.Reasoning)
+		for j := range st.answer.Calls {
+			st.answer.Calls[j].Arguments = "{}"
+		}
+		for j, in := range st.input {
+			if in.compact != nil {
+				continue
+			}
+			it := wire.NewToolResult(in.item.Answers, dialects.Responses, short(in.item.Text()))
+			if in.item.Kind == wire.Message {
+				var err error
+				if it, err = wire.ParseItem(dialects.Responses, []byte(`{"role":"user","content":"x"}`)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			st.input[j].item = it
+		}
+	}
+}
+
+// For every cut of every shipped session, in both dialects, the view passes the strict upstream. What is sent
+// there of each of the client's requests is its view under the recommended window and, by turns, under one of the
+// others.
+func TestEveryCutOfEverySessionPassesUpstream(t *testing.T) {
+	all, err := generated()
+	if err != nil {
+		t.Fatal(err)
+	}
+	small, err := sample()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all = append(all, small...)
+	for _, s := range all {
+		shorten(t, s)
+	}
+	byTokens := view.Window{MaxTokens: 900, EvictShare: 0.5, InFlight: view.InFlightWindow}
+	windows := []*view.Window{ // the recommended one first
+		{MaxItems: 80, EvictBatch: 40, InFlight: view.InFlightWindow},
+		{MaxItems: 40, EvictBatch: 1, InFlight: view.InFlightWindow},
+		{MaxItems: 7, EvictBatch: 3, InFlight: view.InFlightWindow, MaxExpansion: 2},
+		{MaxItems: 40, EvictBatch: 1, InFlight: view.InFlightKeep},
+		&byTokens,
+	}
+	for _, d := range []wire.Dialect{dialects.Chat, dialects.Responses} {
+		t.Run(d.String(), func(t *testing.T) {
+			u := newDirect(t)
+			for _, s := range all {
+				u.play(t, s, d, windows)
+			}
+		})
+	}
+}
+
+// direct is the strict upstream with nothing but a window before it.
+type direct struct {
+	server *scripted.Server
+	step   *step
+	view   []byte // what is sent in place of the client's next request
+}
+
+// RoundTrip implements http.RoundTripper.
+func (u *direct) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(u.view)), int64(len(u.view))
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+func newDirect(t *testing.T) *direct {
+	t.Helper()
+	u := &direct{}
+	var err error
+	u.server, err = scripted.Start(scripted.Options{KeepRequests: 1, KeepBytes: 1, Respond: func(p scripted.Prompt) (scripted.Answer, bool) {
+		a := u.step.answer
+		if p.Path == "chat/completions" {
+			a.Reasoning = ""
+		}
+		return a, true
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = u.server.Close() })
+	return u
+}
+
+func (u *direct) play(t *testing.T, s *session, d wire.Dialect, windows []*view.Window) {
+	t.Helper()
+	a := &agent{http: &http.Client{Transport: u}, url: u.server.URL(), dialect: d, session: s}
+	cuts := make([]view.WindowStart, len(windows))
+	a.cue = func(st *step) {
+		u.step = st
+		req, err := wire.Parse(d, a.body())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range []int{0, 1 + a.answers%(len(windows)-1)} {
+			w := windows[i]
+			items := assemble(req, w, &cuts[i])
+			if errs := wire.Check(d, items); len(errs) > 0 || !hasUser(items) {
+				t.Fatalf("%s, %+v: %v, user message %v", s.name, *w, errs, hasUser(items))
+			}
+			body, err := req.With(items)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i == 0 {
+				u.view = body
+			} else {
+				u.try(t, d, body)
+			}
+		}
+	}
+	if err := a.play(t.Context()); err != nil || a.refused > 0 {
+		t.Errorf("%s: %v, %d refused: %s", s.name, err, a.refused, a.reason)
+	}
+}
+
+// assemble is the view of a request under a window, whose cut it moves on.
+func assemble(req *wire.Request, w *view.Window, cut *view.WindowStart) []wire.Item {
+	items := req.Items()
+	lead := wire.Leading(items)
+	price := func(it wire.Item) int { return len(it.Raw) / 4 }
+	v := view.Assemble(view.Request{Lead: items[:lead], Items: items[lead:], Window: w, WindowInput: view.WindowInput{
+		Tokens: price, AtMost: price, Previous: *cut, Keys: func() []wire.Hash {
+			keys := make([]wire.Hash, len(items)-lead)
+			for i, it := range items[lead:] {
+				keys[i] = it.ContentHash()
+			}
+			return keys
+		},
+	}})
+	*cut = v.Start
+	return v.Items
+}
+
+// try sends one more request.
+func (u *direct) try(t *testing.T, d wire.Dialect, body []byte) {
+	t.Helper()
+	path := map[wire.Dialect]string{dialects.Chat: "/v1/chat/completions", dialects.Responses: "/v1/responses"}[d]
+	resp, err := http.Post(u.server.URL()+path, "application/json", bytes.NewReader(body)) //nolint:noctx // loopback
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, resp.Body) // so that the connection is used again
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("status %d: %v", resp.StatusCode, u.server.Faults())
+	}
+}

@@ -1,0 +1,428 @@
+package scripted
+
+import (
+	"cmp"
+	"encoding/json"
+	"net/http"
+	"strconv"
+
+	"remora/test/scripted/script"
+)
+
+// maxChoices is the API's own limit of n.
+const maxChoices = 128
+
+type chatRequest struct {
+	Model         string         `json:"model"`
+	Messages      raw            `json:"messages"`
+	N             *int           `json:"n"`
+	Stream        bool           `json:"stream"`
+	Store         bool           `json:"store"`
+	StreamOptions *streamOptions `json:"stream_options"`
+	Tools         []tool         `json:"tools"`
+	Usage         struct {
+		Include bool `json:"include"` // OpenRouter's way to ask for usage
+	} `json:"usage"`
+}
+
+type chatCall struct {
+	ID     string `json:"id"`
+	Type   string `json:"type"`
+	Custom struct {
+		Name string `json:"name"`
+	} `json:"custom"`
+	Function struct {
+		Name string `json:"name"`
+	} `json:"function"`
+}
+
+func (c *chatCall) name() string { return c.Function.Name + c.Custom.Name }
+
+type chatMessage struct {
+	Role         string      `json:"role"`
+	Content      raw         `json:"content"`
+	Reasoning    raw         `json:"reasoning_content"`
+	Refusal      raw         `json:"refusal"`
+	Audio        raw         `json:"audio"`
+	FunctionCall raw         `json:"function_call"`
+	ToolCalls    *[]chatCall `json:"tool_calls"`
+	ToolCallID   *string     `json:"tool_call_id"`
+}
+
+func (m *chatMessage) calls() []chatCall {
+	if m.ToolCalls == nil {
+		return nil
+	}
+	return *m.ToolCalls
+}
+
+// chat answers POST chat/completions.
+func (s *Server) chat(k *sink, body []byte) error {
+	var req chatRequest
+	if e := decode(body, &req); e != nil {
+		return k.fail(e)
+	}
+	k.kind = s.kindFor(req.Model, k.f)
+	messages, e := parseMessages(&req)
+	if e == nil {
+		e = k.kind.check(chatDemand(&req, messages, body))
+	}
+	if e == nil {
+		e = checkChat(messages)
+	}
+	if e == nil {
+		e = s.checkChatBelongings(req.Messages)
+	}
+	if e == nil {
+		e = checkChoice(body)
+	}
+	if e == nil {
+		e = checkCaching(body)
+	}
+	if e != nil {
+		return k.fail(e)
+	}
+	p := chatPrompt(&req, messages, body)
+	if s.looksBack(p) {
+		p.Seen = chatSeen(messages)
+	}
+	if script.Asks(p.User) {
+		for i := range messages {
+			p.Texts = append(p.Texts, wholeText(messages[i].Content))
+		}
+	}
+	a := s.answer(p, k.f)
+	if k.kind.thinks() && len(a.Calls) > 0 {
+		a.Reasoning = cmp.Or(a.Reasoning, "A tool can tell.")
+	}
+	out := &chatAnswer{
+		s: s, k: k, req: &req, round: p.Round,
+		id: s.identify("chat", req.Model, req.Messages),
+	}
+	k.id = out.id
+	out.usage = usageOf(len(req.Messages), a)
+	for i := range choices(&req) {
+		c := a
+		if i > 0 && c.Text != "" {
+			c.Text += " (choice " + strconv.Itoa(i) + ")"
+		}
+		out.choices = append(out.choices, c)
+	}
+	if req.Store {
+		s.chats.keep(out.id.chat(), out.completion(), req.Messages)
+	}
+	if req.Stream {
+		return out.stream()
+	}
+	return k.json(http.StatusOK, out.completion())
+}
+
+func choices(req *chatRequest) int {
+	if req.N == nil {
+		return 1
+	}
+	return *req.N
+}
+
+func parseMessages(req *chatRequest) ([]chatMessage, *apiError) {
+	if isNull(req.Messages) {
+		return nil, badRequest("Missing required parameter: 'messages'.", "messages", "missing_required_parameter")
+	}
+	if req.Model == "" {
+		return nil, badRequest("you must provide a model parameter", "", "")
+	}
+	if req.StreamOptions != nil && !req.Stream {
+		return nil, badRequest("The 'stream_options' parameter is only allowed when 'stream' is enabled.", "stream_options", "")
+	}
+	if n := choices(req); n < 1 || n > maxChoices {
+		return nil, badRequest("Invalid 'n': must be from 1 to 128.", "n", "invalid_value")
+	}
+	var messages []chatMessage
+	if json.Unmarshal(req.Messages, &messages) != nil {
+		return nil, badRequest("Invalid type for 'messages': expected an array of objects.", "messages", "invalid_type")
+	}
+	return messages, nil
+}
+
+// chatPrompt reads what the model is asked. The round comes from the server's own call ids where there are some, so
+// that it is right even if the tool loop was shortened.
+func chatPrompt(req *chatRequest, messages []chatMessage, body []byte) Prompt {
+	p := Prompt{Path: "chat/completions", Model: req.Model, Body: body}
+	last := len(messages) - 1
+	for ; last >= 0 && (messages[last].Role != "user" || told(contentText(messages[last].Content))); last-- {
+	}
+	for i := max(last, 0); i < len(messages); i++ {
+		m := &messages[i]
+		switch m.Role {
+		case "user":
+			if text := contentText(m.Content); i == max(last, 0) || !told(text) {
+				p.User = said(text)
+			}
+		case "tool", "function":
+			p.Results = append(p.Results, contentText(m.Content))
+		case "assistant":
+			p.Round++
+			for _, c := range m.calls() {
+				if round, ok := roundOf(c.ID); ok {
+					p.Round = round + 1
+				}
+			}
+		}
+	}
+	return p
+}
+
+func chatSeen(messages []chatMessage) []string {
+	var seen []string
+	for i := range messages {
+		m := &messages[i]
+		seen = append(seen, seenLine(m.Role, contentText(m.Content)))
+		for j := range m.calls() {
+			c := &m.calls()[j]
+			seen = append(seen, seenLine("call", c.name()+" "+c.ID))
+		}
+	}
+	return seen
+}
+
+// chatAnswer renders answers as Chat Completions.
+type chatAnswer struct {
+	s       *Server
+	k       *sink
+	req     *chatRequest
+	id      identity
+	round   int
+	choices []Answer
+	usage   usage
+}
+
+func (o *chatAnswer) chatUsage() raw {
+	u := o.usage
+	return obj(
+		"prompt_tokens", u.input, "completion_tokens", u.output, "total_tokens", u.input+u.output,
+		"prompt_tokens_details", obj("cached_tokens", u.cached, "audio_tokens", 0),
+		"completion_tokens_details", obj("reasoning_tokens", u.reasoning, "audio_tokens", 0,
+			"accepted_prediction_tokens", 0, "rejected_prediction_tokens", 0),
+	)
+}
+
+func finish(a Answer) string {
+	if len(a.Calls) > 0 {
+		return "tool_calls"
+	}
+	return "stop"
+}
+
+// native is finish for OpenRouter's native_finish_reason, nothing for others.
+func (o *chatAnswer) native(v any) any {
+	if o.s.o.Flavor != OpenRouter {
+		return nil
+	}
+	return v
+}
+
+func (o *chatAnswer) provider() any { return o.native("Scripted") }
+
+// vendor is a member of OpenAI's own answers.
+func (o *chatAnswer) vendor(v any) any {
+	if o.s.o.Flavor == OpenRouter {
+		return nil
+	}
+	return v
+}
+
+// reasoning returns the reasoning members of a message or delta as key, value, key, value; the first of two where
+// the vendor has one.
+func (o *chatAnswer) reasoning(text string) []any {
+	if text == "" {
+		return nil
+	}
+	if o.s.o.Flavor == OpenRouter {
+		return []any{"reasoning", text, "reasoning_details", arr(obj(
+			"type", "reasoning.text", "text", text, "format", "unknown", "index", 0))}
+	}
+	return []any{"reasoning_content", text}
+}
+
+// signed is the extra_content of a call, which Google gives to the first one of an answer.
+func (o *chatAnswer) signed(call int) any {
+	if o.k.kind != KindGemini || call > 0 {
+		return nil
+	}
+	return obj("google", obj("thought_signature", signature))
+}
+
+// callHead returns what opens a call: the member that it is in, that member with the arguments given, and its id.
+func (o *chatAnswer) callHead(choice, index int, c Call) (member string, value raw, id string) {
+	id = cmp.Or(c.ID, o.id.call(o.round, choice, index))
+	if isCustom(o.req.Tools, c.Name) {
+		return "custom", obj("name", c.Name, "input", c.Arguments), id
+	}
+	return "function", obj("name", c.Name, "arguments", c.Arguments), id
+}
+
+func (o *chatAnswer) completion() []byte {
+	var list []raw
+	for i, a := range o.choices {
+		var content, calls any = a.Text, nil
+		if a.Text == "" && (len(a.Calls) > 0 || a.Refusal != "") {
+			content = jnull()
+			if o.k.kind.google() {
+				content = nil
+			}
+		}
+		if len(a.Calls) > 0 {
+			var all []raw
+			for j, c := range a.Calls {
+				member, value, id := o.callHead(i, j, c)
+				extra := o.signed(j)
+				if a.Signed && j == 0 {
+					extra = obj("google", obj("thought_signature", o.s.belonging("sig_", o.id, i)))
+				}
+				all = append(all, obj("id", id, "type", member, member, value, "extra_content", extra))
+			}
+			calls = arr(all...)
+		}
+		if a.Sound {
+			content = jnull()
+		}
+		kv := append([]any{"role", "assistant", "content", content}, o.reasoning(a.Reasoning)...)
+		if a.Signed {
+			kv = append(kv, "reasoning_details", o.signedDetails(i, a.Reasoning))
+		}
+		kv = append(kv, "audio", o.sound(i, a), "refusal", orNull(a.Refusal), "tool_calls", calls, "annotations", o.vendor(raw("[]")))
+		list = append(list, obj("index", i, "message", obj(kv...), "logprobs", jnull(),
+			"finish_reason", finish(a), "native_finish_reason", o.native(finish(a))))
+	}
+	return obj(
+		"id", o.id.chat(), "provider", o.provider(), "object", "chat.completion", "created", o.id.created(),
+		"model", o.req.Model, "choices", arr(list...), "usage", o.chatUsage(),
+		"service_tier", o.vendor("default"), "system_fingerprint", o.vendor("fp_scripted"),
+	)
+}
+
+// stream sends the choices as chunks, one of each choice in turn.
+func (o *chatAnswer) stream() error {
+	k := o.k
+	if err := k.stream(o.inline); err != nil {
+		return err
+	}
+	lists := make([][]raw, len(o.choices))
+	for i, a := range o.choices {
+		lists[i] = o.deltas(i, a)
+	}
+	for left := true; left; {
+		left = false
+		for i, list := range lists {
+			if len(list) == 0 {
+				continue
+			}
+			if err := k.event("", o.chunk(arr(list[0]), nil)); err != nil {
+				return err
+			}
+			lists[i], left = list[1:], true
+		}
+	}
+	if o.wantsUsage() {
+		if err := k.event("", o.chunk(raw("[]"), o.chatUsage())); err != nil {
+			return err
+		}
+	}
+	if !k.f.noDone {
+		if err := k.event("", []byte("[DONE]")); err != nil {
+			return err
+		}
+	}
+	return k.end()
+}
+
+func (o *chatAnswer) wantsUsage() bool {
+	return o.req.Usage.Include || o.req.StreamOptions != nil && o.req.StreamOptions.IncludeUsage
+}
+
+func (o *chatAnswer) chunk(choices raw, usage any) raw {
+	if usage == nil && o.wantsUsage() {
+		usage = jnull()
+	}
+	var obfuscation any
+	if o.s.o.Flavor == OpenAI && wantsObfuscation(o.req.StreamOptions) {
+		obfuscation = o.id.obfuscation(o.k.events)
+	}
+	return obj(
+		"id", o.id.chat(), "provider", o.provider(), "object", "chat.completion.chunk", "created", o.id.created(),
+		"model", o.req.Model, "service_tier", o.vendor("default"), "system_fingerprint", o.vendor("fp_scripted"),
+		"choices", choices, "usage", usage, "obfuscation", obfuscation,
+	)
+}
+
+// deltas returns the choice objects of a choice's chunks.
+func (o *chatAnswer) deltas(index int, a Answer) []raw {
+	var out []raw
+	add := func(kv ...any) {
+		out = append(out, obj("index", index, "delta", obj(kv...), "logprobs", jnull(),
+			"finish_reason", jnull(), "native_finish_reason", o.native(jnull())))
+	}
+	var content any = ""
+	if a.Text == "" && len(a.Calls) > 0 {
+		content = jnull()
+		if o.k.kind.google() {
+			content = nil
+		}
+	}
+	add("role", "assistant", "content", content, "refusal", jnull())
+	for _, piece := range textPieces(a.Reasoning, o.k.f.piece) {
+		add(o.reasoning(piece)...)
+	}
+	for _, piece := range textPieces(a.Text, o.k.f.piece) {
+		add("content", piece)
+	}
+	for _, piece := range textPieces(a.Refusal, o.k.f.piece) {
+		add("refusal", piece)
+	}
+	for _, delta := range o.callDeltas(index, a.Calls) {
+		add("tool_calls", arr(delta))
+	}
+	return append(out, obj("index", index, "delta", obj(), "logprobs", jnull(),
+		"finish_reason", finish(a), "native_finish_reason", o.native(finish(a))))
+}
+
+// callDeltas opens every call with its id and name and then sends the arguments of all of them, a piece of each in
+// turn: parallel calls may come interleaved, and a reader that expects one after the other should be found out.
+func (o *chatAnswer) callDeltas(choice int, calls []Call) []raw {
+	const piece = 12
+	var (
+		out     []raw
+		members = make([]string, len(calls))
+		args    = make([][]string, len(calls))
+	)
+	for i, c := range calls {
+		member, value, id := o.callHead(choice, i, Call{Name: c.Name, ID: c.ID})
+		out = append(out, obj("index", i, "id", id, "type", member, member, value, "extra_content", o.signed(i)))
+		members[i], args[i] = member, textPieces(c.Arguments, piece)
+	}
+	for left := true; left; {
+		left = false
+		for i := range calls {
+			if len(args[i]) == 0 {
+				continue
+			}
+			key := "arguments"
+			if members[i] == "custom" {
+				key = "input"
+			}
+			out = append(out, obj("index", i, members[i], obj(key, args[i][0])))
+			args[i], left = args[i][1:], true
+		}
+	}
+	return out
+}
+
+// inline is the event of an error in mid-stream.
+func (o *chatAnswer) inline(int) []byte {
+	if o.s.o.Flavor == OpenRouter {
+		chunk := o.chunk(arr(obj("index", 0, "delta", obj("content", ""), "finish_reason", "error")), nil)
+		failure := obj("error", obj("code", http.StatusBadGateway, "message", "Provider disconnected unexpectedly"))
+		return []byte("data: " + string(chunk[:len(chunk)-1]) + "," + string(failure[1:]) + "\n\n")
+	}
+	return []byte("data: " + string(obj("error", serverError().object())) + "\n\n")
+}

@@ -1,0 +1,63 @@
+package scripted
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+)
+
+// chatStore holds the completions that clients have asked to be stored.
+type chatStore struct {
+	mu    sync.Mutex
+	known map[string]storedChat
+}
+
+type storedChat struct{ completion, messages raw }
+
+func (c *chatStore) reset() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.known = make(map[string]storedChat)
+}
+
+// keep stores a completion. Beyond a bound all others are forgotten.
+func (c *chatStore) keep(id string, completion, messages raw) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.known) >= maxResponses {
+		clear(c.known)
+	}
+	c.known[id] = storedChat{completion, messages}
+}
+
+func (c *chatStore) find(id string) (storedChat, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found, ok := c.known[id]
+	return found, ok
+}
+
+func (c *chatStore) forget(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.known, id)
+}
+
+// storedChat serves what is below chat/completions.
+func (s *Server) storedChat(k *sink, path string) error {
+	id, sub, _ := strings.Cut(path, "/")
+	found, ok := s.chats.find(id)
+	if !ok {
+		return k.fail(&apiError{status: http.StatusNotFound, message: "Chat completion with id '" + id + "' not found."})
+	}
+	switch {
+	case k.r.Method == http.MethodGet && sub == "messages":
+		return k.json(http.StatusOK, obj("object", "list", "data", found.messages, "has_more", false))
+	case k.r.Method == http.MethodDelete && sub == "":
+		s.chats.forget(id)
+		return k.json(http.StatusOK, obj("id", id, "object", "chat.completion.deleted", "deleted", true))
+	case sub == "": // an update changes the metadata alone
+		return k.json(http.StatusOK, found.completion)
+	}
+	return k.fail(methodNotAllowed())
+}

@@ -1,0 +1,430 @@
+package scripted
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// checkChat judges a history as Chat Completions does: first the shape of every message, then which tool message
+// answers which call, and null contents last of all.
+func checkChat(messages []chatMessage) *apiError {
+	if len(messages) == 0 {
+		return badHistory("Invalid 'messages': empty array. Expected an array with minimum length 1, "+
+			"but got an empty array instead.", "messages", "empty_array")
+	}
+	for i := range messages {
+		if e := checkMessage(i, &messages[i]); e != nil {
+			return e
+		}
+	}
+	if e := checkAdjacency(messages); e != nil {
+		return e
+	}
+	for i := range messages {
+		if messages[i].needsContent() {
+			return badHistory("Invalid value for 'content': expected a string, got null.",
+				fmt.Sprintf("messages.[%d].content", i), "")
+		}
+	}
+	return nil
+}
+
+func checkMessage(i int, m *chatMessage) *apiError {
+	switch m.Role {
+	case "system", "developer", "user", "assistant", "tool", "function":
+	case "":
+		return badHistory(fmt.Sprintf("Missing required parameter: 'messages[%d].role'.", i),
+			fmt.Sprintf("messages[%d].role", i), "missing_required_parameter")
+	default:
+		return badHistory(fmt.Sprintf("Invalid value: '%s'. Supported values are: 'system', 'assistant', 'user', "+
+			"'function', 'tool', and 'developer'.", m.Role), fmt.Sprintf("messages[%d].role", i), "invalid_value")
+	}
+	if m.ToolCalls != nil && len(*m.ToolCalls) == 0 {
+		param := fmt.Sprintf("messages[%d].tool_calls", i)
+		return badHistory("Invalid '"+param+"': empty array. Expected an array with minimum length 1, "+
+			"but got an empty array instead.", param, "empty_array")
+	}
+	if m.Role == "tool" && m.ToolCallID == nil {
+		return badHistory("Missing parameter 'tool_call_id': messages with role 'tool' must have a 'tool_call_id'.",
+			fmt.Sprintf("messages.[%d].tool_call_id", i), "")
+	}
+	return nil
+}
+
+// needsContent reports whether content is null or absent in a message that has nothing else.
+func (m *chatMessage) needsContent() bool {
+	if !isNull(m.Content) {
+		return false
+	}
+	if m.Role == "function" {
+		return false // the one role whose content may be null by its schema
+	}
+	return m.Role != "assistant" ||
+		len(m.calls()) == 0 && isNull(m.FunctionCall) && isNull(m.Refusal) && isNull(m.Audio)
+}
+
+// openCalls are the calls of one assistant message and what became of them.
+type openCalls struct {
+	ids      []string
+	answered map[string]bool
+}
+
+// checkAdjacency wants every call answered by the tool messages directly after it, and every tool message to answer
+// a call of the assistant message directly before its run.
+func checkAdjacency(messages []chatMessage) *apiError {
+	var open *openCalls
+	for i := range messages {
+		m := &messages[i]
+		if m.Role == "tool" {
+			if e := open.answer(i, *m.ToolCallID); e != nil {
+				return e
+			}
+			continue
+		}
+		if e := open.missing(fmt.Sprintf("messages.[%d].role", i)); e != nil {
+			return e
+		}
+		var e *apiError
+		if open, e = openedBy(i, m); e != nil {
+			return e
+		}
+	}
+	return open.missing("messages")
+}
+
+func openedBy(i int, m *chatMessage) (*openCalls, *apiError) {
+	if m.Role != "assistant" || len(m.calls()) == 0 {
+		return nil, nil
+	}
+	open := &openCalls{answered: make(map[string]bool)}
+	for _, c := range m.calls() {
+		if _, twice := open.answered[c.ID]; twice {
+			return nil, duplicateCall(i, c.ID)
+		}
+		open.ids, open.answered[c.ID] = append(open.ids, c.ID), false
+	}
+	return open, nil
+}
+
+func duplicateCall(i int, id string) *apiError {
+	return badHistory(fmt.Sprintf("Duplicate value for 'tool_call_id' of '%s' in message[%d]", id, i),
+		fmt.Sprintf("messages.[%d].tool_call_id", i), "")
+}
+
+func (o *openCalls) answer(i int, id string) *apiError {
+	if o == nil {
+		//nolint:misspell // "preceeding" is what the API says
+		return badHistory("Invalid parameter: messages with role 'tool' must be a response to a preceeding message "+
+			"with 'tool_calls'.", fmt.Sprintf("messages.[%d].role", i), "")
+	}
+	done, known := o.answered[id]
+	switch {
+	case !known:
+		return badHistory(fmt.Sprintf("Invalid parameter: 'tool_call_id' of '%s' not found in 'tool_calls' of "+
+			"previous message.", id), fmt.Sprintf("messages.[%d].tool_call_id", i), "")
+	case done:
+		return duplicateCall(i, id)
+	}
+	o.answered[id] = true
+	return nil
+}
+
+func (o *openCalls) missing(param string) *apiError {
+	if o == nil {
+		return nil
+	}
+	var left []string
+	for _, id := range o.ids {
+		if !o.answered[id] {
+			left = append(left, id)
+		}
+	}
+	if left == nil {
+		return nil
+	}
+	return badHistory("An assistant message with 'tool_calls' must be followed by tool messages responding to each "+
+		"'tool_call_id'. The following tool_call_ids did not have response messages: "+strings.Join(left, ", "), param, "")
+}
+
+// callKind is a family of calls that wants results, and what error texts call it.
+type callKind struct{ family, label string }
+
+// callKinds maps item types to the calls that they are.
+func callKinds() map[string]callKind {
+	return map[string]callKind{
+		"function_call":    {"function", "function call"},
+		"custom_tool_call": {"custom_tool", "custom tool call"},
+		"local_shell_call": {"local_shell", "local shell call"},
+		"shell_call":       {"shell", "shell call"},
+		"apply_patch_call": {"apply_patch", "apply patch call"},
+		"computer_call":    {"computer", "computer call"},
+		"tool_search_call": {"tool_search", "tool search call"},
+	}
+}
+
+// resultKind finds the family that an item of type t answers.
+func resultKind(t string) (callKind, bool) {
+	call, ok := strings.CutSuffix(t, "_output")
+	if t == "tool_search_output" {
+		call = "tool_search_call"
+	}
+	kind, known := callKinds()[call]
+	return kind, ok && known
+}
+
+// isHosted reports whether a type is a call that the vendor runs itself, result included.
+func isHosted(t string) bool {
+	switch t {
+	case "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call",
+		"mcp_list_tools", "mcp_approval_request", "program", "program_output":
+		return true
+	}
+	return false
+}
+
+func badInput(message string) *apiError { return badHistory(message, "input", "") }
+
+// checkResponses judges a history as the Responses API does. History is what the server remembered and the input,
+// references resolved. With a prompt template calls may stand in the template, so their absence proves nothing.
+func checkResponses(req *responsesRequest, history []item, s *Server) *apiError {
+	for _, check := range []func([]item) *apiError{checkItemIDs, checkContents, s.checkSeals, s.checkBelongings, checkReasoning} {
+		if e := check(history); e != nil {
+			return e
+		}
+	}
+	if e := checkPartners(history, s.memory); e != nil {
+		return e
+	}
+	return checkPairs(req, history)
+}
+
+// itemPrefixes are how ids begin, by type.
+func itemPrefix(t string) string {
+	switch t {
+	case "message":
+		return "msg"
+	case "function_call":
+		return "fc"
+	case "custom_tool_call":
+		return "ctc"
+	case "reasoning":
+		return "rs"
+	case "web_search_call":
+		return "ws"
+	case "file_search_call":
+		return "fs"
+	case "code_interpreter_call":
+		return "ci"
+	case "image_generation_call":
+		return "ig"
+	case "mcp_call":
+		return "mcp"
+	case "mcp_list_tools":
+		return "mcpl"
+	case "compaction":
+		return "cmp"
+	}
+	return ""
+}
+
+func checkItemIDs(history []item) *apiError {
+	const most = 64
+	seen := make(map[string]bool)
+	for i := range history {
+		it := &history[i]
+		param := fmt.Sprintf("input[%d].id", it.input)
+		if it.ID == "" {
+			if isHosted(it.Type) {
+				return badHistory("Missing required parameter: '"+param+"'.", param, "missing_required_parameter")
+			}
+			continue
+		}
+		switch prefix := itemPrefix(it.Type); {
+		case len(it.ID) > most:
+			return badHistory(fmt.Sprintf("Invalid '%s': string too long. Expected a string with maximum length %d, "+
+				"but got a string with length %d instead.", param, most, len(it.ID)), param, "string_above_max_length")
+		case strings.ContainsFunc(it.ID, notInID):
+			return badHistory(fmt.Sprintf("Invalid '%s': '%s'. Expected an ID that contains letters, numbers, "+
+				"underscores, or dashes, but this value contained additional characters.", param, it.ID), param, "invalid_value")
+		case !strings.HasPrefix(it.ID, prefix):
+			return badHistory(fmt.Sprintf("Invalid '%s': '%s'. Expected an ID that begins with '%s'.", param, it.ID, prefix),
+				param, "invalid_value")
+		case seen[it.ID]:
+			return badInput("Duplicate item found with id " + it.ID + ". Remove duplicate items from your input and try again.")
+		}
+		seen[it.ID] = true
+	}
+	return nil
+}
+
+func notInID(r rune) bool {
+	return (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && r != '_' && r != '-'
+}
+
+// checkContents wants the parts of a message to fit its role.
+func checkContents(history []item) *apiError {
+	for i := range history {
+		it := &history[i]
+		var parts []struct {
+			Type string `json:"type"`
+		}
+		if it.Type != "message" || json.Unmarshal(it.Content, &parts) != nil {
+			continue
+		}
+		for j, part := range parts {
+			output := part.Type == "output_text" || part.Type == "refusal"
+			param := fmt.Sprintf("input[%d].content[%d]", it.input, j)
+			switch {
+			case it.Role == "assistant" && !output:
+				return badHistory("Invalid value: '"+part.Type+"'. Supported values are: 'output_text' and 'refusal'.",
+					param, "invalid_value")
+			case it.Role != "assistant" && (output || !strings.HasPrefix(part.Type, "input_")):
+				return badHistory("Invalid value: '"+part.Type+"'. Supported values are: 'input_text', 'input_image', "+
+					"and 'input_file'.", param, "invalid_value")
+			}
+		}
+	}
+	return nil
+}
+
+// checkSeals wants every encrypted_content back as it was given out.
+func (s *Server) checkSeals(history []item) *apiError {
+	for i := range history {
+		it := &history[i]
+		if it.Type != "reasoning" && it.Type != "compaction" || it.EncryptedContent == nil || s.sealed(*it.EncryptedContent) {
+			continue
+		}
+		c := *it.EncryptedContent
+		return badHistory("The encrypted content "+c[:min(4, len(c))]+"..."+c[len(c)-min(4, len(c)):]+" could not be "+
+			"verified. Reason: Encrypted content could not be decrypted or parsed.", "", "invalid_encrypted_content")
+	}
+	return nil
+}
+
+// checkReasoning wants an item of the model behind every reasoning item; further reasoning may stand between.
+func checkReasoning(history []item) *apiError {
+	var open *item
+	for i := range history {
+		it := &history[i]
+		switch {
+		case it.Type == "reasoning":
+			if open == nil && it.ID != "" {
+				open = it
+			}
+		case open != nil && !it.isModel():
+			return withoutFollower(open)
+		default:
+			open = nil
+		}
+	}
+	if open != nil {
+		return withoutFollower(open)
+	}
+	return nil
+}
+
+func withoutFollower(it *item) *apiError {
+	return badInput("Item '" + it.ID + "' of type 'reasoning' was provided without its required following item.")
+}
+
+// checkPartners wants an item that is sent with its id to follow the reasoning that it was produced with, and a
+// reasoning item not to have been given another's follower. An item sent without its id is not held to that.
+func checkPartners(history []item, m *memory) *apiError {
+	reasoning := make(map[string]bool) // since the last item that was none
+	for i := range history {
+		it := &history[i]
+		if it.Type == "reasoning" {
+			reasoning[it.ID] = true
+			continue
+		}
+		for id := range reasoning {
+			if follower := m.partner(id); it.ID != "" && follower != "" && follower != it.ID {
+				return badInput("Item '" + id + "' of type 'reasoning' was provided without its required following item.")
+			}
+		}
+		partner := m.partner(it.ID)
+		if it.ID != "" && strings.HasPrefix(partner, "rs_") && !reasoning[partner] {
+			return badInput(fmt.Sprintf("Item '%s' of type '%s' was provided without its required 'reasoning' item: '%s'.",
+				it.ID, it.Type, partner))
+		}
+		clear(reasoning)
+	}
+	return nil
+}
+
+// pairKey is what a call and its output share.
+type pairKey struct{ family, id string }
+
+// checkPairs wants a call before each output and one output for each call, matched by call_id within its family.
+func checkPairs(req *responsesRequest, history []item) *apiError {
+	answered := make(map[pairKey]bool)
+	var calls []*item
+	asked := make(map[pairKey]bool) // what is answered by another rule: approvals, and programs
+	for i := range history {
+		it := &history[i]
+		switch it.Type {
+		case "mcp_approval_request":
+			asked[pairKey{it.Type, it.ID}] = true
+		case "program":
+			asked[pairKey{it.Type, it.callID()}] = true
+		case "mcp_approval_response":
+			if !asked[pairKey{"mcp_approval_request", it.ApprovalRequestID}] {
+				return badInput("No approval request found with id " + it.ApprovalRequestID + ".")
+			}
+		case "program_output":
+			if !asked[pairKey{"program", it.callID()}] {
+				return badInput("No program found for program output with call_id " + it.callID() + ".")
+			}
+		}
+		if it.Execution == "server" {
+			continue
+		}
+		if kind, ok := callKinds()[it.Type]; ok && it.CallID != nil {
+			if done, twice := answered[pairKey{kind.family, it.callID()}]; twice && !done {
+				break // its output is missing before the id is used again
+			}
+			answered[pairKey{kind.family, it.callID()}] = false
+			calls = append(calls, it)
+			continue
+		}
+		kind, ok := resultKind(it.Type)
+		id := it.answers()
+		if !ok || id == "" {
+			continue
+		}
+		if !answer(answered, kind.family, id) && isNull(req.Prompt) {
+			return badInput("No tool call found for " + kind.label + " output with call_id " + id + ".")
+		}
+	}
+	for _, it := range calls {
+		kind := callKinds()[it.Type]
+		if !answered[pairKey{kind.family, it.callID()}] {
+			return badInput("No tool output found for " + kind.label + " " + it.callID() + ".")
+		}
+	}
+	return nil
+}
+
+// answers is the id of the call that an output answers. Empty is legal: an output that answers no call of the model.
+func (it *item) answers() string {
+	if it.CallID == nil && it.Type == "local_shell_call_output" {
+		return it.ID
+	}
+	return it.callID()
+}
+
+// answer marks an open call as answered; false if there is none.
+func answer(answered map[pairKey]bool, family, id string) bool {
+	k := pairKey{family, id}
+	done, known := answered[k]
+	if !known && family == "function" {
+		k.family = "local_shell" // Codex answers a local shell call with a function's output
+		done, known = answered[k]
+	}
+	if !known || done {
+		return false
+	}
+	answered[k] = true
+	return true
+}

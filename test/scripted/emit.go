@@ -1,0 +1,284 @@
+package scripted
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// How writing an answer can end before its end. All of them unwind to serve.
+var (
+	errGone   = errors.New("client gone")
+	errBroken = errors.New("broken off by a fault")
+	errReset  = fmt.Errorf("reset by a fault: %w", errBroken)
+	errStop   = errors.New("ended early by a fault") // but cleanly
+)
+
+// sink writes one answer and makes it go wrong where a fault says so.
+type sink struct {
+	s    *Server
+	w    http.ResponseWriter
+	r    *http.Request
+	rec  *Recorded
+	f    fault
+	kind Kind     // empty until the endpoint sets it
+	id   identity // empty until the endpoint sets it
+	// released is taken when the request arrives, so that a Release frees it wherever it is on its way to a stall.
+	released <-chan struct{}
+
+	out    io.Writer        // where events go: the connection, in pieces, compressed
+	enc    io.WriteCloser   // the compressor in out; nil without
+	inline func(int) []byte // the event that tells of an error in the stream, given the number of events before it
+	events int
+}
+
+// json writes a whole body.
+func (k *sink) json(status int, body []byte) error {
+	return k.whole(status, "application/json", body)
+}
+
+func (k *sink) fail(e *apiError) error {
+	if e.history {
+		k.s.rec.fault(k.r.Method + " " + k.r.URL.Path + ": " + e.message)
+	}
+	switch {
+	case len(e.own) > 0:
+		return k.json(e.status, e.own)
+	case k.kind.google():
+		return k.json(e.status, googleBody(e.status, e.message))
+	}
+	return k.json(e.status, e.body(k.s.o.Flavor))
+}
+
+func (k *sink) whole(status int, contentType string, body []byte) error {
+	if k.f.encoding != "" {
+		var buf bytes.Buffer
+		enc, err := compressor(k.f.encoding, &buf)
+		if err != nil {
+			return err
+		}
+		if _, err = enc.Write(body); err != nil {
+			return err
+		}
+		if err = enc.Close(); err != nil {
+			return err
+		}
+		body = buf.Bytes()
+	}
+	if k.f.length {
+		k.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	}
+	k.header(status, contentType)
+	if k.f.chunk == 0 && !k.f.breaks() {
+		return k.write(body)
+	}
+	size := k.f.chunk
+	if size == 0 {
+		size = (len(body) + 1) / 2
+	}
+	for len(body) > 0 {
+		n := min(size, len(body))
+		if err := k.emit(body[:n]); err != nil {
+			return err
+		}
+		body = body[n:]
+	}
+	return k.check()
+}
+
+// write writes in one go and leaves the framing to net/http: Content-Length for small bodies, chunks for others.
+func (k *sink) write(p []byte) error {
+	if _, err := k.w.Write(p); err != nil {
+		return errGone
+	}
+	k.count()
+	return nil
+}
+
+// header sends the response head. Every header of a real answer is there, made from the request.
+func (k *sink) header(status int, contentType string) {
+	k.vendorHeaders()
+	h := k.w.Header()
+	h.Set("Content-Type", contentType)
+	if k.f.encoding != "" {
+		h.Set("Content-Encoding", k.f.encoding)
+	}
+	if k.f.close {
+		h.Set("Connection", "close")
+	}
+	if k.f.retryAfter != "" {
+		h.Set("Retry-After", k.f.retryAfter)
+	}
+	k.w.WriteHeader(status)
+	k.s.rec.update(k.rec, func(r *Recorded) { r.Status = status })
+}
+
+// stream begins a stream of events. The head goes out at once, long before the first event may.
+func (k *sink) stream(inline func(events int) []byte) error {
+	k.header(http.StatusOK, "text/event-stream; charset=utf-8")
+	k.inline = inline
+	k.out = pieces{k.w, http.NewResponseController(k.w), k.f.chunk}
+	if k.f.encoding != "" {
+		enc, err := compressor(k.f.encoding, k.out)
+		if err != nil {
+			return err
+		}
+		k.enc, k.out = enc, enc
+	}
+	if err := http.NewResponseController(k.w).Flush(); err != nil {
+		return errGone
+	}
+	if k.s.o.Flavor == OpenRouter && !k.f.comments {
+		return k.comment()
+	}
+	return nil
+}
+
+// event writes one event; name is empty in Chat.
+func (k *sink) event(name string, data []byte) error {
+	if k.f.errorInStream && k.events == 2 {
+		if err := k.emit(k.inline(k.events)); err != nil {
+			return err
+		}
+		return errStop
+	}
+	if k.f.comments && k.events%3 == 0 {
+		if err := k.comment(); err != nil {
+			return err
+		}
+	}
+	b := make([]byte, 0, len(name)+len(data)+24)
+	if name != "" {
+		b = append(append(append(b, "event: "...), name...), '\n')
+	}
+	b = append(append(append(b, "data: "...), data...), "\n\n"...)
+	return k.emit(b)
+}
+
+func (k *sink) comment() error { return k.push([]byte(": OPENROUTER PROCESSING\n\n")) }
+
+// end completes a stream.
+func (k *sink) end() error {
+	if err := k.check(); err != nil {
+		return err
+	}
+	if k.enc != nil {
+		if err := k.enc.Close(); err != nil {
+			return errGone
+		}
+	}
+	return nil
+}
+
+// emit writes one event or one piece of a body and flushes it.
+func (k *sink) emit(p []byte) error {
+	if err := k.check(); err != nil {
+		return err
+	}
+	if k.f.delay > 0 {
+		if err := k.wait(k.f.delay); err != nil {
+			return err
+		}
+	}
+	if k.out == nil {
+		k.out = pieces{k.w, http.NewResponseController(k.w), 0}
+	}
+	if err := k.push(p); err != nil {
+		return err
+	}
+	k.count()
+	return nil
+}
+
+func (k *sink) push(p []byte) error {
+	if k.r.Context().Err() != nil {
+		return errGone
+	}
+	if _, err := k.out.Write(p); err != nil {
+		return errGone
+	}
+	if f, ok := k.enc.(interface{ Flush() error }); ok && f.Flush() != nil {
+		return errGone
+	}
+	return nil
+}
+
+func (k *sink) count() {
+	k.events++
+	k.s.rec.update(k.rec, func(r *Recorded) { r.Events++ })
+}
+
+// check plays the faults that are due after the events so far.
+func (k *sink) check() error {
+	switch k.events {
+	case k.f.cutAfter:
+		return errBroken
+	case k.f.resetAfter:
+		return errReset
+	case k.f.stallAfter:
+		k.f.stallAfter = -1 // once
+		return k.wait(forever)
+	}
+	return nil
+}
+
+// wait waits for d, or until Release where d is forever; errGone if the client or the server goes first.
+func (k *sink) wait(d time.Duration) error {
+	var (
+		elapsed  <-chan time.Time
+		released <-chan struct{}
+	)
+	if d == forever {
+		released = k.released
+	} else {
+		t := time.NewTimer(d) //nolint:forbidigo // a scripted delay is meant to be real
+		defer t.Stop()
+		elapsed = t.C
+	}
+	select {
+	case <-elapsed:
+	case <-released:
+	case <-k.r.Context().Done():
+		return errGone
+	case <-k.s.closing:
+		return errGone
+	}
+	return nil
+}
+
+// pieces writes in pieces of n bytes, or in one if n is 0, and flushes each.
+type pieces struct {
+	w    io.Writer
+	ctrl *http.ResponseController
+	n    int
+}
+
+func (p pieces) Write(b []byte) (int, error) {
+	size := p.n
+	if size <= 0 {
+		size = max(len(b), 1)
+	}
+	for at := 0; at < len(b); at += size {
+		if n, err := p.w.Write(b[at:min(at+size, len(b))]); err != nil {
+			return at + n, err
+		}
+		if err := p.ctrl.Flush(); err != nil {
+			return at, err
+		}
+	}
+	return len(b), nil
+}
+
+func compressor(encoding string, w io.Writer) (io.WriteCloser, error) {
+	if encoding == "zstd" {
+		return zstd.NewWriter(w, zstd.WithEncoderConcurrency(1))
+	}
+	return gzip.NewWriter(w), nil
+}

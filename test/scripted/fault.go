@@ -1,0 +1,134 @@
+package scripted
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// fault is a parsed X-Script header. Counters are -1 where the fault is not asked for.
+type fault struct {
+	status        int    // 0: as it comes
+	retryAfter    string // empty: no header
+	html          bool
+	stallBefore   time.Duration // -1: none, forever: until released
+	stallAfter    int
+	cutAfter      int
+	resetAfter    int
+	delay         time.Duration
+	errorInStream bool
+	noDone        bool
+	comments      bool
+	chunk         int // 0: unsplit
+	encoding      string
+	length        bool
+	close         bool
+	bigKiB        int
+	piece         int  // 0: a few words
+	kind          Kind // empty: the server's
+}
+
+const (
+	forever = time.Duration(math.MaxInt64)
+	maxBig  = 64 << 10 // KiB
+)
+
+func noFault() fault {
+	return fault{stallBefore: -1, stallAfter: -1, cutAfter: -1, resetAfter: -1}
+}
+
+// breaks reports whether the body has to be written in pieces for the fault to show.
+func (f *fault) breaks() bool {
+	return f.stallAfter >= 0 || f.cutAfter >= 0 || f.resetAfter >= 0 || f.delay > 0
+}
+
+// parseFault reads the syntax of X-Script; its error names the element at fault.
+func parseFault(spec string) (fault, error) {
+	f := noFault()
+	for element := range strings.SplitSeq(strings.ReplaceAll(spec, ";", ","), ",") {
+		element = strings.TrimSpace(element)
+		if element == "" {
+			continue
+		}
+		key, value, has := strings.Cut(element, "=")
+		if has && f.setValue(key, value) || !has && f.setFlag(key) {
+			continue
+		}
+		return noFault(), fmt.Errorf("parse fault %q: unknown name or impossible value", element)
+	}
+	return f, nil
+}
+
+func (f *fault) setFlag(key string) bool {
+	switch key {
+	case "html":
+		f.html = true
+	case "stall-before":
+		f.stallBefore = forever
+	case "error-in-stream":
+		f.errorInStream = true
+	case "no-done":
+		f.noDone = true
+	case "comments":
+		f.comments = true
+	case "gzip", "zstd":
+		f.encoding = key
+	case "length":
+		f.length = true
+	case "close":
+		f.close = true
+	default:
+		return false
+	}
+	return true
+}
+
+func (f *fault) setValue(key, value string) bool {
+	switch key {
+	case "kind":
+		f.kind = Kind(value)
+		return f.kind.known()
+	case "retry-after":
+		f.retryAfter = value
+		return true
+	case "stall-before":
+		return setDuration(&f.stallBefore, value)
+	case "delay":
+		return setDuration(&f.delay, value)
+	case "status":
+		return setInt(&f.status, value, 200, 599)
+	case "stall-after":
+		return setInt(&f.stallAfter, value, 0, math.MaxInt32)
+	case "cut-after":
+		return setInt(&f.cutAfter, value, 0, math.MaxInt32)
+	case "reset-after":
+		return setInt(&f.resetAfter, value, 0, math.MaxInt32)
+	case "chunk":
+		return setInt(&f.chunk, value, 1, math.MaxInt32)
+	case "big":
+		return setInt(&f.bigKiB, value, 1, maxBig)
+	case "piece":
+		return setInt(&f.piece, value, 1, math.MaxInt32)
+	}
+	return false
+}
+
+func setInt(to *int, value string, least, most int) bool {
+	n, err := strconv.Atoi(value)
+	if err != nil || n < least || n > most {
+		return false
+	}
+	*to = n
+	return true
+}
+
+func setDuration(to *time.Duration, value string) bool {
+	d, err := time.ParseDuration(value)
+	if err != nil || d < 0 {
+		return false
+	}
+	*to = d
+	return true
+}

@@ -1,0 +1,398 @@
+package scripted
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// Kind names the server whose refusals the upstream copies, on top of the strict OpenAI reading of a history.
+type Kind string
+
+// Kinds. The texts of the refusals are those that the servers send.
+const (
+	// KindOpenAI adds nothing: the default.
+	KindOpenAI Kind = "openai"
+	// KindQwen is vLLM with Qwen's chat template: one system message, and it is the first message.
+	KindQwen Kind = "vllm_qwen"
+	// KindGemma is vLLM with Gemma's template: no system message at all, and user and assistant take turns.
+	KindGemma Kind = "vllm_gemma"
+	// KindMistral is vLLM with Mistral's template: user and assistant take turns behind an optional system message.
+	KindMistral Kind = "vllm_mistral"
+	// KindKimi wants reasoning_content on every assistant message with tool calls, unless thinking is disabled.
+	KindKimi Kind = "kimi"
+	// KindDeepSeek wants the same, in other words.
+	KindDeepSeek Kind = "deepseek"
+	// KindBedrock is Bedrock behind a gateway: no tool messages in a request without tools.
+	KindBedrock Kind = "bedrock"
+	// KindAnthropic is Anthropic behind a gateway, likewise.
+	KindAnthropic Kind = "anthropic"
+	// KindGemini is Google's compatible API: no null content, no tools beside JSON output, a signature on every call of
+	// the round, and errors in an array.
+	KindGemini Kind = "gemini"
+	// KindGemmaHosted is Gemma at Google: neither tools nor system messages.
+	KindGemmaHosted Kind = "google_gemma"
+	// KindReasoner is DeepSeek's reasoner: no tools.
+	KindReasoner Kind = "deepseek_reasoner"
+	// KindLlamaCpp is llama.cpp without --jinja: 500 where tools are sent.
+	KindLlamaCpp Kind = "llama_cpp"
+	// KindOllama is Ollama with a model that knows no tools.
+	KindOllama Kind = "ollama"
+	// KindNoEndpoints is OpenRouter where no provider of the model takes tools: 404.
+	KindNoEndpoints Kind = "openrouter_no_tools"
+	// KindGroq refuses tools beside JSON output.
+	KindGroq Kind = "groq"
+	// KindTerse refuses tools and does not say why.
+	KindTerse Kind = "terse"
+)
+
+// Kinds lists all kinds.
+func Kinds() []Kind {
+	return []Kind{
+		KindOpenAI, KindQwen, KindGemma, KindMistral, KindKimi, KindDeepSeek, KindBedrock, KindAnthropic, KindGemini,
+		KindGemmaHosted, KindReasoner, KindLlamaCpp, KindOllama, KindNoEndpoints, KindGroq, KindTerse,
+	}
+}
+
+func (k Kind) known() bool { return k == "" || slices.Contains(Kinds(), k) }
+
+// kindFor returns the kind that answers a request for a model.
+func (s *Server) kindFor(model string, f fault) Kind {
+	switch {
+	case f.kind != "":
+		return f.kind
+	case s.o.KindOf != nil:
+		return s.o.KindOf(model)
+	default:
+		return s.o.Kind
+	}
+}
+
+// thinks reports whether answers with tool calls come with reasoning whatever the script says.
+func (k Kind) thinks() bool { return k == KindKimi || k == KindDeepSeek }
+
+// google reports whether errors have Google's shape.
+func (k Kind) google() bool { return k == KindGemini || k == KindGemmaHosted }
+
+// line is a message as a chat template gets it, whatever the dialect of the request.
+type line struct {
+	index   int    // in messages or input; -1 for instructions
+	role    string // system, developer, user, assistant or tool
+	calls   bool   // an assistant message with tool calls
+	lacking bool   // of these, one without reasoning_content
+	null    bool   // content is there and null
+	empty   bool   // no content, no call
+}
+
+// demand is what a kind looks at in a request.
+type demand struct {
+	path  string
+	model string
+	lines []line
+	tools bool // the request defines some
+	json  bool // it asks for JSON output
+	think bool // thinking is not switched off
+	body  []byte
+}
+
+func chatDemand(req *chatRequest, messages []chatMessage, body []byte) *demand {
+	d := &demand{path: "chat/completions", model: req.Model, tools: len(req.Tools) > 0, body: body}
+	d.readSettings()
+	for i := range messages {
+		m := &messages[i]
+		role := m.Role
+		if role == "function" {
+			role = "tool"
+		}
+		l := line{index: i, role: role, calls: len(m.calls()) > 0 || !isNull(m.FunctionCall), null: string(m.Content) == "null"}
+		l.lacking = l.calls && strings.Trim(string(m.Reasoning), `"`) == "" || l.calls && isNull(m.Reasoning)
+		l.empty = len(m.Content) == 0 && !l.calls
+		d.lines = append(d.lines, l)
+	}
+	return d
+}
+
+func responsesDemand(req *responsesRequest, history []item, body []byte) *demand {
+	d := &demand{path: "responses", model: req.Model, body: body}
+	d.readSettings()
+	var tools []raw
+	_ = json.Unmarshal(req.Tools, &tools)
+	d.tools = len(tools) > 0
+	if !isNull(req.Instructions) {
+		d.lines = append(d.lines, line{index: -1, role: "system"})
+	}
+	for i := range history {
+		it := &history[i]
+		l := line{index: i}
+		switch {
+		case it.Type == "message" && it.Role == "developer":
+			l.role = "system" // servers behind templates translate it
+		case it.Type == "message":
+			l.role = it.Role
+		case len(it.Output) > 0:
+			l.role = "tool"
+		case it.isModel() && it.Type != "reasoning":
+			l.role, l.calls = "assistant", true
+		default:
+			continue
+		}
+		d.lines = append(d.lines, l)
+	}
+	return d
+}
+
+// readSettings reads the members that concern kinds alone.
+func (d *demand) readSettings() {
+	var s struct {
+		ResponseFormat struct {
+			Type string `json:"type"`
+		} `json:"response_format"`
+		Text struct {
+			Format struct {
+				Type string `json:"type"`
+			} `json:"format"`
+		} `json:"text"`
+		Thinking struct {
+			Type string `json:"type"`
+		} `json:"thinking"`
+	}
+	_ = json.Unmarshal(d.body, &s) // what has another type is for others to judge
+	format := s.ResponseFormat.Type + s.Text.Format.Type
+	d.json, d.think = strings.HasPrefix(format, "json"), s.Thinking.Type != "disabled"
+}
+
+// check refuses what servers of this kind refuse.
+func (k Kind) check(d *demand) *apiError {
+	switch k {
+	case KindQwen:
+		return d.checkQwen()
+	case KindGemma:
+		return d.checkGemma()
+	case KindMistral:
+		return d.checkTurns(1, "After the optional system message, conversation roles must alternate user and assistant roles "+
+			"except for tool calls and results.")
+	case KindKimi, KindDeepSeek:
+		return k.checkThinking(d)
+	case KindBedrock:
+		return d.checkToolless("Bedrock")
+	case KindAnthropic:
+		return d.checkToolless("Anthropic")
+	case KindGemini:
+		return d.checkGemini()
+	default:
+		return k.checkTools(d)
+	}
+}
+
+// template is how vLLM passes on what a chat template raises.
+func template(message string) *apiError {
+	return refusal(http.StatusBadRequest, message, obj("error",
+		obj("message", message, "type", "BadRequestError", "param", jnull(), "code", http.StatusBadRequest)))
+}
+
+// google is an error of Google's compatible API.
+func google(message string) *apiError {
+	return refusal(http.StatusBadRequest, message, googleBody(http.StatusBadRequest, message))
+}
+
+func googleBody(status int, message string) raw {
+	name := "INVALID_ARGUMENT"
+	if status >= http.StatusInternalServerError {
+		name = "INTERNAL"
+	}
+	return arr(obj("error", obj("code", status, "message", message, "status", name)))
+}
+
+func refusal(status int, message string, body raw) *apiError {
+	return &apiError{status: status, message: message, history: true, own: body}
+}
+
+func (d *demand) checkQwen() *apiError {
+	user := false
+	for i, l := range d.lines {
+		switch {
+		case l.role == "developer":
+			return template("Unexpected message role.")
+		case l.role == "system" && i > 0:
+			return template("System message must be at the beginning.")
+		}
+		user = user || l.role == "user"
+	}
+	if !user {
+		return template("No user query found in messages.")
+	}
+	return nil
+}
+
+func (d *demand) checkGemma() *apiError {
+	for _, l := range d.lines {
+		if l.role == "system" || l.role == "developer" {
+			return template("System role not supported")
+		}
+	}
+	return d.checkTurns(0, "Conversation roles must alternate user/assistant/user/assistant/...")
+}
+
+// checkTurns wants user and assistant to take turns, the user first, behind as many system messages as the template
+// allows. Calls and results do not count.
+func (d *demand) checkTurns(systems int, message string) *apiError {
+	n := 0
+	for i, l := range d.lines {
+		switch {
+		case l.role == "tool" || l.calls:
+		case i < systems && (l.role == "system" || l.role == "developer"):
+		case l.role != "user" && l.role != "assistant", (l.role == "user") != (n%2 == 0):
+			return template(message)
+		default:
+			n++
+		}
+	}
+	return nil
+}
+
+func (k Kind) checkThinking(d *demand) *apiError {
+	if !d.think || d.path != "chat/completions" {
+		return nil
+	}
+	for _, l := range d.lines {
+		switch {
+		case !l.lacking:
+		case k == KindKimi:
+			message := fmt.Sprintf("thinking is enabled but reasoning_content is missing in assistant tool call message at index %d", l.index)
+			return refusal(http.StatusBadRequest, message, obj("error", obj("message", message, "type", "invalid_request_error")))
+		default:
+			return badHistory("The reasoning_content in the thinking mode must be passed back to the API.", "", "invalid_request_error")
+		}
+	}
+	return nil
+}
+
+// checkToolless is what gateways say in front of servers that want the definitions of all tools in a conversation.
+func (d *demand) checkToolless(server string) *apiError {
+	if d.tools || !slices.ContainsFunc(d.lines, func(l line) bool { return l.calls || l.role == "tool" }) {
+		return nil
+	}
+	message := "litellm.UnsupportedParamsError: " + server + " doesn't support tool calling without `tools=` param specified. " +
+		"Pass `tools=` param OR set `litellm.modify_params = True` // `litellm_settings::modify_params: True` to add dummy tool to the request."
+	return refusal(http.StatusBadRequest, message, obj("error", obj("message", message, "type", "None", "param", "None", "code", "400")))
+}
+
+func (d *demand) checkGemini() *apiError {
+	if d.tools && d.json {
+		return google("Function calling with a response mime type: 'application/json' is unsupported")
+	}
+	for _, l := range d.lines {
+		switch {
+		case l.null:
+			return google("Value is not a string: null")
+		case l.empty && d.path == "chat/completions":
+			return google(fmt.Sprintf("* GenerateContentRequest.contents[%d].parts: contents.parts must not be empty.\n", l.index))
+		}
+	}
+	return d.checkSignatures()
+}
+
+// signature is the thought_signature of a call.
+const signature = "c2NyaXB0ZWQgc2lnbmF0dXJl"
+
+// checkSignatures wants back the thought_signature of the first call of each answer since the last user message.
+func (d *demand) checkSignatures() *apiError {
+	if d.path != "chat/completions" {
+		return nil
+	}
+	var body struct {
+		Messages []struct {
+			Role  string `json:"role"`
+			Calls []struct {
+				Function struct {
+					Name string `json:"name"`
+				} `json:"function"`
+				Extra struct {
+					Google struct {
+						Signature string `json:"thought_signature"`
+					} `json:"google"`
+				} `json:"extra_content"`
+			} `json:"tool_calls"`
+		} `json:"messages"`
+	}
+	_ = json.Unmarshal(d.body, &body)
+	for i, m := range slices.Backward(body.Messages) {
+		if m.Role == "user" {
+			return nil
+		}
+		if len(m.Calls) > 0 && m.Calls[0].Extra.Google.Signature != signature {
+			return google(fmt.Sprintf("Function call is missing a thought_signature in functionCall parts. This is required "+
+				"for tools to work correctly, and missing thought_signature may lead to degraded model performance. Additional data, "+
+				"function call `default_api:%s` , position %d. Please refer to https://ai.google.dev/gemini-api/docs/thought-signatures "+
+				"for more details.", m.Calls[0].Function.Name, i+1))
+		}
+	}
+	return nil
+}
+
+// checkTools is for kinds that take no tools.
+func (k Kind) checkTools(d *demand) *apiError {
+	if k == KindGemmaHosted && slices.ContainsFunc(d.lines, func(l line) bool { return l.role == "system" || l.role == "developer" }) {
+		return google("Developer instruction is not enabled for models/" + d.model)
+	}
+	if !d.tools {
+		return nil
+	}
+	switch k {
+	case KindGemmaHosted:
+		return google("Function calling is not enabled for models/" + d.model)
+	case KindReasoner:
+		return badHistory(d.model+" does not support Function Calling", "", "invalid_request_error")
+	case KindLlamaCpp:
+		const message = "tools param requires --jinja flag"
+		return refusal(http.StatusInternalServerError, message, obj("error",
+			obj("code", http.StatusInternalServerError, "message", message, "type", "server_error")))
+	case KindOllama:
+		e := badHistory("registry.ollama.ai/library/"+d.model+" does not support tools", "", "")
+		e.kind = "api_error"
+		return e
+	case KindNoEndpoints:
+		const message = "No endpoints found that support tool use. To learn more about provider routing, visit: " +
+			"https://openrouter.ai/docs/guides/routing/provider-selection"
+		return refusal(http.StatusNotFound, message, obj("error", obj("message", message, "code", http.StatusNotFound)))
+	case KindGroq:
+		if d.json {
+			return badHistory("json mode cannot be combined with tool/function calling", "", "")
+		}
+	case KindTerse:
+		return refusal(http.StatusBadRequest, "Bad Request", obj("detail", "Bad Request"))
+	default:
+	}
+	return nil
+}
+
+// checkChoice is OpenAI's own: what steers tools needs tools, and a list of tools is not empty.
+func checkChoice(body []byte) *apiError {
+	if !bytes.Contains(body, []byte("tool")) {
+		return nil
+	}
+	var req struct {
+		Tools    *[]raw `json:"tools"`
+		Choice   raw    `json:"tool_choice"`
+		Parallel raw    `json:"parallel_tool_calls"`
+	}
+	_ = json.Unmarshal(body, &req)
+	only := func(name string) *apiError {
+		return badRequest("Invalid value for '"+name+"': '"+name+"' is only allowed when 'tools' are specified.", name, "")
+	}
+	switch {
+	case req.Tools != nil && len(*req.Tools) == 0:
+		return badRequest("Invalid 'tools': empty array. Expected an array with minimum length 1, but got an empty array instead.",
+			"tools", "empty_array")
+	case req.Tools != nil:
+		return nil
+	case !isNull(req.Choice):
+		return only("tool_choice")
+	case !isNull(req.Parallel):
+		return only("parallel_tool_calls")
+	}
+	return nil
+}

@@ -1,0 +1,291 @@
+package scripted
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"remora/test/scripted/script"
+)
+
+// raw is JSON that is ready to be sent.
+type raw = json.RawMessage
+
+// jnull is JSON's null, where a member has to be there without a value.
+func jnull() raw { return raw("null") }
+
+// obj builds a JSON object of alternating keys and values, in that order. Real APIs write their members in a fixed
+// order too, and a struct for each of the hundred shapes would say less. A nil value is left out; jnull stays.
+func obj(kv ...any) raw {
+	b := append(make([]byte, 0, 128), '{')
+	for i := 0; i+1 < len(kv); i += 2 {
+		if kv[i+1] == nil {
+			continue
+		}
+		if len(b) > 1 {
+			b = append(b, ',')
+		}
+		b = appendString(b, kv[i].(string))
+		b = append(b, ':')
+		b = appendValue(b, kv[i+1])
+	}
+	return append(b, '}')
+}
+
+// arr builds a JSON array.
+func arr(elements ...raw) raw {
+	return slicesJoin('[', elements, ']')
+}
+
+func slicesJoin(open byte, elements []raw, end byte) raw {
+	size := 2
+	for _, e := range elements {
+		size += len(e) + 1
+	}
+	b := append(make([]byte, 0, size), open)
+	for i, e := range elements {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, e...)
+	}
+	return append(b, end)
+}
+
+func appendValue(b []byte, v any) []byte {
+	switch v := v.(type) {
+	case string:
+		return appendString(b, v)
+	case int:
+		return strconv.AppendInt(b, int64(v), 10)
+	case bool:
+		return strconv.AppendBool(b, v)
+	case raw:
+		if len(v) == 0 {
+			return append(b, "null"...)
+		}
+		return append(b, v...)
+	default:
+		out, err := json.Marshal(v)
+		if err != nil {
+			return append(b, "null"...)
+		}
+		return append(b, out...)
+	}
+}
+
+// appendString quotes s without escaping <, > and &, which the real APIs leave alone; broken UTF-8 is replaced.
+func appendString(b []byte, s string) []byte {
+	b, _ = jsontext.AppendQuote(b, s)
+	return b
+}
+
+// orElse is v, or def where the request did not have the member.
+func orElse(v raw, def string) raw {
+	if len(v) == 0 {
+		return raw(def)
+	}
+	return v
+}
+
+func isNull(v raw) bool { return len(v) == 0 || string(v) == "null" }
+
+// apiError is an error answer in the words of the API.
+type apiError struct {
+	status  int
+	message string
+	param   string // empty means null
+	code    string // empty means null
+	kind    string // "type"; empty means invalid_request_error
+	// history: the request's history is at fault. Server.Faults lists it.
+	history bool
+	own     raw // the body, where a kind has its own shape
+}
+
+func badRequest(message, param, code string) *apiError {
+	return &apiError{status: http.StatusBadRequest, message: message, param: param, code: code}
+}
+
+func badHistory(message, param, code string) *apiError {
+	e := badRequest(message, param, code)
+	e.history = true
+	return e
+}
+
+func orNull(s string) any {
+	if s == "" {
+		return jnull()
+	}
+	return s
+}
+
+func (e *apiError) object() raw {
+	kind := e.kind
+	if kind == "" {
+		kind = "invalid_request_error"
+	}
+	return obj("message", e.message, "type", kind, "param", orNull(e.param), "code", orNull(e.code))
+}
+
+// body is the error's envelope: indented as OpenAI does, or wrapped the way OpenRouter passes a provider's error on.
+func (e *apiError) body(f Flavor) []byte {
+	inner := obj("error", e.object())
+	var buf bytes.Buffer
+	if f == OpenRouter {
+		return obj("error", obj(
+			"message", "Provider returned error",
+			"code", e.status,
+			"metadata", obj("raw", string(inner), "provider_name", "Scripted"),
+		), "user_id", "user_scripted")
+	}
+	if json.Indent(&buf, inner, "", "  ") != nil {
+		return inner
+	}
+	return buf.Bytes()
+}
+
+// told reports whether a text in the user's role is a block in tags, which a gateway tells, and nothing that a user says.
+func told(text string) bool {
+	text = strings.TrimSpace(text)
+	return strings.HasPrefix(text, "<") && strings.HasSuffix(text, ">")
+}
+
+// said is the paragraph of a text that is a script, or all of it: gateways join what they tell with what the user typed.
+func said(text string) string {
+	if script.Is(text) {
+		if before, _, joined := strings.Cut(text, "\n\n<"); joined && strings.HasSuffix(strings.TrimSpace(text), ">") {
+			return before
+		}
+		return text
+	}
+	for paragraph := range strings.SplitSeq(text, "\n\n") {
+		if script.Is(paragraph) {
+			return paragraph
+		}
+	}
+	return text
+}
+
+// contentText returns the text of a content or output value, and, where one of several parts is a script, that part alone:
+// agents like to put reminders beside what the user typed.
+func contentText(content raw) string {
+	texts := contentTexts(content)
+	for _, t := range slices.Backward(texts) {
+		if len(texts) > 1 && script.Is(t) {
+			return t
+		}
+	}
+	return strings.Join(texts, "\n")
+}
+
+// wholeText returns all text of a content or output value.
+func wholeText(content raw) string { return strings.Join(contentTexts(content), "\n") }
+
+// contentTexts returns the texts of a content or output value: of a string, or of each part that has one.
+func contentTexts(content raw) []string {
+	var s string
+	if json.Unmarshal(content, &s) == nil {
+		return []string{s}
+	}
+	var parts []struct {
+		Text    string `json:"text"`
+		Refusal string `json:"refusal"`
+	}
+	if json.Unmarshal(content, &parts) != nil {
+		return nil
+	}
+	texts := make([]string, 0, len(parts))
+	for _, p := range parts {
+		if t := p.Text + p.Refusal; t != "" {
+			texts = append(texts, t)
+		}
+	}
+	return texts
+}
+
+// seenLine is one line of what SEE answers.
+func seenLine(who, text string) string {
+	return who + ": " + strings.Join(strings.Fields(firstRunes(text, 40)), " ")
+}
+
+// textPieces splits text for streaming: into pieces of size bytes, or of three words if size is 0. The pieces of a
+// text are the text, and none cuts a character.
+func textPieces(text string, size int) []string {
+	var out []string
+	for text != "" {
+		n := size
+		if size == 0 {
+			n = wordsEnd(text, 3)
+		}
+		n = min(max(n, 1), len(text))
+		for n < len(text) && !utf8.RuneStart(text[n]) {
+			n++
+		}
+		out, text = append(out, text[:n]), text[n:]
+	}
+	return out
+}
+
+func wordsEnd(text string, words int) int {
+	for i := range len(text) {
+		if text[i] != ' ' {
+			continue
+		}
+		if words--; words == 0 {
+			return i + 1
+		}
+	}
+	return len(text)
+}
+
+// bigText is n bytes of filler.
+func bigText(n int) string {
+	const filler = "All work and no play makes a long answer. "
+	return strings.Repeat(filler, n/len(filler)+1)[:n]
+}
+
+func firstRunes(s string, n int) string {
+	for i := range s {
+		if n--; n < 0 {
+			return s[:i]
+		}
+	}
+	return s
+}
+
+// tool is an offered tool in either dialect, as far as an answer depends on it.
+type tool struct {
+	Type     string `json:"type"`
+	Name     string `json:"name"`
+	Function struct {
+		Name string `json:"name"`
+	} `json:"function"`
+	Custom struct {
+		Name string `json:"name"`
+	} `json:"custom"`
+}
+
+// isCustom reports whether name is offered as a custom tool, whose calls carry free text instead of JSON.
+func isCustom(tools []tool, name string) bool {
+	for _, t := range tools {
+		if t.Type == "custom" && (t.Name == name || t.Custom.Name == name) {
+			return true
+		}
+	}
+	return false
+}
+
+type streamOptions struct {
+	IncludeUsage       bool  `json:"include_usage"`
+	IncludeObfuscation *bool `json:"include_obfuscation"`
+}
+
+func wantsObfuscation(so *streamOptions) bool {
+	return so == nil || so.IncludeObfuscation == nil || *so.IncludeObfuscation
+}

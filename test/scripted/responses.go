@@ -1,0 +1,383 @@
+package scripted
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"remora/test/scripted/script"
+)
+
+type responsesRequest struct {
+	Model              string         `json:"model"`
+	Input              raw            `json:"input"`
+	Instructions       raw            `json:"instructions"`
+	PreviousResponseID *string        `json:"previous_response_id"`
+	Conversation       raw            `json:"conversation"`
+	Prompt             raw            `json:"prompt"`
+	Store              *bool          `json:"store"`
+	Stream             bool           `json:"stream"`
+	StreamOptions      *streamOptions `json:"stream_options"`
+	Include            []string       `json:"include"`
+	Tools              raw            `json:"tools"`
+	ToolChoice         raw            `json:"tool_choice"`
+	ParallelToolCalls  raw            `json:"parallel_tool_calls"`
+	MaxOutputTokens    raw            `json:"max_output_tokens"`
+	Metadata           raw            `json:"metadata"`
+	Reasoning          raw            `json:"reasoning"`
+	Temperature        raw            `json:"temperature"`
+	TopP               raw            `json:"top_p"`
+	Truncation         raw            `json:"truncation"`
+	Text               raw            `json:"text"`
+	User               raw            `json:"user"`
+}
+
+func (r *responsesRequest) stores() bool { return r.Store == nil || *r.Store }
+
+func (r *responsesRequest) previous() string {
+	if r.PreviousResponseID == nil {
+		return ""
+	}
+	return *r.PreviousResponseID
+}
+
+// conversationID reads conversation, a string or an object with an id; "" if there is none.
+func (r *responsesRequest) conversationID() string {
+	var id string
+	if json.Unmarshal(r.Conversation, &id) == nil {
+		return id
+	}
+	var o struct {
+		ID string `json:"id"`
+	}
+	_ = json.Unmarshal(r.Conversation, &o)
+	return o.ID
+}
+
+// item is an element of input or output with what the checks and the script need to know of it.
+type item struct {
+	raw       raw
+	Type      string  `json:"type"`
+	Role      string  `json:"role"`
+	ID        string  `json:"id"`
+	CallID    *string `json:"call_id"`
+	Name      string  `json:"name"`
+	Execution string  `json:"execution"`
+
+	ApprovalRequestID string  `json:"approval_request_id"`
+	Content           raw     `json:"content"`
+	Output            raw     `json:"output"`
+	Summary           raw     `json:"summary"`
+	EncryptedContent  *string `json:"encrypted_content"`
+	// input is the element's index in this request's input, -1 for what the server remembered.
+	input int
+}
+
+func (it *item) callID() string {
+	if it.CallID == nil {
+		return ""
+	}
+	return *it.CallID
+}
+
+// isModel reports whether the model made the item.
+func (it *item) isModel() bool {
+	switch it.Type {
+	case "message":
+		return it.Role == "assistant"
+	case "reasoning":
+		return true
+	}
+	_, isCall := callKinds()[it.Type]
+	return isCall || isHosted(it.Type)
+}
+
+// parseItem reads one element; an element without a type but with a role is a message.
+func parseItem(element raw, index int) (item, bool) {
+	it := item{raw: element, input: index}
+	// A member of another type than expected makes an item that is opaque in that member, not a bad one.
+	var mismatch *json.UnmarshalTypeError
+	if err := json.Unmarshal(element, &it); err != nil && (!errors.As(err, &mismatch) || mismatch.Field == "") {
+		return it, false
+	}
+	if it.Type == "" && it.Role != "" {
+		it.Type = "message"
+	}
+	return it, true
+}
+
+// parseInput reads input, a string or a list.
+func parseInput(input raw) ([]item, *apiError) {
+	var text string
+	if json.Unmarshal(input, &text) == nil {
+		if text == "" {
+			return nil, nil
+		}
+		it, _ := parseItem(obj("role", "user", "content", text), 0)
+		return []item{it}, nil
+	}
+	var elements []raw
+	if json.Unmarshal(input, &elements) != nil {
+		return nil, badRequest("Invalid type for 'input': expected one of an array of objects or a string.", "input", "invalid_type")
+	}
+	items := make([]item, 0, len(elements))
+	for i, e := range elements {
+		it, ok := parseItem(e, i)
+		if !ok {
+			param := "input[" + strconv.Itoa(i) + "]"
+			return nil, badRequest("Invalid type for '"+param+"': expected an object.", param, "invalid_type")
+		}
+		items = append(items, it)
+	}
+	return items, nil
+}
+
+// responses answers POST responses.
+func (s *Server) responses(k *sink, body []byte) error {
+	var req responsesRequest
+	if e := decode(body, &req); e != nil {
+		return k.fail(e)
+	}
+	k.kind = s.kindFor(req.Model, k.f)
+	input, e := parseInput(orElse(req.Input, `""`))
+	if e == nil {
+		e = checkParameters(&req, input)
+	}
+	if e != nil {
+		return k.fail(e)
+	}
+	context, done, e := s.memory.context(&req)
+	if e != nil {
+		return k.fail(e)
+	}
+	defer done()
+	history, e := s.memory.resolve(&req, append(context, input...))
+	if e == nil {
+		e = k.kind.check(responsesDemand(&req, history, body))
+	}
+	if e == nil {
+		e = checkResponses(&req, history, s)
+	}
+	if e == nil {
+		e = checkCaching(body)
+	}
+	if e != nil {
+		return k.fail(e)
+	}
+	p := responsesPrompt(&req, history, body)
+	if s.looksBack(p) {
+		p.Seen = responsesSeen(&req, history)
+	}
+	if script.Asks(p.User) {
+		p.Texts = append(p.Texts, wholeText(req.Instructions))
+		for i := range history {
+			p.Texts = append(p.Texts, wholeText(history[i].Content), wholeText(history[i].Output))
+		}
+	}
+	a := s.answer(p, k.f)
+	id := s.identify("responses "+req.previous()+" "+req.conversationID(), req.Model, req.Input)
+	k.id = id
+	out := &responsesAnswer{
+		k: k, req: &req, id: id, round: p.Round, answer: a, usage: usageOf(historySize(history), a),
+	}
+	out.build()
+	status := cmp.Or(a.Ending, "completed")
+	whole := out.object(status, out.output, out.usageObject())
+	// An answer is known by its ids once it has ended, and not if it failed.
+	keep := func() {
+		if status != script.Failed {
+			s.memory.keep(&req, id.response(), whole, input, out.items())
+		}
+	}
+	if req.Stream {
+		return out.stream(status, whole, keep)
+	}
+	keep()
+	return k.json(http.StatusOK, whole)
+}
+
+func historySize(history []item) int {
+	n := 0
+	for i := range history {
+		n += len(history[i].raw)
+	}
+	return n
+}
+
+func checkParameters(req *responsesRequest, input []item) *apiError {
+	switch {
+	case req.PreviousResponseID != nil && !isNull(req.Conversation):
+		return badRequest("Mutually exclusive parameters. Ensure you are only providing one of: "+
+			"'previous_response_id' or 'conversation'.", "", "mutually_exclusive_parameters")
+	case len(input) == 0 && req.PreviousResponseID == nil && isNull(req.Conversation) && isNull(req.Prompt):
+		return badRequest(`One of "input" or "previous_response_id" or 'prompt' or 'conversation' must be provided.`,
+			"input", "")
+	case req.Model == "" && isNull(req.Prompt):
+		return badRequest("Missing required parameter: 'model'.", "model", "missing_required_parameter")
+	}
+	return nil
+}
+
+// responsesPrompt reads what the model is asked. Consecutive items of the model are one of its turns, unless call
+// ids say better: a client may put each output behind its own call.
+func responsesPrompt(req *responsesRequest, history []item, body []byte) Prompt {
+	p := Prompt{Path: "responses", Model: req.Model, Body: body}
+	last := len(history) - 1
+	for ; last >= 0 && (!history[last].isUser() || told(contentText(history[last].Content))); last-- {
+	}
+	byModel := false
+	for i := max(last, 0); i < len(history); i++ {
+		it := &history[i]
+		switch {
+		case it.isUser():
+			if text := contentText(it.Content); i == max(last, 0) || !told(text) {
+				p.User = said(text)
+			}
+		case it.isModel():
+			if !byModel {
+				p.Round++
+			}
+			if round, ok := roundOf(it.callID()); ok {
+				p.Round = round + 1
+			}
+		case len(it.Output) > 0:
+			p.Results = append(p.Results, contentText(it.Output))
+		}
+		byModel = it.isModel()
+	}
+	return p
+}
+
+func responsesSeen(req *responsesRequest, history []item) []string {
+	var seen []string
+	if !isNull(req.Instructions) {
+		seen = append(seen, seenLine("instructions", contentText(req.Instructions)))
+	}
+	for i := range history {
+		seen = append(seen, history[i].seen())
+	}
+	return seen
+}
+
+func (it *item) isUser() bool { return it.Type == "message" && it.Role == "user" }
+
+func (it *item) seen() string {
+	switch {
+	case it.Type == "message":
+		return seenLine(it.Role, contentText(it.Content))
+	case len(it.Output) > 0:
+		return seenLine(it.Type, contentText(it.Output))
+	case it.Type == "reasoning":
+		return seenLine(it.Type, contentText(it.Summary))
+	}
+	return seenLine(it.Type, it.Name+" "+it.callID())
+}
+
+// storedResponse answers GET and DELETE responses/ID and GET responses/ID/input_items.
+func (s *Server) storedResponse(k *sink, id, sub string) error {
+	r := s.memory.response(id)
+	if r == nil {
+		return k.fail(&apiError{status: http.StatusNotFound, message: "Response with id '" + id + "' not found."})
+	}
+	switch {
+	case k.r.Method == http.MethodGet && sub == "":
+		return k.json(http.StatusOK, r.object)
+	case k.r.Method == http.MethodGet:
+		return k.json(http.StatusOK, itemList(k, r.input))
+	case k.r.Method == http.MethodDelete && sub == "":
+		s.memory.forget(id)
+		return k.json(http.StatusOK, obj("id", id, "object", "response", "deleted", true))
+	}
+	return k.fail(methodNotAllowed())
+}
+
+func methodNotAllowed() *apiError {
+	return &apiError{status: http.StatusMethodNotAllowed, message: "Not allowed to use this method on this endpoint."}
+}
+
+// itemList lists items, newest first unless order=asc asks otherwise. Items get an id here if they came without.
+func itemList(k *sink, items []item) raw {
+	var (
+		list []raw
+		ids  []string
+	)
+	for i, it := range items {
+		id, element := it.ID, it.raw
+		if id == "" {
+			id = k.s.identify("item", strconv.Itoa(i), it.raw).item("msg", i)
+			head := obj("id", id)
+			element = slices.Concat(head[:len(head)-1], raw(","), it.raw[1:])
+		}
+		list, ids = append(list, element), append(ids, id)
+	}
+	if k.r.URL.Query().Get("order") != "asc" {
+		slices.Reverse(list)
+		slices.Reverse(ids)
+	}
+	var first, last any = jnull(), jnull()
+	if len(ids) > 0 {
+		first, last = ids[0], ids[len(ids)-1]
+	}
+	return obj("object", "list", "data", arr(list...), "first_id", first, "last_id", last, "has_more", false)
+}
+
+// createConversation answers POST conversations.
+func (s *Server) createConversation(k *sink, body []byte) error {
+	items, metadata, e := conversationItems(body)
+	if e != nil {
+		return k.fail(e)
+	}
+	id := "conv_" + string(s.identify("conversations", "", body)[:48])
+	s.memory.converse(id, items)
+	return k.json(http.StatusOK, conversationObject(id, metadata))
+}
+
+func conversationItems(body []byte) ([]item, raw, *apiError) {
+	var req struct {
+		Items    raw `json:"items"`
+		Metadata raw `json:"metadata"`
+	}
+	if len(body) > 0 {
+		if e := decode(body, &req); e != nil {
+			return nil, nil, e
+		}
+	}
+	items, e := parseInput(orElse(req.Items, `[]`))
+	return items, orElse(req.Metadata, "{}"), e
+}
+
+func conversationObject(id string, metadata raw) raw {
+	return obj("id", id, "object", "conversation", "created_at", 1_750_000_000, "metadata", metadata)
+}
+
+// conversation answers GET and DELETE conversations/ID, GET and POST conversations/ID/items.
+func (s *Server) conversation(k *sink, id, sub string, body []byte) error {
+	items, ok := s.memory.conversationItems(id)
+	if !ok {
+		return k.fail(noConversation(id))
+	}
+	switch k.r.Method + " " + sub {
+	case "GET ":
+		return k.json(http.StatusOK, conversationObject(id, raw("{}")))
+	case "DELETE ":
+		s.memory.forgetConversation(id)
+		return k.json(http.StatusOK, obj("id", id, "object", "conversation.deleted", "deleted", true))
+	case "GET items":
+		return k.json(http.StatusOK, itemList(k, items))
+	case "POST items":
+		added, _, e := conversationItems(body)
+		if e != nil {
+			return k.fail(e)
+		}
+		s.memory.converse(id, added)
+		return k.json(http.StatusOK, itemList(k, added))
+	}
+	return k.fail(methodNotAllowed())
+}
+
+func noConversation(id string) *apiError {
+	return &apiError{status: http.StatusNotFound, message: "Conversation with id '" + id + "' not found."}
+}

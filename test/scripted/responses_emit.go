@@ -1,0 +1,304 @@
+package scripted
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strings"
+
+	"remora/test/scripted/script"
+)
+
+// responsesAnswer renders an answer as the Responses API does.
+type responsesAnswer struct {
+	k      *sink
+	req    *responsesRequest
+	id     identity
+	round  int
+	answer Answer
+	usage  usage
+
+	tools  []tool
+	output []raw
+	seq    int
+}
+
+// build makes the output items: reasoning, message, calls.
+func (o *responsesAnswer) build() {
+	_ = decode(o.req.Tools, &o.tools) // tools that are no list offer nothing
+	a := o.answer
+	o.think()
+	for _, t := range a.Hosted {
+		o.output = append(o.output, o.hosted(t))
+		if a.Thinks {
+			o.think()
+		}
+	}
+	if a.Text != "" || a.Refusal != "" || len(a.Calls) == 0 {
+		o.output = append(o.output, o.message(o.nextID("msg"), "completed", o.parts()))
+	}
+	for i := range a.Calls {
+		o.output = append(o.output, o.call(i, o.nextCallID(i), "completed", a.Calls[i].Arguments))
+	}
+}
+
+// think adds the reasoning, if there is any.
+func (o *responsesAnswer) think() {
+	if o.answer.Reasoning == "" {
+		return
+	}
+	id := o.nextID("rs")
+	var encrypted any
+	if slices.Contains(o.req.Include, "reasoning.encrypted_content") {
+		encrypted = o.k.s.seal(id)
+	}
+	o.output = append(o.output, obj("id", id, "type", "reasoning", "encrypted_content", encrypted,
+		"summary", arr(summaryPart(o.answer.Reasoning))))
+}
+
+func (o *responsesAnswer) nextID(prefix string) string { return o.id.item(prefix, len(o.output)) }
+
+func (o *responsesAnswer) nextCallID(i int) string {
+	if isCustom(o.tools, o.answer.Calls[i].Name) {
+		return o.nextID("ctc")
+	}
+	return o.nextID("fc")
+}
+
+func summaryPart(text string) raw { return obj("type", "summary_text", "text", text) }
+
+func textPart(text string) raw {
+	return obj("type", "output_text", "annotations", raw("[]"), "logprobs", raw("[]"), "text", text)
+}
+
+func refusalPart(text string) raw { return obj("type", "refusal", "refusal", text) }
+
+func (o *responsesAnswer) parts() raw {
+	var parts []raw
+	if o.answer.Text != "" || o.answer.Refusal == "" {
+		parts = append(parts, textPart(o.answer.Text))
+	}
+	if o.answer.Refusal != "" {
+		parts = append(parts, refusalPart(o.answer.Refusal))
+	}
+	return arr(parts...)
+}
+
+func (o *responsesAnswer) message(id, status string, content raw) raw {
+	return obj("id", id, "type", "message", "status", status, "content", content, "role", "assistant")
+}
+
+func (o *responsesAnswer) call(i int, id, status, arguments string) raw {
+	name := o.answer.Calls[i].Name
+	callID := cmp.Or(o.answer.Calls[i].ID, o.id.call(o.round, 0, i))
+	if isCustom(o.tools, name) {
+		return obj("id", id, "type", "custom_tool_call", "status", status, "call_id", callID, "input", arguments, "name", name)
+	}
+	return obj("id", id, "type", "function_call", "status", status, "arguments", arguments, "call_id", callID, "name", name)
+}
+
+// items returns the output as it is remembered.
+func (o *responsesAnswer) items() []item {
+	out := make([]item, 0, len(o.output))
+	for _, element := range o.output {
+		it, _ := parseItem(element, -1)
+		out = append(out, it)
+	}
+	return out
+}
+
+func (o *responsesAnswer) usageObject() raw {
+	return obj("input_tokens", o.usage.input, "input_tokens_details", obj("cached_tokens", o.usage.cached),
+		"output_tokens", o.usage.output, "output_tokens_details", obj("reasoning_tokens", o.usage.reasoning),
+		"total_tokens", o.usage.input+o.usage.output)
+}
+
+// object is the response itself; its usage is known at the end only.
+func (o *responsesAnswer) object(status string, output []raw, usage raw) raw {
+	r := o.req
+	var conversation any
+	if id := r.conversationID(); id != "" {
+		conversation = obj("id", id)
+	}
+	var failure, reason any = jnull(), jnull()
+	switch status {
+	case script.Incomplete:
+		reason = obj("reason", "max_output_tokens")
+	case script.Failed:
+		failure = obj("code", "server_error", "message", "The model produced an error.")
+	}
+	return obj(
+		"id", o.id.response(), "object", "response", "created_at", o.id.created(), "status", status,
+		"background", false, "conversation", conversation, "error", failure, "incomplete_details", reason,
+		"instructions", orElse(r.Instructions, "null"), "max_output_tokens", orElse(r.MaxOutputTokens, "null"),
+		"model", r.Model, "output", arr(output...), "parallel_tool_calls", orElse(r.ParallelToolCalls, "true"),
+		"previous_response_id", orNull(r.previous()), "reasoning", orElse(r.Reasoning, `{"effort":null,"summary":null}`),
+		"service_tier", "default", "store", r.stores(), "temperature", orElse(r.Temperature, "1.0"),
+		"text", orElse(r.Text, `{"format":{"type":"text"}}`), "tool_choice", orElse(r.ToolChoice, `"auto"`),
+		"tools", orElse(r.Tools, "[]"), "top_p", orElse(r.TopP, "1.0"), "truncation", orElse(r.Truncation, `"disabled"`),
+		"usage", usage, "user", orElse(r.User, "null"), "metadata", orElse(r.Metadata, "{}"),
+	)
+}
+
+// send sends the next event: its type, its number, its members.
+func (o *responsesAnswer) send(name string, kv ...any) error {
+	data := obj(append([]any{"type", name, "sequence_number", o.seq}, kv...)...)
+	o.seq++
+	return o.k.event(name, data)
+}
+
+// stream sends the response as events. whole is what the terminal event carries, before which the answer is kept.
+func (o *responsesAnswer) stream(status string, whole raw, keep func()) error {
+	if err := o.k.stream(o.inline); err != nil {
+		return err
+	}
+	begun := o.object("in_progress", nil, jnull())
+	for _, name := range [...]string{"response.created", "response.in_progress"} {
+		if err := o.send(name, "response", begun); err != nil {
+			return err
+		}
+	}
+	if err := o.streamItems(); err != nil {
+		return err
+	}
+	if !o.k.f.noDone {
+		keep()
+		if err := o.send("response."+status, "response", whole); err != nil {
+			return err
+		}
+	}
+	return o.k.end()
+}
+
+func (o *responsesAnswer) streamItems() error {
+	calls := 0
+	for i, it := range o.items() {
+		var (
+			begun raw
+			body  func() error
+		)
+		switch it.Type {
+		case "reasoning":
+			begun = obj("id", it.ID, "type", "reasoning", "summary", raw("[]"))
+			body = func() error { return o.streamSummary(i, it.ID) }
+		case "message":
+			begun = o.message(it.ID, "in_progress", raw("[]"))
+			body = func() error { return o.streamMessage(i, it.ID) }
+		case "function_call", "custom_tool_call":
+			n := calls
+			calls++
+			begun = o.call(n, it.ID, "in_progress", "")
+			body = func() error { return o.streamCall(i, it, o.answer.Calls[n].Arguments) }
+		default:
+			begun, body = it.raw, func() error { return nil }
+		}
+		if err := o.send("response.output_item.added", "output_index", i, "item", begun); err != nil {
+			return err
+		}
+		if err := body(); err != nil {
+			return err
+		}
+		if err := o.send("response.output_item.done", "output_index", i, "item", it.raw); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// part is a piece of an item that comes in deltas.
+type part struct {
+	where       []any  // members that say where the deltas belong
+	added, done string // events around the deltas; empty for none
+	deltas      string // events "<deltas>.delta" and "<deltas>.done"
+	member      string // of the last one
+	text        string
+	empty, full raw
+	logprobs    bool
+}
+
+func (o *responsesAnswer) streamPart(p part) error {
+	send := func(name string, kv ...any) error { return o.send(name, append(slices.Clone(p.where), kv...)...) }
+	if p.added != "" {
+		if err := send(p.added, "part", p.empty); err != nil {
+			return err
+		}
+	}
+	var logprobs any
+	if p.logprobs {
+		logprobs = raw("[]")
+	}
+	for _, piece := range textPieces(p.text, o.k.f.piece) {
+		var obfuscation any
+		if wantsObfuscation(o.req.StreamOptions) {
+			obfuscation = o.id.obfuscation(o.seq)
+		}
+		if err := send(p.deltas+".delta", "delta", piece, "logprobs", logprobs, "obfuscation", obfuscation); err != nil {
+			return err
+		}
+	}
+	if err := send(p.deltas+".done", p.member, p.text, "logprobs", logprobs); err != nil {
+		return err
+	}
+	if p.done != "" {
+		return send(p.done, "part", p.full)
+	}
+	return nil
+}
+
+func (o *responsesAnswer) streamSummary(index int, id string) error {
+	return o.streamPart(part{
+		where: []any{"item_id", id, "output_index", index, "summary_index", 0},
+		added: "response.reasoning_summary_part.added", done: "response.reasoning_summary_part.done",
+		deltas: "response.reasoning_summary_text", member: "text", text: o.answer.Reasoning,
+		empty: summaryPart(""), full: summaryPart(o.answer.Reasoning),
+	})
+}
+
+func (o *responsesAnswer) streamMessage(index int, id string) error {
+	p := part{added: "response.content_part.added", done: "response.content_part.done"}
+	content := 0
+	where := func() []any {
+		content++
+		return []any{"item_id", id, "output_index", index, "content_index", content - 1}
+	}
+	if text := o.answer.Text; text != "" || o.answer.Refusal == "" {
+		p.where, p.deltas, p.member, p.text, p.logprobs = where(), "response.output_text", "text", text, true
+		p.empty, p.full = textPart(""), textPart(text)
+		if err := o.streamPart(p); err != nil {
+			return err
+		}
+	}
+	if refusal := o.answer.Refusal; refusal != "" {
+		p.where, p.deltas, p.member, p.text, p.logprobs = where(), "response.refusal", "refusal", refusal, false
+		p.empty, p.full = refusalPart(""), refusalPart(refusal)
+		return o.streamPart(p)
+	}
+	return nil
+}
+
+func (o *responsesAnswer) streamCall(index int, it item, arguments string) error {
+	p := part{
+		where:  []any{"item_id", it.ID, "output_index", index},
+		deltas: "response.function_call_arguments", member: "arguments", text: arguments,
+	}
+	if it.Type == "custom_tool_call" {
+		p.deltas, p.member = "response.custom_tool_call_input", "input"
+	}
+	return o.streamPart(p)
+}
+
+// inline is the event of an error in mid-stream.
+func (o *responsesAnswer) inline(int) []byte {
+	e := serverError()
+	return []byte("event: error\ndata: " + string(obj(
+		"type", "error", "sequence_number", o.seq, "code", e.kind, "message", e.message, "param", jnull(),
+	)) + "\n\n")
+}
+
+const checksumSize = 8
+
+func (s *Server) checksum(id string) string {
+	sum := sha256.Sum256([]byte(strings.TrimSpace("seal "+s.o.Organization) + " " + id))
+	return hex.EncodeToString(sum[:])[:checksumSize]
+}

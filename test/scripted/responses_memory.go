@@ -1,0 +1,295 @@
+package scripted
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Bounds of what the server remembers for clients that let it.
+const (
+	maxResponses     = 10_000
+	maxConversations = 1_000
+	maxHistory       = 20_000 // items in one conversation or chain of responses
+)
+
+// memory is what the Responses API stores: responses, their items, conversations.
+type memory struct {
+	mu            sync.Mutex
+	responses     map[string]*storedResponse
+	responseOrder []string // oldest first
+	items         map[string]storedItem
+	conversations map[string]*storedConversation
+	convOrder     []string
+}
+
+// storedResponse holds its own items and a link to the response before it.
+type storedResponse struct {
+	object        raw
+	parent        *storedResponse
+	input, output []item
+	length        int // items in the whole chain
+}
+
+// storedItem is an item that references may name.
+type storedItem struct {
+	item  item
+	owner string // the response or conversation whose end it shares
+	// partner is, for a reasoning item, the id of the item that it was produced with, and the reverse.
+	partner string
+}
+
+type storedConversation struct {
+	items []item
+	busy  bool
+}
+
+func newMemory() *memory {
+	m := &memory{}
+	m.reset()
+	return m
+}
+
+func (m *memory) reset() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.responses, m.responseOrder = make(map[string]*storedResponse), nil
+	m.items = make(map[string]storedItem)
+	m.conversations, m.convOrder = make(map[string]*storedConversation), nil
+}
+
+func (m *memory) response(id string) *storedResponse {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.responses[id]
+}
+
+// context returns the items before a request's own. A conversation is locked until done is called, once.
+func (m *memory) context(req *responsesRequest) (items []item, done func(), e *apiError) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	done = func() {}
+	if id := req.conversationID(); id != "" {
+		c := m.conversations[id]
+		switch {
+		case c == nil:
+			return nil, done, noConversation(id)
+		case c.busy:
+			return nil, done, badRequest("Another process is currently operating on this conversation. "+
+				"Please retry in a few seconds.", "conversation", "conversation_locked")
+		case len(c.items) > maxHistory:
+			return nil, done, tooLong()
+		}
+		c.busy = true
+		return remembered(c.items), func() {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			c.busy = false
+		}, nil
+	}
+	if id := req.previous(); req.PreviousResponseID != nil {
+		r := m.responses[id]
+		if r == nil {
+			return nil, done, badHistory("Previous response with id '"+id+"' not found.",
+				"previous_response_id", "previous_response_not_found")
+		}
+		if r.length > maxHistory {
+			return nil, done, tooLong()
+		}
+		return remembered(r.chain()), done, nil
+	}
+	return nil, done, nil
+}
+
+func tooLong() *apiError {
+	return badRequest("Your input exceeds the context window of this model. Please adjust your input and try again.",
+		"input", "context_length_exceeded")
+}
+
+func (r *storedResponse) chain() []item {
+	var parts [][]item
+	for ; r != nil; r = r.parent {
+		parts = append(parts, r.output, r.input)
+	}
+	slices.Reverse(parts)
+	return slices.Concat(parts...)
+}
+
+// remembered copies items as seen from a later request.
+func remembered(items []item) []item {
+	out := slices.Clone(items)
+	for i := range out {
+		out[i].input = -1
+	}
+	return out
+}
+
+// resolve puts the stored item in place of each item_reference, and refuses what only a store could complete.
+func (m *memory) resolve(req *responsesRequest, items []item) ([]item, *apiError) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, it := range items {
+		byID := it.Type == "item_reference" || it.Type == "" && it.ID != ""
+		// Without its encrypted content a reasoning item is an id and nothing else.
+		bare := it.Type == "reasoning" && it.ID != "" && it.EncryptedContent == nil && it.input >= 0
+		// An image is found by its id, whatever else is sent of it.
+		bare = bare || it.Type == "image_generation_call" && it.input >= 0
+		if !byID && !bare {
+			continue
+		}
+		known, ok := m.items[it.ID]
+		if !req.stores() {
+			return nil, noItem(it.ID, " Items are not persisted when `store` is set to false. Try again with `store` "+
+				"set to true, or remove this item from your input.")
+		}
+		if !ok {
+			return nil, noItem(it.ID, "")
+		}
+		if byID {
+			items[i] = known.item
+			items[i].input = it.input
+		}
+	}
+	return items, nil
+}
+
+func noItem(id, hint string) *apiError {
+	return &apiError{
+		status: http.StatusNotFound, history: true, param: "input", message: "Item with id '" + id + "' not found." + hint,
+	}
+}
+
+// partner returns the id that an item was produced together with, "" if none is known.
+func (m *memory) partner(id string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.items[id].partner
+}
+
+// keep stores a response, unless the request forbids it, and extends its conversation in any case.
+func (m *memory) keep(req *responsesRequest, id string, object raw, input, output []item) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c := m.conversations[req.conversationID()]; c != nil {
+		c.items = append(append(c.items, input...), output...)
+		m.index(req.conversationID(), input, output)
+	}
+	if !req.stores() {
+		return
+	}
+	r := &storedResponse{object: object, input: input, output: output, length: len(input) + len(output)}
+	if r.parent = m.responses[req.previous()]; r.parent != nil {
+		r.length += r.parent.length
+	}
+	m.responses[id] = r
+	m.index(id, input, output)
+	if m.responseOrder = append(m.responseOrder, id); len(m.responseOrder) > maxResponses {
+		m.drop(m.responseOrder[0])
+		m.responseOrder = m.responseOrder[1:]
+	}
+}
+
+// index makes items known by id, and each reasoning item to the item that follows it.
+func (m *memory) index(owner string, input, output []item) {
+	for _, it := range input {
+		if _, known := m.items[it.ID]; it.ID != "" && it.Type != "item_reference" && !known {
+			m.items[it.ID] = storedItem{item: it, owner: owner}
+		}
+	}
+	for i, it := range output {
+		known := storedItem{item: it, owner: owner}
+		if it.Type == "reasoning" && i+1 < len(output) {
+			known.partner = output[i+1].ID
+		}
+		if i > 0 && output[i-1].Type == "reasoning" {
+			known.partner = output[i-1].ID
+		}
+		m.items[it.ID] = known
+	}
+}
+
+func (m *memory) forget(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.drop(id)
+	m.responseOrder = slices.DeleteFunc(m.responseOrder, func(o string) bool { return o == id })
+}
+
+func (m *memory) drop(id string) {
+	r := m.responses[id]
+	if r == nil {
+		return
+	}
+	delete(m.responses, id)
+	m.unindex(id, r.output)
+	m.unindex(id, r.input)
+}
+
+// unindex forgets the items that belong to owner; others may have been sent again by a later request.
+func (m *memory) unindex(owner string, items []item) {
+	for _, it := range items {
+		if m.items[it.ID].owner == owner {
+			delete(m.items, it.ID)
+		}
+	}
+}
+
+// converse creates a conversation or extends it.
+func (m *memory) converse(id string, items []item) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.conversations[id]
+	if c == nil {
+		c = &storedConversation{}
+		m.conversations[id] = c
+		if m.convOrder = append(m.convOrder, id); len(m.convOrder) > maxConversations {
+			m.dropConversation(m.convOrder[0])
+			m.convOrder = m.convOrder[1:]
+		}
+	}
+	if len(c.items) <= maxHistory {
+		c.items = append(c.items, items...)
+		m.index(id, items, nil)
+	}
+}
+
+func (m *memory) conversationItems(id string) ([]item, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.conversations[id]
+	if c == nil {
+		return nil, false
+	}
+	return slices.Clone(c.items), true
+}
+
+func (m *memory) forgetConversation(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.dropConversation(id)
+	m.convOrder = slices.DeleteFunc(m.convOrder, func(o string) bool { return o == id })
+}
+
+func (m *memory) dropConversation(id string) {
+	if c := m.conversations[id]; c != nil {
+		m.unindex(id, c.items)
+		delete(m.conversations, id)
+	}
+}
+
+// sealPrefix begins every encrypted_content; the rest is a payload and its checksum.
+const sealPrefix = "gAAAAA"
+
+// seal makes the encrypted_content of an item.
+func (s *Server) seal(id string) string { return sealPrefix + id + s.checksum(id) }
+
+// sealed reports whether content came from this organization's seal and was not changed since.
+func (s *Server) sealed(content string) bool {
+	payload, ok := strings.CutPrefix(content, sealPrefix)
+	if !ok || len(payload) < checksumSize {
+		return false
+	}
+	id := payload[:len(payload)-checksumSize]
+	return payload[len(id):] == s.checksum(id)
+}

@@ -1,0 +1,185 @@
+package soak
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"remora/test/kit"
+)
+
+var (
+	streams     = flag.Int("streams", 200, "how many streams TestStreams keeps open at once")
+	streamFor   = flag.Duration("stream-time", 6*time.Second, "how long each of them lasts")
+	streamEvery = flag.Duration("stream-every", 500*time.Millisecond, "how often each of them gets an event")
+	streamGC    = flag.String("stream-gogc", "5", "GOGC of the proxy: with a small one, what is measured is what is in use; empty for what the proxy sets itself")
+	streamLimit = flag.String("stream-limit", "off", "GOMEMLIMIT of the proxy, which bounds its garbage where GOGC would not")
+)
+
+// Limits of what an open stream may add to the proxy's resident memory, in KiB.
+const (
+	// perStream is what Remora promises of many streams.
+	perStream = 64
+	// perStreamOfFew leaves room for what is not theirs, where there are few of them.
+	perStreamOfFew = 96
+	manyStreams    = 1000
+)
+
+// TestStreams keeps many streams open at once, each in a session of its own, and accounts for every event.
+func TestStreams(t *testing.T) {
+	t.Setenv("GOGC", *streamGC)
+	t.Setenv("GOMEMLIMIT", *streamLimit)
+	p := start(t, patient(kit.StartRedis(t).URL()), provider(newUpstream(t)))
+	warm := newCrew(8, false, p.addr)
+	told, _ := warm.closedLoop(2 * time.Second)
+	told.judge(t)
+	warm.hangUp()
+	before := p.look(t)
+	t.Logf("before:     %s", before)
+
+	most, seen := sample{}, 0
+	// On a machine that stands still for as long as streams last, they are over when somebody looks.
+	for try := 0; seen == 0; try++ {
+		if try == 3 {
+			t.Fatal("the streams were never open all at once: let them last longer")
+		}
+		most, seen = p.stream(t, try)
+	}
+	each := (most.resident - before.resident) * 1024 / float64(*streams)
+	t.Logf("one stream: %.1f KiB resident, with GOGC=%s and GOMEMLIMIT=%s; %.1f MiB at most in all; %.1f CPU s",
+		each, *streamGC, *streamLimit, p.memory(t, "VmHWM"), (p.look(t).cpu - before.cpu).Seconds())
+	limit := float64(perStreamOfFew)
+	if *streams >= manyStreams {
+		limit = perStream
+	}
+	if each > limit {
+		t.Errorf("an open stream takes %.1f KiB, want at most %.0f", each, limit)
+	}
+	if after := p.settled(t, func(s sample) bool { return s.streams == 0 }); after.streams != 0 {
+		t.Errorf("streams are left: %v before, %v after", before, after)
+	}
+}
+
+// stream opens the streams, and returns what watchStreams saw until they had ended.
+func (p *proxy) stream(t *testing.T, try int) (most sample, seen int) {
+	t.Helper()
+	pieces := int(*streamFor / *streamEvery)
+	got := make([]int, *streams)
+	errs := make([]error, *streams)
+	memory := make([]string, *streams)
+	var wg sync.WaitGroup
+	for i := range *streams {
+		wg.Go(func() {
+			time.Sleep(time.Duration(i) * *streamEvery / time.Duration(*streams)) // not all events at the same moment
+			got[i], memory[i], errs[i] = listen(p.addr, try*len(got)+i, pieces)
+		})
+	}
+	ended := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(ended)
+	}()
+	most, seen = watchStreams(t, p, ended)
+	p.accountFor(t, got, memory, errs, pieces)
+	return most, seen
+}
+
+// watchStreams looks at the proxy until the streams have ended, and returns the sample with the most memory of those
+// taken while all were open, and how many those were.
+func watchStreams(t *testing.T, p *proxy, ended <-chan struct{}) (most sample, seen int) {
+	t.Helper()
+	tick := time.NewTicker(max(*streamFor/30, 200*time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ended:
+			return most, seen
+		case <-tick.C:
+			s := p.look(t)
+			if int(s.streams) == *streams {
+				seen++
+				if s.resident > most.resident {
+					most = s
+				}
+			}
+			if seen%5 == 1 || int(s.streams) != *streams {
+				t.Logf("            %s", s)
+			}
+		}
+	}
+}
+
+// accountFor fails the test for every stream that missed an event.
+func (p *proxy) accountFor(t *testing.T, got []int, memory []string, errs []error, pieces int) {
+	t.Helper()
+	events, degraded, told := 0, 0, 0
+	for i, n := range got {
+		events += n
+		if !strings.HasPrefix(strings.TrimPrefix(memory[i], "status="), "ok") {
+			degraded++
+		}
+		if (errs[i] != nil || n != pieces) && told < 5 {
+			told++
+			t.Errorf("stream %d has %d of %d events: %v", i, n, pieces, errs[i])
+		}
+	}
+	t.Logf("events:     %s of %s came, in order; %d streams were degraded", count(events), count(pieces*len(got)), degraded)
+	if events != pieces*len(got) {
+		t.Error("events are missing")
+	}
+}
+
+// listen opens one stream and returns how many of its events came, in order.
+func listen(addr func() string, number, pieces int) (got int, memory string, err error) {
+	c := &client{addr: addr}
+	for range 20 { // the proxy's queue of new connections may be full for a moment
+		if err = c.dial(); err == nil {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if err != nil {
+		return 0, "", err
+	}
+	defer c.hangUp()
+	_ = c.net.SetDeadline(time.Now().Add(*streamFor + waitLimit))
+	s := &session{name: fmt.Sprintf("stream-%d", number)}
+	fresh := message{fmt.Appendf(nil, `,{"role":"user","content":"Tell me of number %d."}`, number), 1}
+	if _, err := c.net.Write(c.request(s, fresh, plan{pieces: pieces, every: *streamEvery}, "")); err != nil {
+		return 0, "", err
+	}
+	res, err := http.ReadResponse(c.r, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	memory = res.Header.Get("X-Memory")
+	if res.StatusCode != status200 {
+		return 0, memory, fmt.Errorf("status %d", res.StatusCode)
+	}
+	var text []byte
+	buf := make([]byte, 2<<10)
+	for {
+		n, err := res.Body.Read(buf)
+		text = append(text, buf[:n]...)
+		for {
+			_, rest, found := strings.Cut(string(text), piece(got))
+			if !found {
+				break
+			}
+			text = append(text[:0], rest...)
+			got++
+		}
+		switch {
+		case errors.Is(err, io.EOF) && strings.Contains(string(text), "data: [DONE]\n\n"):
+			return got, memory, nil
+		case err != nil:
+			return got, memory, fmt.Errorf("the stream breaks off: %w", err)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package breakpoint
+
+import (
+	"slices"
+
+	"remora/wire"
+)
+
+// finder finds the items that get breakpoints.
+type finder struct {
+	items []wire.Item
+	takes []bool // by index of the item: whether it can have one
+	told  []int  // items in the user's role that layers say
+}
+
+// places returns the indices of the items with breakpoints, ascending:
+//
+//   - the last of the leading instructions, to which the anchored blocks of layers belong: they outlive all else;
+//   - where the request before this one had its last, so that what it wrote is found however much came since;
+//   - the last item that the next request will still have. Instructions at the end are none: layers speak there
+//     anew each time;
+//   - where instructions stand behind the user message that began the round, that message too. They are what layers say
+//     for this round: they stay there while the model calls tools, and the next round has the conversation without them.
+func (f *finder) places() []int {
+	lead := wire.Leading(f.items)
+	at := []int{f.any(lead - 1)}
+	round := f.last(len(f.items)-1, f.isUser)
+	fresh := round + 1 // where the round goes on behind what layers say
+	for fresh < len(f.items) && f.isInstruction(fresh) {
+		fresh++
+	}
+	told := round >= 0 && fresh > round+1
+	switch {
+	case told && fresh == len(f.items):
+		// These instructions may stay or not: if they do, the next request reads them from the cache, too.
+		at = append(at, f.said(f.last(f.answered(round), f.isUser)), f.said(round), f.any(fresh-1))
+	case told:
+		end := f.said(len(f.items) - 1)
+		at = append(at, f.said(round), f.any(f.answered(end)), end)
+	default:
+		end := f.said(len(f.items) - 1)
+		at = append(at, f.any(f.answered(end)), end)
+	}
+	at = slices.DeleteFunc(at, func(i int) bool { return i < 0 })
+	slices.Sort(at)
+	return slices.Compact(at)
+}
+
+// answered returns the index of the last item of the request that the latest answer up to i was given to, -1 for none.
+func (f *finder) answered(i int) int {
+	i = f.last(i, f.isAssistant)
+	for i >= 0 && f.isAssistant(i) {
+		i--
+	}
+	return i
+}
+
+// any returns the last item up to i that can have a breakpoint, -1 for none.
+func (f *finder) any(i int) int {
+	for i >= 0 && !f.takes[i] {
+		i--
+	}
+	return i
+}
+
+// said returns the same without instructions, unless there is nothing else.
+func (f *finder) said(i int) int {
+	for j := i; j >= 0; j-- {
+		if f.takes[j] && !f.isInstruction(j) {
+			return j
+		}
+	}
+	return f.any(i)
+}
+
+// last returns the last item up to i that is of a kind, -1 for none.
+func (f *finder) last(i int, is func(int) bool) int {
+	for i >= 0 && !is(i) {
+		i--
+	}
+	return i
+}
+
+func (f *finder) isUser(i int) bool {
+	return f.items[i].Kind == wire.Message && f.items[i].Role == wire.User && !slices.Contains(f.told, i)
+}
+
+func (f *finder) isAssistant(i int) bool {
+	return f.items[i].Kind == wire.Message && f.items[i].Role == wire.Assistant
+}
+
+// isInstruction reports whether an item is one that layers may say: in the role of instructions, or told.
+func (f *finder) isInstruction(i int) bool {
+	it := &f.items[i]
+	return it.Kind == wire.Message && (it.Role == wire.System || it.Role == wire.Developer) || slices.Contains(f.told, i)
+}

@@ -1,0 +1,217 @@
+package chat
+
+import (
+	"bytes"
+	"slices"
+
+	"remora/wire"
+	"remora/wire/merge"
+)
+
+// Bodies puts the first choices of several answers together.
+func (merging) Bodies(w *merge.Bodies) []byte {
+	last := w.Last()
+	if wire.Member(last, "choices") == nil {
+		return last
+	}
+	m := joining{Bodies: w}
+	for i, body := range w.All() {
+		if message := wire.Member(choiceOf(body, 0), "message"); len(message) > 0 && message[0] == '{' {
+			m.add(i, message)
+		}
+	}
+	return w.Edit(func(p wire.Part) []byte {
+		if string(p.Name) != "choices" {
+			return p.Value
+		}
+		return wire.Edit(p.Value, func(_ int, e wire.Part) ([]byte, bool) { return wire.WithValue(p.Value, e, m.choice(e.Value)), true })
+	}, "id", "created", "model", "system_fingerprint")
+}
+
+// choice returns what the client gets of a choice of the last answer.
+func (m *joining) choice(last []byte) []byte {
+	at, ok := wire.Index(wire.Member(last, "index"), 0)
+	if !ok {
+		return last
+	}
+	if at != 0 {
+		if first := choiceOf(m.All()[0], at); first != nil {
+			return first // as in a stream, it ended with the first answer
+		}
+		return last
+	}
+	return wire.Edit(last, func(_ int, p wire.Part) ([]byte, bool) {
+		switch string(p.Name) {
+		case "message":
+			return wire.WithValue(last, p, m.message(p.Value)), true
+		case "finish_reason":
+			return wire.WithValue(last, p, m.end.reason(p.Value)), true
+		}
+		return last[p.Start:p.End], true
+	})
+}
+
+// choiceOf returns the choice of an index, nil if there is none.
+func choiceOf(body []byte, number int) []byte {
+	for p := range wire.Parts(wire.Member(body, "choices")) {
+		if at, ok := wire.Index(wire.Member(p.Value, "index"), 0); ok && at == number {
+			return p.Value
+		}
+	}
+	return nil
+}
+
+// joining puts the messages of several answers together, as a client does with the deltas of a stream.
+type joining struct {
+	*merge.Bodies
+	members  []merged
+	messages int
+	end      ending
+}
+
+type merged struct {
+	name, value []byte
+}
+
+// maxMembers bounds the members of a message that are put together.
+const maxMembers = 64
+
+func (m *joining) add(body int, message []byte) {
+	m.messages++
+	visible, calls := m.visible(body, message)
+	if calls && body < len(m.All())-1 {
+		m.end.earlier = true
+	}
+	m.end.calls = m.end.calls || calls
+	for p := range wire.Parts(visible) {
+		m.member(p)
+	}
+}
+
+// visible returns the message without its hidden calls, and whether it has others.
+func (m *joining) visible(body int, message []byte) (out []byte, calls bool) {
+	out = wire.Edit(message, func(_ int, p wire.Part) ([]byte, bool) {
+		switch string(p.Name) {
+		case "tool_calls":
+			kept, all := 0, 0
+			list := wire.Edit(p.Value, func(_ int, e wire.Part) ([]byte, bool) {
+				all++
+				if m.Hides(body, callOf(e.Value)) {
+					return nil, false
+				}
+				kept++
+				return p.Value[e.Start:e.End], true
+			})
+			calls = calls || kept > 0
+			m.end.dropped = m.end.dropped || kept < all
+			return wire.WithValue(message, p, list), kept > 0 || all == 0
+		case "function_call":
+			if p.Value[0] != '{' {
+				break
+			}
+			if m.Hides(body, wire.Call{Family: wire.FamilyLegacy, Name: wire.Text(wire.Member(p.Value, "name"))}) {
+				m.end.dropped = true
+				return nil, false
+			}
+			calls = true
+		}
+		return message[p.Start:p.End], true
+	})
+	return out, calls
+}
+
+// callOf returns the call that an element of tool_calls makes.
+func callOf(raw []byte) wire.Call {
+	c := wire.Call{ID: wire.Text(wire.Member(raw, "id")), Family: "function"}
+	for _, tool := range [...]string{"custom", "function"} {
+		if name := wire.Text(wire.Member(wire.Member(raw, tool), "name")); name != "" {
+			c.Name = name
+		}
+	}
+	return c
+}
+
+// member puts a member to those that came before: texts and lists are joined, of all else the last value counts.
+func (m *joining) member(p wire.Part) {
+	i := slices.IndexFunc(m.members, func(o merged) bool { return string(o.name) == string(p.Name) })
+	if i < 0 {
+		if len(m.members) < maxMembers {
+			m.members = append(m.members, merged{bytes.Clone(p.Name), p.Value})
+		}
+		return
+	}
+	old := &m.members[i].value
+	a, b := *old, p.Value
+	switch {
+	case string(b) == "null", string(p.Name) == "role":
+	case a[0] == '"' && b[0] == '"':
+		*old = slices.Concat(a[:len(a)-1], b[1:])
+	case a[0] == '[' && b[0] == '[' && !wire.HasParts(b):
+	case a[0] == '[' && b[0] == '[' && wire.HasParts(a):
+		*old = slices.Concat(bytes.TrimSpace(a[:len(a)-1]), []byte{','}, bytes.TrimSpace(b[1:]))
+	default:
+		*old = b
+	}
+}
+
+// message returns the message that the client gets; last is the one of the last answer.
+func (m *joining) message(last []byte) []byte {
+	if m.messages == 1 && len(m.All()) == 1 {
+		out, _ := m.visible(0, last)
+		if m.end.dropped && !m.end.calls && !says(out) {
+			out = withContent(out)
+		}
+		return out
+	}
+	out := []byte{'{'}
+	for i, o := range m.members {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(append(wire.AppendString(out, string(o.name)), ':'), o.value...)
+	}
+	out = append(out, '}')
+	if !m.end.calls && !says(out) {
+		out = withContent(out)
+	}
+	return out
+}
+
+// says reports whether a message or a delta holds something that a client may show. Null is nothing.
+func says(message []byte) bool {
+	for p := range wire.Parts(message) {
+		switch string(p.Name) {
+		case "content", "refusal", "audio":
+			if string(p.Value) != "null" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// speaks is says for a delta, whose text may be empty without being shown.
+func speaks(delta []byte) bool {
+	return says(delta) && string(wire.Member(delta, "content")) != `""`
+}
+
+// withContent gives a message or a delta an empty text: one with neither text nor calls breaks clients, and upstreams
+// refuse it in a history.
+func withContent(message []byte) []byte {
+	if len(message) == 0 || message[0] != '{' {
+		return message
+	}
+	const text = `"content":""`
+	if wire.Member(message, "content") != nil {
+		return wire.Edit(message, func(_ int, p wire.Part) ([]byte, bool) {
+			if string(p.Name) == "content" {
+				return wire.WithValue(message, p, []byte(`""`)), true
+			}
+			return message[p.Start:p.End], true
+		})
+	}
+	if rest := bytes.TrimSpace(message[1:]); rest[0] != '}' {
+		return slices.Concat([]byte("{"+text+","), rest)
+	}
+	return []byte("{" + text + "}")
+}

@@ -1,0 +1,163 @@
+// Package chat is the dialect of Chat Completions: items are the elements of "messages".
+package chat
+
+import (
+	"remora/wire"
+)
+
+// Dialect is Chat Completions.
+var Dialect = wire.Define(wire.Rules{ //nolint:gochecknoglobals // a constant
+	Name: "chat", Code: 1, List: "messages",
+	// Many servers know no developer messages.
+	InstructionRole: wire.System,
+	Format:          "response_format",
+	ResultsAdjacent: true, OneItem: true,
+	Result: "content", Text: "text", AnswerText: "text",
+	Breakpoints: true,
+}, &codec{})
+
+type codec struct {
+	messages
+	converter
+	answers
+	merging
+}
+
+// fields are the members of a message that decide what it is. Values are raw; nil where absent.
+type fields struct {
+	role, id, name, toolCallID, content, refusal, audio, toolCalls, functionCall []byte
+	contentAt, callsAt                                                           int // where content and toolCalls begin in the message
+}
+
+func (*codec) Read(d *wire.Decoder, raw []byte) wire.Item {
+	it, f := wire.Item{Dialect: Dialect, Raw: raw}, fields{}
+	for p := range d.Parts(raw) {
+		switch string(p.Name) {
+		case "role":
+			f.role = p.Value
+		case "id":
+			f.id = p.Value
+		case "name":
+			f.name = p.Value
+		case "tool_call_id":
+			f.toolCallID = p.Value
+		case "content":
+			f.content, f.contentAt = p.Value, p.End-len(p.Value)
+		case "refusal":
+			f.refusal = p.Value
+		case "audio":
+			f.audio = p.Value
+		case "tool_calls":
+			f.toolCalls, f.callsAt = p.Value, p.End-len(p.Value)
+		case "function_call":
+			f.functionCall = p.Value
+		}
+	}
+	it.ID = d.Text(f.id)
+
+	role, _ := wire.Inside(f.role)
+	switch string(wire.Unescaped(role)) {
+	case "tool":
+		it.Kind, it.Role = wire.ToolResult, wire.RoleTool
+		it.Answers = wire.Call{ID: d.Text(f.toolCallID), Family: wire.FamilyFunction}
+		return it
+	case "function":
+		it.Kind, it.Role = wire.ToolResult, wire.RoleTool
+		it.Answers = wire.Call{Family: wire.FamilyLegacy, Name: d.Text(f.name)}
+		return it
+	}
+	it.Role = wire.RoleOf(f.role)
+	it.Kind = wire.Message
+	it.HasText = f.says(d)
+	if it.Role == wire.Assistant {
+		var ok bool
+		if it.Calls, ok = f.calls(d); !ok {
+			it.Kind = wire.Other
+		}
+	}
+	return it
+}
+
+// says reports whether the message has content, a refusal or audio.
+func (f *fields) says(d *wire.Decoder) bool {
+	if refusal, ok := wire.Inside(f.refusal); ok && len(refusal) > 0 {
+		return true
+	}
+	if len(f.audio) > 0 && f.audio[0] == '{' {
+		return true
+	}
+	return d.HasText(f.content, f.contentAt)
+}
+
+// calls reads the calls of an assistant message. It returns false where they are too many, or no calls at all: a
+// message that cannot be understood is kept opaque.
+func (f *fields) calls(d *wire.Decoder) (calls []wire.Call, ok bool) {
+	s := d.Scan(f.toolCalls, f.callsAt)
+	ok = true
+	for name := range s.Each() {
+		if s.Peek() != '{' || name != nil || !d.Room() {
+			ok = false
+			continue
+		}
+		calls = d.AddCall(calls, readCall(d, &s))
+	}
+	if !ok {
+		d.DropCalls(calls)
+		return nil, false
+	}
+	if len(f.functionCall) > 0 && f.functionCall[0] == '{' {
+		calls = d.AddCall(calls, wire.Call{Family: wire.FamilyLegacy, Name: d.Text(wire.Member(f.functionCall, "name"))})
+	}
+	return calls, true
+}
+
+// readCall reads an element of tool_calls. Whatever its type, a message of role tool answers it by its id alone.
+func readCall(d *wire.Decoder, s *wire.Scanner) wire.Call {
+	c := wire.Call{Family: wire.FamilyFunction}
+	for name := range s.Each() {
+		switch string(name) {
+		case "id":
+			c.ID = d.Text(s.Raw())
+		case "function", "custom":
+			for name := range s.Each() {
+				if string(name) == "name" {
+					c.Name = d.Text(s.Raw())
+				}
+			}
+		}
+	}
+	return c
+}
+
+func (*codec) Input(it wire.Item, call int) []byte {
+	if it.Calls[call].Family == wire.FamilyLegacy {
+		return wire.Member(it.Raw, "function_call")
+	}
+	raw := it.Raw
+	i := 0
+	for p := range wire.Parts(wire.Member(it.Raw, "tool_calls")) {
+		if i == call {
+			raw = p.Value
+		}
+		i++
+	}
+	if fn := wire.Member(raw, "function"); fn != nil {
+		return fn
+	}
+	return wire.Member(raw, "custom")
+}
+
+func (*codec) Function(name, description string, parameters []byte) []byte {
+	out := wire.AppendFunctionTool([]byte(`{"type":"function","function":{`), name, description, parameters)
+	return append(out, "}}"...)
+}
+
+func (*codec) Result(c wire.Call, text string) []byte {
+	out := []byte(`{"role":"tool","tool_call_id":`)
+	id := c.ID
+	if c.Family == wire.FamilyLegacy {
+		out, id = []byte(`{"role":"function","name":`), c.Name
+	}
+	out = append(wire.AppendString(out, id), `,"content":`...)
+	return append(wire.AppendString(out, text), '}')
+}

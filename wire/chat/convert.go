@@ -1,0 +1,101 @@
+package chat
+
+import (
+	"bytes"
+	"errors"
+
+	"remora/wire"
+)
+
+// converter is the wire.Converter.
+type converter struct{}
+
+var _ wire.Converter = converter{}
+
+func (converter) ReadPart(raw []byte) (wire.ContentPart, error) {
+	switch wire.Text(wire.Member(raw, "type")) {
+	case "text", "input_text", "output_text":
+		return wire.ContentPart{Value: wire.Member(raw, "text")}, nil
+	case "refusal", "input_audio":
+		return wire.ContentPart{Kind: wire.PartAlike, Value: raw}, nil
+	case "image_url":
+		image := wire.Member(raw, "image_url")
+		return wire.ContentPart{Kind: wire.PartImage, Value: wire.Member(image, "url"), Detail: wire.Member(image, "detail")}, nil
+	case "file":
+		file := bytes.TrimSpace(wire.Member(raw, "file"))
+		if len(file) < 2 || file[0] != '{' || len(bytes.TrimSpace(file[1:len(file)-1])) == 0 {
+			return wire.ContentPart{}, errors.New("no counterpart for file without members")
+		}
+		return wire.ContentPart{Kind: wire.PartFile, Value: file}, nil
+	}
+	return wire.ContentPart{}, errors.New("no counterpart for content part of an unknown type")
+}
+
+func (converter) AppendPart(dst []byte, p wire.ContentPart) []byte {
+	switch p.Kind {
+	case wire.PartImage:
+		dst = append(append(dst, `{"type":"image_url","image_url":{"url":`...), wire.OrEmpty(p.Value)...)
+		if _, ok := wire.Inside(p.Detail); ok {
+			dst = append(append(dst, `,"detail":`...), p.Detail...)
+		}
+		return append(dst, "}}"...)
+	case wire.PartFile:
+		return append(append(append(dst, `{"type":"file","file":`...), p.Value...), '}')
+	default:
+		return append(dst, p.Value...)
+	}
+}
+
+func (converter) ReadCalls(it wire.Item) []wire.SaidCall {
+	var calls []wire.SaidCall
+	if n := len(it.Calls); n > 0 && it.Calls[n-1].Family == wire.FamilyLegacy {
+		calls = append(calls, wire.SaidCall{Call: it.Calls[n-1], Err: errors.New("no counterpart for legacy function call")})
+	}
+	for p := range wire.Parts(wire.Member(it.Raw, "tool_calls")) {
+		id := wire.Member(p.Value, "id")
+		call := wire.SaidCall{Call: wire.Call{ID: wire.Text(id), Family: wire.FamilyFunction}, CallID: id}
+		tool, input := wire.Member(p.Value, "function"), "arguments"
+		if tool == nil {
+			tool, input = wire.Member(p.Value, "custom"), "input"
+			call.Custom = true
+		}
+		if tool == nil {
+			call.Err = errors.New("no counterpart for tool call of an unknown type")
+		}
+		call.ToolName, call.Input = wire.Member(tool, "name"), wire.Member(tool, input)
+		calls = append(calls, call)
+	}
+	return calls
+}
+
+// MakeCalls makes one message of all calls.
+func (converter) MakeCalls(calls []wire.SaidCall) [][]byte {
+	out := []byte(`{"role":"assistant","content":null,"tool_calls":[`)
+	for i, call := range calls {
+		typ, input := "function", "arguments"
+		if call.Custom {
+			typ, input = "custom", "input"
+		}
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(append(out, `{"id":`...), wire.OrEmpty(call.CallID)...)
+		out = append(wire.AppendString(append(out, `,"type":`...), typ), ',')
+		out = append(append(wire.AppendString(out, typ), `:{"name":`...), wire.OrEmpty(call.ToolName)...)
+		out = append(wire.AppendString(append(out, ','), input), ':')
+		out = append(append(out, wire.OrEmpty(call.Input)...), "}}"...)
+	}
+	return [][]byte{append(out, "]}"...)}
+}
+
+func (converter) ReadAnswered(it wire.Item) ([]byte, error) {
+	if it.Answers.Family != wire.FamilyFunction {
+		return nil, errors.New("no counterpart for result of a legacy function")
+	}
+	return wire.Member(it.Raw, "tool_call_id"), nil
+}
+
+func (converter) MakeResult(id []byte, _ bool, content []byte) []byte {
+	out := append([]byte(`{"role":"tool","tool_call_id":`), id...)
+	return append(append(append(out, `,"content":`...), content...), '}')
+}

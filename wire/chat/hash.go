@@ -1,0 +1,83 @@
+package chat
+
+import "remora/wire"
+
+// Hash writes what a message, a call or a reasoning means.
+func (*codec) Hash(h *wire.Hasher, it wire.Item) {
+	var role, content, refusal, audio, name, toolCalls, functionCall []byte
+	for p := range wire.Parts(it.Raw) {
+		switch string(p.Name) {
+		case "role":
+			role = p.Value
+		case "content":
+			content = p.Value
+		case "refusal":
+			refusal = p.Value
+		case "audio":
+			audio = p.Value
+		case "name":
+			name = p.Value
+		case "tool_calls":
+			toolCalls = p.Value
+		case "function_call":
+			functionCall = p.Value
+		}
+	}
+	h.Role(role)
+	if it.Role != wire.Assistant {
+		h.Name(name)
+		h.Content(content, refusal)
+		return
+	}
+
+	h.Content(content, refusal)
+	// An answer's audio holds data and a transcript, its echo only the id.
+	h.Audio(wire.Member(audio, "id"))
+	s := wire.NewScanner(toolCalls)
+	for range s.Each() {
+		hashCall(h, &s)
+	}
+	if len(functionCall) > 0 && functionCall[0] == '{' {
+		f := wire.NewScanner(functionCall)
+		c := wire.HashedCall{Family: wire.FamilyLegacy}
+		c.Name, c.Input = hashFunction(&f, "arguments")
+		h.Call(c)
+	}
+}
+
+// hashCall reads an element of tool_calls and writes it.
+func hashCall(h *wire.Hasher, s *wire.Scanner) {
+	from := s.Offset()
+	var c wire.HashedCall
+	for name := range s.Each() {
+		switch string(name) {
+		case "id":
+			c.ID = s.Raw()
+		case "function":
+			c.Family = wire.FamilyFunction
+			c.Name, c.Input = hashFunction(s, "arguments")
+		case "custom":
+			c.Family = wire.FamilyCustom
+			c.Name, c.Input = hashFunction(s, "input")
+		}
+	}
+	if c.Family != "" {
+		h.Call(c)
+		return
+	}
+	h.ID(c.ID)
+	h.Opaque(s.From(from))
+}
+
+// hashFunction reads an object with the name of a tool, and its input in the member called so.
+func hashFunction(s *wire.Scanner, member string) (name, input []byte) {
+	for m := range s.Each() {
+		switch string(m) {
+		case "name":
+			name = s.Raw()
+		case member:
+			input = s.Raw()
+		}
+	}
+	return name, input
+}

@@ -1,0 +1,304 @@
+package chat
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+
+	"remora/wire"
+	"remora/wire/merge"
+)
+
+// writing is one chunk while it is written anew.
+type writing struct {
+	*merger
+	k    *chunk
+	at   int  // number of the next call's delta
+	left bool // something is left that the client has a use for
+	// removed: something was left out, so that what remains may be nothing.
+	removed bool
+	roles   []int // choices whose role the chunk shows
+	ended   []int // choices that it ends
+	calls   int   // how many deltas of calls it shows
+}
+
+// show sends what the chunk says is to be sent of it.
+func (c *merger) show(k *chunk) {
+	w := writing{merger: c, k: k}
+	data := wire.Edit(k.b.Data, func(_ int, p wire.Part) ([]byte, bool) { return w.top(p), true })
+	if w.removed && !w.left {
+		return
+	}
+	if c.first < 0 {
+		c.first = c.s.Answer()
+	}
+	if c.first == c.s.Answer() {
+		c.remember(k.b.Data)
+	}
+	for _, i := range w.roles {
+		if _, ok := c.roles[i]; !ok {
+			c.roles[i] = c.s.Answer()
+		}
+	}
+	for _, i := range w.ended {
+		c.ended[i] = c.s.Answer()
+	}
+	if w.calls > 0 {
+		c.showed = c.s.Answer()
+	}
+	c.s.Send(k.b, data)
+}
+
+// remember takes the members that all chunks get from the first ones that have them.
+func (c *merger) remember(data []byte) {
+	for p := range wire.Parts(data) {
+		if name := string(p.Name); ofHead(name) && merge.Empty(orNull(c.head[name])) && len(p.Value) <= 4096 {
+			c.head[name] = bytes.Clone(p.Value)
+		}
+	}
+}
+
+func ofHead(name string) bool {
+	return name == "id" || name == "created" || name == "model" || name == "system_fingerprint"
+}
+
+func orNull(raw []byte) []byte {
+	if raw == nil {
+		return []byte("null")
+	}
+	return raw
+}
+
+// later reports whether this answer continues one that the client has begun to see.
+func (c *merger) later() bool { return c.first >= 0 && c.s.Answer() > c.first }
+
+func (w *writing) top(p wire.Part) []byte {
+	data, name := w.k.b.Data, string(p.Name)
+	switch {
+	case ofHead(name) && w.later() && w.head[name] != nil:
+		return wire.WithValue(data, p, w.head[name])
+	case name == "usage" && !w.k.rest:
+		return wire.WithValue(data, p, []byte("null"))
+	case name == "usage" && p.Value[0] == '{':
+		w.left = true
+		return wire.WithValue(data, p, merge.ContinueUsage(w.prior, p.Value))
+	case name == "choices":
+		return wire.WithValue(data, p, wire.Edit(p.Value, func(_ int, e wire.Part) ([]byte, bool) {
+			choice, ok := w.choice(e.Value)
+			return wire.WithValue(p.Value, e, choice), ok
+		}))
+	}
+	return data[p.Start:p.End]
+}
+
+func (w *writing) choice(raw []byte) ([]byte, bool) {
+	i, ok := wire.Index(wire.Member(raw, "index"), 0)
+	if ok && i == 0 {
+		return w.mine(raw), true
+	}
+	answer, over := w.merger.ended[i]
+	if !w.k.rest || ok && over && answer < w.s.Answer() {
+		w.removed = true // it would be said twice
+		return nil, false
+	}
+	if !ok && w.s.Judges() {
+		w.removed = true // wire.Folder does not read it
+		return nil, false
+	}
+	w.left = true
+	if !ok {
+		return raw, true
+	}
+	return wire.Edit(raw, func(_ int, p wire.Part) ([]byte, bool) {
+		switch string(p.Name) {
+		case "delta":
+			return wire.WithValue(raw, p, wire.Edit(p.Value, func(_ int, m wire.Part) ([]byte, bool) {
+				return p.Value[m.Start:m.End], w.other(i, m)
+			})), true
+		case "finish_reason":
+			if wire.Text(p.Value) != "" {
+				w.ended = append(w.ended, i)
+			}
+		}
+		return raw[p.Start:p.End], true
+	}), true
+}
+
+// other reports whether the client gets a member of the delta of another choice than 0.
+func (w *writing) other(choice int, m wire.Part) bool {
+	switch string(m.Name) {
+	case "role":
+		return w.role(choice)
+	case "tool_calls", "function_call":
+		if w.s.Judges() && !merge.Empty(m.Value) {
+			w.s.DropUnjudged()
+			w.removed = true
+			return false
+		}
+	}
+	return true
+}
+
+// role reports whether the client may see the role of a choice: once for all answers, though upstream may repeat it within
+// one.
+func (w *writing) role(i int) bool {
+	if answer, ok := w.merger.roles[i]; ok && answer < w.s.Answer() {
+		w.removed = true
+		return false
+	} else if !ok {
+		w.left = true // a client may need it for what comes
+	}
+	w.roles = append(w.roles, i)
+	return true
+}
+
+// mine writes choice 0.
+func (w *writing) mine(raw []byte) []byte {
+	out := wire.Edit(raw, func(_ int, p wire.Part) ([]byte, bool) {
+		switch string(p.Name) {
+		case "index":
+		case "delta":
+			delta := wire.Edit(p.Value, func(_ int, m wire.Part) ([]byte, bool) { return w.delta(p.Value, m) })
+			w.said = w.said || speaks(delta)
+			return wire.WithValue(raw, p, delta), true
+		case "finish_reason":
+			return wire.WithValue(raw, p, w.reason(p.Value)), true
+		default:
+			return raw[p.Start:p.End], w.k.rest
+		}
+		return raw[p.Start:p.End], true
+	})
+	if w.k.ends && w.silent() && wire.Text(wire.Member(raw, "finish_reason")) != "" {
+		w.said = true
+		return withText(out)
+	}
+	return out
+}
+
+// silent reports whether the client has got nothing of choice 0, since calls are kept from it.
+func (w *writing) silent() bool {
+	return !w.said && w.showed < 0 && w.calls == 0 && (w.dropped || w.later())
+}
+
+// withText gives a choice, which ends, a delta with an empty text.
+func withText(choice []byte) []byte {
+	delta := wire.Member(choice, "delta")
+	if delta == nil {
+		return slices.Concat(bytes.TrimSpace(choice[:len(choice)-1]), []byte(`,"delta":{"content":""}}`))
+	}
+	if delta = withContent(delta); delta[0] != '{' {
+		delta = []byte(`{"content":""}`)
+	}
+	return wire.Edit(choice, func(_ int, p wire.Part) ([]byte, bool) {
+		if string(p.Name) == "delta" {
+			return wire.WithValue(choice, p, delta), true
+		}
+		return choice[p.Start:p.End], true
+	})
+}
+
+func (w *writing) reason(raw []byte) []byte {
+	reason := wire.Text(raw)
+	if reason == "" {
+		return raw
+	}
+	if !w.k.ends {
+		w.removed = true
+		return []byte("null")
+	}
+	w.left, w.ended = true, append(w.ended, 0)
+	e := ending{
+		calls: w.showed >= 0 || w.calls > 0, dropped: w.dropped,
+		earlier: w.showed >= 0 && w.showed < w.s.Answer(),
+	}
+	return e.reason(raw)
+}
+
+// ending is what a finish reason depends on.
+type ending struct {
+	calls   bool // the client got calls
+	dropped bool // it did not get all
+	earlier bool // it got some with an answer before the last one
+}
+
+// reason returns the finish reason that fits what the client got.
+func (e ending) reason(raw []byte) []byte {
+	switch reason := wire.Text(raw); {
+	case (reason == "tool_calls" || reason == "function_call") && !e.calls && e.dropped:
+		return []byte(`"stop"`)
+	case reason == "stop" && e.earlier:
+		return []byte(`"tool_calls"`)
+	}
+	return raw
+}
+
+func (w *writing) delta(raw []byte, m wire.Part) ([]byte, bool) {
+	switch string(m.Name) {
+	case "role":
+		if !w.k.rest {
+			return nil, false
+		}
+		return raw[m.Start:m.End], w.role(0)
+	case "tool_calls":
+		if merge.Empty(m.Value) {
+			return raw[m.Start:m.End], w.k.rest
+		}
+		before := w.calls
+		list := wire.Edit(m.Value, func(_ int, e wire.Part) ([]byte, bool) {
+			call, ok := w.call(e.Value)
+			return wire.WithValue(m.Value, e, call), ok
+		})
+		return wire.WithValue(raw, m, list), w.calls > before || w.k.rest && m.Value[0] != '[' && m.Value[0] != '{'
+	case "function_call":
+		if m.Value[0] != '{' && !w.legacy {
+			w.at++
+			return raw[m.Start:m.End], w.k.rest
+		}
+		_, ok := w.call(m.Value)
+		return raw[m.Start:m.End], ok
+	}
+	if !w.k.rest {
+		w.removed = true
+		return nil, false
+	}
+	w.left = w.left || !merge.Empty(m.Value)
+	return raw[m.Start:m.End], true
+}
+
+// call writes a call's delta, with the index that the client knows it by.
+func (w *writing) call(raw []byte) ([]byte, bool) {
+	k := w.k.calls[w.at]
+	w.at++
+	if k == nil && w.s.Guards() || k != nil && k.verdict != merge.Passed {
+		w.removed = true
+		return nil, false
+	}
+	w.left, w.calls = true, w.calls+1
+	if k == nil || k.legacy {
+		return raw, true
+	}
+	plain := !w.dropped && !w.later()
+	if k.out < 0 {
+		if k.out = w.index; plain {
+			k.out = k.told.index
+		}
+		w.index = max(w.index, k.out+1)
+	}
+	at := wire.Member(raw, "index")
+	if at == nil && plain {
+		return raw, true
+	}
+	if at == nil {
+		number := append([]byte(`{"index":`), strconv.Itoa(k.out)...)
+		return slices.Concat(number, []byte{','}, bytes.TrimSpace(raw[1:])), true
+	}
+	if n, ok := wire.Index(at, -1); ok && n == k.out {
+		return raw, true
+	}
+	return wire.Edit(raw, func(_ int, p wire.Part) ([]byte, bool) {
+		if string(p.Name) == "index" {
+			return wire.WithValue(raw, p, strconv.AppendInt(nil, int64(k.out), 10)), true
+		}
+		return raw[p.Start:p.End], true
+	}), true
+}

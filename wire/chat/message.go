@@ -1,0 +1,126 @@
+package chat
+
+import (
+	"bytes"
+	"strconv"
+
+	"remora/wire"
+)
+
+// messages makes other messages of messages.
+type messages struct{}
+
+// WithoutCalls: a tool_calls list that loses all its elements goes as a whole, since upstream refuses an empty one.
+func (messages) WithoutCalls(it wire.Item, keep []bool) []byte {
+	list, legacy := wire.Member(it.Raw, "tool_calls"), false
+	n := len(keep)
+	if it.Calls[n-1].Family == wire.FamilyLegacy {
+		n--
+		legacy = keep[n]
+	}
+	calls := 0
+	for _, k := range keep[:n] {
+		if k {
+			calls++
+		}
+	}
+	return wire.Edit(it.Raw, func(_ int, p wire.Part) ([]byte, bool) {
+		switch string(p.Name) {
+		case "function_call":
+			return it.Raw[p.Start:p.End], legacy
+		case "tool_calls":
+			if calls == 0 || !wire.SameBytes(p.Value, list) {
+				return nil, false
+			}
+			out := append([]byte(nil), it.Raw[p.Start:p.End-len(p.Value)]...)
+			return append(out, wire.Edit(list, func(i int, e wire.Part) ([]byte, bool) { return e.Value, keep[i] })...), true
+		}
+		return it.Raw[p.Start:p.End], true
+	})
+}
+
+// OnlyCalls keeps all that upstream sent with the calls: thinking models refuse a call that comes back without its
+// reasoning_content, reasoning_details or thought signature.
+func (messages) OnlyCalls(it wire.Item) []byte {
+	// Beside calls some upstreams refuse an empty string, and Google, which is known by the extra_content of its calls,
+	// null as well.
+	google := bytes.Contains(wire.Member(it.Raw, "tool_calls"), []byte(`"extra_content"`))
+	return wire.Edit(it.Raw, func(_ int, p wire.Part) ([]byte, bool) {
+		switch string(p.Name) {
+		case "content":
+			return append(it.Raw[p.Start:p.End-len(p.Value):p.End-len(p.Value)], "null"...), !google
+		case "refusal", "audio", "annotations", "images":
+			return nil, false
+		}
+		return it.Raw[p.Start:p.End], !emptyMember(p)
+	})
+}
+
+// emptyMember reports whether a member of a Chat answer stands for nothing and is refused in a request: some upstreams
+// write [] or null for no calls, which no client sends.
+func emptyMember(p wire.Part) bool {
+	switch string(p.Name) {
+	case "tool_calls":
+		return wire.IsNull(p.Value) || !wire.HasParts(p.Value)
+	case "function_call", "audio":
+		return wire.IsNull(p.Value)
+	}
+	return false
+}
+
+// AsInput: answers hold what requests must not: empty lists of calls, empty text beside calls, and sound, which goes back as its
+// id where kept says that upstream still has it, and as the text of its transcript otherwise.
+func (messages) AsInput(it wire.Item, kept func(wire.Audio) bool) (wire.Item, bool) {
+	var audio, content, transcript []byte
+	odd := false
+	for p := range wire.Parts(it.Raw) {
+		switch string(p.Name) {
+		case "audio":
+			audio = p.Value
+		case "content":
+			content = p.Value
+		}
+		odd = odd || emptyMember(p)
+	}
+	sounds := len(audio) > 0 && audio[0] == '{'
+	blank := string(content) == `""` && len(it.Calls) > 0 // some upstreams refuse it, most accept null
+	if !odd && !sounds && !blank {
+		return it, it.HasText || len(it.Calls) > 0
+	}
+
+	if sounds {
+		expires, _ := strconv.ParseInt(string(wire.Member(audio, "expires_at")), 10, 64)
+		a := wire.Audio{ID: wire.Text(wire.Member(audio, "id")), Expires: expires}
+		switch {
+		case a.ID != "" && kept(a):
+			audio = append(wire.AppendString([]byte(`{"id":`), a.ID), '}')
+		default:
+			audio, transcript = nil, wire.Member(audio, "transcript")
+		}
+	}
+	if said, ok := wire.Inside(content); ok && len(said) > 0 || len(content) > 0 && content[0] == '[' {
+		transcript = nil // the text is there already
+	} else if said, _ := wire.Inside(transcript); len(said) == 0 {
+		transcript = nil
+	}
+
+	raw := wire.Edit(it.Raw, func(_ int, p wire.Part) ([]byte, bool) {
+		key := it.Raw[p.Start : p.End-len(p.Value) : p.End-len(p.Value)]
+		switch string(p.Name) {
+		case "audio":
+			return append(key, audio...), len(audio) > 0 && sounds
+		case "content":
+			if transcript != nil {
+				return append(key, transcript...), true
+			} else if blank {
+				return append(key, "null"...), true
+			}
+		}
+		return it.Raw[p.Start:p.End], !emptyMember(p)
+	})
+	if transcript != nil && content == nil {
+		raw = append(append(append([]byte(`{"content":`), transcript...), ','), raw[1:]...)
+	}
+	out := it.Rewritten(raw)
+	return out, out.HasText || len(out.Calls) > 0
+}

@@ -1,0 +1,66 @@
+package chat
+
+import "remora/wire"
+
+func (messages) Portable(it wire.Item, r wire.Reach) (wire.Item, bool) {
+	if r < wire.OtherModel || it.Kind == wire.ToolResult {
+		return it, true
+	}
+	elsewhere := r == wire.OtherProvider
+	said := true
+	raw := wire.Edit(it.Raw, func(_ int, p wire.Part) ([]byte, bool) {
+		whole := it.Raw[p.Start:p.End]
+		head := whole[: len(whole)-len(p.Value) : len(whole)-len(p.Value)]
+		switch string(p.Name) {
+		case "reasoning_details", "thinking_blocks", "provider_specific_fields":
+			return whole, it.Role != wire.Assistant
+		case "reasoning", "reasoning_content", "annotations", "images", "audio":
+			return whole, it.Role != wire.Assistant || !elsewhere
+		case "content":
+			if elsewhere || it.Role == wire.Assistant {
+				value, left := withoutSigned(p.Value, elsewhere)
+				said = left
+				return append(head, value...), true
+			}
+		case "tool_calls":
+			return append(head, wire.Edit(p.Value, func(_ int, call wire.Part) ([]byte, bool) { return unsigned(call.Value), true })...), true
+		}
+		return whole, true
+	})
+	out := it.Rewritten(raw)
+	if !said && len(out.Calls) == 0 {
+		return wire.Item{}, false
+	}
+	return out, out.HasText || len(out.Calls) > 0 || !it.HasText
+}
+
+// unsigned returns a call of Chat without what signs it.
+func unsigned(call []byte) []byte {
+	if len(call) == 0 || call[0] != '{' {
+		return call
+	}
+	return wire.Edit(call, func(_ int, p wire.Part) ([]byte, bool) {
+		switch string(p.Name) {
+		case "extra_content", "provider_specific_fields", "thought_signature":
+			return nil, false
+		case "function":
+			whole := call[p.Start:p.End]
+			return append(whole[:len(whole)-len(p.Value):len(whole)-len(p.Value)], unsigned(p.Value)...), true
+		}
+		return call[p.Start:p.End], true
+	})
+}
+
+// withoutSigned leaves out the parts of a Chat content that are signed thoughts or, for another provider, files that the
+// account has stored. It returns false where it leaves out all of them.
+func withoutSigned(content []byte, files bool) ([]byte, bool) {
+	return wire.WithoutParts(content, func(p []byte) bool {
+		switch wire.Text(wire.Member(p, "type")) {
+		case "thinking", "redacted_thinking":
+			return true
+		case "file":
+			return files && wire.StoredFile(wire.Member(p, "file"))
+		}
+		return false
+	})
+}

@@ -1,0 +1,532 @@
+package chat
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+
+	"remora/wire"
+	"remora/wire/sse"
+)
+
+// answers reads answers.
+type answers struct{}
+
+func (answers) Stream() wire.Stream { return new(fold) }
+
+// fold collects the deltas of a streamed completion.
+type fold struct {
+	choices []*choice // in the order of their index
+	full    bool      // nothing more is collected
+	effect  effect    // of the chunk at hand
+}
+
+// choice is one choice: the members of its message, and its calls.
+type choice struct {
+	index   int
+	members accumulator
+	audio   accumulator
+	calls   []*streamedCall // in the order of their first delta
+	legacy  *streamedCall
+	finish  string
+	spelled bool // there was a member content, if only null
+}
+
+// streamedCall is a tool call; its strings are raw content, so that escapes stay as upstream spelled them.
+type streamedCall struct {
+	index           int
+	id, name, input []byte
+	first, last     []byte // pieces of a name that came in several, nil of one that did not
+	custom, legacy  bool
+	extra           accumulator
+}
+
+// Call returns the call by what has come of it.
+func (c *streamedCall) Call() wire.Call {
+	if c.legacy {
+		return wire.Call{Family: wire.FamilyLegacy, Name: string(wire.Unescaped(c.name))}
+	}
+	return wire.Call{Family: wire.FamilyFunction, ID: string(wire.Unescaped(c.id)), Name: string(wire.Unescaped(c.name))}
+}
+
+// effect is what a chunk does to the answer.
+type effect struct {
+	// Choices is how many choices the chunk holds, First how many of them are the first one.
+	Choices, First int
+	// Of the first choice: it has a role, it says something beside its calls, it ends.
+	Role, Says, Ends bool
+	// Failed tells of an error, Usage of a usage object, OtherCalls of calls of another choice than the first.
+	Failed, Usage, OtherCalls bool
+	// Touched are the calls of the first choice that the chunk brings pieces of, one for each piece; nil for a piece of none.
+	Touched []*streamedCall
+}
+
+// Keep returns a copy of the effect, which shares no memory with its event.
+func (e *effect) Keep(*sse.Block) wire.Effect {
+	kept := *e
+	kept.Touched = slices.Clone(e.Touched)
+	return &kept
+}
+
+// indexOf is wire.Index with -1 for an index that is not accepted.
+func indexOf(raw []byte, def int) int {
+	if n, ok := wire.Index(raw, def); ok {
+		return n
+	}
+	return -1
+}
+
+// Begun: an event is terminal as soon as its data are [DONE].
+func (f *fold) Begun(_, data []byte) (begun, ended bool) {
+	done := sse.IsDone(data)
+	return done, done
+}
+
+func (f *fold) Lost([]byte) bool { return false }
+
+func (f *fold) Stop() { f.full = true }
+
+// Event takes in one chunk. An error alone is the last one.
+func (f *fold) Event(m *wire.Meta, b *sse.Block) (did wire.Effect, last bool) {
+	e := &f.effect
+	*e = effect{Touched: e.Touched[:0]}
+	for p := range wire.Parts(b.Data) {
+		m.Note(p)
+		switch string(p.Name) {
+		case "error":
+			e.Failed = !wire.IsNull(p.Value)
+		case "usage":
+			e.Usage = e.Usage || p.Value[0] == '{'
+		case "choices":
+			for c := range wire.Parts(p.Value) {
+				e.Choices++
+				f.choice(m, c.Value)
+			}
+		}
+	}
+	return e, e.Failed && e.Choices == 0
+}
+
+func (f *fold) Reply(r *wire.Reply, line []byte) {
+	// Some upstreams leave [DONE] out, or its line end.
+	r.Complete = r.Complete || f.finished() || string(bytes.TrimSpace(line)) == "data: [DONE]"
+	r.Choices, r.OtherNames = f.build(), f.otherNames()
+	if r.Finish == "" {
+		r.Finish = f.finish()
+	}
+}
+
+func (f *fold) choice(m *wire.Meta, raw []byte) {
+	i := indexOf(wire.Member(raw, "index"), 0)
+	if i == 0 {
+		f.effect.First++
+	} else if delta := wire.Member(raw, "delta"); holds(delta, "tool_calls") || holds(delta, "function_call") {
+		f.effect.OtherCalls = true
+	}
+	if i < 0 {
+		return
+	}
+	at, found := slices.BinarySearchFunc(f.choices, i, func(c *choice, i int) int { return cmp.Compare(c.index, i) })
+	if !found {
+		f.choices = slices.Insert(f.choices, at, &choice{index: i})
+	}
+	c := f.choices[at]
+	for p := range wire.Parts(raw) {
+		switch string(p.Name) {
+		case "finish_reason":
+			reason := wire.Text(p.Value)
+			c.finish = wire.OrElse(reason, c.finish)
+			f.effect.Ends = f.effect.Ends || i == 0 && reason != ""
+		case "delta":
+			f.delta(c, p.Value)
+		case "error":
+			m.Note(p)
+		}
+	}
+}
+
+func (f *fold) delta(c *choice, raw []byte) {
+	e := &f.effect
+	if c.index != 0 {
+		e = new(effect) // what it does to another choice is not asked for
+	}
+	for p := range wire.Parts(raw) {
+		switch string(p.Name) {
+		case "role":
+			e.Role = true
+		case "tool_calls":
+			for d := range wire.Parts(p.Value) {
+				e.Touched = append(e.Touched, c.toolCall(d.Value, f.full))
+			}
+		case "function_call":
+			if c.legacy == nil && p.Value[0] == '{' {
+				c.legacy = &streamedCall{legacy: true}
+			}
+			if c.legacy != nil {
+				c.legacy.function(p.Value, "arguments", f.full)
+			}
+			e.Touched = append(e.Touched, c.legacy)
+		case "audio":
+			e.Says = e.Says || !nothing(p.Value)
+			for a := range wire.Parts(p.Value) {
+				if !f.full {
+					c.audio.add(a.Name, a.Value, string(a.Name) == "data" || string(a.Name) == "transcript")
+				}
+			}
+		default:
+			if e.Says = e.Says || !nothing(p.Value); f.full {
+				continue
+			}
+			c.spelled = c.spelled || string(p.Name) == "content"
+			c.members.add(p.Name, p.Value, true)
+		}
+	}
+}
+
+// toolCall takes in one delta of tool_calls and returns the call that it is of, nil for none. Of its input nothing is kept if
+// the answer is full.
+func (c *choice) toolCall(raw []byte, full bool) *streamedCall {
+	var at, id, typ, fn, custom []byte
+	for p := range wire.Parts(raw) {
+		switch string(p.Name) {
+		case "index":
+			at = p.Value
+		case "id":
+			id, _ = wire.Inside(p.Value)
+		case "type":
+			typ, _ = wire.Inside(p.Value)
+		case "function":
+			fn = p.Value
+		case "custom":
+			custom = p.Value
+		}
+	}
+	call := c.call(at, id, wire.Member(fn, "name") != nil || wire.Member(custom, "name") != nil)
+	if call == nil {
+		return nil
+	}
+	if len(call.id) == 0 {
+		call.id = bytes.Clone(id)
+	}
+	call.custom = call.custom || custom != nil || string(typ) == "custom"
+	call.function(fn, "arguments", full)
+	call.function(custom, "input", full)
+	if full {
+		return call
+	}
+	for p := range wire.Parts(raw) {
+		switch string(p.Name) {
+		case "index", "id", "type", "function", "custom":
+		default:
+			call.extra.add(p.Name, p.Value, false)
+		}
+	}
+	return call
+}
+
+// call finds the call that a delta belongs to: the one of its index, unless it names another id and begins anew (some
+// upstreams give each of several calls the index 0); without an index the one of its id, or else the last one.
+func (c *choice) call(at, id []byte, named bool) *streamedCall {
+	i := indexOf(at, wire.MaxIndex)
+	for k := len(c.calls) - 1; k >= 0 && i >= 0; k-- {
+		call := c.calls[k]
+		other := len(id) > 0 && len(call.id) > 0 && !bytes.Equal(call.id, id)
+		switch {
+		case i == wire.MaxIndex && !other:
+			return call
+		case i == call.index && other && named:
+			return c.begin(i)
+		case i == call.index:
+			return call
+		}
+	}
+	return c.begin(i)
+}
+
+func (c *choice) begin(i int) *streamedCall {
+	if i < 0 || len(c.calls) >= wire.MaxIndex {
+		return nil
+	}
+	if i == wire.MaxIndex {
+		i = len(c.calls)
+	}
+	call := &streamedCall{index: i}
+	c.calls = append(c.calls, call)
+	return call
+}
+
+func (c *streamedCall) function(raw []byte, input string, full bool) {
+	for p := range wire.Parts(raw) {
+		content, _ := wire.Inside(p.Value)
+		switch string(p.Name) {
+		case "name":
+			c.namePiece(content)
+		case input:
+			if !full {
+				c.input = append(c.input, content...)
+			}
+		}
+	}
+}
+
+// namePiece takes in a name, or a piece of one. Some upstreams repeat the name with each delta.
+func (c *streamedCall) namePiece(content []byte) {
+	switch {
+	case len(content) == 0 || bytes.Equal(content, c.name):
+	case len(c.name) == 0:
+		c.name = bytes.Clone(content)
+	default:
+		if c.first == nil {
+			c.first = c.name
+		}
+		c.last = bytes.Clone(content)
+		c.name = append(bytes.Clone(c.name), content...)
+	}
+}
+
+// otherNames returns the names that clients read which take the first or the last piece of a name, by the number of the call
+// in choice 0.
+func (f *fold) otherNames() map[int][]string {
+	if len(f.choices) == 0 || f.choices[0].index != 0 {
+		return nil
+	}
+	c := f.choices[0]
+	var names map[int][]string
+	calls := c.wholeCalls()
+	if c.legacy != nil {
+		calls = append(calls, c.legacy)
+	}
+	for i, call := range calls {
+		if call.first != nil {
+			if names == nil {
+				names = make(map[int][]string)
+			}
+			names[i] = []string{string(wire.Unescaped(call.first)), string(wire.Unescaped(call.last))}
+		}
+	}
+	return names
+}
+
+// accumulator collects the members of an object that comes in pieces, in the order of their first piece.
+type accumulator []accumulated
+
+type accumulated struct {
+	name  string
+	kind  byte // '"' for a string, '[' for an array: value is what stands inside. 0: value is the whole value.
+	value []byte
+}
+
+// maxAccumulated bounds the members of one accumulator; an API's messages have about ten.
+const maxAccumulated = 64
+
+// add takes in a piece of a member: strings are put together if join is set, arrays always; of all else the last value
+// counts. null adds nothing.
+func (a *accumulator) add(name, value []byte, join bool) {
+	if wire.IsNull(value) {
+		return
+	}
+	i := slices.IndexFunc(*a, func(m accumulated) bool { return m.name == string(name) })
+	if i < 0 {
+		if len(*a) == maxAccumulated {
+			return
+		}
+		i = len(*a)
+		*a = append(*a, accumulated{name: string(name)})
+	}
+	m := &(*a)[i]
+	kind, content := value[0], value
+	switch {
+	case kind == '"' && join:
+		content = value[1 : len(value)-1]
+	case kind == '[':
+		content = bytes.TrimSpace(value[1 : len(value)-1])
+	default:
+		kind = 0
+	}
+	if kind != m.kind || kind == 0 {
+		m.kind, m.value = kind, m.value[:0]
+	}
+	if kind == '[' && len(m.value) > 0 && len(content) > 0 {
+		m.value = append(m.value, ',')
+	}
+	m.value = append(m.value, content...)
+}
+
+func (m accumulated) append(dst []byte) []byte {
+	switch m.kind {
+	case '"':
+		return append(append(append(dst, '"'), m.value...), '"')
+	case '[':
+		return append(append(append(dst, '['), m.value...), ']')
+	}
+	return append(dst, m.value...)
+}
+
+// appendMembers appends the members, but for those called one of without, each with a comma before it.
+func (a accumulator) appendMembers(dst []byte, without ...string) []byte {
+	for _, m := range a {
+		if !slices.Contains(without, m.name) {
+			dst = m.append(append(wire.AppendString(append(dst, ','), m.name), ':'))
+		}
+	}
+	return dst
+}
+
+// finished reports whether every choice has its finish reason.
+func (f *fold) finished() bool {
+	return len(f.choices) > 0 && !slices.ContainsFunc(f.choices, func(c *choice) bool { return c.finish == "" })
+}
+
+func (f *fold) finish() string {
+	if len(f.choices) == 0 {
+		return ""
+	}
+	return f.choices[0].finish
+}
+
+func (f *fold) build() [][]wire.Item {
+	if len(f.choices) == 0 {
+		return nil
+	}
+	out := make([][]wire.Item, len(f.choices))
+	dec := wire.NewDecoder(Dialect)
+	for i, c := range f.choices {
+		it := dec.Item(c.message())
+		// A choice that was cut before it said anything is no message: upstream would refuse it in a history.
+		if c.finish != "" || it.HasText || len(it.Calls) > 0 {
+			out[i] = []wire.Item{it}
+		}
+	}
+	return out
+}
+
+// message builds what the answer would have been without streaming.
+func (c *choice) message() []byte {
+	calls := c.wholeCalls()
+	out := []byte(`{"role":"assistant"`)
+	i := slices.IndexFunc(c.members, func(m accumulated) bool { return m.name == "content" })
+	called := len(calls) > 0 || c.legacy != nil
+	switch {
+	case i >= 0 && (len(c.members[i].value) > 0 || !called):
+		out = c.members[i].append(append(out, `,"content":`...))
+	case c.spelled || !called:
+		// Beside calls some APIs refuse an empty string; without calls others refuse null.
+		out = append(out, `,"content":null`...)
+	default: // an API that leaves it out beside calls refuses null there
+	}
+	out = c.members.appendMembers(out, "content")
+	if len(c.audio) > 0 {
+		audio := c.audio.appendMembers(nil)
+		out = append(append(append(out, `,"audio":{`...), audio[1:]...), '}')
+	}
+	for i, call := range calls {
+		if i == 0 {
+			out = append(out, `,"tool_calls":[`...)
+		} else {
+			out = append(out, ',')
+		}
+		out = call.append(out)
+	}
+	if len(calls) > 0 {
+		out = append(out, ']')
+	}
+	if c.legacy != nil && (c.finish != "" || c.legacy.whole()) {
+		out = append(c.legacy.appendFunction(append(out, `,"function_call":`...), "arguments"), '}')
+	}
+	return append(out, '}')
+}
+
+// wholeCalls returns the calls in the order of their index. Of a choice that was cut, calls that are not known to be whole
+// are left out, since they cannot be run.
+func (c *choice) wholeCalls() []*streamedCall {
+	calls := slices.Clone(c.calls)
+	slices.SortStableFunc(calls, func(x, y *streamedCall) int { return cmp.Compare(x.index, y.index) })
+	if c.finish == "" {
+		calls = slices.DeleteFunc(calls, func(call *streamedCall) bool { return !call.whole() })
+	}
+	return calls
+}
+
+func (c *streamedCall) whole() bool { return !c.custom && wire.Valid(wire.Unescaped(c.input)) }
+
+func (c *streamedCall) append(dst []byte) []byte {
+	typ, input := "function", "arguments"
+	if c.custom {
+		typ, input = "custom", "input"
+	}
+	dst = append(append(append(dst, `{"id":"`...), c.id...), `","type":`...)
+	dst = append(wire.AppendString(append(wire.AppendString(dst, typ), ','), typ), ':')
+	dst = append(c.appendFunction(dst, input), '}')
+	return append(c.extra.appendMembers(dst), '}')
+}
+
+// appendFunction leaves the closing bracket to the caller.
+func (c *streamedCall) appendFunction(dst []byte, input string) []byte {
+	dst = append(append(append(dst, `{"name":"`...), c.name...), `",`...)
+	return append(append(append(wire.AppendString(dst, input), `:"`...), c.input...), '"')
+}
+
+// Whole reads the choices of a body that was not streamed.
+func (answers) Whole(m *wire.Meta, body []byte) (items [][]wire.Item, complete bool) {
+	type choice struct {
+		index  int
+		finish string
+		items  []wire.Item
+	}
+	var choices []choice
+	dec := wire.NewDecoder(Dialect)
+	for p := range wire.Parts(body) {
+		m.Note(p)
+		if string(p.Name) != "choices" {
+			continue
+		}
+		for e := range wire.Parts(p.Value) {
+			at, msg, finish := choiceMembers(e.Value)
+			c := choice{index: indexOf(at, len(choices)), finish: wire.Text(finish)}
+			if c.index < 0 || len(choices) == wire.MaxIndex {
+				continue
+			}
+			if len(msg) > 0 && msg[0] == '{' {
+				c.items = []wire.Item{dec.Item(msg)}
+			}
+			choices = append(choices, c)
+		}
+	}
+	slices.SortStableFunc(choices, func(x, y choice) int { return cmp.Compare(x.index, y.index) })
+	var out [][]wire.Item
+	for i, c := range choices {
+		if i == 0 {
+			m.Finish = c.finish
+		}
+		out = append(out, c.items)
+	}
+	return out, true
+}
+
+// choiceMembers returns the raw members of a choice. Of members of one name the last one counts.
+func choiceMembers(raw []byte) (index, message, finish []byte) {
+	for p := range wire.Parts(raw) {
+		switch string(p.Name) {
+		case "index":
+			index = p.Value
+		case "message":
+			message = p.Value
+		case "finish_reason":
+			finish = p.Value
+		}
+	}
+	return index, message, finish
+}
+
+// nothing reports whether a value says nothing.
+func nothing(raw []byte) bool {
+	switch string(raw) {
+	case "", "null", `""`, "[]", "{}":
+		return true
+	}
+	return false
+}
+
+func holds(object []byte, name string) bool {
+	return !nothing(bytes.TrimSpace(wire.Member(object, name)))
+}

@@ -1,0 +1,117 @@
+package wire
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Check returns every violation of the pairing rules of dialect d, in the order of the items; none for a history that
+// a strict upstream accepts. A call needs its result and a result its call, once each. In Responses the call comes
+// first, wherever the result stands; in Chat the results of a message stand directly behind it.
+//
+// A Responses result without call id is legal and not judged. Whether a call may be unknown here because upstream
+// stores it (previous_response_id, conversation, references) is for the caller to know.
+func Check(d Dialect, items []Item) []error {
+	if d.Rules().ResultsAdjacent {
+		return checkAdjacent(items)
+	}
+	return checkAnywhere(items)
+}
+
+func checkAnywhere(items []Item) []error {
+	type open struct {
+		call     Call
+		item     int
+		answered bool
+	}
+	var errs []error
+	calls := make(map[string][]*open)
+	var order []*open
+	for i, it := range items {
+		for _, c := range it.Calls {
+			o := &open{call: c, item: i}
+			if slices.ContainsFunc(calls[c.ID], func(o *open) bool { return !o.answered && o.call.Family == c.Family }) {
+				errs = append(errs, fmt.Errorf("item %d: second %s call %q, and the first has no result yet", i, c.Family, c.ID))
+			}
+			calls[c.ID], order = append(calls[c.ID], o), append(order, o)
+		}
+		if it.Kind != ToolResult || it.Answers.ID == "" {
+			continue
+		}
+		matching := slices.DeleteFunc(slices.Clone(calls[it.Answers.ID]), func(o *open) bool { return !Matches(o.call, it.Answers) })
+		k := slices.IndexFunc(matching, func(o *open) bool { return !o.answered })
+		switch {
+		case k >= 0:
+			matching[k].answered = true
+		case len(matching) > 0:
+			errs = append(errs, fmt.Errorf("item %d: second result for %s call %q", i, it.Answers.Family, it.Answers.ID))
+		default:
+			errs = append(errs, fmt.Errorf("item %d: result without a %s call %q before it", i, it.Answers.Family, it.Answers.ID))
+		}
+	}
+	for _, o := range order {
+		if !o.answered {
+			errs = append(errs, fmt.Errorf("item %d: %s call %q without result", o.item, o.call.Family, o.call.ID))
+		}
+	}
+	return errs
+}
+
+func checkAdjacent(items []Item) []error {
+	var c adjacentChecker
+	for i, it := range items {
+		if it.Kind == ToolResult {
+			c.result(i, it.Answers)
+			continue
+		}
+		c.settle()
+		if len(it.Calls) > 0 {
+			c.maker, c.calls, c.answered = i, it.Calls, make([]bool, len(it.Calls))
+		}
+	}
+	c.settle()
+	return c.errs
+}
+
+// adjacentChecker holds the message whose results may come now.
+type adjacentChecker struct {
+	maker    int
+	calls    []Call
+	answered []bool
+	errs     []error
+}
+
+func (c *adjacentChecker) result(i int, answers Call) {
+	again := false
+	for k, call := range c.calls {
+		if !Matches(call, answers) {
+			continue
+		}
+		if !c.answered[k] {
+			c.answered[k] = true
+			return
+		}
+		again = true
+	}
+	if again {
+		c.errs = append(c.errs, fmt.Errorf("item %d: second result for call %q", i, callName(answers)))
+		return
+	}
+	c.errs = append(c.errs, fmt.Errorf("item %d: result without call %q in the message before", i, callName(answers)))
+}
+
+func (c *adjacentChecker) settle() {
+	for k, ok := range c.answered {
+		if !ok {
+			c.errs = append(c.errs, fmt.Errorf("item %d: call %q without result directly behind it", c.maker, callName(c.calls[k])))
+		}
+	}
+	c.calls, c.answered = nil, nil
+}
+
+func callName(c Call) string {
+	if c.ID == "" {
+		return c.Name
+	}
+	return c.ID
+}

@@ -1,0 +1,163 @@
+package wire
+
+import "remora/wire/sse"
+
+// Codec is what the dialects do differently. What can be said as data stands in their Rules. A codec embeds [Opaque] for what
+// its dialect does not have.
+type Codec interface {
+	// Read is the item that an object in a list of items is. It has to set Dialect and Raw.
+	Read(d *Decoder, raw []byte) Item
+	// Input is the object of an item that holds what the model wrote for a call.
+	Input(it Item, call int) []byte
+	// Function defines a tool; Result answers a call.
+	Function(name, description string, parameters []byte) []byte
+	Result(c Call, text string) []byte
+	// Portable is Item.Portable for an upstream that is not the item's own.
+	Portable(it Item, r Reach) (Item, bool)
+
+	// WithoutCalls is a message that keeps some of its calls, or its text alone. OnlyCalls is one without what it says beside
+	// its calls. AsInput is Item.AsInput for a message of the assistant.
+	WithoutCalls(it Item, keep []bool) []byte
+	OnlyCalls(it Item) []byte
+	AsInput(it Item, kept func(Audio) bool) (Item, bool)
+
+	// Hash writes what a message, a call or a reasoning means, so that it is the same however it is spelled.
+	Hash(h *Hasher, it Item)
+
+	Converter
+
+	// Stream folds an answer that is streamed, Whole one that is not.
+	Stream() Stream
+	Whole(m *Meta, body []byte) (choices [][]Item, complete bool)
+	// Judge looks at one answer that is judged.
+	Judge() Judge
+}
+
+// Converter takes items apart, and puts those of other dialects together. What has no counterpart is an error that names it.
+type Converter interface {
+	// ReadPart reads a part of a content, AppendPart spells one that is no text.
+	ReadPart(raw []byte) (ContentPart, error)
+	AppendPart(dst []byte, p ContentPart) []byte
+	// ReadCalls reads the calls of an item. MakeCalls makes items of calls.
+	ReadCalls(it Item) []SaidCall
+	MakeCalls(calls []SaidCall) [][]byte
+	// ReadAnswered is the id of the call that a result answers, as JSON. MakeResult makes a result of it; content is JSON.
+	ReadAnswered(it Item) ([]byte, error)
+	MakeResult(id []byte, custom bool, content []byte) []byte
+}
+
+// Stream is the fold of one streamed answer.
+type Stream interface {
+	// Begun looks at an event that has not ended: the terminal one may have begun, or be known to be whole.
+	Begun(name, data []byte) (begun, ended bool)
+	// Lost takes the name of an event that was too large, Event any other. Both report whether it was the terminal one. The
+	// effect, which may be nil, is valid until the next event.
+	Lost(name []byte) (last bool)
+	Event(m *Meta, b *sse.Block) (e Effect, last bool)
+	// Stop ends the collecting: the answer is too large.
+	Stop()
+	// Reply fills in what the answer says by now. line is the one that has not ended.
+	Reply(r *Reply, line []byte)
+}
+
+// Effect is what one event of a stream does to an answer, as the dialect's fold has read it. Whoever rewrites the stream acts on
+// the same reading that the answer is folded by.
+type Effect interface {
+	// Keep is the effect for longer than its event, of which b is a copy.
+	Keep(b *sse.Block) Effect
+}
+
+// Judge looks for what clients may read in another way than the fold. It is of one answer.
+type Judge interface {
+	// Enter returns where the member of a name leads on the way to a call, and false for one that no call depends on. Names are
+	// all names that it knows, whatever the place.
+	Enter(p Place, name string) (Place, bool)
+	Names() []string
+	// Event takes in an event and says why the answer is unclear now, "" where it is not.
+	Event(b *sse.Block, e Effect) (why string)
+	// Unclear says why not every reading of the calls is one of the answer's items, "" where all are.
+	Unclear(choices [][]Item) string
+}
+
+// Place is a kind of object or list on the way from the top of an answer to a call in it. A dialect numbers its own from 1 on.
+type Place uint8
+
+// Places of every dialect.
+const (
+	Top  Place = 0
+	Leaf Place = 255
+)
+
+// Opaque is the codec of the zero Dialect: it understands nothing, and leaves all as it is.
+type Opaque struct{}
+
+var _ Codec = Opaque{}
+
+// Read returns an item that nothing is known of.
+func (Opaque) Read(d *Decoder, raw []byte) Item { return Item{Dialect: d.Dialect(), Raw: raw} }
+
+// Input returns nil.
+func (Opaque) Input(Item, int) []byte { return nil }
+
+// Function returns nil.
+func (Opaque) Function(string, string, []byte) []byte { return nil }
+
+// Result returns nil.
+func (Opaque) Result(Call, string) []byte { return nil }
+
+// Portable returns the item.
+func (Opaque) Portable(it Item, _ Reach) (Item, bool) { return it, true }
+
+// WithoutCalls returns the item.
+func (Opaque) WithoutCalls(it Item, _ []bool) []byte { return it.Raw }
+
+// OnlyCalls returns the item.
+func (Opaque) OnlyCalls(it Item) []byte { return it.Raw }
+
+// AsInput returns the item, and false where it has no text.
+func (Opaque) AsInput(it Item, _ func(Audio) bool) (Item, bool) { return it, it.HasText }
+
+// Hash writes the item as it is.
+func (Opaque) Hash(h *Hasher, it Item) { h.Opaque(it.Raw) }
+
+// ReadPart returns an error.
+func (Opaque) ReadPart([]byte) (ContentPart, error) { return ContentPart{}, errOpaque }
+
+// AppendPart appends nothing.
+func (Opaque) AppendPart(dst []byte, _ ContentPart) []byte { return dst }
+
+// ReadCalls returns none.
+func (Opaque) ReadCalls(Item) []SaidCall { return nil }
+
+// MakeCalls returns none.
+func (Opaque) MakeCalls([]SaidCall) [][]byte { return nil }
+
+// ReadAnswered returns an error.
+func (Opaque) ReadAnswered(Item) ([]byte, error) { return nil, errOpaque }
+
+// MakeResult returns nil.
+func (Opaque) MakeResult([]byte, bool, []byte) []byte { return nil }
+
+// Stream returns a fold of nothing.
+func (Opaque) Stream() Stream { return opaqueStream{} }
+
+// Whole returns an answer without choices.
+func (Opaque) Whole(*Meta, []byte) ([][]Item, bool) { return nil, true }
+
+// Judge returns one to which everything is clear.
+func (Opaque) Judge() Judge { return opaqueJudge{} }
+
+type opaqueStream struct{}
+
+func (opaqueStream) Begun(_, _ []byte) (begun, ended bool)         { return false, false }
+func (opaqueStream) Lost([]byte) (last bool)                       { return false }
+func (opaqueStream) Event(*Meta, *sse.Block) (e Effect, last bool) { return nil, false }
+func (opaqueStream) Stop()                                         {}
+func (opaqueStream) Reply(*Reply, []byte)                          {}
+
+type opaqueJudge struct{}
+
+func (opaqueJudge) Enter(Place, string) (Place, bool) { return Leaf, false }
+func (opaqueJudge) Names() []string                   { return nil }
+func (opaqueJudge) Event(*sse.Block, Effect) string   { return "" }
+func (opaqueJudge) Unclear([][]Item) string           { return "" }

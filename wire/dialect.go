@@ -1,0 +1,100 @@
+package wire
+
+// Dialect says how a body spells a conversation. Dialects are compared with ==. The zero value is none that is known: its
+// items are opaque. A caller gets one from package dialects, or by the path of a request, and then only passes it on: what a
+// caller has to know of it stands in its [Rules].
+type Dialect struct{ def *definition }
+
+type definition struct {
+	rules Rules
+	codec Codec
+}
+
+// Define makes a dialect. Only the package of a dialect calls it, once: every call makes another one.
+func Define(r Rules, c Codec) Dialect { return Dialect{&definition{rules: r, codec: c}} }
+
+// Rules are what the API of a dialect demands or offers, as data. Members are named as in a request's body, those of
+// objects in it by a path; an empty name means that the dialect has no such member.
+type Rules struct {
+	// Name is how logs and records spell the dialect, Code how records do in one byte. Neither ever changes; 0 is none.
+	Name string
+	Code uint8
+
+	// List is the member that holds the items. A request may lack it, or have a string in its place, if ListOptional.
+	List         string
+	ListOptional bool
+	// Instructions holds the system prompt beside the items.
+	Instructions string
+	// InstructionRole is the role in which a gateway adds instructions of its own where the client uses none.
+	InstructionRole Role
+
+	// Previous names the answer that a request continues, Conversation the conversation that upstream adds it to. Holds are
+	// all members by which upstream itself puts items before those of the request.
+	Previous, Conversation string
+	Holds                  []string
+	// Kept: upstream keeps an answer unless the request says otherwise. References: a request may name items of a kept
+	// answer by their ids.
+	Kept, References bool
+	// Background asks for an answer that comes later. Format is the output format that is asked for.
+	Background, Format string
+	// ErrorEvent is the type of the event that ends a stream with an error, "" where that is the body of an error.
+	ErrorEvent string
+	// Echoes: an answer repeats the tools that the request offered.
+	Echoes bool
+
+	// ResultsAdjacent: the results of a message's calls stand directly behind it. Otherwise they may stand anywhere behind
+	// their call.
+	ResultsAdjacent bool
+	// OneItem: an answer is one item, its calls included.
+	OneItem bool
+	// Result is the member of a result that holds what the tool said.
+	Result string
+	// Text is the type of a text part, AnswerText that of one that a model said.
+	Text, AnswerText string
+	// ClientTypes are the types of items that are not understood and that clients make; nil where types of items are no part
+	// of the dialect and clients may make any. Approval is the type of the one that answers a request for approval.
+	ClientTypes []string
+	Approval    string
+	// Image is the type of the image that a model makes.
+	Image string
+	// Breakpoints: requests of the dialect may hold breakpoints of a prompt cache.
+	Breakpoints bool
+}
+
+// unknown is the zero Dialect.
+var unknown = definition{Rules{Name: "unknown", InstructionRole: System, ListOptional: true}, Opaque{}} //nolint:gochecknoglobals // a constant
+
+func (d Dialect) definition() *definition {
+	if d.def == nil {
+		return &unknown
+	}
+	return d.def
+}
+
+// Rules returns the dialect's rules. They must not be modified.
+func (d Dialect) Rules() *Rules { return &d.definition().rules }
+
+// Codec returns the dialect's code: what its Rules cannot say as data.
+func (d Dialect) Codec() Codec { return d.definition().codec }
+
+// Known reports whether it is a dialect, not the zero value.
+func (d Dialect) Known() bool { return d.def != nil }
+
+// Code returns the number of the dialect in records, 0 for the zero Dialect.
+func (d Dialect) Code() uint8 { return d.Rules().Code }
+
+// String returns the dialect's name, as records and logs spell it.
+func (d Dialect) String() string { return d.Rules().Name }
+
+// Equal reports whether both are the same dialect, as == does.
+func (d Dialect) Equal(other Dialect) bool { return d == other }
+
+// TextPart returns a content part of one text, which is given as a JSON string, as a message of that role has it.
+func (d Dialect) TextPart(role Role, text []byte) []byte {
+	typ := d.Rules().Text
+	if role == Assistant {
+		typ = d.Rules().AnswerText
+	}
+	out := append(AppendString([]byte(`{"type":`), typ), `,"text":`...)
+	return append(append(out, text...), '}')
+}

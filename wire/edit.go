@@ -1,0 +1,77 @@
+package wire
+
+import (
+	"bytes"
+	"slices"
+)
+
+// SameBytes reports whether a and b are the same memory, not merely equal.
+func SameBytes(a, b []byte) bool {
+	return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0]
+}
+
+// HasParts reports whether an object or an array holds something.
+func HasParts(raw []byte) bool {
+	for range Parts(raw) {
+		return true
+	}
+	return false
+}
+
+// Edit rewrites an object or an array: keep gives the bytes that stand for its i-th part, from Start to End of it, or
+// false to leave it out. The space before each part and behind the last one stays, and all of it between two neighbours that
+// stay. Any other value is returned as it is.
+func Edit(raw []byte, keep func(i int, p Part) ([]byte, bool)) []byte {
+	if len(raw) == 0 || raw[0] != '{' && raw[0] != '[' {
+		return raw
+	}
+	out := append(make([]byte, 0, len(raw)), raw[0])
+	i, end, first, neighbour := 0, 1, true, true
+	for p := range Parts(raw) {
+		before := raw[end:p.Start]
+		v, ok := keep(i, p)
+		if ok {
+			if i > 0 && !neighbour {
+				_, before = cutComma(before)
+				if !first {
+					out = append(out, ',')
+				}
+			}
+			out, first = append(append(out, before...), v...), false
+		}
+		i, end, neighbour = i+1, p.End, ok
+	}
+	return append(out, raw[end:]...)
+}
+
+// WithValue returns the part p of raw with another value, for Edit.
+func WithValue(raw []byte, p Part, value []byte) []byte {
+	head := raw[p.Start : p.End-len(p.Value)]
+	return append(append(make([]byte, 0, len(head)+len(value)), head...), value...)
+}
+
+// ReplaceMember rewrites a body with another value of a member. All other bytes stay.
+func ReplaceMember(body []byte, name string, value []byte) []byte {
+	at := bytes.IndexByte(body, '{')
+	if at < 0 {
+		return body
+	}
+	out := Edit(body[at:], func(_ int, p Part) ([]byte, bool) {
+		old := body[at+p.Start : at+p.End]
+		if string(p.Name) != name {
+			return old, true
+		}
+		return slices.Concat(old[:len(old)-len(p.Value)], value), true
+	})
+	return slices.Concat(body[:at], out)
+}
+
+// cutComma splits the bytes between two parts at their comma.
+func cutComma(between []byte) (before, after []byte) {
+	for i, c := range between {
+		if c == ',' {
+			return between[:i], between[i+1:]
+		}
+	}
+	return between, nil
+}

@@ -1,0 +1,113 @@
+package wire
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+
+	"remora/wire/sse"
+)
+
+// Clients do not read every answer alike. Some collect a call of Responses from its first event and the arguments behind
+// it, some from the finished item, some from the list at the end; some ignore the case of member names, and of duplicates
+// some take the first and some the last. Where rules judge calls, what they saw has to be what every client reads. A judged
+// answer that can be read in two ways is unclear, and must not pass.
+
+// NewJudgedFolder returns a Folder for an answer that is judged before the client gets it. It also finds out whether all
+// clients read the same calls in it: see Reply.Unclear.
+func NewJudgedFolder(d Dialect) *Folder {
+	f := NewFolder(d)
+	f.judged = &readings{Judge: d.Codec().Judge()}
+	return f
+}
+
+// Unclear says of what has come so far why clients may read other calls in it than Reply has, "" where none has shown itself.
+// Folders that do not judge never say so.
+func (f *Folder) Unclear() string {
+	if f.judged == nil {
+		return ""
+	}
+	return f.judged.odd
+}
+
+// Unclear says why clients may read other calls in a whole answer than FoldBody does, "" where they do not.
+func Unclear(d Dialect, body []byte) string {
+	if spelledOnce(d.Codec().Judge(), Top, body) {
+		return ""
+	}
+	return oddNames
+}
+
+const oddNames = "a member is spelled in another case, stands twice, or lists something else than objects"
+
+// spelledOnce reports whether the members that calls depend on are spelled as the API does, and stand once each.
+func spelledOnce(j Judge, at Place, raw []byte) bool {
+	var seen []string
+	elements := 0
+	for p := range Parts(raw) {
+		if p.Name == nil {
+			if elements++; elements > MaxIndex || p.Value[0] != '{' || !spelledOnce(j, at, p.Value) {
+				return false
+			}
+			continue
+		}
+
+		name := string(p.Name)
+		to, known := j.Enter(at, name)
+		if !known {
+			for _, other := range j.Names() {
+				if !strings.EqualFold(name, other) {
+					continue
+				}
+				if _, matters := j.Enter(at, other); matters {
+					return false
+				}
+			}
+			continue
+		}
+		if slices.Contains(seen, name) {
+			return false
+		}
+		seen = append(seen, name)
+		if to != Leaf && !spelledOnce(j, to, p.Value) {
+			return false
+		}
+	}
+	return true
+}
+
+// readings is the judgement of one stream.
+type readings struct {
+	Judge
+	odd string // why the answer is unclear
+}
+
+// event takes in an event.
+func (r *readings) event(ev *sse.Block, e Effect) {
+	why := oddNames
+	if spelledOnce(r.Judge, Top, ev.Data) {
+		why = r.Event(ev, e)
+	}
+	if r.odd == "" {
+		r.odd = why
+	}
+}
+
+// unclear says why clients may read other calls than those of the choices, "" where they do not.
+func (r *readings) unclear(choices [][]Item) string {
+	if r.odd != "" {
+		return r.odd
+	}
+	return r.Unclear(choices)
+}
+
+// SameInput reports whether two inputs of a call are the same text or the same JSON.
+func SameInput(a, b string) bool {
+	if a == b {
+		return true
+	}
+	var c canonicalizer
+	x, okX := c.append(nil, []byte(a))
+	y, okY := c.append(nil, []byte(b))
+	return okX && okY && bytes.Equal(x, y)
+}

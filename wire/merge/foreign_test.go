@@ -1,0 +1,136 @@
+package merge_test
+
+import (
+	"strings"
+	"testing"
+
+	"remora/wire"
+	"remora/wire/dialects"
+	. "remora/wire/merge"
+)
+
+// TestNoEventStream: what is sent in an event stream's place, an error for example, is the client's as it came. Where calls
+// are judged nothing of it passes, which may hold some, and it cannot go on with an answer that is a stream.
+func TestNoEventStream(t *testing.T) {
+	t.Parallel()
+	begun := stream(dialects.Chat, 0, `d {"role":"assistant","content":"x"}`)
+	for name, tc := range map[string]struct {
+		body string
+		held bool // where calls are judged
+	}{
+		"JSON":                         {`{"error":{"message":"busy"}}`, true},
+		"JSON with a line end":         {`{"choices":[{"message":{"tool_calls":[{"id":"a"}]}}]}` + "\n", true},
+		"JSON and an empty line":       {`{"choices":[{"message":{"tool_calls":[{"id":"a"}]}}]}` + "\r\n\r\n", true},
+		"JSON behind a mark":           {"\ufeff{\n  \"data\": {\n    \"id\": 1\n  }\n}\n\n\n", true},
+		"lines of JSON":                {"{\"a\":1}\n{\"a\":2}\n\n{\"a\":3}", true},
+		"a page":                       {"<!doctype html>\n<html>\n\n<h1>Bad gateway</h1>\n\n</html>\n", true},
+		"text":                         {"upstream is busy", true},
+		"junk":                         {"\x00\xff\r\x1f\x8b\n\r\n\x01", true},
+		"text in an event that is cut": {"data: busy", true},
+		"comments":                     {": OPENROUTER PROCESSING\n\n: OPENROUTER PROCESSING\n\n", false},
+		"comments without a line":      {": OPENROUTER PROCESSING\r\r: OPEN\r", false},
+		"fields alone":                 {"retry: 10\nid: 1\n\nevent: ping\n\n", false},
+		"nothing":                      {"", false},
+	} {
+		for _, d := range []wire.Dialect{dialects.Chat, dialects.Responses} {
+			for _, o := range []Options{{}, {Hide: hide}, {Hide: hide, HoldCalls: true}, {Hide: hide, HoldAll: true}, {HoldCalls: true, HoldAll: true}} {
+				want := tc.body
+				if tc.held && o.Judges() {
+					want = ""
+				}
+				p := play{dialect: d, options: o, answers: []string{tc.body}}
+				for seed := range uint64(20) {
+					if got, s := p.run(pieces(seed)); got != want && strings.TrimSpace(got+want) != "" || s.Illegible() != (tc.held && o.Judges()) {
+						t.Errorf("%s, %v, %+v, seed %d: %q becomes %q, illegible %v", name, d, o, seed, tc.body, got, s.Illegible())
+					}
+				}
+				p = play{dialect: d, options: o, answers: []string{begun, tc.body}}
+				if got, s := p.run(inOne); s.Illegible() != tc.held || o.Judges() && strings.Contains(got, tc.body) && tc.held {
+					t.Errorf("%s, %v, %+v, as the second answer: illegible %v, %q", name, d, o, s.Illegible(), got)
+				}
+			}
+		}
+	}
+	for _, o := range []Options{{Hide: hide}, {HoldCalls: true}} {
+		p := play{dialect: dialects.Chat, options: o, answers: []string{`data: {"choices":[{"delta":{"tool_calls":[{"function":{"name":"mem`}}
+		if got, s := p.run(inOne); got != "" || s.Illegible() != o.Judges() {
+			t.Errorf("%+v: a call that is cut becomes %q, illegible %v", o, got, s.Illegible())
+		}
+	}
+}
+
+// TestBehindTheEnd: what comes behind the end passes whole, also the beginning of what never ends. Where calls are judged
+// nothing comes there that may hold one.
+func TestBehindTheEnd(t *testing.T) {
+	t.Parallel()
+	for d, end := range map[wire.Dialect]string{
+		dialects.Chat:      stream(dialects.Chat, 0, "d {\"content\":\"x\"}\nf stop\n[DONE]"),
+		dialects.Responses: stream(dialects.Responses, 0, `{"type":"response.completed","response":{"id":"r","output":[]}}`),
+	} {
+		call := "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"function\":{\"name\":\"rm\"}}]}}],\"item\":{\"type\":\"function_call\",\"name\":\"rm\"}}"
+		for behind, judged := range map[string]string{
+			": by\n":                            ": by\n",
+			"data: [DONE]\n\n":                  "data: [DONE]\n\n",
+			"data: [DONE]\r\n\r\nid: 1\r\n\r\n": "data: [DONE]\r\n\r\nid: 1\r\n\r\n",
+			"x":                                 "",
+			"{\"a\":1}":                         "",
+			"<p>\n\n</p>":                       "",
+			call + "\n\ndata: [DONE]\n\n":       "data: [DONE]\n\n",
+			call + "\r\n\r\n":                   "",
+			call:                                "",
+			call[:40]:                           "",
+			"data: [DONE]\n" + call + "\n\n":    "",
+		} {
+			for _, o := range []Options{{}, {Hide: hide}, {Hide: hide, HoldCalls: true}, {HoldAll: true}} {
+				if o.HoldAll && behind[0] == ':' {
+					continue // comments overtake what is held
+				}
+				want := end + behind
+				if o.Judges() {
+					want = end + judged
+				}
+				p := play{dialect: d, options: o, answers: []string{end + behind}}
+				for seed := range uint64(20) {
+					if got, s := p.run(pieces(seed)); got != want || s.Illegible() {
+						t.Errorf("%v, %+v: %q becomes %q, illegible %v", d, o, end+behind, got, s.Illegible())
+					}
+				}
+				for at := range len(behind) { // one piece with the end, the others later
+					got, s := p.with(end + behind[:at]).run(inOne)
+					for _, piece := range pieces(uint64(at))(behind[at:]) {
+						got += string(s.Behind([]byte(piece)))
+					}
+					// A [DONE] that has come may pass before it is seen that its event goes on.
+					if goes := strings.HasPrefix(behind, "data: [DONE]\ndata"); got != want && (!goes || strings.Contains(got, "rm")) {
+						t.Errorf("%v, %+v: %q, cut at %d, becomes %q", d, o, end+behind, at, got)
+					}
+				}
+			}
+		}
+	}
+}
+
+func (p play) with(answers ...string) play {
+	p.answers = answers
+	return p
+}
+
+// TestByteOrderMarkBehindAHiddenCall: the next answer may begin with a byte order mark too. The client gets none in the
+// middle of its stream, where it would make the first field unreadable.
+func TestByteOrderMarkBehindAHiddenCall(t *testing.T) {
+	t.Parallel()
+	hidden := stream(dialects.Chat, 0, "d {\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"mem_x\",\"arguments\":\"{}\"}}]}\nf tool_calls\n[DONE]")
+	next := stream(dialects.Chat, 1, "d {\"content\":\"first\"}\nd {\"content\":\" second\"}\nf stop\n[DONE]")
+	for _, mark := range []string{"", "\ufeff"} {
+		p := play{dialect: dialects.Chat, options: Options{Hide: hide}, answers: []string{hidden, mark + next}}
+		for seed := range uint64(20) {
+			got, s := p.run(pieces(seed))
+			if strings.Contains(got, "\ufeff") {
+				t.Errorf("mark %q: the client gets %q", mark, got)
+			}
+			if it := s.Merged().Choices[0][0]; it.Text() != "first second" {
+				t.Errorf("mark %q: the client reads %q", mark, it.Text())
+			}
+		}
+	}
+}

@@ -1,0 +1,40 @@
+package merge
+
+import "remora/wire"
+
+// WithoutTools returns a whole answer whose list of tools, in which upstream repeats what it was offered, lacks those that hide
+// names. An answer without any of them is returned as it is. Hide may be nil.
+func WithoutTools(d wire.Dialect, response []byte, hide func(name string) bool) []byte {
+	if !d.Rules().Echoes || !offers(wire.Member(response, "tools"), hide) {
+		return response
+	}
+	return wire.Edit(response, func(_ int, p wire.Part) ([]byte, bool) {
+		if string(p.Name) == "tools" {
+			return wire.WithValue(response, p, ownTools(p.Value, hide)), true
+		}
+		return response[p.Start:p.End], true
+	})
+}
+
+// ownTools returns a list of tools without those that hide names.
+func ownTools(list []byte, hide func(name string) bool) []byte {
+	if !offers(list, hide) {
+		return list
+	}
+	return wire.Edit(list, func(_ int, p wire.Part) ([]byte, bool) {
+		return list[p.Start:p.End], !hide(wire.Text(wire.Member(p.Value, "name")))
+	})
+}
+
+// offers reports whether a list of tools has one that hide names.
+func offers(list []byte, hide func(name string) bool) bool {
+	if hide == nil || len(list) == 0 || list[0] != '[' {
+		return false
+	}
+	for p := range wire.Parts(list) {
+		if hide(wire.Text(wire.Member(p.Value, "name"))) {
+			return true
+		}
+	}
+	return false
+}

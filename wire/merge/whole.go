@@ -1,0 +1,85 @@
+package merge
+
+import (
+	"bytes"
+	"slices"
+
+	"remora/wire"
+)
+
+// Answer is one upstream answer that was not streamed.
+type Answer struct {
+	Body []byte
+	// Withheld: the client gets nothing of it, since it was judged unfit. Its usage counts.
+	Withheld bool
+}
+
+// Whole makes one body of several answers, by the rules of a Merger: identity of the first one that the client gets
+// something of, everything else of the last one, whose end the client sees; texts put together, the calls that hidden
+// names (by the number of their answer) left out, usage continued (see ContinueUsage). A single body with nothing hidden is returned as it is,
+// and so is the last one where it is no answer but an error. Hidden may be nil.
+func Whole(d wire.Dialect, answers []Answer, hidden func(answer int, c wire.Call) bool) []byte {
+	w := Bodies{hidden: hidden}
+	for i, a := range answers {
+		if usage := wire.Member(a.Body, "usage"); a.Withheld {
+			w.prior = ContinueUsage(w.prior, usage)
+		} else {
+			if len(w.bodies) > 0 {
+				w.prior = ContinueUsage(w.prior, w.usage)
+			}
+			w.usage = usage
+			w.bodies, w.numbers = append(w.bodies, a.Body), append(w.numbers, i)
+		}
+	}
+	if len(w.bodies) == 0 {
+		return nil
+	}
+	if Opaque(bytes.TrimSpace(w.Last())) {
+		return w.Last()
+	}
+	return codecOf(d).Bodies(&w)
+}
+
+// Bodies are the answers that [Codec.Bodies] makes one of.
+type Bodies struct {
+	hidden  func(answer int, c wire.Call) bool
+	bodies  [][]byte
+	numbers []int  // of the bodies among all answers
+	usage   []byte // of the last body
+	prior   []byte // of all others
+}
+
+// All returns the bodies that the client gets something of, at least one.
+func (w *Bodies) All() [][]byte { return w.bodies }
+
+// Last returns the last of them.
+func (w *Bodies) Last() []byte { return w.bodies[len(w.bodies)-1] }
+
+// Hides reports whether the client does not see a call, by the index of its body.
+func (w *Bodies) Hides(body int, c wire.Call) bool {
+	return w.hidden != nil && w.hidden(w.numbers[body], c)
+}
+
+// Edit rewrites the last body: its usage, the members called identity as the first one has them, and all others as more does. It is
+// returned as it came where nothing changes but the space around it.
+func (w *Bodies) Edit(more func(p wire.Part) []byte, identity ...string) []byte {
+	last := bytes.TrimSpace(w.Last())
+	edited := wire.Edit(last, func(_ int, p wire.Part) ([]byte, bool) {
+		name, value := string(p.Name), p.Value
+		switch {
+		case name == "usage":
+			value = ContinueUsage(w.prior, value)
+		case slices.Contains(identity, name) && len(w.bodies) > 1:
+			if first := wire.Member(w.bodies[0], name); first != nil && !Empty(first) {
+				value = first
+			}
+		default:
+			value = more(p)
+		}
+		return wire.WithValue(last, p, value), true
+	})
+	if bytes.Equal(last, edited) {
+		return w.Last()
+	}
+	return edited
+}

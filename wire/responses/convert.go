@@ -1,0 +1,106 @@
+package responses
+
+import (
+	"errors"
+
+	"remora/wire"
+)
+
+// converter is the wire.Converter.
+type converter struct{}
+
+var _ wire.Converter = converter{}
+
+func (converter) ReadPart(raw []byte) (wire.ContentPart, error) {
+	switch wire.Text(wire.Member(raw, "type")) {
+	case "text", "input_text", "output_text":
+		return wire.ContentPart{Value: wire.Member(raw, "text")}, nil
+	case "refusal", "input_audio":
+		return wire.ContentPart{Kind: wire.PartAlike, Value: raw}, nil
+	case "input_image":
+		url := wire.Member(raw, "image_url")
+		if _, ok := wire.Inside(url); !ok {
+			return wire.ContentPart{}, errors.New("no counterpart for image that is no URL")
+		}
+		return wire.ContentPart{Kind: wire.PartImage, Value: url, Detail: wire.Member(raw, "detail")}, nil
+	case "input_file":
+		file := wire.Edit(raw, func(_ int, p wire.Part) ([]byte, bool) {
+			return raw[p.Start:p.End], string(p.Name) != "type"
+		})
+		return wire.ContentPart{Kind: wire.PartFile, Value: file}, nil
+	}
+	return wire.ContentPart{}, errors.New("no counterpart for content part of an unknown type")
+}
+
+func (converter) AppendPart(dst []byte, p wire.ContentPart) []byte {
+	switch p.Kind {
+	case wire.PartImage:
+		dst = append(append(dst, `{"type":"input_image","image_url":`...), wire.OrEmpty(p.Value)...)
+		if _, ok := wire.Inside(p.Detail); ok {
+			dst = append(append(dst, `,"detail":`...), p.Detail...)
+		}
+		return append(dst, '}')
+	case wire.PartFile:
+		// The members are named as in Chat, which puts them one level down.
+		return append(append(dst, `{"type":"input_file",`...), p.Value[1:]...)
+	default:
+		return append(dst, p.Value...)
+	}
+}
+
+func (converter) ReadCalls(it wire.Item) []wire.SaidCall {
+	if len(it.Calls) != 1 {
+		return nil
+	}
+	call := wire.SaidCall{
+		Call: it.Calls[0], Custom: it.Calls[0].Family == wire.FamilyCustom,
+		CallID: wire.Member(it.Raw, "call_id"), ToolName: wire.Member(it.Raw, "name"),
+	}
+	switch call.Family {
+	case wire.FamilyFunction:
+		call.Input = wire.Member(it.Raw, "arguments")
+	case wire.FamilyCustom:
+		call.Input = wire.Member(it.Raw, "input")
+	default:
+		call.Err = noCounterpart(it)
+	}
+	return []wire.SaidCall{call}
+}
+
+// noCounterpart names what an item is, without its content.
+func noCounterpart(it wire.Item) error {
+	return errors.New("no counterpart for item of type " + wire.Text(wire.Member(it.Raw, "type")))
+}
+
+func (converter) MakeCalls(calls []wire.SaidCall) [][]byte {
+	var items [][]byte
+	for _, call := range calls {
+		typ, input := "function_call", "arguments"
+		if call.Custom {
+			typ, input = "custom_tool_call", "input"
+		}
+		out := append(wire.AppendString([]byte(`{"type":`), typ), `,"call_id":`...)
+		out = append(append(out, wire.OrEmpty(call.CallID)...), `,"name":`...)
+		out = append(append(out, wire.OrEmpty(call.ToolName)...), ',')
+		out = append(wire.AppendString(out, input), ':')
+		items = append(items, append(append(out, wire.OrEmpty(call.Input)...), '}'))
+	}
+	return items
+}
+
+func (converter) ReadAnswered(it wire.Item) ([]byte, error) {
+	if it.Answers.Family != wire.FamilyFunction && it.Answers.Family != wire.FamilyCustom {
+		return nil, noCounterpart(it)
+	}
+	return wire.Member(it.Raw, "call_id"), nil
+}
+
+func (converter) MakeResult(id []byte, custom bool, content []byte) []byte {
+	typ := "function_call_output"
+	if custom {
+		typ = "custom_tool_call_output"
+	}
+	out := append(wire.AppendString([]byte(`{"type":`), typ), `,"call_id":`...)
+	out = append(append(out, id...), `,"output":`...)
+	return append(append(out, content...), '}')
+}

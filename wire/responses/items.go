@@ -1,0 +1,72 @@
+package responses
+
+import "remora/wire"
+
+// items makes other items of items.
+type items struct{}
+
+func (items) Portable(it wire.Item, r wire.Reach) (wire.Item, bool) {
+	switch it.Kind {
+	case wire.Reasoning, wire.Reference:
+		return wire.Item{}, false
+	case wire.Compaction:
+		return it, r == wire.Unnamed // encrypted: its maker can read it, stored or not
+	case wire.Other:
+		return it, r == wire.Unnamed && it.ID == ""
+	default:
+	}
+
+	// A local_shell_call without call_id is paired by its id.
+	pairs := it.Kind != wire.Message && wire.Member(it.Raw, "call_id") == nil
+	empty := false
+	raw := wire.Edit(it.Raw, func(_ int, p wire.Part) ([]byte, bool) {
+		whole := it.Raw[p.Start:p.End]
+		switch string(p.Name) {
+		case "id":
+			return whole, pairs
+		case "status":
+			return whole, it.Kind != wire.Message
+		case "content", "output":
+			if r == wire.OtherProvider {
+				value, left := withoutBelongings(p.Value)
+				empty = !left
+				return append(whole[:len(whole)-len(p.Value):len(whole)-len(p.Value)], value...), true
+			}
+		}
+		return whole, true
+	})
+	if empty {
+		return wire.Item{}, false
+	}
+	return it.Rewritten(raw), true
+}
+
+// withoutBelongings leaves out the parts of a Responses content or output that are files stored in an account, and the
+// annotations that refer to some.
+func withoutBelongings(content []byte) ([]byte, bool) {
+	content, left := wire.WithoutParts(content, wire.StoredFile)
+	if len(content) == 0 || content[0] != '[' {
+		return content, left
+	}
+	return wire.Edit(content, func(_ int, e wire.Part) ([]byte, bool) {
+		if len(e.Value) == 0 || e.Value[0] != '{' {
+			return e.Value, true
+		}
+		return wire.Edit(e.Value, func(_ int, p wire.Part) ([]byte, bool) {
+			whole := e.Value[p.Start:p.End]
+			if string(p.Name) != "annotations" {
+				return whole, true
+			}
+			return append(whole[:len(whole)-len(p.Value):len(whole)-len(p.Value)], "[]"...), true
+		}), true
+	}), left
+}
+
+// WithoutCalls returns the item: none has calls beside something else.
+func (items) WithoutCalls(it wire.Item, _ []bool) []byte { return it.Raw }
+
+// OnlyCalls returns the item, for the same reason.
+func (items) OnlyCalls(it wire.Item) []byte { return it.Raw }
+
+// AsInput returns the item: what an answer says is accepted as it came.
+func (items) AsInput(it wire.Item, _ func(wire.Audio) bool) (wire.Item, bool) { return it, it.HasText }

@@ -1,0 +1,173 @@
+package responses
+
+import (
+	"bytes"
+	"slices"
+
+	"remora/wire"
+	"remora/wire/sse"
+)
+
+// judge gathers what the events of a stream say of its calls, for clients that believe one of them or another.
+type judge struct {
+	odd   string // why the answer is unclear
+	calls []*callReading
+}
+
+func (answers) Judge() wire.Judge { return new(judge) }
+
+const (
+	oddType     = "an event has two types"
+	oddCall     = "the events of a call do not agree with each other"
+	tooManyOdds = "it has too many calls"
+)
+
+const (
+	inResponse wire.Place = iota + 1
+	inItem
+)
+
+func (*judge) Names() []string {
+	return []string{
+		"response", "item", "output", "type", "delta", "arguments", "input", "name", "item_id", "output_index", "id", "call_id", "action", "operation",
+	}
+}
+
+func (*judge) Enter(p wire.Place, name string) (wire.Place, bool) {
+	switch {
+	case p == wire.Top && name == "response":
+		return inResponse, true
+	case p == wire.Top && (name == "item" || name == "output"), p == inResponse && name == "output":
+		return inItem, true
+	case p == wire.Top && oneOf(name, "type", "delta", "arguments", "input", "name", "item_id", "output_index"),
+		p == inItem && oneOf(name, "type", "id", "call_id", "name", "arguments", "input", "action", "operation"):
+		return wire.Leaf, true
+	}
+	return wire.Leaf, false
+}
+
+// callReading is a call of Responses as one kind of event tells it.
+type callReading struct {
+	index, id string // of the output item
+	named     bool   // name and callID are known
+	name      string
+	callID    string
+	deltas    []byte   // raw content of the pieces of its input
+	inputs    []string // its whole input, as each event has it that does
+}
+
+func (j *judge) note(why string) {
+	if j.odd == "" {
+		j.odd = why
+	}
+}
+
+// Event takes in an event.
+func (j *judge) Event(ev *sse.Block, e wire.Effect) (why string) {
+	of, ok := e.(*event)
+	if !ok {
+		return ""
+	}
+	typ, item := of.Type, of.Item
+	index, id, name := string(of.Index), wire.Text(of.ItemID), wire.Text(of.Name)
+	if len(of.OwnType) > 0 && len(ev.Name) > 0 && !bytes.Equal(of.OwnType, ev.Name) {
+		j.note(oddType)
+	}
+	if item != nil {
+		began := string(typ) == "response.output_item.added"
+		j.item(index, item, began)
+	}
+	if kind, ok := inputEvent(typ); ok {
+		c := j.of(index, id)
+		if kind == "delta" {
+			c.deltas = append(c.deltas, of.Delta...)
+		} else {
+			c.inputs = append(c.inputs, wire.Text(of.Input))
+			if name != "" {
+				c.named, c.name = true, name
+			}
+		}
+	}
+	for p := range wire.Parts(wire.Member(of.Response, "output")) {
+		j.item("", p.Value, false)
+	}
+	return j.odd
+}
+
+// inputEvent reports whether an event of this type brings the input of a call, and whether as a "delta" or whole, "done".
+func inputEvent(typ []byte) (kind string, ok bool) {
+	for _, prefix := range [...]string{"response.function_call_arguments.", "response.custom_tool_call_input."} {
+		if rest, ok := bytes.CutPrefix(typ, []byte(prefix)); ok {
+			return string(rest), true
+		}
+	}
+	return "", false
+}
+
+// item takes in an item that an event shows. One that has just begun may not have its input yet.
+func (j *judge) item(index string, raw []byte, began bool) {
+	it, err := wire.ParseItem(Dialect, raw)
+	if err != nil || len(it.Calls) == 0 {
+		return
+	}
+	c := j.of(index, it.ID)
+	call := it.Calls[0]
+	if c.named && (c.name != call.Name || c.callID != "" && c.callID != call.ID) {
+		j.note(oddCall)
+	}
+	c.named, c.name, c.callID = true, call.Name, call.ID
+
+	input := it.Input(0)
+	if began && (input == "" || call.Family != wire.FamilyFunction && call.Family != wire.FamilyCustom) {
+		return
+	}
+	c.inputs = append(c.inputs, input)
+}
+
+// of returns the reading of an output item, by its index or its id.
+func (j *judge) of(index, id string) *callReading {
+	for _, c := range j.calls {
+		if index != "" && c.index == index || id != "" && c.id == id {
+			c.id = wire.OrElse(c.id, id)
+			return c
+		}
+	}
+	c := &callReading{index: index, id: id}
+	if len(j.calls) == wire.MaxIndex {
+		j.note(tooManyOdds)
+		return c
+	}
+	j.calls = append(j.calls, c)
+	return c
+}
+
+// Unclear says why not every reading of the calls is one of the answer's items, "" where all are. A call that was cut, of
+// which nothing but pieces came, is in no answer: the client does not get it.
+func (j *judge) Unclear(choices [][]wire.Item) string {
+	if j.odd != "" || len(j.calls) == 0 {
+		return j.odd
+	}
+	for _, c := range j.calls {
+		var items []wire.Item
+		if len(choices) > 0 {
+			items = choices[0]
+		}
+		inputs := c.inputs
+		if len(c.deltas) > 0 && (len(inputs) > 0 || slices.ContainsFunc(items, c.is)) {
+			inputs = append(slices.Clip(inputs), string(wire.Unescaped(c.deltas)))
+		}
+		for _, input := range inputs {
+			if !slices.ContainsFunc(items, func(it wire.Item) bool { return c.is(it) && wire.SameInput(it.Input(0), input) }) {
+				return oddCall
+			}
+		}
+	}
+	return ""
+}
+
+// is reports whether an item is the call, by all that the events have told of it.
+func (c *callReading) is(it wire.Item) bool {
+	return len(it.Calls) > 0 && c.named && it.Calls[0].Name == c.name && (c.callID == "" || it.Calls[0].ID == c.callID)
+}
+
+func oneOf(name string, names ...string) bool { return slices.Contains(names, name) }

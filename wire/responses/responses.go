@@ -1,0 +1,203 @@
+// Package responses is the dialect of the Responses API: items are the elements of "input" and "output".
+package responses
+
+import (
+	"remora/wire"
+)
+
+// Dialect is the Responses API.
+var Dialect = wire.Define(wire.Rules{ //nolint:gochecknoglobals // a constant
+	Name: "responses", Code: 2, List: "input", ListOptional: true,
+	Instructions: "instructions", InstructionRole: wire.Developer,
+	Previous: "previous_response_id", Conversation: "conversation",
+	Holds: []string{"previous_response_id", "conversation", "prompt"},
+	Kept:  true, References: true,
+	Background: "background", Format: "text.format", Echoes: true, ErrorEvent: "error",
+	Result: "output", Text: "input_text", AnswerText: "output_text",
+	ClientTypes: []string{"", approvalResponse, "additional_tools", "configuration_update", "compaction_trigger"},
+	Approval:    approvalResponse, Image: "image_generation_call",
+}, &codec{})
+
+type codec struct {
+	items
+	converter
+	answers
+	merging
+}
+
+const approvalResponse = "mcp_approval_response"
+
+// Families of calls that only this dialect has.
+const (
+	toolSearch = "tool_search"
+	approval   = "mcp_approval"
+)
+
+// kind says what an item type is to pairing.
+type kind struct {
+	wire.Kind
+	family string
+}
+
+// kindOf knows the item types that are more than opaque. What is not listed (hosted calls, which carry their
+// own result, approvals, programs, types that do not exist yet) is Other: never dropped, unless it answers what is not there.
+func kindOf(typ string) kind {
+	switch typ {
+	case "message":
+		return kind{Kind: wire.Message}
+	case "reasoning":
+		return kind{Kind: wire.Reasoning}
+	case "item_reference":
+		return kind{Kind: wire.Reference}
+	case "compaction", "compaction_summary":
+		return kind{Kind: wire.Compaction}
+	case "function_call":
+		return kind{wire.ToolCall, wire.FamilyFunction}
+	case "function_call_output":
+		return kind{wire.ToolResult, wire.FamilyFunction}
+	case "custom_tool_call":
+		return kind{wire.ToolCall, wire.FamilyCustom}
+	case "custom_tool_call_output":
+		return kind{wire.ToolResult, wire.FamilyCustom}
+	case "local_shell_call":
+		return kind{wire.ToolCall, wire.FamilyLocalShell}
+	case "local_shell_call_output":
+		return kind{wire.ToolResult, wire.FamilyLocalShell}
+	case "shell_call":
+		return kind{wire.ToolCall, "shell"}
+	case "shell_call_output":
+		return kind{wire.ToolResult, "shell"}
+	case "apply_patch_call":
+		return kind{wire.ToolCall, "apply_patch"}
+	case "apply_patch_call_output":
+		return kind{wire.ToolResult, "apply_patch"}
+	case "computer_call":
+		return kind{wire.ToolCall, "computer"}
+	case "computer_call_output":
+		return kind{wire.ToolResult, "computer"}
+	case "tool_search_call":
+		return kind{wire.ToolCall, toolSearch}
+	case "tool_search_output":
+		return kind{wire.ToolResult, toolSearch}
+	}
+	return kind{}
+}
+
+// fields are the members of an item that decide what it is. Values are raw; nil where absent.
+type fields struct {
+	typ, role, id, name, callID, content, refusal, audio, execution, approval []byte
+	contentAt                                                                 int // where content begins in the item
+}
+
+func (*codec) Read(d *wire.Decoder, raw []byte) wire.Item {
+	it, f := wire.Item{Dialect: Dialect, Raw: raw}, fields{}
+	for p := range d.Parts(raw) {
+		switch string(p.Name) {
+		case "type":
+			f.typ = p.Value
+		case "role":
+			f.role = p.Value
+		case "id":
+			f.id = p.Value
+		case "name":
+			f.name = p.Value
+		case "call_id":
+			f.callID = p.Value
+		case "content":
+			f.content, f.contentAt = p.Value, p.End-len(p.Value)
+		case "refusal":
+			f.refusal = p.Value
+		case "audio":
+			f.audio = p.Value
+		case "execution":
+			f.execution = p.Value
+		case "approval_request_id":
+			f.approval = p.Value
+		}
+	}
+	it.ID = d.Text(f.id)
+
+	typ, typed := wire.Inside(f.typ)
+	k := kindOf(string(wire.Unescaped(typ)))
+	if !typed {
+		switch {
+		case f.role != nil:
+			k.Kind = wire.Message
+		case it.ID != "": // the type of an item_reference may be left out
+			k.Kind = wire.Reference
+		}
+	}
+	switch k.Kind {
+	case wire.Message:
+		it.Role = wire.RoleOf(f.role)
+		it.HasText = f.says(d)
+	case wire.ToolCall, wire.ToolResult:
+		c := wire.Call{ID: d.Text(f.callID), Family: k.family, Name: d.Text(f.name)}
+		if k.family == wire.FamilyLocalShell && c.ID == "" {
+			c.ID = it.ID // a local_shell_call_output names its call in id
+		}
+		if k.family == toolSearch && wire.Text(f.execution) == "server" {
+			return it // carries its own result
+		}
+		if k.Kind == wire.ToolCall {
+			it.Calls = d.AddCall(nil, c)
+		} else {
+			c.Name = ""
+			it.Role, it.Answers = wire.RoleTool, c
+		}
+	case wire.Other:
+		switch string(wire.Unescaped(typ)) {
+		case "mcp_approval_request":
+			it.Takes = wire.Call{ID: it.ID, Family: approval}
+		case approvalResponse:
+			it.Answers = wire.Call{ID: d.Text(f.approval), Family: approval}
+		case "program":
+			it.Takes = wire.Call{ID: d.Text(f.callID), Family: wire.FamilyProgram}
+		case "program_output":
+			it.Answers = wire.Call{ID: d.Text(f.callID), Family: wire.FamilyProgram}
+		}
+	default:
+	}
+	it.Kind = k.Kind
+	return it
+}
+
+// says reports whether a message has content, a refusal or audio.
+func (f *fields) says(d *wire.Decoder) bool {
+	if refusal, ok := wire.Inside(f.refusal); ok && len(refusal) > 0 {
+		return true
+	}
+	if len(f.audio) > 0 && f.audio[0] == '{' {
+		return true
+	}
+	return d.HasText(f.content, f.contentAt)
+}
+
+func (*codec) Input(it wire.Item, _ int) []byte { return it.Raw }
+
+func (*codec) Function(name, description string, parameters []byte) []byte {
+	out := wire.AppendFunctionTool([]byte(`{"type":"function",`), name, description, parameters)
+	// Without it some servers make every property a required one.
+	return append(out, `,"strict":false}`...)
+}
+
+// Result spells a result as its kind of tool does.
+func (*codec) Result(c wire.Call, text string) []byte {
+	typ, id := c.Family+"_call_output", "call_id"
+	switch c.Family {
+	case toolSearch:
+		typ = "tool_search_output"
+	case wire.FamilyLocalShell:
+		id = "id"
+	case "":
+		typ = "function_call_output"
+	}
+	out := wire.AppendString([]byte(`{"type":`), typ)
+	out = wire.AppendString(append(wire.AppendString(append(out, ','), id), ':'), c.ID)
+	out = append(out, `,"output":`...)
+	if c.Family == "shell" { // its output is a list of commands' outputs
+		out = wire.AppendString(append(out, `[{"stdout":"","stderr":`...), text)
+		return append(out, `,"outcome":{"type":"exit","exit_code":1}}]}`...)
+	}
+	return append(wire.AppendString(out, text), '}')
+}
