@@ -69,6 +69,7 @@ func FuzzMerge(f *testing.F) {
 	f.Add([]byte(`{"messages":[{"role":"user","content":"a"}]}`), []byte(`{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}]}`), uint8(0))
 	f.Add([]byte(`{"input":"a"}`), []byte(`{"input":[{"type":"item_reference","id":"x"},{"type":"reasoning","id":"y"}]}`), uint8(1))
 	f.Add([]byte(`{"messages":[{"role":"user","content":"a"}]}`), []byte(`{"messages":[{"role":"tool","tool_call_id":"b","content":"c"},{"role":"user","content":"d"}]}`), uint8(0))
+	f.Add([]byte(`{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}`), []byte(`{"messages":[{"role":"assistant","content":"c"},{"role":"user","content":"d"}]}`), uint8(HistoryServer))
 	f.Fuzz(func(t *testing.T, first, second []byte, mode uint8) {
 		for _, d := range []wire.Dialect{dialects.Chat, dialects.Responses} {
 			one, err := wire.Parse(d, first)
@@ -79,10 +80,11 @@ func FuzzMerge(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			st := &state{head: *headAfter(newIncoming(one, new(state), memo.NewHashes()))}
+			said := newIncoming(one, new(state), memo.NewHashes())
+			st := &state{head: *headAfter(said)}
 			in := newIncoming(two, st, memo.NewHashes())
 			c := Call{Request: two, History: History(mode % 3)}
-			p, err := New(nothing{}, 0).place(t.Context(), c.Scope, st, in, &c, c.History)
+			p, err := New(storedItems{named: itemsOf(said)}, 0).place(t.Context(), c.Scope, st, in, &c, c.History)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -94,15 +96,36 @@ func FuzzMerge(f *testing.F) {
 	})
 }
 
-// nothing is a store in which nothing is found.
-type nothing struct{ cache.Store }
+// storedItems is a store that has these items of a transcript by their names, and no index of them.
+type storedItems struct {
+	cache.Store
+	named map[string][]byte
+}
 
-func (nothing) Read(_ context.Context, queries []cache.Query) ([]cache.Result, error) {
+func (items storedItems) Read(_ context.Context, queries []cache.Query) ([]cache.Result, error) {
 	results := make([]cache.Result, len(queries))
 	for i, q := range queries {
-		results[i].Values = make([][]byte, len(q.Names))
+		for _, name := range q.Names {
+			results[i].Values = append(results[i].Values, items.named[name])
+		}
 	}
 	return results, nil
+}
+
+// itemsOf is what the store has when the head is headAfter(in).
+func itemsOf(in *incoming) map[string][]byte {
+	items := map[string][]byte{}
+	var pos position
+	for i, it := range in.items {
+		stored := storedItem{Parent: pos.Seq, Content: in.marks[i].content, Dialect: it.Dialect, Turn: "t", Raw: it.Raw}
+		pos = pos.after(in.marks[i])
+		pos.Seq = uint64(i + 1)
+		if stored.Pos = pos; !in.marks[i].onChain {
+			stored.Flags = flagOffChain
+		}
+		items[itemName(pos.Seq)] = stored.encode()
+	}
+	return items
 }
 
 // onlyResults reports whether the items are results of calls, at least one.
