@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"remora/memory/index"
 	"remora/memory/layer"
 	"remora/memory/redact"
 )
@@ -91,7 +92,7 @@ func (l *Layer) Recall(ctx context.Context, t *layer.Turn, _ layer.State, budget
 	if t.Past == nil || question == "" || budget <= 0 {
 		return layer.Recalled{}, nil
 	}
-	need, worth := worthAsking(question)
+	need, worth := index.WorthAsking(question)
 	if !worth {
 		return layer.Recalled{}, nil
 	}

@@ -1,41 +1,15 @@
-package semanticrecall
+package index
 
 import (
 	"regexp"
 	"strings"
 	"sync"
-
-	"remora/memory/index"
 )
 
-// words are what a text is about.
-type words map[string]bool
-
-func newWords(text string) words {
-	w := words{}
-	for _, s := range index.Words(text) {
-		w[s] = true
-	}
-	return w
-}
-
-// same reports whether two texts say nearly the same: at least five of six words are in both.
-func (w words) same(o words) bool {
-	if len(w) == 0 || len(o) == 0 {
-		return false
-	}
-	shared := 0
-	for s := range w {
-		if o[s] {
-			shared++
-		}
-	}
-	return 6*shared >= 5*(len(w)+len(o)-shared)
-}
-
 // pleasantries are words that small talk is made of: on their own they ask for nothing that was said before.
-var pleasantries = sync.OnceValue(func() words {
-	return newWords(`amazing awesome bad bed best better bit bored boring break breakfast bye chat cheers chill chilling cloudy coffee cold congrats
+var pleasantries = sync.OnceValue(func() map[string]bool {
+	all := map[string]bool{}
+	for _, w := range Words(`amazing awesome bad bed best better bit bored boring break breakfast bye chat cheers chill chilling cloudy coffee cold congrats
 		congratulations cool crazy cute cuppa day days delicious dinner enjoy enjoyed evening excellent exciting fantastic feel feeling fine friday full
 		fun funny glad gonna good gorgeous gotta great guess guys haha happy hard hate hear heard hello help helpful hey hi hmm holiday hope hot hug
 		hungry hurray interesting joke kidding kind later laugh lazy lol long lot love lovely luck lucky lunch meal meh mind monday moment mood morning
@@ -57,7 +31,10 @@ var pleasantries = sync.OnceValue(func() words {
 		今天天气很好 今天天气不错 天气真好
 		おはようございます こんにちは こんばんは ありがとうございます おやすみなさい お元気ですか 今日はいい天気ですね 疲れました お疲れ様です またね
 		สวัสดีครับ สวัสดีค่ะ ขอบคุณครับ ขอบคุณค่ะ สบายดีไหม
-	`)
+	`) {
+		all[w] = true
+	}
+	return all
 })
 
 // asksBack are questions to the model about itself, and requests to entertain.
@@ -69,30 +46,30 @@ var (
 		return regexp.MustCompile(`(?i)\b(i|my|mine|me|we|our|us|ich|mein\w*|mir|mich|wir|unser\w*|je|mon|ma|mes|moi|nous|notre|yo|mi|mis|nosotros|nuestr\w+|` +
 			`remember|remind|told|said|mention\w*|suggest\w*|recommend\w*|advise\w*|earlier|last|before|previous\w*|again|erinner\w*|gesagt|souviens|rappel\w*|recuerda\w*|dije)\b`)
 	})
-	question = sync.OnceValue(func() *regexp.Regexp {
+	asksSomething = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`(?i)[?？]|^\W*(who|whose|whom|what|when|where|which|why|how|is|are|was|were|do|does|did|has|have|had|can|could|would|will|should|tell|remind|` +
 			`remember|recall|list|find|name|show|give|summari[sz]e|wer|wen|wem|was|wann|wo|wohin|woher|welche\w*|warum|wie|qui|que|quoi|quand|où|comment|pourquoi|quel\w*|quién|qué|cuándo|` +
 			`dónde|cómo|cuál\w*)\b|什么|哪|谁|几|多少|怎么|吗|何|誰|いつ|どこ|だれ|ですか|ますか|อะไร|ไหน|ใคร|เมื่อ`)
 	})
 )
 
-// How much of a message's words a statement has to share (layer.Statement.Match) for anything to be told. Of one that asks
+// How much of a message's words a statement has to share (Hit.Match) for anything to be told. Of one that asks
 // nothing more is wanted: it has to be about what was talked of.
 const (
 	needOfQuestion  = 0.1
 	needOfStatement = 0.45
 )
 
-// worthAsking reports whether a message of the user is about more than the moment, so that something said before may matter,
+// WorthAsking reports whether a message of the user is about more than the moment, so that something said before may matter,
 // and how much of it a statement has to share.
-func worthAsking(text string) (need float32, worth bool) {
+func WorthAsking(text string) (need float32, worth bool) {
 	informative := 0
-	for w := range newWords(text) {
+	for _, w := range Words(text) {
 		if !pleasantries()[w] {
 			informative++
 		}
 	}
-	asks, past := question().MatchString(text), aboutPast().MatchString(text)
+	asks, past := asksSomething().MatchString(text), aboutPast().MatchString(text)
 	switch {
 	case len(strings.Fields(text)) == 0:
 		return 0, false
