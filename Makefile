@@ -89,7 +89,7 @@ deps: $(HELM_TOOLS)/helm $(HELM_TOOLS)/kubeconform ## what the tests need beside
 	fi
 	@node -e 'process.exit(parseInt(process.versions.node) >= 20 ? 0 : 1)' || \
 		{ echo "missing: Node.js 20 or newer for the SDK tests, here is $$(node --version)" >&2; exit 1; }
-	@test -d test/e2e/testdata/node/node_modules || npm ci --silent --no-audit --no-fund --prefix test/e2e/testdata/node
+	@npm ls --prefix test/e2e/testdata/node >/dev/null 2>&1 || npm ci --silent --no-audit --no-fund --prefix test/e2e/testdata/node
 
 .PHONY: generate
 generate: ## write what lists layer kinds (config.yaml, docs/layers.md) from memory/layers, and the chart's copy of config.yaml

@@ -8,6 +8,7 @@ import (
 	"go/token"
 	"io/fs"
 	"maps"
+	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -133,6 +134,7 @@ var dependencies = []string{
 var testDependencies = []string{
 	"github.com/google/go-cmp",
 	"github.com/openai/openai-go/v3",
+	"github.com/pelletier/go-toml/v2",
 	"github.com/pkoukk/tiktoken-go",
 	"github.com/rogpeppe/go-internal",
 	"go.opentelemetry.io/proto/otlp",
@@ -430,7 +432,7 @@ func collectTags(file *ast.File, tags map[string]bool) {
 // TestLinksResolve checks the links of all guides, and that the sections which they and comments name exist.
 func TestLinksResolve(t *testing.T) {
 	var docs []string
-	for _, pattern := range []string{"*.md", "docs/*.md", "memory/layers/*/*.md", "test/*/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "examples/*.md", "helm/*/*.md", "memory/layers/*/*.md", "test/*/*.md"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
@@ -441,20 +443,24 @@ func TestLinksResolve(t *testing.T) {
 		t.Fatalf("only %d guides: %v", len(docs), docs)
 	}
 
-	link := regexp.MustCompile(`\]\(([^)#\s]*)(?:#([^)]*))?\)`)
+	link := regexp.MustCompile(`\]\(([^)]*)\)`)
 	for _, doc := range docs {
-		for _, m := range link.FindAllStringSubmatch(readFile(t, doc), -1) {
-			if strings.Contains(m[1], "://") {
+		for _, m := range link.FindAllStringSubmatch(withoutCode(readFile(t, doc)), -1) {
+			to, section, _ := strings.Cut(m[1], "#")
+			if strings.Contains(to, "://") {
+				if u, err := url.Parse(m[1]); err != nil || u.Scheme != "https" || !strings.Contains(u.Host, ".") || strings.ContainsAny(m[1], " <>\"") {
+					t.Errorf("%s links to %s, which is no https URL (%v)", doc, m[1], err)
+				}
 				continue
 			}
 			target := doc
-			if m[1] != "" {
-				target = filepath.Join(filepath.Dir(doc), m[1])
+			if to != "" {
+				target = filepath.Join(filepath.Dir(doc), to)
 			}
 			if _, err := os.Stat(target); err != nil {
-				t.Errorf("%s links to %s: %v", doc, m[1], err)
-			} else if m[2] != "" && !slices.Contains(sections(t, target), m[2]) {
-				t.Errorf("%s links to %s, which has no section %s", doc, target, m[2])
+				t.Errorf("%s links to %s: %v", doc, to, err)
+			} else if section != "" && !slices.Contains(sections(t, target), section) {
+				t.Errorf("%s links to %s, which has no section %s", doc, target, section)
 			}
 		}
 	}
@@ -469,11 +475,16 @@ func TestLinksResolve(t *testing.T) {
 	}
 }
 
+// withoutCode is a guide without its fenced blocks.
+func withoutCode(text string) string {
+	return regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(text, "")
+}
+
 // sections are the names by which links reach the headings of a guide.
 func sections(t *testing.T, doc string) []string {
 	t.Helper()
 	var names []string
-	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(readFile(t, doc), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(withoutCode(readFile(t, doc)), -1) {
 		name := regexp.MustCompile(`[^\w\s-]`).ReplaceAllString(strings.ToLower(m[1]), "")
 		names = append(names, strings.ReplaceAll(strings.TrimSpace(name), " ", "-"))
 	}

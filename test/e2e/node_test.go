@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
@@ -16,19 +15,18 @@ import (
 
 const nodeDir = "testdata/node"
 
-// installOnce installs the SDKs for Node where nobody has done so yet.
+// installOnce installs the SDKs for Node, unless they are there in the versions of package-lock.json.
 var installOnce = sync.OnceValue(func() error {
 	for _, tool := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			return fmt.Errorf("%s is missing: apt-get install nodejs npm (20 or newer), or make deps", tool)
 		}
 	}
-	// npm writes this file last; a folder without it is a broken installation.
-	if _, err := os.Stat(filepath.Join(nodeDir, "node_modules", ".package-lock.json")); err == nil {
+	if exec.Command("npm", "ls", "--prefix", nodeDir).Run() == nil {
 		return nil
 	}
 	if out, err := exec.Command("npm", "ci", "--prefix", nodeDir).CombinedOutput(); err != nil {
-		return fmt.Errorf("install the SDKs for node (npm ci --prefix test/test/e2e/%s): %w\n%s", nodeDir, err, out)
+		return fmt.Errorf("install the SDKs for node (npm ci --prefix test/e2e/%s): %w\n%s", nodeDir, err, out)
 	}
 	return nil
 })
