@@ -111,6 +111,8 @@ func (p *player) play(s *scenario) []byte {
 		case st.command != "":
 			p.halt()
 			p.run(st.command)
+		case st.file != nil:
+			p.put(st.file)
 		}
 		if p.t.Failed() {
 			return nil
@@ -165,6 +167,25 @@ func (p *player) run(command string) {
 		out = "(no output)\n"
 	}
 	p.write(kindCommand+": "+command, p.normal(out))
+}
+
+// put writes a file of the operator, while the proxy runs.
+func (p *player) put(f *file) {
+	p.t.Helper()
+	at := filepath.Join(p.dir, filepath.FromSlash(f.name))
+	if strings.TrimSpace(f.text) == "" {
+		if err := os.Remove(at); err != nil {
+			p.t.Fatal(err)
+		}
+	} else {
+		if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
+			p.t.Fatal(err)
+		}
+		if err := os.WriteFile(at, []byte(strings.TrimRight(f.text, "\n")+"\n"), 0o600); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	p.write(kindFile+": "+f.name, f.text)
 }
 
 // turn plays one request.

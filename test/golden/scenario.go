@@ -22,6 +22,7 @@ const (
 	kindGets          = "client receives"
 	kindStored        = "stored"
 	kindCommand       = "command"
+	kindFile          = "file"
 )
 
 // scenario is one file.
@@ -30,12 +31,18 @@ type scenario struct {
 	steps []step
 }
 
-// step is one of: a configuration to go on with, a turn, a look at a session, or a command of the operator.
+// step is one of: a configuration to go on with, a turn, a look at a session, a command of the operator, or a file of theirs.
 type step struct {
 	configuration *string
 	turn          *turn
 	stored        *look
 	command       string // less the name of the program
+	file          *file
+}
+
+// file is written into the scenario's folder; an empty one is removed.
+type file struct {
+	name, text string
 }
 
 // turn is one request of a client.
@@ -71,6 +78,8 @@ func parseScenario(text []byte) (*scenario, error) {
 		case label == kindStored:
 			session, key, _ := strings.Cut(kind, " of ")
 			s.steps, current = append(s.steps, step{stored: &look{session, key}}), nil
+		case label == kindFile:
+			s.steps, current = append(s.steps, step{file: &file{kind, string(f.Data)}}), nil
 		case label == kindCommand:
 			s.steps, current = append(s.steps, step{command: kind}), nil
 		case kind == kindSends && label != "":

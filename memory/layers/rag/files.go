@@ -1,0 +1,149 @@
+package rag
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// folder finds the files of the configuration.
+type folder struct{ o Options }
+
+// file is a document as it was found. Two that are equal have the same content, as far as times tell.
+type file struct {
+	path    string
+	shown   string // as citations name it: from the configured file or folder on, with slashes
+	named   bool   // in the configuration, and not found in a folder
+	size    int64
+	changed time.Time
+}
+
+// maxEntries is how many entries of folders are looked at, whatever they are.
+const maxEntries = 1_000_000
+
+// look returns the files that are there now, in the order of the configuration, those of a folder in that of their paths.
+func (f folder) look() ([]file, error) {
+	var all []file
+	seen := map[string]bool{}
+	bytes, entries := int64(0), 0
+	add := func(one file) error {
+		if seen[one.path] {
+			return nil
+		}
+		seen[one.path] = true
+		if all = append(all, one); len(all) > f.o.MaxFiles {
+			return fmt.Errorf("paths: want at most %d files, there are more (max_files)", f.o.MaxFiles)
+		}
+		if bytes += one.size; bytes > int64(f.o.MaxBytes) {
+			return fmt.Errorf("paths: want at most %d bytes in all files, there are more (max_bytes)", f.o.MaxBytes)
+		}
+		return nil
+	}
+
+	for i, configured := range f.o.Paths {
+		root, err := filepath.EvalSymlinks(configured) // a folder that is a link is not walked into
+		if err != nil {
+			return nil, fmt.Errorf("paths[%d]: %w", i, because(configured, err))
+		}
+		info, err := os.Stat(root)
+		if err != nil {
+			return nil, fmt.Errorf("paths[%d]: %w", i, because(configured, err))
+		}
+		base := filepath.Base(filepath.Clean(configured))
+		if !info.IsDir() {
+			if !info.Mode().IsRegular() {
+				return nil, fmt.Errorf("paths[%d]: %s: want a regular file or a folder", i, configured) // a pipe would never end
+			}
+			if err := add(file{root, base, true, info.Size(), info.ModTime()}); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		err = filepath.WalkDir(root, func(at string, d fs.DirEntry, err error) error {
+			switch entries++; {
+			case errors.Is(err, fs.ErrNotExist) && at != root:
+				return nil // gone since its folder was read
+			case err != nil:
+				return fmt.Errorf("paths[%d]: %w", i, because(at, err))
+			case entries > maxEntries:
+				return fmt.Errorf("paths[%d]: want at most %d entries in its folders, there are more", i, maxEntries)
+			case at != root && strings.HasPrefix(d.Name(), "."):
+				if d.IsDir() {
+					return fs.SkipDir
+				}
+				return nil
+			case d.IsDir() || !f.includes(d.Name()):
+				return nil
+			}
+			info, err := os.Stat(at) // of a link, what it leads to: Kubernetes mounts files as links
+			if err != nil || !info.Mode().IsRegular() {
+				return nil //nolint:nilerr // gone, or a link that leads nowhere
+			}
+			shown, err := filepath.Rel(root, at)
+			if err != nil {
+				return err
+			}
+			return add(file{at, path.Join(nameOf(base), filepath.ToSlash(shown)), false, info.Size(), info.ModTime()})
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// nameOf is the name of a folder in citations, empty for one that has none.
+func nameOf(base string) string {
+	if base == "." || base == ".." || base == string(filepath.Separator) {
+		return ""
+	}
+	return base
+}
+
+func (f folder) includes(name string) bool {
+	return slices.ContainsFunc(f.o.Include, func(pattern string) bool {
+		ok, _ := path.Match(pattern, name)
+		return ok
+	})
+}
+
+// because says why a file cannot be read, by its path once.
+func because(name string, err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		err = e.Err
+	}
+	return fmt.Errorf("%s: %w", name, err)
+}
+
+// read returns the text of a file. One that is gone, and one in a folder that is no text, has none.
+func (f *file) read(limit int) (string, error) {
+	r, err := os.Open(f.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil // the next look will miss it
+	}
+	if err != nil {
+		return "", fmt.Errorf("paths: %w", because(f.path, err))
+	}
+	defer r.Close()
+	data, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("paths: %w", because(f.path, err))
+	case len(data) > limit: // it has grown meanwhile
+		return "", errors.New("paths: want fewer bytes in all files (max_bytes)")
+	case utf8.Valid(data) && bytes.IndexByte(data, 0) < 0:
+		return strings.TrimPrefix(string(data), "\uFEFF"), nil
+	case f.named:
+		return "", fmt.Errorf("paths: %s: want UTF-8 text", f.path)
+	}
+	return "", nil
+}
