@@ -4,7 +4,7 @@
 # no paths, no time and no build id are in it. For one and the same image, too: --build-arg SOURCE_DATE_EPOCH=0 and
 # --output type=image,rewrite-timestamp=true. GO_IMAGE takes the base image from a registry of yours, or by digest;
 # GOPROXY the modules from a proxy of yours. --build-arg VERSION=1.2.3 is what --version, service.version and the image's
-# labels say.
+# labels say; REVISION, SOURCE (a URL) and LICENSES (an SPDX expression) are for the labels alone, of where you publish it.
 ARG GO_IMAGE=docker.io/library/golang:1.26.8-alpine
 
 FROM --platform=$BUILDPLATFORM ${GO_IMAGE} AS build
@@ -30,7 +30,15 @@ RUN mkdir -p /out/data /out/etc/ssl/certs \
 
 FROM scratch
 ARG VERSION
-LABEL org.opencontainers.image.title=remora org.opencontainers.image.version=$VERSION
+ARG REVISION
+ARG SOURCE
+ARG LICENSES
+LABEL org.opencontainers.image.title="remora" \
+      org.opencontainers.image.description="A reverse proxy that gives OpenAI-compatible APIs a memory" \
+      org.opencontainers.image.version="$VERSION" \
+      org.opencontainers.image.revision="$REVISION" \
+      org.opencontainers.image.source="$SOURCE" \
+      org.opencontainers.image.licenses="$LICENSES"
 COPY --from=build /out/etc /etc
 COPY --from=build --chown=65532:0 /out/data /data
 COPY --from=build /out/remora /remora

@@ -50,6 +50,8 @@ type Upstream struct {
 	// Messages is that of [Options], and JoinsSystem says with which form it begins where it is auto.
 	Messages    string
 	JoinsSystem bool
+	// NoPath: the base URL has no path. That is right for few servers, so a 404 there is worth a word to the operator.
+	NoPath bool
 	// PromptCacheKey and CacheControl are those of [Options]: what is added to requests of a session for the prompt cache.
 	PromptCacheKey, CacheControl bool
 }
@@ -87,7 +89,7 @@ func newOpenAIShaped(k Kind, o Options) (*openAIShaped, error) {
 		host: []byte(u.host),
 		base: []byte(u.path),
 		upstream: Upstream{
-			Kind: k.Name, Addr: u.addr, ServerName: u.serverName, TLS: u.tls, BodySessionWins: k.BodySessionWins,
+			Kind: k.Name, Addr: u.addr, ServerName: u.serverName, TLS: u.tls, NoPath: u.path == "", BodySessionWins: k.BodySessionWins,
 			Messages: o.Messages, JoinsSystem: k.JoinsSystem, PromptCacheKey: o.PromptCacheKey, CacheControl: o.CacheControl,
 		},
 		headers: o.Headers,

@@ -54,6 +54,7 @@ func (a *answer) reply() error {
 		resp.Header.SetContentLength(0) // fasthttp moves the last line to where it takes out Transfer-Encoding later
 	}
 	a.noteEncoding()
+	a.noteNoPath()
 	a.report(&resp.Header)
 	a.openToPages(&resp.Header)
 	if a.attempt.refusal != nil {
@@ -105,6 +106,19 @@ func (a *answer) noteEncoding() {
 	if kept && !decodable(providers.ContentEncoding(h)) {
 		a.req.reason = "the Content-Encoding of the answer is unknown"
 		a.s.log.Warn("an answer can't be read; it is passed on and not kept", "turn", a.turn.id, "reason", a.req.reason)
+	}
+}
+
+// noteNoPath logs, once for each provider, a 404 that a base URL without a path explains. The client gets upstream's answer as
+// it came: that URL may be right, and the 404 about something else.
+func (a *answer) noteNoPath() {
+	if a.attempt.status != fasthttp.StatusNotFound || !a.req.dialect.Known() || !a.attempt.provider.Upstream().NoPath {
+		return
+	}
+	name := a.attempt.provider.Name()
+	if _, logged := a.attempt.noPath.LoadOrStore(name, true); !logged {
+		a.s.log.Warn("upstream answers 404, and its base_url has no path: most servers want one that ends in /v1 (providers[].base_url)",
+			"provider", name)
 	}
 }
 

@@ -152,10 +152,13 @@ func New(o Options, m Memory, up Upstreams, log *slog.Logger, now func() time.Ti
 type routes struct {
 	upstreams  Upstreams
 	resilience *retry.Policy // nil for nothing
+	noPath     sync.Map      // names of providers of which a 404 was logged for want of a path
 }
 
 // Route sets the providers and the retry policy of all requests that begin after it. A nil policy means no retries.
-func (s *Server) Route(up Upstreams, p *retry.Policy) { s.routes.Store(&routes{up, p}) }
+func (s *Server) Route(up Upstreams, p *retry.Policy) {
+	s.routes.Store(&routes{upstreams: up, resilience: p})
+}
 
 // silent drops fasthttp's log: it has a line for every client that disconnects, and quotes what the client sent.
 type silent struct{}

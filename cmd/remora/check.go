@@ -46,14 +46,20 @@ func (p process) check(c Config, err error) error {
 // warnings lists settings that work but are probably a mistake.
 func (c *Config) warnings() (found problems) {
 	found.addErrors(c.admin(nil, nil).Validate())
-	for i, p := range c.upstreams() {
-		if p.BaseURL != "" && withVersion(p.BaseURL) != p.BaseURL {
-			found.add(fmt.Sprintf("providers[%d].base_url", i), "has no path; most servers want %s", withVersion(p.BaseURL))
-		}
-	}
+	found = append(found, c.pathless()...)
 	if dir := c.Store.Spool.Dir; dir != "" {
 		if err := writable(dir); err != nil {
 			found.add("store.spool.dir", "a proxy could not write to %s here: %v", dir, err)
+		}
+	}
+	return found
+}
+
+// pathless warns of base URLs that have no path: few servers serve their API there.
+func (c *Config) pathless() (found problems) {
+	for i, p := range c.upstreams() {
+		if p.BaseURL != "" && withVersion(p.BaseURL) != p.BaseURL {
+			found.add(fmt.Sprintf("providers[%d].base_url", i), "has no path; most servers want %s", withVersion(p.BaseURL))
 		}
 	}
 	return found

@@ -1,20 +1,27 @@
 package main
 
 import (
+	"bufio"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"remora/test/kit"
+	binaries "remora/test/process"
 )
 
 // The image is the binary, and less than 1 MB of certificates and time zones.
 const maxBinary = 38 << 20
 
-// TestImageSize builds the binary as the Dockerfile does. Whoever executes a template anywhere, as cobra's
-// SetVersionTemplate does, makes the linker keep every method of every type, and meets this test.
-func TestImageSize(t *testing.T) {
+// TestImage builds the binary as the Dockerfile does. Whoever executes a template anywhere, as cobra's SetVersionTemplate
+// does, makes the linker keep every method of every type, and meets this test. The version that the build was told is what
+// the command line and telemetry say.
+func TestImage(t *testing.T) {
 	t.Parallel()
 	docker, err := os.ReadFile("../../Dockerfile")
 	if err != nil {
@@ -26,7 +33,8 @@ func TestImageSize(t *testing.T) {
 	}
 	binary := filepath.Join(t.TempDir(), "remora")
 	args := append([]string{"build"}, strings.Fields(build[1])...)
-	cmd := exec.Command("go", append(args, "-ldflags", build[2], "-o", binary, ".")...)
+	flags := os.Expand(build[2], func(name string) string { return map[string]string{"VERSION": "1.2.3"}[name] })
+	cmd := exec.Command("go", append(args, "-ldflags", flags, "-o", binary, ".")...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -37,5 +45,92 @@ func TestImageSize(t *testing.T) {
 	}
 	if info.Size() > maxBinary {
 		t.Errorf("the binary has %.1f MB, want at most %d", float64(info.Size())/(1<<20), maxBinary>>20)
+	}
+
+	for _, arg := range []string{"--version", "version"} {
+		if out, err := exec.Command(binary, arg).CombinedOutput(); err != nil || !strings.HasPrefix(string(out), "remora version 1.2.3 (") {
+			t.Errorf("%s: %v %s", arg, err, out)
+		}
+	}
+	if page := metricsOf(t, binary); !strings.Contains(page, `service_version="1.2.3"`) {
+		t.Errorf("no service_version 1.2.3:\n%s", page)
+	}
+}
+
+// metricsOf starts a proxy and returns its page of metrics.
+func metricsOf(t *testing.T, binary string) string {
+	t.Helper()
+	admin := kit.FreeAddr(t)
+	cmd := exec.Command(binary, "--listen", "127.0.0.1:0")
+	cmd.Dir = t.TempDir()
+	cmd.Env = append(binaries.Environ(), "REMORA_STORE_URL=memory:", "REMORA_SERVER_ADMIN_LISTEN="+admin)
+	binaries.DieWithParent(cmd)
+	proxy, err := binaries.Start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := proxy.Stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+
+	res, err := http.Get("http://" + admin + "/metrics") //nolint:noctx // ends with the proxy
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	page, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(page)
+}
+
+// TestImageLabels: each argument of the build is declared in the stage that uses it, or it is empty there, and the labels
+// that registries show have one each.
+func TestImageLabels(t *testing.T) {
+	t.Parallel()
+	docker, err := os.Open("../../Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = docker.Close() }()
+
+	declared, labels := map[string]bool{}, map[string]string{}
+	variable := regexp.MustCompile(`\$\{?([A-Z_]+)`)
+	label := regexp.MustCompile(`org\.opencontainers\.image\.([a-z]+)="([^"]*)"`)
+	lines := bufio.NewScanner(docker)
+	for lines.Scan() {
+		line := lines.Text()
+		switch words := strings.Fields(line); {
+		case len(words) == 0 || words[0] == "#":
+			continue
+		case words[0] == "FROM": // arguments from before the first stage count in FROM alone, those of the platform always
+			clear(declared)
+			continue
+		case words[0] == "ARG":
+			name, _, _ := strings.Cut(words[1], "=")
+			declared[name] = true
+			continue
+		}
+		for _, m := range variable.FindAllStringSubmatch(line, -1) {
+			if !declared[m[1]] {
+				t.Errorf("%s is not declared in its stage: %s", m[1], line)
+			}
+		}
+		for _, m := range label.FindAllStringSubmatch(line, -1) {
+			labels[m[1]] = m[2]
+		}
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"title": "remora", "version": "$VERSION", "revision": "$REVISION", "source": "$SOURCE", "licenses": "$LICENSES",
+	} {
+		if labels[name] != want {
+			t.Errorf("label %s is %q, want %q", name, labels[name], want)
+		}
 	}
 }

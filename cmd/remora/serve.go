@@ -235,6 +235,9 @@ func openProviders(c *Config, before *retry.Policy, log *slog.Logger) (*provider
 	if err != nil {
 		return nil, nil, err
 	}
+	for _, w := range c.pathless() {
+		log.Warn("a setting is probably a mistake", "key", w.path, "problem", w.text)
+	}
 	policy, err := retry.New(retry.Config{
 		Set: set, Entries: c.Providers, Previous: before, Now: time.Now, Rand: rand.Float64,
 		OnCircuit: func(provider string, open bool) {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -51,6 +52,29 @@ providers:
 	inject("status=500", 1)
 	if code, _, _ := d.ask("k", chat("user: SAY Thrice.")); code != http.StatusInternalServerError {
 		t.Errorf("what upstream may have served was tried again: %d", code)
+	}
+}
+
+// TestBaseURLWithoutPath: the log names the key at the start and once more when upstream answers 404, and the client gets
+// upstream's answer as it came.
+func TestBaseURLWithoutPath(t *testing.T) {
+	t.Parallel()
+	const want = "404 page not found\n"
+	up := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(up.Close)
+	d := &desk{t: t, dir: t.TempDir()}
+	d.proxy = kit.StartProxy(t, d.dir, fmt.Sprintf("store: {url: \"memory:\"}\nproviders: [{name: up, kind: compatible, base_url: %q}]\n", up.URL))
+	d.proxy.Logged(`"key":"providers[0].base_url","problem":"has no path; most servers want `+up.URL+`/v1"`, 1)
+
+	for range 2 {
+		if code, _, body := d.ask("k", chat("user: SAY Hi.")); code != http.StatusNotFound || body != want {
+			t.Errorf("got %d %q, upstream answers %q", code, body, want)
+		}
+	}
+	d.proxy.Stop()
+	const line = "upstream answers 404, and its base_url has no path"
+	if log := d.proxy.Log(); strings.Count(log, line) != 1 {
+		t.Errorf("want one line %q:\n%s", line, log)
 	}
 }
 
