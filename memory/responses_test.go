@@ -230,6 +230,7 @@ func TestStringInputContinuesTheStoredHistory(t *testing.T) {
 func TestUnsealedReasoningGoesToWhoKeptIt(t *testing.T) {
 	const (
 		bare    = `{"type":"reasoning","id":"rs_2","summary":[]}`
+		again   = `{"type":"reasoning","id":"rs_4","summary":[]}`
 		empty   = `{"type":"reasoning","id":"rs_3","summary":[],"encrypted_content":null}`
 		search  = `{"type":"web_search_call","id":"ws_1","status":"completed","action":{"type":"search","query":"q"}}`
 		stores  = `,"store":true`
@@ -243,10 +244,10 @@ func TestUnsealedReasoningGoesToWhoKeptIt(t *testing.T) {
 	}{
 		{"", "", []string{bare, empty, reason1, call1}, []string{bare, empty, reason1, call1}},
 		{stores, "", []string{bare, call1}, []string{bare, call1}},
-		{"", stores, []string{bare, search, bare, call1}, []string{bare, search, bare, call1}},
+		{"", stores, []string{bare, search, again, call1}, []string{bare, search, again, call1}},
 		{"", not, []string{bare, call1}, []string{unnamed}},
 		{"", not, []string{reason1, call1}, []string{reason1, call1}},
-		{"", not, []string{bare, search, bare, call1}, []string{unnamed}},
+		{"", not, []string{bare, search, again, call1}, []string{unnamed}},
 		{"", not, []string{search, call1}, []string{search, call1}},
 		{not, "", []string{bare, call1}, []string{unnamed}},
 		{not, not, []string{bare, call1}, []string{unnamed}},

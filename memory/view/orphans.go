@@ -4,7 +4,44 @@ import "remora/wire"
 
 // dropOrphans leaves out of what the window keeps the entries that upstream would refuse, and returns how many.
 func dropOrphans(d wire.Dialect, body []wire.Item, entries []entry, partner []int) int {
-	return dropUnpaired(d, entries, partner) + dropAloneReasoning(body, entries)
+	dropped := dropUnpaired(d, entries, partner)
+	if n := dropRepeated(d, body, entries); n > 0 {
+		dropped += n + dropUnpaired(d, entries, partner)
+	}
+	return dropped + dropAloneReasoning(body, entries)
+}
+
+// dropRepeated leaves out items that are sent again with the id that they had: upstream refuses a request with one id twice.
+// The first of them stays, so that what was sent of a history before does not change. Other items of one id are no repetition:
+// servers differ in what an id is to them.
+func dropRepeated(d wire.Dialect, body []wire.Item, entries []entry) (dropped int) {
+	if !d.Rules().References {
+		return 0
+	}
+	named := 0
+	for i := range entries {
+		if e := &entries[i]; e.sent() && body[e.item].ID != "" {
+			named++
+		}
+	}
+
+	first := make(map[string]int, named) // item, by id
+	for i := range entries {
+		e := &entries[i]
+		it := &body[e.item]
+		if !e.sent() || it.ID == "" {
+			continue
+		}
+		at, again := first[it.ID]
+		switch {
+		case !again:
+			first[it.ID] = e.item
+		case it.Kind == wire.Reference || body[at].Kind == wire.Reference || it.ContentHash() == body[at].ContentHash():
+			e.why = ReasonOrphan
+			dropped++
+		}
+	}
+	return dropped
 }
 
 // dropUnpaired leaves out calls without a result, results without a call, and the reasoning that only led to such a call. A
@@ -69,15 +106,15 @@ func dropStrandedReasoning(entries []entry) (dropped int) {
 	return dropped
 }
 
-// dropAloneReasoning leaves out reasoning that led to nothing before the next message of another than the model: an answer
-// that ended while the model thought, for want of tokens or of a client. Upstream refuses it by its id.
+// dropAloneReasoning leaves out reasoning that led to nothing before the next message or result of another than the model, or
+// the end: an answer that ended while the model thought, for want of tokens or of a client. Upstream refuses it by its id.
 func dropAloneReasoning(body []wire.Item, entries []entry) (dropped int) {
-	alone := false
+	alone := true
 	for i := len(entries) - 1; i >= 0; i-- {
 		switch e := &entries[i]; {
 		case !e.sent():
 		case e.kind != wire.Reasoning:
-			alone = e.kind == wire.Message && e.role != wire.Assistant
+			alone = e.kind == wire.ToolResult || e.kind == wire.Message && e.role != wire.Assistant
 		case alone && body[e.item].ID != "":
 			e.why = ReasonOrphan
 			dropped++

@@ -24,6 +24,7 @@ func Order(d wire.Dialect, items []wire.Item, resolve func(wire.Item) (wire.Item
 
 	entries := entriesOf(items, resolve)
 	partner := partners(d, entries)
+	thought := splitThoughts(entries)
 	results := make(map[int][]result) // by the item behind which they belong
 	first := make(map[int]int)        // by call, the item of its first result
 	placed, gone := make([]bool, len(items)), make([]bool, len(items))
@@ -48,6 +49,8 @@ func Order(d wire.Dialect, items []wire.Item, resolve func(wire.Item) (wire.Item
 			maker = endOfCalls(entries, call)
 		case first[call] < u.item && first[call] > maker:
 			maker = first[call] // takes the place of the one before
+		case thought[i] != none:
+			maker = thought[i]
 		default:
 			continue // its place is right
 		}
@@ -68,6 +71,42 @@ func Order(d wire.Dialect, items []wire.Item, resolve func(wire.Item) (wire.Item
 		return nil, nil
 	}
 	return order, moved
+}
+
+// splitThoughts finds the results that stand between reasoning and the item of the model's that it led to, which upstream wants
+// together. It gives for each of them the item behind which it does not, and none for all other entries.
+func splitThoughts(entries []entry) []int {
+	behind := make([]int, len(entries))
+	for i := range behind {
+		behind[i] = none
+	}
+	for i := 1; i < len(entries); {
+		begins := i
+		i = skip(entries, begins, wire.Reasoning)
+		first := i
+		if i > begins {
+			i = skip(entries, first, wire.ToolResult)
+		}
+		if i == begins {
+			i++
+			continue
+		}
+		if i == len(entries) || entries[i].kind == wire.Reasoning || !modelMade(entries[i]) {
+			continue
+		}
+		for at := first; at < i; at++ {
+			behind[at] = entries[begins-1].item
+		}
+	}
+	return behind
+}
+
+// skip returns the first entry from one on that is of another kind.
+func skip(entries []entry, from int, kind wire.Kind) int {
+	for from < len(entries) && entries[from].kind == kind {
+		from++
+	}
+	return from
 }
 
 // result is an item that answers a call, and the place of that call's first result: a later one takes it over.
@@ -111,6 +150,9 @@ func inOrder(d wire.Dialect, items []wire.Item) bool {
 		case it.Kind == wire.ToolResult || it.Answers.ID != "":
 			if it.Answers.ID == "" && !adjacent(d) {
 				continue // nothing says which call it answers
+			}
+			if i > 0 && items[i-1].Kind == wire.Reasoning {
+				return false
 			}
 			at := slices.IndexFunc(open, func(c *wire.Call) bool { return wire.Matches(*c, it.Answers) })
 			if at < 0 {

@@ -248,9 +248,13 @@ func TestOrphans(t *testing.T) {
 	f("an id that comes back in a later round", dialects.Chat, "u1 [x] fox a1 u2 [x] u3", "u1 [x] fox a1 u2 u3")
 	f("reasoning of a removed call goes with it", dialects.Responses, "u1 r1 fc1 u2", "u1 u2")
 	f("reasoning of parallel calls stays while one does", dialects.Responses, "u1 r1 fc1 fc2 fo2 u2", "u1 r1 fc2 fo2 u2")
-	f("reasoning at the end stays", dialects.Responses, "u1 fc7 u2 r1", "u1 u2 r1")
+	f("reasoning at the end goes", dialects.Responses, "u1 fc7 u2 r1", "u1 u2")
 	f("reasoning that led to nothing goes", dialects.Responses, "u1 r1 r2 u2 r3 a1 u3", "u1 u2 r3 a1 u3")
 	f("reasoning before a result that goes, goes", dialects.Responses, "u1 r1 fo7 u2", "u1 u2")
+	f("reasoning before a result goes", dialects.Responses, "u1 fc1 r1 fo1 u2", "u1 fc1 fo1 u2")
+	f("reasoning before a result, and more of it behind", dialects.Responses, "u1 fc1 r1 fo1 r2 a1", "u1 fc1 fo1 r2 a1")
+	f("reasoning again", dialects.Responses, "u1 r1 a1 u2 r1 a2", "u1 r1 a1 u2 a2")
+	f("a request for approval again, with its answer", dialects.Responses, "u1 mq1 mr1 u2 mq1 mr1 u3", "u1 mq1 mr1 u2 u3")
 }
 
 // The cut moves in batches and stays put in between, wherever the client's own history begins.
