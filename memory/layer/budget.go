@@ -13,7 +13,8 @@ import (
 // maxMin is the largest minimum, in tokens: above it float64 no longer tells neighbouring counts apart.
 const maxMin = 1 << 53
 
-// Budget is how many tokens a layer may use. The zero value is automatic: whatever the other layers leave (docs/semantics.md#budget-shares).
+// Budget limits the tokens of a layer. The zero value is automatic: the layer gets what the others leave
+// (docs/semantics.md#budget-shares).
 type Budget struct {
 	min     float64
 	max     float64 // means something only if limited

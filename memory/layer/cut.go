@@ -55,8 +55,8 @@ func boundary(text string, n int) int {
 // cutMark stands where the rest of a block was left out.
 const cutMark = "..."
 
-// BlockWithin is Block where that costs at most budget tokens, else the block with as much of the text's beginning as
-// fits and a mark behind it; "" where nothing of it fits. tokens is what it costs.
+// BlockWithin is Block if that costs at most budget tokens. Otherwise the block has as much of the text's beginning as
+// fits, followed by a mark; it is "" if nothing fits. tokens is its cost.
 func BlockWithin(count func(string) int, tag, text string, budget int) (block string, tokens int) {
 	block = Block(tag, text)
 	if Fits(count, block, budget) {

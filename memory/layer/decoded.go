@@ -39,7 +39,7 @@ func NewDecoded[T any](decode func(state []byte) (T, error)) *Decoded[T] {
 	return &Decoded[T]{decode: decode, seed: maphash.MakeSeed()}
 }
 
-// Get returns what the state says. An error is that of decode, and is not remembered.
+// Get returns the decoded state. Errors are those of decode and are not cached.
 func (d *Decoded[T]) Get(state []byte) (T, error) {
 	if len(state) == 0 {
 		return d.decode(state)

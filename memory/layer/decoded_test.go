@@ -12,7 +12,7 @@ import (
 	"remora/memory/layer"
 )
 
-// Whatever was asked for and put before, a state says what its own bytes say.
+// A state decodes to the same value after any sequence of Get and Put.
 func TestDecoded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		decodes := 0
@@ -43,7 +43,7 @@ func TestDecoded(t *testing.T) {
 	})
 }
 
-// asked tells how often a Decoded had to decode.
+// asked counts how often a Decoded had to decode.
 func asked(t *testing.T, f func(d *layer.Decoded[int])) int {
 	t.Helper()
 	n := 0

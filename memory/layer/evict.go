@@ -9,8 +9,8 @@ import (
 	"remora/wire"
 )
 
-// Missing returns the indices in all, ascending, of the items that are not in view: the difference of both as multisets of
-// their bytes. Of equal items the newest are those that the view has.
+// Missing returns the indices in all, ascending, of the items that are not in view, comparing both as multisets of
+// their bytes. Of equal items, the view has the newest.
 func Missing(all, view []wire.Item) []int {
 	shown := make(map[string]int, len(view))
 	for _, it := range view {
@@ -28,8 +28,9 @@ func Missing(all, view []wire.Item) []int {
 	return missing
 }
 
-// Told is what of a conversation EvictionObservers have been told of: all of its items up to one, but for some. The zero
-// Told is nothing. Items are named by hashes that stay the same from turn to turn, as those of the transcript's chain.
+// Told records which items of a conversation EvictionObservers have seen: all items up to one, except some. The zero
+// Told has none. Items are named by hashes that stay the same from turn to turn, like the hashes of the transcript's
+// chain.
 type Told struct {
 	through wire.Hash
 	except  []wire.Hash // those before through that were in the view then
@@ -38,9 +39,9 @@ type Told struct {
 // maxExcept bounds Told; the oldest exceptions are forgotten first, and never told of.
 const maxExcept = 2048
 
-// Add notes that the items of these indices, ascending, are not in the view. fresh are those of them that no observer was
-// told of. keys names the items of the conversation, oldest first; one without a key is zero. Where the conversation
-// does not have the item that was told of last, as after an edit, nothing of it counts as told.
+// Add records that the items at these ascending indices are not in the view. fresh lists those that no observer has
+// seen. keys names the items of the conversation, oldest first, zero for none. If the conversation does not have the
+// last seen item, as after an edit, all of it counts as unseen.
 func (t Told) Add(keys []wire.Hash, missing []int) (fresh []int, next Told) {
 	told := 0 // how many of the keys are covered
 	if t.through != (wire.Hash{}) {

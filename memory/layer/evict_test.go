@@ -39,8 +39,8 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// TestToldOnce: whatever views show of a conversation that grows, each item that is left out is told of once, also when
-// the state went through the store in between.
+// TestToldOnce: in a growing conversation each item that leaves the view is reported once, also when the state went
+// through the store in between.
 func TestToldOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var told layer.Told

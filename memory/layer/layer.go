@@ -1,11 +1,11 @@
-// Package layer is the contract between the memory of a session and the layers that contribute to it. A layer is any
-// Go value that implements some of the one-method interfaces below; a value that implements none is refused. Its
-// name, its slot and its budget come from the configuration, not from the layer (package pipeline).
+// Package layer is the contract between the memory of a session and the layers that contribute to it. A layer is any Go
+// value that implements some of the one-method interfaces below; a value that implements none is refused. Its name, its
+// slot and its budget come from the configuration, not from the layer (package pipeline).
 //
-// Hooks are functions of their arguments: they get the state that the layer keeps for its scope and return what it is
-// to become, and keep nothing between calls but what their construction gave them. So one layer value serves all
-// sessions at once, and a hook whose state was changed by another replica meanwhile is simply called again with the
-// fresh one. Hooks never change a slice that they are given.
+// Hooks are functions of their arguments: they get the stored state of the layer's scope and return the new one, and
+// keep nothing between calls beyond what New gave them. So one layer value serves all sessions at once, and when
+// another replica changed a state meanwhile, the hook is simply called again with the fresh one. Hooks never change a
+// slice that they are given.
 package layer
 
 import (
@@ -30,11 +30,11 @@ const (
 	Global
 )
 
-// State is what a layer keeps for one key of its scope, encoded as JSON; nil where nothing is kept. A hook that returns
-// the state it was given changes nothing; one that returns nil clears it, so that the next request begins with Init.
+// State is a layer's state for one key of its scope, encoded as JSON; nil if there is none. A hook that returns the
+// state it was given changes nothing; one that returns nil clears it, so that the next request begins with Init.
 type State []byte
 
-// Turn is what a hook may know of the request that it is called for. It is shared by all layers and never changed.
+// Turn describes the request that a hook is called for. All layers share it; it must not be changed.
 type Turn struct {
 	ID        string // unique, sorts by time
 	Thread    string // the session
@@ -52,11 +52,11 @@ type Turn struct {
 	Count func(text string) int
 	// CountItem counts the tokens of an item of the history, as the view's budget charges it. It is never nil.
 	CountItem func(it wire.Item) int
-	// Overhead is what the view has beside its history, in tokens: leading items, tools, and what layers recalled. It is
-	// known to ProjectHistory only, and 0 where nothing was counted.
+	// Overhead is the tokens of the view beside its history: system prompt, tools and recalled blocks. It is set for
+	// ProjectHistory only, and 0 if nothing was counted.
 	Overhead int
-	// InView says whether the view has an item of this content (wire.Item.ContentHash). It is known to a Recall that is asked
-	// because of OfView, and nil elsewhere.
+	// InView reports whether the view has an item of this content (wire.Item.ContentHash). It is set for a Recall that
+	// runs because of OfView, and nil otherwise.
 	InView func(content wire.Hash) bool
 	// Upstream says, beside InView, that upstream keeps the conversation itself: all of the session is before the model.
 	Upstream bool
@@ -68,15 +68,15 @@ type Turn struct {
 	// Note puts a figure of this turn into what the turn's record says of the layer: a string, a number or a bool. The
 	// last value of a name counts. It is never nil, and may be called by any hook.
 	Note func(name string, value any)
-	// Complete says that the work of the session has ended: a tool calls it for the model. Layers and those of the parent
-	// session are told when the turn is over. It is nil outside of a request.
+	// Complete ends the work of the session: a tool calls it for the model. Layers and the layers of the parent session
+	// are notified when the turn is over. It is nil outside of a request.
 	Complete func(Result)
 	// Ask calls the model that the layer is configured with, with the caller's credential where it has none of its own.
 	// It is nil for a layer without a model.
 	Ask Model
 }
 
-// Past is what was said in the sessions of a resource, or in the session itself where no resource is named.
+// Past searches the earlier messages of a resource's sessions, or of the session itself if no resource is named.
 type Past interface {
 	// Search returns the messages that answer a question best, best first, limit at most; none where no word of the question
 	// was said before. It waits for the store, within the context.
@@ -85,8 +85,8 @@ type Past interface {
 
 // Statement is a message of a user or a model, or a part of a long one.
 type Statement struct {
-	// ID names the item among all that may be found together; parts of one item share it. Session is a digest of its session,
-	// and Order says how it stands to others of that.
+	// ID names the item among all search results; parts of one item share it. Session is a digest of its session, and
+	// Order its position there.
 	ID, Session string
 	Order       int
 	// Own says that it was said in the session that asks.
@@ -120,8 +120,8 @@ type Recaller interface {
 	Recall(ctx context.Context, t *Turn, s State, budget int) (Recalled, error)
 }
 
-// OfView is implemented by layers whose Recall depends on what of the conversation the view has. If it says true, Recall
-// is called again once the view is chosen, and what it returns then counts.
+// OfView is implemented by layers whose Recall depends on the items in the view. If it returns true, Recall is called
+// again once the view is chosen, and the second result counts.
 type OfView interface {
 	OfView() bool
 }
@@ -131,9 +131,9 @@ type OfView interface {
 type WindowCut struct {
 	// Place names the cut: it is the same in later requests, as long as the window begins there.
 	Place func(ctx context.Context) (string, error)
-	// Lost reads what the view lacks of the conversation, oldest item first: from the request, and where the client sends
-	// only what is new from the store. Of a long conversation it has the newest part. Shown is what the view has, with the
-	// leading items.
+	// Lost reads the items of the conversation that the view lacks, oldest first: from the request, or from the store
+	// if the client sends only new items. Of a long conversation it returns the newest part. Shown returns the items of
+	// the view, with the system prompt.
 	Lost, Shown func(ctx context.Context) ([]wire.Item, error)
 }
 
@@ -141,7 +141,7 @@ type WindowCut struct {
 type Recalled struct {
 	// Messages become developer messages, in order. Stored text in them must have been escaped (see Block).
 	Messages []string
-	// Tokens is what the layer says they cost, 0 to have them counted.
+	// Tokens is the cost of Messages, 0 to have them counted.
 	Tokens int
 	// State replaces the layer's state, nil to leave it.
 	State State
@@ -153,23 +153,23 @@ type HistoryProjector interface {
 	ProjectHistory(ctx context.Context, t *Turn, s State, history []wire.Item) ([]wire.Item, error)
 }
 
-// ItemAppender is called with the new input items of a request, never with the model's. What it returns is what the
-// model sees in their place, now and in every later request; the transcript keeps what the client sent.
+// ItemAppender is called with the new input items of a request, never with the model's. The model sees the returned
+// items in their place, now and in every later request; the transcript keeps the client's items.
 type ItemAppender interface {
 	AppendItems(ctx context.Context, t *Turn, s State, items []wire.Item) (Appended, error)
 }
 
-// Appended is what an ItemAppender makes of new items.
+// Appended is the result of an ItemAppender.
 type Appended struct {
 	// Items may be the slice that the hook got. An item of it must be one that the hook got, or have been made with
 	// NewText or MapText.
 	Items []wire.Item
 	State State
-	// Rerender asks for Recall to be called again, of this layer and of those that the scope names.
+	// Rerender asks for another Recall of this layer and of the layers in the named scope.
 	Rerender Rerender
 }
 
-// Rerender says whose recall is run again after an append.
+// Rerender selects the layers whose Recall runs again after an append.
 type Rerender uint8
 
 // Values of Rerender.
@@ -187,7 +187,7 @@ type ToolCall struct {
 	Arguments string
 }
 
-// Action is what a reviewer decides.
+// Action is the decision of a reviewer.
 type Action uint8
 
 // Actions, from the weakest. Of several decisions the strongest counts.
@@ -215,13 +215,13 @@ type ToolCallReviewer interface {
 
 // Response is a whole answer of the model.
 type Response struct {
-	// Items are the answer's items, hidden ones too; of several choices those of the first.
+	// Items are the answer's items with the hidden ones; if there are several choices, the items of the first.
 	Items []wire.Item
 	// Input are the request's new items, as the client sent them.
 	Input []wire.Item
-	// Calls are the tool calls in Items, in order, with those of layers, and with the names that layers know them by.
+	// Calls are the tool calls in Items, in order, including calls of layers' tools, whose names are the layers' own.
 	Calls []ToolCall
-	// Text is what the model said, without its reasoning.
+	// Text is the model's text, without its reasoning.
 	Text string
 	// Done: the answer asks for no tool, and the execution ends with it.
 	Done bool
@@ -256,7 +256,7 @@ type Spawner interface {
 	Spawn(ctx context.Context, t *Turn, parent State) (State, error)
 }
 
-// Returner merges the state of a child session whose work has ended into its parent's, once for each time that it ends.
+// Returner merges the state of a child session into its parent's, each time that the child's work ends.
 type Returner interface {
 	Return(ctx context.Context, t *Turn, parent, child State, o Outcome) (State, error)
 }
@@ -281,8 +281,8 @@ type Outcome struct {
 	Result Result
 	// Execution is the one that ended, Thread its session.
 	Execution, Thread string
-	// Unseen is what of the session no EvictionObserver was told of, from the oldest item to the newest: where the work
-	// ends, for layers that observe evictions. It is handed out once, as evictions are.
+	// Unseen are the items of the session that no EvictionObserver has seen, oldest first, for layers that observe
+	// evictions. They are handed out once, as evictions are.
 	Unseen []wire.Item
 }
 
@@ -349,8 +349,8 @@ type Timeouts struct {
 	Dispose        time.Duration `mapstructure:"dispose"`
 }
 
-// Names of the hooks, as Selective, configuration, logs and X-Memory spell them: those of Timeouts, and HookTools for
-// what a ToolProvider offers.
+// Names of the hooks in Selective, configuration, logs and X-Memory: the hooks of Timeouts, and HookTools for the tools
+// of a ToolProvider.
 const (
 	HookInit           = "init"
 	HookRecall         = "recall"
@@ -368,22 +368,22 @@ const (
 	HookTools          = "tools"
 )
 
-// Selective is implemented by layers that have a method for more hooks than they want to be called for, such as one
-// whose hooks its configuration names. It is asked once, when the pipeline is built; a hook for which Has is false counts
-// as not implemented. A layer without it has every hook that it has a method for.
+// Selective is implemented by layers that have more hook methods than they want called, such as one whose configuration
+// names its hooks. Has is asked once, when the pipeline is built; a hook for which it returns false counts as not
+// implemented. A layer without it has every hook that it has a method for.
 type Selective interface {
 	Has(hook string) bool
 }
 
-// Slow is implemented by layers whose Store or Evicted may take long without a model, because it asks another service. If
-// it says true, they are called after the client was served, as those of a layer with a model are.
+// Slow is implemented by layers whose Store or Evicted may take long without a model, because they ask another service.
+// If it returns true, these hooks run after the client was served, as for a layer with a model.
 type Slow interface {
 	Slow() bool
 }
 
-// Prompt is implemented by layers whose hooks and tools only compute on what they are given: they wait for nothing, and take
-// milliseconds at most for the largest input. If it says true, and the layer has no model, they are called by the request's
-// own goroutine, which spares each call a goroutine and a timer; their times are not enforced.
+// Prompt is implemented by layers whose hooks and tools only compute: they wait for nothing, and take milliseconds at
+// most for the largest input. If it returns true and the layer has no model, the request's own goroutine calls them,
+// which saves a goroutine and a timer per call; their time limits are not enforced.
 type Prompt interface {
 	Prompt() bool
 }

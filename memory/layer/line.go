@@ -8,14 +8,14 @@ import (
 	"unicode/utf8"
 )
 
-// OneLine is text as one line: runs of white space and control characters become one space, and what is no UTF-8 is
+// OneLine makes text one line: runs of white space and control characters become one space, and invalid UTF-8 is
 // replaced.
 func OneLine(text string) string {
 	gap := func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
 	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "\uFFFD"), gap), " ")
 }
 
-// Line is OneLine of at most limit characters, more than 3; what is cut ends in "...".
+// Line is OneLine of at most limit characters, more than 3; a cut text ends in "...".
 func Line(text string, limit int) string {
 	text = OneLine(text)
 	if utf8.RuneCountInString(text) > limit {

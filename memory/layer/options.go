@@ -2,7 +2,7 @@ package layer
 
 import "fmt"
 
-// Bounded puts the default in the place of zero and refuses what is not within 1 and limit. The error names key.
+// Bounded sets a zero to the default and refuses values outside of 1 to limit. The error names key.
 func Bounded(key string, n *int, fallback, limit int) error {
 	if *n == 0 {
 		*n = fallback

@@ -132,7 +132,7 @@ type member struct {
 	span
 }
 
-// members yields the members of an object, with where their values stand in raw. It stops at what is not JSON.
+// members yields the members of an object, with the place of their values in raw. It stops at invalid JSON.
 func members(raw []byte) iter.Seq[member] {
 	return func(yield func(member) bool) {
 		d := decoder(raw)

@@ -74,7 +74,7 @@ func where(d layer.Defaults) string {
 	return "anchored"
 }
 
-// keys returns the configuration keys of a struct, and those of the structs in its lists.
+// keys returns the configuration keys of a struct, and the keys of structs in its lists.
 func keys(t reflect.Type) (own, nested []string) {
 	for f := range t.Fields() {
 		key := f.Tag.Get("mapstructure")
@@ -167,7 +167,7 @@ func lists(t *testing.T, file, begin, end, want string) {
 	}
 }
 
-// write brings a file up to date, or says how that is done.
+// write updates a file, or fails with the command that does.
 func write(t *testing.T, file, text string) {
 	t.Helper()
 	if !*update {

@@ -9,8 +9,8 @@ import (
 	"remora/wire"
 )
 
-// Block is what one layer tells the model in one turn: the same value from the recall of the layer, through the budget and
-// its place in the view, to the record of the turn. Its zero place is before the history.
+// Block is a layer's recalled text in one turn: the same value from the layer's recall, through the budget and its
+// place in the view, to the record of the turn. Its zero place is before the history.
 type Block struct {
 	Layer  string `json:"layer"` // id
 	Slot   int    `json:"slot"`
@@ -21,13 +21,13 @@ type Block struct {
 	// At counts units of the conversation, and once the view is chosen items of its history.
 	At    int      `json:"at,omitempty"`
 	Texts []string `json:"texts,omitempty"` // one message each
-	// Role is that of the messages, known once the view is chosen: system, or else developer.
+	// Role is the role of the messages, system or developer, set once the view is chosen.
 	Role wire.Role `json:"role,omitempty"`
 	// Update: it replaces an earlier block of its layer, which still stands in the view.
 	Update bool `json:"-"`
 }
 
-// messageTokens is what a message costs beside its text, as package tokens charges it.
+// messageTokens is the overhead of a message in tokens, as in package tokens.
 const messageTokens = 4
 
 // Cost returns what a block costs in a view, in tokens.
@@ -83,8 +83,8 @@ func place(d wire.Dialect, blocks []Block) (p placed) {
 	return p
 }
 
-// around puts blocks into a view. Without a user message those of the round stand at its end. What a round began with
-// stays the same while the model calls tools, and so do the items before and behind it: all of it can be cached.
+// around puts blocks into a view. Without a user message, the blocks of the round stand at its end. A round's blocks
+// stay the same while the model calls tools, and so do the items before and behind them: all of it can be cached.
 func (p *placed) around(lead, items []wire.Item) []wire.Item {
 	out := make([]wire.Item, 0, len(lead)+len(p.anchored)+len(p.round)+len(p.inside)+len(items)+len(p.live))
 	out = append(append(out, lead...), p.anchored...)

@@ -7,12 +7,12 @@ import (
 	"remora/wire"
 )
 
-// Candidates describes a history to [Fit] under a policy, but for Cost, which the caller fills in: Group as [Groups] tells
-// it; Round for the current round, which begins with the last user message, or with the last item where there is none,
-// for a compaction, and for the newest Policy.MinTurns pairs; Pairs and Score.
+// Candidates describes a history for [Fit] under a policy. The caller fills in Cost. Group is the number from [Groups].
+// Round is set for the current round, which begins with the last user message or, without one, with the last item; for
+// a compaction; and for the newest Policy.MinTurns pairs. Pairs and Score are set as well.
 //
-// With [OverflowFIFO] groups are what one request and its answer consist of: what the model said at one time with
-// the results of all its calls, and the user message directly before it.
+// With [OverflowFIFO] a group is a request and its answer: one answer of the model with the results of all its calls,
+// and the user message directly before it.
 func Candidates(items []wire.Item, p Policy) []Candidate {
 	g := groupsOf(items)
 	if p.Overflow == OverflowFIFO {

@@ -7,10 +7,10 @@ import (
 	"remora/wire"
 )
 
-// entry is what a window counts and a repair can drop: an item of a conversation, or one part of a Chat message with tool
-// calls. A view is made of the list of them. Passes go over the list one after the other, and each says of the entries that
-// it takes out of the view why: the window (view.go, window.go), the repair of pairs (pairs.go, orphans.go), and
-// then, by [View.LeaveOut], the budget and the policy (fit.go) and what stands in a summary.
+// entry is the unit that a window counts and a repair can drop: an item of a conversation, or one part of a Chat
+// message with tool calls. Passes go over the list of entries one after the other, and each gives a reason to the
+// entries that it leaves out: the window (view.go, window.go), the repair of pairs (pairs.go, orphans.go), and then, by
+// [View.LeaveOut], the budget and the policy (fit.go) and summaries.
 type entry struct {
 	item int // index in the list of items
 	call int // index in the item's Calls, -1 for the item itself or for its text
@@ -79,7 +79,7 @@ func Units(it wire.Item) uint64 {
 	return 1
 }
 
-// entriesOf takes items apart. resolve tells what a Reference stands for; nil leaves references opaque.
+// entriesOf splits items into entries. resolve looks up a Reference; nil leaves references opaque.
 func entriesOf(items []wire.Item, resolve func(wire.Item) (wire.Item, bool)) []entry {
 	entries := make([]entry, 0, len(items)+len(items)/4)
 	for i := range items {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Candidate is what [Fit] knows of one item of a view, or of one block of a layer.
+// Candidate describes one item of a view, or one block of a layer, for [Fit].
 type Candidate struct {
 	Cost int // in tokens; less than 0 counts as 0
 	// Round marks history that is never left out: the current round, and a compaction, which stands for all before it.
@@ -15,30 +15,28 @@ type Candidate struct {
 	Group int
 	// Pairs is how many complete user-assistant pairs begin behind the entry, for [OverflowTurns].
 	Pairs int
-	// Score says what [OverflowPriority] keeps first: the highest. A group has the highest score of its entries.
+	// Score ranks groups under [OverflowPriority]: the highest are kept. A group has the highest score of its entries.
 	Score float64
-	// Why is what [Fit] says of it: ReasonNone if it stays.
+	// Why is set by [Fit]: ReasonNone if the candidate stays.
 	Why Reason
 }
 
-// Fit chooses what of a view fits into Budget less Reserve. System entries and the current round stay
-// in any case and are charged first, so that they alone can make a view larger than its budget. Then layer entries, in
-// the order given, stay each if it fits; one that does not is skipped by itself. Then history stays from the newest
-// entry to the oldest, up to the first that does not fit. Groups that this would divide go as a whole; what that frees
-// is not filled again, so that history has no other gaps. No policy touches system entries or chooses other layer
-// entries; these choose other history, and only of one that does not fit as a whole:
+// Fit chooses the part of a view that fits into Budget less Reserve. System entries and the current round always stay
+// and are charged first, so only they can make a view larger than its budget. Then layer entries are taken in order,
+// each if it fits. Then history is taken from the newest entry to the oldest, up to the first that does not fit. Groups
+// that this would divide are left out as a whole; the tokens that this frees are not used, so that history has no other
+// gaps. Policies differ only in the history that they choose, and only if it does not fit as a whole:
 //   - [OverflowFIFO] leaves out whole groups, from the oldest on, until the rest fits.
-//   - [OverflowTurns] leaves out what is older than the newest Policy.Turns pairs, then what still does not fit.
+//   - [OverflowTurns] leaves out everything older than the newest Policy.Turns pairs, then what still does not fit.
 //   - [OverflowPriority] takes whole groups by their score, each if it fits, and so makes gaps anywhere.
 //
-// Time is linear in the entries, with OverflowPriority but for sorting them.
+// Time is linear in the entries, except for sorting with OverflowPriority.
 //
-// History must be valid in itself but for what upstream knows from elsewhere: Fit divides no group, and leaves alone
-// an entry whose partner it never saw.
+// History must be valid except for calls that upstream knows from elsewhere: Fit divides no group, and leaves alone an
+// entry whose partner it never saw.
 //
-// What stays and what does not is said by Why of layers and history. Fit returns what all that stays costs, system included.
-// A caller that summarises calls Fit a second time when history is left out, with the most that the summary may cost as one
-// more layer entry.
+// Fit sets Why of layers and history, and returns the cost of everything that stays, system included. A caller that
+// summarises calls Fit again when history is left out, with the maximum cost of the summary as one more layer entry.
 func Fit(system, layers, history []Candidate, p Policy) (tokens float64) {
 	f := fitter{policy: p}
 	for _, c := range system {
@@ -111,7 +109,7 @@ func (f *fitter) newest(history []Candidate, pinned []bool, from int) {
 	f.whole(history)
 }
 
-// whole drops what is left of divided groups, and gives back what it cost.
+// whole drops the rest of divided groups, and refunds its cost.
 func (f *fitter) whole(history []Candidate) {
 	divided := make(map[int]bool)
 	for i := range history {
@@ -127,7 +125,7 @@ func (f *fitter) whole(history []Candidate) {
 	}
 }
 
-// Pinned tells which entries stay in any case: the round, and whatever shares a group with it.
+// Pinned reports which entries always stay: the round, and all entries in a group with it.
 func Pinned(history []Candidate) []bool {
 	groups := make(map[int]bool)
 	for _, e := range history {
@@ -161,7 +159,7 @@ func (f *fitter) turns(history []Candidate, pinned []bool, from int) int {
 	return from
 }
 
-// bundle is what stays or goes as one: a group, or an entry without one.
+// bundle stays or goes as one: a group, or an entry without one.
 type bundle struct {
 	first int // index of its first entry
 	cost  float64

@@ -53,7 +53,7 @@ func split(list []view.Candidate) (in []int, out []view.Out) {
 	return in, out
 }
 
-// sent prints what is kept, and why the rest is not.
+// sent prints the kept entries, and why the others are left out.
 func sent(kept kept, left left) string {
 	words := []string{"s"}
 	for _, i := range kept.Layers {
@@ -170,7 +170,7 @@ func TestFitCountsAbsurdCosts(t *testing.T) {
 	}
 }
 
-// entries draws a history; its round is what follows some index, as in a request.
+// entries draws a history; its round begins at some index, as in a request.
 func entries() *rapid.Generator[[]view.Candidate] {
 	return rapid.Custom(func(t *rapid.T) []view.Candidate {
 		list := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) view.Candidate {

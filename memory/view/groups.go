@@ -6,14 +6,14 @@ import (
 	"remora/wire"
 )
 
-// Groups tells which items of a history upstream accepts only together: a message or call with all its results, and
-// reasoning with the rest of the answer that it led to. The result has one number per item, as [Candidate].Group wants it:
-// 0 for an item that stands alone, equal numbers within a group. An item whose partner is not in the list stands
-// alone: whether upstream knows the partner is for others to say. For an item_reference put in what it stands for.
+// Groups finds the items of a history that upstream accepts only together: a message or call with all its results, and
+// reasoning with the rest of its answer. The result has one number per item, as in [Candidate].Group: 0 for an item
+// that stands alone, equal numbers within a group. An item whose partner is not in the list stands alone; Groups does
+// not know whether upstream has the partner. Resolve item_references before.
 //
-// Some models use the same ids again in every round. So a result belongs to the newest call before it that it matches
-// and that is unanswered; what is left over belongs to its nearest match, so that a flaw in one round does not tie it
-// to another. Items are not changed.
+// Some models use the same ids again in every round. So a result belongs to the newest unanswered call before it that
+// it matches; any other result belongs to its nearest match, so that a flaw in one round does not tie it to another.
+// Items are not changed.
 func Groups(items []wire.Item) []int {
 	g := groupsOf(items)
 	return g.numbers()
@@ -57,8 +57,8 @@ func (g *grouping) join(i, j int) {
 	g.parent[max(i, j)] = min(i, j)
 }
 
-// reasoning joins reasoning to whatever the model made right after it: upstream refuses either without the other, and
-// one reasoning item may have led to several parallel calls.
+// reasoning joins reasoning to the model's items right after it: upstream refuses either without the other, and one
+// reasoning item may lead to several parallel calls.
 func (g *grouping) reasoning(items []wire.Item) {
 	led := false
 	for i, it := range items {

@@ -15,7 +15,7 @@ import (
 	"remora/wire/dialects"
 )
 
-// fatal is what rapid's T and testing's have in common.
+// fatal is implemented by the T of rapid and of testing.
 type fatal interface {
 	Helper()
 	Fatalf(format string, args ...any)
@@ -145,8 +145,8 @@ func conversation(d wire.Dialect) *rapid.Generator[string] {
 	})
 }
 
-// On real items, judged by wire.Check: wherever a budget cuts, upstream accepts what is left, and reasoning is
-// never without what it led to, nor that without the reasoning.
+// On real items, judged by wire.Check: upstream accepts the rest after a cut at any budget, and reasoning and its
+// answer are sent together or not at all.
 func TestCutsLeaveNoOrphans(t *testing.T) {
 	for _, d := range []wire.Dialect{dialects.Chat, dialects.Responses} {
 		t.Run(d.String(), func(t *testing.T) {

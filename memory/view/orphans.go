@@ -51,7 +51,7 @@ func dropUnpaired(d wire.Dialect, entries []entry, partner []int) (dropped int) 
 		switch e := &entries[i]; {
 		case !e.sent() || e.kind != wire.ToolCall && e.kind != wire.ToolResult:
 		case e.pair.ID == "" && !adjacent(d):
-			// Nothing says which call a result without a call id answers: upstream takes it.
+			// A result without a call id cannot be matched: upstream takes it.
 		case partner[i] < 0 || !entries[partner[i]].sent():
 			e.why = ReasonOrphan
 			dropped++
@@ -63,8 +63,7 @@ func dropUnpaired(d wire.Dialect, entries []entry, partner []int) (dropped int) 
 	return dropped
 }
 
-// repaired counts the entries among those that the window keeps which the client sent and which upstream would refuse even
-// if the window kept everything.
+// repaired counts the client's entries in the window that upstream would refuse even if the window kept everything.
 func repaired(r *Request, entries []entry, partner []int, start int) (n int) {
 	why := make([]Reason, len(entries))
 	for i := range entries {
@@ -86,8 +85,8 @@ func repaired(r *Request, entries []entry, partner []int, start int) (n int) {
 	return n
 }
 
-// dropStrandedReasoning leaves out reasoning whose answer lost every item that it led to: upstream refuses reasoning
-// without what follows it. Reasoning of whose answer nothing is sent stays if nothing was dropped either.
+// dropStrandedReasoning leaves out reasoning that lost the rest of its answer: upstream refuses reasoning alone.
+// Reasoning that had nothing behind it before stays.
 func dropStrandedReasoning(entries []entry) (dropped int) {
 	var followed, lost bool // what the walk has seen of the answer behind the entry
 	for i := len(entries) - 1; i >= 0; i-- {

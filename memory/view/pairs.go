@@ -187,7 +187,7 @@ func endOfCalls(entries []entry, at int) int {
 	return entries[at].item
 }
 
-// pairKey is what a call and its result share.
+// pairKey is shared by a call and its result.
 type pairKey struct{ id, family, name string }
 
 // keyOf returns the key of a call or a result.
@@ -205,7 +205,7 @@ func keyOf(d wire.Dialect, c *wire.Call) pairKey {
 // localShell is the family of calls that Codex answers with the result of a function.
 const localShell = "local_shell"
 
-// pairing is what is known of the calls and results of one key.
+// pairing holds the state of the calls and results of one key.
 type pairing struct {
 	run      int     // the unit that began the run of what follows
 	open     []int   // its calls without a result, oldest first
@@ -267,7 +267,7 @@ func byKey(d wire.Dialect, entries []entry, partner []int) {
 	}
 }
 
-// begin makes of what was open before a run what is stale.
+// begin turns the calls left open by earlier runs stale.
 func (p *pairing) begin(run int) {
 	if p.run != run {
 		if len(p.open) > 0 {

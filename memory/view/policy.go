@@ -13,7 +13,7 @@ const (
 	OverflowTruncate = "truncate"
 	// OverflowSlidingWindow keeps the newest Window entries, and leaves out what of these does not fit.
 	OverflowSlidingWindow = "sliding_window"
-	// OverflowSummarize asks the caller to summarise what is left out, once, and to show the summary.
+	// OverflowSummarize asks the caller to summarise the left out history, once, and to show the summary.
 	OverflowSummarize = "summarize"
 	// OverflowFIFO leaves out the oldest exchanges: a user message with the reply to it, a call with all its results.
 	OverflowFIFO = "fifo"
@@ -42,8 +42,8 @@ type Policy struct {
 	ToolResult int
 }
 
-// DefaultMinTurns is MinTurns where nothing is said: 3 for the policies that prune by turns, which would otherwise leave a
-// question without what it is about, and none for the others.
+// DefaultMinTurns is the default of MinTurns: 3 for the policies that prune by turns, which could otherwise leave a
+// question without its context, and 0 for the others.
 func DefaultMinTurns(overflow string) int {
 	if overflow == OverflowFIFO || overflow == OverflowTurns {
 		return 3

@@ -37,7 +37,7 @@ func TestHistoryBudget(t *testing.T) {
 	}
 }
 
-// prune fits the history that the notation spells, at a cost for each item, and spells what is kept.
+// prune fits the history in notation, at the same cost for each item, and returns the kept items in notation.
 func prune(t fatal, d wire.Dialect, notation string, each int, p view.Policy) string {
 	t.Helper()
 	words := strings.Fields(notation)
@@ -163,7 +163,7 @@ func policies(t *rapid.T) view.Policy {
 	}
 }
 
-// priced draws costs for a history, or takes those of others.
+// priced draws costs for a history, or copies them from others.
 func priced(t *rapid.T, all []wire.Item, p view.Policy, like ...view.Candidate) []view.Candidate {
 	entries := view.Candidates(all, p)
 	for i := range entries {
@@ -176,8 +176,8 @@ func priced(t *rapid.T, all []wire.Item, p view.Policy, like ...view.Candidate) 
 	return entries
 }
 
-// Every policy, in both dialects: what is sent is valid upstream, the round is whole, the budget is held unless only what
-// must stay is left, all is left as it is if it fits, and the same is chosen again.
+// Every policy, in both dialects: the result is valid upstream, the round is whole, the budget is held unless only the
+// fixed part is left, a history that fits is unchanged, and the choice is the same each time.
 func TestPrunersHoldForAnyHistory(t *testing.T) {
 	for _, d := range []wire.Dialect{dialects.Chat, dialects.Responses} {
 		t.Run(d.String(), rapid.MakeCheck(func(t *rapid.T) {

@@ -16,20 +16,20 @@ import (
 // Prefix keeps the beginning of a session's views the same from request to request, so that the provider's prompt cache
 // holds it; see docs/semantics.md#pinned-prefix.
 //
-// An epoch is a run of requests whose views begin alike. What anchored layers said when it began is pinned: these bytes
-// are sent until it ends, whatever the layers say meanwhile. What a layer says instead is an update, which replaces the
-// pinned block. It is put at the end of the view and stays at that place of the conversation, so that it is cached like
-// what stands around it. The next update of the layer goes to the end again, and the one before is not sent any more: of a
-// layer the model reads one update at most. A new epoch begins where the cache is lost anyhow, or where updates cost more
-// than it is worth; then updates are folded into the pins.
+// A prefix version is a sequence of requests whose views begin with the same bytes: the blocks of anchored layers are
+// pinned when it begins, and sent until it ends. When a layer recalls something else meanwhile, an update replaces its
+// pinned block. The update is appended to the view and stays at that place in the conversation, so that it is cached
+// with the items around it. The next update of the layer is appended again, and the one before is dropped: the model
+// reads at most one update per layer. A new version begins when the cache is lost anyway, or when updates cost more
+// than it is worth; then updates are folded into the pinned blocks.
 //
-// Live layers stand behind the history as well: they are asked once in a round, and what they said then is shown until the
-// round is over. It stands directly behind the user message, where the tool loop grows behind it: at the end of the view it
-// would be paid in full with every request.
+// Live layers also stand behind the history: they are asked once per round, and their blocks are shown until the round
+// is over. They stand directly behind the user message, before the tool loop: at the end of the view they would be paid
+// in full with every request.
 //
-// A Prefix is a value of the session. Whatever it is, an older one or one that another replica wrote, the model is told
-// what layers say now; one that is lost costs one prompt at full price. The zero Prefix knows nothing. A Prefix is never
-// changed: Step and Answered return the next one.
+// A Prefix is a value of the session. With any stored value, an older one or one of another replica, the model reads
+// the current blocks; a lost one costs one prompt at full price. The zero Prefix is empty. A Prefix is never changed:
+// Step and Answered return the next one.
 type Prefix struct {
 	lines []line // the last used first
 }
@@ -65,7 +65,7 @@ type line struct {
 	Churn   []churn  `json:"churn,omitempty"`
 }
 
-// update is what a layer says instead.
+// update replaces a pinned block.
 type update struct {
 	Block            // Tokens is what the rendered update costs
 	Kind  updateKind `json:"kind"`
@@ -202,7 +202,7 @@ func (l *line) repair() {
 	}
 }
 
-// sane leaves out blocks that no layer could have made, those that are there twice, and those beyond the bounds.
+// sane leaves out blocks that no layer could have made, duplicates, and blocks beyond the limits.
 func sane(list []Block, size int) []Block {
 	seen := make(map[string]bool)
 	list = slices.DeleteFunc(list, func(s Block) bool {

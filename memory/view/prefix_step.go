@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Frozen names the layers that need not be asked for a request of the round: what they said at its beginning is shown
-// whatever they would say now. Step is told of them as Held.
+// Frozen names the layers that need not be asked again in this round: their blocks from its beginning are shown. Pass
+// them to Step as Held.
 func (s Prefix) Frozen(lineage, round string) []string {
 	i := s.find(sum(lineage))
 	if i < 0 || s.lines[i].Round != sum(round) {
@@ -47,9 +47,9 @@ func (s Prefix) Step(c PromptCache, r PrefixRequest) (Plan, Prefix) {
 	return st.plan(live, reason), s.with(st.l)
 }
 
-// Answered takes in what upstream reported of the request that the state was made for. Only the first answer of a round
-// is judged: the requests of a tool loop repeat what was sent just before and read it from the cache whatever happened to
-// the rest. A miss ends the epoch with the next round; after three in a row figures are ignored until one is good.
+// Answered records the cache usage that upstream reported for the last request. Only the first answer of a round is
+// judged: the requests of a tool loop repeat the one before and read it from the cache in any case. A miss ends the
+// prefix version with the next round; after three in a row, misses are ignored until there is a hit.
 func (s Prefix) Answered(c PromptCache, u CacheUsage) Prefix {
 	// Providers cache no prompt below this, in tokens.
 	const cacheable = 1024
@@ -132,7 +132,7 @@ func cleaned(layers []Said) []Said {
 	return out
 }
 
-// updated returns the update that makes of what is pinned what is said now.
+// updated returns the update from a pinned block to the current one.
 func (st *step) updated(pin, now Block) update {
 	u := update{Block: now, Kind: replace, Of: called(pin)}
 	switch {
@@ -202,7 +202,7 @@ func (st *step) due() PrefixReason {
 	return ""
 }
 
-// reconfigured reports whether a layer whose block was sent in this epoch or round is no longer placed there.
+// reconfigured reports whether a layer whose block was sent in this prefix version or round is no longer placed there.
 func (st *step) reconfigured() bool {
 	here := make(map[string]bool, len(st.layers)) // before the history
 	for i := range st.layers {
@@ -214,8 +214,8 @@ func (st *step) reconfigured() bool {
 		slices.ContainsFunc(st.l.Live, func(s Block) bool { return here[s.Layer] })
 }
 
-// publish makes of what anchored layers say anew the updates that the model reads: one a layer, and none for a layer that
-// says what is pinned. One that holds stays where it was first sent.
+// publish turns the changed blocks of anchored layers into updates: at most one per layer, and none for a layer whose
+// block is the pinned one. An update that still holds stays where it was first sent.
 func (st *step) publish() {
 	st.l.Updates = slices.Clone(st.l.Updates)
 	for i := range st.l.Updates {
@@ -351,8 +351,8 @@ func (st *step) observe() {
 	st.l.Churn = watched
 }
 
-// decide moves layers with placement auto to where their churn says. Samples that were used count less from then on;
-// those of a layer that was not watched for long enough are kept.
+// decide moves layers with placement auto according to their churn. Samples that were used count less from then on;
+// samples of a layer that was not watched for long enough are kept.
 func (st *step) decide() {
 	all := slices.Clone(st.l.Churn)
 	for i := range all {

@@ -103,7 +103,7 @@ func TestEpoch(t *testing.T) {
 		// Inside the round live blocks are frozen, and what changed is published behind the history.
 		{loop(request("r1", says("anchor:a", a2), says("anchor:b"), says("live:n", "now 2"))), pin + update2 + "live n [\"now 1\"]\n"},
 		{loop(request("r1", says("anchor:a", a2), says("anchor:b", b1), held("live:n"))), pin + update2 + newB + "live n [\"now 1\"]\n"},
-		// Of several updates the newest is told, and none where a layer says what is pinned.
+		// The newest update is sent, and none for a layer whose block is the pinned one.
 		{loop(request("r1", says("anchor:a", a3), says("anchor:b", b1), held("live:n"))), pin + newB + update3 + "live n [\"now 1\"]\n"},
 		{loop(request("r1", says("anchor:a", a1), says("anchor:b", b1), held("live:n"))), pin + newB + "live n [\"now 1\"]\n"},
 		{request("r2", says("anchor:a", a1), held("anchor:b"), says("live:n", "now 3")), pin + newB + "live n [\"now 3\"]\n"},
@@ -123,7 +123,8 @@ func TestEpoch(t *testing.T) {
 	}
 }
 
-// TestReasons says what ends an epoch: each request follows a round in which layer a said 1, and one in which it said 2.
+// TestReasons: each request follows a round in which layer a said 1, and one in which it said 2; reason is why the
+// prefix version ends.
 func TestReasons(t *testing.T) {
 	big := strings.Repeat("x", 40_000)
 	for _, c := range []struct {
@@ -283,7 +284,8 @@ func TestFrozen(t *testing.T) {
 	if at := atRound(p); len(at) > 0 {
 		t.Errorf("the round did not begin with %v", at)
 	}
-	// A reload in the middle of the round puts it before the history: it was not asked, and says what it said.
+	// A reload in the middle of the round moves the layer before the history: it was not asked, and its last block is
+	// used.
 	p = l.step(request("r1", says("anchor:a", "1"), held("anchor:failed")))
 	if diff := cmp.Diff("a [\"1\"]\nfailed [\"now\"]\nreconfigured\n", shown(p)); diff != "" {
 		t.Error(diff)
@@ -301,7 +303,7 @@ func TestUpdateIsData(t *testing.T) {
 	}
 }
 
-// TestTooLargeToPin: such a layer is sent as it is, behind those that are pinned.
+// TestTooLargeToPin: such a block is sent unpinned, behind the pinned ones.
 func TestTooLargeToPin(t *testing.T) {
 	l := newLab()
 	big := says("anchor:big", strings.Repeat("x", 65<<10))
@@ -318,8 +320,8 @@ func TestTooLargeToPin(t *testing.T) {
 	}
 }
 
-// TestStateIsBounded: whatever layers say and however many models a session uses, the state has a limit, and where
-// nothing happens it stays the same bytes.
+// TestStateIsBounded: the state is bounded for any blocks and any number of models in a session, and its bytes stay the
+// same if nothing happens.
 func TestStateIsBounded(t *testing.T) {
 	l := newLab()
 	for i := range 40 {
@@ -364,7 +366,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// told fails unless what the model reads last of each layer is what the layer says.
+// told fails unless the last block of each layer in the view is its current one.
 func told(t interface{ Fatalf(string, ...any) }, p view.Plan, layers []view.Said) {
 	find := func(list []view.Block, id string) []string {
 		for _, b := range slices.Backward(list) {
@@ -405,8 +407,8 @@ func told(t interface{ Fatalf(string, ...any) }, p view.Plan, layers []view.Said
 	}
 }
 
-// TestWhateverLayersDo: the anchored bytes are those of the epoch, a layer has one update at most, which stands where it was
-// first sent, a round's live blocks stay, and the model knows what layers say.
+// TestWhateverLayersDo: the pinned bytes stay, a layer has at most one update, which stays where it was first sent, a
+// round's live blocks stay, and the model reads the current blocks.
 func TestWhateverLayersDo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := newLab()
@@ -487,7 +489,7 @@ func TestWhateverLayersDo(t *testing.T) {
 	})
 }
 
-// FuzzDecode: whatever was stored, the next request tells the model what layers say, and leaves a state that is sound.
+// FuzzDecode: after any stored bytes, the next request has the current blocks and leaves a sound state.
 func FuzzDecode(f *testing.F) {
 	l := newLab()
 	l.step(request("r1", says("anchor:a", "1"), says("live:n", "1"), says("auto:b")))

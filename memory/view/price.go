@@ -4,7 +4,7 @@ import (
 	"remora/wire"
 )
 
-// prices are what items cost, each counted once at most.
+// prices caches the costs of items, each counted at most once.
 type prices struct {
 	r       *Request
 	counted []int64 // by item; -1 for those that were not counted

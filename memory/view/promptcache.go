@@ -87,8 +87,8 @@ const (
 	PlaceAuto   Placement = "auto"   // where the layer's kind belongs, until it is known how often it changes
 )
 
-// Said is what a configured layer says now, and where it may stand. Every layer that is configured must be told of, in the
-// order of blocks: one that is missing counts as taken out of the configuration.
+// Said is a configured layer's current block, and where it may stand. Every configured layer must be passed, in the
+// order of blocks; a missing one counts as removed from the configuration.
 type Said struct {
 	// Block has no texts if the layer says nothing. Live is where its kind belongs under PlaceAuto: behind the history. What
 	// is not valid UTF-8 in the texts is replaced, as in any message.
@@ -101,9 +101,9 @@ type Said struct {
 	Held bool
 }
 
-// PrefixRequest is what one request is made of.
+// PrefixRequest is the input of Step for one request.
 type PrefixRequest struct {
-	// Lineage names the cache that the request goes to, and whose memory it is told: dialect, model and resource.
+	// Lineage names the prompt cache and the owner of the memory: dialect, model and resource.
 	Lineage string
 	// Lead tells the leading system text and instructions apart from others: a hash.
 	Lead string
@@ -115,10 +115,11 @@ type PrefixRequest struct {
 	CutMoved bool
 	// Idle is how long ago the session's last request was.
 	Idle time.Duration
-	// End is how much of the conversation the request has, in units from its beginning: where what is said with it stands.
-	// 0 is not known: then that stands at the end of each view.
+	// End is the length of the conversation with this request, in units: new updates and live blocks are placed there.
+	// 0 is unknown: they are placed at the end of each view.
 	End int
-	// View is about how large the view is, in tokens. 0 is not known: then updates are measured by what is pinned.
+	// View is the approximate size of the view in tokens. 0 is unknown: then updates are compared with the pinned
+	// blocks.
 	View int
 	// Free is how many tokens updates and live blocks may take together; math.MaxInt without a limit.
 	Free int
@@ -144,8 +145,8 @@ const (
 	DeltaPressure       PrefixReason = "delta-pressure" // updates take too large a share
 )
 
-// Plan is what layers put into a view: [leading items] Anchored [history up to the user message] Live [tool loop], with
-// updates where they were first sent.
+// Plan places layers' blocks in a view: [leading items] Anchored [history up to the user message] Live [tool loop],
+// with updates where they were first sent.
 type Plan struct {
 	// Anchored have the same bytes throughout an epoch, but for blocks too large to pin, which stand last.
 	Anchored []Block
@@ -158,7 +159,7 @@ type Plan struct {
 	Reason PrefixReason
 }
 
-// CacheUsage is what upstream reported of a request.
+// CacheUsage is the cache usage that upstream reported for a request.
 type CacheUsage struct {
 	Prompt int // tokens, 0 if not reported
 	Cached int // of these, read from the cache

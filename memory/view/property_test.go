@@ -159,7 +159,7 @@ func FuzzTokenWindow(f *testing.F) {
 	})
 }
 
-// windowCost is what a window that begins at an item costs.
+// windowCost returns the cost of a window that begins at an item.
 func windowCost(w *Window, all []wire.Item, from int) (sum int) {
 	for i, it := range all {
 		if i >= from || it.Kind == wire.Compaction {
@@ -265,7 +265,7 @@ func checkOrder(t *testing.T, d wire.Dialect, all []wire.Item) {
 	}
 }
 
-// Cost must grow with the history alone, whatever ids a caller chooses.
+// The cost of repair grows linearly with the history, for any ids.
 func TestRepairIsLinear(t *testing.T) {
 	const n = 40_000
 	for _, d := range []wire.Dialect{dialects.Chat, dialects.Responses} {

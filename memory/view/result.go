@@ -14,13 +14,14 @@ const (
 	otherCost = 4
 )
 
-// ShortenResult returns a tool result with at most limit tokens of text: the beginning and the end of it, and between
-// them a mark that says how many characters are gone (a limit below that of the mark leaves the mark alone). Parts that are no text stay, and so do all other bytes; text parts of which nothing stays are left out.
-// A result that is short enough, every other item, and any item where limit is 0 or less is the item itself.
+// ShortenResult returns a tool result with at most limit tokens of text: its beginning and its end, and between them a
+// mark with the number of characters left out (a limit smaller than the mark leaves only the mark). Text parts of which
+// nothing stays are left out; other parts and all other bytes stay. A result that is short enough, any other item, and
+// any item if limit is 0 or less is returned unchanged.
 //
-// A token is four bytes of ASCII or three of anything else, whatever the model counts: so the same result is shortened
-// to the same bytes in every turn, for every model and before a vocabulary is loaded, and what upstream has cached of a
-// conversation stays good. Time is linear in the item, and constant where it has no more than three bytes a token.
+// A token is four bytes of ASCII or three of anything else, for every model: so the same result is shortened to the
+// same bytes in every turn, before and after a vocabulary is loaded, and the prompt cache stays valid. Time is linear
+// in the item, and constant if it has at most three bytes per token.
 func ShortenResult(it wire.Item, limit int) wire.Item {
 	if it.Kind != wire.ToolResult || limit <= 0 || (len(it.Raw)+2)/3 <= limit {
 		return it
@@ -118,7 +119,7 @@ func prefix(text string, limit int) int {
 	return n
 }
 
-// suffix is from which byte on what is left of text, in whole characters, costs at most limit.
+// suffix returns the start of the longest suffix of text, in whole characters, that costs at most limit.
 func suffix(text string, limit int) int {
 	n := len(text)
 	for ; n > 0 && byteCost(text[n-1]) <= limit; n-- {

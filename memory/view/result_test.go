@@ -103,8 +103,8 @@ func tokensOf(text string) int {
 	return twelfths / 12
 }
 
-// Of any texts: the limit holds, what is sent is a beginning and an end, nothing more goes than has to, the mark counts
-// what is gone, and shortening once more changes nothing.
+// For any texts: the limit holds, a beginning and an end are sent, no more is cut than necessary, the mark counts the
+// characters that were cut, and shortening again changes nothing.
 func TestShortenResultHoldsForAnyText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		texts := rapid.SliceOfN(rapid.StringOfN(rapid.SampledFrom([]rune("ab\n\"é日😀")), 0, 120, -1), 1, 5).Draw(t, "texts")
@@ -154,8 +154,7 @@ func TestShortenResultHoldsForAnyText(t *testing.T) {
 	})
 }
 
-// FuzzShortenResult: whatever a result looks like, it stays a result for the same call, no longer than it was but for a
-// mark.
+// FuzzShortenResult: any result stays a result of the same call, no longer than before except for the mark.
 func FuzzShortenResult(f *testing.F) {
 	f.Add(`{"role":"tool","tool_call_id":"c","content":"0123456789012345678901234567890123456789"}`, 3)
 	f.Add(`{"type":"shell_call_output","call_id":"c","output":[{"stdout":"\ud83d\ude00\ud83d","stderr":"é"},"x",1,[],{"text":1,"text":"é"}]}`, 1)

@@ -9,8 +9,8 @@ import (
 	"remora/wire"
 )
 
-// Form says which messages a server takes in which roles. Each form does what the forms before it do. Servers that render
-// a chat template are the reason: many templates refuse what the API allows.
+// Form selects the message roles and order that a server accepts. Each form includes the forms before it. Servers that
+// render a chat template are the reason: many templates refuse what the API allows.
 type Form uint8
 
 // Forms, from the one that changes least.
@@ -49,13 +49,13 @@ type Messages struct {
 	Dialect wire.Dialect
 	// Instructions is the member of that name of a Responses request, as it came. Its text is a system message to servers.
 	Instructions []byte
-	// Before is what stands directly behind what upstream keeps (see Continue).
+	// Before stands directly behind the items that upstream keeps (see Continue).
 	Before []wire.Item
 	// Lead are the client's leading system and developer items, Items what follows them.
 	Lead, Items []wire.Item
-	// Blocks are what layers tell the model.
+	// Blocks are the layers' blocks.
 	Blocks []Block
-	// After is what stands behind the blocks: answers of this turn, results of calls, advice.
+	// After stands behind the blocks: answers of this turn, results of calls, advice.
 	After []wire.Item
 	// Continues: upstream itself puts earlier items before these.
 	Continues bool

@@ -214,8 +214,8 @@ func TestFormsOfResponses(t *testing.T) {
 	}
 }
 
-// TestFormsHold draws conversations: each form is what its servers take, nothing said is lost, calls keep their results, and
-// a view that has a form already keeps its bytes.
+// TestFormsHold draws conversations: servers accept their form, no text is lost, calls keep their results, and a view
+// that has a form already keeps its bytes.
 func TestFormsHold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		words := rapid.SliceOfN(rapid.SampledFrom([]string{"s:x", "u:q", "a:w", "c:k r:k"}), 0, 12)

@@ -11,7 +11,7 @@ import (
 	"remora/wire/dialects"
 )
 
-// till prices items by their name in the notation of items: 10 tokens each but for those that are listed.
+// till prices items by their name in the notation of items: 10 tokens unless listed.
 type till map[string]int
 
 func (p till) tokens(it wire.Item) int {
@@ -263,7 +263,7 @@ func TestIdleReset(t *testing.T) {
 	f("below the target", tokenWindow(160, InFlightKeep), "u1 a1 u2 a2 u3 a3", "u1 a1 u2 a2 u3", "u1 a1 u2 a2 u3 a3")
 }
 
-// Nothing is counted that bounds settle, and nothing before what is too much.
+// Nothing is counted that bounds settle, and nothing before the item that exceeds the limit.
 func TestTokensAreCountedSparingly(t *testing.T) {
 	long := items(t, dialects.Responses, "u1"+pairs(1, 500)+" u2 a2")
 	f := func(limit, atMost, most int) {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// kind is what an update does to what the model was told before.
+// updateKind is the effect of an update on the layer's earlier block.
 type updateKind string
 
 const (

@@ -18,7 +18,7 @@ import (
 	"remora/wire"
 )
 
-// View is what to send, and how it was chosen.
+// View is the list of items to send, with the reasons for leaving out the others.
 type View struct {
 	Items  []wire.Item
 	Kept   []int       // index in the conversation of each item, without the leading ones
@@ -34,15 +34,15 @@ type View struct {
 	entries []entry // of the conversation, with why each is not sent
 }
 
-// Request is what a view is made of.
+// Request is the input of Assemble.
 type Request struct {
 	// Lead are the leading system and developer items, Items the rest of the conversation, oldest first.
 	Lead, Items []wire.Item
-	// Hidden tells which of Items the client does not see; nil where it sees all of them.
+	// Hidden marks the Items that the client does not see; nil if it sees all of them.
 	Hidden []bool
 	// Offset is how many units of the conversation stand before Items without being among them.
 	Offset int
-	// Resolve tells what a reference stands for; nil leaves references opaque.
+	// Resolve looks up a reference; nil leaves references opaque.
 	Resolve func(wire.Item) (wire.Item, bool)
 	// Own are the items that the client sent with this request, with the leading ones. Those of Items that are among them
 	// share their bytes.
@@ -54,7 +54,7 @@ type Request struct {
 	WindowInput
 }
 
-// WindowInput is what a window needs besides the conversation if it counts tokens, or has an IdleReset.
+// WindowInput is used by a window that counts tokens or has an IdleReset.
 type WindowInput struct {
 	// Context is the model's context length in tokens, 0 where it is not known.
 	Context int
@@ -121,7 +121,7 @@ func (v *View) window(r *Request, partner []int) (start int) {
 	return start
 }
 
-// project appends to the view what is sent of body.
+// project appends the sent items of body to the view.
 func (v *View) project(body []wire.Item) {
 	for first := 0; first < len(v.entries); {
 		item, end, sent := v.entries[first].item, first, 0

@@ -23,13 +23,13 @@ type chooser struct {
 	price   prices
 }
 
-// choose says which units of a conversation are sent: those from start on, and, where pinned is not negative, the unit
+// choose returns the units of a conversation to send: all from start on, and, if pinned is not negative, the unit
 // pinned before them.
 //
 // A window by items is cut in whole batches of the absolute position, so it needs no state to stay put while a
-// conversation grows (docs/semantics.md#history-window). One by tokens begins where the previous view
-// did until its limit is passed, and is then cut down to what EvictShare leaves of the limit. A cut whose item is not
-// in the conversation (an edit, a branch, a client's own compaction) is made anew.
+// conversation grows (docs/semantics.md#history-window). A window by tokens begins where the previous view did until
+// its limit is passed, and is then trimmed to what EvictShare leaves of the limit. If the conversation does not have
+// the stored cut (an edit, a branch, a client's own compaction), a new one is made.
 func choose(r *Request, entries []entry, partner []int) (start, pinned int, at WindowStart) {
 	c := &chooser{r: r, w: r.Window, entries: entries, partner: partner, round: lastUser(entries), price: newPrices(r)}
 	c.hide()
@@ -92,7 +92,7 @@ func (c *chooser) previous() (at int, found bool) {
 		return 0, false
 	}
 	at = sort.Search(len(c.entries), func(i int) bool { return c.entries[i].item >= item })
-	// Within the parallel calls of one message the count says which.
+	// The count selects one of the parallel calls of a message.
 	if within := int64(cut.Units) - int64(offset) - int64(c.before(at)); within > 0 && //nolint:gosec // compared with what a body has
 		within < int64(len(c.entries)-at) && c.entries[at+int(within)].item == item {
 		at += int(within)
@@ -247,8 +247,8 @@ func snapToGroup(entries []entry, partner []int, start, low int) int {
 	return low
 }
 
-// groupSplits tells for every unit from low on whether a cut right before it would split a group: a message, a call
-// and its results, reasoning and the rest of its answer, or an item and what is hidden behind it.
+// groupSplits reports for every unit from low on whether a cut right before it would split a group: a message, a call
+// and its results, reasoning and the rest of its answer, or an item and the hidden items behind it.
 func groupSplits(entries []entry, partner []int, low int) []bool {
 	splits := make([]bool, len(entries)-low)
 	reach := make([]int, len(entries)-low) // reach[i]: last unit that must stay with unit i
@@ -322,7 +322,7 @@ func (c *chooser) byTokens(start, limit int) int {
 	return c.cutTo(start, last, int64(target), int64(limit))
 }
 
-// fits reports whether a window that begins at start costs at most limit, with what is pinned before it.
+// fits reports whether a window from start, with the unit pinned before it, costs at most limit.
 func (c *chooser) fits(start, limit int) bool {
 	first, free := c.entries[start].item, int64(limit)
 	free -= c.price.compactions(first) + c.pinned(c.pinOf(start))

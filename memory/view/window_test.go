@@ -162,7 +162,7 @@ func TestWindowConformance(t *testing.T) {
 	f("as many as the default", DefaultMaxItems, alternating(1, 40), alternating(1, 40))
 }
 
-// The system prompt is no history: whatever leads a conversation neither counts for the window nor leaves it.
+// The system prompt is no history: leading items neither count for the window nor leave it.
 func TestLeadingItemsAreNotHistory(t *testing.T) {
 	for _, lead := range []string{"s1", "d1", "s1 d2 s3"} {
 		got := Assemble(Request{Lead: items(t, dialects.Responses, lead), Items: items(t, dialects.Responses, "u1 a1 u2 a2 u3 a3"), Window: seed(4)})

@@ -42,8 +42,8 @@ type Window struct {
 	// MaxTokens is how many tokens of history are sent, 0 for no such limit. Leading system items and what layers say
 	// are not history.
 	MaxTokens int `mapstructure:"max_tokens"`
-	// MaxShare limits the tokens of history to a share of the model's context length, 0 to 1; 0 is no such limit. It
-	// does not bind a model whose context length is not known.
+	// MaxShare limits the tokens of history to a share of the model's context length, 0 to 1; 0 is no limit. It has no
+	// effect if the context length is unknown.
 	MaxShare float64 `mapstructure:"max_share"`
 	// EvictShare is how much of the token limit the cut frees at once when the limit is passed: at least 0, which
 	// slides with every item, and less than 1. The cut stays put until the limit is passed again.
@@ -56,8 +56,8 @@ type Window struct {
 	// MaxExpansion bounds, as a multiple of each limit, how far the minimum exchange and the round in flight may take
 	// the window beyond that. 0 is no bound.
 	MaxExpansion int `mapstructure:"max_expansion"`
-	// Slot is where the window stands among layers that choose history: it cuts what those of lower slots leave, and those
-	// of its own slot or a higher one choose of what it leaves. 0 is behind all of them.
+	// Slot is the window's place among layers that choose history: it cuts what layers of lower slots leave, and the
+	// others choose from what it leaves. 0 is behind all of them.
 	Slot int `mapstructure:"slot"`
 }
 

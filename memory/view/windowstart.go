@@ -13,8 +13,8 @@ import (
 type WindowStart struct {
 	// Key names the item that the window begins with; the zero Hash where its name is not known.
 	Key wire.Hash
-	// Units is how much of the conversation stands before the cut. It tells which of the parallel calls of one message
-	// the window begins with, and how much of a stored history a window needs.
+	// Units is the number of units before the cut. It selects one of the parallel calls of a message, and says how much
+	// of a stored history a window needs.
 	Units uint64
 }
 

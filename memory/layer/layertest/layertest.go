@@ -37,13 +37,13 @@ func Calls(calls ...layer.ToolCall) Option {
 	return func(s *suite) { s.calls = append(s.calls, calls...) }
 }
 
-// Model is what Turn.Ask is, which is nil otherwise. It must be deterministic and safe for concurrent use.
+// Model sets Turn.Ask, which is nil otherwise. It must be deterministic and safe for concurrent use.
 func Model(m layer.Model) Option { return func(s *suite) { s.model = m } }
 
 // Overruns names the budgets (in tokens) at which the layer may recall more than its budget.
 func Overruns(at func(budget int) bool) Option { return func(s *suite) { s.overruns = at } }
 
-// suite is what Run checks.
+// suite is one conformance run, configured by Options.
 type suite struct {
 	open     func() any
 	states   []layer.State
@@ -129,7 +129,7 @@ func (s *suite) deterministic(t *testing.T) {
 	}
 }
 
-// inputsKept: no hook changes what it is given. The session itself checks that, after each hook.
+// inputsKept: no hook changes its arguments. The session checks that itself after each hook.
 func (s *suite) inputsKept(t *testing.T) {
 	t.Helper()
 	for _, d := range allDialects {
@@ -144,7 +144,7 @@ func (s *suite) inputsKept(t *testing.T) {
 	}
 }
 
-// budget: what is recalled costs no more than the budget, with the counter of the turn, whichever that is.
+// budget: recalled messages are within budget, by the turn's counter.
 func (s *suite) budget(t *testing.T) {
 	t.Helper()
 	impl := s.open()
@@ -165,7 +165,7 @@ func (s *suite) budget(t *testing.T) {
 	}
 }
 
-// recallOnce recalls within a budget, and is what that cost.
+// recallOnce recalls within a budget and returns the cost.
 func (s *suite) recallOnce(t *testing.T, p *session, budget int) int {
 	t.Helper()
 	budget = max(budget, 0)
@@ -225,7 +225,7 @@ func (s *suite) anyState(t *testing.T) {
 	}
 }
 
-// boundedState: whatever a caller sends, the state stays small enough to be kept.
+// boundedState: no caller can grow the state beyond its limit.
 func (s *suite) boundedState(t *testing.T) {
 	t.Helper()
 	p := s.newSession(s.open(), "a", allDialects[0])

@@ -39,7 +39,8 @@ func PageTurn() *layer.Turn {
 	}
 }
 
-// PageRecall returns what a layer recalls in that turn. err is that of the step before, such as opening the layer.
+// PageRecall returns the messages that a layer recalls in that turn. err is the error of the step before, such as
+// opening the layer.
 func PageRecall(t *testing.T, l layer.Recaller, err error, s layer.State) []string {
 	t.Helper()
 	if err != nil {

@@ -30,7 +30,7 @@ const (
 
 var allDialects = dialects.All()
 
-// budgets are those that are tried with every state, in tokens.
+// budgets are the budgets tried with every state, in tokens.
 var budgets = []int{0, 1, 2, 3, 4, 5, 7, 10, 13, 16, 20, 25, 33, 50, 80, 100, 150, 250, 500, 800, 2500, 100000, math.MaxInt}
 
 // counters are the ways of counting tokens that are tried: the simple estimates that agents use, and one that prices each character as
@@ -43,7 +43,7 @@ var counters = map[string]func(string) int{
 // closing is in every text that is said. No block has such a tag.
 const closing = "</zz>"
 
-// text is what is said in a turn: something worth remembering, in several scripts, with a closing tag.
+// text returns the message of a turn: something worth remembering, in several scripts, with a closing tag.
 func (p *session) text(n int, who string) string {
 	s := fmt.Sprintf("My name is %s%d %s and I prefer tea; the %s meeting is on 2026-03-0%d. naïve 日本語 🦈 \"quoted\"",
 		strings.ToUpper(p.name), n, closing, who, n%9+1)
@@ -65,7 +65,7 @@ func (p *session) turn(n int) layer.Turn {
 	}
 }
 
-// cut is what a window leaves of the conversation in turn n that shows the last turn and cuts at every other one.
+// cut returns the window cut of turn n, for a window that shows the last turn and cuts at every other one.
 func (p *session) cut(n int) *layer.WindowCut {
 	if n == 0 {
 		return nil
@@ -91,7 +91,7 @@ func (p *session) toolNames() []string {
 	return names
 }
 
-// turnCalls are what the model calls in turn n: tools of the client.
+// turnCalls are the model's calls of the client's tools in turn n.
 func (p *session) turnCalls(n int) []layer.ToolCall {
 	if n%2 != 0 {
 		return nil

@@ -88,7 +88,7 @@ func (p *session) playSome(t *testing.T, turns int) {
 	p.end(t)
 }
 
-// step is what the hooks of one turn see.
+// step holds the arguments of one turn's hooks.
 type step struct {
 	n        int
 	turn     layer.Turn
@@ -119,7 +119,7 @@ func (p *session) play(t *testing.T, n int) {
 	}
 }
 
-// due reports whether a hook is called on turn n: those of the end are called when the loop of tools ends.
+// due reports whether a hook is called in turn n. Hooks of the end are called when the tool loop ends.
 func (p *session) due(hook string, n int) bool {
 	switch hook {
 	case layer.HookComplete:
@@ -200,7 +200,7 @@ func (p *session) run(ctx context.Context, hook string, st *step) (next layer.St
 	return next, said, err
 }
 
-// runAnswering runs the hooks that answer with more than a state, whose nil state changes nothing.
+// runAnswering runs the hooks that return more than a state. If they return a nil state, it stays as it was.
 func (p *session) runAnswering(ctx context.Context, hook string, st *step) (next layer.State, said string, err error) {
 	t := &st.turn
 	switch hook {

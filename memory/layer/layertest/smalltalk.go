@@ -1,6 +1,6 @@
 package layertest
 
-// SmallTalk is what people say that nothing of the past answers: a layer that recalls has nothing to tell of it.
+// SmallTalk has messages that no memory answers: a layer should recall nothing for them.
 var SmallTalk = []string{
 	"Hi!",
 	"Hello there",

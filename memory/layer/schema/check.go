@@ -14,11 +14,11 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Validate returns what is wrong with one JSON value, nil if it fits: the path of the member, then words that a model can
-// use. It names members, cut to 64 bytes each, and never says what their values are.
+// Validate returns nil if a JSON value fits, else an error with the path of the member and words that a model can use.
+// It names members, cut to 64 bytes each, and never quotes values.
 //
-// A name that an object has twice is wrong: readers do not agree on which of them counts, so that one could be checked and
-// the other used.
+// A duplicate name in an object is an error: readers disagree on which one counts, so that one could be checked and the
+// other used.
 func (s *Schema) Validate(text []byte) error {
 	if !jsontext.Value(text).IsValid(jsontext.AllowInvalidUTF8(true)) {
 		return errors.New("want one JSON value, each member of an object once")

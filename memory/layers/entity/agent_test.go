@@ -87,7 +87,7 @@ func (a *agent) code(file, lines int) string {
 	return b.String()
 }
 
-// log is what a test run prints.
+// log returns the output of a test run.
 func (a *agent) log(file, lines int) string {
 	var b strings.Builder
 	for range lines {
@@ -144,7 +144,7 @@ func (a *agent) step() {
 	a.add(map[string]any{"type": "function_call_output", "call_id": id, "output": output})
 }
 
-// tally is what a way to cut a session costs and loses.
+// tally counts the costs and losses of one way to cut a session.
 type tally struct {
 	needs, cut       int     // distinctive strings in answers that the client's history has, and those that the prompt lacks
 	oldNeeds, oldCut int     // of those last seen 40 or more items back
@@ -156,7 +156,7 @@ type tally struct {
 
 func (s tally) share() float64 { return float64(s.cut) / float64(s.needs) }
 
-// head is what instructions and tools of a client cost, in tokens.
+// head is the cost of a client's instructions and tools, in tokens.
 const head = 28_000
 
 // meter counts tokens, of each text once.
@@ -230,7 +230,7 @@ func (s *tally) play(t *testing.T, m *meter, items []wire.Item, w *view.Window, 
 	}
 }
 
-// prompt is what is sent of a history.
+// prompt returns the items that are sent of a history.
 func prompt(t *testing.T, m *meter, l *Layer, state layer.State, history []wire.Item, w *view.Window, ledgerTokens int) ([]wire.Item, layer.State) {
 	t.Helper()
 	v := view.Assemble(view.Request{Items: history, Window: w})

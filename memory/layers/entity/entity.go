@@ -84,7 +84,7 @@ func (l *Layer) Recall(ctx context.Context, t *layer.Turn, s layer.State, budget
 	return said, err
 }
 
-// told is what the model reads of a ledger.
+// told renders a ledger as a block within the budget.
 func (l *Layer) told(t *layer.Turn, b book, budget int) layer.Recalled {
 	names := within(t, b.Names, min(budget, l.max))
 	if len(names) == 0 {
@@ -112,7 +112,7 @@ func block(names []string) string {
 // maxLedgers is how many cuts are remembered: a session can have several lines at a time.
 const maxLedgers = 4
 
-// state is what is kept: the ledgers made last, the newest first.
+// state is the stored state: the latest ledgers, the newest first.
 type state struct {
 	Ledgers []book `json:"ledgers"`
 }

@@ -25,7 +25,7 @@ func place(name string) func(context.Context) (string, error) {
 	return func(context.Context) (string, error) { return name, nil }
 }
 
-// cut is where a window has cut: what is lost, and what is shown.
+// cut returns a window cut with these lost and shown items.
 func cut(at string, lost, shown []wire.Item) *layer.WindowCut {
 	give := func(items []wire.Item) func(context.Context) ([]wire.Item, error) {
 		return func(context.Context) ([]wire.Item, error) { return items, nil }
@@ -33,7 +33,7 @@ func cut(at string, lost, shown []wire.Item) *layer.WindowCut {
 	return &layer.WindowCut{Place: place(at), Lost: give(lost), Shown: give(shown)}
 }
 
-// recall is what the layer says of a cut, and its state then.
+// recall returns the layer's text for a cut, and its new state.
 func recall(t *testing.T, l *Layer, s layer.State, c *layer.WindowCut, budget int) (string, layer.State) {
 	t.Helper()
 	turn := layertest.PageTurn()
@@ -77,7 +77,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// The ledger is made when the cut moves. Between cuts nothing is read and not a byte changes, whatever is in view by then.
+// The ledger is made when the cut moves. Between cuts nothing is read and no byte changes, even when the view does.
 func TestLedgerStaysUntilTheCutMoves(t *testing.T) {
 	l := newLayer(t, Options{})
 	first, s := recall(t, l, nil, cut("1", users("src/main.go parseHeader"), users("hello")), 1000)

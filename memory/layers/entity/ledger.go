@@ -13,7 +13,7 @@ import (
 	"remora/wire"
 )
 
-// Bounds of what is read.
+// Limits on the input.
 const (
 	maxText  = 256 << 10 // bytes of one item: its beginning and its end
 	maxNames = 1 << 10   // that are weighed against the budget
@@ -28,7 +28,7 @@ type ledger struct{ read *layer.Decoded[[]found] }
 
 func newLedger() ledger { return ledger{layer.NewDecoded(read)} }
 
-// mention is what is known of a name that was cut.
+// mention holds the weight of a name that was cut.
 type mention struct {
 	count  int
 	age    int  // in items, of the newest that has it
@@ -93,7 +93,7 @@ func (l ledger) of(lost, shown []wire.Item) []string {
 	return best
 }
 
-// spoken is how often a mention counts where somebody made it who works with the name: tools print much that nobody needs.
+// spoken weights mentions by users and models over those in tool results, most of which are never needed again.
 const spoken = 4
 
 // weight is how often a mention in an item counts.

@@ -50,7 +50,7 @@ func TestLedger(t *testing.T) {
 	// Somebody said a name once, and a tool printed another one twice.
 	f([]wire.Item{item(t, `{"role":"tool","tool_call_id":"c","content":"printed_1 printed_1"}`), users("named_once")[0]}, nil, "named_once", "printed_1")
 
-	// Calls and results count as what is said does, JSON as what it means.
+	// Calls and results count like text; JSON strings are decoded first.
 	call, result := `{"role":"assistant","content":null,"tool_calls":[{"id":"call_123456","type":"function","function":{"name":"read_file","arguments":"{\"path\":\"src/a.go\",\"old\":\"x\\nbuildIndex()\"}"}}]}`,
 		`{"role":"tool","tool_call_id":"call_123456","content":"{\"output\":\"ok\\nport_8443\"}"}`
 	f([]wire.Item{item(t, call), item(t, result)}, nil, "src/a.go", "buildIndex", "port_8443")
@@ -116,8 +116,8 @@ func TestLargeItems(t *testing.T) {
 	}
 }
 
-// BenchmarkLedger is what a cut costs when 40 items of a long session fall out of view: at first, and when the items before
-// them were read for an earlier cut.
+// BenchmarkLedger measures a cut that drops 40 items of a long session: the first one, and one whose earlier items were
+// read for an earlier cut.
 func BenchmarkLedger(b *testing.B) {
 	var items []wire.Item
 	for i := range 400 {

@@ -13,7 +13,7 @@ const (
 	maxName = 160
 )
 
-// signs are what a name may have beside letters and digits.
+// signs are the characters allowed in a name besides letters and digits.
 const signs = "_./@#:+-"
 
 // names yields the distinctive strings of a text: runs of six or more letters, digits and signs that are no plain word, and
@@ -61,7 +61,7 @@ func run(text string) int {
 // trim takes off what ends a sentence or a list, and what begins an option.
 func trim(s string) string { return strings.TrimLeft(strings.TrimRight(s, ".:-+#@/"), ":+-") }
 
-// path is what stands before the line and the column of a place in a file, or the name itself.
+// path strips line and column from a place in a file. Other names are returned unchanged.
 func path(name string) string {
 	at := strings.IndexByte(name, ':')
 	if at < minName || at+1 == len(name) || !digit(name[at+1]) || !strings.ContainsAny(name[:at], "./") {

@@ -30,8 +30,8 @@ const (
 type Options struct {
 	// BaseDir is the folder under which files are read; needed.
 	BaseDir string `mapstructure:"base_dir"`
-	// Extensions are those of files that may be read, without the dot, whatever their case; default common ones of text
-	// and source code.
+	// Extensions are the extensions of readable files, without the dot, in any case; default common ones of text and
+	// source code.
 	Extensions []string `mapstructure:"extensions"`
 	// MaxFileSize is in bytes; default 1048576, at most 16777216.
 	MaxFileSize int `mapstructure:"max_file_size"`

@@ -137,7 +137,7 @@ func TestReferencedFiles(t *testing.T) {
 	})
 }
 
-// TestNothingElseIsRead: whatever is asked for, the secret beside the folder never comes out.
+// TestNothingElseIsRead: no reference reads the secret beside the folder.
 func TestNothingElseIsRead(t *testing.T) {
 	base := folder(t, map[string]string{"big.md": strings.Repeat("x", 101), "key.pem": "secret", "dir.md/a.md": "", "nul.md": "a\x00b"})
 	for name, target := range map[string]string{"out.md": "../secret.md", "up": "..", "in.md": "ok.md", "abs.md": filepath.Join(base, "../secret.md")} {

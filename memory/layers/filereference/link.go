@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// reference is a #path with an extension, at the beginning of a word. "#123", "#tag" and "#v1.2" are none, nor is what
-// was made a link before.
+// reference is a #path with an extension, at the beginning of a word. "#123", "#tag" and "#v1.2" are none, nor is a
+// path that is already a link.
 var reference = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(^|[\s("'{,;:])#((?:[\p{L}\p{N}_.-]*/)*[\p{L}\p{N}_.-]*[\p{L}\p{N}_-]\.[A-Za-z][A-Za-z0-9]*)`)
 })

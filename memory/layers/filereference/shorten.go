@@ -23,7 +23,8 @@ func fenceFor(content string) string {
 	return strings.Repeat("`", longest+1)
 }
 
-// maxBytesPerToken is more than any vocabulary packs into one; what is larger need not be counted to be too large.
+// maxBytesPerToken is more than any vocabulary packs into one token. A longer text exceeds the budget without being
+// counted.
 const maxBytesPerToken = 128
 
 // shorten is content within budget tokens: whole, or its first lines up to three fifths of the budget and its last

@@ -10,7 +10,7 @@ import (
 	"remora/memory/layer"
 )
 
-// state is what the layer keeps: which files the session refers to, the latest last. Their content is not in it.
+// state holds the files that the session refers to, the latest last, without their content.
 type state struct {
 	Files []file `json:"files"`
 }
@@ -39,7 +39,7 @@ func decode(s layer.State) (state, error) {
 	return st, nil
 }
 
-// refer adds files, each once, and forgets those that were named longest ago.
+// refer adds files, each once, and drops the oldest beyond the limit.
 func (st *state) refer(refs []string, limit int) {
 	for _, ref := range refs {
 		if p := path.Clean(ref); !strings.HasPrefix(p, "..") && !path.IsAbs(p) {

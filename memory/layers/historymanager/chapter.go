@@ -24,7 +24,7 @@ type chapter struct {
 
 func (c *chapter) empty() bool { return len(c.Parts) == 0 && len(c.Pending) == 0 }
 
-// size is what the chapter takes, in bytes.
+// size returns the size of the chapter in bytes.
 func (c *chapter) size() (n int) {
 	for _, text := range c.Parts {
 		n += len(text) + entryBytes

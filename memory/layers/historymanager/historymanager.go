@@ -1,9 +1,9 @@
-// Package historymanager implements the layer history_manager: a strategy chooses the part of a conversation that fits into
-// the model's context, the rest is summarised, and summaries and other memories are shown again when a request is about
-// them.
+// Package historymanager implements the layer history_manager: a strategy chooses the part of a conversation that fits
+// into the model's context, the rest is summarised, and summaries and other memories are recalled when a request is
+// about them.
 //
-// Strategies keep what upstream needs whatever they choose: the current round stays, calls stay with their results,
-// no text is cut inside a character, and what stands beside the history is charged once.
+// All strategies produce a valid request: the current round stays, calls stay with their results, no text is cut inside
+// a character, and everything beside the history is charged once.
 package historymanager
 
 import (
@@ -98,7 +98,7 @@ func (l *Layer) Has(hook string) bool {
 	}
 }
 
-// sequenceTokens is what a list of messages costs beside them.
+// sequenceTokens is the overhead of a list of messages, in tokens.
 const sequenceTokens = 3
 
 // ProjectHistory sends what the strategy chooses, all of it where that fits.
@@ -204,7 +204,7 @@ func (l *Layer) lines(ctx context.Context, t *layer.Turn, st *state, shown []str
 	return lines
 }
 
-// filters select the memories that this request may recall. If it names no user, they are those of its conversation.
+// filters select the memories that this request may recall. Without a user, these are the memories of its conversation.
 func (l *Layer) filters(t *layer.Turn) Filters {
 	f := Filters{Agent: l.o.AgentID, Types: l.types}
 	switch {
@@ -314,8 +314,8 @@ func (l *Layer) entry(t *layer.Turn, of Type, text string) Entry {
 	}
 }
 
-// Forget takes out the summaries and memories of conversations that are gone (layer.Forgetter), those too that another
-// long-term memory has of conversations whose summary is here.
+// Forget removes the summaries and memories of deleted conversations (layer.Forgetter), including those that an
+// external long-term memory has of conversations with a summary here.
 func (l *Layer) Forget(ctx context.Context, t *layer.Turn, s layer.State, gone func(string) bool) (layer.State, error) {
 	st := decode(s)
 	b := l.backend(t, &st.Memories)

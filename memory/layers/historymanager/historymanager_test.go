@@ -319,7 +319,7 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-// FuzzDecode: what is kept, whatever it is, is read as a state that can be written and read again, and told.
+// FuzzDecode: any stored bytes decode to a state that can be encoded, decoded and recalled.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(kept(f, []string{"s1", "s2"}, fact("tea"))), 20)
 	f.Add([]byte(`{"version":2,"summaries":[{"conversation":"A","parts":["\u2028x"],"pending":["[user] y"]}],"memories":[{"type":"fact","content":"tea","at":-9e18}]}`), 9)

@@ -10,7 +10,7 @@ import (
 	"remora/memory/layer"
 )
 
-// Type is what a memory is.
+// Type is the type of a memory.
 type Type string
 
 // Types of memories.
@@ -75,7 +75,8 @@ type Backend interface {
 	Forget(ctx context.Context, f Filters) (int, error)
 }
 
-// Opener is the long-term memory that a turn uses. own is what the layer's state keeps, which a memory elsewhere leaves empty.
+// Opener opens the long-term memory for a turn. own is the part of the layer's state for memories; an external memory
+// leaves it empty.
 type Opener func(t *layer.Turn, own *Memories) Backend
 
 // BuiltIn is the memory in the layer's state, which is shared as the layer's scope says and bounded.
@@ -97,7 +98,7 @@ func (b builtIn) Forget(_ context.Context, f Filters) (int, error) { return b.m.
 // Memories are entries in the layer's state, oldest first.
 type Memories []Entry
 
-// Store adds an entry. One with the same type, content and ids is replaced, so that what is told twice is kept once.
+// Store adds an entry, replacing one with the same type, content and ids.
 func (m *Memories) Store(e Entry) {
 	e.Content = clean(e.Content, maxContent)
 	if !e.sound() {
@@ -110,7 +111,7 @@ func (m *Memories) Store(e Entry) {
 	*m = append(*m, e)
 }
 
-// Forget removes what the filters match and tells how much that was.
+// Forget removes the entries that match the filters and returns their number.
 func (m *Memories) Forget(f Filters) int {
 	before := len(*m)
 	*m = slices.DeleteFunc(*m, f.match)
@@ -123,8 +124,8 @@ const (
 	lengthShare = 0.75
 )
 
-// Recall is what matches the filters and has words of the query, the best first, at most topK. Words that few of all
-// memories have count for more (BM25); of equals the newest comes first.
+// Recall returns at most topK entries that match the filters and share words with the query, best first. Rare words
+// count for more (BM25); among equals the newest comes first.
 func (m Memories) Recall(query string, topK int, f Filters) []Entry {
 	terms := queryTerms(query)
 	if topK <= 0 || len(terms) == 0 || len(m) == 0 {

@@ -9,15 +9,15 @@ import (
 	"remora/memory/layer"
 )
 
-// Strategies, as the key strategy names them and as turn records show them: a record says what was configured, also where two
-// strategies choose alike.
+// Strategies, as configured by the key strategy. Turn records show the configured name, even where two strategies
+// choose alike.
 const (
 	SlidingWindow            = "sliding_window"
 	SlidingWindowWithSummary = "sliding_window_with_summary"
 	PriorityBased            = "priority_based"
 )
 
-// Whose memories are recalled, as the key recall_from names it, of those that the layer's scope shares.
+// Values of the key recall_from: which memories are recalled, among those that the layer's scope shares.
 const (
 	FromAll          = "all"
 	FromUser         = "user"
@@ -39,7 +39,7 @@ type Options struct {
 	// Strategy is sliding_window, sliding_window_with_summary, which implies enable_summarization, or priority_based;
 	// default sliding_window.
 	Strategy string `mapstructure:"strategy"`
-	// ContextWindowTokens is what the model can read and write at once; default 128000.
+	// ContextWindowTokens is the model's context window, input and output; default 128000.
 	ContextWindowTokens int `mapstructure:"context_window_tokens"`
 	// MaxOutputTokens is the part of that which is kept free for the answer; default 16384.
 	MaxOutputTokens int `mapstructure:"max_output_tokens"`
@@ -47,14 +47,14 @@ type Options struct {
 	EnableSummarization bool `mapstructure:"enable_summarization"`
 	// MaxChars is how long one part of a summary of excerpts may be, in characters; default 500, at most 2000.
 	MaxChars int `mapstructure:"max_chars"`
-	// EnableLongTermMemory remembers summaries, and tells those that a request is about.
+	// EnableLongTermMemory stores summaries, and recalls them when a request is about them.
 	EnableLongTermMemory bool `mapstructure:"enable_long_term_memory"`
 	// RecallTopK is how many memories are told at most; default 5, at most 50, 0 for none.
 	RecallTopK *int `mapstructure:"recall_top_k"`
-	// MemoryTokenBudget is what memories may cost, and summaries half of it, in tokens; default 2000.
+	// MemoryTokenBudget limits recalled memories, in tokens; summaries get half of it. Default 2000.
 	MemoryTokenBudget int `mapstructure:"memory_token_budget"`
-	// RecallFrom is whose memories are told: all that the scope shares, of the same user (or resource) only, or of the
-	// same conversation only; default all.
+	// RecallFrom selects the memories to recall: all that the scope shares, only the same user's (or resource's), or
+	// only the same conversation's; default all.
 	RecallFrom string `mapstructure:"recall_from"`
 	// MemoryTypes are the types of memories that are told: summary, fact, instruction, tool_result, custom; default all.
 	MemoryTypes []string `mapstructure:"memory_types"`
@@ -66,8 +66,8 @@ type Options struct {
 	MemoryTools bool `mapstructure:"memory_tools"`
 }
 
-// Defaults are the layer's place and limits. Long-term memory is for all sessions of a resource, and is told behind the
-// history, since it changes with the question. The budget is what summaries and memories take by default.
+// Defaults returns the layer's place and limits. Long-term memory is shared by the sessions of a resource and stands
+// behind the history, since it changes with the question. The budget is the default cost of summaries and memories.
 func Defaults(o Options) layer.Defaults {
 	tokens := o.MemoryTokenBudget
 	if tokens <= 0 {
@@ -80,7 +80,7 @@ func Defaults(o Options) layer.Defaults {
 	return d
 }
 
-// choice puts the first word in the place of none, and refuses what is no word of the list.
+// choice sets an empty value to the first word, and refuses one that is not in the list.
 func choice(key string, have *string, words ...string) error {
 	if *have == "" {
 		*have = words[0]
@@ -91,7 +91,7 @@ func choice(key string, have *string, words ...string) error {
 	return nil
 }
 
-// within puts the default in the place of zero and refuses what is out of range.
+// within sets a zero to the default, and refuses a value out of range.
 func within(key string, n *int, fallback int) error {
 	if *n == 0 {
 		*n = fallback

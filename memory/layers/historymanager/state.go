@@ -12,7 +12,7 @@ import (
 	"remora/memory/layer"
 )
 
-// Bounds of what is kept. Sizes are in bytes; JSON takes at most twice as many.
+// Limits of the state. Sizes are in bytes; JSON takes at most twice as many.
 const (
 	maxSummary       = 4 << 10  // one part of a summary
 	maxPending       = 24 << 10 // what of one conversation waits to be summarised
@@ -30,7 +30,7 @@ const (
 	identifierPrefix = "sha256:"
 )
 
-// state is what the layer keeps.
+// state is the stored state of the layer.
 type state struct {
 	Version  int       `json:"version"`
 	Chapters []chapter `json:"summaries,omitempty"` // by conversation, the one that was extended last at the end
@@ -39,8 +39,7 @@ type state struct {
 
 func (st *state) empty() bool { return len(st.Chapters) == 0 && len(st.Memories) == 0 }
 
-// decode reads what is kept. What cannot be read is left out, and the rest stands: a damaged memory hides no
-// summary.
+// decode reads a stored state. Unreadable parts are left out and the rest is kept: a damaged memory costs no summary.
 func decode(s layer.State) state {
 	var st state
 	if len(s) > 0 {

@@ -8,20 +8,20 @@ import (
 	"remora/wire"
 )
 
-// contextBudget is what fits into a model's context, in tokens.
+// contextBudget divides a model's context, in tokens.
 type contextBudget struct {
 	window   int // what the model can read and write
 	output   int // of that, what is kept for the answer
 	overhead int // what is sent beside the history
 }
 
-// available is what history may cost.
+// available returns the tokens that are left for the history.
 func (b contextBudget) available() int { return max(0, b.window-b.output-b.overhead) }
 
-// exceeds reports whether more does not fit beside what is used.
+// exceeds reports whether used and more together are over budget.
 func (b contextBudget) exceeds(used, more int) bool { return used+more > b.available() }
 
-// remaining is what is still free.
+// remaining returns the tokens that are still free.
 func (b contextBudget) remaining(used int) int { return max(0, b.available()-used) }
 
 // utilization is the part of the window that is spoken for, at most 1.
@@ -41,10 +41,10 @@ func policy(strategy string, b contextBudget) view.Policy {
 	return p
 }
 
-// unfit is the cost of an item that was not counted, since it cannot fit whatever it costs exactly.
+// unfit is the cost of an item that is too large to fit and therefore was not counted.
 const unfit = math.MaxInt32
 
-// price fills in what the items cost. Where that cannot change what is chosen, nothing is counted.
+// price fills in the cost of the items. It counts only items whose cost can change the choice.
 func price(entries []view.Candidate, history []wire.Item, b contextBudget, p view.Policy, count func(wire.Item) int) {
 	stays := make(map[int]bool) // groups that the round is part of
 	for _, e := range entries {

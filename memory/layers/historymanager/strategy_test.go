@@ -19,7 +19,7 @@ import (
 	"remora/wire/dialects"
 )
 
-// turn is a request whose tokens are counted by length.
+// turn returns a turn that counts tokens by length.
 func turn() *layer.Turn {
 	return &layer.Turn{
 		Thread: "A", Resource: "ann", Now: start, Dialect: dialects.Chat, Count: layertest.Mixed,
@@ -63,7 +63,7 @@ func calling(tb testing.TB, arguments string, ids ...string) wire.Item {
 	return item(tb, dialects.Chat, m{"role": "assistant", "content": nil, "tool_calls": calls})
 }
 
-// labelled tells items by the first word of what they say, or by what they are.
+// labelled names items by the first word of their text, or by their kind.
 func labelled(items []wire.Item) string {
 	var words []string
 	for _, it := range items {
@@ -79,7 +79,7 @@ func labelled(items []wire.Item) string {
 	return strings.Join(words, " ")
 }
 
-// project is what a strategy makes of a history with so many tokens available.
+// project returns the items that a strategy chooses from a history, given the available tokens.
 func project(tb testing.TB, strategy string, available, overhead int, history []wire.Item) []wire.Item {
 	tb.Helper()
 	const output = 1000
@@ -123,7 +123,7 @@ func evaluated() (system wire.Item, messages []wire.Item) {
 	return says(wire.System, "Be helpful"), messages
 }
 
-// pick is what a strategy chooses where nothing has to stay.
+// pick returns the items that a strategy chooses when none has to stay.
 func pick(strategy string, available int, system, history []wire.Item) []wire.Item {
 	b := contextBudget{window: available}
 	p := policy(strategy, b)
@@ -212,8 +212,7 @@ func TestPairsStayTogether(t *testing.T) {
 	}
 }
 
-// TestAnyHistoryStaysValid: whatever is left out, upstream takes the rest, in both dialects, and it fits if more than the
-// round stays.
+// TestAnyHistoryStaysValid: upstream accepts every choice, in both dialects, and it fits unless only the round stays.
 func TestAnyHistoryStaysValid(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		d := rapid.SampledFrom([]wire.Dialect{dialects.Chat, dialects.Responses}).Draw(rt, "dialect")

@@ -21,7 +21,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// answering is a layer whose server says the same to everything.
+// answering returns a layer whose server gives the same answer to everything.
 func answering(tb testing.TB, o Options, text string) *Layer {
 	tb.Helper()
 	o.URL = "http://layer.invalid/"

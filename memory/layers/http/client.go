@@ -129,7 +129,7 @@ func Sign(key secret.String, timestamp string, body []byte) string {
 	return "sha256=" + hex.EncodeToString(mac.Sum(nil))
 }
 
-// explain says what went wrong on the way. It does not pass on the texts of net/http, which quote URLs and bytes of
+// explain describes a transport error. It does not pass on the texts of net/http, which quote URLs and bytes of
 // answers.
 func explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {

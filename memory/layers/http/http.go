@@ -1,10 +1,10 @@
-// Package http implements the layer http: a layer that runs as a server of its own, in any language. Each hook that its
-// configuration names is one JSON POST to one URL. docs/custom-layer.md describes the messages; they have a version, and
-// an answer may leave out whatever it has nothing to say about.
+// Package http implements the layer http: a layer that runs as a server of its own, in any language. Each hook named in
+// its configuration is one JSON POST to one URL. docs/custom-layer.md describes the messages; they have a version, and
+// every member of an answer is optional.
 //
-// The layer keeps nothing itself: the server gets its state with every call and returns what it is to become, so that
-// it can be restarted, and run as often as one likes, without a store of its own. It never sees a credential. Whatever
-// it does (hang, fail, answer nonsense or gigabytes) is an error of that one hook, whose text never quotes the answer.
+// The server is stateless: it gets its state with every call and returns the new one, so it can be restarted and
+// replicated without a store. It never sees a credential. A server that hangs, fails, or answers nonsense or gigabytes
+// fails only that hook, with an error that never quotes the answer.
 package http
 
 import (
@@ -18,7 +18,7 @@ import (
 	"remora/wire"
 )
 
-// Layer is a layer behind a URL. It has a method for every hook; Has says which are meant.
+// Layer is a layer behind a URL. It has a method for every hook; Has selects the configured ones.
 type Layer struct {
 	o      Options
 	tools  []layer.Tool
@@ -90,7 +90,7 @@ func (l *Layer) update(ctx context.Context, r *request, s layer.State) (layer.St
 	return a.next(s), nil
 }
 
-// Recall asks for messages for the model. It takes those that fit the budget, up to the first that does not.
+// Recall asks for messages for the model. It takes messages until one exceeds the budget.
 func (l *Layer) Recall(ctx context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
 	if budget <= 0 {
 		return layer.Recalled{}, nil

@@ -63,8 +63,8 @@ func testTurn() *layer.Turn {
 	}
 }
 
-// TestConformance runs the suite of all layers over a server that keeps what it is told, without a network: there are
-// tens of thousands of calls.
+// TestConformance runs the suite of all layers over a server that stores what it is sent. There is no network, since
+// the suite makes tens of thousands of calls.
 func TestConformance(t *testing.T) {
 	server := func(w http.ResponseWriter, r *http.Request) {
 		var q struct {
@@ -145,7 +145,7 @@ func everyHook(t *testing.T) []hook {
 
 func errOf[T any](_ T, err error) error { return err }
 
-// TestBrokenServers: whatever the server does, a hook fails with an error of its class that does not quote the answer.
+// TestBrokenServers: a broken server fails its hook with an error of its class that does not quote the answer.
 func TestBrokenServers(t *testing.T) {
 	const marker = "s3cret"
 	body := func(status int, text string) http.HandlerFunc {

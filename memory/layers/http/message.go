@@ -16,7 +16,7 @@ import (
 // it may ignore come without.
 const Version = 1
 
-// request is what the server gets. Members that do not belong to the hook are left out.
+// request is the body of a call. Members that do not belong to the hook are left out.
 type request struct {
 	Version int             `json:"version"`
 	Hook    string          `json:"hook"`
@@ -70,7 +70,7 @@ type toolCall struct {
 	Arguments json.RawMessage `json:"arguments"`
 }
 
-// answer is what the server says. Members of other hooks than the one asked for are ignored.
+// answer is the server's answer. Members of other hooks than the one called are ignored.
 type answer struct {
 	Version *int            `json:"version"`
 	State   json.RawMessage `json:"state"` // absent: as it was; null: cleared
@@ -131,7 +131,7 @@ func newResponse(r *layer.Response) *response {
 	return &response{Items: rawItems(r.Items), Input: rawItems(r.Input), Calls: calls, Text: r.Text, Done: r.Done}
 }
 
-// size is about how many bytes the items in r will take: enough to refuse what is far too large before it is copied.
+// size estimates the encoded size of r, to refuse a request that is far too large before copying it.
 func (r *request) size() int64 {
 	n := len(r.State) + len(r.Child)
 	lists := [][]json.RawMessage{r.Items}
@@ -244,7 +244,7 @@ func tokens(budget int) *int {
 	return &budget
 }
 
-// pick makes the items that the server asks for of those that it was sent.
+// pick returns the items that the server names, out of those it was sent, and its new ones.
 func pick(d wire.Dialect, items []wire.Item, want []entry) ([]wire.Item, error) {
 	const maxNew = 64
 	out := make([]wire.Item, 0, len(items))

@@ -71,13 +71,13 @@ const (
 	noTag      = "none"
 )
 
-// Defaults are the place of a layer whose configuration does not say: behind the built-in layers, shared by the sessions
-// of a resource, 2000 tokens at most, and behind the history, since what a server recalls may depend on what was asked.
+// Defaults returns the layer's place unless configured: behind the built-in layers, shared by the sessions of a
+// resource, 2000 tokens at most, and behind the history, since a server may recall by the question.
 func Defaults(Options) layer.Defaults {
 	return layer.Defaults{ID: "http", Slot: 400, Scope: layer.Resource, Budget: layer.AtMost(2000), Live: true}
 }
 
-// hooks are what Options.Hooks may name.
+// hooks lists the values allowed in Options.Hooks.
 func hooks() []string {
 	return []string{
 		layer.HookInit, layer.HookRecall, layer.HookStore, layer.HookAppendItems, layer.HookProjectHistory,

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// BenchmarkExtractive is what the extractive observer costs at one answer, by what was said.
+// BenchmarkExtractive measures the extractive observer on one answer, by content.
 func BenchmarkExtractive(b *testing.B) {
 	const prose = "Lisbon has seven hills, and most visitors start in Alfama. The tram 28 runs every 12 minutes from Martim Moniz. " +
 		"You can also walk, which takes longer but shows more of the old town. I would start early, since the lanes fill up by noon. " +

@@ -61,7 +61,7 @@ var spelled = [cues]string{ //nolint:gosec // G101: words that people say, no cr
 	decided: `(decided|decisions?|agreed|let'?s (use|go|keep|stick|call|name|make it|do|meet)|going with|go with|chose|choose|chosen|settled on|switch(ed|ing)? to|instead of|we('ll| will) (use|be|move|switch|start|ship|launch|meet|keep)|will use|plan(ned)? to|deadline|due (on|by|at)|must (not|be|never|always|use)|scheduled|postponed|cancell?ed|approved|rejected|concluded|booked|confirmed|saved|renamed|assigned)\b`,
 	named:   `(called|named|known as|nicknamed|titled|goes by|stands for)\b`,
 	copula:  `(is|are|was|were|will be|has|have|had|equals?|costs?|lives?|works?|owns?|runs?|uses?|starts?|started|ends?|ended|expires?|opens?|closes?|born|means|belongs|contains|weighs|measures|lasts|takes?|needs|requires?|arrives?|departs?|leaves?|meets?|moved|became|joined|married|likes?|loves?|hates?|prefers?|speaks?|listens|released|founded|set|found|recorded|returned)\b`,
-	// verb is what a sentence that begins with a name goes on with.
+	// verb follows the name that a sentence begins with.
 	verb: `(?-i:is|are|was|were|has|have|lives|works|likes|loves|hates|prefers|owns|speaks|uses)\b`,
 	// exact goes along with digits.
 	exact: `(january|february|march|april|june|july|august|september|october|november|december|monday|tuesday|wednesday|thursday|friday|saturday|sunday)s?\b|(noon|midnight|dozen|hundred|thousand|million)\b`,
@@ -69,7 +69,7 @@ var spelled = [cues]string{ //nolint:gosec // G101: words that people say, no cr
 	soon: `(today|tomorrow|yesterday|tonight|this (morning|afternoon|evening|week|weekend|month|year)|(next|last|coming) (week|weekend|month|year|night|monday|tuesday|wednesday|thursday|friday|saturday|sunday)|(in|within) \S+ (days?|weeks?|months?|hours?))\b`,
 }
 
-// lexicon is what the expressions of the cues come to.
+// lexicon is the index of the cues' expressions.
 type lexicon struct {
 	words  map[string]mark
 	whence [cues]*regexp.Regexp // matches where a cue's first word begins
@@ -171,7 +171,7 @@ func (s *signs) begins(c cue, from int) bool {
 	})
 }
 
-// beginning is what the matches of an expression may begin with, in lower case.
+// beginning is a text that a match of an expression may begin with, in lower case.
 type beginning struct {
 	text string
 	more bool // a match needs more than this text
@@ -183,7 +183,7 @@ const (
 	unknown = "\x01"
 )
 
-// beginnings are those of an expression, up to the end of the first word.
+// beginnings returns the possible beginnings of an expression, up to the end of the first word.
 func beginnings(re *syntax.Regexp) []beginning {
 	switch re.Op {
 	case syntax.OpLiteral:
@@ -215,7 +215,7 @@ func beginnings(re *syntax.Regexp) []beginning {
 	}
 }
 
-// letters are those of a small class of characters.
+// letters returns the beginnings of a small class of characters.
 func letters(ranges []rune) []beginning {
 	const small = 8
 	var all []beginning
@@ -230,7 +230,7 @@ func letters(ranges []rune) []beginning {
 	return all
 }
 
-// extended puts all the tails behind each head whose first word has not ended.
+// extended appends every tail to each head whose first word has not ended.
 func extended(heads, tails []beginning) []beginning {
 	var all []beginning
 	for _, h := range heads {

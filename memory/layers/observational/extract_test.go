@@ -12,7 +12,7 @@ import (
 	"remora/wire/dialects"
 )
 
-// observed is what the extractive observer makes of one text.
+// observed returns what the extractive observer keeps of one text.
 func observed(tb testing.TB, by, text string, known ...string) []string {
 	tb.Helper()
 	st := state{Buffer: []entry{{By: by, Text: text}}}
@@ -129,7 +129,7 @@ func TestFactComesBackInAnotherSession(t *testing.T) {
 	}
 }
 
-// FuzzExtract: whatever is said, what is kept is bounded, one line each, and no block of a program.
+// FuzzExtract: observations are bounded, have one line each, and contain no block of a program.
 func FuzzExtract(f *testing.F) {
 	f.Add("My name is Ana. <observations>\nBob is 5\n</observations> I like tea")
 	f.Add("<a_b><a_b>\x00 我的名字是健。" + strings.Repeat("I have 3 cats. ", 50))

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// weight says how much a statement matters; 0 is not worth keeping.
+// weight rates a statement; 0 is not worth keeping.
 type weight int
 
 const (
@@ -22,7 +22,7 @@ const (
 var (
 	// name begins a sentence that is about somebody or something with a name.
 	name = lazily(`^\p{Lu}[\p{L}\d'’-]*\.?\s`)
-	// label is in front of what is so: "Budget: 4000 EUR".
+	// label precedes a value: "Budget: 4000 EUR".
 	label = lazily(`^[\p{L}][\p{L}\d _'’-]{1,40}[:=]\s*\S`)
 	// turned is where a statement goes over into a question: "I am Ann, what is your name?"
 	turned = lazily(`(?i)^[,;:–—-]\s+(and |so |but |now )?(what|what's|whats|who|who's|how|how's|where|where's|when|why|which|can|could|would|will|do|does|did|is|are|should)\b`)
@@ -45,13 +45,13 @@ var tongues = sync.OnceValue(func() map[string]bool {
 	return all
 })
 
-// tongueParts are the same as parts of a text: those that are not one word, and those of scripts without spaces.
+// tongueParts does the same for words of several parts, and unspacedSelves for scripts without spaces.
 var (
 	tongueParts    = lazily(`(?i)(^|[^\p{L}])(j['’]\p{L}+|m['’]appelle|me llamo)($|[^\p{L}])`)
 	unspacedSelves = []string{"私", "僕", "俺", "わたし", "我", "나는", "저는", "제 ", "내 ", "住んで", "が好き", "が嫌い", "アレルギー", "住在", "过敏", "살아요", "좋아해", "싫어해"}
 )
 
-// judge says how much a sentence matters, given who said it.
+// judge rates a sentence, given its speaker.
 func judge(text, by string) weight {
 	if !worded(text) {
 		return 0
@@ -104,10 +104,10 @@ func stated(text string) string {
 	return text
 }
 
-// space is what `\s` takes for it.
+// space is the characters that `\s` matches.
 const space = "\t\n\f\r "
 
-// judgeReport is for what assistants and tools say: they talk much, so only what is settled or precise counts.
+// judgeReport rates statements of assistants and tools: they talk much, so only settled or precise ones count.
 func judgeReport(text string) weight {
 	if question(text) {
 		return 0
@@ -139,7 +139,7 @@ func (s *signs) precise() weight {
 // exact tells of a number or a date.
 func (s *signs) exact() bool { return s.digit || s.has(exact) }
 
-// thing reports whether the sentence begins with a name, or with "The" and its like, and says what that is or does.
+// thing reports whether the sentence begins with a name, or with "The" and its like, followed by a verb.
 func (s *signs) thing() bool {
 	at := name().FindStringIndex(s.text)
 	return at != nil && s.begins(verb, at[1])

@@ -10,7 +10,7 @@ import (
 // maxSources is how many sources a statement names, the newest.
 const maxSources = 8
 
-// ledger is what is known, with what is learnt now behind it. A statement without text is one that another has replaced.
+// ledger holds the known statements, followed by the new ones. A statement without text has been replaced by another.
 type ledger struct {
 	all   []observation
 	first int // of what is learnt now
@@ -29,7 +29,7 @@ func unreplaced(all []observation) []observation {
 	return slices.DeleteFunc(slices.Clone(all), func(o observation) bool { return o.Text == "" })
 }
 
-// take enters a statement, unless it is known or corrects another. topic is what its user spoke of before.
+// take adds a statement, unless it is known or corrects another. topic is the user's previous subject.
 func (l *ledger) take(o observation, topic string) {
 	if i := l.repeats(&o); i >= 0 {
 		known := &l.all[i]
@@ -180,7 +180,7 @@ func (l *ledger) replaces(o *observation) int {
 	return -1
 }
 
-// subjectOf is what a statement says something of, "" if that is not clear.
+// subjectOf returns the subject of a statement, "" if that is not clear.
 func subjectOf(text string) string {
 	if lives().MatchString(text) {
 		return "live"

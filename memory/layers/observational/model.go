@@ -19,8 +19,8 @@ One short statement per line, each beginning with who said it (user, assistant o
 headings, no numbering. Leave out greetings, questions, code, tool dumps, passwords and what is in <known> already.
 If there is nothing worth noting, answer NONE.`
 
-// askModel has the buffer distilled by the layer's model, each session by itself and apart from what tools returned: so
-// it is known of each statement whence it came, whatever the model says of it. All of the transcript is data.
+// askModel distils the buffer with the layer's model, one call per session and one for tool results. So the origin of
+// each statement is known without trusting the model. The whole transcript is data.
 func (l *Layer) askModel(ctx context.Context, t *layer.Turn, s *state) ([]observation, error) {
 	if t.Ask == nil {
 		return nil, errors.New("observer: no model for this request")
@@ -54,7 +54,7 @@ func (l *Layer) askModel(ctx context.Context, t *layer.Turn, s *state) ([]observ
 	return found, nil
 }
 
-// parts divides a buffer into what is distilled by itself.
+// parts groups a buffer by session and by whether a tool said it.
 func parts(buffer []entry) [][]entry {
 	type key struct {
 		session string
@@ -74,8 +74,8 @@ func parts(buffer []entry) [][]entry {
 	return all
 }
 
-// attributed is who made a statement, and the statement: as the model says, if that speaker is in what it was shown, else
-// the one of those who is trusted least.
+// attributed splits the speaker from a statement. A speaker that the model was not shown is replaced by the least
+// trusted one that it was.
 func attributed(text string, part []entry) (by, statement string) {
 	here := map[string]bool{}
 	for _, e := range part {

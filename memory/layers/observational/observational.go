@@ -1,8 +1,8 @@
-// Package observational implements the layer observational_memory: it gathers messages in a buffer, distils them into short
-// observations, and shows these to the model in later requests of the same scope.
+// Package observational implements the layer observational_memory: it gathers messages in a buffer, distils them into
+// short observations, and shows these to the model in later requests of the same scope.
 //
-// Three observers distil. "extractive" needs no model: it keeps the sentences that state a fact, a preference, a
-// decision, a name, a number or a date. "model" asks one. "count" only says how much was said.
+// There are three observers. "extractive" needs no model: it keeps sentences with a fact, a preference, a decision, a
+// name, a number or a date. "model" asks a model. "count" only counts messages.
 package observational
 
 import (
@@ -36,7 +36,7 @@ const (
 	All           = "all"          // tools too
 )
 
-// Bounds of what is kept, whatever is said.
+// Limits of the state.
 const (
 	defaultThreshold    = 2000     // tokens
 	defaultObservations = 50       // observations
@@ -129,7 +129,7 @@ func (l *Layer) Has(hook string) bool {
 	return hook != layer.HookAppendItems || l.o.Inputs != AssistantOnly
 }
 
-// hears says whether a speaker is listened to.
+// hears reports whether the layer listens to a speaker.
 func (l *Layer) hears(by string) bool {
 	switch by {
 	case byUser:
@@ -247,7 +247,7 @@ func itemName(content wire.Hash) string {
 // OfView says that what the view has is not told again (layer.OfView).
 func (*Layer) OfView() bool { return true }
 
-// untold are the statements that the view does not make by itself: whatever their wording, none of their items is in it.
+// untold returns the statements none of whose items is in the view.
 func untold(t *layer.Turn, all []observation) []observation {
 	if t.InView == nil {
 		return all
@@ -268,7 +268,7 @@ func untold(t *layer.Turn, all []observation) []observation {
 	return left
 }
 
-// speaker is who says an item, "" for those that are not listened to.
+// speaker returns the speaker of an item, "" if the layer never listens to it.
 func speaker(it wire.Item) string {
 	switch {
 	case it.Kind == wire.ToolResult:
@@ -360,7 +360,7 @@ func (l *Layer) Forget(_ context.Context, t *layer.Turn, s layer.State, gone fun
 	return l.written(s, next), nil
 }
 
-// count is the observer that needs nothing: it says how many texts there were.
+// count is the observer that needs no model: it records the number of texts.
 func count(_ context.Context, t *layer.Turn, s *state) ([]observation, error) {
 	text := fmt.Sprintf("Processed %d items", len(s.Buffer)+s.Lost)
 	return []observation{{Text: text, From: []source{{Session: layer.Digest(t.Thread)}}}}, nil

@@ -20,7 +20,7 @@ var (
 	stagings = lazily(`^\*[^*]+\*`)
 )
 
-// ownWords is what of a message its user says in their own name, and whether a play begins with it.
+// ownWords returns the part of a message that users say in their own name, and whether a role play begins with it.
 func ownWords(text string) (own string, plays bool) {
 	if stagings().MatchString(text) || fiction().MatchString(text) {
 		return "", playing().MatchString(text)
@@ -37,8 +37,8 @@ func ownWords(text string) (own string, plays bool) {
 	return quotes().ReplaceAllString(withoutLetters(text), " "), false
 }
 
-// withoutLetters leaves out what stands between a greeting and a farewell, each on a line of its own. A formal greeting
-// begins a letter whose farewell may be missing.
+// withoutLetters removes letters: the lines between a greeting and a farewell, each on a line of its own. After a
+// formal greeting the farewell may be missing.
 func withoutLetters(text string) string {
 	lines := strings.Split(text, "\n")
 	begins := -1
@@ -74,7 +74,7 @@ var (
 	kin    = lazily(`(?i)\b(my|our) ((older|younger|little|big|eldest|youngest) )?(wife|daughter|mother|mom|mum|sister|girlfriend|aunt|grandmother|niece|husband|son|father|dad|brother|boyfriend|uncle|grandfather|nephew|partner|boss|colleague|friend|dog|cat|baby)([- ]in[- ]law)?\b( \p{Lu}\p{L}+)?`)
 )
 
-// judgeOwn is judge for the own words of a user, without what passes. whose is who she or he is, "" for nobody.
+// judgeOwn is judge for a user's own words, without interjections. whose is the person that "she" or "he" means, or "".
 func judgeOwn(text, whose string) (weight, string) {
 	bare := strings.TrimSpace(interjections().ReplaceAllString(text, ""))
 	switch {
@@ -110,13 +110,13 @@ func judgeOwn(text, whose string) (weight, string) {
 	}
 }
 
-// instructs says whether a sentence tells a model or a user what to do: from tools and models, none of that is kept.
+// instructs matches sentences that instruct a model or a user. Such sentences of tools and models are not kept.
 var instructs = lazily(`(?i)\b(must|should|shall|always|never|from now on|ignore|instructions?|assistant|polic(y|ies)|obey|remember|the user|please|(make|be) sure|` +
 	`you (now |also |still )?(need|have|ought|are (required|asked|told|expected|supposed|instructed)) to)\b|` +
 	`^(then |now |next,? |first,? )?(add|answer|buy|call|click|confirm|copy|delete|disregard|do not|don'?t|download|email|execute|export|fetch|forget|forward|give|` +
 	`include|install|mail|open|pay|post|print|read|remove|reply|respond|reveal|run|say|send|set|share|stop|tell|transfer|type|upload|use|visit|write)\b`)
 
-// frames are what tools put around their output.
+// frames matches the lines that tools put around their output.
 var frames = lazily(`(?i)^(chunk id|wall time|exit code|process (exited|finished)|original token count|output|stdout|stderr|status|result|total|done|ok|success|warning|duration|elapsed|found \d|showing|\w+ ?[:=])`)
 
 // week days by name.

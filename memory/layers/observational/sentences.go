@@ -9,7 +9,7 @@ import (
 	"remora/memory/layer"
 )
 
-// Bounds of the splitting, so that it stays linear whatever it is given.
+// Limits that keep splitting linear in the length of the text.
 const (
 	maxWord      = 64  // bytes of a word; longer ones are data
 	maxJudged    = 600 // bytes of a sentence that are looked at; what is kept is shorter still
@@ -102,7 +102,7 @@ func split(l string) []string {
 	return found
 }
 
-// ends reports whether a sentence ends with r, between what is before and after it.
+// ends reports whether r ends a sentence, given the text before and after it.
 func ends(r rune, before, after string) bool {
 	switch r {
 	case '。', '！', '？', '؟', '।':
@@ -145,8 +145,8 @@ var programs = map[string]bool{
 	"documents": true, "memory": true, "memories": true, "code": true, "pre": true, "script": true, "style": true,
 }
 
-// withoutBlocks leaves out blocks in tags: those of recalled memory, which would be learnt again, and those by which
-// agents describe their surroundings. One that is not closed ends with the text if it is known to be a program's.
+// withoutBlocks removes blocks in tags: recalled memory, which would be learnt again, and the blocks in which agents
+// describe their environment. An unclosed block of a known program reaches to the end of the text.
 func withoutBlocks(text string) string {
 	var b strings.Builder
 	for unclosed := 0; unclosed < maxUnclosed; {

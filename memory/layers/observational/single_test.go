@@ -11,7 +11,7 @@ import (
 	"remora/wire/dialects"
 )
 
-// TestSingleMessages: what the layer keeps of one message in a session of its own, whoever is listened to. Without want
+// TestSingleMessages: the observations that one message leaves in a session of its own, for each speaker. Without want
 // nothing is kept.
 func TestSingleMessages(t *testing.T) {
 	for name, rows := range map[string][]struct{ by, text, want string }{
@@ -101,7 +101,7 @@ func TestSingleMessages(t *testing.T) {
 	}
 }
 
-// keptOf is what the layer keeps of one text, with the extractive observer and all speakers listened to.
+// keptOf returns the observations of one text, with the extractive observer and all speakers.
 func keptOf(t *testing.T, by, text string) []string {
 	t.Helper()
 	l, tu := newLayer(t, Options{Inputs: All}), turn(nil)

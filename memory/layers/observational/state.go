@@ -39,7 +39,7 @@ type entry struct {
 
 func (e *entry) source() source { return source{e.Session, e.Item} }
 
-// perEntry is what an entry costs beside its text, in bytes: many empty ones must not fill the state either.
+// perEntry is the overhead of an entry in bytes, so that many empty entries cannot fill the state.
 const perEntry = 96
 
 // observation is one statement that is kept, and who made it.
@@ -68,7 +68,7 @@ func (o *observation) line() string {
 	return who + ": \"" + strings.ReplaceAll(o.Text, `"`, "'") + "\""
 }
 
-// state is what the layer keeps.
+// state is the stored state of the layer.
 type state struct {
 	Observations []observation `json:"observations"`
 	Buffer       []entry       `json:"buffer"`
@@ -78,7 +78,7 @@ type state struct {
 	Lost int `json:"lost,omitempty"`
 	// Play is the session in which somebody plays a part, empty for none.
 	Play string `json:"play,omitempty"`
-	// Topic is what a user has spoken of last, to which "it" refers.
+	// Topic is the user's last subject, which "it" refers to.
 	Topic heard `json:"topic,omitzero"`
 }
 
@@ -88,7 +88,7 @@ type heard struct {
 	Text    string `json:"text"`
 }
 
-// whose is the latest of a user's people in a session, "" for nobody.
+// whose returns the person that the user mentioned last in a session, or "".
 func (st *state) whose(session string) string {
 	for _, o := range slices.Backward(st.Observations) {
 		if slices.ContainsFunc(o.From, func(s source) bool { return s.Session == session }) {
@@ -111,7 +111,7 @@ func decode(b []byte) (state, error) {
 	return st.shared(), nil
 }
 
-// sound says whether observations were made by speakers that are known.
+// sound reports whether all observations have a known speaker.
 func sound(all []observation) bool {
 	return !slices.ContainsFunc(all, func(o observation) bool {
 		return o.By != "" && o.By != byUser && o.By != byAssistant && o.By != byTool
@@ -187,7 +187,7 @@ func quoted(b []byte, text string) []byte {
 	return b
 }
 
-// shared is the state as it can be given to several: whoever appends to a list gets one of their own.
+// shared clips the lists, so that appending to the returned state copies them.
 func (st state) shared() state {
 	st.Observations, st.Buffer = slices.Clip(st.Observations), slices.Clip(st.Buffer)
 	return st
@@ -256,8 +256,8 @@ func (st *state) share(by string, most int) {
 	})
 }
 
-// line is text as one line of at most limit characters: runs of white space and control characters become one space,
-// and what is cut ends in "...".
+// line makes text one line of at most limit characters. Runs of white space and control characters become one space; a
+// cut text ends in "...".
 func line(text string, limit int) string {
 	text = layer.OneLine(text)
 	if utf8.RuneCountInString(text) <= limit {

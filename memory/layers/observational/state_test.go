@@ -16,7 +16,7 @@ import (
 	"remora/wire/dialects"
 )
 
-// told is what a turn does to a state: input, what is recalled, and the answer.
+// told plays one turn on a state and returns the new state and the recalled text.
 func told(tb rapid.TB, l *layer.Turn, with func() *Layer, s layer.State, user, assistant string) (layer.State, string) {
 	tb.Helper()
 	ctx := context.Background()
@@ -113,7 +113,7 @@ func TestSharedStateBeyondBound(t *testing.T) {
 	}
 }
 
-// FuzzState: what is read and written again reads the same.
+// FuzzState: a state that was read and written reads the same.
 func FuzzState(f *testing.F) {
 	f.Add([]byte(`{"observations":[{"by":"user","text":"a","said":"2026-01-01","from":[{"session":"s","item":"i"}]},{"text":"<b>\u2028\ud800"}],"buffer":[{"by":"user","text":"x","session":"s"}],"bufferTokens":1,"version":3,"lost":2}`))
 	f.Add([]byte(`{"observations":null,"buffer":[]}`))

@@ -30,7 +30,7 @@ const (
 	maxAdvice    = 4_000 // bytes of instructions
 	// maxState bounds all of it together, in bytes: the limits above allow more than is worth keeping.
 	maxState = 512 << 10
-	// maxEntry is what the end of an execution may add to that, in bytes.
+	// maxEntry is what the log entry of a run's end may add to that, in bytes.
 	maxEntry = 1 << 10
 )
 
@@ -47,8 +47,8 @@ const (
 
 // Options are the layer's own keys.
 type Options struct {
-	// AllowedTools are the client's tools that may be called while planning: those that only read. Without it these are
-	// the usual names of agents' reading tools (see ReadOnlyTools); functions of layers are always allowed.
+	// AllowedTools are the client's tools that may be called while planning; default the usual names of agents' reading
+	// tools (see ReadOnlyTools). Functions of layers are always allowed.
 	AllowedTools []string `mapstructure:"allowed_tools"`
 	// Instructions are told to the model while it plans, after the layer's own.
 	Instructions string `mapstructure:"instructions"`
@@ -95,7 +95,7 @@ func New(o Options) (*Layer, error) {
 	return l, nil
 }
 
-// state is what is kept.
+// state is the stored state of the layer.
 type state struct {
 	Phase     string                     `json:"phase"`
 	PRD       string                     `json:"prd,omitempty"`
@@ -112,7 +112,7 @@ type logEntry struct {
 	Outcome   string `json:"outcome"` // success or failure
 }
 
-// read is what is kept, the idle state where that is not a plan.
+// read decodes a stored state, and returns the idle state if it is not a plan.
 func read(s layer.State) state {
 	var st state
 	if err := json.Unmarshal(s, &st); err != nil || len(s) > maxState+maxEntry || !st.sane() {
@@ -138,7 +138,7 @@ func (st *state) sane() bool {
 
 func characters(raw []byte) int { return utf8.RuneCount(raw) }
 
-// Init begins with what is kept, or with nothing where that is not a plan.
+// Init keeps a stored plan and discards anything else.
 func (*Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.State, error) {
 	if st := read(stored); st.Phase == idle {
 		return nil, nil
@@ -168,7 +168,7 @@ func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget i
 	return layer.Recalled{Messages: []string{block}, Tokens: tokens}, nil
 }
 
-// outcome tells how the plan ended.
+// outcome recalls how the plan ended.
 func (st *state) outcome(t *layer.Turn, budget int) layer.Recalled {
 	result := "unknown"
 	if n := len(st.Log); n > 0 {

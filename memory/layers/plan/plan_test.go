@@ -247,7 +247,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// FuzzTools: whatever is kept and whatever is asked, the state stays a plan that can be read again.
+// FuzzTools: after any calls on any stored bytes, the state is a plan that can be read again.
 func FuzzTools(f *testing.F) {
 	f.Add([]byte(`{"phase":"planning","version":1}`), []byte(`{"content":"x","name":"w","document":{"a":[{}]},"action":"execute"}`))
 	f.Add([]byte(`{"phase":"executing","prd":"x","planTree":{},"version":2147483647}`), []byte(`{"document":"\"{\\\""}`))

@@ -10,7 +10,7 @@ import (
 	"remora/memory/layer"
 )
 
-// arguments are those of all functions; each uses some.
+// arguments are the arguments of all functions; each uses some.
 type arguments struct {
 	Goal     string          `json:"goal"`
 	Content  string          `json:"content"`
@@ -20,7 +20,8 @@ type arguments struct {
 	Success  *bool           `json:"success"`
 }
 
-// function changes the state and says what it did, or says why not and changes nothing (changed is false).
+// function changes the state and returns a message. If changed is false, the message is the reason and the state is
+// unchanged.
 type function func(t *layer.Turn, st *state, a arguments) (said string, changed bool)
 
 // Tools are the functions of the plan. Their failures are results, not errors: the model reads them and goes on.

@@ -27,10 +27,10 @@ type file struct {
 	changed time.Time
 }
 
-// maxEntries is how many entries of folders are looked at, whatever they are.
+// maxEntries limits the folder entries visited.
 const maxEntries = 1_000_000
 
-// look returns the files that are there now, in the order of the configuration, those of a folder in that of their paths.
+// look lists the current files in the order of the configuration, the files of a folder by path.
 func (f folder) look() ([]file, error) {
 	var all []file
 	seen := map[string]bool{}

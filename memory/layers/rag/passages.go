@@ -21,7 +21,7 @@ func (p *passage) head() string {
 	return "[" + strings.NewReplacer("[", "(", "]", ")").Replace(layer.Line(p.file+", "+p.section, maxHead)) + "]"
 }
 
-// searched is what the index knows of the passage: the words of its file's name and of its headings count as well.
+// searched returns the indexed text of the passage, with the words of its file's name and headings.
 func (p *passage) searched() string {
 	name := strings.TrimSuffix(p.file, path.Ext(p.file))
 	return strings.NewReplacer("/", " ", "-", " ", "_", " ").Replace(name) + "\n" + p.section + "\n" + p.text

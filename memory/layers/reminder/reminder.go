@@ -82,7 +82,7 @@ type state struct {
 	Calls int `json:"calls"`
 }
 
-// read is what is kept, the empty state where that is not one.
+// read decodes a stored state, and returns the empty state if it is not a count.
 func read(s layer.State) state {
 	var st state
 	if json.Unmarshal(s, &st) != nil || st.Turns < 0 || st.Calls < 0 || st.Turns > math.MaxInt32 || st.Calls > math.MaxInt32 {
@@ -91,7 +91,7 @@ func read(s layer.State) state {
 	return st
 }
 
-// Init begins with what is kept, or with nothing where that is not a count.
+// Init keeps a stored count and discards anything else.
 func (*Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.State, error) {
 	if read(stored) == (state{}) {
 		return nil, nil

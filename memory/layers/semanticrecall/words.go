@@ -2,7 +2,7 @@ package semanticrecall
 
 import "remora/memory/index"
 
-// words are what a text is about.
+// words is the set of a text's words.
 type words map[string]bool
 
 func newWords(text string) words {

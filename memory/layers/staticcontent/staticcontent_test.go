@@ -31,7 +31,7 @@ func open(t *testing.T, o staticcontent.Options) *staticcontent.Layer {
 	return l
 }
 
-// recall is what the layer tells the model, "" for nothing.
+// recall returns the recalled text, "" for none.
 func recall(t *testing.T, l *staticcontent.Layer, budget int) string {
 	t.Helper()
 	got, err := l.Recall(t.Context(), &layer.Turn{Count: layertest.Quarter}, nil, budget)

@@ -39,7 +39,7 @@ type Rule struct {
 	// A member that is not there makes it false. Any other failure, such as too much work, counts as true in a rule that
 	// denies and in one that asks a model, so that input made to break an expression gets around neither.
 	When string `mapstructure:"when"`
-	// Action is what is decided where When is true: deny, guide or allow.
+	// Action is the decision when When is true: deny, guide or allow.
 	Action string `mapstructure:"action"`
 	// Guidance is told to the model with the action; empty for the standard text.
 	Guidance string `mapstructure:"guidance"`
@@ -52,7 +52,7 @@ type ModelCheck struct {
 	// Mode is sync, so that the call or the response waits for the verdict, or async, so that nothing waits and the
 	// model is told in the next turn; default sync.
 	Mode string `mapstructure:"mode"`
-	// Prompt says what to look for.
+	// Prompt describes what to look for.
 	Prompt string `mapstructure:"prompt"`
 }
 

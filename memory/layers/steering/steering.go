@@ -31,8 +31,8 @@ type Options struct {
 	Rules []Rule `mapstructure:"rules"`
 	// MaxLedgerEntries is how many decisions are remembered; default 100, at most 1000.
 	MaxLedgerEntries int `mapstructure:"max_ledger_entries"`
-	// MaxRetries is how often a model is asked again whose verdict cannot be read; default 1, at most 5. What stays
-	// unreadable allows.
+	// MaxRetries is how often the model is asked again after an unreadable verdict; default 1, at most 5. A verdict
+	// that stays unreadable allows.
 	MaxRetries *int `mapstructure:"max_retries"`
 	// HasModel: the layer is configured with a model. It is no key of its own.
 	HasModel bool `mapstructure:"-"`
@@ -63,7 +63,7 @@ type Layer struct {
 	retries int
 }
 
-// New returns the layer. The error joins one line per rule or key that is wrong; those of rules name their index and id.
+// New returns the layer. The error joins one line per wrong rule or key; a rule's line names its index and id.
 func New(o Options) (*Layer, error) {
 	l := &Layer{ledger: o.MaxLedgerEntries, retries: defaultRetries}
 	var errs []error
@@ -126,8 +126,8 @@ func below(at string, err error) error {
 	return errors.Join(errs...)
 }
 
-// Has tells which hooks the rules need (layer.Selective): answers and tool calls are only held back where a rule may
-// stop them.
+// Has selects the hooks that the rules need (layer.Selective): answers and tool calls are only held back where a rule
+// may stop them.
 func (l *Layer) Has(hook string) bool {
 	switch hook {
 	case layer.HookReviewToolCall:
@@ -211,7 +211,7 @@ func stronger(all, d layer.Verdict) layer.Verdict {
 	return all
 }
 
-// judge is what one rule decides at once.
+// judge returns the verdict of one rule.
 func (l *Layer) judge(ctx context.Context, t *layer.Turn, r *rule, sub subject) (layer.Verdict, error) {
 	matched, decided := r.match(ctx, sub)
 	if decided {

@@ -305,7 +305,7 @@ func (c constant) Complete(context.Context, string, string, int) (string, error)
 	return string(c), nil
 }
 
-// FuzzVerdict: a verdict is read or not, and what is told is one line of bounded length.
+// FuzzVerdict: a verdict that can be read has guidance of one line and bounded length.
 func FuzzVerdict(f *testing.F) {
 	f.Add("DENY: no\nmore")
 	f.Add(" guide::: \xff\x00")

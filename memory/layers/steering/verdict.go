@@ -73,8 +73,8 @@ func shown(text string) string {
 	return strings.ToValidUTF8(text, "\uFFFD")
 }
 
-// state is what the layer keeps: what was decided, and what the model is still to be told. No content is in it but the
-// model's advice.
+// state is the stored state: past decisions, and the feedback still to be shown to the model. Its only content is the
+// model's own advice.
 type state struct {
 	Ledger []entry    `json:"ledger"`
 	Queue  []feedback `json:"queue"`
@@ -116,7 +116,7 @@ func (st *state) queue(f feedback) {
 	st.Queue = st.Queue[max(0, len(st.Queue)-maxQueue):]
 }
 
-// entry is what the ledger says about a decision on s.
+// entry returns the ledger's entry for a decision on s.
 func (s subject) entry(t *layer.Turn, rule string, a layer.Action) entry {
 	const maxName = 64 // bytes, as many as upstreams allow
 	e := entry{Kind: "model_turn", Turn: t.ID, Rule: rule, Outcome: "allow"}

@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// maxGiven is of how many children it is known what they gave back; those that did so longest ago are forgotten.
+	// maxGiven limits the children whose returns are known; the oldest are forgotten.
 	maxGiven = 64
 	// maxMembers is how many members of their data are known, for all of them.
 	maxMembers = 4096
-	// printSize is the length in bytes of what is kept of a name or of a member.
+	// printSize is the length of a fingerprint of a name or of a member, in bytes.
 	printSize = 8
 )
 
-// given is what a child had when it last gave it back. A child may do so any number of times, after each of its
-// executions and with each call of the completion endpoint: what it gave already is not given again.
+// given records what a child has returned. A child returns after each of its runs and with each call of the completion
+// endpoint, and must not return the same thing twice.
 type given struct {
 	Child   string `json:"child"`             // fingerprint of its session, in hex
 	Marked  int    `json:"marked"`            // as in state
@@ -47,7 +47,7 @@ func asSet(prints []byte) map[string]bool {
 	return all
 }
 
-// saneCounts reports whether the counts of a state fit each other, and what is kept of children is bounded.
+// saneCounts reports whether the counts of a state fit each other, and the records of children are within limits.
 func saneCounts(st state) bool {
 	members := 0
 	for _, g := range st.Given {
@@ -125,7 +125,7 @@ func (st state) withExecution(id string, data map[string]json.RawMessage) (layer
 	return st.encode()
 }
 
-// takeGiven takes away what is known of a child.
+// takeGiven removes and returns the record of a child.
 func (st *state) takeGiven(child string) given {
 	i := slices.IndexFunc(st.Given, func(g given) bool { return g.Child == child })
 	if i < 0 {
@@ -136,7 +136,7 @@ func (st *state) takeGiven(child string) given {
 	return g
 }
 
-// keepGiven adds what is known of a child, and forgets what there is no room for.
+// keepGiven adds the record of a child, and drops the oldest ones over the limits.
 func (st *state) keepGiven(now given) {
 	st.Given = append(st.Given, now)
 	members := 0

@@ -30,7 +30,7 @@ const (
 	maxDepth       = 32 // nesting of a value
 )
 
-// outcomeKey is the member of data that tells how the last execution ended. The model cannot set it.
+// outcomeKey is the member of data with the outcome of the last run. The model cannot set it.
 const outcomeKey = "__outcome"
 
 // Options are the layer's own keys.
@@ -63,7 +63,7 @@ func New(o Options) (*Layer, error) {
 	}
 }
 
-// state is what is kept.
+// state is the stored state of the layer.
 type state struct {
 	Checkpoints []checkpoint               `json:"checkpoints"`
 	Files       []string                   `json:"files"`
@@ -76,7 +76,7 @@ type state struct {
 	Base   int `json:"base,omitempty"`
 	// Spawned are fingerprints of the members of the data that the session was spawned with.
 	Spawned []byte `json:"spawned,omitempty"`
-	// Given is what children have given back, the latest last.
+	// Given records what children have returned, the latest last.
 	Given []given `json:"given,omitempty"`
 }
 
@@ -88,7 +88,7 @@ type checkpoint struct {
 	Outcome string `json:"outcome,omitempty"`
 }
 
-// read is what is kept, the empty state where that is not one.
+// read decodes a stored state, and returns the empty state if it is not a task state.
 func read(s layer.State) state {
 	var st state
 	if json.Unmarshal(s, &st) != nil || !sane(st) {
@@ -149,7 +149,7 @@ func (st state) encode() (layer.State, error) {
 	return layer.Encode(st)
 }
 
-// Init begins with what is kept, or with nothing where that is not a task state.
+// Init keeps a stored task state and discards anything else.
 func (*Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.State, error) {
 	var st state
 	if err := json.Unmarshal(stored, &st); err == nil && bytes.HasPrefix(stored, []byte("{")) && sane(st) {

@@ -152,7 +152,7 @@ func TestRecall(t *testing.T) {
 	}
 }
 
-// shown is what the model is shown of a state, without its spaces.
+// shown returns the recalled JSON of a state, without its spaces.
 func shown(t *testing.T, s layer.State) string {
 	t.Helper()
 	got, err := open(t, taskstate.Options{}).Recall(t.Context(), at(0), s, 0)
@@ -259,7 +259,7 @@ func TestReturnCountsOnce(t *testing.T) {
 	}
 }
 
-// TestReturnOfManyCounts: what is no longer kept is not given again, and what is known of children is bounded.
+// TestReturnOfManyCounts: marks over the limit are not returned again, and the records of children are bounded.
 func TestReturnOfManyCounts(t *testing.T) {
 	f := &family{t: t, l: open(t, taskstate.Options{}), states: map[string]layer.State{}}
 	f.play("spawn x," + strings.Repeat("mark x,", 60) + "return x" + strings.Repeat(", mark", 20))
@@ -317,7 +317,7 @@ func TestBadOptions(t *testing.T) {
 	}
 }
 
-// FuzzTools: whatever is kept and whatever is asked, the state stays one that can be read again.
+// FuzzTools: after any calls on any stored bytes, the state can be read again.
 func FuzzTools(f *testing.F) {
 	f.Add([]byte(`{"checkpoints":[],"files":["a"],"data":{"k":[1]}}`), []byte(`{"key":"k","value":null,"path":"b"}`))
 	f.Add([]byte(`{"data":{"k":[[[[`), []byte(`{"key":"\u0000","value":"x"}`))

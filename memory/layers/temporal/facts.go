@@ -12,7 +12,7 @@ import (
 	"remora/wire"
 )
 
-// state is what the layer keeps. Facts are listed by the time that they hold for, as ISO 8601 spells it.
+// state is the stored state. The keys of Facts are the times at which they hold, in ISO 8601.
 type state struct {
 	Facts        map[string][]fact `json:"facts"`
 	Buffer       []heard           `json:"buffer"`
@@ -79,7 +79,7 @@ type dated struct {
 
 func (d dated) String() string { return "[" + d.at + "] " + d.fact }
 
-// list is every fact, oldest first; those of one time in the order in which they were learnt.
+// list returns all facts, oldest first; facts of the same time in the order in which they were learnt.
 func (st *state) list() []dated {
 	var all []dated
 	for _, at := range slices.Sorted(maps.Keys(st.Facts)) {

@@ -22,7 +22,7 @@ type found struct {
 	Facts []string `json:"facts"`
 	// Date is the day, or the first and the last day, that the query names.
 	Date string `json:"date,omitempty"`
-	// Fuzzy: nothing is known of that time, and the facts are those nearest to it.
+	// Fuzzy: there are no facts for that time, and these are the nearest to it.
 	Fuzzy bool `json:"fuzzy,omitempty"`
 }
 

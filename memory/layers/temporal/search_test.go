@@ -8,7 +8,7 @@ import (
 	"remora/memory/layer"
 )
 
-// TestSearch: the query decides what is found: a time in it, and its words.
+// TestSearch: a query finds facts by a time in it and by its words.
 func TestSearch(t *testing.T) {
 	now := time.Date(2026, 3, 5, 9, 7, 0, 0, time.UTC) // a Thursday
 	all := []dated{

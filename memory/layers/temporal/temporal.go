@@ -17,7 +17,7 @@ import (
 	"remora/wire"
 )
 
-// Bounds of what is kept, whatever is said.
+// Limits of the state.
 const (
 	defaultThreshold = 2000     // tokens
 	defaultFacts     = 200      // facts
@@ -52,8 +52,8 @@ func (o Options) grounds() bool { return o.GroundDateTime == nil || *o.GroundDat
 // DependOn tells the options whether the layer has a model.
 func (o *Options) DependOn(hasModel bool, _ layer.Scope) { o.HasModel = hasModel }
 
-// Defaults are the layer's place and limits as options change them: the ledger needs a larger budget, and without
-// the time what is recalled does not change with every request.
+// Defaults returns the layer's place and limits: the ledger needs a larger budget, and without the time, recall does
+// not change with every request.
 func Defaults(o Options) layer.Defaults {
 	tokens := 200.0
 	if o.InjectLedger {

@@ -190,7 +190,7 @@ func TestContract(t *testing.T) {
 		layertest.States(layer.State(`{"facts":{"2026-01-01":[{"text":"a </zz>"},{"text":"b"}],"2026-01-02":[{"text":"c","from":["s"]}]},"buffer":[{"text":"x","session":"s"}],"bufferTokens":1,"version":2}`)))
 }
 
-// FuzzParse: whatever a model answers, facts are bounded, one line each, and sort by their date.
+// FuzzParse: facts of any answer are bounded, have one line each, and sort by date.
 func FuzzParse(f *testing.F) {
 	f.Add(fiveFacts)
 	f.Add("2026-01-01T00:00:00.5+01:00 | x\n\x00\xff | y\n" + strings.Repeat("long ", 500))

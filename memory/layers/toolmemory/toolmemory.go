@@ -18,7 +18,7 @@ import (
 	"remora/wire"
 )
 
-// Bounds of what is kept. Sizes are in bytes.
+// Limits of the state. Sizes are in bytes.
 const (
 	defaultKeep    = 3
 	maxKeep        = 50
@@ -41,8 +41,8 @@ type Options struct {
 type Tool struct {
 	// Name is the tool's name, as the client offers it.
 	Name string `mapstructure:"name"`
-	// ID names the memory that its results go to, the name by default. Tools of one id share it; the first one says how
-	// many results it keeps and how they read.
+	// ID names the memory of its results, the tool's name by default. Tools of one id share a memory; the first one
+	// sets Keep and Template.
 	ID string `mapstructure:"id"`
 	// Keep is how many results are remembered, the newest; 3 by default.
 	Keep int `mapstructure:"keep"`
@@ -124,7 +124,7 @@ func (t *Tool) check(at string) error {
 	return errors.Join(errs...)
 }
 
-// state is what is kept: calls without a result yet, and results, both from the oldest to the newest.
+// state is the stored state: calls without a result yet, and results, oldest first.
 type state struct {
 	Pending []entry `json:"pending,omitempty"`
 	Results []entry `json:"results,omitempty"`
@@ -140,8 +140,8 @@ type entry struct {
 
 func (e entry) size() int { return len(e.Call) + len(e.Name) + len(e.Arguments) + len(e.Result) }
 
-// read is what is kept, the empty state where that is not one. An entry of a tool that is no longer configured, or
-// larger than this package makes them, is left out.
+// read decodes a stored state, and returns the empty state if it is not one. It drops entries of tools that are no
+// longer configured, and entries over the limits.
 func (l *Layer) read(s layer.State) state {
 	var st state
 	if json.Unmarshal(s, &st) != nil {
@@ -190,7 +190,7 @@ func (st state) encode() (layer.State, error) {
 	return raw, nil
 }
 
-// Init begins with what is kept, or with nothing where that is not a tool memory.
+// Init keeps a stored tool memory and discards anything else.
 func (l *Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.State, error) {
 	if st := l.read(stored); len(st.Pending) == 0 && len(st.Results) == 0 {
 		return nil, nil
@@ -271,7 +271,7 @@ func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget i
 	return layer.Recalled{Messages: l.blocks(results[drop:]), Tokens: l.cost(t, results[drop:], budget)}, nil
 }
 
-// cost is what the blocks of these results cost, in tokens, and -1 where that is more than the budget.
+// cost returns the tokens of these results' blocks, or -1 if they exceed the budget.
 func (l *Layer) cost(t *layer.Turn, results []entry, budget int) int {
 	tokens := 0
 	for _, m := range l.blocks(results) {

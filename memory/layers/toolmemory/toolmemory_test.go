@@ -98,7 +98,7 @@ func TestRemembers(t *testing.T) {
 	}
 }
 
-// A result is remembered once and only for a call that the model made; what is long is cut.
+// A result is remembered once and only for a call that the model made; long ones are cut.
 func TestResults(t *testing.T) {
 	l := open(t, toolmemory.Tool{Name: "a"})
 	s := used(t, l, nil, dialects.Chat, layer.ToolCall{ID: "1", Name: "a", Arguments: strings.Repeat("é", 5000)}, strings.Repeat("日", 5000))

@@ -9,8 +9,8 @@ import (
 	"remora/memory/layer"
 )
 
-// deleteMember is the member of an update that names what is to be removed. Null cannot say it: it is a value that a note
-// may have.
+// deleteMember is the member of an update that names the members to remove. Null cannot: it is a value that a note may
+// have.
 const deleteMember = "_delete"
 
 // maxDeletions bounds the paths of one update.

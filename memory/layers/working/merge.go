@@ -16,9 +16,9 @@ const (
 	maxNesting = 64
 )
 
-// keptInOrder is how large a state may be, in bytes, whose members keep the order in which they were first written, as
-// JavaScript's do. In a larger one, which some budget may not show as a whole, a member that is written again moves to the
-// end: the newest notes stand last.
+// keptInOrder is the size in bytes up to which a state keeps its members in the order in which they were first written,
+// as JavaScript does. In a larger one, which may exceed a budget, a member that is written again moves to the end, so
+// that the newest notes come last.
 const keptInOrder = 512
 
 // member is one member of an object.
@@ -85,7 +85,7 @@ func parseUpdate(arguments []byte) (jsontext.Value, error) {
 	dec := jsontext.NewDecoder(bytes.NewReader(arguments), jsontext.AllowInvalidUTF8(true))
 	enc := jsontext.NewEncoder(&out, jsontext.AllowInvalidUTF8(true))
 	for {
-		// A name is what follows an even number of tokens in an object.
+		// A name follows an even number of tokens in an object.
 		kind, n := dec.StackIndex(dec.StackDepth())
 		named := kind == '{' && n%2 == 0
 		token, err := dec.ReadToken()
@@ -129,8 +129,8 @@ func merge(s layer.State, update jsontext.Value) layer.State {
 	return layer.State(deepMerge(jsontext.Value(s), update, 0, len(s)+len(update) > keptInOrder))
 }
 
-// deepMerge puts update over old: objects member by member down to mergeDepth, anything else replaced. With newestLast
-// what is written stands behind what is not.
+// deepMerge merges update into old: objects member by member down to mergeDepth, anything else is replaced. With
+// newestLast the updated members move to the end.
 func deepMerge(old, update jsontext.Value, depth int, newestLast bool) jsontext.Value {
 	if depth >= mergeDepth {
 		return update

@@ -46,7 +46,8 @@ func reduce(v jsontext.Value, depth int, newest bool, fits func(jsontext.Value) 
 	return join(list[first:], first), kept > 0
 }
 
-// parts takes an object or a list apart. join makes it of some of them, and says how many are missing.
+// parts splits an object or a list into members. join puts some of them together again, and adds the number of missing
+// ones.
 func parts(v jsontext.Value) (list []member, join func([]member, int) jsontext.Value) {
 	switch v.Kind() {
 	case '{':

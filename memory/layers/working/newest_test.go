@@ -23,7 +23,7 @@ func update(tb testing.TB, l *working.Layer, s layer.State, arguments string) la
 	return next
 }
 
-// body is what of the working memory the model is shown.
+// body returns the recalled part of the working memory.
 func body(t *testing.T, l *working.Layer, s layer.State, budget int) string {
 	t.Helper()
 	text := recall(t, l, s, budget)
@@ -68,8 +68,8 @@ func TestRewrittenNotesAreNew(t *testing.T) {
 	}
 }
 
-// TestWhatIsShown: whatever is noted and whatever the budget, what is shown is valid JSON and keeps within it; and the note
-// that was made last is in it if it fits by itself.
+// TestWhatIsShown: the recalled text is valid JSON within any budget, and contains the latest note if that fits by
+// itself.
 func TestWhatIsShown(t *testing.T) {
 	l := open(t, working.Options{})
 	rapid.Check(t, func(rt *rapid.T) {

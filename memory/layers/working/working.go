@@ -97,7 +97,7 @@ func New(o Options) (*Layer, error) {
 // Prompt reports that no hook waits (layer.Prompt).
 func (*Layer) Prompt() bool { return true }
 
-// Init begins with what is kept, or with nothing where that is not a working memory or breaks the schema.
+// Init keeps a stored working memory that satisfies the schema and discards anything else.
 func (l *Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.State, error) {
 	if d := l.read(stored); d.text == "" || !d.valid {
 		return nil, nil
@@ -131,8 +131,8 @@ func (l *Layer) satisfied(document []byte) bool {
 	return l.schema == nil || l.schema.Validate(document) == nil
 }
 
-// Recall is the block working_memory. Over the budget the indentation goes first, and then
-// the oldest notes: what is left is the newest, whole, and valid JSON. Of a text the end goes.
+// Recall returns the block working_memory. Over budget it drops the indentation first, then the oldest notes: the rest
+// is whole and valid JSON. A text loses its end.
 func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
 	const tag = "working_memory"
 	d := l.read(s)
@@ -160,8 +160,8 @@ func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget i
 	return layer.Recalled{Messages: []string{block}, Tokens: tokens}, nil
 }
 
-// Store takes the first call of updateWorkingMemory whose arguments are a JSON object. An update that is refused is an
-// error and leaves the state.
+// Store applies the first call of updateWorkingMemory whose arguments are a JSON object. A refused update is an error
+// and leaves the state unchanged.
 func (l *Layer) Store(_ context.Context, _ *layer.Turn, s layer.State, r *layer.Response) (layer.State, error) {
 	if l.options.ReadOnly {
 		return s, nil
@@ -182,7 +182,7 @@ var errNoObject = errors.New("arguments: want a JSON object, each member once, n
 
 // update is the state after an update, or the state as it is and why not.
 func (l *Layer) update(s layer.State, arguments []byte) (layer.State, error) {
-	// Escapes make JSON up to six times as long as what it says; what is longer than that need not be read.
+	// Escapes make JSON up to six times as long as its text; anything longer cannot fit.
 	if len(arguments) > 6*l.options.MaxBytes {
 		return s, l.tooLarge()
 	}
@@ -211,7 +211,7 @@ func (l *Layer) tooLarge() error {
 	return fmt.Errorf("the working memory would have more than %d bytes; keep less in it", l.options.MaxBytes)
 }
 
-// Spawn gives a child of a resource's session what its parent has, and that of a thread nothing.
+// Spawn gives a child session a copy of the parent's state if the layer's scope is a resource, and nothing otherwise.
 func (l *Layer) Spawn(_ context.Context, _ *layer.Turn, parent layer.State) (layer.State, error) {
 	if l.options.Scope != layer.Resource {
 		return nil, nil

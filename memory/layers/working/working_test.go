@@ -25,7 +25,7 @@ func open(tb testing.TB, o working.Options) *working.Layer {
 
 var turn = &layer.Turn{Count: layertest.Quarter}
 
-// recall is what the layer tells the model, "" for nothing.
+// recall returns the recalled text, "" for none.
 func recall(t *testing.T, l *working.Layer, s layer.State, budget int) string {
 	t.Helper()
 	got, err := l.Recall(t.Context(), turn, s, budget)
