@@ -13,6 +13,7 @@ import (
 	"remora/memory/layers/http"
 	"remora/memory/layers/observational"
 	"remora/memory/layers/plan"
+	"remora/memory/layers/procedural"
 	"remora/memory/layers/rag"
 	"remora/memory/layers/reminder"
 	"remora/memory/layers/semanticrecall"
@@ -33,6 +34,7 @@ func Kinds() []Kind {
 		kind("entity_memory", entity.Defaults, entity.New),
 		kind("semantic_recall", semanticrecall.Defaults, semanticrecall.New),
 		kind("rag", rag.Defaults, rag.New),
+		kind("procedural_memory", procedural.Defaults, procedural.New),
 		kind("temporal_memory", temporal.Defaults, temporal.New),
 		kind("static_content", staticcontent.Defaults, staticcontent.New),
 		kind("steering", steering.Defaults, steering.New),

@@ -1,0 +1,233 @@
+// Package procedural implements the layer procedural_memory: when a user's message asks for work that the operator has
+// described, the model gets that description, step by step, for as long as the work lasts. A procedure is chosen by words
+// (package memory/index); no model is needed.
+package procedural
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"remora/memory/index"
+	"remora/memory/layer"
+	"remora/wire"
+)
+
+// Bounds of the configuration and of what is looked at.
+const (
+	defaultMatch  = 0.8
+	defaultLasts  = 3 // messages of the user
+	limitLasts    = 1000
+	defaultTokens = 1500
+	limitTokens   = 32_000
+	maxProcedures = 200
+	maxPhrases    = 50
+	maxPhrase     = 500      // bytes
+	maxName       = 100      // bytes
+	maxSteps      = 32 << 10 // bytes
+	maxMessage    = 4 << 10  // bytes; the beginning of a longer message says what it is about
+)
+
+// Options are the layer's own keys.
+type Options struct {
+	Procedures []Procedure `mapstructure:"procedures"`
+	// MinMatch is the share of a phrase's words that a message has to have; default 0.8.
+	MinMatch float64 `mapstructure:"min_match"`
+	// Lasts is for how many messages of the user a procedure is told, with the one that asked for it; default 3.
+	Lasts int `mapstructure:"lasts"`
+	// MaxTokens is how much is told at most; default 1500. A longer procedure is not told at all.
+	MaxTokens int `mapstructure:"max_tokens"`
+}
+
+// Procedure is one way of doing things.
+type Procedure struct {
+	// Name is shown to the model, and unique.
+	Name string `mapstructure:"name"`
+	// When has phrases as users say them, one of which a message has to contain by its words.
+	When []string `mapstructure:"when"`
+	// Steps is what the model is told.
+	Steps string `mapstructure:"steps"`
+}
+
+// Defaults are the layer's place and limits. Which procedure applies is known of a session.
+func Defaults(o Options) layer.Defaults {
+	tokens := cmp.Or(o.MaxTokens, defaultTokens)
+	return layer.Defaults{ID: "procedural-memory", Slot: 250, Scope: layer.Thread, Budget: layer.Between(0, float64(tokens)), Live: true}
+}
+
+// Layer is the layer. It is safe for concurrent use.
+type Layer struct {
+	o          Options
+	procedures []procedure
+}
+
+// procedure is a Procedure with the words of its phrases, as the index sees them.
+type procedure struct {
+	Procedure
+	phrases [][]string
+}
+
+// New checks the options. Errors name the key that they are about.
+func New(o Options) (*Layer, error) {
+	errs := []error{
+		layer.Bounded("lasts", &o.Lasts, defaultLasts, limitLasts),
+		layer.Bounded("max_tokens", &o.MaxTokens, defaultTokens, limitTokens),
+	}
+	if o.MinMatch == 0 {
+		o.MinMatch = defaultMatch
+	}
+	if !(o.MinMatch > 0 && o.MinMatch <= 1) {
+		errs = append(errs, errors.New("min_match: want a number above 0, at most 1"))
+	}
+	if len(o.Procedures) == 0 || len(o.Procedures) > maxProcedures {
+		errs = append(errs, fmt.Errorf("procedures: want 1 to %d of them", maxProcedures))
+	}
+
+	l := &Layer{o: o}
+	names := map[string]bool{}
+	for i, p := range o.Procedures {
+		at := fmt.Sprintf("procedures[%d]", i)
+		errs = append(errs,
+			line(at+".name", &p.Name, maxName),
+			text(at+".steps", &p.Steps, maxSteps))
+		if names[p.Name] {
+			errs = append(errs, fmt.Errorf("%s.name: want another name than a procedure before it has", at))
+		}
+		names[p.Name] = true
+		if len(p.When) == 0 || len(p.When) > maxPhrases {
+			errs = append(errs, fmt.Errorf("%s.when: want 1 to %d phrases that users say", at, maxPhrases))
+		}
+
+		known := procedure{Procedure: p}
+		for j, phrase := range p.When {
+			key := fmt.Sprintf("%s.when[%d]", at, j)
+			words := index.Words(phrase)
+			if err := line(key, &phrase, maxPhrase); err != nil {
+				errs = append(errs, err)
+			} else if len(words) == 0 {
+				errs = append(errs, fmt.Errorf("%s: want words that say what is asked for, such as: return shoes", key))
+			}
+			known.phrases = append(known.phrases, words)
+		}
+		l.procedures = append(l.procedures, known)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// text trims a text and refuses one that is empty, too long or no UTF-8.
+func text(key string, have *string, limit int) error {
+	*have = strings.TrimSpace(*have)
+	if *have == "" || len(*have) > limit || !utf8.ValidString(*have) {
+		return fmt.Errorf("%s: want UTF-8 text of at most %d bytes", key, limit)
+	}
+	return nil
+}
+
+// line is text for a text of one line.
+func line(key string, have *string, limit int) error {
+	if err := text(key, have, limit); err != nil {
+		return err
+	}
+	if strings.ContainsAny(*have, "\r\n") {
+		return fmt.Errorf("%s: want a single line", key)
+	}
+	return nil
+}
+
+// state names the procedure that applies, and says for how many more messages of the user.
+type state struct {
+	Procedure string `json:"procedure"`
+	Left      int    `json:"left"`
+}
+
+// read decodes a state. One that cannot be read is that of a new session.
+func read(s layer.State) state {
+	var st state
+	if json.Unmarshal(s, &st) != nil || st.Left <= 0 {
+		return state{}
+	}
+	return st
+}
+
+// Init takes over a state that can be read.
+func (*Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.State, error) {
+	if read(stored) == (state{}) {
+		return nil, nil
+	}
+	return stored, nil
+}
+
+// AppendItems chooses a procedure for each message of the user. The items stay as they are.
+func (l *Layer) AppendItems(_ context.Context, t *layer.Turn, s layer.State, items []wire.Item) (layer.Appended, error) {
+	out := layer.Appended{Items: items}
+	before := read(s)
+	now := before
+	for _, it := range items {
+		if it.Kind != wire.Message || it.Role != wire.User {
+			continue
+		}
+		if now.Left--; now.Left <= 0 {
+			now = state{}
+		}
+		if p := l.match(layer.Head(it.Text(), maxMessage)); p != nil {
+			now = state{Procedure: p.Name, Left: l.o.Lasts}
+			t.Note("matched", 1)
+		}
+	}
+	if now == before {
+		return out, nil
+	}
+	raw, err := json.Marshal(now)
+	if err != nil {
+		return layer.Appended{}, errors.New("the choice cannot be encoded")
+	}
+	out.State = raw
+	return out, nil
+}
+
+// match returns the procedure with the phrase of which the message has most, nil if it has too little of each. Of two that
+// are alike the longer phrase says more; of two such procedures the first one in the configuration wins.
+func (l *Layer) match(message string) *procedure {
+	said := index.Words(message)
+	var best *procedure
+	share, length := 0.0, 0
+	for i := range l.procedures {
+		for _, phrase := range l.procedures[i].phrases {
+			has := 0
+			for _, word := range phrase {
+				if _, found := slices.BinarySearch(said, word); found {
+					has++
+				}
+			}
+			found := float64(has) / float64(len(phrase))
+			if found >= l.o.MinMatch && (found > share || found == share && len(phrase) > length) {
+				best, share, length = &l.procedures[i], found, len(phrase)
+			}
+		}
+	}
+	return best
+}
+
+// Recall tells the procedure that applies. One that does not fit is left out whole: half of it may lead astray.
+func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
+	st := read(s)
+	at := slices.IndexFunc(l.procedures, func(p procedure) bool { return p.Name == st.Procedure })
+	if st.Procedure == "" || at < 0 {
+		return layer.Recalled{}, nil
+	}
+	p := &l.procedures[at]
+	block := layer.Block("procedure", "How this is done here: "+p.Name+"\n"+p.Steps)
+	cost := t.Count(block)
+	if cost > min(budget, l.o.MaxTokens) {
+		return layer.Recalled{}, nil
+	}
+	return layer.Recalled{Messages: []string{block}, Tokens: cost}, nil
+}
