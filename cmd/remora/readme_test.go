@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,12 +20,8 @@ func readmeBlocks(t *testing.T, language string) []string {
 // blocksOf returns the fenced blocks of a page in one language.
 func blocksOf(t *testing.T, page, language string) []string {
 	t.Helper()
-	text, err := os.ReadFile("../../" + page)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var blocks []string
-	for _, m := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(readPage(t, page), -1) {
 		blocks = append(blocks, m[1])
 	}
 	if len(blocks) == 0 {
@@ -32,7 +30,10 @@ func blocksOf(t *testing.T, page, language string) []string {
 	return blocks
 }
 
-// TestReadmeCommands runs what README.md and docs/operations.md tell a newcomer to type, against a scripted upstream instead of a real one.
+// guides are the pages whose commands a reader types one after the other. The README comes first: the others go on from there.
+var guides = []string{"README.md", "docs/operations.md", "docs/troubleshooting.md", "docs/faq.md"} //nolint:gochecknoglobals // constant
+
+// TestReadmeCommands runs what README.md and the guides tell a newcomer to type, against a scripted upstream instead of a real one.
 // A command that it does not know how to run is an error, so that none can be added untested.
 func TestReadmeCommands(t *testing.T) {
 	t.Parallel()
@@ -40,21 +41,19 @@ func TestReadmeCommands(t *testing.T) {
 	dir := t.TempDir()
 	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "OPENAI_API_KEY=sk-test", "REDIS_PASSWORD=hush", providerAt(up)}
 	writeFile(t, dir+"/my.yaml", blocksOf(t, "docs/operations.md", "yaml")[0])
-	makefile, err := os.ReadFile("../../Makefile")
-	if err != nil {
-		t.Fatal(err)
+	var blocks []string
+	for _, page := range guides {
+		blocks = append(blocks, blocksOf(t, page, "sh")...)
 	}
+
 	var server *running
+	var err error
 	url, transcript := "", "false"
-	for _, block := range slices.Concat(readmeBlocks(t, "sh"), blocksOf(t, "docs/operations.md", "sh")) {
+	for _, block := range blocks {
 		for command := range strings.SplitSeq(strings.TrimSpace(strings.ReplaceAll(block, "\\\n", "")), "\n") {
 			command, _, _ = strings.Cut(command, "   # ")
 			words := strings.Fields(command)
 			switch {
-			case words[0] == "make":
-				if !strings.Contains(string(makefile), "\n"+words[1]+": ") {
-					t.Errorf("%s: no such target", command)
-				}
 			case command == "go run ./cmd/remora":
 				if server, url, err = startProxy(dir, env, nil); err != nil {
 					t.Fatal(err)
@@ -68,8 +67,19 @@ func TestReadmeCommands(t *testing.T) {
 				if out := sh(t, dir, env, strings.Replace(command, "go run ./cmd/remora", "remora check", 1)); out != "config ok\n" {
 					t.Errorf("%s: got %s", command, out)
 				}
+			case strings.HasPrefix(command, "go run ./cmd/remora transcript list "):
+				if out := sh(t, dir, env, strings.Replace(command, "go run ./cmd/remora", "remora", 1)); out != "first\n" {
+					t.Errorf("%s: got %s", command, out)
+				}
 			case strings.HasPrefix(command, "go run ./cmd/remora transcript "):
 				transcript = strings.Replace(command, "go run ./cmd/remora", "remora", 1)
+				if out := sh(t, dir, env, transcript); !strings.Contains(out, "Ada") { // while the proxy runs
+					t.Errorf("%s: got %s", command, out)
+				}
+			case strings.HasPrefix(command, "go run ./cmd/remora forget "):
+				if out := sh(t, dir, env, strings.Replace(command, "go run ./cmd/remora", "remora", 1)); !strings.HasPrefix(out, "forgot 0 sessions of ") {
+					t.Errorf("%s: got %s", command, out)
+				}
 			case strings.HasPrefix(command, "go run ./cmd/remora ") && (strings.Contains(command, "--check") || strings.HasPrefix(command, "go run ./cmd/remora check")):
 				if out := sh(t, dir, env, strings.Replace(command, "go run ./cmd/remora", "remora", 1)); out != "config ok\n" {
 					t.Errorf("%s: got %s", command, out)
@@ -77,9 +87,19 @@ func TestReadmeCommands(t *testing.T) {
 			case strings.HasPrefix(command, "go run ./cmd/remora "):
 				// Serving is tested above; its configuration and flags are what is new.
 				sh(t, dir, env, strings.Replace(command, "go run ./cmd/remora", "remora --check", 1))
+			case words[0] == "curl" && strings.Contains(command, " | grep "):
+				shown := regexp.MustCompile("(?m)^```\n(X-Session-Id: [^`]*)^```").FindStringSubmatch(readPage(t, "docs/troubleshooting.md"))
+				if shown == nil {
+					t.Fatal("docs/troubleshooting.md does not show the headers")
+				}
+				id := regexp.MustCompile(`X-Turn-Id: \w+`)
+				out := sh(t, dir, env, strings.Replace(command, "http://127.0.0.1:8080", url, 1))
+				if have, want := id.ReplaceAllString(strings.ReplaceAll(out, "\r", ""), ""), id.ReplaceAllString(shown[1], ""); have != want {
+					t.Errorf("%s: got %s, the page shows %s", command, have, want)
+				}
 			case words[0] == "curl":
 				out := sh(t, dir, env, strings.Replace(command, "http://127.0.0.1:8080", url, 1))
-				if !strings.Contains(out, `"choices"`) {
+				if !strings.Contains(out, `"choices"`) || strings.Contains(command, "X-Memory: off") && !strings.Contains(out, "I do not know your name.") {
 					t.Errorf("%s: got %s", command, out)
 				}
 			default:
@@ -97,6 +117,141 @@ func TestReadmeCommands(t *testing.T) {
 	if out := sh(t, dir, env, transcript); !strings.Contains(out, "Ada") || !strings.Contains(out, "What is my name?") {
 		t.Errorf("%s: got %s", transcript, out)
 	}
+}
+
+// TestReadmeProgram runs the program of README.md: it knows the name that was told in its session.
+func TestReadmeProgram(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "OPENAI_API_KEY=sk-test", providerAt(startUpstream(t))}
+	server, url, err := startProxy(dir, env, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.kill)
+
+	sdks, err := filepath.Abs("../../test/e2e/testdata/node/node_modules")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(sdks, dir+"/node_modules"); err != nil {
+		t.Fatal(err)
+	}
+	program := strings.ReplaceAll(blocksOf(t, "README.md", "js")[0], "http://127.0.0.1:8080", url)
+	writeFile(t, dir+"/told.mjs", strings.ReplaceAll(program, "What is my name?", "My name is Ada."))
+	writeFile(t, dir+"/asked.mjs", program)
+	sh(t, dir, env, "node told.mjs")
+	if out := sh(t, dir, env, "node asked.mjs"); out != "Your name is Ada.\n" {
+		t.Errorf("got %s", out)
+	}
+}
+
+// TestSessionsPage imports the messages that docs/sessions.md shows, and reads the export with its jq command.
+func TestSessionsPage(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "OPENAI_API_KEY=sk-test"}
+	shown := regexp.MustCompile("(?m)^```\n(\\{\"session[^`]*)^```").FindStringSubmatch(readPage(t, "docs/sessions.md"))
+	if shown == nil {
+		t.Fatal("docs/sessions.md shows no messages to import")
+	}
+	writeFile(t, dir+"/messages.jsonl", shown[1])
+	sh(t, dir, env, "remora transcript --import messages.jsonl --key-env OPENAI_API_KEY")
+	sh(t, dir, env, "remora transcript --session ada-2023-05 --key-env OPENAI_API_KEY > session.jsonl")
+	if _, err := exec.LookPath("jq"); err != nil {
+		t.Skip("no jq here: its command is not run")
+	}
+	command := blocksOf(t, "docs/sessions.md", "sh")[0]
+	if out := sh(t, dir, env, command); strings.Count(out, "\n") != 3 || !strings.Contains(out, `"content":"My sister moved to Lisbon."`) {
+		t.Errorf("%s: got %s", command, out)
+	}
+}
+
+// TestCommandsOfPages: every command that a page names in back quotes or in a block exists, with its flags. What can be run is
+// run elsewhere; images, clusters and long measurements are not.
+func TestCommandsOfPages(t *testing.T) {
+	t.Parallel()
+	var pages []string
+	for _, pattern := range []string{"*.md", "docs/*.md", "examples/*.md", "helm/*/*.md", "memory/layers/*/*.md", "test/*/*.md"} {
+		found, err := filepath.Glob("../../" + pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatalf("no pages %s: %v", pattern, err)
+		}
+		for _, page := range found {
+			pages = append(pages, strings.TrimPrefix(page, "../../"))
+		}
+	}
+	makefile := readPage(t, "Makefile")
+	program := regexp.MustCompile("(?m)(?:`|^|&& )((?:go run \\./[a-z/]+|remora|make)(?: [^`\n&|]*)?)")
+	for _, page := range pages {
+		for _, m := range program.FindAllStringSubmatch(readPage(t, page), -1) {
+			command, _, _ := strings.Cut(m[1], "   ")
+			words := strings.Fields(command)
+			switch {
+			case words[0] == "make" && len(words) > 1:
+				if target := words[1]; regexp.MustCompile(`^[a-z-]+$`).MatchString(target) && !strings.Contains(makefile, "\n"+target+":") && strings.HasPrefix(m[0], "`") {
+					t.Errorf("%s: %s: no such target", page, command)
+				}
+			case words[0] == "remora" && strings.HasPrefix(m[0], "`"):
+				checkCommand(t, page, command, words[1:])
+			case words[0] == "go" && words[2] == "./cmd/remora":
+				checkCommand(t, page, command, words[3:])
+			case words[0] == "go":
+				checkFlags(t, page, command, "../../"+words[2], words[3:])
+			}
+		}
+	}
+}
+
+// checkCommand finds a command line's subcommand and flags in the program.
+func checkCommand(t *testing.T, page, command string, args []string) {
+	t.Helper()
+	cmd, rest, err := newCommand(process{}).Find(args)
+	if err == nil && !cmd.HasParent() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
+		err = errors.New("no such subcommand")
+	}
+	if err != nil {
+		t.Errorf("%s: %s: %v", page, command, err)
+		return
+	}
+	for _, arg := range rest {
+		name, long := strings.CutPrefix(arg, "--")
+		name, _, _ = strings.Cut(strings.TrimRight(name, ".,;:)"), "=")
+		if long && name != "help" && name != "version" && cmd.Flags().Lookup(name) == nil && cmd.InheritedFlags().Lookup(name) == nil {
+			t.Errorf("%s: %s: no flag --%s", page, command, name)
+		}
+	}
+}
+
+// checkFlags finds the flags of another program of this repository in its source.
+func checkFlags(t *testing.T, page, command, folder string, args []string) {
+	t.Helper()
+	files, err := filepath.Glob(folder + "/*.go")
+	if err != nil || len(files) == 0 {
+		t.Errorf("%s: %s: no such program", page, command)
+	}
+	var source strings.Builder
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		source.Write(text)
+	}
+	for _, arg := range args {
+		if name, flag := strings.CutPrefix(arg, "-"); flag && !strings.Contains(source.String(), `"`+name+`"`) {
+			t.Errorf("%s: %s: no flag %s", page, command, arg)
+		}
+	}
+}
+
+func readPage(t *testing.T, page string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../" + page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 func sh(t *testing.T, dir string, env []string, command string) string {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -75,6 +76,36 @@ func TestBaseURLWithoutPath(t *testing.T) {
 	const line = "upstream answers 404, and its base_url has no path"
 	if log := d.proxy.Log(); strings.Count(log, line) != 1 {
 		t.Errorf("want one line %q:\n%s", line, log)
+	}
+}
+
+// TestReasoningThatTheClientDrops: a client that resends its calls without their reasoning is refused by servers that want it,
+// and not with X-History: server, which sends the stored answers.
+func TestReasoningThatTheClientDrops(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	const kimi, tools = "X-Script: kind=kimi", `"tools":[{"type":"function","function":{"name":"look","parameters":{"type":"object"}}}]`
+	for session, want := range map[string]int{"auto": http.StatusBadRequest, "server": http.StatusOK} {
+		post := func(messages string, header ...string) (int, string) {
+			t.Helper()
+			res, body, err := d.send("chat/completions", `{"model":"m",`+tools+`,"messages":[`+messages+`]}`,
+				append(header, kimi, "Authorization: Bearer k", "X-Session-Id: "+session)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return res.StatusCode, body
+		}
+		const question = `{"role":"user","content":"REASON I look first. ;; CALL look {}"}`
+		_, first := post(question)
+		id := regexp.MustCompile(`call_\w+`).FindString(first)
+		if !strings.Contains(first, "reasoning_content") || id == "" {
+			t.Fatalf("no reasoning or no call: %s", first)
+		}
+		status, body := post(question+`,{"role":"assistant","content":null,"tool_calls":[{"id":"`+id+`","type":"function","function":{"name":"look","arguments":"{}"}}]},`+
+			`{"role":"tool","tool_call_id":"`+id+`","content":"seen"}`, "X-History: "+session)
+		if status != want {
+			t.Errorf("X-History: %s: %d %s, want %d", session, status, body, want)
+		}
 	}
 }
 
