@@ -12,10 +12,10 @@ import (
 // errAllocation is the code for numbers that no allocation can be made from.
 var errAllocation = errors.New("INVALID_BUDGET_INPUT")
 
-// layersPart is the layers' part of what is left after the minimums. The rest is for the history.
+// layersPart is the layers' share of the tokens left after the minimums. The rest is for the history.
 const layersPart = 0.6
 
-// allocation says what to divide. All numbers are tokens. Infinity is allowed everywhere but in a minimum.
+// allocation is a budget to divide. All numbers are tokens. Infinity is allowed except in a minimum.
 type allocation struct {
 	Layers  []layer.Budget // one per layer, in any order
 	Total   float64        // the model's window, or what the operator wants to use of it

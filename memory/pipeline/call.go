@@ -11,7 +11,7 @@ import (
 	"remora/memory/layer"
 )
 
-// Class is what went wrong in a hook, without a word of what it worked on.
+// Class is the kind of a hook's error, without any content.
 type Class string
 
 // Classes of failure.
@@ -65,7 +65,7 @@ func (s *stragglers) tooMany() bool {
 	return s.n >= maxStragglers
 }
 
-// flight is one call. Whoever ends it first, its caller or itself, says whether it is a straggler.
+// flight is one call. The first to end it, its caller or the call itself, decides whether it is a straggler.
 type flight struct {
 	of        *stragglers
 	back      bool

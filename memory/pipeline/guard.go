@@ -12,9 +12,9 @@ import (
 // Guards reports whether any layer judges calls, or whole answers, before the client sees them.
 func (p *Pipeline) Guards() bool { return p != nil && p.guard != nil }
 
-// Guard is Begin for a request that layers neither add to nor learn from: one without a session, or one whose session
-// cannot be read. Layers that judge still do, so that rules cannot be avoided; they begin without a state, and their
-// new state is dropped. The run is nil where no layer judges.
+// Guard is Begin for a request without a session, or whose session cannot be read. Only layers that judge run, so that
+// rules cannot be avoided; they begin without a state, and their new state is dropped. The run is nil if no layer
+// judges.
 func (p *Pipeline) Guard(ctx context.Context, tenant string, t layer.Turn, cred Credential) (*Run, error) {
 	if !p.Guards() {
 		return nil, nil
@@ -23,7 +23,7 @@ func (p *Pipeline) Guard(ctx context.Context, tenant string, t layer.Turn, cred 
 	return p.guard.Begin(ctx, tenant, t, nil, cred)
 }
 
-// onlyGuards returns the pipeline with no hooks but those that judge, nil where none does.
+// onlyGuards returns the pipeline with only the hooks that judge, nil if there are none.
 func (p *Pipeline) onlyGuards() *Pipeline {
 	g := &Pipeline{o: p.o, free: math.Inf(1), byName: make(map[string]*tool)}
 	g.o.Policy = view.Policy{Budget: math.Inf(1)}

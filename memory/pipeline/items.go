@@ -66,8 +66,8 @@ func checkAppended(given, out []wire.Item) error {
 	return nil
 }
 
-// rerender notes whose recall has to be made again. Requests beyond the third recall of a run are ignored, so that two
-// layers cannot keep each other busy.
+// rerender marks layers for another recall. Requests beyond the third recall of a run are ignored, so that two layers
+// cannot keep each other busy.
 func (r *preparation) rerender(from int, which layer.Rerender) {
 	const depth = 3
 	r.mu.Lock()
@@ -133,7 +133,7 @@ func (r *preparation) beside() int {
 	return r.overhead
 }
 
-// indices says which items of all some are. It refuses what is not some of them in their order.
+// indices returns the indices in all of some. It fails if some is not a subsequence of all.
 func indices(some, all []wire.Item) ([]int, error) {
 	kept := make([]int, 0, min(len(some), len(all)))
 	at := 0
@@ -159,9 +159,9 @@ func Pick(items []wire.Item, kept []int) []wire.Item {
 	return out
 }
 
-// Detach copies items into memory of their own. The body of a request is used for another one once the turn is
-// committed, and hooks may see its items after that: slow ones, those that outlive their time, and those that run again
-// on a state that another replica has changed.
+// Detach copies items into memory of their own. The buffer of a request's body is reused after the commit, and hooks
+// may see its items after that: slow ones, those that overran their time, and those that run again after another
+// replica changed their state.
 func Detach(items []wire.Item) []wire.Item {
 	n := 0
 	for _, it := range items {

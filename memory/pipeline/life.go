@@ -164,9 +164,9 @@ func (r *lifecycle) stateOf(m *member, cell Cell, execution string, states map[C
 	return s
 }
 
-// Return merges what a child session kept into its parent's states: it is called on a run of the parent, with a turn
-// that names the child and the states under Cells of that. A layer is skipped whose child has no state, or that shares
-// it with the parent.
+// Return merges a child session's states into its parent's. It is called on a run of the parent, with a turn that names
+// the child and the child's states by its Cells. It skips layers whose child has no state, or shares it with the
+// parent.
 func (r *lifecycle) Return(ctx context.Context, child layer.Turn, states map[Cell]layer.State, o layer.Outcome) {
 	if r.none() {
 		return
@@ -186,7 +186,7 @@ func (r *lifecycle) Return(ctx context.Context, child layer.Turn, states map[Cel
 	}
 }
 
-// Forgets says whether a layer keeps for several sessions what it can forget of one.
+// Forgets reports whether a layer keeps data of several sessions and can forget one of them.
 func (r *lifecycle) Forgets() bool {
 	return !r.none() && slices.ContainsFunc(r.members, func(m *member) bool { return m.forget != nil && m.cell.Scope >= layer.Resource })
 }

@@ -84,7 +84,7 @@ type member struct {
 	dirty   bool       // recall even where an earlier one would do
 }
 
-// initState runs init on a stored state. A layer whose init fails is switched off for the run.
+// initState runs init on a stored state. A layer whose init fails is off for the run.
 func (m *member) initState(ctx context.Context, stored layer.State) error {
 	if m.init == nil {
 		return nil

@@ -29,7 +29,7 @@ import (
 	"remora/wire"
 )
 
-// InitPolicy says what a failed init does.
+// InitPolicy decides what happens when init fails.
 type InitPolicy uint8
 
 // Values of Layer.OnInitError.
@@ -51,8 +51,8 @@ type Layer struct {
 	OnInitError InitPolicy
 	// Eventual serves what was recalled before, until the layer's state changes.
 	Eventual bool
-	// Live puts what is recalled behind the history. Placed: the operator has chosen where it stands; without that the
-	// place may change with how often the layer says something new.
+	// Live puts recalled blocks behind the history. Placed: the operator chose the place; otherwise it may change with
+	// how often the layer's block changes.
 	Live, Placed bool
 	// Fresh is as in layer.Defaults.
 	Fresh bool
@@ -62,7 +62,7 @@ type Layer struct {
 	Model ModelSource
 }
 
-// ModelSource is a model that layers may ask, before it is known on whose behalf.
+// ModelSource is a model that layers may ask, before the caller is known.
 type ModelSource interface {
 	// Bind returns the model with the caller's credential, which it uses where it was configured with none.
 	Bind(c Credential) layer.Model
@@ -81,7 +81,7 @@ func (Credential) GoString() string { return "[credential]" }
 // LogValue hides the credential.
 func (Credential) LogValue() slog.Value { return slog.StringValue("[credential]") }
 
-// Options are what all layers share. The zero value works: no limit, counts of four bytes a token, no log.
+// Options are shared by all layers. The zero value works: no limit, four bytes per token, no log.
 type Options struct {
 	// Policy is how a view is cut to size. A zero Policy limits nothing.
 	Policy view.Policy
@@ -118,7 +118,7 @@ const (
 	keptRecalls    = 16384
 	maxKept        = 64 << 20 // bytes of either
 
-	// entrySize is what one of them costs beside its state or text, in bytes, roughly.
+	// entrySize is the approximate overhead of an entry beside its state or text, in bytes.
 	entrySize = 256
 )
 
@@ -221,8 +221,8 @@ func (p *Pipeline) Cells(t *layer.Turn) []Cell {
 	return cells
 }
 
-// Begin starts a request: states are what is stored under Cells, and the init hooks run in slot order. cred is what
-// layers' models may use. The error is an *InitError, of a layer that does not disable itself.
+// Begin starts a request: states are the stored states by Cells, and the init hooks run in slot order. cred is for
+// layers' models. The error is an *InitError, of a layer that does not disable itself.
 func (p *Pipeline) Begin(ctx context.Context, tenant string, t layer.Turn, states map[Cell]layer.State, cred Credential) (*Run, error) {
 	if p == nil {
 		return idle, nil

@@ -20,7 +20,7 @@ import (
 
 type ctx = context.Context
 
-// fake has the hooks whose functions are set.
+// fake has the hooks whose fields are set.
 type fake struct {
 	init     func(ctx, *layer.Turn, layer.State) (layer.State, error)
 	recall   func(ctx, *layer.Turn, layer.State, int) (layer.Recalled, error)

@@ -8,7 +8,7 @@ import (
 	"remora/memory/layer"
 )
 
-// promptFake is a layer that says that it waits for nobody.
+// promptFake is a layer whose hooks wait for nothing.
 type promptFake struct{ *fake }
 
 func (promptFake) Prompt() bool { return true }

@@ -16,7 +16,7 @@ type recallKey struct {
 	cell          Cell
 }
 
-// recalled is what an eventual layer said, and of which state it said it.
+// recalled is an eventual layer's block, and the state that it was recalled from.
 type recalled struct {
 	of    [sha256.Size]byte
 	block view.Block
@@ -29,15 +29,15 @@ type preparation struct {
 	overhead int // tokens of a view beside its history, once Recall is done
 }
 
-// Recall asks the layers what the model should be told, each within its share of the budget: first those that are
-// asked every time, then the eventual ones, both in slot order. The blocks come in slot order. system is what system
-// messages and instructions cost, in tokens.
+// Recall asks the layers for blocks, each within its share of the budget: first those that are asked every time, then
+// the eventual ones, both in slot order. The blocks come in slot order. system is the cost of system messages and
+// instructions, in tokens.
 //
-// A layer that takes more than its share is left out, and its state stays: what was not shown was not said. One whose
-// share is nothing is asked too, with a budget of 0: most then say nothing, and what an operator's rules say all the
-// same may take what the whole view has, so that Fit decides about it. An eventual layer is
-// asked again when its state changed, by whichever replica, when an append hook wants it, and when its earlier text no
-// longer fits. held names layers that are not asked, since what they said before will do.
+// A layer that exceeds its share is left out, and its state stays unchanged. One without a share is asked with a budget
+// of 0: most then return nothing, and a block that an operator's rules return all the same may use the budget of the
+// whole view, so that Fit decides about it. An eventual layer is asked again when any replica changed its state, when
+// an append hook wants it, and when its earlier text no longer fits. held names layers that are not asked, since their
+// earlier blocks are used.
 func (r *preparation) Recall(ctx context.Context, system int, held ...string) []view.Block {
 	if r.none() {
 		return nil
@@ -65,20 +65,20 @@ func (r *preparation) Recall(ctx context.Context, system int, held ...string) []
 	return said
 }
 
-// OfView says whether a layer is to be asked again once the view is chosen.
+// OfView reports whether a layer has to be asked again once the view is chosen.
 func (r *preparation) OfView() bool {
 	return !r.none() && slices.ContainsFunc(r.members, func(m *member) bool { return m.ofView && m.recall != nil && !m.off })
 }
 
-// ViewOf says what of the conversation the model has before it.
+// ViewOf describes the part of the conversation that the model sees.
 type ViewOf struct {
 	Has      func(content wire.Hash) bool // nil for nothing that is known
 	Upstream bool                         // all of the session, which upstream keeps itself
 	Cut      *layer.WindowCut             // what the window has cut off, nil for nothing
 }
 
-// RecallOfView asks the layers again whose recall depends on the view, and returns the blocks of all layers. held is as in
-// Recall.
+// RecallOfView asks the layers again whose recall depends on the view, and returns the blocks of all layers. held is as
+// in Recall.
 func (r *preparation) RecallOfView(ctx context.Context, system int, of ViewOf, held ...string) []view.Block {
 	if r.none() {
 		return nil
@@ -140,7 +140,7 @@ func (l *Layer) placement() view.Placement {
 	}
 }
 
-// share is what a layer may recall.
+// share is a layer's budget for recall.
 type share struct {
 	m      *member
 	tokens int

@@ -48,8 +48,8 @@ func (r *review) ReviewCall(ctx context.Context, wanted layer.ToolCall) layer.Ve
 	return all.verdict()
 }
 
-// ReviewResponse asks the reviewers of responses, in slot order, until one denies. Those that are asynchronous are asked
-// too, but whatever they say comes too late to count. A reviewer that fails decides nothing.
+// ReviewResponse asks the reviewers of responses, in slot order, until one denies. Asynchronous reviewers are asked
+// too, but their verdicts come too late to count. A reviewer that fails decides nothing.
 func (r *review) ReviewResponse(ctx context.Context, resp *layer.Response) layer.Verdict {
 	var all decision
 	if r.none() {

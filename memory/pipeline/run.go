@@ -40,7 +40,7 @@ var idle = func() *Run {
 // Idle returns a run without layers and limits, to stand where none has begun.
 func Idle() *Run { return idle }
 
-// Report is what a layer did in a run.
+// Report is a layer's part in a run.
 type Report struct {
 	ID   string
 	Name string // what people call it
@@ -79,7 +79,7 @@ func (r *Run) Completed() layer.Result {
 // Empty reports whether there is no layer to call. All that is left to do then is to fit the view to its budget.
 func (r *Run) Empty() bool { return r.none() }
 
-// Report tells what each layer did, in slot order.
+// Report returns the reports of all layers, in slot order.
 func (r *Run) Report() []Report {
 	if r.none() {
 		return nil

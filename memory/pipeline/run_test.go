@@ -528,8 +528,8 @@ func commit(t *testing.T, r *Run, store map[Cell]layer.State, base map[*Run]stri
 	r.Written()
 }
 
-// TestParallelCalls: hooks of one layer at the same time do not undo each other, in a request and between those of an
-// execution.
+// TestParallelCalls: concurrent hooks of one layer do not lose each other's changes, within a request and between
+// requests of a run.
 func TestParallelCalls(t *testing.T) {
 	f := &fake{tools: []layer.Tool{{Name: "f", Run: func(_ ctx, _ *layer.Turn, s layer.State, _ []byte) (string, layer.State, error) {
 		n, _ := strconv.Atoi(string(s))

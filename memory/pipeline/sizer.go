@@ -9,19 +9,19 @@ import (
 	"remora/wire"
 )
 
-// unfit is the cost of an entry that was not counted, since what is newer leaves no room for it.
+// unfit is the cost of an entry that was not counted, since newer ones leave no room for it.
 const unfit = math.MaxInt32
 
-// Fitted is what of a view fits, by the policy (docs/semantics.md#what-fits).
+// Fitted is the part of a view that fits, by the policy (docs/semantics.md#what-fits).
 type Fitted struct {
 	Blocks  []view.Block // those that stay
 	Dropped []view.Block // those that do not
-	// History is what stays of it, the same slice if that is all.
+	// History is the part that stays, the same slice if all of it does.
 	History []wire.Item
 	// Left are the indices in the history of what does not stay, ascending, and why: what a summary has to cover.
 	Left []view.Out
-	// Tokens of the parts that stay. All are 0 where nothing was counted: the policy has no limit, or all fits whatever
-	// it costs exactly.
+	// Tokens of the parts that stay. All are 0 if nothing was counted: the policy has no limit, or everything fits at
+	// its upper bound.
 	SystemTokens, HistoryTokens int
 }
 
@@ -38,9 +38,12 @@ func (s *Sizer) Limited() bool {
 }
 
 // Fit chooses which blocks and which history items are sent. System items and the current round, from the last user
-// message on, always are, with the pairs before it that the policy never leaves out. Blocks stay each if it fits. Of the rest of the history the newest stays, and calls stay with
-// their results. What stands before an item that does not fit is not counted: a body of any size costs no more than
-// what fits of it, and the item after, but for a policy that keeps old items for their worth. A body whose bytes are fewer than the tokens that are free is not counted at all.
+// message on, always are, with the pairs before it that the policy never leaves out. Each block stays if it fits. Of
+// the rest of the history the newest stays, and calls stay with their results.
+//
+// Items before one that does not fit are not counted, so a body of any size costs only its fitting part and one more
+// item, except under a policy that keeps old items by score. A body with fewer bytes than free tokens is not counted at
+// all.
 func (s *Sizer) Fit(system []wire.Item, blocks []view.Block, history []wire.Item) Fitted {
 	if !s.Limited() || s.fitsAnyway(system, blocks, history) {
 		return Fitted{Blocks: blocks, History: history}
@@ -81,7 +84,7 @@ func (s *Sizer) Fit(system []wire.Item, blocks []view.Block, history []wire.Item
 	return out
 }
 
-// fitsAnyway reports whether a view fits whatever its items cost exactly: no price is above tokens.AtMost.
+// fitsAnyway reports whether a view fits at the upper bound of its cost: no price is above tokens.AtMost.
 func (s *Sizer) fitsAnyway(system []wire.Item, blocks []view.Block, history []wire.Item) bool {
 	if s.o.Policy.Window > 0 {
 		return false
@@ -107,8 +110,8 @@ func (s *Sizer) fitsAnyway(system []wire.Item, blocks []view.Block, history []wi
 	return true
 }
 
-// Firm is from which item on a history stays whatever the budget: the current round, and the pairs before it that the
-// policy never leaves out.
+// Firm returns the index of the first item that stays at any budget: of the current round, or of the pairs before it
+// that the policy never leaves out.
 func (s *Sizer) Firm(history []wire.Item) int {
 	for i, e := range view.Candidates(history, s.o.Policy) {
 		if e.Round && history[i].Kind != wire.Compaction {

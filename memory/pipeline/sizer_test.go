@@ -64,7 +64,7 @@ func parse(t interface{ Fatal(...any) }, raw string) wire.Item {
 	return it
 }
 
-// TestFitKeepsPairs: whatever the budget, calls and results go together and the round stays.
+// TestFitKeepsPairs: at any budget, calls and results go together and the round stays.
 func TestFitKeepsPairs(t *testing.T) {
 	var history []wire.Item
 	for i := range 6 {
@@ -145,7 +145,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestFitCountsNothingThatFitsAnyway holds for media too, whose price has nothing to do with their size.
+// TestFitCountsNothingThatFitsAnyway: also with media, whose price does not depend on their size.
 func TestFitCountsNothingThatFitsAnyway(t *testing.T) {
 	image := parse(t, `{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://x"}}]}`)
 	for _, c := range []struct {

@@ -9,7 +9,7 @@ import (
 	"remora/memory/layer"
 )
 
-// globalKey is what all sessions of a tenant share.
+// globalKey is the key shared by all sessions of a tenant.
 const globalKey = "__global__"
 
 // Cell names one state of one layer within a tenant.
@@ -28,7 +28,7 @@ type Change struct {
 	State layer.State
 }
 
-// maxAttempts is how often a hook is called whose state others keep changing.
+// maxAttempts limits the calls of a hook whose state is changed concurrently.
 const maxAttempts = 16
 
 type executionKey struct{ tenant, execution, layer string }
@@ -109,7 +109,7 @@ func checkState(old, next layer.State) error {
 	return nil
 }
 
-// states is what the layers of a request keep from turn to turn, on its way to the store.
+// states reads and merges the layers' states of a request.
 type states struct{ *roster }
 
 // Changes lists the states that hooks have changed since Begin or the last Written. What init alone made of a state is
@@ -133,7 +133,7 @@ func (r *states) Changes() []Change {
 	return changes
 }
 
-// States returns the states as they are now, without those of scope Execution.
+// States returns the current states, without those of scope Execution.
 func (r *states) States() map[Cell]layer.State {
 	r.mu.Lock()
 	defer r.mu.Unlock()

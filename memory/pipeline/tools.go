@@ -60,8 +60,8 @@ func newTool(id string, offered layer.Tool) (*tool, error) {
 // toolbox is the tools that the layers of a request offer the model.
 type toolbox struct{ *roster }
 
-// Definitions returns the tools that the model is offered as a dialect spells them, in slot order, without those that the
-// client offers under the same name. They are shared and must not be changed.
+// Definitions returns the tools for the model in a dialect, in slot order, without those that the client offers under
+// the same name. They are shared and must not be changed.
 func (r *toolbox) Definitions(d wire.Dialect) [][]byte {
 	if r.none() {
 		return nil
@@ -99,7 +99,7 @@ func (r *toolbox) Owns(name string) bool {
 	return m != nil
 }
 
-// ToolName returns the name by which layers know a tool: layerid/function for those of layers, else as it is.
+// ToolName returns the name by which layers know a tool: layerid/function for a layer's tool, else the name unchanged.
 func (r *toolbox) ToolName(name string) string {
 	if r.none() {
 		return name

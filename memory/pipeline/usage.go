@@ -7,13 +7,12 @@ import (
 	"remora/wire"
 )
 
-// Usage is what a view costs, by part, in tokens. It costs next to nothing to make: what Fit has counted
-// stands as it is, and what did not have to be counted is estimated.
+// Usage is the cost of a view by part, in tokens. It is cheap: it uses what Fit has counted, and estimates the rest.
 type Usage struct {
 	Layers                        []LayerUsage // of every layer, and of every other block in the view; in order of id
 	System, Tools, History, Total int
-	// Estimated: System and History are a quarter of their bytes, since the view fitted whatever it cost. Tools are always
-	// estimated so, layers never.
+	// Estimated: System and History are a quarter of their bytes, since the view fitted without counting. Tools are
+	// always estimated so, layers never.
 	Estimated bool
 }
 

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// kind says what a word announces, and so what its value looks like.
+// kind is the kind of secret that a label announces, and so the form of its value.
 type kind uint8
 
 const (
@@ -57,7 +57,7 @@ var labels = map[kind]string{
 		"карта, карты, номер карты, kart numarası, kredi kartı, kort, kortnummer, luottokortti",
 }
 
-// unspacedLabels are those of languages that put no spaces between words.
+// unspacedLabels are the labels in languages without spaces between words.
 var unspacedLabels = []struct {
 	label string
 	kind  kind
@@ -267,7 +267,7 @@ var verbs = set("is, was, are, be, been, will, equals, reads, ist, lautet, laute
 // directions stand there too, where somebody changes a secret.
 var directions = set("to, auf, in, zu, à, en, a, para, na, på, til, naar, как, with, als, as, como, comme")
 
-// prepositions go on from a label to what it is for.
+// prepositions link a label to its object: "password for".
 var prepositions = set("for, of, on, to, in, at, from, für, vom, von, der, des, zum, zur, beim, im, am, pour, de, du, da, do, dos, para, del, per, di, della, " +
 	"voor, bij, til, för, dla, do, для, от, к, al, le, la, el, il, lo, les, los, las, den, das, die, dem, my, our, your, his, her, the, a, an, mein, meinem, meinen, " +
 	"mon, ma, mes, mi, mis, meu, minha, mio, mia, mijn")
@@ -290,7 +290,7 @@ var ordinary = set("wrong, invalid, incorrect, too, not, no, required, expired, 
 	"manager, policy, field, prompt, hash, reset, length, strength, protected, protection, generator, rotation, form, input, box, screen, page, rules, rule, " +
 	"requirements, check, checker, validation, recovery, change, based, less, auth, authentication, login, hint, file, vault, store, storage, expiry, expiration, entropy")
 
-// suffixes are those of words that are said about passwords.
+// suffixes end words that describe passwords.
 var suffixes = []string{"ed", "ing", "able", "ible", "ly", "ful", "less", "ous", "ive", "ical", "lich", "bar", "iert", "ado", "ada", "ido", "ida", "ato", "ata"}
 
 // closers may stand behind a label: a quote, a bracket, the marks of bold text.
@@ -527,7 +527,7 @@ func jointBehind(text string, at int, k kind) (how joint, from int) {
 	return apart, -1
 }
 
-// made says whether what stands at a place looks made up, or is quoted.
+// made reports whether the word at a position looks made up, or is quoted.
 func made(text string, at int) bool {
 	from := skipSpace(text, at)
 	v := wordAt(text, from)
@@ -599,7 +599,7 @@ func plainWord(text string, at int) (word string, end int) {
 // quotes by what closes them.
 var quotes = map[rune]rune{'"': '"', '\'': '\'', '`': '`', '“': '”', '„': '“', '«': '»', '‹': '›', '「': '」', '『': '』', '‘': '’', '《': '》', '”': '”'}
 
-// wordAt is the value that begins at a place: what is quoted there, without its quotes, or all up to a space.
+// wordAt returns the value at a position: a quoted text without its quotes, or everything up to a space.
 func wordAt(text string, at int) span {
 	const longest = 256
 	for at < len(text) && (text[at] == '*' && at+1 < len(text) && text[at+1] == '*') {
@@ -707,7 +707,7 @@ func valueBefore(text string, parts []part, at int, k kind) span {
 	}
 }
 
-// usedAs says whether a text ends with "use": what follows is a value whatever it looks like.
+// usedAs reports whether a text ends with "use": the next word is a value in any form.
 func usedAs(before string) bool {
 	const lastWords = 20
 	f := strings.Fields(before[max(0, len(before)-lastWords):])

@@ -8,15 +8,15 @@ import (
 	"unicode/utf8"
 )
 
-// group is a run of digits, written in ASCII whatever the script, and where it stands.
+// group is a run of digits in any script, as ASCII, and its place in the text.
 type group struct {
 	digits string
 	span
 	before byte // the separator from the group before, 0 where that does not adjoin
 }
 
-// groups are the runs of digits of a text in lists of those that one separator joins: "4111 1111 1111 1111". A run that
-// touches a letter is no group: it is part of a name.
+// groups returns the runs of digits in a text, in lists joined by one separator each: "4111 1111 1111 1111". A run that
+// touches a letter is left out: it is part of a name.
 func groups(text string) [][]group {
 	var all [][]group
 	var list []group
@@ -71,7 +71,8 @@ func groups(text string) [][]group {
 	return all
 }
 
-// wordLetter says whether a letter next to a number makes one word of both. Those of scripts without spaces do not.
+// wordLetter reports whether a letter next to a number makes one word of both. Letters of scripts without spaces do
+// not.
 func wordLetter(r rune) bool {
 	return (unicode.IsLetter(r) || r == '_') && !unspaced(r)
 }
@@ -94,7 +95,7 @@ func separator(s string) byte {
 	}
 }
 
-// digitOf is what a digit of any script is worth, -1 for what is none.
+// digitOf returns the value of a digit in any script, or -1.
 func digitOf(r rune) int {
 	if '0' <= r && r <= '9' {
 		return int(r - '0')
@@ -116,7 +117,7 @@ func digitOf(r rune) int {
 	return -1
 }
 
-// numbers finds the numbers of payment cards and those of social security that can be told by their form.
+// numbers finds payment card numbers, and social security numbers that have a recognisable form.
 func numbers(text string, found []span) []span {
 	const mostGroups = 8 // of one number
 	for _, list := range groups(text) {
@@ -144,7 +145,7 @@ func numbers(text string, found []span) []span {
 	return chineseIDs(text, found)
 }
 
-// evenGroups says whether groups are written as those of cards are: one, or several of three to seven digits behind the
+// evenGroups reports whether digits are grouped as on cards: one group, or several of three to seven digits with the
 // same separator.
 func evenGroups(list []group) bool {
 	for i, g := range list {
@@ -155,7 +156,7 @@ func evenGroups(list []group) bool {
 	return true
 }
 
-// card says whether digits are the number of a payment card: of a scheme's numbers, of its length, with its check digit.
+// card reports whether digits are a payment card number: a scheme's prefix and length, and a valid check digit.
 func card(d string) bool {
 	n := len(d)
 	if n < 14 {
@@ -183,7 +184,7 @@ func card(d string) bool {
 	return scheme && luhn(d) && strings.Trim(d, d[:1]) != ""
 }
 
-// luhn says whether the last digit is the check digit of those before it.
+// luhn reports whether the last digit is the right Luhn check digit.
 func luhn(d string) bool {
 	sum := 0
 	for i := range len(d) {
@@ -198,8 +199,8 @@ func luhn(d string) bool {
 	return sum%10 == 0
 }
 
-// socialSecurity says whether digits, as they are grouped, are a number of social security or of a tax payer: of the
-// United States, of France, of Brazil and of South Korea.
+// socialSecurity reports whether digits, with their grouping, are a social security or taxpayer number of the United
+// States, France, Brazil or South Korea.
 func socialSecurity(d string, list []group) bool {
 	switch {
 	case grouped(list, "3-2-4"):
@@ -219,7 +220,7 @@ func socialSecurity(d string, list []group) bool {
 	}
 }
 
-// grouped says whether groups have these lengths and separators.
+// grouped reports whether groups have these lengths and separators.
 func grouped(list []group, form string) bool {
 	if len(list) != (len(form)+1)/2 {
 		return false
@@ -232,7 +233,7 @@ func grouped(list []group, form string) bool {
 	return true
 }
 
-// cpf says whether eleven digits are a Brazilian tax payer's number.
+// cpf reports whether eleven digits are a Brazilian taxpayer number.
 func cpf(d string) bool {
 	check := func(n int) byte {
 		sum := 0
@@ -324,7 +325,7 @@ func asciiLetter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 
 
 func asciiDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// mod97 says whether the checksum of an IBAN is right.
+// mod97 reports whether the checksum of an IBAN is right.
 func mod97(iban string) bool {
 	rest := 0
 	for _, c := range []byte(iban[4:] + iban[:4]) {

@@ -33,7 +33,7 @@ func Text(text string) string {
 	return Mark
 }
 
-// Removed says whether something was taken out of a text.
+// Removed reports whether a text has had a secret removed.
 func Removed(text string) bool { return strings.Contains(text, Mark) }
 
 // span is where a secret stands in a text, in bytes.

@@ -250,7 +250,7 @@ func FuzzText(f *testing.F) {
 	})
 }
 
-// BenchmarkText is what a large message costs.
+// BenchmarkText measures a large message.
 func BenchmarkText(b *testing.B) {
 	text := strings.Repeat("We met on Friday at 10:30 and talked about the order 88231-B; the password policy is strict. ", 340)
 	b.SetBytes(int64(len(text)))

@@ -157,7 +157,7 @@ func tokenByte(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("_-.~+/", c) >= 0
 }
 
-// key says whether a token begins as keys do.
+// key reports whether a token has the prefix of a known kind of key.
 func key(token string) bool {
 	for _, p := range prefixed {
 		rest, ok := strings.CutPrefix(token, p.prefix)
@@ -168,8 +168,8 @@ func key(token string) bool {
 	return false
 }
 
-// random says whether a token changes between small letters, capitals and digits so often that it is no name, path or
-// identifier. Hexadecimal digits do not: most are commits, digests and ids.
+// random reports whether a token alternates between lower case, upper case and digits too often for a name, path or
+// identifier. Hexadecimal tokens do not count: most are commits, digests and ids.
 func random(token string) bool {
 	const shortest, tenths = 24, 4
 	const secretAccessKey = 40 // characters, which may be slashes
@@ -199,8 +199,8 @@ func random(token string) bool {
 	return digits >= 2 && capitals >= 4 && small >= 4 && changes*10 >= len(token)*tenths
 }
 
-// secretLike says whether a word looks as if it was made up to be a secret: of letters and other characters, and none
-// of the forms that other things have.
+// secretLike reports whether a word looks like a made-up secret: it mixes letters with other characters, and has no
+// other known form.
 func secretLike(word string) bool {
 	const shortest = 4
 	letters, digits, others, capitals := 0, 0, 0, 0
@@ -228,7 +228,7 @@ func secretLike(word string) bool {
 	}
 }
 
-// placeholder says whether a word stands for a secret that is somewhere else: $PASSWORD, <token>, ****, {{secret}}.
+// placeholder reports whether a word stands for a secret stored elsewhere: $PASSWORD, <token>, ****, {{secret}}.
 func placeholder(word string) bool {
 	w := strings.Trim(word, "\"'`")
 	switch {

@@ -29,8 +29,8 @@ const (
 type Amendment struct {
 	// At is the chain hash of the visible item behind which it stands; zero is before the first.
 	At wire.Hash
-	// Next is the chain hash of the visible item that it led to. It is shown only where that follows, so that an answer
-	// made anew is not given what the first one did on the way. Zero is shown whatever follows.
+	// Next is the chain hash of the visible item that it led to. The hidden items are shown only if that item follows,
+	// so that a regenerated answer does not get the steps of the first one. If Next is zero, they are always shown.
 	Next wire.Hash
 	// Replaces: the visible item that ends at At is not shown to the model.
 	Replaces bool
@@ -39,14 +39,14 @@ type Amendment struct {
 	Dialect wire.Dialect
 	// Seen are the content hashes of those among Items that the client has seen too: reasoning that was streamed to it.
 	Seen []wire.Hash
-	// Made is who made the items, or was sent them first.
+	// Made is the upstream that made the items, or was sent them first.
 	Made Origin
 }
 
 // Amendments are all of a session, oldest first. They are never changed in place.
 type Amendments []Amendment
 
-// gather brings what is hidden in an answer to its end, where less of the answer came than was to be.
+// gather moves hidden items to the end of an answer that is shorter than expected.
 func (e *Entry) gather(a *Answer) {
 	if a == nil {
 		return
@@ -60,9 +60,9 @@ func (e *Entry) gather(a *Answer) {
 	}
 }
 
-// takeHidden notes what of the turn's hidden items is in the log already: what was written while the answer was to come,
-// by a commit of which this entry does not know, and which turn that named as the one before. record is what that wrote
-// of the turn. Only items behind those of the request were, in their order.
+// takeHidden restores from the turn's open record which hidden items are in the log already: those behind items of the
+// request, written while the answer was pending by a commit that this entry does not know of. It also restores the turn
+// that this commit named as the one before.
 func (e *Entry) takeHidden(record []byte) {
 	var r turnrecord.Record
 	if json.Unmarshal(record, &r) != nil {
@@ -213,16 +213,16 @@ func decodeCarried(b []byte) ([]wire.Item, error) {
 }
 
 // apply puts the hidden items back into a list of visible ones. chain[i] is the chain hash of the conversation behind
-// items[i]; items that are not part of the chain, as reasoning, have that of the item before them. It returns the items
-// as the model is to see them, and for each its index in items, -1 for a hidden one. Where nothing is put anywhere it
-// returns items themselves, and nil.
+// items[i]; items that are not part of the chain, such as reasoning, have the hash of the item before them. It returns
+// the items for the model, and for each its index in items, -1 for a hidden one. If nothing is hidden here it returns
+// items itself, and nil.
 //
-// Hidden items stand directly behind the visible item that they are attached to. Copies of them that the list has
-// there already give way: those that the client has seen, wherever they stand before its next item, and all of them
-// where the list repeats the whole sequence. Items keep their dialect: wire.Request.With converts them.
+// Hidden items stand directly behind the visible item that they are attached to. Copies that the list already has are
+// dropped: of items that the client has seen, anywhere before its next item, and of all of them if the list repeats the
+// whole sequence. Items keep their dialect: wire.Request.With converts them.
 //
-// content returns the hash of an item: it resolves references, and knows hashes that were made before. adapt makes of the
-// items of an amendment what upstream accepts, nil for nothing.
+// content returns the hash of an item: it resolves references, and caches hashes. adapt returns what upstream accepts
+// of an amendment's items, nil for none.
 func (a Amendments) apply(
 	items []wire.Item, chain []wire.Hash, content func(wire.Item) wire.Hash, adapt func(made Origin, items []wire.Item) []*wire.Item,
 ) (view []wire.Item, from []int) {
@@ -285,8 +285,8 @@ func (p *applier) hashAt(i int) wire.Hash {
 	return wire.Chain(p.last, p.content(p.items[i]))
 }
 
-// group emits item first, -1 for none, with what is hidden behind it and what follows up to the next item of the
-// chain. here is the chain hash of all of them. It returns the index of the next item.
+// group emits item first, -1 for none, with the hidden items behind it and the items up to the next one of the chain.
+// here is the chain hash of all of them. It returns the index of the next item.
 func (p *applier) group(first int, here wire.Hash) int {
 	p.last = here
 	next := first + 1
@@ -373,8 +373,8 @@ func (p *applier) choose(list []int, following wire.Hash) chosen {
 	return c
 }
 
-// skipEcho leaves out the items from i on if they repeat the whole of what is hidden here, and returns the index of
-// the first that does not.
+// skipEcho skips the items from i on if they repeat all hidden items of this place, and returns the index of the next
+// item.
 func (p *applier) skipEcho(i int, hidden []wire.Item) int {
 	if len(hidden) == 0 || len(p.items)-i < len(hidden) {
 		return i

@@ -263,7 +263,7 @@ func TestAmendmentsAreBounded(t *testing.T) {
 	}
 }
 
-// A turn that is tried again, or whose request is answered again, does not say things twice.
+// A turn that is retried or answered again does not show items twice.
 func TestAmendmentsGiveWay(t *testing.T) {
 	at, next := wire.Hash{1}, wire.Hash{2}
 	item := func(s string) [][]byte { return [][]byte{[]byte(s)} }

@@ -32,17 +32,17 @@ type Conversation struct {
 	Carried   int
 	// Side: the request belongs to a side line.
 	Side bool
-	// Hidden tells which of Items the client does not see; nil where it sees all of them.
+	// Hidden marks the Items that the client does not see; nil if it sees all of them.
 	Hidden []bool
-	// Moved are the indices of those of Items that the client sent at another place, which upstream would have refused.
+	// Moved are the indices of Items that the client sent at another place, where upstream would have refused them.
 	Moved []int
 
 	lead    wire.Hash
 	hasLead bool
 }
 
-// Conversation puts together what a view is chosen from, with what is hidden from the client at its place. units is
-// how much of the stored history can come into the view.
+// Conversation returns the history that a view is chosen from, including hidden items. units limits how much of the
+// stored history can come into the view.
 func (e *Entry) Conversation(ctx context.Context, units uint64) (Conversation, error) {
 	c := Conversation{
 		Lead: e.in.leading, Items: e.in.items, Offset: e.place.offset, Stored: e.place.before, Side: e.place.standing == Side,
@@ -83,7 +83,7 @@ func (e *Entry) Conversation(ctx context.Context, units uint64) (Conversation, e
 	return c, nil
 }
 
-// applyTo puts what is hidden into a conversation. stored are the chain hashes of the stored line.
+// applyTo puts hidden items into a conversation. stored are the chain hashes of the stored line.
 func (e *Entry) applyTo(c *Conversation, a Amendments, stored []wire.Hash) {
 	chain := e.chain(stored)
 	if c.Stored {
@@ -99,7 +99,7 @@ func (e *Entry) applyTo(c *Conversation, a Amendments, stored []wire.Hash) {
 	}
 }
 
-// order brings a conversation into the order that upstream demands, and what is known of its items with it.
+// order puts a conversation, and all lists parallel to its items, into the order that upstream demands.
 func (e *Entry) order(c *Conversation) {
 	order, moved := view.Order(e.call.Request.Dialect, c.Items, e.Resolver())
 	if order == nil {
@@ -229,9 +229,10 @@ func (s Scope) run(chain wire.Hash) uint64 {
 // Behind returns how many units of the conversation stand before the request's new items, as far as the transcript knows.
 func (e *Entry) Behind() uint64 { return e.place.parent.Units }
 
-// Keys names the items of a conversation so that each is found again in later ones: by the chain hash behind it, and
-// what is not on the chain, reasoning and what is hidden, by that of the item before it and its content. So equal items
-// after different histories have different names. The zero Hash is an item whose place is not known.
+// Keys names the items of a conversation so that later conversations have the same names: by the chain hash behind the
+// item, or, for reasoning and hidden items, which are not on the chain, by the hash of the item before and their
+// content. So equal items after different histories have different names. The zero Hash is an item whose place is
+// unknown.
 func (e *Entry) Keys(ctx context.Context, c *Conversation) ([]wire.Hash, error) {
 	stored := e.stored
 	if e.place.relation == relTrim {
@@ -391,8 +392,8 @@ func (d *draft) putLead() {
 	d.puts = append(d.puts, cache.Put{Name: leadPrefix + string(e.in.lead[:]), Data: b})
 }
 
-// Resolver tells what a reference stands for, as far as windows and the pairing of calls need to know. It is nil where the
-// request has none that is known.
+// Resolver returns a function that looks up references for windows and the pairing of calls. It is nil if the request
+// has no known reference.
 func (e *Entry) Resolver() func(wire.Item) (wire.Item, bool) {
 	if len(e.in.refs) == 0 {
 		return nil
@@ -410,9 +411,9 @@ type storedLine struct {
 	skipped int         // units of the line that stand before items
 }
 
-// line reads the end of the line that ends at end, without asides and without what is hidden (see Amendments): all of the
-// round in flight, at least want units before it, if there are as many, and the message that the first of them belong to
-// where that is not too far away.
+// line reads the end of the line that ends at end, without side items and hidden items (see Amendments): all of the
+// round in flight, at least want units before it, if there are as many, and the message that the first of them belong
+// to if that is not too far away.
 func (log *Log) line(ctx context.Context, s Scope, end position, want uint64) (*storedLine, error) {
 	var l lineEnd
 	for at, err := range log.back(ctx, s, end.Seq) {

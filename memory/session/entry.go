@@ -14,8 +14,8 @@ import (
 	"remora/wire"
 )
 
-// Entry is one turn on its way into the transcript: where its request stands, what its view is made of, and what is
-// to be written. It is not safe for concurrent use.
+// Entry is one turn on its way into the transcript: the place of its request, the input of its view, and what to write.
+// It is not safe for concurrent use.
 type Entry struct {
 	log      *Log
 	id       string
@@ -47,7 +47,7 @@ type Entry struct {
 	mended map[*byte]wire.Hash // content of items that are sent otherwise than they are stored, by where their bytes are
 	view   turnrecord.View
 	atHead bool // the new items go behind the present head
-	// in.items[from:] is what the ring gains by this turn, behind ringKept of its present entries.
+	// in.items[from:] are added to the ring by this turn, behind ringKept of its present entries.
 	from, ringKept int
 	seqs           []uint64 // sequence numbers of in.items, as far as this turn stored them
 	known          map[wire.Hash]place
@@ -116,7 +116,7 @@ func (e *Entry) read(st *state) *incoming {
 	return e.own.read(e.call.Request, st, e.log.hashes)
 }
 
-// Detached is the entry of a call whose session cannot be read: its place is found when it is committed.
+// Detached returns the entry of a call whose session cannot be read: its place is found when it is committed.
 func (log *Log) Detached(id string, started time.Time, c Call) *Entry {
 	e := &Entry{log: log, id: id, started: started, call: c, degraded: true, partial: true}
 	e.settle(state{}, e.read(new(state)), detached(c))
@@ -214,7 +214,7 @@ func (e *Entry) ReplacesHead() bool {
 	return e.place.standing == InConversation && h.Line != 0 && e.place.line != h.Line
 }
 
-// Placed is Standing for an entry whose place was found in the transcript, to resume it with; Undecided for another.
+// Placed returns the Standing to resume the entry with, or Undecided if its place was not found in the transcript.
 func (e *Entry) Placed() Standing {
 	if !e.loaded {
 		return e.call.Standing
@@ -256,8 +256,8 @@ func (e *Entry) begins() position {
 	return e.place.parent
 }
 
-// Mode is how the entry's place is found again: what its view was built on stays true. A request that brought its
-// history keeps its place in it, and one that did not goes behind whatever was said meanwhile.
+// Mode is the history mode that finds the entry's place again, so that its view stays true. A request that brought its
+// history keeps its place in it, and one that did not goes behind all later turns.
 func (e *Entry) Mode() History {
 	switch {
 	case !e.loaded, e.in.inRun():
@@ -335,8 +335,8 @@ func (e *Entry) Renew(ctx context.Context) error {
 func (e *Entry) lookAround(ctx context.Context, a *Answer) error {
 	again := a != nil && (!e.atHead || e.state.head.Forked) || e.in.answers() && e.state.head.waits(e.plan.parent, e.in.marks[e.plan.fresh:])
 	if again && e.plan.parent.Seq != 0 && e.known == nil {
-		// What goes anywhere but behind the end of a line may be there already: a turn whose answer was stored,
-		// although the client did not see its end, comes again; so do results that are still with upstream.
+		// Items that do not go to the end of a line may be stored already: a turn is retried whose answer was stored
+		// although the client did not see its end; or results come again that upstream still has.
 		if err := e.lookupKnown(ctx, a); err != nil {
 			return err
 		}
@@ -408,8 +408,8 @@ func (e *Entry) keepInput(ctx context.Context) error {
 	return nil
 }
 
-// takeInput takes over what the turn's open record says of the input that was written: another process may have written it, or
-// an attempt whose reply got lost.
+// takeInput restores the written input from the turn's open record: another process may have written it, or an attempt
+// whose reply was lost.
 func (e *Entry) takeInput(ctx context.Context, record []byte) error {
 	var r turnrecord.Record
 	if len(e.journaled.names) > 0 {

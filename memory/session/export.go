@@ -41,7 +41,7 @@ type HeadLine struct {
 	Head    uint64 `json:"head"`  // sequence number of the last item of the conversation
 	Items   uint64 `json:"items"` // items of all branches
 	State   []byte `json:"state"` // the head record, base64
-	// Amendments are what is hidden from the client in the session's views, base64 as it is stored.
+	// Amendments are the hidden items of the session's views, base64 of the stored bytes.
 	Amendments []byte `json:"amendments,omitempty"`
 }
 
@@ -106,8 +106,8 @@ func (log *Log) Export(ctx context.Context, s Scope, w io.Writer) error {
 	return out.Flush()
 }
 
-// Walk calls f for every line of a session's export, in their order: the session, its items by sequence number, then
-// turns in the order of their first item, and those that stored none, in the order in which they were written.
+// Walk calls f for every line of a session's export, in order: the session, its items by sequence number, turns by
+// their first item, and then turns that stored no items, in the order in which they were written.
 func (log *Log) Walk(ctx context.Context, s Scope, f func(Line) error) error {
 	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: []string{headName, amendName}}})
 	if err != nil {

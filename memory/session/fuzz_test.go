@@ -112,7 +112,7 @@ func (items storedItems) Read(_ context.Context, queries []cache.Query) ([]cache
 	return results, nil
 }
 
-// itemsOf is what the store has when the head is headAfter(in).
+// itemsOf returns the stored items when the head is headAfter(in).
 func itemsOf(in *incoming) map[string][]byte {
 	items := map[string][]byte{}
 	var pos position

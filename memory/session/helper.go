@@ -9,14 +9,14 @@ import (
 	"remora/wire"
 )
 
-// Chat pages and agents ask the model for small things about a conversation, under its id: a title, tags, what the user
-// might ask next, a summary. Their prompts differ in every word and agree in what they are made of: near the beginning
-// one sentence orders such a thing, and says that it is about a conversation.
+// Chat pages and agents ask the model for small things about a conversation, under its id: a title, tags, follow-up
+// questions, a summary. Their prompts differ in every word but share a form: near the beginning one sentence orders
+// such a thing, and says that it is about a conversation.
 
-// helperKind is what a helper prompt asks for.
+// helperKind is a kind of helper prompt.
 type helperKind struct {
 	name string
-	// things are words for what is wanted, orders words for wanting it. One sentence has one of each.
+	// things name the result, orders ask for it. One sentence has a word of each.
 	things, orders []string
 	// limits are words of which the prompt has one, none for any prompt.
 	limits []string
@@ -51,16 +51,17 @@ const (
 	// helperWords is how many words of a prompt are looked at, helperBytes how much of it at most.
 	helperWords = 90
 	helperBytes = 2048
-	// helperInstructions is the length in bytes above which instructions are those of an agent, whatever they mention.
+	// helperInstructions is the length in bytes above which instructions belong to an agent, even with a helper's
+	// words.
 	helperInstructions = 16 << 10
-	// helperMessages is how many messages of the user a helper's request has at most: the order, and what it is about.
+	// helperMessages limits the user messages of a helper's request: the order, and the conversation.
 	helperMessages = 3
 	// helperMaterial is how many bytes of a conversation a request brings at least to be about that.
 	helperMaterial = 160
 )
 
-// helperPrompt is what a request asks for that has the shape and the words of a helper's request, empty for any other.
-// Such a request brings instructions and the user's words alone, and offers no tools.
+// helperPrompt returns the kind of a helper's request, "" for any other. A helper's request has only instructions and
+// user messages, and offers no tools.
 func helperPrompt(req *wire.Request, in *incoming) string {
 	if len(in.items) == 0 || len(in.items) > helperMessages || offersTools(req) {
 		return ""

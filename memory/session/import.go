@@ -18,9 +18,9 @@ import (
 // importChunk is how many values one commit of an import writes.
 const importChunk = 1000
 
-// Import writes a transcript that Export made into a session that does not exist yet. Every item's hashes are worked
-// out again and must be those of the export, and what the session's line and the turns name must be there. The session
-// appears whole or not at all: nothing is written before all of the file has been read.
+// Import writes an exported transcript into a new session. It recomputes every item's hashes, which must be those of
+// the export, and the items that the session's line and the turns name must exist. The session appears whole or not at
+// all: nothing is written before the whole file has been read.
 func (log *Log) Import(ctx context.Context, s Scope, r io.Reader) error {
 	im := importer{log: log, scope: s, at: map[uint64]place{}, turns: map[string]*turnrecord.Record{}, named: map[string]uint64{}}
 	dec := json.NewDecoder(bufio.NewReader(r))
@@ -44,7 +44,7 @@ func (log *Log) Import(ctx context.Context, s Scope, r io.Reader) error {
 	return im.list(ctx)
 }
 
-// importer collects what is to be written.
+// importer collects the values to write.
 type importer struct {
 	log    *Log
 	scope  Scope
@@ -118,7 +118,7 @@ func (im *importer) item(l *ItemLine) error {
 	}
 	stored := storedItem{Parent: l.Parent, Content: it.ContentHash(), Line: l.Line, Dialect: d, Turn: l.Turn, Raw: it.Raw, Flags: l.flags(), Made: newOrigin(l.Provider, l.Model, l.Kept)}
 	if it.Kind == wire.Reference {
-		// Its content is that of what it stands for, which only the exporting store could tell.
+		// Its content hash is that of the referenced item, which only the exporting store knows.
 		if stored.Content, err = parseHash(l.Content); err != nil {
 			return err
 		}

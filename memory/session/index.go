@@ -7,9 +7,9 @@ import (
 	"remora/cache"
 )
 
-// The index of sessions by resource. Each session has an entry of its own there, a group without content that is listed
-// under an owner named after the resource, so that all sessions of a resource are found without a search of the store.
-// It outlives the session, so that those that have expired are found too. The resources have such an index themselves.
+// The index of sessions by resource. Each session has an entry there, a group without content that is listed under an
+// owner named after the resource, so that all sessions of a resource are found without a scan of the store. An entry
+// outlives its session, so that expired sessions are found too. Resources have such an index themselves.
 const (
 	sessionsOwner  = "\x00sessions\x00"
 	resourcesOwner = "\x00resources"

@@ -13,7 +13,7 @@ import (
 	"remora/wire/dialects"
 )
 
-// lateName is, in a response's group, the turn whose answer upstream still makes, in the background.
+// lateName, in a response's group, names the turn whose answer upstream is still making in the background.
 const lateName = "later"
 
 // Later stores an answer that upstream made in the background, once a client has fetched it. Its question was in the
@@ -70,7 +70,7 @@ func (log *Log) later(ctx context.Context, s Scope, turn string, a *Answer) (don
 	return true, out.Err
 }
 
-// draftLater is what is written of an answer that was made in the background, with its turn's record.
+// draftLater returns the draft of an answer that was made in the background, with its turn's record.
 func (log *Log) draftLater(ctx context.Context, s Scope, st state, r *turnrecord.Record, a *Answer) (*draft, error) {
 	dialect, err := dialects.Parse(r.Dialect)
 	if err != nil {

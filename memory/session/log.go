@@ -1,14 +1,14 @@
 // Package session stores the transcripts of sessions.
 //
-// A transcript is a log of items. Each item is linked to the one before it by a chain hash over all of its predecessors, as
-// commits are in git. The head names the end of the conversation; an edit or a regeneration becomes a branch, and nothing is
-// overwritten. A record of each turn says what was sent upstream, and why.
+// A transcript is a log of items. Each item is linked to the one before it by a chain hash over all of its
+// predecessors, like commits in git. The head names the end of the conversation; an edit or a regeneration becomes a
+// branch, and nothing is overwritten. A record of each turn lists the items sent upstream, and why.
 //
-// [Log] reads and writes the transcripts of all sessions. [Log.Enter] reads a session and finds the place of a request in it
-// (placement.go, merge.go): most often the request's history ends at the head, and only what stands behind that is new. It
-// returns an [Entry], which is one turn. [Entry.Conversation] is the history that a view is chosen from, and [Entry.Commit]
-// writes input, answer and record in one batch. Turns that several processes have under way keep their order
-// (pending.go). [Log.Walk], Export and Import read and write whole sessions.
+// [Log] reads and writes the transcripts of all sessions. [Log.Enter] reads a session and finds the place of a request
+// in it (placement.go, merge.go): most often the request's history ends at the head, and only the items behind it are
+// new. It returns an [Entry], which is one turn. [Entry.Conversation] is the history that a view is chosen from, and
+// [Entry.Commit] writes input, answer and record in one batch. Turns that several processes have under way keep their
+// order (pending.go). [Log.Walk], Export and Import read and write whole sessions.
 //
 // The package chooses no view, calls no layer and does no retries; package memory does.
 package session
@@ -34,11 +34,11 @@ type Log struct {
 	recent recent
 	large  chan struct{}                 // one for each large turn that is being written
 	index  memo.Map[indexKey, time.Time] // when the entries of sessions were written
-	// Owner names this process among those that use the store; 0 where it is the only one. It is set before the log is used.
+	// Owner names this process among those that use the store; 0 if it is the only one. Set it before the log is used.
 	Owner uint64
-	// Peers, unless nil, is what to read before a session of what the other processes say. found takes what was read, and
-	// reports whether they may hold turns of the session. Of a turn that one of them wrote in between, the session tells; read
-	// the other way round, neither would.
+	// Peers, if set, returns the queries for turns open in other processes. They are read before the session: a turn
+	// committed between the two reads then appears in the session, and in the other order it would be missed. found
+	// takes the results and reports whether other processes may hold turns of the session.
 	Peers func(s Scope) (queries []cache.Query, found func([]cache.Result) (hold bool))
 	// Strict reads every session before a request to it is placed, however well it is remembered: a store that is away
 	// is noticed then. It is set before the log is used.
@@ -50,7 +50,7 @@ func New(store cache.Store, ttl time.Duration) *Log {
 	return &Log{store: store, ttl: ttl, hashes: memo.NewHashes(), offers: offers{seed: maphash.MakeSeed()}, recent: recent{seed: maphash.MakeSeed()}, large: make(chan struct{}, largeAtOnce)}
 }
 
-// Turns of large requests are written a few at a time: each takes as much memory again, for what is written.
+// Turns of large requests are written a few at a time, since writing takes as much memory again.
 const (
 	largeAtOnce  = 4
 	largeRequest = 1 << 20 // bytes
@@ -158,7 +158,7 @@ func (log *Log) load(ctx context.Context, s Scope, req *wire.Request, turnID str
 	return st, extra, st.decodeRefs(ids, r.Values[first:own])
 }
 
-// decode reads the values that load asks for, before those of references.
+// decode reads the values that load asks for, which come before those of references.
 func (st *state) decode(values [][]byte) (err error) {
 	if v := values[0]; v != nil {
 		if st.head, err = decodeHead(v); err != nil {
@@ -219,7 +219,7 @@ func (in *incoming) longest(first int, known []*place) (item int, k *place) {
 	return 0, nil
 }
 
-// branch is the place of a request whose items up to i end at k.
+// branch returns the place of a request whose items up to i end at k.
 func (in *incoming) branch(i int, k *place) plan {
 	p := plan{relation: relBranch, parent: k.Pos, line: k.Line, fresh: i + 1, side: k.Side}
 	if p.fresh == len(in.items) {
@@ -260,8 +260,8 @@ func landmark(it wire.Item) bool {
 // maxLandmarks is how many items of a request are looked for by content.
 const maxLandmarks = 8
 
-// overlap finds the place of a request whose beginning is missing, by what it has in common with the transcript: an
-// item that was said before, with the item that followed it then behind it. The plan is empty where there is none.
+// overlap finds the place of a request whose beginning is missing: it looks for an item of the transcript followed by
+// the same item as there. The plan is empty if there is none.
 func (log *Log) overlap(ctx context.Context, s Scope, in *incoming) (plan, error) {
 	var marks []int
 	var names []string

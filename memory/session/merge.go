@@ -39,14 +39,14 @@ func inRoom[T any](room []T, n int) []T {
 	return room[:n:n]
 }
 
-// mark is what an item adds to a position.
+// mark is an item's contribution to a position.
 type mark struct {
 	content wire.Hash
 	onChain bool // reasoning is not: many clients leave it out when they resend, or send a reference in its place
 	units   uint64
 }
 
-// newIncoming hashes the items of a request to a session. known says which items have been hashed before.
+// newIncoming hashes the items of a request to a session. known caches the hashes of earlier items.
 func newIncoming(req *wire.Request, st *state, known *memo.Hashes) *incoming {
 	return new(incoming).read(req, st, known)
 }
@@ -79,7 +79,7 @@ func (in *incoming) mark(it wire.Item) mark {
 	return mark{content: in.hashes.Of(it), onChain: it.Kind != wire.Reasoning, units: view.Units(it)}
 }
 
-// follow hashes an item and the place behind it: mark and position.after, but for what is remembered of both.
+// follow hashes an item and the position behind it: mark and position.after, with a cache for both.
 func (in *incoming) follow(it *wire.Item, at position) (mark, position) {
 	if it.Kind == wire.Reference || it.Kind == wire.Reasoning {
 		m := in.mark(*it)
@@ -129,7 +129,7 @@ func (in *incoming) unresolved() bool {
 	return false
 }
 
-// relation says how a request relates to the transcript; it is written into the turn record.
+// relation is how a request relates to the transcript; it is written into the turn record.
 type relation string
 
 const (

@@ -25,9 +25,9 @@ type Notes struct {
 // Hidden is an Amendment that a turn makes. It says where it stands by counting, since a turn that another one
 // overtook may find its place anew.
 type Hidden struct {
-	// Behind is behind how many visible items it stands: those of the request, without the leading ones, and then those
-	// of the answer's first choice. Only new items of the request, and the end of what is known, have a place in the
-	// log; anything before that is shown in views but not in the log.
+	// Behind is the number of visible items before it: items of the request, without the leading ones, and then of the
+	// answer's first choice. Only behind new items of the request, and at the end of the known ones, is it written to
+	// the log; before that it is only shown in views.
 	Behind   int           `json:"behind"`
 	Replaces bool          `json:"replaces,omitempty"` // the last of those visible items is not shown to the model
 	Items    [][]byte      `json:"items"`
@@ -45,9 +45,8 @@ type hiddenItem struct {
 	seqs   []uint64 // where it was written by a commit that succeeded; empty if it was not yet
 }
 
-// Amend adds items that the model sees and the client does not. It is called before the Commit that is to write them;
-// those that a turn added before Conversation are in that. An item that does not parse is an error, and then nothing of
-// the call is added.
+// Amend adds items that the model sees and the client does not. Call it before the Commit that writes them; items added
+// before Conversation are part of that. If an item does not parse, Amend returns an error and adds nothing.
 func (e *Entry) Amend(list ...Hidden) error {
 	var added []hiddenItem
 	for i, h := range list {
@@ -91,7 +90,8 @@ func (e *Entry) Cost(t turnrecord.Tokens) { e.view.Tokens = &t }
 // Layers notes how the layers fared, in slot order. It replaces what was noted before.
 func (e *Entry) Layers(layers ...turnrecord.LayerNote) { e.layers = layers }
 
-// Notes are what Amend, Blocks, Layers, Carry and EndsAs were given, to resume the entry with; nil for nothing.
+// Notes returns the arguments of Amend, Blocks, Layers, Carry and EndsAs, to resume the entry with; nil if there are
+// none.
 func (e *Entry) Notes() *Notes {
 	if len(e.hidden) == 0 && len(e.blocks) == 0 && len(e.layers) == 0 && len(e.carry) == 0 && e.last == "" {
 		return nil
@@ -122,11 +122,11 @@ func (e *Entry) resumeNotes(n *Notes) error {
 	return e.Amend(n.Hidden...)
 }
 
-// nowhere is the chain hash of items whose place in the conversation is not known.
+// nowhere is the chain hash of items whose place in the conversation is unknown.
 var nowhere = wire.Hash{0: 0xff, 15: 0xff}
 
 // chain returns the chain hash behind each of the request's items, as they stand in the conversation. stored is the
-// line before the request's place, for a client that trimmed its history; what is not known to be there is nowhere.
+// line before the request's place, for a client that trimmed its history; items that are not found there are nowhere.
 func (e *Entry) chain(stored []wire.Hash) []wire.Hash {
 	p := e.place
 	out := make([]wire.Hash, len(e.in.items))
@@ -164,7 +164,8 @@ func (e *Entry) chain(stored []wire.Hash) []wire.Hash {
 	return out
 }
 
-// amendments are those that the turn makes, at their places in the conversation. answer is nil while it is to come.
+// amendments returns the amendments of this turn, at their places in the conversation. answer is nil while it is
+// pending.
 func (e *Entry) amendments(answer []mark, made Origin) Amendments {
 	if len(e.hidden) == 0 {
 		return nil
@@ -224,9 +225,9 @@ func (d *draft) storeAside(at position) position {
 	return at
 }
 
-// storeHidden writes what is hidden behind so many visible items, unless it is in the log already, and returns the
-// position behind it. That position becomes the one that the chain ends at if the visible item is this turn's own, so
-// that whatever follows it stands behind what is hidden too.
+// storeHidden writes the items hidden behind so many visible ones, unless the log has them already, and returns the
+// position behind them. If the visible item is this turn's own, the chain continues from that position, so that later
+// items stand behind the hidden ones too.
 func (d *draft) storeHidden(at position, behind int, own bool) position {
 	var last position // behind what is shown whatever follows
 	for i := range d.e.hidden {
@@ -271,7 +272,7 @@ func (d *draft) amend() {
 	d.puts = append(d.puts, cache.Put{Name: amendName, Data: d.all.encode()})
 }
 
-// hiddenMade is who made what is hidden: answers that were whole, whatever became of the last one.
+// hiddenMade is the origin of hidden items: their answers were complete, even if the last one was not.
 func (d *draft) hiddenMade() Origin {
 	made := d.made
 	made.Kept = d.e.target().Kept
@@ -356,8 +357,8 @@ func (h *head) withoutEchoes(items []wire.Item) []wire.Item {
 	return slices.DeleteFunc(slices.Clone(items), isEcho)
 }
 
-// tellings are what each layer told the model last, in a conversation that upstream keeps: upstream still has it, and it
-// need not be said again. They go with a response, since a client may go on from any.
+// tellings are the latest blocks of each layer in a conversation that upstream keeps: upstream still has them, and they
+// need not be sent again. They are stored with a response, since a client may go on from any.
 type tellings []telling
 
 type telling struct{ layer, texts wire.Hash }
@@ -365,8 +366,8 @@ type telling struct{ layer, texts wire.Hash }
 // maxTellings bounds the layers of tellings.
 const maxTellings = 256
 
-// Told reports whether these texts are what the layer told the model last, in the conversation that the request goes on
-// with. Where the request names no response of which that is known, everything in the latest views counts as told.
+// Told reports whether these texts are the layer's latest in the conversation that the request continues. If the
+// request names no known response, everything in the latest views counts.
 func (e *Entry) Told(layer string, texts []string) bool {
 	if e.state.told != nil {
 		return slices.Contains(e.state.told, telling{blockHash(layer), textsHash(texts)})
@@ -384,7 +385,7 @@ func textsHash(texts []string) wire.Hash {
 	return blockHash(string(all))
 }
 
-// tellings are those by the turn's own response; false where no layer of the session has ever told anything.
+// tellings returns the latest blocks as of the turn's own response; false if no layer of the session has ever had one.
 func (e *Entry) tellings() (tellings, bool) {
 	all := tellings{}
 	if e.in.stateful || e.in.unresolved() {

@@ -21,7 +21,7 @@ import (
 	"remora/wire/dialects"
 )
 
-// lab is a log whose store notes what is written.
+// lab is a log whose store records writes.
 type lab struct {
 	cache.Store
 	t   *testing.T
@@ -87,7 +87,7 @@ func (l *lab) call(mode History, words string) Call {
 	return Call{Scope: scope, Request: req, History: mode}
 }
 
-// view is what the turn sends, without a window.
+// view returns the items that the turn sends, without a window.
 func (l *lab) view(e *Entry) string {
 	l.t.Helper()
 	c, err := e.Conversation(context.Background(), 1000)
@@ -128,7 +128,7 @@ func (l *lab) commit(e *Entry, words string) {
 	}
 }
 
-// sees plays a turn without anything hidden, and says what it sent.
+// sees plays a turn without hidden items, and returns the items sent.
 func (l *lab) sees(mode History, words, answer string) string {
 	l.t.Helper()
 	e := l.enter(mode, words)
@@ -154,7 +154,7 @@ func (l *lab) toolTurn() {
 	l.commit(e, "a:1")
 }
 
-// What the client never saw is there in later views, whatever habit the client has.
+// Hidden items are in later views, for every habit of clients.
 func TestHiddenItemsComeBack(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -185,7 +185,7 @@ func TestHiddenItemsComeBack(t *testing.T) {
 	}
 }
 
-// A client that leaves out the beginning of its history still has what is hidden in the rest put back.
+// A client that trims the beginning of its history gets the hidden items of the rest.
 func TestHiddenItemsOfTrimmedHistories(t *testing.T) {
 	for _, c := range []struct{ name, sent, want string }{
 		{"trimmed", "u:1 a:1 u:2 a:2 u:3", "u:1 c:x r:x a:1 u:2 a:2 u:3"},
@@ -213,7 +213,7 @@ func TestHiddenItemsOfTrimmedHistories(t *testing.T) {
 	}
 }
 
-// What a layer makes of a new item is what the model sees of it from then on.
+// Once a layer has replaced a new item, the model sees the replacement from then on.
 func TestReplacedItemsStayReplaced(t *testing.T) {
 	l := newLab(t)
 	e := l.enter(HistoryAuto, "u:1")
@@ -239,7 +239,7 @@ func TestMixedAnswer(t *testing.T) {
 	l.want("TurnView", l.turnView("turn02"), "u:1 c:x,y r:x r:y")
 }
 
-// A turn whose input was written is moved behind another one that was faster: what is hidden moves along.
+// A turn whose input was written moves behind a faster one, and its hidden items with it.
 func TestHiddenItemsMoveWithTheirTurn(t *testing.T) {
 	for _, journal := range []bool{false, true} {
 		l := newLab(t)
@@ -274,7 +274,7 @@ func (l *lab) turnView(id string) string {
 	return hear(items)
 }
 
-// headLine is what the log holds of the conversation, hidden items in brackets.
+// headLine returns the conversation in the log, hidden items in brackets.
 func (l *lab) headLine() string {
 	l.t.Helper()
 	var line []string
@@ -423,7 +423,7 @@ func TestNotesOfResumedTurns(t *testing.T) {
 }
 
 // A turn whose input and hidden calls were written before its answer, and whose answer waits in the spool, shows the
-// calls once, and not where the answer is made anew.
+// calls once, and not for a regenerated answer.
 func TestHiddenItemsOfResumedTurns(t *testing.T) {
 	l := newLab(t)
 	e := l.enter(HistoryAuto, "u:1")

@@ -10,7 +10,7 @@ import (
 	"remora/wire"
 )
 
-// offer is what a request asks for beside its items, as far as that tells one kind of request from another.
+// offer holds the members of a request beside its items that distinguish kinds of requests.
 type offer struct {
 	Client uint64 // the kind of client: its dialect and the names of its tools
 	Tools  uint64 // how many tools it offers
@@ -94,7 +94,7 @@ func (h *head) signs(o offer, lead wire.Hash) (n int) {
 	return n
 }
 
-// evidence is what a request shows of its client's habit.
+// evidence is what a request reveals about its client's habit.
 type evidence uint8
 
 const (
@@ -103,8 +103,8 @@ const (
 	resends             // it sends the history again
 )
 
-// habit is what is known of a kind of client: its own habit, or else that of the latest client of its dialect. The
-// requests of one program have tools or none, and agents hand over to others, but all of them keep the history alike.
+// habit returns the known habit of a kind of client, or else of the latest client of its dialect. The requests of one
+// program may or may not have tools, and agents hand over to others, but all of them keep the history alike.
 func (h *head) habit(d wire.Dialect, client uint64) evidence {
 	found := noEvidence
 	for _, k := range h.Habits {

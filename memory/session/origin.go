@@ -30,7 +30,7 @@ func (e *Entry) target() Origin {
 	return newOrigin(e.call.Provider, e.call.Request.Model(), Stores(e.call.Request))
 }
 
-// maker is who gave an answer. Upstream keeps one that has ended.
+// maker returns the upstream that gave an answer. Kept is set only if the answer has ended.
 func (e *Entry) maker(a *Answer) Origin {
 	o := e.target()
 	if a == nil {

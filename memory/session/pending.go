@@ -55,7 +55,8 @@ func readPending(d *pack.Reader, h *head) {
 	}
 }
 
-// await names a turn in the head, behind those that are named already, or, with sorted, before those that began later. It reports false where the head names as many as it may.
+// await adds a turn to the head, behind the pending ones or, with sorted, before those that began later. It returns
+// false if the head has the maximum.
 func (h *head) await(p Pending, sorted bool) bool {
 	if i := h.pendingAt(p.Turn); i >= 0 {
 		h.Pending[i] = p
@@ -72,12 +73,12 @@ func (h *head) await(p Pending, sorted bool) bool {
 	return true
 }
 
-// pendingAt is where a turn stands among those that the head names, -1 for nowhere.
+// pendingAt returns the index of a pending turn, or -1.
 func (h *head) pendingAt(turn string) int {
 	return slices.IndexFunc(h.Pending, func(p Pending) bool { return p.Turn == turn })
 }
 
-// ended strikes a turn off those that are named, and reports whether it was ready.
+// ended removes a turn from the pending ones, and reports whether it was ready.
 func (h *head) ended(turn string) (ready bool) {
 	h.Pending = slices.DeleteFunc(h.Pending, func(p Pending) bool {
 		ready = ready || p.Turn == turn && p.Ready
@@ -126,7 +127,7 @@ func (e *Entry) behindOthers() bool {
 }
 
 // OpensAtOnce reports whether the turn should be named in the head as soon as it is sent: the client's next request may
-// come to another process, and relies on what is stored.
+// go to another process, and relies on the store.
 func (e *Entry) OpensAtOnce() bool {
 	if e.log.Owner == 0 || !e.loaded || !e.behindOthers() {
 		return false
@@ -150,9 +151,9 @@ func (e *Entry) Lapsed(owners ...uint64) {
 // hasLapsed reports whether nothing comes of a turn that is open any more.
 func (e *Entry) hasLapsed(p Pending) bool { return !p.Ready && slices.Contains(e.lapsed, p.Owner) }
 
-// Earlier are the turns that belong before this one and are not in the log: those that are open in other processes, and those
-// that are ready. They are none where the stored history has no part in the turn. The order is that in which the head came to
-// name them: the clocks of processes differ.
+// Earlier returns the turns that belong before this one and are not in the log: open in other processes, or ready.
+// There are none if the turn does not use the stored history. They are in the head's order, since the clocks of
+// processes differ.
 func (e *Entry) Earlier() (list []Pending) {
 	h := &e.state.head
 	if len(h.Pending) == 0 || !e.behindOthers() {
@@ -235,7 +236,7 @@ func (e *Entry) RecordMode() History {
 // Named reports whether other processes see in the head that the turn is open.
 func (e *Entry) Named() bool { return e.state.head.pendingAt(e.id) >= 0 }
 
-// Relies reports whether the turn's view is made of what is stored, which other processes may be about to change.
+// Relies reports whether the turn's view uses stored history, which other processes may be about to change.
 func (e *Entry) Relies() bool { return e.log.Owner != 0 && e.behindOthers() }
 
 // Unread reports whether the session could not be read when the turn began.
@@ -261,7 +262,7 @@ func (e *Entry) Follow(ready []Ready) {
 	}
 }
 
-// withReady is the stored history and what is ready behind it.
+// withReady returns the stored history followed by the ready turns.
 func (e *Entry) withReady(l *storedLine) *storedLine {
 	if len(e.ready) == 0 {
 		return l
@@ -280,7 +281,8 @@ func (e *Entry) withReady(l *storedLine) *storedLine {
 	return out
 }
 
-// Pending reads which turns of a session are not in the log, in their order, and the records of those that are ready, nil for others.
+// Pending returns the turns of a session that are not in the log, in order, and the records of the ready ones, nil for
+// others.
 func (log *Log) Pending(ctx context.Context, s Scope) (list []Pending, records [][]byte, err error) {
 	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: []string{headName}}})
 	if err != nil {
@@ -297,7 +299,7 @@ func (log *Log) Pending(ctx context.Context, s Scope) (list []Pending, records [
 	return h.Pending, records, err
 }
 
-// Records reads the records of those turns that are ready, nil for others and for those that are in the log meanwhile.
+// Records reads the records of ready turns, nil for others and for turns that are in the log by now.
 func (log *Log) Records(ctx context.Context, s Scope, list []Pending) ([][]byte, error) {
 	records := make([][]byte, len(list))
 	var names []string

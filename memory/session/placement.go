@@ -7,11 +7,11 @@ import (
 	"remora/wire"
 )
 
-// Standing says how a request relates to the conversation of its session.
+// Standing is how a request relates to the conversation of its session.
 type Standing uint8
 
 const (
-	// Undecided is the standing of a request whose place was not looked for yet.
+	// Undecided: the place of the request was not looked for yet.
 	Undecided Standing = iota
 	// InConversation is a request of the conversation: its answer becomes the head.
 	InConversation
@@ -63,8 +63,8 @@ type placement struct {
 	begins *plan // the beginning that the request has in common with the transcript, where that proves nothing; else nil
 }
 
-// place finds where a request goes. The first rule that applies decides. Those that need nothing but the head come
-// before those that ask the index, wherever the order makes no difference.
+// place finds where a request goes. The first rule that applies decides. Rules that need only the head come before
+// those that ask the index, where the order makes no difference.
 func (log *Log) place(ctx context.Context, s Scope, st *state, in *incoming, c *Call, mode History) (plan, error) {
 	q := &placement{log: log, scope: s, st: st, head: &st.head, in: in, call: c, mode: mode}
 	for _, decide := range [...]func(*placement, context.Context) (plan, error){
@@ -111,7 +111,7 @@ func (q *placement) mayPrecede() bool {
 	return q.mode == HistoryAuto && q.call.Side == "" && q.head.Answered
 }
 
-// offer is what the request asks for beside its items.
+// offer returns the request's offer, computed once.
 func (q *placement) offer() offer {
 	if !q.hasAsk {
 		q.asked, q.hasAsk = q.log.offers.of(q.call.Request), true
@@ -119,7 +119,7 @@ func (q *placement) offer() offer {
 	return q.asked
 }
 
-// habit is what is known of the request's client.
+// habit returns the known habit of the request's client.
 func (q *placement) habit() evidence {
 	return q.head.habit(q.call.Request.Dialect, q.offer().Client)
 }
@@ -180,8 +180,8 @@ func (q *placement) continues(context.Context) (plan, error) {
 	return q.onLine(p, p.side), nil
 }
 
-// helperKind is what the request asks for, if it is a helper's. A second question under the instructions of a first
-// one is none, where there is no other conversation: that is what a program for titles does all day.
+// helperKind returns the kind of a helper's request, else "". A second question under the same instructions, with no
+// other conversation in the session, is no helper's: it comes from a program that only makes titles.
 func (q *placement) helperKind() string {
 	if q.call.Side != "" || q.head.Answered && q.in.lead == q.head.Lead && q.in.hasLead {
 		return ""
@@ -219,8 +219,8 @@ func (q *placement) helper(ctx context.Context) (plan, error) {
 	return p, nil
 }
 
-// results are those of calls that the request does not bring: only a client that sends what is new does so. They belong to
-// the line that waits for them.
+// results places results of calls that are not in the request: only a client that sends new items alone does so. They
+// belong to the line that waits for them.
 func (q *placement) results(context.Context) (plan, error) {
 	if !q.mayPrecede() || q.in.brings(len(q.in.items)) {
 		return none()
@@ -243,7 +243,7 @@ func (q *placement) results(context.Context) (plan, error) {
 	return p, nil
 }
 
-// onlyNew is what a client sends that is known to send only what is new.
+// onlyNew places requests of a client that is known to send only new items.
 func (q *placement) onlyNew(context.Context) (plan, error) {
 	if !q.mayPrecede() || q.in.brings(len(q.in.items)) || q.habit() != onlyNew {
 		return none()
@@ -253,7 +253,7 @@ func (q *placement) onlyNew(context.Context) (plan, error) {
 	return p, nil
 }
 
-// run goes on with the run of an agent whose first request had the stored history put before it: see head.mergeRun.
+// run continues an agent's run whose first request had the stored history put before it: see head.mergeRun.
 func (q *placement) run(context.Context) (plan, error) {
 	if !q.mayPrecede() || q.in.resends() {
 		return none()
@@ -326,7 +326,7 @@ func (q *placement) ownHistory(ctx context.Context) (plan, error) {
 	return plan{relation: relRoot, rule: ruleOwnHistory, standing: Alone, shown: resends}, nil
 }
 
-// declared is what the client says of a request that shares nothing with the transcript.
+// declared follows the client's declaration for a request that shares nothing with the transcript.
 func (q *placement) declared(context.Context) (plan, error) {
 	switch {
 	case q.call.Side != "":
@@ -368,8 +368,8 @@ func (q *placement) waits(context.Context) (plan, error) {
 		return none()
 	}
 	if !h.Brings && q.offer().Client == h.Offer.Client {
-		// Nothing was seen of a client that resends. One that sends only what is new may forget its call, under
-		// instructions that have a date in them: then it is not heard of again. Agents that work out a call share theirs.
+		// This client has never resent a history. One that sends only new items may drop its call under instructions
+		// with a date: then the call gets no result. Agents that compute a call share their instructions.
 		others := slices.ContainsFunc(h.Tails, func(t tail) bool { return t.Lead == q.in.lead })
 		if q.in.lead == h.Lead || h.Waits > 0 && !others {
 			return none()
@@ -404,8 +404,8 @@ func (q *placement) replaced(context.Context) (plan, error) {
 	}
 }
 
-// titleFirst is the conversation of a session of which the only turn was a helper's. It becomes the head at once: a client
-// that sends only what is new does not name this line again.
+// titleFirst begins the conversation of a session whose only turn was a helper's. It becomes the head at once: a client
+// that sends only new items does not name this line again.
 func (q *placement) titleFirst(context.Context) (plan, error) {
 	h := q.head
 	if h.Turns != 1 || h.Offer.Tools > 0 || q.offer().Tools == 0 || q.in.lead == h.Lead {
@@ -551,7 +551,8 @@ func (e *Entry) again(ctx context.Context, st *state, in *incoming) (plan, error
 
 	own := p.relation == relRoot || len(e.journaled.names) > 0 && p.parent.Seq == e.journaled.end.Seq
 	if own && e.early && e.call.History == HistoryAuto && was.standing == InConversation && st.head.Answered {
-		// Another client was answered first in a session that both began: this one follows it, if it sends only what is new.
+		// Two clients began the session and another one was answered first: this one follows it, if it sends only new
+		// items.
 		q := &placement{log: e.log, scope: e.call.Scope, st: st, head: &st.head, in: in, call: &e.call, mode: HistoryAuto}
 		if !in.brings(len(in.items)) && q.habit() != resends {
 			p = q.behindHead(ruleBehind)

@@ -88,7 +88,7 @@ func TestSharedPassages(t *testing.T) {
 	}
 }
 
-// The latest habits are remembered, each client's own first, and those of a dialect for clients that were not met.
+// The latest habits are remembered: each client's own, and those of a dialect for unknown clients.
 func TestHabits(t *testing.T) {
 	var h head
 	if got := h.habit(dialects.Chat, 1); got != noEvidence {

@@ -69,8 +69,8 @@ func (log *Log) quotes(ctx context.Context, s Scope, h *head, in *incoming) (boo
 	return false, nil
 }
 
-// sharesPassage reports whether an answer and what is said now have quotedRunes runes in common that stand together in
-// both, and not in what was asked before: that is the user's own, which answers repeat.
+// sharesPassage reports whether an answer and the new message share quotedRunes consecutive runes that are not in the
+// question before, which answers often repeat.
 func sharesPassage(answer, said, asked string) bool {
 	answer, said = answer[:min(len(answer), quotedBytes)], said[:min(len(said), quotedBytes)]
 	blocks := make(map[string][]int, len(answer)/quoteBlock)

@@ -85,7 +85,7 @@ func unitsBetween(from, to position) int {
 	return int(min(to.Units-min(to.Units, from.Units), math.MaxInt32))
 }
 
-// echo is what the head remembers of an item to recognise it again in a client's resent history.
+// echo identifies an item in a client's resent history.
 type echo struct {
 	Content uint64 // leading bytes of the content hash
 	Seq     uint64
@@ -101,14 +101,14 @@ type tail struct {
 	Open  []uint64 // its unanswered calls, as callHash has them; only some
 }
 
-// habit is what clients of one kind were seen to do: resend the history, or send only what is new.
+// habit is how clients of one kind behave: they resend the history, or send only new items.
 type habit struct {
 	Dialect wire.Dialect
 	Client  uint64 // see offer.Client
 	Resends bool
 }
 
-// head is what a session's next turn needs to know, read in one round trip.
+// head is the part of a session that its next turn needs, read in one round trip.
 type head struct {
 	Pos      position
 	Lead     wire.Hash   // leading items of the head line
@@ -290,7 +290,7 @@ func openKey(c wire.Call) string {
 	return c.ID
 }
 
-// clone is a copy whose ring has room for more items.
+// clone returns a copy whose ring has room for more items.
 func (h *head) clone(more int) *head {
 	c := *h
 	c.Ring = append(make([]echo, 0, len(h.Ring)+min(max(0, more), ringSize)), h.Ring...)
@@ -339,7 +339,7 @@ func (h *head) dropTail(seq uint64) tail {
 	return tail{}
 }
 
-// reference is what is kept of an item under its id, for an item_reference to stand for.
+// reference is stored under an item's id, for an item_reference to resolve to.
 type reference struct {
 	Content wire.Hash
 	Kind    wire.Kind
@@ -368,7 +368,7 @@ func decodeReference(b []byte) (reference, error) {
 	return r, nil
 }
 
-// place is what an index of the transcript points to.
+// place is an entry of the transcript's indexes.
 type place struct {
 	Pos  position
 	Line uint64 // the line that it was stored on

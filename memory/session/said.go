@@ -51,16 +51,16 @@ func (log *Log) Versions(ctx context.Context, tenant string, sessions []string) 
 	return versions, nil
 }
 
-// News is what SaidSince has found, oldest first. Whole says that it is all of the session, since what was read before does
-// not stand any more.
+// News is the result of SaidSince, oldest first. Whole: it is all of the session, since the earlier reading no longer
+// holds.
 type News struct {
 	Said  []Said
 	Now   Reading
 	Whole bool
 }
 
-// SaidSince returns what users and models have said in a session since it was read before: what stands on the conversation, and
-// on lines that share nothing with it. What an edit or a new answer has replaced is left out, and so is what was said for
+// SaidSince returns the messages of users and models since an earlier reading: on the conversation, and on lines that
+// share nothing with it. Messages that an edit or a regeneration has replaced are left out, and so are those for
 // another resource. It fails with ErrNoSession.
 func (log *Log) SaidSince(ctx context.Context, s Scope, before Reading) (News, error) {
 	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: []string{headName}}})

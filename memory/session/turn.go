@@ -11,13 +11,13 @@ import (
 	"remora/wire"
 )
 
-// Scope says whose memory a call uses. All strings may hold any bytes: callers control them.
+// Scope names the owner of the memory that a call uses. All strings may hold any bytes: callers control them.
 type Scope struct {
 	// Tenant is derived from the caller's credential, never from what the caller says.
 	Tenant string
 	// Session names the conversation; it is never empty.
 	Session string
-	// Resource is what several sessions share; without any, the session itself.
+	// Resource groups several sessions; if empty, the session itself.
 	Resource string
 	// Execution is one agent run; empty means that it is derived from the round's user message.
 	Execution string
@@ -38,7 +38,7 @@ type History uint8
 
 // The values of X-History and of session.history.
 const (
-	// HistoryAuto recognises both habits: resending the history, and sending only what is new.
+	// HistoryAuto recognises both habits: resending the history, and sending only new items.
 	HistoryAuto History = iota
 	// HistoryClient takes what the client sends as the history.
 	HistoryClient
@@ -55,11 +55,11 @@ type Call struct {
 	Side string
 	// Provider is where the request is to go; empty where that is not known.
 	Provider string
-	// Standing is what an earlier look at the session has found; Undecided where there was none.
+	// Standing is the result of an earlier look at the session; Undecided if there was none.
 	Standing Standing
 }
 
-// Cut says how an answer ended before its end.
+// Cut is the reason why an answer is incomplete.
 type Cut uint8
 
 // Ways in which an answer ends.
@@ -128,7 +128,7 @@ type Puts struct {
 	Others []cache.Batch
 }
 
-// Done says what a commit has written.
+// Done is the result of a commit.
 type Done struct {
 	Version uint64          // the session's now, 0 where the turn was there already
 	Others  []cache.Outcome // of Puts.Others

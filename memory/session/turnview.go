@@ -54,8 +54,8 @@ func (log *Log) TurnView(ctx context.Context, s Scope, turnID string) ([]wire.It
 	return sentAs(&turn, lead, body, stored, blocks)
 }
 
-// sentAs is a turn's view in the form in which it was sent. Where that changed the instructions, they stand first.
-// stored are those of its items, by where their bytes are, that the client has not sent.
+// sentAs returns a turn's view in the form in which it was sent. Changed instructions stand first. stored marks the
+// items, by the address of their bytes, that the client has not sent.
 func sentAs(turn *turnrecord.Record, lead leadRecord, body []wire.Item, stored map[*byte]bool, blocks []view.Block) ([]wire.Item, error) {
 	first, err := lead.parse()
 	if err != nil {
@@ -97,8 +97,8 @@ func rulesOf(name string) *wire.Rules {
 	return d.Rules()
 }
 
-// pick finds the items of a turn's view, from the last one backwards along the line that ends with the turn's input. stored
-// are those, by where their bytes are, that the client has not sent.
+// pick finds the items of a turn's view, from the last one backwards along the line that ends with the turn's input.
+// stored marks the items, by the address of their bytes, that the client has not sent.
 func (log *Log) pick(ctx context.Context, s Scope, turn *turnrecord.Record) (items []wire.Item, stored map[*byte]bool, err error) {
 	p, err := newPicker(turn)
 	if err != nil || p.left == 0 {
@@ -221,7 +221,7 @@ func (p *picker) take(at *storedItem) error {
 	return nil
 }
 
-// next finds the item that stands before those that are found, nil if it was not read yet.
+// next returns the item before those that are found, nil if it was not read yet.
 func (p *picker) next() (*passedItem, error) {
 	r := &p.runs[len(p.runs)-1]
 	if r.N > 0 && len(p.off.Rest) > 0 && p.gap == 0 {

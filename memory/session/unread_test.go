@@ -6,7 +6,7 @@ import (
 	"remora/wire"
 )
 
-// TestQuestionsOfUnreadAnswersStay: the client has an answer that nobody here could read. What it asked is a part of the
+// TestQuestionsOfUnreadAnswersStay: if Remora could not read an answer that the client got, the question is part of the
 // conversation; after an error it is not.
 func TestQuestionsOfUnreadAnswersStay(t *testing.T) {
 	for _, c := range []struct {

@@ -38,8 +38,8 @@ func (e *Entry) Viewed(c *Conversation, v *view.View, toolResult int) {
 	}
 }
 
-// runs names the items of a view, nil for the whole conversation. What the line holds in the view's order is named by where
-// it ends and how much it is, so that the record of a long view takes no more than that of a short one.
+// runs names the items of a view, nil for the whole conversation. Items in the line's order are named by their end and
+// number, so that the record of a long view is as short as that of a short one.
 func (e *Entry) runs(c *Conversation, v *view.View) []turnrecord.Run {
 	w := runWriter{e: e, c: c, n: len(c.Items), on: e.settledLine(c), runs: e.runRoom[:0:len(e.runRoom)]}
 	if v != nil {
@@ -149,8 +149,8 @@ func (e *Entry) content(c *Conversation, i int) wire.Hash {
 	return e.contentOf(it)
 }
 
-// settledLine is what of the line before a turn's new items is known to stand there for good, oldest first: what was
-// read of it, or what the request has of it.
+// settledLine is the part of the line before a turn's new items that will not change, oldest first: read from the
+// store, or sent by the request.
 type settledLine struct {
 	stored *storedLine // nil where it is what the request has
 	in     *incoming

@@ -11,7 +11,7 @@ import (
 	"remora/wire"
 )
 
-// draft is what one commit of a turn writes: a batch for its session and, for a Responses answer, one that finds the
+// draft is the content of one commit of a turn: a batch for its session and, for a Responses answer, one that finds the
 // session by the response's id.
 type draft struct {
 	e    *Entry
@@ -186,8 +186,8 @@ func (d *draft) firstItems() int {
 	return len(d.puts)
 }
 
-// retract takes back an input that was written behind a head which another turn has moved since. Only a client that
-// sends nothing but what is new is moved along with the head; any other input keeps its place.
+// retract takes back an input that was written behind a head which another turn has moved since. Only the input of a
+// client that sends new items alone moves with the head; any other keeps its place.
 func (d *draft) retract() {
 	e := d.e
 	j := e.journaled
@@ -357,7 +357,7 @@ func (d *draft) putID(it wire.Item) {
 	}
 }
 
-// referenceOf is what is kept of an item under its id, if it has one that can be referred to.
+// referenceOf returns the reference to store for an item, if it has an id that can be referred to.
 func referenceOf(it wire.Item) (name string, data []byte, ok bool) {
 	if !it.Dialect.Rules().References || it.ID == "" || it.Kind == wire.Reference {
 		return "", nil, false
@@ -519,7 +519,7 @@ func (d *draft) makeRoom(items []wire.Item) {
 	d.names.Grow(namesSize * max(1, len(items)))
 }
 
-// namesSize is what the names of a turn with one new item and one answer take, in bytes.
+// namesSize is the size of the names of a turn with one new item and one answer, in bytes.
 const namesSize = 96
 
 // name makes the name of a value. Names of a draft share memory.
@@ -530,5 +530,5 @@ func (d *draft) name(prefix string, rest []byte) string {
 	return d.names.String()[from:]
 }
 
-// value is what was appended to data from a place on.
+// value returns the part of data from an offset on.
 func (d *draft) value(from int) []byte { return d.data[from:len(d.data):len(d.data)] }
