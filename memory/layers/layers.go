@@ -8,6 +8,7 @@ import (
 
 	"remora/memory/layer"
 	"remora/memory/layers/entity"
+	"remora/memory/layers/episodic"
 	"remora/memory/layers/filereference"
 	"remora/memory/layers/historymanager"
 	"remora/memory/layers/http"
@@ -33,6 +34,7 @@ func Kinds() []Kind {
 		kind("observational_memory", observational.Defaults, observational.New),
 		kind("entity_memory", entity.Defaults, entity.New),
 		kind("semantic_recall", semanticrecall.Defaults, semanticrecall.New),
+		kind("episodic_memory", episodic.Defaults, episodic.New),
 		kind("rag", rag.Defaults, rag.New),
 		kind("procedural_memory", procedural.Defaults, procedural.New),
 		kind("temporal_memory", temporal.Defaults, temporal.New),
