@@ -124,7 +124,7 @@ func (s *spooler) await(ctx context.Context, scope Scope, ready func() error) er
 	}
 }
 
-// write puts what is known of the turn into the store (true), or else into the spool. A nil answer is still to come.
+// write stores the turn's current state (true), or else spools it. A nil answer is still pending.
 func (t *Turn) write(ctx context.Context, a *Answer) bool {
 	s := t.call.Scope
 	err := errLeftAlone

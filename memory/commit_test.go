@@ -15,7 +15,7 @@ import (
 	"remora/wire/dialects"
 )
 
-// stuck is a store whose commits end only with their context.
+// stuck is a store whose commits block until their context ends.
 type stuck struct{ cache.Store }
 
 func (s stuck) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
@@ -119,7 +119,7 @@ func TestOpenDelay(t *testing.T) {
 	})
 }
 
-// ledger is a store that notes what is written.
+// ledger is a store that records writes.
 type ledger struct {
 	cache.Store
 	ttl   time.Duration

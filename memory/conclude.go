@@ -15,7 +15,7 @@ const (
 	// maxSettling is how many turns may be settling at once, in this process. Those beyond are left out: their layers
 	// learn nothing from the answer, and are not told of the end of an execution or of a child.
 	maxSettling = 256
-	// settleLimit bounds what one turn's layers may take after the answer, whatever their hooks' own times.
+	// settleLimit limits the time of one turn's layers after the answer, in addition to the limits of their hooks.
 	settleLimit = 2 * time.Minute
 	// flushWait bounds writing the states that a turn's layers have made.
 	flushWait = 5 * time.Second
@@ -25,8 +25,8 @@ const (
 	failedStatus = 300
 )
 
-// conclude lets layers learn from the answer before it is committed. It returns what is left to do afterwards, nil for
-// nothing.
+// conclude lets layers learn from the answer before it is committed. It returns the work left for afterwards, nil if
+// there is none.
 func (t *Turn) conclude(ctx context.Context, a *Answer) func(context.Context) {
 	l := t.layers
 	if l == nil {
@@ -107,8 +107,8 @@ func (l *layered) settle(ctx context.Context, resp *layer.Response) {
 // maxUnseen bounds what layers are told of at the end of the work, in units: the newest.
 const maxUnseen = 2000
 
-// unseen is what of the stored session layers were not told of as left out. handed takes down that they were, once what they made
-// of it is written.
+// unseen returns the items of the stored session that layers have not seen as evicted. Call handed once the layers'
+// states are written, to record that they have.
 func (t *Turn) unseen(ctx context.Context) (items []wire.Item, handed func(context.Context)) {
 	handed = func(context.Context) {}
 	ctx, cancel := context.WithTimeout(ctx, t.m.o.ReadWait)

@@ -17,7 +17,7 @@ import (
 // bytesOfToken is about how many bytes of an item make a token, where counting would cost more than it is worth.
 const bytesOfToken = 4
 
-// keptEpoch is what keeps the beginning of a session's views the same, on its way through a turn.
+// keptEpoch carries the session's pinned prefix through a turn.
 type keptEpoch struct {
 	keptValue[view.Prefix]
 	known   *epochs
@@ -48,7 +48,7 @@ func (t *Turn) roundName(c *session.Conversation) (name string, loop bool) {
 	first := view.Round(c.Items)
 	name = t.layers.turn.Execution + "@" + strconv.Itoa(visible(c, first))
 	if t.call.Scope.Execution != "" && first < len(c.Items) {
-		// A client's own name for the run may outlive an edit of the message; a derived one tells what was said.
+		// A client's own name for the run may outlive an edit of the message; a derived one includes the message.
 		content := c.Items[first].ContentHash()
 		name += "@" + hex.EncodeToString(content[:])
 	}
@@ -152,7 +152,7 @@ func (t *Turn) cutMoved(v *view.View) bool {
 	return t.entry.ReplacesHead() || cut != nil && cut.read.Units != v.Start.Units
 }
 
-// windowInput is what a window needs to begin where the session's latest view did.
+// windowInput returns the input for a window to begin where the session's latest view did.
 func (t *Turn) windowInput(ctx context.Context, c *session.Conversation) view.WindowInput {
 	w := t.shape.Window
 	if !w.Stateful() {

@@ -62,7 +62,7 @@ func TestTokenWindowWithoutSession(t *testing.T) {
 	})
 }
 
-// parrot tells whose request it is and what it asks.
+// parrot recalls whose request it is and what it asks.
 type parrot struct{}
 
 func (parrot) Recall(_ context.Context, t *layer.Turn, _ layer.State, _ int) (layer.Recalled, error) {

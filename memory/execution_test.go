@@ -73,7 +73,7 @@ func TestExecutionIsTheRound(t *testing.T) {
 	}
 }
 
-// A client whose history upstream holds sends results alone.
+// A client whose history upstream keeps sends only results.
 func TestExecutionOfHeldConversations(t *testing.T) {
 	l := newLab(t, memory.Options{})
 	f := func(input, previous, output string) string {

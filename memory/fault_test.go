@@ -106,8 +106,8 @@ func withServers(t *testing.T, f func(l *lab, store *servers, log *journal)) {
 	})
 }
 
-// TestFaultOfOneSession: what is wrong with one session takes memory from that one alone, however often its client calls,
-// and the log does not tell of a store that failed.
+// TestFaultOfOneSession: a fault in one session turns off memory for that session alone, for any number of calls, and
+// is not logged as a fault of the store.
 func TestFaultOfOneSession(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -152,9 +152,9 @@ func said(n int) string {
 	return b.String()
 }
 
-// TestLostServer: while one server of the store is away, whether it refuses or hangs, its own sessions go on without
-// memory and without waiting, and all others with it. What is spooled of the others does not wait behind what is spooled of
-// its sessions, and nothing is lost or out of order in the end.
+// TestLostServer: while one server of the store refuses or hangs, its own sessions go on without memory and without
+// waiting, and others as usual. Spooled turns of the others do not wait behind turns of its sessions, and in the end
+// all are stored in order.
 func TestLostServer(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
 		t.Run(fmt.Sprintf("hangs %t", hangs), func(t *testing.T) {

@@ -91,8 +91,8 @@ func (m *Memory) pastOf(ctx context.Context, s Scope) (resources, responses []st
 	return resources, responses, err
 }
 
-// forgetSessions takes out of the states of a resource, and of those of the tenant, what came from certain sessions
-// alone. s names one of them.
+// forgetSessions removes from the states of a resource and of the tenant everything that came only from certain
+// sessions. s names one of them.
 func (m *Memory) forgetSessions(ctx context.Context, s Scope, resource string, gone func(digest string) bool) error {
 	s.Resource = resource
 	t := &Turn{ID: newTurnID(m.o.Now()), m: m, shape: m.shape.Load(), base: ctx, started: m.o.Now()}
@@ -117,7 +117,7 @@ func (m *Memory) forgetSessions(ctx context.Context, s Scope, resource string, g
 	return nil
 }
 
-// Forget removes all sessions of a resource and all that layers keep for it, and says how many sessions there were.
+// Forget deletes all sessions of a resource and all its layer states, and returns the number of sessions.
 func (m *Memory) Forget(ctx context.Context, tenant, resource string) (sessions int, err error) {
 	_, grave := graves(Scope{Tenant: tenant, Resource: resource})
 	if err := m.bury(ctx, grave); err != nil {
@@ -178,7 +178,7 @@ func (m *Memory) bury(ctx context.Context, grave cache.Group) error {
 	return nil
 }
 
-// buried says whether a session or its resource was deleted after a turn of it had begun.
+// buried reports whether a session or its resource was deleted after a turn of it had begun.
 func (m *Memory) buried(ctx context.Context, s Scope, turnID string) (bool, error) {
 	began, ok := timeOfTurn(turnID)
 	if !ok {
@@ -268,7 +268,7 @@ func (m *Memory) sweepResource(ctx context.Context, tenant, resource string) err
 	return nil
 }
 
-// disposeExpired tells layers of the end of a session whose own states the store has removed.
+// disposeExpired notifies layers of the end of a session whose states have expired in the store.
 func (m *Memory) disposeExpired(ctx context.Context, s Scope) {
 	t := &Turn{ID: newTurnID(m.o.Now()), m: m, shape: m.shape.Load(), base: ctx, started: m.o.Now()}
 	t.call.Scope = s

@@ -104,7 +104,7 @@ func scanFiles(t *testing.T, dir string) string {
 	return all.String()
 }
 
-// holds says whether a canary is in something, as it is or as base64.
+// holds reports whether all contains a canary, plain or as base64.
 func holds(all, canary string) bool {
 	if strings.Contains(all, canary) {
 		return true

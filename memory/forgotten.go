@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// forgotten tells the log of sessions that are not stored although their clients prove a past: evicted, flushed, deleted
-// or expired ones, and those that began elsewhere. A session is stored from then on, so that it is told of once.
+// forgotten logs sessions that are not stored although their clients send a history: evicted, flushed, deleted or
+// expired ones, and those that began elsewhere. Such a session is stored from then on, so it is logged once.
 type forgotten struct {
 	mu    sync.Mutex
 	since time.Time // when the lines of this while began

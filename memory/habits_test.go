@@ -35,7 +35,8 @@ func (c *customer) word(who string) string {
 	return fmt.Sprintf("%s:%d", who, c.turn)
 }
 
-// lead is what the client says before its items: a date that changes, or an agent that took over, with its options.
+// lead returns the messages before the client's items: a date that changes, or an agent that took over, with its
+// options.
 func (c *customer) lead(handOff bool) (options, lead string) {
 	switch {
 	case handOff:
@@ -164,7 +165,7 @@ func (c *customer) resend(op int) {
 	}
 }
 
-// sendNew is a step of a client that sends only what is new.
+// sendNew is a step of a client that sends only new items.
 func (c *customer) sendNew(op int) {
 	next := []string{c.word("u")}
 	switch {
@@ -181,9 +182,9 @@ func (c *customer) sendNew(op int) {
 	}
 }
 
-// Whatever clients of either habit mix with their conversation, on two replicas: one that resends its history gets nothing
-// that it did not send, one that sends only what is new gets its whole history, nothing is sent or stored twice, and no
-// helper's request moves the conversation.
+// Clients of both habits mix requests of all kinds with their conversation, on two replicas: one that resends its
+// history gets nothing that it did not send, one that sends only new items gets its whole history, nothing is sent or
+// stored twice, and no helper's request moves the conversation.
 func TestHabitsAreKept(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		l := newLab(t, memory.Options{})

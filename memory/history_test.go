@@ -27,7 +27,7 @@ func (r *repeater) Complete(_ context.Context, _, user string, _ int) (string, e
 	return strings.Join(facts(user), " "), nil
 }
 
-// facts are those of a text, each once.
+// facts returns the facts of a text, each once.
 func facts(text string) []string {
 	all := regexp.MustCompile(`fact[0-9]+`).FindAllString(text, -1)
 	slices.Sort(all)
@@ -105,7 +105,7 @@ func TestHistoryManagerKeepsFacts(t *testing.T) {
 	}
 }
 
-// excerpted is how many facts a view has at the end of a session whose summary is made of excerpts.
+// excerpted returns the number of facts in the view at the end of a session whose summary is made of excerpts.
 func excerpted(t *testing.T, turns, room int) (kept int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"remora/wire/dialects"
 )
 
-// raw plays one turn of a client that sends only what is new: items and the answer's message are JSON. It returns the
+// raw plays one turn of a client that sends only new items: items and the answer's message are JSON. It returns the
 // items that went upstream.
 func (l *lab) raw(provider, items, message string) (turn *memory.Turn, sent string) {
 	l.t.Helper()
@@ -78,7 +78,7 @@ func TestRefusedAnswersAreNotPutBack(t *testing.T) {
 	}
 }
 
-// TestSoundOfTheSameUpstream: the id of a sound is good for the upstream that gave it, whatever others answered before.
+// TestSoundOfTheSameUpstream: an audio id is sent only to the upstream that made it, even if others answered before.
 func TestSoundOfTheSameUpstream(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_800_000_000, 0)

@@ -22,8 +22,8 @@ const (
 	toldName    = "w" // a layer.Told
 )
 
-// kept is what a session keeps for its next views, on its way through a turn. What is nil is not kept, since nothing that
-// is configured needs it.
+// kept holds the session values for its next views, on their way through a turn. A value that no configured feature
+// needs is nil.
 type kept struct {
 	summary *keptSummary
 	cut     *keptCut
@@ -47,10 +47,10 @@ func (v *keptValue[T]) load(b []byte) {
 	}
 }
 
-// replace sets what is written with the answer.
+// replace sets the value to write with the answer.
 func (v *keptValue[T]) replace(next T) { v.now, v.set = next, true }
 
-// change is what to write, nil for nothing.
+// change returns the encoded value to write, nil for none.
 func (v *keptValue[T]) change() []byte {
 	if !v.set {
 		return nil
@@ -64,7 +64,7 @@ func (v *keptValue[T]) change() []byte {
 // keptCut is where the session's window begins. Most sessions have no cut, and most requests move none.
 type keptCut struct{ keptValue[view.WindowStart] }
 
-// change is what to write, nil for nothing.
+// change returns the encoded cut to write, nil for none.
 func (c *keptCut) change() []byte {
 	if c.now == c.read {
 		return nil
@@ -72,7 +72,7 @@ func (c *keptCut) change() []byte {
 	return c.keptValue.change()
 }
 
-// epochs are those that this process has read or written lately.
+// epochs caches the prefixes that this process has read or written lately.
 type epochs struct{ *layer.Decoded[view.Prefix] }
 
 func newEpochs() *epochs {
@@ -84,8 +84,8 @@ func (k *epochs) decode(b []byte) view.Prefix {
 	return s
 }
 
-// change is what to write, nil for nothing. The requests of a tool loop mostly change nothing, which is seen without
-// encoding it.
+// change returns the encoded prefix to write, nil for none. Requests of a tool loop mostly change nothing, which is
+// checked before encoding.
 func (e *keptEpoch) change() []byte {
 	if !e.set || e.now.Equal(e.read) {
 		return nil
@@ -103,7 +103,7 @@ type keeper interface {
 	change() []byte
 }
 
-// keep says what the sessions of a shape keep. known are the epochs that this process has read or written lately.
+// keep returns the session values of a shape. known caches the prefixes of this process.
 func (s *Shape) keep(known *epochs) kept {
 	var k kept
 	if s.Summarize {
@@ -161,8 +161,8 @@ func (k *kept) changes() (puts []cache.Put) {
 	return puts
 }
 
-// spooled is what to write with a turn that waits in the spool, by name. What layers were told of is apart: see
-// spooler.told.
+// spooled returns the values to spool with a turn, by name. told, the record of evictions that layers have seen, is
+// separate: see spooler.told.
 func (k *kept) spooled() (values map[string][]byte, told []byte) {
 	for _, p := range k.changes() {
 		switch {
@@ -201,8 +201,8 @@ func (s *spooler) kept(rec *spooled) map[string][]byte {
 	return all
 }
 
-// keptPuts are what the session keeps together with a turn that was in the spool, unless a turn that began later was faster:
-// of several turns the last one wins, however they are replayed.
+// keptPuts returns the session values to write with a spooled turn, unless a later turn was written first: the values
+// of the latest turn win, in any order of replay.
 func (t *Turn) keptPuts() (values []cache.Put) {
 	if t.entry.LastTurn() > t.ID {
 		return nil

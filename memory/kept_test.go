@@ -38,7 +38,7 @@ func (archivist) Evicted(_ context.Context, _ *layer.Turn, s layer.State, items 
 	return json.Marshal(all)
 }
 
-// keepers are what sessions keep something for. model is the one that summarises.
+// keepers are options with session values. model is the model that summarises.
 func keepers(t *testing.T, model *narrator) map[string]memory.Options {
 	t.Helper()
 	evicts := tokenWindow()
@@ -56,9 +56,9 @@ func keepers(t *testing.T, model *narrator) map[string]memory.Options {
 	}
 }
 
-// saga plays ten turns of one session, and tells what the model saw, and what is stored for the session at last: its
-// summary, its cut, what was told of, and the state of that layer. meanwhile is
-// called when a turn has begun, and again when it is committed.
+// saga plays ten turns of one session, and returns what the model saw and the values stored at the end: summary, cut,
+// evictions seen, and the state of that layer. meanwhile is called when a turn has begun, and again when it is
+// committed.
 func saga(t *testing.T, o memory.Options, meanwhile func(l *lab, store *sluggish, turn int, committed bool)) []string {
 	t.Helper()
 	var trace []string
@@ -123,8 +123,8 @@ func TestWhatASessionKeepsOutlivesAnOutage(t *testing.T) {
 	}
 }
 
-// TestLateReplayOverwritesNothing: what a session keeps is that of its latest turn, also where an earlier one waited in
-// the spool of another process meanwhile.
+// TestLateReplayOverwritesNothing: the session values are those of its latest turn, even if an earlier one waits in the
+// spool of another process.
 func TestLateReplayOverwritesNothing(t *testing.T) {
 	for name := range keepers(t, nil) {
 		t.Run(name, func(t *testing.T) {

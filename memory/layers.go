@@ -16,7 +16,7 @@ import (
 	"remora/wire/dialects"
 )
 
-// layered is what layers do for one turn.
+// layered is the layers' part of one turn.
 type layered struct {
 	guard  bool    // they only judge the answer
 	states *states // nil if no layer keeps any
@@ -47,7 +47,7 @@ type layered struct {
 	usage    pipeline.Usage       // what it costs
 }
 
-// layerTurn is what layers may know of the call.
+// layerTurn describes the call for layers.
 func (t *Turn) layerTurn() layer.Turn {
 	s, r := t.call.Scope, t.call.Request
 	lt := layer.Turn{ID: t.ID, Thread: s.Session, Execution: s.Execution, Parent: s.Parent, Now: t.started}
@@ -154,7 +154,7 @@ func (st *states) known() map[pipeline.Cell]layer.State {
 	return st.found
 }
 
-// append lets layers see the request's new items. What they make of these is what the model sees from now on.
+// append passes the request's new items to layers. The model sees their replacements from now on.
 func (t *Turn) append(ctx context.Context) error {
 	l := t.layers
 	if l.run.Empty() {
@@ -169,7 +169,8 @@ func (t *Turn) append(ctx context.Context) error {
 	return t.entry.Amend(amendments(l.input, items, first, l.turn.Dialect)...)
 }
 
-// amendments says how a list of new items became another, where the first of them stands behind so many visible ones.
+// amendments returns the hidden items that turn one list of new items into another. behind is the number of visible
+// items before the list.
 func amendments(was, is []wire.Item, behind int, d wire.Dialect) []session.Hidden {
 	changed := make([]session.Hidden, len(was)+1) // [i] is behind the first i items
 	next := 0
@@ -222,7 +223,7 @@ func (t *Turn) recall(ctx context.Context, c *session.Conversation) {
 	l.blocks = slices.DeleteFunc(l.blocks, func(b view.Block) bool { return t.entry.Told(b.Layer, b.Texts) })
 }
 
-// recallOfView asks those layers again whose recall depends on the view: on what it has anyway, and on what the window has
+// recallOfView asks the layers again whose recall depends on the view: on its items, and on those that the window has
 // cut off.
 func (t *Turn) recallOfView(ctx context.Context, c *session.Conversation, v *view.View, cut *windowCut) {
 	l := t.layers
@@ -270,7 +271,8 @@ func (t *Turn) projectWindow(ctx context.Context, c *session.Conversation, v *vi
 	return len(chosen) < len(kept) && t.narrow(c, chosen, kept)
 }
 
-// narrow takes over what layers have chosen of the items given to them. A choice without what is being asked is ignored.
+// narrow reduces the view to the items that layers have chosen from the given ones. A choice without the current round
+// is ignored.
 func (t *Turn) narrow(c *session.Conversation, chosen, given []wire.Item) bool {
 	if !endsWith(chosen, given[view.Round(given):]) {
 		t.m.o.Log.Warn("layers would leave out what is being asked; their choice of history is ignored", "turn", t.ID)
@@ -321,7 +323,7 @@ func endsWith(items, last []wire.Item) bool {
 	})
 }
 
-// instructionRole is the role of a block, or of advice on an answer: that of the dialect, unless the client writes developer
+// instructionRole is the role of a block, or of advice on an answer: the dialect's, unless the client writes developer
 // messages.
 func instructionRole(d wire.Dialect, lead []wire.Item) wire.Role {
 	for _, it := range lead {
@@ -385,7 +387,7 @@ func (t *Turn) show(c *session.Conversation) {
 	}
 }
 
-// noRoom is what records say of a layer whose block did not fit into the view.
+// noRoom is recorded for a layer whose block did not fit into the view.
 const noRoom = "no_room"
 
 // account notes what the view costs, without counting anything for it.

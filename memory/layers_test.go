@@ -145,7 +145,8 @@ func TestChildTakesOverAtItsBeginning(t *testing.T) {
 	}
 }
 
-// TestLayerStatesAreStored: states of threads, resources and tenants survive a restart, those of executions are never stored.
+// TestLayerStatesAreStored: states of threads, resources and tenants survive a restart, states of runs are never
+// stored.
 func TestLayerStatesAreStored(t *testing.T) {
 	t.Parallel()
 	list := []pipeline.Layer{observer(t, layer.Resource)}
@@ -296,8 +297,8 @@ func (censor) ReviewResponse(_ context.Context, _ *layer.Turn, _ layer.State, r 
 	return layer.Verdict{}, nil
 }
 
-// TestNothingIsLearntFromFailedCalls: store hooks do not run for what is no answer. Nor does the execution end
-// with it, since clients try again; it does with an answer that a layer forbids. No end of a run is the end of the work.
+// TestNothingIsLearntFromFailedCalls: store hooks do not run without an answer. The run does not end either, since
+// clients retry; it does end with an answer that a layer forbids. The end of a run is not the end of the work.
 func TestNothingIsLearntFromFailedCalls(t *testing.T) {
 	t.Parallel()
 	var heard, ends []string
@@ -333,7 +334,7 @@ func TestNothingIsLearntFromFailedCalls(t *testing.T) {
 	}
 }
 
-// eraser lets the model see only so many of the last items, and of what is new so many.
+// eraser lets the model see only so many of the last items, and so many of the new ones.
 type eraser struct{ history, fresh int }
 
 func (e eraser) ProjectHistory(_ context.Context, _ *layer.Turn, _ layer.State, h []wire.Item) ([]wire.Item, error) {
@@ -344,7 +345,7 @@ func (e eraser) AppendItems(_ context.Context, _ *layer.Turn, _ layer.State, ite
 	return layer.Appended{Items: items[max(0, len(items)-e.fresh):]}, nil
 }
 
-// TestLayersNeverHideWhatIsAsked: whatever layers leave out, the model sees the round that it is to answer.
+// TestLayersNeverHideWhatIsAsked: layers cannot hide the current round from the model.
 func TestLayersNeverHideWhatIsAsked(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -18,7 +18,7 @@ import (
 	"remora/wire/dialects"
 )
 
-// layeredShape is what the proxy has without a configuration, and the two layers that are a line of configuration each.
+// layeredShape is the default shape with two layers that take one line of configuration each.
 func layeredShape(tb testing.TB) memory.Shape {
 	tb.Helper()
 	notes, err := working.New(working.Options{})
@@ -46,7 +46,7 @@ func layeredShape(tb testing.TB) memory.Shape {
 	}
 }
 
-// exchange is what client and model say in a turn.
+// exchange is the messages of client and model in one turn.
 type exchange struct {
 	body  []byte
 	reply wire.Reply

@@ -1,15 +1,16 @@
 // Package memory gives sessions memory: it decides which items a request sends upstream, and stores the turn.
 //
 // [Memory] serves all sessions of a process. [Memory.Begin] reads the session, finds the place of the request in it
-// (package session), asks the layers (package pipeline) and chooses the view, which is what to send (package view). It
-// returns a [Turn]. Where layers judge answers or have tools of their own, [Turn.Review] says how an answer goes on.
-// [Turn.Commit] stores input, answer and the states of layers in one write. While the store is away they wait in a spool on
-// local disk (spool.go). Other methods of Memory list, export, import and delete sessions, and end an agent's work.
+// (package session), asks the layers (package pipeline) and chooses the view, the items to send (package view). It
+// returns a [Turn]. Where layers judge answers or have tools of their own, [Turn.Review] decides how an answer goes on.
+// [Turn.Commit] stores input, answer and the states of layers in one write. While the store is away they wait in a
+// spool on local disk (spool.go). Other methods of Memory list, export, import and delete sessions, and end an agent's
+// work.
 //
 // A failure of the store or of a layer is handled here: the request is forwarded without memory or without that layer,
 // unless [Options] or the layer's configuration want an error.
 //
-// The package does no HTTP and calls no upstream; the proxy does. It handles messages as [wire.Item], whatever their dialect.
+// The package does no HTTP and calls no upstream; the proxy does. It handles messages of every dialect as [wire.Item].
 package memory
 
 import (
@@ -59,7 +60,7 @@ type Options struct {
 	IndexBytes int
 	// OnStoreError is "open" (forward without memory) or "closed" (refuse).
 	OnStoreError string
-	// Shape says how views are made.
+	// Shape configures views.
 	Shape
 	// Lost is called with the number of turns that neither the store nor the spool took. It may be nil.
 	Lost func(turns int)
@@ -68,7 +69,7 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Shape says what views are made of. It can be replaced while turns are under way: each keeps the one that it began with.
+// Shape configures views. It can be replaced while turns are under way: each keeps the one that it began with.
 type Shape struct {
 	// Window is the history window, nil for none.
 	Window *view.Window
@@ -173,8 +174,8 @@ func New(store cache.Store, spool Spool, o Options) *Memory {
 // Reshape replaces the Shape, for turns that begin from now on.
 func (m *Memory) Reshape(s Shape) { m.shape.Store(&s) }
 
-// Close waits for work in the background, that of layers for ten seconds at most. Turns under way must have been
-// committed before. It closes neither the store nor the spool.
+// Close waits for background work, for layers ten seconds at most. Turns under way must have been committed before. It
+// closes neither the store nor the spool.
 func (m *Memory) Close() {
 	impatient := time.AfterFunc(closeGrace, m.close) //nolint:forbidigo // wakes; no clock is read
 	m.settles.Wait()
@@ -186,9 +187,8 @@ func (m *Memory) Close() {
 	m.processes.stop()
 }
 
-// Begin works out the view of a call. It fails with ErrUnavailable, or with a *[pipeline.InitError] of a layer that is
-// configured so; any other trouble leaves a turn whose view is what the client sent, under the window, and a degraded
-// Summary.
+// Begin makes the view of a call. It fails with ErrUnavailable, or with a *[pipeline.InitError] of a layer that is
+// configured so; after any other error the view is the client's items, under the window, and the Summary is degraded.
 func (m *Memory) Begin(ctx context.Context, c Call) (*Turn, error) {
 	now := m.o.Now()
 	t := &Turn{
@@ -215,7 +215,7 @@ func (m *Memory) Begin(ctx context.Context, c Call) (*Turn, error) {
 	return t, t.degrade(ctx)
 }
 
-// Guards reports whether layers judge the answers of all requests, also of those that are not remembered.
+// Guards reports whether layers judge the answers of all requests, also of requests without memory.
 func (m *Memory) Guards() bool { return m.shape.Load().Layers.Guards() }
 
 // lock waits until no other turn of the session commits in this process.
@@ -347,7 +347,7 @@ func (t *Turn) assemble(read, hooks context.Context) error {
 	return nil
 }
 
-// viewed takes over a view that was chosen, and says how.
+// viewed makes v the turn's view and records how it was chosen.
 func (t *Turn) viewed(c *session.Conversation, v *view.View) {
 	t.View, t.hidden = v.Items, findHiddenCalls(c, v)
 	t.count(c, v)

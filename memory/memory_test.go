@@ -200,7 +200,7 @@ func (l *lab) turnOf(c memory.Call, words, reply string) string {
 	return sent
 }
 
-// transcript is what is stored: the line that ends with the head, and how many items there are in all.
+// transcript returns the stored line that ends with the head, and the number of all items.
 func (l *lab) transcript(s memory.Scope) (line string, all int) {
 	l.t.Helper()
 	var items []wire.Item
@@ -228,7 +228,7 @@ func (l *lab) transcript(s memory.Scope) (line string, all int) {
 	return told(l.t, items), all
 }
 
-// wantImportable: whatever was exported is whole.
+// wantImportable: every export is complete.
 func (l *lab) wantImportable(s memory.Scope) {
 	l.t.Helper()
 	store, err := stores.Open("memory:", cache.Options{})
@@ -524,8 +524,8 @@ func TestInputIsDurableWhileUpstreamWorks(t *testing.T) {
 	l.wantTranscript("u:1 a:1", 2)
 }
 
-// Two clients that send only what is new begin a session. The second finds the input of the first, which is not answered
-// yet; whoever is answered later follows the other, and neither is lost from the line.
+// Two clients that send only new items begin a session. The second finds the input of the first, which is not answered
+// yet; the one answered later follows the other, and both stay on the line.
 func TestSessionsThatTwoClientsBegin(t *testing.T) {
 	for _, stored := range []int{0, 1, 2} { // inputs that are durable before the first answer
 		l := newLab(t, memory.Options{OpenDelay: time.Nanosecond})
@@ -596,7 +596,7 @@ func TestIdenticalConcurrentTurnsAreStoredOnce(t *testing.T) {
 	l.wantTranscript("u:1 a:1", 2)
 }
 
-// The window limits what is sent, not what is stored, and sessions never see each other's items.
+// The window limits the items sent, not the items stored, and sessions never see each other's items.
 func TestReplayAfterHundredWindowedTurns(t *testing.T) {
 	l := newLab(t, memory.Options{Shape: memory.Shape{Window: &view.Window{MaxItems: 6, EvictBatch: 2, InFlight: view.InFlightKeep}}})
 	history := ""
@@ -725,8 +725,7 @@ func TestRepeatedTurnIsStoredOnce(t *testing.T) {
 	l.wantTurns(8)
 }
 
-// A turn that stores no item is in the export, whether it says so while its answer is still to come or with it, and
-// whatever other turns without one come between.
+// A turn that stores no item is in the export, written before or with its answer, and between other such turns.
 func TestTurnsWithoutAnItemAreExported(t *testing.T) {
 	l := newLab(t, memory.Options{OpenDelay: time.Nanosecond})
 	play := func(reply ...string) (turns []*memory.Turn) {

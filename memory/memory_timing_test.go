@@ -21,7 +21,7 @@ func shippedWindow() *view.Window {
 	return &view.Window{MaxTokens: 64000, EvictShare: 0.5, InFlight: view.InFlightWindow}
 }
 
-// shippedShape is what the proxy has without a configuration.
+// shippedShape is the default shape of the proxy.
 func shippedShape(tb testing.TB, price func(string, wire.Item) int) memory.Shape {
 	tb.Helper()
 	layers, err := pipeline.New(nil, pipeline.Options{Policy: view.Policy{Budget: 128000, Reserve: 4000, Overflow: view.OverflowTruncate}})

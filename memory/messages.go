@@ -17,7 +17,7 @@ import (
 // maxImported is how many messages one turn of an import has at most.
 const maxImported = 1000
 
-// messageLine is one line of a file of messages: it begins a session, or says what was said in it.
+// messageLine is one line of a file of messages: it begins a session, or has one message of it.
 type messageLine struct {
 	Session  string          `json:"session"`
 	Resource string          `json:"resource"`
@@ -26,7 +26,7 @@ type messageLine struct {
 	Time     *time.Time      `json:"time"`
 }
 
-// importedTurn is what is written at once: what was said up to an answer, and the answer.
+// importedTurn is one turn to write: the messages up to an answer, and the answer.
 type importedTurn struct {
 	dialect wire.Dialect
 	at      time.Time
@@ -39,12 +39,12 @@ type importedSession struct {
 	turns []*importedTurn
 }
 
-// ImportMessages writes conversations that another program recorded, into sessions that do not exist yet, and returns how
-// many there were. The file is JSON Lines: {"message": M, "time": T} is a message of Chat Completions or an item of
-// Responses ("dialect": "responses"), and when it was said (RFC 3339; that of the line before by default, and now for the
-// first). Messages up to the end of an answer, and those that follow at the same time, are one turn, whose time that is.
-// {"session": "ID", "resource": "ID"} begins a session; messages before any such line belong to s. All of the file is read
-// before anything is written, and what was written of a session is taken away where its rest cannot be. Layers are not told.
+// ImportMessages writes conversations that another program recorded into new sessions, and returns the number of
+// sessions. The file is JSON Lines: {"message": M, "time": T} is a message of Chat Completions or an item of Responses
+// ("dialect": "responses"), and its time (RFC 3339; by default the time of the line before, and now for the first).
+// Messages up to the end of an answer, and those that follow at the same time, are one turn with that time. {"session":
+// "ID", "resource": "ID"} begins a session; messages before any such line belong to s. The whole file is read before
+// anything is written, and a session that cannot be written to its end is removed. Layers do not see the messages.
 func (m *Memory) ImportMessages(ctx context.Context, s Scope, r io.Reader) (sessions int, err error) {
 	all, err := m.readMessages(s, r)
 	if err != nil {

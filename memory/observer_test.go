@@ -37,8 +37,8 @@ func (s sleeper) Complete(ctx context.Context, _, _ string, _ int) (string, erro
 	}
 }
 
-// TestSlowObserver, by the clock of the pipeline: an observer that takes longer than a minute changes nothing
-// and delays nobody, and the operator reads of it; one that takes a little less is heard.
+// TestSlowObserver, by the clock of the pipeline: an observer that takes longer than a minute changes nothing, delays
+// no request, and is logged; one that takes a little less takes effect.
 func TestSlowObserver(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

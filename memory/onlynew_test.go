@@ -14,10 +14,10 @@ import (
 	"remora/memory/view"
 )
 
-// exchanged is a request of a client that sends only what is new, its answer, and what upstream should see.
+// exchanged is a request of a client that sends only new items, its answer, and the expected view.
 type exchanged struct{ sent, reply, view string }
 
-// Whatever is sent by a client that sends only what is new, the conversation stays on the head line.
+// The conversation of a client that sends only new items stays on the head line after any request.
 func TestResultsOfOnlyWhatIsNew(t *testing.T) {
 	begin := []exchanged{{"s:be u:1", "c:x,y", "s:be u:1"}, {"r:x r:y", "a:2", "s:be u:1 c:x,y r:x r:y"}}
 	for _, c := range []struct {
@@ -141,8 +141,8 @@ func TestResultsSentAgainLater(t *testing.T) {
 	l.wantTranscript("u:1 c:x r:x a:two", 5)
 }
 
-// Two requests with the same result, of which the later one is answered first, share what is stored of it, and it stays
-// there although the earlier one has to move behind what was said meanwhile.
+// Two requests with the same result, of which the later one is answered first, share the stored result. It stays in its
+// place when the earlier request has to move behind later turns.
 func TestSharedResultStays(t *testing.T) {
 	l := newLab(t, memory.Options{OpenDelay: time.Nanosecond})
 	l.turn("u:1", "c:x")
@@ -209,9 +209,8 @@ func sameTurn(t *testing.T, whole, part *lab, history []string, from int, reply 
 	}
 }
 
-// Whatever a client that sends only what is new asks, answers, corrects and sends again: all of it is on the head line, once, in
-// its order, but for answers that were asked for again. Each view can be shown again, also where results that came late
-// were brought back to their calls.
+// A client that sends only new items asks, answers, corrects and retries: everything is on the head line, once, in
+// order, except regenerated answers. Each view can be shown again, also where late results were moved to their calls.
 func TestAnyClientOfOnlyWhatIsNewKeepsItsConversation(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		l := newLab(t, memory.Options{})

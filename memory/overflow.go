@@ -19,12 +19,12 @@ const (
 	// summaryID and summarySlot are where records say that it stood: behind all layers, before the history.
 	summaryID   = "summary"
 	summarySlot = 1_000_001
-	// summaryTokens is what it may cost (half of what history_manager lets memories take), and summaryShare by how much at least
-	// the whole view is larger.
+	// A summary costs at most summaryTokens (half of history_manager's limit for memories), and at most the view's room
+	// divided by summaryShare.
 	summaryTokens = 1000
 	summaryShare  = 4
-	// What falls out at once is at least so many tenths of what is not summarised yet: so the view's
-	// beginning stays put in between, and with it the provider's cache.
+	// At least so many tenths of the unsummarised history fall out at once: so the view's beginning stays put in
+	// between, and with it the provider's cache.
 	summaryTenths = 3
 )
 
@@ -142,15 +142,15 @@ type overflow struct {
 	covered int         // how many of the conversation's items it covers
 }
 
-// history is what the view has of the conversation.
+// history returns the view's part of the conversation.
 func (o *overflow) history() []wire.Item { return o.v.Items[o.lead:] }
 
-// try fits the view, with these blocks behind those of the layers.
+// try fits the view, with these blocks behind the layers' blocks.
 func (o *overflow) try(more ...view.Block) pipeline.Fitted {
 	return o.l.run.Fit(o.v.Items[:o.lead], append(slices.Clip(o.l.blocks), more...), o.history())
 }
 
-// apply takes out of the view what is left and what else has to go, and keeps the blocks that stay.
+// apply removes from the view what did not fit and more, and keeps the blocks that stay.
 func (o *overflow) apply(f pipeline.Fitted, more ...view.Out) {
 	if o.l.blocks = f.Blocks; len(more) > 0 {
 		f.SystemTokens, f.HistoryTokens = 0, 0 // more goes than was counted
@@ -164,7 +164,7 @@ func (o *overflow) apply(f pipeline.Fitted, more ...view.Out) {
 	}
 }
 
-// block is what the model is told of a summary, nothing if that is nothing.
+// block returns a summary's block, none if the text is empty.
 func (o *overflow) block(s summary.State) []view.Block {
 	text, n := s.Block(o.l.run.Count, o.limit)
 	if text == "" {

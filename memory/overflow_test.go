@@ -234,8 +234,8 @@ func TestSummaryOfWhatTheWindowLeavesOut(t *testing.T) {
 	}
 }
 
-// TestSummaryProperties draws conversations with tool loops: the round in flight always stays, no call loses its result,
-// what is neither covered nor sent does not exist, and a view is never larger than its budget unless the round is.
+// TestSummaryProperties draws conversations with tool loops: the round in flight always stays, no call loses its
+// result, every item is sent or summarised, and a view is never larger than its budget unless the round is.
 func TestSummaryProperties(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		room := rapid.IntRange(3, 14).Draw(rt, "room")

@@ -33,7 +33,7 @@ type past struct {
 
 type pastKey struct{ tenant, resource, session string } // of a session only where it has no resource
 
-// Bounds of what is kept for recall.
+// Limits of the data kept for recall.
 const (
 	defaultPastBytes = 256 << 20
 	maxPastIndexes   = 100_000
@@ -304,7 +304,7 @@ func add(ix *index.Index, name string, it session.Said) {
 	}
 }
 
-// sessionNumber names a session among those of its resource, in six digits: vocabularies have a token for three.
+// sessionNumber names a session within its resource, in six digits: vocabularies have tokens for three.
 func sessionNumber(name string) string {
 	const digits = 1_000_000
 	sum := sha256.Sum256([]byte(name))

@@ -25,7 +25,7 @@ type shape struct {
 	only         wire.Dialect
 }
 
-// Texts of clients, shortened to what is recognised in them.
+// Texts of clients, shortened to the recognised parts.
 const (
 	openWebUI = "u:###_Task:_Generate_%s_the_chat_history._###_Output:_JSON._### Chat_History:_<chat_history>_USER:_How_do_I_bake_bread?_ASSISTANT:_With_flour,_water,_salt_and_time._USER:_And_rolls?_ASSISTANT:_The_same,_but_smaller._</chat_history>"
 	summary   = "We_have_read_the_parser,_found_that_it_counts_bytes_where_it_should_count_runes,_and_changed_the_three_places_that_matter."
@@ -38,8 +38,8 @@ func agentSaid() []string {
 	return []string{"tools=ls,edit | s:agent u:1 -> c:x", "tools=ls,edit | s:agent u:1 c:x r:x -> a:1", "tools=ls,edit | s:agent u:1 c:x r:x a:1 u:2 -> a:2"}
 }
 
-// chatSaid is a session of a chat page that resends its history and has no tools, newSaid one of a client that sends only
-// what is new.
+// chatSaid is a session of a chat page that resends its history and has no tools, newSaid one of a client that sends
+// only new items.
 func chatSaid() []string { return []string{"| u:1 -> a:1", "| u:1 a:1 u:2 -> a:2"} }
 func newSaid() []string  { return []string{"| s:be u:1 -> a:1", "| s:be u:2 -> a:2"} }
 
@@ -182,7 +182,7 @@ func toldIn(t *testing.T, d wire.Dialect, items []wire.Item) string {
 	return strings.Join(words, " ")
 }
 
-// ask plays a turn that is spelled as in shape, and returns its view and what is kept of it.
+// ask plays a turn in the notation of shape, and returns its view and its record.
 func (l *lab) ask(d wire.Dialect, spelled string) (view string, r turnrecord.Record) {
 	l.t.Helper()
 	options, words, _ := strings.Cut(spelled, "|")
@@ -275,7 +275,8 @@ func placeOf(r *turnrecord.Record) string {
 	return place + " " + r.Rule
 }
 
-// Requests of real clients: each is placed as its client means it, in both dialects, and never sees what is not its own.
+// Requests of real clients: each is placed as its client means it, in both dialects, and sees only its own
+// conversation.
 func TestShapesOfClients(t *testing.T) {
 	t.Parallel()
 	shapes := clientShapes()

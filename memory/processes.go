@@ -15,8 +15,8 @@ import (
 	"remora/memory/session"
 )
 
-// processes are those that share a store. Each keeps a group there that says that it lives and of which sessions it has
-// turns that the others cannot see. A turn that is open in a process that has ended is not waited for.
+// processes tracks the processes that share a store. Each keeps a group there that shows that it is alive and for which
+// sessions it holds turns that the others cannot see. Open turns of a process that has ended are not waited for.
 type processes struct {
 	m        *Memory
 	self     uint64 // 0 where no other process uses the store
@@ -90,7 +90,7 @@ func processGroup(id uint64) cache.Group {
 	return cache.Group{Owner: processOwner, Name: strconv.FormatUint(id, 16)}
 }
 
-// sessionKey names a session among those that a process holds turns of.
+// sessionKey names a session in the list of a process.
 func sessionKey(g cache.Group) uint64 {
 	sum := sha256.Sum256([]byte(strconv.Itoa(len(g.Owner)) + ":" + g.Owner + g.Name))
 	return binary.BigEndian.Uint64(sum[:8])
@@ -409,7 +409,7 @@ func (p *processes) known() []uint64 {
 	return ids
 }
 
-// withOwners are the known processes, and those that have some turns open. This process is none of them.
+// withOwners returns the known processes and the owners of open turns, without this process.
 func (p *processes) withOwners(turns []session.Pending) []uint64 {
 	ids := p.known()
 	for _, t := range turns {
@@ -535,7 +535,8 @@ func (p *processes) settling() bool {
 	return false
 }
 
-// look reads what other processes say, and returns those that have ended, or may have ended before this one has heard of them.
+// look reads the groups of other processes, and returns those that have ended, or may have ended before this one knew
+// of them.
 func (p *processes) look(ctx context.Context, ids []uint64, poll bool) (ended []uint64, err error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -571,7 +572,8 @@ func (p *processes) peers(s Scope) (queries []cache.Query, found func([]cache.Re
 	}
 }
 
-// found takes over what processes say, and returns those that have ended, or may have. The caller holds the lock.
+// found records the groups of processes, and returns the processes that have ended, or may have. The caller holds the
+// lock.
 func (p *processes) found(ids []uint64, results []cache.Result, poll bool) (ended []uint64) {
 	for i, r := range results {
 		id, value := ids[i], r.Values[0]
@@ -616,7 +618,7 @@ func (p *processes) behind(ctx context.Context, e *session.Entry) bool {
 	return e.Held() || slices.ContainsFunc(e.Earlier(), func(o session.Pending) bool { return !o.Ready })
 }
 
-// owners are those of some open turns that may have ended, and those of which nothing is known.
+// owners returns the owners of open turns that may have ended, and the unknown ones.
 func (p *processes) owners(turns []session.Pending) (ended, unknown []uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -158,7 +158,7 @@ func (r *replica) open(words string) *memory.Turn {
 	return turn
 }
 
-// ask sends only what is new, and returns what the model saw and what X-Memory says.
+// ask sends only new items, and returns the view and the status of X-Memory.
 func (r *replica) ask(words, reply string) (view string, status memory.Status) {
 	r.t.Helper()
 	turn := r.open(words)
@@ -174,8 +174,8 @@ func (r *replica) wantAnswer(words, reply, view string, status memory.Status) {
 	}
 }
 
-// TestLateCommitOfAnotherProcess: a turn of which the client has seen the end is in the next view of any process, or that
-// says degraded; and the order of the transcript is that of the client.
+// TestLateCommitOfAnotherProcess: a turn whose end the client has seen is in the next view of any process, or that view
+// is degraded; and the transcript has the order of the client.
 func TestLateCommitOfAnotherProcess(t *testing.T) {
 	for name, first := range map[string]int{"of a session that another process wrote last": 1, "of its own session": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -241,7 +241,8 @@ func TestOthersAreReadBeforeTheSession(t *testing.T) {
 	})
 }
 
-// TestResendingClientsWaitForNothing, whatever other processes have under way.
+// TestResendingClientsWaitForNothing: a client that resends its history does not wait for open turns of other
+// processes.
 func TestResendingClientsWaitForNothing(t *testing.T) {
 	withReplicas(t, 2, func(r []*replica) {
 		a, b := r[0], r[1]
@@ -272,7 +273,8 @@ func TestTurnsOfADeadProcess(t *testing.T) {
 	})
 }
 
-// TestInputThatADeadProcessLeft: another process finds it on the disk, and nobody waits for the answer, which never comes.
+// TestInputThatADeadProcessLeft: another process finds it on the disk, and does not wait for the answer, which never
+// comes.
 func TestInputThatADeadProcessLeft(t *testing.T) {
 	withReplicas(t, 2, func(r []*replica) {
 		a, b := r[0], r[1]
@@ -353,7 +355,7 @@ func TestOrderAfterAnOutage(t *testing.T) {
 	}
 }
 
-// TestUnreadTurnWaits: a process that could not read the session writes its turn behind those that are ready.
+// TestUnreadTurnWaits: a process that could not read the session writes its turn behind the ready ones.
 func TestUnreadTurnWaits(t *testing.T) {
 	withReplicas(t, 2, func(r []*replica) {
 		a, b := r[0], r[1]

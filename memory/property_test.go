@@ -75,8 +75,8 @@ func TestAnyClientKeepsItsConversation(t *testing.T) {
 	})
 }
 
-// A client that sends its whole history keeps it where it and the model say the same words again and again: what is
-// said twice is not taken for a history that the client has trimmed, and a history that was known is stored once.
+// A client that resends its whole history keeps it even if it and the model repeat the same words: a repetition is not
+// taken for a trimmed history, and known history is stored once.
 func TestWordsThatComeAgain(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		l := newLab(t, memory.Options{})
@@ -324,7 +324,7 @@ func TestTurnsOfAnOutageAreReplayedInOrder(t *testing.T) {
 	store.set(true)
 	for i, words := range []string{"u:1 a:1 u:2", "u:1 a:1 u:2 a:2 u:3"} {
 		turn := l.begin(memory.Call{}, words)
-		// The first one goes on from what this process wrote, so that nobody has noticed the outage yet.
+		// The first one uses the state that this process wrote, so the outage has not been noticed yet.
 		if want := [...]memory.Status{memory.StatusOK, memory.StatusDegraded}[i]; turn.Summary.Status != want {
 			t.Errorf("status %s of turn %d during the outage, want %s", turn.Summary.Status, i, want)
 		}

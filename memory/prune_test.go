@@ -34,7 +34,7 @@ func pruning(t *testing.T, items int, p view.Policy) memory.Options {
 	}
 }
 
-// TestPrunedViews: each way to leave history out, through the whole of memory. All is stored, whatever is sent.
+// TestPrunedViews: each policy that leaves out history, through the whole of memory. Everything is stored.
 func TestPrunedViews(t *testing.T) {
 	const words = "s:0 u:1 a:2 u:3 c:x,y r:x r:y a:4 u:5 a:6 u:7"
 	for _, c := range []struct {
@@ -59,8 +59,8 @@ func TestPrunedViews(t *testing.T) {
 	}
 }
 
-// TestSummaryLeavesPairs: what is never left out is not summarised either, though three tenths
-// of the history would be two items more.
+// TestSummaryLeavesPairs: items that are never left out are not summarised either, though three tenths of the history
+// would be two items more.
 func TestSummaryLeavesPairs(t *testing.T) {
 	var words []string
 	for i := range 50 {

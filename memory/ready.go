@@ -19,8 +19,8 @@ const (
 	lastLook  = 50 * time.Millisecond
 )
 
-// find enters the turn into its session. Where its view relies on what is stored, it waits until earlier turns that are open
-// in other processes have ended, for as long as ctx allows, and else notes that the view misses some.
+// find enters the turn into its session. If its view relies on stored history, it waits until earlier turns that are
+// open in other processes have ended, as long as ctx allows; after that it notes that the view misses some.
 func (t *Turn) find(ctx context.Context, w session.Want) (e *session.Entry, extra session.Extra, err error) {
 	e, extra, err = t.m.log.Enter(ctx, t.ID, t.started, t.call, w)
 	if err != nil || !e.Relies() {
@@ -210,7 +210,8 @@ func (m *Memory) gatherFirst(ctx context.Context, s Scope) {
 	}
 }
 
-// nextReady finds the first of some turns that is ready and waits for none, -1 for none, and tells which processes have ended.
+// nextReady finds the first turn that is ready and waits for none, -1 for none, and returns the processes that have
+// ended.
 func (m *Memory) nextReady(ctx context.Context, list []session.Pending, held holding) (next int, ended []uint64, err error) {
 	ended, unknown := m.processes.owners(list)
 	more, err := m.processes.look(ctx, unknown, false)

@@ -66,7 +66,7 @@ func nextTurnNeedsNoRead(t *testing.T, shape memory.Shape) {
 	// An answer that was given elsewhere is in the request, so that nothing is tried.
 	f(here, 2, memory.Call{}, "u:1 c:x r:x a:1 u:2 a:2 u:3 a:3 u:4", "a:4")
 	f(here, 1, memory.Call{}, "u:1 c:x r:x a:1 u:2 a:2 u:3 a:3 u:4 a:4 u:5", "a:5")
-	// Who sends only what is new must see what was said elsewhere.
+	// A client that sends only new items must see the turns of other processes.
 	f(here, 4, memory.Call{History: memory.HistoryServer}, "u:6", "a:6")
 	l.wantTranscript("u:1 c:x r:x a:1 u:2 a:2 u:3 a:3 u:4 a:4 u:5 a:5 u:6 a:6", 14)
 }

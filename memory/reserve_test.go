@@ -92,7 +92,7 @@ func TestFullDiskLosesNoTurn(t *testing.T) {
 	}
 }
 
-// TestReserveTellsWhatItLoses: turns beyond its bound, those beyond the operator's own, and those that a process ends with.
+// TestReserveTellsWhatItLoses: turns beyond its limit, beyond the operator's limit, and left when a process ends.
 func TestReserveTellsWhatItLoses(t *testing.T) {
 	large := strings.Repeat("x", 40<<20)
 	for _, c := range []struct {

@@ -58,7 +58,7 @@ func (l *lab) wantShown(turn *memory.Turn) {
 	}
 }
 
-// TestRecordOfALongViewIsShort: what a small turn writes does not grow with what is sent, and its view can be shown.
+// TestRecordOfALongViewIsShort: the record of a small turn does not grow with its view, and the view can be shown.
 func TestRecordOfALongViewIsShort(t *testing.T) {
 	const rounds = 2000
 	for name, c := range map[string]struct {
@@ -164,8 +164,8 @@ func TestReferencesStandForStoredItems(t *testing.T) {
 	}
 }
 
-// A client that sends only what is new gets the developer's messages put back, and not the member instructions, which is
-// its own (docs/sessions.md).
+// A client that sends only new items gets developer messages put back, but not the member instructions, which is its
+// own (docs/sessions.md).
 func TestInstructionsHoldForTheirRequest(t *testing.T) {
 	l := newLab(t, memory.Options{})
 	const rules = `{"role":"developer","content":"rules"}`
@@ -266,15 +266,15 @@ func TestUnsealedReasoningGoesToWhoKeptIt(t *testing.T) {
 	}
 }
 
-// mood is a layer that says whatever it is told to.
+// mood is a layer that recalls the given texts.
 type mood struct{ says []string }
 
 func (m *mood) Recall(context.Context, *layer.Turn, layer.State, int) (layer.Recalled, error) {
 	return layer.Recalled{Messages: m.says}, nil
 }
 
-// TestHeldConversationsAreToldWhatChanges: upstream keeps what it was told, so that only what a layer says otherwise than
-// the last time is said again, also where it says what it said before that; and by the response that a client goes on from.
+// TestHeldConversationsAreToldWhatChanges: upstream keeps earlier blocks, so only a block that differs from the layer's
+// last one is sent, even if an older one was the same; and this is counted from the response that the client continues.
 func TestHeldConversationsAreToldWhatChanges(t *testing.T) {
 	m := &mood{}
 	l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t,

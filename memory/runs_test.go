@@ -89,8 +89,8 @@ func TestRunsSeeWhatWasSaidBefore(t *testing.T) {
 	}
 }
 
-// Whatever such agents do, two at a time and on two replicas: each sees what was said before its run and the run, and
-// the conversation goes on with whoever was answered last.
+// Such agents, two at a time and on two replicas: each sees the conversation before its run, and the run, and the
+// conversation goes on with the one answered last.
 func TestAnyRunsKeepTheConversation(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		l := newLab(t, memory.Options{})
@@ -135,7 +135,7 @@ func TestAnyRunsKeepTheConversation(t *testing.T) {
 	})
 }
 
-// agentRun is what was said before the run of an agent, what it sends, and its latest answer.
+// agentRun is the conversation before an agent's run, the items that it sends, and its latest answer.
 type agentRun struct {
 	before, said []string
 	reply        string
@@ -151,8 +151,8 @@ func answered(line []string) (out []string) {
 	return out
 }
 
-// The view of a run is that of a client that resends everything: the window is cut in the same places, so that a provider's
-// prompt cache holds, and what is left out is counted alike.
+// The view of a run equals the view for a client that resends everything: the window is cut in the same places, so that
+// a provider's prompt cache holds, and the counts of left out items are equal.
 func TestRunsAreWindowedLikeWholeHistories(t *testing.T) {
 	for _, inFlight := range []string{view.InFlightKeep, view.InFlightWindow} {
 		o := memory.Options{Shape: memory.Shape{Window: &view.Window{MaxItems: 6, EvictBatch: 3, InFlight: inFlight}}}

@@ -5,10 +5,10 @@ import (
 	"remora/wire"
 )
 
-// Sent is what goes upstream, in a form that the server takes: the view, or what the model goes on with after Review. Bare
-// is a request without the tools of layers; without tools of the client's, either, hidden calls stay out of it. Portable is
-// one in which the stored items have the form that any provider takes. The turn's summary and its record tell of what was
-// asked for last.
+// Sent returns the items to send upstream in a form that the server takes: the view, or its continuation after Review.
+// bare is a request without the tools of layers; without tools of the client's, either, hidden calls stay out of it.
+// portable converts stored items to the form that any provider takes. The turn's summary and record describe the last
+// result.
 func (t *Turn) Sent(f view.Form, bare, portable bool) view.Sent {
 	bare = bare && t.hidden != nil && !t.clientTools()
 	portable = portable && !t.unkept && !t.messages.Continues

@@ -16,8 +16,8 @@ import (
 	"remora/wire/dialects"
 )
 
-// TestRecordShowsForms: whatever form a view was sent in, the turn's record shows it as it was sent, the transcript has what
-// the client sent, and the summary counts what of that was changed.
+// TestRecordShowsForms: for each form, the turn's record shows the view as it was sent, the transcript has the client's
+// items, and the summary counts the changed ones.
 func TestRecordShowsForms(t *testing.T) {
 	for form := view.AsIs; form <= view.NoSystem; form++ {
 		for _, d := range []wire.Dialect{dialects.Chat, dialects.Responses} {

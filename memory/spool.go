@@ -36,8 +36,8 @@ type spooler struct {
 	broken  string        // why the spool's directory cannot be used, "" where it can
 	drained chan struct{} // closed, and made anew, after each attempt to empty the spool
 
-	// told is what layers were told of with turns in the spool, by turn. It is not in their records: it is true only as
-	// long as the process is there that writes the states of those layers after them (see Turn.afterOutage).
+	// told is the record of evictions that layers have seen, by spooled turn. It is not in the spooled records, since
+	// it holds only if this process lives to write the states of those layers after them (see Turn.afterOutage).
 	told map[string][]byte
 
 	// Of the worker alone: the last trouble with the spool itself, "" for none; the record at the head of the spool that the
@@ -46,7 +46,7 @@ type spooler struct {
 	slow    string
 	tries   int
 	slowed  map[cache.Group]bool
-	// Likewise, in this drain: the turns whose records came up, and the records that were put behind all others.
+	// In this drain: the turns whose records came up, and the records that were moved behind all others.
 	met    map[string]bool
 	behind map[string]bool
 }
@@ -57,7 +57,7 @@ const (
 	// spoolRest is how long a turn that began without the store rests in the spool, where other processes may have earlier
 	// ones of the session: they have to say so first.
 	spoolRest = 2 * processBeat
-	// spoolMiBWait is what a replay may take for each MiB of the record, on top of ten times Options.CommitWait.
+	// spoolMiBWait is the time that a replay may take per MiB of the record, on top of ten times Options.CommitWait.
 	spoolMiBWait = time.Second
 )
 
@@ -85,7 +85,7 @@ var (
 	errFollows = errors.New("an earlier turn of the session has to be written first")
 )
 
-// stop ends the worker; what is in the spool stays there for the next process.
+// stop ends the worker; spooled turns stay there for the next process.
 func (s *spooler) stop() {
 	s.ended.Wait()
 	s.disk.Close(s.m.o.Lost)
@@ -119,8 +119,8 @@ func (s *spooler) run(ctx context.Context) {
 	}
 }
 
-// adopt takes over the turns of processes that have died, and counts whose they are: their sessions wait until they are
-// written, and others do not.
+// adopt takes over the turns of processes that have died, and counts them by session: these sessions wait until the
+// turns are written.
 func (s *spooler) adopt() {
 	found, err := s.disk.Adopt(func(rec []byte) {
 		if r, ok := readLabel(rec); ok {
@@ -164,7 +164,7 @@ func (m *Memory) SpoolTrouble() string {
 	return m.spool.broken
 }
 
-// label is what says of a record whose it is.
+// label identifies a record's session and turn.
 type label struct {
 	scope    Scope
 	turn     string
@@ -200,7 +200,7 @@ func readLabel(rec []byte) (l label, ok bool) {
 	return l, l.scope.Session != "" && l.turn != ""
 }
 
-// drain writes what is in the spool into the store, as far as that takes it.
+// drain writes spooled turns into the store until it refuses one.
 func (s *spooler) drain(ctx context.Context) {
 	if s.m.processes.unready() {
 		return // the others have to say first what they hold, for the order of a session's turns
@@ -226,8 +226,8 @@ func (s *spooler) drain(ctx context.Context) {
 	s.m.processes.changed()
 }
 
-// tellTrouble logs that the spool could not be emptied, once where that is its own fault. store is what the store said
-// last, which was told of elsewhere.
+// tellTrouble logs that the spool could not be emptied, once per fault of its own. store is the store's last error,
+// which is logged elsewhere.
 func (s *spooler) tellTrouble(err, store error) {
 	switch {
 	case err == nil:
@@ -290,7 +290,7 @@ func nameOfRecord(turn string, answered bool) string {
 	return turn
 }
 
-// waits is what is known of the record while it is in the spool.
+// waits identifies the record while it is in the spool.
 func (r *spooled) waits() reserve.Record {
 	return reserve.Record{Group: r.scope().Group(), Name: nameOfRecord(r.Turn, r.Answer != nil), Began: beganAt(r.Turn)}
 }
@@ -330,7 +330,7 @@ func (s *spooler) add(t *Turn, a *Answer) error {
 	return nil
 }
 
-// record is what is kept of a turn that is not in the transcript, and what layers were told of with it.
+// record returns the spooled record of a turn that is not in the transcript, and the evictions seen with it.
 func (t *Turn) record(a *Answer) (rec *spooled, told []byte) {
 	sc := t.call.Scope
 	rec = &spooled{
@@ -383,9 +383,9 @@ func (r *spooledReply) answer(d wire.Dialect) (*Answer, error) {
 	return a, nil
 }
 
-// replay writes one spooled turn into the store. For a record that can't be read, and one whose session can't be, the error
-// wraps cache.ErrUnreadable: the disk sets it aside. One that the store is too slow for is put behind the others. Neither
-// holds up all that follow.
+// replay writes one spooled turn into the store. If the record or its session cannot be read, the error wraps
+// cache.ErrUnreadable, and the disk quarantines the record. A record for which the store is too slow goes behind the
+// others. Neither delays the records after it.
 func (s *spooler) replay(ctx context.Context, b []byte) error {
 	s.waiting.Next()
 	rec, err := decodeSpooled(b)
@@ -456,16 +456,16 @@ func (s *spooler) replay(ctx context.Context, b []byte) error {
 	return s.postpone(ctx, rec, at, b, err) // it is the session's own trouble
 }
 
-// giveUp has a record set aside whose session cannot be written. Such records would fill the spool, and other sessions lose
-// their turns.
+// giveUp quarantines a record whose session cannot be written. Such records would fill the spool, and other sessions
+// lose their turns.
 func (s *spooler) giveUp(at reserve.Record, err error) error {
 	s.m.failed(err)
 	s.waiting.Refused(at)
 	return fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
 }
 
-// passOver puts a record whose session cannot be written now behind those of other sessions, once in a drain. Where no
-// others are left that can be, the drain ends with err.
+// passOver moves a record whose session cannot be written now behind the records of other sessions, once per drain. If
+// no other session can be written, the drain ends with err.
 func (s *spooler) passOver(at reserve.Record, b []byte, err error) error {
 	others := s.waiting.Any(func(g cache.Group) bool { return g != at.Group && !s.m.isAway(g) })
 	if s.behind[at.Name] || !others || s.moveBack(at, b) != nil {
@@ -544,7 +544,7 @@ func (s *spooler) moveBack(at reserve.Record, b []byte) error {
 	return nil
 }
 
-// decodeSpooled reads a record as far as it says whose it is.
+// decodeSpooled decodes a record's session and turn, and leaves the rest.
 func decodeSpooled(b []byte) (*spooled, error) {
 	var rec spooled
 	if err := json.Unmarshal(b, &rec); err != nil {

@@ -39,7 +39,7 @@ func (l *lab) wantLine(s memory.Scope, want string) {
 	}
 }
 
-// Callers choose any bytes as session and tenant; the spool must not mix up those that are not UTF-8.
+// Session and tenant may be any bytes; the spool must not mix up those that are not UTF-8.
 func TestSpoolKeepsScopesOfAnyBytesApart(t *testing.T) {
 	l, store := newOutage(t)
 	store.set(true)
@@ -114,11 +114,11 @@ func (k *keyless) Drain(ctx context.Context, f func([]byte) error) error {
 	})
 }
 
-// Len is that of the spool.
+// Len returns the length of the spool.
 func (k *keyless) Len() (records int, size int64) { return k.queue.Len() }
 
 // TestUnreadableRecordsHoldUpNobody: neither records that an earlier process wrote under another key, nor turns of a
-// session that cannot be read, keep other sessions from their memory. The log tells of the session, not of what is in it.
+// session that cannot be read, keep other sessions from their memory. The log names the session, not its content.
 func TestUnreadableRecordsHoldUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem, err := stores.Open("memory:", cache.Options{})
@@ -152,7 +152,7 @@ func TestUnreadableRecordsHoldUpNobody(t *testing.T) {
 	})
 }
 
-// jammed is a spool whose disk cannot set records aside.
+// jammed is a spool whose disk cannot quarantine records.
 type jammed struct{ queue }
 
 func (q *jammed) Drain(context.Context, func([]byte) error) error { return errOutage }
@@ -237,7 +237,7 @@ func (s *sluggish) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome 
 	return out
 }
 
-// withSluggish runs f in a bubble, with a lab whose store is down.
+// withSluggish runs f in a synctest bubble, with a lab whose store is down.
 func withSluggish(t *testing.T, f func(l *lab, store *sluggish, log *journal)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -455,8 +455,8 @@ func TestBacklogIsItsSessionsOwn(t *testing.T) {
 	})
 }
 
-// TestSessionThatIsDamagedLeavesTheSpool: turns of a session whose head is damaged are set aside. They would fill the spool,
-// and other sessions' turns would be lost while the store is there.
+// TestSessionThatIsDamagedLeavesTheSpool: turns of a session whose head is damaged are quarantined. Otherwise they
+// would fill the spool, and other sessions' turns would be lost although the store is up.
 func TestSessionThatIsDamagedLeavesTheSpool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem, err := stores.Open("memory:", cache.Options{})

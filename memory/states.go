@@ -16,7 +16,7 @@ import (
 )
 
 // states carries the states of layers through one turn. They are read with the session and written with the answer, in
-// the same round trips; those that other sessions share live in groups of their own.
+// the same round trips; states shared by several sessions have groups of their own.
 type states struct {
 	store  cache.Store
 	run    *pipeline.Run // idle until the layers have begun
@@ -25,7 +25,7 @@ type states struct {
 	ttl    time.Duration // of all groups, as of the session; 0 is for ever
 	parent []pipeline.Cell
 	found  map[pipeline.Cell]layer.State // as read
-	// pending is what was read after hooks had run, until they run again on it.
+	// pending was read after hooks had run; they run again on it.
 	pending map[pipeline.Cell]layer.State
 	kept    kept // of the session
 }
@@ -50,7 +50,7 @@ const (
 // begin says that the layers have begun, on the states that were found.
 func (st *states) begin(run *pipeline.Run) { st.run, st.begun = run, true }
 
-// keeps is what the session keeps for its next views.
+// keeps returns the session values for its next views.
 func (st *states) keeps() *kept {
 	if st == nil {
 		return &kept{}
@@ -68,8 +68,8 @@ func (st *states) forget() {
 
 func stateName(c pipeline.Cell) string { return statePrefix + c.Layer }
 
-// newStates says what a turn reads, nil without layers. parent names the session whose states a new session begins with,
-// "" for none.
+// newStates returns the states that a turn reads, nil without layers. parent names the session whose states a new
+// session begins with, "" for none.
 func (t *Turn) newStates(s Scope, lt *layer.Turn, parent string) *states {
 	cells := t.shape.Layers.Cells(lt)
 	k := t.shape.keep(t.m.epochs)
@@ -128,7 +128,7 @@ func (g *stateGroup) names() []string {
 	return names
 }
 
-// want says what to read with the session; nothing for nil.
+// want returns the queries to read with the session; none for nil.
 func (st *states) want() (w session.Want) {
 	if st == nil {
 		return w
@@ -182,7 +182,7 @@ func (st *states) rebase(ctx context.Context, fresh map[pipeline.Cell]layer.Stat
 	st.run.Rebase(context.WithoutCancel(ctx), fresh)
 }
 
-// puts is what to write with the answer.
+// puts returns the values to write with the answer.
 func (st *states) puts(ctx context.Context) (p session.Puts) {
 	if st.pending != nil {
 		st.rebase(ctx, st.pending)
@@ -203,7 +203,7 @@ func (st *states) puts(ctx context.Context) (p session.Puts) {
 	return p
 }
 
-// changes lists what is to be written, by group.
+// changes returns the values to write, by group.
 func (st *states) changes() [][]cache.Put {
 	byGroup := make([][]cache.Put, len(st.groups))
 	for _, ch := range st.run.Changes() {
@@ -251,7 +251,7 @@ func (st *states) wrote(ctx context.Context, done session.Done) {
 	st.written(context.WithoutCancel(ctx))
 }
 
-// written tells the layers what is stored now, after the groups that are not read any more have been left out.
+// written reports the stored states to the layers, after dropping the groups that are no longer read.
 func (st *states) written(ctx context.Context) {
 	lost := make(map[pipeline.Cell]layer.State)
 	for i := range st.groups {
@@ -272,8 +272,8 @@ func (st *states) conflicted() bool {
 	return st != nil && slices.ContainsFunc(st.groups, func(g stateGroup) bool { return !g.read && !g.foreign && len(g.cells) > 0 })
 }
 
-// flush writes what is left to write: states that were changed after the answer was committed, or that another
-// replica changed at the same time.
+// flush writes the remaining states: those that changed after the answer was committed, or that another replica changed
+// at the same time.
 func (st *states) flush(ctx context.Context) error {
 	for {
 		if err := st.refresh(ctx); err != nil {
@@ -324,7 +324,7 @@ func (st *states) reread(ctx context.Context) error {
 	return nil
 }
 
-// refresh reads the groups whose version is not known, and lets the hooks that changed them run again.
+// refresh reads the groups whose version is unknown, and runs the hooks again that changed them.
 func (st *states) refresh(ctx context.Context) error {
 	fresh, err := st.readUnknown(ctx)
 	if err == nil && fresh != nil {
@@ -333,7 +333,7 @@ func (st *states) refresh(ctx context.Context) error {
 	return err
 }
 
-// readUnknown reads the groups whose version is not known; nil where there is none.
+// readUnknown reads the groups whose version is unknown; nil if there are none.
 func (st *states) readUnknown(ctx context.Context) (map[pipeline.Cell]layer.State, error) {
 	var queries []cache.Query
 	var groups []*stateGroup

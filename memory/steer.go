@@ -26,7 +26,7 @@ const (
 	guidedResponse = "Please adjust your response."
 )
 
-// Steering says how much of an answer layers hold back until they have judged it.
+// Steering controls how much of an answer is held back until layers have judged it.
 type Steering struct {
 	// Hides reports whether calls of a tool are kept from the client: layers answer them.
 	Hides func(tool string) bool
@@ -37,15 +37,15 @@ type Steering struct {
 // Judges reports whether layers judge the answer, or calls in it, before it may pass.
 func (s *Steering) Judges() bool { return s.HoldCalls || s.HoldAll }
 
-// Next says how a turn goes on after an answer of the model.
+// Next is how a turn goes on after an answer of the model.
 type Next struct {
 	// Hidden are the ids of the calls in it that the client must not see.
 	Hidden map[string]bool
-	// View is what to send upstream for the answer to go on. Nil ends it.
+	// View is the next view to send upstream. Nil ends the turn.
 	View []wire.Item
 	// Discard: the client must not see anything of this answer that has been held back.
 	Discard bool
-	// Denied: a layer denies the answer. Reason is what the layer says about it, which may be nothing.
+	// Denied: a layer denies the answer. Reason is the layer's reason, which may be empty.
 	Denied bool
 	Reason string
 }
@@ -60,7 +60,7 @@ func (t *Turn) Steering() (Steering, bool) {
 	return s, len(t.Tools) > 0 || s.HoldCalls || s.HoldAll
 }
 
-// Review judges a whole answer of the model, answers the calls in it that are for layers, and says how it goes on.
+// Review judges a whole answer of the model, runs the layers' tools that it calls, and decides how the turn goes on.
 func (t *Turn) Review(ctx context.Context, r wire.Reply) Next {
 	l := t.layers
 	if l == nil || len(r.Choices) == 0 {
@@ -121,7 +121,7 @@ type round struct {
 	note    []wire.Item // advice
 }
 
-// aside is what only the model sees at one place of an answer.
+// aside holds the hidden items at one place of an answer.
 type aside struct {
 	behind  int         // so many items that the client gets
 	kept    []wire.Item // the hidden calls, and the reasoning that led to them
@@ -138,7 +138,7 @@ func (r *round) aside(behind int) *aside {
 	return &r.asides[len(r.asides)-1]
 }
 
-// judge asks the reviewers about every call, and runs those that are for layers. A call that some clients read under
+// judge asks the reviewers about every call, and runs the calls of layers' tools. A call that some clients read under
 // another name (see wire.Reply) is judged under each.
 func (l *layered) judge(ctx context.Context, items []wire.Item, otherNames map[int][]string) *round {
 	r := &round{items: items, hidden: make(map[string]bool)}
@@ -226,7 +226,7 @@ func (r *round) guide(d wire.Dialect, role wire.Role, text string) {
 	r.note = []wire.Item{layer.NewText(d, role, text)}
 }
 
-// extend is the view for the next answer: what was sent, what the model said, and what it is told about that.
+// extend returns the view for the next answer: the items sent, the model's answer, and the results and advice on it.
 func (t *Turn) extend(r *round) []wire.Item {
 	l := t.layers
 	for _, it := range r.items {
@@ -254,8 +254,8 @@ func (t *Turn) extend(r *round) []wire.Item {
 	return t.goOn(m)
 }
 
-// hide keeps for later views what the client does not see of this answer, where it was said. Where an answer
-// is one message, the client gets one that is made of all answers: what is hidden led to it, and stands before it.
+// hide records the hidden items of this answer for later views, at their place. If an answer is one message, the client
+// gets one message made of all answers: the hidden items led to it, and stand before it.
 func (t *Turn) hide(r *round, discarded bool) {
 	l := t.layers
 	var list []session.Hidden
@@ -285,8 +285,8 @@ func (t *Turn) hide(r *round, discarded bool) {
 	}
 }
 
-// carry keeps what upstream does not know of a response whose id the client has: the client may go on from that id, and
-// upstream knows only the first of the answers that the response was made of by it, and no result of a hidden call.
+// carry stores the items that upstream lacks for a response whose id the client has: the client may continue from that
+// id, but upstream has under it only the first of the response's answers, and no result of a hidden call.
 func (l *layered) carry(e *session.Entry, r *wire.Request, id string) {
 	if r.KeptByID() && id != "" && l.lastID != "" && id != l.lastID {
 		e.EndsAs(l.lastID)
@@ -301,7 +301,7 @@ func (l *layered) carry(e *session.Entry, r *wire.Request, id string) {
 	}
 }
 
-// response is what reviewers and storers see of the model's answers in this turn.
+// response describes the model's answers of this turn for reviewers and storers.
 func (l *layered) response() *layer.Response {
 	r := &layer.Response{Input: l.input, Items: l.output, Done: true}
 	for _, it := range r.Items {

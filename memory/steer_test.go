@@ -116,8 +116,8 @@ func TestCallsAreJudgedWithoutTheStore(t *testing.T) {
 	}
 }
 
-// TestHiddenItemsAreStoredOnce: a turn whose input was written, with what was hidden by then, and whose answer had to
-// wait in the spool, has its hidden items in the log once.
+// TestHiddenItemsAreStoredOnce: a turn whose input and hidden items were written, and whose answer had to wait in the
+// spool, has its hidden items in the log once.
 func TestHiddenItemsAreStoredOnce(t *testing.T) {
 	t.Parallel()
 	l, store := newOutage(t)

@@ -11,13 +11,13 @@ import (
 	"remora/wire"
 )
 
-// Of the types of other packages, those that callers of a Memory meet.
+// Types of other packages that callers of a Memory use.
 type (
-	// Scope says whose memory a call uses.
+	// Scope names the owner of the memory that a call uses.
 	Scope = session.Scope
 	// History is how a call's items relate to the stored transcript.
 	History = session.History
-	// Cut says how an answer ended before its end.
+	// Cut is the reason why an answer is incomplete.
 	Cut = session.Cut
 	// Answer is the answer to a turn, or what came of it.
 	Answer = session.Answer
@@ -76,8 +76,8 @@ type Late struct {
 	id    string // of the answer
 }
 
-// Late finds the turn of an answer that a client asks for by its id, nil where nothing waits for it. known is what Response
-// has said of the answer.
+// Late returns the turn of an answer that a client fetches by its id, nil if no turn waits for it. known is the result
+// of Response for the answer.
 func (m *Memory) Late(tenant, id string, known Response) *Late {
 	if known.Later == "" {
 		return nil
@@ -85,7 +85,7 @@ func (m *Memory) Late(tenant, id string, known Response) *Late {
 	return &Late{m, Scope{Tenant: tenant, Session: known.Session, Resource: known.Session}, known.Later, id}
 }
 
-// ID is that of the turn.
+// ID returns the turn's id.
 func (l *Late) ID() string { return l.turn }
 
 // Forwarded does nothing: the turn's input is in the transcript.
@@ -115,8 +115,8 @@ func (m *Memory) Export(ctx context.Context, s Scope, w io.Writer) error {
 	return m.log.Export(ctx, s, w)
 }
 
-// Import writes a transcript that Export made into a session that does not exist yet. Every item's hashes are worked
-// out again and must be those of the export. The session appears whole or not at all.
+// Import writes an exported transcript into a new session. It recomputes every item's hashes, which must be those of
+// the export. The session appears whole or not at all.
 func (m *Memory) Import(ctx context.Context, s Scope, r io.Reader) error {
 	return m.log.Import(ctx, s, r)
 }
@@ -150,10 +150,9 @@ func (m *Memory) TurnView(ctx context.Context, s Scope, turnID string) ([]wire.I
 // ErrStatesNotWritten is returned by Complete where layers were called but their new states could not be stored.
 var ErrStatesNotWritten = errors.New("states of layers could not be written")
 
-// Complete ends what a session works on, for an agent or an operator who knows that it is over: layers are told of the
-// end of its latest execution and, where the session was spawned by another, those of its parent take over what it has
-// learnt. It does the same as a tool of a layer by which the model says so, and may be called again. It fails with
-// ErrNoSession.
+// Complete ends the work of a session, for an agent or an operator who knows that it is over: layers are notified of
+// the end of its latest run, and if another session spawned it, that session's layers merge its states. A layer's tool
+// by which the model ends its work does the same. It may be called again. It fails with ErrNoSession.
 func (m *Memory) Complete(ctx context.Context, s Scope, success bool) error {
 	t, err := m.visit(ctx, s)
 	if err != nil {
@@ -179,8 +178,8 @@ func (m *Memory) Complete(ctx context.Context, s Scope, success bool) error {
 	return nil
 }
 
-// visit begins the layers of a session without a request. What the caller does not know of its resource, execution and
-// parent is that of its latest turn.
+// visit begins the layers of a session without a request. A resource, execution or parent that the caller does not name
+// is taken from the session's latest turn.
 func (m *Memory) visit(ctx context.Context, s Scope) (*Turn, error) {
 	s, err := m.log.Latest(ctx, s)
 	if err != nil {

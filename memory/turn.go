@@ -23,8 +23,8 @@ type Call struct {
 	Side string
 	// Provider is where the request is to go.
 	Provider string
-	// Unkept is a request without a session, or one that its client wants to have passed through. Nothing is read or kept of
-	// it, and its view is what the client sent: Begin only lets layers judge the answer (see Guards).
+	// Unkept is a request without a session, or one that its client wants passed through. Nothing is read or stored for
+	// it, and its view is the client's items: Begin only lets layers judge the answer (see Guards).
 	Unkept bool
 	// Lasting: the memory of the request's body is never reused, so that what outlives the turn need not be copied from
 	// there.
@@ -67,23 +67,23 @@ type Summary struct {
 	Side bool
 	// Saved is about how many tokens of the conversation were left out or shortened, as far as it was at hand.
 	Saved int
-	// Recalled is what layers have put into the view, in tokens. Skipped names those that failed, each with the hook in
-	// which it did, as "id:recall".
+	// Recalled is the cost of layers' blocks in the view, in tokens. Skipped names the layers that failed, each with
+	// the hook, as "id:recall".
 	Recalled int
 	Skipped  []string
 }
 
-// Turn is one remembered request and its answer. The exchange that owns it calls Forwarded once the request is on
-// its way and Commit exactly once, whatever happened; when that has returned, nothing of the request is used any more.
-// Its methods are safe to call from different goroutines.
+// Turn is one request with memory, and its answer. The exchange that owns it calls Forwarded once the request is on its
+// way and Commit exactly once in any case; after that, nothing of the request is used any more. Its methods are safe to
+// call from different goroutines.
 type Turn struct {
 	// ID is unique and sorts by time.
 	ID string
-	// View is what to send upstream in place of the request's items.
+	// View is the list of items to send upstream in place of the request's.
 	View []wire.Item
 	// Tools are definitions of tools to offer beside the client's own.
 	Tools [][]byte
-	// Previous is what the request has to name as the response before it, "" for what the client has named.
+	// Previous is the previous_response_id to send, "" for the client's own.
 	Previous string
 	// Summary is complete when Begin returns.
 	Summary Summary

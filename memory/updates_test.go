@@ -18,16 +18,16 @@ import (
 	"remora/wire/dialects"
 )
 
-// announcer says what it is told to say.
+// announcer recalls the given text.
 type announcer struct{ text string }
 
 func (a *announcer) Recall(context.Context, *layer.Turn, layer.State, int) (layer.Recalled, error) {
 	return layer.Recalled{Messages: []string{a.text}}, nil
 }
 
-// TestUpdatesInViews: whatever layers say in the middle of runs, and whether the client resends its history or sends only
-// what is new, a view has one update of a layer at most. As long as nothing is said anew, each view of a run begins with the
-// one before, byte for byte. No update comes between a call and its result, and the record shows the view as it was sent.
+// TestUpdatesInViews: when layers' blocks change in the middle of runs, for clients of both habits, a view has at most
+// one update per layer. As long as no block changes, each view of a run begins with the one before, byte for byte. No
+// update comes between a call and its result, and the record shows the view as it was sent.
 func TestUpdatesInViews(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		a, b := &announcer{"<a>0</a>"}, &announcer{"<b>0</b>"}

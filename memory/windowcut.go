@@ -38,7 +38,7 @@ type windowCut struct {
 	shown once[[]wire.Item]
 }
 
-// once is what is worked out at most once.
+// once caches a value that is computed at most once.
 type once[T any] struct {
 	value T
 	done  bool
@@ -55,7 +55,7 @@ func (t *Turn) cutOf(v *view.View, given []wire.Item, whole session.Conversation
 	return &windowCut{t: t, whole: whole, first: given[v.From], start: v.Start}
 }
 
-// of is the cut as layers see it. items are those that the view was chosen from.
+// of returns the cut for layers. items are the items that the view was chosen from.
 func (w *windowCut) of(items []wire.Item, v *view.View) *layer.WindowCut {
 	if w == nil {
 		return nil
@@ -113,7 +113,7 @@ func (w *windowCut) name(ctx context.Context) (string, error) {
 	return strconv.FormatUint(w.start.Units, 10) + "." + hex.EncodeToString(key[:]), nil
 }
 
-// readLost is what the view lacks of the conversation, the newest of it, oldest item first.
+// readLost returns the items of the conversation that the view lacks, the newest part of them, oldest item first.
 func (w *windowCut) readLost(ctx context.Context) ([]wire.Item, error) {
 	shown := make(map[*byte]bool, len(w.kept)) // by where an item's bytes are
 	for _, it := range w.kept {
@@ -143,7 +143,7 @@ func (w *windowCut) readLost(ctx context.Context) ([]wire.Item, error) {
 	return pipeline.Detach(lost), nil
 }
 
-// readShown is what the model has before it, results as they are shortened.
+// readShown returns the items of the view, with shortened results.
 func (w *windowCut) readShown(context.Context) ([]wire.Item, error) {
 	items := slices.Clone(w.view)
 	view.ShortenResults(items, w.t.shape.ToolResult)

@@ -36,8 +36,8 @@ func listed(view string) string {
 	return names
 }
 
-// TestLedgerOfTheWindow: what the window cuts is listed with the request that loses it, by clients that resend their history
-// as by those that send only what is new, and the block does not change before the next cut.
+// TestLedgerOfTheWindow: items that the window cuts are listed with the request that loses them, for clients of both
+// habits, and the block does not change before the next cut.
 func TestLedgerOfTheWindow(t *testing.T) {
 	t.Parallel()
 	cached := view.DefaultPromptCache()
@@ -110,7 +110,7 @@ func TestLedgerOfAWindowByTokens(t *testing.T) {
 	}
 }
 
-// keeper is a layer that keeps what it is told of a cut.
+// keeper is a layer that records the cut.
 type keeper struct {
 	read bool // what was lost, while it recalls
 	cut  *layer.WindowCut

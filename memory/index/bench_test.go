@@ -10,7 +10,7 @@ import (
 	"remora/memory/index"
 )
 
-// chat makes n turns of 20 each session, of words that are as frequent as those of a language: the k-th word about 1/k.
+// chat makes n turns of 20 per session, with words as frequent as in a language: the k-th word about 1/k.
 func chat(n int) []index.Turn {
 	r := rand.New(rand.NewPCG(7, 7))
 	words := rand.NewZipf(r, 1.1, 4, 8000)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// dateWord says what a word has to do with dates.
+// dateWord is a word's role in dates.
 type dateWord struct {
 	kind  dateKind
 	value int8
@@ -226,7 +226,7 @@ func (s *scanner) monthDate(i int, today int32) (d span, n int, ok bool) {
 	return d, 1, true
 }
 
-// dated8May reads a date whose day stands before the month.
+// dated8May reads a date with the day before the month.
 func (s *scanner) dated8May(date, month, n int, today int32) (d span, tokens int, ok bool) {
 	m, day := time.Month(s.tokens[month].date.value), int(s.tokens[date].number)
 	if year := s.numberAt(month + 1); isYear(year) {
@@ -363,8 +363,8 @@ func (s *scanner) timed() bool {
 	return false
 }
 
-// near says how well a day fits a date of a question: 1 on the day, more than half in its month, a quarter in the first week
-// of the month after, since what is told then has often happened in the month before.
+// near scores how well a day fits a date of a question: 1 on the day, more than half in its month, a quarter in the
+// first week of the month after, since people often report then what happened in the month before.
 func (d span) near(day int32) float32 {
 	if d.yearless {
 		d = d.inYearOf(day)
@@ -401,7 +401,7 @@ func (d span) inYearOf(day int32) span {
 	return span{from: best, to: best + d.days() - 1}
 }
 
-// meets says how well a date in a text fits one of a question: 1 where both are the same days.
+// meets scores how well a date in a text fits one of a question: 1 if both are the same days.
 func (d span) meets(o span) float32 {
 	if d.yearless {
 		d = d.inYearOf(o.from)

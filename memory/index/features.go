@@ -1,6 +1,6 @@
 package index
 
-// Features are what a turn is scored by for a question, each between 0 and about 1.
+// Features that score a turn for a question, each between 0 and about 1.
 const (
 	// How well words match: BM25, divided by the best of the question.
 	fTurn      = iota // of the turn

@@ -3,9 +3,9 @@ package index
 // Features returns the names of the features, in the order of a Sample.
 func Features() []string { return featureNames[:] }
 
-// Samples calls yield for every turn, with what it is scored by for a question: the turn's number in the order in which turns
-// were added, that of its session, and a slice that holds until the next call. It is what weights are fitted on. Nothing is
-// yielded for a question whose words the index does not have.
+// Samples calls yield for every turn with its features for a question: the turn's number in order of addition, its
+// session's number, and a slice that is valid until the next call. Weights are fitted on these samples. A question
+// without a word of the index yields nothing.
 func (ix *Index) Samples(q Question, yield func(turn, session int, features []float32)) {
 	s := scratches.Get().(*scratch) //nolint:forcetypeassert // of New
 	defer scratches.Put(s)

@@ -1,9 +1,9 @@
-// Package index finds, among the turns of conversations, those that answer a question, without a model: by the words that
-// they share (BM25 over turns, windows of turns and sessions), and by what a conversation tells beside words: who speaks,
-// when, what was asked before, and what kind of answer a question wants. The features are in features.go, and how much each
-// counts in weights.go, which `make recall-fit` writes.
+// Package index finds, among the turns of conversations, those that answer a question, without a model: by shared words
+// (BM25 over turns, windows of turns and sessions), and by other features of a conversation: who speaks, when, what was
+// asked before, and what kind of answer a question wants. The features are in features.go, and their weights in
+// weights.go, which `make recall-fit` writes.
 //
-// It keeps everything in memory and reads nothing; a Cache bounds how much that is over all conversations.
+// It keeps everything in memory and reads nothing; a Cache bounds the memory of all conversations.
 package index
 
 import (
@@ -29,7 +29,7 @@ const (
 	RoleAssistant = "assistant"
 )
 
-// Index holds the turns of some sessions, those that may be searched together. It is safe for concurrent use.
+// Index holds the turns of sessions that are searched together. It is safe for concurrent use.
 type Index struct {
 	mu sync.RWMutex
 
@@ -83,7 +83,7 @@ type item struct {
 	traits     trait
 }
 
-// trait is what a text has beside its words.
+// trait is a property of a text beside its words.
 type trait uint8
 
 const (

@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// A search has two stages. All turns are scored by a sum of weighted features; then the best are scored anew by what features
-// mean together: a hidden layer of a few units, whose output is added. Of several such layers the mean counts.
+// A search has two stages. All turns are scored by a sum of weighted features; then the best are scored again by
+// combinations of features: a hidden layer of a few units, whose output is added. The mean of several such layers
+// counts.
 const (
 	Finalists = 120 // turns that the second stage scores
 	Units     = 8   // of a hidden layer
@@ -21,7 +22,7 @@ type hiddenUnit struct {
 
 type network [Units]hiddenUnit
 
-// second is what the second stage adds to a turn's score.
+// second returns the second stage's addition to a turn's score.
 func second(v *vector) float32 {
 	var at [featureCount]int // of the features that are not 0: about half
 	n := 0

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Question is what is searched for.
+// Question is the query of a search.
 type Question struct {
 	Text string
 	Now  time.Time // when it is asked, for "last week" and the like; the zero time is unknown
@@ -140,7 +140,7 @@ func (q *question) dropCommonest() {
 	q.terms = append(q.terms[:at], q.terms[at+1:]...)
 }
 
-// rarity is what a term weighs that n of all documents have.
+// rarity is the weight of a term that n of all documents have.
 func (*Index) rarity(n, all int) float32 {
 	return float32(math.Log(1 + (float64(all)-float64(n)+0.5)/(float64(n)+0.5)))
 }
@@ -156,7 +156,7 @@ func pronoun(w []byte) string {
 	return ""
 }
 
-// wantAt says which kind of answer a word of a question asks for, together with those after it.
+// wantAt returns the kind of answer that the word at i, with those after it, asks for.
 func (s *scanner) wantAt(i int) want {
 	word := func(i int) string {
 		if i >= len(s.tokens) {

@@ -11,7 +11,7 @@ type gram [3]byte
 // minGrams is how long a word has to be to have any, in bytes: shorter ones are like too many others.
 const minGrams = 4
 
-// grams yields those of a word.
+// grams yields the grams of a word.
 func grams(word string, yield func(gram)) {
 	if len(word) < minGrams || word[0] < 'a' && word[0] != ' ' {
 		return // a number, or too short
@@ -45,7 +45,7 @@ const (
 	maxRelated    = 8
 )
 
-// related finds the terms that mean nearly the same as a word, and those that are spelt nearly like it.
+// related finds terms with nearly the same meaning or spelling as a word.
 func (ix *Index) related(word string, s *scratch) []relatedTerm {
 	found := s.related[:0]
 	for _, o := range synonyms()[word] {

@@ -30,7 +30,7 @@ type scanner struct {
 	stems  []byte
 }
 
-// Bounds of a text: what is longer is cut, and a word that is longer is none.
+// Limits of a text: a longer one is cut, and a longer word is skipped.
 const (
 	maxText = 8 << 10 // bytes
 	maxWord = 48      // bytes
@@ -97,8 +97,8 @@ func (s *scanner) scan(text string) {
 
 func isGap(c byte) bool { return c <= ' ' || c == '"' || c == '\'' || c == ')' }
 
-// word takes the word at i, and returns where it ends. Apostrophes inside are left out, and so is what a possessive adds;
-// accents stay, for in most languages that have them they make another word.
+// word reads the word at i, and returns its end. It drops apostrophes and possessive endings; accents stay, since in
+// most languages they make another word.
 func (s *scanner) word(text string, i int, begin bool) int {
 	t := token{from: small(len(s.lower)), at: small(i), opens: begin, number: -1}
 	digits, letters := 0, 0

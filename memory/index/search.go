@@ -30,12 +30,12 @@ type match struct {
 	strange                                                                                    float32 // the share of words that were never said in that form
 }
 
-// sessionMatch is how well those of a session do.
+// sessionMatch is the word scores of a session.
 type sessionMatch struct {
 	match, other, cover, best, sum float32
 }
 
-// scratch is what a search works in.
+// scratch holds the buffers of a search.
 type scratch struct {
 	scan     scanner
 	question question
@@ -73,8 +73,8 @@ func grown[T any](s []T, n int) []T {
 	return s
 }
 
-// Search returns the turns that answer a question best, best first, limit at most. Those that skip reports true of are left
-// out; skip may be nil. Nothing is found by a question whose words the index does not have.
+// Search returns at most limit turns that answer a question best, best first. Turns for which skip returns true are
+// left out; skip may be nil. A question without a word of the index finds nothing.
 func (ix *Index) Search(q Question, limit int, skip func(t *Turn) bool) []Hit {
 	s := scratches.Get().(*scratch) //nolint:forcetypeassert // of New
 	defer scratches.Put(s)
@@ -268,7 +268,7 @@ func (s *scratch) within5(at int32, count float32) {
 	s.count5[at] += count
 }
 
-// matchPairs counts neighbours of the question that stand together in a turn, and those that stand near each other.
+// matchPairs counts pairs of neighbours in the question that are adjacent, or near each other, in a turn.
 func (s *scratch) matchPairs(ix *Index) {
 	const near = 4
 	for _, p := range s.question.pairs {

@@ -14,14 +14,14 @@ import (
 	"remora/wire"
 )
 
-// Large is the size in bytes from which a string is kept apart: that of a small picture. Below it, a second value would cost
-// more than it saves.
+// Large is the size in bytes from which a string is stored apart: the size of a small picture. Below it, a second value
+// would cost more than it saves.
 const Large = 16 << 10
 
 // ErrCorrupt is returned where a value is not what was written.
 var ErrCorrupt = errors.New("stored media are corrupt")
 
-// Piece is what stands between the quotes of a large string, as it was spelled.
+// Piece is the raw text of a large string, without its quotes.
 type Piece struct {
 	Digest wire.Hash // leading bytes of the SHA-256 of Data
 	Data   []byte
@@ -53,7 +53,7 @@ func Cut(raw []byte) (kept []byte, pieces []Piece) {
 	return append(append(kept, rest...), raw[done:]...), pieces
 }
 
-// Digests returns those of the pieces that what Cut has kept needs, in their order.
+// Digests returns the digests of the pieces that Cut took out of an item, in order.
 func Digests(kept []byte) ([]wire.Hash, error) {
 	list, err := places(&pack.Reader{Rest: kept})
 	digests := make([]wire.Hash, len(list))
@@ -63,7 +63,7 @@ func Digests(kept []byte) ([]wire.Hash, error) {
 	return digests, err
 }
 
-// Join is the reverse of Cut: values are those of Encode, in the order of Digests.
+// Join is the inverse of Cut: values are encoded pieces, in the order of Digests.
 func Join(kept []byte, values [][]byte) ([]byte, error) {
 	r := pack.Reader{Rest: kept}
 	list, err := places(&r)
@@ -93,7 +93,7 @@ type place struct {
 	digest wire.Hash
 }
 
-// places reads those of the pieces and leaves the rest of the item.
+// places reads the places of the pieces and leaves the rest of the item.
 func places(r *pack.Reader) ([]place, error) {
 	var list []place
 	for n := r.Count(pack.MaxValue / Large); n > 0 && !r.Bad; n-- {

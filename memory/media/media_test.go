@@ -12,7 +12,7 @@ import (
 	"remora/memory/media"
 )
 
-// values are what is stored of the pieces.
+// values returns the stored form of the pieces.
 func values(pieces []media.Piece) (list [][]byte) {
 	for _, p := range pieces {
 		list = append(list, p.Encode())

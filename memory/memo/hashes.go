@@ -20,8 +20,8 @@ const maxHashes = 8192
 // NewHashes returns an empty Hashes.
 func NewHashes() *Hashes { return &Hashes{seed: maphash.MakeSeed()} }
 
-// hashed is what is remembered of an item: the hash of its content, and the place where it was seen first. The items of a
-// history that is resent stand where they stood, so that their place need not be hashed again either.
+// hashed caches the content hash of an item, and the chain hashes before and behind it where it was seen first. A
+// resent item usually stands in the same place, so that its chain hash need not be computed again either.
 type hashed struct{ content, parent, chain wire.Hash }
 
 // Of returns the content hash of an item.

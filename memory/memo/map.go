@@ -7,12 +7,12 @@ package memo
 
 import "sync"
 
-// Map is an LRU cache, bounded by a number of values and, where its owner says how large they are, by bytes. The bounds
-// are arguments of the calls that may pass them, so that the zero Map is ready for use. It is safe for concurrent use,
-// and must not be copied after first use.
+// Map is an LRU cache, bounded by a number of values and, if Resize is called, by bytes. The bounds are arguments of
+// the calls that may pass them, so that the zero Map is ready for use. It is safe for concurrent use, and must not be
+// copied after first use.
 //
-// The entries lie in one slice and refer to each other by index, so that the garbage collector has nothing to follow
-// where keys and values hold no pointers: [Hashes] has more than 100,000 of them.
+// The entries are in one slice and refer to each other by index, so that the garbage collector has nothing to follow if
+// keys and values hold no pointers: [Hashes] has more than 100,000 of them.
 type Map[K comparable, V any] struct {
 	mu      sync.Mutex
 	byKey   map[K]int
@@ -61,8 +61,8 @@ func (m *Map[K, V]) Put(key K, v V, most int) {
 	m.put(key, v, most)
 }
 
-// Resize says how many bytes the value of key takes, unless it was dropped, and drops others until all values take at
-// most that many together. The value of key stays, however large it is.
+// Resize sets the size in bytes of key's value, unless it was dropped, and drops others until all values together take
+// at most that many. The value of key stays at any size.
 func (m *Map[K, V]) Resize(key K, bytes, most int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

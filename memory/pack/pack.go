@@ -45,8 +45,8 @@ func Bit(v bool) byte {
 	return 0
 }
 
-// Reader reads a record front to back; what is missing or out of bounds sets Bad and reads as zero. What it returns
-// shares the record's memory, texts excepted.
+// Reader reads a record front to back; a missing or invalid value sets Bad and reads as zero. Results share the
+// record's memory, except texts.
 type Reader struct {
 	Rest []byte // what is still to be read
 	Bad  bool

@@ -70,7 +70,7 @@ func (r *Spool) Append(rec []byte) error {
 // ErrFull says that neither the disk nor the memory has room for a record.
 var ErrFull = errors.New("the spool's disk fails, and no more is kept in memory")
 
-// Adopt is that of the disk.
+// Adopt adopts the disk's records.
 func (r *Spool) Adopt(f func(rec []byte)) (spool.Adopted, error) { return r.disk.Adopt(f) }
 
 func (r *Spool) empty() bool { return r.first() == nil }
@@ -84,7 +84,7 @@ func (r *Spool) first() []byte {
 	return r.held[0]
 }
 
-// gone takes the first record away: it is elsewhere. Until then those that follow it stay behind it.
+// gone removes the first record once it is stored elsewhere. Until then the records after it wait.
 func (r *Spool) gone() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,7 +94,8 @@ func (r *Spool) gone() {
 	}
 }
 
-// Settle writes what is held to disk, as far as that takes it. It and Drain are for one caller at a time.
+// Settle writes the records held in memory to disk, until the disk refuses one. It and Drain are for one caller at a
+// time.
 func (r *Spool) Settle() error {
 	for rec := r.first(); rec != nil; rec = r.first() {
 		if err := r.disk.Append(rec); err != nil {
@@ -105,8 +106,8 @@ func (r *Spool) Settle() error {
 	return nil
 }
 
-// Drain hands over what is on disk, and then what is held. What of that is to be set aside has to reach the disk first, and
-// goes behind the others.
+// Drain passes the records on disk to f, and then those in memory. A record in memory that has to be quarantined must
+// reach the disk first, and goes behind the others.
 func (r *Spool) Drain(ctx context.Context, f func(rec []byte) error) error {
 	if err := r.disk.Drain(ctx, f); err != nil {
 		return err
@@ -149,8 +150,8 @@ func (r *Spool) count() int {
 	return len(r.held)
 }
 
-// Close writes what is held to disk, and tells of what that does not take: it is lost, and counted by lost if
-// that is not nil. Nobody appends any more. A nil Spool has nothing to close.
+// Close writes the records in memory to disk, and logs those that the disk refuses: they are lost, and counted by lost
+// if that is not nil. Append must not be called any more. Closing a nil Spool does nothing.
 func (r *Spool) Close(lost func(turns int)) {
 	if r == nil {
 		return

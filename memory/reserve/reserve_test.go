@@ -130,7 +130,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestBound: what the operator bounds, and what is closed, is not kept; nor is more than the reserve holds.
+// TestBound: records beyond the operator's limit, after Close, or beyond the reserve's limit are not kept.
 func TestBound(t *testing.T) {
 	for _, fault := range []error{spool.ErrFull, cache.ErrClosed} {
 		d := &disk{fault: fault}
@@ -200,7 +200,7 @@ func TestUnreadableIsKept(t *testing.T) {
 	}
 }
 
-// TestWaiting: a record counts for its group, whoever has put it there, until it was handed over or set aside.
+// TestWaiting: any record counts for its group until it was handed over or quarantined.
 func TestWaiting(t *testing.T) {
 	a, b := cache.Group{Name: "a"}, cache.Group{Name: "b"}
 	for _, c := range []struct {

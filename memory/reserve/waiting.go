@@ -7,15 +7,15 @@ import (
 	"remora/cache"
 )
 
-// Record is what is known of a record of a Spool: whose it is, its name, and when what it is about began, in any unit.
+// Record identifies a record of a Spool: its group, its name, and when its turn began, in any unit.
 type Record struct {
 	Group cache.Group
 	Name  string
 	Began uint64
 }
 
-// Waiting knows for which groups a Spool holds records, and in which order those of a group came, whatever the order in which
-// they are in the spool now. Nil is for no spool, in which nothing waits.
+// Waiting tracks the groups that have records in a Spool, and the order in which a group's records came, which may
+// differ from their present order. A nil Waiting is for no spool and is always empty.
 type Waiting struct {
 	spool *Spool
 
@@ -25,7 +25,7 @@ type Waiting struct {
 	refused *Record                  // the last record, if it is about to be set aside
 }
 
-// Count begins to count what is put into the spool, through Append and Found only, and taken from it.
+// Count counts the records put into the spool, through Append and Found only, and taken from it.
 func Count(spool *Spool) *Waiting {
 	return &Waiting{spool: spool, records: make(map[cache.Group][]Record)}
 }
@@ -56,8 +56,8 @@ func (w *Waiting) put(data []byte) error {
 	return err
 }
 
-// Found counts a record that another process has left in the spool, before those that began later: that process may have
-// moved it.
+// Found counts a record that another process has left in the spool, before records that began later: that process may
+// have moved it.
 func (w *Waiting) Found(r Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

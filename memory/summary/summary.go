@@ -123,8 +123,8 @@ func Text(parts []string) string {
 	return heading + strings.Join(parts, separator)
 }
 
-// Block returns the text for the model, at most limit tokens of it; "" where there is nothing to say or no room. Where not
-// all parts fit, the oldest are left out. tokens is what the block costs.
+// Block returns the summary as a text for the model, at most limit tokens; "" if it is empty or nothing fits. The
+// oldest parts are left out first. tokens is the cost of the block.
 func (s State) Block(count func(string) int, limit int) (block string, tokens int) {
 	for parts := Bounded(s.Parts); len(parts) > 0; parts = parts[1:] {
 		text := Text(parts)
@@ -148,7 +148,7 @@ func within(count func(string) int, text string, limit int) (block string, token
 	return block, tokens
 }
 
-// More is what has fallen out of the view behind what a state covers.
+// More are the items that have fallen out of the view since the state's last one.
 type More struct {
 	Items   []wire.Item
 	Through wire.Hash // the key of the last of them
@@ -168,10 +168,10 @@ var (
 	ErrNoText  = errors.New("the model answered nothing")
 )
 
-// Extend adds what has fallen out. shown is what to tell the model now, kept what to keep. Without a model both get one
-// more part, of excerpts. With one, it is asked once for a text that covers the old and the new. If it fails, or failed
-// less than 30 s ago, shown has excerpts and kept covers what it did before, so that it is asked again later. err is
-// why it failed, and never quotes content.
+// Extend adds More to the summary. shown is the summary for the model now, kept the one to store. Without a model both
+// get one more part, of excerpts. With one, it is asked once for a text that covers the old and the new. If it fails,
+// or failed less than 30 s ago, shown has excerpts and kept stays as it was, so that the model is asked again later.
+// err is why it failed, and never quotes content.
 func (s State) Extend(ctx context.Context, ask layer.Model, more More, now time.Time) (shown, kept State, err error) {
 	shown = State{Through: more.Through, Units: more.Units, Parts: s.Parts}
 	excerpts := func() State {

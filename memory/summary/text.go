@@ -19,7 +19,7 @@ const (
 	resultBytes = 80
 )
 
-// Labels say whose words a line has.
+// Labels name the speaker of a line.
 const (
 	userLabel      = "[user] "
 	assistantLabel = "[assistant] "

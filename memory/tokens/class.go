@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// class is what the patterns of the vocabularies ask of a character, as a set of bits. A character that has none is
+// class is the character classes in the patterns of the vocabularies, as a set of bits. A character without any is
 // punctuation, a symbol, a control character or unassigned.
 type class uint8
 
@@ -27,8 +27,8 @@ const (
 	pageCount = (unicode.MaxRune + 1) / pageSize
 )
 
-// classes holds the class of every character, in pages of which most are shared: asking the tables of package unicode
-// takes up to ten times as long, which is what counting Chinese would then cost.
+// classes holds the class of every character, in pages, most of them shared. The tables of package unicode are up to
+// ten times as slow, which would dominate counting Chinese.
 type classes struct {
 	ascii [utf8.RuneSelf]class
 	page  [pageCount]uint8
@@ -89,7 +89,7 @@ func (c *classes) at(b []byte, i int) (class, int) {
 	return c.wide(b, i)
 }
 
-// wide is at for what is not ASCII. It stands apart so that at can be inlined.
+// wide is at for non-ASCII characters, apart from it so that at can be inlined.
 func (c *classes) wide(b []byte, i int) (class, int) {
 	if i >= len(b) {
 		return end, 0

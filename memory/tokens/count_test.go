@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// pieces are what the patterns and their backtracking turn on; random characters alone hardly ever meet.
+// pieces are texts that the patterns and their backtracking treat specially; random characters hardly ever form them.
 var pieces = []string{
 	"'s", "'S", "'t", "'re", "'RE", "'vE", "'m", "'ll", "'lL", "'d", "'l", "'", "'ſ", "’s", "a'", "''s",
 	" ", "  ", "   ", "\t", "\n", "\r", "\r\n", "\n\n", " \n ", "\v", "\f", "\u0085", "\u00a0", "\u2003", "\u3000", "\u2028", "\u200b",

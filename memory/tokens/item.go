@@ -15,14 +15,14 @@ const (
 	itemTokens = 4
 	// callTokens is for each call of a Chat message, beside its name and arguments.
 	callTokens = 3
-	// mediaTokens is for each image, audio clip or file, whatever its size: what GPT-4o takes for an image of 1024 by
-	// 1024 in high detail. Their data is never counted.
+	// mediaTokens is for each image, audio clip or file, of any size: GPT-4o's price of an image of 1024 by 1024 in
+	// high detail. Their data is never counted.
 	mediaTokens = 765
 	// scalarTokens is for each number, true and false that is no text.
 	scalarTokens = 1
 )
 
-// rule says what a string costs by the name of the member that it stands in.
+// rule prices a string by the name of its member.
 type rule uint8
 
 const (

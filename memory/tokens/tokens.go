@@ -1,9 +1,9 @@
 // Package tokens counts the tokens of text and items, by the vocabulary of the model.
 //
-// Counts of text are those of OpenAI's tiktoken, to the token: the vocabularies are built in, the cutting and merging
-// are done here, in time linear in the text whatever it is made of. What an item costs beside its text is an estimate,
-// since no upstream documents it; so are counts for models of other makers. Until a vocabulary is loaded, which its
-// first use begins in the background, bytes are divided by 3.6.
+// Counts of text equal those of OpenAI's tiktoken: the vocabularies are built in; splitting and merging are implemented
+// here, in time linear in any text. The cost of an item beside its text is an estimate, since no upstream documents it;
+// so are counts for models of other makers. Until a vocabulary is loaded, which its first use begins in the background,
+// bytes are divided by 3.6.
 package tokens
 
 import (
@@ -19,13 +19,13 @@ import (
 const (
 	// defaultMemo is room for the histories of some hundred conversations, in half a megabyte.
 	defaultMemo = 1 << 16
-	// minMemo is the shortest text, in bytes, whose count is remembered: a shorter one is counted as fast.
+	// minMemo is the shortest text, in bytes, whose count is cached: a shorter one is counted as fast.
 	minMemo = 128
 	// maxScratch is the largest text buffer that is kept for later use, in bytes.
 	maxScratch = 1 << 20
 )
 
-// Options say how to count. The zero value is what the proxy uses.
+// Options configure counting. The zero value is the proxy's.
 type Options struct {
 	// MemoCounts is how many counts are remembered, 8 bytes each; 65,536 if 0, none if negative.
 	MemoCounts int
@@ -75,7 +75,8 @@ func (c *Counter) Load(models ...string) error {
 	return errors.Join(errs...)
 }
 
-// Close waits for what is being loaded, some ten milliseconds. Counting still works afterwards, with what is there.
+// Close waits for vocabularies that are loading, some ten milliseconds. Counting still works afterwards, with those
+// that are loaded.
 func (c *Counter) Close() {
 	c.mu.Lock()
 	c.closed = true

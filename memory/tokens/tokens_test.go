@@ -58,7 +58,7 @@ func TestCountByModel(t *testing.T) {
 	c := newCounter(t, "gpt-5", "gpt-4")
 	text := "antidisestablishmentarianism: 漢字かな交じり文, naïve façade, 12345 tokens"
 	for model, e := range map[string]Encoding{"gpt-5": O200kBase, "gpt-4": Cl100kBase} {
-		// Longer than what is remembered, and shorter; asked for twice.
+		// Texts long enough for the cache and shorter ones, each counted twice.
 		for _, s := range []string{text, strings.Repeat(text, 10), "", "a\xffb\xe6\xbc", strings.Repeat("\xe6\xbc\n", 100)} {
 			want := len(reference[e]().EncodeOrdinary(s))
 			for range 2 {
@@ -70,7 +70,7 @@ func TestCountByModel(t *testing.T) {
 	}
 }
 
-// TestCountOfBadBytes: what is no UTF-8 counts as the U+FFFD that a model is sent for it.
+// TestCountOfBadBytes: invalid UTF-8 counts as the U+FFFD that a model is sent for it.
 func TestCountOfBadBytes(t *testing.T) {
 	c := newCounter(t, "gpt-5", "gpt-4")
 	rapid.Check(t, func(t *rapid.T) {

@@ -15,7 +15,7 @@ import (
 // Encoding names a vocabulary and the pattern that goes with it.
 type Encoding uint8
 
-// The encodings whose vocabularies are built in.
+// Encodings whose vocabularies are built in.
 const (
 	O200kBase  Encoding = iota // GPT-4o and all that came after it
 	Cl100kBase                 // GPT-4, GPT-3.5 and the embedding models
@@ -162,7 +162,7 @@ func tag(h uint64) uint32 {
 	return uint32(h>>32) &^ (1<<rankBits - 1)
 }
 
-// hash needs no key: what it is asked for may be hostile, what lies in the table is not.
+// hash needs no key: lookups may be hostile, but the table's content is not.
 func hash(b []byte) uint64 {
 	const k = 0x9E3779B97F4A7C15
 	h := uint64(len(b)) * k

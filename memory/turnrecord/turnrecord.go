@@ -18,7 +18,7 @@ const (
 	Failed     = "failed"     // upstream answered with an error
 )
 
-// Record is what is kept of a turn, as JSON.
+// Record describes a turn, stored as JSON.
 type Record struct {
 	ID         string          `json:"id"`
 	Time       time.Time       `json:"time"`
@@ -54,7 +54,7 @@ type Record struct {
 	Before string `json:"before,omitempty"`
 }
 
-// View says how the view was chosen from the conversation: the line that ends with the turn's input.
+// View describes how the view was chosen from the conversation: the line that ends with the turn's input.
 type View struct {
 	Conversation int            `json:"conversation"` // items, without the leading ones
 	Sent         int            `json:"sent"`
@@ -72,7 +72,7 @@ type View struct {
 	Stored bool   `json:"stored,omitempty"` // the stored history was put before the client's items
 	// ToolResult is how many tokens of a tool result were sent at most, 0 for all (view.ShortenResult).
 	ToolResult int `json:"tool_result_max_tokens,omitempty"`
-	// Tokens is what the view cost, nil where no layer or budget had to do with it.
+	// Tokens is the cost of the view, nil if no layer or budget was involved.
 	Tokens *Tokens `json:"tokens,omitempty"`
 	// Epoch is why an epoch of the prompt cache begins with this view (view.Prefix), empty if it goes on.
 	Epoch string `json:"epoch,omitempty"`
@@ -92,22 +92,22 @@ type Run struct {
 	// behind the last of them.
 	End string `json:"end,omitempty"`
 	N   int    `json:"n,omitempty"`
-	// Off are those of the run's items that are not on the chain, such as reasoning, from the last one backwards: a varint
-	// of how many on the chain stand between it and the one behind it, or the end, and the first 4 bytes of its content hash.
+	// Off are the run's items that are not on the chain, such as reasoning, from the last one backwards: a varint of
+	// how many on the chain stand between it and the one behind it, or the end, and the first 4 bytes of its content
+	// hash.
 	Off []byte `json:"off,omitempty"`
 	// Is are the first 8 bytes of the content hash of each item, where the run has no end.
 	Is []byte `json:"is,omitempty"`
 }
 
-// Tokens is what a view cost, in tokens. What each layer had of it stands with the layers of the turn.
+// Tokens is the cost of a view, in tokens. Layers' shares are with the layers of the turn.
 type Tokens struct {
 	System  int `json:"system"` // the leading items
 	Tools   int `json:"tools"`  // the client's and those of layers; always a quarter of their bytes
 	History int `json:"history"`
 	Layers  int `json:"layers"` // always counted
 	Total   int `json:"total"`
-	// Estimated: System and History are a quarter of their bytes. The view fitted whatever it cost, so that nothing had to
-	// be counted.
+	// Estimated: System and History are a quarter of their bytes, since the view fitted without counting.
 	Estimated bool `json:"estimated,omitempty"`
 }
 
