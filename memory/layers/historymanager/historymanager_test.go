@@ -102,8 +102,8 @@ func TestBlock(t *testing.T) {
 		{
 			"lines stop at the first that does not fit, also where a later one would",
 			Options{EnableLongTermMemory: true, MemoryTokenBudget: 20},
-			kept(t, nil, fact("tea"), fact("green tea is what Ann drinks each morning at home"), fact("green tea")), "green tea",
-			"Relevant context from memory:\n- [fact] green tea",
+			kept(t, nil, fact("tea"), fact("coffee, or else tea: that is what Ann has each morning at home"), fact("Ann likes green tea")), "What green tea does Ann like?",
+			"Relevant context from memory:\n- [fact] Ann likes green tea",
 		},
 		{"none fits, no header", Options{EnableLongTermMemory: true, MemoryTokenBudget: 8}, kept(t, nil, memories...), "tea", ""},
 		{"no query, no recall", Options{EnableLongTermMemory: true}, kept(t, nil, memories...), "", ""},
@@ -134,8 +134,8 @@ func TestBlockWithinItsShare(t *testing.T) {
 		}
 	}
 	summaries := "Previously in this conversation:\nfirst\n---\nsecond and last"
-	memory := "\n\nRelevant context from memory:\n- [fact] tea time is at five"
-	want := []string{summaries + memory + "\n- [fact] Ann drinks tea", summaries + memory, summaries, "Previously in this conversation:\nsecond and last"}
+	memory := "\n\nRelevant context from memory:\n- [fact] Ann drinks tea"
+	want := []string{summaries + memory + "\n- [fact] tea time is at five", summaries + memory, summaries, "Previously in this conversation:\nsecond and last"}
 	if len(told) < 6 {
 		t.Fatalf("%q", told)
 	}

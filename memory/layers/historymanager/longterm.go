@@ -1,12 +1,12 @@
 package historymanager
 
 import (
-	"cmp"
 	"context"
-	"math"
 	"slices"
+	"strconv"
 	"time"
 
+	"remora/memory/index"
 	"remora/memory/layer"
 )
 
@@ -118,83 +118,25 @@ func (m *Memories) Forget(f Filters) int {
 	return before - len(*m)
 }
 
-// What BM25 is usually set to.
-const (
-	saturation  = 1.2
-	lengthShare = 0.75
-)
+// maxQuery is how many bytes of a query are looked at: the beginning of a longer message says what it is about.
+const maxQuery = 8 << 10
 
-// Recall returns at most topK entries that match the filters and share words with the query, best first. Rare words
-// count for more (BM25); among equals the newest comes first.
+// Recall returns at most topK entries that match the filters and share words with the query, the best first.
 func (m Memories) Recall(query string, topK int, f Filters) []Entry {
-	terms := queryTerms(query)
-	if topK <= 0 || len(terms) == 0 || len(m) == 0 {
+	if topK <= 0 || len(m) == 0 {
 		return nil
 	}
-	type hit struct {
-		at    int
-		score float64
+	ix := index.New()
+	for i, e := range m { // each in a session of its own: what stands beside a memory says nothing of it
+		ix.Add(index.Turn{Session: strconv.Itoa(i), Time: time.UnixMilli(e.At), Text: e.Content})
 	}
-	var hits []hit
-	for i, score := range m.scores(terms) {
-		if score > 0 && f.match(m[i]) {
-			hits = append(hits, hit{i, score})
-		}
-	}
-	slices.SortFunc(hits, func(a, b hit) int {
-		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(m[b.at].At, m[a.at].At), b.at-a.at)
-	})
+	asked := index.Question{Text: layer.Head(query, maxQuery), Now: time.UnixMilli(m[len(m)-1].At)}
+
 	var found []Entry
-	for _, h := range hits[:min(topK, len(hits))] {
-		found = append(found, m[h.at])
+	for _, h := range ix.Search(asked, len(m), nil) {
+		if e := m[h.Order]; h.Match > 0 && f.match(e) && len(found) < topK {
+			found = append(found, e)
+		}
 	}
 	return found
-}
-
-const (
-	maxQuery = 8 << 10 // bytes of a query that are looked at
-	maxTerms = 256     // different words of it
-)
-
-// queryTerms are the words of a query, each with a number of its own.
-func queryTerms(query string) map[string]int {
-	if len(query) > maxQuery {
-		query = clean(query, maxQuery)
-	}
-	terms := map[string]int{}
-	for w := range layer.Words(query) {
-		if _, again := terms[w]; !again && len(terms) < maxTerms {
-			terms[w] = len(terms)
-		}
-	}
-	return terms
-}
-
-// scores tells of every memory how well it matches.
-func (m Memories) scores(terms map[string]int) []float64 {
-	counts, lengths := make([][]int, len(m)), make([]int, len(m)) // counts by term
-	having, total := make([]int, len(terms)), 0
-	for i, e := range m {
-		counts[i] = make([]int, len(terms))
-		for w := range layer.Words(e.Content) {
-			lengths[i]++
-			if at, ok := terms[w]; ok {
-				counts[i][at]++
-			}
-		}
-		for at, n := range counts[i] {
-			having[at] += min(n, 1)
-		}
-		total += lengths[i]
-	}
-	scores := make([]float64, len(m))
-	mean := max(1, float64(total)/float64(len(m)))
-	for i := range m {
-		long := 1 - lengthShare + lengthShare*float64(lengths[i])/mean
-		for at, n := range counts[i] {
-			rare := math.Log(1 + (float64(len(m)-having[at])+0.5)/(float64(having[at])+0.5))
-			scores[i] += rare * float64(n) * (saturation + 1) / (float64(n) + saturation*long)
-		}
-	}
-	return scores
 }
