@@ -60,8 +60,8 @@ type Stream interface {
 	Reply(r *Reply, line []byte)
 }
 
-// Effect is what one event of a stream does to an answer, as the dialect's fold has read it. Whoever rewrites the stream acts on
-// the same reading that the answer is folded by.
+// Effect describes how one event of a stream changes an answer, as the dialect's fold has read it. Code that rewrites the stream
+// acts on the same reading.
 type Effect interface {
 	// Keep is the effect for longer than its event, of which b is a copy.
 	Keep(b *sse.Block) Effect

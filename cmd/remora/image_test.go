@@ -18,8 +18,8 @@ import (
 // The image is the binary, and less than 1 MB of certificates and time zones.
 const maxBinary = 38 << 20
 
-// TestImage builds the binary as the Dockerfile does. Whoever executes a template anywhere, as cobra's SetVersionTemplate
-// does, makes the linker keep every method of every type, and meets this test. The version that the build was told is what
+// TestImage builds the binary as the Dockerfile does. If code executes a template anywhere, as cobra's SetVersionTemplate
+// does, the linker keeps every method of every type, and the binary is too large. The version that the build was told is what
 // the command line and telemetry say.
 func TestImage(t *testing.T) {
 	t.Parallel()

@@ -36,8 +36,8 @@ type storage struct {
 // storeWait is how long a starting proxy waits for its store before it serves without it.
 const storeWait = time.Second
 
-// What connecting to a store and one round trip may take at least. Whoever waits for them goes after store.commit_wait or
-// store.read_wait, which may be longer.
+// The least time limits for connecting to a store and for one round trip. A request that waits for them gives up after
+// store.commit_wait or store.read_wait, which may be longer.
 const (
 	leastDialTimeout = time.Second
 	leastOpTimeout   = 2 * time.Second

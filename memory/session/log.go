@@ -353,7 +353,7 @@ type recent struct {
 
 type recentKey struct{ tenant, session string }
 
-// written is a session as a commit left it. Nobody changes the head: a draft makes its own.
+// written is a session as a commit left it. The head is never changed: a draft makes its own.
 type written struct {
 	version uint64
 	head    *head

@@ -12,8 +12,8 @@ import (
 	"remora/wire"
 )
 
-// needs count what answers repeat of the client's history, and how much of that their prompts lacked. Whoever repeats a path or
-// a line has to have read it.
+// needs count what answers repeat of the client's history, and how much of that their prompts lacked. A model that repeats a path or
+// a line must have read it.
 type needs struct {
 	strings, stringsCut int // distinctive strings
 	old, oldCut         int // those among them that were last mentioned oldItems or more items back

@@ -178,7 +178,7 @@ func (s snapshot) compare() error {
 	return err
 }
 
-// head returns what is stored of the conversation, in its order. A conversation that nobody edited has no other
+// head returns what is stored of the conversation, in its order. A conversation without edits has no other
 // branch: an item that is not on its line is an error.
 func (s snapshot) head() ([]entry, error) {
 	var entries []entry

@@ -193,8 +193,8 @@ func (st state) shared() state {
 	return st
 }
 
-// gather puts a text at the end of the buffer and drops the oldest ones while there are more than limit bytes. Whoever
-// shares the state sees nothing of it.
+// gather puts a text at the end of the buffer and drops the oldest ones while there are more than limit bytes. Holders of
+// a copy of the state see no change.
 func (st *state) gather(e entry, tokens, limit int) {
 	e.Text = strings.ToValidUTF8(e.Text, "\uFFFD") // as it will be read again
 	st.Buffer = append(st.Buffer, e)
@@ -210,8 +210,8 @@ func (st *state) gather(e entry, tokens, limit int) {
 	}
 }
 
-// add ends a distillation: what it found goes behind what was known, and the newest are kept. Whoever shares
-// the state sees nothing of it.
+// add ends a distillation: what it found goes behind what was known, and the newest are kept. Holders of
+// a copy of the state see no change.
 func (st *state) add(distilled []observation, limit int) {
 	st.Buffer, st.BufferTokens, st.Lost = []entry{}, 0, 0
 	st.Observations = append(make([]observation, 0, len(st.Observations)+len(distilled)), st.Observations...)
