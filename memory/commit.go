@@ -42,6 +42,7 @@ func (t *Turn) Commit(a Answer) {
 	if after != nil {
 		t.background(after)
 	}
+	t.embedSoon()
 	t.m.sweepSoon(t)
 }
 

@@ -51,6 +51,9 @@ func (m *Memory) Delete(ctx context.Context, s Scope) error {
 	if err := m.store.Delete(ctx, s.Group()); err != nil {
 		return fmt.Errorf("delete session: %w", err)
 	}
+	if err := m.store.Delete(ctx, vectorsGroup(s.Tenant, s.Session)); err != nil {
+		return fmt.Errorf("delete session: %w", err)
+	}
 	m.past.forget(s)
 	for _, resource := range resources {
 		m.past.forget(Scope{Tenant: s.Tenant, Session: s.Session, Resource: resource})
@@ -261,6 +264,9 @@ func (m *Memory) sweepResource(ctx context.Context, tenant, resource string) err
 	}
 	for _, name := range expired {
 		m.disposeExpired(ctx, Scope{Tenant: tenant, Session: name, Resource: resource})
+		if err := m.store.Delete(ctx, vectorsGroup(tenant, name)); err != nil {
+			return err
+		}
 		if err := m.log.Unlist(ctx, tenant, resource, name); err != nil {
 			return err
 		}

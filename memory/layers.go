@@ -61,7 +61,7 @@ func (t *Turn) layerTurn() layer.Turn {
 	if t.shape.Layers.Empty() {
 		return lt
 	}
-	lt.Past = t.m.past.of(s)
+	lt.Past = t.m.past.of(t)
 	lt.Tools = r.Tools()
 	for _, it := range slices.Backward(r.Items()) {
 		if it.Kind == wire.Message && it.Role == wire.User {

@@ -79,6 +79,8 @@ type Shape struct {
 	// Layers. OverflowModel makes it; without one it has excerpts.
 	Summarize     bool
 	OverflowModel pipeline.ModelSource
+	// Embeddings let layers that search the past find it by meaning, too; nil for words alone.
+	Embeddings *Embeddings
 	// ToolResult is how many tokens of a tool result are sent at most, 0 for all (see view.ShortenResult).
 	ToolResult int
 	// PromptCache keeps the beginning of views the same for the provider's prompt cache; nil lets layers' blocks change it

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -29,6 +30,8 @@ type past struct {
 	m       *Memory
 	limit   int // bytes of all indexes
 	indexes memo.Map[pastKey, *pastIndex]
+
+	embedders chan struct{} // one for each turn whose statements are being embedded
 }
 
 type pastKey struct{ tenant, resource, session string } // of a session only where it has no resource
@@ -55,10 +58,14 @@ type pastIndex struct {
 	mu   sync.Mutex
 	ix   *index.Index
 	read map[string]session.Reading
+
+	model   string            // whose vectors the index has, empty for none
+	vectors map[string]uint64 // up to which versions they were read, by session
+	embeds  atomic.Int32      // how often it was asked to make those that are lacking, since that was done
 }
 
 func newPast(m *Memory, bytes int) *past {
-	return &past{m: m, limit: cmp.Or(bytes, defaultPastBytes)}
+	return &past{m: m, limit: cmp.Or(bytes, defaultPastBytes), embedders: make(chan struct{}, maxEmbedders)}
 }
 
 func (p *past) key(s Scope) pastKey {
@@ -75,29 +82,35 @@ func (p *past) forget(s Scope) {
 }
 
 // of returns the past as a turn's layers see it.
-func (p *past) of(s Scope) layer.Past { return &pastOfTurn{past: p, scope: s} }
+func (p *past) of(t *Turn) layer.Past {
+	return &pastOfTurn{past: p, scope: t.call.Scope, embeddings: t.shape.Embeddings, credential: t.credential}
+}
 
 // pastOfTurn is the past of one turn, which is brought up to date once.
 type pastOfTurn struct {
-	past  *past
-	scope Scope
+	past       *past
+	scope      Scope
+	embeddings *Embeddings
+	credential Credential
 
 	mu    sync.Mutex
+	asked *asked
 	fresh *index.Index
 }
 
 // Search is layer.Past.
 func (t *pastOfTurn) Search(ctx context.Context, question string, limit int) ([]layer.Statement, error) {
+	asked := t.ask(question) //nolint:contextcheck // waits for less, and its answer serves the next search
 	ix, err := t.index(ctx)
 	if err != nil {
 		return nil, err
 	}
-	hits := ix.Search(index.Question{Text: question, Now: t.past.m.o.Now()}, limit, nil)
+	hits := ix.Search(index.Question{Text: question, Now: t.past.m.o.Now(), Meaning: t.meaning(ctx, asked)}, limit, nil)
 	found := make([]layer.Statement, len(hits))
 	for i, h := range hits {
 		found[i] = layer.Statement{
 			ID: h.ID, Session: layer.Digest(h.Session), Order: h.Order, Own: h.Session == t.scope.Session, Role: h.Role, Named: h.Speaker != h.Role && strings.HasPrefix(h.Text, h.Speaker+": "), Time: h.Time, Text: h.Text, Content: h.Content,
-			Score: h.Score, Match: h.Match,
+			Score: h.Score, Match: h.Match, Near: h.Near,
 		}
 	}
 	return found, nil
@@ -108,7 +121,7 @@ func (t *pastOfTurn) index(ctx context.Context) (*index.Index, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.fresh == nil {
-		ix, err := t.past.update(ctx, t.scope)
+		ix, err := t.past.update(ctx, t.embeddings, t.scope)
 		if err != nil {
 			return nil, fmt.Errorf("read what was said before: %w", err)
 		}
@@ -117,10 +130,16 @@ func (t *pastOfTurn) index(ctx context.Context) (*index.Index, error) {
 	return t.fresh, nil
 }
 
+// find returns the index of a key, an empty one where there is none.
+func (p *past) find(key pastKey) *pastIndex {
+	fresh := &pastIndex{turn: make(chan struct{}, 1), ix: index.New(), read: map[string]session.Reading{}, vectors: map[string]uint64{}}
+	return p.indexes.FindOrPut(key, fresh, maxPastIndexes)
+}
+
 // update brings the index of a scope up to date. Where the context ends before, the work goes on for the next request.
-func (p *past) update(ctx context.Context, s Scope) (*index.Index, error) {
+func (p *past) update(ctx context.Context, e *Embeddings, s Scope) (*index.Index, error) {
 	key := p.key(s)
-	one := p.indexes.FindOrPut(key, &pastIndex{turn: make(chan struct{}, 1), ix: index.New(), read: map[string]session.Reading{}}, maxPastIndexes)
+	one := p.find(key)
 	select {
 	case one.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -132,7 +151,7 @@ func (p *past) update(ctx context.Context, s Scope) (*index.Index, error) {
 		defer func() { <-one.turn }()
 		ctx, cancel := context.WithTimeout(p.m.life, readLimit)
 		defer cancel()
-		err := p.refresh(ctx, one, s)
+		err := p.refresh(ctx, e, one, s)
 		p.indexes.Resize(key, one.bytes(), p.limit)
 		done <- err
 	})
@@ -153,7 +172,7 @@ type change struct {
 }
 
 // refresh reads what has changed in the store. Only its caller, who has one.turn, changes the index.
-func (p *past) refresh(ctx context.Context, one *pastIndex, s Scope) error {
+func (p *past) refresh(ctx context.Context, e *Embeddings, one *pastIndex, s Scope) error {
 	names, err := p.sessions(ctx, s)
 	if err != nil {
 		return err
@@ -162,8 +181,9 @@ func (p *past) refresh(ctx context.Context, one *pastIndex, s Scope) error {
 	if err != nil {
 		return err
 	}
-	if one.ix.Bytes() > p.limit/ownShare {
+	if one.ix.Bytes() > p.limit/ownShare || one.model != e.id() {
 		one.put(index.New(), map[string]session.Reading{})
+		one.model, one.vectors = e.id(), map[string]uint64{}
 	}
 
 	alive := map[string]bool{}
@@ -179,12 +199,22 @@ func (p *past) refresh(ctx context.Context, one *pastIndex, s Scope) error {
 			gone[name] = true
 		}
 	}
-	changes, read, err := p.readOn(ctx, one, s, stale, gone)
+	changes, read, err := p.readOn(ctx, one, s, stale, gone, p.share(e))
 	if err != nil {
 		return err
 	}
-	one.apply(changes, read, gone)
-	return nil
+	fresh := map[string]bool{}
+	for _, c := range changes {
+		fresh[c.session] = true
+	}
+	for name := range gone {
+		delete(one.vectors, name)
+	}
+	one.apply(e, changes, read, gone)
+	if !e.stores() {
+		return nil
+	}
+	return p.attach(ctx, e, one, s.Tenant, fresh)
 }
 
 // sessions returns the sessions that belong to a scope.
@@ -208,9 +238,17 @@ func (p *past) sessions(ctx context.Context, s Scope) ([]string, error) {
 	return names, nil
 }
 
+// share is how many bytes one resource's words may take. Vectors take as much again.
+func (p *past) share(e *Embeddings) int {
+	if e != nil {
+		return p.limit / ownShare / 2
+	}
+	return p.limit / ownShare
+}
+
 // readOn reads what was said in some sessions since they were read before. Sessions of which other things are true now, or
 // that are not there any more, become gone. What has no room is left out, the oldest first.
-func (p *past) readOn(ctx context.Context, one *pastIndex, s Scope, stale []string, gone map[string]bool) ([]change, map[string]session.Reading, error) {
+func (p *past) readOn(ctx context.Context, one *pastIndex, s Scope, stale []string, gone map[string]bool, share int) ([]change, map[string]session.Reading, error) {
 	var changes []change
 	read := map[string]session.Reading{}
 	for _, name := range stale {
@@ -232,7 +270,7 @@ func (p *past) readOn(ctx context.Context, one *pastIndex, s Scope, stale []stri
 	}
 
 	slices.SortFunc(changes, func(a, b change) int { return b.last().Compare(a.last()) })
-	room := p.limit/ownShare - one.ix.Bytes()
+	room := share - one.ix.Bytes()
 	for i, c := range changes {
 		for _, it := range c.said {
 			room -= bytesPerStatement * len(it.Item.Raw)
@@ -266,14 +304,14 @@ func (one *pastIndex) put(ix *index.Index, read map[string]session.Reading) {
 }
 
 // apply takes over what was read.
-func (one *pastIndex) apply(changes []change, read map[string]session.Reading, gone map[string]bool) {
+func (one *pastIndex) apply(e *Embeddings, changes []change, read map[string]session.Reading, gone map[string]bool) {
 	ix := one.ix
 	if len(gone) > 0 {
 		ix = ix.Without(func(name string) bool { return gone[name] })
 	}
 	for _, c := range changes {
 		for _, it := range c.said {
-			add(ix, c.session, it)
+			add(ix, e, c.session, it)
 		}
 	}
 	for name, r := range one.read {
@@ -285,7 +323,7 @@ func (one *pastIndex) apply(changes []change, read map[string]session.Reading, g
 }
 
 // add puts a message into an index, in parts if it is long.
-func add(ix *index.Index, name string, it session.Said) {
+func add(ix *index.Index, e *Embeddings, name string, it session.Said) {
 	role := index.RoleUser
 	if it.Item.Role == wire.Assistant {
 		role = index.RoleAssistant
@@ -301,6 +339,9 @@ func add(ix *index.Index, name string, it session.Said) {
 			return
 		}
 		ix.Add(index.Turn{ID: id, Session: name, Role: role, Speaker: speaker, Time: it.Time, Text: part, Content: it.Content})
+		if e != nil && e.Table != nil {
+			ix.SetVectors(ix.Len()-1, []index.Vector{index.Quantise(e.Table(part))})
+		}
 	}
 }
 

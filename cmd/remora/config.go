@@ -131,6 +131,7 @@ func (c *Config) shape(m *modelSet) memory.Shape {
 		Layers:        m.layers,
 		Summarize:     c.Memory.Policy.Overflow == view.OverflowSummarize,
 		OverflowModel: m.overflow,
+		Embeddings:    m.embeds,
 		ToolResult:    c.Memory.Policy.ToolResult,
 		Context:       m.context,
 		Price:         m.counter.CountItem,

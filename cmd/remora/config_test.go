@@ -93,6 +93,27 @@ func TestLayers(t *testing.T) {
 		&view.Window{MaxItems: 12, EvictBatch: 1, EvictShare: 0.5, InFlight: "window", MaxExpansion: 4})
 }
 
+// TestEmbeddingsProblems: what is wrong with an embedding model is told by its keys.
+func TestEmbeddingsProblems(t *testing.T) {
+	t.Parallel()
+	f := func(layers, want string) {
+		t.Helper()
+		_, err := loadFile(t, "memory: {layers: ["+layers+"]}")
+		if got := fmt.Sprint(err); !strings.Contains(got, want) {
+			t.Errorf("%s:\ngot  %v\nwant %s", layers, got, want)
+		}
+	}
+	f("{kind: semantic_recall, embeddings: {model: m}}", "<nil>")
+	f("{kind: semantic_recall, embeddings: {provider: openai, model: m, dimensions: 256, timeout: 1s}}", "<nil>")
+	f("{kind: semantic_recall, embeddings: {provider: openai}}", "memory.layers[0].embeddings.model: want the name of a model")
+	f("{kind: semantic_recall, embeddings: {provider: x, model: m}}", "memory.layers[0].embeddings.provider: want the name of one of providers")
+	f("{kind: semantic_recall, embeddings: {model: m, dimension: 3}}", "memory.layers[0].embeddings.dimension: unknown key, did you mean dimensions?")
+	f("{kind: semantic_recall, embeddings: {model: m, timeout: 1s}, timeouts: {recall: 500ms}}",
+		"memory.layers[0].embeddings.timeout: want less than the layer's timeouts.recall, 500ms, have 1s")
+	f("{kind: semantic_recall, embeddings: {model: m}}, {kind: semantic_recall, id: two, embeddings: {model: m}}",
+		"memory.layers[1].embeddings: memory.layers[0] has embeddings already, and all layers search by the same")
+}
+
 func TestPolicyProblems(t *testing.T) {
 	t.Parallel()
 	f := func(policy, want string) {

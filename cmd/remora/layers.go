@@ -11,6 +11,7 @@ import (
 
 	"remora/memory/layer"
 	"remora/memory/layers"
+	"remora/memory/layers/semanticrecall"
 	"remora/memory/pipeline"
 	"remora/memory/view"
 	"remora/providers"
@@ -25,8 +26,9 @@ type layerConfig struct {
 // configuredLayer is one layer, less the model that it asks: providers are not open while the file is read.
 type configuredLayer struct {
 	pipeline.Layer
-	path  string
-	model modelOptions
+	path       string
+	model      modelOptions
+	embeddings semanticrecall.Embeddings // of the kind that has them
 }
 
 // layerOptions are what every kind of layer has.
@@ -158,6 +160,9 @@ func decodeLayer(path string, k layers.Kind, entry openEntry, l *layerConfig) pr
 	if len(found) > 0 {
 		return found
 	}
+	if recall, ok := options.(*semanticrecall.Options); ok {
+		out.embeddings = recall.Embeddings
+	}
 	impl, err := k.New(options, o.Model.Model != "", out.Scope)
 	found.addKeyed(path, err)
 	out.Impl = impl
@@ -192,9 +197,18 @@ func (o *layerOptions) choose(path string, d layer.Defaults, out *configuredLaye
 func (l layerConfig) check(upstreams []providers.Options) error {
 	var list []pipeline.Layer
 	var errs []error
+	embeds := ""
 	for _, c := range l.list {
 		list = append(list, c.Layer)
 		errs = append(errs, c.model.check(joinPath(c.path, "model"), upstreams))
+		if !c.embeddings.On() {
+			continue
+		}
+		errs = append(errs, c.checkEmbeddings(upstreams))
+		if embeds != "" {
+			errs = append(errs, fmt.Errorf("%s.embeddings: %s has embeddings already, and all layers search by the same", c.path, embeds))
+		}
+		embeds = c.path
 	}
 	_, err := pipeline.New(list, pipeline.Options{})
 	for _, e := range flatten(err) {
@@ -207,6 +221,17 @@ func (l layerConfig) check(upstreams []providers.Options) error {
 			}
 		}
 		errs = append(errs, errors.New(text))
+	}
+	return errors.Join(errs...)
+}
+
+// checkEmbeddings returns what is wrong with the embedding model of a layer.
+func (c *configuredLayer) checkEmbeddings(upstreams []providers.Options) error {
+	path := joinPath(c.path, "embeddings")
+	e := c.embeddings.WithDefaults()
+	errs := []error{modelOptions{Provider: e.Provider, Model: e.Model}.check(path, upstreams)}
+	if limit := c.Timeouts.Recall; limit > 0 && e.Timeout >= limit {
+		errs = append(errs, fmt.Errorf("%s.timeout: want less than the layer's timeouts.recall, %s, have %s", path, limit, e.Timeout))
 	}
 	return errors.Join(errs...)
 }

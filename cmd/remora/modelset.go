@@ -2,11 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"time"
 
+	"remora/memory"
 	"remora/memory/layer"
+	"remora/memory/layers/semanticrecall"
 	"remora/memory/pipeline"
 	"remora/memory/tokens"
 	"remora/providers"
@@ -19,6 +23,7 @@ import (
 type modelSet struct {
 	layers   *pipeline.Pipeline
 	overflow pipeline.ModelSource // nil for none
+	embeds   *memory.Embeddings   // nil for none
 	counter  *tokens.Counter
 	catalog  *models.Catalog
 	routes   *providers.Set
@@ -69,6 +74,12 @@ func (m *modelSet) open(c *Config, upstreams *providers.Set, o pipeline.Options)
 			return fmt.Errorf("%s.model: %w", l.path, err)
 		}
 		list = append(list, l.Layer)
+		if l.embeddings.On() {
+			if m.embeds, err = m.embeddings(upstreams, l.ID, l.embeddings); err != nil {
+				return fmt.Errorf("%s.embeddings.%w", l.path, err)
+			}
+			m.embeds.Observe = o.Observe
+		}
 	}
 	if m.overflow, err = m.model(upstreams, c.Memory.Policy.OverflowModel); err != nil {
 		return fmt.Errorf("memory.policy.overflow_model: %w", err)
@@ -96,6 +107,46 @@ type model struct{ *complete.Source }
 
 // Bind returns the model with the caller's credential.
 func (m model) Bind(c pipeline.Credential) layer.Model { return m.Source.Bind(complete.Credential(c)) }
+
+// embeddings opens the embedding model of a layer.
+func (m *modelSet) embeddings(upstreams *providers.Set, id string, o semanticrecall.Embeddings) (*memory.Embeddings, error) {
+	o = o.WithDefaults()
+	e := &memory.Embeddings{Layer: id, Floor: float32(o.MinSimilarity), Weight: float32(o.Weight), Wait: o.Timeout}
+	source, err := complete.New(m.client, upstreams, complete.Options{Provider: o.Provider, Model: o.Model})
+	if err != nil {
+		return nil, err
+	}
+	e.ID = fmt.Sprintf("%s\x00%s\x00%d", source.Provider(), o.Model, o.Dimensions)
+	e.Source = embedder{source, o.Dimensions}
+	return e, nil
+}
+
+// embedder is an embedding model behind a provider as memory asks it.
+type embedder struct {
+	*complete.Source
+	dimensions int
+}
+
+// Bind returns the model with the caller's credential.
+func (e embedder) Bind(c memory.Credential) memory.Embedder {
+	return boundEmbedder{e.Source.Bind(complete.Credential(c)), e.dimensions}
+}
+
+type boundEmbedder struct {
+	model      *complete.Model
+	dimensions int
+}
+
+// Embed asks the model.
+func (e boundEmbedder) Embed(ctx context.Context, texts []string) ([][]float32, error) {
+	return e.model.Embed(ctx, texts, e.dimensions)
+}
+
+// Refused reports whether the provider refuses the caller, and may well serve another.
+func (boundEmbedder) Refused(err error) bool {
+	s, ok := errors.AsType[*complete.StatusError](err)
+	return ok && (s.Code == http.StatusUnauthorized || s.Code == http.StatusPaymentRequired || s.Code == http.StatusForbidden)
+}
 
 // context returns the size of a model's context in tokens, 0 if it is unknown.
 func (m *modelSet) context(model string) int {

@@ -45,6 +45,7 @@ type Index struct {
 	spelling   []string          // of terms
 	sequence   []uint32          // the terms of all texts, one text after the other
 	spans      []span            // the dates that texts name, likewise
+	vectors    []placed          // of the first turns; the others have none
 
 	length, length3, length5 int64 // of all turns, and of all windows
 	bytes                    int
@@ -128,6 +129,7 @@ const (
 	sessionBytes = 120
 	termBytes    = 160
 	postingBytes = 6
+	vectorBytes  = 32
 )
 
 // Add puts a turn behind the others of its session.
@@ -179,6 +181,9 @@ func (ix *Index) Without(gone func(session string) bool) *Index {
 	for i := range ix.items {
 		if t := &ix.items[i].Turn; !gone(t.Session) {
 			rest.Add(*t)
+			if i < len(ix.vectors) {
+				rest.setVector(len(rest.items)-1, ix.vectors[i].Vector)
+			}
 		}
 	}
 	return rest

@@ -9,6 +9,7 @@ import (
 type Question struct {
 	Text string
 	Now  time.Time // when it is asked, for "last week" and the like; the zero time is unknown
+	Meaning
 }
 
 // maxTerms is how many terms of a question count, the rarest.

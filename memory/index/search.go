@@ -22,6 +22,8 @@ type Hit struct {
 	// Match is the share of the question's words, by rarity, that the turn and its neighbours have, 0 to 1. A word that was
 	// never said is as rare as can be.
 	Match float32
+	// Near is the cosine of what the turn and the question mean, 0 where that is not known of both.
+	Near float32
 }
 
 // match is how well the words of a turn match.
@@ -51,6 +53,7 @@ type scratch struct {
 	best     []hit
 	related  []relatedTerm
 	shared   map[uint32]int8
+	cosines  []float32 // by turn
 
 	// How well dated turns fit the question, for the day that was asked of last: neighbours are mostly of one.
 	day  int32
@@ -74,13 +77,14 @@ func grown[T any](s []T, n int) []T {
 }
 
 // Search returns at most limit turns that answer a question best, best first. Turns for which skip returns true are
-// left out; skip may be nil. A question without a word of the index finds nothing.
+// left out; skip may be nil. A question without a word of the index finds only turns near to its meaning.
 func (ix *Index) Search(q Question, limit int, skip func(t *Turn) bool) []Hit {
 	s := scratches.Get().(*scratch) //nolint:forcetypeassert // of New
 	defer scratches.Put(s)
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	if !s.match(ix, q) || limit <= 0 {
+	matches, near := s.match(ix, q), s.liken(ix, q.Meaning)
+	if !matches && !near || limit <= 0 {
 		return nil
 	}
 
@@ -88,7 +92,11 @@ func (ix *Index) Search(q Question, limit int, skip func(t *Turn) bool) []Hit {
 	var v vector
 	for at := range ix.items {
 		s.features(ix, small(at), &v)
-		s.hits = append(s.hits, hit{small(at), v.dot(&weights)})
+		score := v.dot(&weights)
+		if near {
+			score += q.Weight * max(0, s.cosines[at]-q.Floor)
+		}
+		s.hits = append(s.hits, hit{small(at), score})
 	}
 	for i := len(s.hits)/2 - 1; i >= 0; i-- {
 		s.sink(ix, i)
@@ -99,6 +107,9 @@ func (ix *Index) Search(q Question, limit int, skip func(t *Turn) bool) []Hit {
 		if t := &ix.items[h.item].Turn; skip == nil || !skip(t) {
 			match := min(1, s.matches[h.item].cover5*known+s.matches[h.item].strange)
 			found = append(found, Hit{Turn: *t, Order: int(h.item), Score: h.score, Match: match})
+			if near {
+				found[len(found)-1].Near = s.cosines[h.item]
+			}
 		}
 	}
 	least := float32(math.Inf(1))
@@ -153,12 +164,12 @@ func (s *scratch) sink(ix *Index, i int) {
 func (s *scratch) match(ix *Index, q Question) bool {
 	question := ix.read(q, s)
 	s.day, s.near = 0, 0
-	if len(question.terms)+len(question.unknown) == 0 {
-		return false
-	}
 	n := len(ix.items)
 	s.matches, s.sessions = grown(s.matches, n), grown(s.sessions, len(ix.sessions))
 	s.count3, s.count5, s.inSess = grown(s.count3, n), grown(s.count5, n), grown(s.inSess, len(ix.sessions))
+	if len(question.terms)+len(question.unknown) == 0 {
+		return false
+	}
 
 	for _, t := range question.terms {
 		s.matchTerm(ix, t)

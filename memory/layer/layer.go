@@ -79,7 +79,7 @@ type Turn struct {
 // Past searches the earlier messages of a resource's sessions, or of the session itself if no resource is named.
 type Past interface {
 	// Search returns the messages that answer a question best, best first, limit at most; none where no word of the question
-	// was said before. It waits for the store, within the context.
+	// was said before, and nothing that means the like. It waits for the store, within the context.
 	Search(ctx context.Context, question string, limit int) ([]Statement, error)
 }
 
@@ -101,6 +101,8 @@ type Statement struct {
 	Score float32
 	// Match is the share of the question's words, by how rare they are, that the statement and those beside it have, 0 to 1.
 	Match float32
+	// Near is how near the statement is to the question by an embedding model, -1 to 1; 0 where there is none.
+	Near float32
 }
 
 // Model completes a prompt. system may be empty; maxTokens bounds the answer, 0 is the model's own bound. Errors never

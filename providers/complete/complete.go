@@ -1,6 +1,6 @@
 // Package complete asks a provider's model for one piece of text, for layers that have a model observe, summarise or
-// judge. It speaks Chat Completions, not streamed and at temperature 0, over the connections that
-// requests use too.
+// judge, or for the embeddings of some texts. It speaks Chat Completions, not streamed and at temperature 0, and Embeddings, over
+// the connections that requests use too.
 package complete
 
 import (
@@ -175,15 +175,24 @@ func (s *Source) body(p prompt) []byte {
 	return body
 }
 
-// ask sends one request.
+// ask sends one request for a completion.
 func (m *Model) ask(ctx context.Context, body []byte) (string, error) {
-	s := m.source
-	if ctx.Err() != nil {
-		return "", context.Cause(ctx)
-	}
-	head, err := m.head(len(body))
+	answer, err := m.post(ctx, "/v1/chat/completions", body, maxAnswer)
 	if err != nil {
 		return "", err
+	}
+	return content(answer)
+}
+
+// post sends one request and returns the body of its answer, of at most limit bytes.
+func (m *Model) post(ctx context.Context, path string, body []byte, limit int) ([]byte, error) {
+	s := m.source
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	head, err := m.head(path, len(body))
+	if err != nil {
+		return nil, err
 	}
 	var x providers.Exchange // not pooled: Abort may come late
 	defer x.Close()
@@ -191,16 +200,16 @@ func (m *Model) ask(ctx context.Context, body []byte) (string, error) {
 	defer stop()
 	var resp fasthttp.ResponseHeader
 	if err := s.client.Send(&x, s.provider.Upstream(), head, body, &resp); err != nil { //nolint:contextcheck // Abort ends its dial
-		return "", because(ctx, err)
+		return nil, because(ctx, err)
 	}
 	if code := resp.StatusCode(); code != fasthttp.StatusOK {
-		return "", refusal(&x, code)
+		return nil, refusal(&x, code)
 	}
-	answer, err := read(&x, maxAnswer)
+	answer, err := read(&x, limit)
 	if err != nil {
-		return "", because(ctx, err)
+		return nil, because(ctx, err)
 	}
-	return content(answer)
+	return answer, nil
 }
 
 // because prefers the reason for which an exchange was aborted.
@@ -246,12 +255,12 @@ func carriers() []string {
 }
 
 // head is the head of a request with a body of length bytes.
-func (m *Model) head(length int) ([]byte, error) {
+func (m *Model) head(path string, length int) ([]byte, error) {
 	var out fasthttp.Request
 	h := &out.Header
 	h.DisableNormalizing()
 	h.SetMethod(fasthttp.MethodPost)
-	h.SetRequestURI("/v1/chat/completions")
+	h.SetRequestURI(path)
 	if err := m.source.provider.Prepare(&out); err != nil {
 		return nil, err
 	}

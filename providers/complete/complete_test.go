@@ -350,3 +350,42 @@ func FuzzContent(f *testing.F) {
 		}
 	})
 }
+
+// TestEmbed: texts come back as vectors, one for each, whatever form and order a server sends them in.
+func TestEmbed(t *testing.T) {
+	up := upstream(t, "")
+	m := source(t, up.URL(), "operators").Bind(complete.Credential{Header: "Authorization", Value: callers, Provider: "up"})
+	have, err := m.Embed(t.Context(), []string{"a", "b", "a"}, 8)
+	if err != nil || len(have) != 3 || len(have[0]) != 8 || !slices.Equal(have[0], have[2]) || slices.Equal(have[0], have[1]) {
+		t.Fatalf("have %v (%v)", have, err)
+	}
+	r := up.Requests()[0]
+	if !strings.HasSuffix(r.Target, "/v1/embeddings") || r.Header.Get("Authorization") != "Bearer operators" {
+		t.Errorf("asked %s with %v", r.Target, r.Header)
+	}
+
+	for _, c := range []struct {
+		answer string
+		want   [][]float32
+	}{
+		{`{"data":[{"index":1,"embedding":[3,4]},{"index":0,"embedding":[1,2]}]}`, [][]float32{{1, 2}, {3, 4}}},
+		{`{"data":[{"embedding":[1,2]},{"embedding":[3,4]}]}`, [][]float32{{1, 2}, {3, 4}}},
+		{`{"data":[{"index":0,"embedding":"AACAPwAAAEA="},{"index":1,"embedding":"AABAQAAAgEA="}]}`, [][]float32{{1, 2}, {3, 4}}},
+		{`{"data":[{"index":0,"embedding":[1,2]}]}`, nil},
+		{`{"data":[{"index":0,"embedding":[1,2]},{"index":1,"embedding":[3]}]}`, nil},
+		{`{"data":[{"index":0,"embedding":[]},{"index":1,"embedding":[]}]}`, nil},
+		{`{"data":[{"index":0,"embedding":"AAA="},{"index":1,"embedding":"AAA="}]}`, nil},
+		{`{"data":[{"index":0,"embedding":{"secret":1}},{"index":1}]}`, nil},
+		{`not JSON, secret`, nil},
+	} {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, c.answer) }))
+		t.Cleanup(srv.Close)
+		have, err := source(t, srv.URL, "k").Bind(complete.Credential{}).Embed(t.Context(), []string{"a", "b"}, 0)
+		if diff := cmp.Diff(c.want, have); diff != "" || (err == nil) != (c.want != nil) {
+			t.Errorf("%s: %v\n%s", c.answer, err, diff)
+		}
+		if err != nil && (!errors.Is(err, complete.ErrAnswer) || strings.Contains(err.Error(), "secret")) {
+			t.Errorf("%s: %v", c.answer, err)
+		}
+	}
+}

@@ -13,6 +13,8 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"remora/test/scripted/wsecho"
@@ -98,7 +100,8 @@ const (
 	maxInputs         = 2048
 )
 
-// embeddings answers with unit vectors that follow from the input alone.
+// embeddings answers with unit vectors that follow from the input alone: of a text, from its words and, where the script names
+// some, from what they mean.
 func (s *Server) embeddings(k *sink, body []byte) error {
 	var req struct {
 		Model          string `json:"model"`
@@ -126,9 +129,10 @@ func (s *Server) embeddings(k *sink, body []byte) error {
 		bytes int
 	)
 	for i, in := range inputs {
-		var value any = vector(in, dimensions)
+		v := s.vectorOf(in, dimensions)
+		var value any = v
 		if req.EncodingFormat == "base64" {
-			value = base64Vector(vector(in, dimensions))
+			value = base64Vector(v)
 		}
 		bytes += len(in)
 		list = append(list, obj("object", "embedding", "index", i, "embedding", value))
@@ -171,6 +175,41 @@ func vector(input []byte, dimensions int) []float32 {
 		out[i] = float32(v[i] / norm)
 	}
 	return out
+}
+
+// vectorOf is the vector of a text, the sum of those of its words; of a list of tokens the list's own.
+func (s *Server) vectorOf(input []byte, dimensions int) []float32 {
+	var text string
+	if json.Unmarshal(input, &text) != nil {
+		return vector(input, dimensions)
+	}
+	words := strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	if len(words) == 0 {
+		return vector(input, dimensions)
+	}
+	sum := make([]float32, dimensions)
+	for _, w := range words {
+		if meaning, ok := s.o.Meanings[w]; ok {
+			w = meaning
+		}
+		if w == "" {
+			continue
+		}
+		for i, x := range vector([]byte(w), dimensions) {
+			sum[i] += x
+		}
+	}
+	norm := float32(0)
+	for _, x := range sum {
+		norm += x * x
+	}
+	if norm == 0 {
+		return vector(input, dimensions)
+	}
+	for i := range sum {
+		sum[i] /= float32(math.Sqrt(float64(norm)))
+	}
+	return sum
 }
 
 // base64Vector is the packed form: little-endian 32-bit floats.

@@ -99,6 +99,9 @@ type Options struct {
 	KindOf func(model string) Kind
 	// Respond, if set, is asked first; false leaves the answer to the script. It runs concurrently.
 	Respond func(Prompt) (Answer, bool)
+	// Meanings maps words, in lower case, to what they mean in embeddings: words of one meaning have one vector, those that
+	// mean "" have none.
+	Meanings map[string]string
 	// KeepRequests and KeepBytes bound what Requests returns, by number and by bytes of headers and bodies; the
 	// oldest ended requests are forgotten first. Zero means 4096 and 64 MiB.
 	KeepRequests, KeepBytes int

@@ -38,6 +38,8 @@ type Options struct {
 	MaxItems int `mapstructure:"max_items"`
 	// MinShare is how likely a statement has to be the answer, as a share of how likely the best one is; default 0.0002.
 	MinShare float64 `mapstructure:"min_share"`
+	// Embeddings find what means the same in other words; the zero value is none.
+	Embeddings Embeddings `mapstructure:"embeddings"`
 }
 
 // Defaults are the layer's place and limits. What it says changes with every message of the user, and stands behind the
@@ -64,6 +66,7 @@ func New(o Options) (*Layer, error) {
 	if !(o.MinShare > 0 && o.MinShare <= 1) {
 		errs = append(errs, errors.New("min_share: want a number above 0, at most 1"))
 	}
+	errs = append(errs, o.Embeddings.check())
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
@@ -100,7 +103,7 @@ func (l *Layer) Recall(ctx context.Context, t *layer.Turn, _ layer.State, budget
 	if err != nil {
 		return layer.Recalled{}, fmt.Errorf("search: %w", err)
 	}
-	if !slices.ContainsFunc(found[:min(len(found), bestFew)], func(s layer.Statement) bool { return s.Match >= need }) {
+	if !slices.ContainsFunc(found[:min(len(found), bestFew)], func(s layer.Statement) bool { return s.Match >= need || l.o.Embeddings.Near(s.Near) }) {
 		return layer.Recalled{}, nil
 	}
 

@@ -175,3 +175,35 @@ func TestBadOptions(t *testing.T) {
 		}
 	}
 }
+
+// TestNear: what shares no word with a question is told if an embedding model finds it near, and that is configured.
+func TestNear(t *testing.T) {
+	p := said("The kettle is broken.", "The sky is blue.")
+	p.statements[0].Match, p.statements[0].Near = 0, 0.6
+	p.statements[1].Match = 0
+	for _, c := range []struct {
+		o    semanticrecall.Embeddings
+		want bool
+	}{{semanticrecall.Embeddings{}, false}, {semanticrecall.Embeddings{Model: "m"}, true}, {semanticrecall.Embeddings{Model: "m", MinSimilarity: 0.7}, false}} {
+		got := recalled(t, open(t, semanticrecall.Options{Embeddings: c.o}), p, "Which appliance needs fixing?", nil)
+		if strings.Contains(got, "kettle") != c.want {
+			t.Errorf("%+v: want it told: %v, have %q", c.o, c.want, got)
+		}
+	}
+}
+
+func TestEmbeddingsOptions(t *testing.T) {
+	for _, c := range []struct {
+		o    semanticrecall.Embeddings
+		want string
+	}{
+		{semanticrecall.Embeddings{Provider: "openai"}, "embeddings.model: want the name of a model"},
+		{semanticrecall.Embeddings{Model: "m", Dimensions: 5000}, "embeddings.dimensions: want 1 to 4096"},
+		{semanticrecall.Embeddings{Model: "m", MinSimilarity: 1}, "embeddings.min_similarity: want"},
+		{semanticrecall.Embeddings{Model: "m", Weight: -1}, "embeddings.weight: want"},
+	} {
+		if _, err := semanticrecall.New(semanticrecall.Options{Embeddings: c.o}); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: have %v, want %q", c.o, err, c.want)
+		}
+	}
+}

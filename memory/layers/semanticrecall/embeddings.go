@@ -1,0 +1,67 @@
+package semanticrecall
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Embeddings are an embedding model of a provider.
+type Embeddings struct {
+	// Provider is a name from the list of providers; empty is the one that the model's name belongs to.
+	Provider string `mapstructure:"provider"`
+	// Model is the model's name as that provider knows it.
+	Model string `mapstructure:"model"`
+	// Dimensions is how many numbers of a vector the model is asked for; 0 is all that it has.
+	Dimensions int `mapstructure:"dimensions"`
+	// MinSimilarity is the cosine from which on a statement counts as near to the question; default 0.4.
+	MinSimilarity float64 `mapstructure:"min_similarity"`
+	// Weight is how much a statement's score gains by what its cosine is above that; default 20.
+	Weight float64 `mapstructure:"weight"`
+	// Timeout is how long a request waits for the vector of its question; default 300ms.
+	Timeout time.Duration `mapstructure:"timeout"`
+}
+
+const (
+	defaultSimilarity = 0.4
+	defaultWeight     = 20
+	limitWeight       = 1000
+	defaultTimeout    = 300 * time.Millisecond
+	limitDimensions   = 4096
+)
+
+// On reports whether embeddings are configured.
+func (e Embeddings) On() bool { return e.Model != "" }
+
+// WithDefaults returns the options with every number that is not set.
+func (e Embeddings) WithDefaults() Embeddings {
+	e.MinSimilarity = cmp.Or(e.MinSimilarity, defaultSimilarity)
+	e.Weight = cmp.Or(e.Weight, defaultWeight)
+	e.Timeout = cmp.Or(e.Timeout, defaultTimeout)
+	return e
+}
+
+// Near reports whether a cosine is that of a statement which means what is asked.
+func (e Embeddings) Near(cosine float32) bool {
+	return e.On() && float64(cosine) > e.WithDefaults().MinSimilarity
+}
+
+// check returns what is wrong, with the keys that it is about.
+func (e Embeddings) check() error {
+	var errs []error
+	report := func(format string, a ...any) { errs = append(errs, fmt.Errorf("embeddings."+format, a...)) }
+	if !e.On() && e != (Embeddings{}) {
+		report("model: want the name of a model")
+	}
+	if e.Dimensions < 0 || e.Dimensions > limitDimensions {
+		report("dimensions: want 1 to %d, or 0 for all that the model has", limitDimensions)
+	}
+	if e = e.WithDefaults(); !(e.MinSimilarity > 0 && e.MinSimilarity < 1) {
+		report("min_similarity: want a number above 0, below 1")
+	}
+	if !(e.Weight > 0 && e.Weight <= limitWeight) {
+		report("weight: want a number above 0, at most %d", limitWeight)
+	}
+	return errors.Join(errs...)
+}

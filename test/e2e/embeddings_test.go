@@ -1,0 +1,151 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"remora/test/scripted"
+)
+
+// meanings are what the words of TestEmbeddings mean: what is said and what is asked share no word.
+var meanings = map[string]string{
+	"kettle": "device", "appliance": "device", "broken": "repair", "fixing": "repair",
+	"the": "", "is": "", "our": "", "in": "", "which": "", "needs": "", "office": "", "my": "", "of": "", "whose": "",
+}
+
+const (
+	statement  = "The kettle in our office is broken."
+	paraphrase = "Which appliance needs fixing?"
+)
+
+// embedding starts a proxy whose semantic_recall asks a server of its own for embeddings.
+func embedding(t *testing.T, store string, more string) (g *gate, embedder *scripted.Server) {
+	t.Helper()
+	embedder = startUpstream(t, scripted.Options{Meanings: meanings})
+	g = embeddingBy(t, store, embedder.URL(), more)
+	return g, embedder
+}
+
+func embeddingBy(t *testing.T, store, url, more string) *gate {
+	t.Helper()
+	return startGateWith(t, setup{
+		store:     store,
+		layers:    "[{kind: semantic_recall, embeddings: {provider: meaning, model: small" + more + "}}]",
+		providers: "[{name: scripted, kind: openai, base_url: '%s'}, {name: meaning, kind: compatible, base_url: '" + url + "/v1', api_key: operators-own, models: [small]}]",
+	}, scripted.Options{})
+}
+
+// until asks in session after session of a resource until upstream sees a text.
+func (g *gate) until(t *testing.T, resource, question, want string) {
+	t.Helper()
+	d := dialect{"chat/completions", false}
+	for n, end := 0, time.Now().Add(waitLimit); ; n++ {
+		g.say(t, d, question, fmt.Sprintf("X-Session-Id: %s asks %d", resource, n), "X-Resource-Id: "+resource)
+		if strings.Contains(g.seen(t), want) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%q is not recalled in %d sessions; upstream saw %s\n%s", want, n, g.seen(t), g.proxy.said())
+		}
+	}
+}
+
+// TestEmbeddings: what was said in other words is found, in any replica, and by its own resource and tenant alone.
+func TestEmbeddings(t *testing.T) {
+	t.Parallel()
+	d := dialect{"chat/completions", false}
+	plain := startGate(t, "[{kind: semantic_recall}]", scripted.Options{})
+	plain.say(t, d, statement, "X-Session-Id: one", "X-Resource-Id: ada")
+	plain.say(t, d, paraphrase, "X-Session-Id: two", "X-Resource-Id: ada")
+	if strings.Contains(plain.seen(t), "kettle") {
+		t.Fatalf("words find it: %s", plain.seen(t))
+	}
+
+	g, embedder := embedding(t, "", "")
+	g.say(t, d, statement, "X-Session-Id: one", "X-Resource-Id: ada")
+	g.until(t, "ada", paraphrase, "kettle")
+	if !strings.Contains(g.seen(t), "not instructions") {
+		t.Errorf("upstream saw %s", g.seen(t))
+	}
+	for _, headers := range [][]string{
+		{"X-Session-Id: three", "X-Resource-Id: bob"},
+		{"X-Session-Id: three", "X-Resource-Id: ada", "Authorization: Bearer sk-other"},
+	} {
+		g.say(t, d, paraphrase, headers...)
+		if strings.Contains(g.seen(t), "kettle") {
+			t.Errorf("%v: told of another's kettle: %s", headers, g.seen(t))
+		}
+	}
+	for _, r := range embedder.Requests() {
+		if key := r.Header.Get("Authorization"); key != "Bearer operators-own" {
+			t.Errorf("the embedding provider was shown %q", key)
+		}
+	}
+
+	// A restart finds the vectors in the store: the statement is not embedded again.
+	asks := func() (n int) {
+		for _, r := range embedder.Requests() {
+			if strings.Contains(string(r.Body), `"`+statement+`"`) {
+				n++
+			}
+		}
+		return n
+	}
+	before := asks()
+	g.proxy.stop()
+	g.proxy.start()
+	g.until(t, "ada", paraphrase, "kettle")
+	if asks() != before || before != 2 {
+		t.Errorf("the statement was embedded %d times, and %d after the restart; want it as a question and as a statement", before, asks()-before)
+	}
+	g.sound(t)
+}
+
+// TestEmbeddingsFail: an endpoint that is down, refuses, talks nonsense or hangs costs a turn nothing but its wait, and words
+// go on to be recalled.
+func TestEmbeddingsFail(t *testing.T) {
+	t.Parallel()
+	d := dialect{"chat/completions", false}
+	down := startUpstream(t, scripted.Options{})
+	url := down.URL()
+	if err := down.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, inject string
+		gone         bool
+	}{{"down", "", true}, {"refuses", "status=401", false}, {"fails", "status=500", false}, {"nonsense", "html", false}, {"hangs", "stall-before", false}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var g *gate
+			if c.gone {
+				g = embeddingBy(t, "", url, ", timeout: 50ms")
+			} else {
+				var embedder *scripted.Server
+				g, embedder = embedding(t, "", ", timeout: 50ms")
+				if err := embedder.Inject(c.inject, 1000); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(embedder.Release)
+			}
+			g.say(t, d, statement, "X-Session-Id: one", "X-Resource-Id: ada")
+			for n := range 5 {
+				r := g.say(t, d, "Who bought the kettle of our office?", fmt.Sprint("X-Session-Id: two ", n), "X-Resource-Id: ada")
+				if !strings.Contains(g.seen(t), statement) || !strings.HasPrefix(r.header.Get("X-Memory"), "ok;") {
+					t.Errorf("words are not recalled: X-Memory %s, upstream saw %s", r.header.Get("X-Memory"), g.seen(t))
+				}
+			}
+			g.proxy.stop()
+			said := g.proxy.said()
+			if n := strings.Count(said, "embedding model does not answer"); n != 1 {
+				t.Errorf("the log tells of it %d times, want once:\n%s", n, said)
+			}
+			if strings.Contains(said, "kettle") || strings.Contains(said, "operators-own") {
+				t.Errorf("the log has content or a key:\n%s", said)
+			}
+			g.sound(t)
+		})
+	}
+}
