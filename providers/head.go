@@ -51,6 +51,12 @@ func keptApart(name []byte) (special string) {
 	return special
 }
 
+// beginsKeptApart has the letters that a name of keptApart may begin with, disguised or not: most names in a head begin with
+// another one.
+var beginsKeptApart = [256]bool{
+	'd': true, 'D': true, 's': true, 'S': true, 'c': true, 'C': true, 't': true, 'T': true, lowerDisguise: true, upperDisguise: true,
+}
+
 // framingName is keptApart for the headers that frame a body.
 func framingName(name []byte) (special string) {
 	switch len(name) {
@@ -79,6 +85,9 @@ func disguise(head []byte) (length int, err error) {
 	length = noLength
 	lengths, codings := 0, 0
 	for from, to := range headerLines(head, bytes.IndexByte(head, '\n')+1) {
+		if !beginsKeptApart[head[from]] {
+			continue
+		}
 		name, value, _ := bytes.Cut(head[from:to], []byte(":"))
 		name = bytes.TrimRight(name, " \t")
 		special := keptApart(name)
@@ -166,33 +175,28 @@ func PlaceFraming(dst, head []byte) []byte {
 	var line, name []byte // fasthttp's
 	place := 0            // of upstream's
 	for from, to := range headerLines(head, first) {
-		key, _, _ := bytes.Cut(head[from:to], []byte(":"))
-		switch framingName(key) {
-		case "":
-			continue
-		case lengthName:
-			if disguised(key) && place == 0 {
-				place = from
-			}
-		case transferName:
-			if disguised(key) {
-				place = from // it overrules a length
-			}
-		}
-		if !disguised(key) {
+		key := framingKey(head[from:to])
+		switch {
+		case key == nil:
+		case !disguised(key):
 			line, name = head[from:to], key
+		case place == 0 || len(key) == len(transferName): // which overrules a length
+			place = from
 		}
 	}
 	if place == 0 {
 		return append(dst, head...)
 	}
 
-	dst = append(dst, head[:first]...)
+	done := 0 // of head
 	for from, to := range headerLines(head, first) {
-		key, _, _ := bytes.Cut(head[from:to], []byte(":"))
+		key := framingKey(head[from:to])
+		if key == nil {
+			continue
+		}
+		dst = append(dst, head[done:from]...)
+		done = to
 		switch {
-		case framingName(key) == "":
-			dst = append(dst, head[from:to]...)
 		case from != place:
 		case line == nil && isNotModified(head):
 			dst = appendRevealed(dst, key, head[from+len(key):to])
@@ -202,7 +206,19 @@ func PlaceFraming(dst, head []byte) []byte {
 			dst = append(dst, line...)
 		}
 	}
-	return dst
+	return append(dst, head[done:]...)
+}
+
+// framingKey returns the name in a header line if it is one that frames the body, else nil.
+func framingKey(line []byte) []byte {
+	if !beginsKeptApart[line[0]] {
+		return nil
+	}
+	key, _, _ := bytes.Cut(line, []byte(":"))
+	if framingName(key) == "" {
+		return nil
+	}
+	return key
 }
 
 // appendRevealed appends a disguised name as it was, and the rest of its line.
