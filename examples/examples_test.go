@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -91,6 +92,43 @@ func TestExamples(t *testing.T) {
 				t.Errorf("%v (if a package is missing: make deps)\n%s", err, out)
 			}
 		})
+	}
+}
+
+// TestOneSessionThroughSDKs: what one SDK was told, two others of another API know.
+func TestOneSessionThroughSDKs(t *testing.T) {
+	proxy := startProxy(t)
+	sdks, err := filepath.Abs(packages)
+	if err != nil {
+		t.Fatal(err)
+	}
+	session := regexp.MustCompile(`"X-Session-Id": "\w[\w-]*"`)
+	telling := regexp.MustCompile(`(?m)^await \w+(?:\.invoke)?\("My name is Ada\."\);\n`)
+	for i, name := range []string{"node", "langchain", "ai-sdk"} {
+		text, err := os.ReadFile(name + "/ask.mjs")
+		if err != nil {
+			t.Fatal(err)
+		}
+		program := session.ReplaceAllString(string(text), `"X-Session-Id": "shared"`)
+		if i > 0 {
+			program = telling.ReplaceAllString(program, "")
+		}
+		if told := strings.Contains(program, "My name is Ada."); told != (i == 0) {
+			t.Fatalf("%s: the program does not look as this test expects:\n%s", name, program)
+		}
+
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "ask.mjs"), []byte(program), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(sdks, filepath.Join(dir, "node_modules")); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), "node", filepath.Join(dir, "ask.mjs"))
+		cmd.Env = append(os.Environ(), "REMORA_URL="+proxy.URL+"/v1", "OPENAI_API_KEY=anything")
+		if out, err := cmd.CombinedOutput(); err != nil || string(out) != known+"\n"+known+"\n" {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
 	}
 }
 

@@ -109,6 +109,42 @@ func TestReasoningThatTheClientDrops(t *testing.T) {
 	}
 }
 
+// TestSessionsMendHistories: what docs/troubleshooting.md says that upstream refuses is refused without a session, in these words, and
+// goes through with one.
+func TestSessionsMendHistories(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	const (
+		user   = `{"role":"user","content":"SAY Fine."}`
+		call   = `{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"look","arguments":"{}"}}]}`
+		result = `{"role":"tool","tool_call_id":"c1","content":"seen"}`
+		called = `{"type":"function_call","call_id":"c1","name":"look","arguments":"{}"}`
+		output = `{"type":"function_call_output","call_id":"c1","output":"seen"}`
+	)
+	for i, c := range []struct{ path, items, refusal string }{
+		{"chat/completions", user + "," + result + "," + user, "messages with role 'tool' must be a response to a "},
+		{"chat/completions", user + "," + call + "," + user, "An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'."},
+		{"chat/completions", user + "," + call + "," + user + "," + result, "An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'."},
+		{"responses", output + "," + user, "No tool call found for "},
+		{"responses", user + "," + called + "," + user, "No tool output found for "},
+		{"responses", output + "," + called + "," + user, "No tool call found for "},
+	} {
+		member := "messages"
+		if c.path == "responses" {
+			member = "input"
+		}
+		body := `{"model":"m","` + member + `":[` + c.items + `]}`
+		res, text, err := d.send(c.path, body, "Authorization: Bearer k")
+		if err != nil || res.StatusCode != http.StatusBadRequest || !strings.Contains(text, c.refusal) {
+			t.Errorf("%s without a session: %v %v %s", body, res.Status, err, text)
+		}
+		res, text, err = d.send(c.path, body, "Authorization: Bearer k", fmt.Sprintf("X-Session-Id: mended-%d", i))
+		if err != nil || res.StatusCode != http.StatusOK || !strings.Contains(text, "Fine.") || !strings.Contains(res.Header.Get("X-Memory"), "repaired=") {
+			t.Errorf("%s with a session: %v %v %s, X-Memory %s", body, res.Status, err, text, res.Header.Get("X-Memory"))
+		}
+	}
+}
+
 // TestStoreIsWaitedFor: a store that is slower than usual is waited for as long as the configuration says.
 func TestStoreIsWaitedFor(t *testing.T) {
 	t.Parallel()
