@@ -56,6 +56,7 @@ var arrows = []struct {
 	{1, "memory/pack", []string{"wire"}},
 	{0, "memory/redact", nil},
 	{0, "memory/index", nil},
+	{0, "memory/wordvectors", nil},
 	{2, "memory/media", []string{"memory/pack", "wire"}},
 	{2, "memory/reserve", []string{"cache", "cache/spool"}},
 	{1, "memory/tokens", []string{"wire"}},
@@ -100,7 +101,7 @@ var arrows = []struct {
 // cmdImports is what the program puts together.
 var cmdImports = []string{
 	".", "admin", "cache", "cache/<store>", "cache/encrypted", "cache/spool", "cache/stores", "cmd/remora/demo", "memory", "memory/layer", "memory/layers",
-	"memory/layers/<kind>", "memory/pipeline", "memory/tokens", "memory/view", "providers", "providers/models", "providers/complete", "providers/retry", "test/scripted", "proxy", "proxy/limit",
+	"memory/layers/<kind>", "memory/pipeline", "memory/tokens", "memory/view", "memory/wordvectors", "providers", "providers/models", "providers/complete", "providers/retry", "test/scripted", "proxy", "proxy/limit",
 	"secret", "telemetry",
 }
 

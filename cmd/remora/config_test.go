@@ -110,6 +110,8 @@ func TestEmbeddingsProblems(t *testing.T) {
 	f("{kind: semantic_recall, embeddings: {model: m, dimension: 3}}", "memory.layers[0].embeddings.dimension: unknown key, did you mean dimensions?")
 	f("{kind: semantic_recall, embeddings: {model: m, timeout: 1s}, timeouts: {recall: 500ms}}",
 		"memory.layers[0].embeddings.timeout: want less than the layer's timeouts.recall, 500ms, have 1s")
+	f("{kind: semantic_recall, embeddings: {file: /none.vec}}", "memory.layers[0].embeddings.file: stat /none.vec: no such file or directory")
+	f("{kind: semantic_recall, embeddings: {file: config.go}}", "memory.layers[0].embeddings.file: config.go: line 1: want a word and its numbers")
 	f("{kind: semantic_recall, embeddings: {model: m}}, {kind: semantic_recall, id: two, embeddings: {model: m}}",
 		"memory.layers[1].embeddings: memory.layers[0] has embeddings already, and all layers search by the same")
 }

@@ -14,6 +14,7 @@ import (
 	"remora/memory/layers/semanticrecall"
 	"remora/memory/pipeline"
 	"remora/memory/view"
+	"remora/memory/wordvectors"
 	"remora/providers"
 )
 
@@ -230,6 +231,11 @@ func (c *configuredLayer) checkEmbeddings(upstreams []providers.Options) error {
 	path := joinPath(c.path, "embeddings")
 	e := c.embeddings.WithDefaults()
 	errs := []error{modelOptions{Provider: e.Provider, Model: e.Model}.check(path, upstreams)}
+	if e.File != "" {
+		if err := wordvectors.Check(e.File); err != nil {
+			errs = append(errs, fmt.Errorf("%s.file: %w", path, err))
+		}
+	}
 	if limit := c.Timeouts.Recall; limit > 0 && e.Timeout >= limit {
 		errs = append(errs, fmt.Errorf("%s.timeout: want less than the layer's timeouts.recall, %s, have %s", path, limit, e.Timeout))
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"time"
 
 	"remora/memory"
@@ -13,6 +14,7 @@ import (
 	"remora/memory/layers/semanticrecall"
 	"remora/memory/pipeline"
 	"remora/memory/tokens"
+	"remora/memory/wordvectors"
 	"remora/providers"
 	"remora/providers/complete"
 	"remora/providers/models"
@@ -24,6 +26,7 @@ type modelSet struct {
 	layers   *pipeline.Pipeline
 	overflow pipeline.ModelSource // nil for none
 	embeds   *memory.Embeddings   // nil for none
+	words    *wordTable           // that embeds uses, nil for none
 	counter  *tokens.Counter
 	catalog  *models.Catalog
 	routes   *providers.Set
@@ -50,7 +53,7 @@ func openModels(c *Config, upstreams *providers.Set, log *slog.Logger, t *teleme
 	}
 
 	if before != nil {
-		m.counter, m.client, o.Previous = before.counter, before.client, before.layers
+		m.counter, m.client, m.words, o.Previous = before.counter, before.client, before.words, before.layers
 	} else {
 		m.counter, m.client = tokens.New(tokens.Options{}), providers.NewClient(c.Server.Upstream)
 	}
@@ -80,6 +83,9 @@ func (m *modelSet) open(c *Config, upstreams *providers.Set, o pipeline.Options)
 			}
 			m.embeds.Observe = o.Observe
 		}
+	}
+	if m.embeds == nil || m.embeds.Table == nil {
+		m.words = nil // its memory can go
 	}
 	if m.overflow, err = m.model(upstreams, c.Memory.Policy.OverflowModel); err != nil {
 		return fmt.Errorf("memory.policy.overflow_model: %w", err)
@@ -112,6 +118,14 @@ func (m model) Bind(c pipeline.Credential) layer.Model { return m.Source.Bind(co
 func (m *modelSet) embeddings(upstreams *providers.Set, id string, o semanticrecall.Embeddings) (*memory.Embeddings, error) {
 	o = o.WithDefaults()
 	e := &memory.Embeddings{Layer: id, Floor: float32(o.MinSimilarity), Weight: float32(o.Weight), Wait: o.Timeout}
+	if o.File != "" {
+		words, err := openWords(o.File, m.words)
+		if err != nil {
+			return nil, fmt.Errorf("file: %w", err)
+		}
+		m.words, e.ID, e.Table = words, words.id(), words.table.Vector
+		return e, nil
+	}
 	source, err := complete.New(m.client, upstreams, complete.Options{Provider: o.Provider, Model: o.Model})
 	if err != nil {
 		return nil, err
@@ -119,6 +133,35 @@ func (m *modelSet) embeddings(upstreams *providers.Set, id string, o semanticrec
 	e.ID = fmt.Sprintf("%s\x00%s\x00%d", source.Provider(), o.Model, o.Dimensions)
 	e.Source = embedder{source, o.Dimensions}
 	return e, nil
+}
+
+// wordTable is a table of word vectors, as its file was when it was read.
+type wordTable struct {
+	path    string
+	size    int64
+	changed time.Time
+	table   *wordvectors.Table
+}
+
+// openWords reads a table, unless it is the one that was read before.
+func openWords(path string, before *wordTable) (*wordTable, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if before != nil && before.path == path && before.size == info.Size() && before.changed.Equal(info.ModTime()) {
+		return before, nil
+	}
+	table, err := wordvectors.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	return &wordTable{path, info.Size(), info.ModTime(), table}, nil
+}
+
+// id is another one whenever the vectors may be others.
+func (w *wordTable) id() string {
+	return fmt.Sprintf("%s\x00%d\x00%d", w.path, w.size, w.changed.UnixNano())
 }
 
 // embedder is an embedding model behind a provider as memory asks it.

@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -148,4 +150,27 @@ func TestEmbeddingsFail(t *testing.T) {
 			g.sound(t)
 		})
 	}
+}
+
+// TestWordVectors: a table of words in a file finds what is near in meaning without a model, and nothing else.
+func TestWordVectors(t *testing.T) {
+	t.Parallel()
+	table := filepath.Join(t.TempDir(), "words.vec")
+	words := "kettle 1 0 0\nappliance 1 0.1 0\nbroken 0 1 0\nfix 0 1 0.1\n##ing 0 0.1 0\ntulip 0 0 1\n"
+	if err := os.WriteFile(table, []byte(words), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := dialect{"chat/completions", false}
+	g := startGate(t, "[{kind: semantic_recall, embeddings: {file: "+table+", min_similarity: 0.8}}]", scripted.Options{})
+	g.say(t, d, statement, "X-Session-Id: one", "X-Resource-Id: ada")
+	g.say(t, d, "My tulip has a blue flower.", "X-Session-Id: two", "X-Resource-Id: bob")
+	g.say(t, d, paraphrase, "X-Session-Id: three", "X-Resource-Id: ada")
+	if !strings.Contains(g.seen(t), "kettle") {
+		t.Errorf("upstream saw %s", g.seen(t))
+	}
+	g.say(t, d, paraphrase, "X-Session-Id: four", "X-Resource-Id: bob")
+	if strings.Contains(g.seen(t), "tulip") {
+		t.Errorf("told of what is not near: %s", g.seen(t))
+	}
+	g.sound(t)
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Embeddings are an embedding model of a provider.
+// Embeddings are an embedding model of a provider, or a table of word vectors in a file.
 type Embeddings struct {
 	// Provider is a name from the list of providers; empty is the one that the model's name belongs to.
 	Provider string `mapstructure:"provider"`
@@ -15,6 +15,8 @@ type Embeddings struct {
 	Model string `mapstructure:"model"`
 	// Dimensions is how many numbers of a vector the model is asked for; 0 is all that it has.
 	Dimensions int `mapstructure:"dimensions"`
+	// File is the path of a table of word vectors, which takes the place of a model.
+	File string `mapstructure:"file"`
 	// MinSimilarity is the cosine from which on a statement counts as near to the question; default 0.4.
 	MinSimilarity float64 `mapstructure:"min_similarity"`
 	// Weight is how much a statement's score gains by what its cosine is above that; default 20.
@@ -32,7 +34,7 @@ const (
 )
 
 // On reports whether embeddings are configured.
-func (e Embeddings) On() bool { return e.Model != "" }
+func (e Embeddings) On() bool { return e.Model != "" || e.File != "" }
 
 // WithDefaults returns the options with every number that is not set.
 func (e Embeddings) WithDefaults() Embeddings {
@@ -52,7 +54,13 @@ func (e Embeddings) check() error {
 	var errs []error
 	report := func(format string, a ...any) { errs = append(errs, fmt.Errorf("embeddings."+format, a...)) }
 	if !e.On() && e != (Embeddings{}) {
-		report("model: want the name of a model")
+		report("model: want the name of a model, or embeddings.file")
+	}
+	if e.Model != "" && e.File != "" {
+		report("file: want a model or a file, have both")
+	}
+	if e.File != "" && (e.Provider != "" || e.Dimensions != 0) {
+		report("file: want neither provider nor dimensions beside it, which are those of a model")
 	}
 	if e.Dimensions < 0 || e.Dimensions > limitDimensions {
 		report("dimensions: want 1 to %d, or 0 for all that the model has", limitDimensions)

@@ -198,6 +198,8 @@ func TestEmbeddingsOptions(t *testing.T) {
 		want string
 	}{
 		{semanticrecall.Embeddings{Provider: "openai"}, "embeddings.model: want the name of a model"},
+		{semanticrecall.Embeddings{Model: "m", File: "f"}, "embeddings.file: want a model or a file, have both"},
+		{semanticrecall.Embeddings{File: "f", Dimensions: 3}, "embeddings.file: want neither provider nor dimensions"},
 		{semanticrecall.Embeddings{Model: "m", Dimensions: 5000}, "embeddings.dimensions: want 1 to 4096"},
 		{semanticrecall.Embeddings{Model: "m", MinSimilarity: 1}, "embeddings.min_similarity: want"},
 		{semanticrecall.Embeddings{Model: "m", Weight: -1}, "embeddings.weight: want"},
