@@ -36,6 +36,8 @@ type Options struct {
 	MaxTokens int `mapstructure:"max_tokens"`
 	// MaxItems is how many statements are told at most; default 50.
 	MaxItems int `mapstructure:"max_items"`
+	// SearchTool offers the model a tool to search by itself; default false.
+	SearchTool bool `mapstructure:"search_tool"`
 	// MinShare is how likely a statement has to be the answer, as a share of how likely the best one is; default 0.0002.
 	MinShare float64 `mapstructure:"min_share"`
 	// Embeddings find what means the same in other words; the zero value is none.

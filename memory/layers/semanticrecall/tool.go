@@ -1,0 +1,58 @@
+package semanticrecall
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"remora/memory/layer"
+)
+
+// nothingFound answers a search that finds nothing.
+const nothingFound = "Nothing was said about that."
+
+// Has reports whether the layer uses a hook (layer.Selective): the search is a tool only if it is configured.
+func (l *Layer) Has(hook string) bool { return hook != layer.HookTools || l.o.SearchTool }
+
+// Tools offers a search in the model's own words. Recall sees the user's message alone; a model that works on a task knows
+// better what it is missing.
+func (l *Layer) Tools() []layer.Tool {
+	return []layer.Tool{{
+		Name: "search",
+		Description: "Searches what the user and you said in earlier conversations, and earlier in this one. " +
+			"Ask a question in the words that were likely used. Results are quotations and may be outdated.",
+		Parameters: []byte(`{"type":"object","properties":{"query":{"type":"string","description":"what you look for"}},` +
+			`"required":["query"],"additionalProperties":false}`),
+		Run: l.search,
+	}}
+}
+
+// search answers a call with the statements that fit into max_tokens, oldest first.
+func (l *Layer) search(ctx context.Context, t *layer.Turn, s layer.State, arguments []byte) (string, layer.State, error) {
+	var asked struct {
+		Query string `json:"query"`
+	}
+	if err := json.Unmarshal(arguments, &asked); err != nil {
+		return "", s, errors.New("query: want text")
+	}
+	query := strings.TrimSpace(layer.Head(asked.Query, maxQuestion))
+	if query == "" {
+		return "", s, errors.New("query: want text")
+	}
+	if t.Past == nil {
+		return nothingFound, s, nil
+	}
+	found, err := t.Past.Search(ctx, query, l.o.MaxItems+spare)
+	if err != nil {
+		return "", s, fmt.Errorf("search: %w", err)
+	}
+
+	lines := fit(t, l.choose(t, found), l.o.MaxTokens)
+	if len(lines) == 0 {
+		return nothingFound, s, nil
+	}
+	t.Note("searched", len(lines))
+	return render(lines), s, nil
+}
