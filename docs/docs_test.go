@@ -23,6 +23,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"remora/memory/layers"
 	"remora/memory/view"
 	"remora/test/kit"
 )
@@ -310,6 +311,16 @@ func TestReadmeNumbers(t *testing.T) {
 		turns += n
 	}
 	same("turns", number(readme, `\| 0 of ([\d,]+)`), turns, 1000)
+}
+
+// TestReadmeNamesLayers: the README has each kind of layer.
+func TestReadmeNamesLayers(t *testing.T) {
+	readme := readFile(t, "../README.md")
+	for _, k := range layers.Kinds() {
+		if !strings.Contains(readme, "`"+k.Name+"`") {
+			t.Errorf("README.md does not name the layer %s", k.Name)
+		}
+	}
 }
 
 func readFile(t *testing.T, name string) string {
