@@ -1,7 +1,8 @@
-// Package admin is the HTTP server for operators, on an address of its own: health, metrics, profiles and whatever else command
-// proxy registers as a [Route].
+// Package admin is the HTTP server for operators, on an address of its own: health, metrics, profiles and the other
+// [Route]s that the command registers.
 //
-// On loopback it works without a token; on any other address requests need one. /healthz and /readyz answer every caller.
+// On loopback it works without a token; on any other address requests need one. /healthz and /readyz answer every
+// caller.
 package admin
 
 import (

@@ -30,8 +30,8 @@ func benchStores() map[string]func(b *testing.B) string {
 	}
 }
 
-// BenchmarkTurn is what one request of the proxy costs: a read of 1 group with 3 names of about 1 KB, then a commit
-// of 7 values of about 3 KB, each caller in a session of its own.
+// BenchmarkTurn measures the store calls of one proxy request: a read of 1 group with 3 names of about 1 KB, then a
+// commit of 7 values of about 3 KB, each caller in a session of its own.
 func BenchmarkTurn(b *testing.B) { benchStore(b, true, true) }
 
 func BenchmarkRead(b *testing.B) { benchStore(b, true, false) }

@@ -171,8 +171,8 @@ func size(t *testing.T, path string) int64 {
 	return info.Size()
 }
 
-// TestBoltTakesALargeCommitInAnyOrder: a large commit takes work in proportion to its size: bbolt would be busy for minutes
-// with this one in any order of keys. Processor time is what it costs, whatever else the machine does.
+// TestBoltTakesALargeCommitInAnyOrder: a large commit takes work in proportion to its size; bbolt would be busy for
+// minutes with this one in any order of keys. The test measures processor time, which does not depend on other load.
 func TestBoltTakesALargeCommitInAnyOrder(t *testing.T) {
 	s := open(t, "bolt:"+filepath.Join(t.TempDir(), "x.db"), cache.Options{})
 	defer func() {

@@ -57,7 +57,7 @@ type Put struct {
 	Lasting bool
 }
 
-// AnyVersion in [Batch.Expect] writes whatever the group's version is.
+// AnyVersion in [Batch.Expect] writes at any version of the group.
 const AnyVersion = ^uint64(0)
 
 // Batch is written atomically within its group.
@@ -68,7 +68,7 @@ type Batch struct {
 	Puts   []Put
 	// Deletes are removed before Puts are written.
 	Deletes []string
-	// TTL is how long the group lives after this commit. 0 means that it does not expire, whatever its TTL was.
+	// TTL is how long the group lives after this commit. 0 means that it does not expire, whatever TTL it had before.
 	TTL time.Duration
 	// Listed adds the group to its owner's index, so that List finds it.
 	Listed bool
@@ -82,10 +82,10 @@ type Outcome struct {
 	Err error
 }
 
-// Store keeps groups of values. It is safe for concurrent use. Methods honour the deadline of their context; a call that ends
-// with it may still be executed, on copies of its arguments. Each method but Shard and Close is one round trip. Errors are of
-// type [*Error], whose fault says what they concern, and wrap [ErrClosed], [ErrDenied], [ErrUnreadable] or the context's error
-// where one of these is the cause.
+// Store keeps groups of values. It is safe for concurrent use. Methods honour the deadline of their context; a call
+// that ends with it may still be executed, on copies of its arguments. Each method except Shard and Close is one round
+// trip. Errors are of type [*Error], whose fault names their extent, and wrap [ErrClosed], [ErrDenied], [ErrUnreadable]
+// or the context's error if one of these is the cause.
 type Store interface {
 	// Read answers all queries, or fails as a whole. The values and the version of one group are consistent with each other;
 	// different groups may have been read at different moments.

@@ -44,8 +44,8 @@ func filled(t *testing.T, path string) []byte {
 	return b[:used]
 }
 
-// visit reads and writes all groups of a store whose file may be damaged. It returns how many operations failed, and fails
-// the test for values that were never written and errors that do not say that the file is damaged.
+// visit reads and writes all groups of a store whose file may be damaged. It returns the number of failed operations,
+// and fails the test for values that were never written and errors that do not mention the damage.
 func visit(t *testing.T, s cache.Store) (failed int) {
 	t.Helper()
 	for i := range 300 {
@@ -90,8 +90,7 @@ func TestBoltFileThatIsCutOff(t *testing.T) {
 	}
 }
 
-// TestDamagedBoltFile: a file with pages that hold anything never ends the process, whether they are met at the start or
-// later, and what is whole can still be read.
+// TestDamagedBoltFile: damaged pages never end the process, at the start or later, and intact values can still be read.
 func TestDamagedBoltFile(t *testing.T) {
 	dir := t.TempDir()
 	whole := filled(t, filepath.Join(dir, "whole.db"))

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Fault says how much of a store an error concerns, so that callers know what else would fail now, and what works as before.
+// Fault is the extent of an error: it tells callers which other calls would fail now, and which work as before.
 type Fault uint8
 
 // The faults of a store. Every error of a [Store] has one, except [ErrConflict] and the refusal of a page token.

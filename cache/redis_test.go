@@ -72,7 +72,8 @@ func TestRedisRestartIsSeenByReaders(t *testing.T) {
 	}
 }
 
-// TestRedisHangKeepsNoCaller: whose context ends goes, though the store itself would wait for the server much longer.
+// TestRedisHangKeepsNoCaller: a caller whose context ends returns, though the store itself would wait for the server
+// much longer.
 func TestRedisHangKeepsNoCaller(t *testing.T) {
 	srv := kit.StartRedis(t)
 	s := open(t, srv.URL(), cache.Options{OpTimeout: time.Hour})

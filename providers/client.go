@@ -213,7 +213,7 @@ func (c *Client) pool(up Upstream) (*pool, error) {
 		if p.tls.ServerName == "" {
 			p.tls.ServerName = up.ServerName
 		}
-		// Offer only HTTP/1.1, which is what Client speaks: without ALPN some servers assume HTTP/2.
+		// Offer only HTTP/1.1, which Client speaks: without ALPN some servers assume HTTP/2.
 		p.tls.NextProtos = []string{"http/1.1"}
 		if p.tls.ClientSessionCache == nil {
 			p.tls.ClientSessionCache = tls.NewLRUClientSessionCache(64)

@@ -46,12 +46,12 @@ type Exchange struct {
 }
 
 // Send sends a request and reads the head of its answer into resp, whose settings (no default content type and so on)
-// stay. Head is everything up to and including the empty line, body whatever follows it; both must match, nothing is
+// stay. Head is everything up to and including the empty line, body everything after it; both must match, nothing is
 // added. Headers that concern one connection only are left out of resp; all others keep their order and spelling.
 //
-// A pooled connection that turns out to be dead before a byte was written is replaced silently. A request that may
-// have reached upstream is not repeated, unless its method is GET or HEAD and nothing at all came back.
-// After an error there is nothing to read; Close is still due.
+// A pooled connection that turns out to be dead before a byte was written is replaced silently. A request that may have
+// reached upstream is not repeated, unless its method is GET or HEAD and nothing at all came back. After an error there
+// is nothing to read; Close is still due.
 func (c *Client) Send(x *Exchange, up Upstream, head, body []byte, resp *fasthttp.ResponseHeader) error {
 	x.client = c
 	p, err := c.pool(up)

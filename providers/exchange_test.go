@@ -85,7 +85,7 @@ func FuzzDechunk(f *testing.F) {
 		if (errOne == nil) != (errAny == nil) || errOne == nil && (endedOne != endedAny || !bytes.Equal(one, any)) {
 			t.Fatalf("by bytes %q %v %v, by %d %q %v %v", one, endedOne, errOne, n, any, endedAny, errAny)
 		}
-		// Whatever is accepted is what the standard library reads, too.
+		// An accepted stream reads the same with the standard library.
 		if endedOne {
 			std, err := io.ReadAll(httpChunked(wire))
 			if err == nil && !bytes.Equal(std, one) {
@@ -279,7 +279,8 @@ func TestAbortAnywhere(t *testing.T) {
 		}
 	}))
 	defer s.Close()
-	// A listener whose queue is full accepts nobody: dialling hangs or is refused, and reading TLS from it hangs.
+	// A listener whose queue is full accepts no connection: dialling hangs or is refused, and reading TLS from it
+	// hangs.
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -139,7 +139,7 @@ func disguised(name []byte) bool {
 	return len(name) > 0 && (name[0] == lowerDisguise || name[0] == upperDisguise)
 }
 
-// reveal gives the headers that fasthttp has read their names back, but for those that frame the body.
+// reveal restores the names of the headers that fasthttp has read, except those that frame the body.
 func reveal(h *fasthttp.ResponseHeader) {
 	for name := range h.All() {
 		if !disguised(name) {
@@ -229,7 +229,8 @@ func appendRevealed(dst, name, rest []byte) []byte {
 	return append(dst, rest...)
 }
 
-// isNotModified finds the status whose Content-Length fasthttp leaves as upstream sent it: it is that of another answer.
+// isNotModified finds status 304, whose Content-Length fasthttp leaves as upstream sent it: it belongs to another
+// answer.
 func isNotModified(head []byte) bool { return bytes.HasPrefix(head[len("HTTP/1."):], []byte("1 304")) }
 
 // ContentType returns the Content-Type of an answer, whether [Client.Send] has read it or it was made here. Of several the
@@ -262,7 +263,7 @@ func ContentEncoding(h *fasthttp.ResponseHeader) (value []byte) {
 // framed has to be said anew.
 func DropHeader(h *fasthttp.ResponseHeader, name string) { copyHead(h, h, name) }
 
-// CopyHead makes the status and the lines of one answer those of another, but for how its body is framed.
+// CopyHead copies the status and the header lines of one answer to another, except the framing of its body.
 func CopyHead(to, from *fasthttp.ResponseHeader) { copyHead(to, from, "") }
 
 // copyHead has fasthttp read a head anew. Its own ways to copy or delete headers change their order, or add a Date.

@@ -17,8 +17,8 @@ type Options struct {
 	Name string `mapstructure:"name"`
 	// Kind is one of [Kinds].
 	Kind string `mapstructure:"kind"`
-	// BaseURL is what an SDK would be given as its base URL, version included: https://host/v1. Empty means the
-	// kind's own, where it has one.
+	// BaseURL is the base URL as for an SDK, version included: https://host/v1. Empty means the kind's own, if it has
+	// one.
 	BaseURL string `mapstructure:"base_url"`
 	// APIKey replaces the caller's credential upstream. Empty passes the caller's on. References to the
 	// environment or to files are resolved before they come here.
@@ -28,8 +28,8 @@ type Options struct {
 	Models []string `mapstructure:"models"`
 	// Headers are set on every request to this provider, in place of the caller's of the same name.
 	Headers []Header `mapstructure:"headers"`
-	// Messages says which roles and how many system messages the provider's servers take: one of as_is, one_system, alternate,
-	// no_system and auto, which learns it from refusals. Empty is auto.
+	// Messages selects the message roles and the number of system messages that the provider's servers take: as_is,
+	// one_system, alternate, no_system or auto, which learns it from refusals. Empty is auto.
 	Messages string `mapstructure:"messages"`
 	// PromptCacheKey gives requests of a session a prompt_cache_key where the client has sent none: a keyed hash of the
 	// tenant and the session, by which a provider sends them to where their prompt is cached.

@@ -35,7 +35,7 @@ type Provider interface {
 	Prepare(req *fasthttp.Request) error
 }
 
-// Upstream is the address of a provider, and what is special about its API.
+// Upstream is the address of a provider, and the peculiarities of its API.
 type Upstream struct {
 	// Kind is the name of the provider's kind, one of [Kinds].
 	Kind string
@@ -45,18 +45,18 @@ type Upstream struct {
 	ServerName string
 	// TLS: connect to Addr by TLS.
 	TLS bool
-	// BodySessionWins is that of the [Kind].
+	// BodySessionWins is from the [Kind].
 	BodySessionWins bool
-	// Messages is that of [Options], and JoinsSystem says with which form it begins where it is auto.
+	// Messages is from [Options]. JoinsSystem selects the form to begin with if it is auto.
 	Messages    string
 	JoinsSystem bool
 	// NoPath: the base URL has no path. That is right for few servers, so a 404 there is worth a word to the operator.
 	NoPath bool
-	// PromptCacheKey and CacheControl are those of [Options]: what is added to requests of a session for the prompt cache.
+	// PromptCacheKey and CacheControl are from [Options]: additions to requests of a session for the prompt cache.
 	PromptCacheKey, CacheControl bool
 }
 
-// Open builds the provider that o describes. The error of impossible options is that of [Options.Validate].
+// Open builds the provider that o describes. It returns the error of [Options.Validate] if o is invalid.
 func Open(o Options) (Provider, error) {
 	if err := o.Validate("provider"); err != nil {
 		return nil, err
@@ -130,8 +130,8 @@ func (p *openAIShaped) Prepare(req *fasthttp.Request) error {
 	return nil
 }
 
-// appendTarget appends to dst the upstream's form of a request target: what stands below /v1 or /api/v1 goes below
-// base, and so does what a client asks for whose base URL lacks /v1. Any other path keeps its place on the origin.
+// appendTarget appends to dst the upstream's form of a request target: paths below /v1 or /api/v1, and paths of clients
+// whose base URL lacks /v1, go below base. Any other path keeps its place on the origin.
 func appendTarget(dst, base, target []byte) ([]byte, error) {
 	if string(target) == "*" {
 		return append(dst, '*'), nil
@@ -194,8 +194,8 @@ func dropCredentials(h *fasthttp.RequestHeader) {
 	}
 }
 
-// dropHeader removes a header whatever its spelling. With name normalizing off, as a transparent proxy has it,
-// fasthttp deletes one spelling only, and a caller's "AUTHORIZATION" would travel on beside the operator's.
+// dropHeader removes a header in any spelling. With name normalizing off, as in a transparent proxy, fasthttp deletes
+// one spelling only, and a caller's "AUTHORIZATION" would travel on beside the operator's.
 func dropHeader(h *fasthttp.RequestHeader, name string) {
 	for {
 		var buf [64]byte

@@ -180,8 +180,8 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// TestEventsArriveAsTheyCome checks that a wait ends with all that has come, whatever its size is against that of the
-// buffer that is waited with, and that no buffer of one stream holds bytes of another.
+// TestEventsArriveAsTheyCome: a wait ends with all bytes that have come, at any size of the buffer, and no buffer of
+// one stream holds bytes of another.
 func TestEventsArriveAsTheyCome(t *testing.T) {
 	const streams = 3
 	for _, withTLS := range []bool{false, true} {

@@ -140,7 +140,7 @@ func (a *answer) replyWhole() error {
 		a.report(&a.ctx.Response.Header)
 		return a.replyRefusal()
 	case isLarge(err) && !a.turn.steering.Judges():
-		// Pass on what is here, then the rest as it comes.
+		// Pass on the part read so far, then the rest as it comes.
 		a.stream.held, a.stream.tooBig, a.stream.mode = body, true, foldWhole
 		return a.startStream(int(a.attempt.upstream.Length()))
 	case err != nil:

@@ -23,7 +23,7 @@ const (
 	noRoles    = "System message must be at the beginning."
 )
 
-// teller is a memory whose layers say something and offer a tool.
+// teller is a memory whose layers recall a block and offer a tool.
 type teller struct {
 	*steerer
 	block, tool bool

@@ -15,8 +15,8 @@ import (
 	"remora/providers"
 )
 
-// sentTo starts a proxy whose provider wants that of its cache, and returns what asks it and gets the body as upstream has
-// it, with its Content-Encoding.
+// sentTo starts a proxy with these prompt cache options. ask sends a request and returns the body that upstream got,
+// with its Content-Encoding.
 func sentTo(t *testing.T, key, marks bool) (ask func(in string) (body, encoding string)) {
 	t.Helper()
 	bodies, encodings := make(chan string, 1), make(chan string, 1)

@@ -81,7 +81,7 @@ func (x *exchange) run() error {
 	return x.answer.reply() // pass the answer on, fold it, commit before its end
 }
 
-// recall begins the turn of a request that names a session, or whose answer rules have to judge.
+// recall begins the turn of a request that names a session, or whose answer rules must judge.
 func (x *exchange) recall() error {
 	r := &x.request
 	id, o := &r.head.id, &x.s.o.Session

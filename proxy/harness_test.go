@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) {
 	flag.Parse() // m.Run would come too late
-	// Benchmarks leave the fasthttp client that they compare with, which nobody can stop.
+	// Benchmarks leave behind the fasthttp client that they compare with, which cannot be stopped.
 	if benched := flag.Lookup("test.bench"); benched != nil && benched.Value.String() != "" {
 		os.Exit(m.Run())
 	}
@@ -105,7 +105,7 @@ func start(t *testing.T, ro rigOptions) *rig {
 	return r
 }
 
-// panics counts those that the log tells of. The proxy must have stopped.
+// panics counts the panics in the log. The proxy must have stopped.
 func (r *rig) panics() int { return strings.Count(r.log.String(), "recovered from a panic") }
 
 // upstreamFailures counts the failures that the log lays on upstream. The proxy must have stopped.

@@ -95,7 +95,7 @@ func (h *head) reset() {
 	*h = head{lines: h.lines[:0]}
 }
 
-// rewrite says how the head that is sent differs from the client's.
+// rewrite is the difference between the client's head and the one to send.
 type rewrite struct {
 	body          int  // length of the body that is sent, in bytes
 	remembered    bool // ask for an answer that is not compressed

@@ -279,7 +279,7 @@ func TestKeysOutsideOfAuthorizationSeparateTenants(t *testing.T) {
 	f("", "Cookie: s=six\r\n")
 }
 
-// A client that has only closed its sending side reads no answer that nobody gave.
+// A client that has only closed its sending side gets no invented answer.
 func TestHalfClosedClientGetsNoEmptyAnswer(t *testing.T) {
 	r := start(t, rigOptions{upstream: upstream(t, func(_ net.Conn, r *bufio.Reader) { drain(r) })})
 	conn, _ := r.dial(t)

@@ -61,8 +61,8 @@ type Options struct {
 	Telemetry *telemetry.Telemetry `mapstructure:"-"`
 }
 
-// SessionOptions say how a request names whose memory it uses: the section "session" of the configuration. Names of
-// headers are matched without regard to case, earlier ones win, headers win over fields.
+// SessionOptions name the headers and fields that identify a session and its resource: the section "session" of the
+// configuration. Names of headers are matched without regard to case, earlier ones win, headers win over fields.
 type SessionOptions struct {
 	// Headers and Fields name the session; a field is a member of the body such as "metadata.session_id".
 	Headers []string `mapstructure:"headers"`

@@ -150,7 +150,7 @@ func cpu(tb testing.TB) int64 {
 	return u.Utime.Nano() + u.Stime.Nano()
 }
 
-// TestPassthroughAllocations keeps the hop free of garbage: what is left is fasthttp's.
+// TestPassthroughAllocations keeps the hop free of garbage: the remaining allocations are fasthttp's.
 func TestPassthroughAllocations(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
@@ -178,7 +178,7 @@ func TestPassthroughAllocations(t *testing.T) {
 	}
 }
 
-// BenchmarkWatch is what a request pays for being watched; the limit is 200 ns.
+// BenchmarkWatch measures watching a request; the limit is 200 ns.
 func BenchmarkWatch(b *testing.B) {
 	w := newWatcher(sweepEvery)
 	defer w.close()

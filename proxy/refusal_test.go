@@ -100,8 +100,8 @@ func TestAnnouncedBodiesAreRefusedAtOnce(t *testing.T) {
 	wantError(t, resp, 413, "body_too_large")
 }
 
-// TestHeldAnswersShareTheBudget: what is kept of answers counts with what is kept of requests. Beyond it an answer is the
-// client's all the same and not the session's, unless it has to be judged.
+// TestHeldAnswersShareTheBudget: buffered answers count together with buffered requests. Beyond the limit an answer
+// still goes to the client but not to the session, unless it must be judged.
 func TestHeldAnswersShareTheBudget(t *testing.T) {
 	long := strings.Repeat("x", 300<<10)
 	whole := strings.Replace(chatAnswer, "hello", long, 1)

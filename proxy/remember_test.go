@@ -31,7 +31,7 @@ func noTurn(t *testing.T) beginTurn {
 	}
 }
 
-// fakeTurn is a turn whose commit the test sees.
+// fakeTurn is a turn that records its commit.
 type fakeTurn struct {
 	forwarded atomic.Int32
 	commit    func(memory.Answer)
@@ -40,7 +40,7 @@ type fakeTurn struct {
 func (f *fakeTurn) Forwarded()             { f.forwarded.Add(1) }
 func (f *fakeTurn) Commit(a memory.Answer) { f.commit(a) }
 
-// book is a memory that keeps what it is told.
+// book is a memory that records its calls.
 type book struct {
 	calls   chan memory.Call
 	answers chan memory.Answer
@@ -498,7 +498,7 @@ func TestUnusableControls(t *testing.T) {
 	}
 }
 
-// TestUnjudgedBodiesAreExplained: a body that layers can't judge is refused with what is wrong with it, less its content.
+// TestUnjudgedBodiesAreExplained: a body that layers can't judge is refused with the reason, without its content.
 func TestUnjudgedBodiesAreExplained(t *testing.T) {
 	addr := answering(t, func(*http.Request, []byte) string { return sized(chatAnswer) })
 	b := newBook()

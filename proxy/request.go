@@ -18,7 +18,7 @@ import (
 	"remora/wire"
 )
 
-// request is what the client asks for: its head, who asks and for which session, and its body.
+// request is the client's request: its head, its identity and session, and its body.
 type request struct {
 	s    *Server
 	ctx  *fasthttp.RequestCtx

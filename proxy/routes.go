@@ -12,14 +12,14 @@ import (
 	"remora/wire/dialects"
 )
 
-// route is an endpoint whose conversations are remembered, and judged by rules.
+// route is an endpoint with memory, and judged by rules.
 type route struct {
 	dialect wire.Dialect
-	// path follows one of bases, which are those of providers, or, with deployments, the name of one.
+	// path follows one of bases, the base paths of providers, or, with deployments, the name of one.
 	path        string
 	bases       []string
 	deployments bool
-	// actions are what can be done with an answer that upstream keeps. posts: a POST can change it as well.
+	// actions are the operations on an answer that upstream keeps. posts: a POST can change it as well.
 	actions []string
 	posts   bool
 	// socket: some clients ask for it over WebSocket.

@@ -1,9 +1,9 @@
-// Package proxy is the HTTP server that clients of OpenAI-compatible APIs talk to. It forwards each request to a provider and
-// streams the answer back. For a request that names a session, package memory decides which messages are sent, and stores
-// the answer.
+// Package proxy is the HTTP server that clients of OpenAI-compatible APIs talk to. It forwards each request to a
+// provider and streams the answer back. For a request that names a session, package memory decides which messages are
+// sent, and stores the answer.
 //
-// Command proxy makes one [Server] and calls Serve. To follow a request, read exchange.run in exchange.go: it lists the
-// steps. A request is what the client asks for, an attempt is what is sent upstream, and an answer is what the client gets.
+// The command makes one [Server] and calls Serve. To follow a request, read exchange.run in exchange.go: it lists the
+// steps. A request is what the client sent, an attempt is one try upstream, and an answer goes to the client.
 //
 // The one rule to know: a request without a session passes through unchanged, byte for byte, in both directions.
 package proxy
@@ -148,7 +148,7 @@ func New(o Options, m Memory, up Upstreams, log *slog.Logger, now func() time.Ti
 	return s
 }
 
-// routes are the providers that requests go to, and what is done when a call fails.
+// routes are the providers of requests, and the retry policy.
 type routes struct {
 	upstreams  Upstreams
 	resilience *retry.Policy // nil for nothing

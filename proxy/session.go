@@ -14,7 +14,7 @@ import (
 	"remora/wire"
 )
 
-// identity is what a request says about itself: its session, its resource and its credential.
+// identity is taken from a request: its session, its resource and its credential.
 type identity struct {
 	session, resource  string
 	source             string // the header or field that named the session
@@ -79,7 +79,7 @@ const (
 	cookieStrength = 7
 )
 
-// fixedHeaders are the names whose meaning no option can change.
+// fixedHeaders are the headers whose meaning no option can change.
 func fixedHeaders() []meaning {
 	return []meaning{
 		{roleHop, 0, "keep-alive"},

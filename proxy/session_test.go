@@ -138,7 +138,7 @@ func FuzzHead(f *testing.F) {
 		out.SetHost("upstream")
 		out.SetRequestURI("/v1")
 		sent := h.appendHead(nil, &out, rewrite{})
-		// What goes upstream must be one request that the strict parser takes, whole, without what is ours.
+		// Upstream must get exactly one request that the strict parser accepts, without our headers.
 		back.DisableNormalizing()
 		r := reader(string(sent))
 		if err := back.Read(r); err != nil || r.Buffered() > 0 {

@@ -19,7 +19,7 @@ import (
 	"remora/wire/dialects"
 )
 
-// steerer is a memory whose layers have a say in answers.
+// steerer is a memory whose layers judge answers.
 type steerer struct {
 	*book
 	tools    [][]byte

@@ -42,7 +42,7 @@ type stream struct {
 	spoke  time.Time     // when the client last got something, with foldSteered
 }
 
-// foldMode says how an answer is parsed for the log.
+// foldMode is how an answer is parsed for the log.
 type foldMode uint8
 
 const (

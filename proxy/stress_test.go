@@ -16,9 +16,9 @@ import (
 	"remora/memory"
 )
 
-// TestManyClientsLeaveAtAnyMoment runs clients that read their answers, break off or send rubbish, on connections that
-// are used again, with and without sessions. Every turn that began has to end once, nothing may stay behind, and
-// nobody may see another one's answer.
+// TestManyClientsLeaveAtAnyMoment runs clients that read their answers, break off or send rubbish, on reused
+// connections, with and without sessions. Every turn that began has to end once, nothing may stay behind, and no client
+// may see another one's answer.
 func TestManyClientsLeaveAtAnyMoment(t *testing.T) {
 	addr := upstream(t, func(c net.Conn, r *bufio.Reader) {
 		for {
@@ -106,8 +106,8 @@ func TestManyClientsLeaveAtAnyMoment(t *testing.T) {
 	}
 }
 
-// TestLargePartsAreCommittedInTurn: what came of large answers whose clients have left is committed a few at a time, since
-// that takes several times the memory of each. Small ones, and those that a client reads to their end, do not wait.
+// TestLargePartsAreCommittedInTurn: large answers whose clients have left are committed a few at a time, since each
+// takes several times its memory. Small ones, and those that a client reads to their end, do not wait.
 func TestLargePartsAreCommittedInTurn(t *testing.T) {
 	large := func(end string) string {
 		return eventHead + chunk(`data: {"choices":[{"index":0,"delta":{"content":"`+strings.Repeat("x", largeCommit)+`"}}]}`+"\n\n"+end)

@@ -259,7 +259,7 @@ func TestUpstreamFaults(t *testing.T) {
 		t.Helper()
 		t.Run(name, func(t *testing.T) {
 			r := start(t, rigOptions{upstream: addr, tune: func(o *Options) {
-				// Whoever answers, with whatever, has the time for it on a busy machine too.
+				// Every answer has time enough on a busy machine.
 				if o.Upstream.ResponseHeaderTimeout = waitLimit; addr == silent {
 					o.Upstream.ResponseHeaderTimeout = 30 * time.Millisecond
 				}
@@ -421,7 +421,7 @@ func TestPanicInTheAnswer(t *testing.T) {
 	}
 }
 
-// TestShutdownBeforeServe: a signal in the first moment of the process ends it too, and nobody is served any more.
+// TestShutdownBeforeServe: a signal in the first moment of the process ends it too, and no request is served any more.
 func TestShutdownBeforeServe(t *testing.T) {
 	r := start(t, rigOptions{upstream: answering(t, func(*http.Request, []byte) string { return sized("{}") })})
 	r.stop(t)
@@ -580,8 +580,8 @@ func TestIdleTunnelEnds(t *testing.T) {
 	}
 }
 
-// Of a request that only its provider can serve, the client gets that provider's refusal; others go elsewhere. Which it
-// is, is read from the body as the client sent it, whatever was made of it since.
+// If only its provider can serve a request, the client gets that provider's refusal; others go elsewhere. The decision
+// uses the client's body, not the rewritten one.
 func TestFallbackNeedsAPortableRequest(t *testing.T) {
 	says := func(status, body string) string {
 		return answering(t, func(*http.Request, []byte) string {

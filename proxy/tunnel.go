@@ -58,10 +58,10 @@ func (x *exchange) tunnel() error {
 	return nil
 }
 
-// arrangeHead has the line that frames an answer's body sent where upstream had it among the others: fasthttp has a place of
-// its own for it. That there is a write deadline, the one that fasthttp would set, has fasthttp send each answer before it
-// handles the next request on the connection, instead of gathering the answers to requests that came at once. So the head
-// begins a write of its own, and streamToClose, which does not go through what they are gathered in, cannot overtake it.
+// arrangeHead sends the line that frames an answer's body in upstream's order: fasthttp has a place of its own for it.
+// The write deadline, the one that fasthttp would set, makes fasthttp send each answer before it handles the next
+// request on the connection, instead of gathering the answers to pipelined requests. So the head begins a write of its
+// own, and streamToClose, which bypasses fasthttp's buffer, cannot overtake it.
 func arrangeHead(ctx *fasthttp.RequestCtx, deadline time.Time) {
 	if !ctx.Hijacked() {
 		_ = ctx.SetWriteDeadline(deadline)

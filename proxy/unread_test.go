@@ -139,8 +139,8 @@ func TestNoEventStream(t *testing.T) {
 	}
 }
 
-// steered sends a streamed request through layers that want s of its answer, and returns what the client gets of that, how
-// it ends, and what is committed.
+// steered sends a streamed request through layers with this steering, and returns the client's bytes, the committed
+// answer, and how it ended for the client.
 func steered(t *testing.T, upstream string, s *memory.Steering) (string, memory.Answer, error) {
 	t.Helper()
 	m := &steerer{book: newBook(), steering: s, review: nothing}
@@ -155,7 +155,7 @@ func steered(t *testing.T, upstream string, s *memory.Steering) (string, memory.
 	return string(got), await(t, m.answers, "commit"), err
 }
 
-// TestCallBehindTheEnd: where calls are judged, none gets past by coming when the answer is over, whatever became of that.
+// TestCallBehindTheEnd: where calls are judged, a call after the end of an answer does not pass, however that ended.
 func TestCallBehindTheEnd(t *testing.T) {
 	call := `data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"rm","arguments":"{}"}}]}}]}` + "\n\n"
 	behind := call + ": bye\n\n" + chatDone
@@ -206,8 +206,8 @@ func TestCallBehindTheEnd(t *testing.T) {
 	}
 }
 
-// TestMarkBeforeAnswer: a byte order mark in front of an answer changes nothing for clients that read past it, nor for
-// what is kept and judged.
+// TestMarkBeforeAnswer: a byte order mark in front of an answer changes nothing for clients that skip it, nor for the
+// log and the rules.
 func TestMarkBeforeAnswer(t *testing.T) {
 	const mark = "\ufeff"
 	answer := mark + chatAnswer
@@ -229,8 +229,8 @@ func TestMarkBeforeAnswer(t *testing.T) {
 	}
 }
 
-// TestUnreadableSecondAnswer: one that nobody can read after the model was to go on stands for all of the answer, with its
-// own head, unless a stream has begun.
+// TestUnreadableSecondAnswer: an unreadable answer to a continued turn replaces the whole answer, with its own head,
+// unless a stream has begun.
 func TestUnreadableSecondAnswer(t *testing.T) {
 	long := strings.Repeat("y", foldLimit+1<<20)
 	for _, tc := range []struct {
@@ -310,8 +310,8 @@ func respondIn(body string, headers ...string) string {
 	return fmt.Sprintf("POST /v1/responses HTTP/1.1\r\nHost: x\r\n%sContent-Length: %d\r\n\r\n%s", strings.Join(headers, ""), len(body), body)
 }
 
-// TestBackground: what upstream answers later cannot be judged, so that it is refused where rules judge. Elsewhere no tool
-// of a layer is offered, whose calls nobody would answer, and the turn says that its answer has not come.
+// TestBackground: a background answer cannot be judged, so it is refused where rules judge. Elsewhere no tool of a
+// layer is offered, since its calls would not be answered, and the turn records that its answer has not come.
 func TestBackground(t *testing.T) {
 	const session = "X-Session-Id: s\r\n"
 	const queued = `{"id":"resp_1","object":"response","status":"queued","background":true,"output":[]}`

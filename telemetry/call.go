@@ -44,7 +44,7 @@ type Turn struct {
 	// Items is the number of items in the conversation, Sent how many of them were sent upstream, Windowed and Orphans how
 	// many were left out, and why.
 	Items, Sent, Windowed, Orphans int
-	// Recalled is what layers have put into the view, Saved what was left out of the view, both in tokens.
+	// Recalled is the tokens of layers' blocks in the view, Saved the tokens left out of the view.
 	Recalled, Saved int
 	// Side marks a side request.
 	Side bool
@@ -123,7 +123,7 @@ func (c *Call) Step(name string) Step {
 	return s
 }
 
-// End closes the step. err is what it failed with; its text is not recorded.
+// End ends the step. err is its error; the text is not recorded.
 func (s *Step) End(err error) {
 	if s.t == nil {
 		return

@@ -192,7 +192,7 @@ func setup(tb testing.TB, log *slog.Logger, change func(*telemetry.Options)) (te
 	return tel, finish
 }
 
-// page is what /metrics shows.
+// page returns the text of /metrics.
 func page(tb testing.TB, tel *telemetry.Telemetry) string {
 	tb.Helper()
 	w := httptest.NewRecorder()

@@ -11,10 +11,10 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 )
 
-// scope names us in what is exported.
+// scope is our name in exported data.
 const scope = "remora"
 
-// Buckets. Those of GenAI metrics are what the semantic conventions advise.
+// Buckets. For GenAI metrics the semantic conventions recommend these.
 var (
 	callSeconds  = []float64{0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92}
 	chunkSeconds = []float64{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10}
@@ -102,8 +102,8 @@ func newRow(kv ...attribute.KeyValue) *row {
 	return &row{[]metric.AddOption{o}, []metric.RecordOption{o}}
 }
 
-// maxSeries bounds the series of one metric, whatever the parts of a key are bound to. OpenTelemetry counts what goes
-// beyond it in one series, with the attribute otel.metric.overflow.
+// maxSeries limits the series of one metric. OpenTelemetry counts the others in one series, with the attribute
+// otel.metric.overflow.
 const maxSeries = 4096
 
 // table keeps the rows of one kind of key, since making a row costs more than the measurement. Looking one up takes no lock.

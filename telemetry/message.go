@@ -24,7 +24,7 @@ type Message struct {
 type Part struct {
 	// Type is "text", "reasoning", "tool_call" or "tool_call_response".
 	Type string
-	// ID and Name are those of a tool call; a response has the id.
+	// ID and Name identify a tool call; a response has the id.
 	ID, Name string
 	// Content is the text, the arguments or the response.
 	Content string

@@ -19,7 +19,7 @@ type Options struct {
 
 	// Version is the resource attribute service.version, empty for none. Set by main.
 	Version string `mapstructure:"-"`
-	// Now is the clock, nil for that of the system. Set by main.
+	// Now is the clock, nil for the system's. Set by main.
 	Now func() time.Time `mapstructure:"-"`
 }
 
@@ -32,8 +32,8 @@ type TraceOptions struct {
 	Headers []Header `mapstructure:"headers"`
 	// SampleRatio is the share of traces that are kept, 0 to 1.
 	SampleRatio float64 `mapstructure:"sample_ratio"`
-	// ParentBased lets a request's own trace context decide whether its trace is kept. Without it SampleRatio does, whatever a
-	// caller asks for; the trace goes on all the same.
+	// ParentBased lets a request's own trace context decide whether its trace is kept. Without it SampleRatio decides
+	// alone; the trace id is continued either way.
 	ParentBased bool `mapstructure:"parent_based"`
 	// Content adds the text of messages to spans.
 	Content bool `mapstructure:"content"`

@@ -302,8 +302,8 @@ func TestSeriesAreBounded(t *testing.T) {
 	}
 }
 
-// TestSeriesBeyondTheBoundAreCountedTogether: whatever the combinations of names, a metric has at most 4096 series, and what
-// goes beyond them is counted under OpenTelemetry's own attribute.
+// TestSeriesBeyondTheBoundAreCountedTogether: for any combination of names, a metric has at most 4096 series, and the
+// others are counted under OpenTelemetry's own attribute.
 func TestSeriesBeyondTheBoundAreCountedTogether(t *testing.T) {
 	const most, calls = 4096, 42 * 100
 	tel, _ := setup(t, nil, nil)

@@ -37,7 +37,7 @@ type Send struct {
 	Stream bool
 }
 
-// name is that of the span, as GenAI semantic conventions make it.
+// name is the span's name by the GenAI semantic conventions.
 func (s *Send) name() string {
 	switch {
 	case s.Operation == "":

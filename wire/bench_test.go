@@ -66,7 +66,7 @@ func BenchmarkParse(b *testing.B) {
 	})
 }
 
-// BenchmarkNames looks for what is in none of the bodies, which is what most bodies of requests without a session cost.
+// BenchmarkNames looks for names that are in none of the bodies, as for most requests without a session.
 func BenchmarkNames(b *testing.B) {
 	n := NewNames("previous_response_id", "session_key", "conversation", "conversation_id", "thread_id", "litellm_session_id")
 	bench(b, func(b *testing.B, body []byte) {

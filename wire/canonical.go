@@ -283,7 +283,7 @@ func Text(raw []byte) string {
 }
 
 // AppendText appends the text of a string's raw content. Escapes of lone surrogates become U+FFFD, as in every client
-// that holds text as UTF-8; what is no escape is kept as it is.
+// that holds text as UTF-8; invalid escapes are kept as they are.
 func AppendText(dst, content []byte) []byte {
 	for {
 		n := bytes.IndexByte(content, '\\')

@@ -2,8 +2,8 @@ package wire
 
 import "remora/wire/sse"
 
-// Codec is what the dialects do differently. What can be said as data stands in their Rules. A codec embeds [Opaque] for what
-// its dialect does not have.
+// Codec is the part of a dialect that is code; everything that can be data is in its Rules. A codec embeds [Opaque] for
+// the features that its dialect lacks.
 type Codec interface {
 	// Read is the item that an object in a list of items is. It has to set Dialect and Raw.
 	Read(d *Decoder, raw []byte) Item
@@ -33,7 +33,8 @@ type Codec interface {
 	Judge() Judge
 }
 
-// Converter takes items apart, and puts those of other dialects together. What has no counterpart is an error that names it.
+// Converter splits items into parts, and builds items from parts of other dialects. A part without a counterpart is an
+// error that names it.
 type Converter interface {
 	// ReadPart reads a part of a content, AppendPart spells one that is no text.
 	ReadPart(raw []byte) (ContentPart, error)
@@ -69,8 +70,8 @@ type Effect interface {
 
 // Judge looks for what clients may read in another way than the fold. It is of one answer.
 type Judge interface {
-	// Enter returns where the member of a name leads on the way to a call, and false for one that no call depends on. Names are
-	// all names that it knows, whatever the place.
+	// Enter returns the place that the member of a name leads to on the way to a call, and false if no call depends on
+	// it. Names are all names that it knows, at any place.
 	Enter(p Place, name string) (Place, bool)
 	Names() []string
 	// Event takes in an event and says why the answer is unclear now, "" where it is not.

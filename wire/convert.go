@@ -15,7 +15,7 @@ type ContentPart struct {
 	Detail []byte
 }
 
-// PartKind is what a part of a content is.
+// PartKind is the kind of a content part.
 type PartKind uint8
 
 // Kinds of parts. PartAlike is one that the dialects spell alike.
@@ -281,8 +281,7 @@ type converted struct {
 	foreign bool
 }
 
-// pairs tells which result belongs to which call: results[i][k] is the index of the item that answers call k of item
-// i, -1 for none.
+// pairs maps calls to results: results[i][k] is the index of the item that answers call k of item i, -1 for none.
 type pairs struct {
 	results  [][]int
 	answered []bool // by index of the result

@@ -68,7 +68,7 @@ func (d *Decoder) Room() bool {
 	return true
 }
 
-// AddCall adds a call of the item at hand, whose calls so far are in calls, nil before the first one.
+// AddCall adds a call to the current item, whose calls so far are in calls, nil before the first one.
 func (d *Decoder) AddCall(calls []Call, c Call) []Call {
 	first := len(d.slab) - len(calls)
 	d.slab = append(d.slab, c)

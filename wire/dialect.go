@@ -1,8 +1,8 @@
 package wire
 
-// Dialect says how a body spells a conversation. Dialects are compared with ==. The zero value is none that is known: its
-// items are opaque. A caller gets one from package dialects, or by the path of a request, and then only passes it on: what a
-// caller has to know of it stands in its [Rules].
+// Dialect is the format of a body's conversation. Dialects are compared with ==. The zero value is unknown: its items
+// are opaque. A caller gets one from package dialects, or by the path of a request, and then only passes it on: its
+// [Rules] have all that a caller needs to know.
 type Dialect struct{ def *definition }
 
 type definition struct {
@@ -13,8 +13,8 @@ type definition struct {
 // Define makes a dialect. Only the package of a dialect calls it, once: every call makes another one.
 func Define(r Rules, c Codec) Dialect { return Dialect{&definition{rules: r, codec: c}} }
 
-// Rules are what the API of a dialect demands or offers, as data. Members are named as in a request's body, those of
-// objects in it by a path; an empty name means that the dialect has no such member.
+// Rules are the demands and features of a dialect's API, as data. Members are named as in a request's body, nested ones
+// by a path; an empty name means that the dialect has no such member.
 type Rules struct {
 	// Name is how logs and records spell the dialect, Code how records do in one byte. Neither ever changes; 0 is none.
 	Name string
@@ -49,7 +49,7 @@ type Rules struct {
 	OneItem bool
 	// Result is the member of a result that holds what the tool said.
 	Result string
-	// Text is the type of a text part, AnswerText that of one that a model said.
+	// Text is the type of a text part, AnswerText the type in a model's message.
 	Text, AnswerText string
 	// ClientTypes are the types of items that are not understood and that clients make; nil where types of items are no part
 	// of the dialect and clients may make any. Approval is the type of the one that answers a request for approval.

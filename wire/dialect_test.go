@@ -7,8 +7,8 @@ import (
 	"remora/wire/dialects"
 )
 
-// TestRules: each dialect has a row of its own, which names what every caller relies on, and only what is spelled in
-// one dialect is read in it.
+// TestRules: each dialect has its own Rules with the names that every caller relies on, and an item is only read in the
+// dialect that it is written in.
 func TestRules(t *testing.T) {
 	for _, d := range dialects.All() {
 		r := d.Rules()

@@ -12,7 +12,7 @@ type Fault struct {
 	Param string
 }
 
-// ErrorBody returns the body of an answer that tells the fault. Where no dialect is known it is that of Chat.
+// ErrorBody returns the body of an error answer. If no dialect is known it is Chat's.
 func (d Dialect) ErrorBody(f Fault) []byte {
 	type inner struct {
 		Message string  `json:"message"`

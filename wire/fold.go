@@ -53,7 +53,7 @@ type Folder struct {
 	ended     bool // the terminal event is complete
 }
 
-// Meta is what both dialects tell about an answer.
+// Meta is the part of an answer that both dialects have.
 type Meta struct {
 	ID, Model, Finish string
 	Usage, Err        []byte
@@ -222,7 +222,7 @@ func OrElse(s, fallback string) string {
 	return s
 }
 
-// Usage is what a call has cost, in tokens.
+// Usage is the cost of a call, in tokens.
 type Usage struct {
 	// Input holds Cached, what was read from the provider's prompt cache. Output holds Reasoning.
 	Input, Cached, Output, Reasoning int64

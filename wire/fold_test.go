@@ -234,7 +234,7 @@ func TestFoldAnswers(t *testing.T) {
 	}
 }
 
-// TestFoldCut: of a stream that breaks off, what was said is kept and what nobody can run is left out.
+// TestFoldCut: of a stream that breaks off, texts are kept and incomplete calls are left out.
 func TestFoldCut(t *testing.T) {
 	t.Parallel()
 	f := func(d Dialect, stream, want string) {

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// hashVersion begins the bytes of every content hash. Hashes are stored for ever: a change of what is hashed needs a
+// hashVersion begins the bytes of every content hash. Hashes are stored for ever: a change to the hashed bytes needs a
 // new version and a migration, and hash_test.go holds golden values that notice it.
 const hashVersion = "remora item 1"
 
@@ -129,7 +129,7 @@ func (h *Hasher) Name(raw []byte) { h.text(tagName, raw) }
 // Audio is the id of a sound, as a JSON string.
 func (h *Hasher) Audio(raw []byte) { h.text(tagAudio, raw) }
 
-// ID is that of a call that is not understood, as a JSON string. The call itself follows as Opaque.
+// ID writes the id of an opaque call, as a JSON string. The call itself follows as Opaque.
 func (h *Hasher) ID(raw []byte) { h.text(tagID, raw) }
 
 // Content writes texts, put together until media interrupt them, then the refusal, which is a part in one dialect and
@@ -242,7 +242,7 @@ func (h *Hasher) arguments(raw []byte) {
 	h.close(start)
 }
 
-// CallAsIs writes a call of a kind of tool whose input is not known.
+// CallAsIs writes a call of a kind of tool whose input is unknown.
 func (h *Hasher) CallAsIs(c Call, raw []byte) {
 	h.field(tagCall, c.Family)
 	h.field(tagID, c.ID)

@@ -24,7 +24,7 @@ func parseItem(t *testing.T, d Dialect, raw string) Item {
 	return it
 }
 
-// TestContentHashMeaning holds groups of elements: those of one group mean the same, those of two groups do not.
+// TestContentHashMeaning has groups of elements: within a group the meaning is the same, between groups it differs.
 func TestContentHashMeaning(t *testing.T) {
 	t.Parallel()
 	type group struct {
@@ -120,7 +120,7 @@ func TestContentHashMeaning(t *testing.T) {
 	}
 }
 
-// TestContentHashGolden notices any change of what is hashed. Hashes are stored: if this fails, hashVersion and a
+// TestContentHashGolden notices any change to the hashed bytes. Hashes are stored: if this fails, hashVersion and a
 // migration are needed, not new values here.
 func TestContentHashGolden(t *testing.T) {
 	t.Parallel()
@@ -264,7 +264,7 @@ func respellString(r *rand.Rand, b *bytes.Buffer, s string) {
 	b.WriteByte('"')
 }
 
-// equalRespelled compares an element's hash with that of another spelling.
+// equalRespelled compares an element's hash with the hash of another spelling.
 func equalRespelled(raw []byte, jsonIn string, seed uint64) error {
 	again, ok := respell(rand.New(rand.NewPCG(seed, 1)), raw, jsonIn)
 	if !ok {

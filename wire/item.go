@@ -1,12 +1,13 @@
 // Package wire reads and edits the bodies of LLM APIs: requests, answers and streams, in any dialect.
 //
-// [Parse] reads a [Request], whose conversation is a list of [Item]. An item keeps the bytes that it was read from; the few
-// fields that Remora needs are read beside them, so members that are not known survive. [Request.With] writes the body with
-// other items or tools, and all other bytes stay. [FoldBody] and [Folder] read an answer, whole or while it streams, into a
-// [Reply]. [Item.ContentHash] is the same however a client spells an item's JSON. [ConvertAll] moves items to another dialect.
+// [Parse] reads a [Request], whose conversation is a list of [Item]. An item keeps the bytes that it was read from,
+// with the few fields that Remora needs beside them, so unknown members survive. [Request.With] writes the body with
+// other items or tools, and all other bytes stay. [FoldBody] and [Folder] read an answer, whole or while it streams,
+// into a [Reply]. [Item.ContentHash] is the same however a client spells an item's JSON. [ConvertAll] moves items to
+// another dialect.
 //
-// What differs between dialects is a [Dialect]: its [Rules] are data, its [Codec] is code. Both are defined in a folder below
-// this one (chat, responses), and package dialects has their table.
+// The differences between dialects are in [Dialect]: its [Rules] are data, its [Codec] is code. Both are defined in a
+// folder below this one (chat, responses), and package dialects has their table.
 //
 // The package does no HTTP and knows no memory and no store. It accepts any input: depth and size are bounded, nothing
 // recurses with the input, and time is linear in its size.
@@ -30,7 +31,7 @@ const (
 	Compaction             // Responses compaction item: stands for everything before it
 )
 
-// Role is who speaks. Kinds other than Message have RoleNone, except that a ToolResult has RoleTool.
+// Role is the speaker. Kinds other than Message have RoleNone, except that a ToolResult has RoleTool.
 type Role uint8
 
 // Roles of the two dialects. RoleOther is a spelling that is not known here; it is kept as it is.
@@ -73,8 +74,8 @@ type Item struct {
 	// Answers is the call that a ToolResult answers. Its ID is empty where the client gave none. Of kind Other, the answer to
 	// a request for approval and the output of a program have one, too.
 	Answers Call
-	// Takes is what these answer: the request for approval, or the program, which upstream runs. Upstream takes both without an
-	// answer, and no answer without them.
+	// Takes is the request for approval, or the program, which upstream runs, that these answer. Upstream takes both
+	// without an answer, and no answer without them.
 	Takes Call
 	// Raw is the element's JSON exactly as it stands in its body, without surrounding white space.
 	Raw []byte
@@ -249,8 +250,8 @@ func (it Item) WithoutCalls(drop func(i int) bool) (Item, bool) {
 	return it.Rewritten(it.Dialect.Codec().WithoutCalls(it, keep)), true
 }
 
-// OnlyCalls returns the calls of the item whose index in Calls keep names, without what was said beside them. All that
-// upstream sent with the calls stays: thinking models refuse a call that comes back without its reasoning_content,
+// OnlyCalls returns the item with only the calls whose index in Calls keep names, without its text. Everything else
+// that upstream sent with the calls stays: thinking models refuse a call that comes back without its reasoning_content,
 // reasoning_details or thought signature. It returns false when no call is kept.
 func (it Item) OnlyCalls(keep func(i int) bool) (Item, bool) {
 	if it.Kind != Message {
@@ -290,7 +291,7 @@ func (it Item) Convert(d Dialect) ([]Item, error) {
 	return (&converter{to: d}).convert(it)
 }
 
-// Reach says how far an item of an earlier request is from the upstream that a new one goes to.
+// Reach is the distance from the upstream of an earlier item to the upstream of a new request.
 type Reach uint8
 
 // Reaches, from the nearest. Each loses what the ones before it lose.

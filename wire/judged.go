@@ -93,7 +93,7 @@ func (r *readings) event(ev *sse.Block, e Effect) {
 	}
 }
 
-// unclear says why clients may read other calls than those of the choices, "" where they do not.
+// unclear returns the reason why clients may read other calls than those of the choices, "" if they do not.
 func (r *readings) unclear(choices [][]Item) string {
 	if r.odd != "" {
 		return r.odd

@@ -6,7 +6,7 @@ import (
 	. "remora/wire"
 )
 
-// TestUnclear: an answer whose calls some clients read otherwise is found out, and what only looks like that is not.
+// TestUnclear: an answer whose calls some clients read otherwise is unclear, and similar ones are not.
 func TestUnclear(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -34,7 +34,7 @@ func TestUnclear(t *testing.T) {
 	}
 }
 
-// FuzzUnclear: whatever upstream sends, looking at it does not panic, and what a judged Folder reads is what any other does.
+// FuzzUnclear: no stream makes it panic, and a judged Folder reads the same as any other.
 func FuzzUnclear(f *testing.F) {
 	f.Add([]byte("data: {\"type\":\"response.output_item.added\",\"output_index\":0,\"item\":{\"type\":\"function_call\",\"name\":\"f\"}}\n\n"))
 	f.Add([]byte("data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"function\":{\"Name\":\"f\"}}]}}]}\n\n"))

@@ -22,7 +22,7 @@ const (
 // Request is a parsed request body: its items, and the spans of its members over the original bytes.
 type Request struct {
 	Dialect Dialect
-	// Body is what was parsed; it must not be modified while the Request or one of its items is in use.
+	// Body is the parsed body; it must not be modified while the Request or one of its items is in use.
 	Body []byte
 	// Deployment is the model that the request's path names, empty where it names none.
 	Deployment string
@@ -284,9 +284,9 @@ func (r *Request) Format() string {
 	return ""
 }
 
-// Tools returns the names of the tools that the client offers, in their order: of functions, custom tools and namespaces
-// what they are called, of hosted tools their type. Legacy functions count. What has neither is left out, and so is
-// what comes after 4096 names.
+// Tools returns the names of the tools that the client offers, in order: functions, custom tools and namespaces by
+// name, hosted tools by type. Legacy functions count. Tools without either are left out, and so are all after 4096
+// names.
 func (r *Request) Tools() []string {
 	var names []string
 	for _, list := range [...]string{"tools", "functions"} {
@@ -325,7 +325,7 @@ func (r *Request) Text(path string) string {
 	return ""
 }
 
-// Model returns the model that the request asks for: that of its body, or else that of its path.
+// Model returns the model of the request's body, or else of its path.
 func (r *Request) Model() string {
 	if r.model != "" {
 		return r.model
@@ -368,9 +368,9 @@ func NewNames(names ...string) *Names {
 	return n
 }
 
-// In reports whether one of the names may be that of a member of body, at any depth and with any escapes. False is certain
-// for every body that Parse accepts. True is not: only what stands before each colon is read. It costs a fraction of
-// Parse, since colons are rarer than quotes and are not escaped. Where a name itself holds a quote or a backslash, it is
+// In reports whether one of the names may be the name of a member of body, at any depth and with any escapes. False is
+// certain for every body that Parse accepts. True is not: only the text before each colon is read. It costs a fraction
+// of Parse, since colons are rarer than quotes and are not escaped. If a name itself has a quote or a backslash, it is
 // true for every body.
 func (n *Names) In(body []byte) bool {
 	for from := 0; !n.odd; {

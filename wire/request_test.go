@@ -13,7 +13,7 @@ import (
 	. "remora/wire"
 )
 
-// strict tells what a strict reader thinks of data. Strings are judged by it and not by the scanner.
+// strict is a strict reader's verdict on data. It judges strings without the scanner.
 func strict(data []byte) bool {
 	d := jsontext.NewDecoder(bytes.NewReader(data), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	if _, err := d.ReadValue(); err != nil {
@@ -167,7 +167,7 @@ func drawValue(t *rapid.T, depth int) string {
 	}
 }
 
-// TestScannerAgreesWithJSONText: what the scanner accepts is what a strict reader accepts, but for the insides of
+// TestScannerAgreesWithJSONText: the scanner accepts the same inputs as a strict reader, except for the insides of
 // strings; here with single bytes broken too.
 func TestScannerAgreesWithJSONText(t *testing.T) {
 	t.Parallel()
@@ -401,7 +401,7 @@ func TestGlance(t *testing.T) {
 	}
 }
 
-// FuzzNames holds both against Parse: no name of an accepted body is missed, and what is glanced at is a value of it.
+// FuzzNames compares both with Parse: no name of an accepted body is missed, and a glanced value is one of its values.
 func FuzzNames(f *testing.F) {
 	for _, body := range []string{
 		`{"a":1,"messages":[{"b":"\":"}],"\u0063" : null}`, `{"\\":1,"x\\\"":{"y":[{"z":1}]},"e":-0.1}`, `{"input":"a:b","":":"}`,

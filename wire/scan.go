@@ -35,7 +35,8 @@ type Scanner struct {
 	objects [maxDepth/64 + 1]uint64
 	// reason is why the scan stopped at i; empty while all is well.
 	reason string
-	// longest is the longest string so far. known is one whose end is known already, and which costs nothing therefore.
+	// longest is the longest string so far. known is a string whose end is already known, so that scanning it costs
+	// nothing.
 	longest, known span
 }
 
@@ -138,7 +139,7 @@ func (s *Scanner) next() (more, ok bool) {
 	return false, s.fail("expected a comma or a closing bracket")
 }
 
-// inObject reports whether the innermost open bracket is that of an object.
+// inObject reports whether the innermost open bracket belongs to an object.
 func (s *Scanner) inObject() bool {
 	top := s.depth - 1
 	return top >= 0 && s.objects[top/64]>>(top%64)&1 == 1
@@ -319,7 +320,7 @@ func (s *Scanner) Raw() []byte {
 // for any other value. It ends early where raw is malformed.
 func Parts(raw []byte) iter.Seq[Part] { return partsAround(raw, span{}) }
 
-// partsAround is parts for one of whose strings it is known where it stands in raw.
+// partsAround is Parts for raw JSON with one string whose place is already known.
 func partsAround(raw []byte, known span) iter.Seq[Part] {
 	return func(yield func(Part) bool) {
 		s := Scanner{b: raw, known: known}

@@ -134,8 +134,8 @@ func describe(it Item) string {
 	return s + fmt.Sprintf(" %q", it.Text())
 }
 
-// TestWithKeepsBytes edits drawn bodies: all bytes outside the list are those of the body, and the elements are the
-// items', byte for byte.
+// TestWithKeepsBytes edits drawn bodies: all bytes outside the list are the body's, and the elements are the items',
+// byte for byte.
 func TestWithKeepsBytes(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -322,7 +322,7 @@ func FuzzSplice(f *testing.F) {
 	})
 }
 
-// Convert alone does not leave anything out: it tells what has no counterpart.
+// Convert itself does not leave anything out: it returns an error for a part without a counterpart.
 func TestConvertRefuses(t *testing.T) {
 	t.Parallel()
 	f := func(d Dialect, raw, want string) {

@@ -23,7 +23,7 @@ func TestKeysAreInjective(t *testing.T) {
 	})
 }
 
-// What is too long for a length byte must not look like what just fits, whatever a caller makes of it.
+// The key of a long part must not equal the key of a short one, for any bytes.
 func TestHashedKeyPartIsNoLength(t *testing.T) {
 	owner, name := strings.Repeat("o", 300), strings.Repeat("n", 222)
 	sum := sha256.Sum256([]byte(owner))

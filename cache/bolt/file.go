@@ -20,8 +20,8 @@ var ErrDamaged = errors.New("the file is damaged: restore a backup (remora store
 // leastPages is how many pages the smallest file has.
 const leastPages = 4
 
-// storeFile is an open file whose damage is an error, wherever it is met. bbolt trusts what it finds in its file: a page that
-// holds something else makes it panic, and a page that is not there faults where it is touched.
+// storeFile is an open file that reports damage as an error. bbolt trusts its file: a page with wrong content makes it
+// panic, and a missing page faults on access.
 type storeFile struct {
 	db *bolt.DB
 	// stuck is set once a transaction could not even begin: bbolt keeps its locks then, and each later call would wait for

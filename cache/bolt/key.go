@@ -6,8 +6,8 @@ import (
 	"remora/cache"
 )
 
-// appendPart appends s to a bbolt key so that it ends by itself: a length byte and the bytes, or 255 and the SHA-256
-// of what is longer than 254 bytes (bbolt keys end at 32 KiB). A sequence of parts is as injective as its parts.
+// appendPart appends s to a bbolt key so that it ends by itself: a length byte and the bytes, or 255 and the SHA-256 if
+// s is longer than 254 bytes (bbolt keys end at 32 KiB). A sequence of parts is as injective as its parts.
 func appendPart(dst []byte, s string) []byte {
 	if len(s) < 255 {
 		dst = append(dst, byte(len(s))) //nolint:gosec // G115: checked above

@@ -9,8 +9,8 @@ import (
 	"remora/cache/encrypted"
 )
 
-// BenchmarkTurn is what one request of the proxy costs, over a store that costs little: a read of 3 values of about
-// 300 bytes, then a commit of 7 of about 430. The difference between sealed and plain is the price.
+// BenchmarkTurn measures the store calls of one proxy request, over a cheap store: a read of 3 values of about 300
+// bytes, then a commit of 7 of about 430. The difference between sealed and plain is the price.
 func BenchmarkTurn(b *testing.B) {
 	for _, c := range []struct {
 		name string
@@ -41,7 +41,7 @@ func BenchmarkTurn(b *testing.B) {
 	}
 }
 
-// BenchmarkValue is what one value of a size costs to seal and to open, as a record of the spool.
+// BenchmarkValue measures sealing and opening one value, as a record of the spool.
 func BenchmarkValue(b *testing.B) {
 	for _, size := range []int{64, 1 << 10, 16 << 10, 1 << 20} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {

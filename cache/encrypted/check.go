@@ -18,9 +18,9 @@ const (
 	keyValue   = "key " // and the key's id
 )
 
-// check compares names_key and keys with those that store was written with, and records in it the new ones that will be
-// used for writing. store is the one below that of [Sealer.Store]. It costs one round trip, or two if there is something
-// to record. begins reports that the store is encrypted from now on; of several replicas, one sees it. The error wraps
+// check compares names_key and keys with those that the store was written with, and records new ones in it before they
+// are used for writing. store is the one below [Sealer.Store]. It costs one round trip, or two if there is something to
+// record. begins reports that the store is encrypted from now on; of several replicas, one gets true. The error wraps
 // [ErrMismatch], or is an error of the store.
 //
 // A nil Sealer, without keys, fits all stores that were never sealed.
@@ -50,7 +50,7 @@ func (s *Sealer) check(ctx context.Context, store cache.Store) (begins bool, err
 	}
 }
 
-// compare returns what is still to be recorded.
+// compare returns the values still to be recorded.
 func (s *Sealer) compare(stored [][]byte) (puts []cache.Put, err error) {
 	if s == nil {
 		if stored[0] != nil {

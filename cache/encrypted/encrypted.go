@@ -57,8 +57,8 @@ func (s *Sealer) Queue(inner Queue) Queue {
 	return &queue{Sealer: s, inner: inner}
 }
 
-// Guard returns store, which is the one below that of [Sealer.Store], so that no call reaches it before a Check has
-// passed. Until then each call checks first, and fails as that does.
+// Guard returns store, the one below [Sealer.Store], so that no call reaches it before a Check has passed. Until then
+// each call checks first, and fails with the error of the check.
 func (s *Sealer) Guard(store cache.Store) *Guarded {
 	return &Guarded{Store: store, sealer: s}
 }

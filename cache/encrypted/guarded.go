@@ -46,8 +46,8 @@ type Guarded struct {
 	warned atomic.Bool
 }
 
-// Check compares the keys with those that the store was written with. Its error wraps [ErrMismatch] where they do not
-// fit. Once it has passed it costs no round trip.
+// Check compares the keys with those that the store was written with. Its error wraps [ErrMismatch] if they do not fit.
+// Once it has passed it costs no round trip.
 func (g *Guarded) Check(ctx context.Context) error {
 	if g.passed.Load() {
 		return nil

@@ -82,7 +82,7 @@ func (s *scratch) done() {
 	}
 }
 
-// authenticate makes the tag of what is in s.buf.
+// authenticate returns the tag of s.buf.
 func (s *scratch) authenticate() []byte {
 	s.mac.Reset()
 	s.mac.Write(s.buf)

@@ -21,8 +21,7 @@ const (
 
 // Options say with what the store and the spool are encrypted. Without any of them nothing is.
 type Options struct {
-	// Keys encrypt what is stored. The first is used for writing, the others only to read what was written with them
-	// before. At most 16.
+	// Keys encrypt stored values. The first is used for writing, the others only to read older values. At most 16.
 	Keys []Key `mapstructure:"keys"`
 	// NamesKey hides the names of sessions and values. It is 32 bytes as the secret of a key is, and does not rotate:
 	// with another one nothing that is stored can be found.
@@ -98,7 +97,7 @@ func (o Options) decode() (keys []rawKey, names []byte, err error) {
 	return keys, names, errors.Join(errs...)
 }
 
-// validID bounds what is stored with each value, and what an error repeats of it.
+// validID limits the id, which is stored with each value and repeated in errors.
 func validID(id string) bool {
 	for i := range len(id) {
 		switch c := id[i]; {

@@ -27,7 +27,7 @@ type queue struct {
 	inner Queue
 }
 
-// plainQueue seals nothing, but knows what is sealed.
+// plainQueue seals nothing, but recognises sealed records.
 type plainQueue struct{ Queue }
 
 // Drain implements [Queue].
@@ -49,7 +49,7 @@ func (q *plainQueue) Adopt(f func(rec []byte)) (spool.Adopted, error) {
 	})
 }
 
-// placeOfRecord is what records are bound to: they are in no group, and each is complete by itself.
+// placeOfRecord is the place that records are bound to: they are in no group, and each is complete by itself.
 func placeOfRecord() []byte { return []byte{kindRecord} }
 
 // Append implements [Queue].

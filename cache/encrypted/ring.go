@@ -24,7 +24,7 @@ var ErrUnreadable = fmt.Errorf("%w: it cannot be decrypted", cache.ErrUnreadable
 //	magic (4), length of the key's id (1), the key's id, salt of the data key (16), nonce (12), ciphertext, tag (16)
 //
 // The data key is HKDF-SHA256(the key's secret, salt, dataInfo). The magic's last byte is the version of this format;
-// its first never occurs in UTF-8, and no record of ours begins with it, so that plaintext is known for what it is.
+// its first never occurs in UTF-8, and no record of ours begins with it, so that plaintext is recognised.
 const (
 	magic     = "\xf5SE\x01"
 	saltBytes = 16

@@ -7,8 +7,8 @@ import (
 	"remora/cache"
 )
 
-// store seals what goes into inner. It keeps nothing between calls, and makes no round trips of its own but those that
-// Options.AcceptPlaintext needs: a group that was there before encryption keeps its name, since its values can't be
+// store seals the values for inner. It keeps nothing between calls, and makes no additional round trips unless
+// Options.AcceptPlaintext is set: a group that was there before encryption keeps its name, since its values can't be
 // renamed together, and each commit must first read which name it has.
 type store struct {
 	*Sealer
@@ -92,7 +92,7 @@ func (s *store) Commit(ctx context.Context, batches []cache.Batch) []cache.Outco
 	return s.inner.Commit(ctx, sealed)
 }
 
-// plainGroups tells which batches are for groups that live under their plain names; nil means that none is.
+// plainGroups reports which batches are for groups with plain names; nil means none.
 func (s *store) plainGroups(ctx context.Context, batches []cache.Batch) ([]bool, error) {
 	if !s.accept {
 		return nil, nil
@@ -116,7 +116,7 @@ func (s *store) plainGroups(ctx context.Context, batches []cache.Batch) ([]bool,
 	return plain, nil
 }
 
-// sealedBytes is what all sealed values of the batches take at most.
+// sealedBytes is an upper bound for the size of the batches' sealed values.
 func sealedBytes(batches []cache.Batch) int {
 	n := 0
 	for _, b := range batches {

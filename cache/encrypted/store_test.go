@@ -27,7 +27,7 @@ import (
 	"remora/test/kit"
 )
 
-// key is one whose secret is as many bytes b.
+// key returns a key whose secret is 32 bytes b.
 func key(id string, b byte) encrypted.Key {
 	return encrypted.Key{ID: id, Secret: secret.String(base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{b}, 32)))}
 }
@@ -66,7 +66,7 @@ func open(tb testing.TB, url string, o cache.Options) cache.Store {
 	return s
 }
 
-// TestSealedStores runs the whole suite of stores over sealed ones: what they promise is what the store below does.
+// TestSealedStores runs the whole suite of stores over sealed ones: they keep the promises of the store below.
 func TestSealedStores(t *testing.T) {
 	strict := options(key("k1", 1))
 	for _, c := range []struct {
@@ -193,7 +193,7 @@ func read(t *testing.T, s cache.Store, g cache.Group, name string) (string, uint
 	return string(got[0].Values[0]), got[0].Version, nil
 }
 
-// tap notes what is committed to the store below.
+// tap records commits to the store below.
 type tap struct {
 	cache.Store
 	last []cache.Batch

@@ -164,8 +164,8 @@ func (t *target) splitPath(path string) (string, error) {
 	return path, nil
 }
 
-// tune sets what Remora depends on, whatever the URL says: a retry inside the client would write twice after a lost
-// reply, deadlines must hold, and replies are read as plain RESP2.
+// tune sets the options that Remora depends on, overriding the URL: a retry inside the client would write twice after a
+// lost reply, deadlines must hold, and replies are read as plain RESP2.
 func (t *target) tune(o cache.Options) {
 	n := t.node
 	n.Protocol = 2

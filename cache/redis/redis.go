@@ -17,8 +17,8 @@ import (
 	"remora/cache"
 )
 
-// A group is one hash. Its fields are the version, a mark for listed groups, and the caller's values, whose names
-// begin with a dot so that none can be one of the other two.
+// A group is one hash. Its fields are the version, a mark for listed groups, and the caller's values, whose names begin
+// with a dot to keep them apart from the other two.
 const (
 	versionField = "v"
 	listedField  = "l"

@@ -36,7 +36,7 @@ func TestKeysAreInjective(t *testing.T) {
 	})
 }
 
-// decodeID is the inverse of writeID for what is not hashed: that it exists proves that no two short ids meet.
+// decodeID is the inverse of writeID for ids that are not hashed: it proves that short ids do not collide.
 func TestShortIDsCanBeReadBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		id := storetest.IDs().Draw(t, "id")

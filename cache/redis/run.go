@@ -60,9 +60,9 @@ type op struct {
 	key  string
 	args []any
 	size int
-	// group is the group that the op enters in an index, where that is what the op does.
+	// group is the group whose index entry the op adds, if it adds one.
 	group cache.Group
-	// frame is what args are in, nil for memory of their own.
+	// frame holds args, nil for memory of their own.
 	frame *frame
 	// readOnly: the command may be sent twice.
 	readOnly bool
@@ -262,8 +262,8 @@ func replyError(text string) error {
 	return err
 }
 
-// isOfKey reports whether an error reply concerns the keys of the command alone. Before Redis 7 the text of
-// an error inside a script stands behind that of the script.
+// isOfKey reports whether an error reply concerns only the keys of the command. Before Redis 7 the text of an error
+// inside a script stands behind the script's own.
 func isOfKey(text string) bool {
 	code, _, _ := strings.Cut(text, " ")
 	switch code {

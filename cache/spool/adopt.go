@@ -17,7 +17,7 @@ type Adopted struct {
 	// Records and Bytes are the number and the size of the records that wait there.
 	Records int
 	Bytes   int64
-	// Cut is the number of files whose last write was cut off, and CutBytes how many bytes that were. None of these records
+	// Cut is the number of files whose last write was incomplete, and CutBytes the bytes dropped. None of these records
 	// was acknowledged.
 	Cut      int
 	CutBytes int64
@@ -30,8 +30,8 @@ type Adopted struct {
 	segments []*segment // oldest first
 }
 
-// adoptDirs takes over the sub-directories whose processes have died, oldest first. Where aside is true, those with
-// records that were set aside come before all others. It returns what it has locked even when it fails.
+// adoptDirs takes over the sub-directories whose processes have died, oldest first. If aside is true, those with
+// quarantined records come first. It returns the directories that it has locked even when it fails.
 func adoptDirs(root string, aside bool) (a Adopted, err error) {
 	entries, err := os.ReadDir(root)
 	if err != nil {

@@ -83,7 +83,7 @@ func TestIdleSpoolKeepsItsDirectory(t *testing.T) {
 	closeSpool(t, s)
 }
 
-// TestFirstAdoptTellsWhatOpenFound, so that it is known whose turns wait.
+// TestFirstAdoptTellsWhatOpenFound: the first Adopt includes the records that Open has found.
 func TestFirstAdoptTellsWhatOpenFound(t *testing.T) {
 	dir := t.TempDir()
 	s := openSpool(t, dir, 1<<20)
@@ -100,8 +100,8 @@ func TestFirstAdoptTellsWhatOpenFound(t *testing.T) {
 	closeSpool(t, s)
 }
 
-// TestWhatRecoveryCannotRead: a last record that is damaged was acknowledged, and is set aside, as is what is no record at
-// all. A write that was not ended was acknowledged to no one; it is cut off, and told of.
+// TestWhatRecoveryCannotRead: a damaged last record was acknowledged, and is quarantined, as are bytes that are no
+// record. An incomplete write was not acknowledged; it is cut off and counted.
 func TestWhatRecoveryCannotRead(t *testing.T) {
 	const whole = 2*8 + 6 // of the first two records
 	for _, c := range []struct {
@@ -146,7 +146,7 @@ func TestWhatRecoveryCannotRead(t *testing.T) {
 	}
 }
 
-// TestForeignFilesAreLeftAlone: links are not followed, and what is not the spool's is neither read nor removed.
+// TestForeignFilesAreLeftAlone: links are not followed, and files of others are neither read nor removed.
 func TestForeignFilesAreLeftAlone(t *testing.T) {
 	dir, other := t.TempDir(), filepath.Join(t.TempDir(), "precious")
 	write := func(path, text string) {
@@ -185,7 +185,7 @@ func TestForeignFilesAreLeftAlone(t *testing.T) {
 	}
 }
 
-// TestDirectoryThatIsDeleted is made again, for new records and for those that wait.
+// TestDirectoryThatIsDeleted: it is made again, for new and for waiting records.
 func TestDirectoryThatIsDeleted(t *testing.T) {
 	for name, append := range map[string]bool{"noticed by a record": true, "noticed without one": false} {
 		t.Run(name, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"remora/cache/spool"
 )
 
-// picky drains a spool of which it cannot read the records named, and tells what it read and what was set aside.
+// picky drains a spool whose records named bad cannot be read, and returns the others and the quarantined ones.
 func picky(t *testing.T, s *spool.Queue, bad ...string) (read []string, aside []spool.Aside) {
 	t.Helper()
 	s.OnAside = func(a spool.Aside) { aside = append(aside, a) }
@@ -33,8 +33,8 @@ func picky(t *testing.T, s *spool.Queue, bad ...string) (read []string, aside []
 	return read, aside
 }
 
-// TestUnreadableRecordsAreSetAside: they hold up nobody, stay where they were put until the next process, which has them
-// before all others, and take no room from those that wait.
+// TestUnreadableRecordsAreSetAside: quarantined records do not delay others, stay until the next process, which reads
+// them before all others, and take no room from waiting records.
 func TestUnreadableRecordsAreSetAside(t *testing.T) {
 	dir := t.TempDir()
 	s := openSpool(t, dir, 100)

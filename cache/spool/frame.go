@@ -54,8 +54,8 @@ func readFrame(r io.ReaderAt, offset, end int64) ([]byte, error) {
 	return rec, nil
 }
 
-// isTorn reports whether what stands at offset, which is no whole frame, is one whose write was cut off: its end is
-// missing, or the file has grown and nothing was written there yet.
+// isTorn reports whether the incomplete frame at offset is an interrupted write: its end is missing, or the file has
+// grown and nothing was written there yet.
 func isTorn(r io.ReaderAt, offset, end int64) (bool, error) {
 	rest := end - offset
 	if rest < frameHead {

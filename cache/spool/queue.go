@@ -88,9 +88,9 @@ type appending struct {
 	err   error
 }
 
-// Open opens the spool in dir, which is created if need be. maxBytes bounds the records that wait, framing of
-// 8 bytes each included; those that this process sets aside may take a quarter of that on top. Space on disk is given back
-// by files of 4 MiB.
+// Open opens the spool in dir, which is created if need be. maxBytes limits the waiting records, framing of 8 bytes
+// each included; records that this process quarantines may take a quarter of that on top. Disk space is freed in files
+// of 4 MiB.
 func Open(dir string, maxBytes int64) (*Queue, error) {
 	s := &Queue{root: dir, max: maxBytes, draining: make(chan struct{}, 1)}
 	s.batcher = &cache.Batcher[*appending]{Run: s.write, Slots: 1, MaxCalls: 256, MaxBytes: 4 << 20}
@@ -138,10 +138,10 @@ func (s *Queue) takeOver(a *Adopted) {
 	s.bytes += a.Bytes
 }
 
-// Adopt takes over the records of processes that died since Open or the last Adopt, and calls f with a copy of each; the
-// first call includes those that Open has found. The records wait until a Drain takes them. A spool whose directory was
-// deleted gets a new one, and the records that this process still has open are written there. Adopt does nothing while a
-// Drain is under way.
+// Adopt takes over the records of processes that died since Open or the last Adopt, and calls f with a copy of each;
+// the first call includes the records that Open has found. The records wait until a Drain takes them. A spool whose
+// directory was deleted gets a new one, and the records that this process still has open are written there. Adopt does
+// nothing while a Drain is under way.
 func (s *Queue) Adopt(f func(rec []byte)) (Adopted, error) {
 	if err := s.gate.Enter(); err != nil {
 		return Adopted{}, err
@@ -523,8 +523,8 @@ func (s *Queue) advance(seg *segment, n int64) {
 	seg.records -= gone
 	s.records -= gone
 	s.bytes -= n
-	// The disk may be full of these very records, and draining them is what gives it room again. After a crash some come
-	// twice, which is promised anyway.
+	// The disk may be full of these very records, and only draining them frees it. After a crash some come twice, which
+	// Drain's contract allows.
 	_ = seg.saveHead()
 }
 

@@ -102,7 +102,7 @@ func (g *segment) scan(r io.ReaderAt, size, mark int64) error {
 		rec, err := readFrame(r, g.end, size)
 		next := g.end + frameBytes(len(rec))
 		if errors.Is(err, errTorn) {
-			// What follows was acknowledged, and so was what is damaged: Drain sets that aside.
+			// The frames behind were acknowledged, and so was the damaged one: Drain quarantines it.
 			next, err = nextFrame(r, g.end, size)
 		}
 		if errors.Is(err, errTorn) {
@@ -137,7 +137,7 @@ func (g *segment) write(buf []byte) error {
 	return nil
 }
 
-// readFirst returns the first record of a segment whose frames end at end, and the length of its frame in bytes. Where the
+// readFirst returns the first record of a segment whose frames end at end, and the length of its frame in bytes. If the
 // frame is damaged, the error wraps cache.ErrUnreadable, and n reaches to the next whole frame.
 func (g *segment) readFirst(end int64) (rec []byte, n int64, err error) {
 	rec, err = readFrame(g.file, g.head, end)

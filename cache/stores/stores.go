@@ -12,8 +12,8 @@ import (
 	"remora/cache/redis"
 )
 
-// kinds lists the stores with the schemes of their URLs. open gets the scheme and the rest of the URL after the colon; its
-// errors are those of Open.
+// kinds lists the stores with the schemes of their URLs. open gets the scheme and the rest of the URL after the colon;
+// it returns the errors of Open.
 func kinds() []kind {
 	return []kind{
 		{[]string{"bolt"}, func(_, path string, o cache.Options) (cache.Store, error) { return open(bolt.Open(path, o)) }},

@@ -143,7 +143,7 @@ func (s *suite) list() {
 	}
 }
 
-// listUnderWrites checks that groups that exist all the while are listed whatever happens around them.
+// listUnderWrites checks that existing groups are always listed while others come and go.
 func (s *suite) listUnderWrites() {
 	stay := numbered("stay", 60)
 	for _, name := range stay {

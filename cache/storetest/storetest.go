@@ -97,8 +97,8 @@ type suite struct {
 	nth map[cache.Group]map[uint64]uint64
 }
 
-// version tells which version a group has after its first n commits. The first time it takes what the store says, if
-// that is more than all before; later it is the same.
+// version returns the version of a group after its first n commits. The first time it takes the store's, which must be
+// more than all before; later it is the same.
 func (s *suite) version(g cache.Group, n, have uint64) uint64 {
 	s.Helper()
 	if n == 0 {
@@ -163,7 +163,7 @@ func (s *suite) commit(b cache.Batch) uint64 {
 	return got[0].Version
 }
 
-// put is a batch of names and values, whatever the version.
+// put returns a batch of names and values for any version.
 func put(g cache.Group, namesAndValues ...string) cache.Batch {
 	b := cache.Batch{Group: g, Expect: cache.AnyVersion}
 	for i := 0; i < len(namesAndValues); i += 2 {

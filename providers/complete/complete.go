@@ -139,7 +139,7 @@ func (m *Model) Complete(ctx context.Context, system, user string, maxTokens int
 // errParameter marks the refusal of a parameter that a plain request does without.
 var errParameter = errors.New("it refuses temperature or max_tokens")
 
-// prompt is what a request says. A plain one leaves out what models that reason refuse.
+// prompt is the content of a request. A plain one leaves out members that reasoning models refuse.
 type prompt struct {
 	system, user string
 	maxTokens    int

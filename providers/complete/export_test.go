@@ -1,4 +1,4 @@
 package complete
 
-// Content is what FuzzContent feeds.
+// Content is for FuzzContent.
 var Content = content

@@ -48,7 +48,7 @@ const (
 	firstRetry = time.Minute      // after a list that could not be had; doubled each time, up to Refresh
 )
 
-// Validate returns all problems, joined, each under its key. names are those of the providers.
+// Validate returns all problems, each under its key. names are the names of the providers.
 func (o Options) Validate(names []string) []error {
 	var errs []error
 	report := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -87,7 +87,7 @@ type Catalog struct {
 	work   sync.WaitGroup
 }
 
-// modelList is what is known of one provider's models.
+// modelList caches one provider's list of models.
 type modelList struct {
 	provider providers.Provider
 

@@ -108,7 +108,7 @@ func (o Options) trimmed() Options {
 	return o
 }
 
-// upstream is a server with a list of models, which says what it was asked.
+// upstream is a server with a list of models, which records its requests.
 type upstream struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -256,7 +256,7 @@ func TestAnswersThatAreNoUse(t *testing.T) {
 	}
 }
 
-// OpenAI tells its list to nobody without a key: the provider has none of its own, and callers' are not for that.
+// OpenAI lists no models without a key: the provider has none of its own, and callers' keys are not for that.
 func TestNobodyIsAskedWithoutNeed(t *testing.T) {
 	u := newUpstream(t, list(`[]`))
 	f := func(o Options, p providers.Options) {

@@ -96,7 +96,7 @@ func (b *bench) send(t *testing.T, p providers.Provider, req *fasthttp.Request) 
 	return all[len(all)-1]
 }
 
-// defaultBaseURL: without one of the operator's, requests go to that of the kind's row; a kind without one wants it said.
+// defaultBaseURL: without an operator's base URL, requests go to the kind's; a kind without one demands it.
 func (b *bench) defaultBaseURL(t *testing.T) {
 	kinds := providers.Kinds()
 	row := kinds[slices.IndexFunc(kinds, func(k providers.Kind) bool { return k.Name == b.kind })]
@@ -153,7 +153,7 @@ func (b *bench) target(t *testing.T) {
 	f("/api/v1", "/v1/models", "/api/v1/models")
 	f("/api/v1", "/api/v1/models?x=%2F&y=a+b", "/api/v1/models?x=%2F&y=a+b")
 
-	// Only whole segments are a version, and what is not below it stays where it is.
+	// Only whole segments are a version, and paths outside of it stay as they are.
 	f("/x/v1", "/v1", "/x/v1")
 	f("/x/v1", "/v1?a", "/x/v1?a")
 	f("", "/v1", "/")

@@ -45,7 +45,7 @@ func call(c *providers.Client, x *providers.Exchange, p *retry.Plan, body []byte
 	}
 }
 
-// TestLoop runs the loop against real connections: nobody listens at a, b is busy twice, and then answers.
+// TestLoop runs the loop against real connections: a does not listen, b is busy twice, and then answers.
 func TestLoop(t *testing.T) {
 	var got []string
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -59,8 +59,8 @@ type Breaker struct {
 	MinCalls int `mapstructure:"min_calls"`
 	// Window is how far back calls count. 0 means 30s.
 	Window time.Duration `mapstructure:"window"`
-	// Cooldown is how long nothing is sent to a provider whose circuit is open. After that, one call per cooldown tries it,
-	// and the first that succeeds closes the circuit. 0 means 10s.
+	// Cooldown is how long a provider with an open circuit gets no requests. After that, one call per cooldown tries
+	// it, and the first that succeeds closes the circuit. 0 means 10s.
 	Cooldown time.Duration `mapstructure:"cooldown"`
 }
 

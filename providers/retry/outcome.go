@@ -36,7 +36,7 @@ func (o *Outcome) cause() int {
 
 const never = -1
 
-// verdict is what a call says about the health of its provider.
+// verdict is a call's effect on the health of its provider.
 type verdict uint8
 
 const (
@@ -61,7 +61,7 @@ func (o *Outcome) verdict() verdict {
 	}
 }
 
-// advice is what an answer says about retries.
+// advice is an answer's advice on retries.
 type advice struct {
 	wait time.Duration // 0 if it does not say
 	stop bool          // it says not to

@@ -12,8 +12,8 @@ type Config struct {
 	// Set holds the providers that Entries describe, in the same order.
 	Set     *providers.Set
 	Entries []Entry
-	// Previous is the policy of the configuration before, nil at the start: what is known about circuits whose
-	// provider and options have stayed is kept.
+	// Previous is the policy of the configuration before, nil at the start: circuits keep their state if their provider
+	// and options are unchanged.
 	Previous *Policy
 	// Now is the clock.
 	Now func() time.Time
@@ -42,7 +42,7 @@ type step struct {
 	circuit  *circuit
 }
 
-// New makes a policy. Its error is that of [Validate].
+// New makes a policy. It returns the error of [Validate].
 func New(c Config) (*Policy, error) {
 	if err := Validate(c.Entries); err != nil {
 		return nil, err

@@ -142,7 +142,7 @@ func TestOff(t *testing.T) {
 	}
 }
 
-// TestTable checks for any sequence of requests that the table and what is under way stay bounded, whoever asks.
+// TestTable: for any sequence of requests by any tenants, the table and the requests under way stay bounded.
 func TestTable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := &clock{noon}

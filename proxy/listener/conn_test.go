@@ -74,7 +74,7 @@ func TestHeadLeavesWithItsBody(t *testing.T) {
 	}
 }
 
-// TestHeadThatCannotLeave: an error is that of the write that caused it, which has written nothing of what was not sent.
+// TestHeadThatCannotLeave: the write that fails returns the error, and counts nothing that was not sent.
 func TestHeadThatCannotLeave(t *testing.T) {
 	t.Parallel()
 	for fails, want := range map[int]int{1: 0, 2: 1} {

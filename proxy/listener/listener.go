@@ -1,5 +1,6 @@
-// Package listener is what the proxy needs below fasthttp: a listener that survives moments without free descriptors, TLS
-// certificates that can be replaced, a limit on connections, and connections that show how a body ended.
+// Package listener accepts the proxy's connections, below fasthttp: a listener that survives a shortage of file
+// descriptors, TLS certificates that can be replaced, a limit on connections, and connections that show how a body
+// ended.
 package listener
 
 import (

@@ -15,7 +15,7 @@ import (
 	"remora/wire/dialects"
 )
 
-// failer is what rapid's T and testing's have in common here.
+// failer is implemented by the T of rapid and of testing.
 type failer interface {
 	Helper()
 	Fatal(args ...any)
@@ -163,7 +163,7 @@ func TestNextRequestFinds(t *testing.T) {
 				if i > 0 {
 					round += "c" + strings.Repeat("t", rapid.IntRange(1, 30).Draw(t, "results"))
 				}
-				// Texts name their place, so that what is inserted only for a round moves the rest.
+				// Texts name their place, so that an item inserted for one round moves the rest.
 				body := cache(t, spelled(history+round))
 				at := breakpoints(t, body)
 				if len(at) > 4 || !slices.IsSorted(at) {
@@ -204,8 +204,7 @@ func head(t failer, body string, last int) string {
 	return b.String()
 }
 
-// FuzzCache marks any body that can be read: it says what it said, and all but the content of messages is byte for byte
-// what it was.
+// FuzzCache marks any readable body: its meaning stays, and so do all bytes outside of the content of messages.
 func FuzzCache(f *testing.F) {
 	for _, s := range []string{"su", "suausdctct", "sua-", "aa"} {
 		f.Add([]byte(spelled(s)))

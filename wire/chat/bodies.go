@@ -131,7 +131,7 @@ func callOf(raw []byte) wire.Call {
 	return c
 }
 
-// member puts a member to those that came before: texts and lists are joined, of all else the last value counts.
+// member merges a member into the earlier ones: texts and lists are joined, of all else the last value counts.
 func (m *joining) member(p wire.Part) {
 	i := slices.IndexFunc(m.members, func(o merged) bool { return string(o.name) == string(p.Name) })
 	if i < 0 {
@@ -190,7 +190,7 @@ func says(message []byte) bool {
 	return false
 }
 
-// speaks is says for a delta, whose text may be empty without being shown.
+// speaks is says for a delta, without those whose text is empty.
 func speaks(delta []byte) bool {
 	return says(delta) && string(wire.Member(delta, "content")) != `""`
 }

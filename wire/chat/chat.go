@@ -23,7 +23,7 @@ type codec struct {
 	merging
 }
 
-// fields are the members of a message that decide what it is. Values are raw; nil where absent.
+// fields are the members of a message that determine its kind. Values are raw; nil if absent.
 type fields struct {
 	role, id, name, toolCallID, content, refusal, audio, toolCalls, functionCall []byte
 	contentAt, callsAt                                                           int // where content and toolCalls begin in the message

@@ -214,7 +214,7 @@ func (w *writing) reason(raw []byte) []byte {
 	return e.reason(raw)
 }
 
-// ending is what a finish reason depends on.
+// ending determines the finish reason.
 type ending struct {
 	calls   bool // the client got calls
 	dropped bool // it did not get all

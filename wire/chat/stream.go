@@ -49,7 +49,7 @@ func (c *streamedCall) Call() wire.Call {
 	return wire.Call{Family: wire.FamilyFunction, ID: string(wire.Unescaped(c.id)), Name: string(wire.Unescaped(c.name))}
 }
 
-// effect is what a chunk does to the answer.
+// effect is a chunk's effect on the answer.
 type effect struct {
 	// Choices is how many choices the chunk holds, First how many of them are the first one.
 	Choices, First int

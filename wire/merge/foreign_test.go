@@ -9,8 +9,8 @@ import (
 	. "remora/wire/merge"
 )
 
-// TestNoEventStream: what is sent in an event stream's place, an error for example, is the client's as it came. Where calls
-// are judged nothing of it passes, which may hold some, and it cannot go on with an answer that is a stream.
+// TestNoEventStream: a body in place of an event stream, such as an error, goes to the client unchanged. Where calls
+// are judged, a body that may hold some does not pass, and it cannot continue a streamed answer.
 func TestNoEventStream(t *testing.T) {
 	t.Parallel()
 	begun := stream(dialects.Chat, 0, `d {"role":"assistant","content":"x"}`)

@@ -27,7 +27,7 @@ type Half interface {
 	Event(b *Block)
 	// Release sends the held calls that the judge allows, and drops the others.
 	Release()
-	// End sends what is held back until the end.
+	// End sends everything held back until the end.
 	End()
 	// Next begins the next upstream answer.
 	Next()
@@ -43,7 +43,7 @@ type Block struct {
 	shown, kept bool
 }
 
-// Verdict is what happens to a call.
+// Verdict is the decision on a call.
 type Verdict uint8
 
 // Verdicts.
@@ -90,7 +90,7 @@ func (c Client) Hold(n int) { c.s.held += n }
 // HoldToTheEnd counts n more bytes that are held until the end of the client's answer.
 func (c Client) HoldToTheEnd(n int) { c.s.kept += n }
 
-// Verdict returns what happens to a call whose name is known: Passed, Held or Hidden.
+// Verdict returns the decision on a call whose name is known: Passed, Held or Hidden.
 func (c Client) Verdict(call wire.Call) Verdict { return c.s.verdict(call) }
 
 // DropUnjudged notes that a call was dropped because no layer judges it: see Merger.Unjudged.

@@ -1,13 +1,13 @@
 // Package merge makes one answer of several upstream answers.
 //
-// When the proxy runs a layer's tool, or has the model try again, one request of a client takes several upstream answers. The
-// client sees one: text streams to it live, calls of hidden tools never appear, each further answer continues the same message
-// under the same ids, and usage counts the input of the last answer and the output of all. An answer that needs none of this
-// passes byte for byte.
+// When the proxy runs a layer's tool, or has the model try again, one request of a client takes several upstream
+// answers. The client sees one: text streams to it live, calls of hidden tools never appear, each further answer
+// continues the same message under the same ids, and usage counts the input of the last answer and the output of all.
+// An answer that needs none of this passes byte for byte.
 //
-// A [Merger] merges streams: upstream's bytes are written to it, and it returns those that the client may have now. What is
-// still to be judged is held back, 16 MiB of it at most. [Whole] merges answers that are not streamed. What differs between
-// dialects is their [Codec]: a [Half] handles the events of one client's answer, and writes through a [Client].
+// A [Merger] merges streams: upstream's bytes are written to it, and it returns those that the client may have now.
+// Bytes that are still to be judged are held back, at most 16 MiB. [Whole] merges answers that are not streamed. Each
+// dialect has its [Codec]: a [Half] handles the events of one client's answer, and writes through a [Client].
 //
 // The package turns bytes into bytes: it does no HTTP, has no clock, runs no tools and judges nothing.
 package merge
@@ -19,13 +19,13 @@ import (
 	"remora/wire/sse"
 )
 
-// maxHeld bounds what is held back of one answer, in bytes.
+// maxHeld limits the bytes held back of one answer.
 const maxHeld = 16 << 20
 
 // MaxCalls bounds the calls, choices and output items that are told apart in one answer, as package wire does.
 const MaxCalls = 1024
 
-// Options say what is held back. The zero value holds the end only.
+// Options select the bytes to hold back. The zero value holds the end only.
 type Options struct {
 	// Hide reports whether a tool is a layer's: the client never sees its calls. Nil hides nothing.
 	Hide func(name string) bool
@@ -97,9 +97,9 @@ func (s *Merger) newFolder() *wire.Folder {
 	return wire.NewFolder(s.dialect)
 }
 
-// Write takes the next bytes of the upstream answer and returns those that the client may have now. Nothing of the
-// terminal event ([DONE]; response.completed and its like) is among them, nor of what is held. Of a judged answer that has
-// become unclear (see wire.Reply) nothing passes any more, and it has ended.
+// Write takes the next bytes of the upstream answer and returns the bytes that the client may have now. They include
+// nothing of the terminal event ([DONE]; response.completed and its like), nor any held bytes. A judged answer that has
+// become unclear (see wire.Reply) has ended, and no further byte passes.
 func (s *Merger) Write(p []byte) []byte {
 	p = s.withoutBOM(p)
 	for len(p) > 0 && !s.over {

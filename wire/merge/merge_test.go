@@ -32,8 +32,8 @@ type play struct {
 
 func hide(name string) bool { return strings.HasPrefix(name, "mem_") }
 
-// run plays it in the chunks that cut makes, and returns what the client got. The bytes of a chunk are overwritten behind
-// it, as those of a buffer are that upstream's answer is read into.
+// run plays it in the chunks that cut makes, and returns the client's bytes. Each chunk is overwritten after its write,
+// like the buffer that upstream's answer is read into.
 func (p play) run(cut func(string) []string) (client string, s *Merger) {
 	var out strings.Builder
 	s = New(p.dialect, p.options)
@@ -162,7 +162,7 @@ func read(tb testing.TB, archive *txtar.Archive) (p play, want string) {
 	return p, want
 }
 
-// front is what stands in front of the data of each event of an answer.
+// front returns the text before the data of each event of an answer.
 func front(d wire.Dialect, answer, event int) string {
 	if d == dialects.Responses {
 		return fmt.Sprintf(`{"sequence_number":%d,`, event)
@@ -208,7 +208,7 @@ func stream(d wire.Dialect, answer int, script string) string {
 	return out.String()
 }
 
-// spoken is the inverse of stream. What stands in front of an event is shown where it is not that of the first answer.
+// spoken is the inverse of stream. The text before an event is shown if it is not the first answer's.
 func spoken(d wire.Dialect, client string) string {
 	var out strings.Builder
 	n := 0
@@ -276,7 +276,7 @@ func TestPassesAsItIs(t *testing.T) {
 				t.Errorf("%v, cut:\n%s", d, cmp.Diff(p.answers[0], got))
 			}
 		}
-		// Held and let go is the same too, as long as nothing overtakes what is held.
+		// Holding and releasing changes nothing, as long as nothing overtakes the held bytes.
 		plain := strings.NewReplacer("\ufeff: OPENROUTER PROCESSING\n\n", "", ": hi\n", "", ": bye\n\n", "", "retry: 10\nid: 7\n\n\n", "", "data: not json\n\ndata: [1]\n\ndata\n\n", "",
 			",\"tool_calls\":[{\"index\":3,\"function\":{\"name\":\"mem_x\"}}]", "").Replace(answer)
 		plain = strings.ReplaceAll(plain, `"sequence_number":9`, `"sequence_number":4`)
@@ -289,7 +289,7 @@ func TestPassesAsItIs(t *testing.T) {
 	}
 }
 
-// TestLive: text is never waited for, the end always, and a keep-alive passes whatever is held.
+// TestLive: text is never held, the end always, and a keep-alive always passes.
 func TestLive(t *testing.T) {
 	t.Parallel()
 	say := stream(dialects.Chat, 0, `d {"content":"x"}`)

@@ -11,7 +11,7 @@ import (
 	. "remora/wire/merge"
 )
 
-// TestCallsToldInPieces: however an upstream tells its calls, those that are judged before they pass are those of the answer.
+// TestCallsToldInPieces: for any order of an upstream's deltas, the judged calls are the calls of the answer.
 func TestCallsToldInPieces(t *testing.T) {
 	for name, deltas := range map[string][]string{
 		"one after the other": {

@@ -136,8 +136,8 @@ func (s said) whole(d wire.Dialect, answer int) []byte {
 		answer, answer, text, calls, s.reason())
 }
 
-// TestSees: whatever upstream says and in whatever pieces, the client sees all text in order and exactly the calls that
-// it may, streamed and not.
+// TestSees: for any answer in any pieces, the client sees all text in order and exactly the calls that it may, streamed
+// and not.
 func TestSees(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {

@@ -2,8 +2,8 @@ package merge
 
 import "remora/wire"
 
-// WithoutTools returns a whole answer whose list of tools, in which upstream repeats what it was offered, lacks those that hide
-// names. An answer without any of them is returned as it is. Hide may be nil.
+// WithoutTools returns a whole answer without the tools that hide names in its list, in which upstream repeats the
+// offered tools. An answer without any of them is returned unchanged. hide may be nil.
 func WithoutTools(d wire.Dialect, response []byte, hide func(name string) bool) []byte {
 	if !d.Rules().Echoes || !offers(wire.Member(response, "tools"), hide) {
 		return response
@@ -16,7 +16,7 @@ func WithoutTools(d wire.Dialect, response []byte, hide func(name string) bool) 
 	})
 }
 
-// ownTools returns a list of tools without those that hide names.
+// ownTools returns a list of tools without the hidden ones.
 func ownTools(list []byte, hide func(name string) bool) []byte {
 	if !offers(list, hide) {
 		return list

@@ -11,7 +11,7 @@ import (
 // maxUsage bounds two usage objects together, in bytes; real ones have a few hundred.
 const maxUsage = 16 << 10
 
-// maxNesting bounds how deep a usage object is summed; what is deeper is taken from the last answer.
+// maxNesting limits the depth to which a usage object is summed; deeper members are taken from the last answer.
 const maxNesting = 8
 
 // SumUsage sums the usage objects of two upstream answers member by member: numbers are added, objects are summed, and of

@@ -14,10 +14,10 @@ type Answer struct {
 	Withheld bool
 }
 
-// Whole makes one body of several answers, by the rules of a Merger: identity of the first one that the client gets
-// something of, everything else of the last one, whose end the client sees; texts put together, the calls that hidden
-// names (by the number of their answer) left out, usage continued (see ContinueUsage). A single body with nothing hidden is returned as it is,
-// and so is the last one where it is no answer but an error. Hidden may be nil.
+// Whole makes one body of several answers, by the rules of a Merger: the identity of the first one that reaches the
+// client, joined texts, everything else of the last one, whose end the client sees; the calls that hidden names (by the
+// number of their answer) are left out, and usage is continued (see ContinueUsage). A single body with nothing hidden
+// is returned unchanged, and so is the last one if it is an error. hidden may be nil.
 func Whole(d wire.Dialect, answers []Answer, hidden func(answer int, c wire.Call) bool) []byte {
 	w := Bodies{hidden: hidden}
 	for i, a := range answers {

@@ -7,7 +7,7 @@ import (
 
 // event is an event of a stream. Its values are raw and alias the event's data; nil where absent.
 type event struct {
-	// Type is that of the data, or else the event's name. OwnType is that of the data alone.
+	// Type is the data's type, or else the event's name. OwnType is only the data's.
 	Type, OwnType  []byte
 	Response, Item []byte
 	Index, Content []byte // output_index, content_index

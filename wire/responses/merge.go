@@ -66,7 +66,7 @@ func (merging) Merge(s merge.Client) merge.Half {
 	return &merger{s: s, first: -1, head: make(map[string][]byte), opened: make(map[string]int)}
 }
 
-// seen is what an event says of itself, with its type and the id of the item that it is about as text.
+// seen is an event with its type and its item's id as text.
 type seen struct {
 	event
 	typ, id string
@@ -158,8 +158,8 @@ func (r *merger) hold(b *merge.Block, it *item) {
 	r.held = append(r.held, part{r.s.Keep(b), it})
 }
 
-// about returns the item of an event: that of its output_index, or without one that of its id. It is nil where the index is
-// none, or there are too many items.
+// about returns the item of an event, by its output_index or else by its id. It is nil if the index is invalid, or
+// there are too many items.
 func (r *merger) about(h seen) *item {
 	n, ok := wire.Index(h.Index, -1)
 	if !ok {

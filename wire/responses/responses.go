@@ -33,14 +33,15 @@ const (
 	approval   = "mcp_approval"
 )
 
-// kind says what an item type is to pairing.
+// kind is an item type's role in pairing.
 type kind struct {
 	wire.Kind
 	family string
 }
 
-// kindOf knows the item types that are more than opaque. What is not listed (hosted calls, which carry their
-// own result, approvals, programs, types that do not exist yet) is Other: never dropped, unless it answers what is not there.
+// kindOf returns the kind of item types that are more than opaque. All others (hosted calls, which carry their own
+// result, approvals, programs, types that do not exist yet) are Other: never dropped, unless they answer a missing
+// item.
 func kindOf(typ string) kind {
 	switch typ {
 	case "message":
@@ -83,7 +84,7 @@ func kindOf(typ string) kind {
 	return kind{}
 }
 
-// fields are the members of an item that decide what it is. Values are raw; nil where absent.
+// fields are the members of an item that determine its kind. Values are raw; nil if absent.
 type fields struct {
 	typ, role, id, name, callID, content, refusal, audio, execution, approval []byte
 	contentAt                                                                 int // where content begins in the item

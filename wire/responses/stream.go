@@ -129,7 +129,7 @@ func (o *outputItem) add(i int, refusal bool, delta []byte) {
 	o.texts[k].content = append(o.texts[k].content, delta...)
 }
 
-// choices returns the items: those of the terminal event, or else what came before it.
+// choices returns the items of the terminal event, or else those that came before it.
 func (f *fold) choices() [][]wire.Item {
 	if items := outputItems(f.final); len(items) > 0 {
 		return [][]wire.Item{items}
@@ -158,7 +158,8 @@ func inputMember(item []byte) string {
 	return ""
 }
 
-// begunCall returns a call whose input is whole although upstream has not sent the finished item, nil for one that was cut.
+// begunCall returns a call whose input is complete although upstream has not sent the finished item, nil if the input
+// is cut off.
 func (o *outputItem) begunCall() []byte {
 	name := inputMember(o.call)
 	input := o.input

@@ -1,6 +1,6 @@
-// Package sse cuts a stream of server-sent events into blocks of whole lines, and writes events with other data.
+// Package sse splits a stream of server-sent events into blocks of whole lines, and writes events with other data.
 //
-// No byte is lost: what is passed on is the stream as it came. The package knows no JSON and no dialect.
+// No byte is lost: the blocks together are the stream. The package knows no JSON and no dialect.
 package sse
 
 import (
@@ -15,7 +15,7 @@ const (
 	maxSpare = 64 << 10
 )
 
-// Kind is what a block is to the readers of a stream.
+// Kind is the meaning of a block for readers of a stream.
 type Kind uint8
 
 // Kinds of blocks.
@@ -171,8 +171,8 @@ func (s *Splitter) drop(piece []byte) {
 	s.raw, s.line, s.dropped = nil, 0, true
 }
 
-// endLine takes the rest of a line, which stands start bytes behind what is kept; the next line begins at end. It reports
-// whether a block ends with the line.
+// endLine takes the rest of a line, which begins start bytes behind the kept ones; the next line begins at end. It
+// reports whether a block ends with the line.
 func (s *Splitter) endLine(piece []byte, start, end int) bool {
 	if s.dropped {
 		return len(piece) == 0 && !s.skips
@@ -238,8 +238,8 @@ func (s *Splitter) end(tail []byte) Block {
 // Held returns how many bytes of the block at hand are kept.
 func (s *Splitter) Held() int { return len(s.raw) }
 
-// Begun returns what is known of the block at hand: its name, the first line of its data, nil before that has ended, and the
-// line that has not ended.
+// Begun returns the known part of the current block: its name, the first line of its data, nil before that has ended,
+// and the line that has not ended.
 func (s *Splitter) Begun() (name, data, line []byte) {
 	if s.handed {
 		return nil, nil, nil
