@@ -26,8 +26,8 @@ import (
 
 const module = "remora"
 
-// arrows says what each package may import of ours, tests left out. Every entry points to a smaller rank, so there can
-// be no cycle, and what is not listed is not allowed.
+// arrows lists the imports of our packages that each package may have, tests left out. Every entry points to a smaller
+// rank, so there can be no cycle, and an import that is not listed is not allowed.
 var arrows = []struct {
 	rank    int
 	pkg     string
@@ -98,7 +98,7 @@ var arrows = []struct {
 	{0, "test/golden", nil}, // plays files through a proxy that its tests start
 }
 
-// cmdImports is what the program puts together.
+// cmdImports are the packages that the program wires together.
 var cmdImports = []string{
 	".", "admin", "cache", "cache/<store>", "cache/encrypted", "cache/spool", "cache/stores", "cmd/remora/demo", "memory", "memory/layer", "memory/layers",
 	"memory/layers/<kind>", "memory/pipeline", "memory/tokens", "memory/view", "memory/wordvectors", "providers", "providers/models", "providers/complete", "providers/retry", "test/scripted", "proxy", "proxy/limit",
@@ -560,7 +560,7 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
-// TestFilesInTablesExist checks the paths in back quotes of the guides: they are what a newcomer opens first.
+// TestFilesInTablesExist checks the paths in back quotes of the guides, which a newcomer opens first.
 func TestFilesInTablesExist(t *testing.T) {
 	for _, doc := range []string{"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"} {
 		for _, m := range regexp.MustCompile("`([a-z_/]+\\.(?:go|yaml|md|txtar)|[a-z_]+(?:/[a-z_]+)*/)`").FindAllStringSubmatch(readFile(t, doc), -1) {

@@ -28,8 +28,7 @@ import (
 	"remora/test/kit"
 )
 
-// The options of history_window in layers.md are those of the code. The pages of the other kinds are compared in
-// memory/layers.
+// layers.md has all options of history_window. The pages of the other kinds are compared in memory/layers.
 func TestWindowOptions(t *testing.T) {
 	_, section, _ := strings.Cut(readFile(t, "layers.md"), "\n## history_window\n")
 	section, _, _ = strings.Cut(section, "\n## ")
@@ -99,7 +98,7 @@ func selfSigned(t *testing.T) string {
 	return file
 }
 
-// snippets says what runs each fenced block of the guides: a test, or why none can.
+// snippets names the test that runs each fenced block of the guides, or why it cannot run.
 var snippets = []struct{ page, language, by string }{ //nolint:gochecknoglobals // a table
 	{"../README.md", "sh", "TestReadmeCommands"},
 	{"../README.md", "js", "TestReadmeProgram"},
@@ -240,7 +239,8 @@ func firstText(e ast.Expr) (texts []string) {
 	return texts
 }
 
-// TestUpstreamTexts: what troubleshooting.md says that upstreams say is what the scripted ones say, which have it from real ones.
+// TestUpstreamTexts: upstream errors quoted in troubleshooting.md are in test/scripted, which has them from real
+// servers.
 func TestUpstreamTexts(t *testing.T) {
 	files, err := filepath.Glob("../test/scripted/*.go")
 	if err != nil {
@@ -273,7 +273,7 @@ func TestUpstreamTexts(t *testing.T) {
 	}
 }
 
-// TestReadmeNumbers: the measured numbers of the README are those of the pages that it links to.
+// TestReadmeNumbers: the measured numbers in the README equal those on the linked pages.
 func TestReadmeNumbers(t *testing.T) {
 	readme := readFile(t, "../README.md")
 	number := func(text, pattern string) float64 {

@@ -24,7 +24,7 @@ import (
 // packages are the SDKs for Node, from the lock file that the end-to-end tests have.
 const packages = "../test/e2e/testdata/node/node_modules"
 
-// known is what the scripted model answers once it was told a name in the session, and unknown in any other session.
+// known is the scripted model's answer once the session has a name, and unknown its answer in any other session.
 const (
 	known   = "Your name is Ada."
 	unknown = "I do not know your name."

@@ -10,7 +10,7 @@ import (
 	"remora/test/kit"
 )
 
-// What the chart writes into its ConfigMap is what the program reads, with the variables that the pod has.
+// The program accepts the chart's ConfigMap, with the pod's variables.
 func TestProxyUnderstandsWhatIsRendered(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

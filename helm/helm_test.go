@@ -17,7 +17,7 @@ import (
 
 const (
 	chart = "remora"
-	// kubernetes is what the schemas in testdata are of.
+	// kubernetes is the version of the schemas in testdata.
 	kubernetes = "1.36.3"
 )
 
@@ -96,7 +96,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// What is rendered is what was reviewed, and is what Kubernetes understands, to the last member.
+// The rendered chart equals the reviewed one, and fits the schemas of Kubernetes to the last member.
 func TestRendering(t *testing.T) {
 	t.Parallel()
 	for _, values := range valueSets(t) {
@@ -270,7 +270,7 @@ func TestSecretsStayOutOfTheConfigMap(t *testing.T) {
 	}
 }
 
-// A password that nobody gave is the same wherever it is needed.
+// A generated password is the same everywhere.
 func TestMadeUpSecretsAgree(t *testing.T) {
 	t.Parallel()
 	out, err := render(t, "--set", "redis.enabled=true")

@@ -14,7 +14,7 @@ import (
 	"remora/test/kit"
 )
 
-// collector keeps what is exported to it.
+// collector stores the data exported to it.
 type collector struct {
 	mu     sync.Mutex
 	sent   bytes.Buffer

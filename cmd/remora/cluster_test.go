@@ -16,8 +16,9 @@ import (
 	"remora/test/kit"
 )
 
-// TestClusterLosesOneMaster: while one of three masters is away, the sessions of the others are remembered under load,
-// those of its own are served without memory, and the proxy is ready. When it is back, every session has all of its turns.
+// TestClusterLosesOneMaster: while one of three masters is away, sessions on the others keep their memory under load,
+// its own sessions are served without memory, and the proxy is ready. When it is back, every session has all of its
+// turns.
 func TestClusterLosesOneMaster(t *testing.T) {
 	t.Parallel()
 	const sessions = 24

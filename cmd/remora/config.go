@@ -83,7 +83,7 @@ func (c *Config) checkModels() error {
 	return errors.Join(errs...)
 }
 
-// upstreams are the providers, without what is done when they fail.
+// upstreams returns the providers' options, without retries and fallbacks.
 func (c *Config) upstreams() []providers.Options {
 	list := make([]providers.Options, len(c.Providers))
 	for i := range list {
@@ -143,7 +143,7 @@ func (c *Config) shape(m *modelSet) memory.Shape {
 	return s
 }
 
-// differs names the keys of which only a restart takes over what is new.
+// differs names the changed keys that need a restart.
 func (c *Config) differs(other Config) []string {
 	keys := []string{}
 	for _, s := range []struct {
@@ -225,7 +225,7 @@ func (o *memoryOptions) checkIndex() error {
 	return nil
 }
 
-// promptCache says how the beginning of views is kept the same.
+// promptCache configures the pinned prefix of views.
 type promptCache struct {
 	Enabled          bool `mapstructure:"enabled"`
 	view.PromptCache `mapstructure:",squash"`

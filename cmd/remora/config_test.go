@@ -29,7 +29,7 @@ func loadFile(t *testing.T, file string, environ ...string) (Config, error) {
 	return c, err
 }
 
-// What config.yaml documents is what the packages take for themselves, wherever they are used without it.
+// The defaults in config.yaml equal the packages' own defaults.
 func TestDefaultsAreThoseOfThePackages(t *testing.T) {
 	t.Parallel()
 	c, err := load("", nil, nil)

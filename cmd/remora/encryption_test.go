@@ -149,7 +149,7 @@ func TestOtherKeyOfAnAbsentStore(t *testing.T) {
 	d.proxy.Logged("set aside", 1)
 }
 
-// TestSpoolOfAnotherKey: turns in the spool that cannot be opened keep nobody from memory, are told of, and are not lost.
+// TestSpoolOfAnotherKey: spooled turns that cannot be decrypted do not stop memory, are logged, and are not lost.
 func TestSpoolOfAnotherKey(t *testing.T) {
 	t.Parallel()
 	up := startUpstream(t)

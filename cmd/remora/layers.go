@@ -32,7 +32,7 @@ type configuredLayer struct {
 	embeddings semanticrecall.Embeddings // of the kind that has them
 }
 
-// layerOptions are what every kind of layer has.
+// layerOptions are common to all kinds of layers.
 type layerOptions struct {
 	ID          string         `mapstructure:"id"`
 	Name        string         `mapstructure:"name"`
@@ -55,7 +55,7 @@ type modelOptions struct {
 	Model    string `mapstructure:"model"`    // empty: the layer has none
 }
 
-// check returns what is wrong with the options, prefixed with their path in the configuration.
+// check returns the problems of the options, prefixed with their path in the configuration.
 func (o modelOptions) check(path string, upstreams []providers.Options) error {
 	known := func(p providers.Options) bool { return p.Name == o.Provider || p.Kind == o.Provider }
 	switch {
@@ -92,7 +92,7 @@ func schemaOfLayer(entry map[string]any) *node {
 	return n
 }
 
-// decodeLayers reads every entry by its kind and adds to found what is wrong with it.
+// decodeLayers reads every entry by its kind and adds its problems to found.
 func decodeLayers(entries []openEntry, found *problems) layerConfig {
 	var l layerConfig
 	names := layerKindNames()
@@ -127,7 +127,7 @@ func layerKindNames() []string {
 	return names
 }
 
-// decodeLayer reads the kind's own options, and those that every layer has.
+// decodeLayer reads the kind's own options, and the common ones.
 func decodeLayer(path string, k layers.Kind, entry openEntry, l *layerConfig) problems {
 	common, own := openEntry{}, openEntry{}
 	shared := schemaOf(reflect.TypeFor[layerOptions]()).fields
@@ -213,7 +213,7 @@ func (l layerConfig) check(upstreams []providers.Options) error {
 	}
 	_, err := pipeline.New(list, pipeline.Options{})
 	for _, e := range flatten(err) {
-		// The pipeline counts layers by themselves, without those that are none, such as the window.
+		// The pipeline numbers only its own layers, without the window.
 		text := e.Error()
 		for i, c := range l.list {
 			if rest, ok := strings.CutPrefix(text, fmt.Sprintf("layers[%d]", i)); ok {

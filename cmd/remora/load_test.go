@@ -252,7 +252,7 @@ func TestEnvironmentNamesAreUnambiguous(t *testing.T) {
 	}
 }
 
-// FuzzConfigFile: no file makes the loader panic, and whatever it accepts has no problem left unsaid.
+// FuzzConfigFile: no file makes the loader panic, and an accepted one has no unreported problem.
 func FuzzConfigFile(f *testing.F) {
 	f.Add("server: {listen: ':1'}")
 	f.Add("server::listen: 5\n? [a]\n: b\n")

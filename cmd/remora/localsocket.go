@@ -27,7 +27,7 @@ import (
 
 const (
 	backupPath = "/v1/backup"
-	// archivePath takes an archiveCall, with what is to be imported behind it.
+	// archivePath takes an archiveCall, followed by the data to import.
 	archivePath = "/v1/archive"
 	// archiveFault is the trailer with what went wrong after the answer began.
 	archiveFault = "X-Fault"
@@ -158,7 +158,7 @@ func listenPrivately(path string) (net.Listener, error) {
 	return net.Listen("unix", path)
 }
 
-// unstalled aborts an answer whose client does not read it.
+// unstalled aborts an answer that its client does not read.
 type unstalled struct {
 	w     io.Writer
 	wire  *http.ResponseController

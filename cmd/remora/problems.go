@@ -68,7 +68,7 @@ func (p *problems) addDecodeErrors(path string, err error) {
 	}
 }
 
-// addKeyed adds errors that begin with their key: "budget.min: want ...". It adds each once, and none whose key was
+// addKeyed adds errors that begin with their key: "budget.min: want ...". It adds each once, and skips keys that were
 // reported before.
 func (p *problems) addKeyed(path string, err error) {
 	known := slices.Clone(*p)
@@ -81,7 +81,7 @@ func (p *problems) addKeyed(path string, err error) {
 	}
 }
 
-// from appends the origin to problems of values from variables and flags, and the line to those of the file.
+// from appends the origin to problems of values from variables and flags, and the line to problems of the file.
 func (p problems) from(origins map[string]string, lines keyLines) problems {
 	for i := range p {
 		elsewhere := false

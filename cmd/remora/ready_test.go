@@ -25,8 +25,7 @@ func (filled) Drain(context.Context, func([]byte) error) error { return nil }
 func (filled) Adopt(func([]byte)) (spool.Adopted, error)       { return spool.Adopted{}, nil }
 func (f filled) Len() (records int, bytes int64)               { return 1, f.bytes }
 
-// TestReady: a process is ready while what it is told is kept, or, with memory.on_store_error closed, while the store
-// answers.
+// TestReady: a process is ready while it can keep turns or, with memory.on_store_error closed, while the store answers.
 func TestReady(t *testing.T) {
 	t.Parallel()
 	away, denied := errors.New("connection refused"), fmt.Errorf("%w: WRONGPASS", cache.ErrDenied)

@@ -36,7 +36,7 @@ type serveFlags struct {
 	checks                   bool
 }
 
-// add gives a command the flags that say what is served.
+// add gives a command the flags of a server.
 func (s *serveFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&s.config, "config", "", "read `FILE` over the built-in defaults")
 	cmd.Flags().StringVar(&s.listen, "listen", "", "serve on `ADDR` instead of server.listen")

@@ -193,7 +193,7 @@ func warnOfSpool(w io.Writer, dir string) {
 	}
 }
 
-// observed is a store whose operations are measured.
+// observed is a store with metrics for its operations.
 type observed struct {
 	cache.Store
 	telemetry *telemetry.Telemetry

@@ -12,8 +12,8 @@ import (
 	"remora/test/scripted/script"
 )
 
-// TestSummaryThroughTheFrontDoor has a client that sends only what is new, until its history no longer fits: what falls
-// out is summarised by overflow_model with the caller's key, once, and that is still known after a restart.
+// TestSummaryThroughTheFrontDoor has a client that sends only new items, until its history no longer fits:
+// overflow_model summarises the left out part with the caller's key, once, and the summary survives a restart.
 func TestSummaryThroughTheFrontDoor(t *testing.T) {
 	t.Parallel()
 	up, err := scripted.Start(scripted.Options{Respond: func(p scripted.Prompt) (scripted.Answer, bool) {

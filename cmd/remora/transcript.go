@@ -33,7 +33,7 @@ type transcriptFlags struct {
 	drains          bool // turns that wait in the spool are written first
 }
 
-// owner selects the tenant whose sessions are read: at most one field is set. None means callers without a credential.
+// owner selects the tenant to read: at most one field is set. None means callers without a credential.
 type owner struct{ key, keyEnv, tenant string }
 
 func newTranscriptCommand(p process) *cobra.Command {
@@ -100,7 +100,7 @@ func newTranscriptCommand(p process) *cobra.Command {
 	return cmd
 }
 
-// archiveCall is what a command wants of an archive. As JSON it is also what one asks of a running proxy.
+// archiveCall is one operation on an archive. As JSON it is also the request to a running proxy.
 type archiveCall struct {
 	Do       string `json:"do"` // one of the do constants
 	Tenant   string `json:"tenant"`
@@ -385,7 +385,7 @@ func listSessions(ctx context.Context, a archive) error {
 	return out.Flush()
 }
 
-// printText prints one line for each item: its number, its role, the beginning of its text, and what is special about it.
+// printText prints one line for each item: its number, its role, the beginning of its text, and its marks.
 func printText(ctx context.Context, a archive, s memory.Scope) error {
 	out := bufio.NewWriter(a.out)
 	err := a.memory.Walk(ctx, s, func(l memory.Line) error {
@@ -400,7 +400,7 @@ func printText(ctx context.Context, a archive, s memory.Scope) error {
 	return errors.Join(err, out.Flush())
 }
 
-// marks lists what is special about an item: hidden, on a side branch and the like.
+// marks lists the marks of an item: hidden, on a side branch and the like.
 func marks(l *memory.ItemLine) string {
 	var b strings.Builder
 	for _, m := range []struct {

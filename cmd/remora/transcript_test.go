@@ -103,7 +103,7 @@ func (d *desk) run(code int, stdin string, args ...string) (stdout, stderr strin
 	return out.String(), log.String()
 }
 
-// prints wants what is printed to be equal to want.
+// prints checks the command's output.
 func (d *desk) prints(want string, args ...string) {
 	d.t.Helper()
 	if got, _ := d.run(0, "", args...); got != want {
@@ -278,7 +278,7 @@ func TestTranscriptDelete(t *testing.T) {
 	}
 }
 
-// TestForget: all sessions of a resource are gone with what was learnt from them, and those of others stay.
+// TestForget: all sessions of a resource are deleted with everything learnt from them, and other sessions stay.
 func TestForget(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)

@@ -12,7 +12,7 @@ import (
 	"remora/test/kit"
 )
 
-// oddly is an upstream whose answers no layer can read. To a background request it says that the answer is still to come.
+// oddly is an upstream whose answers no layer can read. A background request gets an answer that is still pending.
 func oddly(t *testing.T, offered *atomic.Bool) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -90,7 +90,8 @@ func TestUnreadableAnswerIsPaidOnce(t *testing.T) {
 	}
 }
 
-// TestUnreadableAnswerIsNotJudged: where a rule judges, what cannot be read is no answer, nor is what comes later.
+// TestUnreadableAnswerIsNotJudged: where a rule judges, an unreadable answer is refused, and so is a background
+// request.
 func TestUnreadableAnswerIsNotJudged(t *testing.T) {
 	t.Parallel()
 	var offered atomic.Bool

@@ -18,7 +18,7 @@ type conn struct {
 	r   *bufio.Reader
 }
 
-// reply is what is kept of an answer.
+// reply is the measured part of an answer.
 type reply struct {
 	status int
 	first  time.Time // when its first byte came

@@ -31,7 +31,7 @@ const (
 	flatStep     = 200
 )
 
-// flatness is what a habit costs per turn.
+// flatness is the cost of a habit per turn.
 type flatness struct {
 	Variant    string  `json:"variant"`
 	Habit      string  `json:"habit"`

@@ -38,7 +38,7 @@ func (c *crew) close() {
 	}
 }
 
-// tally is what a run of requests came to.
+// tally sums up a run of requests.
 type tally struct {
 	latencies []time.Duration
 	elapsed   time.Duration
@@ -52,7 +52,7 @@ func (t *tally) merge(from tally) {
 	t.forgotten += from.forgotten
 }
 
-// check counts what is wrong with an answer.
+// check counts the errors of an answer.
 func (t *tally) check(r *reply, named bool) {
 	switch {
 	case r.status != 200:
@@ -213,7 +213,7 @@ func (cl *caller) listen(idle chan<- *caller) error {
 	}
 }
 
-// streamTally is what streamed answers came to.
+// streamTally sums up streamed answers.
 type streamTally struct {
 	tally
 	firstByte []time.Duration

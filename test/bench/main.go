@@ -108,7 +108,7 @@ func compare(ctx context.Context, o options, progress io.Writer) (b *bench, err 
 	return b, b.run(ctx)
 }
 
-// bench is one run: what is loaded, and what came out.
+// bench is one run: its load and its results.
 type bench struct {
 	lab      *lab
 	plan     plan

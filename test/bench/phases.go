@@ -47,7 +47,7 @@ const (
 	bigRate       = 100
 )
 
-// plan says how long each phase takes.
+// plan sets the duration of each phase.
 type plan struct {
 	rounds       int
 	warm         time.Duration // before each phase that measures
@@ -113,7 +113,7 @@ func (t *trial) crew(n int, said *dialogue, turns []span, sessions int) (*crew, 
 	return newCrew(t.in.addr, talkers)
 }
 
-// begin notes the CPU time so far; used is what a request of n has cost since then, in seconds.
+// begin records the CPU time so far; used returns the CPU time per request of n since then, in seconds.
 func (t *trial) begin() { t.cpu0, t.st0 = t.in.proc.cpu(), t.in.store.cpu() }
 
 func (t *trial) used(n int) (proxy, store float64) {
@@ -164,8 +164,8 @@ func (t *trial) fullSpeed() error {
 	return t.verify(c)
 }
 
-// verify counts what is stored of some sessions that were just played: it asks for the stored history to be put
-// before one new message, and X-Memory tells how many items came together.
+// verify counts the stored items of some sessions that were just played: it requests the stored history before one new
+// message, and X-Memory has the number of items.
 func (t *trial) verify(c *crew) error {
 	if !t.variant.named {
 		return nil
@@ -284,7 +284,7 @@ func (t *trial) big() error {
 		return err
 	}
 	defer c.close()
-	// The first turn of each session brings 399 items; what is measured are the turns that follow.
+	// The first turn of each session brings 399 items; only the later turns are measured.
 	if _, err := c.closedLoop(0, t.plan.bigSessions); err != nil {
 		return err
 	}

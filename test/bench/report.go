@@ -30,7 +30,7 @@ func atMost(limit float64, unit, name string, value float64) target {
 	return target{name, value, strings.TrimSpace(fmt.Sprintf("at most %g %s", limit, unit)), value <= limit}
 }
 
-// targets are those for which the run has figures.
+// targets returns the targets that the run has figures for.
 func (b *bench) targets() []target {
 	r := b.results
 	over := func(v string, m measure) float64 { return r.compared(v, bare, m, difference) }
@@ -242,7 +242,7 @@ func quantile(sorted []float64, share float64) float64 {
 	return sorted[min(max(i, 0), len(sorted)-1)]
 }
 
-// median leaves out what is not a number.
+// median ignores NaN.
 func median(values []float64) float64 {
 	v := slices.DeleteFunc(slices.Clone(values), math.IsNaN)
 	slices.Sort(v)

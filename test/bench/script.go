@@ -7,7 +7,7 @@ import (
 )
 
 // dialogue is a conversation as a client resends it: message 0 is the user's, message 1 the answer, and so on. The
-// system message stands before whatever part of it a body holds.
+// system message stands before any part of it.
 type dialogue struct {
 	head []byte // of the body, up to the first message
 	all  []byte // the messages, each with a comma before it
@@ -39,7 +39,7 @@ const smallTurns = 4
 // smallDialogue has turns whose bodies are 0.4 KB on average: 1 to 7 messages.
 func smallDialogue() *dialogue { return newDialogue(2*smallTurns+2, answerText, number) }
 
-// streamDialogue is one whose answers are streams of so many chunks.
+// streamDialogue has answers that are streams of so many chunks.
 func streamDialogue(chunks int) *dialogue {
 	d := newDialogue(2*smallTurns+2, strings.Repeat(streamWord, chunks), number)
 	d.head = append([]byte(`{"stream":true,`), d.head[1:]...)
@@ -51,8 +51,7 @@ const (
 	bigTurns    = 4 // measured turns of one session; the first one, before them, brings the history
 )
 
-// bigDialogue has bodies of 256 KB with about 400 messages, whose texts hold what texts hold: escapes and more than
-// ASCII.
+// bigDialogue has bodies of 256 KB with about 400 messages, whose texts have escapes and non-ASCII characters.
 func bigDialogue() *dialogue {
 	line := `func f(x int) error {\n\treturn fmt.Errorf(\"größer als %d: %w\", x, err) // siehe \u00a7 4\n}\n`
 	return newDialogue(bigMessages+2*bigTurns+2, answerText, func(i int) string {

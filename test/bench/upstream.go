@@ -13,7 +13,7 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// answerText is what the model of the benchmark says, always; the next turn of a session echoes it.
+// answerText is every answer of the benchmark's model; the next turn of a session echoes it.
 const answerText = "Noted. I keep it for as long as we talk, and say it again whenever you ask."
 
 // answerBody has the size and the members of a short answer of a real API: 0.4 KB.
@@ -22,7 +22,7 @@ const answerBody = `{"id":"chatcmpl-B0000000000000000000000000000","object":"cha
 	`","refusal":null},"finish_reason":"stop"}],"usage":{"prompt_tokens":90,"completion_tokens":20,` +
 	`"total_tokens":110},"system_fingerprint":"fp_0000000000"}`
 
-// streamWord is what each piece of a stream says.
+// streamWord is the text of each piece of a stream.
 const streamWord = "again, "
 
 const (

@@ -34,7 +34,7 @@ type variant struct {
 	start starter
 }
 
-// starter starts an instance of a variant, whose files go below dir.
+// starter starts an instance of a variant, with its files below dir.
 type starter func(ctx context.Context, l *lab, dir string) (*instance, error)
 
 // instance is a variant that runs.
@@ -46,7 +46,7 @@ type instance struct {
 	startup time.Duration
 }
 
-// lab is what all variants of a run share.
+// lab is shared by all variants of a run.
 type lab struct {
 	dir      string // temporary, gone after the run
 	self     string // this program
@@ -101,7 +101,7 @@ func newLab(ctx context.Context, dir string, o options) (*lab, error) {
 	return l, nil
 }
 
-// variants are those that this machine can run.
+// variants returns the variants that this machine can run.
 func (l *lab) variants() []variant {
 	all := []variant{{name: direct, start: startDirect}}
 	if _, err := exec.LookPath("nginx"); err == nil {

@@ -66,7 +66,7 @@ func newUpstream(t *testing.T, pace func(text string) time.Duration) *httptest.S
 	return srv
 }
 
-// answerTo is what the model answers to a text.
+// answerTo is the model's answer to a text.
 func answerTo(text string) string { return "re:" + text }
 
 // atOnce is the pace of a model that answers at once.
@@ -141,7 +141,7 @@ type refusal struct {
 
 func (r *refusal) Error() string { return fmt.Sprintf("status %d: %s", r.status, r.body) }
 
-// epoch is what the times in reports are counted from.
+// epoch is the zero of the times in reports.
 var epoch = time.Now()
 
 // turn asks once. An error means that the client did not see the end of the answer.

@@ -18,7 +18,7 @@ import (
 	"remora/proxy"
 )
 
-// archive reads what is stored. No proxy may have the store open if it is a file.
+// archive reads the store. If the store is a file, no proxy may have it open.
 type archive struct {
 	t      *testing.T
 	memory *memory.Memory
@@ -103,7 +103,7 @@ func (s stored) places(seqs []uint64) (at []item) {
 	return at
 }
 
-// texts are those of the user, on all lines.
+// texts returns the user's texts, on all lines.
 func (s stored) texts() (all []string) {
 	for _, seq := range slices.Sorted(maps.Keys(s.items)) {
 		if it := s.items[seq]; it.JSON.Role == "user" {
@@ -122,7 +122,7 @@ func (s stored) line(end uint64) map[uint64]int {
 	return depth
 }
 
-// wrongs is what is wrong with the turns that clients saw the end of.
+// wrongs counts the errors in turns whose end a client saw.
 type wrongs struct {
 	lost       int // not stored, or without its answer
 	doubled    int // stored more than once, over all lines
@@ -170,7 +170,7 @@ func (w *wrongs) judge(t *testing.T, allowed int) {
 	}
 }
 
-// check compares what clients saw with what is stored: every turn once, in the client's order. The turns of a client
+// check compares the clients' turns with the stored ones: every turn once, in the client's order. The turns of a client
 // that shares its session with others and resends its own history are a branch; all others are on the head line.
 func (a *archive) check(clients []*talker) (w wrongs) {
 	a.t.Helper()

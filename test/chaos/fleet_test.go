@@ -181,15 +181,15 @@ func (a *answer) Close() error {
 	return a.ReadCloser.Close()
 }
 
-// kill ends the replica at once, whatever it is doing.
+// kill ends the replica at once, at any point of its work.
 func (r *replica) kill() {
 	r.kills.Add(1)
 	r.Kill()
 	r.kills.Add(1)
 }
 
-// retire sends the replica no more requests, and returns when those that were sent have reached it: Kubernetes takes a pod
-// out of its Service before it sends SIGTERM, and the chart's preStop is the time that this takes.
+// retire sends the replica no more requests, and returns when the ones already sent have reached it: Kubernetes takes a
+// pod out of its Service before it sends SIGTERM, and the chart's preStop waits for that.
 func (r *replica) retire(t *testing.T) {
 	t.Helper()
 	r.away.Store(true)

@@ -21,8 +21,8 @@ func TestTwoProxies(t *testing.T) {
 	clients := newTalkers(f.client(), clientCount)
 	for i, c := range clients {
 		if i%4 == 0 {
-			// Those who share a session have the same habit: what one that sends only what is new sees before its
-			// items is the line that was continued last.
+			// Clients that share a session have the same habit: one that sends only new items sees before them the line
+			// that was continued last.
 			c.session, c.onlyNew = fmt.Sprintf("shared%d", i%16), i%8 == 0
 		}
 	}

@@ -24,7 +24,7 @@ func scale(short, long int) int {
 	return short
 }
 
-// row is what came out of a scenario.
+// row is the result of a scenario.
 type row struct {
 	calls, failed, turns int
 	degraded             int // answers that say so

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// patience bounds every wait for something that must happen. It is long because tests share few cores, and because
-// Sentinels that stood still promote nobody for half a minute.
+// patience limits every wait for something that must happen. It is long because tests share few cores, and because
+// Sentinels that were stopped elect no master for half a minute.
 const patience = 4 * time.Minute
 
 // eventually polls until f returns nil.
@@ -47,7 +47,7 @@ type crowd struct {
 	all []*talker // everybody who ever did
 	// pace is how much time a client takes for a turn at least.
 	pace time.Duration
-	// excused says whether a call that failed did not fail because of Remora. Calls that a killed process had are not even
+	// excused reports whether a call failed for a reason other than Remora. Calls to a killed process are not even
 	// counted.
 	excused func(c *talker, err error) bool
 
@@ -86,8 +86,8 @@ func (c *crowd) talk(turns int) {
 	wg.Wait()
 }
 
-// converse has turns of one client. One whose conversation grew long goes on with a new one, so that the load stays
-// one of many small requests.
+// converse plays turns of one client. A client whose conversation has grown long begins a new one, so that the load
+// stays many small requests.
 func (c *crowd) converse(i, turns int) {
 	for done := 0; done < turns; {
 		if len(c.now[i].messages) >= 100 {
@@ -188,10 +188,10 @@ func (c *crowd) unmarked(after time.Duration) string {
 	return "Views that missed a turn and did not say so were made " + strings.Join(stretches, " and ") + " after it was cut off."
 }
 
-// see lets every client talk until its memory is in order, and so until those that send only what is new have seen all
-// of their turns in a view. These calls are not counted: how many it takes depends on the machine. They come at longer and
-// longer intervals, since a replica that has turns of a session on its disk writes the next ones there, too: on a machine that
-// is busy enough, clients that never pause would fill the disk faster than one worker empties it.
+// see lets every client talk until its memory is in order, which for a client that sends only new items means until it
+// has seen all of its turns in a view. These calls are not counted: their number depends on the machine. They come at
+// growing intervals, since a replica that has turns of a session on its disk writes the next ones there, too: on a busy
+// machine, clients that never pause would fill the disk faster than one worker empties it.
 func (c *crowd) see() {
 	c.t.Helper()
 	var wg sync.WaitGroup
@@ -214,7 +214,7 @@ func (c *crowd) see() {
 	wg.Wait()
 }
 
-// finish compares what is stored with what the clients saw, and reports.
+// finish compares the stored turns with the clients', and reports.
 func (c *crowd) finish(scenario string, a *archive) {
 	c.t.Helper()
 	w := a.check(c.all)
@@ -254,7 +254,7 @@ func crowdSize() int { return scale(12, 32) }
 // trouble is something that happens to a fleet or its store in the middle of a load, and ends again.
 type trouble struct {
 	scenario string
-	// begin and end, if any, are those of a trouble of the store, of which answers must tell.
+	// begin and end, if any, begin and end a fault of the store, which answers must report.
 	begin, end func()
 	// meanwhile, if any, is done again and again while the trouble lasts.
 	meanwhile func()

@@ -36,7 +36,7 @@ var callsOfResponses = map[byte]string{
 	'T': `"type":"tool_search_output","execution":"client","tools":[]`,
 }
 
-// items are what some words spell.
+// items returns the items that words spell.
 func (w words) items(t *testing.T, text string) (items []json.RawMessage) {
 	t.Helper()
 	roles := map[byte]string{'u': "user", 'a': "assistant", 's': "system", 'd': "developer"}
@@ -252,8 +252,8 @@ func TestPairsApartOfEveryKind(t *testing.T) {
 	}
 }
 
-// TestMendedHistoriesKeepThePrefix: what is put in order or left out of a history is so in all later requests, whichever habit
-// the client has. Each begins with what upstream was sent before, byte for byte, so that its prompt cache is used.
+// TestMendedHistoriesKeepThePrefix: a history that was reordered or shortened stays so in all later requests, for
+// clients of both habits. Each request begins with the bytes sent before, so that the prompt cache is used.
 func TestMendedHistoriesKeepThePrefix(t *testing.T) {
 	t.Parallel()
 	g := startGate(t, "", scripted.Options{})
@@ -295,8 +295,8 @@ func TestMendedHistoriesKeepThePrefix(t *testing.T) {
 	g.sound(t)
 }
 
-// TestAnyOrderIsAccepted: whatever order calls, results, reasoning and messages are in, upstream finds nothing wrong with what
-// it is sent, at first and when the history is resent or goes on.
+// TestAnyOrderIsAccepted: for any order of calls, results, reasoning and messages, upstream accepts every request, at
+// first and when the history is resent or goes on.
 func TestAnyOrderIsAccepted(t *testing.T) {
 	t.Parallel()
 	g := startGate(t, "", scripted.Options{})

@@ -13,7 +13,7 @@ import (
 	"remora/memory"
 )
 
-// conversation is what a session said, read from the client's side of the wire without the code under test.
+// conversation is the content of a session, read from the client's side of the wire without the code under test.
 type conversation struct {
 	line   []string // the items of the conversation in order, as facts
 	others []string // answers that it did not go on with: further choices, branches
@@ -47,7 +47,7 @@ func remembered(r *message) bool {
 	return kind && r.header("X-Session-Id") != ""
 }
 
-// requestBody is what of a request's body makes the conversation.
+// requestBody has the members of a request's body that make the conversation.
 type requestBody struct {
 	Messages           []json.RawMessage `json:"messages"`
 	Input              json.RawMessage   `json:"input"`
@@ -197,7 +197,7 @@ func chatAnswer(t *testing.T, body []byte, events []json.RawMessage) [][]string 
 	return out
 }
 
-// merge adds a delta: texts grow, lists grow by index, the rest is replaced. It is what OpenAI documents for deltas.
+// merge adds a delta, as OpenAI documents it: texts grow, lists grow by index, the rest is replaced.
 func merge(into, delta map[string]any) {
 	for k, v := range delta {
 		switch v := v.(type) {
@@ -228,8 +228,8 @@ func merge(into, delta map[string]any) {
 	}
 }
 
-// facts says what an item of either dialect means, one line for a text, a call, a result: a spelling in which an
-// answer, its echo by any client and its copy in the store are equal. References stand for items that are there.
+// facts describes an item of either dialect, one line for a text, a call, a result: an answer, its echo by any client
+// and its stored copy have equal facts. References stand for items that are there.
 func facts(t *testing.T, raw json.RawMessage) []string {
 	t.Helper()
 	var it struct {

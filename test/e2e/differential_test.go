@@ -26,7 +26,7 @@ const (
 // outcome is all that can be seen of a run of the scenarios.
 type outcome struct {
 	records map[string]record
-	// client is what passed between SDK and proxy, upstream what passed between proxy and upstream.
+	// client is the traffic between SDK and proxy, upstream the traffic between proxy and upstream.
 	client, upstream []exchange
 	faults           []string
 	proxy            *proxy
@@ -62,7 +62,7 @@ var (
 	directRun  outcome
 )
 
-// withoutProxy is what all scenarios give without a proxy. They run once for all tests.
+// withoutProxy returns the results of all scenarios without a proxy. They run once for all tests.
 func withoutProxy(t *testing.T) outcome {
 	t.Helper()
 	directOnce.Do(func() { directRun = play(t, direct, setup{}) })
@@ -90,14 +90,14 @@ func allOf(names []string, f func(string) bool) bool {
 	return !slices.ContainsFunc(names, func(n string) bool { return !f(n) })
 }
 
-// repaired are the scenarios whose history is faulty on purpose: with a session, Remora repairs it.
+// repaired are the scenarios with a history that is faulty on purpose: with a session, Remora repairs it.
 var repaired = []string{"faults.orphanChat", "faults.orphanResponses"}
 
-// brokenBody is the scenario whose answer breaks off in a body that is not streamed. With a session such an answer is
-// held until it is committed, so that its client can be told by a status what others see as a broken connection.
+// brokenBody is the scenario with an answer that breaks off in a body that is not streamed. With a session such an
+// answer is held until it is committed, so its client gets a status instead of a broken connection.
 const brokenBody = "faults.cutBody"
 
-// TestSameResults is the promise to a user of an SDK: whatever the API gives, the proxy gives, with a session and
+// TestSameResults is the promise to a user of an SDK: the proxy gives the same results as the API, with a session and
 // without one.
 func TestSameResults(t *testing.T) {
 	want := withoutProxy(t)

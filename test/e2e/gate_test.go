@@ -64,7 +64,7 @@ func (g *gate) do(t *testing.T, method, path, body string, headers ...string) re
 	return r
 }
 
-// read is ask for an answer that may be cut off: the error is what the client gets behind its last byte.
+// read is ask for an answer that may be cut off: the error is the client's error behind the last byte.
 func (g *gate) read(t *testing.T, path, body string, headers ...string) (reply, error) {
 	t.Helper()
 	return g.try(t, http.MethodPost, path, body, headers...)
@@ -146,7 +146,7 @@ func (d dialect) body(t *testing.T, text string) string {
 	return string(encode(t, b))
 }
 
-// facts are what an answer says, in the spelling of facts, with the ids of calls left out.
+// facts returns the facts of an answer, without the ids of calls.
 func (d dialect) facts(t *testing.T, r reply) []string {
 	t.Helper()
 	e := exchange{req: message{start: "POST /v1/" + d.path + " HTTP/1.1"}, resp: message{body: []byte(r.body)}}

@@ -21,7 +21,7 @@ import (
 	"github.com/openai/openai-go/v3/shared"
 )
 
-// goContext is what a scenario of openai-go gets.
+// goContext is the argument of a scenario of openai-go.
 type goContext struct {
 	ctx    context.Context
 	client openai.Client
@@ -182,7 +182,7 @@ func plain(t *testing.T, v any) any {
 	return out
 }
 
-// describe is what a program can learn of an error, without the port of this run.
+// describe returns the public part of an error, without the port of this run.
 func describe(err error) any {
 	d := map[string]any{
 		"type":    fmt.Sprintf("%T", err),

@@ -12,7 +12,7 @@ import (
 	"remora/test/scripted/script"
 )
 
-// step is one request of a history, as the client sends it: only what is new.
+// step is one request of a history, as the client sends it: with only the new items.
 type step struct {
 	to      string // provider "a" or "b"; behind a slash another of its models
 	chat    bool
@@ -60,7 +60,7 @@ func (h history) String() string {
 	return strings.Join(names, ", ")
 }
 
-// kindsOfAnswers are what models say, by the kind that a step names.
+// kindsOfAnswers are answers of models, by the kind that a step names.
 var kindsOfAnswers = map[string]scripted.Answer{
 	"plain":       {Text: "It is sunny."},
 	"thought":     {Reasoning: "Hm.", Text: "It is sunny."},
@@ -99,7 +99,7 @@ func answerKind(p scripted.Prompt) (scripted.Answer, bool) {
 // hasCalls reports whether the client has to send results next.
 func hasCalls(kind string) bool { return len(kindsOfAnswers[kind].Calls) > 0 }
 
-// followUps are what comes behind the first answer: on the same provider with and without store, on another model, on the
+// followUps are the steps after the first answer: on the same provider with and without store, on another model, on the
 // other provider and back, and in the other dialect.
 func followUps(s step) []history {
 	to := func(provider string, chat bool, store string) step {
@@ -217,9 +217,9 @@ type given struct {
 	calls []string          // ids
 }
 
-// TestStoredHistoriesAreAccepted plays histories in which each request sends only what is new, so that the proxy puts
-// before it what was answered earlier, under other conditions than those of the new request. No upstream may refuse any of
-// them; what it can still use has to come back to it; and nothing of one provider's may reach the other.
+// TestStoredHistoriesAreAccepted plays histories whose requests have only the new items, so that the proxy puts earlier
+// answers before them, which were made under other conditions. No upstream may refuse any of them; items that it can
+// still use have to come back to it; and nothing of one provider may reach the other.
 func TestStoredHistoriesAreAccepted(t *testing.T) {
 	t.Parallel()
 	g := startGates(t, "")

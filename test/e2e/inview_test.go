@@ -8,8 +8,8 @@ import (
 	"remora/test/scripted"
 )
 
-// TestStatementsOfTheViewAreNotTold: an observation is told where the message that it came from is not in the request: in
-// another session, and in its own once the window has cut the message off. Clients resend their history or send what is new.
+// TestStatementsOfTheViewAreNotTold: an observation is recalled if its message is not in the request: in another
+// session, and in its own once the window has cut the message off. Clients have both habits.
 func TestStatementsOfTheViewAreNotTold(t *testing.T) {
 	t.Parallel()
 	g := startGate(t, "[{kind: history_window, max_items: 4, evict_batch: 1}, {kind: observational_memory}]", scripted.Options{})

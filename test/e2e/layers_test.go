@@ -27,7 +27,7 @@ var taken = []string{
 	"go.notes", "go.notesStream", "go.notesResponses", "go.notesResponsesStream",
 }
 
-// said is what an SDK gives of one answer.
+// said is an SDK's result of one answer.
 type said struct {
 	Text  string      `json:"text"`
 	Calls [][2]string `json:"calls"`
@@ -44,8 +44,8 @@ var clientSees = []said{
 	{"Bye.", [][2]string{}},
 }
 
-// TestNotesAreHidden has the model take notes between a client's own calls. The client gets exactly its own, whatever
-// its SDK; what it sends next is valid upstream; and the model sees its notes, and that it took them.
+// TestNotesAreHidden has the model take notes between a client's own calls. The client gets only its own calls, with
+// any SDK; its next request is valid upstream; and the model sees its notes, and that it took them.
 func TestNotesAreHidden(t *testing.T) {
 	o := play(t, remembering, setup{layers: notes}, taken...)
 	if len(o.faults) > 0 {
@@ -200,7 +200,7 @@ var goNotes = map[string]func(goContext) (any, error){
 	"go.notesResponsesStream": func(c goContext) (any, error) { return responsesNotes(c, true) },
 }
 
-// scenariosOf are those named, or without names those that need no layers.
+// scenariosOf returns the named scenarios, or without names all that need no layers.
 func scenariosOf(only []string) map[string]func(goContext) (any, error) {
 	all := maps.Clone(goScenarios)
 	if len(only) > 0 {

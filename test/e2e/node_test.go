@@ -31,7 +31,7 @@ var installOnce = sync.OnceValue(func() error {
 	return nil
 })
 
-// nodeOptions are those of testdata/node/run.mjs.
+// nodeOptions are the options of testdata/node/run.mjs.
 type nodeOptions struct {
 	BaseURL string   `json:"baseURL"`
 	Session bool     `json:"session"`
@@ -39,7 +39,7 @@ type nodeOptions struct {
 	Control string   `json:"control,omitempty"`
 }
 
-// record is what one scenario of one SDK gave to its caller.
+// record is the result of one scenario with one SDK.
 type record struct {
 	Tries  []try `json:"tries"`
 	Result any   `json:"result"`

@@ -56,7 +56,7 @@ func (s sending) play(t *testing.T, g *gate, d dialect, session, id string) (nex
 	return id
 }
 
-// TestResultsAreSentAgain: a client that sends only what is new keeps its conversation, whatever results it sends again.
+// TestResultsAreSentAgain: a client that sends only new items keeps its conversation when it sends results again.
 func TestResultsAreSentAgain(t *testing.T) {
 	t.Parallel()
 	g := startGate(t, "", scripted.Options{})
@@ -86,13 +86,13 @@ func TestResultsAreSentAgain(t *testing.T) {
 	g.sound(t)
 }
 
-// counted is what the scripted upstream says when there is no more to its script.
+// counted is the scripted upstream's answer when the script has ended.
 const counted = "assistant Done. Tool results: 1, the last: "
 
 // user is a user's message; in Responses its type may be left out.
 func user(text string) string { return fmt.Sprintf(`{"role":"user","content":%q}`, text) }
 
-// docs/sessions.md: what is new, and what is not. Every statement of that page which is easily broken stands here.
+// The statements of docs/sessions.md on new items and old ones that are easily broken.
 func TestSessionsAreAsDocumented(t *testing.T) {
 	t.Parallel()
 	g := startGate(t, "", scripted.Options{})
@@ -212,7 +212,7 @@ func TestRoundBeginsWithTheLastUserMessage(t *testing.T) {
 	g.sound(t)
 }
 
-// TestFunctionsWithoutIDs: a client of the time before calls had ids sends only what is new.
+// TestFunctionsWithoutIDs: a client from before calls had ids sends only new items.
 func TestFunctionsWithoutIDs(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

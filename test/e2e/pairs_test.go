@@ -83,8 +83,8 @@ func TestPairsApart(t *testing.T) {
 	}
 }
 
-// TestApprovalsAndPrograms: a window does not part an approval from its request, or a program from what it calls and puts out,
-// and what lacks the other half is left out. A client that sends only what is new sends the approval alone.
+// TestApprovalsAndPrograms: a window does not separate an approval from its request, or a program from its calls and
+// output, and one without its other half is left out. A client that sends only new items sends the approval alone.
 func TestApprovalsAndPrograms(t *testing.T) {
 	t.Parallel()
 	g := startGate(t, "[{kind: history_window, max_items: 6, evict_batch: 1, in_flight: window}]", scripted.Options{})

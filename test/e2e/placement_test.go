@@ -7,8 +7,8 @@ import (
 	"remora/test/scripted"
 )
 
-// Sessions of ordinary clients with the configuration that is shipped, in each way to ask: what upstream sees is what the
-// client means.
+// Sessions of ordinary clients with the shipped configuration, in each way to ask: upstream sees the conversation that
+// the client means.
 func TestOrdinaryClients(t *testing.T) {
 	t.Parallel()
 	g := startGate(t, "", scripted.Options{})

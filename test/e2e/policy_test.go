@@ -162,8 +162,8 @@ func warm(p scripted.Prompt) (scripted.Answer, bool) {
 	return a, true
 }
 
-// TestAnchoredBytesStay: what stands before the history keeps its bytes while the model changes its memory, what is new
-// stands behind the user's message, and each turn can be shown as upstream got it first. With prompt_cache off the block
+// TestAnchoredBytesStay: blocks before the history keep their bytes while the model changes its memory, updates stand
+// behind the user's message, and each turn can be shown as upstream got it first. With prompt_cache off the block
 // before the history changes.
 func TestAnchoredBytesStay(t *testing.T) {
 	for _, on := range []bool{true, false} {

@@ -16,7 +16,7 @@ const (
 	cacheKey   = `"prompt_cache_key":"`
 )
 
-// startDressed starts a proxy whose provider wants all that there is for its cache, and falls back to one that wants nothing.
+// startDressed starts a proxy whose provider has all prompt cache options, and falls back to one without any.
 func startDressed(t *testing.T, layers string) *gate {
 	t.Helper()
 	return startGateWith(t, setup{layers: layers, providers: `[
@@ -74,8 +74,8 @@ func breakpoints(t *testing.T, body string) (at []int, messages []string) {
 	return at, messages
 }
 
-// TestBreakpointsAreFound: every request of an agent's session has a breakpoint up to which the one before it was written,
-// with nothing new before it, whatever layers say to the model meanwhile. And all have the session's key.
+// TestBreakpointsAreFound: every request of an agent's session has a breakpoint where the one before it ended, with
+// nothing new before it, also when layers' blocks change. And all have the session's key.
 func TestBreakpointsAreFound(t *testing.T) {
 	for name, layers := range map[string]string{
 		"window":   "",

@@ -21,7 +21,7 @@ import (
 // waitLimit bounds every wait for another process. It is long because tests share few cores, and never waited for.
 const waitLimit = 2 * time.Minute
 
-// credential is what all SDKs here send as their API key; it is part of whose memory a session is in.
+// credential is the API key of all SDKs here; sessions belong to it.
 const credential = "sk-e2e"
 
 func startUpstream(t *testing.T, o scripted.Options) *scripted.Server {
@@ -38,7 +38,7 @@ func startUpstream(t *testing.T, o scripted.Options) *scripted.Server {
 	return s
 }
 
-// setup is what a proxy is started with.
+// setup configures a proxy.
 type setup struct {
 	upstream string // origin of the upstream
 	store    string // store.url; empty for a bbolt file in the test's folder

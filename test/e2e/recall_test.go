@@ -17,7 +17,7 @@ import (
 	"remora/test/scripted"
 )
 
-// TestResourceSharesMemory: what is told in one session comes back in another of the same resource, and nowhere else.
+// TestResourceSharesMemory: a fact told in one session is recalled in another of the same resource, and nowhere else.
 func TestResourceSharesMemory(t *testing.T) {
 	g := startGate(t, "[{kind: working_memory, scope: resource}, {kind: observational_memory}]", scripted.Options{})
 	for _, d := range dialects {
@@ -48,7 +48,7 @@ func TestResourceSharesMemory(t *testing.T) {
 	g.sound(t)
 }
 
-// TestServerHistoryHasHiddenCalls: who sends only what is new gets its history back with the calls that it never saw.
+// TestServerHistoryHasHiddenCalls: a client that sends only new items gets its history back with the hidden calls.
 func TestServerHistoryHasHiddenCalls(t *testing.T) {
 	g := startGate(t, notes, scripted.Options{})
 	for _, d := range dialects {
@@ -81,8 +81,8 @@ func TestServerHistoryHasHiddenCalls(t *testing.T) {
 	g.sound(t)
 }
 
-// TestUpstreamWithoutTools: an upstream that refuses tools is asked again without them, once; another refusal that names
-// tools, such as that of a client's own, is not taken for one.
+// TestUpstreamWithoutTools: an upstream that refuses tools is asked again without them, once; another refusal that
+// mentions tools, such as of the client's own, does not count.
 func TestUpstreamWithoutTools(t *testing.T) {
 	up := startUpstream(t, scripted.Options{})
 	var asked, refused atomic.Int32
@@ -156,7 +156,7 @@ func readAll(t *testing.T, r io.Reader) string {
 	return string(b)
 }
 
-// layerTimeout is what the layers of TestBadLayers may take.
+// layerTimeout is the time limit of the layers in TestBadLayers.
 const layerTimeout = 300 * time.Millisecond
 
 // TestBadLayers: a layer of one's own that hangs, breaks off, talks nonsense or too much costs at most its timeout, and

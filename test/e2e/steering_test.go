@@ -22,7 +22,8 @@ const (
   action: guide, guidance: 'Be polite.'}]}]`
 )
 
-// TestDeniedCalls: a denied call never reaches the client, whatever stands beside it; the model is told why, and goes on.
+// TestDeniedCalls: a denied call never reaches the client, also among other calls; the model gets the reason, and goes
+// on.
 func TestDeniedCalls(t *testing.T) {
 	g := startGate(t, noDeletes, scripted.Options{})
 	for _, c := range []struct {

@@ -15,7 +15,7 @@ import (
 	"remora/test/scripted"
 )
 
-// TestStreamsAreLive stalls upstream after each of its events in turn: whatever came before has to be at the client
+// TestStreamsAreLive stalls upstream after each of its events in turn: all earlier events must be at the client
 // already, with a session too, where only the terminal event waits for the commit.
 func TestStreamsAreLive(t *testing.T) {
 	up := startUpstream(t, scripted.Options{})

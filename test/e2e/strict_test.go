@@ -15,14 +15,14 @@ import (
 	"remora/test/scripted"
 )
 
-// talker is a client of a gate with one of the habits of clients: to send the history again, or only what is new.
+// talker is a client of a gate that either resends the history or sends only new items.
 type talker struct {
 	g *gate
 	d dialect
-	// resends tells the habit; history is what it sends before its next message.
+	// resends selects the habit; history is sent before the next message.
 	resends bool
 	history []any
-	// members are those of each request beside model, stream and the messages.
+	// members are added to each request beside model, stream and the messages.
 	members map[string]any
 }
 
@@ -197,8 +197,8 @@ func TestNoCallsOnceLayersAreGone(t *testing.T) {
 	}
 }
 
-// TestConversationsAreLeftAlone: what is put into a conversation that upstream keeps is listed to its users for ever. It holds
-// what was said, and nothing of layers, whatever names the session.
+// TestConversationsAreLeftAlone: users see the items of a conversation that upstream keeps for ever. It holds the
+// messages, and nothing of layers, however the session is named.
 func TestConversationsAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	const layers = `[{kind: working_memory}, {kind: static_content, text: BLOCK}, {kind: steering, rules: [{id: no-deletes,

@@ -55,7 +55,7 @@ func startTap(t *testing.T, target string) *tap {
 
 func (p *tap) url() string { return "http://" + p.ln.Addr().String() }
 
-// close drops what is open and waits for it.
+// close closes all connections and waits for their goroutines.
 func (p *tap) close() {
 	_ = p.ln.Close() // a second close fails and changes nothing
 	p.mu.Lock()
@@ -228,7 +228,7 @@ func (m *message) header(name string) string {
 	return ""
 }
 
-// without returns the headers whose names are not listed, in their order and spelling.
+// without returns the other headers, in order and with their spelling.
 func (m *message) without(names ...string) []string {
 	var out []string
 	for _, h := range m.headers {

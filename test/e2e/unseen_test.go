@@ -15,8 +15,8 @@ import (
 // added are layers that say something of their own, and have a tool.
 const added = "[{kind: working_memory}, {kind: observational_memory}, {kind: history_window, max_tokens: 64000, in_flight: window}]"
 
-// TestAddedLayersAreUnseen is the same promise with layers that add to requests: upstream sees more, a tool and what is
-// remembered, and the client nothing of it.
+// TestAddedLayersAreUnseen is the same promise with layers that add to requests: upstream sees a tool and recalled
+// blocks, and the client nothing of them.
 func TestAddedLayersAreUnseen(t *testing.T) {
 	want := withoutProxy(t)
 	got := play(t, remembering, setup{layers: added})
@@ -103,7 +103,7 @@ func unnamed(t *testing.T, r record) record {
 // layerTool is the added layers' tool where a Responses upstream repeats what it was offered.
 var layerTool = regexp.MustCompile(`,?\{"type":"function","name":"working-memory_update".*?"strict":false\}`)
 
-// lists are the scenarios in which upstream tells what it was sent, blocks of layers included: it keeps them with the
+// lists are the scenarios in which upstream shows its input, blocks of layers included: it keeps them with the
 // conversation or the response.
 var lists = []string{"responses.conversation", "responses.previousResponse", "responses.stored"}
 

@@ -266,8 +266,8 @@ func (p *player) ask(request *message) (received, error) {
 // clientLeft is the end of an answer that its client did not wait for.
 const clientLeft = "(the client leaves here)"
 
-// readMessage reads a message; method is that of the request where it is an answer, and empty where it is a request. With
-// a text that it is to stop at, it stops as soon as the body holds it.
+// readMessage reads a message. For an answer, method is the request's; for a request it is empty. With stopAt, it stops
+// as soon as the body holds that text.
 func readMessage(r *bufio.Reader, method, stopAt string) (received, error) {
 	var m received
 	for m.start == "" || strings.HasPrefix(m.start, "HTTP/1.1 100") {

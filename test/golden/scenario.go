@@ -12,8 +12,8 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// What a section of a scenario may be. Those that upstream or the client receives, what is stored, and what a command prints
-// are written by the test; the others by the author.
+// The kinds of a scenario's sections. The test writes those that upstream or the client receives, stored sessions, and
+// the output of commands; the author writes the others.
 const (
 	kindConfiguration = "configuration"
 	kindSends         = "client sends"
@@ -52,7 +52,7 @@ type turn struct {
 	answers []string
 }
 
-// look is a session whose transcript is to be shown.
+// look names a session whose transcript is shown.
 type look struct {
 	session, key string
 }
@@ -165,7 +165,7 @@ func (m *message) header(name string) string { return headerOf(m.headers, name) 
 
 func (m *message) body() string { return strings.Join(m.pieces, "") }
 
-// wire is what goes over the connection: the head, and the body's pieces in their framing.
+// wire returns the bytes for the connection: the head, and the body's pieces in their framing.
 func (m *message) wire(isAnswer bool) (head []byte, pieces [][]byte) {
 	var b bytes.Buffer
 	start := m.start
@@ -218,7 +218,7 @@ func isEventStream(contentType string) bool {
 	return strings.HasPrefix(contentType, "text/event-stream")
 }
 
-// bodiless reports whether an answer with this status line to this method has no body, whatever its headers say.
+// bodiless reports whether an answer with this status line to this method has no body, despite its headers.
 func bodiless(method, start string) bool {
 	status := strings.TrimPrefix(start, "HTTP/1.1 ")
 	return method == http.MethodHead || strings.HasPrefix(status, "204") || strings.HasPrefix(status, "304")

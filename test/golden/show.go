@@ -16,10 +16,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// hopHeaders are those of one hop, and Date.
+// hopHeaders are the headers of one hop, and Date.
 var hopHeaders = []string{"Host", "Connection", "Content-Length", "Date"}
 
-// volatile is what differs from run to run. Tokens do: they are estimated until the vocabulary is loaded.
+// volatile are the values that differ from run to run. Tokens do: they are estimated until the vocabulary is loaded.
 var volatile = []struct {
 	found *regexp.Regexp
 	text  string
@@ -59,7 +59,7 @@ func (r received) show(sent string) string {
 	return text + r.end
 }
 
-// showAnswer is what a client got, beside the last body that upstream sent.
+// showAnswer prints the client's answer, compared with the last body that upstream sent.
 func (r received) showAnswer(sent string) string {
 	if r.start == "" {
 		return r.end
@@ -98,11 +98,11 @@ func (r received) head(start string) string {
 	return b.String()
 }
 
-// listed are the members whose elements each get a line.
+// listed are the members that are printed with a line per element.
 var listed = []string{"messages", "input", "tools", "output", "choices"}
 
-// layOut writes a JSON object with a member a line, and lists of items with an item a line. Beside a body before it, items
-// that this one has and that one has not are marked with +, and those that are left out with -.
+// layOut writes a JSON object with a member per line, and lists of items with an item per line. Compared with an
+// earlier body, new items are marked with +, and missing ones with -.
 func layOut(body, before string) string {
 	members, err := membersOf(body)
 	if err != nil {
@@ -212,7 +212,7 @@ func find(members []member, name string) json.RawMessage {
 	return nil
 }
 
-// exportLine is what is read of a line of `remora transcript`.
+// exportLine is the used part of a line of `remora transcript`.
 type exportLine struct {
 	Session *struct {
 		Head uint64 `json:"head"`
@@ -257,7 +257,7 @@ type exportLine struct {
 	} `json:"block"`
 }
 
-// show writes what is stored of a session.
+// show writes the stored items of a session.
 func (p *player) show(l *look) {
 	p.t.Helper()
 	name := kindStored + ": " + l.session

@@ -13,9 +13,9 @@ import (
 // server spends on the last of a connection's life, and a busy machine on anything.
 const leakPatience = time.Minute
 
-// RunWithoutLeaks runs the tests of a package and returns the code that TestMain exits with: that of the tests, or 1 where they
-// passed and goroutines are still there a minute later. A goroutine with one of the ignored functions, fully qualified,
-// anywhere on its stack does not count.
+// RunWithoutLeaks runs the tests of a package and returns the exit code for TestMain: the code of the tests, or 1 if
+// they passed and goroutines are still there a minute later. A goroutine with one of the ignored functions, fully
+// qualified, anywhere on its stack does not count.
 func RunWithoutLeaks(m *testing.M, ignored ...string) int {
 	code := m.Run()
 	if code != 0 {

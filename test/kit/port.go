@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// FreePort returns an unused TCP port of 127.0.0.1. It is none of those that systems give to outgoing
-// connections (from 32768 on Linux, 49152 elsewhere): one of another test would take it while a server is started again.
-// Nor will another test find it before this one ends, not even in another process. Other programs may still take it.
+// FreePort returns an unused TCP port of 127.0.0.1, outside of the range for outgoing connections (from 32768 on Linux,
+// 49152 elsewhere): another test could take such a port while a server is restarted. No other test gets the port before
+// this one ends, not even in another process. Other programs may still take it.
 func FreePort(tb testing.TB) int {
 	tb.Helper()
 	const first, ports, tries = 10_000, 20_000, 100

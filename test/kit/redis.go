@@ -36,7 +36,7 @@ func Args(args ...string) Option {
 	return func(s *Redis) { s.args = append(s.args, args...) }
 }
 
-// Redis is one redis-server process. Its methods fail the test when they cannot do what they are asked for.
+// Redis is one redis-server process. Its methods fail the test on errors.
 type Redis struct {
 	tb   testing.TB
 	dir  string
@@ -72,7 +72,7 @@ func StartRedis(tb testing.TB, opts ...Option) *Redis {
 // Addr is host:port.
 func (s *Redis) Addr() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }
 
-// URL is what store.url takes.
+// URL returns the value for store.url.
 func (s *Redis) URL() string { return "redis://" + s.Addr() }
 
 // Port is the TCP port.

@@ -111,7 +111,7 @@ func (s *Redis) IsMaster() bool {
 	return err == nil && strings.Contains(info, "role:master")
 }
 
-// URL is what store.url takes.
+// URL returns the value for store.url.
 func (c *ClusterServers) URL() string {
 	addrs := make([]string, 0, len(c.Nodes))
 	for _, n := range c.Nodes {
@@ -213,7 +213,7 @@ func StartSentinel(tb testing.TB, opts ...Option) *SentinelServers {
 	return s
 }
 
-// URL is what store.url takes.
+// URL returns the value for store.url.
 func (s *SentinelServers) URL() string {
 	addrs := make([]string, 0, len(s.Sentinels))
 	for _, one := range s.Sentinels {

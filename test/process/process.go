@@ -53,8 +53,8 @@ type Proxy struct {
 }
 
 // Start starts the command of a proxy, whose stderr it takes, and returns when it listens. The end of the command's
-// context kills the process; call Kill or Stop all the same. When the process ends early, or does not listen in time, Start
-// returns it with the error, for its log.
+// context kills the process; call Kill or Stop all the same. If the process ends early, or does not listen in time,
+// Start returns it with the error, so that its log can be read.
 func Start(cmd *exec.Cmd) (*Proxy, error) {
 	p := &Proxy{cmd: cmd, log: &log{listens: make(chan string, 1)}, ended: make(chan struct{})}
 	cmd.Stderr = p.log

@@ -20,7 +20,7 @@ const charactersPerToken = 4
 // leastQuote is how long a line has to be that has only a part of a turn, in characters.
 const leastQuote = 24
 
-// measurement is what the passes of one configuration came to.
+// measurement holds the results of one configuration's passes.
 type measurement struct {
 	layers        layers
 	conversations []*corpus.Conversation
@@ -55,7 +55,7 @@ func (m *measurement) judge() map[string]*figures {
 	return all
 }
 
-// usual is the budget of which the table says how much of it was used.
+// usual is the budget whose use the table shows.
 const usual = 1000
 
 func (m *measurement) add(f *figures, said *transcript, conversation, question int) {
@@ -159,10 +159,10 @@ func newTranscript(c *corpus.Conversation) *transcript {
 // flat is a text in one line, with single spaces.
 func flat(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// lineHead is what a line begins with that says of which item it is: its date, and a name that ends with the item's number.
+// lineHead matches the beginning of a line: its date, and a name that ends with the item's number.
 var lineHead = regexp.MustCompile(`^\W*\[(\d{4}-\d{2}-\d{2})(?:[ ,]+\S*?(\d+))?\]`)
 
-// lineFrame is what stands before and behind what a line quotes: marks of a list, who said it, quotation marks.
+// lineFrame matches a line around its quotation: marks of a list, speaker, quotation marks.
 var lineFrame = regexp.MustCompile(`^\W*(?:\[[^\]]*\]\W*)?(?:(?:user|assistant|a model said|the model said): *)?["“]?(.*?)["”]?$`)
 
 // find returns the turns that a text tells. A turn is told by a line that has its words, or a part of them, and, where the
@@ -214,7 +214,7 @@ func (t *transcript) newSessions(found map[string]bool, before []string) []strin
 	return all
 }
 
-// describe says what is asked.
+// describe describes the questions.
 func describe(b *strings.Builder, all []*corpus.Conversation) {
 	sessions, turns, characters, questions := 0, 0, 0, 0
 	for _, c := range all {

@@ -20,7 +20,7 @@ import (
 	"remora/test/scripted"
 )
 
-// settings are those of every run. Waits are long, so that a busy machine does not show as memory that was left out.
+// settings are common to all runs. Waits are long, so that a busy machine does not look like missing memory.
 const settings = `server: {listen: "127.0.0.1:0", admin_listen: %q}
 store: {url: "bolt:%s", commit_wait: 1m, read_wait: 1m, spool: {dir: ""}}
 providers: [{name: scripted, kind: compatible, base_url: %q}]
@@ -70,7 +70,7 @@ func (l *lab) measure(ctx context.Context) (*measurement, error) {
 	return m, nil
 }
 
-// pass is what was told in answer to every question under one configuration.
+// pass is the recalled text for every question under one configuration.
 type pass struct {
 	told  [][]string      // by conversation and question, what arrived beside the question, a message after the other
 	times []time.Duration // from sending a question to its answer, which is an error without a body
@@ -162,8 +162,8 @@ type message struct {
 	Content string `json:"content"`
 }
 
-// messages are those of a session: the first speaker of a conversation is the user, the other the model, and each says by
-// whose name, as in recorded conversations of several people.
+// messages returns the messages of a session: the first speaker of a conversation is the user, the other the model, and
+// each has its name, as in recorded conversations of several people.
 func messages(c *corpus.Conversation, s *corpus.Session) []message {
 	all := make([]message, len(s.Turns))
 	for i := range s.Turns {

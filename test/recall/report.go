@@ -68,7 +68,7 @@ func (m *measurement) ranked(b *strings.Builder, value float64) {
 	fmt.Fprintf(b, " %.3f |", value)
 }
 
-// times says how long recall took with the usual budget. It differs between machines and runs.
+// times prints the time of recall with the usual budget. It differs between machines and runs.
 func (m *measurement) times(b *strings.Builder) {
 	p := m.byTokens[usual]
 	for _, layer := range slices.Sorted(maps.Keys(p.hooks)) {

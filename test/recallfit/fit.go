@@ -76,8 +76,8 @@ func softmax(scores []float32) {
 	}
 }
 
-// How weights are fitted: Adam over the cross-entropy of a softmax over a dialogue's turns against its evidence, in which
-// half of the loss is that of the sessions, each with the sum of its turns.
+// Weights are fitted by Adam over the cross-entropy of a softmax over a dialogue's turns against its evidence. Half of
+// the loss is the sessions', each with the sum of its turns.
 const (
 	learningRate = .05
 	batchSize    = 64
@@ -157,7 +157,7 @@ const (
 	hiddenDecay = 1e-3
 )
 
-// model is what both stages score by.
+// model scores in both stages.
 type model struct {
 	weights  []float32
 	networks []network
@@ -179,7 +179,7 @@ func (n network) unit(k int) []float32 {
 	return n[k*width : (k+1)*width]
 }
 
-// add returns what the hidden layer adds to a turn's score. outputs gets those of the units.
+// add returns the hidden layer's addition to a turn's score. outputs gets the outputs of the units.
 func (n network) add(row, outputs []float32) float32 {
 	sum := float32(0)
 	for k := range index.Units {

@@ -56,7 +56,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 	return writeModel(*write, fitModel(every), len(all), len(samples))
 }
 
-// leaveOut prints how well each conversation's questions are answered by weights that were fitted to those of other folds.
+// leaveOut prints how well each conversation's questions are answered by weights that were fitted to the other folds.
 func leaveOut(w io.Writer, all []dialogue, samples []sample) error {
 	var work sync.WaitGroup
 	judged := make([]figures, len(samples))

@@ -41,7 +41,7 @@ const (
 	sessionTokens = 9
 )
 
-// judge says how well a ranking by these scores finds the evidence of a question.
+// judge measures how well a ranking by these scores finds the evidence of a question.
 func judge(d *dialogue, q *question, scores []float32, sessions []int) figures {
 	f := figures{questions: 1}
 	if scores == nil {
@@ -102,7 +102,7 @@ func (t *table) add(name string, f figures) {
 	t.rows[name].add(f)
 }
 
-// print prints the rows by name, and that of all last.
+// print prints the rows by name, and the sum last.
 func (t *table) print(title string) error {
 	if t.all.questions == 0 {
 		return nil

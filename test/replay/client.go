@@ -14,10 +14,10 @@ import (
 	"remora/wire/dialects"
 )
 
-// model is what the agent asks for. Its tokens are those of o200k.
+// model is the agent's model. Its tokens are o200k's.
 const model = "gpt-5"
 
-// maxAnswer bounds what is read of an answer, in bytes.
+// maxAnswer limits the bytes read of an answer.
 const maxAnswer = 64 << 20
 
 // agent plays the client of one session: it resends its history with every request, as agents do.
@@ -62,7 +62,7 @@ func (a *agent) play(ctx context.Context) error {
 	return nil
 }
 
-// opening is what every body begins with: agents send the same tools and instructions each time.
+// opening is the beginning of every body: agents send the same tools and instructions each time.
 func (a *agent) opening() []byte {
 	b := []byte(`{"model":"` + model + `","metadata":{"replay":`)
 	b = append(wire.AppendString(b, a.session.name), '}')
@@ -103,7 +103,7 @@ func (a *agent) body() []byte {
 	return append(b, "]}"...)
 }
 
-// said is what the history says, an element each.
+// said returns the texts of the history, one per item.
 func (a *agent) said(t *texts) []string {
 	all := make([]string, len(a.history))
 	for i := range a.history {

@@ -131,7 +131,7 @@ func (g *author) write() error {
 	return g.err
 }
 
-// note is what a model writes down with a layer's tool. The one before an answer is written with it.
+// note adds a call of a layer's tool by the model. It is written with the answer behind it.
 func (g *author) note(name string, arguments object) {
 	raw, err := json.Marshal(arguments)
 	if err != nil && g.err == nil {
@@ -224,8 +224,7 @@ func (g *author) back(n int) int {
 	return g.IntN(n)
 }
 
-// salted is a result in which, here and there, stands what the agent has met before: what is worth coming back to is met more
-// than once.
+// salted returns a result with some lines that the agent has met before: important things are met more than once.
 func (g *author) salted(result string) string {
 	lines := strings.Split(result, "\n")
 	for i := range lines {
@@ -293,7 +292,7 @@ func (g *author) changed(most int) string {
 	return strings.Join(all, ", ")
 }
 
-// handover is what a client makes of its history when it compacts it.
+// handover is a client's compaction of its history.
 func (g *author) handover() string {
 	var met []string
 	for range 12 {

@@ -8,8 +8,8 @@ import (
 	"remora/wire"
 )
 
-// The sample is what the generator makes, so that one command renews it:
-// go run ./test/replay -small -generate > test/replay/sessions/sample.jsonl.
+// The sample equals the generator's output; renew it with go run ./test/replay -small -generate >
+// test/replay/sessions/sample.jsonl.
 func TestSampleIsGenerated(t *testing.T) {
 	have, err := os.ReadFile("sessions/sample.jsonl")
 	if err != nil {

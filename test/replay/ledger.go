@@ -17,7 +17,7 @@ const (
 	cacheStep  = 128
 )
 
-// sums are what a policy sent upstream.
+// sums counts a policy's requests and tokens upstream.
 type sums struct {
 	requests int // calls of the upstream, those after a layer's tools included
 	tokens   int // of instructions, tools and items
@@ -141,7 +141,7 @@ type fingerprint struct {
 	size int
 }
 
-// newMeter returns a meter whose counts are exact from the first on. It must be closed.
+// newMeter returns a meter whose counts are exact from the start. It must be closed.
 func newMeter() (*meter, error) {
 	m := &meter{counter: tokens.New(tokens.Options{MemoCounts: -1}), seed: maphash.MakeSeed(), known: make(map[fingerprint]int)}
 	if err := m.counter.Load(model); err != nil {

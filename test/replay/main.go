@@ -1,9 +1,9 @@
-// Command replay plays recorded agent sessions through the real proxy and reports what each memory policy would
-// have sent to the model, and what that would have cost with the provider's prompt cache.
+// Command replay plays recorded agent sessions through the real proxy and reports what each memory policy would have
+// sent to the model, and what that would have cost with the provider's prompt cache.
 //
-// It builds the proxy, puts it before a scripted upstream that refuses what the real APIs refuse, and plays every session
-// once for each policy: a request for each answer of the model, with the client's history so far. README.md tells how to
-// read the table, and the format of recordings.
+// It builds the proxy, puts it before a scripted upstream that refuses what the real APIs refuse, and plays every
+// session once for each policy: a request for each answer of the model, with the client's history so far. README.md
+// explains the table, and the format of recordings.
 //
 //	go run ./test/replay                    generated sessions, all shipped policies, Chat; under 3 minutes
 //	go run ./test/replay -in my.jsonl       your own recording
@@ -84,10 +84,10 @@ func (o *options) spoken() ([]wire.Dialect, error) {
 	return []wire.Dialect{d}, nil
 }
 
-// defaultHead is what instructions and tools of coding agents come to, in tokens.
+// defaultHead is the size of a coding agent's instructions and tools, in tokens.
 const defaultHead = 28_000
 
-// sessions reads or makes what is replayed.
+// sessions reads or generates the sessions to replay.
 func (o *options) sessions() ([]*session, error) {
 	switch {
 	case len(o.in) > 0:
@@ -126,7 +126,7 @@ func readRecording(name string) ([]*session, error) {
 	return parse(file, strings.TrimSuffix(filepath.Base(name), filepath.Ext(name)))
 }
 
-// policies are those to measure. What others are compared with is always among them.
+// policies returns the policies to measure. The baseline is always among them.
 func (o *options) policies() ([]*policy, error) {
 	all, err := shippedPolicies()
 	if err != nil {

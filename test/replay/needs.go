@@ -162,7 +162,7 @@ func newTexts() *texts {
 	return &texts{seed: maphash.MakeSeed(), known: map[fingerprint]string{}}
 }
 
-// of is what an item says, with its calls.
+// of returns the text of an item, with its calls.
 func (t *texts) of(it *wire.Item) string {
 	key := fingerprint{maphash.Bytes(t.seed, it.Raw), len(it.Raw)}
 	t.mu.Lock()
@@ -182,7 +182,7 @@ func (t *texts) of(it *wire.Item) string {
 	return text
 }
 
-// ofAll is what some items say, an item each.
+// ofAll returns the texts of items, one per item.
 func (t *texts) ofAll(items []wire.Item) []string {
 	all := make([]string, len(items))
 	for i := range items {

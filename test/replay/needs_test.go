@@ -22,7 +22,8 @@ func TestDistinctive(t *testing.T) {
 	}
 }
 
-// TestNeeds: of what an answer repeats of its client's history, what the prompt lacks is cut; what is new in it is not needed.
+// TestNeeds: strings that an answer repeats from its client's history and that the prompt lacks are cut; new strings
+// are not needed.
 func TestNeeds(t *testing.T) {
 	history := []string{"the file internal/store/lease.go", "\tif err := parseHeader(ctx, reply); err != nil {\n\t}"}
 	for range oldItems - 2 {
@@ -48,8 +49,8 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
-// TestPrice: instructions and tools cost what was asked for, in every request, and are cached with what follows them; after a
-// pause nothing is, and what is not cached costs the surcharge.
+// TestPrice: instructions and tools have the configured cost in every request, and are cached with the items behind
+// them; after a pause nothing is cached, and uncached tokens cost the surcharge.
 func TestPrice(t *testing.T) {
 	m, err := newMeter()
 	if err != nil {

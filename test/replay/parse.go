@@ -23,7 +23,7 @@ const (
 	maxSessions = 1000
 )
 
-// record tells lines apart. Nothing else of a line is looked at before it is known what it is.
+// record distinguishes the kinds of lines. The rest of a line is parsed once its kind is known.
 type record struct {
 	Session, Item, Lead, Turn, Block rawMessage
 	Type, Role                       rawMessage
@@ -55,7 +55,7 @@ type exported struct {
 }
 
 // parse reads a recording in the format of README.md. Its errors name the line and the field, and never quote content.
-// name is what a session is called that has no line of its own.
+// name is for a session without a line of its own.
 func parse(r io.Reader, name string) ([]*session, error) {
 	p := &parser{name: name}
 	in := bufio.NewScanner(io.LimitReader(r, maxBytes))
@@ -291,7 +291,7 @@ func (p *parser) atHead() bool {
 	return len(p.now.steps) == 0 && !p.answered && len(p.next.input) == 0
 }
 
-// flush ends the step whose answer was read last.
+// flush ends the step of the last answer.
 func (p *parser) flush() {
 	if p.atHead() || !p.answered {
 		return

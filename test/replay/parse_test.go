@@ -46,7 +46,7 @@ const export = `{"session":{"remora_transcript":1,"head":9,"items":9,"state":"AA
 {"turn":{"id":"t"}}
 `
 
-// told is what a step comes to, for comparisons.
+// told is a parsed step, for comparisons.
 type told struct {
 	Input  []string
 	Notes  []scripted.Call
@@ -136,7 +136,7 @@ func TestParseErrorsNameLineAndField(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever is read as a recording can be spelled as requests, and no error quotes it.
+// FuzzParse: any parsed recording can be written as requests, and no error quotes it.
 func FuzzParse(f *testing.F) {
 	f.Add(recording)
 	f.Add(chatRecording)

@@ -32,7 +32,7 @@ const (
 //go:embed policies/*.yaml
 var shipped embed.FS
 
-// shippedPolicies are those of the folder policies, in the order of the table.
+// shippedPolicies returns the policies of the folder policies, in the order of the table.
 func shippedPolicies() ([]*policy, error) {
 	var all []*policy
 	for _, name := range []string{fullHistory, "sliding-window", "stepped-window", defaults, recommended} {
@@ -54,7 +54,7 @@ func readPolicy(file string) (*policy, error) {
 	return &policy{strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)), config}, nil
 }
 
-// result is what came out of one policy in one dialect.
+// result is the result of one policy in one dialect.
 type result struct {
 	policy  string
 	dialect wire.Dialect
@@ -67,7 +67,7 @@ type result struct {
 	problems []string
 }
 
-// lab is what all runs share.
+// lab is shared by all runs.
 type lab struct {
 	dir, binary string
 	sessions    []*session

@@ -11,7 +11,7 @@ import (
 	"remora/test/process"
 )
 
-// settings are those of every policy. Waits are long, so that a busy machine does not show as memory that was left out.
+// settings are common to all policies. Waits are long, so that a busy machine does not look like missing memory.
 const settings = `server: {listen: "127.0.0.1:0"}
 store:
   url: "memory:"

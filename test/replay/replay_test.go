@@ -85,7 +85,7 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// noting is a policy with a layer that the model writes to, beside those of the recommended one.
+// noting is the recommended policy plus a layer that the model writes to.
 func noting() *policy {
 	return &policy{"noting", []byte(`memory:
   layers:
@@ -250,7 +250,7 @@ func (u *direct) play(t *testing.T, s *session, d wire.Dialect, windows []*view.
 	}
 }
 
-// assemble is the view of a request under a window, whose cut it moves on.
+// assemble returns the view of a request under a window, and moves its cut.
 func assemble(req *wire.Request, w *view.Window, cut *view.WindowStart) []wire.Item {
 	items := req.Items()
 	lead := wire.Leading(items)

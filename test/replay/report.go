@@ -14,10 +14,10 @@ const (
 	mostCutShipped  = 0.015
 )
 
-// prices are what a cached token costs, as a share of one that is not.
+// prices of a cached token, as a share of an uncached one.
 var prices = [...]float64{0.1, 0.25, 0.5}
 
-// report is what a run came to.
+// report is the result of a run.
 type report struct {
 	sessions  []*session
 	results   []*result
@@ -54,7 +54,7 @@ func (r *report) markdown() string {
 	return b.String()
 }
 
-// describe says what was replayed.
+// describe describes the replayed sessions.
 func (r *report) describe(b *strings.Builder) {
 	items, calls, users, asked, skipped := 0, 0, 0, 0, 0
 	for _, s := range r.sessions {
@@ -89,7 +89,7 @@ func (r *report) describe(b *strings.Builder) {
 	}
 }
 
-// relative is what a policy costs, as a share of what the clients would pay by themselves.
+// relative is the cost of a policy, as a share of the clients' own cost.
 func (r *report) relative(res *result, price float64) float64 {
 	return share(res.cost(price, r.surcharge), res.own.cost(price, r.surcharge))
 }

@@ -8,14 +8,13 @@ import (
 	"remora/wire/dialects"
 )
 
-// session is what was recorded of one agent session, in neither dialect: items are those of Responses, and are converted
-// for Chat.
+// session is one recorded agent session, in neither dialect: items are those of Responses, and are converted for Chat.
 type session struct {
 	name         string
 	instructions string
 	tools        []tool
 	steps        []step
-	// skipped is how many items were left out: those of hosted tools, references, compactions of the provider.
+	// skipped counts the items left out: of hosted tools, references, compactions of the provider.
 	skipped int
 }
 

@@ -43,7 +43,7 @@ func startUpstream(l *lab, d wire.Dialect) (*upstream, error) {
 	return u, err
 }
 
-// cue says what the session's next request is answered with, and what its client has of the conversation.
+// cue sets the answer to the session's next request, and the client's history.
 func (t *talk) cue(st *step, history []string, cold bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -43,7 +43,7 @@ func (c *chatStore) forget(id string) {
 	delete(c.known, id)
 }
 
-// storedChat serves what is below chat/completions.
+// storedChat serves the paths below chat/completions.
 func (s *Server) storedChat(k *sink, path string) error {
 	id, sub, _ := strings.Cut(path, "/")
 	found, ok := s.chats.find(id)

@@ -185,8 +185,8 @@ func isHosted(t string) bool {
 
 func badInput(message string) *apiError { return badHistory(message, "input", "") }
 
-// checkResponses judges a history as the Responses API does. History is what the server remembered and the input,
-// references resolved. With a prompt template calls may stand in the template, so their absence proves nothing.
+// checkResponses judges a history as the Responses API does. history is the stored items and the input, references
+// resolved. With a prompt template calls may stand in the template, so their absence proves nothing.
 func checkResponses(req *responsesRequest, history []item, s *Server) *apiError {
 	for _, check := range []func([]item) *apiError{checkItemIDs, checkContents, s.checkSeals, s.checkBelongings, checkReasoning} {
 		if e := check(history); e != nil {
@@ -353,7 +353,7 @@ func checkPartners(history []item, m *memory) *apiError {
 	return nil
 }
 
-// pairKey is what a call and its output share.
+// pairKey is shared by a call and its output.
 type pairKey struct{ family, id string }
 
 // checkPairs wants a call before each output and one output for each call, matched by call_id within its family.

@@ -37,7 +37,7 @@ func responsesBody(user, more string) string {
 	return `{"model":"m","input":` + string(q) + more + `}`
 }
 
-// events splits a stream into its data, and says what is no event.
+// events splits a stream into its data, and the names of its events.
 func events(t *testing.T, stream string) (data, names []string) {
 	t.Helper()
 	for block := range strings.SplitSeq(strings.TrimSuffix(stream, "\n\n"), "\n\n") {

@@ -12,7 +12,7 @@ import (
 // Kind names the server whose refusals the upstream copies, on top of the strict OpenAI reading of a history.
 type Kind string
 
-// Kinds. The texts of the refusals are those that the servers send.
+// Kinds. The refusals have the servers' own texts.
 const (
 	// KindOpenAI adds nothing: the default.
 	KindOpenAI Kind = "openai"
@@ -71,13 +71,13 @@ func (s *Server) kindFor(model string, f fault) Kind {
 	}
 }
 
-// thinks reports whether answers with tool calls come with reasoning whatever the script says.
+// thinks reports whether answers with tool calls always come with reasoning.
 func (k Kind) thinks() bool { return k == KindKimi || k == KindDeepSeek }
 
 // google reports whether errors have Google's shape.
 func (k Kind) google() bool { return k == KindGemini || k == KindGemmaHosted }
 
-// line is a message as a chat template gets it, whatever the dialect of the request.
+// line is a message as a chat template gets it, in any dialect.
 type line struct {
 	index   int    // in messages or input; -1 for instructions
 	role    string // system, developer, user, assistant or tool
@@ -87,7 +87,7 @@ type line struct {
 	empty   bool   // no content, no call
 }
 
-// demand is what a kind looks at in a request.
+// demand is the part of a request that a kind checks.
 type demand struct {
 	path  string
 	model string
@@ -270,7 +270,7 @@ func (k Kind) checkThinking(d *demand) *apiError {
 	return nil
 }
 
-// checkToolless is what gateways say in front of servers that want the definitions of all tools in a conversation.
+// checkToolless refuses as gateways do in front of servers that want the definitions of all tools in a conversation.
 func (d *demand) checkToolless(server string) *apiError {
 	if d.tools || !slices.ContainsFunc(d.lines, func(l line) bool { return l.calls || l.role == "tool" }) {
 		return nil

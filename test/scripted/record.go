@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// End says how a request ended.
+// End is how a request ended.
 type End uint8
 
 // Ends of a request.
@@ -202,7 +202,7 @@ func (l teeListener) Accept() (net.Conn, error) {
 
 const maxRawHeader = 256 << 10
 
-// teeConn collects what is read until the end of a head, then nothing until the next request may begin.
+// teeConn records the bytes read until the end of a head, then nothing until the next request may begin.
 type teeConn struct {
 	net.Conn
 	mu   sync.Mutex
@@ -227,8 +227,8 @@ func (c *teeConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// takeHead returns the head of the request that begins with method; nil if it was not seen whole, which is so for a
-// pipelined request, whose first bytes were read together with its predecessor.
+// takeHead returns the head of the request that begins with method; nil if it was not seen whole, such as for a
+// pipelined request whose first bytes were read together with its predecessor.
 func (c *teeConn) takeHead(method string) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -148,7 +148,8 @@ func (o *responsesAnswer) send(name string, kv ...any) error {
 	return o.k.event(name, data)
 }
 
-// stream sends the response as events. whole is what the terminal event carries, before which the answer is kept.
+// stream sends the response as events. whole is the content of the terminal event; the answer is kept before that is
+// sent.
 func (o *responsesAnswer) stream(status string, whole raw, keep func()) error {
 	if err := o.k.stream(o.inline); err != nil {
 		return err

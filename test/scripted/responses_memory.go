@@ -14,7 +14,7 @@ const (
 	maxHistory       = 20_000 // items in one conversation or chain of responses
 )
 
-// memory is what the Responses API stores: responses, their items, conversations.
+// memory is the storage of the Responses API: responses, their items, conversations.
 type memory struct {
 	mu            sync.Mutex
 	responses     map[string]*storedResponse
@@ -133,7 +133,7 @@ func (m *memory) resolve(req *responsesRequest, items []item) ([]item, *apiError
 		byID := it.Type == "item_reference" || it.Type == "" && it.ID != ""
 		// Without its encrypted content a reasoning item is an id and nothing else.
 		bare := it.Type == "reasoning" && it.ID != "" && it.EncryptedContent == nil && it.input >= 0
-		// An image is found by its id, whatever else is sent of it.
+		// An image is found by its id, with any other members.
 		bare = bare || it.Type == "image_generation_call" && it.input >= 0
 		if !byID && !bare {
 			continue

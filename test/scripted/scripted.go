@@ -73,7 +73,7 @@ import (
 	"remora/test/scripted/script"
 )
 
-// Flavor is the vendor whose manners the server has.
+// Flavor is the vendor whose behaviour the server copies.
 type Flavor uint8
 
 // Flavors.
@@ -90,8 +90,9 @@ type Options struct {
 	Listen string
 	// Flavor is the vendor to resemble.
 	Flavor Flavor
-	// Organization is whose account the server is. What an answer holds that only its vendor can read or find (encrypted
-	// content, signatures, ids of files, containers and sounds) is refused by the servers of other organizations.
+	// Organization is the account that the server belongs to. Members of an answer that only its vendor can read or
+	// find (encrypted content, signatures, ids of files, containers and sounds) are refused by the servers of other
+	// organizations.
 	Organization string
 	// Kind is the server whose refusals to copy, KindOpenAI if empty.
 	Kind Kind
@@ -184,15 +185,15 @@ func Start(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Prompt, Answer and Call are what Options.Respond works with.
+// Prompt, Answer and Call are used by Options.Respond.
 type (
-	// Prompt is what an answer is made from.
+	// Prompt is the input of an answer.
 	Prompt = script.Prompt
-	// Answer is what the model says.
+	// Answer is the model's answer.
 	Answer = script.Answer
 	// Call is one tool call.
 	Call = script.Call
-	// Usage is what a prompt cost.
+	// Usage is the cost of a prompt.
 	Usage = script.Usage
 )
 
@@ -254,7 +255,7 @@ func (s *Server) Inject(spec string, times int) error {
 	return nil
 }
 
-// Release ends the stalls of every request that has arrived, those that it has not come to yet included.
+// Release ends the stalls of every request that has arrived, also the stalls that a request has not reached yet.
 func (s *Server) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -262,8 +263,8 @@ func (s *Server) Release() {
 	s.release = make(chan struct{})
 }
 
-// Reset forgets what the server learnt: recorded requests that have ended, faults, stored responses and
-// conversations, injected faults, and how often each request came. After it, answers are those of a fresh server.
+// Reset clears the server's state: recorded requests that have ended, faults, stored responses and conversations,
+// injected faults, and the count of each request. After it, the server answers like a fresh one.
 func (s *Server) Reset() {
 	s.mu.Lock()
 	s.injected = nil

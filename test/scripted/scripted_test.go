@@ -179,7 +179,7 @@ func TestChatToolLoop(t *testing.T) {
 	}
 }
 
-// The round is read from call ids, so a loop whose older rounds were cut out goes on where it is.
+// The round is read from call ids, so a loop without its older rounds goes on where it is.
 func TestChatLoopSurvivesCutRounds(t *testing.T) {
 	u := start(t, scripted.Options{})
 	ask := func(more string) string {

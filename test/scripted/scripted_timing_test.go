@@ -9,7 +9,7 @@ import (
 	"remora/test/scripted"
 )
 
-// BenchmarkServer says what the upstream itself costs in a test that drives it: client and server together.
+// BenchmarkServer measures the upstream itself in a test that drives it: client and server together.
 func BenchmarkServer(b *testing.B) {
 	long := `{"model":"m","messages":[` + strings.Repeat(`{"role":"user","content":"`+strings.Repeat("x", 600)+`"},`, 400) +
 		`{"role":"user","content":"SAY hi"}]}`

@@ -210,7 +210,7 @@ const (
 	maxCacheKey    = 64 // characters
 )
 
-// caching is what a request says about the prompt cache.
+// caching has the members of a request about the prompt cache.
 type caching struct {
 	Key   *string `json:"prompt_cache_key"`
 	Tools []struct {
@@ -280,7 +280,7 @@ func (k *sink) status(code int) error {
 	return k.json(code, e.body(k.s.o.Flavor))
 }
 
-// identity is what all ids of an answer are made from: a hash of what the model was asked, in hexadecimal.
+// identity is the source of all ids of an answer: a hash of the model's input, in hexadecimal.
 type identity string
 
 // maxSeen bounds the table of repeated requests. Beyond it counting starts again, so ids may repeat.

@@ -59,7 +59,7 @@ func TestBodies(t *testing.T) {
 			cpu := p.look(t).cpu
 			t.Logf("%d bodies, %.0f MiB: at most %.0f MiB more than idle (%.1f of each byte), %s, %s of processor time (%s for each body)",
 				*bodies, sent, need, need/sent, took.Round(time.Millisecond), cpu.Round(time.Millisecond), (cpu / time.Duration(*bodies)).Round(time.Millisecond))
-			// The body, what is written of some of them at a time, and what the collector leaves lying.
+			// The body, its copies while some of them are written at a time, and uncollected garbage.
 			const each, beside = 2.5, 96
 			if need > each*sent+beside {
 				t.Errorf("at most %.0f MiB more than idle, want %.0f", need, each*sent+beside)

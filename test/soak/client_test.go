@@ -31,7 +31,7 @@ type client struct {
 	n   tally
 }
 
-// tally is what clients saw.
+// tally counts the clients' results.
 type tally struct {
 	answered, aborted int
 	plain             int // answered, without a session
@@ -206,7 +206,7 @@ func (s *session) heads() int {
 	return 1
 }
 
-// message is what a client adds to its conversation.
+// message is a client's addition to its conversation.
 type message struct {
 	json  []byte
 	items int
@@ -224,7 +224,7 @@ func (c *client) next(s *session) message {
 	}
 }
 
-// answer is what the client echoes of an answer.
+// answer is the client's echo of an answer.
 func (s *session) answer(text, call string) []byte {
 	switch {
 	case s.responses:
@@ -236,7 +236,7 @@ func (s *session) answer(text, call string) []byte {
 	}
 }
 
-// plan says what becomes of a request.
+// plan sets how a request is answered and read.
 type plan struct {
 	pieces int // of the answer's stream, 0 for none
 	every  time.Duration

@@ -21,7 +21,7 @@ type proxy struct {
 	admin string
 }
 
-// sample is what a process uses at a moment.
+// sample is the resource usage of a process at a moment.
 type sample struct {
 	resident   float64 // MiB
 	heap       float64 // MiB, of it in use by Go's heap

@@ -128,8 +128,8 @@ func start(t *testing.T, store string, more ...string) *proxy {
 	return &proxy{Proxy: p, admin: admin}
 }
 
-// patient is the section store of a proxy that waits for its store however busy the machine is: what is measured is the
-// work of remembering everything, and not what becomes of it where other programs take the processors.
+// patient is the section store of a proxy that waits long for its store on a busy machine: the test measures the work
+// of storing everything, not the effect of other programs on the processors.
 func patient(url string) string {
 	return fmt.Sprintf("url: %q, commit_wait: 1m, read_wait: 1m", url)
 }

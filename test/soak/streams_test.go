@@ -24,9 +24,9 @@ var (
 
 // Limits of what an open stream may add to the proxy's resident memory, in KiB.
 const (
-	// perStream is what Remora promises of many streams.
+	// perStream is Remora's promise for many streams.
 	perStream = 64
-	// perStreamOfFew leaves room for what is not theirs, where there are few of them.
+	// perStreamOfFew leaves room for the fixed cost if there are few streams.
 	perStreamOfFew = 96
 	manyStreams    = 1000
 )

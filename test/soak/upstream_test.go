@@ -21,14 +21,14 @@ const (
 	callHeader   = "X-Soak-Call"   // answer with this call of a tool
 )
 
-// whole is what the model says in an answer that is not streamed.
+// whole is the model's answer if it is not streamed.
 const whole = "Noted. I keep it for as long as we talk, and say it again whenever you ask. Until then it stays between us, " +
 	"together with the date, the place and the names of those who were there, as far as you have told me about them."
 
-// piece is what the nth piece of a stream says.
+// piece is the text of the nth piece of a stream.
 func piece(n int) string { return fmt.Sprintf("again %06d, ", n) }
 
-// spoken is what a stream says as a whole.
+// spoken is the whole text of a stream.
 func spoken(pieces int) string {
 	var b strings.Builder
 	for n := range pieces {
@@ -101,7 +101,7 @@ func responsesItem(id int64, text string) string {
 		`"content":[{"type":"output_text","text":%q,"annotations":[]}]}`, id, text)
 }
 
-// pace calls send for each piece of a stream, each at its time, until one says that nobody listens.
+// pace calls send for each piece of a stream, each at its time, until the client is gone.
 func pace(w *bufio.Writer, pieces int, every time.Duration, send func(n int)) bool {
 	begun := time.Now()
 	for n := range pieces {
@@ -149,5 +149,5 @@ func responsesEvents(w *bufio.Writer, id int64, pieces int, every time.Duration)
 	event("response.completed", response("completed", responsesItem(id, text)))
 }
 
-// status200 is what every answer must have.
+// status200 is the status of every answer.
 const status200 = http.StatusOK

@@ -17,8 +17,10 @@ type finder struct {
 //
 //   - the last of the leading instructions, with the anchored blocks of layers: they outlive all else;
 //   - the last one of the request before, so that its cache is found however many items came since;
-//   - the last item that the next request will still have. Instructions at the end are none: layers replace them each time;
-//   - if instructions stand behind the user message that began the round, that message too. They are layers' blocks for this round: they stay there while the model calls tools, and the next round has the conversation without them.
+//   - the last item that the next request will still have. Instructions at the end are none: layers replace them each
+//     time;
+//   - if instructions stand behind the user message that began the round, that message too. They are layers' blocks for
+//     this round: they stay there while the model calls tools, and the next round has the conversation without them.
 func (f *finder) places() []int {
 	lead := wire.Leading(f.items)
 	at := []int{f.any(lead - 1)}

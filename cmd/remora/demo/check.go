@@ -147,7 +147,7 @@ func checkRestart(before, after []snapshot) check {
 	return c
 }
 
-// checkAllStored compares what is stored of each session with what was said in it.
+// checkAllStored compares the stored items of each session with its dialogue.
 func checkAllStored(all []snapshot) check {
 	c := check{name: "transcript"}
 	items := make([]string, len(all))
@@ -161,7 +161,7 @@ func checkAllStored(all []snapshot) check {
 	return c
 }
 
-// compare holds what is stored against what was said, entry by entry.
+// compare compares the stored items with the dialogue, entry by entry.
 func (s snapshot) compare() error {
 	want := s.talk.line[:s.said]
 	stored, err := s.head()

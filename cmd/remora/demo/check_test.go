@@ -73,7 +73,7 @@ func letters(s string) []entry {
 }
 
 // played is a conversation of ten turns, each with one new entry and one answer, whose window keeps four. From the
-// second turn on the model is told a block of five tokens.
+// second turn on the view has a block of five tokens.
 func played() []turn {
 	tk := &talk{session: "s", line: letters("abcdefghijklmnopqrst")}
 	var turns []turn

@@ -28,7 +28,7 @@ const (
 	keyVariable = "DEMO_KEY"
 )
 
-// rule is what the demo's steering layer forbids, in CEL.
+// rule is the condition of the demo's steering layer, in CEL.
 var rule = fmt.Sprintf(`tool.name == "order" && tool.arguments.copies > %d`, maxCopies)
 
 // shutdownGrace bounds how long a proxy that was asked to end may take.

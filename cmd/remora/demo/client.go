@@ -64,7 +64,7 @@ type turn struct {
 // left is how many entries the model did not get.
 func (t *turn) left() int { return t.said - len(t.saw) }
 
-// report is what X-Memory says of the items that were not sent, and how many tokens of blocks were.
+// report holds the counts from X-Memory: items not sent, and tokens of blocks.
 type report struct{ windowed, orphans, recalled int }
 
 // begin turns to a chapter.
@@ -157,7 +157,7 @@ func (h habit) result(callID, out string) json.RawMessage {
 	return marshal(map[string]any{"type": "function_call_output", "call_id": callID, "output": out})
 }
 
-// exchange makes one call with what is new, and returns the items of the answer.
+// exchange makes one call with the new items, and returns the items of the answer.
 func (p *player) exchange(ctx context.Context, h habit, fresh []json.RawMessage, told string) ([]json.RawMessage, error) {
 	tk := p.talk
 	added, err := tk.add(fresh)
@@ -237,7 +237,7 @@ func (p *player) call(ctx context.Context, h habit, sent []json.RawMessage, t *t
 	return responsesAnswer(body)
 }
 
-// body is a request in the client's dialect. A client that sends only what is new sends no instructions either.
+// body returns a request in the client's dialect. A client that sends only new items sends no instructions either.
 func (h habit) body(items []json.RawMessage, stream bool) []byte {
 	tools := make([]any, 0, len(toolNames()))
 	for _, name := range toolNames() {

@@ -1,7 +1,7 @@
-// Package demo is `remora demo`: it plays a few conversations through the real proxy, without a provider or a key. Upstream is
-// scripted and strict; the proxy is a process of its own that is killed in the middle and started again. The demo checks what
-// the model saw on each turn beside what is stored, the blocks of layers with their slots and tokens, and the calls that only
-// the model and the proxy saw. It prints a few turns as a dialogue, or all of it as a table.
+// Package demo is `remora demo`: it plays a few conversations through the real proxy, without a provider or a key.
+// Upstream is scripted and strict; the proxy is a process of its own that is killed in the middle and started again.
+// The demo checks the view of each turn against the stored items, the blocks of layers with their slots and tokens, and
+// the calls hidden from the client. It prints a few turns as a dialogue, or all of them as a table.
 //
 // It uses the proxy only from outside: by HTTP, by its configuration and by its transcript command.
 package demo

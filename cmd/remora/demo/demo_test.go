@@ -71,7 +71,7 @@ func playTo(t *testing.T, stdout io.Writer, args ...string) (stderr string, code
 	return log.String(), code
 }
 
-// TestDemoWithoutReader plays to a pipe that nobody reads, as `remora demo | head` does: it ends in order all the same.
+// TestDemoWithoutReader: the demo ends normally when its output is not read, as in `remora demo | head`.
 func TestDemoWithoutReader(t *testing.T) {
 	t.Parallel()
 	r, w, err := os.Pipe()

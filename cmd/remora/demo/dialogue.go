@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// dialogue prints what is worth telling of the conversations, in at most 30 lines: four turns, what survived the kill, and the
-// sum. rows has every turn.
+// dialogue prints the highlights of the conversations, in at most 30 lines: four turns, what survived the kill, and the
+// totals. rows prints every turn.
 func (p *printer) dialogue(turns []turn, atCrash, atEnd []snapshot) {
 	p.line("%s", p.in(bold, fmt.Sprintf("Remora: %d turns through a real proxy to a scripted model; these are four of them", len(turns))))
 
@@ -56,7 +56,7 @@ func (p *printer) scene(title string, turns []turn, stored []snapshot, text stri
 	}
 }
 
-// view says how much the model saw, and which of the lines that layers told it its answer is from.
+// view describes the turn's view, and the block line that its answer is from.
 func (t *turn) view(blocks []block) string {
 	text := fmt.Sprintf("%d of %d items", len(t.saw), t.said)
 	for _, b := range blocks {

@@ -139,7 +139,7 @@ func (p *printer) farewell() {
   several sessions share, such as a user.`)
 }
 
-// words is what an entry says, a call as name(values) or, where values are within values, as it is.
+// words returns the text of an entry; a call as name(values) or, if values are nested, unchanged.
 func (e entry) words() string {
 	name, arguments, ok := strings.Cut(e.text, "{")
 	if e.who != "call" || !ok {

@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// block is what a layer told the model in one turn, as it is stored.
+// block is a layer's stored block in one turn.
 type block struct {
 	layer        string
 	slot, tokens int
 	text         string
 }
 
-// blocks are those of a turn, in the order in which the model got them. Any that can't be read is left out, and missed
-// by checkBlocks.
+// blocks returns the blocks of a turn, in the order of the view. It leaves out unreadable ones, which checkBlocks then
+// misses.
 func (s snapshot) blocks(turnID string) []block {
 	var all []block
 	texts := make(map[string]string)
@@ -55,7 +55,7 @@ func of(tk *talk, all []snapshot) snapshot {
 	return snapshot{}
 }
 
-// checkBlocks compares what layers told the model with what is stored of that, and with X-Memory.
+// checkBlocks compares the blocks in the views with the stored ones and with X-Memory.
 func checkBlocks(turns []turn, stored []snapshot) check {
 	c := check{name: "blocks"}
 	n, most := 0, 0
@@ -156,7 +156,7 @@ func checkRecall(turns []turn, chapters []chapter) check {
 	return c
 }
 
-// actsAbout are those that ask for something that the model must have been told, and begin with an entry.
+// actsAbout returns the acts that begin with an entry and whose answer needs a block.
 func actsAbout(chapters []chapter, resource string, e entry) []act {
 	var all []act
 	for _, c := range chapters {

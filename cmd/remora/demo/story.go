@@ -11,14 +11,14 @@ import (
 // How the clients of the story talk to the API.
 type habit struct {
 	title string
-	// session and resource are what X-Session-Id and X-Resource-Id say.
+	// session and resource are sent as X-Session-Id and X-Resource-Id.
 	session, resource string
 	// path is the endpoint below /v1.
 	path string
 	// whole: the client resends the whole conversation on every call, as most do.
 	whole bool
-	// history is what X-History says, empty for none. A program that sends only what is new, in a session in which the
-	// same program has resent all of it so far, has to say so: a client that begins anew looks the same.
+	// history is sent as X-History, unless empty. A program that sends only new items in a session whose history it has
+	// resent so far must declare it: a client that begins anew looks the same.
 	history string
 }
 
@@ -39,7 +39,7 @@ type act struct {
 	// told is a word that the model must have been sent to say that; else it says unknown.
 	told string
 	// killAfter is the round after whose answer the proxy is killed and started again; 0 is never. It belongs to a
-	// client that sends only what is new: one that resends everything would heal whatever was lost.
+	// client that sends only new items: one that resends everything would repair any loss.
 	killAfter int
 }
 
@@ -48,7 +48,7 @@ const shelves = 30
 
 const systemPrompt = "You keep the books of a small bookshop."
 
-// unknown is what the model says where it has not been told.
+// unknown is the model's answer if its view lacks the fact.
 const unknown = "I do not know."
 
 const (
@@ -57,13 +57,13 @@ const (
 	stocktaking = "stocktaking"
 	// noteTool is the tool of the layer working_memory, as its layer and the proxy name it.
 	noteTool = "working-memory_update"
-	// maxCopies is what the rule of the layer steering allows in one order.
+	// maxCopies is the limit of the steering rule for one order.
 	maxCopies = 50
-	// refusal is what the model is told of an order above that.
+	// refusal is the rule's guidance for an order above that.
 	refusal = "At most 50 copies an order: make a smaller one, and say so."
 )
 
-// The facts that are to come back, and whose shelf it is that one of them tells.
+// The facts to recall, and the owner of the shelf in one of them.
 const (
 	shelfFact  = "Shelf 9 is Bento's, by the way."
 	shelfOwner = "Bento"
@@ -71,7 +71,7 @@ const (
 	noteWord   = "below three copies"
 )
 
-// story is what happens: a bookshop's stocktaking in one session, and the day after in two others.
+// story returns the plot: a bookshop's stocktaking in one session, and the day after in two others.
 func story() []chapter {
 	return []chapter{
 		{

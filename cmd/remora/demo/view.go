@@ -57,7 +57,7 @@ func (p *printer) transcripts(all []snapshot) {
 	}
 }
 
-// slots is what each block costs, as slot:tokens.
+// slots lists the cost of each block, as slot:tokens.
 func slots(blocks []block) string {
 	if len(blocks) == 0 {
 		return "-"
@@ -113,8 +113,8 @@ func (p *printer) ends(edge int) int {
 	return edge
 }
 
-// shorten lists which of n lines to print: the ends, and those that are wanted. -n stands for n lines that are not; one
-// line alone is never replaced by that.
+// shorten lists which of n lines to print: the ends, and the wanted ones. -n stands for n lines left out; a single line
+// is never replaced.
 func shorten(n, edge int, wanted func(i int) bool) []int {
 	var list []int
 	for i := range n {

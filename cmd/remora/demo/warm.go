@@ -26,8 +26,8 @@ func (p *player) warmUp(ctx context.Context) error {
 		var recalled [len(warmUps)]int
 		for i, text := range warmUps {
 			resource := fmt.Sprintf("warm-up %d", i+1)
-			// Each try has sessions of its own, since what is told keeps the count that it had when it was first told. The
-			// second one is told what was said in the first.
+			// Each try has sessions of its own, since a block keeps the token count of its first recall. The second
+			// session recalls facts of the first.
 			var t turn
 			for j := range 2 {
 				session := fmt.Sprintf("%s.%d.%d", resource, len(p.model.Requests()), j)

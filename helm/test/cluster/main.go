@@ -1,5 +1,5 @@
-// Command cluster is what a Kubernetes control plane consists of, in one binary so that it is linked once: etcd, the real
-// API server, controller manager and scheduler, and a simulated node. install.sh of the folder above starts each of them.
+// Command cluster is a Kubernetes control plane in one binary, so that it is linked once: etcd, the real API server,
+// controller manager and scheduler, and a simulated node. install.sh of the folder above starts each of them.
 package main
 
 import (

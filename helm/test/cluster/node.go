@@ -13,10 +13,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// runNode is a kubelet without containers: it registers a node, says that it is well, and reports every pod that the
-// scheduler puts there as running and ready, those that run to their end as succeeded, until ctx ends. What a real
-// kubelet checks before it starts a container, that the ConfigMaps and Secrets exist and have the keys, is checked too:
-// a chart that names a wrong one hangs here as it would there.
+// runNode is a kubelet without containers: it registers a healthy node, and reports every pod that the scheduler puts
+// there as running and ready, or as succeeded if the pod runs to its end, until ctx ends. Like a real kubelet it checks
+// first that the ConfigMaps and Secrets exist and have the keys: a chart that names a wrong one hangs here as it would
+// there.
 func runNode(ctx context.Context, kubeconfig, name string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// Conversation is what two people said to each other over months, and questions about it.
+// Conversation is a dialogue of two people over months, with questions about it.
 type Conversation struct {
 	Name     string
 	Language string    // "en", "de", "zh"; "" if it is not known
 	Speakers [2]string // the one who began most, and the other
 	Sessions []Session // by time
-	// Questions are those with at least one evidence turn.
+	// Questions have at least one evidence turn each.
 	Questions []Question
 }
 
@@ -24,7 +24,7 @@ type Session struct {
 	Turns []Turn
 }
 
-// Turn is what one of the two said at once.
+// Turn is one message of a speaker.
 type Turn struct {
 	ID      string // unique in its conversation, as evidence names it
 	Speaker string

@@ -22,7 +22,7 @@ var (
 	quotas = map[Category]int{SingleHop: 42, Adversarial: 20, Temporal: 17, MultiHop: 14, Open: 7} //nolint:gochecknoglobals // a table
 )
 
-// Seed is that of the corpus whose figures we publish.
+// Seed is the seed of the corpus for our published figures.
 const Seed = 1
 
 // Sessions of a conversation, and days between two.
@@ -110,7 +110,7 @@ func (a *author) write(name string) *Conversation {
 	return a.c
 }
 
-// cast chooses who tells what, and in which sessions.
+// cast chooses the teller and the sessions of each scene.
 func (a *author) cast() []*telling {
 	var all []*telling
 	for _, s := range a.scenes {

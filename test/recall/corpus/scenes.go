@@ -13,7 +13,7 @@ import (
 //go:embed en.txt de.txt zh.txt
 var sceneFiles embed.FS
 
-// language is what conversations of one language are made of. Its file has one thing a line, and variants between bars:
+// language is the material for conversations in one language. Its file has one thing a line, and variants between bars:
 //
 //	months, weekdays, names    lists; a week begins on Sunday
 //	date, monthyear            how a date is written, of {day}, {month}, {monthnumber}, {year}
@@ -23,18 +23,19 @@ var sceneFiles embed.FS
 //	aside                      sentences that stand before or behind others
 //	scene NAME [series|chat|noise]
 //
-// A scene is told in one piece. A series is told several times, of other things; chat and noise have no questions, and noise
-// speaks of the same things as the rest. Its lines:
+// A scene is told in one piece. A series is told several times, of other things; chat and noise have no questions, and
+// noise is about the same things as the rest. Its lines:
 //
-//	A: B:                      what the teller and the other say
+//	A: B:                      a line of the teller, and of the other
 //	A*: A*label:               the same, as evidence, of which there is one line without a label at most
-//	later, meanwhile           what follows is told in a later session: after the date that {soon} was, or before it
+//	later, meanwhile           the next lines are told in a later session: after the date that {soon} was, or before it
 //	ask CATEGORY LABEL...:     a question and its answer, with the lines that hold it; 0 or none is the one without a label
 //	every CATEGORY:            a question over all scenes of this name that one of the two tells
 //	join SCENE MINE THEIRS:    a question of several hops, from this scene to another of the same teller
 //
-// Slots are {A} the teller, {B} the other, {ago} {date} {monthyear} a day in the past, {soon} {soondate} {soon2} {soon2date}
-// one in the future, {weekday}, {n:2-9} a number, {X} and {X2} two values of a pool, {=X} one that the teller keeps.
+// Slots are {A} the teller, {B} the other, {ago} {date} {monthyear} a day in the past, {soon} {soondate} {soon2}
+// {soon2date} one in the future, {weekday}, {n:2-9} a number, {X} and {X2} two values of a pool, {=X} one that the
+// teller keeps.
 type language struct {
 	code             string
 	months, weekdays []string
@@ -79,7 +80,7 @@ type ask struct {
 // variant is a question and its answer.
 type variant struct{ text, answer string }
 
-// slot finds what is filled in. Its first group is the name, its second and third the bounds of a number.
+// slot matches a placeholder. Its first group is the name, its second and third the range of a number.
 var slot = regexp.MustCompile(`\{(=?[A-Za-z]+2?(?:date)?)(?::(\d+)-(\d+))?\}`)
 
 func readLanguage(code string) (*language, error) {

@@ -22,7 +22,7 @@ var (
 		`(?i)\b(?:tell me|remind me of|do you (?:still )?(?:know|remember|recall))(?: what| who| where| when| how old)? my (.{1,80})$`)
 	askedI   = regexp.MustCompile(`(?i)\b(what|who|when|where) (?:do|did) I (\w{1,30})$`)
 	askedWho = regexp.MustCompile(`(?i)\bwho am I$`)
-	// askedTail is what a question adds to the name of the thing.
+	// askedTail matches the words of a question behind the name of the thing.
 	askedTail = regexp.MustCompile(`(?i)(?: again| is| are| called| named)+$`)
 
 	toldMy   = regexp.MustCompile(`(?i)\bmy (.{1,80}?)(?: (is|are|was|were)|['’]s) (.{1,200})$`)

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Prompt is what an answer is made from.
+// Prompt is the input of an answer.
 type Prompt struct {
 	// Path is the endpoint below /v1: "chat/completions" or "responses".
 	Path string
@@ -28,7 +28,7 @@ type Prompt struct {
 	Body []byte
 }
 
-// Answer is what the model says, in the order of its fields.
+// Answer is the model's answer, in the order of its fields.
 type Answer struct {
 	Reasoning string
 	Text      string
@@ -45,7 +45,7 @@ type Answer struct {
 	Sound bool
 	// Signed gives reasoning and calls of a Chat answer a signature that only the vendor accepts.
 	Signed bool
-	// Usage is what the answer reports of the prompt; the zero value reports a quarter of its bytes, none cached.
+	// Usage is the reported usage of the prompt; the zero value reports a quarter of its bytes, none cached.
 	Usage Usage
 }
 
@@ -55,7 +55,7 @@ const (
 	Failed     = "failed"
 )
 
-// Usage is what a prompt cost, in tokens.
+// Usage is the cost of a prompt, in tokens.
 type Usage struct{ Prompt, Cached int }
 
 // Call is one tool call. Arguments are sent as they are, be they JSON or not.
@@ -72,7 +72,7 @@ const (
 	maxCalls = 128 // what the real APIs allow in one answer
 )
 
-// turn is what the model says in one answer, or in each of the answers of a LOOP.
+// turn is one answer of the model, or each of the answers of a LOOP.
 type turn struct {
 	say   Answer
 	see   bool

@@ -63,7 +63,7 @@ func TestPlayNamesToolResults(t *testing.T) {
 	}
 }
 
-// A script of known turns is played turn by turn, whatever the texts and arguments.
+// A script of known turns is played turn by turn, with any texts and arguments.
 func TestPlayIsInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		word := rapid.StringMatching(`[a-zA-Z0-9é,.{}]{1,12}`)

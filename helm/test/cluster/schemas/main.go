@@ -159,7 +159,7 @@ func strict(v any) any {
 	if out["format"] == "int-or-string" || in["x-kubernetes-int-or-string"] == true {
 		out = object{"anyOf": []any{object{"type": "string"}, object{"type": "integer"}}}
 	}
-	// The patterns of Go are not those of JSON schema, and sizes are the API server's business.
+	// Go's patterns differ from JSON schema's, and the API server checks sizes.
 	delete(out, "pattern")
 	if gvk, has := in["x-kubernetes-group-version-kind"].([]any); has && len(gvk) == 1 {
 		g := gvk[0].(object)
