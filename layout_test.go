@@ -128,6 +128,7 @@ var dependencies = []string{
 	"go.opentelemetry.io/otel/sdk/metric",
 	"go.opentelemetry.io/otel/trace",
 	"go.yaml.in/yaml/v3",
+	"golang.org/x/sync",
 	"golang.org/x/sys",
 }
 
@@ -140,7 +141,6 @@ var testDependencies = []string{
 	"github.com/rogpeppe/go-internal",
 	"go.opentelemetry.io/proto/otlp",
 	"go.uber.org/goleak",
-	"golang.org/x/sync",
 	"google.golang.org/protobuf",
 	"pgregory.net/rapid",
 }

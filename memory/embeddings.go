@@ -280,7 +280,7 @@ func (t *Turn) embedSoon() {
 
 // embedNew makes the vectors that the sessions of a scope lack, the newest first.
 func (p *past) embedNew(ctx context.Context, e *Embeddings, s Scope, c Credential) error {
-	ix, err := p.update(ctx, e, s)
+	ix, err := p.update(ctx, e, s, true)
 	if err != nil {
 		return err
 	}
@@ -303,7 +303,7 @@ func (p *past) embedNew(ctx context.Context, e *Embeddings, s Scope, c Credentia
 		}
 		lacking = lacking[n:]
 	}
-	_, err = p.update(ctx, e, s) // so that the next question need not read them
+	_, err = p.update(ctx, e, s, true) // so that the next question need not read them
 	return err
 }
 

@@ -22,6 +22,7 @@ type layered struct {
 	states *states // nil if no layer keeps any
 	run    *pipeline.Run
 	turn   layer.Turn
+	past   *pastOfTurn // what turn.Past is, nil for none
 
 	blocks     []view.Block
 	role       wire.Role   // of blocks and advice
@@ -47,7 +48,7 @@ type layered struct {
 	usage    pipeline.Usage       // what it costs
 }
 
-// layerTurn describes the call for layers.
+// layerTurn describes the call for layers, but for its past.
 func (t *Turn) layerTurn() layer.Turn {
 	s, r := t.call.Scope, t.call.Request
 	lt := layer.Turn{ID: t.ID, Thread: s.Session, Execution: s.Execution, Parent: s.Parent, Now: t.started}
@@ -61,7 +62,6 @@ func (t *Turn) layerTurn() layer.Turn {
 	if t.shape.Layers.Empty() {
 		return lt
 	}
-	lt.Past = t.m.past.of(t)
 	lt.Tools = r.Tools()
 	for _, it := range slices.Backward(r.Items()) {
 		if it.Kind == wire.Message && it.Role == wire.User {
@@ -97,11 +97,16 @@ func (t *Turn) enter(ctx, hooks context.Context) error {
 	default:
 	}
 	lt.Execution = e.Execution()
+	var past *pastOfTurn
+	if t.shape.Layers.Recalls() {
+		past = t.m.past.of(t)
+		lt.Past = past
+	}
 	run, err := t.shape.Layers.Begin(hooks, t.call.Scope.Tenant, lt, st.known(), t.credential)
 	if err != nil {
 		return err
 	}
-	t.layers = &layered{states: st, run: run, turn: lt, input: e.Input(), visible: e.Visible()}
+	t.layers = &layered{states: st, run: run, turn: lt, past: past, input: e.Input(), visible: e.Visible()}
 	if !run.Empty() {
 		t.layers.input = t.detach(t.layers.input)
 	}
@@ -212,6 +217,9 @@ func (t *Turn) recall(ctx context.Context, c *session.Conversation) {
 	if l.run.Empty() || c.Opaque && l.turn.Query == "" || t.call.Request.InConversation() {
 		return // without a query, upstream was told when the user spoke
 	}
+	if t.entry.Beyond() || c.Stored && c.Offset > 0 || l.run.MayLeave(c.Items) {
+		l.past.reachBeyond()
+	}
 	l.blocks = l.run.Recall(ctx, l.run.Cost(c.Lead), t.held(c)...)
 	if !c.Opaque {
 		t.narrow(c, l.run.Project(ctx, c.Items, 0, t.windowSlot()), c.Items)
@@ -227,8 +235,11 @@ func (t *Turn) recall(ctx context.Context, c *session.Conversation) {
 // cut off.
 func (t *Turn) recallOfView(ctx context.Context, c *session.Conversation, v *view.View, cut *windowCut) {
 	l := t.layers
-	if len(l.blocks) == 0 && cut == nil || l.run.Empty() || !l.run.OfView() || t.call.Request.InConversation() {
+	if len(l.blocks) == 0 && cut == nil && l.passedOver == 0 || l.run.Empty() || !l.run.OfView() || t.call.Request.InConversation() {
 		return
+	}
+	if cut != nil || l.passedOver > 0 {
+		l.past.reachBeyond()
 	}
 	lead, history := v.Items[:len(c.Lead)], v.Items[len(c.Lead):]
 

@@ -7,6 +7,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +17,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/sync/errgroup"
 
 	"remora/memory/index"
 	"remora/memory/layer"
@@ -46,6 +50,8 @@ const (
 	maxPastSessions = 5000
 	// readLimit bounds bringing an index up to date. A request waits for less: its layer's time.
 	readLimit = 30 * time.Second
+	// readAtOnce is how many sessions are read at once.
+	readAtOnce = 8
 	// maxPart is how long a part of a message is in an index, in bytes, and maxStatementParts how many parts of one are.
 	maxPart           = 700
 	maxStatementParts = 12
@@ -82,30 +88,90 @@ func (p *past) forget(s Scope) {
 }
 
 // of returns the past as a turn's layers see it.
-func (p *past) of(t *Turn) layer.Past {
+func (p *past) of(t *Turn) *pastOfTurn {
 	return &pastOfTurn{past: p, scope: t.call.Scope, embeddings: t.shape.Embeddings, credential: t.credential}
 }
 
-// pastOfTurn is the past of one turn, which is brought up to date once.
+// pastOfTurn is the past of one turn, which is brought up to date once. The turn's own session is searched only where that has
+// something that the view lacks: of most it has nothing, and they change with every turn.
 type pastOfTurn struct {
 	past       *past
 	scope      Scope
 	embeddings *Embeddings
 	credential Credential
 
-	mu    sync.Mutex
-	asked *asked
-	fresh *index.Index
+	mu     sync.Mutex
+	asked  *asked
+	beyond bool // the session has more than the view
+	fresh  *index.Index
+	own    bool // fresh has the session
+	last   search
+	found  []layer.Statement // by it
+}
+
+type search struct {
+	question string
+	limit    int
+	meaning  bool
+}
+
+// reachBeyond says that the session has something that the view lacks. It may be called on nil.
+func (t *pastOfTurn) reachBeyond() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.beyond = true
+}
+
+// Empty is layer.Past.
+func (t *pastOfTurn) Empty() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.beyond && t.past.key(t.scope).resource == ""
 }
 
 // Search is layer.Past.
 func (t *pastOfTurn) Search(ctx context.Context, question string, limit int) ([]layer.Statement, error) {
+	if t.Empty() {
+		return nil, nil
+	}
 	asked := t.ask(question) //nolint:contextcheck // waits for less, and its answer serves the next search
-	ix, err := t.index(ctx)
-	if err != nil {
+	if err := t.read(ctx); err != nil {
 		return nil, err
 	}
-	hits := ix.Search(index.Question{Text: question, Now: t.past.m.o.Now(), Meaning: t.meaning(ctx, asked)}, limit, nil)
+	meaning := t.meaning(ctx, asked)
+
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s := (search{question, limit, meaning.Vector != nil}); t.last != s {
+		t.last, t.found = s, t.search(index.Question{Text: question, Now: t.past.m.o.Now(), Meaning: meaning}, limit)
+	}
+	return t.found, nil
+}
+
+// read brings the index up to date.
+func (t *pastOfTurn) read(ctx context.Context) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.fresh != nil && (t.own || !t.beyond) {
+		return nil
+	}
+	ix, err := t.past.update(ctx, t.embeddings, t.scope, t.beyond)
+	if err != nil {
+		return fmt.Errorf("read what was said before: %w", err)
+	}
+	t.fresh, t.own, t.last = ix, t.beyond, search{}
+	return nil
+}
+
+func (t *pastOfTurn) search(q index.Question, limit int) []layer.Statement {
+	var skip func(*index.Turn) bool
+	if !t.own { // what the index has of the session may not stand any more
+		skip = func(said *index.Turn) bool { return said.Session == t.scope.Session }
+	}
+	hits := t.fresh.Search(q, limit, skip)
 	found := make([]layer.Statement, len(hits))
 	for i, h := range hits {
 		found[i] = layer.Statement{
@@ -113,21 +179,7 @@ func (t *pastOfTurn) Search(ctx context.Context, question string, limit int) ([]
 			Score: h.Score, Match: h.Match, Near: h.Near,
 		}
 	}
-	return found, nil
-}
-
-// index returns the index as it is now.
-func (t *pastOfTurn) index(ctx context.Context) (*index.Index, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.fresh == nil {
-		ix, err := t.past.update(ctx, t.embeddings, t.scope)
-		if err != nil {
-			return nil, fmt.Errorf("read what was said before: %w", err)
-		}
-		t.fresh = ix
-	}
-	return t.fresh, nil
+	return found
 }
 
 // find returns the index of a key, an empty one where there is none.
@@ -136,8 +188,9 @@ func (p *past) find(key pastKey) *pastIndex {
 	return p.indexes.FindOrPut(key, fresh, maxPastIndexes)
 }
 
-// update brings the index of a scope up to date. Where the context ends before, the work goes on for the next request.
-func (p *past) update(ctx context.Context, e *Embeddings, s Scope) (*index.Index, error) {
+// update brings the index of a scope up to date; own says whether with the scope's session too. Where the context ends before,
+// the work goes on for the next request.
+func (p *past) update(ctx context.Context, e *Embeddings, s Scope, own bool) (*index.Index, error) {
 	key := p.key(s)
 	one := p.find(key)
 	select {
@@ -151,7 +204,7 @@ func (p *past) update(ctx context.Context, e *Embeddings, s Scope) (*index.Index
 		defer func() { <-one.turn }()
 		ctx, cancel := context.WithTimeout(p.m.life, readLimit)
 		defer cancel()
-		err := p.refresh(ctx, e, one, s)
+		err := p.refresh(ctx, e, one, s, own)
 		p.indexes.Resize(key, one.bytes(), p.limit)
 		done <- err
 	})
@@ -171,37 +224,43 @@ type change struct {
 	said    []session.Said
 }
 
-// refresh reads what has changed in the store. Only its caller, who has one.turn, changes the index.
-func (p *past) refresh(ctx context.Context, e *Embeddings, one *pastIndex, s Scope) error {
-	names, err := p.sessions(ctx, s)
-	if err != nil {
-		return err
-	}
-	versions, err := p.m.log.Versions(ctx, s.Tenant, names)
-	if err != nil {
-		return err
-	}
+// refresh reads what has changed in the store; own says whether in the scope's session too. Only its caller, who has one.turn,
+// changes the index.
+func (p *past) refresh(ctx context.Context, e *Embeddings, one *pastIndex, s Scope, own bool) error {
 	if one.ix.Bytes() > p.limit/ownShare || one.model != e.id() {
 		one.put(index.New(), map[string]session.Reading{})
 		one.model, one.vectors = e.id(), map[string]uint64{}
 	}
+	stored, err := p.stored(ctx, one, s)
+	if err != nil {
+		return err
+	}
+	if own {
+		stored[s.Session] = notRead
+	} else {
+		delete(stored, s.Session)
+	}
 
-	alive := map[string]bool{}
 	var stale []string
-	for i, name := range names {
-		if alive[name] = versions[i] > 0; alive[name] && one.read[name].Version != versions[i] {
+	for name, version := range stored {
+		if version != 0 && one.read[name].Version != version {
 			stale = append(stale, name)
 		}
 	}
 	gone := map[string]bool{}
-	for name := range one.read {
-		if !alive[name] {
+	for name, r := range one.read {
+		if stored[name] == 0 && r.Version != 0 && (own || name != s.Session) {
 			gone[name] = true
 		}
 	}
 	changes, read, err := p.readOn(ctx, one, s, stale, gone, p.share(e))
 	if err != nil {
 		return err
+	}
+	for name, version := range stored {
+		if version == 0 {
+			read[name] = session.Reading{} // listed, and not there: it need not be looked for
+		}
 	}
 	fresh := map[string]bool{}
 	for _, c := range changes {
@@ -217,23 +276,62 @@ func (p *past) refresh(ctx context.Context, e *Embeddings, one *pastIndex, s Sco
 	return p.attach(ctx, e, one, s.Tenant, fresh)
 }
 
-// sessions returns the sessions that belong to a scope.
-func (p *past) sessions(ctx context.Context, s Scope) ([]string, error) {
-	names := []string{s.Session}
+// notRead is the version of a session that is to be read whatever its version.
+const notRead = math.MaxUint64
+
+// stored returns the versions in the store of a resource's other sessions, 0 for one that is listed and not there. Those that
+// are known are looked for while the list is read, so that this takes one round trip where no session is new.
+func (p *past) stored(ctx context.Context, one *pastIndex, s Scope) (map[string]uint64, error) {
+	stored := map[string]uint64{}
 	if p.key(s).resource == "" {
-		return names, nil
+		return stored, nil
 	}
+	var names []string
+	var versions []uint64
+	known := slices.Sorted(maps.Keys(one.read))
+	both, reads := errgroup.WithContext(ctx)
+	both.Go(func() (err error) {
+		names, err = p.sessions(reads, s)
+		return err
+	})
+	both.Go(func() (err error) {
+		versions, err = p.m.log.Versions(reads, s.Tenant, known)
+		return err
+	})
+	if err := both.Wait(); err != nil {
+		return nil, err
+	}
+
+	var unknown []string
+	for _, name := range names {
+		if i, found := slices.BinarySearch(known, name); found {
+			stored[name] = versions[i]
+		} else if name != s.Session {
+			unknown = append(unknown, name)
+		}
+	}
+	if len(unknown) == 0 {
+		return stored, nil
+	}
+	versions, err := p.m.log.Versions(ctx, s.Tenant, unknown)
+	if err != nil {
+		return nil, err
+	}
+	for i, name := range unknown {
+		stored[name] = versions[i]
+	}
+	return stored, nil
+}
+
+// sessions returns the sessions that are listed as a resource's.
+func (p *past) sessions(ctx context.Context, s Scope) ([]string, error) {
+	var names []string
 	for after, more := "", true; more && len(names) < maxPastSessions; more = after != "" {
 		page, next, err := p.m.log.SessionsOf(ctx, s.Tenant, s.Resource, after, sweepPage)
 		if err != nil {
 			return nil, err
 		}
-		for _, name := range page {
-			if name != s.Session {
-				names = append(names, name)
-			}
-		}
-		after = next
+		names, after = append(names, page...), next
 	}
 	return names, nil
 }
@@ -246,26 +344,38 @@ func (p *past) share(e *Embeddings) int {
 	return p.limit / ownShare
 }
 
-// readOn reads what was said in some sessions since they were read before. Sessions of which other things are true now, or
+// readOn reads what was said in some sessions since they were read before, some at once. Sessions of which other things are true now, or
 // that are not there any more, become gone. What has no room is left out, the oldest first.
 func (p *past) readOn(ctx context.Context, one *pastIndex, s Scope, stale []string, gone map[string]bool, share int) ([]change, map[string]session.Reading, error) {
+	news := make([]session.News, len(stale))
+	unreadable := make([]bool, len(stale))
+	all, reads := errgroup.WithContext(ctx)
+	all.SetLimit(readAtOnce)
+	for i, name := range stale {
+		all.Go(func() (err error) {
+			news[i], err = p.m.log.SaidSince(reads, Scope{Tenant: s.Tenant, Session: name, Resource: s.Resource}, one.read[name])
+			if errors.Is(err, ErrNoSession) || errors.Is(err, session.ErrCorrupt) { // what cannot be read is not told
+				unreadable[i], err = true, nil
+			}
+			return err
+		})
+	}
+	if err := all.Wait(); err != nil {
+		return nil, nil, err
+	}
+
 	var changes []change
 	read := map[string]session.Reading{}
-	for _, name := range stale {
-		news, err := p.m.log.SaidSince(ctx, Scope{Tenant: s.Tenant, Session: name, Resource: s.Resource}, one.read[name])
-		switch {
-		case errors.Is(err, ErrNoSession), errors.Is(err, session.ErrCorrupt): // what cannot be read is not told
+	for i, name := range stale {
+		if before := one.read[name].Version != 0; before && (unreadable[i] || news[i].Whole) {
 			gone[name] = true
+		}
+		if unreadable[i] {
 			continue
-		case err != nil:
-			return nil, nil, err
 		}
-		if _, before := one.read[name]; before && news.Whole {
-			gone[name] = true
-		}
-		read[name] = news.Now
-		if len(news.Said) > 0 {
-			changes = append(changes, change{name, news.Said})
+		read[name] = news[i].Now
+		if len(news[i].Said) > 0 {
+			changes = append(changes, change{name, news[i].Said})
 		}
 	}
 

@@ -30,11 +30,16 @@ func (s *trips) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
 	return s.Store.Commit(ctx, b)
 }
 
+func (s *trips) List(ctx context.Context, owner, after string, limit int) ([]string, string, error) {
+	s.n.Add(1)
+	return s.Store.List(ctx, owner, after, limit)
+}
+
 // A client that resends its history and stays with one replica costs a commit and no read after its first turn; wherever the session
 // may be another than the replica wrote, it is read.
 func TestNextTurnNeedsNoRead(t *testing.T) {
 	t.Run("nothing kept for the next view", func(t *testing.T) { nextTurnNeedsNoRead(t, memory.Shape{}) })
-	t.Run("the window of the default configuration", func(t *testing.T) {
+	t.Run("the default configuration", func(t *testing.T) {
 		nextTurnNeedsNoRead(t, shippedShape(t, func(_ string, it wire.Item) int { return len(it.Raw) }))
 	})
 	t.Run("a window that moves", func(t *testing.T) {
@@ -69,6 +74,41 @@ func nextTurnNeedsNoRead(t *testing.T, shape memory.Shape) {
 	// A client that sends only new items must see the turns of other processes.
 	f(here, 4, memory.Call{History: memory.HistoryServer}, "u:6", "a:6")
 	l.wantTranscript("u:1 c:x r:x a:1 u:2 a:2 u:3 a:3 u:4 a:4 u:5 a:5 u:6 a:6", 14)
+}
+
+// TestRecallNeedsFewReads: with the default configuration, what a session with a resource costs more than one without is, where
+// the user asks something, that other sessions are looked for: a list and their versions, at once. What was said there is read
+// once; the session itself is not, while the model has all of it before it.
+func TestRecallNeedsFewReads(t *testing.T) {
+	o := memory.Options{Shape: shippedShape(t, func(_ string, it wire.Item) int { return len(it.Raw) })}
+	l := newLab(t, o)
+	for i := range 3 {
+		l.turnOf(in(fmt.Sprint("other ", i), "ada"), fmt.Sprintf("u:My_parrot_number_%d_is_called_Polly%d", i, i), "a:ok")
+	}
+	counted := &trips{Store: l.store}
+	l.m, l.counts = memory.New(counted, nil, patient(o)), true
+	defer l.m.Close()
+	const commit, look, read = 1, 2, 3 // reading a session takes three: its head, items and turns
+	for _, c := range []struct {
+		session, resource, words, reply string
+		trips                           int32
+		told                            bool
+	}{
+		{"lone", "", "u:Hello", "a:hi", 1 + commit, false},
+		{"lone", "", "u:Hello a:hi u:What_is_my_parrot_number_1_called?", "a:1", commit, false},
+		{"ada's", "ada", "u:Hello", "a:hi", 1 + commit, false},
+		{"ada's", "ada", "u:Hello a:hi u:What_is_my_parrot_number_1_called?", "c:x", look + 3*read + commit, true},
+		{"ada's", "ada", "u:Hello a:hi u:What_is_my_parrot_number_1_called? c:x r:x", "a:2", commit, true},
+		{"ada's", "ada", "u:Hello a:hi u:What_is_my_parrot_number_1_called? c:x r:x a:2 u:What_is_my_parrot_number_2_called?", "a:3", look + commit, true},
+		{"ada's", "ada", "u:Hello a:hi u:What_is_my_parrot_number_1_called? c:x r:x a:2 u:What_is_my_parrot_number_2_called? a:3 u:Thanks!", "a:4", commit, false},
+	} {
+		before := counted.n.Load()
+		sent := l.turnOf(in(c.session, c.resource), c.words, c.reply)
+		if got := counted.n.Load() - before; got != c.trips {
+			t.Errorf("%q in the session %s took %d round trips, want %d", c.words, c.session, got, c.trips)
+		}
+		wantTold(t, sent, "Polly", c.told)
+	}
 }
 
 // Who trims a long history is recognised by what the head remembers of its end, without asking any index.

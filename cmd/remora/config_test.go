@@ -104,7 +104,7 @@ func TestEmbeddingsProblems(t *testing.T) {
 		}
 	}
 	f("{kind: semantic_recall, embeddings: {model: m}}", "<nil>")
-	f("{kind: semantic_recall, embeddings: {provider: openai, model: m, dimensions: 256, timeout: 1s}}", "<nil>")
+	f("{kind: semantic_recall, embeddings: {provider: openai, model: m, dimensions: 256, timeout: 900ms}}", "<nil>")
 	f("{kind: semantic_recall, embeddings: {provider: openai}}", "memory.layers[0].embeddings.model: want the name of a model")
 	f("{kind: semantic_recall, embeddings: {provider: x, model: m}}", "memory.layers[0].embeddings.provider: want the name of one of providers")
 	f("{kind: semantic_recall, embeddings: {model: m, dimension: 3}}", "memory.layers[0].embeddings.dimension: unknown key, did you mean dimensions?")

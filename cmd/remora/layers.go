@@ -182,7 +182,7 @@ func (o *layerOptions) choose(path string, d layer.Defaults, out *configuredLaye
 		{"on_init_error", o.OnInitError, []string{"throw", "disable"}, func(i int) { out.OnInitError = pipeline.InitPolicy(i) }}, //nolint:gosec // one of two
 		{"recall_mode", o.RecallMode, []string{"atomic", "eventual"}, func(i int) { out.Eventual = i == 1 }},
 		{"placement", o.Placement, []string{"auto", "anchor", "live"}, func(i int) {
-			out.Live, out.Placed, out.Fresh = i == 2 || i == 0 && d.Live, i != 0, d.Fresh
+			out.Live, out.Placed, out.Fresh = i == 2 || i == 0 && d.Live, i != 0 || d.Placed, d.Fresh
 		}},
 	} {
 		i := slices.Index(choice.words, choice.have)

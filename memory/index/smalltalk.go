@@ -60,6 +60,9 @@ const (
 	needOfStatement = 0.45
 )
 
+// Asks reports whether a text asks something.
+func Asks(text string) bool { return asksSomething().MatchString(text) }
+
 // WorthAsking reports whether a message of the user is about more than the moment, so that something said before may matter,
 // and how much of it a statement has to share.
 func WorthAsking(text string) (need float32, worth bool) {
@@ -69,7 +72,7 @@ func WorthAsking(text string) (need float32, worth bool) {
 			informative++
 		}
 	}
-	asks, past := asksSomething().MatchString(text), aboutPast().MatchString(text)
+	asks, past := Asks(text), aboutPast().MatchString(text)
 	switch {
 	case len(strings.Fields(text)) == 0:
 		return 0, false

@@ -63,7 +63,7 @@ type Turn struct {
 	// Cut is where the history window has cut the conversation off, nil where it has not. It is known where InView is.
 	Cut *WindowCut
 	// Past finds what was said before, in this session and in the others of its resource. It is nil where nothing is known
-	// of that.
+	// of that, and in hooks of a request that is not the conversation's.
 	Past Past
 	// Note puts a figure of this turn into what the turn's record says of the layer: a string, a number or a bool. The
 	// last value of a name counts. It is never nil, and may be called by any hook.
@@ -78,6 +78,9 @@ type Turn struct {
 
 // Past searches the earlier messages of a resource's sessions, or of the session itself if no resource is named.
 type Past interface {
+	// Empty reports whether there is nothing to search: the turn has no resource, and all that was said in its session is
+	// before the model.
+	Empty() bool
 	// Search returns the messages that answer a question best, best first, limit at most; none where no word of the question
 	// was said before, and nothing that means the like. It waits for the store, within the context.
 	Search(ctx context.Context, question string, limit int) ([]Statement, error)
@@ -328,8 +331,9 @@ type Defaults struct {
 	Budget Budget
 	// Timeouts by hook where they are not the standard ones (docs/semantics.md#hooks).
 	Timeouts Timeouts
-	// Live says that what the layer recalls changes with every request and belongs behind the history.
-	Live bool
+	// Live says that what the layer recalls changes with every request and belongs behind the history. Placed: it stays there
+	// also where it seldom changes.
+	Live, Placed bool
 	// Fresh says that it must be asked for each request of a tool loop, since what it says follows the loop or changes its
 	// state. Others that are live are asked once in a round.
 	Fresh bool
@@ -375,6 +379,11 @@ const (
 // implemented. A layer without it has every hook that it has a method for.
 type Selective interface {
 	Has(hook string) bool
+}
+
+// Stateless is implemented by layers whose hooks return no state. If it says true, none is read or written for them.
+type Stateless interface {
+	Stateless() bool
 }
 
 // Slow is implemented by layers whose Store or Evicted may take long without a model, because they ask another service.

@@ -127,14 +127,18 @@ func TestPagesYAML(t *testing.T) {
 // them.
 func TestListsOfKinds(t *testing.T) {
 	const sample = "../../config.yaml"
-	var samples, table strings.Builder
+	var on, off, table strings.Builder
 	table.WriteString("| kind | what it does | where its block stands |\n|---|---|---|\n")
 	for _, k := range layers.Kinds() {
 		text := readFile(t, k.Folder+"/sample.yaml")
 		about, rest, _ := strings.Cut(text, "\n")
 		about, isComment := strings.CutPrefix(strings.TrimSpace(about), "# ")
-		if !isComment || !strings.HasPrefix(rest, "#- kind: "+k.Name+"\n") {
-			t.Fatalf("%s/sample.yaml: want a comment line that says what the kind does, then #- kind: %s", k.Folder, k.Name)
+		samples := &on
+		if strings.HasPrefix(rest, "#") {
+			samples = &off
+		}
+		if !isComment || !strings.HasPrefix(strings.TrimPrefix(rest, "#"), "- kind: "+k.Name+"\n") {
+			t.Fatalf("%s/sample.yaml: want a comment line that says what the kind does, then #- kind: %s, without the # if it is on", k.Folder, k.Name)
 		}
 
 		for line := range strings.Lines(text) {
@@ -144,7 +148,9 @@ func TestListsOfKinds(t *testing.T) {
 			strings.TrimSuffix(place(k), "."))
 	}
 
-	lists(t, sample, "      # Every other kind, with its options and their defaults.\n", "\nlog:\n", samples.String())
+	const others = "      # Every other kind, with its options and their defaults.\n"
+	lists(t, sample, "      # What the window has cut off, and other sessions, come back where they answer the user.\n", others, on.String())
+	lists(t, sample, others, "\nlog:\n", off.String())
 	lists(t, "../../docs/layers.md", "<!-- kinds -->\n", "<!-- end of kinds -->\n", table.String())
 
 	const chart = "../../helm/remora/files/config.yaml"

@@ -118,6 +118,9 @@ func partOf(h, total, pool float64) float64 {
 
 // sum adds from the smallest to the largest, so that it does not depend on the order given.
 func sum(values []float64) float64 {
+	if len(values) == 1 {
+		return values[0]
+	}
 	var s float64
 	for _, v := range slices.Sorted(slices.Values(values)) {
 		s += v

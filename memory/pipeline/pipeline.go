@@ -51,8 +51,8 @@ type Layer struct {
 	OnInitError InitPolicy
 	// Eventual serves what was recalled before, until the layer's state changes.
 	Eventual bool
-	// Live puts recalled blocks behind the history. Placed: the operator chose the place; otherwise it may change with
-	// how often the layer's block changes.
+	// Live puts recalled blocks behind the history. Placed: the place is chosen; otherwise it may change with how often the
+	// layer's block changes.
 	Live, Placed bool
 	// Fresh is as in layer.Defaults.
 	Fresh bool
@@ -214,7 +214,7 @@ func (p *Pipeline) Cells(t *layer.Turn) []Cell {
 	}
 	cells := make([]Cell, 0, len(p.layers))
 	for _, u := range p.layers {
-		if u.Scope != layer.Execution && u.keeps() {
+		if u.Scope != layer.Execution && u.keeps() && !u.stateless {
 			cells = append(cells, u.cell(t))
 		}
 	}

@@ -37,6 +37,20 @@ func (s *Sizer) Limited() bool {
 	return s.o.Policy.Window > 0 || !math.IsInf(s.free, 1)
 }
 
+// MayLeave reports whether Fit could leave out some of a history, by its size in bytes: of what people write, two and more
+// make a token.
+func (s *Sizer) MayLeave(history []wire.Item) bool {
+	const bytesPerToken = 2
+	if most := s.o.Policy.Window; most > 0 && len(history) > most {
+		return true
+	}
+	size := 0
+	for i := range history {
+		size += len(history[i].Raw)
+	}
+	return float64(size) > bytesPerToken*s.free
+}
+
 // Fit chooses which blocks and which history items are sent. System items and the current round, from the last user
 // message on, always are, with the pairs before it that the policy never leaves out. Each block stays if it fits. Of
 // the rest of the history the newest stays, and calls stay with their results.

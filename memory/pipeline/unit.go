@@ -29,6 +29,7 @@ type unit struct {
 	slow       bool // store and evicted are called after the client was served
 	prompt     bool // its hooks only compute: see layer.Prompt
 	ofView     bool // recall depends on the view
+	stateless  bool // nothing is read or written for it
 	stragglers stragglers
 }
 
@@ -74,6 +75,8 @@ func (u *unit) find() {
 	u.prompt = u.Model == nil && ok && pr.Prompt()
 	v, ok := u.Impl.(layer.OfView)
 	u.ofView = ok && v.OfView()
+	st, ok := u.Impl.(layer.Stateless)
+	u.stateless = ok && st.Stateless()
 	s, ok := u.Impl.(layer.Slow)
 	u.slow = u.Model != nil || ok && s.Slow()
 }

@@ -214,6 +214,27 @@ func (e *Entry) ReplacesHead() bool {
 	return e.place.standing == InConversation && h.Line != 0 && e.place.line != h.Line
 }
 
+// Beyond reports whether users or models may have said something in the session that is not on the request's line: the
+// client has cut its history, or begun it anew. Side requests do not count.
+func (e *Entry) Beyond() bool {
+	h, p := &e.state.head, &e.place
+	if !p.before && p.offset > 0 || h.Line != p.line && h.Line != 0 {
+		return true
+	}
+	lines := uint64(1)
+	for i := range h.Tails {
+		t := &h.Tails[i]
+		switch {
+		case t.Line == h.Line:
+		case !t.Side:
+			return true
+		case !slices.ContainsFunc(h.Tails[:i], func(o tail) bool { return o.Line == t.Line }):
+			lines++
+		}
+	}
+	return h.Lines > lines
+}
+
 // Placed returns the Standing to resume the entry with, or Undecided if its place was not found in the transcript.
 func (e *Entry) Placed() Standing {
 	if !e.loaded {

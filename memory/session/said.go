@@ -70,6 +70,9 @@ func (log *Log) SaidSince(ctx context.Context, s Scope, before Reading) (News, e
 	if results[0].Values[0] == nil {
 		return News{}, ErrNoSession
 	}
+	if results[0].Version == before.Version {
+		return News{Now: before}, nil
+	}
 	h, err := decodeHead(results[0].Values[0])
 	if err != nil {
 		return News{}, err

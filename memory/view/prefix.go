@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"remora/wire"
@@ -225,12 +226,14 @@ const sumLen = 16
 
 // sum tells texts apart.
 func sum(texts ...string) string {
-	h := sha256.New()
+	var room [256]byte
+	b := room[:0]
 	for _, text := range texts {
-		_, _ = fmt.Fprintf(h, "%d:", len(text))
-		_, _ = h.Write([]byte(text))
+		b = append(strconv.AppendInt(b, int64(len(text)), 10), ':')
+		b = append(b, text...)
 	}
-	return hex.EncodeToString(h.Sum(nil)[:sumLen/2])
+	digest := sha256.Sum256(b)
+	return hex.EncodeToString(digest[:sumLen/2])
 }
 
 // sumOr returns the digest, or none where it is no digest.

@@ -28,6 +28,7 @@ const (
 	maxLine       = 700     // characters
 	spare         = 32      // statements that are looked at beyond those that may be told: some are in the view
 	bestFew       = 5       // statements of which one has to share enough words with the question
+	timeout       = time.Second
 )
 
 // Options are the layer's own keys.
@@ -48,7 +49,7 @@ type Options struct {
 // history for as long as the model works on that.
 func Defaults(o Options) layer.Defaults {
 	tokens := cmp.Or(o.MaxTokens, defaultTokens)
-	return layer.Defaults{ID: "semantic-recall", Slot: 400, Scope: layer.Resource, Budget: layer.Between(0, float64(tokens)), Live: true}
+	return layer.Defaults{ID: "semantic-recall", Slot: 400, Scope: layer.Resource, Budget: layer.Between(0, float64(tokens)), Live: true, Placed: true, Timeouts: layer.Timeouts{Recall: timeout}}
 }
 
 // Layer is the layer. It keeps no state and is safe for concurrent use.
@@ -75,6 +76,9 @@ func New(o Options) (*Layer, error) {
 	return &Layer{o: o}, nil
 }
 
+// Stateless reports that the layer keeps nothing (layer.Stateless).
+func (*Layer) Stateless() bool { return true }
+
 // OfView reports that recall depends on the view, whose items it leaves out (layer.OfView).
 func (*Layer) OfView() bool { return true }
 
@@ -93,10 +97,10 @@ type line struct {
 // Recall tells the statements that answer the user's message best, oldest first.
 func (l *Layer) Recall(ctx context.Context, t *layer.Turn, _ layer.State, budget int) (layer.Recalled, error) {
 	budget = min(budget, l.o.MaxTokens)
-	question := strings.TrimSpace(layer.Head(t.Query, maxQuestion))
-	if t.Past == nil || question == "" || budget <= 0 {
+	if t.Past == nil || t.Past.Empty() || budget <= 0 {
 		return layer.Recalled{}, nil
 	}
+	question := strings.TrimSpace(layer.Head(t.Query, maxQuestion))
 	need, worth := index.WorthAsking(question)
 	if !worth {
 		return layer.Recalled{}, nil
@@ -118,8 +122,8 @@ func (l *Layer) Recall(ctx context.Context, t *layer.Turn, _ layer.State, budget
 	return layer.Recalled{Messages: []string{text}, Tokens: t.Count(text)}, nil
 }
 
-// choose returns what may be told of what was found, best first: nothing that the view has, nothing twice, no secrets, and
-// nothing that is much less likely than the best.
+// choose returns what may be told of what was found, best first: nothing that the view has, nothing twice, no secrets, nothing that
+// the question says itself, and nothing that is much less likely than the best.
 func (l *Layer) choose(t *layer.Turn, found []layer.Statement) []line {
 	var lines []line
 	asked := newWords(t.Query)
@@ -135,7 +139,7 @@ func (l *Layer) choose(t *layer.Turn, found []layer.Statement) []line {
 		}
 		text := layer.Line(redact.Text(s.Text), maxLine)
 		said := newWords(text)
-		if len(said) == 0 || said.same(asked) || slices.ContainsFunc(lines, func(o line) bool { return o.words.same(said) }) {
+		if said.echoes(asked, text) || slices.ContainsFunc(lines, func(o line) bool { return o.words.same(said) }) {
 			continue
 		}
 		lines = append(lines, line{s, text, said})

@@ -20,6 +20,8 @@ type past struct {
 	err        error
 }
 
+func (past) Empty() bool { return false }
+
 func (p past) Search(context.Context, string, int) ([]layer.Statement, error) {
 	return p.statements, p.err
 }
@@ -97,6 +99,21 @@ func TestWhatIsLeftOut(t *testing.T) {
 			if strings.Contains(got, s) {
 				t.Errorf("%s: do not want %q in\n%s", c.name, s, got)
 			}
+		}
+	}
+}
+
+// TestCorrectionsAreTold: a statement that differs from the question, or from another one, in a number alone is no
+// repetition.
+func TestCorrectionsAreTold(t *testing.T) {
+	p := said(
+		"The staging server of the blue team in Lyon uses port 7731 from today on.", "The staging server of the blue team in Lyon uses port 8800 from today on.",
+		"Which port does the staging server of the blue team in Lyon use today?",
+	)
+	got := recalled(t, open(t, semanticrecall.Options{}), p, "Which port does the staging server of the blue team in Lyon use from today on?", nil)
+	for text, want := range map[string]bool{"7731": true, "8800": true, "Which port": false} {
+		if strings.Contains(got, text) != want {
+			t.Errorf("%q told: %v, want %v, in\n%s", text, !want, want, got)
 		}
 	}
 }

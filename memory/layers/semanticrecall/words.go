@@ -1,6 +1,11 @@
 package semanticrecall
 
-import "remora/memory/index"
+import (
+	"strings"
+	"unicode"
+
+	"remora/memory/index"
+)
 
 // words is the set of a text's words.
 type words map[string]bool
@@ -13,16 +18,39 @@ func newWords(text string) words {
 	return w
 }
 
-// same reports whether two texts say nearly the same: at least five of six words are in both.
+// same reports whether two texts say nearly the same: at least five of six words are in both, and all that have a digit.
 func (w words) same(o words) bool {
 	if len(w) == 0 || len(o) == 0 {
 		return false
 	}
-	shared := 0
+	shared := w.in(o)
+	return 6*shared >= 5*(len(w)+len(o)-shared) && w.numbers().equal(o.numbers())
+}
+
+// in counts the words that are among others.
+func (w words) in(o words) (n int) {
 	for s := range w {
 		if o[s] {
-			shared++
+			n++
 		}
 	}
-	return 6*shared >= 5*(len(w)+len(o)-shared)
+	return n
+}
+
+func (w words) equal(o words) bool { return len(w) == len(o) && w.in(o) == len(w) }
+
+// numbers returns the words that have a digit.
+func (w words) numbers() words {
+	n := words{}
+	for s := range w {
+		if strings.ContainsFunc(s, unicode.IsDigit) {
+			n[s] = true
+		}
+	}
+	return n
+}
+
+// echoes reports whether a statement only repeats what is asked now, in nearly the same words: it has no other, or asks too.
+func (w words) echoes(asked words, text string) bool {
+	return len(w) == 0 || w.same(asked) && (w.in(asked) == len(w) || index.Asks(text))
 }
