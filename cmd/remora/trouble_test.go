@@ -120,11 +120,14 @@ func TestSessionsMendHistories(t *testing.T) {
 		result = `{"role":"tool","tool_call_id":"c1","content":"seen"}`
 		called = `{"type":"function_call","call_id":"c1","name":"look","arguments":"{}"}`
 		output = `{"type":"function_call_output","call_id":"c1","output":"seen"}`
+		said   = `{"type":"message","id":"msg_1","role":"assistant","content":[{"type":"output_text","text":"Hi."}]}`
 	)
 	for i, c := range []struct{ path, items, refusal string }{
 		{"chat/completions", user + "," + result + "," + user, "messages with role 'tool' must be a response to a "},
 		{"chat/completions", user + "," + call + "," + user, "An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'."},
 		{"chat/completions", user + "," + call + "," + user + "," + result, "An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'."},
+		{"chat/completions", user + "," + call + "," + result + "," + result + "," + user, "Duplicate value for 'tool_call_id' of "},
+		{"responses", said + "," + said + "," + user, "Duplicate item found with id "},
 		{"responses", output + "," + user, "No tool call found for "},
 		{"responses", user + "," + called + "," + user, "No tool output found for "},
 		{"responses", output + "," + called + "," + user, "No tool call found for "},
