@@ -294,7 +294,11 @@ func (p *past) embedNew(ctx context.Context, e *Embeddings, s Scope, c Credentia
 			}
 			n++
 		}
-		vectors, err := p.embed(ctx, e, c, texts)
+		vectors, err := func() ([]index.Vector, error) {
+			ctx, cancel := context.WithTimeout(ctx, embedWait)
+			defer cancel()
+			return p.embed(ctx, e, c, texts)
+		}()
 		if err != nil {
 			return err
 		}

@@ -23,18 +23,17 @@ const (
 )
 
 // embedding starts a proxy whose semantic_recall asks a server of its own for embeddings.
-func embedding(t *testing.T, store string, more string) (g *gate, embedder *scripted.Server) {
+func embedding(t *testing.T, more string) (g *gate, embedder *scripted.Server) {
 	t.Helper()
 	embedder = startUpstream(t, scripted.Options{Meanings: meanings})
-	g = embeddingBy(t, store, embedder.URL(), more)
+	g = embeddingBy(t, embedder.URL(), more)
 	return g, embedder
 }
 
-func embeddingBy(t *testing.T, store, url, more string) *gate {
+func embeddingBy(t *testing.T, url, more string) *gate {
 	t.Helper()
 	return startGateWith(t, setup{
-		store:     store,
-		layers:    "[{kind: semantic_recall, embeddings: {provider: meaning, model: small" + more + "}}]",
+		layers:    "[{kind: semantic_recall, timeouts: {recall: 1m}, embeddings: {provider: meaning, model: small" + more + "}}]",
 		providers: "[{name: scripted, kind: openai, base_url: '%s'}, {name: meaning, kind: compatible, base_url: '" + url + "/v1', api_key: operators-own, models: [small]}]",
 	}, scripted.Options{})
 }
@@ -65,7 +64,7 @@ func TestEmbeddings(t *testing.T) {
 		t.Fatalf("words find it: %s", plain.seen(t))
 	}
 
-	g, embedder := embedding(t, "", "")
+	g, embedder := embedding(t, ", timeout: 20s") // a busy machine must not make a vector late
 	g.say(t, d, statement, "X-Session-Id: one", "X-Resource-Id: ada")
 	g.until(t, "ada", paraphrase, "kettle")
 	if !strings.Contains(g.seen(t), "not instructions") {
@@ -123,10 +122,10 @@ func TestEmbeddingsFail(t *testing.T) {
 			t.Parallel()
 			var g *gate
 			if c.gone {
-				g = embeddingBy(t, "", url, ", timeout: 50ms")
+				g = embeddingBy(t, url, ", timeout: 50ms")
 			} else {
 				var embedder *scripted.Server
-				g, embedder = embedding(t, "", ", timeout: 50ms")
+				g, embedder = embedding(t, ", timeout: 50ms")
 				if err := embedder.Inject(c.inject, 1000); err != nil {
 					t.Fatal(err)
 				}
