@@ -116,6 +116,20 @@ func TestEmbeddingsProblems(t *testing.T) {
 		"memory.layers[1].embeddings: memory.layers[0] has embeddings already, and all layers search by the same")
 }
 
+// TestModelsWithoutProvider: a model that no provider takes by itself needs its provider's name.
+func TestModelsWithoutProvider(t *testing.T) {
+	t.Parallel()
+	for layer, key := range map[string]string{
+		"{kind: semantic_recall, embeddings: {model: m}}": "embeddings", "{kind: observational_memory, model: {model: m}}": "model",
+	} {
+		_, err := loadFile(t, "providers: [{name: up, kind: openai, models: ['gpt*']}]\nmemory: {layers: ["+layer+"]}")
+		want := "memory.layers[0]." + key + `.provider: want the name of one of providers, since none takes the model "m" by itself`
+		if !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%s: got %v, want %s", layer, err, want)
+		}
+	}
+}
+
 func TestPolicyProblems(t *testing.T) {
 	t.Parallel()
 	f := func(policy, want string) {

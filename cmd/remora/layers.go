@@ -59,7 +59,13 @@ type modelOptions struct {
 func (o modelOptions) check(path string, upstreams []providers.Options) error {
 	known := func(p providers.Options) bool { return p.Name == o.Provider || p.Kind == o.Provider }
 	switch {
+	case o.Provider == "" && o.Model == "":
+		return nil
 	case o.Provider == "":
+		set, err := providers.NewSet(upstreams)
+		if err == nil && set.Pick(o.Model) == nil { // what is wrong with providers is told elsewhere
+			return fmt.Errorf("%s.provider: want the name of one of providers, since none takes the model %q by itself", path, o.Model)
+		}
 		return nil
 	case o.Model == "":
 		return fmt.Errorf("%s.model: want the name of a model", path)
