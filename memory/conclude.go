@@ -88,7 +88,7 @@ func (t *Turn) conclude(ctx context.Context, a *Answer) func(context.Context) {
 func (l *layered) take(a *Answer) {
 	if l.rounds == 0 && len(a.Reply.Choices) > 0 {
 		l.output, l.last = a.Reply.Choices[0], a.Reply.Choices[0]
-		l.heed(&a.Reply)
+		l.observeCache(&a.Reply)
 	}
 }
 

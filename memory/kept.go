@@ -18,7 +18,7 @@ import (
 const (
 	summaryName = "s" // a summary.State
 	cutName     = "c" // a view.WindowStart
-	epochName   = "e" // a view.Prefix
+	prefixName  = "e" // a view.Prefix
 	toldName    = "w" // a layer.Told
 )
 
@@ -27,7 +27,7 @@ const (
 type kept struct {
 	summary *keptSummary
 	cut     *keptCut
-	epoch   *keptEpoch
+	prefix  *keptPrefix
 	told    *keptValue[layer.Told]
 }
 
@@ -72,21 +72,21 @@ func (c *keptCut) change() []byte {
 	return c.keptValue.change()
 }
 
-// epochs caches the prefixes that this process has read or written lately.
-type epochs struct{ *layer.Decoded[view.Prefix] }
+// prefixes caches the prefixes that this process has read or written lately.
+type prefixes struct{ *layer.Decoded[view.Prefix] }
 
-func newEpochs() *epochs {
-	return &epochs{layer.NewDecoded(func(b []byte) (view.Prefix, error) { return view.DecodePrefix(b), nil })}
+func newPrefixes() *prefixes {
+	return &prefixes{layer.NewDecoded(func(b []byte) (view.Prefix, error) { return view.DecodePrefix(b), nil })}
 }
 
-func (k *epochs) decode(b []byte) view.Prefix {
+func (k *prefixes) decode(b []byte) view.Prefix {
 	s, _ := k.Get(b) // what cannot be read is the zero State, and no error
 	return s
 }
 
 // change returns the encoded prefix to write, nil for none. Requests of a tool loop mostly change nothing, which is
 // checked before encoding.
-func (e *keptEpoch) change() []byte {
+func (e *keptPrefix) change() []byte {
 	if !e.set || e.now.Equal(e.read) {
 		return nil
 	}
@@ -97,22 +97,22 @@ func (e *keptEpoch) change() []byte {
 	return b
 }
 
-// keeper is a value that is kept.
-type keeper interface {
+// sessionValue is a value that is kept.
+type sessionValue interface {
 	load(b []byte)
 	change() []byte
 }
 
 // keep returns the session values of a shape. known caches the prefixes of this process.
-func (s *Shape) keep(known *epochs) kept {
+func (s *Shape) keep(known *prefixes) kept {
 	var k kept
 	if s.Summarize {
 		k.summary = &keptSummary{}
 	}
 	if s.PromptCache != nil && s.Layers.Recalls() {
-		k.epoch = newKeptEpoch(*s.PromptCache, known)
+		k.prefix = newKeptPrefix(*s.PromptCache, known)
 	}
-	if s.Window.Stateful() || s.Window != nil && k.epoch != nil {
+	if s.Window.Stateful() || s.Window != nil && k.prefix != nil {
 		k.cut = &keptCut{keptValue[view.WindowStart]{decode: view.DecodeWindowStart}}
 	}
 	if s.Layers.Evicts() {
@@ -122,15 +122,15 @@ func (s *Shape) keep(known *epochs) kept {
 }
 
 // each calls f with every value that is kept, in a fixed order.
-func (k *kept) each(f func(name string, v keeper)) {
+func (k *kept) each(f func(name string, v sessionValue)) {
 	if k.summary != nil {
 		f(summaryName, k.summary)
 	}
 	if k.cut != nil {
 		f(cutName, k.cut)
 	}
-	if k.epoch != nil {
-		f(epochName, k.epoch)
+	if k.prefix != nil {
+		f(prefixName, k.prefix)
 	}
 	if k.told != nil {
 		f(toldName, k.told)
@@ -140,20 +140,20 @@ func (k *kept) each(f func(name string, v keeper)) {
 func (k *kept) empty() bool { return *k == kept{} }
 
 func (k *kept) names() (names []string) {
-	k.each(func(name string, _ keeper) { names = append(names, name) })
+	k.each(func(name string, _ sessionValue) { names = append(names, name) })
 	return names
 }
 
 // take reads the values, in the order of names.
 func (k *kept) take(values [][]byte) {
-	k.each(func(_ string, v keeper) {
+	k.each(func(_ string, v sessionValue) {
 		v.load(values[0])
 		values = values[1:]
 	})
 }
 
 func (k *kept) changes() (puts []cache.Put) {
-	k.each(func(name string, v keeper) {
+	k.each(func(name string, v sessionValue) {
 		if b := v.change(); b != nil {
 			puts = append(puts, cache.Put{Name: name, Data: b})
 		}

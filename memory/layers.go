@@ -228,7 +228,7 @@ func (t *Turn) recall(ctx context.Context, c *session.Conversation) {
 	if len(l.blocks) > 0 && l.run.OfView() {
 		l.blocks = l.run.RecallOfView(ctx, l.run.Cost(c.Lead), pipeline.ViewOf{Upstream: true}, t.held(c)...)
 	}
-	l.blocks = slices.DeleteFunc(l.blocks, func(b view.Block) bool { return t.entry.Told(b.Layer, b.Texts) })
+	l.blocks = slices.DeleteFunc(l.blocks, func(b view.Block) bool { return t.entry.Shown(b.Layer, b.Texts) })
 }
 
 // recallOfView asks the layers again whose recall depends on the view: on its items, and on those that the window has

@@ -119,8 +119,8 @@ func TestLayersOfLines(t *testing.T) {
 	}
 
 	_, record = l.ask(dialects.Chat, "| u:sum a:4 u:6 -> a:6")
-	if place := placeOf(&record); place != "LINE known_history" || record.View.Epoch != string(view.CutMoved) {
-		t.Errorf("%s, the prefix begins anew because %q", place, record.View.Epoch)
+	if place := placeOf(&record); place != "LINE known_history" || record.View.PrefixReason != string(view.CutMoved) {
+		t.Errorf("%s, the prefix begins anew because %q", place, record.View.PrefixReason)
 	}
 }
 

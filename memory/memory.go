@@ -126,9 +126,9 @@ type Memory struct {
 	spool *spooler
 	locks [256]chan struct{} // one turn of a session at a time commits; striped by session
 
-	seed   maphash.Seed
-	log    *session.Log
-	epochs *epochs
+	seed     maphash.Seed
+	log      *session.Log
+	prefixes *prefixes
 
 	outages   outages
 	forgotten forgotten
@@ -137,8 +137,8 @@ type Memory struct {
 	close context.CancelFunc // ends it
 	work  sync.WaitGroup
 
-	openings  openings
-	processes *processes
+	delayedWrites delayedWrites
+	processes     *processes
 
 	past  *past                         // what recall searches
 	swept memo.Map[sweepKey, time.Time] // when what expired was last looked for
@@ -151,14 +151,14 @@ type Memory struct {
 // lost, and each loss is logged.
 func New(store cache.Store, spool Spool, o Options) *Memory {
 	o.defaults()
-	m := &Memory{o: o, store: store, seed: maphash.MakeSeed(), log: session.New(store, o.SessionTTL), epochs: newEpochs()}
+	m := &Memory{o: o, store: store, seed: maphash.MakeSeed(), log: session.New(store, o.SessionTTL), prefixes: newPrefixes()}
 	m.log.Strict = o.OnStoreError == OnStoreErrorClosed // what cannot be kept is refused
 	m.past = newPast(m, o.IndexBytes)
 	m.Reshape(o.Shape)
 	for i := range m.locks {
 		m.locks[i] = make(chan struct{}, 1)
 	}
-	m.openings.work = &m.work
+	m.delayedWrites.work = &m.work
 	m.life, m.close = context.WithCancel(context.Background())
 	m.settling = make(chan struct{}, maxSettling)
 	m.processes = newProcesses(m)
@@ -183,7 +183,7 @@ func (m *Memory) Close() {
 	m.settles.Wait()
 	impatient.Stop()
 	m.close()
-	m.openings.stop()
+	m.delayedWrites.stop()
 	m.spool.stop()
 	m.work.Wait()
 	m.processes.stop()

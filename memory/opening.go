@@ -17,11 +17,11 @@ func (t *Turn) Forwarded() {
 	if t.m.processes.hasOthers() && t.entry.OpensAtOnce() {
 		delay = 0
 	}
-	t.opening = time.AfterFunc(delay, func() { t.m.openings.write(t) }) //nolint:forbidigo // wakes; no clock is read
+	t.opening = time.AfterFunc(delay, func() { t.m.delayedWrites.write(t) }) //nolint:forbidigo // wakes; no clock is read
 }
 
-// openings are the inputs that are being written while their answers are still to come.
-type openings struct {
+// delayedWrites are the inputs that are being written while their answers are still to come.
+type delayedWrites struct {
 	work *sync.WaitGroup
 
 	mu      sync.Mutex
@@ -30,7 +30,7 @@ type openings struct {
 
 // write begins to write a turn's input. It holds the lock, so that nothing is added to the work once stop has returned and
 // Close waits for the rest.
-func (o *openings) write(t *Turn) {
+func (o *delayedWrites) write(t *Turn) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.stopped && t.open.Load() {
@@ -38,7 +38,7 @@ func (o *openings) write(t *Turn) {
 	}
 }
 
-func (o *openings) stop() {
+func (o *delayedWrites) stop() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.stopped = true

@@ -72,7 +72,7 @@ func stateName(c pipeline.Cell) string { return statePrefix + c.Layer }
 // session begins with, "" for none.
 func (t *Turn) newStates(s Scope, lt *layer.Turn, parent string) *states {
 	cells := t.shape.Layers.Cells(lt)
-	k := t.shape.keep(t.m.epochs)
+	k := t.shape.keep(t.m.prefixes)
 	if len(cells) == 0 && k.empty() {
 		return nil
 	}

@@ -68,7 +68,7 @@ func (t *Turn) Review(ctx context.Context, r wire.Reply) Next {
 	}
 	l.rounds++
 	l.last, l.lastID = r.Choices[0], r.ID
-	l.heed(&r)
+	l.observeCache(&r)
 	l.output = append(l.output, l.last...)
 	round := l.judge(ctx, resendable(t.call.Request, l.last), r.OtherNames)
 	next := Next{Hidden: round.hidden}
@@ -116,26 +116,26 @@ type round struct {
 	hidden  map[string]bool
 	visible int // calls that the client gets
 	results []wire.Item
-	asides  []aside
+	places  []hiddenPlace
 	shown   int         // items that the client gets
 	note    []wire.Item // advice
 }
 
-// aside holds the hidden items at one place of an answer.
-type aside struct {
+// hiddenPlace holds the hidden items at one place of an answer.
+type hiddenPlace struct {
 	behind  int         // so many items that the client gets
 	kept    []wire.Item // the hidden calls, and the reasoning that led to them
 	seen    []wire.Hash // of kept, what the client sees too
 	results []wire.Item
 }
 
-// aside is the one at the present place. Reasoning after it is of what comes next.
-func (r *round) aside(behind int) *aside {
-	if n := len(r.asides); n > 0 && r.asides[n-1].behind == behind {
-		return &r.asides[n-1]
+// hiddenPlace is the one at the present place. Reasoning after it is of what comes next.
+func (r *round) hiddenPlace(behind int) *hiddenPlace {
+	if n := len(r.places); n > 0 && r.places[n-1].behind == behind {
+		return &r.places[n-1]
 	}
-	r.asides = append(r.asides, aside{behind: behind})
-	return &r.asides[len(r.asides)-1]
+	r.places = append(r.places, hiddenPlace{behind: behind})
+	return &r.places[len(r.places)-1]
 }
 
 // judge asks the reviewers about every call, and runs the calls of layers' tools. A call that some clients read under
@@ -166,7 +166,7 @@ func (l *layered) judge(ctx context.Context, items []wire.Item, otherNames map[i
 			r.results = append(r.results, wire.NewToolResult(c, it.Dialect, result))
 		}
 		if len(own) > 0 {
-			a := r.aside(said)
+			a := r.hiddenPlace(said)
 			for _, think := range reasoning {
 				a.kept, a.seen = append(a.kept, think), append(a.seen, think.ContentHash())
 			}
@@ -259,7 +259,7 @@ func (t *Turn) extend(r *round) []wire.Item {
 func (t *Turn) hide(r *round, discarded bool) {
 	l := t.layers
 	var list []session.Hidden
-	for _, a := range r.asides {
+	for _, a := range r.places {
 		h := session.Hidden{Behind: l.visible, Dialect: dialects.CodeOf(l.turn.Dialect), Seen: a.seen, Led: true}
 		if !l.turn.Dialect.Rules().OneItem {
 			h.Behind += l.shown

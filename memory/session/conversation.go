@@ -449,7 +449,7 @@ type lineEnd struct {
 }
 
 func (l *lineEnd) take(at *storedItem) error {
-	if at.Flags&(flagAside|flagHidden) != 0 {
+	if at.Flags&(flagSummary|flagHidden) != 0 {
 		return nil
 	}
 	it, err := wire.ParseItem(at.Dialect, at.Raw)

@@ -70,7 +70,7 @@ type Entry struct {
 	answerRoom   [2]mark
 	runRoom      [2]turnrecord.Run
 	before       string // see turnrecord.Record.Before, as it is written
-	epoch        string // why the view begins otherwise than the one before
+	prefixReason string // see PrefixReason
 	shaped       int    // of view.Repaired, what its form changed
 	run          uint64 // the round that the turn belongs to, as it was found first; layers have state by it
 	execution    string // the same as layers know it, once it was asked for
@@ -559,8 +559,8 @@ func (e *Entry) valuesAfter(p Puts) []namedValue {
 
 // written takes over what a commit has changed, for the commit that follows it.
 func (e *Entry) written(d *draft, version uint64, p Puts) {
-	if d.head.Bare == e.id && e.state.head.Bare != e.id {
-		e.before = e.state.head.Bare
+	if d.head.LastEmpty == e.id && e.state.head.LastEmpty != e.id {
+		e.before = e.state.head.LastEmpty
 	}
 	e.state.version, e.state.head = version, *d.head
 	e.known, e.journaled = nil, journaled{}
@@ -568,7 +568,7 @@ func (e *Entry) written(d *draft, version uint64, p Puts) {
 	if len(d.stored) > 0 {
 		e.journaled = journaled{names: d.stored, behind: e.plan.parent.Seq, end: d.input, seqs: d.added}
 	}
-	e.plan.parent, e.plan.fresh, e.plan.aside, e.plan.line = d.input, len(e.in.items), 0, d.line
+	e.plan.parent, e.plan.fresh, e.plan.summary, e.plan.line = d.input, len(e.in.items), 0, d.line
 	if !d.open && e.want.known() && len(e.state.amendments) == 0 {
 		e.log.recent.put(e.call.Scope, version, d.head, e.valuesAfter(p))
 	} else {

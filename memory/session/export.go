@@ -132,15 +132,15 @@ func (log *Log) Walk(ctx context.Context, s Scope, f func(Line) error) error {
 	if err != nil {
 		return err
 	}
-	if turns, err = log.withBare(ctx, s, turns, h.Bare); err != nil {
+	if turns, err = log.withEmpty(ctx, s, turns, h.LastEmpty); err != nil {
 		return err
 	}
 	return log.walkTurns(ctx, s, turns, f)
 }
 
-// withBare adds the turns that stored no item, from the latest one on: a request that came again and got the same answer,
+// withEmpty adds the turns that stored no item, from the latest one on: a request that came again and got the same answer,
 // or none.
-func (log *Log) withBare(ctx context.Context, s Scope, turns []string, latest string) ([]string, error) {
+func (log *Log) withEmpty(ctx context.Context, s Scope, turns []string, latest string) ([]string, error) {
 	known := make(map[string]bool, len(turns))
 	for _, id := range turns {
 		known[id] = true
@@ -223,7 +223,7 @@ func newItemLine(it *storedItem) *ItemLine {
 	l := &ItemLine{
 		Seq: it.Pos.Seq, Parent: it.Parent, Turn: it.Turn, Units: it.Pos.Units, Line: it.Line, Dialect: it.Dialect.String(),
 		Chain: hex.EncodeToString(it.Pos.Chain[:]), Content: hex.EncodeToString(it.Content[:]),
-		Off: it.Flags&flagOffChain != 0, Aside: it.Flags&flagAside != 0, Partial: it.Flags&flagPartial != 0,
+		Off: it.Flags&flagOffChain != 0, Aside: it.Flags&flagSummary != 0, Partial: it.Flags&flagPartial != 0,
 		Side: it.Flags&flagSide != 0, Hidden: it.Flags&flagHidden != 0, Provider: it.Made.Provider, Model: it.Made.Model, Kept: it.Made.Kept,
 	}
 	// json.RawMessage is compacted when it is encoded; only bytes that this leaves alone may go that way.

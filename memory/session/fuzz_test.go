@@ -25,7 +25,7 @@ func FuzzRecords(f *testing.F) {
 	f.Add(h.encode())
 	f.Add(layered.encode())
 	layered.Begun = []position{pos, {Seq: 3}}
-	layered.Line, layered.Lines, layered.Waits, layered.Bare = 2, 3, 1, "turn"
+	layered.Line, layered.Lines, layered.Waits, layered.LastEmpty = 2, 3, 1, "turn"
 	layered.Habits = []habit{{Dialect: dialects.Chat, Client: 1}, {Client: 2, Resends: true}}
 	layered.Offer = offer{Client: 1, Tools: 2, Model: 3, Format: formatSchema}
 	layered.Tails = []tail{{Pos: pos, Line: 3, Side: true, Turns: 1, Open: []uint64{7}}}
@@ -33,10 +33,10 @@ func FuzzRecords(f *testing.F) {
 	f.Add(it.encode())
 	f.Add(place{Pos: pos, Side: true}.encode())
 	f.Add(reference{Kind: wire.ToolCall, Pair: wire.Call{ID: "c"}}.encode())
-	f.Add(tellings{{wire.Hash{1}, wire.Hash{2}}}.encode())
+	f.Add(shownBlocks{{wire.Hash{1}, wire.Hash{2}}}.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if told, err := decodeTellings(b); err == nil && !bytes.Equal(told.encode(), b) {
-			t.Errorf("tellings changed when they were written again: %x", b)
+		if told, err := decodeShownBlocks(b); err == nil && !bytes.Equal(told.encode(), b) {
+			t.Errorf("shownBlocks changed when they were written again: %x", b)
 		}
 		if h, err := decodeHead(b); err == nil {
 			again, err := decodeHead(h.encode())
@@ -145,7 +145,7 @@ func headAfter(in *incoming) *head {
 
 func checkPlan(t *testing.T, h *head, in *incoming, p plan) {
 	t.Helper()
-	if p.fresh < 0 || p.fresh > len(in.items) || p.aside < 0 || p.aside > p.fresh || p.offset < 0 {
+	if p.fresh < 0 || p.fresh > len(in.items) || p.summary < 0 || p.summary > p.fresh || p.offset < 0 {
 		t.Fatalf("plan %+v of %d items", p, len(in.items))
 	}
 	if p.relation == relContinue && p.parent.Chain != in.ends[p.fresh-1].Chain {
@@ -162,7 +162,7 @@ func TestHeadIsReadAsItWasWritten(t *testing.T) {
 		{NextSeq: 8},
 		{
 			Pos: at, NextSeq: 8, LastTurn: "turn", Answered: true, Ring: []echo{{1, 2}}, Open: []string{"c"}, Tails: []tail{{Pos: at, Turns: 1}},
-			Blocks: []wire.Hash{{1}}, Run: 9, Begun: []position{at}, Bare: "turn",
+			Blocks: []wire.Hash{{1}}, Run: 9, Begun: []position{at}, LastEmpty: "turn",
 		},
 	} {
 		if got, err := decodeHead(h.encode()); err != nil || !cmp.Equal(got, h, cmp.AllowUnexported(head{})) {

@@ -158,7 +158,7 @@ func (l *ItemLine) flags() byte {
 	for _, f := range []struct {
 		set  bool
 		flag byte
-	}{{l.Off, flagOffChain}, {l.Aside, flagAside}, {l.Partial, flagPartial}, {l.Side, flagSide}, {l.Hidden, flagHidden}} {
+	}{{l.Off, flagOffChain}, {l.Aside, flagSummary}, {l.Partial, flagPartial}, {l.Side, flagSide}, {l.Hidden, flagHidden}} {
 		if f.set {
 			flags |= f.flag
 		}
@@ -234,7 +234,7 @@ func (im *importer) whole() error {
 			return fmt.Errorf("item %d, which the session names, is missing: the file is not whole", e.Seq)
 		}
 	}
-	last := []string{h.LastTurn, h.Bare}
+	last := []string{h.LastTurn, h.LastEmpty}
 	for _, t := range im.turns {
 		last = append(last, t.Before)
 		for _, seqs := range append([][]uint64{t.Input}, t.Output...) {

@@ -36,7 +36,7 @@ const compressAbove = 1024
 const (
 	flagCompressed = 1 << iota
 	flagOffChain   // not part of the chain: reasoning, references to it, a client's own summary
-	flagAside      // said beside the conversation (a client's own summary of it); not put back into views
+	flagSummary    // said beside the conversation (a client's own summary of it); not put back into views
 	flagPartial    // the answer was cut here
 	flagSide       // of a side line
 	flagHidden     // the client does not see it: views get it from the Amendments
@@ -255,7 +255,7 @@ func (log *Log) repetition(ctx context.Context, s Scope, h *head, in *incoming) 
 		switch {
 		case err != nil:
 			return plan{}, err
-		case at.Flags&(flagAside|flagHidden) != 0 || left > 0 && at.Flags&flagOffChain != 0:
+		case at.Flags&(flagSummary|flagHidden) != 0 || left > 0 && at.Flags&flagOffChain != 0:
 		case left == 0:
 			p.parent, p.offset = at.Pos, unitsBetween(position{}, at.Pos)
 			return p, nil

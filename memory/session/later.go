@@ -92,7 +92,7 @@ func (log *Log) draftLater(ctx context.Context, s Scope, st state, r *turnrecord
 		in:   &incoming{hashes: log.hashes},
 		plan: plan{standing: standing, parent: at, line: st.head.Line},
 	}
-	d := &draft{e: e, head: st.head.clone(answerItems(a)), sheet: newSheet(), version: st.version, line: st.head.Line, input: at}
+	d := &draft{e: e, head: st.head.clone(answerItems(a)), writeBuffer: newWriteBuffer(), version: st.version, line: st.head.Line, input: at}
 	// What is made in the background is kept by upstream: it could not be fetched otherwise.
 	d.made = newOrigin(a.Provider, cmp.Or(a.Model, r.Model), a.status() == turnrecord.Complete)
 	end := d.storeAnswer(a)

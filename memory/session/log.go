@@ -80,7 +80,7 @@ type state struct {
 
 	amendments Amendments
 	carried    []wire.Item // what upstream has not seen of the response that the request names
-	told       tellings    // what layers had told the model by that response; nil if it is not known
+	shown      shownBlocks // the latest blocks as of that response; nil if unknown
 }
 
 // Names of the values of a response's group.
@@ -123,7 +123,7 @@ func (log *Log) load(ctx context.Context, s Scope, req *wire.Request, turnID str
 	names := []string{headName, turnPrefix + turnID, amendName}
 	previous := req.Previous()
 	if previous != "" {
-		names = append(names, idName(replyPrefix, previous), idName(carryPrefix, previous), idName(toldPrefix, previous))
+		names = append(names, idName(replyPrefix, previous), idName(carryPrefix, previous), idName(shownPrefix, previous))
 	}
 	first := len(names)
 	var ids []string
@@ -186,7 +186,7 @@ func (st *state) decode(values [][]byte) (err error) {
 		}
 	}
 	if v := values[5]; v != nil {
-		st.told, err = decodeTellings(v)
+		st.shown, err = decodeShownBlocks(v)
 	}
 	return err
 }
@@ -307,7 +307,7 @@ func (log *Log) follow(ctx context.Context, s Scope, in *incoming, i int, from *
 	}
 	p := plan{relation: relTrim, parent: k.Pos, line: k.Line, fresh: last + 1, side: k.Side}
 	p.offset = unitsBetween(in.ends[last], p.parent)
-	p.aside, err = log.precede(ctx, s, in, i, from.Pos.Seq)
+	p.summary, err = log.precede(ctx, s, in, i, from.Pos.Seq)
 	return p, err
 }
 

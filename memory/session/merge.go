@@ -156,7 +156,7 @@ type plan struct {
 	lead    wire.Hash // of the history that the request goes on from, as far as the head knows
 	parent  position  // the new items come after it
 	fresh   int       // items[fresh:] are new
-	aside   int       // items[:aside] are the client's own summary of what it left out
+	summary int       // items[:summary] are the client's own summary of the items that it left out
 	offset  int       // units of the conversation that stand before items[0] without being in the request
 	side    bool      // the line was stored as a side request's
 	before  bool      // the stored history goes before the request's items
@@ -176,7 +176,7 @@ func (h *head) mergeEnds(in *incoming) (plan, bool) {
 			t := &h.Tails[at]
 			p.parent, p.line, p.lead, p.side = t.Pos, t.Line, t.Lead, t.Side
 		} else {
-			p.fresh = h.behindThought(in, p.fresh)
+			p.fresh = h.afterReasoning(in, p.fresh)
 		}
 		if p.fresh == len(in.items) {
 			p.relation = relResend
@@ -214,7 +214,7 @@ func (h *head) mergeTrimmed(in *incoming) (plan, bool) {
 		if run < 2 && first > 0 {
 			continue
 		}
-		p := plan{relation: relTrim, parent: h.Pos, line: h.Line, lead: h.Lead, fresh: i + 1, aside: first, certain: first == 0 && run >= certainRun && h.endsOnce()}
+		p := plan{relation: relTrim, parent: h.Pos, line: h.Line, lead: h.Lead, fresh: i + 1, summary: first, certain: first == 0 && run >= certainRun && h.endsOnce()}
 		p.offset = unitsBetween(in.ends[i], h.Pos)
 		return p, true
 	}

@@ -70,8 +70,8 @@ func (e *Entry) Amend(list ...Hidden) error {
 // Blocks notes what layers put into the view, in the order of the view. It replaces what was noted before.
 func (e *Entry) Blocks(blocks ...view.Block) { e.blocks = blocks }
 
-// Epoch notes why the view begins otherwise than the one before, empty if it does not. It is called before Viewed.
-func (e *Entry) Epoch(reason string) { e.epoch = reason }
+// PrefixReason records why the view begins a new prefix version, "" if it does not. Call it before Viewed.
+func (e *Entry) PrefixReason(reason string) { e.prefixReason = reason }
 
 // Shaped notes in which form the view is sent, whether the stored items in it are portable, and how many of the client's items that changes. It is called after Viewed,
 // and replaces what was noted before.
@@ -145,7 +145,7 @@ func (e *Entry) chain(stored []wire.Hash) []wire.Hash {
 		out[i] = nowhere
 	}
 	here := p.parent.Chain
-	for i := p.fresh - 1; i >= p.aside; i-- {
+	for i := p.fresh - 1; i >= p.summary; i-- {
 		if out[i] = here; !e.in.marks[i].onChain {
 			continue
 		}
@@ -213,14 +213,14 @@ func (e *Entry) amendments(answer []mark, made Origin) Amendments {
 func (d *draft) storeAside(at position) position {
 	var sum wire.Hash
 	known := 0
-	for i, m := range d.e.in.marks[:d.e.plan.aside] {
-		if sum = wire.Chain(sum, m.content); sum == d.head.Aside {
+	for i, m := range d.e.in.marks[:d.e.plan.summary] {
+		if sum = wire.Chain(sum, m.content); sum == d.head.Summary {
 			known = i + 1
 		}
 	}
-	d.head.Aside = sum
-	for i := known; i < d.e.plan.aside; i++ {
-		at = d.storeInputItem(at, i, flagAside|flagOffChain)
+	d.head.Summary = sum
+	for i := known; i < d.e.plan.summary; i++ {
+		at = d.storeInputItem(at, i, flagSummary|flagOffChain)
 	}
 	return at
 }
@@ -357,20 +357,20 @@ func (h *head) withoutEchoes(items []wire.Item) []wire.Item {
 	return slices.DeleteFunc(slices.Clone(items), isEcho)
 }
 
-// tellings are the latest blocks of each layer in a conversation that upstream keeps: upstream still has them, and they
+// shownBlocks are the latest blocks of each layer in a conversation that upstream keeps: upstream still has them, and they
 // need not be sent again. They are stored with a response, since a client may go on from any.
-type tellings []telling
+type shownBlocks []shownBlock
 
-type telling struct{ layer, texts wire.Hash }
+type shownBlock struct{ layer, texts wire.Hash }
 
-// maxTellings bounds the layers of tellings.
-const maxTellings = 256
+// maxShownBlocks bounds the layers of shownBlocks.
+const maxShownBlocks = 256
 
-// Told reports whether these texts are the layer's latest in the conversation that the request continues. If the
+// Shown reports whether these texts are the layer's latest in the conversation that the request continues. If the
 // request names no known response, everything in the latest views counts.
-func (e *Entry) Told(layer string, texts []string) bool {
-	if e.state.told != nil {
-		return slices.Contains(e.state.told, telling{blockHash(layer), textsHash(texts)})
+func (e *Entry) Shown(layer string, texts []string) bool {
+	if e.state.shown != nil {
+		return slices.Contains(e.state.shown, shownBlock{blockHash(layer), textsHash(texts)})
 	}
 	return !slices.ContainsFunc(texts, func(text string) bool { return !slices.Contains(e.state.head.Blocks, blockHash(text)) })
 }
@@ -385,11 +385,11 @@ func textsHash(texts []string) wire.Hash {
 	return blockHash(string(all))
 }
 
-// tellings returns the latest blocks as of the turn's own response; false if no layer of the session has ever had one.
-func (e *Entry) tellings() (tellings, bool) {
-	all := tellings{}
+// shownBlocks returns the latest blocks as of the turn's own response; false if no layer of the session has ever had one.
+func (e *Entry) shownBlocks() (shownBlocks, bool) {
+	all := shownBlocks{}
 	if e.in.stateful || e.in.unresolved() {
-		all = slices.Clone(e.state.told)
+		all = slices.Clone(e.state.shown)
 	}
 	byLayer := make(map[string][]string)
 	var order []string
@@ -401,13 +401,13 @@ func (e *Entry) tellings() (tellings, bool) {
 	}
 	for _, id := range order {
 		name := blockHash(id)
-		all = slices.DeleteFunc(all, func(t telling) bool { return t.layer == name })
-		all = append(all, telling{name, textsHash(byLayer[id])})
+		all = slices.DeleteFunc(all, func(t shownBlock) bool { return t.layer == name })
+		all = append(all, shownBlock{name, textsHash(byLayer[id])})
 	}
-	return all[max(0, len(all)-maxTellings):], len(all) > 0 || len(e.state.head.Blocks) > 0
+	return all[max(0, len(all)-maxShownBlocks):], len(all) > 0 || len(e.state.head.Blocks) > 0
 }
 
-func (t tellings) encode() []byte {
+func (t shownBlocks) encode() []byte {
 	b := []byte{recordVersion}
 	for _, one := range t {
 		b = append(append(b, one.layer[:]...), one.texts[:]...)
@@ -415,14 +415,14 @@ func (t tellings) encode() []byte {
 	return b
 }
 
-func decodeTellings(b []byte) (tellings, error) {
+func decodeShownBlocks(b []byte) (shownBlocks, error) {
 	const size = 2 * len(wire.Hash{})
-	if len(b) == 0 || b[0] != recordVersion || len(b[1:])%size != 0 || len(b[1:]) > maxTellings*size {
+	if len(b) == 0 || b[0] != recordVersion || len(b[1:])%size != 0 || len(b[1:]) > maxShownBlocks*size {
 		return nil, ErrCorrupt
 	}
-	t := tellings{}
+	t := shownBlocks{}
 	for one := range slices.Chunk(b[1:], size) {
-		t = append(t, telling{wire.Hash(one[:size/2]), wire.Hash(one[size/2:])})
+		t = append(t, shownBlock{wire.Hash(one[:size/2]), wire.Hash(one[size/2:])})
 	}
 	return t, nil
 }

@@ -490,7 +490,7 @@ func (q *placement) repeats(ctx context.Context) (first, end int, err error) {
 	if p, ok := q.head.mergeEnds(q.in); ok && p.parent == q.head.Pos {
 		end = p.fresh
 	} else if p, ok := q.head.mergeTrimmed(q.in); ok {
-		first, end = p.aside, p.fresh
+		first, end = p.summary, p.fresh
 	} else if end, err = q.beginning(ctx); err != nil {
 		return 0, 0, err
 	}

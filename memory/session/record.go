@@ -23,7 +23,7 @@ const (
 	idPrefix    = "d" // + item id: what an item_reference stands for
 	replyPrefix = "p" // + response id: the place after that response
 	carryPrefix = "q" // + response id: what upstream has not seen of that response
-	toldPrefix  = "o" // + response id: what layers had told the model by that response
+	shownPrefix = "o" // + response id: what layers had told the model by that response
 	turnPrefix  = "t" // + turn id: the turn record
 	leadPrefix  = "v" // + lead hash: one version of the leading system items and instructions
 	blockPrefix = "b" // + hash: the text of a block that a layer recalled
@@ -110,30 +110,30 @@ type habit struct {
 
 // head is the part of a session that its next turn needs, read in one round trip.
 type head struct {
-	Pos      position
-	Lead     wire.Hash   // leading items of the head line
-	NextSeq  uint64      // the next sequence number to give
-	Turns    uint64      // turns on the head line
-	LastTurn string      // id of the turn that moved the head last
-	Answered bool        // the head line holds an answer
-	Line     uint64      // the line that is the conversation; see plan.line
-	Lines    uint64      // how many lines there are
-	Waits    uint64      // turns on lines that stand alone since the head moved
-	Brings   bool        // a request of the head line has brought what a model said, since the line began
-	Habits   []habit     // of the clients of the session, the latest last
-	Offer    offer       // what the latest turn on the head line asked for
-	Forked   bool        // there may be items behind the head: an input without an answer, a longer branch
-	Aside    wire.Hash   // the end of what the client itself put before its history, as it was stored last
-	Ring     []echo      // the last items of the head line, oldest first
-	Open     []string    // ids of unanswered calls on the head line
-	Tails    []tail      // other ends, latest last
-	Blocks   []wire.Hash // blocks that are stored, those used last at the end; only some, and those of an import
-	Run      uint64      // names the round that the head line ends with, 0 where that is not known
-	Begun    []position  // where runs began whose first request was only what is new, the latest last
-	Bare     string      // id of the latest turn that stored no item, empty for none: see turnrecord.Record.Before
-	Pending  []Pending   // turns that are not in the log yet
-	Writer   uint64      // the process that wrote an answer last
-	Streak   byte        // how often in a row it did, up to steadyTurns
+	Pos       position
+	Lead      wire.Hash   // leading items of the head line
+	NextSeq   uint64      // the next sequence number to give
+	Turns     uint64      // turns on the head line
+	LastTurn  string      // id of the turn that moved the head last
+	Answered  bool        // the head line holds an answer
+	Line      uint64      // the line that is the conversation; see plan.line
+	Lines     uint64      // how many lines there are
+	Waits     uint64      // turns on lines that stand alone since the head moved
+	Brings    bool        // a request of the head line has brought what a model said, since the line began
+	Habits    []habit     // of the clients of the session, the latest last
+	Offer     offer       // what the latest turn on the head line asked for
+	Forked    bool        // there may be items behind the head: an input without an answer, a longer branch
+	Summary   wire.Hash   // the end of the stored items that the client put before its history
+	Ring      []echo      // the last items of the head line, oldest first
+	Open      []string    // ids of unanswered calls on the head line
+	Tails     []tail      // other ends, latest last
+	Blocks    []wire.Hash // blocks that are stored, those used last at the end; only some, and those of an import
+	Run       uint64      // names the round that the head line ends with, 0 where that is not known
+	Begun     []position  // where runs began whose first request was only what is new, the latest last
+	LastEmpty string      // id of the latest turn that stored no item, empty for none: see turnrecord.Record.Before
+	Pending   []Pending   // turns that are not in the log yet
+	Writer    uint64      // the process that wrote an answer last
+	Streak    byte        // how often in a row it did, up to steadyTurns
 }
 
 // parseHash reads a hash in hex.
@@ -178,7 +178,7 @@ func (h *head) appendTo(b []byte) []byte {
 	}
 	b = binary.BigEndian.AppendUint64(binary.AppendUvarint(b, h.Offer.Tools), h.Offer.Model)
 	b = append(binary.BigEndian.AppendUint64(b, h.Offer.Client), h.Offer.Format)
-	b = append(b, h.Aside[:]...)
+	b = append(b, h.Summary[:]...)
 	b = binary.AppendUvarint(b, uint64(len(h.Ring)))
 	for _, e := range h.Ring {
 		b = binary.BigEndian.AppendUint64(b, e.Content)
@@ -208,7 +208,7 @@ func (h *head) appendTo(b []byte) []byte {
 	for _, at := range h.Begun {
 		b = appendPosition(b, at)
 	}
-	return appendPending(pack.AppendString(b, h.Bare), h)
+	return appendPending(pack.AppendString(b, h.LastEmpty), h)
 }
 
 func decodeHead(b []byte) (head, error) {
@@ -224,7 +224,7 @@ func decodeHead(b []byte) (head, error) {
 		h.Habits = append(h.Habits, habit{Dialect: dialects.Code(d.Byte()).Dialect(), Client: d.Uint64(), Resends: d.Byte() == 1})
 	}
 	h.Offer = offer{Tools: d.Uvarint(), Model: d.Uint64(), Client: d.Uint64(), Format: d.Byte()}
-	h.Aside = d.Hash()
+	h.Summary = d.Hash()
 	for n := d.Count(ringSize); n > 0; n-- {
 		h.Ring = append(h.Ring, echo{Content: d.Uint64(), Seq: d.Uvarint()})
 	}
@@ -245,7 +245,7 @@ func decodeHead(b []byte) (head, error) {
 	for n := d.Count(maxBegun); n > 0; n-- {
 		h.Begun = append(h.Begun, readPosition(&d))
 	}
-	h.Bare = d.Text()
+	h.LastEmpty = d.Text()
 	readPending(&d, &h)
 	if d.Bad {
 		return head{}, fmt.Errorf("read head: %w", ErrCorrupt)
@@ -299,9 +299,9 @@ func (h *head) clone(more int) *head {
 	return &c
 }
 
-// behindThought is the first item from i on that is new, where the head stands before it: if its line ends with reasoning,
+// afterReasoning is the first item from i on that is new, where the head stands before it: if its line ends with reasoning,
 // off the chain, since an answer was nothing else, what the request has of that is not.
-func (h *head) behindThought(in *incoming, i int) int {
+func (h *head) afterReasoning(in *incoming, i int) int {
 	if n := len(h.Ring); n == 0 || h.Ring[n-1].Seq >= h.Pos.Seq {
 		return i
 	}

@@ -98,7 +98,7 @@ func (log *Log) SaidSince(ctx context.Context, s Scope, before Reading) (News, e
 
 	for _, it := range l.stored {
 		switch {
-		case it == nil || it.Flags&(flagOffChain|flagAside|flagSide|flagHidden|flagCut) != 0: // a string of flagCut's size is no statement
+		case it == nil || it.Flags&(flagOffChain|flagSummary|flagSide|flagHidden|flagCut) != 0: // a string of flagCut's size is no statement
 		case l.on[it.Pos.Seq] || it.Line != h.Line && it.Pos.Seq > before.last:
 			item, err := wire.ParseItem(it.Dialect, it.Raw)
 			if err == nil && item.Kind == wire.Message && (item.Role == wire.User || item.Role == wire.Assistant) {

@@ -191,8 +191,8 @@ func (d *draft) chainBare(r *turnrecord.Record) {
 	e := d.e
 	r.Before = e.before
 	stored := d.head.NextSeq > max(e.state.head.NextSeq, 1) || len(e.journaled.names) > 0 && !d.retracted
-	if !stored && e.before == "" && d.head.Bare != e.id {
-		r.Before, d.head.Bare = d.head.Bare, e.id
+	if !stored && e.before == "" && d.head.LastEmpty != e.id {
+		r.Before, d.head.LastEmpty = d.head.LastEmpty, e.id
 	}
 }
 

@@ -23,7 +23,7 @@ func (e *Entry) Viewed(c *Conversation, v *view.View, toolResult int) {
 	n := v.Count()
 	e.view = turnrecord.View{
 		Conversation: len(c.Items), Sent: len(v.Items), From: v.From, Windowed: n.Windowed, Orphans: n.Orphans, Repaired: v.Repaired,
-		LeftOut: v.LeftOut(), Stored: c.Stored, ToolResult: toolResult, Epoch: e.epoch,
+		LeftOut: v.LeftOut(), Stored: c.Stored, ToolResult: toolResult, PrefixReason: e.prefixReason,
 	}
 	if v.Pinned >= 0 {
 		pinned := v.Pinned

@@ -16,7 +16,7 @@ import (
 type draft struct {
 	e    *Entry
 	head *head // the head as it will be
-	*sheet
+	*writeBuffer
 	version uint64 // that the session is expected to be at
 	line    uint64 // that the turn is stored on
 	deletes []string
@@ -45,7 +45,7 @@ type draft struct {
 
 // draft builds the commit of a turn's input and, unless it is still to come, of its answer.
 func (e *Entry) draft(a *Answer) *draft {
-	d := &draft{e: e, head: e.state.head.clone(len(e.in.items) - e.from + answerItems(a)), sheet: newSheet(), version: e.state.version, open: a == nil}
+	d := &draft{e: e, head: e.state.head.clone(len(e.in.items) - e.from + answerItems(a)), writeBuffer: newWriteBuffer(), version: e.state.version, open: a == nil}
 	d.added, d.output = d.addedRoom[:0], d.outputRoom[:0]
 	d.makeRoom(e.in.items[e.plan.fresh:])
 	if d.head.NextSeq == 0 {
@@ -202,7 +202,7 @@ func (d *draft) retract() {
 // storeInput writes the request's new items and returns the position behind them.
 func (d *draft) storeInput() position {
 	e, at := d.e, d.e.plan.parent
-	if e.plan.aside > 0 {
+	if e.plan.summary > 0 {
 		at = d.storeAside(at)
 	}
 	if e.plan.claims && e.plan.standing == InConversation {
@@ -293,8 +293,8 @@ func (d *draft) storeAnswer(a *Answer) position {
 func (d *draft) putReply(id string, end position) {
 	d.reply = id
 	d.puts = append(d.puts, cache.Put{Name: idName(replyPrefix, id), Data: place{Pos: end, Line: d.line, Side: d.side()}.encode()})
-	if told, ok := d.e.tellings(); ok {
-		d.puts = append(d.puts, cache.Put{Name: idName(toldPrefix, id), Data: told.encode()})
+	if shown, ok := d.e.shownBlocks(); ok {
+		d.puts = append(d.puts, cache.Put{Name: idName(shownPrefix, id), Data: shown.encode()})
 	}
 	if len(d.e.carry) > 0 {
 		d.puts = append(d.puts, cache.Put{Name: idName(carryPrefix, id), Data: encodeCarried(d.e.call.Request.Dialect, d.e.carry)})
@@ -312,7 +312,7 @@ func (d *draft) knownAfter(at position, m mark) (position, bool) {
 
 // store writes one item behind at and returns the position behind it.
 func (d *draft) store(at position, it wire.Item, m mark, flags byte, made Origin) position {
-	if flags&flagAside != 0 {
+	if flags&flagSummary != 0 {
 		m.onChain, m.units = false, 0
 	}
 	if !m.onChain {
@@ -463,44 +463,44 @@ func callHashes(open []string) (hashes []uint64) {
 	return hashes
 }
 
-// sheet is the memory of what a commit writes. Stores copy it, but for what a large request writes: its sheet is not used
+// writeBuffer is the memory of what a commit writes. Stores copy it, but for what a large request writes: its writeBuffer is not used
 // again.
-type sheet struct {
+type writeBuffer struct {
 	puts []cache.Put
 	data []byte // the block that the latest puts are in, one behind the other
 	last bool   // no other commit uses it
 }
 
-var sheets sync.Pool // of *sheet
+var writeBuffers sync.Pool // of *writeBuffer
 
-// maxSheet is the size in bytes of the largest sheet that is kept for the next commit.
-const maxSheet = 64 << 10
+// maxWriteBuffer is the size in bytes of the largest writeBuffer that is kept for the next commit.
+const maxWriteBuffer = 64 << 10
 
-func newSheet() *sheet {
-	if s, ok := sheets.Get().(*sheet); ok {
+func newWriteBuffer() *writeBuffer {
+	if s, ok := writeBuffers.Get().(*writeBuffer); ok {
 		return s
 	}
-	return &sheet{puts: make([]cache.Put, 0, 16), data: make([]byte, 0, 4096)}
+	return &writeBuffer{puts: make([]cache.Put, 0, 16), data: make([]byte, 0, 4096)}
 }
 
-// release gives the sheet back when the draft is written.
+// release gives the writeBuffer back when the draft is written.
 func (d *draft) release() {
-	s := d.sheet
-	d.sheet = nil
-	if s.last || cap(s.data) > maxSheet || cap(s.puts) > maxSheet/64 {
+	s := d.writeBuffer
+	d.writeBuffer = nil
+	if s.last || cap(s.data) > maxWriteBuffer || cap(s.puts) > maxWriteBuffer/64 {
 		return
 	}
 	clear(s.puts)
 	s.puts, s.data = s.puts[:0], s.data[:0]
-	sheets.Put(s)
+	writeBuffers.Put(s)
 }
 
-// maxBlock is the size in bytes of a sheet's blocks, but for one with a value that is larger.
+// maxBlock is the size in bytes of a writeBuffer's blocks, but for one with a value that is larger.
 const maxBlock = 256 << 10
 
 // reserve makes room for n more bytes, which begin where it says. What was written before stays where it is: copies of it,
 // in blocks of growing size, would be held until all is written.
-func (s *sheet) reserve(n int) (from int) {
+func (s *writeBuffer) reserve(n int) (from int) {
 	if cap(s.data)-len(s.data) < n {
 		s.data = make([]byte, 0, max(n, min(2*cap(s.data), maxBlock)))
 	}

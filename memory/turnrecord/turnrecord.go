@@ -74,8 +74,8 @@ type View struct {
 	ToolResult int `json:"tool_result_max_tokens,omitempty"`
 	// Tokens is the cost of the view, nil if no layer or budget was involved.
 	Tokens *Tokens `json:"tokens,omitempty"`
-	// Epoch is why an epoch of the prompt cache begins with this view (view.Prefix), empty if it goes on.
-	Epoch string `json:"epoch,omitempty"`
+	// PrefixReason is why a prefix version begins with this view (view.Prefix), empty if it does not.
+	PrefixReason string `json:"epoch,omitempty"`
 	// Messages names the form in which the view was sent (view.Form), empty for as it is.
 	Messages string `json:"messages,omitempty"`
 	// Portable: stored items were sent in the form that any provider accepts.
@@ -249,8 +249,8 @@ func (v *View) appendTo(b []byte) []byte {
 	if v.Pinned != nil {
 		b = strconv.AppendInt(appendName(b, "pinned"), int64(*v.Pinned), 10)
 	}
-	if v.Epoch != "" {
-		b = appendText(appendName(b, "epoch"), v.Epoch)
+	if v.PrefixReason != "" {
+		b = appendText(appendName(b, "epoch"), v.PrefixReason)
 	}
 	if v.Tokens != nil {
 		b = v.Tokens.appendTo(appendName(b, "tokens"))

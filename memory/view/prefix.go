@@ -39,8 +39,8 @@ type Prefix struct {
 const (
 	maxStoredPrefix  = 4 << 20   // encoded: a control character takes six
 	maxText          = 160 << 10 // of all lines: those that were not used for longest are given up
-	maxPinned        = 64 << 10  // of an epoch: a layer beyond is sent as it is
-	maxUpdated       = 32 << 10  // of the updates of an epoch: it ends when there are more
+	maxPinned        = 64 << 10  // of a prefix version: a layer beyond is sent as it is
+	maxUpdated       = 32 << 10  // of the updates of a prefix version: it ends when there are more
 	maxFrozen        = 32 << 10  // of the live blocks of a round: a layer beyond is asked again
 	maxLines         = 4         // a session seldom has more than two models
 	maxPrefixEntries = 64        // of each list
@@ -55,7 +55,7 @@ type line struct {
 	Key     string   `json:"key"`
 	Lead    string   `json:"lead,omitempty"`
 	Round   string   `json:"round,omitempty"`
-	Age     int      `json:"age,omitempty"` // rounds that began in this epoch
+	Age     int      `json:"age,omitempty"` // rounds that began in this version
 	Misses  int      `json:"misses,omitempty"`
 	Stale   bool     `json:"stale,omitempty"` // the last judged round was a miss
 	Judge   bool     `json:"judge,omitempty"` // the answer to come is the first of its round
@@ -114,7 +114,7 @@ func (s Prefix) Encode() []byte {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(storedPrefix{s.lines}); err != nil {
-		panic(fmt.Sprintf("BUG: encode epochs: %v", err)) // strings and finite numbers
+		panic(fmt.Sprintf("BUG: encode prefix: %v", err)) // strings and finite numbers
 	}
 	return bytes.TrimSpace(b.Bytes())
 }

@@ -181,7 +181,7 @@ func (st *step) last(id string) Block {
 	return s
 }
 
-// due tells why the epoch has to end before anything new is said.
+// due tells why the version has to end before anything new is said.
 func (st *step) due() PrefixReason {
 	switch {
 	case st.cold:
@@ -246,7 +246,7 @@ func (st *step) publish() {
 	}
 }
 
-// pressed tells why the epoch has to end if its updates are too much.
+// pressed tells why the version has to end if its updates are too much.
 func (st *step) pressed(live []Block) PrefixReason {
 	if len(st.l.Updates) == 0 {
 		return ""
@@ -275,7 +275,7 @@ func (st *step) pressed(live []Block) PrefixReason {
 	return ""
 }
 
-// repin begins an epoch with what layers say now.
+// repin begins a prefix version with what layers say now.
 func (st *step) repin() {
 	if st.begins {
 		st.decide()
@@ -307,7 +307,7 @@ func (st *step) repin() {
 	st.l.Lead, st.l.Age, st.l.Stale = sum(st.r.Lead), 0, false
 }
 
-// behind reports whether the layer's block stands behind the history in this epoch.
+// behind reports whether the layer's block stands behind the history in this version.
 func (st *step) behind(l *Said) bool {
 	switch l.Placement {
 	case PlaceBefore:

@@ -84,8 +84,8 @@ const (
 
 func block(tag, text string) string { return "<" + tag + ">\n" + text + "\n</" + tag + ">" }
 
-// TestEpoch follows one session, request by request.
-func TestEpoch(t *testing.T) {
+// TestPrefix follows one session, request by request.
+func TestPrefix(t *testing.T) {
 	a1, a2, a3, b1 := block("a", "1"), block("a", "2"), block("a", "3"), block("b", "1")
 	loop := func(r view.PrefixRequest) view.PrefixRequest {
 		r.Loop = true
@@ -182,7 +182,7 @@ func TestReasons(t *testing.T) {
 }
 
 // What is live is told behind the history: without updates, no new beginning makes room for it.
-func TestLiveBlocksEndNoEpoch(t *testing.T) {
+func TestLiveBlocksEndNoVersion(t *testing.T) {
 	l := newLab()
 	l.step(request("r1", says("anchor:a", "1")))
 	r := request("r2", says("anchor:a", "1"), says("live:n", strings.Repeat("n", 320)))
@@ -211,7 +211,7 @@ func TestMisses(t *testing.T) {
 	}
 }
 
-// TestAuto: a layer goes where it belongs by how often it changed, at the beginning of an epoch, and stays in between.
+// TestAuto: a layer goes where it belongs by how often it changed, at the beginning of a prefix version, and stays in between.
 func TestAuto(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -470,7 +470,7 @@ func TestWhateverLayersDo(t *testing.T) {
 			}
 			if p.Reason == "" && now.lineage == was.lineage {
 				if diff := cmp.Diff(before.Anchored, p.Anchored); diff != "" {
-					t.Fatalf("within an epoch: %s", diff)
+					t.Fatalf("within a prefix version: %s", diff)
 				}
 			}
 			if now == was {

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// PromptCache says when an epoch ends and where layers with placement auto stand. An assembly is a round: a user turn with its
+// PromptCache sets when a prefix version ends and where layers with placement auto stand. An assembly is a round: a user turn with its
 // whole tool loop.
 type PromptCache struct {
 	// MinCachedTokens is how many cached tokens the first answer of a round must report; fewer are a cache-miss.
 	MinCachedTokens int `mapstructure:"min_cached_tokens"`
-	// MinEpochAssemblies is in which round of an epoch cache figures are first judged: the first one fills the cache.
+	// MinEpochAssemblies is in which round of a prefix version cache figures are first judged: the first one fills the cache.
 	MinEpochAssemblies int `mapstructure:"min_epoch_assemblies"`
-	// MaxEpochAssemblies is after how many rounds an epoch ends.
+	// MaxEpochAssemblies is after how many rounds a prefix version ends.
 	MaxEpochAssemblies int `mapstructure:"max_epoch_assemblies"`
-	// DeltaBudgetFraction is which share of the view updates may take before the epoch ends. What they replace is paid for
+	// DeltaBudgetFraction is which share of the view updates may take before the version ends. What they replace is paid for
 	// as well.
 	DeltaBudgetFraction float64 `mapstructure:"delta_budget_fraction"`
 	// AutoDemoteChurn is from which share of changed rounds on a layer with placement auto stands behind the history.
@@ -129,7 +129,7 @@ type PrefixRequest struct {
 	Layers []Said
 }
 
-// PrefixReason is why an epoch began.
+// PrefixReason is why a prefix version began.
 type PrefixReason string
 
 // Reasons, in the order in which they are tried.
@@ -140,7 +140,7 @@ const (
 	CutMoved            PrefixReason = "cut-moved"
 	Idle                PrefixReason = "idle"
 	CacheMiss           PrefixReason = "cache-miss"     // the round before was not served from the cache
-	MaxAge              PrefixReason = "max-age"        // the epoch had its rounds
+	MaxAge              PrefixReason = "max-age"        // the version had its rounds
 	DeltaOverflow       PrefixReason = "delta-overflow" // updates do not fit
 	DeltaPressure       PrefixReason = "delta-pressure" // updates take too large a share
 )
@@ -148,14 +148,14 @@ const (
 // Plan places layers' blocks in a view: [leading items] Anchored [history up to the user message] Live [tool loop],
 // with updates where they were first sent.
 type Plan struct {
-	// Anchored have the same bytes throughout an epoch, but for blocks too large to pin, which stand last.
+	// Anchored have the same bytes throughout a prefix version, but for blocks too large to pin, which stand last.
 	Anchored []Block
 	// Updates replace blocks of Anchored, one a layer at most, in the order in which they were first sent. None of them may be
 	// left out of a view, or the model believes what no longer holds.
 	Updates []Block
 	// Live are the blocks of layers that stand behind the history.
 	Live []Block
-	// Reason is why an epoch begins with this request, empty if it goes on.
+	// Reason is why a prefix version begins with this request, empty if it goes on.
 	Reason PrefixReason
 }
 

@@ -125,15 +125,15 @@ func join(lists ...[]string) (out []string) {
 	return out
 }
 
-// TestShareCached measures what epochs are worth: the same session through the same cache, with blocks as they are
-// recalled and with epochs.
+// TestShareCached measures what prefix versions are worth: the same session through the same cache, with blocks as they are
+// recalled and with prefix versions.
 func TestShareCached(t *testing.T) {
 	lead := []string{"system " + words(2000, "be helpful")}
 	for _, c := range []struct {
 		name string
 		coding
 		// What layers cost at 0.1 beside the same session without any, as a part of what they cost as they are recalled:
-		// at most this with epochs, updates and live blocks at the end, and with those of the round behind its message.
+		// at most this with prefix versions, updates and live blocks at the end, and with those of the round behind its message.
 		end, round float64
 	}{
 		{"whole history", coding{rounds: 12, loop: 30, recall: 1000}, 0.75, 0.30},
@@ -156,17 +156,17 @@ func TestShareCached(t *testing.T) {
 			for _, r := range []struct {
 				name string
 				m    meter
-			}{{"no layers", none}, {"as recalled", top}, {"epochs", end}, {"epochs, rounds", round}} {
+			}{{"no layers", none}, {"as recalled", top}, {"pinned", end}, {"pinned, rounds", round}} {
 				t.Logf("%-15s %9d tokens, %4.1f %% cached, cost at 0.1 %7.0f, at 0.25 %7.0f, at 0.5 %8.0f", r.name, r.m.total,
 					100*float64(r.m.cached)/float64(r.m.total), r.m.cost(0.1), r.m.cost(0.25), r.m.cost(0.5))
 			}
 			t.Log(reasons)
 			plain := top.cost(0.1) - none.cost(0.1)
 			if part := (end.cost(0.1) - none.cost(0.1)) / plain; part > c.end {
-				t.Errorf("at the end layers cost %.3f of what they cost without epochs, want at most %.3f", part, c.end)
+				t.Errorf("at the end layers cost %.3f of what they cost without pinning, want at most %.3f", part, c.end)
 			}
 			if part := (round.cost(0.1) - none.cost(0.1)) / plain; part > c.round {
-				t.Errorf("behind the user message layers cost %.3f of what they cost without epochs, want at most %.3f", part, c.round)
+				t.Errorf("behind the user message layers cost %.3f of what they cost without pinning, want at most %.3f", part, c.round)
 			}
 		})
 	}

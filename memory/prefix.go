@@ -17,22 +17,22 @@ import (
 // bytesOfToken is about how many bytes of an item make a token, where counting would cost more than it is worth.
 const bytesOfToken = 4
 
-// keptEpoch carries the session's pinned prefix through a turn.
-type keptEpoch struct {
+// keptPrefix carries the session's pinned prefix through a turn.
+type keptPrefix struct {
 	keptValue[view.Prefix]
-	known   *epochs
+	known   *prefixes
 	config  view.PromptCache
 	request view.PrefixRequest // of the step that was made
 }
 
-func newKeptEpoch(c view.PromptCache, known *epochs) *keptEpoch {
-	return &keptEpoch{keptValue: keptValue[view.Prefix]{decode: known.decode}, known: known, config: c}
+func newKeptPrefix(c view.PromptCache, known *prefixes) *keptPrefix {
+	return &keptPrefix{keptValue: keptValue[view.Prefix]{decode: known.decode}, known: known, config: c}
 }
 
 // held names the layers that need not be asked, since what they said at the beginning of the round is still shown.
 func (t *Turn) held(c *session.Conversation) []string {
 	l := t.layers
-	e := l.states.keeps().epoch
+	e := l.states.keeps().prefix
 	if e == nil || c.Opaque {
 		return nil
 	}
@@ -58,7 +58,7 @@ func (t *Turn) roundName(c *session.Conversation) (name string, loop bool) {
 // plan decides where the blocks of layers stand, so that the provider's prompt cache holds what it can.
 func (t *Turn) plan(c *session.Conversation, v *view.View) {
 	l := t.layers
-	e := l.states.keeps().epoch
+	e := l.states.keeps().prefix
 	if e == nil {
 		return
 	}
@@ -74,11 +74,11 @@ func (t *Turn) plan(c *session.Conversation, v *view.View) {
 	t.step(e)
 }
 
-// step takes over what the epoch makes of the layers' blocks.
-func (t *Turn) step(e *keptEpoch) {
+// step puts the layers' blocks in their places for the prompt cache.
+func (t *Turn) step(e *keptPrefix) {
 	p, next := e.read.Step(e.config, e.request)
 	e.replace(next)
-	t.entry.Epoch(string(p.Reason))
+	t.entry.PrefixReason(string(p.Reason))
 	anchored := p.Anchored
 	for _, b := range t.layers.blocks {
 		if b.Slot == summarySlot {
@@ -123,10 +123,10 @@ func visible(c *session.Conversation, item int) int {
 	return n
 }
 
-// keepUpdates begins a new epoch where the view has no room for all updates: a model that misses one believes what no
-// longer holds. It reports whether it began one.
+// keepUpdates begins a new prefix version if the view has no room for all updates: a model that misses one would rely on
+// an outdated block. It reports whether it began one.
 func (t *Turn) keepUpdates(dropped []view.Block) bool {
-	e := t.layers.states.keeps().epoch
+	e := t.layers.states.keeps().prefix
 	for _, b := range dropped {
 		if e != nil && b.Update {
 			e.request.Free = 0
@@ -191,9 +191,9 @@ func (t *Turn) idle() time.Duration {
 	return max(0, t.started.Sub(last))
 }
 
-// heed tells the epoch what upstream reported of the view: of several requests for one answer, the first was the view.
-func (l *layered) heed(r *wire.Reply) {
-	e := l.states.keeps().epoch
+// observeCache passes the reported cache usage to the prefix: of several requests for one answer, only the first sent the view.
+func (l *layered) observeCache(r *wire.Reply) {
+	e := l.states.keeps().prefix
 	if e == nil || !e.set || l.counted || len(r.Usage) == 0 {
 		return
 	}

@@ -69,7 +69,7 @@ func (parrot) Recall(_ context.Context, t *layer.Turn, _ layer.State, _ int) (la
 	return layer.Recalled{Messages: []string{t.Resource + "-asks-" + t.Query}}, nil
 }
 
-// parrots are one in front of the history and one behind it, and an epoch.
+// parrots are one in front of the history and one behind it, with a pinned prefix.
 func parrots(t *testing.T) memory.Options {
 	t.Helper()
 	c := view.DefaultPromptCache()
@@ -79,8 +79,8 @@ func parrots(t *testing.T) memory.Options {
 		pipeline.Layer{ID: "back", Kind: "test", Slot: 200, Scope: layer.Resource, Live: true, Impl: parrot{}})}}
 }
 
-// TestEpochOfAnotherResource: what was pinned for one resource is not shown to another that shares the session.
-func TestEpochOfAnotherResource(t *testing.T) {
+// TestPrefixOfAnotherResource: what was pinned for one resource is not shown to another that shares the session.
+func TestPrefixOfAnotherResource(t *testing.T) {
 	l := newLab(t, parrots(t))
 	begun := "u:hi a:" + strings.Repeat("long", 500) + " u:so" // beside which updates are small
 	l.turnOf(in("one", "ada"), begun, "a:what")
@@ -106,9 +106,9 @@ func TestRoundOfAnEditedMessage(t *testing.T) {
 	}
 }
 
-// TestEpochEndsWithAPause: what a provider has forgotten need not be kept as it was. The pause is that since the session's last
+// TestPrefixEndsWithAPause: what a provider has forgotten need not be kept as it was. The pause is that since the session's last
 // turn.
-func TestEpochEndsWithAPause(t *testing.T) {
+func TestPrefixEndsWithAPause(t *testing.T) {
 	o, now := parrots(t), time.Unix(1_700_000_000, 0)
 	o.Now = func() time.Time { return now }
 	l := newLab(t, o)
@@ -123,8 +123,8 @@ func TestEpochEndsWithAPause(t *testing.T) {
 		turn := l.begin(memory.Call{}, begun+c.words)
 		turn.Commit(answer(t, "a:ok"))
 		for _, record := range l.records() {
-			if record.ID == turn.ID && record.View.Epoch != c.want {
-				t.Errorf("after %s: the epoch began anew because of %q, want %q", c.pause, record.View.Epoch, c.want)
+			if record.ID == turn.ID && record.View.PrefixReason != c.want {
+				t.Errorf("after %s: a prefix version began because of %q, want %q", c.pause, record.View.PrefixReason, c.want)
 			}
 		}
 	}
