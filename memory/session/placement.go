@@ -11,7 +11,7 @@ import (
 type Standing uint8
 
 const (
-	// Undecided: the place of the request was not looked for yet.
+	// Undecided means that the place of the request was not looked for yet.
 	Undecided Standing = iota
 	// InConversation is a request of the conversation: its answer becomes the head.
 	InConversation
