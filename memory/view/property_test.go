@@ -46,8 +46,16 @@ func history(dialect wire.Dialect, code []byte) string {
 	return strings.Join(words, " ")
 }
 
-// valid reports whether a strict upstream accepts the history: no violation, and every call before its result.
-func valid(d wire.Dialect, all []wire.Item) bool { return len(wire.Check(d, all)) == 0 }
+// valid reports whether a strict upstream accepts the history: no violation, every call before its result, and no result behind
+// reasoning, which has to stand before what it led to.
+func valid(d wire.Dialect, all []wire.Item) bool {
+	for i := 1; i < len(all); i++ {
+		if all[i].Kind == wire.ToolResult && all[i-1].Kind == wire.Reasoning {
+			return false
+		}
+	}
+	return len(wire.Check(d, all)) == 0
+}
 
 func lastUserItem(all []wire.Item) int {
 	for i, it := range slices.Backward(all) {
@@ -65,6 +73,7 @@ func FuzzWindow(f *testing.F) {
 	f.Add(false, true, uint8(3), uint8(1), uint8(2), uint8(0), []byte{0, 7, 9, 3, 19, 4, 20, 0, 9, 3, 3, 4, 4, 4})
 	f.Add(true, false, uint8(2), uint8(1), uint8(1), uint8(9), []byte{3, 4, 0, 19, 20, 3, 4, 8, 2})
 	f.Add(false, false, uint8(4), uint8(1), uint8(0), uint8(0), []byte{3, 3, 4, 8, 4}) // one id twice, both open
+	f.Add(false, true, uint8(3), uint8(1), uint8(1), uint8(0), []byte("\x031\x048"))   // a result parts reasoning from its call
 	f.Fuzz(func(t *testing.T, chat, inside bool, maxItems, batch, expansion, offset uint8, code []byte) {
 		code = code[:min(len(code), 60)]
 		d, policy := dialects.Responses, InFlightKeep
