@@ -154,8 +154,8 @@ replay: ## agent sessions through the proxy: what each memory policy sends, cost
 	go run ./test/replay $(REPLAY)
 
 .PHONY: recall-fit
-recall-fit: ## fit the weights of memory/index to generated conversations, and to those of LOCOMO=files of LoCoMo's format
-	go run ./test/recallfit -write memory/index/weights.go $(LOCOMO)
+recall-fit: ## fit the weights of memory/index to generated conversations and to those of LOCOMO=files of LoCoMo's format; without files judge only
+	go run ./test/recallfit $(if $(LOCOMO),-write memory/index/weights.go) $(LOCOMO)
 
 .PHONY: recall
 recall: ## long conversations, questions in new sessions: how much of what answers them reaches the model (RECALL='-file locomo.json')

@@ -466,19 +466,50 @@ func sessionNumber(name string) string {
 func isName(s string) bool {
 	const longest = 40 // bytes
 	words := strings.Fields(s)
-	switch strings.ToLower(s) {
-	case "user", "assistant", "system", "developer", "tool", "human", "ai", "instruction", "instructions", "important", "note", "warning", "attention", "override":
-		return false // it would be taken for more than a name
-	}
-	if len(s) > longest || len(words) == 0 || len(words) > 3 {
+	if len(s) > longest || len(words) == 0 || len(words) > 3 || labels[strings.ToLower(s)] {
 		return false
 	}
 	for _, w := range words {
-		if r, _ := utf8.DecodeRuneInString(w); !unicode.IsUpper(r) || strings.ContainsAny(w, ".,;!?()[]{}<>/\"'`*#") {
+		r, _ := utf8.DecodeRuneInString(w)
+		if !unicode.IsUpper(r) && !nameWithoutCase(w) || strings.ContainsAny(w, ".,;!?()[]{}<>/\"'`*#") {
 			return false
 		}
 	}
 	return true
+}
+
+// labels stand before a colon as well, and would be taken for more than a name.
+var labels = func() map[string]bool {
+	all := map[string]bool{}
+	for w := range strings.FieldsSeq(`user assistant system developer tool human ai instruction instructions important note warning attention override
+		用户 使用者 助手 助理 系统 系統 开发者 工具 人类 指令 指示 命令 提示 说明 重要 注意 警告 备注 覆盖 时间 日期 地点 地址 电话 密码 答案 问题 总结 结论 例如
+		ユーザー アシスタント システム 開発者 ツール 人間 説明 備考 質問 回答
+		사용자 어시스턴트 시스템 개발자 도구 인간 지시 명령 중요 주의 경고 참고 질문 답변
+		ผู้ใช้ ผู้ช่วย ระบบ คำสั่ง สำคัญ หมายเหตุ คำเตือน مستخدم المستخدم المساعد النظام تعليمات مهم ملاحظة تحذير משתמש עוזר מערכת הוראות חשוב הערה אזהרה
+		उपयोगकर्ता सहायक सिस्टम निर्देश महत्वपूर्ण नोट चेतावनी`) {
+		all[w] = true
+	}
+	return all
+}()
+
+// nameWithoutCase reports whether a word of a script without capitals can be a name: letters alone, few, and in Chinese and
+// Japanese none that sentences are made with.
+func nameWithoutCase(w string) bool {
+	const longest, longestHan = 12, 4 // letters
+	letters, han := 0, 0
+	for _, r := range w {
+		switch {
+		case unicode.IsMark(r):
+		case !unicode.In(r, unicode.Lo, unicode.Lm), strings.ContainsRune("的是了我你您他她它们在有和不就也都这那吗呢吧", r):
+			return false
+		default:
+			letters++
+			if unicode.Is(unicode.Han, r) {
+				han++
+			}
+		}
+	}
+	return letters > 0 && letters <= longest && (han < letters || han <= longestHan)
 }
 
 // partsOf divides a long text where a paragraph, a line or a sentence ends.

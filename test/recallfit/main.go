@@ -2,7 +2,7 @@
 // time without a fifth of the conversations, to say how good they are on what they were not fitted to: where a file has five
 // conversations, one is left out at a time.
 //
-//	go run ./test/recallfit                                                    what generated conversations alone give
+//	go run ./test/recallfit                                                    judges only: what generated conversations alone give
 //	go run ./test/recallfit -write memory/index/weights.go locomo.json         and conversations of LoCoMo's format, together
 package main
 
@@ -31,8 +31,13 @@ func run(args []string, stdout, stderr io.Writer) error {
 	f.SetOutput(stderr)
 	write := f.String("write", "", "write the weights to this `FILE`; without it they are judged only")
 	generated := f.Bool("generated", true, "fit to generated conversations, too")
+	alone := f.Bool("alone", false, "write weights that were fitted to generated conversations alone")
 	if err := f.Parse(args); err != nil {
 		return err
+	}
+	if *write != "" && f.NArg() == 0 && !*alone {
+		return errors.New("-write: want files of conversations, as LOCOMO=locomo.json for make: weights that were fitted to generated ones alone " +
+			"would replace better ones (-alone writes them all the same)")
 	}
 	all, err := dialogues(f.Args(), *generated)
 	if err != nil {

@@ -1,10 +1,15 @@
 package main
 
 import (
+	"errors"
 	"go/parser"
 	"go/token"
+	"io"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"remora/memory/index"
@@ -70,5 +75,14 @@ func TestFit(t *testing.T) {
 	}
 	if _, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.AllErrors); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestWeightsAreNotLost: weights that were fitted with conversations of files are not replaced by such that were fitted without.
+func TestWeightsAreNotLost(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "weights.go")
+	err := run([]string{"-write", path}, io.Discard, io.Discard)
+	if _, statErr := os.Stat(path); err == nil || !strings.Contains(err.Error(), "LOCOMO=") || !errors.Is(statErr, fs.ErrNotExist) {
+		t.Errorf("error %v, file %v", err, statErr)
 	}
 }
