@@ -270,7 +270,7 @@ func (t *Turn) begin(ctx context.Context) error {
 
 // degrade serves a turn from what the client sent alone.
 func (t *Turn) degrade(ctx context.Context) error {
-	t.entry, t.states, t.Tools = t.m.log.Detached(t.ID, t.started, t.call), nil, nil
+	t.entry, t.states, t.Tools, t.misses = t.m.log.Detached(t.ID, t.started, t.call), nil, nil, true
 	t.m.processes.hide(t.call.Scope.Group(), t.ID, true)
 	if err := t.guard(ctx); err != nil {
 		return err

@@ -337,7 +337,7 @@ func (t *Turn) record(a *Answer) (rec *spooled, told []byte) {
 		Tenant: []byte(sc.Tenant), Session: []byte(sc.Session), Resource: []byte(sc.Resource),
 		Execution: []byte(sc.Execution), Parent: []byte(sc.Parent),
 		Turn: t.ID, Owner: t.m.processes.self, Time: t.started, Dialect: dialects.CodeOf(t.call.Request.Dialect),
-		History: t.entry.Mode(), Side: []byte(t.call.Side), Standing: uint8(t.entry.Placed()), Provider: t.call.Provider, Body: t.call.Request.Body, View: t.entry.View(), Notes: t.entry.Notes(),
+		History: t.entry.SpoolMode(), Side: []byte(t.call.Side), Standing: uint8(t.entry.Placed()), Provider: t.call.Provider, Body: t.call.Request.Body, View: t.entry.View(), Notes: t.entry.Notes(),
 	}
 	rec.Unread = t.entry.Unread() && !t.late
 	if a != nil {

@@ -82,6 +82,7 @@ type journaled struct {
 	behind uint64   // the item that it was written behind
 	end    position
 	seqs   []uint64 // of its items
+	talks  bool     // its record, which was read, says that it is the conversation's
 }
 
 // Enter reads the session of a request, in one round trip or none (see recent), and finds the request's place in it. It reads
@@ -290,6 +291,15 @@ func (e *Entry) Mode() History {
 	}
 }
 
+// SpoolMode is Mode for a record that waits on disk. A turn that began when nothing was answered in its session is placed
+// anew: others that began earlier, in other processes, may be written before it.
+func (e *Entry) SpoolMode() History {
+	if e.loaded && !e.place.before && e.behindOthers() {
+		return e.call.History
+	}
+	return e.Mode()
+}
+
 // Commit writes the turn, and with its answer p, against the version that was read. When another turn was faster, or the
 // session was never read, it reads the session, and returns a *Reread: Commit is called again then. A nil answer is still
 // to come: Commit is called once more with it.
@@ -379,6 +389,11 @@ func (e *Entry) reload(ctx context.Context, a *Answer) (Done, error) {
 		return Done{}, nil
 	}
 	e.gone = e.gone || e.loaded && e.state.version != 0 && st.version == 0
+	if st.turn != nil {
+		if err := e.takeInput(ctx, st.turn); err != nil {
+			return Done{}, err
+		}
+	}
 	in := newIncoming(e.call.Request, &st, e.log.hashes)
 	p, err := e.again(ctx, &st, in)
 	if err != nil {
@@ -391,9 +406,6 @@ func (e *Entry) reload(ctx context.Context, a *Answer) (Done, error) {
 	e.values = extra.Values
 	if st.turn != nil {
 		e.takeHidden(st.turn)
-		if err := e.takeInput(ctx, st.turn); err != nil {
-			return Done{}, err
-		}
 	}
 	if err := e.keepInput(ctx); err != nil {
 		return Done{}, err
@@ -455,7 +467,7 @@ func (e *Entry) takeInput(ctx context.Context, record []byte) error {
 		return err
 	}
 
-	j := journaled{behind: r.Parent, seqs: r.Input}
+	j := journaled{behind: r.Parent, seqs: r.Input, talks: !r.Alone && r.Side == ""}
 	for _, seq := range seqs {
 		at := items[seq-first]
 		if at == nil {

@@ -222,7 +222,13 @@ func (e *Entry) Park(ctx context.Context, a *Answer, record []byte) (parked bool
 }
 
 // Said are the request's items that are new to the conversation, whether they are written or not.
-func (e *Entry) Said() []wire.Item { return e.in.items[e.place.fresh:] }
+func (e *Entry) Said() []wire.Item {
+	fresh := e.place.fresh
+	if j := &e.journaled; len(j.names) > 0 && e.place.parent.Seq == j.end.Seq { // what it is taken to resend is its own input
+		fresh = max(0, min(fresh, len(e.in.items)-len(j.seqs)))
+	}
+	return e.in.items[fresh:]
+}
 
 // RecordMode is how the place of the turn is found again when its record is written: see Mode. Where nothing was answered
 // when it began, it goes behind the turn that it has waited for.
@@ -255,9 +261,16 @@ type Ready struct {
 	Items []wire.Item // that are new in its request, and those of its answer
 }
 
-// Follow puts turns that are ready behind the stored history of the turn's view, until they are in the log.
+// Follow puts turns that are ready behind the stored history of the turn's view, until they are in the log. Where nothing is in
+// the log yet they are all of that history.
 func (e *Entry) Follow(ready []Ready) {
-	if e.place.before && !e.in.inRun() {
+	if e.in.inRun() {
+		return
+	}
+	if !e.place.before && e.behindOthers() {
+		e.place.before, e.plan.before = true, true
+	}
+	if e.place.before {
 		e.ready = ready
 	}
 }

@@ -536,7 +536,14 @@ func (e *Entry) again(ctx context.Context, st *state, in *incoming) (plan, error
 	if err != nil {
 		return plan{}, err
 	}
+	own := len(e.journaled.names) > 0 && p.parent.Seq == e.journaled.end.Seq
 	if !e.loaded {
+		if own && e.journaled.behind == 0 {
+			p = e.followFirst(st, in, p) // its input was written when nothing was answered
+		}
+		if own && e.journaled.talks && !p.before {
+			p.standing = InConversation // of several questions that nothing was answered to
+		}
 		if found := e.call.Standing; found != Undecided && !p.before {
 			p.standing = found
 		}
@@ -549,14 +556,8 @@ func (e *Entry) again(ctx context.Context, st *state, in *incoming) (plan, error
 		}
 	}
 
-	own := p.relation == relRoot || len(e.journaled.names) > 0 && p.parent.Seq == e.journaled.end.Seq
-	if own && e.early && e.call.History == HistoryAuto && was.standing == InConversation && st.head.Answered {
-		// Two clients began the session and another one was answered first: this one follows it, if it sends only new
-		// items.
-		q := &placement{log: e.log, scope: e.call.Scope, st: st, head: &st.head, in: in, call: &e.call, mode: HistoryAuto}
-		if !in.brings(len(in.items)) && q.habit() != resends {
-			p = q.behindHead(ruleBehind)
-		}
+	if (own || p.relation == relRoot) && e.early && was.standing == InConversation {
+		p = e.followFirst(st, in, p)
 	}
 
 	if !p.before {
@@ -570,6 +571,19 @@ func (e *Entry) again(ctx context.Context, st *state, in *incoming) (plan, error
 	}
 	p.shown = was.shown
 	return p, nil
+}
+
+// followFirst is the plan of a request where two clients began the session and another one was answered first: this one follows
+// it, if it sends only new items.
+func (e *Entry) followFirst(st *state, in *incoming, p plan) plan {
+	if e.call.History != HistoryAuto || !st.head.Answered || in.brings(len(in.items)) {
+		return p
+	}
+	q := &placement{log: e.log, scope: e.call.Scope, st: st, head: &st.head, in: in, call: &e.call, mode: HistoryAuto}
+	if q.habit() == resends {
+		return p
+	}
+	return q.behindHead(ruleBehind)
 }
 
 // asSide is the plan of a request that the client itself calls a side request.
