@@ -392,9 +392,9 @@ type Slow interface {
 	Slow() bool
 }
 
-// Prompt is implemented by layers whose hooks and tools only compute: they wait for nothing, and take milliseconds at
+// Inline is implemented by layers whose hooks and tools only compute: they wait for nothing, and take milliseconds at
 // most for the largest input. If it returns true and the layer has no model, the request's own goroutine calls them,
 // which saves a goroutine and a timer per call; their time limits are not enforced.
-type Prompt interface {
-	Prompt() bool
+type Inline interface {
+	Inline() bool
 }

@@ -97,13 +97,13 @@ type outcome[T any] struct {
 }
 
 // call runs a hook within its time, in a goroutine of its own: a hook that ignores its context is left behind, and what it
-// returns then is dropped. Hooks of prompt layers run in the caller's goroutine (see layer.Prompt). The error is always a
+// returns then is dropped. Hooks of inline layers run in the caller's goroutine (see layer.Inline). The error is always a
 // *failure, and has been logged, traced and reported.
 func call[T any](ctx context.Context, m *member, hook string, fn func(context.Context) (T, error)) (T, error) {
 	begin := m.of.p.o.Now()
 	o := outcome[T]{err: refuse(ClassBusy)}
 	switch {
-	case m.prompt:
+	case m.inline:
 		o = here(ctx, fn)
 	case !m.stragglers.tooMany():
 		o = fly(ctx, &m.stragglers, m.timeout(hook), fn)

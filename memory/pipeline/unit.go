@@ -27,7 +27,7 @@ type unit struct {
 	offered    []layer.Tool
 	async      bool // reviewAll never denies or guides
 	slow       bool // store and evicted are called after the client was served
-	prompt     bool // its hooks only compute: see layer.Prompt
+	inline     bool // its hooks only compute: see layer.Inline
 	ofView     bool // recall depends on the view
 	stateless  bool // nothing is read or written for it
 	stragglers stragglers
@@ -71,8 +71,8 @@ func (u *unit) find() {
 	}
 	a, ok := u.Impl.(layer.Async)
 	u.async = ok && a.Async()
-	pr, ok := u.Impl.(layer.Prompt)
-	u.prompt = u.Model == nil && ok && pr.Prompt()
+	in, ok := u.Impl.(layer.Inline)
+	u.inline = u.Model == nil && ok && in.Inline()
 	v, ok := u.Impl.(layer.OfView)
 	u.ofView = ok && v.OfView()
 	st, ok := u.Impl.(layer.Stateless)

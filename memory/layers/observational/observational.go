@@ -143,8 +143,8 @@ func (l *Layer) hears(by string) bool {
 	}
 }
 
-// Prompt reports whether hooks never wait: they do for a model that distils (layer.Prompt).
-func (l *Layer) Prompt() bool { return !l.o.HasModel }
+// Inline reports whether hooks never wait: they do for a model that distils (layer.Inline).
+func (l *Layer) Inline() bool { return !l.o.HasModel }
 
 // Init takes the state that was kept, or none where that cannot be read.
 func (l *Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.State, error) {

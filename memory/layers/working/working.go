@@ -94,8 +94,8 @@ func New(o Options) (*Layer, error) {
 	return l, nil
 }
 
-// Prompt reports that no hook waits (layer.Prompt).
-func (*Layer) Prompt() bool { return true }
+// Inline reports that no hook waits (layer.Inline).
+func (*Layer) Inline() bool { return true }
 
 // Init keeps a stored working memory that satisfies the schema and discards anything else.
 func (l *Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.State, error) {

@@ -8,10 +8,10 @@ import (
 	"remora/memory/layer"
 )
 
-// promptFake is a layer whose hooks wait for nothing.
-type promptFake struct{ *fake }
+// inlineFake is a layer whose hooks wait for nothing.
+type inlineFake struct{ *fake }
 
-func (promptFake) Prompt() bool { return true }
+func (inlineFake) Inline() bool { return true }
 
 // No timer is set for the hooks of a prompt layer. What it does wrong stays as far
 // from the request as with any other layer.
@@ -41,7 +41,7 @@ func TestPromptLayersRunInPlace(t *testing.T) {
 		{"request gone", true, nil, func(context.Context) (layer.State, error) { return layer.State(`1`), nil }, ClassCancelled, ``},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := Layer{ID: "a", Scope: layer.Thread, Model: c.model, Impl: promptFake{&fake{
+			l := Layer{ID: "a", Scope: layer.Thread, Model: c.model, Impl: inlineFake{&fake{
 				store: func(ctx context.Context, _ *layer.Turn, _ layer.State, _ *layer.Response) (layer.State, error) {
 					return c.store(ctx)
 				},
