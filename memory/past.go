@@ -50,8 +50,9 @@ const (
 	maxPastSessions = 5000
 	// readLimit bounds bringing an index up to date. A request waits for less: its layer's time.
 	readLimit = 30 * time.Second
-	// readAtOnce is how many sessions are read at once.
+	// readAtOnce is how many sessions are read at once, and readPage after how many it is seen to that they have room.
 	readAtOnce = 8
+	readPage   = 64
 	// maxPart is how long a part of a message is in an index, in bytes, and maxStatementParts how many parts of one are.
 	maxPart           = 700
 	maxStatementParts = 12
@@ -344,56 +345,63 @@ func (p *past) share(e *Embeddings) int {
 	return p.limit / ownShare
 }
 
-// readOn reads what was said in some sessions since they were read before, some at once. Sessions of which other things are true now, or
-// that are not there any more, become gone. What has no room is left out, the oldest first.
+// readOn reads what was said in some sessions since they were read before, some at once. Sessions of which other things are
+// true now, or that are not there any more, become gone. What has no room is left out, the oldest first, while the rest is read:
+// a resource may have far more than there is memory for.
 func (p *past) readOn(ctx context.Context, one *pastIndex, s Scope, stale []string, gone map[string]bool, share int) ([]change, map[string]session.Reading, error) {
-	news := make([]session.News, len(stale))
-	unreadable := make([]bool, len(stale))
-	all, reads := errgroup.WithContext(ctx)
-	all.SetLimit(readAtOnce)
-	for i, name := range stale {
-		all.Go(func() (err error) {
-			news[i], err = p.m.log.SaidSince(reads, Scope{Tenant: s.Tenant, Session: name, Resource: s.Resource}, one.read[name])
-			if errors.Is(err, ErrNoSession) || errors.Is(err, session.ErrCorrupt) { // what cannot be read is not told
-				unreadable[i], err = true, nil
-			}
-			return err
-		})
-	}
-	if err := all.Wait(); err != nil {
-		return nil, nil, err
-	}
-
 	var changes []change
 	read := map[string]session.Reading{}
-	for i, name := range stale {
-		if before := one.read[name].Version != 0; before && (unreadable[i] || news[i].Whole) {
-			gone[name] = true
+	for page := range slices.Chunk(stale, readPage) {
+		news := make([]session.News, len(page))
+		unreadable := make([]bool, len(page))
+		all, reads := errgroup.WithContext(ctx)
+		all.SetLimit(readAtOnce)
+		for i, name := range page {
+			all.Go(func() (err error) {
+				news[i], err = p.m.log.SaidSince(reads, Scope{Tenant: s.Tenant, Session: name, Resource: s.Resource}, one.read[name])
+				if errors.Is(err, ErrNoSession) || errors.Is(err, session.ErrCorrupt) { // what cannot be read is not told
+					unreadable[i], err = true, nil
+				}
+				return err
+			})
 		}
-		if unreadable[i] {
-			continue
+		if err := all.Wait(); err != nil {
+			return nil, nil, err
 		}
-		read[name] = news[i].Now
-		if len(news[i].Said) > 0 {
-			changes = append(changes, change{name, news[i].Said})
-		}
-	}
 
-	slices.SortFunc(changes, func(a, b change) int { return b.last().Compare(a.last()) })
-	room := share - one.ix.Bytes()
-	for i, c := range changes {
-		for _, it := range c.said {
-			room -= bytesPerStatement * len(it.Item.Raw)
+		for i, name := range page {
+			if before := one.read[name].Version != 0; before && (unreadable[i] || news[i].Whole) {
+				gone[name] = true
+			}
+			if unreadable[i] {
+				continue
+			}
+			read[name] = news[i].Now
+			if len(news[i].Said) > 0 {
+				changes = append(changes, change{name, news[i].Said})
+			}
 		}
-		if room < 0 && i > 0 {
-			changes = changes[:i]
-			break
-		}
+		changes = newest(changes, share-one.ix.Bytes())
 	}
 	slices.SortFunc(changes, func(a, b change) int {
 		return cmp.Or(a.said[0].Time.Compare(b.said[0].Time), strings.Compare(a.session, b.session))
 	})
 	return changes, read, nil
+}
+
+// newest returns those of some changes that an index has room for, in bytes, the newest first; one at least.
+func newest(changes []change, room int) []change {
+	slices.SortFunc(changes, func(a, b change) int { return b.last().Compare(a.last()) })
+	for i, c := range changes {
+		for _, it := range c.said {
+			room -= bytesPerStatement * len(it.Item.Raw)
+		}
+		if room < 0 && i > 0 {
+			clear(changes[i:]) // so that they are not kept in memory
+			return changes[:i]
+		}
+	}
+	return changes
 }
 
 // bytesPerStatement is about how many bytes an index needs for each of an item.

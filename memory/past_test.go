@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -255,6 +258,70 @@ func TestRecallWithinItsMemory(t *testing.T) {
 		c.Scope.Session += c.Scope.Resource
 		wantTold(t, l.turnOf(c, "u:What_is_my_parrot_number_7_called?", "a:ok"), "Polly7", true)
 	}
+}
+
+// TestRecallOfManyItems: a resource with far more items than its index may hold takes no more memory than that while it is read,
+// and its newest sessions are found. RECALL_ITEMS=1000000 makes it as many items in 5,000 sessions.
+func TestRecallOfManyItems(t *testing.T) {
+	const each, indexBytes = 200, 16 << 20 // items of a session; a quarter of the bytes is one resource's
+	sessions := 300
+	if n, err := strconv.Atoi(os.Getenv("RECALL_ITEMS")); err == nil {
+		sessions = n / each
+	}
+	store, err := stores.Open("bolt:"+t.TempDir()+"/many.db", cache.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	clock := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
+	o := memory.Options{IndexBytes: indexBytes, Shape: memory.Shape{Layers: layersOf(t, recaller(t))}, Now: func() time.Time { return clock }}
+	fill := memory.New(store, nil, patient(memory.Options{Now: o.Now}))
+	l := &lab{t: t, m: fill, store: store}
+	for s := range sessions {
+		clock = clock.Add(time.Hour)
+		var list strings.Builder
+		for i := range each / 2 {
+			fmt.Fprintf(&list, `{"role":"user","content":"Parcel %d of shipment %d left for the harbour of %c%c."},{"role":"assistant","content":"Noted."},`,
+				i, s, 'A'+rune(i%26), 'a'+rune(s%26))
+		}
+		fmt.Fprintf(&list, `{"role":"user","content":"The captain of ship%d is called Polly%d."}`, s, s)
+		req, err := wire.Parse(dialects.Chat, []byte(`{"model":"m","messages":[`+list.String()+`]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := in(fmt.Sprint("s", s), "ada")
+		c.Request = req
+		turn, err := fill.Begin(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		turn.Commit(answer(t, "a:ok"))
+	}
+	fill.Close()
+
+	m := memory.New(store, nil, patient(o))
+	defer m.Close()
+	l.m = m
+	before := heap()
+	sent := l.tell(in("ask", "ada"), fmt.Sprintf("What is the captain of ship%d called?", sessions-1))
+	wantTold(t, sent, fmt.Sprintf("Polly%d.", sessions-1), true)
+	grown := heap() - before
+	t.Logf("%d items: %d KiB more", sessions*(each+1), grown>>10)
+	if grown > indexBytes*3/4 {
+		t.Errorf("recall holds %d bytes, want %d at most", grown, indexBytes*3/4)
+	}
+}
+
+// heap is how many bytes are in use.
+func heap() int {
+	runtime.GC()
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	return int(s.HeapAlloc)
 }
 
 // BenchmarkColdRecall is the first search in a resource of 20 sessions with 30 messages each.
