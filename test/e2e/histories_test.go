@@ -137,6 +137,9 @@ func histories() (all []history) {
 			}
 		}
 	}
+	for _, kind := range []string{"thought", "web", "call", "refusal", "incomplete"} { // what is the default, asked for
+		behind(step{to: "a", kind: kind, store: "true", stream: len(all)%2 == 0})
+	}
 	for _, kind := range []string{"thought", "web", "call"} { // cut off behind the reasoning
 		for _, store := range []string{"", "false"} {
 			first := step{to: "a", kind: kind, store: store, stream: true, script: "cut-after=9", broken: true}
