@@ -64,7 +64,7 @@ func (r *lifecycle) evictAll(ctx context.Context, items []wire.Item, which func(
 	wg.Wait()
 }
 
-// together calls hooks of several layers at once. Those of prompt layers, which the others need not wait for, run here.
+// together calls hooks of several layers at once. Those of inline layers, which the others need not wait for, run here.
 func together(wg *sync.WaitGroup, m *member, call func()) {
 	if m.inline {
 		call()
