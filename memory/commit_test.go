@@ -198,7 +198,7 @@ func TestTurnIDs(t *testing.T) {
 	l := newLab(t, memory.Options{})
 	before := time.Now()
 	turn := l.begin(memory.Call{}, "u:1")
-	defer turn.Commit(memory.Answer{Cut: memory.CutClient})
+	defer turn.Commit(memory.Answer{Aborted: memory.AbortedByClient})
 	id := turn.ID
 	var ms int64
 	for _, c := range id[:10] {

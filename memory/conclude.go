@@ -169,7 +169,7 @@ func (t *Turn) describe(a *Answer) {
 // success reports whether the model gave a whole answer that no layer denied.
 func (l *layered) success(a *Answer) bool {
 	r := &a.Reply
-	return !l.denied && a.Cut == CutNone && a.HTTPStatus < failedStatus && r.Error == nil && !r.Truncated && len(r.Choices) > 0
+	return !l.denied && a.Aborted == NotAborted && a.HTTPStatus < failedStatus && r.Error == nil && !r.Truncated && len(r.Choices) > 0
 }
 
 // flush writes what layers have made of states since the turn was committed, and reports whether all of it is written.

@@ -312,8 +312,8 @@ func TestNothingIsLearntFromFailedCalls(t *testing.T) {
 	}{
 		{"refused", func(a *memory.Answer) { a.HTTPStatus = 429 }, 0, ""},
 		{"failed", func(a *memory.Answer) { a.HTTPStatus, a.Reply.Choices = 500, nil }, 0, ""},
-		{"cut by upstream", func(a *memory.Answer) { a.Cut = memory.CutUpstream }, 0, ""},
-		{"cut by the client", func(a *memory.Answer) { a.Cut = memory.CutClient }, 0, ""},
+		{"cut by upstream", func(a *memory.Answer) { a.Aborted = memory.AbortedByUpstream }, 0, ""},
+		{"cut by the client", func(a *memory.Answer) { a.Aborted = memory.AbortedByClient }, 0, ""},
 		{"failed in the middle, with status 200", func(a *memory.Answer) { a.Reply.Error = []byte(`{"message":"overloaded"}`) }, 0, ""},
 		{"too large", func(a *memory.Answer) { a.Reply.Truncated = true }, 0, ""},
 		{"asks for a tool", func(a *memory.Answer) { *a = answer(t, "c:x") }, 1, ""},
@@ -324,7 +324,7 @@ func TestNothingIsLearntFromFailedCalls(t *testing.T) {
 		a := answer(t, "a:half")
 		c.edit(&a)
 		turn := l.begin(memory.Call{}, "u:hi")
-		if a.HTTPStatus == 200 && a.Cut == memory.CutNone {
+		if a.HTTPStatus == 200 && a.Aborted == memory.NotAborted {
 			turn.Review(t.Context(), a.Reply)
 		}
 		turn.Commit(a)

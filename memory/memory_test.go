@@ -497,7 +497,7 @@ func TestFailedTurnLeavesNoTraceInTheConversation(t *testing.T) {
 func TestPartialAnswerIsKeptAndMarked(t *testing.T) {
 	l := newLab(t, memory.Options{})
 	a := answer(t, "a:par")
-	a.Reply.Complete, a.Cut = false, memory.CutClient
+	a.Reply.Complete, a.Aborted = false, memory.AbortedByClient
 	l.begin(memory.Call{}, "u:1").Commit(a)
 	var partial int
 	err := l.m.Walk(context.Background(), scope, func(line memory.Line) error {

@@ -269,7 +269,7 @@ func TestTurnsOfADeadProcess(t *testing.T) {
 		b.wantAnswer("u:3", "a:3", "u:1 a:1 u:3", memory.StatusDegraded)
 		time.Sleep(20 * time.Second)
 		b.wantAnswer("u:4", "a:4", "u:1 a:1 u:3 a:3 u:4", memory.StatusOK)
-		turn.Commit(memory.Answer{Cut: memory.CutUpstream})
+		turn.Commit(memory.Answer{Aborted: memory.AbortedByUpstream})
 	})
 }
 
@@ -302,7 +302,7 @@ func TestInputThatADeadProcessLeft(t *testing.T) {
 		if took := time.Since(began); took > 0 {
 			t.Errorf("it took %s", took)
 		}
-		turn.Commit(memory.Answer{Cut: memory.CutUpstream})
+		turn.Commit(memory.Answer{Aborted: memory.AbortedByUpstream})
 	})
 }
 

@@ -201,7 +201,7 @@ func TestRunsThatAreCut(t *testing.T) {
 	l.turn("u:2", "c:x")
 	cut := l.begin(memory.Call{}, "u:2 c:x r:x")
 	half := answer(t, "a:hal")
-	half.Reply.Complete, half.Cut = false, memory.CutClient
+	half.Reply.Complete, half.Aborted = false, memory.AbortedByClient
 	cut.Commit(half)
 	lost := l.begin(memory.Call{}, "u:2 c:x r:x")
 	l.wantView(told(t, lost.View), "u:1 a:1 u:2 c:x r:x")

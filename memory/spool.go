@@ -304,7 +304,7 @@ type spooledReply struct {
 	Error      []byte     `json:"error,omitempty"`
 	Complete   bool       `json:"complete,omitempty"`
 	HTTPStatus int        `json:"http_status"`
-	Cut        Cut        `json:"cut,omitempty"`
+	Cut        Aborted    `json:"cut,omitempty"`
 	Provider   string     `json:"provider,omitempty"`
 	AskedFor   []byte     `json:"asked_for,omitempty"` // the model, where it is another than the request's
 	Later      bool       `json:"later,omitempty"`     // upstream makes it in the background
@@ -352,7 +352,7 @@ func (t *Turn) record(a *Answer) (rec *spooled, told []byte) {
 func newSpooledReply(a *Answer) *spooledReply {
 	r := &spooledReply{
 		ID: []byte(a.Reply.ID), Model: []byte(a.Reply.Model), Finish: []byte(a.Reply.Finish),
-		Usage: a.Reply.Usage, Error: a.Reply.Error, Complete: a.Reply.Complete, HTTPStatus: a.HTTPStatus, Cut: a.Cut, Provider: a.Provider, AskedFor: []byte(a.Model), Later: a.Later,
+		Usage: a.Reply.Usage, Error: a.Reply.Error, Complete: a.Reply.Complete, HTTPStatus: a.HTTPStatus, Cut: a.Aborted, Provider: a.Provider, AskedFor: []byte(a.Model), Later: a.Later,
 	}
 	for _, items := range a.Reply.Choices {
 		raws := make([][]byte, len(items))
@@ -365,7 +365,7 @@ func newSpooledReply(a *Answer) *spooledReply {
 }
 
 func (r *spooledReply) answer(d wire.Dialect) (*Answer, error) {
-	a := &Answer{HTTPStatus: r.HTTPStatus, Cut: r.Cut, Provider: r.Provider, Model: string(r.AskedFor), Later: r.Later, Reply: wire.Reply{
+	a := &Answer{HTTPStatus: r.HTTPStatus, Aborted: r.Cut, Provider: r.Provider, Model: string(r.AskedFor), Later: r.Later, Reply: wire.Reply{
 		ID: string(r.ID), Model: string(r.Model), Finish: string(r.Finish),
 		Usage: r.Usage, Error: r.Error, Complete: r.Complete,
 	}}

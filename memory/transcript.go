@@ -18,7 +18,7 @@ type (
 	// History is how a call's items relate to the stored transcript.
 	History = session.History
 	// Cut is the reason why an answer is incomplete.
-	Cut = session.Cut
+	Aborted = session.Aborted
 	// Answer is the answer to a turn, or what came of it.
 	Answer = session.Answer
 	// Line is one line of an exported transcript.
@@ -42,9 +42,9 @@ const (
 
 // Ways in which an answer ends.
 const (
-	CutNone     = session.CutNone
-	CutClient   = session.CutClient
-	CutUpstream = session.CutUpstream
+	NotAborted        = session.NotAborted
+	AbortedByClient   = session.AbortedByClient
+	AbortedByUpstream = session.AbortedByUpstream
 )
 
 // Errors of reading and importing transcripts.

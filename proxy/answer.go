@@ -63,7 +63,7 @@ func (a *answer) reply() error {
 
 	length := a.attempt.upstream.Length()
 	if length == 0 {
-		a.commit(wire.Reply{}, memory.CutNone)
+		a.commit(wire.Reply{}, memory.NotAborted)
 		return nil
 	}
 
@@ -124,7 +124,7 @@ func (a *answer) noteNoPath() {
 
 // replyRefusal passes on an error answer that was read before.
 func (a *answer) replyRefusal() error {
-	a.commit(wire.Reply{}, memory.CutNone)
+	a.commit(wire.Reply{}, memory.NotAborted)
 	a.ctx.Response.SetBodyRaw(a.attempt.refusal)
 	return nil
 }
@@ -149,7 +149,7 @@ func (a *answer) replyWhole() error {
 
 	a.stream.copied = body
 	a.reportRounds(&a.ctx.Response.Header)
-	a.commit(a.stream.folded(), memory.CutNone)
+	a.commit(a.stream.folded(), memory.NotAborted)
 	a.ctx.Response.SetBodyRaw(a.stream.copied)
 	return nil
 }
@@ -243,12 +243,12 @@ func (a *answer) streamToClose() {
 }
 
 // commit ends the turn, if there is one that is not committed yet.
-func (a *answer) commit(r wire.Reply, cut memory.Cut) {
+func (a *answer) commit(r wire.Reply, aborted memory.Aborted) {
 	if a.turn == nil || a.turn.committed {
 		return
 	}
 	a.turn.committed = true
-	if cut != memory.CutNone {
+	if aborted != memory.NotAborted {
 		// No more is to come, and r is all of it that is needed. An aborted connection is closed only here.
 		a.attempt.upstream.Close()
 		a.stream.folder, a.stream.merger = nil, nil
@@ -263,7 +263,7 @@ func (a *answer) commit(r wire.Reply, cut memory.Cut) {
 	}
 
 	step := a.trace.step("commit")
-	a.turn.ender.Commit(memory.Answer{Reply: r, HTTPStatus: a.attempt.status, Cut: cut, Provider: a.attempt.provider.Name(), Model: a.attempt.model})
+	a.turn.ender.Commit(memory.Answer{Reply: r, HTTPStatus: a.attempt.status, Aborted: aborted, Provider: a.attempt.provider.Name(), Model: a.attempt.model})
 	step.End(nil)
 }
 

@@ -190,7 +190,7 @@ func (x *exchange) fail(err error) {
 		x.trace.failed(x.attempt.status, err)
 		x.s.logUpstream(x.attempt.provider, e)
 	}
-	a.commit(wire.Reply{}, memory.CutUpstream)
+	a.commit(wire.Reply{}, memory.AbortedByUpstream)
 	e.write(&x.ctx.Response, x.request.dialect)
 	a.report(&x.ctx.Response.Header)
 	if x.request.body.unread(x.ctx, x.request.head.length) {
@@ -239,9 +239,9 @@ func (x *exchange) close() {
 		x.reset()
 		x.s.exchanges.Put(x)
 	}()
-	cut := x.ending.cut()
-	x.answer.commit(wire.Reply{}, cut)
-	x.trace.ended(x.ctx.Response.StatusCode(), x.attempt.status, cut == memory.CutClient)
+	aborted := x.ending.cut()
+	x.answer.commit(wire.Reply{}, aborted)
+	x.trace.ended(x.ctx.Response.StatusCode(), x.attempt.status, aborted == memory.AbortedByClient)
 	x.request.body.ticket.Leave()
 }
 

@@ -82,7 +82,7 @@ func TestOldClientsAreRemembered(t *testing.T) {
 	next <- chunk(chatDone) + "0\r\n\r\n"
 	close(next)
 	answer := await(t, b.answers, "commit")
-	if answer.Cut != memory.CutNone || textOf(t, answer.Reply) != "hello" {
+	if answer.Aborted != memory.NotAborted || textOf(t, answer.Reply) != "hello" {
 		t.Errorf("answer %+v", answer)
 	}
 	close(b.gate)
@@ -115,7 +115,7 @@ func TestOldClientsSeeBrokenAnswers(t *testing.T) {
 			if all, err := io.ReadAll(c); !errors.Is(err, syscall.ECONNRESET) {
 				t.Errorf("read %q, %v; want a reset", all, err)
 			}
-			if a := await(t, b.answers, "commit"); a.Cut != memory.CutUpstream || textOf(t, a.Reply) != "hel" {
+			if a := await(t, b.answers, "commit"); a.Aborted != memory.AbortedByUpstream || textOf(t, a.Reply) != "hel" {
 				t.Errorf("answer %+v", a)
 			}
 		})

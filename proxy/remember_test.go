@@ -131,7 +131,7 @@ func TestRememberedCall(t *testing.T) {
 		t.Errorf("call %+v %v %q", call.Scope, call.History, call.Side)
 	}
 	answer := <-b.answers
-	if answer.HTTPStatus != 200 || answer.Cut != memory.CutNone || !answer.Reply.Complete || textOf(t, answer.Reply) != "hello" {
+	if answer.HTTPStatus != 200 || answer.Aborted != memory.NotAborted || !answer.Reply.Complete || textOf(t, answer.Reply) != "hello" {
 		t.Errorf("answer %+v", answer)
 	}
 	if n := (<-b.turns).forwarded.Load(); n != 1 {
@@ -204,7 +204,7 @@ func TestOnlyTheEndWaits(t *testing.T) {
 	if s := await(t, got, "end"); s != chatDone+": bye\n\n<nil>" {
 		t.Errorf("end %q", s)
 	}
-	if answer.Cut != memory.CutNone || answer.HTTPStatus != 200 || !answer.Reply.Complete || textOf(t, answer.Reply) != "hello" {
+	if answer.Aborted != memory.NotAborted || answer.HTTPStatus != 200 || !answer.Reply.Complete || textOf(t, answer.Reply) != "hello" {
 		t.Errorf("answer %+v", answer)
 	}
 	if len(b.answers) > 0 {
@@ -215,7 +215,7 @@ func TestOnlyTheEndWaits(t *testing.T) {
 func TestCommitForEveryOutcome(t *testing.T) {
 	whole := strings.Join(chatEvents, "") + chatDone
 	packed := gzipped(whole)
-	f := func(name, answer string, status int, cut memory.Cut, complete bool, text, clientSees string) {
+	f := func(name, answer string, status int, cut memory.Aborted, complete bool, text, clientSees string) {
 		t.Helper()
 		t.Run(name, func(t *testing.T) {
 			addr := upstream(t, func(c net.Conn, r *bufio.Reader) {
@@ -233,7 +233,7 @@ func TestCommitForEveryOutcome(t *testing.T) {
 				t.Errorf("the client saw %q", all)
 			}
 			got := await(t, b.answers, "commit")
-			if got.HTTPStatus != status || got.Cut != cut || got.Reply.Complete != complete || textOf(t, got.Reply) != text {
+			if got.HTTPStatus != status || got.Aborted != cut || got.Reply.Complete != complete || textOf(t, got.Reply) != text {
 				t.Errorf("answer %+v with %q", got, textOf(t, got.Reply))
 			}
 			r.stop(t)
@@ -242,19 +242,19 @@ func TestCommitForEveryOutcome(t *testing.T) {
 			}
 		})
 	}
-	f("stream without an end", eventHead+chunk(chatEvents[0])+"0\r\n\r\n", 200, memory.CutNone, false, "hel", "0\r\n\r\n")
-	f("stream cut off", eventHead+chunk(chatEvents[0]), 200, memory.CutUpstream, false, "hel", chunk(chatEvents[0]))
-	f("stream cut after its end", eventHead+chunk(whole), 200, memory.CutNone, true, "hello", chunk(chatDone))
-	f("whole cut off", "HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n{", 200, memory.CutUpstream, false, "", `"code":"upstream_closed"}}`)
-	f("upstream's error", "HTTP/1.1 429 Slow down\r\nRetry-After: 3\r\nContent-Length: 4\r\n\r\nwhy?", 429, memory.CutNone, false, "", "why?")
-	f("upstream's streamed error", "HTTP/1.1 500 x\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"+chunk("data: x\n\n")+"0\r\n\r\n", 500, memory.CutNone, false, "", "data: x\n\n\r\n0\r\n\r\n")
-	f("no answer", "", 0, memory.CutUpstream, false, "", `"code":"upstream_closed"}}`)
-	f("no body", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 200, memory.CutNone, false, "", "\r\n\r\n")
-	f("not JSON", sized("<html>"), 200, memory.CutNone, false, "", "<html>")
+	f("stream without an end", eventHead+chunk(chatEvents[0])+"0\r\n\r\n", 200, memory.NotAborted, false, "hel", "0\r\n\r\n")
+	f("stream cut off", eventHead+chunk(chatEvents[0]), 200, memory.AbortedByUpstream, false, "hel", chunk(chatEvents[0]))
+	f("stream cut after its end", eventHead+chunk(whole), 200, memory.NotAborted, true, "hello", chunk(chatDone))
+	f("whole cut off", "HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n{", 200, memory.AbortedByUpstream, false, "", `"code":"upstream_closed"}}`)
+	f("upstream's error", "HTTP/1.1 429 Slow down\r\nRetry-After: 3\r\nContent-Length: 4\r\n\r\nwhy?", 429, memory.NotAborted, false, "", "why?")
+	f("upstream's streamed error", "HTTP/1.1 500 x\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"+chunk("data: x\n\n")+"0\r\n\r\n", 500, memory.NotAborted, false, "", "data: x\n\n\r\n0\r\n\r\n")
+	f("no answer", "", 0, memory.AbortedByUpstream, false, "", `"code":"upstream_closed"}}`)
+	f("no body", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 200, memory.NotAborted, false, "", "\r\n\r\n")
+	f("not JSON", sized("<html>"), 200, memory.NotAborted, false, "", "<html>")
 	f("compressed stream", "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"+chunk(packed)+"0\r\n\r\n",
-		200, memory.CutNone, true, "hello", chunk(packed)+"0\r\n\r\n")
+		200, memory.NotAborted, true, "hello", chunk(packed)+"0\r\n\r\n")
 	f("compressed whole", fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s", len(gzipped(chatAnswer)), gzipped(chatAnswer)),
-		200, memory.CutNone, true, "hello", gzipped(chatAnswer))
+		200, memory.NotAborted, true, "hello", gzipped(chatAnswer))
 }
 
 func gzipped(s string) string {
@@ -277,7 +277,7 @@ func TestClientGoneKeepsThePartialAnswer(t *testing.T) {
 	}
 	shut(c)
 	await(t, gone, "end of the upstream request")
-	if a := await(t, b.answers, "commit"); a.Cut != memory.CutClient || a.Reply.Complete || textOf(t, a.Reply) != "hel" {
+	if a := await(t, b.answers, "commit"); a.Aborted != memory.AbortedByClient || a.Reply.Complete || textOf(t, a.Reply) != "hel" {
 		t.Errorf("answer %+v", a)
 	}
 
@@ -289,7 +289,7 @@ func TestClientGoneKeepsThePartialAnswer(t *testing.T) {
 	await(t, arrived, "request")
 	shut(c)
 	await(t, gone, "end of the upstream request")
-	if a := await(t, b.answers, "commit"); a.Cut != memory.CutClient || a.HTTPStatus != 0 {
+	if a := await(t, b.answers, "commit"); a.Aborted != memory.AbortedByClient || a.HTTPStatus != 0 {
 		t.Errorf("answer %+v", a)
 	}
 }

@@ -105,13 +105,13 @@ func (r *rounds) judgeWhole(body []byte) ([]byte, error) {
 		}
 		r.add(&reply)
 		if a.turn.unjudged(reply) {
-			a.commit(wire.Reply{}, memory.CutNone)
+			a.commit(wire.Reply{}, memory.NotAborted)
 			return nil, errDenied(severalChoices)
 		}
 
 		next := r.review(reply)
 		if next.Denied {
-			a.commit(wire.Reply{}, memory.CutNone)
+			a.commit(wire.Reply{}, memory.NotAborted)
 			return nil, errDenied(next.Reason)
 		}
 		answers = append(answers, merge.Answer{Body: plain, Withheld: next.Discard})

@@ -74,7 +74,7 @@ func (st *stream) overflow(out []byte) error {
 	reply := st.merger.Merged()
 	reply.Truncated = !reply.Complete
 	st.answer.trace.answered(st.answer.attempt, st.answer.attempt.status, &reply)
-	st.answer.commit(reply, memory.CutNone)
+	st.answer.commit(reply, memory.NotAborted)
 	return st.finish(out)
 }
 
@@ -105,13 +105,13 @@ func (st *stream) judge() (bool, error) {
 	}
 	st.answer.rounds.add(&reply)
 	if st.merger.Unjudged() || st.answer.turn.unjudged(reply) {
-		st.answer.commit(wire.Reply{}, memory.CutNone)
+		st.answer.commit(wire.Reply{}, memory.NotAborted)
 		return false, st.finish(st.errorEvent(errDenied(severalChoices)))
 	}
 
 	next := st.answer.rounds.review(reply)
 	if next.Denied {
-		st.answer.commit(wire.Reply{}, memory.CutNone)
+		st.answer.commit(wire.Reply{}, memory.NotAborted)
 		return false, st.finish(st.errorEvent(errDenied(next.Reason)))
 	}
 
@@ -122,13 +122,13 @@ func (st *stream) judge() (bool, error) {
 		}
 	}
 	if st.merger.Unjudged() { // known only now if all was held back
-		st.answer.commit(wire.Reply{}, memory.CutNone)
+		st.answer.commit(wire.Reply{}, memory.NotAborted)
 		return false, st.finish(st.errorEvent(errDenied(severalChoices)))
 	}
 
 	if next.View == nil {
 		end := st.merger.Finish() // before Merged, which it completes
-		st.answer.commit(st.merger.Merged(), memory.CutNone)
+		st.answer.commit(st.merger.Merged(), memory.NotAborted)
 		return false, st.finish(end)
 	}
 	st.merger.Next()
@@ -196,7 +196,7 @@ func (st *stream) breakOff(err error) error {
 		return err
 	}
 	e := asError(err)
-	st.answer.commit(st.merger.Merged(), memory.CutUpstream)
+	st.answer.commit(st.merger.Merged(), memory.AbortedByUpstream)
 	if !refused {
 		st.failed = err
 		_ = st.client.write(st.errorEvent(e)) // the stream fails anyway

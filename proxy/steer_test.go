@@ -344,7 +344,7 @@ func TestDeniedIsNotCut(t *testing.T) {
 			if got := r.exchange(t, chatIn("s", chatBody, "Connection: close\r\n")); !strings.Contains(got, codeDenied) || strings.Contains(got, "one") {
 				t.Errorf("got %s", got)
 			}
-			if a := await(t, m.answers, "commit"); a.Cut != memory.CutNone || len(a.Reply.Choices) > 0 {
+			if a := await(t, m.answers, "commit"); a.Aborted != memory.NotAborted || len(a.Reply.Choices) > 0 {
 				t.Errorf("committed %+v", a)
 			}
 		})

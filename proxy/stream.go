@@ -83,7 +83,7 @@ func (st *stream) WriteTo(w io.Writer) (n int64, err error) {
 		p, err := st.next()
 		switch {
 		case errors.Is(err, io.EOF):
-			st.answer.commit(st.folded(), memory.CutNone)
+			st.answer.commit(st.folded(), memory.NotAborted)
 			if err := st.release(); err != nil {
 				return st.client.n, err
 			}
@@ -116,7 +116,7 @@ func (st *stream) pass(p []byte) error {
 			reply := st.folder.Reply()
 			reply.Truncated = true
 			st.mode = foldNone
-			st.answer.commit(reply, memory.CutNone)
+			st.answer.commit(reply, memory.NotAborted)
 			break
 		}
 		safe, ended := st.folder.Write(p)
@@ -133,7 +133,7 @@ func (st *stream) pass(p []byte) error {
 			reply.Truncated = true
 			st.mode = foldNone
 		}
-		st.answer.commit(reply, memory.CutNone)
+		st.answer.commit(reply, memory.NotAborted)
 		return st.release()
 	case foldWhole:
 		if !st.tooBig && (len(st.copied)+len(p) > foldLimit || !st.answer.attempt.held.hold(len(p))) {
@@ -193,13 +193,13 @@ func (st *stream) settle() {
 	if st.done {
 		return
 	}
-	cut := memory.CutClient
+	cut := memory.AbortedByClient
 	switch {
 	case st.failed != nil && upstreamFault(st.failed):
-		cut = memory.CutUpstream
+		cut = memory.AbortedByUpstream
 		st.answer.s.logUpstream(st.answer.attempt.provider, asError(st.failed))
 	case st.answer.ending.is(endShutdown):
-		cut = memory.CutUpstream
+		cut = memory.AbortedByUpstream
 	}
 	// Upstream stops before the commit, which may take a moment.
 	st.answer.attempt.upstream.Abort()

@@ -133,21 +133,21 @@ func TestLargePartsAreCommittedInTurn(t *testing.T) {
 		await(t, gone, "end of the upstream request")
 		return r
 	}
-	committed := func(cut memory.Cut, size int) {
+	committed := func(cut memory.Aborted, size int) {
 		t.Helper()
-		if a := await(t, b.answers, "commit"); a.Cut != cut || len(textOf(t, a.Reply)) != size {
-			t.Errorf("committed %d bytes, cut %v, want %d, %v", len(textOf(t, a.Reply)), a.Cut, size, cut)
+		if a := await(t, b.answers, "commit"); a.Aborted != cut || len(textOf(t, a.Reply)) != size {
+			t.Errorf("committed %d bytes, cut %v, want %d, %v", len(textOf(t, a.Reply)), a.Aborted, size, cut)
 		}
 	}
 	const end = "}}]}\n"
 	waits := call(large(""), end)
 	call(large(chatDone), "[DONE]\n")
-	committed(memory.CutNone, largeCommit)
+	committed(memory.NotAborted, largeCommit)
 	call(eventHead+chunk(`data: {"choices":[{"index":0,"delta":{"content":"small"}}]}`+"\n\n"), end)
-	committed(memory.CutClient, len("small"))
+	committed(memory.AbortedByClient, len("small"))
 	<-waits.commits.slots
-	committed(memory.CutClient, largeCommit)
+	committed(memory.AbortedByClient, largeCommit)
 	stops := call(large(""), end)
 	stops.stop(t)
-	committed(memory.CutClient, largeCommit)
+	committed(memory.AbortedByClient, largeCommit)
 }

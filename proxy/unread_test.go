@@ -104,8 +104,8 @@ func TestUnreadableAnswers(t *testing.T) {
 				}
 				r.stop(t)
 				warned := strings.Contains(r.log.String(), "passed on and not kept")
-				if silent := len(tc.body) > foldLimit; warned == silent || a.Cut != memory.CutNone || r.upstreamFailures() > 0 {
-					t.Errorf("cut %v, log %s", a.Cut, r.log)
+				if silent := len(tc.body) > foldLimit; warned == silent || a.Aborted != memory.NotAborted || r.upstreamFailures() > 0 {
+					t.Errorf("cut %v, log %s", a.Aborted, r.log)
 				}
 			}
 		})
@@ -126,14 +126,14 @@ func TestNoEventStream(t *testing.T) {
 				t.Errorf("%q: kept %+v", body, a.Reply)
 			}
 			if !s.Judges() || body == comments {
-				if sameText(t, got, body); err != nil || a.Cut != memory.CutNone {
-					t.Errorf("%q: %v, cut %v", body, err, a.Cut)
+				if sameText(t, got, body); err != nil || a.Aborted != memory.NotAborted {
+					t.Errorf("%q: %v, cut %v", body, err, a.Aborted)
 				}
 				continue
 			}
 			if err == nil || !strings.Contains(got, `data: {"error":{"message":"upstream's answer cannot be read`) ||
-				!strings.Contains(got, codeUnread) || strings.Contains(got, "hello") || a.Cut != memory.CutUpstream {
-				t.Errorf("%q, judged: %v %q, cut %v", body, err, got, a.Cut)
+				!strings.Contains(got, codeUnread) || strings.Contains(got, "hello") || a.Aborted != memory.AbortedByUpstream {
+				t.Errorf("%q, judged: %v %q, cut %v", body, err, got, a.Aborted)
 			}
 		}
 	}
@@ -259,7 +259,7 @@ func TestUnreadableSecondAnswer(t *testing.T) {
 					!strings.Contains(got, "no event stream") || strings.Contains(got, "[DONE]") || strings.Contains(got, "mem_x") {
 					t.Errorf("%v %s", err, got)
 				}
-				if a := await(t, m.answers, "commit"); a.Cut != memory.CutUpstream || textOf(t, a.Reply) != "one" {
+				if a := await(t, m.answers, "commit"); a.Aborted != memory.AbortedByUpstream || textOf(t, a.Reply) != "one" {
 					t.Errorf("committed %+v", a)
 				}
 				return
@@ -269,7 +269,7 @@ func TestUnreadableSecondAnswer(t *testing.T) {
 			if h := resp.Header; h.Get("Content-Type") != tc.contentType || h.Get("X-Request-Id") != "second" || h.Get("X-Turn-Id") != "T1" || len(h["X-Memory"]) != 1 {
 				t.Errorf("head %v", h)
 			}
-			if a := await(t, m.answers, "commit"); len(a.Reply.Choices) > 0 || a.Cut != memory.CutNone || a.HTTPStatus != 200 {
+			if a := await(t, m.answers, "commit"); len(a.Reply.Choices) > 0 || a.Aborted != memory.NotAborted || a.HTTPStatus != 200 {
 				t.Errorf("committed %+v", a)
 			}
 		})
@@ -291,8 +291,8 @@ func TestMoreThanCanBeHeld(t *testing.T) {
 	for _, s := range []*memory.Steering{toolsOnly(), {Hides: toolsOnly().Hides, HoldCalls: true}} {
 		got, a, err := steered(t, addr, s)
 		if s.Judges() {
-			if err == nil || !strings.Contains(got, codeUnread) || strings.Contains(got, "zzz") || a.Cut != memory.CutUpstream {
-				t.Errorf("judged: %v, %d bytes %.300q, cut %v", err, len(got), got, a.Cut)
+			if err == nil || !strings.Contains(got, codeUnread) || strings.Contains(got, "zzz") || a.Aborted != memory.AbortedByUpstream {
+				t.Errorf("judged: %v, %d bytes %.300q, cut %v", err, len(got), got, a.Aborted)
 			}
 			continue
 		}
@@ -300,8 +300,8 @@ func TestMoreThanCanBeHeld(t *testing.T) {
 			t.Error(err)
 		}
 		sameText(t, got, strings.Join(events, ""))
-		if !a.Reply.Truncated || a.Cut != memory.CutNone {
-			t.Errorf("committed %v %v", a.Reply.Truncated, a.Cut)
+		if !a.Reply.Truncated || a.Aborted != memory.NotAborted {
+			t.Errorf("committed %v %v", a.Reply.Truncated, a.Aborted)
 		}
 	}
 }

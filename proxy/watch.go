@@ -62,11 +62,11 @@ func (e *ending) is(why end) bool { return end(e.why.Load()) == why }
 func (e *ending) over() bool      { return !e.is(endNone) }
 
 // cut says who cut an incomplete answer off.
-func (e *ending) cut() memory.Cut {
+func (e *ending) cut() memory.Aborted {
 	if e.is(endClientGone) {
-		return memory.CutClient
+		return memory.AbortedByClient
 	}
-	return memory.CutUpstream
+	return memory.AbortedByUpstream
 }
 
 func newWatcher(every time.Duration) *watcher {

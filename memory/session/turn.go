@@ -59,22 +59,22 @@ type Call struct {
 	Standing Standing
 }
 
-// Cut is the reason why an answer is incomplete.
-type Cut uint8
+// Aborted says who ended an answer before it was complete.
+type Aborted uint8
 
 // Ways in which an answer ends.
 const (
-	CutNone     Cut = iota
-	CutClient       // the client went away
-	CutUpstream     // upstream broke off or stalled
+	NotAborted        Aborted = iota
+	AbortedByClient           // the client went away
+	AbortedByUpstream         // upstream broke off or stalled
 )
 
-// String is how a turn record spells the cut.
-func (c Cut) String() string {
+// String is how a turn record spells it.
+func (c Aborted) String() string {
 	switch c {
-	case CutClient:
+	case AbortedByClient:
 		return "client"
-	case CutUpstream:
+	case AbortedByUpstream:
 		return "upstream"
 	default:
 		return ""
@@ -87,7 +87,7 @@ type Answer struct {
 	Reply wire.Reply
 	// HTTPStatus is upstream's status, 0 if there was no answer at all.
 	HTTPStatus int
-	Cut        Cut
+	Aborted    Aborted
 	// Provider gave the answer, by this model; empty where that is not known.
 	Provider, Model string
 	// Later: upstream makes the answer in the background, and Reply has only its id. See [Log.Later].
@@ -98,7 +98,7 @@ func (a *Answer) status() string {
 	switch {
 	case a.HTTPStatus >= 400 || len(a.Reply.Error) > 0:
 		return turnrecord.Failed
-	case a.Cut != CutNone || !a.Reply.Complete:
+	case a.Aborted != NotAborted || !a.Reply.Complete:
 		return turnrecord.Incomplete
 	default:
 		return turnrecord.Complete
@@ -177,7 +177,7 @@ func (e *Entry) record(d *draft, a *Answer) turnrecord.Record {
 	if a == nil {
 		return r
 	}
-	r.HTTPStatus, r.Cut, r.ResponseID, r.Finish = a.HTTPStatus, a.Cut.String(), a.Reply.ID, a.Reply.Finish
+	r.HTTPStatus, r.Cut, r.ResponseID, r.Finish = a.HTTPStatus, a.Aborted.String(), a.Reply.ID, a.Reply.Finish
 	if json.Valid(a.Reply.Usage) {
 		r.Usage = a.Reply.Usage
 	}
