@@ -17,7 +17,7 @@ type (
 	Scope = session.Scope
 	// History is how a call's items relate to the stored transcript.
 	History = session.History
-	// Cut is the reason why an answer is incomplete.
+	// Aborted says who ended an answer before it was complete.
 	Aborted = session.Aborted
 	// Answer is the answer to a turn, or what came of it.
 	Answer = session.Answer
