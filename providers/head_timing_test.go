@@ -40,6 +40,8 @@ alt-svc: h3=":443"
 // placing the line that frames the body. parse is fasthttp alone.
 func BenchmarkHead(b *testing.B) {
 	var resp fasthttp.ResponseHeader
+	resp.DisableNormalizing()
+	resp.SetNoDefaultContentType(true)
 	source, r := bytes.NewReader(nil), bufio.NewReaderSize(nil, 8<<10)
 	peek := func() []byte {
 		source.Reset(upstreamHead)
