@@ -128,6 +128,7 @@ func run(ctx context.Context, from origin, c Config, hangup <-chan os.Signal, st
 	select {
 	case <-ended: // the listener broke; answers under way can still be finished
 	case <-ctx.Done():
+		l.admin.stopping.Store(true) // before the log says so
 		log.Info("stopping", "grace", c.Server.ShutdownGrace.String())
 	}
 

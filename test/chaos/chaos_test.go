@@ -36,11 +36,11 @@ func newUpstream(t *testing.T, pace func(text string) time.Duration) *httptest.S
 			http.Error(w, "bad body", http.StatusBadRequest)
 			return
 		}
-		last := body.Messages[len(body.Messages)-1].Content
+		var last string
 		var seen []string
 		for _, m := range body.Messages {
-			if m.Role == "user" {
-				seen = append(seen, m.Content)
+			if m.Role == "user" && !strings.HasPrefix(m.Content, "<") { // no block of a layer
+				last, seen = m.Content, append(seen, m.Content)
 			}
 		}
 		w.Header().Set("X-Seen", strings.Join(seen, " "))

@@ -137,7 +137,12 @@ Limits:
   line below the table says, and its turns take their place behind those that were answered meanwhile. This cannot be closed
   without holding back the end of every answer until all replicas know of it. The same happens for moments on a machine that is
   too busy to serve a replica. Where it matters, send all requests of a session to one replica.
-- Of the sessions that begin in an outage, on several replicas at once, a few have their first turns in another order.
+- Sessions that begin in an outage keep their turns in the order of their clients, on whichever replicas these were served, once
+  the store is back. Two gaps remain for clients that send only what is new without affinity. A store that answers reads and
+  takes no writes lets nobody announce anything: until a replica has met a refusal itself, which its sign of life does within a
+  second, it answers ` + "`ok`" + ` to a request whose session another replica has in its spool. And a store that takes longer than
+  ` + "`store.commit_wait`" + ` for an announcement lets a turn go ahead of one that it does not know of; that one is then stored behind it,
+  and views have the two in that order. ` + "`TestSessionsThatBeginInAnOutage`" + ` holds both to these bounds.
 - Turns that neither the store nor the disk of the spool take stay in the process, up to 64 MiB. They are lost if it is
   killed before one of the two takes them; what is lost for want of room is logged and counted.
 - A load balancer must stop sending before a replica gets SIGTERM, which closes its listener at once: a request that arrives
