@@ -217,7 +217,9 @@ func (t *Turn) recall(ctx context.Context, c *session.Conversation) {
 	if l.run.Empty() || c.Opaque && l.turn.Query == "" || t.call.Request.InConversation() {
 		return // without a query, upstream was told when the user spoke
 	}
-	if t.entry.Beyond() || c.Stored && c.Offset > 0 || l.run.MayLeave(c.Items) {
+	// Without a resource a conversation beside that of its session, such as that of an agent's worker, shares nothing with it.
+	others := l.turn.Resource != "" && t.entry.Beyond()
+	if others || t.entry.Trimmed() || c.Stored && c.Offset > 0 || l.run.MayLeave(c.Items) {
 		l.past.reachBeyond()
 	}
 	l.blocks = l.run.Recall(ctx, l.run.Cost(c.Lead), t.held(c)...)

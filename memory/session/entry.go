@@ -215,11 +215,14 @@ func (e *Entry) ReplacesHead() bool {
 	return e.place.standing == InConversation && h.Line != 0 && e.place.line != h.Line
 }
 
+// Trimmed reports whether the client has left out the beginning of a history that the transcript has.
+func (e *Entry) Trimmed() bool { return !e.place.before && e.place.offset > 0 }
+
 // Beyond reports whether users or models may have said something in the session that is not on the request's line: the
 // client has cut its history, or begun it anew. Side requests do not count.
 func (e *Entry) Beyond() bool {
 	h, p := &e.state.head, &e.place
-	if !p.before && p.offset > 0 || h.Line != p.line && h.Line != 0 {
+	if e.Trimmed() || h.Line != p.line && h.Line != 0 {
 		return true
 	}
 	lines := uint64(1)
