@@ -154,7 +154,7 @@ func TestSpoolOfAnotherKey(t *testing.T) {
 	t.Parallel()
 	up := startUpstream(t)
 	d := &desk{t: t, dir: t.TempDir()}
-	d.proxy = kit.StartProxy(t, d.dir, encryptedConfig(up, "redis://127.0.0.1:1", secretOne)) // nobody is there
+	d.proxy = kit.StartProxy(t, d.dir, encryptedConfig(up, "redis://127.0.0.1:1", secretOne)) // nothing listens there
 	d.config = d.proxy.Config
 	if _, h, body := d.ask("canary-key", chat("user: SAY The canary sings.")); !strings.HasPrefix(h.Get("X-Memory"), "degraded") {
 		t.Fatalf("X-Memory %q: %s", h.Get("X-Memory"), body)

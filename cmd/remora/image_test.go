@@ -19,8 +19,8 @@ import (
 const maxBinary = 38 << 20
 
 // TestImage builds the binary as the Dockerfile does. If code executes a template anywhere, as cobra's SetVersionTemplate
-// does, the linker keeps every method of every type, and the binary is too large. The version that the build was told is what
-// the command line and telemetry say.
+// does, the linker keeps every method of every type, and the binary is too large. The command line and
+// telemetry report the version of the build.
 func TestImage(t *testing.T) {
 	t.Parallel()
 	docker, err := os.ReadFile("../../Dockerfile")

@@ -128,12 +128,13 @@ func run(ctx context.Context, from origin, c Config, hangup <-chan os.Signal, st
 	select {
 	case <-ended: // the listener broke; answers under way can still be finished
 	case <-ctx.Done():
-		l.admin.stopping.Store(true) // before the log says so
-		log.Info("stopping", "grace", c.Server.ShutdownGrace.String())
 	}
 
+	l.admin.stopping.Store(true) // before the log says so
+	if ctx.Err() != nil {
+		log.Info("stopping", "grace", c.Server.ShutdownGrace.String())
+	}
 	unwatch()
-	l.admin.stopping.Store(true)
 	wait(c.Server.ShutdownDelay, ended)
 	// No new turns first; those under way end, or are aborted when the grace is over.
 	if err := l.server.Shutdown(context.WithoutCancel(ctx)); err != nil {

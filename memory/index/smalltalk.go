@@ -7,9 +7,8 @@ import (
 )
 
 // pleasantries are words that small talk is made of: on their own they ask for nothing that was said before.
-var pleasantries = sync.OnceValue(func() map[string]bool {
-	all := map[string]bool{}
-	for _, w := range Words(`amazing awesome bad bed best better bit bored boring break breakfast bye chat cheers chill chilling cloudy coffee cold congrats
+var pleasantries = sync.OnceValue(func() WordSet {
+	return Words(`amazing awesome bad bed best better bit bored boring break breakfast bye chat cheers chill chilling cloudy coffee cold congrats
 		congratulations cool crazy cute cuppa day days delicious dinner enjoy enjoyed evening excellent exciting fantastic feel feeling fine friday full
 		fun funny glad gonna good gorgeous gotta great guess guys haha happy hard hate hear heard hello help helpful hey hi hmm holiday hope hot hug
 		hungry hurray interesting joke kidding kind later laugh lazy lol long lot love lovely luck lucky lunch meal meh mind monday moment mood morning
@@ -31,10 +30,7 @@ var pleasantries = sync.OnceValue(func() map[string]bool {
 		今天天气很好 今天天气不错 天气真好
 		おはようございます こんにちは こんばんは ありがとうございます おやすみなさい お元気ですか 今日はいい天気ですね 疲れました お疲れ様です またね
 		สวัสดีครับ สวัสดีค่ะ ขอบคุณครับ ขอบคุณค่ะ สบายดีไหม
-	`) {
-		all[w] = true
-	}
-	return all
+	`)
 })
 
 // asksBack are questions to the model about itself, and requests to entertain.
@@ -66,12 +62,8 @@ func Asks(text string) bool { return asksSomething().MatchString(text) }
 // WorthAsking reports whether a message of the user is about more than the moment, so that something said before may matter,
 // and how much of it a statement has to share.
 func WorthAsking(text string) (need float32, worth bool) {
-	informative := 0
-	for _, w := range Words(text) {
-		if !pleasantries()[w] {
-			informative++
-		}
-	}
+	words := Words(text)
+	informative := len(words) - words.In(pleasantries())
 	asks, past := Asks(text), aboutPast().MatchString(text)
 	switch {
 	case len(strings.Fields(text)) == 0:

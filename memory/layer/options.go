@@ -12,3 +12,14 @@ func Bounded(key string, n *int, fallback, limit int) error {
 	}
 	return nil
 }
+
+// Share sets a zero to the default and refuses what is not a share of something: above 0, at most 1. The error names key.
+func Share(key string, have *float64, fallback float64) error {
+	if *have == 0 {
+		*have = fallback
+	}
+	if !(*have > 0 && *have <= 1) {
+		return fmt.Errorf("%s: want a number above 0, at most 1", key)
+	}
+	return nil
+}

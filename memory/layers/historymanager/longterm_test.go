@@ -114,14 +114,6 @@ func TestRanking(t *testing.T) {
 	}
 }
 
-func TestWords(t *testing.T) {
-	got := slices.Collect(layer.Words("The Planned plans, planning: it's naïve 42 日本語ok語 " + strings.Repeat("x", 100)))
-	want := []string{"plan", "plan", "plan", "s", "naïv", "42", "日本", "本語", "ok", "語"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
-}
-
 func TestTools(t *testing.T) {
 	l := open(t, Options{EnableLongTermMemory: true, MemoryTools: true})
 	run := map[string]func(args string, s layer.State) (string, layer.State, error){}

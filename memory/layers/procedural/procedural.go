@@ -69,20 +69,15 @@ type Layer struct {
 // procedure is a Procedure with the words of its phrases, as the index sees them.
 type procedure struct {
 	Procedure
-	phrases [][]string
+	phrases []index.WordSet
 }
 
 // New checks the options. Errors name the key that they are about.
 func New(o Options) (*Layer, error) {
 	errs := []error{
+		layer.Share("min_match", &o.MinMatch, defaultMatch),
 		layer.Bounded("lasts", &o.Lasts, defaultLasts, limitLasts),
 		layer.Bounded("max_tokens", &o.MaxTokens, defaultTokens, limitTokens),
-	}
-	if o.MinMatch == 0 {
-		o.MinMatch = defaultMatch
-	}
-	if !(o.MinMatch > 0 && o.MinMatch <= 1) {
-		errs = append(errs, errors.New("min_match: want a number above 0, at most 1"))
 	}
 	if len(o.Procedures) == 0 || len(o.Procedures) > maxProcedures {
 		errs = append(errs, fmt.Errorf("procedures: want 1 to %d of them", maxProcedures))
@@ -185,12 +180,9 @@ func (l *Layer) AppendItems(_ context.Context, t *layer.Turn, s layer.State, ite
 	if now == before {
 		return out, nil
 	}
-	raw, err := json.Marshal(now)
-	if err != nil {
-		return layer.Appended{}, errors.New("the choice cannot be encoded")
-	}
-	out.State = raw
-	return out, nil
+	next, err := layer.Encode(now)
+	out.State = next
+	return out, err
 }
 
 // match returns the procedure with the phrase of which the message has most, nil if it has too little of each. Of two that
@@ -201,13 +193,7 @@ func (l *Layer) match(message string) *procedure {
 	share, length := 0.0, 0
 	for i := range l.procedures {
 		for _, phrase := range l.procedures[i].phrases {
-			has := 0
-			for _, word := range phrase {
-				if _, found := slices.BinarySearch(said, word); found {
-					has++
-				}
-			}
-			found := float64(has) / float64(len(phrase))
+			found := float64(phrase.In(said)) / float64(len(phrase))
 			if found >= l.o.MinMatch && (found > share || found == share && len(phrase) > length) {
 				best, share, length = &l.procedures[i], found, len(phrase)
 			}

@@ -84,8 +84,8 @@ func New(o Options) (*Layer, error) {
 		layer.Bounded("max_items", &o.MaxItems, defaultItems, limitItems),
 		layer.Bounded("max_files", &o.MaxFiles, defaultFiles, limitFiles),
 		layer.Bounded("max_bytes", &o.MaxBytes, defaultBytes, limitBytes),
-		share("min_share", &o.MinShare, defaultShare),
-		share("min_match", &o.MinMatch, defaultMatch),
+		layer.Share("min_share", &o.MinShare, defaultShare),
+		layer.Share("min_match", &o.MinMatch, defaultMatch),
 	}
 	o.Refresh = cmp.Or(o.Refresh, defaultRefresh)
 	if len(o.Include) == 0 {
@@ -112,17 +112,6 @@ func New(o Options) (*Layer, error) {
 		return nil, errors.New("paths: want a file, or a folder with one whose name include matches; there is none")
 	}
 	return l, nil
-}
-
-// share sets a zero to the default, and refuses a value outside of 0 to 1.
-func share(key string, have *float64, fallback float64) error {
-	if *have == 0 {
-		*have = fallback
-	}
-	if !(*have > 0 && *have <= 1) {
-		return fmt.Errorf("%s: want a number above 0, at most 1", key)
-	}
-	return nil
 }
 
 // library is the content of the files when they were last read.
@@ -244,18 +233,11 @@ func (l *Layer) Recall(ctx context.Context, t *layer.Turn, _ layer.State, budget
 const few = 50
 
 // match returns the share of a question's words that a passage has.
-func (lib *library) match(h *index.Hit, question []string) float32 {
+func (lib *library) match(h *index.Hit, question index.WordSet) float32 {
 	if len(lib.passages) >= few {
 		return h.Match
 	}
-	has := index.Words(h.Text)
-	shared := 0
-	for _, w := range question {
-		if slices.Contains(has, w) {
-			shared++
-		}
-	}
-	return float32(shared) / float32(max(1, len(question)))
+	return float32(question.In(index.Words(h.Text))) / float32(max(1, len(question)))
 }
 
 // fit returns the passages that fit into a budget together, the best first: one that is too long is passed over.

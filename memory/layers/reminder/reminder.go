@@ -116,12 +116,9 @@ func (*Layer) AppendItems(_ context.Context, _ *layer.Turn, s layer.State, items
 	if st == before {
 		return out, nil
 	}
-	raw, err := json.Marshal(st)
-	if err != nil {
-		return layer.Appended{}, errors.New("the counts cannot be encoded")
-	}
-	out.State = raw
-	return out, nil
+	next, err := layer.Encode(st)
+	out.State = next
+	return out, err
 }
 
 // due reports whether a reminder is to be told.

@@ -62,14 +62,9 @@ func New(o Options) (*Layer, error) {
 	errs := []error{
 		layer.Bounded("max_tokens", &o.MaxTokens, defaultTokens, limitTokens),
 		layer.Bounded("max_items", &o.MaxItems, defaultItems, limitItems),
+		layer.Share("min_share", &o.MinShare, defaultShare),
+		o.Embeddings.check(),
 	}
-	if o.MinShare == 0 {
-		o.MinShare = defaultShare
-	}
-	if !(o.MinShare > 0 && o.MinShare <= 1) {
-		errs = append(errs, errors.New("min_share: want a number above 0, at most 1"))
-	}
-	errs = append(errs, o.Embeddings.check())
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}

@@ -8,15 +8,9 @@ import (
 )
 
 // words is the set of a text's words.
-type words map[string]bool
+type words index.WordSet
 
-func newWords(text string) words {
-	w := words{}
-	for _, s := range index.Words(text) {
-		w[s] = true
-	}
-	return w
-}
+func newWords(text string) words { return words(index.Words(text)) }
 
 // same reports whether two texts say nearly the same: at least five of six words are in both, and all that have a digit.
 func (w words) same(o words) bool {
@@ -28,14 +22,7 @@ func (w words) same(o words) bool {
 }
 
 // in counts the words that are among others.
-func (w words) in(o words) (n int) {
-	for s := range w {
-		if o[s] {
-			n++
-		}
-	}
-	return n
-}
+func (w words) in(o words) int { return index.WordSet(w).In(index.WordSet(o)) }
 
 func (w words) equal(o words) bool { return len(w) == len(o) && w.in(o) == len(w) }
 

@@ -183,11 +183,7 @@ func (st state) encode() (layer.State, error) {
 	if len(st.Pending) == 0 && len(st.Results) == 0 {
 		return nil, nil
 	}
-	raw, err := json.Marshal(st)
-	if err != nil {
-		return nil, errors.New("the tool memory cannot be encoded")
-	}
-	return raw, nil
+	return layer.Encode(st)
 }
 
 // Init keeps a stored tool memory and discards anything else.
