@@ -242,12 +242,11 @@ func (t *pastOfTurn) meaning(ctx context.Context, a *asked) (m index.Meaning) {
 }
 
 // embedSoon makes the vectors of what the turn has added, and of what earlier turns have left undone, once nobody waits.
-func (t *Turn) embedSoon() {
+func (p *past) embedSoon(t *turnInfo) {
 	e, s := t.shape.Embeddings, t.call.Scope
-	if !e.stores() || t.layers == nil || t.layers.guard {
+	if !e.stores() {
 		return
 	}
-	p := t.m.past
 	one := p.find(p.key(s))
 	if one.embeds.Add(1) > 1 {
 		return // who is at it goes on with this

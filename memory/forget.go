@@ -25,25 +25,25 @@ func (m *Memory) Delete(ctx context.Context, s Scope) error {
 	if s.Resource == "" && len(resources) > 0 {
 		s.Resource = resources[len(resources)-1]
 	}
-	t, err := m.visit(ctx, s)
+	r, err := m.visit(ctx, s)
 	if err != nil {
 		return err
 	}
 	own := layer.Digest(s.Session)
 	gone := func(digest string) bool { return digest == own }
-	t.layers.run.Forget(ctx, gone)
-	if !t.flush(ctx, t.layers.states) {
+	r.run.Forget(ctx, gone)
+	if !r.flush(ctx) {
 		return ErrStatesNotWritten
 	}
 	for _, resource := range resources {
-		if resource == t.call.Scope.Resource {
+		if resource == r.call.Scope.Resource {
 			continue
 		}
 		if err := m.forgetSessions(ctx, s, resource, gone); err != nil {
 			return err
 		}
 	}
-	t.layers.run.Dispose(ctx)
+	r.run.Dispose(ctx)
 	grave, _ := graves(s)
 	if err := m.bury(ctx, grave); err != nil {
 		return err
@@ -98,23 +98,18 @@ func (m *Memory) pastOf(ctx context.Context, s Scope) (resources, responses []st
 // sessions. s names one of them.
 func (m *Memory) forgetSessions(ctx context.Context, s Scope, resource string, gone func(digest string) bool) error {
 	s.Resource = resource
-	t := &Turn{ID: newTurnID(m.o.Now()), m: m, shape: m.shape.Load(), base: ctx, started: m.o.Now()}
-	t.call.Scope = s
+	t := m.infoWithoutRequest(ctx, s)
 	lt := t.layerTurn()
-	st := t.newStates(s, &lt, "")
+	st := newStates(t, s, &lt, "")
 	if st == nil {
 		return nil
 	}
-	if err := st.refresh(ctx); err != nil {
-		return err
-	}
-	run, err := t.shape.Layers.Begin(ctx, s.Tenant, lt, st.known(), t.credential)
+	r, err := beginLayers(ctx, t, &lt, st)
 	if err != nil {
 		return err
 	}
-	st.begin(run)
-	run.Forget(ctx, gone)
-	if !t.flush(ctx, st) {
+	r.run.Forget(ctx, gone)
+	if !r.flush(ctx) {
 		return ErrStatesNotWritten
 	}
 	return nil
@@ -211,9 +206,9 @@ const (
 type sweepKey struct{ tenant, resource string }
 
 // sweepSoon takes out what expired sessions have left in the states of a turn's resource, unless that was done lately.
-func (m *Memory) sweepSoon(t *Turn) {
-	s := t.call.Scope
-	if m.o.SessionTTL == 0 || s.Resource == "" || s.Resource == s.Session || t.layers == nil || !t.layers.run.Forgets() {
+func (m *Memory) sweepSoon(l *layered) {
+	s := l.call.Scope
+	if m.o.SessionTTL == 0 || s.Resource == "" || s.Resource == s.Session || !l.run.Forgets() {
 		return
 	}
 	key, now := sweepKey{s.Tenant, s.Resource}, m.o.Now()
@@ -221,7 +216,7 @@ func (m *Memory) sweepSoon(t *Turn) {
 		return
 	}
 	m.swept.Put(key, now, sweptLately)
-	t.background(func(ctx context.Context) {
+	m.settling.begin(l.base, func(ctx context.Context) {
 		if err := m.sweepResource(ctx, s.Tenant, s.Resource); err != nil {
 			m.o.Log.Warn("what expired sessions have left behind is not removed yet", "error", err.Error())
 		}
@@ -276,8 +271,7 @@ func (m *Memory) sweepResource(ctx context.Context, tenant, resource string) err
 
 // disposeExpired notifies layers of the end of a session whose states have expired in the store.
 func (m *Memory) disposeExpired(ctx context.Context, s Scope) {
-	t := &Turn{ID: newTurnID(m.o.Now()), m: m, shape: m.shape.Load(), base: ctx, started: m.o.Now()}
-	t.call.Scope = s
+	t := m.infoWithoutRequest(ctx, s)
 	run, err := t.shape.Layers.Begin(ctx, s.Tenant, t.layerTurn(), nil, t.credential)
 	if err == nil {
 		run.Dispose(ctx)

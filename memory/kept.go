@@ -2,16 +2,12 @@ package memory
 
 import (
 	"bytes"
-	"context"
 	"maps"
-	"slices"
 
 	"remora/cache"
 	"remora/memory/layer"
-	"remora/memory/session"
 	"remora/memory/summary"
 	"remora/memory/view"
-	"remora/wire"
 )
 
 // Names of what a session keeps for its next views, beside its items and the states of its layers.
@@ -64,37 +60,15 @@ func (v *keptValue[T]) change() []byte {
 // keptCut is where the session's window begins. Most sessions have no cut, and most requests move none.
 type keptCut struct{ keptValue[view.WindowStart] }
 
+// moved reports whether a view begins elsewhere than the session's latest one.
+func (c *keptCut) moved(v *view.View) bool { return c != nil && c.read.Units != v.Start.Units }
+
 // change returns the encoded cut to write, nil for none.
 func (c *keptCut) change() []byte {
 	if c.now == c.read {
 		return nil
 	}
 	return c.keptValue.change()
-}
-
-// prefixes caches the prefixes that this process has read or written lately.
-type prefixes struct{ *layer.Decoded[view.Prefix] }
-
-func newPrefixes() *prefixes {
-	return &prefixes{layer.NewDecoded(func(b []byte) (view.Prefix, error) { return view.DecodePrefix(b), nil })}
-}
-
-func (k *prefixes) decode(b []byte) view.Prefix {
-	s, _ := k.Get(b) // what cannot be read is the zero State, and no error
-	return s
-}
-
-// change returns the encoded prefix to write, nil for none. Requests of a tool loop mostly change nothing, which is
-// checked before encoding.
-func (e *keptPrefix) change() []byte {
-	if !e.set || e.now.Equal(e.read) {
-		return nil
-	}
-	b := e.keptValue.change()
-	if b != nil {
-		e.known.Put(e.stored, b, e.now)
-	}
-	return b
 }
 
 // sessionValue is a value that is kept.
@@ -201,18 +175,6 @@ func (s *spooler) kept(rec *spooled) map[string][]byte {
 	return all
 }
 
-// keptPuts returns the session values to write with a spooled turn, unless a later turn was written first: the values
-// of the latest turn win, in any order of replay.
-func (t *Turn) keptPuts() (values []cache.Put) {
-	if t.entry.LastTurn() > t.ID {
-		return nil
-	}
-	for _, name := range slices.Sorted(maps.Keys(t.kept)) {
-		values = append(values, cache.Put{Name: name, Data: t.kept[name]})
-	}
-	return values
-}
-
 // keptSummary is the summary of a session on its way through a turn.
 type keptSummary struct {
 	state summary.State
@@ -222,33 +184,3 @@ type keptSummary struct {
 func (s *keptSummary) load(b []byte) { s.state = summary.Decode(b) }
 
 func (s *keptSummary) change() []byte { return s.next }
-
-// evict notes what of the conversation is not in the view, as far as layers were not told of it in earlier turns. What they
-// were told must be kept.
-func (t *Turn) evict(ctx context.Context, c *session.Conversation, sent []wire.Item) {
-	l := t.layers
-	told := l.states.keeps().told
-	missing := layer.Missing(c.Items, sent)
-	if len(missing) == 0 {
-		return
-	}
-	keys, err := t.entry.Keys(ctx, c)
-	if err != nil {
-		t.m.o.Log.Warn("layers do not learn what a view leaves out", "turn", t.ID, "error", err.Error())
-		return
-	}
-	fresh, next := told.now.Add(keys, missing)
-	l.told = next
-	for _, i := range fresh {
-		l.evicted = append(l.evicted, c.Items[i])
-	}
-	l.evicted = t.detach(l.evicted) // slow layers are told after the request's body is used for another one
-}
-
-// tellEvicted tells the layers of what fell out of the view. They hear of it once, after a turn that was answered.
-func (l *layered) tellEvicted(ctx context.Context) {
-	if told := l.states.keeps().told; told != nil && len(l.evicted) > 0 {
-		told.replace(l.told)
-		l.run.Evict(ctx, l.evicted)
-	}
-}

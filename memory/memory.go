@@ -19,7 +19,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -143,8 +142,7 @@ type Memory struct {
 	past  *past                         // what recall searches
 	swept memo.Map[sweepKey, time.Time] // when what expired was last looked for
 
-	settling chan struct{} // one for each turn whose layers are slow to store
-	settles  sync.WaitGroup
+	settling *settling // of layers that are slow to learn
 }
 
 // New opens a memory over a store. Turns that the store cannot take go to the spool, which may be nil: then they are
@@ -160,7 +158,7 @@ func New(store cache.Store, spool Spool, o Options) *Memory {
 	}
 	m.delayedWrites.work = &m.work
 	m.life, m.close = context.WithCancel(context.Background())
-	m.settling = make(chan struct{}, maxSettling)
+	m.settling = newSettling(m.life, o.Log)
 	m.processes = newProcesses(m)
 	if m.log.Owner = m.processes.self; m.log.Owner != 0 {
 		m.log.Peers = m.processes.peers
@@ -176,11 +174,14 @@ func New(store cache.Store, spool Spool, o Options) *Memory {
 // Reshape replaces the Shape, for turns that begin from now on.
 func (m *Memory) Reshape(s Shape) { m.shape.Store(&s) }
 
+// closeGrace is how long Close waits for turns that settle.
+const closeGrace = 10 * time.Second
+
 // Close waits for background work, for layers ten seconds at most. Turns under way must have been committed before. It
 // closes neither the store nor the spool.
 func (m *Memory) Close() {
 	impatient := time.AfterFunc(closeGrace, m.close) //nolint:forbidigo // wakes; no clock is read
-	m.settles.Wait()
+	m.settling.work.Wait()
 	impatient.Stop()
 	m.close()
 	m.delayedWrites.stop()
@@ -193,18 +194,23 @@ func (m *Memory) Close() {
 // configured so; after any other error the view is the client's items, under the window, and the Summary is degraded.
 func (m *Memory) Begin(ctx context.Context, c Call) (*Turn, error) {
 	now := m.o.Now()
-	t := &Turn{
-		ID: newTurnID(now), m: m, shape: m.shape.Load(), base: context.WithoutCancel(ctx), started: now, credential: c.Credential, lasting: c.Lasting,
-		call: session.Call{Scope: c.Scope, Request: c.Request, History: c.History, Side: c.Side, Provider: c.Provider},
-	}
+	t := &Turn{turnInfo: turnInfo{
+		m: m, ID: newTurnID(now), shape: m.shape.Load(), base: context.WithoutCancel(ctx), started: now,
+		call:       session.Call{Scope: c.Scope, Request: c.Request, History: c.History, Side: c.Side, Provider: c.Provider},
+		credential: c.Credential, lasting: c.Lasting, unkept: c.Unkept,
+	}}
+	t.writer.turnInfo = &t.turnInfo
 	if c.Unkept {
-		t.unkept, t.entry, t.View = true, m.log.Detached(t.ID, t.started, t.call), c.Request.Items()
+		t.writer.entry, t.View = m.log.Detached(t.ID, t.started, t.call), c.Request.Items()
 		t.messages = view.Messages{Dialect: c.Request.Dialect, Items: t.View}
-		return t, t.guard(ctx)
+		var err error
+		t.layers, err = t.guard(ctx, t.writer.entry)
+		return t, err
 	}
+
 	err := t.begin(ctx)
 	if err == nil {
-		t.Previous = t.entry.Previous()
+		t.Previous = t.writer.entry.Previous()
 		return t, nil
 	}
 	if _, ok := errors.AsType[*pipeline.InitError](err); ok {
@@ -251,28 +257,32 @@ func (t *Turn) begin(ctx context.Context) error {
 	if err := t.m.available(t.call.Scope); err != nil {
 		return err
 	}
-	if err := t.enter(read, ctx); err != nil {
+	got, err := t.load(read, ctx)
+	t.layers, t.writer.entry, t.writer.states, t.writer.misses = got.layers, got.entry, got.states, got.misses
+	if err != nil {
 		return err
 	}
-	if t.entry.Forgotten() {
+	if t.writer.entry.Forgotten() {
 		t.m.forgotten.tell(t.m, t.call.Scope)
 	}
-	if !t.misses {
+	if !t.writer.misses {
 		return t.assemble(read, ctx)
 	}
 
 	again, cancelAgain := context.WithTimeout(ctx, t.m.o.ReadWait) // the time has gone into waiting
 	defer cancelAgain()
-	err := t.assemble(again, ctx)
+	err = t.assemble(again, ctx)
 	t.Summary.Status = StatusDegraded
 	return err
 }
 
 // degrade serves a turn from what the client sent alone.
 func (t *Turn) degrade(ctx context.Context) error {
-	t.entry, t.states, t.Tools, t.misses = t.m.log.Detached(t.ID, t.started, t.call), nil, nil, true
+	w := &t.writer
+	w.entry, w.states, w.misses, t.Tools = t.m.log.Detached(t.ID, t.started, t.call), nil, true, nil
 	t.m.processes.hide(t.call.Scope.Group(), t.ID, true)
-	if err := t.guard(ctx); err != nil {
+	var err error
+	if t.layers, err = t.guard(ctx, t.writer.entry); err != nil {
 		return err
 	}
 	if err := t.assemble(ctx, ctx); err != nil {
@@ -282,92 +292,12 @@ func (t *Turn) degrade(ctx context.Context) error {
 	return nil
 }
 
-// assemble builds the view and the summary of the turn.
-func (t *Turn) assemble(read, hooks context.Context) error {
-	l := t.layers
-	if l != nil {
-		if err := t.append(hooks); err != nil {
-			return err
-		}
-	}
-	w := t.shape.Window
-	c, err := t.entry.Conversation(read, t.want())
-	if err != nil {
-		return err
-	}
-	whole := c
-	t.Summary = Summary{Side: c.Side}
-	if l != nil {
-		t.recall(hooks, &c)
-	}
-	if c.Opaque {
-		t.View = slices.Concat(c.Lead, c.Items)
-		view.ShortenResults(t.View, t.shape.ToolResult)
-		t.Summary.Items, t.Summary.Sent = len(t.View), len(t.View)
-		t.entry.Viewed(&c, nil, t.shape.ToolResult)
-		t.show(&c)
-		return nil
-	}
-	if c.Side {
-		w = nil // a side request (a summary to be made, a title) needs all that the client chose to send
-	}
-	request := view.Request{
-		Lead: c.Lead, Items: c.Items, Hidden: c.Hidden, Offset: c.Offset, Resolve: t.entry.Resolver(), Window: w,
-		Own:         t.call.Request.Items(),
-		Moved:       c.Moved,
-		WindowInput: t.windowInput(read, &c),
-	}
-	v := view.Assemble(request)
-	cut := t.cutOf(&v, c.Items, whole)
-	if w != nil && t.projectWindow(hooks, &c, &v) {
-		start := v.Start
-		request.Items, request.Hidden, request.Moved, request.Offset, request.Window = c.Items, c.Hidden, c.Moved, c.Offset, nil
-		v = view.Assemble(request)
-		v.Start = start // the window has cut there, whatever was left out behind it
-	}
-	if l != nil {
-		t.recallOfView(hooks, &c, &v, cut)
-	}
-	view.ShortenResults(v.Items, t.shape.ToolResult)
-	if l != nil {
-		t.plan(&c, &v)
-		if cut := l.states.keeps().cut; cut != nil && !c.Side {
-			cut.replace(v.Start)
-		}
-		t.fit(hooks, &c, &v)
-		if l.states.keeps().told != nil {
-			before := whole
-			t.evict(read, &before, pipeline.Pick(c.Items, v.Kept))
-		}
-		v.Outside += l.passedOver
-	}
-	if c.Stored {
-		v.Outside += c.Offset // what of the stored history stands too far back to be read
-	}
-	t.Summary.Saved = max(0, sizeOf(whole.Items)-sizeOf(v.Items[len(c.Lead):]))
-	t.viewed(&c, &v)
-	return nil
+// unavailableError is ErrUnavailable with its reason, and with when the store is asked again.
+type unavailableError struct {
+	cause error
+	after time.Duration
 }
 
-// viewed makes v the turn's view and records how it was chosen.
-func (t *Turn) viewed(c *session.Conversation, v *view.View) {
-	t.View, t.hidden = v.Items, findHiddenCalls(c, v)
-	t.count(c, v)
-	t.Summary.Repaired += v.Repaired
-	t.repaired = t.Summary.Repaired
-	t.entry.Viewed(c, v, t.shape.ToolResult)
-	if t.layers != nil {
-		t.layers.seat(c, v)
-	}
-	t.show(c)
-	if len(t.Tools) == 0 {
-		t.WithoutTools()
-	}
-}
-
-// count says in the summary how much of a conversation is in a view.
-func (t *Turn) count(c *session.Conversation, v *view.View) {
-	n := v.Count()
-	t.Summary.Sent, t.Summary.Windowed, t.Summary.Orphans = len(c.Lead)+n.Sent, n.Windowed, n.Orphans
-	t.Summary.Items = t.Summary.Sent + t.Summary.Windowed + t.Summary.Orphans
-}
+func (e *unavailableError) Error() string             { return ErrUnavailable.Error() + ": " + e.cause.Error() }
+func (e *unavailableError) Unwrap() []error           { return []error{ErrUnavailable, e.cause} }
+func (e *unavailableError) RetryAfter() time.Duration { return e.after }

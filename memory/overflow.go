@@ -5,9 +5,7 @@ import (
 	"slices"
 	"sort"
 
-	"remora/memory/layer"
 	"remora/memory/pipeline"
-	"remora/memory/session"
 	"remora/memory/summary"
 	"remora/memory/turnrecord"
 	"remora/memory/view"
@@ -28,67 +26,49 @@ const (
 	summaryTenths = 3
 )
 
-// want is how much of the stored history has to be read, in units: what the window may keep, and all that is not
-// summarised yet.
-func (t *Turn) want() uint64 {
-	var cut view.WindowStart
-	if t.layers != nil {
-		if c := t.layers.states.keeps().cut; c != nil {
-			cut = c.now
-		}
-	}
-	want := t.shape.Window.Reach(cut, t.entry.Behind())
-	if t.layers == nil {
-		return want
-	}
-	sum := t.layers.states.keeps().summary
-	if sum == nil {
-		return want
-	}
-	if behind := t.entry.Behind(); behind >= sum.state.Units {
-		want = max(want, behind-sum.state.Units+1)
-	}
-	return min(want, view.MaxItems)
+// overflow leaves out of a view what the budget has no room for, and puts a summary in its place if that is the policy.
+type overflow struct {
+	*assembly
+	keys    []wire.Hash // of the conversation's items
+	limit   int         // of the summary, in tokens
+	covered int         // how many of the conversation's items it covers
 }
 
-// fit leaves out of a view what the budget has no room for, and puts a summary of it in its place if that is the policy.
-func (t *Turn) fit(ctx context.Context, c *session.Conversation, v *view.View) {
-	o := overflow{l: t.layers, c: c, v: v, lead: len(c.Lead)}
-	t.fitOnce(ctx, &o)
-	if t.keepUpdates(t.layers.fitted.Dropped) {
+func (o *overflow) fit(ctx context.Context) {
+	o.fitOnce(ctx)
+	if prefix := o.l.states.keeps().prefix; prefix.keepUpdates(o.assembly, o.l.fitted.Dropped) {
 		o.apply(o.try())
 	}
 }
 
-func (t *Turn) fitOnce(ctx context.Context, o *overflow) {
-	c, v := o.c, o.v
-	sum := t.layers.states.keeps().summary
-	if sum == nil || sum.state.Through == (wire.Hash{}) && v.From == 0 {
+func (o *overflow) fitOnce(ctx context.Context) {
+	sum := o.l.states.keeps().summary
+	if sum == nil || sum.state.Through == (wire.Hash{}) && o.v.From == 0 {
 		if f := o.try(); sum == nil || len(f.Left) == 0 {
 			o.apply(f)
 			return
 		}
 	}
-	read, cancel := context.WithTimeout(ctx, t.m.o.ReadWait)
+	read, cancel := context.WithTimeout(ctx, o.t.m.o.ReadWait)
 	defer cancel()
-	keys, err := t.entry.Keys(read, c)
+	keys, err := o.entry.Keys(read, &o.c)
 	if err != nil {
-		t.m.o.Log.Warn("what falls out of a view is not summarised", "turn", t.ID, "error", err.Error())
+		o.t.m.o.Log.Warn("what falls out of a view is not summarised", "turn", o.t.ID, "error", err.Error())
 		o.apply(o.try())
 		return
 	}
-	o.keys, o.limit = keys, min(summaryTokens, t.layers.run.Room()/summaryShare)
-	t.summarize(ctx, o, sum)
+	o.keys, o.limit = keys, min(summaryTokens, o.l.run.Room()/summaryShare)
+	o.summarize(ctx, sum)
 }
 
 // summarize leaves out what the summary covers, and extends it where more has to go.
-func (t *Turn) summarize(ctx context.Context, o *overflow, sum *keptSummary) {
-	l, state := o.l, sum.state
+func (o *overflow) summarize(ctx context.Context, sum *keptSummary) {
+	t, l, state := o.t, o.l, sum.state
 	if o.covered = state.Covers(o.keys); o.covered == 0 {
 		state = summary.State{Retry: state.Retry} // of what was said on another branch
 	}
 	if gone := o.before(o.covered); len(gone) > 0 {
-		o.v.LeaveOut(o.lead, gone...)
+		o.v.LeaveOut(len(o.c.Lead), gone...)
 	}
 	own := o.block(state)
 	f := o.try(own...)
@@ -123,31 +103,12 @@ func (t *Turn) summarize(ctx context.Context, o *overflow, sum *keptSummary) {
 	o.apply(roomy, o.before(end)...)
 }
 
-// overflowModel is the model that summarises, nil for none.
-func (t *Turn) overflowModel() layer.Model {
-	if t.shape.OverflowModel == nil {
-		return nil
-	}
-	return t.shape.OverflowModel.Bind(t.credential)
-}
-
-// overflow is a view that is being cut.
-type overflow struct {
-	l       *layered
-	c       *session.Conversation
-	v       *view.View
-	lead    int
-	keys    []wire.Hash // of the conversation's items
-	limit   int         // of the summary, in tokens
-	covered int         // how many of the conversation's items it covers
-}
-
 // history returns the view's part of the conversation.
-func (o *overflow) history() []wire.Item { return o.v.Items[o.lead:] }
+func (o *overflow) history() []wire.Item { return o.v.Items[len(o.c.Lead):] }
 
 // try fits the view, with these blocks behind the layers' blocks.
 func (o *overflow) try(more ...view.Block) pipeline.Fitted {
-	return o.l.run.Fit(o.v.Items[:o.lead], append(slices.Clip(o.l.blocks), more...), o.history())
+	return o.l.run.Fit(o.v.Items[:len(o.c.Lead)], append(slices.Clip(o.l.blocks), more...), o.history())
 }
 
 // apply removes from the view what did not fit and more, and keeps the blocks that stay.
@@ -160,7 +121,7 @@ func (o *overflow) apply(f pipeline.Fitted, more ...view.Out) {
 	slices.SortStableFunc(out, func(a, b view.Out) int { return a.Index - b.Index })
 	out = slices.CompactFunc(out, func(a, b view.Out) bool { return a.Index == b.Index })
 	if len(out) > 0 {
-		o.v.LeaveOut(o.lead, out...)
+		o.v.LeaveOut(len(o.c.Lead), out...)
 	}
 }
 

@@ -89,7 +89,7 @@ func (p *past) forget(s Scope) {
 }
 
 // of returns the past as a turn's layers see it.
-func (p *past) of(t *Turn) *pastOfTurn {
+func (p *past) of(t *turnInfo) *pastOfTurn {
 	return &pastOfTurn{past: p, scope: t.call.Scope, embeddings: t.shape.Embeddings, credential: t.credential}
 }
 

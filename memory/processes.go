@@ -311,7 +311,7 @@ func (p *processes) unready() bool {
 }
 
 // holdEarlier reports whether another process holds a turn that belongs before this one and is not stored.
-func (p *processes) holdEarlier(ctx context.Context, t *Turn) bool {
+func (p *processes) holdEarlier(ctx context.Context, t *turnWriter) bool {
 	ids := p.known()
 	if len(ids) == 0 {
 		return false

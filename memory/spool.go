@@ -249,6 +249,48 @@ func (s *spooler) ping(ctx context.Context) error {
 // holds reports whether turns of the session wait in the spool.
 func (s *spooler) holds(scope Scope) bool { return s.waiting.Holds(scope.Group()) }
 
+// outlast waits until no turn of the session is in the spool any more, however long the store is down.
+func (s *spooler) outlast(ctx context.Context, scope Scope) error {
+	return s.await(ctx, scope, func() error { return nil })
+}
+
+// settle waits until no turn of the session is in the spool any more, so that a client reads its writes as soon as
+// the store is back. It wakes the worker once: a record that the store does not take is not tried without a pause.
+func (s *spooler) settle(ctx context.Context, scope Scope) error {
+	woken := false
+	return s.await(ctx, scope, func() error {
+		if err := s.m.available(scope); err != nil {
+			return err
+		}
+		if !woken {
+			s.kick()
+		}
+		woken = true
+		return nil
+	})
+}
+
+// await waits until no turn of the session is in the spool any more. An error of ready, which is called before each wait,
+// ends it.
+func (s *spooler) await(ctx context.Context, scope Scope, ready func() error) error {
+	for {
+		s.mu.Lock()
+		waits, drained := s.holds(scope), s.drained
+		s.mu.Unlock()
+		if !waits {
+			return nil
+		}
+		if err := ready(); err != nil {
+			return err
+		}
+		select {
+		case <-drained:
+		case <-ctx.Done():
+			return errLeftAlone
+		}
+	}
+}
+
 // spooled is a turn on local disk: the request and what came back, to be merged when it is replayed. What callers and
 // upstream choose is []byte: a JSON string would turn bytes that are not UTF-8 into one and the same character.
 type spooled struct {
@@ -311,12 +353,12 @@ type spooledReply struct {
 }
 
 // add puts a turn into the spool; it is on disk when add returns.
-func (s *spooler) add(t *Turn, a *Answer) error {
+func (s *spooler) add(t *turnWriter, a *Answer) error {
 	if s.disk == nil {
 		return errNoSpool
 	}
 	sc := t.call.Scope
-	rec, told := t.record(a)
+	rec, told := newSpooled(t, a)
 	b, err := json.Marshal(rec)
 	if err != nil {
 		return fmt.Errorf("encode turn: %w", err)
@@ -330,8 +372,8 @@ func (s *spooler) add(t *Turn, a *Answer) error {
 	return nil
 }
 
-// record returns the spooled record of a turn that is not in the transcript, and the evictions seen with it.
-func (t *Turn) record(a *Answer) (rec *spooled, told []byte) {
+// newSpooled returns the spooled record of a turn that is not in the transcript, and the evictions seen with it.
+func newSpooled(t *turnWriter, a *Answer) (rec *spooled, told []byte) {
 	sc := t.call.Scope
 	rec = &spooled{
 		Tenant: []byte(sc.Tenant), Session: []byte(sc.Session), Resource: []byte(sc.Resource),
@@ -341,9 +383,9 @@ func (t *Turn) record(a *Answer) (rec *spooled, told []byte) {
 	}
 	rec.Unread = t.entry.Unread() && !t.late
 	if a != nil {
-		rec.Answer, rec.Kept = newSpooledReply(a), t.kept
-		if t.layers != nil {
-			rec.Kept, told = t.layers.states.keeps().spooled()
+		rec.Answer, rec.Kept = newSpooledReply(a), t.values
+		if t.states != nil {
+			rec.Kept, told = t.states.kept.spooled()
 		}
 	}
 	return rec, told

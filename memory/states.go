@@ -50,6 +50,13 @@ const (
 // begin says that the layers have begun, on the states that were found.
 func (st *states) begin(run *pipeline.Run) { st.run, st.begun = run, true }
 
+func (st *states) known() map[pipeline.Cell]layer.State {
+	if st == nil {
+		return nil
+	}
+	return st.found
+}
+
 // keeps returns the session values for its next views.
 func (st *states) keeps() *kept {
 	if st == nil {
@@ -70,7 +77,7 @@ func stateName(c pipeline.Cell) string { return statePrefix + c.Layer }
 
 // newStates returns the states that a turn reads, nil without layers. parent names the session whose states a new
 // session begins with, "" for none.
-func (t *Turn) newStates(s Scope, lt *layer.Turn, parent string) *states {
+func newStates(t *turnInfo, s Scope, lt *layer.Turn, parent string) *states {
 	cells := t.shape.Layers.Cells(lt)
 	k := t.shape.keep(t.m.prefixes)
 	if len(cells) == 0 && k.empty() {

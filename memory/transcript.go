@@ -154,53 +154,37 @@ var ErrStatesNotWritten = errors.New("states of layers could not be written")
 // the end of its latest run, and if another session spawned it, that session's layers merge its states. A layer's tool
 // by which the model ends its work does the same. It may be called again. It fails with ErrNoSession.
 func (m *Memory) Complete(ctx context.Context, s Scope, success bool) error {
-	t, err := m.visit(ctx, s)
+	r, err := m.visit(ctx, s)
 	if err != nil {
 		return err
 	}
-	l := t.layers
-	end := layer.Outcome{Result: layer.Failure, Execution: l.turn.Execution, Thread: l.turn.Thread}
+	end := layer.Outcome{Result: layer.Failure, Execution: r.turn.Execution, Thread: r.turn.Thread}
 	if success {
 		end.Result = layer.Success
 	}
 	handed := func(context.Context) {}
-	if l.run.Concludes() {
-		end.Unseen, handed = t.unseen(ctx)
+	if r.run.Concludes() {
+		end.Unseen, handed = r.unseen(ctx)
 	}
-	l.run.Complete(ctx, end)
-	if !t.flush(ctx, l.states) {
+	r.run.Complete(ctx, end)
+	if !r.flush(ctx) {
 		return ErrStatesNotWritten
 	}
 	handed(ctx)
-	if t.call.Scope.Parent != "" {
-		t.giveBack(ctx, end)
+	if r.call.Scope.Parent != "" {
+		r.giveBack(ctx, end)
 	}
 	return nil
 }
 
 // visit begins the layers of a session without a request. A resource, execution or parent that the caller does not name
 // is taken from the session's latest turn.
-func (m *Memory) visit(ctx context.Context, s Scope) (*Turn, error) {
+func (m *Memory) visit(ctx context.Context, s Scope) (*layerRun, error) {
 	s, err := m.log.Latest(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	t := &Turn{ID: newTurnID(m.o.Now()), m: m, shape: m.shape.Load(), base: ctx, started: m.o.Now()}
-	t.call.Scope = s
+	t := m.infoWithoutRequest(ctx, s)
 	lt := t.layerTurn()
-	st := t.newStates(s, &lt, "")
-	if st != nil {
-		if err := st.refresh(ctx); err != nil {
-			return nil, err
-		}
-	}
-	run, err := t.shape.Layers.Begin(ctx, s.Tenant, lt, st.known(), t.credential)
-	if err != nil {
-		return nil, err
-	}
-	if st != nil {
-		st.begin(run)
-	}
-	t.layers = &layered{states: st, run: run, turn: lt}
-	return t, nil
+	return beginLayers(ctx, t, &lt, newStates(t, s, &lt, ""))
 }

@@ -2,14 +2,7 @@ package memory
 
 import (
 	"context"
-	"fmt"
-	"math/rand/v2"
-	"strings"
-	"sync"
-	"sync/atomic"
-	"time"
 
-	"remora/memory/session"
 	"remora/memory/view"
 	"remora/wire"
 )
@@ -73,12 +66,17 @@ type Summary struct {
 	Skipped  []string
 }
 
+// count says how much of a conversation with so many leading items is in a view.
+func (s *Summary) count(lead int, v *view.View) {
+	n := v.Count()
+	s.Sent, s.Windowed, s.Orphans = lead+n.Sent, n.Windowed, n.Orphans
+	s.Items = s.Sent + s.Windowed + s.Orphans
+}
+
 // Turn is one request with memory, and its answer. The exchange that owns it calls Forwarded once the request is on its
 // way and Commit exactly once in any case; after that, nothing of the request is used any more. Its methods are safe to
 // call from different goroutines.
 type Turn struct {
-	// ID is unique and sorts by time.
-	ID string
 	// View is the list of items to send upstream in place of the request's.
 	View []wire.Item
 	// Tools are definitions of tools to offer beside the client's own.
@@ -88,16 +86,9 @@ type Turn struct {
 	// Summary is complete when Begin returns.
 	Summary Summary
 
-	m          *Memory
-	shape      *Shape          // as it was when the turn began
-	base       context.Context //nolint:containedctx // what is done for the turn belongs to its request, but is not cut off with it
-	call       session.Call
-	lasting    bool // see Call
-	started    time.Time
-	credential Credential
-	unkept     bool
-	hidden     *hiddenCalls // of the view; nil for none
-	layers     *layered     // nil without layers; for side requests, unkept ones, and while the store is down, they only judge
+	turnInfo
+	layers *layered     // nil without layers; for side requests, unkept ones, and while the store is down, they only judge
+	hidden *hiddenCalls // of the view; nil for none
 
 	messages view.Messages  // what View is made of
 	onward   *view.Messages // what the request is made of with which the model goes on, nil before that
@@ -105,87 +96,78 @@ type Turn struct {
 	bare     bool           // the view was sent without hidden calls last
 	portable bool           // its stored items were sent in the form that any provider takes last
 
-	mu    sync.Mutex
-	entry *session.Entry
-	open  atomic.Bool // forwarded, and not committed yet; it becomes false under mu
-
-	kept   map[string][]byte // session values of a turn that is resumed from its record
-	states *states           // what is read and written with the session; nil for nothing
-	parked bool              // its record waits for an earlier turn of another process
-	misses bool              // an earlier turn that may have been answered is not in the view
-	late   bool              // it is resumed from its record
-
-	opening *time.Timer // after which its input is written; nil before upstream is at work
-	renewal *time.Timer // of a session that expires, nil for none
+	writer turnWriter
 }
 
-// crockford spells turn ids so that they sort as they were made and hold nothing that is easily misread.
-const crockford = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-
-// turnIDSize is the length of a turn id: 26 characters of 5 bits, of which the first two bits of all are 0.
-const turnIDSize = 26
-
-// timeOfTurn is when a turn began, of which the id is known.
-func timeOfTurn(id string) (time.Time, bool) {
-	if len(id) != turnIDSize {
-		return time.Time{}, false
+// Steering returns how much of the answer is held back until Review, and whether it needs Review at all.
+func (t *Turn) Steering() (Steering, bool) {
+	l := t.layers
+	if l == nil {
+		return Steering{}, false
 	}
-	var ms int64
-	for i := range id {
-		digit := strings.IndexByte(crockford, id[i])
-		if digit < 0 {
-			return time.Time{}, false
+	s := Steering{Hides: l.run.Owns, HoldCalls: l.run.ReviewsCalls(), HoldAll: l.run.HoldsResponse()}
+	return s, len(t.Tools) > 0 || s.HoldCalls || s.HoldAll
+}
+
+// Forwarded notes that the request was sent upstream. The input is then written on its own if the answer takes longer than
+// store.open_delay.
+func (t *Turn) Forwarded() {
+	if !t.unkept {
+		t.writer.forwarded()
+	}
+}
+
+// Review judges a whole answer of the model, runs the layers' tools that it calls, and decides how the turn goes on.
+func (t *Turn) Review(ctx context.Context, r wire.Reply) Next {
+	if t.layers == nil || len(r.Choices) == 0 {
+		return Next{}
+	}
+	return t.layers.rounds.review(ctx, t, r)
+}
+
+// LastRound reports whether the next answer has to be the last one: no layer offers tools for it.
+func (t *Turn) LastRound() bool { return t.layers != nil && t.layers.rounds.isLast() }
+
+// Commit makes the turn durable, in the store or, while that is down, in the spool. It returns when the turn is
+// durable, and waits for the store for at most store.commit_wait. Layers that are slow to store do so afterwards.
+func (t *Turn) Commit(a Answer) {
+	if t.unkept {
+		return
+	}
+	if a.Later = t.call.Request.InBackground() && !a.Reply.Complete && a.Reply.ID != "" && a.HTTPStatus < 300; a.Later {
+		a.Reply.Choices = nil // all of it comes with the end
+	}
+	// The deadline counts from here: the input may be under way at this moment, with an earlier deadline of its own.
+	ctx, cancel := context.WithTimeout(t.base, t.m.o.CommitWait)
+	defer cancel()
+
+	l, w := t.layers, &t.writer
+	var after func(context.Context)
+	if l != nil {
+		after = l.conclude(ctx, &a)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	defer t.m.processes.settled(t.call.Scope.Group(), t.ID)
+	if l != nil {
+		l.describe(w.entry, &a)
+	}
+	stored := w.finish(ctx, &a)
+
+	switch {
+	case l == nil:
+	case stored:
+		if l.states.conflicted() && !l.flush(ctx) {
+			after = l.flushFirst(after)
 		}
-		if i < 10 {
-			ms = ms<<5 | int64(digit)
+		if after != nil {
+			t.m.settling.begin(t.base, after)
 		}
-	}
-	return time.UnixMilli(ms), ms < 1<<48
-}
-
-// newTurnID makes a ULID: 48 bits of the time in milliseconds and 80 random ones (https://github.com/ulid/spec).
-func newTurnID(now time.Time) string {
-	high := uint64(now.UnixMilli())<<16 | rand.Uint64()>>48 //nolint:gosec // unique, not secret
-	low := rand.Uint64()                                    //nolint:gosec // unique, not secret
-	var id [turnIDSize]byte
-	for i := turnIDSize - 1; i >= 0; i-- {
-		id[i] = crockford[low&31]
-		high, low = high>>5, high<<59|low>>5
-	}
-	return string(id[:])
-}
-
-// resume makes the turn, and the answer if it had come, of a record, with which kept is to be written.
-func (m *Memory) resume(rec *spooled, kept map[string][]byte) (*Turn, *Answer, error) {
-	req, err := wire.Parse(rec.Dialect.Dialect(), rec.Body)
-	if err != nil {
-		return nil, nil, fmt.Errorf("read spooled request of turn %s: %w", rec.Turn, err)
-	}
-	t := &Turn{
-		shape: m.shape.Load(), base: context.Background(),
-		ID: rec.Turn, m: m, started: rec.Time, kept: kept, late: true,
-		call: session.Call{Scope: rec.scope(), Request: req, History: rec.History, Side: string(rec.Side), Standing: session.Standing(rec.Standing), Provider: rec.Provider},
-	}
-	t.Summary.Status = StatusDegraded
-	if t.entry, err = m.log.Resumed(t.ID, t.started, t.call, rec.View, rec.Notes); err != nil {
-		return nil, nil, fmt.Errorf("read spooled notes of turn %s: %w", rec.Turn, err)
-	}
-	if rec.Answer == nil {
-		if rec.Owner != m.processes.self {
-			t.entry.Abandoned()
+		if !l.guard {
+			t.m.past.embedSoon(&t.turnInfo)
 		}
-		return t, nil, nil
+		t.m.sweepSoon(l)
+	case after != nil || l.states != nil && !l.run.Empty():
+		t.m.settling.begin(t.base, l.afterOutage(after))
 	}
-	a, err := rec.Answer.answer(rec.Dialect.Dialect())
-	return t, a, err
 }
-
-// unavailableError is ErrUnavailable with its reason, and with when the store is asked again.
-type unavailableError struct {
-	cause error
-	after time.Duration
-}
-
-func (e *unavailableError) Error() string             { return ErrUnavailable.Error() + ": " + e.cause.Error() }
-func (e *unavailableError) Unwrap() []error           { return []error{ErrUnavailable, e.cause} }
-func (e *unavailableError) RetryAfter() time.Duration { return e.after }

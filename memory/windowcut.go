@@ -10,7 +10,6 @@ import (
 
 	"remora/memory/layer"
 	"remora/memory/pipeline"
-	"remora/memory/session"
 	"remora/memory/view"
 	"remora/wire"
 )
@@ -24,8 +23,7 @@ const (
 // windowCut is where the window has cut a conversation, and what layers may ask of that while they recall. It is worked out
 // when the first layer asks, and copied: the request's body is used for another one once the turn is committed.
 type windowCut struct {
-	t     *Turn
-	whole session.Conversation
+	a     *assembly
 	first wire.Item // that the window has kept
 	start view.WindowStart
 	view  []wire.Item // what is sent
@@ -46,13 +44,12 @@ type once[T any] struct {
 
 var errCutOver = errors.New("what a window has cut is read during recall only")
 
-// cutOf is where the window has cut the whole conversation, nil where it has not or no layer asks. given are the items that
-// it chose from.
-func (t *Turn) cutOf(v *view.View, given []wire.Item, whole session.Conversation) *windowCut {
-	if v.Start == (view.WindowStart{}) || t.layers == nil || !t.layers.run.OfView() {
+// windowCut is where the window has cut the whole conversation, nil where it has not or no layer asks.
+func (a *assembly) windowCut() *windowCut {
+	if a.v.Start == (view.WindowStart{}) || a.l == nil || !a.l.run.OfView() {
 		return nil
 	}
-	return &windowCut{t: t, whole: whole, first: given[v.From], start: v.Start}
+	return &windowCut{a: a, first: a.c.Items[a.v.From], start: a.v.Start}
 }
 
 // of returns the cut for layers. items are the items that the view was chosen from.
@@ -98,13 +95,13 @@ func ask[T any](ctx context.Context, w *windowCut, o *once[T], work func(context
 func (w *windowCut) name(ctx context.Context) (string, error) {
 	key := w.start.Key
 	if key == (wire.Hash{}) { // a window by items needs none
-		read, cancel := context.WithTimeout(ctx, w.t.m.o.ReadWait)
+		read, cancel := context.WithTimeout(ctx, w.a.t.m.o.ReadWait)
 		defer cancel()
-		keys, err := w.t.entry.Keys(read, &w.whole)
+		keys, err := w.a.entry.Keys(read, &w.a.whole)
 		if err != nil {
 			return "", err
 		}
-		for i, it := range w.whole.Items {
+		for i, it := range w.a.whole.Items {
 			if sameItem(it, w.first) {
 				key = keys[i]
 			}
@@ -121,7 +118,7 @@ func (w *windowCut) readLost(ctx context.Context) ([]wire.Item, error) {
 	}
 	var lost []wire.Item
 	room := maxLostBytes
-	for _, it := range slices.Backward(w.whole.Items) {
+	for _, it := range slices.Backward(w.a.whole.Items) {
 		if shown[&it.Raw[0]] {
 			continue
 		}
@@ -132,9 +129,9 @@ func (w *windowCut) readLost(ctx context.Context) ([]wire.Item, error) {
 	}
 	slices.Reverse(lost)
 	if room > 0 && len(lost) < maxLostItems {
-		read, cancel := context.WithTimeout(ctx, w.t.m.o.ReadWait)
+		read, cancel := context.WithTimeout(ctx, w.a.t.m.o.ReadWait)
 		defer cancel()
-		earlier, err := w.t.entry.Before(read, uint64(max(0, w.whole.Offset)), maxLostItems-len(lost), room)
+		earlier, err := w.a.entry.Before(read, uint64(max(0, w.a.whole.Offset)), maxLostItems-len(lost), room)
 		if err != nil {
 			return nil, err
 		}
@@ -146,9 +143,9 @@ func (w *windowCut) readLost(ctx context.Context) ([]wire.Item, error) {
 // readShown returns the items of the view, with shortened results.
 func (w *windowCut) readShown(context.Context) ([]wire.Item, error) {
 	items := slices.Clone(w.view)
-	view.ShortenResults(items, w.t.shape.ToolResult)
-	if text := wire.Text(w.t.call.Request.Instructions()); text != "" {
-		items = append(items, layer.NewText(w.t.call.Request.Dialect, wire.System, text))
+	view.ShortenResults(items, w.a.t.shape.ToolResult)
+	if text := wire.Text(w.a.t.call.Request.Instructions()); text != "" {
+		items = append(items, layer.NewText(w.a.t.call.Request.Dialect, wire.System, text))
 	}
 	return pipeline.Detach(items), nil
 }

@@ -5,6 +5,32 @@ import (
 	"remora/wire"
 )
 
+// WithoutTools makes the turn one that offers none of the layers' tools. If the client offers none either, hidden calls
+// leave the view with their results: gateways in front of Bedrock and Anthropic refuse calls in a request without tools.
+// It returns the view and the summary as they are then.
+func (t *Turn) WithoutTools() ([]wire.Item, Summary) {
+	t.Tools = nil
+	h := t.hidden
+	if h == nil || t.clientTools() {
+		return t.View, t.Summary
+	}
+
+	t.writer.mu.Lock()
+	defer t.writer.mu.Unlock()
+	t.hidden = nil
+	t.messages.Without(h.items())
+	t.View = t.messages.As(view.AsIs).Items
+
+	lead := len(h.of.Lead)
+	h.view.LeaveOut(lead, h.at...)
+	t.Summary.count(lead, &h.view)
+	t.writer.entry.Viewed(&h.of, &h.view, t.shape.ToolResult)
+	if t.layers != nil {
+		t.layers.account(t.writer.entry, t.Tools, h.view.Items[:lead], h.view.Items[lead:])
+	}
+	return t.View, t.Summary
+}
+
 // Sent returns the items to send upstream in a form that the server takes: the view, or its continuation after Review.
 // bare is a request without the tools of layers; without tools of the client's, either, hidden calls stay out of it.
 // portable converts stored items to the form that any provider takes. The turn's summary and record describe the last
@@ -48,21 +74,21 @@ func (t *Turn) note(f view.Form, bare bool, repaired int) {
 	if t.unkept {
 		return
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.writer.mu.Lock()
+	defer t.writer.mu.Unlock()
 	if bare != t.bare {
 		t.bare = bare
 		v, lead := t.hidden.view, len(t.hidden.of.Lead)
 		if bare {
 			v.LeaveOut(lead, t.hidden.at...)
 		}
-		t.count(&t.hidden.of, &v)
-		t.entry.Viewed(&t.hidden.of, &v, t.shape.ToolResult)
+		t.Summary.count(lead, &v)
+		t.writer.entry.Viewed(&t.hidden.of, &v, t.shape.ToolResult)
 		if t.layers != nil {
-			t.account(v.Items[:lead], v.Items[lead:])
+			t.layers.account(t.writer.entry, t.Tools, v.Items[:lead], v.Items[lead:])
 		}
 	}
-	t.entry.Shaped(f, t.portable, repaired)
+	t.writer.entry.Shaped(f, t.portable, repaired)
 	t.Summary.Repaired = t.repaired + repaired
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"remora/memory/layer"
+	"remora/memory/pipeline"
 	"remora/memory/session"
 	"remora/memory/view"
 	"remora/wire"
@@ -50,53 +51,71 @@ type Next struct {
 	Reason string
 }
 
-// Steering returns how much of the answer is held back until Review, and whether it needs Review at all.
-func (t *Turn) Steering() (Steering, bool) {
-	l := t.layers
-	if l == nil {
-		return Steering{}, false
-	}
-	s := Steering{Hides: l.run.Owns, HoldCalls: l.run.ReviewsCalls(), HoldAll: l.run.HoldsResponse()}
-	return s, len(t.Tools) > 0 || s.HoldCalls || s.HoldAll
+// rounds are the model's answers of one turn: layers judge each, and answer the calls of their tools.
+type rounds struct {
+	run     *pipeline.Run
+	input   []wire.Item // the request's new items, in memory of their own if there are layers
+	visible int         // items of the request, without the leading ones
+	role    wire.Role   // of blocks and advice
+
+	n      int            // answers so far
+	guides int            // of these, how many were made again
+	denied bool           // the last one was forbidden
+	output []wire.Item    // all that the model answered, hidden items too
+	last   []wire.Item    // of that, the last answer
+	lastID string         // of that answer
+	shown  int            // items that the client has of the answers so far
+	extra  []wire.Item    // what the view has gained by the answers so far
+	known  map[string]int // by the id of an answer, how much of extra upstream knows by it
+	left   []wire.Item    // results of hidden calls of the last answer, which the model has not seen yet
 }
 
-// Review judges a whole answer of the model, runs the layers' tools that it calls, and decides how the turn goes on.
-func (t *Turn) Review(ctx context.Context, r wire.Reply) Next {
-	l := t.layers
-	if l == nil || len(r.Choices) == 0 {
-		return Next{}
+// take looks at an answer that was not reviewed.
+func (rs *rounds) take(prefix *keptPrefix, a *Answer) {
+	if rs.n == 0 && len(a.Reply.Choices) > 0 {
+		rs.output, rs.last = a.Reply.Choices[0], a.Reply.Choices[0]
+		prefix.observe(&a.Reply)
 	}
-	l.rounds++
-	l.last, l.lastID = r.Choices[0], r.ID
-	l.observeCache(&r)
-	l.output = append(l.output, l.last...)
-	round := l.judge(ctx, resendable(t.call.Request, l.last), r.OtherNames)
+}
+
+// review judges a whole answer of the model, runs the layers' tools that it calls, and decides how the turn goes on.
+func (rs *rounds) review(ctx context.Context, t *Turn, r wire.Reply) Next {
+	rs.n++
+	rs.last, rs.lastID = r.Choices[0], r.ID
+	t.layers.states.keeps().prefix.observe(&r)
+	rs.output = append(rs.output, rs.last...)
+	round := rs.judge(ctx, resendable(t.call.Request, rs.last), r.OtherNames)
+
 	next := Next{Hidden: round.hidden}
-	goesOn := len(round.hidden) > 0 && round.visible == 0 && l.rounds < maxRounds
+	goesOn := len(round.hidden) > 0 && round.visible == 0 && rs.n < maxRounds
 	verdict := layer.Verdict{}
-	if !goesOn || l.run.HoldsResponse() { // what it says is released before the next one comes
-		verdict = l.run.ReviewResponse(ctx, l.response())
+	if !goesOn || rs.run.HoldsResponse() { // what it says is released before the next one comes
+		verdict = rs.run.ReviewResponse(ctx, rs.response())
 	}
 	switch {
 	case verdict.Action == layer.Deny:
-		l.denied = true
+		rs.denied = true
 		next.Denied, next.Reason = true, verdict.Guidance
-	case verdict.Action == layer.Guide && l.guides < maxGuides && l.rounds < maxRounds && l.run.HoldsResponse():
-		l.guides++
-		round.guide(l.turn.Dialect, l.role, verdict.Guidance)
+	case verdict.Action == layer.Guide && rs.guides < maxGuides && rs.n < maxRounds && rs.run.HoldsResponse():
+		rs.guides++
+		round.guide(t.call.Request.Dialect, rs.role, verdict.Guidance)
 		next.Discard = true
-		l.output = l.output[:len(l.output)-len(l.last)] // it counts as not said
-		next.View = t.extend(round)
+		rs.output = rs.output[:len(rs.output)-len(rs.last)] // it counts as not said
+		next.View = rs.extend(t, round)
 	case goesOn:
-		next.View = t.extend(round)
+		next.View = rs.extend(t, round)
 	}
-	l.left = nil
+
+	rs.left = nil
 	if next.View == nil {
-		l.left = round.results
+		rs.left = round.results
 	}
-	t.hide(round, next.Discard)
+	rs.hide(t, round, next.Discard)
 	return next
 }
+
+// isLast reports whether the next answer has to be the last one: no layer offers tools for it.
+func (rs *rounds) isLast() bool { return rs.n >= maxRounds-1 }
 
 // resendable are the items of an answer that upstream takes back. Reasoning that it neither stores nor has sealed for
 // the client is refused.
@@ -106,9 +125,6 @@ func resendable(r *wire.Request, items []wire.Item) []wire.Item {
 	}
 	return slices.DeleteFunc(slices.Clone(items), session.IsLookedUp)
 }
-
-// LastRound reports whether the next answer has to be the last one: no layer offers tools for it.
-func (t *Turn) LastRound() bool { return t.layers != nil && t.layers.rounds >= maxRounds-1 }
 
 // round is one answer of the model as it is judged.
 type round struct {
@@ -140,7 +156,7 @@ func (r *round) hiddenPlace(behind int) *hiddenPlace {
 
 // judge asks the reviewers about every call, and runs the calls of layers' tools. A call that some clients read under
 // another name (see wire.Reply) is judged under each.
-func (l *layered) judge(ctx context.Context, items []wire.Item, otherNames map[int][]string) *round {
+func (rs *rounds) judge(ctx context.Context, items []wire.Item, otherNames map[int][]string) *round {
 	r := &round{items: items, hidden: make(map[string]bool)}
 	var reasoning []wire.Item
 	said := 0 // of what is shown, up to the last item that is no reasoning
@@ -154,8 +170,8 @@ func (l *layered) judge(ctx context.Context, items []wire.Item, otherNames map[i
 		var own []int
 		at := len(r.results)
 		for i, c := range it.Calls {
-			call := layer.ToolCall{ID: c.ID, Name: l.run.ToolName(c.Name), Arguments: it.Input(i)}
-			result, hide := l.answer(ctx, c.Name, call, otherNames[number]...)
+			call := layer.ToolCall{ID: c.ID, Name: rs.run.ToolName(c.Name), Arguments: it.Input(i)}
+			result, hide := rs.call(ctx, c.Name, call, otherNames[number]...)
 			number++
 			if !hide {
 				r.visible++
@@ -184,12 +200,12 @@ func (l *layered) judge(ctx context.Context, items []wire.Item, otherNames map[i
 	return r
 }
 
-// answer is the result of a call that the client does not see, if it is one.
-func (l *layered) answer(ctx context.Context, name string, call layer.ToolCall, otherNames ...string) (result string, hide bool) {
-	verdict := l.run.ReviewCall(ctx, call)
+// call is the result of a call that the client does not see, if it is one.
+func (rs *rounds) call(ctx context.Context, name string, call layer.ToolCall, otherNames ...string) (result string, hide bool) {
+	verdict := rs.run.ReviewCall(ctx, call)
 	for _, other := range otherNames {
 		if verdict.Action == layer.Allow {
-			verdict = l.run.ReviewCall(ctx, layer.ToolCall{ID: call.ID, Name: l.run.ToolName(other), Arguments: call.Arguments})
+			verdict = rs.run.ReviewCall(ctx, layer.ToolCall{ID: call.ID, Name: rs.run.ToolName(other), Arguments: call.Arguments})
 		}
 	}
 	switch {
@@ -199,8 +215,8 @@ func (l *layered) answer(ctx context.Context, name string, call layer.ToolCall, 
 		return deniedCall, true
 	case verdict.Action == layer.Guide:
 		return guidedResponse, true
-	case l.run.Owns(name):
-		return l.run.RunTool(ctx, call), true
+	case rs.run.Owns(name):
+		return rs.run.RunTool(ctx, call), true
 	}
 	return "", false
 }
@@ -227,42 +243,73 @@ func (r *round) guide(d wire.Dialect, role wire.Role, text string) {
 }
 
 // extend returns the view for the next answer: the items sent, the model's answer, and the results and advice on it.
-func (t *Turn) extend(r *round) []wire.Item {
-	l := t.layers
+func (rs *rounds) extend(t *Turn, r *round) []wire.Item {
 	for _, it := range r.items {
 		// The upstream that has just answered still has the sound of its answer.
 		if it, ok := it.AsInput(func(wire.Audio) bool { return true }); ok {
-			l.extra = append(l.extra, it)
+			rs.extra = append(rs.extra, it)
 		}
 	}
 
-	if l.known == nil {
-		l.known = make(map[string]int)
+	if rs.known == nil {
+		rs.known = make(map[string]int)
 	}
-	l.known[l.lastID] = len(l.extra)
-	l.extra = slices.Concat(l.extra, r.results, r.note)
-	view.ShortenResults(l.extra, t.shape.ToolResult)
+	rs.known[rs.lastID] = len(rs.extra)
+	rs.extra = slices.Concat(rs.extra, r.results, r.note)
+	view.ShortenResults(rs.extra, t.shape.ToolResult)
 	m := t.messages
 	switch {
 	case t.call.Request.InConversation(): // upstream has kept all else
 		m.Before, m.Lead, m.Items, m.Blocks, m.After = nil, nil, nil, nil, slices.Concat(r.results, r.note)
-	case t.LastRound():
-		m = t.lastView()
+	case rs.isLast():
+		m = rs.lastView(t)
 	default:
-		m.After = l.extra
+		m.After = rs.extra
 	}
 	return t.goOn(m)
 }
 
+// lastView is the view for an answer that must be the last of its turn, so that layers offer no tools for it. Where the
+// client offers none either, it holds no hidden calls, neither of this turn nor of earlier ones: the model begins anew.
+func (rs *rounds) lastView(t *Turn) view.Messages {
+	m := t.messages
+	if m.After = rs.extra; t.clientTools() {
+		return m
+	}
+
+	if t.hidden != nil {
+		m.Without(t.hidden.items())
+	}
+	m.After = nil
+	end := 0 // behind the last item that is not the model's: many upstreams want another's word last
+	var reasoning []wire.Item
+	for _, it := range rs.extra {
+		switch {
+		case it.Kind == wire.Reasoning:
+			reasoning = append(reasoning, it)
+			continue
+		case it.Kind == wire.ToolResult || len(it.Calls) > 0:
+		default:
+			m.After = append(append(m.After, reasoning...), it)
+			if it.Role != wire.Assistant {
+				end = len(m.After)
+			}
+		}
+		reasoning = nil
+	}
+	m.After = m.After[:end]
+	return m
+}
+
 // hide records the hidden items of this answer for later views, at their place. If an answer is one message, the client
 // gets one message made of all answers: the hidden items led to it, and stand before it.
-func (t *Turn) hide(r *round, discarded bool) {
-	l := t.layers
+func (rs *rounds) hide(t *Turn, r *round, discarded bool) {
+	d := t.call.Request.Dialect
 	var list []session.Hidden
 	for _, a := range r.places {
-		h := session.Hidden{Behind: l.visible, Dialect: dialects.CodeOf(l.turn.Dialect), Seen: a.seen, Led: true}
-		if !l.turn.Dialect.Rules().OneItem {
-			h.Behind += l.shown
+		h := session.Hidden{Behind: rs.visible, Dialect: dialects.CodeOf(d), Seen: a.seen, Led: true}
+		if !d.Rules().OneItem {
+			h.Behind += rs.shown
 			if !discarded {
 				h.Behind += a.behind
 			}
@@ -273,46 +320,46 @@ func (t *Turn) hide(r *round, discarded bool) {
 		list = append(list, h)
 	}
 	if !discarded {
-		l.shown += r.shown
+		rs.shown += r.shown
 	}
 	if len(list) == 0 {
 		return
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if err := t.entry.Amend(list...); err != nil {
+	t.writer.mu.Lock()
+	defer t.writer.mu.Unlock()
+	if err := t.writer.entry.Amend(list...); err != nil {
 		t.m.o.Log.Error("hidden calls of a turn are not kept", "turn", t.ID, "error", err.Error())
 	}
 }
 
 // carry stores the items that upstream lacks for a response whose id the client has: the client may continue from that
 // id, but upstream has under it only the first of the response's answers, and no result of a hidden call.
-func (l *layered) carry(e *session.Entry, r *wire.Request, id string) {
-	if r.KeptByID() && id != "" && l.lastID != "" && id != l.lastID {
-		e.EndsAs(l.lastID)
+func (rs *rounds) carry(e *session.Entry, r *wire.Request, id string) {
+	if r.KeptByID() && id != "" && rs.lastID != "" && id != rs.lastID {
+		e.EndsAs(rs.lastID)
 	}
-	from, ok := l.known[id]
+	from, ok := rs.known[id]
 	switch {
-	case l.turn.Dialect.Rules().Previous == "":
-	case id == l.lastID && len(l.left) > 0:
-		e.Carry(l.left)
-	case id != l.lastID && ok:
-		e.Carry(slices.Concat(l.extra[from:], l.last, l.left))
+	case r.Dialect.Rules().Previous == "":
+	case id == rs.lastID && len(rs.left) > 0:
+		e.Carry(rs.left)
+	case id != rs.lastID && ok:
+		e.Carry(slices.Concat(rs.extra[from:], rs.last, rs.left))
 	}
 }
 
 // response describes the model's answers of this turn for reviewers and storers.
-func (l *layered) response() *layer.Response {
-	r := &layer.Response{Input: l.input, Items: l.output, Done: true}
+func (rs *rounds) response() *layer.Response {
+	r := &layer.Response{Input: rs.input, Items: rs.output, Done: true}
 	for _, it := range r.Items {
 		for i, c := range it.Calls {
-			r.Calls = append(r.Calls, layer.ToolCall{ID: c.ID, Name: l.run.ToolName(c.Name), Arguments: it.Input(i)})
+			r.Calls = append(r.Calls, layer.ToolCall{ID: c.ID, Name: rs.run.ToolName(c.Name), Arguments: it.Input(i)})
 		}
 		if it.Kind == wire.Message {
 			r.Text += it.Text()
 		}
 	}
-	for _, it := range l.last {
+	for _, it := range rs.last {
 		r.Done = r.Done && len(it.Calls) == 0
 	}
 	return r

@@ -1,0 +1,252 @@
+package memory
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"remora/memory/pipeline"
+	"remora/memory/session"
+	"remora/memory/view"
+	"remora/wire"
+)
+
+// assembly makes the view of a turn: what is sent of the conversation, and what layers add to it.
+type assembly struct {
+	t     *Turn                // which gets the view
+	entry *session.Entry       // its place in the session
+	l     *layered             // its layers, nil for none
+	c     session.Conversation // what the view is chosen from
+	whole session.Conversation // the same, before layers chose from it
+	v     view.View
+}
+
+// assemble makes the view and the summary of the turn. The store has the time of read, layers have that of hooks.
+func (t *Turn) assemble(read, hooks context.Context) error {
+	a := assembly{t: t, entry: t.writer.entry, l: t.layers}
+	return a.run(read, hooks)
+}
+
+func (a *assembly) run(read, hooks context.Context) (err error) {
+	t, l := a.t, a.l
+	if l != nil {
+		if err := l.append(hooks, a.entry); err != nil {
+			return err
+		}
+	}
+	if a.c, err = a.entry.Conversation(read, a.want()); err != nil {
+		return err
+	}
+	a.whole = a.c
+
+	t.Summary = Summary{Side: a.c.Side}
+	if l != nil {
+		a.recall(hooks)
+	}
+	if a.c.Opaque {
+		t.View = slices.Concat(a.c.Lead, a.c.Items)
+		view.ShortenResults(t.View, t.shape.ToolResult)
+		t.Summary.Items, t.Summary.Sent = len(t.View), len(t.View)
+		a.entry.Viewed(&a.c, nil, t.shape.ToolResult)
+		a.show()
+		return nil
+	}
+
+	cut := a.choose(read, hooks)
+	if l != nil {
+		a.recallOfView(hooks, cut)
+	}
+	view.ShortenResults(a.v.Items, t.shape.ToolResult)
+	if l != nil {
+		a.place(read, hooks)
+	}
+	if a.c.Stored {
+		a.v.Outside += a.c.Offset // what of the stored history stands too far back to be read
+	}
+	t.Summary.Saved = max(0, sizeOf(a.whole.Items)-sizeOf(a.v.Items[len(a.c.Lead):]))
+	a.finish()
+	return nil
+}
+
+// want is how much of the stored history has to be read, in units: what the window may keep, and all that is not
+// summarised yet.
+func (a *assembly) want() uint64 {
+	var cut view.WindowStart
+	var sum *keptSummary
+	if a.l != nil {
+		values := a.l.states.keeps()
+		if sum = values.summary; values.cut != nil {
+			cut = values.cut.now
+		}
+	}
+	want := a.t.shape.Window.Reach(cut, a.entry.Behind())
+	if sum == nil {
+		return want
+	}
+	if behind := a.entry.Behind(); behind >= sum.state.Units {
+		want = max(want, behind-sum.state.Units+1)
+	}
+	return min(want, view.MaxItems)
+}
+
+// choose chooses what of the conversation is sent: by the window, and by the layers that choose from what it leaves. It returns
+// where the window has cut, for layers.
+func (a *assembly) choose(read, hooks context.Context) *windowCut {
+	t, c := a.t, &a.c
+	w := t.shape.Window
+	if c.Side {
+		w = nil // a side request (a summary to be made, a title) needs all that the client chose to send
+	}
+	request := view.Request{
+		Lead: c.Lead, Items: c.Items, Hidden: c.Hidden, Offset: c.Offset, Resolve: a.entry.Resolver(), Window: w,
+		Own:         t.call.Request.Items(),
+		Moved:       c.Moved,
+		WindowInput: a.windowInput(read),
+	}
+	a.v = view.Assemble(request)
+
+	cut := a.windowCut()
+	if w != nil && a.projectWindow(hooks) {
+		start := a.v.Start
+		request.Items, request.Hidden, request.Moved, request.Offset, request.Window = c.Items, c.Hidden, c.Moved, c.Offset, nil
+		a.v = view.Assemble(request)
+		a.v.Start = start // the window has cut there, whatever was left out behind it
+	}
+	return cut
+}
+
+// windowInput returns the input for a window to begin where the session's latest view did.
+func (a *assembly) windowInput(ctx context.Context) view.WindowInput {
+	t, w := a.t, a.t.shape.Window
+	if !w.Stateful() {
+		return view.WindowInput{}
+	}
+	model := t.call.Request.Model()
+	in := view.WindowInput{AtMost: t.shape.AtMost}
+	if t.shape.Price != nil {
+		in.Tokens = func(it wire.Item) int { return t.shape.Price(model, it) }
+	}
+	if t.shape.Context != nil && w.MaxShare > 0 { // asking may have the provider's list of models fetched
+		in.Context = t.shape.Context(model)
+	}
+	if a.l == nil || a.l.states.keeps().cut == nil {
+		return in // nothing of the session was read: layers only judge the answer, or there are none
+	}
+	in.Previous = a.l.states.keeps().cut.now
+	in.Cold = w.IdleReset > 0 && a.idle() > w.IdleReset
+	in.Keys = func() []wire.Hash {
+		keys, err := a.entry.Keys(ctx, &a.c)
+		if err != nil {
+			t.m.o.Log.Warn("a window is cut anew", "turn", t.ID, "error", err.Error())
+		}
+		return keys
+	}
+	return in
+}
+
+// idle is how long the session had no request before this one, 0 where that is not known.
+func (a *assembly) idle() time.Duration {
+	last, ok := timeOfTurn(a.entry.LastTurn())
+	if !ok {
+		return 0
+	}
+	return max(0, a.t.started.Sub(last))
+}
+
+// place decides where the layers' blocks stand, and leaves out what the budget has no room for.
+func (a *assembly) place(read, hooks context.Context) {
+	values := a.l.states.keeps()
+	if values.prefix != nil {
+		values.prefix.plan(a)
+	}
+	if values.cut != nil && !a.c.Side {
+		values.cut.replace(a.v.Start)
+	}
+	o := overflow{assembly: a}
+	o.fit(hooks)
+	if values.told != nil {
+		a.l.evictions.find(read, a.l, &a.whole, pipeline.Pick(a.c.Items, a.v.Kept), a.entry)
+	}
+	a.v.Outside += a.l.passedOver
+}
+
+// finish makes v the turn's view and records how it was chosen.
+func (a *assembly) finish() {
+	t, c, v := a.t, &a.c, &a.v
+	t.View, t.hidden = v.Items, findHiddenCalls(c, v)
+	t.Summary.count(len(c.Lead), v)
+	t.Summary.Repaired += v.Repaired
+	t.repaired = t.Summary.Repaired
+	a.entry.Viewed(c, v, t.shape.ToolResult)
+	if a.l != nil {
+		seat(a.l.blocks, c, v)
+	}
+	a.show()
+	if len(t.Tools) == 0 {
+		t.WithoutTools()
+	}
+}
+
+// show puts into the view what layers add to it, and says so.
+func (a *assembly) show() {
+	t, c := a.t, &a.c
+	lead, history := t.View[:len(c.Lead)], t.View[len(c.Lead):]
+	t.messages = view.Messages{
+		Dialect: t.call.Request.Dialect, Instructions: t.call.Request.Instructions(), Lead: lead, Items: history,
+	}
+	if c.Continues {
+		t.messages.Continue(c.Carried)
+		t.View = t.messages.As(view.AsIs).Items
+	}
+	l := a.l
+	if l == nil {
+		return
+	}
+
+	l.rounds.role = instructionRole(l.turn.Dialect, c.Lead)
+	if len(l.blocks) > 0 {
+		for i := range l.blocks {
+			l.blocks[i].Role = l.rounds.role
+			t.Summary.Recalled += l.blocks[i].Tokens
+		}
+		t.messages.Blocks = l.blocks
+		t.View = t.messages.As(view.AsIs).Items
+	}
+	t.Tools = l.tools()
+	l.account(a.entry, t.Tools, lead, history)
+	a.entry.Blocks(l.blocks...)
+
+	for _, r := range l.run.Report() {
+		if r.Failed != "" {
+			t.Summary.Skipped = append(t.Summary.Skipped, r.ID+":"+r.Failed)
+		}
+	}
+	if len(t.Summary.Skipped) > 0 {
+		t.Summary.Status = StatusDegraded
+	}
+	for i := range l.fitted.Dropped { // which is no failure
+		t.Summary.Skipped = append(t.Summary.Skipped, l.fitted.Dropped[i].Layer+":"+noRoom)
+	}
+}
+
+// instructionRole is the role of a block, or of advice on an answer: the dialect's, unless the client writes developer
+// messages.
+func instructionRole(d wire.Dialect, lead []wire.Item) wire.Role {
+	for _, it := range lead {
+		if it.Role == wire.Developer {
+			return wire.Developer
+		}
+	}
+	return d.Rules().InstructionRole
+}
+
+// bytesOfToken is about how many bytes of an item make a token, where counting would cost more than it is worth.
+const bytesOfToken = 4
+
+// sizeOf is about how many tokens items cost.
+func sizeOf(items []wire.Item) (n int) {
+	for _, it := range items {
+		n += len(it.Raw) / bytesOfToken
+	}
+	return n
+}

@@ -1,0 +1,42 @@
+package memory
+
+import (
+	"context"
+
+	"remora/memory/layer"
+	"remora/memory/session"
+	"remora/wire"
+)
+
+// evictions are the items of a conversation that a turn's view lacks and that layers were not told of in earlier turns.
+type evictions struct {
+	items []wire.Item
+	told  layer.Told // what layers are told of with this turn, too
+}
+
+// find looks for what of the conversation is not sent. What layers were told of must be kept.
+func (v *evictions) find(ctx context.Context, l *layered, c *session.Conversation, sent []wire.Item, e *session.Entry) {
+	missing := layer.Missing(c.Items, sent)
+	if len(missing) == 0 {
+		return
+	}
+	keys, err := e.Keys(ctx, c)
+	if err != nil {
+		l.m.o.Log.Warn("layers do not learn what a view leaves out", "turn", l.ID, "error", err.Error())
+		return
+	}
+	fresh, next := l.states.keeps().told.now.Add(keys, missing)
+	v.told = next
+	for _, i := range fresh {
+		v.items = append(v.items, c.Items[i])
+	}
+	v.items = l.detach(v.items) // slow layers are told after the request's body is used for another one
+}
+
+// tell tells the layers of what fell out of the view. They hear of it once, after a turn that was answered.
+func (v *evictions) tell(ctx context.Context, r *layerRun) {
+	if told := r.states.keeps().told; told != nil && len(v.items) > 0 {
+		told.replace(v.told)
+		r.run.Evict(ctx, v.items)
+	}
+}

@@ -1,0 +1,129 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"remora/cache"
+	"remora/memory/layer"
+	"remora/memory/pipeline"
+	"remora/wire"
+)
+
+// layerRun is a run of the layers with their states: for a turn, or for work on a session that no request asks for.
+type layerRun struct {
+	*turnInfo
+	turn   layer.Turn
+	run    *pipeline.Run
+	states *states // nil if no layer keeps any
+}
+
+// beginLayers begins the layers without a request, on the states that the store has.
+func beginLayers(ctx context.Context, t *turnInfo, lt *layer.Turn, st *states) (*layerRun, error) {
+	if st != nil {
+		if err := st.refresh(ctx); err != nil {
+			return nil, err
+		}
+	}
+	run, err := t.shape.Layers.Begin(ctx, t.call.Scope.Tenant, *lt, st.known(), t.credential)
+	if err != nil {
+		return nil, err
+	}
+	if st != nil {
+		st.begin(run)
+	}
+	return &layerRun{turnInfo: t, turn: *lt, run: run, states: st}, nil
+}
+
+// flushWait bounds writing the states that a turn's layers have made.
+const flushWait = 5 * time.Second
+
+// flush writes what layers have made of states since the turn was committed, and reports whether all of it is written.
+func (r *layerRun) flush(ctx context.Context) bool {
+	if r.states == nil {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, flushWait)
+	defer cancel()
+	err := r.states.flush(ctx)
+	if err == nil {
+		return true
+	}
+	r.m.failed(err)
+	r.m.o.Log.Warn("states of layers are not written yet", "turn", r.ID, "error", err.Error())
+	return false
+}
+
+// maxUnseen bounds what layers are told of at the end of the work, in units: the newest.
+const maxUnseen = 2000
+
+// unseen returns the items of the stored session that layers have not seen as evicted. Call handed once the layers'
+// states are written, to record that they have.
+func (r *layerRun) unseen(ctx context.Context) (items []wire.Item, handed func(context.Context)) {
+	handed = func(context.Context) {}
+	ctx, cancel := context.WithTimeout(ctx, r.m.o.ReadWait)
+	defer cancel()
+	end, err := r.m.log.End(ctx, r.call.Scope, maxUnseen, toldName)
+	if err != nil {
+		if !errors.Is(err, ErrNoSession) {
+			r.m.failed(err)
+		}
+		r.m.o.Log.Warn("layers do not learn what a session that ended has said", "turn", r.ID, "error", err.Error())
+		return nil, handed
+	}
+	all := make([]int, len(end.Items))
+	for i := range all {
+		all[i] = i
+	}
+	fresh, next := layer.DecodeTold(end.Value).Add(end.Keys, all)
+	if len(fresh) == 0 {
+		return nil, handed
+	}
+	return pipeline.Pick(end.Items, fresh), func(ctx context.Context) {
+		if err := r.markSeen(ctx, next); err != nil {
+			r.m.o.Log.Warn("layers may be told again of what a session that ended has said", "turn", r.ID, "error", err.Error())
+		}
+	}
+}
+
+// markSeen writes what layers were told of, unless the session was deleted meanwhile.
+func (r *layerRun) markSeen(ctx context.Context, told layer.Told) error {
+	ctx, cancel := context.WithTimeout(ctx, flushWait)
+	defer cancel()
+	g := r.call.Scope.Group()
+	for {
+		read, err := r.m.store.Read(ctx, []cache.Query{{Group: g, Names: []string{toldName}}})
+		if err != nil {
+			return err
+		}
+		if read[0].Version == 0 {
+			return nil
+		}
+		out := r.m.store.Commit(ctx, []cache.Batch{{
+			Group: g, Expect: read[0].Version, TTL: r.m.o.SessionTTL, Puts: []cache.Put{{Name: toldName, Data: told.Encode()}},
+		}})
+		if err := out[0].Err; !errors.Is(err, cache.ErrConflict) {
+			return err
+		}
+	}
+}
+
+// giveBack lets the parent session's layers take over what a child's have learned.
+func (r *layerRun) giveBack(ctx context.Context, end layer.Outcome) {
+	parent := r.turn
+	parent.Thread, parent.Parent = r.call.Scope.Parent, ""
+	scope := r.call.Scope
+	scope.Session = parent.Thread
+	st := newStates(r.turnInfo, scope, &parent, "")
+	if st == nil {
+		return
+	}
+	above, err := beginLayers(ctx, r.turnInfo, &parent, st)
+	if err != nil {
+		r.m.o.Log.Warn("a child session's layers give nothing back", "turn", r.ID, "error", err.Error())
+		return
+	}
+	above.run.Return(ctx, r.turn, r.states.run.States(), end)
+	above.flush(ctx)
+}

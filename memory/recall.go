@@ -1,0 +1,139 @@
+package memory
+
+import (
+	"bytes"
+	"context"
+	"math"
+	"slices"
+
+	"remora/memory/pipeline"
+	"remora/memory/view"
+	"remora/wire"
+)
+
+// recall asks layers what the model should be told, and what of the history it should see. Where upstream keeps the
+// conversation, it keeps what it was told as well: that is not said again. What is said in a conversation with an id of its
+// own is listed to its users for ever, so layers say nothing there.
+func (a *assembly) recall(ctx context.Context) {
+	l, c := a.l, &a.c
+	if l.run.Empty() || c.Opaque && l.turn.Query == "" || l.call.Request.InConversation() {
+		return // without a query, upstream was told when the user spoke
+	}
+	// Without a resource a conversation beside that of its session, such as that of an agent's worker, shares nothing with it.
+	others := l.turn.Resource != "" && a.entry.Beyond()
+	if others || a.entry.Trimmed() || c.Stored && c.Offset > 0 || l.run.MayLeave(c.Items) {
+		l.past.reachBeyond()
+	}
+	prefix := l.states.keeps().prefix
+	l.blocks = l.run.Recall(ctx, l.run.Cost(c.Lead), prefix.frozen(a)...)
+	if !c.Opaque {
+		a.narrow(l.run.Project(ctx, c.Items, 0, a.windowSlot()), c.Items)
+		return
+	}
+
+	if len(l.blocks) > 0 && l.run.OfView() {
+		l.blocks = l.run.RecallOfView(ctx, l.run.Cost(c.Lead), pipeline.ViewOf{Upstream: true}, prefix.frozen(a)...)
+	}
+	l.blocks = slices.DeleteFunc(l.blocks, func(b view.Block) bool { return a.entry.Shown(b.Layer, b.Texts) })
+}
+
+// recallOfView asks the layers again whose recall depends on the view: on its items, and on those that the window has
+// cut off.
+func (a *assembly) recallOfView(ctx context.Context, cut *windowCut) {
+	l, c := a.l, &a.c
+	if len(l.blocks) == 0 && cut == nil && l.passedOver == 0 || l.run.Empty() || !l.run.OfView() || l.call.Request.InConversation() {
+		return
+	}
+	if cut != nil || l.passedOver > 0 {
+		l.past.reachBeyond()
+	}
+	lead, history := a.v.Items[:len(c.Lead)], a.v.Items[len(c.Lead):]
+
+	var shown map[wire.Hash]bool
+	inView := func(content wire.Hash) bool {
+		if shown == nil {
+			left := map[int]bool{} // what the budget will have no room for
+			for _, out := range l.run.Fit(lead, l.blocks, history).Left {
+				left[out.Index] = true
+			}
+			shown = make(map[wire.Hash]bool, len(history))
+			for i, it := range history {
+				if !left[i] && (it.Kind == wire.Message || it.Kind == wire.ToolResult) {
+					shown[it.ContentHash()] = true
+				}
+			}
+		}
+		return shown[content]
+	}
+	frozen := l.states.keeps().prefix.frozen(a)
+	l.blocks = l.run.RecallOfView(ctx, l.run.Cost(c.Lead), pipeline.ViewOf{Has: inView, Cut: cut.of(c.Items, &a.v)}, frozen...)
+	cut.end()
+}
+
+// windowSlot is the slot from which on layers choose from what the window leaves.
+func (a *assembly) windowSlot() int {
+	if w := a.t.shape.Window; w != nil && w.Slot > 0 {
+		return w.Slot
+	}
+	return math.MaxInt
+}
+
+// projectWindow has the layers behind the window choose from what it has left. It reports whether they left anything out.
+func (a *assembly) projectWindow(ctx context.Context) bool {
+	from := a.windowSlot()
+	if a.l == nil || from == math.MaxInt || !a.l.run.Projects(from) {
+		return false
+	}
+	kept := pipeline.Pick(a.c.Items, a.v.Kept)
+	chosen := a.l.run.Project(ctx, kept, from, math.MaxInt)
+	return len(chosen) < len(kept) && a.narrow(chosen, kept)
+}
+
+// narrow reduces the conversation to the items that layers have chosen from the given ones, and counts the others. A choice
+// without the current run is ignored.
+func (a *assembly) narrow(chosen, given []wire.Item) bool {
+	l, c := a.l, &a.c
+	if !endsWith(chosen, given[view.Round(given):]) {
+		l.m.o.Log.Warn("layers would leave out what is being asked; their choice of history is ignored", "turn", l.ID)
+		return false
+	}
+	if len(chosen) == len(c.Items) {
+		return true
+	}
+
+	marked := len(c.Hidden) == len(c.Items)
+	var hidden []bool
+	var moved []int
+	next := 0
+	for i, it := range c.Items {
+		seen := !marked || !c.Hidden[i]
+		if next < len(chosen) && sameItem(chosen[next], it) {
+			hidden = append(hidden, !seen)
+			if _, ok := slices.BinarySearch(c.Moved, i); ok {
+				moved = append(moved, next)
+			}
+			next++
+			continue
+		}
+		n := int(view.Units(it)) //nolint:gosec // as many as it has calls, and a text
+		l.passedOver += n
+		if next == 0 && seen {
+			c.Offset += n // stands before what is left, for windows that count from the beginning
+			if c.Stored {
+				l.passedOver -= n // is counted with the offset
+			}
+		}
+	}
+	c.Items, c.Moved = chosen, moved
+	if marked {
+		c.Hidden = hidden
+	}
+	return true
+}
+
+// endsWith reports whether items end with last.
+func endsWith(items, last []wire.Item) bool {
+	return len(items) >= len(last) && slices.EqualFunc(items[len(items)-len(last):], last, func(a, b wire.Item) bool {
+		return bytes.Equal(a.Raw, b.Raw)
+	})
+}

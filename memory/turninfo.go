@@ -1,0 +1,81 @@
+package memory
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"remora/memory/layer"
+	"remora/memory/pipeline"
+	"remora/memory/session"
+	"remora/wire"
+)
+
+// turnInfo is what is known of a turn from its beginning. Nothing of it changes.
+type turnInfo struct {
+	// ID is unique and sorts by time.
+	ID string
+
+	m          *Memory
+	shape      *Shape          // as it was when the turn began
+	base       context.Context //nolint:containedctx // what is done for the turn belongs to its request, but is not cut off with it
+	started    time.Time
+	call       session.Call
+	credential Credential
+	lasting    bool // see Call
+	unkept     bool // see Call
+}
+
+// infoWithoutRequest returns the turnInfo of work on a session that no request asks for.
+func (m *Memory) infoWithoutRequest(ctx context.Context, s Scope) *turnInfo {
+	now := m.o.Now()
+	return &turnInfo{m: m, ID: newTurnID(now), shape: m.shape.Load(), base: ctx, started: now, call: session.Call{Scope: s}}
+}
+
+// layerTurn describes the call for layers, but for its past.
+func (t *turnInfo) layerTurn() layer.Turn {
+	s, r := t.call.Scope, t.call.Request
+	lt := layer.Turn{ID: t.ID, Thread: s.Session, Execution: s.Execution, Parent: s.Parent, Now: t.started}
+	if s.Resource != s.Session {
+		lt.Resource = s.Resource
+	}
+	if r == nil {
+		return lt // no request: the session is being deleted
+	}
+	lt.Dialect, lt.Model = r.Dialect, r.Model()
+	if t.shape.Layers.Empty() {
+		return lt
+	}
+	lt.Tools = r.Tools()
+	for _, it := range slices.Backward(r.Items()) {
+		if it.Kind == wire.Message && it.Role == wire.User {
+			lt.Query = it.Text()
+			break
+		}
+	}
+	return lt
+}
+
+// detach makes items outlive the request: hooks may see them after its body is used for another one. Where that does not
+// happen they are copied all the same if they are less than half of the body, which they would keep in memory.
+func (t *turnInfo) detach(items []wire.Item) []wire.Item {
+	size := 0
+	for i := range items {
+		size += len(items[i].Raw)
+	}
+	if t.lasting && size > len(t.call.Request.Body)/2 {
+		return slices.Clone(items)
+	}
+	return pipeline.Detach(items)
+}
+
+// clientTools reports whether the client offers tools of its own. Upstream then accepts calls of other tools as well.
+func (t *turnInfo) clientTools() bool { return len(t.call.Request.Tools()) > 0 }
+
+// overflowModel is the model that summarises, nil for none.
+func (t *turnInfo) overflowModel() layer.Model {
+	if t.shape.OverflowModel == nil {
+		return nil
+	}
+	return t.shape.OverflowModel.Bind(t.credential)
+}

@@ -1,0 +1,289 @@
+package memory
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"remora/cache"
+	"remora/memory/session"
+	"remora/wire"
+)
+
+// turnWriter writes a turn into the log of its session: its input while the answer is still to come, and all of it once the
+// answer has ended. What the store does not take goes to the spool.
+type turnWriter struct {
+	*turnInfo
+
+	mu    sync.Mutex // guards entry once the request is forwarded
+	entry *session.Entry
+	open  atomic.Bool // forwarded, and not committed yet; it becomes false under mu
+
+	states *states           // what is read and written with the session; nil for nothing
+	values map[string][]byte // session values of a turn that is resumed from its record
+	late   bool              // it is resumed from its record
+	misses bool              // an earlier turn that may have been answered is not in the view
+	parked bool              // its record waits for an earlier turn of another process
+
+	inputTimer *time.Timer // after which its input is written; nil before upstream is at work
+	renewTimer *time.Timer // of a session that expires, nil for none
+}
+
+// resume returns the writer of a turn, and the answer if it had come, from a record. values are the session values to write
+// with it.
+func (m *Memory) resume(rec *spooled, values map[string][]byte) (*turnWriter, *Answer, error) {
+	req, err := wire.Parse(rec.Dialect.Dialect(), rec.Body)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read spooled request of turn %s: %w", rec.Turn, err)
+	}
+	w := &turnWriter{values: values, late: true, turnInfo: &turnInfo{
+		m: m, ID: rec.Turn, shape: m.shape.Load(), base: context.Background(), started: rec.Time,
+		call: session.Call{
+			Scope: rec.scope(), Request: req, History: rec.History, Side: string(rec.Side), Standing: session.Standing(rec.Standing),
+			Provider: rec.Provider,
+		},
+	}}
+	if w.entry, err = m.log.Resumed(w.ID, w.started, w.call, rec.View, rec.Notes); err != nil {
+		return nil, nil, fmt.Errorf("read spooled notes of turn %s: %w", rec.Turn, err)
+	}
+	if rec.Answer == nil {
+		if rec.Owner != m.processes.self {
+			w.entry.Abandoned()
+		}
+		return w, nil, nil
+	}
+	a, err := rec.Answer.answer(rec.Dialect.Dialect())
+	return w, a, err
+}
+
+// forwarded notes that the request was sent upstream. The input is then written on its own if the answer takes longer than
+// store.open_delay.
+func (w *turnWriter) forwarded() {
+	w.open.Store(true)
+	delay := w.m.o.OpenDelay
+	if w.m.processes.hasOthers() && w.entry.OpensAtOnce() {
+		delay = 0
+	}
+	w.inputTimer = time.AfterFunc(delay, func() { w.m.delayedWrites.write(w) }) //nolint:forbidigo // wakes; no clock is read
+}
+
+// delayedWrites are the inputs that are being written while their answers are still to come.
+type delayedWrites struct {
+	work *sync.WaitGroup
+
+	mu      sync.Mutex
+	stopped bool // at the end of the process: none begins any more
+}
+
+// write begins to write a turn's input. It holds the lock, so that nothing is added to the work once stop has returned and
+// Close waits for the rest.
+func (d *delayedWrites) write(w *turnWriter) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.stopped && w.open.Load() {
+		d.work.Go(w.writeInput)
+	}
+}
+
+func (d *delayedWrites) stop() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.stopped = true
+}
+
+// writeInput writes the turn's input, and that its answer is open.
+func (w *turnWriter) writeInput() {
+	ctx, cancel := context.WithTimeout(w.base, w.m.o.CommitWait)
+	defer cancel()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.open.Load() {
+		return // committed meanwhile
+	}
+	w.write(ctx, nil)
+	w.renewLater()
+}
+
+// renewLater keeps a session that expires alive for as long as its answer takes, from when its input was written on. The
+// caller holds w.mu.
+func (w *turnWriter) renewLater() {
+	if ttl := w.m.o.SessionTTL; ttl > 0 {
+		w.renewTimer = time.AfterFunc(ttl/2, w.renew) //nolint:forbidigo // wakes; no clock is read
+	}
+}
+
+func (w *turnWriter) renew() {
+	ctx, cancel := context.WithTimeout(w.base, w.m.o.CommitWait)
+	defer cancel()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.open.Load() {
+		return // committed meanwhile
+	}
+	defer w.renewLater()
+	if w.m.available(w.call.Scope) != nil {
+		return
+	}
+	held, err := w.m.lock(ctx, w.call.Scope)
+	if err != nil {
+		return // another turn of the session is being written
+	}
+	defer func() { <-held }()
+	if err := w.entry.Renew(ctx); err != nil {
+		w.m.failed(err)
+	}
+}
+
+// finish writes the turn with its answer. It reports whether the store has it. The caller holds w.mu.
+func (w *turnWriter) finish(ctx context.Context, a *Answer) (stored bool) {
+	w.open.Store(false)
+	for _, timer := range []*time.Timer{w.inputTimer, w.renewTimer} {
+		if timer != nil {
+			timer.Stop()
+		}
+	}
+	return w.write(ctx, a)
+}
+
+// write stores the turn's current state (true), or else spools it. A nil answer is still pending.
+func (w *turnWriter) write(ctx context.Context, a *Answer) (stored bool) {
+	s := w.call.Scope
+	err := errLeftAlone
+	if !w.m.spool.holds(s) {
+		err = w.m.available(s)
+	}
+	if err == nil {
+		if err = w.store(ctx, a); err == nil {
+			w.m.answered(s)
+			return !w.parked
+		}
+		if !errors.Is(err, session.ErrNoRoom) {
+			w.m.failed(err)
+		}
+	}
+	if err := w.m.spool.add(w, a); err != nil {
+		if w.m.o.Lost != nil {
+			w.m.o.Lost(1)
+		}
+		w.m.o.Log.Error("turn lost: neither the store nor the spool took it", "turn", w.ID, "error", err.Error())
+		return false
+	}
+
+	if a != nil && !w.entry.Named() {
+		// The client is about to see the end, and may send its next request to another process.
+		told, cancel := context.WithTimeout(w.base, w.m.o.CommitWait) // the commit's own time is over
+		defer cancel()
+		w.m.processes.tell(told) //nolint:contextcheck // see told
+	}
+	return false
+}
+
+// store commits the turn to the transcript. The lock spares turns of this process conflicts with each other.
+func (w *turnWriter) store(ctx context.Context, a *Answer) error {
+	held, err := w.m.lock(ctx, w.call.Scope)
+	if err != nil {
+		return err
+	}
+	defer func() { <-held }()
+
+	before := w.entry.Gone()
+	if a != nil && (w.late || w.misses || w.entry.Unread()) && w.m.processes.holdEarlier(ctx, w) {
+		w.entry.Wait()
+	}
+	err = w.commit(ctx, a)
+	if errors.Is(err, session.ErrEarlierOpen) && w.m.processes.lapse(ctx, w.entry) {
+		err = w.commit(ctx, a)
+	}
+	if errors.Is(err, session.ErrEarlierOpen) {
+		err = w.park(ctx, a)
+	}
+	if err == nil && a != nil && w.entry.LetsGo() {
+		w.m.processes.release(w.call.Scope)
+	}
+	if w.entry.Gone() && !before {
+		w.m.forgotten.tell(w.m, w.call.Scope)
+	}
+	return err
+}
+
+// commit writes the turn, with the states of layers and the session values for next views, until no other turn is faster.
+func (w *turnWriter) commit(ctx context.Context, a *Answer) error {
+	for {
+		var p session.Puts
+		switch {
+		case a == nil:
+		case w.states != nil:
+			p = w.states.puts(ctx)
+		case w.values != nil:
+			p.Values = w.valuePuts()
+		}
+		done, err := w.entry.Commit(ctx, a, p)
+		if w.reread(err) {
+			continue
+		}
+		if err == nil && a != nil && w.states != nil && done.Version != 0 {
+			w.states.wrote(ctx, done)
+		}
+		return err
+	}
+}
+
+// valuePuts returns the session values to write with a resumed turn, unless a later turn was written first: the values
+// of the latest turn win, in any order of replay.
+func (w *turnWriter) valuePuts() (values []cache.Put) {
+	if w.entry.LastTurn() > w.ID {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.values)) {
+		values = append(values, cache.Put{Name: name, Data: w.values[name]})
+	}
+	return values
+}
+
+// reread reports whether a try failed since the session has changed, and takes over what it holds now.
+func (w *turnWriter) reread(err error) bool {
+	var changed *session.Reread
+	if !errors.As(err, &changed) {
+		return false
+	}
+	if w.states != nil {
+		w.states.load(changed.Extra)
+	}
+	return true
+}
+
+// park stores the record of a turn that was answered before an earlier one of another process has ended.
+func (w *turnWriter) park(ctx context.Context, a *Answer) error {
+	rec, _ := newSpooled(w, a)
+	rec.History = w.entry.RecordMode()
+	for _, it := range w.entry.Said() {
+		rec.Said = append(rec.Said, it.Raw)
+	}
+	b, err := json.Marshal(rec)
+	if err != nil {
+		return fmt.Errorf("encode turn: %w", err)
+	}
+	w.m.processes.park(w.call.Scope) // also where there is no room: those that wait have to be written first
+	parked, err := w.entry.Park(ctx, a, b)
+	for w.reread(err) {
+		parked, err = w.entry.Park(ctx, a, b)
+	}
+	if errors.Is(err, session.ErrNoRoom) && w.m.spool.disk == nil {
+		parked, err = false, nil // there is nowhere else for it to wait
+		w.entry.GoAhead()
+	}
+	if err != nil {
+		return err
+	}
+	if !parked {
+		return w.commit(ctx, a)
+	}
+	w.parked = true
+	return nil
+}
