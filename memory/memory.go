@@ -24,7 +24,7 @@ import (
 	"time"
 
 	"remora/cache"
-	"remora/memory/memo"
+	"remora/memory/lru"
 	"remora/memory/pipeline"
 	"remora/memory/session"
 	"remora/memory/view"
@@ -139,8 +139,8 @@ type Memory struct {
 	delayedWrites delayedWrites
 	processes     *processes
 
-	past  *past                         // what recall searches
-	swept memo.Map[sweepKey, time.Time] // when what expired was last looked for
+	past  *past                          // what recall searches
+	swept lru.Cache[sweepKey, time.Time] // when what expired was last looked for
 
 	settling *settling // of layers that are slow to learn
 }

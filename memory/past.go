@@ -22,7 +22,7 @@ import (
 
 	"remora/memory/index"
 	"remora/memory/layer"
-	"remora/memory/memo"
+	"remora/memory/lru"
 	"remora/memory/session"
 	"remora/wire"
 )
@@ -33,7 +33,7 @@ import (
 type past struct {
 	m       *Memory
 	limit   int // bytes of all indexes
-	indexes memo.Map[pastKey, *pastIndex]
+	indexes lru.Cache[pastKey, *pastIndex]
 
 	embedders chan struct{} // one for each turn whose statements are being embedded
 }

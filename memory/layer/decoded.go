@@ -5,7 +5,7 @@ import (
 	"hash/maphash"
 	"slices"
 
-	"remora/memory/memo"
+	"remora/memory/lru"
 )
 
 // Bounds of what a Decoded keeps.
@@ -26,7 +26,7 @@ func decodedCost(state []byte) int { return 2*len(state) + 512 }
 type Decoded[T any] struct {
 	decode func(state []byte) (T, error)
 	seed   maphash.Seed
-	known  memo.Map[uint64, decoded[T]]
+	known  lru.Cache[uint64, decoded[T]]
 }
 
 type decoded[T any] struct {

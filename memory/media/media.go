@@ -10,7 +10,7 @@ import (
 
 	"github.com/klauspost/compress/s2"
 
-	"remora/memory/pack"
+	"remora/memory/recordcodec"
 	"remora/wire"
 )
 
@@ -55,7 +55,7 @@ func Cut(raw []byte) (kept []byte, pieces []Piece) {
 
 // Digests returns the digests of the pieces that Cut took out of an item, in order.
 func Digests(kept []byte) ([]wire.Hash, error) {
-	list, err := places(&pack.Reader{Rest: kept})
+	list, err := places(&recordcodec.Reader{Rest: kept})
 	digests := make([]wire.Hash, len(list))
 	for i, p := range list {
 		digests[i] = p.digest
@@ -65,7 +65,7 @@ func Digests(kept []byte) ([]wire.Hash, error) {
 
 // Join is the inverse of Cut: values are encoded pieces, in the order of Digests.
 func Join(kept []byte, values [][]byte) ([]byte, error) {
-	r := pack.Reader{Rest: kept}
+	r := recordcodec.Reader{Rest: kept}
 	list, err := places(&r)
 	if err != nil {
 		return nil, err
@@ -75,8 +75,8 @@ func Join(kept []byte, values [][]byte) ([]byte, error) {
 	}
 	var raw []byte
 	for i, v := range values {
-		data, err := pack.Decompress(v)
-		if err != nil || len(raw)+len(data) > pack.MaxValue {
+		data, err := recordcodec.Decompress(v)
+		if err != nil || len(raw)+len(data) > recordcodec.MaxValue {
 			return nil, fmt.Errorf("%w: piece %d", ErrCorrupt, i)
 		}
 		raw = append(append(raw, r.Take(list[i].gap)...), data...)
@@ -94,9 +94,9 @@ type place struct {
 }
 
 // places reads the places of the pieces and leaves the rest of the item.
-func places(r *pack.Reader) ([]place, error) {
+func places(r *recordcodec.Reader) ([]place, error) {
 	var list []place
-	for n := r.Count(pack.MaxValue / Large); n > 0 && !r.Bad; n-- {
+	for n := r.Count(recordcodec.MaxValue / Large); n > 0 && !r.Bad; n-- {
 		list = append(list, place{r.Uvarint(), r.Hash()})
 	}
 	if r.Bad {

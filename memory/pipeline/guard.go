@@ -5,7 +5,7 @@ import (
 	"math"
 
 	"remora/memory/layer"
-	"remora/memory/memo"
+	"remora/memory/lru"
 	"remora/memory/view"
 )
 
@@ -39,6 +39,6 @@ func (p *Pipeline) onlyGuards() *Pipeline {
 	if len(g.layers) == 0 {
 		return nil
 	}
-	g.executions = new(memo.Map[executionKey, *held])
+	g.executions = new(lru.Cache[executionKey, *held])
 	return g
 }

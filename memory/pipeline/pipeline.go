@@ -24,7 +24,7 @@ import (
 	"time"
 
 	"remora/memory/layer"
-	"remora/memory/memo"
+	"remora/memory/lru"
 	"remora/memory/view"
 	"remora/wire"
 )
@@ -130,9 +130,9 @@ type Pipeline struct {
 	free       float64 // tokens of a view
 	layers     []*unit
 	tools      []*tool
-	byName     map[string]*tool               // by both forms of its name
-	executions *memo.Map[executionKey, *held] // shared with the pipelines before and after this one
-	recalls    memo.Map[recallKey, recalled]
+	byName     map[string]*tool                // by both forms of its name
+	executions *lru.Cache[executionKey, *held] // shared with the pipelines before and after this one
+	recalls    lru.Cache[recallKey, recalled]
 	keptBytes  int  // of executions, and of recalls
 	idle       *Run // what Begin returns where there is nothing to do
 	guard      *Pipeline
@@ -174,7 +174,7 @@ func New(layers []Layer, o Options) (*Pipeline, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	p.executions = new(memo.Map[executionKey, *held])
+	p.executions = new(lru.Cache[executionKey, *held])
 	if o.Previous != nil {
 		p.executions = o.Previous.executions
 		p.o.Previous = nil // its layers and caches can go

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"slices"
 
-	"remora/memory/pack"
+	"remora/memory/recordcodec"
 	"remora/memory/turnrecord"
 	"remora/wire"
 	"remora/wire/dialects"
@@ -148,7 +148,7 @@ func (a Amendments) encode() []byte {
 
 func (a *Amendment) appendTo(b []byte) []byte {
 	b = append(append(b, a.At[:]...), a.Next[:]...)
-	b = append(b, pack.Bit(a.Replaces), a.Dialect.Code())
+	b = append(b, recordcodec.Bit(a.Replaces), a.Dialect.Code())
 	b = binary.AppendUvarint(b, uint64(len(a.Items)))
 	for _, raw := range a.Items {
 		b = append(binary.AppendUvarint(b, uint64(len(raw))), raw...)
@@ -157,13 +157,13 @@ func (a *Amendment) appendTo(b []byte) []byte {
 	for _, h := range a.Seen {
 		b = append(b, h[:]...)
 	}
-	b = pack.AppendString(pack.AppendString(b, a.Made.Provider), a.Made.Model)
-	return append(b, pack.Bit(a.Made.Kept))
+	b = recordcodec.AppendString(recordcodec.AppendString(b, a.Made.Provider), a.Made.Model)
+	return append(b, recordcodec.Bit(a.Made.Kept))
 }
 
 // decodeAmendments reads a stored value. The items share its bytes.
 func decodeAmendments(b []byte) (Amendments, error) {
-	d := pack.Reader{Rest: b}
+	d := recordcodec.Reader{Rest: b}
 	if d.Byte() != recordVersion {
 		return nil, fmt.Errorf("read amendments: %w", ErrCorrupt)
 	}

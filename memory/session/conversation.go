@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"remora/cache"
-	"remora/memory/memo"
+	"remora/memory/lru"
 	"remora/memory/view"
 	"remora/wire"
 	"remora/wire/dialects"
@@ -354,14 +354,14 @@ func (r *leadRecord) parse() ([]wire.Item, error) {
 }
 
 // leadHash names leading items with the instructions.
-func leadHash(items []wire.Item, instructions []byte, known *memo.Hashes) (wire.Hash, bool) {
+func leadHash(items []wire.Item, instructions []byte, known *hashCache) (wire.Hash, bool) {
 	if len(items) == 0 && len(instructions) == 0 {
 		return wire.Hash{}, false
 	}
 	var room [16 * len(wire.Hash{})]byte // as a rule it is one item
 	b := room[:0]
 	for i := range items {
-		c := known.Of(items[i])
+		c := known.content(items[i])
 		b = append(b, c[:]...)
 	}
 	sum := sha256.Sum256(append(b, instructions...))

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"remora/cache"
-	"remora/memory/memo"
+	"remora/memory/lru"
 	"remora/wire"
 	"remora/wire/dialects"
 )
@@ -80,9 +80,9 @@ func FuzzMerge(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			said := newIncoming(one, new(state), memo.NewHashes())
+			said := newIncoming(one, new(state), newHashCache())
 			st := &state{head: *headAfter(said)}
-			in := newIncoming(two, st, memo.NewHashes())
+			in := newIncoming(two, st, newHashCache())
 			c := Call{Request: two, History: History(mode % 3)}
 			p, err := New(storedItems{named: itemsOf(said)}, 0).place(t.Context(), c.Scope, st, in, &c, c.History)
 			if err != nil {

@@ -11,7 +11,7 @@ import (
 
 	"remora/cache"
 	"remora/memory/media"
-	"remora/memory/pack"
+	"remora/memory/recordcodec"
 	"remora/wire"
 	"remora/wire/dialects"
 )
@@ -91,7 +91,7 @@ func (it *storedItem) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(binary.AppendUvarint(b, it.Line), it.Parent)
 	b = appendPosition(b, it.Pos)
 	b = append(b, it.Content[:]...)
-	b = pack.AppendString(pack.AppendString(pack.AppendString(b, it.Turn), it.Made.Provider), it.Made.Model)
+	b = recordcodec.AppendString(recordcodec.AppendString(recordcodec.AppendString(b, it.Turn), it.Made.Provider), it.Made.Model)
 	if !compress {
 		return append(b, it.Raw...)
 	}
@@ -100,7 +100,7 @@ func (it *storedItem) appendTo(b []byte) []byte {
 }
 
 func decodeItem(b []byte) (storedItem, error) {
-	d := pack.Reader{Rest: b}
+	d := recordcodec.Reader{Rest: b}
 	if d.Byte() != recordVersion {
 		return storedItem{}, fmt.Errorf("read item: %w", ErrCorrupt)
 	}
@@ -111,7 +111,7 @@ func decodeItem(b []byte) (storedItem, error) {
 	it.Made.Kept, it.Flags = it.Flags&flagKept != 0, it.Flags&^flagKept
 	it.Raw = d.Rest
 	if it.Flags&flagCompressed != 0 {
-		raw, err := pack.Decompress(d.Rest)
+		raw, err := recordcodec.Decompress(d.Rest)
 		if err != nil {
 			return storedItem{}, fmt.Errorf("read item: %w: %w", ErrCorrupt, err)
 		}

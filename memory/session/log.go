@@ -21,7 +21,7 @@ import (
 	"time"
 
 	"remora/cache"
-	"remora/memory/memo"
+	"remora/memory/lru"
 	"remora/wire"
 )
 
@@ -29,11 +29,11 @@ import (
 type Log struct {
 	store  cache.Store
 	ttl    time.Duration
-	hashes *memo.Hashes
+	hashes *hashCache
 	offers offers
 	recent recent
-	large  chan struct{}                 // one for each large turn that is being written
-	index  memo.Map[indexKey, time.Time] // when the entries of sessions were written
+	large  chan struct{}                  // one for each large turn that is being written
+	index  lru.Cache[indexKey, time.Time] // when the entries of sessions were written
 	// Owner names this process among those that use the store; 0 if it is the only one. Set it before the log is used.
 	Owner uint64
 	// Peers, if set, returns the queries for turns open in other processes. They are read before the session: a turn
@@ -47,7 +47,7 @@ type Log struct {
 
 // New makes a log over a store. ttl is how long a session is kept after its last turn; 0 is for ever.
 func New(store cache.Store, ttl time.Duration) *Log {
-	return &Log{store: store, ttl: ttl, hashes: memo.NewHashes(), offers: offers{seed: maphash.MakeSeed()}, recent: recent{seed: maphash.MakeSeed()}, large: make(chan struct{}, largeAtOnce)}
+	return &Log{store: store, ttl: ttl, hashes: newHashCache(), offers: offers{seed: maphash.MakeSeed()}, recent: recent{seed: maphash.MakeSeed()}, large: make(chan struct{}, largeAtOnce)}
 }
 
 // Turns of large requests are written a few at a time, since writing takes as much memory again.
@@ -348,7 +348,7 @@ func (log *Log) places(ctx context.Context, s Scope, names []string) ([]*place, 
 // hidden from the client, or that layers keep states of, are always read.
 type recent struct {
 	seed   maphash.Seed
-	shards [16]memo.Map[recentKey, written]
+	shards [16]lru.Cache[recentKey, written]
 }
 
 type recentKey struct{ tenant, session string }
@@ -375,7 +375,7 @@ const (
 	maxRecentValues = 2048
 )
 
-func (r *recent) shard(s Scope) *memo.Map[recentKey, written] {
+func (r *recent) shard(s Scope) *lru.Cache[recentKey, written] {
 	return &r.shards[maphash.String(r.seed, s.Session)%uint64(len(r.shards))]
 }
 

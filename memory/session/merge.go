@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"slices"
 
-	"remora/memory/memo"
+	"remora/memory/lru"
 	"remora/memory/view"
 	"remora/wire"
 )
@@ -21,7 +21,7 @@ type incoming struct {
 	// stateful: upstream itself holds what came before (previous_response_id, conversation, prompt).
 	stateful bool
 	refs     map[string]reference
-	hashes   *memo.Hashes
+	hashes   *hashCache
 	leadText string        // lead in hex, "" if there is none
 	markRoom [roomFor]mark // most requests are short
 	endRoom  [roomFor]position
@@ -47,12 +47,12 @@ type mark struct {
 }
 
 // newIncoming hashes the items of a request to a session. known caches the hashes of earlier items.
-func newIncoming(req *wire.Request, st *state, known *memo.Hashes) *incoming {
+func newIncoming(req *wire.Request, st *state, known *hashCache) *incoming {
 	return new(incoming).read(req, st, known)
 }
 
 // read is newIncoming without an allocation for in itself.
-func (in *incoming) read(req *wire.Request, st *state, known *memo.Hashes) *incoming {
+func (in *incoming) read(req *wire.Request, st *state, known *hashCache) *incoming {
 	all := st.head.withoutEchoes(req.Items())
 	lead := wire.Leading(all)
 	in.leading, in.items, in.refs, in.hashes = all[:lead], all[lead:], st.refs, known
@@ -76,7 +76,7 @@ func (in *incoming) mark(it wire.Item) mark {
 			return mark{content: ref.Content, onChain: ref.Kind != wire.Reasoning, units: 1}
 		}
 	}
-	return mark{content: in.hashes.Of(it), onChain: it.Kind != wire.Reasoning, units: view.Units(it)}
+	return mark{content: in.hashes.content(it), onChain: it.Kind != wire.Reasoning, units: view.Units(it)}
 }
 
 // follow hashes an item and the position behind it: mark and position.after, with a cache for both.
@@ -86,7 +86,7 @@ func (in *incoming) follow(it *wire.Item, at position) (mark, position) {
 		return m, at.after(m)
 	}
 	m := mark{onChain: true, units: view.Units(*it)}
-	m.content, at.Chain = in.hashes.Behind(at.Chain, it)
+	m.content, at.Chain = in.hashes.chain(at.Chain, it)
 	at.Units += m.units
 	return m, at
 }

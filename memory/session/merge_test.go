@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"remora/memory/memo"
+	"remora/memory/lru"
 	"remora/wire"
 	"remora/wire/dialects"
 )
@@ -34,10 +34,10 @@ func TestRememberedHashesAreExact(t *testing.T) {
 		"known1": {Kind: wire.Reasoning, Content: wire.Hash{2}},
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		known := memo.NewHashes()
+		known := newHashCache()
 		for range 6 {
 			if rapid.Bool().Draw(t, "alone") {
-				known.Of(item.Draw(t, "answer"))
+				known.content(item.Draw(t, "answer"))
 			}
 			in := &incoming{refs: refs, hashes: known}
 			var at, want position

@@ -239,7 +239,7 @@ func (d *draft) storeHidden(at position, behind int, own bool) position {
 			d.hidden = make(map[int][]uint64)
 		}
 		for _, it := range h.parsed {
-			at = d.store(at, it, mark{content: d.e.in.hashes.Of(it)}, flagHidden, d.hiddenMade())
+			at = d.store(at, it, mark{content: d.e.in.hashes.content(it)}, flagHidden, d.hiddenMade())
 			d.hidden[i] = append(d.hidden[i], at.Seq)
 		}
 		if !h.Led {

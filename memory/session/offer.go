@@ -6,7 +6,7 @@ import (
 	"hash/maphash"
 	"slices"
 
-	"remora/memory/memo"
+	"remora/memory/lru"
 	"remora/wire"
 )
 
@@ -30,7 +30,7 @@ const (
 // what they come to is remembered by their bytes.
 type offers struct {
 	seed  maphash.Seed
-	tools memo.Map[uint64, offer]
+	tools lru.Cache[uint64, offer]
 }
 
 // maxOffers is how many lists of tools are remembered.

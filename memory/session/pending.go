@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"remora/cache"
-	"remora/memory/pack"
+	"remora/memory/recordcodec"
 	"remora/wire"
 )
 
@@ -42,13 +42,13 @@ func appendPending(b []byte, h *head) []byte {
 	b = append(binary.BigEndian.AppendUint64(b, h.Writer), h.Streak)
 	b = binary.AppendUvarint(b, uint64(len(h.Pending)))
 	for _, p := range h.Pending {
-		b = binary.BigEndian.AppendUint64(pack.AppendString(b, p.Turn), p.Owner)
-		b = append(b, pack.Bit(p.Behind), pack.Bit(p.Ready))
+		b = binary.BigEndian.AppendUint64(recordcodec.AppendString(b, p.Turn), p.Owner)
+		b = append(b, recordcodec.Bit(p.Behind), recordcodec.Bit(p.Ready))
 	}
 	return b
 }
 
-func readPending(d *pack.Reader, h *head) {
+func readPending(d *recordcodec.Reader, h *head) {
 	h.Writer, h.Streak = d.Uint64(), d.Byte()
 	for n := d.Count(maxPending); n > 0; n-- {
 		h.Pending = append(h.Pending, Pending{Turn: d.Text(), Owner: d.Uint64(), Behind: d.Byte() == 1, Ready: d.Byte() == 1})

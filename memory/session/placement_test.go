@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"remora/memory/memo"
+	"remora/memory/lru"
 	"remora/wire"
 	"remora/wire/dialects"
 )
@@ -49,7 +49,7 @@ func TestHelperPrompts(t *testing.T) {
 				if strings.Contains(tools, "name") {
 					want = "" // helpers have no tools
 				}
-				if got := helperPrompt(req, newIncoming(req, new(state), memo.NewHashes())); got != want {
+				if got := helperPrompt(req, newIncoming(req, new(state), newHashCache())); got != want {
 					t.Errorf("%s %q, %.60q: %q, want %q", d, c.system[:min(len(c.system), 60)], c.user, got, want)
 				}
 			}

@@ -9,7 +9,7 @@ import (
 	"math"
 	"slices"
 
-	"remora/memory/pack"
+	"remora/memory/recordcodec"
 	"remora/wire"
 	"remora/wire/dialects"
 )
@@ -168,13 +168,13 @@ func (h *head) appendTo(b []byte) []byte {
 	b = append(b, h.Lead[:]...)
 	b = binary.AppendUvarint(b, h.NextSeq)
 	b = binary.AppendUvarint(b, h.Turns)
-	b = pack.AppendString(b, h.LastTurn)
-	b = append(b, pack.Bit(h.Answered), pack.Bit(h.Forked), pack.Bit(h.Brings))
+	b = recordcodec.AppendString(b, h.LastTurn)
+	b = append(b, recordcodec.Bit(h.Answered), recordcodec.Bit(h.Forked), recordcodec.Bit(h.Brings))
 	b = binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(b, h.Line), h.Lines), h.Waits)
 	b = binary.AppendUvarint(b, uint64(len(h.Habits)))
 	for _, habit := range h.Habits {
 		b = binary.BigEndian.AppendUint64(append(b, habit.Dialect.Code()), habit.Client)
-		b = append(b, pack.Bit(habit.Resends))
+		b = append(b, recordcodec.Bit(habit.Resends))
 	}
 	b = binary.BigEndian.AppendUint64(binary.AppendUvarint(b, h.Offer.Tools), h.Offer.Model)
 	b = append(binary.BigEndian.AppendUint64(b, h.Offer.Client), h.Offer.Format)
@@ -186,13 +186,13 @@ func (h *head) appendTo(b []byte) []byte {
 	}
 	b = binary.AppendUvarint(b, uint64(len(h.Open)))
 	for _, id := range h.Open {
-		b = pack.AppendString(b, id)
+		b = recordcodec.AppendString(b, id)
 	}
 	b = binary.AppendUvarint(b, uint64(len(h.Tails)))
 	for _, t := range h.Tails {
 		b = appendPosition(b, t.Pos)
 		b = append(b, t.Lead[:]...)
-		b = binary.AppendUvarint(append(b, pack.Bit(t.Side)), t.Line)
+		b = binary.AppendUvarint(append(b, recordcodec.Bit(t.Side)), t.Line)
 		b = binary.AppendUvarint(b, t.Turns)
 		b = binary.AppendUvarint(b, uint64(len(t.Open)))
 		for _, call := range t.Open {
@@ -208,11 +208,11 @@ func (h *head) appendTo(b []byte) []byte {
 	for _, at := range h.Begun {
 		b = appendPosition(b, at)
 	}
-	return appendPending(pack.AppendString(b, h.LastEmpty), h)
+	return appendPending(recordcodec.AppendString(b, h.LastEmpty), h)
 }
 
 func decodeHead(b []byte) (head, error) {
-	d := pack.Reader{Rest: b}
+	d := recordcodec.Reader{Rest: b}
 	if d.Byte() != recordVersion {
 		return head{}, fmt.Errorf("read head: %w", ErrCorrupt)
 	}
@@ -350,13 +350,13 @@ type reference struct {
 func (r reference) encode() []byte {
 	b := append(make([]byte, 0, 64), recordVersion, byte(r.Kind), byte(r.Role))
 	b = append(b, r.Content[:]...)
-	b = pack.AppendString(b, r.Pair.ID)
-	b = pack.AppendString(b, r.Pair.Family)
-	return pack.AppendString(b, r.Pair.Name)
+	b = recordcodec.AppendString(b, r.Pair.ID)
+	b = recordcodec.AppendString(b, r.Pair.Family)
+	return recordcodec.AppendString(b, r.Pair.Name)
 }
 
 func decodeReference(b []byte) (reference, error) {
-	d := pack.Reader{Rest: b}
+	d := recordcodec.Reader{Rest: b}
 	if d.Byte() != recordVersion {
 		return reference{}, fmt.Errorf("read reference: %w", ErrCorrupt)
 	}
@@ -381,11 +381,11 @@ func (p place) encode() []byte { return p.appendTo(make([]byte, 0, placeBytes)) 
 const placeBytes = 40
 
 func (p place) appendTo(b []byte) []byte {
-	return appendPosition(binary.AppendUvarint(append(b, recordVersion, pack.Bit(p.Side)), p.Line), p.Pos)
+	return appendPosition(binary.AppendUvarint(append(b, recordVersion, recordcodec.Bit(p.Side)), p.Line), p.Pos)
 }
 
 func decodePlace(b []byte) (place, error) {
-	d := pack.Reader{Rest: b}
+	d := recordcodec.Reader{Rest: b}
 	if d.Byte() != recordVersion {
 		return place{}, fmt.Errorf("read place: %w", ErrCorrupt)
 	}
@@ -402,6 +402,6 @@ func appendPosition(b []byte, p position) []byte {
 	return binary.AppendUvarint(b, p.Units)
 }
 
-func readPosition(d *pack.Reader) position {
+func readPosition(d *recordcodec.Reader) position {
 	return position{Seq: d.Uvarint(), Chain: d.Hash(), Units: d.Uvarint()}
 }

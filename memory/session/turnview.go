@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"slices"
 
-	"remora/memory/pack"
+	"remora/memory/recordcodec"
 	"remora/memory/turnrecord"
 	"remora/memory/view"
 	"remora/wire"
@@ -129,12 +129,12 @@ type picker struct {
 	found  []wire.Item    // newest first
 	left   int            // items still to be found
 
-	runs []turnrecord.Run // still to be found, as far as n and off do not say less of the last one
-	n    int              // items on the chain, or those that are named by content, that are left of the last run
-	off  pack.Reader      // of the last run: what is not on the chain
-	gap  uint64           // how many on the chain stand behind the next of those
-	at   *passedItem      // that was found last of the run's items on the chain, nil for none
-	last *passedItem      // that was read last
+	runs []turnrecord.Run   // still to be found, as far as n and off do not say less of the last one
+	n    int                // items on the chain, or those that are named by content, that are left of the last run
+	off  recordcodec.Reader // of the last run: what is not on the chain
+	gap  uint64             // how many on the chain stand behind the next of those
+	at   *passedItem        // that was found last of the run's items on the chain, nil for none
+	last *passedItem        // that was read last
 
 	// What was read of the line: a client's own summary stands before the history in its request and behind it in the
 	// transcript, and results stand elsewhere in the view where upstream demands it.
@@ -159,7 +159,7 @@ func newPicker(turn *turnrecord.Record) (*picker, error) {
 	for _, r := range p.runs {
 		n := len(r.Is) / 8
 		if r.N > 0 {
-			off := pack.Reader{Rest: r.Off}
+			off := recordcodec.Reader{Rest: r.Off}
 			for n = r.N; len(off.Rest) > 0 && !off.Bad; n++ {
 				off.Uvarint()
 				off.Take(4)
@@ -180,7 +180,7 @@ func newPicker(turn *turnrecord.Record) (*picker, error) {
 func (p *picker) beginRun() {
 	for len(p.runs) > 0 {
 		r := p.runs[len(p.runs)-1]
-		p.at, p.n, p.off = nil, len(r.Is)/8, pack.Reader{}
+		p.at, p.n, p.off = nil, len(r.Is)/8, recordcodec.Reader{}
 		if r.N > 0 {
 			p.n, p.off.Rest = r.N, r.Off
 			p.readGap()

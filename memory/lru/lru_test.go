@@ -1,48 +1,19 @@
-package memo_test
+package lru_test
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
 
-	"remora/memory/memo"
-	"remora/wire"
-	"remora/wire/dialects"
+	"remora/memory/lru"
 )
 
-// What is remembered of an item must be what hashing it again gives, wherever it stands and stood before.
-func TestHashesAreExact(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		known := memo.NewHashes()
-		for range rapid.IntRange(1, 30).Draw(t, "steps") {
-			dialect := rapid.SampledFrom([]wire.Dialect{dialects.Chat, dialects.Responses}).Draw(t, "dialect")
-			it, err := wire.ParseItem(dialect, fmt.Appendf(nil, `{"role":"user","content":"%d"}`, rapid.IntRange(0, 3).Draw(t, "text")))
-			if err != nil {
-				t.Fatal(err)
-			}
-			parent := wire.Hash{byte(rapid.IntRange(0, 2).Draw(t, "parent"))}
-			want := it.ContentHash()
-			if rapid.Bool().Draw(t, "alone") {
-				if got := known.Of(it); got != want {
-					t.Fatalf("%s: content hash %x, want %x", it.Raw, got, want)
-				}
-				continue
-			}
-			content, chain := known.Behind(parent, &it)
-			if content != want || chain != wire.Chain(parent, want) {
-				t.Fatalf("%s behind %x: %x and %x, want %x and %x", it.Raw, parent, content, chain, want, wire.Chain(parent, want))
-			}
-		}
-	})
-}
-
-// A Map holds what a list of its entries in the order of their use holds, within both bounds.
-func TestMap(t *testing.T) {
+// A Cache holds what a list of its entries in the order of their use holds, within both bounds.
+func TestCache(t *testing.T) {
 	type entry struct{ key, value, bytes int }
 	rapid.Check(t, func(t *rapid.T) {
-		var m memo.Map[int, int]
+		var m lru.Cache[int, int]
 		var model []entry // the one used last first
 		use := func(key int) bool {
 			i := slices.IndexFunc(model, func(e entry) bool { return e.key == key })

@@ -1,32 +1,32 @@
-package memo
+package session
 
 import (
 	"hash/maphash"
 
+	"remora/memory/lru"
 	"remora/wire"
 )
 
-// Hashes remembers content hashes of items by the items' bytes: a client that resends its history sends the same items
+// hashCache holds content hashes of items, by the items' bytes: a client that resends its history sends the same items
 // turn after turn, and hashing what they mean is the most expensive part of a long request. Keys are 64-bit hashes under
 // a seed of this process, so that a caller cannot make two items collide. It is safe for concurrent use.
-type Hashes struct {
+type hashCache struct {
 	seed   maphash.Seed
-	shards [16]Map[uint64, hashed]
+	shards [16]lru.Cache[uint64, cachedHash]
 }
 
 // maxHashes is how many items a shard holds: about 17 MB in all, when full.
 const maxHashes = 8192
 
-// NewHashes returns an empty Hashes.
-func NewHashes() *Hashes { return &Hashes{seed: maphash.MakeSeed()} }
+func newHashCache() *hashCache { return &hashCache{seed: maphash.MakeSeed()} }
 
-// hashed caches the content hash of an item, and the chain hashes before and behind it where it was seen first. A
+// cachedHash is the content hash of an item, with the chain hashes before and behind it where it was seen first. A
 // resent item usually stands in the same place, so that its chain hash need not be computed again either.
-type hashed struct{ content, parent, chain wire.Hash }
+type cachedHash struct{ content, parent, chain wire.Hash }
 
-// Of returns the content hash of an item.
-func (h *Hashes) Of(it wire.Item) wire.Hash {
-	key, shard := h.place(&it)
+// content returns the content hash of an item.
+func (h *hashCache) content(it wire.Item) wire.Hash {
+	key, shard := h.keyOf(&it)
 	known, ok := shard.Find(key)
 	if !ok {
 		known.content = it.ContentHash()
@@ -35,10 +35,10 @@ func (h *Hashes) Of(it wire.Item) wire.Hash {
 	return known.content
 }
 
-// Behind returns the content hash of an item, and the chain hash of the history that ends with it, where parent is the
+// chain returns the content hash of an item, and the chain hash of the history that ends with it, where parent is the
 // chain hash before it.
-func (h *Hashes) Behind(parent wire.Hash, it *wire.Item) (content, chain wire.Hash) {
-	key, shard := h.place(it)
+func (h *hashCache) chain(parent wire.Hash, it *wire.Item) (content, chain wire.Hash) {
+	key, shard := h.keyOf(it)
 	known, ok := shard.Find(key)
 	placed := known.chain != wire.Hash{}
 	if placed && known.parent == parent {
@@ -49,13 +49,13 @@ func (h *Hashes) Behind(parent wire.Hash, it *wire.Item) (content, chain wire.Ha
 	}
 	chain = wire.Chain(parent, known.content)
 	if !placed {
-		shard.Put(key, hashed{known.content, parent, chain}, maxHashes)
+		shard.Put(key, cachedHash{known.content, parent, chain}, maxHashes)
 	}
 	return known.content, chain
 }
 
-// place returns the key of an item, and the shard that holds it.
-func (h *Hashes) place(it *wire.Item) (key uint64, shard *Map[uint64, hashed]) {
+// keyOf returns the key of an item, and the shard that holds it.
+func (h *hashCache) keyOf(it *wire.Item) (key uint64, shard *lru.Cache[uint64, cachedHash]) {
 	key = maphash.Bytes(h.seed, it.Raw) ^ uint64(it.Dialect.Code())
 	return key, &h.shards[key%uint64(len(h.shards))]
 }

@@ -1,4 +1,4 @@
-package pack_test
+package recordcodec_test
 
 import (
 	"encoding/binary"
@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"remora/memory/pack"
+	"remora/memory/recordcodec"
 	"remora/wire"
 )
 
@@ -24,26 +24,26 @@ const most = 9 // of Count
 
 func (p parts) encode() []byte {
 	b := binary.BigEndian.AppendUint64([]byte{p.Yes}, p.Fixed)
-	b = pack.AppendString(binary.AppendUvarint(b, p.Count), p.Text)
+	b = recordcodec.AppendString(binary.AppendUvarint(b, p.Count), p.Text)
 	return append(append(b, p.Hash[:]...), p.Raw...)
 }
 
-func read(r *pack.Reader) parts {
+func read(r *recordcodec.Reader) parts {
 	p := parts{Yes: r.Byte(), Fixed: r.Uint64(), Count: r.Count(most), Text: r.Text(), Hash: r.Hash()}
 	p.Raw = r.Take(2)
 	return p
 }
 
-var sample = parts{Yes: pack.Bit(true), Fixed: 1 << 40, Count: most, Text: "a\x00b", Hash: wire.Hash{1, 15: 2}, Raw: []byte("xy")}
+var sample = parts{Yes: recordcodec.Bit(true), Fixed: 1 << 40, Count: most, Text: "a\x00b", Hash: wire.Hash{1, 15: 2}, Raw: []byte("xy")}
 
 func TestReadsBack(t *testing.T) {
 	b := sample.encode()
-	r := pack.Reader{Rest: b}
+	r := recordcodec.Reader{Rest: b}
 	if diff := cmp.Diff(sample, read(&r)); diff != "" || r.Bad || len(r.Rest) > 0 {
 		t.Errorf("bad %t, %d bytes left: %s", r.Bad, len(r.Rest), diff)
 	}
 	for n := range b {
-		r := pack.Reader{Rest: b[:n]}
+		r := recordcodec.Reader{Rest: b[:n]}
 		if read(&r); !r.Bad {
 			t.Errorf("the first %d of %d bytes read as whole", n, len(b))
 		}
@@ -54,7 +54,7 @@ func TestReadsBack(t *testing.T) {
 func TestCountIsBounded(t *testing.T) {
 	p := sample
 	p.Count++
-	r := pack.Reader{Rest: p.encode()}
+	r := recordcodec.Reader{Rest: p.encode()}
 	if got := read(&r); !r.Bad || got.Count != 0 || got.Raw != nil {
 		t.Errorf("bad %t: %+v", r.Bad, got)
 	}
@@ -65,12 +65,12 @@ func FuzzReader(f *testing.F) {
 	f.Add(sample.encode())
 	f.Add([]byte{1, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r := pack.Reader{Rest: b}
+		r := recordcodec.Reader{Rest: b}
 		p := read(&r)
 		if r.Bad {
 			return
 		}
-		again := pack.Reader{Rest: p.encode()}
+		again := recordcodec.Reader{Rest: p.encode()}
 		if diff := cmp.Diff(p, read(&again)); diff != "" || again.Bad {
 			t.Errorf("bad %t: %s", again.Bad, diff)
 		}

@@ -1,5 +1,5 @@
-// Package pack encodes and decodes the parts of binary records: a Reader reads parts in the order in which they were appended.
-package pack
+// Package recordcodec encodes and decodes the parts of binary records: a Reader reads parts in the order in which they were appended.
+package recordcodec
 
 import (
 	"encoding/binary"

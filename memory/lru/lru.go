@@ -1,19 +1,16 @@
-// Package memo remembers what a process has seen or computed before, so that it need not be read or computed again. All
-// of it is bounded and may be forgotten at any time.
-//
-// [Map] is the one bounded cache of the tree: a map that drops the values used longest ago (LRU). [Hashes] remembers
-// content hashes of items in it. Nothing here expires by time, and nothing is shared between processes.
-package memo
+// Package lru has the one bounded cache of the tree, which drops the values used longest ago. Nothing in it expires by time,
+// and nothing is shared between processes.
+package lru
 
 import "sync"
 
-// Map is an LRU cache, bounded by a number of values and, if Resize is called, by bytes. The bounds are arguments of
-// the calls that may pass them, so that the zero Map is ready for use. It is safe for concurrent use, and must not be
+// Cache is an LRU cache, bounded by a number of values and, if Resize is called, by bytes. The bounds are arguments of
+// the calls that may pass them, so that the zero Cache is ready for use. It is safe for concurrent use, and must not be
 // copied after first use.
 //
 // The entries are in one slice and refer to each other by index, so that the garbage collector has nothing to follow if
-// keys and values hold no pointers: [Hashes] has more than 100,000 of them.
-type Map[K comparable, V any] struct {
+// keys and values hold no pointers: the content hashes of items are more than 100,000.
+type Cache[K comparable, V any] struct {
 	mu      sync.Mutex
 	byKey   map[K]int
 	entries []entry[K, V] // a ring: the next of entries[0] was used last, its prev longest ago
@@ -29,7 +26,7 @@ type entry[K comparable, V any] struct {
 }
 
 // Find returns the value of key, false if there is none or it was dropped.
-func (m *Map[K, V]) Find(key K) (V, bool) {
+func (m *Cache[K, V]) Find(key K) (V, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	i, ok := m.byKey[key]
@@ -42,7 +39,7 @@ func (m *Map[K, V]) Find(key K) (V, bool) {
 }
 
 // FindOrPut returns the value of key; without one, it puts fresh and returns that. most is as for Put.
-func (m *Map[K, V]) FindOrPut(key K, fresh V, most int) V {
+func (m *Cache[K, V]) FindOrPut(key K, fresh V, most int) V {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if i, ok := m.byKey[key]; ok {
@@ -53,9 +50,9 @@ func (m *Map[K, V]) FindOrPut(key K, fresh V, most int) V {
 	return fresh
 }
 
-// Put sets the value of key, which counts for no bytes until Resize. The map then holds at most that many values, and
+// Put sets the value of key, which counts for no bytes until Resize. The cache then holds at most that many values, and
 // always this one.
-func (m *Map[K, V]) Put(key K, v V, most int) {
+func (m *Cache[K, V]) Put(key K, v V, most int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.put(key, v, most)
@@ -63,7 +60,7 @@ func (m *Map[K, V]) Put(key K, v V, most int) {
 
 // Resize sets the size in bytes of key's value, unless it was dropped, and drops others until all values together take
 // at most that many. The value of key stays at any size.
-func (m *Map[K, V]) Resize(key K, bytes, most int) {
+func (m *Cache[K, V]) Resize(key K, bytes, most int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	i, ok := m.byKey[key]
@@ -79,7 +76,7 @@ func (m *Map[K, V]) Resize(key K, bytes, most int) {
 }
 
 // Drop removes the value of key, if there is one.
-func (m *Map[K, V]) Drop(key K) {
+func (m *Cache[K, V]) Drop(key K) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if i, ok := m.byKey[key]; ok {
@@ -87,7 +84,7 @@ func (m *Map[K, V]) Drop(key K) {
 	}
 }
 
-func (m *Map[K, V]) put(key K, v V, most int) {
+func (m *Cache[K, V]) put(key K, v V, most int) {
 	if m.byKey == nil {
 		m.byKey = make(map[K]int)
 		m.entries = make([]entry[K, V], 1)
@@ -112,25 +109,25 @@ func (m *Map[K, V]) put(key K, v V, most int) {
 }
 
 // use makes i the entry used last.
-func (m *Map[K, V]) use(i int) {
+func (m *Cache[K, V]) use(i int) {
 	if m.entries[0].next != i {
 		m.unlink(i)
 		m.link(i)
 	}
 }
 
-func (m *Map[K, V]) link(i int) {
+func (m *Cache[K, V]) link(i int) {
 	next := m.entries[0].next
 	m.entries[i].prev, m.entries[i].next = 0, next
 	m.entries[0].next, m.entries[next].prev = i, i
 }
 
-func (m *Map[K, V]) unlink(i int) {
+func (m *Cache[K, V]) unlink(i int) {
 	prev, next := m.entries[i].prev, m.entries[i].next
 	m.entries[prev].next, m.entries[next].prev = next, prev
 }
 
-func (m *Map[K, V]) drop(i int) {
+func (m *Cache[K, V]) drop(i int) {
 	m.unlink(i)
 	delete(m.byKey, m.entries[i].key)
 	m.bytes -= m.entries[i].bytes
