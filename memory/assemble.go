@@ -34,7 +34,7 @@ func (a *assembly) run(read, hooks context.Context) (err error) {
 			return err
 		}
 	}
-	if a.c, err = a.entry.Conversation(read, a.want()); err != nil {
+	if a.c, err = a.entry.History.Conversation(read, a.want()); err != nil {
 		return err
 	}
 	a.whole = a.c
@@ -47,7 +47,7 @@ func (a *assembly) run(read, hooks context.Context) (err error) {
 		t.View = slices.Concat(a.c.Lead, a.c.Items)
 		view.ShortenResults(t.View, t.shape.ToolResult)
 		t.Summary.Items, t.Summary.Sent = len(t.View), len(t.View)
-		a.entry.Viewed(&a.c, nil, t.shape.ToolResult)
+		a.entry.View.Chosen(&a.c, nil, t.shape.ToolResult)
 		a.show()
 		return nil
 	}
@@ -135,7 +135,7 @@ func (a *assembly) windowInput(ctx context.Context) view.WindowInput {
 	in.Previous = a.l.states.keeps().cut.now
 	in.Cold = w.IdleReset > 0 && a.idle() > w.IdleReset
 	in.Keys = func() []wire.Hash {
-		keys, err := a.entry.Keys(ctx, &a.c)
+		keys, err := a.entry.History.ItemKeys(ctx, &a.c)
 		if err != nil {
 			t.m.o.Log.Warn("a window is cut anew", "turn", t.ID, "error", err.Error())
 		}
@@ -177,7 +177,7 @@ func (a *assembly) finish() {
 	t.Summary.count(len(c.Lead), v)
 	t.Summary.Repaired += v.Repaired
 	t.repaired = t.Summary.Repaired
-	a.entry.Viewed(c, v, t.shape.ToolResult)
+	a.entry.View.Chosen(c, v, t.shape.ToolResult)
 	if a.l != nil {
 		seat(a.l.blocks, c, v)
 	}
@@ -214,7 +214,7 @@ func (a *assembly) show() {
 	}
 	t.Tools = l.tools()
 	l.account(a.entry, t.Tools, lead, history)
-	a.entry.Blocks(l.blocks...)
+	a.entry.Notes.Blocks = l.blocks
 
 	for _, r := range l.run.Report() {
 		if r.Failed != "" {

@@ -20,7 +20,7 @@ func (v *evictions) find(ctx context.Context, l *layered, c *session.Conversatio
 	if len(missing) == 0 {
 		return
 	}
-	keys, err := e.Keys(ctx, c)
+	keys, err := e.History.ItemKeys(ctx, c)
 	if err != nil {
 		l.m.o.Log.Warn("layers do not learn what a view leaves out", "turn", l.ID, "error", err.Error())
 		return

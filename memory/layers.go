@@ -41,7 +41,7 @@ func (l *layered) append(ctx context.Context, e *session.Entry) error {
 		return nil
 	}
 	first := l.rounds.visible - len(input)
-	return e.Amend(amendments(input, items, first, l.turn.Dialect)...)
+	return e.Notes.Amend(amendments(input, items, first, l.turn.Dialect)...)
 }
 
 // amendments returns the hidden items that turn one list of new items into another. behind is the number of visible
@@ -110,7 +110,7 @@ func (l *layered) account(e *session.Entry, definitions [][]byte, lead, history 
 	f.Blocks, f.History = l.blocks, history
 	l.usage = l.run.Usage(lead, tools, &f)
 	u := &l.usage
-	e.Cost(turnrecord.Tokens{
+	e.View.Cost(turnrecord.Tokens{
 		System: u.System, Tools: u.Tools, History: u.History, Layers: u.Total - u.System - u.Tools - u.History,
 		Total: u.Total, Estimated: u.Estimated,
 	})
@@ -129,7 +129,7 @@ func (l *layered) note(e *session.Entry) {
 	if l.overflow.ID != "" {
 		notes = append(notes, l.priced(l.overflow))
 	}
-	e.Layers(notes...)
+	e.Notes.Layers = notes
 }
 
 // priced adds to a note what the layer has of the view, or that it had no room there.

@@ -105,7 +105,7 @@ const (
 // open in other processes have ended, as long as ctx allows; after that it notes that the view misses some.
 func (t *turnInfo) find(ctx context.Context, w session.Want) (got loaded, extra session.Extra, err error) {
 	e, extra, err := t.m.log.Enter(ctx, t.ID, t.started, t.call, w)
-	if err != nil || !e.Relies() {
+	if err != nil || !e.Order.UsesHistory() {
 		return loaded{entry: e}, extra, err
 	}
 
@@ -126,7 +126,7 @@ func (t *turnInfo) find(ctx context.Context, w session.Want) (got loaded, extra 
 		e, extra = again, more
 	}
 
-	e.Misses()
+	e.Order.MarkPartial()
 	late, cancel := context.WithTimeout(t.base, t.m.o.ReadWait) // the request's own time has gone into waiting
 	defer cancel()
 	_, err = t.showReady(late, e) //nolint:contextcheck // see late
@@ -148,7 +148,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // showReady shows turns that are ready in the view. It reports false where one of them is in the log meanwhile, so that the
 // session has to be read again.
 func (t *turnInfo) showReady(ctx context.Context, e *session.Entry) (whole bool, err error) {
-	ready := slices.DeleteFunc(e.Earlier(), func(p session.Pending) bool { return !p.Ready })
+	ready := slices.DeleteFunc(e.Order.Earlier(), func(p session.Pending) bool { return !p.Ready })
 	if len(ready) == 0 {
 		return true, nil
 	}
@@ -168,7 +168,7 @@ func (t *turnInfo) showReady(ctx context.Context, e *session.Entry) (whole bool,
 		said.Turn = ready[i].Turn
 		list = append(list, said)
 	}
-	e.Follow(list)
+	e.History.ShowReady(list)
 	t.m.processes.park(t.call.Scope)
 	return true, nil
 }

@@ -96,7 +96,7 @@ func (e *keptPrefix) plan(a *assembly) {
 func (e *keptPrefix) step(a *assembly) {
 	p, next := e.read.Step(e.config, e.request)
 	e.replace(next)
-	a.entry.PrefixReason(string(p.Reason))
+	a.entry.View.PrefixReason(string(p.Reason))
 	anchored := p.Anchored
 	for _, b := range a.l.blocks {
 		if b.Slot == summarySlot {

@@ -609,13 +609,13 @@ func (p *processes) found(ids []uint64, results []cache.Result, poll bool) (ende
 // behind reports whether other processes may have turns of a session that are not stored, or not to be seen yet: what they say
 // was read before the session. It lets the entry know which processes have ended.
 func (p *processes) behind(ctx context.Context, e *session.Entry) bool {
-	ended, unknown := p.owners(e.Earlier())
+	ended, unknown := p.owners(e.Order.Earlier())
 	more, err := p.look(ctx, unknown, false)
 	if err != nil {
 		return true
 	}
-	e.Lapsed(append(ended, more...)...)
-	return e.Held() || slices.ContainsFunc(e.Earlier(), func(o session.Pending) bool { return !o.Ready })
+	e.Order.Ended(append(ended, more...)...)
+	return e.Order.HeldElsewhere() || slices.ContainsFunc(e.Order.Earlier(), func(o session.Pending) bool { return !o.Ready })
 }
 
 // owners returns the owners of open turns that may have ended, and the unknown ones.
@@ -637,10 +637,10 @@ func (p *processes) owners(turns []session.Pending) (ended, unknown []uint64) {
 
 // lapse lets the entry know which of the processes have ended that had earlier turns open, and reports whether there are any.
 func (p *processes) lapse(ctx context.Context, e *session.Entry) bool {
-	ended, err := p.look(ctx, p.withOwners(e.Earlier()), false)
+	ended, err := p.look(ctx, p.withOwners(e.Order.Earlier()), false)
 	if err != nil {
 		return false
 	}
-	e.Lapsed(ended...)
+	e.Order.Ended(ended...)
 	return len(ended) > 0
 }

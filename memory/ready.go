@@ -133,8 +133,8 @@ func (m *Memory) writeReady(ctx context.Context, s Scope, b []byte, ended []uint
 	if err != nil {
 		return err
 	}
-	w.entry.Lapsed(ended...)
-	w.entry.GoAhead()
+	w.entry.Order.Ended(ended...)
+	w.entry.Order.GoAhead()
 	held, err := m.lock(ctx, s)
 	if err != nil {
 		return err

@@ -327,7 +327,7 @@ func (rs *rounds) hide(t *Turn, r *round, discarded bool) {
 	}
 	t.writer.mu.Lock()
 	defer t.writer.mu.Unlock()
-	if err := t.writer.entry.Amend(list...); err != nil {
+	if err := t.writer.entry.Notes.Amend(list...); err != nil {
 		t.m.o.Log.Error("hidden calls of a turn are not kept", "turn", t.ID, "error", err.Error())
 	}
 }
@@ -336,15 +336,15 @@ func (rs *rounds) hide(t *Turn, r *round, discarded bool) {
 // id, but upstream has under it only the first of the response's answers, and no result of a hidden call.
 func (rs *rounds) carry(e *session.Entry, r *wire.Request, id string) {
 	if r.KeptByID() && id != "" && rs.lastID != "" && id != rs.lastID {
-		e.EndsAs(rs.lastID)
+		e.Notes.LastID = rs.lastID
 	}
 	from, ok := rs.known[id]
 	switch {
 	case r.Dialect.Rules().Previous == "":
 	case id == rs.lastID && len(rs.left) > 0:
-		e.Carry(rs.left)
+		e.Notes.Carry(rs.left)
 	case id != rs.lastID && ok:
-		e.Carry(slices.Concat(rs.extra[from:], rs.last, rs.left))
+		e.Notes.Carry(slices.Concat(rs.extra[from:], rs.last, rs.left))
 	}
 }
 

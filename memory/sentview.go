@@ -24,7 +24,7 @@ func (t *Turn) WithoutTools() ([]wire.Item, Summary) {
 	lead := len(h.of.Lead)
 	h.view.LeaveOut(lead, h.at...)
 	t.Summary.count(lead, &h.view)
-	t.writer.entry.Viewed(&h.of, &h.view, t.shape.ToolResult)
+	t.writer.entry.View.Chosen(&h.of, &h.view, t.shape.ToolResult)
 	if t.layers != nil {
 		t.layers.account(t.writer.entry, t.Tools, h.view.Items[:lead], h.view.Items[lead:])
 	}
@@ -83,12 +83,12 @@ func (t *Turn) note(f view.Form, bare bool, repaired int) {
 			v.LeaveOut(lead, t.hidden.at...)
 		}
 		t.Summary.count(lead, &v)
-		t.writer.entry.Viewed(&t.hidden.of, &v, t.shape.ToolResult)
+		t.writer.entry.View.Chosen(&t.hidden.of, &v, t.shape.ToolResult)
 		if t.layers != nil {
 			t.layers.account(t.writer.entry, t.Tools, v.Items[:lead], v.Items[lead:])
 		}
 	}
-	t.writer.entry.Shaped(f, t.portable, repaired)
+	t.writer.entry.View.SentAs(f, t.portable, repaired)
 	t.Summary.Repaired = t.repaired + repaired
 }
 

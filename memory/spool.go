@@ -294,25 +294,25 @@ func (s *spooler) await(ctx context.Context, scope Scope, ready func() error) er
 // spooled is a turn on local disk: the request and what came back, to be merged when it is replayed. What callers and
 // upstream choose is []byte: a JSON string would turn bytes that are not UTF-8 into one and the same character.
 type spooled struct {
-	Tenant    []byte            `json:"tenant"`
-	Session   []byte            `json:"session"`
-	Resource  []byte            `json:"resource,omitempty"`
-	Execution []byte            `json:"execution,omitempty"`
-	Parent    []byte            `json:"parent,omitempty"`
-	Turn      string            `json:"turn"`
-	Owner     uint64            `json:"owner,omitempty"` // the process that serves it, where others share the store
-	Time      time.Time         `json:"time"`
-	Dialect   dialects.Code     `json:"dialect"`
-	History   History           `json:"history"`
-	Side      []byte            `json:"side,omitempty"`
-	Standing  uint8             `json:"standing,omitempty"`
-	Provider  string            `json:"provider,omitempty"` // that the request was for
-	Body      []byte            `json:"body"`
-	View      turnrecord.View   `json:"view"`
-	Notes     *session.Notes    `json:"notes,omitempty"`
-	Kept      map[string][]byte `json:"kept,omitempty"`   // of the session, by name
-	Answer    *spooledReply     `json:"answer,omitempty"` // nil: still to come when this was written
-	Unread    bool              `json:"unread,omitempty"` // the session could not be read when the turn began
+	Tenant    []byte              `json:"tenant"`
+	Session   []byte              `json:"session"`
+	Resource  []byte              `json:"resource,omitempty"`
+	Execution []byte              `json:"execution,omitempty"`
+	Parent    []byte              `json:"parent,omitempty"`
+	Turn      string              `json:"turn"`
+	Owner     uint64              `json:"owner,omitempty"` // the process that serves it, where others share the store
+	Time      time.Time           `json:"time"`
+	Dialect   dialects.Code       `json:"dialect"`
+	History   History             `json:"history"`
+	Side      []byte              `json:"side,omitempty"`
+	Standing  uint8               `json:"standing,omitempty"`
+	Provider  string              `json:"provider,omitempty"` // that the request was for
+	Body      []byte              `json:"body"`
+	View      turnrecord.View     `json:"view"`
+	Notes     *session.SavedNotes `json:"notes,omitempty"`
+	Kept      map[string][]byte   `json:"kept,omitempty"`   // of the session, by name
+	Answer    *spooledReply       `json:"answer,omitempty"` // nil: still to come when this was written
+	Unread    bool                `json:"unread,omitempty"` // the session could not be read when the turn began
 	// Said are the new items of a turn that waits for an earlier one: other views show them meanwhile.
 	Said [][]byte `json:"said,omitempty"`
 }
@@ -379,7 +379,7 @@ func newSpooled(t *turnWriter, a *Answer) (rec *spooled, told []byte) {
 		Tenant: []byte(sc.Tenant), Session: []byte(sc.Session), Resource: []byte(sc.Resource),
 		Execution: []byte(sc.Execution), Parent: []byte(sc.Parent),
 		Turn: t.ID, Owner: t.m.processes.self, Time: t.started, Dialect: dialects.CodeOf(t.call.Request.Dialect),
-		History: t.entry.SpoolMode(), Side: []byte(t.call.Side), Standing: uint8(t.entry.Placed()), Provider: t.call.Provider, Body: t.call.Request.Body, View: t.entry.View(), Notes: t.entry.Notes(),
+		History: t.entry.SpoolMode(), Side: []byte(t.call.Side), Standing: uint8(t.entry.StandingFound()), Provider: t.call.Provider, Body: t.call.Request.Body, View: t.entry.View.Save(), Notes: t.entry.Notes.Save(),
 	}
 	rec.Unread = t.entry.Unread() && !t.late
 	if a != nil {

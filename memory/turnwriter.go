@@ -54,7 +54,7 @@ func (m *Memory) resume(rec *spooled, values map[string][]byte) (*turnWriter, *A
 	}
 	if rec.Answer == nil {
 		if rec.Owner != m.processes.self {
-			w.entry.Abandoned()
+			w.entry.Order.Abandon()
 		}
 		return w, nil, nil
 	}
@@ -67,7 +67,7 @@ func (m *Memory) resume(rec *spooled, values map[string][]byte) (*turnWriter, *A
 func (w *turnWriter) forwarded() {
 	w.open.Store(true)
 	delay := w.m.o.OpenDelay
-	if w.m.processes.hasOthers() && w.entry.OpensAtOnce() {
+	if w.m.processes.hasOthers() && w.entry.Order.OpensAtOnce() {
 		delay = 0
 	}
 	w.inputTimer = time.AfterFunc(delay, func() { w.m.delayedWrites.write(w) }) //nolint:forbidigo // wakes; no clock is read
@@ -175,7 +175,7 @@ func (w *turnWriter) write(ctx context.Context, a *Answer) (stored bool) {
 		return false
 	}
 
-	if a != nil && !w.entry.Named() {
+	if a != nil && !w.entry.Order.IsPending() {
 		// The client is about to see the end, and may send its next request to another process.
 		told, cancel := context.WithTimeout(w.base, w.m.o.CommitWait) // the commit's own time is over
 		defer cancel()
@@ -194,7 +194,7 @@ func (w *turnWriter) store(ctx context.Context, a *Answer) error {
 
 	before := w.entry.Gone()
 	if a != nil && (w.late || w.misses || w.entry.Unread()) && w.m.processes.holdEarlier(ctx, w) {
-		w.entry.Wait()
+		w.entry.Order.Wait()
 	}
 	err = w.commit(ctx, a)
 	if errors.Is(err, session.ErrEarlierOpen) && w.m.processes.lapse(ctx, w.entry) {
@@ -203,7 +203,7 @@ func (w *turnWriter) store(ctx context.Context, a *Answer) error {
 	if errors.Is(err, session.ErrEarlierOpen) {
 		err = w.park(ctx, a)
 	}
-	if err == nil && a != nil && w.entry.LetsGo() {
+	if err == nil && a != nil && w.entry.Order.OthersReady() {
 		w.m.processes.release(w.call.Scope)
 	}
 	if w.entry.Gone() && !before {
@@ -261,7 +261,7 @@ func (w *turnWriter) reread(err error) bool {
 // park stores the record of a turn that was answered before an earlier one of another process has ended.
 func (w *turnWriter) park(ctx context.Context, a *Answer) error {
 	rec, _ := newSpooled(w, a)
-	rec.History = w.entry.RecordMode()
+	rec.History = w.entry.ParkMode()
 	for _, it := range w.entry.Said() {
 		rec.Said = append(rec.Said, it.Raw)
 	}
@@ -276,7 +276,7 @@ func (w *turnWriter) park(ctx context.Context, a *Answer) error {
 	}
 	if errors.Is(err, session.ErrNoRoom) && w.m.spool.disk == nil {
 		parked, err = false, nil // there is nowhere else for it to wait
-		w.entry.GoAhead()
+		w.entry.Order.GoAhead()
 	}
 	if err != nil {
 		return err

@@ -97,7 +97,7 @@ func (w *windowCut) name(ctx context.Context) (string, error) {
 	if key == (wire.Hash{}) { // a window by items needs none
 		read, cancel := context.WithTimeout(ctx, w.a.t.m.o.ReadWait)
 		defer cancel()
-		keys, err := w.a.entry.Keys(read, &w.a.whole)
+		keys, err := w.a.entry.History.ItemKeys(read, &w.a.whole)
 		if err != nil {
 			return "", err
 		}
@@ -131,7 +131,7 @@ func (w *windowCut) readLost(ctx context.Context) ([]wire.Item, error) {
 	if room > 0 && len(lost) < maxLostItems {
 		read, cancel := context.WithTimeout(ctx, w.a.t.m.o.ReadWait)
 		defer cancel()
-		earlier, err := w.a.entry.Before(read, uint64(max(0, w.a.whole.Offset)), maxLostItems-len(lost), room)
+		earlier, err := w.a.entry.History.Before(read, uint64(max(0, w.a.whole.Offset)), maxLostItems-len(lost), room)
 		if err != nil {
 			return nil, err
 		}

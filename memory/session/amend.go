@@ -3,12 +3,10 @@ package session
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"slices"
 
 	"remora/memory/recordcodec"
-	"remora/memory/turnrecord"
 	"remora/wire"
 	"remora/wire/dialects"
 )
@@ -45,42 +43,6 @@ type Amendment struct {
 
 // Amendments are all of a session, oldest first. They are never changed in place.
 type Amendments []Amendment
-
-// gather moves hidden items to the end of an answer that is shorter than expected.
-func (e *Entry) gather(a *Answer) {
-	if a == nil {
-		return
-	}
-	n := len(e.in.items)
-	if len(a.Reply.Choices) > 0 {
-		n += len(a.Reply.Choices[0])
-	}
-	for i := range e.hidden {
-		e.hidden[i].Behind = min(e.hidden[i].Behind, n)
-	}
-}
-
-// takeHidden restores from the turn's open record which hidden items are in the log already: those behind items of the
-// request, written while the answer was pending by a commit that this entry does not know of. It also restores the turn
-// that this commit named as the one before.
-func (e *Entry) takeHidden(record []byte) {
-	var r turnrecord.Record
-	if json.Unmarshal(record, &r) != nil {
-		return
-	}
-	e.before = r.Before
-	seqs := r.Hidden
-	for i := range e.hidden {
-		h := &e.hidden[i]
-		if h.Behind > len(e.in.items) {
-			continue
-		}
-		if len(h.parsed) > len(seqs) {
-			return
-		}
-		h.seqs, seqs = seqs[:len(h.parsed):len(h.parsed)], seqs[len(h.parsed):]
-	}
-}
 
 func (a *Amendment) size() int {
 	n := amendmentBytes + len(a.Seen)*len(wire.Hash{}) + len(a.Made.Provider) + len(a.Made.Model)

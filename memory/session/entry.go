@@ -10,70 +10,57 @@ import (
 
 	"remora/cache"
 	"remora/memory/turnrecord"
-	"remora/memory/view"
 	"remora/wire"
 )
 
 // Entry is one turn on its way into the transcript: the place of its request, the input of its view, and what to write.
 // It is not safe for concurrent use.
 type Entry struct {
-	log      *Log
-	id       string
-	started  time.Time
-	call     Call
-	want     Want
-	values   [][]byte // what the session holds of want.Names
-	degraded bool     // its view was made without the store
+	Place // where the request stands
 
-	late   bool // it waited in the spool: the head may have moved on since
-	loaded bool // state was read from the store
-	opened bool // the session did not exist when the view was built
-	early  bool // nothing in the session had been answered then
-	gone   bool // it existed then, and not any more when the turn was written
+	// History is what the view is chosen from, View says how it was.
+	History HistoryReader
+	View    ViewRecord
+	// Notes are what is recorded of the turn besides its items.
+	Notes Notes
+	// Order keeps the turn behind earlier ones of other processes.
+	Order Order
 
-	partial   bool     // the view lacks turns that may have ended before this one began
-	lapsed    []uint64 // processes that have ended: see Lapsed
-	abandoned bool
-	seen      []string // turns that the head named when the view was made
-	waits     bool     // see Wait
-	goesAhead bool     // see GoAhead
-	ready     []Ready  // see Follow
+	log     *Log
+	id      string
+	started time.Time
+	want    Want
+	values  [][]byte // what the session holds of want.Names
 
-	state  state
-	in     *incoming
-	plan   plan
-	place  plan                // where the request stands, however much of it is written
-	stored *storedLine         // what Conversation has read
-	mended map[*byte]wire.Hash // content of items that are sent otherwise than they are stored, by where their bytes are
-	view   turnrecord.View
-	atHead bool // the new items go behind the present head
-	// in.items[from:] are added to the ring by this turn, behind ringKept of its present entries.
-	from, ringKept int
-	seqs           []uint64 // sequence numbers of in.items, as far as this turn stored them
-	known          map[wire.Hash]place
+	degraded   bool   // its view was made without the store
+	unanswered bool   // nothing in the session had been answered when the view was built
+	gone       bool   // the session existed then, and not any more when the turn was written
+	previous   string // see Previous
 
-	parent    uint64 // sequence number before the first new item
+	unwritten unwritten
+	ring      ringUpdate
+	known     map[wire.Hash]linePosition // items that the turn is about to write and that the transcript has, by chain hash
+	parent    uint64                     // sequence number before the first new item
+	before    string                     // see turnrecord.Record.Before, as it is written
 	journaled journaled
-	answered  [][]mark // of the answer's items, per choice; nil until they are needed
+	answer    answerMarks
 
-	hidden       []hiddenItem
-	amended      Amendments // what of the session's amendments is this turn's, as far as it is written
-	amendWritten bool
-	blocks       []view.Block
-	layers       []turnrecord.LayerNote
-	carry        []wire.Item
-	last         string   // see EndsAs
-	previous     string   // see Previous
-	own          incoming // what in is, where the request was looked at once
-	seqRoom      [roomFor]uint64
-	answeredRoom [1][]mark
-	answerRoom   [2]mark
-	runRoom      [2]turnrecord.Run
-	before       string // see turnrecord.Record.Before, as it is written
-	prefixReason string // see PrefixReason
-	shaped       int    // of view.Repaired, what its form changed
-	run          uint64 // the round that the turn belongs to, as it was found first; layers have state by it
-	execution    string // the same as layers know it, once it was asked for
+	own incoming // memory for in, where the request was looked at once
+}
+
+// unwritten is what of the request is still to be written.
+type unwritten struct {
+	parent  position // the items come after it
+	fresh   int      // items[fresh:]
+	summary int      // and items[:summary], the client's own summary
+	line    uint64   // that they are stored on, 0 for a new one
+}
+
+// ringUpdate is how the turn changes the head's ring: items[from:] are added behind keep of its present entries.
+type ringUpdate struct {
+	from, keep int
+	seqs       []uint64 // sequence numbers of the request's items, as far as this turn stored them
+	room       [roomFor]uint64
 }
 
 // journaled is a turn's input that was written before its answer.
@@ -85,11 +72,47 @@ type journaled struct {
 	talks  bool     // its record, which was read, says that it is the conversation's
 }
 
+// answerMarks are the hashes of the answer's items, per choice; nil until they are needed.
+type answerMarks struct {
+	choices    [][]mark
+	choiceRoom [1][]mark
+	markRoom   [2]mark
+}
+
+// of hashes the items of the answer, once: the answer of a turn does not change.
+func (m *answerMarks) of(a *Answer, in *incoming) [][]mark {
+	if m.choices != nil {
+		return m.choices
+	}
+	m.choices = inRoom(m.choiceRoom[:], len(a.Reply.Choices))
+	for c, items := range a.Reply.Choices {
+		var room []mark
+		if c == 0 {
+			room = m.markRoom[:]
+		}
+		m.choices[c] = inRoom(room, len(items))
+		for i, it := range items {
+			m.choices[c][i] = in.mark(it)
+		}
+	}
+	return m.choices
+}
+
+func (log *Log) newEntry(id string, started time.Time, c Call) *Entry {
+	e := &Entry{log: log, id: id, started: started}
+	e.call = c
+	e.Order = Order{place: &e.Place, turn: id, owner: log.Owner}
+	e.History = HistoryReader{log: log, place: &e.Place, hidden: &e.Notes.hidden, adapter: adapter{place: &e.Place, started: started}}
+	e.View.history = &e.History
+	return e
+}
+
 // Enter reads the session of a request, in one round trip or none (see recent), and finds the request's place in it. It reads
 // w in the same round trip.
 func (log *Log) Enter(ctx context.Context, id string, started time.Time, c Call, w Want) (*Entry, Extra, error) {
-	e := &Entry{log: log, id: id, started: started, call: c, want: w}
-	if e.goOn() {
+	e := log.newEntry(id, started, c)
+	e.want = w
+	if e.continueRecent() {
 		return e, Extra{Values: e.values}, nil
 	}
 	st, extra, err := log.load(ctx, c.Scope, c.Request, id, w, true)
@@ -101,26 +124,19 @@ func (log *Log) Enter(ctx context.Context, id string, started time.Time, c Call,
 	if err != nil {
 		return nil, Extra{}, err
 	}
-	e.settle(st, in, p)
+	e.setPlace(st, in, p)
 	e.values = extra.Values
-	e.see()
-	e.opened, e.early = st.head.NextSeq == 0, !st.head.Answered
+	e.Order.look()
+	e.first, e.unanswered = st.head.NextSeq == 0, !st.head.Answered
 	e.findPrevious(ctx)
 	return e, extra, nil
 }
 
-// read looks at the request in the entry's own memory, which holds one look at a time.
-func (e *Entry) read(st *state) *incoming {
-	if e.own.hashes != nil {
-		e.own = incoming{}
-	}
-	return e.own.read(e.call.Request, st, e.log.hashes)
-}
-
 // Detached returns the entry of a call whose session cannot be read: its place is found when it is committed.
 func (log *Log) Detached(id string, started time.Time, c Call) *Entry {
-	e := &Entry{log: log, id: id, started: started, call: c, degraded: true, partial: true}
-	e.settle(state{}, e.read(new(state)), detached(c))
+	e := log.newEntry(id, started, c)
+	e.degraded, e.Order.partial = true, true
+	e.setPlace(state{}, e.read(new(state)), detached(c))
 	e.loaded = false
 	return e
 }
@@ -133,11 +149,51 @@ func detached(c Call) plan {
 	return plan{relation: relRoot, standing: InConversation}
 }
 
-// Resumed is the entry of a call that could not be committed at its time, with what was kept of its view and of its notes,
+// Resumed is the entry of a call that could not be committed at its time, with what was saved of its view and of its notes,
 // nil for none. It fails where the notes can't be read.
-func (log *Log) Resumed(id string, started time.Time, c Call, v turnrecord.View, n *Notes) (*Entry, error) {
-	e := &Entry{log: log, id: id, started: started, call: c, view: v, degraded: true, late: true}
-	return e, e.resumeNotes(n)
+func (log *Log) Resumed(id string, started time.Time, c Call, v turnrecord.View, n *SavedNotes) (*Entry, error) {
+	e := log.newEntry(id, started, c)
+	e.degraded, e.Order.resumed, e.View.view = true, true, v
+	return e, e.Notes.restore(n, c.Request.Dialect)
+}
+
+// continueRecent finds the place of a request that goes on from the turn that this process wrote last. It gives up (false)
+// where the session has to be read.
+func (e *Entry) continueRecent() bool {
+	if e.log.Strict || !e.want.known() || e.call.Side != "" || e.call.History == HistoryServer {
+		return false
+	}
+	st, values, ok := e.log.recent.find(e.call.Scope, e.want.Names)
+	if !ok || st.head.Forked {
+		return false
+	}
+	in := e.read(&st)
+	if in.stateful {
+		return false // upstream knows where it goes on
+	}
+	p, ok := st.head.mergeEnds(in)
+	if !ok || p.relation != relContinue || p.parent != st.head.Pos {
+		return false
+	}
+	for i := p.fresh; i < len(in.items); i++ {
+		if !landmark(in.items[i]) {
+			return false // an answer that was given elsewhere
+		}
+	}
+	if p.rule, p.standing = ruleKnown, InConversation; in.resends() {
+		p.shown = resends
+	}
+	e.setPlace(st, in, p)
+	e.values = values
+	return true
+}
+
+// read looks at the request in the entry's own memory, which holds one look at a time.
+func (e *Entry) read(st *state) *incoming {
+	if e.own.hashes != nil {
+		e.own = incoming{}
+	}
+	return e.own.read(e.call.Request, st, e.log.hashes)
 }
 
 // find is where a request stands in the transcript, in a mode that may be another than the call's (see Mode).
@@ -146,50 +202,35 @@ func (e *Entry) find(ctx context.Context, st *state, in *incoming, mode History)
 	if err != nil || p.relation != relDelta || e.call.History != HistoryAuto || !st.head.answersAgain(in) {
 		return p, err
 	}
-	again, err := e.log.repetition(ctx, e.call.Scope, &st.head, in)
-	if err != nil || again.relation == "" {
+	repeated, err := e.log.repetition(ctx, e.call.Scope, &st.head, in)
+	if err != nil || repeated.relation == "" {
 		return p, err
 	}
-	return again, nil
+	return repeated, nil
 }
 
-// settle takes over where the turn stands in the transcript.
-func (e *Entry) settle(st state, in *incoming, p plan) {
-	e.state, e.in, e.plan, e.place, e.loaded, e.stored = st, in, p, p, true, nil
-	e.seqs, e.parent = inRoom(e.seqRoom[:], len(in.items)), p.parent.Seq
+// setPlace takes over where the turn stands in the transcript.
+func (e *Entry) setPlace(st state, in *incoming, p plan) {
+	e.state, e.in, e.plan, e.loaded, e.History.stored = st, in, p, true, nil
 	e.atHead = p.parent.Seq == st.head.Pos.Seq && p.parent.Chain == st.head.Pos.Chain
-	e.from, e.ringKept = 0, 0
+	e.parent = p.parent.Seq
+	e.unwritten = unwritten{parent: p.parent, fresh: p.fresh, summary: p.summary, line: p.line}
 	if p.upto.Seq != 0 {
-		e.plan.parent, e.plan.fresh = p.upto, len(in.items)
+		e.unwritten.parent, e.unwritten.fresh = p.upto, len(in.items)
 	}
+
+	e.ring.seqs = inRoom(e.ring.room[:], len(in.items))
+	e.ring.from, e.ring.keep = 0, 0
 	if e.atHead {
-		e.from, e.ringKept = p.fresh, len(st.head.Ring)
+		e.ring.from, e.ring.keep = p.fresh, len(st.head.Ring)
 		return
 	}
 	for i, echo := range st.head.Ring {
 		if echo.Seq == p.parent.Seq && echo.Seq != 0 {
-			e.from, e.ringKept = p.fresh, i+1
+			e.ring.from, e.ring.keep = p.fresh, i+1
 		}
 	}
 }
-
-// Input returns the request's items that are new to the transcript.
-func (e *Entry) Input() []wire.Item { return e.in.items[e.plan.fresh:] }
-
-// Carry keeps what upstream has not seen of the response that the client knows by its id, since it was made of several:
-// a request that goes on from that id is given these items first. More than 1024 are not kept.
-func (e *Entry) Carry(items []wire.Item) {
-	if len(items) <= maxAmendItems {
-		e.carry = items
-	}
-}
-
-// EndsAs says by which id upstream keeps the end of an answer that was made of several: the client has the id of another.
-func (e *Entry) EndsAs(id string) { e.last = id }
-
-// Previous returns the previous_response_id that the request has to be sent with, "" for the client's own. An answer
-// of another session is known by its id alone; for one of its own, the request is given what upstream has not seen.
-func (e *Entry) Previous() string { return e.previous }
 
 // findPrevious looks for the response before the request where it is none of the session's own. Nothing is lost where the
 // store does not tell: the request names what the client has named.
@@ -203,105 +244,12 @@ func (e *Entry) findPrevious(ctx context.Context) {
 	}
 }
 
-// Visible returns the number of items in the request, without the leading system and developer items.
-func (e *Entry) Visible() int { return len(e.in.items) }
-
-// Standing returns how the request relates to the conversation of its session.
-func (e *Entry) Standing() Standing { return e.plan.standing }
-
-// ReplacesHead reports whether the turn makes another line the conversation.
-func (e *Entry) ReplacesHead() bool {
-	h := &e.state.head
-	return e.place.standing == InConversation && h.Line != 0 && e.place.line != h.Line
-}
-
-// Trimmed reports whether the client has left out the beginning of a history that the transcript has.
-func (e *Entry) Trimmed() bool { return !e.place.before && e.place.offset > 0 }
-
-// Beyond reports whether users or models may have said something in the session that is not on the request's line: the
-// client has cut its history, or begun it anew. Side requests do not count.
-func (e *Entry) Beyond() bool {
-	h, p := &e.state.head, &e.place
-	if e.Trimmed() || h.Line != p.line && h.Line != 0 {
-		return true
-	}
-	lines := uint64(1)
-	for i := range h.Tails {
-		t := &h.Tails[i]
-		switch {
-		case t.Line == h.Line:
-		case !t.Side:
-			return true
-		case !slices.ContainsFunc(h.Tails[:i], func(o tail) bool { return o.Line == t.Line }):
-			lines++
-		}
-	}
-	return h.Lines > lines
-}
-
-// Placed returns the Standing to resume the entry with, or Undecided if its place was not found in the transcript.
-func (e *Entry) Placed() Standing {
-	if !e.loaded {
-		return e.call.Standing
-	}
-	return e.plan.standing
-}
-
-// First reports whether the session did not exist when it was read.
-func (e *Entry) First() bool { return e.opened }
-
-// Forgotten reports whether the session does not exist although the request shows that it had a past: it holds an answer
-// of a model, or goes on from one.
-func (e *Entry) Forgotten() bool {
-	if !e.opened || e.state.version != 0 || e.call.Side != "" {
-		return false
-	}
-	return e.in.modelled(len(e.in.items)) || e.call.Request.Previous() != ""
-}
+// Previous returns the previous_response_id that the request has to be sent with, "" for the client's own. An answer
+// of another session is known by its id alone; for one of its own, the request is given what upstream has not seen.
+func (e *Entry) Previous() string { return e.previous }
 
 // Gone reports whether the session existed when the turn began, and no longer when it was written.
 func (e *Entry) Gone() bool { return e.gone }
-
-// Lead names the leading system and developer items with the instructions; empty for none.
-func (e *Entry) Lead() string {
-	return e.in.leadText
-}
-
-// LastTurn returns the id of the turn that moved the session's head last, empty if none is known.
-func (e *Entry) LastTurn() string { return e.state.head.LastTurn }
-
-// View is the record of the turn's view, to resume the entry with.
-func (e *Entry) View() turnrecord.View { return e.view }
-
-// begins is where the request's items begin, if the stored history goes before them.
-func (e *Entry) begins() position {
-	if e.in.inRun() {
-		return e.in.base
-	}
-	return e.place.parent
-}
-
-// Mode is the history mode that finds the entry's place again, so that its view stays true. A request that brought its
-// history keeps its place in it, and one that did not goes behind all later turns.
-func (e *Entry) Mode() History {
-	switch {
-	case !e.loaded, e.in.inRun():
-		return e.call.History
-	case e.plan.before || e.call.History == HistoryServer:
-		return HistoryServer
-	default:
-		return HistoryClient
-	}
-}
-
-// SpoolMode is Mode for a record that waits on disk. A turn that began when nothing was answered in its session is placed
-// anew: others that began earlier, in other processes, may be written before it.
-func (e *Entry) SpoolMode() History {
-	if e.loaded && !e.place.before && e.behindOthers() {
-		return e.call.History
-	}
-	return e.Mode()
-}
 
 // Commit writes the turn, and with its answer p, against the version that was read. When another turn was faster, or the
 // session was never read, it reads the session, and returns a *Reread: Commit is called again then. A nil answer is still
@@ -318,7 +266,7 @@ func (e *Entry) Commit(ctx context.Context, a *Answer, p Puts) (Done, error) {
 		return Done{}, err
 	}
 	defer release()
-	if a != nil && e.waitsForEarlier() {
+	if a != nil && e.Order.mustWait() {
 		return Done{}, ErrEarlierOpen
 	}
 
@@ -365,17 +313,53 @@ func (e *Entry) Renew(ctx context.Context) error {
 	return nil
 }
 
+// Park stores the record of a turn that was answered and waits for an earlier one. It reports false where the turn can be
+// written. Its error is a *Reread where another turn was faster: Park is called again then.
+func (e *Entry) Park(ctx context.Context, a *Answer, record []byte) (parked bool, err error) {
+	if !e.Order.mustWait() {
+		return false, nil
+	}
+	h := e.state.head.clone(0)
+	if !e.Order.park(h) {
+		return false, ErrNoRoom
+	}
+	out := e.log.store.Commit(ctx, []cache.Batch{{
+		Group: e.call.Scope.Group(), Expect: e.state.version, TTL: e.log.ttl,
+		Puts: []cache.Put{{Name: journalPrefix + e.id, Data: record}, {Name: headName, Data: h.encode()}},
+	}})[0]
+	e.log.recent.drop(e.call.Scope)
+	switch {
+	case out.Err == nil:
+		e.state.version, e.state.head = out.Version, *h
+		return true, nil
+	case errors.Is(out.Err, cache.ErrConflict):
+		_, err := e.reload(ctx, a)
+		return err == nil, err
+	default:
+		return false, out.Err
+	}
+}
+
+// Said are the request's items that are new to the conversation, whether they are written or not.
+func (e *Entry) Said() []wire.Item {
+	fresh := e.plan.fresh
+	if j := &e.journaled; len(j.names) > 0 && e.plan.parent.Seq == j.end.Seq { // what it is taken to resend is its own input
+		fresh = max(0, min(fresh, len(e.in.items)-len(j.seqs)))
+	}
+	return e.in.items[fresh:]
+}
+
 // lookAround reads what a turn needs to know that does not simply go behind the head.
 func (e *Entry) lookAround(ctx context.Context, a *Answer) error {
-	again := a != nil && (!e.atHead || e.state.head.Forked) || e.in.answers() && e.state.head.waits(e.plan.parent, e.in.marks[e.plan.fresh:])
-	if again && e.plan.parent.Seq != 0 && e.known == nil {
+	stored := a != nil && (!e.atHead || e.state.head.Forked) || e.in.answers() && e.state.head.waits(e.unwritten.parent, e.in.marks[e.unwritten.fresh:])
+	if stored && e.unwritten.parent.Seq != 0 && e.known == nil {
 		// Items that do not go to the end of a line may be stored already: a turn is retried whose answer was stored
 		// although the client did not see its end; or results come again that upstream still has.
 		if err := e.lookupKnown(ctx, a); err != nil {
 			return err
 		}
 	}
-	if !e.atHead && e.ringKept == 0 && e.plan.fresh > 0 {
+	if !e.atHead && e.ring.keep == 0 && e.unwritten.fresh > 0 {
 		return e.findSeqs(ctx)
 	}
 	return nil
@@ -393,22 +377,22 @@ func (e *Entry) reload(ctx context.Context, a *Answer) (Done, error) {
 	}
 	e.gone = e.gone || e.loaded && e.state.version != 0 && st.version == 0
 	if st.turn != nil {
-		if err := e.takeInput(ctx, st.turn); err != nil {
+		if err := e.restoreInput(ctx, st.turn); err != nil {
 			return Done{}, err
 		}
 	}
 	in := newIncoming(e.call.Request, &st, e.log.hashes)
-	p, err := e.again(ctx, &st, in)
+	p, err := e.findAgain(ctx, &st, in)
 	if err != nil {
 		return Done{}, err
 	}
 	if !e.loaded {
-		e.early = !st.head.Answered
+		e.unanswered = !st.head.Answered
 	}
-	e.settle(st, in, p)
+	e.setPlace(st, in, p)
 	e.values = extra.Values
 	if st.turn != nil {
-		e.takeHidden(st.turn)
+		e.restoreHidden(st.turn)
 	}
 	if err := e.keepInput(ctx); err != nil {
 		return Done{}, err
@@ -419,15 +403,74 @@ func (e *Entry) reload(ctx context.Context, a *Answer) (Done, error) {
 	return Done{}, &Reread{extra}
 }
 
+// findAgain is the place of a request that was placed before, in the transcript as it is now. What its view was made of stays
+// true, and so does how it stands to the conversation.
+func (e *Entry) findAgain(ctx context.Context, st *state, in *incoming) (plan, error) {
+	was := e.plan
+	was.line = e.unwritten.line
+	p, err := e.find(ctx, st, in, e.Mode())
+	if err != nil {
+		return plan{}, err
+	}
+	own := len(e.journaled.names) > 0 && p.parent.Seq == e.journaled.end.Seq
+	if !e.loaded {
+		if own && e.journaled.behind == 0 {
+			p = e.followFirst(st, in, p) // its input was written when nothing was answered
+		}
+		if own && e.journaled.talks && !p.before {
+			p.standing = InConversation // of several questions that nothing was answered to
+		}
+		if found := e.call.Standing; found != Undecided && !p.before {
+			p.standing = found
+		}
+		return p, nil
+	}
+	if was.before && was.line != st.head.Line && !e.in.inRun() {
+		if i := slices.IndexFunc(st.head.Tails, func(t tail) bool { return t.Line == was.line }); i >= 0 {
+			t := st.head.Tails[i]
+			p.parent, p.line, p.lead, p.offset = t.Pos, t.Line, t.Lead, unitsBetween(position{}, t.Pos)
+		}
+	}
+
+	if (own || p.relation == relRoot) && e.unanswered && was.standing == InConversation {
+		p = e.followFirst(st, in, p)
+	}
+
+	if !p.before {
+		p.standing, p.helper = was.standing, was.helper
+		if was.standing != InConversation && p.line == st.head.Line {
+			p.line = was.line
+		}
+	}
+	if p.rule = was.rule; p.before && !was.before {
+		p.rule = ruleBehind
+	}
+	p.shown = was.shown
+	return p, nil
+}
+
+// followFirst is the plan of a request where two clients began the session and another one was answered first: this one follows
+// it, if it sends only new items.
+func (e *Entry) followFirst(st *state, in *incoming, p plan) plan {
+	if e.call.History != HistoryAuto || !st.head.Answered || in.brings(len(in.items)) {
+		return p
+	}
+	q := &placement{log: e.log, scope: e.call.Scope, st: st, head: &st.head, in: in, call: &e.call, mode: HistoryAuto}
+	if q.habit() == resends {
+		return p
+	}
+	return q.behindHead(ruleBehind)
+}
+
 // keepInput decides whether an input that is written already stays where it is.
 func (e *Entry) keepInput(ctx context.Context) error {
 	j := e.journaled
-	if len(j.names) == 0 || !e.place.before {
+	if len(j.names) == 0 || !e.plan.before {
 		return nil
 	}
-	if e.place.parent.Seq == j.behind {
+	if e.plan.parent.Seq == j.behind {
 		// The head is where it was when the input was written behind it, or goes on from there with the same input.
-		e.plan.parent, e.plan.fresh = j.end, len(e.in.items)
+		e.unwritten.parent, e.unwritten.fresh = j.end, len(e.in.items)
 		return nil
 	}
 	for at, err := range e.log.back(ctx, e.call.Scope, e.state.head.Pos.Seq) {
@@ -444,9 +487,9 @@ func (e *Entry) keepInput(ctx context.Context) error {
 	return nil
 }
 
-// takeInput restores the written input from the turn's open record: another process may have written it, or an attempt
+// restoreInput restores the written input from the turn's open record: another process may have written it, or an attempt
 // whose reply was lost.
-func (e *Entry) takeInput(ctx context.Context, record []byte) error {
+func (e *Entry) restoreInput(ctx context.Context, record []byte) error {
 	var r turnrecord.Record
 	if len(e.journaled.names) > 0 {
 		return nil
@@ -491,16 +534,26 @@ func (e *Entry) takeInput(ctx context.Context, record []byte) error {
 	return nil
 }
 
+// restoreHidden restores from the turn's open record which hidden items are in the log already, and the turn that it names as
+// the one before.
+func (e *Entry) restoreHidden(record []byte) {
+	var r turnrecord.Record
+	if json.Unmarshal(record, &r) == nil {
+		e.before = r.Before
+		e.Notes.hidden.restore(r.Hidden, len(e.in.items))
+	}
+}
+
 // findSeqs looks up where the items of a resent history stand, for the ring of a head that moves to another branch.
 func (e *Entry) findSeqs(ctx context.Context) error {
-	first := max(0, e.plan.fresh-ringSize)
-	places, err := e.log.lookup(ctx, e.call.Scope, e.in.ends[first:e.plan.fresh])
+	first := max(0, e.unwritten.fresh-ringSize)
+	places, err := e.log.lookup(ctx, e.call.Scope, e.in.ends[first:e.unwritten.fresh])
 	if err != nil {
 		return err
 	}
 	for i, p := range places {
-		if p != nil && e.seqs[first+i] == 0 {
-			e.seqs[first+i] = p.Pos.Seq
+		if p != nil && e.ring.seqs[first+i] == 0 {
+			e.ring.seqs[first+i] = p.Pos.Seq
 		}
 	}
 	return nil
@@ -518,9 +571,9 @@ func (e *Entry) lookupKnown(ctx context.Context, a *Answer) error {
 		}
 		return at
 	}
-	at := walk(e.plan.parent, e.in.marks[e.plan.fresh:])
+	at := walk(e.unwritten.parent, e.in.marks[e.unwritten.fresh:])
 	if a != nil {
-		for _, marks := range e.answerMarks(a) {
+		for _, marks := range e.answer.of(a, e.in) {
 			walk(at, marks)
 		}
 	}
@@ -528,31 +581,13 @@ func (e *Entry) lookupKnown(ctx context.Context, a *Answer) error {
 	if err != nil {
 		return err
 	}
-	e.known = make(map[wire.Hash]place, len(ends))
+	e.known = make(map[wire.Hash]linePosition, len(ends))
 	for i, p := range places {
 		if p != nil {
 			e.known[ends[i].Chain] = *p
 		}
 	}
 	return nil
-}
-
-// answerMarks hashes the items of the answer, once: the answer of a turn does not change.
-func (e *Entry) answerMarks(a *Answer) [][]mark {
-	if e.answered == nil {
-		e.answered = inRoom(e.answeredRoom[:], len(a.Reply.Choices))
-		for c, items := range a.Reply.Choices {
-			var room []mark
-			if c == 0 {
-				room = e.answerRoom[:]
-			}
-			e.answered[c] = inRoom(room, len(items))
-			for i, it := range items {
-				e.answered[c][i] = e.in.mark(it)
-			}
-		}
-	}
-	return e.answered
 }
 
 // valuesAfter are the wanted values as they are once p is written.
@@ -579,11 +614,14 @@ func (e *Entry) written(d *draft, version uint64, p Puts) {
 	}
 	e.state.version, e.state.head = version, *d.head
 	e.known, e.journaled = nil, journaled{}
-	e.noted(d)
-	if len(d.stored) > 0 {
-		e.journaled = journaled{names: d.stored, behind: e.plan.parent.Seq, end: d.input, seqs: d.added}
+	d.hidden.done()
+	if d.hidden.amends {
+		e.state.amendments = d.hidden.all
 	}
-	e.plan.parent, e.plan.fresh, e.plan.summary, e.plan.line = d.input, len(e.in.items), 0, d.line
+	if len(d.stored) > 0 {
+		e.journaled = journaled{names: d.stored, behind: e.unwritten.parent.Seq, end: d.input, seqs: d.added}
+	}
+	e.unwritten.parent, e.unwritten.fresh, e.unwritten.summary, e.unwritten.line = d.input, len(e.in.items), 0, d.line
 	if !d.open && e.want.known() && len(e.state.amendments) == 0 {
 		e.log.recent.put(e.call.Scope, version, d.head, e.valuesAfter(p))
 	} else {

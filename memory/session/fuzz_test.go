@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"remora/cache"
-	"remora/memory/lru"
 	"remora/wire"
 	"remora/wire/dialects"
 )
@@ -31,7 +30,7 @@ func FuzzRecords(f *testing.F) {
 	layered.Tails = []tail{{Pos: pos, Line: 3, Side: true, Turns: 1, Open: []uint64{7}}}
 	f.Add(layered.encode())
 	f.Add(it.encode())
-	f.Add(place{Pos: pos, Side: true}.encode())
+	f.Add(linePosition{Pos: pos, Side: true}.encode())
 	f.Add(reference{Kind: wire.ToolCall, Pair: wire.Call{ID: "c"}}.encode())
 	f.Add(shownBlocks{{wire.Hash{1}, wire.Hash{2}}}.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -53,7 +52,7 @@ func FuzzRecords(f *testing.F) {
 				t.Errorf("item behind others is written otherwise: %x", behind)
 			}
 		}
-		if p, err := decodePlace(b); err == nil && p.Pos.Seq == 0 && p.Side {
+		if p, err := decodeLinePosition(b); err == nil && p.Pos.Seq == 0 && p.Side {
 			_ = p.encode()
 		}
 		if r, err := decodeReference(b); err == nil {

@@ -22,7 +22,7 @@ const importChunk = 1000
 // the export, and the items that the session's line and the turns name must exist. The session appears whole or not at
 // all: nothing is written before the whole file has been read.
 func (log *Log) Import(ctx context.Context, s Scope, r io.Reader) error {
-	im := importer{log: log, scope: s, at: map[uint64]place{}, turns: map[string]*turnrecord.Record{}, named: map[string]uint64{}}
+	im := importer{log: log, scope: s, at: map[uint64]linePosition{}, turns: map[string]*turnrecord.Record{}, named: map[string]uint64{}}
 	dec := json.NewDecoder(bufio.NewReader(r))
 	for n := 1; ; n++ {
 		var l Line
@@ -49,7 +49,7 @@ type importer struct {
 	log    *Log
 	scope  Scope
 	head   *head
-	at     map[uint64]place              // of every item
+	at     map[uint64]linePosition       // of every item
 	turns  map[string]*turnrecord.Record // by id
 	named  map[string]uint64             // turns that items name, and the first of these
 	leads  []wire.Hash
@@ -128,7 +128,7 @@ func (im *importer) item(l *ItemLine) error {
 	if want, err := parseHash(l.Chain); err != nil || want != stored.Pos.Chain {
 		return fmt.Errorf("chain hash is not %q: the item or one before it was changed", l.Chain)
 	}
-	here := place{Pos: stored.Pos, Line: l.Line, Side: l.Side}
+	here := linePosition{Pos: stored.Pos, Line: l.Line, Side: l.Side}
 	im.at[l.Seq] = here
 	if im.named[l.Turn] == 0 {
 		im.named[l.Turn] = l.Seq
@@ -204,7 +204,7 @@ func (im *importer) turn(record json.RawMessage) error {
 	im.puts = append(im.puts, cache.Put{Name: turnPrefix + t.ID, Data: record})
 	if t.ResponseID != "" && rulesOf(t.Dialect).Previous != "" && len(t.Output) > 0 && len(t.Output[0]) > 0 {
 		end := im.at[t.Output[0][len(t.Output[0])-1]]
-		im.puts = append(im.puts, cache.Put{Name: idName(replyPrefix, t.ResponseID), Data: place{Pos: end.Pos, Line: end.Line, Side: t.Side != ""}.encode()})
+		im.puts = append(im.puts, cache.Put{Name: idName(replyPrefix, t.ResponseID), Data: linePosition{Pos: end.Pos, Line: end.Line, Side: t.Side != ""}.encode()})
 	}
 	return nil
 }

@@ -86,13 +86,11 @@ func (log *Log) draftLater(ctx context.Context, s Scope, st state, r *turnrecord
 			standing = Side
 		}
 	}
-	e := &Entry{
-		log: log, id: r.ID, started: r.Time, loaded: true, state: st,
-		call: Call{Scope: s, Request: &wire.Request{Dialect: dialect}, Side: r.Side},
-		in:   &incoming{hashes: log.hashes},
-		plan: plan{standing: standing, parent: at, line: st.head.Line},
-	}
+	e := log.newEntry(r.ID, r.Time, Call{Scope: s, Request: &wire.Request{Dialect: dialect}, Side: r.Side})
+	e.state, e.loaded, e.in = st, true, &incoming{hashes: log.hashes}
+	e.plan = plan{standing: standing, parent: at, line: st.head.Line}
 	d := &draft{e: e, head: st.head.clone(answerItems(a)), writeBuffer: newWriteBuffer(), version: st.version, line: st.head.Line, input: at}
+	d.hidden.of = &e.Notes.hidden
 	// What is made in the background is kept by upstream: it could not be fetched otherwise.
 	d.made = newOrigin(a.Provider, cmp.Or(a.Model, r.Model), a.status() == turnrecord.Complete)
 	end := d.storeAnswer(a)
@@ -103,7 +101,7 @@ func (log *Log) draftLater(ctx context.Context, s Scope, st state, r *turnrecord
 	if standing == InConversation {
 		d.head.Pos, d.head.Answered = end, true
 		for i, it := range answer {
-			d.head.remember(it, e.answered[0][i], d.output[0][i])
+			d.head.remember(it, e.answer.choices[0][i], d.output[0][i])
 		}
 	} else {
 		extended := d.head.dropTail(at.Seq)

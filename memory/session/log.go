@@ -74,7 +74,7 @@ type state struct {
 	version uint64
 	head    head
 	refs    map[string]reference // what the request's item references stand for
-	reply   *place               // the place after previous_response_id, if known
+	reply   *linePosition        // the place after previous_response_id, if known
 	held    bool                 // other processes may hold turns of it
 	turn    []byte               // the record of the turn asked for, nil if it was never written
 
@@ -174,7 +174,7 @@ func (st *state) decode(values [][]byte) (err error) {
 		return nil // the request names no response
 	}
 	if v := values[3]; v != nil {
-		p, err := decodePlace(v)
+		p, err := decodeLinePosition(v)
 		if err != nil {
 			return err
 		}
@@ -210,7 +210,7 @@ func (st *state) decodeRefs(ids []string, values [][]byte) error {
 
 // longest is the longest of the request's histories that ends at a known place, as the item at its end and that place; nil
 // for none. known[i] is the place behind item first+i, if there is one.
-func (in *incoming) longest(first int, known []*place) (item int, k *place) {
+func (in *incoming) longest(first int, known []*linePosition) (item int, k *linePosition) {
 	for i, k := range slices.Backward(known) {
 		if k != nil && in.marks[first+i].onChain {
 			return first + i, k
@@ -220,7 +220,7 @@ func (in *incoming) longest(first int, known []*place) (item int, k *place) {
 }
 
 // branch returns the place of a request whose items up to i end at k.
-func (in *incoming) branch(i int, k *place) plan {
+func (in *incoming) branch(i int, k *linePosition) plan {
 	p := plan{relation: relBranch, parent: k.Pos, line: k.Line, fresh: i + 1, side: k.Side}
 	if p.fresh == len(in.items) {
 		p.relation = relResend
@@ -291,7 +291,7 @@ func (log *Log) overlap(ctx context.Context, s Scope, in *incoming) (plan, error
 }
 
 // follow goes along with a request from item i, which stands at a known place, as far as the transcript does.
-func (log *Log) follow(ctx context.Context, s Scope, in *incoming, i int, from *place) (plan, error) {
+func (log *Log) follow(ctx context.Context, s Scope, in *incoming, i int, from *linePosition) (plan, error) {
 	at, ends := from.Pos, make([]position, 0, len(in.items)-i-1)
 	for j := i + 1; j < len(in.items); j++ {
 		at = at.after(in.marks[j])
@@ -312,7 +312,7 @@ func (log *Log) follow(ctx context.Context, s Scope, in *incoming, i int, from *
 }
 
 // lookup asks the index where the chains of some positions end; nil where a chain is unknown.
-func (log *Log) lookup(ctx context.Context, s Scope, ends []position) ([]*place, error) {
+func (log *Log) lookup(ctx context.Context, s Scope, ends []position) ([]*linePosition, error) {
 	names := make([]string, len(ends))
 	for i, p := range ends {
 		names[i] = chainName(p.Chain)
@@ -321,17 +321,17 @@ func (log *Log) lookup(ctx context.Context, s Scope, ends []position) ([]*place,
 }
 
 // places reads values of the session's indexes.
-func (log *Log) places(ctx context.Context, s Scope, names []string) ([]*place, error) {
+func (log *Log) places(ctx context.Context, s Scope, names []string) ([]*linePosition, error) {
 	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: names}})
 	if err != nil {
 		return nil, fmt.Errorf("look up history: %w", err)
 	}
-	places := make([]*place, len(names))
+	places := make([]*linePosition, len(names))
 	for i, v := range results[0].Values {
 		if v == nil {
 			continue
 		}
-		p, err := decodePlace(v)
+		p, err := decodeLinePosition(v)
 		if err != nil {
 			return nil, err
 		}
@@ -340,105 +340,43 @@ func (log *Log) places(ctx context.Context, s Scope, names []string) ([]*place, 
 	return places, nil
 }
 
-// recent remembers what this process wrote last of some sessions, so that a client's next turn needs no read: most
-// clients resend what was said, and most balancers send a session to the same replica. It is a guess, and one that does
-// no harm. A request that goes on from here with nothing but what users and tools say belongs here, unless another turn
-// of the session runs at the same time or broke off elsewhere; its view is made of its own items all the same, and its
-// commit, which expects the version that was written here, meets a conflict and reads. Sessions in which anything is
-// hidden from the client, or that layers keep states of, are always read.
-type recent struct {
-	seed   maphash.Seed
-	shards [16]lru.Cache[recentKey, written]
+// Pending returns the turns of a session that are not in the log, in order, and the records of the ready ones, nil for
+// others.
+func (log *Log) Pending(ctx context.Context, s Scope) (list []Pending, records [][]byte, err error) {
+	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: []string{headName}}})
+	if err != nil {
+		return nil, nil, fmt.Errorf("read session: %w", err)
+	}
+	if results[0].Values[0] == nil {
+		return nil, nil, nil
+	}
+	h, err := decodeHead(results[0].Values[0])
+	if err != nil {
+		return nil, nil, err
+	}
+	records, err = log.Records(ctx, s, h.Pending)
+	return h.Pending, records, err
 }
 
-type recentKey struct{ tenant, session string }
-
-// written is a session as a commit left it. The head is never changed: a draft makes its own.
-type written struct {
-	version uint64
-	head    *head
-	values  []namedValue
-}
-
-// namedValue is a value of a session that a Want names; nil data where it is not stored.
-type namedValue struct {
-	name string
-	data []byte
-}
-
-const (
-	// maxRecent is how many sessions a shard holds: some 5 MB in all, when full of long ones.
-	maxRecent = 256
-	// maxRecentCalls is how many open calls a session may have to be remembered.
-	maxRecentCalls = 32
-	// maxRecentValues is how many bytes of wanted values a session may have to be remembered.
-	maxRecentValues = 2048
-)
-
-func (r *recent) shard(s Scope) *lru.Cache[recentKey, written] {
-	return &r.shards[maphash.String(r.seed, s.Session)%uint64(len(r.shards))]
-}
-
-// find is the session as this process wrote it last, with the values of these names.
-func (r *recent) find(s Scope, names []string) (st state, values [][]byte, ok bool) {
-	w, ok := r.shard(s).Find(recentKey{s.Tenant, s.Session})
-	if !ok {
-		return state{}, nil, false
-	}
-	if len(names) > 0 {
-		values = make([][]byte, len(names))
-	}
-	for i, name := range names {
-		at := slices.IndexFunc(w.values, func(v namedValue) bool { return v.name == name })
-		if at < 0 {
-			return state{}, nil, false
-		}
-		values[i] = w.values[at].data
-	}
-	return state{version: w.version, head: *w.head}, values, true
-}
-
-func (r *recent) put(s Scope, version uint64, h *head, values []namedValue) {
-	size := 0
-	for _, v := range values {
-		size += len(v.data)
-	}
-	if len(h.Open) > maxRecentCalls || size > maxRecentValues {
-		r.drop(s)
-		return
-	}
-	r.shard(s).Put(recentKey{s.Tenant, s.Session}, written{version, h, values}, maxRecent)
-}
-
-func (r *recent) drop(s Scope) { r.shard(s).Drop(recentKey{s.Tenant, s.Session}) }
-
-// goOn finds the place of a request that goes on from the turn that this process wrote last. It gives up (false) where
-// the session has to be read.
-func (e *Entry) goOn() bool {
-	if e.log.Strict || !e.want.known() || e.call.Side != "" || e.call.History == HistoryServer {
-		return false
-	}
-	st, values, ok := e.log.recent.find(e.call.Scope, e.want.Names)
-	if !ok || st.head.Forked {
-		return false
-	}
-	in := e.read(&st)
-	if in.stateful {
-		return false // upstream knows where it goes on
-	}
-	p, ok := st.head.mergeEnds(in)
-	if !ok || p.relation != relContinue || p.parent != st.head.Pos {
-		return false
-	}
-	for i := p.fresh; i < len(in.items); i++ {
-		if !landmark(in.items[i]) {
-			return false // an answer that was given elsewhere
+// Records reads the records of ready turns, nil for others and for turns that are in the log by now.
+func (log *Log) Records(ctx context.Context, s Scope, list []Pending) ([][]byte, error) {
+	records := make([][]byte, len(list))
+	var names []string
+	var at []int
+	for i, p := range list {
+		if p.Ready {
+			names, at = append(names, journalPrefix+p.Turn), append(at, i)
 		}
 	}
-	if p.rule, p.standing = ruleKnown, InConversation; in.resends() {
-		p.shown = resends
+	if len(names) == 0 {
+		return records, nil
 	}
-	e.settle(st, in, p)
-	e.values = values
-	return true
+	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: names}})
+	if err != nil {
+		return nil, fmt.Errorf("read turns that are ready: %w", err)
+	}
+	for i, v := range results[0].Values {
+		records[at[i]] = v
+	}
+	return records, nil
 }

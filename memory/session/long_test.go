@@ -119,7 +119,7 @@ func TestVeryLongTurnsAreWrittenInPortions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			view, err := e.Conversation(context.Background(), 1<<20)
+			view, err := e.History.Conversation(context.Background(), 1<<20)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"slices"
 
-	"remora/memory/lru"
 	"remora/memory/view"
 	"remora/wire"
 )
@@ -53,7 +52,7 @@ func newIncoming(req *wire.Request, st *state, known *hashCache) *incoming {
 
 // read is newIncoming without an allocation for in itself.
 func (in *incoming) read(req *wire.Request, st *state, known *hashCache) *incoming {
-	all := st.head.withoutEchoes(req.Items())
+	all := withoutEchoes(req.Items(), st.head.Blocks)
 	lead := wire.Leading(all)
 	in.leading, in.items, in.refs, in.hashes = all[:lead], all[lead:], st.refs, known
 	if in.lead, in.hasLead = leadHash(in.leading, req.Instructions(), known); in.hasLead {

@@ -7,7 +7,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"remora/memory/lru"
 	"remora/wire"
 	"remora/wire/dialects"
 )

@@ -90,19 +90,19 @@ func (l *lab) call(mode History, words string) Call {
 // view returns the items that the turn sends, without a window.
 func (l *lab) view(e *Entry) string {
 	l.t.Helper()
-	c, err := e.Conversation(context.Background(), 1000)
+	c, err := e.History.Conversation(context.Background(), 1000)
 	if err != nil {
 		l.t.Fatal(err)
 	}
 	v := view.Assemble(view.Request{Lead: c.Lead, Items: c.Items, Offset: c.Offset, Resolve: e.Resolver()})
-	e.Viewed(&c, &v, 0)
+	e.View.Chosen(&c, &v, 0)
 	return hear(v.Items)
 }
 
 func (l *lab) amend(e *Entry, h Hidden, words string) {
 	l.t.Helper()
 	h.Items, h.Dialect = raws(sayAll(l.t, words)), dialects.CodeOf(dialects.Chat)
-	if err := e.Amend(h); err != nil {
+	if err := e.Notes.Amend(h); err != nil {
 		l.t.Fatal(err)
 	}
 }
@@ -312,8 +312,8 @@ func TestExportOfHiddenItemsAndBlocks(t *testing.T) {
 	e := l.enter(HistoryAuto, "s:0 u:1 a:1 u:2")
 	l.amend(e, Hidden{Behind: 3, Replaces: true}, "u:two")
 	l.want("view", l.view(e), "s:0 u:1 c:x r:x a:1 u:two")
-	e.Blocks(view.Block{Layer: "plan", Slot: 10, Tokens: 3, Texts: []string{"the plan"}}, view.Block{Layer: "time", Slot: 90, Tokens: 2, Live: true, Texts: []string{"noon"}, Role: wire.System})
-	e.Layers(turnrecord.LayerNote{ID: "plan", Tokens: 3, Ms: 1}, turnrecord.LayerNote{ID: "web", Ms: 250, Error: "recall: timeout"})
+	e.Notes.Blocks = []view.Block{{Layer: "plan", Slot: 10, Tokens: 3, Texts: []string{"the plan"}}, {Layer: "time", Slot: 90, Tokens: 2, Live: true, Texts: []string{"noon"}, Role: wire.System}}
+	e.Notes.Layers = []turnrecord.LayerNote{{ID: "plan", Tokens: 3, Ms: 1}, {ID: "web", Ms: 250, Error: "recall: timeout"}}
 	l.commit(e, "a:2")
 	l.want("TurnView", l.turnView("turn02"), "s:0 d:the plan u:1 c:x r:x a:1 u:two s:noon")
 
@@ -368,7 +368,7 @@ func TestOnlyWhatChangesIsWritten(t *testing.T) {
 		if i == 2 {
 			l.amend(e, Hidden{Behind: 3}, "d:note")
 		}
-		e.Blocks(view.Block{Layer: "plan", Texts: []string{"the plan"}})
+		e.Notes.Blocks = []view.Block{{Layer: "plan", Texts: []string{"the plan"}}}
 		l.view(e)
 		l.commit(e, "") // the input alone, before the answer
 		l.commit(e, fmt.Sprintf("a:%d", i))
@@ -402,17 +402,17 @@ func TestNotesOfResumedTurns(t *testing.T) {
 	c := l.call(HistoryAuto, "u:1")
 	e := l.log.Detached("turn01", time.Unix(1, 0), c)
 	l.amend(e, Hidden{Behind: 1, Replaces: true}, "u:one")
-	e.Blocks(view.Block{Layer: "plan", Texts: []string{"the plan"}})
+	e.Notes.Blocks = []view.Block{{Layer: "plan", Texts: []string{"the plan"}}}
 	l.want("view", l.view(e), "u:one")
-	b, err := json.Marshal(e.Notes())
+	b, err := json.Marshal(e.Notes.Save())
 	if err != nil {
 		t.Fatal(err)
 	}
-	var n *Notes
+	var n *SavedNotes
 	if err := json.Unmarshal(b, &n); err != nil {
 		t.Fatal(err)
 	}
-	again, err := l.log.Resumed("turn01", time.Unix(1, 0), c, e.View(), n)
+	again, err := l.log.Resumed("turn01", time.Unix(1, 0), c, e.View.Save(), n)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -430,7 +430,7 @@ func TestHiddenItemsOfResumedTurns(t *testing.T) {
 	l.view(e)
 	l.amend(e, Hidden{Behind: 1, Led: true}, "c:x r:x")
 	l.commit(e, "")
-	again, err := l.log.Resumed(e.id, e.started, e.call, e.View(), e.Notes())
+	again, err := l.log.Resumed(e.id, e.started, e.call, e.View.Save(), e.Notes.Save())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -449,11 +449,11 @@ func TestAmendRefuses(t *testing.T) {
 		{Behind: 1, Dialect: dialects.CodeOf(dialects.Chat), Items: [][]byte{[]byte(`{"role":"user","content":"a"}`), []byte(`secret`)}},
 		{Behind: 1, Items: make([][]byte, maxAmendItems+1)},
 	} {
-		if err := e.Amend(h); err == nil || strings.Contains(err.Error(), "secret") {
+		if err := e.Notes.Amend(h); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%+v: %v", h, err)
 		}
 	}
-	if e.Notes() != nil {
+	if e.Notes.Save() != nil {
 		t.Error("something was kept")
 	}
 }

@@ -25,14 +25,14 @@ func newOrigin(provider, model string, kept bool) Origin {
 // Stores reports whether a request lets upstream keep its answer. Responses does unless the client forbids it.
 func Stores(r *wire.Request) bool { return string(r.Member("store")) != "false" }
 
-// target is where the turn's request goes, as far as is known before there is an answer.
-func (e *Entry) target() Origin {
-	return newOrigin(e.call.Provider, e.call.Request.Model(), Stores(e.call.Request))
+// target is where a request goes, as far as is known before there is an answer.
+func (c *Call) target() Origin {
+	return newOrigin(c.Provider, c.Request.Model(), Stores(c.Request))
 }
 
 // maker returns the upstream that gave an answer. Kept is set only if the answer has ended.
-func (e *Entry) maker(a *Answer) Origin {
-	o := e.target()
+func (c *Call) maker(a *Answer) Origin {
+	o := c.target()
 	if a == nil {
 		return o
 	}
@@ -46,11 +46,18 @@ func (e *Entry) maker(a *Answer) Origin {
 	return o
 }
 
+// adapter makes of items that were stored what the upstream of a turn accepts.
+type adapter struct {
+	place   *Place
+	started time.Time           // of the turn
+	changed map[*byte]wire.Hash // content of the items that are sent otherwise than they are stored, by where their bytes are
+}
+
 // adapt makes of items that one upstream made together what the turn's upstream accepts, at the index of each; nil where
 // it accepts nothing of one.
-func (e *Entry) adapt(made Origin, items []wire.Item) []*wire.Item {
-	out := make([]*wire.Item, len(items))
-	reach := e.reach(made, items)
+func (a *adapter) adapt(made Origin, items []wire.Item) []*wire.Item {
+	call, out := &a.place.call, make([]*wire.Item, len(items))
+	reach := a.reach(made, items)
 	// Upstream knows none of these ids: what it can read stays as it is beside what it can't find.
 	readable := reach == wire.Unnamed && !made.Kept && slices.ContainsFunc(items, isSealed)
 	for i, it := range items {
@@ -58,22 +65,22 @@ func (e *Entry) adapt(made Origin, items []wire.Item) []*wire.Item {
 		if readable && !IsLookedUp(it) {
 			reach = wire.Near
 		}
-		mended, ok := it.AsInput(func(a wire.Audio) bool {
-			here := it.Dialect == e.call.Request.Dialect && made.Provider != "" && made.Provider == e.call.Provider
-			return here && a.Expires > e.started.Add(audioSpare).Unix()
+		to, ok := it.AsInput(func(sound wire.Audio) bool {
+			here := it.Dialect == call.Request.Dialect && made.Provider != "" && made.Provider == call.Provider
+			return here && sound.Expires > a.started.Add(audioSpare).Unix()
 		})
 		if ok {
-			mended, ok = mended.Portable(reach)
+			to, ok = to.Portable(reach)
 		}
 		if !ok {
 			continue
 		}
-		out[i] = &mended
-		if &mended.Raw[0] != &it.Raw[0] {
-			if e.mended == nil {
-				e.mended = make(map[*byte]wire.Hash)
+		out[i] = &to
+		if &to.Raw[0] != &it.Raw[0] {
+			if a.changed == nil {
+				a.changed = make(map[*byte]wire.Hash)
 			}
-			e.mended[&mended.Raw[0]] = e.in.mark(it).content
+			a.changed[&to.Raw[0]] = a.place.in.mark(it).content
 		}
 	}
 	return out
@@ -84,8 +91,8 @@ const audioSpare = time.Minute
 
 // reach is how far items that were made together are from the turn's upstream. Ids that upstream knows bind the items of
 // an answer to its reasoning: where that can't be sent, none of them goes by its id.
-func (e *Entry) reach(made Origin, items []wire.Item) wire.Reach {
-	to := e.target()
+func (a *adapter) reach(made Origin, items []wire.Item) wire.Reach {
+	to := a.place.call.target()
 	switch {
 	case made.Provider != to.Provider:
 		return wire.OtherProvider
@@ -96,6 +103,40 @@ func (e *Entry) reach(made Origin, items []wire.Item) wire.Reach {
 	default:
 		return wire.Unnamed
 	}
+}
+
+// adaptLine makes of the stored history what upstream accepts in a request, and leaves out the rest. Where nothing changes,
+// it returns the line itself.
+func (a *adapter) adaptLine(stored *storedLine) *storedLine {
+	out := &storedLine{want: stored.want, skipped: stored.skipped}
+	same := true
+	for from := 0; from < len(stored.items); {
+		to := from + 1
+		for ; to < len(stored.items) && stored.made[to] == stored.made[from] && stored.turns[to] == stored.turns[from]; to++ {
+		}
+		for i, it := range a.adapt(stored.made[from], stored.items[from:to]) {
+			if it == nil {
+				same = false
+				continue
+			}
+			at := from + i
+			same = same && &it.Raw[0] == &stored.items[at].Raw[0]
+			out.add(*it, stored.chain[at], stored.made[at], stored.turns[at])
+		}
+		from = to
+	}
+	if same {
+		return stored
+	}
+	return out
+}
+
+// content is the content hash that an item of a conversation has in the transcript.
+func (a *adapter) content(it wire.Item) wire.Hash {
+	if content, ok := a.changed[&it.Raw[0]]; ok {
+		return content
+	}
+	return a.place.in.mark(it).content
 }
 
 // IsLookedUp reports whether an item is no more than an id to upstream: it has to have kept the item to accept it.
@@ -115,31 +156,4 @@ func IsLookedUp(it wire.Item) bool {
 // isSealed reports whether an item is reasoning that its maker can read again.
 func isSealed(it wire.Item) bool {
 	return it.Kind == wire.Reasoning && wire.Text(wire.Member(it.Raw, "encrypted_content")) != ""
-}
-
-// mend makes of the stored history what upstream accepts in a request, and leaves out the rest.
-func (e *Entry) mend(stored *storedLine) *storedLine {
-	out := &storedLine{want: stored.want, skipped: stored.skipped}
-	same := true
-	for from := 0; from < len(stored.items); {
-		to := from + 1
-		for ; to < len(stored.items) && stored.made[to] == stored.made[from] && stored.turns[to] == stored.turns[from]; to++ {
-		}
-		for i, it := range e.adapt(stored.made[from], stored.items[from:to]) {
-			if it == nil {
-				same = false
-				continue
-			}
-			at := from + i
-			same = same && &it.Raw[0] == &stored.items[at].Raw[0]
-			out.items, out.chain = append(out.items, *it), append(out.chain, stored.chain[at])
-			out.made, out.turns = append(out.made, stored.made[at]), append(out.turns, stored.turns[at])
-		}
-		from = to
-	}
-	if same {
-		return stored
-	}
-	e.stored = out
-	return out
 }

@@ -282,7 +282,7 @@ func (q *placement) known(ctx context.Context) (plan, error) {
 	}
 	if i, k := q.in.longest(from, places); k != nil {
 		p := q.in.branch(i, k)
-		again := func() bool { return q.scope.run(q.in.ends[i].Chain) == q.head.Run } // what the conversation asked last
+		again := func() bool { return q.scope.runID(q.in.ends[i].Chain) == q.head.Run } // what the conversation asked last
 		if q.mode != HistoryAuto || q.in.modelled(p.fresh) || !k.Side && (q.in.lead == q.head.Lead || again()) {
 			return q.onLine(p, k.Side), nil
 		}
@@ -525,65 +525,6 @@ func (q *placement) beginning(ctx context.Context) (int, error) {
 		}
 	}
 	return 0, nil
-}
-
-// again is the place of a request that was placed before, in the transcript as it is now. What its view was made of stays
-// true, and so does how it stands to the conversation.
-func (e *Entry) again(ctx context.Context, st *state, in *incoming) (plan, error) {
-	was := e.place
-	was.line = e.plan.line
-	p, err := e.find(ctx, st, in, e.Mode())
-	if err != nil {
-		return plan{}, err
-	}
-	own := len(e.journaled.names) > 0 && p.parent.Seq == e.journaled.end.Seq
-	if !e.loaded {
-		if own && e.journaled.behind == 0 {
-			p = e.followFirst(st, in, p) // its input was written when nothing was answered
-		}
-		if own && e.journaled.talks && !p.before {
-			p.standing = InConversation // of several questions that nothing was answered to
-		}
-		if found := e.call.Standing; found != Undecided && !p.before {
-			p.standing = found
-		}
-		return p, nil
-	}
-	if was.before && was.line != st.head.Line && !e.in.inRun() {
-		if i := slices.IndexFunc(st.head.Tails, func(t tail) bool { return t.Line == was.line }); i >= 0 {
-			t := st.head.Tails[i]
-			p.parent, p.line, p.lead, p.offset = t.Pos, t.Line, t.Lead, unitsBetween(position{}, t.Pos)
-		}
-	}
-
-	if (own || p.relation == relRoot) && e.early && was.standing == InConversation {
-		p = e.followFirst(st, in, p)
-	}
-
-	if !p.before {
-		p.standing, p.helper = was.standing, was.helper
-		if was.standing != InConversation && p.line == st.head.Line {
-			p.line = was.line
-		}
-	}
-	if p.rule = was.rule; p.before && !was.before {
-		p.rule = ruleBehind
-	}
-	p.shown = was.shown
-	return p, nil
-}
-
-// followFirst is the plan of a request where two clients began the session and another one was answered first: this one follows
-// it, if it sends only new items.
-func (e *Entry) followFirst(st *state, in *incoming, p plan) plan {
-	if e.call.History != HistoryAuto || !st.head.Answered || in.brings(len(in.items)) {
-		return p
-	}
-	q := &placement{log: e.log, scope: e.call.Scope, st: st, head: &st.head, in: in, call: &e.call, mode: HistoryAuto}
-	if q.habit() == resends {
-		return p
-	}
-	return q.behindHead(ruleBehind)
 }
 
 // asSide is the plan of a request that the client itself calls a side request.

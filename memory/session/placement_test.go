@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"remora/memory/lru"
 	"remora/wire"
 	"remora/wire/dialects"
 )

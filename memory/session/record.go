@@ -368,30 +368,30 @@ func decodeReference(b []byte) (reference, error) {
 	return r, nil
 }
 
-// place is an entry of the transcript's indexes.
-type place struct {
+// linePosition is a position with the line that it was stored on: a value of the transcript's indexes.
+type linePosition struct {
 	Pos  position
-	Line uint64 // the line that it was stored on
-	Side bool   // as a side request
+	Line uint64
+	Side bool // it was stored as a side request's
 }
 
-func (p place) encode() []byte { return p.appendTo(make([]byte, 0, placeBytes)) }
+func (p linePosition) encode() []byte { return p.appendTo(make([]byte, 0, placeBytes)) }
 
-// placeBytes is about what a place takes.
+// placeBytes is about what a linePosition takes.
 const placeBytes = 40
 
-func (p place) appendTo(b []byte) []byte {
+func (p linePosition) appendTo(b []byte) []byte {
 	return appendPosition(binary.AppendUvarint(append(b, recordVersion, recordcodec.Bit(p.Side)), p.Line), p.Pos)
 }
 
-func decodePlace(b []byte) (place, error) {
+func decodeLinePosition(b []byte) (linePosition, error) {
 	d := recordcodec.Reader{Rest: b}
 	if d.Byte() != recordVersion {
-		return place{}, fmt.Errorf("read place: %w", ErrCorrupt)
+		return linePosition{}, fmt.Errorf("read place: %w", ErrCorrupt)
 	}
-	p := place{Side: d.Byte() == 1, Line: d.Uvarint(), Pos: readPosition(&d)}
+	p := linePosition{Side: d.Byte() == 1, Line: d.Uvarint(), Pos: readPosition(&d)}
 	if d.Bad {
-		return place{}, fmt.Errorf("read place: %w", ErrCorrupt)
+		return linePosition{}, fmt.Errorf("read place: %w", ErrCorrupt)
 	}
 	return p, nil
 }

@@ -148,54 +148,6 @@ func isOpen(record []byte) bool {
 	return json.Unmarshal(record, &r) == nil && r.Open
 }
 
-// record describes the turn as it stands.
-func (e *Entry) record(d *draft, a *Answer) turnrecord.Record {
-	r := turnrecord.Record{
-		ID: e.id, Time: e.started.UTC(), Status: turnrecord.Incomplete, Open: a == nil, Relation: string(e.plan.relation), Model: e.call.Request.Model(),
-		Dialect: e.call.Request.Dialect.String(), Side: e.call.Side, Degraded: e.degraded,
-		Parent: e.parent, Tip: d.input.Seq, Output: d.output, Execution: e.Execution(), ParentID: e.call.Scope.Parent,
-		View: e.view, Hidden: d.hiddenSeqs(), Blocks: d.blocks, Layers: e.layers,
-	}
-	if e.call.Scope.Resource != e.call.Scope.Session {
-		r.Resource = e.call.Scope.Resource
-	}
-	r.Rule = string(e.place.rule)
-	switch {
-	case e.plan.standing == Alone:
-		r.Alone = true
-	case e.plan.standing != Side || r.Side != "":
-	case e.place.helper != "":
-		r.Side = e.place.helper
-	default:
-		r.Side = "unrelated"
-	}
-	d.chainBare(&r)
-	r.Lead = e.in.leadText
-	if r.Input = d.added; len(r.Input) == 0 {
-		r.Input = e.journaled.seqs
-	}
-	if a == nil {
-		return r
-	}
-	r.HTTPStatus, r.Cut, r.ResponseID, r.Finish = a.HTTPStatus, a.Aborted.String(), a.Reply.ID, a.Reply.Finish
-	if json.Valid(a.Reply.Usage) {
-		r.Usage = a.Reply.Usage
-	}
-	r.Status, r.Later = a.status(), a.Later
-	return r
-}
-
-// chainBare makes a turn that has stored no item the first of the chain that leads to such turns, unless it is in that
-// chain. Nothing is lost where the turn was its last and is not known to be: there is no turn behind it.
-func (d *draft) chainBare(r *turnrecord.Record) {
-	e := d.e
-	r.Before = e.before
-	stored := d.head.NextSeq > max(e.state.head.NextSeq, 1) || len(e.journaled.names) > 0 && !d.retracted
-	if !stored && e.before == "" && d.head.LastEmpty != e.id {
-		r.Before, d.head.LastEmpty = d.head.LastEmpty, e.id
-	}
-}
-
 // TurnRecord returns the record of a turn as one line of JSON. It fails with ErrNoTurn.
 func (log *Log) TurnRecord(ctx context.Context, s Scope, turnID string) (json.RawMessage, error) {
 	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: []string{turnPrefix + turnID}}})

@@ -129,12 +129,12 @@ type picker struct {
 	found  []wire.Item    // newest first
 	left   int            // items still to be found
 
-	runs []turnrecord.Run   // still to be found, as far as n and off do not say less of the last one
-	n    int                // items on the chain, or those that are named by content, that are left of the last run
-	off  recordcodec.Reader // of the last run: what is not on the chain
-	gap  uint64             // how many on the chain stand behind the next of those
-	at   *passedItem        // that was found last of the run's items on the chain, nil for none
-	last *passedItem        // that was read last
+	spans []turnrecord.Span  // still to be found, as far as n and off do not say less of the last one
+	n     int                // items on the chain, or those that are named by content, that are left of the last span
+	off   recordcodec.Reader // of the last span: what is not on the chain
+	gap   uint64             // how many on the chain stand behind the next of those
+	at    *passedItem        // that was found last of the span's items on the chain, nil for none
+	last  *passedItem        // that was read last
 
 	// What was read of the line: a client's own summary stands before the history in its request and behind it in the
 	// transcript, and results stand elsewhere in the view where upstream demands it.
@@ -153,10 +153,10 @@ type passedItem struct {
 
 func newPicker(turn *turnrecord.Record) (*picker, error) {
 	p := &picker{
-		turn: turn, runs: turn.View.Items, stored: make(map[*byte]bool),
+		turn: turn, spans: turn.View.Items, stored: make(map[*byte]bool),
 		byContent: make(map[[8]byte][]*passedItem), byPrefix: make(map[[4]byte][]*passedItem), byChain: make(map[[8]byte]*passedItem),
 	}
-	for _, r := range p.runs {
+	for _, r := range p.spans {
 		n := len(r.Is) / 8
 		if r.N > 0 {
 			off := recordcodec.Reader{Rest: r.Off}
@@ -172,14 +172,14 @@ func newPicker(turn *turnrecord.Record) (*picker, error) {
 			return p, ErrCorrupt
 		}
 	}
-	p.beginRun()
+	p.beginSpan()
 	return p, nil
 }
 
-// beginRun turns to the last run that has items.
-func (p *picker) beginRun() {
-	for len(p.runs) > 0 {
-		r := p.runs[len(p.runs)-1]
+// beginSpan turns to the last span that has items.
+func (p *picker) beginSpan() {
+	for len(p.spans) > 0 {
+		r := p.spans[len(p.spans)-1]
 		p.at, p.n, p.off = nil, len(r.Is)/8, recordcodec.Reader{}
 		if r.N > 0 {
 			p.n, p.off.Rest = r.N, r.Off
@@ -188,7 +188,7 @@ func (p *picker) beginRun() {
 		if p.n > 0 {
 			return
 		}
-		p.runs = p.runs[:len(p.runs)-1]
+		p.spans = p.spans[:len(p.spans)-1]
 	}
 }
 
@@ -223,7 +223,7 @@ func (p *picker) take(at *storedItem) error {
 
 // next returns the item before those that are found, nil if it was not read yet.
 func (p *picker) next() (*passedItem, error) {
-	r := &p.runs[len(p.runs)-1]
+	r := &p.spans[len(p.spans)-1]
 	if r.N > 0 && len(p.off.Rest) > 0 && p.gap == 0 {
 		found := newest(p.byPrefix[[4]byte(p.off.Rest[:4])])
 		if found == nil {
@@ -280,8 +280,8 @@ func (p *picker) put(at *passedItem) error {
 		p.stored[&it.Raw[0]] = p.turn.View.Stored && at.Turn != p.turn.ID || at.Flags&flagHidden != 0
 	}
 	if p.n == 0 && len(p.off.Rest) == 0 {
-		p.runs = p.runs[:len(p.runs)-1]
-		p.beginRun()
+		p.spans = p.spans[:len(p.spans)-1]
+		p.beginSpan()
 	}
 	return nil
 }

@@ -10,38 +10,68 @@ import (
 	"remora/wire"
 )
 
-// Viewed notes how the view was chosen from the conversation, nil for all of it, and to how many tokens results were
+// ViewRecord records how a turn's view was chosen, in which form it was sent and what it cost.
+type ViewRecord struct {
+	history      *HistoryReader
+	view         turnrecord.View
+	spans        [2]turnrecord.Span // memory for view.Items
+	prefixReason string
+	reformed     int // of view.Repaired, what the form changed
+}
+
+// PrefixReason records why the view begins a new prefix version, "" if it does not. Call it before Chosen.
+func (r *ViewRecord) PrefixReason(reason string) { r.prefixReason = reason }
+
+// Chosen records how the view was chosen from the conversation, nil for all of it, and to how many tokens results were
 // shortened in it, 0 for not at all.
-func (e *Entry) Viewed(c *Conversation, v *view.View, toolResult int) {
-	e.shaped = 0
+func (r *ViewRecord) Chosen(c *Conversation, v *view.View, toolResult int) {
+	r.reformed = 0
+	in := r.history.place.in
 	if v == nil {
-		e.view = turnrecord.View{Conversation: len(c.Items), Sent: len(c.Lead) + len(c.Items), ToolResult: toolResult, Continues: c.Continues, Carried: c.Carried}
-		e.view.Items = e.runs(c, nil)
-		e.view.Lead = e.in.leadText
+		r.view = turnrecord.View{Conversation: len(c.Items), Sent: len(c.Lead) + len(c.Items), ToolResult: toolResult, Continues: c.Continues, Carried: c.Carried}
+		r.view.Items = r.itemSpans(c, nil)
+		r.view.Lead = in.leadText
 		return
 	}
 	n := v.Count()
-	e.view = turnrecord.View{
+	r.view = turnrecord.View{
 		Conversation: len(c.Items), Sent: len(v.Items), From: v.From, Windowed: n.Windowed, Orphans: n.Orphans, Repaired: v.Repaired,
-		LeftOut: v.LeftOut(), Stored: c.Stored, ToolResult: toolResult, PrefixReason: e.prefixReason,
+		LeftOut: v.LeftOut(), Stored: c.Stored, ToolResult: toolResult, PrefixReason: r.prefixReason,
 	}
 	if v.Pinned >= 0 {
 		pinned := v.Pinned
-		e.view.Pinned = &pinned
+		r.view.Pinned = &pinned
 	}
-	e.view.Items = e.runs(c, v)
+	r.view.Items = r.itemSpans(c, v)
 	switch {
-	case c.hasLead && c.lead == e.in.lead && e.in.hasLead:
-		e.view.Lead = e.in.leadText
+	case c.hasLead && c.lead == in.lead && in.hasLead:
+		r.view.Lead = in.leadText
 	case c.hasLead:
-		e.view.Lead = hexText(c.lead[:])
+		r.view.Lead = hexText(c.lead[:])
 	}
 }
 
-// runs names the items of a view, nil for the whole conversation. Items in the line's order are named by their end and
+// SentAs records in which form the view is sent, whether the stored items in it are portable, and how many of the client's
+// items that changes. Call it after Chosen. It replaces what was recorded before.
+func (r *ViewRecord) SentAs(f view.Form, portable bool, repaired int) {
+	r.view.Messages, r.view.Portable = "", portable
+	if f != view.AsIs {
+		r.view.Messages = f.String()
+	}
+	r.view.Repaired += repaired - r.reformed
+	r.reformed = repaired
+}
+
+// Cost records what the view cost. Call it after Chosen.
+func (r *ViewRecord) Cost(t turnrecord.Tokens) { r.view.Tokens = &t }
+
+// Save returns the record as it stands, to resume the entry with.
+func (r *ViewRecord) Save() turnrecord.View { return r.view }
+
+// itemSpans names the items of a view, nil for the whole conversation. Items in the line's order are named by their end and
 // number, so that the record of a long view is as short as that of a short one.
-func (e *Entry) runs(c *Conversation, v *view.View) []turnrecord.Run {
-	w := runWriter{e: e, c: c, n: len(c.Items), on: e.settledLine(c), runs: e.runRoom[:0:len(e.runRoom)]}
+func (r *ViewRecord) itemSpans(c *Conversation, v *view.View) []turnrecord.Span {
+	w := spanWriter{history: r.history, c: c, n: len(c.Items), on: newSettledLine(r.history, c), spans: r.spans[:0:len(r.spans)]}
 	if v != nil {
 		w.kept, w.n = v.Kept, len(v.Kept)
 	}
@@ -49,42 +79,42 @@ func (e *Entry) runs(c *Conversation, v *view.View) []turnrecord.Run {
 		w.take(at)
 	}
 	w.end(w.n)
-	return w.runs
+	return w.spans
 }
 
-// minRun is how many items a run has at least: fewer take less room by their content hashes.
-const minRun = 4
+// minSpan is how many items a span by its end has at least: fewer take less room by their content hashes.
+const minSpan = 4
 
-// runWriter makes runs of the items of a view.
-type runWriter struct {
-	e    *Entry
-	c    *Conversation
-	kept []int // which items of the conversation the view has, nil for all
-	n    int   // how many these are
-	on   settledLine
-	runs []turnrecord.Run
+// spanWriter makes spans of the items of a view.
+type spanWriter struct {
+	history *HistoryReader
+	c       *Conversation
+	kept    []int // which items of the conversation the view has, nil for all
+	n       int   // how many these are
+	on      settledLine
+	spans   []turnrecord.Span
 
-	from  int   // of the view: the first item of the run at hand
-	items int   // of the run that are on the chain
-	last  int   // place on the line of the last of them
-	off   []off // those of the run that are not
+	from  int        // of the view: the first item of the span at hand
+	items int        // of the span that are on the chain
+	last  int        // place on the line of the last of them
+	off   []offChain // those of the span that are not
 }
 
-// off is an item of a run that is not on the chain.
-type off struct {
-	behind  int // how many items of the run that are on the chain stand before it
+// offChain is an item of a span that is not on the chain.
+type offChain struct {
+	behind  int // how many items of the span that are on the chain stand before it
 	content wire.Hash
 }
 
 // item is the index in the conversation of an item of the view.
-func (w *runWriter) item(at int) int {
+func (w *spanWriter) item(at int) int {
 	if w.kept == nil {
 		return at
 	}
 	return w.kept[at]
 }
 
-func (w *runWriter) take(at int) {
+func (w *spanWriter) take(at int) {
 	i := w.item(at)
 	place := w.on.find(&w.c.Items[i])
 	switch {
@@ -97,56 +127,56 @@ func (w *runWriter) take(at int) {
 		}
 		w.items, w.last = w.items+1, place
 	case w.items > 0 && (place >= 0 || w.c.Hidden != nil && w.c.Hidden[i]):
-		w.off = append(w.off, off{w.items, w.e.content(w.c, i)})
+		w.off = append(w.off, offChain{w.items, w.content(i)})
 	default:
 		w.end(at)
 		w.literal(at)
 	}
 }
 
-// end ends the run at hand before an item of the view.
-func (w *runWriter) end(at int) {
+// end ends the span at hand before an item of the view.
+func (w *spanWriter) end(at int) {
 	if w.items == 0 {
 		return
 	}
-	if w.items < minRun {
+	if w.items < minSpan {
 		for i := w.from; i < at; i++ {
 			w.literal(i)
 		}
 	} else {
 		chain := w.on.chain(w.last)
-		r := turnrecord.Run{End: hex.EncodeToString(chain[:8]), N: w.items}
+		r := turnrecord.Span{End: hex.EncodeToString(chain[:8]), N: w.items}
 		behind := w.items
 		for _, o := range slices.Backward(w.off) {
 			r.Off = binary.AppendUvarint(r.Off, uint64(max(0, behind-o.behind)))
 			r.Off = append(r.Off, o.content[:4]...)
 			behind = o.behind
 		}
-		w.runs = append(w.runs, r)
+		w.spans = append(w.spans, r)
 	}
 	w.items, w.off = 0, w.off[:0]
 }
 
 // literal names an item by its content.
-func (w *runWriter) literal(at int) {
-	if n := len(w.runs); n == 0 || w.runs[n-1].N > 0 {
-		w.runs = append(w.runs, turnrecord.Run{Is: make([]byte, 0, 8*min(w.items+16, w.n-at))})
+func (w *spanWriter) literal(at int) {
+	if n := len(w.spans); n == 0 || w.spans[n-1].N > 0 {
+		w.spans = append(w.spans, turnrecord.Span{Is: make([]byte, 0, 8*min(w.items+16, w.n-at))})
 	}
-	r := &w.runs[len(w.runs)-1]
-	content := w.e.content(w.c, w.item(at))
+	r := &w.spans[len(w.spans)-1]
+	content := w.content(w.item(at))
 	r.Is = append(r.Is, content[:8]...)
 }
 
-// content is the hash of an item of a conversation. Most are the request's own, which have been hashed.
-func (e *Entry) content(c *Conversation, i int) wire.Hash {
-	it := c.Items[i]
-	if i < len(e.in.items) && len(it.Raw) > 0 {
-		own := e.in.items[i]
+// content is the hash of an item of the conversation. Most are the request's own, which have been hashed.
+func (w *spanWriter) content(i int) wire.Hash {
+	it, in := w.c.Items[i], w.history.place.in
+	if i < len(in.items) && len(it.Raw) > 0 {
+		own := in.items[i]
 		if len(it.Raw) == len(own.Raw) && &it.Raw[0] == &own.Raw[0] {
-			return e.in.marks[i].content
+			return in.marks[i].content
 		}
 	}
-	return e.contentOf(it)
+	return w.history.content(it)
 }
 
 // settledLine is the part of the line before a turn's new items that will not change, oldest first: read from the
@@ -160,21 +190,22 @@ type settledLine struct {
 	places map[*byte]int // by where an item's bytes are; made once something is not found in its order
 }
 
-// settledLine is the line of a conversation. It has nothing of a client that trims its history: what it has left out is
+// newSettledLine is the line of a conversation. It has nothing of a client that trims its history: what it has left out is
 // not known here, and so no chain hash.
-func (e *Entry) settledLine(c *Conversation) settledLine {
-	l := settledLine{in: e.in}
-	if c.Stored && e.stored != nil {
-		l.stored, l.n = e.stored, len(e.stored.items)
-		for _, r := range e.ready { // they are not in the log yet, and may come to stand elsewhere
-			for l.n > 0 && e.stored.turns[l.n-1] == r.Turn {
+func newSettledLine(h *HistoryReader, c *Conversation) settledLine {
+	in, p := h.place.in, &h.place.plan
+	l := settledLine{in: in}
+	if c.Stored && h.stored != nil {
+		l.stored, l.n = h.stored, len(h.stored.items)
+		for _, r := range h.ready { // they are not in the log yet, and may come to stand elsewhere
+			for l.n > 0 && h.stored.turns[l.n-1] == r.Turn {
 				l.n--
 			}
 		}
 		return l
 	}
-	n := e.place.fresh
-	if e.place.relation != relTrim && n > 0 && n <= len(e.in.ends) && e.in.ends[n-1].Chain == e.place.parent.Chain {
+	n := p.fresh
+	if p.relation != relTrim && n > 0 && n <= len(in.ends) && in.ends[n-1].Chain == p.parent.Chain {
 		l.n, l.behind = n, n
 	}
 	return l

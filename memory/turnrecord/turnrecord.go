@@ -66,7 +66,7 @@ type View struct {
 	LeftOut      []view.LeftOut `json:"left_out,omitempty"`
 	// Items name what was sent, without the leading items, in its order: with them the view can be put together again
 	// (see session.Log.TurnView).
-	Items []Run `json:"items,omitempty"`
+	Items []Span `json:"items,omitempty"`
 	// Lead is the hash of the leading items that were sent.
 	Lead   string `json:"lead,omitempty"`
 	Stored bool   `json:"stored,omitempty"` // the stored history was put before the client's items
@@ -86,17 +86,17 @@ type View struct {
 	Carried int `json:"carried,omitempty"`
 }
 
-// Run names items of a view that stand one behind the other.
-type Run struct {
+// Span names items of a view that stand one behind the other.
+type Span struct {
 	// End is where N items end that stand one behind the other on the line: the first 8 bytes, in hex, of the chain hash
 	// behind the last of them.
 	End string `json:"end,omitempty"`
 	N   int    `json:"n,omitempty"`
-	// Off are the run's items that are not on the chain, such as reasoning, from the last one backwards: a varint of
+	// Off are the span's items that are not on the chain, such as reasoning, from the last one backwards: a varint of
 	// how many on the chain stand between it and the one behind it, or the end, and the first 4 bytes of its content
 	// hash.
 	Off []byte `json:"off,omitempty"`
-	// Is are the first 8 bytes of the content hash of each item, where the run has no end.
+	// Is are the first 8 bytes of the content hash of each item, where the span has no end.
 	Is []byte `json:"is,omitempty"`
 }
 
@@ -133,8 +133,8 @@ type BlockRef struct {
 // Size is about how many bytes AppendTo writes.
 func (r *Record) Size() int {
 	n := 640 + len(r.Usage)
-	for _, run := range r.View.Items {
-		n += 48 + 4*(len(run.Off)+len(run.Is))/3
+	for _, s := range r.View.Items {
+		n += 48 + 4*(len(s.Off)+len(s.Is))/3
 	}
 	return n
 }
@@ -292,18 +292,18 @@ func (v *View) appendTo(b []byte) []byte {
 	return append(b, '}')
 }
 
-func (r *Run) appendTo(b []byte) []byte {
+func (s *Span) appendTo(b []byte) []byte {
 	b = append(b, '{')
-	if r.End != "" {
-		b = appendText(appendName(b, "end"), r.End)
+	if s.End != "" {
+		b = appendText(appendName(b, "end"), s.End)
 	}
-	if r.N != 0 {
-		b = strconv.AppendInt(appendName(b, "n"), int64(r.N), 10)
+	if s.N != 0 {
+		b = strconv.AppendInt(appendName(b, "n"), int64(s.N), 10)
 	}
 	for _, f := range []struct {
 		name  string
 		value []byte
-	}{{"off", r.Off}, {"is", r.Is}} {
+	}{{"off", s.Off}, {"is", s.Is}} {
 		if len(f.value) > 0 {
 			b = append(appendName(b, f.name), '"')
 			b = append(base64.StdEncoding.AppendEncode(b, f.value), '"')

@@ -2,9 +2,9 @@ package session
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"strings"
-	"sync"
 
 	"remora/cache"
 	"remora/memory/turnrecord"
@@ -30,14 +30,10 @@ type draft struct {
 	reply   string     // id of an answer to find the session by
 	made    Origin     // of the answer, and of what is hidden in it
 
-	retracted bool                  // the input is written anew, in another place
-	hidden    map[int][]uint64      // sequence numbers of what it writes of e.hidden, by index
+	retracted bool // the input is written anew, in another place
+	hidden    hiddenWrite
 	blocks    []turnrecord.BlockRef // of the turn
-	amends    bool                  // it writes the session's amendments:
-	all       Amendments            // as they will be,
-	amended   Amendments            // and those among them that are the turn's
 
-	names      strings.Builder
 	addedRoom  [roomFor]uint64
 	outputRoom [1][]uint64
 	seqRoom    [4]uint64
@@ -45,21 +41,24 @@ type draft struct {
 
 // draft builds the commit of a turn's input and, unless it is still to come, of its answer.
 func (e *Entry) draft(a *Answer) *draft {
-	d := &draft{e: e, head: e.state.head.clone(len(e.in.items) - e.from + answerItems(a)), writeBuffer: newWriteBuffer(), version: e.state.version, open: a == nil}
+	d := &draft{e: e, head: e.state.head.clone(len(e.in.items) - e.ring.from + answerItems(a)), writeBuffer: newWriteBuffer(), version: e.state.version, open: a == nil}
 	d.added, d.output = d.addedRoom[:0], d.outputRoom[:0]
-	d.makeRoom(e.in.items[e.plan.fresh:])
+	d.hidden.of = &e.Notes.hidden
+	d.grow(e.in.items[e.unwritten.fresh:])
 	if d.head.NextSeq == 0 {
 		d.head.NextSeq = 1
 	}
-	if d.line = e.plan.line; d.line == 0 {
+	if d.line = e.unwritten.line; d.line == 0 {
 		d.head.Lines++
 		d.line = d.head.Lines
 	}
 	if d.head.Line == 0 && e.plan.standing == InConversation {
 		d.head.Line = d.line
 	}
-	d.made = e.maker(a)
-	e.gather(a)
+	d.made = e.call.maker(a)
+	if a != nil {
+		e.Notes.hidden.limit(len(e.in.items) + answerItems(a))
+	}
 	d.retract()
 	d.input = d.storeInput()
 	end := d.input
@@ -77,15 +76,17 @@ func (e *Entry) draft(a *Answer) *draft {
 	d.moveHead(end, answer)
 	d.putLead()
 	d.amend()
-	d.putBlocks()
-	d.pend()
-	record := e.record(d, a)
+	d.blocks = putBlocks(d.writeBuffer, d.head, e.Notes.Blocks)
+	if e.Order.update(d.head, d.open) {
+		d.deletes = append(slices.Clip(d.deletes), journalPrefix+e.id)
+	}
+	record := d.record(a)
 	from := d.reserve(record.Size())
 	d.data = record.AppendTo(d.data)
-	d.puts = append(d.puts, cache.Put{Name: turnPrefix + e.id, Data: d.value(from)})
+	d.put(turnPrefix+e.id, d.value(from))
 	from = d.reserve(d.head.size())
 	d.data = d.head.appendTo(d.data)
-	d.puts = append(d.puts, cache.Put{Name: headName, Data: d.value(from)})
+	d.put(headName, d.value(from))
 	d.last = len(e.call.Request.Body) >= largeRequest
 	for i := range d.puts {
 		d.puts[i].Lasting = d.last
@@ -111,8 +112,8 @@ func (d *draft) batches() []cache.Batch {
 		return []cache.Batch{session}
 	}
 	known := []cache.Put{{Name: sessionName, Data: []byte(d.e.call.Scope.Session)}}
-	if d.e.last != "" {
-		known = append(known, cache.Put{Name: lastName, Data: []byte(d.e.last)})
+	if d.e.Notes.LastID != "" {
+		known = append(known, cache.Put{Name: lastName, Data: []byte(d.e.Notes.LastID)})
 	}
 	if d.later {
 		known = append(known, cache.Put{Name: lateName, Data: []byte(d.e.id)})
@@ -191,27 +192,27 @@ func (d *draft) firstItems() int {
 func (d *draft) retract() {
 	e := d.e
 	j := e.journaled
-	if len(j.names) == 0 || e.plan.relation != relDelta || e.plan.parent.Seq == j.end.Seq {
+	if len(j.names) == 0 || e.plan.relation != relDelta || e.unwritten.parent.Seq == j.end.Seq {
 		return
 	}
 	d.head.dropTail(j.end.Seq)
-	d.retracted = true
+	d.retracted, d.hidden.anew = true, true
 	d.deletes = j.names // a batch deletes before it writes: names that are written anew stay
 }
 
 // storeInput writes the request's new items and returns the position behind them.
 func (d *draft) storeInput() position {
-	e, at := d.e, d.e.plan.parent
-	if e.plan.summary > 0 {
-		at = d.storeAside(at)
+	e, at := d.e, d.e.unwritten.parent
+	if e.unwritten.summary > 0 {
+		at = d.storeSummary(at)
 	}
 	if e.plan.claims && e.plan.standing == InConversation {
 		d.putPlace(at)
 	}
 	before := len(d.puts)
-	at = d.storeHidden(at, e.plan.fresh, e.plan.fresh > 0 && e.seqs[e.plan.fresh-1] != 0)
+	at = d.storeHidden(at, e.unwritten.fresh, e.unwritten.fresh > 0 && e.ring.seqs[e.unwritten.fresh-1] != 0)
 	var skipped []int // off-chain items that wait for the item they lead to
-	for i := e.plan.fresh; i < len(e.in.items); i++ {
+	for i := e.unwritten.fresh; i < len(e.in.items); i++ {
 		if !e.in.marks[i].onChain {
 			skipped = append(skipped, i)
 			continue
@@ -241,10 +242,61 @@ func (d *draft) storeInput() position {
 }
 
 func (d *draft) storeInputItem(at position, i int, flags byte) position {
-	at = d.store(at, d.e.in.items[i], d.e.in.marks[i], flags, d.e.target())
-	d.e.seqs[i] = at.Seq
+	at = d.store(at, d.e.in.items[i], d.e.in.marks[i], flags, d.e.call.target())
+	d.e.ring.seqs[i] = at.Seq
 	d.added = append(d.added, at.Seq)
 	return at
+}
+
+// storeSummary writes what the client itself has put before the history that it trimmed, and returns the position behind it.
+// What it has put there before is not written again: agents that blank the results of old calls go a little further every time.
+func (d *draft) storeSummary(at position) position {
+	var sum wire.Hash
+	known := 0
+	for i, m := range d.e.in.marks[:d.e.unwritten.summary] {
+		if sum = wire.Chain(sum, m.content); sum == d.head.Summary {
+			known = i + 1
+		}
+	}
+	d.head.Summary = sum
+	for i := known; i < d.e.unwritten.summary; i++ {
+		at = d.storeInputItem(at, i, flagSummary|flagOffChain)
+	}
+	return at
+}
+
+// storeHidden writes the items hidden behind so many visible ones, unless the log has them already, and returns the
+// position behind them. If the visible item is this turn's own, the chain continues from that position, so that later
+// items stand behind the hidden ones too.
+func (d *draft) storeHidden(at position, behind int, own bool) position {
+	var last position // behind what is shown whatever follows
+	for i := range d.hidden.of.list {
+		if !d.hidden.waits(i, behind) {
+			continue
+		}
+		h := &d.hidden.of.list[i]
+		if d.hidden.seqs == nil {
+			d.hidden.seqs = make(map[int][]uint64)
+		}
+		for _, it := range h.parsed {
+			at = d.store(at, it, mark{content: d.e.in.hashes.content(it)}, flagHidden, d.hiddenMade())
+			d.hidden.seqs[i] = append(d.hidden.seqs[i], at.Seq)
+		}
+		if !h.Led {
+			last = at
+		}
+	}
+	if own && last.Seq != 0 {
+		d.putPlace(last)
+	}
+	return at
+}
+
+// hiddenMade is the origin of hidden items: their answers were complete, even if the last one was not.
+func (d *draft) hiddenMade() Origin {
+	made := d.made
+	made.Kept = d.e.call.target().Kept
+	return made
 }
 
 // storeAnswer writes the answer, one branch per choice, and returns the position behind the first choice.
@@ -254,7 +306,7 @@ func (d *draft) storeAnswer(a *Answer) position {
 	if a.status() != turnrecord.Complete {
 		flags = flagPartial
 	}
-	marks := d.e.answerMarks(a)
+	marks := d.e.answer.of(a, d.e.in)
 	for c, items := range a.Reply.Choices {
 		at := d.input
 		seqs := d.seqRoom[:0]
@@ -283,7 +335,7 @@ func (d *draft) storeAnswer(a *Answer) position {
 	case a.Reply.ID == "":
 	case d.e.call.Request.Dialect.Rules().Previous != "":
 		d.putReply(a.Reply.ID, end)
-	case d.e.last != "":
+	case d.e.Notes.LastID != "":
 		d.reply = a.Reply.ID
 	}
 	return end
@@ -292,12 +344,16 @@ func (d *draft) storeAnswer(a *Answer) position {
 // putReply lets a later request go on from a response by its id.
 func (d *draft) putReply(id string, end position) {
 	d.reply = id
-	d.puts = append(d.puts, cache.Put{Name: idName(replyPrefix, id), Data: place{Pos: end, Line: d.line, Side: d.side()}.encode()})
-	if shown, ok := d.e.shownBlocks(); ok {
-		d.puts = append(d.puts, cache.Put{Name: idName(shownPrefix, id), Data: shown.encode()})
+	d.put(idName(replyPrefix, id), linePosition{Pos: end, Line: d.line, Side: d.side()}.encode())
+	var shown shownBlocks
+	if d.e.in.stateful || d.e.in.unresolved() {
+		shown = d.e.state.shown
 	}
-	if len(d.e.carry) > 0 {
-		d.puts = append(d.puts, cache.Put{Name: idName(carryPrefix, id), Data: encodeCarried(d.e.call.Request.Dialect, d.e.carry)})
+	if shown = shown.with(d.e.Notes.Blocks); len(shown) > 0 || len(d.e.state.head.Blocks) > 0 {
+		d.put(idName(shownPrefix, id), shown.encode())
+	}
+	if carried := d.e.Notes.carried; len(carried) > 0 {
+		d.put(idName(carryPrefix, id), encodeCarried(d.e.call.Request.Dialect, carried))
 	}
 }
 
@@ -331,11 +387,11 @@ func (d *draft) store(at position, it wire.Item, m mark, flags byte, made Origin
 	var name [len(itemPrefix) + 8]byte
 	from := d.reserve(item.size() + placeBytes)
 	d.data = item.appendTo(d.data)
-	d.puts = append(d.puts, cache.Put{Name: d.name("", appendItemName(name[:0], next.Seq)), Data: d.value(from)})
+	d.put(d.name("", appendItemName(name[:0], next.Seq)), d.value(from))
 	if m.onChain {
 		at := d.putPlace(next)
 		if landmark(it) {
-			d.puts = append(d.puts, cache.Put{Name: d.name(textPrefix, m.content[:]), Data: at})
+			d.put(d.name(textPrefix, m.content[:]), at)
 		}
 	}
 	return next
@@ -344,16 +400,16 @@ func (d *draft) store(at position, it wire.Item, m mark, flags byte, made Origin
 // putPlace enters a place into the index of chains, and returns the value.
 func (d *draft) putPlace(at position) []byte {
 	from := d.reserve(placeBytes)
-	d.data = place{Pos: at, Line: d.line, Side: d.side()}.appendTo(d.data)
+	d.data = linePosition{Pos: at, Line: d.line, Side: d.side()}.appendTo(d.data)
 	v := d.value(from)
-	d.puts = append(d.puts, cache.Put{Name: d.name(chainPrefix, at.Chain[:]), Data: v})
+	d.put(d.name(chainPrefix, at.Chain[:]), v)
 	return v
 }
 
 // putID lets a later item_reference stand for an item of the answer.
 func (d *draft) putID(it wire.Item) {
 	if name, data, ok := referenceOf(it); ok {
-		d.puts = append(d.puts, cache.Put{Name: name, Data: data})
+		d.put(name, data)
 	}
 }
 
@@ -376,12 +432,12 @@ func (d *draft) side() bool { return d.e.plan.standing == Side }
 // other ends.
 func (d *draft) moveHead(end position, answer []wire.Item) {
 	h, e := d.head, d.e
-	extended := h.dropTail(e.plan.parent.Seq)
+	extended := h.dropTail(e.unwritten.parent.Seq)
 	asked := e.log.offers.of(e.call.Request)
 	if len(answer) > 0 || d.unread {
 		h.learn(e.call.Request.Dialect, asked.Client, e.plan.shown)
 	}
-	if e.plan.standing != InConversation || len(answer) == 0 && !d.unread || (e.late && h.LastTurn > e.id && !e.atHead) {
+	if e.plan.standing != InConversation || len(answer) == 0 && !d.unread || (e.Order.resumed && h.LastTurn > e.id && !e.atHead) {
 		d.leaveTail(end, &extended, answer)
 		return
 	}
@@ -393,33 +449,33 @@ func (d *draft) moveHead(end position, answer []wire.Item) {
 		if h.Open = nil; h.Line != d.line {
 			h.Turns = extended.Turns
 		}
-		for i := 0; i < e.from; i++ {
+		for i := 0; i < e.ring.from; i++ {
 			h.noteCalls(e.in.items[i])
 		}
-		if e.place.before { // a repetition: the line before it is not in the request
-			for i := 0; e.stored != nil && i < len(e.stored.items); i++ {
-				h.noteCalls(e.stored.items[i])
+		if e.plan.before { // a repetition: the line before it is not in the request
+			for i := 0; e.History.stored != nil && i < len(e.History.stored.items); i++ {
+				h.noteCalls(e.History.stored.items[i])
 			}
 		}
 	}
 
-	h.Ring = h.Ring[:e.ringKept]
+	h.Ring = h.Ring[:e.ring.keep]
 	h.Forked = end.Seq < e.state.head.NextSeq // an answer that was there already
 	h.Pos, h.LastTurn, h.Answered, h.Turns = end, e.id, true, h.Turns+1
 	h.Brings = h.Brings && h.Line == d.line || e.in.brings(len(e.in.items))
 	h.Line, h.Waits, h.Offer = d.line, 0, asked
-	if e.place.before {
+	if e.plan.before {
 		h.begun(e.begins())
 	}
-	h.Run = e.round()
+	h.Run = e.run()
 	if e.in.hasLead {
 		h.Lead = e.in.lead
 	}
-	for i := e.from; i < len(e.in.items); i++ {
-		h.remember(e.in.items[i], e.in.marks[i], e.seqs[i])
+	for i := e.ring.from; i < len(e.in.items); i++ {
+		h.remember(e.in.items[i], e.in.marks[i], e.ring.seqs[i])
 	}
 	for i, it := range answer {
-		h.remember(it, e.answered[0][i], d.output[0][i])
+		h.remember(it, e.answer.choices[0][i], d.output[0][i])
 	}
 }
 
@@ -463,72 +519,72 @@ func callHashes(open []string) (hashes []uint64) {
 	return hashes
 }
 
-// writeBuffer is the memory of what a commit writes. Stores copy it, but for what a large request writes: its writeBuffer is not used
-// again.
-type writeBuffer struct {
-	puts []cache.Put
-	data []byte // the block that the latest puts are in, one behind the other
-	last bool   // no other commit uses it
-}
-
-var writeBuffers sync.Pool // of *writeBuffer
-
-// maxWriteBuffer is the size in bytes of the largest writeBuffer that is kept for the next commit.
-const maxWriteBuffer = 64 << 10
-
-func newWriteBuffer() *writeBuffer {
-	if s, ok := writeBuffers.Get().(*writeBuffer); ok {
-		return s
-	}
-	return &writeBuffer{puts: make([]cache.Put, 0, 16), data: make([]byte, 0, 4096)}
-}
-
-// release gives the writeBuffer back when the draft is written.
-func (d *draft) release() {
-	s := d.writeBuffer
-	d.writeBuffer = nil
-	if s.last || cap(s.data) > maxWriteBuffer || cap(s.puts) > maxWriteBuffer/64 {
+// putLead keeps the version of the leading items that this turn used, unless it is the head's, which is kept.
+func (d *draft) putLead() {
+	in := d.e.in
+	if !in.hasLead || in.lead == d.e.state.head.Lead {
 		return
 	}
-	clear(s.puts)
-	s.puts, s.data = s.puts[:0], s.data[:0]
-	writeBuffers.Put(s)
+	r := newLeadRecord(in, d.e.call.Request)
+	d.put(leadPrefix+string(in.lead[:]), r.encode())
 }
 
-// maxBlock is the size in bytes of a writeBuffer's blocks, but for one with a value that is larger.
-const maxBlock = 256 << 10
-
-// reserve makes room for n more bytes, which begin where it says. What was written before stays where it is: copies of it,
-// in blocks of growing size, would be held until all is written.
-func (s *writeBuffer) reserve(n int) (from int) {
-	if cap(s.data)-len(s.data) < n {
-		s.data = make([]byte, 0, max(n, min(2*cap(s.data), maxBlock)))
+// amend writes the session's amendments if the turn changes them.
+func (d *draft) amend() {
+	var answer []mark
+	if !d.open && len(d.e.answer.choices) > 0 {
+		answer = d.e.answer.choices[0]
 	}
-	return len(s.data)
-}
-
-// makeRoom prepares the draft for an input of so many new items, and for an answer of one.
-func (d *draft) makeRoom(items []wire.Item) {
-	const puts = 3 // of an item: itself, its place, and where its text was said last
-	n := 0
-	for i := range items {
-		n += min(len(items[i].Raw), compressAbove) + itemBytes + placeBytes
+	if d.hidden.amend(d.e.state.amendments, &d.e.Place, answer, d.hiddenMade()); d.hidden.amends {
+		d.put(amendName, d.hidden.all.encode())
 	}
-	d.reserve(n)
-	d.puts = slices.Grow(d.puts, puts*len(items))
-	d.names.Grow(namesSize * max(1, len(items)))
 }
 
-// namesSize is the size of the names of a turn with one new item and one answer, in bytes.
-const namesSize = 96
-
-// name makes the name of a value. Names of a draft share memory.
-func (d *draft) name(prefix string, rest []byte) string {
-	from := d.names.Len()
-	d.names.WriteString(prefix)
-	d.names.Write(rest)
-	return d.names.String()[from:]
+// record describes the turn as it stands.
+func (d *draft) record(a *Answer) turnrecord.Record {
+	e := d.e
+	r := turnrecord.Record{
+		ID: e.id, Time: e.started.UTC(), Status: turnrecord.Incomplete, Open: a == nil, Relation: string(e.plan.relation), Model: e.call.Request.Model(),
+		Dialect: e.call.Request.Dialect.String(), Side: e.call.Side, Degraded: e.degraded || e.Order.partial,
+		Parent: e.parent, Tip: d.input.Seq, Output: d.output, Execution: e.Execution(), ParentID: e.call.Scope.Parent,
+		View: e.View.view, Hidden: d.hidden.allSeqs(), Blocks: d.blocks, Layers: e.Notes.Layers,
+	}
+	if e.call.Scope.Resource != e.call.Scope.Session {
+		r.Resource = e.call.Scope.Resource
+	}
+	r.Rule = string(e.plan.rule)
+	switch {
+	case e.plan.standing == Alone:
+		r.Alone = true
+	case e.plan.standing != Side || r.Side != "":
+	case e.plan.helper != "":
+		r.Side = e.plan.helper
+	default:
+		r.Side = "unrelated"
+	}
+	d.chainBare(&r)
+	r.Lead = e.in.leadText
+	if r.Input = d.added; len(r.Input) == 0 {
+		r.Input = e.journaled.seqs
+	}
+	if a == nil {
+		return r
+	}
+	r.HTTPStatus, r.Cut, r.ResponseID, r.Finish = a.HTTPStatus, a.Aborted.String(), a.Reply.ID, a.Reply.Finish
+	if json.Valid(a.Reply.Usage) {
+		r.Usage = a.Reply.Usage
+	}
+	r.Status, r.Later = a.status(), a.Later
+	return r
 }
 
-// value returns the part of data from an offset on.
-func (d *draft) value(from int) []byte { return d.data[from:len(d.data):len(d.data)] }
+// chainBare makes a turn that has stored no item the first of the chain that leads to such turns, unless it is in that
+// chain. Nothing is lost where the turn was its last and is not known to be: there is no turn behind it.
+func (d *draft) chainBare(r *turnrecord.Record) {
+	e := d.e
+	r.Before = e.before
+	stored := d.head.NextSeq > max(e.state.head.NextSeq, 1) || len(e.journaled.names) > 0 && !d.retracted
+	if !stored && e.before == "" && d.head.LastEmpty != e.id {
+		r.Before, d.head.LastEmpty = d.head.LastEmpty, e.id
+	}
+}

@@ -1,0 +1,120 @@
+package session
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+
+	"remora/memory/turnrecord"
+	"remora/memory/view"
+	"remora/wire"
+)
+
+func blockHash(text string) wire.Hash {
+	sum := sha256.Sum256([]byte(text))
+	return wire.Hash(sum[:16])
+}
+
+func blockName(h wire.Hash) string { return blockPrefix + string(h[:]) }
+
+// putBlocks writes the texts of a turn's blocks that the session does not have, and returns how the turn's record names all of
+// them.
+func putBlocks(w *writeBuffer, h *head, blocks []view.Block) (refs []turnrecord.BlockRef) {
+	if len(blocks) == 0 {
+		return nil
+	}
+	h.Blocks = slices.Clone(h.Blocks)
+	for _, b := range blocks {
+		for i, text := range b.Texts {
+			sum := blockHash(text)
+			ref := turnrecord.BlockRef{Block: b, System: b.Role == wire.System, Hash: hex.EncodeToString(sum[:])}
+			if ref.Texts, ref.Role = nil, wire.RoleNone; i > 0 {
+				ref.Tokens = 0 // what all texts cost stands with the first one
+			}
+			refs = append(refs, ref)
+
+			if at := slices.Index(h.Blocks, sum); at >= 0 {
+				h.Blocks = append(slices.Delete(h.Blocks, at, at+1), sum)
+				continue
+			}
+			w.put(blockName(sum), []byte(text))
+			h.Blocks = append(h.Blocks, sum)
+		}
+	}
+	h.Blocks = h.Blocks[max(0, len(h.Blocks)-maxBlocks):]
+	return refs
+}
+
+// withoutEchoes leaves out of a request what layers have put into earlier views of the session: a client that repeats it,
+// because it read a view somewhere, has not said it.
+func withoutEchoes(items []wire.Item, blocks []wire.Hash) []wire.Item {
+	if len(blocks) == 0 {
+		return items
+	}
+	isEcho := func(it wire.Item) bool {
+		said := it.Kind == wire.Message && (it.Role == wire.System || it.Role == wire.Developer)
+		return said && slices.Contains(blocks, blockHash(it.Text()))
+	}
+	if !slices.ContainsFunc(items, isEcho) {
+		return items
+	}
+	return slices.DeleteFunc(slices.Clone(items), isEcho)
+}
+
+// shownBlocks are the latest blocks of each layer in a conversation that upstream keeps: upstream still has them, and they
+// need not be sent again. They are stored with a response, since a client may go on from any.
+type shownBlocks []shownBlock
+
+type shownBlock struct{ layer, texts wire.Hash }
+
+// maxShownBlocks bounds the layers of shownBlocks.
+const maxShownBlocks = 256
+
+// textsHash tells lists of texts apart.
+func textsHash(texts []string) wire.Hash {
+	var all []byte
+	for _, text := range texts {
+		sum := blockHash(text)
+		all = append(all, sum[:]...)
+	}
+	return blockHash(string(all))
+}
+
+// with returns the latest blocks once a view has shown some more.
+func (t shownBlocks) with(blocks []view.Block) shownBlocks {
+	all := append(shownBlocks{}, t...)
+	byLayer := make(map[string][]string)
+	var order []string
+	for _, b := range blocks {
+		if !slices.Contains(order, b.Layer) && len(b.Texts) > 0 {
+			order = append(order, b.Layer)
+		}
+		byLayer[b.Layer] = append(byLayer[b.Layer], b.Texts...)
+	}
+	for _, id := range order {
+		name := blockHash(id)
+		all = slices.DeleteFunc(all, func(t shownBlock) bool { return t.layer == name })
+		all = append(all, shownBlock{name, textsHash(byLayer[id])})
+	}
+	return all[max(0, len(all)-maxShownBlocks):]
+}
+
+func (t shownBlocks) encode() []byte {
+	b := []byte{recordVersion}
+	for _, one := range t {
+		b = append(append(b, one.layer[:]...), one.texts[:]...)
+	}
+	return b
+}
+
+func decodeShownBlocks(b []byte) (shownBlocks, error) {
+	const size = 2 * len(wire.Hash{})
+	if len(b) == 0 || b[0] != recordVersion || len(b[1:])%size != 0 || len(b[1:]) > maxShownBlocks*size {
+		return nil, ErrCorrupt
+	}
+	t := shownBlocks{}
+	for one := range slices.Chunk(b[1:], size) {
+		t = append(t, shownBlock{wire.Hash(one[:size/2]), wire.Hash(one[size/2:])})
+	}
+	return t, nil
+}

@@ -1,0 +1,188 @@
+package session
+
+import (
+	"fmt"
+	"slices"
+
+	"remora/wire"
+	"remora/wire/dialects"
+)
+
+// Hidden is an Amendment that a turn makes. It says where it stands by counting, since a turn that another one
+// overtook may find its place anew.
+type Hidden struct {
+	// Behind is the number of visible items before it: items of the request, without the leading ones, and then of the
+	// answer's first choice. Only behind new items of the request, and at the end of the known ones, is it written to
+	// the log; before that it is only shown in views.
+	Behind   int           `json:"behind"`
+	Replaces bool          `json:"replaces,omitempty"` // the last of those visible items is not shown to the model
+	Items    [][]byte      `json:"items"`
+	Dialect  dialects.Code `json:"dialect"`
+	Seen     []wire.Hash   `json:"seen,omitempty"` // see Amendment
+	// Led: the items led to the answer (tools that a layer ran, an answer that was refused). Another answer to the same
+	// request is not given them.
+	Led bool `json:"led,omitempty"`
+}
+
+// hiddenItem is a Hidden on its way into the log.
+type hiddenItem struct {
+	Hidden
+	parsed []wire.Item
+	seqs   []uint64 // where it was written by a commit that succeeded; empty if it was not yet
+}
+
+// hiddenItems are what a turn hides from its client.
+type hiddenItems struct {
+	list    []hiddenItem
+	amended Amendments // what of the session's amendments is the turn's, as far as that is written
+	written bool       // amended is what a commit has written, nothing included
+}
+
+// add parses items and adds them. If one does not parse, it returns an error and adds nothing.
+func (hs *hiddenItems) add(list []Hidden) error {
+	var added []hiddenItem
+	for i, h := range list {
+		it := hiddenItem{Hidden: h}
+		if len(h.Items) > maxAmendItems || len(h.Seen) > maxAmendItems || h.Behind < 0 || h.Behind == 0 && h.Replaces {
+			return fmt.Errorf("amendment %d: behind %d, with %d items, is none that can be kept", i, h.Behind, len(h.Items))
+		}
+		for n, raw := range h.Items {
+			parsed, err := wire.ParseItem(h.Dialect.Dialect(), raw)
+			if err != nil {
+				return fmt.Errorf("amendment %d: item %d: %w", i, n, err)
+			}
+			it.parsed = append(it.parsed, parsed)
+		}
+		added = append(added, it)
+	}
+	hs.list = append(hs.list, added...)
+	return nil
+}
+
+// restore notes which of those behind the request's items are in the log already, by the sequence numbers in the turn's
+// open record: they were written while the answer was pending by a commit that this entry does not know of.
+func (hs *hiddenItems) restore(seqs []uint64, requestItems int) {
+	for i := range hs.list {
+		h := &hs.list[i]
+		if h.Behind > requestItems {
+			continue
+		}
+		if len(h.parsed) > len(seqs) {
+			return
+		}
+		h.seqs, seqs = seqs[:len(h.parsed):len(h.parsed)], seqs[len(h.parsed):]
+	}
+}
+
+// limit moves those that stand behind more visible items than there are to the end of these: an answer may be shorter than
+// expected.
+func (hs *hiddenItems) limit(visible int) {
+	for i := range hs.list {
+		hs.list[i].Behind = min(hs.list[i].Behind, visible)
+	}
+}
+
+// amendments returns them at their places in the conversation. answer is nil while it is pending.
+func (hs *hiddenItems) amendments(p *Place, answer []mark, made Origin) Amendments {
+	if len(hs.list) == 0 {
+		return nil
+	}
+	chain, n := p.chain(nil), len(p.in.items)
+	end := p.plan.parent.Chain
+	if n > 0 {
+		end = chain[n-1]
+	}
+	at := func(behind int) wire.Hash {
+		switch {
+		case behind == 0 && p.plan.fresh == 0:
+			return p.plan.parent.Chain
+		case behind == 0:
+			return p.in.base.Chain
+		case behind <= n:
+			return chain[behind-1]
+		}
+		pos := position{Chain: end}
+		for _, m := range answer[:min(behind-n, len(answer))] {
+			pos = pos.after(m)
+		}
+		return pos.Chain
+	}
+
+	var list Amendments
+	for _, h := range hs.list {
+		if h.Behind > n+len(answer) {
+			continue // its place is in an answer that has not come
+		}
+		a := Amendment{At: at(h.Behind), Replaces: h.Replaces, Items: h.Items, Dialect: h.Dialect.Dialect(), Seen: h.Seen, Made: made}
+		for i := max(h.Behind-n, 0); h.Led && i < len(answer) && a.Next == (wire.Hash{}); i++ {
+			if answer[i].onChain {
+				a.Next = at(n + i + 1)
+			}
+		}
+		if a.At != nowhere {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// view returns a session's amendments as the turn's view has them, before there is an answer.
+func (hs *hiddenItems) view(all Amendments, p *Place) Amendments {
+	if len(hs.list) == 0 {
+		return all
+	}
+	return all.replace(hs.amended, hs.amendments(p, nil, p.call.target()))
+}
+
+// hiddenWrite is what one commit writes of a turn's hidden items.
+type hiddenWrite struct {
+	of     *hiddenItems
+	anew   bool             // what was written before is taken back
+	seqs   map[int][]uint64 // of the items that it writes, by the index of their hiddenItem
+	amends bool             // it writes the session's amendments:
+	all    Amendments       // as they will be,
+	own    Amendments       // and those among them that are the turn's
+}
+
+// waiting returns the indexes of those behind so many visible items that the commit has to write.
+func (w *hiddenWrite) waits(i, behind int) bool {
+	h := &w.of.list[i]
+	return h.Behind == behind && (len(h.seqs) == 0 || w.anew)
+}
+
+// amend decides whether the commit changes the session's amendments, which are all, and to what.
+func (w *hiddenWrite) amend(all Amendments, p *Place, answer []mark, made Origin) {
+	if len(w.of.list) == 0 {
+		return
+	}
+	w.own = w.of.amendments(p, answer, made)
+	same := func(a, b Amendment) bool { return a.equal(&b) && a.Made == b.Made }
+	if w.of.written && !w.anew && slices.EqualFunc(w.own, w.of.amended, same) {
+		return
+	}
+	w.amends = true
+	w.all = all.replace(w.of.amended, w.own)
+}
+
+// allSeqs are the sequence numbers of all hidden items of the turn, as they are once the commit has succeeded.
+func (w *hiddenWrite) allSeqs() []uint64 {
+	var seqs []uint64
+	for i := range w.of.list {
+		now, ok := w.seqs[i]
+		if !ok {
+			now = w.of.list[i].seqs
+		}
+		seqs = append(seqs, now...)
+	}
+	return seqs
+}
+
+// done takes over what a commit has written, for the commit that follows it.
+func (w *hiddenWrite) done() {
+	for i, seqs := range w.seqs {
+		w.of.list[i].seqs = seqs
+	}
+	if w.amends {
+		w.of.amended, w.of.written = w.own, true
+	}
+}

@@ -1,0 +1,209 @@
+package session
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+
+	"remora/memory/recordcodec"
+)
+
+// Pending is a turn that has begun and is not in the log as a whole. The head names it, so that every process sees it.
+type Pending struct {
+	Turn  string // its id
+	Owner uint64 // the process that serves it
+	// Behind: its view has the stored history before it, or would have if there were any.
+	Behind bool
+	// Ready: it was answered, and waits for an earlier turn. Its record is stored with the session.
+	Ready bool
+}
+
+const (
+	// maxPending is how many turns the head names. Those beyond are not waited for.
+	maxPending = 16
+	// journalPrefix and a turn's id name the record of a turn that is ready.
+	journalPrefix = "j"
+	// steadyTurns is after how many turns of one process the next one is taken to come there too.
+	steadyTurns = 8
+)
+
+// ErrEarlierOpen is returned by [Entry.Commit] for a turn that stands behind the stored history while another process has
+// not ended an earlier turn of the session. See [Entry.Park].
+var ErrEarlierOpen = errors.New("an earlier turn of the session is open in another process")
+
+// ErrNoRoom is returned by [Entry.Park] where as many turns of the session wait as may.
+var ErrNoRoom = errors.New("too many turns of the session wait for an earlier one")
+
+// Order keeps a turn behind those of its session that began before it in other processes.
+type Order struct {
+	place *Place
+	turn  string // its id
+	owner uint64 // this process, 0 if no other uses the store
+
+	seen      []string // turns that the head named when the view was made
+	resumed   bool     // the turn waited in the spool: the head may have moved on since
+	partial   bool     // the view lacks turns that may have ended before this one began
+	ended     []uint64 // processes: what they had open is not waited for
+	abandoned bool     // the process that served the turn has ended
+	waits     bool     // see Wait
+	goesAhead bool     // see GoAhead
+}
+
+// look notes which turns the head names when the view is made.
+func (o *Order) look() {
+	o.seen = nil
+	for _, p := range o.place.state.head.Pending {
+		o.seen = append(o.seen, p.Turn)
+	}
+}
+
+// UsesHistory reports whether the turn's view uses stored history, which other processes may be about to change.
+func (o *Order) UsesHistory() bool { return o.owner != 0 && o.place.behindOthers() }
+
+// HeldElsewhere reports whether other processes may have held turns of the session when it was read.
+func (o *Order) HeldElsewhere() bool { return o.place.state.held }
+
+// Earlier returns the turns that belong before this one and are not in the log: open in other processes, or ready.
+// There are none if the turn does not use the stored history. They are in the head's order, since the clocks of
+// processes differ.
+func (o *Order) Earlier() (list []Pending) {
+	h := &o.place.state.head
+	if len(h.Pending) == 0 || !o.place.behindOthers() {
+		return nil
+	}
+	own := h.pendingAt(o.turn)
+	for i, p := range h.Pending {
+		before := i < own || own < 0 && (slices.Contains(o.seen, p.Turn) || (o.resumed || o.partial) && p.Turn < o.turn)
+		if before && (p.Ready || p.Owner != o.owner && !slices.Contains(o.ended, p.Owner)) {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// Ended takes processes to have ended: their turns are not waited for.
+func (o *Order) Ended(owners ...uint64) {
+	for _, owner := range owners {
+		if !slices.Contains(o.ended, owner) {
+			o.ended = append(o.ended, owner)
+		}
+	}
+}
+
+// hasEnded reports whether nothing comes of a turn that is open any more.
+func (o *Order) hasEnded(p Pending) bool { return !p.Ready && slices.Contains(o.ended, p.Owner) }
+
+// Abandon notes that the process has ended that served the turn: its answer will not come, and no turn waits for it.
+func (o *Order) Abandon() { o.abandoned = true }
+
+// MarkPartial notes that the view was made without a turn that may have been answered before.
+func (o *Order) MarkPartial() { o.partial = true }
+
+// OpensAtOnce reports whether the turn should be named in the head as soon as it is sent: the client's next request may
+// go to another process, and relies on the store.
+func (o *Order) OpensAtOnce() bool {
+	if o.owner == 0 || !o.place.loaded || !o.place.behindOthers() {
+		return false
+	}
+	h := &o.place.state.head
+	return h.Writer != o.owner || h.Streak < steadyTurns || len(h.Pending) > 0
+}
+
+// IsPending reports whether other processes see in the head that the turn is open.
+func (o *Order) IsPending() bool { return o.place.state.head.pendingAt(o.turn) >= 0 }
+
+// Wait makes the turn wait for one that the head does not name: another process has it, and could not store it yet.
+func (o *Order) Wait() { o.waits = true }
+
+// GoAhead lets the turn be written although an earlier one is open.
+func (o *Order) GoAhead() { o.goesAhead = true }
+
+// mustWait reports whether the turn must not be written yet.
+func (o *Order) mustWait() bool {
+	return o.owner != 0 && !o.goesAhead && (o.waits && o.place.behindOthers() || len(o.Earlier()) > 0)
+}
+
+// OthersReady reports whether other turns are ready, which may have waited for this one to be written.
+func (o *Order) OthersReady() bool {
+	return slices.ContainsFunc(o.place.state.head.Pending, func(p Pending) bool { return p.Ready && p.Turn != o.turn })
+}
+
+// park notes in a head that the turn was answered and waits. It reports false where too many do.
+func (o *Order) park(h *head) bool {
+	h.Pending = slices.DeleteFunc(h.Pending, o.hasEnded)
+	return h.await(Pending{Turn: o.turn, Owner: o.owner, Behind: true, Ready: true}, o.resumed)
+}
+
+// update notes in a head that the turn is open, or that it is written; wasReady reports whether a record of it waited.
+func (o *Order) update(h *head, open bool) (wasReady bool) {
+	h.Pending = slices.DeleteFunc(h.Pending, o.hasEnded)
+	switch {
+	case !open:
+		wasReady = h.ended(o.turn)
+		if o.owner != 0 {
+			h.wrote(o.owner)
+		}
+	case o.abandoned:
+		h.ended(o.turn)
+	case o.owner != 0 && o.place.plan.standing == InConversation:
+		h.await(Pending{Turn: o.turn, Owner: o.owner, Behind: o.place.behindOthers()}, o.resumed)
+	}
+	return wasReady
+}
+
+func appendPending(b []byte, h *head) []byte {
+	b = append(binary.BigEndian.AppendUint64(b, h.Writer), h.Streak)
+	b = binary.AppendUvarint(b, uint64(len(h.Pending)))
+	for _, p := range h.Pending {
+		b = binary.BigEndian.AppendUint64(recordcodec.AppendString(b, p.Turn), p.Owner)
+		b = append(b, recordcodec.Bit(p.Behind), recordcodec.Bit(p.Ready))
+	}
+	return b
+}
+
+func readPending(d *recordcodec.Reader, h *head) {
+	h.Writer, h.Streak = d.Uint64(), d.Byte()
+	for n := d.Count(maxPending); n > 0; n-- {
+		h.Pending = append(h.Pending, Pending{Turn: d.Text(), Owner: d.Uint64(), Behind: d.Byte() == 1, Ready: d.Byte() == 1})
+	}
+}
+
+// await adds a turn to the head, behind the pending ones or, with sorted, before those that began later. It returns
+// false if the head has the maximum.
+func (h *head) await(p Pending, sorted bool) bool {
+	if i := h.pendingAt(p.Turn); i >= 0 {
+		h.Pending[i] = p
+		return true
+	}
+	if len(h.Pending) >= maxPending {
+		return false
+	}
+	at := len(h.Pending)
+	for sorted && at > 0 && h.Pending[at-1].Turn > p.Turn {
+		at--
+	}
+	h.Pending = slices.Insert(h.Pending, at, p)
+	return true
+}
+
+// pendingAt returns the index of a pending turn, or -1.
+func (h *head) pendingAt(turn string) int {
+	return slices.IndexFunc(h.Pending, func(p Pending) bool { return p.Turn == turn })
+}
+
+// ended removes a turn from the pending ones, and reports whether it was ready.
+func (h *head) ended(turn string) (ready bool) {
+	h.Pending = slices.DeleteFunc(h.Pending, func(p Pending) bool {
+		ready = ready || p.Turn == turn && p.Ready
+		return p.Turn == turn
+	})
+	return ready
+}
+
+// wrote notes which process wrote the session last, and how often in a row.
+func (h *head) wrote(owner uint64) {
+	if h.Writer != owner {
+		h.Writer, h.Streak = owner, 0
+	}
+	h.Streak = min(h.Streak+1, steadyTurns)
+}
