@@ -35,7 +35,7 @@ type outcome struct {
 // play runs scenarios, all of them if only is empty, against an upstream of its own.
 func play(t *testing.T, m mode, s setup, only ...string) outcome {
 	t.Helper()
-	up := startUpstream(t, scripted.Options{})
+	up := startUpstream(t, scripted.Options{Echo: true})
 	if m == direct {
 		return outcome{records: runSDKs(t, up.URL(), false, only), faults: up.Faults()}
 	}

@@ -56,8 +56,9 @@ func (m *chatMessage) calls() []chatCall {
 	return *m.ToolCalls
 }
 
-// chat answers POST chat/completions.
-func (s *Server) chat(k *sink, body []byte) error {
+// serveChat answers POST chat/completions.
+func serveChat(k *sink, body []byte) error {
+	s := k.s
 	var req chatRequest
 	if e := decode(body, &req); e != nil {
 		return k.fail(e)
@@ -71,7 +72,7 @@ func (s *Server) chat(k *sink, body []byte) error {
 		e = checkChat(messages)
 	}
 	if e == nil {
-		e = s.checkChatBelongings(req.Messages)
+		e = s.organization.checkChat(req.Messages)
 	}
 	if e == nil {
 		e = checkChoice(body)
@@ -96,8 +97,8 @@ func (s *Server) chat(k *sink, body []byte) error {
 		a.Reasoning = cmp.Or(a.Reasoning, "A tool can tell.")
 	}
 	out := &chatAnswer{
-		s: s, k: k, req: &req, round: p.Round,
-		id: s.identify("chat", req.Model, req.Messages),
+		k: k, req: &req, round: p.Round,
+		id: s.ids.of("chat", req.Model, req.Messages),
 	}
 	k.id = out.id
 	out.usage = usageOf(len(req.Messages), a)
@@ -187,7 +188,6 @@ func chatSeen(messages []chatMessage) []string {
 
 // chatAnswer renders answers as Chat Completions.
 type chatAnswer struct {
-	s       *Server
 	k       *sink
 	req     *chatRequest
 	id      identity
@@ -215,7 +215,7 @@ func finish(a Answer) string {
 
 // native is finish for OpenRouter's native_finish_reason, nothing for others.
 func (o *chatAnswer) native(v any) any {
-	if o.s.o.Flavor != OpenRouter {
+	if o.k.s.o.Flavor != OpenRouter {
 		return nil
 	}
 	return v
@@ -225,7 +225,7 @@ func (o *chatAnswer) provider() any { return o.native("Scripted") }
 
 // vendor is a member of OpenAI's own answers.
 func (o *chatAnswer) vendor(v any) any {
-	if o.s.o.Flavor == OpenRouter {
+	if o.k.s.o.Flavor == OpenRouter {
 		return nil
 	}
 	return v
@@ -237,7 +237,7 @@ func (o *chatAnswer) reasoning(text string) []any {
 	if text == "" {
 		return nil
 	}
-	if o.s.o.Flavor == OpenRouter {
+	if o.k.s.o.Flavor == OpenRouter {
 		return []any{"reasoning", text, "reasoning_details", arr(obj(
 			"type", "reasoning.text", "text", text, "format", "unknown", "index", 0))}
 	}
@@ -277,7 +277,7 @@ func (o *chatAnswer) completion() []byte {
 				member, value, id := o.callHead(i, j, c)
 				extra := o.signed(j)
 				if a.Signed && j == 0 {
-					extra = obj("google", obj("thought_signature", o.s.belonging("sig_", o.id, i)))
+					extra = obj("google", obj("thought_signature", o.k.s.organization.own("sig_", o.id, i)))
 				}
 				all = append(all, obj("id", id, "type", member, member, value, "extra_content", extra))
 			}
@@ -345,7 +345,7 @@ func (o *chatAnswer) chunk(choices raw, usage any) raw {
 		usage = jnull()
 	}
 	var obfuscation any
-	if o.s.o.Flavor == OpenAI && wantsObfuscation(o.req.StreamOptions) {
+	if o.k.s.o.Flavor == OpenAI && wantsObfuscation(o.req.StreamOptions) {
 		obfuscation = o.id.obfuscation(o.k.events)
 	}
 	return obj(
@@ -419,10 +419,23 @@ func (o *chatAnswer) callDeltas(choice int, calls []Call) []raw {
 
 // inline is the event of an error in mid-stream.
 func (o *chatAnswer) inline(int) []byte {
-	if o.s.o.Flavor == OpenRouter {
+	if o.k.s.o.Flavor == OpenRouter {
 		chunk := o.chunk(arr(obj("index", 0, "delta", obj("content", ""), "finish_reason", "error")), nil)
 		failure := obj("error", obj("code", http.StatusBadGateway, "message", "Provider disconnected unexpectedly"))
 		return []byte("data: " + string(chunk[:len(chunk)-1]) + "," + string(failure[1:]) + "\n\n")
 	}
 	return []byte("data: " + string(obj("error", serverError().object())) + "\n\n")
+}
+
+// sound is the audio member of a Chat message, nil for none.
+func (o *chatAnswer) sound(choice int, a Answer) any {
+	if !a.Sound {
+		return nil
+	}
+	return obj("id", o.k.s.organization.own("audio_", o.id, choice), "expires_at", 4_000_000_000, "data", "c291bmQ=", "transcript", a.Text)
+}
+
+// signedDetails are the reasoning of a Chat message as gateways give it, with the vendor's signature.
+func (o *chatAnswer) signedDetails(choice int, text string) raw {
+	return arr(obj("type", "reasoning.text", "text", text, "signature", o.k.s.organization.own("sig_", o.id, choice), "format", "anthropic-claude-v1", "index", 0))
 }

@@ -43,10 +43,10 @@ func (c *chatStore) forget(id string) {
 	delete(c.known, id)
 }
 
-// storedChat serves the paths below chat/completions.
-func (s *Server) storedChat(k *sink, path string) error {
+// serveStoredChat serves the paths below chat/completions.
+func serveStoredChat(k *sink, path string) error {
 	id, sub, _ := strings.Cut(path, "/")
-	found, ok := s.chats.find(id)
+	found, ok := k.s.chats.find(id)
 	if !ok {
 		return k.fail(&apiError{status: http.StatusNotFound, message: "Chat completion with id '" + id + "' not found."})
 	}
@@ -54,7 +54,7 @@ func (s *Server) storedChat(k *sink, path string) error {
 	case k.r.Method == http.MethodGet && sub == "messages":
 		return k.json(http.StatusOK, obj("object", "list", "data", found.messages, "has_more", false))
 	case k.r.Method == http.MethodDelete && sub == "":
-		s.chats.forget(id)
+		k.s.chats.forget(id)
 		return k.json(http.StatusOK, obj("id", id, "object", "chat.completion.deleted", "deleted", true))
 	case sub == "": // an update changes the metadata alone
 		return k.json(http.StatusOK, found.completion)

@@ -1,6 +1,7 @@
 package scripted
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -188,7 +189,7 @@ func badInput(message string) *apiError { return badHistory(message, "input", ""
 // checkResponses judges a history as the Responses API does. history is the stored items and the input, references
 // resolved. With a prompt template calls may stand in the template, so their absence proves nothing.
 func checkResponses(req *responsesRequest, history []item, s *Server) *apiError {
-	for _, check := range []func([]item) *apiError{checkItemIDs, checkContents, s.checkSeals, s.checkBelongings, checkReasoning} {
+	for _, check := range []func([]item) *apiError{checkItemIDs, checkContents, s.organization.checkSeals, s.organization.checkResponses, checkReasoning} {
 		if e := check(history); e != nil {
 			return e
 		}
@@ -284,20 +285,6 @@ func checkContents(history []item) *apiError {
 					"and 'input_file'.", param, "invalid_value")
 			}
 		}
-	}
-	return nil
-}
-
-// checkSeals wants every encrypted_content back as it was given out.
-func (s *Server) checkSeals(history []item) *apiError {
-	for i := range history {
-		it := &history[i]
-		if it.Type != "reasoning" && it.Type != "compaction" || it.EncryptedContent == nil || s.sealed(*it.EncryptedContent) {
-			continue
-		}
-		c := *it.EncryptedContent
-		return badHistory("The encrypted content "+c[:min(4, len(c))]+"..."+c[len(c)-min(4, len(c)):]+" could not be "+
-			"verified. Reason: Encrypted content could not be decrypted or parsed.", "", "invalid_encrypted_content")
 	}
 	return nil
 }
@@ -427,4 +414,61 @@ func answer(answered map[pairKey]bool, family, id string) bool {
 	}
 	answered[k] = true
 	return true
+}
+
+// maxBreakpoints and maxCacheKey are the limits of Anthropic and of OpenAI.
+const (
+	maxBreakpoints = 4
+	maxCacheKey    = 64 // characters
+)
+
+// caching has the members of a request about the prompt cache.
+type caching struct {
+	Key   *string `json:"prompt_cache_key"`
+	Tools []struct {
+		Mark raw `json:"cache_control"`
+	} `json:"tools"`
+	Messages []struct {
+		Content raw `json:"content"`
+	} `json:"messages"`
+}
+
+// checkCaching judges that, as the APIs do that know it.
+func checkCaching(body []byte) *apiError {
+	if !bytes.Contains(body, []byte("cache_")) {
+		return nil // nearly all of them
+	}
+	var c caching
+	_ = json.Unmarshal(body, &c) // what has another type is for others to judge
+	if c.Key != nil && len(*c.Key) > maxCacheKey {
+		return badHistory(fmt.Sprintf("Invalid 'prompt_cache_key': string too long. Expected a string with maximum length %d, "+
+			"but got a string with length %d instead.", maxCacheKey, len(*c.Key)), "prompt_cache_key", "string_above_max_length")
+	}
+	marks := 0
+	for _, tool := range c.Tools {
+		if !isNull(tool.Mark) {
+			marks++
+		}
+	}
+	for i, m := range c.Messages {
+		var parts []struct {
+			Type string `json:"type"`
+			Text string `json:"text"`
+			Mark raw    `json:"cache_control"`
+		}
+		_ = json.Unmarshal(m.Content, &parts) // a string, or null
+		for j, p := range parts {
+			if isNull(p.Mark) {
+				continue
+			}
+			if p.Type == "text" && strings.TrimSpace(p.Text) == "" {
+				return badHistory(fmt.Sprintf("messages.%d.content.%d.text: cache_control cannot be set for empty text blocks", i, j), "", "")
+			}
+			marks++
+		}
+	}
+	if marks > maxBreakpoints {
+		return badHistory(fmt.Sprintf("A maximum of %d blocks with cache_control may be provided. Found %d.", maxBreakpoints, marks), "", "")
+	}
+	return nil
 }

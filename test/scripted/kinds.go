@@ -59,18 +59,6 @@ func Kinds() []Kind {
 
 func (k Kind) known() bool { return k == "" || slices.Contains(Kinds(), k) }
 
-// kindFor returns the kind that answers a request for a model.
-func (s *Server) kindFor(model string, f fault) Kind {
-	switch {
-	case f.kind != "":
-		return f.kind
-	case s.o.KindOf != nil:
-		return s.o.KindOf(model)
-	default:
-		return s.o.Kind
-	}
-}
-
 // thinks reports whether answers with tool calls always come with reasoning.
 func (k Kind) thinks() bool { return k == KindKimi || k == KindDeepSeek }
 

@@ -289,3 +289,19 @@ type streamOptions struct {
 func wantsObfuscation(so *streamOptions) bool {
 	return so == nil || so.IncludeObfuscation == nil || *so.IncludeObfuscation
 }
+
+// usage is in tokens, a token being four bytes where the answer does not say otherwise.
+type usage struct{ input, cached, output, reasoning int }
+
+func usageOf(history int, a Answer) usage {
+	n := len(a.Text) + len(a.Refusal)
+	for _, c := range a.Calls {
+		n += len(c.Name) + len(c.Arguments)
+	}
+	u := usage{input: history/4 + 1, reasoning: len(a.Reasoning) / 4}
+	if a.Usage != (script.Usage{}) {
+		u.input, u.cached = a.Usage.Prompt, a.Usage.Cached
+	}
+	u.output = n/4 + 1 + u.reasoning
+	return u
+}

@@ -135,8 +135,9 @@ func parseInput(input raw) ([]item, *apiError) {
 	return items, nil
 }
 
-// responses answers POST responses.
-func (s *Server) responses(k *sink, body []byte) error {
+// serveResponses answers POST responses.
+func serveResponses(k *sink, body []byte) error {
+	s := k.s
 	var req responsesRequest
 	if e := decode(body, &req); e != nil {
 		return k.fail(e)
@@ -178,7 +179,7 @@ func (s *Server) responses(k *sink, body []byte) error {
 		}
 	}
 	a := s.answer(p, k.f)
-	id := s.identify("responses "+req.previous()+" "+req.conversationID(), req.Model, req.Input)
+	id := s.ids.of("responses "+req.previous()+" "+req.conversationID(), req.Model, req.Input)
 	k.id = id
 	out := &responsesAnswer{
 		k: k, req: &req, id: id, round: p.Round, answer: a, usage: usageOf(historySize(history), a),
@@ -276,9 +277,9 @@ func (it *item) seen() string {
 	return seenLine(it.Type, it.Name+" "+it.callID())
 }
 
-// storedResponse answers GET and DELETE responses/ID and GET responses/ID/input_items.
-func (s *Server) storedResponse(k *sink, id, sub string) error {
-	r := s.memory.response(id)
+// serveStoredResponse answers GET and DELETE responses/ID and GET responses/ID/input_items.
+func serveStoredResponse(k *sink, id, sub string) error {
+	r := k.s.memory.response(id)
 	if r == nil {
 		return k.fail(&apiError{status: http.StatusNotFound, message: "Response with id '" + id + "' not found."})
 	}
@@ -288,7 +289,7 @@ func (s *Server) storedResponse(k *sink, id, sub string) error {
 	case k.r.Method == http.MethodGet:
 		return k.json(http.StatusOK, itemList(k, r.input))
 	case k.r.Method == http.MethodDelete && sub == "":
-		s.memory.forget(id)
+		k.s.memory.forget(id)
 		return k.json(http.StatusOK, obj("id", id, "object", "response", "deleted", true))
 	}
 	return k.fail(methodNotAllowed())
@@ -307,7 +308,7 @@ func itemList(k *sink, items []item) raw {
 	for i, it := range items {
 		id, element := it.ID, it.raw
 		if id == "" {
-			id = k.s.identify("item", strconv.Itoa(i), it.raw).item("msg", i)
+			id = k.s.ids.of("item", strconv.Itoa(i), it.raw).item("msg", i)
 			head := obj("id", id)
 			element = slices.Concat(head[:len(head)-1], raw(","), it.raw[1:])
 		}
@@ -324,14 +325,14 @@ func itemList(k *sink, items []item) raw {
 	return obj("object", "list", "data", arr(list...), "first_id", first, "last_id", last, "has_more", false)
 }
 
-// createConversation answers POST conversations.
-func (s *Server) createConversation(k *sink, body []byte) error {
+// serveNewConversation answers POST conversations.
+func serveNewConversation(k *sink, body []byte) error {
 	items, metadata, e := conversationItems(body)
 	if e != nil {
 		return k.fail(e)
 	}
-	id := "conv_" + string(s.identify("conversations", "", body)[:48])
-	s.memory.converse(id, items)
+	id := "conv_" + string(k.s.ids.of("conversations", "", body)[:48])
+	k.s.memory.converse(id, items)
 	return k.json(http.StatusOK, conversationObject(id, metadata))
 }
 
@@ -353,9 +354,9 @@ func conversationObject(id string, metadata raw) raw {
 	return obj("id", id, "object", "conversation", "created_at", 1_750_000_000, "metadata", metadata)
 }
 
-// conversation answers GET and DELETE conversations/ID, GET and POST conversations/ID/items.
-func (s *Server) conversation(k *sink, id, sub string, body []byte) error {
-	items, ok := s.memory.conversationItems(id)
+// serveConversation answers GET and DELETE conversations/ID, GET and POST conversations/ID/items.
+func serveConversation(k *sink, id, sub string, body []byte) error {
+	items, ok := k.s.memory.conversationItems(id)
 	if !ok {
 		return k.fail(noConversation(id))
 	}
@@ -363,7 +364,7 @@ func (s *Server) conversation(k *sink, id, sub string, body []byte) error {
 	case "GET ":
 		return k.json(http.StatusOK, conversationObject(id, raw("{}")))
 	case "DELETE ":
-		s.memory.forgetConversation(id)
+		k.s.memory.forgetConversation(id)
 		return k.json(http.StatusOK, obj("id", id, "object", "conversation.deleted", "deleted", true))
 	case "GET items":
 		return k.json(http.StatusOK, itemList(k, items))
@@ -372,7 +373,7 @@ func (s *Server) conversation(k *sink, id, sub string, body []byte) error {
 		if e != nil {
 			return k.fail(e)
 		}
-		s.memory.converse(id, added)
+		k.s.memory.converse(id, added)
 		return k.json(http.StatusOK, itemList(k, added))
 	}
 	return k.fail(methodNotAllowed())

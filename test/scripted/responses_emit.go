@@ -2,10 +2,7 @@ package scripted
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"slices"
-	"strings"
 
 	"remora/test/scripted/script"
 )
@@ -51,7 +48,7 @@ func (o *responsesAnswer) think() {
 	id := o.nextID("rs")
 	var encrypted any
 	if slices.Contains(o.req.Include, "reasoning.encrypted_content") {
-		encrypted = o.k.s.seal(id)
+		encrypted = o.k.s.organization.seal(id)
 	}
 	o.output = append(o.output, obj("id", id, "type", "reasoning", "encrypted_content", encrypted,
 		"summary", arr(summaryPart(o.answer.Reasoning))))
@@ -297,9 +294,28 @@ func (o *responsesAnswer) inline(int) []byte {
 	)) + "\n\n")
 }
 
-const checksumSize = 8
-
-func (s *Server) checksum(id string) string {
-	sum := sha256.Sum256([]byte(strings.TrimSpace("seal "+s.o.Organization) + " " + id))
-	return hex.EncodeToString(sum[:])[:checksumSize]
+// hosted makes an item that the vendor made and ran itself.
+func (o *responsesAnswer) hosted(t string) raw {
+	id := o.nextID(itemPrefix(t))
+	n := len(o.output)
+	head := []any{"id", id, "type", t}
+	switch t {
+	case "compaction":
+		return obj(append(head, "encrypted_content", o.k.s.organization.seal(id))...)
+	case "web_search_call":
+		head = append(head, "status", "completed", "action", obj("type", "search", "query", "weather"))
+	case "file_search_call":
+		head = append(head, "status", "completed", "queries", raw(`["rules"]`), "results", arr(obj(
+			"file_id", o.k.s.organization.own("file-", o.id, n), "filename", "rules.md", "score", raw("0.9"), "text", "Be kind.")))
+	case "code_interpreter_call":
+		head = append(head, "status", "completed", "code", "1+1", "container_id", o.k.s.organization.own("cntr_", o.id, n),
+			"outputs", arr(obj("type", "logs", "logs", "2")))
+	case "image_generation_call":
+		head = append(head, "status", "completed", "result", "aW1hZ2U=")
+	case "mcp_list_tools":
+		head = append(head, "server_label", "docs", "tools", raw("[]"))
+	case "mcp_call":
+		head = append(head, "server_label", "docs", "name", "find", "arguments", "{}", "output", "found")
+	}
+	return obj(head...)
 }

@@ -3,7 +3,6 @@ package scripted
 import (
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 )
 
@@ -276,20 +275,4 @@ func (m *memory) dropConversation(id string) {
 		m.unindex(id, c.items)
 		delete(m.conversations, id)
 	}
-}
-
-// sealPrefix begins every encrypted_content; the rest is a payload and its checksum.
-const sealPrefix = "gAAAAA"
-
-// seal makes the encrypted_content of an item.
-func (s *Server) seal(id string) string { return sealPrefix + id + s.checksum(id) }
-
-// sealed reports whether content came from this organization's seal and was not changed since.
-func (s *Server) sealed(content string) bool {
-	payload, ok := strings.CutPrefix(content, sealPrefix)
-	if !ok || len(payload) < checksumSize {
-		return false
-	}
-	id := payload[:len(payload)-checksumSize]
-	return payload[len(id):] == s.checksum(id)
 }

@@ -103,6 +103,9 @@ type Options struct {
 	// Meanings maps words, in lower case, to what they mean in embeddings: words of one meaning have one vector, those that
 	// mean "" have none.
 	Meanings map[string]string
+	// Echo answers requests that are for none of the endpoints with the request as it arrived, in JSON, where a real API
+	// says 404: for tests of what a proxy passes through.
+	Echo bool
 	// KeepRequests and KeepBytes bound what Requests returns, by number and by bytes of headers and bodies; the
 	// oldest ended requests are forgotten first. Zero means 4096 and 64 MiB.
 	KeepRequests, KeepBytes int
@@ -129,10 +132,11 @@ type Server struct {
 	release  chan struct{} // closed and replaced by Release
 	injected []fault
 	hijacked map[net.Conn]struct{} // WebSockets, which http.Server.Close leaves alone
-	seen     map[[16]byte]int      // how often each request came, so that repetitions get ids of their own
 
-	memory *memory
-	chats  chatStore
+	organization organization
+	ids          identities
+	memory       *memory
+	chats        chatStore
 }
 
 // Start starts a server. It listens when Start returns; Close ends it.
@@ -165,9 +169,11 @@ func Start(o Options) (*Server, error) {
 		served:   make(chan struct{}),
 		release:  make(chan struct{}),
 		hijacked: make(map[net.Conn]struct{}),
-		seen:     make(map[[16]byte]int),
-		memory:   newMemory(),
-		chats:    chatStore{known: make(map[string]storedChat)},
+
+		organization: organization(o.Organization),
+		ids:          identities{organization: organization(o.Organization), seen: make(map[[16]byte]int)},
+		memory:       newMemory(),
+		chats:        chatStore{known: make(map[string]storedChat)},
 	}
 	s.http = &http.Server{
 		Handler:           http.HandlerFunc(s.serve),
@@ -240,6 +246,9 @@ func (s *Server) Await(ctx context.Context, match func(Recorded) bool) (Recorded
 	return s.rec.await(ctx, match)
 }
 
+// FileID is the id of a file that was uploaded with this organization's account.
+func (s *Server) FileID(name string) string { return s.organization.fileID(name) }
+
 // Inject makes the next times requests go wrong as spec says (the syntax of X-Script), in the order of the calls. A
 // request with an X-Script header of its own uses none up.
 func (s *Server) Inject(spec string, times int) error {
@@ -268,9 +277,9 @@ func (s *Server) Release() {
 func (s *Server) Reset() {
 	s.mu.Lock()
 	s.injected = nil
-	clear(s.seen)
 	s.mu.Unlock()
 	s.rec.reset()
+	s.ids.reset()
 	s.memory.reset()
 	s.chats.reset()
 }
@@ -284,6 +293,19 @@ func (s *Server) enter() bool {
 	}
 	s.handlers.Add(1)
 	return true
+}
+
+// adopt takes a connection over from net/http, so that Close closes it. It reports false once Close has begun. forget is to be
+// called when the connection has ended.
+func (s *Server) adopt(c net.Conn) (forget func(), open bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hijacked[c] = struct{}{}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.hijacked, c)
+	}, !s.closed
 }
 
 // released returns a channel that the next Release closes.

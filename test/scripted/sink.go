@@ -44,6 +44,7 @@ func (k *sink) json(status int, body []byte) error {
 	return k.whole(status, "application/json", body)
 }
 
+// fail answers with an error, in the shape of the server's kind.
 func (k *sink) fail(e *apiError) error {
 	if e.history {
 		k.s.rec.fault(k.r.Method + " " + k.r.URL.Path + ": " + e.message)
@@ -57,6 +58,26 @@ func (k *sink) fail(e *apiError) error {
 	return k.json(e.status, e.body(k.s.o.Flavor))
 }
 
+// status answers with a status that a fault asked for.
+func (k *sink) status(code int) error {
+	e := &apiError{status: code, message: "Scripted status " + strconv.Itoa(code) + ".", kind: "server_error"}
+	switch {
+	case code < http.StatusBadRequest:
+		k.header(code, "application/json")
+		return nil
+	case code == http.StatusUnauthorized:
+		e.message, e.kind, e.code = "Incorrect API key provided.", "invalid_request_error", "invalid_api_key"
+	case code == http.StatusTooManyRequests:
+		e.message, e.kind, e.code = "Rate limit reached for requests.", "requests", "rate_limit_exceeded"
+	case code == http.StatusInternalServerError:
+		e = serverError()
+	case code < http.StatusInternalServerError:
+		e.kind = "invalid_request_error"
+	}
+	return k.json(code, e.body(k.s.o.Flavor))
+}
+
+// whole writes an answer that is not streamed.
 func (k *sink) whole(status int, contentType string, body []byte) error {
 	if k.f.encoding != "" {
 		var buf bytes.Buffer
@@ -118,6 +139,28 @@ func (k *sink) header(status int, contentType string) {
 	}
 	k.w.WriteHeader(status)
 	k.s.rec.update(k.rec, func(r *Recorded) { r.Status = status })
+}
+
+// vendorHeaders sets the headers that a real answer has beside its content. They follow from the request.
+func (k *sink) vendorHeaders() {
+	if k.id == "" {
+		k.id = k.s.ids.of(k.r.Method, k.r.RequestURI, k.rec.Body)
+	}
+	h := k.w.Header()
+	if k.s.o.Flavor == OpenRouter {
+		h.Set("X-Generation-Id", "gen-"+string(k.id[:20]))
+		return
+	}
+	h["x-request-id"] = []string{"req_" + string(k.id[:32])}
+	h["openai-processing-ms"] = []string{strconv.Itoa(10 + k.id.created()%90)}
+	h["openai-organization"] = []string{"org-scripted"}
+	h["openai-version"] = []string{"2020-10-01"}
+	h["x-ratelimit-limit-requests"] = []string{"10000"}
+	h["x-ratelimit-remaining-requests"] = []string{"9999"}
+	h["x-ratelimit-reset-requests"] = []string{"6ms"}
+	h["x-ratelimit-limit-tokens"] = []string{"2000000"}
+	h["x-ratelimit-remaining-tokens"] = []string{"1999000"}
+	h["x-ratelimit-reset-tokens"] = []string{"30ms"}
 }
 
 // stream begins a stream of events. The head goes out at once, long before the first event may.

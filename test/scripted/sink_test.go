@@ -438,7 +438,7 @@ func TestCloseEndsWhatRuns(t *testing.T) {
 
 // The record shows the head of every request on a connection byte for byte.
 func TestRawHeadersAreKept(t *testing.T) {
-	u := start(t, scripted.Options{})
+	u := start(t, scripted.Options{Echo: true})
 	conn, err := net.Dial("tcp", strings.TrimPrefix(u.URL(), "http://"))
 	if err != nil {
 		t.Fatal(err)
@@ -502,6 +502,24 @@ func TestOtherEndpoints(t *testing.T) {
 			t.Errorf("input %s: %d", input, status)
 		}
 	}
+}
+
+// TestUnknownPaths: what is none of the endpoints is refused as OpenAI does, with what the server has; for tests of a proxy that
+// passes everything through, it is echoed.
+func TestUnknownPaths(t *testing.T) {
+	u := start(t, scripted.Options{})
+	for _, c := range [][2]string{
+		{"POST", "/v1/chat/completion"}, {"GET", "/v1/chat/completions"}, {"POST", "/chat/completions"}, {"GET", "/v1/models/"}, {"PUT", "/"},
+	} {
+		status, body := u.call(c[0], c[1], "{}")
+		message, _ := at(t, body, "error", "message").(string)
+		if status != http.StatusNotFound || at(t, body, "error", "type") != "invalid_request_error" || at(t, body, "error", "code") != "unknown_url" ||
+			!strings.Contains(message, " "+c[0]+" "+c[1]+". ") || !strings.Contains(message, "POST chat/completions") {
+			t.Errorf("%s %s: %d %s", c[0], c[1], status, body)
+		}
+	}
+
+	u = start(t, scripted.Options{Echo: true})
 	if _, echo := u.call("PUT", "/anything?x=1", "\xff\x00"); at(t, echo, "body_base64") != "/wA=" || at(t, echo, "method") != "PUT" {
 		t.Error(echo)
 	}

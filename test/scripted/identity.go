@@ -1,0 +1,95 @@
+package scripted
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// identity is the source of all ids of an answer: a hash of the model's input, in hexadecimal.
+type identity string
+
+// identities makes the identities of a server's answers.
+type identities struct {
+	organization organization
+	mu           sync.Mutex
+	seen         map[[16]byte]int // how often each request came, so that repetitions get ids of their own
+}
+
+// maxSeen bounds the table of repeated requests. Beyond it counting starts again, so ids may repeat.
+const maxSeen = 1 << 17
+
+// of hashes a request. A repetition of an earlier request gets another identity, the same one on every server that saw the
+// same repetitions.
+func (ids *identities) of(kind, model string, history []byte) identity {
+	h := sha256.New()
+	for _, part := range [...][]byte{[]byte(kind + string(ids.organization)), []byte(model), history} {
+		var size [8]byte
+		binary.BigEndian.PutUint64(size[:], uint64(len(part)))
+		h.Write(size[:])
+		h.Write(part)
+	}
+	var key [16]byte
+	sum := h.Sum(nil)
+	copy(key[:], sum)
+
+	ids.mu.Lock()
+	if len(ids.seen) >= maxSeen {
+		clear(ids.seen)
+	}
+	n := ids.seen[key]
+	ids.seen[key] = n + 1
+	ids.mu.Unlock()
+	again := sha256.Sum256(binary.BigEndian.AppendUint64(sum, uint64(n))) //nolint:gosec // a count
+	return identity(hex.EncodeToString(again[:]))
+}
+
+func (ids *identities) reset() {
+	ids.mu.Lock()
+	defer ids.mu.Unlock()
+	clear(ids.seen)
+}
+
+func (id identity) chat() string { return "chatcmpl-" + string(id[:29]) }
+
+func (id identity) response() string { return "resp_" + string(id[:48]) }
+
+// item returns the id of the n-th item of an answer.
+func (id identity) item(prefix string, n int) string {
+	return fmt.Sprintf("%s_%s%04x", prefix, id[:44], n)
+}
+
+// call returns a tool call's id, which tells the round that the call belongs to.
+func (id identity) call(round, choice, n int) string {
+	return fmt.Sprintf("call_%s%05x%02x%02x", id[:15], round, choice, n)
+}
+
+// roundOf reads the round out of a call id; false for ids that this server did not make.
+func roundOf(callID string) (int, bool) {
+	digits, ok := strings.CutPrefix(callID, "call_")
+	if !ok || len(digits) != 24 {
+		return 0, false
+	}
+	for _, c := range []byte(digits) {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return 0, false
+		}
+	}
+	round, err := strconv.ParseUint(digits[15:20], 16, 32)
+	return int(round), err == nil
+}
+
+// created is a time stamp, in seconds, that follows from the request as everything else does.
+func (id identity) created() int {
+	n, _ := strconv.ParseUint(string(id[:5]), 16, 32)
+	return 1_750_000_000 + int(n)
+}
+
+// obfuscation is padding of varying length, as deltas have it against guessing from packet sizes.
+func (id identity) obfuscation(n int) string {
+	return string(id[:4+n*7%13])
+}
