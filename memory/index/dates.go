@@ -118,19 +118,25 @@ func monthAt(year int, month time.Month) span {
 // maxDates is how many dates of a text count.
 const maxDates = 4
 
-// dates appends the dates that a text names, relative ones such as "last week" as of today, a day; 0 knows no today, and
-// leaves them out. The words of relative ones become stop words: a turn that has them as well means another week.
-func (s *scanner) dates(today int32, found []span) []span {
-	if !s.dated {
+// dateReader finds the dates that a scanned text names. Relative ones such as "last week" are as of today, a day; 0 knows no
+// today, and leaves them out.
+type dateReader struct {
+	*scanner
+	today int32
+}
+
+// all appends the dates. The words of relative ones become stop words: a turn that has them as well means another week.
+func (r dateReader) all(found []span) []span {
+	if !r.dated {
 		return found
 	}
 	before := len(found)
-	for i := 0; i < len(s.tokens) && len(found)-before < maxDates; i++ {
-		if d, n, ok := s.dateAt(i, today); ok {
+	for i := 0; i < len(r.tokens) && len(found)-before < maxDates; i++ {
+		if d, n, ok := r.dateAt(i); ok {
 			found = append(found, d)
-			if s.kindAt(i).kind != monthName && s.kindAt(i+n-1).kind != monthName && !isYear(s.numberAt(i)) {
+			if r.kindAt(i).kind != monthName && r.kindAt(i+n-1).kind != monthName && !isYear(r.numberAt(i)) {
 				for j := i; j < i+n; j++ {
-					s.tokens[j].stop = true
+					r.tokens[j].stop = true
 				}
 			}
 			i += n - 1
@@ -140,39 +146,39 @@ func (s *scanner) dates(today int32, found []span) []span {
 }
 
 // kindAt returns what token i has to do with dates, nothing where there is none.
-func (s *scanner) kindAt(i int) dateWord {
-	if i < 0 || i >= len(s.tokens) {
+func (r dateReader) kindAt(i int) dateWord {
+	if i < 0 || i >= len(r.tokens) {
 		return dateWord{}
 	}
-	return s.tokens[i].date
+	return r.tokens[i].date
 }
 
-func (s *scanner) numberAt(i int) int32 {
-	if i < 0 || i >= len(s.tokens) {
+func (r dateReader) numberAt(i int) int32 {
+	if i < 0 || i >= len(r.tokens) {
 		return -1
 	}
-	return s.tokens[i].number
+	return r.tokens[i].number
 }
 
 func isYear(n int32) bool { return n >= 1900 && n < 2100 }
 func isDate(n int32) bool { return n >= 1 && n <= 31 }
 
 // dateAt reads the date that begins at token i, and returns of how many tokens it is.
-func (s *scanner) dateAt(i int, today int32) (d span, n int, ok bool) {
-	t := &s.tokens[i]
+func (r dateReader) dateAt(i int) (d span, n int, ok bool) {
+	t := &r.tokens[i]
 	switch t.date.kind {
 	case monthName:
-		return s.monthDate(i, today)
+		return r.monthDate(i)
 	case dayWord:
-		if today == 0 {
+		if r.today == 0 {
 			return d, 0, false
 		}
-		day := today + int32(t.date.value)
+		day := r.today + int32(t.date.value)
 		return span{from: day, to: day}, 1, true
 	case lastWord, nextWord, thisWord:
-		return s.relative(i, today)
+		return r.relative(i)
 	case countWord:
-		return s.counted(i, int32(t.date.value), today)
+		return r.counted(i, int32(t.date.value))
 	case 0:
 	default:
 		return d, 0, false
@@ -182,31 +188,31 @@ func (s *scanner) dateAt(i int, today int32) (d span, n int, ok bool) {
 	case num < 0:
 		return d, 0, false
 	case isYear(num):
-		month, date := s.numberAt(i+1), s.numberAt(i+2)
-		if month >= 1 && month <= 12 && isDate(date) && s.adjacent(i) && s.adjacent(i+1) {
+		month, date := r.numberAt(i+1), r.numberAt(i+2)
+		if month >= 1 && month <= 12 && isDate(date) && r.adjacent(i) && r.adjacent(i+1) {
 			day := dayAt(int(num), time.Month(month), int(date))
 			return span{from: day, to: day}, 3, true
 		}
 		return span{from: dayAt(int(num), 1, 1), to: dayAt(int(num)+1, 1, 1) - 1}, 1, true
-	case isDate(num) && s.kindAt(i+1).kind == monthName:
-		return s.dated8May(i, i+1, 2, today)
-	case isDate(num) && i+2 < len(s.tokens) && string(s.text(&s.tokens[i+1])) == "of" && s.kindAt(i+2).kind == monthName:
-		return s.dated8May(i, i+2, 3, today)
+	case isDate(num) && r.kindAt(i+1).kind == monthName:
+		return r.dated8May(i, i+1, 2)
+	case isDate(num) && i+2 < len(r.tokens) && string(r.text(&r.tokens[i+1])) == "of" && r.kindAt(i+2).kind == monthName:
+		return r.dated8May(i, i+2, 3)
 	default:
-		return s.counted(i, num, today)
+		return r.counted(i, num)
 	}
 }
 
 // adjacent reports whether one character alone stands between token i and the next, as in 2023-05-08.
-func (s *scanner) adjacent(i int) bool {
-	a, b := &s.tokens[i], &s.tokens[i+1]
+func (r dateReader) adjacent(i int) bool {
+	a, b := &r.tokens[i], &r.tokens[i+1]
 	return b.at == a.at+(a.to-a.from)+1
 }
 
 // monthDate reads what begins with the name of a month: May, May 2023, May 8, May 8 2023.
-func (s *scanner) monthDate(i int, today int32) (d span, n int, ok bool) {
-	month := time.Month(s.tokens[i].date.value)
-	date, year := s.numberAt(i+1), s.numberAt(i+2)
+func (r dateReader) monthDate(i int) (d span, n int, ok bool) {
+	month := time.Month(r.tokens[i].date.value)
+	date, year := r.numberAt(i+1), r.numberAt(i+2)
 	switch {
 	case isYear(date):
 		return monthAt(int(date), month), 2, true
@@ -214,12 +220,12 @@ func (s *scanner) monthDate(i int, today int32) (d span, n int, ok bool) {
 		day := dayAt(int(year), month, int(date))
 		return span{from: day, to: day}, 3, true
 	case isDate(date):
-		day := s.nearest(month, int(date), today)
+		day := nearest(month, int(date), r.today)
 		return span{day, day, true}, 2, true
-	case !s.tokens[i].upper, s.tokens[i].opens && (month == time.May || month == time.March):
+	case !r.tokens[i].upper, r.tokens[i].opens && (month == time.May || month == time.March):
 		return d, 0, false // may and march are verbs as well
 	}
-	day := s.nearest(month, 15, today)
+	day := nearest(month, 15, r.today)
 	y, m, _ := dateOf(day)
 	d = monthAt(y, m)
 	d.yearless = true
@@ -227,19 +233,19 @@ func (s *scanner) monthDate(i int, today int32) (d span, n int, ok bool) {
 }
 
 // dated8May reads a date with the day before the month.
-func (s *scanner) dated8May(date, month, n int, today int32) (d span, tokens int, ok bool) {
-	m, day := time.Month(s.tokens[month].date.value), int(s.tokens[date].number)
-	if year := s.numberAt(month + 1); isYear(year) {
+func (r dateReader) dated8May(date, month, n int) (d span, tokens int, ok bool) {
+	m, day := time.Month(r.tokens[month].date.value), int(r.tokens[date].number)
+	if year := r.numberAt(month + 1); isYear(year) {
 		at := dayAt(int(year), m, day)
 		return span{from: at, to: at}, n + 1, true
 	}
-	at := s.nearest(m, day, today)
+	at := nearest(m, day, r.today)
 	return span{at, at, true}, n, true
 }
 
 // nearest is the day of a month and date that is nearest to today; without a today in 1970, of which only the day and
 // the month count.
-func (*scanner) nearest(month time.Month, date int, today int32) int32 {
+func nearest(month time.Month, date int, today int32) int32 {
 	if today == 0 {
 		return dayAt(1970, month, date)
 	}
@@ -256,21 +262,21 @@ func (*scanner) nearest(month time.Month, date int, today int32) int32 {
 func distance(a, b int32) int32 { return max(a-b, b-a) }
 
 // relative reads "last week", "next month", "this Friday", "last summer" and the like.
-func (s *scanner) relative(i int, today int32) (d span, n int, ok bool) {
-	if today == 0 {
+func (r dateReader) relative(i int) (d span, n int, ok bool) {
+	if r.today == 0 {
 		return d, 0, false
 	}
 	step := int32(0)
-	switch s.tokens[i].date.kind {
+	switch r.tokens[i].date.kind {
 	case lastWord:
 		step = -1
 	case nextWord:
 		step = 1
 	default:
 	}
-	year, month, _ := dateOf(today)
-	monday := today - int32((int(time.Unix(int64(today)*secondsOfDay, 0).UTC().Weekday())+6)%7)
-	next := s.kindAt(i + 1)
+	year, month, _ := dateOf(r.today)
+	monday := r.today - int32((int(time.Unix(int64(r.today)*secondsOfDay, 0).UTC().Weekday())+6)%7)
+	next := r.kindAt(i + 1)
 	switch next.kind {
 	case unit:
 		switch next.value {
@@ -278,7 +284,7 @@ func (s *scanner) relative(i int, today int32) (d span, n int, ok bool) {
 			return span{from: monday + 7*step, to: monday + 7*step + 6}, 2, true
 		case unitWeekend:
 			at := monday + 5 + 7*step
-			if step < 0 && today >= monday+5 {
+			if step < 0 && r.today >= monday+5 {
 				at = monday + 5 - 7
 			}
 			return span{from: at, to: at + 1}, 2, true
@@ -290,22 +296,22 @@ func (s *scanner) relative(i int, today int32) (d span, n int, ok bool) {
 	case weekday:
 		at := monday + (int32(next.value)+6)%7
 		switch {
-		case step < 0 && at >= today:
+		case step < 0 && at >= r.today:
 			at -= 7
-		case step > 0 && at <= today:
+		case step > 0 && at <= r.today:
 			at += 7
 		}
 		return span{from: at, to: at}, 2, true
 	case timeOfDay:
-		if at := today + min(step, 0); step <= 0 {
+		if at := r.today + min(step, 0); step <= 0 {
 			return span{from: at, to: at}, 2, true
 		}
 	case monthName:
-		at := s.nearest(time.Month(next.value), 15, today+step*182)
+		at := nearest(time.Month(next.value), 15, r.today+step*182)
 		y, m, _ := dateOf(at)
 		return monthAt(y, m), 2, true
 	case seasonName:
-		at := s.nearest(time.Month(next.value)+1, 15, today+step*182)
+		at := nearest(time.Month(next.value)+1, 15, r.today+step*182)
 		return span{from: at - 45, to: at + 46}, 2, true
 	default:
 	}
@@ -313,24 +319,24 @@ func (s *scanner) relative(i int, today int32) (d span, n int, ok bool) {
 }
 
 // counted reads "3 days ago", "two weeks ago", "a year ago".
-func (s *scanner) counted(i int, count, today int32) (d span, n int, ok bool) {
+func (r dateReader) counted(i int, count int32) (d span, n int, ok bool) {
 	of := i + 1
-	if of < len(s.tokens) && s.kindAt(of).kind == countWord { // a couple, a few
-		count = int32(s.kindAt(of).value)
+	if of < len(r.tokens) && r.kindAt(of).kind == countWord { // a couple, a few
+		count = int32(r.kindAt(of).value)
 		of++
 	}
-	if of < len(s.tokens) && string(s.text(&s.tokens[of])) == "of" {
+	if of < len(r.tokens) && string(r.text(&r.tokens[of])) == "of" {
 		of++
 	}
-	u := s.kindAt(of)
-	if today == 0 || u.kind != unit || s.kindAt(of+1).kind != agoWord || count > 1000 {
+	u := r.kindAt(of)
+	if r.today == 0 || u.kind != unit || r.kindAt(of+1).kind != agoWord || count > 1000 {
 		return d, 0, false
 	}
 	length := map[int8]int32{unitDay: 1, unitWeek: 7, unitWeekend: 7, unitMonth: 30, unitYear: 365, unitDecade: 3650}[u.value]
 	if length == 0 {
-		return span{from: today, to: today}, of + 2 - i, true // hours
+		return span{from: r.today, to: r.today}, of + 2 - i, true // hours
 	}
-	at := today - count*length
+	at := r.today - count*length
 	year, month, _ := dateOf(at)
 	switch u.value {
 	case unitMonth:
@@ -342,14 +348,14 @@ func (s *scanner) counted(i int, count, today int32) (d span, n int, ok bool) {
 }
 
 // timed reports whether a text names a time at all, a date or not: yesterday, on Friday, for ten years, at night.
-func (s *scanner) timed() bool {
-	if !s.dated {
+func (r dateReader) timed() bool {
+	if !r.dated {
 		return false
 	}
-	for i := range s.tokens {
-		switch t := &s.tokens[i]; t.date.kind {
+	for i := range r.tokens {
+		switch t := &r.tokens[i]; t.date.kind {
 		case monthName:
-			if _, _, ok := s.monthDate(i, 0); ok {
+			if _, _, ok := r.monthDate(i); ok {
 				return true
 			}
 		case weekday, unit, dayWord, agoWord, seasonName, timeOfDay, spanWord:

@@ -75,10 +75,13 @@ var featureNames = [featureCount]string{
 	"date", "date-match", "said-date", "said-date-match",
 }
 
-// vector is a value for each feature.
-type vector [featureCount]float32
+// Features returns the names of the features, in the order of a Sample.
+func Features() []string { return featureNames[:] }
 
-func (v *vector) dot(w *vector) float32 {
+// featureVector is a value for each feature.
+type featureVector [featureCount]float32
+
+func (v *featureVector) dot(w *featureVector) float32 {
 	sum := float32(0)
 	for i := range v {
 		sum += v[i] * w[i]
@@ -94,10 +97,10 @@ func flag(b bool) float32 {
 }
 
 // features writes what turn at is scored by.
-func (s *scratch) features(ix *Index, at int32, v *vector) {
-	*v = vector{}
+func (s *scratch) features(ix *Index, at int32, v *featureVector) {
+	*v = featureVector{}
 	q, it := &s.question, &ix.items[at]
-	m := &s.matches[at]
+	m := &s.words.turns[at]
 
 	match := m.turn
 	v[fTurn], v[fTurnOther], v[fWindow3], v[fWindow5], v[fWindow5Other] = m.turn, m.other, m.window3, m.window5, m.window5Other
@@ -105,23 +108,23 @@ func (s *scratch) features(ix *Index, at int32, v *vector) {
 
 	v[fRelated], v[fRelated3] = m.related, m.related3
 
-	se := &s.sessions[it.session]
+	se := &s.words.sessions[it.session]
 	v[fSession], v[fSessionOther], v[fSessionCover], v[fSessionBest], v[fSessionSum] = se.match, se.other, se.cover, se.best, se.sum
 
 	if it.next >= 0 {
-		v[fNext] = s.matches[it.next].turn
+		v[fNext] = s.words.turns[it.next].turn
 		if next := ix.items[it.next].next; next >= 0 {
-			v[fNext2] = s.matches[next].turn
+			v[fNext2] = s.words.turns[next].turn
 		}
 	} else {
 		v[fLast] = 1
 	}
 	if it.prev >= 0 {
-		before := s.matches[it.prev].turn
+		before := s.words.turns[it.prev].turn
 		v[fBefore] = before
 		v[fAnswers] = flag(ix.items[it.prev].traits&asks != 0) * before
 		if prev := ix.items[it.prev].prev; prev >= 0 {
-			before := s.matches[prev].turn
+			before := s.words.turns[prev].turn
 			v[fBefore2] = before
 			v[fAnswers2] = flag(ix.items[prev].traits&asks != 0) * before
 		}

@@ -39,13 +39,11 @@ type Index struct {
 	speakers map[string]int32 // by their name in lower case
 	named    map[uint32]int32 // the speaker whose name has this term; -1 for several
 
-	vocabulary map[string]uint32 // terms by stem
-	postings   [][]posting       // by term
-	grams      map[gram][]uint32 // the terms that have these letters
-	spelling   []string          // of terms
-	sequence   []uint32          // the terms of all texts, one text after the other
-	spans      []span            // the dates that texts name, likewise
-	vectors    []placed          // of the first turns; the others have none
+	vocabulary vocabulary
+	postings   [][]posting // by term
+	sequence   []uint32    // the terms of all texts, one text after the other
+	spans      []span      // the dates that texts name, likewise
+	vectors    []placed    // of the first turns; the others have none
 
 	length, length3, length5 int64 // of all turns, and of all windows
 	bytes                    int
@@ -104,9 +102,7 @@ type session struct {
 
 // New returns an empty index.
 func New() *Index {
-	return &Index{
-		bySource: map[string]int32{}, speakers: map[string]int32{}, named: map[uint32]int32{}, vocabulary: map[string]uint32{}, grams: map[gram][]uint32{},
-	}
+	return &Index{bySource: map[string]int32{}, speakers: map[string]int32{}, named: map[uint32]int32{}, vocabulary: newVocabulary()}
 }
 
 // Len is how many turns the index has.
@@ -120,7 +116,7 @@ func (ix *Index) Len() int {
 func (ix *Index) Bytes() int {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	return ix.bytes
+	return ix.bytes + ix.vocabulary.bytes
 }
 
 // What turns, terms and postings need in memory, in bytes, with what slices and maps waste.
@@ -128,6 +124,7 @@ const (
 	itemBytes    = 260
 	sessionBytes = 120
 	termBytes    = 160
+	gramBytes    = 5
 	postingBytes = 6
 	vectorBytes  = 32
 )
@@ -155,7 +152,7 @@ func (ix *Index) Add(t Turn) {
 	}
 	ix.addWords(&it, text)
 	it.words = small(len(ix.sequence)) - it.sequence
-	ix.spans = ix.scan.dates(it.day, ix.spans)
+	ix.spans = dateReader{&ix.scan, it.day}.all(ix.spans)
 	it.dates = small(len(ix.spans)) - it.span
 
 	ix.addTerms(t.Speaker)
@@ -225,17 +222,11 @@ func (ix *Index) speakerOf(name string) int32 {
 	return n
 }
 
-// term returns the number of a stem, a new one where it is new.
+// term returns the number of a stem, and gives a new one its postings.
 func (ix *Index) term(stem []byte) uint32 {
-	n, ok := ix.vocabulary[string(stem)]
-	if !ok {
-		n = uint32(small(len(ix.postings))) //nolint:gosec // never negative
-		word := string(stem)
-		ix.vocabulary[word] = n
-		ix.spelling = append(ix.spelling, word)
+	n := ix.vocabulary.number(stem)
+	if int(n) == len(ix.postings) {
 		ix.postings = append(ix.postings, nil)
-		ix.bytes += termBytes + len(stem)
-		ix.addGrams(n, word)
 	}
 	return n
 }
@@ -272,7 +263,7 @@ func (ix *Index) addWords(it *item, text string) {
 	if s.quotes > 0 {
 		it.traits |= quoted
 	}
-	if s.timed() {
+	if (dateReader{scanner: s}).timed() {
 		it.traits |= timed
 	}
 }
@@ -331,4 +322,65 @@ func (ix *Index) place(at int32, it *item) {
 	ix.length += int64(it.length)
 	ix.length3 += int64(it.length3)
 	ix.length5 += int64(it.length5)
+}
+
+// Lack is a part of a conversation that has no vector yet: the turns of one item, one after the other.
+type Lack struct {
+	Session string
+	Content [16]byte
+	First   int // the number of the first turn
+	Texts   []string
+}
+
+// Lacking returns what has no vector among the newest turns of all, of one session or, for an empty name, of any; the newest
+// first, limit items at most.
+func (ix *Index) Lacking(session string, newest, limit int) []Lack {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	only := int32(-1)
+	if session != "" {
+		n, ok := ix.bySource[session]
+		if !ok {
+			return nil
+		}
+		only = n
+	}
+	var all []Lack
+	for at := len(ix.items) - 1; at >= max(0, len(ix.items)-newest) && len(all) < limit; at-- {
+		it := &ix.items[at]
+		if at < len(ix.vectors) && ix.vectors[at].Vector != nil || only >= 0 && it.session != only {
+			continue
+		}
+		first := at
+		for first > 0 && ix.items[first-1].session == it.session && ix.items[first-1].ID == it.ID {
+			first--
+		}
+		l := Lack{Session: it.Session, Content: it.Content, First: first}
+		for _, part := range ix.items[first : at+1] {
+			l.Texts = append(l.Texts, part.Text)
+		}
+		all = append(all, l)
+		at = first
+	}
+	return all
+}
+
+// SetVectors gives consecutive turns their vectors.
+func (ix *Index) SetVectors(first int, vectors []Vector) {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	for i, v := range vectors {
+		ix.setVector(first+i, v)
+	}
+}
+
+func (ix *Index) setVector(at int, v Vector) {
+	if at >= len(ix.items) || v == nil {
+		return
+	}
+	for len(ix.vectors) <= at {
+		ix.vectors = append(ix.vectors, placed{})
+	}
+	ix.bytes += len(v) - len(ix.vectors[at].Vector) + vectorBytes
+	ix.vectors[at] = placed{v, v.inverse()}
 }

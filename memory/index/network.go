@@ -1,9 +1,6 @@
 package index
 
-import (
-	"math"
-	"slices"
-)
+import "math"
 
 // A search has two stages. All turns are scored by a sum of weighted features; then the best are scored again by
 // combinations of features: a hidden layer of a few units, whose output is added. The mean of several such layers
@@ -16,14 +13,14 @@ const (
 
 // hiddenUnit is a unit of a hidden layer: tanh of the weighted features and a bias, times output.
 type hiddenUnit struct {
-	weights      vector
+	weights      featureVector
 	bias, output float32
 }
 
 type network [Units]hiddenUnit
 
 // second returns the second stage's addition to a turn's score.
-func second(v *vector) float32 {
+func second(v *featureVector) float32 {
 	var at [featureCount]int // of the features that are not 0: about half
 	n := 0
 	for i, f := range v {
@@ -44,23 +41,4 @@ func second(v *vector) float32 {
 		}
 	}
 	return sum / Networks
-}
-
-// final takes the best turns off the heap and puts them into the order of the second stage.
-func (s *scratch) final(ix *Index) []hit {
-	s.best = s.best[:0]
-	var v vector
-	for len(s.hits) > 0 && len(s.best) < Finalists {
-		h := s.pop(ix)
-		s.features(ix, h.item, &v)
-		h.score += second(&v)
-		s.best = append(s.best, h)
-	}
-	slices.SortFunc(s.best, func(a, b hit) int {
-		if before(ix, a, b) {
-			return -1
-		}
-		return 1
-	})
-	return s.best
 }

@@ -1,9 +1,6 @@
 package index
 
-import (
-	"math"
-	"time"
-)
+import "time"
 
 // Question is the query of a search.
 type Question struct {
@@ -55,39 +52,37 @@ var asked = map[string]want{
 	"number": wantNumber, "age": wantNumber, "amount": wantNumber, "price": wantNumber, "percentage": wantNumber, "score": wantNumber,
 }
 
-// read takes a question apart.
-func (ix *Index) read(q Question, s *scratch) *question {
-	out := &s.question
-	*out = question{terms: out.terms[:0], unknown: out.unknown[:0], pairs: out.pairs[:0], spans: out.spans[:0], speaker: -1}
-	sc := &s.scan
-	sc.scan(q.Text)
-	out.spans = sc.dates(dayOf(q.Now), out.spans)
+// read takes a question apart, by what an index knows.
+func (q *question) read(from Question, ix *Index, sc *scanner) {
+	*q = question{terms: q.terms[:0], unknown: q.unknown[:0], pairs: q.pairs[:0], spans: q.spans[:0], speaker: -1}
+	sc.scan(from.Text)
+	q.spans = dateReader{sc, dayOf(from.Now)}.all(q.spans)
 
 	several, both := false, false
 	name := func(speaker int32) {
 		switch {
-		case out.speaker >= 0 && out.speaker != speaker, speaker < 0:
+		case q.speaker >= 0 && q.speaker != speaker, speaker < 0:
 			several = true
 		default:
-			out.speaker = speaker
+			q.speaker = speaker
 		}
 	}
 	last, gap := uint32(0), true
 	for i := range sc.tokens {
 		t := &sc.tokens[i]
-		out.wants |= sc.wantAt(i)
+		q.wants |= wantAt(sc, i)
 		if t.stop {
 			if role := pronoun(sc.text(t)); role != "" {
-				both = both || out.role != "" && out.role != role
-				out.role = role
+				both = both || q.role != "" && q.role != role
+				q.role = role
 			}
 			continue
 		}
-		term, ok := ix.vocabulary[string(sc.stem(t))]
+		term, ok := ix.vocabulary.numbers[string(sc.stem(t))]
 		if !ok {
-			out.strange += ix.rarity(0, len(ix.items))
-			if len(out.unknown) < maxTerms {
-				out.unknown = append(out.unknown, string(sc.stem(t)))
+			q.strange += rarityOf(0, len(ix.items))
+			if len(q.unknown) < maxTerms {
+				q.unknown = append(q.unknown, string(sc.stem(t)))
 			}
 			gap = true
 			continue
@@ -97,26 +92,25 @@ func (ix *Index) read(q Question, s *scratch) *question {
 			name(speaker)
 		}
 		if !gap && term != last {
-			out.pairs = append(out.pairs, [2]uint32{last, term})
+			q.pairs = append(q.pairs, [2]uint32{last, term})
 		}
 		last, gap = term, false
-		if !out.has(term) {
-			out.terms = append(out.terms, queryTerm{term: term, rarity: ix.rarity(len(ix.postings[term]), len(ix.items)), name: isName})
+		if !q.has(term) {
+			q.terms = append(q.terms, queryTerm{term: term, rarity: rarityOf(len(ix.postings[term]), len(ix.items)), name: isName})
 		}
 	}
 	if several {
-		out.speaker = -1
+		q.speaker = -1
 	}
 	if both {
-		out.role = ""
+		q.role = ""
 	}
-	for len(out.terms) > maxTerms {
-		out.dropCommonest()
+	for len(q.terms) > maxTerms {
+		q.dropCommonest()
 	}
-	for _, t := range out.terms {
-		out.mass += t.rarity
+	for _, t := range q.terms {
+		q.mass += t.rarity
 	}
-	return out
 }
 
 // known is the share of the question's words, by rarity, that the index has.
@@ -141,11 +135,6 @@ func (q *question) dropCommonest() {
 	q.terms = append(q.terms[:at], q.terms[at+1:]...)
 }
 
-// rarity is the weight of a term that n of all documents have.
-func (*Index) rarity(n, all int) float32 {
-	return float32(math.Log(1 + (float64(all)-float64(n)+0.5)/(float64(n)+0.5)))
-}
-
 // pronoun returns the role that a user's "I" or "you" means, empty for other words.
 func pronoun(w []byte) string {
 	switch string(w) {
@@ -158,7 +147,7 @@ func pronoun(w []byte) string {
 }
 
 // wantAt returns the kind of answer that the word at i, with those after it, asks for.
-func (s *scanner) wantAt(i int) want {
+func wantAt(s *scanner, i int) want {
 	word := func(i int) string {
 		if i >= len(s.tokens) {
 			return ""

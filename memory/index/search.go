@@ -3,13 +3,8 @@ package index
 import (
 	"cmp"
 	"math"
+	"slices"
 	"sync"
-)
-
-// BM25's constants.
-const (
-	k1 = 1.2
-	b  = 0.75
 )
 
 // Hit is a turn that was found.
@@ -26,55 +21,21 @@ type Hit struct {
 	Near float32
 }
 
-// match is how well the words of a turn match.
-type match struct {
-	turn, other, window3, window5, window5Other, pairs, near, cover, cover5, related, related3 float32
-	strange                                                                                    float32 // the share of words that were never said in that form
-}
-
-// sessionMatch is the word scores of a session.
-type sessionMatch struct {
-	match, other, cover, best, sum float32
-}
-
 // scratch holds the buffers of a search.
 type scratch struct {
 	scan     scanner
 	question question
-	matches  []match
-	sessions []sessionMatch
-	count3   []float32
-	count5   []float32
-	inSess   []float32
-	touched3 []int32
-	touched5 []int32
-	touchedS []int32
-	hits     []hit // a heap
+	words    wordMatches
+	cosines  []float32 // by turn: how near it is to what the question means
+	ranking  ranking
 	best     []hit
-	related  []relatedTerm
-	shared   map[uint32]int8
-	cosines  []float32 // by turn
 
 	// How well dated turns fit the question, for the day that was asked of last: neighbours are mostly of one.
 	day  int32
 	near float32
 }
 
-type hit struct {
-	item  int32
-	score float32
-}
-
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
-
-func grown[T any](s []T, n int) []T {
-	if cap(s) < n {
-		return make([]T, n, n+n/4)
-	}
-	s = s[:n]
-	clear(s)
-	return s
-}
 
 // Search returns at most limit turns that answer a question best, best first. Turns for which skip returns true are
 // left out; skip may be nil. A question without a word of the index finds only turns near to its meaning.
@@ -83,29 +44,27 @@ func (ix *Index) Search(q Question, limit int, skip func(t *Turn) bool) []Hit {
 	defer scratches.Put(s)
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	matches, near := s.match(ix, q), s.liken(ix, q.Meaning)
+	matches, near := s.compare(ix, q)
 	if !matches && !near || limit <= 0 {
 		return nil
 	}
 
-	s.hits = s.hits[:0]
-	var v vector
+	s.ranking = s.ranking[:0]
+	var v featureVector
 	for at := range ix.items {
 		s.features(ix, small(at), &v)
 		score := v.dot(&weights)
 		if near {
 			score += q.Weight * max(0, s.cosines[at]-q.Floor)
 		}
-		s.hits = append(s.hits, hit{small(at), score})
+		s.ranking = append(s.ranking, hit{small(at), score})
 	}
-	for i := len(s.hits)/2 - 1; i >= 0; i-- {
-		s.sink(ix, i)
-	}
+	s.ranking.order(ix)
 
-	known, found := s.question.known(), make([]Hit, 0, min(limit, len(s.hits)))
+	known, found := s.question.known(), make([]Hit, 0, min(limit, len(s.ranking)))
 	take := func(h hit) {
 		if t := &ix.items[h.item].Turn; skip == nil || !skip(t) {
-			match := min(1, s.matches[h.item].cover5*known+s.matches[h.item].strange)
+			match := min(1, s.words.turns[h.item].cover5*known+s.words.turns[h.item].strange)
 			found = append(found, Hit{Turn: *t, Order: int(h.item), Score: h.score, Match: match})
 			if near {
 				found[len(found)-1].Near = s.cosines[h.item]
@@ -118,21 +77,105 @@ func (ix *Index) Search(q Question, limit int, skip func(t *Turn) bool) []Hit {
 			take(h)
 		}
 	}
-	for len(s.hits) > 0 && len(found) < limit {
-		h := s.pop(ix)
+	for len(s.ranking) > 0 && len(found) < limit {
+		h := s.ranking.pop(ix)
 		h.score = min(h.score, least) // the rest stays behind
 		take(h)
 	}
 	return found
 }
 
+// compare reads a question and compares all turns with it. It reports whether any word matches, and whether any turn is near
+// to what the question means.
+func (s *scratch) compare(ix *Index, q Question) (matches, near bool) {
+	s.question.read(q, ix, &s.scan)
+	s.day, s.near = 0, 0
+	matches = s.words.match(ix, &s.question)
+	if q.Vector != nil {
+		s.cosines = grown(s.cosines, len(ix.items))
+		near = q.cosines(ix.vectors, s.cosines)
+	}
+	return matches, near
+}
+
+// final takes the best turns off the heap and puts them into the order of the second stage.
+func (s *scratch) final(ix *Index) []hit {
+	s.best = s.best[:0]
+	var v featureVector
+	for len(s.ranking) > 0 && len(s.best) < Finalists {
+		h := s.ranking.pop(ix)
+		s.features(ix, h.item, &v)
+		h.score += second(&v)
+		s.best = append(s.best, h)
+	}
+	slices.SortFunc(s.best, func(a, b hit) int {
+		if before(ix, a, b) {
+			return -1
+		}
+		return 1
+	})
+	return s.best
+}
+
+// Samples calls yield for every turn with its features for a question: the turn's number in order of addition, its
+// session's number, and a slice that is valid until the next call. Weights are fitted on these samples. A question
+// without a word of the index yields nothing.
+func (ix *Index) Samples(q Question, yield func(turn, session int, features []float32)) {
+	s := scratches.Get().(*scratch) //nolint:forcetypeassert // of New
+	defer scratches.Put(s)
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	if matches, _ := s.compare(ix, q); !matches {
+		return
+	}
+	var v featureVector
+	for at := range ix.items {
+		s.features(ix, small(at), &v)
+		yield(at, int(ix.items[at].session), v[:])
+	}
+}
+
+// hit is a turn that may be found.
+type hit struct {
+	item  int32
+	score float32
+}
+
+// ranking is a heap of hits with the best at the top: few of many are wanted.
+type ranking []hit
+
+// order makes a heap of the hits.
+func (r ranking) order(ix *Index) {
+	for i := len(r)/2 - 1; i >= 0; i-- {
+		r.sink(ix, i)
+	}
+}
+
 // pop takes the best hit off the heap.
-func (s *scratch) pop(ix *Index) hit {
-	best := s.hits[0]
-	s.hits[0] = s.hits[len(s.hits)-1]
-	s.hits = s.hits[:len(s.hits)-1]
-	s.sink(ix, 0)
+func (r *ranking) pop(ix *Index) hit {
+	h := *r
+	best := h[0]
+	h[0] = h[len(h)-1]
+	*r = h[:len(h)-1]
+	r.sink(ix, 0)
 	return best
+}
+
+// sink moves a hit down to its place in the heap.
+func (r ranking) sink(ix *Index, i int) {
+	for {
+		best := i
+		for _, c := range [2]int{2*i + 1, 2*i + 2} {
+			if c < len(r) && before(ix, r[c], r[best]) {
+				best = c
+			}
+		}
+		if best == i {
+			return
+		}
+		r[best], r[i] = r[i], r[best]
+		i = best
+	}
 }
 
 // before reports whether a is better than b; of two that are equal the newer is.
@@ -141,233 +184,4 @@ func before(ix *Index, a, b hit) bool {
 		return a.score > b.score
 	}
 	return cmp.Or(ix.items[a.item].Time.Compare(ix.items[b.item].Time), cmp.Compare(a.item, b.item)) > 0
-}
-
-// sink moves a hit down a heap that has its best at the top.
-func (s *scratch) sink(ix *Index, i int) {
-	for h := s.hits; ; {
-		best := i
-		for _, c := range [2]int{2*i + 1, 2*i + 2} {
-			if c < len(h) && before(ix, h[c], h[best]) {
-				best = c
-			}
-		}
-		if best == i {
-			return
-		}
-		h[best], h[i] = h[i], h[best]
-		i = best
-	}
-}
-
-// match works out how well the words of each turn and session match, and reports whether any does.
-func (s *scratch) match(ix *Index, q Question) bool {
-	question := ix.read(q, s)
-	s.day, s.near = 0, 0
-	n := len(ix.items)
-	s.matches, s.sessions = grown(s.matches, n), grown(s.sessions, len(ix.sessions))
-	s.count3, s.count5, s.inSess = grown(s.count3, n), grown(s.count5, n), grown(s.inSess, len(ix.sessions))
-	if len(question.terms)+len(question.unknown) == 0 {
-		return false
-	}
-
-	for _, t := range question.terms {
-		s.matchTerm(ix, t)
-		s.matchRelated(ix, t)
-	}
-	found := len(question.terms) > 0
-	for _, word := range question.unknown {
-		share := ix.rarity(0, n) / (question.mass + question.strange)
-		for _, r := range ix.related(word, s) {
-			found = true
-			s.addRelated(ix, r, share)
-		}
-	}
-	if !found {
-		return false
-	}
-	s.matchPairs(ix)
-	s.scale(ix)
-	return true
-}
-
-// matchTerm adds what one term of the question contributes.
-func (s *scratch) matchTerm(ix *Index, t queryTerm) {
-	list := ix.postings[t.term]
-	all := float32(len(ix.items))
-	mean := float32(ix.length) / all
-	share := t.rarity / s.question.mass
-
-	s.touched3, s.touched5, s.touchedS = s.touched3[:0], s.touched5[:0], s.touchedS[:0]
-	for _, p := range list {
-		at, count := p.item(), p.count()
-		it := &ix.items[at]
-		m := &s.matches[at]
-		score := t.rarity * saturated(count, float32(it.length)/mean)
-		m.turn += score
-		m.cover += share
-		if !t.name {
-			m.other += score
-		}
-
-		s.within3(at, count)
-		s.within5(at, count)
-		if it.prev >= 0 {
-			s.within3(it.prev, count)
-			s.within5(it.prev, count)
-			if prev := ix.items[it.prev].prev; prev >= 0 {
-				s.within5(prev, count)
-			}
-		}
-		if it.next >= 0 {
-			s.within3(it.next, count)
-			s.within5(it.next, count)
-			if next := ix.items[it.next].next; next >= 0 {
-				s.within5(next, count)
-			}
-		}
-		if s.inSess[it.session] == 0 {
-			s.touchedS = append(s.touchedS, it.session)
-		}
-		s.inSess[it.session] += count
-	}
-
-	rarity, mean := ix.rarity(len(s.touched3), len(ix.items)), float32(ix.length3)/all
-	for _, at := range s.touched3 {
-		s.matches[at].window3 += rarity * saturated(s.count3[at], float32(ix.items[at].length3)/mean)
-		s.count3[at] = 0
-	}
-	rarity, mean = ix.rarity(len(s.touched5), len(ix.items)), float32(ix.length5)/all
-	for _, at := range s.touched5 {
-		score := rarity * saturated(s.count5[at], float32(ix.items[at].length5)/mean)
-		m := &s.matches[at]
-		m.window5 += score
-		m.cover5 += share
-		if !t.name {
-			m.window5Other += score
-		}
-		s.count5[at] = 0
-	}
-	rarity, mean = ix.rarity(len(s.touchedS), len(ix.sessions)), float32(ix.length)/float32(len(ix.sessions))
-	for _, n := range s.touchedS {
-		score := rarity * saturated(s.inSess[n], float32(ix.sessions[n].length)/mean)
-		m := &s.sessions[n]
-		m.match += score
-		m.cover += share
-		if !t.name {
-			m.other += score
-		}
-		s.inSess[n] = 0
-	}
-}
-
-func saturated(count, length float32) float32 {
-	return count * (k1 + 1) / (count + k1*(1-b+b*length))
-}
-
-func (s *scratch) within3(at int32, count float32) {
-	if s.count3[at] == 0 {
-		s.touched3 = append(s.touched3, at)
-	}
-	s.count3[at] += count
-}
-
-func (s *scratch) within5(at int32, count float32) {
-	if s.count5[at] == 0 {
-		s.touched5 = append(s.touched5, at)
-	}
-	s.count5[at] += count
-}
-
-// matchPairs counts pairs of neighbours in the question that are adjacent, or near each other, in a turn.
-func (s *scratch) matchPairs(ix *Index) {
-	const near = 4
-	for _, p := range s.question.pairs {
-		for _, post := range ix.rarer(p) {
-			at := post.item()
-			it := &ix.items[at]
-			words := ix.sequence[it.sequence : it.sequence+it.words]
-			best := near + 1
-			lastA, lastB := -near-1, -near-1
-			for i, w := range words {
-				switch w {
-				case p[0]:
-					best = min(best, i-lastB)
-					lastA = i
-				case p[1]:
-					best = min(best, i-lastA)
-					lastB = i
-				}
-			}
-			if best == 1 {
-				s.matches[at].pairs++
-			}
-			if best <= near {
-				s.matches[at].near++
-			}
-		}
-	}
-}
-
-// rarer returns the shorter of two terms' postings.
-func (ix *Index) rarer(p [2]uint32) []posting {
-	if a, b := ix.postings[p[0]], ix.postings[p[1]]; len(b) < len(a) {
-		return b
-	}
-	return ix.postings[p[0]]
-}
-
-// scale divides each kind of match by its best, and sums up sessions by their turns.
-func (s *scratch) scale(ix *Index) {
-	var top match
-	for i := range s.matches {
-		m := &s.matches[i]
-		if m.window5 == 0 && m.related3 == 0 {
-			continue // and so is all the rest of it
-		}
-		top.turn, top.other, top.window3 = max(top.turn, m.turn), max(top.other, m.other), max(top.window3, m.window3)
-		top.window5, top.window5Other = max(top.window5, m.window5), max(top.window5Other, m.window5Other)
-		top.related, top.related3 = max(top.related, m.related), max(top.related3, m.related3)
-		top.pairs, top.near = max(top.pairs, m.pairs), max(top.near, m.near)
-	}
-	by := func(top float32) float32 {
-		if top == 0 {
-			return 0
-		}
-		return 1 / top
-	}
-	scale := match{
-		turn: by(top.turn), other: by(top.other), window3: by(top.window3), window5: by(top.window5), window5Other: by(top.window5Other),
-		pairs: by(top.pairs), near: by(top.near), related: by(max(top.related, top.turn)), related3: by(max(top.related3, top.window3)),
-	}
-	for i := range s.matches {
-		m := &s.matches[i]
-		if m.window5 == 0 && m.related3 == 0 {
-			continue
-		}
-		m.turn *= scale.turn
-		m.other *= scale.other
-		m.window3 *= scale.window3
-		m.window5 *= scale.window5
-		m.window5Other *= scale.window5Other
-		m.pairs *= scale.pairs
-		m.near *= scale.near
-		m.related *= scale.related
-		m.related3 *= scale.related3
-		se := &s.sessions[ix.items[i].session]
-		se.best = max(se.best, m.turn)
-		se.sum += m.turn * m.turn
-	}
-
-	var best sessionMatch
-	for i := range s.sessions {
-		m := &s.sessions[i]
-		best.match, best.other, best.sum = max(best.match, m.match), max(best.other, m.other), max(best.sum, m.sum)
-	}
-	for i := range s.sessions {
-		m := &s.sessions[i]
-		m.match *= by(best.match)
-		m.other *= by(best.other)
-		m.sum *= by(best.sum)
-	}
 }

@@ -62,80 +62,18 @@ type Meaning struct {
 	Floor, Weight float32
 }
 
-// Lack is a part of a conversation that has no vector yet: the turns of one item, one after the other.
-type Lack struct {
-	Session string
-	Content [16]byte
-	First   int // the number of the first turn
-	Texts   []string
-}
-
-// Lacking returns what has no vector among the newest turns of all, of one session or, for an empty name, of any; the newest
-// first, limit items at most.
-func (ix *Index) Lacking(session string, newest, limit int) []Lack {
-	ix.mu.RLock()
-	defer ix.mu.RUnlock()
-	only := int32(-1)
-	if session != "" {
-		n, ok := ix.bySource[session]
-		if !ok {
-			return nil
-		}
-		only = n
-	}
-	var all []Lack
-	for at := len(ix.items) - 1; at >= max(0, len(ix.items)-newest) && len(all) < limit; at-- {
-		it := &ix.items[at]
-		if at < len(ix.vectors) && ix.vectors[at].Vector != nil || only >= 0 && it.session != only {
-			continue
-		}
-		first := at
-		for first > 0 && ix.items[first-1].session == it.session && ix.items[first-1].ID == it.ID {
-			first--
-		}
-		l := Lack{Session: it.Session, Content: it.Content, First: first}
-		for _, part := range ix.items[first : at+1] {
-			l.Texts = append(l.Texts, part.Text)
-		}
-		all = append(all, l)
-		at = first
-	}
-	return all
-}
-
-// SetVectors gives consecutive turns their vectors.
-func (ix *Index) SetVectors(first int, vectors []Vector) {
-	ix.mu.Lock()
-	defer ix.mu.Unlock()
-	for i, v := range vectors {
-		ix.setVector(first+i, v)
-	}
-}
-
-func (ix *Index) setVector(at int, v Vector) {
-	if at >= len(ix.items) || v == nil {
-		return
-	}
-	for len(ix.vectors) <= at {
-		ix.vectors = append(ix.vectors, placed{})
-	}
-	ix.bytes += len(v) - len(ix.vectors[at].Vector) + vectorBytes
-	ix.vectors[at] = placed{v, v.inverse()}
-}
-
-// liken works out how near each turn is to what the question means: the cosine of their vectors. It reports whether any is
-// above the floor.
-func (s *scratch) liken(ix *Index, m Meaning) (any bool) {
+// cosines works out how near the vectors are to what the question means, as the cosine of the angle between them. It reports
+// whether any is above the floor.
+func (m Meaning) cosines(vectors []placed, cosines []float32) (near bool) {
 	inverse := m.Vector.inverse()
 	if inverse == 0 {
 		return false
 	}
-	s.cosines = grown(s.cosines, len(ix.items))
-	for at := range ix.vectors {
-		if v := &ix.vectors[at]; v.inverse > 0 {
-			s.cosines[at] = float32(m.Vector.dot(v.Vector)) * inverse * v.inverse
-			any = any || s.cosines[at] > m.Floor
+	for at := range vectors {
+		if v := &vectors[at]; v.inverse > 0 {
+			cosines[at] = float32(m.Vector.dot(v.Vector)) * inverse * v.inverse
+			near = near || cosines[at] > m.Floor
 		}
 	}
-	return any
+	return near
 }

@@ -111,7 +111,7 @@ func writeModel(path string, m model, dialogues, questions int) error {
 package index
 
 // weights say how much each feature counts. They were fitted to %d questions about %d conversations.
-var weights = vector{
+var weights = featureVector{
 `, questions, dialogues)
 	for i, name := range index.Features() {
 		fmt.Fprintf(&b, "\t%.3f, // %s\n", m.weights[i], name)
@@ -121,7 +121,7 @@ var weights = vector{
 		b.WriteString("\t{\n")
 		for k := range index.Units {
 			u := n.unit(k)
-			b.WriteString("\t\t{vector{")
+			b.WriteString("\t\t{featureVector{")
 			for i := range m.weights {
 				fmt.Fprintf(&b, "%.3f, ", u[i])
 			}

@@ -1,0 +1,287 @@
+package index
+
+import "math"
+
+// BM25's constants.
+const (
+	k1 = 1.2
+	b  = 0.75
+)
+
+// wordMatches is how well the words of each turn and session match those of a question.
+type wordMatches struct {
+	turns    []turnMatch
+	sessions []sessionMatch
+
+	// Buffers: how often a term stands in a window of turns or in a session, and where it does at all.
+	count3, count5, inSession          []float32
+	touched3, touched5, touchedSession []int32
+	likeness                           likeness
+}
+
+// turnMatch is how well the words of a turn match.
+type turnMatch struct {
+	turn, other, window3, window5, window5Other, pairs, near, cover, cover5, related, related3 float32
+	strange                                                                                    float32 // the share of words that were never said in that form
+}
+
+// sessionMatch is how well those of a session do.
+type sessionMatch struct {
+	match, other, cover, best, sum float32
+}
+
+// match compares the words of an index with a question's, and reports whether any matches.
+func (w *wordMatches) match(ix *Index, question *question) bool {
+	n := len(ix.items)
+	w.turns, w.sessions = grown(w.turns, n), grown(w.sessions, len(ix.sessions))
+	w.count3, w.count5, w.inSession = grown(w.count3, n), grown(w.count5, n), grown(w.inSession, len(ix.sessions))
+	if len(question.terms)+len(question.unknown) == 0 {
+		return false
+	}
+
+	for _, t := range question.terms {
+		w.matchTerm(ix, question, t)
+		w.matchRelated(ix, t)
+	}
+	found := len(question.terms) > 0
+	for _, word := range question.unknown {
+		share := rarityOf(0, n) / (question.mass + question.strange)
+		for _, r := range ix.vocabulary.related(word, &w.likeness) {
+			found = true
+			w.addRelated(ix, r, share)
+		}
+	}
+	if !found {
+		return false
+	}
+	w.matchPairs(ix, question.pairs)
+	w.scale(ix)
+	return true
+}
+
+// matchTerm adds what one term of the question contributes.
+func (w *wordMatches) matchTerm(ix *Index, question *question, t queryTerm) {
+	list := ix.postings[t.term]
+	all := float32(len(ix.items))
+	mean := float32(ix.length) / all
+	share := t.rarity / question.mass
+
+	w.touched3, w.touched5, w.touchedSession = w.touched3[:0], w.touched5[:0], w.touchedSession[:0]
+	for _, p := range list {
+		at, count := p.item(), p.count()
+		it := &ix.items[at]
+		m := &w.turns[at]
+		score := t.rarity * saturated(count, float32(it.length)/mean)
+		m.turn += score
+		m.cover += share
+		if !t.name {
+			m.other += score
+		}
+
+		w.within3(at, count)
+		w.within5(at, count)
+		if it.prev >= 0 {
+			w.within3(it.prev, count)
+			w.within5(it.prev, count)
+			if prev := ix.items[it.prev].prev; prev >= 0 {
+				w.within5(prev, count)
+			}
+		}
+		if it.next >= 0 {
+			w.within3(it.next, count)
+			w.within5(it.next, count)
+			if next := ix.items[it.next].next; next >= 0 {
+				w.within5(next, count)
+			}
+		}
+		if w.inSession[it.session] == 0 {
+			w.touchedSession = append(w.touchedSession, it.session)
+		}
+		w.inSession[it.session] += count
+	}
+
+	rarity, mean := rarityOf(len(w.touched3), len(ix.items)), float32(ix.length3)/all
+	for _, at := range w.touched3 {
+		w.turns[at].window3 += rarity * saturated(w.count3[at], float32(ix.items[at].length3)/mean)
+		w.count3[at] = 0
+	}
+	rarity, mean = rarityOf(len(w.touched5), len(ix.items)), float32(ix.length5)/all
+	for _, at := range w.touched5 {
+		score := rarity * saturated(w.count5[at], float32(ix.items[at].length5)/mean)
+		m := &w.turns[at]
+		m.window5 += score
+		m.cover5 += share
+		if !t.name {
+			m.window5Other += score
+		}
+		w.count5[at] = 0
+	}
+	rarity, mean = rarityOf(len(w.touchedSession), len(ix.sessions)), float32(ix.length)/float32(len(ix.sessions))
+	for _, n := range w.touchedSession {
+		score := rarity * saturated(w.inSession[n], float32(ix.sessions[n].length)/mean)
+		m := &w.sessions[n]
+		m.match += score
+		m.cover += share
+		if !t.name {
+			m.other += score
+		}
+		w.inSession[n] = 0
+	}
+}
+
+// within3 and within5 note a term in the windows around a turn.
+func (w *wordMatches) within3(at int32, count float32) {
+	if w.count3[at] == 0 {
+		w.touched3 = append(w.touched3, at)
+	}
+	w.count3[at] += count
+}
+
+func (w *wordMatches) within5(at int32, count float32) {
+	if w.count5[at] == 0 {
+		w.touched5 = append(w.touched5, at)
+	}
+	w.count5[at] += count
+}
+
+// matchRelated adds what related terms of the question contribute.
+func (w *wordMatches) matchRelated(ix *Index, t queryTerm) {
+	for _, r := range ix.vocabulary.related(ix.vocabulary.spelling[t.term], &w.likeness) {
+		w.addRelated(ix, r, 0)
+	}
+}
+
+// addRelated adds what one related term contributes. strange is the share of the question that it stands for, 0 where the
+// index has the word itself.
+func (w *wordMatches) addRelated(ix *Index, r relatedTerm, strange float32) {
+	mean := float32(ix.length) / float32(len(ix.items))
+	list := ix.postings[r.term]
+	rarity := r.weight * rarityOf(len(list), len(ix.items))
+	for _, p := range list {
+		at := p.item()
+		it := &ix.items[at]
+		score := rarity * saturated(p.count(), float32(it.length)/mean)
+		w.turns[at].related += score
+		w.turns[at].strange = max(w.turns[at].strange, r.weight*strange)
+		w.turns[at].related3 += score
+		if it.prev >= 0 {
+			w.turns[it.prev].related3 += score
+		}
+		if it.next >= 0 {
+			w.turns[it.next].related3 += score
+		}
+	}
+}
+
+// matchPairs counts pairs of neighbours in the question that are adjacent, or near each other, in a turn.
+func (w *wordMatches) matchPairs(ix *Index, pairs [][2]uint32) {
+	const near = 4
+	for _, p := range pairs {
+		for _, post := range rarer(ix.postings[p[0]], ix.postings[p[1]]) {
+			at := post.item()
+			it := &ix.items[at]
+			words := ix.sequence[it.sequence : it.sequence+it.words]
+			best := near + 1
+			lastA, lastB := -near-1, -near-1
+			for i, term := range words {
+				switch term {
+				case p[0]:
+					best = min(best, i-lastB)
+					lastA = i
+				case p[1]:
+					best = min(best, i-lastA)
+					lastB = i
+				}
+			}
+			if best == 1 {
+				w.turns[at].pairs++
+			}
+			if best <= near {
+				w.turns[at].near++
+			}
+		}
+	}
+}
+
+// rarer returns the shorter one of two lists.
+func rarer(a, b []posting) []posting {
+	if len(b) < len(a) {
+		return b
+	}
+	return a
+}
+
+// scale divides each kind of match by its best, and sums up sessions by their turns.
+func (w *wordMatches) scale(ix *Index) {
+	var top turnMatch
+	for i := range w.turns {
+		m := &w.turns[i]
+		if m.window5 == 0 && m.related3 == 0 {
+			continue // and so is all the rest of it
+		}
+		top.turn, top.other, top.window3 = max(top.turn, m.turn), max(top.other, m.other), max(top.window3, m.window3)
+		top.window5, top.window5Other = max(top.window5, m.window5), max(top.window5Other, m.window5Other)
+		top.related, top.related3 = max(top.related, m.related), max(top.related3, m.related3)
+		top.pairs, top.near = max(top.pairs, m.pairs), max(top.near, m.near)
+	}
+	by := func(top float32) float32 {
+		if top == 0 {
+			return 0
+		}
+		return 1 / top
+	}
+	scale := turnMatch{
+		turn: by(top.turn), other: by(top.other), window3: by(top.window3), window5: by(top.window5), window5Other: by(top.window5Other),
+		pairs: by(top.pairs), near: by(top.near), related: by(max(top.related, top.turn)), related3: by(max(top.related3, top.window3)),
+	}
+	for i := range w.turns {
+		m := &w.turns[i]
+		if m.window5 == 0 && m.related3 == 0 {
+			continue
+		}
+		m.turn *= scale.turn
+		m.other *= scale.other
+		m.window3 *= scale.window3
+		m.window5 *= scale.window5
+		m.window5Other *= scale.window5Other
+		m.pairs *= scale.pairs
+		m.near *= scale.near
+		m.related *= scale.related
+		m.related3 *= scale.related3
+		se := &w.sessions[ix.items[i].session]
+		se.best = max(se.best, m.turn)
+		se.sum += m.turn * m.turn
+	}
+
+	var best sessionMatch
+	for i := range w.sessions {
+		m := &w.sessions[i]
+		best.match, best.other, best.sum = max(best.match, m.match), max(best.other, m.other), max(best.sum, m.sum)
+	}
+	for i := range w.sessions {
+		m := &w.sessions[i]
+		m.match *= by(best.match)
+		m.other *= by(best.other)
+		m.sum *= by(best.sum)
+	}
+}
+
+// saturated is what a term that stands count times in a text counts. length is the text's, 1 for a text of the mean length.
+func saturated(count, length float32) float32 {
+	return count * (k1 + 1) / (count + k1*(1-b+b*length))
+}
+
+// rarityOf is the weight of a term that n of all documents have.
+func rarityOf(n, all int) float32 {
+	return float32(math.Log(1 + (float64(all)-float64(n)+0.5)/(float64(n)+0.5)))
+}
+
+// grown returns n zeros, in the memory of s where that suffices.
+func grown[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n, n+n/4)
+	}
+	s = s[:n]
+	clear(s)
+	return s
+}
