@@ -18,9 +18,9 @@ func wantFault(t *testing.T, what string, err error, want ...cache.Fault) {
 	}
 }
 
-// foreignValue checks that a value which the store cannot use is a fault of its group, and that all other groups, of the
+// testForeignValue checks that a value which the store cannot use is a fault of its group, and that all other groups, of the
 // same call too, go on as before.
-func (s *suite) foreignValue() {
+func testForeignValue(s *suite) {
 	if s.env.Foreign == nil {
 		return
 	}

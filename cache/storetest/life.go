@@ -13,7 +13,7 @@ import (
 	"remora/cache"
 )
 
-func (s *suite) deleteStartsAnew() {
+func testDeleteStartsAnew(s *suite) {
 	g := s.group("g")
 	b := put(g, "a", "1", "b", "1")
 	b.Listed = true
@@ -38,18 +38,7 @@ func (s *suite) deleteStartsAnew() {
 	}
 }
 
-// within calls f, which commits to groups with this suffix and this TTL and goes on using them, until it was done before
-// they expired. It returns the suffix and the TTL. A real server's clock goes on while this process stands still.
-func (s *suite) within(f func(suffix string, ttl time.Duration)) (string, time.Duration) {
-	for ttl := s.env.TTL; ; ttl *= 4 {
-		suffix, begun := ttl.String(), time.Now()
-		if f(suffix, ttl); time.Since(begun) < ttl {
-			return suffix, ttl
-		}
-	}
-}
-
-func (s *suite) expiry() {
+func testExpiry(s *suite) {
 	stays := s.group("stays")
 	s.commit(put(stays, "a", "1"))
 	var before cache.Result
@@ -73,7 +62,7 @@ func (s *suite) expiry() {
 	s.want(g, 1, []string{"a", "b"}, nil, []byte("2"))
 }
 
-func (s *suite) expiryLifted() {
+func testExpiryLifted(s *suite) {
 	suffix, ttl := s.within(func(suffix string, ttl time.Duration) {
 		lifted, renewed := s.group("lifted"+suffix), s.group("renewed"+suffix)
 		for _, g := range []cache.Group{lifted, renewed} {
@@ -91,7 +80,7 @@ func (s *suite) expiryLifted() {
 	s.want(s.group("renewed"+suffix), 2, []string{"a", "b"}, []byte("1"), []byte("1"))
 }
 
-func (s *suite) expiryOfListed() {
+func testExpiryOfListed(s *suite) {
 	for i := range 5 {
 		b := put(s.group(fmt.Sprint(i)), "a", "1")
 		b.Listed = true
@@ -115,7 +104,7 @@ func (s *suite) expiryOfListed() {
 	}
 }
 
-func (s *suite) list() {
+func testList(s *suite) {
 	if got := s.names(10); len(got) != 0 {
 		s.Fatalf("an unknown owner has groups: %q", got)
 	}
@@ -143,8 +132,8 @@ func (s *suite) list() {
 	}
 }
 
-// listUnderWrites checks that existing groups are always listed while others come and go.
-func (s *suite) listUnderWrites() {
+// testListUnderWrites checks that existing groups are always listed while others come and go.
+func testListUnderWrites(s *suite) {
 	stay := numbered("stay", 60)
 	for _, name := range stay {
 		b := put(s.group(name), "a", "1")
@@ -156,7 +145,7 @@ func (s *suite) listUnderWrites() {
 		if i == 0 {
 			defer stop.Store(true)
 			for range 5 {
-				if err := s.listsAll(s.Context(), stay); err != nil {
+				if err := listsAll(s, stay); err != nil {
 					return err
 				}
 			}
@@ -176,10 +165,10 @@ func (s *suite) listUnderWrites() {
 	})
 }
 
-func (s *suite) listsAll(ctx context.Context, want []string) error {
+func listsAll(s *suite, want []string) error {
 	seen := map[string]int{}
 	for after := ""; ; {
-		names, next, err := s.List(ctx, s.owner, after, 7)
+		names, next, err := s.List(s.Context(), s.owner, after, 7)
 		if err != nil {
 			return err
 		}
@@ -199,7 +188,7 @@ func (s *suite) listsAll(ctx context.Context, want []string) error {
 	return nil
 }
 
-func (s *suite) endedContext() {
+func testEndedContext(s *suite) {
 	g := s.group("g")
 	s.commit(put(g, "a", "1"))
 	ctx, cancel := context.WithCancel(s.Context())
@@ -218,13 +207,13 @@ func (s *suite) endedContext() {
 	s.want(g, 1, []string{"a"}, []byte("1"))
 }
 
-func (s *suite) ping() {
+func testPing(s *suite) {
 	if err := s.Ping(s.Context()); err != nil {
 		s.Fatal(err)
 	}
 }
 
-func (s *suite) closed() {
+func testClosed(s *suite) {
 	g := s.group("g")
 	done := make(chan struct{})
 	go func() {

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -42,29 +43,29 @@ func Run(t *testing.T, e Env) {
 		name string
 		f    func(*suite)
 	}{
-		{"ReadYourWrites", (*suite).readYourWrites},
-		{"MissingIsNotEmpty", (*suite).missingIsNotEmpty},
-		{"ResultsBelongToCaller", (*suite).resultsBelongToCaller},
-		{"DeletesBeforePuts", (*suite).deletesBeforePuts},
-		{"BinarySafe", (*suite).binarySafe},
-		{"CraftedGroupsNeverMeet", (*suite).craftedGroupsNeverMeet},
-		{"BigCommit", (*suite).bigCommit},
-		{"Expect", (*suite).expect},
-		{"BatchesAreIndependent", (*suite).batchesAreIndependent},
-		{"ConflictWritesNothing", (*suite).conflictWritesNothing},
-		{"Counter", (*suite).counter},
-		{"ReadsSeeWholeCommits", (*suite).readsSeeWholeCommits},
-		{"DeleteStartsAnew", (*suite).deleteStartsAnew},
-		{"Expiry", (*suite).expiry},
-		{"ExpiryLifted", (*suite).expiryLifted},
-		{"ExpiryOfListed", (*suite).expiryOfListed},
-		{"List", (*suite).list},
-		{"ListUnderWrites", (*suite).listUnderWrites},
-		{"EndedContext", (*suite).endedContext},
-		{"ManyCallers", (*suite).manyCallers},
-		{"Ping", (*suite).ping},
-		{"ForeignValue", (*suite).foreignValue},
-		{"Close", (*suite).closed},
+		{"ReadYourWrites", testReadYourWrites},
+		{"MissingIsNotEmpty", testMissingIsNotEmpty},
+		{"ResultsBelongToCaller", testResultsBelongToCaller},
+		{"DeletesBeforePuts", testDeletesBeforePuts},
+		{"BinarySafe", testBinarySafe},
+		{"CraftedGroupsNeverMeet", testCraftedGroupsNeverMeet},
+		{"BigCommit", testBigCommit},
+		{"Expect", testExpect},
+		{"BatchesAreIndependent", testBatchesAreIndependent},
+		{"ConflictWritesNothing", testConflictWritesNothing},
+		{"Counter", testCounter},
+		{"ReadsSeeWholeCommits", testReadsSeeWholeCommits},
+		{"DeleteStartsAnew", testDeleteStartsAnew},
+		{"Expiry", testExpiry},
+		{"ExpiryLifted", testExpiryLifted},
+		{"ExpiryOfListed", testExpiryOfListed},
+		{"List", testList},
+		{"ListUnderWrites", testListUnderWrites},
+		{"EndedContext", testEndedContext},
+		{"ManyCallers", testManyCallers},
+		{"Ping", testPing},
+		{"ForeignValue", testForeignValue},
+		{"Close", testClosed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := &suite{T: t, env: e, Store: e.Open(t), owner: unique(t), nth: make(map[cache.Group]map[uint64]uint64)}
@@ -221,4 +222,32 @@ func numbered(prefix string, n int) []string {
 		out[i] = fmt.Sprintf("%s%05d", prefix, i)
 	}
 	return out
+}
+
+// together runs f n times at once and reports all errors.
+func (s *suite) together(n int, f func(i int) error) {
+	s.Helper()
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			if err := f(i); err != nil {
+				s.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if s.Failed() {
+		s.FailNow()
+	}
+}
+
+// within calls f, which commits to groups with this suffix and this TTL and goes on using them, until it was done before
+// they expired. It returns the suffix and the TTL. A real server's clock goes on while this process stands still.
+func (s *suite) within(f func(suffix string, ttl time.Duration)) (string, time.Duration) {
+	for ttl := s.env.TTL; ; ttl *= 4 {
+		suffix, begun := ttl.String(), time.Now()
+		if f(suffix, ttl); time.Since(begun) < ttl {
+			return suffix, ttl
+		}
+	}
 }

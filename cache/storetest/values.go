@@ -10,7 +10,7 @@ import (
 	"remora/cache"
 )
 
-func (s *suite) readYourWrites() {
+func testReadYourWrites(s *suite) {
 	g := s.group("g")
 	s.want(g, 0, []string{"a", "b"}, nil, nil)
 	s.version(g, 1, s.commit(put(g, "a", "1", "b", "2")))
@@ -33,13 +33,13 @@ func (s *suite) readYourWrites() {
 	}
 }
 
-func (s *suite) missingIsNotEmpty() {
+func testMissingIsNotEmpty(s *suite) {
 	g := s.group("g")
 	s.commit(cache.Batch{Group: g, Puts: []cache.Put{{Name: "empty", Data: []byte{}}, {Name: "nil"}, {Name: ""}}})
 	s.want(g, 1, []string{"empty", "nil", "", "missing"}, []byte{}, []byte{}, []byte{}, nil)
 }
 
-func (s *suite) resultsBelongToCaller() {
+func testResultsBelongToCaller(s *suite) {
 	g := s.group("g")
 	data := []byte("abc")
 	s.commit(cache.Batch{Group: g, Puts: []cache.Put{{Name: "a", Data: data}, {Name: "b", Data: data}}})
@@ -56,7 +56,7 @@ func (s *suite) resultsBelongToCaller() {
 	s.want(g, 1, []string{"a"}, []byte("abc"))
 }
 
-func (s *suite) deletesBeforePuts() {
+func testDeletesBeforePuts(s *suite) {
 	g := s.group("g")
 	s.commit(put(g, "a", "1", "b", "1", "c", "1"))
 	b := put(g, "b", "2", "d", "2", "d", "3")
@@ -78,7 +78,7 @@ func awkward() []string {
 	}
 }
 
-func (s *suite) binarySafe() {
+func testBinarySafe(s *suite) {
 	g := s.group("g")
 	names := awkward()
 	b := cache.Batch{Group: g}
@@ -93,7 +93,7 @@ func (s *suite) binarySafe() {
 	s.want(g, 1, append(names, "big"), append(want, big)...)
 }
 
-func (s *suite) craftedGroupsNeverMeet() {
+func testCraftedGroupsNeverMeet(s *suite) {
 	ids := awkward()
 	var batches []cache.Batch
 	var queries []cache.Query
@@ -124,7 +124,7 @@ func (s *suite) craftedGroupsNeverMeet() {
 	}
 }
 
-func (s *suite) bigCommit() {
+func testBigCommit(s *suite) {
 	const n = 3000
 	g := s.group("g")
 	names := numbered("n", n)

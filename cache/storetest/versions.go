@@ -5,13 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"sync"
 	"sync/atomic"
 
 	"remora/cache"
 )
 
-func (s *suite) expect() {
+func testExpect(s *suite) {
 	g := s.group("g")
 	try := func(expect uint64, want error) uint64 {
 		s.Helper()
@@ -36,7 +35,7 @@ func (s *suite) expect() {
 	s.want(g, 4, []string{"a"}, []byte("1"))
 }
 
-func (s *suite) batchesAreIndependent() {
+func testBatchesAreIndependent(s *suite) {
 	a, b, c := s.group("a"), s.group("b"), s.group("c")
 	bad := put(b, "x", "1")
 	bad.Expect = 7
@@ -51,7 +50,7 @@ func (s *suite) batchesAreIndependent() {
 	s.want(c, 1, []string{"x"}, []byte("1"))
 }
 
-func (s *suite) conflictWritesNothing() {
+func testConflictWritesNothing(s *suite) {
 	g := s.group("g")
 	s.commit(put(g, "a", "1", "b", "1"))
 	b := cache.Batch{
@@ -68,8 +67,8 @@ func (s *suite) conflictWritesNothing() {
 	s.want(g, 1, []string{"a", "b", "c"}, []byte("1"), []byte("1"), nil)
 }
 
-// counter lets several writers increment one number by compare-and-swap.
-func (s *suite) counter() {
+// testCounter lets several writers increment one number by compare-and-swap.
+func testCounter(s *suite) {
 	const writers, each = 16, 15
 	g := s.group("g")
 	increment := func() error {
@@ -102,14 +101,14 @@ func (s *suite) counter() {
 	s.want(g, writers*each, []string{"n"}, []byte(strconv.Itoa(writers*each)))
 }
 
-// readsSeeWholeCommits lets one writer put the same value under two names while readers compare them.
-func (s *suite) readsSeeWholeCommits() {
+// testReadsSeeWholeCommits lets one writer put the same value under two names while readers compare them.
+func testReadsSeeWholeCommits(s *suite) {
 	const commits = 200
 	g := s.group("g")
 	var stop atomic.Bool
 	s.together(5, func(i int) error {
 		if i > 0 {
-			return s.compareValues(g, &stop)
+			return compareValues(s, g, &stop)
 		}
 		defer stop.Store(true)
 		for n := range commits {
@@ -123,7 +122,7 @@ func (s *suite) readsSeeWholeCommits() {
 }
 
 // compareValues reads until stop and checks that versions and values of a group go together and never go back.
-func (s *suite) compareValues(g cache.Group, stop *atomic.Bool) error {
+func compareValues(s *suite, g cache.Group, stop *atomic.Bool) error {
 	last := cache.Result{Values: [][]byte{nil, nil}}
 	for !stop.Load() {
 		got, err := s.Read(s.Context(), []cache.Query{{Group: g, Names: []string{"a", "b"}}})
@@ -142,8 +141,8 @@ func (s *suite) compareValues(g cache.Group, stop *atomic.Bool) error {
 	return nil
 }
 
-// manyCallers has each caller work on a group of its own, all at once: none may get another's answer.
-func (s *suite) manyCallers() {
+// testManyCallers has each caller work on a group of its own, all at once: none may get another's answer.
+func testManyCallers(s *suite) {
 	s.together(48, func(i int) error {
 		g := s.group(fmt.Sprintf("g%d", i%40)) // some share one
 		for n := range 25 {
@@ -161,21 +160,4 @@ func (s *suite) manyCallers() {
 		}
 		return nil
 	})
-}
-
-// together runs f n times at once and reports all errors.
-func (s *suite) together(n int, f func(i int) error) {
-	s.Helper()
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() {
-			if err := f(i); err != nil {
-				s.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	if s.Failed() {
-		s.FailNow()
-	}
 }

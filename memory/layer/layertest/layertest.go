@@ -4,7 +4,6 @@
 package layertest
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -300,12 +299,4 @@ func (s *suite) reached(t *testing.T, impl any) []layer.State {
 		}
 	}
 	return states
-}
-
-// begin is the state after Init.
-func (p *session) begin(ctx context.Context, t *layer.Turn) (layer.State, error) {
-	if i, ok := p.impl.(layer.Initializer); ok && !p.raw {
-		return i.Init(ctx, t, p.state)
-	}
-	return p.state, nil
 }

@@ -43,8 +43,18 @@ var counters = map[string]func(string) int{
 // closing is in every text that is said. No block has such a tag.
 const closing = "</zz>"
 
+// script is the conversation that a session plays: what its client, its model and its tools say.
+type script struct {
+	name    string // of the session
+	dialect dialect
+	count   func(string) int // of tokens
+	calls   []layer.ToolCall // of client tools, beside those that every script has
+	model   layer.Model
+	flood   bool // texts and arguments are large
+}
+
 // text returns the message of a turn: something worth remembering, in several scripts, with a closing tag.
-func (p *session) text(n int, who string) string {
+func (p *script) text(n int, who string) string {
 	s := fmt.Sprintf("My name is %s%d %s and I prefer tea; the %s meeting is on 2026-03-0%d. naïve 日本語 🦈 \"quoted\"",
 		strings.ToUpper(p.name), n, closing, who, n%9+1)
 	if p.flood {
@@ -54,7 +64,7 @@ func (p *session) text(n int, who string) string {
 }
 
 // turn is the request of turn n.
-func (p *session) turn(n int) layer.Turn {
+func (p *script) turn(n int) layer.Turn {
 	return layer.Turn{
 		ID: fmt.Sprintf("turn-%s-%04d", p.name, n), Thread: "thread-" + p.name, Resource: "resource-" + p.name,
 		Execution: fmt.Sprintf("execution-%s-%d", p.name, n/2),
@@ -66,7 +76,7 @@ func (p *session) turn(n int) layer.Turn {
 }
 
 // cut returns the window cut of turn n, for a window that shows the last turn and cuts at every other one.
-func (p *session) cut(n int) *layer.WindowCut {
+func (p *script) cut(n int) *layer.WindowCut {
 	if n == 0 {
 		return nil
 	}
@@ -81,7 +91,7 @@ func (p *session) cut(n int) *layer.WindowCut {
 	return &layer.WindowCut{Place: func(context.Context) (string, error) { return fmt.Sprint(n / 2), nil }, Lost: said(0, n-1), Shown: said(n-1, n)}
 }
 
-func (p *session) toolNames() []string {
+func (p *script) toolNames() []string {
 	var names []string
 	for _, c := range p.turnCalls(0) {
 		if !slices.Contains(names, c.Name) {
@@ -92,7 +102,7 @@ func (p *session) toolNames() []string {
 }
 
 // turnCalls are the model's calls of the client's tools in turn n.
-func (p *session) turnCalls(n int) []layer.ToolCall {
+func (p *script) turnCalls(n int) []layer.ToolCall {
 	if n%2 != 0 {
 		return nil
 	}
@@ -106,7 +116,7 @@ func (p *session) turnCalls(n int) []layer.ToolCall {
 }
 
 // input are the new items of turn n.
-func (p *session) input(n int) []wire.Item {
+func (p *script) input(n int) []wire.Item {
 	if n%2 == 0 {
 		return []wire.Item{layer.NewText(p.dialect, wire.User, p.text(n, "user"))}
 	}
@@ -119,12 +129,12 @@ func (p *session) input(n int) []wire.Item {
 }
 
 // response is the model's answer of turn n.
-func (p *session) response(n int) layer.Response {
+func (p *script) response(n int) layer.Response {
 	calls, text := p.turnCalls(n), p.text(n, "assistant")
 	return layer.Response{Items: p.answer(text, calls), Input: p.input(n), Calls: calls, Text: text, Done: len(calls) == 0}
 }
 
-func (p *session) answer(text string, calls []layer.ToolCall) []wire.Item {
+func (p *script) answer(text string, calls []layer.ToolCall) []wire.Item {
 	type m = map[string]any
 	if p.dialect == dialects.Chat {
 		message := m{"role": "assistant", "content": text}
@@ -144,7 +154,7 @@ func (p *session) answer(text string, calls []layer.ToolCall) []wire.Item {
 	return items
 }
 
-func (p *session) item(v map[string]any) wire.Item {
+func (p *script) item(v map[string]any) wire.Item {
 	raw, err := json.Marshal(v)
 	if err != nil {
 		panic(fmt.Sprintf("BUG: encode an item: %v", err))
@@ -157,7 +167,7 @@ func (p *session) item(v map[string]any) wire.Item {
 }
 
 // arguments are inputs that fit the JSON schema of a tool: every property with a sample, each value of an enum in turn.
-func (p *session) arguments(schema []byte, n int) [][]byte {
+func (p *script) arguments(schema []byte, n int) [][]byte {
 	var object map[string]any
 	if json.Unmarshal(schema, &object) != nil {
 		return nil
@@ -176,7 +186,7 @@ func (p *session) arguments(schema []byte, n int) [][]byte {
 	return [][]byte{raw}
 }
 
-func (p *session) sample(schema map[string]any, n, depth int) any {
+func (p *script) sample(schema map[string]any, n, depth int) any {
 	if enum, ok := schema["enum"].([]any); ok && len(enum) > 0 {
 		return enum[n%len(enum)]
 	}

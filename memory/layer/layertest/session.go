@@ -53,24 +53,23 @@ func hooks(impl any) []string {
 
 // session plays one conversation with a layer, as the runtime would, and keeps its state and a log of what it answered.
 type session struct {
-	*suite
-	impl    any
-	hooks   []string
-	name    string
-	dialect dialect
-	count   func(string) int
-	state   layer.State
-	log     []string
+	script
+	impl  any
+	hooks []string
+	state layer.State
+	log   []string
 	// recalled are all messages that Recall gave.
 	recalled []string
 
-	flood bool // texts and arguments are large
 	watch bool // check after each hook that its inputs are as they were
 	raw   bool // Init is left out, and hooks may fail
 }
 
 func (s *suite) newSession(impl any, name string, d dialect) *session {
-	return &session{suite: s, impl: impl, hooks: hooks(impl), name: name, dialect: d, count: counters["utf16/4"]}
+	return &session{
+		script: script{name: name, dialect: d, count: counters["utf16/4"], calls: s.calls, model: s.model},
+		impl:   impl, hooks: hooks(impl),
+	}
 }
 
 // playAll plays the whole script and ends the session.
@@ -117,6 +116,14 @@ func (p *session) play(t *testing.T, n int) {
 	if !p.raw && p.state != nil && !json.Valid(p.state) && !bytes.Equal(p.state, before) {
 		t.Errorf("turn %d: the layer made a state that is not JSON: %.200q", n, p.state)
 	}
+}
+
+// begin is the state after Init.
+func (p *session) begin(ctx context.Context, t *layer.Turn) (layer.State, error) {
+	if i, ok := p.impl.(layer.Initializer); ok && !p.raw {
+		return i.Init(ctx, t, p.state)
+	}
+	return p.state, nil
 }
 
 // due reports whether a hook is called in turn n. Hooks of the end are called when the tool loop ends.
