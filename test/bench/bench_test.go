@@ -264,7 +264,7 @@ func TestComparedByRounds(t *testing.T) {
 }
 
 func TestTargets(t *testing.T) {
-	b := &bench{results: results{}, variants: []variant{{name: bare}, {name: none}, {name: onBolt, named: true}, {name: onRedis, named: true}}}
+	b := &report{results: results{}, variants: []variant{{name: bare}, {name: none}, {name: onBolt, named: true}, {name: onRedis, named: true}}}
 	put := func(v string, m measure, value float64) { b.results.put(v, m, 0, value) }
 	put(bare, throughput, 1000)
 	put(none, throughput, 860)

@@ -79,21 +79,21 @@ func run(args []string, stdout, stderr io.Writer) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop() // ends the children too
-	b, err := compare(ctx, o, stderr)
+	r, err := compare(ctx, o, stderr)
 	if err != nil {
 		return err
 	}
 	if o.asJSON {
 		enc := json.NewEncoder(stdout)
 		enc.SetIndent("", "  ")
-		return enc.Encode(b.summary())
+		return enc.Encode(r.summary())
 	}
-	_, err = io.WriteString(stdout, b.markdown())
+	_, err = io.WriteString(stdout, r.markdown())
 	return err
 }
 
 // compare does everything but tell of it.
-func compare(ctx context.Context, o options, progress io.Writer) (b *bench, err error) {
+func compare(ctx context.Context, o options, progress io.Writer) (r *report, err error) {
 	dir, err := os.MkdirTemp(o.dir, "remora-bench-")
 	if err != nil {
 		return nil, err
@@ -104,29 +104,23 @@ func compare(ctx context.Context, o options, progress io.Writer) (b *bench, err 
 		return nil, err
 	}
 	defer l.stop()
-	b = newBench(l, o, progress)
-	return b, b.run(ctx)
+	b := newBench(l, o, progress)
+	return &b.report, b.run(ctx)
 }
 
-// bench is one run: its load and its results.
+// bench is one run: its load, and the report on it.
 type bench struct {
+	report
 	lab      *lab
-	plan     plan
 	phases   []phase
 	flat     bool
-	variants []variant
 	progress io.Writer
-	begun    time.Time
-
-	results  results
-	flatness []flatness
-	problems []string
 }
 
 func newBench(l *lab, o options, progress io.Writer) *bench {
 	b := &bench{
-		lab: l, plan: fullPlan(), phases: phases(), flat: true, variants: l.variants(),
-		progress: progress, begun: time.Now(), results: results{},
+		report: report{plan: fullPlan(), variants: l.variants(), begun: time.Now(), results: results{}},
+		lab:    l, phases: phases(), flat: true, progress: progress,
 	}
 	if busy := loadAverage(); busy > float64(runtime.NumCPU())/4 {
 		b.problems = append(b.problems, fmt.Sprintf("other programs were busy before the run began (load %.1f): its figures are rough", busy))
@@ -215,7 +209,7 @@ func (b *bench) round(ctx context.Context, round int) error {
 			t.put(idleMemory, t.in.proc.resident("VmRSS"))
 		}
 	}
-	defer b.profile(ctx, trials)()
+	defer profile(ctx, b.lab.profiles, trials, b.say)()
 	for n, p := range b.phases {
 		for i := range trials {
 			t := trials[(i+round+n)%len(trials)] // none always comes after the same neighbour

@@ -243,8 +243,8 @@ func (p *child) said() string {
 	return p.output.String()
 }
 
-// profile writes a CPU profile of each second of each trial that tells of itself, until it is stopped.
-func (b *bench) profile(ctx context.Context, trials []*trial) (stop func()) {
+// profile writes a CPU profile of each second of each trial that tells of itself into a folder, until it is stopped.
+func profile(ctx context.Context, folder string, trials []*trial, say func(format string, args ...any)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	for _, t := range trials {
@@ -253,9 +253,9 @@ func (b *bench) profile(ctx context.Context, trials []*trial) (stop func()) {
 		}
 		wg.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
-				file := filepath.Join(b.lab.profiles, fmt.Sprintf("%s-%d.pprof", t.prefix, n))
+				file := filepath.Join(folder, fmt.Sprintf("%s-%d.pprof", t.prefix, n))
 				if err := saveProfile(ctx, t.in.admin, file); err != nil && ctx.Err() == nil {
-					b.say("profile %s: %v", t.variant.name, err)
+					say("profile %s: %v", t.variant.name, err)
 					return
 				}
 			}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"math"
 	"os"
@@ -13,6 +12,17 @@ import (
 	"strings"
 	"time"
 )
+
+// report is what a run found: its variants and what was measured of them.
+type report struct {
+	plan     plan
+	variants []variant
+	begun    time.Time
+
+	results  results
+	flatness []flatness
+	problems []string
+}
 
 // target is one of the aims of the project and how far the run meets it.
 type target struct {
@@ -31,34 +41,34 @@ func atMost(limit float64, unit, name string, value float64) target {
 }
 
 // targets returns the targets that the run has figures for.
-func (b *bench) targets() []target {
-	r := b.results
-	over := func(v string, m measure) float64 { return r.compared(v, bare, m, difference) }
-	share := func(v string) float64 { return r.compared(v, bare, throughput, ratio) }
+func (r *report) targets() []target {
+	median := r.results.median
+	over := func(v string, m measure) float64 { return r.results.compared(v, bare, m, difference) }
+	share := func(v string) float64 { return r.results.compared(v, bare, throughput, ratio) }
 	all := []target{
 		atLeast(0.85, "no session: throughput of the bare proxy's", share(none)),
 		atMost(0.05, "ms", "no session: p50 over the bare proxy's", over(none, p50)),
 		atLeast(0.35, "session on Redis: throughput of the bare proxy's", share(onRedis)),
 		atMost(0.3, "ms", "session on Redis: p50 over the bare proxy's", over(onRedis, p50)),
 		atMost(1.5, "ms", "session on Redis: p99 over the bare proxy's", over(onRedis, p99)),
-		atMost(0.15, "s", "session on Redis: CPU of 1,000 requests", r.median(onRedis, requestCPU)),
-		atMost(2, "ms", "256 KB with a session: CPU of a request", worst(b.sessions(), r.median, bigCPU)),
+		atMost(0.15, "s", "session on Redis: CPU of 1,000 requests", median(onRedis, requestCPU)),
+		atMost(2, "ms", "256 KB with a session: CPU of a request", worst(r.sessions(), median, bigCPU)),
 	}
-	for _, f := range b.flatness {
+	for _, f := range r.flatness {
 		name := fmt.Sprintf("%s, %s: cost with %d items stored, of that with %d", f.Variant, f.Habit, f.ManyItems, f.FewItems)
 		all = append(all, atMost(1.3, "times", name, f.worst()))
 	}
 	all = append(all,
-		atMost(0.1, "ms", "chunk of a stream: p50 over the bare proxy's", worst(b.remora(), over, chunkP50)),
-		atMost(60, "MB", "memory when idle", worst(b.remora(), r.median, idleMemory)),
-		atMost(100, "ms", "start to first answer", worst(b.remora(), r.median, startup)),
+		atMost(0.1, "ms", "chunk of a stream: p50 over the bare proxy's", worst(r.remora(), over, chunkP50)),
+		atMost(60, "MB", "memory when idle", worst(r.remora(), median, idleMemory)),
+		atMost(100, "ms", "start to first answer", worst(r.remora(), median, startup)),
 	)
 	return slices.DeleteFunc(all, func(t target) bool { return math.IsNaN(t.Value) })
 }
 
 // remora are Remora's variants; sessions are those with a session and the window alone, for which the targets are.
-func (b *bench) remora() (names []string) {
-	for _, v := range b.variants {
+func (r *report) remora() (names []string) {
+	for _, v := range r.variants {
 		if v.named || v.name == none {
 			names = append(names, v.name)
 		}
@@ -66,8 +76,8 @@ func (b *bench) remora() (names []string) {
 	return names
 }
 
-func (b *bench) sessions() []string {
-	return slices.DeleteFunc(b.remora(), func(name string) bool { return name == none || name == withLayers })
+func (r *report) sessions() []string {
+	return slices.DeleteFunc(r.remora(), func(name string) bool { return name == none || name == withLayers })
 }
 
 // worst is the largest value among some variants. It is NaN if one of them has none: a target is not met by what was
@@ -91,11 +101,11 @@ type row struct {
 	value func(v string) []float64
 }
 
-func (b *bench) rows() []row {
+func (r *report) rows() []row {
 	med := func(ms ...measure) func(string) []float64 {
 		return func(v string) (out []float64) {
 			for _, m := range ms {
-				out = append(out, b.results.median(v, m))
+				out = append(out, r.results.median(v, m))
 			}
 			return out
 		}
@@ -104,7 +114,7 @@ func (b *bench) rows() []row {
 		if v == direct {
 			return nil
 		}
-		return []float64{b.results.compared(v, direct, p50, difference), b.results.compared(v, direct, p99, difference)}
+		return []float64{r.results.compared(v, direct, p50, difference), r.results.compared(v, direct, p99, difference)}
 	}
 	firstByte := fmt.Sprintf("%d paced streams: first byte p50 / p99, ms (upstream waits %d)", streamConns, streamSpacing.Milliseconds())
 	return []row{
@@ -115,7 +125,7 @@ func (b *bench) rows() []row {
 		{"...CPU s per 1,000 requests + Redis", "%.3f", "+", med(requestCPU, storeCPU)},
 		{firstByte, "%.2f", "/", med(firstByteP50, firstByteP99)},
 		{"...delay of a chunk p50 / p99, ms", "%.2f", "/", med(chunkP50, chunkP99)},
-		{fmt.Sprintf("...CPU s per 1,000 streams of %d chunks", b.plan.streamChunks), "%.2f", "", med(streamCPU)},
+		{fmt.Sprintf("...CPU s per 1,000 streams of %d chunks", r.plan.streamChunks), "%.2f", "", med(streamCPU)},
 		{fmt.Sprintf("back-to-back streams/s (%d chunks, %d at once)", burstChunks, burstConns), "%.0f", "", med(streamsPerSec)},
 		{"...CPU s per 1,000 streams", "%.3f", "", med(burstCPU)},
 		{fmt.Sprintf("256 KB, %d messages: p50 / p99 at %d/s, ms", bigMessages, bigRate), "%.2f", "/", med(bigP50, bigP99)},
@@ -138,41 +148,41 @@ func (r row) cell(values []float64) string {
 }
 
 // markdown is the report.
-func (b *bench) markdown() string {
+func (r *report) markdown() string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "%s\n\n|", b.machine())
-	for _, v := range b.variants {
+	fmt.Fprintf(&out, "%s\n\n|", r.machine())
+	for _, v := range r.variants {
 		fmt.Fprintf(&out, " | %s", v.name)
 	}
-	out.WriteString(" |\n|---" + strings.Repeat("|---", len(b.variants)) + "|\n")
-	for _, r := range b.rows() {
-		fmt.Fprintf(&out, "| %s |", r.label)
-		for _, v := range b.variants {
-			fmt.Fprintf(&out, " %s |", r.cell(r.value(v.name)))
+	out.WriteString(" |\n|---" + strings.Repeat("|---", len(r.variants)) + "|\n")
+	for _, line := range r.rows() {
+		fmt.Fprintf(&out, "| %s |", line.label)
+		for _, v := range r.variants {
+			fmt.Fprintf(&out, " %s |", line.cell(line.value(v.name)))
 		}
 		out.WriteByte('\n')
 	}
-	b.writeFlatness(&out)
+	r.writeFlatness(&out)
 	out.WriteString("\n| target | measured | aim | |\n|---|---|---|---|\n")
-	for _, t := range b.targets() {
+	for _, t := range r.targets() {
 		verdict := "met"
 		if !t.Met {
 			verdict = "**missed**"
 		}
 		fmt.Fprintf(&out, "| %s | %s | %s | %s |\n", t.Name, significant(t.Value), t.Aim, verdict)
 	}
-	for _, p := range b.problems {
+	for _, p := range r.problems {
 		fmt.Fprintf(&out, "\nPROBLEM: %s\n", p)
 	}
 	return out.String()
 }
 
-func (b *bench) writeFlatness(out *strings.Builder) {
-	if len(b.flatness) == 0 {
+func (r *report) writeFlatness(out *strings.Builder) {
+	if len(r.flatness) == 0 {
 		return
 	}
 	out.WriteString("\n| cost of a turn, by stored items | few | CPU ms | p50 ms | many | CPU ms | p50 ms |\n|---|---|---|---|---|---|---|\n")
-	for _, f := range b.flatness {
+	for _, f := range r.flatness {
 		fmt.Fprintf(out, "| %s, %s | %d | %.3f | %.2f | %d | %.3f | %.2f |\n",
 			f.Variant, f.Habit, f.FewItems, f.FewCPU, f.FewP50, f.ManyItems, f.ManyCPU, f.ManyP50)
 	}
@@ -193,7 +203,7 @@ func significant(v float64) string {
 }
 
 // machine says where the figures are from.
-func (b *bench) machine() string {
+func (r *report) machine() string {
 	say := func(program string, args ...string) string {
 		out, err := exec.Command(program, args...).CombinedOutput()
 		if err != nil {
@@ -207,7 +217,7 @@ func (b *bench) machine() string {
 		redis = ", Redis " + strings.TrimPrefix(words[3], "v=") + " (appendonly everysec, and none)"
 	}
 	return fmt.Sprintf("Medians of %d interleaved rounds, %s; load, upstream, proxy and store share %d cores; %s/%s, %s%s%s.",
-		b.plan.rounds, b.begun.Format(time.DateOnly), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(),
+		r.plan.rounds, r.begun.Format(time.DateOnly), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(),
 		say("nginx", "-v"), redis)
 }
 
@@ -221,8 +231,8 @@ type summary struct {
 	Problems []string   `json:"problems"`
 }
 
-func (b *bench) summary() summary {
-	return summary{b.machine(), b.plan.rounds, b.results, b.flatness, b.targets(), b.problems}
+func (r *report) summary() summary {
+	return summary{r.machine(), r.plan.rounds, r.results, r.flatness, r.targets(), r.problems}
 }
 
 // loadAverage is how many tasks of this machine wanted a processor during the last minute; 0 if it is not known.
@@ -232,77 +242,3 @@ func loadAverage() float64 {
 	load, _ := strconv.ParseFloat(first, 64) // 0 for none
 	return load
 }
-
-// quantile is the value below which a share of the sorted values lies; NaN of none.
-func quantile(sorted []float64, share float64) float64 {
-	if len(sorted) == 0 {
-		return math.NaN()
-	}
-	i := int(math.Ceil(share*float64(len(sorted)))) - 1
-	return sorted[min(max(i, 0), len(sorted)-1)]
-}
-
-// median ignores NaN.
-func median(values []float64) float64 {
-	v := slices.DeleteFunc(slices.Clone(values), math.IsNaN)
-	slices.Sort(v)
-	if n := len(v); n > 0 && n%2 == 0 {
-		return (v[n/2-1] + v[n/2]) / 2
-	}
-	return quantile(v, 0.5)
-}
-
-// millis are durations as sorted milliseconds.
-func millis(durations []time.Duration) []float64 {
-	ms := make([]float64, len(durations))
-	for i, d := range durations {
-		ms[i] = d.Seconds() * 1e3
-	}
-	slices.Sort(ms)
-	return ms
-}
-
-// series are the values of a measure by round, NaN where a round has none.
-type series []float64
-
-// MarshalJSON writes null for NaN, which JSON does not have.
-func (s series) MarshalJSON() ([]byte, error) {
-	out := make([]*float64, len(s))
-	for i := range s {
-		if !math.IsNaN(s[i]) {
-			out[i] = &s[i]
-		}
-	}
-	return json.Marshal(out)
-}
-
-// results are values by variant, measure and round.
-type results map[string]map[measure]series
-
-func (r results) put(variant string, m measure, round int, value float64) {
-	if r[variant] == nil {
-		r[variant] = map[measure]series{}
-	}
-	s := r[variant][m]
-	for len(s) <= round {
-		s = append(s, math.NaN())
-	}
-	s[round] = value
-	r[variant][m] = s
-}
-
-func (r results) median(variant string, m measure) float64 { return median(r[variant][m]) }
-
-// compared is the median over the rounds of what f makes of two variants. Both were measured within seconds in each
-// round, so that noise of the machine hits both alike and mostly drops out.
-func (r results) compared(a, b string, m measure, f func(a, b float64) float64) float64 {
-	x, y := r[a][m], r[b][m]
-	var each []float64
-	for i := range min(len(x), len(y)) {
-		each = append(each, f(x[i], y[i]))
-	}
-	return median(each)
-}
-
-func ratio(a, b float64) float64      { return a / b }
-func difference(a, b float64) float64 { return a - b }

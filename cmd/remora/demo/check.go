@@ -3,7 +3,6 @@ package demo
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"remora/memory"
@@ -91,19 +90,6 @@ func checkViews(turns []turn) check {
 		return c
 	}
 	return c
-}
-
-// reportedRight compares X-Memory with what the model got. Of what the client never got X-Memory counts only what was
-// near enough to the end of the conversation to be looked at.
-func (t *turn) reportedRight() bool {
-	hidden := 0
-	for _, e := range t.talk.line[:t.said] {
-		if e.hidden && !slices.Contains(t.saw, e) {
-			hidden++
-		}
-	}
-	counted := t.report.windowed + t.report.orphans
-	return counted <= t.left() && counted >= t.left()-hidden
 }
 
 func all(sent []bool) bool {

@@ -83,7 +83,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	case table:
 		page.farewell()
 	default:
-		page.dialogue(s.player.turns, s.atCrash, s.atEnd)
+		highlights{&page, s.player.turns, s.atCrash, s.atEnd}.print()
 	}
 	return nil
 }

@@ -118,3 +118,33 @@ func placesIn(conversation, view []entry) ([]bool, bool) {
 	}
 	return sent, true
 }
+
+// words returns the text of an entry; a call as name(values) or, if values are nested, unchanged.
+func (e entry) words() string {
+	name, arguments, ok := strings.Cut(e.text, "{")
+	if e.who != "call" || !ok {
+		return e.text
+	}
+	if strings.ContainsAny(arguments, "{[") {
+		return name + " {" + arguments
+	}
+	var values []string
+	dec := json.NewDecoder(strings.NewReader("{" + arguments))
+	for i := 0; ; i++ { // the brace, then names and values in turn
+		token, err := dec.Token()
+		if _, brace := token.(json.Delim); err != nil || brace && i > 0 {
+			return name + "(" + strings.Join(values, ", ") + ")"
+		}
+		if i > 0 && i%2 == 0 {
+			values = append(values, fmt.Sprint(token))
+		}
+	}
+}
+
+// String is an entry in one line, for messages.
+func (e entry) String() string {
+	if e.hidden {
+		return fmt.Sprintf("hidden %s %q", e.who, cut(e.words(), 60))
+	}
+	return fmt.Sprintf("%s %q", e.who, cut(e.words(), 60))
+}

@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -137,36 +136,6 @@ func (p *printer) farewell() {
 
   An SDK needs the base URL http://127.0.0.1:8080/v1 and the header X-Session-Id; X-Resource-Id is what
   several sessions share, such as a user.`)
-}
-
-// words returns the text of an entry; a call as name(values) or, if values are nested, unchanged.
-func (e entry) words() string {
-	name, arguments, ok := strings.Cut(e.text, "{")
-	if e.who != "call" || !ok {
-		return e.text
-	}
-	if strings.ContainsAny(arguments, "{[") {
-		return name + " {" + arguments
-	}
-	var values []string
-	dec := json.NewDecoder(strings.NewReader("{" + arguments))
-	for i := 0; ; i++ { // the brace, then names and values in turn
-		token, err := dec.Token()
-		if _, brace := token.(json.Delim); err != nil || brace && i > 0 {
-			return name + "(" + strings.Join(values, ", ") + ")"
-		}
-		if i > 0 && i%2 == 0 {
-			values = append(values, fmt.Sprint(token))
-		}
-	}
-}
-
-// String is an entry in one line, for messages.
-func (e entry) String() string {
-	if e.hidden {
-		return fmt.Sprintf("hidden %s %q", e.who, cut(e.words(), 60))
-	}
-	return fmt.Sprintf("%s %q", e.who, cut(e.words(), 60))
 }
 
 // cell is an entry in exactly width columns.
