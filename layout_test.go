@@ -291,6 +291,44 @@ func TestLargestParts(t *testing.T) {
 	}
 }
 
+// scattered are the types whose methods stand in more than two files. Whoever puts one together takes its line away.
+var scattered = []string{
+	"memory.Memory", "memory.Turn", "memory.layered", "memory.spooler",
+	"memory/session.Entry", "memory/session.Log", "memory/session.draft", "memory/session.head",
+}
+
+// TestMethodsStandTogether: the methods of a type are in one file, or in two.
+func TestMethodsStandTogether(t *testing.T) {
+	files := map[string][]string{} // by type
+	for _, s := range sources(t) {
+		if s.test {
+			continue
+		}
+		for _, d := range s.file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Recv == nil {
+				continue
+			}
+			name := s.pkg() + "." + receiverName(f.Recv.List[0].Type)
+			if !slices.Contains(files[name], s.path) {
+				files[name] = append(files[name], s.path)
+			}
+		}
+	}
+	for name, in := range files {
+		if many := len(in) > 2; many && !slices.Contains(scattered, name) {
+			t.Errorf("the methods of %s are in %d files: %s; put them together, or make two types of it", name, len(in), strings.Join(in, ", "))
+		} else if !many && slices.Contains(scattered, name) {
+			t.Errorf("the methods of %s are together; take it off the list of scattered types", name)
+		}
+	}
+	for _, name := range scattered {
+		if files[name] == nil {
+			t.Errorf("there is no type %s; take it off the list of scattered types", name)
+		}
+	}
+}
+
 // receiverName returns the name of a method's type, without the pointer and type parameters.
 func receiverName(e ast.Expr) string {
 	switch e := e.(type) {
