@@ -1,6 +1,7 @@
 package cache_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -120,6 +121,28 @@ func TestDamagedBoltFile(t *testing.T) {
 	}
 	if opened == 0 || failed == 0 {
 		t.Errorf("%d files were refused, %d opened, %d operations on those failed: the damage was not met", refused, opened, failed)
+	}
+}
+
+// TestBoltPagesThatAreHalfDamaged: a page whose head is intact lets a transaction go far before it meets the damage, and then
+// bbolt cannot give it up any more.
+func TestBoltPagesThatAreHalfDamaged(t *testing.T) {
+	dir := t.TempDir()
+	whole := filled(t, filepath.Join(dir, "whole.db"))
+	failed := 0
+	for _, page := range []int{4, 27, 29, 31} {
+		b := bytes.Clone(whole)
+		copy(b[page*os.Getpagesize()+64:], strings.Repeat("x", 64))
+		path := filepath.Join(dir, fmt.Sprintf("%d.db", page))
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := open(t, "bolt:"+path, cache.Options{})
+		failed += visit(t, s)
+		_ = s.Close() // it says that the file is damaged
+	}
+	if failed == 0 {
+		t.Error("no operation has met the damage")
 	}
 }
 

@@ -199,7 +199,11 @@ func (s *Store) Read(ctx context.Context, queries []cache.Query) ([]cache.Result
 			}
 			out[i].Version = meta.version
 			for j, name := range q.Names {
-				if v := values.Get(appendPart(prefix, name)); v != nil {
+				v := values.Get(appendPart(prefix, name))
+				if int64(len(v)) > tx.Size() {
+					return ErrDamaged // the length itself is damaged: do not allocate it
+				}
+				if v != nil {
 					out[i].Values[j] = append(make([]byte, 0, len(v)), v...)
 				}
 			}

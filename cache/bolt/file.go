@@ -24,8 +24,8 @@ const leastPages = 4
 // panic, and a missing page faults on access.
 type storeFile struct {
 	db *bolt.DB
-	// stuck is set once a transaction could not even begin: bbolt keeps its locks then, and each later call would wait for
-	// them for ever.
+	// stuck is set once a transaction could not even begin, or could not be given up: bbolt keeps its locks then, and each
+	// later call would wait for them for ever.
 	stuck atomic.Bool
 }
 
@@ -135,7 +135,11 @@ func (f *storeFile) update(write func(tx *bolt.Tx) error) error {
 	if err == nil {
 		return nil
 	}
-	if e := tx.Rollback(); !errors.Is(e, bolterrors.ErrTxClosed) {
+	e := sound(tx.Rollback)
+	if errors.Is(e, ErrDamaged) {
+		f.stuck.Store(true)
+	}
+	if !errors.Is(e, bolterrors.ErrTxClosed) {
 		err = errors.Join(err, e)
 	}
 	return err
