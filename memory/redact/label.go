@@ -383,6 +383,8 @@ var conjunctions = set("and, but, und, aber, et, mais, y, pero, e, mas, ma, en, 
 func tokenValue(word string, v span, how joint, quoted bool, last string) span {
 	scheme := last == "bearer" || last == "basic"
 	switch {
+	case !quoted && !scheme && ofSource(word):
+		return span{}
 	case !secretLike(word) && (!scheme || len(word) < 12):
 		return span{}
 	case how == equation, quoted, scheme:
@@ -393,6 +395,24 @@ func tokenValue(word string, v span, how joint, quoted bool, last string) span {
 		return v
 	default:
 		return span{}
+	}
+}
+
+// ofSource reports whether a word is a call or a place in a file, as in `token := readHeader(ctx)` and `token_store.go:12`. Its
+// name has no digit: a secret that looks like this is hardly made.
+func ofSource(word string) bool {
+	n := strings.IndexFunc(word, func(r rune) bool { return r != '_' && r != '.' && !unicode.IsLetter(r) })
+	if n < 0 {
+		return false
+	}
+	name, rest := word[:n], word[n:]
+	switch file, ending, _ := strings.Cut(name, "."); {
+	case rest[0] == '(':
+		return name != ""
+	case rest[0] == ':' && file != "" && ending != "" && len(ending) <= 5:
+		return strings.Trim(rest, ":-0123456789") == ""
+	default:
+		return false
 	}
 }
 

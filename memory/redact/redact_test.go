@@ -49,6 +49,10 @@ var secrets = []struct{ text, secret string }{
 	{"notre clé API est f00ba4-7781-zz", "f00ba4-7781-zz"},
 	{"mein API-Schlüssel lautet 88aa77bb66cc", "88aa77bb66cc"},
 	{"my license key is A1B2-C3D4-E5F6-G7H8", "A1B2-C3D4-E5F6-G7H8"},
+	{"token: Ab3dEf7h(valid for a day)", "Ab3dEf7h"},
+	{`token = "FooBarBaz(qux"`, "FooBarBaz(qux"},
+	{"token: abcdef:12ab34cd", "12ab34cd"},
+	{"Authorization: Basic FooBarBazQuxx(", "FooBarBazQuxx"},
 
 	// Passwords.
 	{"my password is hunter2", "hunter2"},
@@ -179,6 +183,10 @@ var harmless = []string{
 	"Basic plan for 10 users", "the basic idea is simple", "bearer of bad news", "I have a credit card", "which card should I take", "a card game with 52 cards",
 	"Das Passwort ist falsch", "Ich habe mein Passwort vergessen", "le mot de passe est incorrect", "la contraseña es incorrecta", "mijn wachtwoord is verlopen",
 	"パスワードを忘れました", "我忘了密码", "비밀번호를 잊어버렸어요", "пароль не подходит", "la carte est bonne", "die Karte ist schön", "la clave es practicar",
+
+	// Source code.
+	"token := readHeader(ctx, reply)", "func (s *token) closeLeasePolicy(ctx context.Context) error {", "if err := encodeTokenBuffer(ctx, store, 12); err != nil {",
+	"cmd/server/token_split.go:123:", "    access_token.ts:12-40: got 3", "const secret = config.get(name)", "credential.parse(v)",
 
 	// Ordinary facts.
 	"My name is Ann and I am allergic to peanuts", "my email is jo.meyer@example.org", "we use conventional commits", "I live at 12 Rue de la Paix, 75002 Paris",
