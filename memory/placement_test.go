@@ -104,6 +104,8 @@ func clientShapes() []shape {
 		{client: "SDK", name: "X-History: server, end of the history resent", said: newSaid(), asks: "history=server | s:be u:2 a:2 u:3", place: "BEFORE declared", view: "s:be u:1 a:1 u:2 a:2 u:3"},
 		{client: "SDK", name: "X-History: server, an edited history", said: newSaid(), asks: "history=server | s:be u:1 a:1 u:other", place: "BEFORE declared", view: "s:be u:1 a:1 u:2 a:2 u:other"},
 		{client: "SDK", name: "examples before the question", said: []string{"| s:be u:ex a:ex u:1 -> a:1"}, asks: "| s:be u:ex a:ex u:2", place: "LINE known_history"},
+		{client: "SDK", name: "the beginning of the answer", said: newSaid(), asks: "| s:be u:3 a:it_is", place: "BEFORE only_new", view: "s:be u:1 a:1 u:2 a:2 u:3 a:it_is"},
+		{client: "SDK", name: "the beginning of the answer, second request", said: []string{"| u:1 -> a:1"}, asks: "| u:2 a:it_is", place: "BEFORE taken_as_only_new", view: "u:1 a:1 u:2 a:it_is"},
 		{client: "SDK", name: "a history from elsewhere", said: newSaid(), asks: "| s:be u:x a:y u:z", place: "ALONE foreign_answer"},
 		{client: "Responses", name: "previous_response_id", said: newSaid(), asks: "previous=resp_2 | u:3", place: "LINE upstream", only: dialects.Responses},
 		{client: "Responses", name: "an approval", said: []string{"| s:be u:1 -> may:mcpr_1"}, asks: "| ok:mcpr_1", place: "BEFORE results", view: "s:be u:1 may:mcpr_1 ok:mcpr_1", only: dialects.Responses},

@@ -462,7 +462,7 @@ func (d *draft) moveHead(end position, answer []wire.Item) {
 	h.Ring = h.Ring[:e.ring.keep]
 	h.Forked = end.Seq < e.state.head.NextSeq // an answer that was there already
 	h.Pos, h.LastTurn, h.Answered, h.Turns = end, e.id, true, h.Turns+1
-	h.Brings = h.Brings && h.Line == d.line || e.in.brings(len(e.in.items))
+	h.Brings = h.Brings && h.Line == d.line || e.in.bringsHistory()
 	h.Line, h.Waits, h.Offer = d.line, 0, asked
 	if e.plan.before {
 		h.begun(e.begins())

@@ -452,7 +452,7 @@ func (e *Entry) findAgain(ctx context.Context, st *state, in *incoming) (plan, e
 // followFirst is the plan of a request where two clients began the session and another one was answered first: this one follows
 // it, if it sends only new items.
 func (e *Entry) followFirst(st *state, in *incoming, p plan) plan {
-	if e.call.History != HistoryAuto || !st.head.Answered || in.brings(len(in.items)) {
+	if e.call.History != HistoryAuto || !st.head.Answered || in.bringsHistory() {
 		return p
 	}
 	q := &placement{log: e.log, scope: e.call.Scope, st: st, head: &st.head, in: in, call: &e.call, mode: HistoryAuto}

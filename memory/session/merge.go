@@ -347,6 +347,19 @@ func (in *incoming) resends() bool {
 	return false
 }
 
+// bringsHistory reports whether anything of a model is among the items but for the beginning of the answer that a client asks
+// for: text of the model behind the user's, as the last item.
+func (in *incoming) bringsHistory() bool {
+	n := len(in.items)
+	if n > 1 {
+		last, before := &in.items[n-1], &in.items[n-2]
+		if in.saidByModel(n-1) && last.Kind == wire.Message && len(last.Calls) == 0 && before.Kind == wire.Message && before.Role == wire.User {
+			n--
+		}
+	}
+	return in.brings(n)
+}
+
 // drop leaves out the items from first to end: what the request says without them.
 func (in *incoming) drop(first, end int) {
 	if first == end {

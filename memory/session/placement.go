@@ -245,7 +245,7 @@ func (q *placement) results(context.Context) (plan, error) {
 
 // onlyNew places requests of a client that is known to send only new items.
 func (q *placement) onlyNew(context.Context) (plan, error) {
-	if !q.mayPrecede() || q.in.brings(len(q.in.items)) || q.habit() != onlyNew {
+	if !q.mayPrecede() || q.in.bringsHistory() || q.habit() != onlyNew {
 		return none()
 	}
 	p := q.behindHead(ruleOnlyNew)
@@ -355,7 +355,7 @@ func (q *placement) unanswered(context.Context) (plan, error) {
 
 // foreign brings what a model said elsewhere: a history of its own.
 func (q *placement) foreign(context.Context) (plan, error) {
-	if !q.in.brings(len(q.in.items)) {
+	if !q.in.bringsHistory() {
 		return none()
 	}
 	return q.apart(ruleForeign, Alone), nil
