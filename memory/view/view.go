@@ -86,6 +86,9 @@ func Assemble(r Request) View {
 	if dropOrphans(r.dialect(), body, v.entries, partner) > 0 {
 		v.Repaired = repaired(&r, v.entries, partner, start)
 	}
+	if own := len(r.Own) == len(body); own && len(lead) == 0 && !slices.ContainsFunc(v.entries, func(e entry) bool { return e.sent() }) {
+		v.sendOrphans()
+	}
 
 	most := min(v.Count().Sent, len(body)) // items: each that is sent has an entry
 	v.Items, v.Kept = append(make([]wire.Item, 0, len(lead)+most), lead...), make([]int, 0, most)
@@ -96,6 +99,17 @@ func Assemble(r Request) View {
 		}
 	}
 	return v
+}
+
+// sendOrphans puts the client's orphans back into a view that would have nothing else. Upstream refuses an empty request, too, and
+// what it says of this one names the mistake.
+func (v *View) sendOrphans() {
+	for i := range v.entries {
+		if e := &v.entries[i]; e.why == ReasonOrphan {
+			e.why = ReasonNone
+		}
+	}
+	v.Repaired = 0
 }
 
 // window leaves out what stands before the history window. It returns the first entry that the window keeps.

@@ -513,6 +513,9 @@ func TestRepaired(t *testing.T) {
 		f(dialect, "", "u1 fc1 fo1 u2", 0, 0, 0)
 		f(dialect, "", "u1 fo1 u2", 0, 1, 1)
 		f(dialect, "", "u1 fc1 u2", 0, 1, 1)
+		f(dialect, "", "fo1", 0, 0, 0) // nothing else would be sent
+		f(dialect, "", "fc1", 0, 0, 0)
+		f(dialect, "u1", "fo1", 0, 1, 1)
 		f(dialect, "", "u1 fc1 fo2 u2", 0, 2, 2)
 		f(dialect, "u1 fc1", "u2", 0, 1, 0)          // stored
 		f(dialect, "u1 fc1", "u2 fo7", 0, 2, 1)      // one of each
