@@ -14,6 +14,7 @@
 package wire
 
 import (
+	"bytes"
 	"slices"
 )
 
@@ -308,13 +309,23 @@ const (
 
 // Portable returns the item as an upstream at that distance accepts it, and false where nothing of it remains. Text, and
 // calls with the ids that pair them with their results, stay. What only the maker can read or find goes: reasoning,
-// references, hosted calls, items of unknown types, ids and signatures, and with another provider files, containers and
-// sounds. An item without any of that is returned as it is.
+// references, hosted calls, items of unknown types, ids and signatures, and with another provider files, containers,
+// sounds, members that are null, and arguments that are no JSON object. An item without any of that is returned as it is.
 func (it Item) Portable(r Reach) (Item, bool) {
 	if r == Near || len(it.Raw) == 0 || it.Raw[0] != '{' {
 		return it, r == Near || it.Kind != Other
 	}
 	return it.Dialect.Codec().Portable(it, r)
+}
+
+// ObjectArguments returns the arguments of a call, a JSON string, or those of a call without any where their text is no JSON
+// object: a model was cut, or wrote something else. Servers that parse them refuse the whole history then.
+func ObjectArguments(raw []byte) []byte {
+	text, _ := Inside(raw)
+	if text = bytes.TrimSpace(Unescaped(text)); len(text) > 0 && text[0] == '{' && Valid(text) {
+		return raw
+	}
+	return []byte(`"{}"`)
 }
 
 // Rewritten returns the item with other bytes, or itself where nothing was taken from them.

@@ -85,7 +85,7 @@ func (messages) AsInput(it wire.Item, kept func(wire.Audio) bool) (wire.Item, bo
 	sounds := len(audio) > 0 && audio[0] == '{'
 	blank := string(content) == `""` && len(it.Calls) > 0 // some upstreams refuse it, most accept null
 	if !odd && !sounds && !blank {
-		return it, it.HasText || len(it.Calls) > 0
+		return it, saysAny(it)
 	}
 
 	if sounds {
@@ -122,5 +122,31 @@ func (messages) AsInput(it wire.Item, kept func(wire.Audio) bool) (wire.Item, bo
 		raw = append(append(append([]byte(`{"content":`), transcript...), ','), raw[1:]...)
 	}
 	out := it.Rewritten(raw)
-	return out, out.HasText || len(out.Calls) > 0
+	return out, saysAny(out)
 }
+
+// saysAny reports whether an answer has a call, a refusal, sound, or content that is more than white space: upstreams refuse
+// white space as they refuse no text.
+func saysAny(it wire.Item) bool {
+	if len(it.Calls) > 0 || !it.HasText {
+		return len(it.Calls) > 0
+	}
+
+	var refusal, audio []byte
+	blank := false
+	for p := range wire.Parts(it.Raw) {
+		switch string(p.Name) {
+		case "content":
+			text, ok := wire.Inside(p.Value)
+			blank = ok && len(text) <= maxBlank && len(bytes.TrimSpace(wire.Unescaped(text))) == 0
+		case "refusal":
+			refusal, _ = wire.Inside(p.Value)
+		case "audio":
+			audio = p.Value
+		}
+	}
+	return !blank || len(refusal) > 0 || len(audio) > 0 && audio[0] == '{'
+}
+
+// maxBlank is how long a text may be that is looked at for white space alone, in bytes of JSON.
+const maxBlank = 1 << 10

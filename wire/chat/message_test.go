@@ -78,6 +78,9 @@ func TestAsInput(t *testing.T) {
 		{"nothing", `{"role":"assistant","content":null}`, ""},
 		{"nothing but a thought", `{"role":"assistant","content":null,"reasoning_content":"hm"}`, ""},
 		{"no text", `{"role":"assistant","content":""}`, ""},
+		{"white space", `{"role":"assistant","content":"\n \u0020\t"}`, ""},
+		{"white space beside a refusal", `{"role":"assistant","content":"\n","refusal":"no"}`, `{"role":"assistant","content":"\n","refusal":"no"}`},
+		{"white space beside a call", `{"role":"assistant","content":"\n",` + calls + `}`, `{"role":"assistant","content":"\n",` + calls + `}`},
 		{"no calls", `{"role":"assistant","content":"x","tool_calls":[]}`, `{"role":"assistant","content":"x"}`},
 		{"null calls", `{"role":"assistant","tool_calls":null,"content":"x","function_call":null,"audio":null}`, `{"role":"assistant","content":"x"}`},
 		{"nothing and no calls", `{"role":"assistant","content":null,"tool_calls":[ ]}`, ""},
@@ -93,6 +96,30 @@ func TestAsInput(t *testing.T) {
 		got, ok := it.AsInput(func(a wire.Audio) bool { return a == wire.Audio{ID: "au", Expires: 20} })
 		if ok != (tt.want != "") || ok && string(got.Raw) != tt.want {
 			t.Errorf("%s: %s, %v, want %s", tt.name, got.Raw, ok, tt.want)
+		}
+	}
+}
+
+// TestPortable: what only the maker of an answer takes back stays out of a request to another provider.
+func TestPortable(t *testing.T) {
+	call := func(arguments string) string {
+		return `{"role":"assistant","content":null,"tool_calls":[{"id":"b","type":"function","function":{"name":"g","arguments":` + arguments + `}}]}`
+	}
+	for _, tt := range []struct{ name, raw, want string }{
+		{"members that say nothing", `{"role":"assistant","content":"x","refusal":null,"annotations":[],"name":null}`, `{"role":"assistant","content":"x"}`},
+		{"a refusal", `{"role":"assistant","content":null,"refusal":"no"}`, `{"role":"assistant","content":null,"refusal":"no"}`},
+		{"a user", `{"role":"user","content":"x","name":null}`, `{"role":"user","content":"x","name":null}`},
+		{"a call", call(`" {\"a\":1}"`), call(`" {\"a\":1}"`)},
+		{"a call that was cut", call(`"{\"a\":"`), call(`"{}"`)},
+		{"a call with a list", call(`"[1]"`), call(`"{}"`)},
+		{"a call without arguments", call(`""`), call(`"{}"`)},
+	} {
+		got, ok := chatItem(t, tt.raw).Portable(wire.OtherProvider)
+		if !ok || string(got.Raw) != tt.want {
+			t.Errorf("%s: %s, %v, want %s", tt.name, got.Raw, ok, tt.want)
+		}
+		if got, ok = chatItem(t, tt.raw).Portable(wire.OtherModel); !ok || string(got.Raw) != tt.raw {
+			t.Errorf("%s, another model: %s, %v", tt.name, got.Raw, ok)
 		}
 	}
 }

@@ -23,9 +23,10 @@ func (messages) Portable(it wire.Item, r wire.Reach) (wire.Item, bool) {
 				return append(head, value...), true
 			}
 		case "tool_calls":
-			return append(head, wire.Edit(p.Value, func(_ int, call wire.Part) ([]byte, bool) { return unsigned(call.Value), true })...), true
+			return append(head, wire.Edit(p.Value, func(_ int, call wire.Part) ([]byte, bool) { return portableCall(call.Value, elsewhere), true })...), true
 		}
-		return whole, true
+		// Servers that know fewer members refuse even those that say nothing, such as refusal.
+		return whole, it.Role != wire.Assistant || !elsewhere || !wire.IsNull(p.Value)
 	})
 	out := it.Rewritten(raw)
 	if !said && len(out.Calls) == 0 {
@@ -34,8 +35,8 @@ func (messages) Portable(it wire.Item, r wire.Reach) (wire.Item, bool) {
 	return out, out.HasText || len(out.Calls) > 0 || !it.HasText
 }
 
-// unsigned returns a call of Chat without what signs it.
-func unsigned(call []byte) []byte {
+// portableCall returns a call of Chat without what signs it, and for another provider with arguments that it can read.
+func portableCall(call []byte, elsewhere bool) []byte {
 	if len(call) == 0 || call[0] != '{' {
 		return call
 	}
@@ -44,8 +45,11 @@ func unsigned(call []byte) []byte {
 		case "extra_content", "provider_specific_fields", "thought_signature":
 			return nil, false
 		case "function":
-			whole := call[p.Start:p.End]
-			return append(whole[:len(whole)-len(p.Value):len(whole)-len(p.Value)], unsigned(p.Value)...), true
+			return wire.WithValue(call, p, portableCall(p.Value, elsewhere)), true
+		case "arguments":
+			if elsewhere {
+				return wire.WithValue(call, p, wire.ObjectArguments(p.Value)), true
+			}
 		}
 		return call[p.Start:p.End], true
 	})

@@ -372,6 +372,9 @@ func (a accumulator) appendMembers(dst []byte, without ...string) []byte {
 	return dst
 }
 
+// finishError is the finish reason with which OpenRouter ends a choice that failed.
+const finishError = "error"
+
 // finished reports whether every choice has its finish reason.
 func (f *fold) finished() bool {
 	return len(f.choices) > 0 && !slices.ContainsFunc(f.choices, func(c *choice) bool { return c.finish == "" })
@@ -392,8 +395,8 @@ func (f *fold) build() [][]wire.Item {
 	dec := wire.NewDecoder(Dialect)
 	for i, c := range f.choices {
 		it := dec.Item(c.message())
-		// A choice that was cut before it said anything is no message: upstream would refuse it in a history.
-		if c.finish != "" || it.HasText || len(it.Calls) > 0 {
+		// A choice that was cut or failed before it said anything is no message: upstream would refuse it in a history.
+		if c.finish != "" && c.finish != finishError || it.HasText || len(it.Calls) > 0 {
 			out[i] = []wire.Item{it}
 		}
 	}

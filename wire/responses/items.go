@@ -26,6 +26,10 @@ func (items) Portable(it wire.Item, r wire.Reach) (wire.Item, bool) {
 			return whole, pairs
 		case "status":
 			return whole, it.Kind != wire.Message
+		case "arguments":
+			if r == wire.OtherProvider && it.Kind == wire.ToolCall {
+				return wire.WithValue(it.Raw, p, wire.ObjectArguments(p.Value)), true
+			}
 		case "content", "output":
 			if r == wire.OtherProvider {
 				value, left := withoutBelongings(p.Value)
