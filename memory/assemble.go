@@ -22,7 +22,7 @@ type assembly struct {
 }
 
 // assemble makes the view and the summary of the turn. The store has the time of read, layers have that of hooks.
-func (t *Turn) assemble(read, hooks context.Context) error {
+func assemble(read, hooks context.Context, t *Turn) error {
 	a := assembly{t: t, entry: t.writer.entry, l: t.layers}
 	return a.run(read, hooks)
 }
@@ -105,7 +105,7 @@ func (a *assembly) choose(read, hooks context.Context) *windowCut {
 	}
 	a.v = view.Assemble(request)
 
-	cut := a.windowCut()
+	cut := newWindowCut(a)
 	if w != nil && a.projectWindow(hooks) {
 		start := a.v.Start
 		request.Items, request.Hidden, request.Moved, request.Offset, request.Window = c.Items, c.Hidden, c.Moved, c.Offset, nil

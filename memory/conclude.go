@@ -108,14 +108,14 @@ func (l *layered) afterOutage(after func(context.Context)) func(context.Context)
 	return func(ctx context.Context) {
 		if st := l.states; st != nil {
 			err := l.m.spool.outlast(ctx, l.call.Scope)
-			if deleted, _ := l.m.buried(ctx, l.call.Scope, l.ID); deleted && err == nil {
+			if deleted, _ := l.m.tombstones.deleted(ctx, l.call.Scope, l.ID); deleted && err == nil {
 				return
 			}
 			if err == nil {
 				err = st.reread(ctx)
 			}
 			if err != nil {
-				l.m.spool.tell(l.ID, nil)
+				l.m.spool.told.put(l.ID, nil)
 				l.m.o.Log.Error("what layers learned in a turn is lost: the store was down", "turn", l.ID, "error", err.Error())
 				return
 			}

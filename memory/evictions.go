@@ -2,6 +2,8 @@ package memory
 
 import (
 	"context"
+	"maps"
+	"sync"
 
 	"remora/memory/layer"
 	"remora/memory/session"
@@ -39,4 +41,35 @@ func (v *evictions) tell(ctx context.Context, r *layerRun) {
 		told.replace(v.told)
 		r.run.Evict(ctx, v.items)
 	}
+}
+
+// toldWith is the record of the evictions that layers have seen, by spooled turn. It is not in the spooled records, since
+// it holds only if this process lives to write the states of those layers after them (see layered.afterOutage).
+type toldWith struct {
+	mu     sync.Mutex
+	byTurn map[string][]byte
+}
+
+// put notes what layers were told of with a turn, nil for nothing any more.
+func (t *toldWith) put(turn string, told []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if told == nil {
+		delete(t.byTurn, turn)
+	} else {
+		t.byTurn[turn] = told
+	}
+}
+
+// values are all session values to write with a spooled turn.
+func (t *toldWith) values(rec *spooled) map[string][]byte {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	told := t.byTurn[rec.Turn]
+	if told == nil || rec.Answer == nil {
+		return rec.Kept
+	}
+	all := map[string][]byte{toldName: told}
+	maps.Copy(all, rec.Kept)
+	return all
 }

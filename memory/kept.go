@@ -2,7 +2,6 @@ package memory
 
 import (
 	"bytes"
-	"maps"
 
 	"remora/cache"
 	"remora/memory/layer"
@@ -136,7 +135,7 @@ func (k *kept) changes() (puts []cache.Put) {
 }
 
 // spooled returns the values to spool with a turn, by name. told, the record of evictions that layers have seen, is
-// separate: see spooler.told.
+// separate: see toldWith.
 func (k *kept) spooled() (values map[string][]byte, told []byte) {
 	for _, p := range k.changes() {
 		switch {
@@ -149,30 +148,6 @@ func (k *kept) spooled() (values map[string][]byte, told []byte) {
 		}
 	}
 	return values, told
-}
-
-// tell notes what layers were told of with a turn, nil for nothing any more.
-func (s *spooler) tell(turn string, told []byte) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if told == nil {
-		delete(s.told, turn)
-	} else {
-		s.told[turn] = told
-	}
-}
-
-// kept is all that a turn's session keeps with it.
-func (s *spooler) kept(rec *spooled) map[string][]byte {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	told := s.told[rec.Turn]
-	if told == nil || rec.Answer == nil {
-		return rec.Kept
-	}
-	all := map[string][]byte{toldName: told}
-	maps.Copy(all, rec.Kept)
-	return all
 }
 
 // keptSummary is the summary of a session on its way through a turn.

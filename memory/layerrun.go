@@ -36,6 +36,18 @@ func beginLayers(ctx context.Context, t *turnInfo, lt *layer.Turn, st *states) (
 	return &layerRun{turnInfo: t, turn: *lt, run: run, states: st}, nil
 }
 
+// visitSession begins the layers of a session without a request. A resource, execution or parent that the caller does not name
+// is taken from the session's latest turn.
+func visitSession(ctx context.Context, m *Memory, s Scope) (*layerRun, error) {
+	s, err := m.log.Latest(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	t := newTurnInfo(ctx, m, s)
+	lt := t.layerTurn()
+	return beginLayers(ctx, t, &lt, newStates(t, s, &lt, ""))
+}
+
 // flushWait bounds writing the states that a turn's layers have made.
 const flushWait = 5 * time.Second
 
@@ -50,7 +62,7 @@ func (r *layerRun) flush(ctx context.Context) bool {
 	if err == nil {
 		return true
 	}
-	r.m.failed(err)
+	r.m.outages.failed(err)
 	r.m.o.Log.Warn("states of layers are not written yet", "turn", r.ID, "error", err.Error())
 	return false
 }
@@ -67,7 +79,7 @@ func (r *layerRun) unseen(ctx context.Context) (items []wire.Item, handed func(c
 	end, err := r.m.log.End(ctx, r.call.Scope, maxUnseen, toldName)
 	if err != nil {
 		if !errors.Is(err, ErrNoSession) {
-			r.m.failed(err)
+			r.m.outages.failed(err)
 		}
 		r.m.o.Log.Warn("layers do not learn what a session that ended has said", "turn", r.ID, "error", err.Error())
 		return nil, handed

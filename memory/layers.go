@@ -16,8 +16,8 @@ import (
 // layered is the layers' part of one turn.
 type layered struct {
 	layerRun
-	guard  bool        // they only judge the answer
-	past   *pastOfTurn // what turn.Past is, nil for none
+	guard  bool      // they only judge the answer
+	past   *turnPast // what turn.Past is, nil for none
 	rounds rounds
 
 	blocks     []view.Block

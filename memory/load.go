@@ -47,9 +47,9 @@ func (t *turnInfo) load(ctx, hooks context.Context) (loaded, error) {
 	}
 
 	lt.Execution = e.Execution()
-	var past *pastOfTurn
+	var past *turnPast
 	if t.shape.Layers.Recalls() {
-		past = t.m.past.of(t)
+		past = newTurnPast(t)
 		lt.Past = past
 	}
 	run, err := t.shape.Layers.Begin(hooks, t.call.Scope.Tenant, lt, st.known(), t.credential)
@@ -110,7 +110,7 @@ func (t *turnInfo) find(ctx context.Context, w session.Want) (got loaded, extra 
 	}
 
 	for pause := firstLook; ; pause = min(2*pause, lastLook) {
-		if !t.m.processes.behind(ctx, e) {
+		if !t.m.peers.behind(ctx, e) {
 			whole, err := t.showReady(ctx, e)
 			if whole || err != nil {
 				return loaded{entry: e}, extra, err
@@ -169,7 +169,7 @@ func (t *turnInfo) showReady(ctx context.Context, e *session.Entry) (whole bool,
 		list = append(list, said)
 	}
 	e.History.ShowReady(list)
-	t.m.processes.park(t.call.Scope)
+	t.m.parked.add(t.call.Scope)
 	return true, nil
 }
 

@@ -16,16 +16,15 @@ package memory
 import (
 	"context"
 	"errors"
-	"fmt"
-	"hash/maphash"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"remora/cache"
-	"remora/memory/lru"
+	"remora/memory/layer"
 	"remora/memory/pipeline"
+	"remora/memory/reserve"
 	"remora/memory/session"
 	"remora/memory/view"
 	"remora/wire"
@@ -119,28 +118,31 @@ func (o *Options) defaults() {
 
 // Memory serves all sessions of a process. It is safe for concurrent use.
 type Memory struct {
-	o     Options
-	shape atomic.Pointer[Shape]
-	store cache.Store
-	spool *spooler
-	locks [256]chan struct{} // one turn of a session at a time commits; striped by session
+	*Transcripts
+	*Deletions
 
-	seed     maphash.Seed
-	log      *session.Log
-	prefixes *prefixes
+	o      Options
+	shape  atomic.Pointer[Shape]
+	store  cache.Store
+	log    *session.Log
+	spool  *spooler
+	parked *parkedTurns
 
-	outages   outages
-	forgotten forgotten
+	locks      *sessionLocks
+	outages    *outages
+	tombstones tombstones
+	forgotten  forgotten
+	prefixes   *prefixes
 
 	life  context.Context    //nolint:containedctx // of the work in the background
 	close context.CancelFunc // ends it
 	work  sync.WaitGroup
 
 	delayedWrites delayedWrites
-	processes     *processes
+	heartbeat     *heartbeat
+	peers         *peers
 
-	past  *past                          // what recall searches
-	swept lru.Cache[sweepKey, time.Time] // when what expired was last looked for
+	past *past // what recall searches
 
 	settling *settling // of layers that are slow to learn
 }
@@ -149,22 +151,31 @@ type Memory struct {
 // lost, and each loss is logged.
 func New(store cache.Store, spool Spool, o Options) *Memory {
 	o.defaults()
-	m := &Memory{o: o, store: store, seed: maphash.MakeSeed(), log: session.New(store, o.SessionTTL), prefixes: newPrefixes()}
+	m := &Memory{
+		o: o, store: store, log: session.New(store, o.SessionTTL), locks: newSessionLocks(), tombstones: tombstones{store, o.Now}, prefixes: newPrefixes(),
+	}
 	m.log.Strict = o.OnStoreError == OnStoreErrorClosed // what cannot be kept is refused
 	m.past = newPast(m, o.IndexBytes)
+	m.parked = newParkedTurns(m)
+	m.Transcripts = &Transcripts{store: store, log: m.log, parked: m.parked, now: o.Now}
+	m.Deletions = &Deletions{m: m}
 	m.Reshape(o.Shape)
-	for i := range m.locks {
-		m.locks[i] = make(chan struct{}, 1)
-	}
 	m.delayedWrites.work = &m.work
 	m.life, m.close = context.WithCancel(context.Background())
 	m.settling = newSettling(m.life, o.Log)
-	m.processes = newProcesses(m)
-	if m.log.Owner = m.processes.self; m.log.Owner != 0 {
-		m.log.Peers = m.processes.peers
+	m.heartbeat = newHeartbeat(m)
+	m.peers = newPeers(m)
+	if m.log.Owner = m.heartbeat.self; m.log.Owner != 0 {
+		m.log.Peers = m.peers.ask
 	}
-	m.spool = newSpooler(m.life, m, spool)
-	m.processes.start()
+	var disk *reserve.Spool
+	if spool != nil {
+		disk = reserve.Over(spool, o.Log)
+	}
+	m.outages = newOutages(m, disk)
+	m.spool = newSpooler(m.life, m, disk)
+	m.heartbeat.start()
+	m.peers.start()
 	if o.SessionTTL > 0 {
 		m.work.Go(m.sweeps)
 	}
@@ -187,7 +198,8 @@ func (m *Memory) Close() {
 	m.delayedWrites.stop()
 	m.spool.stop()
 	m.work.Wait()
-	m.processes.stop()
+	m.peers.work.Wait()
+	m.heartbeat.stop()
 }
 
 // Begin makes the view of a call. It fails with ErrUnavailable, or with a *[pipeline.InitError] of a layer that is
@@ -216,7 +228,7 @@ func (m *Memory) Begin(ctx context.Context, c Call) (*Turn, error) {
 	if _, ok := errors.AsType[*pipeline.InitError](err); ok {
 		return nil, err
 	}
-	m.failed(err)
+	m.outages.failed(err)
 	if m.o.OnStoreError == OnStoreErrorClosed {
 		return nil, &unavailableError{err, m.o.RetryDelay}
 	}
@@ -226,70 +238,65 @@ func (m *Memory) Begin(ctx context.Context, c Call) (*Turn, error) {
 // Guards reports whether layers judge the answers of all requests, also of requests without memory.
 func (m *Memory) Guards() bool { return m.shape.Load().Layers.Guards() }
 
-// lock waits until no other turn of the session commits in this process.
-// It holds one of m.locks, which is given back by a receive.
-func (m *Memory) lock(ctx context.Context, s Scope) (held <-chan struct{}, err error) {
-	at := maphash.String(m.seed, s.Tenant) + maphash.String(m.seed, s.Session)
-	l := m.locks[at%uint64(len(m.locks))]
-	select {
-	case l <- struct{}{}:
-		return l, nil
-	default:
+// Response finds an answer by the id that its client has. It is zero for an unknown id.
+func (m *Memory) Response(ctx context.Context, tenant, id string) (Response, error) {
+	if err := m.outages.availableAt(session.ResponseGroup(tenant, id)); err != nil {
+		return Response{}, err
 	}
-	select {
-	case l <- struct{}{}:
-		return l, nil
-	case <-ctx.Done():
-		return nil, errBusy
+	ctx, cancel := context.WithTimeout(ctx, m.o.ReadWait)
+	defer cancel()
+	r, err := m.log.Response(ctx, tenant, id)
+	if err != nil {
+		m.outages.failed(err)
 	}
+	return r, err
 }
 
-var errBusy = errors.New("too many turns of this session commit at once")
+// Late returns the turn of an answer that a client fetches by its id, nil if no turn waits for it. known is the result
+// of Response for the answer.
+func (m *Memory) Late(tenant, id string, known Response) *Late {
+	if known.Later == "" {
+		return nil
+	}
+	return &Late{m, Scope{Tenant: tenant, Session: known.Session, Resource: known.Session}, known.Later, id}
+}
 
-// begin loads the session, merges the request into it and assembles the view. The store has its time; layers have their
-// own.
-func (t *Turn) begin(ctx context.Context) error {
-	read, cancel := context.WithTimeout(ctx, t.m.o.ReadWait)
-	defer cancel()
-	if err := t.m.spool.settle(read, t.call.Scope); err != nil {
-		return err
-	}
-	if err := t.m.available(t.call.Scope); err != nil {
-		return err
-	}
-	got, err := t.load(read, ctx)
-	t.layers, t.writer.entry, t.writer.states, t.writer.misses = got.layers, got.entry, got.states, got.misses
+// ErrStatesNotWritten is returned by Complete where layers were called but their new states could not be stored.
+var ErrStatesNotWritten = errors.New("states of layers could not be written")
+
+// Complete ends the work of a session, for an agent or an operator who knows that it is over: layers are notified of
+// the end of its latest run, and if another session spawned it, that session's layers merge its states. A layer's tool
+// by which the model ends its work does the same. It may be called again. It fails with ErrNoSession.
+func (m *Memory) Complete(ctx context.Context, s Scope, success bool) error {
+	r, err := visitSession(ctx, m, s)
 	if err != nil {
 		return err
 	}
-	if t.writer.entry.Forgotten() {
-		t.m.forgotten.tell(t.m, t.call.Scope)
+	end := layer.Outcome{Result: layer.Failure, Execution: r.turn.Execution, Thread: r.turn.Thread}
+	if success {
+		end.Result = layer.Success
 	}
-	if !t.writer.misses {
-		return t.assemble(read, ctx)
+	handed := func(context.Context) {}
+	if r.run.Concludes() {
+		end.Unseen, handed = r.unseen(ctx)
 	}
-
-	again, cancelAgain := context.WithTimeout(ctx, t.m.o.ReadWait) // the time has gone into waiting
-	defer cancelAgain()
-	err = t.assemble(again, ctx)
-	t.Summary.Status = StatusDegraded
-	return err
+	r.run.Complete(ctx, end)
+	if !r.flush(ctx) {
+		return ErrStatesNotWritten
+	}
+	handed(ctx)
+	if r.call.Scope.Parent != "" {
+		r.giveBack(ctx, end)
+	}
+	return nil
 }
 
-// degrade serves a turn from what the client sent alone.
-func (t *Turn) degrade(ctx context.Context) error {
-	w := &t.writer
-	w.entry, w.states, w.misses, t.Tools = t.m.log.Detached(t.ID, t.started, t.call), nil, true, nil
-	t.m.processes.hide(t.call.Scope.Group(), t.ID, true)
-	var err error
-	if t.layers, err = t.guard(ctx, t.writer.entry); err != nil {
-		return err
-	}
-	if err := t.assemble(ctx, ctx); err != nil {
-		panic(fmt.Sprintf("BUG: assemble without a store: %v", err))
-	}
-	t.Summary.Status = StatusDegraded
-	return nil
+// SpoolTrouble is why the spool's directory cannot be used, "" where it can. Then turns are kept in memory while the store is
+// away.
+func (m *Memory) SpoolTrouble() string {
+	m.spool.mu.Lock()
+	defer m.spool.mu.Unlock()
+	return m.spool.broken
 }
 
 // unavailableError is ErrUnavailable with its reason, and with when the store is asked again.

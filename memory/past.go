@@ -3,28 +3,20 @@ package memory
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"golang.org/x/sync/errgroup"
 
 	"remora/memory/index"
-	"remora/memory/layer"
 	"remora/memory/lru"
 	"remora/memory/session"
-	"remora/wire"
 )
 
 // past keeps what was said in the sessions of each resource as an index, which layers search. It is made of the store when
@@ -34,8 +26,7 @@ type past struct {
 	m       *Memory
 	limit   int // bytes of all indexes
 	indexes lru.Cache[pastKey, *pastIndex]
-
-	embedders chan struct{} // one for each turn whose statements are being embedded
+	vectors *vectors
 }
 
 type pastKey struct{ tenant, resource, session string } // of a session only where it has no resource
@@ -72,7 +63,9 @@ type pastIndex struct {
 }
 
 func newPast(m *Memory, bytes int) *past {
-	return &past{m: m, limit: cmp.Or(bytes, defaultPastBytes), embedders: make(chan struct{}, maxEmbedders)}
+	p := &past{m: m, limit: cmp.Or(bytes, defaultPastBytes)}
+	p.vectors = &vectors{m: m, past: p, slots: make(chan struct{}, maxEmbedders)}
+	return p
 }
 
 func (p *past) key(s Scope) pastKey {
@@ -86,101 +79,6 @@ func (p *past) key(s Scope) pastKey {
 func (p *past) forget(s Scope) {
 	p.indexes.Drop(p.key(s))
 	p.indexes.Drop(pastKey{tenant: s.Tenant, session: s.Session})
-}
-
-// of returns the past as a turn's layers see it.
-func (p *past) of(t *turnInfo) *pastOfTurn {
-	return &pastOfTurn{past: p, scope: t.call.Scope, embeddings: t.shape.Embeddings, credential: t.credential}
-}
-
-// pastOfTurn is the past of one turn, which is brought up to date once. The turn's own session is searched only where that has
-// something that the view lacks: of most it has nothing, and they change with every turn.
-type pastOfTurn struct {
-	past       *past
-	scope      Scope
-	embeddings *Embeddings
-	credential Credential
-
-	mu     sync.Mutex
-	asked  *asked
-	beyond bool // the session has more than the view
-	fresh  *index.Index
-	own    bool // fresh has the session
-	last   search
-	found  []layer.Statement // by it
-}
-
-type search struct {
-	question string
-	limit    int
-	meaning  bool
-}
-
-// reachBeyond says that the session has something that the view lacks. It may be called on nil.
-func (t *pastOfTurn) reachBeyond() {
-	if t == nil {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.beyond = true
-}
-
-// Empty is layer.Past.
-func (t *pastOfTurn) Empty() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return !t.beyond && t.past.key(t.scope).resource == ""
-}
-
-// Search is layer.Past.
-func (t *pastOfTurn) Search(ctx context.Context, question string, limit int) ([]layer.Statement, error) {
-	if t.Empty() {
-		return nil, nil
-	}
-	asked := t.ask(question) //nolint:contextcheck // waits for less, and its answer serves the next search
-	if err := t.read(ctx); err != nil {
-		return nil, err
-	}
-	meaning := t.meaning(ctx, asked)
-
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if s := (search{question, limit, meaning.Vector != nil}); t.last != s {
-		t.last, t.found = s, t.search(index.Question{Text: question, Now: t.past.m.o.Now(), Meaning: meaning}, limit)
-	}
-	return t.found, nil
-}
-
-// read brings the index up to date.
-func (t *pastOfTurn) read(ctx context.Context) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.fresh != nil && (t.own || !t.beyond) {
-		return nil
-	}
-	ix, err := t.past.update(ctx, t.embeddings, t.scope, t.beyond)
-	if err != nil {
-		return fmt.Errorf("read what was said before: %w", err)
-	}
-	t.fresh, t.own, t.last = ix, t.beyond, search{}
-	return nil
-}
-
-func (t *pastOfTurn) search(q index.Question, limit int) []layer.Statement {
-	var skip func(*index.Turn) bool
-	if !t.own { // what the index has of the session may not stand any more
-		skip = func(said *index.Turn) bool { return said.Session == t.scope.Session }
-	}
-	hits := t.fresh.Search(q, limit, skip)
-	found := make([]layer.Statement, len(hits))
-	for i, h := range hits {
-		found[i] = layer.Statement{
-			ID: h.ID, Session: layer.Digest(h.Session), Order: h.Order, Own: h.Session == t.scope.Session, Role: h.Role, Named: h.Speaker != h.Role && strings.HasPrefix(h.Text, h.Speaker+": "), Time: h.Time, Text: h.Text, Content: h.Content,
-			Score: h.Score, Match: h.Match, Near: h.Near,
-		}
-	}
-	return found
 }
 
 // find returns the index of a key, an empty one where there is none.
@@ -274,7 +172,7 @@ func (p *past) refresh(ctx context.Context, e *Embeddings, one *pastIndex, s Sco
 	if !e.stores() {
 		return nil
 	}
-	return p.attach(ctx, e, one, s.Tenant, fresh)
+	return p.vectors.attach(ctx, e, one, s.Tenant, fresh)
 }
 
 // notRead is the version of a session that is to be read whatever its version.
@@ -438,103 +336,4 @@ func (one *pastIndex) apply(e *Embeddings, changes []change, read map[string]ses
 		}
 	}
 	one.put(ix, read)
-}
-
-// add puts a message into an index, in parts if it is long.
-func add(ix *index.Index, e *Embeddings, name string, it session.Said) {
-	role := index.RoleUser
-	if it.Item.Role == wire.Assistant {
-		role = index.RoleAssistant
-	}
-	text := it.Item.Text()
-	speaker := role
-	if own, _, ok := strings.Cut(text, ": "); ok && isName(own) {
-		speaker = own
-	}
-	id := sessionNumber(name) + "-" + strconv.FormatUint(it.Seq, 10)
-	for n, part := range partsOf(text) {
-		if n == maxStatementParts {
-			return
-		}
-		ix.Add(index.Turn{ID: id, Session: name, Role: role, Speaker: speaker, Time: it.Time, Text: part, Content: it.Content})
-		if e != nil && e.Table != nil {
-			ix.SetVectors(ix.Len()-1, []index.Vector{index.Quantise(e.Table(part))})
-		}
-	}
-}
-
-// sessionNumber names a session within its resource, in six digits: vocabularies have tokens for three.
-func sessionNumber(name string) string {
-	const digits = 1_000_000
-	sum := sha256.Sum256([]byte(name))
-	return fmt.Sprintf("%06d", binary.BigEndian.Uint64(sum[:])%digits)
-}
-
-// isName reports whether what stands before a colon can be the name of who speaks, as in transcripts of several people.
-func isName(s string) bool {
-	const longest = 40 // bytes
-	words := strings.Fields(s)
-	if len(s) > longest || len(words) == 0 || len(words) > 3 || labels[strings.ToLower(s)] {
-		return false
-	}
-	for _, w := range words {
-		r, _ := utf8.DecodeRuneInString(w)
-		if !unicode.IsUpper(r) && !nameWithoutCase(w) || strings.ContainsAny(w, ".,;!?()[]{}<>/\"'`*#") {
-			return false
-		}
-	}
-	return true
-}
-
-// labels stand before a colon as well, and would be taken for more than a name.
-var labels = func() map[string]bool {
-	all := map[string]bool{}
-	for w := range strings.FieldsSeq(`user assistant system developer tool human ai instruction instructions important note warning attention override
-		用户 使用者 助手 助理 系统 系統 开发者 工具 人类 指令 指示 命令 提示 说明 重要 注意 警告 备注 覆盖 时间 日期 地点 地址 电话 密码 答案 问题 总结 结论 例如
-		ユーザー アシスタント システム 開発者 ツール 人間 説明 備考 質問 回答
-		사용자 어시스턴트 시스템 개발자 도구 인간 지시 명령 중요 주의 경고 참고 질문 답변
-		ผู้ใช้ ผู้ช่วย ระบบ คำสั่ง สำคัญ หมายเหตุ คำเตือน مستخدم المستخدم المساعد النظام تعليمات مهم ملاحظة تحذير משתמש עוזר מערכת הוראות חשוב הערה אזהרה
-		उपयोगकर्ता सहायक सिस्टम निर्देश महत्वपूर्ण नोट चेतावनी`) {
-		all[w] = true
-	}
-	return all
-}()
-
-// nameWithoutCase reports whether a word of a script without capitals can be a name: letters alone, few, and in Chinese and
-// Japanese none that sentences are made with.
-func nameWithoutCase(w string) bool {
-	const longest, longestHan = 12, 4 // letters
-	letters, han := 0, 0
-	for _, r := range w {
-		switch {
-		case unicode.IsMark(r):
-		case !unicode.In(r, unicode.Lo, unicode.Lm), strings.ContainsRune("的是了我你您他她它们在有和不就也都这那吗呢吧", r):
-			return false
-		default:
-			letters++
-			if unicode.Is(unicode.Han, r) {
-				han++
-			}
-		}
-	}
-	return letters > 0 && letters <= longest && (han < letters || han <= longestHan)
-}
-
-// partsOf divides a long text where a paragraph, a line or a sentence ends.
-func partsOf(text string) []string {
-	var parts []string
-	for len(text) > maxPart {
-		at := 0
-		for _, end := range []string{"\n\n", "\n", ". ", "\u3002", " "} {
-			if at = strings.LastIndex(text[:maxPart], end); at > maxPart/3 {
-				at += len(end)
-				break
-			}
-		}
-		if at <= maxPart/3 {
-			at = len(layer.Head(text, maxPart))
-		}
-		parts, text = append(parts, text[:at]), text[at:]
-	}
-	return append(parts, text)
 }

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"fmt"
 
 	"remora/memory/view"
 	"remora/wire"
@@ -99,6 +100,52 @@ type Turn struct {
 	writer turnWriter
 }
 
+// begin loads the session, merges the request into it and assembles the view. The store has its time; layers have their
+// own.
+func (t *Turn) begin(ctx context.Context) error {
+	read, cancel := context.WithTimeout(ctx, t.m.o.ReadWait)
+	defer cancel()
+	if err := t.m.spool.settle(read, t.call.Scope); err != nil {
+		return err
+	}
+	if err := t.m.outages.available(t.call.Scope); err != nil {
+		return err
+	}
+	got, err := t.load(read, ctx)
+	t.layers, t.writer.entry, t.writer.states, t.writer.misses = got.layers, got.entry, got.states, got.misses
+	if err != nil {
+		return err
+	}
+	if t.writer.entry.Forgotten() {
+		t.m.forgotten.tell(t.m, t.call.Scope)
+	}
+	if !t.writer.misses {
+		return assemble(read, ctx, t)
+	}
+
+	again, cancelAgain := context.WithTimeout(ctx, t.m.o.ReadWait) // the time has gone into waiting
+	defer cancelAgain()
+	err = assemble(again, ctx, t)
+	t.Summary.Status = StatusDegraded
+	return err
+}
+
+// degrade serves a turn from what the client sent alone.
+func (t *Turn) degrade(ctx context.Context) error {
+	w := &t.writer
+	w.entry, w.states, w.misses, t.Tools = t.m.log.Detached(t.ID, t.started, t.call), nil, true, nil
+	t.m.heartbeat.hide(t.call.Scope.Group(), t.ID, true)
+	var err error
+	if t.layers, err = t.guard(ctx, t.writer.entry); err != nil {
+		return err
+	}
+	if err := assemble(ctx, ctx, t); err != nil {
+		panic(fmt.Sprintf("BUG: assemble without a store: %v", err))
+	}
+	t.Summary.Status = StatusDegraded
+	return nil
+}
+
 // Steering returns how much of the answer is held back until Review, and whether it needs Review at all.
 func (t *Turn) Steering() (Steering, bool) {
 	l := t.layers
@@ -148,7 +195,7 @@ func (t *Turn) Commit(a Answer) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	defer t.m.processes.settled(t.call.Scope.Group(), t.ID)
+	defer t.m.heartbeat.ended(t.call.Scope.Group(), t.ID)
 	if l != nil {
 		l.describe(w.entry, &a)
 	}
@@ -164,7 +211,7 @@ func (t *Turn) Commit(a Answer) {
 			t.m.settling.begin(t.base, after)
 		}
 		if !l.guard {
-			t.m.past.embedSoon(&t.turnInfo)
+			t.m.past.vectors.embedSoon(&t.turnInfo)
 		}
 		t.m.sweepSoon(l)
 	case after != nil || l.states != nil && !l.run.Empty():

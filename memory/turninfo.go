@@ -26,8 +26,8 @@ type turnInfo struct {
 	unkept     bool // see Call
 }
 
-// infoWithoutRequest returns the turnInfo of work on a session that no request asks for.
-func (m *Memory) infoWithoutRequest(ctx context.Context, s Scope) *turnInfo {
+// newTurnInfo returns the turnInfo of work on a session that no request asks for.
+func newTurnInfo(ctx context.Context, m *Memory, s Scope) *turnInfo {
 	now := m.o.Now()
 	return &turnInfo{m: m, ID: newTurnID(now), shape: m.shape.Load(), base: ctx, started: now, call: session.Call{Scope: s}}
 }

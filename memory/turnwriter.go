@@ -35,9 +35,9 @@ type turnWriter struct {
 	renewTimer *time.Timer // of a session that expires, nil for none
 }
 
-// resume returns the writer of a turn, and the answer if it had come, from a record. values are the session values to write
+// resumeTurn returns the writer of a turn, and the answer if it had come, from a record. values are the session values to write
 // with it.
-func (m *Memory) resume(rec *spooled, values map[string][]byte) (*turnWriter, *Answer, error) {
+func resumeTurn(m *Memory, rec *spooled, values map[string][]byte) (*turnWriter, *Answer, error) {
 	req, err := wire.Parse(rec.Dialect.Dialect(), rec.Body)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read spooled request of turn %s: %w", rec.Turn, err)
@@ -53,7 +53,7 @@ func (m *Memory) resume(rec *spooled, values map[string][]byte) (*turnWriter, *A
 		return nil, nil, fmt.Errorf("read spooled notes of turn %s: %w", rec.Turn, err)
 	}
 	if rec.Answer == nil {
-		if rec.Owner != m.processes.self {
+		if rec.Owner != m.heartbeat.self {
 			w.entry.Order.Abandon()
 		}
 		return w, nil, nil
@@ -67,7 +67,7 @@ func (m *Memory) resume(rec *spooled, values map[string][]byte) (*turnWriter, *A
 func (w *turnWriter) forwarded() {
 	w.open.Store(true)
 	delay := w.m.o.OpenDelay
-	if w.m.processes.hasOthers() && w.entry.Order.OpensAtOnce() {
+	if w.m.peers.any() && w.entry.Order.OpensAtOnce() {
 		delay = 0
 	}
 	w.inputTimer = time.AfterFunc(delay, func() { w.m.delayedWrites.write(w) }) //nolint:forbidigo // wakes; no clock is read
@@ -127,16 +127,16 @@ func (w *turnWriter) renew() {
 		return // committed meanwhile
 	}
 	defer w.renewLater()
-	if w.m.available(w.call.Scope) != nil {
+	if w.m.outages.available(w.call.Scope) != nil {
 		return
 	}
-	held, err := w.m.lock(ctx, w.call.Scope)
+	held, err := w.m.locks.lock(ctx, w.call.Scope)
 	if err != nil {
 		return // another turn of the session is being written
 	}
 	defer func() { <-held }()
 	if err := w.entry.Renew(ctx); err != nil {
-		w.m.failed(err)
+		w.m.outages.failed(err)
 	}
 }
 
@@ -156,15 +156,15 @@ func (w *turnWriter) write(ctx context.Context, a *Answer) (stored bool) {
 	s := w.call.Scope
 	err := errLeftAlone
 	if !w.m.spool.holds(s) {
-		err = w.m.available(s)
+		err = w.m.outages.available(s)
 	}
 	if err == nil {
 		if err = w.store(ctx, a); err == nil {
-			w.m.answered(s)
+			w.m.outages.answered(s)
 			return !w.parked
 		}
 		if !errors.Is(err, session.ErrNoRoom) {
-			w.m.failed(err)
+			w.m.outages.failed(err)
 		}
 	}
 	if err := w.m.spool.add(w, a); err != nil {
@@ -179,32 +179,32 @@ func (w *turnWriter) write(ctx context.Context, a *Answer) (stored bool) {
 		// The client is about to see the end, and may send its next request to another process.
 		told, cancel := context.WithTimeout(w.base, w.m.o.CommitWait) // the commit's own time is over
 		defer cancel()
-		w.m.processes.tell(told) //nolint:contextcheck // see told
+		w.m.heartbeat.awaitBeat(told) //nolint:contextcheck // see told
 	}
 	return false
 }
 
 // store commits the turn to the transcript. The lock spares turns of this process conflicts with each other.
 func (w *turnWriter) store(ctx context.Context, a *Answer) error {
-	held, err := w.m.lock(ctx, w.call.Scope)
+	held, err := w.m.locks.lock(ctx, w.call.Scope)
 	if err != nil {
 		return err
 	}
 	defer func() { <-held }()
 
 	before := w.entry.Gone()
-	if a != nil && (w.late || w.misses || w.entry.Unread()) && w.m.processes.holdEarlier(ctx, w) {
+	if a != nil && (w.late || w.misses || w.entry.Unread()) && w.m.peers.holdEarlier(ctx, w) {
 		w.entry.Order.Wait()
 	}
 	err = w.commit(ctx, a)
-	if errors.Is(err, session.ErrEarlierOpen) && w.m.processes.lapse(ctx, w.entry) {
+	if errors.Is(err, session.ErrEarlierOpen) && w.m.peers.lapse(ctx, w.entry) {
 		err = w.commit(ctx, a)
 	}
 	if errors.Is(err, session.ErrEarlierOpen) {
 		err = w.park(ctx, a)
 	}
 	if err == nil && a != nil && w.entry.Order.OthersReady() {
-		w.m.processes.release(w.call.Scope)
+		w.m.parked.release(w.call.Scope)
 	}
 	if w.entry.Gone() && !before {
 		w.m.forgotten.tell(w.m, w.call.Scope)
@@ -269,7 +269,7 @@ func (w *turnWriter) park(ctx context.Context, a *Answer) error {
 	if err != nil {
 		return fmt.Errorf("encode turn: %w", err)
 	}
-	w.m.processes.park(w.call.Scope) // also where there is no room: those that wait have to be written first
+	w.m.parked.add(w.call.Scope) // also where there is no room: those that wait have to be written first
 	parked, err := w.entry.Park(ctx, a, b)
 	for w.reread(err) {
 		parked, err = w.entry.Park(ctx, a, b)

@@ -44,8 +44,8 @@ type once[T any] struct {
 
 var errCutOver = errors.New("what a window has cut is read during recall only")
 
-// windowCut is where the window has cut the whole conversation, nil where it has not or no layer asks.
-func (a *assembly) windowCut() *windowCut {
+// newWindowCut returns where the window has cut the whole conversation, nil where it has not or no layer asks.
+func newWindowCut(a *assembly) *windowCut {
 	if a.v.Start == (view.WindowStart{}) || a.l == nil || !a.l.run.OfView() {
 		return nil
 	}

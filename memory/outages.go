@@ -9,16 +9,34 @@ import (
 	"time"
 
 	"remora/cache"
+	"remora/memory/reserve"
 	"remora/memory/session"
 )
 
 // outages remembers which parts of the store failed a moment ago, so that later calls do not each wait for a timeout. A part is a
 // server of a cluster; the part "" is the whole store.
 type outages struct {
-	mu     sync.Mutex
-	parts  map[string]*part
-	unread time.Time // until when no further session that cannot be read or written is logged
-	asking bool      // a ping that finds the parts of the store is under way
+	store  cache.Store
+	spool  *reserve.Spool // of the turns that wait for the store; nil for none
+	log    *slog.Logger
+	now    func() time.Time
+	pause  time.Duration // how long a part that failed is not called
+	closed bool          // calls of sessions are refused meanwhile
+
+	life context.Context //nolint:containedctx // of the process
+	work *sync.WaitGroup // of pings
+
+	mu      sync.Mutex
+	parts   map[string]*part
+	unread  time.Time // until when no further session that cannot be read or written is logged
+	pinging bool      // a ping that finds the parts of the store is under way
+}
+
+func newOutages(m *Memory, spool *reserve.Spool) *outages {
+	return &outages{
+		store: m.store, spool: spool, log: m.o.Log, now: m.o.Now, pause: m.o.RetryDelay,
+		closed: m.o.OnStoreError == OnStoreErrorClosed, life: m.life, work: &m.work,
+	}
 }
 
 type part struct {
@@ -63,20 +81,19 @@ func (o *outages) none() bool {
 }
 
 // available reports whether the store should be tried for a session.
-func (m *Memory) available(s Scope) error {
-	if m.outages.none() {
+func (o *outages) available(s Scope) error {
+	if o.none() {
 		return nil
 	}
-	return m.availableAt(s.Group())
+	return o.availableAt(s.Group())
 }
 
 // availableAt reports whether the store should be tried for a group.
-func (m *Memory) availableAt(g cache.Group) error {
-	o := &m.outages
+func (o *outages) availableAt(g cache.Group) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	now := m.o.Now()
-	for _, name := range [...]string{"", m.store.Shard(g)} {
+	now := o.now()
+	for _, name := range [...]string{"", o.store.Shard(g)} {
 		if p := o.parts[name]; p != nil && now.Before(p.down) {
 			return errLeftAlone
 		}
@@ -84,39 +101,41 @@ func (m *Memory) availableAt(g cache.Group) error {
 	return nil
 }
 
+// isAway reports whether the server that holds a group is not to be called.
+func (o *outages) isAway(g cache.Group) bool { return o.availableAt(g) != nil }
+
 // failed records a failure of the store. A fault of a session is logged; a part of the store that has failed is not called for
 // a while.
-func (m *Memory) failed(err error) {
+func (o *outages) failed(err error) {
 	if errors.Is(err, errLeftAlone) || errors.Is(err, errBusy) || errors.Is(err, context.Canceled) {
 		return
 	}
-	m.outages.mu.Lock()
-	defer m.outages.mu.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	fault, parts := faultOf(err)
 	for _, name := range parts {
 		switch fault {
 		case cache.FaultStore, cache.FaultShard:
-			m.leaveAlone(name, err)
+			o.leaveAlone(name, err)
 		case cache.FaultTimeout:
-			m.waited(name)
+			o.timedOut(name)
 		default:
-			m.tellSession(err)
+			o.logSession(err)
 		}
 	}
 }
 
-// waited records a call that was not answered in time. The caller holds the lock.
-func (m *Memory) waited(name string) {
-	p := m.part(name)
-	if p.slow++; p.slow >= slowCalls && !m.outages.asking {
-		m.outages.asking = true
-		m.work.Go(m.ask)
+// timedOut records a call that was not answered in time. The caller holds the lock.
+func (o *outages) timedOut(name string) {
+	p := o.part(name)
+	if p.slow++; p.slow >= slowCalls && !o.pinging {
+		o.pinging = true
+		o.work.Go(o.ping)
 	}
 }
 
 // part returns the state of a part of the store. The caller holds the lock.
-func (m *Memory) part(name string) *part {
-	o := &m.outages
+func (o *outages) part(name string) *part {
 	if p := o.parts[name]; p != nil {
 		return p
 	}
@@ -128,38 +147,38 @@ func (m *Memory) part(name string) *part {
 	return p
 }
 
-// tellSession logs that a session exists and cannot be read or written. The caller holds the lock.
-func (m *Memory) tellSession(err error) {
-	now := m.o.Now()
-	if now.Before(m.outages.unread) {
+// logSession logs that a session exists and cannot be read or written. The caller holds the lock.
+func (o *outages) logSession(err error) {
+	now := o.now()
+	if now.Before(o.unread) {
 		return
 	}
-	m.outages.unread = now.Add(unreadableEvery)
+	o.unread = now.Add(unreadableEvery)
 	level := slog.LevelWarn
 	if errors.Is(err, cache.ErrDenied) {
 		level = slog.LevelError // no waiting cures it
 	}
-	m.o.Log.Log(m.life, level, "a session cannot be read or written; its calls go on without memory", "error", err.Error())
+	o.log.Log(o.life, level, "a session cannot be read or written; its calls go on without memory", "error", err.Error())
 }
 
-// ask pings a store that was slow several times, to find out which of its parts answer.
-func (m *Memory) ask() {
-	ctx, cancel := context.WithTimeout(context.Background(), m.o.RetryDelay)
+// ping pings a store that was slow several times, to find out which of its parts answer.
+func (o *outages) ping() {
+	ctx, cancel := context.WithTimeout(context.Background(), o.pause)
 	defer cancel()
-	err := m.store.Ping(ctx)
-	m.outages.mu.Lock()
-	defer m.outages.mu.Unlock()
-	m.outages.asking = false
-	for _, p := range m.outages.parts {
+	err := o.store.Ping(ctx)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.pinging = false
+	for _, p := range o.parts {
 		p.slow = 0
 	}
-	for _, name := range missing(err) {
-		m.leaveAlone(name, err)
+	for _, name := range unreachable(err) {
+		o.leaveAlone(name, err)
 	}
 }
 
-// missing returns the parts of the store that did not answer a ping, which ended with err.
-func missing(err error) []string {
+// unreachable returns the parts of the store that did not answer a ping, which ended with err.
+func unreachable(err error) []string {
 	if err == nil {
 		return nil
 	}
@@ -170,35 +189,41 @@ func missing(err error) []string {
 }
 
 // leaveAlone stops calls of a part of the store for a while. The caller holds the lock.
-func (m *Memory) leaveAlone(name string, err error) {
-	now := m.o.Now()
-	p := m.part(name)
+func (o *outages) leaveAlone(name string, err error) {
+	now := o.now()
+	p := o.part(name)
 	if !p.away && !now.Before(p.down) {
 		level, calls := slog.LevelWarn, "go on without it"
-		if m.o.OnStoreError == OnStoreErrorClosed {
+		if o.closed {
 			calls = "of sessions get 503 (memory.on_store_error: closed)"
 		}
 		if errors.Is(err, cache.ErrDenied) {
 			level = slog.LevelError // no waiting cures it
 		}
-		log := m.o.Log.With("error", err.Error(), "calls", calls, "retry_in", m.o.RetryDelay.String())
+		log := o.log.With("error", err.Error(), "calls", calls, "retry_in", o.pause.String())
 		if name == "" {
-			log.Log(m.life, level, "store failed")
+			log.Log(o.life, level, "store failed")
 		} else {
-			log.Log(m.life, level, "a server of the store failed", "server", name, "sessions", "those that it holds")
+			log.Log(o.life, level, "a server of the store failed", "server", name, "sessions", "those that it holds")
 		}
 		p.away = true
 	}
-	p.down = now.Add(m.o.RetryDelay)
+	p.down = now.Add(o.pause)
 }
 
-// heard records the result of a ping by the spool's worker, and returns it, nil if a part of the store answers. After a failure
+// check pings the store, and returns nil if a part of it answers.
+func (o *outages) check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, o.pause)
+	defer cancel()
+	return o.pinged(o.store.Ping(ctx))
+}
+
+// pinged records the result of a ping by the spool's worker, and returns it, nil if a part of the store answers. After a failure
 // only the worker tries a part until it answers again: each call that tried would wait for its whole timeout.
-func (m *Memory) heard(err error) error {
+func (o *outages) pinged(err error) error {
 	fault, _ := cache.FaultOf(err)
 	partly := fault == cache.FaultShard
-	gone := missing(err)
-	o := &m.outages
+	gone := unreachable(err)
 	o.mu.Lock()
 	var back []string
 	for name, p := range o.parts {
@@ -212,15 +237,15 @@ func (m *Memory) heard(err error) error {
 	news := false
 	for _, name := range gone {
 		if p := o.parts[name]; p != nil && !p.down.IsZero() {
-			p.down = m.o.Now().Add(2 * m.o.RetryDelay) // the worker pings more often
+			p.down = o.now().Add(2 * o.pause) // the worker pings more often
 		} else {
 			news = true
 		}
 	}
 	o.mu.Unlock()
-	m.back(back)
+	o.logRecovered(back)
 	if news {
-		m.failed(err)
+		o.failed(err)
 	}
 	if partly {
 		return nil
@@ -229,15 +254,14 @@ func (m *Memory) heard(err error) error {
 }
 
 // answered records that the store has written a turn of a session.
-func (m *Memory) answered(s Scope) {
-	o := &m.outages
+func (o *outages) answered(s Scope) {
 	if o.none() {
 		return
 	}
-	shard := m.store.Shard(s.Group())
+	shard := o.store.Shard(s.Group())
 	o.mu.Lock()
 	var back []string
-	now := m.o.Now()
+	now := o.now()
 	for _, name := range [...]string{"", shard} {
 		p := o.parts[name]
 		if p == nil {
@@ -252,23 +276,20 @@ func (m *Memory) answered(s Scope) {
 		}
 	}
 	o.mu.Unlock()
-	m.back(back)
+	o.logRecovered(back)
 }
 
-// back allows calls of some parts of the store again, and logs how many turns were spooled meanwhile and are written now.
-func (m *Memory) back(parts []string) {
+// logRecovered allows calls of some parts of the store again, and logs how many turns were spooled meanwhile and are written now.
+func (o *outages) logRecovered(parts []string) {
 	for _, name := range parts {
 		spooled := 0
-		if m.spool.disk != nil {
-			spooled, _ = m.spool.disk.Len()
+		if o.spool != nil {
+			spooled, _ = o.spool.Len()
 		}
 		if name == "" {
-			m.o.Log.Info("store answers again", "spooled", spooled)
+			o.log.Info("store answers again", "spooled", spooled)
 		} else {
-			m.o.Log.Info("sessions of a server of the store are served again", "server", name, "spooled", spooled)
+			o.log.Info("sessions of a server of the store are served again", "server", name, "spooled", spooled)
 		}
 	}
 }
-
-// isAway reports whether the server that holds a group is not to be called.
-func (m *Memory) isAway(g cache.Group) bool { return m.availableAt(g) != nil }

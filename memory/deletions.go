@@ -6,26 +6,32 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"remora/cache"
 	"remora/memory/layer"
+	"remora/memory/lru"
 	"remora/memory/session"
 )
 
+// Deletions removes sessions and resources, with what layers have learned of them, and what expired sessions have left.
+type Deletions struct {
+	m     *Memory
+	swept lru.Cache[sweepKey, time.Time] // when what expired was last looked for
+}
+
 // Delete removes all that is stored of a session, after its layers have been told, and takes out of the states that it
 // shared with other sessions what came from it alone. A turn of it that still waits in a spool is dropped there.
-func (m *Memory) Delete(ctx context.Context, s Scope) error {
-	resources, responses, err := m.pastOf(ctx, s)
+func (d *Deletions) Delete(ctx context.Context, s Scope) error {
+	resources, responses, err := d.tracesOf(ctx, s)
 	if err != nil {
 		return err
 	}
 	if s.Resource == "" && len(resources) > 0 {
 		s.Resource = resources[len(resources)-1]
 	}
-	r, err := m.visit(ctx, s)
+	r, err := visitSession(ctx, d.m, s)
 	if err != nil {
 		return err
 	}
@@ -39,39 +45,39 @@ func (m *Memory) Delete(ctx context.Context, s Scope) error {
 		if resource == r.call.Scope.Resource {
 			continue
 		}
-		if err := m.forgetSessions(ctx, s, resource, gone); err != nil {
+		if err := d.forgetSessions(ctx, s, resource, gone); err != nil {
 			return err
 		}
 	}
 	r.run.Dispose(ctx)
-	grave, _ := graves(s)
-	if err := m.bury(ctx, grave); err != nil {
+	tombstone, _ := tombstonesOf(s)
+	if err := d.m.tombstones.write(ctx, tombstone); err != nil {
 		return err
 	}
-	if err := m.store.Delete(ctx, s.Group()); err != nil {
+	if err := d.m.store.Delete(ctx, s.Group()); err != nil {
 		return fmt.Errorf("delete session: %w", err)
 	}
-	if err := m.store.Delete(ctx, vectorsGroup(s.Tenant, s.Session)); err != nil {
+	if err := d.m.store.Delete(ctx, vectorsGroup(s.Tenant, s.Session)); err != nil {
 		return fmt.Errorf("delete session: %w", err)
 	}
-	m.past.forget(s)
+	d.m.past.forget(s)
 	for _, resource := range resources {
-		m.past.forget(Scope{Tenant: s.Tenant, Session: s.Session, Resource: resource})
-		if err := m.log.Unlist(ctx, s.Tenant, resource, s.Session); err != nil {
+		d.m.past.forget(Scope{Tenant: s.Tenant, Session: s.Session, Resource: resource})
+		if err := d.m.log.Unlist(ctx, s.Tenant, resource, s.Session); err != nil {
 			return fmt.Errorf("delete session: %w", err)
 		}
 	}
 	for _, id := range responses {
-		if err := m.store.Delete(ctx, session.ResponseGroup(s.Tenant, id)); err != nil {
+		if err := d.m.store.Delete(ctx, session.ResponseGroup(s.Tenant, id)); err != nil {
 			return fmt.Errorf("delete session: %w", err)
 		}
 	}
 	return nil
 }
 
-// pastOf is of which resources a session was, the latest last, and which responses were given in it.
-func (m *Memory) pastOf(ctx context.Context, s Scope) (resources, responses []string, err error) {
-	err = m.log.Walk(ctx, s, func(l Line) error {
+// tracesOf is of which resources a session was, the latest last, and which responses were given in it.
+func (d *Deletions) tracesOf(ctx context.Context, s Scope) (resources, responses []string, err error) {
+	err = d.m.log.Walk(ctx, s, func(l Line) error {
 		var turn struct {
 			Resource string `json:"resource"`
 			Response string `json:"response_id"`
@@ -96,9 +102,9 @@ func (m *Memory) pastOf(ctx context.Context, s Scope) (resources, responses []st
 
 // forgetSessions removes from the states of a resource and of the tenant everything that came only from certain
 // sessions. s names one of them.
-func (m *Memory) forgetSessions(ctx context.Context, s Scope, resource string, gone func(digest string) bool) error {
+func (d *Deletions) forgetSessions(ctx context.Context, s Scope, resource string, gone func(digest string) bool) error {
 	s.Resource = resource
-	t := m.infoWithoutRequest(ctx, s)
+	t := newTurnInfo(ctx, d.m, s)
 	lt := t.layerTurn()
 	st := newStates(t, s, &lt, "")
 	if st == nil {
@@ -116,14 +122,14 @@ func (m *Memory) forgetSessions(ctx context.Context, s Scope, resource string, g
 }
 
 // Forget deletes all sessions of a resource and all its layer states, and returns the number of sessions.
-func (m *Memory) Forget(ctx context.Context, tenant, resource string) (sessions int, err error) {
-	_, grave := graves(Scope{Tenant: tenant, Resource: resource})
-	if err := m.bury(ctx, grave); err != nil {
+func (d *Deletions) Forget(ctx context.Context, tenant, resource string) (sessions int, err error) {
+	_, tombstone := tombstonesOf(Scope{Tenant: tenant, Resource: resource})
+	if err := d.m.tombstones.write(ctx, tombstone); err != nil {
 		return 0, err
 	}
 	var names []string
 	for after, more := "", true; more; more = after != "" {
-		page, next, err := m.log.SessionsOf(ctx, tenant, resource, after, sweepPage)
+		page, next, err := d.m.log.SessionsOf(ctx, tenant, resource, after, sweepPage)
 		if err != nil {
 			return 0, fmt.Errorf("list sessions: %w", err)
 		}
@@ -134,63 +140,21 @@ func (m *Memory) Forget(ctx context.Context, tenant, resource string) (sessions 
 	}
 
 	for _, name := range names {
-		err := m.Delete(ctx, Scope{Tenant: tenant, Session: name, Resource: resource})
+		err := d.Delete(ctx, Scope{Tenant: tenant, Session: name, Resource: resource})
 		switch {
 		case err == nil:
 			sessions++
 		case !errors.Is(err, ErrNoSession): // that has expired, or waits in a spool
 			return sessions, err
 		}
-		if err := m.log.Unlist(ctx, tenant, resource, name); err != nil {
+		if err := d.m.log.Unlist(ctx, tenant, resource, name); err != nil {
 			return sessions, fmt.Errorf("forget resource: %w", err)
 		}
 	}
-	if err := m.store.Delete(ctx, cache.Group{Owner: tenant, Name: resourcePrefix + resource}); err != nil {
+	if err := d.m.store.Delete(ctx, cache.Group{Owner: tenant, Name: resourcePrefix + resource}); err != nil {
 		return sessions, fmt.Errorf("forget resource: %w", err)
 	}
-	return sessions, m.log.Unlist(ctx, tenant, resource, "")
-}
-
-// Names of what says that a session was deleted, and how long it does.
-const (
-	graveGroup = "d:"
-	graveName  = "at"
-	graveTTL   = 30 * 24 * time.Hour
-)
-
-// graves are where it says that a session, and that a resource, was deleted.
-func graves(s Scope) (session, resource cache.Group) {
-	return cache.Group{Owner: s.Tenant, Name: graveGroup + "s:" + layer.Digest(s.Session)},
-		cache.Group{Owner: s.Tenant, Name: graveGroup + "r:" + layer.Digest(s.Resource)}
-}
-
-// bury notes that a session or a resource was deleted, so that no turn of it that began before is written afterwards.
-func (m *Memory) bury(ctx context.Context, grave cache.Group) error {
-	at := strconv.FormatInt(m.o.Now().UnixMilli(), 10)
-	out := m.store.Commit(ctx, []cache.Batch{{
-		Group: grave, Expect: cache.AnyVersion, TTL: graveTTL, Puts: []cache.Put{{Name: graveName, Data: []byte(at)}},
-	}})
-	if err := out[0].Err; err != nil {
-		return fmt.Errorf("note the deletion: %w", err)
-	}
-	return nil
-}
-
-// buried reports whether a session or its resource was deleted after a turn of it had begun.
-func (m *Memory) buried(ctx context.Context, s Scope, turnID string) (bool, error) {
-	began, ok := timeOfTurn(turnID)
-	if !ok {
-		return false, nil
-	}
-	session, resource := graves(s)
-	results, err := m.store.Read(ctx, []cache.Query{{Group: session, Names: []string{graveName}}, {Group: resource, Names: []string{graveName}}})
-	if err != nil {
-		return false, err
-	}
-	return slices.ContainsFunc(results, func(r cache.Result) bool {
-		at, err := strconv.ParseInt(string(r.Values[0]), 10, 64)
-		return err == nil && began.UnixMilli() <= at
-	}), nil
+	return sessions, d.m.log.Unlist(ctx, tenant, resource, "")
 }
 
 // Expiry. The store removes an expired session by itself. What layers keep of it for its resource is taken out at the
@@ -206,33 +170,33 @@ const (
 type sweepKey struct{ tenant, resource string }
 
 // sweepSoon takes out what expired sessions have left in the states of a turn's resource, unless that was done lately.
-func (m *Memory) sweepSoon(l *layered) {
+func (d *Deletions) sweepSoon(l *layered) {
 	s := l.call.Scope
-	if m.o.SessionTTL == 0 || s.Resource == "" || s.Resource == s.Session || !l.run.Forgets() {
+	if d.m.o.SessionTTL == 0 || s.Resource == "" || s.Resource == s.Session || !l.run.Forgets() {
 		return
 	}
-	key, now := sweepKey{s.Tenant, s.Resource}, m.o.Now()
-	if last, ok := m.swept.Find(key); ok && now.Sub(last) < min(sweepAgain, m.o.SessionTTL) {
+	key, now := sweepKey{s.Tenant, s.Resource}, d.m.o.Now()
+	if last, ok := d.swept.Find(key); ok && now.Sub(last) < min(sweepAgain, d.m.o.SessionTTL) {
 		return
 	}
-	m.swept.Put(key, now, sweptLately)
-	m.settling.begin(l.base, func(ctx context.Context) {
-		if err := m.sweepResource(ctx, s.Tenant, s.Resource); err != nil {
-			m.o.Log.Warn("what expired sessions have left behind is not removed yet", "error", err.Error())
+	d.swept.Put(key, now, sweptLately)
+	d.m.settling.begin(l.base, func(ctx context.Context) {
+		if err := d.sweepResource(ctx, s.Tenant, s.Resource); err != nil {
+			d.m.o.Log.Warn("what expired sessions have left behind is not removed yet", "error", err.Error())
 		}
 	})
 }
 
 // sweepResource tells layers of sessions of a resource that have expired.
-func (m *Memory) sweepResource(ctx context.Context, tenant, resource string) error {
+func (d *Deletions) sweepResource(ctx context.Context, tenant, resource string) error {
 	alive := map[string]bool{layer.Digest(resource): true}
 	var expired []string
 	for after, more := "", true; more; more = after != "" {
-		names, next, err := m.log.SessionsOf(ctx, tenant, resource, after, sweepPage)
+		names, next, err := d.m.log.SessionsOf(ctx, tenant, resource, after, sweepPage)
 		if err != nil {
 			return err
 		}
-		lives, err := m.log.Alive(ctx, tenant, names)
+		lives, err := d.m.log.Alive(ctx, tenant, names)
 		if err != nil {
 			return err
 		}
@@ -254,15 +218,15 @@ func (m *Memory) sweepResource(ctx context.Context, tenant, resource string) err
 		gone[layer.Digest(name)] = true
 	}
 	s := Scope{Tenant: tenant, Session: expired[0]}
-	if err := m.forgetSessions(ctx, s, resource, func(digest string) bool { return gone[digest] && !alive[digest] }); err != nil {
+	if err := d.forgetSessions(ctx, s, resource, func(digest string) bool { return gone[digest] && !alive[digest] }); err != nil {
 		return err
 	}
 	for _, name := range expired {
-		m.disposeExpired(ctx, Scope{Tenant: tenant, Session: name, Resource: resource})
-		if err := m.store.Delete(ctx, vectorsGroup(tenant, name)); err != nil {
+		d.disposeExpired(ctx, Scope{Tenant: tenant, Session: name, Resource: resource})
+		if err := d.m.store.Delete(ctx, vectorsGroup(tenant, name)); err != nil {
 			return err
 		}
-		if err := m.log.Unlist(ctx, tenant, resource, name); err != nil {
+		if err := d.m.log.Unlist(ctx, tenant, resource, name); err != nil {
 			return err
 		}
 	}
@@ -270,8 +234,8 @@ func (m *Memory) sweepResource(ctx context.Context, tenant, resource string) err
 }
 
 // disposeExpired notifies layers of the end of a session whose states have expired in the store.
-func (m *Memory) disposeExpired(ctx context.Context, s Scope) {
-	t := m.infoWithoutRequest(ctx, s)
+func (d *Deletions) disposeExpired(ctx context.Context, s Scope) {
+	t := newTurnInfo(ctx, d.m, s)
 	run, err := t.shape.Layers.Begin(ctx, s.Tenant, t.layerTurn(), nil, t.credential)
 	if err == nil {
 		run.Dispose(ctx)
@@ -279,16 +243,16 @@ func (m *Memory) disposeExpired(ctx context.Context, s Scope) {
 }
 
 // Sweep calls the dispose hooks of layers for all sessions that have expired.
-func (m *Memory) Sweep(ctx context.Context) error {
+func (d *Deletions) Sweep(ctx context.Context) error {
 	var errs []error
 	for after, more := "", true; more; more = after != "" {
-		names, next, err := m.log.Resources(ctx, after, sweepPage)
+		names, next, err := d.m.log.Resources(ctx, after, sweepPage)
 		if err != nil {
 			return errors.Join(append(errs, err)...)
 		}
 		for _, name := range names {
 			if tenant, resource, ok := strings.Cut(name, "\x00"); ok {
-				errs = append(errs, m.sweepResource(ctx, tenant, resource))
+				errs = append(errs, d.sweepResource(ctx, tenant, resource))
 			}
 		}
 		after = next
@@ -297,18 +261,18 @@ func (m *Memory) Sweep(ctx context.Context) error {
 }
 
 // sweeps runs Sweep each day until the memory is closed.
-func (m *Memory) sweeps() {
+func (d *Deletions) sweeps() {
 	tick := time.NewTicker(sweepEvery) //nolint:forbidigo // wakes; no clock is read
 	defer tick.Stop()
 	for {
 		select {
-		case <-m.life.Done():
+		case <-d.m.life.Done():
 			return
 		case <-tick.C:
 		}
-		ctx, cancel := context.WithTimeout(m.life, sweepDeadline)
-		if err := m.Sweep(ctx); err != nil {
-			m.o.Log.Warn("what expired sessions have left behind is not removed yet", "error", err.Error())
+		ctx, cancel := context.WithTimeout(d.m.life, sweepDeadline)
+		if err := d.Sweep(ctx); err != nil {
+			d.m.o.Log.Warn("what expired sessions have left behind is not removed yet", "error", err.Error())
 		}
 		cancel()
 	}

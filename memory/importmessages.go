@@ -39,26 +39,8 @@ type importedSession struct {
 	turns []*importedTurn
 }
 
-// ImportMessages writes conversations that another program recorded into new sessions, and returns the number of
-// sessions. The file is JSON Lines: {"message": M, "time": T} is a message of Chat Completions or an item of Responses
-// ("dialect": "responses"), and its time (RFC 3339; by default the time of the line before, and now for the first).
-// Messages up to the end of an answer, and those that follow at the same time, are one turn with that time. {"session":
-// "ID", "resource": "ID"} begins a session; messages before any such line belong to s. The whole file is read before
-// anything is written, and a session that cannot be written to its end is removed. Layers do not see the messages.
-func (m *Memory) ImportMessages(ctx context.Context, s Scope, r io.Reader) (sessions int, err error) {
-	all, err := m.readMessages(s, r)
-	if err != nil {
-		return 0, err
-	}
-	for n, im := range all {
-		if err := m.importSession(ctx, im); err != nil {
-			return n, fmt.Errorf("session %q: %w", im.scope.Session, err)
-		}
-	}
-	return len(all), nil
-}
-
-func (m *Memory) readMessages(s Scope, r io.Reader) ([]*importedSession, error) {
+// readMessages reads a file of messages. at is the time of those before the first that has one.
+func readMessages(s Scope, r io.Reader, at time.Time) ([]*importedSession, error) {
 	dec := json.NewDecoder(r)
 	var all []*importedSession
 	named := map[string]bool{}
@@ -74,7 +56,6 @@ func (m *Memory) readMessages(s Scope, r io.Reader) ([]*importedSession, error) 
 		return nil
 	}
 
-	at := m.o.Now()
 	for n := 1; ; n++ {
 		var l messageLine
 		err := dec.Decode(&l)
@@ -133,27 +114,28 @@ func (im *importedSession) add(dialect string, raw json.RawMessage, at time.Time
 	return nil
 }
 
-func (m *Memory) importSession(ctx context.Context, im *importedSession) error {
+// write writes the session. One that cannot be written to its end is removed.
+func (im *importedSession) write(ctx context.Context, to *Transcripts) error {
 	for i, t := range im.turns {
-		err := m.importTurn(ctx, im.scope, t, i == 0)
+		err := t.write(ctx, to.log, im.scope, i == 0)
 		if errors.Is(err, ErrSessionExists) {
 			return err
 		}
 		if err != nil {
-			return errors.Join(err, m.store.Delete(context.WithoutCancel(ctx), im.scope.Group()))
+			return errors.Join(err, to.store.Delete(context.WithoutCancel(ctx), im.scope.Group()))
 		}
 	}
 	return nil
 }
 
-func (m *Memory) importTurn(ctx context.Context, s Scope, t *importedTurn, first bool) error {
+func (t *importedTurn) write(ctx context.Context, log *session.Log, s Scope, first bool) error {
 	answer := min(t.answer, len(t.items)-1) // a request has an item
 	asked := t.items[:len(t.items)-answer]
 	req, err := wire.Parse(t.dialect, t.body(asked))
 	if err != nil {
 		return err
 	}
-	e, _, err := m.log.Enter(ctx, newTurnID(t.at), t.at, session.Call{Scope: s, Request: req, History: HistoryServer}, session.Want{})
+	e, _, err := log.Enter(ctx, newTurnID(t.at), t.at, session.Call{Scope: s, Request: req, History: HistoryServer}, session.Want{})
 	if err != nil {
 		return err
 	}

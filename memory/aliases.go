@@ -1,0 +1,49 @@
+package memory
+
+import (
+	"remora/memory/pipeline"
+	"remora/memory/session"
+)
+
+// Types of other packages that callers of a Memory use.
+type (
+	// Scope names the owner of the memory that a call uses.
+	Scope = session.Scope
+	// History is how a call's items relate to the stored transcript.
+	History = session.History
+	// Aborted says who ended an answer before it was complete.
+	Aborted = session.Aborted
+	// Answer is the answer to a turn, or what came of it.
+	Answer = session.Answer
+	// Line is one line of an exported transcript.
+	Line = session.Line
+	// ItemLine is one stored item.
+	ItemLine = session.ItemLine
+	// Response says where an answer was given, by the id that its client has.
+	Response = session.Response
+	// Credential is the caller's API key, with which layers may ask their models.
+	Credential = pipeline.Credential
+	// LayerError is returned by Begin when the init of a layer failed whose on_init_error is "throw".
+	LayerError = pipeline.InitError
+)
+
+// The values of X-History and of session.history.
+const (
+	HistoryAuto   = session.HistoryAuto
+	HistoryClient = session.HistoryClient
+	HistoryServer = session.HistoryServer
+)
+
+// Ways in which an answer ends.
+const (
+	NotAborted        = session.NotAborted
+	AbortedByClient   = session.AbortedByClient
+	AbortedByUpstream = session.AbortedByUpstream
+)
+
+// Errors of reading and importing transcripts.
+var (
+	ErrNoSession     = session.ErrNoSession
+	ErrSessionExists = session.ErrSessionExists
+	ErrNoTurn        = session.ErrNoTurn
+)

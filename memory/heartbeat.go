@@ -1,0 +1,292 @@
+package memory
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"maps"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"remora/cache"
+)
+
+// heartbeat tells the other processes that share a store that this one lives, and of which sessions it holds turns that they
+// cannot see. It does so by a group of its own in the store.
+type heartbeat struct {
+	m    *Memory
+	self uint64        // names this process; 0 where no other one uses the store
+	kick chan struct{} // beats at once
+	work sync.WaitGroup
+
+	mu sync.Mutex
+	// unsure are turns that the others may not see, by session and id: true for those under way, which began without the
+	// store, and false for those in the spool.
+	unsure  map[cache.Group]map[string]bool
+	adopted map[uint64]bool // processes that have ended, of which this one has taken over the turns on disk
+	failing bool            // the store did not take the last beat
+	beats   uint64          // that have begun
+	said    uint64          // the last of them that the store took
+	spoke   chan struct{}   // closed, and made anew, after each
+}
+
+const (
+	// processOwner owns the groups of processes, which are named after them.
+	processOwner = "\x00processes"
+	processName  = "s"
+	// processTTL is how long a process is taken to live after it has said so, and processBeat how often it does.
+	processTTL  = 15 * time.Second
+	processBeat = time.Second
+	// leftTTL is how long a process that has ended is known to have left turns on its disk.
+	leftTTL = time.Minute
+	// maxHeld is how many sessions a process names.
+	maxHeld = 1024
+)
+
+func newHeartbeat(m *Memory) *heartbeat {
+	h := &heartbeat{
+		m: m, kick: make(chan struct{}, 1), spoke: make(chan struct{}),
+		unsure: make(map[cache.Group]map[string]bool), adopted: make(map[uint64]bool),
+	}
+	if m.o.Shared {
+		h.self = rand.Uint64() | 1 //nolint:gosec // unique, not secret
+	}
+	return h
+}
+
+func processGroup(id uint64) cache.Group {
+	return cache.Group{Owner: processOwner, Name: strconv.FormatUint(id, 16)}
+}
+
+// sessionKey names a session in the list of a process.
+func sessionKey(g cache.Group) uint64 {
+	sum := sha256.Sum256([]byte(strconv.Itoa(len(g.Owner)) + ":" + g.Owner + g.Name))
+	return binary.BigEndian.Uint64(sum[:8])
+}
+
+func (h *heartbeat) start() {
+	if h.self != 0 {
+		h.work.Go(h.run)
+	}
+}
+
+// stop says that the process has ended, or that it has left turns on its disk.
+func (h *heartbeat) stop() {
+	h.work.Wait()
+	if h.self == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), h.m.o.CommitWait)
+	defer cancel()
+	h.m.parked.writeAll(ctx)
+	if len(h.held()) > 0 {
+		h.announce(ctx, leftTTL)
+		return
+	}
+	if err := h.m.store.Delete(ctx, processGroup(h.self)); err != nil {
+		h.m.o.Log.Debug("process is still listed", "error", err.Error())
+	}
+}
+
+// run says each second that the process lives, and at once what it holds.
+func (h *heartbeat) run() {
+	tick := time.NewTicker(processBeat) //nolint:forbidigo // wakes; no clock is read
+	defer tick.Stop()
+	for {
+		h.beat(h.m.life)
+		select {
+		case <-h.m.life.Done():
+			return
+		case <-h.kick:
+		case <-tick.C:
+		}
+	}
+}
+
+// beat says that the process lives, and what it holds.
+func (h *heartbeat) beat(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*processBeat)
+	defer cancel()
+	h.mu.Lock()
+	h.beats++
+	now := h.beats
+	h.mu.Unlock()
+	ok := h.announce(ctx, processTTL)
+	if ok {
+		h.removeAdopted(ctx)
+	}
+	if ok && h.isCutOff() {
+		h.m.peers.poll(ctx) // others may have begun meanwhile
+	}
+	h.m.peers.storeTook(ok)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if ok {
+		h.said = now
+	}
+	h.failing = !ok
+	close(h.spoke)
+	h.spoke = make(chan struct{})
+}
+
+// isCutOff reports whether the process could not say the last time that it lives.
+func (h *heartbeat) isCutOff() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.failing
+}
+
+func (h *heartbeat) announce(ctx context.Context, ttl time.Duration) bool {
+	held := h.held()
+	value := []byte{0}
+	if len(held) > maxHeld {
+		value[0], held = 1, nil
+	}
+	for key, began := range held {
+		value = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(value, key), began)
+	}
+	out := h.m.store.Commit(ctx, []cache.Batch{{
+		Group: processGroup(h.self), Expect: cache.AnyVersion, TTL: ttl, Listed: true, Puts: []cache.Put{{Name: processName, Data: value}},
+	}})
+	if err := out[0].Err; err != nil {
+		h.m.o.Log.Debug("other processes are not told of this one", "error", err.Error())
+	}
+	return out[0].Err == nil
+}
+
+// beatNow has the others told at once of what this process holds now.
+func (h *heartbeat) beatNow() {
+	if h.self == 0 {
+		return
+	}
+	select {
+	case h.kick <- struct{}{}:
+	default:
+	}
+}
+
+// awaitBeat waits until the others can see what this process holds now, while the store takes that and for as long as ctx allows.
+func (h *heartbeat) awaitBeat(ctx context.Context) {
+	if !h.m.peers.any() {
+		return
+	}
+	h.mu.Lock()
+	next := h.beats + 1
+	h.mu.Unlock()
+	h.beatNow()
+	for {
+		h.mu.Lock()
+		spoke, done := h.spoke, h.failing || h.said >= next
+		h.mu.Unlock()
+		if done {
+			return
+		}
+		select {
+		case <-spoke:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// hide notes that the others may not see a turn of the session.
+func (h *heartbeat) hide(g cache.Group, turn string, underWay bool) {
+	if h.self == 0 {
+		return
+	}
+	h.mu.Lock()
+	if h.unsure[g] == nil {
+		h.unsure[g] = make(map[string]bool)
+	}
+	h.unsure[g][turn] = underWay
+	h.mu.Unlock()
+	h.beatNow()
+}
+
+// ended ends the time in which a turn is under way: it is in the store, or in the spool.
+func (h *heartbeat) ended(g cache.Group, turn string) {
+	h.mu.Lock()
+	underWay := h.unsure[g][turn]
+	h.mu.Unlock()
+	if underWay {
+		h.show(g, turn)
+	}
+}
+
+// show ends what hide began: the turn is in the store.
+func (h *heartbeat) show(g cache.Group, turn string) {
+	if h.self == 0 {
+		return
+	}
+	h.mu.Lock()
+	_, known := h.unsure[g][turn]
+	if delete(h.unsure[g], turn); len(h.unsure[g]) == 0 {
+		delete(h.unsure, g)
+	}
+	h.mu.Unlock()
+	if known {
+		h.beatNow()
+	}
+}
+
+// held are the sessions of which the others may not see all turns, with when the earliest of these began.
+func (h *heartbeat) held() map[uint64]uint64 {
+	held := make(map[uint64]uint64)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for g, turns := range h.unsure {
+		waits := h.m.spool.waiting.Holds(g)
+		for turn, underWay := range turns {
+			if !underWay && !waits {
+				delete(turns, turn) // its record was lost
+				continue
+			}
+			key, began := sessionKey(g), beganAt(turn)
+			if first, ok := held[key]; !ok || began < first {
+				held[key] = began
+			}
+		}
+		if len(turns) == 0 {
+			delete(h.unsure, g)
+		}
+		if len(held) > maxHeld {
+			break
+		}
+	}
+	return held
+}
+
+// beganAt is when a turn began, in milliseconds.
+func beganAt(turn string) uint64 {
+	at, _ := timeOfTurn(turn)
+	return uint64(max(0, at.UnixMilli()))
+}
+
+// adopt notes that the turns of a process that has ended, on the disk that it has left, are this one's now.
+func (h *heartbeat) adopt(owner uint64) {
+	if h.self == 0 || owner == 0 || owner == h.self {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.adopted[owner] = true
+}
+
+// removeAdopted takes back what processes that have ended said they hold, once this one has said so in their place.
+func (h *heartbeat) removeAdopted(ctx context.Context) {
+	h.mu.Lock()
+	adopted := maps.Clone(h.adopted)
+	h.mu.Unlock()
+	for owner := range adopted {
+		if err := h.m.store.Delete(ctx, processGroup(owner)); err != nil {
+			h.m.o.Log.Debug("a process that has ended is still listed", "error", err.Error())
+			continue
+		}
+		h.mu.Lock()
+		delete(h.adopted, owner)
+		h.mu.Unlock()
+		h.m.peers.forget(owner)
+	}
+}

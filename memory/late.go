@@ -1,0 +1,37 @@
+package memory
+
+import (
+	"context"
+)
+
+// Late is a turn whose answer upstream makes in the background.
+type Late struct {
+	m     *Memory
+	scope Scope
+	turn  string
+	id    string // of the answer
+}
+
+// ID returns the turn's id.
+func (l *Late) ID() string { return l.turn }
+
+// Forwarded does nothing: the turn's input is in the transcript.
+func (*Late) Forwarded() {}
+
+// Commit puts the answer into the transcript if it has ended. Where the store does not take it the next request for it does.
+func (l *Late) Commit(a Answer) {
+	if a.HTTPStatus >= 300 || !a.Reply.Complete || l.m.outages.availableAt(l.scope.Group()) != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), l.m.o.CommitWait)
+	defer cancel()
+	held, err := l.m.locks.lock(ctx, l.scope)
+	if err == nil {
+		err = l.m.log.Later(ctx, l.scope, l.turn, l.id, &a)
+		<-held
+	}
+	if err != nil {
+		l.m.outages.failed(err)
+		l.m.o.Log.Warn("an answer that was made in the background is not in the transcript until it is fetched again", "turn", l.turn, "error", err.Error())
+	}
+}

@@ -1,0 +1,182 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"remora/cache"
+	"remora/memory/session"
+)
+
+// parkedTurns writes turns that were answered while an earlier turn of their session was still open in another process. Their
+// records wait in the session until that has ended.
+type parkedTurns struct {
+	m    *Memory
+	wake chan struct{} // a turn has ended that others may have waited for
+
+	mu       sync.Mutex
+	sessions map[cache.Group]Scope // with such turns, as far as this process knows
+	since    map[string]time.Time  // since when it knows of them, by turn
+}
+
+const (
+	// maxParked is of how many turns it is remembered since when they wait.
+	maxParked = 4096
+	// parkedWait is how long a turn waits while no earlier one is written.
+	parkedWait = time.Minute
+)
+
+func newParkedTurns(m *Memory) *parkedTurns {
+	return &parkedTurns{m: m, wake: make(chan struct{}, 1), sessions: make(map[cache.Group]Scope), since: make(map[string]time.Time)}
+}
+
+// add notes that turns of a session wait for earlier ones, or may go ahead now.
+func (p *parkedTurns) add(s Scope) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sessions[s.Group()] = s
+}
+
+// release has the turns of a session written at once that waited for one which has ended.
+func (p *parkedTurns) release(s Scope) {
+	p.add(s)
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// writeAll writes the turns that waited for earlier ones, as far as those have ended.
+func (p *parkedTurns) writeAll(ctx context.Context) {
+	p.mu.Lock()
+	sessions := maps.Clone(p.sessions)
+	p.mu.Unlock()
+	for g, s := range sessions {
+		left, err := p.write(ctx, s)
+		if err != nil {
+			p.m.o.Log.Debug("turns that are ready are not written yet", "error", err.Error())
+			continue
+		}
+		if left == 0 {
+			p.mu.Lock()
+			delete(p.sessions, g)
+			p.mu.Unlock()
+		}
+	}
+}
+
+// write writes those turns of a session that were answered and waited for earlier ones, in their order, as far as nothing
+// is open before them, and returns how many still wait.
+func (p *parkedTurns) write(ctx context.Context, s Scope) (left int, err error) {
+	for {
+		// What the others say is read before the session: of a turn that one of them makes ready in between, the session tells.
+		held, err := p.m.peers.holding(ctx, sessionKey(s.Group()))
+		if err != nil {
+			return 0, err
+		}
+		list, records, err := p.m.log.Pending(ctx, s)
+		if err != nil || !slices.ContainsFunc(list, func(p session.Pending) bool { return p.Ready }) {
+			return 0, err
+		}
+		left = 0
+		for _, t := range list {
+			if t.Ready {
+				left++
+			}
+		}
+		next, ended, err := p.next(ctx, list, held)
+		if err != nil || next < 0 {
+			return left, err
+		}
+		if records[next] == nil {
+			continue // written meanwhile
+		}
+		if err := p.writeOne(ctx, s, records[next], ended); err != nil {
+			return left, fmt.Errorf("turn %s: %w", list[next].Turn, err)
+		}
+	}
+}
+
+// writeFirst is write before the session is read as a whole, which tells of all else that is wrong with it.
+func (p *parkedTurns) writeFirst(ctx context.Context, s Scope) {
+	if _, err := p.write(ctx, s); err != nil {
+		p.m.o.Log.Debug("turns that are ready are not written yet", "error", err.Error())
+	}
+}
+
+// next finds the first turn that is ready and waits for none, -1 for none, and returns the processes that have
+// ended.
+func (p *parkedTurns) next(ctx context.Context, list []session.Pending, held holding) (next int, ended []uint64, err error) {
+	ended, unknown := p.m.peers.owners(list)
+	more, err := p.m.peers.look(ctx, unknown, false)
+	if err != nil {
+		return -1, nil, err
+	}
+	ended = append(ended, more...)
+	next = -1
+	first := true
+	var open []uint64
+	for i, t := range list {
+		if !t.Ready {
+			if !slices.Contains(ended, t.Owner) {
+				open = append(open, t.Owner)
+			}
+			continue
+		}
+		waited := p.waited(t.Turn)
+		if first {
+			waits := held.before(beganAt(t.Turn)) || slices.ContainsFunc(open, func(o uint64) bool { return o != t.Owner })
+			if !waits || waited >= parkedWait {
+				next = i
+			}
+		}
+		first = false // the others wait for this one
+	}
+	return next, ended, nil
+}
+
+// waited is for how long this process has known that a turn is ready: after a long outage all of them began long ago.
+func (p *parkedTurns) waited(turn string) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.m.o.Now()
+	first, known := p.since[turn]
+	if !known {
+		if len(p.since) >= maxParked {
+			clear(p.since)
+		}
+		first = now
+		p.since[turn] = first
+	}
+	return now.Sub(first)
+}
+
+// writeOne writes a turn of which the record is stored.
+func (p *parkedTurns) writeOne(ctx context.Context, s Scope, b []byte, ended []uint64) error {
+	rec, err := decodeSpooled(b)
+	if err != nil {
+		return err
+	}
+	w, a, err := resumeTurn(p.m, rec, rec.Kept)
+	if err != nil {
+		return err
+	}
+	w.entry.Order.Ended(ended...)
+	w.entry.Order.GoAhead()
+	held, err := p.m.locks.lock(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer func() { <-held }()
+	if err := w.commit(ctx, a); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.since, rec.Turn)
+	return nil
+}

@@ -1,0 +1,386 @@
+package memory
+
+import (
+	"context"
+	"encoding/binary"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"remora/cache"
+	"remora/memory/session"
+)
+
+// peers are the other processes that share a store, as far as they are known by their heartbeats. Open turns of one that has
+// ended are not waited for.
+type peers struct {
+	m    *Memory
+	self uint64 // see heartbeat
+	work sync.WaitGroup
+
+	mu        sync.Mutex
+	others    map[uint64]*peer
+	polled    bool      // the others were looked for
+	failing   bool      // this process could not say that it lives
+	recovered time.Time // when it could again
+}
+
+// peer is one of them, as it was seen last.
+type peer struct {
+	version uint64
+	heard   int               // how often it has said something, up to heardAfter: what is found first may be of one that has ended
+	same    int               // polls in a row that have found nothing new
+	news    int               // as heard, since the store was back
+	all     bool              // it holds turns of more sessions than it names
+	holds   map[uint64]uint64 // by session, when the earliest of those turns began, in milliseconds
+}
+
+const (
+	// silentPolls is after how many polls without news a process may be cut off from the store.
+	silentPolls = 3
+	// heardAfter is how often another process has to say something until it is known to live, and after an outage until it is
+	// known what it holds: the first time may be from before.
+	heardAfter = 2
+	// maxProcesses is how many of the others are looked at.
+	maxProcesses = 64
+)
+
+func newPeers(m *Memory) *peers {
+	return &peers{m: m, self: m.heartbeat.self, others: make(map[uint64]*peer)}
+}
+
+func (p *peers) start() {
+	if p.self != 0 {
+		p.work.Go(p.run)
+	}
+}
+
+// run looks each second for the others, and writes what waited for them.
+func (p *peers) run() {
+	tick := time.NewTicker(processBeat) //nolint:forbidigo // wakes; no clock is read
+	defer tick.Stop()
+	for {
+		p.poll(p.m.life)
+		p.m.parked.writeAll(p.m.life)
+		for looked := false; !looked; {
+			select {
+			case <-p.m.life.Done():
+				return
+			case <-p.m.parked.wake:
+				p.m.parked.writeAll(p.m.life)
+			case <-tick.C:
+				looked = true
+			}
+		}
+	}
+}
+
+// poll looks for the other processes.
+func (p *peers) poll(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*processBeat)
+	defer cancel()
+	found := make(map[uint64]bool)
+	for after := ""; ; {
+		names, next, err := p.m.store.List(ctx, processOwner, after, maxProcesses)
+		if err != nil {
+			return
+		}
+		for _, name := range names {
+			id, err := strconv.ParseUint(name, 16, 64)
+			if err == nil && id != p.self && len(found) < maxProcesses {
+				found[id] = true
+			}
+		}
+		if after = next; next == "" {
+			break
+		}
+	}
+	ids := make([]uint64, 0, len(found))
+	for id := range found {
+		ids = append(ids, id)
+	}
+	p.mu.Lock()
+	if !p.settling() {
+		for id := range p.others {
+			if !found[id] {
+				delete(p.others, id)
+			}
+		}
+	}
+	p.mu.Unlock()
+	if _, err := p.look(ctx, ids, true); err != nil {
+		p.m.o.Log.Debug("other processes cannot be looked at", "error", err.Error())
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.polled = true
+}
+
+// look reads the groups of other processes, and returns those that have ended, or may have ended before this one knew
+// of them.
+func (p *peers) look(ctx context.Context, ids []uint64, poll bool) (ended []uint64, err error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	results, err := p.m.store.Read(ctx, queriesOf(ids))
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.found(ids, results, poll), nil
+}
+
+func queriesOf(ids []uint64) []cache.Query {
+	queries := make([]cache.Query, len(ids))
+	for i, id := range ids {
+		queries[i] = cache.Query{Group: processGroup(id), Names: []string{processName}}
+	}
+	return queries
+}
+
+// found records the groups of processes, and returns the processes that have ended, or may have. The caller holds the
+// lock.
+func (p *peers) found(ids []uint64, results []cache.Result, poll bool) (ended []uint64) {
+	for i, r := range results {
+		id, value := ids[i], r.Values[0]
+		if r.Version == 0 || len(value) == 0 {
+			if !p.settling() {
+				delete(p.others, id)
+				ended = append(ended, id)
+			}
+			continue
+		}
+		o := p.others[id]
+		if o == nil {
+			o = &peer{}
+			p.others[id] = o
+		}
+		switch {
+		case o.version != r.Version:
+			o.version, o.same, o.heard, o.news = r.Version, 0, min(o.heard+1, heardAfter), min(o.news+1, heardAfter)
+		case poll:
+			o.same++
+		}
+		if !o.lives() {
+			ended = append(ended, id) // one that is restarted must not wait for answers that its predecessor had under way
+		}
+		o.all, o.holds = value[0] == 1, make(map[uint64]uint64, len(value)/16)
+		for at := 1; at+16 <= len(value); at += 16 {
+			o.holds[binary.BigEndian.Uint64(value[at:])] = binary.BigEndian.Uint64(value[at+8:])
+		}
+	}
+	return ended
+}
+
+// ask is for session.Log.Peers.
+func (p *peers) ask(s Scope) (queries []cache.Query, found func([]cache.Result) bool) {
+	ids := p.known()
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	return queriesOf(ids), func(results []cache.Result) bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.found(ids, results, false)
+		return p.silent() || p.hold(sessionKey(s.Group()), 0, false)
+	}
+}
+
+// any reports whether other processes were seen last.
+func (p *peers) any() bool {
+	if p.self == 0 {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.others) > 0
+}
+
+// known are the processes that were seen last.
+func (p *peers) known() []uint64 {
+	if p.self == 0 {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ids := make([]uint64, 0, len(p.others))
+	for id := range p.others {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// withOwners returns the known processes and the owners of open turns, without this process.
+func (p *peers) withOwners(turns []session.Pending) []uint64 {
+	ids := p.known()
+	for _, t := range turns {
+		if !t.Ready && t.Owner != p.self && !slices.Contains(ids, t.Owner) {
+			ids = append(ids, t.Owner)
+		}
+	}
+	return ids
+}
+
+// settling reports whether the store was away so shortly ago that not all others have said what they hold. The caller holds the
+// lock.
+func (p *peers) settling() bool {
+	if p.failing {
+		return true
+	}
+	if p.recovered.IsZero() || p.m.o.Now().After(p.recovered.Add(processTTL)) {
+		return false
+	}
+	for _, o := range p.others {
+		if o.news < heardAfter && (o.lives() || o.same < silentPolls) {
+			return true
+		}
+	}
+	return false
+}
+
+// storeTook notes whether the store has taken the latest heartbeat of this process.
+func (p *peers) storeTook(ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if ok && p.failing {
+		p.recovered = p.m.o.Now()
+		for _, o := range p.others {
+			o.news, o.same = 0, 0
+		}
+	}
+	p.failing = !ok
+}
+
+// forget removes a process that has ended, of which this one has taken over what it held.
+func (p *peers) forget(id uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.others, id)
+}
+
+// silent reports whether another process may be cut off from the store. The caller holds the lock.
+func (p *peers) silent() bool {
+	for _, o := range p.others {
+		if o.lives() && o.same >= silentPolls {
+			return true
+		}
+	}
+	return false
+}
+
+// lives reports whether the process is known to be there, and not only what it has left.
+func (o *peer) lives() bool { return o.heard >= heardAfter }
+
+// unready reports whether the others may not have said yet what they hold, so that turns of the spool have to wait.
+func (p *peers) unready() bool {
+	if p.self == 0 {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.polled || p.settling() && len(p.others) > 0
+}
+
+// holdEarlier reports whether another process holds a turn that belongs before this one and is not stored.
+func (p *peers) holdEarlier(ctx context.Context, t *turnWriter) bool {
+	ids := p.known()
+	if len(ids) == 0 {
+		return false
+	}
+	if _, err := p.look(ctx, ids, false); err != nil {
+		return true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.hold(sessionKey(t.call.Scope.Group()), beganAt(t.ID), t.late)
+}
+
+// hold reports whether others hold turns of a session; with earlier, only those count that began before a time. The caller
+// holds the lock.
+func (p *peers) hold(key, began uint64, earlier bool) bool {
+	if p.settling() && len(p.others) > 0 {
+		return true
+	}
+	for _, o := range p.others {
+		first, holds := o.holds[key]
+		if o.all || holds && (!earlier || first < began) {
+			return true
+		}
+	}
+	return false
+}
+
+// holding is which turns of a session processes hold that are not stored.
+type holding struct {
+	any   bool   // they may hold some of which nothing is known
+	first uint64 // when the earliest began that one of them holds, this one included, 0 for none
+}
+
+// before reports whether a turn is held that began before a time.
+func (h holding) before(began uint64) bool { return h.any || h.first != 0 && h.first < began }
+
+// holding asks the others for what they hold of a session.
+func (p *peers) holding(ctx context.Context, key uint64) (h holding, err error) {
+	h.first = p.m.heartbeat.held()[key]
+	ids := p.known()
+	if len(ids) == 0 {
+		return h, nil
+	}
+	results, err := p.m.store.Read(ctx, queriesOf(ids))
+	if err != nil {
+		return h, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.found(ids, results, false)
+	h.any = p.settling()
+	for _, o := range p.others {
+		h.any = h.any || o.all
+		if began, holds := o.holds[key]; holds && (h.first == 0 || began < h.first) {
+			h.first = began
+		}
+	}
+	return h, nil
+}
+
+// behind reports whether other processes may have turns of a session that are not stored, or not to be seen yet: what they say
+// was read before the session. It lets the entry know which processes have ended.
+func (p *peers) behind(ctx context.Context, e *session.Entry) bool {
+	ended, unknown := p.owners(e.Order.Earlier())
+	more, err := p.look(ctx, unknown, false)
+	if err != nil {
+		return true
+	}
+	e.Order.Ended(append(ended, more...)...)
+	return e.Order.HeldElsewhere() || slices.ContainsFunc(e.Order.Earlier(), func(o session.Pending) bool { return !o.Ready })
+}
+
+// owners returns the owners of open turns that may have ended, and the unknown ones.
+func (p *peers) owners(turns []session.Pending) (ended, unknown []uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, t := range turns {
+		o := p.others[t.Owner]
+		switch {
+		case t.Ready || t.Owner == p.self:
+		case o == nil:
+			unknown = append(unknown, t.Owner)
+		case !o.lives():
+			ended = append(ended, t.Owner)
+		}
+	}
+	return ended, unknown
+}
+
+// lapse lets the entry know which of the processes have ended that had earlier turns open, and reports whether there are any.
+func (p *peers) lapse(ctx context.Context, e *session.Entry) bool {
+	ended, err := p.look(ctx, p.withOwners(e.Order.Earlier()), false)
+	if err != nil {
+		return false
+	}
+	e.Order.Ended(ended...)
+	return len(ended) > 0
+}

@@ -1,0 +1,215 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"remora/cache"
+	"remora/memory/reserve"
+	"remora/memory/session"
+)
+
+// replayer writes spooled turns into the store, those of a session in the order in which they came. Its methods are for one
+// caller at a time.
+type replayer struct {
+	m       *Memory
+	waiting *reserve.Waiting
+	told    *toldWith
+
+	slow   string               // the record at the head of the spool that the store was too slow for, "" for none
+	tries  int                  // how often it was
+	slowed map[cache.Group]bool // sessions that had others go first for that
+	// In this drain: the turns whose records came up, and the records that were moved behind all others.
+	met    map[string]bool
+	behind map[string]bool
+}
+
+const (
+	// spoolTries is how often a record may fail on its own account before those behind it go first.
+	spoolTries = 3
+	// spoolRest is how long a turn that began without the store rests in the spool, where other processes may have earlier
+	// ones of the session: they have to say so first.
+	spoolRest = 2 * processBeat
+	// spoolMiBWait is the time that a replay may take per MiB of the record, on top of ten times Options.CommitWait.
+	spoolMiBWait = time.Second
+)
+
+var (
+	errFresh   = errors.New("other processes have to say first what they hold")
+	errFollows = errors.New("an earlier turn of the session has to be written first")
+)
+
+func newReplayer(m *Memory, waiting *reserve.Waiting, told *toldWith) *replayer {
+	return &replayer{
+		m: m, waiting: waiting, told: told, slowed: make(map[cache.Group]bool), met: make(map[string]bool), behind: make(map[string]bool),
+	}
+}
+
+// begin begins a drain of the spool.
+func (r *replayer) begin() {
+	clear(r.met)
+	clear(r.behind)
+}
+
+// replay writes one spooled turn into the store. If the record or its session cannot be read, the error wraps
+// cache.ErrUnreadable, and the disk quarantines the record. A record for which the store is too slow goes behind the
+// others. Neither delays the records after it.
+func (r *replayer) replay(ctx context.Context, b []byte) error {
+	r.waiting.Next()
+	rec, err := decodeSpooled(b)
+	if err != nil {
+		r.waiting.Refused(reserve.Record{}) // of no session
+		return fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
+	}
+	at := rec.waits()
+	group := at.Group
+	t, a, err := resumeTurn(r.m, rec, r.told.values(rec))
+	if err != nil {
+		r.waiting.Refused(at)
+		return fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
+	}
+	r.met[at.Name] = true
+	if r.m.outages.isAway(group) {
+		return r.passOver(at, b, errLeftAlone)
+	}
+	if rec.Unread && r.m.o.Now().Sub(rec.Time) < spoolRest && r.m.peers.any() {
+		return errFresh
+	}
+	if r.follows(at) {
+		if r.behind[at.Name] {
+			return errFollows // all others have had their turn
+		}
+		// Where there is no room to move it, a turn out of its order is better than a spool that nothing ever leaves.
+		if r.moveBack(at, b) == nil {
+			return nil
+		}
+	}
+	wait := 10*r.m.o.CommitWait + spoolMiBWait*time.Duration(len(b))/(1<<20)
+	own, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	var deleted bool
+	if deleted, err = r.m.tombstones.deleted(own, rec.scope(), rec.Turn); deleted {
+		r.wrote(rec, at)
+		return nil
+	}
+	if err == nil {
+		err = t.store(own, a)
+	}
+	fault, _ := faultOf(err)
+	switch {
+	case err == nil:
+		r.wrote(rec, at)
+		return nil
+	case errors.Is(err, session.ErrNoRoom):
+		return r.passOver(at, b, err)
+	case ctx.Err() != nil:
+		return err // this process ends; the store is not to blame
+	case fault == cache.FaultCorrupt: // what is stored of the session: it is not cured by waiting
+		return r.giveUp(at, err)
+	case fault == cache.FaultKey && !errors.Is(err, cache.ErrDenied): // nor what another program has put in its place
+		if !r.gaveUp(at) {
+			return err
+		}
+		r.slow, r.tries = "", 0
+		return r.giveUp(at, err)
+	case own.Err() != nil:
+		return r.postpone(ctx, rec, at, b, err)
+	case fault == cache.FaultShard:
+		r.m.outages.failed(err)
+		return r.passOver(at, b, err)
+	case fault == cache.FaultStore:
+		r.m.outages.failed(err)
+		return err
+	}
+	return r.postpone(ctx, rec, at, b, err) // it is the session's own trouble
+}
+
+// giveUp quarantines a record whose session cannot be written. Such records would fill the spool, and other sessions
+// lose their turns.
+func (r *replayer) giveUp(at reserve.Record, err error) error {
+	r.m.outages.failed(err)
+	r.waiting.Refused(at)
+	return fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
+}
+
+// passOver moves a record whose session cannot be written now behind the records of other sessions, once per drain. If
+// no other session can be written, the drain ends with err.
+func (r *replayer) passOver(at reserve.Record, b []byte, err error) error {
+	others := r.waiting.Any(func(g cache.Group) bool { return g != at.Group && !r.m.outages.isAway(g) })
+	if r.behind[at.Name] || !others || r.moveBack(at, b) != nil {
+		return err
+	}
+	return nil
+}
+
+// postpone puts a record that the store did not take in time, for err, behind all others when that happened too often.
+func (r *replayer) postpone(ctx context.Context, rec *spooled, at reserve.Record, b []byte, err error) error {
+	if r.m.outages.check(ctx) != nil {
+		return err
+	}
+	if r.m.outages.isAway(at.Group) {
+		return r.passOver(at, b, err)
+	}
+	if !r.gaveUp(at) {
+		return err
+	}
+	if err := r.moveBack(at, b); err != nil {
+		return err
+	}
+	if !r.slowed[at.Group] {
+		r.slowed[at.Group] = true
+		r.m.o.Log.Warn("store does not take a spooled turn; other sessions go first", "turn", rec.Turn, "bytes", len(b))
+	}
+	return nil
+}
+
+// wrote counts a record as gone that is in the store now.
+func (r *replayer) wrote(rec *spooled, at reserve.Record) {
+	r.slow, r.tries = "", 0
+	delete(r.slowed, at.Group)
+	if rec.Answer != nil {
+		r.told.put(rec.Turn, nil)
+	}
+	if rec.Answer != nil || !r.waiting.Has(at.Group, nameOfRecord(rec.Turn, true)) {
+		r.m.heartbeat.show(at.Group, rec.Turn)
+	}
+	r.waiting.Done(at)
+}
+
+// gaveUp notes that the store answers but did not take the record, and reports whether that happened too often.
+func (r *replayer) gaveUp(at reserve.Record) bool {
+	if r.slow != at.Name {
+		r.slow, r.tries = at.Name, 0
+	}
+	r.tries++
+	return r.tries >= spoolTries
+}
+
+// follows reports whether a record of the same session is in the spool that came before this one: they are written in that
+// order.
+//
+// What comes up twice in a drain has seen all others come up in between. One that did not is not there any more: it could not
+// be read, and was set aside.
+func (r *replayer) follows(at reserve.Record) bool {
+	for {
+		first := r.waiting.First(at.Group)
+		if first.Name == "" || first.Name == at.Name {
+			return false
+		}
+		if !r.behind[at.Name] || r.met[first.Name] {
+			return true
+		}
+		r.waiting.Done(first)
+	}
+}
+
+// moveBack puts the record at the head of the spool behind all others.
+func (r *replayer) moveBack(at reserve.Record, b []byte) error {
+	if err := r.waiting.MoveBack(b); err != nil {
+		return fmt.Errorf("move spooled record %s: %w", at.Name, err)
+	}
+	r.slow, r.tries, r.behind[at.Name] = "", 0, true
+	return nil
+}

@@ -1,0 +1,176 @@
+package memory
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"remora/memory/reserve"
+	"remora/memory/session"
+	"remora/memory/turnrecord"
+	"remora/wire"
+	"remora/wire/dialects"
+)
+
+// spooled is a turn on local disk: the request and what came back, to be merged when it is replayed. What callers and
+// upstream choose is []byte: a JSON string would turn bytes that are not UTF-8 into one and the same character.
+type spooled struct {
+	Tenant    []byte              `json:"tenant"`
+	Session   []byte              `json:"session"`
+	Resource  []byte              `json:"resource,omitempty"`
+	Execution []byte              `json:"execution,omitempty"`
+	Parent    []byte              `json:"parent,omitempty"`
+	Turn      string              `json:"turn"`
+	Owner     uint64              `json:"owner,omitempty"` // the process that serves it, where others share the store
+	Time      time.Time           `json:"time"`
+	Dialect   dialects.Code       `json:"dialect"`
+	History   History             `json:"history"`
+	Side      []byte              `json:"side,omitempty"`
+	Standing  uint8               `json:"standing,omitempty"`
+	Provider  string              `json:"provider,omitempty"` // that the request was for
+	Body      []byte              `json:"body"`
+	View      turnrecord.View     `json:"view"`
+	Notes     *session.SavedNotes `json:"notes,omitempty"`
+	Kept      map[string][]byte   `json:"kept,omitempty"`   // of the session, by name
+	Answer    *spooledReply       `json:"answer,omitempty"` // nil: still to come when this was written
+	Unread    bool                `json:"unread,omitempty"` // the session could not be read when the turn began
+	// Said are the new items of a turn that waits for an earlier one: other views show them meanwhile.
+	Said [][]byte `json:"said,omitempty"`
+}
+
+func (r *spooled) scope() Scope {
+	return Scope{
+		Tenant: string(r.Tenant), Session: string(r.Session), Resource: string(r.Resource),
+		Execution: string(r.Execution), Parent: string(r.Parent),
+	}
+}
+
+// nameOfRecord tells records apart: a turn may have one of its input and one of all of it.
+func nameOfRecord(turn string, answered bool) string {
+	if !answered {
+		return turn + " input"
+	}
+	return turn
+}
+
+// waits identifies the record while it is in the spool.
+func (r *spooled) waits() reserve.Record {
+	return reserve.Record{Group: r.scope().Group(), Name: nameOfRecord(r.Turn, r.Answer != nil), Began: beganAt(r.Turn)}
+}
+
+// newSpooled returns the spooled record of a turn that is not in the transcript, and the evictions seen with it.
+func newSpooled(t *turnWriter, a *Answer) (rec *spooled, told []byte) {
+	sc := t.call.Scope
+	rec = &spooled{
+		Tenant: []byte(sc.Tenant), Session: []byte(sc.Session), Resource: []byte(sc.Resource),
+		Execution: []byte(sc.Execution), Parent: []byte(sc.Parent),
+		Turn: t.ID, Owner: t.m.heartbeat.self, Time: t.started, Dialect: dialects.CodeOf(t.call.Request.Dialect),
+		History: t.entry.SpoolMode(), Side: []byte(t.call.Side), Standing: uint8(t.entry.StandingFound()), Provider: t.call.Provider, Body: t.call.Request.Body, View: t.entry.View.Save(), Notes: t.entry.Notes.Save(),
+	}
+	rec.Unread = t.entry.Unread() && !t.late
+	if a != nil {
+		rec.Answer, rec.Kept = newSpooledReply(a), t.values
+		if t.states != nil {
+			rec.Kept, told = t.states.kept.spooled()
+		}
+	}
+	return rec, told
+}
+
+// decodeSpooled decodes a record's session and turn, and leaves the rest.
+func decodeSpooled(b []byte) (*spooled, error) {
+	var rec spooled
+	if err := json.Unmarshal(b, &rec); err != nil {
+		return nil, fmt.Errorf("read spooled turn: %w", err)
+	}
+	if len(rec.Session) == 0 {
+		return nil, errors.New("read spooled turn: it names no session")
+	}
+	return &rec, nil
+}
+
+type spooledReply struct {
+	Choices    [][][]byte `json:"choices,omitempty"`
+	ID         []byte     `json:"id,omitempty"`
+	Model      []byte     `json:"model,omitempty"`
+	Finish     []byte     `json:"finish,omitempty"`
+	Usage      []byte     `json:"usage,omitempty"`
+	Error      []byte     `json:"error,omitempty"`
+	Complete   bool       `json:"complete,omitempty"`
+	HTTPStatus int        `json:"http_status"`
+	Cut        Aborted    `json:"cut,omitempty"`
+	Provider   string     `json:"provider,omitempty"`
+	AskedFor   []byte     `json:"asked_for,omitempty"` // the model, where it is another than the request's
+	Later      bool       `json:"later,omitempty"`     // upstream makes it in the background
+}
+
+func newSpooledReply(a *Answer) *spooledReply {
+	r := &spooledReply{
+		ID: []byte(a.Reply.ID), Model: []byte(a.Reply.Model), Finish: []byte(a.Reply.Finish),
+		Usage: a.Reply.Usage, Error: a.Reply.Error, Complete: a.Reply.Complete, HTTPStatus: a.HTTPStatus, Cut: a.Aborted, Provider: a.Provider, AskedFor: []byte(a.Model), Later: a.Later,
+	}
+	for _, items := range a.Reply.Choices {
+		raws := make([][]byte, len(items))
+		for i, it := range items {
+			raws[i] = it.Raw
+		}
+		r.Choices = append(r.Choices, raws)
+	}
+	return r
+}
+
+func (r *spooledReply) answer(d wire.Dialect) (*Answer, error) {
+	a := &Answer{HTTPStatus: r.HTTPStatus, Aborted: r.Cut, Provider: r.Provider, Model: string(r.AskedFor), Later: r.Later, Reply: wire.Reply{
+		ID: string(r.ID), Model: string(r.Model), Finish: string(r.Finish),
+		Usage: r.Usage, Error: r.Error, Complete: r.Complete,
+	}}
+	for _, raws := range r.Choices {
+		items := make([]wire.Item, len(raws))
+		for i, raw := range raws {
+			it, err := wire.ParseItem(d, raw)
+			if err != nil {
+				return nil, fmt.Errorf("read spooled answer: %w", err)
+			}
+			items[i] = it
+		}
+		a.Reply.Choices = append(a.Reply.Choices, items)
+	}
+	return a, nil
+}
+
+// label identifies a record's session and turn.
+type label struct {
+	scope    Scope
+	turn     string
+	owner    uint64 // the process that served the turn
+	answered bool
+}
+
+// readLabel reads a record's label, without the rest of it. It reports false where the record names no session or no turn.
+func readLabel(rec []byte) (l label, ok bool) {
+	for p := range wire.Parts(rec) {
+		var text []byte
+		switch string(p.Name) {
+		case "tenant", "session":
+			if json.Unmarshal(p.Value, &text) != nil {
+				return label{}, false
+			}
+		case "turn":
+			l.turn = wire.Text(p.Value)
+		case "owner":
+			if json.Unmarshal(p.Value, &l.owner) != nil {
+				return label{}, false
+			}
+		case "answer":
+			l.answered = true
+		}
+		switch string(p.Name) {
+		case "tenant":
+			l.scope.Tenant = string(text)
+		case "session":
+			l.scope.Session = string(text)
+		}
+	}
+	return l, l.scope.Session != "" && l.turn != ""
+}

@@ -1,0 +1,115 @@
+package memory
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"remora/memory/index"
+	"remora/memory/layer"
+	"remora/memory/session"
+	"remora/wire"
+)
+
+// add puts a message into an index, in parts if it is long.
+func add(ix *index.Index, e *Embeddings, name string, it session.Said) {
+	role := index.RoleUser
+	if it.Item.Role == wire.Assistant {
+		role = index.RoleAssistant
+	}
+	text := it.Item.Text()
+	speaker := role
+	if own, _, ok := strings.Cut(text, ": "); ok && isName(own) {
+		speaker = own
+	}
+	id := sessionNumber(name) + "-" + strconv.FormatUint(it.Seq, 10)
+	for n, part := range partsOf(text) {
+		if n == maxStatementParts {
+			return
+		}
+		ix.Add(index.Turn{ID: id, Session: name, Role: role, Speaker: speaker, Time: it.Time, Text: part, Content: it.Content})
+		if e != nil && e.Table != nil {
+			ix.SetVectors(ix.Len()-1, []index.Vector{index.Quantise(e.Table(part))})
+		}
+	}
+}
+
+// sessionNumber names a session within its resource, in six digits: vocabularies have tokens for three.
+func sessionNumber(name string) string {
+	const digits = 1_000_000
+	sum := sha256.Sum256([]byte(name))
+	return fmt.Sprintf("%06d", binary.BigEndian.Uint64(sum[:])%digits)
+}
+
+// isName reports whether what stands before a colon can be the name of who speaks, as in transcripts of several people.
+func isName(s string) bool {
+	const longest = 40 // bytes
+	words := strings.Fields(s)
+	if len(s) > longest || len(words) == 0 || len(words) > 3 || labels[strings.ToLower(s)] {
+		return false
+	}
+	for _, w := range words {
+		r, _ := utf8.DecodeRuneInString(w)
+		if !unicode.IsUpper(r) && !nameWithoutCase(w) || strings.ContainsAny(w, ".,;!?()[]{}<>/\"'`*#") {
+			return false
+		}
+	}
+	return true
+}
+
+// labels stand before a colon as well, and would be taken for more than a name.
+var labels = func() map[string]bool {
+	all := map[string]bool{}
+	for w := range strings.FieldsSeq(`user assistant system developer tool human ai instruction instructions important note warning attention override
+		用户 使用者 助手 助理 系统 系統 开发者 工具 人类 指令 指示 命令 提示 说明 重要 注意 警告 备注 覆盖 时间 日期 地点 地址 电话 密码 答案 问题 总结 结论 例如
+		ユーザー アシスタント システム 開発者 ツール 人間 説明 備考 質問 回答
+		사용자 어시스턴트 시스템 개발자 도구 인간 지시 명령 중요 주의 경고 참고 질문 답변
+		ผู้ใช้ ผู้ช่วย ระบบ คำสั่ง สำคัญ หมายเหตุ คำเตือน مستخدم المستخدم المساعد النظام تعليمات مهم ملاحظة تحذير משתמש עוזר מערכת הוראות חשוב הערה אזהרה
+		उपयोगकर्ता सहायक सिस्टम निर्देश महत्वपूर्ण नोट चेतावनी`) {
+		all[w] = true
+	}
+	return all
+}()
+
+// nameWithoutCase reports whether a word of a script without capitals can be a name: letters alone, few, and in Chinese and
+// Japanese none that sentences are made with.
+func nameWithoutCase(w string) bool {
+	const longest, longestHan = 12, 4 // letters
+	letters, han := 0, 0
+	for _, r := range w {
+		switch {
+		case unicode.IsMark(r):
+		case !unicode.In(r, unicode.Lo, unicode.Lm), strings.ContainsRune("的是了我你您他她它们在有和不就也都这那吗呢吧", r):
+			return false
+		default:
+			letters++
+			if unicode.Is(unicode.Han, r) {
+				han++
+			}
+		}
+	}
+	return letters > 0 && letters <= longest && (han < letters || han <= longestHan)
+}
+
+// partsOf divides a long text where a paragraph, a line or a sentence ends.
+func partsOf(text string) []string {
+	var parts []string
+	for len(text) > maxPart {
+		at := 0
+		for _, end := range []string{"\n\n", "\n", ". ", "\u3002", " "} {
+			if at = strings.LastIndex(text[:maxPart], end); at > maxPart/3 {
+				at += len(end)
+				break
+			}
+		}
+		if at <= maxPart/3 {
+			at = len(layer.Head(text, maxPart))
+		}
+		parts, text = append(parts, text[:at]), text[at:]
+	}
+	return append(parts, text)
+}

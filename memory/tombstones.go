@@ -1,0 +1,62 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"remora/cache"
+	"remora/memory/layer"
+)
+
+// tombstones say in the store that a session or a resource was deleted, so that no turn of it that began before is written
+// afterwards.
+type tombstones struct {
+	store cache.Store
+	now   func() time.Time
+}
+
+const (
+	tombstonePrefix = "d:" // of groups
+	tombstoneName   = "at"
+	tombstoneTTL    = 30 * 24 * time.Hour
+)
+
+// tombstonesOf are the groups of the tombstones of a session and of a resource.
+func tombstonesOf(s Scope) (session, resource cache.Group) {
+	return cache.Group{Owner: s.Tenant, Name: tombstonePrefix + "s:" + layer.Digest(s.Session)},
+		cache.Group{Owner: s.Tenant, Name: tombstonePrefix + "r:" + layer.Digest(s.Resource)}
+}
+
+// write notes that a session or a resource is deleted now.
+func (t *tombstones) write(ctx context.Context, g cache.Group) error {
+	at := strconv.FormatInt(t.now().UnixMilli(), 10)
+	out := t.store.Commit(ctx, []cache.Batch{{
+		Group: g, Expect: cache.AnyVersion, TTL: tombstoneTTL, Puts: []cache.Put{{Name: tombstoneName, Data: []byte(at)}},
+	}})
+	if err := out[0].Err; err != nil {
+		return fmt.Errorf("note the deletion: %w", err)
+	}
+	return nil
+}
+
+// deleted reports whether a session or its resource was deleted after a turn of it had begun.
+func (t *tombstones) deleted(ctx context.Context, s Scope, turnID string) (bool, error) {
+	began, ok := timeOfTurn(turnID)
+	if !ok {
+		return false, nil
+	}
+	session, resource := tombstonesOf(s)
+	results, err := t.store.Read(ctx, []cache.Query{
+		{Group: session, Names: []string{tombstoneName}}, {Group: resource, Names: []string{tombstoneName}},
+	})
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(results, func(r cache.Result) bool {
+		at, err := strconv.ParseInt(string(r.Values[0]), 10, 64)
+		return err == nil && began.UnixMilli() <= at
+	}), nil
+}

@@ -1,0 +1,161 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"remora/memory/index"
+	"remora/memory/layer"
+)
+
+// turnPast is the past of one turn, which is brought up to date once. The turn's own session is searched only where that has
+// something that the view lacks: of most it has nothing, and they change with every turn.
+type turnPast struct {
+	past       *past
+	scope      Scope
+	embeddings *Embeddings
+	credential Credential
+
+	mu     sync.Mutex
+	asked  *asked
+	beyond bool // the session has more than the view
+	fresh  *index.Index
+	own    bool // fresh has the session
+	last   search
+	found  []layer.Statement // by it
+}
+
+type search struct {
+	question string
+	limit    int
+	meaning  bool
+}
+
+// newTurnPast returns the past as a turn's layers see it.
+func newTurnPast(t *turnInfo) *turnPast {
+	return &turnPast{past: t.m.past, scope: t.call.Scope, embeddings: t.shape.Embeddings, credential: t.credential}
+}
+
+// reachBeyond says that the session has something that the view lacks. It may be called on nil.
+func (t *turnPast) reachBeyond() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.beyond = true
+}
+
+// Empty is layer.Past.
+func (t *turnPast) Empty() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.beyond && t.past.key(t.scope).resource == ""
+}
+
+// Search is layer.Past.
+func (t *turnPast) Search(ctx context.Context, question string, limit int) ([]layer.Statement, error) {
+	if t.Empty() {
+		return nil, nil
+	}
+	asked := t.ask(question) //nolint:contextcheck // waits for less, and its answer serves the next search
+	if err := t.read(ctx); err != nil {
+		return nil, err
+	}
+	meaning := t.meaning(ctx, asked)
+
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s := (search{question, limit, meaning.Vector != nil}); t.last != s {
+		t.last, t.found = s, t.search(index.Question{Text: question, Now: t.past.m.o.Now(), Meaning: meaning}, limit)
+	}
+	return t.found, nil
+}
+
+// read brings the index up to date.
+func (t *turnPast) read(ctx context.Context) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.fresh != nil && (t.own || !t.beyond) {
+		return nil
+	}
+	ix, err := t.past.update(ctx, t.embeddings, t.scope, t.beyond)
+	if err != nil {
+		return fmt.Errorf("read what was said before: %w", err)
+	}
+	t.fresh, t.own, t.last = ix, t.beyond, search{}
+	return nil
+}
+
+func (t *turnPast) search(q index.Question, limit int) []layer.Statement {
+	var skip func(*index.Turn) bool
+	if !t.own { // what the index has of the session may not stand any more
+		skip = func(said *index.Turn) bool { return said.Session == t.scope.Session }
+	}
+	hits := t.fresh.Search(q, limit, skip)
+	found := make([]layer.Statement, len(hits))
+	for i, h := range hits {
+		found[i] = layer.Statement{
+			ID: h.ID, Session: layer.Digest(h.Session), Order: h.Order, Own: h.Session == t.scope.Session, Role: h.Role, Named: h.Speaker != h.Role && strings.HasPrefix(h.Text, h.Speaker+": "), Time: h.Time, Text: h.Text, Content: h.Content,
+			Score: h.Score, Match: h.Match, Near: h.Near,
+		}
+	}
+	return found
+}
+
+// asked is a question whose vector is on its way.
+type asked struct {
+	question string
+	done     chan struct{}
+	vector   index.Vector // once done is closed; nil for none
+}
+
+// ask begins to ask for the vector of a question, unless that was asked for already. Nil is that there is no model.
+func (t *turnPast) ask(question string) *asked {
+	e := t.embeddings
+	if e == nil {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.asked != nil && t.asked.question == question {
+		return t.asked
+	}
+	a := &asked{question: question, done: make(chan struct{})}
+	t.asked = a
+	if e.Table != nil {
+		a.vector = index.Quantise(e.Table(question))
+		close(a.done)
+		return a
+	}
+	t.past.m.work.Go(func() {
+		defer close(a.done)
+		ctx, cancel := context.WithTimeout(t.past.m.life, e.Wait)
+		defer cancel()
+		if vectors, err := e.embed(ctx, &t.past.m.o, t.credential, []string{question}); err == nil {
+			a.vector = vectors[0]
+		}
+	})
+	return a
+}
+
+// meaning waits for the vector of a question. It leaves half of the time that the context has for the search.
+func (t *turnPast) meaning(ctx context.Context, a *asked) (m index.Meaning) {
+	if a == nil {
+		return m
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2) //nolint:forbidigo // as the context's own clock
+		defer cancel()
+	}
+	select {
+	case <-a.done:
+		return index.Meaning{Vector: a.vector, Floor: t.embeddings.Floor, Weight: t.embeddings.Weight}
+	case <-ctx.Done():
+		return m
+	}
+}
