@@ -186,35 +186,24 @@ func (t *target) tune(o cache.Options) {
 // open returns the client for the way of running Redis that t describes.
 func (t *target) open() redis.UniversalClient {
 	n := t.node
-	switch t.mode {
-	case "sentinel":
-		return redis.NewFailoverClient(&redis.FailoverOptions{
-			MasterName: t.master, SentinelAddrs: t.hosts,
-			SentinelUsername: t.sentinelUser, SentinelPassword: t.sentinelPassword,
-			ClientName: n.ClientName, Protocol: n.Protocol, Username: n.Username, Password: n.Password, DB: n.DB,
-			MaxRetries: n.MaxRetries, ContextTimeoutEnabled: n.ContextTimeoutEnabled,
-			DialTimeout: n.DialTimeout, DialerRetries: n.DialerRetries, DialerRetryTimeout: n.DialerRetryTimeout,
-			ReadTimeout: n.ReadTimeout, WriteTimeout: n.WriteTimeout, PoolTimeout: n.PoolTimeout,
-			PoolSize: n.PoolSize, MaxActiveConns: n.MaxActiveConns, PipelinePoolSize: n.PipelinePoolSize,
-			ReadBufferSize: n.ReadBufferSize, WriteBufferSize: n.WriteBufferSize,
-			MinIdleConns: n.MinIdleConns, ConnMaxIdleTime: n.ConnMaxIdleTime, ConnMaxLifetime: n.ConnMaxLifetime,
-			DisableIdentity: n.DisableIdentity, TLSConfig: n.TLSConfig,
-		})
-	case "cluster":
-		return redis.NewClusterClient(&redis.ClusterOptions{
-			Addrs:      t.hosts,
-			ClientName: n.ClientName, Protocol: n.Protocol, Username: n.Username, Password: n.Password,
-			MaxRetries: n.MaxRetries, ContextTimeoutEnabled: n.ContextTimeoutEnabled,
-			DialTimeout: n.DialTimeout, DialerRetries: n.DialerRetries, DialerRetryTimeout: n.DialerRetryTimeout,
-			ReadTimeout: n.ReadTimeout, WriteTimeout: n.WriteTimeout, PoolTimeout: n.PoolTimeout,
-			PoolSize: n.PoolSize, MaxActiveConns: n.MaxActiveConns, PipelinePoolSize: n.PipelinePoolSize,
-			ReadBufferSize: n.ReadBufferSize, WriteBufferSize: n.WriteBufferSize,
-			MinIdleConns: n.MinIdleConns, ConnMaxIdleTime: n.ConnMaxIdleTime, ConnMaxLifetime: n.ConnMaxLifetime,
-			DisableIdentity: n.DisableIdentity, TLSConfig: n.TLSConfig,
-			MaintNotificationsConfig: n.MaintNotificationsConfig,
-		})
+	if t.mode == "" {
+		return redis.NewClient(n)
 	}
-	return redis.NewClient(n)
+	several := &redis.UniversalOptions{
+		Addrs: t.hosts, MasterName: t.master, SentinelUsername: t.sentinelUser, SentinelPassword: t.sentinelPassword,
+		ClientName: n.ClientName, Protocol: n.Protocol, Username: n.Username, Password: n.Password, DB: n.DB,
+		MaxRetries: n.MaxRetries, ContextTimeoutEnabled: n.ContextTimeoutEnabled,
+		DialTimeout: n.DialTimeout, DialerRetries: n.DialerRetries, DialerRetryTimeout: n.DialerRetryTimeout,
+		ReadTimeout: n.ReadTimeout, WriteTimeout: n.WriteTimeout, PoolTimeout: n.PoolTimeout,
+		PoolSize: n.PoolSize, MaxActiveConns: n.MaxActiveConns, PipelinePoolSize: n.PipelinePoolSize,
+		ReadBufferSize: n.ReadBufferSize, WriteBufferSize: n.WriteBufferSize,
+		MinIdleConns: n.MinIdleConns, ConnMaxIdleTime: n.ConnMaxIdleTime, ConnMaxLifetime: n.ConnMaxLifetime,
+		DisableIdentity: n.DisableIdentity, TLSConfig: n.TLSConfig, MaintNotificationsConfig: n.MaintNotificationsConfig,
+	}
+	if t.mode == "sentinel" {
+		return redis.NewFailoverClient(several.Failover())
+	}
+	return redis.NewClusterClient(several.Cluster())
 }
 
 // lane is the client and the batcher of one server.

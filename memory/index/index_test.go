@@ -2,6 +2,7 @@ package index_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -252,5 +253,19 @@ func TestRelatedWords(t *testing.T) {
 		if hits := ix.Search(index.Question{Text: question}, 1, nil); !slices.Equal(ids(hits), []string{want}) {
 			t.Errorf("%q: got %v, want %s", question, ids(hits), want)
 		}
+	}
+}
+
+// TestWords: a text is about the stems of its words, without stop words; scripts without spaces give pairs of characters.
+func TestWords(t *testing.T) {
+	got := slices.Sorted(maps.Keys(index.Words("The Planned plans, planning: it's naïve 42 日本語xyz語 " + strings.Repeat("x", 100))))
+	if want := []string{"42", "naïve", "plan", "xyz", "日本", "本語"}; !slices.Equal(got, want) {
+		t.Errorf("have %q, want %q", got, want)
+	}
+	if !index.Words("語")["語"] {
+		t.Error("a character alone is no word")
+	}
+	if n := index.Words("The planner planned").In(index.Words("plans of trains")); n != 1 {
+		t.Errorf("%d words are in both, want 1", n)
 	}
 }

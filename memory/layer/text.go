@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -52,9 +51,8 @@ func MapText(it wire.Item, f func(text string) string) wire.Item {
 	if it.Kind != wire.Message || it.Role != wire.User {
 		return it
 	}
-	edits := textSpans(it.Raw)
 	raw, done := make([]byte, 0, len(it.Raw)), 0
-	for _, s := range edits {
+	for _, s := range textSpans(it.Raw) {
 		text, err := jsontext.AppendUnquote(nil, it.Raw[s.from:s.to])
 		if err != nil {
 			continue
@@ -80,103 +78,51 @@ func MapText(it wire.Item, f func(text string) string) wire.Item {
 // span is where a JSON string stands, quotes included.
 type span struct{ from, to int }
 
+// spanIn is where a part stands in what begins at base.
+func spanIn(base int, p wire.Part) span { return span{base + p.End - len(p.Value), base + p.End} }
+
 // textSpans finds the texts of a message's content. Of duplicate members the last counts, as it does for wire.
 func textSpans(raw []byte) []span {
-	var found []span
-	for m := range members(raw) {
-		if m.name != "content" {
-			continue
-		}
-		found = nil
-		switch raw[m.from] {
-		case '"':
-			found = append(found, m.span)
-		case '[':
-			for _, e := range elements(raw[m.from:m.to]) {
-				found = append(found, partText(raw, span{m.from + e.from, m.from + e.to})...)
-			}
+	var content wire.Part
+	for p := range wire.Parts(raw) {
+		if string(p.Name) == "content" {
+			content = p
 		}
 	}
-	return found
-}
-
-// partText returns the text of one part of a content, nothing for a part of another type.
-func partText(raw []byte, part span) []span {
-	switch raw[part.from] {
+	if len(content.Value) == 0 {
+		return nil
+	}
+	at := spanIn(0, content)
+	switch content.Value[0] {
 	case '"':
-		return []span{part}
-	case '{':
+		return []span{at}
+	case '[':
 	default:
 		return nil
 	}
-	var text span
-	typ := ""
-	for m := range members(raw[part.from:part.to]) {
-		value := raw[part.from+m.from : part.from+m.to]
-		switch {
-		case value[0] != '"':
-		case m.name == "type":
-			typ = string(value)
-		case m.name == "text":
-			text = span{part.from + m.from, part.from + m.to}
-		}
-	}
-	if text.to == 0 || typ != `"text"` && typ != `"input_text"` {
-		return nil
-	}
-	return []span{text}
-}
 
-type member struct {
-	name string
-	span
-}
-
-// members yields the members of an object, with the place of their values in raw. It stops at invalid JSON.
-func members(raw []byte) iter.Seq[member] {
-	return func(yield func(member) bool) {
-		d := decoder(raw)
-		if t, err := d.ReadToken(); err != nil || t.Kind() != '{' {
-			return
+	var found []span
+	for part := range wire.Parts(content.Value) {
+		where := spanIn(at.from, part)
+		if part.Value[0] == '"' {
+			found = append(found, where)
+			continue
 		}
-		for d.PeekKind() == '"' {
-			name, err := d.ReadToken()
-			if err != nil {
-				return
-			}
-			n := name.String()
-			v, err := d.ReadValue()
-			if err != nil {
-				return
-			}
-			end := int(d.InputOffset())
-			if !yield(member{n, span{end - len(v), end}}) {
-				return
+		var typ, text wire.Part
+		for m := range wire.Parts(part.Value) {
+			switch string(m.Name) {
+			case "type":
+				typ = m
+			case "text":
+				text = m
 			}
 		}
-	}
-}
-
-// elements returns where the elements of an array stand in raw.
-func elements(raw []byte) []span {
-	d := decoder(raw)
-	if _, err := d.ReadToken(); err != nil {
-		return nil
-	}
-	var all []span
-	for k := d.PeekKind(); k != ']' && k != jsontext.KindInvalid; k = d.PeekKind() {
-		v, err := d.ReadValue()
-		if err != nil {
-			return nil
+		isText := string(typ.Value) == `"text"` || string(typ.Value) == `"input_text"`
+		if isText && len(text.Value) > 0 && text.Value[0] == '"' {
+			found = append(found, spanIn(where.from, text))
 		}
-		end := int(d.InputOffset())
-		all = append(all, span{end - len(v), end})
 	}
-	return all
-}
-
-func decoder(raw []byte) *jsontext.Decoder {
-	return jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	return found
 }
 
 // Encode returns the State that v is kept as: its JSON, in which < and > stand as they are.

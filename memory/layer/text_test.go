@@ -63,6 +63,7 @@ func TestMapText(t *testing.T) {
 // FuzzMapText: any item comes back as an item of the same kind, and replaced text reads back.
 func FuzzMapText(f *testing.F) {
 	f.Add(`{"role":"user","content":"x"}`)
+	f.Add(`{"role":"user","content":[{"type":"text"}]}`)
 	f.Add(`{"role":"user","content":[{"type":"text","text":"x"},"y",[1],{"type":"input_text","text":"\u00e9"}]}`)
 	f.Fuzz(func(t *testing.T, raw string) {
 		for _, d := range []wire.Dialect{dialects.Chat, dialects.Responses} {

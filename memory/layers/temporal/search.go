@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"remora/memory/layer"
+	"remora/memory/index"
 )
 
 const (
@@ -65,24 +65,15 @@ func nearest(all []dated, at time.Time) []dated {
 
 // withWords are the facts that have words of the query, those with most of them first, and of equals the newest.
 func withWords(facts []dated, query string) []dated {
-	wanted := map[string]bool{}
-	for w := range layer.Words(query) {
-		wanted[w] = true
-	}
+	wanted := index.Words(query)
 	type hit struct {
 		dated
 		words int
 	}
 	var hits []hit
 	for _, f := range slices.Backward(facts) {
-		seen := map[string]bool{}
-		for w := range layer.Words(f.fact) {
-			if wanted[w] {
-				seen[w] = true
-			}
-		}
-		if len(seen) > 0 {
-			hits = append(hits, hit{f, len(seen)})
+		if n := wanted.In(index.Words(f.fact)); n > 0 {
+			hits = append(hits, hit{f, n})
 		}
 	}
 	slices.SortStableFunc(hits, func(a, b hit) int { return b.words - a.words })
