@@ -44,9 +44,11 @@ const (
 	// readAtOnce is how many sessions are read at once, and readPage after how many it is seen to that they have room.
 	readAtOnce = 8
 	readPage   = 64
-	// maxPart is how long a part of a message is in an index, in bytes, and maxStatementParts how many parts of one are.
+	// maxPart is how long a part of a message is in an index, in bytes, and maxStatementParts how many parts of one are, the
+	// first and lastParts of its end.
 	maxPart           = 700
 	maxStatementParts = 12
+	lastParts         = 4
 )
 
 // pastIndex is the index of one resource.
@@ -292,7 +294,7 @@ func newest(changes []change, room int) []change {
 	slices.SortFunc(changes, func(a, b change) int { return b.last().Compare(a.last()) })
 	for i, c := range changes {
 		for _, it := range c.said {
-			room -= bytesPerStatement * len(it.Item.Raw)
+			room -= bytesPerByte * (len(it.Text) + statementBytes)
 		}
 		if room < 0 && i > 0 {
 			clear(changes[i:]) // so that they are not kept in memory
@@ -302,8 +304,11 @@ func newest(changes []change, room int) []change {
 	return changes
 }
 
-// bytesPerStatement is about how many bytes an index needs for each of an item.
-const bytesPerStatement = 4
+// An index needs about so many bytes for each of what was said, and for what stands beside it.
+const (
+	bytesPerByte   = 4
+	statementBytes = 40
+)
 
 func (c *change) last() time.Time { return c.said[len(c.said)-1].Time }
 

@@ -98,10 +98,38 @@ func TestSmallTalkRecallsNothing(t *testing.T) {
 	wantTold(t, l.tell(chat, "By the way, what is my dog called?"), "Rex", true)
 }
 
+// TestRecallOfMessages: messages of every shape that clients send are found: beside pictures, above and below long pastes, and
+// with the member that says which of several people speaks.
+func TestRecallOfMessages(t *testing.T) {
+	t.Parallel()
+	l := recalling(t, memory.Options{})
+	picture := `{"type":"image_url","image_url":{"url":"data:image/png;base64,` + strings.Repeat("A", 20<<10) + `"}}`
+	paste := strings.Repeat(`def f(x):\n    return x * 2\n\n`, 8<<10)
+	for i, c := range []struct{ message, asked, told string }{
+		{`{"role":"user","content":[{"type":"text","text":"This is my bike, a Gazelle."},` + picture + `]}`, "Which bike do I have?", "] user: This is my bike, a Gazelle.\n"},
+		{`{"role":"user","content":"` + paste + `The owner of the parser module is Petra."}`, "Who owns the parser module?", "of the parser module is Petra."},
+		{`{"role":"user","content":"The owner of the parser module is Petra.\n\n` + paste + `"}`, "Who owns the parser module?", "of the parser module is Petra."},
+		{`{"role":"user","name":"ben_w","content":"I take the aisle seat."}`, "Which seat does ben_w take?", "] ben_w: I take the aisle seat.\n"},
+		{`{"role":"user","name":"system","content":"I take the aisle seat."}`, "Which seat do I take?", "] user: I take the aisle seat.\n"},
+	} {
+		resource := fmt.Sprint("user ", i)
+		l.tellMessage(in(fmt.Sprint("told ", i), resource), c.message)
+		sent := l.tell(in(fmt.Sprint("asked ", i), resource), c.asked)
+		wantTold(t, sent, c.told, true)
+		wantTold(t, sent, "AAAA", false)
+	}
+}
+
 // tell plays a turn in which the user says a text, and returns what was sent.
 func (l *lab) tell(c memory.Call, text string) string {
 	l.t.Helper()
-	req, err := wire.Parse(dialects.Chat, []byte(`{"model":"m","messages":[{"role":"user","content":`+string(wire.AppendString(nil, text))+`}]}`))
+	return told(l.t, l.tellMessage(c, `{"role":"user","content":`+string(wire.AppendString(nil, text))+`}`).View)
+}
+
+// tellMessage plays a turn with a message as JSON.
+func (l *lab) tellMessage(c memory.Call, message string) *memory.Turn {
+	l.t.Helper()
+	req, err := wire.Parse(dialects.Chat, []byte(`{"model":"m","messages":[`+message+`]}`))
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -111,7 +139,7 @@ func (l *lab) tell(c memory.Call, text string) string {
 		l.t.Fatal(err)
 	}
 	turn.Commit(answer(l.t, "a:I_see."))
-	return told(l.t, turn.View)
+	return turn
 }
 
 // TestRecallOfTheSameSession: what the view still has is not told; what a window has cut off is. While the model calls tools,

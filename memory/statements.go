@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -18,19 +19,22 @@ import (
 // add puts a message into an index, in parts if it is long.
 func add(ix *index.Index, e *Embeddings, name string, it session.Said) {
 	role := index.RoleUser
-	if it.Item.Role == wire.Assistant {
+	if it.Role == wire.Assistant {
 		role = index.RoleAssistant
 	}
-	text := it.Item.Text()
+	text := it.Text
 	speaker := role
 	if own, _, ok := strings.Cut(text, ": "); ok && isName(own) {
 		speaker = own
+	} else if isHandle(it.Name) {
+		speaker, text = it.Name, it.Name+": "+text
 	}
 	id := sessionNumber(name) + "-" + strconv.FormatUint(it.Seq, 10)
-	for n, part := range partsOf(text) {
-		if n == maxStatementParts {
-			return
-		}
+	parts := partsOf(text)
+	if len(parts) > maxStatementParts { // people say what they want above what they paste, or below it
+		parts = slices.Concat(parts[:maxStatementParts-lastParts], parts[len(parts)-lastParts:])
+	}
+	for _, part := range parts {
 		ix.Add(index.Turn{ID: id, Session: name, Role: role, Speaker: speaker, Time: it.Time, Text: part, Content: it.Content})
 		if e != nil && e.Table != nil {
 			ix.SetVectors(ix.Len()-1, []index.Vector{index.Quantise(e.Table(part))})
@@ -61,10 +65,20 @@ func isName(s string) bool {
 	return true
 }
 
+// isHandle reports whether a message's member name can be told as that of who speaks: APIs take letters, digits and a few signs.
+func isHandle(s string) bool {
+	const longest = 40 // bytes
+	sign := func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("_-.@", r)
+	}
+	return s != "" && len(s) <= longest && !labels[strings.ToLower(s)] && !strings.ContainsFunc(s, sign)
+}
+
 // labels stand before a colon as well, and would be taken for more than a name.
 var labels = func() map[string]bool {
 	all := map[string]bool{}
 	for w := range strings.FieldsSeq(`user assistant system developer tool human ai instruction instructions important note warning attention override
+		remember reminder todo question answer update edit fyi ps re summary
 		用户 使用者 助手 助理 系统 系統 开发者 工具 人类 指令 指示 命令 提示 说明 重要 注意 警告 备注 覆盖 时间 日期 地点 地址 电话 密码 答案 问题 总结 结论 例如
 		ユーザー アシスタント システム 開発者 ツール 人間 説明 備考 質問 回答
 		사용자 어시스턴트 시스템 개발자 도구 인간 지시 명령 중요 주의 경고 참고 질문 답변

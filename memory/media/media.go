@@ -87,6 +87,24 @@ func Join(kept []byte, values [][]byte) ([]byte, error) {
 	return append(raw, r.Rest...), nil
 }
 
+// Without is Join with a text in the place of each piece, for a reader who needs none of them. The text has to be valid
+// within a JSON string.
+func Without(kept []byte, text string) ([]byte, error) {
+	r := recordcodec.Reader{Rest: kept}
+	list, err := places(&r)
+	if err != nil {
+		return nil, err
+	}
+	var raw []byte
+	for _, p := range list {
+		raw = append(append(raw, r.Take(p.gap)...), text...)
+	}
+	if r.Bad {
+		return nil, ErrCorrupt
+	}
+	return append(raw, r.Rest...), nil
+}
+
 // place is where a piece stood: so many bytes of the rest behind the one before it.
 type place struct {
 	gap    uint64

@@ -57,6 +57,9 @@ func TestWhatIsCutComesBack(t *testing.T) {
 		if err != nil || !bytes.Equal(again, raw) {
 			t.Errorf("%d bytes came back of %d: %v", len(again), len(raw), err)
 		}
+		if rest, err := media.Without(kept, "x"); err != nil || !json.Valid(rest) || len(rest) > len(raw)-len(pieces)*(media.Large-1) {
+			t.Errorf("without its pieces it is %d bytes of %d: %v", len(rest), len(raw), err)
+		}
 		if _, err := media.Join(kept, nil); !errors.Is(err, media.ErrCorrupt) {
 			t.Errorf("without its pieces: %v", err)
 		}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"remora/cache"
+	"remora/memory/media"
 	"remora/memory/turnrecord"
 	"remora/wire"
 )
@@ -16,7 +18,9 @@ type Said struct {
 	Seq     uint64
 	Content wire.Hash
 	Time    time.Time // of its turn
-	Item    wire.Item
+	Role    wire.Role
+	Name    string // who of several users speaks, where the message says so (Chat's member name)
+	Text    string // of a long one the beginning and the end
 	turn    string
 }
 
@@ -27,8 +31,11 @@ type Reading struct {
 	line       uint64 // which line is the conversation
 }
 
-// maxSaid is how many items of a session are read for recall, the newest.
-const maxSaid = 10_000
+// Bounds of what is read for recall: the newest items of a session, and the beginning and the end of each, in bytes.
+const (
+	maxSaid     = 10_000
+	maxSaidText = 8 << 10
+)
 
 // Versions returns the versions of sessions in the store, 0 for one that is not stored. They change with every turn.
 func (log *Log) Versions(ctx context.Context, tenant string, sessions []string) ([]uint64, error) {
@@ -98,16 +105,56 @@ func (log *Log) SaidSince(ctx context.Context, s Scope, before Reading) (News, e
 
 	for _, it := range l.stored {
 		switch {
-		case it == nil || it.Flags&(flagOffChain|flagSummary|flagSide|flagHidden|flagCut) != 0: // a string of flagCut's size is no statement
+		case it == nil || it.Flags&(flagOffChain|flagSummary|flagSide|flagHidden) != 0:
 		case l.on[it.Pos.Seq] || it.Line != h.Line && it.Pos.Seq > before.last:
-			item, err := wire.ParseItem(it.Dialect, it.Raw)
-			if err == nil && item.Kind == wire.Message && (item.Role == wire.User || item.Role == wire.Assistant) {
-				n.Said = append(n.Said, Said{Seq: it.Pos.Seq, Content: it.Content, Item: item, turn: it.Turn})
+			said, ok, err := log.said(ctx, s, it)
+			if err != nil {
+				return News{}, err
+			}
+			if ok {
+				n.Said = append(n.Said, said)
 			}
 		}
 	}
 	n.Said, err = log.ofResource(ctx, s, n.Said)
 	return n, err
+}
+
+// said reads what an item says, nothing of one that is no message of a user or a model. Pictures and files that are kept
+// apart are not read for it; a long text is.
+func (log *Log) said(ctx context.Context, s Scope, it *storedItem) (said Said, ok bool, err error) {
+	const place = "\uFFFC" // of a large string
+	raw, cut := it.Raw, it.Flags&flagCut != 0
+	if cut {
+		if raw, err = media.Without(it.Raw, place); err != nil {
+			return Said{}, false, fmt.Errorf("item %d: %w: %w", it.Pos.Seq, ErrCorrupt, err)
+		}
+	}
+	item, err := wire.ParseItem(it.Dialect, raw)
+	if err != nil || item.Kind != wire.Message || item.Role != wire.User && item.Role != wire.Assistant {
+		return Said{}, false, nil //nolint:nilerr // what cannot be read says nothing
+	}
+	text := item.Text()
+	if cut && strings.Contains(text, place) {
+		if err := log.join(ctx, s, []*storedItem{it}); err != nil {
+			return Said{}, false, err
+		}
+		item, err = wire.ParseItem(it.Dialect, it.Raw)
+		if text = item.Text(); err != nil {
+			return Said{}, false, nil //nolint:nilerr // likewise
+		}
+	}
+	said = Said{Seq: it.Pos.Seq, Content: it.Content, Role: item.Role, Name: wire.Text(wire.Member(item.Raw, "name")), Text: ends(text), turn: it.Turn}
+	it.Raw = nil // a page of long texts is not to be held at once
+	return said, true, nil
+}
+
+// ends is a text, or its beginning and its end where it is long.
+func ends(text string) string {
+	if len(text) <= 2*maxSaidText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxSaidText]+"\n\n"+text[len(text)-maxSaidText:], "")
 }
 
 // reach has the newest items of a session.

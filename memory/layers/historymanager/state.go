@@ -146,7 +146,7 @@ func clean(text string, limit int) string {
 			return ' '
 		}
 		return r
-	}, strings.ToValidUTF8(head, ""))
+	}, layer.Shown(strings.ToValidUTF8(head, "")))
 	if len(text) > limit {
 		end := limit - len(cutMark)
 		for end = min(end, len(head)); end > 0 && end < len(head) && !utf8.RuneStart(head[end]); end-- {

@@ -275,5 +275,5 @@ func plain(line string) string {
 			return ' '
 		}
 		return r
-	}, line)
+	}, layer.Shown(line))
 }

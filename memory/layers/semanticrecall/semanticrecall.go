@@ -132,7 +132,7 @@ func (l *Layer) choose(t *layer.Turn, found []layer.Statement) []line {
 		if t.InView != nil && t.InView(s.Content) || t.Upstream && s.Own {
 			continue
 		}
-		text := layer.Line(redact.Text(s.Text), maxLine)
+		text := layer.Line(redact.Text(layer.Shown(s.Text)), maxLine)
 		said := newWords(text)
 		if said.echoes(asked, text) || slices.ContainsFunc(lines, func(o line) bool { return o.words.same(said) }) {
 			continue
