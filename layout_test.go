@@ -130,6 +130,7 @@ var dependencies = []string{
 	"go.yaml.in/yaml/v3",
 	"golang.org/x/sync",
 	"golang.org/x/sys",
+	"golang.org/x/text",
 }
 
 // testDependencies are imported by tests only.

@@ -134,6 +134,9 @@ func (r dateReader) all(found []span) []span {
 	for i := 0; i < len(r.tokens) && len(found)-before < maxDates; i++ {
 		if d, n, ok := r.dateAt(i); ok {
 			found = append(found, d)
+			for j := i; j < i+n && j < len(r.tokens); j++ {
+				r.tokens[j].inDate = true
+			}
 			if r.kindAt(i).kind != monthName && r.kindAt(i+n-1).kind != monthName && !isYear(r.numberAt(i)) {
 				for j := i; j < i+n; j++ {
 					r.tokens[j].stop = true

@@ -106,6 +106,39 @@ func TestFindsInScriptsAndLanguages(t *testing.T) {
 	}
 }
 
+// TestSpellings: accents that were left out, Unicode's other spellings of a character, and letters of other keyboards find
+// what was said.
+func TestSpellings(t *testing.T) {
+	ix := said(
+		"a 2024-01-01 user: Mon école préférée était à Orléans.",
+		"b 2024-01-02 user: Ο σκύλος μου λέγεται Μάξ.",
+		"c 2024-01-03 user: Mein Büro in Zürich ist in der Seefeldstraße.",
+		"d 2024-01-04 user: Ｔｈｅ ｋａｙａｋ is yellow.",
+		"e 2024-01-05 user: اِسْمُ قِطَّتِي لُولُو",
+		"f 2024-01-06 user: The cafe\u0301 closes at nine.",
+		"g 2024-01-07 user: Isparta'da bir bahçemiz var, Łódź'da da.",
+		"h 2024-01-08 user: Моё озеро зовётся Ёлкино.",
+		"i 2024-01-09 user: コーヒー\u306F\u304B\u3099好き", // ga of two code points
+	)
+	for question, want := range map[string]string{
+		"Ou etait mon ecole preferee?":  "0",
+		"ΠΩΣ ΛΕΓΕΤΑΙ Ο ΣΚΥΛΟΣ ΜΟΥ;":     "1",
+		"Where is my office in Zurich":  "2",
+		"Was ist in der Seefeldstrasse": "2",
+		"What colour is the kayak?":     "3",
+		"ما اسم قطتي؟":                  "4",
+		"When does the café close?":     "5",
+		"ısparta'da ne var?":            "6",
+		"lodz'da ne var":                "6",
+		"Как зовется мое озеро?":        "7",
+		"何が好き":                          "8",
+	} {
+		if hits := ix.Search(index.Question{Text: question}, 1, nil); !slices.Equal(ids(hits), []string{want}) {
+			t.Errorf("%q: got %v, want %s", question, ids(hits), want)
+		}
+	}
+}
+
 func TestDatesAreWorkedOut(t *testing.T) {
 	ix := said(
 		"a 2023-05-08 user: Yesterday I fixed the roof.",
@@ -127,6 +160,37 @@ func TestDatesAreWorkedOut(t *testing.T) {
 	hits := ix.Search(index.Question{Text: "What did I fix last month?", Now: at("2023-07-05")}, 1, nil)
 	if !slices.Equal(ids(hits), []string{"1"}) {
 		t.Errorf("last month, asked in July: got %v, want 1", ids(hits))
+	}
+}
+
+// TestQuestionsForADay: a question that names a day and nothing else finds what was said on it, and what was said of it.
+func TestQuestionsForADay(t *testing.T) {
+	ix := said(
+		"a 2026-11-16 user: I started with a new physiotherapist, Kjell.",
+		"b 2026-11-22 user: I ran ten kilometres along the river.",
+		"c 2026-11-10 user: The dentist is on 2026-12-02 at nine.",
+		"d 2026-11-23 user: I had porridge.",
+	)
+	for question, want := range map[string][]string{
+		"What did I do yesterday?":               {"1"},
+		"what did I tell you a week ago?":        {"0"},
+		"What did we talk about last week?":      {"0", "1"},
+		"Was habe ich gestern gemacht?":          {"1"},
+		"What do I have on December 2?":          {"2"},
+		"what's on my calendar for 2 December":   {"2"},
+		"Remind me what happened on Nov 16 2026": {"0"},
+		"What did I do today?":                   nil, // it is in view, or the session that says it is still open
+		"How was your yesterday?":                nil,
+		"What day is it today?":                  nil,
+	} {
+		var got []string
+		if _, worth := index.WorthAsking(question); worth {
+			got = ids(ix.Search(index.Question{Text: question, Now: at("2026-11-23")}, 5, nil))
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("%q: got %v, want %v", question, got, want)
+		}
 	}
 }
 

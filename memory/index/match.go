@@ -30,13 +30,14 @@ type sessionMatch struct {
 	match, other, cover, best, sum float32
 }
 
-// match compares the words of an index with a question's, and reports whether any matches.
+// match compares the words of an index with a question's, and reports whether any matches, or the question is one for a
+// date, which needs none.
 func (w *wordMatches) match(ix *Index, question *question) bool {
 	n := len(ix.items)
 	w.turns, w.sessions = grown(w.turns, n), grown(w.sessions, len(ix.sessions))
 	w.count3, w.count5, w.inSession = grown(w.count3, n), grown(w.count5, n), grown(w.inSession, len(ix.sessions))
 	if len(question.terms)+len(question.unknown) == 0 {
-		return false
+		return question.byDate
 	}
 
 	for _, t := range question.terms {
@@ -45,13 +46,13 @@ func (w *wordMatches) match(ix *Index, question *question) bool {
 	}
 	found := len(question.terms) > 0
 	for _, word := range question.unknown {
-		share := rarityOf(0, n) / (question.mass + question.strange)
+		share := question.one / (question.familiar + question.strange)
 		for _, r := range ix.vocabulary.related(word, &w.likeness) {
 			found = true
 			w.addRelated(ix, r, share)
 		}
 	}
-	if !found {
+	if !found && !question.byDate {
 		return false
 	}
 	w.matchPairs(ix, question.pairs)

@@ -1,6 +1,9 @@
 package index
 
-import "time"
+import (
+	"sync"
+	"time"
+)
 
 // Question is the query of a search.
 type Question struct {
@@ -18,11 +21,15 @@ type question struct {
 	unknown []string    // words that the index does not have
 	pairs   [][2]uint32 // neighbours
 	spans   []span
+	byDate  bool   // names dates and nothing else: what was said on them is the answer, and what was said of them
+	today   int32  // the day on which it is asked, 0 for unknown
 	speaker int32  // the only one that is named, -1 for none or several
 	role    string // whom a pronoun means, empty for nobody or several
 	wants   want
 	mass    float32 // of all terms' rarity
-	strange float32 // likewise, of words that the index does not have
+
+	// How much of the question are words that the index has, and one word that it does not have.
+	familiar, strange, one float32
 }
 
 type queryTerm struct {
@@ -56,7 +63,9 @@ var asked = map[string]want{
 func (q *question) read(from Question, ix *Index, sc *scanner) {
 	*q = question{terms: q.terms[:0], unknown: q.unknown[:0], pairs: q.pairs[:0], spans: q.spans[:0], speaker: -1}
 	sc.scan(from.Text)
-	q.spans = dateReader{sc, dayOf(from.Now)}.all(q.spans)
+	q.today = dayOf(from.Now)
+	q.spans = dateReader{sc, q.today}.all(q.spans)
+	q.byDate = len(q.spans) > 0 && sc.onlyDates()
 
 	several, both := false, false
 	name := func(speaker int32) {
@@ -66,6 +75,10 @@ func (q *question) read(from Question, ix *Index, sc *scanner) {
 		default:
 			q.speaker = speaker
 		}
+	}
+	q.one = 1
+	if len(ix.items) >= fewItems {
+		q.one = rarityOf(0, len(ix.items))
 	}
 	last, gap := uint32(0), true
 	for i := range sc.tokens {
@@ -80,7 +93,7 @@ func (q *question) read(from Question, ix *Index, sc *scanner) {
 		}
 		term, ok := ix.vocabulary.numbers[string(sc.stem(t))]
 		if !ok {
-			q.strange += rarityOf(0, len(ix.items))
+			q.strange += q.one
 			if len(q.unknown) < maxTerms {
 				q.unknown = append(q.unknown, string(sc.stem(t)))
 			}
@@ -111,10 +124,52 @@ func (q *question) read(from Question, ix *Index, sc *scanner) {
 	for _, t := range q.terms {
 		q.mass += t.rarity
 	}
+	if q.familiar = q.mass; len(ix.items) < fewItems {
+		q.familiar = float32(len(q.terms))
+	}
 }
 
+// fewItems is how many turns it takes to say which words are rare. With fewer, all of a question's words count the same for
+// how much of it is known.
+const fewItems = 50
+
 // known is the share of the question's words, by rarity, that the index has.
-func (q *question) known() float32 { return q.mass / max(q.mass+q.strange, 1e-6) }
+func (q *question) known() float32 { return q.familiar / max(q.familiar+q.strange, 1e-6) }
+
+// ofDay are words that ask for a day as a whole.
+var ofDay = sync.OnceValue(func() WordSet {
+	return Words("tell told remind recap summarize summarise list talk talked talking discuss discussed mention mentioned speak spoke chat chatted happen happened happens conversation conversations " +
+		"plan plans planned schedule scheduled calendar appointment appointments gemacht gesprochen erzählt passiert geredet vor habe hatte fait dit parlé passé hice hicimos dije hablamos pasó")
+})
+
+// onlyDates reports whether a text has no word but those of its dates, stop words and those that ask for a day.
+func (s *scanner) onlyDates() bool {
+	for i := range s.tokens {
+		if t := &s.tokens[i]; !t.stop && !t.inDate && !ofDay()[string(s.stem(t))] {
+			return false
+		}
+	}
+	return true
+}
+
+// ofDate reports whether a turn answers a question for dates: it was said on one of them, before today, or speaks of one.
+func (q *question) ofDate(it *item, said []span) bool {
+	for _, d := range q.spans {
+		on := d
+		if d.yearless {
+			on = d.inYearOf(it.day)
+		}
+		if it.day >= on.from && it.day <= on.to && (q.today == 0 || it.day < q.today) {
+			return true
+		}
+		for _, o := range said {
+			if o.meets(d) > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
 
 func (q *question) has(term uint32) bool {
 	for _, t := range q.terms {

@@ -1,8 +1,11 @@
 package index
 
 import (
+	"slices"
 	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
 )
 
 // token is a word of a text, or a few characters of a script that has no spaces.
@@ -17,6 +20,7 @@ type token struct {
 	single   bool  // likewise, and one character alone
 	number   int32 // its value, -1 for none
 	date     dateWord
+	inDate   bool // of a date that the text names
 }
 
 // scanner takes texts apart. It can be used again, for one text at a time.
@@ -36,10 +40,10 @@ const (
 	maxWord = 48      // bytes
 )
 
-// scan takes a text apart.
+// scan takes a text apart. Characters that Unicode spells in several ways (composed or not, of full width or not) are one.
 func (s *scanner) scan(text string) {
 	s.lower, s.tokens, s.quotes, s.asks, s.tells, s.dated = s.lower[:0], s.tokens[:0], 0, 0, 0, false
-	text = head(text, maxText)
+	text = norm.NFKC.String(head(text, maxText))
 
 	begin, words := true, 0 // of a sentence
 	quoteFrom := -1
@@ -97,8 +101,8 @@ func (s *scanner) scan(text string) {
 
 func isGap(c byte) bool { return c <= ' ' || c == '"' || c == '\'' || c == ')' }
 
-// word reads the word at i, and returns its end. It drops apostrophes and possessive endings; accents stay, since in
-// most languages they make another word.
+// word reads the word at i, and returns its end. It drops apostrophes and possessive endings. Accents stay, since stop words
+// and names of months are known by them; stem takes them away.
 func (s *scanner) word(text string, i int, begin bool) int {
 	t := token{from: small(len(s.lower)), at: small(i), opens: begin, number: -1}
 	digits, letters := 0, 0
@@ -226,8 +230,40 @@ func (s *scanner) stem(t *token) []byte {
 	if t.pair || t.number >= 0 {
 		return s.text(t)
 	}
-	s.stems = append(s.stems[:0], s.text(t)...)
+	s.stems = unaccented(s.stems[:0], s.text(t))
 	return stem(s.stems)
+}
+
+// unaccented appends a word without its accents, which people leave out where a keyboard has none, as capitals do in Greek and
+// vowels in Arabic and Hebrew.
+func unaccented(dst, w []byte) []byte {
+	if !slices.ContainsFunc(w, func(c byte) bool { return c >= utf8.RuneSelf }) {
+		return append(dst, w...)
+	}
+	for i := 0; i < len(w); {
+		r, n := utf8.DecodeRune(w[i:])
+		i += n
+		if plain, ok := spelledPlain[r]; ok {
+			dst = append(dst, plain...)
+			continue
+		}
+		if r < utf8.RuneSelf || !unicode.In(r, unicode.Latin, unicode.Greek, unicode.Arabic, unicode.Hebrew, unicode.Inherited) {
+			dst = utf8.AppendRune(dst, r)
+			continue
+		}
+		var decomposed [utf8.UTFMax]byte
+		for _, base := range string(norm.NFD.Append(decomposed[:0], w[i-n:i]...)) {
+			if !unicode.IsMark(base) {
+				dst = utf8.AppendRune(dst, base)
+			}
+		}
+	}
+	return dst
+}
+
+// spelledPlain are letters that do not decompose, or that are letters of their own to Unicode alone.
+var spelledPlain = map[rune]string{ //nolint:gochecknoglobals // a constant table
+	'ß': "ss", 'æ': "ae", 'œ': "oe", 'ø': "o", 'đ': "d", 'ð': "d", 'ł': "l", 'þ': "th", 'ı': "i", 'ς': "σ", 'ё': "е", 'ى': "ي",
 }
 
 // unspaced reports whether the script of a character has no spaces between words.

@@ -38,7 +38,8 @@ type scratch struct {
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
 // Search returns at most limit turns that answer a question best, best first. Turns for which skip returns true are
-// left out; skip may be nil. A question without a word of the index finds only turns near to its meaning.
+// left out; skip may be nil. A question without a word of the index finds only turns near to its meaning; one that asks for
+// nothing but a date, as "What did I do yesterday?" does, those that were said on it or speak of it.
 func (ix *Index) Search(q Question, limit int, skip func(t *Turn) bool) []Hit {
 	s := scratches.Get().(*scratch) //nolint:forcetypeassert // of New
 	defer scratches.Put(s)
@@ -52,6 +53,9 @@ func (ix *Index) Search(q Question, limit int, skip func(t *Turn) bool) []Hit {
 	s.ranking = s.ranking[:0]
 	var v featureVector
 	for at := range ix.items {
+		if it := &ix.items[at]; s.question.byDate && !s.question.ofDate(it, ix.spans[it.span:it.span+it.dates]) {
+			continue
+		}
 		s.features(ix, small(at), &v)
 		score := v.dot(&weights)
 		if near {
@@ -65,6 +69,9 @@ func (ix *Index) Search(q Question, limit int, skip func(t *Turn) bool) []Hit {
 	take := func(h hit) {
 		if t := &ix.items[h.item].Turn; skip == nil || !skip(t) {
 			match := min(1, s.words.turns[h.item].cover5*known+s.words.turns[h.item].strange)
+			if s.question.byDate {
+				match = 1
+			}
 			found = append(found, Hit{Turn: *t, Order: int(h.item), Score: h.score, Match: match})
 			if near {
 				found[len(found)-1].Near = s.cosines[h.item]

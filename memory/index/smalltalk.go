@@ -59,6 +59,23 @@ const (
 // Asks reports whether a text asks something.
 func Asks(text string) bool { return asksSomething().MatchString(text) }
 
+// aboutUs are words with which users ask of what they did or said.
+var aboutUs = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)\b(i|my|me|we|our|us|told|said|mention\w*|ich|mir|wir|je|nous|yo|hice|hicimos|dije)\b`)
+})
+
+// asksOfDate reports whether a question of the user is for a day and nothing else: "What did we talk about last week?"
+func asksOfDate(text string) bool {
+	if !aboutUs().MatchString(text) {
+		return false
+	}
+	s := scratches.Get().(*scratch) //nolint:forcetypeassert // of New
+	defer scratches.Put(s)
+	s.scan.scan(text)
+	const someDay = 20_000 // which one does not matter
+	return len(dateReader{&s.scan, someDay}.all(nil)) > 0 && s.scan.onlyDates()
+}
+
 // WorthAsking reports whether a message of the user is about more than the moment, so that something said before may matter,
 // and how much of it a statement has to share.
 func WorthAsking(text string) (need float32, worth bool) {
@@ -68,7 +85,7 @@ func WorthAsking(text string) (need float32, worth bool) {
 	switch {
 	case len(strings.Fields(text)) == 0:
 		return 0, false
-	case asks && past && informative > 0:
+	case asks && past && (informative > 0 || asksOfDate(text)):
 		return needOfQuestion, true
 	case asks && aboutModel().MatchString(text):
 		return needOfQuestion, informative > 2
