@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -101,7 +102,6 @@ func selfSigned(t *testing.T) string {
 // snippets names the test that runs each fenced block of the guides, or why it cannot run.
 var snippets = []struct{ page, language, by string }{ //nolint:gochecknoglobals // a table
 	{"../README.md", "sh", "TestReadmeCommands"},
-	{"../README.md", "js", "TestReadmeProgram"},
 	{"../ARCHITECTURE.md", "", "a drawing"},
 	{"../CONTRIBUTING.md", "sh", "TestCommandsOfPages"}, // running the suite is CI's
 	{"custom-layer.md", "yaml", "TestExamples"},
@@ -301,6 +301,7 @@ func TestReadmeNumbers(t *testing.T) {
 	performance := readFile(t, "performance.md")
 	same("overhead", number(readme, `([\d.]+) ms without a session`), number(performance, added+`([\d.]+)`), 0.05)
 	same("overhead of a session", number(readme, `([\d.]+) ms with one on Redis`), number(performance, added+`[^|]*(?:\| [^|]*){2}\| ([\d.]+)`), 0.05)
+	sameSpeed(t, readme, performance)
 
 	turns := 0.0
 	for _, row := range regexp.MustCompile(`(?m)^\| [^|]+ \| \d+ \| 0 \| (\d+) \| 0 \|`).FindAllStringSubmatch(readFile(t, "reliability.md"), -1) {
@@ -313,13 +314,99 @@ func TestReadmeNumbers(t *testing.T) {
 	same("turns", number(readme, `\| 0 of ([\d,]+)`), turns, 1000)
 }
 
-// TestReadmeNamesLayers: the README has each kind of layer.
-func TestReadmeNamesLayers(t *testing.T) {
-	readme := readFile(t, "../README.md")
-	for _, k := range layers.Kinds() {
-		if !strings.Contains(readme, "`"+k.Name+"`") {
-			t.Errorf("README.md does not name the layer %s", k.Name)
+// sameSpeed compares the table of speeds in the README with the columns and rows of the page that it takes them from. A cell of
+// the page with two percentiles has the median first.
+func sameSpeed(t *testing.T, readme, page string) {
+	t.Helper()
+	columns := map[int]int{1: 2, 2: 3, 3: 5, 4: 7, 5: 8} // of the README: of the page
+	rows := 0
+	for said, measured := range map[string]string{
+		"requests/s, 32 connections":         "requests/s, 32 connections",
+		"added at 1000/s, p50, ms":           "...added over direct, ms",
+		"delay of a streamed chunk, p50, ms": "...delay of a chunk p50 / p99, ms",
+		"memory idle / peak, MB":             "memory idle / peak, MB",
+	} {
+		short, long := cells(t, readme, said), cells(t, page, measured)
+		for at, of := range columns {
+			want := long[of]
+			if strings.Contains(said, "p50") {
+				want, _, _ = strings.Cut(want, " / ")
+			}
+			if short[at] != want {
+				t.Errorf("README.md: %s, column %d: %s, docs/performance.md has %s", said, at, short[at], want)
+			}
 		}
+		rows++
+	}
+	if head := cells(t, readme, "[two cores for everything](docs/performance.md)"); rows != 4 || len(head) != len(columns)+1 {
+		t.Errorf("README.md has %d rows of speeds in %d columns", rows, len(head)-1)
+	}
+}
+
+// cells returns the cells of a table's row that begins with a text.
+func cells(t *testing.T, page, first string) []string {
+	t.Helper()
+	_, row, ok := strings.Cut(page, "\n| "+first+" | ")
+	if !ok {
+		t.Fatalf("no row %s", first)
+	}
+	row, _, _ = strings.Cut(row, " |\n")
+	return append([]string{first}, strings.Split(row, " | ")...)
+}
+
+// TestReadmeLayers: the README's table has each kind of layer once, with the slot and the tokens that it has by default, and
+// those that are on in bold.
+func TestReadmeLayers(t *testing.T) {
+	readme := readFile(t, "../README.md")
+	_, table, _ := strings.Cut(readme, "| layer | ")
+	table, _, _ = strings.Cut(table, "\n\n")
+	stands := map[string]string{}
+	for _, row := range strings.Split(table, "\n")[2:] {
+		parts := strings.Split(strings.Trim(row, "| "), " | ")
+		names, places := strings.Split(parts[0], ", "), strings.Split(parts[2], " · ")
+		if len(names) != len(places) {
+			t.Fatalf("%d layers and %d places: %s", len(names), len(places), row)
+		}
+		for i, name := range names {
+			stands[name] = places[i]
+		}
+	}
+
+	on := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^    - kind: (\w+)`).FindAllStringSubmatch(readFile(t, "../config.yaml"), -1) {
+		on[m[1]] = true
+	}
+	for _, k := range layers.Kinds() {
+		name, d := "`"+k.Name+"`", k.Defaults(k.Options())
+		if on[k.Name] {
+			name = "**" + name + "**"
+		}
+		want := fmt.Sprintf("%d / auto", d.Slot)
+		if most := d.Budget.Max(); !math.IsInf(most, 1) {
+			want = fmt.Sprintf("%d / %s", d.Slot, thousands(int(most)))
+		}
+		if stands[name] != want {
+			t.Errorf("README.md: %s: %q, want %q", name, stands[name], want)
+		}
+		delete(stands, name)
+	}
+	if _, window := stands["**`history_window`**"]; !window || len(stands) != 1 {
+		t.Errorf("README.md: beside the kinds of layers want history_window alone, in bold; have %v", stands)
+	}
+}
+
+func thousands(n int) string {
+	if n < 1000 {
+		return strconv.Itoa(n)
+	}
+	return fmt.Sprintf("%d,%03d", n/1000, n%1000)
+}
+
+// TestReadmeIsShort: a newcomer reads it in one go.
+func TestReadmeIsShort(t *testing.T) {
+	const most = 120
+	if n := strings.Count(readFile(t, "../README.md"), "\n"); n > most {
+		t.Errorf("README.md has %d lines, want %d at most", n, most)
 	}
 }
 
