@@ -91,7 +91,7 @@ func noting() *policy {
   layers:
     - {kind: working_memory}
     - {kind: entity_memory}
-    - {kind: history_window, max_items: 80, evict_batch: 40, in_flight: window}
+    - {kind: history_window, max_items: 110, evict_batch: 80, in_flight: window}
 `)}
 }
 
@@ -170,7 +170,7 @@ func TestEveryCutOfEverySessionPassesUpstream(t *testing.T) {
 	}
 	byTokens := view.Window{MaxTokens: 900, EvictShare: 0.5, InFlight: view.InFlightWindow}
 	windows := []*view.Window{ // the recommended one first
-		{MaxItems: 80, EvictBatch: 40, InFlight: view.InFlightWindow},
+		{MaxItems: 110, EvictBatch: 80, InFlight: view.InFlightWindow},
 		{MaxItems: 40, EvictBatch: 1, InFlight: view.InFlightWindow},
 		{MaxItems: 7, EvictBatch: 3, InFlight: view.InFlightWindow, MaxExpansion: 2},
 		{MaxItems: 40, EvictBatch: 1, InFlight: view.InFlightKeep},

@@ -342,8 +342,9 @@ func TestCodingAgent(t *testing.T) {
 		return s
 	}
 
-	window := &view.Window{MaxItems: 80, EvictBatch: 40, InFlight: view.InFlightWindow}
-	full, alone, listed := under(nil, 0), under(window, 0), under(window, 2000)
+	recorded := &view.Window{MaxItems: 80, EvictBatch: 40, InFlight: view.InFlightWindow}
+	recommended := &view.Window{MaxItems: 110, EvictBatch: 80, InFlight: view.InFlightWindow}
+	full, alone, listed := under(nil, 0), under(recorded, 0), under(recommended, 3000)
 	if full.cut > 0 {
 		t.Errorf("the client's own history lacks %d names", full.cut)
 	}

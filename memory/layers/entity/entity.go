@@ -20,12 +20,12 @@ import (
 // Limits of the option max_tokens.
 const (
 	defaultTokens = 1000
-	limitTokens   = 2000
+	limitTokens   = 4000
 )
 
 // Options configures the layer.
 type Options struct {
-	// MaxTokens is how many tokens the ledger may cost; 1000 if 0, at most 2000.
+	// MaxTokens is how many tokens the ledger may cost; 1000 if 0, at most 4000.
 	MaxTokens int `mapstructure:"max_tokens"`
 }
 

@@ -64,7 +64,7 @@ func many(n int) (texts []string) {
 }
 
 func TestOptions(t *testing.T) {
-	for max, fine := range map[int]bool{-1: false, 0: true, 1: true, 2000: true, 2001: false} {
+	for max, fine := range map[int]bool{-1: false, 0: true, 1: true, 4000: true, 4001: false} {
 		_, err := New(Options{MaxTokens: max})
 		if fine != (err == nil) || err != nil && !strings.HasPrefix(err.Error(), "max_tokens: ") {
 			t.Errorf("max_tokens %d: %v", max, err)

@@ -32,6 +32,7 @@ func newLedger() ledger { return ledger{layer.NewDecoded(read)} }
 type mention struct {
 	count  int
 	age    int  // in items, of the newest that has it
+	single bool // one tool result has it and nothing else
 	secret bool // it stood where a secret stands
 }
 
@@ -41,14 +42,18 @@ func (l ledger) of(lost, shown []wire.Item) []string {
 	known := make(map[string]mention)
 	for i, it := range slices.Backward(lost) {
 		age := len(shown) + len(lost) - i
-		for text := range texts(it) {
+		for text, prose := range texts(it) {
 			all, _ := l.read.Get([]byte(ends(text))) // reading cannot fail
 			for _, f := range all {
+				if prose && compound(f.name) {
+					continue
+				}
 				m, seen := known[f.name]
 				if !seen {
 					m.age = age
 				}
 				m.count += f.count * weight(it)
+				m.single = !seen && it.Kind == wire.ToolResult
 				m.secret = m.secret || f.secret
 				known[f.name] = m
 			}
@@ -104,9 +109,11 @@ func weight(it wire.Item) int {
 	return spoken
 }
 
+// score is what a name is worth. Listings and searches print paths by the hundred, so one counts as a path only if somebody wrote
+// it or another result has it too.
 func (m mention) score(name string) float64 {
 	s := math.Log1p(float64(m.count)) / (1 + float64(m.age)/halfLife)
-	if strings.ContainsAny(name, "/.") {
+	if !m.single && strings.ContainsAny(name, "/.") {
 		s *= 2
 	}
 	return s
@@ -147,14 +154,14 @@ func read(raw []byte) ([]found, error) {
 	return all, nil
 }
 
-// texts yields what an item says: its text, and what its calls are given.
-func texts(it wire.Item) func(yield func(string) bool) {
-	return func(yield func(string) bool) {
-		if text := plain(it.Text()); text != "" && !yield(text) {
+// texts yields what an item says: its text, and what its calls are given. prose says that somebody speaks.
+func texts(it wire.Item) iter.Seq2[string, bool] {
+	return func(yield func(text string, prose bool) bool) {
+		if text := plain(it.Text()); text != "" && !yield(text, it.Kind == wire.Message) {
 			return
 		}
 		for i := range it.Calls {
-			if text := plain(it.Input(i)); text != "" && !yield(text) {
+			if text := plain(it.Input(i)); text != "" && !yield(text, false) {
 				return
 			}
 		}

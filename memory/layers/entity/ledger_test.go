@@ -31,9 +31,18 @@ func TestLedger(t *testing.T) {
 
 	f(nil, users("src/main.go"))
 
+	// Hyphens make no name of words that somebody says. In a call they may be one.
+	f(users("a long-term, well-known Follow-up about GPT-like e-mails"), nil, "GPT-like")
+	f([]wire.Item{item(t, `{"role":"assistant","content":"a long-term plan","tool_calls":[{"id":"c","type":"function","function":{"name":"sh","arguments":"{\"c\":\"git switch fix-login\"}"}}]}`)}, nil, "fix-login")
+
 	// What was mentioned more often is better, and a path or a version counts double.
 	f(users("handleRequest parseHeader", "the parseHeader of handlers"), nil, "parseHeader", "handleRequest")
 	f(users("parseHeader src/main.go"), nil, "src/main.go", "parseHeader")
+
+	// A path that one result alone has does not: listings are full of them.
+	printed := func(text string) wire.Item { return item(t, `{"role":"tool","tool_call_id":"c","content":"`+text+`"}`) }
+	f([]wire.Item{printed("src/once.go"), printed("parseHeader")}, nil, "parseHeader", "src/once.go")
+	f([]wire.Item{printed("src/once.go src/twice.go"), printed("src/twice.go parseHeader")}, nil, "src/twice.go", "parseHeader", "src/once.go")
 
 	// 150 items later a name is worth half: less than one that is new, whose double is as good.
 	var old []wire.Item

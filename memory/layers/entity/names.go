@@ -102,6 +102,23 @@ func distinctive(s string) bool {
 	return runes >= minName && named && (!digits || !measure(s))
 }
 
+// compound reports whether a name is words that hyphens join, such as "long-term". In prose it is no name; an agent's calls
+// name packages and branches so.
+func compound(name string) bool {
+	first := true
+	for _, r := range name {
+		switch {
+		case r == '-':
+			first = true
+			continue
+		case !unicode.IsLetter(r), !first && unicode.IsUpper(r):
+			return false
+		}
+		first = false
+	}
+	return true
+}
+
 // measure reports whether a run is a time, a duration or a size, of which logs are full.
 func measure(s string) bool {
 	letters := strings.ToLower(strings.Map(func(r rune) rune {
