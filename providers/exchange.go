@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"sync"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -24,20 +23,12 @@ type Exchange struct {
 	// less at most.
 	Silence time.Duration
 
-	client *Client
-
-	mu      sync.Mutex // guards what Abort needs: conn, cancel, aborted, and the deadlines of conn
-	conn    *conn
-	cancel  context.CancelFunc // ends the dial under way
-	aborted bool
-
-	br       *bufio.Reader
-	nap      [napBytes]byte // see fill
-	woken    woken
-	busy     bool      // more came at once than fits into nap
-	armed    time.Time // when the deadline of conn was last set
+	client   *Client
+	link     abortable
+	in       inbox
+	armed    time.Time // when the deadline of the connection was last set
 	quiet    time.Time // since when nothing has arrived, once Next has returned ErrIdle; else zero
-	consumed int       // bytes of br that Next has returned
+	consumed int       // bytes of in that Next has returned
 	keep     bool      // the connection may be used again after this answer
 	received bool      // at least one byte of the answer came
 	body     framing
@@ -71,7 +62,7 @@ func (c *Client) Send(x *Exchange, up Upstream, head, body []byte, resp *fasthtt
 		}
 		retry := reused && !x.received && (wrote == 0 || repeatable(head)) && !errors.Is(err, ErrTimeout)
 		x.drop()
-		if !retry || x.isAborted() {
+		if !retry || x.link.isAborted() {
 			return x.explain(err)
 		}
 	}
@@ -88,23 +79,7 @@ func (c *Client) Dial(ctx context.Context, up Upstream) (net.Conn, error) {
 
 // Abort ends the exchange at once, while it dials, sends, waits or reads. The call under way returns ErrAborted. It may be
 // called from any goroutine, as long as the exchange is not reused for another request.
-func (x *Exchange) Abort() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.aborted = true
-	if x.cancel != nil {
-		x.cancel()
-	}
-	if x.conn != nil {
-		_ = x.conn.SetDeadline(past())
-	}
-}
-
-func (x *Exchange) isAborted() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.aborted
-}
+func (x *Exchange) Abort() { x.link.abort() }
 
 // Next returns the bytes of the body that have arrived, waiting for the first of them. They stay valid until the
 // following call of Next or Close. It returns io.EOF, with no bytes, at the proper end of the body and only there:
@@ -113,13 +88,13 @@ func (x *Exchange) Next() ([]byte, error) {
 	need := 1
 	for {
 		if x.consumed > 0 {
-			_, _ = x.br.Discard(x.consumed) // they are buffered, so it can't fail
+			_, _ = x.in.br.Discard(x.consumed) // they are buffered, so it can't fail
 			x.consumed = 0
 		}
 		if x.body.ended() {
 			return nil, io.EOF
 		}
-		n := x.br.Buffered()
+		n := x.in.br.Buffered()
 		if n < need {
 			if err := x.await(need); errors.Is(err, io.EOF) {
 				x.body.kind = bodyNone
@@ -129,7 +104,7 @@ func (x *Exchange) Next() ([]byte, error) {
 			}
 			continue
 		}
-		buf, _ := x.br.Peek(n)
+		buf, _ := x.in.br.Peek(n)
 		out, used, err := x.body.decode(buf)
 		if err != nil {
 			return nil, x.explain(err)
@@ -155,7 +130,7 @@ func (x *Exchange) Length() int64 {
 }
 
 // Ready reports whether a part of the body has arrived, so that Next will most likely not wait.
-func (x *Exchange) Ready() bool { return x.br != nil && x.br.Buffered() > x.consumed }
+func (x *Exchange) Ready() bool { return x.in.br != nil && x.in.br.Buffered() > x.consumed }
 
 // Close returns the connection to the pool if the answer was read to its end. Otherwise it closes the connection, so that
 // upstream stops.
@@ -166,13 +141,13 @@ func (x *Exchange) Close() {
 
 // finish returns the connection to the pool or closes it.
 func (x *Exchange) finish() {
-	if x.conn == nil {
+	if x.link.conn == nil {
 		return
 	}
-	if x.br != nil && x.consumed > 0 {
-		_, _ = x.br.Discard(x.consumed)
+	if x.in.br != nil && x.consumed > 0 {
+		_, _ = x.in.br.Discard(x.consumed)
 	}
-	if x.keep && x.body.ended() && x.br.Buffered() == 0 && x.conn.empty() {
+	if x.keep && x.body.ended() && x.in.br.Buffered() == 0 && x.link.conn.empty() {
 		x.release()
 	} else {
 		x.drop()
@@ -181,22 +156,24 @@ func (x *Exchange) finish() {
 
 // Hijack takes the connection out of the exchange, with a reader that holds what came behind the head of the answer.
 func (x *Exchange) Hijack() (net.Conn, *bufio.Reader) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.conn == nil || x.aborted {
+	if x.link.conn == nil || x.link.isAborted() {
 		return nil, nil
 	}
-	nc, br := x.conn.Conn, x.br
-	_ = nc.SetDeadline(time.Time{})
-	x.conn, x.br = nil, nil
-	return nc, br
+	cn, aborted := x.link.detach()
+	if aborted {
+		_ = cn.Close()
+		x.giveBack()
+		return nil, nil
+	}
+	br := x.in.br
+	_ = cn.SetDeadline(time.Time{})
+	x.in.br = nil
+	return cn.Conn, br
 }
 
 // reset makes x ready for its next use. By then nothing may call Abort any more.
 func (x *Exchange) reset() {
-	x.mu.Lock()
-	x.aborted, x.cancel = false, nil
-	x.mu.Unlock()
+	x.link.reset()
 	x.Sent, x.Silence, x.client = nil, 0, nil
 	x.renew()
 }
@@ -208,7 +185,13 @@ func noConn() *conn { return nil }
 func (x *Exchange) acquire(p *pool, cn *conn) (reused bool, err error) {
 	reused = cn != nil
 	if cn == nil {
-		if cn, err = x.dial(p); err != nil {
+		if !x.link.during(func(ctx context.Context) { cn, err = p.dial(ctx) }) {
+			if cn != nil {
+				_ = cn.Close()
+			}
+			return false, ErrAborted
+		}
+		if err != nil {
 			return false, err
 		}
 	}
@@ -217,52 +200,18 @@ func (x *Exchange) acquire(p *pool, cn *conn) (reused bool, err error) {
 	if d := x.client.o.ResponseHeaderTimeout; d > 0 {
 		deadline = x.armed.Add(d)
 	}
-	x.mu.Lock()
-	aborted := x.aborted
-	if !aborted {
-		x.conn = cn
-		_ = cn.SetDeadline(deadline) // a dead connection says so again when it is written to
-	}
-	x.mu.Unlock()
-	if aborted {
+	if !x.link.attach(cn, deadline) {
 		_ = cn.Close()
 		return false, ErrAborted
 	}
-	x.br, _ = x.client.readers.Get().(*bufio.Reader)
-	x.br.Reset(cn.Conn)
+	x.in.borrow(&x.client.readers, cn.Conn)
 	return reused, nil
-}
-
-func (x *Exchange) dial(p *pool) (*conn, error) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	x.mu.Lock()
-	aborted := x.aborted
-	x.cancel = cancel
-	x.mu.Unlock()
-	if aborted {
-		return nil, ErrAborted
-	}
-	cn, err := p.dial(ctx)
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.cancel = nil
-	if x.aborted {
-		if cn != nil {
-			_ = cn.Close()
-		}
-		return nil, ErrAborted
-	}
-	return cn, err
 }
 
 // release returns the connection to its pool.
 func (x *Exchange) release() {
-	x.mu.Lock()
-	cn, aborted := x.conn, x.aborted
-	x.conn = nil
-	x.mu.Unlock()
-	x.putReader()
+	cn, aborted := x.link.detach()
+	x.giveBack()
 	if aborted {
 		_ = cn.Close() // its deadline is in the past
 		return
@@ -272,37 +221,28 @@ func (x *Exchange) release() {
 
 // drop closes the connection.
 func (x *Exchange) drop() {
-	x.mu.Lock()
-	cn := x.conn
-	x.conn = nil
-	x.mu.Unlock()
-	if cn != nil {
+	if cn, _ := x.link.detach(); cn != nil {
 		_ = cn.Close()
 	}
-	x.putReader()
-	x.consumed = 0
+	x.giveBack()
 }
 
-func (x *Exchange) putReader() {
-	if x.br == nil {
-		return
-	}
-	x.br.Reset(nil)
-	x.client.readers.Put(x.br)
-	x.br, x.consumed, x.woken = nil, 0, woken{}
+func (x *Exchange) giveBack() {
+	x.in.giveBack()
+	x.consumed = 0
 }
 
 // await waits until n bytes are buffered. io.EOF is the end of a body that lasts until the connection closes.
 func (x *Exchange) await(n int) error {
 	x.arm()
-	err := x.fill(n)
+	err := x.in.fill(n, x.link.conn.Conn)
 	switch {
 	case err == nil:
 		if !x.quiet.IsZero() {
 			x.quiet, x.body.first = time.Time{}, true // the deadline at hand is that of the silence
 		}
 		return nil
-	case errors.Is(err, io.EOF) && x.body.kind == bodyUntilClose && !x.isAborted():
+	case errors.Is(err, io.EOF) && x.body.kind == bodyUntilClose && !x.link.isAborted():
 		return io.EOF
 	}
 	err = x.explain(err)
@@ -349,11 +289,8 @@ func (x *Exchange) arm() {
 }
 
 func (x *Exchange) extend(now, deadline time.Time) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if !x.aborted && x.conn != nil {
+	if x.link.readBy(deadline) {
 		x.armed = now
-		_ = x.conn.SetReadDeadline(deadline)
 	}
 }
 
@@ -361,7 +298,7 @@ func (x *Exchange) extend(now, deadline time.Time) {
 func (x *Exchange) explain(err error) error {
 	var timeout net.Error
 	switch {
-	case x.isAborted():
+	case x.link.isAborted():
 		return ErrAborted
 	case errors.Is(err, ErrMalformed), errors.Is(err, ErrClosed), errors.Is(err, ErrUnreachable):
 		return err

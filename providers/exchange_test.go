@@ -363,7 +363,7 @@ func TestRefusalOfALargeBody(t *testing.T) {
 			var resp fasthttp.ResponseHeader
 			up := Upstream{Addr: ln.Addr().String(), ServerName: "example.com", TLS: withTLS}
 			head := "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 30000000\r\n\r\n"
-			if err := c.Send(&x, up, []byte(head), make([]byte, 30_000_000), &resp); err != nil || resp.StatusCode() != status || x.isAborted() {
+			if err := c.Send(&x, up, []byte(head), make([]byte, 30_000_000), &resp); err != nil || resp.StatusCode() != status || x.link.isAborted() {
 				t.Fatalf("%d %v", resp.StatusCode(), err)
 			}
 			if p, err := x.Next(); string(p) != "no" || err != nil {

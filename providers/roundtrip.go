@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"net"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -19,13 +18,16 @@ func (x *Exchange) roundTrip(head, body []byte, resp *fasthttp.ResponseHeader) (
 		return x.roundTripLarge(head, body, resp)
 	}
 	wrote, err := x.write(head, body)
-	if err != nil && (wrote == 0 || !x.awaitRefusal()) {
+	if err != nil && (wrote == 0 || !x.link.readBy(x.client.o.Now().Add(refusalWait))) {
 		return wrote, err
 	}
 	x.keep = err == nil
 	x.sent()
 	return wrote, x.readHead(resp)
 }
+
+// refusalWait is how long an upstream that has stopped reading gets to say why.
+const refusalWait = time.Second
 
 // largeBody is the size above which a body may fill the buffers between here and upstream.
 const largeBody = 128 << 10
@@ -47,9 +49,9 @@ func (x *Exchange) roundTripLarge(head, body []byte, resp *fasthttp.ResponseHead
 	err := x.readHead(resp)
 	switch {
 	case err != nil || resp.StatusCode() >= fasthttp.StatusMultipleChoices:
-		x.stopWriting(past())
+		x.link.writeBy(past())
 	case x.allHere(resp, isHead(head)):
-		x.stopWriting(x.client.o.Now().Add(time.Second)) // for an upstream that reads on although it has said all
+		x.link.writeBy(x.client.o.Now().Add(time.Second)) // for an upstream that reads on although it has said all
 	}
 	w := <-written
 	if w.err != nil {
@@ -69,20 +71,11 @@ func (x *Exchange) allHere(resp *fasthttp.ResponseHeader, isHead bool) bool {
 	if f.ended() {
 		return true
 	}
-	if f.kind != bodySized || f.total > int64(x.br.Size()) || bytes.HasPrefix(ContentType(resp), []byte("text/event-stream")) {
+	if f.kind != bodySized || f.total > int64(x.in.br.Size()) || bytes.HasPrefix(ContentType(resp), []byte("text/event-stream")) {
 		return false
 	}
-	_, err := x.br.Peek(int(f.total))
+	_, err := x.in.br.Peek(int(f.total))
 	return err == nil
-}
-
-// stopWriting ends a write under way at a moment, unless it has come to its end before.
-func (x *Exchange) stopWriting(at time.Time) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if !x.aborted {
-		_ = x.conn.SetWriteDeadline(at)
-	}
 }
 
 func (x *Exchange) sent() {
@@ -92,29 +85,19 @@ func (x *Exchange) sent() {
 	}
 }
 
-// awaitRefusal gives an upstream that has stopped reading a second to say why.
-func (x *Exchange) awaitRefusal() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if !x.aborted {
-		_ = x.conn.SetReadDeadline(x.client.o.Now().Add(time.Second))
-	}
-	return !x.aborted
-}
-
 // write sends head and body and returns how many bytes were sent.
 func (x *Exchange) write(head, body []byte) (int64, error) {
 	if len(body) == 0 {
-		n, err := x.conn.Write(head)
+		n, err := x.link.conn.Write(head)
 		return int64(n), err
 	}
 	if len(head)+len(body) <= cap(head) {
-		n, err := x.conn.Write(append(head, body...))
+		n, err := x.link.conn.Write(append(head, body...))
 		return int64(n), err
 	}
 	x.pieces = [2][]byte{head, body}
 	x.vector = x.pieces[:]
-	n, err := x.vector.WriteTo(x.conn.Conn)
+	n, err := x.vector.WriteTo(x.link.conn.Conn)
 	x.pieces, x.vector = [2][]byte{}, nil
 	return n, err
 }
@@ -123,24 +106,16 @@ func (x *Exchange) write(head, body []byte) (int64, error) {
 // Close it forgets no Abort: one that comes before or during the wait ends it, with ErrAborted. Sent is kept, since it
 // is still called once at most.
 func (x *Exchange) Again(d time.Duration) error {
-	if x.br != nil && x.body.kind == bodySized && x.body.left <= int64(x.br.Buffered()-x.consumed) {
+	if x.in.br != nil && x.body.kind == bodySized && x.body.left <= int64(x.in.br.Buffered()-x.consumed) {
 		_, _ = x.Next() // the rest is here, so the connection can be kept
 	}
 	x.finish()
 	x.renew()
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	defer cancel()
-	x.mu.Lock()
-	x.cancel = cancel
-	aborted := x.aborted
-	x.mu.Unlock()
-	if !aborted && d > 0 {
+	if !x.link.during(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, d)
+		defer cancel()
 		<-ctx.Done()
-	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.cancel = nil
-	if x.aborted {
+	}) {
 		return ErrAborted
 	}
 	return nil
@@ -149,7 +124,7 @@ func (x *Exchange) Again(d time.Duration) error {
 // renew forgets the answer.
 func (x *Exchange) renew() {
 	x.armed, x.quiet, x.keep, x.received, x.body = time.Time{}, time.Time{}, false, false, framing{}
-	x.busy = false
+	x.in.busy = false
 }
 
 // readHead reads the head of the final answer, skipping interim ones.
@@ -159,14 +134,14 @@ func (x *Exchange) readHead(resp *fasthttp.ResponseHeader) error {
 		if err != nil {
 			return err
 		}
-		head, _ := x.br.Peek(n)
+		head, _ := x.in.br.Peek(n)
 		if !isHTTP1(head) {
 			return fmt.Errorf("%w: the response head is not one of HTTP/1.x", ErrMalformed)
 		}
 		skip, keep := stripHead(head)
 		x.keep = x.keep && keep
-		_, _ = x.br.Discard(skip)
-		if err := readDisguised(resp, x.br, head[skip:]); err != nil {
+		_, _ = x.in.br.Discard(skip)
+		if err := readDisguised(resp, x.in.br, head[skip:]); err != nil {
 			return err
 		}
 		code := resp.StatusCode()
@@ -183,8 +158,8 @@ func (x *Exchange) readHead(resp *fasthttp.ResponseHeader) error {
 // waitHead waits until a complete response head is buffered and returns its length.
 func (x *Exchange) waitHead() (int, error) {
 	for need := 1; ; {
-		_, err := x.br.Peek(need)
-		buf, _ := x.br.Peek(x.br.Buffered())
+		_, err := x.in.br.Peek(need)
+		buf, _ := x.in.br.Peek(x.in.br.Buffered())
 		x.received = x.received || len(buf) > 0
 		if n := headEnd(buf, max(need-4, 0)); n > 0 {
 			return n, nil
@@ -345,44 +320,4 @@ func equalFold(b []byte, lower string) bool {
 		}
 	}
 	return true
-}
-
-// napBytes is how much is read at once by an exchange that had to wait for it: more than an event of a stream has.
-const napBytes = 1 << 10
-
-// fill waits until n bytes are buffered. An exchange that waits for the next event reads into a small buffer of its own
-// and lends its large one to others meanwhile: of many open streams, nearly all wait.
-func (x *Exchange) fill(n int) error {
-	if n > 1 || x.busy || x.br.Buffered() > 0 {
-		_, err := x.br.Peek(n)
-		x.busy = x.br.Buffered() >= len(x.nap)
-		return err
-	}
-	x.putReader()
-	got, err := x.conn.Read(x.nap[:])
-	x.busy = got == len(x.nap)
-	x.br, _ = x.client.readers.Get().(*bufio.Reader)
-	x.woken = woken{x.nap[:got], x.conn.Conn}
-	x.br.Reset(&x.woken)
-	if got == 0 && err != nil {
-		return err
-	}
-	_, err = x.br.Peek(n)
-	return err
-}
-
-// woken reads what ended a nap, and then from the connection.
-type woken struct {
-	came []byte
-	from net.Conn
-}
-
-// Read reads what came first.
-func (w *woken) Read(p []byte) (int, error) {
-	if len(w.came) == 0 {
-		return w.from.Read(p)
-	}
-	n := copy(p, w.came)
-	w.came = w.came[n:]
-	return n, nil
 }
