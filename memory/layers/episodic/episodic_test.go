@@ -106,6 +106,17 @@ func TestStaysTheSameWithinASession(t *testing.T) {
 	if diff := cmp.Diff(want, u.says("new", "And then?", "Then.")); diff != "" {
 		t.Errorf("second turn: -want +got:\n%s", diff)
 	}
+
+	// One that goes on beside it is told by its beginning, however often it does.
+	want = "[2026-03-01, 1 message] asked: Question 1 | answered: Yes.\n[2026-03-01, goes on] asked: Question 2"
+	for i := range 2 {
+		u.now = u.now.Add(time.Minute)
+		u.says("old2", "More of it", "More.")
+		u.now = u.now.Add(time.Minute)
+		if diff := cmp.Diff(want, u.says("new", "And then?", "Then.")); diff != "" {
+			t.Errorf("after turn %d of the other: -want +got:\n%s", i, diff)
+		}
+	}
 }
 
 // Details go after a while, and then the session.
