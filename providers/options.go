@@ -178,10 +178,10 @@ func parseBaseURL(raw string) (baseURL, error) {
 	}
 	u, err := url.Parse(raw)
 	if err != nil {
-		return baseURL{}, errors.New("must be an absolute http or https URL")
+		return baseURL{}, errors.New("must be an absolute http or https URL, such as http://127.0.0.1:11434/v1")
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Opaque != "" || u.Hostname() == "" {
-		return baseURL{}, errors.New("must be an absolute http or https URL")
+		return baseURL{}, errors.New("must be an absolute http or https URL, such as http://127.0.0.1:11434/v1")
 	}
 	if strings.Trim(u.Hostname(), "0123456789.") == "" && net.ParseIP(u.Hostname()) == nil {
 		return baseURL{}, fmt.Errorf("must have a name or an IP address, %s is neither", u.Hostname())

@@ -145,7 +145,7 @@ func TestValidate(t *testing.T) {
 		}
 	}
 	url := func(base string) providers.Options { return providers.Options{Kind: "compatible", BaseURL: base} }
-	const absolute = "providers[1].base_url: must be an absolute http or https URL"
+	const absolute = "providers[1].base_url: must be an absolute http or https URL, such as http://127.0.0.1:11434/v1"
 	var kinds []string
 	for _, k := range providers.Kinds() {
 		kinds = append(kinds, k.Name)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -14,6 +15,7 @@ type cleaner struct {
 	lookup func(name string) (string, bool) // of environment variables; nil leaves references alone
 	looked map[string]bool                  // variables that references named
 	found  problems
+	root   *node // of the whole file, for keys that stand in the wrong place; nil knows no other place
 }
 
 // spelling reports keys that would be right in lower case. Viper accepts them, other readers of the file do not.
@@ -49,7 +51,8 @@ func (c *cleaner) mapping(path string, n *node, m map[string]any) {
 		at := joinPath(path, key)
 		child, known := n.fields[key]
 		if !known {
-			c.found.add(at, "unknown key%s", didYouMean(key, slices.Sorted(maps.Keys(n.fields))))
+			hint := didYouMean(key, slices.Sorted(maps.Keys(n.fields)))
+			c.found.add(at, "unknown key%s", cmp.Or(hint, c.elsewhere(key)))
 			delete(m, key)
 			continue
 		}
@@ -62,6 +65,26 @@ func (c *cleaner) mapping(path string, n *node, m map[string]any) {
 	}
 }
 
+// elsewhere is a hint where a key belongs that stands in the wrong place, "" if that is no one place.
+func (c *cleaner) elsewhere(key string) string {
+	if c.root == nil {
+		return ""
+	}
+	found := ""
+	for path := range c.root.leaves(".") {
+		if strings.HasSuffix(path, "."+key) {
+			if found != "" {
+				return ""
+			}
+			found = path
+		}
+	}
+	if found == "" {
+		return ""
+	}
+	return ", did you mean " + found + "?"
+}
+
 // value cleans the value at path. False means that there is no usable value: the default stays.
 func (c *cleaner) value(path string, n *node, v any) (any, bool) {
 	switch {
@@ -70,7 +93,7 @@ func (c *cleaner) value(path string, n *node, v any) (any, bool) {
 	case n.fields != nil:
 		m, ok := v.(map[string]any)
 		if !ok {
-			c.found.add(path, "want a mapping, have %s", describe(v))
+			c.found.add(path, "want a mapping, have %s%s", describe(v), n.hint())
 			return nil, false
 		}
 		c.mapping(path, n, m)
@@ -88,7 +111,7 @@ func (c *cleaner) value(path string, n *node, v any) (any, bool) {
 func (c *cleaner) entries(path string, n *node, v any) (any, bool) {
 	list, ok := v.([]any)
 	if !ok {
-		c.found.add(path, "want a list, have %s", describe(v))
+		c.found.add(path, "want a list, have %s%s", describe(v), listHint(v))
 		return nil, false
 	}
 	kept := make([]any, 0, len(list))
@@ -96,7 +119,7 @@ func (c *cleaner) entries(path string, n *node, v any) (any, bool) {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		m, ok := e.(map[string]any)
 		if !ok {
-			c.found.add(at, "want a mapping, have %s", describe(e))
+			c.found.add(at, "want a mapping, have %s%s", describe(e), n.hint())
 			m = map[string]any{} // holds the place, so that later entries keep their index
 		} else if n.fields != nil {
 			c.mapping(at, n, m)

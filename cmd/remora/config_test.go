@@ -184,7 +184,8 @@ func TestLayerProblems(t *testing.T) {
 	f("[{max_items: 3}]", `memory.layers[0].kind: want one of `+kinds+`, have ""`)
 	f("[{kind: 5}]", `memory.layers[0].kind: want one of `+kinds+`, have ""`)
 	f("[{}]", `memory.layers[0].kind: want one of `+kinds+`, have ""`)
-	f("[x]", "memory.layers[0]: want a mapping, have text")
+	f("[{kind: observational_memory, model: gpt-5-mini}]", "memory.layers[0].model: want a mapping, have text: its keys are model, provider")
+	f("[x]", "memory.layers[0]: want a mapping, have text: its first key is kind")
 	f("[{kind: history_window, max_items: 1.5}]",
 		"memory.layers[0].max_items: INVALID_HISTORY_WINDOW_MAX_ITEMS: want a whole number from 2 to 10000, have 1.5")
 	f("[{kind: history_window, max_items: many}]", `memory.layers[0].max_items: want a number, have "many"`)

@@ -64,7 +64,7 @@ func convert(from, to reflect.Type, v any) (any, error) {
 		return fromText(v, to)
 	case map[string]any, []any:
 		if to.Kind() == reflect.Slice && from.Kind() == reflect.Map {
-			return nil, errors.New("want a list, have a mapping")
+			return nil, errors.New("want a list, have a mapping" + listHint(v))
 		}
 	case float64:
 		if isInt(to.Kind()) {

@@ -29,7 +29,7 @@ type sources struct {
 // its key; the struct is incomplete then. Each load has a viper of its own, so a reload that fails changes nothing.
 func (s sources) into(target any, check func(found *problems)) problems {
 	schema := schemaOf(reflect.TypeOf(target))
-	c := &cleaner{lookup: lookupIn(s.environ), looked: map[string]bool{}}
+	c := &cleaner{lookup: lookupIn(s.environ), looked: map[string]bool{}, root: schema}
 	v := viper.NewWithOptions(viper.KeyDelimiter(keySeparator))
 	defaults, _, err := parseYAML(s.defaults)
 	if err != nil {

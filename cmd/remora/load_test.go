@@ -166,6 +166,7 @@ func TestProblems(t *testing.T) {
 	f("swapped letters", "server: {max_boyd: x}", "server.max_boyd: unknown key, did you mean max_body? (line 1)")
 	f("unknown section", "sever: {listen: x}", "sever: unknown key, did you mean server? (line 1)")
 	f("unknown keys without a value", "sever:\nserver: {lisen: {}}", "server.lisen: unknown key, did you mean listen? (line 2)\nsever: unknown key, did you mean server? (line 1)")
+	f("in the wrong place", "max_body: 1KiB", "max_body: unknown key, did you mean server.max_body? (line 1)")
 	f("nothing close", "frobnicate: 1", "frobnicate: unknown key (line 1)")
 	f("unknown key in an entry", "list: [{name: a}, {nname: b}]", "list[1].nname: unknown key, did you mean name? (line 1)")
 	f("field of the program", "clock: 1", "clock: unknown key (line 1)")
@@ -176,13 +177,13 @@ func TestProblems(t *testing.T) {
 			`server.max_body: want a whole number, or a size such as 64MiB, have "huge" (line 1)`+"\n"+
 			"server.read_timeout: want a duration with its unit, such as 250ms or 10m, have 5 (line 1)")
 
-	f("mapping wanted", "server: 5", "server: want a mapping, have a number (line 1)")
-	f("list wanted", "list: {name: x}", "list: want a list, have a mapping (line 1)")
-	f("entry wanted", "list: [x, {name: y}]", "list[0]: want a mapping, have text (line 1)")
+	f("mapping wanted", "server: 5", "server: want a mapping, have a number: its keys are debug, listen, max_body, names, nested, read_timeout (line 1)")
+	f("list wanted", "list: {name: x}", "list: want a list, have a mapping: each entry begins with a dash (line 1)")
+	f("entry wanted", "list: [x, {name: y}]", "list[0]: want a mapping, have text: its keys are api_key, max, name, wait (line 1)")
 	f("text wanted", "server: {listen: {a: 1}}", "server.listen: want text, have a mapping (line 1)")
 	f("empty mapping", "server: {listen: {}}", "server.listen: want a value, have a mapping (line 1)")
-	f("number as text", "server: {listen: 8080}", "server.listen: want text, have a number (line 1)")
-	f("list of text wanted", "server: {names: {a: b}}", "server.names: want a list, have a mapping (line 1)")
+	f("number as text", "server: {listen: 8080}", "server.listen: want text, have a number: put it in quotes (line 1)")
+	f("list of text wanted", "server: {names: {a: b}}", "server.names: want a list, have a mapping: each entry begins with a dash (line 1)")
 	f("negative duration", "server: {read_timeout: -1s}", "server.read_timeout: want a duration of zero or more, have -1s (line 1)")
 	f("too large", "server: {max_body: 9999999TiB}", `server.max_body: "9999999TiB" is too large (line 1)`)
 
@@ -199,7 +200,7 @@ func TestProblems(t *testing.T) {
 			"server.names: want a list, have a number (line 4)")
 	f("keys in the wrong case", "\nServer: {Listen: 5}", "Server: unknown key: keys are in lower case, want \"server\" (line 2)\n"+
 		"Server.Listen: unknown key: keys are in lower case, want \"listen\" (line 2)\n"+
-		"server.listen: want text, have a number (line 2)")
+		"server.listen: want text, have a number: put it in quotes (line 2)")
 	f("unset variable in the second line", "server:\n  listen: '${NOPE}'", "server.listen: environment variable NOPE is not set (line 2)")
 
 	f("unknown variable", "", "REMORA_SERVER_LISTN: unknown environment variable, did you mean REMORA_SERVER_LISTEN?", "REMORA_SERVER_LISTN=x")

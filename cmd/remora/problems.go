@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -62,10 +63,24 @@ func (p *problems) addDecodeErrors(path string, err error) {
 			at, text = joinPath(path, de.Name()), de.Unwrap().Error()
 		}
 		if shape, ok := errors.AsType[*mapstructure.UnconvertibleTypeError](e); ok {
-			text = fmt.Sprintf("want %s, have %s", wanted(shape.Expected.Type()), describe(shape.Value))
+			text = fmt.Sprintf("want %s, have %s%s", wanted(shape.Expected.Type()), describe(shape.Value), shapeHint(shape))
 		}
 		p.add(at, "%s", text)
 	}
+}
+
+// shapeHint says what would be right where a value of another shape stands.
+func shapeHint(e *mapstructure.UnconvertibleTypeError) string {
+	switch e.Expected.Kind() {
+	case reflect.String:
+		if describe(e.Value) == "a number" {
+			return ": put it in quotes"
+		}
+	case reflect.Struct:
+		return schemaOf(e.Expected.Type()).hint()
+	default:
+	}
+	return ""
 }
 
 // addKeyed adds errors that begin with their key: "budget.min: want ...". It adds each once, and skips keys that were

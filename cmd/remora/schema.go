@@ -1,7 +1,9 @@
 package main
 
 import (
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -63,6 +65,25 @@ func (n *node) leaves(sep string) map[string]*node {
 		}
 	}
 	return found
+}
+
+// hint says which keys a mapping has, for whoever wrote something else in its place.
+func (n *node) hint() string {
+	if n.open {
+		return ": its first key is kind"
+	}
+	if len(n.fields) == 0 {
+		return ""
+	}
+	return ": its keys are " + strings.Join(slices.Sorted(maps.Keys(n.fields)), ", ")
+}
+
+// listHint says how the entries of a list are written, for whoever wrote one as a mapping.
+func listHint(v any) string {
+	if _, ok := v.(map[string]any); ok {
+		return ": each entry begins with a dash"
+	}
+	return ""
 }
 
 func joinPath(path, key string) string {

@@ -81,7 +81,12 @@ func (s *storeCommand) backup() *cobra.Command {
 		Long: "Writes a copy of the file of store.url as it is at one moment. A proxy that has it open is asked for it, over\n" +
 			"the socket beside the file, so run this as the same user. cp of a file in use mixes pages of different moments.\n" +
 			"To restore, stop the proxy and put the copy in the file's place.",
-		Args: cobra.ExactArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("store backup: want one FILE to write, have %d", len(args))
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path, err := s.boltFile("backup")
 			if err != nil {

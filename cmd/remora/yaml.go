@@ -14,6 +14,9 @@ import (
 // may be misspelled, and all documents but the first.
 func parseYAML(data []byte) (map[string]any, keyLines, error) {
 	root, err := readDocument(data)
+	if err != nil && bytes.Contains(append([]byte{'\n'}, data...), []byte("\n\t")) {
+		return nil, nil, fmt.Errorf("parse YAML: %w; indent by spaces, YAML takes no tabs there", err)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("parse YAML: %w", err)
 	}

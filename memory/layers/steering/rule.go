@@ -166,7 +166,9 @@ func expression(phase, when string) (cel.Program, error) {
 	variables := []cel.EnvOption{
 		cel.Variable("session", cel.StringType), cel.Variable("resource", cel.StringType), cel.Variable("model", cel.StringType),
 	}
+	known := "response.text, response.calls, session, resource and model"
 	if phase == beforeToolCall {
+		known = "tool.name, tool.arguments, tool.input, session, resource and model"
 		variables = append(variables, cel.Variable("tool.name", cel.StringType), cel.Variable("tool.arguments", object),
 			cel.Variable("tool.input", cel.StringType))
 	} else {
@@ -180,7 +182,11 @@ func expression(phase, when string) (cel.Program, error) {
 	ast, issues := env.Compile(when)
 	if issues.Err() != nil {
 		first := issues.Errors()[0]
-		return nil, fmt.Errorf("line %d, column %d: %s", first.Location.Line(), first.Location.Column()+1, first.Message)
+		message := first.Message
+		if undeclared, ok := strings.CutSuffix(message, " (in container '')"); ok {
+			message = undeclared + "; there are " + known
+		}
+		return nil, fmt.Errorf("line %d, column %d: %s", first.Location.Line(), first.Location.Column()+1, message)
 	}
 	if ast.OutputType() != cel.BoolType {
 		return nil, fmt.Errorf("want true or false, have %s", ast.OutputType())

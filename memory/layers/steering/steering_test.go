@@ -270,6 +270,7 @@ func TestOptions(t *testing.T) {
 		}}, []string{
 			"rules[1].id: ", "rules[1].applies_to: ", "rules[1].action: ", "rules[1].model_check.mode: ", "rules[1].model_check.prompt: ",
 			"rules[2] (typo).when: for before_tool_call: line 1, column ", "rules[3] (type).when: ", "rules[4] (mixed).when: ",
+			"undeclared reference to 'tool'; there are tool.name, tool.arguments,",
 			"rules[5] (phase).when: for after_model_call: ", "rules[6] (regex).when: ", "rules[7] (empty).when: ",
 			"rules[8] (ok).action: ", "rules[8] (ok).id: ",
 		}},
