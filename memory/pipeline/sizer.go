@@ -51,7 +51,7 @@ func (s *Sizer) MayLeave(history []wire.Item) bool {
 	return float64(size) > bytesPerToken*s.free
 }
 
-// Fit chooses which blocks and which history items are sent. System items and the current round, from the last user
+// Fit chooses which blocks and which history items are sent. System items and the current run, from the last user
 // message on, always are, with the pairs before it that the policy never leaves out. Each block stays if it fits. Of
 // the rest of the history the newest stays, and calls stay with their results.
 //
@@ -124,11 +124,11 @@ func (s *Sizer) fitsAnyway(system []wire.Item, blocks []view.Block, history []wi
 	return true
 }
 
-// Firm returns the index of the first item that stays at any budget: of the current round, or of the pairs before it
+// Firm returns the index of the first item that stays at any budget: of the current run, or of the pairs before it
 // that the policy never leaves out.
 func (s *Sizer) Firm(history []wire.Item) int {
 	for i, e := range view.Candidates(history, s.o.Policy) {
-		if e.Round && history[i].Kind != wire.Compaction {
+		if e.Run && history[i].Kind != wire.Compaction {
 			return i
 		}
 	}

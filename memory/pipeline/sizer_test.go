@@ -14,7 +14,7 @@ import (
 	"remora/wire/dialects"
 )
 
-// TestFit: what docs/semantics.md#what-fits says of a view. h3 is the current round, which stays in any case.
+// TestFit: what docs/semantics.md#what-fits says of a view. h3 is the current run, which stays in any case.
 func TestFit(t *testing.T) {
 	for _, c := range []struct {
 		name           string
@@ -23,7 +23,7 @@ func TestFit(t *testing.T) {
 	}{
 		{"all", 1000, 0, "s L1 L2 L3 h1 h2 h3"},
 		{"300", 300, 0, "s L1 L2 L3 h2 h3"},
-		{"200, the round stays and L2 gives way", 200, 0, "s L1 L3 h1 h2 h3"},
+		{"200, the run stays and L2 gives way", 200, 0, "s L1 L3 h1 h2 h3"},
 		{"150, L2 does not fit, L3 does", 150, 0, "s L1 L3 h2 h3"},
 		{"100", 100, 0, "s L1 h3"},
 		{"40", 40, 0, "s h3"},
@@ -64,7 +64,7 @@ func parse(t interface{ Fatal(...any) }, raw string) wire.Item {
 	return it
 }
 
-// TestFitKeepsPairs: at any budget, calls and results go together and the round stays.
+// TestFitKeepsPairs: at any budget, calls and results go together and the run stays.
 func TestFitKeepsPairs(t *testing.T) {
 	var history []wire.Item
 	for i := range 6 {
@@ -86,7 +86,7 @@ func TestFitKeepsPairs(t *testing.T) {
 			rt.Fatalf("calls without results, or results without calls: %v", errs)
 		}
 		if diff := cmp.Diff(texts(history[15:]), texts(f.History[max(0, len(f.History)-3):])); diff != "" {
-			rt.Fatalf("the round has gone: %s", diff)
+			rt.Fatalf("the run has gone: %s", diff)
 		}
 		if f.HistoryTokens > max(int(o.Policy.Budget), 100) {
 			rt.Fatalf("%d tokens of %v", f.HistoryTokens, o.Policy.Budget)
@@ -110,7 +110,7 @@ func TestFitCountsNoMoreThanFits(t *testing.T) {
 	o.CountItem = func(string, wire.Item) int { t.Error("counted"); return 0 }
 	r := start(t, o)
 	if f := r.Fit(nil, nil, []wire.Item{user(strings.Repeat("x", 2<<20))}); len(f.History) != 1 {
-		t.Error("the round has gone")
+		t.Error("the run has gone")
 	}
 }
 

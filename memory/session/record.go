@@ -128,7 +128,7 @@ type head struct {
 	Open      []string    // ids of unanswered calls on the head line
 	Tails     []tail      // other ends, latest last
 	Blocks    []wire.Hash // blocks that are stored, those used last at the end; only some, and those of an import
-	Run       uint64      // names the round that the head line ends with, 0 where that is not known
+	Run       uint64      // names the run that the head line ends with, 0 where that is not known
 	Begun     []position  // where runs began whose first request was only what is new, the latest last
 	LastEmpty string      // id of the latest turn that stored no item, empty for none: see turnrecord.Record.Before
 	Pending   []Pending   // turns that are not in the log yet

@@ -19,7 +19,7 @@ type Scope struct {
 	Session string
 	// Resource groups several sessions; if empty, the session itself.
 	Resource string
-	// Execution is one agent run; empty means that it is derived from the round's user message.
+	// Execution is one agent run; empty means that it is derived from the run's user message.
 	Execution string
 	// Parent is the session that spawned this one, empty for none.
 	Parent string

@@ -16,8 +16,8 @@ type Block struct {
 	Slot   int    `json:"slot"`
 	Tokens int    `json:"tokens"`           // of Texts
 	Live   bool   `json:"live,omitempty"`   // it stands behind the history
-	Round  bool   `json:"round,omitempty"`  // directly behind the user message that began the round, if it is Live
-	Inside bool   `json:"inside,omitempty"` // in the history, behind At of it, whatever Live and Round say
+	Run    bool   `json:"round,omitempty"`  // directly behind the user message that began the run, if it is Live
+	Inside bool   `json:"inside,omitempty"` // in the history, behind At of it, whatever Live and Run say
 	// At counts units of the conversation, and once the view is chosen items of its history.
 	At    int      `json:"at,omitempty"`
 	Texts []string `json:"texts,omitempty"` // one message each
@@ -44,14 +44,14 @@ func (b Block) size() int {
 
 func (b Block) equal(o Block) bool {
 	texts := slices.Equal(b.Texts, o.Texts)
-	return texts && b.Layer == o.Layer && b.Slot == o.Slot && b.Tokens == o.Tokens && b.Live == o.Live && b.Round == o.Round &&
+	return texts && b.Layer == o.Layer && b.Slot == o.Slot && b.Tokens == o.Tokens && b.Live == o.Live && b.Run == o.Run &&
 		b.Inside == o.Inside && b.At == o.At && b.Role == o.Role && b.Update == o.Update
 }
 
 // placed are blocks as messages, by where they stand in a view.
 type placed struct {
 	anchored []wire.Item // before the history
-	round    []wire.Item // directly behind the user message that began the round
+	run      []wire.Item // directly behind the user message that began the run
 	inside   []inside    // where it was first sent
 	live     []wire.Item // at the end
 }
@@ -71,8 +71,8 @@ func place(d wire.Dialect, blocks []Block) (p placed) {
 			switch {
 			case b.Inside:
 				p.inside = append(p.inside, inside{b.At, it})
-			case b.Round:
-				p.round = append(p.round, it)
+			case b.Run:
+				p.run = append(p.run, it)
 			case b.Live:
 				p.live = append(p.live, it)
 			default:
@@ -83,10 +83,10 @@ func place(d wire.Dialect, blocks []Block) (p placed) {
 	return p
 }
 
-// around puts blocks into a view. Without a user message, the blocks of the round stand at its end. A round's blocks
+// around puts blocks into a view. Without a user message, the blocks of the run stand at its end. A run's blocks
 // stay the same while the model calls tools, and so do the items before and behind them: all of it can be cached.
 func (p *placed) around(lead, items []wire.Item) []wire.Item {
-	out := make([]wire.Item, 0, len(lead)+len(p.anchored)+len(p.round)+len(p.inside)+len(items)+len(p.live))
+	out := make([]wire.Item, 0, len(lead)+len(p.anchored)+len(p.run)+len(p.inside)+len(items)+len(p.live))
 	out = append(append(out, lead...), p.anchored...)
 	for piece := range p.pieces(items) {
 		out = append(out, piece...)
@@ -107,22 +107,22 @@ func (p *placed) pieces(items []wire.Item) iter.Seq2[[]wire.Item, bool] {
 			from = to
 			return len(piece) == 0 || yield(piece, false)
 		}
-		round := func() bool {
-			ok := until(begun) && (len(p.round) == 0 || yield(p.round, true))
+		run := func() bool {
+			ok := until(begun) && (len(p.run) == 0 || yield(p.run, true))
 			begun = -1
 			return ok
 		}
 
 		for _, in := range sorted {
 			at := min(max(in.behind, 0), len(items))
-			if begun >= 0 && at > begun && !round() {
+			if begun >= 0 && at > begun && !run() {
 				return
 			}
 			if !until(at) || !yield([]wire.Item{in.item}, true) {
 				return
 			}
 		}
-		if begun >= 0 && !round() {
+		if begun >= 0 && !run() {
 			return
 		}
 		until(len(items))

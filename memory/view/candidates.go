@@ -8,7 +8,7 @@ import (
 )
 
 // Candidates describes a history for [Fit] under a policy. The caller fills in Cost. Group is the number from [Groups].
-// Round is set for the current round, which begins with the last user message or, without one, with the last item; for
+// Run is set for the current run, which begins with the last user message or, without one, with the last item; for
 // a compaction; and for the newest Policy.MinTurns pairs. Pairs and Score are set as well.
 //
 // With [OverflowFIFO] a group is a request and its answer: one answer of the model with the results of all its calls,
@@ -19,11 +19,11 @@ func Candidates(items []wire.Item, p Policy) []Candidate {
 		g.exchanges(items)
 	}
 	entries := make([]Candidate, len(items))
-	round := Round(items)
+	run := RunStart(items)
 	for i, group := range g.numbers() {
 		entries[i] = Candidate{
 			Group: group,
-			Round: i >= round || items[i].Kind == wire.Compaction,
+			Run:   i >= run || items[i].Kind == wire.Compaction,
 			Score: Score(items[i], i, len(items)),
 		}
 	}
@@ -37,14 +37,14 @@ func Candidates(items []wire.Item, p Policy) []Candidate {
 			entries[i].Pairs = len(turns) - k
 		}
 		for i := t.from; i < t.to && len(turns)-k <= p.MinTurns; i++ {
-			entries[i].Round = true
+			entries[i].Run = true
 		}
 	}
 	return entries
 }
 
-// Round returns the index of the user message that began the current round, or of the last item where there is none.
-func Round(items []wire.Item) int {
+// RunStart returns the index of the user message that began the current run, or of the last item where there is none.
+func RunStart(items []wire.Item) int {
 	for i, it := range slices.Backward(items) {
 		if asked(it) {
 			return i

@@ -8,8 +8,8 @@ import (
 // Candidate describes one item of a view, or one block of a layer, for [Fit].
 type Candidate struct {
 	Cost int // in tokens; less than 0 counts as 0
-	// Round marks history that is never left out: the current round, and a compaction, which stands for all before it.
-	Round bool
+	// Run marks history that is never left out: the current run, and a compaction, which stands for all before it.
+	Run bool
 	// Group ties history entries that upstream accepts only together, such as a call and its result: entries of one
 	// Group other than 0 stay or go as one. [Groups] makes them.
 	Group int
@@ -21,7 +21,7 @@ type Candidate struct {
 	Why Reason
 }
 
-// Fit chooses the part of a view that fits into Budget less Reserve. System entries and the current round always stay
+// Fit chooses the part of a view that fits into Budget less Reserve. System entries and the current run always stay
 // and are charged first, so only they can make a view larger than its budget. Then layer entries are taken in order,
 // each if it fits. Then history is taken from the newest entry to the oldest, up to the first that does not fit. Groups
 // that this would divide are left out as a whole; the tokens that this frees are not used, so that history has no other
@@ -125,17 +125,17 @@ func (f *fitter) whole(history []Candidate) {
 	}
 }
 
-// Pinned reports which entries always stay: the round, and all entries in a group with it.
+// Pinned reports which entries always stay: the run, and all entries in a group with it.
 func Pinned(history []Candidate) []bool {
 	groups := make(map[int]bool)
 	for _, e := range history {
-		if e.Round && e.Group != 0 {
+		if e.Run && e.Group != 0 {
 			groups[e.Group] = true
 		}
 	}
 	pinned := make([]bool, len(history))
 	for i, e := range history {
-		pinned[i] = e.Round || groups[e.Group]
+		pinned[i] = e.Run || groups[e.Group]
 	}
 	return pinned
 }

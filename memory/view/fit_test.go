@@ -109,13 +109,13 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// history reads entries of 10 tokens: a letter is a group, "." none, "!" behind it the round.
+// history reads entries of 10 tokens: a letter is a group, "." none, "!" behind it the run.
 func history(notation string) []view.Candidate {
 	var out []view.Candidate
 	for _, r := range notation {
 		switch r {
 		case '!':
-			out[len(out)-1].Round = true
+			out[len(out)-1].Run = true
 		case '.':
 			out = append(out, view.Candidate{Cost: 10})
 		default:
@@ -125,7 +125,7 @@ func history(notation string) []view.Candidate {
 	return out
 }
 
-// Calls and results go together, and the current round is never dropped.
+// Calls and results go together, and the current run is never dropped.
 func TestFitKeepsRoundsAndGroups(t *testing.T) {
 	for _, test := range []struct {
 		name, history string
@@ -141,7 +141,7 @@ func TestFitKeepsRoundsAndGroups(t *testing.T) {
 		{"two results of one message", "aaa.", 30, nil, 0, "s h4 | h1:budget h2:group h3:group", 10},
 		{"entries between the halves stay", "a.a.", 30, nil, 0, "s h2 h4 | h1:budget h3:group", 20},
 		{"a window divides no group either", "aa.", 1000, nil, 2, "s h3 | h1:policy h2:group", 10},
-		{"the round is larger than the budget", "..!.!.!", 5, nil, 0, "s h2 h3 h4 | h1:budget", 30},
+		{"the run is larger than the budget", "..!.!.!", 5, nil, 0, "s h2 h3 h4 | h1:budget", 30},
 		{"older history does not overtake it", "..!.!", 29, nil, 0, "s h2 h3 | h1:budget", 20},
 		{"history before it, as it fits", "...!.!", 30, nil, 0, "s h2 h3 h4 | h1:budget", 30},
 		{"layers do not crowd it out", "..!.!", 25, costs(5, 6, 0), 0, "s L1 L3 h2 h3 | L2:budget h1:budget", 25},
@@ -170,15 +170,15 @@ func TestFitCountsAbsurdCosts(t *testing.T) {
 	}
 }
 
-// entries draws a history; its round begins at some index, as in a request.
+// entries draws a history; its run begins at some index, as in a request.
 func entries() *rapid.Generator[[]view.Candidate] {
 	return rapid.Custom(func(t *rapid.T) []view.Candidate {
 		list := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) view.Candidate {
 			return view.Candidate{Cost: rapid.IntRange(0, 50).Draw(t, "cost"), Group: rapid.IntRange(0, 6).Draw(t, "group")}
 		}), 0, 20).Draw(t, "list")
-		from := rapid.IntRange(0, len(list)).Draw(t, "round")
+		from := rapid.IntRange(0, len(list)).Draw(t, "run")
 		for i := range list[from:] {
-			list[from+i].Round = true
+			list[from+i].Run = true
 		}
 		return list
 	})
@@ -210,8 +210,8 @@ func TestFitHoldsForAnyView(t *testing.T) {
 		must := 0
 		for i, e := range list {
 			in := slices.Contains(kept.History, i)
-			if e.Round && !in {
-				t.Errorf("entry %d of the round is dropped", i)
+			if e.Run && !in {
+				t.Errorf("entry %d of the run is dropped", i)
 			}
 			for j, other := range list {
 				if e.Group != 0 && e.Group == other.Group && in != slices.Contains(kept.History, j) {
@@ -235,7 +235,7 @@ func TestFitHoldsForAnyView(t *testing.T) {
 }
 
 func pinned(list []view.Candidate, e view.Candidate) bool {
-	return slices.ContainsFunc(list, func(o view.Candidate) bool { return o.Round && (o == e || o.Group != 0 && o.Group == e.Group) })
+	return slices.ContainsFunc(list, func(o view.Candidate) bool { return o.Run && (o == e || o.Group != 0 && o.Group == e.Group) })
 }
 
 // reference tries every start of the history, the longest first.
@@ -335,7 +335,7 @@ func TestPolicyValidate(t *testing.T) {
 func BenchmarkFit(b *testing.B) {
 	system, layers, list := costs(200), costs(300, 200, 500, 100, 80), make([]view.Candidate, 400)
 	for i := range list {
-		list[i] = view.Candidate{Cost: 150, Group: i / 2 % 2 * (i/2 + 1), Round: i >= 390}
+		list[i] = view.Candidate{Cost: 150, Group: i / 2 % 2 * (i/2 + 1), Run: i >= 390}
 	}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -117,11 +117,11 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// conversation draws a history that a strict upstream accepts, in rounds with parallel calls; ids come back.
+// conversation draws a history that a strict upstream accepts, in runs with parallel calls; ids come back.
 func conversation(d wire.Dialect) *rapid.Generator[string] {
 	return rapid.Custom(func(t *rapid.T) string {
 		var words []string
-		for range rapid.IntRange(1, 5).Draw(t, "rounds") {
+		for range rapid.IntRange(1, 5).Draw(t, "runs") {
 			words = append(words, "u")
 			for range rapid.IntRange(0, 3).Draw(t, "steps") {
 				ids := rapid.Permutation([]string{"1", "2", "3"}).Draw(t, "ids")[:rapid.IntRange(1, 3).Draw(t, "calls")]
@@ -157,9 +157,9 @@ func TestCutsLeaveNoOrphans(t *testing.T) {
 					t.Fatalf("the generator is wrong: %s: %v", notation, errs)
 				}
 				list := make([]view.Candidate, len(all))
-				round := rapid.IntRange(0, len(all)).Draw(t, "round")
+				run := rapid.IntRange(0, len(all)).Draw(t, "run")
 				for i, group := range view.Groups(all) {
-					list[i] = view.Candidate{Cost: 1, Group: group, Round: i >= round}
+					list[i] = view.Candidate{Cost: 1, Group: group, Run: i >= run}
 				}
 				kept, _ := fit(nil, nil, list, view.Policy{Budget: float64(rapid.IntRange(0, len(all)).Draw(t, "budget"))})
 				var view []wire.Item

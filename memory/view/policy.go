@@ -34,7 +34,7 @@ type Policy struct {
 	Overflow string  // one of the constants above
 	Window   int     // how many history entries are kept at most, whatever Overflow says; 0 is no limit
 	Turns    int     // how many user-assistant pairs OverflowTurns keeps
-	// MinTurns is how many of the newest complete user-assistant pairs are never left out, as the current round never is;
+	// MinTurns is how many of the newest complete user-assistant pairs are never left out, as the current run never is;
 	// 0 is none. They can make a view larger than its budget.
 	MinTurns int
 	// ToolResult is how many tokens of a tool result are sent at most, 0 for all. [Fit] takes costs as they are: it is

@@ -26,7 +26,7 @@ func TestHistoryBudget(t *testing.T) {
 	system, injected := costs(1200), costs(300, 1500, 400)
 	for _, c := range []struct{ oldest, want int }{{8, 3}, {9, 2}} {
 		list := costs(c.oldest, 138300, 100)
-		list[2].Round = true
+		list[2].Run = true
 		kept, _ := fit(system, injected, list, p)
 		if len(kept.History) != c.want || len(kept.Layers) != 3 {
 			t.Errorf("of %d and 138300 tokens %v are kept, want %d", c.oldest, kept.History, c.want)
@@ -105,7 +105,7 @@ func TestPruners(t *testing.T) {
 		{"turns", dialects.Chat, five, 1, policy{Budget: 10, Overflow: turns, Turns: 2}, five},
 		{"a window comes first", dialects.Chat, five, 1, policy{Budget: 6, Overflow: turns, Turns: 2, Window: 6}, "u3 a3 u4 a4 u5 a5"},
 		{"priority", dialects.Chat, five, 1, policy{Budget: 10, Overflow: view.OverflowPriority}, five},
-		{"by priority the round stays, pairs stay together", dialects.Chat, "u1 [1] fo1 a1 u2 [2]", 10, policy{Budget: 40, Overflow: view.OverflowPriority}, "u1 a1 u2 [2]"},
+		{"by priority the run stays, pairs stay together", dialects.Chat, "u1 [1] fo1 a1 u2 [2]", 10, policy{Budget: 40, Overflow: view.OverflowPriority}, "u1 a1 u2 [2]"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := prune(t, test.dialect, test.notation, test.each, test.policy); got != test.want {
@@ -176,7 +176,7 @@ func priced(t *rapid.T, all []wire.Item, p view.Policy, like ...view.Candidate) 
 	return entries
 }
 
-// Every policy, in both dialects: the result is valid upstream, the round is whole, the budget is held unless only the
+// Every policy, in both dialects: the result is valid upstream, the run is whole, the budget is held unless only the
 // fixed part is left, a history that fits is unchanged, and the choice is the same each time.
 func TestPrunersHoldForAnyHistory(t *testing.T) {
 	for _, d := range []wire.Dialect{dialects.Chat, dialects.Responses} {
@@ -205,7 +205,7 @@ func TestPrunersHoldForAnyHistory(t *testing.T) {
 					must += float64(e.Cost)
 				}
 				if !in && i >= strings.Count(notation[:strings.LastIndexByte(notation, 'u')], " ") {
-					t.Errorf("item %d of the round is dropped", i)
+					t.Errorf("item %d of the run is dropped", i)
 				}
 			}
 			if errs := wire.Check(d, sent); errs != nil {
@@ -250,7 +250,7 @@ func oldestOut(entries []view.Candidate, limit float64) []int {
 	return stay
 }
 
-// The choices without the rules that Remora adds: nothing is a round there, priority weighs the system message
+// The choices without the rules that Remora adds: nothing is a run there, priority weighs the system message
 // with the history, and three tokens are spent before anything else.
 func TestPriorityTable(t *testing.T) {
 	all := items(t, dialects.Chat, "u a u a u a")
@@ -262,7 +262,7 @@ func TestPriorityTable(t *testing.T) {
 	price := func(list []wire.Item, p view.Policy) []view.Candidate {
 		entries := view.Candidates(list, p)
 		for i := range entries {
-			entries[i].Cost, entries[i].Round = layertest.MixedItem(list[i]), false
+			entries[i].Cost, entries[i].Run = layertest.MixedItem(list[i]), false
 		}
 		return entries
 	}

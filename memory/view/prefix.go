@@ -24,7 +24,7 @@ import (
 // reads at most one update per layer. A new version begins when the cache is lost anyway, or when updates cost more
 // than it is worth; then updates are folded into the pinned blocks.
 //
-// Live layers also stand behind the history: they are asked once per round, and their blocks are shown until the round
+// Live layers also stand behind the history: they are asked once per run, and their blocks are shown until the run
 // is over. They stand directly behind the user message, before the tool loop: at the end of the view they would be paid
 // in full with every request.
 //
@@ -41,7 +41,7 @@ const (
 	maxText          = 160 << 10 // of all lines: those that were not used for longest are given up
 	maxPinned        = 64 << 10  // of a prefix version: a layer beyond is sent as it is
 	maxUpdated       = 32 << 10  // of the updates of a prefix version: it ends when there are more
-	maxFrozen        = 32 << 10  // of the live blocks of a round: a layer beyond is asked again
+	maxFrozen        = 32 << 10  // of the live blocks of a run: a layer beyond is asked again
 	maxLines         = 4         // a session seldom has more than two models
 	maxPrefixEntries = 64        // of each list
 	maxTexts         = 256       // messages of a layer
@@ -54,15 +54,15 @@ const (
 type line struct {
 	Key     string   `json:"key"`
 	Lead    string   `json:"lead,omitempty"`
-	Round   string   `json:"round,omitempty"`
-	Age     int      `json:"age,omitempty"` // rounds that began in this version
+	Run     string   `json:"round,omitempty"`
+	Age     int      `json:"age,omitempty"` // runs that began in this version
 	Misses  int      `json:"misses,omitempty"`
-	Stale   bool     `json:"stale,omitempty"` // the last judged round was a miss
-	Judge   bool     `json:"judge,omitempty"` // the answer to come is the first of its round
+	Stale   bool     `json:"stale,omitempty"` // the last judged run was a miss
+	Judge   bool     `json:"judge,omitempty"` // the answer to come is the first of its run
 	Pins    []Block  `json:"pins,omitempty"`
 	Loose   []string `json:"loose,omitempty"` // anchored, too large to pin
 	Updates []update `json:"updates,omitempty"`
-	Live    []Block  `json:"live,omitempty"` // of the round; those that said nothing, too
+	Live    []Block  `json:"live,omitempty"` // of the run; those that said nothing, too
 	Churn   []churn  `json:"churn,omitempty"`
 }
 
@@ -73,7 +73,7 @@ type update struct {
 	Of    string     `json:"of,omitempty"` // what the model knows the earlier block by
 }
 
-// churn is how often a layer changes from round to round.
+// churn is how often a layer changes from run to run.
 type churn struct {
 	ID      string  `json:"id"`
 	Seen    float64 `json:"seen,omitempty"`
@@ -123,7 +123,7 @@ func (s Prefix) Encode() []byte {
 func (s Prefix) Equal(other Prefix) bool { return slices.EqualFunc(s.lines, other.lines, line.equal) }
 
 func (l line) equal(o line) bool {
-	return l.Key == o.Key && l.Lead == o.Lead && l.Round == o.Round && l.Age == o.Age && l.Misses == o.Misses &&
+	return l.Key == o.Key && l.Lead == o.Lead && l.Run == o.Run && l.Age == o.Age && l.Misses == o.Misses &&
 		l.Stale == o.Stale && l.Judge == o.Judge && slices.EqualFunc(l.Pins, o.Pins, Block.equal) && slices.Equal(l.Loose, o.Loose) &&
 		slices.EqualFunc(l.Updates, o.Updates, update.equal) && slices.EqualFunc(l.Live, o.Live, Block.equal) && slices.Equal(l.Churn, o.Churn)
 }
@@ -155,12 +155,12 @@ func bounded(lines []line) []line {
 
 // repair makes a line that was read one that Step could have made.
 func (l *line) repair() {
-	l.Lead, l.Round = sumOr(l.Lead), sumOr(l.Round)
+	l.Lead, l.Run = sumOr(l.Lead), sumOr(l.Run)
 	l.Age, l.Misses = min(max(l.Age, 0), maxCount), min(max(l.Misses, 0), maxMisses)
 	l.Pins = sane(l.Pins, maxPinned)
 	for i := range l.Pins {
 		p := &l.Pins[i]
-		p.Live, p.Round, p.Inside, p.At, p.Role = false, false, false, 0, wire.RoleNone
+		p.Live, p.Run, p.Inside, p.At, p.Role = false, false, false, 0, wire.RoleNone
 	}
 	l.Live = sane(l.Live, maxFrozen)
 	for i := range l.Live {
@@ -187,7 +187,7 @@ func (l *line) repair() {
 	l.Updates = l.Updates[:min(len(l.Updates), maxPrefixEntries)]
 	for i := range l.Updates {
 		u := &l.Updates[i]
-		u.Live, u.Round, u.Inside, u.Role = true, false, u.At > 0, wire.RoleNone
+		u.Live, u.Run, u.Inside, u.Role = true, false, u.At > 0, wire.RoleNone
 	}
 	seen := make(map[string]bool)
 	l.Churn = slices.DeleteFunc(l.Churn, func(c churn) bool {

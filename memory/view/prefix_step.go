@@ -6,11 +6,11 @@ import (
 	"unicode/utf8"
 )
 
-// Frozen names the layers that need not be asked again in this round: their blocks from its beginning are shown. Pass
+// Frozen names the layers that need not be asked again in this run: their blocks from its beginning are shown. Pass
 // them to Step as Held.
-func (s Prefix) Frozen(lineage, round string) []string {
+func (s Prefix) Frozen(lineage, run string) []string {
 	i := s.find(sum(lineage))
-	if i < 0 || s.lines[i].Round != sum(round) {
+	if i < 0 || s.lines[i].Run != sum(run) {
 		return nil
 	}
 	var ids []string
@@ -27,8 +27,8 @@ func (s Prefix) Step(c PromptCache, r PrefixRequest) (Plan, Prefix) {
 		st.observe()
 	}
 	if st.first {
-		st.shifts = slices.ContainsFunc(st.l.Live, func(s Block) bool { return s.Round && len(s.Texts) > 0 })
-		st.l.Live, st.l.Round = nil, sum(r.Round)
+		st.shifts = slices.ContainsFunc(st.l.Live, func(s Block) bool { return s.Run && len(s.Texts) > 0 })
+		st.l.Live, st.l.Run = nil, sum(r.Run)
 	}
 	live := st.live()
 	reason := st.due()
@@ -47,9 +47,9 @@ func (s Prefix) Step(c PromptCache, r PrefixRequest) (Plan, Prefix) {
 	return st.plan(live, reason), s.with(st.l)
 }
 
-// Answered records the cache usage that upstream reported for the last request. Only the first answer of a round is
+// Answered records the cache usage that upstream reported for the last request. Only the first answer of a run is
 // judged: the requests of a tool loop repeat the one before and read it from the cache in any case. A miss ends the
-// prefix version with the next round; after three in a row, misses are ignored until there is a hit.
+// prefix version with the next run; after three in a row, misses are ignored until there is a hit.
 func (s Prefix) Answered(c PromptCache, u CacheUsage) Prefix {
 	// Providers cache no prompt below this, in tokens.
 	const cacheable = 1024
@@ -91,10 +91,10 @@ type step struct {
 	l      line
 	layers []Said
 	cold   bool // the line is new
-	first  bool // the line has not seen the round
+	first  bool // the line has not seen the run
 	begins bool // no line has
-	// shifts: live blocks leave their place behind the message of the round before, and with it goes what the cache holds of
-	// that round.
+	// shifts: live blocks leave their place behind the message of the run before, and with it goes what the cache holds of
+	// that run.
 	shifts bool
 }
 
@@ -109,7 +109,7 @@ func (s Prefix) open(c *PromptCache, r *PrefixRequest) *step {
 			st.l.Churn = s.lines[0].Churn // layers change alike whichever model is told
 		}
 	}
-	st.first = st.l.Round != sum(r.Round)
+	st.first = st.l.Run != sum(r.Run)
 	st.begins = st.first && !r.Loop
 	return st
 }
@@ -202,7 +202,7 @@ func (st *step) due() PrefixReason {
 	return ""
 }
 
-// reconfigured reports whether a layer whose block was sent in this prefix version or round is no longer placed there.
+// reconfigured reports whether a layer whose block was sent in this prefix version or run is no longer placed there.
 func (st *step) reconfigured() bool {
 	here := make(map[string]bool, len(st.layers)) // before the history
 	for i := range st.layers {
@@ -324,7 +324,7 @@ func (st *step) behind(l *Said) bool {
 	}
 }
 
-// observe counts which layers changed since the round before.
+// observe counts which layers changed since the run before.
 func (st *step) observe() {
 	old := make(map[string]churn, len(st.l.Churn))
 	for _, c := range st.l.Churn {
@@ -373,7 +373,7 @@ func (st *step) decide() {
 	st.l.Churn = all
 }
 
-// live returns what stands at the end: inside a round what was said at its beginning. Layers that say nothing are in it.
+// live returns what stands at the end: inside a run what was said at its beginning. Layers that say nothing are in it.
 func (st *step) live() []Block {
 	var out []Block
 	for i := range st.layers {
@@ -387,13 +387,13 @@ func (st *step) live() []Block {
 			frozen.Slot = l.Slot
 			out = append(out, frozen)
 		case !l.Held:
-			out = append(out, Block{Layer: l.Layer, Slot: l.Slot, Texts: l.Texts, Tokens: l.Tokens, Live: true, Round: st.first})
+			out = append(out, Block{Layer: l.Layer, Slot: l.Slot, Texts: l.Texts, Tokens: l.Tokens, Live: true, Run: st.first})
 		}
 	}
 	return out
 }
 
-// freeze keeps for the round what live layers said. What is not kept may be another text with the next request: it
+// freeze keeps for the run what live layers said. What is not kept may be another text with the next request: it
 // belongs at the end.
 func (st *step) freeze(live []Block) {
 	var frozen []Block
@@ -402,12 +402,12 @@ func (st *step) freeze(live []Block) {
 		b := &live[i]
 		fresh := slices.ContainsFunc(st.layers, func(l Said) bool { return l.Layer == b.Layer && l.Fresh })
 		if fresh || len(frozen) == maxPrefixEntries || len(b.Texts) > maxTexts || size+b.size() > maxFrozen {
-			b.At, b.Inside, b.Round = 0, false, false
+			b.At, b.Inside, b.Run = 0, false, false
 			continue
 		}
 
 		size += b.size()
-		if !b.Round && st.r.End > 0 { // it stays where it is sent first
+		if !b.Run && st.r.End > 0 { // it stays where it is sent first
 			if b.At == 0 || b.At > st.r.End {
 				b.At = st.r.End
 			}

@@ -21,7 +21,7 @@ func count(text string) int { return len(text) / 4 }
 
 // atRound are the blocks directly behind the user message.
 func atRound(p view.Plan) []view.Block {
-	return slices.DeleteFunc(slices.Clone(p.Live), func(b view.Block) bool { return !b.Round })
+	return slices.DeleteFunc(slices.Clone(p.Live), func(b view.Block) bool { return !b.Run })
 }
 
 // says is a layer that says the texts; of the ID stand before a colon the placement, behind it the name.
@@ -48,9 +48,9 @@ type lab struct {
 
 func newLab() *lab { return &lab{c: view.DefaultPromptCache()} }
 
-func request(round string, layers ...view.Said) view.PrefixRequest {
+func request(run string, layers ...view.Said) view.PrefixRequest {
 	return view.PrefixRequest{
-		Lineage: "chat/m", Lead: "lead", Round: round, View: 10_000, Free: math.MaxInt, Count: count, Layers: layers,
+		Lineage: "chat/m", Lead: "lead", Run: run, View: 10_000, Free: math.MaxInt, Count: count, Layers: layers,
 	}
 }
 
@@ -100,7 +100,7 @@ func TestPrefix(t *testing.T) {
 		want string
 	}{
 		{request("r1", says("anchor:a", a1), says("anchor:b"), says("live:n", "now 1")), pin + "live n [\"now 1\"]\ncold-start\n"},
-		// Inside the round live blocks are frozen, and what changed is published behind the history.
+		// Inside the run live blocks are frozen, and what changed is published behind the history.
 		{loop(request("r1", says("anchor:a", a2), says("anchor:b"), says("live:n", "now 2"))), pin + update2 + "live n [\"now 1\"]\n"},
 		{loop(request("r1", says("anchor:a", a2), says("anchor:b", b1), held("live:n"))), pin + update2 + newB + "live n [\"now 1\"]\n"},
 		// The newest update is sent, and none for a layer whose block is the pinned one.
@@ -123,7 +123,7 @@ func TestPrefix(t *testing.T) {
 	}
 }
 
-// TestReasons: each request follows a round in which layer a said 1, and one in which it said 2; reason is why the
+// TestReasons: each request follows a run in which layer a said 1, and one in which it said 2; reason is why the
 // prefix version ends.
 func TestReasons(t *testing.T) {
 	big := strings.Repeat("x", 40_000)
@@ -139,14 +139,14 @@ func TestReasons(t *testing.T) {
 		{"layer gone", func(r *view.PrefixRequest, _ *lab) { r.Layers = r.Layers[:1] }, view.Reconfigured},
 		{"layer moved", func(r *view.PrefixRequest, _ *lab) { r.Layers[1].Placement = view.PlaceBehind }, view.Reconfigured},
 		{"cut", func(r *view.PrefixRequest, _ *lab) { r.CutMoved = true }, view.CutMoved},
-		{"cut in a loop", func(r *view.PrefixRequest, _ *lab) { r.CutMoved, r.Loop, r.Round = true, true, "r2" }, view.CutMoved},
+		{"cut in a loop", func(r *view.PrefixRequest, _ *lab) { r.CutMoved, r.Loop, r.Run = true, true, "r2" }, view.CutMoved},
 		{"idle", func(r *view.PrefixRequest, _ *lab) { r.Idle = 10 * time.Minute }, view.Idle},
 		{"idle for less", func(r *view.PrefixRequest, _ *lab) { r.Idle = 10*time.Minute - 1 }, ""},
 		{"idle is never", func(r *view.PrefixRequest, l *lab) { r.Idle, l.c.IdleReset = time.Hour, 0 }, ""},
 		{"miss", func(_ *view.PrefixRequest, l *lab) { l.answered(2000, 99) }, view.CacheMiss},
 		{"miss in a loop", func(r *view.PrefixRequest, l *lab) {
 			l.answered(2000, 0)
-			r.Round, r.Loop = "r2", true
+			r.Run, r.Loop = "r2", true
 		}, ""},
 		{"hit", func(_ *view.PrefixRequest, l *lab) { l.answered(2000, 100) }, ""},
 		{"just long enough to be cached", func(_ *view.PrefixRequest, l *lab) { l.answered(1024, 0) }, view.CacheMiss},
@@ -216,9 +216,9 @@ func TestAuto(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		kind    bool   // live by its kind
-		changes string // per round, "x" for a change
+		changes string // per run, "x" for a change
 		fresh   bool
-		want    string // per round, whether an epoch begins ("|") and where the layer stands
+		want    string // per run, whether an epoch begins ("|") and where the layer stands
 	}{
 		{"changes often", false, ".xxxxxx", false, "|aaaa|lll"},
 		{"changes seldom", true, ".......", false, "|llll|aaa"},
@@ -263,11 +263,11 @@ func TestFrozen(t *testing.T) {
 	fresh.Fresh = true
 	begin := l.step(request("r1", says("anchor:a", "1"), says("live:n"), fresh, held("live:failed"), says("live:large", strings.Repeat("x", 33<<10)),
 		says("live:small", "s")))
-	var round []string
+	var run []string
 	for _, b := range atRound(begin) {
-		round = append(round, b.Layer)
+		run = append(run, b.Layer)
 	}
-	if diff := cmp.Diff([]string{"small"}, round); diff != "" {
+	if diff := cmp.Diff([]string{"small"}, run); diff != "" {
 		t.Errorf("what is not kept stands where the next request cannot repeat it: %s", diff)
 	}
 	if diff := cmp.Diff([]string{"n", "small"}, l.state.Frozen("chat/m", "r1")); diff != "" {
@@ -282,9 +282,9 @@ func TestFrozen(t *testing.T) {
 		t.Error(diff)
 	}
 	if at := atRound(p); len(at) > 0 {
-		t.Errorf("the round did not begin with %v", at)
+		t.Errorf("the run did not begin with %v", at)
 	}
-	// A reload in the middle of the round moves the layer before the history: it was not asked, and its last block is
+	// A reload in the middle of the run moves the layer before the history: it was not asked, and its last block is
 	// used.
 	p = l.step(request("r1", says("anchor:a", "1"), held("anchor:failed")))
 	if diff := cmp.Diff("a [\"1\"]\nfailed [\"now\"]\nreconfigured\n", shown(p)); diff != "" {
@@ -408,7 +408,7 @@ func told(t interface{ Fatalf(string, ...any) }, p view.Plan, layers []view.Said
 }
 
 // TestWhateverLayersDo: the pinned bytes stay, a layer has at most one update, which stays where it was first sent, a
-// round's live blocks stay, and the model reads the current blocks.
+// run's live blocks stay, and the model reads the current blocks.
 func TestWhateverLayersDo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := newLab()
@@ -419,16 +419,16 @@ func TestWhateverLayersDo(t *testing.T) {
 			places[id] = rapid.SampledFrom([]string{"anchor", "live", "auto"}).Draw(t, "placement of "+id)
 		}
 		end := 0
-		type key struct{ lineage, round string }
+		type key struct{ lineage, run string }
 		var before view.Plan
 		var was key
 		for range rapid.IntRange(1, 40).Draw(t, "requests") {
-			now := key{rapid.SampledFrom([]string{"m", "m", "m", "n"}).Draw(t, "model"), was.round}
-			same := rapid.IntRange(0, 3).Draw(t, "new round") > 0 && was.round != ""
+			now := key{rapid.SampledFrom([]string{"m", "m", "m", "n"}).Draw(t, "model"), was.run}
+			same := rapid.IntRange(0, 3).Draw(t, "new run") > 0 && was.run != ""
 			if !same {
-				now.round += "r"
+				now.run += "r"
 			}
-			frozen := l.state.Frozen(now.lineage, now.round)
+			frozen := l.state.Frozen(now.lineage, now.run)
 			var layers, known []view.Said
 			for _, id := range []string{"a", "b", "c", "d"} {
 				n := rapid.IntRange(0, 3).Draw(t, "said")
@@ -441,7 +441,7 @@ func TestWhateverLayersDo(t *testing.T) {
 					known = append(known, layer)
 				}
 			}
-			r := request(now.round, layers...)
+			r := request(now.run, layers...)
 			r.Lineage, r.Loop = now.lineage, same
 			end += rapid.IntRange(1, 3).Draw(t, "items")
 			r.End = end
@@ -478,10 +478,10 @@ func TestWhateverLayersDo(t *testing.T) {
 					return slices.DeleteFunc(slices.Clone(all), func(b view.Block) bool { return !slices.Contains(frozen, b.Layer) })
 				}
 				if diff := cmp.Diff(kept(before.Live), kept(p.Live), cmpopts.EquateEmpty()); diff != "" {
-					t.Fatalf("within a round: %s", diff)
+					t.Fatalf("within a run: %s", diff)
 				}
 				if p.Reason == "" && !cmp.Equal(atRound(before), atRound(p), cmpopts.EquateEmpty()) {
-					t.Fatalf("the round began with:\n%v\nand now:\n%v", atRound(before), atRound(p))
+					t.Fatalf("the run began with:\n%v\nand now:\n%v", atRound(before), atRound(p))
 				}
 			}
 			before, was = p, now
@@ -509,7 +509,7 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("%s\n%s", b, again)
 		}
 		r := request("r1", says("anchor:a", "<a>\n3\n</a>"), says("live:n", "3"), says("auto:b"), says("auto:loose", "x"))
-		frozen := s.Frozen(r.Lineage, r.Round)
+		frozen := s.Frozen(r.Lineage, r.Run)
 		p, next := s.Step(view.DefaultPromptCache(), r)
 		told(t, p, slices.DeleteFunc(r.Layers, func(l view.Said) bool { return slices.Contains(frozen, l.Layer) }))
 		after := next.Encode()

@@ -5,25 +5,25 @@ import (
 	"time"
 )
 
-// PromptCache sets when a prefix version ends and where layers with placement auto stand. An assembly is a round: a user turn with its
+// PromptCache sets when a prefix version ends and where layers with placement auto stand. An assembly is a run: a user turn with its
 // whole tool loop.
 type PromptCache struct {
-	// MinCachedTokens is how many cached tokens the first answer of a round must report; fewer are a cache-miss.
+	// MinCachedTokens is how many cached tokens the first answer of a run must report; fewer are a cache-miss.
 	MinCachedTokens int `mapstructure:"min_cached_tokens"`
-	// MinEpochAssemblies is in which round of a prefix version cache figures are first judged: the first one fills the cache.
+	// MinEpochAssemblies is in which run of a prefix version cache figures are first judged: the first one fills the cache.
 	MinEpochAssemblies int `mapstructure:"min_epoch_assemblies"`
-	// MaxEpochAssemblies is after how many rounds a prefix version ends.
+	// MaxEpochAssemblies is after how many runs a prefix version ends.
 	MaxEpochAssemblies int `mapstructure:"max_epoch_assemblies"`
 	// DeltaBudgetFraction is which share of the view updates may take before the version ends. What they replace is paid for
 	// as well.
 	DeltaBudgetFraction float64 `mapstructure:"delta_budget_fraction"`
-	// AutoDemoteChurn is from which share of changed rounds on a layer with placement auto stands behind the history.
+	// AutoDemoteChurn is from which share of changed runs on a layer with placement auto stands behind the history.
 	AutoDemoteChurn float64 `mapstructure:"auto_demote_churn"`
 	// AutoPromoteChurn is up to which share it stands before the history.
 	AutoPromoteChurn float64 `mapstructure:"auto_promote_churn"`
-	// MinChurnSamples is how many rounds must have been watched before placement auto decides anything.
+	// MinChurnSamples is how many runs must have been watched before placement auto decides anything.
 	MinChurnSamples int `mapstructure:"min_churn_samples"`
-	// ChurnDecay is which part of the watched rounds counts on after a decision.
+	// ChurnDecay is which part of the watched runs counts on after a decision.
 	ChurnDecay float64 `mapstructure:"churn_decay"`
 	// IdleReset is after which pause the cache is taken for lost; 0 is never.
 	IdleReset time.Duration `mapstructure:"idle_reset"`
@@ -94,7 +94,7 @@ type Said struct {
 	// is not valid UTF-8 in the texts is replaced, as in any message.
 	Block
 	Placement Placement
-	// Fresh layers are shown as they answer, even inside a round, and PlaceAuto never pins them: a recall that changes the
+	// Fresh layers are shown as they answer, even inside a run, and PlaceAuto never pins them: a recall that changes the
 	// layer's state, or one that follows the tool loop. It matters for live ones only.
 	Fresh bool
 	// Held: it was not asked, or failed. What it said last stands, if that is still known.
@@ -107,9 +107,9 @@ type PrefixRequest struct {
 	Lineage string
 	// Lead tells the leading system text and instructions apart from others: a hash.
 	Lead string
-	// Round names the user turn, so that the same words said later are another one.
-	Round string
-	// Loop: the request is not the first of its round. It begins none even where the state does not know the round.
+	// Run names the user turn, so that the same words said later are another one.
+	Run string
+	// Loop: the request is not the first of its run. It begins none even where the state does not know the run.
 	Loop bool
 	// CutMoved: the history begins elsewhere than in the request before, so that the cache behind the lead is lost.
 	CutMoved bool
@@ -139,8 +139,8 @@ const (
 	Reconfigured        PrefixReason = "reconfigured"         // a pinned layer is gone, or has another placement
 	CutMoved            PrefixReason = "cut-moved"
 	Idle                PrefixReason = "idle"
-	CacheMiss           PrefixReason = "cache-miss"     // the round before was not served from the cache
-	MaxAge              PrefixReason = "max-age"        // the version had its rounds
+	CacheMiss           PrefixReason = "cache-miss"     // the run before was not served from the cache
+	MaxAge              PrefixReason = "max-age"        // the version had its runs
 	DeltaOverflow       PrefixReason = "delta-overflow" // updates do not fit
 	DeltaPressure       PrefixReason = "delta-pressure" // updates take too large a share
 )

@@ -9,18 +9,18 @@ import (
 	"remora/memory/view"
 )
 
-// coding is a made-up session of a coding agent: rounds of requests, each with a call and a result more, and four layers.
+// coding is a made-up session of a coding agent: runs of requests, each with a call and a result more, and four layers.
 type coding struct {
-	rounds, loop int
-	recall       int // tokens of a live block that is new with every round
-	step         int // items by which the history is cut when it passes twice that, 0 for never
+	runs, loop int
+	recall     int // tokens of a live block that is new with every run
+	step       int // items by which the history is cut when it passes twice that, 0 for never
 }
 
 // moment is one request of it.
 type moment struct {
 	view.PrefixRequest
 	history []string
-	user    int // index in the history of the round's user message
+	user    int // index in the history of the run's user message
 	before  int // how much of the session stands before the history, less the user message that is pinned
 }
 
@@ -29,14 +29,14 @@ func words(n int, what string) string { return strings.Repeat(what+" ", 4*n/(len
 func (c coding) play(f func(moment)) {
 	var history []string
 	var memory, seen, cut int
-	for round := range c.rounds {
-		history = append(history, fmt.Sprintf("user %d %s", round, words(60, "please")))
+	for run := range c.runs {
+		history = append(history, fmt.Sprintf("user %d %s", run, words(60, "please")))
 		user := len(history) - 1
-		if round%3 == 2 {
-			seen++ // an observation is added after a round
+		if run%3 == 2 {
+			seen++ // an observation is added after a run
 		}
 		for i := range c.loop {
-			if i == c.loop/2 && round%2 == 0 {
+			if i == c.loop/2 && run%2 == 0 {
 				memory++ // the model updates its working memory in the middle of a loop
 			}
 			moved := c.step > 0 && len(history)-cut > 2*c.step
@@ -44,19 +44,19 @@ func (c coding) play(f func(moment)) {
 				cut = len(history) - c.step
 			}
 			m := moment{history: history[cut:], user: user - cut, before: cut}
-			if m.user < 0 { // the round's user message is pinned
+			if m.user < 0 { // the run's user message is pinned
 				m.history, m.user, m.before = append([]string{history[user]}, m.history...), 0, cut-1
 			}
-			m.PrefixRequest = request(fmt.Sprint(round),
+			m.PrefixRequest = request(fmt.Sprint(run),
 				says("anchor:rules", block("rules", words(500, "rule"))),
 				says("auto:working_memory", block("working_memory", fmt.Sprintf("%d %s", memory, words(300, "note")))),
 				says("auto:observations", block("observations", words(100*(1+seen), "seen"))),
-				says("live:clock", fmt.Sprintf("Now: %d:%02d", round, i)),
-				says("live:recall", block("recall", words(c.recall, fmt.Sprint("about", round)))))
+				says("live:clock", fmt.Sprintf("Now: %d:%02d", run, i)),
+				says("live:recall", block("recall", words(c.recall, fmt.Sprint("about", run)))))
 			m.View, m.Loop, m.CutMoved = len(strings.Join(m.history, ""))/4+2500, i > 0, moved
 			m.End = len(history)
 			f(m)
-			history = append(history, fmt.Sprintf("call %d.%d %s", round, i, words(60, "grep")), fmt.Sprintf("result %d.%d %s", round, i, words(240, "line")))
+			history = append(history, fmt.Sprintf("call %d.%d %s", run, i, words(60, "grep")), fmt.Sprintf("result %d.%d %s", run, i, words(240, "line")))
 		}
 	}
 }
@@ -96,7 +96,7 @@ func (m *moment) view(p view.Plan) (out []string) {
 		switch {
 		case b.At > 0:
 			inside[max(b.At-m.before, 0)] = append(inside[max(b.At-m.before, 0)], b)
-		case !b.Round:
+		case !b.Run:
 			inside[len(m.history)] = append(inside[len(m.history)], b)
 		default:
 			inside[m.user+1] = append(inside[m.user+1], b)
@@ -133,16 +133,16 @@ func TestShareCached(t *testing.T) {
 		name string
 		coding
 		// What layers cost at 0.1 beside the same session without any, as a part of what they cost as they are recalled:
-		// at most this with prefix versions, updates and live blocks at the end, and with those of the round behind its message.
-		end, round float64
+		// at most this with prefix versions, updates and live blocks at the end, and with those of the run behind its message.
+		end, run float64
 	}{
-		{"whole history", coding{rounds: 12, loop: 30, recall: 1000}, 0.75, 0.30},
-		{"stepped window", coding{rounds: 12, loop: 30, recall: 1000, step: 40}, 0.98, 0.40},
-		{"stepped window, long rounds", coding{rounds: 4, loop: 150, recall: 1000, step: 40}, 1.00, 0.25},
-		{"short rounds, no recall", coding{rounds: 60, loop: 4}, 0.28, 0.18},
+		{"whole history", coding{runs: 12, loop: 30, recall: 1000}, 0.75, 0.30},
+		{"stepped window", coding{runs: 12, loop: 30, recall: 1000, step: 40}, 0.98, 0.40},
+		{"stepped window, long runs", coding{runs: 4, loop: 150, recall: 1000, step: 40}, 1.00, 0.25},
+		{"short runs, no recall", coding{runs: 60, loop: 4}, 0.28, 0.18},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var none, top, end, round meter
+			var none, top, end, run meter
 			session := newLab()
 			reasons := map[view.PrefixReason]int{}
 			c.play(func(m moment) {
@@ -151,12 +151,12 @@ func TestShareCached(t *testing.T) {
 				p := session.step(m.PrefixRequest)
 				reasons[p.Reason]++
 				end.send(join(lead, texts(p.Anchored), m.history, texts(p.Updates), texts(p.Live))...)
-				round.send(join(lead, texts(p.Anchored), m.view(p))...)
+				run.send(join(lead, texts(p.Anchored), m.view(p))...)
 			})
 			for _, r := range []struct {
 				name string
 				m    meter
-			}{{"no layers", none}, {"as recalled", top}, {"pinned", end}, {"pinned, rounds", round}} {
+			}{{"no layers", none}, {"as recalled", top}, {"pinned", end}, {"pinned, runs", run}} {
 				t.Logf("%-15s %9d tokens, %4.1f %% cached, cost at 0.1 %7.0f, at 0.25 %7.0f, at 0.5 %8.0f", r.name, r.m.total,
 					100*float64(r.m.cached)/float64(r.m.total), r.m.cost(0.1), r.m.cost(0.25), r.m.cost(0.5))
 			}
@@ -165,8 +165,8 @@ func TestShareCached(t *testing.T) {
 			if part := (end.cost(0.1) - none.cost(0.1)) / plain; part > c.end {
 				t.Errorf("at the end layers cost %.3f of what they cost without pinning, want at most %.3f", part, c.end)
 			}
-			if part := (round.cost(0.1) - none.cost(0.1)) / plain; part > c.round {
-				t.Errorf("behind the user message layers cost %.3f of what they cost without pinning, want at most %.3f", part, c.round)
+			if part := (run.cost(0.1) - none.cost(0.1)) / plain; part > c.run {
+				t.Errorf("behind the user message layers cost %.3f of what they cost without pinning, want at most %.3f", part, c.run)
 			}
 		})
 	}

@@ -94,7 +94,7 @@ func FuzzWindow(f *testing.F) {
 		for n := range len(all) + 1 {
 			v := Assemble(Request{Items: all[:n], Window: w, Offset: int(offset)})
 			checkView(t, d, all[:n], v)
-			// A window inside the round, or a bound on the round, may go back when a new round begins.
+			// A window inside the run, or a bound on the run, may go back when a new run begins.
 			if policy == InFlightKeep && w.MaxExpansion == 0 && n > 0 {
 				if v.From < before {
 					t.Fatalf("%s: the start went back from %d to %d", notation(all[:n]), before, v.From)
@@ -186,15 +186,15 @@ func windowCost(w *Window, all []wire.Item, from int) (sum int) {
 	return sum
 }
 
-// checkLimit holds a view to its limit, unless nothing more can be left out: only the round is left, or one group.
+// checkLimit holds a view to its limit, unless nothing more can be left out: only the run is left, or one group.
 func checkLimit(t *testing.T, w *Window, s *session, all []wire.Item, v View) {
 	t.Helper()
-	limit, round := w.MaxTokens, lastUserItem(all)
-	if w.InFlight == InFlightKeep && round >= 0 {
-		if v.From >= round && w.MaxExpansion == 0 {
+	limit, run := w.MaxTokens, lastUserItem(all)
+	if w.InFlight == InFlightKeep && run >= 0 {
+		if v.From >= run && w.MaxExpansion == 0 {
 			return
 		}
-		if w.MaxExpansion > 0 && v.From >= round {
+		if w.MaxExpansion > 0 && v.From >= run {
 			limit *= w.MaxExpansion
 		}
 	}

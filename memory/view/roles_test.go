@@ -71,7 +71,7 @@ func notation(items []wire.Item) string {
 func TestForms(t *testing.T) {
 	for name, c := range map[string]struct {
 		lead, items                string
-		anchored, round, live      string
+		anchored, run, live        string
 		after                      string
 		joined, one, alternate, no string
 		repaired                   [4]int // of joined to no
@@ -90,7 +90,7 @@ func TestForms(t *testing.T) {
 			repaired: [4]int{3: 1},
 		},
 		"blocks behind the client's": {
-			lead: "s:x", items: "u:1", anchored: "s:b1 s:b2", round: "s:r", live: "s:l",
+			lead: "s:x", items: "u:1", anchored: "s:b1 s:b2", run: "s:r", live: "s:l",
 			joined: "s:x s:b1+b2 u:1 u:r u:l", one: "s:x+b1+b2 u:1 u:r u:l", alternate: "s:x+b1+b2 u:1+r+l", no: "u:x+b1+b2+1+r+l",
 			repaired: [4]int{0, 1, 2, 2},
 		},
@@ -150,7 +150,7 @@ func TestForms(t *testing.T) {
 	} {
 		m := view.Messages{
 			Dialect: dialects.Chat, Lead: chatMessages(t, c.lead), Items: chatMessages(t, c.items), After: chatMessages(t, c.after),
-			Blocks: slices.Concat(blocks(view.Block{}, chatMessages(t, c.anchored)), blocks(view.Block{Live: true, Round: true}, chatMessages(t, c.round)), blocks(view.Block{Live: true}, chatMessages(t, c.live))),
+			Blocks: slices.Concat(blocks(view.Block{}, chatMessages(t, c.anchored)), blocks(view.Block{Live: true, Run: true}, chatMessages(t, c.run)), blocks(view.Block{Live: true}, chatMessages(t, c.live))),
 		}
 		if c.continues {
 			m.Continue(c.carried)

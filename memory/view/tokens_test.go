@@ -84,14 +84,14 @@ func TestTokenWindow(t *testing.T) {
 	f("more than the limit: half of it", dialects.Chat, keep, nil, chat, "u3 a3 u4")
 	f("evict_share", dialects.Chat, with(keep, func(w *Window) { w.EvictShare = 0.2 }), nil, chat, "a2 u3 a3 u4")
 	f("evict_share 0 slides", dialects.Chat, with(keep, func(w *Window) { w.EvictShare = 0 }), nil, chat, "a1 u2 a2 u3 a3 u4")
-	f("keep leaves the round whole", dialects.Responses, keep, nil, "u1 a1 u2"+pairs(1, 9), "u2"+pairs(1, 9))
+	f("keep leaves the run whole", dialects.Responses, keep, nil, "u1 a1 u2"+pairs(1, 9), "u2"+pairs(1, 9))
 	f("window pins its user message", dialects.Responses, window, nil, "u1 a1 u2"+pairs(1, 9), "u2"+pairs(9, 9))
-	f("the round within max_expansion", dialects.Responses, with(keep, func(w *Window) { w.MaxExpansion = 2 }), nil,
+	f("the run within max_expansion", dialects.Responses, with(keep, func(w *Window) { w.MaxExpansion = 2 }), nil,
 		"u1 a1 u2"+pairs(1, 5), "u2"+pairs(1, 5))
-	f("the round beyond max_expansion", dialects.Responses, with(keep, func(w *Window) { w.MaxExpansion = 2 }), nil,
+	f("the run beyond max_expansion", dialects.Responses, with(keep, func(w *Window) { w.MaxExpansion = 2 }), nil,
 		"u1 a1 u2"+pairs(1, 6), "u2"+pairs(5, 6))
-	f("a round that is over keeps its user message", dialects.Responses, window, nil, "u1"+pairs(1, 2)+" a1 u2", "u1 a1 u2")
-	f("a round that is over, with keep", dialects.Responses, keep, nil, "u1"+pairs(1, 2)+" a1 u2", "a1 u2")
+	f("a run that is over keeps its user message", dialects.Responses, window, nil, "u1"+pairs(1, 2)+" a1 u2", "u1 a1 u2")
+	f("a run that is over, with keep", dialects.Responses, keep, nil, "u1"+pairs(1, 2)+" a1 u2", "a1 u2")
 	f("fewer items than tokens allow", dialects.Chat, with(keep, func(w *Window) { w.MaxItems, w.EvictBatch = 3, 1 }), nil,
 		"u1 a1 u2 a2 u3", "u2 a2 u3")
 	f("fewer tokens than items allow", dialects.Chat, with(keep, func(w *Window) { w.MaxItems, w.EvictBatch, w.MaxTokens = 6, 1, 50 }), nil, chat, "a3 u4")
@@ -162,7 +162,7 @@ func TestTokenCutStaysPut(t *testing.T) {
 	if moves := grow(t, s, "u1"+pairs(1, 90)); moves != 14 {
 		t.Errorf("the cut moved %d times, want 14", moves)
 	}
-	// A new round leaves it alone, and its user message too.
+	// A new run leaves it alone, and its user message too.
 	all := items(t, dialects.Responses, "u1"+pairs(1, 90)+" a1 u2")
 	before := s.cut
 	if v := s.send(all, false); v.Start != before || v.Pinned != 0 {
@@ -351,7 +351,7 @@ func FuzzDecodeWindowStart(f *testing.F) {
 	})
 }
 
-// conversation is n items as a coding agent has them: rounds of 50 tool calls, results of some kilobytes.
+// conversation is n items as a coding agent has them: runs of 50 tool calls, results of some kilobytes.
 func conversation(tb testing.TB, n int) []wire.Item {
 	tb.Helper()
 	all := make([]wire.Item, 0, n)

@@ -17,7 +17,7 @@ type chooser struct {
 	// partner is the other half of each call and result, none for all others.
 	partner []int
 	seen    []int // how many units before each one the client sees, and behind the last; nil if it sees all
-	round   int   // the last user message, -1 for none
+	run     int   // the last user message, -1 for none
 	keys    []wire.Hash
 	named   bool // whether keys were asked for
 	price   prices
@@ -31,7 +31,7 @@ type chooser struct {
 // its limit is passed, and is then trimmed to what EvictShare leaves of the limit. If the conversation does not have
 // the stored cut (an edit, a branch, a client's own compaction), a new one is made.
 func choose(r *Request, entries []entry, partner []int) (start, pinned int, at WindowStart) {
-	c := &chooser{r: r, w: r.Window, entries: entries, partner: partner, round: lastUser(entries), price: newPrices(r)}
+	c := &chooser{r: r, w: r.Window, entries: entries, partner: partner, run: lastUser(entries), price: newPrices(r)}
 	c.hide()
 	least, found := c.previous()
 	start = max(c.byItems(least, found), least)
@@ -151,37 +151,37 @@ func (c *chooser) byItems(least int, found bool) int {
 // settle returns where a window that shall begin at start can begin.
 func (c *chooser) settle(start int) int {
 	if c.w.InFlight == InFlightWindow {
-		if round := opening(c.entries, start); round >= 0 {
-			return snapToGroup(c.entries, c.partner, start, round+1)
+		if run := opening(c.entries, start); run >= 0 {
+			return snapToGroup(c.entries, c.partner, start, run+1)
 		}
-	} else if c.round >= 0 {
-		start = min(start, c.round)
+	} else if c.run >= 0 {
+		start = min(start, c.run)
 	}
 	start = minimumExchange(c.entries, start)
 	n := c.before(len(c.entries))
 	if bound := c.w.MaxExpansion * int(c.w.MaxItems); bound > 0 && n-c.before(start) > bound {
 		start = c.visible(n - bound)
-		if c.round >= 0 && start > c.round {
-			return snapToGroup(c.entries, c.partner, start, c.round+1)
+		if c.run >= 0 && start > c.run {
+			return snapToGroup(c.entries, c.partner, start, c.run+1)
 		}
 	}
 	return withReasoning(c.entries, start)
 }
 
-// pinOf returns the user message that is sent before a window which begins at start inside of its round, -1 for none. It
-// stays as long as the cut does, so that a new round leaves the beginning of the view what it was. With InFlightKeep only
-// the current round has one.
+// pinOf returns the user message that is sent before a window which begins at start inside of its run, -1 for none. It
+// stays as long as the cut does, so that a new run leaves the beginning of the view what it was. With InFlightKeep only
+// the current run has one.
 func (c *chooser) pinOf(start int) int {
 	if c.w.InFlight == InFlightWindow {
 		return opening(c.entries, start)
 	}
-	if start > c.round {
-		return c.round
+	if start > c.run {
+		return c.run
 	}
 	return -1
 }
 
-// opening returns the user message of the round that a cut at start is inside of, -1 for none.
+// opening returns the user message of the run that a cut at start is inside of, -1 for none.
 func opening(entries []entry, start int) int {
 	if start >= len(entries) || isUser(entries[start]) {
 		return -1
@@ -196,7 +196,7 @@ func opening(entries []entry, start int) int {
 
 func isUser(u entry) bool { return u.kind == wire.Message && u.role == wire.User }
 
-// lastUser returns the index of the last user message, -1 if there is none: the round in flight starts there.
+// lastUser returns the index of the last user message, -1 if there is none: the run in flight starts there.
 func lastUser(entries []entry) int {
 	for i, e := range slices.Backward(entries) {
 		if e.kind == wire.Message && e.role == wire.User {
@@ -302,13 +302,13 @@ func modelMade(u entry) bool {
 
 // byTokens returns where the limit by tokens has a window begin that otherwise begins at start.
 func (c *chooser) byTokens(start, limit int) int {
-	inside := c.w.InFlight == InFlightWindow || c.round < 0
+	inside := c.w.InFlight == InFlightWindow || c.run < 0
 	if !inside && c.w.MaxExpansion > 0 && limit <= math.MaxInt/c.w.MaxExpansion {
-		if bound := limit * c.w.MaxExpansion; !c.fits(max(start, c.round), bound) {
+		if bound := limit * c.w.MaxExpansion; !c.fits(max(start, c.run), bound) {
 			inside, limit = true, bound
 		}
 	}
-	if !inside && start >= c.round {
+	if !inside && start >= c.run {
 		return start
 	}
 	target := limit - int(float64(limit)*c.w.EvictShare)
@@ -317,7 +317,7 @@ func (c *chooser) byTokens(start, limit int) int {
 	}
 	last := len(c.entries)
 	if !inside {
-		last = c.round
+		last = c.run
 	}
 	return c.cutTo(start, last, int64(target), int64(limit))
 }
@@ -388,7 +388,7 @@ func (c *chooser) pins(first int) []int {
 	opened := c.pinOf(first)
 	for i := range pins {
 		pins[i] = opened
-		if at := first + i; isUser(c.entries[at]) && (inside || at == c.round) {
+		if at := first + i; isUser(c.entries[at]) && (inside || at == c.run) {
 			pins[i], opened = -1, at
 		}
 	}

@@ -209,9 +209,9 @@ func TestNoWindow(t *testing.T) {
 
 // The run in flight stays whole, however many calls it has made.
 func TestRoundInFlightIsKept(t *testing.T) {
-	round := "u9" + pairs(1, 15)
-	got := Assemble(Request{Items: items(t, dialects.Responses, "u1 a1 u2 a2 "+round), Window: seed(4)})
-	if !strings.HasSuffix(notation(got.Items), round) {
+	run := "u9" + pairs(1, 15)
+	got := Assemble(Request{Items: items(t, dialects.Responses, "u1 a1 u2 a2 "+run), Window: seed(4)})
+	if !strings.HasSuffix(notation(got.Items), run) {
 		t.Errorf("got %s", notation(got.Items))
 	}
 }
@@ -245,7 +245,7 @@ func TestOrphans(t *testing.T) {
 	f("one of two calls has no result", dialects.Chat, "u1 [x,y] fox a1", "u1 [x] fox a1")
 	f("text beside a removed call stays", dialects.Chat, "u1 a1[x] u2", "u1 a1 u2")
 	f("all calls removed, no text", dialects.Chat, "u1 [x,y] u2", "u1 u2")
-	f("an id that comes back in a later round", dialects.Chat, "u1 [x] fox a1 u2 [x] u3", "u1 [x] fox a1 u2 u3")
+	f("an id that comes back in a later run", dialects.Chat, "u1 [x] fox a1 u2 [x] u3", "u1 [x] fox a1 u2 u3")
 	f("reasoning of a removed call goes with it", dialects.Responses, "u1 r1 fc1 u2", "u1 u2")
 	f("reasoning of parallel calls stays while one does", dialects.Responses, "u1 r1 fc1 fc2 fo2 u2", "u1 r1 fc2 fo2 u2")
 	f("reasoning at the end goes", dialects.Responses, "u1 fc7 u2 r1", "u1 u2")
@@ -308,7 +308,7 @@ func TestWindowInsideTheRound(t *testing.T) {
 	f(dialects.Responses, four, "u2 r1 fc1 fo1 r2 fc2 fo2 r3 fc3 fo3", "u2 r3 fc3 fo3")
 	f(dialects.Responses, four, "u2 r1 a1 fc1 fo1 fc2 fo2", "u2 fc2 fo2")
 	f(dialects.Chat, four, "u2 [1] fo1 a1[2,3] fo2 fo3", "u2 a1[2,3] fo2 fo3")
-	// The next round leaves the cut and the user message before it where they are.
+	// The next run leaves the cut and the user message before it where they are.
 	batch := Window{MaxItems: 6, EvictBatch: 4}
 	f(dialects.Responses, batch, "u1"+pairs(1, 4), "u1 fc3 fo3 fc4 fo4")
 	f(dialects.Responses, batch, "u1"+pairs(1, 4)+" a1", "u1 fc3 fo3 fc4 fo4 a1")

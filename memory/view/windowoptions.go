@@ -8,9 +8,9 @@ import (
 
 // In-flight policies of the history window.
 const (
-	// InFlightKeep leaves the round in flight whole, however long it is.
+	// InFlightKeep leaves the run in flight whole, however long it is.
 	InFlightKeep = "keep"
-	// InFlightWindow also windows inside the round, by whole groups of calls and results, with the round's user
+	// InFlightWindow also windows inside the run, by whole groups of calls and results, with the run's user
 	// message pinned.
 	InFlightWindow = "window"
 )
@@ -53,7 +53,7 @@ type Window struct {
 	IdleReset time.Duration `mapstructure:"idle_reset"`
 	// InFlight is "keep" or "window".
 	InFlight string `mapstructure:"in_flight"`
-	// MaxExpansion bounds, as a multiple of each limit, how far the minimum exchange and the round in flight may take
+	// MaxExpansion bounds, as a multiple of each limit, how far the minimum exchange and the run in flight may take
 	// the window beyond that. 0 is no bound.
 	MaxExpansion int `mapstructure:"max_expansion"`
 	// Slot is the window's place among layers that choose history: it cuts what layers of lower slots leave, and the

@@ -130,7 +130,7 @@ func pick(strategy string, available int, system, history []wire.Item) []wire.It
 	entries := view.Candidates(history, p)
 	price(entries, history, b, p, layertest.MixedItem)
 	for i := range entries {
-		entries[i].Round = false
+		entries[i].Run = false
 		entries[i].Cost = layertest.MixedItem(history[i])
 	}
 	lead := []view.Candidate{{Cost: sequenceTokens}}
@@ -155,7 +155,7 @@ func TestStrategies(t *testing.T) {
 	for _, c := range []struct {
 		available         int
 		sliding, priority string // where nothing has to stay
-		kept, keptOurs    string // as Remora sends them: the round of m4 stays, and the system message
+		kept, keptOurs    string // as Remora sends them: the run of m4 stays, and the system message
 	}{
 		{120, "Be m0 m1 m2 m3 m4 m5", "Be m0 m1 m2 m3 m4 m5", "m0 m1 m2 m3 m4 m5", "m0 m1 m2 m3 m4 m5"},
 		{100, "Be m1 m2 m3 m4 m5", "Be m0 m2 m3 m4 m5", "m1 m2 m3 m4 m5", "m0 m2 m3 m4 m5"},
@@ -175,7 +175,7 @@ func TestStrategies(t *testing.T) {
 			cost := layertest.MixedItem(system)
 			for strategy, want := range map[string]string{SlidingWindow: c.kept, SlidingWindowWithSummary: c.kept, PriorityBased: c.keptOurs} {
 				if got := labelled(project(t, strategy, c.available-cost, cost, messages)); got != want {
-					t.Errorf("%s with the current round: %s, want %s", strategy, got, want)
+					t.Errorf("%s with the current run: %s, want %s", strategy, got, want)
 				}
 			}
 		})
@@ -212,7 +212,7 @@ func TestPairsStayTogether(t *testing.T) {
 	}
 }
 
-// TestAnyHistoryStaysValid: upstream accepts every choice, in both dialects, and it fits unless only the round stays.
+// TestAnyHistoryStaysValid: upstream accepts every choice, in both dialects, and it fits unless only the run stays.
 func TestAnyHistoryStaysValid(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		d := rapid.SampledFrom([]wire.Dialect{dialects.Chat, dialects.Responses}).Draw(rt, "dialect")
@@ -234,7 +234,7 @@ func TestAnyHistoryStaysValid(t *testing.T) {
 			rt.Fatalf("%s: %v", labelled(got), errs)
 		}
 		if len(got) == 0 || got[len(got)-1].Text() != "last" {
-			rt.Fatalf("the round is gone: %s", labelled(got))
+			rt.Fatalf("the run is gone: %s", labelled(got))
 		}
 		if n := layertest.MixedItems(got); len(got) > 1 && n > available {
 			rt.Fatalf("%d tokens of %d", n, available)

@@ -1,0 +1,93 @@
+package memory
+
+import (
+	"log/slog"
+	"time"
+
+	"remora/memory/pipeline"
+	"remora/memory/view"
+	"remora/wire"
+)
+
+// What to do with a call when the store cannot be read.
+const (
+	OnStoreErrorOpen   = "open"
+	OnStoreErrorClosed = "closed"
+)
+
+// Options configure a Memory. The zero value of a duration means its default.
+type Options struct {
+	// CommitWait is how long the end of an answer may wait for its commit (store.commit_wait).
+	CommitWait time.Duration
+	// ReadWait is how long a request may wait for its session to be read (store.read_wait).
+	ReadWait time.Duration
+	// OpenDelay is how long upstream may take before the input is made durable on its own (store.open_delay).
+	OpenDelay time.Duration
+	// SessionTTL is how long a session is kept after its last turn; 0 is for ever.
+	SessionTTL time.Duration
+	// RetryDelay is how long the store is left alone after it failed, and how often the spool is tried meanwhile.
+	RetryDelay time.Duration
+	// Shared: other processes use the store as well. The turns that are under way are then named in it, so that a
+	// session's next request may come to any process.
+	Shared bool
+	// IndexBytes bounds the memory of all indexes that layers search; 0 is 256 MB.
+	IndexBytes int
+	// OnStoreError is "open" (forward without memory) or "closed" (refuse).
+	OnStoreError string
+	// Shape configures views.
+	Shape
+	// Lost is called with the number of turns that neither the store nor the spool took. It may be nil.
+	Lost func(turns int)
+	// Log receives one line per failure, never content. Now is the clock.
+	Log *slog.Logger
+	Now func() time.Time
+}
+
+// Shape configures views. It can be replaced while turns are under way: each keeps the one that it began with.
+type Shape struct {
+	// Window is the history window, nil for none.
+	Window *view.Window
+	// Layers contribute to views; nil for none.
+	Layers *pipeline.Pipeline
+	// Summarize puts a summary in the place of history that a view has no room for (policy overflow: summarize). It needs
+	// Layers. OverflowModel makes it; without one it has excerpts.
+	Summarize     bool
+	OverflowModel pipeline.ModelSource
+	// Embeddings let layers that search the past find it by meaning, too; nil for words alone.
+	Embeddings *Embeddings
+	// ToolResult is how many tokens of a tool result are sent at most, 0 for all (see view.ShortenResult).
+	ToolResult int
+	// PromptCache keeps the beginning of views the same for the provider's prompt cache; nil lets layers' blocks change it
+	// with every request.
+	PromptCache *view.PromptCache
+	// Context is the context length of a model in tokens, 0 where it is not known; nil knows none. Price counts an item's
+	// tokens for a model, AtMost a number that it never exceeds, found more cheaply; windows by tokens need both.
+	Context func(model string) int
+	Price   func(model string, it wire.Item) int
+	AtMost  func(it wire.Item) int
+}
+
+func (o *Options) defaults() {
+	for _, d := range []struct {
+		value *time.Duration
+		def   time.Duration
+	}{
+		{&o.CommitWait, 250 * time.Millisecond},
+		{&o.ReadWait, 250 * time.Millisecond},
+		{&o.OpenDelay, 20 * time.Millisecond},
+		{&o.RetryDelay, 500 * time.Millisecond},
+	} {
+		if *d.value == 0 {
+			*d.value = d.def
+		}
+	}
+	if o.OnStoreError == "" {
+		o.OnStoreError = OnStoreErrorOpen
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now //nolint:forbidigo // the default clock of a library that takes one
+	}
+}

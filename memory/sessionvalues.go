@@ -1,0 +1,161 @@
+package memory
+
+import (
+	"bytes"
+
+	"remora/cache"
+	"remora/memory/layer"
+	"remora/memory/summary"
+	"remora/memory/view"
+)
+
+// Names of session values in the store.
+const (
+	summaryName     = "s" // a summary.State
+	windowStartName = "c" // a view.WindowStart
+	prefixName      = "e" // a view.Prefix
+	seenName        = "w" // a layer.SeenEvictions
+)
+
+// sessionValues are what a session keeps for its next views, beside its items and the states of its layers: they are read with
+// it and written with an answer. A value that no configured feature needs is nil.
+type sessionValues struct {
+	summary *summaryValue
+	window  *windowStartValue
+	prefix  *prefixValue
+	seen    *storedValue[layer.SeenEvictions]
+}
+
+// storedValue is one of them, on its way through a turn.
+type storedValue[T interface{ Encode() []byte }] struct {
+	decode func([]byte) T
+	stored []byte // as read
+	read   T      // the same
+	now    T
+	set    bool
+}
+
+func (v *storedValue[T]) load(b []byte) {
+	v.stored, v.read = b, v.decode(b)
+	if !v.set { // else the turn has made its own of what it read before
+		v.now = v.read
+	}
+}
+
+// replace sets the value to write with the answer.
+func (v *storedValue[T]) replace(next T) { v.now, v.set = next, true }
+
+// change returns the encoded value to write, nil for none.
+func (v *storedValue[T]) change() []byte {
+	if !v.set {
+		return nil
+	}
+	if b := v.now.Encode(); !bytes.Equal(b, v.stored) {
+		return b
+	}
+	return nil
+}
+
+// windowStartValue is where the session's window begins. Most sessions have none, and most requests move none.
+type windowStartValue struct{ storedValue[view.WindowStart] }
+
+// moved reports whether a view begins elsewhere than the session's latest one.
+func (c *windowStartValue) moved(v *view.View) bool { return c != nil && c.read.Units != v.Start.Units }
+
+// change returns the encoded start to write, nil for none.
+func (c *windowStartValue) change() []byte {
+	if c.now == c.read {
+		return nil
+	}
+	return c.storedValue.change()
+}
+
+// sessionValue is any of them.
+type sessionValue interface {
+	load(b []byte)
+	change() []byte
+}
+
+// newSessionValues returns the session values of a shape. known caches the prefixes of this process.
+func newSessionValues(s *Shape, known *prefixes) sessionValues {
+	var k sessionValues
+	if s.Summarize {
+		k.summary = &summaryValue{}
+	}
+	if s.PromptCache != nil && s.Layers.Recalls() {
+		k.prefix = newPrefixValue(*s.PromptCache, known)
+	}
+	if s.Window.Stateful() || s.Window != nil && k.prefix != nil {
+		k.window = &windowStartValue{storedValue[view.WindowStart]{decode: view.DecodeWindowStart}}
+	}
+	if s.Layers.Evicts() {
+		k.seen = &storedValue[layer.SeenEvictions]{decode: layer.DecodeSeenEvictions}
+	}
+	return k
+}
+
+// each calls f with every value, in a fixed order.
+func (v *sessionValues) each(f func(name string, v sessionValue)) {
+	if v.summary != nil {
+		f(summaryName, v.summary)
+	}
+	if v.window != nil {
+		f(windowStartName, v.window)
+	}
+	if v.prefix != nil {
+		f(prefixName, v.prefix)
+	}
+	if v.seen != nil {
+		f(seenName, v.seen)
+	}
+}
+
+func (v *sessionValues) empty() bool { return *v == sessionValues{} }
+
+func (v *sessionValues) names() (names []string) {
+	v.each(func(name string, _ sessionValue) { names = append(names, name) })
+	return names
+}
+
+// load reads the values, in the order of names.
+func (v *sessionValues) load(values [][]byte) {
+	v.each(func(_ string, one sessionValue) {
+		one.load(values[0])
+		values = values[1:]
+	})
+}
+
+func (v *sessionValues) changes() (puts []cache.Put) {
+	v.each(func(name string, one sessionValue) {
+		if b := one.change(); b != nil {
+			puts = append(puts, cache.Put{Name: name, Data: b})
+		}
+	})
+	return puts
+}
+
+// spooled returns the values to spool with a turn, by name. seen, the evictions that layers have seen, is separate: see
+// spooledSeen.
+func (v *sessionValues) spooled() (values map[string][]byte, seen []byte) {
+	for _, p := range v.changes() {
+		switch {
+		case p.Name == seenName:
+			seen = p.Data
+		case values == nil:
+			values = map[string][]byte{p.Name: p.Data}
+		default:
+			values[p.Name] = p.Data
+		}
+	}
+	return values, seen
+}
+
+// summaryValue is the summary of a session on its way through a turn.
+type summaryValue struct {
+	state summary.State
+	next  []byte // to be written with the answer, nil for nothing
+}
+
+func (s *summaryValue) load(b []byte) { s.state = summary.Decode(b) }
+
+func (s *summaryValue) change() []byte { return s.next }

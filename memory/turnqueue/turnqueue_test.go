@@ -1,0 +1,263 @@
+package turnqueue_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"remora/cache"
+	"remora/cache/spool"
+	"remora/memory/turnqueue"
+)
+
+// disk is a queue that refuses records while it has a fault.
+type disk struct {
+	recs  []string
+	aside []string
+	fault error
+}
+
+func (d *disk) Append(rec []byte) error {
+	if d.fault == nil {
+		d.recs = append(d.recs, string(rec))
+	}
+	return d.fault
+}
+
+func (d *disk) Drain(_ context.Context, f func([]byte) error) error {
+	for len(d.recs) > 0 {
+		err := f([]byte(d.recs[0]))
+		if err != nil && !errors.Is(err, cache.ErrUnreadable) {
+			return err
+		}
+		if err != nil {
+			d.aside = append(d.aside, d.recs[0])
+		}
+		d.recs = d.recs[1:]
+	}
+	return nil
+}
+
+func (d *disk) Adopt(f func(rec []byte)) (spool.Adopted, error) {
+	for _, r := range d.recs {
+		f([]byte(r))
+	}
+	return spool.Adopted{Records: len(d.recs)}, nil
+}
+
+func (d *disk) Len() (records int, bytes int64) {
+	for _, r := range d.recs {
+		bytes += int64(len(r))
+	}
+	return len(d.recs), bytes
+}
+
+var errNoRoom = errors.New("no space left on device")
+
+// play makes a reserve over a disk, which takes the words before "|" and no others.
+func play(t *testing.T, words string) (*turnqueue.Queue, *disk, *bytes.Buffer) {
+	t.Helper()
+	d, log := &disk{}, &bytes.Buffer{}
+	s := turnqueue.New(d, slog.New(slog.NewTextHandler(log, nil)))
+	for w := range strings.FieldsSeq(words) {
+		if w == "|" {
+			d.fault = errNoRoom
+		} else if err := s.Append([]byte(w)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s, d, log
+}
+
+// TestOrder: records come in the order in which they went in, wherever they are, and each once.
+func TestOrder(t *testing.T) {
+	errStop := errors.New("store is down")
+	for _, c := range []struct {
+		name   string
+		do     func(s *turnqueue.Queue, d *disk) error
+		err    error
+		onDisk []string
+		drain  string
+	}{
+		{"from both", func(*turnqueue.Queue, *disk) error { return nil }, nil, []string{"1", "2"}, "1 2 3 4"},
+		{"a disk that still has no room", func(s *turnqueue.Queue, _ *disk) error { return s.Settle() }, errNoRoom, []string{"1", "2"}, "1 2 3 4"},
+		{"a disk that has room again", func(s *turnqueue.Queue, d *disk) error {
+			d.fault = nil
+			return s.Settle()
+		}, nil, []string{"1", "2", "3", "4"}, "1 2 3 4"},
+		{"a record behind those that are held, whatever room there is", func(s *turnqueue.Queue, d *disk) error {
+			d.fault = nil
+			return s.Append([]byte("5"))
+		}, nil, []string{"1", "2"}, "1 2 3 4 5"},
+		{"a drain that is broken off", func(s *turnqueue.Queue, _ *disk) error {
+			return s.Drain(context.Background(), func(rec []byte) error {
+				if string(rec) == "4" {
+					return errStop
+				}
+				return nil
+			})
+		}, errStop, nil, "4"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, d, _ := play(t, "1 2 | 3 4")
+			if err := c.do(s, d); !errors.Is(err, c.err) {
+				t.Fatalf("got %v, want %v", err, c.err)
+			}
+			if diff := cmp.Diff(c.onDisk, append([]string(nil), d.recs...)); diff != "" {
+				t.Errorf("on disk, want- have+:\n%s", diff)
+			}
+			records, size := s.Len()
+			var got []string
+			err := s.Drain(context.Background(), func(rec []byte) error {
+				got = append(got, string(rec))
+				return nil
+			})
+			if line := strings.Join(got, " "); err != nil || line != c.drain {
+				t.Errorf("drained %q, %v; want %q", line, err, c.drain)
+			}
+			if records != len(got) || size != int64(len(got)) {
+				t.Errorf("%d records of %d bytes counted, want %d", records, size, len(got))
+			}
+			if n, size := s.Len(); n != 0 || size != 0 {
+				t.Errorf("%d records of %d bytes are left", n, size)
+			}
+		})
+	}
+}
+
+// TestBound: records beyond the operator's limit, after Close, or beyond the reserve's limit are not kept.
+func TestBound(t *testing.T) {
+	for _, fault := range []error{spool.ErrFull, cache.ErrClosed} {
+		d := &disk{fault: fault}
+		s := turnqueue.New(d, slog.New(slog.DiscardHandler))
+		if err := s.Append([]byte("1")); !errors.Is(err, fault) {
+			t.Errorf("got %v, want %v", err, fault)
+		}
+		if n, _ := s.Len(); n != 0 {
+			t.Errorf("%d records are kept after %v", n, fault)
+		}
+	}
+	s, _, _ := play(t, "|")
+	half := make([]byte, 32<<20)
+	for i, want := range []error{nil, nil, turnqueue.ErrFull} {
+		if err := s.Append(half); !errors.Is(err, want) {
+			t.Errorf("append %d: got %v, want %v", i, err, want)
+		}
+	}
+}
+
+// TestClose: what no disk takes in the end is counted and told of, once.
+func TestClose(t *testing.T) {
+	for _, c := range []struct {
+		words  string
+		mended bool
+		lost   int
+	}{{"1", false, 0}, {"1 | 2 3", false, 2}, {"1 | 2 3", true, 0}} {
+		s, d, log := play(t, c.words)
+		if c.mended {
+			d.fault = nil
+		}
+		lost := 0
+		s.Close(func(n int) { lost += n })
+		if lost != c.lost || strings.Count(log.String(), "turns lost") != min(lost, 1) {
+			t.Errorf("%q, mended %t: %d turns counted as lost, want %d:\n%s", c.words, c.mended, lost, c.lost, log)
+		}
+	}
+	(*turnqueue.Queue)(nil).Close(nil) // there is no spool
+}
+
+// TestUnreadableIsKept: what cannot be read is set aside on disk, and until that takes it holds up nothing else.
+func TestUnreadableIsKept(t *testing.T) {
+	s, d, _ := play(t, "bad1 2 | bad3 4")
+	var got []string
+	read := func(rec []byte) error {
+		if bytes.HasPrefix(rec, []byte("bad")) {
+			return cache.ErrUnreadable
+		}
+		got = append(got, string(rec))
+		return nil
+	}
+	if err := s.Drain(t.Context(), read); err == nil {
+		t.Error("a drain that leaves a record behind says that it is done")
+	}
+	d.fault = nil
+	if err := s.Settle(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Drain(t.Context(), read); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"2", "4"}, got); diff != "" {
+		t.Errorf("read, want- have+:\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"bad1", "bad3"}, d.aside); diff != "" {
+		t.Errorf("set aside, want- have+:\n%s", diff)
+	}
+}
+
+// TestWaiting: any record counts for its group until it was handed over or quarantined.
+func TestWaiting(t *testing.T) {
+	a, b := cache.Group{Name: "a"}, cache.Group{Name: "b"}
+	for _, c := range []struct {
+		name   string
+		before string // of an earlier process
+		script string // of each record: + is written, - stops the drain, r is refused by the reader, k before it reads
+		a, b   bool
+	}{
+		{"all written", "", "+++", false, false},
+		{"stopped at once", "", "-", true, true},
+		{"stopped at the second of a", "", "+-", true, true},
+		{"stopped behind those of a", "", "++-", false, true},
+		{"stopped behind those of a, which were refused", "", "rr-", false, true},
+		{"stopped behind one of b from an earlier process", "b", "+++-", false, true},
+		{"stopped at one of another group from an earlier process", "c", "-", true, true},
+		{"all written, earlier ones too", "b b", "+++++", false, false},
+		{"all refused, some before they were read", "b b", "kkrrr", false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := &disk{recs: strings.Fields(c.before)}
+			s := turnqueue.New(d, slog.New(slog.DiscardHandler))
+			w := turnqueue.NewWaiting(s)
+			if _, err := s.Adopt(func(rec []byte) { w.Found(turnqueue.Record{Group: cache.Group{Name: string(rec)}}) }); err != nil {
+				t.Fatal(err)
+			}
+			for name := range strings.FieldsSeq(c.before) {
+				if !w.Holds(cache.Group{Name: name}) {
+					t.Errorf("%s does not wait, of an earlier process", name)
+				}
+			}
+			for _, g := range []cache.Group{a, a, b} {
+				if err := w.Append(turnqueue.Record{Group: g}, []byte(g.Name)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			at := 0
+			w.Drained(s.Drain(t.Context(), func(rec []byte) error {
+				do := c.script[at]
+				at++
+				g := cache.Group{Name: string(rec)}
+				if do == 'k' {
+					return cache.ErrUnreadable
+				}
+				w.Next()
+				switch do {
+				case '-':
+					return errNoRoom
+				case 'r':
+					w.Refused(turnqueue.Record{Group: g})
+					return cache.ErrUnreadable
+				}
+				w.Done(turnqueue.Record{Group: g})
+				return nil
+			}))
+			if w.Holds(a) != c.a || w.Holds(b) != c.b || w.Holds(cache.Group{Name: "other"}) {
+				t.Errorf("a %v, b %v, others %v", w.Holds(a), w.Holds(b), w.Holds(cache.Group{Name: "other"}))
+			}
+		})
+	}
+}

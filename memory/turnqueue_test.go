@@ -1,0 +1,121 @@
+package memory_test
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"remora/cache"
+	"remora/cache/spool"
+	"remora/cache/stores"
+	"remora/memory"
+)
+
+// faultyDisk is a spool whose disk may be full.
+type faultyDisk struct {
+	queue
+	mu    sync.Mutex
+	fault error
+}
+
+func (d *faultyDisk) set(fault error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fault = fault
+}
+
+func (d *faultyDisk) Append(rec []byte) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.fault != nil {
+		return d.fault
+	}
+	return d.queue.Append(rec)
+}
+
+var errNoRoom = errors.New("no space left on device")
+
+// withFaultyDisk runs f in a bubble, with a store that is down and a spool.
+func withFaultyDisk(t *testing.T, f func(l *lab, store *sluggish, disk *faultyDisk, lost *int, log *journal)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		mem, err := stores.Open("memory:", cache.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store, log, disk, lost := &sluggish{Store: mem, down: true}, &journal{}, &faultyDisk{}, 0
+		l := &lab{t: t, store: store}
+		l.m = memory.New(store, disk, memory.Options{
+			Log: slog.New(slog.NewTextHandler(log, nil)), Lost: func(n int) { lost += n },
+		})
+		f(l, store, disk, &lost, log)
+		l.m.Close()
+		if err := mem.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestFullDiskLosesNoTurn: what the spool's disk has no room for stays in the process, in its order, until the store is
+// back, whether or not the disk has room by then.
+func TestFullDiskLosesNoTurn(t *testing.T) {
+	for _, roomFirst := range []bool{false, true} {
+		t.Run(fmt.Sprintf("room before the store is back: %t", roomFirst), func(t *testing.T) {
+			withFaultyDisk(t, func(l *lab, store *sluggish, disk *faultyDisk, lost *int, log *journal) {
+				l.lateTurn(named("s"), "u:1", "a:1")
+				disk.set(errNoRoom)
+				l.lateTurn(named("s"), "u:2", "a:2")
+				l.lateTurn(named("s"), "u:3", "a:3")
+				if roomFirst {
+					disk.set(nil)
+					time.Sleep(time.Minute)
+					synctest.Wait()
+					if n, _ := disk.Len(); n != 3 {
+						l.t.Errorf("%d turns are on a disk that has room, want 3", n)
+					}
+				}
+				l.lateTurn(named("s"), "u:4", "a:4")
+				store.set(false, "")
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				l.wantView(l.turnOf(memory.Call{Scope: named("s")}, "u:5", "a:5"), "u:1 a:1 u:2 a:2 u:3 a:3 u:4 a:4 u:5")
+				if n := strings.Count(log.String(), "spool's disk fails"); n != 1 || *lost != 0 {
+					l.t.Errorf("%d lines about the disk, %d turns lost:\n%s", n, *lost, log)
+				}
+			})
+		})
+	}
+}
+
+// TestReserveTellsWhatItLoses: turns beyond its limit, beyond the operator's limit, and left when a process ends.
+func TestReserveTellsWhatItLoses(t *testing.T) {
+	large := strings.Repeat("x", 40<<20)
+	for _, c := range []struct {
+		name  string
+		fault error
+		words []string
+		lost  int
+	}{
+		{"no room when the process ends", errNoRoom, []string{"u:1", "u:2"}, 2},
+		{"more than is kept", errNoRoom, []string{"u:" + large, "u:2"}, 2},
+		{"the bound of the configuration", spool.ErrFull, []string{"u:1"}, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			withFaultyDisk(t, func(l *lab, _ *sluggish, disk *faultyDisk, lost *int, log *journal) {
+				disk.set(c.fault)
+				for _, w := range c.words {
+					l.lateTurn(named("s"), w, "a:1")
+				}
+				l.m.Close()
+				if *lost != c.lost || strings.Contains(log.String(), large[:100]) {
+					l.t.Errorf("%d turns counted as lost, want %d:\n%s", *lost, c.lost, log)
+				}
+			})
+		})
+	}
+}
