@@ -58,7 +58,7 @@ var arrows = []struct {
 	{0, "memory/index", nil},
 	{0, "memory/wordvectors", nil},
 	{2, "memory/media", []string{"memory/recordcodec", "wire"}},
-	{2, "memory/reserve", []string{"cache", "cache/spool"}},
+	{2, "memory/turnqueue", []string{"cache", "cache/spool"}},
 	{1, "memory/tokens", []string{"wire"}},
 	{2, "memory/view", []string{"memory/layer", "wire"}},
 	{1, "providers", []string{"secret", "wire"}},
@@ -78,7 +78,7 @@ var arrows = []struct {
 	{4, "memory/session", []string{"cache", "memory/lru", "memory/media", "memory/recordcodec", "memory/turnrecord", "memory/view", "wire", "wire/dialects"}},
 	{3, "memory/pipeline", []string{"memory/layer", "memory/layer/schema", "memory/lru", "memory/tokens", "memory/view", "wire", "wire/dialects"}},
 
-	{5, "memory", []string{"cache", "memory/layer", "memory/index", "memory/lru", "memory/pipeline", "memory/reserve", "memory/summary", "memory/session", "memory/turnrecord", "memory/view", "wire", "wire/dialects"}},
+	{5, "memory", []string{"cache", "memory/layer", "memory/index", "memory/lru", "memory/pipeline", "memory/turnqueue", "memory/summary", "memory/session", "memory/turnrecord", "memory/view", "wire", "wire/dialects"}},
 
 	{5, "admin", nil},
 	{6, "proxy", []string{"memory", "memory/view", "providers", "proxy/limit", "proxy/listener", "providers/retry", "secret", "telemetry", "wire", "wire/dialects", "wire/breakpoint", "wire/merge"}},

@@ -72,11 +72,11 @@ func (a *assembly) run(read, hooks context.Context) (err error) {
 // summarised yet.
 func (a *assembly) want() uint64 {
 	var cut view.WindowStart
-	var sum *keptSummary
+	var sum *summaryValue
 	if a.l != nil {
-		values := a.l.states.keeps()
-		if sum = values.summary; values.cut != nil {
-			cut = values.cut.now
+		values := a.l.states.sessionValues()
+		if sum = values.summary; values.window != nil {
+			cut = values.window.now
 		}
 	}
 	want := a.t.shape.Window.Reach(cut, a.entry.Behind())
@@ -129,10 +129,10 @@ func (a *assembly) windowInput(ctx context.Context) view.WindowInput {
 	if t.shape.Context != nil && w.MaxShare > 0 { // asking may have the provider's list of models fetched
 		in.Context = t.shape.Context(model)
 	}
-	if a.l == nil || a.l.states.keeps().cut == nil {
+	if a.l == nil || a.l.states.sessionValues().window == nil {
 		return in // nothing of the session was read: layers only judge the answer, or there are none
 	}
-	in.Previous = a.l.states.keeps().cut.now
+	in.Previous = a.l.states.sessionValues().window.now
 	in.Cold = w.IdleReset > 0 && a.idle() > w.IdleReset
 	in.Keys = func() []wire.Hash {
 		keys, err := a.entry.History.ItemKeys(ctx, &a.c)
@@ -155,16 +155,16 @@ func (a *assembly) idle() time.Duration {
 
 // place decides where the layers' blocks stand, and leaves out what the budget has no room for.
 func (a *assembly) place(read, hooks context.Context) {
-	values := a.l.states.keeps()
+	values := a.l.states.sessionValues()
 	if values.prefix != nil {
 		values.prefix.plan(a)
 	}
-	if values.cut != nil && !a.c.Side {
-		values.cut.replace(a.v.Start)
+	if values.window != nil && !a.c.Side {
+		values.window.replace(a.v.Start)
 	}
 	o := overflow{assembly: a}
 	o.fit(hooks)
-	if values.told != nil {
+	if values.seen != nil {
 		a.l.evictions.find(read, a.l, &a.whole, pipeline.Pick(a.c.Items, a.v.Kept), a.entry)
 	}
 	a.v.Outside += a.l.passedOver

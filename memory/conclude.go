@@ -16,7 +16,7 @@ const failedStatus = 300
 // conclude lets layers learn from the answer before it is committed. It returns the work left for afterwards, nil if
 // there is none.
 func (l *layered) conclude(ctx context.Context, a *Answer) (after func(context.Context)) {
-	l.rounds.take(l.states.keeps().prefix, a)
+	l.rounds.take(l.states.sessionValues().prefix, a)
 	if l.guard || l.run.Empty() { // no layer learns, and no execution ends
 		return nil
 	}
@@ -25,7 +25,7 @@ func (l *layered) conclude(ctx context.Context, a *Answer) (after func(context.C
 	settles := answered && l.settles()
 	if answered {
 		l.run.Store(ctx, resp)
-		l.evictions.tell(ctx, &l.layerRun)
+		l.evictions.hand(ctx, &l.layerRun)
 	}
 
 	// A call that failed or was cut ends nothing: clients send it again, or go on from there. One that a layer forbade is over.
@@ -115,7 +115,7 @@ func (l *layered) afterOutage(after func(context.Context)) func(context.Context)
 				err = st.reread(ctx)
 			}
 			if err != nil {
-				l.m.spool.told.put(l.ID, nil)
+				l.m.spool.seen.put(l.ID, nil)
 				l.m.o.Log.Error("what layers learned in a turn is lost: the store was down", "turn", l.ID, "error", err.Error())
 				return
 			}
@@ -159,7 +159,7 @@ func (s *settling) begin(base context.Context, work func(context.Context)) {
 		defer func() { <-s.slots }()
 		ctx, cancel := context.WithTimeout(base, settleLimit)
 		defer cancel()
-		defer context.AfterFunc(s.life, cancel)()
+		defer context.AfterFunc(s.life, cancel)() //nolint:contextcheck // the end of the process cuts the work off
 		work(ctx)
 	})
 }

@@ -10,13 +10,13 @@ import (
 	"remora/wire"
 )
 
-// evictions are the items of a conversation that a turn's view lacks and that layers were not told of in earlier turns.
+// evictions are the items of a conversation that a turn's view lacks and that layers have not seen as evicted in earlier turns.
 type evictions struct {
 	items []wire.Item
-	told  layer.Told // what layers are told of with this turn, too
+	seen  layer.SeenEvictions // with them
 }
 
-// find looks for what of the conversation is not sent. What layers were told of must be kept.
+// find looks for what of the conversation is not sent. The session value of what layers have seen must exist.
 func (v *evictions) find(ctx context.Context, l *layered, c *session.Conversation, sent []wire.Item, e *session.Entry) {
 	missing := layer.Missing(c.Items, sent)
 	if len(missing) == 0 {
@@ -27,49 +27,49 @@ func (v *evictions) find(ctx context.Context, l *layered, c *session.Conversatio
 		l.m.o.Log.Warn("layers do not learn what a view leaves out", "turn", l.ID, "error", err.Error())
 		return
 	}
-	fresh, next := l.states.keeps().told.now.Add(keys, missing)
-	v.told = next
+	fresh, next := l.states.sessionValues().seen.now.Add(keys, missing)
+	v.seen = next
 	for _, i := range fresh {
 		v.items = append(v.items, c.Items[i])
 	}
 	v.items = l.detach(v.items) // slow layers are told after the request's body is used for another one
 }
 
-// tell tells the layers of what fell out of the view. They hear of it once, after a turn that was answered.
-func (v *evictions) tell(ctx context.Context, r *layerRun) {
-	if told := r.states.keeps().told; told != nil && len(v.items) > 0 {
-		told.replace(v.told)
+// hand hands the layers what fell out of the view. They hear of it once, after a turn that was answered.
+func (v *evictions) hand(ctx context.Context, r *layerRun) {
+	if seen := r.states.sessionValues().seen; seen != nil && len(v.items) > 0 {
+		seen.replace(v.seen)
 		r.run.Evict(ctx, v.items)
 	}
 }
 
-// toldWith is the record of the evictions that layers have seen, by spooled turn. It is not in the spooled records, since
-// it holds only if this process lives to write the states of those layers after them (see layered.afterOutage).
-type toldWith struct {
+// spooledSeen are the evictions that layers have seen, by spooled turn. They are not in the spooled records, since
+// they hold only if this process lives to write the states of those layers after them (see layered.afterOutage).
+type spooledSeen struct {
 	mu     sync.Mutex
 	byTurn map[string][]byte
 }
 
-// put notes what layers were told of with a turn, nil for nothing any more.
-func (t *toldWith) put(turn string, told []byte) {
+// put notes what layers have seen with a turn, nil for nothing any more.
+func (t *spooledSeen) put(turn string, seen []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if told == nil {
+	if seen == nil {
 		delete(t.byTurn, turn)
 	} else {
-		t.byTurn[turn] = told
+		t.byTurn[turn] = seen
 	}
 }
 
 // values are all session values to write with a spooled turn.
-func (t *toldWith) values(rec *spooled) map[string][]byte {
+func (t *spooledSeen) values(rec *spooled) map[string][]byte {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	told := t.byTurn[rec.Turn]
-	if told == nil || rec.Answer == nil {
-		return rec.Kept
+	seen := t.byTurn[rec.Turn]
+	if seen == nil || rec.Answer == nil {
+		return rec.Values
 	}
-	all := map[string][]byte{toldName: told}
-	maps.Copy(all, rec.Kept)
+	all := map[string][]byte{seenName: seen}
+	maps.Copy(all, rec.Values)
 	return all
 }

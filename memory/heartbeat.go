@@ -22,9 +22,9 @@ type heartbeat struct {
 	work sync.WaitGroup
 
 	mu sync.Mutex
-	// unsure are turns that the others may not see, by session and id: true for those under way, which began without the
+	// turns are turns that the others may not see, by session and id: true for those under way, which began without the
 	// store, and false for those in the spool.
-	unsure  map[cache.Group]map[string]bool
+	turns   map[cache.Group]map[string]bool
 	adopted map[uint64]bool // processes that have ended, of which this one has taken over the turns on disk
 	failing bool            // the store did not take the last beat
 	beats   uint64          // that have begun
@@ -48,7 +48,7 @@ const (
 func newHeartbeat(m *Memory) *heartbeat {
 	h := &heartbeat{
 		m: m, kick: make(chan struct{}, 1), spoke: make(chan struct{}),
-		unsure: make(map[cache.Group]map[string]bool), adopted: make(map[uint64]bool),
+		turns: make(map[cache.Group]map[string]bool), adopted: make(map[uint64]bool),
 	}
 	if m.o.Shared {
 		h.self = rand.Uint64() | 1 //nolint:gosec // unique, not secret
@@ -81,7 +81,7 @@ func (h *heartbeat) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), h.m.o.CommitWait)
 	defer cancel()
 	h.m.parked.writeAll(ctx)
-	if len(h.held()) > 0 {
+	if len(h.heldSessions()) > 0 {
 		h.announce(ctx, leftTTL)
 		return
 	}
@@ -139,7 +139,7 @@ func (h *heartbeat) isCutOff() bool {
 }
 
 func (h *heartbeat) announce(ctx context.Context, ttl time.Duration) bool {
-	held := h.held()
+	held := h.heldSessions()
 	value := []byte{0}
 	if len(held) > maxHeld {
 		value[0], held = 1, nil
@@ -191,39 +191,39 @@ func (h *heartbeat) awaitBeat(ctx context.Context) {
 	}
 }
 
-// hide notes that the others may not see a turn of the session.
-func (h *heartbeat) hide(g cache.Group, turn string, underWay bool) {
+// addTurn notes a turn of a session that the others may not see.
+func (h *heartbeat) addTurn(g cache.Group, turn string, underWay bool) {
 	if h.self == 0 {
 		return
 	}
 	h.mu.Lock()
-	if h.unsure[g] == nil {
-		h.unsure[g] = make(map[string]bool)
+	if h.turns[g] == nil {
+		h.turns[g] = make(map[string]bool)
 	}
-	h.unsure[g][turn] = underWay
+	h.turns[g][turn] = underWay
 	h.mu.Unlock()
 	h.beatNow()
 }
 
-// ended ends the time in which a turn is under way: it is in the store, or in the spool.
-func (h *heartbeat) ended(g cache.Group, turn string) {
+// endTurn ends the time in which a turn is under way: it is in the store, or in the spool.
+func (h *heartbeat) endTurn(g cache.Group, turn string) {
 	h.mu.Lock()
-	underWay := h.unsure[g][turn]
+	underWay := h.turns[g][turn]
 	h.mu.Unlock()
 	if underWay {
-		h.show(g, turn)
+		h.removeTurn(g, turn)
 	}
 }
 
-// show ends what hide began: the turn is in the store.
-func (h *heartbeat) show(g cache.Group, turn string) {
+// removeTurn ends what addTurn began: the turn is in the store.
+func (h *heartbeat) removeTurn(g cache.Group, turn string) {
 	if h.self == 0 {
 		return
 	}
 	h.mu.Lock()
-	_, known := h.unsure[g][turn]
-	if delete(h.unsure[g], turn); len(h.unsure[g]) == 0 {
-		delete(h.unsure, g)
+	_, known := h.turns[g][turn]
+	if delete(h.turns[g], turn); len(h.turns[g]) == 0 {
+		delete(h.turns, g)
 	}
 	h.mu.Unlock()
 	if known {
@@ -231,12 +231,12 @@ func (h *heartbeat) show(g cache.Group, turn string) {
 	}
 }
 
-// held are the sessions of which the others may not see all turns, with when the earliest of these began.
-func (h *heartbeat) held() map[uint64]uint64 {
+// heldSessions are those of which the others may not see all turns, with when the earliest of these began.
+func (h *heartbeat) heldSessions() map[uint64]uint64 {
 	held := make(map[uint64]uint64)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for g, turns := range h.unsure {
+	for g, turns := range h.turns {
 		waits := h.m.spool.waiting.Holds(g)
 		for turn, underWay := range turns {
 			if !underWay && !waits {
@@ -249,7 +249,7 @@ func (h *heartbeat) held() map[uint64]uint64 {
 			}
 		}
 		if len(turns) == 0 {
-			delete(h.unsure, g)
+			delete(h.turns, g)
 		}
 		if len(held) > maxHeld {
 			break

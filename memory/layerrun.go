@@ -76,7 +76,7 @@ func (r *layerRun) unseen(ctx context.Context) (items []wire.Item, handed func(c
 	handed = func(context.Context) {}
 	ctx, cancel := context.WithTimeout(ctx, r.m.o.ReadWait)
 	defer cancel()
-	end, err := r.m.log.End(ctx, r.call.Scope, maxUnseen, toldName)
+	end, err := r.m.log.End(ctx, r.call.Scope, maxUnseen, seenName)
 	if err != nil {
 		if !errors.Is(err, ErrNoSession) {
 			r.m.outages.failed(err)
@@ -88,7 +88,7 @@ func (r *layerRun) unseen(ctx context.Context) (items []wire.Item, handed func(c
 	for i := range all {
 		all[i] = i
 	}
-	fresh, next := layer.DecodeTold(end.Value).Add(end.Keys, all)
+	fresh, next := layer.DecodeSeenEvictions(end.Value).Add(end.Keys, all)
 	if len(fresh) == 0 {
 		return nil, handed
 	}
@@ -99,13 +99,13 @@ func (r *layerRun) unseen(ctx context.Context) (items []wire.Item, handed func(c
 	}
 }
 
-// markSeen writes what layers were told of, unless the session was deleted meanwhile.
-func (r *layerRun) markSeen(ctx context.Context, told layer.Told) error {
+// markSeen writes what layers have seen, unless the session was deleted meanwhile.
+func (r *layerRun) markSeen(ctx context.Context, seen layer.SeenEvictions) error {
 	ctx, cancel := context.WithTimeout(ctx, flushWait)
 	defer cancel()
 	g := r.call.Scope.Group()
 	for {
-		read, err := r.m.store.Read(ctx, []cache.Query{{Group: g, Names: []string{toldName}}})
+		read, err := r.m.store.Read(ctx, []cache.Query{{Group: g, Names: []string{seenName}}})
 		if err != nil {
 			return err
 		}
@@ -113,7 +113,7 @@ func (r *layerRun) markSeen(ctx context.Context, told layer.Told) error {
 			return nil
 		}
 		out := r.m.store.Commit(ctx, []cache.Batch{{
-			Group: g, Expect: read[0].Version, TTL: r.m.o.SessionTTL, Puts: []cache.Put{{Name: toldName, Data: told.Encode()}},
+			Group: g, Expect: read[0].Version, TTL: r.m.o.SessionTTL, Puts: []cache.Put{{Name: seenName, Data: seen.Encode()}},
 		}})
 		if err := out[0].Err; !errors.Is(err, cache.ErrConflict) {
 			return err

@@ -12,10 +12,10 @@ import (
 
 // loaded is what a turn is made of: its place in its session, and its layers with their states.
 type loaded struct {
-	entry  *session.Entry
-	states *states  // what is read and written with the session; nil for nothing
-	layers *layered // nil for none
-	misses bool     // an earlier turn that may have been answered is not in the view
+	entry   *session.Entry
+	states  *states  // what is read and written with the session; nil for nothing
+	layers  *layered // nil for none
+	partial bool     // an earlier turn that may have been answered is not in the view
 }
 
 // load reads the session, and the states of layers with it, and begins the layers. The store has the time of ctx, layers have
@@ -130,7 +130,7 @@ func (t *turnInfo) find(ctx context.Context, w session.Want) (got loaded, extra 
 	late, cancel := context.WithTimeout(t.base, t.m.o.ReadWait) // the request's own time has gone into waiting
 	defer cancel()
 	_, err = t.showReady(late, e) //nolint:contextcheck // see late
-	return loaded{entry: e, misses: true}, extra, err
+	return loaded{entry: e, partial: true}, extra, err
 }
 
 // sleep waits for d, unless ctx ends before.
@@ -161,7 +161,7 @@ func (t *turnInfo) showReady(ctx context.Context, e *session.Entry) (whole bool,
 		if b == nil {
 			return false, nil
 		}
-		said, err := saidIn(b)
+		said, err := itemsOf(b)
 		if err != nil {
 			return false, fmt.Errorf("turn %s: %w", ready[i].Turn, err)
 		}
@@ -173,13 +173,13 @@ func (t *turnInfo) showReady(ctx context.Context, e *session.Entry) (whole bool,
 	return true, nil
 }
 
-// saidIn are the new items of a record's request, and the first choice of its answer.
-func saidIn(b []byte) (r session.Ready, err error) {
+// itemsOf are the new items of a record's request, and the first choice of its answer.
+func itemsOf(b []byte) (r session.Ready, err error) {
 	rec, err := decodeSpooled(b)
 	if err != nil {
 		return r, err
 	}
-	for _, raw := range rec.Said {
+	for _, raw := range rec.NewItems {
 		it, err := wire.ParseItem(rec.Dialect.Dialect(), raw)
 		if err != nil {
 			return r, err

@@ -4,8 +4,8 @@
 // (package session), asks the layers (package pipeline) and chooses the view, the items to send (package view). It
 // returns a [Turn]. Where layers judge answers or have tools of their own, [Turn.Review] decides how an answer goes on.
 // [Turn.Commit] stores input, answer and the states of layers in one write. While the store is away they wait in a
-// spool on local disk (spool.go). Other methods of Memory list, export, import and delete sessions, and end an agent's
-// work.
+// spool on local disk (spool.go). [Transcripts] list, export and import sessions, [Deletions] remove them;
+// [Memory.Complete] ends an agent's work.
 //
 // A failure of the store or of a layer is handled here: the request is forwarded without memory or without that layer,
 // unless [Options] or the layer's configuration want an error.
@@ -16,7 +16,6 @@ package memory
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,127 +23,42 @@ import (
 	"remora/cache"
 	"remora/memory/layer"
 	"remora/memory/pipeline"
-	"remora/memory/reserve"
 	"remora/memory/session"
+	"remora/memory/turnqueue"
 	"remora/memory/view"
-	"remora/wire"
 )
-
-// ErrUnavailable is returned by Begin when the store cannot be read and memory.on_store_error is "closed".
-var ErrUnavailable = errors.New("memory store is unavailable")
-
-// What to do with a call when the store cannot be read.
-const (
-	OnStoreErrorOpen   = "open"
-	OnStoreErrorClosed = "closed"
-)
-
-// Options configure a Memory. The zero value of a duration means its default.
-type Options struct {
-	// CommitWait is how long the end of an answer may wait for its commit (store.commit_wait).
-	CommitWait time.Duration
-	// ReadWait is how long a request may wait for its session to be read (store.read_wait).
-	ReadWait time.Duration
-	// OpenDelay is how long upstream may take before the input is made durable on its own (store.open_delay).
-	OpenDelay time.Duration
-	// SessionTTL is how long a session is kept after its last turn; 0 is for ever.
-	SessionTTL time.Duration
-	// RetryDelay is how long the store is left alone after it failed, and how often the spool is tried meanwhile.
-	RetryDelay time.Duration
-	// Shared: other processes use the store as well. The turns that are under way are then named in it, so that a
-	// session's next request may come to any process.
-	Shared bool
-	// IndexBytes bounds the memory of all indexes that layers search; 0 is 256 MB.
-	IndexBytes int
-	// OnStoreError is "open" (forward without memory) or "closed" (refuse).
-	OnStoreError string
-	// Shape configures views.
-	Shape
-	// Lost is called with the number of turns that neither the store nor the spool took. It may be nil.
-	Lost func(turns int)
-	// Log receives one line per failure, never content. Now is the clock.
-	Log *slog.Logger
-	Now func() time.Time
-}
-
-// Shape configures views. It can be replaced while turns are under way: each keeps the one that it began with.
-type Shape struct {
-	// Window is the history window, nil for none.
-	Window *view.Window
-	// Layers contribute to views; nil for none.
-	Layers *pipeline.Pipeline
-	// Summarize puts a summary in the place of history that a view has no room for (policy overflow: summarize). It needs
-	// Layers. OverflowModel makes it; without one it has excerpts.
-	Summarize     bool
-	OverflowModel pipeline.ModelSource
-	// Embeddings let layers that search the past find it by meaning, too; nil for words alone.
-	Embeddings *Embeddings
-	// ToolResult is how many tokens of a tool result are sent at most, 0 for all (see view.ShortenResult).
-	ToolResult int
-	// PromptCache keeps the beginning of views the same for the provider's prompt cache; nil lets layers' blocks change it
-	// with every request.
-	PromptCache *view.PromptCache
-	// Context is the context length of a model in tokens, 0 where it is not known; nil knows none. Price counts an item's
-	// tokens for a model, AtMost a number that it never exceeds, found more cheaply; windows by tokens need both.
-	Context func(model string) int
-	Price   func(model string, it wire.Item) int
-	AtMost  func(it wire.Item) int
-}
-
-func (o *Options) defaults() {
-	for _, d := range []struct {
-		value *time.Duration
-		def   time.Duration
-	}{
-		{&o.CommitWait, 250 * time.Millisecond},
-		{&o.ReadWait, 250 * time.Millisecond},
-		{&o.OpenDelay, 20 * time.Millisecond},
-		{&o.RetryDelay, 500 * time.Millisecond},
-	} {
-		if *d.value == 0 {
-			*d.value = d.def
-		}
-	}
-	if o.OnStoreError == "" {
-		o.OnStoreError = OnStoreErrorOpen
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.Now == nil {
-		o.Now = time.Now //nolint:forbidigo // the default clock of a library that takes one
-	}
-}
 
 // Memory serves all sessions of a process. It is safe for concurrent use.
 type Memory struct {
 	*Transcripts
 	*Deletions
 
-	o      Options
-	shape  atomic.Pointer[Shape]
-	store  cache.Store
-	log    *session.Log
-	spool  *spooler
-	parked *parkedTurns
+	o     Options
+	shape atomic.Pointer[Shape]
+	store cache.Store
+	log   *session.Log
 
+	spool      *spooler
+	parked     *parkedTurns
 	locks      *sessionLocks
 	outages    *outages
 	tombstones tombstones
-	forgotten  forgotten
+	missing    missingSessions
 	prefixes   *prefixes
+	past       *past
+	heartbeat  *heartbeat
+	peers      *peers
 
-	life  context.Context    //nolint:containedctx // of the work in the background
-	close context.CancelFunc // ends it
-	work  sync.WaitGroup
+	background
+}
 
+// background is the work that no request waits for.
+type background struct {
+	life          context.Context    //nolint:containedctx // of this work
+	close         context.CancelFunc // ends it
+	work          sync.WaitGroup
 	delayedWrites delayedWrites
-	heartbeat     *heartbeat
-	peers         *peers
-
-	past *past // what recall searches
-
-	settling *settling // of layers that are slow to learn
+	settling      *settling // of layers that are slow to learn
 }
 
 // New opens a memory over a store. Turns that the store cannot take go to the spool, which may be nil: then they are
@@ -152,28 +66,31 @@ type Memory struct {
 func New(store cache.Store, spool Spool, o Options) *Memory {
 	o.defaults()
 	m := &Memory{
-		o: o, store: store, log: session.New(store, o.SessionTTL), locks: newSessionLocks(), tombstones: tombstones{store, o.Now}, prefixes: newPrefixes(),
+		o: o, store: store, log: session.New(store, o.SessionTTL), locks: newSessionLocks(), tombstones: tombstones{store, o.Now},
+		prefixes: newPrefixes(),
 	}
 	m.log.Strict = o.OnStoreError == OnStoreErrorClosed // what cannot be kept is refused
+	m.Reshape(o.Shape)
+	m.life, m.close = context.WithCancel(context.Background())
+	m.delayedWrites.work = &m.work
+	m.settling = newSettling(m.life, o.Log)
+
 	m.past = newPast(m, o.IndexBytes)
 	m.parked = newParkedTurns(m)
 	m.Transcripts = &Transcripts{store: store, log: m.log, parked: m.parked, now: o.Now}
 	m.Deletions = &Deletions{m: m}
-	m.Reshape(o.Shape)
-	m.delayedWrites.work = &m.work
-	m.life, m.close = context.WithCancel(context.Background())
-	m.settling = newSettling(m.life, o.Log)
 	m.heartbeat = newHeartbeat(m)
 	m.peers = newPeers(m)
 	if m.log.Owner = m.heartbeat.self; m.log.Owner != 0 {
 		m.log.Peers = m.peers.ask
 	}
-	var disk *reserve.Spool
+	var queue *turnqueue.Queue
 	if spool != nil {
-		disk = reserve.Over(spool, o.Log)
+		queue = turnqueue.New(spool, o.Log)
 	}
-	m.outages = newOutages(m, disk)
-	m.spool = newSpooler(m.life, m, disk)
+	m.outages = newOutages(m, queue)
+	m.spool = newSpooler(m.life, m, queue)
+
 	m.heartbeat.start()
 	m.peers.start()
 	if o.SessionTTL > 0 {
@@ -298,6 +215,9 @@ func (m *Memory) SpoolTrouble() string {
 	defer m.spool.mu.Unlock()
 	return m.spool.broken
 }
+
+// ErrUnavailable is returned by Begin when the store cannot be read and memory.on_store_error is "closed".
+var ErrUnavailable = errors.New("memory store is unavailable")
 
 // unavailableError is ErrUnavailable with its reason, and with when the store is asked again.
 type unavailableError struct {

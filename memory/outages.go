@@ -9,15 +9,15 @@ import (
 	"time"
 
 	"remora/cache"
-	"remora/memory/reserve"
 	"remora/memory/session"
+	"remora/memory/turnqueue"
 )
 
 // outages remembers which parts of the store failed a moment ago, so that later calls do not each wait for a timeout. A part is a
 // server of a cluster; the part "" is the whole store.
 type outages struct {
 	store  cache.Store
-	spool  *reserve.Spool // of the turns that wait for the store; nil for none
+	spool  *turnqueue.Queue // of the turns that wait for the store; nil for none
 	log    *slog.Logger
 	now    func() time.Time
 	pause  time.Duration // how long a part that failed is not called
@@ -32,7 +32,7 @@ type outages struct {
 	pinging bool      // a ping that finds the parts of the store is under way
 }
 
-func newOutages(m *Memory, spool *reserve.Spool) *outages {
+func newOutages(m *Memory, spool *turnqueue.Queue) *outages {
 	return &outages{
 		store: m.store, spool: spool, log: m.o.Log, now: m.o.Now, pause: m.o.RetryDelay,
 		closed: m.o.OnStoreError == OnStoreErrorClosed, life: m.life, work: &m.work,

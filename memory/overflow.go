@@ -36,13 +36,13 @@ type overflow struct {
 
 func (o *overflow) fit(ctx context.Context) {
 	o.fitOnce(ctx)
-	if prefix := o.l.states.keeps().prefix; prefix.keepUpdates(o.assembly, o.l.fitted.Dropped) {
+	if prefix := o.l.states.sessionValues().prefix; prefix.keepUpdates(o.assembly, o.l.fitted.Dropped) {
 		o.apply(o.try())
 	}
 }
 
 func (o *overflow) fitOnce(ctx context.Context) {
-	sum := o.l.states.keeps().summary
+	sum := o.l.states.sessionValues().summary
 	if sum == nil || sum.state.Through == (wire.Hash{}) && o.v.From == 0 {
 		if f := o.try(); sum == nil || len(f.Left) == 0 {
 			o.apply(f)
@@ -62,7 +62,7 @@ func (o *overflow) fitOnce(ctx context.Context) {
 }
 
 // summarize leaves out what the summary covers, and extends it where more has to go.
-func (o *overflow) summarize(ctx context.Context, sum *keptSummary) {
+func (o *overflow) summarize(ctx context.Context, sum *summaryValue) {
 	t, l, state := o.t, o.l, sum.state
 	if o.covered = state.Covers(o.keys); o.covered == 0 {
 		state = summary.State{Retry: state.Retry} // of what was said on another branch
@@ -80,7 +80,7 @@ func (o *overflow) summarize(ctx context.Context, sum *keptSummary) {
 	roomy := o.try(reserve)
 	end := o.end(roomy.Left)
 	if last := len(roomy.Blocks) - 1; last < 0 || roomy.Blocks[last].Slot != summarySlot || end <= o.covered {
-		o.apply(f) // no room for more, or nothing but the round
+		o.apply(f) // no room for more, or nothing but the run
 		return
 	}
 	ask := t.overflowModel()
@@ -134,14 +134,14 @@ func (o *overflow) block(s summary.State) []view.Block {
 	return []view.Block{{Layer: summaryID, Slot: summarySlot, Texts: []string{text}, Tokens: n}}
 }
 
-// round is where in the history begins what always stays.
-func (o *overflow) round() int { return o.l.run.Firm(o.history()) }
+// runStart is where in the history begins what always stays.
+func (o *overflow) runStart() int { return o.l.run.Firm(o.history()) }
 
-// before lists what of the history stands before item end of the conversation and can go: not the current round, no
+// before lists what of the history stands before item end of the conversation and can go: not the current run, no
 // compaction, and nothing that upstream wants together with what stays.
 func (o *overflow) before(end int) []view.Out {
-	history, round := o.history(), o.round()
-	last := min(sort.SearchInts(o.v.Kept, end), round)
+	history, runStart := o.history(), o.runStart()
+	last := min(sort.SearchInts(o.v.Kept, end), runStart)
 	groups := view.Groups(history)
 	stays := make(map[int]bool)
 	for _, g := range groups[last:] {
@@ -157,7 +157,7 @@ func (o *overflow) before(end int) []view.Out {
 }
 
 // end is up to which item of the conversation a summary has to reach, where the budget has no room for left: never into
-// the round, unless the window does. 0 is no further than it does.
+// the run, unless the window does. 0 is no further than it does.
 func (o *overflow) end(left []view.Out) int {
 	want := o.v.From
 	for _, out := range left {
@@ -167,7 +167,7 @@ func (o *overflow) end(left []view.Out) int {
 		return 0
 	}
 	want = max(want, o.covered+summaryTenths*(len(o.c.Items)-o.covered)/10)
-	at := min(sort.SearchInts(o.v.Kept, want), o.round())
+	at := min(sort.SearchInts(o.v.Kept, want), o.runStart())
 	return max(o.v.From, o.v.Kept[at])
 }
 

@@ -161,7 +161,7 @@ func (p *parkedTurns) writeOne(ctx context.Context, s Scope, b []byte, ended []u
 	if err != nil {
 		return err
 	}
-	w, a, err := resumeTurn(p.m, rec, rec.Kept)
+	w, a, err := resumeTurn(p.m, rec, rec.Values)
 	if err != nil {
 		return err
 	}

@@ -274,8 +274,8 @@ func (p *peers) silent() bool {
 // lives reports whether the process is known to be there, and not only what it has left.
 func (o *peer) lives() bool { return o.heard >= heardAfter }
 
-// unready reports whether the others may not have said yet what they hold, so that turns of the spool have to wait.
-func (p *peers) unready() bool {
+// areUnknown reports whether the others may not have said yet what they hold, so that turns of the spool have to wait.
+func (p *peers) areUnknown() bool {
 	if p.self == 0 {
 		return false
 	}
@@ -324,7 +324,7 @@ func (h holding) before(began uint64) bool { return h.any || h.first != 0 && h.f
 
 // holding asks the others for what they hold of a session.
 func (p *peers) holding(ctx context.Context, key uint64) (h holding, err error) {
-	h.first = p.m.heartbeat.held()[key]
+	h.first = p.m.heartbeat.heldSessions()[key]
 	ids := p.known()
 	if len(ids) == 0 {
 		return h, nil

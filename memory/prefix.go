@@ -13,9 +13,9 @@ import (
 	"remora/wire"
 )
 
-// keptPrefix carries the session's pinned prefix through a turn.
-type keptPrefix struct {
-	keptValue[view.Prefix]
+// prefixValue carries the session's pinned prefix through a turn.
+type prefixValue struct {
+	storedValue[view.Prefix]
 	known   *prefixes
 	config  view.PromptCache
 	request view.PrefixRequest // of the step that was made
@@ -23,8 +23,8 @@ type keptPrefix struct {
 	observed bool // upstream has reported what of the view was cached
 }
 
-func newKeptPrefix(c view.PromptCache, known *prefixes) *keptPrefix {
-	return &keptPrefix{keptValue: keptValue[view.Prefix]{decode: known.decode}, known: known, config: c}
+func newPrefixValue(c view.PromptCache, known *prefixes) *prefixValue {
+	return &prefixValue{storedValue: storedValue[view.Prefix]{decode: known.decode}, known: known, config: c}
 }
 
 // prefixes caches the prefixes that this process has read or written lately.
@@ -41,11 +41,11 @@ func (k *prefixes) decode(b []byte) view.Prefix {
 
 // change returns the encoded prefix to write, nil for none. Requests of a tool loop mostly change nothing, which is
 // checked before encoding.
-func (e *keptPrefix) change() []byte {
+func (e *prefixValue) change() []byte {
 	if !e.set || e.now.Equal(e.read) {
 		return nil
 	}
-	b := e.keptValue.change()
+	b := e.storedValue.change()
 	if b != nil {
 		e.known.Put(e.stored, b, e.now)
 	}
@@ -53,21 +53,21 @@ func (e *keptPrefix) change() []byte {
 }
 
 // frozen names the layers that need not be asked, since what they said at the beginning of the run is still shown.
-func (e *keptPrefix) frozen(a *assembly) []string {
+func (e *prefixValue) frozen(a *assembly) []string {
 	if e == nil || a.c.Opaque {
 		return nil
 	}
 	// What was pinned for one resource is not for another that shares the session.
 	turn := &a.l.turn
 	e.request.Lineage = turn.Dialect.String() + " " + turn.Model + " " + turn.Resource
-	e.request.Round, e.request.Loop = a.l.runName(&a.c)
-	return e.now.Frozen(e.request.Lineage, e.request.Round)
+	e.request.Run, e.request.Loop = a.l.runName(&a.c)
+	return e.now.Frozen(e.request.Lineage, e.request.Run)
 }
 
 // runName tells the run of a request from others, also from one that began with the same words, and whether the
 // request is not the first of it.
 func (r *layerRun) runName(c *session.Conversation) (name string, loop bool) {
-	first := view.Round(c.Items)
+	first := view.RunStart(c.Items)
 	name = r.turn.Execution + "@" + strconv.Itoa(visible(c, first))
 	if r.call.Scope.Execution != "" && first < len(c.Items) {
 		// A client's own name for the run may outlive an edit of the message; a derived one includes the message.
@@ -78,22 +78,22 @@ func (r *layerRun) runName(c *session.Conversation) (name string, loop bool) {
 }
 
 // plan decides where the blocks of layers stand, so that the provider's prompt cache holds what it can.
-func (e *keptPrefix) plan(a *assembly) {
+func (e *prefixValue) plan(a *assembly) {
 	l, c := a.l, &a.c
 	r := &e.request
-	r.Lead, r.CutMoved, r.Idle = a.entry.Lead(), a.entry.ReplacesHead() || l.states.keeps().cut.moved(&a.v), a.idle()
+	r.Lead, r.CutMoved, r.Idle = a.entry.Lead(), a.entry.ReplacesHead() || l.states.sessionValues().window.moved(&a.v), a.idle()
 	r.Count, r.Free = l.run.Count, math.MaxInt
 	r.End = visible(c, len(c.Items))
 	r.View = sizeOf(a.v.Items)
 	if l.run.Limited() {
-		r.Free = max(0, l.run.Room()-sizeOf(c.Lead)-sizeOf(c.Items[view.Round(c.Items):]))
+		r.Free = max(0, l.run.Room()-sizeOf(c.Lead)-sizeOf(c.Items[view.RunStart(c.Items):]))
 	}
 	r.Layers = l.run.Said()
 	e.step(a)
 }
 
 // step puts the layers' blocks in their places for the prompt cache.
-func (e *keptPrefix) step(a *assembly) {
+func (e *prefixValue) step(a *assembly) {
 	p, next := e.read.Step(e.config, e.request)
 	e.replace(next)
 	a.entry.View.PrefixReason(string(p.Reason))
@@ -108,7 +108,7 @@ func (e *keptPrefix) step(a *assembly) {
 
 // keepUpdates begins a new prefix version if the view has no room for all updates: a model that misses one would rely on
 // an outdated block. It reports whether it began one.
-func (e *keptPrefix) keepUpdates(a *assembly, dropped []view.Block) bool {
+func (e *prefixValue) keepUpdates(a *assembly, dropped []view.Block) bool {
 	for _, b := range dropped {
 		if e != nil && b.Update {
 			e.request.Free = 0
@@ -120,7 +120,7 @@ func (e *keptPrefix) keepUpdates(a *assembly, dropped []view.Block) bool {
 }
 
 // observe passes the reported cache usage to the prefix: of several requests for one answer, only the first sent the view.
-func (e *keptPrefix) observe(r *wire.Reply) {
+func (e *prefixValue) observe(r *wire.Reply) {
 	if e == nil || !e.set || e.observed || len(r.Usage) == 0 {
 		return
 	}

@@ -24,7 +24,7 @@ func (a *assembly) recall(ctx context.Context) {
 	if others || a.entry.Trimmed() || c.Stored && c.Offset > 0 || l.run.MayLeave(c.Items) {
 		l.past.reachBeyond()
 	}
-	prefix := l.states.keeps().prefix
+	prefix := l.states.sessionValues().prefix
 	l.blocks = l.run.Recall(ctx, l.run.Cost(c.Lead), prefix.frozen(a)...)
 	if !c.Opaque {
 		a.narrow(l.run.Project(ctx, c.Items, 0, a.windowSlot()), c.Items)
@@ -65,7 +65,7 @@ func (a *assembly) recallOfView(ctx context.Context, cut *windowCut) {
 		}
 		return shown[content]
 	}
-	frozen := l.states.keeps().prefix.frozen(a)
+	frozen := l.states.sessionValues().prefix.frozen(a)
 	l.blocks = l.run.RecallOfView(ctx, l.run.Cost(c.Lead), pipeline.ViewOf{Has: inView, Cut: cut.of(c.Items, &a.v)}, frozen...)
 	cut.end()
 }
@@ -93,7 +93,7 @@ func (a *assembly) projectWindow(ctx context.Context) bool {
 // without the current run is ignored.
 func (a *assembly) narrow(chosen, given []wire.Item) bool {
 	l, c := a.l, &a.c
-	if !endsWith(chosen, given[view.Round(given):]) {
+	if !endsWith(chosen, given[view.RunStart(given):]) {
 		l.m.o.Log.Warn("layers would leave out what is being asked; their choice of history is ignored", "turn", l.ID)
 		return false
 	}

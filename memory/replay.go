@@ -7,16 +7,16 @@ import (
 	"time"
 
 	"remora/cache"
-	"remora/memory/reserve"
 	"remora/memory/session"
+	"remora/memory/turnqueue"
 )
 
 // replayer writes spooled turns into the store, those of a session in the order in which they came. Its methods are for one
 // caller at a time.
 type replayer struct {
 	m       *Memory
-	waiting *reserve.Waiting
-	told    *toldWith
+	waiting *turnqueue.Waiting
+	seen    *spooledSeen
 
 	slow   string               // the record at the head of the spool that the store was too slow for, "" for none
 	tries  int                  // how often it was
@@ -41,9 +41,9 @@ var (
 	errFollows = errors.New("an earlier turn of the session has to be written first")
 )
 
-func newReplayer(m *Memory, waiting *reserve.Waiting, told *toldWith) *replayer {
+func newReplayer(m *Memory, waiting *turnqueue.Waiting, seen *spooledSeen) *replayer {
 	return &replayer{
-		m: m, waiting: waiting, told: told, slowed: make(map[cache.Group]bool), met: make(map[string]bool), behind: make(map[string]bool),
+		m: m, waiting: waiting, seen: seen, slowed: make(map[cache.Group]bool), met: make(map[string]bool), behind: make(map[string]bool),
 	}
 }
 
@@ -60,12 +60,12 @@ func (r *replayer) replay(ctx context.Context, b []byte) error {
 	r.waiting.Next()
 	rec, err := decodeSpooled(b)
 	if err != nil {
-		r.waiting.Refused(reserve.Record{}) // of no session
+		r.waiting.Refused(turnqueue.Record{}) // of no session
 		return fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
 	}
 	at := rec.waits()
 	group := at.Group
-	t, a, err := resumeTurn(r.m, rec, r.told.values(rec))
+	t, a, err := resumeTurn(r.m, rec, r.seen.values(rec))
 	if err != nil {
 		r.waiting.Refused(at)
 		return fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
@@ -128,7 +128,7 @@ func (r *replayer) replay(ctx context.Context, b []byte) error {
 
 // giveUp quarantines a record whose session cannot be written. Such records would fill the spool, and other sessions
 // lose their turns.
-func (r *replayer) giveUp(at reserve.Record, err error) error {
+func (r *replayer) giveUp(at turnqueue.Record, err error) error {
 	r.m.outages.failed(err)
 	r.waiting.Refused(at)
 	return fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
@@ -136,7 +136,7 @@ func (r *replayer) giveUp(at reserve.Record, err error) error {
 
 // passOver moves a record whose session cannot be written now behind the records of other sessions, once per drain. If
 // no other session can be written, the drain ends with err.
-func (r *replayer) passOver(at reserve.Record, b []byte, err error) error {
+func (r *replayer) passOver(at turnqueue.Record, b []byte, err error) error {
 	others := r.waiting.Any(func(g cache.Group) bool { return g != at.Group && !r.m.outages.isAway(g) })
 	if r.behind[at.Name] || !others || r.moveBack(at, b) != nil {
 		return err
@@ -145,7 +145,7 @@ func (r *replayer) passOver(at reserve.Record, b []byte, err error) error {
 }
 
 // postpone puts a record that the store did not take in time, for err, behind all others when that happened too often.
-func (r *replayer) postpone(ctx context.Context, rec *spooled, at reserve.Record, b []byte, err error) error {
+func (r *replayer) postpone(ctx context.Context, rec *spooled, at turnqueue.Record, b []byte, err error) error {
 	if r.m.outages.check(ctx) != nil {
 		return err
 	}
@@ -166,20 +166,20 @@ func (r *replayer) postpone(ctx context.Context, rec *spooled, at reserve.Record
 }
 
 // wrote counts a record as gone that is in the store now.
-func (r *replayer) wrote(rec *spooled, at reserve.Record) {
+func (r *replayer) wrote(rec *spooled, at turnqueue.Record) {
 	r.slow, r.tries = "", 0
 	delete(r.slowed, at.Group)
 	if rec.Answer != nil {
-		r.told.put(rec.Turn, nil)
+		r.seen.put(rec.Turn, nil)
 	}
 	if rec.Answer != nil || !r.waiting.Has(at.Group, nameOfRecord(rec.Turn, true)) {
-		r.m.heartbeat.show(at.Group, rec.Turn)
+		r.m.heartbeat.removeTurn(at.Group, rec.Turn)
 	}
 	r.waiting.Done(at)
 }
 
 // gaveUp notes that the store answers but did not take the record, and reports whether that happened too often.
-func (r *replayer) gaveUp(at reserve.Record) bool {
+func (r *replayer) gaveUp(at turnqueue.Record) bool {
 	if r.slow != at.Name {
 		r.slow, r.tries = at.Name, 0
 	}
@@ -192,7 +192,7 @@ func (r *replayer) gaveUp(at reserve.Record) bool {
 //
 // What comes up twice in a drain has seen all others come up in between. One that did not is not there any more: it could not
 // be read, and was set aside.
-func (r *replayer) follows(at reserve.Record) bool {
+func (r *replayer) follows(at turnqueue.Record) bool {
 	for {
 		first := r.waiting.First(at.Group)
 		if first.Name == "" || first.Name == at.Name {
@@ -206,7 +206,7 @@ func (r *replayer) follows(at reserve.Record) bool {
 }
 
 // moveBack puts the record at the head of the spool behind all others.
-func (r *replayer) moveBack(at reserve.Record, b []byte) error {
+func (r *replayer) moveBack(at turnqueue.Record, b []byte) error {
 	if err := r.waiting.MoveBack(b); err != nil {
 		return fmt.Errorf("move spooled record %s: %w", at.Name, err)
 	}

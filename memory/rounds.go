@@ -67,11 +67,11 @@ type rounds struct {
 	shown  int            // items that the client has of the answers so far
 	extra  []wire.Item    // what the view has gained by the answers so far
 	known  map[string]int // by the id of an answer, how much of extra upstream knows by it
-	left   []wire.Item    // results of hidden calls of the last answer, which the model has not seen yet
+	unsent []wire.Item    // results of hidden calls of the last answer, which the model has not seen yet
 }
 
 // take looks at an answer that was not reviewed.
-func (rs *rounds) take(prefix *keptPrefix, a *Answer) {
+func (rs *rounds) take(prefix *prefixValue, a *Answer) {
 	if rs.n == 0 && len(a.Reply.Choices) > 0 {
 		rs.output, rs.last = a.Reply.Choices[0], a.Reply.Choices[0]
 		prefix.observe(&a.Reply)
@@ -82,7 +82,7 @@ func (rs *rounds) take(prefix *keptPrefix, a *Answer) {
 func (rs *rounds) review(ctx context.Context, t *Turn, r wire.Reply) Next {
 	rs.n++
 	rs.last, rs.lastID = r.Choices[0], r.ID
-	t.layers.states.keeps().prefix.observe(&r)
+	t.layers.states.sessionValues().prefix.observe(&r)
 	rs.output = append(rs.output, rs.last...)
 	round := rs.judge(ctx, resendable(t.call.Request, rs.last), r.OtherNames)
 
@@ -106,9 +106,9 @@ func (rs *rounds) review(ctx context.Context, t *Turn, r wire.Reply) Next {
 		next.View = rs.extend(t, round)
 	}
 
-	rs.left = nil
+	rs.unsent = nil
 	if next.View == nil {
-		rs.left = round.results
+		rs.unsent = round.results
 	}
 	rs.hide(t, round, next.Discard)
 	return next
@@ -341,10 +341,10 @@ func (rs *rounds) carry(e *session.Entry, r *wire.Request, id string) {
 	from, ok := rs.known[id]
 	switch {
 	case r.Dialect.Rules().Previous == "":
-	case id == rs.lastID && len(rs.left) > 0:
-		e.Notes.Carry(rs.left)
+	case id == rs.lastID && len(rs.unsent) > 0:
+		e.Notes.Carry(rs.unsent)
 	case id != rs.lastID && ok:
-		e.Notes.Carry(slices.Concat(rs.extra[from:], rs.last, rs.left))
+		e.Notes.Carry(slices.Concat(rs.extra[from:], rs.last, rs.unsent))
 	}
 }
 

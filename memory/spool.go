@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"remora/cache"
-	"remora/memory/reserve"
+	"remora/memory/turnqueue"
 )
 
 // Spool is a durable local queue: see spool.Queue.
-type Spool = reserve.Disk
+type Spool = turnqueue.Disk
 
 // errNoSpool says that there is no spool to fall back to.
 var errNoSpool = errors.New("no spool is configured")
@@ -22,13 +22,13 @@ var errNoSpool = errors.New("no spool is configured")
 // answers again. A session with turns in the spool is not touched directly until they are written.
 type spooler struct {
 	m     *Memory
-	disk  *reserve.Spool // nil for none
+	disk  *turnqueue.Queue // nil for none
 	wake  chan struct{}
 	ended sync.WaitGroup
 
-	waiting *reserve.Waiting // for which sessions there are records in the spool
+	waiting *turnqueue.Waiting // for which sessions there are records in the spool
 	replays *replayer
-	told    toldWith
+	seen    spooledSeen
 
 	mu      sync.Mutex
 	broken  string        // why the spool's directory cannot be used, "" where it can
@@ -37,15 +37,15 @@ type spooler struct {
 	trouble string // the worker's last trouble with the spool itself, "" for none
 }
 
-func newSpooler(ctx context.Context, m *Memory, disk *reserve.Spool) *spooler {
+func newSpooler(ctx context.Context, m *Memory, disk *turnqueue.Queue) *spooler {
 	s := &spooler{
-		m: m, wake: make(chan struct{}, 1), drained: make(chan struct{}), told: toldWith{byTurn: make(map[string][]byte)},
+		m: m, wake: make(chan struct{}, 1), drained: make(chan struct{}), seen: spooledSeen{byTurn: make(map[string][]byte)},
 	}
 	if disk == nil {
 		return s
 	}
-	s.disk, s.waiting = disk, reserve.Count(disk)
-	s.replays = newReplayer(m, s.waiting, &s.told)
+	s.disk, s.waiting = disk, turnqueue.NewWaiting(disk)
+	s.replays = newReplayer(m, s.waiting, &s.seen)
 	s.adopt()
 	if n, _ := disk.Len(); n > 0 {
 		s.kick()
@@ -94,8 +94,8 @@ func (s *spooler) run(ctx context.Context) {
 func (s *spooler) adopt() {
 	found, err := s.disk.Adopt(func(rec []byte) {
 		if r, ok := readLabel(rec); ok {
-			s.waiting.Found(reserve.Record{Group: r.scope.Group(), Name: nameOfRecord(r.turn, r.answered), Began: beganAt(r.turn)})
-			s.m.heartbeat.hide(r.scope.Group(), r.turn, false)
+			s.waiting.Found(turnqueue.Record{Group: r.scope.Group(), Name: nameOfRecord(r.turn, r.answered), Began: beganAt(r.turn)})
+			s.m.heartbeat.addTurn(r.scope.Group(), r.turn, false)
 			s.m.heartbeat.adopt(r.owner)
 		}
 	})
@@ -128,7 +128,7 @@ func (s *spooler) adopt() {
 
 // drain writes spooled turns into the store until it refuses one.
 func (s *spooler) drain(ctx context.Context) {
-	if s.m.peers.unready() {
+	if s.m.peers.areUnknown() {
 		return // the others have to say first what they hold, for the order of a session's turns
 	}
 	s.replays.begin()
@@ -216,16 +216,16 @@ func (s *spooler) add(t *turnWriter, a *Answer) error {
 		return errNoSpool
 	}
 	sc := t.call.Scope
-	rec, told := newSpooled(t, a)
+	rec, seen := newSpooled(t, a)
 	b, err := json.Marshal(rec)
 	if err != nil {
 		return fmt.Errorf("encode turn: %w", err)
 	}
-	s.told.put(t.ID, told)
+	s.seen.put(t.ID, seen)
 	if err := s.waiting.Append(rec.waits(), b); err != nil {
-		s.told.put(t.ID, nil)
+		s.seen.put(t.ID, nil)
 		return fmt.Errorf("spool turn: %w", err)
 	}
-	s.m.heartbeat.hide(sc.Group(), t.ID, false)
+	s.m.heartbeat.addTurn(sc.Group(), t.ID, false)
 	return nil
 }

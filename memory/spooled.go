@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"remora/memory/reserve"
 	"remora/memory/session"
+	"remora/memory/turnqueue"
 	"remora/memory/turnrecord"
 	"remora/wire"
 	"remora/wire/dialects"
@@ -32,11 +32,11 @@ type spooled struct {
 	Body      []byte              `json:"body"`
 	View      turnrecord.View     `json:"view"`
 	Notes     *session.SavedNotes `json:"notes,omitempty"`
-	Kept      map[string][]byte   `json:"kept,omitempty"`   // of the session, by name
+	Values    map[string][]byte   `json:"kept,omitempty"`   // of the session, by name
 	Answer    *spooledReply       `json:"answer,omitempty"` // nil: still to come when this was written
 	Unread    bool                `json:"unread,omitempty"` // the session could not be read when the turn began
-	// Said are the new items of a turn that waits for an earlier one: other views show them meanwhile.
-	Said [][]byte `json:"said,omitempty"`
+	// NewItems are the new items of a turn that waits for an earlier one: other views show them meanwhile.
+	NewItems [][]byte `json:"said,omitempty"`
 }
 
 func (r *spooled) scope() Scope {
@@ -55,12 +55,12 @@ func nameOfRecord(turn string, answered bool) string {
 }
 
 // waits identifies the record while it is in the spool.
-func (r *spooled) waits() reserve.Record {
-	return reserve.Record{Group: r.scope().Group(), Name: nameOfRecord(r.Turn, r.Answer != nil), Began: beganAt(r.Turn)}
+func (r *spooled) waits() turnqueue.Record {
+	return turnqueue.Record{Group: r.scope().Group(), Name: nameOfRecord(r.Turn, r.Answer != nil), Began: beganAt(r.Turn)}
 }
 
 // newSpooled returns the spooled record of a turn that is not in the transcript, and the evictions seen with it.
-func newSpooled(t *turnWriter, a *Answer) (rec *spooled, told []byte) {
+func newSpooled(t *turnWriter, a *Answer) (rec *spooled, seen []byte) {
 	sc := t.call.Scope
 	rec = &spooled{
 		Tenant: []byte(sc.Tenant), Session: []byte(sc.Session), Resource: []byte(sc.Resource),
@@ -70,12 +70,12 @@ func newSpooled(t *turnWriter, a *Answer) (rec *spooled, told []byte) {
 	}
 	rec.Unread = t.entry.Unread() && !t.late
 	if a != nil {
-		rec.Answer, rec.Kept = newSpooledReply(a), t.values
+		rec.Answer, rec.Values = newSpooledReply(a), t.values
 		if t.states != nil {
-			rec.Kept, told = t.states.kept.spooled()
+			rec.Values, seen = t.states.values.spooled()
 		}
 	}
-	return rec, told
+	return rec, seen
 }
 
 // decodeSpooled decodes a record's session and turn, and leaves the rest.

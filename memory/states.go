@@ -27,7 +27,7 @@ type states struct {
 	found  map[pipeline.Cell]layer.State // as read
 	// pending was read after hooks had run; they run again on it.
 	pending map[pipeline.Cell]layer.State
-	kept    kept // of the session
+	values  sessionValues // of the session
 }
 
 // stateGroup is a group of the store that holds states.
@@ -57,19 +57,19 @@ func (st *states) known() map[pipeline.Cell]layer.State {
 	return st.found
 }
 
-// keeps returns the session values for its next views.
-func (st *states) keeps() *kept {
+// sessionValues returns the session values for its next views.
+func (st *states) sessionValues() *sessionValues {
 	if st == nil {
-		return &kept{}
+		return &sessionValues{}
 	}
-	return &st.kept
+	return &st.values
 }
 
 // forget leaves alone what the session keeps for its next views: where the conversation's window begins and what stands
 // at its beginning say nothing of a request that stands alone.
 func (st *states) forget() {
 	if st != nil {
-		st.kept = kept{}
+		st.values = sessionValues{}
 	}
 }
 
@@ -79,11 +79,11 @@ func stateName(c pipeline.Cell) string { return statePrefix + c.Layer }
 // session begins with, "" for none.
 func newStates(t *turnInfo, s Scope, lt *layer.Turn, parent string) *states {
 	cells := t.shape.Layers.Cells(lt)
-	k := t.shape.keep(t.m.prefixes)
+	k := newSessionValues(t.shape, t.m.prefixes)
 	if len(cells) == 0 && k.empty() {
 		return nil
 	}
-	st := &states{store: t.m.store, run: pipeline.Idle(), ttl: t.m.o.SessionTTL, found: make(map[pipeline.Cell]layer.State, len(cells)), kept: k}
+	st := &states{store: t.m.store, run: pipeline.Idle(), ttl: t.m.o.SessionTTL, found: make(map[pipeline.Cell]layer.State, len(cells)), values: k}
 	st.groups = append(st.groups, stateGroup{Group: s.Group()})
 	for _, c := range cells {
 		st.add(groupOf(s, c), c)
@@ -144,7 +144,7 @@ func (st *states) want() (w session.Want) {
 	for i := range st.groups {
 		g := &st.groups[i]
 		if i == 0 {
-			w.Names = append(g.names(), st.kept.names()...)
+			w.Names = append(g.names(), st.values.names()...)
 			continue
 		}
 		w.Others = append(w.Others, cache.Query{Group: g.Group, Names: g.names()})
@@ -161,7 +161,7 @@ func (st *states) load(extra session.Extra) {
 	}
 	st.groups[0].take(extra.Values, fresh)
 	st.groups[0].read = true // at a version that only the transcript knows
-	st.kept.take(extra.Values[len(st.groups[0].cells):])
+	st.values.load(extra.Values[len(st.groups[0].cells):])
 	for i, r := range extra.Others {
 		g := &st.groups[i+1]
 		g.version, g.read = r.Version, true
@@ -196,7 +196,7 @@ func (st *states) puts(ctx context.Context) (p session.Puts) {
 		st.pending = nil
 	}
 	if len(st.groups) == 1 && len(st.groups[0].cells) == 0 {
-		p.Values = st.kept.changes()
+		p.Values = st.values.changes()
 		return p
 	}
 	for i, puts := range st.changes() {
@@ -206,7 +206,7 @@ func (st *states) puts(ctx context.Context) (p session.Puts) {
 			p.Others = append(p.Others, st.batch(i, puts))
 		}
 	}
-	p.Values = append(p.Values, st.kept.changes()...)
+	p.Values = append(p.Values, st.values.changes()...)
 	return p
 }
 

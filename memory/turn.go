@@ -112,14 +112,14 @@ func (t *Turn) begin(ctx context.Context) error {
 		return err
 	}
 	got, err := t.load(read, ctx)
-	t.layers, t.writer.entry, t.writer.states, t.writer.misses = got.layers, got.entry, got.states, got.misses
+	t.layers, t.writer.entry, t.writer.states, t.writer.partial = got.layers, got.entry, got.states, got.partial
 	if err != nil {
 		return err
 	}
 	if t.writer.entry.Forgotten() {
-		t.m.forgotten.tell(t.m, t.call.Scope)
+		t.m.missing.log(t.m, t.call.Scope)
 	}
-	if !t.writer.misses {
+	if !t.writer.partial {
 		return assemble(read, ctx, t)
 	}
 
@@ -133,8 +133,8 @@ func (t *Turn) begin(ctx context.Context) error {
 // degrade serves a turn from what the client sent alone.
 func (t *Turn) degrade(ctx context.Context) error {
 	w := &t.writer
-	w.entry, w.states, w.misses, t.Tools = t.m.log.Detached(t.ID, t.started, t.call), nil, true, nil
-	t.m.heartbeat.hide(t.call.Scope.Group(), t.ID, true)
+	w.entry, w.states, w.partial, t.Tools = t.m.log.Detached(t.ID, t.started, t.call), nil, true, nil
+	t.m.heartbeat.addTurn(t.call.Scope.Group(), t.ID, true)
 	var err error
 	if t.layers, err = t.guard(ctx, t.writer.entry); err != nil {
 		return err
@@ -195,7 +195,7 @@ func (t *Turn) Commit(a Answer) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	defer t.m.heartbeat.ended(t.call.Scope.Group(), t.ID)
+	defer t.m.heartbeat.endTurn(t.call.Scope.Group(), t.ID)
 	if l != nil {
 		l.describe(w.entry, &a)
 	}

@@ -25,11 +25,11 @@ type turnWriter struct {
 	entry *session.Entry
 	open  atomic.Bool // forwarded, and not committed yet; it becomes false under mu
 
-	states *states           // what is read and written with the session; nil for nothing
-	values map[string][]byte // session values of a turn that is resumed from its record
-	late   bool              // it is resumed from its record
-	misses bool              // an earlier turn that may have been answered is not in the view
-	parked bool              // its record waits for an earlier turn of another process
+	states  *states           // what is read and written with the session; nil for nothing
+	values  map[string][]byte // session values of a turn that is resumed from its record
+	late    bool              // it is resumed from its record
+	partial bool              // an earlier turn that may have been answered is not in the view
+	parked  bool              // its record waits for an earlier turn of another process
 
 	inputTimer *time.Timer // after which its input is written; nil before upstream is at work
 	renewTimer *time.Timer // of a session that expires, nil for none
@@ -193,7 +193,7 @@ func (w *turnWriter) store(ctx context.Context, a *Answer) error {
 	defer func() { <-held }()
 
 	before := w.entry.Gone()
-	if a != nil && (w.late || w.misses || w.entry.Unread()) && w.m.peers.holdEarlier(ctx, w) {
+	if a != nil && (w.late || w.partial || w.entry.Unread()) && w.m.peers.holdEarlier(ctx, w) {
 		w.entry.Order.Wait()
 	}
 	err = w.commit(ctx, a)
@@ -207,7 +207,7 @@ func (w *turnWriter) store(ctx context.Context, a *Answer) error {
 		w.m.parked.release(w.call.Scope)
 	}
 	if w.entry.Gone() && !before {
-		w.m.forgotten.tell(w.m, w.call.Scope)
+		w.m.missing.log(w.m, w.call.Scope)
 	}
 	return err
 }
@@ -263,7 +263,7 @@ func (w *turnWriter) park(ctx context.Context, a *Answer) error {
 	rec, _ := newSpooled(w, a)
 	rec.History = w.entry.ParkMode()
 	for _, it := range w.entry.Said() {
-		rec.Said = append(rec.Said, it.Raw)
+		rec.NewItems = append(rec.NewItems, it.Raw)
 	}
 	b, err := json.Marshal(rec)
 	if err != nil {

@@ -28,52 +28,52 @@ func Missing(all, view []wire.Item) []int {
 	return missing
 }
 
-// Told records which items of a conversation EvictionObservers have seen: all items up to one, except some. The zero
-// Told has none. Items are named by hashes that stay the same from turn to turn, like the hashes of the transcript's
+// SeenEvictions records which items of a conversation EvictionObservers have seen: all items up to one, except some. The zero
+// SeenEvictions has none. Items are named by hashes that stay the same from turn to turn, like the hashes of the transcript's
 // chain.
-type Told struct {
+type SeenEvictions struct {
 	through wire.Hash
 	except  []wire.Hash // those before through that were in the view then
 }
 
-// maxExcept bounds Told; the oldest exceptions are forgotten first, and never told of.
+// maxExcept bounds SeenEvictions; the oldest exceptions are forgotten first, and never seen.
 const maxExcept = 2048
 
 // Add records that the items at these ascending indices are not in the view. fresh lists those that no observer has
 // seen. keys names the items of the conversation, oldest first, zero for none. If the conversation does not have the
 // last seen item, as after an edit, all of it counts as unseen.
-func (t Told) Add(keys []wire.Hash, missing []int) (fresh []int, next Told) {
-	told := 0 // how many of the keys are covered
-	if t.through != (wire.Hash{}) {
-		told = slices.Index(keys, t.through) + 1
+func (s SeenEvictions) Add(keys []wire.Hash, missing []int) (fresh []int, next SeenEvictions) {
+	seen := 0 // how many of the keys are covered
+	if s.through != (wire.Hash{}) {
+		seen = slices.Index(keys, s.through) + 1
 	}
-	except := make(map[wire.Hash]bool, len(t.except))
-	if told > 0 {
-		for _, k := range t.except {
+	except := make(map[wire.Hash]bool, len(s.except))
+	if seen > 0 {
+		for _, k := range s.except {
 			except[k] = true
 		}
 	}
 	last := -1
 	for _, i := range missing {
 		if keys[i] == (wire.Hash{}) {
-			continue // the next turn could not tell that it was told of
+			continue // the next turn could not tell that it was seen
 		}
-		if i >= told || except[keys[i]] {
+		if i >= seen || except[keys[i]] {
 			fresh = append(fresh, i)
 		}
 		last = i
 	}
 	if len(fresh) == 0 {
-		return nil, t
+		return nil, s
 	}
-	last = max(last, told-1)
+	last = max(last, seen-1)
 	next.through = keys[last]
 	gone := make(map[int]bool, len(missing))
 	for _, i := range missing {
 		gone[i] = true
 	}
 	for i, k := range keys[:last] {
-		if !gone[i] && (i >= told || except[k]) && k != (wire.Hash{}) {
+		if !gone[i] && (i >= seen || except[k]) && k != (wire.Hash{}) {
 			next.except = append(next.except, k)
 		}
 	}
@@ -81,42 +81,42 @@ func (t Told) Add(keys []wire.Hash, missing []int) (fresh []int, next Told) {
 	return fresh, next
 }
 
-type storedTold struct {
+type storedEvictions struct {
 	Through string `json:"through"`
 	Except  string `json:"except,omitempty"`
 }
 
-// Encode writes what DecodeTold reads; nil for nothing.
-func (t Told) Encode() []byte {
-	if t.through == (wire.Hash{}) {
+// Encode writes what DecodeSeenEvictions reads; nil for nothing.
+func (s SeenEvictions) Encode() []byte {
+	if s.through == (wire.Hash{}) {
 		return nil
 	}
 	var except []byte
-	for _, k := range t.except {
+	for _, k := range s.except {
 		except = append(except, k[:]...)
 	}
-	b, err := json.Marshal(storedTold{hex.EncodeToString(t.through[:]), hex.EncodeToString(except)})
+	b, err := json.Marshal(storedEvictions{hex.EncodeToString(s.through[:]), hex.EncodeToString(except)})
 	if err != nil {
-		panic(fmt.Sprintf("BUG: encode what was told: %v", err)) // two strings
+		panic(fmt.Sprintf("BUG: encode seen evictions: %v", err)) // two strings
 	}
 	return b
 }
 
-// DecodeTold reads what Encode wrote, and is nothing where that was something else or is too long.
-func DecodeTold(b []byte) Told {
+// DecodeSeenEvictions reads what Encode wrote, and is nothing where that was something else or is too long.
+func DecodeSeenEvictions(b []byte) SeenEvictions {
 	const hashHex = 2 * len(wire.Hash{})
-	var st storedTold
+	var st storedEvictions
 	if len(b) > (maxExcept+4)*hashHex || json.Unmarshal(b, &st) != nil || len(st.Through) != hashHex {
-		return Told{}
+		return SeenEvictions{}
 	}
 	through, err := hex.DecodeString(st.Through)
 	except, odd := hex.DecodeString(st.Except)
 	if err != nil || odd != nil || len(except)%len(wire.Hash{}) != 0 {
-		return Told{}
+		return SeenEvictions{}
 	}
-	t := Told{through: wire.Hash(through)}
+	s := SeenEvictions{through: wire.Hash(through)}
 	for k := range slices.Chunk(except, len(wire.Hash{})) {
-		t.except = append(t.except, wire.Hash(k))
+		s.except = append(s.except, wire.Hash(k))
 	}
-	return t
+	return s
 }

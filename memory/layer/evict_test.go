@@ -43,7 +43,7 @@ func TestMissing(t *testing.T) {
 // through the store in between.
 func TestToldOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var told layer.Told
+		var told layer.SeenEvictions
 		var keys []wire.Hash
 		seen, due := map[int]int{}, map[int]bool{}
 		for range rapid.IntRange(1, 8).Draw(t, "turns") {
@@ -63,7 +63,7 @@ func TestToldOnce(t *testing.T) {
 			if !slices.IsSorted(fresh) {
 				t.Fatalf("out of order: %v", fresh)
 			}
-			told = layer.DecodeTold(next.Encode())
+			told = layer.DecodeSeenEvictions(next.Encode())
 		}
 		for i := range keys {
 			if want := map[bool]int{true: 1}[due[i]]; seen[i] != want {
@@ -74,7 +74,7 @@ func TestToldOnce(t *testing.T) {
 }
 
 func TestToldOfAnotherConversation(t *testing.T) {
-	_, told := layer.Told{}.Add([]wire.Hash{{1}, {2}, {3}}, []int{0, 1})
+	_, told := layer.SeenEvictions{}.Add([]wire.Hash{{1}, {2}, {3}}, []int{0, 1})
 	fresh, _ := told.Add([]wire.Hash{{1}, {9}, {10}}, []int{0, 1})
 	if diff := cmp.Diff([]int{0, 1}, fresh); diff != "" {
 		t.Errorf("after an edit: %s", diff)
@@ -84,13 +84,13 @@ func TestToldOfAnotherConversation(t *testing.T) {
 	}
 }
 
-func FuzzDecodeTold(f *testing.F) {
-	_, told := layer.Told{}.Add([]wire.Hash{{1}, {2}, {3}}, []int{0, 2})
+func FuzzDecodeSeenEvictions(f *testing.F) {
+	_, told := layer.SeenEvictions{}.Add([]wire.Hash{{1}, {2}, {3}}, []int{0, 2})
 	f.Add(told.Encode())
 	f.Add([]byte(`{"through":"00"}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		told := layer.DecodeTold(b)
-		if again := layer.DecodeTold(told.Encode()); string(again.Encode()) != string(told.Encode()) {
+		told := layer.DecodeSeenEvictions(b)
+		if again := layer.DecodeSeenEvictions(told.Encode()); string(again.Encode()) != string(told.Encode()) {
 			t.Fatalf("%s\n%s", told.Encode(), again.Encode())
 		}
 	})
