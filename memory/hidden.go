@@ -8,9 +8,9 @@ import (
 
 // hiddenCalls are the calls in a view that its client does not see, with their results and the reasoning that led to them.
 type hiddenCalls struct {
-	of   session.Conversation
-	view view.View
-	at   []view.Out
+	conversation session.Conversation
+	view         view.View
+	out          []view.Out // the calls, results and reasoning in it
 }
 
 // findHiddenCalls looks for hidden calls in a view; nil where there are none.
@@ -19,7 +19,7 @@ func findHiddenCalls(c *session.Conversation, v *view.View) *hiddenCalls {
 		return nil
 	}
 
-	h := &hiddenCalls{of: *c, view: *v}
+	h := &hiddenCalls{conversation: *c, view: *v}
 	open := make(map[string]bool) // hidden calls that wait for their results
 	var reasoning []view.Out
 	for at, i := range v.Kept {
@@ -30,18 +30,18 @@ func findHiddenCalls(c *session.Conversation, v *view.View) *hiddenCalls {
 		case it.Kind == wire.Reasoning:
 			reasoning = append(reasoning, out)
 		case len(it.Calls) > 0:
-			h.at = append(append(h.at, reasoning...), out)
+			h.out = append(append(h.out, reasoning...), out)
 			for _, call := range it.Calls {
 				open[call.ID] = true
 			}
 			reasoning = nil
 		case it.Kind == wire.ToolResult && open[it.Answers.ID]:
 			// A hidden result may also stand for a client's own that a layer has rewritten: that one stays.
-			h.at = append(h.at, out)
+			h.out = append(h.out, out)
 			delete(open, it.Answers.ID)
 		}
 	}
-	if len(h.at) == 0 {
+	if len(h.out) == 0 {
 		return nil
 	}
 	return h
@@ -49,9 +49,9 @@ func findHiddenCalls(c *session.Conversation, v *view.View) *hiddenCalls {
 
 // items are the hidden calls and their results.
 func (h *hiddenCalls) items() []wire.Item {
-	items := make([]wire.Item, len(h.at))
-	for n, out := range h.at {
-		items[n] = h.view.Items[len(h.of.Lead)+out.Index]
+	items := make([]wire.Item, len(h.out))
+	for n, out := range h.out {
+		items[n] = h.view.Items[len(h.conversation.Lead)+out.Index]
 	}
 	return items
 }

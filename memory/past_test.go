@@ -167,23 +167,23 @@ func TestRecallOfTheSameSession(t *testing.T) {
 	wantTold(t, block(l.turnOf(c, "u:And_what_is_my_dog_called_now?", "a:ok")), "Bello", true)
 }
 
-// TestRecallStaysBehindTheQuestion: a layer that has said nothing for a whole epoch is not moved before the history, where what
+// TestRecallStaysBehindTheQuestion: a layer that has said nothing for a whole prefix version is not moved before the history, where what
 // it then says would cost the provider's prompt cache.
 func TestRecallStaysBehindTheQuestion(t *testing.T) {
 	t.Parallel()
 	cache := view.DefaultPromptCache()
-	cache.MaxEpochAssemblies = 4
+	cache.MaxPrefixRuns = 4
 	l := newLab(t, memory.Options{Shape: memory.Shape{PromptCache: &cache, Layers: layersOf(t, recaller(t))}})
 	l.turnOf(in("one", "ada"), "u:My_dog_is_called_Rex", "a:ok")
 	words := ""
-	for range 3 * cache.MaxEpochAssemblies {
+	for range 3 * cache.MaxPrefixRuns {
 		l.turnOf(in("two", "ada"), words+"u:Hello!", "a:Hi.")
 		words += "u:Hello! a:Hi. "
 	}
 	words += "u:What_is_my_dog_called?"
 	for _, more := range []string{"", " c:x r:x"} {
 		sent := l.turnOf(in("two", "ada"), words+more, "c:x")
-		if before, behind, _ := strings.Cut(sent, "<recalled>"); strings.Count(before, "u:") != 3*cache.MaxEpochAssemblies+1 || strings.Contains(behind, "u:") {
+		if before, behind, _ := strings.Cut(sent, "<recalled>"); strings.Count(before, "u:") != 3*cache.MaxPrefixRuns+1 || strings.Contains(behind, "u:") {
 			t.Errorf("the block does not stand behind the question: %s", sent)
 		}
 	}

@@ -266,7 +266,7 @@ func (rs *rounds) extend(t *Turn, r *round) []wire.Item {
 	default:
 		m.After = rs.extra
 	}
-	return t.goOn(m)
+	return t.continueWith(m)
 }
 
 // lastView is the view for an answer that must be the last of its turn, so that layers offer no tools for it. Where the

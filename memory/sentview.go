@@ -21,10 +21,10 @@ func (t *Turn) WithoutTools() ([]wire.Item, Summary) {
 	t.messages.Without(h.items())
 	t.View = t.messages.As(view.AsIs).Items
 
-	lead := len(h.of.Lead)
-	h.view.LeaveOut(lead, h.at...)
+	lead := len(h.conversation.Lead)
+	h.view.LeaveOut(lead, h.out...)
 	t.Summary.count(lead, &h.view)
-	t.writer.entry.View.Chosen(&h.of, &h.view, t.shape.ToolResult)
+	t.writer.entry.View.Chosen(&h.conversation, &h.view, t.shape.ToolResult)
 	if t.layers != nil {
 		t.layers.account(t.writer.entry, t.Tools, h.view.Items[:lead], h.view.Items[lead:])
 	}
@@ -32,29 +32,29 @@ func (t *Turn) WithoutTools() ([]wire.Item, Summary) {
 }
 
 // Sent returns the items to send upstream in a form that the server takes: the view, or its continuation after Review.
-// bare is a request without the tools of layers; without tools of the client's, either, hidden calls stay out of it.
+// noTools is a request without the tools of layers; without tools of the client's, either, hidden calls stay out of it.
 // portable converts stored items to the form that any provider takes. The turn's summary and record describe the last
 // result.
-func (t *Turn) Sent(f view.Form, bare, portable bool) view.Sent {
-	bare = bare && t.hidden != nil && !t.clientTools()
+func (t *Turn) Sent(f view.Form, noTools, portable bool) view.Sent {
+	noTools = noTools && t.hidden != nil && !t.clientTools()
 	portable = portable && !t.unkept && !t.messages.Continues
 	t.portable = portable
-	if !bare && !portable && t.onward == nil && t.messages.Same(f) {
-		t.note(f, bare, 0)
+	if !noTools && !portable && t.continuation == nil && t.messages.Same(f) {
+		t.record(f, noTools, 0)
 		return view.Sent{Items: t.View}
 	}
 
-	sent := t.sent(f, bare, portable)
-	t.note(f, bare, sent.Repaired)
+	sent := t.sent(f, noTools, portable)
+	t.record(f, noTools, sent.Repaired)
 	return sent
 }
 
-func (t *Turn) sent(f view.Form, bare, portable bool) view.Sent {
+func (t *Turn) sent(f view.Form, noTools, portable bool) view.Sent {
 	m := t.messages
-	if t.onward != nil {
-		m = *t.onward
+	if t.continuation != nil {
+		m = *t.continuation
 	}
-	if bare {
+	if noTools {
 		m.Without(t.hidden.items())
 	}
 	if portable {
@@ -69,21 +69,21 @@ func (t *Turn) sent(f view.Form, bare, portable bool) view.Sent {
 	return m.As(f)
 }
 
-// note tells the summary and the record how the view is sent.
-func (t *Turn) note(f view.Form, bare bool, repaired int) {
+// record tells the summary and the turn's record how the view is sent.
+func (t *Turn) record(f view.Form, noTools bool, repaired int) {
 	if t.unkept {
 		return
 	}
 	t.writer.mu.Lock()
 	defer t.writer.mu.Unlock()
-	if bare != t.bare {
-		t.bare = bare
-		v, lead := t.hidden.view, len(t.hidden.of.Lead)
-		if bare {
-			v.LeaveOut(lead, t.hidden.at...)
+	if noTools != t.noTools {
+		t.noTools = noTools
+		v, lead := t.hidden.view, len(t.hidden.conversation.Lead)
+		if noTools {
+			v.LeaveOut(lead, t.hidden.out...)
 		}
 		t.Summary.count(lead, &v)
-		t.writer.entry.View.Chosen(&t.hidden.of, &v, t.shape.ToolResult)
+		t.writer.entry.View.Chosen(&t.hidden.conversation, &v, t.shape.ToolResult)
 		if t.layers != nil {
 			t.layers.account(t.writer.entry, t.Tools, v.Items[:lead], v.Items[lead:])
 		}
@@ -92,8 +92,8 @@ func (t *Turn) note(f view.Form, bare bool, repaired int) {
 	t.Summary.Repaired = t.repaired + repaired
 }
 
-// goOn sets what the model goes on with. The advice at the end of what follows is for this request alone.
-func (t *Turn) goOn(m view.Messages) []wire.Item {
-	t.onward = &m
+// continueWith sets what the model goes on with. The advice at the end of what follows is for this request alone.
+func (t *Turn) continueWith(m view.Messages) []wire.Item {
+	t.continuation = &m
 	return m.As(view.AsIs).Items
 }

@@ -78,20 +78,20 @@ type sessionValue interface {
 
 // newSessionValues returns the session values of a shape. known caches the prefixes of this process.
 func newSessionValues(s *Shape, known *prefixes) sessionValues {
-	var k sessionValues
+	var v sessionValues
 	if s.Summarize {
-		k.summary = &summaryValue{}
+		v.summary = &summaryValue{}
 	}
 	if s.PromptCache != nil && s.Layers.Recalls() {
-		k.prefix = newPrefixValue(*s.PromptCache, known)
+		v.prefix = newPrefixValue(*s.PromptCache, known)
 	}
-	if s.Window.Stateful() || s.Window != nil && k.prefix != nil {
-		k.window = &windowStartValue{storedValue[view.WindowStart]{decode: view.DecodeWindowStart}}
+	if s.Window.Stateful() || s.Window != nil && v.prefix != nil {
+		v.window = &windowStartValue{storedValue[view.WindowStart]{decode: view.DecodeWindowStart}}
 	}
 	if s.Layers.Evicts() {
-		k.seen = &storedValue[layer.SeenEvictions]{decode: layer.DecodeSeenEvictions}
+		v.seen = &storedValue[layer.SeenEvictions]{decode: layer.DecodeSeenEvictions}
 	}
-	return k
+	return v
 }
 
 // each calls f with every value, in a fixed order.

@@ -91,11 +91,11 @@ type Turn struct {
 	layers *layered     // nil without layers; for side requests, unkept ones, and while the store is down, they only judge
 	hidden *hiddenCalls // of the view; nil for none
 
-	messages view.Messages  // what View is made of
-	onward   *view.Messages // what the request is made of with which the model goes on, nil before that
-	repaired int            // of Summary.Repaired, what is so in every form of the view
-	bare     bool           // the view was sent without hidden calls last
-	portable bool           // its stored items were sent in the form that any provider takes last
+	messages     view.Messages  // what View is made of
+	continuation *view.Messages // what the request is made of with which the model goes on, nil before that
+	repaired     int            // of Summary.Repaired, what is so in every form of the view
+	noTools      bool           // the view was sent without hidden calls last
+	portable     bool           // its stored items were sent in the form that any provider takes last
 
 	writer turnWriter
 }

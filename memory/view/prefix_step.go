@@ -62,7 +62,7 @@ func (s Prefix) Answered(c PromptCache, u CacheUsage) Prefix {
 	case !u.Reported || u.Cached < 0 || u.Prompt > 0 && u.Prompt < cacheable:
 	case u.Cached >= c.MinCachedTokens:
 		l.Misses, l.Stale = 0, false
-	case l.Age >= c.MinEpochAssemblies:
+	case l.Age >= c.MinPrefixRuns:
 		l.Misses = min(l.Misses+1, maxMisses)
 		l.Stale = l.Misses < maxMisses
 	}
@@ -196,7 +196,7 @@ func (st *step) due() PrefixReason {
 		return Idle
 	case st.begins && st.l.Stale:
 		return CacheMiss
-	case st.begins && st.l.Age >= st.c.MaxEpochAssemblies:
+	case st.begins && st.l.Age >= st.c.MaxPrefixRuns:
 		return MaxAge
 	}
 	return ""

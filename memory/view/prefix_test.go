@@ -154,8 +154,8 @@ func TestReasons(t *testing.T) {
 		{"absent is not 0", func(_ *view.PrefixRequest, l *lab) {
 			l.state = l.state.Answered(l.c, view.CacheUsage{Prompt: 2000})
 		}, ""},
-		{"age", func(_ *view.PrefixRequest, l *lab) { l.c.MaxEpochAssemblies = 2 }, view.MaxAge},
-		{"age in a loop", func(r *view.PrefixRequest, l *lab) { l.c.MaxEpochAssemblies, r.Loop = 2, true }, ""},
+		{"age", func(_ *view.PrefixRequest, l *lab) { l.c.MaxPrefixRuns = 2 }, view.MaxAge},
+		{"age in a loop", func(r *view.PrefixRequest, l *lab) { l.c.MaxPrefixRuns, r.Loop = 2, true }, ""},
 		{"no room", func(r *view.PrefixRequest, _ *lab) { r.Free = 20 }, view.DeltaOverflow},
 		{"no room beside live blocks", func(r *view.PrefixRequest, _ *lab) {
 			r.Free, r.Layers = 100, append(r.Layers, says("live:n", strings.Repeat("n", 320)))
@@ -218,7 +218,7 @@ func TestAuto(t *testing.T) {
 		kind    bool   // live by its kind
 		changes string // per run, "x" for a change
 		fresh   bool
-		want    string // per run, whether an epoch begins ("|") and where the layer stands
+		want    string // per run, whether a version begins ("|") and where the layer stands
 	}{
 		{"changes often", false, ".xxxxxx", false, "|aaaa|lll"},
 		{"changes seldom", true, ".......", false, "|llll|aaa"},
@@ -228,7 +228,7 @@ func TestAuto(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLab()
-			l.c.MaxEpochAssemblies = 4
+			l.c.MaxPrefixRuns = 4
 			got, n := "", 0
 			for i, change := range c.changes {
 				if change == 'x' {
@@ -358,7 +358,7 @@ func TestConfig(t *testing.T) {
 		keys = append(keys, key)
 	}
 	want := []string{
-		"min_cached_tokens", "min_epoch_assemblies", "max_epoch_assemblies", "min_churn_samples",
+		"min_cached_tokens", "min_prefix_runs", "max_prefix_runs", "min_churn_samples",
 		"delta_budget_fraction", "auto_promote_churn", "auto_promote_churn", "idle_reset",
 	}
 	if diff := cmp.Diff(want, keys); diff != "" {
@@ -412,7 +412,7 @@ func told(t interface{ Fatalf(string, ...any) }, p view.Plan, layers []view.Said
 func TestWhateverLayersDo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := newLab()
-		l.c.MaxEpochAssemblies = rapid.IntRange(1, 6).Draw(t, "age")
+		l.c.MaxPrefixRuns = rapid.IntRange(1, 6).Draw(t, "age")
 		fresh := rapid.Bool().Draw(t, "fresh")
 		places := map[string]string{}
 		for _, id := range []string{"a", "b", "c", "d"} {

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// PromptCache sets when a prefix version ends and where layers with placement auto stand. An assembly is a run: a user turn with its
+// PromptCache sets when a prefix version ends and where layers with placement auto stand. A run is a user message with its
 // whole tool loop.
 type PromptCache struct {
 	// MinCachedTokens is how many cached tokens the first answer of a run must report; fewer are a cache-miss.
 	MinCachedTokens int `mapstructure:"min_cached_tokens"`
-	// MinEpochAssemblies is in which run of a prefix version cache figures are first judged: the first one fills the cache.
-	MinEpochAssemblies int `mapstructure:"min_epoch_assemblies"`
-	// MaxEpochAssemblies is after how many runs a prefix version ends.
-	MaxEpochAssemblies int `mapstructure:"max_epoch_assemblies"`
+	// MinPrefixRuns is in which run of a prefix version cache figures are first judged: the first one fills the cache.
+	MinPrefixRuns int `mapstructure:"min_prefix_runs"`
+	// MaxPrefixRuns is after how many runs a prefix version ends.
+	MaxPrefixRuns int `mapstructure:"max_prefix_runs"`
 	// DeltaBudgetFraction is which share of the view updates may take before the version ends. What they replace is paid for
 	// as well.
 	DeltaBudgetFraction float64 `mapstructure:"delta_budget_fraction"`
@@ -33,7 +33,7 @@ type PromptCache struct {
 // not used for five to ten minutes.
 func DefaultPromptCache() PromptCache {
 	return PromptCache{
-		MinCachedTokens: 100, MinEpochAssemblies: 2, MaxEpochAssemblies: 50, DeltaBudgetFraction: 0.15,
+		MinCachedTokens: 100, MinPrefixRuns: 2, MaxPrefixRuns: 50, DeltaBudgetFraction: 0.15,
 		AutoDemoteChurn: 0.5, AutoPromoteChurn: 0.2, MinChurnSamples: 3, ChurnDecay: 0.5, IdleReset: 10 * time.Minute,
 	}
 }
@@ -46,8 +46,8 @@ func (c PromptCache) Validate() []error {
 		value, from int
 	}{
 		{"min_cached_tokens", c.MinCachedTokens, 0},
-		{"min_epoch_assemblies", c.MinEpochAssemblies, 1},
-		{"max_epoch_assemblies", c.MaxEpochAssemblies, 1},
+		{"min_prefix_runs", c.MinPrefixRuns, 1},
+		{"max_prefix_runs", c.MaxPrefixRuns, 1},
 		{"min_churn_samples", c.MinChurnSamples, 1},
 	} {
 		if n.value < n.from {
