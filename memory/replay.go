@@ -22,8 +22,8 @@ type replayer struct {
 	tries  int                  // how often it was
 	slowed map[cache.Group]bool // sessions that had others go first for that
 	// In this drain: the turns whose records came up, and the records that were moved behind all others.
-	met    map[string]bool
-	behind map[string]bool
+	met       map[string]bool
+	movedBack map[string]bool
 }
 
 const (
@@ -43,14 +43,14 @@ var (
 
 func newReplayer(m *Memory, waiting *turnqueue.Waiting, seen *spooledSeen) *replayer {
 	return &replayer{
-		m: m, waiting: waiting, seen: seen, slowed: make(map[cache.Group]bool), met: make(map[string]bool), behind: make(map[string]bool),
+		m: m, waiting: waiting, seen: seen, slowed: make(map[cache.Group]bool), met: make(map[string]bool), movedBack: make(map[string]bool),
 	}
 }
 
 // begin begins a drain of the spool.
 func (r *replayer) begin() {
 	clear(r.met)
-	clear(r.behind)
+	clear(r.movedBack)
 }
 
 // replay writes one spooled turn into the store. If the record or its session cannot be read, the error wraps
@@ -63,6 +63,7 @@ func (r *replayer) replay(ctx context.Context, b []byte) error {
 		r.waiting.Refused(turnqueue.Record{}) // of no session
 		return fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
 	}
+
 	at := rec.waits()
 	group := at.Group
 	t, a, err := resumeTurn(r.m, rec, r.seen.values(rec))
@@ -78,7 +79,7 @@ func (r *replayer) replay(ctx context.Context, b []byte) error {
 		return errFresh
 	}
 	if r.follows(at) {
-		if r.behind[at.Name] {
+		if r.movedBack[at.Name] {
 			return errFollows // all others have had their turn
 		}
 		// Where there is no room to move it, a turn out of its order is better than a spool that nothing ever leaves.
@@ -86,6 +87,7 @@ func (r *replayer) replay(ctx context.Context, b []byte) error {
 			return nil
 		}
 	}
+
 	wait := 10*r.m.o.CommitWait + spoolMiBWait*time.Duration(len(b))/(1<<20)
 	own, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -97,6 +99,7 @@ func (r *replayer) replay(ctx context.Context, b []byte) error {
 	if err == nil {
 		err = t.store(own, a)
 	}
+
 	fault, _ := faultOf(err)
 	switch {
 	case err == nil:
@@ -138,7 +141,7 @@ func (r *replayer) giveUp(at turnqueue.Record, err error) error {
 // no other session can be written, the drain ends with err.
 func (r *replayer) passOver(at turnqueue.Record, b []byte, err error) error {
 	others := r.waiting.Any(func(g cache.Group) bool { return g != at.Group && !r.m.outages.isAway(g) })
-	if r.behind[at.Name] || !others || r.moveBack(at, b) != nil {
+	if r.movedBack[at.Name] || !others || r.moveBack(at, b) != nil {
 		return err
 	}
 	return nil
@@ -198,7 +201,7 @@ func (r *replayer) follows(at turnqueue.Record) bool {
 		if first.Name == "" || first.Name == at.Name {
 			return false
 		}
-		if !r.behind[at.Name] || r.met[first.Name] {
+		if !r.movedBack[at.Name] || r.met[first.Name] {
 			return true
 		}
 		r.waiting.Done(first)
@@ -210,6 +213,6 @@ func (r *replayer) moveBack(at turnqueue.Record, b []byte) error {
 	if err := r.waiting.MoveBack(b); err != nil {
 		return fmt.Errorf("move spooled record %s: %w", at.Name, err)
 	}
-	r.slow, r.tries, r.behind[at.Name] = "", 0, true
+	r.slow, r.tries, r.movedBack[at.Name] = "", 0, true
 	return nil
 }
