@@ -17,8 +17,10 @@ type assembly struct {
 	entry *session.Entry       // its place in the session
 	l     *layered             // its layers, nil for none
 	c     session.Conversation // what the view is chosen from
-	whole session.Conversation // the same, before layers chose from it
 	v     view.View
+
+	all    []wire.Item // the conversation's items before layers chose from them
+	offset int         // of the conversation then
 }
 
 // assemble makes the view and the summary of the turn. The store has the time of read, layers have that of hooks.
@@ -37,7 +39,7 @@ func (a *assembly) run(read, hooks context.Context) (err error) {
 	if a.c, err = a.entry.History.Conversation(read, a.want()); err != nil {
 		return err
 	}
-	a.whole = a.c
+	a.all, a.offset = a.c.Items, a.c.Offset
 
 	t.Summary = Summary{Side: a.c.Side}
 	if l != nil {
@@ -63,7 +65,7 @@ func (a *assembly) run(read, hooks context.Context) (err error) {
 	if a.c.Stored {
 		a.v.Outside += a.c.Offset // what of the stored history stands too far back to be read
 	}
-	t.Summary.Saved = max(0, sizeOf(a.whole.Items)-sizeOf(a.v.Items[len(a.c.Lead):]))
+	t.Summary.Saved = max(0, sizeOf(a.all)-sizeOf(a.v.Items[len(a.c.Lead):]))
 	a.finish()
 	return nil
 }
@@ -135,7 +137,7 @@ func (a *assembly) windowInput(ctx context.Context) view.WindowInput {
 	in.Previous = a.l.states.sessionValues().window.now
 	in.Cold = w.IdleReset > 0 && a.idle() > w.IdleReset
 	in.Keys = func() []wire.Hash {
-		keys, err := a.entry.History.ItemKeys(ctx, &a.c)
+		keys, err := a.entry.History.ItemKeys(ctx, a.c.Items)
 		if err != nil {
 			t.m.o.Log.Warn("a window is cut anew", "turn", t.ID, "error", err.Error())
 		}
@@ -165,7 +167,7 @@ func (a *assembly) place(read, hooks context.Context) {
 	o := overflow{assembly: a}
 	o.fit(hooks)
 	if values.seen != nil {
-		a.l.evictions.find(read, a.l, &a.whole, pipeline.Pick(a.c.Items, a.v.Kept), a.entry)
+		a.l.evictions.find(read, a.l, a.all, pipeline.Pick(a.c.Items, a.v.Kept), a.entry)
 	}
 	a.v.Outside += a.l.passedOver
 }

@@ -17,12 +17,12 @@ type evictions struct {
 }
 
 // find looks for what of the conversation is not sent. The session value of what layers have seen must exist.
-func (v *evictions) find(ctx context.Context, l *layered, c *session.Conversation, sent []wire.Item, e *session.Entry) {
-	missing := layer.Missing(c.Items, sent)
+func (v *evictions) find(ctx context.Context, l *layered, all, sent []wire.Item, e *session.Entry) {
+	missing := layer.Missing(all, sent)
 	if len(missing) == 0 {
 		return
 	}
-	keys, err := e.History.ItemKeys(ctx, c)
+	keys, err := e.History.ItemKeys(ctx, all)
 	if err != nil {
 		l.m.o.Log.Warn("layers do not learn what a view leaves out", "turn", l.ID, "error", err.Error())
 		return
@@ -30,7 +30,7 @@ func (v *evictions) find(ctx context.Context, l *layered, c *session.Conversatio
 	fresh, next := l.states.sessionValues().seen.now.Add(keys, missing)
 	v.seen = next
 	for _, i := range fresh {
-		v.items = append(v.items, c.Items[i])
+		v.items = append(v.items, all[i])
 	}
 	v.items = l.detach(v.items) // slow layers are told after the request's body is used for another one
 }

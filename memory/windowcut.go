@@ -97,11 +97,11 @@ func (w *windowCut) name(ctx context.Context) (string, error) {
 	if key == (wire.Hash{}) { // a window by items needs none
 		read, cancel := context.WithTimeout(ctx, w.a.t.m.o.ReadWait)
 		defer cancel()
-		keys, err := w.a.entry.History.ItemKeys(read, &w.a.whole)
+		keys, err := w.a.entry.History.ItemKeys(read, w.a.all)
 		if err != nil {
 			return "", err
 		}
-		for i, it := range w.a.whole.Items {
+		for i, it := range w.a.all {
 			if sameItem(it, w.first) {
 				key = keys[i]
 			}
@@ -118,7 +118,7 @@ func (w *windowCut) readLost(ctx context.Context) ([]wire.Item, error) {
 	}
 	var lost []wire.Item
 	room := maxLostBytes
-	for _, it := range slices.Backward(w.a.whole.Items) {
+	for _, it := range slices.Backward(w.a.all) {
 		if shown[&it.Raw[0]] {
 			continue
 		}
@@ -131,7 +131,7 @@ func (w *windowCut) readLost(ctx context.Context) ([]wire.Item, error) {
 	if room > 0 && len(lost) < maxLostItems {
 		read, cancel := context.WithTimeout(ctx, w.a.t.m.o.ReadWait)
 		defer cancel()
-		earlier, err := w.a.entry.History.Before(read, uint64(max(0, w.a.whole.Offset)), maxLostItems-len(lost), room)
+		earlier, err := w.a.entry.History.Before(read, uint64(max(0, w.a.offset)), maxLostItems-len(lost), room)
 		if err != nil {
 			return nil, err
 		}

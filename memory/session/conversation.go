@@ -224,7 +224,7 @@ func (r *HistoryReader) Before(ctx context.Context, units uint64, items, size in
 // item, or, for reasoning and hidden items, which are not on the chain, by the hash of the item before and their
 // content. So equal items after different histories have different names. The zero Hash is an item whose place is
 // unknown.
-func (r *HistoryReader) ItemKeys(ctx context.Context, c *Conversation) ([]wire.Hash, error) {
+func (r *HistoryReader) ItemKeys(ctx context.Context, items []wire.Item) ([]wire.Hash, error) {
 	in, stored := r.place.in, r.stored
 	if p := &r.place.plan; p.relation == relTrim {
 		var err error
@@ -235,7 +235,7 @@ func (r *HistoryReader) ItemKeys(ctx context.Context, c *Conversation) ([]wire.H
 	if stored == nil {
 		stored = &storedLine{}
 	}
-	behind := make(map[*byte]wire.Hash, len(c.Items)) // by where an item's bytes are
+	behind := make(map[*byte]wire.Hash, len(items)) // by where an item's bytes are
 	for i, h := range r.place.chain(stored.chain) {
 		behind[&in.items[i].Raw[0]] = h
 	}
@@ -243,9 +243,9 @@ func (r *HistoryReader) ItemKeys(ctx context.Context, c *Conversation) ([]wire.H
 		behind[&it.Raw[0]] = stored.chain[i]
 	}
 
-	keys := make([]wire.Hash, len(c.Items))
+	keys := make([]wire.Hash, len(items))
 	var last, at wire.Hash // the newest place on the chain, and the key before
-	for i, it := range c.Items {
+	for i, it := range items {
 		h, ok := behind[&it.Raw[0]]
 		switch {
 		case h == nowhere:
