@@ -126,7 +126,7 @@ func (m *Memory) Begin(ctx context.Context, c Call) (*Turn, error) {
 	t := &Turn{turnInfo: turnInfo{
 		m: m, ID: newTurnID(now), shape: m.shape.Load(), base: context.WithoutCancel(ctx), started: now,
 		call:       session.Call{Scope: c.Scope, Request: c.Request, History: c.History, Side: c.Side, Provider: c.Provider},
-		credential: c.Credential, lasting: c.Lasting, unkept: c.Unkept,
+		credential: c.Credential, lasting: c.Lasting, unkept: c.Unkept, maxTokens: c.MaxTokens,
 	}}
 	t.writer.turnInfo = &t.turnInfo
 	if c.Unkept {

@@ -130,6 +130,19 @@ func TestPrefixEndsWithAPause(t *testing.T) {
 	}
 }
 
+// TestWindowKeepsToWhatUpstreamTakes: a refusal has shown that the model takes less than the window's limit.
+func TestWindowKeepsToWhatUpstreamTakes(t *testing.T) {
+	l := newLab(t, memory.Options{Shape: tokenWindow()})
+	l.turn("u:1", "a:2")
+	l.turn("u:3", "a:4")
+	if got, want := l.turnOf(memory.Call{MaxTokens: 2}, "u:5", "a:6"), "u:5"; got != want {
+		t.Errorf("with 2 tokens at most: view %s, want %s", got, want)
+	}
+	if got, want := l.turn("u:7", "a:8"), "a:6 u:7"; got != want {
+		t.Errorf("afterwards: view %s, want %s", got, want)
+	}
+}
+
 // Asking for a model's context length may have its provider asked for a list of models: only a share needs it.
 func TestContextIsAskedForAShareAlone(t *testing.T) {
 	for _, share := range []float64{0, 0.5} {

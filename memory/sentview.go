@@ -5,6 +5,17 @@ import (
 	"remora/wire"
 )
 
+// Tokens returns how many tokens the view has, 0 where they cannot be counted.
+func (t *Turn) Tokens() (n int) {
+	if t.shape.Price == nil {
+		return 0
+	}
+	for _, it := range t.View {
+		n += t.shape.Price(t.call.Request.Model(), it)
+	}
+	return n
+}
+
 // WithoutTools makes the turn one that offers none of the layers' tools. If the client offers none either, hidden calls
 // leave the view with their results: gateways in front of Bedrock and Anthropic refuse calls in a request without tools.
 // It returns the view and the summary as they are then.

@@ -17,6 +17,9 @@ type Call struct {
 	Side string
 	// Provider is where the request is to go.
 	Provider string
+	// MaxTokens is how many tokens of history Provider takes at most, as it has shown by a refusal; 0 where it has not. A window
+	// that counts tokens keeps to it.
+	MaxTokens int
 	// Unkept is a request without a session, or one that its client wants passed through. Nothing is read or stored for
 	// it, and its view is the client's items: Begin only lets layers judge the answer (see Guards).
 	Unkept bool

@@ -24,6 +24,7 @@ type turnInfo struct {
 	credential Credential
 	lasting    bool // see Call
 	unkept     bool // see Call
+	maxTokens  int  // see Call
 }
 
 // newTurnInfo returns the turnInfo of work on a session that no request asks for.

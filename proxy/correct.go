@@ -96,6 +96,10 @@ func (a *attempt) correct(head *fasthttp.ResponseHeader) (*correction, error) {
 		return nil, err
 	}
 	a.refusal = refusal
+	if aboutLength(refusal) {
+		a.learnLength()
+		return nil, nil
+	}
 	next, ok := a.nextCorrection(status, refusal)
 	if !ok {
 		return nil, nil
@@ -176,6 +180,46 @@ func aboutTemplate(status int) bool {
 		return true
 	}
 	return false
+}
+
+// aboutLength reports whether a refusal says that the request is longer than the model's context.
+func aboutLength(refusal []byte) bool {
+	text := strings.ToLower(string(refusal))
+	for _, s := range []string{
+		"context length", "context_length", "context window", "context size", "context_size", "prompt is too long", "input is too long",
+		"input token count", "too many tokens",
+	} {
+		if strings.Contains(text, s) {
+			return true
+		}
+	}
+	return false
+}
+
+// learnLength remembers that the model does not take as much as it was sent. From then on windows that count tokens leave it half
+// of that: what a model takes is known from few providers, and tools and the answer need room as well.
+func (a *attempt) learnLength() {
+	if a.turn.tokens == nil {
+		return
+	}
+	half := a.turn.tokens() / 2
+	if half < leastTokens {
+		return // it is not the history that is too long
+	}
+	a.s.lessons.set(a.lessonKey(aboutContext), lesson{tokens: half}, a.s.now())
+	a.s.log.Info("a request was longer than the model's context; for an hour windows send less of a history",
+		"provider", a.provider.Name(), "model", bounded(a.modelName()), "max_tokens", half)
+}
+
+// leastTokens is the least that learnLength leaves of a history.
+const leastTokens = 500
+
+// maxTokens is how much of a history windows may send, 0 where no refusal has shown it.
+func (a *attempt) maxTokens() int {
+	if a.s.lessons.none() {
+		return 0
+	}
+	return a.s.lessons.get(a.lessonKey(aboutContext), a.s.now()).tokens
 }
 
 // hasCorrections reports whether there may be another shape to try, before the refusal's text is read.
@@ -370,6 +414,7 @@ func bounded(s string) string { return s[:min(len(s), 128)] }
 const (
 	aboutRoles    = "roles"    // per dialect: a chat template sees all requests alike
 	aboutTools    = "tools"    // also per response format, and whether the client offers tools
+	aboutContext  = "context"  // per model
 	aboutItems    = "items"    // per session, as each has its own items
 	aboutOrder    = "order"    // as for tools
 	aboutFailures = "failures" // as for tools
@@ -402,6 +447,7 @@ type lesson struct {
 	form     view.Form
 	noTools  bool
 	portable bool
+	tokens   int  // of history that upstream takes at most
 	failed   int  // corrective tries that did not help
 	further  bool // the last of them met another refusal
 	until    time.Time

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -346,6 +347,38 @@ func TestToolsAreLearntByShape(t *testing.T) {
 		// Another caller learns for itself.
 		if ask(t, r, c.refused, "X-Api-Key: other\r\n"); len(u.sent()) != 1 {
 			t.Errorf("%s: the same caller was tried again", name)
+		}
+	}
+}
+
+// TestLongRequestTeaches: after a refusal for the length of a request, windows send half of what was refused, for an hour.
+func TestLongRequestTeaches(t *testing.T) {
+	for text, want := range map[string]int{
+		`{"error":{"message":"This model's maximum context length is 8192 tokens.","code":"context_length_exceeded"}}`:         4500,
+		`{"error":{"message":"the request exceeds the available context size","type":"exceed_context_size_error"}}`:            4500,
+		`{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 9000 tokens > 8192 maximum"}}`: 4500,
+		`{"error":{"message":"Invalid value: 'bot'."}}`:                                                                        0,
+	} {
+		u := &refuser{refuse: func(string) string { return refused(400, text) }, now: time.Now()}
+		m, asked := &steerer{book: newBook()}, []int(nil)
+		begin := func(ctx context.Context, c memory.Call) (*turn, error) {
+			asked = append(asked, c.MaxTokens)
+			turn, err := m.begin(ctx, c)
+			turn.tokens = func() int { return 9000 }
+			turn.sent = func(shape) (view.Sent, memory.Summary) { return view.Sent{Items: turn.view}, turn.summary }
+			return turn, err
+		}
+		r := start(t, rigOptions{upstream: answering(t, u.answer), memory: begin, now: u.clock})
+		for i := range 3 {
+			if i == 2 {
+				u.pass(time.Hour)
+			}
+			if resp := ask(t, r, plainChat); resp.StatusCode != 400 || bodyText(t, resp) != text || len(u.sent()) != 1 {
+				t.Errorf("%s: %d", text, resp.StatusCode)
+			}
+		}
+		if wanted := []int{0, want, 0}; !slices.Equal(asked, wanted) {
+			t.Errorf("%s: windows of %d tokens, want %d", text, asked, wanted)
 		}
 	}
 }

@@ -20,7 +20,8 @@ type turn struct {
 	steering  memory.Steering
 	steered   bool // layers have a say in the answer
 	committed bool
-	unkept    bool // nothing of it is stored, and no header of the answer mentions it
+	unkept    bool       // nothing of it is stored, and no header of the answer mentions it
+	tokens    func() int // see memory.Turn.Tokens; nil where nothing is counted
 	// sent returns the view and the summary for a shape; nil if there is only one view.
 	sent  func(s shape) (view.Sent, memory.Summary)
 	ender interface {
@@ -47,6 +48,7 @@ func adapt(m Memory) beginTurn {
 			sent := t.Sent(s.form, s.noTools, s.portable)
 			return sent, t.Summary
 		}
+		out.tokens = t.Tokens
 		out.steering, out.steered = t.Steering()
 		return out, nil
 	}

@@ -58,6 +58,8 @@ type Request struct {
 type WindowInput struct {
 	// Context is the model's context length in tokens, 0 where it is not known.
 	Context int
+	// Most is how many tokens of history the upstream takes at most, as it has shown by a refusal; 0 where it has not.
+	Most int
 	// Tokens prices an item. AtMost is a number of tokens that Tokens never exceeds, found without counting: at least the
 	// item's bytes. Without them, limits by tokens do not bind. Tokens is called only where AtMost does not settle the matter.
 	Tokens, AtMost func(wire.Item) int

@@ -144,14 +144,19 @@ func (w *Window) Reach(cut WindowStart, behind uint64) uint64 {
 	}
 }
 
-// tokenLimit returns the limit by tokens for a model with that context length, 0 for none.
-func (w *Window) tokenLimit(context int) int {
+// tokenLimit returns the limit by tokens, 0 for none.
+func (w *Window) tokenLimit(in WindowInput) int {
 	limit := w.MaxTokens
-	if w.MaxShare > 0 && context > 0 {
-		share := max(1, int(w.MaxShare*float64(min(context, maxTokens))))
-		if limit == 0 || share < limit {
-			limit = share
+	lower := func(to int) {
+		if to > 0 && (limit == 0 || to < limit) {
+			limit = to
 		}
+	}
+	if w.MaxShare > 0 && in.Context > 0 {
+		lower(max(1, int(w.MaxShare*float64(min(in.Context, maxTokens)))))
+	}
+	if w.countsTokens() {
+		lower(in.Most)
 	}
 	return limit
 }
