@@ -292,11 +292,6 @@ func TestLargestParts(t *testing.T) {
 	}
 }
 
-// scattered are the types whose methods stand in more than two files. Whoever puts one together takes its line away.
-var scattered = []string{
-	"memory/session.Log", "memory/session.head",
-}
-
 // TestMethodsStandTogether: the methods of a type are in one file, or in two.
 func TestMethodsStandTogether(t *testing.T) {
 	files := map[string][]string{} // by type
@@ -316,10 +311,8 @@ func TestMethodsStandTogether(t *testing.T) {
 		}
 	}
 	for name, in := range files {
-		if many := len(in) > 2; many && !slices.Contains(scattered, name) {
+		if len(in) > 2 {
 			t.Errorf("the methods of %s are in %d files: %s; put them together, or make two types of it", name, len(in), strings.Join(in, ", "))
-		} else if !many && slices.Contains(scattered, name) {
-			t.Logf("the methods of %s are together; take it off the list of scattered types", name)
 		}
 	}
 }

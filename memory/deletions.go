@@ -63,7 +63,7 @@ func (d *Deletions) Delete(ctx context.Context, s Scope) error {
 	d.m.past.forget(s)
 	for _, resource := range resources {
 		d.m.past.forget(Scope{Tenant: s.Tenant, Session: s.Session, Resource: resource})
-		if err := d.m.log.Unlist(ctx, s.Tenant, resource, s.Session); err != nil {
+		if err := d.m.log.Index.Remove(ctx, s.Tenant, resource, s.Session); err != nil {
 			return fmt.Errorf("delete session: %w", err)
 		}
 	}
@@ -129,7 +129,7 @@ func (d *Deletions) Forget(ctx context.Context, tenant, resource string) (sessio
 	}
 	var names []string
 	for after, more := "", true; more; more = after != "" {
-		page, next, err := d.m.log.SessionsOf(ctx, tenant, resource, after, sweepPage)
+		page, next, err := d.m.log.Index.Sessions(ctx, tenant, resource, after, sweepPage)
 		if err != nil {
 			return 0, fmt.Errorf("list sessions: %w", err)
 		}
@@ -147,14 +147,14 @@ func (d *Deletions) Forget(ctx context.Context, tenant, resource string) (sessio
 		case !errors.Is(err, ErrNoSession): // that has expired, or waits in a spool
 			return sessions, err
 		}
-		if err := d.m.log.Unlist(ctx, tenant, resource, name); err != nil {
+		if err := d.m.log.Index.Remove(ctx, tenant, resource, name); err != nil {
 			return sessions, fmt.Errorf("forget resource: %w", err)
 		}
 	}
 	if err := d.m.store.Delete(ctx, cache.Group{Owner: tenant, Name: resourcePrefix + resource}); err != nil {
 		return sessions, fmt.Errorf("forget resource: %w", err)
 	}
-	return sessions, d.m.log.Unlist(ctx, tenant, resource, "")
+	return sessions, d.m.log.Index.Remove(ctx, tenant, resource, "")
 }
 
 // Expiry. The store removes an expired session by itself. What layers keep of it for its resource is taken out at the
@@ -192,16 +192,16 @@ func (d *Deletions) sweepResource(ctx context.Context, tenant, resource string) 
 	alive := map[string]bool{layer.Digest(resource): true}
 	var expired []string
 	for after, more := "", true; more; more = after != "" {
-		names, next, err := d.m.log.SessionsOf(ctx, tenant, resource, after, sweepPage)
+		names, next, err := d.m.log.Index.Sessions(ctx, tenant, resource, after, sweepPage)
 		if err != nil {
 			return err
 		}
-		lives, err := d.m.log.Alive(ctx, tenant, names)
+		versions, err := d.m.log.Versions(ctx, tenant, names)
 		if err != nil {
 			return err
 		}
 		for i, name := range names {
-			if lives[i] {
+			if versions[i] > 0 {
 				alive[layer.Digest(name)] = true
 			} else {
 				expired = append(expired, name)
@@ -226,7 +226,7 @@ func (d *Deletions) sweepResource(ctx context.Context, tenant, resource string) 
 		if err := d.m.store.Delete(ctx, vectorsGroup(tenant, name)); err != nil {
 			return err
 		}
-		if err := d.m.log.Unlist(ctx, tenant, resource, name); err != nil {
+		if err := d.m.log.Index.Remove(ctx, tenant, resource, name); err != nil {
 			return err
 		}
 	}
@@ -246,7 +246,7 @@ func (d *Deletions) disposeExpired(ctx context.Context, s Scope) {
 func (d *Deletions) Sweep(ctx context.Context) error {
 	var errs []error
 	for after, more := "", true; more; more = after != "" {
-		names, next, err := d.m.log.Resources(ctx, after, sweepPage)
+		names, next, err := d.m.log.Index.Resources(ctx, after, sweepPage)
 		if err != nil {
 			return errors.Join(append(errs, err)...)
 		}

@@ -228,7 +228,7 @@ func (p *past) stored(ctx context.Context, one *pastIndex, s Scope) (map[string]
 func (p *past) sessions(ctx context.Context, s Scope) ([]string, error) {
 	var names []string
 	for after, more := "", true; more && len(names) < maxPastSessions; more = after != "" {
-		page, next, err := p.m.log.SessionsOf(ctx, s.Tenant, s.Resource, after, sweepPage)
+		page, next, err := p.m.log.Index.Sessions(ctx, s.Tenant, s.Resource, after, sweepPage)
 		if err != nil {
 			return nil, err
 		}

@@ -36,11 +36,11 @@ type Conversation struct {
 
 // HistoryReader reads the history that the view of a request is chosen from.
 type HistoryReader struct {
-	log    *Log
+	stored transcript
 	place  *Place
 	hidden *hiddenItems // of the turn
 	adapter
-	stored *storedLine // as it was read, adapted where upstream demands it; nil before that
+	before *storedLine // the stored line before the request, as it was read, adapted where upstream demands it; nil before that
 	ready  []Ready
 }
 
@@ -93,7 +93,7 @@ func (r *HistoryReader) Conversation(ctx context.Context, units uint64) (Convers
 	if c.Stored {
 		whole := r.withReady(stored)
 		if stored = r.adaptLine(whole); stored != whole {
-			r.stored = stored
+			r.before = stored
 		}
 		c.Items, c.Offset = slices.Concat(stored.items, c.Items), stored.skipped
 		if err := r.storedLead(ctx, &c); err != nil {
@@ -112,14 +112,14 @@ func (r *HistoryReader) Conversation(ctx context.Context, units uint64) (Convers
 
 // line reads the stored history before the request's place, once.
 func (r *HistoryReader) line(ctx context.Context, units uint64) (*storedLine, error) {
-	if r.stored == nil || r.stored.want != units {
-		stored, err := r.log.line(ctx, r.place.call.Scope, r.place.begins(), units)
+	if r.before == nil || r.before.want != units {
+		stored, err := r.stored.line(ctx, r.place.begins(), units)
 		if err != nil {
 			return nil, err
 		}
-		r.stored = stored
+		r.before = stored
 	}
-	return r.stored, nil
+	return r.before, nil
 }
 
 // withReady returns the stored history followed by the ready turns.
@@ -141,12 +141,17 @@ func (r *HistoryReader) withReady(l *storedLine) *storedLine {
 }
 
 // storedLead takes the leading items from the stored history where the client sends none.
-func (r *HistoryReader) storedLead(ctx context.Context, c *Conversation) (err error) {
+func (r *HistoryReader) storedLead(ctx context.Context, c *Conversation) error {
 	if lead := r.place.plan.lead; len(c.Lead) == 0 && lead != (wire.Hash{}) {
 		c.lead, c.hasLead = lead, true
-		c.Lead, err = r.log.lead(ctx, r.place.call.Scope, lead)
+		stored, err := r.stored.lead(ctx, lead)
+		if err != nil {
+			return err
+		}
+		c.Lead, err = stored.parse()
+		return err
 	}
-	return err
+	return nil
 }
 
 // applyTo puts hidden items into a conversation. stored are the chain hashes of the stored line.
@@ -202,7 +207,7 @@ func (r *HistoryReader) Before(ctx context.Context, units uint64, items, size in
 		return nil, nil
 	}
 	var l lineEnd
-	for at, err := range r.log.back(ctx, r.place.call.Scope, r.place.begins().Seq) {
+	for at, err := range r.stored.back(ctx, r.place.begins().Seq) {
 		if err != nil {
 			return nil, err
 		}
@@ -225,7 +230,7 @@ func (r *HistoryReader) Before(ctx context.Context, units uint64, items, size in
 // content. So equal items after different histories have different names. The zero Hash is an item whose place is
 // unknown.
 func (r *HistoryReader) ItemKeys(ctx context.Context, items []wire.Item) ([]wire.Hash, error) {
-	in, stored := r.place.in, r.stored
+	in, stored := r.place.in, r.before
 	if p := &r.place.plan; p.relation == relTrim {
 		var err error
 		if stored, err = r.line(ctx, in.ends[p.fresh-1].Units+1); err != nil {

@@ -105,7 +105,7 @@ func answerItems(a *Answer) int {
 func (d *draft) batches() []cache.Batch {
 	ttl := d.e.log.ttl
 	session := cache.Batch{
-		Group: d.e.call.Scope.Group(), Expect: d.version,
+		Group: d.e.stored.group, Expect: d.version,
 		Puts: d.puts, Deletes: d.deletes, TTL: ttl, Listed: d.version == 0,
 	}
 	if d.reply == "" {
@@ -129,7 +129,7 @@ func (d *draft) write(ctx context.Context, p Puts) (cache.Outcome, []cache.Outco
 		return out, nil
 	}
 	batches := d.batches()
-	entries := d.e.log.indexEntries(d.e.call.Scope, d.e.started)
+	entries := d.e.log.Index.batches(d.e.call.Scope, d.e.started)
 	batches = append(batches, entries...)
 	own := len(batches)
 	if !d.open {
@@ -144,7 +144,7 @@ func (d *draft) write(ctx context.Context, p Puts) (cache.Outcome, []cache.Outco
 	}
 	out := d.e.log.store.Commit(ctx, batches)
 	if len(entries) > 0 && out[own-2].Err == nil && out[own-1].Err == nil {
-		d.e.log.entered(d.e.call.Scope, d.e.started)
+		d.e.log.Index.written(d.e.call.Scope, d.e.started)
 	}
 	return out[0], out[own:]
 }
@@ -164,7 +164,7 @@ func (d *draft) writeAhead(ctx context.Context) (out cache.Outcome) {
 		reserved.NextSeq = d.head.NextSeq
 		puts := append(slices.Clone(d.puts[:n]), cache.Put{Name: headName, Data: reserved.appendTo(nil)})
 		out = d.e.log.store.Commit(ctx, []cache.Batch{{
-			Group: d.e.call.Scope.Group(), Expect: d.version, Puts: puts, Deletes: d.deletes, TTL: d.e.log.ttl, Listed: d.version == 0,
+			Group: d.e.stored.group, Expect: d.version, Puts: puts, Deletes: d.deletes, TTL: d.e.log.ttl, Listed: d.version == 0,
 		}})[0]
 		if out.Err != nil {
 			return out
@@ -195,7 +195,7 @@ func (d *draft) retract() {
 	if len(j.names) == 0 || e.plan.relation != relDelta || e.unwritten.parent.Seq == j.end.Seq {
 		return
 	}
-	d.head.dropTail(j.end.Seq)
+	d.head.Tails.drop(j.end.Seq)
 	d.retracted, d.hidden.anew = true, true
 	d.deletes = j.names // a batch deletes before it writes: names that are written anew stay
 }
@@ -328,7 +328,7 @@ func (d *draft) storeAnswer(a *Answer) position {
 		if c == 0 {
 			end = at
 		} else {
-			d.head.addTail(tail{Pos: at, Lead: d.e.in.lead, Line: d.line, Side: d.side()})
+			d.head.Tails.add(tail{Pos: at, Lead: d.e.in.lead, Line: d.line, Side: d.side()})
 		}
 	}
 	switch {
@@ -432,10 +432,10 @@ func (d *draft) side() bool { return d.e.plan.standing == Side }
 // other ends.
 func (d *draft) moveHead(end position, answer []wire.Item) {
 	h, e := d.head, d.e
-	extended := h.dropTail(e.unwritten.parent.Seq)
+	extended := h.Tails.drop(e.unwritten.parent.Seq)
 	asked := e.log.offers.of(e.call.Request)
 	if len(answer) > 0 || d.unread {
-		h.learn(e.call.Request.Dialect, asked.Client, e.plan.shown)
+		h.Habits = h.Habits.learn(e.call.Request.Dialect, asked.Client, e.plan.shown)
 	}
 	if e.plan.standing != InConversation || len(answer) == 0 && !d.unread || (e.Order.resumed && h.LastTurn > e.id && !e.atHead) {
 		d.leaveTail(end, &extended, answer)
@@ -444,17 +444,17 @@ func (d *draft) moveHead(end position, answer []wire.Item) {
 
 	if !e.atHead {
 		if h.Pos.Seq != 0 && h.Pos.Seq != end.Seq && !e.in.passes(h.Pos.Chain) {
-			h.addTail(tail{Pos: h.Pos, Lead: h.Lead, Line: h.Line, Turns: h.Turns, Open: callHashes(h.Open)})
+			h.Tails.add(tail{Pos: h.Pos, Lead: h.Lead, Line: h.Line, Turns: h.Turns, Open: h.Open.hashes()})
 		}
 		if h.Open = nil; h.Line != d.line {
 			h.Turns = extended.Turns
 		}
 		for i := 0; i < e.ring.from; i++ {
-			h.noteCalls(e.in.items[i])
+			h.Open.note(e.in.items[i])
 		}
 		if e.plan.before { // a repetition: the line before it is not in the request
-			for i := 0; e.History.stored != nil && i < len(e.History.stored.items); i++ {
-				h.noteCalls(e.History.stored.items[i])
+			for i := 0; e.History.before != nil && i < len(e.History.before.items); i++ {
+				h.Open.note(e.History.before.items[i])
 			}
 		}
 	}
@@ -494,29 +494,16 @@ func (d *draft) leaveTail(end position, extended *tail, answer []wire.Item) {
 		}
 	}
 	if e.plan.standing != InConversation {
-		t.Open = e.openCalls(answer)
-	}
-	h.addTail(t)
-	h.Forked = h.Forked || e.atHead && !d.open
-}
-
-// openCalls are the calls that a request which brings its own history leaves without results, with its answer.
-func (e *Entry) openCalls(answer []wire.Item) []uint64 {
-	var h head
-	for _, list := range [...][]wire.Item{e.in.items, answer} {
-		for i := range list {
-			h.noteCalls(list[i])
+		var open openCalls // that a request which brings its own history leaves without results
+		for _, list := range [...][]wire.Item{e.in.items, answer} {
+			for i := range list {
+				open.note(list[i])
+			}
 		}
+		t.Open = open.hashes()
 	}
-	return callHashes(h.Open)
-}
-
-// callHashes are the latest of some calls, as ends other than the head remember them.
-func callHashes(open []string) (hashes []uint64) {
-	for _, key := range open[max(0, len(open)-maxTailCalls):] {
-		hashes = append(hashes, textHash(key))
-	}
-	return hashes
+	h.Tails.add(t)
+	h.Forked = h.Forked || e.atHead && !d.open
 }
 
 // putLead keeps the version of the leading items that this turn used, unless it is the head's, which is kept.

@@ -27,6 +27,7 @@ type Entry struct {
 	Order Order
 
 	log     *Log
+	stored  transcript // of its session
 	id      string
 	started time.Time
 	want    Want
@@ -99,10 +100,10 @@ func (m *answerMarks) of(a *Answer, in *incoming) [][]mark {
 }
 
 func (log *Log) newEntry(id string, started time.Time, c Call) *Entry {
-	e := &Entry{log: log, id: id, started: started}
+	e := &Entry{log: log, stored: log.transcript(c.Scope), id: id, started: started}
 	e.call = c
 	e.Order = Order{place: &e.Place, turn: id, owner: log.Owner}
-	e.History = HistoryReader{log: log, place: &e.Place, hidden: &e.Notes.hidden, adapter: adapter{place: &e.Place, started: started}}
+	e.History = HistoryReader{stored: e.stored, place: &e.Place, hidden: &e.Notes.hidden, adapter: adapter{place: &e.Place, started: started}}
 	e.View.history = &e.History
 	return e
 }
@@ -115,7 +116,11 @@ func (log *Log) Enter(ctx context.Context, id string, started time.Time, c Call,
 	if e.continueRecent() {
 		return e, Extra{Values: e.values}, nil
 	}
-	st, extra, err := log.load(ctx, c.Scope, c.Request, id, w, true)
+	var peers peerQueries
+	if log.Peers != nil {
+		peers.queries, peers.found = log.Peers(c.Scope)
+	}
+	st, extra, err := e.stored.load(ctx, c.Request, id, w, peers)
 	if err != nil {
 		return nil, Extra{}, err
 	}
@@ -171,7 +176,8 @@ func (e *Entry) continueRecent() bool {
 	if in.stateful {
 		return false // upstream knows where it goes on
 	}
-	p, ok := st.head.mergeEnds(in)
+	m := merger{head: &st.head, in: in}
+	p, ok := m.ends()
 	if !ok || p.relation != relContinue || p.parent != st.head.Pos {
 		return false
 	}
@@ -198,11 +204,12 @@ func (e *Entry) read(st *state) *incoming {
 
 // find is where a request stands in the transcript, in a mode that may be another than the call's (see Mode).
 func (e *Entry) find(ctx context.Context, st *state, in *incoming, mode History) (plan, error) {
-	p, err := e.log.place(ctx, e.call.Scope, st, in, &e.call, mode)
-	if err != nil || p.relation != relDelta || e.call.History != HistoryAuto || !st.head.answersAgain(in) {
+	q := newPlacement(&e.log.offers, e.stored, st, in, &e.call, mode)
+	p, err := q.find(ctx)
+	if err != nil || p.relation != relDelta || e.call.History != HistoryAuto || !in.answersAgain(&st.head) {
 		return p, err
 	}
-	repeated, err := e.log.repetition(ctx, e.call.Scope, &st.head, in)
+	repeated, err := q.merge.repetition(ctx)
 	if err != nil || repeated.relation == "" {
 		return p, err
 	}
@@ -211,7 +218,7 @@ func (e *Entry) find(ctx context.Context, st *state, in *incoming, mode History)
 
 // setPlace takes over where the turn stands in the transcript.
 func (e *Entry) setPlace(st state, in *incoming, p plan) {
-	e.state, e.in, e.plan, e.loaded, e.History.stored = st, in, p, true, nil
+	e.state, e.in, e.plan, e.loaded, e.History.before = st, in, p, true, nil
 	e.atHead = p.parent.Seq == st.head.Pos.Seq && p.parent.Chain == st.head.Pos.Chain
 	e.parent = p.parent.Seq
 	e.unwritten = unwritten{parent: p.parent, fresh: p.fresh, summary: p.summary, line: p.line}
@@ -291,8 +298,7 @@ func (e *Entry) Renew(ctx context.Context) error {
 	if !e.loaded || e.state.version == 0 {
 		return nil
 	}
-	group := e.call.Scope.Group()
-	out := e.log.store.Commit(ctx, []cache.Batch{{Group: group, Expect: e.state.version, TTL: e.log.ttl}})[0]
+	out := e.log.store.Commit(ctx, []cache.Batch{{Group: e.stored.group, Expect: e.state.version, TTL: e.log.ttl}})[0]
 	if out.Err == nil {
 		e.state.version = out.Version
 		return nil
@@ -302,11 +308,11 @@ func (e *Entry) Renew(ctx context.Context) error {
 	}
 	// Another turn was written meanwhile. Its version is not this turn's: the commit has to find that out. A session that
 	// is gone stays so.
-	now, err := e.log.store.Read(ctx, []cache.Query{{Group: group}})
+	now, err := e.log.store.Read(ctx, []cache.Query{{Group: e.stored.group}})
 	if err != nil || now[0].Version == 0 {
 		return err
 	}
-	out = e.log.store.Commit(ctx, []cache.Batch{{Group: group, Expect: now[0].Version, TTL: e.log.ttl}})[0]
+	out = e.log.store.Commit(ctx, []cache.Batch{{Group: e.stored.group, Expect: now[0].Version, TTL: e.log.ttl}})[0]
 	if out.Err != nil && !errors.Is(out.Err, cache.ErrConflict) {
 		return fmt.Errorf("renew session: %w", out.Err)
 	}
@@ -324,7 +330,7 @@ func (e *Entry) Park(ctx context.Context, a *Answer, record []byte) (parked bool
 		return false, ErrNoRoom
 	}
 	out := e.log.store.Commit(ctx, []cache.Batch{{
-		Group: e.call.Scope.Group(), Expect: e.state.version, TTL: e.log.ttl,
+		Group: e.stored.group, Expect: e.state.version, TTL: e.log.ttl,
 		Puts: []cache.Put{{Name: journalPrefix + e.id, Data: record}, {Name: headName, Data: h.encode()}},
 	}})[0]
 	e.log.recent.drop(e.call.Scope)
@@ -351,7 +357,7 @@ func (e *Entry) Said() []wire.Item {
 
 // lookAround reads what a turn needs to know that does not simply go behind the head.
 func (e *Entry) lookAround(ctx context.Context, a *Answer) error {
-	stored := a != nil && (!e.atHead || e.state.head.Forked) || e.in.answers() && e.state.head.waits(e.unwritten.parent, e.in.marks[e.unwritten.fresh:])
+	stored := a != nil && (!e.atHead || e.state.head.Forked) || e.in.answers() && e.state.head.Tails.endsWith(e.unwritten.parent, e.in.marks[e.unwritten.fresh:])
 	if stored && e.unwritten.parent.Seq != 0 && e.known == nil {
 		// Items that do not go to the end of a line may be stored already: a turn is retried whose answer was stored
 		// although the client did not see its end; or results come again that upstream still has.
@@ -368,7 +374,7 @@ func (e *Entry) lookAround(ctx context.Context, a *Answer) error {
 // reload reads the transcript again, finds the turn's place in it as it now is, and returns a *Reread. It returns no error
 // where the turn is there already: an earlier attempt was written although its reply got lost.
 func (e *Entry) reload(ctx context.Context, a *Answer) (Done, error) {
-	st, extra, err := e.log.load(ctx, e.call.Scope, e.call.Request, e.id, e.want, false)
+	st, extra, err := e.stored.load(ctx, e.call.Request, e.id, e.want, peerQueries{})
 	if err != nil {
 		return Done{}, err
 	}
@@ -455,7 +461,7 @@ func (e *Entry) followFirst(st *state, in *incoming, p plan) plan {
 	if e.call.History != HistoryAuto || !st.head.Answered || in.bringsHistory() {
 		return p
 	}
-	q := &placement{log: e.log, scope: e.call.Scope, st: st, head: &st.head, in: in, call: &e.call, mode: HistoryAuto}
+	q := newPlacement(&e.log.offers, e.stored, st, in, &e.call, HistoryAuto)
 	if q.habit() == resends {
 		return p
 	}
@@ -473,7 +479,7 @@ func (e *Entry) keepInput(ctx context.Context) error {
 		e.unwritten.parent, e.unwritten.fresh = j.end, len(e.in.items)
 		return nil
 	}
-	for at, err := range e.log.back(ctx, e.call.Scope, e.state.head.Pos.Seq) {
+	for at, err := range e.stored.back(ctx, e.state.head.Pos.Seq) {
 		if err != nil {
 			return err
 		}
@@ -508,7 +514,7 @@ func (e *Entry) restoreInput(ctx context.Context, record []byte) error {
 	if last-first >= maxBatchItems {
 		return nil
 	}
-	items, err := e.log.items(ctx, e.call.Scope, first, last)
+	items, err := e.stored.items(ctx, first, last)
 	if err != nil {
 		return err
 	}
@@ -547,7 +553,7 @@ func (e *Entry) restoreHidden(record []byte) {
 // findSeqs looks up where the items of a resent history stand, for the ring of a head that moves to another branch.
 func (e *Entry) findSeqs(ctx context.Context) error {
 	first := max(0, e.unwritten.fresh-ringSize)
-	places, err := e.log.lookup(ctx, e.call.Scope, e.in.ends[first:e.unwritten.fresh])
+	places, err := e.stored.lookup(ctx, e.in.ends[first:e.unwritten.fresh])
 	if err != nil {
 		return err
 	}
@@ -577,7 +583,7 @@ func (e *Entry) lookupKnown(ctx context.Context, a *Answer) error {
 			walk(at, marks)
 		}
 	}
-	places, err := e.log.lookup(ctx, e.call.Scope, ends)
+	places, err := e.stored.lookup(ctx, ends)
 	if err != nil {
 		return err
 	}

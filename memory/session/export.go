@@ -10,9 +10,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
-	"remora/cache"
 	"remora/memory/turnrecord"
 )
 
@@ -94,110 +92,66 @@ func (l *ItemLine) Bytes() []byte {
 // exportPage is how many items an export reads at once.
 const exportPage = 512
 
-// Export writes the whole transcript of a session, all branches, as JSON Lines (see Line).
-func (log *Log) Export(ctx context.Context, s Scope, w io.Writer) error {
+// export writes lines as JSON Lines.
+func export(w io.Writer, walk func(f func(Line) error) error) error {
 	out := bufio.NewWriter(w)
 	enc := json.NewEncoder(out)
 	enc.SetEscapeHTML(false)
-	err := log.Walk(ctx, s, func(l Line) error { return enc.Encode(l) })
-	if err != nil {
+	if err := walk(func(l Line) error { return enc.Encode(l) }); err != nil {
 		return err
 	}
 	return out.Flush()
 }
 
-// Walk calls f for every line of a session's export, in order: the session, its items by sequence number, turns by
-// their first item, and then turns that stored no items, in the order in which they were written.
-func (log *Log) Walk(ctx context.Context, s Scope, f func(Line) error) error {
-	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: []string{headName, amendName}}})
-	if err != nil {
-		return fmt.Errorf("read session: %w", err)
-	}
-	state := results[0].Values[0]
-	if state == nil {
-		return ErrNoSession
-	}
-	h, err := decodeHead(state)
-	if err != nil {
-		return err
-	}
-	if err := f(Line{Session: &HeadLine{Version: exportVersion, Head: h.Pos.Seq, Items: h.NextSeq - 1, State: state, Amendments: results[0].Values[1]}}); err != nil {
-		return err
-	}
-	onHead, err := log.headLine(ctx, s, &h)
-	if err != nil {
-		return err
-	}
-	turns, err := log.walkItems(ctx, s, h.NextSeq-1, onHead, f)
-	if err != nil {
-		return err
-	}
-	if turns, err = log.withEmpty(ctx, s, turns, h.LastEmpty); err != nil {
-		return err
-	}
-	return log.walkTurns(ctx, s, turns, f)
+// exporter makes the lines of a session's export.
+type exporter struct {
+	transcript
+	emit func(Line) error // is given each of them
+	seen map[string]bool  // hashes of leads and of blocks that were written
 }
 
-// withEmpty adds the turns that stored no item, from the latest one on: a request that came again and got the same answer,
-// or none.
-func (log *Log) withEmpty(ctx context.Context, s Scope, turns []string, latest string) ([]string, error) {
-	known := make(map[string]bool, len(turns))
-	for _, id := range turns {
-		known[id] = true
-	}
-	var bare []string
-	met := make(map[string]bool) // a chain that was damaged may lead back
-	for id := latest; id != "" && !met[id]; {
-		met[id] = true
-		if !known[id] {
-			bare = append(bare, id)
-		}
-		raw, err := log.TurnRecord(ctx, s, id)
-		if err != nil && !errors.Is(err, ErrNoTurn) {
-			return nil, err
-		}
-		var turn turnrecord.Record
-		if err == nil && json.Unmarshal(raw, &turn) != nil {
-			turn.Before = "" // one that can't be read names no other
-		}
-		id = turn.Before
-	}
-	slices.Reverse(bare)
-	return append(turns, bare...), nil
-}
-
-// Sessions pages through the names of a tenant's sessions, in no particular order. An empty after starts; an empty
-// next ends.
-func (log *Log) Sessions(ctx context.Context, tenant, after string, limit int) (names []string, next string, err error) {
-	groups, next, err := log.store.List(ctx, tenant, after, limit)
+// walk emits all lines in order: see Log.Walk.
+func (x *exporter) walk(ctx context.Context) error {
+	st, values, err := x.head(ctx, amendName)
 	if err != nil {
-		return nil, "", fmt.Errorf("list sessions: %w", err)
+		return err
 	}
-	for _, g := range groups {
-		if name, ok := strings.CutPrefix(g, sessionPrefix); ok {
-			names = append(names, name)
+	h := &st.head
+	first := &HeadLine{Version: exportVersion, Head: h.Pos.Seq, Items: h.NextSeq - 1, State: values[0], Amendments: values[1]}
+	if err := x.emit(Line{Session: first}); err != nil {
+		return err
+	}
+	turns, err := x.itemLines(ctx, h)
+	if err != nil {
+		return err
+	}
+	if turns, err = x.withEmpty(ctx, turns, h.LastEmpty); err != nil {
+		return err
+	}
+	for record, err := range x.turns(ctx, turns) {
+		if err == nil && record != nil {
+			err = x.turnLines(ctx, record)
+		}
+		if err != nil {
+			return err
 		}
 	}
-	return names, next, nil
+	return nil
 }
 
-// headLine is the set of items on the line that ends with the head.
-func (log *Log) headLine(ctx context.Context, s Scope, h *head) (map[uint64]bool, error) {
-	on := make(map[uint64]bool)
-	for at, err := range log.backBy(ctx, s, h.Pos.Seq, exportPage, exportPage) {
+// itemLines writes the items by sequence number, and returns the turns that brought them.
+func (x *exporter) itemLines(ctx context.Context, h *head) (turns []string, err error) {
+	onHead := make(map[uint64]bool) // items on the line that ends with the head
+	for at, err := range x.backBy(ctx, h.Pos.Seq, exportPage, exportPage) {
 		if err != nil {
 			return nil, err
 		}
-		on[at.Pos.Seq] = true
+		onHead[at.Pos.Seq] = true
 	}
-	return on, nil
-}
 
-func (log *Log) walkItems(ctx context.Context, s Scope, last uint64, onHead map[uint64]bool, f func(Line) error) ([]string, error) {
-	var turns []string
 	seen := make(map[string]bool)
-	for first := uint64(1); first <= last; first += exportPage {
-		items, err := log.items(ctx, s, first, min(last, first+exportPage-1))
+	for first := uint64(1); first < h.NextSeq; first += exportPage {
+		items, err := x.items(ctx, first, min(h.NextSeq-1, first+exportPage-1))
 		if err != nil {
 			return nil, err
 		}
@@ -211,7 +165,7 @@ func (log *Log) walkItems(ctx context.Context, s Scope, last uint64, onHead map[
 			}
 			line := newItemLine(it)
 			line.OnHead = onHead[it.Pos.Seq]
-			if err := f(Line{Item: line}); err != nil {
+			if err := x.emit(Line{Item: line}); err != nil {
 				return nil, err
 			}
 		}
@@ -236,100 +190,80 @@ func newItemLine(it *storedItem) *ItemLine {
 	return l
 }
 
-func (log *Log) walkTurns(ctx context.Context, s Scope, turns []string, f func(Line) error) error {
-	seen := make(map[string]bool) // hashes of leads and of blocks
-	for len(turns) > 0 {
-		page := turns[:min(len(turns), exportPage)]
-		turns = turns[len(page):]
-		names := make([]string, len(page))
-		for i, id := range page {
-			names[i] = turnPrefix + id
-		}
-		results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: names}})
-		if err != nil {
-			return fmt.Errorf("read turns: %w", err)
-		}
-		for _, record := range results[0].Values {
-			if record == nil {
-				continue
-			}
-			if err := log.walkTurn(ctx, s, record, seen, f); err != nil {
-				return err
-			}
-		}
+// withEmpty adds the turns that stored no item, from the latest one on: a request that came again and got the same answer,
+// or none.
+func (x *exporter) withEmpty(ctx context.Context, turns []string, latest string) ([]string, error) {
+	known := make(map[string]bool, len(turns))
+	for _, id := range turns {
+		known[id] = true
 	}
-	return nil
+	var empty []string
+	met := make(map[string]bool) // a chain that was damaged may lead back
+	for id := latest; id != "" && !met[id]; {
+		met[id] = true
+		if !known[id] {
+			empty = append(empty, id)
+		}
+		raw, err := x.turn(ctx, id)
+		if err != nil && !errors.Is(err, ErrNoTurn) {
+			return nil, err
+		}
+		var turn turnrecord.Record
+		if err == nil && json.Unmarshal(raw, &turn) != nil {
+			turn.Before = "" // one that can't be read names no other
+		}
+		id = turn.Before
+	}
+	slices.Reverse(empty)
+	return append(turns, empty...), nil
 }
 
-// walkTurn writes a turn, behind what it used and no turn before it did.
-func (log *Log) walkTurn(ctx context.Context, s Scope, record []byte, seen map[string]bool, f func(Line) error) error {
+// turnLines writes a turn, behind what it used and no turn before it did.
+func (x *exporter) turnLines(ctx context.Context, record []byte) error {
 	var turn turnrecord.Record
 	if json.Unmarshal(record, &turn) == nil { // one that can't be read names nothing more to show
-		if err := log.walkLead(ctx, s, &turn, seen, f); err != nil {
+		if err := x.leadLine(ctx, &turn); err != nil {
 			return err
 		}
-		if err := log.walkBlocks(ctx, s, &turn, seen, f); err != nil {
+		if err := x.blockLines(ctx, &turn); err != nil {
 			return err
 		}
 	}
-	return f(Line{Turn: record})
+	return x.emit(Line{Turn: record})
 }
 
-// walkLead writes the version of the leading items that a turn used, the first time that it is met.
-func (log *Log) walkLead(ctx context.Context, s Scope, turn *turnrecord.Record, seen map[string]bool, f func(Line) error) error {
-	if turn.Lead == "" || seen[turn.Lead] {
+// leadLine writes the version of the leading items that a turn used, the first time that it is met.
+func (x *exporter) leadLine(ctx context.Context, turn *turnrecord.Record) error {
+	if turn.Lead == "" || x.seen[turn.Lead] {
 		return nil
 	}
-	seen[turn.Lead] = true
-	name, err := hex.DecodeString(turn.Lead)
+	x.seen[turn.Lead] = true
+	hash, err := hex.DecodeString(turn.Lead)
 	if err != nil {
 		return fmt.Errorf("turn %s: lead: %w", turn.ID, ErrCorrupt)
 	}
-	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: []string{leadPrefix + string(name)}}})
-	if err != nil {
-		return fmt.Errorf("read leading items: %w", err)
+	values, err := x.read(ctx, "read leading items", []string{leadPrefix + string(hash)})
+	if err != nil || values[0] == nil {
+		return err
 	}
-	if results[0].Values[0] == nil {
-		return nil
-	}
-	return f(Line{Lead: &LeadLine{Hash: turn.Lead, Record: results[0].Values[0]}})
+	return x.emit(Line{Lead: &LeadLine{Hash: turn.Lead, Record: values[0]}})
 }
 
-// walkBlocks writes the blocks of a turn that no turn before it had.
-func (log *Log) walkBlocks(ctx context.Context, s Scope, turn *turnrecord.Record, seen map[string]bool, f func(Line) error) error {
-	refs := slices.DeleteFunc(slices.Clone(turn.Blocks), func(ref turnrecord.BlockRef) bool { return seen[ref.Hash] })
-	texts, err := log.readBlocks(ctx, s, refs)
+// blockLines writes the blocks of a turn that no turn before it had.
+func (x *exporter) blockLines(ctx context.Context, turn *turnrecord.Record) error {
+	refs := slices.DeleteFunc(slices.Clone(turn.Blocks), func(ref turnrecord.BlockRef) bool { return x.seen[ref.Hash] })
+	texts, err := x.blocks(ctx, refs)
 	if err != nil {
 		return fmt.Errorf("turn %s: %w", turn.ID, err)
 	}
 	for i, text := range texts {
-		if text == nil || seen[refs[i].Hash] {
+		if text == nil || x.seen[refs[i].Hash] {
 			continue
 		}
-		seen[refs[i].Hash] = true
-		if err := f(Line{Block: &BlockLine{Hash: refs[i].Hash, Text: text}}); err != nil {
+		x.seen[refs[i].Hash] = true
+		if err := x.emit(Line{Block: &BlockLine{Hash: refs[i].Hash, Text: text}}); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// readBlocks reads the texts of blocks, nil where one is not stored.
-func (log *Log) readBlocks(ctx context.Context, s Scope, refs []turnrecord.BlockRef) ([][]byte, error) {
-	if len(refs) == 0 {
-		return nil, nil
-	}
-	names := make([]string, len(refs))
-	for i, ref := range refs {
-		h, err := parseHash(ref.Hash)
-		if err != nil {
-			return nil, err
-		}
-		names[i] = blockName(h)
-	}
-	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: names}})
-	if err != nil {
-		return nil, fmt.Errorf("read blocks: %w", err)
-	}
-	return results[0].Values, nil
 }

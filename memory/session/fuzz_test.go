@@ -83,7 +83,8 @@ func FuzzMerge(f *testing.F) {
 			st := &state{head: *headAfter(said)}
 			in := newIncoming(two, st, newHashCache())
 			c := Call{Request: two, History: History(mode % 3)}
-			p, err := New(storedItems{named: itemsOf(said)}, 0).place(t.Context(), c.Scope, st, in, &c, c.History)
+			log := New(storedItems{named: itemsOf(said)}, 0)
+			p, err := newPlacement(&log.offers, log.transcript(c.Scope), st, in, &c, c.History).find(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}

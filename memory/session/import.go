@@ -18,11 +18,25 @@ import (
 // importChunk is how many values one commit of an import writes.
 const importChunk = 1000
 
-// Import writes an exported transcript into a new session. It recomputes every item's hashes, which must be those of
-// the export, and the items that the session's line and the turns name must exist. The session appears whole or not at
-// all: nothing is written before the whole file has been read.
-func (log *Log) Import(ctx context.Context, s Scope, r io.Reader) error {
-	im := importer{log: log, scope: s, at: map[uint64]linePosition{}, turns: map[string]*turnrecord.Record{}, named: map[string]uint64{}}
+// importer collects the values to write.
+type importer struct {
+	log    *Log
+	scope  Scope
+	head   *head
+	at     map[uint64]linePosition       // of every item
+	turns  map[string]*turnrecord.Record // by id
+	named  map[string]uint64             // turns that items name, and the first of these
+	leads  []wire.Hash
+	blocks []wire.Hash
+	puts   []cache.Put
+}
+
+func (im *importer) put(name string, data []byte) {
+	im.puts = append(im.puts, cache.Put{Name: name, Data: data})
+}
+
+// read reads and writes a whole export: see Log.Import.
+func (im *importer) read(ctx context.Context, r io.Reader) error {
 	dec := json.NewDecoder(bufio.NewReader(r))
 	for n := 1; ; n++ {
 		var l Line
@@ -42,19 +56,6 @@ func (log *Log) Import(ctx context.Context, s Scope, r io.Reader) error {
 		return err
 	}
 	return im.list(ctx)
-}
-
-// importer collects the values to write.
-type importer struct {
-	log    *Log
-	scope  Scope
-	head   *head
-	at     map[uint64]linePosition       // of every item
-	turns  map[string]*turnrecord.Record // by id
-	named  map[string]uint64             // turns that items name, and the first of these
-	leads  []wire.Hash
-	blocks []wire.Hash
-	puts   []cache.Put
 }
 
 func (im *importer) line(l Line) error {
@@ -78,7 +79,7 @@ func (im *importer) line(l Line) error {
 			if _, err := decodeAmendments(b); err != nil {
 				return fmt.Errorf("amendments: %w", err)
 			}
-			im.puts = append(im.puts, cache.Put{Name: amendName, Data: b})
+			im.put(amendName, b)
 		}
 	case l.Item != nil:
 		if err := im.item(l.Item); err != nil {
@@ -134,21 +135,21 @@ func (im *importer) item(l *ItemLine) error {
 		im.named[l.Turn] = l.Seq
 	}
 	im.puts = stored.cut(im.puts)
-	im.puts = append(im.puts, cache.Put{Name: itemName(l.Seq), Data: stored.encode()})
+	im.put(itemName(l.Seq), stored.encode())
 	if l.Hidden {
 		// What follows stands behind it: see draft.storeHidden.
-		im.puts = append(im.puts, cache.Put{Name: chainName(stored.Pos.Chain), Data: here.encode()})
+		im.put(chainName(stored.Pos.Chain), here.encode())
 		return nil
 	}
 	if !l.Off {
 		at := here.encode()
-		im.puts = append(im.puts, cache.Put{Name: chainName(stored.Pos.Chain), Data: at})
+		im.put(chainName(stored.Pos.Chain), at)
 		if landmark(it) {
-			im.puts = append(im.puts, cache.Put{Name: textName(stored.Content), Data: at})
+			im.put(textName(stored.Content), at)
 		}
 	}
 	if name, data, ok := referenceOf(it); ok {
-		im.puts = append(im.puts, cache.Put{Name: name, Data: data})
+		im.put(name, data)
 	}
 	return nil
 }
@@ -175,7 +176,7 @@ func (im *importer) lead(l *LeadLine) error {
 		return fmt.Errorf("lead %s is there already", l.Hash)
 	}
 	im.leads = append(im.leads, hash)
-	im.puts = append(im.puts, cache.Put{Name: leadPrefix + string(hash[:]), Data: l.Record})
+	im.put(leadName(hash), l.Record)
 	return nil
 }
 
@@ -188,7 +189,7 @@ func (im *importer) block(l *BlockLine) error {
 		return fmt.Errorf("block %s: its text was changed", l.Hash)
 	}
 	im.blocks = append(im.blocks, hash)
-	im.puts = append(im.puts, cache.Put{Name: blockName(hash), Data: l.Text})
+	im.put(blockName(hash), l.Text)
 	return nil
 }
 
@@ -201,10 +202,10 @@ func (im *importer) turn(record json.RawMessage) error {
 		return fmt.Errorf("turn %s is there already", t.ID)
 	}
 	im.turns[t.ID] = &t
-	im.puts = append(im.puts, cache.Put{Name: turnPrefix + t.ID, Data: record})
+	im.put(turnPrefix+t.ID, record)
 	if t.ResponseID != "" && rulesOf(t.Dialect).Previous != "" && len(t.Output) > 0 && len(t.Output[0]) > 0 {
 		end := im.at[t.Output[0][len(t.Output[0])-1]]
-		im.puts = append(im.puts, cache.Put{Name: idName(replyPrefix, t.ResponseID), Data: linePosition{Pos: end.Pos, Line: end.Line, Side: t.Side != ""}.encode()})
+		im.put(idName(replyPrefix, t.ResponseID), linePosition{Pos: end.Pos, Line: end.Line, Side: t.Side != ""}.encode())
 	}
 	return nil
 }
@@ -262,7 +263,7 @@ func (im *importer) list(ctx context.Context) error {
 			listed[t.Resource] = true
 			s := im.scope
 			s.Resource = t.Resource
-			batches = append(batches, im.log.entriesOf(s)...)
+			batches = append(batches, im.log.Index.entries(s)...)
 		}
 	}
 	if len(batches) == 0 {

@@ -1,12 +1,10 @@
 package session
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 
-	"remora/cache"
 	"remora/wire"
 	"remora/wire/dialects"
 )
@@ -48,6 +46,8 @@ func (r *leadRecord) parse() ([]wire.Item, error) {
 	return items, nil
 }
 
+func leadName(h wire.Hash) string { return leadPrefix + string(h[:]) }
+
 // leadHash names leading items with the instructions.
 func leadHash(items []wire.Item, instructions []byte, known *hashCache) (wire.Hash, bool) {
 	if len(items) == 0 && len(instructions) == 0 {
@@ -61,27 +61,4 @@ func leadHash(items []wire.Item, instructions []byte, known *hashCache) (wire.Ha
 	}
 	sum := sha256.Sum256(append(b, instructions...))
 	return wire.Hash(sum[:16]), true
-}
-
-// lead reads one version of the leading system items.
-func (log *Log) lead(ctx context.Context, s Scope, hash wire.Hash) ([]wire.Item, error) {
-	r, err := log.leadRecord(ctx, s, hash)
-	if err != nil {
-		return nil, err
-	}
-	return r.parse()
-}
-
-// leadRecord reads a version of the leading items with the instructions.
-func (log *Log) leadRecord(ctx context.Context, s Scope, hash wire.Hash) (r leadRecord, err error) {
-	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: []string{leadPrefix + string(hash[:])}}})
-	if err != nil {
-		return r, fmt.Errorf("read leading items: %w", err)
-	}
-	if v := results[0].Values[0]; v == nil {
-		return r, nil
-	} else if err := json.Unmarshal(v, &r); err != nil {
-		return r, fmt.Errorf("read leading items: %w", ErrCorrupt)
-	}
-	return r, nil
 }

@@ -1,11 +1,9 @@
 package session
 
 import (
-	"context"
 	"fmt"
 	"slices"
 
-	"remora/cache"
 	"remora/memory/view"
 	"remora/wire"
 )
@@ -23,30 +21,6 @@ type storedLine struct {
 func (l *storedLine) add(it wire.Item, behind wire.Hash, made Origin, turn string) {
 	l.items, l.chain = append(l.items, it), append(l.chain, behind)
 	l.made, l.turns = append(l.made, made), append(l.turns, turn)
-}
-
-// line reads the end of the line that ends at end, without side items and hidden items (see Amendments): all of the
-// run in flight, at least want units before it, if there are as many, and the message that the first of them belong
-// to if that is not too far away.
-func (log *Log) line(ctx context.Context, s Scope, end position, want uint64) (*storedLine, error) {
-	var l lineEnd
-	for at, err := range log.back(ctx, s, end.Seq) {
-		if err == nil {
-			err = l.take(at)
-		}
-		if err != nil {
-			return nil, err
-		}
-		if l.run && l.before >= want && (l.message || l.before >= 2*want) {
-			break
-		}
-	}
-	slices.Reverse(l.items)
-	slices.Reverse(l.chain)
-	slices.Reverse(l.made)
-	slices.Reverse(l.turns)
-	l.want, l.skipped = want, unitsBetween(position{Units: l.units}, end)
-	return &l.storedLine, nil
 }
 
 // lineEnd collects the items of a line from its end backwards.
@@ -79,6 +53,16 @@ func (l *lineEnd) take(at *storedItem) error {
 	return nil
 }
 
+// line returns the items, oldest first, of the line that ends at end.
+func (l *lineEnd) line(want uint64, end position) *storedLine {
+	slices.Reverse(l.items)
+	slices.Reverse(l.chain)
+	slices.Reverse(l.made)
+	slices.Reverse(l.turns)
+	l.want, l.skipped = want, unitsBetween(position{Units: l.units}, end)
+	return &l.storedLine
+}
+
 // Ending is the end of a session's line.
 type Ending struct {
 	Items []wire.Item
@@ -86,34 +70,16 @@ type Ending struct {
 	Value []byte      // what the session keeps under the name that was asked for
 }
 
-// End reads the end of a session's line as its client knows it: at least so many units, where it has them. name is of a
-// value that is read with it.
-func (log *Log) End(ctx context.Context, s Scope, units uint64, name string) (Ending, error) {
-	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: []string{headName, name}}})
-	if err != nil {
-		return Ending{}, fmt.Errorf("read session: %w", err)
-	}
-	if results[0].Values[0] == nil {
-		return Ending{}, ErrNoSession
-	}
-	h, err := decodeHead(results[0].Values[0])
-	if err != nil {
-		return Ending{}, err
-	}
-	line, err := log.line(ctx, s, h.Pos, units)
-	if err != nil {
-		return Ending{}, err
-	}
-
-	keys := make([]wire.Hash, len(line.items))
+func newEnding(l *storedLine, value []byte) Ending {
+	keys := make([]wire.Hash, len(l.items))
 	var last, at wire.Hash // the newest place on the chain, and the key before
-	for i, it := range line.items {
-		if behind := line.chain[i]; behind == last {
+	for i, it := range l.items {
+		if behind := l.chain[i]; behind == last {
 			at = wire.Chain(at, it.ContentHash())
 		} else {
 			last, at = behind, behind
 		}
 		keys[i] = at
 	}
-	return Ending{line.items, keys, results[0].Values[1]}, nil
+	return Ending{l.items, keys, value}
 }

@@ -6,22 +6,25 @@
 //
 // [Log] reads and writes the transcripts of all sessions. [Log.Enter] reads a session and finds the place of a request
 // in it (placement.go, merge.go): most often the request's history ends at the head, and only the items behind it are
-// new. It returns an [Entry], which is one turn. [Entry.Conversation] is the history that a view is chosen from, and
-// [Entry.Commit] writes input, answer and record in one batch. Turns that several processes have under way keep their
-// order (pending.go). [Log.Walk], Export and Import read and write whole sessions.
+// new. It returns an [Entry], which is one turn. [HistoryReader.Conversation] is the history that a view is chosen from, and
+// [Entry.Commit] writes input, answer and record in one batch (draft.go). Turns that several processes have under way keep
+// their order (order.go). [Log.Walk], Export and Import read and write whole sessions.
 //
 // The package chooses no view, calls no layer and does no retries; package memory does.
 package session
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/maphash"
-	"slices"
+	"io"
+	"strings"
 	"time"
 
 	"remora/cache"
-	"remora/memory/lru"
+	"remora/memory/turnrecord"
 	"remora/wire"
 )
 
@@ -32,8 +35,9 @@ type Log struct {
 	hashes *hashCache
 	offers offers
 	recent recent
-	large  chan struct{}                  // one for each large turn that is being written
-	index  lru.Cache[indexKey, time.Time] // when the entries of sessions were written
+	large  chan struct{} // one for each large turn that is being written
+	// Index finds the sessions of a resource.
+	Index ResourceIndex
 	// Owner names this process among those that use the store; 0 if it is the only one. Set it before the log is used.
 	Owner uint64
 	// Peers, if set, returns the queries for turns open in other processes. They are read before the session: a turn
@@ -47,8 +51,14 @@ type Log struct {
 
 // New makes a log over a store. ttl is how long a session is kept after its last turn; 0 is for ever.
 func New(store cache.Store, ttl time.Duration) *Log {
-	return &Log{store: store, ttl: ttl, hashes: newHashCache(), offers: offers{seed: maphash.MakeSeed()}, recent: recent{seed: maphash.MakeSeed()}, large: make(chan struct{}, largeAtOnce)}
+	return &Log{
+		store: store, ttl: ttl, hashes: newHashCache(), offers: offers{seed: maphash.MakeSeed()}, recent: recent{seed: maphash.MakeSeed()},
+		large: make(chan struct{}, largeAtOnce), Index: ResourceIndex{store: store, ttl: ttl},
+	}
 }
+
+// transcript reads a session.
+func (log *Log) transcript(s Scope) transcript { return transcript{log.store, s.Group()} }
 
 // Turns of large requests are written a few at a time, since writing takes as much memory again.
 const (
@@ -69,41 +79,6 @@ func (log *Log) room(ctx context.Context, r *wire.Request) (done func(), err err
 	}
 }
 
-// state is a session as one round trip read it.
-type state struct {
-	version uint64
-	head    head
-	refs    map[string]reference // what the request's item references stand for
-	reply   *linePosition        // the place after previous_response_id, if known
-	held    bool                 // other processes may hold turns of it
-	turn    []byte               // the record of the turn asked for, nil if it was never written
-
-	amendments Amendments
-	carried    []wire.Item // what upstream has not seen of the response that the request names
-	shown      shownBlocks // the latest blocks as of that response; nil if unknown
-}
-
-// Names of the values of a response's group.
-const (
-	sessionName = "session" // the session in which it was given
-	lastName    = "last"    // upstream's id of the answer that it ended with
-)
-
-// ResponseGroup returns the store's group that names the session of a response.
-func ResponseGroup(tenant, responseID string) cache.Group {
-	return cache.Group{Owner: tenant, Name: "r:" + responseID}
-}
-
-// Response says where an answer was given, by the id that its client has.
-type Response struct {
-	// Session is where it was given, "" where that is not known.
-	Session string
-	// Last is upstream's id of the answer that it ended with, where it was made of several; else "".
-	Last string
-	// Later is the id of its turn, while upstream makes it in the background; else "".
-	Later string
-}
-
 // Response finds an answer by its id. It is zero for an unknown id.
 func (log *Log) Response(ctx context.Context, tenant, id string) (Response, error) {
 	results, err := log.store.Read(ctx, []cache.Query{{Group: ResponseGroup(tenant, id), Names: []string{sessionName, lastName, lateName}}})
@@ -114,269 +89,158 @@ func (log *Log) Response(ctx context.Context, tenant, id string) (Response, erro
 	return Response{Session: string(v[0]), Last: string(v[1]), Later: string(v[2])}, nil
 }
 
-// maxRefs bounds how many references of one request are looked up.
-const maxRefs = 1024
-
-// load reads what a request needs to know of its session and of the turn that it is, in one round trip. One that enters the
-// session also needs to know what other processes say.
-func (log *Log) load(ctx context.Context, s Scope, req *wire.Request, turnID string, w Want, enters bool) (state, Extra, error) {
-	names := []string{headName, turnPrefix + turnID, amendName}
-	previous := req.Previous()
-	if previous != "" {
-		names = append(names, idName(replyPrefix, previous), idName(carryPrefix, previous), idName(shownPrefix, previous))
+// Later stores an answer that upstream made in the background, once a client has fetched it. Its question was in the
+// conversation from the beginning, and the answer goes behind it, or behind what was said meanwhile. For a turn that waits for
+// no answer, or not for this one, there is nothing to do; so it is while upstream still works on it.
+func (log *Log) Later(ctx context.Context, s Scope, turn, id string, a *Answer) error {
+	if !a.Reply.Complete || a.Reply.ID != id {
+		return nil
 	}
-	first := len(names)
-	var ids []string
-	for _, it := range req.Items() {
-		if it.Kind == wire.Reference && len(ids) < maxRefs {
-			ids = append(ids, it.ID)
-			names = append(names, idName(idPrefix, it.ID))
+	late := lateAnswer{log: log, transcript: log.transcript(s), scope: s, turn: turn, answer: a}
+	for {
+		done, err := late.commit(ctx)
+		if done || err != nil {
+			return err
 		}
 	}
-	own := len(names)
-	var peers []cache.Query
-	var found func([]cache.Result) bool
-	if enters && log.Peers != nil {
-		peers, found = log.Peers(s)
+}
+
+// Latest completes a scope by what its session's latest answered turn said of resource, execution and parent. It fails
+// with ErrNoSession.
+func (log *Log) Latest(ctx context.Context, s Scope) (Scope, error) {
+	if s.Resource == "" {
+		s.Resource = s.Session
 	}
-	queries := append(peers, cache.Query{Group: s.Group(), Names: append(names, w.Names...)})
-	results, err := log.store.Read(ctx, append(queries, w.Others...))
+	stored := log.transcript(s)
+	st, _, err := stored.head(ctx)
 	if err != nil {
-		return state{}, Extra{}, fmt.Errorf("load session: %w", err)
+		return s, err
 	}
-	held := false
-	if len(peers) > 0 {
-		held = found(results[:len(peers)])
-		results = results[len(peers):]
+	raw, err := stored.turn(ctx, st.head.LastTurn)
+	if errors.Is(err, ErrNoTurn) {
+		return s, nil // nothing was answered yet
 	}
-	r := results[0]
-	extra := Extra{Values: r.Values[own:], Others: results[1:]}
-	st := state{version: r.Version, turn: r.Values[1], held: held}
-	if err := st.decode(r.Values[:first]); err != nil {
-		return state{}, Extra{}, err
+	var turn turnrecord.Record
+	if err == nil && json.Unmarshal(raw, &turn) != nil {
+		err = fmt.Errorf("turn %s: %w", st.head.LastTurn, ErrCorrupt)
 	}
-	return st, extra, st.decodeRefs(ids, r.Values[first:own])
+	if turn.Resource != "" {
+		s.Resource = turn.Resource
+	}
+	s.Execution, s.Parent = turn.Execution, turn.ParentID
+	return s, err
 }
 
-// decode reads the values that load asks for, which come before those of references.
-func (st *state) decode(values [][]byte) (err error) {
-	if v := values[0]; v != nil {
-		if st.head, err = decodeHead(v); err != nil {
-			return err
-		}
-	}
-	if v := values[2]; v != nil {
-		if st.amendments, err = decodeAmendments(v); err != nil {
-			return err
-		}
-	}
-	if len(values) < 6 {
-		return nil // the request names no response
-	}
-	if v := values[3]; v != nil {
-		p, err := decodeLinePosition(v)
-		if err != nil {
-			return err
-		}
-		st.reply = &p
-	}
-	if v := values[4]; v != nil {
-		if st.carried, err = decodeCarried(v); err != nil {
-			return err
-		}
-	}
-	if v := values[5]; v != nil {
-		st.shown, err = decodeShownBlocks(v)
-	}
-	return err
-}
-
-func (st *state) decodeRefs(ids []string, values [][]byte) error {
-	if len(ids) > 0 {
-		st.refs = make(map[string]reference, len(ids))
-	}
-	for i, id := range ids {
-		if values[i] == nil {
-			continue
-		}
-		ref, err := decodeReference(values[i])
-		if err != nil {
-			return err
-		}
-		st.refs[id] = ref
-	}
-	return nil
-}
-
-// longest is the longest of the request's histories that ends at a known place, as the item at its end and that place; nil
-// for none. known[i] is the place behind item first+i, if there is one.
-func (in *incoming) longest(first int, known []*linePosition) (item int, k *linePosition) {
-	for i, k := range slices.Backward(known) {
-		if k != nil && in.marks[first+i].onChain {
-			return first + i, k
-		}
-	}
-	return 0, nil
-}
-
-// branch returns the place of a request whose items up to i end at k.
-func (in *incoming) branch(i int, k *linePosition) plan {
-	p := plan{relation: relBranch, parent: k.Pos, line: k.Line, fresh: i + 1, side: k.Side}
-	if p.fresh == len(in.items) {
-		p.relation = relResend
-	}
-	return p
-}
-
-// placeInRun is mergeRun for a request that is not the latest of its run: it comes again, or another run was answered
-// meanwhile. The plan is empty for any other request.
-func (log *Log) placeInRun(ctx context.Context, s Scope, h *head, in *incoming) (plan, error) {
-	runs := h.runs(in)
-	if len(runs) == 0 {
-		return plan{}, nil
-	}
-	var ends []position
-	for _, start := range runs {
-		in.begin(start)
-		ends = append(ends, in.ends...)
-	}
-	known, err := log.lookup(ctx, s, ends)
-	for n := 0; n < len(runs) && err == nil; n++ {
-		if i, k := in.longest(0, known[n*len(in.ends):][:len(in.ends)]); k != nil && in.modelled(i+1) {
-			in.begin(runs[n])
-			return in.branch(i, k).behind(runs[n]), nil
-		}
-	}
-	in.begin(position{})
-	return plan{}, err
-}
-
-// landmark reports whether an item is found again by its content alone: what a client said, not what a model did, since a
-// client that trims its history begins it with something of its own.
-func landmark(it wire.Item) bool {
-	return it.Kind == wire.ToolResult || it.Kind == wire.Message && it.Role == wire.User
-}
-
-// maxLandmarks is how many items of a request are looked for by content.
-const maxLandmarks = 8
-
-// overlap finds the place of a request whose beginning is missing: it looks for an item of the transcript followed by
-// the same item as there. The plan is empty if there is none.
-func (log *Log) overlap(ctx context.Context, s Scope, in *incoming) (plan, error) {
-	var marks []int
-	var names []string
-	for i, it := range in.items {
-		if in.marks[i].onChain && landmark(it) && len(marks) < maxLandmarks {
-			marks = append(marks, i)
-			names = append(names, textName(in.marks[i].content))
-		}
-	}
-	if len(marks) == 0 {
-		return plan{}, nil
-	}
-	found, err := log.places(ctx, s, names)
+// End reads the end of a session's line as its client knows it: at least so many units, where it has them. name is of a
+// value that is read with it. It fails with ErrNoSession.
+func (log *Log) End(ctx context.Context, s Scope, units uint64, name string) (Ending, error) {
+	stored := log.transcript(s)
+	st, values, err := stored.head(ctx, name)
 	if err != nil {
-		return plan{}, err
+		return Ending{}, err
 	}
-	for n, i := range marks {
-		if found[n] == nil || i+1 == len(in.items) {
-			continue
-		}
-		p, err := log.follow(ctx, s, in, i, found[n])
-		if err != nil || p.relation != "" {
-			return p, err
-		}
-	}
-	return plan{}, nil
-}
-
-// follow goes along with a request from item i, which stands at a known place, as far as the transcript does.
-func (log *Log) follow(ctx context.Context, s Scope, in *incoming, i int, from *linePosition) (plan, error) {
-	at, ends := from.Pos, make([]position, 0, len(in.items)-i-1)
-	for j := i + 1; j < len(in.items); j++ {
-		at = at.after(in.marks[j])
-		ends = append(ends, at)
-	}
-	known, err := log.lookup(ctx, s, ends)
+	line, err := stored.line(ctx, st.head.Pos, units)
 	if err != nil {
-		return plan{}, err
+		return Ending{}, err
 	}
-	last, k := in.longest(i+1, known)
-	if k == nil {
-		return plan{}, nil
-	}
-	p := plan{relation: relTrim, parent: k.Pos, line: k.Line, fresh: last + 1, side: k.Side}
-	p.offset = unitsBetween(in.ends[last], p.parent)
-	p.summary, err = log.precede(ctx, s, in, i, from.Pos.Seq)
-	return p, err
-}
-
-// lookup asks the index where the chains of some positions end; nil where a chain is unknown.
-func (log *Log) lookup(ctx context.Context, s Scope, ends []position) ([]*linePosition, error) {
-	names := make([]string, len(ends))
-	for i, p := range ends {
-		names[i] = chainName(p.Chain)
-	}
-	return log.places(ctx, s, names)
-}
-
-// places reads values of the session's indexes.
-func (log *Log) places(ctx context.Context, s Scope, names []string) ([]*linePosition, error) {
-	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: names}})
-	if err != nil {
-		return nil, fmt.Errorf("look up history: %w", err)
-	}
-	places := make([]*linePosition, len(names))
-	for i, v := range results[0].Values {
-		if v == nil {
-			continue
-		}
-		p, err := decodeLinePosition(v)
-		if err != nil {
-			return nil, err
-		}
-		places[i] = &p
-	}
-	return places, nil
+	return newEnding(line, values[1]), nil
 }
 
 // Pending returns the turns of a session that are not in the log, in order, and the records of the ready ones, nil for
 // others.
 func (log *Log) Pending(ctx context.Context, s Scope) (list []Pending, records [][]byte, err error) {
-	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: []string{headName}}})
-	if err != nil {
-		return nil, nil, fmt.Errorf("read session: %w", err)
-	}
-	if results[0].Values[0] == nil {
+	stored := log.transcript(s)
+	st, _, err := stored.head(ctx)
+	if errors.Is(err, ErrNoSession) {
 		return nil, nil, nil
 	}
-	h, err := decodeHead(results[0].Values[0])
 	if err != nil {
 		return nil, nil, err
 	}
-	records, err = log.Records(ctx, s, h.Pending)
-	return h.Pending, records, err
+	records, err = stored.readyRecords(ctx, st.head.Pending)
+	return st.head.Pending, records, err
 }
 
 // Records reads the records of ready turns, nil for others and for turns that are in the log by now.
 func (log *Log) Records(ctx context.Context, s Scope, list []Pending) ([][]byte, error) {
-	records := make([][]byte, len(list))
-	var names []string
-	var at []int
-	for i, p := range list {
-		if p.Ready {
-			names, at = append(names, journalPrefix+p.Turn), append(at, i)
+	return log.transcript(s).readyRecords(ctx, list)
+}
+
+// Versions returns the versions of sessions in the store, 0 for one that is not stored. They change with every turn.
+func (log *Log) Versions(ctx context.Context, tenant string, sessions []string) ([]uint64, error) {
+	versions := make([]uint64, 0, len(sessions))
+	for len(sessions) > 0 {
+		page := sessions[:min(len(sessions), exportPage)]
+		sessions = sessions[len(page):]
+		queries := make([]cache.Query, len(page))
+		for i, name := range page {
+			queries[i].Group = Scope{Tenant: tenant, Session: name}.Group()
+		}
+		results, err := log.store.Read(ctx, queries)
+		if err != nil {
+			return nil, fmt.Errorf("look for sessions: %w", err)
+		}
+		for _, r := range results {
+			versions = append(versions, r.Version)
 		}
 	}
-	if len(names) == 0 {
-		return records, nil
+	return versions, nil
+}
+
+// SaidSince returns the messages of users and models since an earlier reading: on the conversation, and on lines that
+// share nothing with it. Messages that an edit or a regeneration has replaced are left out, and so are those for
+// another resource. It fails with ErrNoSession.
+func (log *Log) SaidSince(ctx context.Context, s Scope, before Reading) (News, error) {
+	r := newsReader{transcript: log.transcript(s)}
+	if s.Resource != s.Session {
+		r.resource = s.Resource
 	}
-	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: names}})
+	return r.since(ctx, before)
+}
+
+// Sessions pages through the names of a tenant's sessions, in no particular order. An empty after starts; an empty
+// next ends.
+func (log *Log) Sessions(ctx context.Context, tenant, after string, limit int) (names []string, next string, err error) {
+	groups, next, err := log.store.List(ctx, tenant, after, limit)
 	if err != nil {
-		return nil, fmt.Errorf("read turns that are ready: %w", err)
+		return nil, "", fmt.Errorf("list sessions: %w", err)
 	}
-	for i, v := range results[0].Values {
-		records[at[i]] = v
+	for _, g := range groups {
+		if name, ok := strings.CutPrefix(g, sessionPrefix); ok {
+			names = append(names, name)
+		}
 	}
-	return records, nil
+	return names, next, nil
+}
+
+// TurnRecord returns the record of a turn as one line of JSON. It fails with ErrNoTurn.
+func (log *Log) TurnRecord(ctx context.Context, s Scope, turnID string) (json.RawMessage, error) {
+	return log.transcript(s).turn(ctx, turnID)
+}
+
+// TurnView rebuilds what a turn sent upstream in place of the client's items: the leading items and the
+// blocks behind them, what was chosen from the conversation, and the blocks behind that. Items have the bytes that they
+// were stored with, which may be another client's spelling of the same content; a reference is shown as what it stood for.
+func (log *Log) TurnView(ctx context.Context, s Scope, turnID string) ([]wire.Item, error) {
+	return turnView(ctx, log.transcript(s), turnID)
+}
+
+// Export writes the whole transcript of a session, all branches, as JSON Lines (see Line).
+func (log *Log) Export(ctx context.Context, s Scope, w io.Writer) error {
+	return export(w, func(f func(Line) error) error { return log.Walk(ctx, s, f) })
+}
+
+// Walk calls f for every line of a session's export, in order: the session, its items by sequence number, turns by
+// their first item, and then turns that stored no items, in the order in which they were written.
+func (log *Log) Walk(ctx context.Context, s Scope, f func(Line) error) error {
+	x := exporter{transcript: log.transcript(s), emit: f, seen: make(map[string]bool)}
+	return x.walk(ctx)
+}
+
+// Import writes an exported transcript into a new session. It recomputes every item's hashes, which must be those of
+// the export, and the items that the session's line and the turns name must exist. The session appears whole or not at
+// all: nothing is written before the whole file has been read.
+func (log *Log) Import(ctx context.Context, s Scope, r io.Reader) error {
+	im := importer{log: log, scope: s, at: map[uint64]linePosition{}, turns: map[string]*turnrecord.Record{}, named: map[string]uint64{}}
+	return im.read(ctx, r)
 }

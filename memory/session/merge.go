@@ -1,132 +1,12 @@
 package session
 
 import (
+	"context"
 	"encoding/binary"
 	"slices"
 
-	"remora/memory/view"
 	"remora/wire"
 )
-
-// incoming is a request for the merge: its items after the system prompt, with their hashes.
-type incoming struct {
-	leading []wire.Item // the system prompt: system items before the conversation
-	lead    wire.Hash   // of the system prompt and the instructions
-	hasLead bool
-	items   []wire.Item
-	marks   []mark
-	ends    []position // after each item
-	base    position   // where items[0] begins: the beginning of the conversation, or of a run (see head.mergeRun)
-	// stateful: upstream itself holds what came before (previous_response_id, conversation, prompt).
-	stateful bool
-	refs     map[string]reference
-	hashes   *hashCache
-	leadText string        // lead in hex, "" if there is none
-	markRoom [roomFor]mark // most requests are short
-	endRoom  [roomFor]position
-}
-
-// roomFor is the number of items up to which the lists of a request need no allocation.
-const roomFor = 8
-
-// inRoom returns n zero values, in room if that is large enough.
-func inRoom[T any](room []T, n int) []T {
-	if n > len(room) {
-		return make([]T, n)
-	}
-	clear(room)
-	return room[:n:n]
-}
-
-// mark is an item's contribution to a position.
-type mark struct {
-	content wire.Hash
-	onChain bool // reasoning is not: many clients leave it out when they resend, or send a reference in its place
-	units   uint64
-}
-
-// newIncoming hashes the items of a request to a session. known caches the hashes of earlier items.
-func newIncoming(req *wire.Request, st *state, known *hashCache) *incoming {
-	return new(incoming).read(req, st, known)
-}
-
-// read is newIncoming without an allocation for in itself.
-func (in *incoming) read(req *wire.Request, st *state, known *hashCache) *incoming {
-	all := withoutEchoes(req.Items(), st.head.Blocks)
-	lead := wire.Leading(all)
-	in.leading, in.items, in.refs, in.hashes = all[:lead], all[lead:], st.refs, known
-	if in.lead, in.hasLead = leadHash(in.leading, req.Instructions(), known); in.hasLead {
-		in.leadText = hexText(in.lead[:])
-	}
-	in.stateful = req.Continues()
-	in.marks, in.ends = inRoom(in.markRoom[:], len(in.items)), inRoom(in.endRoom[:], len(in.items))
-	var at position
-	for i := range in.items {
-		in.marks[i], at = in.follow(&in.items[i], at)
-		in.ends[i] = at
-	}
-	return in
-}
-
-// mark hashes an item.
-func (in *incoming) mark(it wire.Item) mark {
-	if it.Kind == wire.Reference {
-		if ref, ok := in.refs[it.ID]; ok {
-			return mark{content: ref.Content, onChain: ref.Kind != wire.Reasoning, units: 1}
-		}
-	}
-	return mark{content: in.hashes.content(it), onChain: it.Kind != wire.Reasoning, units: view.Units(it)}
-}
-
-// follow hashes an item and the position behind it: mark and position.after, with a cache for both.
-func (in *incoming) follow(it *wire.Item, at position) (mark, position) {
-	if it.Kind == wire.Reference || it.Kind == wire.Reasoning {
-		m := in.mark(*it)
-		return m, at.after(m)
-	}
-	m := mark{onChain: true, units: view.Units(*it)}
-	m.content, at.Chain = in.hashes.chain(at.Chain, it)
-	at.Units += m.units
-	return m, at
-}
-
-// resolve finds what a reference stands for, as far as the window and the pairing need it.
-func (in *incoming) resolve(it wire.Item) (wire.Item, bool) {
-	ref, ok := in.refs[it.ID]
-	if !ok {
-		return it, false
-	}
-	out := wire.Item{Kind: ref.Kind, Role: ref.Role, Dialect: it.Dialect, HasText: ref.Kind == wire.Message, ID: it.ID, Raw: it.Raw}
-	if ref.Kind == wire.ToolCall {
-		out.Calls = []wire.Call{ref.Pair}
-	}
-	if ref.Kind == wire.ToolResult {
-		out.Answers = ref.Pair
-	}
-	return out, true
-}
-
-// passes reports whether the request's history goes through a place in the transcript.
-func (in *incoming) passes(chain wire.Hash) bool {
-	for _, end := range in.ends {
-		if end.Chain == chain {
-			return true
-		}
-	}
-	return false
-}
-
-// unresolved reports whether a reference stands for something unknown, so that pairs can't be checked.
-func (in *incoming) unresolved() bool {
-	for i := range in.items {
-		if it := &in.items[i]; it.Kind == wire.Reference {
-			if _, ok := in.refs[it.ID]; !ok {
-				return true
-			}
-		}
-	}
-	return false
-}
 
 // relation is how a request relates to the transcript; it is written into the turn record.
 type relation string
@@ -163,8 +43,23 @@ type plan struct {
 	upto    position  // where the items end, of a repetition that has the stored history before it; else zero
 }
 
-// mergeEnds looks for the head and the other known ends among the request's chain hashes; the longest wins.
-func (h *head) mergeEnds(in *incoming) (plan, bool) {
+// behind returns the plan of a request that begins where a run did.
+func (p plan) behind(start position) plan {
+	p.before, p.offset = true, unitsBetween(position{}, start)
+	return p
+}
+
+// merger finds what a request has in common with the transcript of its session. The ends and the latest items of that are in
+// its head; what is older takes a look into the store.
+type merger struct {
+	stored transcript
+	head   *head
+	in     *incoming
+}
+
+// ends looks for the head and the other known ends among the request's chain hashes; the longest wins.
+func (m *merger) ends() (plan, bool) {
+	h, in := m.head, m.in
 	for i, end := range slices.Backward(in.ends) {
 		at, ok := h.endAt(end.Chain)
 		if !ok || !in.marks[i].onChain {
@@ -185,22 +80,10 @@ func (h *head) mergeEnds(in *incoming) (plan, bool) {
 	return plan{}, false
 }
 
-// endAt returns the end that a chain hash belongs to: -1 for the head, else the index of a tail, the latest of several.
-func (h *head) endAt(chain wire.Hash) (tail int, ok bool) {
-	if h.Pos.Seq != 0 && chain == h.Pos.Chain {
-		return -1, true
-	}
-	for i, t := range slices.Backward(h.Tails) {
-		if t.Pos.Chain == chain {
-			return i, true
-		}
-	}
-	return 0, false
-}
-
-// mergeTrimmed recognises a client that left out the beginning of its own history: the head stands in the request,
+// trimmed recognises a client that left out the beginning of its own history: the head stands in the request,
 // and what the request says before it is the end of the head line. What stands before that is the client's summary.
-func (h *head) mergeTrimmed(in *incoming) (plan, bool) {
+func (m *merger) trimmed() (plan, bool) {
+	h, in := m.head, m.in
 	if len(h.Ring) == 0 {
 		return plan{}, false
 	}
@@ -209,230 +92,264 @@ func (h *head) mergeTrimmed(in *incoming) (plan, bool) {
 		if !in.marks[i].onChain || shortHash(in.marks[i].content) != last {
 			continue
 		}
-		first, run := h.runBack(in, i)
-		if run < 2 && first > 0 {
+		first, equal := m.equalEnd(i)
+		if equal < 2 && first > 0 {
 			continue
 		}
-		p := plan{relation: relTrim, parent: h.Pos, line: h.Line, lead: h.Lead, fresh: i + 1, summary: first, certain: first == 0 && run >= certainRun && h.endsOnce()}
-		p.offset = unitsBetween(in.ends[i], h.Pos)
-		return p, true
+		return plan{
+			relation: relTrim, parent: h.Pos, line: h.Line, lead: h.Lead, fresh: i + 1, summary: first, offset: unitsBetween(in.ends[i], h.Pos),
+			certain: first == 0 && equal >= certainItems && h.Ring.endsOnce(),
+		}, true
 	}
 	return plan{}, false
 }
 
-// certainRun is the number of items at the beginning of a request, equal to the end of the head line, that cannot be there
+// certainItems is the number of items at the beginning of a request, equal to the end of the head line, that cannot be there
 // by chance.
-const certainRun = 8
+const certainItems = 8
 
-// endsOnce reports whether the last two items of a long head line did not come together before, as far as the head remembers.
-func (h *head) endsOnce() bool {
-	last := len(h.Ring) - 1
-	if len(h.Ring) < ringSize {
-		return false
-	}
-	for i := 1; i < last; i++ {
-		if h.Ring[i].Content == h.Ring[last].Content && h.Ring[i-1].Content == h.Ring[last-1].Content {
-			return false
-		}
-	}
-	return true
-}
-
-// runBack compares items[..i] with the end of the ring, backwards, and returns the first item that belongs to the
-// equal run and the length of the run in chain items.
-func (h *head) runBack(in *incoming, i int) (first, run int) {
+// equalEnd compares items[..i] with the end of the ring, backwards, and returns the first item of those that are equal and
+// how many of them are on the chain.
+func (m *merger) equalEnd(i int) (first, equal int) {
+	ring := m.head.Ring
 	first = i + 1
-	for r := len(h.Ring) - 1; i >= 0 && r >= 0; i-- {
-		if in.marks[i].onChain {
-			if shortHash(in.marks[i].content) != h.Ring[r].Content {
+	for r := len(ring) - 1; i >= 0 && r >= 0; i-- {
+		if m.in.marks[i].onChain {
+			if shortHash(m.in.marks[i].content) != ring[r].Content {
 				break
 			}
 			r--
-			run++
+			equal++
 		}
 		first = i
 	}
-	if run == len(h.Ring) && len(h.Ring) == ringSize {
+	if equal == len(ring) && len(ring) == ringSize {
 		// The ring is full and equal: what stands before it is older history, not a summary.
 		first = 0
 	}
-	return first, run
+	return first, equal
 }
 
-// delta returns the place behind the head.
-func (h *head) delta() plan {
-	return plan{relation: relDelta, parent: h.Pos, line: h.Line, lead: h.Lead, offset: unitsBetween(position{}, h.Pos), before: true}
-}
-
-// mergeRun finds the place of a later request of an agent's run, of which the first sent only what was new: agents without
+// run finds the place of a later request of an agent's run, of which the first sent only what was new: agents without
 // a memory of their own resend what was said since then, and nothing from before. The stored history goes before it as it
 // went before the first.
-func (h *head) mergeRun(in *incoming) (plan, bool) {
-	runs := h.runs(in)
-	for _, start := range runs {
-		in.begin(start)
-		if p, ok := h.mergeEnds(in); ok && in.modelled(p.fresh) {
+func (m *merger) run() (plan, bool) {
+	starts := m.runStarts()
+	for _, start := range starts {
+		m.in.begin(start)
+		if p, ok := m.ends(); ok && m.in.modelled(p.fresh) {
 			return p.behind(start), true
 		}
 	}
-	if len(runs) > 0 {
-		in.begin(position{})
+	if len(starts) > 0 {
+		m.in.begin(position{})
 	}
 	return plan{}, false
 }
 
-// runs are the places where a request may begin that is not the first of its run, the likeliest first.
-func (h *head) runs(in *incoming) []position {
-	if len(h.Begun) == 0 || !in.modelled(len(in.items)) || in.unresolved() {
+// runStarts are the places where a request may begin that is not the first of its run, the likeliest first.
+func (m *merger) runStarts() []position {
+	if len(m.head.Begun) == 0 || !m.in.modelled(len(m.in.items)) || m.in.unresolved() {
 		return nil
 	}
-	runs := slices.Clone(h.Begun)
-	slices.Reverse(runs)
-	return runs
+	starts := slices.Clone(m.head.Begun)
+	slices.Reverse(starts)
+	return starts
 }
 
-// modelled reports whether a model has said or called something among the first items.
-func (in *incoming) modelled(first int) bool {
-	for i := range in.items[:first] {
-		if in.saidByModel(i) {
-			return true
+// earlierRun is run for a request that is not the latest of its run: it comes again, or another run was answered
+// meanwhile. The plan is empty for any other request.
+func (m *merger) earlierRun(ctx context.Context) (plan, error) {
+	starts, in := m.runStarts(), m.in
+	if len(starts) == 0 {
+		return plan{}, nil
+	}
+	var ends []position
+	for _, start := range starts {
+		in.begin(start)
+		ends = append(ends, in.ends...)
+	}
+	known, err := m.stored.lookup(ctx, ends)
+	for n := 0; n < len(starts) && err == nil; n++ {
+		if i, k := in.longest(0, known[n*len(in.ends):][:len(in.ends)]); k != nil && in.modelled(i+1) {
+			in.begin(starts[n])
+			return in.branch(i, k).behind(starts[n]), nil
 		}
 	}
-	return false
+	in.begin(position{})
+	return plan{}, err
 }
 
-// saidByModel reports whether an item is a model's message or call.
-func (in *incoming) saidByModel(i int) bool {
-	it := &in.items[i]
-	if it.Kind != wire.Reference {
-		return it.Kind == wire.ToolCall || it.Kind == wire.Message && it.Role == wire.Assistant
+// maxLandmarks is how many items of a request are looked for by content.
+const maxLandmarks = 8
+
+// overlap finds the place of a request whose beginning is missing: it looks for an item of the transcript followed by
+// the same item as there. The plan is empty if there is none.
+func (m *merger) overlap(ctx context.Context) (plan, error) {
+	var landmarks []int
+	var names []string
+	for i, it := range m.in.items {
+		if m.in.marks[i].onChain && landmark(it) && len(landmarks) < maxLandmarks {
+			landmarks = append(landmarks, i)
+			names = append(names, textName(m.in.marks[i].content))
+		}
 	}
-	ref, ok := in.refs[it.ID]
-	return ok && (ref.Kind == wire.ToolCall || ref.Kind == wire.Message && ref.Role == wire.Assistant)
+	if len(landmarks) == 0 {
+		return plan{}, nil
+	}
+	found, err := m.stored.index(ctx, names)
+	if err != nil {
+		return plan{}, err
+	}
+	for n, i := range landmarks {
+		if found[n] == nil || i+1 == len(m.in.items) {
+			continue
+		}
+		p, err := m.overlapFrom(ctx, i, found[n])
+		if err != nil || p.relation != "" {
+			return p, err
+		}
+	}
+	return plan{}, nil
 }
 
-// brings reports whether anything of a model is among the first items: what it said or called, its reasoning, what
-// upstream did for it, or a reference, which mostly stands for one of these.
-func (in *incoming) brings(first int) bool {
-	for i := range in.items[:first] {
-		switch it := &in.items[i]; it.Kind {
-		case wire.ToolCall, wire.Reasoning, wire.Compaction:
-			return true
-		case wire.Message:
-			if it.Role == wire.Assistant {
-				return true
+// overlapFrom goes along with a request from item i, which stands at a known place, as far as the transcript does.
+func (m *merger) overlapFrom(ctx context.Context, i int, from *linePosition) (plan, error) {
+	in := m.in
+	at, ends := from.Pos, make([]position, 0, len(in.items)-i-1)
+	for j := i + 1; j < len(in.items); j++ {
+		at = at.after(in.marks[j])
+		ends = append(ends, at)
+	}
+	known, err := m.stored.lookup(ctx, ends)
+	if err != nil {
+		return plan{}, err
+	}
+	last, k := in.longest(i+1, known)
+	if k == nil {
+		return plan{}, nil
+	}
+	p := plan{relation: relTrim, parent: k.Pos, line: k.Line, fresh: last + 1, side: k.Side}
+	p.offset = unitsBetween(in.ends[last], p.parent)
+	p.summary, err = m.summaryBefore(ctx, i, from.Pos.Seq)
+	return p, err
+}
+
+// summaryBefore goes back from item i, which stands at seq, as far as the request and the transcript agree, and returns
+// the first item of the request that they agree on. What stands before it is the client's own summary.
+func (m *merger) summaryBefore(ctx context.Context, i int, seq uint64) (int, error) {
+	at, err := m.stored.items(ctx, seq, seq)
+	for i > 0 && err == nil && at[0] != nil && at[0].Parent != 0 {
+		if at, err = m.stored.items(ctx, at[0].Parent, at[0].Parent); err != nil || at[0] == nil {
+			break
+		}
+		if at[0].Flags&flagHidden != 0 || at[0].Flags&flagOffChain != 0 && m.in.marks[i-1].onChain {
+			continue
+		}
+		if at[0].Content != m.in.marks[i-1].content {
+			break
+		}
+		i--
+	}
+	return i, err
+}
+
+// repetition is the place of a request that is word for word what the client said last on the head line, before the
+// answer that is the head: the client has not seen that, and asks again. The plan is empty for any other request.
+func (m *merger) repetition(ctx context.Context) (plan, error) {
+	h, in := m.head, m.in
+	p, left := plan{relation: relResend, rule: ruleRepeated, standing: InConversation, line: h.Line, lead: h.Lead, before: true}, len(in.items)
+	for at, err := range m.stored.back(ctx, h.Pos.Seq) {
+		switch {
+		case err != nil:
+			return plan{}, err
+		case at.Flags&(flagSummary|flagHidden) != 0 || left > 0 && at.Flags&flagOffChain != 0:
+		case left == 0:
+			p.parent, p.offset = at.Pos, unitsBetween(position{}, at.Pos)
+			return p, nil
+		case at.Content == in.marks[left-1].content:
+			if left--; p.upto.Seq == 0 {
+				p.upto = at.Pos
 			}
-		case wire.Reference:
-			if ref, ok := in.refs[it.ID]; !ok || ref.Role != wire.User {
-				return true
+		case p.upto.Seq != 0:
+			return plan{}, nil
+		default:
+			it, err := wire.ParseItem(at.Dialect, at.Raw)
+			if err != nil || it.Kind == wire.ToolResult || it.Kind == wire.Message && it.Role != wire.Assistant {
+				return plan{}, err
 			}
-		case wire.Other:
-			if !it.FromClient() {
-				return true
-			}
-		case wire.ToolResult:
 		}
 	}
-	return false
+	if left > 0 {
+		return plan{}, nil
+	}
+	return p, nil
 }
 
-// resends reports whether the request brings something of a model from before the user's last message: then its client
-// sends its history again.
-func (in *incoming) resends() bool {
-	for i := len(in.items) - 1; i >= 0; i-- {
-		if it := &in.items[i]; it.Kind == wire.Message && it.Role == wire.User {
-			return in.brings(i)
+// repeats finds which of the request's items the transcript would repeat if it were put before them: the items from
+// first to end. They end with something that the model said, since the user's words may well come twice.
+func (m *merger) repeats(ctx context.Context) (first, end int, err error) {
+	if !m.in.modelled(len(m.in.items)) {
+		return 0, 0, nil
+	}
+	if p, ok := m.ends(); ok && p.parent == m.head.Pos {
+		end = p.fresh
+	} else if p, ok := m.trimmed(); ok {
+		first, end = p.summary, p.fresh
+	} else if end, err = m.beginning(ctx); err != nil {
+		return 0, 0, err
+	}
+	for end > first && !m.in.saidByModel(end-1) {
+		end--
+	}
+	return first, end, nil
+}
+
+// beginning is how many of the request's first items the head's line begins with.
+func (m *merger) beginning(ctx context.Context) (int, error) {
+	places, err := m.stored.lookup(ctx, m.in.ends)
+	if err != nil {
+		return 0, err
+	}
+	at := make(map[uint64]int, len(places)) // items by where they stand
+	oldest := m.head.Pos.Seq + 1
+	for i, k := range places {
+		if k != nil && m.in.marks[i].onChain {
+			at[k.Pos.Seq], oldest = i+1, min(oldest, k.Pos.Seq)
 		}
 	}
-	return false
-}
-
-// bringsHistory reports whether anything of a model is among the items but for the beginning of the answer that a client asks
-// for: text of the model behind the user's, as the last item.
-func (in *incoming) bringsHistory() bool {
-	n := len(in.items)
-	if n > 1 {
-		last, before := &in.items[n-1], &in.items[n-2]
-		if in.saidByModel(n-1) && last.Kind == wire.Message && len(last.Calls) == 0 && before.Kind == wire.Message && before.Role == wire.User {
-			n--
+	for it, err := range m.stored.back(ctx, m.head.Pos.Seq) {
+		if err != nil {
+			return 0, err
+		}
+		if n, ok := at[it.Pos.Seq]; ok {
+			return n, nil
+		}
+		if it.Pos.Seq <= oldest {
+			break
 		}
 	}
-	return in.brings(n)
+	return 0, nil
 }
 
-// drop leaves out the items from first to end: what the request says without them.
-func (in *incoming) drop(first, end int) {
-	if first == end {
-		return
+// longest is the longest of the request's histories that ends at a known place, as the item at its end and that place; nil
+// for none. known[i] is the place behind item first+i, if there is one.
+func (in *incoming) longest(first int, known []*linePosition) (item int, k *linePosition) {
+	for i, k := range slices.Backward(known) {
+		if k != nil && in.marks[first+i].onChain {
+			return first + i, k
+		}
 	}
-	in.items = slices.Concat(in.items[:first], in.items[end:])
-	in.marks, in.ends = make([]mark, len(in.items)), make([]position, len(in.items))
-	var at position
-	for i := range in.items {
-		in.marks[i], at = in.follow(&in.items[i], at)
-		in.ends[i] = at
-	}
+	return 0, nil
 }
 
-// begin takes items[0] to stand behind a place.
-func (in *incoming) begin(at position) {
-	in.base = at
-	for i, m := range in.marks {
-		at = at.after(m)
-		in.ends[i] = at
+// branch returns the place of a request whose items up to i end at k.
+func (in *incoming) branch(i int, k *linePosition) plan {
+	p := plan{relation: relBranch, parent: k.Pos, line: k.Line, fresh: i + 1, side: k.Side}
+	if p.fresh == len(in.items) {
+		p.relation = relResend
 	}
-}
-
-// inRun reports whether the request begins where a run did.
-func (in *incoming) inRun() bool { return in.base.Seq != 0 }
-
-// behind returns the plan of a request that begins where a run did.
-func (p plan) behind(start position) plan {
-	p.before, p.offset = true, unitsBetween(position{}, start)
 	return p
-}
-
-// answers reports whether the request begins with the result of a call, or with an answer to a request for approval.
-// No conversation does.
-func (in *incoming) answers() bool {
-	if len(in.items) == 0 {
-		return false
-	}
-	it := &in.items[0]
-	return it.Kind == wire.ToolResult || it.Approves()
-}
-
-// answersAgain reports whether a request begins with results of which not all are waited for: they may have come before.
-func (h *head) answersAgain(in *incoming) bool {
-	return in.answers() && slices.ContainsFunc(in.items, func(it wire.Item) bool {
-		return it.Kind == wire.ToolResult && !h.isOpen(it.Answers)
-	})
-}
-
-// waits reports whether items behind a place are the end of a line other than the head's: an input without an answer.
-func (h *head) waits(at position, items []mark) bool {
-	for _, m := range items {
-		at = at.after(m)
-	}
-	return slices.ContainsFunc(h.Tails, func(t tail) bool { return t.Pos.Chain == at.Chain })
-}
-
-func (h *head) isOpen(answer wire.Call) bool {
-	return slices.Contains(h.Open, openKey(answer))
-}
-
-// tailThatWaits returns the index of the latest tail that waits for a result, -1 for none.
-func (h *head) tailThatWaits(answer wire.Call) int {
-	key := openKey(answer)
-	if key == "" {
-		return -1
-	}
-	for i, t := range slices.Backward(h.Tails) {
-		if slices.Contains(t.Open, textHash(key)) {
-			return i
-		}
-	}
-	return -1
 }
 
 func shortHash(h wire.Hash) uint64 { return binary.BigEndian.Uint64(h[:8]) }

@@ -81,7 +81,7 @@ func TestEndsOnce(t *testing.T) {
 	}{
 		"once": {long, true}, "twice": {again, false}, "its items apart": {apart, true}, "a line that is remembered as a whole": {line(ringSize - 1), false}, "none": {},
 	} {
-		if got := c.h.endsOnce(); got != c.want {
+		if got := c.h.Ring.endsOnce(); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

@@ -71,7 +71,7 @@ func (o *Order) Earlier() (list []Pending) {
 	if len(h.Pending) == 0 || !o.place.behindOthers() {
 		return nil
 	}
-	own := h.pendingAt(o.turn)
+	own := h.Pending.at(o.turn)
 	for i, p := range h.Pending {
 		before := i < own || own < 0 && (slices.Contains(o.seen, p.Turn) || (o.resumed || o.partial) && p.Turn < o.turn)
 		if before && (p.Ready || p.Owner != o.owner && !slices.Contains(o.ended, p.Owner)) {
@@ -110,7 +110,7 @@ func (o *Order) OpensAtOnce() bool {
 }
 
 // IsPending reports whether other processes see in the head that the turn is open.
-func (o *Order) IsPending() bool { return o.place.state.head.pendingAt(o.turn) >= 0 }
+func (o *Order) IsPending() bool { return o.place.state.head.Pending.at(o.turn) >= 0 }
 
 // Wait makes the turn wait for one that the head does not name: another process has it, and could not store it yet.
 func (o *Order) Wait() { o.waits = true }
@@ -131,7 +131,7 @@ func (o *Order) OthersReady() bool {
 // park notes in a head that the turn was answered and waits. It reports false where too many do.
 func (o *Order) park(h *head) bool {
 	h.Pending = slices.DeleteFunc(h.Pending, o.hasEnded)
-	return h.await(Pending{Turn: o.turn, Owner: o.owner, Behind: true, Ready: true}, o.resumed)
+	return h.Pending.add(Pending{Turn: o.turn, Owner: o.owner, Behind: true, Ready: true}, o.resumed)
 }
 
 // update notes in a head that the turn is open, or that it is written; wasReady reports whether a record of it waited.
@@ -139,71 +139,67 @@ func (o *Order) update(h *head, open bool) (wasReady bool) {
 	h.Pending = slices.DeleteFunc(h.Pending, o.hasEnded)
 	switch {
 	case !open:
-		wasReady = h.ended(o.turn)
+		wasReady = h.Pending.remove(o.turn)
 		if o.owner != 0 {
 			h.wrote(o.owner)
 		}
 	case o.abandoned:
-		h.ended(o.turn)
+		h.Pending.remove(o.turn)
 	case o.owner != 0 && o.place.plan.standing == InConversation:
-		h.await(Pending{Turn: o.turn, Owner: o.owner, Behind: o.place.behindOthers()}, o.resumed)
+		h.Pending.add(Pending{Turn: o.turn, Owner: o.owner, Behind: o.place.behindOthers()}, o.resumed)
 	}
 	return wasReady
 }
 
-func appendPending(b []byte, h *head) []byte {
-	b = append(binary.BigEndian.AppendUint64(b, h.Writer), h.Streak)
-	b = binary.AppendUvarint(b, uint64(len(h.Pending)))
-	for _, p := range h.Pending {
+// pendingTurns are those that the head names, in order.
+type pendingTurns []Pending
+
+// at returns the index of a turn, or -1.
+func (ps pendingTurns) at(turn string) int {
+	return slices.IndexFunc(ps, func(p Pending) bool { return p.Turn == turn })
+}
+
+// add adds a turn behind the others or, with sorted, before those that began later. It returns false if there are too many.
+func (ps *pendingTurns) add(p Pending, sorted bool) bool {
+	list := *ps
+	if i := list.at(p.Turn); i >= 0 {
+		list[i] = p
+		return true
+	}
+	if len(list) >= maxPending {
+		return false
+	}
+	at := len(list)
+	for sorted && at > 0 && list[at-1].Turn > p.Turn {
+		at--
+	}
+	*ps = slices.Insert(list, at, p)
+	return true
+}
+
+// remove removes a turn, and reports whether it was ready.
+func (ps *pendingTurns) remove(turn string) (ready bool) {
+	i := ps.at(turn)
+	if i < 0 {
+		return false
+	}
+	ready = (*ps)[i].Ready
+	*ps = slices.Delete(*ps, i, i+1)
+	return ready
+}
+
+func appendPending(b []byte, list pendingTurns) []byte {
+	b = binary.AppendUvarint(b, uint64(len(list)))
+	for _, p := range list {
 		b = binary.BigEndian.AppendUint64(recordcodec.AppendString(b, p.Turn), p.Owner)
 		b = append(b, recordcodec.Bit(p.Behind), recordcodec.Bit(p.Ready))
 	}
 	return b
 }
 
-func readPending(d *recordcodec.Reader, h *head) {
-	h.Writer, h.Streak = d.Uint64(), d.Byte()
+func readPending(d *recordcodec.Reader) (list pendingTurns) {
 	for n := d.Count(maxPending); n > 0; n-- {
-		h.Pending = append(h.Pending, Pending{Turn: d.Text(), Owner: d.Uint64(), Behind: d.Byte() == 1, Ready: d.Byte() == 1})
+		list = append(list, Pending{Turn: d.Text(), Owner: d.Uint64(), Behind: d.Byte() == 1, Ready: d.Byte() == 1})
 	}
-}
-
-// await adds a turn to the head, behind the pending ones or, with sorted, before those that began later. It returns
-// false if the head has the maximum.
-func (h *head) await(p Pending, sorted bool) bool {
-	if i := h.pendingAt(p.Turn); i >= 0 {
-		h.Pending[i] = p
-		return true
-	}
-	if len(h.Pending) >= maxPending {
-		return false
-	}
-	at := len(h.Pending)
-	for sorted && at > 0 && h.Pending[at-1].Turn > p.Turn {
-		at--
-	}
-	h.Pending = slices.Insert(h.Pending, at, p)
-	return true
-}
-
-// pendingAt returns the index of a pending turn, or -1.
-func (h *head) pendingAt(turn string) int {
-	return slices.IndexFunc(h.Pending, func(p Pending) bool { return p.Turn == turn })
-}
-
-// ended removes a turn from the pending ones, and reports whether it was ready.
-func (h *head) ended(turn string) (ready bool) {
-	h.Pending = slices.DeleteFunc(h.Pending, func(p Pending) bool {
-		ready = ready || p.Turn == turn && p.Ready
-		return p.Turn == turn
-	})
-	return ready
-}
-
-// wrote notes which process wrote the session last, and how often in a row.
-func (h *head) wrote(owner uint64) {
-	if h.Writer != owner {
-		h.Writer, h.Streak = owner, 0
-	}
-	h.Streak = min(h.Streak+1, steadyTurns)
+	return list
 }

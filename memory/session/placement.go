@@ -50,23 +50,27 @@ const (
 
 // placement finds the place of one request.
 type placement struct {
-	log   *Log
-	scope Scope
-	st    *state
-	head  *head
-	in    *incoming
-	call  *Call
-	mode  History // the call's, or another where the place is found again: see Entry.Mode
+	merge  merger
+	st     *state
+	head   *head
+	in     *incoming
+	call   *Call
+	mode   History // the call's, or another where the place is found again: see Place.Mode
+	offers *offers
 
 	asked  offer
 	hasAsk bool
 	begins *plan // the beginning that the request has in common with the transcript, where that proves nothing; else nil
 }
 
-// place finds where a request goes. The first rule that applies decides. Rules that need only the head come before
+func newPlacement(offers *offers, stored transcript, st *state, in *incoming, c *Call, mode History) *placement {
+	m := merger{stored: stored, head: &st.head, in: in}
+	return &placement{merge: m, st: st, head: &st.head, in: in, call: c, mode: mode, offers: offers}
+}
+
+// find finds where the request goes. The first rule that applies decides. Rules that need only the head come before
 // those that ask the index, where the order makes no difference.
-func (log *Log) place(ctx context.Context, s Scope, st *state, in *incoming, c *Call, mode History) (plan, error) {
-	q := &placement{log: log, scope: s, st: st, head: &st.head, in: in, call: c, mode: mode}
+func (q *placement) find(ctx context.Context) (plan, error) {
 	for _, decide := range [...]func(*placement, context.Context) (plan, error){
 		(*placement).first,
 		(*placement).upstream,
@@ -95,7 +99,7 @@ func (log *Log) place(ctx context.Context, s Scope, st *state, in *incoming, c *
 		if p.rule == "" {
 			continue
 		}
-		if c.Side != "" {
+		if q.call.Side != "" {
 			p = p.asSide()
 		}
 		return p, nil
@@ -114,14 +118,14 @@ func (q *placement) mayPrecede() bool {
 // offer returns the request's offer, computed once.
 func (q *placement) offer() offer {
 	if !q.hasAsk {
-		q.asked, q.hasAsk = q.log.offers.of(q.call.Request), true
+		q.asked, q.hasAsk = q.offers.of(q.call.Request), true
 	}
 	return q.asked
 }
 
 // habit returns the known habit of the request's client.
 func (q *placement) habit() evidence {
-	return q.head.habit(q.call.Request.Dialect, q.offer().Client)
+	return q.head.Habits.of(q.call.Request.Dialect, q.offer().Client)
 }
 
 // first begins the session.
@@ -155,7 +159,7 @@ func (q *placement) server(ctx context.Context) (plan, error) {
 	if q.mode != HistoryServer {
 		return none()
 	}
-	first, end, err := q.repeats(ctx)
+	first, end, err := q.merge.repeats(ctx)
 	if err != nil {
 		return plan{}, err
 	}
@@ -173,7 +177,7 @@ func (q *placement) empty(context.Context) (plan, error) {
 
 // continues goes on from an end that the head knows.
 func (q *placement) continues(context.Context) (plan, error) {
-	p, ok := q.head.mergeEnds(q.in)
+	p, ok := q.merge.ends()
 	if !ok || p.lead != q.in.lead && !q.in.brings(len(q.in.items)) && q.helperKind() != "" {
 		return none() // for the latter, a helper asks about the user's first message in that message's own words
 	}
@@ -205,7 +209,7 @@ func (q *placement) helper(ctx context.Context) (plan, error) {
 		return none()
 	}
 	p := plan{relation: relRoot}
-	known, err := q.log.lookup(ctx, q.scope, q.in.ends)
+	known, err := q.merge.stored.lookup(ctx, q.in.ends)
 	if err != nil {
 		return plan{}, err
 	}
@@ -228,8 +232,8 @@ func (q *placement) results(context.Context) (plan, error) {
 	open, at := false, -1
 	for i := range q.in.items {
 		if it := &q.in.items[i]; it.Kind == wire.ToolResult {
-			open = open || q.head.isOpen(it.Answers)
-			at = max(at, q.head.tailThatWaits(it.Answers))
+			open = open || q.head.Open.has(it.Answers)
+			at = max(at, q.head.Tails.waitsFor(it.Answers))
 		}
 	}
 	if !open && at < 0 && !q.in.answers() {
@@ -253,12 +257,12 @@ func (q *placement) onlyNew(context.Context) (plan, error) {
 	return p, nil
 }
 
-// run continues an agent's run whose first request had the stored history put before it: see head.mergeRun.
+// run continues an agent's run whose first request had the stored history put before it: see merger.run.
 func (q *placement) run(context.Context) (plan, error) {
 	if !q.mayPrecede() || q.in.resends() {
 		return none()
 	}
-	p, ok := q.head.mergeRun(q.in)
+	p, ok := q.merge.run()
 	if !ok {
 		return none()
 	}
@@ -269,20 +273,20 @@ func (q *placement) run(context.Context) (plan, error) {
 // known goes where the transcript has what the request brings: behind the longest beginning of it, behind the end of a
 // history that the client has trimmed, or behind the latest passage of it.
 func (q *placement) known(ctx context.Context) (plan, error) {
-	trimmed, ok := q.head.mergeTrimmed(q.in)
+	trimmed, ok := q.merge.trimmed()
 	if ok && trimmed.certain {
 		return q.onLine(trimmed, false), nil
 	}
 
 	// What is known as a whole was not trimmed, even where it says once more what the head line ends with.
 	from := max(0, trimmed.fresh-1)
-	places, err := q.log.lookup(ctx, q.scope, q.in.ends[from:])
+	places, err := q.merge.stored.lookup(ctx, q.in.ends[from:])
 	if err != nil {
 		return plan{}, err
 	}
 	if i, k := q.in.longest(from, places); k != nil {
 		p := q.in.branch(i, k)
-		again := func() bool { return q.scope.runID(q.in.ends[i].Chain) == q.head.Run } // what the conversation asked last
+		again := func() bool { return q.call.Scope.runID(q.in.ends[i].Chain) == q.head.Run } // what the conversation asked last
 		if q.mode != HistoryAuto || q.in.modelled(p.fresh) || !k.Side && (q.in.lead == q.head.Lead || again()) {
 			return q.onLine(p, k.Side), nil
 		}
@@ -293,7 +297,7 @@ func (q *placement) known(ctx context.Context) (plan, error) {
 	}
 
 	if q.mayPrecede() && !q.in.resends() {
-		p, err := q.log.placeInRun(ctx, q.scope, q.head, q.in)
+		p, err := q.merge.earlierRun(ctx)
 		if err != nil || p.before {
 			p.rule, p.standing, p.shown, p.lead = ruleRun, InConversation, onlyNew, q.head.Lead
 			return p, err
@@ -305,7 +309,7 @@ func (q *placement) known(ctx context.Context) (plan, error) {
 	if !q.in.brings(len(q.in.items)) {
 		return none() // nothing but the user's words: said before or not, they are new
 	}
-	p, err := q.log.overlap(ctx, q.scope, q.in)
+	p, err := q.merge.overlap(ctx)
 	if err != nil || p.relation == "" {
 		return plan{}, err
 	}
@@ -318,7 +322,7 @@ func (q *placement) ownHistory(ctx context.Context) (plan, error) {
 	if !q.mayPrecede() || !q.in.resends() {
 		return none()
 	}
-	p, err := q.log.placeInRun(ctx, q.scope, q.head, q.in)
+	p, err := q.merge.earlierRun(ctx)
 	if err != nil || !p.before {
 		return plan{}, err
 	}
@@ -333,15 +337,26 @@ func (q *placement) declared(context.Context) (plan, error) {
 		return q.apart(ruleDeclared, Side), nil
 	case q.mode != HistoryClient:
 		return none()
-	case q.head.Answered && q.head.Offer.Tools > 0 && q.head.signs(q.offer(), q.in.lead) >= helperSigns:
+	case q.head.Answered && q.head.Offer.Tools > 0 && q.helperSigns() >= minHelperSigns:
 		return q.apart(ruleSigns, Side), nil
 	default:
 		return q.apart(ruleDeclared, InConversation), nil
 	}
 }
 
-// helperSigns is how many signs of a helper's request it takes: see head.signs. Each of them alone is seen in conversations.
-const helperSigns = 2
+// minHelperSigns is how many signs of a helper's request it takes. Each of them alone is seen in conversations.
+const minHelperSigns = 2
+
+// helperSigns counts in how many ways a request looks like a helper's request, beside the conversation's latest one.
+func (q *placement) helperSigns() (n int) {
+	asked, latest := q.offer(), q.head.Offer
+	for _, differs := range [...]bool{asked.Tools < latest.Tools, asked.Format != latest.Format, asked.Model != latest.Model, q.in.lead != q.head.Lead} {
+		if differs {
+			n++
+		}
+	}
+	return n
+}
 
 // unanswered is in a session that has no answer to go behind.
 func (q *placement) unanswered(context.Context) (plan, error) {
@@ -384,7 +399,7 @@ func (q *placement) quotes(ctx context.Context) (plan, error) {
 	if !q.head.Brings {
 		return none()
 	}
-	found, err := q.log.quotes(ctx, q.scope, q.head, q.in)
+	found, err := q.merge.quotes(ctx)
 	if err != nil || !found {
 		return plan{}, err
 	}
@@ -397,7 +412,7 @@ func (q *placement) replaced(context.Context) (plan, error) {
 	switch {
 	case q.habit() != resends:
 		return none()
-	case q.head.Offer.Tools > 0 && q.head.signs(q.offer(), q.in.lead) >= helperSigns:
+	case q.head.Offer.Tools > 0 && q.helperSigns() >= minHelperSigns:
 		return q.apart(ruleSigns, Side), nil
 	default:
 		return q.apart(ruleNewHistory, Alone), nil
@@ -435,9 +450,11 @@ func (q *placement) apart(r rule, standing Standing) plan {
 
 // behindHead is the plan of a request that has the stored history put before it.
 func (q *placement) behindHead(r rule) plan {
-	p := q.head.delta()
-	p.rule, p.standing = r, InConversation
-	return p
+	h := q.head
+	return plan{
+		relation: relDelta, parent: h.Pos, line: h.Line, lead: h.Lead, offset: unitsBetween(position{}, h.Pos), before: true,
+		rule: r, standing: InConversation,
+	}
 }
 
 // onLine is the plan of a request that shares history with a line, which may have been stored as a side request's.
@@ -479,52 +496,6 @@ func (q *placement) promotes(p plan, side bool) bool {
 	}
 	h := q.head
 	return len(h.Open) == 0 || h.Waits >= patientTurns && (q.in.lead == h.Lead || q.offer().Client == h.Offer.Client)
-}
-
-// repeats finds which of the request's items the transcript would repeat if it were put before them: the items from
-// first to end. They end with something that the model said, since the user's words may well come twice.
-func (q *placement) repeats(ctx context.Context) (first, end int, err error) {
-	if !q.in.modelled(len(q.in.items)) {
-		return 0, 0, nil
-	}
-	if p, ok := q.head.mergeEnds(q.in); ok && p.parent == q.head.Pos {
-		end = p.fresh
-	} else if p, ok := q.head.mergeTrimmed(q.in); ok {
-		first, end = p.summary, p.fresh
-	} else if end, err = q.beginning(ctx); err != nil {
-		return 0, 0, err
-	}
-	for end > first && !q.in.saidByModel(end-1) {
-		end--
-	}
-	return first, end, nil
-}
-
-// beginning is how many of the request's first items the head's line begins with.
-func (q *placement) beginning(ctx context.Context) (int, error) {
-	places, err := q.log.lookup(ctx, q.scope, q.in.ends)
-	if err != nil {
-		return 0, err
-	}
-	at := make(map[uint64]int, len(places)) // items by where they stand
-	oldest := q.head.Pos.Seq + 1
-	for i, k := range places {
-		if k != nil && q.in.marks[i].onChain {
-			at[k.Pos.Seq], oldest = i+1, min(oldest, k.Pos.Seq)
-		}
-	}
-	for it, err := range q.log.back(ctx, q.scope, q.head.Pos.Seq) {
-		if err != nil {
-			return 0, err
-		}
-		if n, ok := at[it.Pos.Seq]; ok {
-			return n, nil
-		}
-		if it.Pos.Seq <= oldest {
-			break
-		}
-	}
-	return 0, nil
 }
 
 // asSide is the plan of a request that the client itself calls a side request.

@@ -87,38 +87,6 @@ func TestSharedPassages(t *testing.T) {
 	}
 }
 
-// The latest habits are remembered: each client's own, and those of a dialect for unknown clients.
-func TestHabits(t *testing.T) {
-	var h head
-	if got := h.habit(dialects.Chat, 1); got != noEvidence {
-		t.Errorf("of an empty head %d", got)
-	}
-	for client := range uint64(3 * maxHabits) {
-		e := onlyNew
-		if client%2 == 0 {
-			e = resends
-		}
-		h.learn(dialects.Chat, client, e)
-		h.learn(dialects.Chat, client, noEvidence)
-	}
-	if len(h.Habits) != maxHabits {
-		t.Errorf("%d habits", len(h.Habits))
-	}
-	const last = 3*maxHabits - 1
-	for client, want := range map[uint64]evidence{last: onlyNew, last - 1: resends, 77: onlyNew, 0: onlyNew} {
-		if got := h.habit(dialects.Chat, client); got != want {
-			t.Errorf("of client %d: %d, want %d", client, got, want)
-		}
-	}
-	if got := h.habit(dialects.Responses, last); got != noEvidence {
-		t.Errorf("of another dialect: %d", got)
-	}
-	h.learn(dialects.Chat, last, resends)
-	if got := h.habit(dialects.Chat, last); got != resends || len(h.Habits) != maxHabits {
-		t.Errorf("of a client that does otherwise now: %d", got)
-	}
-}
-
 // What a request offers is read once, and is the same for tools in another order.
 func TestOffers(t *testing.T) {
 	o := New(nil, 0)

@@ -25,7 +25,8 @@ const (
 // quotes reports whether the user's messages of a request repeat a long passage of one of the session's latest answers,
 // on whichever line that was given. A client that compacts its history sends what the model wrote as a summary, or the
 // last answers themselves, in words of the user.
-func (log *Log) quotes(ctx context.Context, s Scope, h *head, in *incoming) (bool, error) {
+func (m *merger) quotes(ctx context.Context) (bool, error) {
+	h, in := m.head, m.in
 	var said strings.Builder
 	for i := range in.items {
 		if it := &in.items[i]; it.Kind == wire.Message && it.Role == wire.User && said.Len() < quotedBytes {
@@ -37,7 +38,7 @@ func (log *Log) quotes(ctx context.Context, s Scope, h *head, in *incoming) (boo
 		return false, nil
 	}
 	last := h.NextSeq - 1
-	stored, err := log.items(ctx, s, last-min(last-1, quotedItems-1), last)
+	stored, err := m.stored.items(ctx, last-min(last-1, quotedItems-1), last)
 	if err != nil {
 		return false, err
 	}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"remora/cache"
 	"remora/memory/media"
 	"remora/memory/turnrecord"
 	"remora/wire"
@@ -24,7 +23,7 @@ type Said struct {
 	turn    string
 }
 
-// Reading is how far a session was read by SaidSince. The zero Reading is of a session of which nothing was read.
+// Reading is how far a session was read by Log.SaidSince. The zero Reading is of a session of which nothing was read.
 type Reading struct {
 	Version    uint64 // of the session in the store, 0 where it is not stored
 	head, last uint64 // sequence numbers: the end of the conversation, and of all items
@@ -37,28 +36,7 @@ const (
 	maxSaidText = 8 << 10
 )
 
-// Versions returns the versions of sessions in the store, 0 for one that is not stored. They change with every turn.
-func (log *Log) Versions(ctx context.Context, tenant string, sessions []string) ([]uint64, error) {
-	versions := make([]uint64, 0, len(sessions))
-	for len(sessions) > 0 {
-		page := sessions[:min(len(sessions), exportPage)]
-		sessions = sessions[len(page):]
-		queries := make([]cache.Query, len(page))
-		for i, name := range page {
-			queries[i].Group = Scope{Tenant: tenant, Session: name}.Group()
-		}
-		results, err := log.store.Read(ctx, queries)
-		if err != nil {
-			return nil, fmt.Errorf("look for sessions: %w", err)
-		}
-		for _, r := range results {
-			versions = append(versions, r.Version)
-		}
-	}
-	return versions, nil
-}
-
-// News is the result of SaidSince, oldest first. Whole: it is all of the session, since the earlier reading no longer
+// News is the result of Log.SaidSince, oldest first. Whole: it is all of the session, since the earlier reading no longer
 // holds.
 type News struct {
 	Said  []Said
@@ -66,35 +44,33 @@ type News struct {
 	Whole bool
 }
 
-// SaidSince returns the messages of users and models since an earlier reading: on the conversation, and on lines that
-// share nothing with it. Messages that an edit or a regeneration has replaced are left out, and so are those for
-// another resource. It fails with ErrNoSession.
-func (log *Log) SaidSince(ctx context.Context, s Scope, before Reading) (News, error) {
-	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: []string{headName}}})
-	if err != nil {
-		return News{}, fmt.Errorf("read session: %w", err)
-	}
-	if results[0].Values[0] == nil {
-		return News{}, ErrNoSession
-	}
-	if results[0].Version == before.Version {
-		return News{Now: before}, nil
-	}
-	h, err := decodeHead(results[0].Values[0])
+// newsReader reads what was said in a session.
+type newsReader struct {
+	transcript
+	resource string // that it has to be said for, empty for the session itself
+}
+
+// since returns what was said since an earlier reading: see Log.SaidSince.
+func (r *newsReader) since(ctx context.Context, before Reading) (News, error) {
+	st, _, err := r.head(ctx)
 	if err != nil {
 		return News{}, err
 	}
+	if st.version == before.Version {
+		return News{Now: before}, nil
+	}
 
+	h := &st.head
 	last := h.NextSeq - 1
-	n := News{Now: Reading{Version: results[0].Version, head: h.Pos.Seq, last: last, line: h.Line}}
+	n := News{Now: Reading{Version: st.version, head: h.Pos.Seq, last: last, line: h.Line}}
 	first, oldest := before.head+1, max(1, last-min(last, maxSaid)+1)
 	if n.Whole = before.head == 0 || before.line != h.Line || first < oldest; n.Whole {
 		first = oldest
 	}
-	l, err := log.endOf(ctx, s, &h, first)
+	l, err := r.newest(ctx, h, first)
 	if err == nil && !n.Whole && l.joins != before.head {
 		n.Whole = true
-		l, err = log.endOf(ctx, s, &h, oldest)
+		l, err = r.newest(ctx, h, oldest)
 	}
 	if err != nil {
 		return News{}, err
@@ -107,7 +83,7 @@ func (log *Log) SaidSince(ctx context.Context, s Scope, before Reading) (News, e
 		switch {
 		case it == nil || it.Flags&(flagOffChain|flagSummary|flagSide|flagHidden) != 0:
 		case l.on[it.Pos.Seq] || it.Line != h.Line && it.Pos.Seq > before.last:
-			said, ok, err := log.said(ctx, s, it)
+			said, ok, err := r.said(ctx, it)
 			if err != nil {
 				return News{}, err
 			}
@@ -116,13 +92,13 @@ func (log *Log) SaidSince(ctx context.Context, s Scope, before Reading) (News, e
 			}
 		}
 	}
-	n.Said, err = log.ofResource(ctx, s, n.Said)
+	n.Said, err = r.ofResource(ctx, n.Said)
 	return n, err
 }
 
 // said reads what an item says, nothing of one that is no message of a user or a model. Pictures and files that are kept
 // apart are not read for it; a long text is.
-func (log *Log) said(ctx context.Context, s Scope, it *storedItem) (said Said, ok bool, err error) {
+func (r *newsReader) said(ctx context.Context, it *storedItem) (said Said, ok bool, err error) {
 	const place = "\uFFFC" // of a large string
 	raw, cut := it.Raw, it.Flags&flagCut != 0
 	if cut {
@@ -136,7 +112,7 @@ func (log *Log) said(ctx context.Context, s Scope, it *storedItem) (said Said, o
 	}
 	text := item.Text()
 	if cut && strings.Contains(text, place) {
-		if err := log.join(ctx, s, []*storedItem{it}); err != nil {
+		if err := r.joinMedia(ctx, []*storedItem{it}); err != nil {
 			return Said{}, false, err
 		}
 		item, err = wire.ParseItem(it.Dialect, it.Raw)
@@ -157,27 +133,27 @@ func ends(text string) string {
 	return strings.ToValidUTF8(text[:maxSaidText]+"\n\n"+text[len(text)-maxSaidText:], "")
 }
 
-// reach has the newest items of a session.
-type reach struct {
+// newestItems are the newest items of a session.
+type newestItems struct {
 	stored []*storedItem
 	on     map[uint64]bool // those on the conversation
 	joins  uint64          // the item before these at which the conversation goes on
 }
 
-// endOf reads the items from seq first on.
-func (log *Log) endOf(ctx context.Context, s Scope, h *head, first uint64) (reach, error) {
-	l := reach{on: map[uint64]bool{}}
+// newest reads the items from seq first on.
+func (r *newsReader) newest(ctx context.Context, h *head, first uint64) (newestItems, error) {
+	l := newestItems{on: map[uint64]bool{}}
 	for at := first; at < h.NextSeq; at += exportPage {
-		page, err := log.withoutMedia(ctx, s, at, min(h.NextSeq-1, at+exportPage-1))
+		page, err := r.itemsWithoutMedia(ctx, at, min(h.NextSeq-1, at+exportPage-1))
 		if err != nil {
-			return reach{}, err
+			return newestItems{}, err
 		}
 		l.stored = append(l.stored, page...)
 	}
 	for l.joins = h.Pos.Seq; l.joins >= first; {
 		it := l.stored[l.joins-first]
 		if it == nil || it.Parent >= l.joins {
-			return reach{}, fmt.Errorf("item %d: %w", l.joins, ErrCorrupt)
+			return newestItems{}, fmt.Errorf("item %d: %w", l.joins, ErrCorrupt)
 		}
 		l.on[l.joins] = true
 		l.joins = it.Parent
@@ -185,12 +161,8 @@ func (log *Log) endOf(ctx context.Context, s Scope, h *head, first uint64) (reac
 	return l, nil
 }
 
-// ofResource leaves what was said for the scope's resource, in turns that were no side requests, and dates it.
-func (log *Log) ofResource(ctx context.Context, s Scope, said []Said) ([]Said, error) {
-	want := s.Resource
-	if want == s.Session {
-		want = ""
-	}
+// ofResource leaves what was said for the resource, in turns that were no side requests, and dates it.
+func (r *newsReader) ofResource(ctx context.Context, said []Said) ([]Said, error) {
 	turns := map[string]*turnrecord.Record{}
 	var ids []string
 	for _, it := range said {
@@ -199,29 +171,22 @@ func (log *Log) ofResource(ctx context.Context, s Scope, said []Said) ([]Said, e
 			ids = append(ids, it.turn)
 		}
 	}
-	for len(ids) > 0 {
-		page := ids[:min(len(ids), exportPage)]
-		ids = ids[len(page):]
-		names := make([]string, len(page))
-		for i, id := range page {
-			names[i] = turnPrefix + id
-		}
-		results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: names}})
+	i := 0
+	for raw, err := range r.turns(ctx, ids) {
 		if err != nil {
-			return nil, fmt.Errorf("read turns: %w", err)
+			return nil, err
 		}
-		for i, raw := range results[0].Values {
-			var r turnrecord.Record
-			if raw != nil && json.Unmarshal(raw, &r) == nil {
-				turns[page[i]] = &r
-			}
+		var turn turnrecord.Record
+		if raw != nil && json.Unmarshal(raw, &turn) == nil {
+			turns[ids[i]] = &turn
 		}
+		i++
 	}
 
 	ours := said[:0]
 	for _, it := range said {
-		if r := turns[it.turn]; r != nil && r.Resource == want && r.Side == "" {
-			it.Time = r.Time
+		if turn := turns[it.turn]; turn != nil && turn.Resource == r.resource && turn.Side == "" {
+			it.Time = turn.Time
 			ours = append(ours, it)
 		}
 	}

@@ -1,10 +1,8 @@
 package session
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 
 	"remora/cache"
 	"remora/memory/turnrecord"
@@ -146,48 +144,4 @@ var ErrNoTurn = errors.New("no such turn")
 func isOpen(record []byte) bool {
 	var r turnrecord.Record
 	return json.Unmarshal(record, &r) == nil && r.Open
-}
-
-// TurnRecord returns the record of a turn as one line of JSON. It fails with ErrNoTurn.
-func (log *Log) TurnRecord(ctx context.Context, s Scope, turnID string) (json.RawMessage, error) {
-	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: []string{turnPrefix + turnID}}})
-	if err != nil {
-		return nil, fmt.Errorf("read turn: %w", err)
-	}
-	if results[0].Values[0] == nil {
-		return nil, ErrNoTurn
-	}
-	return results[0].Values[0], nil
-}
-
-// Latest completes a scope by what its session's latest answered turn said of resource, execution and parent. It fails
-// with ErrNoSession.
-func (log *Log) Latest(ctx context.Context, s Scope) (Scope, error) {
-	if s.Resource == "" {
-		s.Resource = s.Session
-	}
-	results, err := log.store.Read(ctx, []cache.Query{{Group: s.Group(), Names: []string{headName}}})
-	if err != nil {
-		return s, fmt.Errorf("read session: %w", err)
-	}
-	if results[0].Values[0] == nil {
-		return s, ErrNoSession
-	}
-	h, err := decodeHead(results[0].Values[0])
-	if err != nil {
-		return s, err
-	}
-	raw, err := log.TurnRecord(ctx, s, h.LastTurn)
-	if errors.Is(err, ErrNoTurn) {
-		return s, nil // nothing was answered yet
-	}
-	var turn turnrecord.Record
-	if err == nil && json.Unmarshal(raw, &turn) != nil {
-		err = fmt.Errorf("turn %s: %w", h.LastTurn, ErrCorrupt)
-	}
-	if turn.Resource != "" {
-		s.Resource = turn.Resource
-	}
-	s.Execution, s.Parent = turn.Execution, turn.ParentID
-	return s, err
 }

@@ -15,11 +15,9 @@ import (
 	"remora/wire/dialects"
 )
 
-// TurnView rebuilds what a turn sent upstream in place of the client's items: the leading items and the
-// blocks behind them, what was chosen from the conversation, and the blocks behind that. Items have the bytes that they were stored with, which may be another client's
-// spelling of the same content; a reference is shown as what it stood for.
-func (log *Log) TurnView(ctx context.Context, s Scope, turnID string) ([]wire.Item, error) {
-	raw, err := log.TurnRecord(ctx, s, turnID)
+// turnView rebuilds what a turn sent upstream: see Log.TurnView.
+func turnView(ctx context.Context, stored transcript, turnID string) ([]wire.Item, error) {
+	raw, err := stored.turn(ctx, turnID)
 	if err != nil {
 		return nil, err
 	}
@@ -33,11 +31,11 @@ func (log *Log) TurnView(ctx context.Context, s Scope, turnID string) ([]wire.It
 		if err != nil {
 			return nil, err
 		}
-		if lead, err = log.leadRecord(ctx, s, hash); err != nil {
+		if lead, err = stored.lead(ctx, hash); err != nil {
 			return nil, err
 		}
 	}
-	body, stored, err := log.pick(ctx, s, &turn)
+	body, unsent, err := pick(ctx, stored, &turn)
 	if err != nil {
 		return nil, fmt.Errorf("turn %s: %w", turnID, err)
 	}
@@ -47,16 +45,16 @@ func (log *Log) TurnView(ctx context.Context, s Scope, turnID string) ([]wire.It
 		}
 	}
 	view.ShortenResults(body, turn.View.ToolResult)
-	blocks, err := log.showBlocks(ctx, s, &turn)
+	blocks, err := blocksOf(ctx, stored, &turn)
 	if err != nil {
 		return nil, fmt.Errorf("turn %s: %w", turnID, err)
 	}
-	return sentAs(&turn, lead, body, stored, blocks)
+	return sentAs(&turn, lead, body, unsent, blocks)
 }
 
-// sentAs returns a turn's view in the form in which it was sent. Changed instructions stand first. stored marks the
+// sentAs returns a turn's view in the form in which it was sent. Changed instructions stand first. unsent marks the
 // items, by the address of their bytes, that the client has not sent.
-func sentAs(turn *turnrecord.Record, lead leadRecord, body []wire.Item, stored map[*byte]bool, blocks []view.Block) ([]wire.Item, error) {
+func sentAs(turn *turnrecord.Record, lead leadRecord, body []wire.Item, unsent map[*byte]bool, blocks []view.Block) ([]wire.Item, error) {
 	first, err := lead.parse()
 	if err != nil {
 		return nil, err
@@ -78,7 +76,7 @@ func sentAs(turn *turnrecord.Record, lead leadRecord, body []wire.Item, stored m
 		m.Continue(turn.View.Carried)
 	}
 	if turn.View.Portable {
-		m.MakePortable(func(it wire.Item) bool { return len(it.Raw) == 0 || !stored[&it.Raw[0]] || it.Kind == wire.ToolResult })
+		m.MakePortable(func(it wire.Item) bool { return len(it.Raw) == 0 || !unsent[&it.Raw[0]] || it.Kind == wire.ToolResult })
 	}
 	sent := m.As(form)
 	if text := wire.Text(sent.Instructions); text != "" {
@@ -98,13 +96,13 @@ func rulesOf(name string) *wire.Rules {
 }
 
 // pick finds the items of a turn's view, from the last one backwards along the line that ends with the turn's input.
-// stored marks the items, by the address of their bytes, that the client has not sent.
-func (log *Log) pick(ctx context.Context, s Scope, turn *turnrecord.Record) (items []wire.Item, stored map[*byte]bool, err error) {
+// unsent marks the items, by the address of their bytes, that the client has not sent.
+func pick(ctx context.Context, stored transcript, turn *turnrecord.Record) (items []wire.Item, unsent map[*byte]bool, err error) {
 	p, err := newPicker(turn)
 	if err != nil || p.left == 0 {
-		return nil, p.stored, err
+		return nil, p.unsent, err
 	}
-	for at, err := range log.backBy(ctx, s, turn.Tip, exportPage, exportPage) {
+	for at, err := range stored.backBy(ctx, turn.Tip, exportPage, exportPage) {
 		if err == nil {
 			err = p.take(at)
 		}
@@ -119,13 +117,13 @@ func (log *Log) pick(ctx context.Context, s Scope, turn *turnrecord.Record) (ite
 		return nil, nil, fmt.Errorf("%d items of its view are not in the transcript", p.left)
 	}
 	slices.Reverse(p.found)
-	return p.found, p.stored, nil
+	return p.found, p.unsent, nil
 }
 
 // picker fills a view from its end.
 type picker struct {
 	turn   *turnrecord.Record
-	stored map[*byte]bool // by where an item's bytes are: the client has not sent it
+	unsent map[*byte]bool // by where an item's bytes are: the client has not sent it
 	found  []wire.Item    // newest first
 	left   int            // items still to be found
 
@@ -153,7 +151,7 @@ type passedItem struct {
 
 func newPicker(turn *turnrecord.Record) (*picker, error) {
 	p := &picker{
-		turn: turn, spans: turn.View.Items, stored: make(map[*byte]bool),
+		turn: turn, spans: turn.View.Items, unsent: make(map[*byte]bool),
 		byContent: make(map[[8]byte][]*passedItem), byPrefix: make(map[[4]byte][]*passedItem), byChain: make(map[[8]byte]*passedItem),
 	}
 	for _, r := range p.spans {
@@ -277,7 +275,7 @@ func (p *picker) put(at *passedItem) error {
 	p.left--
 	p.found = append(p.found, it)
 	if len(it.Raw) > 0 {
-		p.stored[&it.Raw[0]] = p.turn.View.Stored && at.Turn != p.turn.ID || at.Flags&flagHidden != 0
+		p.unsent[&it.Raw[0]] = p.turn.View.Stored && at.Turn != p.turn.ID || at.Flags&flagHidden != 0
 	}
 	if p.n == 0 && len(p.off.Rest) == 0 {
 		p.spans = p.spans[:len(p.spans)-1]
@@ -286,9 +284,9 @@ func (p *picker) put(at *passedItem) error {
 	return nil
 }
 
-// showBlocks reads the blocks of a turn, one for each of their texts.
-func (log *Log) showBlocks(ctx context.Context, s Scope, turn *turnrecord.Record) ([]view.Block, error) {
-	texts, err := log.readBlocks(ctx, s, turn.Blocks)
+// blocksOf reads the blocks of a turn, one for each of their texts.
+func blocksOf(ctx context.Context, stored transcript, turn *turnrecord.Record) ([]view.Block, error) {
+	texts, err := stored.blocks(ctx, turn.Blocks)
 	if err != nil {
 		return nil, err
 	}

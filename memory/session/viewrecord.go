@@ -195,10 +195,10 @@ type settledLine struct {
 func newSettledLine(h *HistoryReader, c *Conversation) settledLine {
 	in, p := h.place.in, &h.place.plan
 	l := settledLine{in: in}
-	if c.Stored && h.stored != nil {
-		l.stored, l.n = h.stored, len(h.stored.items)
+	if c.Stored && h.before != nil {
+		l.stored, l.n = h.before, len(h.before.items)
 		for _, r := range h.ready { // they are not in the log yet, and may come to stand elsewhere
-			for l.n > 0 && h.stored.turns[l.n-1] == r.Turn {
+			for l.n > 0 && h.before.turns[l.n-1] == r.Turn {
 				l.n--
 			}
 		}

@@ -85,7 +85,7 @@ func TestMissingMedia(t *testing.T) {
 			l.Commit(context.Background(), []cache.Batch{{Group: scope.Group(), Expect: cache.AnyVersion, Deletes: []string{name}}})
 		}
 	}
-	if _, err := l.log.items(context.Background(), scope, 1, 2); !errors.Is(err, ErrCorrupt) {
+	if _, err := l.log.transcript(scope).items(context.Background(), 1, 2); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("without its picture: %v", err)
 	}
 }

@@ -85,55 +85,32 @@ func unitsBetween(from, to position) int {
 	return int(min(to.Units-min(to.Units, from.Units), math.MaxInt32))
 }
 
-// echo identifies an item in a client's resent history.
-type echo struct {
-	Content uint64 // leading bytes of the content hash
-	Seq     uint64
-}
-
-// tail is an end of the transcript other than the head: a branch, another line, an input without an answer.
-type tail struct {
-	Pos   position
-	Lead  wire.Hash
-	Line  uint64 // the line that it is an end of
-	Side  bool   // that is a side request's
-	Turns uint64
-	Open  []uint64 // its unanswered calls, as callHash has them; only some
-}
-
-// habit is how clients of one kind behave: they resend the history, or send only new items.
-type habit struct {
-	Dialect wire.Dialect
-	Client  uint64 // see offer.Client
-	Resends bool
-}
-
 // head is the part of a session that its next turn needs, read in one round trip.
 type head struct {
 	Pos       position
-	Lead      wire.Hash   // leading items of the head line
-	NextSeq   uint64      // the next sequence number to give
-	Turns     uint64      // turns on the head line
-	LastTurn  string      // id of the turn that moved the head last
-	Answered  bool        // the head line holds an answer
-	Line      uint64      // the line that is the conversation; see plan.line
-	Lines     uint64      // how many lines there are
-	Waits     uint64      // turns on lines that stand alone since the head moved
-	Brings    bool        // a request of the head line has brought what a model said, since the line began
-	Habits    []habit     // of the clients of the session, the latest last
-	Offer     offer       // what the latest turn on the head line asked for
-	Forked    bool        // there may be items behind the head: an input without an answer, a longer branch
-	Summary   wire.Hash   // the end of the stored items that the client put before its history
-	Ring      []echo      // the last items of the head line, oldest first
-	Open      []string    // ids of unanswered calls on the head line
-	Tails     []tail      // other ends, latest last
-	Blocks    []wire.Hash // blocks that are stored, those used last at the end; only some, and those of an import
-	Run       uint64      // names the run that the head line ends with, 0 where that is not known
-	Begun     []position  // where runs began whose first request was only what is new, the latest last
-	LastEmpty string      // id of the latest turn that stored no item, empty for none: see turnrecord.Record.Before
-	Pending   []Pending   // turns that are not in the log yet
-	Writer    uint64      // the process that wrote an answer last
-	Streak    byte        // how often in a row it did, up to steadyTurns
+	Lead      wire.Hash    // leading items of the head line
+	NextSeq   uint64       // the next sequence number to give
+	Turns     uint64       // turns on the head line
+	LastTurn  string       // id of the turn that moved the head last
+	Answered  bool         // the head line holds an answer
+	Line      uint64       // the line that is the conversation; see plan.line
+	Lines     uint64       // how many lines there are
+	Waits     uint64       // turns on lines that stand alone since the head moved
+	Brings    bool         // a request of the head line has brought what a model said, since the line began
+	Habits    habits       // of the clients of the session, the latest last
+	Offer     offer        // what the latest turn on the head line asked for
+	Forked    bool         // there may be items behind the head: an input without an answer, a longer branch
+	Summary   wire.Hash    // the end of the stored items that the client put before its history
+	Ring      ring         // the last items of the head line, oldest first
+	Open      openCalls    // ids of unanswered calls on the head line
+	Tails     tails        // other ends, latest last
+	Blocks    []wire.Hash  // blocks that are stored, those used last at the end; only some, and those of an import
+	Run       uint64       // names the run that the head line ends with, 0 where that is not known
+	Begun     []position   // where runs began whose first request was only what is new, the latest last
+	LastEmpty string       // id of the latest turn that stored no item, empty for none: see turnrecord.Record.Before
+	Pending   pendingTurns // turns that are not in the log yet
+	Writer    uint64       // the process that wrote an answer last
+	Streak    byte         // how often in a row it did, up to steadyTurns
 }
 
 // parseHash reads a hash in hex.
@@ -208,7 +185,9 @@ func (h *head) appendTo(b []byte) []byte {
 	for _, at := range h.Begun {
 		b = appendPosition(b, at)
 	}
-	return appendPending(recordcodec.AppendString(b, h.LastEmpty), h)
+	b = recordcodec.AppendString(b, h.LastEmpty)
+	b = append(binary.BigEndian.AppendUint64(b, h.Writer), h.Streak)
+	return appendPending(b, h.Pending)
 }
 
 func decodeHead(b []byte) (head, error) {
@@ -246,7 +225,8 @@ func decodeHead(b []byte) (head, error) {
 		h.Begun = append(h.Begun, readPosition(&d))
 	}
 	h.LastEmpty = d.Text()
-	readPending(&d, &h)
+	h.Writer, h.Streak = d.Uint64(), d.Byte()
+	h.Pending = readPending(&d)
 	if d.Bad {
 		return head{}, fmt.Errorf("read head: %w", ErrCorrupt)
 	}
@@ -256,38 +236,9 @@ func decodeHead(b []byte) (head, error) {
 // remember takes one more item of the head line into the ring and into the list of open calls.
 func (h *head) remember(it wire.Item, m mark, seq uint64) {
 	if m.onChain {
-		if len(h.Ring) >= ringSize {
-			h.Ring = h.Ring[len(h.Ring)-ringSize+1:]
-		}
-		h.Ring = append(h.Ring, echo{Content: shortHash(m.content), Seq: seq})
+		h.Ring.add(m.content, seq)
 	}
-	h.noteCalls(it)
-}
-
-// noteCalls keeps account of the calls that wait for a result.
-func (h *head) noteCalls(it wire.Item) {
-	for _, call := range it.Calls {
-		if key := openKey(call); key != "" && len(key) <= maxCallID && len(h.Open) < maxOpenCalls {
-			h.Open = append(h.Open, key)
-		}
-	}
-	if it.Kind == wire.ToolResult {
-		if i := slices.Index(h.Open, openKey(it.Answers)); i >= 0 {
-			h.Open = slices.Delete(h.Open, i, i+1)
-		}
-	}
-}
-
-// maxCallID is the length in bytes from which a call id is not remembered as open.
-const maxCallID = 256
-
-// openKey is how the head remembers a call that waits for its result: by its id, or, where the kind has none, by what
-// pairs it instead. It is empty for a call that nothing can be matched with.
-func openKey(c wire.Call) string {
-	if c.Family == wire.FamilyLegacy {
-		return c.Family + "\x00" + c.Name
-	}
-	return c.ID
+	h.Open.note(it)
 }
 
 // clone returns a copy whose ring has room for more items.
@@ -311,6 +262,27 @@ func (h *head) afterReasoning(in *incoming, i int) int {
 	return i
 }
 
+// endAt returns the end that a chain hash belongs to: -1 for the head, else the index of a tail, the latest of several.
+func (h *head) endAt(chain wire.Hash) (tail int, ok bool) {
+	if h.Pos.Seq != 0 && chain == h.Pos.Chain {
+		return -1, true
+	}
+	for i, t := range slices.Backward(h.Tails) {
+		if t.Pos.Chain == chain {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// wrote notes which process wrote the session last, and how often in a row.
+func (h *head) wrote(owner uint64) {
+	if h.Writer != owner {
+		h.Writer, h.Streak = owner, 0
+	}
+	h.Streak = min(h.Streak+1, steadyTurns)
+}
+
 // begun notes where the run of an agent began. One that began with the conversation needs no note.
 func (h *head) begun(at position) {
 	if at.Seq == 0 {
@@ -318,25 +290,6 @@ func (h *head) begun(at position) {
 	}
 	others := slices.DeleteFunc(slices.Clone(h.Begun), func(p position) bool { return p == at })
 	h.Begun = append(others, at)[max(0, len(others)+1-maxBegun):]
-}
-
-func (h *head) addTail(t tail) {
-	h.dropTail(t.Pos.Seq)
-	if len(h.Tails) >= maxTails {
-		h.Tails = slices.Delete(h.Tails, 0, len(h.Tails)-maxTails+1)
-	}
-	h.Tails = append(h.Tails, t)
-}
-
-// dropTail removes the end at seq and returns it, zero if there was none.
-func (h *head) dropTail(seq uint64) tail {
-	for i, t := range h.Tails {
-		if t.Pos.Seq == seq && seq != 0 {
-			h.Tails = slices.Delete(h.Tails, i, i+1)
-			return t
-		}
-	}
-	return tail{}
 }
 
 // reference is stored under an item's id, for an item_reference to resolve to.

@@ -1,0 +1,246 @@
+package session
+
+import (
+	"slices"
+
+	"remora/memory/view"
+	"remora/wire"
+)
+
+// incoming is a request for the merge: its items after the system prompt, with their hashes.
+type incoming struct {
+	leading []wire.Item // the system prompt: system items before the conversation
+	lead    wire.Hash   // of the system prompt and the instructions
+	hasLead bool
+	items   []wire.Item
+	marks   []mark
+	ends    []position // after each item
+	base    position   // where items[0] begins: the beginning of the conversation, or of a run (see merger.run)
+	// stateful: upstream itself holds what came before (previous_response_id, conversation, prompt).
+	stateful bool
+	refs     map[string]reference
+	hashes   *hashCache
+	leadText string        // lead in hex, "" if there is none
+	markRoom [roomFor]mark // most requests are short
+	endRoom  [roomFor]position
+}
+
+// roomFor is the number of items up to which the lists of a request need no allocation.
+const roomFor = 8
+
+// inRoom returns n zero values, in room if that is large enough.
+func inRoom[T any](room []T, n int) []T {
+	if n > len(room) {
+		return make([]T, n)
+	}
+	clear(room)
+	return room[:n:n]
+}
+
+// mark is an item's contribution to a position.
+type mark struct {
+	content wire.Hash
+	onChain bool // reasoning is not: many clients leave it out when they resend, or send a reference in its place
+	units   uint64
+}
+
+// newIncoming hashes the items of a request to a session. known caches the hashes of earlier items.
+func newIncoming(req *wire.Request, st *state, known *hashCache) *incoming {
+	return new(incoming).read(req, st, known)
+}
+
+// read is newIncoming without an allocation for in itself.
+func (in *incoming) read(req *wire.Request, st *state, known *hashCache) *incoming {
+	all := withoutEchoes(req.Items(), st.head.Blocks)
+	lead := wire.Leading(all)
+	in.leading, in.items, in.refs, in.hashes = all[:lead], all[lead:], st.refs, known
+	if in.lead, in.hasLead = leadHash(in.leading, req.Instructions(), known); in.hasLead {
+		in.leadText = hexText(in.lead[:])
+	}
+	in.stateful = req.Continues()
+	in.marks, in.ends = inRoom(in.markRoom[:], len(in.items)), inRoom(in.endRoom[:], len(in.items))
+	var at position
+	for i := range in.items {
+		in.marks[i], at = in.follow(&in.items[i], at)
+		in.ends[i] = at
+	}
+	return in
+}
+
+// mark hashes an item.
+func (in *incoming) mark(it wire.Item) mark {
+	if it.Kind == wire.Reference {
+		if ref, ok := in.refs[it.ID]; ok {
+			return mark{content: ref.Content, onChain: ref.Kind != wire.Reasoning, units: 1}
+		}
+	}
+	return mark{content: in.hashes.content(it), onChain: it.Kind != wire.Reasoning, units: view.Units(it)}
+}
+
+// follow hashes an item and the position behind it: mark and position.after, with a cache for both.
+func (in *incoming) follow(it *wire.Item, at position) (mark, position) {
+	if it.Kind == wire.Reference || it.Kind == wire.Reasoning {
+		m := in.mark(*it)
+		return m, at.after(m)
+	}
+	m := mark{onChain: true, units: view.Units(*it)}
+	m.content, at.Chain = in.hashes.chain(at.Chain, it)
+	at.Units += m.units
+	return m, at
+}
+
+// resolve finds what a reference stands for, as far as the window and the pairing need it.
+func (in *incoming) resolve(it wire.Item) (wire.Item, bool) {
+	ref, ok := in.refs[it.ID]
+	if !ok {
+		return it, false
+	}
+	out := wire.Item{Kind: ref.Kind, Role: ref.Role, Dialect: it.Dialect, HasText: ref.Kind == wire.Message, ID: it.ID, Raw: it.Raw}
+	if ref.Kind == wire.ToolCall {
+		out.Calls = []wire.Call{ref.Pair}
+	}
+	if ref.Kind == wire.ToolResult {
+		out.Answers = ref.Pair
+	}
+	return out, true
+}
+
+// passes reports whether the request's history goes through a place in the transcript.
+func (in *incoming) passes(chain wire.Hash) bool {
+	for _, end := range in.ends {
+		if end.Chain == chain {
+			return true
+		}
+	}
+	return false
+}
+
+// unresolved reports whether a reference stands for something unknown, so that pairs can't be checked.
+func (in *incoming) unresolved() bool {
+	for i := range in.items {
+		if it := &in.items[i]; it.Kind == wire.Reference {
+			if _, ok := in.refs[it.ID]; !ok {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// modelled reports whether a model has said or called something among the first items.
+func (in *incoming) modelled(first int) bool {
+	for i := range in.items[:first] {
+		if in.saidByModel(i) {
+			return true
+		}
+	}
+	return false
+}
+
+// saidByModel reports whether an item is a model's message or call.
+func (in *incoming) saidByModel(i int) bool {
+	it := &in.items[i]
+	if it.Kind != wire.Reference {
+		return it.Kind == wire.ToolCall || it.Kind == wire.Message && it.Role == wire.Assistant
+	}
+	ref, ok := in.refs[it.ID]
+	return ok && (ref.Kind == wire.ToolCall || ref.Kind == wire.Message && ref.Role == wire.Assistant)
+}
+
+// brings reports whether anything of a model is among the first items: what it said or called, its reasoning, what
+// upstream did for it, or a reference, which mostly stands for one of these.
+func (in *incoming) brings(first int) bool {
+	for i := range in.items[:first] {
+		switch it := &in.items[i]; it.Kind {
+		case wire.ToolCall, wire.Reasoning, wire.Compaction:
+			return true
+		case wire.Message:
+			if it.Role == wire.Assistant {
+				return true
+			}
+		case wire.Reference:
+			if ref, ok := in.refs[it.ID]; !ok || ref.Role != wire.User {
+				return true
+			}
+		case wire.Other:
+			if !it.FromClient() {
+				return true
+			}
+		case wire.ToolResult:
+		}
+	}
+	return false
+}
+
+// resends reports whether the request brings something of a model from before the user's last message: then its client
+// sends its history again.
+func (in *incoming) resends() bool {
+	for i := len(in.items) - 1; i >= 0; i-- {
+		if it := &in.items[i]; it.Kind == wire.Message && it.Role == wire.User {
+			return in.brings(i)
+		}
+	}
+	return false
+}
+
+// bringsHistory reports whether anything of a model is among the items but for the beginning of the answer that a client asks
+// for: text of the model behind the user's, as the last item.
+func (in *incoming) bringsHistory() bool {
+	n := len(in.items)
+	if n > 1 {
+		last, before := &in.items[n-1], &in.items[n-2]
+		if in.saidByModel(n-1) && last.Kind == wire.Message && len(last.Calls) == 0 && before.Kind == wire.Message && before.Role == wire.User {
+			n--
+		}
+	}
+	return in.brings(n)
+}
+
+// drop leaves out the items from first to end: what the request says without them.
+func (in *incoming) drop(first, end int) {
+	if first == end {
+		return
+	}
+	in.items = slices.Concat(in.items[:first], in.items[end:])
+	in.marks, in.ends = make([]mark, len(in.items)), make([]position, len(in.items))
+	var at position
+	for i := range in.items {
+		in.marks[i], at = in.follow(&in.items[i], at)
+		in.ends[i] = at
+	}
+}
+
+// begin takes items[0] to stand behind a place.
+func (in *incoming) begin(at position) {
+	in.base = at
+	for i, m := range in.marks {
+		at = at.after(m)
+		in.ends[i] = at
+	}
+}
+
+// inRun reports whether the request begins where a run did.
+func (in *incoming) inRun() bool { return in.base.Seq != 0 }
+
+// answers reports whether the request begins with the result of a call, or with an answer to a request for approval.
+// No conversation does.
+func (in *incoming) answers() bool {
+	if len(in.items) == 0 {
+		return false
+	}
+	it := &in.items[0]
+	return it.Kind == wire.ToolResult || it.Approves()
+}
+
+// answersAgain reports whether a request begins with results of which not all are waited for: they may have come before.
+func (in *incoming) answersAgain(h *head) bool {
+	return in.answers() && slices.ContainsFunc(in.items, func(it wire.Item) bool {
+		return it.Kind == wire.ToolResult && !h.Open.has(it.Answers)
+	})
+}
+
+// landmark reports whether an item is found again by its content alone: what a client said, not what a model did, since a
+// client that trims its history begins it with something of its own.
+func landmark(it wire.Item) bool {
+	return it.Kind == wire.ToolResult || it.Kind == wire.Message && it.Role == wire.User
+}

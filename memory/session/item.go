@@ -1,0 +1,121 @@
+package session
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/klauspost/compress/s2"
+
+	"remora/cache"
+	"remora/memory/media"
+	"remora/memory/recordcodec"
+	"remora/wire"
+	"remora/wire/dialects"
+)
+
+// storedItem is one item of the transcript.
+type storedItem struct {
+	Parent  uint64 // sequence number of the item before it, 0 for none
+	Pos     position
+	Content wire.Hash
+	Line    uint64 // that it was stored on: see plan.line
+	Flags   byte
+	Dialect wire.Dialect
+	Turn    string // id of the turn that brought it
+	Made    Origin
+	Raw     []byte
+}
+
+// compressAbove is the size in bytes from which an item is stored compressed.
+const compressAbove = 1024
+
+// Flags of a stored item.
+const (
+	flagCompressed = 1 << iota
+	flagOffChain   // not part of the chain: reasoning, references to it, a client's own summary
+	flagSummary    // said beside the conversation (a client's own summary of it); not put back into views
+	flagPartial    // the answer was cut here
+	flagSide       // of a side line
+	flagHidden     // the client does not see it: views get it from the Amendments
+	flagCut        // large strings are kept apart: see package media
+	flagKept       // Origin.Kept
+)
+
+func itemName(seq uint64) string {
+	var b [len(itemPrefix) + 8]byte
+	return string(appendItemName(b[:0], seq))
+}
+
+func appendItemName(b []byte, seq uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(b, itemPrefix...), seq)
+}
+
+// cut keeps the item's large strings apart, as values of their own, which it appends to puts.
+func (it *storedItem) cut(puts []cache.Put) []cache.Put {
+	kept, pieces := media.Cut(it.Raw)
+	if kept == nil {
+		return puts
+	}
+	it.Raw, it.Flags = kept, it.Flags|flagCut
+	for _, p := range pieces {
+		puts = append(puts, cache.Put{Name: mediaName(p.Digest), Data: p.Encode()})
+	}
+	return puts
+}
+
+func (it *storedItem) encode() []byte { return it.appendTo(make([]byte, 0, it.size())) }
+
+// size is about how many bytes the item takes at most.
+func (it *storedItem) size() int {
+	if len(it.Raw) > compressAbove {
+		return s2.MaxEncodedLen(len(it.Raw)) + itemBytes
+	}
+	return len(it.Raw) + itemBytes
+}
+
+// itemBytes is about what an item takes besides its own bytes.
+const itemBytes = 96
+
+func (it *storedItem) appendTo(b []byte) []byte {
+	flags, compress := it.Flags, len(it.Raw) > compressAbove
+	if compress {
+		flags |= flagCompressed
+	}
+	if it.Made.Kept {
+		flags |= flagKept
+	}
+	b = append(b, recordVersion, flags, it.Dialect.Code())
+	b = binary.AppendUvarint(binary.AppendUvarint(b, it.Line), it.Parent)
+	b = appendPosition(b, it.Pos)
+	b = append(b, it.Content[:]...)
+	b = recordcodec.AppendString(recordcodec.AppendString(recordcodec.AppendString(b, it.Turn), it.Made.Provider), it.Made.Model)
+	if !compress {
+		return append(b, it.Raw...)
+	}
+	b = slices.Grow(b, s2.MaxEncodedLen(len(it.Raw)))
+	return b[:len(b)+len(s2.Encode(b[len(b):cap(b)], it.Raw))]
+}
+
+func decodeItem(b []byte) (storedItem, error) {
+	d := recordcodec.Reader{Rest: b}
+	if d.Byte() != recordVersion {
+		return storedItem{}, fmt.Errorf("read item: %w", ErrCorrupt)
+	}
+	it := storedItem{Flags: d.Byte(), Dialect: dialects.Code(d.Byte()).Dialect(), Line: d.Uvarint(), Parent: d.Uvarint(), Pos: readPosition(&d), Content: d.Hash(), Turn: d.Text(), Made: Origin{Provider: d.Text(), Model: d.Text()}}
+	if d.Bad {
+		return storedItem{}, fmt.Errorf("read item: %w", ErrCorrupt)
+	}
+	it.Made.Kept, it.Flags = it.Flags&flagKept != 0, it.Flags&^flagKept
+	it.Raw = d.Rest
+	if it.Flags&flagCompressed != 0 {
+		raw, err := recordcodec.Decompress(d.Rest)
+		if err != nil {
+			return storedItem{}, fmt.Errorf("read item: %w: %w", ErrCorrupt, err)
+		}
+		it.Raw, it.Flags = raw, it.Flags&^flagCompressed
+	}
+	return it, nil
+}
+
+func mediaName(digest wire.Hash) string { return mediaPrefix + string(digest[:]) }

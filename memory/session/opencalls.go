@@ -1,0 +1,53 @@
+package session
+
+import (
+	"hash/fnv"
+	"slices"
+
+	"remora/wire"
+)
+
+// openCalls are the calls that wait for a result, as openKey has them.
+type openCalls []string
+
+// note takes over what an item calls or answers.
+func (c *openCalls) note(it wire.Item) {
+	for _, call := range it.Calls {
+		if key := openKey(call); key != "" && len(key) <= maxCallID && len(*c) < maxOpenCalls {
+			*c = append(*c, key)
+		}
+	}
+	if it.Kind == wire.ToolResult {
+		if i := slices.Index(*c, openKey(it.Answers)); i >= 0 {
+			*c = slices.Delete(*c, i, i+1)
+		}
+	}
+}
+
+func (c openCalls) has(answer wire.Call) bool { return slices.Contains(c, openKey(answer)) }
+
+// hashes are those of the latest calls, as ends other than the head remember them.
+func (c openCalls) hashes() (hashes []uint64) {
+	for _, key := range c[max(0, len(c)-maxTailCalls):] {
+		hashes = append(hashes, textHash(key))
+	}
+	return hashes
+}
+
+// maxCallID is the length in bytes from which a call id is not remembered as open.
+const maxCallID = 256
+
+// openKey is how the head remembers a call that waits for its result: by its id, or, where the kind has none, by what
+// pairs it instead. It is empty for a call that nothing can be matched with.
+func openKey(c wire.Call) string {
+	if c.Family == wire.FamilyLegacy {
+		return c.Family + "\x00" + c.Name
+	}
+	return c.ID
+}
+
+func textHash(s string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(s))
+	return h.Sum64()
+}

@@ -1,0 +1,92 @@
+package session
+
+import (
+	"context"
+	"time"
+
+	"remora/cache"
+	"remora/memory/lru"
+)
+
+// ResourceIndex finds the sessions of a resource without a scan of the store. Each session has an entry there, a group
+// without content that is listed under an owner named after the resource. An entry outlives its session, so that expired
+// sessions are found too. Resources have such an index themselves.
+type ResourceIndex struct {
+	store   cache.Store
+	ttl     time.Duration                  // of sessions
+	entered lru.Cache[indexKey, time.Time] // when the entries of sessions were written
+}
+
+const (
+	sessionsOwner  = "\x00sessions\x00"
+	resourcesOwner = "\x00resources"
+	indexName      = "i"
+	// afterwards is how much longer than its session an entry lives.
+	afterwards = 48 * time.Hour
+	// indexed is for how many sessions a process remembers that they have an entry.
+	indexed = 65536
+	// refreshes is how often an entry is written anew within the life of a session.
+	refreshes = 4
+)
+
+type indexKey struct{ tenant, resource, session string }
+
+func sessionEntry(tenant, resource, session string) cache.Group {
+	return cache.Group{Owner: sessionsOwner + tenant + "\x00" + resource, Name: session}
+}
+
+func resourceEntry(tenant, resource string) cache.Group {
+	return cache.Group{Owner: resourcesOwner, Name: tenant + "\x00" + resource}
+}
+
+// batches enter a session in the index of its resource; none where it was entered lately.
+func (x *ResourceIndex) batches(s Scope, now time.Time) []cache.Batch {
+	if s.Resource == "" || s.Resource == s.Session {
+		return nil // its states live and go with it
+	}
+	key := indexKey{s.Tenant, s.Resource, s.Session}
+	if at, ok := x.entered.Find(key); ok && (x.ttl == 0 || now.Sub(at) < x.ttl/refreshes) {
+		return nil
+	}
+	return x.entries(s)
+}
+
+// entries are the batches that enter a session in the index of its resource.
+func (x *ResourceIndex) entries(s Scope) []cache.Batch {
+	ttl := time.Duration(0)
+	if x.ttl > 0 {
+		ttl = x.ttl + x.ttl/refreshes + afterwards
+	}
+	var batches []cache.Batch
+	for _, g := range []cache.Group{sessionEntry(s.Tenant, s.Resource, s.Session), resourceEntry(s.Tenant, s.Resource)} {
+		batches = append(batches, cache.Batch{
+			Group: g, Expect: cache.AnyVersion, TTL: ttl, Listed: true, Puts: []cache.Put{{Name: indexName, Data: []byte{}}},
+		})
+	}
+	return batches
+}
+
+// written notes that the batches of a session were written.
+func (x *ResourceIndex) written(s Scope, now time.Time) {
+	x.entered.Put(indexKey{s.Tenant, s.Resource, s.Session}, now, indexed)
+}
+
+// Sessions pages through the names of the sessions that were ever of a resource, expired ones too for a while.
+func (x *ResourceIndex) Sessions(ctx context.Context, tenant, resource, after string, limit int) (names []string, next string, err error) {
+	return x.store.List(ctx, sessionsOwner+tenant+"\x00"+resource, after, limit)
+}
+
+// Resources pages through the resources of all tenants, each with its tenant before it and a NUL between them.
+func (x *ResourceIndex) Resources(ctx context.Context, after string, limit int) (names []string, next string, err error) {
+	return x.store.List(ctx, resourcesOwner, after, limit)
+}
+
+// Remove takes a session out of the index of a resource, and with session empty the resource out of its own.
+func (x *ResourceIndex) Remove(ctx context.Context, tenant, resource, session string) error {
+	g := resourceEntry(tenant, resource)
+	if session != "" {
+		g = sessionEntry(tenant, resource, session)
+		x.entered.Drop(indexKey{tenant, resource, session})
+	}
+	return x.store.Delete(ctx, g)
+}

@@ -1,0 +1,118 @@
+package session
+
+import (
+	"context"
+	"fmt"
+
+	"remora/cache"
+	"remora/wire"
+)
+
+// state is a session as one round trip read it.
+type state struct {
+	version uint64
+	head    head
+	refs    map[string]reference // what the request's item references stand for
+	reply   *linePosition        // the place after previous_response_id, if known
+	held    bool                 // other processes may hold turns of it
+	turn    []byte               // the record of the turn asked for, nil if it was never written
+
+	amendments Amendments
+	carried    []wire.Item // what upstream has not seen of the response that the request names
+	shown      shownBlocks // the latest blocks as of that response; nil if unknown
+}
+
+// peerQueries ask for turns open in other processes: see Log.Peers.
+type peerQueries struct {
+	queries []cache.Query
+	found   func([]cache.Result) (hold bool)
+}
+
+// maxRefs bounds how many references of one request are looked up.
+const maxRefs = 1024
+
+// load reads what a request needs to know of its session and of the turn that it is, in one round trip, after what other
+// processes say; peers is the zero value where that is not asked.
+func (t transcript) load(ctx context.Context, req *wire.Request, turnID string, w Want, peers peerQueries) (state, Extra, error) {
+	names := []string{headName, turnPrefix + turnID, amendName}
+	previous := req.Previous()
+	if previous != "" {
+		names = append(names, idName(replyPrefix, previous), idName(carryPrefix, previous), idName(shownPrefix, previous))
+	}
+	first := len(names)
+	var ids []string
+	for _, it := range req.Items() {
+		if it.Kind == wire.Reference && len(ids) < maxRefs {
+			ids = append(ids, it.ID)
+			names = append(names, idName(idPrefix, it.ID))
+		}
+	}
+	own := len(names)
+	queries := append(peers.queries, cache.Query{Group: t.group, Names: append(names, w.Names...)})
+	results, err := t.store.Read(ctx, append(queries, w.Others...))
+	if err != nil {
+		return state{}, Extra{}, fmt.Errorf("load session: %w", err)
+	}
+	held := false
+	if n := len(peers.queries); n > 0 {
+		held = peers.found(results[:n])
+		results = results[n:]
+	}
+	r := results[0]
+	extra := Extra{Values: r.Values[own:], Others: results[1:]}
+	st := state{version: r.Version, turn: r.Values[1], held: held}
+	if err := st.decode(r.Values[:first]); err != nil {
+		return state{}, Extra{}, err
+	}
+	return st, extra, st.decodeRefs(ids, r.Values[first:own])
+}
+
+// decode reads the values that load asks for, which come before those of references.
+func (st *state) decode(values [][]byte) (err error) {
+	if v := values[0]; v != nil {
+		if st.head, err = decodeHead(v); err != nil {
+			return err
+		}
+	}
+	if v := values[2]; v != nil {
+		if st.amendments, err = decodeAmendments(v); err != nil {
+			return err
+		}
+	}
+	if len(values) < 6 {
+		return nil // the request names no response
+	}
+	if v := values[3]; v != nil {
+		p, err := decodeLinePosition(v)
+		if err != nil {
+			return err
+		}
+		st.reply = &p
+	}
+	if v := values[4]; v != nil {
+		if st.carried, err = decodeCarried(v); err != nil {
+			return err
+		}
+	}
+	if v := values[5]; v != nil {
+		st.shown, err = decodeShownBlocks(v)
+	}
+	return err
+}
+
+func (st *state) decodeRefs(ids []string, values [][]byte) error {
+	if len(ids) > 0 {
+		st.refs = make(map[string]reference, len(ids))
+	}
+	for i, id := range ids {
+		if values[i] == nil {
+			continue
+		}
+		ref, err := decodeReference(values[i])
+		if err != nil {
+			return err
+		}
+		st.refs[id] = ref
+	}
+	return nil
+}

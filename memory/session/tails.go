@@ -1,0 +1,62 @@
+package session
+
+import (
+	"slices"
+
+	"remora/wire"
+)
+
+// tail is an end of the transcript other than the head: a branch, another line, an input without an answer.
+type tail struct {
+	Pos   position
+	Lead  wire.Hash
+	Line  uint64 // the line that it is an end of
+	Side  bool   // that is a side request's
+	Turns uint64
+	Open  []uint64 // its unanswered calls, as callHash has them; only some
+}
+
+// tails are the ends that the head remembers, the latest last.
+type tails []tail
+
+// add adds an end, in place of one that it knows or of the oldest.
+func (ts *tails) add(t tail) {
+	ts.drop(t.Pos.Seq)
+	if len(*ts) >= maxTails {
+		*ts = slices.Delete(*ts, 0, len(*ts)-maxTails+1)
+	}
+	*ts = append(*ts, t)
+}
+
+// drop removes the end at seq and returns it, zero if there was none.
+func (ts *tails) drop(seq uint64) tail {
+	for i, t := range *ts {
+		if t.Pos.Seq == seq && seq != 0 {
+			*ts = slices.Delete(*ts, i, i+1)
+			return t
+		}
+	}
+	return tail{}
+}
+
+// waitsFor returns the index of the latest end that waits for a result, -1 for none.
+func (ts tails) waitsFor(answer wire.Call) int {
+	key := openKey(answer)
+	if key == "" {
+		return -1
+	}
+	for i, t := range slices.Backward(ts) {
+		if slices.Contains(t.Open, textHash(key)) {
+			return i
+		}
+	}
+	return -1
+}
+
+// endsWith reports whether items behind a place are the end of a line other than the head's: an input without an answer.
+func (ts tails) endsWith(at position, items []mark) bool {
+	for _, m := range items {
+		at = at.after(m)
+	}
+	return slices.ContainsFunc(ts, func(t tail) bool { return t.Pos.Chain == at.Chain })
+}

@@ -1,0 +1,291 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"slices"
+
+	"remora/cache"
+	"remora/memory/media"
+	"remora/memory/turnrecord"
+	"remora/wire"
+)
+
+// transcript reads what is stored of one session.
+type transcript struct {
+	store cache.Store
+	group cache.Group
+}
+
+// read reads values of the session by their names, nil for those that are not stored. doing is for its error.
+func (t transcript) read(ctx context.Context, doing string, names []string) ([][]byte, error) {
+	results, err := t.store.Read(ctx, []cache.Query{{Group: t.group, Names: names}})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", doing, err)
+	}
+	return results[0].Values, nil
+}
+
+// head reads the session's version and head, with the bytes of that and of values of other names. It fails with ErrNoSession.
+func (t transcript) head(ctx context.Context, others ...string) (st state, values [][]byte, err error) {
+	results, err := t.store.Read(ctx, []cache.Query{{Group: t.group, Names: append([]string{headName}, others...)}})
+	if err != nil {
+		return st, nil, fmt.Errorf("read session: %w", err)
+	}
+	values = results[0].Values
+	if values[0] == nil {
+		return st, nil, ErrNoSession
+	}
+	st.version = results[0].Version
+	st.head, err = decodeHead(values[0])
+	return st, values, err
+}
+
+// items reads the stored items from seq first to seq last; nil where an item was taken back (see draft.retract).
+func (t transcript) items(ctx context.Context, first, last uint64) ([]*storedItem, error) {
+	items, err := t.itemsWithoutMedia(ctx, first, last)
+	if err != nil {
+		return nil, err
+	}
+	var cuts []*storedItem
+	for _, it := range items {
+		if it != nil && it.Flags&flagCut != 0 {
+			cuts = append(cuts, it)
+		}
+	}
+	return items, t.joinMedia(ctx, cuts)
+}
+
+// itemsWithoutMedia is items without their large strings, which are kept apart.
+func (t transcript) itemsWithoutMedia(ctx context.Context, first, last uint64) ([]*storedItem, error) {
+	names := make([]string, 0, last-first+1)
+	for seq := first; seq <= last; seq++ {
+		names = append(names, itemName(seq))
+	}
+	values, err := t.read(ctx, "read items", names)
+	if err != nil {
+		return nil, err
+	}
+	items := make([]*storedItem, len(names))
+	for i, v := range values {
+		if v == nil {
+			continue
+		}
+		it, err := decodeItem(v)
+		if err != nil {
+			return nil, fmt.Errorf("item %d: %w", first+uint64(i), err)
+		}
+		items[i] = &it
+	}
+	return items, nil
+}
+
+// joinMedia puts the large strings of items back, which it reads all at once.
+func (t transcript) joinMedia(ctx context.Context, cuts []*storedItem) error {
+	if len(cuts) == 0 {
+		return nil
+	}
+	var names []string
+	needs := make([]int, len(cuts))
+	for i, it := range cuts {
+		digests, err := media.Digests(it.Raw)
+		if err != nil {
+			return fmt.Errorf("item %d: %w: %w", it.Pos.Seq, ErrCorrupt, err)
+		}
+		for _, d := range digests {
+			names = append(names, mediaName(d))
+		}
+		needs[i] = len(digests)
+	}
+	values, err := t.read(ctx, "read media of items", names)
+	if err != nil {
+		return err
+	}
+	for i, it := range cuts {
+		if it.Raw, err = media.Join(it.Raw, values[:needs[i]]); err != nil {
+			return fmt.Errorf("item %d: %w: %w", it.Pos.Seq, ErrCorrupt, err)
+		}
+		it.Flags, values = it.Flags&^flagCut, values[needs[i]:]
+	}
+	return nil
+}
+
+// positionOf is the position behind a stored item.
+func (t transcript) positionOf(ctx context.Context, seq uint64) (position, error) {
+	items, err := t.items(ctx, seq, seq)
+	if err != nil {
+		return position{}, err
+	}
+	if items[0] == nil {
+		return position{}, fmt.Errorf("item %d: %w", seq, ErrCorrupt)
+	}
+	return items[0].Pos, nil
+}
+
+// How many items one read of a line's end fetches at first, and at most: a line that is interleaved with others takes
+// more reads than one.
+const (
+	pageItems    = 128
+	maxPageItems = 4096
+)
+
+// back goes along a line of the transcript from the item next to its beginning.
+func (t transcript) back(ctx context.Context, next uint64) iter.Seq2[*storedItem, error] {
+	return t.backBy(ctx, next, pageItems, maxPageItems)
+}
+
+// backBy is back, with how many items it reads at first and at most at once.
+func (t transcript) backBy(ctx context.Context, next, page, most uint64) iter.Seq2[*storedItem, error] {
+	return func(yield func(*storedItem, error) bool) {
+		for ; next != 0; page = min(page*2, most) {
+			first := next - min(next-1, page-1)
+			stored, err := t.items(ctx, first, next)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for next >= first {
+				at := stored[next-first]
+				if at == nil || at.Parent >= next {
+					yield(nil, fmt.Errorf("item %d: %w", next, ErrCorrupt))
+					return
+				}
+				if next = at.Parent; !yield(at, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// line reads the end of the line that ends at end, without side items and hidden items (see Amendments): all of the
+// run in flight, at least want units before it, if there are as many, and the message that the first of them belong
+// to if that is not too far away.
+func (t transcript) line(ctx context.Context, end position, want uint64) (*storedLine, error) {
+	var l lineEnd
+	for at, err := range t.back(ctx, end.Seq) {
+		if err == nil {
+			err = l.take(at)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if l.run && l.before >= want && (l.message || l.before >= 2*want) {
+			break
+		}
+	}
+	return l.line(want, end), nil
+}
+
+// lookup asks the index where the chains of some positions end; nil where a chain is unknown.
+func (t transcript) lookup(ctx context.Context, ends []position) ([]*linePosition, error) {
+	names := make([]string, len(ends))
+	for i, p := range ends {
+		names[i] = chainName(p.Chain)
+	}
+	return t.index(ctx, names)
+}
+
+// index reads values of the session's indexes.
+func (t transcript) index(ctx context.Context, names []string) ([]*linePosition, error) {
+	values, err := t.read(ctx, "look up history", names)
+	if err != nil {
+		return nil, err
+	}
+	found := make([]*linePosition, len(names))
+	for i, v := range values {
+		if v == nil {
+			continue
+		}
+		p, err := decodeLinePosition(v)
+		if err != nil {
+			return nil, err
+		}
+		found[i] = &p
+	}
+	return found, nil
+}
+
+// lead reads a version of the leading items with the instructions; zero for one that is not stored.
+func (t transcript) lead(ctx context.Context, hash wire.Hash) (r leadRecord, err error) {
+	values, err := t.read(ctx, "read leading items", []string{leadName(hash)})
+	if err == nil && values[0] != nil && json.Unmarshal(values[0], &r) != nil {
+		err = fmt.Errorf("read leading items: %w", ErrCorrupt)
+	}
+	return r, err
+}
+
+// blocks reads the texts of blocks, nil where one is not stored.
+func (t transcript) blocks(ctx context.Context, refs []turnrecord.BlockRef) ([][]byte, error) {
+	if len(refs) == 0 {
+		return nil, nil
+	}
+	names := make([]string, len(refs))
+	for i, ref := range refs {
+		h, err := parseHash(ref.Hash)
+		if err != nil {
+			return nil, err
+		}
+		names[i] = blockName(h)
+	}
+	return t.read(ctx, "read blocks", names)
+}
+
+// turn reads the record of a turn. It fails with ErrNoTurn.
+func (t transcript) turn(ctx context.Context, id string) (json.RawMessage, error) {
+	values, err := t.read(ctx, "read turn", []string{turnPrefix + id})
+	if err != nil {
+		return nil, err
+	}
+	if values[0] == nil {
+		return nil, ErrNoTurn
+	}
+	return values[0], nil
+}
+
+// turns reads the records of turns a page at a time, nil for those that are not stored.
+func (t transcript) turns(ctx context.Context, ids []string) iter.Seq2[json.RawMessage, error] {
+	return func(yield func(json.RawMessage, error) bool) {
+		for page := range slices.Chunk(ids, exportPage) {
+			names := make([]string, len(page))
+			for i, id := range page {
+				names[i] = turnPrefix + id
+			}
+			values, err := t.read(ctx, "read turns", names)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, v := range values {
+				if !yield(v, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// readyRecords reads the records of ready turns, nil for others and for turns that are in the log by now.
+func (t transcript) readyRecords(ctx context.Context, list []Pending) ([][]byte, error) {
+	records := make([][]byte, len(list))
+	var names []string
+	var at []int
+	for i, p := range list {
+		if p.Ready {
+			names, at = append(names, journalPrefix+p.Turn), append(at, i)
+		}
+	}
+	if len(names) == 0 {
+		return records, nil
+	}
+	values, err := t.read(ctx, "read turns that are ready", names)
+	if err != nil {
+		return nil, err
+	}
+	for i, v := range values {
+		records[at[i]] = v
+	}
+	return records, nil
+}
