@@ -7,19 +7,8 @@ import (
 	"remora/cache/spool"
 )
 
-// Queue is a durable queue of records, such as spool.Queue.
-type Queue interface {
-	// Append puts a record at the end; it is on disk when Append returns.
-	Append(rec []byte) error
-	// Drain calls f with each record, oldest first, and removes those for which it returns nil. Those for which it returns
-	// an error that wraps cache.ErrUnreadable are set aside. It stops at the first other error, and returns it.
-	Drain(ctx context.Context, f func(rec []byte) error) error
-	// Adopt takes over what processes that died have left, and hands f a copy of each of those records, as far as they can be
-	// read. See spool.Queue.
-	Adopt(f func(rec []byte)) (spool.Adopted, error)
-	// Len is how many records, of how many bytes in all, are in the queue.
-	Len() (records int, bytes int64)
-}
+// Queue is a durable queue of records.
+type Queue = spool.Records
 
 // queue seals what goes into inner.
 type queue struct {

@@ -27,6 +27,21 @@ const (
 	maxRecord = 256 << 20
 )
 
+// Records is a durable queue of records, such as Queue.
+type Records interface {
+	// Append puts a record at the end; it is on disk when Append returns.
+	Append(rec []byte) error
+	// Drain calls f with each record, oldest first, and removes those for which it returns nil. Those for which it returns
+	// an error that wraps cache.ErrUnreadable are set aside, kept out of the queue. It stops at the first other error, and
+	// returns it.
+	Drain(ctx context.Context, f func(rec []byte) error) error
+	// Adopt takes over what processes that died have left, and hands f a copy of each of those records, as far as they can be
+	// read.
+	Adopt(f func(rec []byte)) (Adopted, error)
+	// Len is how many records, of how many bytes in all, are in the queue.
+	Len() (records int, bytes int64)
+}
+
 // Queue is first in, first out, and delivers at least once: where a process dies between a record's use and its removal,
 // the record comes again after the restart. It is safe for concurrent use.
 //

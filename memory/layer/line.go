@@ -64,7 +64,7 @@ func Head(s string, limit int) string {
 	if len(s) <= limit {
 		return s
 	}
-	for limit > 0 && !utf8.RuneStart(s[limit]) {
+	for back := 1; back < utf8.UTFMax && limit > 0 && !utf8.RuneStart(s[limit]); back++ {
 		limit--
 	}
 	return strings.Clone(s[:limit])

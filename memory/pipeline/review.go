@@ -81,7 +81,7 @@ type decision struct {
 
 // add takes a verdict into the decision, and reports whether the decision is final.
 func (d *decision) add(v layer.Verdict) bool {
-	text := cut(v.Guidance, maxGuidance)
+	text := layer.Head(v.Guidance, maxGuidance)
 	switch {
 	case v.Action >= layer.Deny: // what is no action of ours is not let through
 		d.action, d.refusal = layer.Deny, text

@@ -151,7 +151,7 @@ func explain(err error) string {
 	switch f.class {
 	case ClassError:
 		if f.cause != nil {
-			return cut(f.cause.Error(), longest)
+			return layer.Head(f.cause.Error(), longest)
 		}
 	case ClassTimeout:
 		return "the tool took too long"
@@ -160,12 +160,4 @@ func explain(err error) string {
 	default:
 	}
 	return "the tool failed"
-}
-
-// cut shortens text to n bytes, between characters.
-func cut(text string, n int) string {
-	if len(text) <= n {
-		return text
-	}
-	return strings.ToValidUTF8(text[:n], "")
 }

@@ -114,11 +114,7 @@ func cut(text string, n int) string {
 	if len(text) <= n {
 		return text
 	}
-	n = max(n, 0)
-	for back := 1; back < utf8.UTFMax && n > 0 && !utf8.RuneStart(text[n]); back++ {
-		n--
-	}
-	return text[:n] + cutMark
+	return layer.Head(text, max(n, 0)) + cutMark
 }
 
 // What a model is told to do, and how much it is given.

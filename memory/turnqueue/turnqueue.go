@@ -15,20 +15,8 @@ import (
 // maxBytes is how much a process keeps of what its spool's disk does not take.
 const maxBytes = 64 << 20
 
-// Disk is a durable local queue: see spool.Queue.
-type Disk interface {
-	// Append puts a record at the end; it is on disk when Append returns.
-	Append(rec []byte) error
-	// Drain calls f with each record, oldest first, and removes those for which it returns nil. Those for which it returns
-	// an error that wraps cache.ErrUnreadable are set aside, kept out of the queue. It stops at the first other error, and
-	// returns it.
-	Drain(ctx context.Context, f func(rec []byte) error) error
-	// Adopt takes over what processes that died have left, and hands f a copy of each of those records, as far as they can be
-	// read. See spool.Queue.
-	Adopt(f func(rec []byte)) (spool.Adopted, error)
-	// Len is how many records, of how many bytes in all, are in the queue.
-	Len() (records int, bytes int64)
-}
+// Disk is a durable local queue.
+type Disk = spool.Records
 
 // Queue holds records on disk. What the disk has no room for, or fails to write, it keeps in memory until the disk takes it:
 // that does not outlive the process, but a store that is back before its end gets all of it. Beyond its bound turns are lost, and so they are

@@ -211,7 +211,7 @@ func contentTexts(content raw) []string {
 
 // seenLine is one line of what SEE answers.
 func seenLine(who, text string) string {
-	return who + ": " + strings.Join(strings.Fields(firstRunes(text, 40)), " ")
+	return who + ": " + strings.Join(strings.Fields(script.FirstRunes(text, 40)), " ")
 }
 
 // textPieces splits text for streaming: into pieces of size bytes, or of three words if size is 0. The pieces of a
@@ -248,15 +248,6 @@ func wordsEnd(text string, words int) int {
 func bigText(n int) string {
 	const filler = "All work and no play makes a long answer. "
 	return strings.Repeat(filler, n/len(filler)+1)[:n]
-}
-
-func firstRunes(s string, n int) string {
-	for i := range s {
-		if n--; n < 0 {
-			return s[:i]
-		}
-	}
-	return s
 }
 
 // tool is an offered tool in either dialect, as far as an answer depends on it.

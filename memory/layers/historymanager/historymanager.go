@@ -46,10 +46,10 @@ func NewWith(o Options, backend Opener) (*Layer, error) {
 	errs := []error{
 		choice("strategy", &l.o.Strategy, SlidingWindow, SlidingWindowWithSummary, PriorityBased),
 		choice("recall_from", &l.o.RecallFrom, FromAll, FromUser, FromConversation),
-		within("context_window_tokens", &l.o.ContextWindowTokens, defaultWindow),
-		within("max_output_tokens", &l.o.MaxOutputTokens, defaultOutput),
+		layer.Bounded("context_window_tokens", &l.o.ContextWindowTokens, defaultWindow, maxTokens),
+		layer.Bounded("max_output_tokens", &l.o.MaxOutputTokens, defaultOutput, maxTokens),
 		layer.Bounded("max_chars", &l.o.MaxChars, summary.MaxChars, maxExcerpt),
-		within("memory_token_budget", &l.o.MemoryTokenBudget, defaultMemoryBudget),
+		layer.Bounded("memory_token_budget", &l.o.MemoryTokenBudget, defaultMemoryBudget, maxTokens),
 	}
 	if l.o.MaxOutputTokens >= l.o.ContextWindowTokens {
 		errs = append(errs, fmt.Errorf("max_output_tokens: want less than context_window_tokens, which is %d", l.o.ContextWindowTokens))

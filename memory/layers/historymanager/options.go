@@ -90,14 +90,3 @@ func choice(key string, have *string, words ...string) error {
 	}
 	return nil
 }
-
-// within sets a zero to the default, and refuses a value out of range.
-func within(key string, n *int, fallback int) error {
-	if *n == 0 {
-		*n = fallback
-	}
-	if *n < 0 || *n > maxTokens {
-		return fmt.Errorf("%s: want 1 to %d tokens, or 0 for %d", key, maxTokens, fallback)
-	}
-	return nil
-}

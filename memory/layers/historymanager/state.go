@@ -148,10 +148,7 @@ func clean(text string, limit int) string {
 		return r
 	}, layer.Shown(strings.ToValidUTF8(head, "")))
 	if len(text) > limit {
-		end := limit - len(cutMark)
-		for end = min(end, len(head)); end > 0 && end < len(head) && !utf8.RuneStart(head[end]); end-- {
-		}
-		head = head[:end] + cutMark
+		head = layer.Head(head, limit-len(cutMark)) + cutMark
 	}
 	return strings.TrimSpace(head)
 }

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"sort"
 	"strings"
-	"unicode/utf8"
 
 	"remora/memory/layer"
 	"remora/wire"
@@ -244,16 +243,11 @@ func (l *Layer) AppendItems(_ context.Context, _ *layer.Turn, s layer.State, ite
 // clip cuts a text at a character, marks that, and makes it valid UTF-8.
 func clip(s string, limit int) string {
 	const mark = "..."
-	cut := s
 	if len(s) > limit {
-		cut = s[:limit-len(mark)]
-		for back := 0; back < utf8.UTFMax-1 && !utf8.RuneStart(s[len(cut)]); back++ {
-			cut = cut[:len(cut)-1]
-		}
-		cut += mark
+		s = layer.Head(s, limit-len(mark)) + mark
 	}
 	// A broken byte becomes a mark of one byte, so that the text grows no longer.
-	return strings.ToValidUTF8(cut, "?")
+	return strings.ToValidUTF8(s, "?")
 }
 
 // Recall is one block tool_memory for each id that has results, in the order of the configuration. Over the budget

@@ -89,7 +89,7 @@ func Play(p Prompt) Answer {
 		if q, ok := asked(p.User); ok {
 			return Answer{Text: recall(q, p.Texts) + results(p)}
 		}
-		return Answer{Text: "You said: " + firstRunes(p.User, 200) + results(p)}
+		return Answer{Text: "You said: " + FirstRunes(p.User, 200) + results(p)}
 	}
 	before := 0
 	for _, t := range turns {
@@ -106,7 +106,7 @@ func results(p Prompt) string {
 		return ""
 	}
 	last := p.Results[len(p.Results)-1]
-	return fmt.Sprintf(" Tool results: %d, the last: %s", len(p.Results), firstRunes(last, 200))
+	return fmt.Sprintf(" Tool results: %d, the last: %s", len(p.Results), FirstRunes(last, 200))
 }
 
 func (t *turn) answer(p Prompt, round int) Answer {
@@ -180,7 +180,7 @@ func parse(text string) ([]turn, error) {
 func (t *turn) step(v, text string) (string, error) {
 	switch v {
 	case "":
-		return "", fmt.Errorf("no step begins with %q", firstRunes(text, 20))
+		return "", fmt.Errorf("no step begins with %q", FirstRunes(text, 20))
 	case "CALL":
 		t.times = 1
 		return t.calls(text, maxCalls)
@@ -238,7 +238,7 @@ func (t *turn) calls(text string, most int) (string, error) {
 		if rest, more := strings.CutPrefix(text, ";;"); more || strings.TrimSpace(text) == "" {
 			return rest, nil
 		}
-		return "", fmt.Errorf("%q after the call of %q", firstRunes(text, 20), call.Name)
+		return "", fmt.Errorf("%q after the call of %q", FirstRunes(text, 20), call.Name)
 	}
 }
 
@@ -264,7 +264,8 @@ func objectEnd(text string) int {
 	return -1
 }
 
-func firstRunes(s string, n int) string {
+// FirstRunes returns the first n characters of a text.
+func FirstRunes(s string, n int) string {
 	for i := range s {
 		if n--; n < 0 {
 			return s[:i]
