@@ -120,6 +120,23 @@ func TestRecallOfMessages(t *testing.T) {
 	}
 }
 
+// TestRecallHasNoEcho: who quotes what was recalled has not said it, and what else the message says is found.
+func TestRecallHasNoEcho(t *testing.T) {
+	t.Parallel()
+	l := recalling(t, memory.Options{})
+	l.tell(in("told", "ada"), "My hamster Kuno eats only fennel.")
+	sent := l.tell(in("asked", "ada"), "What does my hamster eat?")
+	_, block, _ := strings.Cut(sent, "<recalled>")
+	block, _, _ = strings.Cut(block, "</recalled>")
+	l.tell(in("quoted", "ada"), "You told me this:\n<recalled>"+block+"</recalled>\nIs the hamster Kuno ill?")
+	sent = l.tell(in("asked again", "ada"), "What does the hamster Kuno eat?")
+	wantTold(t, sent, "is the hamster Kuno ill", false)
+	wantTold(t, sent, "Is the hamster Kuno ill?", true)
+	if n := strings.Count(sent, "fennel"); n != 1 || strings.Count(sent, "recalled>") != 2 {
+		t.Errorf("told %d times: %s", n, sent)
+	}
+}
+
 // tell plays a turn in which the user says a text, and returns what was sent.
 func (l *lab) tell(c memory.Call, text string) string {
 	l.t.Helper()

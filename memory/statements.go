@@ -22,7 +22,10 @@ func add(ix *index.Index, e *Embeddings, name string, it session.Said) {
 	if it.Role == wire.Assistant {
 		role = index.RoleAssistant
 	}
-	text := it.Text
+	text := withoutTold(it.Text)
+	if text == "" {
+		return
+	}
 	speaker := role
 	if own, _, ok := strings.Cut(text, ": "); ok && isName(own) {
 		speaker = own
@@ -40,6 +43,24 @@ func add(ix *index.Index, e *Embeddings, name string, it session.Said) {
 			ix.SetVectors(ix.Len()-1, []index.Vector{index.Quantise(e.Table(part))})
 		}
 	}
+}
+
+// toldBlocks are the blocks in which layers tell what was said before. Who quotes one back has not said it.
+var toldBlocks = [...]string{"recalled", "observations", "episodes", "conversation_memory", "remembered_facts", "names_seen_earlier"} //nolint:gochecknoglobals // a constant list
+
+// withoutTold is a text without the blocks that it quotes, so that nothing is told of what was told.
+func withoutTold(text string) string {
+	for _, tag := range toldBlocks {
+		for {
+			before, rest, begins := strings.Cut(text, "<"+tag+">\n")
+			_, after, ends := strings.Cut(rest, "\n</"+tag+">")
+			if !begins || !ends {
+				break
+			}
+			text = strings.TrimSpace(before + "\n" + after)
+		}
+	}
+	return text
 }
 
 // sessionNumber names a session within its resource, in six digits: vocabularies have tokens for three.

@@ -412,8 +412,11 @@ func (d span) inYearOf(day int32) span {
 
 // meets scores how well a date in a text fits one of a question: 1 if both are the same days.
 func (d span) meets(o span) float32 {
-	if d.yearless {
+	switch {
+	case d.yearless:
 		d = d.inYearOf(o.from)
+	case o.yearless:
+		o = o.inYearOf(d.from)
 	}
 	shared := min(d.to, o.to) - max(d.from, o.from) + 1
 	if shared <= 0 {

@@ -170,6 +170,7 @@ func TestQuestionsForADay(t *testing.T) {
 		"b 2026-11-22 user: I ran ten kilometres along the river.",
 		"c 2026-11-10 user: The dentist is on 2026-12-02 at nine.",
 		"d 2026-11-23 user: I had porridge.",
+		"e 2026-03-10 user: The plumber comes on 2026-04-02.",
 	)
 	for question, want := range map[string][]string{
 		"What did I do yesterday?":               {"1"},
@@ -179,7 +180,8 @@ func TestQuestionsForADay(t *testing.T) {
 		"What do I have on December 2?":          {"2"},
 		"what's on my calendar for 2 December":   {"2"},
 		"Remind me what happened on Nov 16 2026": {"0"},
-		"What did I do today?":                   nil, // it is in view, or the session that says it is still open
+		"What did I have on April 2?":            {"4"}, // the next one is nearer, and nothing was said of it
+		"What did I do today?":                   nil,   // it is in view, or the session that says it is still open
 		"How was your yesterday?":                nil,
 		"What day is it today?":                  nil,
 	} {
