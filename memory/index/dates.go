@@ -103,6 +103,16 @@ func dayOf(t time.Time) int32 {
 	return int32(min(max((t.Unix()+int64(offset))/secondsOfDay, -farthest), farthest))
 }
 
+// lastWeekday is the last day before today that is a weekday, counted from Sunday.
+func lastWeekday(weekday, today int32) span {
+	const week, thursday = 7, 4 // on which 1970 began
+	at := today - 1
+	for (at+thursday)%week != weekday {
+		at--
+	}
+	return span{from: at, to: at}
+}
+
 func dateOf(day int32) (year int, month time.Month, date int) {
 	return time.Unix(int64(day)*secondsOfDay, 0).UTC().Date()
 }

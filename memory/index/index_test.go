@@ -171,15 +171,18 @@ func TestQuestionsForADay(t *testing.T) {
 		"c 2026-11-10 user: The dentist is on 2026-12-02 at nine.",
 		"d 2026-11-23 user: I had porridge.",
 		"e 2026-03-10 user: The plumber comes on 2026-04-02.",
+		"f 2026-11-17 user: The choir sings on Friday.",
 	)
 	for question, want := range map[string][]string{
 		"What did I do yesterday?":               {"1"},
-		"what did I tell you a week ago?":        {"0"},
-		"What did we talk about last week?":      {"0", "1"},
+		"what did I tell you a week ago?":        {"0", "5"},
+		"What did we talk about last week?":      {"0", "1", "5"},
 		"Was habe ich gestern gemacht?":          {"1"},
 		"What do I have on December 2?":          {"2"},
 		"what's on my calendar for 2 December":   {"2"},
 		"Remind me what happened on Nov 16 2026": {"0"},
+		"What did I do on Sunday?":               {"1"}, // it is Monday
+		"What do I have on Friday?":              {"5"},
 		"What did I have on April 2?":            {"4"}, // the next one is nearer, and nothing was said of it
 		"What did I do today?":                   nil,   // it is in view, or the session that says it is still open
 		"How was your yesterday?":                nil,

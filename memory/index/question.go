@@ -22,6 +22,7 @@ type question struct {
 	pairs   [][2]uint32 // neighbours
 	spans   []span
 	byDate  bool   // names dates and nothing else: what was said on them is the answer, and what was said of them
+	weekday bool   // the date is a weekday: who speaks of one names it so, too
 	today   int32  // the day on which it is asked, 0 for unknown
 	speaker int32  // the only one that is named, -1 for none or several
 	role    string // whom a pronoun means, empty for nobody or several
@@ -65,7 +66,9 @@ func (q *question) read(from Question, ix *Index, sc *scanner) {
 	sc.scan(from.Text)
 	q.today = dayOf(from.Now)
 	q.spans = dateReader{sc, q.today}.all(q.spans)
-	q.byDate = len(q.spans) > 0 && sc.onlyDates()
+	dated := len(q.spans) > 0
+	q.spans, q.byDate = sc.onlyDates(q.today, q.spans)
+	q.weekday = q.byDate && !dated
 
 	several, both := false, false
 	name := func(speaker int32) {
@@ -142,14 +145,23 @@ var ofDay = sync.OnceValue(func() WordSet {
 		"plan plans planned schedule scheduled calendar appointment appointments gemacht gesprochen erzählt passiert geredet vor habe hatte fait dit parlé passé hice hicimos dije hablamos pasó")
 })
 
-// onlyDates reports whether a text has no word but those of its dates, stop words and those that ask for a day.
-func (s *scanner) onlyDates() bool {
+// onlyDates reports whether a text has no word but those of its dates, stop words and those that ask for a day. A weekday that
+// stands for itself is then the last one before today, which it appends.
+func (s *scanner) onlyDates(today int32, spans []span) ([]span, bool) {
+	var weekdays []int32
 	for i := range s.tokens {
-		if t := &s.tokens[i]; !t.stop && !t.inDate && !ofDay()[string(s.stem(t))] {
-			return false
+		switch t := &s.tokens[i]; {
+		case t.stop, t.inDate, ofDay()[string(s.stem(t))]:
+		case t.date.kind == weekday && s.text(t)[t.to-t.from-1] != 's': // on Sundays is no date
+			weekdays = append(weekdays, int32(t.date.value))
+		default:
+			return spans, false
 		}
 	}
-	return true
+	if len(weekdays) == 1 && today != 0 {
+		spans = append(spans, lastWeekday(weekdays[0], today))
+	}
+	return spans, len(spans) > 0
 }
 
 // ofDate reports whether a turn answers a question for dates: it was said on one of them, before today, or speaks of one.

@@ -53,7 +53,8 @@ func (ix *Index) Search(q Question, limit int, skip func(t *Turn) bool) []Hit {
 	s.ranking = s.ranking[:0]
 	var v featureVector
 	for at := range ix.items {
-		if it := &ix.items[at]; s.question.byDate && !s.question.ofDate(it, ix.spans[it.span:it.span+it.dates]) {
+		if it := &ix.items[at]; s.question.byDate && !s.question.ofDate(it, ix.spans[it.span:it.span+it.dates]) &&
+			(!s.question.weekday || s.words.turns[at].turn == 0) {
 			continue
 		}
 		s.features(ix, small(at), &v)

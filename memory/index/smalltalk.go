@@ -73,7 +73,8 @@ func asksOfDate(text string) bool {
 	defer scratches.Put(s)
 	s.scan.scan(text)
 	const someDay = 20_000 // which one does not matter
-	return len(dateReader{&s.scan, someDay}.all(nil)) > 0 && s.scan.onlyDates()
+	_, only := s.scan.onlyDates(someDay, dateReader{&s.scan, someDay}.all(nil))
+	return only
 }
 
 // WorthAsking reports whether a message of the user is about more than the moment, so that something said before may matter,
