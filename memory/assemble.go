@@ -15,7 +15,7 @@ import (
 type assembly struct {
 	t     *Turn                // which gets the view
 	entry *session.Entry       // its place in the session
-	l     *layered             // its layers, nil for none
+	l     *turnLayers          // its layers, nil for none
 	c     session.Conversation // what the view is chosen from
 	v     view.View
 
@@ -181,7 +181,7 @@ func (a *assembly) finish() {
 	t.repaired = t.Summary.Repaired
 	a.entry.View.Chosen(c, v, t.shape.ToolResult)
 	if a.l != nil {
-		seat(a.l.blocks, c, v)
+		placeInside(a.l.blocks, c, v)
 	}
 	a.show()
 	if len(t.Tools) == 0 {

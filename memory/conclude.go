@@ -15,7 +15,7 @@ const failedStatus = 300
 
 // conclude lets layers learn from the answer before it is committed. It returns the work left for afterwards, nil if
 // there is none.
-func (l *layered) conclude(ctx context.Context, a *Answer) (after func(context.Context)) {
+func (l *turnLayers) conclude(ctx context.Context, a *Answer) (after func(context.Context)) {
 	l.rounds.take(l.states.sessionValues().prefix, a)
 	if l.guard || l.run.Empty() { // no layer learns, and no execution ends
 		return nil
@@ -68,31 +68,31 @@ func (l *layered) conclude(ctx context.Context, a *Answer) (after func(context.C
 }
 
 // settles reports whether settle has anything to do.
-func (l *layered) settles() bool {
+func (l *turnLayers) settles() bool {
 	_, evicts := l.run.Evicts()
 	return l.run.Settles() || evicts && len(l.evictions.items) > 0
 }
 
 // settle lets the layers learn that are slow about it.
-func (l *layered) settle(ctx context.Context, resp *layer.Response) {
+func (l *turnLayers) settle(ctx context.Context, resp *layer.Response) {
 	l.run.Settle(ctx, resp)
 	l.run.SettleEvicted(ctx, l.evictions.items)
 }
 
 // success reports whether the model gave a whole answer that no layer denied.
-func (l *layered) success(a *Answer) bool {
+func (l *turnLayers) success(a *Answer) bool {
 	r := &a.Reply
 	return !l.rounds.denied && a.Aborted == NotAborted && a.HTTPStatus < failedStatus && r.Error == nil && !r.Truncated && len(r.Choices) > 0
 }
 
 // describe tells the turn's record what the layers did.
-func (l *layered) describe(e *session.Entry, a *Answer) {
+func (l *turnLayers) describe(e *session.Entry, a *Answer) {
 	l.rounds.carry(e, l.call.Request, a.Reply.ID)
 	l.note(e)
 }
 
 // flushFirst tries once more to write states that others changed at the same time, without a client that waits.
-func (l *layered) flushFirst(after func(context.Context)) func(context.Context) {
+func (l *turnLayers) flushFirst(after func(context.Context)) func(context.Context) {
 	return func(ctx context.Context) {
 		l.flush(ctx)
 		if after != nil {
@@ -104,10 +104,10 @@ func (l *layered) flushFirst(after func(context.Context)) func(context.Context) 
 // afterOutage writes the states of a turn that went to the spool, once that has been replayed, and then does what else is
 // left. It gives up after settleLimit, or when this process ends: then layers are told anew of what fell out of views. What
 // the session itself keeps is written with the turn: see spooled.
-func (l *layered) afterOutage(after func(context.Context)) func(context.Context) {
+func (l *turnLayers) afterOutage(after func(context.Context)) func(context.Context) {
 	return func(ctx context.Context) {
 		if st := l.states; st != nil {
-			err := l.m.spool.outlast(ctx, l.call.Scope)
+			err := l.m.spool.outwait(ctx, l.call.Scope)
 			if deleted, _ := l.m.tombstones.deleted(ctx, l.call.Scope, l.ID); deleted && err == nil {
 				return
 			}

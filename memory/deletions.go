@@ -170,7 +170,7 @@ const (
 type sweepKey struct{ tenant, resource string }
 
 // sweepSoon takes out what expired sessions have left in the states of a turn's resource, unless that was done lately.
-func (d *Deletions) sweepSoon(l *layered) {
+func (d *Deletions) sweepSoon(l *turnLayers) {
 	s := l.call.Scope
 	if d.m.o.SessionTTL == 0 || s.Resource == "" || s.Resource == s.Session || !l.run.Forgets() {
 		return

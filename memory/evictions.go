@@ -17,7 +17,7 @@ type evictions struct {
 }
 
 // find looks for what of the conversation is not sent. The session value of what layers have seen must exist.
-func (v *evictions) find(ctx context.Context, l *layered, all, sent []wire.Item, e *session.Entry) {
+func (v *evictions) find(ctx context.Context, l *turnLayers, all, sent []wire.Item, e *session.Entry) {
 	missing := layer.Missing(all, sent)
 	if len(missing) == 0 {
 		return
@@ -44,7 +44,7 @@ func (v *evictions) hand(ctx context.Context, r *layerRun) {
 }
 
 // spooledSeen are the evictions that layers have seen, by spooled turn. They are not in the spooled records, since
-// they hold only if this process lives to write the states of those layers after them (see layered.afterOutage).
+// they hold only if this process lives to write the states of those layers after them (see turnLayers.afterOutage).
 type spooledSeen struct {
 	mu     sync.Mutex
 	byTurn map[string][]byte

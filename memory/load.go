@@ -13,9 +13,9 @@ import (
 // loaded is what a turn is made of: its place in its session, and its layers with their states.
 type loaded struct {
 	entry   *session.Entry
-	states  *states  // what is read and written with the session; nil for nothing
-	layers  *layered // nil for none
-	partial bool     // an earlier turn that may have been answered is not in the view
+	states  *states     // what is read and written with the session; nil for nothing
+	layers  *turnLayers // nil for none
+	partial bool        // an earlier turn that may have been answered is not in the view
 }
 
 // load reads the session, and the states of layers with it, and begins the layers. The store has the time of ctx, layers have
@@ -56,7 +56,7 @@ func (t *turnInfo) load(ctx, hooks context.Context) (loaded, error) {
 	if err != nil {
 		return got, err
 	}
-	got.layers = &layered{
+	got.layers = &turnLayers{
 		layerRun: layerRun{turnInfo: t, turn: lt, run: run, states: st},
 		rounds:   rounds{run: run, input: e.Input(), visible: e.Visible()},
 		past:     past,
@@ -77,7 +77,7 @@ func (t *turnInfo) load(ctx, hooks context.Context) (loaded, error) {
 
 // guard returns layers that judge the answer of a turn in which they have no other part, nil for none. Its error is a
 // *pipeline.InitError.
-func (t *turnInfo) guard(ctx context.Context, e *session.Entry) (*layered, error) {
+func (t *turnInfo) guard(ctx context.Context, e *session.Entry) (*turnLayers, error) {
 	if !t.shape.Layers.Guards() {
 		return nil, nil
 	}
@@ -86,7 +86,7 @@ func (t *turnInfo) guard(ctx context.Context, e *session.Entry) (*layered, error
 	if err != nil {
 		return nil, err
 	}
-	return &layered{
+	return &turnLayers{
 		guard:    true,
 		layerRun: layerRun{turnInfo: t, turn: lt, run: run},
 		rounds: rounds{
@@ -110,7 +110,7 @@ func (t *turnInfo) find(ctx context.Context, w session.Want) (got loaded, extra 
 	}
 
 	for pause := firstLook; ; pause = min(2*pause, lastLook) {
-		if !t.m.peers.behind(ctx, e) {
+		if !t.m.peers.mayHaveMore(ctx, e) {
 			whole, err := t.showReady(ctx, e)
 			if whole || err != nil {
 				return loaded{entry: e}, extra, err

@@ -4,7 +4,7 @@
 // (package session), asks the layers (package pipeline) and chooses the view, the items to send (package view). It
 // returns a [Turn]. Where layers judge answers or have tools of their own, [Turn.Review] decides how an answer goes on.
 // [Turn.Commit] stores input, answer and the states of layers in one write. While the store is away they wait in a
-// spool on local disk (spool.go). [Transcripts] list, export and import sessions, [Deletions] remove them;
+// spool on local disk (spooler.go). [Transcripts] list, export and import sessions, [Deletions] remove them;
 // [Memory.Complete] ends an agent's work.
 //
 // A failure of the store or of a layer is handled here: the request is forwarded without memory or without that layer,

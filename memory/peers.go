@@ -101,7 +101,7 @@ func (p *peers) poll(ctx context.Context) {
 		ids = append(ids, id)
 	}
 	p.mu.Lock()
-	if !p.settling() {
+	if !p.unsettled() {
 		for id := range p.others {
 			if !found[id] {
 				delete(p.others, id)
@@ -109,7 +109,7 @@ func (p *peers) poll(ctx context.Context) {
 		}
 	}
 	p.mu.Unlock()
-	if _, err := p.look(ctx, ids, true); err != nil {
+	if _, err := p.read(ctx, ids, true); err != nil {
 		p.m.o.Log.Debug("other processes cannot be looked at", "error", err.Error())
 		return
 	}
@@ -118,9 +118,9 @@ func (p *peers) poll(ctx context.Context) {
 	p.polled = true
 }
 
-// look reads the groups of other processes, and returns those that have ended, or may have ended before this one knew
+// read reads the groups of other processes, and returns those that have ended, or may have ended before this one knew
 // of them.
-func (p *peers) look(ctx context.Context, ids []uint64, poll bool) (ended []uint64, err error) {
+func (p *peers) read(ctx context.Context, ids []uint64, poll bool) (ended []uint64, err error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
@@ -130,7 +130,7 @@ func (p *peers) look(ctx context.Context, ids []uint64, poll bool) (ended []uint
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.found(ids, results, poll), nil
+	return p.update(ids, results, poll), nil
 }
 
 func queriesOf(ids []uint64) []cache.Query {
@@ -141,13 +141,13 @@ func queriesOf(ids []uint64) []cache.Query {
 	return queries
 }
 
-// found records the groups of processes, and returns the processes that have ended, or may have. The caller holds the
+// update records the groups of processes, and returns the processes that have ended, or may have. The caller holds the
 // lock.
-func (p *peers) found(ids []uint64, results []cache.Result, poll bool) (ended []uint64) {
+func (p *peers) update(ids []uint64, results []cache.Result, poll bool) (ended []uint64) {
 	for i, r := range results {
 		id, value := ids[i], r.Values[0]
 		if r.Version == 0 || len(value) == 0 {
-			if !p.settling() {
+			if !p.unsettled() {
 				delete(p.others, id)
 				ended = append(ended, id)
 			}
@@ -177,15 +177,15 @@ func (p *peers) found(ids []uint64, results []cache.Result, poll bool) (ended []
 
 // ask is for session.Log.Peers.
 func (p *peers) ask(s Scope) (queries []cache.Query, found func([]cache.Result) bool) {
-	ids := p.known()
+	ids := p.ids()
 	if len(ids) == 0 {
 		return nil, nil
 	}
 	return queriesOf(ids), func(results []cache.Result) bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.found(ids, results, false)
-		return p.silent() || p.hold(sessionKey(s.Group()), 0, false)
+		p.update(ids, results, false)
+		return p.mayBeCutOff() || p.mayHold(sessionKey(s.Group()), 0, false)
 	}
 }
 
@@ -199,8 +199,8 @@ func (p *peers) any() bool {
 	return len(p.others) > 0
 }
 
-// known are the processes that were seen last.
-func (p *peers) known() []uint64 {
+// ids are the processes that were seen last.
+func (p *peers) ids() []uint64 {
 	if p.self == 0 {
 		return nil
 	}
@@ -215,7 +215,7 @@ func (p *peers) known() []uint64 {
 
 // withOwners returns the known processes and the owners of open turns, without this process.
 func (p *peers) withOwners(turns []session.Pending) []uint64 {
-	ids := p.known()
+	ids := p.ids()
 	for _, t := range turns {
 		if !t.Ready && t.Owner != p.self && !slices.Contains(ids, t.Owner) {
 			ids = append(ids, t.Owner)
@@ -224,9 +224,9 @@ func (p *peers) withOwners(turns []session.Pending) []uint64 {
 	return ids
 }
 
-// settling reports whether the store was away so shortly ago that not all others have said what they hold. The caller holds the
+// unsettled reports whether the store was away so shortly ago that not all others have said what they hold. The caller holds the
 // lock.
-func (p *peers) settling() bool {
+func (p *peers) unsettled() bool {
 	if p.failing {
 		return true
 	}
@@ -261,8 +261,8 @@ func (p *peers) forget(id uint64) {
 	delete(p.others, id)
 }
 
-// silent reports whether another process may be cut off from the store. The caller holds the lock.
-func (p *peers) silent() bool {
+// mayBeCutOff reports whether another process may be cut off from the store. The caller holds the lock.
+func (p *peers) mayBeCutOff() bool {
 	for _, o := range p.others {
 		if o.lives() && o.same >= silentPolls {
 			return true
@@ -281,27 +281,27 @@ func (p *peers) areUnknown() bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return !p.polled || p.settling() && len(p.others) > 0
+	return !p.polled || p.unsettled() && len(p.others) > 0
 }
 
-// holdEarlier reports whether another process holds a turn that belongs before this one and is not stored.
-func (p *peers) holdEarlier(ctx context.Context, t *turnWriter) bool {
-	ids := p.known()
+// mayHoldEarlier reports whether another process holds a turn that belongs before this one and is not stored.
+func (p *peers) mayHoldEarlier(ctx context.Context, t *turnWriter) bool {
+	ids := p.ids()
 	if len(ids) == 0 {
 		return false
 	}
-	if _, err := p.look(ctx, ids, false); err != nil {
+	if _, err := p.read(ctx, ids, false); err != nil {
 		return true
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.hold(sessionKey(t.call.Scope.Group()), beganAt(t.ID), t.late)
+	return p.mayHold(sessionKey(t.call.Scope.Group()), beganAt(t.ID), t.late)
 }
 
-// hold reports whether others hold turns of a session; with earlier, only those count that began before a time. The caller
+// mayHold reports whether others hold turns of a session; with earlier, only those count that began before a time. The caller
 // holds the lock.
-func (p *peers) hold(key, began uint64, earlier bool) bool {
-	if p.settling() && len(p.others) > 0 {
+func (p *peers) mayHold(key, began uint64, earlier bool) bool {
+	if p.unsettled() && len(p.others) > 0 {
 		return true
 	}
 	for _, o := range p.others {
@@ -325,7 +325,7 @@ func (h holding) before(began uint64) bool { return h.any || h.first != 0 && h.f
 // holding asks the others for what they hold of a session.
 func (p *peers) holding(ctx context.Context, key uint64) (h holding, err error) {
 	h.first = p.m.heartbeat.heldSessions()[key]
-	ids := p.known()
+	ids := p.ids()
 	if len(ids) == 0 {
 		return h, nil
 	}
@@ -335,8 +335,8 @@ func (p *peers) holding(ctx context.Context, key uint64) (h holding, err error) 
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.found(ids, results, false)
-	h.any = p.settling()
+	p.update(ids, results, false)
+	h.any = p.unsettled()
 	for _, o := range p.others {
 		h.any = h.any || o.all
 		if began, holds := o.holds[key]; holds && (h.first == 0 || began < h.first) {
@@ -346,11 +346,11 @@ func (p *peers) holding(ctx context.Context, key uint64) (h holding, err error) 
 	return h, nil
 }
 
-// behind reports whether other processes may have turns of a session that are not stored, or not to be seen yet: what they say
+// mayHaveMore reports whether other processes may have turns of a session that are not stored, or not to be seen yet: what they say
 // was read before the session. It lets the entry know which processes have ended.
-func (p *peers) behind(ctx context.Context, e *session.Entry) bool {
-	ended, unknown := p.owners(e.Order.Earlier())
-	more, err := p.look(ctx, unknown, false)
+func (p *peers) mayHaveMore(ctx context.Context, e *session.Entry) bool {
+	ended, unknown := p.splitOwners(e.Order.Earlier())
+	more, err := p.read(ctx, unknown, false)
 	if err != nil {
 		return true
 	}
@@ -358,8 +358,8 @@ func (p *peers) behind(ctx context.Context, e *session.Entry) bool {
 	return e.Order.HeldElsewhere() || slices.ContainsFunc(e.Order.Earlier(), func(o session.Pending) bool { return !o.Ready })
 }
 
-// owners returns the owners of open turns that may have ended, and the unknown ones.
-func (p *peers) owners(turns []session.Pending) (ended, unknown []uint64) {
+// splitOwners returns the owners of open turns that may have ended, and the unknown ones.
+func (p *peers) splitOwners(turns []session.Pending) (ended, unknown []uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, t := range turns {
@@ -375,9 +375,9 @@ func (p *peers) owners(turns []session.Pending) (ended, unknown []uint64) {
 	return ended, unknown
 }
 
-// lapse lets the entry know which of the processes have ended that had earlier turns open, and reports whether there are any.
-func (p *peers) lapse(ctx context.Context, e *session.Entry) bool {
-	ended, err := p.look(ctx, p.withOwners(e.Order.Earlier()), false)
+// markEnded lets the entry know which of the processes have ended that had earlier turns open, and reports whether there are any.
+func (p *peers) markEnded(ctx context.Context, e *session.Entry) bool {
+	ended, err := p.read(ctx, p.withOwners(e.Order.Earlier()), false)
 	if err != nil {
 		return false
 	}

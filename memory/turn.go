@@ -91,7 +91,7 @@ type Turn struct {
 	Summary Summary
 
 	turnInfo
-	layers *layered     // nil without layers; for side requests, unkept ones, and while the store is down, they only judge
+	layers *turnLayers  // nil without layers; for side requests, unkept ones, and while the store is down, they only judge
 	hidden *hiddenCalls // of the view; nil for none
 
 	messages     view.Messages  // what View is made of
@@ -108,7 +108,7 @@ type Turn struct {
 func (t *Turn) begin(ctx context.Context) error {
 	read, cancel := context.WithTimeout(ctx, t.m.o.ReadWait)
 	defer cancel()
-	if err := t.m.spool.settle(read, t.call.Scope); err != nil {
+	if err := t.m.spool.awaitReplay(read, t.call.Scope); err != nil {
 		return err
 	}
 	if err := t.m.outages.available(t.call.Scope); err != nil {

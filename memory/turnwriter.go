@@ -193,11 +193,11 @@ func (w *turnWriter) store(ctx context.Context, a *Answer) error {
 	defer func() { <-held }()
 
 	before := w.entry.Gone()
-	if a != nil && (w.late || w.partial || w.entry.Unread()) && w.m.peers.holdEarlier(ctx, w) {
+	if a != nil && (w.late || w.partial || w.entry.Unread()) && w.m.peers.mayHoldEarlier(ctx, w) {
 		w.entry.Order.Wait()
 	}
 	err = w.commit(ctx, a)
-	if errors.Is(err, session.ErrEarlierOpen) && w.m.peers.lapse(ctx, w.entry) {
+	if errors.Is(err, session.ErrEarlierOpen) && w.m.peers.markEnded(ctx, w.entry) {
 		err = w.commit(ctx, a)
 	}
 	if errors.Is(err, session.ErrEarlierOpen) {

@@ -13,8 +13,8 @@ import (
 	"remora/wire/dialects"
 )
 
-// layered is the layers' part of one turn.
-type layered struct {
+// turnLayers is the layers' part of one turn.
+type turnLayers struct {
 	layerRun
 	guard  bool      // they only judge the answer
 	past   *turnPast // what turn.Past is, nil for none
@@ -30,7 +30,7 @@ type layered struct {
 }
 
 // append passes the request's new items to layers. The model sees their replacements from now on.
-func (l *layered) append(ctx context.Context, e *session.Entry) error {
+func (l *turnLayers) append(ctx context.Context, e *session.Entry) error {
 	if l.run.Empty() {
 		return nil
 	}
@@ -80,7 +80,7 @@ func sameItem(a, b wire.Item) bool {
 }
 
 // tools are the definitions of the layers' functions, as the dialect spells them.
-func (l *layered) tools() [][]byte {
+func (l *turnLayers) tools() [][]byte {
 	if l.run.Empty() {
 		return nil
 	}
@@ -98,7 +98,7 @@ func (l *layered) tools() [][]byte {
 const noRoom = "no_room"
 
 // account notes what the view costs, without counting anything for it. definitions are of the layers' tools.
-func (l *layered) account(e *session.Entry, definitions [][]byte, lead, history []wire.Item) {
+func (l *turnLayers) account(e *session.Entry, definitions [][]byte, lead, history []wire.Item) {
 	if l.guard || l.run.Empty() && !l.run.Limited() {
 		return
 	}
@@ -117,7 +117,7 @@ func (l *layered) account(e *session.Entry, definitions [][]byte, lead, history 
 }
 
 // note tells the turn record how the layers fared.
-func (l *layered) note(e *session.Entry) {
+func (l *turnLayers) note(e *session.Entry) {
 	var notes []turnrecord.LayerNote
 	for _, r := range l.run.Report() {
 		n := turnrecord.LayerNote{ID: r.ID, Name: r.Name, Ms: r.Time.Milliseconds(), Notes: r.Notes}
@@ -133,7 +133,7 @@ func (l *layered) note(e *session.Entry) {
 }
 
 // priced adds to a note what the layer has of the view, or that it had no room there.
-func (l *layered) priced(n turnrecord.LayerNote) turnrecord.LayerNote {
+func (l *turnLayers) priced(n turnrecord.LayerNote) turnrecord.LayerNote {
 	for _, u := range l.usage.Layers {
 		if u.ID == n.ID {
 			n.Tokens, n.Items = u.Tokens, u.Items

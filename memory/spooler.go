@@ -48,7 +48,7 @@ func newSpooler(ctx context.Context, m *Memory, disk *turnqueue.Queue) *spooler 
 	s.replays = newReplayer(m, s.waiting, &s.seen)
 	s.adopt()
 	if n, _ := disk.Len(); n > 0 {
-		s.kick()
+		s.wakeWorker()
 	}
 	s.ended.Add(1)
 	go s.run(ctx)
@@ -61,7 +61,7 @@ func (s *spooler) stop() {
 	s.disk.Close(s.m.o.Lost)
 }
 
-func (s *spooler) kick() {
+func (s *spooler) wakeWorker() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -141,7 +141,7 @@ func (s *spooler) drain(ctx context.Context) {
 		})
 	}
 	if ctx.Err() == nil {
-		s.tellTrouble(err, store)
+		s.logTrouble(err, store)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,9 +151,9 @@ func (s *spooler) drain(ctx context.Context) {
 	s.m.heartbeat.beatNow()
 }
 
-// tellTrouble logs that the spool could not be emptied, once per fault of its own. store is the store's last error,
+// logTrouble logs that the spool could not be emptied, once per fault of its own. store is the store's last error,
 // which is logged elsewhere.
-func (s *spooler) tellTrouble(err, store error) {
+func (s *spooler) logTrouble(err, store error) {
 	switch {
 	case err == nil:
 		s.trouble = ""
@@ -168,21 +168,21 @@ func (s *spooler) tellTrouble(err, store error) {
 // holds reports whether turns of the session wait in the spool.
 func (s *spooler) holds(scope Scope) bool { return s.waiting.Holds(scope.Group()) }
 
-// outlast waits until no turn of the session is in the spool any more, however long the store is down.
-func (s *spooler) outlast(ctx context.Context, scope Scope) error {
+// outwait waits until no turn of the session is in the spool any more, however long the store is down.
+func (s *spooler) outwait(ctx context.Context, scope Scope) error {
 	return s.await(ctx, scope, func() error { return nil })
 }
 
-// settle waits until no turn of the session is in the spool any more, so that a client reads its writes as soon as
+// awaitReplay waits until no turn of the session is in the spool any more, so that a client reads its writes as soon as
 // the store is back. It wakes the worker once: a record that the store does not take is not tried without a pause.
-func (s *spooler) settle(ctx context.Context, scope Scope) error {
+func (s *spooler) awaitReplay(ctx context.Context, scope Scope) error {
 	woken := false
 	return s.await(ctx, scope, func() error {
 		if err := s.m.outages.available(scope); err != nil {
 			return err
 		}
 		if !woken {
-			s.kick()
+			s.wakeWorker()
 		}
 		woken = true
 		return nil

@@ -129,9 +129,9 @@ func (e *prefixValue) observe(r *wire.Reply) {
 	e.replace(e.now.Answered(e.config, view.CacheUsage{Prompt: int(u.Input), Cached: int(u.Cached), Reported: u.CacheKnown}))
 }
 
-// seat turns places in the conversation into places in the view that was chosen from it. Nothing stands between a call and
+// placeInside turns places in the conversation into places in the view that was chosen from it. Nothing stands between a call and
 // its result, or between reasoning and what it led to.
-func seat(blocks []view.Block, c *session.Conversation, v *view.View) {
+func placeInside(blocks []view.Block, c *session.Conversation, v *view.View) {
 	if !slices.ContainsFunc(blocks, func(b view.Block) bool { return b.Inside }) {
 		return
 	}

@@ -91,8 +91,8 @@ func TestPrefixOfAnotherResource(t *testing.T) {
 	}
 }
 
-// TestRoundOfAnEditedMessage: an edited question is another round, also where a client has one name for all its runs.
-func TestRoundOfAnEditedMessage(t *testing.T) {
+// TestRunOfAnEditedMessage: an edited question is another round, also where a client has one name for all its runs.
+func TestRunOfAnEditedMessage(t *testing.T) {
 	l := newLab(t, parrots(t))
 	c := in("one", "ada")
 	c.Scope.Execution = "run"

@@ -111,8 +111,8 @@ func (p *parkedTurns) writeFirst(ctx context.Context, s Scope) {
 // next finds the first turn that is ready and waits for none, -1 for none, and returns the processes that have
 // ended.
 func (p *parkedTurns) next(ctx context.Context, list []session.Pending, held holding) (next int, ended []uint64, err error) {
-	ended, unknown := p.m.peers.owners(list)
-	more, err := p.m.peers.look(ctx, unknown, false)
+	ended, unknown := p.m.peers.splitOwners(list)
+	more, err := p.m.peers.read(ctx, unknown, false)
 	if err != nil {
 		return -1, nil, err
 	}

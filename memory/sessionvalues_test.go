@@ -153,9 +153,9 @@ func TestLateReplayOverwritesNothing(t *testing.T) {
 	}
 }
 
-// TestToldIsNotKeptWithoutItsLayers: a process that ends before the store is back loses what its layers learned of what
+// TestSeenEvictionsAreNotKeptWithoutTheirLayers: a process that ends before the store is back loses what its layers learned of what
 // fell out of a view, so that the next one tells them again.
-func TestToldIsNotKeptWithoutItsLayers(t *testing.T) {
+func TestSeenEvictionsAreNotKeptWithoutTheirLayers(t *testing.T) {
 	o := keepers(t, nil)["told"]
 	play := func(restart bool) []string {
 		disk := &queue{}
