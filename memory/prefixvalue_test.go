@@ -91,7 +91,7 @@ func TestPrefixOfAnotherResource(t *testing.T) {
 	}
 }
 
-// TestRunOfAnEditedMessage: an edited question is another round, also where a client has one name for all its runs.
+// TestRunOfAnEditedMessage: an edited question is another run, also where a client has one name for all its runs.
 func TestRunOfAnEditedMessage(t *testing.T) {
 	l := newLab(t, parrots(t))
 	c := in("one", "ada")
