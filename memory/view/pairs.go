@@ -193,6 +193,8 @@ type pairKey struct{ id, family, name string }
 // keyOf returns the key of a call or a result.
 func keyOf(d wire.Dialect, c *wire.Call) pairKey {
 	switch {
+	case c.ID == "" && c.Family == wire.FamilyFunction:
+		return pairKey{family: c.Family} // a result names no function: some servers give calls no id, and order tells
 	case c.ID == "":
 		return pairKey{family: c.Family, name: c.Name}
 	case adjacent(d):
@@ -285,7 +287,7 @@ func (p *pairing) call(d wire.Dialect, entries []entry, partner []int, call int)
 		return
 	case !adjacent(d):
 		p.open, p.stale = nil, nil
-	case last >= 0 && entries[p.open[last]].item == entries[call].item:
+	case last >= 0 && entries[p.open[last]].item == entries[call].item && entries[call].pair.ID != "":
 		p.open = p.open[:last]
 	default:
 	}

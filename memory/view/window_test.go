@@ -496,6 +496,35 @@ func TestTheLastResultStays(t *testing.T) {
 	}
 }
 
+// TestCallsWithoutIDs: some servers give calls of Chat no id, or an empty one. Their results are known by their order.
+func TestCallsWithoutIDs(t *testing.T) {
+	parse := func(raw string) wire.Item {
+		it, err := wire.ParseItem(dialects.Chat, []byte(raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return it
+	}
+	for _, id := range []string{"", `"id":"",`} {
+		call := `{` + id + `"type":"function","function":{"name":"f","arguments":"{}"}}`
+		result := parse(`{"role":"tool",` + strings.Replace(id, "id", "tool_call_id", 1) + `"content":"ok"}`)
+		one := parse(`{"role":"assistant","content":null,"tool_calls":[` + call + `]}`)
+		two := parse(`{"role":"assistant","content":null,"tool_calls":[` + call + `,` + call + `]}`)
+		user := items(t, dialects.Chat, "u1")[0]
+		for _, sent := range [][]wire.Item{{user, one, result}, {user, two, result, result, one, result, user}, {user, one, result, user, one, result}} {
+			if v := Assemble(Request{Items: sent, Own: sent}); len(v.Items) != len(sent) || v.Repaired != 0 {
+				t.Errorf("id %q: %d of %d items are sent, %d repaired", id, len(v.Items), len(sent), v.Repaired)
+			}
+			if order, _ := Order(dialects.Chat, sent, nil); order != nil {
+				t.Errorf("id %q: in the order %d", id, order)
+			}
+		}
+		if v := Assemble(Request{Items: []wire.Item{user, two, result, user}}); v.Count().Orphans != 1 {
+			t.Errorf("id %q: %d orphans of two calls and a result", id, v.Count().Orphans)
+		}
+	}
+}
+
 // TestRepaired: what the window made an orphan, and what was stored, is no fault of the client's.
 func TestRepaired(t *testing.T) {
 	f := func(dialect wire.Dialect, stored, sent string, maxItems, orphans, repaired int) {
