@@ -88,11 +88,12 @@ var arrows = []struct {
 
 	{7, "cmd/remora", cmdImports},
 	{6, "test/bench", []string{"test/process"}},
-	{6, "test/replay", []string{"test/process", "memory/tokens", "test/scripted", "wire", "wire/dialects"}},
+	{6, "test/replay", []string{"test/process", "memory/tokens", "test/scripted", "wire", "wire/dialects", "wire/wiretest"}},
 	{1, "test/recallfit", []string{"memory/index", "test/recall/corpus"}},
 	{0, "test/recall/corpus", nil},
 	{6, "test/recall", []string{"test/process", "test/recall/corpus", "test/scripted"}},
 	{1, "wire/breakpoint", []string{"wire"}},
+	{1, "wire/wiretest", []string{"wire"}},
 	{0, "test/process", nil}, // runs the binary, knows only its command line
 	{1, "test/kit", []string{"test/process"}},
 	{0, "test/golden", nil}, // plays files through a proxy that its tests start

@@ -17,6 +17,7 @@ import (
 	"remora/memory/view"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // narrator is a model that summarises by naming what it was given.
@@ -269,7 +270,7 @@ func (l *lab) play(rt *rapid.T, words []string, from int, reply string, resends 
 	}
 	turn := l.begin(memory.Call{}, strings.Join(sent, " "))
 	turn.Commit(answer(l.t, reply))
-	if errs := wire.Check(dialects.Chat, turn.View); len(errs) > 0 {
+	if errs := wiretest.Check(dialects.Chat, turn.View); len(errs) > 0 {
 		rt.Fatalf("%s: %v", told(l.t, turn.View), errs)
 	}
 	view := told(l.t, turn.View)

@@ -14,8 +14,8 @@ import (
 	"remora/memory/layer"
 	"remora/memory/pipeline"
 	"remora/memory/view"
-	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // announcer recalls the given text.
@@ -67,7 +67,7 @@ func TestUpdatesInViews(t *testing.T) {
 						rt.Fatalf("%d updates of %s: %q", len(updates), tag, updates)
 					}
 				}
-				if v := wire.Check(dialects.Chat, turn.View); len(v) > 0 {
+				if v := wiretest.Check(dialects.Chat, turn.View); len(v) > 0 {
 					rt.Fatalf("upstream refuses %s: %v", told(t, turn.View), v)
 				}
 				if !anew && n > 0 && (len(sent) < len(before) || !slices.Equal(before, sent[:len(before)])) {

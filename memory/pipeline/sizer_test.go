@@ -12,6 +12,7 @@ import (
 	"remora/memory/view"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // TestFit: what docs/semantics.md#what-fits says of a view. h3 is the current run, which stays in any case.
@@ -82,7 +83,7 @@ func TestFitKeepsPairs(t *testing.T) {
 		}
 		r, _ := p.Begin(t.Context(), "tenant", turn(), nil, Credential{})
 		f := r.Fit(nil, nil, history)
-		if errs := wire.Check(dialects.Chat, f.History); len(errs) > 0 {
+		if errs := wiretest.Check(dialects.Chat, f.History); len(errs) > 0 {
 			rt.Fatalf("calls without results, or results without calls: %v", errs)
 		}
 		if diff := cmp.Diff(texts(history[15:]), texts(f.History[max(0, len(f.History)-3):])); diff != "" {

@@ -13,6 +13,7 @@ import (
 	"remora/memory/view"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // fatal is implemented by the T of rapid and of testing.
@@ -153,7 +154,7 @@ func TestCutsLeaveNoOrphans(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				notation := conversation(d).Draw(t, "conversation")
 				all := items(t, d, notation)
-				if errs := wire.Check(d, all); errs != nil {
+				if errs := wiretest.Check(d, all); errs != nil {
 					t.Fatalf("the generator is wrong: %s: %v", notation, errs)
 				}
 				list := make([]view.Candidate, len(all))
@@ -174,7 +175,7 @@ func TestCutsLeaveNoOrphans(t *testing.T) {
 						t.Errorf("%s: item %d lost its reasoning", notation, i)
 					}
 				}
-				if errs := wire.Check(d, view); errs != nil {
+				if errs := wiretest.Check(d, view); errs != nil {
 					t.Errorf("%s: kept %v: %v", notation, kept.History, errs)
 				}
 			})

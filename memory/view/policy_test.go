@@ -14,6 +14,7 @@ import (
 	"remora/memory/view"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // What is left for history is the budget less all other parts of a view, and the reserve. Fit gives history as
@@ -208,7 +209,7 @@ func TestPrunersHoldForAnyHistory(t *testing.T) {
 					t.Errorf("item %d of the run is dropped", i)
 				}
 			}
-			if errs := wire.Check(d, sent); errs != nil {
+			if errs := wiretest.Check(d, sent); errs != nil {
 				t.Errorf("%s: kept %v: %v", notation, kept.History, errs)
 			}
 			if kept.Tokens > max(p.Budget, must) {

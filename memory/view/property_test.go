@@ -10,6 +10,7 @@ import (
 
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // history builds a history from fuzz bytes in the notation of items. Each byte is one step; the calls it names are
@@ -54,7 +55,7 @@ func valid(d wire.Dialect, all []wire.Item) bool {
 			return false
 		}
 	}
-	return len(wire.Check(d, all)) == 0
+	return len(wiretest.Check(d, all)) == 0
 }
 
 func lastUserItem(all []wire.Item) int {
@@ -238,7 +239,7 @@ func checkView(t *testing.T, d wire.Dialect, all []wire.Item, v View) {
 	if user := lastUserItem(all); user >= 0 && !slices.Contains(v.Kept, user) {
 		t.Fatalf("%s: %s lacks the last user message", notation(all), notation(v.Items))
 	}
-	if errs := wire.Check(d, v.Items); len(errs) > 0 {
+	if errs := wiretest.Check(d, v.Items); len(errs) > 0 {
 		t.Fatalf("%s\n got %s: %v", notation(all), notation(v.Items), errs)
 	}
 }
@@ -266,7 +267,7 @@ func checkOrder(t *testing.T, d wire.Dialect, all []wire.Item) {
 		t.Fatalf("%s: paired as %v, and with care as %v", notation(all), quick, careful)
 	}
 	v := Assemble(Request{Items: ordered, Own: ordered, Moved: moved})
-	if errs := wire.Check(d, v.Items); len(errs) > 0 {
+	if errs := wiretest.Check(d, v.Items); len(errs) > 0 {
 		t.Fatalf("%s\n got %s: %v", notation(all), notation(v.Items), errs)
 	}
 	if v.Repaired == 0 && !valid(d, all) {

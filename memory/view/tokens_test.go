@@ -9,6 +9,7 @@ import (
 
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // till prices items by their name in the notation of items: 10 tokens unless listed.
@@ -72,7 +73,7 @@ func TestTokenWindow(t *testing.T) {
 		if want = strings.Join(strings.Fields(want), " "); notation(got.Items) != want {
 			t.Errorf("%s: %s\n got %s\nwant %s", name, history, notation(got.Items), want)
 		}
-		if v := wire.Check(d, got.Items); len(v) > 0 {
+		if v := wiretest.Check(d, got.Items); len(v) > 0 {
 			t.Errorf("%s: %v", name, v)
 		}
 	}

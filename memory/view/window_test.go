@@ -9,6 +9,7 @@ import (
 
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // items builds a history from a notation: u, a, s, d are user, assistant, system and developer
@@ -232,7 +233,7 @@ func TestOrphans(t *testing.T) {
 		if notation(got.Items) != want {
 			t.Errorf("%s: %s\n got %s\nwant %s", name, history, notation(got.Items), want)
 		}
-		if v := wire.Check(d, got.Items); len(v) > 0 {
+		if v := wiretest.Check(d, got.Items); len(v) > 0 {
 			t.Errorf("%s: %v", name, v)
 		}
 	}
@@ -296,7 +297,7 @@ func TestWindowInsideTheRound(t *testing.T) {
 		if notation(got.Items) != want {
 			t.Errorf("%s\n got %s\nwant %s", history, notation(got.Items), want)
 		}
-		if v := wire.Check(d, got.Items); len(v) > 0 {
+		if v := wiretest.Check(d, got.Items); len(v) > 0 {
 			t.Errorf("%s: %v", history, v)
 		}
 	}
@@ -393,7 +394,7 @@ func TestOrder(t *testing.T) {
 		if notation(got.Items) != want || len(moved) != moves {
 			t.Errorf("%s: %s\n got %s, %d moved\nwant %s, %d", name, history, notation(got.Items), len(moved), want, moves)
 		}
-		if errs := wire.Check(d, got.Items); len(errs) > 0 {
+		if errs := wiretest.Check(d, got.Items); len(errs) > 0 {
 			t.Errorf("%s: %v", name, errs)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"remora/test/scripted"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // OpenAI's prompt cache takes prefixes of at least so many tokens, in steps.
@@ -60,7 +61,7 @@ type ledger struct {
 func (l *ledger) enter(m *meter, req *wire.Request, cold bool) scripted.Usage {
 	all := req.Items()
 	l.requests++
-	l.orphans += len(wire.Check(req.Dialect, all))
+	l.orphans += len(wiretest.Check(req.Dialect, all))
 	if !hasUser(all) {
 		l.userless++
 	}

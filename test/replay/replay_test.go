@@ -12,6 +12,7 @@ import (
 	"remora/test/scripted"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 func newLab(t *testing.T, sessions []*session) *lab {
@@ -231,7 +232,7 @@ func (u *direct) play(t *testing.T, s *session, d wire.Dialect, windows []*view.
 		for _, i := range []int{0, 1 + a.answers%(len(windows)-1)} {
 			w := windows[i]
 			items := assemble(req, w, &cuts[i])
-			if errs := wire.Check(d, items); len(errs) > 0 || !hasUser(items) {
+			if errs := wiretest.Check(d, items); len(errs) > 0 || !hasUser(items) {
 				t.Fatalf("%s, %+v: %v, user message %v", s.name, *w, errs, hasUser(items))
 			}
 			body, err := req.With(items)

@@ -13,6 +13,7 @@ import (
 	"remora/memory/view"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // agent makes the items of a coding agent's session in a project of its own, out of a seed. It works on a few files at a time
@@ -274,7 +275,7 @@ func (s *tally) pay(m *meter, sent, before []wire.Item) {
 	s.cost += all - 0.9*cached
 	s.tokens += all - head
 	s.cached += max(0, cached-head)
-	s.orphans += len(wire.Check(dialects.Responses, sent))
+	s.orphans += len(wiretest.Check(dialects.Responses, sent))
 	if !slices.ContainsFunc(sent, func(it wire.Item) bool { return it.Kind == wire.Message && it.Role == wire.User }) {
 		s.noUser++
 	}

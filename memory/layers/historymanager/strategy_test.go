@@ -17,6 +17,7 @@ import (
 	"remora/memory/view"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // turn returns a turn that counts tokens by length.
@@ -200,7 +201,7 @@ func TestPairsStayTogether(t *testing.T) {
 	for _, available := range []int{60, 50, 44, 40, 30} {
 		for _, strategy := range []string{SlidingWindow, PriorityBased} {
 			got := project(t, strategy, available, 0, history)
-			if errs := wire.Check(dialects.Chat, got); errs != nil || !strings.HasSuffix(labelled(got), "u2") {
+			if errs := wiretest.Check(dialects.Chat, got); errs != nil || !strings.HasSuffix(labelled(got), "u2") {
 				t.Errorf("%s, %d: %s: %v", strategy, available, labelled(got), errs)
 			}
 		}
@@ -230,7 +231,7 @@ func TestAnyHistoryStaysValid(t *testing.T) {
 		strategy := rapid.SampledFrom([]string{SlidingWindow, PriorityBased}).Draw(rt, "strategy")
 		available := rapid.IntRange(1, 2000).Draw(rt, "available")
 		got := project(t, strategy, available, 0, history)
-		if errs := wire.Check(d, got); errs != nil {
+		if errs := wiretest.Check(d, got); errs != nil {
 			rt.Fatalf("%s: %v", labelled(got), errs)
 		}
 		if len(got) == 0 || got[len(got)-1].Text() != "last" {

@@ -1,8 +1,11 @@
-package wire
+// Package wiretest judges histories as a strict upstream does, for tests and for programs that measure.
+package wiretest
 
 import (
 	"fmt"
 	"slices"
+
+	"remora/wire"
 )
 
 // Check returns every violation of the pairing rules of dialect d, in the order of the items; none for a history that
@@ -11,16 +14,16 @@ import (
 //
 // A Responses result without call id is legal and not judged. Whether a call may be unknown here because upstream
 // stores it (previous_response_id, conversation, references) is for the caller to know.
-func Check(d Dialect, items []Item) []error {
+func Check(d wire.Dialect, items []wire.Item) []error {
 	if d.Rules().ResultsAdjacent {
 		return checkAdjacent(items)
 	}
 	return checkAnywhere(items)
 }
 
-func checkAnywhere(items []Item) []error {
+func checkAnywhere(items []wire.Item) []error {
 	type open struct {
-		call     Call
+		call     wire.Call
 		item     int
 		answered bool
 	}
@@ -35,10 +38,10 @@ func checkAnywhere(items []Item) []error {
 			}
 			calls[c.ID], order = append(calls[c.ID], o), append(order, o)
 		}
-		if it.Kind != ToolResult || it.Answers.ID == "" {
+		if it.Kind != wire.ToolResult || it.Answers.ID == "" {
 			continue
 		}
-		matching := slices.DeleteFunc(slices.Clone(calls[it.Answers.ID]), func(o *open) bool { return !Matches(o.call, it.Answers) })
+		matching := slices.DeleteFunc(slices.Clone(calls[it.Answers.ID]), func(o *open) bool { return !wire.Matches(o.call, it.Answers) })
 		k := slices.IndexFunc(matching, func(o *open) bool { return !o.answered })
 		switch {
 		case k >= 0:
@@ -57,10 +60,10 @@ func checkAnywhere(items []Item) []error {
 	return errs
 }
 
-func checkAdjacent(items []Item) []error {
+func checkAdjacent(items []wire.Item) []error {
 	var c adjacentChecker
 	for i, it := range items {
-		if it.Kind == ToolResult {
+		if it.Kind == wire.ToolResult {
 			c.result(i, it.Answers)
 			continue
 		}
@@ -76,15 +79,15 @@ func checkAdjacent(items []Item) []error {
 // adjacentChecker holds the message whose results may come now.
 type adjacentChecker struct {
 	maker    int
-	calls    []Call
+	calls    []wire.Call
 	answered []bool
 	errs     []error
 }
 
-func (c *adjacentChecker) result(i int, answers Call) {
+func (c *adjacentChecker) result(i int, answers wire.Call) {
 	again := false
 	for k, call := range c.calls {
-		if !Matches(call, answers) {
+		if !wire.Matches(call, answers) {
 			continue
 		}
 		if !c.answered[k] {
@@ -109,7 +112,7 @@ func (c *adjacentChecker) settle() {
 	c.calls, c.answered = nil, nil
 }
 
-func callName(c Call) string {
+func callName(c wire.Call) string {
 	if c.ID == "" {
 		return c.Name
 	}
