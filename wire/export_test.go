@@ -36,7 +36,6 @@ func (f *Folder) HasBegun() bool { return f.begun }
 func Hashing() func(it Item) []byte {
 	var h Hasher
 	return func(it Item) []byte {
-		h.b = h.b[:0]
 		h.item(it)
 		return h.b
 	}

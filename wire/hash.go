@@ -8,7 +8,7 @@ import (
 
 // hashVersion begins the bytes of every content hash. Hashes are stored for ever: a change to the hashed bytes needs a
 // new version and a migration, and hash_test.go holds golden values that notice it.
-const hashVersion = "remora item 1"
+const hashVersion = "remora item 2"
 
 // maxParts is how many parts of one content are hashed by what they mean; the rest is hashed as it is spelled.
 const maxParts = 1 << 14
@@ -20,20 +20,54 @@ const maxPooled = 1 << 20
 // garbage. A pool has no state that a caller could notice.
 var hashers = sync.Pool{New: func() any { return new(Hasher) }}
 
-// ContentHash returns the truncated SHA-256 of what the item means, however it is spelled, so that an answer and its echo
-// are equal. What counts: role, text (a string equals a list of text parts), refusal, media
-// by digest, tool names, call ids, arguments as canonical JSON, results. Ids, status, annotations, reasoning texts of
-// Chat messages, cache marks and the like do not. A Reference hashes its id; Other, and the calls and results of
-// hosted or built-in tools, their canonical JSON without id and status.
+// Meaning is the hash of what an item means, and of each of its parts.
+type Meaning struct {
+	Content Hash
+	// Parts are the hashes of what a Chat message says and of each of its calls, in order; nil for an item with a single
+	// part, whose hash is Content.
+	Parts []Hash
+}
+
+// After returns the hash of the position behind the item. Parts are linked one by one, so that a Chat message with calls leads
+// to the same position as the message and the calls that are items of their own in another dialect.
+func (m Meaning) After(parent Hash) Hash {
+	if m.Parts == nil {
+		return Chain(parent, m.Content)
+	}
+	for _, part := range m.Parts {
+		parent = Chain(parent, part)
+	}
+	return parent
+}
+
+// ContentHash returns the truncated SHA-256 of what the item means, however it is spelled and in whichever dialect, so that an
+// answer and its echo are equal. What counts: role (system and developer are one), text (a string equals a list of text parts),
+// refusal, media by digest, tool names, call ids, arguments as canonical JSON, results. Ids, status, annotations, reasoning
+// texts of Chat messages, cache marks and the like do not. A Reference hashes its id; Other, and the calls and results of hosted
+// or built-in tools, their canonical JSON without id and status.
 func (it Item) ContentHash() Hash {
 	h, _ := hashers.Get().(*Hasher)
-	h.b = append(h.b[:0], hashVersion...)
+	defer h.free()
 	h.item(it)
-	sum := sha256.Sum256(h.b)
-	if cap(h.b)+cap(h.args) <= maxPooled {
-		hashers.Put(h)
+	return h.sum()
+}
+
+// Meaning returns the ContentHash and those of the item's parts.
+func (it Item) Meaning() Meaning {
+	h, _ := hashers.Get().(*Hasher)
+	defer h.free()
+	h.item(it)
+	m := Meaning{Content: h.sum()}
+	if len(h.parts) == 0 {
+		return m
 	}
-	return Hash(sum[:len(Hash{})])
+	m.Parts = make([]Hash, 0, len(h.parts)+1)
+	from := len(hashVersion)
+	for _, end := range append(h.parts, len(h.b)) {
+		m.Parts = append(m.Parts, h.sumPart(from, end))
+		from = end
+	}
+	return m
 }
 
 // Chain returns the hash of a position: of everything before it, and of the content that stands there. The parent of the
@@ -50,9 +84,42 @@ func Chain(parent, content Hash) Hash {
 
 // Hasher writes the bytes that are hashed: fields of a tag, a length and content, which no two meanings share.
 type Hasher struct {
-	b     []byte
-	args  []byte // text of the arguments at hand
-	canon canonicalizer
+	b       []byte
+	parts   []int  // where in b parts begin, except the first
+	args    []byte // text of the arguments at hand
+	canon   canonicalizer
+	dialect Dialect // of the item
+}
+
+// sum returns the hash of all that is written.
+func (h *Hasher) sum() Hash {
+	sum := sha256.Sum256(h.b)
+	return Hash(sum[:len(Hash{})])
+}
+
+// sumPart returns the hash of a part, which is that of an item with nothing else in it.
+func (h *Hasher) sumPart(from, end int) Hash {
+	h.args = append(append(h.args[:0], hashVersion...), h.b[from:end]...)
+	sum := sha256.Sum256(h.args)
+	return Hash(sum[:len(Hash{})])
+}
+
+// free keeps the scratch space for another item.
+func (h *Hasher) free() {
+	if cap(h.b)+cap(h.args) <= maxPooled {
+		hashers.Put(h)
+	}
+}
+
+// Part begins the next part of the item, if something is written of the one before.
+func (h *Hasher) Part() {
+	last := len(hashVersion)
+	if n := len(h.parts); n > 0 {
+		last = h.parts[n-1]
+	}
+	if len(h.b) > last {
+		h.parts = append(h.parts, len(h.b))
+	}
 }
 
 // Tags of the fields.
@@ -102,6 +169,7 @@ func (h *Hasher) text(tag byte, raw []byte) {
 }
 
 func (h *Hasher) item(it Item) {
+	h.b, h.parts, h.dialect = append(h.b[:0], hashVersion...), h.parts[:0], it.Dialect
 	switch it.Kind {
 	case Message, ToolCall, Reasoning:
 		it.Dialect.Codec().Hash(h, it)
@@ -114,11 +182,14 @@ func (h *Hasher) item(it Item) {
 	}
 }
 
-// Role begins a message by its role, a JSON string.
+// Role begins a message by its role, a JSON string. Clients spell one instruction as system's or as developer's, by the model.
 func (h *Hasher) Role(raw []byte) {
 	start := h.open(tagRole)
 	if r, ok := Inside(raw); ok {
 		h.b = AppendText(h.b, r)
+	}
+	if string(h.b[start:]) == "developer" {
+		h.b = append(h.b[:start], "system"...)
 	}
 	h.close(start)
 }
@@ -197,13 +268,42 @@ func (h *Hasher) part(s *Scanner, run int, refusal []byte) (nextRun int, nextRef
 func (h *Hasher) media(raw []byte, run int) (nextRun int) {
 	h.endRun(run)
 	start := len(h.b)
-	if !h.canonical(raw, false) {
+	if !h.neutral(raw) && !h.canonical(raw, false) {
 		h.b = append(h.b, raw...)
 	}
 	sum := sha256.Sum256(h.b[start:])
 	h.b = h.b[:start]
 	h.field(tagMedia, string(sum[:]))
 	return h.open(tagText)
+}
+
+// neutral writes an image or a file as no dialect spells it, and nothing (false) for anything else.
+func (h *Hasher) neutral(raw []byte) bool {
+	part, err := h.dialect.Codec().ReadPart(raw)
+	if err != nil {
+		return false
+	}
+	switch part.Kind {
+	case PartImage:
+		url, ok := Inside(part.Value)
+		if !ok {
+			return false
+		}
+		h.b = append(AppendText(append(h.b, "image "...), url), 0)
+		if detail, _ := Inside(part.Detail); string(Unescaped(detail)) != "auto" { // which is what no detail means
+			h.b = AppendText(h.b, detail)
+		}
+		return true
+	case PartFile:
+		start := len(h.b)
+		h.b = append(h.b, "file "...)
+		if h.canonical(part.Value, false) {
+			return true
+		}
+		h.b = h.b[:start]
+	case PartText, PartAlike:
+	}
+	return false
 }
 
 // HashedCall is a call to be hashed; ID, Name and Input are raw.
@@ -250,11 +350,13 @@ func (h *Hasher) CallAsIs(c Call, raw []byte) {
 }
 
 func (h *Hasher) result(it Item) {
-	h.field(tagResult, it.Answers.Family)
+	family := it.Answers.Family
+	if family == FamilyCustom { // which a Chat result does not say
+		family = FamilyFunction
+	}
+	h.field(tagResult, family)
 	h.field(tagID, it.Answers.ID)
-	switch it.Answers.Family {
-	case FamilyFunction, FamilyCustom, FamilyLegacy:
-	default:
+	if family != FamilyFunction && family != FamilyLegacy {
 		h.Opaque(it.Raw)
 		return
 	}

@@ -41,8 +41,7 @@ func TestContentHashMeaning(t *testing.T) {
 		}},
 		{Chat, []string{`{"role":"user","content":"h"}`}},
 		{Chat, []string{`{"role":"user","name":"bob","content":"h"}`}},
-		{Chat, []string{`{"role":"system","content":"h"}`}},
-		{Chat, []string{`{"role":"developer","content":"h"}`}},
+		{Chat, []string{`{"role":"system","content":"h"}`, `{"role":"developer","content":"h"}`}},
 		{Chat, []string{`{"role":"critic","content":"h"}`}},
 		{Chat, []string{`{"role":"user","content":""}`, `{"role":"user","content":[]}`, `{"role":"user","content":null}`, `{"role":"user"}`}},
 		{Chat, []string{
@@ -89,7 +88,7 @@ func TestContentHashMeaning(t *testing.T) {
 		{Responses, []string{`{"type":"function_call","id":"fc_1","call_id":"c","name":"f","arguments":"{\"a\":1,\"b\":2}","status":"completed"}`, `{"type":"function_call","call_id":"c","name":"f","arguments":"{\"b\":2, \"a\":1}"}`}},
 		{Responses, []string{`{"type":"custom_tool_call","call_id":"c","name":"f","input":"{\"a\":1,\"b\":2}"}`}},
 		{Responses, []string{`{"type":"custom_tool_call","call_id":"c","name":"f","input":"{\"b\":2, \"a\":1}"}`}},
-		{Responses, []string{`{"type":"custom_tool_call_output","call_id":"c","output":"x"}`, `{"type":"custom_tool_call_output","id":"1","call_id":"c","output":[{"type":"input_text","text":"x"}]}`}},
+		{Responses, []string{`{"type":"custom_tool_call_output","call_id":"cc","output":"x"}`, `{"type":"custom_tool_call_output","id":"1","call_id":"cc","output":[{"type":"input_text","text":"x"}]}`, `{"type":"function_call_output","call_id":"cc","output":"x"}`}},
 		{Responses, []string{`{"type":"local_shell_call","id":"l1","call_id":"c","action":{"type":"exec","command":["ls"]},"status":"completed"}`, `{"type":"local_shell_call","call_id":"c","action":{"command":["ls"],"type":"exec"}}`}},
 		{Responses, []string{`{"type":"local_shell_call_output","id":"c","output":"x"}`}},
 		{Responses, []string{`{"type":"local_shell_call_output","id":"d","output":"x"}`}},
@@ -120,6 +119,61 @@ func TestContentHashMeaning(t *testing.T) {
 	}
 }
 
+// TestMeaningInBothDialects: a conversation is at the same position after each message of it, however a dialect makes items of
+// what the model says and calls.
+func TestMeaningInBothDialects(t *testing.T) {
+	t.Parallel()
+	end := func(d Dialect, raws ...string) Hash {
+		var at Hash
+		for _, raw := range raws {
+			m := parseItem(t, d, raw).Meaning()
+			if m.Content != parseItem(t, d, raw).ContentHash() {
+				t.Errorf("%s: its content is not its content hash", raw)
+			}
+			at = m.After(at)
+		}
+		return at
+	}
+	f := func(name string, chat, responses []string) {
+		t.Helper()
+		if end(Chat, chat...) != end(Responses, responses...) {
+			t.Errorf("%s: the positions differ", name)
+		}
+	}
+	f("an image, a file, and words around them", []string{
+		`{"role":"user","content":[{"type":"text","text":"see "},{"type":"text","text":"this"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}},{"type":"text","text":"!"},{"type":"file","file":{"filename":"a.pdf","file_data":"data:,x"}}]}`,
+	}, []string{
+		`{"type":"message","role":"user","content":[{"type":"input_text","text":"see this"},{"type":"input_image","detail":"auto","image_url":"data:image\/png;base64,AAAA"},{"type":"input_text","text":"!"},{"type":"input_file","file_data":"data:,x","filename":"a.pdf"}]}`,
+	})
+	f("words and calls", []string{
+		`{"role":"assistant","content":"I look.","tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{\"x\": 1}"}},{"id":"b","type":"custom","custom":{"name":"g","input":"y"}}]}`,
+		`{"role":"tool","tool_call_id":"a","content":"1"}`, `{"role":"tool","tool_call_id":"b","content":[{"type":"text","text":"2"}]}`,
+	}, []string{
+		`{"type":"message","id":"msg_1","role":"assistant","status":"completed","content":[{"type":"output_text","text":"I look.","annotations":[]}]}`,
+		`{"type":"function_call","id":"fc_1","call_id":"a","name":"f","arguments":"{\"x\":1}"}`, `{"type":"custom_tool_call","call_id":"b","name":"g","input":"y"}`,
+		`{"type":"function_call_output","call_id":"a","output":"1"}`, `{"type":"custom_tool_call_output","call_id":"b","output":"2"}`,
+	})
+	f("a call alone", []string{
+		`{"role":"assistant","content":null,"tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":""}}]}`,
+	}, []string{`{"type":"function_call","call_id":"a","name":"f","arguments":"{}"}`})
+	f("a refusal", []string{`{"role":"assistant","content":null,"refusal":"No."}`},
+		[]string{`{"type":"message","role":"assistant","content":[{"type":"refusal","refusal":"No."}]}`})
+	f("instructions", []string{`{"role":"system","content":"Be brief."}`}, []string{`{"role":"developer","content":[{"type":"input_text","text":"Be brief."}]}`})
+
+	apart := [][]string{
+		{`{"role":"assistant","content":"ab"}`}, {`{"role":"assistant","content":"a"}`, `{"role":"assistant","content":"b"}`}, {`{"role":"user","content":"ab"}`},
+		{`{"role":"user","content":[{"type":"image_url","image_url":{"url":"x","detail":"low"}}]}`}, {`{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}`},
+		{`{"role":"user","content":[{"type":"file","file":{"file_id":"x"}}]}`},
+	}
+	for i := range apart {
+		for j := range i {
+			if end(Chat, apart[i]...) == end(Chat, apart[j]...) {
+				t.Errorf("%s and %s are at one position", apart[i], apart[j])
+			}
+		}
+	}
+}
+
 // TestContentHashGolden notices any change to the hashed bytes. Hashes are stored: if this fails, hashVersion and a
 // migration are needed, not new values here.
 func TestContentHashGolden(t *testing.T) {
@@ -131,16 +185,16 @@ func TestContentHashGolden(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", raw, got, want)
 		}
 	}
-	f(Chat, `{"role":"user","content":"hello"}`, "9698f346d016cc3b5c81262f1a4faf44")
-	f(Responses, `{"role":"user","content":"hello"}`, "9698f346d016cc3b5c81262f1a4faf44")
-	f(Chat, `{"role":"user","content":[{"type":"text","text":"a\ud83d\ude00"},{"type":"image_url","image_url":{"url":"data:,1"}}]}`, "66f762b0431b9f7f085448ece337ec35")
-	f(Chat, `{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"b\":\"\\n\",\"a\":1.0}"}}]}`, "9961f1eb59fc7679422d51b6642c5742")
-	f(Chat, `{"role":"tool","tool_call_id":"c","content":"ok"}`, "e89e1b17efb51e2afc4fc66f4211154b")
-	f(Responses, `{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}`, "7ee2368fea43d9d1f835fef0dc4703c4")
-	f(Responses, `{"type":"custom_tool_call_output","call_id":"c","output":"ok"}`, "4aea9c3fbcf6ee480c6a41c34a56449c")
-	f(Responses, `{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"e"}`, "de9e945e0de6ef7c2a0cdaf777515458")
-	f(Responses, `{"type":"item_reference","id":"msg_1"}`, "435001ea23dbbf6f46ce6748537014b5")
-	f(Responses, `{"type":"future_thing","z":[1,{"b":2,"a":3}]}`, "ecbfe04c35d2fbc08126e76d8e761de2")
+	f(Chat, `{"role":"user","content":"hello"}`, "07c8ab07e7df1ae5664992113dea4f2d")
+	f(Responses, `{"role":"user","content":"hello"}`, "07c8ab07e7df1ae5664992113dea4f2d")
+	f(Chat, `{"role":"user","content":[{"type":"text","text":"a\ud83d\ude00"},{"type":"image_url","image_url":{"url":"data:,1"}}]}`, "6aa23febbd3098af9d6078fc891d5b14")
+	f(Chat, `{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"b\":\"\\n\",\"a\":1.0}"}}]}`, "aa8d3fca0803fb87393b4690cdb03253")
+	f(Chat, `{"role":"tool","tool_call_id":"c","content":"ok"}`, "1649ab19ff4e811f08c94dd971bd46e6")
+	f(Responses, `{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}`, "cce1fb994977c3a663433aae1be8ac70")
+	f(Responses, `{"type":"custom_tool_call_output","call_id":"c","output":"ok"}`, "1649ab19ff4e811f08c94dd971bd46e6")
+	f(Responses, `{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"e"}`, "a5f46094c0468cf8ee1ca8ef1530958a")
+	f(Responses, `{"type":"item_reference","id":"msg_1"}`, "52a6ea66551036b0493b243ec6a573f0")
+	f(Responses, `{"type":"future_thing","z":[1,{"b":2,"a":3}]}`, "2ce4f8b46f6c4475a13e5cc437813b28")
 	c := Chain(Hash{1}, Hash{2})
 	if got := hex.EncodeToString(c[:]); got != "dcd96fbcf76fb49f5af50b7bc71fe50f" {
 		t.Errorf("chain: got %s", got)

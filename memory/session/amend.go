@@ -186,12 +186,12 @@ func decodeCarried(b []byte) ([]wire.Item, error) {
 // content returns the hash of an item: it resolves references, and caches hashes. adapt returns what upstream accepts
 // of an amendment's items, nil for none.
 func (a Amendments) apply(
-	items []wire.Item, chain []wire.Hash, content func(wire.Item) wire.Hash, adapt func(made Origin, items []wire.Item) []*wire.Item,
+	items []wire.Item, chain []wire.Hash, meaning func(wire.Item) wire.Meaning, adapt func(made Origin, items []wire.Item) []*wire.Item,
 ) (view []wire.Item, from []int) {
 	if len(a) == 0 || len(items) == 0 {
 		return items, nil
 	}
-	p := applier{a: a, items: items, chain: chain, content: content, adapt: adapt, at: make(map[wire.Hash][]int, len(a))}
+	p := applier{a: a, items: items, chain: chain, meaning: meaning, adapt: adapt, at: make(map[wire.Hash][]int, len(a))}
 	for i := range a {
 		p.at[a[i].At] = append(p.at[a[i].At], i)
 	}
@@ -209,7 +209,7 @@ type applier struct {
 	chain []wire.Hash
 	at    map[wire.Hash][]int // indexes of amendments by place
 
-	content func(wire.Item) wire.Hash
+	meaning func(wire.Item) wire.Meaning
 	adapt   func(made Origin, items []wire.Item) []*wire.Item
 
 	out     []wire.Item
@@ -233,7 +233,7 @@ func (p *applier) run() {
 
 // fromStart reports whether something is hidden before the first item of the session, and the list begins with that item.
 func (p *applier) fromStart() bool {
-	return len(p.at[wire.Hash{}]) > 0 && p.chain[0] == wire.Chain(wire.Hash{}, p.content(p.items[0]))
+	return len(p.at[wire.Hash{}]) > 0 && p.chain[0] == p.meaning(p.items[0]).After(wire.Hash{})
 }
 
 // hashAt is the chain hash behind item i.
@@ -244,7 +244,7 @@ func (p *applier) hashAt(i int) wire.Hash {
 	if p.items[i].Kind == wire.Reasoning {
 		return p.last
 	}
-	return wire.Chain(p.last, p.content(p.items[i]))
+	return p.meaning(p.items[i]).After(p.last)
 }
 
 // group emits item first, -1 for none, with the hidden items behind it and the items up to the next one of the chain.
@@ -284,7 +284,7 @@ func (p *applier) group(first int, here wire.Hash) int {
 		p.out, p.from = append(p.out, it), append(p.from, -1)
 	}
 	for ; next < end; next++ {
-		if !c.seen[p.content(p.items[next])] {
+		if !c.seen[p.meaning(p.items[next]).Content] {
 			p.emit(next)
 		}
 	}
@@ -324,7 +324,7 @@ func (p *applier) choose(list []int, following wire.Hash) chosen {
 				continue // it was an item when it was written: what can't be read any more is not shown
 			}
 			c.hidden = append(c.hidden, it)
-			c.seen[p.content(it)] = true
+			c.seen[p.meaning(it).Content] = true
 		}
 		for _, it := range p.adapt(a.Made, c.hidden[first:]) {
 			if it != nil {
@@ -342,7 +342,7 @@ func (p *applier) skipEcho(i int, hidden []wire.Item) int {
 		return i
 	}
 	for n, it := range hidden {
-		if p.content(p.items[i+n]) != p.content(it) {
+		if p.meaning(p.items[i+n]).Content != p.meaning(it).Content {
 			return i
 		}
 	}

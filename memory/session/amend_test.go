@@ -92,7 +92,7 @@ func chainOf(items []wire.Item) []wire.Hash {
 	var at wire.Hash
 	for i, it := range items {
 		if it.Kind != wire.Reasoning {
-			at = wire.Chain(at, it.ContentHash())
+			at = it.Meaning().After(at)
 		}
 		out[i] = at
 	}
@@ -160,7 +160,7 @@ func TestApply(t *testing.T) {
 				a = append(a, x)
 			}
 			items := sayAll(t, c.sent)
-			got, from := a.apply(items, chainOf(items), wire.Item.ContentHash, asTheyAre)
+			got, from := a.apply(items, chainOf(items), wire.Item.Meaning, asTheyAre)
 			if hear(got) != c.want {
 				t.Errorf("got  %s\nwant %s", hear(got), c.want)
 			}
@@ -193,7 +193,7 @@ func TestApplyKeepsOrderAndIsIdempotent(t *testing.T) {
 			}
 			a = append(a, x)
 		}
-		out, from := a.apply(items, chain, wire.Item.ContentHash, asTheyAre)
+		out, from := a.apply(items, chain, wire.Item.Meaning, asTheyAre)
 		if from == nil {
 			if hidden > 0 {
 				rt.Fatal("nothing was put anywhere")
@@ -216,7 +216,7 @@ func TestApplyKeepsOrderAndIsIdempotent(t *testing.T) {
 		if shown != hidden {
 			rt.Fatalf("%d of %d hidden items in %s", shown, hidden, hear(out))
 		}
-		if twice, _ := a.apply(out, again, wire.Item.ContentHash, asTheyAre); hear(twice) != hear(out) {
+		if twice, _ := a.apply(out, again, wire.Item.Meaning, asTheyAre); hear(twice) != hear(out) {
 			rt.Fatalf("%s became %s and then %s", hear(items), hear(out), hear(twice))
 		}
 	})
@@ -304,7 +304,7 @@ func FuzzAmendments(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.apply([]wire.Item{item}, []wire.Hash{{1}}, wire.Item.ContentHash, asTheyAre)
+		a.apply([]wire.Item{item}, []wire.Hash{{1}}, wire.Item.Meaning, asTheyAre)
 	})
 }
 

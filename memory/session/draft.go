@@ -279,7 +279,7 @@ func (d *draft) storeHidden(at position, behind int, own bool) position {
 			d.hidden.seqs = make(map[int][]uint64)
 		}
 		for _, it := range h.parsed {
-			at = d.store(at, it, mark{content: d.e.in.hashes.content(it)}, flagHidden, d.hiddenMade())
+			at = d.store(at, it, mark{content: d.e.in.hashes.meaning(it).Content}, flagHidden, d.hiddenMade())
 			d.hidden.seqs[i] = append(d.hidden.seqs[i], at.Seq)
 		}
 		if !h.Led {

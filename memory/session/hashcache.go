@@ -7,7 +7,7 @@ import (
 	"remora/wire"
 )
 
-// hashCache holds content hashes of items, by the items' bytes: a client that resends its history sends the same items
+// hashCache holds the hashes of what items mean, by the items' bytes: a client that resends its history sends the same items
 // turn after turn, and hashing what they mean is the most expensive part of a long request. Keys are 64-bit hashes under
 // a seed of this process, so that a caller cannot make two items collide. It is safe for concurrent use.
 type hashCache struct {
@@ -20,38 +20,41 @@ const maxHashes = 8192
 
 func newHashCache() *hashCache { return &hashCache{seed: maphash.MakeSeed()} }
 
-// cachedHash is the content hash of an item, with the chain hashes before and behind it where it was seen first. A
+// cachedHash is the hash of what an item means, with the chain hashes before and behind it where it was seen first. A
 // resent item usually stands in the same place, so that its chain hash need not be computed again either.
-type cachedHash struct{ content, parent, chain wire.Hash }
+type cachedHash struct {
+	meaning       wire.Meaning
+	parent, chain wire.Hash
+}
 
-// content returns the content hash of an item.
-func (h *hashCache) content(it wire.Item) wire.Hash {
+// meaning returns the hash of what an item means.
+func (h *hashCache) meaning(it wire.Item) wire.Meaning {
 	key, shard := h.keyOf(&it)
 	known, ok := shard.Find(key)
 	if !ok {
-		known.content = it.ContentHash()
+		known.meaning = it.Meaning()
 		shard.Put(key, known, maxHashes)
 	}
-	return known.content
+	return known.meaning
 }
 
-// chain returns the content hash of an item, and the chain hash of the history that ends with it, where parent is the
+// chain returns the hash of what an item means, and the chain hash of the history that ends with it, where parent is the
 // chain hash before it.
-func (h *hashCache) chain(parent wire.Hash, it *wire.Item) (content, chain wire.Hash) {
+func (h *hashCache) chain(parent wire.Hash, it *wire.Item) (meaning wire.Meaning, chain wire.Hash) {
 	key, shard := h.keyOf(it)
 	known, ok := shard.Find(key)
 	placed := known.chain != wire.Hash{}
 	if placed && known.parent == parent {
-		return known.content, known.chain
+		return known.meaning, known.chain
 	}
 	if !ok {
-		known.content = it.ContentHash()
+		known.meaning = it.Meaning()
 	}
-	chain = wire.Chain(parent, known.content)
+	chain = known.meaning.After(parent)
 	if !placed {
-		shard.Put(key, cachedHash{known.content, parent, chain}, maxHashes)
+		shard.Put(key, cachedHash{known.meaning, parent, chain}, maxHashes)
 	}
-	return known.content, chain
+	return known.meaning, chain
 }
 
 // keyOf returns the key of an item, and the shard that holds it.

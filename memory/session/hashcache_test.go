@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"remora/wire"
@@ -16,21 +17,26 @@ func TestHashCacheIsExact(t *testing.T) {
 		known := newHashCache()
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			dialect := rapid.SampledFrom([]wire.Dialect{dialects.Chat, dialects.Responses}).Draw(t, "dialect")
-			it, err := wire.ParseItem(dialect, fmt.Appendf(nil, `{"role":"user","content":"%d"}`, rapid.IntRange(0, 3).Draw(t, "text")))
+			said := rapid.IntRange(0, 3).Draw(t, "text")
+			raw := fmt.Appendf(nil, `{"role":"user","content":"%d"}`, said)
+			if dialect == dialects.Chat && rapid.Bool().Draw(t, "calls") {
+				raw = fmt.Appendf(nil, `{"role":"assistant","content":"%d","tool_calls":[{"id":"a","function":{"name":"f"}},{"id":"b","function":{"name":"f"}}]}`, said)
+			}
+			it, err := wire.ParseItem(dialect, raw)
 			if err != nil {
 				t.Fatal(err)
 			}
 			parent := wire.Hash{byte(rapid.IntRange(0, 2).Draw(t, "parent"))}
-			want := it.ContentHash()
+			want := it.Meaning()
 			if rapid.Bool().Draw(t, "alone") {
-				if got := known.content(it); got != want {
-					t.Fatalf("%s: content hash %x, want %x", it.Raw, got, want)
+				if diff := cmp.Diff(want, known.meaning(it)); diff != "" {
+					t.Fatalf("%s: %s", it.Raw, diff)
 				}
 				continue
 			}
-			content, chain := known.chain(parent, &it)
-			if content != want || chain != wire.Chain(parent, want) {
-				t.Fatalf("%s behind %x: %x and %x, want %x and %x", it.Raw, parent, content, chain, want, wire.Chain(parent, want))
+			meaning, chain := known.chain(parent, &it)
+			if diff := cmp.Diff([]any{want, want.After(parent)}, []any{meaning, chain}); diff != "" {
+				t.Fatalf("%s behind %x: %s", it.Raw, parent, diff)
 			}
 		}
 	})

@@ -31,7 +31,7 @@ const (
 )
 
 const (
-	recordVersion = 3
+	recordVersion = 4
 	// ringSize is how many items the head remembers by content, to recognise a client that trims its history.
 	ringSize = 128
 	// maxTails is how many other ends of the transcript the head remembers.
@@ -74,7 +74,7 @@ type position struct {
 // after is the position behind one more item.
 func (p position) after(m mark) position {
 	if m.onChain {
-		p.Chain = wire.Chain(p.Chain, m.content)
+		p.Chain = m.meaning().After(p.Chain)
 	}
 	p.Units += m.units
 	return p
@@ -192,8 +192,8 @@ func (h *head) appendTo(b []byte) []byte {
 
 func decodeHead(b []byte) (head, error) {
 	d := recordcodec.Reader{Rest: b}
-	if d.Byte() != recordVersion {
-		return head{}, fmt.Errorf("read head: %w", ErrCorrupt)
+	if v := d.Byte(); v != recordVersion {
+		return head{}, fmt.Errorf("read head: %w: it has version %d of the format, and this Remora reads %d alone", ErrCorrupt, v, recordVersion)
 	}
 	h := head{
 		Pos: readPosition(&d), Lead: d.Hash(), NextSeq: d.Uvarint(), Turns: d.Uvarint(), LastTurn: d.Text(),

@@ -117,14 +117,16 @@ func (im *importer) item(l *ItemLine) error {
 	if !ok && l.Parent != 0 {
 		return fmt.Errorf("parent %d has not been imported", l.Parent)
 	}
-	stored := storedItem{Parent: l.Parent, Content: it.ContentHash(), Line: l.Line, Dialect: d, Turn: l.Turn, Raw: it.Raw, Flags: l.flags(), Made: newOrigin(l.Provider, l.Model, l.Kept)}
+	meaning := it.Meaning()
+	stored := storedItem{Parent: l.Parent, Content: meaning.Content, Line: l.Line, Dialect: d, Turn: l.Turn, Raw: it.Raw, Flags: l.flags(), Made: newOrigin(l.Provider, l.Model, l.Kept)}
 	if it.Kind == wire.Reference {
 		// Its content hash is that of the referenced item, which only the exporting store knows.
 		if stored.Content, err = parseHash(l.Content); err != nil {
 			return err
 		}
+		meaning = wire.Meaning{Content: stored.Content}
 	}
-	stored.Pos = parent.Pos.after(mark{content: stored.Content, onChain: !l.Off, units: l.Units - parent.Pos.Units})
+	stored.Pos = parent.Pos.after(mark{content: meaning.Content, parts: meaning.Parts, onChain: !l.Off, units: l.Units - parent.Pos.Units})
 	stored.Pos.Seq = l.Seq
 	if want, err := parseHash(l.Chain); err != nil || want != stored.Pos.Chain {
 		return fmt.Errorf("chain hash is not %q: the item or one before it was changed", l.Chain)

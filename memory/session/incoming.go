@@ -40,9 +40,13 @@ func inRoom[T any](room []T, n int) []T {
 // mark is an item's contribution to a position.
 type mark struct {
 	content wire.Hash
-	onChain bool // reasoning is not: many clients leave it out when they resend, or send a reference in its place
+	parts   []wire.Hash // see wire.Meaning
+	onChain bool        // reasoning is not: many clients leave it out when they resend, or send a reference in its place
 	units   uint64
 }
+
+// meaning returns the hashes of what the item means.
+func (m mark) meaning() wire.Meaning { return wire.Meaning{Content: m.content, Parts: m.parts} }
 
 // newIncoming hashes the items of a request to a session. known caches the hashes of earlier items.
 func newIncoming(req *wire.Request, st *state, known *hashCache) *incoming {
@@ -74,7 +78,8 @@ func (in *incoming) mark(it wire.Item) mark {
 			return mark{content: ref.Content, onChain: ref.Kind != wire.Reasoning, units: 1}
 		}
 	}
-	return mark{content: in.hashes.content(it), onChain: it.Kind != wire.Reasoning, units: view.Units(it)}
+	m := in.hashes.meaning(it)
+	return mark{content: m.Content, parts: m.Parts, onChain: it.Kind != wire.Reasoning, units: view.Units(it)}
 }
 
 // follow hashes an item and the position behind it: mark and position.after, with a cache for both.
@@ -83,9 +88,9 @@ func (in *incoming) follow(it *wire.Item, at position) (mark, position) {
 		m := in.mark(*it)
 		return m, at.after(m)
 	}
-	m := mark{onChain: true, units: view.Units(*it)}
-	m.content, at.Chain = in.hashes.chain(at.Chain, it)
-	at.Units += m.units
+	meaning, chain := in.hashes.chain(at.Chain, it)
+	m := mark{content: meaning.Content, parts: meaning.Parts, onChain: true, units: view.Units(*it)}
+	at.Chain, at.Units = chain, at.Units+m.units
 	return m, at
 }
 

@@ -56,7 +56,7 @@ func leadHash(items []wire.Item, instructions []byte, known *hashCache) (wire.Ha
 	var room [16 * len(wire.Hash{})]byte // as a rule it is one item
 	b := room[:0]
 	for i := range items {
-		c := known.content(items[i])
+		c := known.meaning(items[i]).Content
 		b = append(b, c[:]...)
 	}
 	sum := sha256.Sum256(append(b, instructions...))

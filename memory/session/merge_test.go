@@ -36,7 +36,7 @@ func TestRememberedHashesAreExact(t *testing.T) {
 		known := newHashCache()
 		for range 6 {
 			if rapid.Bool().Draw(t, "alone") {
-				known.content(item.Draw(t, "answer"))
+				known.meaning(item.Draw(t, "answer"))
 			}
 			in := &incoming{refs: refs, hashes: known}
 			var at, want position

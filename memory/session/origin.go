@@ -49,8 +49,8 @@ func (c *Call) maker(a *Answer) Origin {
 // adapter makes of items that were stored what the upstream of a turn accepts.
 type adapter struct {
 	place   *Place
-	started time.Time           // of the turn
-	changed map[*byte]wire.Hash // content of the items that are sent otherwise than they are stored, by where their bytes are
+	started time.Time              // of the turn
+	changed map[*byte]wire.Meaning // of the items that are sent otherwise than they are stored, by where their bytes are
 }
 
 // adapt makes of items that one upstream made together what the turn's upstream accepts, at the index of each; nil where
@@ -78,9 +78,9 @@ func (a *adapter) adapt(made Origin, items []wire.Item) []*wire.Item {
 		out[i] = &to
 		if &to.Raw[0] != &it.Raw[0] {
 			if a.changed == nil {
-				a.changed = make(map[*byte]wire.Hash)
+				a.changed = make(map[*byte]wire.Meaning)
 			}
-			a.changed[&to.Raw[0]] = a.place.in.mark(it).content
+			a.changed[&to.Raw[0]] = a.place.in.mark(it).meaning()
 		}
 	}
 	return out
@@ -131,12 +131,12 @@ func (a *adapter) adaptLine(stored *storedLine) *storedLine {
 	return out
 }
 
-// content is the content hash that an item of a conversation has in the transcript.
-func (a *adapter) content(it wire.Item) wire.Hash {
-	if content, ok := a.changed[&it.Raw[0]]; ok {
-		return content
+// meaning is what an item of a conversation means in the transcript.
+func (a *adapter) meaning(it wire.Item) wire.Meaning {
+	if m, ok := a.changed[&it.Raw[0]]; ok {
+		return m
 	}
-	return a.place.in.mark(it).content
+	return a.place.in.mark(it).meaning()
 }
 
 // IsLookedUp reports whether an item is no more than an id to upstream: it has to have kept the item to accept it.

@@ -202,7 +202,7 @@ func (p *Place) chain(stored []wire.Hash) []wire.Hash {
 		if len(stored) > 0 {
 			before = stored[len(stored)-1]
 		}
-		if wire.Chain(before, p.in.marks[i].content) != here {
+		if p.in.marks[i].meaning().After(before) != here {
 			break // the line does not reach that far back
 		}
 		here = before

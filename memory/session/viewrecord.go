@@ -176,7 +176,7 @@ func (w *spanWriter) content(i int) wire.Hash {
 			return in.marks[i].content
 		}
 	}
-	return w.history.content(it)
+	return w.history.meaning(it).Content
 }
 
 // settledLine is the part of the line before a turn's new items that will not change, oldest first: read from the

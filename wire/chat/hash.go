@@ -2,7 +2,7 @@ package chat
 
 import "remora/wire"
 
-// Hash writes what a message, a call or a reasoning means.
+// Hash writes what a message means: what it says, then each of its calls, which are items of their own in other dialects.
 func (*codec) Hash(h *wire.Hasher, it wire.Item) {
 	var role, content, refusal, audio, name, toolCalls, functionCall []byte
 	for p := range wire.Parts(it.Raw) {
@@ -23,21 +23,27 @@ func (*codec) Hash(h *wire.Hasher, it wire.Item) {
 			functionCall = p.Value
 		}
 	}
-	h.Role(role)
 	if it.Role != wire.Assistant {
+		h.Role(role)
 		h.Name(name)
 		h.Content(content, refusal)
 		return
 	}
 
-	h.Content(content, refusal)
-	// An answer's audio holds data and a transcript, its echo only the id.
-	h.Audio(wire.Member(audio, "id"))
+	legacy := len(functionCall) > 0 && functionCall[0] == '{'
+	if it.HasText || !wire.HasParts(toolCalls) && !legacy {
+		h.Role(role)
+		h.Content(content, refusal)
+		// An answer's audio holds data and a transcript, its echo only the id.
+		h.Audio(wire.Member(audio, "id"))
+	}
 	s := wire.NewScanner(toolCalls)
 	for range s.Each() {
+		h.Part()
 		hashCall(h, &s)
 	}
-	if len(functionCall) > 0 && functionCall[0] == '{' {
+	if legacy {
+		h.Part()
 		f := wire.NewScanner(functionCall)
 		c := wire.HashedCall{Family: wire.FamilyLegacy}
 		c.Name, c.Input = hashFunction(&f, "arguments")
