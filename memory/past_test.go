@@ -120,6 +120,30 @@ func TestRecallOfMessages(t *testing.T) {
 	}
 }
 
+// TestRecallOfLongMessages: the sentence above or below a paste asks, whatever is pasted.
+func TestRecallOfLongMessages(t *testing.T) {
+	t.Parallel()
+	code, prose := "", ""
+	for i := range 400 {
+		code += fmt.Sprintf("def f%d(x%d):\n    return lookup%d(x%d) + %d\n\n", i, i, i, i, i)
+		prose += fmt.Sprintf("The committee of %d reviewed proposals on bridges and orchards. ", 1500+i)
+	}
+	for name, message := range map[string]string{
+		"below code":  "Here is the code:\n```python\n" + code + "```\nWho owns the parser module?",
+		"above code":  "Who owns the parser module?\n```python\n" + code + "```",
+		"below prose": prose + "\n\nWho owns the parser module?",
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := recalling(t, memory.Options{})
+			for i := range 60 {
+				l.tell(in(fmt.Sprint("filler ", i), "ada"), fmt.Sprintf("Team %d meets in hall %d with the gardener.", i, i+100))
+			}
+			l.tell(in("told", "ada"), "The parser module is owned by Petra.")
+			wantTold(t, l.tell(in("asked", "ada"), message), "owned by Petra", true)
+		})
+	}
+}
+
 // TestRecallHasNoEcho: who quotes what was recalled has not said it, and what else the message says is found.
 func TestRecallHasNoEcho(t *testing.T) {
 	t.Parallel()

@@ -338,3 +338,25 @@ func TestWords(t *testing.T) {
 		t.Errorf("%d words are in both, want 1", n)
 	}
 }
+
+// TestQuestions: of a long message the paragraph that asks comes first, and then the message.
+func TestQuestions(t *testing.T) {
+	long := strings.Repeat("some words of a paste, ", 60)
+	for message, want := range map[string][]string{
+		" Where do I live? ":                        {"Where do I live?"},
+		long + "\n\nWhere do I live?":               {"Where do I live?", "whole"},
+		"Where do I live?\n\n" + long:               {"Where do I live?", "whole"},
+		"See:\n```\n" + long + "\n```\nIs it mine?": {"Is it mine?", "whole"},
+		"Is it mine?\n```\n" + long + "\n```":       {"Is it mine?", "whole"},
+		long:                                        {"whole"},
+		long + "\n\n" + long + "?":                  {"whole"},
+	} {
+		got := index.Questions(message)
+		if last := got[len(got)-1]; len(message) > 600 && last == strings.TrimSpace(message) {
+			got[len(got)-1] = "whole"
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%.60q: got %q", message, got)
+		}
+	}
+}

@@ -32,8 +32,7 @@ const (
 	defaultShare   = 0.01
 	defaultMatch   = 0.3
 	defaultRefresh = 2 * time.Second
-	maxQuestion    = 4 << 10 // bytes; the beginning of a longer message says what it is about
-	maxHead        = 200     // characters of a file's name with its section
+	maxHead        = 200 // characters of a file's name with its section
 )
 
 // Options are the layer's own keys.
@@ -196,12 +195,11 @@ type found struct {
 // Recall tells the passages that answer the user's message best, in the order of their documents.
 func (l *Layer) Recall(ctx context.Context, t *layer.Turn, _ layer.State, budget int) (layer.Recalled, error) {
 	budget = min(budget, l.o.MaxTokens)
-	question := strings.TrimSpace(layer.Head(t.Query, maxQuestion))
-	if question == "" || budget <= 0 {
-		return layer.Recalled{}, nil
-	}
-	need, worth := index.WorthAsking(question)
-	if !worth {
+	questions := slices.DeleteFunc(index.Questions(t.Query), func(q string) bool {
+		_, worth := index.WorthAsking(q)
+		return !worth
+	})
+	if len(questions) == 0 || budget <= 0 {
 		return layer.Recalled{}, nil
 	}
 	lib, err := l.current(ctx, t.Now)
@@ -209,9 +207,28 @@ func (l *Layer) Recall(ctx context.Context, t *layer.Turn, _ layer.State, budget
 		return layer.Recalled{}, fmt.Errorf("read documents: %w", err)
 	}
 
+	var best []found
+	for _, question := range questions {
+		for _, f := range l.find(lib, t, question) {
+			if !slices.ContainsFunc(best, func(b found) bool { return b.order == f.order }) {
+				best = append(best, f)
+			}
+		}
+	}
+	chosen := fit(t, best[:min(len(best), l.o.MaxItems)], budget)
+	if len(chosen) == 0 {
+		return layer.Recalled{}, nil
+	}
+	text := render(chosen)
+	t.Note("passages", len(chosen))
+	return layer.Recalled{Messages: []string{text}, Tokens: t.Count(text)}, nil
+}
+
+// find returns the passages that answer a question, best first.
+func (l *Layer) find(lib *library, t *layer.Turn, question string) (best []found) {
+	need, _ := index.WorthAsking(question)
 	hits := lib.ix.Search(index.Question{Text: question, Now: t.Now}, l.o.MaxItems, nil)
 	words := index.Words(question)
-	var best []found
 	for _, h := range hits {
 		if math.Exp(float64(h.Score-hits[0].Score)) < l.o.MinShare {
 			break
@@ -220,13 +237,7 @@ func (l *Layer) Recall(ctx context.Context, t *layer.Turn, _ layer.State, budget
 			best = append(best, found{p, h.Order})
 		}
 	}
-	chosen := fit(t, best, budget)
-	if len(chosen) == 0 {
-		return layer.Recalled{}, nil
-	}
-	text := render(chosen)
-	t.Note("passages", len(chosen))
-	return layer.Recalled{Messages: []string{text}, Tokens: t.Count(text)}, nil
+	return best
 }
 
 // few is how many passages it takes to say which words are rare. With fewer, all of a question's words count the same.

@@ -138,6 +138,17 @@ func TestSmallTalk(t *testing.T) {
 	}
 }
 
+// TestLongMessage: a question below a paste, or above it, is answered.
+func TestLongMessage(t *testing.T) {
+	l := open(t, rag.Options{Paths: []string{write(t, map[string]string{"returns.md": returns})}})
+	paste := strings.Repeat("def lookup(orchard, bridge):\n    return harbour\n\n", 200)
+	for _, message := range []string{"```\n" + paste + "```\nWhen is the price refunded?", "When is the price refunded?\n```\n" + paste + "```"} {
+		if got := ask(t, l, 0, message); !strings.Contains(got, "within 14 days") {
+			t.Errorf("%.40q is told %q", message, got)
+		}
+	}
+}
+
 // TestBudget: the best passages that fit are told.
 func TestBudget(t *testing.T) {
 	l := open(t, rag.Options{Paths: []string{write(t, map[string]string{

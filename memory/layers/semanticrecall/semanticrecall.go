@@ -24,10 +24,9 @@ const (
 	defaultItems  = 50
 	limitItems    = 1000
 	defaultShare  = 0.0002
-	maxQuestion   = 4 << 10 // bytes; a longer message is no question, and its beginning says what it is about
-	maxLine       = 700     // characters
-	spare         = 32      // statements that are looked at beyond those that may be told: some are in the view
-	bestFew       = 5       // statements of which one has to share enough words with the question
+	maxLine       = 700 // characters
+	spare         = 32  // statements that are looked at beyond those that may be told: some are in the view
+	bestFew       = 5   // statements of which one has to share enough words with the question
 	timeout       = time.Second
 )
 
@@ -95,26 +94,57 @@ func (l *Layer) Recall(ctx context.Context, t *layer.Turn, _ layer.State, budget
 	if t.Past == nil || t.Past.Empty() || budget <= 0 {
 		return layer.Recalled{}, nil
 	}
-	question := strings.TrimSpace(layer.Head(t.Query, maxQuestion))
-	need, worth := index.WorthAsking(question)
-	if !worth {
-		return layer.Recalled{}, nil
-	}
-	found, err := t.Past.Search(ctx, question, l.o.MaxItems+spare)
-	if err != nil {
-		return layer.Recalled{}, fmt.Errorf("search: %w", err)
-	}
-	if !slices.ContainsFunc(found[:min(len(found), bestFew)], func(s layer.Statement) bool { return s.Match >= need || l.o.Embeddings.Near(s.Near) }) {
-		return layer.Recalled{}, nil
+	var candidates []line
+	for _, question := range index.Questions(t.Query) {
+		found, err := l.find(ctx, t, question)
+		if err != nil {
+			return layer.Recalled{}, err
+		}
+		candidates = alternate(candidates, l.choose(t, found))
 	}
 
-	lines := fit(t, l.choose(t, found), budget)
+	lines := fit(t, candidates[:min(len(candidates), l.o.MaxItems)], budget)
 	if len(lines) == 0 {
 		return layer.Recalled{}, nil
 	}
 	text := render(lines)
 	t.Note("statements", len(lines))
 	return layer.Recalled{Messages: []string{text}, Tokens: t.Count(text)}, nil
+}
+
+// find returns what answers a question, best first, and nothing where the question is small talk or the best few share too
+// little with it.
+func (l *Layer) find(ctx context.Context, t *layer.Turn, question string) ([]layer.Statement, error) {
+	need, worth := index.WorthAsking(question)
+	if !worth {
+		return nil, nil
+	}
+	found, err := t.Past.Search(ctx, question, l.o.MaxItems+spare)
+	if err != nil {
+		return nil, fmt.Errorf("search: %w", err)
+	}
+	if !slices.ContainsFunc(found[:min(len(found), bestFew)], func(s layer.Statement) bool { return s.Match >= need || l.o.Embeddings.Near(s.Near) }) {
+		return nil, nil
+	}
+	return found, nil
+}
+
+// alternate puts the lines of two searches together, those of the first before those of the second where both are as good. What
+// both have found is there once.
+func alternate(first, second []line) []line {
+	second = slices.DeleteFunc(second, func(s line) bool {
+		return slices.ContainsFunc(first, func(f line) bool { return f.words.same(s.words) })
+	})
+	all := make([]line, 0, len(first)+len(second))
+	for i := range max(len(first), len(second)) {
+		if i < len(first) {
+			all = append(all, first[i])
+		}
+		if i < len(second) {
+			all = append(all, second[i])
+		}
+	}
+	return all
 }
 
 // choose returns what may be told of what was found, best first: nothing that the view has, nothing twice, no secrets, nothing that

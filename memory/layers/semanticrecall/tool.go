@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"remora/memory/index"
 	"remora/memory/layer"
 )
 
@@ -37,7 +38,7 @@ func (l *Layer) search(ctx context.Context, t *layer.Turn, s layer.State, argume
 	if err := json.Unmarshal(arguments, &asked); err != nil {
 		return "", s, errors.New("query: want text")
 	}
-	query := strings.TrimSpace(layer.Head(asked.Query, maxQuestion))
+	query := strings.TrimSpace(layer.Head(asked.Query, index.MaxQuestion))
 	if query == "" {
 		return "", s, errors.New("query: want text")
 	}
