@@ -70,19 +70,22 @@ func (o *overflow) summarize(ctx context.Context, sum *summaryValue) {
 	if gone := o.before(o.covered); len(gone) > 0 {
 		o.v.LeaveOut(len(o.c.Lead), gone...)
 	}
+
 	own := o.block(state)
 	f := o.try(own...)
 	if len(f.Left) == 0 && o.v.From <= o.covered {
 		o.apply(f)
 		return
 	}
-	reserve := view.Block{Layer: summaryID, Slot: summarySlot, Texts: []string{""}, Tokens: o.limit}
-	roomy := o.try(reserve)
+
+	room := view.Block{Layer: summaryID, Slot: summarySlot, Texts: []string{""}, Tokens: o.limit}
+	roomy := o.try(room)
 	end := o.end(roomy.Left)
 	if last := len(roomy.Blocks) - 1; last < 0 || roomy.Blocks[last].Slot != summarySlot || end <= o.covered {
 		o.apply(f) // no room for more, or nothing but the run
 		return
 	}
+
 	ask := t.overflowModel()
 	if o.keys[end-1] == (wire.Hash{}) {
 		ask = nil // the next request could not tell what was summarised, and would ask again
@@ -93,6 +96,7 @@ func (o *overflow) summarize(ctx context.Context, sum *summaryValue) {
 	if next.Through != (wire.Hash{}) || !next.Retry.IsZero() {
 		sum.next = next.Encode()
 	}
+
 	l.overflow = turnrecord.LayerNote{ID: summaryID, Ms: t.m.o.Now().Sub(began).Milliseconds()}
 	if err != nil {
 		t.m.o.Log.Warn("overflow_model failed; excerpts stand in", "turn", t.ID, "error", err.Error())

@@ -60,25 +60,28 @@ func (r *spooled) waits() turnqueue.Record {
 }
 
 // newSpooled returns the spooled record of a turn that is not in the transcript, and the evictions seen with it.
-func newSpooled(t *turnWriter, a *Answer) (rec *spooled, seen []byte) {
-	sc := t.call.Scope
+func newSpooled(w *turnWriter, a *Answer) (rec *spooled, seen []byte) {
+	sc, req := w.call.Scope, w.call.Request
 	rec = &spooled{
 		Tenant: []byte(sc.Tenant), Session: []byte(sc.Session), Resource: []byte(sc.Resource),
 		Execution: []byte(sc.Execution), Parent: []byte(sc.Parent),
-		Turn: t.ID, Owner: t.m.heartbeat.self, Time: t.started, Dialect: dialects.CodeOf(t.call.Request.Dialect),
-		History: t.entry.SpoolMode(), Side: []byte(t.call.Side), Standing: uint8(t.entry.StandingFound()), Provider: t.call.Provider, Body: t.call.Request.Body, View: t.entry.View.Save(), Notes: t.entry.Notes.Save(),
+		Turn: w.ID, Owner: w.m.heartbeat.self, Time: w.started,
+		Dialect: dialects.CodeOf(req.Dialect), Provider: w.call.Provider, Body: req.Body,
+		History: w.entry.SpoolMode(), Side: []byte(w.call.Side), Standing: uint8(w.entry.StandingFound()),
+		View: w.entry.View.Save(), Notes: w.entry.Notes.Save(), Unread: w.entry.Unread() && !w.late,
 	}
-	rec.Unread = t.entry.Unread() && !t.late
-	if a != nil {
-		rec.Answer, rec.Values = newSpooledReply(a), t.values
-		if t.states != nil {
-			rec.Values, seen = t.states.values.spooled()
-		}
+	if a == nil {
+		return rec, nil
+	}
+
+	rec.Answer, rec.Values = newSpooledReply(a), w.values
+	if w.states != nil {
+		rec.Values, seen = w.states.values.spooled()
 	}
 	return rec, seen
 }
 
-// decodeSpooled decodes a record's session and turn, and leaves the rest.
+// decodeSpooled reads a record. It fails where the record names no session.
 func decodeSpooled(b []byte) (*spooled, error) {
 	var rec spooled
 	if err := json.Unmarshal(b, &rec); err != nil {
@@ -108,7 +111,8 @@ type spooledReply struct {
 func newSpooledReply(a *Answer) *spooledReply {
 	r := &spooledReply{
 		ID: []byte(a.Reply.ID), Model: []byte(a.Reply.Model), Finish: []byte(a.Reply.Finish),
-		Usage: a.Reply.Usage, Error: a.Reply.Error, Complete: a.Reply.Complete, HTTPStatus: a.HTTPStatus, Cut: a.Aborted, Provider: a.Provider, AskedFor: []byte(a.Model), Later: a.Later,
+		Usage: a.Reply.Usage, Error: a.Reply.Error, Complete: a.Reply.Complete, HTTPStatus: a.HTTPStatus, Cut: a.Aborted,
+		Provider: a.Provider, AskedFor: []byte(a.Model), Later: a.Later,
 	}
 	for _, items := range a.Reply.Choices {
 		raws := make([][]byte, len(items))

@@ -99,7 +99,9 @@ func (t *turnPast) search(q index.Question, limit int) []layer.Statement {
 	found := make([]layer.Statement, len(hits))
 	for i, h := range hits {
 		found[i] = layer.Statement{
-			ID: h.ID, Session: layer.Digest(h.Session), Order: h.Order, Own: h.Session == t.scope.Session, Role: h.Role, Named: h.Speaker != h.Role && strings.HasPrefix(h.Text, h.Speaker+": "), Time: h.Time, Text: h.Text, Content: h.Content,
+			ID: h.ID, Session: layer.Digest(h.Session), Order: h.Order, Own: h.Session == t.scope.Session,
+			Role: h.Role, Named: h.Speaker != h.Role && strings.HasPrefix(h.Text, h.Speaker+": "),
+			Time: h.Time, Text: h.Text, Content: h.Content,
 			Score: h.Score, Match: h.Match, Near: h.Near,
 		}
 	}

@@ -59,7 +59,7 @@ func (d *disk) Len() (records int, bytes int64) {
 
 var errNoRoom = errors.New("no space left on device")
 
-// play makes a reserve over a disk, which takes the words before "|" and no others.
+// play makes a queue over a disk, which takes the words before "|" and no others.
 func play(t *testing.T, words string) (*turnqueue.Queue, *disk, *bytes.Buffer) {
 	t.Helper()
 	d, log := &disk{}, &bytes.Buffer{}
@@ -130,7 +130,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestBound: records beyond the operator's limit, after Close, or beyond the reserve's limit are not kept.
+// TestBound: records beyond the operator's limit, after Close, or beyond the memory's limit are not kept.
 func TestBound(t *testing.T) {
 	for _, fault := range []error{spool.ErrFull, cache.ErrClosed} {
 		d := &disk{fault: fault}
