@@ -26,7 +26,8 @@ func newUpstreamCommand(p process) *cobra.Command {
 			"  LOOP n name {json}   n answers of one call each\n\n" +
 			"With --kind it also refuses what another server refuses, in its words: " + kindNames() + ".\n" +
 			"A request header \"X-Script: kind=NAME\" does so for one request.\n\n" +
-			"It takes any key, and writes nothing to disk.",
+			"It takes any key, and writes nothing to disk. Models, files, embeddings and conversations are served as far\n" +
+			"as a proxy needs them; any other path gets 404, with what there is.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if kind := scripted.Kind(kind); !slices.Contains(scripted.Kinds(), kind) {
