@@ -67,10 +67,48 @@ func Order(d wire.Dialect, items []wire.Item, resolve func(wire.Item) (wire.Item
 			order = append(order, r.item)
 		}
 	}
+	if adjacent(d) {
+		order = endWithResults(items, order, results, placed)
+	}
 	if moved = movedIn(order, placed, gone); len(moved) == 0 {
 		return nil, nil
 	}
 	return order, moved
+}
+
+// endWithResults moves calls forward whose results are the end of the history, where the order would end with an answer of the
+// model: it was given without them, since the user did not wait for them. Upstream is asked to go on from the results, not from
+// that answer, with which some refuse to end. Calls with an earlier result stay. It marks the makers that it moves as placed.
+func endWithResults(items []wire.Item, order []int, results map[int][]result, placed []bool) []int {
+	end := len(items)
+	for end > 0 && items[end-1].Kind == wire.ToolResult {
+		end--
+	}
+	if last := items[order[len(order)-1]]; end == len(items) || last.Kind != wire.Message || last.Role != wire.Assistant || len(last.Calls) > 0 {
+		return order
+	}
+
+	late := make([]bool, len(items))
+	for maker, of := range results {
+		if slices.ContainsFunc(of, func(r result) bool { return r.item < end }) {
+			continue
+		}
+		late[maker], placed[maker] = true, true
+		for _, r := range of {
+			late[r.item] = true
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		switch {
+		case late[a] == late[b]:
+			return 0
+		case late[b]:
+			return -1
+		default:
+			return 1
+		}
+	})
+	return order
 }
 
 // splitThoughts finds the results that stand between reasoning and the item of the model's that it led to, which upstream wants
