@@ -81,11 +81,11 @@ func (a *assembly) want() uint64 {
 			cut = values.window.now
 		}
 	}
-	want := a.t.shape.Window.Reach(cut, a.entry.Behind())
+	want := a.t.shape.Window.Reach(cut, a.entry.UnitsBefore())
 	if sum == nil {
 		return want
 	}
-	if behind := a.entry.Behind(); behind >= sum.state.Units {
+	if behind := a.entry.UnitsBefore(); behind >= sum.state.Units {
 		want = max(want, behind-sum.state.Units+1)
 	}
 	return min(want, view.MaxItems)

@@ -20,7 +20,7 @@ func (a *assembly) recall(ctx context.Context) {
 		return // without a query, upstream was told when the user spoke
 	}
 	// Without a resource a conversation beside that of its session, such as that of an agent's worker, shares nothing with it.
-	others := l.turn.Resource != "" && a.entry.Beyond()
+	others := l.turn.Resource != "" && a.entry.HistoryElsewhere()
 	if others || a.entry.Trimmed() || c.Stored && c.Offset > 0 || l.run.MayLeave(c.Items) {
 		l.past.reachBeyond()
 	}

@@ -262,7 +262,7 @@ func (w *turnWriter) reread(err error) bool {
 func (w *turnWriter) park(ctx context.Context, a *Answer) error {
 	rec, _ := newSpooled(w, a)
 	rec.History = w.entry.ParkMode()
-	for _, it := range w.entry.Said() {
+	for _, it := range w.entry.NewItems() {
 		rec.NewItems = append(rec.NewItems, it.Raw)
 	}
 	b, err := json.Marshal(rec)

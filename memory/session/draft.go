@@ -14,73 +14,65 @@ import (
 // draft is the content of one commit of a turn: a batch for its session and, for a Responses answer, one that finds the
 // session by the response's id.
 type draft struct {
-	e    *Entry
-	head *head // the head as it will be
-	*writeBuffer
-	version uint64 // that the session is expected to be at
-	line    uint64 // that the turn is stored on
-	deletes []string
-	stored  []string   // names of the input's values
-	input   position   // the end of the input
-	open    bool       // the answer is still to come
-	unread  bool       // the answer came, and holds no items
-	later   bool       // upstream makes it in the background
-	added   []uint64   // sequence numbers of its items
-	output  [][]uint64 // sequence numbers of the answer's items, per choice
-	reply   string     // id of an answer to find the session by
-	made    Origin     // of the answer, and of what is hidden in it
+	e *Entry
+	itemWriter
+	answer  *Answer // nil while it is still to come
+	made    Origin  // of the answer, and of what is hidden in it
+	version uint64  // that the session is expected to be at
 
-	retracted bool // the input is written anew, in another place
-	hidden    hiddenWrite
-	blocks    []turnrecord.BlockRef // of the turn
+	deletes []string
+	input   position // the end of the input
+	stored  []string // names of the input's values, as long as the answer is still to come
+	added   []uint64 // sequence numbers of its items
+	output  [][]uint64
+	reply   string // id of an answer to find the session by
+	hidden  hiddenWrite
+	blocks  []turnrecord.BlockRef // of the turn
 
 	addedRoom  [roomFor]uint64
 	outputRoom [1][]uint64
 	seqRoom    [4]uint64
 }
 
-// draft builds the commit of a turn's input and, unless it is still to come, of its answer.
-func (e *Entry) draft(a *Answer) *draft {
-	d := &draft{e: e, head: e.state.head.clone(len(e.in.items) - e.ring.from + answerItems(a)), writeBuffer: newWriteBuffer(), version: e.state.version, open: a == nil}
+// newDraft makes the commit of a turn's input and, unless it is still to come, of its answer.
+func newDraft(e *Entry, a *Answer) *draft {
+	d := &draft{e: e, answer: a, made: e.call.maker(a), version: e.state.version}
+	d.itemWriter = itemWriter{
+		writeBuffer: newWriteBuffer(), head: e.state.head.clone(len(e.in.items) - e.ring.from + len(a.firstChoice())),
+		turn: e.id, line: e.unwritten.line, side: e.plan.standing == Side, known: e.known,
+	}
 	d.added, d.output = d.addedRoom[:0], d.outputRoom[:0]
 	d.hidden.of = &e.Notes.hidden
 	d.grow(e.in.items[e.unwritten.fresh:])
 	if d.head.NextSeq == 0 {
 		d.head.NextSeq = 1
 	}
-	if d.line = e.unwritten.line; d.line == 0 {
+	if d.line == 0 {
 		d.head.Lines++
 		d.line = d.head.Lines
 	}
 	if d.head.Line == 0 && e.plan.standing == InConversation {
 		d.head.Line = d.line
 	}
-	d.made = e.call.maker(a)
+
 	if a != nil {
-		e.Notes.hidden.limit(len(e.in.items) + answerItems(a))
+		e.Notes.hidden.limit(len(e.in.items) + len(a.firstChoice()))
 	}
 	d.retract()
 	d.input = d.storeInput()
 	end := d.input
-	var answer []wire.Item
 	if a != nil {
-		end = d.storeAnswer(a)
-		if len(a.Reply.Choices) > 0 {
-			answer = a.Reply.Choices[0]
-		}
+		end = d.storeAnswer()
 	}
-	// An answer that the client got and that could not be read is an answer too: the question stays in the conversation.
-	// It also stays where the answer comes later.
-	d.unread = a != nil && len(answer) == 0 && (a.Later || a.Reply.Truncated && a.HTTPStatus < 300)
-	d.later = a != nil && a.Later
-	d.moveHead(end, answer)
+	d.moveHead(end)
 	d.putLead()
 	d.amend()
 	d.blocks = putBlocks(d.writeBuffer, d.head, e.Notes.Blocks)
-	if e.Order.update(d.head, d.open) {
+	if e.Order.update(d.head, a == nil) {
 		d.deletes = append(slices.Clip(d.deletes), journalPrefix+e.id)
 	}
-	record := d.record(a)
+
+	record := d.record()
 	from := d.reserve(record.Size())
 	d.data = record.AppendTo(d.data)
 	d.put(turnPrefix+e.id, d.value(from))
@@ -92,14 +84,6 @@ func (e *Entry) draft(a *Answer) *draft {
 		d.puts[i].Lasting = d.last
 	}
 	return d
-}
-
-// answerItems is how many items of the head line an answer has.
-func answerItems(a *Answer) int {
-	if a == nil || len(a.Reply.Choices) == 0 {
-		return 0
-	}
-	return len(a.Reply.Choices[0])
 }
 
 func (d *draft) batches() []cache.Batch {
@@ -115,7 +99,7 @@ func (d *draft) batches() []cache.Batch {
 	if d.e.Notes.LastID != "" {
 		known = append(known, cache.Put{Name: lastName, Data: []byte(d.e.Notes.LastID)})
 	}
-	if d.later {
+	if d.answer != nil && d.answer.Later {
 		known = append(known, cache.Put{Name: lateName, Data: []byte(d.e.id)})
 	}
 	return []cache.Batch{session, {
@@ -132,7 +116,7 @@ func (d *draft) write(ctx context.Context, p Puts) (cache.Outcome, []cache.Outco
 	entries := d.e.log.Index.batches(d.e.call.Scope, d.e.started)
 	batches = append(batches, entries...)
 	own := len(batches)
-	if !d.open {
+	if d.answer != nil {
 		for _, v := range p.Values {
 			if len(v.Data) == 0 {
 				batches[0].Deletes = append(batches[0].Deletes, v.Name)
@@ -196,7 +180,7 @@ func (d *draft) retract() {
 		return
 	}
 	d.head.Tails.drop(j.end.Seq)
-	d.retracted, d.hidden.anew = true, true
+	d.hidden.anew = true
 	d.deletes = j.names // a batch deletes before it writes: names that are written anew stay
 }
 
@@ -207,7 +191,7 @@ func (d *draft) storeInput() position {
 		at = d.storeSummary(at)
 	}
 	if e.plan.claims && e.plan.standing == InConversation {
-		d.putPlace(at)
+		d.putPosition(at)
 	}
 	before := len(d.puts)
 	at = d.storeHidden(at, e.unwritten.fresh, e.unwritten.fresh > 0 && e.ring.seqs[e.unwritten.fresh-1] != 0)
@@ -229,7 +213,7 @@ func (d *draft) storeInput() position {
 	for _, j := range skipped {
 		at = d.storeHidden(d.storeInputItem(at, j, 0), j+1, false)
 	}
-	if !d.open {
+	if d.answer != nil {
 		return at // it will not have to be taken back
 	}
 	d.stored = make([]string, 0, len(d.puts)-before)
@@ -287,7 +271,7 @@ func (d *draft) storeHidden(at position, behind int, own bool) position {
 		}
 	}
 	if own && last.Seq != 0 {
-		d.putPlace(last)
+		d.putPosition(last)
 	}
 	return at
 }
@@ -300,8 +284,8 @@ func (d *draft) hiddenMade() Origin {
 }
 
 // storeAnswer writes the answer, one branch per choice, and returns the position behind the first choice.
-func (d *draft) storeAnswer(a *Answer) position {
-	end := d.input
+func (d *draft) storeAnswer() position {
+	a, end := d.answer, d.input
 	var flags byte
 	if a.status() != turnrecord.Complete {
 		flags = flagPartial
@@ -322,13 +306,13 @@ func (d *draft) storeAnswer(a *Answer) position {
 			if c == 0 {
 				at = d.storeHidden(at, len(d.e.in.items)+i+1, !ok && marks[c][i].onChain)
 			}
-			d.putID(it)
+			d.putReference(it)
 		}
 		d.output = append(d.output, seqs)
 		if c == 0 {
 			end = at
 		} else {
-			d.head.Tails.add(tail{Pos: at, Lead: d.e.in.lead, Line: d.line, Side: d.side()})
+			d.head.Tails.add(tail{Pos: at, Lead: d.e.in.lead, Line: d.line, Side: d.side})
 		}
 	}
 	switch {
@@ -344,7 +328,7 @@ func (d *draft) storeAnswer(a *Answer) position {
 // putReply lets a later request go on from a response by its id.
 func (d *draft) putReply(id string, end position) {
 	d.reply = id
-	d.put(idName(replyPrefix, id), linePosition{Pos: end, Line: d.line, Side: d.side()}.encode())
+	d.put(idName(replyPrefix, id), linePosition{Pos: end, Line: d.line, Side: d.side}.encode())
 	var shown shownBlocks
 	if d.e.in.stateful || d.e.in.unresolved() {
 		shown = d.e.state.shown
@@ -357,88 +341,19 @@ func (d *draft) putReply(id string, end position) {
 	}
 }
 
-// knownAfter is where an item stands behind at if the transcript has it there already.
-func (d *draft) knownAfter(at position, m mark) (position, bool) {
-	if len(d.e.known) == 0 {
-		return position{}, false
-	}
-	known, ok := d.e.known[at.after(m).Chain]
-	return known.Pos, ok && m.onChain
-}
-
-// store writes one item behind at and returns the position behind it.
-func (d *draft) store(at position, it wire.Item, m mark, flags byte, made Origin) position {
-	if flags&flagSummary != 0 {
-		m.onChain, m.units = false, 0
-	}
-	if !m.onChain {
-		flags |= flagOffChain
-	}
-	if d.side() {
-		flags |= flagSide
-	}
-	next := at.after(m)
-	next.Seq = d.head.NextSeq
-	d.head.NextSeq++
-	item := storedItem{
-		Parent: at.Seq, Pos: next, Content: m.content, Line: d.line, Flags: flags, Dialect: it.Dialect, Turn: d.e.id, Raw: it.Raw, Made: made,
-	}
-	d.puts = item.cut(d.puts)
-	var name [len(itemPrefix) + 8]byte
-	from := d.reserve(item.size() + placeBytes)
-	d.data = item.appendTo(d.data)
-	d.put(d.name("", appendItemName(name[:0], next.Seq)), d.value(from))
-	if m.onChain {
-		at := d.putPlace(next)
-		if landmark(it) {
-			d.put(d.name(textPrefix, m.content[:]), at)
-		}
-	}
-	return next
-}
-
-// putPlace enters a place into the index of chains, and returns the value.
-func (d *draft) putPlace(at position) []byte {
-	from := d.reserve(placeBytes)
-	d.data = linePosition{Pos: at, Line: d.line, Side: d.side()}.appendTo(d.data)
-	v := d.value(from)
-	d.put(d.name(chainPrefix, at.Chain[:]), v)
-	return v
-}
-
-// putID lets a later item_reference stand for an item of the answer.
-func (d *draft) putID(it wire.Item) {
-	if name, data, ok := referenceOf(it); ok {
-		d.put(name, data)
-	}
-}
-
-// referenceOf returns the reference to store for an item, if it has an id that can be referred to.
-func referenceOf(it wire.Item) (name string, data []byte, ok bool) {
-	if !it.Dialect.Rules().References || it.ID == "" || it.Kind == wire.Reference {
-		return "", nil, false
-	}
-	ref := reference{Content: it.ContentHash(), Kind: it.Kind, Role: it.Role, Pair: it.Answers}
-	if len(it.Calls) > 0 {
-		ref.Pair = it.Calls[0]
-	}
-	return idName(idPrefix, it.ID), ref.encode(), true
-}
-
-// side reports whether the turn is a side request's.
-func (d *draft) side() bool { return d.e.plan.standing == Side }
-
 // moveHead makes end the head or, for a turn that is not the conversation's and for an input without an answer, one of the
 // other ends.
-func (d *draft) moveHead(end position, answer []wire.Item) {
+func (d *draft) moveHead(end position) {
 	h, e := d.head, d.e
+	answer := d.answer.firstChoice()
+	unread := len(answer) == 0 && d.answer.staysUnread()
 	extended := h.Tails.drop(e.unwritten.parent.Seq)
 	asked := e.log.offers.of(e.call.Request)
-	if len(answer) > 0 || d.unread {
+	if len(answer) > 0 || unread {
 		h.Habits = h.Habits.learn(e.call.Request.Dialect, asked.Client, e.plan.shown)
 	}
-	if e.plan.standing != InConversation || len(answer) == 0 && !d.unread || (e.Order.resumed && h.LastTurn > e.id && !e.atHead) {
-		d.leaveTail(end, &extended, answer)
+	if e.plan.standing != InConversation || len(answer) == 0 && !unread || (e.Order.resumed && h.LastTurn > e.id && !e.atHead) {
+		d.leaveTail(end, &extended)
 		return
 	}
 
@@ -481,12 +396,12 @@ func (d *draft) moveHead(end position, answer []wire.Item) {
 
 // leaveTail notes an end of the transcript that is not the head. extended is the end that the turn goes on from, zero for
 // none that is known.
-func (d *draft) leaveTail(end position, extended *tail, answer []wire.Item) {
-	h, e := d.head, d.e
+func (d *draft) leaveTail(end position, extended *tail) {
+	h, e, answer := d.head, d.e, d.answer.firstChoice()
 	if end.Seq == h.Pos.Seq || end.Seq == 0 {
 		return
 	}
-	t := tail{Pos: end, Lead: e.in.lead, Line: d.line, Side: d.side(), Turns: extended.Turns}
+	t := tail{Pos: end, Lead: e.in.lead, Line: d.line, Side: d.side, Turns: extended.Turns}
 	if len(answer) > 0 {
 		t.Turns++
 		if e.plan.standing == Alone {
@@ -503,7 +418,7 @@ func (d *draft) leaveTail(end position, extended *tail, answer []wire.Item) {
 		t.Open = open.hashes()
 	}
 	h.Tails.add(t)
-	h.Forked = h.Forked || e.atHead && !d.open
+	h.Forked = h.Forked || e.atHead && d.answer != nil
 }
 
 // putLead keeps the version of the leading items that this turn used, unless it is the head's, which is kept.
@@ -519,7 +434,7 @@ func (d *draft) putLead() {
 // amend writes the session's amendments if the turn changes them.
 func (d *draft) amend() {
 	var answer []mark
-	if !d.open && len(d.e.answer.choices) > 0 {
+	if d.answer != nil && len(d.e.answer.choices) > 0 {
 		answer = d.e.answer.choices[0]
 	}
 	if d.hidden.amend(d.e.state.amendments, &d.e.Place, answer, d.hiddenMade()); d.hidden.amends {
@@ -528,8 +443,8 @@ func (d *draft) amend() {
 }
 
 // record describes the turn as it stands.
-func (d *draft) record(a *Answer) turnrecord.Record {
-	e := d.e
+func (d *draft) record() turnrecord.Record {
+	e, a := d.e, d.answer
 	r := turnrecord.Record{
 		ID: e.id, Time: e.started.UTC(), Status: turnrecord.Incomplete, Open: a == nil, Relation: string(e.plan.relation), Model: e.call.Request.Model(),
 		Dialect: e.call.Request.Dialect.String(), Side: e.call.Side, Degraded: e.degraded || e.Order.partial,
@@ -549,7 +464,7 @@ func (d *draft) record(a *Answer) turnrecord.Record {
 	default:
 		r.Side = "unrelated"
 	}
-	d.chainBare(&r)
+	d.chainEmpty(&r)
 	r.Lead = e.in.leadText
 	if r.Input = d.added; len(r.Input) == 0 {
 		r.Input = e.journaled.seqs
@@ -565,12 +480,12 @@ func (d *draft) record(a *Answer) turnrecord.Record {
 	return r
 }
 
-// chainBare makes a turn that has stored no item the first of the chain that leads to such turns, unless it is in that
+// chainEmpty makes a turn that has stored no item the first of the chain that leads to such turns, unless it is in that
 // chain. Nothing is lost where the turn was its last and is not known to be: there is no turn behind it.
-func (d *draft) chainBare(r *turnrecord.Record) {
+func (d *draft) chainEmpty(r *turnrecord.Record) {
 	e := d.e
 	r.Before = e.before
-	stored := d.head.NextSeq > max(e.state.head.NextSeq, 1) || len(e.journaled.names) > 0 && !d.retracted
+	stored := d.head.NextSeq > max(e.state.head.NextSeq, 1) || len(e.journaled.names) > 0 && !d.hidden.anew
 	if !stored && e.before == "" && d.head.LastEmpty != e.id {
 		r.Before, d.head.LastEmpty = d.head.LastEmpty, e.id
 	}

@@ -265,7 +265,7 @@ func (e *Entry) Commit(ctx context.Context, a *Answer, p Puts) (Done, error) {
 	if !e.loaded {
 		return e.reload(ctx, a)
 	}
-	if err := e.lookAround(ctx, a); err != nil {
+	if err := e.lookUpStored(ctx, a); err != nil {
 		return Done{}, err
 	}
 	release, err := e.log.room(ctx, e.call.Request)
@@ -277,7 +277,7 @@ func (e *Entry) Commit(ctx context.Context, a *Answer, p Puts) (Done, error) {
 		return Done{}, ErrEarlierOpen
 	}
 
-	d := e.draft(a)
+	d := newDraft(e, a)
 	own, others := d.write(ctx, p)
 	d.release()
 	switch {
@@ -346,8 +346,8 @@ func (e *Entry) Park(ctx context.Context, a *Answer, record []byte) (parked bool
 	}
 }
 
-// Said are the request's items that are new to the conversation, whether they are written or not.
-func (e *Entry) Said() []wire.Item {
+// NewItems are the request's items that are new to the conversation, whether they are written or not.
+func (e *Entry) NewItems() []wire.Item {
 	fresh := e.plan.fresh
 	if j := &e.journaled; len(j.names) > 0 && e.plan.parent.Seq == j.end.Seq { // what it is taken to resend is its own input
 		fresh = max(0, min(fresh, len(e.in.items)-len(j.seqs)))
@@ -355,8 +355,8 @@ func (e *Entry) Said() []wire.Item {
 	return e.in.items[fresh:]
 }
 
-// lookAround reads what a turn needs to know that does not simply go behind the head.
-func (e *Entry) lookAround(ctx context.Context, a *Answer) error {
+// lookUpStored reads what a turn needs to know that does not simply go behind the head.
+func (e *Entry) lookUpStored(ctx context.Context, a *Answer) error {
 	stored := a != nil && (!e.atHead || e.state.head.Forked) || e.in.answers() && e.state.head.Tails.endsWith(e.unwritten.parent, e.in.marks[e.unwritten.fresh:])
 	if stored && e.unwritten.parent.Seq != 0 && e.known == nil {
 		// Items that do not go to the end of a line may be stored already: a turn is retried whose answer was stored
@@ -421,7 +421,7 @@ func (e *Entry) findAgain(ctx context.Context, st *state, in *incoming) (plan, e
 	own := len(e.journaled.names) > 0 && p.parent.Seq == e.journaled.end.Seq
 	if !e.loaded {
 		if own && e.journaled.behind == 0 {
-			p = e.followFirst(st, in, p) // its input was written when nothing was answered
+			p = newPlacement(&e.log.offers, e.stored, st, in, &e.call, HistoryAuto).followFirst(p) // its input was written when nothing was answered
 		}
 		if own && e.journaled.talks && !p.before {
 			p.standing = InConversation // of several questions that nothing was answered to
@@ -439,7 +439,7 @@ func (e *Entry) findAgain(ctx context.Context, st *state, in *incoming) (plan, e
 	}
 
 	if (own || p.relation == relRoot) && e.unanswered && was.standing == InConversation {
-		p = e.followFirst(st, in, p)
+		p = newPlacement(&e.log.offers, e.stored, st, in, &e.call, HistoryAuto).followFirst(p)
 	}
 
 	if !p.before {
@@ -453,19 +453,6 @@ func (e *Entry) findAgain(ctx context.Context, st *state, in *incoming) (plan, e
 	}
 	p.shown = was.shown
 	return p, nil
-}
-
-// followFirst is the plan of a request where two clients began the session and another one was answered first: this one follows
-// it, if it sends only new items.
-func (e *Entry) followFirst(st *state, in *incoming, p plan) plan {
-	if e.call.History != HistoryAuto || !st.head.Answered || in.bringsHistory() {
-		return p
-	}
-	q := newPlacement(&e.log.offers, e.stored, st, in, &e.call, HistoryAuto)
-	if q.habit() == resends {
-		return p
-	}
-	return q.behindHead(ruleBehind)
 }
 
 // keepInput decides whether an input that is written already stays where it is.
@@ -596,23 +583,6 @@ func (e *Entry) lookupKnown(ctx context.Context, a *Answer) error {
 	return nil
 }
 
-// valuesAfter are the wanted values as they are once p is written.
-func (e *Entry) valuesAfter(p Puts) []namedValue {
-	if len(e.values) != len(e.want.Names) {
-		return nil // they were never read
-	}
-	values := make([]namedValue, len(e.want.Names))
-	for i, name := range e.want.Names {
-		values[i] = namedValue{name, e.values[i]}
-		for _, v := range p.Values {
-			if v.Name == name {
-				values[i].data = v.Data
-			}
-		}
-	}
-	return values
-}
-
 // written takes over what a commit has changed, for the commit that follows it.
 func (e *Entry) written(d *draft, version uint64, p Puts) {
 	if d.head.LastEmpty == e.id && e.state.head.LastEmpty != e.id {
@@ -628,8 +598,8 @@ func (e *Entry) written(d *draft, version uint64, p Puts) {
 		e.journaled = journaled{names: d.stored, behind: e.unwritten.parent.Seq, end: d.input, seqs: d.added}
 	}
 	e.unwritten.parent, e.unwritten.fresh, e.unwritten.summary, e.unwritten.line = d.input, len(e.in.items), 0, d.line
-	if !d.open && e.want.known() && len(e.state.amendments) == 0 {
-		e.log.recent.put(e.call.Scope, version, d.head, e.valuesAfter(p))
+	if d.answer != nil && e.want.known() && len(e.state.amendments) == 0 {
+		e.log.recent.put(e.call.Scope, version, d.head, e.want.after(e.values, p))
 	} else {
 		e.log.recent.drop(e.call.Scope)
 	}

@@ -55,7 +55,7 @@ type ItemLine struct {
 	Dialect string `json:"dialect"`
 	OnHead  bool   `json:"on_head"` // on the line that ends with the head
 	Off     bool   `json:"off_chain,omitempty"`
-	Aside   bool   `json:"aside,omitempty"`   // the client's own summary
+	Summary bool   `json:"aside,omitempty"`   // the client's own summary
 	Partial bool   `json:"partial,omitempty"` // of an answer that was cut
 	Side    bool   `json:"side,omitempty"`
 	Hidden  bool   `json:"hidden,omitempty"` // seen by the model and not by the client
@@ -177,7 +177,7 @@ func newItemLine(it *storedItem) *ItemLine {
 	l := &ItemLine{
 		Seq: it.Pos.Seq, Parent: it.Parent, Turn: it.Turn, Units: it.Pos.Units, Line: it.Line, Dialect: it.Dialect.String(),
 		Chain: hex.EncodeToString(it.Pos.Chain[:]), Content: hex.EncodeToString(it.Content[:]),
-		Off: it.Flags&flagOffChain != 0, Aside: it.Flags&flagSummary != 0, Partial: it.Flags&flagPartial != 0,
+		Off: it.Flags&flagOffChain != 0, Summary: it.Flags&flagSummary != 0, Partial: it.Flags&flagPartial != 0,
 		Side: it.Flags&flagSide != 0, Hidden: it.Flags&flagHidden != 0, Provider: it.Made.Provider, Model: it.Made.Model, Kept: it.Made.Kept,
 	}
 	// json.RawMessage is compacted when it is encoded; only bytes that this leaves alone may go that way.

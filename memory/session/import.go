@@ -161,7 +161,7 @@ func (l *ItemLine) flags() byte {
 	for _, f := range []struct {
 		set  bool
 		flag byte
-	}{{l.Off, flagOffChain}, {l.Aside, flagSummary}, {l.Partial, flagPartial}, {l.Side, flagSide}, {l.Hidden, flagHidden}} {
+	}{{l.Off, flagOffChain}, {l.Summary, flagSummary}, {l.Partial, flagPartial}, {l.Side, flagSide}, {l.Hidden, flagHidden}} {
 		if f.set {
 			flags |= f.flag
 		}

@@ -66,8 +66,8 @@ func (p *Place) Lead() string { return p.in.leadText }
 // LastTurn returns the id of the turn that moved the session's head last, empty if none is known.
 func (p *Place) LastTurn() string { return p.state.head.LastTurn }
 
-// Behind returns how many units of the conversation stand before the request's new items, as far as the transcript knows.
-func (p *Place) Behind() uint64 { return p.plan.parent.Units }
+// UnitsBefore returns how many units of the conversation stand before the request's new items, as far as the transcript knows.
+func (p *Place) UnitsBefore() uint64 { return p.plan.parent.Units }
 
 // ReplacesHead reports whether the turn makes another line the conversation.
 func (p *Place) ReplacesHead() bool {
@@ -78,9 +78,9 @@ func (p *Place) ReplacesHead() bool {
 // Trimmed reports whether the client has left out the beginning of a history that the transcript has.
 func (p *Place) Trimmed() bool { return !p.plan.before && p.plan.offset > 0 }
 
-// Beyond reports whether users or models may have said something in the session that is not on the request's line: the
+// HistoryElsewhere reports whether users or models may have said something in the session that is not on the request's line: the
 // client has cut its history, or begun it anew. Side requests do not count.
-func (p *Place) Beyond() bool {
+func (p *Place) HistoryElsewhere() bool {
 	h := &p.state.head
 	if p.Trimmed() || h.Line != p.plan.line && h.Line != 0 {
 		return true

@@ -498,6 +498,15 @@ func (q *placement) promotes(p plan, side bool) bool {
 	return len(h.Open) == 0 || h.Waits >= patientTurns && (q.in.lead == h.Lead || q.offer().Client == h.Offer.Client)
 }
 
+// followFirst is the plan of a request where two clients began the session and another one was answered first: this one follows
+// it, if it sends only new items.
+func (q *placement) followFirst(p plan) plan {
+	if q.call.History != HistoryAuto || !q.head.Answered || q.in.bringsHistory() || q.habit() == resends {
+		return p
+	}
+	return q.behindHead(ruleBehind)
+}
+
 // asSide is the plan of a request that the client itself calls a side request.
 func (p plan) asSide() plan {
 	if p.standing != Side {

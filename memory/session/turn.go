@@ -92,6 +92,20 @@ type Answer struct {
 	Later bool
 }
 
+// firstChoice returns the items of the choice that the conversation goes on with; none of an answer that is still to come.
+func (a *Answer) firstChoice() []wire.Item {
+	if a == nil || len(a.Reply.Choices) == 0 {
+		return nil
+	}
+	return a.Reply.Choices[0]
+}
+
+// staysUnread reports whether the question of an answer without items stays in the conversation: the client got an answer that
+// could not be read, or gets one later.
+func (a *Answer) staysUnread() bool {
+	return a != nil && (a.Later || a.Reply.Truncated && a.HTTPStatus < 300)
+}
+
 func (a *Answer) status() string {
 	switch {
 	case a.HTTPStatus >= 400 || len(a.Reply.Error) > 0:
@@ -113,6 +127,23 @@ type Want struct {
 
 // known reports whether who wrote the session last knows all of it.
 func (w Want) known() bool { return len(w.Others) == 0 && (w.Steady || len(w.Names) == 0) }
+
+// after returns the named values as they are once p is written, where values are those that were read.
+func (w Want) after(values [][]byte, p Puts) []namedValue {
+	if len(values) != len(w.Names) {
+		return nil // they were never read
+	}
+	named := make([]namedValue, len(w.Names))
+	for i, name := range w.Names {
+		named[i] = namedValue{name, values[i]}
+		for _, v := range p.Values {
+			if v.Name == name {
+				named[i].data = v.Data
+			}
+		}
+	}
+	return named
+}
 
 // Extra holds the values that a Want named, in its order; nil for one that is not stored.
 type Extra struct {

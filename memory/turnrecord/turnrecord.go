@@ -27,7 +27,7 @@ type Record struct {
 	Later      bool            `json:"later,omitempty"` // upstream makes it in the background, and no client has fetched it yet
 	Relation   string          `json:"relation"`
 	Resource   string          `json:"resource,omitempty"`  // where it is not the session itself
-	Execution  string          `json:"execution,omitempty"` // the agent run: named by the client, or made of the round's user message
+	Execution  string          `json:"execution,omitempty"` // the agent run: named by the client, or made of the run's user message
 	ParentID   string          `json:"parent_session,omitempty"`
 	Dialect    string          `json:"dialect"`
 	Model      string          `json:"model,omitempty"`

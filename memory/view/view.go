@@ -63,7 +63,7 @@ type WindowInput struct {
 	// Tokens prices an item. AtMost is a number of tokens that Tokens never exceeds, found without counting: at least the
 	// item's bytes. Without them, limits by tokens do not bind. Tokens is called only where AtMost does not settle the matter.
 	Tokens, AtMost func(wire.Item) int
-	// Keys names Items, as session.Entry.Keys does; nil where their names are not known. It is called at most once.
+	// Keys names Items, as session.HistoryReader.ItemKeys does; nil where their names are not known. It is called at most once.
 	Keys func() []wire.Hash
 	// Previous is the Start of the session's latest view, zero where there is none.
 	Previous WindowStart

@@ -1,0 +1,81 @@
+package session
+
+import "remora/wire"
+
+// itemWriter writes items of a turn behind those that its session has.
+type itemWriter struct {
+	*writeBuffer
+	head  *head                      // as it will be: it gives the sequence numbers
+	turn  string                     // the turn's id
+	line  uint64                     // that the items are stored on
+	side  bool                       // they are a side request's
+	known map[wire.Hash]linePosition // items that the transcript has already, by chain hash
+}
+
+// knownAfter is where an item stands behind at if the transcript has it there already.
+func (w *itemWriter) knownAfter(at position, m mark) (position, bool) {
+	if len(w.known) == 0 {
+		return position{}, false
+	}
+	known, ok := w.known[at.after(m).Chain]
+	return known.Pos, ok && m.onChain
+}
+
+// store writes one item behind at and returns the position behind it.
+func (w *itemWriter) store(at position, it wire.Item, m mark, flags byte, made Origin) position {
+	if flags&flagSummary != 0 {
+		m.onChain, m.units = false, 0
+	}
+	if !m.onChain {
+		flags |= flagOffChain
+	}
+	if w.side {
+		flags |= flagSide
+	}
+	next := at.after(m)
+	next.Seq = w.head.NextSeq
+	w.head.NextSeq++
+	item := storedItem{
+		Parent: at.Seq, Pos: next, Content: m.content, Line: w.line, Flags: flags, Dialect: it.Dialect, Turn: w.turn, Raw: it.Raw, Made: made,
+	}
+	w.puts = item.cut(w.puts)
+	var name [len(itemPrefix) + 8]byte
+	from := w.reserve(item.size() + placeBytes)
+	w.data = item.appendTo(w.data)
+	w.put(w.name("", appendItemName(name[:0], next.Seq)), w.value(from))
+	if m.onChain {
+		at := w.putPosition(next)
+		if landmark(it) {
+			w.put(w.name(textPrefix, m.content[:]), at)
+		}
+	}
+	return next
+}
+
+// putPosition enters a position into the index of chains, and returns the value.
+func (w *itemWriter) putPosition(at position) []byte {
+	from := w.reserve(placeBytes)
+	w.data = linePosition{Pos: at, Line: w.line, Side: w.side}.appendTo(w.data)
+	v := w.value(from)
+	w.put(w.name(chainPrefix, at.Chain[:]), v)
+	return v
+}
+
+// putReference lets a later item_reference stand for an item of the answer.
+func (w *itemWriter) putReference(it wire.Item) {
+	if name, data, ok := referenceOf(it); ok {
+		w.put(name, data)
+	}
+}
+
+// referenceOf returns the reference to store for an item, if it has an id that can be referred to.
+func referenceOf(it wire.Item) (name string, data []byte, ok bool) {
+	if !it.Dialect.Rules().References || it.ID == "" || it.Kind == wire.Reference {
+		return "", nil, false
+	}
+	ref := reference{Content: it.ContentHash(), Kind: it.Kind, Role: it.Role, Pair: it.Answers}
+	if len(it.Calls) > 0 {
+		ref.Pair = it.Calls[0]
+	}
+	return idName(idPrefix, it.ID), ref.encode(), true
+}
