@@ -75,7 +75,7 @@ type View struct {
 	// Tokens is the cost of the view, nil if no layer or budget was involved.
 	Tokens *Tokens `json:"tokens,omitempty"`
 	// PrefixReason is why a prefix version begins with this view (view.Prefix), empty if it does not.
-	PrefixReason string `json:"epoch,omitempty"`
+	PrefixReason string `json:"new_prefix,omitempty"`
 	// Messages names the form in which the view was sent (view.Form), empty for as it is.
 	Messages string `json:"messages,omitempty"`
 	// Portable: stored items were sent in the form that any provider accepts.
@@ -250,7 +250,7 @@ func (v *View) appendTo(b []byte) []byte {
 		b = strconv.AppendInt(appendName(b, "pinned"), int64(*v.Pinned), 10)
 	}
 	if v.PrefixReason != "" {
-		b = appendText(appendName(b, "epoch"), v.PrefixReason)
+		b = appendText(appendName(b, "new_prefix"), v.PrefixReason)
 	}
 	if v.Tokens != nil {
 		b = v.Tokens.appendTo(appendName(b, "tokens"))
