@@ -16,9 +16,12 @@ import (
 type draft struct {
 	e *Entry
 	itemWriter
-	answer  *Answer // nil while it is still to come
-	made    Origin  // of the answer, and of what is hidden in it
-	version uint64  // that the session is expected to be at
+	open    bool        // the answer is still to come
+	answer  []wire.Item // its first choice
+	unread  bool        // it has no items, and its question stays all the same
+	later   bool        // upstream makes it in the background
+	made    Origin      // of the answer, and of what is hidden in it
+	version uint64      // that the session is expected to be at
 
 	deletes []string
 	input   position // the end of the input
@@ -36,9 +39,9 @@ type draft struct {
 
 // newDraft makes the commit of a turn's input and, unless it is still to come, of its answer.
 func newDraft(e *Entry, a *Answer) *draft {
-	d := &draft{e: e, answer: a, made: e.call.maker(a), version: e.state.version}
+	d := &draft{e: e, open: a == nil, answer: a.firstChoice(), made: e.call.maker(a), version: e.state.version}
 	d.itemWriter = itemWriter{
-		writeBuffer: newWriteBuffer(), head: e.state.head.clone(len(e.in.items) - e.ring.from + len(a.firstChoice())),
+		writeBuffer: newWriteBuffer(), head: e.state.head.clone(len(e.in.items) - e.ring.from + len(d.answer)),
 		turn: e.id, line: e.unwritten.line, side: e.plan.standing == Side, known: e.known,
 	}
 	d.added, d.output = d.addedRoom[:0], d.outputRoom[:0]
@@ -56,23 +59,24 @@ func newDraft(e *Entry, a *Answer) *draft {
 	}
 
 	if a != nil {
-		e.Notes.hidden.limit(len(e.in.items) + len(a.firstChoice()))
+		d.unread, d.later = len(d.answer) == 0 && a.staysUnread(), a.Later
+		e.Notes.hidden.limit(len(e.in.items) + len(d.answer))
 	}
 	d.retract()
 	d.input = d.storeInput()
 	end := d.input
 	if a != nil {
-		end = d.storeAnswer()
+		end = d.storeAnswer(a)
 	}
 	d.moveHead(end)
 	d.putLead()
 	d.amend()
 	d.blocks = putBlocks(d.writeBuffer, d.head, e.Notes.Blocks)
-	if e.Order.update(d.head, a == nil) {
+	if e.Order.update(d.head, d.open) {
 		d.deletes = append(slices.Clip(d.deletes), journalPrefix+e.id)
 	}
 
-	record := d.record()
+	record := d.record(a)
 	from := d.reserve(record.Size())
 	d.data = record.AppendTo(d.data)
 	d.put(turnPrefix+e.id, d.value(from))
@@ -99,7 +103,7 @@ func (d *draft) batches() []cache.Batch {
 	if d.e.Notes.LastID != "" {
 		known = append(known, cache.Put{Name: lastName, Data: []byte(d.e.Notes.LastID)})
 	}
-	if d.answer != nil && d.answer.Later {
+	if d.later {
 		known = append(known, cache.Put{Name: lateName, Data: []byte(d.e.id)})
 	}
 	return []cache.Batch{session, {
@@ -116,7 +120,7 @@ func (d *draft) write(ctx context.Context, p Puts) (cache.Outcome, []cache.Outco
 	entries := d.e.log.Index.batches(d.e.call.Scope, d.e.started)
 	batches = append(batches, entries...)
 	own := len(batches)
-	if d.answer != nil {
+	if !d.open {
 		for _, v := range p.Values {
 			if len(v.Data) == 0 {
 				batches[0].Deletes = append(batches[0].Deletes, v.Name)
@@ -213,7 +217,7 @@ func (d *draft) storeInput() position {
 	for _, j := range skipped {
 		at = d.storeHidden(d.storeInputItem(at, j, 0), j+1, false)
 	}
-	if d.answer != nil {
+	if !d.open {
 		return at // it will not have to be taken back
 	}
 	d.stored = make([]string, 0, len(d.puts)-before)
@@ -284,8 +288,8 @@ func (d *draft) hiddenMade() Origin {
 }
 
 // storeAnswer writes the answer, one branch per choice, and returns the position behind the first choice.
-func (d *draft) storeAnswer() position {
-	a, end := d.answer, d.input
+func (d *draft) storeAnswer(a *Answer) position {
+	end := d.input
 	var flags byte
 	if a.status() != turnrecord.Complete {
 		flags = flagPartial
@@ -345,14 +349,12 @@ func (d *draft) putReply(id string, end position) {
 // other ends.
 func (d *draft) moveHead(end position) {
 	h, e := d.head, d.e
-	answer := d.answer.firstChoice()
-	unread := len(answer) == 0 && d.answer.staysUnread()
 	extended := h.Tails.drop(e.unwritten.parent.Seq)
 	asked := e.log.offers.of(e.call.Request)
-	if len(answer) > 0 || unread {
+	if len(d.answer) > 0 || d.unread {
 		h.Habits = h.Habits.learn(e.call.Request.Dialect, asked.Client, e.plan.shown)
 	}
-	if e.plan.standing != InConversation || len(answer) == 0 && !unread || (e.Order.resumed && h.LastTurn > e.id && !e.atHead) {
+	if e.plan.standing != InConversation || len(d.answer) == 0 && !d.unread || (e.Order.resumed && h.LastTurn > e.id && !e.atHead) {
 		d.leaveTail(end, &extended)
 		return
 	}
@@ -389,7 +391,7 @@ func (d *draft) moveHead(end position) {
 	for i := e.ring.from; i < len(e.in.items); i++ {
 		h.remember(e.in.items[i], e.in.marks[i], e.ring.seqs[i])
 	}
-	for i, it := range answer {
+	for i, it := range d.answer {
 		h.remember(it, e.answer.choices[0][i], d.output[0][i])
 	}
 }
@@ -397,12 +399,12 @@ func (d *draft) moveHead(end position) {
 // leaveTail notes an end of the transcript that is not the head. extended is the end that the turn goes on from, zero for
 // none that is known.
 func (d *draft) leaveTail(end position, extended *tail) {
-	h, e, answer := d.head, d.e, d.answer.firstChoice()
+	h, e := d.head, d.e
 	if end.Seq == h.Pos.Seq || end.Seq == 0 {
 		return
 	}
 	t := tail{Pos: end, Lead: e.in.lead, Line: d.line, Side: d.side, Turns: extended.Turns}
-	if len(answer) > 0 {
+	if len(d.answer) > 0 {
 		t.Turns++
 		if e.plan.standing == Alone {
 			h.Waits++
@@ -410,7 +412,7 @@ func (d *draft) leaveTail(end position, extended *tail) {
 	}
 	if e.plan.standing != InConversation {
 		var open openCalls // that a request which brings its own history leaves without results
-		for _, list := range [...][]wire.Item{e.in.items, answer} {
+		for _, list := range [...][]wire.Item{e.in.items, d.answer} {
 			for i := range list {
 				open.note(list[i])
 			}
@@ -418,7 +420,7 @@ func (d *draft) leaveTail(end position, extended *tail) {
 		t.Open = open.hashes()
 	}
 	h.Tails.add(t)
-	h.Forked = h.Forked || e.atHead && d.answer != nil
+	h.Forked = h.Forked || e.atHead && !d.open
 }
 
 // putLead keeps the version of the leading items that this turn used, unless it is the head's, which is kept.
@@ -434,7 +436,7 @@ func (d *draft) putLead() {
 // amend writes the session's amendments if the turn changes them.
 func (d *draft) amend() {
 	var answer []mark
-	if d.answer != nil && len(d.e.answer.choices) > 0 {
+	if !d.open && len(d.e.answer.choices) > 0 {
 		answer = d.e.answer.choices[0]
 	}
 	if d.hidden.amend(d.e.state.amendments, &d.e.Place, answer, d.hiddenMade()); d.hidden.amends {
@@ -443,8 +445,8 @@ func (d *draft) amend() {
 }
 
 // record describes the turn as it stands.
-func (d *draft) record() turnrecord.Record {
-	e, a := d.e, d.answer
+func (d *draft) record(a *Answer) turnrecord.Record {
+	e := d.e
 	r := turnrecord.Record{
 		ID: e.id, Time: e.started.UTC(), Status: turnrecord.Incomplete, Open: a == nil, Relation: string(e.plan.relation), Model: e.call.Request.Model(),
 		Dialect: e.call.Request.Dialect.String(), Side: e.call.Side, Degraded: e.degraded || e.Order.partial,

@@ -598,7 +598,7 @@ func (e *Entry) written(d *draft, version uint64, p Puts) {
 		e.journaled = journaled{names: d.stored, behind: e.unwritten.parent.Seq, end: d.input, seqs: d.added}
 	}
 	e.unwritten.parent, e.unwritten.fresh, e.unwritten.summary, e.unwritten.line = d.input, len(e.in.items), 0, d.line
-	if d.answer != nil && e.want.known() && len(e.state.amendments) == 0 {
+	if !d.open && e.want.known() && len(e.state.amendments) == 0 {
 		e.log.recent.put(e.call.Scope, version, d.head, e.want.after(e.values, p))
 	} else {
 		e.log.recent.drop(e.call.Scope)

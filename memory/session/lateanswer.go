@@ -81,17 +81,17 @@ func (l *lateAnswer) draft(ctx context.Context, st state, r *turnrecord.Record) 
 	e := l.log.newEntry(r.ID, r.Time, Call{Scope: l.scope, Request: &wire.Request{Dialect: dialect}, Side: r.Side})
 	e.state, e.loaded, e.in = st, true, &incoming{hashes: l.log.hashes}
 	e.plan = plan{standing: standing, parent: at, line: st.head.Line}
-	d := &draft{e: e, answer: a, version: st.version, input: at}
+	d := &draft{e: e, answer: a.firstChoice(), version: st.version, input: at}
 	d.itemWriter = itemWriter{
-		writeBuffer: newWriteBuffer(), head: st.head.clone(len(a.firstChoice())), turn: r.ID, line: st.head.Line, side: standing == Side,
+		writeBuffer: newWriteBuffer(), head: st.head.clone(len(d.answer)), turn: r.ID, line: st.head.Line, side: standing == Side,
 	}
 	d.hidden.of = &e.Notes.hidden
 	// What is made in the background is kept by upstream: it could not be fetched otherwise.
 	d.made = newOrigin(a.Provider, cmp.Or(a.Model, r.Model), a.status() == turnrecord.Complete)
-	end := d.storeAnswer()
+	end := d.storeAnswer(a)
 	if standing == InConversation {
 		d.head.Pos, d.head.Answered = end, true
-		for i, it := range a.firstChoice() {
+		for i, it := range d.answer {
 			d.head.remember(it, e.answer.choices[0][i], d.output[0][i])
 		}
 	} else {
