@@ -112,7 +112,8 @@ func (v *sessionValues) each(f func(name string, v sessionValue)) {
 
 func (v *sessionValues) empty() bool { return *v == sessionValues{} }
 
-func (v *sessionValues) names() (names []string) {
+// names returns names with those of the values behind them.
+func (v *sessionValues) names(names []string) []string {
 	v.each(func(name string, _ sessionValue) { names = append(names, name) })
 	return names
 }

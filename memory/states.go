@@ -22,6 +22,7 @@ type states struct {
 	run    *pipeline.Run // idle until the layers have begun
 	begun  bool          // they have
 	groups []stateGroup  // that of the session is the first
+	steady bool          // hooks change them before the answer alone
 	ttl    time.Duration // of all groups, as of the session; 0 is for ever
 	parent []pipeline.Cell
 	found  map[pipeline.Cell]layer.State // as read
@@ -83,7 +84,7 @@ func newStates(t *turnInfo, s Scope, lt *layer.Turn, parent string) *states {
 	if len(cells) == 0 && k.empty() {
 		return nil
 	}
-	st := &states{store: t.m.store, run: pipeline.Idle(), ttl: t.m.o.SessionTTL, found: make(map[pipeline.Cell]layer.State, len(cells)), values: k}
+	st := &states{steady: t.shape.Layers.Steady(), store: t.m.store, run: pipeline.Idle(), ttl: t.m.o.SessionTTL, found: make(map[pipeline.Cell]layer.State, len(cells)), values: k}
 	st.groups = append(st.groups, stateGroup{Group: s.Group()})
 	for _, c := range cells {
 		st.add(groupOf(s, c), c)
@@ -128,9 +129,10 @@ func (st *states) add(g cache.Group, c pipeline.Cell) {
 }
 
 func (g *stateGroup) names() []string {
-	names := make([]string, len(g.cells))
-	for i, c := range g.cells {
-		names[i] = stateName(c)
+	const keptToo = 4 // values of the session that are read beside its states
+	names := make([]string, 0, len(g.cells)+keptToo)
+	for _, c := range g.cells {
+		names = append(names, stateName(c))
 	}
 	return names
 }
@@ -140,13 +142,10 @@ func (st *states) want() (w session.Want) {
 	if st == nil {
 		return w
 	}
-	w.Steady = len(st.groups) == 1 && len(st.groups[0].cells) == 0
-	for i := range st.groups {
-		g := &st.groups[i]
-		if i == 0 {
-			w.Names = append(g.names(), st.values.names()...)
-			continue
-		}
+	w.Steady = len(st.groups) == 1 && st.steady
+	w.Names = st.values.names(st.groups[0].names())
+	for i := range st.groups[1:] {
+		g := &st.groups[i+1]
 		w.Others = append(w.Others, cache.Query{Group: g.Group, Names: g.names()})
 	}
 	return w
@@ -155,8 +154,8 @@ func (st *states) want() (w session.Want) {
 // load takes over what was read. Where hooks have run already, puts lets them run again: just now they may be running,
 // for the input of a turn is written while its answer comes.
 func (st *states) load(extra session.Extra) {
-	var fresh map[pipeline.Cell]layer.State
-	if len(st.groups[0].cells) > 0 || len(extra.Others) > 0 {
+	fresh := st.found
+	if st.begun {
 		fresh = make(map[pipeline.Cell]layer.State)
 	}
 	st.groups[0].take(extra.Values, fresh)
@@ -167,11 +166,7 @@ func (st *states) load(extra session.Extra) {
 		g.version, g.read = r.Version, true
 		g.take(r.Values, fresh)
 	}
-	switch {
-	case fresh == nil: // no layer keeps anything
-	case !st.begun:
-		maps.Copy(st.found, fresh)
-	default:
+	if st.begun && (len(st.groups[0].cells) > 0 || len(extra.Others) > 0) {
 		st.pending = fresh
 	}
 }
@@ -212,8 +207,12 @@ func (st *states) puts(ctx context.Context) (p session.Puts) {
 
 // changes returns the values to write, by group.
 func (st *states) changes() [][]cache.Put {
+	changed := st.run.Changes()
+	if len(changed) == 0 {
+		return nil
+	}
 	byGroup := make([][]cache.Put, len(st.groups))
-	for _, ch := range st.run.Changes() {
+	for _, ch := range changed {
 		for i := range st.groups {
 			if g := &st.groups[i]; !g.foreign && g.holds(ch.Cell) {
 				byGroup[i] = append(byGroup[i], cache.Put{Name: stateName(ch.Cell), Data: ch.State})

@@ -16,16 +16,23 @@ import (
 	"remora/wire"
 )
 
+// lister is the layer entity_memory as it is configured by default.
+func lister(tb testing.TB) pipeline.Layer {
+	tb.Helper()
+	impl, err := entity.New(entity.Options{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	d := entity.Defaults(entity.Options{})
+	return pipeline.Layer{ID: d.ID, Kind: "entity_memory", Slot: d.Slot, Scope: d.Scope, Budget: d.Budget, Timeouts: layer.Timeouts{Recall: -1}, Impl: impl}
+}
+
 // ledgerOf is the shape of a window of 8 items that cuts 4 at once, with the ledger of what it cuts.
 func ledgerOf(t *testing.T, c *view.PromptCache) memory.Shape {
 	t.Helper()
-	impl, err := entity.New(entity.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	return memory.Shape{
 		Window: &view.Window{MaxItems: 8, EvictBatch: 4, InFlight: view.InFlightWindow}, PromptCache: c,
-		Layers: layersOf(t, pipeline.Layer{ID: "e", Kind: "entity_memory", Slot: 150, Scope: layer.Thread, Budget: layer.Between(200, 1000), Impl: impl}),
+		Layers: layersOf(t, lister(t)),
 	}
 }
 

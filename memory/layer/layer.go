@@ -386,6 +386,13 @@ type Stateless interface {
 	Stateless() bool
 }
 
+// OfCut is implemented by layers whose Recall says nothing where the history window has cut nothing off (Turn.Cut). If it returns
+// true, Recall is not called for such a view, nor before the view is chosen while the layer has no state, so that the layer
+// costs a short conversation nothing.
+type OfCut interface {
+	OfCut() bool
+}
+
 // Slow is implemented by layers whose Store or Evicted may take long without a model, because they ask another service.
 // If it returns true, these hooks run after the client was served, as for a layer with a model.
 type Slow interface {

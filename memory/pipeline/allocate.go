@@ -77,7 +77,7 @@ func (in allocation) check() error {
 // divide shares out pool among layers by their headroom. A layer without limit cannot be weighed against others: layers
 // with one get at most half of the pool together, and those without split what these leave.
 func divide(layers []layer.Budget, pool float64) []float64 {
-	var headrooms []float64
+	headrooms := make([]float64, 0, len(layers))
 	for _, b := range layers {
 		if !math.IsInf(b.Max(), 1) {
 			headrooms = append(headrooms, b.Headroom())
@@ -89,12 +89,15 @@ func divide(layers []layer.Budget, pool float64) []float64 {
 		weighed = pool / 2
 	}
 	out := make([]float64, len(layers))
-	var given []float64
+	given := headrooms[:0]
 	for i, b := range layers {
 		if !math.IsInf(b.Max(), 1) {
 			out[i] = partOf(b.Headroom(), total, weighed)
 			given = append(given, out[i])
 		}
+	}
+	if unlimited == 0 {
+		return out
 	}
 	each := pool
 	if !math.IsInf(pool, 1) { // else even the sum of what was given may be infinite
@@ -121,8 +124,10 @@ func sum(values []float64) float64 {
 	if len(values) == 1 {
 		return values[0]
 	}
+	sorted := slices.Clone(values)
+	slices.Sort(sorted)
 	var s float64
-	for _, v := range slices.Sorted(slices.Values(values)) {
+	for _, v := range sorted {
 		s += v
 	}
 	return s

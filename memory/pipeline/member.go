@@ -44,20 +44,19 @@ func (r *roster) executionKey(u *unit) executionKey {
 
 // join makes a layer a member.
 func (r *roster) join(u *unit, states map[Cell]layer.State, cred Credential) *member {
-	own := r.turn
-	m := &member{unit: u, of: r, turn: &own, cell: u.cell(&r.turn), report: Report{ID: u.ID, Name: u.Name}}
-	own.Note = func(name string, value any) { m.jot(name, value) }
-	own.Complete = func(result layer.Result) { r.completed.Store(&result) }
+	m := &member{unit: u, of: r, own: r.turn, cell: u.cell(&r.turn), report: Report{ID: u.ID, Name: u.Name}}
+	m.turn = &m.own
+	m.own.Note = m.jot
 	if u.Model != nil {
-		own.Ask = u.Model.Bind(cred)
+		m.own.Ask = u.Model.Bind(cred)
 	}
 	if u.Scope != layer.Execution {
 		m.stored = states[m.cell]
 		m.next = m.stored
-		m.held = &held{state: m.stored}
+		m.held, m.first.state = &m.first, m.stored
 		return m
 	}
-	m.held = new(held)
+	m.held = new(held) // it may outlive the run
 	if r.turn.Execution != "" {
 		m.held = r.p.executions.FindOrPut(r.executionKey(u), m.held, keptExecutions)
 	}
@@ -67,11 +66,13 @@ func (r *roster) join(u *unit, states map[Cell]layer.State, cred Credential) *me
 // member is a layer within a run.
 type member struct {
 	*unit
-	of   *roster
-	turn *layer.Turn
-	cell Cell
-	held *held
-	off  bool // its init failed: all its hooks are skipped
+	of    *roster
+	turn  *layer.Turn
+	cell  Cell
+	held  *held
+	own   layer.Turn // what turn is
+	first held       // what held is at first, but for scope Execution
+	off   bool       // its init failed: all its hooks are skipped
 
 	// guarded by roster.mu
 	stored  layer.State // in the store
@@ -82,6 +83,12 @@ type member struct {
 	said    view.Block // in the last recall
 	asked   bool       // by it
 	dirty   bool       // recall even where an earlier one would do
+}
+
+// blank reports whether the layer has no state.
+func (m *member) blank() bool {
+	s, _ := m.held.load()
+	return len(s) == 0
 }
 
 // initState runs init on a stored state. A layer whose init fails is off for the run.

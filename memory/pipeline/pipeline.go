@@ -221,6 +221,11 @@ func (p *Pipeline) Cells(t *layer.Turn) []Cell {
 	return cells
 }
 
+// Steady reports whether all states are written with answers alone: no hook changes one later.
+func (p *Pipeline) Steady() bool {
+	return p == nil || !slices.ContainsFunc(p.layers, func(u *unit) bool { return !u.steady() })
+}
+
 // Begin starts a request: states are the stored states by Cells, and the init hooks run in slot order. cred is for
 // layers' models. The error is an *InitError, of a layer that does not disable itself.
 func (p *Pipeline) Begin(ctx context.Context, tenant string, t layer.Turn, states map[Cell]layer.State, cred Credential) (*Run, error) {
@@ -243,6 +248,7 @@ func (p *Pipeline) Begin(ctx context.Context, tenant string, t layer.Turn, state
 		r.turn.CountItem = func(it wire.Item) int { return p.o.CountItem(model, it) }
 	}
 	r.turn.Ask = nil
+	r.turn.Complete = func(result layer.Result) { r.completed.Store(&result) }
 	r.members = make([]*member, len(p.layers))
 	for i, u := range p.layers {
 		r.members[i] = r.join(u, states, cred)

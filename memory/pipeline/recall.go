@@ -46,7 +46,7 @@ func (r *preparation) Recall(ctx context.Context, system int, held ...string) []
 	blocks := make([]view.Block, len(shares))
 	for _, eventual := range []bool{false, true} {
 		for i, s := range shares {
-			if s.cached == eventual && !slices.Contains(held, s.m.ID) {
+			if s.cached == eventual && !slices.Contains(held, s.m.ID) && (!s.m.ofCut || !s.m.blank()) {
 				blocks[i] = r.recall(ctx, s, s.m.turn)
 			}
 		}
@@ -84,7 +84,7 @@ func (r *preparation) RecallOfView(ctx context.Context, system int, of ViewOf, h
 		return nil
 	}
 	for _, s := range r.shares(system) {
-		if !s.m.ofView || slices.Contains(held, s.m.ID) {
+		if !s.m.ofView || slices.Contains(held, s.m.ID) || s.m.ofCut && of.Cut == nil && !r.spoke(s.m) {
 			continue
 		}
 		turn := *s.m.turn
@@ -109,6 +109,13 @@ func (r *preparation) RecallOfView(ctx context.Context, system int, of ViewOf, h
 	return said
 }
 
+// spoke reports whether a layer has said something in the last recall.
+func (r *preparation) spoke(m *member) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(m.said.Texts) > 0
+}
+
 // Said lists all layers that recall, in slot order, with what they said, as the last Recall has left them.
 func (r *preparation) Said() []view.Said {
 	if r.none() {
@@ -116,7 +123,7 @@ func (r *preparation) Said() []view.Said {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var list []view.Said
+	list := make([]view.Said, 0, len(r.members))
 	for _, m := range r.members {
 		if m.recall != nil {
 			said := view.Said{Block: m.said, Placement: m.placement(), Fresh: m.Fresh}
@@ -153,7 +160,8 @@ func (r *preparation) shares(system int) []share {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	in := allocation{Total: r.p.o.Policy.Budget, Reserve: r.p.o.Policy.Reserve, System: float64(max(0, system))}
-	var shares []share
+	in.Layers = make([]layer.Budget, 0, len(r.members))
+	shares := make([]share, 0, len(r.members))
 	again := false
 	for _, m := range r.members {
 		if !m.off && m.recall != nil {

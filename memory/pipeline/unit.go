@@ -29,6 +29,7 @@ type unit struct {
 	slow       bool // store and evicted are called after the client was served
 	inline     bool // its hooks only compute: see layer.Inline
 	ofView     bool // recall depends on the view
+	ofCut      bool // recall says nothing of a view that is whole
 	stateless  bool // nothing is read or written for it
 	stragglers stragglers
 }
@@ -75,6 +76,8 @@ func (u *unit) find() {
 	u.inline = u.Model == nil && ok && in.Inline()
 	v, ok := u.Impl.(layer.OfView)
 	u.ofView = ok && v.OfView()
+	c, ok := u.Impl.(layer.OfCut)
+	u.ofCut = ok && c.OfCut()
 	st, ok := u.Impl.(layer.Stateless)
 	u.stateless = ok && st.Stateless()
 	s, ok := u.Impl.(layer.Slow)
@@ -95,6 +98,12 @@ func hookOf[H any](impl any, name string) H {
 func (u *unit) keeps() bool {
 	return u.recall != nil || u.appender != nil || u.reviewCall != nil || u.reviewAll != nil || u.store != nil ||
 		u.evicted != nil || u.spawn != nil || u.giveBack != nil || u.complete != nil || len(u.offered) > 0
+}
+
+// steady reports whether only Recall, which runs before the answer, could change a state of the layer.
+func (u *unit) steady() bool {
+	return u.stateless || u.init == nil && u.appender == nil && u.reviewCall == nil && u.reviewAll == nil && u.store == nil &&
+		u.evicted == nil && u.spawn == nil && u.giveBack == nil && u.complete == nil && len(u.offered) == 0
 }
 
 func (u *unit) hasHook() bool {

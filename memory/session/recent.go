@@ -12,7 +12,7 @@ import (
 // no harm. A request that goes on from here with nothing but what users and tools say belongs here, unless another turn
 // of the session runs at the same time or broke off elsewhere; its view is made of its own items all the same, and its
 // commit, which expects the version that was written here, meets a conflict and reads. Sessions in which anything is
-// hidden from the client, or that layers keep states of, are always read.
+// hidden from the client, or of which layers keep states that may change after the answer, are always read.
 type recent struct {
 	seed   maphash.Seed
 	shards [16]lru.Cache[recentKey, written]

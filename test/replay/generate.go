@@ -60,10 +60,20 @@ func sample() ([]*session, error) {
 	return parse(bytes.NewReader(raw), "sample")
 }
 
+// seeded are the profiles for other sessions of the same shapes; with 0, those that the targets and figures are for.
+func seeded(seed uint64) []profile {
+	const apart = 1000 // from those of the other profiles
+	all := profiles()
+	for i := range all {
+		all[i].seed += apart * seed
+	}
+	return all
+}
+
 // generated are the sessions of the profiles, read as any recording is.
-func generated() ([]*session, error) {
+func generated(seed uint64) ([]*session, error) {
 	var b bytes.Buffer
-	if err := writeSessions(&b, profiles()); err != nil {
+	if err := writeSessions(&b, seeded(seed)); err != nil {
 		return nil, err
 	}
 	return parse(&b, "generated")

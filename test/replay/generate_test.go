@@ -29,7 +29,7 @@ func TestSampleIsGenerated(t *testing.T) {
 
 // The sessions have what long agent sessions have, in the amounts of the recorded ones.
 func TestSessionsLookLikeRecordedOnes(t *testing.T) {
-	all, err := generated()
+	all, err := generated(0)
 	if err != nil {
 		t.Fatal(err)
 	}

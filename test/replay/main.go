@@ -44,6 +44,7 @@ type options struct {
 	policy, only, dialect, binary string
 	check, generate, small, idle  bool
 	head                          int
+	seed                          uint64
 	surcharge                     float64
 }
 
@@ -63,6 +64,7 @@ func (o *options) read(args []string, stderr io.Writer) error {
 	f.StringVar(&o.binary, "proxy", "", "use this `binary` instead of building one")
 	f.BoolVar(&o.check, "check", false, "exit with 1 if the recommended policy misses its targets")
 	f.BoolVar(&o.generate, "generate", false, "print the sessions as JSONL and end")
+	f.Uint64Var(&o.seed, "seed", 0, "generate other sessions of the same shapes, by any `number` but 0")
 	f.BoolVar(&o.small, "small", false, "the shipped sample session alone")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -95,7 +97,7 @@ func (o *options) sessions() ([]*session, error) {
 	case o.small:
 		return sample()
 	}
-	return generated()
+	return generated(o.seed)
 }
 
 // readAll reads recordings. Of two sessions with the same name the second gets a number.
@@ -157,7 +159,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	if o.generate {
-		list := profiles()
+		list := seeded(o.seed)
 		if o.small {
 			list = []profile{sampleProfile()}
 		}

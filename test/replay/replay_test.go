@@ -86,6 +86,30 @@ func TestReplay(t *testing.T) {
 	}
 }
 
+// The policies that have targets reach them on the generated sessions, as make replay shows.
+func TestTargets(t *testing.T) {
+	if testing.Short() {
+		t.Skip("half a minute")
+	}
+	sessions, err := generated(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLab(t, sessions)
+	l.head = defaultHead
+	rep := report{sessions: sessions, head: l.head}
+	for _, name := range []string{defaults, recommended} {
+		r, err := l.measure(t.Context(), policyNamed(t, name), dialects.Chat)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rep.results = append(rep.results, r)
+	}
+	for _, missed := range rep.missed() {
+		t.Error(missed)
+	}
+}
+
 // noting is the recommended policy plus a layer that the model writes to.
 func noting() *policy {
 	return &policy{"noting", []byte(`memory:
@@ -157,7 +181,7 @@ func shorten(t *testing.T, s *session) {
 // there of each of the client's requests is its view under the recommended window and, by turns, under one of the
 // others.
 func TestEveryCutOfEverySessionPassesUpstream(t *testing.T) {
-	all, err := generated()
+	all, err := generated(0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,13 +19,13 @@ import (
 
 // Limits of the option max_tokens.
 const (
-	defaultTokens = 1000
+	defaultTokens = 2000
 	limitTokens   = 4000
 )
 
 // Options configures the layer.
 type Options struct {
-	// MaxTokens is how many tokens the ledger may cost; 1000 if 0, at most 4000.
+	// MaxTokens is how many tokens the ledger may cost; 2000 if 0, at most 4000.
 	MaxTokens int `mapstructure:"max_tokens"`
 }
 
@@ -51,6 +51,9 @@ func New(o Options) (*Layer, error) {
 
 // OfView says that the ledger follows the window's cut (layer.OfView).
 func (*Layer) OfView() bool { return true }
+
+// OfCut says that there is no ledger of a whole conversation (layer.OfCut).
+func (*Layer) OfCut() bool { return true }
 
 // Recall tells the ledger of the cut that the window has made. Before the view is chosen it tells the last one, so that
 // other layers know about what it costs.

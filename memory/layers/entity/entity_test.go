@@ -70,7 +70,7 @@ func TestOptions(t *testing.T) {
 			t.Errorf("max_tokens %d: %v", max, err)
 		}
 	}
-	for max, want := range map[int]layer.Budget{0: layer.Between(200, 1000), 2000: layer.Between(200, 2000), 50: layer.Between(50, 50)} {
+	for max, want := range map[int]layer.Budget{0: layer.Between(200, 2000), 1000: layer.Between(200, 1000), 50: layer.Between(50, 50)} {
 		if have := Defaults(Options{MaxTokens: max}).Budget; have != want {
 			t.Errorf("max_tokens %d: budget %v, want %v", max, have, want)
 		}

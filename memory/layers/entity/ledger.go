@@ -42,10 +42,10 @@ func (l ledger) of(lost, shown []wire.Item) []string {
 	known := make(map[string]mention)
 	for i, it := range slices.Backward(lost) {
 		age := len(shown) + len(lost) - i
-		for text, prose := range texts(it) {
+		for text, given := range texts(it) {
 			all, _ := l.read.Get([]byte(ends(text))) // reading cannot fail
 			for _, f := range all {
-				if prose && compound(f.name) {
+				if !given && compound(f.name) {
 					continue
 				}
 				m, seen := known[f.name]
@@ -154,14 +154,14 @@ func read(raw []byte) ([]found, error) {
 	return all, nil
 }
 
-// texts yields what an item says: its text, and what its calls are given. prose says that somebody speaks.
+// texts yields what an item says: its text, and what its calls are given.
 func texts(it wire.Item) iter.Seq2[string, bool] {
-	return func(yield func(text string, prose bool) bool) {
-		if text := plain(it.Text()); text != "" && !yield(text, it.Kind == wire.Message) {
+	return func(yield func(text string, given bool) bool) {
+		if text := plain(it.Text()); text != "" && !yield(text, false) {
 			return
 		}
 		for i := range it.Calls {
-			if text := plain(it.Input(i)); text != "" && !yield(text, false) {
+			if text := plain(it.Input(i)); text != "" && !yield(text, true) {
 				return
 			}
 		}

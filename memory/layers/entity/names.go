@@ -102,8 +102,8 @@ func distinctive(s string) bool {
 	return runes >= minName && named && (!digits || !measure(s))
 }
 
-// compound reports whether a name is words that hyphens join, such as "long-term". In prose it is no name; an agent's calls
-// name packages and branches so.
+// compound reports whether a name is words that hyphens join, such as "long-term". In texts it is no name, or a sentence of
+// them would be one; an agent's calls name packages and branches so.
 func compound(name string) bool {
 	first := true
 	for _, r := range name {
