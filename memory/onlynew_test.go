@@ -62,6 +62,13 @@ func TestResultsOfOnlyWhatIsNew(t *testing.T) {
 			{"r:unknown", "a:4", "s:be u:1 c:x,y r:x r:y a:2"},
 			{"u:5", "a:5", "s:be u:1 c:x,y r:x r:y a:2 a:4 u:5"},
 		}, "u:1 c:x,y r:x r:y a:2 r:unknown a:4 u:5 a:5", 10},
+		{"and so does a corrected one that an older branch waits for", []exchanged{
+			{"u:3", "c:z", "s:be u:1 c:x,y r:x r:y a:2 u:3"},
+			{"r:unknown", "a:3", "s:be u:1 c:x,y r:x r:y a:2 u:3"},
+			{"r:unknown", "a:4", "s:be u:1 c:x,y r:x r:y a:2 u:3"},
+			{"r:z", "a:5", "s:be u:1 c:x,y r:x r:y a:2 u:3 a:4 c:z r:z"},
+			{"r:z=2", "a:6", "s:be u:1 c:x,y r:x r:y a:2 u:3 c:z r:z=2 a:4 a:5"},
+		}, "u:1 c:x,y r:x r:y a:2 u:3 c:z r:unknown a:4 r:z a:5 r:z=2 a:6", 14},
 		{"a result that was answered long ago goes behind the head", []exchanged{
 			{"u:3", "a:3", "s:be u:1 c:x,y r:x r:y a:2 u:3"},
 			{"r:x r:y", "a:4", "s:be u:1 c:x,y r:x r:y a:2 u:3 a:3"},

@@ -53,6 +53,17 @@ func (ts tails) waitsFor(answer wire.Call) int {
 	return -1
 }
 
+// answered notes that the head of a line has the result of a call. The line's older branches, which the call was made before, do
+// not wait for another one.
+func (ts tails) answered(line uint64, answer wire.Call) {
+	call := textHash(openKey(answer))
+	for i := range ts {
+		if t := &ts[i]; t.Line == line && slices.Contains(t.Open, call) {
+			t.Open = slices.DeleteFunc(slices.Clone(t.Open), func(c uint64) bool { return c == call })
+		}
+	}
+}
+
 // endsWith reports whether items behind a place are the end of a line other than the head's: an input without an answer.
 func (ts tails) endsWith(at position, items []mark) bool {
 	for _, m := range items {
