@@ -161,8 +161,11 @@ func TestMeaningInBothDialects(t *testing.T) {
 	f("instructions", []string{`{"role":"system","content":"Be brief."}`}, []string{`{"role":"developer","content":[{"type":"input_text","text":"Be brief."}]}`})
 
 	apart := [][]string{
-		{`{"role":"assistant","content":"ab"}`}, {`{"role":"assistant","content":"a"}`, `{"role":"assistant","content":"b"}`}, {`{"role":"user","content":"ab"}`},
-		{`{"role":"user","content":[{"type":"image_url","image_url":{"url":"x","detail":"low"}}]}`}, {`{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}`},
+		{`{"role":"assistant","content":"ab"}`},
+		{`{"role":"assistant","content":"a"}`, `{"role":"assistant","content":"b"}`},
+		{`{"role":"user","content":"ab"}`},
+		{`{"role":"user","content":[{"type":"image_url","image_url":{"url":"x","detail":"low"}}]}`},
+		{`{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}`},
 		{`{"role":"user","content":[{"type":"file","file":{"file_id":"x"}}]}`},
 	}
 	for i := range apart {
