@@ -372,18 +372,20 @@ func TestReadmeLayers(t *testing.T) {
 		}
 	}
 
-	on := map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?m)^    - kind: (\w+)`).FindAllStringSubmatch(readFile(t, "../config.yaml"), -1) {
-		on[m[1]] = true
+	on := map[string]string{} // the tokens that those have which are on
+	for _, m := range regexp.MustCompile(`(?ms)^    - kind: (\w+)$.*?^      max_tokens: (\d+)$`).FindAllStringSubmatch(readFile(t, "../config.yaml"), -1) {
+		on[m[1]] = m[2]
 	}
 	for _, k := range layers.Kinds() {
 		name, d := "`"+k.Name+"`", k.Defaults(k.Options())
-		if on[k.Name] {
-			name = "**" + name + "**"
-		}
 		want := fmt.Sprintf("%d / auto", d.Slot)
 		if most := d.Budget.Max(); !math.IsInf(most, 1) {
 			want = fmt.Sprintf("%d / %s", d.Slot, thousands(int(most)))
+		}
+		if shipped, ok := on[k.Name]; ok {
+			name = "**" + name + "**"
+			most, _ := strconv.Atoi(shipped)
+			want = fmt.Sprintf("%d / %s", d.Slot, thousands(most))
 		}
 		if stands[name] != want {
 			t.Errorf("README.md: %s: %q, want %q", name, stands[name], want)

@@ -18,7 +18,7 @@ import (
 
 // shippedWindow is the history_window of config.yaml.
 func shippedWindow() *view.Window {
-	return &view.Window{MaxTokens: 80000, EvictShare: 0.4, InFlight: view.InFlightWindow}
+	return &view.Window{MaxTokens: 64000, EvictShare: 0.5, InFlight: view.InFlightWindow}
 }
 
 // shippedShape is the default shape of the proxy.

@@ -49,7 +49,7 @@ func TestDefaultsAreThoseOfThePackages(t *testing.T) {
 		CommitWait: 250 * time.Millisecond, ReadWait: 250 * time.Millisecond, OpenDelay: 20 * time.Millisecond,
 		RetryDelay: 500 * time.Millisecond, OnStoreError: "open", IndexBytes: 256 << 20,
 		Shape: memory.Shape{
-			Window: &view.Window{MaxTokens: 80000, EvictBatch: 1, EvictShare: 0.4, InFlight: "window"}, PromptCache: &cache,
+			Window: &view.Window{MaxTokens: 64000, EvictBatch: 1, EvictShare: 0.5, InFlight: "window"}, PromptCache: &cache,
 		},
 	}, got); diff != "" {
 		t.Error("memory (-want +got)", diff)
