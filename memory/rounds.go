@@ -247,7 +247,8 @@ func (rs *rounds) extend(t *Turn, r *round) []wire.Item {
 	for _, it := range r.items {
 		// The upstream that has just answered still has the sound of its answer.
 		if it, ok := it.AsInput(func(wire.Audio) bool { return true }); ok {
-			rs.extra = append(rs.extra, it)
+			// All calls in it are hidden. The layer has told the model what was wrong with their arguments.
+			rs.extra = append(rs.extra, it.WithObjectArguments())
 		}
 	}
 
@@ -344,8 +345,21 @@ func (rs *rounds) carry(e *session.Entry, r *wire.Request, id string) {
 	case id == rs.lastID && len(rs.unsent) > 0:
 		e.Notes.Carry(rs.unsent)
 	case id != rs.lastID && ok:
-		e.Notes.Carry(slices.Concat(rs.extra[from:], rs.last, rs.unsent))
+		e.Notes.Carry(slices.Concat(rs.extra[from:], rs.lastSendable(), rs.unsent))
 	}
+}
+
+// lastSendable is the last answer as upstream takes it back: a hidden call has a JSON object as its arguments.
+func (rs *rounds) lastSendable() []wire.Item {
+	items := slices.Clone(rs.last)
+	for i, it := range items {
+		for _, result := range rs.unsent {
+			if len(it.Calls) == 1 && wire.Matches(it.Calls[0], result.Answers) {
+				items[i] = it.WithObjectArguments()
+			}
+		}
+	}
+	return items
 }
 
 // response describes the model's answers of this turn for reviewers and storers.

@@ -2,9 +2,12 @@ package memory_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"remora/memory"
 	"remora/memory/layer"
@@ -148,5 +151,42 @@ func TestHiddenItemsAreStoredOnce(t *testing.T) {
 	}
 	if line, all := l.transcript(scope); line != "u:1 c:x r:x c:y r:y a:1 u:2 a:2" || all != 8 {
 		t.Errorf("%d items stored, line %s", all, line)
+	}
+}
+
+// TestCutCallComesBackAsObject: the call of a layer's tool that has no JSON object as its arguments goes back without
+// arguments, in later views as well, and the record of those shows them so.
+func TestCutCallComesBackAsObject(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t, notebook(t, layer.Thread))}})
+	const cut, mended = `"arguments":"{\"name\":\"A"`, `"arguments":"{}"`
+	call, err := wire.ParseItem(dialects.Chat, []byte(`{"role":"assistant","content":null,"tool_calls":[{"id":"x","type":"function",`+
+		`"function":{"name":"working-memory_update",`+cut+`}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mentions := func(items []wire.Item, what string) bool {
+		return slices.ContainsFunc(items, func(it wire.Item) bool { return strings.Contains(string(it.Raw), what) })
+	}
+
+	first := l.begin(memory.Call{}, "u:hi")
+	next := first.Review(t.Context(), wire.Reply{Complete: true, Choices: [][]wire.Item{{call}}})
+	if !mentions(next.View, mended) || mentions(next.View, cut) {
+		t.Errorf("the model goes on with %s", raws(next.View))
+	}
+	first.Review(t.Context(), answer(t, "a:hello").Reply)
+	first.Commit(answer(t, "a:hello"))
+
+	second := l.begin(memory.Call{}, "u:hi a:hello u:more")
+	if !mentions(second.View, mended) || mentions(second.View, cut) {
+		t.Errorf("a later view is %s", raws(second.View))
+	}
+	second.Commit(answer(t, "a:bye"))
+	shown, err := l.m.TurnView(context.Background(), scope, second.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(raws(second.View), raws(shown)); diff != "" {
+		t.Errorf("-sent +shown:\n%s", diff)
 	}
 }

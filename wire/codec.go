@@ -20,6 +20,8 @@ type Codec interface {
 	WithoutCalls(it Item, keep []bool) []byte
 	OnlyCalls(it Item) []byte
 	AsInput(it Item, kept func(Audio) bool) (Item, bool)
+	// ObjectArguments is the item with the arguments of each function call as [ObjectArguments] returns them.
+	ObjectArguments(it Item) []byte
 
 	// Hash writes what a message, a call or a reasoning means, so that it is the same however it is spelled.
 	Hash(h *Hasher, it Item)
@@ -111,6 +113,9 @@ func (Opaque) Portable(it Item, _ Reach) (Item, bool) { return it, true }
 
 // WithoutCalls returns the item.
 func (Opaque) WithoutCalls(it Item, _ []bool) []byte { return it.Raw }
+
+// ObjectArguments returns the item.
+func (Opaque) ObjectArguments(it Item) []byte { return it.Raw }
 
 // OnlyCalls returns the item.
 func (Opaque) OnlyCalls(it Item) []byte { return it.Raw }

@@ -328,6 +328,18 @@ func ObjectArguments(raw []byte) []byte {
 	return []byte(`"{}"`)
 }
 
+// WithObjectArguments returns the item with the arguments of its function calls as [ObjectArguments] returns them. An item
+// whose arguments are all JSON objects is returned as it is.
+func (it Item) WithObjectArguments() Item {
+	for i := range it.Calls {
+		v := Member(it.Dialect.Codec().Input(it, i), "arguments")
+		if _, ok := Inside(v); ok && !SameBytes(ObjectArguments(v), v) {
+			return it.Rewritten(it.Dialect.Codec().ObjectArguments(it))
+		}
+	}
+	return it
+}
+
 // Rewritten returns the item with other bytes, or itself where nothing was taken from them.
 func (it Item) Rewritten(raw []byte) Item {
 	if string(raw) == string(it.Raw) {

@@ -160,7 +160,7 @@ func (r *HistoryReader) applyTo(c *Conversation, a Amendments, stored []wire.Has
 	if c.Stored {
 		chain = append(slices.Clip(stored), chain...)
 	}
-	items, from := a.apply(c.Items, chain, r.meaning, r.adapt)
+	items, from := a.apply(c.Items, chain, r.meaning, r.adaptHidden)
 	if from == nil {
 		return
 	}

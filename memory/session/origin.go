@@ -56,6 +56,16 @@ type adapter struct {
 // adapt makes of items that one upstream made together what the turn's upstream accepts, at the index of each; nil where
 // it accepts nothing of one.
 func (a *adapter) adapt(made Origin, items []wire.Item) []*wire.Item {
+	return a.adaptWith(made, items, func(it wire.Item) wire.Item { return it })
+}
+
+// adaptHidden does so for items that the client does not see. Servers that parse the arguments of calls refuse what a cut
+// answer left of them, and the client could not mend it.
+func (a *adapter) adaptHidden(made Origin, items []wire.Item) []*wire.Item {
+	return a.adaptWith(made, items, wire.Item.WithObjectArguments)
+}
+
+func (a *adapter) adaptWith(made Origin, items []wire.Item, mend func(wire.Item) wire.Item) []*wire.Item {
 	call, out := &a.place.call, make([]*wire.Item, len(items))
 	reach := a.reach(made, items)
 	// Upstream knows none of these ids: what it can read stays as it is beside what it can't find.
@@ -75,6 +85,7 @@ func (a *adapter) adapt(made Origin, items []wire.Item) []*wire.Item {
 		if !ok {
 			continue
 		}
+		to = mend(to)
 		out[i] = &to
 		if &to.Raw[0] != &it.Raw[0] {
 			if a.changed == nil {

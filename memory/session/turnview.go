@@ -271,6 +271,9 @@ func (p *picker) put(at *passedItem) error {
 	if err != nil {
 		return err
 	}
+	if at.Flags&flagHidden != 0 {
+		it = it.WithObjectArguments() // as the view had it (see adapter.adaptHidden)
+	}
 	at.taken = true
 	p.left--
 	p.found = append(p.found, it)

@@ -100,6 +100,22 @@ func TestAsInput(t *testing.T) {
 	}
 }
 
+// TestWithObjectArguments: only the arguments of functions that are no JSON object change.
+func TestWithObjectArguments(t *testing.T) {
+	for raw, want := range map[string]string{
+		`{"role":"assistant","content":"x","tool_calls":[{"id":"a","function":{"name":"g","arguments":"{\"a\":1}"}},{"id":"b","function":{"arguments":"{\"a","name":"g"},"s":1}]}`: `{"role":"assistant","content":"x","tool_calls":[{"id":"a","function":{"name":"g","arguments":"{\"a\":1}"}},{"id":"b","function":{"arguments":"{}","name":"g"},"s":1}]}`,
+
+		`{"role":"assistant","content":null,"function_call":{"name":"g","arguments":"["}}`:                   `{"role":"assistant","content":null,"function_call":{"name":"g","arguments":"{}"}}`,
+		`{"role":"assistant","content":null,"tool_calls":[{"id":"a","custom":{"name":"g","input":"free"}}]}`: `{"role":"assistant","content":null,"tool_calls":[{"id":"a","custom":{"name":"g","input":"free"}}]}`,
+		`{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"g","arguments":{"a":1}}}]}`:         `{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"g","arguments":{"a":1}}}]}`,
+		`{"role":"assistant","content":"x","arguments":"["}`:                                                 `{"role":"assistant","content":"x","arguments":"["}`,
+	} {
+		if got := chatItem(t, raw).WithObjectArguments(); string(got.Raw) != want {
+			t.Errorf("%s\nbecomes %s", raw, got.Raw)
+		}
+	}
+}
+
 // TestPortable: what only the maker of an answer takes back stays out of a request to another provider.
 func TestPortable(t *testing.T) {
 	call := func(arguments string) string {

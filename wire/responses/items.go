@@ -45,6 +45,15 @@ func (items) Portable(it wire.Item, r wire.Reach) (wire.Item, bool) {
 	return it.Rewritten(raw), true
 }
 
+func (items) ObjectArguments(it wire.Item) []byte {
+	return wire.Edit(it.Raw, func(_ int, p wire.Part) ([]byte, bool) {
+		if string(p.Name) == "arguments" {
+			return wire.WithValue(it.Raw, p, wire.ObjectArguments(p.Value)), true
+		}
+		return it.Raw[p.Start:p.End], true
+	})
+}
+
 // withoutBelongings leaves out the parts of a Responses content or output that are files stored in an account, and the
 // annotations that refer to some.
 func withoutBelongings(content []byte) ([]byte, bool) {
