@@ -44,12 +44,13 @@ func (t *Turn) WithoutTools() ([]wire.Item, Summary) {
 
 // Sent returns the items to send upstream in a form that the server takes: the view, or its continuation after Review.
 // noTools is a request without the tools of layers; without tools of the client's, either, hidden calls stay out of it.
-// portable converts stored items to the form that any provider takes. The turn's summary and record describe the last
-// result.
-func (t *Turn) Sent(f view.Form, noTools, portable bool) view.Sent {
+// portable converts stored items to the form that any provider takes, and noCalls leaves out the calls among these where the
+// request offers no tools at all. The turn's summary and record describe the last result.
+func (t *Turn) Sent(f view.Form, noTools, portable, noCalls bool) view.Sent {
+	offersNone := !t.clientTools() && (noTools || len(t.Tools) == 0)
 	noTools = noTools && t.hidden != nil && !t.clientTools()
 	portable = portable && !t.unkept && !t.messages.Continues
-	t.portable = portable
+	t.portable, t.noCalls = portable, portable && noCalls && offersNone
 	if !noTools && !portable && t.continuation == nil && t.messages.Same(f) {
 		t.record(f, noTools, 0)
 		return view.Sent{Items: t.View}
@@ -69,13 +70,18 @@ func (t *Turn) sent(f view.Form, noTools, portable bool) view.Sent {
 		m.Without(t.hidden.items())
 	}
 	if portable {
-		own := make(map[*byte]bool)
+		own, results := make(map[*byte]bool), make(map[string]bool)
 		for _, it := range t.call.Request.Items() {
 			if len(it.Raw) > 0 {
 				own[&it.Raw[0]] = true
 			}
+			if it.Kind == wire.ToolResult && it.Answers.ID != "" {
+				results[it.Answers.ID] = true // it may have been shortened, so that its bytes are others
+			}
 		}
-		m.MakePortable(func(it wire.Item) bool { return len(it.Raw) == 0 || own[&it.Raw[0]] || it.Kind == wire.ToolResult })
+		m.MakePortable(func(it wire.Item) bool {
+			return len(it.Raw) == 0 || own[&it.Raw[0]] || it.Kind == wire.ToolResult && results[it.Answers.ID]
+		}, t.noCalls)
 	}
 	return m.As(f)
 }
@@ -99,7 +105,7 @@ func (t *Turn) record(f view.Form, noTools bool, repaired int) {
 			t.layers.account(t.writer.entry, t.Tools, v.Items[:lead], v.Items[lead:])
 		}
 	}
-	t.writer.entry.View.SentAs(f, t.portable, repaired)
+	t.writer.entry.View.SentAs(f, t.portable, t.noCalls, repaired)
 	t.Summary.Repaired = t.repaired + repaired
 }
 

@@ -49,8 +49,8 @@ func TestRecordShowsForms(t *testing.T) {
 					a.text, b.text = fmt.Sprintf("<a>%d</a>", n), fmt.Sprintf("<b>%d</b>", n)
 					turn := begin(said)
 					before := turn.Summary.Repaired
-					turn.Sent(view.NoSystem, false, false) // another provider was tried before
-					sent := turn.Sent(form, false, false)
+					turn.Sent(view.NoSystem, false, false, false) // another provider was tried before
+					sent := turn.Sent(form, false, false, false)
 					if got := turn.Summary.Repaired - before; got != sent.Repaired || (got > 0) != (form > view.Joined) {
 						t.Errorf("repaired: %d, of the form %d", got, sent.Repaired)
 					}
@@ -91,7 +91,7 @@ func TestPortableViewIsShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sent := raws(turn.Sent(view.AsIs, false, true).Items)
+	sent := raws(turn.Sent(view.AsIs, false, true, false).Items)
 	want := []string{
 		userHi, `{"type":"function_call","call_id":"c1","name":"f","arguments":"{\"a\": 1}","status":"completed"}`, result1,
 		`{"type":"message","role":"assistant","content":[{"type":"output_text","text":"done","annotations":[],"logprobs":[]}]}`,
@@ -108,5 +108,82 @@ func TestPortableViewIsShown(t *testing.T) {
 	}
 	if diff := cmp.Diff(sent, raws(shown)); diff != "" {
 		t.Errorf("-sent +shown:\n%s", diff)
+	}
+}
+
+// TestStoredCallsStayOutWithoutTools: the form for upstreams that refuse calls where no tools are offered has no stored call
+// and no stored result, but for the call that the client's own result answers.
+func TestStoredCallsStayOutWithoutTools(t *testing.T) {
+	t.Parallel()
+	const tools = `[{"type":"function","function":{"name":"f"}}]`
+	said := func(calls string) memory.Answer {
+		it, err := wire.ParseItem(dialects.Chat, []byte(`{"role":"assistant","content":null,"tool_calls":[`+calls+`]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return memory.Answer{HTTPStatus: 200, Reply: wire.Reply{Complete: true, Finish: "tool_calls", Choices: [][]wire.Item{{it}}}}
+	}
+	const a, b = `{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}`, `{"id":"b","type":"function","function":{"name":"f","arguments":"{}"}}`
+	result := func(id string) string {
+		return `{"role":"tool","tool_call_id":"` + id + `","content":"` + strings.Repeat(id+" ", 200) + `"}`
+	}
+	const shortened = `{"role":"tool","tool_call_id":"b","content":"b \n[... 396 characters left out ...]\nb "}`
+	for name, tt := range map[string]struct {
+		messages, tools string
+		want            []string
+	}{
+		"no tools": {messages("u:sum-up"), "", []string{`{"role":"user","content":"go"}`, `{"role":"assistant","content":"done"}`, `{"role":"user","content":"sum-up"}`}},
+		"tools":    {messages("u:sum-up"), tools, nil},
+		"the client's own result": {
+			result("b") + "," + messages("u:sum-up"), "",
+			[]string{
+				`{"role":"user","content":"go"}`, `{"role":"assistant","content":null,"tool_calls":[` + b + `]}`, shortened,
+				`{"role":"assistant","content":"done"}`, `{"role":"user","content":"sum-up"}`,
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, memory.Options{Shape: memory.Shape{ToolResult: 10}})
+			begin := func(messages, tools string) *memory.Turn {
+				if tools != "" {
+					tools = `,"tools":` + tools
+				}
+				req, err := wire.Parse(dialects.Chat, []byte(`{"model":"m","messages":[`+messages+`]`+tools+`}`))
+				if err != nil {
+					t.Fatal(err)
+				}
+				turn, err := l.m.Begin(t.Context(), memory.Call{Scope: scope, Request: req})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return turn
+			}
+			begin(messages("u:go"), tools).Commit(said(a + "," + b))
+			results := result("a")
+			if name != "the client's own result" {
+				results += "," + result("b")
+			}
+			begin(results, tools).Commit(answer(t, "a:done"))
+
+			turn := begin(tt.messages, tt.tools)
+			whole := raws(turn.Sent(view.AsIs, false, false, false).Items)
+			want := tt.want
+			if want == nil {
+				want = whole
+			}
+			sent := raws(turn.Sent(view.AsIs, false, true, true).Items)
+			if diff := cmp.Diff(want, sent); diff != "" {
+				t.Errorf("-want +sent:\n%s", diff)
+			}
+			turn.Commit(answer(t, "a:1"))
+			shown, err := l.m.TurnView(t.Context(), scope, turn.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(sent, raws(shown)); diff != "" {
+				t.Errorf("-sent +shown:\n%s", diff)
+			}
+		})
 	}
 }

@@ -99,6 +99,7 @@ type Turn struct {
 	repaired     int            // of Summary.Repaired, what is so in every form of the view
 	noTools      bool           // the view was sent without hidden calls last
 	portable     bool           // its stored items were sent in the form that any provider takes last
+	noCalls      bool           // and without calls
 
 	writer turnWriter
 }

@@ -23,6 +23,8 @@ type shape struct {
 	noTools bool // without the tools of layers
 	// portable: items of earlier answers that the proxy has put into the view are in a form that any provider accepts.
 	portable bool
+	// noCalls: and without calls and their results, if the request offers no tools.
+	noCalls bool
 }
 
 // shapeNow returns the shape for the provider and the model of an attempt, from the configuration and from earlier refusals.
@@ -44,7 +46,8 @@ func (a *attempt) shapeNow() shape {
 	if !pinned {
 		s.form = max(form, a.s.lessons.get(a.lessonKey(aboutRoles), now).form)
 	}
-	s.portable = s.portable || a.s.lessons.get(a.lessonKey(aboutItems), now).portable
+	items := a.s.lessons.get(a.lessonKey(aboutItems), now)
+	s.portable, s.noCalls = s.portable || items.portable, items.noCalls
 	s.noTools = len(a.turn.tools) > 0 && a.s.lessons.get(a.lessonKey(aboutTools), now).noTools
 	return s
 }
@@ -234,13 +237,14 @@ func (a *attempt) hasCorrections(status int) bool {
 func (a *attempt) mayPort(status int) bool {
 	switch status {
 	case fasthttp.StatusBadRequest, fasthttp.StatusNotFound, fasthttp.StatusUnprocessableEntity:
-		return !a.out.shape.portable && a.turn.sent != nil
+		return (!a.out.shape.portable || !a.out.shape.noCalls) && a.turn.sent != nil
 	}
 	return false
 }
 
-// portableShape returns the present shape with portable items, and whether that changes the body.
-func (a *attempt) portableShape(status int, aboutItems bool) (shape, bool) {
+// portableShape returns the present shape with portable items, without calls if upstream speaks of tools, and whether that
+// changes the body.
+func (a *attempt) portableShape(status int, aboutItems, aboutTools bool) (shape, bool) {
 	if !a.mayPort(status) || status == fasthttp.StatusNotFound && !aboutItems {
 		return shape{}, false
 	}
@@ -248,7 +252,7 @@ func (a *attempt) portableShape(status int, aboutItems bool) (shape, bool) {
 	// The turn's record shows the view that was built last.
 	defer func() { _, _, _ = a.bodyOf(a.turn.view, a.out.shape) }()
 	next := a.out.shape
-	next.portable = true
+	next.portable, next.noCalls = true, next.noCalls || aboutTools
 	sent, _, err := a.bodyOf(a.turn.view, a.out.shape)
 	if err != nil {
 		return shape{}, false
@@ -265,7 +269,9 @@ func (a *attempt) nextCorrection(status int, refusal []byte) (shape, bool) {
 	if status == fasthttp.StatusInternalServerError && form == view.AsIs && !aboutThem {
 		return shape{}, false // probably a failure of upstream, which may have served the request
 	}
-	hinted := form == view.AsIs && speaksOfItems(refusal)
+	// Upstream that speaks of tools where none are offered means the calls in the history.
+	offersNone := len(a.req.parsed.Tools()) == 0 && (len(a.turn.tools) == 0 || a.out.shape.noTools)
+	hinted := form == view.AsIs && (speaksOfItems(refusal) || aboutThem && offersNone)
 
 	all := a.out.shape
 	var roles, items, tools []shape
@@ -279,8 +285,8 @@ func (a *attempt) nextCorrection(status int, refusal []byte) (shape, bool) {
 		next.form, all.form = form, form
 		roles = []shape{next}
 	}
-	if next, ok := a.portableShape(status, hinted); ok {
-		items, all.portable = []shape{next}, true
+	if next, ok := a.portableShape(status, hinted, aboutThem); ok {
+		items, all.portable, all.noCalls = []shape{next}, true, next.noCalls
 	}
 
 	options := slices.Concat(roles, items, tools)
@@ -382,8 +388,8 @@ func (a *attempt) learn(was, is shape) {
 	if is.noTools != was.noTools {
 		a.s.lessons.set(a.lessonKey(aboutTools), lesson{noTools: true}, now)
 	}
-	if is.portable != was.portable {
-		a.s.lessons.set(a.lessonKey(aboutItems), lesson{portable: true}, now)
+	if is.portable != was.portable || is.noCalls != was.noCalls {
+		a.s.lessons.set(a.lessonKey(aboutItems), lesson{portable: true, noCalls: is.noCalls}, now)
 	}
 	a.s.lessons.forget(a.lessonKey(aboutOrder))
 	a.s.log.Info("upstream takes requests of a model in another shape only; that is remembered for an hour",
@@ -447,6 +453,7 @@ type lesson struct {
 	form     view.Form
 	noTools  bool
 	portable bool
+	noCalls  bool
 	tokens   int  // of history that upstream takes at most
 	failed   int  // corrective tries that did not help
 	further  bool // the last of them met another refusal

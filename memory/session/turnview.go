@@ -39,12 +39,21 @@ func turnView(ctx context.Context, stored transcript, turnID string) ([]wire.Ite
 	if err != nil {
 		return nil, fmt.Errorf("turn %s: %w", turnID, err)
 	}
+	fromLog := make([]bool, len(body)) // what is shortened below has other bytes
+	for i, it := range body {
+		fromLog[i] = len(it.Raw) > 0 && unsent[&it.Raw[0]]
+	}
 	for _, out := range turn.View.LeftOut {
 		if out.At > 0 && out.At <= len(body) {
 			body[out.At-1], _ = body[out.At-1].WithoutCalls(func(i int) bool { return body[out.At-1].Calls[i].ID == out.Call })
 		}
 	}
 	view.ShortenResults(body, turn.View.ToolResult)
+	for i, it := range body {
+		if fromLog[i] && len(it.Raw) > 0 {
+			unsent[&it.Raw[0]] = true
+		}
+	}
 	blocks, err := blocksOf(ctx, stored, &turn)
 	if err != nil {
 		return nil, fmt.Errorf("turn %s: %w", turnID, err)
@@ -76,7 +85,7 @@ func sentAs(turn *turnrecord.Record, lead leadRecord, body []wire.Item, unsent m
 		m.Continue(turn.View.Carried)
 	}
 	if turn.View.Portable {
-		m.MakePortable(func(it wire.Item) bool { return len(it.Raw) == 0 || !unsent[&it.Raw[0]] || it.Kind == wire.ToolResult })
+		m.MakePortable(func(it wire.Item) bool { return len(it.Raw) == 0 || !unsent[&it.Raw[0]] }, turn.View.NoCalls)
 	}
 	sent := m.As(form)
 	if text := wire.Text(sent.Instructions); text != "" {

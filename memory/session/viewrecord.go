@@ -51,10 +51,10 @@ func (r *ViewRecord) Chosen(c *Conversation, v *view.View, toolResult int) {
 	}
 }
 
-// SentAs records in which form the view is sent, whether the stored items in it are portable, and how many of the client's
-// items that changes. Call it after Chosen. It replaces what was recorded before.
-func (r *ViewRecord) SentAs(f view.Form, portable bool, repaired int) {
-	r.view.Messages, r.view.Portable = "", portable
+// SentAs records in which form the view is sent, whether the stored items in it are portable, and without calls, and how many
+// of the client's items that changes. Call it after Chosen. It replaces what was recorded before.
+func (r *ViewRecord) SentAs(f view.Form, portable, noCalls bool, repaired int) {
+	r.view.Messages, r.view.Portable, r.view.NoCalls = "", portable, noCalls
 	if f != view.AsIs {
 		r.view.Messages = f.String()
 	}

@@ -80,6 +80,8 @@ type View struct {
 	Messages string `json:"messages,omitempty"`
 	// Portable: stored items were sent in the form that any provider accepts.
 	Portable bool `json:"portable,omitempty"`
+	// NoCalls: these have no calls and no results, since the request offered no tools.
+	NoCalls bool `json:"no_calls,omitempty"`
 	// Continues: upstream keeps what stands before the view.
 	Continues bool `json:"continues,omitempty"`
 	// Carried are how many of the view's items upstream had not seen of the answer that it went on from.
@@ -263,6 +265,9 @@ func (v *View) appendTo(b []byte) []byte {
 	}
 	if v.Portable {
 		b = append(appendName(b, "portable"), "true"...)
+	}
+	if v.NoCalls {
+		b = append(appendName(b, "no_calls"), "true"...)
 	}
 	if v.Continues {
 		b = append(appendName(b, "continues"), "true"...)

@@ -83,10 +83,14 @@ func (m *Messages) Without(gone []wire.Item) {
 }
 
 // MakePortable puts items of the history in the form that every provider takes (see wire.Item.Portable), apart from those
-// that are the client's own.
-func (m *Messages) MakePortable(own func(wire.Item) bool) {
+// that are the client's own. withoutCalls leaves out calls and their results, as a request that offers no tools needs, but
+// for a pair of which the client has sent a half.
+func (m *Messages) MakePortable(own func(wire.Item) bool, withoutCalls bool) {
+	if withoutCalls {
+		m.leaveOutCalls(own)
+	}
 	m.replace(func(it wire.Item) (wire.Item, bool) {
-		if own(it) {
+		if own(it) || it.Kind == wire.ToolResult {
 			return it, true
 		}
 		out, ok := it.AsInput(func(wire.Audio) bool { return false })
@@ -94,6 +98,40 @@ func (m *Messages) MakePortable(own func(wire.Item) bool) {
 			out, ok = out.Portable(wire.OtherProvider)
 		}
 		return out, ok
+	})
+}
+
+// leaveOutCalls takes calls and results out of the history, unless they or the other half of their pair are the client's own.
+func (m *Messages) leaveOutCalls(own func(wire.Item) bool) {
+	name := func(c wire.Call) string { // a legacy call has no id
+		if c.ID == "" {
+			return "\x00" + c.Name
+		}
+		return c.ID
+	}
+	stays := make(map[string]bool)
+	for _, it := range m.Items {
+		switch {
+		case !own(it):
+		case it.Kind == wire.ToolResult:
+			stays[name(it.Answers)] = true
+		default:
+			for _, c := range it.Calls {
+				stays[name(c)] = true
+			}
+		}
+	}
+
+	m.replace(func(it wire.Item) (wire.Item, bool) {
+		switch {
+		case own(it):
+			return it, true
+		case it.Kind == wire.ToolResult:
+			return it, stays[name(it.Answers)]
+		case len(it.Calls) > 0:
+			return it.WithoutCalls(func(i int) bool { return !stays[name(it.Calls[i])] })
+		}
+		return it, true
 	})
 }
 
