@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"remora/memory/session"
 	"remora/memory/view"
 	"remora/wire"
 )
@@ -32,14 +33,19 @@ func (t *Turn) WithoutTools() ([]wire.Item, Summary) {
 	t.messages.Without(h.items())
 	t.View = t.messages.As(view.AsIs).Items
 
-	lead := len(h.conversation.Lead)
-	h.view.LeaveOut(lead, h.out...)
-	t.Summary.count(lead, &h.view)
-	t.writer.entry.View.Chosen(&h.conversation, &h.view, t.shape.ToolResult)
-	if t.layers != nil {
-		t.layers.account(t.writer.entry, t.Tools, h.view.Items[:lead], h.view.Items[lead:])
-	}
+	h.view.LeaveOut(len(h.conversation.Lead), h.out...)
+	t.describe(&h.conversation, &h.view)
 	return t.View, t.Summary
+}
+
+// describe tells the summary and the turn's record what of a conversation is in the view. The caller holds t.writer.mu.
+func (t *Turn) describe(c *session.Conversation, v *view.View) {
+	lead := len(c.Lead)
+	t.Summary.count(lead, v)
+	t.writer.entry.View.Chosen(c, v, t.shape.ToolResult)
+	if t.layers != nil {
+		t.layers.account(t.writer.entry, t.Tools, v.Items[:lead], v.Items[lead:])
+	}
 }
 
 // Sent returns the items to send upstream in a form that the server takes: the view, or its continuation after Review.
@@ -95,15 +101,11 @@ func (t *Turn) record(f view.Form, noTools bool, repaired int) {
 	defer t.writer.mu.Unlock()
 	if noTools != t.noTools {
 		t.noTools = noTools
-		v, lead := t.hidden.view, len(t.hidden.conversation.Lead)
+		c, v := &t.hidden.conversation, t.hidden.view
 		if noTools {
-			v.LeaveOut(lead, t.hidden.out...)
+			v.LeaveOut(len(c.Lead), t.hidden.out...)
 		}
-		t.Summary.count(lead, &v)
-		t.writer.entry.View.Chosen(&t.hidden.conversation, &v, t.shape.ToolResult)
-		if t.layers != nil {
-			t.layers.account(t.writer.entry, t.Tools, v.Items[:lead], v.Items[lead:])
-		}
+		t.describe(c, &v)
 	}
 	t.writer.entry.View.SentAs(f, t.portable, t.noCalls, repaired)
 	t.Summary.Repaired = t.repaired + repaired

@@ -97,17 +97,21 @@ func (d *delayedWrites) stop() {
 	d.stopped = true
 }
 
-// writeInput writes the turn's input, and that its answer is open.
-func (w *turnWriter) writeInput() {
+// whileOpen calls do, with the time that a commit has, unless the turn was committed meanwhile.
+func (w *turnWriter) whileOpen(do func(ctx context.Context)) {
 	ctx, cancel := context.WithTimeout(w.base, w.m.o.CommitWait)
 	defer cancel()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.open.Load() {
-		return // committed meanwhile
+	if w.open.Load() {
+		do(ctx)
+		w.renewLater()
 	}
-	w.write(ctx, nil)
-	w.renewLater()
+}
+
+// writeInput writes the turn's input, and that its answer is open.
+func (w *turnWriter) writeInput() {
+	w.whileOpen(func(ctx context.Context) { w.write(ctx, nil) })
 }
 
 // renewLater keeps a session that expires alive for as long as its answer takes, from when its input was written on. The
@@ -118,15 +122,9 @@ func (w *turnWriter) renewLater() {
 	}
 }
 
-func (w *turnWriter) renew() {
-	ctx, cancel := context.WithTimeout(w.base, w.m.o.CommitWait)
-	defer cancel()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.open.Load() {
-		return // committed meanwhile
-	}
-	defer w.renewLater()
+func (w *turnWriter) renew() { w.whileOpen(w.renewNow) }
+
+func (w *turnWriter) renewNow(ctx context.Context) {
 	if w.m.outages.available(w.call.Scope) != nil {
 		return
 	}

@@ -50,20 +50,23 @@ func WithValue(raw []byte, p Part, value []byte) []byte {
 	return append(append(make([]byte, 0, len(head)+len(value)), head...), value...)
 }
 
+// EditMember rewrites an object with another value of a member, which edit makes of the old one. All other bytes stay.
+func EditMember(raw []byte, name string, edit func(value []byte) []byte) []byte {
+	return Edit(raw, func(_ int, p Part) ([]byte, bool) {
+		if string(p.Name) != name {
+			return raw[p.Start:p.End], true
+		}
+		return WithValue(raw, p, edit(p.Value)), true
+	})
+}
+
 // ReplaceMember rewrites a body with another value of a member. All other bytes stay.
 func ReplaceMember(body []byte, name string, value []byte) []byte {
 	at := bytes.IndexByte(body, '{')
 	if at < 0 {
 		return body
 	}
-	out := Edit(body[at:], func(_ int, p Part) ([]byte, bool) {
-		old := body[at+p.Start : at+p.End]
-		if string(p.Name) != name {
-			return old, true
-		}
-		return slices.Concat(old[:len(old)-len(p.Value)], value), true
-	})
-	return slices.Concat(body[:at], out)
+	return slices.Concat(body[:at], EditMember(body[at:], name, func([]byte) []byte { return value }))
 }
 
 // cutComma splits the bytes between two parts at their comma.

@@ -13,10 +13,30 @@ type wordMatches struct {
 	turns    []turnMatch
 	sessions []sessionMatch
 
-	// Buffers: how often a term stands in a window of turns or in a session, and where it does at all.
-	count3, count5, inSession          []float32
-	touched3, touched5, touchedSession []int32
-	likeness                           likeness
+	// Buffers: how often the term at hand stands in the window of three or five turns around each turn, and in each session.
+	in3, in5, inSession tally
+	likeness            likeness
+}
+
+// tally counts a term by place: the turn or the session.
+type tally struct {
+	count []float32
+	at    []int32 // the places where it stands
+}
+
+func (t *tally) add(at int32, n float32) {
+	if t.count[at] == 0 {
+		t.at = append(t.at, at)
+	}
+	t.count[at] += n
+}
+
+// clear forgets the term.
+func (t *tally) clear() {
+	for _, at := range t.at {
+		t.count[at] = 0
+	}
+	t.at = t.at[:0]
 }
 
 // turnMatch is how well the words of a turn match.
@@ -35,7 +55,7 @@ type sessionMatch struct {
 func (w *wordMatches) match(ix *Index, question *question) bool {
 	n := len(ix.items)
 	w.turns, w.sessions = grown(w.turns, n), grown(w.sessions, len(ix.sessions))
-	w.count3, w.count5, w.inSession = grown(w.count3, n), grown(w.count5, n), grown(w.inSession, len(ix.sessions))
+	w.in3.count, w.in5.count, w.inSession.count = grown(w.in3.count, n), grown(w.in5.count, n), grown(w.inSession.count, len(ix.sessions))
 	if len(question.terms)+len(question.unknown) == 0 {
 		return question.byDate
 	}
@@ -67,7 +87,6 @@ func (w *wordMatches) matchTerm(ix *Index, question *question, t queryTerm) {
 	mean := float32(ix.length) / all
 	share := t.rarity / question.mass
 
-	w.touched3, w.touched5, w.touchedSession = w.touched3[:0], w.touched5[:0], w.touchedSession[:0]
 	for _, p := range list {
 		at, count := p.item(), p.count()
 		it := &ix.items[at]
@@ -79,70 +98,53 @@ func (w *wordMatches) matchTerm(ix *Index, question *question, t queryTerm) {
 			m.other += score
 		}
 
-		w.within3(at, count)
-		w.within5(at, count)
+		w.in3.add(at, count)
+		w.in5.add(at, count)
 		if it.prev >= 0 {
-			w.within3(it.prev, count)
-			w.within5(it.prev, count)
+			w.in3.add(it.prev, count)
+			w.in5.add(it.prev, count)
 			if prev := ix.items[it.prev].prev; prev >= 0 {
-				w.within5(prev, count)
+				w.in5.add(prev, count)
 			}
 		}
 		if it.next >= 0 {
-			w.within3(it.next, count)
-			w.within5(it.next, count)
+			w.in3.add(it.next, count)
+			w.in5.add(it.next, count)
 			if next := ix.items[it.next].next; next >= 0 {
-				w.within5(next, count)
+				w.in5.add(next, count)
 			}
 		}
-		if w.inSession[it.session] == 0 {
-			w.touchedSession = append(w.touchedSession, it.session)
-		}
-		w.inSession[it.session] += count
+		w.inSession.add(it.session, count)
 	}
 
-	rarity, mean := rarityOf(len(w.touched3), len(ix.items)), float32(ix.length3)/all
-	for _, at := range w.touched3 {
-		w.turns[at].window3 += rarity * saturated(w.count3[at], float32(ix.items[at].length3)/mean)
-		w.count3[at] = 0
+	rarity, mean := rarityOf(len(w.in3.at), len(ix.items)), float32(ix.length3)/all
+	for _, at := range w.in3.at {
+		w.turns[at].window3 += rarity * saturated(w.in3.count[at], float32(ix.items[at].length3)/mean)
 	}
-	rarity, mean = rarityOf(len(w.touched5), len(ix.items)), float32(ix.length5)/all
-	for _, at := range w.touched5 {
-		score := rarity * saturated(w.count5[at], float32(ix.items[at].length5)/mean)
+	rarity, mean = rarityOf(len(w.in5.at), len(ix.items)), float32(ix.length5)/all
+	for _, at := range w.in5.at {
+		score := rarity * saturated(w.in5.count[at], float32(ix.items[at].length5)/mean)
 		m := &w.turns[at]
 		m.window5 += score
 		m.cover5 += share
 		if !t.name {
 			m.window5Other += score
 		}
-		w.count5[at] = 0
 	}
-	rarity, mean = rarityOf(len(w.touchedSession), len(ix.sessions)), float32(ix.length)/float32(len(ix.sessions))
-	for _, n := range w.touchedSession {
-		score := rarity * saturated(w.inSession[n], float32(ix.sessions[n].length)/mean)
+	rarity, mean = rarityOf(len(w.inSession.at), len(ix.sessions)), float32(ix.length)/float32(len(ix.sessions))
+	for _, n := range w.inSession.at {
+		score := rarity * saturated(w.inSession.count[n], float32(ix.sessions[n].length)/mean)
 		m := &w.sessions[n]
 		m.match += score
 		m.cover += share
 		if !t.name {
 			m.other += score
 		}
-		w.inSession[n] = 0
 	}
-}
 
-// within3 and within5 note a term in the windows around a turn.
-func (w *wordMatches) within3(at int32, count float32) {
-	if w.count3[at] == 0 {
-		w.touched3 = append(w.touched3, at)
+	for _, counted := range [...]*tally{&w.in3, &w.in5, &w.inSession} {
+		counted.clear() // an index with fewer places may use them next
 	}
-	w.count3[at] += count
-}
-
-func (w *wordMatches) within5(at int32, count float32) {
-	if w.count5[at] == 0 {
-		w.touched5 = append(w.touched5, at)
-	}
-	w.count5[at] += count
 }
 
 // matchRelated adds what related terms of the question contribute.
@@ -267,7 +269,7 @@ func (w *wordMatches) scale(ix *Index) {
 	}
 }
 
-// saturated is what a term that stands count times in a text counts. length is the text's, 1 for a text of the mean length.
+// saturated is the BM25 weight of count occurrences of a term. length is that of the text, relative to the mean.
 func saturated(count, length float32) float32 {
 	return count * (k1 + 1) / (count + k1*(1-b+b*length))
 }

@@ -203,12 +203,7 @@ func withContent(message []byte) []byte {
 	}
 	const text = `"content":""`
 	if wire.Member(message, "content") != nil {
-		return wire.Edit(message, func(_ int, p wire.Part) ([]byte, bool) {
-			if string(p.Name) == "content" {
-				return wire.WithValue(message, p, []byte(`""`)), true
-			}
-			return message[p.Start:p.End], true
-		})
+		return wire.EditMember(message, "content", func([]byte) []byte { return []byte(`""`) })
 	}
 	if rest := bytes.TrimSpace(message[1:]); rest[0] != '}' {
 		return slices.Concat([]byte("{"+text+","), rest)

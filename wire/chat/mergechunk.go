@@ -295,10 +295,5 @@ func (w *writing) call(raw []byte) ([]byte, bool) {
 	if n, ok := wire.Index(at, -1); ok && n == k.out {
 		return raw, true
 	}
-	return wire.Edit(raw, func(_ int, p wire.Part) ([]byte, bool) {
-		if string(p.Name) == "index" {
-			return wire.WithValue(raw, p, strconv.AppendInt(nil, int64(k.out), 10)), true
-		}
-		return raw[p.Start:p.End], true
-	}), true
+	return wire.EditMember(raw, "index", func([]byte) []byte { return strconv.AppendInt(nil, int64(k.out), 10) }), true
 }

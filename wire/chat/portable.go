@@ -70,34 +70,11 @@ func withoutSigned(content []byte, files bool) ([]byte, bool) {
 }
 
 func (messages) ObjectArguments(it wire.Item) []byte {
-	return wire.Edit(it.Raw, func(_ int, p wire.Part) ([]byte, bool) {
-		switch string(p.Name) {
-		case "tool_calls":
-			return wire.WithValue(it.Raw, p, wire.Edit(p.Value, func(_ int, call wire.Part) ([]byte, bool) {
-				return functionWithObject(call.Value), true
-			})), true
-		case "function_call":
-			return wire.WithValue(it.Raw, p, withObject(p.Value)), true
-		}
-		return it.Raw[p.Start:p.End], true
+	object := func(function []byte) []byte { return wire.EditMember(function, "arguments", wire.ObjectArguments) }
+	raw := wire.EditMember(it.Raw, "tool_calls", func(calls []byte) []byte {
+		return wire.Edit(calls, func(_ int, call wire.Part) ([]byte, bool) {
+			return wire.EditMember(call.Value, "function", object), true
+		})
 	})
-}
-
-// functionWithObject returns an element of tool_calls whose function has a JSON object as its arguments.
-func functionWithObject(call []byte) []byte {
-	return wire.Edit(call, func(_ int, p wire.Part) ([]byte, bool) {
-		if string(p.Name) == "function" {
-			return wire.WithValue(call, p, withObject(p.Value)), true
-		}
-		return call[p.Start:p.End], true
-	})
-}
-
-func withObject(function []byte) []byte {
-	return wire.Edit(function, func(_ int, p wire.Part) ([]byte, bool) {
-		if string(p.Name) == "arguments" {
-			return wire.WithValue(function, p, wire.ObjectArguments(p.Value)), true
-		}
-		return function[p.Start:p.End], true
-	})
+	return wire.EditMember(raw, "function_call", object)
 }

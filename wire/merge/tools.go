@@ -8,12 +8,7 @@ func WithoutTools(d wire.Dialect, response []byte, hide func(name string) bool) 
 	if !d.Rules().Echoes || !offers(wire.Member(response, "tools"), hide) {
 		return response
 	}
-	return wire.Edit(response, func(_ int, p wire.Part) ([]byte, bool) {
-		if string(p.Name) == "tools" {
-			return wire.WithValue(response, p, ownTools(p.Value, hide)), true
-		}
-		return response[p.Start:p.End], true
-	})
+	return wire.EditMember(response, "tools", func(list []byte) []byte { return ownTools(list, hide) })
 }
 
 // ownTools returns a list of tools without the hidden ones.

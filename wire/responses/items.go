@@ -46,12 +46,7 @@ func (items) Portable(it wire.Item, r wire.Reach) (wire.Item, bool) {
 }
 
 func (items) ObjectArguments(it wire.Item) []byte {
-	return wire.Edit(it.Raw, func(_ int, p wire.Part) ([]byte, bool) {
-		if string(p.Name) == "arguments" {
-			return wire.WithValue(it.Raw, p, wire.ObjectArguments(p.Value)), true
-		}
-		return it.Raw[p.Start:p.End], true
-	})
+	return wire.EditMember(it.Raw, "arguments", wire.ObjectArguments)
 }
 
 // withoutBelongings leaves out the parts of a Responses content or output that are files stored in an account, and the
@@ -65,13 +60,7 @@ func withoutBelongings(content []byte) ([]byte, bool) {
 		if len(e.Value) == 0 || e.Value[0] != '{' {
 			return e.Value, true
 		}
-		return wire.Edit(e.Value, func(_ int, p wire.Part) ([]byte, bool) {
-			whole := e.Value[p.Start:p.End]
-			if string(p.Name) != "annotations" {
-				return whole, true
-			}
-			return append(whole[:len(whole)-len(p.Value):len(whole)-len(p.Value)], "[]"...), true
-		}), true
+		return wire.EditMember(e.Value, "annotations", func([]byte) []byte { return []byte("[]") }), true
 	}), left
 }
 
