@@ -11,7 +11,7 @@ import (
 	"remora/wire"
 )
 
-// assembly makes the view of a turn: what is sent of the conversation, and what layers add to it.
+// assembly builds the view of a turn from the conversation and the blocks of layers.
 type assembly struct {
 	t     *Turn                // which gets the view
 	entry *session.Entry       // its place in the session
@@ -70,7 +70,7 @@ func (a *assembly) run(read, hooks context.Context) (err error) {
 	return nil
 }
 
-// want is how much of the stored history has to be read, in units: what the window may keep, and all that is not
+// want returns how much of the stored history to read, in units: what the window may keep, and everything that is not
 // summarised yet.
 func (a *assembly) want() uint64 {
 	var cut view.WindowStart

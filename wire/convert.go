@@ -107,10 +107,10 @@ type converter struct {
 // lose notes that the other half of the item's pairs can't be sent either.
 func (c *converter) lose(it Item) {
 	for _, call := range it.Calls {
-		c.lost[call.key()] = true
+		c.lost[call.Key()] = true
 	}
 	if it.Kind == ToolResult {
-		c.lost[it.Answers.key()] = true
+		c.lost[it.Answers.Key()] = true
 	}
 }
 
@@ -162,7 +162,7 @@ func (c *converter) message(it Item) ([]Item, error) {
 		case call.Err == nil:
 			calls = append(calls, call)
 		case c.lenient:
-			c.lost[call.key()] = true
+			c.lost[call.Key()] = true
 		default:
 			return nil, call.Err
 		}
@@ -294,7 +294,7 @@ func (c *converter) settle(items []converted) []Item {
 	out := make([]Item, 0, len(items))
 	for i, it := range items {
 		if it.Kind == ToolResult {
-			gone := !p.answered[i] && (it.foreign || c.lost[it.Answers.key()])
+			gone := !p.answered[i] && (it.foreign || c.lost[it.Answers.Key()])
 			moved := p.answered[i] && c.to.Rules().ResultsAdjacent
 			if !gone && !moved {
 				out = append(out, it.Item)
@@ -318,7 +318,7 @@ func (c *converter) settle(items []converted) []Item {
 }
 
 func (it converted) withoutUnanswered(results []int, lost map[string]bool) (Item, bool) {
-	gone := func(k int) bool { return results[k] < 0 && (it.foreign || lost[it.Calls[k].key()]) }
+	gone := func(k int) bool { return results[k] < 0 && (it.foreign || lost[it.Calls[k].Key()]) }
 	if it.Kind == ToolCall {
 		return it.Item, !gone(0)
 	}
@@ -334,12 +334,12 @@ func pair(items []converted) pairs {
 	for i, it := range items {
 		for k, call := range it.Calls {
 			p.results[i] = append(p.results[i], -1)
-			open[call.key()] = append(open[call.key()], place{i, k})
+			open[call.Key()] = append(open[call.Key()], place{i, k})
 		}
 		if it.Kind != ToolResult {
 			continue
 		}
-		key := it.Answers.key()
+		key := it.Answers.Key()
 		n := len(open[key])
 		if n == 0 {
 			early = append(early, i)
@@ -349,7 +349,7 @@ func pair(items []converted) pairs {
 		p.results[last.item][last.call], p.answered[i], open[key] = i, true, open[key][:n-1]
 	}
 	for _, i := range early {
-		key := items[i].Answers.key()
+		key := items[i].Answers.Key()
 		if calls := open[key]; len(calls) > 0 {
 			p.results[calls[0].item][calls[0].call], p.answered[i], open[key] = i, true, calls[1:]
 		}

@@ -91,8 +91,8 @@ const (
 	FamilyProgram    = "program" // programs, which upstream runs, and which make calls of their own
 )
 
-// key returns what a call and its result share within one dialect.
-func (c Call) key() string {
+// Key returns what a call and its result share within one dialect: the id, or the family and name of a call without one.
+func (c Call) Key() string {
 	if c.ID == "" {
 		return c.Family + "\x00" + c.Name
 	}

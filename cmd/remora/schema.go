@@ -67,7 +67,7 @@ func (n *node) leaves(sep string) map[string]*node {
 	return found
 }
 
-// hint says which keys a mapping has, for whoever wrote something else in its place.
+// hint names the keys of a mapping, for the error about another kind of value in its place.
 func (n *node) hint() string {
 	if n.open {
 		return ": its first key is kind"
@@ -78,7 +78,7 @@ func (n *node) hint() string {
 	return ": its keys are " + strings.Join(slices.Sorted(maps.Keys(n.fields)), ", ")
 }
 
-// listHint says how the entries of a list are written, for whoever wrote one as a mapping.
+// listHint says how a list is written, for the error about a mapping in its place.
 func listHint(v any) string {
 	if _, ok := v.(map[string]any); ok {
 		return ": each entry begins with a dash"

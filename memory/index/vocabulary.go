@@ -40,7 +40,7 @@ func (v *vocabulary) number(stem []byte) uint32 {
 // gram is three letters that stand together in a word. A word begins and ends with a gap.
 type gram [3]byte
 
-// minGrams is how long a word has to be to have any, in bytes: shorter ones are like too many others.
+// minGrams is the length in bytes of the shortest word that has grams: shorter words resemble too many others.
 const minGrams = 4
 
 // grams yields the grams of a word.

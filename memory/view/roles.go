@@ -103,21 +103,15 @@ func (m *Messages) MakePortable(own func(wire.Item) bool, withoutCalls bool) {
 
 // leaveOutCalls takes calls and results out of the history, unless they or the other half of their pair are the client's own.
 func (m *Messages) leaveOutCalls(own func(wire.Item) bool) {
-	name := func(c wire.Call) string { // a legacy call has no id
-		if c.ID == "" {
-			return "\x00" + c.Name
-		}
-		return c.ID
-	}
 	stays := make(map[string]bool)
 	for _, it := range m.Items {
 		switch {
 		case !own(it):
 		case it.Kind == wire.ToolResult:
-			stays[name(it.Answers)] = true
+			stays[it.Answers.Key()] = true
 		default:
 			for _, c := range it.Calls {
-				stays[name(c)] = true
+				stays[c.Key()] = true
 			}
 		}
 	}
@@ -127,9 +121,9 @@ func (m *Messages) leaveOutCalls(own func(wire.Item) bool) {
 		case own(it):
 			return it, true
 		case it.Kind == wire.ToolResult:
-			return it, stays[name(it.Answers)]
+			return it, stays[it.Answers.Key()]
 		case len(it.Calls) > 0:
-			return it.WithoutCalls(func(i int) bool { return !stays[name(it.Calls[i])] })
+			return it.WithoutCalls(func(i int) bool { return !stays[it.Calls[i].Key()] })
 		}
 		return it, true
 	})

@@ -139,7 +139,7 @@ Limits:
   too busy to serve a replica. Where it matters, send all requests of a session to one replica.
 - Sessions that begin in an outage keep their turns in the order of their clients, on whichever replicas these were served, once
   the store is back. Two gaps remain for clients that send only what is new without affinity. A store that answers reads and
-  takes no writes lets nobody announce anything: until a replica has met a refusal itself, which its sign of life does within a
+  takes no writes takes no announcements either: until a replica has met a refusal itself, which its sign of life does within a
   second, it answers ` + "`ok`" + ` to a request whose session another replica has in its spool. And a store that takes longer than
   ` + "`store.commit_wait`" + ` for an announcement lets a turn go ahead of one that it does not know of; that one is then stored behind it,
   and views have the two in that order. ` + "`TestSessionsThatBeginInAnOutage`" + ` holds both to these bounds.

@@ -109,8 +109,8 @@ func weight(it wire.Item) int {
 	return spoken
 }
 
-// score is what a name is worth. Listings and searches print paths by the hundred, so one counts as a path only if somebody wrote
-// it or another result has it too.
+// score ranks a name by its mentions and its age. A path counts double, unless a single tool result has it: listings and
+// searches print paths by the hundred.
 func (m mention) score(name string) float64 {
 	s := math.Log1p(float64(m.count)) / (1 + float64(m.age)/halfLife)
 	if !m.single && strings.ContainsAny(name, "/.") {

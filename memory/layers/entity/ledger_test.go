@@ -31,7 +31,7 @@ func TestLedger(t *testing.T) {
 
 	f(nil, users("src/main.go"))
 
-	// Hyphens make no name of words that somebody says. In a call they may be one.
+	// Words joined by hyphens are a name in calls only.
 	f(users("a long-term, well-known Follow-up about GPT-like e-mails"), nil, "GPT-like")
 	f([]wire.Item{item(t, `{"role":"assistant","content":"a long-term plan","tool_calls":[{"id":"c","type":"function","function":{"name":"sh","arguments":"{\"c\":\"git switch fix-login\"}"}}]}`)}, nil, "fix-login")
 

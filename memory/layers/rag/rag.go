@@ -195,10 +195,12 @@ type found struct {
 // Recall tells the passages that answer the user's message best, in the order of their documents.
 func (l *Layer) Recall(ctx context.Context, t *layer.Turn, _ layer.State, budget int) (layer.Recalled, error) {
 	budget = min(budget, l.o.MaxTokens)
-	questions := slices.DeleteFunc(index.Questions(t.Query), func(q string) bool {
-		_, worth := index.WorthAsking(q)
-		return !worth
-	})
+	var questions []question
+	for _, text := range index.Questions(t.Query) {
+		if need, worth := index.WorthAsking(text); worth {
+			questions = append(questions, question{text, need})
+		}
+	}
 	if len(questions) == 0 || budget <= 0 {
 		return layer.Recalled{}, nil
 	}
@@ -208,8 +210,8 @@ func (l *Layer) Recall(ctx context.Context, t *layer.Turn, _ layer.State, budget
 	}
 
 	var best []found
-	for _, question := range questions {
-		for _, f := range l.find(lib, t, question) {
+	for _, q := range questions {
+		for _, f := range l.find(lib, t, q) {
 			if !slices.ContainsFunc(best, func(b found) bool { return b.order == f.order }) {
 				best = append(best, f)
 			}
@@ -224,16 +226,21 @@ func (l *Layer) Recall(ctx context.Context, t *layer.Turn, _ layer.State, budget
 	return layer.Recalled{Messages: []string{text}, Tokens: t.Count(text)}, nil
 }
 
+// question is a text to search for, and the share of its words that a passage needs.
+type question struct {
+	text string
+	need float32
+}
+
 // find returns the passages that answer a question, best first.
-func (l *Layer) find(lib *library, t *layer.Turn, question string) (best []found) {
-	need, _ := index.WorthAsking(question)
-	hits := lib.ix.Search(index.Question{Text: question, Now: t.Now}, l.o.MaxItems, nil)
-	words := index.Words(question)
+func (l *Layer) find(lib *library, t *layer.Turn, q question) (best []found) {
+	hits := lib.ix.Search(index.Question{Text: q.text, Now: t.Now}, l.o.MaxItems, nil)
+	words := index.Words(q.text)
 	for _, h := range hits {
 		if math.Exp(float64(h.Score-hits[0].Score)) < l.o.MinShare {
 			break
 		}
-		if p := lib.passages[h.Order]; lib.match(&h, words) >= max(need, float32(l.o.MinMatch)) {
+		if p := lib.passages[h.Order]; lib.match(&h, words) >= max(q.need, float32(l.o.MinMatch)) {
 			best = append(best, found{p, h.Order})
 		}
 	}
