@@ -153,7 +153,7 @@ type label struct {
 
 // readLabel reads a record's label, without the rest of it. It reports false where the record names no session or no turn.
 func readLabel(rec []byte) (l label, ok bool) {
-	for p := range wire.Parts(rec) {
+	for p := range wire.Children(rec) {
 		var text []byte
 		switch string(p.Name) {
 		case "tenant", "session":

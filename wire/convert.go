@@ -249,7 +249,7 @@ func (c *converter) content(it Item) ([]byte, error) {
 
 // parts appends the converted parts of a list.
 func (c *converter) parts(out, raw []byte, it Item) ([]byte, error) {
-	for p := range Parts(raw) {
+	for p := range Children(raw) {
 		if p.Name != nil {
 			return nil, fmt.Errorf("no counterpart for content that is an object")
 		}

@@ -51,8 +51,8 @@ func (d *Decoder) Item(raw []byte) Item {
 	return d.codec.Read(d, raw)
 }
 
-// Parts is Parts for the members of the element at hand.
-func (d *Decoder) Parts(raw []byte) iter.Seq[Part] { return partsAround(raw, d.known) }
+// Children is Children for the members of the element at hand.
+func (d *Decoder) Children(raw []byte) iter.Seq[Child] { return childrenAround(raw, d.known) }
 
 // Scan returns a Scanner for a value that begins at a place of the element at hand.
 func (d *Decoder) Scan(value []byte, at int) Scanner {

@@ -10,24 +10,24 @@ func SameBytes(a, b []byte) bool {
 	return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0]
 }
 
-// HasParts reports whether an object or an array holds something.
-func HasParts(raw []byte) bool {
-	for range Parts(raw) {
+// HasChildren reports whether an object or an array holds something.
+func HasChildren(raw []byte) bool {
+	for range Children(raw) {
 		return true
 	}
 	return false
 }
 
-// Edit rewrites an object or an array: keep gives the bytes that stand for its i-th part, from Start to End of it, or
-// false to leave it out. The space before each part and behind the last one stays, and all of it between two neighbours that
+// Edit rewrites an object or an array: keep gives the bytes that stand for its i-th child, from Start to End of it, or
+// false to leave it out. The space before each child and behind the last one stays, and all of it between two neighbours that
 // stay. Any other value is returned as it is.
-func Edit(raw []byte, keep func(i int, p Part) ([]byte, bool)) []byte {
+func Edit(raw []byte, keep func(i int, p Child) ([]byte, bool)) []byte {
 	if len(raw) == 0 || raw[0] != '{' && raw[0] != '[' {
 		return raw
 	}
 	out := append(make([]byte, 0, len(raw)), raw[0])
 	i, end, first, neighbour := 0, 1, true, true
-	for p := range Parts(raw) {
+	for p := range Children(raw) {
 		before := raw[end:p.Start]
 		v, ok := keep(i, p)
 		if ok {
@@ -44,15 +44,15 @@ func Edit(raw []byte, keep func(i int, p Part) ([]byte, bool)) []byte {
 	return append(out, raw[end:]...)
 }
 
-// WithValue returns the part p of raw with another value, for Edit.
-func WithValue(raw []byte, p Part, value []byte) []byte {
+// WithValue returns the child p of raw with another value, for Edit.
+func WithValue(raw []byte, p Child, value []byte) []byte {
 	head := raw[p.Start : p.End-len(p.Value)]
 	return append(append(make([]byte, 0, len(head)+len(value)), head...), value...)
 }
 
 // EditMember rewrites an object with another value of a member, which edit makes of the old one. All other bytes stay.
 func EditMember(raw []byte, name string, edit func(value []byte) []byte) []byte {
-	return Edit(raw, func(_ int, p Part) ([]byte, bool) {
+	return Edit(raw, func(_ int, p Child) ([]byte, bool) {
 		if string(p.Name) != name {
 			return raw[p.Start:p.End], true
 		}

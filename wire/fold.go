@@ -197,7 +197,7 @@ func FoldBody(d Dialect, body []byte) (Reply, error) {
 }
 
 // Note takes in a member that both dialects have at the top of a chunk, a body or a response.
-func (m *Meta) Note(p Part) {
+func (m *Meta) Note(p Child) {
 	switch string(p.Name) {
 	case "id":
 		m.ID = OrElse(Text(p.Value), m.ID)

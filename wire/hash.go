@@ -375,7 +375,7 @@ func (h *Hasher) Reasoning(encrypted []byte, texts [][]byte, id string) {
 	start := h.open(tagReasoning)
 	said := false
 	for _, v := range texts {
-		said = said || HasParts(v)
+		said = said || HasChildren(v)
 		if v != nil && !h.canonical(v, true) {
 			h.b = append(h.b, v...)
 		}

@@ -129,7 +129,7 @@ func (it Item) Text() string {
 		return ""
 	}
 	var content, refusal []byte
-	for p := range Parts(it.Raw) {
+	for p := range Children(it.Raw) {
 		switch string(p.Name) {
 		case "content", "output":
 			content = p.Value
@@ -155,12 +155,12 @@ func appendContent(dst, content []byte) []byte {
 	if len(content) == 0 || content[0] != '[' {
 		return dst
 	}
-	for e := range Parts(content) {
+	for e := range Children(content) {
 		if c, ok := Inside(e.Value); ok {
 			dst = AppendText(dst, c)
 		}
 		var said [len(spoken)][]byte // in a fixed order: that of members means nothing
-		for p := range Parts(e.Value) {
+		for p := range Children(e.Value) {
 			if i := slices.Index(spoken[:], string(p.Name)); i >= 0 {
 				said[i], _ = Inside(p.Value)
 			}
@@ -361,13 +361,13 @@ func StoredFile(part []byte) bool {
 	return true
 }
 
-// WithoutParts leaves out elements of a list. It returns false where it leaves out all of them.
-func WithoutParts(list []byte, drop func(part []byte) bool) ([]byte, bool) {
+// WithoutElements leaves out elements of a list. It returns false where it leaves out all of them.
+func WithoutElements(list []byte, drop func(part []byte) bool) ([]byte, bool) {
 	if len(list) == 0 || list[0] != '[' {
 		return list, true
 	}
 	kept, dropped := 0, 0
-	out := Edit(list, func(_ int, e Part) ([]byte, bool) {
+	out := Edit(list, func(_ int, e Child) ([]byte, bool) {
 		if drop(e.Value) {
 			dropped++
 			return nil, false

@@ -44,7 +44,7 @@ const oddNames = "a member is spelled in another case, stands twice, or lists so
 func spelledOnce(j Judge, at Place, raw []byte) bool {
 	var seen []string
 	elements := 0
-	for p := range Parts(raw) {
+	for p := range Children(raw) {
 		if p.Name == nil {
 			if elements++; elements > MaxIndex || p.Value[0] != '{' || !spelledOnce(j, at, p.Value) {
 				return false

@@ -290,7 +290,7 @@ func (r *Request) Format() string {
 func (r *Request) Tools() []string {
 	var names []string
 	for _, list := range [...]string{"tools", "functions"} {
-		for p := range Parts(r.Member(list)) {
+		for p := range Children(r.Member(list)) {
 			if len(names) == maxMembers {
 				return names
 			}

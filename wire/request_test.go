@@ -417,7 +417,7 @@ func FuzzNames(f *testing.F) {
 		}
 		var visit func(raw []byte, depth int)
 		visit = func(raw []byte, depth int) {
-			for p := range Parts(raw) {
+			for p := range Children(raw) {
 				if p.Name != nil && !NewNames(string(p.Name), "other").In(body) {
 					t.Fatalf("%q is missed", p.Name)
 				}

@@ -316,13 +316,13 @@ func (s *Scanner) Raw() []byte {
 	return s.b[start:s.i:s.i]
 }
 
-// Parts iterates over the members of an object or the elements of an array, without space around them; over nothing
+// Children iterates over the members of an object or the elements of an array, without space around them; over nothing
 // for any other value. It ends early where raw is malformed.
-func Parts(raw []byte) iter.Seq[Part] { return partsAround(raw, span{}) }
+func Children(raw []byte) iter.Seq[Child] { return childrenAround(raw, span{}) }
 
-// partsAround is Parts for raw JSON with one string whose place is already known.
-func partsAround(raw []byte, known span) iter.Seq[Part] {
-	return func(yield func(Part) bool) {
+// childrenAround is Children for raw JSON with one string whose place is already known.
+func childrenAround(raw []byte, known span) iter.Seq[Child] {
+	return func(yield func(Child) bool) {
 		s := Scanner{b: raw, known: known}
 		s.space()
 		if c := s.Peek(); c != '{' && c != '[' {
@@ -331,7 +331,7 @@ func partsAround(raw []byte, known span) iter.Seq[Part] {
 		object := s.Peek() == '{'
 		inside, ok := s.begin()
 		for inside && ok {
-			var p Part
+			var p Child
 			if object {
 				p.Start, p.Name = s.keyStart-1, Unescaped(raw[s.keyStart:s.keyEnd])
 			}
@@ -356,7 +356,7 @@ func partsAround(raw []byte, known span) iter.Seq[Part] {
 // most servers.
 func Member(raw []byte, name string) []byte {
 	var v []byte
-	for p := range Parts(raw) {
+	for p := range Children(raw) {
 		if string(p.Name) == name {
 			v = p.Value
 		}
@@ -364,13 +364,13 @@ func Member(raw []byte, name string) []byte {
 	return v
 }
 
-// Part is one member of an object or one element of an array.
-type Part struct {
+// Child is one member of an object or one element of an array.
+type Child struct {
 	// Name is the member's name, unescaped; nil for an element.
 	Name []byte
 	// Value is the raw value, without space around it.
 	Value []byte
-	// Start is where the part begins, a member with its name; End is where its value ends.
+	// Start is where the child begins, a member with its name; End is where its value ends.
 	Start, End int
 }
 

@@ -86,7 +86,7 @@ func (r *Request) withTools(out []byte, tools [][]byte) ([]byte, error) {
 	case r.Body[r.members[i].value.start] == '[':
 		start := r.members[i].value.start
 		behind := start + 1
-		for p := range Parts(r.of(r.members[i].value)) {
+		for p := range Children(r.of(r.members[i].value)) {
 			behind = start + p.End
 		}
 		if behind > start+1 {

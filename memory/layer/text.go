@@ -79,12 +79,12 @@ func MapText(it wire.Item, f func(text string) string) wire.Item {
 type span struct{ from, to int }
 
 // spanIn is where a part stands in what begins at base.
-func spanIn(base int, p wire.Part) span { return span{base + p.End - len(p.Value), base + p.End} }
+func spanIn(base int, p wire.Child) span { return span{base + p.End - len(p.Value), base + p.End} }
 
 // textSpans finds the texts of a message's content. Of duplicate members the last counts, as it does for wire.
 func textSpans(raw []byte) []span {
-	var content wire.Part
-	for p := range wire.Parts(raw) {
+	var content wire.Child
+	for p := range wire.Children(raw) {
 		if string(p.Name) == "content" {
 			content = p
 		}
@@ -102,14 +102,14 @@ func textSpans(raw []byte) []span {
 	}
 
 	var found []span
-	for part := range wire.Parts(content.Value) {
+	for part := range wire.Children(content.Value) {
 		where := spanIn(at.from, part)
 		if part.Value[0] == '"' {
 			found = append(found, where)
 			continue
 		}
-		var typ, text wire.Part
-		for m := range wire.Parts(part.Value) {
+		var typ, text wire.Child
+		for m := range wire.Children(part.Value) {
 			switch string(m.Name) {
 			case "type":
 				typ = m

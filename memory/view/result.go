@@ -134,13 +134,13 @@ func suffix(text string, limit int) int {
 // walk rewrites a result with f applied to each of its texts; false says that nothing is left of one.
 func (s *shortener) walk(raw []byte, f func(text string) (string, bool)) []byte {
 	last, n := -1, 0 // of duplicate members the last one counts
-	for p := range wire.Parts(raw) {
+	for p := range wire.Children(raw) {
 		if string(p.Name) == s.name {
 			last = n
 		}
 		n++
 	}
-	return wire.Edit(raw, func(i int, p wire.Part) ([]byte, bool) {
+	return wire.Edit(raw, func(i int, p wire.Child) ([]byte, bool) {
 		if i != last {
 			return raw[p.Start:p.End], true
 		}
@@ -158,13 +158,13 @@ func (s *shortener) walk(raw []byte, f func(text string) (string, bool)) []byte 
 
 // contents rewrites a list of parts: strings, objects with a text, and a shell's, which have two.
 func contents(list []byte, f func(text string) (string, bool)) []byte {
-	return wire.Edit(list, func(_ int, e wire.Part) ([]byte, bool) {
+	return wire.Edit(list, func(_ int, e wire.Child) ([]byte, bool) {
 		if isString(e.Value) {
 			text, ok := f(wire.Text(e.Value))
 			return with(list, e, text), ok
 		}
 		stays := true
-		out := wire.Edit(e.Value, func(_ int, p wire.Part) ([]byte, bool) {
+		out := wire.Edit(e.Value, func(_ int, p wire.Child) ([]byte, bool) {
 			name := string(p.Name)
 			if !isString(p.Value) || name != "text" && name != "stdout" && name != "stderr" {
 				return e.Value[p.Start:p.End], true
@@ -180,7 +180,7 @@ func contents(list []byte, f func(text string) (string, bool)) []byte {
 func isString(raw []byte) bool { return len(raw) > 0 && raw[0] == '"' }
 
 // with returns a part of raw with a text as its value, the bytes that it has if that says the same.
-func with(raw []byte, p wire.Part, text string) []byte {
+func with(raw []byte, p wire.Child, text string) []byte {
 	if wire.Text(p.Value) == text {
 		return raw[p.Start:p.End]
 	}

@@ -403,7 +403,7 @@ func says(content []byte) bool {
 func partsOf(it wire.Item, content []byte) [][]byte {
 	var parts [][]byte
 	if content[0] == '[' {
-		for p := range wire.Parts(content) {
+		for p := range wire.Children(content) {
 			parts = append(parts, p.Value)
 		}
 		return parts
@@ -414,7 +414,7 @@ func partsOf(it wire.Item, content []byte) [][]byte {
 // withMember returns the item with another value of one member; all other bytes stay.
 func withMember(it wire.Item, name string, value []byte) wire.Item {
 	found := false
-	raw := wire.Edit(it.Raw, func(_ int, p wire.Part) ([]byte, bool) {
+	raw := wire.Edit(it.Raw, func(_ int, p wire.Child) ([]byte, bool) {
 		if string(p.Name) != name {
 			return it.Raw[p.Start:p.End], true
 		}

@@ -19,7 +19,7 @@ func WithModel(body []byte, model string) ([]byte, error) {
 	}
 	value := wire.AppendString(nil, model)
 	members, found := 0, false
-	object := wire.Edit(body[at:], func(_ int, p wire.Part) ([]byte, bool) {
+	object := wire.Edit(body[at:], func(_ int, p wire.Child) ([]byte, bool) {
 		members++
 		member := body[at:][p.Start:p.End]
 		if string(p.Name) != "model" {
@@ -60,7 +60,7 @@ func Portable(method, target, body []byte) bool {
 
 // refers reports whether a request refers to something that a provider stores.
 func refers(body []byte, responses bool) bool {
-	for p := range wire.Parts(body) {
+	for p := range wire.Children(body) {
 		switch string(p.Name) {
 		case "previous_response_id", "conversation":
 			if !bytes.Equal(p.Value, []byte("null")) {

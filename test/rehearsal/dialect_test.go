@@ -52,10 +52,10 @@ func (codec) Stream() wire.Stream { return new(fold) }
 func (codec) Whole(m *wire.Meta, body []byte) ([][]wire.Item, bool) {
 	var items []wire.Item
 	dec := wire.NewDecoder(Dialect)
-	for p := range wire.Parts(body) {
+	for p := range wire.Children(body) {
 		m.Note(p)
 	}
-	for p := range wire.Parts(wire.Member(body, "said")) {
+	for p := range wire.Children(wire.Member(body, "said")) {
 		items = append(items, dec.Item(p.Value))
 	}
 	return [][]wire.Item{items}, true

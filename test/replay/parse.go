@@ -325,7 +325,7 @@ func paragraphs(a, b string) string {
 // summary is the text of a reasoning item.
 func summary(raw []byte) string {
 	var text string
-	for part := range wire.Parts(wire.Member(raw, "summary")) {
+	for part := range wire.Children(wire.Member(raw, "summary")) {
 		text = paragraphs(text, wire.Text(wire.Member(part.Value, "text")))
 	}
 	return text

@@ -38,12 +38,12 @@ func Cache(r *wire.Request, told ...int) []byte {
 		return r.Body
 	}
 	at := f.places()
-	body := wire.Edit(r.Body[start:], func(_ int, p wire.Part) ([]byte, bool) {
+	body := wire.Edit(r.Body[start:], func(_ int, p wire.Child) ([]byte, bool) {
 		member := r.Body[start+p.Start : start+p.End]
 		if string(p.Name) != "messages" {
 			return member, true
 		}
-		return with(member, p.Value, wire.Edit(p.Value, func(i int, p wire.Part) ([]byte, bool) {
+		return with(member, p.Value, wire.Edit(p.Value, func(i int, p wire.Child) ([]byte, bool) {
 			if i >= len(items) || !f.takes[i] {
 				return p.Value, true
 			}
@@ -66,7 +66,7 @@ func marked(r *wire.Request) bool {
 	if r.Member(memberName) != nil {
 		return true
 	}
-	for tool := range wire.Parts(r.Member("tools")) {
+	for tool := range wire.Children(r.Member("tools")) {
 		if has(tool.Value) || has(wire.Member(tool.Value, "function")) {
 			return true
 		}
@@ -75,7 +75,7 @@ func marked(r *wire.Request) bool {
 		if has(it.Raw) {
 			return true
 		}
-		for part := range wire.Parts(wire.Member(it.Raw, "content")) {
+		for part := range wire.Children(wire.Member(it.Raw, "content")) {
 			if has(part.Value) {
 				return true
 			}
@@ -124,7 +124,7 @@ func lastText(content []byte) int {
 	if len(content) == 0 || content[0] != '[' {
 		return last
 	}
-	for p := range wire.Parts(content) {
+	for p := range wire.Children(content) {
 		if string(wire.Member(p.Value, "type")) == `"text"` && speaks(wire.Member(p.Value, "text")) {
 			last = i
 		}
@@ -135,7 +135,7 @@ func lastText(content []byte) int {
 
 // spell returns an item that takes a breakpoint, with it or without.
 func spell(item []byte, marks bool) []byte {
-	return wire.Edit(item, func(_ int, p wire.Part) ([]byte, bool) {
+	return wire.Edit(item, func(_ int, p wire.Child) ([]byte, bool) {
 		member := item[p.Start:p.End]
 		if string(p.Name) != "content" {
 			return member, true
@@ -156,12 +156,12 @@ func content(value []byte, marks bool) []byte {
 	if !marks || last < 0 {
 		return value
 	}
-	return wire.Edit(value, func(i int, p wire.Part) ([]byte, bool) {
+	return wire.Edit(value, func(i int, p wire.Child) ([]byte, bool) {
 		if i != last {
 			return p.Value, true
 		}
 		end := 0
-		for member := range wire.Parts(p.Value) {
+		for member := range wire.Children(p.Value) {
 			end = member.End
 		}
 		return slices.Concat(p.Value[:end], []byte(breakpoint), p.Value[end:]), true

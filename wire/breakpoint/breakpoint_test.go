@@ -229,7 +229,7 @@ func FuzzCache(f *testing.F) {
 		}
 		without := func(b []byte) []byte {
 			at := bytes.IndexByte(b, '{')
-			return append(b[:at:at], wire.Edit(b[at:], func(_ int, p wire.Part) ([]byte, bool) {
+			return append(b[:at:at], wire.Edit(b[at:], func(_ int, p wire.Child) ([]byte, bool) {
 				return b[at:][p.Start:p.End], string(p.Name) != "messages"
 			})...)
 		}

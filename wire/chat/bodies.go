@@ -20,11 +20,11 @@ func (merging) Bodies(w *merge.Bodies) []byte {
 			m.add(i, message)
 		}
 	}
-	return w.Edit(func(p wire.Part) []byte {
+	return w.Edit(func(p wire.Child) []byte {
 		if string(p.Name) != "choices" {
 			return p.Value
 		}
-		return wire.Edit(p.Value, func(_ int, e wire.Part) ([]byte, bool) { return wire.WithValue(p.Value, e, m.choice(e.Value)), true })
+		return wire.Edit(p.Value, func(_ int, e wire.Child) ([]byte, bool) { return wire.WithValue(p.Value, e, m.choice(e.Value)), true })
 	}, "id", "created", "model", "system_fingerprint")
 }
 
@@ -40,7 +40,7 @@ func (m *joining) choice(last []byte) []byte {
 		}
 		return last
 	}
-	return wire.Edit(last, func(_ int, p wire.Part) ([]byte, bool) {
+	return wire.Edit(last, func(_ int, p wire.Child) ([]byte, bool) {
 		switch string(p.Name) {
 		case "message":
 			return wire.WithValue(last, p, m.message(p.Value)), true
@@ -53,7 +53,7 @@ func (m *joining) choice(last []byte) []byte {
 
 // choiceOf returns the choice of an index, nil if there is none.
 func choiceOf(body []byte, number int) []byte {
-	for p := range wire.Parts(wire.Member(body, "choices")) {
+	for p := range wire.Children(wire.Member(body, "choices")) {
 		if at, ok := wire.Index(wire.Member(p.Value, "index"), 0); ok && at == number {
 			return p.Value
 		}
@@ -83,18 +83,18 @@ func (m *joining) add(body int, message []byte) {
 		m.end.earlier = true
 	}
 	m.end.calls = m.end.calls || calls
-	for p := range wire.Parts(visible) {
+	for p := range wire.Children(visible) {
 		m.member(p)
 	}
 }
 
 // visible returns the message without its hidden calls, and whether it has others.
 func (m *joining) visible(body int, message []byte) (out []byte, calls bool) {
-	out = wire.Edit(message, func(_ int, p wire.Part) ([]byte, bool) {
+	out = wire.Edit(message, func(_ int, p wire.Child) ([]byte, bool) {
 		switch string(p.Name) {
 		case "tool_calls":
 			kept, all := 0, 0
-			list := wire.Edit(p.Value, func(_ int, e wire.Part) ([]byte, bool) {
+			list := wire.Edit(p.Value, func(_ int, e wire.Child) ([]byte, bool) {
 				all++
 				if m.Hides(body, callOf(e.Value)) {
 					return nil, false
@@ -132,7 +132,7 @@ func callOf(raw []byte) wire.Call {
 }
 
 // member merges a member into the earlier ones: texts and lists are joined, of all else the last value counts.
-func (m *joining) member(p wire.Part) {
+func (m *joining) member(p wire.Child) {
 	i := slices.IndexFunc(m.members, func(o merged) bool { return string(o.name) == string(p.Name) })
 	if i < 0 {
 		if len(m.members) < maxMembers {
@@ -146,8 +146,8 @@ func (m *joining) member(p wire.Part) {
 	case string(b) == "null", string(p.Name) == "role":
 	case a[0] == '"' && b[0] == '"':
 		*old = slices.Concat(a[:len(a)-1], b[1:])
-	case a[0] == '[' && b[0] == '[' && !wire.HasParts(b):
-	case a[0] == '[' && b[0] == '[' && wire.HasParts(a):
+	case a[0] == '[' && b[0] == '[' && !wire.HasChildren(b):
+	case a[0] == '[' && b[0] == '[' && wire.HasChildren(a):
 		*old = slices.Concat(bytes.TrimSpace(a[:len(a)-1]), []byte{','}, bytes.TrimSpace(b[1:]))
 	default:
 		*old = b
@@ -179,7 +179,7 @@ func (m *joining) message(last []byte) []byte {
 
 // says reports whether a message or a delta holds something that a client may show. Null is nothing.
 func says(message []byte) bool {
-	for p := range wire.Parts(message) {
+	for p := range wire.Children(message) {
 		switch string(p.Name) {
 		case "content", "refusal", "audio":
 			if string(p.Value) != "null" {

@@ -31,7 +31,7 @@ type fields struct {
 
 func (*codec) Read(d *wire.Decoder, raw []byte) wire.Item {
 	it, f := wire.Item{Dialect: Dialect, Raw: raw}, fields{}
-	for p := range d.Parts(raw) {
+	for p := range d.Children(raw) {
 		switch string(p.Name) {
 		case "role":
 			f.role = p.Value
@@ -135,7 +135,7 @@ func (*codec) Input(it wire.Item, call int) []byte {
 	}
 	raw := it.Raw
 	i := 0
-	for p := range wire.Parts(wire.Member(it.Raw, "tool_calls")) {
+	for p := range wire.Children(wire.Member(it.Raw, "tool_calls")) {
 		if i == call {
 			raw = p.Value
 		}

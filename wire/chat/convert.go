@@ -51,7 +51,7 @@ func (converter) ReadCalls(it wire.Item) []wire.SaidCall {
 	if n := len(it.Calls); n > 0 && it.Calls[n-1].Family == wire.FamilyLegacy {
 		calls = append(calls, wire.SaidCall{Call: it.Calls[n-1], Err: errors.New("no counterpart for legacy function call")})
 	}
-	for p := range wire.Parts(wire.Member(it.Raw, "tool_calls")) {
+	for p := range wire.Children(wire.Member(it.Raw, "tool_calls")) {
 		id := wire.Member(p.Value, "id")
 		call := wire.SaidCall{Call: wire.Call{ID: wire.Text(id), Family: wire.FamilyFunction}, CallID: id}
 		tool, input := wire.Member(p.Value, "function"), "arguments"

@@ -5,7 +5,7 @@ import "remora/wire"
 // Hash writes what a message means: what it says, then each of its calls, which are items of their own in other dialects.
 func (*codec) Hash(h *wire.Hasher, it wire.Item) {
 	var role, content, refusal, audio, name, toolCalls, functionCall []byte
-	for p := range wire.Parts(it.Raw) {
+	for p := range wire.Children(it.Raw) {
 		switch string(p.Name) {
 		case "role":
 			role = p.Value
@@ -31,7 +31,7 @@ func (*codec) Hash(h *wire.Hasher, it wire.Item) {
 	}
 
 	legacy := len(functionCall) > 0 && functionCall[0] == '{'
-	if it.HasText || !wire.HasParts(toolCalls) && !legacy {
+	if it.HasText || !wire.HasChildren(toolCalls) && !legacy {
 		h.Role(role)
 		h.Content(content, refusal)
 		// An answer's audio holds data and a transcript, its echo only the id.

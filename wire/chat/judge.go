@@ -42,7 +42,7 @@ func (judge) Enter(p wire.Place, name string) (wire.Place, bool) {
 }
 
 func (judge) Event(b *sse.Block, _ wire.Effect) (why string) {
-	for c := range wire.Parts(wire.Member(b.Data, "choices")) {
+	for c := range wire.Children(wire.Member(b.Data, "choices")) {
 		message := wire.Member(c.Value, "message")
 		if held := wire.Member(message, "tool_calls"); len(held) > 2 && held[0] == '[' || len(wire.Member(message, "function_call")) > len("null") {
 			why = "a chunk of a stream holds a whole message with calls"

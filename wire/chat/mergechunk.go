@@ -25,7 +25,7 @@ type writing struct {
 // show sends what the chunk says is to be sent of it.
 func (c *merger) show(k *chunk) {
 	w := writing{merger: c, k: k}
-	data := wire.Edit(k.b.Data, func(_ int, p wire.Part) ([]byte, bool) { return w.top(p), true })
+	data := wire.Edit(k.b.Data, func(_ int, p wire.Child) ([]byte, bool) { return w.top(p), true })
 	if w.removed && !w.left {
 		return
 	}
@@ -51,7 +51,7 @@ func (c *merger) show(k *chunk) {
 
 // remember takes the members that all chunks get from the first ones that have them.
 func (c *merger) remember(data []byte) {
-	for p := range wire.Parts(data) {
+	for p := range wire.Children(data) {
 		if name := string(p.Name); ofHead(name) && merge.Empty(orNull(c.head[name])) && len(p.Value) <= 4096 {
 			c.head[name] = bytes.Clone(p.Value)
 		}
@@ -72,7 +72,7 @@ func orNull(raw []byte) []byte {
 // later reports whether this answer continues one that the client has begun to see.
 func (c *merger) later() bool { return c.first >= 0 && c.s.Answer() > c.first }
 
-func (w *writing) top(p wire.Part) []byte {
+func (w *writing) top(p wire.Child) []byte {
 	data, name := w.k.b.Data, string(p.Name)
 	switch {
 	case ofHead(name) && w.later() && w.head[name] != nil:
@@ -83,7 +83,7 @@ func (w *writing) top(p wire.Part) []byte {
 		w.left = true
 		return wire.WithValue(data, p, merge.ContinueUsage(w.prior, p.Value))
 	case name == "choices":
-		return wire.WithValue(data, p, wire.Edit(p.Value, func(_ int, e wire.Part) ([]byte, bool) {
+		return wire.WithValue(data, p, wire.Edit(p.Value, func(_ int, e wire.Child) ([]byte, bool) {
 			choice, ok := w.choice(e.Value)
 			return wire.WithValue(p.Value, e, choice), ok
 		}))
@@ -109,10 +109,10 @@ func (w *writing) choice(raw []byte) ([]byte, bool) {
 	if !ok {
 		return raw, true
 	}
-	return wire.Edit(raw, func(_ int, p wire.Part) ([]byte, bool) {
+	return wire.Edit(raw, func(_ int, p wire.Child) ([]byte, bool) {
 		switch string(p.Name) {
 		case "delta":
-			return wire.WithValue(raw, p, wire.Edit(p.Value, func(_ int, m wire.Part) ([]byte, bool) {
+			return wire.WithValue(raw, p, wire.Edit(p.Value, func(_ int, m wire.Child) ([]byte, bool) {
 				return p.Value[m.Start:m.End], w.other(i, m)
 			})), true
 		case "finish_reason":
@@ -125,7 +125,7 @@ func (w *writing) choice(raw []byte) ([]byte, bool) {
 }
 
 // other reports whether the client gets a member of the delta of another choice than 0.
-func (w *writing) other(choice int, m wire.Part) bool {
+func (w *writing) other(choice int, m wire.Child) bool {
 	switch string(m.Name) {
 	case "role":
 		return w.role(choice)
@@ -154,11 +154,11 @@ func (w *writing) role(i int) bool {
 
 // mine writes choice 0.
 func (w *writing) mine(raw []byte) []byte {
-	out := wire.Edit(raw, func(_ int, p wire.Part) ([]byte, bool) {
+	out := wire.Edit(raw, func(_ int, p wire.Child) ([]byte, bool) {
 		switch string(p.Name) {
 		case "index":
 		case "delta":
-			delta := wire.Edit(p.Value, func(_ int, m wire.Part) ([]byte, bool) { return w.delta(p.Value, m) })
+			delta := wire.Edit(p.Value, func(_ int, m wire.Child) ([]byte, bool) { return w.delta(p.Value, m) })
 			w.said = w.said || speaks(delta)
 			return wire.WithValue(raw, p, delta), true
 		case "finish_reason":
@@ -189,7 +189,7 @@ func withText(choice []byte) []byte {
 	if delta = withContent(delta); delta[0] != '{' {
 		delta = []byte(`{"content":""}`)
 	}
-	return wire.Edit(choice, func(_ int, p wire.Part) ([]byte, bool) {
+	return wire.Edit(choice, func(_ int, p wire.Child) ([]byte, bool) {
 		if string(p.Name) == "delta" {
 			return wire.WithValue(choice, p, delta), true
 		}
@@ -232,7 +232,7 @@ func (e ending) reason(raw []byte) []byte {
 	return raw
 }
 
-func (w *writing) delta(raw []byte, m wire.Part) ([]byte, bool) {
+func (w *writing) delta(raw []byte, m wire.Child) ([]byte, bool) {
 	switch string(m.Name) {
 	case "role":
 		if !w.k.rest {
@@ -244,7 +244,7 @@ func (w *writing) delta(raw []byte, m wire.Part) ([]byte, bool) {
 			return raw[m.Start:m.End], w.k.rest
 		}
 		before := w.calls
-		list := wire.Edit(m.Value, func(_ int, e wire.Part) ([]byte, bool) {
+		list := wire.Edit(m.Value, func(_ int, e wire.Child) ([]byte, bool) {
 			call, ok := w.call(e.Value)
 			return wire.WithValue(m.Value, e, call), ok
 		})

@@ -24,7 +24,7 @@ func (messages) WithoutCalls(it wire.Item, keep []bool) []byte {
 			calls++
 		}
 	}
-	return wire.Edit(it.Raw, func(_ int, p wire.Part) ([]byte, bool) {
+	return wire.Edit(it.Raw, func(_ int, p wire.Child) ([]byte, bool) {
 		switch string(p.Name) {
 		case "function_call":
 			return it.Raw[p.Start:p.End], legacy
@@ -33,7 +33,7 @@ func (messages) WithoutCalls(it wire.Item, keep []bool) []byte {
 				return nil, false
 			}
 			out := append([]byte(nil), it.Raw[p.Start:p.End-len(p.Value)]...)
-			return append(out, wire.Edit(list, func(i int, e wire.Part) ([]byte, bool) { return e.Value, keep[i] })...), true
+			return append(out, wire.Edit(list, func(i int, e wire.Child) ([]byte, bool) { return e.Value, keep[i] })...), true
 		}
 		return it.Raw[p.Start:p.End], true
 	})
@@ -45,7 +45,7 @@ func (messages) OnlyCalls(it wire.Item) []byte {
 	// Beside calls some upstreams refuse an empty string, and Google, which is known by the extra_content of its calls,
 	// null as well.
 	google := bytes.Contains(wire.Member(it.Raw, "tool_calls"), []byte(`"extra_content"`))
-	return wire.Edit(it.Raw, func(_ int, p wire.Part) ([]byte, bool) {
+	return wire.Edit(it.Raw, func(_ int, p wire.Child) ([]byte, bool) {
 		switch string(p.Name) {
 		case "content":
 			return append(it.Raw[p.Start:p.End-len(p.Value):p.End-len(p.Value)], "null"...), !google
@@ -58,10 +58,10 @@ func (messages) OnlyCalls(it wire.Item) []byte {
 
 // emptyMember reports whether a member of a Chat answer stands for nothing and is refused in a request: some upstreams
 // write [] or null for no calls, which no client sends.
-func emptyMember(p wire.Part) bool {
+func emptyMember(p wire.Child) bool {
 	switch string(p.Name) {
 	case "tool_calls":
-		return wire.IsNull(p.Value) || !wire.HasParts(p.Value)
+		return wire.IsNull(p.Value) || !wire.HasChildren(p.Value)
 	case "function_call", "audio":
 		return wire.IsNull(p.Value)
 	}
@@ -73,7 +73,7 @@ func emptyMember(p wire.Part) bool {
 func (messages) AsInput(it wire.Item, kept func(wire.Audio) bool) (wire.Item, bool) {
 	var audio, content, transcript []byte
 	odd := false
-	for p := range wire.Parts(it.Raw) {
+	for p := range wire.Children(it.Raw) {
 		switch string(p.Name) {
 		case "audio":
 			audio = p.Value
@@ -104,7 +104,7 @@ func (messages) AsInput(it wire.Item, kept func(wire.Audio) bool) (wire.Item, bo
 		transcript = nil
 	}
 
-	raw := wire.Edit(it.Raw, func(_ int, p wire.Part) ([]byte, bool) {
+	raw := wire.Edit(it.Raw, func(_ int, p wire.Child) ([]byte, bool) {
 		key := it.Raw[p.Start : p.End-len(p.Value) : p.End-len(p.Value)]
 		switch string(p.Name) {
 		case "audio":
@@ -134,7 +134,7 @@ func saysAny(it wire.Item) bool {
 
 	var refusal, audio []byte
 	blank := false
-	for p := range wire.Parts(it.Raw) {
+	for p := range wire.Children(it.Raw) {
 		switch string(p.Name) {
 		case "content":
 			text, ok := wire.Inside(p.Value)

@@ -8,7 +8,7 @@ func (messages) Portable(it wire.Item, r wire.Reach) (wire.Item, bool) {
 	}
 	elsewhere := r == wire.OtherProvider
 	said := true
-	raw := wire.Edit(it.Raw, func(_ int, p wire.Part) ([]byte, bool) {
+	raw := wire.Edit(it.Raw, func(_ int, p wire.Child) ([]byte, bool) {
 		whole := it.Raw[p.Start:p.End]
 		head := whole[: len(whole)-len(p.Value) : len(whole)-len(p.Value)]
 		switch string(p.Name) {
@@ -23,7 +23,7 @@ func (messages) Portable(it wire.Item, r wire.Reach) (wire.Item, bool) {
 				return append(head, value...), true
 			}
 		case "tool_calls":
-			return append(head, wire.Edit(p.Value, func(_ int, call wire.Part) ([]byte, bool) { return portableCall(call.Value, elsewhere), true })...), true
+			return append(head, wire.Edit(p.Value, func(_ int, call wire.Child) ([]byte, bool) { return portableCall(call.Value, elsewhere), true })...), true
 		}
 		// Servers that know fewer members refuse even those that say nothing, such as refusal.
 		return whole, it.Role != wire.Assistant || !elsewhere || !wire.IsNull(p.Value)
@@ -40,7 +40,7 @@ func portableCall(call []byte, elsewhere bool) []byte {
 	if len(call) == 0 || call[0] != '{' {
 		return call
 	}
-	return wire.Edit(call, func(_ int, p wire.Part) ([]byte, bool) {
+	return wire.Edit(call, func(_ int, p wire.Child) ([]byte, bool) {
 		switch string(p.Name) {
 		case "extra_content", "provider_specific_fields", "thought_signature":
 			return nil, false
@@ -58,7 +58,7 @@ func portableCall(call []byte, elsewhere bool) []byte {
 // withoutSigned leaves out the parts of a Chat content that are signed thoughts or, for another provider, files that the
 // account has stored. It returns false where it leaves out all of them.
 func withoutSigned(content []byte, files bool) ([]byte, bool) {
-	return wire.WithoutParts(content, func(p []byte) bool {
+	return wire.WithoutElements(content, func(p []byte) bool {
 		switch wire.Text(wire.Member(p, "type")) {
 		case "thinking", "redacted_thinking":
 			return true
@@ -72,7 +72,7 @@ func withoutSigned(content []byte, files bool) ([]byte, bool) {
 func (messages) ObjectArguments(it wire.Item) []byte {
 	object := func(function []byte) []byte { return wire.EditMember(function, "arguments", wire.ObjectArguments) }
 	raw := wire.EditMember(it.Raw, "tool_calls", func(calls []byte) []byte {
-		return wire.Edit(calls, func(_ int, call wire.Part) ([]byte, bool) {
+		return wire.Edit(calls, func(_ int, call wire.Child) ([]byte, bool) {
 			return wire.EditMember(call.Value, "function", object), true
 		})
 	})

@@ -90,7 +90,7 @@ func (f *fold) Stop() { f.full = true }
 func (f *fold) Event(m *wire.Meta, b *sse.Block) (did wire.Effect, last bool) {
 	e := &f.effect
 	*e = effect{Touched: e.Touched[:0]}
-	for p := range wire.Parts(b.Data) {
+	for p := range wire.Children(b.Data) {
 		m.Note(p)
 		switch string(p.Name) {
 		case "error":
@@ -98,7 +98,7 @@ func (f *fold) Event(m *wire.Meta, b *sse.Block) (did wire.Effect, last bool) {
 		case "usage":
 			e.Usage = e.Usage || p.Value[0] == '{'
 		case "choices":
-			for c := range wire.Parts(p.Value) {
+			for c := range wire.Children(p.Value) {
 				e.Choices++
 				f.choice(m, c.Value)
 			}
@@ -131,7 +131,7 @@ func (f *fold) choice(m *wire.Meta, raw []byte) {
 		f.choices = slices.Insert(f.choices, at, &choice{index: i})
 	}
 	c := f.choices[at]
-	for p := range wire.Parts(raw) {
+	for p := range wire.Children(raw) {
 		switch string(p.Name) {
 		case "finish_reason":
 			reason := wire.Text(p.Value)
@@ -150,12 +150,12 @@ func (f *fold) delta(c *choice, raw []byte) {
 	if c.index != 0 {
 		e = new(effect) // what it does to another choice is not asked for
 	}
-	for p := range wire.Parts(raw) {
+	for p := range wire.Children(raw) {
 		switch string(p.Name) {
 		case "role":
 			e.Role = true
 		case "tool_calls":
-			for d := range wire.Parts(p.Value) {
+			for d := range wire.Children(p.Value) {
 				e.Touched = append(e.Touched, c.toolCall(d.Value, f.full))
 			}
 		case "function_call":
@@ -168,7 +168,7 @@ func (f *fold) delta(c *choice, raw []byte) {
 			e.Touched = append(e.Touched, c.legacy)
 		case "audio":
 			e.Says = e.Says || !nothing(p.Value)
-			for a := range wire.Parts(p.Value) {
+			for a := range wire.Children(p.Value) {
 				if !f.full {
 					c.audio.add(a.Name, a.Value, string(a.Name) == "data" || string(a.Name) == "transcript")
 				}
@@ -187,7 +187,7 @@ func (f *fold) delta(c *choice, raw []byte) {
 // the answer is full.
 func (c *choice) toolCall(raw []byte, full bool) *streamedCall {
 	var at, id, typ, fn, custom []byte
-	for p := range wire.Parts(raw) {
+	for p := range wire.Children(raw) {
 		switch string(p.Name) {
 		case "index":
 			at = p.Value
@@ -214,7 +214,7 @@ func (c *choice) toolCall(raw []byte, full bool) *streamedCall {
 	if full {
 		return call
 	}
-	for p := range wire.Parts(raw) {
+	for p := range wire.Children(raw) {
 		switch string(p.Name) {
 		case "index", "id", "type", "function", "custom":
 		default:
@@ -256,7 +256,7 @@ func (c *choice) begin(i int) *streamedCall {
 }
 
 func (c *streamedCall) function(raw []byte, input string, full bool) {
-	for p := range wire.Parts(raw) {
+	for p := range wire.Children(raw) {
 		content, _ := wire.Inside(p.Value)
 		switch string(p.Name) {
 		case "name":
@@ -478,12 +478,12 @@ func (answers) Whole(m *wire.Meta, body []byte) (items [][]wire.Item, complete b
 	}
 	var choices []choice
 	dec := wire.NewDecoder(Dialect)
-	for p := range wire.Parts(body) {
+	for p := range wire.Children(body) {
 		m.Note(p)
 		if string(p.Name) != "choices" {
 			continue
 		}
-		for e := range wire.Parts(p.Value) {
+		for e := range wire.Children(p.Value) {
 			at, msg, finish := choiceMembers(e.Value)
 			c := choice{index: indexOf(at, len(choices)), finish: wire.Text(finish)}
 			if c.index < 0 || len(choices) == wire.MaxIndex {
@@ -508,7 +508,7 @@ func (answers) Whole(m *wire.Meta, body []byte) (items [][]wire.Item, complete b
 
 // choiceMembers returns the raw members of a choice. Of members of one name the last one counts.
 func choiceMembers(raw []byte) (index, message, finish []byte) {
-	for p := range wire.Parts(raw) {
+	for p := range wire.Children(raw) {
 		switch string(p.Name) {
 		case "index":
 			index = p.Value

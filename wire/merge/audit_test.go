@@ -68,7 +68,7 @@ func audit(t *testing.T, p play, client string, s *Merger) {
 			if r := member(ev.Data, "response"); r != nil {
 				ids[string(member(r, "id"))+string(member(r, "created_at"))] = true
 				i := 0
-				for o := range wire.Parts(member(r, "output")) {
+				for o := range wire.Children(member(r, "output")) {
 					if d, ok := done[strconv.Itoa(i)]; ok && d != string(o.Value) {
 						t.Errorf("output %d at the end is %s, was %s", i, o.Value, d)
 					}
@@ -83,14 +83,14 @@ func audit(t *testing.T, p play, client string, s *Merger) {
 		if id := member(ev.Data, "id"); id != nil {
 			ids[string(id)+string(member(ev.Data, "created"))+string(member(ev.Data, "model"))] = true
 		}
-		for c := range wire.Parts(member(ev.Data, "choices")) {
+		for c := range wire.Children(member(ev.Data, "choices")) {
 			if string(member(c.Value, "index")) != "0" {
 				continue
 			}
 			if member(c.Value, "delta", "role") != nil {
 				roles++
 			}
-			for k := range wire.Parts(member(c.Value, "delta", "tool_calls")) {
+			for k := range wire.Children(member(c.Value, "delta", "tool_calls")) {
 				at := string(member(k.Value, "index"))
 				if !calls[at] && at != strconv.Itoa(len(calls)) {
 					t.Errorf("call %d is at %s", len(calls), at)

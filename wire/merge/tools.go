@@ -16,7 +16,7 @@ func ownTools(list []byte, hide func(name string) bool) []byte {
 	if !offers(list, hide) {
 		return list
 	}
-	return wire.Edit(list, func(_ int, p wire.Part) ([]byte, bool) {
+	return wire.Edit(list, func(_ int, p wire.Child) ([]byte, bool) {
 		return list[p.Start:p.End], !hide(wire.Text(wire.Member(p.Value, "name")))
 	})
 }
@@ -26,7 +26,7 @@ func offers(list []byte, hide func(name string) bool) bool {
 	if hide == nil || len(list) == 0 || list[0] != '[' {
 		return false
 	}
-	for p := range wire.Parts(list) {
+	for p := range wire.Children(list) {
 		if hide(wire.Text(wire.Member(p.Value, "name"))) {
 			return true
 		}

@@ -39,7 +39,7 @@ func ContinueUsage(a, b []byte) []byte {
 	}
 
 	sum, earlier := SumUsage(a, b), outputTokens(a)
-	return wire.Edit(sum, func(_ int, p wire.Part) ([]byte, bool) {
+	return wire.Edit(sum, func(_ int, p wire.Child) ([]byte, bool) {
 		name := string(p.Name)
 		last := wire.Member(b, name)
 		if last == nil {
@@ -89,10 +89,10 @@ func addNested(a, b []byte, depth int) []byte {
 	default:
 		return addNumbers(a, b)
 	}
-	sum := wire.Edit(a, func(_ int, p wire.Part) ([]byte, bool) {
+	sum := wire.Edit(a, func(_ int, p wire.Child) ([]byte, bool) {
 		return wire.WithValue(a, p, addNested(p.Value, wire.Member(b, string(p.Name)), depth-1)), true
 	})
-	for p := range wire.Parts(b) {
+	for p := range wire.Children(b) {
 		if wire.Member(a, string(p.Name)) == nil {
 			sum = appendMember(sum, b[p.Start:p.End])
 		}
@@ -104,7 +104,7 @@ func addNested(a, b []byte, depth int) []byte {
 func appendMember(object, member []byte) []byte {
 	end := bytes.LastIndexByte(object, '}')
 	out := append(make([]byte, 0, len(object)+len(member)+1), object[:end]...)
-	if wire.HasParts(object) {
+	if wire.HasChildren(object) {
 		out = append(out, ',')
 	}
 	return append(append(out, member...), object[end:]...)

@@ -62,9 +62,9 @@ func (w *Bodies) Hides(body int, c wire.Call) bool {
 
 // Edit rewrites the last body: its usage, the members called identity as the first one has them, and all others as more does. It is
 // returned as it came where nothing changes but the space around it.
-func (w *Bodies) Edit(more func(p wire.Part) []byte, identity ...string) []byte {
+func (w *Bodies) Edit(more func(p wire.Child) []byte, identity ...string) []byte {
 	last := bytes.TrimSpace(w.Last())
-	edited := wire.Edit(last, func(_ int, p wire.Part) ([]byte, bool) {
+	edited := wire.Edit(last, func(_ int, p wire.Child) ([]byte, bool) {
 		name, value := string(p.Name), p.Value
 		switch {
 		case name == "usage":

@@ -24,7 +24,7 @@ func (converter) ReadPart(raw []byte) (wire.ContentPart, error) {
 		}
 		return wire.ContentPart{Kind: wire.PartImage, Value: url, Detail: wire.Member(raw, "detail")}, nil
 	case "input_file":
-		file := wire.Edit(raw, func(_ int, p wire.Part) ([]byte, bool) {
+		file := wire.Edit(raw, func(_ int, p wire.Child) ([]byte, bool) {
 			return raw[p.Start:p.End], string(p.Name) != "type"
 		})
 		return wire.ContentPart{Kind: wire.PartFile, Value: file}, nil

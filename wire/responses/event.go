@@ -19,7 +19,7 @@ type event struct {
 // readEvent reads an event of Responses by its name and data.
 func readEvent(name, data []byte) event {
 	var e event
-	for p := range wire.Parts(data) {
+	for p := range wire.Children(data) {
 		switch string(p.Name) {
 		case "type":
 			e.OwnType, _ = wire.Inside(p.Value)

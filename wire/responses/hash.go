@@ -17,7 +17,7 @@ func (*codec) Hash(h *wire.Hasher, it wire.Item) {
 
 func hashMessage(h *wire.Hasher, raw []byte, answer bool) {
 	var role, content, refusal, name []byte
-	for p := range wire.Parts(raw) {
+	for p := range wire.Children(raw) {
 		switch string(p.Name) {
 		case "role":
 			role = p.Value
@@ -46,7 +46,7 @@ func hashCall(h *wire.Hasher, it wire.Item) {
 		h.CallAsIs(it.Calls[0], it.Raw)
 		return
 	}
-	for p := range wire.Parts(it.Raw) {
+	for p := range wire.Children(it.Raw) {
 		switch string(p.Name) {
 		case "name":
 			c.Name = p.Value

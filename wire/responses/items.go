@@ -19,7 +19,7 @@ func (items) Portable(it wire.Item, r wire.Reach) (wire.Item, bool) {
 	// A local_shell_call without call_id is paired by its id.
 	pairs := it.Kind != wire.Message && wire.Member(it.Raw, "call_id") == nil
 	empty := false
-	raw := wire.Edit(it.Raw, func(_ int, p wire.Part) ([]byte, bool) {
+	raw := wire.Edit(it.Raw, func(_ int, p wire.Child) ([]byte, bool) {
 		whole := it.Raw[p.Start:p.End]
 		switch string(p.Name) {
 		case "id":
@@ -52,11 +52,11 @@ func (items) ObjectArguments(it wire.Item) []byte {
 // withoutBelongings leaves out the parts of a Responses content or output that are files stored in an account, and the
 // annotations that refer to some.
 func withoutBelongings(content []byte) ([]byte, bool) {
-	content, left := wire.WithoutParts(content, wire.StoredFile)
+	content, left := wire.WithoutElements(content, wire.StoredFile)
 	if len(content) == 0 || content[0] != '[' {
 		return content, left
 	}
-	return wire.Edit(content, func(_ int, e wire.Part) ([]byte, bool) {
+	return wire.Edit(content, func(_ int, e wire.Child) ([]byte, bool) {
 		if len(e.Value) == 0 || e.Value[0] != '{' {
 			return e.Value, true
 		}

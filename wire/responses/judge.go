@@ -88,7 +88,7 @@ func (j *judge) Event(ev *sse.Block, e wire.Effect) (why string) {
 			}
 		}
 	}
-	for p := range wire.Parts(wire.Member(of.Response, "output")) {
+	for p := range wire.Children(wire.Member(of.Response, "output")) {
 		j.item("", p.Value, false)
 	}
 	return j.odd

@@ -240,7 +240,7 @@ func (r *merger) later() bool { return r.first >= 0 && r.s.Answer() > r.first }
 
 // send sends an event on, with the client's numbers.
 func (r *merger) send(b *merge.Block, of *item) {
-	data := wire.Edit(b.Data, func(_ int, p wire.Part) ([]byte, bool) {
+	data := wire.Edit(b.Data, func(_ int, p wire.Child) ([]byte, bool) {
 		switch string(p.Name) {
 		case "sequence_number":
 			return wire.WithValue(b.Data, p, r.number(p.Value)), true
@@ -289,12 +289,12 @@ func (r *merger) placed(it *item, raw []byte) []byte {
 
 // response writes a response object with the identity of the first one.
 func (r *merger) response(raw []byte) []byte {
-	return wire.Edit(raw, func(_ int, p wire.Part) ([]byte, bool) {
+	return wire.Edit(raw, func(_ int, p wire.Child) ([]byte, bool) {
 		return wire.WithValue(raw, p, r.identity(p)), true
 	})
 }
 
-func (r *merger) identity(p wire.Part) []byte {
+func (r *merger) identity(p wire.Child) []byte {
 	name := string(p.Name)
 	if name == "tools" {
 		return r.s.OwnTools(p.Value)
@@ -323,7 +323,7 @@ func (r *merger) Next() {
 // list takes the output that the terminal event lists. Items that no event has shown are judged like any other.
 func (r *merger) list(raw []byte) {
 	i := 0
-	for p := range wire.Parts(raw) {
+	for p := range wire.Children(raw) {
 		if p.Name != nil || i == merge.MaxCalls {
 			break
 		}
@@ -360,7 +360,7 @@ func (r *merger) End() {
 			}
 			continue
 		}
-		r.s.Send(b, wire.Edit(b.Data, func(_ int, p wire.Part) ([]byte, bool) {
+		r.s.Send(b, wire.Edit(b.Data, func(_ int, p wire.Child) ([]byte, bool) {
 			switch string(p.Name) {
 			case "sequence_number":
 				return wire.WithValue(b.Data, p, r.number(p.Value)), true
@@ -376,7 +376,7 @@ func (r *merger) End() {
 // whole writes the response object of the terminal event: what the client saw, and the usage of all answers.
 func (r *merger) whole(raw []byte) []byte {
 	moved := r.ours || r.later()
-	return wire.Edit(raw, func(_ int, p wire.Part) ([]byte, bool) {
+	return wire.Edit(raw, func(_ int, p wire.Child) ([]byte, bool) {
 		switch {
 		case string(p.Name) == "usage":
 			return wire.WithValue(raw, p, merge.ContinueUsage(r.prior, p.Value)), true
@@ -392,7 +392,7 @@ func (r *merger) whole(raw []byte) []byte {
 // rewriteList returns the list that holds these elements, as it is if it does already.
 func rewriteList(list []byte, elements []output) []byte {
 	i, same := 0, true
-	for p := range wire.Parts(list) {
+	for p := range wire.Children(list) {
 		same = same && i < len(elements) && bytes.Equal(p.Value, elements[i].raw)
 		i++
 	}
@@ -436,7 +436,7 @@ func (merging) Bodies(w *merge.Bodies) []byte {
 	}
 	var seen []output
 	for i, body := range w.All() {
-		for p := range wire.Parts(wire.Member(body, "output")) {
+		for p := range wire.Children(wire.Member(body, "output")) {
 			it, err := wire.ParseItem(Dialect, p.Value)
 			if err == nil && len(it.Calls) > 0 && w.Hides(i, it.Calls[0]) {
 				continue
@@ -444,7 +444,7 @@ func (merging) Bodies(w *merge.Bodies) []byte {
 			seen = append(seen, output{raw: p.Value})
 		}
 	}
-	return w.Edit(func(p wire.Part) []byte {
+	return w.Edit(func(p wire.Child) []byte {
 		if string(p.Name) != "output" || p.Value[0] != '[' {
 			return p.Value
 		}

@@ -92,7 +92,7 @@ type fields struct {
 
 func (*codec) Read(d *wire.Decoder, raw []byte) wire.Item {
 	it, f := wire.Item{Dialect: Dialect, Raw: raw}, fields{}
-	for p := range d.Parts(raw) {
+	for p := range d.Children(raw) {
 		switch string(p.Name) {
 		case "type":
 			f.typ = p.Value

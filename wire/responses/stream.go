@@ -93,7 +93,7 @@ func (f *fold) Event(m *wire.Meta, ev *sse.Block) (effect wire.Effect, last bool
 
 // noteResponse reads the response object that some events carry, and returns its output.
 func noteResponse(m *wire.Meta, response []byte) (output []byte) {
-	for p := range wire.Parts(response) {
+	for p := range wire.Children(response) {
 		m.Note(p)
 		switch string(p.Name) {
 		case "status":
@@ -171,7 +171,7 @@ func (o *outputItem) begunCall() []byte {
 	}
 
 	out := []byte{'{'}
-	for p := range wire.Parts(o.call) {
+	for p := range wire.Children(o.call) {
 		if string(p.Name) != name && string(p.Name) != "status" {
 			out = append(append(append(wire.AppendString(out, string(p.Name)), ':'), p.Value...), ',')
 		}
@@ -216,7 +216,7 @@ func (o *outputItem) raw() []byte {
 func outputItems(raw []byte) []wire.Item {
 	var items []wire.Item
 	dec := wire.NewDecoder(Dialect)
-	for p := range wire.Parts(raw) {
+	for p := range wire.Children(raw) {
 		if len(items) == maxOutput || p.Name != nil {
 			break
 		}
