@@ -65,6 +65,7 @@ var arrows = []struct {
 	{1, "test/scripted", []string{"test/scripted/script", "test/scripted/wsecho"}},
 
 	{1, "memory/layer", []string{"memory/lru", "wire"}},
+	{2, "memory/ownwords", []string{"memory/layer"}},
 	{3, "memory/turnrecord", []string{"memory/view"}},
 	{2, "providers/models", []string{"providers"}},
 	{2, "providers/retry", []string{"providers", "wire"}},
@@ -72,7 +73,7 @@ var arrows = []struct {
 	{2, "providers/providertest", []string{"providers", "test/scripted", "wire"}},
 
 	{3, "memory/layer/layertest", []string{"memory/layer", "wire", "wire/dialects"}},
-	{4, "memory/layers/<kind>", []string{"memory/index", "memory/layer", "memory/layer/schema", "memory/redact", "memory/summary", "memory/view", "secret", "wire"}},
+	{4, "memory/layers/<kind>", []string{"memory/index", "memory/layer", "memory/layer/schema", "memory/ownwords", "memory/redact", "memory/summary", "memory/view", "secret", "wire"}},
 	{5, "memory/layers", []string{"memory/layer", "memory/layers/<kind>"}},
 	{3, "memory/summary", []string{"memory/layer", "memory/redact", "wire"}},
 	{4, "memory/session", []string{"cache", "memory/lru", "memory/media", "memory/recordcodec", "memory/turnrecord", "memory/view", "wire", "wire/dialects"}},

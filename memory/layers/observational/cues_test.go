@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"remora/memory/layer"
+	"remora/memory/ownwords"
 )
 
 // everywhere are the expressions of the cues as they read by themselves, tried at every word.
@@ -64,7 +65,7 @@ func FuzzSigns(f *testing.F) {
 	f.Add("If I ask, we don't really like that my dog's Rex, will be 3 days ago")
 	f.Add("It's our plan to go; \"Ana\" is (Bob) in two weeks")
 	f.Fuzz(func(t *testing.T, text string) {
-		text = layer.Head(text, maxJudged)
+		text = layer.Head(text, ownwords.MaxSentence)
 		if !utf8.ValidString(text) || strings.ContainsAny(text, "\u017f\u212a\n") {
 			t.Skip("no sentence has these")
 		}

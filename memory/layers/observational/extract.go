@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"remora/memory/layer"
+	"remora/memory/ownwords"
 	"remora/memory/redact"
 )
 
@@ -40,13 +41,13 @@ func extractive(_ context.Context, t *layer.Turn, s *state) ([]observation, erro
 		switch e.By {
 		case byUser:
 			if s.Play != "" && s.Play == e.Session {
-				if played().MatchString(text) {
+				if ownwords.EndsPlay(text) {
 					s.Play = ""
 				}
 				continue // another person speaks
 			}
 			var plays bool
-			if text, plays = ownWords(text); plays {
+			if text, plays = ownwords.Of(text); plays {
 				s.Play = e.Session
 			}
 		case byTool:
@@ -56,7 +57,7 @@ func extractive(_ context.Context, t *layer.Turn, s *state) ([]observation, erro
 		}
 
 		whose := s.whose(e.Session)
-		for _, text := range sentences(text) {
+		for _, text := range ownwords.Sentences(text) {
 			text = stated(text)
 			if redact.Removed(text) {
 				continue // what was said about a secret is worth nothing without it
@@ -125,20 +126,7 @@ func prose(text string) bool {
 	if text == "" || len(text) > maxToolText || strings.Count(text, "\n") >= maxToolLines || strings.ContainsRune("{[<", rune(text[0])) {
 		return false
 	}
-	return plain(text)
-}
-
-// plain reports whether a text is made of words rather than of the signs of code and data.
-func plain(text string) bool {
-	all, words := 0, 0
-	for _, r := range text {
-		all++
-		if 'a' <= r && r <= 'z' || r == ' ' || unicode.IsLetter(r) || unicode.IsDigit(r) || unicode.IsMark(r) ||
-			unicode.IsSpace(r) || strings.ContainsRune(".,'’!?。、", r) {
-			words++
-		}
-	}
-	return words*100 >= all*78
+	return ownwords.Prose(text)
 }
 
 // relative tells of a time that means something only today: "tomorrow", "two days ago".

@@ -1,4 +1,4 @@
-package observational
+package ownwords
 
 import (
 	"slices"
@@ -9,16 +9,18 @@ import (
 	"remora/memory/layer"
 )
 
+// MaxSentence is how many bytes of a sentence are kept.
+const MaxSentence = 600
+
 // Limits that keep splitting linear in the length of the text.
 const (
 	maxWord      = 64  // bytes of a word; longer ones are data
-	maxJudged    = 600 // bytes of a sentence that are looked at; what is kept is shorter still
 	maxSentences = 400 // of one text
 	maxUnclosed  = 32  // tags that are searched for their end in vain
 )
 
-// sentences splits what somebody said, without code, quotations, tables, and blocks that a program put there.
-func sentences(text string) []string {
+// Sentences splits what somebody said, without code, quotations, tables, and blocks that a program put there.
+func Sentences(text string) []string {
 	var found []string
 	fenced := false
 	for l := range strings.Lines(withoutBlocks(text)) {
@@ -71,7 +73,7 @@ var codeSigns = []string{"=>", "()", "&&", "||"}
 
 // spoken reports whether a line is prose: not code, not a log, not a table, no word too long to be one.
 func spoken(l string) bool {
-	if code(l) || !plain(l) {
+	if code(l) || !Prose(l) {
 		return false
 	}
 	for w := range strings.FieldsSeq(l) {
@@ -88,7 +90,7 @@ func split(l string) []string {
 	var found []string
 	add := func(s string) {
 		if s = strings.TrimSpace(s); s != "" {
-			found = append(found, layer.Head(s, maxJudged))
+			found = append(found, layer.Head(s, MaxSentence))
 		}
 	}
 	start := 0

@@ -1,0 +1,85 @@
+// Package ownwords finds what users say in their own words: without what they paste or quote, without the parts that they play,
+// and without the code and the blocks that programs put into their messages.
+package ownwords
+
+import (
+	"regexp"
+	"strings"
+	"sync"
+	"unicode"
+)
+
+// What of a user's message is not the user's own: mail and letters that were pasted, texts to work on, quotations, stories
+// and parts that users play.
+var (
+	mailHead  = lazily(`(?im)^(from|to|cc|subject|sent|date|von|an|betreff|gesendet|de|à|objet|para|asunto):\s+\S`)
+	mailStart = lazily(`(?im)^(-{2,}\s*(original message|forwarded message|ursprüngliche nachricht)|begin forwarded message|on .{5,80} wrote:|am .{5,80} schrieb|le .{5,80} a écrit)`)
+	greeting  = lazily(`(?i)^(dear|hi|hello|hey|sehr geehrte|liebe|hallo|bonjour|cher|chère|estimad[oa]|hola)\b[^.!?]{0,60},\s*$`)
+	formal    = lazily(`(?i)^(dear|sehr geehrte|cher|chère|estimad[oa]|to whom it may concern)\b[^.!?]{0,60}[,:]\s*$`)
+	signOff   = lazily(`(?i)^(best|kind|warm)?\s*(regards|wishes)|^(sincerely|best|cheers|yours|thanks|thank you|mit freundlichen|viele grüße|cordialement|saludos)\b[^.!?]{0,30},?\s*$`)
+	material  = lazily(`(?i)\b(translate|summari[sz]e|proofread|rewrite|rephrase|shorten|edit|improve|correct|polish|analy[sz]e|review|reply to|respond to|answer this|` +
+		`here('s| is| are)|this is|these are|übersetze|korrigiere|fasse|traduis|résume|corrige|traduce|resume)\b[^\n:]{0,80}:\s*(\n|$|["“„«]|\S)`)
+	fiction = lazily(`(?i)\b(role.?play|pretend|imagine (that )?(i|you|we)|act as|play the (role|part)|you (are|play) (a|an|the|my) |in character|once upon a time|` +
+		`(write|tell|continue|invent|make up)( me)?( us)? (a|an|the|another) ([a-z-]+ ){0,3}(story|tale|poem|novel|scene|dialogue|script|song|joke|chapter|letter|email|mail|essay|speech|cover letter))\b`)
+	playing  = lazily(`(?i)\b(role.?play|pretend (that )?i|let'?s play|play the (role|part)|in character|i('ll| will) (be|play) (a|an|the) )`)
+	stops    = lazily(`(?i)\b(stop|end|enough|out of character|ooc|no more|back to (reality|normal|business)|quit)\b`)
+	quotes   = lazily(`["“„«][^"“”„«»\n]{12,}["”“»]`)
+	stagings = lazily(`^\*[^*]+\*`)
+)
+
+// lazily compiles an expression when it is first needed: compiling all of them takes milliseconds.
+func lazily(expr string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
+}
+
+// Of returns the part of a message that users say in their own name, and whether a role play begins with it.
+func Of(text string) (own string, plays bool) {
+	if stagings().MatchString(text) || fiction().MatchString(text) {
+		return "", playing().MatchString(text)
+	}
+	if at := mailStart().FindStringIndex(text); at != nil {
+		text = text[:at[0]]
+	}
+	if heads := mailHead().FindAllStringIndex(text, 3); len(heads) >= 2 {
+		text = text[:heads[0][0]]
+	}
+	if at := material().FindStringIndex(text); at != nil {
+		text = text[:at[0]]
+	}
+	return quotes().ReplaceAllString(withoutLetters(text), " "), false
+}
+
+// EndsPlay reports whether a message ends a role play.
+func EndsPlay(text string) bool { return stops().MatchString(text) }
+
+// Prose reports whether a text is made of words rather than of the signs of code and data.
+func Prose(text string) bool {
+	all, words := 0, 0
+	for _, r := range text {
+		all++
+		if 'a' <= r && r <= 'z' || r == ' ' || unicode.IsLetter(r) || unicode.IsDigit(r) || unicode.IsMark(r) ||
+			unicode.IsSpace(r) || strings.ContainsRune(".,'’!?。、", r) {
+			words++
+		}
+	}
+	return words*100 >= all*78
+}
+
+// withoutLetters removes letters: the lines between a greeting and a farewell, each on a line of its own. After a
+// formal greeting the farewell may be missing.
+func withoutLetters(text string) string {
+	lines := strings.Split(text, "\n")
+	begins := -1
+	for i, l := range lines {
+		l = strings.TrimSpace(l)
+		switch {
+		case begins < 0 && formal().MatchString(l):
+			return strings.Join(lines[:i], "\n")
+		case begins < 0 && greeting().MatchString(l):
+			begins = i
+		case begins >= 0 && i > begins+1 && signOff().MatchString(l):
+			return strings.Join(lines[:begins], "\n")
+		}
+	}
+	return text
+}

@@ -1,0 +1,42 @@
+package ownwords_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"remora/memory/ownwords"
+)
+
+func TestSentencesOfTheUser(t *testing.T) {
+	f := func(text string, want ...string) {
+		t.Helper()
+		own, _ := ownwords.Of(text)
+		if diff := cmp.Diff(want, ownwords.Sentences(own)); diff != "" {
+			t.Errorf("%q (-want +have):\n%s", text, diff)
+		}
+	}
+
+	f("My sister is Ada. She lives in Lyon!", "My sister is Ada.", "She lives in Lyon!")
+	f("Dr. Weber called.\n- Ask the new cook **Ben**\n1. and Eve", "Dr. Weber called.", "Ask the new cook Ben", "and Eve")
+
+	// Pasted, quoted and played.
+	f("Please answer.\nFrom: Ruth <r@acme.test>\nSubject: parcel\n\nI live in Hamburg.", "Please answer.")
+	f("Translate this: I live in Hamburg.")
+	f("Dear Sir,\nI live in Hamburg.\nYours,\nRuth")
+	f("He said \"I live in Hamburg, Anna.\" to me", "He said   to me")
+	f("Let's role-play: I am Nemo.")
+
+	// Of programs.
+	f("Look:\n```\nI live in Hamburg.\n```\n<recalled_text>\nI live in Hamburg.\n</recalled_text>\nDone.", "Look:", "Done.")
+	f("return x\n$ ls -l\nfunc main() {\nOk.", "Ok.")
+}
+
+func TestPlay(t *testing.T) {
+	if _, plays := ownwords.Of("Let's role-play, I am Nemo."); !plays {
+		t.Error("a role play does not begin")
+	}
+	if !ownwords.EndsPlay("ok, stop the role play") || ownwords.EndsPlay("All hands on deck!") {
+		t.Error("want it to end when the user says so")
+	}
+}
