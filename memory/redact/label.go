@@ -20,87 +20,9 @@ const (
 	cardNo        // at least twelve digits
 )
 
-// labels are the words that announce a secret, in lower case and without accents that people leave out, by kind. Words
-// that are joined by -, _ or capitals are written with a space: api_key and apiKey are "api key".
-var labels = map[kind]string{
-	password: "password, passwords, passwd, pwd, passcode, pass word, kennwort, passwort, passwörter, losungswort, mot de passe, " +
-		"mots de passe, contraseña, contrasena, senha, palavra passe, palavra chave, parola d ordine, parola chiave, wachtwoord, hasło, haslo, " +
-		"пароль, паролем, пароля, парол, şifre, sifre, şifrem, şifresi, parola, parolam, lösenord, losenord, adgangskode, kodeord, passord, " +
-		"salasana, heslo, jelszó, jelszo, κωδικός πρόσβασης, κωδικός, mật khẩu, mat khau, kata sandi, סיסמה, הסיסמה, " +
-		"كلمة السر, كلمة المرور, पासवर्ड, รหัสผ่าน, lozinka, zaporka, geslo, parole, slaptažodis, slaptazodis, parool, clave de acceso",
-	token: "api key, api keys, apikey, access key, accesskey, secret key, secretkey, private key, auth key, signing key, encryption key, " +
-		"license key, product key, client secret, clientsecret, webhook secret, secret, token, access token, auth token, refresh token, bearer token, " +
-		"bearer, authtoken, api token, apitoken, session cookie, cookie, jwt, api schlüssel, schlüssel, clé api, clé d api, jeton, jeton d accès, " +
-		"clave, clave api, clave secreta, chave api, chave de api, chave secreta, chiave api, chiave segreta, chiave, klucz api, ключ api, api ключ, токен, " +
-		"credential, credentials, creds, zugangsdaten, login, pass, pw, pswd, gizli anahtar, authorization, basic",
-	phrase: "passphrase, pass phrase, seed phrase, recovery phrase, seed words, mnemonic, passphrasen, secret phrase, frase semilla, phrase secrète, " +
-		"wiederherstellungsphrase",
-	code: "pin, pins, pin code, pincode, puk, cvv, cvc, cvv2, cvc2, security code, otp, totp, tan, one time code, one time password, onetime code, 2fa code, mfa code, " +
-		"2fa, verification code, authentication code, authenticator code, login code, sms code, access code, door code, gate code, alarm code, " +
-		"unlock code, backup code, backup codes, recovery code, recovery codes, passkey code, safe combination, geheimzahl, sicherheitscode, " +
-		"bestätigungscode, verifizierungscode, zugangscode, einmalcode, einmalpasswort, prüfziffer, code pin, code secret, code de vérification, " +
-		"code de sécurité, code de securite, code d accès, code de validation, código de verificación, codigo de verificacion, código de seguridad, clave pin, código de verificação, " +
-		"código de segurança, codice di verifica, codice di sicurezza, codice pin, verificatiecode, beveiligingscode, toegangscode, pincode, kod weryfikacyjny, " +
-		"kod pin, код подтверждения, пин код, пинкод, пин, смс код, doğrulama kodu, dogrulama kodu, güvenlik kodu, pin kodu, pinkod, verifieringskod, " +
-		"engangskode, kertakäyttökoodi, ověřovací kód, ellenőrző kód, mã otp, mã xác minh, kode verifikasi, kode otp, رمز التحقق, الرقم السري, קוד אימות, ओटीपी, पिन, " +
-		"cod de verificare",
-	longCode: "code, codes, code est, código, codigo, codice, confirmation code, bestätigungs code, код, kod",
-	account: "account number, account no, bank account, iban, routing number, sort code, kontonummer, konto nr, kontonr, bankverbindung, numéro de compte, " +
-		"numero de compte, número de cuenta, numero de cuenta, número da conta, numero di conto, rekeningnummer, numer konta, номер счета, hesap numarası, " +
-		"kontonummeret, tilinumero, ssn, social security number, social security no, social security, social insurance number, sin number, national insurance number, ni number, nino, " +
-		"sozialversicherungsnummer, rentenversicherungsnummer, steuer id, steueridentifikationsnummer, steuernummer, ahv nummer, ahv, numéro de sécurité sociale, " +
-		"numero de securite sociale, codice fiscale, dni, nie, nif, cpf, aadhaar, aadhar, personnummer, personnumret, fødselsnummer, cpr nummer, bsn, pesel, снилс, tc kimlik, " +
-		"tax id, taxpayer id, tax identification number, itin, tax file number, henkilötunnus, rodné číslo, número de seguridad social, número de la seguridad social, " +
-		"my number, cnp",
-	cardNo: "card number, card no, credit card, debit card, card, visa, mastercard, amex, kreditkarte, kreditkartennummer, kartennummer, karte, numéro de carte, " +
-		"carte bancaire, carte bleue, carte, tarjeta, número de tarjeta, cartão, número do cartão, carta di credito, carta, creditcard, kaart, karta, karty, " +
-		"карта, карты, номер карты, kart numarası, kredi kartı, kort, kortnummer, luottokortti",
-}
-
-// unspacedLabels are the labels in languages without spaces between words.
-var unspacedLabels = []struct {
-	label string
-	kind  kind
-}{
-	{"パスワード", password},
-	{"暗証番号", code},
-	{"認証コード", code},
-	{"確認コード", code},
-	{"ワンタイムコード", code},
-	{"セキュリティコード", code},
-	{"アクセスキー", token},
-	{"apiキー", token},
-	{"トークン", token},
-	{"口座番号", account},
-	{"マイナンバー", account},
-	{"カード番号", cardNo},
-	{"密码", password},
-	{"密碼", password},
-	{"口令", password},
-	{"验证码", code},
-	{"驗證碼", code},
-	{"校验码", code},
-	{"动态码", code},
-	{"密钥", token},
-	{"密鑰", token},
-	{"令牌", token},
-	{"账号", account},
-	{"帳號", account},
-	{"银行卡号", account},
-	{"身份证号", account},
-	{"身份證號", account},
-	{"卡号", cardNo},
-	{"卡號", cardNo},
-	{"비밀번호", password},
-	{"암호", password},
-	{"인증번호", code},
-	{"인증코드", code},
-	{"토큰", token},
-	{"계좌번호", account},
-	{"주민등록번호", account},
-	{"카드번호", cardNo},
-	{"รหัสผ่าน", password},
-	{"รหัส otp", code},
+// kinds are the kinds of labels, as words.txt names them.
+var kinds = map[string]kind{
+	"password": password, "token": token, "phrase": phrase, "code": code, "long code": longCode, "account": account, "card": cardNo,
 }
 
 // label is a word, or several, that announces a secret.
@@ -109,16 +31,19 @@ type label struct {
 	kind kind
 }
 
-// byFirst are the labels by their first word, the longest first.
-var byFirst = func() map[string][]label {
-	all := make(map[string][]label)
-	for k, list := range labels {
-		for l := range strings.SplitSeq(list, ", ") {
-			words := strings.Fields(l)
-			all[words[0]] = append(all[words[0]], label{words[1:], k})
+// byFirst are the labels by their first word. unspacedLabels are those of languages without spaces between words.
+var byFirst, unspacedLabels = func() (map[string][]label, map[string]kind) {
+	all, unspaced := make(map[string][]label), make(map[string]kind)
+	for name, k := range kinds {
+		for _, l := range words("label " + name) {
+			first, rest, _ := strings.Cut(l, " ")
+			all[first] = append(all[first], label{strings.Fields(rest), k})
+		}
+		for _, l := range lists["unspaced "+name] {
+			unspaced[l] = k
 		}
 	}
-	return all
+	return all, unspaced
 }()
 
 // part is a word of a text, or one of several that - or _ or a capital joins to a name.
@@ -150,14 +75,14 @@ func labelled(text string, found []span) []span {
 	if len(lower) != len(text) {
 		lower = text
 	}
-	for _, l := range unspacedLabels {
+	for l, k := range unspacedLabels {
 		for at := 0; ; {
-			i := strings.Index(lower[at:], l.label)
+			i := strings.Index(lower[at:], l)
 			if i < 0 {
 				break
 			}
-			at += i + len(l.label)
-			if s := valueBehind(text, at, l.kind, l.label); s.to > 0 {
+			at += i + len(l)
+			if s := valueBehind(text, at, k, l); s.to > 0 {
 				found = append(found, s)
 			}
 		}
@@ -228,11 +153,6 @@ func labelAt(text string, parts []part, at int) (k kind, n int) {
 // passwordSuffixes end words that are joined without a sign: PGPASSWORD, Datenbankpasswort.
 var passwordSuffixes = []string{"password", "passwd", "passwort", "kennwort", "wachtwoord", "lösenord", "passord"}
 
-// otherCodes are words before "code" that make it no secret.
-var otherCodes = set("zip, postal, post, area, country, error, exit, status, return, response, http, source, order, product, item, booking, promo, coupon, " +
-	"discount, voucher, gift, tracking, ticket, colour, color, dress, bar, qr, char, key, machine, byte, dial, dialing, iata, icao, airport, currency, " +
-	"reference, erreur, postale, d'erreur, vat, cost, building, error_, hs, tariff, swift, bic, language, class, course, flight")
-
 func joins(gap string) bool {
 	switch gap {
 	case "", " ", "-", "_", ".", "'", "’", "\u00a0":
@@ -240,14 +160,6 @@ func joins(gap string) bool {
 	default:
 		return false
 	}
-}
-
-func set(words string) map[string]bool {
-	all := make(map[string]bool)
-	for w := range strings.SplitSeq(words, ", ") {
-		all[w] = true
-	}
-	return all
 }
 
 // How a label is joined to its value, the strongest last.
@@ -260,35 +172,13 @@ const (
 	equation              // ":" or "="
 )
 
-// verbs stand between a label and its value.
-var verbs = set("is, was, are, be, been, will, equals, reads, ist, lautet, lautete, war, sind, est, sont, était, es, era, son, é, è, são, sono, er, är, on, jest, to jest, je, " +
-	"это, этот, olan, is:, becomes, adalah, là, هي, هو, है, היא, este, van, ser, eran")
-
-// directions stand there too, where somebody changes a secret.
-var directions = set("to, auf, in, zu, à, en, a, para, na, på, til, naar, как, with, als, as, como, comme")
-
-// prepositions link a label to its object: "password for".
-var prepositions = set("for, of, on, to, in, at, from, für, vom, von, der, des, zum, zur, beim, im, am, pour, de, du, da, do, dos, para, del, per, di, della, " +
-	"voor, bij, til, för, dla, do, для, от, к, al, le, la, el, il, lo, les, los, las, den, das, die, dem, my, our, your, his, her, the, a, an, mein, meinem, meinen, " +
-	"mon, ma, mes, mi, mis, meu, minha, mio, mia, mijn")
-
-// adverbs may stand before a value.
-var adverbs = set("now, currently, still, again, just, simply, always, actually, jetzt, aktuell, noch, wieder, nun, maintenant, toujours, ahora, " +
-	"todavía, agora, ora, adesso, nu, teraz, теперь, сейчас, şimdi, the, following, like, this, so, called, set, a, new, old, temporary, default")
-
-// ordinary are words that follow "the password is" without being one, beside most that are long.
-var ordinary = set("wrong, invalid, incorrect, too, not, no, required, expired, empty, missing, the, a, an, same, stored, in, on, at, for, from, hashed, " +
-	"encrypted, changed, reset, forgotten, lost, correct, ok, okay, fine, working, unknown, secret, weak, strong, optional, set, never, only, always, " +
-	"what, where, which, who, why, how, when, safe, secure, public, private, gone, old, new, bad, good, blank, null, none, nil, true, false, yes, nope, his, her, " +
-	"my, your, our, their, it, that, this, there, here, still, also, being, very, really, so, case, longer, shorter, short, long, visible, hidden, back, down, up, " +
-	"string, str, text, varchar, char, bytes, bool, int, needed, up-to-date, required., supposed, valid, rejected, accepted, admin's, one, to, by, with, without, " +
-	"and, or, if, then, because, but, as, of, be, been, out, off, under, about, either, both, all, any, some, written, sent, shown, known, taken, broken, given, " +
-	"falsch, richtig, ungültig, abgelaufen, leer, nicht, zu, weg, vergessen, geändert, sicher, unsicher, bekannt, gleich, im, in, auf, mir, noch, immer, das, der, die, " +
-	"ein, eine, kein, keine, incorrecto, incorrecta, incorrect, incorrecte, faux, fausse, invalide, oublié, expiré, perdu, le, la, les, un, une, pas, dans, trop, " +
-	"mal, incorreta, errada, inválida, vacía, caducada, vencida, el, no, muy, demasiado, en, una, uno, não, muito, sbagliata, scaduta, errata, non, troppo, nella, " +
-	"fout, verlopen, niet, te, het, een, de, złe, nieprawidłowe, nie, неверный, неправильный, не, забыл, yanlış, hatalı, değil, fel, feil, forkert, väärä, " +
-	"manager, policy, field, prompt, hash, reset, length, strength, protected, protection, generator, rotation, form, input, box, screen, page, rules, rule, " +
-	"requirements, check, checker, validation, recovery, change, based, less, auth, authentication, login, hint, file, vault, store, storage, expiry, expiration, entropy")
+// Words around a label and its value; words.txt says of each list where they stand.
+var (
+	verbs, directions, prepositions = set("verbs"), set("directions"), set("prepositions")
+	adverbs, conjunctions           = set("adverbs"), set("conjunctions")
+	ordinary, otherCodes            = set("ordinary"), set("other codes")
+	owners, links, uses             = set("owners"), set("links"), set("uses")
+)
 
 // suffixes end words that describe passwords.
 var suffixes = []string{"ed", "ing", "able", "ible", "ly", "ful", "less", "ous", "ive", "ical", "lich", "bar", "iert", "ado", "ada", "ido", "ida", "ato", "ata"}
@@ -376,8 +266,6 @@ func passwordValue(text string, v span, how joint, quoted bool) span {
 	}
 	return v
 }
-
-var conjunctions = set("and, but, und, aber, et, mais, y, pero, e, mas, ma, en, maar, i, ale, и, но, ve, och, og, ja, please, bitte, so, by, btw")
 
 // tokenValue is a value if it looks made up.
 func tokenValue(word string, v span, how joint, quoted bool, last string) span {
@@ -681,13 +569,6 @@ func sentenceEnd(text string, at int) int {
 	return min(len(text), at+longest)
 }
 
-// owners stand between "is" and a label: "hunter2 is my password".
-var owners = set("my, your, our, the, his, her, their, a, mein, dein, das, der, die, unser, ihr, sein, mon, ma, ton, ta, votre, notre, le, la, mi, tu, su, el, meu, minha, " +
-	"sua, o, il, mio, mia, tuo, lo, mijn, jouw, je, het, de, moje, мой, ваш, benim, new, old, google, wifi, bank, login, admin, root, temporary, whatsapp, default, guest, account")
-
-// links stand before them.
-var links = set("is, as, ist, als, lautet, est, comme, es, como, é, è, come, jest, это, was, for, war")
-
 // valueBefore is the value of a label that begins with a part, where it stands before it.
 func valueBefore(text string, parts []part, at int, k kind) span {
 	const mostOwners = 4
@@ -731,7 +612,7 @@ func valueBefore(text string, parts []part, at int, k kind) span {
 func usedAs(before string) bool {
 	const lastWords = 20
 	f := strings.Fields(before[max(0, len(before)-lastWords):])
-	return len(f) > 0 && set("use, used, using, nimm, benutze, utilise, usa, use:")[strings.ToLower(f[len(f)-1])]
+	return len(f) > 0 && uses[strings.ToLower(f[len(f)-1])]
 }
 
 func near(gap string) bool { return len(gap) <= 40 && !strings.ContainsAny(gap, ".,;:!?\n") }

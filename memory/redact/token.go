@@ -1,6 +1,7 @@
 package redact
 
 import (
+	"strconv"
 	"strings"
 	"unicode"
 )
@@ -57,78 +58,25 @@ func passwordsInURLs(text string, found []span) []span {
 	}
 }
 
-// prefixed are the beginnings of keys and tokens by which services mark them, and how many characters follow at least.
-// Behind those with digit there is one.
-var prefixed = []struct {
-	prefix string
-	least  int
-	digit  bool
-}{
-	{"sk-", 6, true},
-	{"sk_live_", 6, false},
-	{"sk_test_", 6, false},
-	{"rk_live_", 6, false},
-	{"pk_live_", 6, false},
-	{"rk_test_", 6, false},
-	{"whsec_", 8, false},
-	{"ghp_", 16, false},
-	{"gho_", 16, false},
-	{"ghu_", 16, false},
-	{"ghs_", 16, false},
-	{"ghr_", 16, false},
-	{"github_pat_", 16, false},
-	{"glpat-", 16, false},
-	{"gldt-", 16, false},
-	{"glrt-", 16, false},
-	{"xoxb-", 10, true},
-	{"xoxp-", 10, true},
-	{"xoxa-", 10, true},
-	{"xoxr-", 10, true},
-	{"xoxs-", 10, true},
-	{"xapp-", 10, true},
-	{"AKIA", 16, false},
-	{"ASIA", 16, false},
-	{"AIza", 30, false},
-	{"ya29.", 16, false},
-	{"GOCSPX-", 16, false},
-	{"npm_", 30, false},
-	{"pypi-", 30, false},
-	{"hf_", 24, false},
-	{"gsk_", 20, false},
-	{"xai-", 20, false},
-	{"r8_", 24, false},
-	{"pplx-", 20, false},
-	{"nvapi-", 20, false},
-	{"tvly-", 12, false},
-	{"fw_", 20, false},
-	{"csk-", 20, false},
-	{"SG.", 30, false},
-	{"shpat_", 20, false},
-	{"shpss_", 20, false},
-	{"dop_v1_", 30, false},
-	{"doo_v1_", 30, false},
-	{"hvs.", 20, false},
-	{"hvb.", 20, false},
-	{"sq0atp-", 16, false},
-	{"sq0csp-", 16, false},
-	{"lin_api_", 20, false},
-	{"AGE-SECRET-KEY-1", 20, false},
-	{"dckr_pat_", 16, false},
-	{"figd_", 20, false},
-	{"PMAK-", 20, false},
-	{"ntn_", 20, false},
-	{"secret_", 30, true},
-	{"sbp_", 20, false},
-	{"tskey-", 16, false},
-	{"eyJ", 30, false},
-	{"EAAC", 40, true},
-	{"rpa_", 20, false},
-	{"key-", 30, true},
-	{"patrtkd", 20, true},
-	{"vercel_", 20, false},
-	{"atlasv1.", 20, false},
-	{"ATATT3", 40, false},
+// prefix is how a service's keys begin, and how many characters follow at least; with digit one of them is.
+type prefix struct {
+	text  string
+	least int
+	digit bool
 }
+
+var prefixes = func() (all []prefix) {
+	for _, w := range words("prefixes") {
+		text, rest, _ := strings.Cut(w, " ")
+		least, digit := strings.CutSuffix(rest, " d")
+		n, err := strconv.Atoi(least)
+		if err != nil {
+			panic("BUG: words.txt: prefixes: " + w)
+		}
+		all = append(all, prefix{text, n, digit})
+	}
+	return all
+}()
 
 // tokens finds keys by how they begin, and strings that only a generator makes.
 func tokens(text string, found []span) []span {
@@ -159,8 +107,8 @@ func tokenByte(c byte) bool {
 
 // key reports whether a token has the prefix of a known kind of key.
 func key(token string) bool {
-	for _, p := range prefixed {
-		rest, ok := strings.CutPrefix(token, p.prefix)
+	for _, p := range prefixes {
+		rest, ok := strings.CutPrefix(token, p.text)
 		if ok && len(rest) >= p.least && !strings.Contains(rest, "/") && (!p.digit || strings.ContainsAny(rest, "0123456789")) {
 			return true
 		}
