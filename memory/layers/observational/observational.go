@@ -166,7 +166,8 @@ func (l *Layer) AppendItems(_ context.Context, t *layer.Turn, s layer.State, ite
 	if !l.gather(t, &st, items) {
 		return layer.Appended{Items: items}, nil
 	}
-	return layer.Appended{Items: items, State: l.written(s, st)}, nil
+	next, err := l.written(s, st)
+	return layer.Appended{Items: items, State: next}, err
 }
 
 // Store gathers what the assistant said and distils the buffer when it is full enough.
@@ -183,21 +184,23 @@ func (l *Layer) Store(ctx context.Context, t *layer.Turn, s layer.State, r *laye
 		if !changed {
 			return s, nil
 		}
-		return l.written(s, st), nil
+		return l.written(s, st)
 	}
 	distilled, err := l.observe(ctx, t, &st)
 	if err != nil {
 		return nil, fmt.Errorf("observe: %w", err)
 	}
 	st.add(distilled, l.o.MaxObservations)
-	return l.written(s, st), nil
+	return l.written(s, st)
 }
 
 // written is the state that takes the place of was.
-func (l *Layer) written(was layer.State, st state) layer.State {
-	next := st.encode()
-	l.states.Put(was, next, st.shared())
-	return next
+func (l *Layer) written(was layer.State, st state) (layer.State, error) {
+	next, err := layer.Encode(st)
+	if err == nil {
+		l.states.Put(was, next, st.shared())
+	}
+	return next, err
 }
 
 // due reports whether the buffer is to be distilled now.
@@ -357,7 +360,7 @@ func (l *Layer) Forget(_ context.Context, t *layer.Turn, s layer.State, gone fun
 	if len(next.Observations) == 0 && len(next.Buffer) == 0 {
 		return nil, nil
 	}
-	return l.written(s, next), nil
+	return l.written(s, next)
 }
 
 // count is the observer that needs no model: it records the number of texts.

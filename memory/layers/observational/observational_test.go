@@ -224,7 +224,10 @@ func TestBudget(t *testing.T) {
 	l := newLayer(t, Options{})
 	long := strings.Repeat("x", 106)
 	st := state{Observations: []observation{{Text: long}, {Text: "second"}, {Text: "third"}}}
-	s := st.encode()
+	s, err := layer.Encode(st)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, tc := range []struct{ budget, tokens, kept int }{{1000, 39, 3}, {20, 12, 2}, {13, 12, 2}, {12, 12, 2}, {11, 10, 1}, {10, 10, 1}, {9, 0, 0}, {0, 0, 0}} {
 		text, tokens := recall(t, l, s, tc.budget)
 		if kept := strings.Count(text, "\n- "); tokens != tc.tokens || kept != tc.kept {

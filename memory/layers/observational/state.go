@@ -5,11 +5,8 @@ import (
 	"errors"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"remora/memory/layer"
 	"remora/memory/redact"
@@ -116,75 +113,6 @@ func sound(all []observation) bool {
 	return !slices.ContainsFunc(all, func(o observation) bool {
 		return o.By != "" && o.By != byUser && o.By != byAssistant && o.By != byTool
 	})
-}
-
-// encode writes the state as JSON. What is no UTF-8 is replaced.
-func (st *state) encode() layer.State {
-	size := 128
-	for _, o := range st.Observations {
-		size += len(o.Text) + len(o.Text)/16 + perEntry*(1+len(o.From))
-	}
-	for _, e := range st.Buffer {
-		size += len(e.Text) + len(e.Text)/16 + perEntry
-	}
-	b := append(make([]byte, 0, size), `{"observations":`...)
-	b = list(b, st.Observations, func(b []byte, o observation) []byte {
-		b = quoted(append(b, `{"text":`...), o.Text)
-		b = member(b, "by", o.By)
-		b = member(b, "said", o.Said)
-		if len(o.From) > 0 {
-			b = list(append(b, `,"from":`...), o.From, func(b []byte, s source) []byte {
-				b = quoted(append(b, `{"session":`...), s.Session)
-				return append(member(b, "item", s.Item), '}')
-			})
-		}
-		return append(b, '}')
-	})
-	b = list(append(b, `,"buffer":`...), st.Buffer, func(b []byte, e entry) []byte {
-		b = quoted(append(b, `{"by":`...), e.By)
-		b = quoted(append(b, `,"text":`...), e.Text)
-		b = quoted(append(b, `,"session":`...), e.Session)
-		return append(member(b, "item", e.Item), '}')
-	})
-	b = strconv.AppendInt(append(b, `,"bufferTokens":`...), int64(st.BufferTokens), 10)
-	b = strconv.AppendInt(append(b, `,"version":`...), int64(st.Version), 10)
-	if st.Lost > 0 {
-		b = strconv.AppendInt(append(b, `,"lost":`...), int64(st.Lost), 10)
-	}
-	b = member(b, "play", st.Play)
-	if st.Topic.Session != "" {
-		b = quoted(append(b, `,"topic":{"session":`...), st.Topic.Session)
-		b = append(quoted(append(b, `,"text":`...), st.Topic.Text), '}')
-	}
-	return append(b, '}')
-}
-
-// list appends a JSON array, or null where there is no list.
-func list[T any](b []byte, all []T, add func([]byte, T) []byte) []byte {
-	if all == nil {
-		return append(b, "null"...)
-	}
-	b = append(b, '[')
-	for i, v := range all {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = add(b, v)
-	}
-	return append(b, ']')
-}
-
-// member appends a member of an object that is not its first, unless it is empty.
-func member(b []byte, name, value string) []byte {
-	if value == "" {
-		return b
-	}
-	return quoted(append(append(append(b, `,"`...), name...), `":`...), value)
-}
-
-func quoted(b []byte, text string) []byte {
-	b, _ = jsontext.AppendQuote(b, text) // its error says that something was replaced
-	return b
 }
 
 // shared clips the lists, so that appending to the returned state copies them.

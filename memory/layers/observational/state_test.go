@@ -122,7 +122,11 @@ func FuzzState(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := decode(st.encode())
+		next, err := layer.Encode(st)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := decode(next)
 		if err != nil {
 			t.Fatal(err)
 		}
