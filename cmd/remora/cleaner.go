@@ -12,37 +12,10 @@ import (
 // cleaner checks the keys and the shape of a parsed file against a schema, and resolves references in its strings.
 // It removes what it reports, so that decoding the rest finds only new problems.
 type cleaner struct {
-	lookup func(name string) (string, bool) // of environment variables; nil leaves references alone
+	lookup func(name string) (string, bool) // of environment variables
 	looked map[string]bool                  // variables that references named
 	found  problems
-	root   *node // of the whole file, for keys that stand in the wrong place; nil knows no other place
-}
-
-// spelling reports keys that would be right in lower case. Viper accepts them, other readers of the file do not.
-func (c *cleaner) spelling(path string, n *node, m map[string]any) {
-	if n.open {
-		n = schemaOfLayer(m)
-	}
-	for _, key := range slices.Sorted(maps.Keys(m)) {
-		child, known := n.fields[strings.ToLower(key)]
-		if !known {
-			continue
-		}
-		at := joinPath(path, key)
-		if lower := strings.ToLower(key); lower != key {
-			c.found.add(at, "unknown key: keys are in lower case, want %q", lower)
-		}
-		switch v := m[key].(type) {
-		case map[string]any:
-			c.spelling(at, child, v)
-		case []any:
-			for i, e := range v {
-				if entry, ok := e.(map[string]any); ok && child.entry != nil {
-					c.spelling(fmt.Sprintf("%s[%d]", at, i), child.entry, entry)
-				}
-			}
-		}
-	}
+	root   *node // of the whole file, for keys that stand in the wrong place
 }
 
 // mapping cleans the mapping m at path in place.
@@ -50,6 +23,13 @@ func (c *cleaner) mapping(path string, n *node, m map[string]any) {
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		at := joinPath(path, key)
 		child, known := n.fields[key]
+		if lower := strings.ToLower(key); !known && n.fields[lower] != nil {
+			c.found.add(at, "unknown key: keys are in lower case, want %q", lower)
+			child, known = n.fields[lower], true
+			m[lower] = m[key] // as it is meant, so that what is wrong below it is found too
+			delete(m, key)
+			key = lower
+		}
 		if !known {
 			hint := didYouMean(key, slices.Sorted(maps.Keys(n.fields)))
 			c.found.add(at, "unknown key%s", cmp.Or(hint, c.elsewhere(key)))
@@ -67,9 +47,6 @@ func (c *cleaner) mapping(path string, n *node, m map[string]any) {
 
 // elsewhere is a hint where a key belongs that stands in the wrong place, "" if that is no one place.
 func (c *cleaner) elsewhere(key string) string {
-	if c.root == nil {
-		return ""
-	}
 	found := ""
 	for path := range c.root.leaves(".") {
 		if strings.HasSuffix(path, "."+key) {
@@ -101,7 +78,7 @@ func (c *cleaner) value(path string, n *node, v any) (any, bool) {
 	case n.entry != nil:
 		return c.entries(path, n.entry, v)
 	}
-	if m, ok := v.(map[string]any); ok && len(m) == 0 && c.lookup != nil { // viper would take it for no value
+	if m, ok := v.(map[string]any); ok && len(m) == 0 { // viper would take it for no value
 		c.found.add(path, "want a value, have a mapping")
 		return nil, false
 	}
@@ -121,14 +98,23 @@ func (c *cleaner) entries(path string, n *node, v any) (any, bool) {
 		if !ok {
 			c.found.add(at, "want a mapping, have %s%s", describe(e), n.hint())
 			m = map[string]any{} // holds the place, so that later entries keep their index
-		} else if n.fields != nil {
-			c.mapping(at, n, m)
+		} else if n.open {
+			c.layer(at, m)
 		} else {
-			c.resolveAll(at, m)
+			c.mapping(at, n, m)
 		}
 		kept = append(kept, m)
 	}
 	return kept, true
+}
+
+// layer cleans an entry whose keys depend on its kind.
+func (c *cleaner) layer(path string, m map[string]any) {
+	if n := schemaOfLayer(m); n != nil {
+		c.mapping(path, n, m)
+	} else {
+		c.resolveAll(path, m)
+	}
 }
 
 func (c *cleaner) jsonList(name string, n *node, value string) (any, bool) {
@@ -155,9 +141,6 @@ func (c *cleaner) resolveAll(path string, m map[string]any) {
 
 // resolve replaces ${NAME} in a string, or in the strings of a list or mapping, by the environment variable NAME.
 func (c *cleaner) resolve(path string, v any) (any, bool) {
-	if c.lookup == nil {
-		return v, true
-	}
 	switch v := v.(type) {
 	case map[string]any:
 		c.resolveAll(path, v)

@@ -75,13 +75,19 @@ func (o modelOptions) check(path string, upstreams []providers.Options) error {
 	return nil
 }
 
-// schemaOfLayer is the schema of one entry of memory.layers. Its key kind is found in any case: a wrong case of it is one of
-// the mistakes that the schema is for.
+// schemaOfLayer is the schema of one entry of memory.layers, nil for one of an unknown kind. Its keys are found in any case: a
+// wrong case is one of the mistakes that the schema is for.
 func schemaOfLayer(entry map[string]any) *node {
 	var kind string
+	budget := &node{}
 	for key, v := range entry {
-		if name, ok := v.(string); ok && strings.EqualFold(key, "kind") {
-			kind = name
+		switch strings.ToLower(key) {
+		case "kind":
+			kind, _ = v.(string)
+		case "budget":
+			if _, words := v.(map[string]any); words { // else it is a word or a number
+				budget.fields = map[string]*node{"min": {}, "max": {}}
+			}
 		}
 	}
 
@@ -90,11 +96,13 @@ func schemaOfLayer(entry map[string]any) *node {
 		n.addFields(reflect.TypeFor[view.Window]())
 		return n
 	}
-	n.addFields(reflect.TypeFor[layerOptions]())
-	n.fields["budget"] = &node{fields: map[string]*node{"min": {}, "max": {}}} // unless it is a word or a number
-	if k, known := layers.Find(kind); known {
-		n.addFields(reflect.TypeOf(k.Options()).Elem())
+	k, known := layers.Find(kind)
+	if !known {
+		return nil
 	}
+	n.addFields(reflect.TypeFor[layerOptions]())
+	n.addFields(reflect.TypeOf(k.Options()).Elem())
+	n.fields["budget"] = budget
 	return n
 }
 
@@ -145,13 +153,13 @@ func decodeLayer(path string, k layers.Kind, entry openEntry, l *layerConfig) pr
 		}
 	}
 	options := k.Options()
-	found := decodeStrictly(path, own, options)
+	found := decodeEntry(path, own, options)
 	d := k.Defaults(options)
 	o := layerOptions{
 		ID: d.ID, Slot: d.Slot, Scope: scopeNames[d.Scope-1], OnInitError: "throw", RecallMode: "atomic", Placement: "auto",
 		Timeouts: d.Timeouts,
 	}
-	found = append(found, decodeStrictly(path, common, &o)...)
+	found = append(found, decodeEntry(path, common, &o)...)
 	out := configuredLayer{path: path, model: o.Model, Layer: pipeline.Layer{
 		ID: o.ID, Name: o.Name, Kind: k.Name, Slot: o.Slot, Budget: d.Budget, Timeouts: o.Timeouts,
 	}}
@@ -258,18 +266,11 @@ func decodeWindow(path string, entry openEntry, l *layerConfig) problems {
 		return problems{{path, "history_window is there already, one is all that a session can have"}}
 	}
 	var w view.Window
-	found := decodeStrictly(path, entry, &w)
+	found := decodeEntry(path, entry, &w)
 	w.Defaults(func(key string) bool { _, given := entry[key]; return given })
 	for _, err := range w.Validate() {
 		found.addKeyed(path, err)
 	}
 	l.window = &w
 	return found
-}
-
-// decodeStrictly fills into from entry and reports, besides what cannot be decoded, the keys that it does not have.
-func decodeStrictly(path string, entry openEntry, into any) problems {
-	c := &cleaner{} // references were resolved when the file was read
-	c.mapping(path, schemaOf(reflect.TypeOf(into)), entry)
-	return append(c.found, decodeEntry(path, entry, into)...)
 }

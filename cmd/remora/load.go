@@ -14,7 +14,8 @@ import (
 	"github.com/spf13/viper"
 )
 
-// keySeparator replaces viper's dot, since keys may contain dots.
+// keySeparator replaces viper's dot, since keys may contain dots. Viper also lower-cases all keys, which is why names that
+// operators choose are values of "name" in lists, and not keys.
 const keySeparator = "::"
 
 // sources are the sources of a configuration. Later ones win: defaults, file, environ, flags.
@@ -39,8 +40,7 @@ func (s sources) into(target any, check func(found *problems)) problems {
 	if err != nil {
 		c.found.add(s.file, "%v", err)
 	}
-	c.spelling("", schema, file)
-	for _, layer := range []map[string]any{lowered(defaults), lowered(file)} {
+	for _, layer := range []map[string]any{defaults, file} {
 		c.mapping("", schema, layer)
 		if err := v.MergeConfigMap(layer); err != nil {
 			c.found.add(s.file, "%v", err)
@@ -67,36 +67,6 @@ func (s sources) readFile() (map[string]any, keyLines, error) {
 		return nil, nil, fmt.Errorf("read configuration: %w", cmp.Or(errors.Unwrap(err), err))
 	}
 	return parseYAML(data)
-}
-
-// lowered returns a mapping with all keys in lower case, nested ones too, as viper has them. That is why names that operators
-// choose are values of "name" in lists, and not keys.
-func lowered(m map[string]any) map[string]any {
-	lower, _ := lowerKeys(m).(map[string]any)
-	return lower
-}
-
-// lowerKeys returns a parsed value with all keys of its mappings in lower case.
-func lowerKeys(v any) any {
-	switch v := v.(type) {
-	case map[string]any:
-		m := make(map[string]any, len(v))
-		for key, value := range v {
-			m[strings.ToLower(key)] = lowerKeys(value)
-		}
-		return m
-	case map[any]any: // some key is no text
-		m := make(map[string]any, len(v))
-		for key, value := range v {
-			m[strings.ToLower(fmt.Sprint(key))] = lowerKeys(value)
-		}
-		return m
-	case []any:
-		for i := range v {
-			v[i] = lowerKeys(v[i])
-		}
-	}
-	return v
 }
 
 // lookupIn looks up variables in NAME=value lines. An empty variable counts as not set.

@@ -100,6 +100,8 @@ func describe(v any) string {
 		return "nothing"
 	case map[string]any:
 		return "a mapping"
+	case map[any]any:
+		return "a mapping with a key that is no text"
 	case []any:
 		return "a list"
 	case string:
