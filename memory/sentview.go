@@ -51,20 +51,44 @@ func (t *Turn) describe(c *session.Conversation, v *view.View) {
 // Sent returns the items to send upstream in a form that the server takes: the view, or its continuation after Review.
 // noTools is a request without the tools of layers; without tools of the client's, either, hidden calls stay out of it.
 // portable converts stored items to the form that any provider takes, and noCalls leaves out the calls among these where the
-// request offers no tools at all. The turn's summary and record describe the last result.
-func (t *Turn) Sent(f view.Form, noTools, portable, noCalls bool) view.Sent {
+// request offers no tools at all. mend changes calls, the client's own as well. The turn's summary and record describe the last
+// result.
+func (t *Turn) Sent(f view.Form, noTools, portable, noCalls bool, mend view.Mend) view.Sent {
 	offersNone := !t.clientTools() && (noTools || len(t.Tools) == 0)
 	noTools = noTools && t.hidden != nil && !t.clientTools()
 	portable = portable && !t.unkept && !t.messages.Continues
-	t.portable, t.noCalls = portable, portable && noCalls && offersNone
-	if !noTools && !portable && t.continuation == nil && t.messages.Same(f) {
+	if t.unkept || t.messages.Continues { // upstream has calls of the conversation that can't be changed
+		mend = 0
+	}
+	t.portable, t.noCalls, t.mend = portable, portable && noCalls && offersNone, mend
+	if !noTools && !portable && mend == 0 && t.continuation == nil && t.messages.Same(f) {
 		t.record(f, noTools, 0)
 		return view.Sent{Items: t.View}
 	}
 
 	sent := t.sent(f, noTools, portable)
+	if mend != 0 {
+		own, was := t.ownItems(), sent.Items
+		sent.Items = mend.Apply(was)
+		for i, it := range was {
+			if len(it.Raw) > 0 && own[&it.Raw[0]] && !wire.SameBytes(it.Raw, sent.Items[i].Raw) {
+				sent.Repaired++
+			}
+		}
+	}
 	t.record(f, noTools, sent.Repaired)
 	return sent
+}
+
+// ownItems are the items that the client has sent, by where their bytes are.
+func (t *Turn) ownItems() map[*byte]bool {
+	own := make(map[*byte]bool)
+	for _, it := range t.call.Request.Items() {
+		if len(it.Raw) > 0 {
+			own[&it.Raw[0]] = true
+		}
+	}
+	return own
 }
 
 func (t *Turn) sent(f view.Form, noTools, portable bool) view.Sent {
@@ -76,11 +100,8 @@ func (t *Turn) sent(f view.Form, noTools, portable bool) view.Sent {
 		m.Without(t.hidden.items())
 	}
 	if portable {
-		own, results := make(map[*byte]bool), make(map[string]bool)
+		own, results := t.ownItems(), make(map[string]bool)
 		for _, it := range t.call.Request.Items() {
-			if len(it.Raw) > 0 {
-				own[&it.Raw[0]] = true
-			}
 			if it.Kind == wire.ToolResult && it.Answers.ID != "" {
 				results[it.Answers.ID] = true // it may have been shortened, so that its bytes are others
 			}
@@ -107,7 +128,7 @@ func (t *Turn) record(f view.Form, noTools bool, repaired int) {
 		}
 		t.describe(c, &v)
 	}
-	t.writer.entry.View.SentAs(f, t.portable, t.noCalls, repaired)
+	t.writer.entry.View.SentAs(f, t.portable, t.noCalls, t.mend, repaired)
 	t.Summary.Repaired = t.repaired + repaired
 }
 

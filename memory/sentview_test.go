@@ -49,8 +49,8 @@ func TestRecordShowsForms(t *testing.T) {
 					a.text, b.text = fmt.Sprintf("<a>%d</a>", n), fmt.Sprintf("<b>%d</b>", n)
 					turn := begin(said)
 					before := turn.Summary.Repaired
-					turn.Sent(view.NoSystem, false, false, false) // another provider was tried before
-					sent := turn.Sent(form, false, false, false)
+					turn.Sent(view.NoSystem, false, false, false, 0) // another provider was tried before
+					sent := turn.Sent(form, false, false, false, 0)
 					if got := turn.Summary.Repaired - before; got != sent.Repaired || (got > 0) != (form > view.Joined) {
 						t.Errorf("repaired: %d, of the form %d", got, sent.Repaired)
 					}
@@ -91,7 +91,7 @@ func TestPortableViewIsShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sent := raws(turn.Sent(view.AsIs, false, true, false).Items)
+	sent := raws(turn.Sent(view.AsIs, false, true, false, 0).Items)
 	want := []string{
 		userHi, `{"type":"function_call","call_id":"c1","name":"f","arguments":"{\"a\": 1}","status":"completed"}`, result1,
 		`{"type":"message","role":"assistant","content":[{"type":"output_text","text":"done","annotations":[],"logprobs":[]}]}`,
@@ -167,12 +167,12 @@ func TestStoredCallsStayOutWithoutTools(t *testing.T) {
 			begin(results, tools).Commit(answer(t, "a:done"))
 
 			turn := begin(tt.messages, tt.tools)
-			whole := raws(turn.Sent(view.AsIs, false, false, false).Items)
+			whole := raws(turn.Sent(view.AsIs, false, false, false, 0).Items)
 			want := tt.want
 			if want == nil {
 				want = whole
 			}
-			sent := raws(turn.Sent(view.AsIs, false, true, true).Items)
+			sent := raws(turn.Sent(view.AsIs, false, true, true, 0).Items)
 			if diff := cmp.Diff(want, sent); diff != "" {
 				t.Errorf("-want +sent:\n%s", diff)
 			}

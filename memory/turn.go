@@ -100,6 +100,7 @@ type Turn struct {
 	noTools      bool           // the view was sent without hidden calls last
 	portable     bool           // its stored items were sent in the form that any provider takes last
 	noCalls      bool           // and without calls
+	mend         view.Mend      // changes to calls in the view that was sent last
 
 	writer turnWriter
 }

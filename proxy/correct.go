@@ -25,6 +25,8 @@ type shape struct {
 	portable bool
 	// noCalls: and without calls and their results, if the request offers no tools.
 	noCalls bool
+	// mend changes calls, the client's own as well.
+	mend view.Mend
 }
 
 // shapeNow returns the shape for the provider and the model of an attempt, from the configuration and from earlier refusals.
@@ -48,6 +50,7 @@ func (a *attempt) shapeNow() shape {
 	}
 	items := a.s.lessons.get(a.lessonKey(aboutItems), now)
 	s.portable, s.noCalls = s.portable || items.portable, items.noCalls
+	s.mend = a.s.lessons.get(a.lessonKey(aboutCalls), now).mend
 	s.noTools = len(a.turn.tools) > 0 && a.s.lessons.get(a.lessonKey(aboutTools), now).noTools
 	return s
 }
@@ -230,7 +233,44 @@ func (a *attempt) hasCorrections(status int) bool {
 	_, pinned := pinnedForm(a.provider.Upstream().Messages)
 	roles := aboutTemplate(status) && !pinned && a.out.shape.form < view.NoSystem && a.turn.sent != nil
 	tools := len(a.turn.tools) > 0 && !a.out.shape.noTools
-	return roles || tools || a.mayPort(status)
+	return roles || tools || a.mayPort(status) || aboutTemplate(status) && a.turn.sent != nil
+}
+
+// mendShape returns the present shape with the change of calls that a refusal asks for, and whether that changes the body.
+func (a *attempt) mendShape(refusal []byte) (shape, bool) {
+	next := a.out.shape
+	next.mend |= mendOf(refusal)
+	if next.mend == a.out.shape.mend || a.turn.sent == nil {
+		return shape{}, false
+	}
+
+	// The turn's record shows the view that was built last.
+	defer func() { _, _, _ = a.bodyOf(a.turn.view, a.out.shape) }()
+	sent, _, err := a.bodyOf(a.turn.view, a.out.shape)
+	if err != nil {
+		return shape{}, false
+	}
+	other, _, err := a.bodyOf(a.turn.view, next)
+	return next, err == nil && !bytes.Equal(other, sent)
+}
+
+// mendOf reads in the text of a refusal which change of calls it asks for.
+func mendOf(refusal []byte) (m view.Mend) {
+	text := strings.ToLower(string(refusal))
+	says := func(list ...string) bool {
+		return slices.ContainsFunc(list, func(s string) bool { return strings.Contains(text, s) })
+	}
+	if says("tool call id", "tool_call_id", "].id", "call_id", "tool_use.id", "tool_use_id", "tooluseid") &&
+		says("length", "pattern", "too long", "alphanumeric", "a-z", "regular expression", "missing", "empty") {
+		m |= view.CallIDs
+	}
+	if says("reasoning_content", "reasoning content") {
+		m |= view.Reasoning
+	}
+	if says("thought_signature", "thought signature") {
+		m |= view.Signatures
+	}
+	return m
 }
 
 // mayPort reports whether upstream may have refused the stored items in the view.
@@ -262,7 +302,7 @@ func (a *attempt) portableShape(status int, aboutItems, aboutTools bool) (shape,
 }
 
 // nextCorrection chooses the shape of the one corrective try. The order is roles, portable items, tools, then all of them
-// together; what the text of the refusal mentions comes first. The text only decides the order: a shape is remembered only if
+// together; what the text of the refusal mentions comes first, and calls are changed only if it asks for that. The text only decides the order: a shape is remembered only if
 // it helped. After a try that did not help, the client's next request gets the next shape.
 func (a *attempt) nextCorrection(status int, refusal []byte) (shape, bool) {
 	form, aboutThem := hintOf(refusal)
@@ -289,8 +329,14 @@ func (a *attempt) nextCorrection(status int, refusal []byte) (shape, bool) {
 		items, all.portable, all.noCalls = []shape{next}, true, next.noCalls
 	}
 
+	mended, asked := a.mendShape(refusal)
+	if asked {
+		all.mend = mended.mend
+	}
 	options := slices.Concat(roles, items, tools)
 	switch {
+	case asked: // in words that leave little doubt
+		options = slices.Concat([]shape{mended}, options)
 	case len(options) == 0:
 		return shape{}, false
 	case hinted:
@@ -388,12 +434,15 @@ func (a *attempt) learn(was, is shape) {
 	if is.noTools != was.noTools {
 		a.s.lessons.set(a.lessonKey(aboutTools), lesson{noTools: true}, now)
 	}
+	if is.mend != was.mend {
+		a.s.lessons.set(a.lessonKey(aboutCalls), lesson{mend: is.mend}, now)
+	}
 	if is.portable != was.portable || is.noCalls != was.noCalls {
 		a.s.lessons.set(a.lessonKey(aboutItems), lesson{portable: true, noCalls: is.noCalls}, now)
 	}
 	a.s.lessons.forget(a.lessonKey(aboutOrder))
 	a.s.log.Info("upstream takes requests of a model in another shape only; that is remembered for an hour",
-		"provider", a.provider.Name(), "model", bounded(a.modelName()), "messages", is.form.String(), "layer_tools", !is.noTools, "portable_items", is.portable)
+		"provider", a.provider.Name(), "model", bounded(a.modelName()), "messages", is.form.String(), "layer_tools", !is.noTools, "portable_items", is.portable, "calls", strings.Join(is.mend.Names(), " "))
 }
 
 // noteUnhelpful records a corrective try that did not help. If its refusal differs from the first, there is more than one
@@ -421,6 +470,7 @@ const (
 	aboutRoles    = "roles"    // per dialect: a chat template sees all requests alike
 	aboutTools    = "tools"    // also per response format, and whether the client offers tools
 	aboutContext  = "context"  // per model
+	aboutCalls    = "calls"    // per dialect: a server sees all calls alike
 	aboutItems    = "items"    // per session, as each has its own items
 	aboutOrder    = "order"    // as for tools
 	aboutFailures = "failures" // as for tools
@@ -431,7 +481,7 @@ const (
 func (a *attempt) lessonKey(about string) lessonKey {
 	parts := []string{about, a.req.tenant(), a.provider.Name(), a.provider.Upstream().Addr, a.modelName()}
 	switch about {
-	case aboutRoles:
+	case aboutRoles, aboutCalls:
 		parts = append(parts, a.req.dialect.String())
 	case aboutItems:
 		parts = append(parts, a.req.head.id.session)
@@ -454,6 +504,7 @@ type lesson struct {
 	noTools  bool
 	portable bool
 	noCalls  bool
+	mend     view.Mend
 	tokens   int  // of history that upstream takes at most
 	failed   int  // corrective tries that did not help
 	further  bool // the last of them met another refusal

@@ -45,7 +45,7 @@ func adapt(m Memory) beginTurn {
 		}
 		out := &turn{unkept: c.Unkept, id: t.ID, previous: t.Previous, view: t.View, tools: t.Tools, summary: t.Summary, ender: t, judge: t}
 		out.sent = func(s shape) (view.Sent, memory.Summary) {
-			sent := t.Sent(s.form, s.noTools, s.portable, s.noCalls)
+			sent := t.Sent(s.form, s.noTools, s.portable, s.noCalls, s.mend)
 			return sent, t.Summary
 		}
 		out.tokens = t.Tokens

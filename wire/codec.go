@@ -22,6 +22,12 @@ type Codec interface {
 	AsInput(it Item, kept func(Audio) bool) (Item, bool)
 	// ObjectArguments is the item with the arguments of each function call as [ObjectArguments] returns them.
 	ObjectArguments(it Item) []byte
+	// WithCallIDs names calls anew: those of the item by their index, where one has a name, and the call that it answers.
+	// WithReasoning puts text where models write what they think, unless there is something. WithSignature signs the first
+	// call with the placeholder that its API documents for calls of another model, unless it is signed.
+	WithCallIDs(it Item, calls []string, answers string) []byte
+	WithReasoning(it Item, text string) []byte
+	WithSignature(it Item) []byte
 
 	// Hash writes what a message, a call or a reasoning means, so that it is the same however it is spelled.
 	Hash(h *Hasher, it Item)
@@ -116,6 +122,15 @@ func (Opaque) WithoutCalls(it Item, _ []bool) []byte { return it.Raw }
 
 // ObjectArguments returns the item.
 func (Opaque) ObjectArguments(it Item) []byte { return it.Raw }
+
+// WithCallIDs returns the item.
+func (Opaque) WithCallIDs(it Item, _ []string, _ string) []byte { return it.Raw }
+
+// WithReasoning returns the item.
+func (Opaque) WithReasoning(it Item, _ string) []byte { return it.Raw }
+
+// WithSignature returns the item.
+func (Opaque) WithSignature(it Item) []byte { return it.Raw }
 
 // OnlyCalls returns the item.
 func (Opaque) OnlyCalls(it Item) []byte { return it.Raw }

@@ -78,3 +78,22 @@ func cutComma(between []byte) (before, after []byte) {
 	}
 	return between, nil
 }
+
+// WithMember returns an object with a value of a member: in the place of the old one, or at the end. All other bytes stay.
+func WithMember(raw []byte, name string, value []byte) []byte {
+	found := false
+	out := EditMember(raw, name, func([]byte) []byte {
+		found = true
+		return value
+	})
+	if found || len(raw) < 2 || raw[0] != '{' {
+		return out
+	}
+
+	head := bytes.TrimRight(out[:len(out)-1], " \t\r\n")
+	if HasChildren(raw) {
+		head = append(slices.Clip(head), ',')
+	}
+	head = append(AppendString(slices.Clip(head), name), ':')
+	return append(append(head, value...), '}')
+}

@@ -87,7 +87,12 @@ func sentAs(turn *turnrecord.Record, lead leadRecord, body []wire.Item, unsent m
 	if turn.View.Portable {
 		m.MakePortable(func(it wire.Item) bool { return len(it.Raw) == 0 || !unsent[&it.Raw[0]] }, turn.View.NoCalls)
 	}
+	mend, err := view.ParseMend(turn.View.Mended)
+	if err != nil {
+		return nil, fmt.Errorf("turn %s: %w", turn.ID, err)
+	}
 	sent := m.As(form)
+	sent.Items = mend.Apply(sent.Items)
 	if text := wire.Text(sent.Instructions); text != "" {
 		it, err := instruction(d, true, text)
 		if err != nil {

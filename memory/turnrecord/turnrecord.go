@@ -82,6 +82,8 @@ type View struct {
 	Portable bool `json:"portable,omitempty"`
 	// NoCalls: these have no calls and no results, since the request offered no tools.
 	NoCalls bool `json:"no_calls,omitempty"`
+	// Mended names the changes to calls in the view (view.Mend).
+	Mended []string `json:"mended,omitempty"`
 	// Continues: upstream keeps what stands before the view.
 	Continues bool `json:"continues,omitempty"`
 	// Carried are how many of the view's items upstream had not seen of the answer that it went on from.
@@ -268,6 +270,16 @@ func (v *View) appendTo(b []byte) []byte {
 	}
 	if v.NoCalls {
 		b = append(appendName(b, "no_calls"), "true"...)
+	}
+	if len(v.Mended) > 0 {
+		b = append(appendName(b, "mended"), '[')
+		for i, name := range v.Mended {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = appendText(b, name)
+		}
+		b = append(b, ']')
 	}
 	if v.Continues {
 		b = append(appendName(b, "continues"), "true"...)

@@ -413,18 +413,7 @@ func partsOf(it wire.Item, content []byte) [][]byte {
 
 // withMember returns the item with another value of one member; all other bytes stay.
 func withMember(it wire.Item, name string, value []byte) wire.Item {
-	found := false
-	raw := wire.Edit(it.Raw, func(_ int, p wire.Child) ([]byte, bool) {
-		if string(p.Name) != name {
-			return it.Raw[p.Start:p.End], true
-		}
-		found = true
-		return slices.Concat(it.Raw[p.Start:p.End-len(p.Value)], value), true
-	})
-	if !found {
-		raw = slices.Concat(raw[:len(raw)-1], []byte(`,"`+name+`":`), value, []byte{'}'})
-	}
-	return parsed(it, raw)
+	return parsed(it, wire.WithMember(it.Raw, name, value))
 }
 
 func newMessage(d wire.Dialect, role wire.Role, text string) wire.Item {

@@ -104,6 +104,39 @@ func TestThinkingModelsGetTheirThoughtsBack(t *testing.T) {
 	g.sound(t)
 }
 
+// TestModelSwitched: calls go to a model that would refuse them as another model has made them, for their ids or for want of a
+// thought. It refuses them once at most, and the client never sees that.
+func TestModelSwitched(t *testing.T) {
+	t.Parallel()
+	g := startGate(t, "[{kind: working_memory}]", scripted.Options{KindOf: byModel})
+	for _, kind := range []scripted.Kind{
+		scripted.KindMistralAPI, scripted.KindKimi, scripted.KindDeepSeek, scripted.KindGemini, scripted.KindAnthropic,
+	} {
+		for _, c := range talkers(g) {
+			c.members = map[string]any{"model": kind}
+			t.Run(c.String(), func(t *testing.T) {
+				for i, s := range []struct {
+					model scripted.Kind
+					text  string
+				}{
+					{scripted.KindOpenAI, `CALL working-memory_update {"name":"Ada"} | working-memory_update {"a":1} ;; SAY Noted.`},
+					{kind, "SAY Fine."}, {kind, `CALL working-memory_update {"b":2} ;; SAY Good.`}, {scripted.KindOpenAI, "SAY Again."}, {kind, "SAY End."},
+				} {
+					c.members["model"] = s.model
+					before := len(g.up.Faults())
+					r := c.say(t, s.text)
+					if r.status != http.StatusOK || strings.Contains(r.body, "working-memory") {
+						t.Errorf("%s: %d %s", s.text, r.status, r.body)
+					}
+					if refused := len(g.up.Faults()) - before; refused > 0 && i > 1 {
+						t.Errorf("%s: %d more requests were refused: %q", s.text, refused, g.up.Faults()[before:])
+					}
+				}
+			})
+		}
+	}
+}
+
 // TestNoCallsWithoutTools: gateways in front of Bedrock and Anthropic refuse calls in a request that defines no tools. Where
 // layers offer none and the client has none, the calls that it does not see stay out of the view; where it has tools of its
 // own, they are in it.

@@ -101,6 +101,7 @@ func serveChat(k *sink, body []byte) error {
 		id: s.ids.of("chat", req.Model, req.Messages),
 	}
 	k.id = out.id
+	k.kind.nameCalls(a.Calls, out.id)
 	out.usage = usageOf(len(req.Messages), a)
 	for i := range choices(&req) {
 		c := a

@@ -31,6 +31,9 @@ func checkChat(messages []chatMessage) *apiError {
 	return nil
 }
 
+// maxCallID is the longest id of a call in Chat.
+const maxCallID = 40
+
 func checkMessage(i int, m *chatMessage) *apiError {
 	switch m.Role {
 	case "system", "developer", "user", "assistant", "tool", "function":
@@ -45,6 +48,13 @@ func checkMessage(i int, m *chatMessage) *apiError {
 		param := fmt.Sprintf("messages[%d].tool_calls", i)
 		return badHistory("Invalid '"+param+"': empty array. Expected an array with minimum length 1, "+
 			"but got an empty array instead.", param, "empty_array")
+	}
+	for j, c := range m.calls() {
+		if len(c.ID) > maxCallID {
+			param := fmt.Sprintf("messages[%d].tool_calls[%d].id", i, j)
+			return badHistory(fmt.Sprintf("Invalid '%s': string too long. Expected a string with maximum length %d, "+
+				"but got a string with length %d instead.", param, maxCallID, len(c.ID)), param, "string_above_max_length")
+		}
 	}
 	if m.Role == "tool" && m.ToolCallID == nil {
 		return badHistory("Missing parameter 'tool_call_id': messages with role 'tool' must have a 'tool_call_id'.",

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"remora/test/scripted/script"
 )
 
 // Kind names the server whose refusals the upstream copies, on top of the strict OpenAI reading of a history.
@@ -22,13 +24,15 @@ const (
 	KindGemma Kind = "vllm_gemma"
 	// KindMistral is vLLM with Mistral's template: user and assistant take turns behind an optional system message.
 	KindMistral Kind = "vllm_mistral"
+	// KindMistralAPI is Mistral's own API: ids of calls have nine letters and digits.
+	KindMistralAPI Kind = "mistral"
 	// KindKimi wants reasoning_content on every assistant message with tool calls, unless thinking is disabled.
 	KindKimi Kind = "kimi"
 	// KindDeepSeek wants the same, in other words.
 	KindDeepSeek Kind = "deepseek"
 	// KindBedrock is Bedrock behind a gateway: no tool messages in a request without tools.
 	KindBedrock Kind = "bedrock"
-	// KindAnthropic is Anthropic behind a gateway, likewise.
+	// KindAnthropic is Anthropic behind a gateway, likewise, and ids of calls have letters, digits, dashes and underscores.
 	KindAnthropic Kind = "anthropic"
 	// KindGemini is Google's compatible API: no null content, no tools beside JSON output, a signature on every call of
 	// the round, and errors in an array.
@@ -52,7 +56,7 @@ const (
 // Kinds lists all kinds.
 func Kinds() []Kind {
 	return []Kind{
-		KindOpenAI, KindQwen, KindGemma, KindMistral, KindKimi, KindDeepSeek, KindBedrock, KindAnthropic, KindGemini,
+		KindOpenAI, KindQwen, KindGemma, KindMistral, KindMistralAPI, KindKimi, KindDeepSeek, KindBedrock, KindAnthropic, KindGemini,
 		KindGemmaHosted, KindReasoner, KindLlamaCpp, KindOllama, KindNoEndpoints, KindGroq, KindTerse,
 	}
 }
@@ -67,12 +71,13 @@ func (k Kind) google() bool { return k == KindGemini || k == KindGemmaHosted }
 
 // line is a message as a chat template gets it, in any dialect.
 type line struct {
-	index   int    // in messages or input; -1 for instructions
-	role    string // system, developer, user, assistant or tool
-	calls   bool   // an assistant message with tool calls
-	lacking bool   // of these, one without reasoning_content
-	null    bool   // content is there and null
-	empty   bool   // no content, no call
+	index   int      // in messages or input; -1 for instructions
+	role    string   // system, developer, user, assistant or tool
+	calls   bool     // an assistant message with tool calls
+	lacking bool     // of these, one without reasoning_content
+	null    bool     // content is there and null
+	empty   bool     // no content, no call
+	ids     []string // of its calls, or of the call that it answers
 }
 
 // demand is the part of a request that a kind checks.
@@ -98,6 +103,12 @@ func chatDemand(req *chatRequest, messages []chatMessage, body []byte) *demand {
 		l := line{index: i, role: role, calls: len(m.calls()) > 0 || !isNull(m.FunctionCall), null: string(m.Content) == "null"}
 		l.lacking = l.calls && strings.Trim(string(m.Reasoning), `"`) == "" || l.calls && isNull(m.Reasoning)
 		l.empty = len(m.Content) == 0 && !l.calls
+		for _, c := range m.calls() {
+			l.ids = append(l.ids, c.ID)
+		}
+		if m.ToolCallID != nil {
+			l.ids = append(l.ids, *m.ToolCallID)
+		}
 		d.lines = append(d.lines, l)
 	}
 	return d
@@ -126,6 +137,9 @@ func responsesDemand(req *responsesRequest, history []item, body []byte) *demand
 			l.role, l.calls = "assistant", true
 		default:
 			continue
+		}
+		if l.role == "tool" || l.calls && it.callID() != "" {
+			l.ids = []string{it.callID()}
 		}
 		d.lines = append(d.lines, l)
 	}
@@ -162,11 +176,16 @@ func (k Kind) check(d *demand) *apiError {
 	case KindMistral:
 		return d.checkTurns(1, "After the optional system message, conversation roles must alternate user and assistant roles "+
 			"except for tool calls and results.")
+	case KindMistralAPI:
+		return d.checkShortIDs()
 	case KindKimi, KindDeepSeek:
 		return k.checkThinking(d)
 	case KindBedrock:
 		return d.checkToolless("Bedrock")
 	case KindAnthropic:
+		if e := d.checkIDs(); e != nil {
+			return e
+		}
 		return d.checkToolless("Anthropic")
 	case KindGemini:
 		return d.checkGemini()
@@ -266,6 +285,45 @@ func (d *demand) checkToolless(server string) *apiError {
 	message := "litellm.UnsupportedParamsError: " + server + " doesn't support tool calling without `tools=` param specified. " +
 		"Pass `tools=` param OR set `litellm.modify_params = True` // `litellm_settings::modify_params: True` to add dummy tool to the request."
 	return refusal(http.StatusBadRequest, message, obj("error", obj("message", message, "type", "None", "param", "None", "code", "400")))
+}
+
+// checkShortIDs wants ids of calls as Mistral makes them.
+func (d *demand) checkShortIDs() *apiError {
+	for _, l := range d.lines {
+		for _, id := range l.ids {
+			if len(id) == shortID && !strings.ContainsFunc(id, func(r rune) bool { return notInID(r) || r == '_' || r == '-' }) {
+				continue
+			}
+			message := "Tool call id was " + id + " but must be a-z, A-Z, 0-9, with a length of 9."
+			return refusal(http.StatusBadRequest, message, obj("object", "error", "message", message, "type", "invalid_function_call",
+				"param", jnull(), "code", "3280"))
+		}
+	}
+	return nil
+}
+
+// nameCalls gives calls ids where servers of the kind have their own way with them.
+func (k Kind) nameCalls(calls []script.Call, id identity) {
+	for i := range calls {
+		if k == KindMistralAPI && calls[i].ID == "" {
+			calls[i].ID = string(id[i : i+shortID])
+		}
+	}
+}
+
+// shortID is the length of Mistral's ids of calls.
+const shortID = 9
+
+// checkIDs wants ids of calls as Anthropic does.
+func (d *demand) checkIDs() *apiError {
+	for _, l := range d.lines {
+		for j, id := range l.ids {
+			if id == "" || strings.ContainsFunc(id, notInID) {
+				return badHistory(fmt.Sprintf("messages.%d.content.%d.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'", l.index, j), "", "")
+			}
+		}
+	}
+	return nil
 }
 
 func (d *demand) checkGemini() *apiError {

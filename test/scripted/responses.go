@@ -181,6 +181,7 @@ func serveResponses(k *sink, body []byte) error {
 	a := s.answer(p, k.f)
 	id := s.ids.of("responses "+req.previous()+" "+req.conversationID(), req.Model, req.Input)
 	k.id = id
+	k.kind.nameCalls(a.Calls, id)
 	out := &responsesAnswer{
 		k: k, req: &req, id: id, round: p.Round, answer: a, usage: usageOf(historySize(history), a),
 	}

@@ -1,0 +1,183 @@
+package view
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"remora/wire"
+)
+
+// Mend is a set of changes to calls that another model has made, or whose client has not sent all of them back. Only a
+// refusal shows that a server needs one, so they concern the client's own items as well.
+type Mend uint8
+
+// Mends.
+const (
+	// CallIDs names calls and their results by ids that all servers take.
+	CallIDs Mend = 1 << iota
+	// Reasoning puts a thought into each answer that has none. Kimi and DeepSeek refuse calls without one.
+	Reasoning
+	// Signatures puts Google's placeholder where a call is not signed. Gemini refuses one that is not.
+	Signatures
+)
+
+var mendNames = [...]string{"call_ids", "reasoning", "signatures"} //nolint:gochecknoglobals // a constant list
+
+// Names spell the changes in records.
+func (m Mend) Names() (names []string) {
+	for i, name := range mendNames {
+		if m&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// ParseMend is the inverse of Mend.Names.
+func ParseMend(names []string) (m Mend, err error) {
+next:
+	for _, name := range names {
+		for i, known := range mendNames {
+			if name == known {
+				m |= 1 << i
+				continue next
+			}
+		}
+		return 0, fmt.Errorf("change of calls %q is unknown", name)
+	}
+	return m, nil
+}
+
+// Apply returns the items with the changes. Items without need of any keep their bytes.
+func (m Mend) Apply(items []wire.Item) []wire.Item {
+	if m == 0 {
+		return items
+	}
+	out := make([]wire.Item, len(items))
+	ids := callIDs{given: make(map[string]bool), stay: make(map[string]bool)}
+	for i, it := range items {
+		codec := it.Dialect.Codec()
+		if m&CallIDs != 0 {
+			it = ids.rename(it)
+		}
+		if m&Reasoning != 0 {
+			it = it.Rewritten(codec.WithReasoning(it, thoughtOf(it)))
+		}
+		if m&Signatures != 0 && len(it.Calls) > 0 {
+			it = it.Rewritten(codec.WithSignature(it))
+		}
+		out[i] = it
+	}
+	return out
+}
+
+// callIDs gives the calls of a view other ids. An id depends on the old one alone, so that a prompt cache still fits.
+type callIDs struct {
+	given map[string]bool // to calls without one
+	stay  map[string]bool // of calls that are paired by another member
+	open  []string        // ids of the calls whose ids are empty and that have no result yet
+}
+
+func (c *callIDs) rename(it wire.Item) wire.Item {
+	codec := it.Dialect.Codec()
+	switch {
+	case it.Kind == wire.ToolResult && it.Answers.Family != wire.FamilyLegacy:
+		id := portableID(it.Answers.ID)
+		if it.Answers.ID == "" {
+			if len(c.open) == 0 {
+				return it
+			}
+			id, c.open = c.open[0], c.open[1:]
+		}
+		if id == it.Answers.ID || c.stay[it.Answers.ID] {
+			return it
+		}
+		return it.Rewritten(codec.WithCallIDs(it, nil, id))
+	case len(it.Calls) == 0:
+		return it
+	}
+
+	c.open = nil
+	ids, same := make([]string, len(it.Calls)), true
+	for i, call := range it.Calls {
+		switch {
+		case call.Family == wire.FamilyLegacy:
+		case call.ID == "":
+			ids[i] = c.ofNone(it.Raw, i)
+			c.open, same = append(c.open, ids[i]), false
+		default:
+			if id := portableID(call.ID); id != call.ID {
+				ids[i], same = id, false
+			}
+		}
+	}
+	if same {
+		return it
+	}
+	out := it.Rewritten(codec.WithCallIDs(it, ids, ""))
+	for i, call := range it.Calls {
+		c.stay[call.ID] = ids[i] != "" && out.Calls[i].ID == call.ID
+	}
+	return out
+}
+
+// ofNone returns an id for a call that has none, which no other of them has.
+func (c *callIDs) ofNone(message []byte, call int) string {
+	for n := call; ; n += maxOpen {
+		id := hashedID(fmt.Appendf(nil, "%d %s", n, message))
+		if !c.given[id] {
+			c.given[id] = true
+			return id
+		}
+	}
+}
+
+// idLength is the length of call ids at Mistral, whose servers take no other, and only letters and digits.
+const idLength = 9
+
+// portableID returns the id of a call as every server takes it.
+func portableID(id string) string {
+	if id == "" || len(id) == idLength && strings.Trim(id, idDigits) == "" {
+		return id
+	}
+	return hashedID([]byte(id))
+}
+
+const idDigits = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+func hashedID(of []byte) string {
+	sum := sha256.Sum256(of)
+	n := binary.BigEndian.Uint64(sum[:])
+	var id [idLength]byte
+	for i := range id {
+		id[i] = idDigits[n%uint64(len(idDigits))]
+		n /= uint64(len(idDigits))
+	}
+	return string(id[:])
+}
+
+// maxThought bounds a thought that is made of an answer, in bytes.
+const maxThought = 160
+
+// thoughtOf returns what stands for the reasoning of an answer whose own is not known: its beginning. A text that is the same
+// in all answers leads models to repeat it.
+func thoughtOf(it wire.Item) string {
+	text := strings.TrimSpace(it.Text())
+	for i := 0; text == "" && i < len(it.Calls); i++ {
+		text = strings.TrimSpace(it.Calls[i].Name + " " + it.Input(i))
+	}
+	if len(text) > maxThought {
+		end := maxThought
+		for !utf8.RuneStart(text[end]) {
+			end--
+		}
+		text = text[:end]
+	}
+	if text == "" {
+		return " " // servers refuse an empty one
+	}
+	return text
+}

@@ -1,0 +1,104 @@
+package view_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"remora/memory/view"
+	"remora/wire"
+	"remora/wire/chat"
+	"remora/wire/responses"
+)
+
+// TestMend: ids are changed for calls and results alike, in every request alike, and only where a server could refuse them.
+func TestMend(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		mend view.Mend
+		d    wire.Dialect
+		in   []string
+		want []string
+	}{
+		{"ids of Chat", view.CallIDs, chat.Dialect, []string{
+			`{"role":"assistant","tool_calls":[{"id":"call_1","function":{"name":"f"}},{"id":"abcDEF123","function":{"name":"f"}}]}`,
+			`{"role":"tool","tool_call_id":"abcDEF123"}`, `{"role":"tool","tool_call_id":"call_1"}`,
+		}, []string{
+			`{"role":"assistant","tool_calls":[{"id":"bU09E4FDZ","function":{"name":"f"}},{"id":"abcDEF123","function":{"name":"f"}}]}`,
+			`{"role":"tool","tool_call_id":"abcDEF123"}`, `{"role":"tool","tool_call_id":"bU09E4FDZ"}`,
+		}},
+		{"calls without ids, twice the same", view.CallIDs, chat.Dialect, []string{
+			`{"role":"assistant","tool_calls":[{"function":{"name":"f"}},{"id":"","function":{"name":"f"}}]}`,
+			`{"role":"tool"}`, `{"role":"tool","tool_call_id":""}`,
+			`{"role":"assistant","tool_calls":[{"function":{"name":"f"}},{"id":"","function":{"name":"f"}}]}`,
+			`{"role":"tool"}`, `{"role":"tool","tool_call_id":""}`,
+		}, []string{
+			`{"role":"assistant","tool_calls":[{"function":{"name":"f"},"id":"1"},{"id":"2","function":{"name":"f"}}]}`,
+			`{"role":"tool","tool_call_id":"1"}`, `{"role":"tool","tool_call_id":"2"}`,
+			`{"role":"assistant","tool_calls":[{"function":{"name":"f"},"id":"3"},{"id":"4","function":{"name":"f"}}]}`,
+			`{"role":"tool","tool_call_id":"3"}`, `{"role":"tool","tool_call_id":"4"}`,
+		}},
+		{"ids of Responses", view.CallIDs, responses.Dialect, []string{
+			`{"type":"function_call","id":"fc_1","call_id":"call_1","name":"f"}`, `{"type":"function_call_output","call_id":"call_1","output":""}`,
+			`{"type":"local_shell_call","id":"sh_1","action":{}}`, `{"type":"function_call_output","call_id":"sh_1","output":""}`,
+		}, []string{
+			`{"type":"function_call","id":"fc_1","call_id":"bU09E4FDZ","name":"f"}`, `{"type":"function_call_output","call_id":"bU09E4FDZ","output":""}`,
+			`{"type":"local_shell_call","id":"sh_1","action":{}}`, `{"type":"function_call_output","call_id":"sh_1","output":""}`,
+		}},
+		{"thoughts", view.Reasoning, chat.Dialect, []string{
+			`{"role":"user","content":"Hi"}`, `{"role":"assistant","content":"Hello"}`, `{"role":"assistant","reasoning_content":"","content":null,"tool_calls":[{"id":"1","function":{"name":"f","arguments":"{}"}}]}`,
+			`{"role":"assistant","content":"a","reasoning_content":"b"}`, `{"role":"assistant","content":"a","reasoning":"c"}`,
+		}, []string{
+			`{"role":"user","content":"Hi"}`, `{"role":"assistant","content":"Hello","reasoning_content":"Hello"}`, `{"role":"assistant","reasoning_content":"f {}","content":null,"tool_calls":[{"id":"1","function":{"name":"f","arguments":"{}"}}]}`,
+			`{"role":"assistant","content":"a","reasoning_content":"b"}`, `{"role":"assistant","content":"a","reasoning":"c","reasoning_content":"c"}`,
+		}},
+		{"signatures", view.Signatures, chat.Dialect, []string{
+			`{"role":"assistant","tool_calls":[{"id":"1"},{"id":"2"}]}`, `{"role":"assistant","tool_calls":[{"id":"1","extra_content":{"google":{"thought_signature":"x"}}}]}`,
+		}, []string{
+			`{"role":"assistant","tool_calls":[{"id":"1","extra_content":{"google":{"thought_signature":"skip_thought_signature_validator"}}},{"id":"2"}]}`,
+			`{"role":"assistant","tool_calls":[{"id":"1","extra_content":{"google":{"thought_signature":"x"}}}]}`,
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var items []wire.Item
+			for _, raw := range c.in {
+				it, err := wire.ParseItem(c.d, []byte(raw))
+				if err != nil {
+					t.Fatal(err)
+				}
+				items = append(items, it)
+			}
+			got := c.mend.Apply(items)
+			names := make(map[string]string) // made ids are numbered where the input had none
+			for i := range got {
+				is := string(got[i].Raw)
+				if c.name == "calls without ids, twice the same" {
+					is = numbered(is, got[i], names)
+				}
+				if is != c.want[i] {
+					t.Errorf("item %d is\n%s, want\n%s", i, is, c.want[i])
+				}
+			}
+			again, err := view.ParseMend(c.mend.Names())
+			if err != nil || again != c.mend {
+				t.Errorf("names %q", c.mend.Names())
+			}
+		})
+	}
+}
+
+func numbered(raw string, it wire.Item, names map[string]string) string {
+	ids := []string{it.Answers.ID}
+	for _, c := range it.Calls {
+		ids = append(ids, c.ID)
+	}
+	for _, id := range slices.DeleteFunc(ids, func(s string) bool { return s == "" }) {
+		if names[id] == "" {
+			names[id] = string(rune('1' + len(names)))
+		}
+		raw = strings.Replace(raw, id, names[id], 1)
+	}
+	return raw
+}

@@ -1,0 +1,44 @@
+package chat
+
+import "remora/wire"
+
+func (messages) WithCallIDs(it wire.Item, calls []string, answers string) []byte {
+	if it.Kind == wire.ToolResult {
+		if answers == "" {
+			return it.Raw
+		}
+		return wire.WithMember(it.Raw, "tool_call_id", wire.AppendString(nil, answers))
+	}
+	return wire.EditMember(it.Raw, "tool_calls", func(list []byte) []byte {
+		return wire.Edit(list, func(i int, call wire.Child) ([]byte, bool) {
+			if i >= len(calls) || calls[i] == "" {
+				return call.Value, true
+			}
+			return wire.WithMember(call.Value, "id", wire.AppendString(nil, calls[i])), true
+		})
+	})
+}
+
+func (messages) WithReasoning(it wire.Item, text string) []byte {
+	if it.Kind != wire.Message || it.Role != wire.Assistant || wire.Text(wire.Member(it.Raw, "reasoning_content")) != "" {
+		return it.Raw
+	}
+	if own := wire.Text(wire.Member(it.Raw, "reasoning")); own != "" { // OpenRouter's name for it
+		text = own
+	}
+	return wire.WithMember(it.Raw, "reasoning_content", wire.AppendString(nil, text))
+}
+
+// unsigned is the signature that Google documents for calls that another model has made.
+const unsigned = `{"google":{"thought_signature":"skip_thought_signature_validator"}}`
+
+func (messages) WithSignature(it wire.Item) []byte {
+	return wire.EditMember(it.Raw, "tool_calls", func(list []byte) []byte {
+		return wire.Edit(list, func(i int, call wire.Child) ([]byte, bool) {
+			if signed := wire.Member(call.Value, "extra_content"); i > 0 || signed != nil && !wire.IsNull(signed) {
+				return call.Value, true
+			}
+			return wire.WithMember(call.Value, "extra_content", []byte(unsigned)), true
+		})
+	})
+}

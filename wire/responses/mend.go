@@ -1,0 +1,21 @@
+package responses
+
+import "remora/wire"
+
+func (items) WithCallIDs(it wire.Item, calls []string, answers string) []byte {
+	id := answers
+	if len(calls) > 0 {
+		id = calls[0]
+	}
+	// A local_shell_call without call_id is paired by its id, which upstream has given it.
+	if id == "" || wire.Member(it.Raw, "call_id") == nil {
+		return it.Raw
+	}
+	return wire.WithMember(it.Raw, "call_id", wire.AppendString(nil, id))
+}
+
+// WithReasoning returns the item: reasoning is an item of its own, and upstream asks for none.
+func (items) WithReasoning(it wire.Item, _ string) []byte { return it.Raw }
+
+// WithSignature returns the item, for the same reason.
+func (items) WithSignature(it wire.Item) []byte { return it.Raw }
