@@ -18,6 +18,7 @@ var Dialect = wire.Define(wire.Rules{ //nolint:gochecknoglobals // a constant
 
 type codec struct {
 	messages
+	mending
 	converter
 	answers
 	merging

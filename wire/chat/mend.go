@@ -2,7 +2,10 @@ package chat
 
 import "remora/wire"
 
-func (messages) WithCallIDs(it wire.Item, calls []string, answers string) []byte {
+// mending changes the calls of items.
+type mending struct{}
+
+func (mending) WithCallIDs(it wire.Item, calls []string, answers string) []byte {
 	if it.Kind == wire.ToolResult {
 		if answers == "" {
 			return it.Raw
@@ -19,7 +22,7 @@ func (messages) WithCallIDs(it wire.Item, calls []string, answers string) []byte
 	})
 }
 
-func (messages) WithReasoning(it wire.Item, text string) []byte {
+func (mending) WithReasoning(it wire.Item, text string) []byte {
 	if it.Kind != wire.Message || it.Role != wire.Assistant || wire.Text(wire.Member(it.Raw, "reasoning_content")) != "" {
 		return it.Raw
 	}
@@ -32,7 +35,7 @@ func (messages) WithReasoning(it wire.Item, text string) []byte {
 // unsigned is the signature that Google documents for calls that another model has made.
 const unsigned = `{"google":{"thought_signature":"skip_thought_signature_validator"}}`
 
-func (messages) WithSignature(it wire.Item) []byte {
+func (mending) WithSignature(it wire.Item) []byte {
 	return wire.EditMember(it.Raw, "tool_calls", func(list []byte) []byte {
 		return wire.Edit(list, func(i int, call wire.Child) ([]byte, bool) {
 			if signed := wire.Member(call.Value, "extra_content"); i > 0 || signed != nil && !wire.IsNull(signed) {

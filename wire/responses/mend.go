@@ -2,7 +2,10 @@ package responses
 
 import "remora/wire"
 
-func (items) WithCallIDs(it wire.Item, calls []string, answers string) []byte {
+// mending changes the calls of items.
+type mending struct{}
+
+func (mending) WithCallIDs(it wire.Item, calls []string, answers string) []byte {
 	id := answers
 	if len(calls) > 0 {
 		id = calls[0]
@@ -15,7 +18,7 @@ func (items) WithCallIDs(it wire.Item, calls []string, answers string) []byte {
 }
 
 // WithReasoning returns the item: reasoning is an item of its own, and upstream asks for none.
-func (items) WithReasoning(it wire.Item, _ string) []byte { return it.Raw }
+func (mending) WithReasoning(it wire.Item, _ string) []byte { return it.Raw }
 
 // WithSignature returns the item, for the same reason.
-func (items) WithSignature(it wire.Item) []byte { return it.Raw }
+func (mending) WithSignature(it wire.Item) []byte { return it.Raw }

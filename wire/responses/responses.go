@@ -20,6 +20,7 @@ var Dialect = wire.Define(wire.Rules{ //nolint:gochecknoglobals // a constant
 
 type codec struct {
 	items
+	mending
 	converter
 	answers
 	merging
