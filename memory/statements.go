@@ -46,7 +46,7 @@ func add(ix *index.Index, e *Embeddings, name string, it session.Said) {
 }
 
 // toldBlocks are the blocks in which layers tell what was said before. Who quotes one back has not said it.
-var toldBlocks = [...]string{"recalled", "observations", "episodes", "conversation_memory", "remembered_facts", "names_seen_earlier"} //nolint:gochecknoglobals // a constant list
+var toldBlocks = [...]string{"recalled", "observations", "episodes", "conversation_memory", "remembered_facts", "names_seen_earlier", "who_and_what_earlier"} //nolint:gochecknoglobals // a constant list
 
 // withoutTold is a text without the blocks that it quotes, so that nothing is told of what was told.
 func withoutTold(text string) string {

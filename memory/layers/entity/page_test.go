@@ -26,7 +26,7 @@ func TestPage(t *testing.T) {
 	}
 	turn := layertest.PageTurn()
 	turn.Cut = &layer.WindowCut{
-		Place: func(context.Context) (string, error) { return "1", nil }, Lost: said("parseHeader in internal/store/lease.go:40 came with v2.14.1."), Shown: said("Thanks!"),
+		Place: func(context.Context) (string, error) { return "1", nil }, Lost: said("My sister Ada lives in Lyon, and our billing service is called Kestrel. parseHeader in internal/store/lease.go:40 came with v2.14.1."), Shown: said("Thanks!"),
 	}
 	r, err := l.Recall(t.Context(), turn, nil, 1000)
 	if err != nil {

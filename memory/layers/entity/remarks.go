@@ -1,0 +1,612 @@
+package entity
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"remora/memory/layer"
+	"remora/memory/ownwords"
+	"remora/memory/redact"
+)
+
+// Limits on what is read of a message.
+const (
+	maxSaid    = 4 << 10 // bytes of a message: people say what they want above what they paste, or below it
+	maxRemarks = 40      // of one message
+	maxRemark  = 100     // characters
+	maxClause  = 14      // words
+)
+
+// remark is what a message says of a name.
+type remark struct {
+	name      string // of a person, a place, an organisation or a project; empty for the user
+	attribute string // a newer remark about the same one takes its place
+	text      string // in the user's words
+	formerly  string // the name that it takes the place of
+	misspelt  bool   // and that was wrong
+	first     bool   // it says who or what has the name
+}
+
+// remarks returns what a user says of names in a message, in order.
+func remarks(raw []byte) ([]remark, error) {
+	text := string(raw)
+	if len(text) > maxSaid {
+		text = layer.Head(text, maxSaid/2) + "\n" + strings.ToValidUTF8(text[len(text)-maxSaid/2:], "")
+	}
+	own, _ := ownwords.Of(redact.Text(text))
+	var all []remark
+	person := "" // whom "she" means
+	for _, s := range ownwords.Sentences(own) {
+		r := reader{lexicon: lexica(), text: layer.OneLine(s), person: person}
+		if redact.Removed(s) || strings.ContainsAny(s, "?？") || !r.split() {
+			continue
+		}
+		r.read()
+		person = r.person
+		for _, f := range r.found {
+			if len(all) < maxRemarks && !r.speaksToModel(f) {
+				all = append(all, f)
+			}
+		}
+	}
+	return all, nil
+}
+
+// word is a word of a sentence.
+type word struct {
+	lower    string // with a plain apostrophe; is, am, are for what is left of them
+	from, to int    // bytes of the sentence
+	gap      string // between it and the word before, without spaces
+	capital  bool
+}
+
+// reader finds the remarks of one sentence.
+type reader struct {
+	*lexicon
+	text   string
+	words  []word
+	person string
+	found  []remark
+}
+
+// split takes the sentence apart. It returns false for one that supposes something, or has been said by somebody else, as in a
+// transcript: "Eve: I live in Lyon".
+func (r *reader) split() bool {
+	last := 0
+	for from := 0; from < len(r.text); {
+		c, size := utf8.DecodeRuneInString(r.text[from:])
+		if !unicode.IsLetter(c) && !unicode.IsDigit(c) {
+			from += size
+			continue
+		}
+		to := from
+		for to < len(r.text) {
+			c, size := utf8.DecodeRuneInString(r.text[to:])
+			if !unicode.IsLetter(c) && !unicode.IsDigit(c) && !unicode.IsMark(c) && !strings.ContainsRune("-'’_.@/", c) {
+				break
+			}
+			to += size
+		}
+		to = from + len(strings.TrimRight(r.text[from:to], "-'’_.@/"))
+		for from < to {
+			cut := from + contraction(r.text[from:to])
+			r.words = append(r.words, newWord(r.text, last, from, cut))
+			last, from = cut, cut
+		}
+	}
+	if len(r.words) < 2 || r.subordinators[r.words[0].lower] {
+		return false
+	}
+	for i := 1; i < min(len(r.words), 4); i++ {
+		if strings.HasPrefix(r.words[i].gap, ":") {
+			return false
+		}
+	}
+	return true
+}
+
+func newWord(text string, last, from, to int) word {
+	lower := strings.ReplaceAll(strings.ToLower(text[from:to]), "’", "'")
+	switch lower {
+	case "'s":
+		lower = "is"
+	case "'m":
+		lower = "am"
+	case "'re":
+		lower = "are"
+	case "'ve", "'d", "'ll":
+		lower = "have"
+	}
+	first, _ := utf8.DecodeRuneInString(text[from:])
+	return word{lower: lower, from: from, to: to, gap: strings.ReplaceAll(text[last:from], " ", ""), capital: unicode.IsUpper(first)}
+}
+
+// contraction returns how many bytes of a word stand before an apostrophe that joins it to the next, or all of it.
+func contraction(w string) int {
+	at := strings.IndexAny(w, "'’")
+	if at < 0 {
+		return len(w)
+	}
+	_, size := utf8.DecodeRuneInString(w[at:])
+	switch strings.ToLower(w[at+size:]) {
+	case "s", "m", "re", "ve", "d", "ll":
+		if at > 0 {
+			return at
+		}
+	}
+	if at > 0 && at <= 2 && slices.Contains([]string{"j", "s", "l", "d", "n", "m", "c", "qu"}, strings.ToLower(w[:at])) {
+		return at + size
+	}
+	return len(w)
+}
+
+// read looks at each word for the beginning of a remark.
+func (r *reader) read() {
+	if r.renamed() {
+		return
+	}
+	for i := 0; i < len(r.words); {
+		next := i
+		switch w := r.words[i]; {
+		case r.possessives[w.lower] || r.determiners[w.lower]:
+			next = r.relation(i)
+		case r.me[w.lower]:
+			next = r.self(i, i+1)
+		case w.lower == "vivo" || w.lower == "trabajo" || w.lower == "call":
+			next = r.self(i, i)
+		case r.he[w.lower] && r.person != "" && (i == 0 || w.gap != "" || r.conjunctions[r.words[i-1].lower]):
+			next = r.said(r.person, i+1, r.introducing)
+		}
+		if n := r.name(i); next == i && n > 0 {
+			name := r.span(i, i+n)
+			if next = i + n; i == 0 || !r.prepositions[r.words[i-1].lower] || next < len(r.words) && r.words[next].gap != "" {
+				next = r.said(name, next, r.introducing)
+			}
+		}
+		i = max(i+1, next)
+	}
+}
+
+// span is the text of the words from and up to.
+func (r *reader) span(from, to int) string { return r.text[r.words[from].from:r.words[to-1].to] }
+
+// phraseOf is span without the capital of a sentence's beginning.
+func (r *reader) phraseOf(from, to int) string {
+	first := &r.words[from]
+	return first.lower + r.text[first.to:r.words[to-1].to]
+}
+
+// predicate is span with a verb that is spelled out: "is allergic" for "'s allergic".
+func (r *reader) predicate(from, to int, attribute string) string {
+	first := &r.words[from]
+	switch rest := r.text[first.to:r.words[to-1].to]; {
+	case first.lower != "is" || unicode.IsLetter(rune(r.text[first.from])):
+		return r.span(from, to)
+	case attribute == "birth": // of "'s birthday"
+		return strings.TrimSpace(rest)
+	default:
+		return first.lower + rest
+	}
+}
+
+// joined reports whether there is a word at i with nothing but a space before it.
+func (r *reader) joined(i int) bool { return i < len(r.words) && r.words[i].gap == "" }
+
+func (r *reader) add(f remark) {
+	r.found = append(r.found, f)
+	if f.name != "" {
+		r.person = f.name
+	}
+}
+
+// phrase finds the longest phrase that begins at i, and where it ends. Adverbs within it do not count: "lives now in".
+func (r *reader) phrase(of map[string]string, i int) (attribute string, end int) {
+	const most = 5 // words
+	key, end := "", i
+	for k := i; k < min(i+most, len(r.words)) && (k == i || r.joined(k)); k++ {
+		if k > i && r.adverbs[r.words[k].lower] {
+			continue
+		}
+		key += r.words[k].lower
+		if found := of[key]; found != "" {
+			attribute, end = found, k+1
+		}
+		key += " "
+	}
+	return attribute, end
+}
+
+// skip passes words of a set.
+func (r *reader) skip(i int, sets ...map[string]bool) int {
+	for r.joined(i) && slices.ContainsFunc(sets, func(s map[string]bool) bool { return s[r.words[i].lower] }) {
+		i++
+	}
+	return i
+}
+
+// clause returns where what is said from i on ends.
+func (r *reader) clause(i int) int {
+	end := i + 1
+	for end < min(i+maxClause, len(r.words)) && !strings.ContainsAny(r.words[end].gap, ",;:()!.–—-") && !r.conjunctions[r.words[end].lower] && !r.relatives[r.words[end].lower] {
+		end++
+	}
+	return min(end, len(r.words))
+}
+
+// kind reports whether a word says what has a name, and whether that is a person or an animal.
+func (r *reader) kind(i int) (found, person bool) {
+	w := r.words[i].lower
+	return r.persons[w] || r.things[w], r.persons[w]
+}
+
+// name returns how many words the name at i has, 0 for none.
+func (r *reader) name(i int) int {
+	const most = 4 // words
+	n, open := 0, true
+	for n < most && i+n < len(r.words) {
+		w := &r.words[i+n]
+		switch {
+		case n > 0 && w.gap != "" && (!open || w.gap != "."):
+			return n
+		case r.titles[w.lower] && w.capital && n == 0:
+			n++
+			continue
+		case r.proper(w):
+			n++
+		case n > 0 && r.particles[w.lower]:
+			next := r.skip(i+n, r.particles)
+			if !r.joined(next) || !r.proper(&r.words[next]) {
+				return n
+			}
+			n = next - i + 1
+		case n == 1 && open && r.titles[r.words[i].lower]:
+			return 0
+		default:
+			return n
+		}
+		open = false
+	}
+	if n == 1 && r.titles[r.words[i].lower] {
+		return 0
+	}
+	return n
+}
+
+// proper reports whether a word can be a name, or a part of one: it begins with a capital, is no word that has one for another
+// reason, and no identifier.
+func (r *reader) proper(w *word) bool {
+	const longest, shout = 24, 6 // characters
+	text := r.text[w.from:w.to]
+	n, small := utf8.RuneCountInString(text), false
+	if !w.capital || n < 2 || n > longest || r.noNames[w.lower] || r.orders[w.lower] || r.titles[w.lower] {
+		return false
+	}
+	before := rune(0)
+	for i, c := range text {
+		switch {
+		case strings.ContainsRune("-'’", c):
+		case !unicode.IsLetter(c) && !unicode.IsMark(c):
+			return false
+		case unicode.IsUpper(c) && unicode.IsLower(before) && !slices.Contains([]string{"Mc", "Mac", "De", "Di", "La", "Le", "Fitz"}, text[:i]):
+			return false
+		}
+		small = small || unicode.IsLower(c) || unicode.In(c, unicode.Lo)
+		before = c
+	}
+	return small || n < shout
+}
+
+// function reports whether a word holds others together, and so is not part of what something is called.
+func (r *reader) function(w string) bool {
+	return r.prepositions[w] || r.determiners[w] || r.possessives[w] || r.copulas[w] || r.conjunctions[w] || r.relatives[w] || r.negations[w] || r.me[w]
+}
+
+// relation reads "my sister Ada", "our service is called Kestrel". It returns where the remark ends, i if there is none.
+func (r *reader) relation(i int) int {
+	if own, at := r.phrase(r.selfNaming, i); own != "" {
+		return r.selfNamed(i, at)
+	}
+	const most = 5 // words
+	own, german := r.possessives[r.words[i].lower], r.german[r.words[i].lower]
+	last, person := -1, false
+	for k := i + 1; k < min(i+most, len(r.words)) && r.joined(k); k++ {
+		if found, isPerson := r.kind(k); found {
+			last, person = k, isPerson
+			continue
+		}
+		w := &r.words[k]
+		if last >= 0 && r.text[w.from] != '\'' && !strings.HasPrefix(r.text[w.from:], "’") || last < 0 && (r.function(w.lower) || w.capital && !german) {
+			break
+		}
+	}
+	if last < 0 {
+		return i
+	}
+	kind, k := r.phraseOf(i, last+1), last+1
+	named := func(at, n int) int {
+		name := r.span(at, at+n)
+		r.add(remark{name: name, attribute: "who", text: kind, first: true})
+		next := r.said(name, at+n, r.introducing)
+		if !person {
+			r.person = ""
+		}
+		return next
+	}
+
+	if called, at := r.phrase(r.naming, k); called != "" && r.joined(k) {
+		if at = r.skip(at, r.adverbs); r.joined(at) {
+			if n := r.name(at); n > 0 {
+				return named(at, n)
+			}
+		}
+		return i
+	}
+	if !own || k == len(r.words) {
+		return i
+	}
+	if r.joined(k) && r.copulas[r.words[k].lower] && r.joined(k+1) && !german {
+		if n := r.name(k + 1); n > 0 && r.closed(k+1+n) {
+			return named(k+1, n)
+		}
+	}
+	if n := r.name(k); n > 0 && (!german || person && !r.dependent(i)) {
+		switch {
+		case r.words[k].gap == "" && (person || r.closed(k+n)), r.words[k].gap == "," && (k+n == len(r.words) || r.words[k+n].gap != ""):
+			return named(k, n)
+		}
+		return i
+	}
+	if person && r.joined(k) {
+		return r.said(kind, k, r.ownIntroducing)
+	}
+	return i
+}
+
+// dependent reports whether a clause before i has its verb at the end, as German ones have: what stands before the verb need not
+// be a name.
+func (r *reader) dependent(i int) bool {
+	for ; i >= 0; i-- {
+		if r.subordinators[r.words[i].lower] {
+			return true
+		}
+		if r.words[i].gap != "" {
+			break
+		}
+	}
+	return false
+}
+
+// closed reports whether a name that ends before i is not part of a longer word group, as in "our team Slack channel".
+func (r *reader) closed(i int) bool {
+	if !r.joined(i) {
+		return true
+	}
+	w := r.words[i].lower
+	verb, _ := r.phrase(r.of, i)
+	return verb != "" || r.noNames[w] || r.prepositions[w] || r.adverbs[w] || r.conjunctions[w] || r.copulas[w] || r.relatives[w]
+}
+
+// said reads what is said of a name, from the verb at i on: "lives in Lyon and works at a bank". It returns where that ends.
+func (r *reader) said(name string, i int, introducing map[string]bool) int {
+	for i < len(r.words) {
+		k := i
+		switch r.words[k].gap {
+		case "":
+			if r.conjunctions[r.words[k].lower] {
+				k++
+			}
+		case ",", "(":
+			if next := r.apposition(name, k); next > k {
+				i = next
+				continue
+			}
+			switch verb, _ := r.phrase(r.of, k); {
+			case r.conjunctions[r.words[k].lower]:
+				k++
+			case verb == "" && !r.relatives[r.words[k].lower] && !r.copulas[r.words[k].lower]:
+				return i
+			}
+		default:
+			return i
+		}
+		if k < len(r.words) && r.relatives[r.words[k].lower] {
+			k++
+		}
+
+		from := k
+		k = r.skip(k, r.adverbs, r.negations)
+		if attribute, at := r.phrase(r.of, k); attribute != "" {
+			end := r.clause(at - 1)
+			if end == at && !r.withoutObject[attribute] {
+				return i
+			}
+			r.add(remark{name: name, attribute: attribute, text: r.predicate(from, end, attribute), first: introducing[attribute]})
+			i = end
+			continue
+		}
+		next := r.is(name, k, i)
+		if next == k {
+			return i
+		}
+		i = next
+	}
+	return i
+}
+
+// apposition reads "Ada, my sister," and "Ada (a friend)".
+func (r *reader) apposition(name string, i int) int {
+	if f, end := r.what(i); end > i && (end == len(r.words) || r.words[end].gap != "") {
+		f.name = name
+		r.add(f)
+		return end
+	}
+	return i
+}
+
+// is reads "is my sister", "is now called Falcon".
+func (r *reader) is(name string, i, begin int) int {
+	if i > begin && !r.joined(i) || i >= len(r.words) {
+		return i
+	}
+	if called, at := r.phrase(r.naming, i); called != "" {
+		to := r.skip(at, r.adverbs)
+		if now := to > at || slices.ContainsFunc(r.words[i:at], func(w word) bool { return r.adverbs[w.lower] }); !now {
+			return i
+		}
+		n := r.name(to)
+		if n == 0 || !r.joined(to) {
+			return i
+		}
+		r.add(remark{name: r.span(to, to+n), formerly: name})
+		return to + n
+	}
+
+	if !r.copulas[r.words[i].lower] {
+		return i
+	}
+	k := r.skip(i+1, r.adverbs, r.negations)
+	f, end := r.what(k)
+	if end == k {
+		return i
+	}
+	f.name = name
+	if denied := i > 0 && r.negations[r.words[i-1].lower] || slices.ContainsFunc(r.words[i:k], func(w word) bool { return r.negations[w.lower] }); denied {
+		f.text, f.first = "not "+f.text, false
+	}
+	r.add(f)
+	return end
+}
+
+// what reads "my sister", "a service for invoices". end is i if it is neither.
+func (r *reader) what(i int) (f remark, end int) {
+	if i+1 >= len(r.words) || !r.joined(i+1) {
+		return f, i
+	}
+	own := r.possessives[r.words[i].lower]
+	if !own && !r.articles[r.words[i].lower] {
+		return f, i
+	}
+	end = r.clause(i)
+	head := i
+	for head+1 < end && !r.prepositions[r.words[head+1].lower] && !r.noNames[r.words[head+1].lower] {
+		head++
+	}
+	if head == i {
+		return f, i
+	}
+	last, _ := r.kind(head)
+	front := false
+	if r.romance[r.words[i].lower] { // adjectives follow
+		front, _ = r.kind(i + 1)
+	}
+	switch {
+	case !own:
+		return remark{attribute: "is", text: r.phraseOf(i, end), first: last || front}, end
+	case last || front:
+		return remark{attribute: "who", text: r.phraseOf(i, end), first: true}, end
+	default:
+		return f, i
+	}
+}
+
+// self reads what users say of themselves: the pronoun, or what stands for it, is at i, the verb at k.
+func (r *reader) self(i, k int) int {
+	if own, at := r.phrase(r.selfNaming, i); own != "" {
+		return r.selfNamed(i, at)
+	}
+	next := i
+	for from := i; k < len(r.words) && (k == i || r.joined(k)); from, k = k, r.skip(k, r.me) {
+		k = r.skip(k, r.adverbs, r.negations)
+		attribute, at := r.phrase(r.ofMe, k)
+		if attribute == "" {
+			if next == i && r.joined(k) && r.selves[r.words[k].lower] {
+				return r.selfNamed(i, k+1)
+			}
+			return next
+		}
+		end := r.clause(at - 1)
+		if end == at || attribute != "job" && attribute != "allergy" && !r.names(at, end) {
+			return next
+		}
+		r.add(remark{attribute: attribute, text: r.span(from, end), first: true})
+		if next = end; end == len(r.words) || !r.conjunctions[r.words[end].lower] {
+			return next
+		}
+		k = end + 1
+	}
+	return next
+}
+
+// names reports whether there is a name among these words.
+func (r *reader) names(from, to int) bool {
+	for i := from; i < to; i++ {
+		if r.proper(&r.words[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// selfNamed reads the name of the user at an end of words such as "my name is", which begin at i.
+func (r *reader) selfNamed(i, at int) int {
+	n := 0
+	if r.joined(at) {
+		n = r.name(at)
+	}
+	if n == 0 || r.joined(at+n) && !r.conjunctions[r.words[at+n].lower] && !r.prepositions[r.words[at+n].lower] {
+		return i
+	}
+	r.add(remark{attribute: "name", text: r.span(i, at+n), first: true})
+	return at + n
+}
+
+// renamed reads "we renamed Kestrel to Falcon" and "her name is Eda, not Ada".
+func (r *reader) renamed() bool {
+	cue := func(of map[string]bool) bool {
+		return slices.ContainsFunc(r.words, func(w word) bool { return of[w.lower] })
+	}
+	renames, corrects := cue(r.renames), cue(r.corrections)
+	if !renames && !corrects {
+		return false
+	}
+	var at [2]int
+	var names []string
+	for i := 0; i < len(r.words); {
+		n := r.name(i)
+		if n == 0 {
+			i++
+			continue
+		}
+		if len(names) == len(at) {
+			return false
+		}
+		at[len(names)] = i
+		names = append(names, r.span(i, i+n))
+		i += n
+	}
+	if len(names) < len(at) {
+		return false
+	}
+	between := at[0] + len(strings.Fields(names[0]))
+	switch {
+	case renames:
+		r.add(remark{name: names[1], formerly: names[0]})
+	case between < at[1] && r.words[between].gap == "," && r.negations[r.words[at[1]-1].lower] && at[1]-between <= 2:
+		r.add(remark{name: names[0], formerly: names[1], misspelt: true})
+	default:
+		return false
+	}
+	return true
+}
+
+// speaksToModel reports whether a remark has words of a text that tells the model what to do.
+func (r *reader) speaksToModel(f remark) bool {
+	for w := range strings.FieldsFuncSeq(strings.ToLower(f.name+" "+f.text), func(c rune) bool { return !unicode.IsLetter(c) }) {
+		if r.orders[w] {
+			return true
+		}
+	}
+	return false
+}
