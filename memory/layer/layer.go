@@ -386,11 +386,10 @@ type Stateless interface {
 	Stateless() bool
 }
 
-// OfCut is implemented by layers whose Recall says nothing where the history window has cut nothing off (Turn.Cut). If it returns
-// true, Recall is not called for such a view, nor before the view is chosen while the layer has no state, so that the layer
-// costs a short conversation nothing.
-type OfCut interface {
-	OfCut() bool
+// Quieter is implemented by layers that know at once when Recall would say nothing. If Quiet returns true, Recall is not
+// called, so that the layer costs a short conversation nothing. Quiet must not wait.
+type Quieter interface {
+	Quiet(t *Turn, s State) bool
 }
 
 // Slow is implemented by layers whose Store or Evicted may take long without a model, because they ask another service.

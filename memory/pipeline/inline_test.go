@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"remora/memory/layer"
+	"remora/memory/view"
 )
 
 // inlineFake is a layer whose hooks wait for nothing.
@@ -75,3 +76,48 @@ func TestPromptLayersRunInPlace(t *testing.T) {
 type noModel struct{}
 
 func (noModel) Bind(Credential) layer.Model { return nil }
+
+// quietFake is a layer that knows when it has nothing to say.
+type quietFake struct {
+	*fake
+
+	quiet func() bool
+}
+
+func (f quietFake) Quiet(*layer.Turn, layer.State) bool { return f.quiet() }
+
+// A quiet layer is not asked, and nothing of it need be pinned. One that panics is asked.
+func TestQuietLayersAreNotAsked(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		quiet func() bool
+		asked bool
+	}{
+		{"quiet", func() bool { return true }, false},
+		{"not quiet", func() bool { return false }, true},
+		{"panic", func() bool { panic("no") }, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			asked := false
+			p, err := New([]Layer{{ID: "a", Scope: layer.Thread, Impl: quietFake{&fake{
+				recall: func(context.Context, *layer.Turn, layer.State, int) (layer.Recalled, error) {
+					asked = true
+					return layer.Recalled{Messages: []string{"said"}}, nil
+				},
+			}, c.quiet}}}, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := p.Begin(t.Context(), "t", layer.Turn{Thread: "s"}, nil, Credential{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if said := r.Recall(t.Context(), 0); asked != c.asked || len(said) > 0 != c.asked {
+				t.Errorf("asked %t, said %v", asked, said)
+			}
+			if got := view.NothingToPin(r.Said()); got == c.asked {
+				t.Errorf("nothing to pin: %t", got)
+			}
+		})
+	}
+}

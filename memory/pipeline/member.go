@@ -82,13 +82,27 @@ type member struct {
 	report  Report
 	said    view.Block // in the last recall
 	asked   bool       // by it
+	silent  bool       // it was not, since the layer was quiet
 	dirty   bool       // recall even where an earlier one would do
 }
 
-// blank reports whether the layer has no state.
-func (m *member) blank() bool {
+// quiet reports whether the layer need not be asked, since it has nothing to say (layer.Quieter). One that panics is asked:
+// Recall is contained.
+func (m *member) quiet(turn *layer.Turn) (quiet bool) {
+	if m.quieter == nil {
+		return false
+	}
+	defer func() {
+		if recover() != nil {
+			quiet = false
+		}
+	}()
 	s, _ := m.held.load()
-	return len(s) == 0
+	quiet = m.quieter.Quiet(turn, s)
+	m.of.mu.Lock()
+	defer m.of.mu.Unlock()
+	m.silent = quiet
+	return quiet
 }
 
 // initState runs init on a stored state. A layer whose init fails is off for the run.

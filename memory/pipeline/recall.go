@@ -42,11 +42,16 @@ func (r *preparation) Recall(ctx context.Context, system int, held ...string) []
 	if r.none() {
 		return nil
 	}
+	r.overhead = max(0, system)
+	if !r.expectsBlocks(held) {
+		return nil
+	}
+
 	shares := r.shares(system)
 	blocks := make([]view.Block, len(shares))
 	for _, eventual := range []bool{false, true} {
 		for i, s := range shares {
-			if s.cached == eventual && !slices.Contains(held, s.m.ID) && (!s.m.ofCut || !s.m.blank()) {
+			if s.cached == eventual && s.m.asked && !s.m.silent {
 				blocks[i] = r.recall(ctx, s, s.m.turn)
 			}
 		}
@@ -54,15 +59,30 @@ func (r *preparation) Recall(ctx context.Context, system int, held ...string) []
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var said []view.Block
-	r.overhead = max(0, system)
 	for i, s := range shares {
-		s.m.said, s.m.asked = blocks[i], !slices.Contains(held, s.m.ID)
+		s.m.said = blocks[i]
 		if len(blocks[i].Texts) > 0 {
 			said = append(said, blocks[i])
 			r.overhead += blocks[i].Cost()
 		}
 	}
 	return said
+}
+
+// expectsBlocks takes down which layers are to be asked, and reports whether any may have something to say.
+func (r *preparation) expectsBlocks(held []string) bool {
+	expects := false
+	for _, m := range r.members {
+		if m.recall == nil || m.off {
+			continue
+		}
+		quiet := m.quiet(m.turn)
+		r.mu.Lock()
+		m.said, m.asked = view.Block{}, !slices.Contains(held, m.ID)
+		expects = expects || m.asked && !quiet
+		r.mu.Unlock()
+	}
+	return expects
 }
 
 // OfView reports whether a layer has to be asked again once the view is chosen.
@@ -84,7 +104,7 @@ func (r *preparation) RecallOfView(ctx context.Context, system int, of ViewOf, h
 		return nil
 	}
 	for _, s := range r.shares(system) {
-		if !s.m.ofView || slices.Contains(held, s.m.ID) || s.m.ofCut && of.Cut == nil && !r.spoke(s.m) {
+		if !s.m.ofView || slices.Contains(held, s.m.ID) {
 			continue
 		}
 		turn := *s.m.turn
@@ -92,7 +112,10 @@ func (r *preparation) RecallOfView(ctx context.Context, system int, of ViewOf, h
 		if turn.InView == nil {
 			turn.InView = func(wire.Hash) bool { return false }
 		}
-		block := r.recall(ctx, s, &turn)
+		var block view.Block
+		if !s.m.quiet(&turn) {
+			block = r.recall(ctx, s, &turn)
+		}
 		r.mu.Lock()
 		s.m.said = block
 		r.mu.Unlock()
@@ -109,13 +132,6 @@ func (r *preparation) RecallOfView(ctx context.Context, system int, of ViewOf, h
 	return said
 }
 
-// spoke reports whether a layer has said something in the last recall.
-func (r *preparation) spoke(m *member) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(m.said.Texts) > 0
-}
-
 // Said lists all layers that recall, in slot order, with what they said, as the last Recall has left them.
 func (r *preparation) Said() []view.Said {
 	if r.none() {
@@ -128,6 +144,7 @@ func (r *preparation) Said() []view.Said {
 		if m.recall != nil {
 			said := view.Said{Block: m.said, Placement: m.placement(), Fresh: m.Fresh}
 			said.Layer, said.Slot, said.Live = m.ID, m.Slot, m.Live
+			said.Quiet = m.silent
 			said.Held = m.off || !m.asked || m.report.Failed == layer.HookRecall
 			list = append(list, said)
 		}

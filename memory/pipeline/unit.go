@@ -25,12 +25,12 @@ type unit struct {
 	dispose    layer.Disposer
 	forget     layer.Forgetter
 	offered    []layer.Tool
-	async      bool // reviewAll never denies or guides
-	slow       bool // store and evicted are called after the client was served
-	inline     bool // its hooks only compute: see layer.Inline
-	ofView     bool // recall depends on the view
-	ofCut      bool // recall says nothing of a view that is whole
-	stateless  bool // nothing is read or written for it
+	async      bool          // reviewAll never denies or guides
+	slow       bool          // store and evicted are called after the client was served
+	inline     bool          // its hooks only compute: see layer.Inline
+	ofView     bool          // recall depends on the view
+	quieter    layer.Quieter // nil for none
+	stateless  bool          // nothing is read or written for it
 	stragglers stragglers
 }
 
@@ -76,8 +76,7 @@ func (u *unit) find() {
 	u.inline = u.Model == nil && ok && in.Inline()
 	v, ok := u.Impl.(layer.OfView)
 	u.ofView = ok && v.OfView()
-	c, ok := u.Impl.(layer.OfCut)
-	u.ofCut = ok && c.OfCut()
+	u.quieter, _ = u.Impl.(layer.Quieter)
 	st, ok := u.Impl.(layer.Stateless)
 	u.stateless = ok && st.Stateless()
 	s, ok := u.Impl.(layer.Slow)

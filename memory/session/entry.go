@@ -101,7 +101,7 @@ func (m *answerMarks) of(a *Answer, in *incoming) [][]mark {
 
 func (log *Log) newEntry(id string, started time.Time, c Call) *Entry {
 	e := &Entry{log: log, stored: log.transcript(c.Scope), id: id, started: started}
-	e.call = c
+	e.call, e.state = c, noState()
 	e.Order = Order{place: &e.Place, turn: id, owner: log.Owner}
 	e.History = HistoryReader{stored: e.stored, place: &e.Place, hidden: &e.Notes.hidden, adapter: adapter{place: &e.Place, started: started}}
 	e.View.history = &e.History
@@ -141,7 +141,8 @@ func (log *Log) Enter(ctx context.Context, id string, started time.Time, c Call,
 func (log *Log) Detached(id string, started time.Time, c Call) *Entry {
 	e := log.newEntry(id, started, c)
 	e.degraded, e.Order.partial = true, true
-	e.setPlace(state{}, e.read(new(state)), detached(c))
+	st := noState()
+	e.setPlace(st, e.read(&st), detached(c))
 	e.loaded = false
 	return e
 }
@@ -176,7 +177,7 @@ func (e *Entry) continueRecent() bool {
 	if in.stateful {
 		return false // upstream knows where it goes on
 	}
-	m := merger{head: &st.head, in: in}
+	m := merger{head: st.head, in: in}
 	p, ok := m.ends()
 	if !ok || p.relation != relContinue || p.parent != st.head.Pos {
 		return false
@@ -206,7 +207,7 @@ func (e *Entry) read(st *state) *incoming {
 func (e *Entry) find(ctx context.Context, st *state, in *incoming, mode History) (plan, error) {
 	q := newPlacement(&e.log.offers, e.stored, st, in, &e.call, mode)
 	p, err := q.find(ctx)
-	if err != nil || p.relation != relDelta || e.call.History != HistoryAuto || !in.answersAgain(&st.head) {
+	if err != nil || p.relation != relDelta || e.call.History != HistoryAuto || !in.answersAgain(st.head) {
 		return p, err
 	}
 	repeated, err := q.merge.repetition(ctx)
@@ -336,7 +337,7 @@ func (e *Entry) Park(ctx context.Context, a *Answer, record []byte) (parked bool
 	e.log.recent.drop(e.call.Scope)
 	switch {
 	case out.Err == nil:
-		e.state.version, e.state.head = out.Version, *h
+		e.state.version, e.state.head = out.Version, h
 		return true, nil
 	case errors.Is(out.Err, cache.ErrConflict):
 		_, err := e.reload(ctx, a)
@@ -588,7 +589,7 @@ func (e *Entry) written(d *draft, version uint64, p Puts) {
 	if d.head.LastEmpty == e.id && e.state.head.LastEmpty != e.id {
 		e.before = e.state.head.LastEmpty
 	}
-	e.state.version, e.state.head = version, *d.head
+	e.state.version, e.state.head = version, d.head
 	e.known, e.journaled = nil, journaled{}
 	d.hidden.done()
 	if d.hidden.amends {

@@ -116,7 +116,7 @@ func (x *exporter) walk(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h := &st.head
+	h := st.head
 	first := &HeadLine{Version: exportVersion, Head: h.Pos.Seq, Items: h.NextSeq - 1, State: values[0], Amendments: values[1]}
 	if err := x.emit(Line{Session: first}); err != nil {
 		return err

@@ -79,8 +79,8 @@ func FuzzMerge(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			said := newIncoming(one, new(state), newHashCache())
-			st := &state{head: *headAfter(said)}
+			said := newIncoming(one, &state{head: new(head)}, newHashCache())
+			st := &state{head: headAfter(said)}
 			in := newIncoming(two, st, newHashCache())
 			c := Call{Request: two, History: History(mode % 3)}
 			log := New(storedItems{named: itemsOf(said)}, 0)
@@ -88,7 +88,7 @@ func FuzzMerge(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			checkPlan(t, &st.head, in, p)
+			checkPlan(t, st.head, in, p)
 			if History(mode%3) == HistoryAuto && p.relation == relRoot && onlyResults(in.items) && !in.stateful {
 				t.Errorf("a conversation begins with a result: %+v", p)
 			}
@@ -158,7 +158,7 @@ func checkPlan(t *testing.T, h *head, in *incoming, p plan) {
 
 func TestHeadIsReadAsItWasWritten(t *testing.T) {
 	at := position{Seq: 3, Chain: wire.Hash{1}, Units: 4}
-	for _, h := range []head{
+	for _, h := range []*head{
 		{NextSeq: 8},
 		{
 			Pos: at, NextSeq: 8, LastTurn: "turn", Answered: true, Ring: []echo{{1, 2}}, Open: []string{"c"}, Tails: []tail{{Pos: at, Turns: 1}},

@@ -190,12 +190,12 @@ func (h *head) appendTo(b []byte) []byte {
 	return appendPending(b, h.Pending)
 }
 
-func decodeHead(b []byte) (head, error) {
+func decodeHead(b []byte) (*head, error) {
 	d := recordcodec.Reader{Rest: b}
 	if v := d.Byte(); v != recordVersion {
-		return head{}, fmt.Errorf("read head: %w: it has version %d of the format, and this Remora reads %d alone", ErrCorrupt, v, recordVersion)
+		return nil, fmt.Errorf("read head: %w: it has version %d of the format, and this Remora reads %d alone", ErrCorrupt, v, recordVersion)
 	}
-	h := head{
+	h := &head{
 		Pos: readPosition(&d), Lead: d.Hash(), NextSeq: d.Uvarint(), Turns: d.Uvarint(), LastTurn: d.Text(),
 		Answered: d.Byte() == 1, Forked: d.Byte() == 1, Brings: d.Byte() == 1, Line: d.Uvarint(), Lines: d.Uvarint(), Waits: d.Uvarint(),
 	}
@@ -228,7 +228,7 @@ func decodeHead(b []byte) (head, error) {
 	h.Writer, h.Streak = d.Uint64(), d.Byte()
 	h.Pending = readPending(&d)
 	if d.Bad {
-		return head{}, fmt.Errorf("read head: %w", ErrCorrupt)
+		return nil, fmt.Errorf("read head: %w", ErrCorrupt)
 	}
 	return h, nil
 }

@@ -74,7 +74,7 @@ func (im *importer) line(l Line) error {
 		if l.Session.Head != h.Pos.Seq || l.Session.Items != h.NextSeq-1 {
 			return errors.New("head and items are not those of the state")
 		}
-		im.head = &h
+		im.head = h
 		if b := l.Session.Amendments; b != nil {
 			if _, err := decodeAmendments(b); err != nil {
 				return fmt.Errorf("amendments: %w", err)

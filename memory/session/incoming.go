@@ -26,7 +26,7 @@ type incoming struct {
 }
 
 // roomFor is the number of items up to which the lists of a request need no allocation.
-const roomFor = 8
+const roomFor = 6
 
 // inRoom returns n zero values, in room if that is large enough.
 func inRoom[T any](room []T, n int) []T {

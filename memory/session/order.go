@@ -67,7 +67,7 @@ func (o *Order) HeldElsewhere() bool { return o.place.state.held }
 // There are none if the turn does not use the stored history. They are in the head's order, since the clocks of
 // processes differ.
 func (o *Order) Earlier() (list []Pending) {
-	h := &o.place.state.head
+	h := o.place.state.head
 	if len(h.Pending) == 0 || !o.place.behindOthers() {
 		return nil
 	}
@@ -105,7 +105,7 @@ func (o *Order) OpensAtOnce() bool {
 	if o.owner == 0 || !o.place.loaded || !o.place.behindOthers() {
 		return false
 	}
-	h := &o.place.state.head
+	h := o.place.state.head
 	return h.Writer != o.owner || h.Streak < steadyTurns || len(h.Pending) > 0
 }
 

@@ -71,7 +71,7 @@ func (p *Place) UnitsBefore() uint64 { return p.plan.parent.Units }
 
 // ReplacesHead reports whether the turn makes another line the conversation.
 func (p *Place) ReplacesHead() bool {
-	h := &p.state.head
+	h := p.state.head
 	return p.plan.standing == InConversation && h.Line != 0 && p.plan.line != h.Line
 }
 
@@ -81,7 +81,7 @@ func (p *Place) Trimmed() bool { return !p.plan.before && p.plan.offset > 0 }
 // HistoryElsewhere reports whether users or models may have said something in the session that is not on the request's line: the
 // client has cut its history, or begun it anew. Side requests do not count.
 func (p *Place) HistoryElsewhere() bool {
-	h := &p.state.head
+	h := p.state.head
 	if p.Trimmed() || h.Line != p.plan.line && h.Line != 0 {
 		return true
 	}

@@ -64,8 +64,8 @@ type placement struct {
 }
 
 func newPlacement(offers *offers, stored transcript, st *state, in *incoming, c *Call, mode History) *placement {
-	m := merger{stored: stored, head: &st.head, in: in}
-	return &placement{merge: m, st: st, head: &st.head, in: in, call: c, mode: mode, offers: offers}
+	m := merger{stored: stored, head: st.head, in: in}
+	return &placement{merge: m, st: st, head: st.head, in: in, call: c, mode: mode, offers: offers}
 }
 
 // find finds where the request goes. The first rule that applies decides. Rules that need only the head come before

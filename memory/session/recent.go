@@ -62,7 +62,7 @@ func (r *recent) find(s Scope, names []string) (st state, values [][]byte, ok bo
 		}
 		values[i] = w.values[at].data
 	}
-	return state{version: w.version, head: *w.head}, values, true
+	return state{version: w.version, head: w.head}, values, true
 }
 
 func (r *recent) put(s Scope, version uint64, h *head, values []namedValue) {

@@ -60,7 +60,7 @@ func (r *newsReader) since(ctx context.Context, before Reading) (News, error) {
 		return News{Now: before}, nil
 	}
 
-	h := &st.head
+	h := st.head
 	last := h.NextSeq - 1
 	n := News{Now: Reading{Version: st.version, head: h.Pos.Seq, last: last, line: h.Line}}
 	first, oldest := before.head+1, max(1, last-min(last, maxSaid)+1)

@@ -11,7 +11,7 @@ import (
 // state is a session as one round trip read it.
 type state struct {
 	version uint64
-	head    head
+	head    *head                // never nil; not changed, since this process may keep it for the next turn
 	refs    map[string]reference // what the request's item references stand for
 	reply   *linePosition        // the place after previous_response_id, if known
 	held    bool                 // other processes may hold turns of it
@@ -21,6 +21,12 @@ type state struct {
 	carried    []wire.Item // what upstream has not seen of the response that the request names
 	shown      shownBlocks // the latest blocks as of that response; nil if unknown
 }
+
+// noHead is that of a session of which nothing is known.
+var noHead = new(head) //nolint:gochecknoglobals // never changed
+
+// noState is a session of which nothing is known.
+func noState() state { return state{head: noHead} }
 
 // peerQueries ask for turns open in other processes: see Log.Peers.
 type peerQueries struct {
@@ -69,10 +75,10 @@ func (t transcript) load(ctx context.Context, req *wire.Request, turnID string, 
 
 // decode reads the values that load asks for, which come before those of references.
 func (st *state) decode(values [][]byte) (err error) {
-	if v := values[0]; v != nil {
-		if st.head, err = decodeHead(v); err != nil {
-			return err
-		}
+	if v := values[0]; v == nil {
+		st.head = noHead
+	} else if st.head, err = decodeHead(v); err != nil {
+		return err
 	}
 	if v := values[2]; v != nil {
 		if st.amendments, err = decodeAmendments(v); err != nil {

@@ -119,6 +119,9 @@ func (s Prefix) Encode() []byte {
 	return bytes.TrimSpace(b.Bytes())
 }
 
+// Empty reports whether nothing was pinned or frozen yet.
+func (s Prefix) Empty() bool { return len(s.lines) == 0 }
+
 // Equal reports whether both encode to the same bytes.
 func (s Prefix) Equal(other Prefix) bool { return slices.EqualFunc(s.lines, other.lines, line.equal) }
 

@@ -2,6 +2,7 @@ package view
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -99,6 +100,14 @@ type Said struct {
 	Fresh bool
 	// Held: it was not asked, or failed. What it said last stands, if that is still known.
 	Held bool
+	// Quiet: it was not asked, since it has nothing to say. What it said last does not stand.
+	Quiet bool
+}
+
+// NothingToPin reports whether an empty Prefix may stay empty: no layer says anything, and none was asked, whose silence
+// would have to be remembered for the run.
+func NothingToPin(layers []Said) bool {
+	return !slices.ContainsFunc(layers, func(s Said) bool { return len(s.Texts) > 0 || !s.Held && !s.Quiet })
 }
 
 // PrefixRequest is the input of Step for one request.

@@ -184,6 +184,9 @@ func (s *suite) recallOnce(t *testing.T, p *session, budget int) int {
 			t.Errorf("a message is empty or not valid UTF-8: %.200q", m)
 		}
 	}
+	if q, ok := p.impl.(layer.Quieter); ok && len(got.Messages) > 0 && q.Quiet(&turn, st) {
+		t.Error("the layer is quiet, and says something")
+	}
 	if s.overruns(budget) {
 		return cost
 	}

@@ -54,8 +54,10 @@ func New(o Options) (*Layer, error) {
 // OfView says that the ledger follows the window's cut (layer.OfView).
 func (*Layer) OfView() bool { return true }
 
-// OfCut says that there is no ledger of a whole conversation (layer.OfCut).
-func (*Layer) OfCut() bool { return true }
+// Quiet says that there is no ledger of a whole conversation (layer.Quieter).
+func (*Layer) Quiet(t *layer.Turn, s layer.State) bool {
+	return t.Cut == nil && (t.InView != nil || len(s) == 0)
+}
 
 // Recall tells the ledger of the cut that the window has made. Before the view is chosen it tells the last one, so that
 // other layers know about what it costs.
