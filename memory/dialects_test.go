@@ -38,8 +38,8 @@ func TestClientThatChangesItsAPI(t *testing.T) {
 			// What is new: the results of open calls, or else words, with a picture now and then.
 			fresh := 0
 			for _, it := range slices.Clone(history) {
-				for _, call := range it.Calls {
-					if !slices.ContainsFunc(history, func(o wire.Item) bool { return o.Kind == wire.ToolResult && o.Answers.ID == call.ID }) {
+				for _, call := range it.Calls() {
+					if !slices.ContainsFunc(history, func(o wire.Item) bool { return o.Kind == wire.ToolResult && o.Answers().ID == call.ID }) {
 						history = append(history, wire.NewToolResult(call, it.Dialect, "result of "+call.ID))
 						fresh++
 					}

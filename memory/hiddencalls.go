@@ -29,16 +29,16 @@ func findHiddenCalls(c *session.Conversation, v *view.View) *hiddenCalls {
 			reasoning = nil
 		case it.Kind == wire.Reasoning:
 			reasoning = append(reasoning, out)
-		case len(it.Calls) > 0:
+		case it.HasCalls():
 			h.out = append(append(h.out, reasoning...), out)
-			for _, call := range it.Calls {
+			for _, call := range it.Calls() {
 				open[call.ID] = true
 			}
 			reasoning = nil
-		case it.Kind == wire.ToolResult && open[it.Answers.ID]:
+		case it.Kind == wire.ToolResult && open[it.Answers().ID]:
 			// A hidden result may also stand for a client's own that a layer has rewritten: that one stays.
 			h.out = append(h.out, out)
-			delete(open, it.Answers.ID)
+			delete(open, it.Answers().ID)
 		}
 	}
 	if len(h.out) == 0 {

@@ -168,8 +168,9 @@ func (rs *rounds) judge(ctx context.Context, items []wire.Item, otherNames map[i
 			continue
 		}
 		var own []int
-		at := len(r.results)
-		for i, c := range it.Calls {
+		calls, at := 0, len(r.results)
+		for i, c := range it.Calls() {
+			calls++
 			call := layer.ToolCall{ID: c.ID, Name: rs.run.ToolName(c.Name), Arguments: it.Input(i)}
 			result, hide := rs.call(ctx, c.Name, call, otherNames[number]...)
 			number++
@@ -186,12 +187,12 @@ func (rs *rounds) judge(ctx context.Context, items []wire.Item, otherNames map[i
 			for _, think := range reasoning {
 				a.kept, a.seen = append(a.kept, think), append(a.seen, think.ContentHash())
 			}
-			if calls, ok := it.OnlyCalls(func(i int) bool { return slices.Contains(own, i) }); ok {
-				a.kept = append(a.kept, calls)
+			if hidden, ok := it.OnlyCalls(func(i int) bool { return slices.Contains(own, i) }); ok {
+				a.kept = append(a.kept, hidden)
 			}
 			a.results = append(a.results, r.results[at:]...)
 		}
-		if len(own) < len(it.Calls) || len(it.Calls) == 0 {
+		if len(own) < calls || calls == 0 {
 			r.shown++
 			said = r.shown
 		}
@@ -232,8 +233,8 @@ func (r *round) guide(d wire.Dialect, role wire.Role, text string) {
 			reasoning = append(reasoning, it)
 			continue
 		}
-		rest, ok := it.WithoutCalls(func(i int) bool { return !r.hidden[it.Calls[i].ID] })
-		if ok && (len(rest.Calls) > 0 || it.Kind == wire.Message && it.HasText) {
+		rest, ok := it.WithoutCalls(func(c wire.Call) bool { return !r.hidden[c.ID] })
+		if ok && (rest.HasCalls() || rest.HasContent()) {
 			said = append(append(said, reasoning...), rest)
 		}
 		reasoning = nil
@@ -289,7 +290,7 @@ func (rs *rounds) lastView(t *Turn) view.Messages {
 		case it.Kind == wire.Reasoning:
 			reasoning = append(reasoning, it)
 			continue
-		case it.Kind == wire.ToolResult || len(it.Calls) > 0:
+		case it.Kind == wire.ToolResult || it.HasCalls():
 		default:
 			m.After = append(append(m.After, reasoning...), it)
 			if it.Role != wire.Assistant {
@@ -354,8 +355,10 @@ func (rs *rounds) lastSendable() []wire.Item {
 	items := slices.Clone(rs.last)
 	for i, it := range items {
 		for _, result := range rs.unsent {
-			if len(it.Calls) == 1 && wire.Matches(it.Calls[0], result.Answers) {
-				items[i] = it.WithObjectArguments()
+			for _, call := range it.Calls() {
+				if wire.Matches(call, result.Answers()) {
+					items[i] = it.WithObjectArguments()
+				}
 			}
 		}
 	}
@@ -366,7 +369,7 @@ func (rs *rounds) lastSendable() []wire.Item {
 func (rs *rounds) response() *layer.Response {
 	r := &layer.Response{Input: rs.input, Items: rs.output, Done: true}
 	for _, it := range r.Items {
-		for i, c := range it.Calls {
+		for i, c := range it.Calls() {
 			r.Calls = append(r.Calls, layer.ToolCall{ID: c.ID, Name: rs.run.ToolName(c.Name), Arguments: it.Input(i)})
 		}
 		if it.Kind == wire.Message {
@@ -374,7 +377,7 @@ func (rs *rounds) response() *layer.Response {
 		}
 	}
 	for _, it := range rs.last {
-		r.Done = r.Done && len(it.Calls) == 0
+		r.Done = r.Done && !it.HasCalls()
 	}
 	return r
 }

@@ -102,12 +102,12 @@ func (t *Turn) sent(f view.Form, noTools, portable bool) view.Sent {
 	if portable {
 		own, results := t.ownItems(), make(map[string]bool)
 		for _, it := range t.call.Request.Items() {
-			if it.Kind == wire.ToolResult && it.Answers.ID != "" {
-				results[it.Answers.ID] = true // it may have been shortened, so that its bytes are others
+			if id := it.Answers().ID; it.Kind == wire.ToolResult && id != "" {
+				results[id] = true // it may have been shortened, so that its bytes are others
 			}
 		}
 		m.MakePortable(func(it wire.Item) bool {
-			return len(it.Raw) == 0 || own[&it.Raw[0]] || it.Kind == wire.ToolResult && results[it.Answers.ID]
+			return len(it.Raw) == 0 || own[&it.Raw[0]] || it.Kind == wire.ToolResult && results[it.Answers().ID]
 		}, t.noCalls)
 	}
 	return m.As(f)

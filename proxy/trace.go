@@ -155,7 +155,7 @@ func messagesOf(items []wire.Item) []telemetry.Message {
 		text := telemetry.Part{Type: "text", Content: it.Text()}
 		switch {
 		case it.Kind == wire.ToolResult:
-			m.Role, text.Type, text.ID = "tool", "tool_call_response", it.Answers.ID
+			m.Role, text.Type, text.ID = "tool", "tool_call_response", it.Answers().ID
 		case it.Role == wire.System || it.Role == wire.Developer:
 			m.Role = "system"
 		case it.Role == wire.User:
@@ -164,7 +164,7 @@ func messagesOf(items []wire.Item) []telemetry.Message {
 		if text.Content != "" {
 			m.Parts = append(m.Parts, text)
 		}
-		for i, call := range it.Calls {
+		for i, call := range it.Calls() {
 			m.Parts = append(m.Parts, telemetry.Part{Type: "tool_call", ID: call.ID, Name: call.Name, Content: it.Input(i)})
 		}
 		if len(m.Parts) > 0 {

@@ -77,7 +77,7 @@ func (t *turn) unjudged(r wire.Reply) bool {
 		return false
 	}
 	for _, choice := range r.Choices[1:] {
-		if slices.ContainsFunc(choice, func(it wire.Item) bool { return len(it.Calls) > 0 }) {
+		if slices.ContainsFunc(choice, wire.Item.HasCalls) {
 			return true
 		}
 	}

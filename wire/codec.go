@@ -5,27 +5,28 @@ import "remora/wire/sse"
 // Codec is the part of a dialect that is code; everything that can be data is in its Rules. A codec embeds [Opaque] for
 // the features that its dialect lacks.
 type Codec interface {
-	// Read is the item that an object in a list of items is. It has to set Dialect and Raw.
+	// Read is the item that an object in a list of items is. It has to set Dialect and Raw. Without Parts it gets one, of its
+	// own Kind.
 	Read(d *Decoder, raw []byte) Item
-	// Input is the object of an item that holds what the model wrote for a call.
-	Input(it Item, call int) []byte
+	// Input is the object of an item that holds what the model wrote for a call, which is given by its index in Parts.
+	Input(it Item, part int) []byte
 	// Function defines a tool; Result answers a call.
 	Function(name, description string, parameters []byte) []byte
 	Result(c Call, text string) []byte
 	// Portable is Item.Portable for an upstream that is not the item's own.
 	Portable(it Item, r Reach) (Item, bool)
 
-	// WithoutCalls is a message that keeps some of its calls, or its text alone. OnlyCalls is one without what it says beside
-	// its calls. AsInput is Item.AsInput for a message of the assistant.
-	WithoutCalls(it Item, keep []bool) []byte
-	OnlyCalls(it Item) []byte
+	// Keep is an item that keeps some of its parts, by their index. WithoutText is one without what it says beside its calls.
+	// AsInput is Item.AsInput for a message of the assistant.
+	Keep(it Item, keep []bool) []byte
+	WithoutText(it Item) []byte
 	AsInput(it Item, kept func(Audio) bool) (Item, bool)
 	// ObjectArguments is the item with the arguments of each function call as [ObjectArguments] returns them.
 	ObjectArguments(it Item) []byte
-	// WithCallIDs names calls anew: those of the item by their index, where one has a name, and the call that it answers.
+	// WithCallIDs names the calls anew that the parts make or answer: ids are by index in Parts, "" for one that stays.
 	// WithReasoning puts text where models write what they think, unless there is something. WithSignature signs the first
 	// call with the placeholder that its API documents for calls of another model, unless it is signed.
-	WithCallIDs(it Item, calls []string, answers string) []byte
+	WithCallIDs(it Item, ids []string) []byte
 	WithReasoning(it Item, text string) []byte
 	WithSignature(it Item) []byte
 
@@ -117,14 +118,14 @@ func (Opaque) Result(Call, string) []byte { return nil }
 // Portable returns the item.
 func (Opaque) Portable(it Item, _ Reach) (Item, bool) { return it, true }
 
-// WithoutCalls returns the item.
-func (Opaque) WithoutCalls(it Item, _ []bool) []byte { return it.Raw }
+// Keep returns the item.
+func (Opaque) Keep(it Item, _ []bool) []byte { return it.Raw }
 
 // ObjectArguments returns the item.
 func (Opaque) ObjectArguments(it Item) []byte { return it.Raw }
 
 // WithCallIDs returns the item.
-func (Opaque) WithCallIDs(it Item, _ []string, _ string) []byte { return it.Raw }
+func (Opaque) WithCallIDs(it Item, _ []string) []byte { return it.Raw }
 
 // WithReasoning returns the item.
 func (Opaque) WithReasoning(it Item, _ string) []byte { return it.Raw }
@@ -132,11 +133,11 @@ func (Opaque) WithReasoning(it Item, _ string) []byte { return it.Raw }
 // WithSignature returns the item.
 func (Opaque) WithSignature(it Item) []byte { return it.Raw }
 
-// OnlyCalls returns the item.
-func (Opaque) OnlyCalls(it Item) []byte { return it.Raw }
+// WithoutText returns the item.
+func (Opaque) WithoutText(it Item) []byte { return it.Raw }
 
 // AsInput returns the item, and false where it has no text.
-func (Opaque) AsInput(it Item, _ func(Audio) bool) (Item, bool) { return it, it.HasText }
+func (Opaque) AsInput(it Item, _ func(Audio) bool) (Item, bool) { return it, it.HasContent() }
 
 // Hash writes the item as it is.
 func (Opaque) Hash(h *Hasher, it Item) { h.Opaque(it.Raw) }

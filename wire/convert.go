@@ -3,6 +3,7 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // ContentPart is a part of a content in no dialect's spelling.
@@ -106,11 +107,11 @@ type converter struct {
 
 // lose notes that the other half of the item's pairs can't be sent either.
 func (c *converter) lose(it Item) {
-	for _, call := range it.Calls {
+	for _, call := range it.Calls() {
 		c.lost[call.Key()] = true
 	}
 	if it.Kind == ToolResult {
-		c.lost[it.Answers.Key()] = true
+		c.lost[it.Answers().Key()] = true
 	}
 }
 
@@ -142,17 +143,17 @@ func (c *converter) message(it Item) ([]Item, error) {
 		return nil, fmt.Errorf("no counterpart for message of an unknown role")
 	}
 	var out []Item
-	if it.HasText || len(it.Calls) == 0 {
+	if it.HasContent() || !it.HasCalls() {
 		content, err := c.content(it)
 		if err == nil {
 			raw := append([]byte(`{"role":`), role...)
 			raw = append(append(append(raw, `,"content":`...), content...), '}')
 			out = append(out, NewDecoder(c.to).Item(raw))
-		} else if !c.lenient || len(it.Calls) == 0 {
+		} else if !c.lenient || !it.HasCalls() {
 			return nil, err
 		}
 	}
-	if len(it.Calls) == 0 {
+	if !it.HasCalls() {
 		return out, nil
 	}
 
@@ -199,7 +200,7 @@ func (c *converter) result(it Item) ([]Item, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw := c.to.Codec().MakeResult(OrEmpty(id), c.custom[it.Answers.ID], content)
+	raw := c.to.Codec().MakeResult(OrEmpty(id), c.custom[it.Answers().ID], content)
 	return []Item{NewDecoder(c.to).Item(raw)}, nil
 }
 
@@ -281,7 +282,7 @@ type converted struct {
 	foreign bool
 }
 
-// pairs maps calls to results: results[i][k] is the index of the item that answers call k of item i, -1 for none.
+// pairs maps calls to results: results[i][k] is the index of the item that answers part k of item i, -1 for none.
 type pairs struct {
 	results  [][]int
 	answered []bool // by index of the result
@@ -294,7 +295,7 @@ func (c *converter) settle(items []converted) []Item {
 	out := make([]Item, 0, len(items))
 	for i, it := range items {
 		if it.Kind == ToolResult {
-			gone := !p.answered[i] && (it.foreign || c.lost[it.Answers.Key()])
+			gone := !p.answered[i] && (it.foreign || c.lost[it.Answers().Key()])
 			moved := p.answered[i] && c.to.Rules().ResultsAdjacent
 			if !gone && !moved {
 				out = append(out, it.Item)
@@ -302,7 +303,7 @@ func (c *converter) settle(items []converted) []Item {
 			continue
 		}
 		rest, ok := it.Item, true
-		if len(it.Calls) > 0 {
+		if it.HasCalls() {
 			rest, ok = it.withoutUnanswered(p.results[i], c.lost)
 		}
 		if ok {
@@ -318,11 +319,10 @@ func (c *converter) settle(items []converted) []Item {
 }
 
 func (it converted) withoutUnanswered(results []int, lost map[string]bool) (Item, bool) {
-	gone := func(k int) bool { return results[k] < 0 && (it.foreign || lost[it.Calls[k].Key()]) }
-	if it.Kind == ToolCall {
-		return it.Item, !gone(0)
-	}
-	return it.WithoutCalls(gone)
+	return it.Keep(func(i int) bool {
+		p := &it.Parts[i]
+		return p.Kind != ToolCall || results[i] >= 0 || !it.foreign && !lost[p.Call.Key()]
+	})
 }
 
 // pair gives each result to the latest call before it that is still open. What is left over goes to calls behind it.
@@ -332,14 +332,16 @@ func pair(items []converted) pairs {
 	open := make(map[string][]place)
 	var early []int
 	for i, it := range items {
-		for k, call := range it.Calls {
-			p.results[i] = append(p.results[i], -1)
+		if it.HasCalls() {
+			p.results[i] = slices.Repeat([]int{-1}, len(it.Parts))
+		}
+		for k, call := range it.Calls() {
 			open[call.Key()] = append(open[call.Key()], place{i, k})
 		}
 		if it.Kind != ToolResult {
 			continue
 		}
-		key := it.Answers.Key()
+		key := it.Answers().Key()
 		n := len(open[key])
 		if n == 0 {
 			early = append(early, i)
@@ -349,7 +351,7 @@ func pair(items []converted) pairs {
 		p.results[last.item][last.call], p.answered[i], open[key] = i, true, open[key][:n-1]
 	}
 	for _, i := range early {
-		key := items[i].Answers.Key()
+		key := items[i].Answers().Key()
 		if calls := open[key]; len(calls) > 0 {
 			p.results[calls[0].item][calls[0].call], p.answered[i], open[key] = i, true, calls[1:]
 		}

@@ -23,12 +23,12 @@ func ParseItem(d Dialect, raw []byte) (Item, error) {
 	return NewDecoder(d).Item(raw[start:end:end]), nil
 }
 
-// Decoder reads the fields that pairing needs. Strings and calls of all its items share a few allocations.
+// Decoder reads the fields that pairing needs. Strings and parts of all its items share a few allocations.
 type Decoder struct {
 	dialect Dialect
 	codec   Codec
 	calls   int // how many more calls may be read
-	slab    []Call
+	slab    []Part
 	strings strings.Builder
 	known   span // a string of the element at hand that was read before
 }
@@ -46,9 +46,13 @@ func (d *Decoder) Dialect() Dialect { return d.dialect }
 // Item reads an element as an item.
 func (d *Decoder) Item(raw []byte) Item {
 	if len(raw) == 0 || raw[0] != '{' {
-		return Item{Dialect: d.dialect, Raw: raw}
+		return Item{Dialect: d.dialect, Parts: OnePart(Other), Raw: raw}
 	}
-	return d.codec.Read(d, raw)
+	it := d.codec.Read(d, raw)
+	if it.Parts == nil {
+		it.Parts = OnePart(it.Kind)
+	}
+	return it
 }
 
 // Children is Children for the members of the element at hand.
@@ -68,16 +72,23 @@ func (d *Decoder) Room() bool {
 	return true
 }
 
-// AddCall adds a call to the current item, whose calls so far are in calls, nil before the first one.
-func (d *Decoder) AddCall(calls []Call, c Call) []Call {
-	first := len(d.slab) - len(calls)
-	d.slab = append(d.slab, c)
+// maxSlab is how many parts are allocated at once.
+const maxSlab = 256
+
+// AddPart adds a part to those of the item at hand, nil before the first one.
+func (d *Decoder) AddPart(parts []Part, p Part) []Part {
+	if len(d.slab) == cap(d.slab) { // the items before keep the old one
+		size := min(2*cap(d.slab), maxSlab)
+		d.slab = append(make([]Part, 0, max(size, 2*len(parts), 1)), parts...)
+	}
+	first := len(d.slab) - len(parts)
+	d.slab = append(d.slab, p)
 	n := len(d.slab)
 	return d.slab[first:n:n]
 }
 
-// DropCalls takes the calls of the item at hand back.
-func (d *Decoder) DropCalls(calls []Call) { d.slab = d.slab[:len(d.slab)-len(calls)] }
+// DropParts takes the parts of the item at hand back.
+func (d *Decoder) DropParts(parts []Part) { d.slab = d.slab[:len(d.slab)-len(parts)] }
 
 // Text returns the decoded text of a JSON string, "" for any other value.
 func (d *Decoder) Text(raw []byte) string {

@@ -350,18 +350,19 @@ func (h *Hasher) CallAsIs(c Call, raw []byte) {
 }
 
 func (h *Hasher) result(it Item) {
-	family := it.Answers.Family
+	answers := it.Answers()
+	family := answers.Family
 	if family == FamilyCustom { // which a Chat result does not say
 		family = FamilyFunction
 	}
 	h.field(tagResult, family)
-	h.field(tagID, it.Answers.ID)
+	h.field(tagID, answers.ID)
 	if family != FamilyFunction && family != FamilyLegacy {
 		h.Opaque(it.Raw)
 		return
 	}
-	if it.Answers.Name != "" {
-		h.field(tagName, it.Answers.Name)
+	if answers.Name != "" {
+		h.field(tagName, answers.Name)
 	}
 	h.Content(Member(it.Raw, it.Dialect.Rules().Result), nil)
 }

@@ -15,17 +15,18 @@ package wire
 
 import (
 	"bytes"
+	"iter"
 	"slices"
 )
 
-// Kind is the part that an item plays in a conversation.
+// Kind is what an item, or a part of one, is in a conversation.
 type Kind uint8
 
-// Kinds of items. An item of an unknown type is Other and is kept opaque.
+// Kinds of items and of parts. An item of an unknown type is Other and is kept opaque.
 const (
-	Other      Kind = iota // hosted calls, compaction, approvals, types that do not exist yet
-	Message                // system, developer, user or assistant text; a Chat assistant message may carry Calls too
-	ToolCall               // Responses only: one client-side call (function_call, custom_tool_call, ...)
+	Other      Kind = iota // hosted calls, approvals, programs, types that do not exist yet
+	Message                // what the system, a developer, a user or an assistant says; a Chat message has ToolCall parts too
+	ToolCall               // one client-side call; an item of this kind is a Responses one (function_call, custom_tool_call, ...)
 	ToolResult             // a Chat "tool"/"function" message, or a Responses *_output item
 	Reasoning              // Responses reasoning item; stays with the item it precedes
 	Reference              // Responses item_reference: stands for an item that upstream stores
@@ -57,6 +58,21 @@ type Call struct {
 	Name string
 }
 
+// Part is what a window counts and a repair can drop: what a message says, where text and media are one part, one call, one
+// result, or an item that is a single thing. Parts must not be modified: items share them.
+type Part struct {
+	Kind Kind
+	// Empty: a Message that neither says nor calls anything. It counts as any other.
+	Empty bool
+	// Call is the call that a ToolCall makes, or that a ToolResult answers. Its ID is empty where the client gave none. Of kind
+	// Other, a request for approval and a program that upstream runs have one too, with an ID. The answers to these are of kind
+	// ToolResult, in an item that is Other. Upstream takes both without an answer, and no answer without them.
+	Call Call
+}
+
+// Answerable reports whether a ToolResult may answer the part.
+func (p *Part) Answerable() bool { return p.Kind == ToolCall || p.Kind == Other && p.Call.ID != "" }
+
 // Hash is a content hash or a chain hash.
 type Hash [16]byte
 
@@ -65,21 +81,70 @@ type Item struct {
 	Kind    Kind
 	Role    Role
 	Dialect Dialect
-	// HasText: a Message says something beside its Calls: content (text or media), a refusal or audio.
-	HasText bool
 	// ID is the item's own id, empty where it has none. For a Reference it is the id referred to.
 	ID string
-	// Calls are the tool calls that the item makes: any number for a Chat assistant message, one for a
-	// Responses ToolCall that wants a result, none for everything else.
-	Calls []Call
-	// Answers is the call that a ToolResult answers. Its ID is empty where the client gave none. Of kind Other, the answer to
-	// a request for approval and the output of a program have one, too.
-	Answers Call
-	// Takes is the request for approval, or the program, which upstream runs, that these answer. Upstream takes both
-	// without an answer, and no answer without them.
-	Takes Call
+	// Parts are in the order in which the model has them, at least one: what a Message says, if anything, then its calls.
+	Parts []Part
 	// Raw is the element's JSON exactly as it stands in its body, without surrounding white space.
 	Raw []byte
+}
+
+// singles are the parts of items that are one thing and pair with nothing, by kind, then that of a message which says nothing.
+// Most items are one of these, and share them.
+var singles = [...]Part{ //nolint:gochecknoglobals // constants
+	Other:      {Kind: Other},
+	Message:    {Kind: Message},
+	ToolCall:   {Kind: ToolCall},
+	ToolResult: {Kind: ToolResult},
+	Reasoning:  {Kind: Reasoning},
+	Reference:  {Kind: Reference},
+	Compaction: {Kind: Compaction},
+	{Kind: Message, Empty: true},
+}
+
+// OnePart returns the parts of an item that is one thing of a kind, without a call.
+func OnePart(k Kind) []Part { return singles[k : k+1 : k+1] }
+
+// MessageParts returns the parts of a message without calls, which says something or not.
+func MessageParts(says bool) []Part {
+	if says {
+		return OnePart(Message)
+	}
+	return singles[len(singles)-1:]
+}
+
+// HasContent reports whether a message says something beside its calls: text, media, a refusal or audio.
+func (it Item) HasContent() bool {
+	return len(it.Parts) > 0 && it.Parts[0].Kind == Message && !it.Parts[0].Empty
+}
+
+// Calls iterates over the calls that the item makes, each with its index in Parts.
+func (it Item) Calls() iter.Seq2[int, Call] {
+	return func(yield func(int, Call) bool) {
+		for i := range it.Parts {
+			if p := &it.Parts[i]; p.Kind == ToolCall && !yield(i, p.Call) {
+				return
+			}
+		}
+	}
+}
+
+// HasCalls reports whether the item makes calls.
+func (it Item) HasCalls() bool {
+	for i := range it.Parts {
+		if it.Parts[i].Kind == ToolCall {
+			return true
+		}
+	}
+	return false
+}
+
+// Answers returns the call that the item is the result of, the zero Call for other items.
+func (it Item) Answers() Call {
+	if len(it.Parts) == 0 || it.Parts[0].Kind != ToolResult {
+		return Call{}
+	}
+	return it.Parts[0].Call
 }
 
 // Families of calls. A dialect that has others spells them itself.
@@ -172,13 +237,13 @@ func appendContent(dst, content []byte) []byte {
 	return dst
 }
 
-// Input returns what the model wrote for a call of the item, by its index in Calls: the arguments of a function, the input of
-// a custom tool, and of a call of another kind its action or operation as JSON. It is "" where there is none.
-func (it Item) Input(call int) string {
-	if call < 0 || call >= len(it.Calls) {
+// Input returns what the model wrote for a call of the item, by the index of its part: the arguments of a function, the input
+// of a custom tool, and of a call of another kind its action or operation as JSON. It is "" where there is none.
+func (it Item) Input(part int) string {
+	if part < 0 || part >= len(it.Parts) || it.Parts[part].Kind != ToolCall {
 		return ""
 	}
-	raw := it.Dialect.Codec().Input(it, call)
+	raw := it.Dialect.Codec().Input(it, part)
 	for _, name := range [...]string{"arguments", "input", "action", "operation"} {
 		if v := Member(raw, name); v != nil {
 			if _, ok := Inside(v); ok {
@@ -231,38 +296,39 @@ func (it Item) IsImage() bool {
 	return image != "" && it.Kind == Other && Text(Member(it.Raw, "type")) == image
 }
 
-// WithoutCalls returns the item without the calls whose index in Calls drop names; all other bytes stay. It returns
-// false when nothing remains that is worth sending: no call, and no text beside them. A tool_calls list that loses all
-// its elements goes as a whole, since upstream refuses an empty one.
-func (it Item) WithoutCalls(drop func(i int) bool) (Item, bool) {
-	keep, kept := make([]bool, len(it.Calls)), 0
-	for i := range keep {
-		if !drop(i) {
-			keep[i] = true
-			kept++
+// Keep returns the item with those of its parts whose index in Parts keep names; the bytes of these, and of all that belongs
+// to no part, stay. It returns false when no part stays. A tool_calls list that loses all its elements goes as a whole, since
+// upstream refuses an empty one.
+func (it Item) Keep(keep func(part int) bool) (Item, bool) {
+	stays, n := make([]bool, len(it.Parts)), 0
+	for i := range stays {
+		if stays[i] = keep(i); stays[i] {
+			n++
 		}
 	}
-	switch {
-	case kept == len(keep):
-		return it, kept > 0 || it.HasText || it.Kind != Message
-	case kept == 0 && !it.HasText, it.Kind != Message:
+	switch n {
+	case len(stays):
+		return it, n > 0
+	case 0:
 		return Item{}, false
 	}
-	return it.Rewritten(it.Dialect.Codec().WithoutCalls(it, keep)), true
+	return it.Rewritten(it.Dialect.Codec().Keep(it, stays)), true
 }
 
-// OnlyCalls returns the item with only the calls whose index in Calls keep names, without its text. Everything else
+// WithoutCalls returns the item without some of its calls, and false when nothing else is in it; see Keep.
+func (it Item) WithoutCalls(drop func(Call) bool) (Item, bool) {
+	return it.Keep(func(i int) bool { return it.Parts[i].Kind != ToolCall || !drop(it.Parts[i].Call) })
+}
+
+// OnlyCalls returns the item with only the calls whose parts keep names, by their index, without its text. Everything else
 // that upstream sent with the calls stays: thinking models refuse a call that comes back without its reasoning_content,
 // reasoning_details or thought signature. It returns false when no call is kept.
-func (it Item) OnlyCalls(keep func(i int) bool) (Item, bool) {
-	if it.Kind != Message {
-		return it, len(it.Calls) > 0 && keep(0)
-	}
-	rest, ok := it.WithoutCalls(func(i int) bool { return !keep(i) })
-	if !ok || len(rest.Calls) == 0 {
+func (it Item) OnlyCalls(keep func(part int) bool) (Item, bool) {
+	calls, ok := it.Keep(func(i int) bool { return it.Parts[i].Kind == ToolCall && keep(i) })
+	if !ok {
 		return Item{}, false
 	}
-	return rest.Rewritten(rest.Dialect.Codec().OnlyCalls(rest)), true
+	return calls.Rewritten(calls.Dialect.Codec().WithoutText(calls)), true
 }
 
 // Audio is the sound of a Chat answer, as far as a later request needs to know.
@@ -331,7 +397,7 @@ func ObjectArguments(raw []byte) []byte {
 // WithObjectArguments returns the item with the arguments of its function calls as [ObjectArguments] returns them. An item
 // whose arguments are all JSON objects is returned as it is.
 func (it Item) WithObjectArguments() Item {
-	for i := range it.Calls {
+	for i := range it.Calls() {
 		v := Member(it.Dialect.Codec().Input(it, i), "arguments")
 		if _, ok := Inside(v); ok && !SameBytes(ObjectArguments(v), v) {
 			return it.Rewritten(it.Dialect.Codec().ObjectArguments(it))

@@ -219,11 +219,11 @@ func FuzzParse(f *testing.F) {
 				}
 				it.ContentHash()
 				_ = it.Text()
-				if rest, ok := it.WithoutCalls(func(i int) bool { return i%2 == 0 }); ok && strict(it.Raw) && !strict(rest.Raw) {
-					t.Fatalf("without calls: %q becomes %q", it.Raw, rest.Raw)
+				if rest, ok := it.Keep(func(i int) bool { return i%2 == 0 }); ok && strict(it.Raw) && !strict(rest.Raw) {
+					t.Fatalf("without parts: %q becomes %q", it.Raw, rest.Raw)
 				}
 			}
-			added := Item{Kind: Message, Role: User, Dialect: d, HasText: true, Raw: []byte(`{"role":"user","content":"added"}`)}
+			added := Item{Kind: Message, Role: User, Dialect: d, Parts: OnePart(Message), Raw: []byte(`{"role":"user","content":"added"}`)}
 			out, err = r.With(append(append([]Item(nil), items...), added))
 			if err != nil {
 				t.Fatal(err)

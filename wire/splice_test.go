@@ -110,12 +110,28 @@ func edit(t *testing.T, d Dialect, items []Item, script string) []Item {
 		if err != nil {
 			t.Fatal(err)
 		}
-		it, ok := items[i].WithoutCalls(func(i int) bool { return slices.Contains(words[1:], "-"+strconv.Itoa(i)) })
+		it, ok := dropCalls(items[i], func(i int) bool { return slices.Contains(words[1:], "-"+strconv.Itoa(i)) })
 		if ok {
 			out = append(out, it)
 		}
 	}
 	return out
+}
+
+// dropCalls leaves out calls, by their number among those of the item.
+func dropCalls(it Item, drop func(i int) bool) (Item, bool) {
+	n := -1
+	return it.WithoutCalls(func(Call) bool {
+		n++
+		return drop(n)
+	})
+}
+
+func callsOf(it Item) (calls []Call) {
+	for _, c := range it.Calls() {
+		calls = append(calls, c)
+	}
+	return calls
 }
 
 func describe(it Item) string {
@@ -125,11 +141,12 @@ func describe(it Item) string {
 	if it.ID != "" {
 		s += " id=" + it.ID
 	}
-	for _, c := range it.Calls {
+	for _, c := range it.Calls() {
 		s += fmt.Sprintf(" call(%s %s %s)", c.Family, c.ID, c.Name)
 	}
 	if it.Kind == ToolResult {
-		s += fmt.Sprintf(" answers(%s %s %s)", it.Answers.Family, it.Answers.ID, it.Answers.Name)
+		c := it.Answers()
+		s += fmt.Sprintf(" answers(%s %s %s)", c.Family, c.ID, c.Name)
 	}
 	return s + fmt.Sprintf(" %q", it.Text())
 }
@@ -251,7 +268,8 @@ func FuzzWithMember(f *testing.F) {
 	})
 }
 
-func TestWithoutCalls(t *testing.T) {
+// TestKeep leaves out calls by their number, and the text where drop has a t.
+func TestKeep(t *testing.T) {
 	t.Parallel()
 	f := func(d Dialect, raw, drop, want string) {
 		t.Helper()
@@ -259,7 +277,12 @@ func TestWithoutCalls(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, ok := it.WithoutCalls(func(i int) bool { return strings.Contains(drop, strconv.Itoa(i)) })
+		got, ok := it.Keep(func(i int) bool {
+			if it.HasContent() {
+				i--
+			}
+			return i < 0 && !strings.Contains(drop, "t") || i >= 0 && !strings.Contains(drop, strconv.Itoa(i))
+		})
 		if string(got.Raw) != want || ok != (want != "") {
 			t.Errorf("%s without %q:\n got %s, %v\nwant %s", raw, drop, got.Raw, ok, want)
 		}
@@ -274,6 +297,9 @@ func TestWithoutCalls(t *testing.T) {
 	f(Chat, two, "0", `{ "role":"assistant", "content":"hi" , "tool_calls" : [ {"id":"b"} ] , "z":1.0 }`)
 	f(Chat, two, "1", `{ "role":"assistant", "content":"hi" , "tool_calls" : [ {"id":"a","x":1} ] , "z":1.0 }`)
 	f(Chat, two, "01", `{ "role":"assistant", "content":"hi", "z":1.0 }`)
+	f(Chat, two, "t", `{ "role":"assistant", "content":null , "tool_calls" : [ {"id":"a","x":1} , {"id":"b"} ] , "z":1.0 }`)
+	f(Chat, two, "t0", `{ "role":"assistant", "content":null , "tool_calls" : [ {"id":"b"} ] , "z":1.0 }`)
+	f(Chat, two, "t01", "")
 	f(Chat, `{"tool_calls":[{"id":"a"}],"role":"assistant","content":"hi"}`, "0", `{"role":"assistant","content":"hi"}`)
 	f(Chat, `{"role":"assistant","content":null,"tool_calls":[{"id":"a"},{"id":"b"}]}`, "01", "")
 	f(Chat, `{"role":"assistant","content":null,"tool_calls":[{"id":"a"},{"id":"b"}]}`, "0", `{"role":"assistant","content":null,"tool_calls":[{"id":"b"}]}`)
@@ -298,25 +324,25 @@ func FuzzSplice(f *testing.F) {
 		}
 		drop := func(i int) bool { return mask>>(i%16)&1 == 1 }
 		var want []Call
-		for i, c := range it.Calls {
+		for i, c := range callsOf(it) {
 			if !drop(i) {
 				want = append(want, c)
 			}
 		}
-		rest, ok := it.WithoutCalls(drop)
+		rest, ok := dropCalls(it, drop)
 		if !ok {
-			if it.HasText || len(want) > 0 {
+			if it.HasContent() || len(want) > 0 {
 				t.Fatalf("%q is dropped", raw)
 			}
 			return
 		}
-		if d := diff(want, rest.Calls); d != "" {
+		if d := diff(want, callsOf(rest)); d != "" {
 			t.Fatalf("%q becomes %q:\n%s", raw, rest.Raw, d)
 		}
 		if strict(raw) != strict(rest.Raw) && strict(raw) {
 			t.Fatalf("%q becomes %q", raw, rest.Raw)
 		}
-		if rest.HasText != it.HasText || rest.Text() != it.Text() {
+		if rest.HasContent() != it.HasContent() || rest.Text() != it.Text() {
 			t.Fatalf("%q: text of %q", raw, rest.Raw)
 		}
 	})

@@ -12,10 +12,10 @@ func TestToolResult(t *testing.T) {
 	f := func(d Dialect, raw string, inputs []string, results ...string) {
 		t.Helper()
 		it, err := ParseItem(d, []byte(raw))
-		if err != nil || len(it.Calls) != len(inputs) {
-			t.Fatalf("%s: %d calls, %v", raw, len(it.Calls), err)
+		if err != nil || len(it.Parts) != len(inputs) {
+			t.Fatalf("%s: %d parts, %v", raw, len(it.Parts), err)
 		}
-		for i, call := range it.Calls {
+		for i, call := range it.Calls() {
 			if got := it.Input(i); got != inputs[i] {
 				t.Errorf("%s: input %d is %q, want %q", raw, i, got, inputs[i])
 			}
@@ -23,7 +23,7 @@ func TestToolResult(t *testing.T) {
 			if string(made.Raw) != results[i] || !strict(made.Raw) {
 				t.Errorf("got %s, want %s", made.Raw, results[i])
 			}
-			if made.Kind != ToolResult || made.Dialect != d || !Matches(call, made.Answers) {
+			if made.Kind != ToolResult || made.Dialect != d || !Matches(call, made.Answers()) {
 				t.Errorf("%s does not answer %v: %+v", made.Raw, call, made)
 			}
 		}

@@ -62,10 +62,10 @@ func hear(items []wire.Item) string {
 		case it.Kind == wire.Reasoning:
 			word = "think:" + it.ID
 		case it.Kind == wire.ToolResult:
-			word = "r:" + it.Answers.ID
-		case len(it.Calls) > 0:
+			word = "r:" + it.Answers().ID
+		case it.HasCalls():
 			var ids []string
-			for _, c := range it.Calls {
+			for _, c := range it.Calls() {
 				ids = append(ids, c.ID)
 			}
 			word = "c:" + strings.Join(ids, ",")

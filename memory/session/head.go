@@ -238,8 +238,8 @@ func (h *head) remember(it wire.Item, m mark, seq uint64) {
 	if m.onChain {
 		h.Ring.add(m.content, seq)
 	}
-	if it.Kind == wire.ToolResult && h.Open.has(it.Answers) {
-		h.Tails.answered(h.Line, it.Answers)
+	if it.Kind == wire.ToolResult && h.Open.has(it.Answers()) {
+		h.Tails.answered(h.Line, it.Answers())
 	}
 	h.Open.note(it)
 }

@@ -100,14 +100,11 @@ func (in *incoming) resolve(it wire.Item) (wire.Item, bool) {
 	if !ok {
 		return it, false
 	}
-	out := wire.Item{Kind: ref.Kind, Role: ref.Role, Dialect: it.Dialect, HasText: ref.Kind == wire.Message, ID: it.ID, Raw: it.Raw}
-	if ref.Kind == wire.ToolCall {
-		out.Calls = []wire.Call{ref.Pair}
+	part := wire.Part{Kind: ref.Kind}
+	if ref.Kind == wire.ToolCall || ref.Kind == wire.ToolResult {
+		part.Call = ref.Pair
 	}
-	if ref.Kind == wire.ToolResult {
-		out.Answers = ref.Pair
-	}
-	return out, true
+	return wire.Item{Kind: ref.Kind, Role: ref.Role, Dialect: it.Dialect, ID: it.ID, Parts: []wire.Part{part}, Raw: it.Raw}, true
 }
 
 // passes reports whether the request's history goes through a place in the transcript.
@@ -194,7 +191,7 @@ func (in *incoming) bringsHistory() bool {
 	n := len(in.items)
 	if n > 1 {
 		last, before := &in.items[n-1], &in.items[n-2]
-		if in.saidByModel(n-1) && last.Kind == wire.Message && len(last.Calls) == 0 && before.Kind == wire.Message && before.Role == wire.User {
+		if in.saidByModel(n-1) && last.Kind == wire.Message && !last.HasCalls() && before.Kind == wire.Message && before.Role == wire.User {
 			n--
 		}
 	}
@@ -240,7 +237,7 @@ func (in *incoming) answers() bool {
 // answersAgain reports whether a request begins with results of which not all are waited for: they may have come before.
 func (in *incoming) answersAgain(h *head) bool {
 	return in.answers() && slices.ContainsFunc(in.items, func(it wire.Item) bool {
-		return it.Kind == wire.ToolResult && !h.Open.has(it.Answers)
+		return it.Kind == wire.ToolResult && !h.Open.has(it.Answers())
 	})
 }
 

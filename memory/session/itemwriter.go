@@ -73,9 +73,10 @@ func referenceOf(it wire.Item) (name string, data []byte, ok bool) {
 	if !it.Dialect.Rules().References || it.ID == "" || it.Kind == wire.Reference {
 		return "", nil, false
 	}
-	ref := reference{Content: it.ContentHash(), Kind: it.Kind, Role: it.Role, Pair: it.Answers}
-	if len(it.Calls) > 0 {
-		ref.Pair = it.Calls[0]
+	ref := reference{Content: it.ContentHash(), Kind: it.Kind, Role: it.Role, Pair: it.Answers()}
+	for _, call := range it.Calls() {
+		ref.Pair = call
+		break
 	}
 	return idName(idPrefix, it.ID), ref.encode(), true
 }

@@ -12,13 +12,13 @@ type openCalls []string
 
 // note takes over what an item calls or answers.
 func (c *openCalls) note(it wire.Item) {
-	for _, call := range it.Calls {
+	for _, call := range it.Calls() {
 		if key := openKey(call); key != "" && len(key) <= maxCallID && len(*c) < maxOpenCalls {
 			*c = append(*c, key)
 		}
 	}
 	if it.Kind == wire.ToolResult {
-		if i := slices.Index(*c, openKey(it.Answers)); i >= 0 {
+		if i := slices.Index(*c, openKey(it.Answers())); i >= 0 {
 			*c = slices.Delete(*c, i, i+1)
 		}
 	}

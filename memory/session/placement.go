@@ -232,8 +232,8 @@ func (q *placement) results(context.Context) (plan, error) {
 	open, at := false, -1
 	for i := range q.in.items {
 		if it := &q.in.items[i]; it.Kind == wire.ToolResult {
-			open = open || q.head.Open.has(it.Answers)
-			at = max(at, q.head.Tails.waitsFor(it.Answers))
+			open = open || q.head.Open.has(it.Answers())
+			at = max(at, q.head.Tails.waitsFor(it.Answers()))
 		}
 	}
 	if !open && at < 0 && !q.in.answers() {

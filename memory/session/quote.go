@@ -59,7 +59,7 @@ func (m *merger) quotes(ctx context.Context) (bool, error) {
 	left := quotedAnswers
 	for i := len(items) - 1; i >= 0 && left > 0; i-- {
 		it := &items[i]
-		if it.Kind != wire.Message || it.Role != wire.Assistant || !it.HasText {
+		if it.Kind != wire.Message || it.Role != wire.Assistant || !it.HasContent() {
 			continue
 		}
 		left--

@@ -45,7 +45,7 @@ func turnView(ctx context.Context, stored transcript, turnID string) ([]wire.Ite
 	}
 	for _, out := range turn.View.LeftOut {
 		if out.At > 0 && out.At <= len(body) {
-			body[out.At-1], _ = body[out.At-1].WithoutCalls(func(i int) bool { return body[out.At-1].Calls[i].ID == out.Call })
+			body[out.At-1], _ = body[out.At-1].WithoutCalls(func(c wire.Call) bool { return c.ID == out.Call })
 		}
 	}
 	view.ShortenResults(body, turn.View.ToolResult)

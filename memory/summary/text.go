@@ -171,7 +171,7 @@ func lineOf(it wire.Item) []string {
 	if said := excerpt(it, maxSaid, maxResult); said != "" {
 		lines = append(lines, said)
 	}
-	for i, c := range it.Calls {
+	for i, c := range it.Calls() {
 		lines = append(lines, callLabel+cut(c.Name, saidBytes)+"] "+opening(it.Input(i), maxResult))
 	}
 	return lines

@@ -95,7 +95,7 @@ func (w *walker) item(v *vocabulary, it wire.Item) int {
 	w.v, w.rules, w.total = v, append(w.rules[:0], ruleOther), itemTokens
 	w.names = it.Kind == wire.Other
 	if it.Kind == wire.Message {
-		w.total += callTokens * len(it.Calls)
+		w.total += callTokens * calls(it)
 	}
 	for {
 		more, ok := w.step()

@@ -78,7 +78,7 @@ func completeTurns(items []wire.Item) []turn {
 				from, worked, replied = i, false, false
 			}
 		case ofModel(it), it.Kind == wire.Reference: // which stands for what a model made
-			worked, replied = true, len(it.Calls) == 0 && it.Kind != wire.Reasoning
+			worked, replied = true, !it.HasCalls() && it.Kind != wire.Reasoning
 		case it.Kind == wire.ToolResult:
 			worked, replied = true, false
 		}
@@ -97,7 +97,7 @@ func Score(it wire.Item, index, count int) float64 {
 		return math.MaxFloat64
 	case it.Role == wire.User:
 		return 100 + 50*r
-	case it.Kind == wire.ToolCall || it.Kind == wire.Reasoning || len(it.Calls) > 0:
+	case it.Kind == wire.ToolCall || it.Kind == wire.Reasoning || it.HasCalls():
 		return 80 + 40*r
 	case it.Role == wire.Assistant:
 		return 60 + 30*r

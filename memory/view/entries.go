@@ -7,22 +7,16 @@ import (
 	"remora/wire"
 )
 
-// entry is the unit that a window counts and a repair can drop: an item of a conversation, or one part of a Chat
-// message with tool calls. Passes go over the list of entries one after the other, and each gives a reason to the
-// entries that it leaves out: the window (view.go, window.go), the repair of pairs (pairs.go, orphans.go), and then, by
-// [View.LeaveOut], the budget and the policy (fit.go) and summaries.
+// entry is a part of a conversation's items, with its place in the view. Passes go over the list of entries one after the
+// other, and each gives a reason to the entries that it leaves out: the window (view.go, window.go), the repair of pairs
+// (pairs.go, orphans.go), and then, by [View.LeaveOut], the budget and the policy (fit.go) and summaries.
 type entry struct {
-	item int // index in the list of items
-	call int // index in the item's Calls, -1 for the item itself or for its text
-	kind wire.Kind
-	role wire.Role
+	*wire.Part     // the item's own: histories are long, and a copy would be most of what an entry takes
+	item       int // index in the list of items
+	role       wire.Role
 	// hidden: the client does not see it. It counts as nothing, so that cuts stay where they are.
 	hidden bool
 	why    Reason
-	// pair is the call that a ToolCall makes or a ToolResult answers, and what of kind Other an answer may follow, which upstream
-	// takes without one; for all others it is empty, and never nil. It is
-	// the item's own: histories are long, and a copy would be most of what an entry takes.
-	pair *wire.Call
 }
 
 // Reason is why an entry, or a block of a layer, is not sent.
@@ -68,43 +62,20 @@ type LeftOut struct {
 }
 
 // Units returns how many units an item has: what the window counts.
-func Units(it wire.Item) uint64 {
-	if it.Kind == wire.Message && len(it.Calls) > 0 {
-		n := uint64(len(it.Calls))
-		if it.HasText {
-			n++
-		}
-		return n
-	}
-	return 1
-}
+func Units(it wire.Item) uint64 { return uint64(len(it.Parts)) }
 
 // entriesOf splits items into entries. resolve looks up a Reference; nil leaves references opaque.
 func entriesOf(items []wire.Item, resolve func(wire.Item) (wire.Item, bool)) []entry {
 	entries := make([]entry, 0, len(items)+len(items)/4)
 	for i := range items {
-		it := &items[i]
-		if it.Kind == wire.Reference && resolve != nil {
-			if target, ok := resolve(*it); ok {
-				it = &target
+		role, parts := items[i].Role, items[i].Parts
+		if items[i].Kind == wire.Reference && resolve != nil {
+			if target, ok := resolve(items[i]); ok {
+				role, parts = target.Role, target.Parts
 			}
 		}
-		if len(it.Calls) == 0 {
-			e := entry{item: i, call: -1, kind: it.Kind, role: it.Role, pair: &it.Answers}
-			switch {
-			case it.Takes.ID != "":
-				e.pair = &it.Takes
-			case it.Answers.ID != "":
-				e.kind = wire.ToolResult
-			}
-			entries = append(entries, e)
-			continue
-		}
-		if it.Kind == wire.Message && it.HasText {
-			entries = append(entries, entry{item: i, call: -1, kind: wire.Message, role: it.Role, pair: &it.Answers})
-		}
-		for c := range it.Calls {
-			entries = append(entries, entry{item: i, call: c, kind: wire.ToolCall, pair: &it.Calls[c]})
+		for n := range parts {
+			entries = append(entries, entry{Part: &parts[n], item: i, role: role})
 		}
 	}
 	return entries
@@ -112,11 +83,6 @@ func entriesOf(items []wire.Item, resolve func(wire.Item) (wire.Item, bool)) []e
 
 // sent reports whether the view has the entry.
 func (e *entry) sent() bool { return e.why == ReasonNone }
-
-// calls reports whether an entry may have a result.
-func (e *entry) calls() bool {
-	return e.kind == wire.ToolCall || e.kind == wire.Other && e.pair.ID != ""
-}
 
 // Count returns how much of the conversation the view has, and how much it lacks.
 func (v *View) Count() Counts {
@@ -142,8 +108,8 @@ func (v *View) LeftOut() (list []LeftOut) {
 			continue
 		}
 		out := LeftOut{Item: e.item}
-		if e.call >= 0 {
-			out.Call = e.pair.ID
+		if e.Kind == wire.ToolCall {
+			out.Call = e.Call.ID
 		}
 		if at, remains := slices.BinarySearch(v.Kept, e.item); remains {
 			out.At = at + 1

@@ -75,7 +75,7 @@ func ofModel(it wire.Item) bool {
 	case wire.ToolCall, wire.Reasoning:
 		return true
 	case wire.Other:
-		return it.Answers.ID == ""
+		return it.Answers().ID == ""
 	case wire.Message:
 		return it.Role == wire.Assistant
 	default:
@@ -86,20 +86,23 @@ func ofModel(it wire.Item) bool {
 // pairs joins calls and results. Some of what it does is for histories that are legal only in Responses, where the set
 // of ids counts: a result before its call, a second result, a second call.
 func (g *grouping) pairs(items []wire.Item) {
-	var early []int
-	for i, it := range items {
-		for _, c := range it.Calls {
-			g.call(i, c)
-		}
-		if it.Takes.ID != "" {
-			g.call(i, it.Takes)
-		}
-		if (it.Kind == wire.ToolResult || it.Answers.ID != "") && !g.answer(i, it.Answers) {
-			early = append(early, i)
+	type result struct {
+		item int
+		part *wire.Part
+	}
+	var early []result
+	for i := range items {
+		for n := range items[i].Parts {
+			p := &items[i].Parts[n]
+			if p.Answerable() {
+				g.call(i, p.Call)
+			} else if p.Kind == wire.ToolResult && !g.answer(i, p.Call) {
+				early = append(early, result{i, p})
+			}
 		}
 	}
-	for _, i := range early {
-		g.answerEarly(i, items[i].Answers)
+	for _, r := range early {
+		g.answerEarly(r.item, r.part.Call)
 	}
 	for _, families := range g.byKey {
 		for _, c := range families {

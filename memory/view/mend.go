@@ -66,7 +66,7 @@ func (m Mend) Apply(items []wire.Item) []wire.Item {
 		if m&Reasoning != 0 {
 			it = it.Rewritten(codec.WithReasoning(it, thoughtOf(it)))
 		}
-		if m&Signatures != 0 && len(it.Calls) > 0 {
+		if m&Signatures != 0 && it.HasCalls() {
 			it = it.Rewritten(codec.WithSignature(it))
 		}
 		out[i] = it
@@ -84,42 +84,44 @@ type callIDs struct {
 func (c *callIDs) rename(it wire.Item) wire.Item {
 	codec := it.Dialect.Codec()
 	switch {
-	case it.Kind == wire.ToolResult && it.Answers.Family != wire.FamilyLegacy:
-		id := portableID(it.Answers.ID)
-		if it.Answers.ID == "" {
+	case it.Kind == wire.ToolResult && it.Answers().Family != wire.FamilyLegacy:
+		old := it.Answers().ID
+		id := portableID(old)
+		if old == "" {
 			if len(c.open) == 0 {
 				return it
 			}
 			id, c.open = c.open[0], c.open[1:]
 		}
-		if id == it.Answers.ID || c.stay[it.Answers.ID] {
+		if id == old || c.stay[old] {
 			return it
 		}
-		return it.Rewritten(codec.WithCallIDs(it, nil, id))
-	case len(it.Calls) == 0:
+		return it.Rewritten(codec.WithCallIDs(it, []string{id}))
+	case !it.HasCalls():
 		return it
 	}
 
 	c.open = nil
-	ids, same := make([]string, len(it.Calls)), true
-	for i, call := range it.Calls {
+	ids, same, number := make([]string, len(it.Parts)), true, 0
+	for i, call := range it.Calls() {
 		switch {
 		case call.Family == wire.FamilyLegacy:
 		case call.ID == "":
-			ids[i] = c.ofNone(it.Raw, i)
+			ids[i] = c.ofNone(it.Raw, number)
 			c.open, same = append(c.open, ids[i]), false
 		default:
 			if id := portableID(call.ID); id != call.ID {
 				ids[i], same = id, false
 			}
 		}
+		number++
 	}
 	if same {
 		return it
 	}
-	out := it.Rewritten(codec.WithCallIDs(it, ids, ""))
-	for i, call := range it.Calls {
-		c.stay[call.ID] = ids[i] != "" && out.Calls[i].ID == call.ID
+	out := it.Rewritten(codec.WithCallIDs(it, ids))
+	for i, call := range it.Calls() {
+		c.stay[call.ID] = ids[i] != "" && out.Parts[i].Call.ID == call.ID
 	}
 	return out
 }
@@ -166,8 +168,11 @@ const maxThought = 160
 // in all answers leads models to repeat it.
 func thoughtOf(it wire.Item) string {
 	text := strings.TrimSpace(it.Text())
-	for i := 0; text == "" && i < len(it.Calls); i++ {
-		text = strings.TrimSpace(it.Calls[i].Name + " " + it.Input(i))
+	for i, call := range it.Calls() {
+		if text != "" {
+			break
+		}
+		text = strings.TrimSpace(call.Name + " " + it.Input(i))
 	}
 	if len(text) > maxThought {
 		end := maxThought

@@ -90,8 +90,8 @@ func TestMend(t *testing.T) {
 }
 
 func numbered(raw string, it wire.Item, names map[string]string) string {
-	ids := []string{it.Answers.ID}
-	for _, c := range it.Calls {
+	ids := []string{it.Answers().ID}
+	for _, c := range it.Calls() {
 		ids = append(ids, c.ID)
 	}
 	for _, id := range slices.DeleteFunc(ids, func(s string) bool { return s == "" }) {

@@ -49,8 +49,8 @@ func dropRepeated(d wire.Dialect, body []wire.Item, entries []entry) (dropped in
 func dropUnpaired(d wire.Dialect, entries []entry, partner []int) (dropped int) {
 	for i := range entries {
 		switch e := &entries[i]; {
-		case !e.sent() || e.kind != wire.ToolCall && e.kind != wire.ToolResult:
-		case e.pair.ID == "" && !adjacent(d):
+		case !e.sent() || e.Kind != wire.ToolCall && e.Kind != wire.ToolResult:
+		case e.Call.ID == "" && !adjacent(d):
 			// A result without a call id cannot be matched: upstream takes it.
 		case partner[i] < 0 || !entries[partner[i]].sent():
 			e.why = ReasonOrphan
@@ -91,7 +91,7 @@ func dropStrandedReasoning(entries []entry) (dropped int) {
 	var followed, lost bool // what the walk has seen of the answer behind the entry
 	for i := len(entries) - 1; i >= 0; i-- {
 		switch e := &entries[i]; {
-		case e.kind == wire.Reasoning:
+		case e.Kind == wire.Reasoning:
 			if e.sent() && lost && !followed {
 				e.why = ReasonOrphan
 				dropped++
@@ -112,8 +112,8 @@ func dropAloneReasoning(body []wire.Item, entries []entry) (dropped int) {
 	for i := len(entries) - 1; i >= 0; i-- {
 		switch e := &entries[i]; {
 		case !e.sent():
-		case e.kind != wire.Reasoning:
-			alone = e.kind == wire.ToolResult || e.kind == wire.Message && e.role != wire.Assistant
+		case e.Kind != wire.Reasoning:
+			alone = e.Kind == wire.ToolResult || e.Kind == wire.Message && e.role != wire.Assistant
 		case alone && body[e.item].ID != "":
 			e.why = ReasonOrphan
 			dropped++

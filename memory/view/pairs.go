@@ -29,7 +29,7 @@ func Order(d wire.Dialect, items []wire.Item, resolve func(wire.Item) (wire.Item
 	first := make(map[int]int)        // by call, the item of its first result
 	placed, gone := make([]bool, len(items)), make([]bool, len(items))
 	for i, u := range entries {
-		if u.kind != wire.ToolResult {
+		if u.Kind != wire.ToolResult {
 			continue
 		}
 		call := partner[i]
@@ -84,7 +84,7 @@ func endWithResults(items []wire.Item, order []int, results map[int][]result, pl
 	for end > 0 && items[end-1].Kind == wire.ToolResult {
 		end--
 	}
-	if last := items[order[len(order)-1]]; end == len(items) || last.Kind != wire.Message || last.Role != wire.Assistant || len(last.Calls) > 0 {
+	if last := items[order[len(order)-1]]; end == len(items) || last.Kind != wire.Message || last.Role != wire.Assistant || last.HasCalls() {
 		return order
 	}
 
@@ -129,7 +129,7 @@ func splitThoughts(entries []entry) []int {
 			i++
 			continue
 		}
-		if i == len(entries) || entries[i].kind == wire.Reasoning || !modelMade(entries[i]) {
+		if i == len(entries) || entries[i].Kind == wire.Reasoning || !modelMade(entries[i]) {
 			continue
 		}
 		for at := first; at < i; at++ {
@@ -141,7 +141,7 @@ func splitThoughts(entries []entry) []int {
 
 // skip returns the first entry from one on that is of another kind.
 func skip(entries []entry, from int, kind wire.Kind) int {
-	for from < len(entries) && entries[from].kind == kind {
+	for from < len(entries) && entries[from].Kind == kind {
 		from++
 	}
 	return from
@@ -180,38 +180,33 @@ const maxOpen = 32
 // inOrder reports whether it takes one quick look to see that no result has to move.
 func inOrder(d wire.Dialect, items []wire.Item) bool {
 	var open []*wire.Call
+	maker := none // the item that made the last of them
 	for i := range items {
-		it := &items[i]
-		switch {
-		case it.Kind == wire.Reference:
-			return false
-		case it.Kind == wire.ToolResult || it.Answers.ID != "":
-			if it.Answers.ID == "" && !adjacent(d) {
-				continue // nothing says which call it answers
-			}
-			if i > 0 && items[i-1].Kind == wire.Reasoning {
+		for n := range items[i].Parts {
+			p := &items[i].Parts[n]
+			switch {
+			case p.Kind == wire.Reference:
 				return false
-			}
-			at := slices.IndexFunc(open, func(c *wire.Call) bool { return wire.Matches(*c, it.Answers) })
-			if at < 0 {
+			case p.Kind == wire.ToolResult:
+				if p.Call.ID == "" && !adjacent(d) {
+					continue // nothing says which call it answers
+				}
+				if i > 0 && items[i-1].Kind == wire.Reasoning {
+					return false
+				}
+				at := slices.IndexFunc(open, func(c *wire.Call) bool { return wire.Matches(*c, p.Call) })
+				if at < 0 {
+					return false
+				}
+				open = slices.Delete(open, at, at+1)
+			case adjacent(d) && len(open) > 0 && maker != i:
 				return false
+			case p.Answerable():
+				if len(open) == maxOpen || p.Kind == wire.ToolCall && slices.ContainsFunc(open, func(o *wire.Call) bool { return o.ID == p.Call.ID }) {
+					return false
+				}
+				open, maker = append(open, &p.Call), i
 			}
-			open = slices.Delete(open, at, at+1)
-			continue
-		case adjacent(d) && len(open) > 0:
-			return false
-		}
-		if it.Takes.ID != "" {
-			if len(open) == maxOpen {
-				return false
-			}
-			open = append(open, &it.Takes)
-		}
-		for c := range it.Calls {
-			if len(open) == maxOpen || slices.ContainsFunc(open, func(o *wire.Call) bool { return o.ID == it.Calls[c].ID }) {
-				return false
-			}
-			open = append(open, &it.Calls[c])
 		}
 	}
 	return true
@@ -219,7 +214,7 @@ func inOrder(d wire.Dialect, items []wire.Item) bool {
 
 // endOfCalls returns the last item of the calls that stand together from a unit on: results stand behind all of them.
 func endOfCalls(entries []entry, at int) int {
-	for at+1 < len(entries) && entries[at+1].kind == wire.ToolCall {
+	for at+1 < len(entries) && entries[at+1].Kind == wire.ToolCall {
 		at++
 	}
 	return entries[at].item
@@ -292,14 +287,14 @@ func byKey(d wire.Dialect, entries []entry, partner []int) {
 		switch {
 		case isUser(*u):
 			run = i
-		case !u.calls() && u.kind != wire.ToolResult:
-		case u.pair.ID == "" && !adjacent(d): // nothing says what it belongs to
-		case u.calls():
-			at(keyOf(d, u.pair)).call(d, entries, partner, i)
+		case !u.Answerable() && u.Kind != wire.ToolResult:
+		case u.Call.ID == "" && !adjacent(d): // nothing says what it belongs to
+		case u.Answerable():
+			at(keyOf(d, &u.Call)).call(d, entries, partner, i)
 		default:
-			key := keyOf(d, u.pair)
-			shell := wire.Call{ID: u.pair.ID, Family: localShell}
-			if known[key] == nil && wire.Matches(shell, *u.pair) && known[keyOf(d, &shell)] != nil {
+			key := keyOf(d, &u.Call)
+			shell := wire.Call{ID: u.Call.ID, Family: localShell}
+			if known[key] == nil && wire.Matches(shell, u.Call) && known[keyOf(d, &shell)] != nil {
 				key = keyOf(d, &shell)
 			}
 			at(key).result(partner, i)
@@ -325,7 +320,7 @@ func (p *pairing) call(d wire.Dialect, entries []entry, partner []int, call int)
 		return
 	case !adjacent(d):
 		p.open, p.stale = nil, nil
-	case last >= 0 && entries[p.open[last]].item == entries[call].item && entries[call].pair.ID != "":
+	case last >= 0 && entries[p.open[last]].item == entries[call].item && entries[call].Call.ID != "":
 		p.open = p.open[:last]
 	default:
 	}
@@ -361,7 +356,7 @@ func (p *pairing) pair(partner []int, call, result int) {
 func part(d wire.Dialect, entries []entry, partner []int) {
 	maker := none // the item that results may answer here
 	for i, u := range entries {
-		if u.kind != wire.ToolResult {
+		if u.Kind != wire.ToolResult {
 			maker = u.item
 			continue
 		}
@@ -378,16 +373,16 @@ func alongside(d wire.Dialect, entries []entry, partner []int) bool {
 	n := 0
 	for i := range entries {
 		u := &entries[i]
-		if !u.calls() && u.kind != wire.ToolResult || u.pair.ID == "" && !adjacent(d) {
+		if !u.Answerable() && u.Kind != wire.ToolResult || u.Call.ID == "" && !adjacent(d) {
 			continue
 		}
-		key := keyOf(d, u.pair)
-		at := slices.IndexFunc(open[:n], func(call int) bool { return keyOf(d, entries[call].pair) == key })
+		key := keyOf(d, &u.Call)
+		at := slices.IndexFunc(open[:n], func(call int) bool { return keyOf(d, &entries[call].Call) == key })
 		switch {
-		case u.calls() && at < 0 && n < maxOpen:
+		case u.Answerable() && at < 0 && n < maxOpen:
 			open[n] = i
 			n++
-		case u.kind == wire.ToolResult && at >= 0:
+		case u.Kind == wire.ToolResult && at >= 0:
 			partner[open[at]], partner[i] = i, open[at]
 			copy(open[at:n], open[at+1:n])
 			n--

@@ -229,7 +229,7 @@ func checkView(t *testing.T, d wire.Dialect, all []wire.Item, v View) {
 	for i, it := range v.Items {
 		from := all[v.Kept[i]]
 		sent += int(Units(it))
-		if i > 0 && v.Kept[i] <= v.Kept[i-1] || it.Kind != from.Kind || len(it.Calls) == len(from.Calls) && string(it.Raw) != string(from.Raw) {
+		if i > 0 && v.Kept[i] <= v.Kept[i-1] || it.Kind != from.Kind || len(it.Parts) == len(from.Parts) && string(it.Raw) != string(from.Raw) {
 			t.Fatalf("%s: %s is no part of it", notation(all), notation(v.Items))
 		}
 	}
@@ -280,8 +280,8 @@ func TestRepairIsLinear(t *testing.T) {
 	const n = 40_000
 	for _, d := range []wire.Dialect{dialects.Chat, dialects.Responses} {
 		for name, result := range map[string]string{"answered": "function", "of another family": "custom_tool"} {
-			call := wire.Item{Kind: wire.ToolCall, Dialect: d, Calls: []wire.Call{{ID: "x", Family: "function"}}, Raw: []byte("{}")}
-			answer := wire.Item{Kind: wire.ToolResult, Dialect: d, Answers: wire.Call{ID: "x", Family: result}, Raw: []byte("{}")}
+			call := wire.Item{Kind: wire.ToolCall, Dialect: d, Parts: []wire.Part{{Kind: wire.ToolCall, Call: wire.Call{ID: "x", Family: "function"}}}, Raw: []byte("{}")}
+			answer := wire.Item{Kind: wire.ToolResult, Dialect: d, Parts: []wire.Part{{Kind: wire.ToolResult, Call: wire.Call{ID: "x", Family: result}}}, Raw: []byte("{}")}
 			for from, all := range [][]wire.Item{slices.Concat(slices.Repeat([]wire.Item{call}, n), slices.Repeat([]wire.Item{answer}, n)), slices.Repeat([]wire.Item{answer, call}, n)} {
 				begun := time.Now()
 				Order(d, all, nil)
@@ -299,9 +299,9 @@ func TestRepairOfMuchReasoning(t *testing.T) {
 	const n = 80_000
 	all := make([]wire.Item, n, n+1)
 	for i := range all {
-		all[i] = wire.Item{Kind: wire.Reasoning, Dialect: dialects.Responses, Raw: []byte("{}")}
+		all[i] = wire.Item{Kind: wire.Reasoning, Parts: wire.OnePart(wire.Reasoning), Dialect: dialects.Responses, Raw: []byte("{}")}
 	}
-	all = append(all, wire.Item{Kind: wire.ToolCall, Dialect: dialects.Responses, Calls: []wire.Call{{ID: "x", Family: "function"}}, Raw: []byte("{}")})
+	all = append(all, wire.Item{Kind: wire.ToolCall, Dialect: dialects.Responses, Parts: []wire.Part{{Kind: wire.ToolCall, Call: wire.Call{ID: "x", Family: "function"}}}, Raw: []byte("{}")})
 	for try := 1; ; try++ { // the machine may be busy, or stand still, in one of them
 		begun := time.Now()
 		if v := Assemble(Request{Items: all}); v.Count().Orphans != n+1 {

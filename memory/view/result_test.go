@@ -83,8 +83,8 @@ func TestShortenResult(t *testing.T) {
 			if string(in.Raw) != c.in {
 				t.Error("the item given was changed")
 			}
-			if got.Kind != in.Kind || got.Answers != in.Answers {
-				t.Errorf("it answers %v now", got.Answers)
+			if got.Kind != in.Kind || got.Answers() != in.Answers() {
+				t.Errorf("it answers %v now", got.Answers())
 			}
 		})
 	}
@@ -166,7 +166,7 @@ func FuzzShortenResult(f *testing.F) {
 				return
 			}
 			out := view.ShortenResult(in, limit)
-			if out.Kind != in.Kind || out.Role != in.Role || out.Answers != in.Answers || out.ID != in.ID {
+			if out.Kind != in.Kind || out.Role != in.Role || out.Answers() != in.Answers() || out.ID != in.ID {
 				t.Fatalf("%s became %s", in.Raw, out.Raw)
 			}
 			if len(out.Raw) > 6*len(in.Raw)+64 {

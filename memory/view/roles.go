@@ -108,9 +108,9 @@ func (m *Messages) leaveOutCalls(own func(wire.Item) bool) {
 		switch {
 		case !own(it):
 		case it.Kind == wire.ToolResult:
-			stays[it.Answers.Key()] = true
+			stays[it.Answers().Key()] = true
 		default:
-			for _, c := range it.Calls {
+			for _, c := range it.Calls() {
 				stays[c.Key()] = true
 			}
 		}
@@ -121,11 +121,9 @@ func (m *Messages) leaveOutCalls(own func(wire.Item) bool) {
 		case own(it):
 			return it, true
 		case it.Kind == wire.ToolResult:
-			return it, stays[it.Answers.Key()]
-		case len(it.Calls) > 0:
-			return it.WithoutCalls(func(i int) bool { return !stays[it.Calls[i].Key()] })
+			return it, stays[it.Answers().Key()]
 		}
-		return it, true
+		return it.WithoutCalls(func(c wire.Call) bool { return !stays[c.Key()] })
 	})
 }
 
@@ -324,7 +322,7 @@ func (s *shaping) alternate() {
 		s.list = append(s.list, e)
 	}
 	for _, e := range in {
-		if e.Kind != wire.Message || len(e.Calls) > 0 || e.Role != wire.User && e.Role != wire.Assistant {
+		if e.Kind != wire.Message || e.HasCalls() || e.Role != wire.User && e.Role != wire.Assistant {
 			s.list = append(s.list, e)
 			continue
 		}

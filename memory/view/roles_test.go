@@ -59,9 +59,9 @@ func notation(items []wire.Item) string {
 		text := it.Text()
 		switch {
 		case it.Kind == wire.ToolResult:
-			kind, text = "r", it.Answers.ID
-		case len(it.Calls) > 0:
-			kind, text = "c", it.Calls[0].ID
+			kind, text = "r", it.Answers().ID
+		case it.HasCalls():
+			kind, text = "c", it.Parts[0].Call.ID
 		}
 		words = append(words, kind+":"+strings.ReplaceAll(strings.ReplaceAll(text, "\n\n", "+"), " ", "_"))
 	}
@@ -253,7 +253,7 @@ func TestFormsHold(t *testing.T) {
 				switch {
 				case form >= view.OneSystem && system && (i > 0 || it.Role != wire.System || form == view.NoSystem):
 					t.Fatalf("%s: a system message at %d: %s", form, i, notation(sent.Items))
-				case form >= view.Alternate && !system && it.Kind == wire.Message && len(it.Calls) == 0:
+				case form >= view.Alternate && !system && it.Kind == wire.Message && !it.HasCalls():
 					if (it.Role == wire.User) != (turns%2 == 0) {
 						t.Fatalf("%s: message %d is out of turn: %s", form, i, notation(sent.Items))
 					}

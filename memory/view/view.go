@@ -130,7 +130,7 @@ func (v *View) window(r *Request, partner []int) (start int) {
 		e := &v.entries[i]
 		// A compaction stands for everything that was before it: a window must not lose it. A text is sent with the
 		// calls of its message wherever the window begins.
-		if i != pinned && r.Items[e.item].Kind != wire.Compaction && (e.call >= 0 || e.item != v.From) {
+		if i != pinned && r.Items[e.item].Kind != wire.Compaction && (e.Kind == wire.ToolCall || e.item != v.From) {
 			e.why = ReasonWindow
 		}
 	}
@@ -155,15 +155,9 @@ func (v *View) project(body []wire.Item) {
 	}
 }
 
-// part appends a message without some of its calls.
+// part appends a message without some of its parts.
 func (v *View) part(it wire.Item, entries []entry) {
-	drop := make([]bool, len(it.Calls))
-	for i := range entries {
-		if e := &entries[i]; e.call >= 0 {
-			drop[e.call] = !e.sent()
-		}
-	}
-	if rest, ok := it.WithoutCalls(func(call int) bool { return drop[call] }); ok {
+	if rest, ok := it.Keep(func(part int) bool { return entries[part].sent() }); ok {
 		v.Items, v.Kept = append(v.Items, rest), append(v.Kept, entries[0].item)
 	}
 }

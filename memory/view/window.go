@@ -194,12 +194,12 @@ func opening(entries []entry, start int) int {
 	return -1
 }
 
-func isUser(u entry) bool { return u.kind == wire.Message && u.role == wire.User }
+func isUser(u entry) bool { return u.Kind == wire.Message && u.role == wire.User }
 
 // lastUser returns the index of the last user message, -1 if there is none: the run in flight starts there.
 func lastUser(entries []entry) int {
 	for i, e := range slices.Backward(entries) {
-		if e.kind == wire.Message && e.role == wire.User {
+		if e.Kind == wire.Message && e.role == wire.User {
 			return i
 		}
 	}
@@ -211,7 +211,7 @@ func lastUser(entries []entry) int {
 func minimumExchange(entries []entry, start int) int {
 	var user, assistant bool
 	see := func(u entry) bool {
-		if u.kind != wire.Message {
+		if u.Kind != wire.Message {
 			return false
 		}
 		missing := (u.role == wire.User && !user) || (u.role == wire.Assistant && !assistant)
@@ -264,12 +264,12 @@ func groupSplits(entries []entry, partner []int, low int) []bool {
 		switch {
 		case isUser(entries[i]):
 			run = i
-		case partner[i] == none && entries[i].pair.Family == wire.FamilyProgram:
+		case partner[i] == none && entries[i].Call.Family == wire.FamilyProgram:
 			reach[i-low] = run - 1 // the calls that it makes, and their results
 		}
 		if !modelMade(entries[i]) {
 			end = i
-		} else if entries[i].kind == wire.Reasoning {
+		} else if entries[i].Kind == wire.Reasoning {
 			reach[i-low] = max(reach[i-low], end-1)
 		}
 	}
@@ -285,8 +285,8 @@ func groupSplits(entries []entry, partner []int, low int) []bool {
 // sent with its id but without its reasoning.
 func withReasoning(entries []entry, start int) int {
 	for i := start; i > 0 && modelMade(entries[i]); i-- {
-		if entries[i-1].kind == wire.Reasoning {
-			for start = i - 1; start > 0 && entries[start-1].kind == wire.Reasoning; start-- {
+		if entries[i-1].Kind == wire.Reasoning {
+			for start = i - 1; start > 0 && entries[start-1].Kind == wire.Reasoning; start-- {
 			}
 			return start
 		}
@@ -296,8 +296,8 @@ func withReasoning(entries []entry, start int) int {
 
 // modelMade reports whether an entry is part of a model's answer.
 func modelMade(u entry) bool {
-	return u.kind == wire.ToolCall || u.kind == wire.Reasoning || u.kind == wire.Other ||
-		u.kind == wire.Message && u.role == wire.Assistant
+	return u.Kind == wire.ToolCall || u.Kind == wire.Reasoning || u.Kind == wire.Other ||
+		u.Kind == wire.Message && u.role == wire.Assistant
 }
 
 // byTokens returns where the limit by tokens has a window begin that otherwise begins at start.

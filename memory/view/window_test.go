@@ -82,29 +82,29 @@ func chatItem(t *testing.T, word string) string {
 func notation(all []wire.Item) string {
 	var words []string
 	for _, it := range all {
-		switch {
-		case len(it.Calls) > 0 && it.Kind == wire.ToolCall:
-			words = append(words, "f"+it.Calls[0].ID)
-		case len(it.Calls) > 0:
+		switch first := it.Parts[0]; {
+		case it.Kind == wire.ToolCall:
+			words = append(words, "f"+first.Call.ID)
+		case it.HasCalls():
 			var ids []string
-			for _, c := range it.Calls {
+			for _, c := range it.Calls() {
 				ids = append(ids, strings.TrimPrefix(c.ID, "c"))
 			}
 			text := ""
-			if it.HasText {
+			if it.HasContent() {
 				text = it.Text()
 			}
 			words = append(words, text+"["+strings.Join(ids, ",")+"]")
 		case it.Kind == wire.ToolResult:
-			words = append(words, "fo"+strings.TrimPrefix(it.Answers.ID, "c"))
-		case it.Takes.Family == wire.FamilyProgram:
-			words = append(words, "p"+strings.TrimPrefix(it.Takes.ID, "c"))
-		case it.Takes.ID != "":
-			words = append(words, "mq"+strings.TrimPrefix(it.Takes.ID, "mcpr_"))
-		case it.Answers.Family == wire.FamilyProgram:
-			words = append(words, "po"+strings.TrimPrefix(it.Answers.ID, "c"))
-		case it.Answers.ID != "" && it.Kind == wire.Other:
-			words = append(words, "mr"+strings.TrimPrefix(it.Answers.ID, "mcpr_"))
+			words = append(words, "fo"+strings.TrimPrefix(first.Call.ID, "c"))
+		case it.Kind == wire.Other && first.Answerable() && first.Call.Family == wire.FamilyProgram:
+			words = append(words, "p"+strings.TrimPrefix(first.Call.ID, "c"))
+		case it.Kind == wire.Other && first.Answerable():
+			words = append(words, "mq"+strings.TrimPrefix(first.Call.ID, "mcpr_"))
+		case first.Call.Family == wire.FamilyProgram:
+			words = append(words, "po"+strings.TrimPrefix(first.Call.ID, "c"))
+		case first.Call.ID != "" && it.Kind == wire.Other:
+			words = append(words, "mr"+strings.TrimPrefix(first.Call.ID, "mcpr_"))
 		case it.Kind == wire.Reasoning:
 			words = append(words, "r"+strings.TrimPrefix(it.ID, "rs_"))
 		default:

@@ -28,12 +28,14 @@ func (codec) Read(d *wire.Decoder, raw []byte) wire.Item {
 	it := wire.Item{Dialect: Dialect, Raw: raw, ID: wire.Text(wire.Member(raw, "id"))}
 	switch call := wire.Text(wire.Member(raw, "call")); {
 	case call != "":
-		it.Kind, it.Calls = wire.ToolCall, []wire.Call{{ID: it.ID, Family: wire.FamilyFunction, Name: call}}
+		it.Kind = wire.ToolCall
+		it.Parts = d.AddPart(nil, wire.Part{Kind: it.Kind, Call: wire.Call{ID: it.ID, Family: wire.FamilyFunction, Name: call}})
 	case wire.Member(raw, "output") != nil:
-		it.Kind, it.Role, it.Answers = wire.ToolResult, wire.RoleTool, wire.Call{ID: it.ID, Family: wire.FamilyFunction}
+		it.Kind, it.Role = wire.ToolResult, wire.RoleTool
+		it.Parts = d.AddPart(nil, wire.Part{Kind: it.Kind, Call: wire.Call{ID: it.ID, Family: wire.FamilyFunction}})
 	default:
 		it.Kind, it.Role = wire.Message, wire.RoleOf(wire.Member(raw, "role"))
-		it.HasText = d.HasText(wire.Member(raw, "content"), 0)
+		it.Parts = wire.MessageParts(d.HasText(wire.Member(raw, "content"), 0))
 	}
 	return it
 }
@@ -151,11 +153,11 @@ func TestStub(t *testing.T) {
 		}
 		<-requests
 		items := (<-b.calls).Request.Items()
-		if len(items) != 3 || items[0].Text() != "hi" || !wire.Matches(items[1].Calls[0], items[2].Answers) {
+		if len(items) != 3 || items[0].Text() != "hi" || !wire.Matches(items[1].Parts[0].Call, items[2].Answers()) {
 			t.Errorf("items %+v", items)
 		}
 		reply := (<-b.answers).Reply
-		if got := reply.Choices[0]; !reply.Complete || len(got) != 2 || got[0].Text() != "hello" || got[1].Calls[0].Name != "g" || got[1].Input(0) != "{}" {
+		if got := reply.Choices[0]; !reply.Complete || len(got) != 2 || got[0].Text() != "hello" || got[1].Parts[0].Call.Name != "g" || got[1].Input(0) != "{}" {
 			t.Errorf("reply %+v", reply)
 		}
 	}

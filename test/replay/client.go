@@ -280,7 +280,7 @@ func same(got []wire.Item, want *scripted.Answer) bool {
 		if it.Kind == wire.Message {
 			text.WriteString(it.Text())
 		}
-		for i, c := range it.Calls {
+		for i, c := range it.Calls() {
 			if calls >= len(want.Calls) {
 				return false
 			}

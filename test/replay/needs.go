@@ -172,7 +172,7 @@ func (t *texts) of(it *wire.Item) string {
 		return text
 	}
 	all := []string{unescaped(it.Text())}
-	for i := range it.Calls {
+	for i := range it.Calls() {
 		all = append(all, unescaped(it.Input(i)))
 	}
 	text = strings.Join(all, "\n")

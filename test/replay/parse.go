@@ -262,8 +262,8 @@ func (p *parser) item(it wire.Item) error {
 		return p.model(func(a *scripted.Answer) { a.Text = paragraphs(a.Text, it.Text()) })
 	case it.Kind == wire.Reasoning:
 		return p.model(func(a *scripted.Answer) { a.Reasoning = paragraphs(a.Reasoning, summary(it.Raw)) })
-	case it.Kind == wire.ToolCall && (it.Calls[0].Family == "function" || it.Calls[0].Family == "custom_tool"):
-		call := it.Calls[0]
+	case it.Kind == wire.ToolCall && (it.Parts[0].Call.Family == "function" || it.Parts[0].Call.Family == "custom_tool"):
+		call := it.Parts[0].Call
 		if call.Name == "" || call.ID == "" {
 			return errors.New("name, call_id: missing")
 		}

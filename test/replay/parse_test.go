@@ -61,7 +61,7 @@ func tell(s *session) []told {
 			if in.compact != nil {
 				t.Input = append(t.Input, "compacted: "+in.compact.Text)
 			} else {
-				t.Input = append(t.Input, in.item.Answers.ID+": "+in.item.Text())
+				t.Input = append(t.Input, in.item.Answers().ID+": "+in.item.Text())
 			}
 		}
 		all = append(all, t)

@@ -165,7 +165,7 @@ func shorten(t *testing.T, s *session) {
 			if in.compact != nil {
 				continue
 			}
-			it := wire.NewToolResult(in.item.Answers, dialects.Responses, short(in.item.Text()))
+			it := wire.NewToolResult(in.item.Answers(), dialects.Responses, short(in.item.Text()))
 			if in.item.Kind == wire.Message {
 				var err error
 				if it, err = wire.ParseItem(dialects.Responses, []byte(`{"role":"user","content":"x"}`)); err != nil {

@@ -90,7 +90,7 @@ func has(object []byte) bool { return wire.Member(object, memberName) != nil }
 func takes(it wire.Item) bool {
 	switch {
 	case it.Kind == wire.ToolResult:
-		if it.Answers.Family == wire.FamilyLegacy {
+		if it.Answers().Family == wire.FamilyLegacy {
 			return false
 		}
 	case it.Kind != wire.Message, it.Role != wire.System && it.Role != wire.Developer && it.Role != wire.User:

@@ -60,21 +60,25 @@ func (*codec) Read(d *wire.Decoder, raw []byte) wire.Item {
 	switch string(wire.Unescaped(role)) {
 	case "tool":
 		it.Kind, it.Role = wire.ToolResult, wire.RoleTool
-		it.Answers = wire.Call{ID: d.Text(f.toolCallID), Family: wire.FamilyFunction}
+		it.Parts = d.AddPart(nil, wire.Part{Kind: it.Kind, Call: wire.Call{ID: d.Text(f.toolCallID), Family: wire.FamilyFunction}})
 		return it
 	case "function":
 		it.Kind, it.Role = wire.ToolResult, wire.RoleTool
-		it.Answers = wire.Call{Family: wire.FamilyLegacy, Name: d.Text(f.name)}
+		it.Parts = d.AddPart(nil, wire.Part{Kind: it.Kind, Call: wire.Call{Family: wire.FamilyLegacy, Name: d.Text(f.name)}})
 		return it
 	}
 	it.Role = wire.RoleOf(f.role)
 	it.Kind = wire.Message
-	it.HasText = f.says(d)
+	says := f.says(d)
 	if it.Role == wire.Assistant {
 		var ok bool
-		if it.Calls, ok = f.calls(d); !ok {
+		if it.Parts, ok = f.calls(d, says); !ok {
 			it.Kind = wire.Other
+			return it
 		}
+	}
+	if it.Parts == nil {
+		it.Parts = wire.MessageParts(says)
 	}
 	return it
 }
@@ -90,9 +94,15 @@ func (f *fields) says(d *wire.Decoder) bool {
 	return d.HasText(f.content, f.contentAt)
 }
 
-// calls reads the calls of an assistant message. It returns false where they are too many, or no calls at all: a
-// message that cannot be understood is kept opaque.
-func (f *fields) calls(d *wire.Decoder) (calls []wire.Call, ok bool) {
+// calls reads the calls of an assistant message. What it says beside them is a part before theirs; without calls there are no
+// parts. It returns false where they are too many, or no calls at all: a message that cannot be understood is kept opaque.
+func (f *fields) calls(d *wire.Decoder, says bool) (parts []wire.Part, ok bool) {
+	add := func(c wire.Call) {
+		if parts == nil && says {
+			parts = d.AddPart(parts, wire.Part{Kind: wire.Message})
+		}
+		parts = d.AddPart(parts, wire.Part{Kind: wire.ToolCall, Call: c})
+	}
 	s := d.Scan(f.toolCalls, f.callsAt)
 	ok = true
 	for name := range s.Each() {
@@ -100,16 +110,16 @@ func (f *fields) calls(d *wire.Decoder) (calls []wire.Call, ok bool) {
 			ok = false
 			continue
 		}
-		calls = d.AddCall(calls, readCall(d, &s))
+		add(readCall(d, &s))
 	}
 	if !ok {
-		d.DropCalls(calls)
+		d.DropParts(parts)
 		return nil, false
 	}
 	if len(f.functionCall) > 0 && f.functionCall[0] == '{' {
-		calls = d.AddCall(calls, wire.Call{Family: wire.FamilyLegacy, Name: d.Text(wire.Member(f.functionCall, "name"))})
+		add(wire.Call{Family: wire.FamilyLegacy, Name: d.Text(wire.Member(f.functionCall, "name"))})
 	}
-	return calls, true
+	return parts, true
 }
 
 // readCall reads an element of tool_calls. Whatever its type, a message of role tool answers it by its id alone.
@@ -130,14 +140,14 @@ func readCall(d *wire.Decoder, s *wire.Scanner) wire.Call {
 	return c
 }
 
-func (*codec) Input(it wire.Item, call int) []byte {
-	if it.Calls[call].Family == wire.FamilyLegacy {
+func (*codec) Input(it wire.Item, part int) []byte {
+	if it.Parts[part].Call.Family == wire.FamilyLegacy {
 		return wire.Member(it.Raw, "function_call")
 	}
 	raw := it.Raw
-	i := 0
+	i := firstCall(it)
 	for p := range wire.Children(wire.Member(it.Raw, "tool_calls")) {
-		if i == call {
+		if i == part {
 			raw = p.Value
 		}
 		i++
@@ -146,6 +156,20 @@ func (*codec) Input(it wire.Item, call int) []byte {
 		return fn
 	}
 	return wire.Member(raw, "custom")
+}
+
+// firstCall is the index of the part of a message's first call.
+func firstCall(it wire.Item) int {
+	if it.HasContent() {
+		return 1
+	}
+	return 0
+}
+
+// hasLegacyCall reports whether a message has a function_call. It is the last part.
+func hasLegacyCall(it wire.Item) bool {
+	p := &it.Parts[len(it.Parts)-1]
+	return p.Kind == wire.ToolCall && p.Call.Family == wire.FamilyLegacy
 }
 
 func (*codec) Function(name, description string, parameters []byte) []byte {

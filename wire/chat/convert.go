@@ -48,8 +48,8 @@ func (converter) AppendPart(dst []byte, p wire.ContentPart) []byte {
 
 func (converter) ReadCalls(it wire.Item) []wire.SaidCall {
 	var calls []wire.SaidCall
-	if n := len(it.Calls); n > 0 && it.Calls[n-1].Family == wire.FamilyLegacy {
-		calls = append(calls, wire.SaidCall{Call: it.Calls[n-1], Err: errors.New("no counterpart for legacy function call")})
+	if hasLegacyCall(it) {
+		calls = append(calls, wire.SaidCall{Call: it.Parts[len(it.Parts)-1].Call, Err: errors.New("no counterpart for legacy function call")})
 	}
 	for p := range wire.Children(wire.Member(it.Raw, "tool_calls")) {
 		id := wire.Member(p.Value, "id")
@@ -89,7 +89,7 @@ func (converter) MakeCalls(calls []wire.SaidCall) [][]byte {
 }
 
 func (converter) ReadAnswered(it wire.Item) ([]byte, error) {
-	if it.Answers.Family != wire.FamilyFunction {
+	if it.Answers().Family != wire.FamilyFunction {
 		return nil, errors.New("no counterpart for result of a legacy function")
 	}
 	return wire.Member(it.Raw, "tool_call_id"), nil

@@ -31,7 +31,7 @@ func (*codec) Hash(h *wire.Hasher, it wire.Item) {
 	}
 
 	legacy := len(functionCall) > 0 && functionCall[0] == '{'
-	if it.HasText || !wire.HasChildren(toolCalls) && !legacy {
+	if it.HasContent() || !wire.HasChildren(toolCalls) && !legacy {
 		h.Role(role)
 		h.Content(content, refusal)
 		// An answer's audio holds data and a transcript, its echo only the id.

@@ -5,13 +5,14 @@ import "remora/wire"
 // mending changes the calls of items.
 type mending struct{}
 
-func (mending) WithCallIDs(it wire.Item, calls []string, answers string) []byte {
+func (mending) WithCallIDs(it wire.Item, ids []string) []byte {
 	if it.Kind == wire.ToolResult {
-		if answers == "" {
+		if ids[0] == "" {
 			return it.Raw
 		}
-		return wire.WithMember(it.Raw, "tool_call_id", wire.AppendString(nil, answers))
+		return wire.WithMember(it.Raw, "tool_call_id", wire.AppendString(nil, ids[0]))
 	}
+	calls := ids[firstCall(it):]
 	return wire.EditMember(it.Raw, "tool_calls", func(list []byte) []byte {
 		return wire.Edit(list, func(i int, call wire.Child) ([]byte, bool) {
 			if i >= len(calls) || calls[i] == "" {

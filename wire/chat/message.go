@@ -2,6 +2,7 @@ package chat
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 
 	"remora/wire"
@@ -10,49 +11,51 @@ import (
 // messages makes other messages of messages.
 type messages struct{}
 
-// WithoutCalls: a tool_calls list that loses all its elements goes as a whole, since upstream refuses an empty one.
-func (messages) WithoutCalls(it wire.Item, keep []bool) []byte {
-	list, legacy := wire.Member(it.Raw, "tool_calls"), false
-	n := len(keep)
-	if it.Calls[n-1].Family == wire.FamilyLegacy {
-		n--
-		legacy = keep[n]
+// Keep: a tool_calls list that loses all its elements goes as a whole, since upstream refuses an empty one.
+func (messages) Keep(it wire.Item, keep []bool) []byte {
+	first, end := firstCall(it), len(keep)
+	legacy := false
+	if hasLegacyCall(it) {
+		end--
+		legacy = keep[end]
 	}
-	calls := 0
-	for _, k := range keep[:n] {
-		if k {
-			calls++
-		}
-	}
-	return wire.Edit(it.Raw, func(_ int, p wire.Child) ([]byte, bool) {
+	calls := keep[first:end]
+	list := wire.Member(it.Raw, "tool_calls")
+	raw := wire.Edit(it.Raw, func(_ int, p wire.Child) ([]byte, bool) {
 		switch string(p.Name) {
 		case "function_call":
 			return it.Raw[p.Start:p.End], legacy
 		case "tool_calls":
-			if calls == 0 || !wire.SameBytes(p.Value, list) {
+			if !slices.Contains(calls, true) || !wire.SameBytes(p.Value, list) {
 				return nil, false
 			}
 			out := append([]byte(nil), it.Raw[p.Start:p.End-len(p.Value)]...)
-			return append(out, wire.Edit(list, func(i int, e wire.Child) ([]byte, bool) { return e.Value, keep[i] })...), true
+			return append(out, wire.Edit(list, func(i int, e wire.Child) ([]byte, bool) { return e.Value, calls[i] })...), true
 		}
 		return it.Raw[p.Start:p.End], true
 	})
+	if first > 0 && !keep[0] {
+		return withoutText(raw)
+	}
+	return raw
 }
 
-// OnlyCalls keeps all that upstream sent with the calls: thinking models refuse a call that comes back without its
-// reasoning_content, reasoning_details or thought signature.
-func (messages) OnlyCalls(it wire.Item) []byte {
+func (messages) WithoutText(it wire.Item) []byte { return withoutText(it.Raw) }
+
+// withoutText keeps all that upstream sent with the calls of a message: thinking models refuse a call that comes back without
+// its reasoning_content, reasoning_details or thought signature.
+func withoutText(raw []byte) []byte {
 	// Beside calls some upstreams refuse an empty string, and Google, which is known by the extra_content of its calls,
 	// null as well.
-	google := bytes.Contains(wire.Member(it.Raw, "tool_calls"), []byte(`"extra_content"`))
-	return wire.Edit(it.Raw, func(_ int, p wire.Child) ([]byte, bool) {
+	google := bytes.Contains(wire.Member(raw, "tool_calls"), []byte(`"extra_content"`))
+	return wire.Edit(raw, func(_ int, p wire.Child) ([]byte, bool) {
 		switch string(p.Name) {
 		case "content":
-			return append(it.Raw[p.Start:p.End-len(p.Value):p.End-len(p.Value)], "null"...), !google
+			return append(raw[p.Start:p.End-len(p.Value):p.End-len(p.Value)], "null"...), !google
 		case "refusal", "audio", "annotations", "images":
 			return nil, false
 		}
-		return it.Raw[p.Start:p.End], !emptyMember(p)
+		return raw[p.Start:p.End], !emptyMember(p)
 	})
 }
 
@@ -83,7 +86,7 @@ func (messages) AsInput(it wire.Item, kept func(wire.Audio) bool) (wire.Item, bo
 		odd = odd || emptyMember(p)
 	}
 	sounds := len(audio) > 0 && audio[0] == '{'
-	blank := string(content) == `""` && len(it.Calls) > 0 // some upstreams refuse it, most accept null
+	blank := string(content) == `""` && it.HasCalls() // some upstreams refuse it, most accept null
 	if !odd && !sounds && !blank {
 		return it, saysAny(it)
 	}
@@ -128,8 +131,8 @@ func (messages) AsInput(it wire.Item, kept func(wire.Audio) bool) (wire.Item, bo
 // saysAny reports whether an answer has a call, a refusal, sound, or content that is more than white space: upstreams refuse
 // white space as they refuse no text.
 func saysAny(it wire.Item) bool {
-	if len(it.Calls) > 0 || !it.HasText {
-		return len(it.Calls) > 0
+	if it.HasCalls() || !it.HasContent() {
+		return it.HasCalls()
 	}
 
 	var refusal, audio []byte

@@ -43,16 +43,18 @@ func TestOnlyCalls(t *testing.T) {
 		{"none", `{"role":"assistant","content":"x","tool_calls":[` + call + `]}`, "", func(int) bool { return false }},
 	} {
 		it := chatItem(t, tt.raw)
-		keep := tt.keep
-		if keep == nil {
-			keep = func(int) bool { return true }
+		keep := func(part int) bool {
+			if it.HasContent() {
+				part--
+			}
+			return tt.keep == nil || tt.keep(part)
 		}
 		got, ok := it.OnlyCalls(keep)
-		if ok != (tt.want != "") || string(got.Raw) != tt.want || got.HasText {
+		if ok != (tt.want != "") || string(got.Raw) != tt.want || got.HasContent() {
 			t.Errorf("%s: %s, %v, want %s", tt.name, got.Raw, ok, tt.want)
 		}
-		if ok && len(got.Calls) != 1 {
-			t.Errorf("%s: calls %v", tt.name, got.Calls)
+		if ok && len(got.Parts) != 1 {
+			t.Errorf("%s: parts %v", tt.name, got.Parts)
 		}
 	}
 }

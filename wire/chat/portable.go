@@ -29,10 +29,10 @@ func (messages) Portable(it wire.Item, r wire.Reach) (wire.Item, bool) {
 		return whole, it.Role != wire.Assistant || !elsewhere || !wire.IsNull(p.Value)
 	})
 	out := it.Rewritten(raw)
-	if !said && len(out.Calls) == 0 {
+	if !said && !out.HasCalls() {
 		return wire.Item{}, false
 	}
-	return out, out.HasText || len(out.Calls) > 0 || !it.HasText
+	return out, out.HasContent() || out.HasCalls() || !it.HasContent()
 }
 
 // portableCall returns a call of Chat without what signs it, and for another provider with arguments that it can read.

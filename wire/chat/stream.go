@@ -396,7 +396,7 @@ func (f *fold) build() [][]wire.Item {
 	for i, c := range f.choices {
 		it := dec.Item(c.message())
 		// A choice that was cut or failed before it said anything is no message: upstream would refuse it in a history.
-		if c.finish != "" && c.finish != finishError || it.HasText || len(it.Calls) > 0 {
+		if c.finish != "" && c.finish != finishError || it.HasContent() || it.HasCalls() {
 			out[i] = []wire.Item{it}
 		}
 	}

@@ -308,7 +308,7 @@ func TestLive(t *testing.T) {
 		if !s.Ended() {
 			t.Error("not ended")
 		}
-		if calls := s.Reply().Choices[0][0].Calls; len(calls) != 1 || calls[0].Name != "f" {
+		if calls := callsOf(s.Reply().Choices[0][0]); len(calls) != 1 || calls[0].Name != "f" {
 			t.Errorf("reply has calls %v", calls)
 		}
 		got = append(got, string(s.Release(func(wire.Call) bool { return true })), string(s.Finish()))

@@ -54,14 +54,21 @@ func TestCallsToldInPieces(t *testing.T) {
 				judged = append(judged, c)
 				return true
 			})
-			want := s.Reply().Choices[0][0].Calls
+			want := callsOf(s.Reply().Choices[0][0])
 			if d := cmp.Diff(want, judged); d != "" {
 				t.Errorf("%s, %+v: judged are others than those of the answer:\n%s", name, o, d)
 			}
 			s.Finish()
-			if d := cmp.Diff(want, s.Merged().Choices[0][0].Calls); d != "" {
+			if d := cmp.Diff(want, callsOf(s.Merged().Choices[0][0])); d != "" {
 				t.Errorf("%s, %+v: the client has others than those of the answer:\n%s", name, o, d)
 			}
 		}
 	}
+}
+
+func callsOf(it wire.Item) (calls []wire.Call) {
+	for _, c := range it.Calls() {
+		calls = append(calls, c)
+	}
+	return calls
 }

@@ -176,7 +176,7 @@ func TestSees(t *testing.T) {
 				if p.dialect == dialects.Chat && len(calls) == 0 && string(wire.Member(it.Raw, "content")) == "null" {
 					rt.Errorf("neither text nor calls: %s", it.Raw)
 				}
-				for i, c := range it.Calls {
+				for i, c := range it.Calls() {
 					gotCalls = append(gotCalls, c.ID)
 					if it.Input(i) != "{}" {
 						rt.Errorf("call %s has input %q", c.ID, it.Input(i))
@@ -293,7 +293,7 @@ func FuzzMerge(f *testing.F) {
 			}
 			if mode&1 != 0 && len(merged.Choices) > 0 {
 				for _, it := range merged.Choices[0] {
-					for _, c := range it.Calls {
+					for _, c := range it.Calls() {
 						if hide(c.Name) && len(merged.Choices) == 1 {
 							t.Fatalf("%q shows call %v", want, c)
 						}

@@ -49,11 +49,11 @@ func (converter) AppendPart(dst []byte, p wire.ContentPart) []byte {
 }
 
 func (converter) ReadCalls(it wire.Item) []wire.SaidCall {
-	if len(it.Calls) != 1 {
+	if !it.HasCalls() {
 		return nil
 	}
 	call := wire.SaidCall{
-		Call: it.Calls[0], Custom: it.Calls[0].Family == wire.FamilyCustom,
+		Call: it.Parts[0].Call, Custom: it.Parts[0].Call.Family == wire.FamilyCustom,
 		CallID: wire.Member(it.Raw, "call_id"), ToolName: wire.Member(it.Raw, "name"),
 	}
 	switch call.Family {
@@ -89,7 +89,7 @@ func (converter) MakeCalls(calls []wire.SaidCall) [][]byte {
 }
 
 func (converter) ReadAnswered(it wire.Item) ([]byte, error) {
-	if it.Answers.Family != wire.FamilyFunction && it.Answers.Family != wire.FamilyCustom {
+	if it.Answers().Family != wire.FamilyFunction && it.Answers().Family != wire.FamilyCustom {
 		return nil, noCounterpart(it)
 	}
 	return wire.Member(it.Raw, "call_id"), nil

@@ -37,13 +37,13 @@ func hashMessage(h *wire.Hasher, raw []byte, answer bool) {
 }
 
 func hashCall(h *wire.Hasher, it wire.Item) {
-	c, input := wire.HashedCall{Family: it.Calls[0].Family}, "arguments"
+	c, input := wire.HashedCall{Family: it.Parts[0].Call.Family}, "arguments"
 	switch c.Family {
 	case wire.FamilyFunction:
 	case wire.FamilyCustom:
 		input = "input"
 	default:
-		h.CallAsIs(it.Calls[0], it.Raw)
+		h.CallAsIs(it.Parts[0].Call, it.Raw)
 		return
 	}
 	for p := range wire.Children(it.Raw) {

@@ -64,11 +64,13 @@ func withoutBelongings(content []byte) ([]byte, bool) {
 	}), left
 }
 
-// WithoutCalls returns the item: none has calls beside something else.
-func (items) WithoutCalls(it wire.Item, _ []bool) []byte { return it.Raw }
+// Keep returns the item: none has more than one part.
+func (items) Keep(it wire.Item, _ []bool) []byte { return it.Raw }
 
-// OnlyCalls returns the item, for the same reason.
-func (items) OnlyCalls(it wire.Item) []byte { return it.Raw }
+// WithoutText returns the item, for the same reason.
+func (items) WithoutText(it wire.Item) []byte { return it.Raw }
 
 // AsInput returns the item: what an answer says is accepted as it came.
-func (items) AsInput(it wire.Item, _ func(wire.Audio) bool) (wire.Item, bool) { return it, it.HasText }
+func (items) AsInput(it wire.Item, _ func(wire.Audio) bool) (wire.Item, bool) {
+	return it, it.HasContent()
+}

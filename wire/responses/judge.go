@@ -107,11 +107,11 @@ func inputEvent(typ []byte) (kind string, ok bool) {
 // item takes in an item that an event shows. One that has just begun may not have its input yet.
 func (j *judge) item(index string, raw []byte, began bool) {
 	it, err := wire.ParseItem(Dialect, raw)
-	if err != nil || len(it.Calls) == 0 {
+	if err != nil || !it.HasCalls() {
 		return
 	}
 	c := j.of(index, it.ID)
-	call := it.Calls[0]
+	call := it.Parts[0].Call
 	if c.named && (c.name != call.Name || c.callID != "" && c.callID != call.ID) {
 		j.note(oddCall)
 	}
@@ -167,7 +167,7 @@ func (j *judge) Unclear(choices [][]wire.Item) string {
 
 // is reports whether an item is the call, by all that the events have told of it.
 func (c *callReading) is(it wire.Item) bool {
-	return len(it.Calls) > 0 && c.named && it.Calls[0].Name == c.name && (c.callID == "" || it.Calls[0].ID == c.callID)
+	return it.HasCalls() && c.named && it.Parts[0].Call.Name == c.name && (c.callID == "" || it.Parts[0].Call.ID == c.callID)
 }
 
 func oneOf(name string, names ...string) bool { return slices.Contains(names, name) }

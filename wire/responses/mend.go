@@ -5,11 +5,8 @@ import "remora/wire"
 // mending changes the calls of items.
 type mending struct{}
 
-func (mending) WithCallIDs(it wire.Item, calls []string, answers string) []byte {
-	id := answers
-	if len(calls) > 0 {
-		id = calls[0]
-	}
+func (mending) WithCallIDs(it wire.Item, ids []string) []byte {
+	id := ids[0]
 	// A local_shell_call without call_id is paired by its id, which upstream has given it.
 	if id == "" || wire.Member(it.Raw, "call_id") == nil {
 		return it.Raw

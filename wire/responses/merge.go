@@ -202,8 +202,8 @@ func (r *merger) learn(it *item, raw []byte) {
 	if parsed.ID != "" {
 		it.id = parsed.ID
 	}
-	if len(parsed.Calls) > 0 {
-		it.call, it.calls = parsed.Calls[0], true
+	if parsed.HasCalls() {
+		it.call, it.calls = parsed.Parts[0].Call, true
 		it.verdict = r.s.Verdict(it.call)
 		r.ours = r.ours || it.verdict == merge.Hidden
 	}
@@ -438,7 +438,7 @@ func (merging) Bodies(w *merge.Bodies) []byte {
 	for i, body := range w.All() {
 		for p := range wire.Children(wire.Member(body, "output")) {
 			it, err := wire.ParseItem(Dialect, p.Value)
-			if err == nil && len(it.Calls) > 0 && w.Hides(i, it.Calls[0]) {
+			if err == nil && it.HasCalls() && w.Hides(i, it.Parts[0].Call) {
 				continue
 			}
 			seen = append(seen, output{raw: p.Value})

@@ -132,7 +132,7 @@ func (*codec) Read(d *wire.Decoder, raw []byte) wire.Item {
 	switch k.Kind {
 	case wire.Message:
 		it.Role = wire.RoleOf(f.role)
-		it.HasText = f.says(d)
+		it.Parts = wire.MessageParts(f.says(d))
 	case wire.ToolCall, wire.ToolResult:
 		c := wire.Call{ID: d.Text(f.callID), Family: k.family, Name: d.Text(f.name)}
 		if k.family == wire.FamilyLocalShell && c.ID == "" {
@@ -141,22 +141,25 @@ func (*codec) Read(d *wire.Decoder, raw []byte) wire.Item {
 		if k.family == toolSearch && wire.Text(f.execution) == "server" {
 			return it // carries its own result
 		}
-		if k.Kind == wire.ToolCall {
-			it.Calls = d.AddCall(nil, c)
-		} else {
+		if k.Kind == wire.ToolResult {
 			c.Name = ""
-			it.Role, it.Answers = wire.RoleTool, c
+			it.Role = wire.RoleTool
 		}
+		it.Parts = d.AddPart(nil, wire.Part{Kind: k.Kind, Call: c})
 	case wire.Other:
+		part := wire.Part{}
 		switch string(wire.Unescaped(typ)) {
 		case "mcp_approval_request":
-			it.Takes = wire.Call{ID: it.ID, Family: approval}
+			part.Call = wire.Call{ID: it.ID, Family: approval}
 		case approvalResponse:
-			it.Answers = wire.Call{ID: d.Text(f.approval), Family: approval}
+			part = wire.Part{Kind: wire.ToolResult, Call: wire.Call{ID: d.Text(f.approval), Family: approval}}
 		case "program":
-			it.Takes = wire.Call{ID: d.Text(f.callID), Family: wire.FamilyProgram}
+			part.Call = wire.Call{ID: d.Text(f.callID), Family: wire.FamilyProgram}
 		case "program_output":
-			it.Answers = wire.Call{ID: d.Text(f.callID), Family: wire.FamilyProgram}
+			part = wire.Part{Kind: wire.ToolResult, Call: wire.Call{ID: d.Text(f.callID), Family: wire.FamilyProgram}}
+		}
+		if part.Call.ID != "" {
+			it.Parts = d.AddPart(nil, part)
 		}
 	default:
 	}

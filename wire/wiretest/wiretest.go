@@ -31,25 +31,26 @@ func checkAnywhere(items []wire.Item) []error {
 	calls := make(map[string][]*open)
 	var order []*open
 	for i, it := range items {
-		for _, c := range it.Calls {
+		for _, c := range it.Calls() {
 			o := &open{call: c, item: i}
 			if slices.ContainsFunc(calls[c.ID], func(o *open) bool { return !o.answered && o.call.Family == c.Family }) {
 				errs = append(errs, fmt.Errorf("item %d: second %s call %q, and the first has no result yet", i, c.Family, c.ID))
 			}
 			calls[c.ID], order = append(calls[c.ID], o), append(order, o)
 		}
-		if it.Kind != wire.ToolResult || it.Answers.ID == "" {
+		answers := it.Answers()
+		if it.Kind != wire.ToolResult || answers.ID == "" {
 			continue
 		}
-		matching := slices.DeleteFunc(slices.Clone(calls[it.Answers.ID]), func(o *open) bool { return !wire.Matches(o.call, it.Answers) })
+		matching := slices.DeleteFunc(slices.Clone(calls[answers.ID]), func(o *open) bool { return !wire.Matches(o.call, answers) })
 		k := slices.IndexFunc(matching, func(o *open) bool { return !o.answered })
 		switch {
 		case k >= 0:
 			matching[k].answered = true
 		case len(matching) > 0:
-			errs = append(errs, fmt.Errorf("item %d: second result for %s call %q", i, it.Answers.Family, it.Answers.ID))
+			errs = append(errs, fmt.Errorf("item %d: second result for %s call %q", i, answers.Family, answers.ID))
 		default:
-			errs = append(errs, fmt.Errorf("item %d: result without a %s call %q before it", i, it.Answers.Family, it.Answers.ID))
+			errs = append(errs, fmt.Errorf("item %d: result without a %s call %q before it", i, answers.Family, answers.ID))
 		}
 	}
 	for _, o := range order {
@@ -64,12 +65,13 @@ func checkAdjacent(items []wire.Item) []error {
 	var c adjacentChecker
 	for i, it := range items {
 		if it.Kind == wire.ToolResult {
-			c.result(i, it.Answers)
+			c.result(i, it.Answers())
 			continue
 		}
 		c.settle()
-		if len(it.Calls) > 0 {
-			c.maker, c.calls, c.answered = i, it.Calls, make([]bool, len(it.Calls))
+		c.maker = i
+		for _, call := range it.Calls() {
+			c.calls, c.answered = append(c.calls, call), append(c.answered, false)
 		}
 	}
 	c.settle()

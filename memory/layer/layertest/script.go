@@ -228,7 +228,7 @@ func copyResponse(r layer.Response) layer.Response {
 func copyItems(items []wire.Item) []wire.Item {
 	items = slices.Clone(items)
 	for i := range items {
-		items[i].Raw, items[i].Calls = slices.Clone(items[i].Raw), slices.Clone(items[i].Calls)
+		items[i].Raw, items[i].Parts = slices.Clone(items[i].Raw), slices.Clone(items[i].Parts)
 	}
 	return items
 }

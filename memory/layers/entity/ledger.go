@@ -160,7 +160,7 @@ func texts(it wire.Item) iter.Seq2[string, bool] {
 		if text := plain(it.Text()); text != "" && !yield(text, false) {
 			return
 		}
-		for i := range it.Calls {
+		for i := range it.Calls() {
 			if text := plain(it.Input(i)); text != "" && !yield(text, true) {
 				return
 			}

@@ -69,7 +69,7 @@ func labelled(items []wire.Item) string {
 	var words []string
 	for _, it := range items {
 		switch word, _, _ := strings.Cut(it.Text(), " "); {
-		case len(it.Calls) > 0:
+		case it.HasCalls():
 			words = append(words, "call")
 		case it.Kind == wire.ToolResult:
 			words = append(words, "tool")

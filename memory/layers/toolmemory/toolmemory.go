@@ -213,15 +213,16 @@ func (l *Layer) Store(_ context.Context, _ *layer.Turn, s layer.State, r *layer.
 // AppendItems remembers the results of noted calls. The items stay as they are.
 func (l *Layer) AppendItems(_ context.Context, _ *layer.Turn, s layer.State, items []wire.Item) (layer.Appended, error) {
 	out := layer.Appended{Items: items}
-	if !slices.ContainsFunc(items, func(it wire.Item) bool { return it.Kind == wire.ToolResult && it.Answers.ID != "" }) {
+	if !slices.ContainsFunc(items, func(it wire.Item) bool { return it.Kind == wire.ToolResult && it.Answers().ID != "" }) {
 		return out, nil
 	}
 	st, changed := l.read(s), false
 	for _, it := range items {
-		if it.Kind != wire.ToolResult || it.Answers.ID == "" {
+		id := it.Answers().ID
+		if it.Kind != wire.ToolResult || id == "" {
 			continue
 		}
-		i := slices.IndexFunc(st.Pending, func(e entry) bool { return e.Call == it.Answers.ID })
+		i := slices.IndexFunc(st.Pending, func(e entry) bool { return e.Call == id })
 		if i < 0 {
 			continue
 		}
