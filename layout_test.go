@@ -69,7 +69,7 @@ var arrows = []struct {
 	{3, "memory/turnrecord", []string{"memory/view"}},
 	{2, "providers/models", []string{"providers"}},
 	{2, "providers/retry", []string{"providers", "wire"}},
-	{2, "providers/complete", []string{"providers", "wire"}},
+	{2, "providers/complete", []string{"providers", "secret", "wire"}},
 	{2, "providers/providertest", []string{"providers", "test/scripted", "wire"}},
 
 	{3, "memory/layer/layertest", []string{"memory/layer", "wire", "wire/dialects"}},
@@ -77,7 +77,7 @@ var arrows = []struct {
 	{5, "memory/layers", []string{"memory/layer", "memory/layers/<kind>"}},
 	{3, "memory/summary", []string{"memory/layer", "memory/redact", "wire"}},
 	{4, "memory/session", []string{"cache", "memory/lru", "memory/media", "memory/recordcodec", "memory/turnrecord", "memory/view", "wire", "wire/dialects"}},
-	{3, "memory/pipeline", []string{"memory/layer", "memory/layer/schema", "memory/lru", "memory/tokens", "memory/view", "wire", "wire/dialects"}},
+	{3, "memory/pipeline", []string{"memory/layer", "memory/layer/schema", "memory/lru", "memory/tokens", "memory/view", "secret", "wire", "wire/dialects"}},
 
 	{5, "memory", []string{"cache", "memory/layer", "memory/index", "memory/lru", "memory/pipeline", "memory/turnqueue", "memory/summary", "memory/session", "memory/turnrecord", "memory/view", "wire", "wire/dialects"}},
 

@@ -241,28 +241,8 @@ func notOfName(r rune) bool {
 // maxName is the longest name of a header or field in the options: header names are matched by length first, in 64 bits.
 const maxName = 63
 
-// Size is a number of bytes. In text it has an optional unit: 512, 16KiB, 64MiB, 1GiB.
+// Size is a number of bytes.
 type Size int64
-
-// UnmarshalText reads the text form.
-func (s *Size) UnmarshalText(text []byte) error {
-	number, shift := string(text), 0
-	for i, unit := range []string{"KiB", "MiB", "GiB"} {
-		if n, ok := strings.CutSuffix(number, unit); ok {
-			number, shift = n, 10*(i+1)
-			break
-		}
-	}
-	if shift == 0 {
-		number = strings.TrimSuffix(number, "B")
-	}
-	n, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
-	if err != nil || n < 0 || n > math.MaxInt64>>shift {
-		return fmt.Errorf("must be a size such as 512, 16KiB, 64MiB or 1GiB, is %q", text)
-	}
-	*s = Size(n << shift)
-	return nil
-}
 
 // String is the text form with the largest unit that divides it.
 func (s Size) String() string {

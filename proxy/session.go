@@ -11,6 +11,7 @@ import (
 
 	"remora/memory"
 	"remora/providers"
+	"remora/secret"
 	"remora/wire"
 )
 
@@ -345,7 +346,7 @@ func (id *identity) forModels(provider string) memory.Credential {
 	if id.credentialName == "" {
 		return memory.Credential{}
 	}
-	return memory.Credential{Header: id.credentialName, Value: string(id.credential), Provider: provider}
+	return memory.Credential{Header: id.credentialName, Value: secret.String(id.credential), Provider: provider}
 }
 
 // scope returns the memory scope of a tenant's request.

@@ -1,5 +1,5 @@
-// Package secret has the type of every key, token and password in the configuration. Its values cannot be logged by
-// accident: only a conversion to string reveals one.
+// Package secret has the type of every key, token and password in the configuration and in requests. Its values cannot be
+// logged by accident: only a conversion to string reveals one.
 package secret
 
 import (
@@ -28,3 +28,12 @@ func (s String) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // MarshalText serves encoding/json, YAML and their like.
 func (s String) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Credential is the header by which a caller proves itself to a provider.
+type Credential struct {
+	// Header is the name of the header that it came in; Value is the header's value, "Bearer " included.
+	Header string
+	Value  String
+	// Provider is the name of the provider that the caller's request goes to. No other one is shown the credential.
+	Provider string
+}

@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"time"
 
@@ -112,7 +110,7 @@ func (m *modelSet) model(upstreams *providers.Set, o modelOptions) (pipeline.Mod
 type model struct{ *complete.Source }
 
 // Bind returns the model with the caller's credential.
-func (m model) Bind(c pipeline.Credential) layer.Model { return m.Source.Bind(complete.Credential(c)) }
+func (m model) Bind(c pipeline.Credential) layer.Model { return m.Source.Bind(c) }
 
 // embeddings opens the embedding model of a layer.
 func (m *modelSet) embeddings(upstreams *providers.Set, id string, o semanticrecall.Embeddings) (*memory.Embeddings, error) {
@@ -126,12 +124,12 @@ func (m *modelSet) embeddings(upstreams *providers.Set, id string, o semanticrec
 		m.words, e.ID, e.Table = words, words.id(), words.table.Vector
 		return e, nil
 	}
-	source, err := complete.New(m.client, upstreams, complete.Options{Provider: o.Provider, Model: o.Model})
+	source, err := complete.New(m.client, upstreams, complete.Options{Provider: o.Provider, Model: o.Model, Dimensions: o.Dimensions})
 	if err != nil {
 		return nil, err
 	}
 	e.ID = fmt.Sprintf("%s\x00%s\x00%d", source.Provider(), o.Model, o.Dimensions)
-	e.Source = embedder{source, o.Dimensions}
+	e.Source = embedder{source}
 	return e, nil
 }
 
@@ -165,31 +163,10 @@ func (w *wordTable) id() string {
 }
 
 // embedder is an embedding model behind a provider as memory asks it.
-type embedder struct {
-	*complete.Source
-	dimensions int
-}
+type embedder struct{ *complete.Source }
 
 // Bind returns the model with the caller's credential.
-func (e embedder) Bind(c memory.Credential) memory.Embedder {
-	return boundEmbedder{e.Source.Bind(complete.Credential(c)), e.dimensions}
-}
-
-type boundEmbedder struct {
-	model      *complete.Model
-	dimensions int
-}
-
-// Embed asks the model.
-func (e boundEmbedder) Embed(ctx context.Context, texts []string) ([][]float32, error) {
-	return e.model.Embed(ctx, texts, e.dimensions)
-}
-
-// Refused reports whether the provider refuses the caller, and may well serve another.
-func (boundEmbedder) Refused(err error) bool {
-	s, ok := errors.AsType[*complete.StatusError](err)
-	return ok && (s.Code == http.StatusUnauthorized || s.Code == http.StatusPaymentRequired || s.Code == http.StatusForbidden)
-}
+func (e embedder) Bind(c memory.Credential) memory.Embedder { return e.Source.Bind(c) }
 
 // context returns the size of a model's context in tokens, 0 if it is unknown.
 func (m *modelSet) context(model string) int {

@@ -26,6 +26,7 @@ import (
 	"remora/memory/layer"
 	"remora/memory/lru"
 	"remora/memory/view"
+	"remora/secret"
 	"remora/wire"
 )
 
@@ -68,18 +69,8 @@ type ModelSource interface {
 	Bind(c Credential) layer.Model
 }
 
-// Credential is the header by which the caller proves itself to a provider, and which one that is: no other is shown
-// it. It is never printed.
-type Credential struct{ Header, Value, Provider string }
-
-// String hides the credential.
-func (Credential) String() string { return "[credential]" }
-
-// GoString hides the credential.
-func (Credential) GoString() string { return "[credential]" }
-
-// LogValue hides the credential.
-func (Credential) LogValue() slog.Value { return slog.StringValue("[credential]") }
+// Credential is the caller's.
+type Credential = secret.Credential
 
 // Options are shared by all layers. The zero value works: no limit, four bytes per token, no log.
 type Options struct {

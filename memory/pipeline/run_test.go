@@ -214,7 +214,7 @@ type model struct{ Credential }
 
 func (model) Bind(c Credential) layer.Model { return model{c} }
 func (m model) Complete(_ context.Context, _, user string, _ int) (string, error) {
-	return user + " for " + m.Value, nil
+	return user + " for " + m.Value.Reveal(), nil
 }
 
 func TestModelIsBoundToTheCaller(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -18,6 +17,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"remora/providers"
+	"remora/secret"
 )
 
 // Errors of [Model.Complete] wrap one of these, a [StatusError], one of package providers (ErrUnreachable, ErrTimeout,
@@ -51,6 +51,8 @@ type Options struct {
 	Provider string `mapstructure:"provider"`
 	// Model is the model's name as that provider knows it.
 	Model string `mapstructure:"model"`
+	// Dimensions is how many numbers of an embedding the model is asked for; 0 is all that it has.
+	Dimensions int `mapstructure:"-"`
 }
 
 // Source is a model as configured. Bind gives it the credential of a caller. It is safe for concurrent use.
@@ -58,6 +60,8 @@ type Source struct {
 	client   *providers.Client
 	provider providers.Provider
 	model    string
+	// dimensions is as in Options.
+	dimensions int
 	// plain: the model has refused temperature or max_tokens, as reasoning models do.
 	plain atomic.Bool
 }
@@ -67,7 +71,7 @@ func New(client *providers.Client, set *providers.Set, o Options) (*Source, erro
 	if o.Model == "" || !utf8.ValidString(o.Model) {
 		return nil, errors.New("model: want the name of a model")
 	}
-	s := &Source{client: client, model: o.Model}
+	s := &Source{client: client, model: o.Model, dimensions: o.Dimensions}
 	if o.Provider == "" {
 		if s.provider = set.Pick(o.Model); s.provider == nil {
 			return nil, errors.New("provider: want a name, since no provider takes this model by itself")
@@ -88,31 +92,14 @@ func New(client *providers.Client, set *providers.Set, o Options) (*Source, erro
 // Provider is the name of the provider that is asked.
 func (s *Source) Provider() string { return s.provider.Name() }
 
-// Credential is the credential of a caller. It never prints.
-type Credential struct {
-	// Header is the name of the header that it came in; Value is the header's value, "Bearer " included.
-	Header, Value string
-	// Provider is the name of the provider that the caller's request goes to. No other one is shown the credential.
-	Provider string
-}
-
-// Format prints a placeholder under every verb.
-func (Credential) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "[credential]") }
-
-// LogValue keeps slog handlers from reaching the strings.
-func (Credential) LogValue() slog.Value { return slog.StringValue("[credential]") }
-
-// MarshalText serves encoding/json and its like.
-func (Credential) MarshalText() ([]byte, error) { return []byte("[credential]"), nil }
-
 // Bind returns the model with the credential of a caller, for as long as the caller's request lasts. The credential is used
 // only if the provider has no key of its own; the zero Credential is none.
-func (s *Source) Bind(c Credential) *Model { return &Model{source: s, credential: c} }
+func (s *Source) Bind(c secret.Credential) *Model { return &Model{source: s, credential: c} }
 
 // Model is a model with a caller's credential. It is safe for concurrent use.
 type Model struct {
 	source     *Source
-	credential Credential
+	credential secret.Credential
 }
 
 // Complete returns the model's answer to the message user, with the system prompt system, which may be empty. maxTokens bounds
@@ -270,10 +257,10 @@ func (m *Model) head(path string, length int) ([]byte, error) {
 	h.Set(fasthttp.HeaderAcceptEncoding, "identity")
 	own := len(h.Peek(fasthttp.HeaderAuthorization)) > 0
 	if c := m.credential; !own && c.Value != "" && c.Provider == m.source.Provider() {
-		if !slices.Contains(carriers(), strings.ToLower(c.Header)) || strings.ContainsAny(c.Value, "\r\n\x00") {
+		if !slices.Contains(carriers(), strings.ToLower(c.Header)) || strings.ContainsAny(c.Value.Reveal(), "\r\n\x00") {
 			return nil, errors.New("the caller's credential: want a header for keys, and one line")
 		}
-		h.Set(c.Header, c.Value)
+		h.Set(c.Header, c.Value.Reveal())
 	}
 	return h.AppendBytes(nil), nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -65,7 +66,7 @@ func source(t *testing.T, url string, key secret.String) *complete.Source {
 
 func TestComplete(t *testing.T) {
 	up := upstream(t, "  Anna likes tea. naïve 🦈\n")
-	m := source(t, up.URL(), "operators").Bind(complete.Credential{})
+	m := source(t, up.URL(), "operators").Bind(secret.Credential{})
 	have, err := m.Complete(t.Context(), "Be short.", "Summarise </x> \"this\"", 50)
 	if err != nil || have != "  Anna likes tea. naïve 🦈\n" {
 		t.Fatalf("have %q (%v)", have, err)
@@ -107,15 +108,15 @@ func TestCredentials(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		key  secret.String
-		c    complete.Credential
+		c    secret.Credential
 		want map[string]string
 	}{
-		{"own key only", "own", complete.Credential{Header: "authorization", Value: callers, Provider: "up"}, map[string]string{"Authorization": "Bearer own"}},
-		{"own key, other header", "own", complete.Credential{Header: "x-api-key", Value: "c", Provider: "up"}, map[string]string{"Authorization": "Bearer own"}},
-		{"the caller's", "", complete.Credential{Header: "authorization", Value: callers, Provider: "up"}, map[string]string{"Authorization": callers}},
-		{"the caller's header", "", complete.Credential{Header: "X-Api-Key", Value: "c", Provider: "up"}, map[string]string{"X-Api-Key": "c"}},
-		{"a caller of another provider", "", complete.Credential{Header: "authorization", Value: callers, Provider: "other"}, map[string]string{}},
-		{"no credential", "", complete.Credential{}, map[string]string{}},
+		{"own key only", "own", secret.Credential{Header: "authorization", Value: callers, Provider: "up"}, map[string]string{"Authorization": "Bearer own"}},
+		{"own key, other header", "own", secret.Credential{Header: "x-api-key", Value: "c", Provider: "up"}, map[string]string{"Authorization": "Bearer own"}},
+		{"the caller's", "", secret.Credential{Header: "authorization", Value: callers, Provider: "up"}, map[string]string{"Authorization": callers}},
+		{"the caller's header", "", secret.Credential{Header: "X-Api-Key", Value: "c", Provider: "up"}, map[string]string{"X-Api-Key": "c"}},
+		{"a caller of another provider", "", secret.Credential{Header: "authorization", Value: callers, Provider: "other"}, map[string]string{}},
+		{"no credential", "", secret.Credential{}, map[string]string{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			up := upstream(t, "ok")
@@ -133,7 +134,7 @@ func TestCredentials(t *testing.T) {
 			}
 		})
 	}
-	for _, c := range []complete.Credential{
+	for _, c := range []secret.Credential{
 		{Header: "Content-Length", Value: "1", Provider: "up"},
 		{Header: "authorization", Value: "a\r\nX: b", Provider: "up"},
 	} {
@@ -143,15 +144,15 @@ func TestCredentials(t *testing.T) {
 			t.Errorf("%d requests, error %v", len(up.Requests()), err)
 		}
 	}
-	c := complete.Credential{Header: "authorization", Value: callers}
+	c := secret.Credential{Header: "authorization", Value: callers}
 	js, err := json.Marshal(c)
-	if s := fmt.Sprintf("%v %+v %#v %s %x %s %s", c, c, c, c, c, js, c.LogValue()); err != nil || strings.Contains(s, "callers") || strings.Contains(s, "6361") {
+	if s := fmt.Sprintf("%v %+v %#v %s %x %s %s", c, c, c, c, c, js, slog.AnyValue(c)); err != nil || strings.Contains(s, "callers") || strings.Contains(s, "6361") {
 		t.Error(s, err)
 	}
 }
 
 func TestFailures(t *testing.T) {
-	const secret = "s3cret"
+	const word = "s3cret"
 	plain := func(body string) func(*testing.T) string {
 		return func(t *testing.T) string {
 			t.Helper()
@@ -163,7 +164,7 @@ func TestFailures(t *testing.T) {
 	fault := func(spec string) func(*testing.T) string {
 		return func(t *testing.T) string {
 			t.Helper()
-			up := upstream(t, secret)
+			up := upstream(t, word)
 			if err := up.Inject(spec, 1); err != nil {
 				t.Fatal(err)
 			}
@@ -183,28 +184,28 @@ func TestFailures(t *testing.T) {
 		{"broken off", fault("cut-after=1"), providers.ErrClosed, 0},
 		{"larger than 1 MiB", fault("big=1100"), complete.ErrAnswer, 0},
 		{"compressed unasked", fault("gzip"), complete.ErrAnswer, 0},
-		{"not JSON", plain("<html>" + secret), complete.ErrAnswer, 0},
-		{"an error with status 200", plain(`{"error":{"message":"` + secret + `"}}`), complete.ErrAnswer, 0},
+		{"not JSON", plain("<html>" + word), complete.ErrAnswer, 0},
+		{"an error with status 200", plain(`{"error":{"message":"` + word + `"}}`), complete.ErrAnswer, 0},
 		{"no choice", plain(`{"choices":[]}`), complete.ErrAnswer, 0},
-		{"a refusal", plain(`{"choices":[{"message":{"content":null,"refusal":"` + secret + `"}}]}`), complete.ErrAnswer, 0},
+		{"a refusal", plain(`{"choices":[{"message":{"content":null,"refusal":"` + word + `"}}]}`), complete.ErrAnswer, 0},
 		{"no content", plain(`{"choices":[{"message":{}}]}`), complete.ErrAnswer, 0},
-		{"content of a wrong type", plain(`{"choices":[{"message":{"content":{"` + secret + `":1}}}]}`), complete.ErrAnswer, 0},
+		{"content of a wrong type", plain(`{"choices":[{"message":{"content":{"` + word + `":1}}}]}`), complete.ErrAnswer, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			m := source(t, tt.url(t), "").Bind(complete.Credential{Header: "authorization", Value: callers, Provider: "up"})
-			have, err := m.Complete(t.Context(), "system "+secret, "user "+secret, 0)
+			m := source(t, tt.url(t), "").Bind(secret.Credential{Header: "authorization", Value: callers, Provider: "up"})
+			have, err := m.Complete(t.Context(), "system "+word, "user "+word, 0)
 			status, ok := errors.AsType[*complete.StatusError](err)
 			if tt.want != nil && !errors.Is(err, tt.want) || ok != (tt.code > 0) || ok && status.Code != tt.code {
 				t.Errorf("have %q (%v)", have, err)
 			}
-			if err != nil && (strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), "callers")) {
+			if err != nil && (strings.Contains(err.Error(), word) || strings.Contains(err.Error(), "callers")) {
 				t.Errorf("the error quotes: %v", err)
 			}
 		})
 	}
 	t.Run("prompt", func(t *testing.T) {
 		up := upstream(t, "ok")
-		_, err := source(t, up.URL(), "").Bind(complete.Credential{}).Complete(t.Context(), "", strings.Repeat("x", 4<<20+1), 0)
+		_, err := source(t, up.URL(), "").Bind(secret.Credential{}).Complete(t.Context(), "", strings.Repeat("x", 4<<20+1), 0)
 		if !errors.Is(err, complete.ErrPrompt) || len(up.Requests()) != 0 {
 			t.Errorf("%d requests, %v", len(up.Requests()), err)
 		}
@@ -224,7 +225,7 @@ func TestContext(t *testing.T) {
 				_, _ = up.Await(ctx, func(r scripted.Recorded) bool { return spec == "stall-before" || r.Events > 0 })
 				cancel(context.DeadlineExceeded)
 			}()
-			m := source(t, up.URL(), "").Bind(complete.Credential{})
+			m := source(t, up.URL(), "").Bind(secret.Credential{})
 			if have, err := m.Complete(ctx, "", "Hi", 0); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("have %q (%v)", have, err)
 			}
@@ -261,7 +262,7 @@ func TestReasoningModels(t *testing.T) {
 	t.Cleanup(s.Close)
 	src := source(t, s.URL, "")
 	ask := func(user string) (string, error) {
-		return src.Bind(complete.Credential{}).Complete(t.Context(), "", user, 7)
+		return src.Bind(secret.Credential{}).Complete(t.Context(), "", user, 7)
 	}
 	status := func(err error) int {
 		if e, ok := errors.AsType[*complete.StatusError](err); ok {
@@ -324,7 +325,7 @@ func TestConcurrentUse(t *testing.T) {
 	for i := range 16 {
 		wg.Go(func() {
 			name := fmt.Sprint("caller-", i)
-			m := s.Bind(complete.Credential{Header: "authorization", Value: name, Provider: "up"})
+			m := s.Bind(secret.Credential{Header: "authorization", Value: secret.String(name), Provider: "up"})
 			for range 4 {
 				if have, err := m.Complete(t.Context(), "", name, 0); have != "ok" || err != nil {
 					t.Errorf("have %q (%v)", have, err)
@@ -354,8 +355,12 @@ func FuzzContent(f *testing.F) {
 // TestEmbed: texts come back as vectors, one for each, whatever form and order a server sends them in.
 func TestEmbed(t *testing.T) {
 	up := upstream(t, "")
-	m := source(t, up.URL(), "operators").Bind(complete.Credential{Header: "Authorization", Value: callers, Provider: "up"})
-	have, err := m.Embed(t.Context(), []string{"a", "b", "a"}, 8)
+	set := newSet(t, providers.Options{Name: "up", Kind: "compatible", BaseURL: up.URL() + "/v1", APIKey: "operators"})
+	s, err := complete.New(newClient(t), set, complete.Options{Provider: "up", Model: "small", Dimensions: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	have, err := s.Bind(secret.Credential{Header: "Authorization", Value: callers, Provider: "up"}).Embed(t.Context(), []string{"a", "b", "a"})
 	if err != nil || len(have) != 3 || len(have[0]) != 8 || !slices.Equal(have[0], have[2]) || slices.Equal(have[0], have[1]) {
 		t.Fatalf("have %v (%v)", have, err)
 	}
@@ -380,7 +385,7 @@ func TestEmbed(t *testing.T) {
 	} {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, c.answer) }))
 		t.Cleanup(srv.Close)
-		have, err := source(t, srv.URL, "k").Bind(complete.Credential{}).Embed(t.Context(), []string{"a", "b"}, 0)
+		have, err := source(t, srv.URL, "k").Bind(secret.Credential{}).Embed(t.Context(), []string{"a", "b"})
 		if diff := cmp.Diff(c.want, have); diff != "" || (err == nil) != (c.want != nil) {
 			t.Errorf("%s: %v\n%s", c.answer, err, diff)
 		}

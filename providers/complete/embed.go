@@ -5,8 +5,10 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
+	"net/http"
 )
 
 // Bounds of an answer with embeddings.
@@ -16,9 +18,9 @@ const (
 	bytesOfDimension = 32 // as text: more than any float64 has
 )
 
-// Embed returns the embeddings of some texts, one for each, all of the same number of dimensions, at most 4096. With dimensions
-// above 0 the model is asked for so many; the answer may have others, where a server does not know the parameter.
-func (m *Model) Embed(ctx context.Context, texts []string, dimensions int) ([][]float32, error) {
+// Embed returns the embeddings of some texts, one for each, all of the same number of dimensions, at most 4096. These may be
+// others than Options.Dimensions, where a server does not know the parameter.
+func (m *Model) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 	s, size := m.source, 0
 	for _, t := range texts {
 		size += len(t)
@@ -31,7 +33,7 @@ func (m *Model) Embed(ctx context.Context, texts []string, dimensions int) ([][]
 		Input      []string `json:"input"`
 		Format     string   `json:"encoding_format"`
 		Dimensions int      `json:"dimensions,omitempty"`
-	}{s.model, texts, "float", dimensions})
+	}{s.model, texts, "float", s.dimensions})
 	if err != nil {
 		panic(fmt.Sprintf("BUG: encode texts: %v", err)) // strings and numbers
 	}
@@ -45,6 +47,12 @@ func (m *Model) Embed(ctx context.Context, texts []string, dimensions int) ([][]
 		return nil, fmt.Errorf("ask %s: %w", s.Provider(), err)
 	}
 	return vectors, nil
+}
+
+// Refused reports whether an error is a refusal of the caller, where the provider may well serve another.
+func (*Model) Refused(err error) bool {
+	s, ok := errors.AsType[*StatusError](err)
+	return ok && (s.Code == http.StatusUnauthorized || s.Code == http.StatusPaymentRequired || s.Code == http.StatusForbidden)
 }
 
 // embeddings reads an answer, in the order of the texts that were asked about.
