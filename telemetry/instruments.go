@@ -2,9 +2,6 @@ package telemetry
 
 import (
 	"errors"
-	"maps"
-	"sync"
-	"sync/atomic"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -106,37 +103,14 @@ func newRow(kv ...attribute.KeyValue) *row {
 // otel.metric.overflow.
 const maxSeries = 4096
 
-// table keeps the rows of one kind of key, since making a row costs more than the measurement. Looking one up takes no lock.
-type table[K comparable] struct {
-	attrs func(K) []attribute.KeyValue
-	mu    sync.Mutex
-	rows  atomic.Pointer[map[K]*row]
-	rest  *row // of all keys beyond maxSeries
-}
+// table keeps the rows of one kind of key, since making a row costs more than the measurement.
+type table[K comparable] = grown[K, *row]
 
 func newTable[K comparable](attrs func(K) []attribute.KeyValue) *table[K] {
-	t := &table[K]{attrs: attrs, rest: newRow(attribute.Bool("otel.metric.overflow", true))}
-	t.rows.Store(&map[K]*row{})
-	return t
-}
-
-func (t *table[K]) get(k K) *row {
-	if r, ok := (*t.rows.Load())[k]; ok {
-		return r
+	return &table[K]{
+		limit: maxSeries, make: func(k K) *row { return newRow(attrs(k)...) },
+		rest: newRow(attribute.Bool("otel.metric.overflow", true)),
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	old := *t.rows.Load()
-	if r, ok := old[k]; ok {
-		return r
-	}
-	if len(old) >= maxSeries {
-		return t.rest
-	}
-	next := maps.Clone(old)
-	next[k] = newRow(t.attrs(k)...)
-	t.rows.Store(&next)
-	return next[k]
 }
 
 // Keys of the tables. Every part of them is bounded.

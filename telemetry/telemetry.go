@@ -48,7 +48,7 @@ type Telemetry struct {
 	in   *instruments // nil without metrics
 	rows tables
 
-	models, providers, operations, layers names
+	models, providers, operations, layers *names
 
 	streams atomic.Int64
 	spool   atomic.Pointer[func() (turns int, bytes int64)]
@@ -75,7 +75,10 @@ func Setup(ctx context.Context, o Options, log *slog.Logger) (t *Telemetry, shut
 	if o.Traces.Endpoint == "" && o.Metrics.Endpoint == "" && !o.Metrics.Prometheus {
 		return nil, nothing, nil
 	}
-	t = &Telemetry{now: o.Now, content: o.Traces.Content, rows: newTables()}
+	t = &Telemetry{
+		now: o.Now, content: o.Traces.Content, rows: newTables(),
+		models: newNames(), providers: newNames(), operations: newNames(), layers: newNames(),
+	}
 	if t.now == nil {
 		t.now = time.Now //nolint:forbidigo // the default of the clock
 	}
