@@ -13,9 +13,6 @@ import (
 // before returned. It ends early when nothing is left. A hook that fails is left out. Items that no hook
 // touched are the same values.
 func (r *preparation) Append(ctx context.Context, items []wire.Item) []wire.Item {
-	if r.none() {
-		return items
-	}
 	for i, m := range r.members {
 		if m.off || m.appender == nil {
 			continue
@@ -90,16 +87,13 @@ func (r *preparation) rerender(from int, which layer.Rerender) {
 
 // Projects reports whether layers from a slot on choose history.
 func (r *preparation) Projects(from int) bool {
-	return !r.none() && slices.ContainsFunc(r.members, func(m *member) bool { return !m.off && m.project != nil && m.Slot >= from })
+	return r.any(func(m *member) bool { return m.project != nil && m.Slot >= from })
 }
 
 // Project passes the history through the projection hooks, in slot order. It is called after Recall, so that they can be
 // told what the rest of the view costs. A hook that fails, or that returns anything but some of the items that it got in
 // their order, is left out. history is not changed. Only layers from one slot on and below another are asked.
 func (r *preparation) Project(ctx context.Context, history []wire.Item, from, below int) []wire.Item {
-	if r.none() {
-		return history
-	}
 	var copies []wire.Item // of history; made for the first hook
 	for _, m := range r.members {
 		if m.off || m.project == nil || m.Slot < from || m.Slot >= below {

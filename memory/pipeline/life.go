@@ -54,29 +54,10 @@ func (r *lifecycle) evictAll(ctx context.Context, items []wire.Item, which func(
 	if r.none() || len(items) == 0 {
 		return
 	}
-	var wg sync.WaitGroup
-	for _, m := range r.members {
-		if m.off || m.evicted == nil || !which(m) {
-			continue
-		}
-		together(&wg, m, func() { r.evict(ctx, m, items) })
-	}
-	wg.Wait()
-}
-
-// together calls hooks of several layers at once. Those of inline layers, which the others need not wait for, run here.
-func together(wg *sync.WaitGroup, m *member, call func()) {
-	if m.inline {
-		call()
-		return
-	}
-	wg.Go(call)
-}
-
-// evict tells one layer.
-func (r *lifecycle) evict(ctx context.Context, m *member, items []wire.Item) {
-	m.lenient(ctx, layer.HookEvicted, func(ctx context.Context, s layer.State) (layer.State, error) {
-		return m.evicted.Evicted(ctx, m.turn, s, slices.Clone(items))
+	r.together(func(m *member) bool { return m.evicted != nil && which(m) }, func(m *member) {
+		m.lenient(ctx, layer.HookEvicted, func(ctx context.Context, s layer.State) (layer.State, error) {
+			return m.evicted.Evicted(ctx, m.turn, s, slices.Clone(items))
+		})
 	})
 }
 
@@ -84,16 +65,24 @@ func (r *lifecycle) storeAll(ctx context.Context, resp *layer.Response, which fu
 	if r.none() {
 		return
 	}
+	r.together(func(m *member) bool { return m.store != nil && which(m) }, func(m *member) {
+		m.each(ctx, layer.HookStore, func(ctx context.Context, s layer.State) (layer.State, error) {
+			return m.store.Store(ctx, m.turn, s, resp)
+		})
+	})
+}
+
+// together calls hooks of several layers at once. Those of inline layers, which the others need not wait for, run here.
+func (r *lifecycle) together(which func(*member) bool, call func(*member)) {
 	var wg sync.WaitGroup
 	for _, m := range r.members {
-		if m.off || m.store == nil || !which(m) {
-			continue
+		switch {
+		case m.off || !which(m):
+		case m.inline:
+			call(m)
+		default:
+			wg.Go(func() { call(m) })
 		}
-		together(&wg, m, func() {
-			m.each(ctx, layer.HookStore, func(ctx context.Context, s layer.State) (layer.State, error) {
-				return m.store.Store(ctx, m.turn, s, resp)
-			})
-		})
 	}
 	wg.Wait()
 }
@@ -129,9 +118,6 @@ func (r *lifecycle) Complete(ctx context.Context, of layer.Outcome) {
 // a turn that names the parent and the states under Cells of that. What a layer leaves passes its init. A layer that
 // leaves nothing, that shares its state with the parent, or that has a state already, stays as it is.
 func (r *lifecycle) Spawn(ctx context.Context, parent layer.Turn, states map[Cell]layer.State) {
-	if r.none() {
-		return
-	}
 	for _, m := range r.members {
 		cell := m.unit.cell(&parent)
 		if m.off || m.spawn == nil || cell == m.cell || m.stored != nil {
@@ -168,9 +154,6 @@ func (r *lifecycle) stateOf(m *member, cell Cell, execution string, states map[C
 // the child and the child's states by its Cells. It skips layers whose child has no state, or shares it with the
 // parent.
 func (r *lifecycle) Return(ctx context.Context, child layer.Turn, states map[Cell]layer.State, o layer.Outcome) {
-	if r.none() {
-		return
-	}
 	for _, m := range r.members {
 		cell := m.unit.cell(&child)
 		if m.off || m.giveBack == nil || cell == m.cell {
@@ -188,14 +171,11 @@ func (r *lifecycle) Return(ctx context.Context, child layer.Turn, states map[Cel
 
 // Forgets reports whether a layer keeps data of several sessions and can forget one of them.
 func (r *lifecycle) Forgets() bool {
-	return !r.none() && slices.ContainsFunc(r.members, func(m *member) bool { return m.forget != nil && m.cell.Scope >= layer.Resource })
+	return slices.ContainsFunc(r.members, func(m *member) bool { return m.forget != nil && m.cell.Scope >= layer.Resource })
 }
 
 // Forget takes out of the states that sessions share what came from those alone that are gone.
 func (r *lifecycle) Forget(ctx context.Context, gone func(digest string) bool) {
-	if r.none() {
-		return
-	}
 	for _, m := range r.members {
 		if m.off || m.forget == nil || m.cell.Scope < layer.Resource {
 			continue
@@ -211,9 +191,6 @@ func (r *lifecycle) Forget(ctx context.Context, gone func(digest string) bool) {
 
 // Dispose is called when the session is deleted, last layer first. Deleting the states is the caller's.
 func (r *lifecycle) Dispose(ctx context.Context) {
-	if r.none() {
-		return
-	}
 	for _, m := range slices.Backward(r.members) {
 		if !m.off && m.dispose != nil {
 			s, _ := m.held.load()

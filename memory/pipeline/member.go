@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -27,15 +28,7 @@ func (r *roster) none() bool { return len(r.members) == 0 }
 
 // any reports whether a layer is one that is asked for, and not switched off.
 func (r *roster) any(is func(*member) bool) bool {
-	if r.none() {
-		return false
-	}
-	for _, m := range r.members {
-		if !m.off && is(m) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.members, func(m *member) bool { return !m.off && is(m) })
 }
 
 func (r *roster) executionKey(u *unit) executionKey {

@@ -87,7 +87,7 @@ func (r *preparation) expectsBlocks(held []string) bool {
 
 // OfView reports whether a layer has to be asked again once the view is chosen.
 func (r *preparation) OfView() bool {
-	return !r.none() && slices.ContainsFunc(r.members, func(m *member) bool { return m.ofView && m.recall != nil && !m.off })
+	return r.any(func(m *member) bool { return m.ofView && m.recall != nil })
 }
 
 // ViewOf describes the part of the conversation that the model sees.

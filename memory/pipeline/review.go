@@ -52,9 +52,6 @@ func (r *review) ReviewCall(ctx context.Context, wanted layer.ToolCall) layer.Ve
 // too, but their verdicts come too late to count. A reviewer that fails decides nothing.
 func (r *review) ReviewResponse(ctx context.Context, resp *layer.Response) layer.Verdict {
 	var all decision
-	if r.none() {
-		return all.verdict()
-	}
 	for _, m := range r.members {
 		if m.off || m.reviewAll == nil {
 			continue

@@ -63,9 +63,6 @@ type toolbox struct{ *roster }
 // Definitions returns the tools for the model in a dialect, in slot order, without those that the client offers under
 // the same name. They are shared and must not be changed.
 func (r *toolbox) Definitions(d wire.Dialect) [][]byte {
-	if r.none() {
-		return nil
-	}
 	var out [][]byte
 	for _, t := range r.p.tools {
 		if _, m := r.find(t.Name); m != nil {
@@ -92,18 +89,12 @@ func (r *toolbox) find(name string) (*tool, *member) {
 
 // Owns reports whether a call of this name, layerid_function or layerid/function, is for RunTool.
 func (r *toolbox) Owns(name string) bool {
-	if r.none() {
-		return false
-	}
 	_, m := r.find(name)
 	return m != nil
 }
 
 // ToolName returns the name by which layers know a tool: layerid/function for a layer's tool, else the name unchanged.
 func (r *toolbox) ToolName(name string) string {
-	if r.none() {
-		return name
-	}
 	if t, _ := r.find(name); t != nil {
 		return t.Layer + "/" + t.Function
 	}
