@@ -97,21 +97,10 @@ func New(o Options) (*Layer, error) {
 	return l, nil
 }
 
-// Init takes the state that was kept, or none where that cannot be read.
-func (*Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.State, error) {
-	if _, err := decode(stored); err != nil {
-		return nil, nil //nolint:nilerr // what cannot be read is started anew, like a missing key
-	}
-	return stored, nil
-}
-
 // AppendItems turns references in what users say into links, and looks again at every file that the session refers to.
 // If one is new or has changed, the layer's recall is run again.
 func (l *Layer) AppendItems(ctx context.Context, t *layer.Turn, s layer.State, items []wire.Item) (layer.Appended, error) {
-	st, err := decode(s)
-	if err != nil {
-		return layer.Appended{}, err
-	}
+	st := read(s)
 	var found []string
 	next := items
 	for i, it := range items {
@@ -226,9 +215,9 @@ const title = "# Referenced Files"
 // Recall puts the files before the model, the most relevant first, each as it is now. One that does not fit is shown
 // without its middle.
 func (l *Layer) Recall(ctx context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
-	st, err := decode(s)
-	if err != nil || len(st.Files) == 0 {
-		return layer.Recalled{}, err
+	st := read(s)
+	if len(st.Files) == 0 {
+		return layer.Recalled{}, nil
 	}
 	dir, err := l.openBaseDir()
 	if err != nil {

@@ -146,12 +146,10 @@ func (l *Layer) hears(by string) bool {
 // Inline reports whether hooks never wait: they do for a model that distils (layer.Inline).
 func (l *Layer) Inline() bool { return !l.o.HasModel }
 
-// Init takes the state that was kept, or none where that cannot be read.
-func (l *Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.State, error) {
-	if _, err := l.states.Get(stored); err != nil {
-		return nil, nil //nolint:nilerr // what cannot be read is started anew, as if there were none
-	}
-	return stored, nil
+// read returns the decoded state, an empty one if it cannot be read. It must not be changed.
+func (l *Layer) read(s layer.State) state {
+	st, _ := l.states.Get(s) // decode has no errors
+	return st
 }
 
 // AppendItems gathers what the user and tools said. It distils nothing: a model would delay the request.
@@ -159,10 +157,7 @@ func (l *Layer) AppendItems(_ context.Context, t *layer.Turn, s layer.State, ite
 	if l.o.Inputs == AssistantOnly {
 		return layer.Appended{Items: items}, nil
 	}
-	st, err := l.states.Get(s)
-	if err != nil {
-		return layer.Appended{}, err
-	}
+	st := l.read(s)
 	if !l.gather(t, &st, items) {
 		return layer.Appended{Items: items}, nil
 	}
@@ -172,10 +167,7 @@ func (l *Layer) AppendItems(_ context.Context, t *layer.Turn, s layer.State, ite
 
 // Store gathers what the assistant said and distils the buffer when it is full enough.
 func (l *Layer) Store(ctx context.Context, t *layer.Turn, s layer.State, r *layer.Response) (layer.State, error) {
-	st, err := l.states.Get(s)
-	if err != nil {
-		return nil, err
-	}
+	st := l.read(s)
 	said := slices.DeleteFunc(slices.Clone(r.Items), func(it wire.Item) bool {
 		return it.Kind != wire.Message || it.Role != wire.Assistant
 	})
@@ -287,10 +279,7 @@ func speaker(it wire.Item) string {
 
 // Recall tells the observations that the view does not have, the oldest left out until the rest fits.
 func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
-	st, err := l.states.Get(s)
-	if err != nil {
-		return layer.Recalled{}, err
-	}
+	st := l.read(s)
 	observations := untold(t, st.Observations)
 	if len(observations) == 0 {
 		return layer.Recalled{}, nil
@@ -332,10 +321,7 @@ func (*Layer) Spawn(_ context.Context, _ *layer.Turn, parent layer.State) (layer
 
 // Forget takes out the statements and the waiting texts that came from sessions that are gone (layer.Forgetter).
 func (l *Layer) Forget(_ context.Context, t *layer.Turn, s layer.State, gone func(string) bool) (layer.State, error) {
-	st, err := l.states.Get(s)
-	if err != nil {
-		return nil, nil //nolint:nilerr // an unreadable state is dropped
-	}
+	st := l.read(s)
 	next := st
 	next.Observations = nil
 	for _, o := range st.Observations {

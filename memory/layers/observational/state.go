@@ -2,7 +2,6 @@ package observational
 
 import (
 	"encoding/json"
-	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -98,12 +97,9 @@ func (st *state) whose(session string) string {
 }
 
 func decode(b []byte) (state, error) {
-	if len(b) == 0 {
-		return state{}, nil
-	}
 	var st state
 	if json.Unmarshal(b, &st) != nil || !sound(st.Observations) || st.BufferTokens < 0 || st.Version < 0 || st.Lost < 0 {
-		return state{}, errors.New("state: want observations, buffer, bufferTokens and version")
+		return state{}, nil
 	}
 	return st.shared(), nil
 }

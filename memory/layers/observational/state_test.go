@@ -20,10 +20,6 @@ import (
 func told(tb rapid.TB, l *layer.Turn, with func() *Layer, s layer.State, user, assistant string) (layer.State, string) {
 	tb.Helper()
 	ctx := context.Background()
-	s, err := with().Init(ctx, l, s)
-	if err != nil {
-		tb.Fatal(err)
-	}
 	appended, err := with().AppendItems(ctx, l, s, []wire.Item{layer.NewText(dialects.Chat, wire.User, user)})
 	if err != nil {
 		tb.Fatal(err)

@@ -152,14 +152,6 @@ func read(s layer.State) state {
 	return st
 }
 
-// Init takes over a state that can be read.
-func (*Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.State, error) {
-	if read(stored) == (state{}) {
-		return nil, nil
-	}
-	return stored, nil
-}
-
 // AppendItems chooses a procedure for each message of the user. The items stay as they are.
 func (l *Layer) AppendItems(_ context.Context, t *layer.Turn, s layer.State, items []wire.Item) (layer.Appended, error) {
 	out := layer.Appended{Items: items}

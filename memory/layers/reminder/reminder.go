@@ -91,14 +91,6 @@ func read(s layer.State) state {
 	return st
 }
 
-// Init keeps a stored count and discards anything else.
-func (*Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.State, error) {
-	if read(stored) == (state{}) {
-		return nil, nil
-	}
-	return stored, nil
-}
-
 // AppendItems counts. The items stay as they are.
 func (*Layer) AppendItems(_ context.Context, _ *layer.Turn, s layer.State, items []wire.Item) (layer.Appended, error) {
 	before := read(s)

@@ -144,14 +144,6 @@ func (l *Layer) Has(hook string) bool {
 // Async reports whether no rule denies or guides a response while it is waited for (layer.Async).
 func (l *Layer) Async() bool { return !l.Has(layer.HookReviewResponse) }
 
-// Init takes the state that was kept, or none where that cannot be read.
-func (*Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.State, error) {
-	if _, err := decode(stored); err != nil {
-		return nil, nil //nolint:nilerr // what cannot be read is started anew, like a missing key
-	}
-	return stored, nil
-}
-
 // ReviewToolCall judges a call by the rules that apply to before_tool_call.
 func (l *Layer) ReviewToolCall(ctx context.Context, t *layer.Turn, s layer.State, c layer.ToolCall) (layer.Verdict, error) {
 	return l.review(ctx, t, s, callSubject(t, c))
@@ -166,10 +158,7 @@ func (l *Layer) ReviewResponse(ctx context.Context, t *layer.Turn, s layer.State
 // allowing, and all that guide are heard. A model that cannot be asked decides nothing, and is an error if
 // nothing else was decided.
 func (l *Layer) review(ctx context.Context, t *layer.Turn, s layer.State, sub subject) (layer.Verdict, error) {
-	st, err := decode(s)
-	if err != nil {
-		return layer.Verdict{}, err
-	}
+	st := read(s)
 	var all layer.Verdict
 	var errs []error
 	ruling := ""
@@ -192,6 +181,7 @@ func (l *Layer) review(ctx context.Context, t *layer.Turn, s layer.State, sub su
 		return layer.Verdict{}, err
 	}
 	st.note(sub.entry(t, ruling, all.Action), l.ledger)
+	var err error
 	all.State, err = layer.Encode(st)
 	return all, err
 }
@@ -225,10 +215,7 @@ func (l *Layer) judge(ctx context.Context, t *layer.Turn, r *rule, sub subject) 
 
 // Store asks the model for asynchronous verdicts, and keeps them for the next recall.
 func (l *Layer) Store(ctx context.Context, t *layer.Turn, s layer.State, resp *layer.Response) (layer.State, error) {
-	st, err := decode(s)
-	if err != nil {
-		return nil, err
-	}
+	st := read(s)
 	var errs []error
 	queued := false
 	for _, c := range l.unasked(ctx, t, resp) {
@@ -277,9 +264,9 @@ func (l *Layer) unasked(ctx context.Context, t *layer.Turn, resp *layer.Response
 
 // Recall shows asynchronous verdicts, each once. A verdict that does not fit waits for the next recall.
 func (*Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
-	st, err := decode(s)
-	if err != nil || len(st.Queue) == 0 {
-		return layer.Recalled{}, err
+	st := read(s)
+	if len(st.Queue) == 0 {
+		return layer.Recalled{}, nil
 	}
 	var told, left []feedback
 	text, cost := "", 0
@@ -313,9 +300,9 @@ func render(all []feedback) string {
 
 // Spawn gives a child the ledger, and none of the verdicts that are meant for its parent.
 func (*Layer) Spawn(_ context.Context, _ *layer.Turn, parent layer.State) (layer.State, error) {
-	st, err := decode(parent)
-	if err != nil || len(st.Ledger) == 0 {
-		return nil, err
+	st := read(parent)
+	if len(st.Ledger) == 0 {
+		return nil, nil
 	}
 	st.Queue = nil
 	return layer.Encode(st)
@@ -323,10 +310,7 @@ func (*Layer) Spawn(_ context.Context, _ *layer.Turn, parent layer.State) (layer
 
 // Complete notes how the run ended.
 func (l *Layer) Complete(_ context.Context, t *layer.Turn, s layer.State, o layer.Outcome) (layer.State, error) {
-	st, err := decode(s)
-	if err != nil {
-		return nil, err
-	}
+	st := read(s)
 	st.note(entry{Kind: "custom", Turn: t.ID, Outcome: string(o.Result)}, l.ledger)
 	return layer.Encode(st)
 }

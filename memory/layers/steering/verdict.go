@@ -95,15 +95,13 @@ type feedback struct {
 	Guidance string `json:"guidance"`
 }
 
-func decode(s layer.State) (state, error) {
+// read decodes a stored state, and returns the empty state if it is not one.
+func read(s layer.State) state {
 	var st state
-	if len(s) == 0 {
-		return st, nil
-	}
 	if json.Unmarshal(s, &st) != nil {
-		return state{}, errors.New("state: want ledger and queue")
+		return state{}
 	}
-	return st, nil
+	return st
 }
 
 func (st *state) note(e entry, limit int) {

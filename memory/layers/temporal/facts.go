@@ -3,7 +3,6 @@ package temporal
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"maps"
 	"slices"
 
@@ -32,15 +31,13 @@ type heard struct {
 	Session string `json:"session"`
 }
 
-func decode(s layer.State) (state, error) {
+// read decodes a stored state, and returns the empty state if it is not one.
+func read(s layer.State) state {
 	var st state
-	if len(s) == 0 {
-		return st, nil
-	}
 	if json.Unmarshal(s, &st) != nil || st.BufferTokens < 0 || st.Version < 0 {
-		return state{}, errors.New("state: want facts, buffer, bufferTokens and version")
+		return state{}
 	}
-	return st, nil
+	return st
 }
 
 // gather adds the texts of items to the buffer, and drops the oldest while there are too many bytes. It reports whether there were

@@ -95,23 +95,12 @@ func (l *Layer) Has(hook string) bool {
 	return l.o.HasModel || hook != layer.HookAppendItems && hook != layer.HookStore && hook != layer.HookTools
 }
 
-// Init takes the state that was kept, or none where that cannot be read.
-func (*Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.State, error) {
-	if _, err := decode(stored); err != nil {
-		return nil, nil //nolint:nilerr // what cannot be read is started anew, like a missing key
-	}
-	return stored, nil
-}
-
 // AppendItems gathers what the user and tools said. It makes no facts: a model would delay the request.
 func (l *Layer) AppendItems(_ context.Context, t *layer.Turn, s layer.State, items []wire.Item) (layer.Appended, error) {
 	if !l.o.HasModel {
 		return layer.Appended{Items: items}, nil
 	}
-	st, err := decode(s)
-	if err != nil {
-		return layer.Appended{}, err
-	}
+	st := read(s)
 	if !st.gather(t, items) {
 		return layer.Appended{Items: items}, nil
 	}
@@ -124,10 +113,7 @@ func (l *Layer) Store(ctx context.Context, t *layer.Turn, s layer.State, r *laye
 	if !l.o.HasModel {
 		return s, nil
 	}
-	st, err := decode(s)
-	if err != nil {
-		return nil, err
-	}
+	st := read(s)
 	said := slices.DeleteFunc(slices.Clone(r.Items), func(it wire.Item) bool {
 		return it.Kind != wire.Message || it.Role != wire.Assistant
 	})
@@ -220,10 +206,7 @@ If an answer depends on the date, say which date you mean.`
 
 // Recall tells the time, then the newest facts that fit beside it.
 func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
-	st, err := decode(s)
-	if err != nil {
-		return layer.Recalled{}, err
-	}
+	st := read(s)
 	now := l.grounding(t, budget)
 	text := now
 	if l.o.InjectLedger {
@@ -279,10 +262,7 @@ func (*Layer) Spawn(_ context.Context, _ *layer.Turn, parent layer.State) (layer
 
 // Forget takes out the facts and the waiting texts that came from sessions that are gone (layer.Forgetter).
 func (*Layer) Forget(_ context.Context, t *layer.Turn, s layer.State, gone func(string) bool) (layer.State, error) {
-	st, err := decode(s)
-	if err != nil {
-		return nil, nil //nolint:nilerr // an unreadable state is dropped
-	}
+	st := read(s)
 	var left []dated
 	for _, f := range st.list() {
 		from := slices.DeleteFunc(slices.Clone(f.from), gone)
@@ -320,10 +300,7 @@ func (l *Layer) Tools() []layer.Tool {
 			if err := json.Unmarshal(arguments, &a); err != nil {
 				return "", s, errors.New("query: want text")
 			}
-			st, err := decode(s)
-			if err != nil {
-				return "", s, err
-			}
+			st := read(s)
 			result, err := json.Marshal(search(st.list(), layer.Head(a.Query, maxQuery), t.Now.In(l.zone)))
 			if err != nil {
 				return "", s, errors.New("facts: cannot be encoded")

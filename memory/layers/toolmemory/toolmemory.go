@@ -185,14 +185,6 @@ func (st state) encode() (layer.State, error) {
 	return layer.Encode(st)
 }
 
-// Init keeps a stored tool memory and discards anything else.
-func (l *Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.State, error) {
-	if st := l.read(stored); len(st.Pending) == 0 && len(st.Results) == 0 {
-		return nil, nil
-	}
-	return stored, nil
-}
-
 // Store notes the calls of remembered tools, until their results come with the next request.
 func (l *Layer) Store(_ context.Context, _ *layer.Turn, s layer.State, r *layer.Response) (layer.State, error) {
 	var calls []entry
