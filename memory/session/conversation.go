@@ -92,7 +92,7 @@ func (r *HistoryReader) Conversation(ctx context.Context, units uint64) (Convers
 	}
 	if c.Stored {
 		whole := r.withReady(stored)
-		if stored = r.adaptLine(whole); stored != whole {
+		if stored = r.adaptLine(whole).behindCompaction(in.items); stored != whole {
 			r.before = stored
 		}
 		c.Items, c.Offset = slices.Concat(stored.items, c.Items), stored.skipped

@@ -97,6 +97,51 @@ func helperPrompt(req *wire.Request, in *incoming) string {
 	return ""
 }
 
+// maxOrder is how long a message is at most that orders something about the history before it, in bytes.
+const maxOrder = 1200
+
+// ordersHelp reports whether a message of the user's role asks for a title, a summary, and the like, of the conversation that it
+// ends: a program's order in the user's name, or a question that says nothing new.
+func ordersHelp(text string) bool {
+	if len(text) > maxOrder {
+		return false
+	}
+	kind := orderedBy(text)
+	if kind.name == "" {
+		return false
+	}
+	words := slices.Concat(sentencesOf(strings.ToLower(text))...)
+	for i, w := range words {
+		if !slices.Contains([]string{"conversation", "chat", "thread", "dialog", "dialogue", "discussion"}, w) {
+			continue
+		}
+		if i > 0 && slices.Contains([]string{"our", "this", "above", "entire", "whole", "current"}, words[i-1]) ||
+			i > 0 && kind.limits != nil && words[i-1] == "the" || // of a title
+			i+1 < len(words) && slices.Contains([]string{"above", "so", "history", "briefly"}, words[i+1]) {
+			return true
+		}
+	}
+	return false
+}
+
+// retitles returns the kind of a helper's request that has its order in the instructions, and behind them a history that the
+// transcript has, with no new word of the user's. It is "" for any other.
+func retitles(req *wire.Request, in *incoming, fresh int) string {
+	if fresh < len(in.items) || !in.hasLead || offersTools(req) {
+		return ""
+	}
+	var lead strings.Builder
+	lead.WriteString(wire.Text(req.Instructions()))
+	for i := range in.leading {
+		lead.WriteByte('\n')
+		lead.WriteString(in.leading[i].Text())
+	}
+	if lead.Len() > maxOrder {
+		return ""
+	}
+	return orderedBy(lead.String()).name
+}
+
 // mayAsk reports whether the words of a helper's prompt can be in a request. It reads nothing but bytes, since nearly all
 // requests are none.
 func mayAsk(req *wire.Request, in *incoming) bool {

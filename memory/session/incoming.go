@@ -153,25 +153,42 @@ func (in *incoming) saidByModel(i int) bool {
 // upstream did for it, or a reference, which mostly stands for one of these.
 func (in *incoming) brings(first int) bool {
 	for i := range in.items[:first] {
-		switch it := &in.items[i]; it.Kind {
-		case wire.ToolCall, wire.Reasoning, wire.Compaction:
+		if in.madeByModel(i) {
 			return true
-		case wire.Message:
-			if it.Role == wire.Assistant {
-				return true
-			}
-		case wire.Reference:
-			if ref, ok := in.refs[it.ID]; !ok || ref.Role != wire.User {
-				return true
-			}
-		case wire.Other:
-			if !it.FromClient() {
-				return true
-			}
-		case wire.ToolResult:
 		}
 	}
 	return false
+}
+
+// madeByModel reports whether an item is anything of a model: see brings.
+func (in *incoming) madeByModel(i int) bool {
+	switch it := &in.items[i]; it.Kind {
+	case wire.ToolCall, wire.Reasoning, wire.Compaction:
+		return true
+	case wire.Message:
+		return it.Role == wire.Assistant
+	case wire.Reference:
+		ref, ok := in.refs[it.ID]
+		return !ok || ref.Role != wire.User
+	case wire.Other:
+		return !it.FromClient()
+	default:
+		return false
+	}
+}
+
+// compacts reports whether a compaction is all that the request brings of a model.
+func (in *incoming) compacts() bool {
+	found := false
+	for i := range in.items {
+		switch {
+		case in.items[i].Kind == wire.Compaction:
+			found = true
+		case in.madeByModel(i):
+			return false
+		}
+	}
+	return found
 }
 
 // resends reports whether the request brings something of a model from before the user's last message: then its client

@@ -23,6 +23,27 @@ func (l *storedLine) add(it wire.Item, behind wire.Hash, made Origin, turn strin
 	l.made, l.turns = append(l.made, made), append(l.turns, turn)
 }
 
+// behindCompaction returns the line from its last compaction on, which stands for all that came before it; nothing, if there
+// is one in the request that follows. A provider that cannot read a compaction does not get it, and so gets the whole line.
+func (l *storedLine) behindCompaction(request []wire.Item) *storedLine {
+	isCompaction := func(it wire.Item) bool { return it.Kind == wire.Compaction }
+	from := len(l.items)
+	if !slices.ContainsFunc(request, isCompaction) {
+		for from--; from > 0 && !isCompaction(l.items[from]); from-- {
+		}
+	}
+	if from <= 0 {
+		return l
+	}
+	out := &storedLine{
+		want: l.want, skipped: l.skipped, items: l.items[from:], chain: l.chain[from:], made: l.made[from:], turns: l.turns[from:],
+	}
+	for _, it := range l.items[:from] {
+		out.skipped += int(view.Units(it)) //nolint:gosec // calls of one message
+	}
+	return out
+}
+
 // lineEnd collects the items of a line from its end backwards.
 type lineEnd struct {
 	storedLine // newest first

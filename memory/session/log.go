@@ -188,8 +188,8 @@ func (log *Log) Versions(ctx context.Context, tenant string, sessions []string) 
 }
 
 // SaidSince returns the messages of users and models since an earlier reading: on the conversation, and on lines that
-// share nothing with it. Messages that an edit or a regeneration has replaced are left out, and so are those for
-// another resource. It fails with ErrNoSession.
+// share nothing with it. A question that has no answer, since its client has left, counts until something else follows in its
+// place. Messages that an edit or a regeneration has replaced are left out, and so are those for another resource. It fails with ErrNoSession.
 func (log *Log) SaidSince(ctx context.Context, s Scope, before Reading) (News, error) {
 	r := newsReader{transcript: log.transcript(s)}
 	if s.Resource != s.Session {

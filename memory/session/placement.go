@@ -35,6 +35,7 @@ const (
 	ruleHelper     rule = "helper_prompt"     // it asks for a title, tags, a summary, ...
 	ruleRun        rule = "run"               // it goes on with a run that began with the stored history before it
 	ruleOwnHistory rule = "own_history"       // it brings what was answered since such a run began
+	ruleCompacted  rule = "compacted"         // it brings a compaction of what the transcript has, and nothing else of a model
 	ruleForeign    rule = "foreign_answer"    // it brings answers that were not given here
 	ruleResults    rule = "results"           // it brings results of calls without the calls
 	ruleRepeated   rule = "results_repeated"  // the same results as before: they are asked for again
@@ -85,6 +86,7 @@ func (q *placement) find(ctx context.Context) (plan, error) {
 		(*placement).ownHistory,
 		(*placement).declared,
 		(*placement).unanswered,
+		(*placement).compacted,
 		(*placement).foreign,
 		(*placement).waits,
 		(*placement).quotes,
@@ -368,6 +370,15 @@ func (q *placement) unanswered(context.Context) (plan, error) {
 	return p, nil
 }
 
+// compacted brings a compaction in place of the history, from a client that otherwise sends only what is new. The
+// conversation goes on behind it.
+func (q *placement) compacted(context.Context) (plan, error) {
+	if !q.mayPrecede() || q.habit() == resends || !q.in.compacts() {
+		return none()
+	}
+	return q.behindHead(ruleCompacted), nil
+}
+
 // foreign brings what a model said elsewhere: a history of its own.
 func (q *placement) foreign(context.Context) (plan, error) {
 	if !q.in.bringsHistory() {
@@ -459,6 +470,12 @@ func (q *placement) behindHead(r rule) plan {
 
 // onLine is the plan of a request that shares history with a line, which may have been stored as a side request's.
 func (q *placement) onLine(p plan, side bool) plan {
+	if q.in.lead != q.head.Lead && q.mode == HistoryAuto && q.call.Side == "" {
+		if kind := retitles(q.call.Request, q.in, p.fresh); kind != "" {
+			p.rule, p.standing, p.helper, p.line = ruleHelper, Side, kind, 0
+			return p
+		}
+	}
 	if p.rule = ruleKnown; q.in.resends() {
 		p.shown = resends
 	}

@@ -28,6 +28,7 @@ type Reading struct {
 	Version    uint64 // of the session in the store, 0 where it is not stored
 	head, last uint64 // sequence numbers: the end of the conversation, and of all items
 	line       uint64 // which line is the conversation
+	unanswered bool   // something behind the end was read, which what comes next may replace
 }
 
 // Bounds of what is read for recall: the newest items of a session, and the beginning and the end of each, in bytes.
@@ -64,7 +65,7 @@ func (r *newsReader) since(ctx context.Context, before Reading) (News, error) {
 	last := h.NextSeq - 1
 	n := News{Now: Reading{Version: st.version, head: h.Pos.Seq, last: last, line: h.Line}}
 	first, oldest := before.head+1, max(1, last-min(last, maxSaid)+1)
-	if n.Whole = before.head == 0 || before.line != h.Line || first < oldest; n.Whole {
+	if n.Whole = before.head == 0 || before.line != h.Line || before.unanswered || first < oldest; n.Whole {
 		first = oldest
 	}
 	l, err := r.newest(ctx, h, first)
@@ -80,16 +81,22 @@ func (r *newsReader) since(ctx context.Context, before Reading) (News, error) {
 	}
 
 	for _, it := range l.stored {
-		switch {
-		case it == nil || it.Flags&(flagOffChain|flagSummary|flagSide|flagHidden) != 0:
-		case l.on[it.Pos.Seq] || it.Line != h.Line && it.Pos.Seq > before.last:
-			said, ok, err := r.said(ctx, it)
-			if err != nil {
-				return News{}, err
-			}
-			if ok {
-				n.Said = append(n.Said, said)
-			}
+		if it == nil || it.Flags&(flagOffChain|flagSummary|flagSide|flagHidden) != 0 {
+			continue
+		}
+		if behind := it.Parent == h.Pos.Seq || it.Parent > h.Pos.Seq && l.on[it.Parent]; behind && it.Line == h.Line && it.Pos.Seq > h.Pos.Seq {
+			l.on[it.Pos.Seq], n.Now.unanswered = true, true
+		}
+		if !l.on[it.Pos.Seq] && (it.Line == h.Line || it.Pos.Seq <= before.last) {
+			continue
+		}
+
+		said, ok, err := r.said(ctx, it)
+		if err != nil {
+			return News{}, err
+		}
+		if ok {
+			n.Said = append(n.Said, said)
 		}
 	}
 	n.Said, err = r.ofResource(ctx, n.Said)
@@ -161,7 +168,8 @@ func (r *newsReader) newest(ctx context.Context, h *head, first uint64) (newestI
 	return l, nil
 }
 
-// ofResource leaves what was said for the resource, in turns that were no side requests, and dates it.
+// ofResource leaves what was said for the resource, in turns that were no side requests and asked for nothing about the
+// conversation, and dates it.
 func (r *newsReader) ofResource(ctx context.Context, said []Said) ([]Said, error) {
 	turns := map[string]*turnrecord.Record{}
 	var ids []string
@@ -183,8 +191,16 @@ func (r *newsReader) ofResource(ctx context.Context, said []Said) ([]Said, error
 		i++
 	}
 
+	orders := map[string]bool{} // by turn
+	for _, it := range said {
+		orders[it.turn] = orders[it.turn] || it.Role == wire.User && ordersHelp(it.Text)
+	}
+
 	ours := said[:0]
 	for _, it := range said {
+		if orders[it.turn] {
+			continue
+		}
 		if turn := turns[it.turn]; turn != nil && turn.Resource == r.resource && turn.Side == "" {
 			it.Time = turn.Time
 			ours = append(ours, it)

@@ -78,7 +78,7 @@ func Order(d wire.Dialect, items []wire.Item, resolve func(wire.Item) (wire.Item
 
 // endWithResults moves calls forward whose results are the end of the history, where the order would end with an answer of the
 // model: it was given without them, since the user did not wait for them. Upstream is asked to go on from the results, not from
-// that answer, with which some refuse to end. Calls with an earlier result stay. It marks the makers that it moves as placed.
+// that answer, with which some refuse to end. Calls of one message stay together, those that were answered before as well. It marks the makers that it moves as placed.
 func endWithResults(items []wire.Item, order []int, results map[int][]result, placed []bool) []int {
 	end := len(items)
 	for end > 0 && items[end-1].Kind == wire.ToolResult {
@@ -90,8 +90,8 @@ func endWithResults(items []wire.Item, order []int, results map[int][]result, pl
 
 	late := make([]bool, len(items))
 	for maker, of := range results {
-		if slices.ContainsFunc(of, func(r result) bool { return r.item < end }) {
-			continue
+		if !slices.ContainsFunc(of, func(r result) bool { return r.at >= end }) {
+			continue // all of them had one: these only correct it
 		}
 		late[maker], placed[maker] = true, true
 		for _, r := range of {

@@ -407,7 +407,7 @@ func TestOrder(t *testing.T) {
 	f("one of two apart", dialects.Chat, "u1 [x,y] fox u2 foy a1", "u1 [x,y] fox foy u2 a1", 1)
 	f("behind an answer, at the end", dialects.Chat, "u1 [x] u2 a2 fox", "u1 u2 a2 [x] fox", 1)
 	f("behind answers, at the end", dialects.Chat, "u1 [x] u2 [y] u3 a3 foy fox", "u1 u2 u3 a3 [x] fox [y] foy", 4)
-	f("one of two behind an answer, at the end", dialects.Chat, "u1 [x,y] fox u2 a2 foy", "u1 [x,y] fox foy u2 a2", 1)
+	f("one of two behind an answer, at the end", dialects.Chat, "u1 [x,y] fox u2 a2 foy", "u1 u2 a2 [x,y] fox foy", 2)
 	f("behind a question, at the end", dialects.Chat, "u1 [x] u2 fox", "u1 [x] fox u2", 1)
 	f("two callers, then two results", dialects.Chat, "u1 [x] [y] fox foy a1", "u1 [x] fox [y] foy a1", 1)
 	f("two callers of one id", dialects.Chat, "u1 [x] [x] fox fox a1", "u1 [x] fox [x] fox a1", 1) //nolint:dupword // items
