@@ -341,8 +341,8 @@ func (st *step) observe() {
 			c = churn{ID: l.Layer, Live: l.Live, Sum: sum(l.Texts...)}
 		case !l.Held:
 			now := sum(l.Texts...)
-			if c.Seen++; c.Sum != now {
-				c.Changed++
+			if c.Seen = min(c.Seen+1, maxCount); c.Sum != now {
+				c.Changed = min(c.Changed+1, c.Seen)
 			}
 			c.Sum = now
 		}

@@ -499,6 +499,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"lines":[{"key":"5de77208a5355642","lead":"b886be2912e48350","age":-1,"pins":[{"id":"a","texts":["x"]},{"id":"a","texts":["y"]}],"loose":["a","n"],
 		"updates":[{"id":"a","kind":"retract"},{"id":"zz","kind":"add","texts":["\ud800"]}],"live":[{"id":"n"}],"churn":[{"id":"b","seen":1e300}]}]}`))
 	f.Add([]byte(`{"lines":[{"key":"5de77208a5355642","lead":"b886be2912e48350","pins":[{"id":"a","texts":["x"]},{"id":"a","texts":["y"]}]}]}`))
+	f.Add([]byte(`{"lines":[{"key":"5de77208a5355642","lead":"b886be2912e48350","churn":[{"id":"a","seen":1e100,"changed":1e100}]}]}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		s := view.DecodePrefix(raw)
 		b := s.Encode()
