@@ -183,7 +183,7 @@ func (o *overflow) units(end int) uint64 {
 	n := uint64(max(0, o.c.Offset))
 	for i, it := range o.c.Items[:end] {
 		if o.c.Hidden == nil || !o.c.Hidden[i] {
-			n += view.Units(it)
+			n += uint64(len(it.Parts))
 		}
 	}
 	return n

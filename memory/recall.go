@@ -115,7 +115,7 @@ func (a *assembly) narrow(chosen, given []wire.Item) bool {
 			next++
 			continue
 		}
-		n := int(view.Units(it)) //nolint:gosec // as many as it has calls, and a text
+		n := len(it.Parts)
 		l.passedOver += n
 		if next == 0 && seen {
 			c.Offset += n // stands before what is left, for windows that count from the beginning

@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -159,6 +160,12 @@ func TestAllocations(t *testing.T) {
 	f("names", 0, func() { _ = names.In(body) })
 	f("glance", 0, func() { _ = Glance(body, "stream") })
 	f("items", 24, func() { r.Decode() })
+	if &items[0].Parts[0] != &items[3].Parts[0] {
+		t.Error("texts do not share their part")
+	}
+	if size := reflect.TypeFor[Item]().Size(); size > 80 { // a history has thousands
+		t.Errorf("an item takes %d bytes", size)
+	}
 	f("unchanged", 0, func() { _, _ = r.With(items) })
 	f("half", 1, func() { _, _ = r.With(half) })
 	spaced := mustParse(t, []byte(`{"messages" : [ {"role":"user","content":"a"} , {"role":"user","content":"b"} , {"role":"user","content":"c"} ] }`)).Items()

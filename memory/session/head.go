@@ -68,7 +68,7 @@ func textName(h wire.Hash) string { return textPrefix + string(h[:]) }
 type position struct {
 	Seq   uint64 // 0: before the first item
 	Chain wire.Hash
-	Units uint64 // how many units stand up to here
+	Units uint64 // how many units, which are parts of items, stand up to here
 }
 
 // after is the position behind one more item.

@@ -3,7 +3,6 @@ package session
 import (
 	"slices"
 
-	"remora/memory/view"
 	"remora/wire"
 )
 
@@ -79,7 +78,7 @@ func (in *incoming) mark(it wire.Item) mark {
 		}
 	}
 	m := in.hashes.meaning(it)
-	return mark{content: m.Content, parts: m.Parts, onChain: it.Kind != wire.Reasoning, units: view.Units(it)}
+	return mark{content: m.Content, parts: m.Parts, onChain: it.Kind != wire.Reasoning, units: uint64(len(it.Parts))}
 }
 
 // follow hashes an item and the position behind it: mark and position.after, with a cache for both.
@@ -89,7 +88,7 @@ func (in *incoming) follow(it *wire.Item, at position) (mark, position) {
 		return m, at.after(m)
 	}
 	meaning, chain := in.hashes.chain(at.Chain, it)
-	m := mark{content: meaning.Content, parts: meaning.Parts, onChain: true, units: view.Units(*it)}
+	m := mark{content: meaning.Content, parts: meaning.Parts, onChain: true, units: uint64(len(it.Parts))}
 	at.Chain, at.Units = chain, at.Units+m.units
 	return m, at
 }

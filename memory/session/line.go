@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"remora/memory/view"
 	"remora/wire"
 )
 
@@ -65,9 +64,9 @@ func (l *lineEnd) take(at *storedItem) error {
 		return fmt.Errorf("item %d: %w", at.Pos.Seq, err)
 	}
 	l.add(it, at.Pos.Chain, at.Made, at.Turn)
-	l.units += view.Units(it)
+	l.units += uint64(len(it.Parts))
 	if l.run {
-		l.before += view.Units(it)
+		l.before += uint64(len(it.Parts))
 	}
 	l.message = it.Kind == wire.Message && it.Role == wire.User
 	l.run = l.run || l.message

@@ -45,7 +45,7 @@ type Out struct {
 	Why   Reason
 }
 
-// Counts are numbers of units of a conversation (see Units).
+// Counts are numbers of units of a conversation. A unit is a part of an item.
 type Counts struct {
 	Sent     int
 	Windowed int // left out by the window, by the policy, or before the view was chosen
@@ -60,9 +60,6 @@ type LeftOut struct {
 	Call string `json:"call,omitempty"`
 	At   int    `json:"at,omitempty"` // place in the view, from 1, of the message that remains without the call
 }
-
-// Units returns how many units an item has: what the window counts.
-func Units(it wire.Item) uint64 { return uint64(len(it.Parts)) }
 
 // entriesOf splits items into entries. resolve looks up a Reference; nil leaves references opaque.
 func entriesOf(items []wire.Item, resolve func(wire.Item) (wire.Item, bool)) []entry {

@@ -7,7 +7,7 @@ import (
 	"remora/wire"
 )
 
-// none is the partner of a unit that has none. Partners below it are those of replaced results (see insteadOf).
+// none is the partner of an entry that has none. Partners below it are those of replaced results (see insteadOf).
 const none = -1
 
 // insteadOf is the partner of a result in whose place its call has a later one, and its own inverse.
@@ -212,7 +212,7 @@ func inOrder(d wire.Dialect, items []wire.Item) bool {
 	return true
 }
 
-// endOfCalls returns the last item of the calls that stand together from a unit on: results stand behind all of them.
+// endOfCalls returns the last item of the calls that stand together from an entry on: results stand behind all of them.
 func endOfCalls(entries []entry, at int) int {
 	for at+1 < len(entries) && entries[at+1].Kind == wire.ToolCall {
 		at++
@@ -242,14 +242,14 @@ const localShell = "local_shell"
 
 // pairing holds the state of the calls and results of one key.
 type pairing struct {
-	run      int     // the unit that began the run of what follows
+	run      int     // the entry that began the run of what follows
 	open     []int   // its calls without a result, oldest first
 	early    int     // the last of its results without a call
 	stale    [][]int // likewise of earlier runs, those without any left out
 	answered int     // the call that was answered last
 }
 
-// partners pairs calls with results: one result a call, one call a result. It gives the partner of each unit.
+// partners pairs calls with results: one result a call, one call a result. It gives the partner of each entry.
 //
 // A result answers a call before it: the oldest open one of its run, since a run may make several before it has the results,
 // and otherwise that of the latest run that has one. A further result of the same run replaces the one before. A result that comes too early answers
@@ -351,9 +351,9 @@ func (p *pairing) pair(partner []int, call, result int) {
 	partner[call], partner[result], p.answered = result, call, call
 }
 
-// part takes apart pairs that stand where upstream refuses them: a result before its call, and in Chat one that is not directly
+// separate takes apart pairs that stand where upstream refuses them: a result before its call, and in Chat one that is not directly
 // behind the message that made its call. Order leaves such pairs only where ids are used in confusing ways.
-func part(d wire.Dialect, entries []entry, partner []int) {
+func separate(d wire.Dialect, entries []entry, partner []int) {
 	maker := none // the item that results may answer here
 	for i, u := range entries {
 		if u.Kind != wire.ToolResult {

@@ -75,6 +75,7 @@ func FuzzWindow(f *testing.F) {
 	f.Add(true, false, uint8(2), uint8(1), uint8(1), uint8(9), []byte{3, 4, 0, 19, 20, 3, 4, 8, 2})
 	f.Add(false, false, uint8(4), uint8(1), uint8(0), uint8(0), []byte{3, 3, 4, 8, 4}) // one id twice, both open
 	f.Add(false, true, uint8(3), uint8(1), uint8(1), uint8(0), []byte("\x031\x048"))   // a result parts reasoning from its call
+	f.Add(false, true, uint8(3), uint8(1), uint8(2), uint8(23), []byte("7"))           // nothing but an orphan
 	f.Fuzz(func(t *testing.T, chat, inside bool, maxItems, batch, expansion, offset uint8, code []byte) {
 		code = code[:min(len(code), 60)]
 		d, policy := dialects.Responses, InFlightKeep
@@ -220,7 +221,7 @@ func checkView(t *testing.T, d wire.Dialect, all []wire.Item, v View) {
 	t.Helper()
 	entries := 0
 	for _, it := range all {
-		entries += int(Units(it))
+		entries += len(it.Parts)
 	}
 	if v.Count().Sent+v.Count().Windowed+v.Count().Orphans != entries || v.Count().Sent < 0 {
 		t.Fatalf("%s: sent %d, windowed %d, orphans %d of %d entries", notation(all), v.Count().Sent, v.Count().Windowed, v.Count().Orphans, entries)
@@ -228,7 +229,7 @@ func checkView(t *testing.T, d wire.Dialect, all []wire.Item, v View) {
 	sent := 0
 	for i, it := range v.Items {
 		from := all[v.Kept[i]]
-		sent += int(Units(it))
+		sent += len(it.Parts)
 		if i > 0 && v.Kept[i] <= v.Kept[i-1] || it.Kind != from.Kind || len(it.Parts) == len(from.Parts) && string(it.Raw) != string(from.Raw) {
 			t.Fatalf("%s: %s is no part of it", notation(all), notation(v.Items))
 		}
@@ -267,6 +268,13 @@ func checkOrder(t *testing.T, d wire.Dialect, all []wire.Item) {
 		t.Fatalf("%s: paired as %v, and with care as %v", notation(all), quick, careful)
 	}
 	v := Assemble(Request{Items: ordered, Own: ordered, Moved: moved})
+	if stored := Assemble(Request{Items: ordered, Moved: moved}); len(stored.Items) == 0 {
+		// Upstream accepts nothing of it. What the client itself sends goes as it is, so that upstream names the mistake.
+		if len(v.Items) != len(all) || v.Repaired != 0 {
+			t.Fatalf("%s\n got %s, %d repaired", notation(all), notation(v.Items), v.Repaired)
+		}
+		return
+	}
 	if errs := wiretest.Check(d, v.Items); len(errs) > 0 {
 		t.Fatalf("%s\n got %s: %v", notation(all), notation(v.Items), errs)
 	}

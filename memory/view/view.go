@@ -83,7 +83,7 @@ func Assemble(r Request) View {
 	}
 	v.entries = entriesOf(body, r.Resolve)
 	partner := partners(r.dialect(), v.entries)
-	part(r.dialect(), v.entries, partner)
+	separate(r.dialect(), v.entries, partner)
 	start := v.window(&r, partner)
 	if dropOrphans(r.dialect(), body, v.entries, partner) > 0 {
 		v.Repaired = repaired(&r, v.entries, partner, start)
@@ -149,14 +149,14 @@ func (v *View) project(body []wire.Item) {
 		if sent == end-first {
 			v.Items, v.Kept = append(v.Items, body[item]), append(v.Kept, item)
 		} else if sent > 0 {
-			v.part(body[item], v.entries[first:end])
+			v.partial(body[item], v.entries[first:end])
 		}
 		first = end
 	}
 }
 
-// part appends a message without some of its parts.
-func (v *View) part(it wire.Item, entries []entry) {
+// partial appends a message without some of its parts.
+func (v *View) partial(it wire.Item, entries []entry) {
 	if rest, ok := it.Keep(func(part int) bool { return entries[part].sent() }); ok {
 		v.Items, v.Kept = append(v.Items, rest), append(v.Kept, entries[0].item)
 	}

@@ -16,14 +16,14 @@ type chooser struct {
 	entries []entry
 	// partner is the other half of each call and result, none for all others.
 	partner []int
-	seen    []int // how many units before each one the client sees, and behind the last; nil if it sees all
+	seen    []int // how many entries before each one the client sees, and behind the last; nil if it sees all
 	run     int   // the last user message, -1 for none
 	keys    []wire.Hash
 	named   bool // whether keys were asked for
 	price   prices
 }
 
-// choose returns the units of a conversation to send: all from start on, and, if pinned is not negative, the unit
+// choose returns the entries of a conversation to send: all from start on, and, if pinned is not negative, the one
 // pinned before them.
 //
 // A window by items is cut in whole batches of the absolute position, so it needs no state to stay put while a
@@ -61,7 +61,7 @@ func (c *chooser) hide() {
 	}
 }
 
-// before returns how many units the client sees before unit i.
+// before returns how many entries the client sees before entry i.
 func (c *chooser) before(i int) int {
 	if c.seen == nil {
 		return i
@@ -69,7 +69,7 @@ func (c *chooser) before(i int) int {
 	return c.seen[i]
 }
 
-// visible is the inverse of before: the unit that the client sees after n others.
+// visible is the inverse of before: the entry that the client sees after n others.
 func (c *chooser) visible(n int) int {
 	if c.seen == nil {
 		return n
@@ -247,19 +247,19 @@ func snapToGroup(entries []entry, partner []int, start, low int) int {
 	return low
 }
 
-// groupSplits reports for every unit from low on whether a cut right before it would split a group: a message, a call
+// groupSplits reports for every entry from low on whether a cut right before it would split a group: a message, a call
 // and its results, reasoning and the rest of its answer, or an item and the hidden items behind it.
 func groupSplits(entries []entry, partner []int, low int) []bool {
 	splits := make([]bool, len(entries)-low)
-	reach := make([]int, len(entries)-low) // reach[i]: last unit that must stay with unit i
+	reach := make([]int, len(entries)-low) // reach[i]: last entry that must stay with entry i
 	for i := low; i < len(entries); i++ {
 		reach[i-low] = max(i, partner[i])
 		if i > low && entries[i-1].item == entries[i].item {
 			reach[i-1-low] = max(reach[i-1-low], i)
 		}
 	}
-	end := len(entries) // behind the last unit of the answer that the walk is in
-	run := len(entries) // behind the last unit of the run
+	end := len(entries) // behind the last entry of the answer that the walk is in
+	run := len(entries) // behind the last entry of the run
 	for i := len(entries) - 1; i >= low; i-- {
 		switch {
 		case isUser(entries[i]):
@@ -322,14 +322,14 @@ func (c *chooser) byTokens(start, limit int) int {
 	return c.cutTo(start, last, int64(target), int64(limit))
 }
 
-// fits reports whether a window from start, with the unit pinned before it, costs at most limit.
+// fits reports whether a window from start, with the entry pinned before it, costs at most limit.
 func (c *chooser) fits(start, limit int) bool {
 	first, free := c.entries[start].item, int64(limit)
 	free -= c.price.compactions(first) + c.pinned(c.pinOf(start))
 	return free >= 0 && c.price.within(first, free)
 }
 
-// pinned returns what a pinned unit costs, 0 for none.
+// pinned returns what a pinned entry costs, 0 for none.
 func (c *chooser) pinned(pin int) int64 {
 	if pin < 0 {
 		return 0
@@ -337,7 +337,7 @@ func (c *chooser) pinned(pin int) int64 {
 	return c.price.of(c.entries[pin].item)
 }
 
-// cutTo returns the first place between two units for a cut that leaves at most target tokens and splits no group. A group
+// cutTo returns the first place between two entries for a cut that leaves at most target tokens and splits no group. A group
 // without which less than half of that would be left stays while it is within limit: it is as a rule a large result
 // that was just asked for. Where no cut is good enough it is the last one.
 func (c *chooser) cutTo(first, last int, target, limit int64) int {
@@ -357,7 +357,7 @@ func (c *chooser) cutTo(first, last int, target, limit int64) int {
 	return best
 }
 
-// places returns the units between first and last before which a cut splits no group, and what it leaves, from the last on.
+// places returns the entries between first and last before which a cut splits no group, and what it leaves, from the last on.
 // What is more than limit is not counted further.
 func (c *chooser) places(first, last int, limit int64) iter.Seq2[int, int64] {
 	return func(yield func(int, int64) bool) {
@@ -381,7 +381,7 @@ func (c *chooser) places(first, last int, limit int64) iter.Seq2[int, int64] {
 	}
 }
 
-// pins are pinOf for every unit from first on.
+// pins are pinOf for every entry from first on.
 func (c *chooser) pins(first int) []int {
 	pins := make([]int, len(c.entries)-first)
 	inside := c.w.InFlight == InFlightWindow
