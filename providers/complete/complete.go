@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -40,9 +39,8 @@ func (e *StatusError) Error() string {
 }
 
 const (
-	maxPrompt  = 4 << 20
-	maxAnswer  = 1 << 20
-	maxRefusal = 64 << 10 // of an error's body, which is only looked at
+	maxPrompt = 4 << 20
+	maxAnswer = 1 << 20
 )
 
 // Options name a model: the key "model" of a layer.
@@ -174,95 +172,40 @@ func (m *Model) ask(ctx context.Context, body []byte) (string, error) {
 // post sends one request and returns the body of its answer, of at most limit bytes.
 func (m *Model) post(ctx context.Context, path string, body []byte, limit int) ([]byte, error) {
 	s := m.source
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-	head, err := m.head(path, len(body))
-	if err != nil {
-		return nil, err
-	}
-	var x providers.Exchange // not pooled: Abort may come late
-	defer x.Close()
-	stop := context.AfterFunc(ctx, x.Abort)
-	defer stop()
-	var resp fasthttp.ResponseHeader
-	if err := s.client.Send(&x, s.provider.Upstream(), head, body, &resp); err != nil { //nolint:contextcheck // Abort ends its dial
-		return nil, because(ctx, err)
-	}
-	if code := resp.StatusCode(); code != fasthttp.StatusOK {
-		return nil, refusal(&x, code)
-	}
-	answer, err := read(&x, limit)
-	if err != nil {
-		return nil, because(ctx, err)
-	}
-	return answer, nil
-}
-
-// because prefers the reason for which an exchange was aborted.
-func because(ctx context.Context, err error) error {
-	if errors.Is(err, providers.ErrAborted) && ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
-}
-
-// refusal looks whether an error names a parameter that can be left out.
-func refusal(x *providers.Exchange, code int) error {
-	if code == fasthttp.StatusBadRequest {
-		text, _ := read(x, maxRefusal)
-		if strings.Contains(string(text), "temperature") || strings.Contains(string(text), "max_tokens") {
-			return fmt.Errorf("%w: %w", &StatusError{Code: code}, errParameter)
-		}
-	}
-	return &StatusError{Code: code}
-}
-
-// read reads a body of at most limit bytes.
-func read(x *providers.Exchange, limit int) ([]byte, error) {
-	var all []byte
-	for {
-		piece, err := x.Next()
-		if errors.Is(err, io.EOF) {
-			return all, nil
-		}
-		if err != nil {
-			return all, err
-		}
-		if len(all)+len(piece) > limit {
-			return all, fmt.Errorf("%w: it has more than %d bytes", ErrAnswer, limit)
-		}
-		all = append(all, piece...)
-	}
-}
-
-// carriers are the headers that may carry a caller's credential to a provider.
-func carriers() []string {
-	return []string{"authorization", "x-api-key", "api-key", "x-goog-api-key", "ocp-apim-subscription-key"}
-}
-
-// head is the head of a request with a body of length bytes.
-func (m *Model) head(path string, length int) ([]byte, error) {
-	var out fasthttp.Request
-	h := &out.Header
+	var req fasthttp.Request
+	h := &req.Header
 	h.DisableNormalizing()
 	h.SetMethod(fasthttp.MethodPost)
 	h.SetRequestURI(path)
-	if err := m.source.provider.Prepare(&out); err != nil {
-		return nil, err
-	}
-	h.SetUserAgent("remora")
 	h.SetContentType("application/json")
-	h.SetContentLength(length)
-	h.Set(fasthttp.HeaderAcceptEncoding, "identity")
-	own := len(h.Peek(fasthttp.HeaderAuthorization)) > 0
-	if c := m.credential; !own && c.Value != "" && c.Provider == m.source.Provider() {
+	if c := m.credential; c.Value != "" && c.Provider == s.Provider() { // a provider with a key of its own drops it
 		if !slices.Contains(carriers(), strings.ToLower(c.Header)) || strings.ContainsAny(c.Value.Reveal(), "\r\n\x00") {
 			return nil, errors.New("the caller's credential: want a header for keys, and one line")
 		}
 		h.Set(c.Header, c.Value.Reveal())
 	}
-	return h.AppendBytes(nil), nil
+	req.SetBodyRaw(body)
+
+	status, answer, err := providers.Fetch(ctx, s.client, s.provider, &req, limit)
+	switch {
+	case status == fasthttp.StatusBadRequest && namesParameter(string(answer)):
+		return nil, fmt.Errorf("%w: %w", &StatusError{Code: status}, errParameter)
+	case status != fasthttp.StatusOK && status != 0:
+		return nil, &StatusError{Code: status}
+	case errors.Is(err, providers.ErrTooLarge):
+		return nil, fmt.Errorf("%w: %w", ErrAnswer, err)
+	}
+	return answer, err
+}
+
+// namesParameter reports whether an error is about a parameter that can be left out.
+func namesParameter(refusal string) bool {
+	return strings.Contains(refusal, "temperature") || strings.Contains(refusal, "max_tokens")
+}
+
+// carriers are the headers that may carry a caller's credential to a provider.
+func carriers() []string {
+	return []string{"authorization", "x-api-key", "api-key", "x-goog-api-key", "ocp-apim-subscription-key"}
 }
 
 // content is the text of a Chat Completions answer.

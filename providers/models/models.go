@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"slices"
@@ -217,56 +216,34 @@ func (c *Catalog) start(s *modelList) {
 
 var errNoKey = errors.New("it wants a key, and the provider has none of its own")
 
-// ask gets the list of a provider's models.
+// ask gets the list of a provider's models, with the provider's key or none. OpenAI wants a key, OpenRouter's list is public,
+// and most self-hosted servers want none.
 func (c *Catalog) ask(p providers.Provider) (map[string]int, error) {
-	head, err := question(p)
-	if err != nil {
-		return nil, err
+	if p.Upstream().Kind == "openai" && !hasKey(p) {
+		return nil, errNoKey
 	}
 	ctx, cancel := context.WithTimeout(c.life, askLimit)
 	defer cancel()
-	var x providers.Exchange // not pooled: Abort may come late
-	defer x.Close()
-	stop := context.AfterFunc(ctx, x.Abort)
-	defer stop()
-	var resp fasthttp.ResponseHeader
-	if err := c.client.Send(&x, p.Upstream(), head, nil, &resp); err != nil {
+	status, list, err := providers.Fetch(ctx, c.client, p, question(), maxList)
+	switch {
+	case status != fasthttp.StatusOK && status != 0:
+		return nil, fmt.Errorf("it answers with status %d", status)
+	case err != nil:
 		return nil, err
 	}
-	if code := resp.StatusCode(); code != fasthttp.StatusOK {
-		return nil, fmt.Errorf("it answers with status %d", code)
-	}
-	var list []byte
-	for {
-		piece, err := x.Next()
-		if errors.Is(err, io.EOF) {
-			return parse(list)
-		}
-		if err != nil {
-			return nil, err
-		}
-		if len(list)+len(piece) > maxList {
-			return nil, fmt.Errorf("%w: it has more than %d bytes", errList, maxList)
-		}
-		list = append(list, piece...)
-	}
+	return parse(list)
 }
 
-// question returns the head of a request for a provider's models, with the provider's key or none. OpenAI wants a key,
-// OpenRouter's list is public, and most self-hosted servers want none.
-func question(p providers.Provider) ([]byte, error) {
-	var out fasthttp.Request
-	h := &out.Header
-	h.DisableNormalizing()
-	h.SetMethod(fasthttp.MethodGet)
-	h.SetRequestURI("/v1/models")
-	if err := p.Prepare(&out); err != nil {
-		return nil, err
-	}
-	if p.Upstream().Kind == "openai" && len(h.Peek(fasthttp.HeaderAuthorization)) == 0 {
-		return nil, errNoKey
-	}
-	h.SetUserAgent("remora")
-	h.Set(fasthttp.HeaderAcceptEncoding, "identity")
-	return h.AppendBytes(nil), nil
+func question() *fasthttp.Request {
+	var req fasthttp.Request
+	req.Header.DisableNormalizing()
+	req.Header.SetMethod(fasthttp.MethodGet)
+	req.Header.SetRequestURI("/v1/models")
+	return &req
+}
+
+// hasKey reports whether a provider puts a key of its own into requests.
+func hasKey(p providers.Provider) bool {
+	req := question()
+	return p.Prepare(req) == nil && len(req.Header.Peek(fasthttp.HeaderAuthorization)) > 0
 }

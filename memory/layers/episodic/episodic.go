@@ -109,7 +109,7 @@ func (l *Layer) read(s layer.State) state {
 
 func decode(s []byte) (st state, _ error) {
 	if json.Unmarshal(s, &st) != nil {
-		return state{}, nil
+		return state{}, nil //nolint:nilerr // what cannot be read is begun anew
 	}
 	return st, nil
 }
