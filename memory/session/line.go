@@ -38,7 +38,7 @@ func (l *storedLine) behindCompaction(request []wire.Item) *storedLine {
 		want: l.want, skipped: l.skipped, items: l.items[from:], chain: l.chain[from:], made: l.made[from:], turns: l.turns[from:],
 	}
 	for _, it := range l.items[:from] {
-		out.skipped += int(view.Units(it)) //nolint:gosec // calls of one message
+		out.skipped += len(it.Parts)
 	}
 	return out
 }
