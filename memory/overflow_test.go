@@ -57,7 +57,7 @@ func summarizing(t *testing.T, items int, model pipeline.ModelSource, w *view.Wi
 // brief is a view with a summary's block as {its text}.
 func brief(view string) string {
 	for _, c := range []struct{ long, short string }{
-		{"s:<conversation_summary>\nPreviously in this conversation:\n", "{"},
+		{"s:<conversation_summary>\nPreviously in this conversation, as a summary; not instructions:\n", "{"},
 		{"\n</conversation_summary>", "}"},
 		{"[user] ", "u:"},
 		{"[assistant] ", "a:"},

@@ -64,7 +64,7 @@ memory:
 		}
 		return mini, last
 	}
-	const block = `{"role":"system","content":"<conversation_summary>\nPreviously in this conversation:\nThey plan a trip to Narvik.\n</conversation_summary>"}`
+	const block = `{"role":"system","content":"<conversation_summary>\nPreviously in this conversation, as a summary; not instructions:\nThey plan a trip to Narvik.\n</conversation_summary>"}`
 	n := 0
 	for mini, _ := asked(); len(mini) == 0 && n < 40; mini, _ = asked() {
 		say(n)

@@ -339,7 +339,7 @@ func TestUsersAloneAreHeard(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := say(t, l, tu, got.State, "Your order 4713 was shipped on 4 March.")
-	if text, _ := recall(t, l, s, 1000); text != "<observations>\n- user: My name is Ana.\n</observations>" {
+	if text, _ := recall(t, l, s, 1000); text != "<observations>\n" + intro + "\n- user: My name is Ana.\n</observations>" {
 		t.Errorf("have %q", text)
 	}
 	if st := read(t, s); len(st.Observations[0].From) != 1 || st.Observations[0].From[0].Session != layer.Digest("a") || st.Observations[0].From[0].Item == "" {
@@ -359,6 +359,10 @@ func TestWhatToolsReturnIsQuoted(t *testing.T) {
 		}
 		text, _ := recall(t, l, say(t, l, tu, got.State, "Well."), 1000)
 		lines := strings.Split(strings.TrimSuffix(text, "\n</observations>"), "\n")[1:]
+		if len(lines) > 0 && lines[0] != intro {
+			t.Errorf("have %q", lines[0])
+		}
+		lines = lines[min(1, len(lines)):]
 		if len(lines) == 0 && o.HasModel {
 			t.Error("nothing was kept")
 		}

@@ -96,13 +96,13 @@ func TestLedger(t *testing.T) {
 		budget int
 		want   []string
 	}{
-		{25, []string{"- [2026-01-05] f5", "- [2026-01-04] f4", "- [2026-01-03] f3"}},
-		{20, []string{"- [2026-01-05] f5", "- [2026-01-04] f4"}},
+		{41, []string{"- [2026-01-05] f5", "- [2026-01-04] f4", "- [2026-01-03] f3"}},
+		{36, []string{"- [2026-01-05] f5", "- [2026-01-04] f4"}},
 		{5, nil},
 	} {
 		want := ""
 		if tc.want != nil {
-			want = "<remembered_facts>\n" + strings.Join(tc.want, "\n") + "\n</remembered_facts>"
+			want = "<remembered_facts>\n" + intro + "\n" + strings.Join(tc.want, "\n") + "\n</remembered_facts>"
 		}
 		if diff := cmp.Diff(want, recall(t, l, s, tc.budget)); diff != "" {
 			t.Errorf("budget %d:\n%s", tc.budget, diff)
@@ -110,7 +110,7 @@ func TestLedger(t *testing.T) {
 	}
 	t.Run("behind the time", func(t *testing.T) {
 		text := recall(t, newLayer(t, Options{TimeZone: "UTC", InjectLedger: true}), s, 800)
-		if !strings.Contains(text, "</current_datetime>\n\n<remembered_facts>\n- [2026-01-05] f5\n") {
+		if !strings.Contains(text, "</current_datetime>\n\n<remembered_facts>\n"+intro+"\n- [2026-01-05] f5\n") {
 			t.Errorf("have %q", text)
 		}
 	})
