@@ -50,8 +50,9 @@ type Upstream struct {
 	// Messages is from [Options]. JoinsSystem selects the form to begin with if it is auto.
 	Messages    string
 	JoinsSystem bool
-	// NoPath: the base URL has no path. That is right for few servers, so a 404 there is worth a word to the operator.
-	NoPath bool
+	// Path is that of the base URL, without a slash at its end. "" is right for few servers, so a 404 there is worth a word to
+	// the operator.
+	Path string
 	// PromptCacheKey and CacheControl are from [Options]: additions to requests of a session for the prompt cache.
 	PromptCacheKey, CacheControl bool
 }
@@ -89,7 +90,7 @@ func newOpenAIShaped(k Kind, o Options) (*openAIShaped, error) {
 		host: []byte(u.host),
 		base: []byte(u.path),
 		upstream: Upstream{
-			Kind: k.Name, Addr: u.addr, ServerName: u.serverName, TLS: u.tls, NoPath: u.path == "", BodySessionWins: k.BodySessionWins,
+			Kind: k.Name, Addr: u.addr, ServerName: u.serverName, TLS: u.tls, Path: u.path, BodySessionWins: k.BodySessionWins,
 			Messages: o.Messages, JoinsSystem: k.JoinsSystem, PromptCacheKey: o.PromptCacheKey, CacheControl: o.CacheControl,
 		},
 		headers: o.Headers,

@@ -41,16 +41,16 @@ func TestUpstream(t *testing.T) {
 	compatible := func(url string) providers.Options { return providers.Options{Kind: "compatible", BaseURL: url} }
 
 	f(providers.Options{Kind: "openai"},
-		providers.Upstream{Kind: "openai", Addr: "api.openai.com:443", ServerName: "api.openai.com", TLS: true}, "api.openai.com")
+		providers.Upstream{Kind: "openai", Addr: "api.openai.com:443", Path: "/v1", ServerName: "api.openai.com", TLS: true}, "api.openai.com")
 	f(providers.Options{Kind: "openrouter"}, providers.Upstream{
-		Kind: "openrouter", Addr: "openrouter.ai:443", ServerName: "openrouter.ai", TLS: true, BodySessionWins: true,
+		Kind: "openrouter", Addr: "openrouter.ai:443", Path: "/api/v1", ServerName: "openrouter.ai", TLS: true, BodySessionWins: true,
 	}, "openrouter.ai")
-	f(compatible("http://h"), providers.Upstream{Kind: "compatible", Addr: "h:80", ServerName: "h", JoinsSystem: true, NoPath: true}, "h")
-	f(compatible("http://h:80/v1"), providers.Upstream{Kind: "compatible", Addr: "h:80", ServerName: "h", JoinsSystem: true}, "h")
-	f(compatible("http://h:443/v1"), providers.Upstream{Kind: "compatible", Addr: "h:443", ServerName: "h", JoinsSystem: true}, "h:443")
-	f(compatible("https://h:443/v1"), providers.Upstream{Kind: "compatible", Addr: "h:443", ServerName: "h", JoinsSystem: true, TLS: true}, "h")
-	f(compatible("http://[::1]:8080/v1"), providers.Upstream{Kind: "compatible", Addr: "[::1]:8080", ServerName: "::1", JoinsSystem: true}, "[::1]:8080")
-	f(compatible("https://[::1]"), providers.Upstream{Kind: "compatible", Addr: "[::1]:443", ServerName: "::1", JoinsSystem: true, NoPath: true, TLS: true}, "[::1]")
+	f(compatible("http://h"), providers.Upstream{Kind: "compatible", Addr: "h:80", ServerName: "h", JoinsSystem: true}, "h")
+	f(compatible("http://h:80/v1"), providers.Upstream{Kind: "compatible", Path: "/v1", Addr: "h:80", ServerName: "h", JoinsSystem: true}, "h")
+	f(compatible("http://h:443/v1"), providers.Upstream{Kind: "compatible", Path: "/v1", Addr: "h:443", ServerName: "h", JoinsSystem: true}, "h:443")
+	f(compatible("https://h:443/v1"), providers.Upstream{Kind: "compatible", Path: "/v1", Addr: "h:443", ServerName: "h", JoinsSystem: true, TLS: true}, "h")
+	f(compatible("http://[::1]:8080/v1"), providers.Upstream{Kind: "compatible", Path: "/v1", Addr: "[::1]:8080", ServerName: "::1", JoinsSystem: true}, "[::1]:8080")
+	f(compatible("https://[::1]"), providers.Upstream{Kind: "compatible", Addr: "[::1]:443", ServerName: "::1", JoinsSystem: true, TLS: true}, "[::1]")
 }
 
 // A target that was parsed before, as a server may have done, goes out as it was written all the same.

@@ -112,7 +112,7 @@ func (a *answer) noteEncoding() {
 // noteNoPath logs, once for each provider, a 404 that a base URL without a path explains. The client gets upstream's answer as
 // it came: that URL may be right, and the 404 about something else.
 func (a *answer) noteNoPath() {
-	if a.attempt.status != fasthttp.StatusNotFound || !a.req.dialect.Known() || !a.attempt.provider.Upstream().NoPath {
+	if a.attempt.status != fasthttp.StatusNotFound || !a.req.dialect.Known() || a.attempt.provider.Upstream().Path != "" {
 		return
 	}
 	name := a.attempt.provider.Name()

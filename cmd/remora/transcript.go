@@ -80,7 +80,13 @@ func newTranscriptCommand(p process) *cobra.Command {
 		Short: "Print the names of all stored sessions, sorted, one per line",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.open(cmd, p, archiveCall{Do: doList})
+			out := &noted{Writer: p.stdout}
+			p.stdout = out
+			err := f.open(cmd, p, archiveCall{Do: doList})
+			if err == nil && !out.written {
+				_, _ = fmt.Fprintln(p.stderr, "no session is stored under this credential"+f.otherKeys())
+			}
+			return err
 		},
 	}
 	all := cmd.PersistentFlags()
@@ -282,10 +288,30 @@ func (f *transcriptFlags) print(cmd *cobra.Command, p process) error {
 	return err
 }
 
+// noted is a writer that notes whether something was written.
+type noted struct {
+	io.Writer
+
+	written bool
+}
+
+func (n *noted) Write(b []byte) (int, error) {
+	n.written = n.written || len(b) > 0
+	return n.Writer.Write(b)
+}
+
+// otherKeys returns what to try if no credential was named.
+func (f *transcriptFlags) otherKeys() string {
+	if f.owner == (owner{}) && !f.single {
+		return "; sessions belong to the key that their client sends: add --key-env NAME, or --key - to type it"
+	}
+	return ""
+}
+
 // hint returns what to try if there is no such session.
 func (f *transcriptFlags) hint() string {
-	if f.owner == (owner{}) && !f.single {
-		return "sessions belong to the key that their client sends: add --key-env NAME, or --key - to type it"
+	if other := f.otherKeys(); other != "" {
+		return strings.TrimPrefix(other, "; ")
 	}
 	return "`remora transcript list` with the same flags tells the names of those that there are"
 }

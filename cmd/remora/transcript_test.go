@@ -170,7 +170,9 @@ func TestTranscript(t *testing.T) {
 
 	d.prints("s\nv\n", "list", "--key", "key-a")
 	d.prints("u\n", "list")
-	d.prints("", "list", "--key", "key-c")
+	if out, said := d.run(0, "", "list", "--key", "key-c"); out != "" || !strings.Contains(said, "no session is stored under this credential") {
+		t.Errorf("an empty list prints %q and %q", out, said)
+	}
 
 	d.refuses("--session is missing")
 	const unknown = `"s": no such session under this credential; `

@@ -120,7 +120,7 @@ func (b *bench) defaultBaseURL(t *testing.T) {
 	}
 	want := providers.Upstream{
 		Kind: b.kind, Addr: net.JoinHostPort(base.Hostname(), port), ServerName: base.Hostname(), TLS: base.Scheme == "https",
-		BodySessionWins: row.BodySessionWins,
+		BodySessionWins: row.BodySessionWins, Path: base.Path,
 	}
 	if got := p.Upstream(); got != want || p.Name() != b.kind {
 		t.Errorf("%s at %+v, want %+v", p.Name(), got, want)
