@@ -339,7 +339,7 @@ func TestUsersAloneAreHeard(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := say(t, l, tu, got.State, "Your order 4713 was shipped on 4 March.")
-	if text, _ := recall(t, l, s, 1000); text != "<observations>\n" + intro + "\n- user: My name is Ana.\n</observations>" {
+	if text, _ := recall(t, l, s, 1000); text != "<observations>\n"+intro+"\n- user: My name is Ana.\n</observations>" {
 		t.Errorf("have %q", text)
 	}
 	if st := read(t, s); len(st.Observations[0].From) != 1 || st.Observations[0].From[0].Session != layer.Digest("a") || st.Observations[0].From[0].Item == "" {
