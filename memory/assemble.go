@@ -46,7 +46,7 @@ func (a *assembly) run(read, hooks context.Context) (err error) {
 		a.recall(hooks)
 	}
 	if a.c.Opaque {
-		t.View = slices.Concat(a.c.Lead, a.c.Items)
+		t.View = slices.Concat(a.c.System, a.c.Items)
 		view.ShortenResults(t.View, t.shape.ToolResult)
 		t.Summary.Items, t.Summary.Sent = len(t.View), len(t.View)
 		a.entry.View.Chosen(&a.c, nil, t.shape.ToolResult)
@@ -65,7 +65,7 @@ func (a *assembly) run(read, hooks context.Context) (err error) {
 	if a.c.Stored {
 		a.v.Outside += a.c.Offset // what of the stored history stands too far back to be read
 	}
-	t.Summary.Saved = max(0, sizeOf(a.all)-sizeOf(a.v.Items[len(a.c.Lead):]))
+	t.Summary.Saved = max(0, sizeOf(a.all)-sizeOf(a.v.Items[len(a.c.System):]))
 	a.finish()
 	return nil
 }
@@ -100,7 +100,7 @@ func (a *assembly) choose(read, hooks context.Context) *windowCut {
 		w = nil // a side request (a summary to be made, a title) needs all that the client chose to send
 	}
 	request := view.Request{
-		Lead: c.Lead, Items: c.Items, Hidden: c.Hidden, Offset: c.Offset, Resolve: a.entry.Resolver(), Window: w,
+		System: c.System, Items: c.Items, Hidden: c.Hidden, Offset: c.Offset, Resolve: a.entry.Resolver(), Window: w,
 		Own:         t.call.Request.Items(),
 		Moved:       c.Moved,
 		WindowInput: a.windowInput(read),
@@ -176,7 +176,7 @@ func (a *assembly) place(read, hooks context.Context) {
 func (a *assembly) finish() {
 	t, c, v := a.t, &a.c, &a.v
 	t.View, t.hidden = v.Items, findHiddenCalls(c, v)
-	t.Summary.count(len(c.Lead), v)
+	t.Summary.count(len(c.System), v)
 	t.Summary.Repaired += v.Repaired
 	t.repaired = t.Summary.Repaired
 	a.entry.View.Chosen(c, v, t.shape.ToolResult)
@@ -192,9 +192,9 @@ func (a *assembly) finish() {
 // show puts into the view what layers add to it, and says so.
 func (a *assembly) show() {
 	t, c := a.t, &a.c
-	lead, history := t.View[:len(c.Lead)], t.View[len(c.Lead):]
+	system, history := t.View[:len(c.System)], t.View[len(c.System):]
 	t.messages = view.Messages{
-		Dialect: t.call.Request.Dialect, Instructions: t.call.Request.Instructions(), Lead: lead, Items: history,
+		Dialect: t.call.Request.Dialect, Instructions: t.call.Request.Instructions(), System: system, Items: history,
 	}
 	if c.Continues {
 		t.messages.Continue(c.Carried)
@@ -205,7 +205,7 @@ func (a *assembly) show() {
 		return
 	}
 
-	l.rounds.role = instructionRole(l.turn.Dialect, c.Lead)
+	l.rounds.role = instructionRole(l.turn.Dialect, c.System)
 	if len(l.blocks) > 0 {
 		for i := range l.blocks {
 			l.blocks[i].Role = l.rounds.role
@@ -215,7 +215,7 @@ func (a *assembly) show() {
 		t.View = t.messages.As(view.AsIs).Items
 	}
 	t.Tools = l.tools()
-	l.account(a.entry, t.Tools, lead, history)
+	l.account(a.entry, t.Tools, system, history)
 	a.entry.Notes.Blocks = l.blocks
 
 	for _, r := range l.run.Report() {
@@ -233,8 +233,8 @@ func (a *assembly) show() {
 
 // instructionRole is the role of a block, or of advice on an answer: the dialect's, unless the client writes developer
 // messages.
-func instructionRole(d wire.Dialect, lead []wire.Item) wire.Role {
-	for _, it := range lead {
+func instructionRole(d wire.Dialect, system []wire.Item) wire.Role {
+	for _, it := range system {
 		if it.Role == wire.Developer {
 			return wire.Developer
 		}

@@ -35,9 +35,9 @@ func (c *customer) word(who string) string {
 	return fmt.Sprintf("%s:%d", who, c.turn)
 }
 
-// lead returns the messages before the client's items: a date that changes, or an agent that took over, with its
+// system returns the messages before the client's items: a date that changes, or an agent that took over, with its
 // options.
-func (c *customer) lead(handOff bool) (options, lead string) {
+func (c *customer) system(handOff bool) (options, system string) {
 	switch {
 	case handOff:
 		return "tools=other model=small |", fmt.Sprintf("s:agent%d", c.turn)
@@ -59,18 +59,18 @@ func visible(line []string) (out []string) {
 
 // send plays a request of the conversation, and checks what upstream gets.
 func (c *customer) send(what []string, handOff bool) {
-	options, lead := c.lead(handOff)
+	options, system := c.system(handOff)
 	reply := c.word("a")
 	if rapid.IntRange(0, 2).Draw(c.rt, "calls") == 0 {
 		reply = c.word("c")
 	}
-	view, record := c.l.ask(c.d, fmt.Sprintf("%s %s %s -> %s", options, lead, strings.Join(what, " "), reply))
+	view, record := c.l.ask(c.d, fmt.Sprintf("%s %s %s -> %s", options, system, strings.Join(what, " "), reply))
 
 	want := what
 	if !c.resends {
 		want = visible(append(slices.Clip(c.line), what...))
 	}
-	if got := strings.TrimPrefix(view, lead+" "); got != strings.Join(want, " ") {
+	if got := strings.TrimPrefix(view, system+" "); got != strings.Join(want, " ") {
 		c.rt.Fatalf("turn %d sent %v (%s):\n got %s\nwant %s", c.turn, what, placeOf(&record), got, strings.Join(want, " "))
 	}
 	seen := map[string]bool{}

@@ -23,7 +23,7 @@ func findHiddenCalls(c *session.Conversation, v *view.View) *hiddenCalls {
 	open := make(map[string]bool) // hidden calls that wait for their results
 	var reasoning []view.Out
 	for at, i := range v.Kept {
-		it, out := v.Items[len(c.Lead)+at], view.Out{Index: at, Why: view.ReasonTools}
+		it, out := v.Items[len(c.System)+at], view.Out{Index: at, Why: view.ReasonTools}
 		switch {
 		case !c.Hidden[i]:
 			reasoning = nil
@@ -51,7 +51,7 @@ func findHiddenCalls(c *session.Conversation, v *view.View) *hiddenCalls {
 func (h *hiddenCalls) items() []wire.Item {
 	items := make([]wire.Item, len(h.out))
 	for n, out := range h.out {
-		items[n] = h.view.Items[len(h.conversation.Lead)+out.Index]
+		items[n] = h.view.Items[len(h.conversation.System)+out.Index]
 	}
 	return items
 }

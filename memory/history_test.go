@@ -62,16 +62,16 @@ func TestHistoryManagerKeepsFacts(t *testing.T) {
 	play := func(name string, o memory.Options) (kept int) {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLab(t, o)
-			lead, before := "s:be ", ""
+			system, before := "s:be ", ""
 			for i := range turns + 1 {
-				view := l.turn(fmt.Sprintf("%su:fact%d", lead, i), fmt.Sprintf("a:noted%d", i))
+				view := l.turn(fmt.Sprintf("%su:fact%d", system, i), fmt.Sprintf("a:noted%d", i))
 				if kept = len(facts(before + " " + view)); kept != i+1 {
 					t.Errorf("%s: %d facts in turn %d", name, kept, i+1)
 				}
 				if n := len(facts(view)); n < i-2 {
 					t.Errorf("%s: %d facts in the view of turn %d", name, n, i+1)
 				}
-				lead, before = "", view
+				system, before = "", view
 				synctest.Wait() // the summary is made behind the answer
 			}
 		})
@@ -110,10 +110,10 @@ func excerpted(t *testing.T, turns, room int) (kept int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t, managed(t, room, historymanager.Options{}, nil))
-		lead := "s:be "
+		system := "s:be "
 		for i := range turns {
-			kept = len(facts(l.turn(fmt.Sprintf("%su:fact%d", lead, i), fmt.Sprintf("a:noted%d", i))))
-			lead = ""
+			kept = len(facts(l.turn(fmt.Sprintf("%su:fact%d", system, i), fmt.Sprintf("a:noted%d", i))))
+			system = ""
 		}
 	})
 	return kept

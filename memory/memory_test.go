@@ -683,7 +683,7 @@ func TestImportIsWhole(t *testing.T) {
 	for n, line := range lines {
 		refused(fmt.Sprintf("a file cut before line %d", n+1), lines[:n]...)
 		refused(fmt.Sprintf("a file with line %d twice", n+1), slices.Insert(slices.Clone(lines), n, line)...)
-		if !strings.HasPrefix(line, `{"lead"`) {
+		if !strings.HasPrefix(line, `{"system_prompt"`) {
 			refused(fmt.Sprintf("a file without line %d", n+1), slices.Delete(slices.Clone(lines), n, n+1)...)
 		}
 		if n > 0 {

@@ -68,7 +68,7 @@ func (o *overflow) summarize(ctx context.Context, sum *summaryValue) {
 		state = summary.State{Retry: state.Retry} // of what was said on another branch
 	}
 	if gone := o.before(o.covered); len(gone) > 0 {
-		o.v.LeaveOut(len(o.c.Lead), gone...)
+		o.v.LeaveOut(len(o.c.System), gone...)
 	}
 
 	own := o.block(state)
@@ -108,11 +108,11 @@ func (o *overflow) summarize(ctx context.Context, sum *summaryValue) {
 }
 
 // history returns the view's part of the conversation.
-func (o *overflow) history() []wire.Item { return o.v.Items[len(o.c.Lead):] }
+func (o *overflow) history() []wire.Item { return o.v.Items[len(o.c.System):] }
 
 // try fits the view, with these blocks behind the layers' blocks.
 func (o *overflow) try(more ...view.Block) pipeline.Fitted {
-	return o.l.run.Fit(o.v.Items[:len(o.c.Lead)], append(slices.Clip(o.l.blocks), more...), o.history())
+	return o.l.run.Fit(o.v.Items[:len(o.c.System)], append(slices.Clip(o.l.blocks), more...), o.history())
 }
 
 // apply removes from the view what did not fit and more, and keeps the blocks that stay.
@@ -125,7 +125,7 @@ func (o *overflow) apply(f pipeline.Fitted, more ...view.Out) {
 	slices.SortStableFunc(out, func(a, b view.Out) int { return a.Index - b.Index })
 	out = slices.CompactFunc(out, func(a, b view.Out) bool { return a.Index == b.Index })
 	if len(out) > 0 {
-		o.v.LeaveOut(len(o.c.Lead), out...)
+		o.v.LeaveOut(len(o.c.System), out...)
 	}
 }
 

@@ -94,12 +94,12 @@ func (e *prefixValue) plan(a *assembly) {
 		return
 	}
 	e.identify(a)
-	r.Lead, r.CutMoved, r.Idle = a.entry.Lead(), a.entry.ReplacesHead() || l.states.sessionValues().window.moved(&a.v), a.idle()
+	r.SystemPrompt, r.CutMoved, r.Idle = a.entry.SystemPrompt(), a.entry.ReplacesHead() || l.states.sessionValues().window.moved(&a.v), a.idle()
 	r.Count, r.Free = l.run.Count, math.MaxInt
 	r.End = visible(c, len(c.Items))
 	r.View = sizeOf(a.v.Items)
 	if l.run.Limited() {
-		r.Free = max(0, l.run.Room()-sizeOf(c.Lead)-sizeOf(c.Items[view.RunStart(c.Items):]))
+		r.Free = max(0, l.run.Room()-sizeOf(c.System)-sizeOf(c.Items[view.RunStart(c.Items):]))
 	}
 	e.step(a)
 }
@@ -148,7 +148,7 @@ func placeInside(blocks []view.Block, c *session.Conversation, v *view.View) {
 		return
 	}
 
-	history := v.Items[len(c.Lead):]
+	history := v.Items[len(c.System):]
 	for i := range blocks {
 		b := &blocks[i]
 		if !b.Inside {

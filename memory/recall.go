@@ -25,14 +25,14 @@ func (a *assembly) recall(ctx context.Context) {
 		l.past.reachBeyond()
 	}
 	prefix := l.states.sessionValues().prefix
-	l.blocks = l.run.Recall(ctx, l.run.Cost(c.Lead), prefix.frozen(a)...)
+	l.blocks = l.run.Recall(ctx, l.run.Cost(c.System), prefix.frozen(a)...)
 	if !c.Opaque {
 		a.narrow(l.run.Project(ctx, c.Items, 0, a.windowSlot()), c.Items)
 		return
 	}
 
 	if len(l.blocks) > 0 && l.run.OfView() {
-		l.blocks = l.run.RecallOfView(ctx, l.run.Cost(c.Lead), pipeline.ViewOf{Upstream: true}, prefix.frozen(a)...)
+		l.blocks = l.run.RecallOfView(ctx, l.run.Cost(c.System), pipeline.ViewOf{Upstream: true}, prefix.frozen(a)...)
 	}
 	l.blocks = slices.DeleteFunc(l.blocks, func(b view.Block) bool { return a.entry.Shown(b.Layer, b.Texts) })
 }
@@ -47,13 +47,13 @@ func (a *assembly) recallOfView(ctx context.Context, cut *windowCut) {
 	if cut != nil || l.passedOver > 0 {
 		l.past.reachBeyond()
 	}
-	lead, history := a.v.Items[:len(c.Lead)], a.v.Items[len(c.Lead):]
+	system, history := a.v.Items[:len(c.System)], a.v.Items[len(c.System):]
 
 	var shown map[wire.Hash]bool
 	inView := func(content wire.Hash) bool {
 		if shown == nil {
 			left := map[int]bool{} // what the budget will have no room for
-			for _, out := range l.run.Fit(lead, l.blocks, history).Left {
+			for _, out := range l.run.Fit(system, l.blocks, history).Left {
 				left[out.Index] = true
 			}
 			shown = make(map[wire.Hash]bool, len(history))
@@ -66,7 +66,7 @@ func (a *assembly) recallOfView(ctx context.Context, cut *windowCut) {
 		return shown[content]
 	}
 	frozen := l.states.sessionValues().prefix.frozen(a)
-	l.blocks = l.run.RecallOfView(ctx, l.run.Cost(c.Lead), pipeline.ViewOf{Has: inView, Cut: cut.of(c.Items, &a.v)}, frozen...)
+	l.blocks = l.run.RecallOfView(ctx, l.run.Cost(c.System), pipeline.ViewOf{Has: inView, Cut: cut.of(c.Items, &a.v)}, frozen...)
 	cut.end()
 }
 

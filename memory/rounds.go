@@ -55,7 +55,7 @@ type Next struct {
 type rounds struct {
 	run     *pipeline.Run
 	input   []wire.Item // the request's new items, in memory of their own if there are layers
-	visible int         // items of the request, without the leading ones
+	visible int         // items of the request, without the system prompt
 	role    wire.Role   // of blocks and advice
 
 	n      int            // answers so far
@@ -262,7 +262,7 @@ func (rs *rounds) extend(t *Turn, r *round) []wire.Item {
 	m := t.messages
 	switch {
 	case t.call.Request.InConversation(): // upstream has kept all else
-		m.Before, m.Lead, m.Items, m.Blocks, m.After = nil, nil, nil, nil, slices.Concat(r.results, r.note)
+		m.Before, m.System, m.Items, m.Blocks, m.After = nil, nil, nil, nil, slices.Concat(r.results, r.note)
 	case rs.isLast():
 		m = rs.lastView(t)
 	default:

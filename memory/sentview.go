@@ -33,18 +33,18 @@ func (t *Turn) WithoutTools() ([]wire.Item, Summary) {
 	t.messages.Without(h.items())
 	t.View = t.messages.As(view.AsIs).Items
 
-	h.view.LeaveOut(len(h.conversation.Lead), h.out...)
+	h.view.LeaveOut(len(h.conversation.System), h.out...)
 	t.describe(&h.conversation, &h.view)
 	return t.View, t.Summary
 }
 
 // describe tells the summary and the turn's record what of a conversation is in the view. The caller holds t.writer.mu.
 func (t *Turn) describe(c *session.Conversation, v *view.View) {
-	lead := len(c.Lead)
-	t.Summary.count(lead, v)
+	system := len(c.System)
+	t.Summary.count(system, v)
 	t.writer.entry.View.Chosen(c, v, t.shape.ToolResult)
 	if t.layers != nil {
-		t.layers.account(t.writer.entry, t.Tools, v.Items[:lead], v.Items[lead:])
+		t.layers.account(t.writer.entry, t.Tools, v.Items[:system], v.Items[system:])
 	}
 }
 
@@ -124,7 +124,7 @@ func (t *Turn) record(f view.Form, noTools bool, repaired int) {
 		t.noTools = noTools
 		c, v := &t.hidden.conversation, t.hidden.view
 		if noTools {
-			v.LeaveOut(len(c.Lead), t.hidden.out...)
+			v.LeaveOut(len(c.System), t.hidden.out...)
 		}
 		t.describe(c, &v)
 	}

@@ -69,7 +69,7 @@ func (t *Transcripts) TurnRecord(ctx context.Context, s Scope, turnID string) ([
 	return t.log.TurnRecord(ctx, s, turnID)
 }
 
-// TurnView rebuilds what a turn sent upstream in place of the client's items: the leading items, then what
+// TurnView rebuilds what a turn sent upstream in place of the client's items: the system prompt, then what
 // was chosen from the conversation. Items have the bytes that they were stored with, which may be another client's
 // spelling of the same content; a reference is shown as what it stood for.
 func (t *Transcripts) TurnView(ctx context.Context, s Scope, turnID string) ([]wire.Item, error) {

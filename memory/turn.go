@@ -52,7 +52,7 @@ func (s Status) String() string {
 // the window counts: a Chat message with calls is one for its text, if it has any, and one for each call.
 type Summary struct {
 	Status Status
-	// Items is how much the conversation holds for this call, with the leading system items; Sent is how much of it
+	// Items is how much the conversation holds for this call, with the system prompt; Sent is how much of it
 	// went upstream. Items is Sent, Windowed and Orphans together.
 	Items, Sent int
 	// Windowed and Orphans count what the window and the orphan repair left out.
@@ -70,10 +70,10 @@ type Summary struct {
 	Skipped  []string
 }
 
-// count says how much of a conversation with so many leading items is in a view.
-func (s *Summary) count(lead int, v *view.View) {
+// count says how much of a conversation with so many system items is in a view.
+func (s *Summary) count(system int, v *view.View) {
 	n := v.Count()
-	s.Sent, s.Windowed, s.Orphans = lead+n.Sent, n.Windowed, n.Orphans
+	s.Sent, s.Windowed, s.Orphans = system+n.Sent, n.Windowed, n.Orphans
 	s.Items = s.Sent + s.Windowed + s.Orphans
 }
 

@@ -98,7 +98,7 @@ func (l *turnLayers) tools() [][]byte {
 const noRoom = "no_room"
 
 // account notes what the view costs, without counting anything for it. definitions are of the layers' tools.
-func (l *turnLayers) account(e *session.Entry, definitions [][]byte, lead, history []wire.Item) {
+func (l *turnLayers) account(e *session.Entry, definitions [][]byte, system, history []wire.Item) {
 	if l.guard || l.run.Empty() && !l.run.Limited() {
 		return
 	}
@@ -108,7 +108,7 @@ func (l *turnLayers) account(e *session.Entry, definitions [][]byte, lead, histo
 	}
 	f := l.fitted
 	f.Blocks, f.History = l.blocks, history
-	l.usage = l.run.Usage(lead, tools, &f)
+	l.usage = l.run.Usage(system, tools, &f)
 	u := &l.usage
 	e.View.Cost(turnrecord.Tokens{
 		System: u.System, Tools: u.Tools, History: u.History, Layers: u.Total - u.System - u.Tools - u.History,

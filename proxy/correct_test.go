@@ -35,8 +35,8 @@ func (m *teller) begin(ctx context.Context, c memory.Call) (*turn, error) {
 	if !m.tool {
 		t.tools = nil
 	}
-	lead := wire.Leading(t.view)
-	messages := view.Messages{Dialect: c.Request.Dialect, Lead: t.view[:lead], Items: t.view[lead:]}
+	system := wire.SystemItems(t.view)
+	messages := view.Messages{Dialect: c.Request.Dialect, System: t.view[:system], Items: t.view[system:]}
 	if m.block {
 		block, err := wire.ParseItem(dialects.Chat, []byte(layerBlock))
 		if err != nil {

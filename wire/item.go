@@ -177,8 +177,8 @@ func Matches(call, answer Call) bool {
 	return call.Family == answer.Family || call.Family == FamilyLocalShell && answer.Family == FamilyFunction
 }
 
-// Leading counts the system and developer messages at the head of items.
-func Leading(items []Item) int {
+// SystemItems counts the system and developer messages at the head of items.
+func SystemItems(items []Item) int {
 	for i, it := range items {
 		if it.Kind != Message || it.Role != System && it.Role != Developer {
 			return i

@@ -433,7 +433,7 @@ func marks(l *memory.ItemLine) string {
 		set  bool
 		name string
 	}{
-		{!l.OnHead && !l.Side, "branch"}, {l.Side, "side"}, {l.Summary, "aside"}, {l.Hidden, "hidden"}, {l.Partial, "partial"},
+		{!l.OnHead && !l.Side, "branch"}, {l.Side, "side"}, {l.Summary, "client summary"}, {l.Hidden, "hidden"}, {l.Partial, "partial"},
 	} {
 		if m.set {
 			b.WriteString("  [" + m.name + "]")

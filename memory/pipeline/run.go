@@ -94,7 +94,7 @@ func (r *Run) Report() []Report {
 	return reports
 }
 
-// Usage returns the account of a view as it is sent: system are its leading items, tools the bytes of all definitions of
+// Usage returns the account of a view as it is sent: system are its system items, tools the bytes of all definitions of
 // tools, f the rest.
 func (r *Run) Usage(system []wire.Item, tools int, f *Fitted) Usage {
 	ids := make([]string, len(r.members))

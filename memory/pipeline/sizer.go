@@ -64,9 +64,9 @@ func (s *Sizer) Fit(system []wire.Item, blocks []view.Block, history []wire.Item
 	}
 	c := counter{s: s, all: !s.o.Policy.NewestFirst()}
 	entries := view.Candidates(history, s.o.Policy)
-	lead := make([]view.Candidate, len(system))
+	prompt := make([]view.Candidate, len(system))
 	for i, it := range system {
-		lead[i].Cost = c.item(it, 0)
+		prompt[i].Cost = c.item(it, 0)
 	}
 	systemTokens := c.used
 	pinned := view.Pinned(entries)
@@ -85,7 +85,7 @@ func (s *Sizer) Fit(system []wire.Item, blocks []view.Block, history []wire.Item
 			entries[i].Cost = c.item(history[i], unfit)
 		}
 	}
-	view.Fit(lead, recalled, entries, s.o.Policy)
+	view.Fit(prompt, recalled, entries, s.o.Policy)
 	out := Fitted{Blocks: make([]view.Block, 0, len(blocks)), SystemTokens: systemTokens}
 	for i, c := range recalled {
 		if c.Why == view.ReasonNone {

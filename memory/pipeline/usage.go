@@ -22,7 +22,7 @@ type LayerUsage struct {
 	Tokens, Items int
 }
 
-// usage returns the account of a view as it is sent: layers are the ids of all layers, system its leading items, tools the bytes
+// usage returns the account of a view as it is sent: layers are the ids of all layers, system its system items, tools the bytes
 // of all definitions of tools, f the rest.
 func (f *Fitted) usage(layers []string, system []wire.Item, tools int) Usage {
 	u := Usage{System: f.SystemTokens, History: f.HistoryTokens, Tools: quarter(tools)}

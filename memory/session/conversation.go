@@ -10,8 +10,8 @@ import (
 
 // Conversation is the history from which the view of a call is chosen.
 type Conversation struct {
-	// Lead are the leading system and developer items, Items the rest, oldest first.
-	Lead, Items []wire.Item
+	// System are the system and developer items at the beginning, Items the rest, oldest first.
+	System, Items []wire.Item
 	// Offset is how many units of the conversation stand before Items without being among them.
 	Offset int
 	// Stored: the stored history stands before the client's items.
@@ -30,8 +30,8 @@ type Conversation struct {
 	// Moved are the indices of Items that the client sent at another place, where upstream would have refused them.
 	Moved []int
 
-	lead    wire.Hash
-	hasLead bool
+	systemPrompt    wire.Hash
+	hasSystemPrompt bool
 }
 
 // HistoryReader reads the history that the view of a request is chosen from.
@@ -70,8 +70,8 @@ func (r *HistoryReader) ShowReady(ready []Ready) {
 func (r *HistoryReader) Conversation(ctx context.Context, units uint64) (Conversation, error) {
 	p, in := &r.place.plan, r.place.in
 	c := Conversation{
-		Lead: in.leading, Items: in.items, Offset: p.offset, Stored: p.before, Side: p.standing == Side,
-		Opaque: in.stateful || in.unresolved(), Continues: in.stateful, lead: in.lead, hasLead: in.hasLead,
+		System: in.system, Items: in.items, Offset: p.offset, Stored: p.before, Side: p.standing == Side,
+		Opaque: in.stateful || in.unresolved(), Continues: in.stateful, systemPrompt: in.systemPrompt, hasSystemPrompt: in.hasSystemPrompt,
 	}
 	if carried := r.place.state.carried; c.Continues && len(carried) > 0 {
 		c.Carried = len(carried)
@@ -96,7 +96,7 @@ func (r *HistoryReader) Conversation(ctx context.Context, units uint64) (Convers
 			r.before = stored
 		}
 		c.Items, c.Offset = slices.Concat(stored.items, c.Items), stored.skipped
-		if err := r.storedLead(ctx, &c); err != nil {
+		if err := r.storedSystemPrompt(ctx, &c); err != nil {
 			return c, err
 		}
 	}
@@ -140,15 +140,15 @@ func (r *HistoryReader) withReady(l *storedLine) *storedLine {
 	return out
 }
 
-// storedLead takes the leading items from the stored history where the client sends none.
-func (r *HistoryReader) storedLead(ctx context.Context, c *Conversation) error {
-	if lead := r.place.plan.lead; len(c.Lead) == 0 && lead != (wire.Hash{}) {
-		c.lead, c.hasLead = lead, true
-		stored, err := r.stored.lead(ctx, lead)
+// storedSystemPrompt takes the system prompt from the stored history where the client sends none.
+func (r *HistoryReader) storedSystemPrompt(ctx context.Context, c *Conversation) error {
+	if prompt := r.place.plan.systemPrompt; len(c.System) == 0 && prompt != (wire.Hash{}) {
+		c.systemPrompt, c.hasSystemPrompt = prompt, true
+		stored, err := r.stored.systemPrompt(ctx, prompt)
 		if err != nil {
 			return err
 		}
-		c.Lead, err = stored.parse()
+		c.System, err = stored.parse()
 		return err
 	}
 	return nil

@@ -69,7 +69,7 @@ func newDraft(e *Entry, a *Answer) *draft {
 		end = d.storeAnswer(a)
 	}
 	d.moveHead(end)
-	d.putLead()
+	d.putSystemPrompt()
 	d.amend()
 	d.blocks = putBlocks(d.writeBuffer, d.head, e.Notes.Blocks)
 	if e.Order.update(d.head, d.open) {
@@ -316,7 +316,7 @@ func (d *draft) storeAnswer(a *Answer) position {
 		if c == 0 {
 			end = at
 		} else {
-			d.head.Tails.add(tail{Pos: at, Lead: d.e.in.lead, Line: d.line, Side: d.side})
+			d.head.Tails.add(tail{Pos: at, SystemPrompt: d.e.in.systemPrompt, Line: d.line, Side: d.side})
 		}
 	}
 	switch {
@@ -361,7 +361,7 @@ func (d *draft) moveHead(end position) {
 
 	if !e.atHead {
 		if h.Pos.Seq != 0 && h.Pos.Seq != end.Seq && !e.in.passes(h.Pos.Chain) {
-			h.Tails.add(tail{Pos: h.Pos, Lead: h.Lead, Line: h.Line, Turns: h.Turns, Open: h.Open.hashes()})
+			h.Tails.add(tail{Pos: h.Pos, SystemPrompt: h.SystemPrompt, Line: h.Line, Turns: h.Turns, Open: h.Open.hashes()})
 		}
 		if h.Open = nil; h.Line != d.line {
 			h.Turns = extended.Turns
@@ -385,8 +385,8 @@ func (d *draft) moveHead(end position) {
 		h.begun(e.begins())
 	}
 	h.Run = e.run()
-	if e.in.hasLead {
-		h.Lead = e.in.lead
+	if e.in.hasSystemPrompt {
+		h.SystemPrompt = e.in.systemPrompt
 	}
 	for i := e.ring.from; i < len(e.in.items); i++ {
 		h.remember(e.in.items[i], e.in.marks[i], e.ring.seqs[i])
@@ -403,7 +403,7 @@ func (d *draft) leaveTail(end position, extended *tail) {
 	if end.Seq == h.Pos.Seq || end.Seq == 0 {
 		return
 	}
-	t := tail{Pos: end, Lead: e.in.lead, Line: d.line, Side: d.side, Turns: extended.Turns}
+	t := tail{Pos: end, SystemPrompt: e.in.systemPrompt, Line: d.line, Side: d.side, Turns: extended.Turns}
 	if len(d.answer) > 0 {
 		t.Turns++
 		if e.plan.standing == Alone {
@@ -423,14 +423,14 @@ func (d *draft) leaveTail(end position, extended *tail) {
 	h.Forked = h.Forked || e.atHead && !d.open
 }
 
-// putLead keeps the version of the leading items that this turn used, unless it is the head's, which is kept.
-func (d *draft) putLead() {
+// putSystemPrompt keeps the version of the system prompt that this turn used, unless it is the head's, which is kept.
+func (d *draft) putSystemPrompt() {
 	in := d.e.in
-	if !in.hasLead || in.lead == d.e.state.head.Lead {
+	if !in.hasSystemPrompt || in.systemPrompt == d.e.state.head.SystemPrompt {
 		return
 	}
-	r := newLeadRecord(in, d.e.call.Request)
-	d.put(leadPrefix+string(in.lead[:]), r.encode())
+	r := newSystemPromptRecord(in, d.e.call.Request)
+	d.put(systemPromptPrefix+string(in.systemPrompt[:]), r.encode())
 }
 
 // amend writes the session's amendments if the turn changes them.
@@ -467,7 +467,7 @@ func (d *draft) record(a *Answer) turnrecord.Record {
 		r.Side = "unrelated"
 	}
 	d.chainEmpty(&r)
-	r.Lead = e.in.leadText
+	r.SystemPrompt = e.in.systemPromptHex
 	if r.Input = d.added; len(r.Input) == 0 {
 		r.Input = e.journaled.seqs
 	}

@@ -435,7 +435,7 @@ func (e *Entry) findAgain(ctx context.Context, st *state, in *incoming) (plan, e
 	if was.before && was.line != st.head.Line && !e.in.inRun() {
 		if i := slices.IndexFunc(st.head.Tails, func(t tail) bool { return t.Line == was.line }); i >= 0 {
 			t := st.head.Tails[i]
-			p.parent, p.line, p.lead, p.offset = t.Pos, t.Line, t.Lead, unitsBetween(position{}, t.Pos)
+			p.parent, p.line, p.systemPrompt, p.offset = t.Pos, t.Line, t.SystemPrompt, unitsBetween(position{}, t.Pos)
 		}
 	}
 

@@ -21,16 +21,16 @@ var (
 )
 
 // exportVersion is the version of the JSONL format.
-const exportVersion = 1
+const exportVersion = 2
 
-// Line is one line of an exported transcript: the session, one item, one turn, one version of the leading items, or
+// Line is one line of an exported transcript: the session, one item, one turn, one version of the system prompt, or
 // the text of one block. Exactly one of its parts is set.
 type Line struct {
-	Session *HeadLine       `json:"session,omitempty"`
-	Item    *ItemLine       `json:"item,omitempty"`
-	Turn    json.RawMessage `json:"turn,omitempty"`
-	Lead    *LeadLine       `json:"lead,omitempty"`
-	Block   *BlockLine      `json:"block,omitempty"`
+	Session      *HeadLine         `json:"session,omitempty"`
+	Item         *ItemLine         `json:"item,omitempty"`
+	Turn         json.RawMessage   `json:"turn,omitempty"`
+	SystemPrompt *SystemPromptLine `json:"system_prompt,omitempty"`
+	Block        *BlockLine        `json:"block,omitempty"`
 }
 
 // HeadLine opens an export.
@@ -55,8 +55,8 @@ type ItemLine struct {
 	Dialect string `json:"dialect"`
 	OnHead  bool   `json:"on_head"` // on the line that ends with the head
 	Off     bool   `json:"off_chain,omitempty"`
-	Summary bool   `json:"aside,omitempty"`   // the client's own summary
-	Partial bool   `json:"partial,omitempty"` // of an answer that was cut
+	Summary bool   `json:"client_summary,omitempty"` // the client's own summary
+	Partial bool   `json:"partial,omitempty"`        // of an answer that was cut
 	Side    bool   `json:"side,omitempty"`
 	Hidden  bool   `json:"hidden,omitempty"` // seen by the model and not by the client
 
@@ -69,8 +69,8 @@ type ItemLine struct {
 	Raw  []byte          `json:"raw,omitempty"`
 }
 
-// LeadLine is one version of the instructions and leading system items.
-type LeadLine struct {
+// SystemPromptLine is one version of the system prompt.
+type SystemPromptLine struct {
 	Hash   string          `json:"hash"`
 	Record json.RawMessage `json:"record"`
 }
@@ -222,7 +222,7 @@ func (x *exporter) withEmpty(ctx context.Context, turns []string, latest string)
 func (x *exporter) turnLines(ctx context.Context, record []byte) error {
 	var turn turnrecord.Record
 	if json.Unmarshal(record, &turn) == nil { // one that can't be read names nothing more to show
-		if err := x.leadLine(ctx, &turn); err != nil {
+		if err := x.systemPromptLine(ctx, &turn); err != nil {
 			return err
 		}
 		if err := x.blockLines(ctx, &turn); err != nil {
@@ -232,21 +232,21 @@ func (x *exporter) turnLines(ctx context.Context, record []byte) error {
 	return x.emit(Line{Turn: record})
 }
 
-// leadLine writes the version of the leading items that a turn used, the first time that it is met.
-func (x *exporter) leadLine(ctx context.Context, turn *turnrecord.Record) error {
-	if turn.Lead == "" || x.seen[turn.Lead] {
+// systemPromptLine writes the version of the system prompt that a turn used, the first time that it is met.
+func (x *exporter) systemPromptLine(ctx context.Context, turn *turnrecord.Record) error {
+	if turn.SystemPrompt == "" || x.seen[turn.SystemPrompt] {
 		return nil
 	}
-	x.seen[turn.Lead] = true
-	hash, err := hex.DecodeString(turn.Lead)
+	x.seen[turn.SystemPrompt] = true
+	hash, err := hex.DecodeString(turn.SystemPrompt)
 	if err != nil {
-		return fmt.Errorf("turn %s: lead: %w", turn.ID, ErrCorrupt)
+		return fmt.Errorf("turn %s: system_prompt: %w", turn.ID, ErrCorrupt)
 	}
-	values, err := x.read(ctx, "read leading items", []string{leadPrefix + string(hash)})
+	values, err := x.read(ctx, "read system prompt", []string{systemPromptPrefix + string(hash)})
 	if err != nil || values[0] == nil {
 		return err
 	}
-	return x.emit(Line{Lead: &LeadLine{Hash: turn.Lead, Record: values[0]}})
+	return x.emit(Line{SystemPrompt: &SystemPromptLine{Hash: turn.SystemPrompt, Record: values[0]}})
 }
 
 // blockLines writes the blocks of a turn that no turn before it had.

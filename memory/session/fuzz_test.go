@@ -134,7 +134,7 @@ func onlyResults(items []wire.Item) bool {
 }
 
 func headAfter(in *incoming) *head {
-	h := &head{NextSeq: uint64(len(in.items)) + 1, Answered: true, Lead: in.lead}
+	h := &head{NextSeq: uint64(len(in.items)) + 1, Answered: true, SystemPrompt: in.systemPrompt}
 	for i, it := range in.items {
 		h.Pos = h.Pos.after(in.marks[i])
 		h.Pos.Seq = uint64(i + 1)

@@ -16,18 +16,18 @@ import (
 
 // Names of a session's values within its group (see cache.Group).
 const (
-	headName    = "head"
-	itemPrefix  = "i" // + sequence number, 8 bytes big endian: one item
-	chainPrefix = "x" // + chain hash: the place that the chain ends at
-	textPrefix  = "c" // + content hash of an input item: the latest place after such an item
-	idPrefix    = "d" // + item id: what an item_reference stands for
-	replyPrefix = "p" // + response id: the place after that response
-	carryPrefix = "q" // + response id: what upstream has not seen of that response
-	shownPrefix = "o" // + response id: what layers had told the model by that response
-	turnPrefix  = "t" // + turn id: the turn record
-	leadPrefix  = "v" // + lead hash: one version of the leading system items and instructions
-	blockPrefix = "b" // + hash: the text of a block that a layer recalled
-	mediaPrefix = "m" // + digest: a large string of items
+	headName           = "head"
+	itemPrefix         = "i" // + sequence number, 8 bytes big endian: one item
+	chainPrefix        = "x" // + chain hash: the place that the chain ends at
+	textPrefix         = "c" // + content hash of an input item: the latest place after such an item
+	idPrefix           = "d" // + item id: what an item_reference stands for
+	replyPrefix        = "p" // + response id: the place after that response
+	carryPrefix        = "q" // + response id: what upstream has not seen of that response
+	shownPrefix        = "o" // + response id: what layers had told the model by that response
+	turnPrefix         = "t" // + turn id: the turn record
+	systemPromptPrefix = "v" // + hash of the system prompt: one version of the system prompt
+	blockPrefix        = "b" // + hash: the text of a block that a layer recalled
+	mediaPrefix        = "m" // + digest: a large string of items
 )
 
 const (
@@ -87,30 +87,30 @@ func unitsBetween(from, to position) int {
 
 // head is the part of a session that its next turn needs, read in one round trip.
 type head struct {
-	Pos       position
-	Lead      wire.Hash    // leading items of the head line
-	NextSeq   uint64       // the next sequence number to give
-	Turns     uint64       // turns on the head line
-	LastTurn  string       // id of the turn that moved the head last
-	Answered  bool         // the head line holds an answer
-	Line      uint64       // the line that is the conversation; see plan.line
-	Lines     uint64       // how many lines there are
-	Waits     uint64       // turns on lines that stand alone since the head moved
-	Brings    bool         // a request of the head line has brought what a model said, since the line began
-	Habits    habits       // of the clients of the session, the latest last
-	Offer     offer        // what the latest turn on the head line asked for
-	Forked    bool         // there may be items behind the head: an input without an answer, a longer branch
-	Summary   wire.Hash    // the end of the stored items that the client put before its history
-	Ring      ring         // the last items of the head line, oldest first
-	Open      openCalls    // ids of unanswered calls on the head line
-	Tails     tails        // other ends, latest last
-	Blocks    []wire.Hash  // blocks that are stored, those used last at the end; only some, and those of an import
-	Run       uint64       // names the run that the head line ends with, 0 where that is not known
-	Begun     []position   // where runs began whose first request was only what is new, the latest last
-	LastEmpty string       // id of the latest turn that stored no item, empty for none: see turnrecord.Record.Before
-	Pending   pendingTurns // turns that are not in the log yet
-	Writer    uint64       // the process that wrote an answer last
-	Streak    byte         // how often in a row it did, up to steadyTurns
+	Pos          position
+	SystemPrompt wire.Hash    // system prompt of the head line
+	NextSeq      uint64       // the next sequence number to give
+	Turns        uint64       // turns on the head line
+	LastTurn     string       // id of the turn that moved the head last
+	Answered     bool         // the head line holds an answer
+	Line         uint64       // the line that is the conversation; see plan.line
+	Lines        uint64       // how many lines there are
+	Waits        uint64       // turns on lines that stand alone since the head moved
+	Brings       bool         // a request of the head line has brought what a model said, since the line began
+	Habits       habits       // of the clients of the session, the latest last
+	Offer        offer        // what the latest turn on the head line asked for
+	Forked       bool         // there may be items behind the head: an input without an answer, a longer branch
+	Summary      wire.Hash    // the end of the stored items that the client put before its history
+	Ring         ring         // the last items of the head line, oldest first
+	Open         openCalls    // ids of unanswered calls on the head line
+	Tails        tails        // other ends, latest last
+	Blocks       []wire.Hash  // blocks that are stored, those used last at the end; only some, and those of an import
+	Run          uint64       // names the run that the head line ends with, 0 where that is not known
+	Begun        []position   // where runs began whose first request was only what is new, the latest last
+	LastEmpty    string       // id of the latest turn that stored no item, empty for none: see turnrecord.Record.Before
+	Pending      pendingTurns // turns that are not in the log yet
+	Writer       uint64       // the process that wrote an answer last
+	Streak       byte         // how often in a row it did, up to steadyTurns
 }
 
 // parseHash reads a hash in hex.
@@ -142,7 +142,7 @@ func (h *head) size() int {
 func (h *head) appendTo(b []byte) []byte {
 	b = append(b, recordVersion)
 	b = appendPosition(b, h.Pos)
-	b = append(b, h.Lead[:]...)
+	b = append(b, h.SystemPrompt[:]...)
 	b = binary.AppendUvarint(b, h.NextSeq)
 	b = binary.AppendUvarint(b, h.Turns)
 	b = recordcodec.AppendString(b, h.LastTurn)
@@ -168,7 +168,7 @@ func (h *head) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(len(h.Tails)))
 	for _, t := range h.Tails {
 		b = appendPosition(b, t.Pos)
-		b = append(b, t.Lead[:]...)
+		b = append(b, t.SystemPrompt[:]...)
 		b = binary.AppendUvarint(append(b, recordcodec.Bit(t.Side)), t.Line)
 		b = binary.AppendUvarint(b, t.Turns)
 		b = binary.AppendUvarint(b, uint64(len(t.Open)))
@@ -196,7 +196,7 @@ func decodeHead(b []byte) (*head, error) {
 		return nil, fmt.Errorf("read head: %w: it has version %d of the format, and this Remora reads %d alone", ErrCorrupt, v, recordVersion)
 	}
 	h := &head{
-		Pos: readPosition(&d), Lead: d.Hash(), NextSeq: d.Uvarint(), Turns: d.Uvarint(), LastTurn: d.Text(),
+		Pos: readPosition(&d), SystemPrompt: d.Hash(), NextSeq: d.Uvarint(), Turns: d.Uvarint(), LastTurn: d.Text(),
 		Answered: d.Byte() == 1, Forked: d.Byte() == 1, Brings: d.Byte() == 1, Line: d.Uvarint(), Lines: d.Uvarint(), Waits: d.Uvarint(),
 	}
 	for n := d.Count(maxHabits); n > 0; n-- {
@@ -211,7 +211,7 @@ func decodeHead(b []byte) (*head, error) {
 		h.Open = append(h.Open, d.Text())
 	}
 	for n := d.Count(maxTails); n > 0; n-- {
-		t := tail{Pos: readPosition(&d), Lead: d.Hash(), Side: d.Byte() == 1, Line: d.Uvarint(), Turns: d.Uvarint()}
+		t := tail{Pos: readPosition(&d), SystemPrompt: d.Hash(), Side: d.Byte() == 1, Line: d.Uvarint(), Turns: d.Uvarint()}
 		for calls := d.Count(maxTailCalls); calls > 0; calls-- {
 			t.Open = append(t.Open, d.Uint64())
 		}

@@ -74,17 +74,17 @@ func helperPrompt(req *wire.Request, in *incoming) string {
 	if !mayAsk(req, in) {
 		return ""
 	}
-	var lead, said strings.Builder
-	lead.WriteString(wire.Text(req.Instructions()))
-	for i := range in.leading {
-		lead.WriteByte('\n')
-		lead.WriteString(in.leading[i].Text())
+	var prompt, said strings.Builder
+	prompt.WriteString(wire.Text(req.Instructions()))
+	for i := range in.system {
+		prompt.WriteByte('\n')
+		prompt.WriteString(in.system[i].Text())
 	}
 	for i := range in.items {
 		said.WriteString(in.items[i].Text())
 		said.WriteByte('\n')
 	}
-	instructions, text := lead.String(), said.String()
+	instructions, text := prompt.String(), said.String()
 	if len(instructions) <= helperInstructions {
 		if kind := orderedBy(instructions); kind.name != "" && (!kind.material || len(text) >= helperMaterial) {
 			return kind.name
@@ -127,19 +127,19 @@ func ordersHelp(text string) bool {
 // retitles returns the kind of a helper's request that has its order in the instructions, and behind them a history that the
 // transcript has, with no new word of the user's. It is "" for any other.
 func retitles(req *wire.Request, in *incoming, fresh int) string {
-	if fresh < len(in.items) || !in.hasLead || offersTools(req) {
+	if fresh < len(in.items) || !in.hasSystemPrompt || offersTools(req) {
 		return ""
 	}
-	var lead strings.Builder
-	lead.WriteString(wire.Text(req.Instructions()))
-	for i := range in.leading {
-		lead.WriteByte('\n')
-		lead.WriteString(in.leading[i].Text())
+	var prompt strings.Builder
+	prompt.WriteString(wire.Text(req.Instructions()))
+	for i := range in.system {
+		prompt.WriteByte('\n')
+		prompt.WriteString(in.system[i].Text())
 	}
-	if lead.Len() > maxOrder {
+	if prompt.Len() > maxOrder {
 		return ""
 	}
-	return orderedBy(lead.String()).name
+	return orderedBy(prompt.String()).name
 }
 
 // mayAsk reports whether the words of a helper's prompt can be in a request. It reads nothing but bytes, since nearly all
@@ -147,7 +147,7 @@ func retitles(req *wire.Request, in *incoming, fresh int) string {
 func mayAsk(req *wire.Request, in *incoming) bool {
 	anyHas := func(parts ...string) bool {
 		return hasOneOf(req.Instructions(), parts) ||
-			slices.ContainsFunc(in.leading, func(it wire.Item) bool { return hasOneOf(it.Raw, parts) }) ||
+			slices.ContainsFunc(in.system, func(it wire.Item) bool { return hasOneOf(it.Raw, parts) }) ||
 			slices.ContainsFunc(in.items, func(it wire.Item) bool { return hasOneOf(it.Raw, parts) })
 	}
 

@@ -11,7 +11,7 @@ import (
 // Hidden is an Amendment that a turn makes. It says where it stands by counting, since a turn that another one
 // overtook may find its place anew.
 type Hidden struct {
-	// Behind is the number of visible items before it: items of the request, without the leading ones, and then of the
+	// Behind is the number of visible items before it: items of the request, without the system prompt, and then of the
 	// answer's first choice. Only behind new items of the request, and at the end of the known ones, is it written to
 	// the log; before that it is only shown in views.
 	Behind   int           `json:"behind"`

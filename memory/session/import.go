@@ -85,8 +85,8 @@ func (im *importer) line(l Line) error {
 		if err := im.item(l.Item); err != nil {
 			return fmt.Errorf("item %d: %w", l.Item.Seq, err)
 		}
-	case l.Lead != nil:
-		return im.lead(l.Lead)
+	case l.SystemPrompt != nil:
+		return im.systemPrompt(l.SystemPrompt)
 	case l.Block != nil:
 		if err := im.block(l.Block); err != nil {
 			return err
@@ -96,7 +96,7 @@ func (im *importer) line(l Line) error {
 			return err
 		}
 	default:
-		return errors.New("neither session, item, turn, lead nor block")
+		return errors.New("neither session, item, turn, system_prompt nor block")
 	}
 	return nil
 }
@@ -169,16 +169,16 @@ func (l *ItemLine) flags() byte {
 	return flags
 }
 
-func (im *importer) lead(l *LeadLine) error {
+func (im *importer) systemPrompt(l *SystemPromptLine) error {
 	hash, err := parseHash(l.Hash)
 	if err != nil {
 		return err
 	}
 	if slices.Contains(im.leads, hash) {
-		return fmt.Errorf("lead %s is there already", l.Hash)
+		return fmt.Errorf("system_prompt %s is there already", l.Hash)
 	}
 	im.leads = append(im.leads, hash)
-	im.put(leadName(hash), l.Record)
+	im.put(systemPromptName(hash), l.Record)
 	return nil
 }
 

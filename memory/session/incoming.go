@@ -8,20 +8,20 @@ import (
 
 // incoming is a request for the merge: its items after the system prompt, with their hashes.
 type incoming struct {
-	leading []wire.Item // the system prompt: system items before the conversation
-	lead    wire.Hash   // of the system prompt and the instructions
-	hasLead bool
-	items   []wire.Item
-	marks   []mark
-	ends    []position // after each item
-	base    position   // where items[0] begins: the beginning of the conversation, or of a run (see merger.run)
+	system          []wire.Item // the system prompt: system items before the conversation
+	systemPrompt    wire.Hash   // of these and the instructions
+	hasSystemPrompt bool
+	items           []wire.Item
+	marks           []mark
+	ends            []position // after each item
+	base            position   // where items[0] begins: the beginning of the conversation, or of a run (see merger.run)
 	// stateful: upstream itself holds what came before (previous_response_id, conversation, prompt).
-	stateful bool
-	refs     map[string]reference
-	hashes   *hashCache
-	leadText string        // lead in hex, "" if there is none
-	markRoom [roomFor]mark // most requests are short
-	endRoom  [roomFor]position
+	stateful        bool
+	refs            map[string]reference
+	hashes          *hashCache
+	systemPromptHex string        // systemPrompt in hex, "" if there is none
+	markRoom        [roomFor]mark // most requests are short
+	endRoom         [roomFor]position
 }
 
 // roomFor is the number of items up to which the lists of a request need no allocation.
@@ -55,10 +55,10 @@ func newIncoming(req *wire.Request, st *state, known *hashCache) *incoming {
 // read is newIncoming without an allocation for in itself.
 func (in *incoming) read(req *wire.Request, st *state, known *hashCache) *incoming {
 	all := withoutEchoes(req.Items(), st.head.Blocks)
-	lead := wire.Leading(all)
-	in.leading, in.items, in.refs, in.hashes = all[:lead], all[lead:], st.refs, known
-	if in.lead, in.hasLead = leadHash(in.leading, req.Instructions(), known); in.hasLead {
-		in.leadText = hexText(in.lead[:])
+	n := wire.SystemItems(all)
+	in.system, in.items, in.refs, in.hashes = all[:n], all[n:], st.refs, known
+	if in.systemPrompt, in.hasSystemPrompt = systemPromptHash(in.system, req.Instructions(), known); in.hasSystemPrompt {
+		in.systemPromptHex = hexText(in.systemPrompt[:])
 	}
 	in.stateful = req.Continues()
 	in.marks, in.ends = inRoom(in.markRoom[:], len(in.items)), inRoom(in.endRoom[:], len(in.items))

@@ -218,7 +218,7 @@ func (log *Log) TurnRecord(ctx context.Context, s Scope, turnID string) (json.Ra
 	return log.transcript(s).turn(ctx, turnID)
 }
 
-// TurnView rebuilds what a turn sent upstream in place of the client's items: the leading items and the
+// TurnView rebuilds what a turn sent upstream in place of the client's items: the system prompt and the
 // blocks behind them, what was chosen from the conversation, and the blocks behind that. Items have the bytes that they
 // were stored with, which may be another client's spelling of the same content; a reference is shown as what it stood for.
 func (log *Log) TurnView(ctx context.Context, s Scope, turnID string) ([]wire.Item, error) {

@@ -30,17 +30,17 @@ type plan struct {
 	shown    evidence // what it shows of its client's habit
 	// line is the line that the items are stored on, 0 for a new one. A line is all that shares its beginning, with its
 	// branches; one of them is the conversation.
-	line    uint64
-	claims  bool      // the place that it begins behind belongs to its line from now on
-	lead    wire.Hash // of the history that the request goes on from, as far as the head knows
-	parent  position  // the new items come after it
-	fresh   int       // items[fresh:] are new
-	summary int       // items[:summary] are the client's own summary of the items that it left out
-	offset  int       // units of the conversation that stand before items[0] without being in the request
-	side    bool      // the line was stored as a side request's
-	before  bool      // the stored history goes before the request's items
-	certain bool      // of a trimmed history: it cannot be the beginning of one that is known as a whole
-	upto    position  // where the items end, of a repetition that has the stored history before it; else zero
+	line         uint64
+	claims       bool      // the place that it begins behind belongs to its line from now on
+	systemPrompt wire.Hash // of the history that the request goes on from, as far as the head knows
+	parent       position  // the new items come after it
+	fresh        int       // items[fresh:] are new
+	summary      int       // items[:summary] are the client's own summary of the items that it left out
+	offset       int       // units of the conversation that stand before items[0] without being in the request
+	side         bool      // the line was stored as a side request's
+	before       bool      // the stored history goes before the request's items
+	certain      bool      // of a trimmed history: it cannot be the beginning of one that is known as a whole
+	upto         position  // where the items end, of a repetition that has the stored history before it; else zero
 }
 
 // behind returns the plan of a request that begins where a run did.
@@ -65,10 +65,10 @@ func (m *merger) ends() (plan, bool) {
 		if !ok || !in.marks[i].onChain {
 			continue
 		}
-		p := plan{relation: relContinue, parent: h.Pos, line: h.Line, lead: h.Lead, fresh: i + 1}
+		p := plan{relation: relContinue, parent: h.Pos, line: h.Line, systemPrompt: h.SystemPrompt, fresh: i + 1}
 		if at >= 0 {
 			t := &h.Tails[at]
-			p.parent, p.line, p.lead, p.side = t.Pos, t.Line, t.Lead, t.Side
+			p.parent, p.line, p.systemPrompt, p.side = t.Pos, t.Line, t.SystemPrompt, t.Side
 		} else {
 			p.fresh = h.afterReasoning(in, p.fresh)
 		}
@@ -97,7 +97,7 @@ func (m *merger) trimmed() (plan, bool) {
 			continue
 		}
 		return plan{
-			relation: relTrim, parent: h.Pos, line: h.Line, lead: h.Lead, fresh: i + 1, summary: first, offset: unitsBetween(in.ends[i], h.Pos),
+			relation: relTrim, parent: h.Pos, line: h.Line, systemPrompt: h.SystemPrompt, fresh: i + 1, summary: first, offset: unitsBetween(in.ends[i], h.Pos),
 			certain: first == 0 && equal >= certainItems && h.Ring.endsOnce(),
 		}, true
 	}
@@ -258,7 +258,7 @@ func (m *merger) summaryBefore(ctx context.Context, i int, seq uint64) (int, err
 // answer that is the head: the client has not seen that, and asks again. The plan is empty for any other request.
 func (m *merger) repetition(ctx context.Context) (plan, error) {
 	h, in := m.head, m.in
-	p, left := plan{relation: relResend, rule: ruleRepeated, standing: InConversation, line: h.Line, lead: h.Lead, before: true}, len(in.items)
+	p, left := plan{relation: relResend, rule: ruleRepeated, standing: InConversation, line: h.Line, systemPrompt: h.SystemPrompt, before: true}, len(in.items)
 	for at, err := range m.stored.back(ctx, h.Pos.Seq) {
 		switch {
 		case err != nil:

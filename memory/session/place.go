@@ -57,11 +57,11 @@ func (p *Place) Input() []wire.Item {
 	return p.in.items[p.plan.fresh:]
 }
 
-// Visible returns the number of items in the request, without the leading system and developer items.
+// Visible returns the number of items in the request, without the system and developer items at the beginning.
 func (p *Place) Visible() int { return len(p.in.items) }
 
-// Lead names the leading system and developer items with the instructions; empty for none.
-func (p *Place) Lead() string { return p.in.leadText }
+// SystemPrompt names the system and developer items at the beginning with the instructions; empty for none.
+func (p *Place) SystemPrompt() string { return p.in.systemPromptHex }
 
 // LastTurn returns the id of the turn that moved the session's head last, empty if none is known.
 func (p *Place) LastTurn() string { return p.state.head.LastTurn }

@@ -180,7 +180,7 @@ func (q *placement) empty(context.Context) (plan, error) {
 // continues goes on from an end that the head knows.
 func (q *placement) continues(context.Context) (plan, error) {
 	p, ok := q.merge.ends()
-	if !ok || p.lead != q.in.lead && !q.in.brings(len(q.in.items)) && q.helperKind() != "" {
+	if !ok || p.systemPrompt != q.in.systemPrompt && !q.in.brings(len(q.in.items)) && q.helperKind() != "" {
 		return none() // for the latter, a helper asks about the user's first message in that message's own words
 	}
 	return q.onLine(p, p.side), nil
@@ -189,7 +189,7 @@ func (q *placement) continues(context.Context) (plan, error) {
 // helperKind returns the kind of a helper's request, else "". A second question under the same instructions, with no
 // other conversation in the session, is no helper's: it comes from a program that only makes titles.
 func (q *placement) helperKind() string {
-	if q.call.Side != "" || q.head.Answered && q.in.lead == q.head.Lead && q.in.hasLead {
+	if q.call.Side != "" || q.head.Answered && q.in.systemPrompt == q.head.SystemPrompt && q.in.hasSystemPrompt {
 		return ""
 	}
 	kind := helperPrompt(q.call.Request, q.in)
@@ -197,8 +197,10 @@ func (q *placement) helperKind() string {
 		return kind
 	}
 	last := q.in.ends[len(q.in.ends)-1].Chain
-	other := func(t tail) bool { return t.Side && t.Turns > 0 && t.Lead == q.in.lead && t.Pos.Chain != last }
-	if q.in.hasLead && slices.ContainsFunc(q.head.Tails, other) {
+	other := func(t tail) bool {
+		return t.Side && t.Turns > 0 && t.SystemPrompt == q.in.systemPrompt && t.Pos.Chain != last
+	}
+	if q.in.hasSystemPrompt && slices.ContainsFunc(q.head.Tails, other) {
 		return ""
 	}
 	return kind
@@ -243,7 +245,7 @@ func (q *placement) results(context.Context) (plan, error) {
 	}
 	p := q.behindHead(ruleResults)
 	if t := q.head.Tails; !open && at >= 0 {
-		p.parent, p.line, p.lead, p.offset = t[at].Pos, t[at].Line, t[at].Lead, unitsBetween(position{}, t[at].Pos)
+		p.parent, p.line, p.systemPrompt, p.offset = t[at].Pos, t[at].Line, t[at].SystemPrompt, unitsBetween(position{}, t[at].Pos)
 	}
 	p.shown = onlyNew
 	return p, nil
@@ -289,7 +291,7 @@ func (q *placement) known(ctx context.Context) (plan, error) {
 	if i, k := q.in.longest(from, places); k != nil {
 		p := q.in.branch(i, k)
 		again := func() bool { return q.call.Scope.runID(q.in.ends[i].Chain) == q.head.Run } // what the conversation asked last
-		if q.mode != HistoryAuto || q.in.modelled(p.fresh) || !k.Side && (q.in.lead == q.head.Lead || again()) {
+		if q.mode != HistoryAuto || q.in.modelled(p.fresh) || !k.Side && (q.in.systemPrompt == q.head.SystemPrompt || again()) {
 			return q.onLine(p, k.Side), nil
 		}
 		// A guard asks the same in every turn, and a title is asked for in the user's words: under other instructions
@@ -301,7 +303,7 @@ func (q *placement) known(ctx context.Context) (plan, error) {
 	if q.mayPrecede() && !q.in.resends() {
 		p, err := q.merge.earlierRun(ctx)
 		if err != nil || p.before {
-			p.rule, p.standing, p.shown, p.lead = ruleRun, InConversation, onlyNew, q.head.Lead
+			p.rule, p.standing, p.shown, p.systemPrompt = ruleRun, InConversation, onlyNew, q.head.SystemPrompt
 			return p, err
 		}
 	}
@@ -352,7 +354,7 @@ const minHelperSigns = 2
 // helperSigns counts in how many ways a request looks like a helper's request, beside the conversation's latest one.
 func (q *placement) helperSigns() (n int) {
 	asked, latest := q.offer(), q.head.Offer
-	for _, differs := range [...]bool{asked.Tools < latest.Tools, asked.Format != latest.Format, asked.Model != latest.Model, q.in.lead != q.head.Lead} {
+	for _, differs := range [...]bool{asked.Tools < latest.Tools, asked.Format != latest.Format, asked.Model != latest.Model, q.in.systemPrompt != q.head.SystemPrompt} {
 		if differs {
 			n++
 		}
@@ -396,8 +398,8 @@ func (q *placement) waits(context.Context) (plan, error) {
 	if !h.Brings && q.offer().Client == h.Offer.Client {
 		// This client has never resent a history. One that sends only new items may drop its call under instructions
 		// with a date: then the call gets no result. Agents that compute a call share their instructions.
-		others := slices.ContainsFunc(h.Tails, func(t tail) bool { return t.Lead == q.in.lead })
-		if q.in.lead == h.Lead || h.Waits > 0 && !others {
+		others := slices.ContainsFunc(h.Tails, func(t tail) bool { return t.SystemPrompt == q.in.systemPrompt })
+		if q.in.systemPrompt == h.SystemPrompt || h.Waits > 0 && !others {
 			return none()
 		}
 	}
@@ -434,7 +436,7 @@ func (q *placement) replaced(context.Context) (plan, error) {
 // that sends only new items does not name this line again.
 func (q *placement) titleFirst(context.Context) (plan, error) {
 	h := q.head
-	if h.Turns != 1 || h.Offer.Tools > 0 || q.offer().Tools == 0 || q.in.lead == h.Lead {
+	if h.Turns != 1 || h.Offer.Tools > 0 || q.offer().Tools == 0 || q.in.systemPrompt == h.SystemPrompt {
 		return none()
 	}
 	return q.apart(ruleTitleFirst, InConversation), nil
@@ -463,14 +465,14 @@ func (q *placement) apart(r rule, standing Standing) plan {
 func (q *placement) behindHead(r rule) plan {
 	h := q.head
 	return plan{
-		relation: relDelta, parent: h.Pos, line: h.Line, lead: h.Lead, offset: unitsBetween(position{}, h.Pos), before: true,
+		relation: relDelta, parent: h.Pos, line: h.Line, systemPrompt: h.SystemPrompt, offset: unitsBetween(position{}, h.Pos), before: true,
 		rule: r, standing: InConversation,
 	}
 }
 
 // onLine is the plan of a request that shares history with a line, which may have been stored as a side request's.
 func (q *placement) onLine(p plan, side bool) plan {
-	if q.in.lead != q.head.Lead && q.mode == HistoryAuto && q.call.Side == "" {
+	if q.in.systemPrompt != q.head.SystemPrompt && q.mode == HistoryAuto && q.call.Side == "" {
 		if kind := retitles(q.call.Request, q.in, p.fresh); kind != "" {
 			p.rule, p.standing, p.helper, p.line = ruleHelper, Side, kind, 0
 			return p
@@ -512,7 +514,7 @@ func (q *placement) promotes(p plan, side bool) bool {
 		return false
 	}
 	h := q.head
-	return len(h.Open) == 0 || h.Waits >= patientTurns && (q.in.lead == h.Lead || q.offer().Client == h.Offer.Client)
+	return len(h.Open) == 0 || h.Waits >= patientTurns && (q.in.systemPrompt == h.SystemPrompt || q.offer().Client == h.Offer.Client)
 }
 
 // followFirst is the plan of a request where two clients began the session and another one was answered first: this one follows

@@ -8,12 +8,12 @@ import (
 
 // tail is an end of the transcript other than the head: a branch, another line, an input without an answer.
 type tail struct {
-	Pos   position
-	Lead  wire.Hash
-	Line  uint64 // the line that it is an end of
-	Side  bool   // that is a side request's
-	Turns uint64
-	Open  []uint64 // its unanswered calls, as callHash has them; only some
+	Pos          position
+	SystemPrompt wire.Hash
+	Line         uint64 // the line that it is an end of
+	Side         bool   // that is a side request's
+	Turns        uint64
+	Open         []uint64 // its unanswered calls, as callHash has them; only some
 }
 
 // tails are the ends that the head remembers, the latest last.

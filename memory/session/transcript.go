@@ -208,11 +208,11 @@ func (t transcript) index(ctx context.Context, names []string) ([]*linePosition,
 	return found, nil
 }
 
-// lead reads a version of the leading items with the instructions; zero for one that is not stored.
-func (t transcript) lead(ctx context.Context, hash wire.Hash) (r leadRecord, err error) {
-	values, err := t.read(ctx, "read leading items", []string{leadName(hash)})
+// systemPrompt reads a version of the system prompt with the instructions; zero for one that is not stored.
+func (t transcript) systemPrompt(ctx context.Context, hash wire.Hash) (r systemPromptRecord, err error) {
+	values, err := t.read(ctx, "read system prompt", []string{systemPromptName(hash)})
 	if err == nil && values[0] != nil && json.Unmarshal(values[0], &r) != nil {
-		err = fmt.Errorf("read leading items: %w", ErrCorrupt)
+		err = fmt.Errorf("read system prompt: %w", ErrCorrupt)
 	}
 	return r, err
 }

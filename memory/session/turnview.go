@@ -25,13 +25,13 @@ func turnView(ctx context.Context, stored transcript, turnID string) ([]wire.Ite
 	if err := json.Unmarshal(raw, &turn); err != nil {
 		return nil, fmt.Errorf("turn %s: %w", turnID, ErrCorrupt)
 	}
-	var lead leadRecord
-	if turn.View.Lead != "" {
-		hash, err := parseHash(turn.View.Lead)
+	var prompt systemPromptRecord
+	if turn.View.SystemPrompt != "" {
+		hash, err := parseHash(turn.View.SystemPrompt)
 		if err != nil {
 			return nil, err
 		}
-		if lead, err = stored.lead(ctx, hash); err != nil {
+		if prompt, err = stored.systemPrompt(ctx, hash); err != nil {
 			return nil, err
 		}
 	}
@@ -58,13 +58,13 @@ func turnView(ctx context.Context, stored transcript, turnID string) ([]wire.Ite
 	if err != nil {
 		return nil, fmt.Errorf("turn %s: %w", turnID, err)
 	}
-	return sentAs(&turn, lead, body, unsent, blocks)
+	return sentAs(&turn, prompt, body, unsent, blocks)
 }
 
 // sentAs returns a turn's view in the form in which it was sent. Changed instructions stand first. unsent marks the
 // items, by the address of their bytes, that the client has not sent.
-func sentAs(turn *turnrecord.Record, lead leadRecord, body []wire.Item, unsent map[*byte]bool, blocks []view.Block) ([]wire.Item, error) {
-	first, err := lead.parse()
+func sentAs(turn *turnrecord.Record, prompt systemPromptRecord, body []wire.Item, unsent map[*byte]bool, blocks []view.Block) ([]wire.Item, error) {
+	first, err := prompt.parse()
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func sentAs(turn *turnrecord.Record, lead leadRecord, body []wire.Item, unsent m
 		return nil, err
 	}
 	m := view.Messages{
-		Dialect: d, Instructions: lead.Instructions, Lead: first, Items: body, Blocks: blocks,
+		Dialect: d, Instructions: prompt.Instructions, System: first, Items: body, Blocks: blocks,
 	}
 	if turn.View.Continues {
 		m.Continue(turn.View.Carried)

@@ -28,9 +28,9 @@ func (r *ViewRecord) Chosen(c *Conversation, v *view.View, toolResult int) {
 	r.reformed = 0
 	in := r.history.place.in
 	if v == nil {
-		r.view = turnrecord.View{Conversation: len(c.Items), Sent: len(c.Lead) + len(c.Items), ToolResult: toolResult, Continues: c.Continues, Carried: c.Carried}
+		r.view = turnrecord.View{Conversation: len(c.Items), Sent: len(c.System) + len(c.Items), ToolResult: toolResult, Continues: c.Continues, Carried: c.Carried}
 		r.view.Items = r.itemSpans(c, nil)
-		r.view.Lead = in.leadText
+		r.view.SystemPrompt = in.systemPromptHex
 		return
 	}
 	n := v.Count()
@@ -44,10 +44,10 @@ func (r *ViewRecord) Chosen(c *Conversation, v *view.View, toolResult int) {
 	}
 	r.view.Items = r.itemSpans(c, v)
 	switch {
-	case c.hasLead && c.lead == in.lead && in.hasLead:
-		r.view.Lead = in.leadText
-	case c.hasLead:
-		r.view.Lead = hexText(c.lead[:])
+	case c.hasSystemPrompt && c.systemPrompt == in.systemPrompt && in.hasSystemPrompt:
+		r.view.SystemPrompt = in.systemPromptHex
+	case c.hasSystemPrompt:
+		r.view.SystemPrompt = hexText(c.systemPrompt[:])
 	}
 }
 

@@ -20,35 +20,35 @@ const (
 
 // Record describes a turn, stored as JSON.
 type Record struct {
-	ID         string          `json:"id"`
-	Time       time.Time       `json:"time"`
-	Status     string          `json:"status"`
-	Open       bool            `json:"open,omitempty"`  // the answer was still to come when this was written
-	Later      bool            `json:"later,omitempty"` // upstream makes it in the background, and no client has fetched it yet
-	Relation   string          `json:"relation"`
-	Resource   string          `json:"resource,omitempty"`  // where it is not the session itself
-	Execution  string          `json:"execution,omitempty"` // the agent run: named by the client, or made of the run's user message
-	ParentID   string          `json:"parent_session,omitempty"`
-	Dialect    string          `json:"dialect"`
-	Model      string          `json:"model,omitempty"`
-	Rule       string          `json:"rule,omitempty"`  // why the request was placed there (docs/sessions.md)
-	Alone      bool            `json:"alone,omitempty"` // nothing was put before it, and the conversation stayed where it was
-	Side       string          `json:"side,omitempty"`  // of a side request: what it was for
-	HTTPStatus int             `json:"http_status,omitempty"`
-	Cut        string          `json:"cut,omitempty"`
-	Degraded   bool            `json:"degraded,omitempty"`
-	Lead       string          `json:"lead,omitempty"`
-	Parent     uint64          `json:"parent"`
-	Tip        uint64          `json:"tip"`              // the last item of the input: the line that ends there is the conversation
-	Input      []uint64        `json:"input,omitempty"`  // sequence numbers of the new items
-	Output     [][]uint64      `json:"output,omitempty"` // sequence numbers of the answer's items, per choice
-	ResponseID string          `json:"response_id,omitempty"`
-	Finish     string          `json:"finish,omitempty"`
-	Usage      json.RawMessage `json:"usage,omitempty"`
-	View       View            `json:"view"`
-	Hidden     []uint64        `json:"hidden,omitempty"` // sequence numbers of the new items that the client does not see
-	Blocks     []BlockRef      `json:"blocks,omitempty"` // what layers put into the view, in its order
-	Layers     []LayerNote     `json:"layers,omitempty"`
+	ID           string          `json:"id"`
+	Time         time.Time       `json:"time"`
+	Status       string          `json:"status"`
+	Open         bool            `json:"open,omitempty"`  // the answer was still to come when this was written
+	Later        bool            `json:"later,omitempty"` // upstream makes it in the background, and no client has fetched it yet
+	Relation     string          `json:"relation"`
+	Resource     string          `json:"resource,omitempty"`  // where it is not the session itself
+	Execution    string          `json:"execution,omitempty"` // the agent run: named by the client, or made of the run's user message
+	ParentID     string          `json:"parent_session,omitempty"`
+	Dialect      string          `json:"dialect"`
+	Model        string          `json:"model,omitempty"`
+	Rule         string          `json:"rule,omitempty"`  // why the request was placed there (docs/sessions.md)
+	Alone        bool            `json:"alone,omitempty"` // nothing was put before it, and the conversation stayed where it was
+	Side         string          `json:"side,omitempty"`  // of a side request: what it was for
+	HTTPStatus   int             `json:"http_status,omitempty"`
+	Cut          string          `json:"cut,omitempty"`
+	Degraded     bool            `json:"degraded,omitempty"`
+	SystemPrompt string          `json:"system_prompt,omitempty"`
+	Parent       uint64          `json:"parent"`
+	Tip          uint64          `json:"tip"`              // the last item of the input: the line that ends there is the conversation
+	Input        []uint64        `json:"input,omitempty"`  // sequence numbers of the new items
+	Output       [][]uint64      `json:"output,omitempty"` // sequence numbers of the answer's items, per choice
+	ResponseID   string          `json:"response_id,omitempty"`
+	Finish       string          `json:"finish,omitempty"`
+	Usage        json.RawMessage `json:"usage,omitempty"`
+	View         View            `json:"view"`
+	Hidden       []uint64        `json:"hidden,omitempty"` // sequence numbers of the new items that the client does not see
+	Blocks       []BlockRef      `json:"blocks,omitempty"` // what layers put into the view, in its order
+	Layers       []LayerNote     `json:"layers,omitempty"`
 	// Before is the id of the latest turn before this one that, like this one, stored no item when it was written: the
 	// first of the chain, to which nothing leads otherwise, begins at the head.
 	Before string `json:"before,omitempty"`
@@ -56,7 +56,7 @@ type Record struct {
 
 // View describes how the view was chosen from the conversation: the line that ends with the turn's input.
 type View struct {
-	Conversation int            `json:"conversation"` // items, without the leading ones
+	Conversation int            `json:"conversation"` // items, without the system prompt
 	Sent         int            `json:"sent"`
 	From         int            `json:"from"`             // the first item that the window kept
 	Pinned       *int           `json:"pinned,omitempty"` // an item kept before that
@@ -64,12 +64,12 @@ type View struct {
 	Orphans      int            `json:"orphans,omitempty"`
 	Repaired     int            `json:"repaired,omitempty"` // of the client's own items, those left out as orphans or sent in another form
 	LeftOut      []view.LeftOut `json:"left_out,omitempty"`
-	// Items name what was sent, without the leading items, in its order: with them the view can be put together again
+	// Items name what was sent, without the system prompt, in its order: with them the view can be put together again
 	// (see session.Log.TurnView).
 	Items []Span `json:"items,omitempty"`
-	// Lead is the hash of the leading items that were sent.
-	Lead   string `json:"lead,omitempty"`
-	Stored bool   `json:"stored,omitempty"` // the stored history was put before the client's items
+	// SystemPrompt is the hash of the system prompt that were sent.
+	SystemPrompt string `json:"system_prompt,omitempty"`
+	Stored       bool   `json:"stored,omitempty"` // the stored history was put before the client's items
 	// ToolResult is how many tokens of a tool result were sent at most, 0 for all (view.ShortenResult).
 	ToolResult int `json:"tool_result_max_tokens,omitempty"`
 	// Tokens is the cost of the view, nil if no layer or budget was involved.
@@ -106,7 +106,7 @@ type Span struct {
 
 // Tokens is the cost of a view, in tokens. Layers' shares are with the layers of the turn.
 type Tokens struct {
-	System  int `json:"system"` // the leading items
+	System  int `json:"system"` // the system prompt
 	Tools   int `json:"tools"`  // the client's and those of layers; always a quarter of their bytes
 	History int `json:"history"`
 	Layers  int `json:"layers"` // always counted
@@ -162,7 +162,7 @@ func (r *Record) AppendTo(b []byte) []byte {
 		{"model", r.Model},
 		{"side", r.Side},
 		{"cut", r.Cut},
-		{"lead", r.Lead},
+		{"system_prompt", r.SystemPrompt},
 		{"response_id", r.ResponseID},
 		{"finish", r.Finish},
 		{"before", r.Before},
@@ -259,8 +259,8 @@ func (v *View) appendTo(b []byte) []byte {
 	if v.Tokens != nil {
 		b = v.Tokens.appendTo(appendName(b, "tokens"))
 	}
-	if v.Lead != "" {
-		b = appendText(appendName(b, "lead"), v.Lead)
+	if v.SystemPrompt != "" {
+		b = appendText(appendName(b, "system_prompt"), v.SystemPrompt)
 	}
 	if v.Messages != "" {
 		b = appendText(appendName(b, "messages"), v.Messages)

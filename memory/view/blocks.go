@@ -16,7 +16,7 @@ type Block struct {
 	Slot   int    `json:"slot"`
 	Tokens int    `json:"tokens"`           // of Texts
 	Live   bool   `json:"live,omitempty"`   // it stands behind the history
-	Run    bool   `json:"round,omitempty"`  // directly behind the user message that began the run, if it is Live
+	Run    bool   `json:"run,omitempty"`    // directly behind the user message that began the run, if it is Live
 	Inside bool   `json:"inside,omitempty"` // in the history, behind At of it, whatever Live and Run say
 	// At counts units of the conversation, and once the view is chosen items of its history.
 	At    int      `json:"at,omitempty"`
@@ -85,9 +85,9 @@ func place(d wire.Dialect, blocks []Block) (p placed) {
 
 // around puts blocks into a view. Without a user message, the blocks of the run stand at its end. A run's blocks
 // stay the same while the model calls tools, and so do the items before and behind them: all of it can be cached.
-func (p *placed) around(lead, items []wire.Item) []wire.Item {
-	out := make([]wire.Item, 0, len(lead)+len(p.anchored)+len(p.run)+len(p.inside)+len(items)+len(p.live))
-	out = append(append(out, lead...), p.anchored...)
+func (p *placed) around(system, items []wire.Item) []wire.Item {
+	out := make([]wire.Item, 0, len(system)+len(p.anchored)+len(p.run)+len(p.inside)+len(items)+len(p.live))
+	out = append(append(out, system...), p.anchored...)
 	for piece := range p.pieces(items) {
 		out = append(out, piece...)
 	}

@@ -39,7 +39,7 @@ func (r Reason) String() string {
 	return [...]string{"", "window", "orphan", "budget", "policy", "group", "summary", "tools"}[min(r, ReasonTools)]
 }
 
-// Out is one item that is left out of a view: its index there, behind the leading items.
+// Out is one item that is left out of a view: its index there, behind the system prompt.
 type Out struct {
 	Index int
 	Why   Reason
@@ -56,7 +56,7 @@ type Counts struct {
 // LeftOut is an item, or one call of it, that the view lacks although the window would have kept it: a call without
 // a result, a result without a call, or the reasoning that belonged to one.
 type LeftOut struct {
-	Item int    `json:"item"` // index in the conversation of this call, after the leading system items
+	Item int    `json:"item"` // index in the conversation of this call, after the system prompt
 	Call string `json:"call,omitempty"`
 	At   int    `json:"at,omitempty"` // place in the view, from 1, of the message that remains without the call
 }
@@ -116,12 +116,12 @@ func (v *View) LeftOut() (list []LeftOut) {
 	return list
 }
 
-// LeaveOut takes more out of the view: items by their index in it behind the first lead ones, ascending. Copies of the
+// LeaveOut takes more out of the view: items by their index in it behind the system prompt, ascending. Copies of the
 // view keep what they have.
-func (v *View) LeaveOut(lead int, out ...Out) {
+func (v *View) LeaveOut(system int, out ...Out) {
 	entries := slices.Clone(v.entries)
-	items, kept := v.Items[:lead:lead], make([]int, 0, len(v.Kept))
-	for i, it := range v.Items[lead:] {
+	items, kept := v.Items[:system:system], make([]int, 0, len(v.Kept))
+	for i, it := range v.Items[system:] {
 		if len(out) == 0 || out[0].Index != i {
 			items, kept = append(items, it), append(kept, v.Kept[i])
 			continue

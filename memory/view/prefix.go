@@ -52,18 +52,18 @@ const (
 
 // line is one lineage: the requests that share a provider's cache.
 type line struct {
-	Key     string   `json:"key"`
-	Lead    string   `json:"lead,omitempty"`
-	Run     string   `json:"round,omitempty"`
-	Age     int      `json:"age,omitempty"` // runs that began in this version
-	Misses  int      `json:"misses,omitempty"`
-	Stale   bool     `json:"stale,omitempty"` // the last judged run was a miss
-	Judge   bool     `json:"judge,omitempty"` // the answer to come is the first of its run
-	Pins    []Block  `json:"pins,omitempty"`
-	Loose   []string `json:"loose,omitempty"` // anchored, too large to pin
-	Updates []update `json:"updates,omitempty"`
-	Live    []Block  `json:"live,omitempty"` // of the run; those that said nothing, too
-	Churn   []churn  `json:"churn,omitempty"`
+	Key          string   `json:"key"`
+	SystemPrompt string   `json:"system_prompt,omitempty"`
+	Run          string   `json:"run,omitempty"`
+	Age          int      `json:"age,omitempty"` // runs that began in this version
+	Misses       int      `json:"misses,omitempty"`
+	Stale        bool     `json:"stale,omitempty"` // the last judged run was a miss
+	Judge        bool     `json:"judge,omitempty"` // the answer to come is the first of its run
+	Pins         []Block  `json:"pins,omitempty"`
+	Loose        []string `json:"loose,omitempty"` // anchored, too large to pin
+	Updates      []update `json:"updates,omitempty"`
+	Live         []Block  `json:"live,omitempty"` // of the run; those that said nothing, too
+	Churn        []churn  `json:"churn,omitempty"`
 }
 
 // update replaces a pinned block.
@@ -126,7 +126,7 @@ func (s Prefix) Empty() bool { return len(s.lines) == 0 }
 func (s Prefix) Equal(other Prefix) bool { return slices.EqualFunc(s.lines, other.lines, line.equal) }
 
 func (l line) equal(o line) bool {
-	return l.Key == o.Key && l.Lead == o.Lead && l.Run == o.Run && l.Age == o.Age && l.Misses == o.Misses &&
+	return l.Key == o.Key && l.SystemPrompt == o.SystemPrompt && l.Run == o.Run && l.Age == o.Age && l.Misses == o.Misses &&
 		l.Stale == o.Stale && l.Judge == o.Judge && slices.EqualFunc(l.Pins, o.Pins, Block.equal) && slices.Equal(l.Loose, o.Loose) &&
 		slices.EqualFunc(l.Updates, o.Updates, update.equal) && slices.EqualFunc(l.Live, o.Live, Block.equal) && slices.Equal(l.Churn, o.Churn)
 }
@@ -158,7 +158,7 @@ func bounded(lines []line) []line {
 
 // repair makes a line that was read one that Step could have made.
 func (l *line) repair() {
-	l.Lead, l.Run = sumOr(l.Lead), sumOr(l.Run)
+	l.SystemPrompt, l.Run = sumOr(l.SystemPrompt), sumOr(l.Run)
 	l.Age, l.Misses = min(max(l.Age, 0), maxCount), min(max(l.Misses, 0), maxMisses)
 	l.Pins = sane(l.Pins, maxPinned)
 	for i := range l.Pins {

@@ -186,7 +186,7 @@ func (st *step) due() PrefixReason {
 	switch {
 	case st.cold:
 		return ColdStart
-	case st.l.Lead != sum(st.r.Lead):
+	case st.l.SystemPrompt != sum(st.r.SystemPrompt):
 		return InstructionsChanged
 	case st.reconfigured():
 		return Reconfigured
@@ -304,7 +304,7 @@ func (st *step) repin() {
 		}
 	}
 	st.l.Pins, st.l.Loose, st.l.Updates = pins, loose[:min(len(loose), maxPrefixEntries)], nil
-	st.l.Lead, st.l.Age, st.l.Stale = sum(st.r.Lead), 0, false
+	st.l.SystemPrompt, st.l.Age, st.l.Stale = sum(st.r.SystemPrompt), 0, false
 }
 
 // behind reports whether the layer's block stands behind the history in this version.

@@ -50,7 +50,7 @@ func newLab() *lab { return &lab{c: view.DefaultPromptCache()} }
 
 func request(run string, layers ...view.Said) view.PrefixRequest {
 	return view.PrefixRequest{
-		Lineage: "chat/m", Lead: "lead", Run: run, View: 10_000, Free: math.MaxInt, Count: count, Layers: layers,
+		Lineage: "chat/m", SystemPrompt: "system", Run: run, View: 10_000, Free: math.MaxInt, Count: count, Layers: layers,
 	}
 }
 
@@ -135,7 +135,7 @@ func TestReasons(t *testing.T) {
 		{"nothing", func(*view.PrefixRequest, *lab) {}, ""},
 		{"another model", func(r *view.PrefixRequest, _ *lab) { r.Lineage = "chat/other" }, view.ColdStart},
 		{"state lost", func(_ *view.PrefixRequest, l *lab) { l.state = view.DecodePrefix([]byte("{")) }, view.ColdStart},
-		{"instructions", func(r *view.PrefixRequest, _ *lab) { r.Lead = "other" }, view.InstructionsChanged},
+		{"instructions", func(r *view.PrefixRequest, _ *lab) { r.SystemPrompt = "other" }, view.InstructionsChanged},
 		{"layer gone", func(r *view.PrefixRequest, _ *lab) { r.Layers = r.Layers[:1] }, view.Reconfigured},
 		{"layer moved", func(r *view.PrefixRequest, _ *lab) { r.Layers[1].Placement = view.PlaceBehind }, view.Reconfigured},
 		{"cut", func(r *view.PrefixRequest, _ *lab) { r.CutMoved = true }, view.CutMoved},
@@ -496,10 +496,10 @@ func FuzzDecode(f *testing.F) {
 	f.Add(l.state.Encode())
 	l.step(request("r1", says("anchor:a", "2"), held("live:n"), says("auto:b", "<b>")))
 	f.Add(l.state.Encode())
-	f.Add([]byte(`{"lines":[{"key":"5de77208a5355642","lead":"b886be2912e48350","age":-1,"pins":[{"id":"a","texts":["x"]},{"id":"a","texts":["y"]}],"loose":["a","n"],
+	f.Add([]byte(`{"lines":[{"key":"5de77208a5355642","system_prompt":"b886be2912e48350","age":-1,"pins":[{"id":"a","texts":["x"]},{"id":"a","texts":["y"]}],"loose":["a","n"],
 		"updates":[{"id":"a","kind":"retract"},{"id":"zz","kind":"add","texts":["\ud800"]}],"live":[{"id":"n"}],"churn":[{"id":"b","seen":1e300}]}]}`))
-	f.Add([]byte(`{"lines":[{"key":"5de77208a5355642","lead":"b886be2912e48350","pins":[{"id":"a","texts":["x"]},{"id":"a","texts":["y"]}]}]}`))
-	f.Add([]byte(`{"lines":[{"key":"5de77208a5355642","lead":"b886be2912e48350","churn":[{"id":"a","seen":1e100,"changed":1e100}]}]}`))
+	f.Add([]byte(`{"lines":[{"key":"5de77208a5355642","system_prompt":"b886be2912e48350","pins":[{"id":"a","texts":["x"]},{"id":"a","texts":["y"]}]}]}`))
+	f.Add([]byte(`{"lines":[{"key":"5de77208a5355642","system_prompt":"b886be2912e48350","churn":[{"id":"a","seen":1e100,"changed":1e100}]}]}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		s := view.DecodePrefix(raw)
 		b := s.Encode()
@@ -528,9 +528,9 @@ func TestEqual(t *testing.T) {
 	block := func(layer, place string) string {
 		return `{"layer":"` + layer + `","slot":1,"tokens":2,` + place + `"texts":["x"]`
 	}
-	all := `{"lines":[{"key":"5de77208a5355642","lead":"b886be2912e48350","round":"b886be2912e48351","age":3,"misses":1,"stale":true,"judge":true,` +
+	all := `{"lines":[{"key":"5de77208a5355642","system_prompt":"b886be2912e48350","run":"b886be2912e48351","age":3,"misses":1,"stale":true,"judge":true,` +
 		`"pins":[` + block("a", "") + `}],"loose":["f"],"updates":[` + block("c", `"live":true,"inside":true,"at":5,`) + `,"kind":"add","of":"b"}],` +
-		`"live":[` + block("d", `"live":true,"round":true,"inside":true,"at":5,`) + `}],` +
+		`"live":[` + block("d", `"live":true,"run":true,"inside":true,"at":5,`) + `}],` +
 		`"churn":[{"id":"e","seen":4,"changed":2,"sum":"b886be2912e48352","live":true}]}]}`
 	was, changes := view.DecodePrefix([]byte(all)), 0
 	if string(was.Encode()) != all || !was.Equal(view.DecodePrefix([]byte(all))) {

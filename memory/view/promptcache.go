@@ -114,13 +114,13 @@ func NothingToPin(layers []Said) bool {
 type PrefixRequest struct {
 	// Lineage names the prompt cache and the owner of the memory: dialect, model and resource.
 	Lineage string
-	// Lead tells the leading system text and instructions apart from others: a hash.
-	Lead string
+	// SystemPrompt tells the system prompt apart from others: a hash.
+	SystemPrompt string
 	// Run names the user turn, so that the same words said later are another one.
 	Run string
 	// Loop: the request is not the first of its run. It begins none even where the state does not know the run.
 	Loop bool
-	// CutMoved: the history begins elsewhere than in the request before, so that the cache behind the lead is lost.
+	// CutMoved: the history begins elsewhere than in the request before, so that the cache behind the system prompt is lost.
 	CutMoved bool
 	// Idle is how long ago the session's last request was.
 	Idle time.Duration
@@ -144,7 +144,7 @@ type PrefixReason string
 // Reasons, in the order in which they are tried.
 const (
 	ColdStart           PrefixReason = "cold-start"           // nothing is known of the lineage
-	InstructionsChanged PrefixReason = "instructions-changed" // the leading text is another one
+	InstructionsChanged PrefixReason = "instructions-changed" // the system prompt is another one
 	Reconfigured        PrefixReason = "reconfigured"         // a pinned layer is gone, or has another placement
 	CutMoved            PrefixReason = "cut-moved"
 	Idle                PrefixReason = "idle"
@@ -154,7 +154,7 @@ const (
 	DeltaPressure       PrefixReason = "delta-pressure" // updates take too large a share
 )
 
-// Plan places layers' blocks in a view: [leading items] Anchored [history up to the user message] Live [tool loop],
+// Plan places layers' blocks in a view: [system prompt] Anchored [history up to the user message] Live [tool loop],
 // with updates where they were first sent.
 type Plan struct {
 	// Anchored have the same bytes throughout a prefix version, but for blocks too large to pin, which stand last.

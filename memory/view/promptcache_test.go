@@ -128,7 +128,7 @@ func join(lists ...[]string) (out []string) {
 // TestShareCached measures what prefix versions are worth: the same session through the same cache, with blocks as they are
 // recalled and with prefix versions.
 func TestShareCached(t *testing.T) {
-	lead := []string{"system " + words(2000, "be helpful")}
+	system := []string{"system " + words(2000, "be helpful")}
 	for _, c := range []struct {
 		name string
 		coding
@@ -146,12 +146,12 @@ func TestShareCached(t *testing.T) {
 			session := newLab()
 			reasons := map[view.PrefixReason]int{}
 			c.play(func(m moment) {
-				none.send(join(lead, m.history)...)
-				top.send(join(lead, recalled(m.Layers[:3]), m.history, recalled(m.Layers[3:]))...)
+				none.send(join(system, m.history)...)
+				top.send(join(system, recalled(m.Layers[:3]), m.history, recalled(m.Layers[3:]))...)
 				p := session.step(m.PrefixRequest)
 				reasons[p.Reason]++
-				end.send(join(lead, texts(p.Anchored), m.history, texts(p.Updates), texts(p.Live))...)
-				run.send(join(lead, texts(p.Anchored), m.view(p))...)
+				end.send(join(system, texts(p.Anchored), m.history, texts(p.Updates), texts(p.Live))...)
+				run.send(join(system, texts(p.Anchored), m.view(p))...)
 			})
 			for _, r := range []struct {
 				name string

@@ -51,8 +51,8 @@ type Messages struct {
 	Instructions []byte
 	// Before stands directly behind the items that upstream keeps (see Continue).
 	Before []wire.Item
-	// Lead are the client's leading system and developer items, Items what follows them.
-	Lead, Items []wire.Item
+	// System are the client's system and developer items at the beginning, Items what follows them.
+	System, Items []wire.Item
 	// Blocks are the layers' blocks.
 	Blocks []Block
 	// After stands behind the blocks: answers of this turn, results of calls, advice.
@@ -67,7 +67,7 @@ type Messages struct {
 func (m *Messages) Continue(carried int) {
 	m.Continues = true
 	n := min(max(carried, 0), len(m.Items))
-	for len(m.Lead) == 0 && n < len(m.Items) && m.Items[n].Kind == wire.ToolResult {
+	for len(m.System) == 0 && n < len(m.Items) && m.Items[n].Kind == wire.ToolResult {
 		n++
 	}
 	m.Before, m.Items = m.Items[:n:n], m.Items[n:]
@@ -166,7 +166,7 @@ func (m *Messages) Same(f Form) bool {
 func (m *Messages) As(f Form) Sent {
 	blocks := place(m.Dialect, m.Blocks)
 	if m.Same(f) {
-		items := append(blocks.around(m.Lead, m.Items), m.After...)
+		items := append(blocks.around(m.System, m.Items), m.After...)
 		if len(m.Before) > 0 {
 			items = slices.Concat(m.Before, items)
 		}
@@ -175,7 +175,7 @@ func (m *Messages) As(f Form) Sent {
 
 	s := &shaping{m: m, form: f, blocks: blocks}
 	s.add(m.Before, 0)
-	s.lead()
+	s.system()
 	s.body()
 	if f >= Alternate {
 		s.alternate()
@@ -211,11 +211,11 @@ type sentItem struct {
 	changed bool
 }
 
-// lead makes the system message. Behind what upstream keeps it would not be the first message, so that only instructions
+// system makes the system message. Behind what upstream keeps it would not be the first message, so that only instructions
 // can be one there.
-func (s *shaping) lead() {
+func (s *shaping) system() {
 	m := s.m
-	lead := wire.ConvertAll(m.Lead, m.Dialect)
+	system := wire.ConvertAll(m.System, m.Dialect)
 	blocks := s.joinTexts(s.blocks.anchored)
 
 	if s.form == Joined || m.Continues && len(m.instructions()) == 0 && s.form < NoSystem {
@@ -226,7 +226,7 @@ func (s *shaping) lead() {
 		case m.Dialect.Rules().Instructions == "" && len(s.blocks.anchored) > 0:
 			role = s.blocks.anchored[0].Role
 		}
-		for _, it := range lead {
+		for _, it := range system {
 			e := sentItem{Item: it, own: 1}
 			if s.form > Joined {
 				e = s.inRole(e, wire.User)
@@ -241,10 +241,10 @@ func (s *shaping) lead() {
 
 	if text := m.instructions(); len(text) > 0 || s.form == NoSystem {
 		texts := []string{string(text)}
-		for _, it := range lead {
+		for _, it := range system {
 			texts = append(texts, quoted(it.Text()))
 		}
-		s.gone += len(lead)
+		s.gone += len(system)
 		all := joinStrings(append(texts, blocks)...)
 		switch {
 		case s.form == NoSystem:
@@ -261,7 +261,7 @@ func (s *shaping) lead() {
 	}
 
 	var e sentItem
-	for _, it := range lead {
+	for _, it := range system {
 		s.merge(&e, sentItem{Item: it, own: 1})
 	}
 	if blocks != "" {

@@ -70,7 +70,7 @@ func notation(items []wire.Item) string {
 
 func TestForms(t *testing.T) {
 	for name, c := range map[string]struct {
-		lead, items                string
+		system, items              string
 		anchored, run, live        string
 		after                      string
 		joined, one, alternate, no string
@@ -83,23 +83,23 @@ func TestForms(t *testing.T) {
 			items: "u:1 a:1 u:2", joined: "u:1 a:1 u:2", one: "u:1 a:1 u:2", alternate: "u:1 a:1 u:2", no: "u:1 a:1 u:2",
 		},
 		"the client's one system message": {
-			lead: "s:x", items: "u:1", joined: "s:x u:1", one: "s:x u:1", alternate: "s:x u:1", no: "u:x+1", repaired: [4]int{3: 2},
+			system: "s:x", items: "u:1", joined: "s:x u:1", one: "s:x u:1", alternate: "s:x u:1", no: "u:x+1", repaired: [4]int{3: 2},
 		},
 		"blocks alone": {
 			items: "u:1", anchored: "s:b1 s:b2", joined: "s:b1+b2 u:1", one: "s:b1+b2 u:1", alternate: "s:b1+b2 u:1", no: "u:b1+b2+1",
 			repaired: [4]int{3: 1},
 		},
 		"blocks behind the client's": {
-			lead: "s:x", items: "u:1", anchored: "s:b1 s:b2", run: "s:r", live: "s:l",
+			system: "s:x", items: "u:1", anchored: "s:b1 s:b2", run: "s:r", live: "s:l",
 			joined: "s:x s:b1+b2 u:1 u:r u:l", one: "s:x+b1+b2 u:1 u:r u:l", alternate: "s:x+b1+b2 u:1+r+l", no: "u:x+b1+b2+1+r+l",
 			repaired: [4]int{0, 1, 2, 2},
 		},
 		"a developer's": {
-			lead: "d:x", items: "u:1", anchored: "d:b", joined: "d:x d:b u:1", one: "s:x+b u:1", alternate: "s:x+b u:1", no: "u:x+b+1",
+			system: "d:x", items: "u:1", anchored: "d:b", joined: "d:x d:b u:1", one: "s:x+b u:1", alternate: "s:x+b u:1", no: "u:x+b+1",
 			repaired: [4]int{0, 1, 1, 2},
 		},
 		"several of the client's, one of them late": {
-			lead: "s:x s:y", items: "u:1 a:1 s:z u:2", joined: "s:x s:y u:1 a:1 s:z u:2", one: "s:x+y u:1 a:1 u:z u:2",
+			system: "s:x s:y", items: "u:1 a:1 s:z u:2", joined: "s:x s:y u:1 a:1 s:z u:2", one: "s:x+y u:1 a:1 u:z u:2",
 			alternate: "s:x+y u:1 a:1 u:z+2", no: "u:x+y+1 a:1 u:z+2", repaired: [4]int{0, 3, 4, 5},
 		},
 		"live blocks behind a result": {
@@ -122,7 +122,7 @@ func TestForms(t *testing.T) {
 			no: "u:1 c:k r:k a:(no_answer) u:2",
 		},
 		"a window that begins with an answer": {
-			lead: "s:x", items: "a:1 u:2", joined: "s:x a:1 u:2", one: "s:x a:1 u:2", alternate: "s:x u:(continue) a:1 u:2", no: "u:x a:1 u:2",
+			system: "s:x", items: "a:1 u:2", joined: "s:x a:1 u:2", one: "s:x a:1 u:2", alternate: "s:x u:(continue) a:1 u:2", no: "u:x a:1 u:2",
 			repaired: [4]int{3: 1},
 		},
 		"answers and questions in a row": {
@@ -140,7 +140,7 @@ func TestForms(t *testing.T) {
 			alternate: "r:k u:b+2+l", no: "r:k u:b+2+l", repaired: [4]int{0, 0, 1, 1},
 		},
 		"what upstream has not seen": {
-			lead: "d:x", items: "r:h a:1 u:2", carried: 2, anchored: "s:b", continues: true, joined: "r:h a:1 d:x u:b u:2",
+			system: "d:x", items: "r:h a:1 u:2", carried: 2, anchored: "s:b", continues: true, joined: "r:h a:1 d:x u:b u:2",
 			one: "r:h a:1 u:x u:b u:2", alternate: "r:h a:1 u:x+b+2", no: "r:h a:1 u:x+b+2", repaired: [4]int{0, 1, 2, 2},
 		},
 		"a hidden result beside the client's": {
@@ -149,7 +149,7 @@ func TestForms(t *testing.T) {
 		},
 	} {
 		m := view.Messages{
-			Dialect: dialects.Chat, Lead: chatMessages(t, c.lead), Items: chatMessages(t, c.items), After: chatMessages(t, c.after),
+			Dialect: dialects.Chat, System: chatMessages(t, c.system), Items: chatMessages(t, c.items), After: chatMessages(t, c.after),
 			Blocks: slices.Concat(blocks(view.Block{}, chatMessages(t, c.anchored)), blocks(view.Block{Live: true, Run: true}, chatMessages(t, c.run)), blocks(view.Block{Live: true}, chatMessages(t, c.live))),
 		}
 		if c.continues {
@@ -182,7 +182,7 @@ func TestFormsOfResponses(t *testing.T) {
 		}
 		m := view.Messages{
 			Dialect: dialects.Responses, Instructions: []byte(instructions),
-			Lead:   []wire.Item{item(`{"role":"developer","content":[{"type":"input_text","text":"d"}]}`)},
+			System: []wire.Item{item(`{"role":"developer","content":[{"type":"input_text","text":"d"}]}`)},
 			Items:  []wire.Item{item(`{"role":"user","content":[{"type":"input_image","image_url":"x"}]}`)},
 			Blocks: []view.Block{{Role: wire.Developer, Texts: []string{"b"}}, {Live: true, Role: wire.Developer, Texts: []string{"l"}}},
 		}
@@ -220,7 +220,7 @@ func TestFormsHold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		words := rapid.SliceOfN(rapid.SampledFrom([]string{"s:x", "u:q", "a:w", "c:k r:k"}), 0, 12)
 		m := view.Messages{
-			Dialect: dialects.Chat, Lead: chatMessages(t, strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"s:l", "d:m"}), 0, 3).Draw(t, "lead"), " ")),
+			Dialect: dialects.Chat, System: chatMessages(t, strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"s:l", "d:m"}), 0, 3).Draw(t, "system"), " ")),
 			Items: chatMessages(t, strings.Join(words.Draw(t, "items"), " ")), After: chatMessages(t, rapid.SampledFrom([]string{"", "c:k r:k", "a:w s:n"}).Draw(t, "after")),
 			Blocks: slices.Concat(
 				blocks(view.Block{}, chatMessages(t, "s:b")[:rapid.IntRange(0, 1).Draw(t, "anchored")]),
@@ -260,7 +260,7 @@ func TestFormsHold(t *testing.T) {
 					turns++
 				}
 			}
-			again := (&view.Messages{Dialect: dialects.Chat, Lead: sent.Items[:wire.Leading(sent.Items)], Items: sent.Items[wire.Leading(sent.Items):]}).As(form)
+			again := (&view.Messages{Dialect: dialects.Chat, System: sent.Items[:wire.SystemItems(sent.Items)], Items: sent.Items[wire.SystemItems(sent.Items):]}).As(form)
 			if again.Repaired > 0 || notation(again.Items) != notation(sent.Items) {
 				t.Fatalf("%s changes what has the form: %s, %s", form, notation(sent.Items), notation(again.Items))
 			}

@@ -21,7 +21,7 @@ import (
 // View is the list of items to send, with the reasons for leaving out the others.
 type View struct {
 	Items  []wire.Item
-	Kept   []int       // index in the conversation of each item, without the leading ones
+	Kept   []int       // index in the conversation of each item, without the system prompt
 	From   int         // index in the conversation of the first item that the window kept
 	Pinned int         // index of the item pinned before that, -1 for none
 	Start  WindowStart // where the window begins, to be given with the session's next request
@@ -36,15 +36,15 @@ type View struct {
 
 // Request is the input of Assemble.
 type Request struct {
-	// Lead are the leading system and developer items, Items the rest of the conversation, oldest first.
-	Lead, Items []wire.Item
+	// System are the system and developer items at the beginning, Items the rest of the conversation, oldest first.
+	System, Items []wire.Item
 	// Hidden marks the Items that the client does not see; nil if it sees all of them.
 	Hidden []bool
 	// Offset is how many units of the conversation stand before Items without being among them.
 	Offset int
 	// Resolve looks up a reference; nil leaves references opaque.
 	Resolve func(wire.Item) (wire.Item, bool)
-	// Own are the items that the client sent with this request, with the leading ones. Those of Items that are among them
+	// Own are the items that the client sent with this request, with the system prompt. Those of Items that are among them
 	// share their bytes.
 	Own []wire.Item
 	// Moved are the indices of those of Items that the client sent at another place.
@@ -71,14 +71,14 @@ type WindowInput struct {
 	Cold bool
 }
 
-// Assemble builds the view of a conversation: the leading items as they are, then the window over the rest without
+// Assemble builds the view of a conversation: the system prompt as it is, then the window over the rest without
 // what upstream would refuse. Items that nothing is taken from are the same values as in the request, so that encoding
 // re-emits their bytes.
 func Assemble(r Request) View {
-	lead, body := r.Lead, r.Items
+	system, body := r.System, r.Items
 	v := View{Pinned: -1}
 	if len(body) == 0 {
-		v.Start, v.Items = r.Previous, append(make([]wire.Item, 0, len(lead)), lead...)
+		v.Start, v.Items = r.Previous, append(make([]wire.Item, 0, len(system)), system...)
 		return v
 	}
 	v.entries = entriesOf(body, r.Resolve)
@@ -88,12 +88,12 @@ func Assemble(r Request) View {
 	if dropOrphans(r.dialect(), body, v.entries, partner) > 0 {
 		v.Repaired = repaired(&r, v.entries, partner, start)
 	}
-	if own := len(r.Own) == len(body); own && len(lead) == 0 && !slices.ContainsFunc(v.entries, func(e entry) bool { return e.sent() }) {
+	if own := len(r.Own) == len(body); own && len(system) == 0 && !slices.ContainsFunc(v.entries, func(e entry) bool { return e.sent() }) {
 		v.sendOrphans()
 	}
 
 	most := min(v.Count().Sent, len(body)) // items: each that is sent has an entry
-	v.Items, v.Kept = append(make([]wire.Item, 0, len(lead)+most), lead...), make([]int, 0, most)
+	v.Items, v.Kept = append(make([]wire.Item, 0, len(system)+most), system...), make([]int, 0, most)
 	v.project(body)
 	for _, item := range r.Moved {
 		if _, sent := slices.BinarySearch(v.Kept, item); sent {

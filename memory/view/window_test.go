@@ -163,12 +163,12 @@ func TestWindowConformance(t *testing.T) {
 	f("as many as the default", DefaultMaxItems, alternating(1, 40), alternating(1, 40))
 }
 
-// The system prompt is no history: leading items neither count for the window nor leave it.
+// The system prompt is no history: system prompt neither count for the window nor leave it.
 func TestLeadingItemsAreNotHistory(t *testing.T) {
-	for _, lead := range []string{"s1", "d1", "s1 d2 s3"} {
-		got := Assemble(Request{Lead: items(t, dialects.Responses, lead), Items: items(t, dialects.Responses, "u1 a1 u2 a2 u3 a3"), Window: seed(4)})
-		if want := lead + " u2 a2 u3 a3"; notation(got.Items) != want {
-			t.Errorf("lead %s: got %s, want %s", lead, notation(got.Items), want)
+	for _, system := range []string{"s1", "d1", "s1 d2 s3"} {
+		got := Assemble(Request{System: items(t, dialects.Responses, system), Items: items(t, dialects.Responses, "u1 a1 u2 a2 u3 a3"), Window: seed(4)})
+		if want := system + " u2 a2 u3 a3"; notation(got.Items) != want {
+			t.Errorf("system %s: got %s, want %s", system, notation(got.Items), want)
 		}
 	}
 }

@@ -39,7 +39,7 @@ type Window struct {
 	// EvictBatch is by how many items the cut moves at once: 1 slides with every item, more keeps the cut, and so
 	// the provider's prompt cache, in place while the window grows back to MaxItems. Less than MaxItems.
 	EvictBatch int `mapstructure:"evict_batch"`
-	// MaxTokens is how many tokens of history are sent, 0 for no such limit. Leading system items and what layers say
+	// MaxTokens is how many tokens of history are sent, 0 for no such limit. The system prompt and what layers say
 	// are not history.
 	MaxTokens int `mapstructure:"max_tokens"`
 	// MaxShare limits the tokens of history to a share of the model's context length, 0 to 1; 0 is no limit. It has no

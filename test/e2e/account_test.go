@@ -58,7 +58,7 @@ func TestTurnShowsTheView(t *testing.T) {
 	}
 }
 
-// sent are the facts of all that a body shows the model, leading items too.
+// sent are the facts of all that a body shows the model, system prompt too.
 func sent(t *testing.T, body string) []string {
 	t.Helper()
 	var r requestBody

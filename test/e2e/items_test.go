@@ -48,7 +48,7 @@ func checkItems(t *testing.T, what string, sent, got []byte, memory string) {
 	}
 }
 
-// listed are the items of a body as they are spelled, with the leading ones.
+// listed are the items of a body as they are spelled, with the system prompt.
 func listed(t *testing.T, body []byte) []json.RawMessage {
 	t.Helper()
 	var b requestBody

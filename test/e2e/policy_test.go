@@ -15,7 +15,7 @@ import (
 // fifty is a text of 50 words, and so of at least as many tokens.
 var fifty = strings.TrimSpace(strings.Repeat("tea ", 50))
 
-// shown are the messages or items of a body, leading ones too.
+// shown are the messages or items of a body, the system prompt too.
 func shown(t *testing.T, body string) []json.RawMessage {
 	t.Helper()
 	var r requestBody

@@ -225,7 +225,7 @@ type exportLine struct {
 		Content string          `json:"content"`
 		OnHead  bool            `json:"on_head"`
 		Off     bool            `json:"off_chain"`
-		Aside   bool            `json:"aside"`
+		Summary bool            `json:"client_summary"`
 		Partial bool            `json:"partial"`
 		Side    bool            `json:"side"`
 		Hidden  bool            `json:"hidden"`
@@ -246,12 +246,12 @@ type exportLine struct {
 		Degraded   bool            `json:"degraded"`
 		Usage      json.RawMessage `json:"usage"`
 	} `json:"turn"`
-	Lead *struct {
+	SystemPrompt *struct {
 		Record struct {
 			Instructions []byte   `json:"instructions"`
 			Items        [][]byte `json:"items"`
 		} `json:"record"`
-	} `json:"lead"`
+	} `json:"system_prompt"`
 	Block *struct {
 		Text []byte `json:"text"`
 	} `json:"block"`
@@ -288,8 +288,8 @@ func (p *player) show(l *look) {
 		switch {
 		case line.Item != nil:
 			p.showItem(&items, l.session, &line, numbers)
-		case line.Lead != nil:
-			for _, text := range append([][]byte{line.Lead.Record.Instructions}, line.Lead.Record.Items...) {
+		case line.SystemPrompt != nil:
+			for _, text := range append([][]byte{line.SystemPrompt.Record.Instructions}, line.SystemPrompt.Record.Items...) {
 				if len(text) > 0 {
 					fmt.Fprintf(&prompts, "system prompt: %s\n", text)
 				}
@@ -321,7 +321,7 @@ func (p *player) showItem(b *strings.Builder, session string, line *exportLine, 
 	}{
 		{!it.OnHead && !it.Off && !it.Side && !it.Hidden, "not in the conversation"},
 		{it.Side, "side"},
-		{it.Aside, "the client's own summary"},
+		{it.Summary, "the client's own summary"},
 		{it.Hidden, "hidden from the client"},
 		{it.Partial, "partial"},
 	} {

@@ -52,7 +52,7 @@ type ledger struct {
 	sums
 	led   bool      // the client's Chat messages begin with its instructions
 	more  int       // tokens by which instructions and tools are priced higher than they are
-	fixed [3][]byte // tools, instructions, leading system message of the request before
+	fixed [3][]byte // tools, instructions, system message of the request before
 	items [][]byte
 }
 

@@ -25,9 +25,10 @@ const (
 
 // record distinguishes the kinds of lines. The rest of a line is parsed once its kind is known.
 type record struct {
-	Session, Item, Lead, Turn, Block rawMessage
-	Type, Role                       rawMessage
-	ToolCalls                        rawMessage `json:"tool_calls"`
+	Session, Item, Turn, Block rawMessage
+	SystemPrompt               rawMessage `json:"system_prompt"`
+	Type, Role                 rawMessage
+	ToolCalls                  rawMessage `json:"tool_calls"`
 }
 
 // heading opens a session.
@@ -49,7 +50,7 @@ type exported struct {
 	Partial bool       `json:"partial"`
 	Side    bool       `json:"side"`
 	Hidden  bool       `json:"hidden"`
-	Aside   bool       `json:"aside"`
+	Summary bool       `json:"client_summary"`
 	JSON    rawMessage `json:"json"`
 	Raw     []byte     `json:"raw"`
 }
@@ -108,7 +109,7 @@ func (p *parser) line(line []byte) error {
 		return p.open(rec.Session, line)
 	case rec.Item != nil:
 		return p.exported(rec.Item)
-	case rec.Turn != nil, rec.Lead != nil, rec.Block != nil:
+	case rec.Turn != nil, rec.SystemPrompt != nil, rec.Block != nil:
 		return nil // of an exported transcript, about the proxy's own work
 	case kind == "client_compaction":
 		return p.compaction(line)
@@ -179,7 +180,7 @@ func (p *parser) exported(item []byte) error {
 	if err := decode(item, &it); err != nil {
 		return fmt.Errorf("item: %w", err)
 	}
-	if !it.OnHead || it.Partial || it.Side || it.Hidden || it.Aside {
+	if !it.OnHead || it.Partial || it.Side || it.Hidden || it.Summary {
 		return nil
 	}
 	d, err := dialects.Parse(it.Dialect)

@@ -37,12 +37,12 @@ const chatRecording = `{"session":"one","tools":[{"name":"run","parameters":{"ty
 `
 
 // What remora transcript prints: only the line of the conversation, as the client has it, is replayed.
-const export = `{"session":{"remora_transcript":1,"head":9,"items":9,"state":"AA=="}}
+const export = `{"session":{"remora_transcript":2,"head":9,"items":9,"state":"AA=="}}
 {"item":{"seq":1,"dialect":"chat","on_head":true,"json":{"role":"user","content":"go"}}}
 {"item":{"seq":2,"dialect":"chat","json":{"role":"assistant","content":"another branch"}}}
 {"item":{"seq":3,"dialect":"chat","on_head":true,"hidden":true,"json":{"role":"tool","tool_call_id":"x","content":"of a layer"}}}
 {"item":{"seq":4,"dialect":"chat","on_head":true,"raw":"eyJyb2xlIjoiYXNzaXN0YW50IiwiY29udGVudCI6IkRvbmUuIn0="}}
-{"lead":{"hash":"00","record":{}}}
+{"system_prompt":{"hash":"00","record":{}}}
 {"turn":{"id":"t"}}
 `
 

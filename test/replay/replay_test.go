@@ -278,12 +278,12 @@ func (u *direct) play(t *testing.T, s *session, d wire.Dialect, windows []*view.
 // assemble returns the view of a request under a window, and moves its cut.
 func assemble(req *wire.Request, w *view.Window, cut *view.WindowStart) []wire.Item {
 	items := req.Items()
-	lead := wire.Leading(items)
+	system := wire.SystemItems(items)
 	price := func(it wire.Item) int { return len(it.Raw) / 4 }
-	v := view.Assemble(view.Request{Lead: items[:lead], Items: items[lead:], Window: w, WindowInput: view.WindowInput{
+	v := view.Assemble(view.Request{System: items[:system], Items: items[system:], Window: w, WindowInput: view.WindowInput{
 		Tokens: price, AtMost: price, Previous: *cut, Keys: func() []wire.Hash {
-			keys := make([]wire.Hash, len(items)-lead)
-			for i, it := range items[lead:] {
+			keys := make([]wire.Hash, len(items)-system)
+			for i, it := range items[system:] {
 				keys[i] = it.ContentHash()
 			}
 			return keys

@@ -151,7 +151,7 @@ func TestPlaces(t *testing.T) {
 func TestNextRequestFinds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		history := rapid.SampledFrom([]string{"", "s", "sd"}).Draw(t, "lead")
+		history := rapid.SampledFrom([]string{"", "s", "sd"}).Draw(t, "system")
 		var before string
 		var last int
 		tells := rapid.SampledFrom([][]string{{""}, {"s", "ss"}}).Draw(t, "layers")

@@ -15,15 +15,15 @@ type finder struct {
 
 // places returns the indices of the items with breakpoints, ascending:
 //
-//   - the last of the leading instructions, with the anchored blocks of layers: they outlive all else;
+//   - the last of the system prompt, with the anchored blocks of layers: they outlive all else;
 //   - the last one of the request before, so that its cache is found however many items came since;
 //   - the last item that the next request will still have. Instructions at the end are none: layers replace them each
 //     time;
 //   - if instructions stand behind the user message that began the round, that message too. They are layers' blocks for
 //     this round: they stay there while the model calls tools, and the next round has the conversation without them.
 func (f *finder) places() []int {
-	lead := wire.Leading(f.items)
-	at := []int{f.any(lead - 1)}
+	system := wire.SystemItems(f.items)
+	at := []int{f.any(system - 1)}
 	round := f.last(len(f.items)-1, f.isUser)
 	fresh := round + 1 // where the round goes on behind what layers say
 	for fresh < len(f.items) && f.isInstruction(fresh) {

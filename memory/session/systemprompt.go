@@ -9,47 +9,47 @@ import (
 	"remora/wire/dialects"
 )
 
-// leadRecord is one version of what stands before the conversation.
-type leadRecord struct {
+// systemPromptRecord is one version of what stands before the conversation.
+type systemPromptRecord struct {
 	Instructions []byte        `json:"instructions,omitempty"` // as they came: base64, since JSON would be re-spelled
 	Dialect      dialects.Code `json:"dialect"`
 	Items        [][]byte      `json:"items,omitempty"`
 }
 
-// newLeadRecord is what stands before the conversation in a request.
-func newLeadRecord(in *incoming, req *wire.Request) leadRecord {
-	r := leadRecord{Instructions: req.Instructions(), Dialect: dialects.CodeOf(req.Dialect)}
-	for _, it := range in.leading {
+// newSystemPromptRecord is what stands before the conversation in a request.
+func newSystemPromptRecord(in *incoming, req *wire.Request) systemPromptRecord {
+	r := systemPromptRecord{Instructions: req.Instructions(), Dialect: dialects.CodeOf(req.Dialect)}
+	for _, it := range in.system {
 		r.Items = append(r.Items, it.Raw)
 	}
 	return r
 }
 
-func (r *leadRecord) encode() []byte {
+func (r *systemPromptRecord) encode() []byte {
 	b, err := json.Marshal(r)
 	if err != nil {
-		panic(fmt.Sprintf("BUG: encode leading items: %v", err)) // bytes and numbers
+		panic(fmt.Sprintf("BUG: encode system prompt: %v", err)) // bytes and numbers
 	}
 	return b
 }
 
 // parse is the record's items.
-func (r *leadRecord) parse() ([]wire.Item, error) {
+func (r *systemPromptRecord) parse() ([]wire.Item, error) {
 	items := make([]wire.Item, 0, len(r.Items))
 	for _, raw := range r.Items {
 		it, err := wire.ParseItem(r.Dialect.Dialect(), raw)
 		if err != nil {
-			return nil, fmt.Errorf("read leading items: %w", err)
+			return nil, fmt.Errorf("read system prompt: %w", err)
 		}
 		items = append(items, it)
 	}
 	return items, nil
 }
 
-func leadName(h wire.Hash) string { return leadPrefix + string(h[:]) }
+func systemPromptName(h wire.Hash) string { return systemPromptPrefix + string(h[:]) }
 
-// leadHash names leading items with the instructions.
-func leadHash(items []wire.Item, instructions []byte, known *hashCache) (wire.Hash, bool) {
+// systemPromptHash names the system prompt with the instructions.
+func systemPromptHash(items []wire.Item, instructions []byte, known *hashCache) (wire.Hash, bool) {
 	if len(items) == 0 && len(instructions) == 0 {
 		return wire.Hash{}, false
 	}
