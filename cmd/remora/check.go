@@ -30,7 +30,7 @@ func (p process) check(c Config, err error) error {
 	if err != nil && !ok {
 		return err
 	}
-	found.addErrors(errors.Join(c.Server.LoadCertificate(), c.Store.checkFiles()))
+	found.addErrors("", c.Server.LoadCertificate(), c.Store.checkFiles())
 	for _, w := range c.warnings() {
 		if !found.covers(w.path) { // else it is a mere consequence
 			_, _ = fmt.Fprintf(p.stderr, "warning: %s: %s\n", w.path, w.text)
@@ -45,7 +45,7 @@ func (p process) check(c Config, err error) error {
 
 // warnings lists settings that work but are probably a mistake.
 func (c *Config) warnings() (found problems) {
-	found.addErrors(c.admin(nil, nil).Validate())
+	found.addErrors("", c.admin(nil, nil).Validate())
 	found = append(found, c.pathless()...)
 	if dir := c.Store.Spool.Dir; dir != "" {
 		if err := writable(dir); err != nil {

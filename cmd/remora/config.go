@@ -51,7 +51,7 @@ func load(file string, environ []string, flags []setting) (Config, error) {
 	found := src.into(&c, func(found *problems) {
 		c.Server.Session = c.Session
 		c.Memory.layers = decodeLayers(c.Memory.Layers, found)
-		found.addErrors(errors.Join(
+		found.addErrors("",
 			checkAddr("server.listen", c.Server.Listen),
 			checkAdminAddr(c.Server.AdminListen, c.Server.Listen),
 			c.Store.validate(),
@@ -59,28 +59,24 @@ func load(file string, environ []string, flags []setting) (Config, error) {
 			retry.Validate(c.Providers),
 			c.Limits.Validate("limits", int64(c.Server.MaxBody)),
 			c.Server.Validate(),
-			c.Memory.Policy.validate(c.upstreams()),
-			c.Memory.PromptCache.validate(),
-			c.checkModels(),
 			c.Memory.layers.check(c.upstreams()),
 			c.Telemetry.Validate(),
 			c.Memory.checkIndex(),
 			oneOf("memory.on_store_error", c.Memory.OnStoreError, memory.OnStoreErrorOpen, memory.OnStoreErrorClosed),
-		))
+		)
+		found.addErrors("models", c.Models.Validate(c.providerNames())...)
+		found.addErrors("memory.policy", c.Memory.Policy.validate(c.upstreams())...)
+		found.addErrors("memory.prompt_cache", c.Memory.PromptCache.Validate()...)
 	})
 	return c, found.err()
 }
 
-func (c *Config) checkModels() error {
+func (c *Config) providerNames() []string {
 	var names []string
 	for _, p := range c.upstreams() {
 		names = append(names, p.Name)
 	}
-	var errs []error
-	for _, err := range c.Models.Validate(names) {
-		errs = append(errs, fmt.Errorf("models.%w", err))
-	}
-	return errors.Join(errs...)
+	return names
 }
 
 // upstreams returns the providers' options, without retries and fallbacks.
@@ -231,14 +227,6 @@ type promptCache struct {
 	view.PromptCache `mapstructure:",squash"`
 }
 
-func (o promptCache) validate() error {
-	var errs []error
-	for _, err := range o.Validate() {
-		errs = append(errs, fmt.Errorf("memory.prompt_cache.%w", err))
-	}
-	return errors.Join(errs...)
-}
-
 // policyOptions say how a view is cut to size.
 type policyOptions struct {
 	TokenBudget     float64      `mapstructure:"token_budget"`
@@ -268,9 +256,9 @@ func (o policyOptions) policy() view.Policy {
 // maxTokens is more than any model's context will hold.
 const maxTokens = 1e9
 
-func (o policyOptions) validate(upstreams []providers.Options) error {
-	const key = "memory.policy.overflow_model"
-	errs := []error{o.OverflowModel.check(key, upstreams)}
+func (o policyOptions) validate(upstreams []providers.Options) []error {
+	const key = "overflow_model"
+	errs := append(o.policy().Validate(), o.OverflowModel.check(key, upstreams))
 	if o.OverflowModel != (modelOptions{}) && o.Overflow != view.OverflowSummarize {
 		errs = append(errs, fmt.Errorf("%s: has no use unless overflow is %s", key, view.OverflowSummarize))
 	}
@@ -279,13 +267,10 @@ func (o policyOptions) validate(upstreams []providers.Options) error {
 		value float64
 	}{{"token_budget", o.TokenBudget}, {"response_reserve", o.ResponseReserve}} {
 		if n.value > maxTokens {
-			errs = append(errs, fmt.Errorf("memory.policy.%s: want at most %d tokens, have %v", n.key, int(maxTokens), n.value))
+			errs = append(errs, fmt.Errorf("%s: want at most %d tokens, have %v", n.key, int(maxTokens), n.value))
 		}
 	}
-	for _, err := range o.policy().Validate() {
-		errs = append(errs, fmt.Errorf("memory.policy.%w", err))
-	}
-	return errors.Join(errs...)
+	return errs
 }
 
 type logOptions struct {

@@ -216,9 +216,9 @@ memory.layers[0].rules[1] (b).model_check.prompt: want what the model is to look
 func TestJoinedErrorsKeepTheirPath(t *testing.T) {
 	t.Parallel()
 	var found problems
-	found.addKeyed("memory.layers[0]", errors.Join(errors.New("a: want 1"),
+	found.addErrors("memory.layers[0]", errors.Join(errors.New("a: want 1"),
 		fmt.Errorf("rules[0].%w", errors.Join(errors.New("b: want 2"), fmt.Errorf("c: %w", errors.Join(errors.New("x"), errors.New("y")))))))
-	found.addKeyed("memory.layers[1]", fmt.Errorf("d: %w", errors.New("read: line 1\nline 2: e")))
+	found.addErrors("memory.layers[1]", fmt.Errorf("d: %w", errors.New("read: line 1\nline 2: e")))
 	want := "memory.layers[0].a: want 1\nmemory.layers[0].rules[0].b: want 2\nmemory.layers[0].rules[0].c: x\nmemory.layers[0].rules[0].c: y\n" +
 		"memory.layers[1].d: read: line 1\nline 2: e"
 	if diff := cmp.Diff(want, found.Error()); diff != "" {

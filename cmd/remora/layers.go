@@ -169,7 +169,7 @@ func decodeLayer(path string, k layers.Kind, entry openEntry, l *layerConfig) pr
 	if o.Budget != nil {
 		var err error
 		out.Budget, err = layer.ParseBudget(o.Budget)
-		found.addKeyed(path, err)
+		found.addErrors(path, err)
 	}
 	o.choose(path, d, &out, &found)
 	if len(found) > 0 {
@@ -179,7 +179,7 @@ func decodeLayer(path string, k layers.Kind, entry openEntry, l *layerConfig) pr
 		out.embeddings = recall.Embeddings
 	}
 	impl, err := k.New(options, o.Model.Model != "", out.Scope)
-	found.addKeyed(path, err)
+	found.addErrors(path, err)
 	out.Impl = impl
 	l.list = append(l.list, out)
 	return found
@@ -268,9 +268,7 @@ func decodeWindow(path string, entry openEntry, l *layerConfig) problems {
 	var w view.Window
 	found := decodeEntry(path, entry, &w)
 	w.Defaults(func(key string) bool { _, given := entry[key]; return given })
-	for _, err := range w.Validate() {
-		found.addKeyed(path, err)
-	}
+	found.addErrors(path, w.Validate()...)
 	l.window = &w
 	return found
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -39,17 +40,17 @@ func (p problems) err() error {
 	return p
 }
 
-// addErrors adds the problems that a package has returned about its options: an error with lines "path: text". It skips
-// values that could not be read: they are zero, and were reported.
-func (p *problems) addErrors(err error) {
+// addErrors adds errors about the options below path, each of which begins with its key: "budget.min: want ...". It adds each
+// once, and skips values that could not be read: they are zero, and were reported.
+func (p *problems) addErrors(path string, errs ...error) {
 	known := slices.Clone(*p)
-	for _, e := range flatten(err) {
-		path, text, found := strings.Cut(e.Error(), ": ")
-		if !found {
-			path, text = "config", e.Error()
+	for _, e := range flatten(errors.Join(errs...)) {
+		one := problem{cmp.Or(path, "config"), e.Error()}
+		if key, text, keyed := strings.Cut(e.Error(), ": "); keyed {
+			one = problem{joinPath(path, key), text}
 		}
-		if !known.covers(path) {
-			p.add(path, "%s", text)
+		if !known.covers(one.path) && !slices.Contains(*p, one) {
+			*p = append(*p, one)
 		}
 	}
 }
@@ -81,19 +82,6 @@ func shapeHint(e *mapstructure.UnconvertibleTypeError) string {
 	default:
 	}
 	return ""
-}
-
-// addKeyed adds errors that begin with their key: "budget.min: want ...". It adds each once, and skips keys that were
-// reported before.
-func (p *problems) addKeyed(path string, err error) {
-	known := slices.Clone(*p)
-	for _, e := range flatten(err) {
-		key, text, _ := strings.Cut(e.Error(), ": ")
-		one := problem{joinPath(path, key), text}
-		if !known.covers(one.path) && !slices.Contains(*p, one) {
-			*p = append(*p, one)
-		}
-	}
 }
 
 // from appends the origin to problems of values from variables and flags, and the line to problems of the file.
