@@ -28,7 +28,7 @@ var (
 	ErrAborted = errors.New("exchange was aborted")
 )
 
-// ClientOptions configure a Client. Durations of 0 mean "no limit"; [DefaultClientOptions] has sensible ones.
+// ClientOptions configure a Client. Durations of 0 mean "no limit".
 type ClientOptions struct {
 	// DialTimeout bounds name resolution, TCP connect and TLS handshake together.
 	DialTimeout time.Duration `mapstructure:"dial_timeout"`
@@ -49,18 +49,6 @@ type ClientOptions struct {
 	Proxy func(*http.Request) (*url.URL, error) `mapstructure:"-"`
 	// Now is the clock, nil for time.Now.
 	Now func() time.Time `mapstructure:"-"`
-}
-
-// DefaultClientOptions are the options that config.yaml documents.
-func DefaultClientOptions() ClientOptions {
-	return ClientOptions{
-		DialTimeout:           10 * time.Second,
-		ResponseHeaderTimeout: 10 * time.Minute,
-		StreamIdleTimeout:     5 * time.Minute,
-		IdleConnTimeout:       10 * time.Second,
-		MaxIdleConns:          1024,
-		MaxHeader:             16 << 10,
-	}
 }
 
 // Validate returns all problems, joined, each under its path below path.

@@ -146,7 +146,10 @@ func FuzzStripHead(f *testing.F) {
 
 func client(t *testing.T, tune func(*ClientOptions)) *Client {
 	t.Helper()
-	o := DefaultClientOptions()
+	o := ClientOptions{
+		DialTimeout: 10 * time.Second, ResponseHeaderTimeout: 10 * time.Minute, StreamIdleTimeout: 5 * time.Minute,
+		IdleConnTimeout: 10 * time.Second, MaxIdleConns: 1024, MaxHeader: 16 << 10,
+	}
 	o.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } //nolint:nilnil // no proxy
 	if tune != nil {
 		tune(&o)

@@ -37,6 +37,46 @@ func TestMain(m *testing.M) {
 // still for a moment either.
 const waitLimit = time.Minute
 
+// defaultOptions are those of config.yaml, where a test does not change them.
+func defaultOptions() Options {
+	return Options{
+		Listen:         "127.0.0.1:8080",
+		MaxBody:        64 << 20,
+		MaxHeader:      16 << 10,
+		MaxConnections: 65536,
+		ReadTimeout:    time.Minute,
+		IdleTimeout:    2 * time.Minute,
+		WriteTimeout:   time.Minute,
+		ShutdownGrace:  30 * time.Second,
+		Upstream: providers.ClientOptions{
+			DialTimeout: 10 * time.Second, ResponseHeaderTimeout: 10 * time.Minute, StreamIdleTimeout: 5 * time.Minute,
+			IdleConnTimeout: 10 * time.Second, MaxIdleConns: 1024, MaxHeader: 16 << 10,
+		},
+		Session: defaultSessionOptions(),
+	}
+}
+
+// defaultSessionOptions accept the names that clients already send.
+func defaultSessionOptions() SessionOptions {
+	return SessionOptions{
+		Headers: []string{
+			"x-session-id", "session-id", "session_id", "x-claude-code-session-id", "x-session-affinity",
+			"x-litellm-session-id", "helicone-session-id", "x-sm-conversation-id", "x-openwebui-chat-id",
+			"x-kilocode-taskid", "x-client-session-id", "cf-aig-session-id", "x-conversation-id", "thread-id",
+			"conversation_id",
+		},
+		// A conversation that upstream keeps is not a request for memory, and metadata is for readers upstream.
+		Fields: []string{"session_id"},
+		ResourceHeaders: []string{
+			"x-resource-id", "x-user-id", "x-sm-user-id", "helicone-user-id", "x-openwebui-user-id",
+			"x-litellm-end-user-id",
+		},
+		ResourceFields: []string{"user", "safety_identifier", "metadata.user_id"},
+		Tenancy:        TenancyCredential,
+		History:        "auto",
+	}
+}
+
 // rig is a proxy in front of one upstream.
 type rig struct {
 	*Server
@@ -56,7 +96,7 @@ type rigOptions struct {
 
 func start(t *testing.T, ro rigOptions) *rig {
 	t.Helper()
-	o := DefaultOptions()
+	o := defaultOptions()
 	o.Upstream.Proxy = func(*http.Request) (u *url.URL, err error) { return nil, nil } //nolint:nilnil // no proxy
 	o.ShutdownGrace = waitLimit
 	if ro.tune != nil {

@@ -84,43 +84,6 @@ const (
 	TenancySingle     = "single"
 )
 
-// DefaultOptions are the options that config.yaml documents.
-func DefaultOptions() Options {
-	return Options{
-		Listen:         "127.0.0.1:8080",
-		MaxBody:        64 << 20,
-		MaxHeader:      16 << 10,
-		MaxConnections: 65536,
-		ReadTimeout:    time.Minute,
-		IdleTimeout:    2 * time.Minute,
-		WriteTimeout:   time.Minute,
-		ShutdownGrace:  30 * time.Second,
-		Upstream:       providers.DefaultClientOptions(),
-		Session:        DefaultSessionOptions(),
-	}
-}
-
-// DefaultSessionOptions accept the names that clients already send.
-func DefaultSessionOptions() SessionOptions {
-	return SessionOptions{
-		Headers: []string{
-			"x-session-id", "session-id", "session_id", "x-claude-code-session-id", "x-session-affinity",
-			"x-litellm-session-id", "helicone-session-id", "x-sm-conversation-id", "x-openwebui-chat-id",
-			"x-kilocode-taskid", "x-client-session-id", "cf-aig-session-id", "x-conversation-id", "thread-id",
-			"conversation_id",
-		},
-		// A conversation that upstream keeps is not a request for memory, and metadata is for readers upstream.
-		Fields: []string{"session_id"},
-		ResourceHeaders: []string{
-			"x-resource-id", "x-user-id", "x-sm-user-id", "helicone-user-id", "x-openwebui-user-id",
-			"x-litellm-end-user-id",
-		},
-		ResourceFields: []string{"user", "safety_identifier", "metadata.user_id"},
-		Tenancy:        TenancyCredential,
-		History:        "auto",
-	}
-}
-
 // LoadCertificate reports whether the files of TLSCert and TLSKey can be used, if there are any.
 func (o *Options) LoadCertificate() error {
 	if o.TLSCert == "" {

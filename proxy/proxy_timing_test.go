@@ -72,7 +72,7 @@ func listen(tb testing.TB, serve func(net.Listener) error) string {
 
 func serveFor(tb testing.TB, target string) string {
 	tb.Helper()
-	o := DefaultOptions()
+	o := defaultOptions()
 	o.Upstream.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } //nolint:nilnil // no proxy
 	entry := retry.Entry{Provider: providers.Options{Name: "first", Kind: "compatible", BaseURL: "http://" + target + "/v1"}}
 	other := retry.Entry{Provider: entry.Provider}

@@ -38,7 +38,7 @@ func TestIdentityFromHeaders(t *testing.T) {
 	type want struct{ session, source, resource, side, credential string }
 	f := func(w want, lines ...string) {
 		t.Helper()
-		id := &headOf(t, DefaultSessionOptions(), lines...).id
+		id := &headOf(t, defaultSessionOptions(), lines...).id
 		got := want{id.session, id.source, id.resource, id.side, string(id.credential)}
 		if got != w {
 			t.Errorf("%q:\n got %+v\nwant %+v", lines, got, w)
@@ -62,7 +62,7 @@ func TestIdentityFromHeaders(t *testing.T) {
 }
 
 func TestTenant(t *testing.T) {
-	o := DefaultSessionOptions()
+	o := defaultSessionOptions()
 	f := func(credential, want string) {
 		t.Helper()
 		if got := o.Tenant([]byte(credential)); got != want {
@@ -86,7 +86,7 @@ func TestTenant(t *testing.T) {
 }
 
 func TestHistoryOf(t *testing.T) {
-	o := DefaultSessionOptions()
+	o := defaultSessionOptions()
 	f := func(header string, want memory.History, ok bool) {
 		t.Helper()
 		id := identity{history: header}
@@ -151,7 +151,7 @@ func FuzzHead(f *testing.F) {
 }
 
 func TestOptionsValidate(t *testing.T) {
-	o := DefaultOptions()
+	o := defaultOptions()
 	if err := o.Validate(); err != nil {
 		t.Fatalf("the defaults: %v", err)
 	}
@@ -190,7 +190,7 @@ func TestSize(t *testing.T) {
 
 // TestHintsCoverEveryField: a body is left unread only if no field of the options can be in it.
 func TestHintsCoverEveryField(t *testing.T) {
-	o := DefaultSessionOptions()
+	o := defaultSessionOptions()
 	o.Fields = append(o.Fields, "conversation", "conversation.id", "metadata.thread_id", "client_metadata.session_id")
 	hints := o.hints()
 	for _, field := range append(o.Fields, previousResponse) {
@@ -246,7 +246,7 @@ func TestPreviousResponseNamesTheSession(t *testing.T) {
 
 // A connection's requests may have different credentials, as behind another proxy: each keeps its own tenant.
 func TestOwnerIsOfTheCredential(t *testing.T) {
-	options := DefaultOptions()
+	options := defaultOptions()
 	o := &options.Session
 	var w owner
 	long := strings.Repeat("c", maxOwner+1)

@@ -29,18 +29,46 @@ func loadFile(t *testing.T, file string, environ ...string) (Config, error) {
 	return c, err
 }
 
-// The defaults in config.yaml equal the packages' own defaults.
-func TestDefaultsAreThoseOfThePackages(t *testing.T) {
+// The defaults in config.yaml are these.
+func TestDefaults(t *testing.T) {
 	t.Parallel()
 	c, err := load("", nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := proxy.DefaultOptions()
-	want.Listen = c.Server.Listen // a library has no opinion on who may connect
-	want.Upstream.TLS, want.Upstream.Proxy, want.Upstream.Now = nil, nil, nil
+	want := proxy.Options{
+		Listen:         "127.0.0.1:8080",
+		MaxBody:        64 << 20,
+		MaxHeader:      16 << 10,
+		MaxConnections: 65536,
+		ReadTimeout:    time.Minute,
+		IdleTimeout:    2 * time.Minute,
+		WriteTimeout:   time.Minute,
+		ShutdownGrace:  30 * time.Second,
+		Upstream: providers.ClientOptions{
+			DialTimeout: 10 * time.Second, ResponseHeaderTimeout: 10 * time.Minute, StreamIdleTimeout: 5 * time.Minute,
+			IdleConnTimeout: 10 * time.Second, MaxIdleConns: 1024, MaxHeader: 16 << 10,
+		},
+		Session: proxy.SessionOptions{
+			Headers: []string{
+				"x-session-id", "session-id", "session_id", "x-claude-code-session-id", "x-session-affinity",
+				"x-litellm-session-id", "helicone-session-id", "x-sm-conversation-id", "x-openwebui-chat-id",
+				"x-kilocode-taskid", "x-client-session-id", "cf-aig-session-id", "x-conversation-id", "thread-id",
+				"conversation_id",
+			},
+			// A conversation that upstream keeps is not a request for memory, and metadata is for readers upstream.
+			Fields: []string{"session_id"},
+			ResourceHeaders: []string{
+				"x-resource-id", "x-user-id", "x-sm-user-id", "helicone-user-id", "x-openwebui-user-id",
+				"x-litellm-end-user-id",
+			},
+			ResourceFields: []string{"user", "safety_identifier", "metadata.user_id"},
+			Tenancy:        proxy.TenancyCredential,
+			History:        "auto",
+		},
+	}
 	if diff := cmp.Diff(want, c.Server); diff != "" {
-		t.Error("server and session (-package +config.yaml)", diff)
+		t.Error("server and session (-want +config.yaml)", diff)
 	}
 	got := c.memory(nil, &modelSet{})
 	got.Now, got.Lost, got.Context, got.Price, got.AtMost = nil, nil, nil, nil, nil

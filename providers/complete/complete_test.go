@@ -48,7 +48,7 @@ func newSet(t *testing.T, list ...providers.Options) *providers.Set {
 
 func newClient(t *testing.T) *providers.Client {
 	t.Helper()
-	c := providers.NewClient(providers.DefaultClientOptions())
+	c := providers.NewClient(providers.ClientOptions{MaxIdleConns: 8})
 	t.Cleanup(c.Close)
 	return c
 }

@@ -148,7 +148,7 @@ func newBench(t *testing.T, o Options, list ...providers.Options) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := providers.NewClient(providers.DefaultClientOptions())
+	client := providers.NewClient(providers.ClientOptions{MaxIdleConns: 8})
 	t.Cleanup(client.Close)
 	b := &bench{at: time.Unix(1_750_000_000, 0)}
 	b.Catalog = New(client, set, o, slog.New(slog.NewTextHandler(&b.log, nil)), func() time.Time { return b.at })

@@ -63,7 +63,7 @@ func TestLoop(t *testing.T) {
 	})
 	list[0].Provider.BaseURL, list[1].Provider.BaseURL = "http://127.0.0.1:1/v1", s.URL+"/v1"
 	list[1].Resilience.Retry = retry.Retry{Attempts: 3, BaseDelay: time.Millisecond}
-	o := providers.DefaultClientOptions()
+	o := providers.ClientOptions{MaxIdleConns: 8}
 	o.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } //nolint:nilnil // no proxy
 	c := providers.NewClient(o)
 	defer c.Close()
