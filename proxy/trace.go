@@ -29,7 +29,7 @@ func (t *trace) reset() { t.spent.memory, t.spent.upstream = 0, 0 }
 func (t *trace) requestBegan(r *request) {
 	h := &r.ctx.Request.Header
 	path, _, _ := bytes.Cut(h.RequestURI(), []byte("?"))
-	t.telemetry.Begin(&t.call, telemetry.Request{Method: h.Method(), Route: routeOf(r.dialect).String(), Path: path, Headers: peeker{h}})
+	t.telemetry.Begin(&t.call, telemetry.Request{Method: h.Method(), Route: routeOf(r.dialect).String(), Path: path, Headers: traceHeaders{h}})
 }
 
 // turnBegan notes what memory made of the request. There is no turn for one that it has no part in.
@@ -61,7 +61,7 @@ func (t *trace) sending(a *attempt) {
 	if r.dialect.Known() || r.parsed != nil {
 		send.Model, send.Stream = a.modelName(), r.asksForStream()
 	}
-	t.call.Send(send, &a.prepared.Header)
+	t.call.Send(send, traceHeaders{&a.prepared.Header})
 }
 
 // step opens a span of something that the proxy does between the request and its answer.
@@ -134,18 +134,23 @@ func appendMilliseconds(dst []byte, d time.Duration) []byte {
 	return strconv.AppendFloat(dst, float64(d)/float64(time.Millisecond), 'f', 3, 64)
 }
 
-// peeker finds headers in any case, since the proxy has fasthttp keep names as they came.
-type peeker struct{ h *fasthttp.RequestHeader }
+// traceHeaders are the headers of a request as telemetry reads and sets them.
+type traceHeaders struct{ *fasthttp.RequestHeader }
 
-// Peek returns the first header of that name.
-func (p peeker) Peek(name string) []byte {
-	for key, value := range p.h.All() {
-		if len(key) == len(name) && bytes.EqualFold(key, []byte(name)) {
-			return value
+// Get returns the first header of that name, in any case, since the proxy has fasthttp keep names as they came. Longer values
+// than 8 KiB are no context of a trace: W3C lets those of more than 512 bytes be left out.
+func (h traceHeaders) Get(name string) string {
+	const longest = 8 << 10
+	for key, value := range h.All() {
+		if len(key) == len(name) && bytes.EqualFold(key, []byte(name)) && len(value) <= longest {
+			return string(value)
 		}
 	}
-	return nil
+	return ""
 }
+
+// Keys is empty: telemetry never asks for it.
+func (traceHeaders) Keys() []string { return nil }
 
 // messagesOf returns items as messages of GenAI semantic conventions. Items without text or calls are left out.
 func messagesOf(items []wire.Item) []telemetry.Message {

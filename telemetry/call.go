@@ -145,7 +145,7 @@ const OperationChat = "chat"
 
 // Send opens a client span just before the request is sent, and sets the headers that let upstream continue the trace. Without
 // traces it sets none, and the client's should be forwarded. It closes an earlier client span that is still open, as failed.
-func (c *Call) Send(s Send, headers Setter) {
+func (c *Call) Send(s Send, headers Headers) {
 	t := c.t
 	if t == nil {
 		return
@@ -159,7 +159,7 @@ func (c *Call) Send(s Send, headers Setter) {
 	}
 	x := &c.upstream
 	x.ctx, x.span = t.tracer.Start(c.ctx, s.name(), trace.WithSpanKind(trace.SpanKindClient))
-	t.context.Inject(x.ctx, carrier{set: headers})
+	t.context.Inject(x.ctx, headers)
 	if !x.span.IsRecording() {
 		return
 	}

@@ -203,14 +203,9 @@ func page(tb testing.TB, tel *telemetry.Telemetry) string {
 	return w.Body.String()
 }
 
-// headers are both a Getter and a Setter.
+// headers are telemetry.Headers.
 type headers map[string]string
 
-func (h headers) Peek(name string) []byte {
-	if v, ok := h[name]; ok {
-		return []byte(v)
-	}
-	return nil
-}
-
+func (h headers) Get(name string) string { return h[name] }
 func (h headers) Set(name, value string) { h[name] = value }
+func (headers) Keys() []string           { return nil }

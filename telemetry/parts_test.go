@@ -47,7 +47,7 @@ func TestContentIsBoundedAndKeepsTheNewest(t *testing.T) {
 	}
 	output := []telemetry.Message{{Role: "assistant", Parts: []telemetry.Part{{Type: "text", Content: "done"}}}}
 	var c telemetry.Call
-	tel.Begin(&c, telemetry.Request{Method: []byte("POST")})
+	tel.Begin(&c, telemetry.Request{Method: []byte("POST"), Headers: none})
 	if c.WantsContent() {
 		t.Error("content is wanted where nothing is sent")
 	}

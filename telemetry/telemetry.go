@@ -202,6 +202,10 @@ func (t *Telemetry) observe(_ context.Context, o metric.Observer) error {
 	return nil
 }
 
+// Headers are those of a request, by which a trace goes from one process to the next. Get finds a header however its name is
+// spelled; Keys is never called.
+type Headers = propagation.TextMapCarrier
+
 // Request has the attributes of a server span that are known at its beginning.
 type Request struct {
 	Method []byte
@@ -209,7 +213,7 @@ type Request struct {
 	Route string
 	// Path is the target without the query, which may hold credentials.
 	Path    []byte
-	Headers Getter
+	Headers Headers
 }
 
 // Begin opens a request in c: a server span, as a child of the span that the request's headers name.
@@ -229,7 +233,7 @@ func (t *Telemetry) Begin(c *Call, r Request) {
 	if r.Route != "" {
 		name += " " + r.Route
 	}
-	c.ctx, c.span = t.tracer.Start(t.context.Extract(c.ctx, carrier{get: r.Headers}), name, trace.WithSpanKind(trace.SpanKindServer))
+	c.ctx, c.span = t.tracer.Start(t.context.Extract(c.ctx, r.Headers), name, trace.WithSpanKind(trace.SpanKindServer))
 	if !c.span.IsRecording() {
 		return
 	}

@@ -215,9 +215,9 @@ func TestMetricsPage(t *testing.T) {
 	tel.Panic()
 	tel.Lost(2)
 	var streaming, gone telemetry.Call
-	tel.Begin(&streaming, telemetry.Request{Method: []byte("POST")})
+	tel.Begin(&streaming, telemetry.Request{Method: []byte("POST"), Headers: none})
 	streaming.Stream()
-	tel.Begin(&gone, telemetry.Request{Method: []byte("POST")})
+	tel.Begin(&gone, telemetry.Request{Method: []byte("POST"), Headers: none})
 	gone.Send(telemetry.Send{Provider: "openai", Operation: "chat", Model: "gpt-5"}, nil)
 	gone.Stream()
 	gone.End(telemetry.StatusClientGone)
@@ -277,7 +277,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	tel, _ := setup(t, nil, nil)
 	ask := func(model string, status int) {
 		var c telemetry.Call
-		tel.Begin(&c, telemetry.Request{Method: []byte("POST")})
+		tel.Begin(&c, telemetry.Request{Method: []byte("POST"), Headers: none})
 		c.Send(telemetry.Send{Provider: "openai", Operation: "chat", Model: model}, nil)
 		c.Answered(telemetry.Answer{Status: status})
 		c.End(status)
@@ -310,7 +310,7 @@ func TestSeriesBeyondTheBoundAreCountedTogether(t *testing.T) {
 	for provider := range 42 {
 		for model := range 100 {
 			var c telemetry.Call
-			tel.Begin(&c, telemetry.Request{Method: []byte("POST")})
+			tel.Begin(&c, telemetry.Request{Method: []byte("POST"), Headers: none})
 			c.Send(telemetry.Send{Provider: fmt.Sprint("p", provider), Operation: "chat", Model: fmt.Sprint("m", model)}, nil)
 			c.Answered(telemetry.Answer{Status: 200})
 			c.End(200)
@@ -385,7 +385,7 @@ func TestFailedExportsAreLoggedOnceWithoutKeys(t *testing.T) {
 	})
 	for range 2000 { // several batches
 		var c telemetry.Call
-		tel.Begin(&c, telemetry.Request{Method: []byte("GET")})
+		tel.Begin(&c, telemetry.Request{Method: []byte("GET"), Headers: none})
 		c.End(200)
 	}
 	finish()
@@ -446,8 +446,9 @@ var (
 
 type discard struct{}
 
-func (discard) Peek(string) []byte { return nil }
-func (discard) Set(_, _ string)    {}
+func (discard) Get(string) string { return "" }
+func (discard) Set(_, _ string)   {}
+func (discard) Keys() []string    { return nil }
 
 // BenchmarkCall is one remembered request with eight hooks, two store operations and one call of upstream.
 func BenchmarkCall(b *testing.B) {
