@@ -79,17 +79,20 @@ func TestBaseURLWithoutPath(t *testing.T) {
 	}
 }
 
-// TestReasoningThatTheClientDrops: a client that resends its calls without their reasoning is refused by servers that want it,
-// and not with X-History: server, which sends the stored answers.
+// TestReasoningThatTheClientDrops: a client that resends its calls without their reasoning is refused by servers that want it.
+// In a session it is not: the calls get some reasoning, with X-History: server that of the stored answers.
 func TestReasoningThatTheClientDrops(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	const kimi, tools = "X-Script: kind=kimi", `"tools":[{"type":"function","function":{"name":"look","parameters":{"type":"object"}}}]`
-	for session, want := range map[string]int{"auto": http.StatusBadRequest, "server": http.StatusOK} {
-		post := func(messages string, header ...string) (int, string) {
+	for history, want := range map[string]int{"": http.StatusBadRequest, "auto": http.StatusOK, "server": http.StatusOK} {
+		headers := []string{kimi, "Authorization: Bearer k"}
+		if history != "" {
+			headers = append(headers, "X-Session-Id: "+history, "X-History: "+history)
+		}
+		post := func(messages string) (int, string) {
 			t.Helper()
-			res, body, err := d.send("chat/completions", `{"model":"m",`+tools+`,"messages":[`+messages+`]}`,
-				append(header, kimi, "Authorization: Bearer k", "X-Session-Id: "+session)...)
+			res, body, err := d.send("chat/completions", `{"model":"m",`+tools+`,"messages":[`+messages+`]}`, headers...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -101,10 +104,10 @@ func TestReasoningThatTheClientDrops(t *testing.T) {
 		if !strings.Contains(first, "reasoning_content") || id == "" {
 			t.Fatalf("no reasoning or no call: %s", first)
 		}
-		status, body := post(question+`,{"role":"assistant","content":null,"tool_calls":[{"id":"`+id+`","type":"function","function":{"name":"look","arguments":"{}"}}]},`+
-			`{"role":"tool","tool_call_id":"`+id+`","content":"seen"}`, "X-History: "+session)
+		status, body := post(question + `,{"role":"assistant","content":null,"tool_calls":[{"id":"` + id + `","type":"function","function":{"name":"look","arguments":"{}"}}]},` +
+			`{"role":"tool","tool_call_id":"` + id + `","content":"seen"}`)
 		if status != want {
-			t.Errorf("X-History: %s: %d %s, want %d", session, status, body, want)
+			t.Errorf("X-History: %s: %d %s, want %d", history, status, body, want)
 		}
 	}
 }

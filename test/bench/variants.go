@@ -215,7 +215,7 @@ providers:
 log: {level: warn}
 `
 
-// layered adds layers that say something of their own to the window, which is all that runs without a configuration.
+// layered has layers that say something of their own in every turn. Without it the shipped layers run.
 const layered = `
 memory: {layers: [{kind: working_memory}, {kind: observational_memory}, {kind: history_window, max_tokens: 64000, in_flight: window}]}
 `
