@@ -12,14 +12,17 @@ type openCalls []string
 
 // note takes over what an item calls or answers.
 func (c *openCalls) note(it wire.Item) {
-	for _, call := range it.Calls() {
-		if key := openKey(call); key != "" && len(key) <= maxCallID && len(*c) < maxOpenCalls {
-			*c = append(*c, key)
-		}
-	}
-	if it.Kind == wire.ToolResult {
-		if i := slices.Index(*c, openKey(it.Answers())); i >= 0 {
-			*c = slices.Delete(*c, i, i+1)
+	for i := range it.Parts {
+		switch p := &it.Parts[i]; p.Kind {
+		case wire.ToolCall:
+			if key := openKey(p.Call); key != "" && len(key) <= maxCallID && len(*c) < maxOpenCalls {
+				*c = append(*c, key)
+			}
+		case wire.ToolResult:
+			if i := slices.Index(*c, openKey(p.Call)); i >= 0 {
+				*c = slices.Delete(*c, i, i+1)
+			}
+		default:
 		}
 	}
 }
