@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"remora/memory/layer"
 )
 
@@ -228,24 +230,24 @@ func compact(raw []byte) json.RawMessage {
 // nodes is how many objects of a JSON document lie within each other. Lists between them do not count, but too many do,
 // as no tree of steps needs them.
 func nodes(document []byte) int {
-	deepest, open, lists, quoted := 0, 0, 0, false
-	for i := 0; i < len(document); i++ {
-		switch c := document[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{':
+	deepest, open, lists := 0, 0, 0
+	dec := jsontext.NewDecoder(bytes.NewReader(document), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	for {
+		token, err := dec.ReadToken()
+		if err != nil {
+			return deepest
+		}
+		switch token.Kind() {
+		case '{':
 			open++
-		case c == '}':
+		case '}':
 			open--
-		case c == '[':
+		case '[':
 			lists++
-		case c == ']':
+		case ']':
 			lists--
+		default:
 		}
 		deepest = max(deepest, open, lists-maxTreeDepth)
 	}
-	return deepest
 }

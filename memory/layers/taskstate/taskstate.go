@@ -14,6 +14,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"remora/memory/layer"
 )
 
@@ -262,21 +264,14 @@ func sizeOf(data map[string]json.RawMessage) int {
 
 // nesting is how deep the lists and objects of a value lie in each other.
 func nesting(v json.RawMessage) int {
-	deepest, open, quoted := 0, 0, false
-	for i := 0; i < len(v); i++ {
-		switch c := v[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case !quoted && (c == '{' || c == '['):
-			open++
-			deepest = max(deepest, open)
-		case !quoted && (c == '}' || c == ']'):
-			open--
+	deepest := 0
+	dec := jsontext.NewDecoder(bytes.NewReader(v), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	for {
+		if _, err := dec.ReadToken(); err != nil {
+			return deepest
 		}
+		deepest = max(deepest, dec.StackDepth())
 	}
-	return deepest
 }
 
 // Tools are the functions recordArtifact, setTaskData and completeTask.
