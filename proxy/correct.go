@@ -238,9 +238,8 @@ func (a *attempt) hasCorrections(status int) bool {
 
 // mendShape returns the present shape with the change of calls that a refusal asks for, and whether that changes the body.
 func (a *attempt) mendShape(refusal []byte) (shape, bool) {
-	next := a.out.shape
-	next.mend |= mendOf(refusal)
-	if next.mend == a.out.shape.mend || a.turn.sent == nil {
+	next, asked := a.out.shape, mendOf(refusal)
+	if next.mend |= asked; next.mend == a.out.shape.mend || a.turn.sent == nil {
 		return shape{}, false
 	}
 
@@ -251,6 +250,10 @@ func (a *attempt) mendShape(refusal []byte) (shape, bool) {
 		return shape{}, false
 	}
 	other, _, err := a.bodyOf(a.turn.view, next)
+	if err == nil && bytes.Equal(other, sent) && asked&view.OddCallIDs != 0 { // then it is another id that it does not take
+		next.mend |= view.CallIDs
+		other, _, err = a.bodyOf(a.turn.view, next)
+	}
 	return next, err == nil && !bytes.Equal(other, sent)
 }
 
@@ -262,13 +265,18 @@ func mendOf(refusal []byte) (m view.Mend) {
 	}
 	if says("tool call id", "tool_call_id", "].id", "call_id", "tool_use.id", "tool_use_id", "tooluseid") &&
 		says("length", "pattern", "too long", "alphanumeric", "a-z", "regular expression", "missing", "empty") {
-		m |= view.CallIDs
+		if m = view.OddCallIDs; says("length of 9", "length 9", "9 char") {
+			m = view.CallIDs
+		}
 	}
 	if says("reasoning_content", "reasoning content") {
 		m |= view.Reasoning
 	}
 	if says("thought_signature", "thought signature") {
 		m |= view.Signatures
+	}
+	if says("null") && says("not a string", "expected a string") {
+		m |= view.NullContent
 	}
 	return m
 }
@@ -345,10 +353,11 @@ func (a *attempt) nextCorrection(status int, refusal []byte) (shape, bool) {
 		options = slices.Concat(tools, roles, items)
 	}
 	tried := a.s.lessons.get(a.lessonKey(aboutOrder), a.s.now())
-	if len(options) > 1 {
-		if tried.further {
-			options = []shape{all}
-		}
+	all.mend |= tried.mend
+	switch {
+	case tried.further && (len(options) > 1 || tried.mend != 0):
+		options = []shape{all}
+	case len(options) > 1:
 		options = append(options, all)
 	}
 	if status == fasthttp.StatusInternalServerError && !a.s.lessons.once(a.lessonKey(aboutFailures), a.s.now()) {
@@ -457,6 +466,7 @@ func (a *attempt) noteUnhelpful(first []byte) {
 	if a.upstream.Length() <= refusalLimit {
 		if second, err := a.readAll(); err == nil && !bytes.Equal(first, second) {
 			l.further = true
+			l.mend |= mendOf(second)
 		}
 	}
 	a.s.lessons.set(key, l, now)

@@ -29,6 +29,8 @@ type Codec interface {
 	WithCallIDs(it Item, ids []string) []byte
 	WithReasoning(it Item, text string) []byte
 	WithSignature(it Item) []byte
+	// WithoutNull leaves out a content that is null.
+	WithoutNull(it Item) []byte
 
 	// Hash writes what a message, a call or a reasoning means, so that it is the same however it is spelled.
 	Hash(h *Hasher, it Item)
@@ -132,6 +134,9 @@ func (Opaque) WithReasoning(it Item, _ string) []byte { return it.Raw }
 
 // WithSignature returns the item.
 func (Opaque) WithSignature(it Item) []byte { return it.Raw }
+
+// WithoutNull returns the item.
+func (Opaque) WithoutNull(it Item) []byte { return it.Raw }
 
 // WithoutText returns the item.
 func (Opaque) WithoutText(it Item) []byte { return it.Raw }

@@ -16,15 +16,19 @@ type Mend uint8
 
 // Mends.
 const (
-	// CallIDs names calls and their results by ids that all servers take.
+	// CallIDs names calls and their results by ids that all servers take: Mistral takes no others.
 	CallIDs Mend = 1 << iota
+	// OddCallIDs does so where an id is long or has characters that few servers put into one.
+	OddCallIDs
 	// Reasoning puts a thought into each answer that has none. Kimi and DeepSeek refuse calls without one.
 	Reasoning
 	// Signatures puts Google's placeholder where a call is not signed. Gemini refuses one that is not.
 	Signatures
+	// NullContent leaves out the content beside calls where it is null, which Gemini refuses, as DeepSeek does one that lacks.
+	NullContent
 )
 
-var mendNames = [...]string{"call_ids", "reasoning", "signatures"} //nolint:gochecknoglobals // a constant list
+var mendNames = [...]string{"call_ids", "odd_call_ids", "reasoning", "signatures", "null_content"} //nolint:gochecknoglobals // a constant list
 
 // Names spell the changes in records.
 func (m Mend) Names() (names []string) {
@@ -57,14 +61,17 @@ func (m Mend) Apply(items []wire.Item) []wire.Item {
 		return items
 	}
 	out := make([]wire.Item, len(items))
-	ids := callIDs{given: make(map[string]bool), stay: make(map[string]bool)}
+	ids := callIDs{all: m&CallIDs != 0, given: make(map[string]bool), stay: make(map[string]bool)}
 	for i, it := range items {
 		codec := it.Dialect.Codec()
-		if m&CallIDs != 0 {
+		if m&(CallIDs|OddCallIDs) != 0 {
 			it = ids.rename(it)
 		}
 		if m&Reasoning != 0 {
 			it = it.Rewritten(codec.WithReasoning(it, thoughtOf(it)))
+		}
+		if m&NullContent != 0 && it.HasCalls() {
+			it = it.Rewritten(codec.WithoutNull(it))
 		}
 		if m&Signatures != 0 && it.HasCalls() {
 			it = it.Rewritten(codec.WithSignature(it))
@@ -76,6 +83,7 @@ func (m Mend) Apply(items []wire.Item) []wire.Item {
 
 // callIDs gives the calls of a view other ids. An id depends on the old one alone, so that a prompt cache still fits.
 type callIDs struct {
+	all   bool            // also those that most servers take
 	given map[string]bool // to calls without one
 	stay  map[string]bool // of calls that are paired by another member
 	open  []string        // ids of the calls whose ids are empty and that have no result yet
@@ -86,7 +94,7 @@ func (c *callIDs) rename(it wire.Item) wire.Item {
 	switch {
 	case it.Kind == wire.ToolResult && it.Answers().Family != wire.FamilyLegacy:
 		old := it.Answers().ID
-		id := portableID(old)
+		id := c.portable(old)
 		if old == "" {
 			if len(c.open) == 0 {
 				return it
@@ -110,7 +118,7 @@ func (c *callIDs) rename(it wire.Item) wire.Item {
 			ids[i] = c.ofNone(it.Raw, number)
 			c.open, same = append(c.open, ids[i]), false
 		default:
-			if id := portableID(call.ID); id != call.ID {
+			if id := c.portable(call.ID); id != call.ID {
 				ids[i], same = id, false
 			}
 		}
@@ -140,9 +148,13 @@ func (c *callIDs) ofNone(message []byte, call int) string {
 // idLength is the length of call ids at Mistral, whose servers take no other, and only letters and digits.
 const idLength = 9
 
-// portableID returns the id of a call as every server takes it.
-func portableID(id string) string {
-	if id == "" || len(id) == idLength && strings.Trim(id, idDigits) == "" {
+// longestID is the length up to which OpenAI takes ids of calls in Chat, which is less than others take.
+const longestID = 40
+
+// portable returns the id of a call as servers take it.
+func (c *callIDs) portable(id string) string {
+	switch {
+	case id == "", len(id) == idLength && strings.Trim(id, idDigits) == "", !c.all && len(id) <= longestID && strings.Trim(id, idDigits+"_-") == "":
 		return id
 	}
 	return hashedID([]byte(id))

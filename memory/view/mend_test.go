@@ -28,6 +28,11 @@ func TestMend(t *testing.T) {
 			`{"role":"assistant","tool_calls":[{"id":"bU09E4FDZ","function":{"name":"f"}},{"id":"abcDEF123","function":{"name":"f"}}]}`,
 			`{"role":"tool","tool_call_id":"abcDEF123"}`, `{"role":"tool","tool_call_id":"bU09E4FDZ"}`,
 		}},
+		{"odd ids alone", view.OddCallIDs, chat.Dialect, []string{
+			`{"role":"assistant","tool_calls":[{"id":"call_1"},{"id":"a.b:c"},{"id":"` + strings.Repeat("x", 41) + `"}]}`, `{"role":"tool","tool_call_id":"a.b:c"}`,
+		}, []string{
+			`{"role":"assistant","tool_calls":[{"id":"call_1"},{"id":"7h7za7ZGR"},{"id":"OTXTmQgzU"}]}`, `{"role":"tool","tool_call_id":"7h7za7ZGR"}`,
+		}},
 		{"calls without ids, twice the same", view.CallIDs, chat.Dialect, []string{
 			`{"role":"assistant","tool_calls":[{"function":{"name":"f"}},{"id":"","function":{"name":"f"}}]}`,
 			`{"role":"tool"}`, `{"role":"tool","tool_call_id":""}`,
@@ -52,6 +57,11 @@ func TestMend(t *testing.T) {
 		}, []string{
 			`{"role":"user","content":"Hi"}`, `{"role":"assistant","content":"Hello","reasoning_content":"Hello"}`, `{"role":"assistant","reasoning_content":"f {}","content":null,"tool_calls":[{"id":"1","function":{"name":"f","arguments":"{}"}}]}`,
 			`{"role":"assistant","content":"a","reasoning_content":"b"}`, `{"role":"assistant","content":"a","reasoning":"c","reasoning_content":"c"}`,
+		}},
+		{"null", view.NullContent, chat.Dialect, []string{
+			`{"role":"assistant", "content": null, "tool_calls":[{"id":"1"}]}`, `{"role":"assistant","content":null,"refusal":"no"}`,
+		}, []string{
+			`{"role":"assistant", "tool_calls":[{"id":"1"}]}`, `{"role":"assistant","content":null,"refusal":"no"}`,
 		}},
 		{"signatures", view.Signatures, chat.Dialect, []string{
 			`{"role":"assistant","tool_calls":[{"id":"1"},{"id":"2"}]}`, `{"role":"assistant","tool_calls":[{"id":"1","extra_content":{"google":{"thought_signature":"x"}}}]}`,

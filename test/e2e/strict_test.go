@@ -120,7 +120,10 @@ func TestModelSwitched(t *testing.T) {
 					text  string
 				}{
 					{scripted.KindOpenAI, `CALL working-memory_update {"name":"Ada"} | working-memory_update {"a":1} ;; SAY Noted.`},
-					{kind, "SAY Fine."}, {kind, `CALL working-memory_update {"b":2} ;; SAY Good.`}, {scripted.KindOpenAI, "SAY Again."}, {kind, "SAY End."},
+					{kind, "SAY Fine."},
+					{kind, `CALL working-memory_update {"b":2} ;; SAY Good.`},
+					{scripted.KindOpenAI, "SAY Again."},
+					{kind, "SAY End."},
 				} {
 					c.members["model"] = s.model
 					before := len(g.up.Faults())
@@ -130,6 +133,49 @@ func TestModelSwitched(t *testing.T) {
 					}
 					if refused := len(g.up.Faults()) - before; refused > 0 && i > 1 {
 						t.Errorf("%s: %d more requests were refused: %q", s.text, refused, g.up.Faults()[before:])
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestModelSwitchedInALoop: the result of one model's call goes to another model. What a server wants of calls is learnt from its
+// refusals: Gemini has two, so that the first request of all is refused, and no later one.
+func TestModelSwitchedInALoop(t *testing.T) {
+	t.Parallel()
+	g := startGate(t, "[{kind: history_window, max_items: 40}]", scripted.Options{KindOf: byModel})
+	tools := []any{map[string]any{"type": "function", "function": map[string]any{"name": "ls", "parameters": map[string]any{"type": "object"}}}}
+	for _, kind := range []scripted.Kind{
+		scripted.KindMistralAPI, scripted.KindMistral, scripted.KindKimi, scripted.KindDeepSeek, scripted.KindGemini, scripted.KindAnthropic,
+	} {
+		for _, resends := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s resends=%v", kind, resends), func(t *testing.T) {
+				for i := range 3 {
+					session := "X-Session-Id: " + t.Name() + fmt.Sprint(i)
+					ask := func(model scripted.Kind, messages ...any) reply {
+						return g.ask(t, "chat/completions", string(encode(t, map[string]any{"model": model, "messages": messages, "tools": tools})), session)
+					}
+					question := map[string]any{"role": "user", "content": `CALL ls {} ;; SAY Done.`}
+					r := ask(scripted.KindOpenAI, question)
+					var got struct {
+						Choices []struct {
+							Message map[string]any `json:"message"`
+						} `json:"choices"`
+					}
+					decode(t, []byte(r.body), &got)
+					answer := got.Choices[0].Message
+					var calls []struct {
+						ID string `json:"id"`
+					}
+					decode(t, encode(t, answer["tool_calls"]), &calls)
+					messages := []any{map[string]any{"role": "tool", "tool_call_id": calls[0].ID, "content": "x"}}
+					if resends {
+						messages = append([]any{question, answer}, messages...)
+					}
+					first := kind == scripted.KindGemini && i == 0
+					if r := ask(kind, messages...); r.status != http.StatusOK && !first {
+						t.Errorf("session %d: %d %s", i, r.status, r.body)
 					}
 				}
 			})

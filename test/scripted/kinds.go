@@ -344,6 +344,9 @@ func (d *demand) checkGemini() *apiError {
 // signature is the thought_signature of a call.
 const signature = "c2NyaXB0ZWQgc2lnbmF0dXJl"
 
+// unsigned is what Google documents for calls that another model has made.
+const unsigned = "skip_thought_signature_validator"
+
 // checkSignatures wants back the thought_signature of the first call of each answer since the last user message.
 func (d *demand) checkSignatures() *apiError {
 	if d.path != "chat/completions" {
@@ -369,7 +372,7 @@ func (d *demand) checkSignatures() *apiError {
 		if m.Role == "user" {
 			return nil
 		}
-		if len(m.Calls) > 0 && m.Calls[0].Extra.Google.Signature != signature {
+		if len(m.Calls) > 0 && m.Calls[0].Extra.Google.Signature != signature && m.Calls[0].Extra.Google.Signature != unsigned {
 			return google(fmt.Sprintf("Function call is missing a thought_signature in functionCall parts. This is required "+
 				"for tools to work correctly, and missing thought_signature may lead to degraded model performance. Additional data, "+
 				"function call `default_api:%s` , position %d. Please refer to https://ai.google.dev/gemini-api/docs/thought-signatures "+

@@ -46,3 +46,9 @@ func (mending) WithSignature(it wire.Item) []byte {
 		})
 	})
 }
+
+func (mending) WithoutNull(it wire.Item) []byte {
+	return wire.Edit(it.Raw, func(_ int, p wire.Child) ([]byte, bool) {
+		return it.Raw[p.Start:p.End], string(p.Name) != "content" || !wire.IsNull(p.Value)
+	})
+}

@@ -19,3 +19,6 @@ func (mending) WithReasoning(it wire.Item, _ string) []byte { return it.Raw }
 
 // WithSignature returns the item, for the same reason.
 func (mending) WithSignature(it wire.Item) []byte { return it.Raw }
+
+// WithoutNull returns the item: calls have no content.
+func (mending) WithoutNull(it wire.Item) []byte { return it.Raw }
