@@ -16,7 +16,8 @@ import (
 // Limits on the input.
 const (
 	maxText  = 256 << 10 // bytes of one item: its beginning and its end
-	maxNames = 1 << 10   // that are weighed against the budget
+	maxNames = 2 << 10   // that are weighed against the budget
+	maxWhole = 16 << 10  // that are looked at for parts of others
 )
 
 // halfLife is at which age, in items, a name is worth half of what it was.
@@ -36,8 +37,8 @@ type mention struct {
 	secret bool // it stood where a secret stands
 }
 
-// of returns the names of lost that shown lacks, the best first: often mentioned, lately, and with the signs of a path or a
-// version. None of them is a secret, reads as an order to the model, or is part of a better one.
+// of returns the names of lost that shown lacks, the best first: often mentioned, lately, with the signs of a path or a
+// version, and short, so that the budget holds as much as it can. None of them is a secret, reads as an order to the model, or is part of a better one.
 func (l ledger) of(lost, shown []wire.Item) []string {
 	known := make(map[string]mention)
 	for i, it := range slices.Backward(lost) {
@@ -47,6 +48,9 @@ func (l ledger) of(lost, shown []wire.Item) []string {
 			for _, f := range all {
 				if !given && compound(f.name) {
 					continue
+				}
+				if it.Kind == wire.ToolResult && measure(f.name) {
+					continue // logs are full of them
 				}
 				m, seen := known[f.name]
 				if !seen {
@@ -61,7 +65,7 @@ func (l ledger) of(lost, shown []wire.Item) []string {
 	}
 	for _, it := range shown {
 		for text := range texts(it) {
-			for name := range names(text) {
+			for name := range distinct(text) {
 				for part := range parts(name) {
 					delete(known, part)
 				}
@@ -69,37 +73,55 @@ func (l ledger) of(lost, shown []wire.Item) []string {
 		}
 	}
 
-	type ranked struct {
-		name  string
-		score float64
-	}
 	all := make([]ranked, 0, len(known))
 	for name, m := range known {
-		if !m.secret && !orders(name) {
+		if !m.secret && !orders(name) && (!measure(name) || m.count >= leastMeasure) {
 			all = append(all, ranked{name, m.score(name)})
 		}
 	}
-	slices.SortFunc(all, func(a, b ranked) int {
-		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.name, b.name))
-	})
-	var best []string
-	said := make(map[string]bool)
-	for _, r := range all {
-		if said[r.name] {
+	rank(all)
+	whole := all[:0]
+	within := make(map[string]bool)
+	for _, r := range all[:min(len(all), maxWhole)] {
+		if within[r.name] {
 			continue
 		}
-		if best = append(best, strings.Clone(r.name)); len(best) == maxNames { // not with the text that it stood in
-			break
-		}
 		for part := range parts(r.name) {
-			said[part] = true
+			within[part] = true
 		}
+		r.score /= float64(len(r.name) + perName)
+		whole = append(whole, r)
+	}
+	rank(whole)
+
+	var best []string
+	for _, r := range whole[:min(len(whole), maxNames)] {
+		best = append(best, strings.Clone(r.name)) // not with the text that it stood in
 	}
 	return best
 }
 
+// ranked is a name and what it is worth.
+type ranked struct {
+	name  string
+	score float64
+}
+
+// rank puts the best first.
+func rank(all []ranked) {
+	slices.SortFunc(all, func(a, b ranked) int {
+		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.name, b.name))
+	})
+}
+
+// perName is what a name costs beside its bytes, in bytes: it begins a token.
+const perName = 4
+
 // spoken weights mentions by users and models over those in tool results, most of which are never needed again.
 const spoken = 4
+
+// leastMeasure is how much must be said of a time, a duration or a size: one that somebody comes back to is a finding.
+const leastMeasure = 2 * spoken
 
 // weight is how often a mention in an item counts.
 func weight(it wire.Item) int {
@@ -109,8 +131,8 @@ func weight(it wire.Item) int {
 	return spoken
 }
 
-// score ranks a name by its mentions and its age. A path counts double, unless a single tool result has it: listings and
-// searches print paths by the hundred.
+// score is what a name is worth by its mentions and its age. A path counts double, unless a single tool result has it: listings
+// and searches print paths by the hundred.
 func (m mention) score(name string) float64 {
 	s := math.Log1p(float64(m.count)) / (1 + float64(m.age)/halfLife)
 	if !m.single && strings.ContainsAny(name, "/.") {
@@ -131,7 +153,7 @@ func read(raw []byte) ([]found, error) {
 	text := string(raw)
 	at := make(map[string]int)
 	var all []found
-	for name := range names(text) {
+	for name := range distinct(text) {
 		i, again := at[name]
 		if !again {
 			i = len(all)
@@ -145,7 +167,7 @@ func read(raw []byte) ([]found, error) {
 	}
 
 	left := make(map[string]int)
-	for name := range names(clean) {
+	for name := range distinct(clean) {
 		left[name]++
 	}
 	for i := range all {

@@ -53,8 +53,15 @@ func TestLedger(t *testing.T) {
 	f(users("src/main.go src/other.go"), users("look at src/main.go:12"), "src/other.go")
 
 	// Who reads a path reads its folders and its file.
-	f(users("internal/api main_test.go v1.2.3 docs/a.md"), users("/work/internal/api/main_test.go"), "docs/a.md", "v1.2.3")
-	f(users("internal/api main.go server.main", "internal/api/main.go"), nil, "internal/api/main.go", "server.main")
+	f(users("internal/api main_test.go v1.2.3 docs/a.md"), users("/work/internal/api/main_test.go"), "v1.2.3", "docs/a.md")
+	f(users("internal/api main.go server.main", "internal/api/main.go"), nil, "server.main", "internal/api/main.go")
+
+	// Of two that are worth the same, the budget holds more of the short ones.
+	f(users("parseHeaderOfEveryRequest parseBody"), nil, "parseBody", "parseHeaderOfEveryRequest")
+
+	// A time or a size is listed that somebody comes back to: no other, and none that a tool prints.
+	f(users("it took 12.503s", "why 12.503s and not 11.020s?"), nil, "12.503s")
+	f([]wire.Item{printed("took 12.503s of 1500ms"), printed("took 12.503s of 1500ms")}, nil)
 
 	// Somebody said a name once, and a tool printed another one twice.
 	f([]wire.Item{item(t, `{"role":"tool","tool_call_id":"c","content":"printed_1 printed_1"}`), users("named_once")[0]}, nil, "named_once", "printed_1")
@@ -116,7 +123,7 @@ func TestLargeItems(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("first_name_1\n")
 	for i := range 100_000 {
-		fmt.Fprintf(&b, "row_%07d of the listing\n", i)
+		fmt.Fprintf(&b, "row_%07d_listed of them\n", i)
 	}
 	b.WriteString("last_name_1")
 	have := newLedger().of(users(b.String()), nil)

@@ -20,6 +20,17 @@ const signs = "_./@#:+-"
 // no time or measure. A place in a file, such as path:12:3, is yielded as the path.
 func names(text string) iter.Seq[string] {
 	return func(yield func(string) bool) {
+		for name := range distinct(text) {
+			if !measure(name) && !yield(name) {
+				return
+			}
+		}
+	}
+}
+
+// distinct is names with times, durations and sizes among them.
+func distinct(text string) iter.Seq[string] {
+	return func(yield func(string) bool) {
 		for from := 0; from < len(text); {
 			n := run(text[from:])
 			if n == 0 {
@@ -78,7 +89,7 @@ func path(name string) string {
 	return trim(name[:at])
 }
 
-// distinctive reports whether a run is a name: it has a digit, a sign or a capital letter inside, and is no measure.
+// distinctive reports whether a run is a name or a measure: it has a digit, a sign or a capital letter inside.
 func distinctive(s string) bool {
 	if len(s) < minName || len(s) > maxName {
 		return false
@@ -99,7 +110,7 @@ func distinctive(s string) bool {
 		}
 	}
 	named := digits || signed && letters || capital && small
-	return runes >= minName && named && (!digits || !measure(s))
+	return runes >= minName && named
 }
 
 // compound reports whether a name is words that hyphens join, such as "long-term". In texts it is no name, or a sentence of
@@ -121,6 +132,9 @@ func compound(name string) bool {
 
 // measure reports whether a run is a time, a duration or a size, of which logs are full.
 func measure(s string) bool {
+	if !strings.ContainsAny(s, "0123456789") {
+		return false
+	}
 	letters := strings.ToLower(strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' || strings.ContainsRune(".:-+", r) {
 			return -1

@@ -161,7 +161,7 @@ func TestWhoShare(t *testing.T) {
 // FuzzWho: a line is one that can be stored, about a name that somebody wrote.
 func FuzzWho(f *testing.F) {
 	f.Add("My sister Ada's from Lyon, and she lives in Köln. Her name is Eda, not Ada.", "J’habite à Nantes (my boss, Dr. Weber) and Ada")
-	f.Add("We renamed Ada to ada", "is called, my sister's sister's is my")
+	f.Add("We renamed Ada to ada", "is called, my sister's boss's is my")
 	f.Fuzz(func(t *testing.T, lost, shown string) {
 		for _, line := range newWho().of(users(strings.ToValidUTF8(lost, "")), users(strings.ToValidUTF8(shown, ""))) {
 			if !plausible(line) {
