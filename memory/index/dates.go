@@ -76,9 +76,8 @@ var dateWords = sync.OnceValue(func() map[string]dateWord {
 		"jour/jours/semaine/semaines/mois/année/années/lundi/mardi/mercredi/jeudi/vendredi/samedi/dimanche/día/días/semana/semanas/mes/meses/año/años/"+
 		"lunes/martes/miércoles/jueves/viernes/sábado/domingo")
 
-	// Chinese and Japanese, two characters at a time.
-	list(dayWord, -2, "前天 昨天/昨日 今天/今日 明天/明日 后天")
-	list(spanWord, 0, "个月/星期/周前/天前/年前/月前/上周/下周/去年/今年/明年/先週/来週/先月/来月/来年")
+	// Chinese and Japanese, two characters at a time: that a time is named. Which one, eastern reads.
+	list(spanWord, 0, "前天/昨天/昨日/昨晚/昨夜/今天/今日/今晚/明天/明日/后天/後天/周末/週末/曜日/礼拜/個月/个月/星期/周前/天前/年前/月前/上周/下周/去年/今年/明年/先週/来週/先月/来月/来年")
 	return all
 })
 
@@ -141,7 +140,13 @@ func (r dateReader) all(found []span) []span {
 		return found
 	}
 	before := len(found)
+	if r.eastern != "" {
+		found = r.allEastern(found)
+	}
 	for i := 0; i < len(r.tokens) && len(found)-before < maxDates; i++ {
+		if r.tokens[i].inDate {
+			continue
+		}
 		if d, n, ok := r.dateAt(i); ok {
 			found = append(found, d)
 			for j := i; j < i+n && j < len(r.tokens); j++ {
@@ -153,6 +158,27 @@ func (r dateReader) all(found []span) []span {
 				}
 			}
 			i += n - 1
+		}
+	}
+	return found
+}
+
+// allEastern is all for dates in Chinese and Japanese.
+func (r dateReader) allEastern(found []span) []span {
+	before := len(found)
+	for d := range (eastern{r.scanner.eastern, r.today}).find {
+		if d.weekday {
+			continue // a day of no week in particular
+		}
+		found = append(found, d.span)
+		for i := range r.tokens {
+			if t := &r.tokens[i]; int(t.at) < d.to && int(t.at+t.to-t.from) > d.from {
+				t.inDate = true
+				t.stop = t.stop || d.relative
+			}
+		}
+		if len(found)-before == maxDates {
+			break
 		}
 	}
 	return found
@@ -345,19 +371,29 @@ func (r dateReader) counted(i int, count int32) (d span, n int, ok bool) {
 	if r.today == 0 || u.kind != unit || r.kindAt(of+1).kind != agoWord || count > 1000 {
 		return d, 0, false
 	}
-	length := map[int8]int32{unitDay: 1, unitWeek: 7, unitWeekend: 7, unitMonth: 30, unitYear: 365, unitDecade: 3650}[u.value]
-	if length == 0 {
+	if daysOf(u.value) == 0 {
 		return span{from: r.today, to: r.today}, of + 2 - i, true // hours
 	}
-	at := r.today - count*length
+	return away(r.today, u.value, -count), of + 2 - i, true
+}
+
+// away is the time so many units from today: the day, the week around it, the month or the year.
+func away(today int32, unit int8, count int32) span {
+	length := daysOf(unit)
+	at := today + count*length
 	year, month, _ := dateOf(at)
-	switch u.value {
+	switch unit {
 	case unitMonth:
-		return monthAt(year, month), of + 2 - i, true
+		return monthAt(year, month)
 	case unitYear, unitDecade:
-		return span{from: dayAt(year, 1, 1), to: dayAt(year+1, 1, 1) - 1}, of + 2 - i, true
+		return span{from: dayAt(year, 1, 1), to: dayAt(year+1, 1, 1) - 1}
 	}
-	return span{from: at - (length-1)/2, to: at + (length-1)/2}, of + 2 - i, true
+	return span{from: at - (length-1)/2, to: at + (length-1)/2}
+}
+
+// daysOf is about how many days a unit has, 0 for hours.
+func daysOf(unit int8) int32 {
+	return map[int8]int32{unitDay: 1, unitWeek: 7, unitWeekend: 7, unitMonth: 30, unitYear: 365, unitDecade: 3650}[unit]
 }
 
 // timed reports whether a text names a time at all, a date or not: yesterday, on Friday, for ten years, at night.

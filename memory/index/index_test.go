@@ -199,6 +199,41 @@ func TestQuestionsForADay(t *testing.T) {
 	}
 }
 
+// TestEasternQuestionsForADay is the same in Chinese and Japanese.
+func TestEasternQuestionsForADay(t *testing.T) {
+	ix := said(
+		"a 2026-11-16 user: 我开始看一位新的理疗师。",
+		"b 2026-11-22 user: 我沿着河跑了十公里。",
+		"c 2026-11-10 user: 牙医约在12月2日九点。",
+		"d 2026-11-20 user: 屋根を直した。",
+		"e 2026-10-13 user: 我买了一辆自行车。",
+		"f 2026-10-20 user: 我卖了一辆自行车。",
+	)
+	for question, want := range map[string][]string{
+		"昨天我做了什么？":     {"1"},
+		"我上周一做了什么？":    {"0"},
+		"我12月2日有什么安排？": {"2"},
+		"十二月二号有什么事":    {"2"},
+		"上周我们聊了什么？":    {"0", "1", "3"},
+		"周五我做了什么？":     {"3"},
+		"3日前に何をしましたか？": {"3"},
+		"先週の金曜日に何をした？": {"3"},
+	} {
+		var got []string
+		if _, worth := index.WorthAsking(question); worth {
+			got = ids(ix.Search(index.Question{Text: question, Now: at("2026-11-23")}, 5, nil))
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("%q: got %v, want %v", question, got, want)
+		}
+	}
+	hits := ix.Search(index.Question{Text: "上个月13号我买了什么自行车？", Now: at("2026-11-23")}, 1, nil)
+	if !slices.Equal(ids(hits), []string{"4"}) {
+		t.Errorf("a question with a date among its words: got %v, want 4", ids(hits))
+	}
+}
+
 func TestTheSpeakerThatIsNamed(t *testing.T) {
 	ix := said(
 		"a 2024-01-01 Ann: I love jazz records.",

@@ -148,6 +148,14 @@ var ofDay = sync.OnceValue(func() WordSet {
 // onlyDates reports whether a text has no word but those of its dates, stop words and those that ask for a day. A weekday that
 // stands for itself is then the last one before today, which it appends.
 func (s *scanner) onlyDates(today int32, spans []span) ([]span, bool) {
+	if s.eastern != "" {
+		for d := range (eastern{s.eastern, today}).find {
+			if d.weekday && len(spans) == 0 && today != 0 {
+				spans = append(spans, lastWeekday(d.span.from, today))
+			}
+		}
+		return spans, len(spans) > 0 && onlyEastern(s.eastern)
+	}
 	var weekdays []int32
 	for i := range s.tokens {
 		switch t := &s.tokens[i]; {

@@ -2,6 +2,7 @@ package index
 
 import (
 	"slices"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -31,7 +32,9 @@ type scanner struct {
 	asks   int // sentences that end in a question mark
 	tells  int // other sentences of two words or more
 	dated  bool
-	stems  []byte
+	// eastern is the text where it has characters that Chinese and Japanese dates are written with, else empty.
+	eastern string
+	stems   []byte
 }
 
 // Limits of a text: a longer one is cut, and a longer word is skipped.
@@ -44,6 +47,7 @@ const (
 func (s *scanner) scan(text string) {
 	s.lower, s.tokens, s.quotes, s.asks, s.tells, s.dated = s.lower[:0], s.tokens[:0], 0, 0, 0, false
 	text = norm.NFKC.String(head(text, maxText))
+	s.eastern = ""
 
 	begin, words := true, 0 // of a sentence
 	quoteFrom := -1
@@ -63,6 +67,9 @@ func (s *scanner) scan(text string) {
 				end += m
 			}
 			s.pairs(text, i, end)
+			if s.eastern == "" && strings.ContainsAny(text[i:end], "日天月年周週曜昨末夜晚晩お星礼禮早朝") {
+				s.eastern, s.dated = text, true
+			}
 			words += 2
 			begin = false
 			i = end

@@ -1,0 +1,431 @@
+package index
+
+import (
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// easternDate is a date in Chinese or Japanese, in a text without spaces between words.
+type easternDate struct {
+	from, to int // bytes of the text
+	span     span
+	// relative says that it is as of today, "last week"; weekday, that it is a day of the week without a week: span.from is which
+	// one, from Sunday.
+	relative, weekday bool
+}
+
+// eastern reads Chinese and Japanese dates. today is as in dateReader.
+type eastern struct {
+	text  string
+	today int32
+}
+
+// find calls yield with the dates of the text, in order. Relative ones are left out where there is no today.
+func (e eastern) find(yield func(d easternDate) bool) {
+	for i := 0; i < len(e.text); {
+		r, size := utf8.DecodeRuneInString(e.text[i:])
+		if r >= utf8.RuneSelf && !strings.ContainsRune(easternBeginnings, r) || r < utf8.RuneSelf && (r < '0' || r > '9') {
+			i += size
+			continue
+		}
+		d, ok := e.at(i)
+		if !ok {
+			if _, digits := number(e.text[i:]); digits > size { // the rest of a number begins no other
+				size = digits
+			}
+			i += size
+			continue
+		}
+		if d.from = i; (e.today != 0 || !d.relative) && !yield(d) {
+			return
+		}
+		i = d.to
+	}
+}
+
+// easternBeginnings are the characters that a date can begin with, beside digits.
+const easternBeginnings = "〇零一二三四五六七八九十两兩几幾数半大前昨今明后後翌上下这這本先来來再去周週星礼禮日月火水木金土お"
+
+// at reads the date that begins at i.
+func (e eastern) at(i int) (d easternDate, ok bool) {
+	for _, read := range [...]func(text string) (easternDate, int){e.day, e.week, e.month, e.year, e.ago, e.absolute, e.dayOfWeek} {
+		if d, n := read(e.text[i:]); n > 0 {
+			d.to = i + n
+			return d, true
+		}
+	}
+	return easternDate{}, false
+}
+
+// easternDays are the words for days, by how far from today they are. Longer ones go first.
+var easternDays = [...]struct { //nolint:gochecknoglobals // a constant table
+	word string
+	days int32
+}{
+	{"大前天", -3},
+	{"一昨日", -2},
+	{"おととい", -2},
+	{"前天", -2},
+	{"昨天", -1},
+	{"昨日", -1},
+	{"昨晚", -1},
+	{"昨晩", -1},
+	{"昨夜", -1},
+	{"今天", 0},
+	{"今日", 0},
+	{"今早", 0},
+	{"今晚", 0},
+	{"今晩", 0},
+	{"今朝", 0},
+	{"今夜", 0},
+	{"本日", 0},
+	{"明後日", 2},
+	{"明天", 1},
+	{"明日", 1},
+	{"明晚", 1},
+	{"明晩", 1},
+	{"明早", 1},
+	{"大后天", 3},
+	{"大後天", 3},
+	{"后天", 2},
+	{"後天", 2},
+}
+
+func (e eastern) day(text string) (easternDate, int) {
+	for _, w := range easternDays {
+		if strings.HasPrefix(text, w.word) {
+			at := e.today + w.days
+			return easternDate{span: span{from: at, to: at}, relative: true}, len(w.word)
+		}
+	}
+	return easternDate{}, 0
+}
+
+// step is a word such as "last", and how many weeks, months or years it means.
+type step struct {
+	word string
+	by   int
+}
+
+//nolint:gochecknoglobals // constant tables
+var (
+	chineseSteps  = []step{{"上上", -2}, {"上", -1}, {"这", 0}, {"這", 0}, {"本", 0}, {"下下", 2}, {"下", 1}}
+	japaneseSteps = []step{{"先々", -2}, {"先", -1}, {"今", 0}, {"再来", 2}, {"来", 1}, {"來", 1}}
+	yearSteps     = []step{
+		{"一昨年", -2}, {"去年", -1}, {"昨年", -1}, {"今年", 0}, {"本年", 0}, {"明年", 1}, {"来年", 1}, {"來年", 1}, {"后年", 2}, {"後年", 2},
+	}
+)
+
+// stepped reads a step with a unit behind it: "上个周", "先月". It returns how many bytes both have.
+func stepped(text string, units ...string) (by, n int) {
+	for i, steps := range [...][]step{chineseSteps, japaneseSteps} {
+		for _, s := range steps {
+			rest, ok := strings.CutPrefix(text, s.word)
+			if !ok {
+				continue
+			}
+			if i == 0 {
+				rest = strings.TrimPrefix(strings.TrimPrefix(rest, "个"), "個")
+			}
+			for _, u := range units {
+				if strings.HasPrefix(rest, u) {
+					return s.by, len(text) - len(rest) + len(u)
+				}
+			}
+		}
+	}
+	return 0, 0
+}
+
+// week reads 上周, 下星期三, 先週の金曜日, 今週末.
+func (e eastern) week(text string) (easternDate, int) {
+	by, n := stepped(text, "周", "週", "星期", "礼拜", "禮拜")
+	if n == 0 {
+		return easternDate{}, 0
+	}
+	monday := e.today - (e.today+3)%7 + 7*int32(by) //nolint:gosec // a few weeks; 1970 began on a Thursday
+	if strings.HasPrefix(text[n:], "末") {
+		return easternDate{span: span{from: monday + 5, to: monday + 6}, relative: true}, n + len("末")
+	}
+	day, m := weekdayOf(text[n:], "一二三四五六日天")
+	if m == 0 {
+		rest := strings.TrimPrefix(text[n:], "の")
+		if day, m = japaneseWeekday(rest); m > 0 {
+			m += len(text[n:]) - len(rest)
+		}
+	}
+	if m == 0 {
+		return easternDate{span: span{from: monday, to: monday + 6}, relative: true}, n
+	}
+	return easternDate{span: span{from: monday + day, to: monday + day}, relative: true}, n + m
+}
+
+// weekdayOf reads a day of the week, which the characters name from Monday on, the last two both Sunday.
+func weekdayOf(text, days string) (fromMonday int32, n int) {
+	r, size := utf8.DecodeRuneInString(text)
+	for _, d := range days {
+		if d == r {
+			return min(fromMonday, 6), size
+		}
+		fromMonday++
+	}
+	return 0, 0
+}
+
+func japaneseWeekday(text string) (fromMonday int32, n int) {
+	day, n := weekdayOf(text, "月火水木金土日")
+	if n == 0 || !strings.HasPrefix(text[n:], "曜") {
+		return 0, 0
+	}
+	n += len("曜")
+	return day, n + len(text[n:]) - len(strings.TrimPrefix(text[n:], "日"))
+}
+
+// month reads 上个月, 先月の5日.
+func (e eastern) month(text string) (easternDate, int) {
+	by, n := stepped(text, "月")
+	if n == 0 || strings.HasPrefix(text[n:], "曜") {
+		return easternDate{}, 0
+	}
+	year, month, _ := dateOf(e.today)
+	d := easternDate{span: monthAt(year, month+time.Month(by)), relative: true}
+	if date, m := dateInMonth(text[n:]); m > 0 {
+		at := d.span.from + date - 1
+		d.span = span{from: at, to: at}
+		n += m
+	}
+	return d, n
+}
+
+// dateInMonth reads 的5号, の五日.
+func dateInMonth(text string) (date int32, n int) {
+	rest := strings.TrimPrefix(strings.TrimPrefix(text, "的"), "の")
+	date, m := number(rest)
+	if m == 0 || !isDate(date) {
+		return 0, 0
+	}
+	for _, u := range [...]string{"日", "号", "號"} {
+		if strings.HasPrefix(rest[m:], u) && !followsDuration(rest[m+len(u):]) {
+			return date, len(text) - len(rest) + m + len(u)
+		}
+	}
+	return 0, 0
+}
+
+// year reads 去年, 去年三月, 来年の3月5日.
+func (e eastern) year(text string) (easternDate, int) {
+	for _, s := range yearSteps {
+		if strings.HasPrefix(text, s.word) {
+			y, _, _ := dateOf(e.today)
+			sp, n := inYear(text[len(s.word):], y+s.by)
+			return easternDate{span: sp, relative: true}, len(s.word) + n
+		}
+	}
+	return easternDate{}, 0
+}
+
+// inYear reads a month, or a month and a date, of a year, or nothing: the year as a whole.
+func inYear(text string, year int) (d span, n int) {
+	whole := span{from: dayAt(year, 1, 1), to: dayAt(year+1, 1, 1) - 1}
+	rest := strings.TrimPrefix(strings.TrimPrefix(text, "的"), "の")
+	month, m := monthOf(rest)
+	if m == 0 {
+		return whole, 0
+	}
+	n = len(text) - len(rest) + m
+	if date, k := dateInMonth(rest[m:]); k > 0 {
+		at := dayAt(year, time.Month(month), int(date))
+		return span{from: at, to: at}, n + k
+	}
+	return monthAt(year, time.Month(month)), n
+}
+
+// monthOf reads 3月, 十二月份.
+func monthOf(text string) (month int32, n int) {
+	month, n = number(text)
+	if n == 0 || month < 1 || month > 12 || !strings.HasPrefix(text[n:], "月") {
+		return 0, 0
+	}
+	n += len("月")
+	return month, n + len(text[n:]) - len(strings.TrimPrefix(text[n:], "份"))
+}
+
+// absolute reads 2023年5月8日, 2023年, 5月8日, 五月.
+func (e eastern) absolute(text string) (easternDate, int) {
+	if year, n := number(text); n > 0 && isYear(year) && strings.HasPrefix(text[n:], "年") {
+		n += len("年")
+		sp, m := inYear(text[n:], int(year))
+		return easternDate{span: sp}, n + m
+	}
+	month, n := monthOf(text)
+	if n == 0 || followsDuration(text[n:]) {
+		return easternDate{}, 0
+	}
+	if date, m := dateInMonth(text[n:]); m > 0 {
+		at := nearest(time.Month(month), int(date), e.today)
+		return easternDate{span: span{at, at, true}}, n + m
+	}
+	y, m, _ := dateOf(nearest(time.Month(month), 15, e.today))
+	d := monthAt(y, m)
+	d.yearless = true
+	return easternDate{span: d}, n
+}
+
+// followsDuration reports whether what comes next makes a number of days or months of what looked like a date: 3日間, 3日前.
+func followsDuration(text string) bool {
+	return strings.HasPrefix(text, "間") || strings.HasPrefix(text, "间") || strings.HasPrefix(text, "前") || strings.HasPrefix(text, "以前")
+}
+
+// easternUnits are units of time behind a number. Longer ones go first.
+var easternUnits = [...]struct { //nolint:gochecknoglobals // a constant table
+	word string
+	unit int8
+}{
+	{"日間", unitDay},
+	{"天", unitDay},
+	{"日", unitDay},
+	{"个星期", unitWeek},
+	{"個星期", unitWeek},
+	{"个礼拜", unitWeek},
+	{"個禮拜", unitWeek},
+	{"星期", unitWeek},
+	{"週間", unitWeek},
+	{"周", unitWeek},
+	{"週", unitWeek},
+	{"个月", unitMonth},
+	{"個月", unitMonth},
+	{"か月", unitMonth},
+	{"ヶ月", unitMonth},
+	{"カ月", unitMonth},
+	{"ヵ月", unitMonth},
+	{"箇月", unitMonth},
+	{"年間", unitYear},
+	{"年", unitYear},
+}
+
+// ago reads 三天前, 2週間前, 半年前, 几个月之前, and the same with 后 of what is to come.
+func (e eastern) ago(text string) (easternDate, int) {
+	count, n := number(text)
+	half := n == 0 && strings.HasPrefix(text, "半年")
+	if n == 0 && !half {
+		for _, some := range [...]string{"几", "幾", "数"} {
+			if strings.HasPrefix(text, some) {
+				count, n = 3, len(some)
+			}
+		}
+	}
+	unit := int8(-1)
+	if half {
+		count, n, unit = 6, len("半年"), unitMonth
+	}
+	for _, u := range easternUnits {
+		if n > 0 && unit < 0 && strings.HasPrefix(text[n:], u.word) {
+			unit, n = u.unit, n+len(u.word)
+		}
+	}
+	const most = 1000
+	if unit < 0 || count < 1 || count > most {
+		return easternDate{}, 0
+	}
+	rest := strings.TrimPrefix(strings.TrimPrefix(text[n:], "之"), "以")
+	n = len(text) - len(rest)
+	switch {
+	case strings.HasPrefix(rest, "前"):
+		count = -count
+	case !strings.HasPrefix(rest, "后") && !strings.HasPrefix(rest, "後"):
+		return easternDate{}, 0
+	}
+	return easternDate{span: away(e.today, unit, count), relative: true}, n + len("前")
+}
+
+// dayOfWeek reads 周三, 星期天, 水曜日.
+func (eastern) dayOfWeek(text string) (easternDate, int) {
+	day, n := japaneseWeekday(text)
+	for _, week := range [...]string{"周", "週", "星期", "礼拜", "禮拜"} {
+		if rest, ok := strings.CutPrefix(text, week); ok && n == 0 {
+			if day, n = weekdayOf(rest, "一二三四五六日天"); n > 0 {
+				n += len(week)
+			}
+		}
+	}
+	at := (day + 1) % 7
+	return easternDate{span: span{from: at, to: at}, relative: true, weekday: true}, n
+}
+
+// number reads a number in digits or in Chinese characters: 12, 十二, 二十三, 二〇二三, 两.
+func number(text string) (value int32, n int) {
+	for n < len(text) && text[n] >= '0' && text[n] <= '9' {
+		value = min(value, 1<<27)*10 + int32(text[n]-'0')
+		n++
+	}
+	if n > 0 {
+		return value, n
+	}
+	digit, tens := int32(-1), false
+	for n < len(text) {
+		r, size := utf8.DecodeRuneInString(text[n:])
+		switch d := hanDigit(r); {
+		case r == '十' && !tens:
+			value, digit, tens = max(digit, 1)*10, -1, true
+		case d < 0:
+			return value + max(digit, 0), n
+		case tens && digit < 0, digit < 0:
+			digit = d
+		case tens:
+			return value + digit, n
+		default: // 二〇二三
+			digit = min(digit, 1<<27)*10 + d
+		}
+		n += size
+	}
+	return value + max(digit, 0), n
+}
+
+// hanDigit is the value of a character for a digit, -1 for none.
+func hanDigit(r rune) int32 {
+	switch r {
+	case '〇', '零':
+		return 0
+	case '两', '兩':
+		return 2
+	}
+	value := int32(1)
+	for _, d := range "一二三四五六七八九" {
+		if d == r {
+			return value
+		}
+		value++
+	}
+	return -1
+}
+
+// asksOfEasternDay are what questions for a day as a whole are made of beside the day: who asks, and words for talking, doing and
+// happening. Longer ones go first.
+const asksOfEasternDay = `什么 什麼 哪些 我们 我們 咱们 发生 發生 事情 安排 计划 計劃 日程 聊天 告诉 告訴 提到 予定 約束 出来事 何を 何が 何か 私たち 話し 言い 言っ 教え
+	私 僕 俺 何 話 言 起き 我 你 做 干 幹 聊 谈 談 说 說 讲 講 过 過 了 吗 嗎 呢 的 在 有 是 啥 跟 和 都 得 事 些 天 么 啊 呀 しましたか しました した して しま
+	ました ましたか あったか あった あり ある です ます か は を が に の と で も た っけ`
+
+var easternAsking = sync.OnceValue(func() *strings.Replacer { //nolint:gochecknoglobals // a constant table
+	var pairs []string
+	for w := range strings.FieldsSeq(asksOfEasternDay) {
+		pairs = append(pairs, w, "")
+	}
+	return strings.NewReplacer(pairs...)
+})
+
+// onlyEastern reports whether a question is for its dates and nothing else: "昨天我做了什么？"
+func onlyEastern(text string) bool {
+	var rest strings.Builder
+	done, found := 0, false
+	for d := range (eastern{text, 1}).find {
+		rest.WriteString(text[done:d.from])
+		done, found = d.to, true
+	}
+	rest.WriteString(text[done:])
+	asks := strings.ContainsAny(text, "什何啥哪")
+	left := easternAsking().Replace(rest.String())
+	return found && asks && !strings.ContainsFunc(left, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) })
+}
