@@ -91,7 +91,7 @@ func (c *cleaner) entries(path string, n *node, v any) (any, bool) {
 		c.found.add(path, "want a list, have %s%s", describe(v), listHint(v))
 		return nil, false
 	}
-	kept := make([]any, 0, len(list))
+	kept, layers := make([]any, 0, len(list)), make([]openEntry, 0, len(list))
 	for i, e := range list {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		m, ok := e.(map[string]any)
@@ -103,7 +103,10 @@ func (c *cleaner) entries(path string, n *node, v any) (any, bool) {
 		} else {
 			c.mapping(at, n, m)
 		}
-		kept = append(kept, m)
+		kept, layers = append(kept, m), append(layers, m)
+	}
+	if n.open {
+		return layers, true // viper leaves this type alone; of others it would lower-case the keys of a tool's schema
 	}
 	return kept, true
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"remora/memory"
+	"remora/memory/layer"
 	"remora/memory/view"
 	"remora/providers"
 	"remora/proxy"
@@ -195,6 +196,29 @@ func TestMinHistoryTurns(t *testing.T) {
 		}
 		if got := c.Memory.Policy.policy().MinTurns; got != want {
 			t.Errorf("%s: %d, want %d", policy, got, want)
+		}
+	}
+}
+
+// The schema of a tool may be a mapping: its keys are the operator's, capitals included.
+func TestSchemaAsMapping(t *testing.T) {
+	const layers = `[{"kind": "http", "id": "a", "url": "http://a/", "tools": [{"name": "f", "parameters": ` +
+		`{"type": "object", "additionalProperties": false, "properties": {"roomName": {"type": "string"}}}}]}]`
+	for name, load := range map[string]func() (Config, error){
+		"file":     func() (Config, error) { return loadFile(t, "memory: {layers: "+layers+"}") },
+		"variable": func() (Config, error) { return loadFile(t, "", "REMORA_MEMORY_LAYERS="+layers) },
+	} {
+		c, err := load()
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		tools, ok := c.Memory.layers.list[0].Impl.(layer.ToolProvider)
+		if !ok {
+			t.Fatalf("%s: a layer without tools", name)
+		}
+		const want = `{"additionalProperties":false,"properties":{"roomName":{"type":"string"}},"type":"object"}`
+		if got := string(tools.Tools()[0].Parameters); got != want {
+			t.Errorf("%s: got %s, want %s", name, got, want)
 		}
 	}
 }

@@ -395,7 +395,6 @@ func TestOptions(t *testing.T) {
 		{"schema of text", tool(`{"type":"string"}`), []string{"tools[0].parameters"}},
 		{"schema not JSON", tool(`{"type":"object"`), []string{"tools[0].parameters"}},
 		{"schema a number", tool(7), []string{"tools[0].parameters"}},
-		{"schema without capitals", tool(map[string]any{"type": "object", "additionalproperties": false}), []string{"tools[0].parameters"}},
 		{"schema too large", tool(`{"type":"object","x":"` + strings.Repeat("x", maxParameters) + `"}`), []string{"tools[0].parameters"}},
 		{
 			"tool names",

@@ -185,9 +185,6 @@ func schema(v any) ([]byte, error) {
 	case string:
 		text = []byte(v)
 	case map[string]any:
-		if key := lowered(v, 0); key != "" {
-			return nil, fmt.Errorf("has the key %q, since keys of a mapping lose their capitals: write the schema as JSON text", key)
-		}
 		var err error
 		if text, err = json.Marshal(v); err != nil {
 			return nil, errors.New("want a mapping of text, numbers, lists and mappings")
@@ -209,34 +206,4 @@ func schema(v any) ([]byte, error) {
 		return nil, errors.New("want JSON")
 	}
 	return tidy.Bytes(), nil
-}
-
-// lowered finds a keyword of JSON schema that has lost its capitals on the way through the configuration.
-func lowered(v any, depth int) string {
-	const maxDepth = 64
-	if depth > maxDepth {
-		return ""
-	}
-	switch v := v.(type) {
-	case map[string]any:
-		for key, child := range v {
-			if slices.Contains([]string{
-				"additionalproperties", "allof", "anyof", "dependentrequired", "exclusivemaximum", "exclusiveminimum", "maxitems",
-				"maxlength", "maxproperties", "minitems", "minlength", "minproperties", "multipleof", "oneof", "patternproperties",
-				"prefixitems", "propertynames", "uniqueitems",
-			}, key) {
-				return key
-			}
-			if found := lowered(child, depth+1); found != "" {
-				return found
-			}
-		}
-	case []any:
-		for _, child := range v {
-			if found := lowered(child, depth+1); found != "" {
-				return found
-			}
-		}
-	}
-	return ""
 }
