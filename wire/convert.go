@@ -267,6 +267,9 @@ func (c *converter) parts(out, raw []byte, it Item) ([]byte, error) {
 		if len(out) > 1 {
 			out = append(out, ',')
 		}
+		if it.Kind == ToolResult && c.to.Rules().TextResults {
+			part = part.inWords()
+		}
 		if part.Kind == PartText {
 			out = append(out, c.to.TextPart(it.Role, OrEmpty(part.Value))...)
 		} else {
@@ -274,6 +277,18 @@ func (c *converter) parts(out, raw []byte, it Item) ([]byte, error) {
 		}
 	}
 	return out, nil
+}
+
+// inWords is the part where a content holds text alone.
+func (p ContentPart) inWords() ContentPart {
+	switch p.Kind {
+	case PartImage:
+		return ContentPart{Value: []byte(`"(an image)"`)}
+	case PartFile:
+		return ContentPart{Value: []byte(`"(a file)"`)}
+	default:
+		return p
+	}
 }
 
 // converted is an item in the request's dialect; foreign if it came from another one.

@@ -45,6 +45,8 @@ type Rules struct {
 	// ResultsAdjacent: the results of a message's calls stand directly behind it. Otherwise they may stand anywhere behind
 	// their call.
 	ResultsAdjacent bool
+	// TextResults: a result has text alone. Pictures are taken in messages of users.
+	TextResults bool
 	// OneItem: an answer is one item, its calls included.
 	OneItem bool
 	// Result is the member of a result that holds what the tool said.

@@ -56,6 +56,10 @@ func checkMessage(i int, m *chatMessage) *apiError {
 				"but got a string with length %d instead.", param, maxCallID, len(c.ID)), param, "string_above_max_length")
 		}
 	}
+	if m.Role == "tool" && bytes.Contains(m.Content, []byte(`"image_url"`)) {
+		return badHistory(fmt.Sprintf("Invalid 'messages[%d]'. Image URLs are only allowed for messages with role 'user', but this message "+
+			"with role 'tool' contains an image URL.", i), fmt.Sprintf("messages[%d]", i), "invalid_value")
+	}
 	if m.Role == "tool" && m.ToolCallID == nil {
 		return badHistory("Missing parameter 'tool_call_id': messages with role 'tool' must have a 'tool_call_id'.",
 			fmt.Sprintf("messages.[%d].tool_call_id", i), "")

@@ -11,7 +11,7 @@ var Dialect = wire.Define(wire.Rules{ //nolint:gochecknoglobals // a constant
 	// Many servers know no developer messages.
 	InstructionRole: wire.System,
 	Format:          "response_format",
-	ResultsAdjacent: true, OneItem: true,
+	ResultsAdjacent: true, TextResults: true, OneItem: true,
 	Result: "content", Text: "text", AnswerText: "text",
 	Breakpoints: true,
 }, &codec{})
