@@ -125,7 +125,7 @@ func (m *Memory) Begin(ctx context.Context, c Call) (*Turn, error) {
 	now := m.o.Now()
 	t := &Turn{turnInfo: turnInfo{
 		m: m, ID: newTurnID(now), shape: m.shape.Load(), base: context.WithoutCancel(ctx), started: now,
-		call:       session.Call{Scope: c.Scope, Request: c.Request, History: c.History, Side: c.Side, Provider: c.Provider},
+		call:       session.Call{Scope: c.Scope, Request: c.Request, History: c.History, Side: c.Side, Retry: c.Retry, Provider: c.Provider},
 		credential: c.Credential, lasting: c.Lasting, unkept: c.Unkept, maxTokens: c.MaxTokens,
 	}}
 	t.writer.turnInfo = &t.turnInfo

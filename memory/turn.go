@@ -15,6 +15,8 @@ type Call struct {
 	History History
 	// Side says why the client itself calls this a side request ("compaction", "title", ...); empty for a turn.
 	Side string
+	// Retry: the client says that it has sent the request before.
+	Retry bool
 	// Provider is where the request is to go.
 	Provider string
 	// MaxTokens is how many tokens of history Provider takes at most, as it has shown by a refusal; 0 where it has not. A window

@@ -23,6 +23,7 @@ type identity struct {
 	credential         []byte // points into the request
 	credentialName     string // the header that it came in; empty for a cookie or a query parameter
 	side               string
+	retry              bool // an SDK sends the request again: it has not got the answer
 	history            string
 	off, unclear       bool // X-Memory is "off", or has an unknown value
 	sessionRank        int  // rank of the header that named the session, 1 is the strongest; 0 for none
@@ -57,6 +58,7 @@ const (
 	roleUpgrade           // forwarded only with a tunnel
 	roleCodexTurn         // may mark a side request
 	roleCodexSubtask      // marks a side request
+	roleRetryCount        // how often an SDK has sent the request before
 )
 
 // meaning is an entry of the table of header names.
@@ -112,6 +114,7 @@ func fixedHeaders() []meaning {
 		{roleHistory, 0, "x-history"},
 		{roleCodexTurn, 0, "x-codex-turn-metadata"},
 		{roleCodexSubtask, 0, "x-openai-subagent"},
+		{roleRetryCount, 0, "x-stainless-retry-count"},
 	}
 }
 
@@ -194,6 +197,8 @@ func (id *identity) note(m meaning, value []byte) {
 		if id.side == "" && len(value) > 0 {
 			id.side = "subagent"
 		}
+	case roleRetryCount:
+		id.retry = len(value) > 0 && string(value) != "0"
 	default: // not about identity
 	}
 }

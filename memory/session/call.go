@@ -51,6 +51,8 @@ type Call struct {
 	History History
 	// Side says why the client itself calls this a side request ("compaction", "title", ...); empty for a turn.
 	Side string
+	// Retry: the client says that it has sent the request before.
+	Retry bool
 	// Provider is where the request is to go; empty where that is not known.
 	Provider string
 	// Standing is the result of an earlier look at the session; Undecided if there was none.

@@ -207,12 +207,15 @@ func (e *Entry) read(st *state) *incoming {
 func (e *Entry) find(ctx context.Context, st *state, in *incoming, mode History) (plan, error) {
 	q := newPlacement(&e.log.offers, e.stored, st, in, &e.call, mode)
 	p, err := q.find(ctx)
-	if err != nil || p.relation != relDelta || e.call.History != HistoryAuto || !in.answersAgain(st.head) {
+	if err != nil || p.relation != relDelta || e.call.History != HistoryAuto || !in.answersAgain(st.head) && !e.call.Retry {
 		return p, err
 	}
 	repeated, err := q.merge.repetition(ctx)
 	if err != nil || repeated.relation == "" {
 		return p, err
+	}
+	if !in.answers() {
+		repeated.rule = ruleRetried
 	}
 	return repeated, nil
 }

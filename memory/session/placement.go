@@ -39,6 +39,7 @@ const (
 	ruleForeign    rule = "foreign_answer"    // it brings answers that were not given here
 	ruleResults    rule = "results"           // it brings results of calls without the calls
 	ruleRepeated   rule = "results_repeated"  // the same results as before: they are asked for again
+	ruleRetried    rule = "retried"           // its client has sent it before, and says so
 	ruleOnlyNew    rule = "only_new"          // its client sends only what is new
 	ruleWaits      rule = "head_waits"        // the conversation waits for results, and this brings none
 	ruleQuotes     rule = "quotes_an_answer"  // the user's words have an answer in them
