@@ -130,6 +130,7 @@ var dependencies = []string{
 	"go.opentelemetry.io/otel/sdk/metric",
 	"go.opentelemetry.io/otel/trace",
 	"go.yaml.in/yaml/v3",
+	"golang.org/x/net",
 	"golang.org/x/sync",
 	"golang.org/x/sys",
 	"golang.org/x/text",

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/net/http/httpguts"
+
 	"remora/secret"
 )
 
@@ -144,11 +146,8 @@ func checkHeaderName(name string) error {
 	if name == "" || len(name) > 64 {
 		return errors.New("must have 1 to 64 characters")
 	}
-	for _, c := range []byte(name) {
-		if !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) &&
-			(c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') {
-			return fmt.Errorf("must be a header name, has %q", c)
-		}
+	if !httpguts.ValidHeaderFieldName(name) {
+		return fmt.Errorf("must be the name of a header, is %q", name)
 	}
 	switch strings.ToLower(name) {
 	case "host":

@@ -178,7 +178,7 @@ func TestValidate(t *testing.T) {
 		absolute,
 		`providers[1].api_key: must not hold control characters, has one at byte 6`,
 		`providers[1].models[1]: must not be empty`,
-		`providers[1].headers[0].name: must be a header name, has ' '`,
+		`providers[1].headers[0].name: must be the name of a header, is "bad name"`,
 		`providers[1].headers[1].name: is set by api_key`,
 		`providers[1].headers[1].value: must not hold control characters, has one at byte 6`,
 		`providers[1].headers[2].name: is set from base_url`,

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/net/http/httpguts"
+
 	"remora/secret"
 )
 
@@ -87,18 +89,11 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// isHeaderName tells a token of RFC 9110 section 5.6.2, of at most 256 bytes.
-func isHeaderName(s string) bool {
-	return s != "" && len(s) <= 256 && strings.Trim(s, "!#$%&'*+-.^_`|~0123456789"+
-		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") == ""
-}
-
 func (h Header) check() error {
-	isControl := func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 	switch {
-	case !isHeaderName(h.Name):
+	case !httpguts.ValidHeaderFieldName(h.Name):
 		return fmt.Errorf("name: want the name of a header, have %q", h.Name)
-	case strings.ContainsFunc(h.Value.Reveal(), isControl):
+	case !httpguts.ValidHeaderFieldValue(h.Value.Reveal()):
 		return errors.New("value: has characters that no header may have")
 	}
 	return nil
