@@ -218,7 +218,8 @@ func (a *assembly) show() {
 	l.account(a.entry, t.Tools, system, history)
 	a.entry.Notes.Blocks = l.blocks
 
-	for _, r := range l.run.Report() {
+	reports := l.run.Report()
+	for _, r := range reports {
 		if r.Failed != "" {
 			t.Summary.Skipped = append(t.Summary.Skipped, r.ID+":"+r.Failed)
 		}
@@ -226,8 +227,9 @@ func (a *assembly) show() {
 	if len(t.Summary.Skipped) > 0 {
 		t.Summary.Status = StatusDegraded
 	}
-	for i := range l.fitted.Dropped { // which is no failure
-		t.Summary.Skipped = append(t.Summary.Skipped, l.fitted.Dropped[i].Layer+":"+noRoom)
+	l.unfit = l.withoutRoom(reports)
+	for _, id := range l.unfit { // which is no failure
+		t.Summary.Skipped = append(t.Summary.Skipped, id+":"+noRoom)
 	}
 }
 

@@ -198,6 +198,38 @@ func TestBlockWithoutRoomIsTold(t *testing.T) {
 	}
 }
 
+// starved is a layer whose share of the tokens is too small for what it has to say.
+type starved struct{ needs int }
+
+func (s starved) Recall(_ context.Context, _ *layer.Turn, _ layer.State, budget int) (layer.Recalled, error) {
+	if budget < s.needs {
+		return layer.Recalled{NoRoom: true}, nil
+	}
+	return layer.Recalled{Messages: []string{"said"}}, nil
+}
+
+// TestStarvedLayerIsTold: a layer that has something to say and gets too few tokens for any of it is named, and one that has
+// enough is not.
+func TestStarvedLayerIsTold(t *testing.T) {
+	t.Parallel()
+	for needs, want := range map[int]string{1: "", 1 << 20: "n:no_room"} {
+		p, err := pipeline.New([]pipeline.Layer{{ID: "n", Kind: "test", Slot: 1, Scope: layer.Thread, Budget: layer.AtMost(100), Impl: starved{needs}}}, pipeline.Options{Policy: view.Policy{Budget: 2000}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := newLab(t, memory.Options{Shape: memory.Shape{Layers: p}})
+		turn := l.begin(in("one", ""), "u:hello")
+		turn.Commit(answer(t, "a:hi"))
+		if got := strings.Join(turn.Summary.Skipped, " "); got != want || turn.Summary.Status != memory.StatusOK {
+			t.Errorf("needs %d: skipped %q, status %s", needs, got, turn.Summary.Status)
+		}
+		record, err := l.m.TurnRecord(t.Context(), in("one", "").Scope, turn.ID)
+		if told := strings.Contains(string(record), `"error":"no_room"`); err != nil || told != (want != "") {
+			t.Errorf("needs %d: the record says %s, %v", needs, record, err)
+		}
+	}
+}
+
 // TestFailedLayerDegradesTheTurn: a layer that fails before the call leaves a turn that says so, and is stored like any.
 func TestFailedLayerDegradesTheTurn(t *testing.T) {
 	t.Parallel()

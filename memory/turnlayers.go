@@ -26,6 +26,7 @@ type turnLayers struct {
 
 	overflow turnrecord.LayerNote // how the summary fared, if it was made
 	fitted   pipeline.Fitted      // the view as far as the budget was looked at
+	unfit    []string             // ids of layers that had no room in it
 	usage    pipeline.Usage       // what it costs
 }
 
@@ -94,8 +95,23 @@ func (l *turnLayers) tools() [][]byte {
 	return l.run.Definitions(l.turn.Dialect)
 }
 
-// noRoom is recorded for a layer whose block did not fit into the view.
+// noRoom is recorded for a layer whose block did not fit into the view, or whose share of the tokens was too small for any of
+// what it had to say.
 const noRoom = "no_room"
+
+// withoutRoom lists these layers.
+func (l *turnLayers) withoutRoom(reports []pipeline.Report) (ids []string) {
+	for i := range l.fitted.Dropped {
+		ids = append(ids, l.fitted.Dropped[i].Layer)
+	}
+	for _, r := range reports {
+		told := func(b view.Block) bool { return b.Layer == r.ID } // earlier, and it still stands
+		if r.NoRoom && r.Failed == "" && !slices.Contains(ids, r.ID) && !slices.ContainsFunc(l.blocks, told) {
+			ids = append(ids, r.ID)
+		}
+	}
+	return ids
+}
 
 // account notes what the view costs, without counting anything for it. definitions are of the layers' tools.
 func (l *turnLayers) account(e *session.Entry, definitions [][]byte, system, history []wire.Item) {
@@ -139,10 +155,8 @@ func (l *turnLayers) priced(n turnrecord.LayerNote) turnrecord.LayerNote {
 			n.Tokens, n.Items = u.Tokens, u.Items
 		}
 	}
-	for i := range l.fitted.Dropped {
-		if n.Error == "" && l.fitted.Dropped[i].Layer == n.ID {
-			n.Error = noRoom
-		}
+	if n.Error == "" && slices.Contains(l.unfit, n.ID) {
+		n.Error = noRoom
 	}
 	return n
 }

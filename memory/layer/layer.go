@@ -150,6 +150,8 @@ type Recalled struct {
 	Tokens int
 	// State replaces the layer's state, nil to leave it.
 	State State
+	// NoRoom says, where there are no Messages, that the layer had something to say and the budget was too small for any of it.
+	NoRoom bool
 }
 
 // HistoryProjector chooses what of the history is sent. It returns some of the items that it got, in their order; it

@@ -18,8 +18,9 @@ type recallKey struct {
 
 // recalled is an eventual layer's block, and the state that it was recalled from.
 type recalled struct {
-	of    [sha256.Size]byte
-	block view.Block
+	of     [sha256.Size]byte
+	block  view.Block
+	noRoom bool // for any of it
 }
 
 // preparation is the hooks that are called before a request is sent, for what the model is told and shown.
@@ -231,8 +232,11 @@ func (r *preparation) recall(ctx context.Context, of share, turn *layer.Turn) vi
 		}
 		next := unlessNil(rec.State, s)
 		block, err := m.block(rec, limit)
-		return recalled{sha256.Sum256(next), block}, next, err
+		return recalled{sha256.Sum256(next), block, rec.NoRoom && len(block.Texts) == 0}, next, err
 	})
+	r.mu.Lock()
+	m.report.NoRoom = err == nil && got.noRoom
+	r.mu.Unlock()
 	switch {
 	case !cached || err != nil:
 	case len(got.block.Texts) == 0:

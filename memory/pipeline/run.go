@@ -48,6 +48,8 @@ type Report struct {
 	// Failed is the first hook that failed, and Class how; empty for none.
 	Failed string
 	Class  Class
+	// NoRoom says that the layer had something to say, and its share of the tokens was too small for any of it.
+	NoRoom bool
 	// Notes are the figures that the layer told of the turn, nil for none.
 	Notes map[string]any
 }

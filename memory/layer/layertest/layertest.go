@@ -158,7 +158,12 @@ func (s *suite) budget(t *testing.T) {
 			all := s.recallOnce(t, p, math.MaxInt)
 			// Just less than everything is where layers of several parts go wrong.
 			for _, budget := range append([]int{all - 2, all - 1, all, all + 1, all * 3 / 4, all / 2}, budgets...) {
-				t.Run(fmt.Sprintf("%s/state %d/%d", name, i, budget), func(t *testing.T) { s.recallOnce(t, p, budget) })
+				t.Run(fmt.Sprintf("%s/state %d/%d", name, i, budget), func(t *testing.T) {
+					cost, noRoom := s.recallWithin(t, p, budget)
+					if want := all > 0 && cost == 0; noRoom != want && (budget > 0 || noRoom) {
+						t.Errorf("the layer says %v of no room; it says %d tokens of %d", noRoom, cost, all)
+					}
+				})
 			}
 		}
 	}
@@ -166,6 +171,13 @@ func (s *suite) budget(t *testing.T) {
 
 // recallOnce recalls within a budget and returns the cost.
 func (s *suite) recallOnce(t *testing.T, p *session, budget int) int {
+	t.Helper()
+	cost, _ := s.recallWithin(t, p, budget)
+	return cost
+}
+
+// recallWithin is recallOnce that tells whether the layer said that it has no room.
+func (s *suite) recallWithin(t *testing.T, p *session, budget int) (cost int, noRoom bool) {
 	t.Helper()
 	budget = max(budget, 0)
 	turn := p.turn(lastTurn)
@@ -177,7 +189,6 @@ func (s *suite) recallOnce(t *testing.T, p *session, budget int) int {
 	if err != nil {
 		t.Fatalf("recall: %v", err)
 	}
-	cost := 0
 	for _, m := range got.Messages {
 		cost += p.count(m)
 		if m == "" || !utf8.ValidString(m) {
@@ -188,7 +199,7 @@ func (s *suite) recallOnce(t *testing.T, p *session, budget int) int {
 		t.Error("the layer is quiet, and says something")
 	}
 	if s.overruns(budget) {
-		return cost
+		return cost, got.NoRoom
 	}
 	if cost > budget || got.Tokens > budget {
 		t.Errorf("recalled %d tokens (says %d), budget %d", cost, got.Tokens, budget)
@@ -196,7 +207,7 @@ func (s *suite) recallOnce(t *testing.T, p *session, budget int) int {
 	if got.Tokens != 0 && got.Tokens < cost {
 		t.Errorf("the layer says that it recalled %d tokens; they are %d", got.Tokens, cost)
 	}
-	return cost
+	return cost, got.NoRoom
 }
 
 // escaped: what was said cannot close a block. Every text of a session holds a closing tag.

@@ -25,7 +25,7 @@ func (counter) Recall(_ context.Context, t *layer.Turn, s layer.State, budget in
 	if cost := t.Count(text); s != nil && cost <= budget {
 		return layer.Recalled{Messages: []string{text}, Tokens: cost}, nil
 	}
-	return layer.Recalled{}, nil
+	return layer.Recalled{NoRoom: s != nil}, nil
 }
 
 func (counter) Store(_ context.Context, _ *layer.Turn, s layer.State, _ *layer.Response) (layer.State, error) {

@@ -104,6 +104,7 @@ func (l *Layer) told(t *layer.Turn, b book, budget int) (r layer.Recalled) {
 	for _, text := range r.Messages {
 		r.Tokens += t.Count(text)
 	}
+	r.NoRoom = len(r.Messages) == 0 && len(b.Who)+len(b.Names) > 0
 	return r
 }
 

@@ -214,6 +214,7 @@ func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget i
 		began = st.Episodes[at].Began
 	}
 
+	noRoom := false
 	var lines []string
 	block, cost := "", 0
 	for _, e := range slices.Backward(l.remembered(st, t.Now)) {
@@ -227,6 +228,7 @@ func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget i
 		text := layer.Block("episodes", intro+"\n"+strings.Join(more, "\n"))
 		tokens := t.Count(text)
 		if tokens > min(budget, l.o.MaxTokens) {
+			noRoom = block == ""
 			break
 		}
 		if lines, block, cost = more, text, tokens; len(lines) == l.o.MaxItems {
@@ -234,7 +236,7 @@ func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget i
 		}
 	}
 	if block == "" {
-		return layer.Recalled{}, nil
+		return layer.Recalled{NoRoom: noRoom}, nil
 	}
 	t.Note("sessions", len(lines))
 	return layer.Recalled{Messages: []string{block}, Tokens: cost}, nil

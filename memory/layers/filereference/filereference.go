@@ -243,7 +243,7 @@ func (l *Layer) Recall(ctx context.Context, t *layer.Turn, s layer.State, budget
 		}
 	}
 	if !shown {
-		return layer.Recalled{}, nil
+		return layer.Recalled{NoRoom: true}, nil
 	}
 	return layer.Recalled{Messages: []string{text}, Tokens: cost}, nil
 }

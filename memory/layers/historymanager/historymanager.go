@@ -143,6 +143,7 @@ func (l *Layer) Recall(ctx context.Context, t *layer.Turn, s layer.State, budget
 	lines := l.lines(ctx, t, &st, shown)
 	t.Note("summaries", len(c.Parts))
 
+	all := join(text, lines)
 	for n := len(lines); n >= 0; n-- {
 		whole := join(text, lines[:n])
 		if whole == "" {
@@ -156,11 +157,11 @@ func (l *Layer) Recall(ctx context.Context, t *layer.Turn, s layer.State, budget
 
 	// Not even the summary fits beside the tag: show less of it, in the end only the beginning of its newest part.
 	if text, _ = c.render(l.o.MaxChars, func(text string) bool { return layer.Fits(t.Count, layer.Block(tag, text), budget) }); text == "" {
-		return layer.Recalled{}, nil
+		return layer.Recalled{NoRoom: all != ""}, nil
 	}
 	block, tokens := layer.BlockWithin(t.Count, tag, text, budget)
 	if len(block) <= len("<"+tag+">\n"+summary.Text([]string{""})+cutMark+"\n</"+tag+">") {
-		return layer.Recalled{}, nil // nothing of the summary itself
+		return layer.Recalled{NoRoom: true}, nil // nothing of the summary itself
 	}
 	return layer.Recalled{Messages: []string{block}, Tokens: tokens}, nil
 }

@@ -110,6 +110,7 @@ func (l *Layer) Recall(ctx context.Context, t *layer.Turn, s layer.State, budget
 			m = layer.Block(l.o.Tag, m)
 		}
 		if !layer.Fits(t.Count, m, budget-out.Tokens) {
+			out.NoRoom = len(out.Messages) == 0
 			break
 		}
 		out.Messages = append(out.Messages, m)

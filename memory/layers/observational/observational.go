@@ -301,7 +301,7 @@ func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget i
 		sort.Search(len(observations)-1, func(i int) bool { return fits(i + 1) })
 	}
 	if text == "" {
-		return layer.Recalled{}, nil
+		return layer.Recalled{NoRoom: true}, nil
 	}
 	return layer.Recalled{Messages: []string{text}, Tokens: cost}, nil
 }

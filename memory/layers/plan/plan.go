@@ -163,7 +163,7 @@ func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget i
 	}
 	block, tokens := layer.BlockWithin(t.Count, tag, text, budget)
 	if block == "" {
-		return layer.Recalled{}, nil
+		return layer.Recalled{NoRoom: true}, nil
 	}
 	return layer.Recalled{Messages: []string{block}, Tokens: tokens}, nil
 }
@@ -177,7 +177,7 @@ func (st *state) outcome(t *layer.Turn, budget int) layer.Recalled {
 	text := fmt.Sprintf("<plan_outcome>Plan v%d %s.</plan_outcome>", st.Version, result)
 	tokens := t.Count(text)
 	if tokens > budget {
-		return layer.Recalled{}
+		return layer.Recalled{NoRoom: true}
 	}
 	return layer.Recalled{Messages: []string{text}, Tokens: tokens}
 }

@@ -205,7 +205,7 @@ func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget i
 	block := layer.Block("procedure", "How this is done here: "+p.Name+"\n"+p.Steps)
 	cost := t.Count(block)
 	if cost > min(budget, l.o.MaxTokens) {
-		return layer.Recalled{}, nil
+		return layer.Recalled{NoRoom: true}, nil
 	}
 	return layer.Recalled{Messages: []string{block}, Tokens: cost}, nil
 }

@@ -201,7 +201,7 @@ func (l *Layer) Recall(ctx context.Context, t *layer.Turn, _ layer.State, budget
 			questions = append(questions, question{text, need})
 		}
 	}
-	if len(questions) == 0 || budget <= 0 {
+	if len(questions) == 0 {
 		return layer.Recalled{}, nil
 	}
 	lib, err := l.current(ctx, t.Now)
@@ -219,7 +219,7 @@ func (l *Layer) Recall(ctx context.Context, t *layer.Turn, _ layer.State, budget
 	}
 	chosen := fit(t, best[:min(len(best), l.o.MaxItems)], budget)
 	if len(chosen) == 0 {
-		return layer.Recalled{}, nil
+		return layer.Recalled{NoRoom: len(best) > 0}, nil
 	}
 	text := render(chosen)
 	t.Note("passages", len(chosen))

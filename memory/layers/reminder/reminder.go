@@ -133,6 +133,7 @@ func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget i
 			out.Messages = append(out.Messages, block)
 			out.Tokens += cost
 		}
+		out.NoRoom = len(out.Messages) == 0
 	}
 	return out, nil
 }

@@ -94,7 +94,7 @@ type line struct {
 // Recall tells the statements that answer the user's message best, oldest first.
 func (l *Layer) Recall(ctx context.Context, t *layer.Turn, _ layer.State, budget int) (layer.Recalled, error) {
 	budget = min(budget, l.o.MaxTokens)
-	if l.Quiet(t, nil) || budget <= 0 {
+	if l.Quiet(t, nil) {
 		return layer.Recalled{}, nil
 	}
 	var candidates []line
@@ -108,7 +108,7 @@ func (l *Layer) Recall(ctx context.Context, t *layer.Turn, _ layer.State, budget
 
 	lines := fit(t, candidates[:min(len(candidates), l.o.MaxItems)], budget)
 	if len(lines) == 0 {
-		return layer.Recalled{}, nil
+		return layer.Recalled{NoRoom: len(candidates) > 0}, nil
 	}
 	text := render(lines)
 	t.Note("statements", len(lines))

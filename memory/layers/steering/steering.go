@@ -279,7 +279,7 @@ func (*Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int
 		left = append(left, f)
 	}
 	if text == "" {
-		return layer.Recalled{}, nil
+		return layer.Recalled{NoRoom: true}, nil
 	}
 	st.Queue = left
 	next, err := layer.Encode(st)

@@ -180,7 +180,7 @@ func (*Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int
 	}
 	block, tokens := layer.BlockWithin(t.Count, tag, body, budget)
 	if block == "" {
-		return layer.Recalled{}, nil
+		return layer.Recalled{NoRoom: true}, nil
 	}
 	return layer.Recalled{Messages: []string{block}, Tokens: tokens}, nil
 }

@@ -221,7 +221,7 @@ func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget i
 		}
 	}
 	if text == "" {
-		return layer.Recalled{}, nil
+		return layer.Recalled{NoRoom: l.o.grounds() || l.o.InjectLedger && len(st.list()) > 0}, nil
 	}
 	return layer.Recalled{Messages: []string{text}, Tokens: t.Count(text)}, nil
 }

@@ -249,7 +249,7 @@ func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget i
 	results := l.read(s).Results
 	drop := sort.Search(len(results), func(drop int) bool { return l.cost(t, results[drop:], budget) >= 0 })
 	if drop == len(results) {
-		return layer.Recalled{}, nil
+		return layer.Recalled{NoRoom: len(results) > 0}, nil
 	}
 	return layer.Recalled{Messages: l.blocks(results[drop:]), Tokens: l.cost(t, results[drop:], budget)}, nil
 }

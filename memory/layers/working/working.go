@@ -148,14 +148,14 @@ func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget i
 		if jsontext.Value(s).Kind() == '{' && !fits(body) {
 			newest, ok := reduced(jsontext.Value(s), func(v jsontext.Value) bool { return fits(string(v)) })
 			if !ok {
-				return layer.Recalled{}, nil
+				return layer.Recalled{NoRoom: true}, nil
 			}
 			body = string(newest)
 		}
 	}
 	block, tokens := layer.BlockWithin(t.Count, tag, body, budget)
 	if block == "" {
-		return layer.Recalled{}, nil
+		return layer.Recalled{NoRoom: true}, nil
 	}
 	return layer.Recalled{Messages: []string{block}, Tokens: tokens}, nil
 }
