@@ -262,7 +262,7 @@ func pick(d wire.Dialect, items []wire.Item, want []entry) ([]wire.Item, error) 
 			out = append(out, items[*e.Keep])
 			continue
 		}
-		role, ok := roleOf(e.Role)
+		role, ok := roles[e.Role]
 		if made++; !ok || made > maxNew {
 			return nil, safe("%w: items: want keep, or role (user, assistant, developer, system) and text, at most %d new ones",
 				ErrAnswer, maxNew)
@@ -272,32 +272,17 @@ func pick(d wire.Dialect, items []wire.Item, want []entry) ([]wire.Item, error) 
 	return out, nil
 }
 
-func roleOf(name string) (wire.Role, bool) {
-	switch name {
-	case "user":
-		return wire.User, true
-	case "assistant":
-		return wire.Assistant, true
-	case "developer":
-		return wire.Developer, true
-	case "system":
-		return wire.System, true
-	default:
-		return wire.RoleNone, false
-	}
+// roles are those of new items.
+var roles = map[string]wire.Role{"user": wire.User, "assistant": wire.Assistant, "developer": wire.Developer, "system": wire.System}
+
+var rerenders = map[string]layer.Rerender{
+	"": layer.RerenderNone, "none": layer.RerenderNone, "self": layer.RerenderSelf, "slot_after": layer.RerenderSlotAfter, "all": layer.RerenderAll,
 }
 
 func rerender(name string) (layer.Rerender, error) {
-	switch name {
-	case "", "none":
-		return layer.RerenderNone, nil
-	case "self":
-		return layer.RerenderSelf, nil
-	case "slot_after":
-		return layer.RerenderSlotAfter, nil
-	case "all":
-		return layer.RerenderAll, nil
-	default:
+	again, ok := rerenders[name]
+	if !ok {
 		return 0, safe("%w: rerender: want none, self, slot_after or all", ErrAnswer)
 	}
+	return again, nil
 }
