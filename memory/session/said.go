@@ -21,6 +21,8 @@ type Said struct {
 	Name    string // who of several users speaks, where the message says so (Chat's member name)
 	Text    string // of a long one the beginning and the end
 	turn    string
+	// unanswered: it stands behind the end of the conversation.
+	unanswered bool
 }
 
 // Reading is how far a session was read by Log.SaidSince. The zero Reading is of a session of which nothing was read.
@@ -84,7 +86,8 @@ func (r *newsReader) since(ctx context.Context, before Reading) (News, error) {
 		if it == nil || it.Flags&(flagOffChain|flagSummary|flagSide|flagHidden) != 0 {
 			continue
 		}
-		if behind := it.Parent == h.Pos.Seq || it.Parent > h.Pos.Seq && l.on[it.Parent]; behind && it.Line == h.Line && it.Pos.Seq > h.Pos.Seq {
+		behind := it.Line == h.Line && it.Pos.Seq > h.Pos.Seq && (it.Parent == h.Pos.Seq || it.Parent > h.Pos.Seq && l.on[it.Parent])
+		if behind {
 			l.on[it.Pos.Seq], n.Now.unanswered = true, true
 		}
 		if !l.on[it.Pos.Seq] && (it.Line == h.Line || it.Pos.Seq <= before.last) {
@@ -96,6 +99,7 @@ func (r *newsReader) since(ctx context.Context, before Reading) (News, error) {
 			return News{}, err
 		}
 		if ok {
+			said.unanswered = behind
 			n.Said = append(n.Said, said)
 		}
 	}
@@ -198,10 +202,11 @@ func (r *newsReader) ofResource(ctx context.Context, said []Said) ([]Said, error
 
 	ours := said[:0]
 	for _, it := range said {
-		if orders[it.turn] {
-			continue
-		}
-		if turn := turns[it.turn]; turn != nil && turn.Resource == r.resource && turn.Side == "" {
+		turn := turns[it.turn]
+		switch {
+		case turn == nil || turn.Resource != r.resource || turn.Side != "" || orders[it.turn]:
+		case it.unanswered && turn.Status == turnrecord.Failed: // the client sends it again, or gives it up
+		default:
 			it.Time = turn.Time
 			ours = append(ours, it)
 		}
