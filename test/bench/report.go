@@ -66,7 +66,7 @@ func (r *report) targets() []target {
 	return slices.DeleteFunc(all, func(t target) bool { return math.IsNaN(t.Value) })
 }
 
-// remora are Remora's variants; sessions are those with a session and the window alone, for which the targets are.
+// remora are Remora's variants; sessions are those with a session and the shipped layers, for which the targets are.
 func (r *report) remora() (names []string) {
 	for _, v := range r.variants {
 		if v.named || v.name == none {

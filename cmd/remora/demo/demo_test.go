@@ -104,7 +104,7 @@ func TestDemoTable(t *testing.T) {
 		"ok      transcript  3 sessions with 149, 10, 2 items ",
 		"turn 45 in full",
 		"+ block      working-memory, slot 100, 29 tokens",
-		"+ block      observational-memory, slot 200, 32 tokens",
+		"+ block      observational-memory, slot 200, 44 tokens",
 		"all 11 ~     13    13         0  100:29          user Hi",
 		"* call       working-memory_update {",
 		"* call       order(Dune, 500)",

@@ -41,7 +41,7 @@ func (p *printer) opening(proxy, upstream string) {
   client  ->  proxy %s  ->  scripted upstream %s
 
   An item is a text, a tool call or a result. The proxy stores every item; layers decide what the model gets.
-  The first three are there by default, with 80 items to the window:
+  These run here. A window is there by default, of 64,000 tokens, beside semantic_recall and entity_memory:
 
   history_window        the newest %d items, and the user's message of a tool loop that is longer than that
   working_memory        what the model itself wants to keep: it calls a tool that the proxy answers; slot 100
