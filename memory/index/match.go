@@ -195,6 +195,9 @@ func (w *wordMatches) matchPairs(ix *Index, pairs [][2]uint32) {
 					best = min(best, i-lastA)
 					lastB = i
 				}
+				if best == 1 {
+					break // nothing is nearer
+				}
 			}
 			if best == 1 {
 				w.turns[at].pairs++

@@ -11,15 +11,17 @@ import (
 
 // habit is how much of its history a client sends.
 type habit struct {
-	name  string
-	sends int // messages of each request
-	few   int // stored items of the short sessions when they are measured first; even
+	name   string
+	sends  int    // messages of each request
+	header string // of each request
+	few    int    // stored items of the short sessions when they are measured first; even
 }
 
 func habits() []habit {
 	return []habit{
 		{name: "client resends its last 20 items", sends: 21, few: 20},
-		{name: "client sends only what is new", sends: 1, few: 90},
+		// Its first requests bring answers, as no client's that sends only what is new do: it has to say what it is.
+		{name: "client sends only what is new", sends: 1, few: 90, header: "X-History: server\r\n"},
 	}
 }
 
@@ -58,6 +60,7 @@ func (t *trial) flat(h habit) (flatness, error) {
 		return flatness{}, err
 	}
 	defer many.close()
+	many.say(h.header)
 	if _, err := many.closedLoop(0, len(h.prepare(flatMany))); err != nil {
 		return flatness{}, fmt.Errorf("store %d items: %w", flatMany, err)
 	}
@@ -69,6 +72,7 @@ func (t *trial) flat(h habit) (flatness, error) {
 		if err != nil {
 			return flatness{}, err
 		}
+		few.say(h.header)
 		_, err = few.closedLoop(0, flatSessions)
 		if err == nil {
 			err = t.block(few, perBlock, &fewCPU, &fewP50)
@@ -103,12 +107,12 @@ func (t *trial) block(c *crew, count int, cpu, latency *[]float64) error {
 	return nil
 }
 
-// prepare are the turns that bring a session to n stored items, each resending its client's last 20 items.
+// prepare are the turns that bring a session to n stored items, each resending what its client resends.
 func (h habit) prepare(n int) []span {
 	var turns []span
 	for stored := 0; stored < n; {
 		to := min(stored+flatStep, n) - 1 // the answer is the item that is still missing
-		turns = append(turns, span{max(stored-20, 0), to})
+		turns = append(turns, span{max(stored+1-h.sends, 0), to})
 		stored = to + 1
 	}
 	return turns

@@ -32,6 +32,13 @@ func newCrew(addr string, talkers []*talker) (*crew, error) {
 	return c, nil
 }
 
+// say has every request carry a header.
+func (c *crew) say(header string) {
+	for _, t := range c.talkers {
+		t.header = header
+	}
+}
+
 func (c *crew) close() {
 	for _, nc := range c.conns {
 		_ = nc.net.Close()

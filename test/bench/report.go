@@ -66,7 +66,7 @@ func (r *report) targets() []target {
 	return slices.DeleteFunc(all, func(t target) bool { return math.IsNaN(t.Value) })
 }
 
-// remora are Remora's variants; sessions are those with a session and the shipped layers, for which the targets are.
+// remora are Remora's variants; sessions are those with a session, for which the targets are: with the window alone.
 func (r *report) remora() (names []string) {
 	for _, v := range r.variants {
 		if v.named || v.name == none {
@@ -77,7 +77,7 @@ func (r *report) remora() (names []string) {
 }
 
 func (r *report) sessions() []string {
-	return slices.DeleteFunc(r.remora(), func(name string) bool { return name == none || name == withLayers })
+	return slices.DeleteFunc(r.remora(), func(name string) bool { return name == none || name == shipped || name == withLayers })
 }
 
 // worst is the largest value among some variants. It is NaN if one of them has none: a target is not met by what was

@@ -23,6 +23,7 @@ const (
 	onBolt     = "session, bolt"
 	onRedis    = "session, Redis"
 	onRedisRAM = "session, Redis without AOF"
+	shipped    = "session, Redis, shipped layers"
 	withLayers = "session, Redis, window, notes, observations"
 )
 
@@ -114,16 +115,17 @@ func (l *lab) variants() []variant {
 		all = append(all, variant{name: bareRedis, start: withRedis(s, startBare(s.addr))})
 	}
 	all = append(all,
-		variant{name: none, start: remoraOn("memory:", "")},
-		variant{name: onMemory, named: true, start: remoraOn("memory:", "")},
-		variant{name: onBolt, named: true, start: remoraOn("bolt:remora.db", "")},
+		variant{name: none, start: remoraOn("memory:", windowOnly)},
+		variant{name: onMemory, named: true, start: remoraOn("memory:", windowOnly)},
+		variant{name: onBolt, named: true, start: remoraOn("bolt:remora.db", windowOnly)},
 	)
 	for _, name := range []string{onRedis, onRedisRAM} {
 		if s, ok := l.redis[name]; ok {
-			all = append(all, variant{name: name, named: true, start: remoraOnRedis(s, "")})
+			all = append(all, variant{name: name, named: true, start: remoraOnRedis(s, windowOnly)})
 		}
 	}
 	if s, ok := l.redis[onRedis]; ok {
+		all = append(all, variant{name: shipped, named: true, start: remoraOnRedis(s, "")})
 		all = append(all, variant{name: withLayers, named: true, start: remoraOnRedis(s, layered)})
 	}
 	return all
@@ -215,7 +217,13 @@ providers:
 log: {level: warn}
 `
 
-// layered has layers that say something of their own in every turn. Without it the shipped layers run.
+// windowOnly keeps transcripts and sends a window of 80 items of them, without layers that say something of their own: the
+// targets are for what every session pays. Without it the shipped layers run.
+const windowOnly = `
+memory: {layers: [{kind: history_window, max_items: 80, evict_batch: 40}]}
+`
+
+// layered has layers that say something of their own in every turn.
 const layered = `
 memory: {layers: [{kind: working_memory}, {kind: observational_memory}, {kind: history_window, max_tokens: 64000, in_flight: window}]}
 `
