@@ -82,17 +82,16 @@ func asksOfDate(text string) bool {
 func WorthAsking(text string) (need float32, worth bool) {
 	words := Words(text)
 	informative := len(words) - words.In(pleasantries())
-	asks, past := Asks(text), aboutPast().MatchString(text)
 	switch {
 	case len(strings.Fields(text)) == 0:
 		return 0, false
-	case asks && past && (informative > 0 || asksOfDate(text)):
-		return needOfQuestion, true
-	case asks && aboutModel().MatchString(text):
-		return needOfQuestion, informative > 2
-	case asks:
-		return needOfQuestion, informative > 0
-	default:
+	case !Asks(text):
 		return needOfStatement, informative > 1
+	case aboutPast().MatchString(text) && (informative > 0 || asksOfDate(text)):
+		return needOfQuestion, true
+	case aboutModel().MatchString(text):
+		return needOfQuestion, informative > 2
+	default:
+		return needOfQuestion, informative > 0
 	}
 }
