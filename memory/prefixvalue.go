@@ -57,19 +57,11 @@ func (e *prefixValue) frozen(a *assembly) []string {
 	if e == nil || a.c.Opaque {
 		return nil
 	}
-	if e.now.Empty() {
-		return nil
-	}
-	e.identify(a)
-	return e.now.Frozen(e.request.Lineage, e.request.Run)
-}
-
-// identify says whose prefix the request's is, and of which run.
-func (e *prefixValue) identify(a *assembly) {
 	// What was pinned for one resource is not for another that shares the session.
 	turn := &a.l.turn
 	e.request.Lineage = turn.Dialect.String() + " " + turn.Model + " " + turn.Resource
 	e.request.Run, e.request.Loop = a.l.runName(&a.c)
+	return e.now.Frozen(e.request.Lineage, e.request.Run)
 }
 
 // runName tells the run of a request from others, also from one that began with the same words, and whether the
@@ -93,7 +85,6 @@ func (e *prefixValue) plan(a *assembly) {
 	if e.now.Empty() && view.NothingToPin(r.Layers) {
 		return
 	}
-	e.identify(a)
 	r.SystemPrompt, r.CutMoved, r.Idle = a.entry.SystemPrompt(), a.entry.ReplacesHead() || l.states.sessionValues().window.moved(&a.v), a.idle()
 	r.Count, r.Free = l.run.Count, math.MaxInt
 	r.End = visible(c, len(c.Items))

@@ -156,3 +156,28 @@ func TestContextIsAskedForAShareAlone(t *testing.T) {
 		}
 	}
 }
+
+// recallCounter counts how often it is asked.
+type recallCounter struct{ times *int }
+
+func (c recallCounter) Recall(context.Context, *layer.Turn, layer.State, int) (layer.Recalled, error) {
+	*c.times++
+	return layer.Recalled{Messages: []string{"asked"}}, nil
+}
+
+// TestLiveLayersAreAskedOnceInARun: also where a layer leaves out what stands before the run.
+func TestLiveLayersAreAskedOnceInARun(t *testing.T) {
+	c := view.DefaultPromptCache()
+	times := 0
+	l := newLab(t, memory.Options{Shape: memory.Shape{PromptCache: &c, Layers: layersOf(t,
+		pipeline.Layer{ID: "choice", Kind: "test", Slot: 100, Scope: layer.Thread, Impl: chooser{t, "2", new([]string)}},
+		pipeline.Layer{ID: "back", Kind: "test", Slot: 200, Scope: layer.Thread, Live: true, Impl: recallCounter{&times}})}})
+	history := "u:1 a:2 u:3"
+	for _, words := range []string{"", " c:x r:x", " c:y r:y"} {
+		history += words
+		l.turn(history, "a:ok")
+	}
+	if times != 1 {
+		t.Errorf("the layer was asked %d times", times)
+	}
+}

@@ -9,6 +9,9 @@ import (
 // Frozen names the layers that need not be asked again in this run: their blocks from its beginning are shown. Pass
 // them to Step as Held.
 func (s Prefix) Frozen(lineage, run string) []string {
+	if s.Empty() {
+		return nil
+	}
 	i := s.find(sum(lineage))
 	if i < 0 || s.lines[i].Run != sum(run) {
 		return nil
