@@ -142,10 +142,16 @@ func (l *lab) begin(c memory.Call, words string) *memory.Turn {
 // beginWith is begin with tools, as JSON, empty for none.
 func (l *lab) beginWith(c memory.Call, words, tools string) *memory.Turn {
 	l.t.Helper()
+	return l.beginJSON(c, messages(words), tools)
+}
+
+// beginJSON is beginWith for messages that are JSON.
+func (l *lab) beginJSON(c memory.Call, messages, tools string) *memory.Turn {
+	l.t.Helper()
 	if tools != "" {
 		tools = `,"tools":` + tools
 	}
-	req, err := wire.Parse(dialects.Chat, []byte(`{"model":"m","messages":[`+messages(words)+`]`+tools+`}`))
+	req, err := wire.Parse(dialects.Chat, []byte(`{"model":"m","messages":[`+messages+`]`+tools+`}`))
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -145,28 +145,14 @@ func TestStoredCallsStayOutWithoutTools(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := newLab(t, memory.Options{Shape: memory.Shape{ToolResult: 10}})
-			begin := func(messages, tools string) *memory.Turn {
-				if tools != "" {
-					tools = `,"tools":` + tools
-				}
-				req, err := wire.Parse(dialects.Chat, []byte(`{"model":"m","messages":[`+messages+`]`+tools+`}`))
-				if err != nil {
-					t.Fatal(err)
-				}
-				turn, err := l.m.Begin(t.Context(), memory.Call{Scope: scope, Request: req})
-				if err != nil {
-					t.Fatal(err)
-				}
-				return turn
-			}
-			begin(messages("u:go"), tools).Commit(said(a + "," + b))
+			l.beginWith(memory.Call{}, "u:go", tools).Commit(said(a + "," + b))
 			results := result("a")
 			if name != "the client's own result" {
 				results += "," + result("b")
 			}
-			begin(results, tools).Commit(answer(t, "a:done"))
+			l.beginJSON(memory.Call{}, results, tools).Commit(answer(t, "a:done"))
 
-			turn := begin(tt.messages, tt.tools)
+			turn := l.beginJSON(memory.Call{}, tt.messages, tt.tools)
 			whole := raws(turn.Sent(view.AsIs, false, false, false, 0).Items)
 			want := tt.want
 			if want == nil {

@@ -430,7 +430,7 @@ func (d *draft) putSystemPrompt() {
 		return
 	}
 	r := newSystemPromptRecord(in, d.e.call.Request)
-	d.put(systemPromptPrefix+string(in.systemPrompt[:]), r.encode())
+	d.put(systemPromptName(in.systemPrompt), r.encode())
 }
 
 // amend writes the session's amendments if the turn changes them.

@@ -74,17 +74,12 @@ func helperPrompt(req *wire.Request, in *incoming) string {
 	if !mayAsk(req, in) {
 		return ""
 	}
-	var prompt, said strings.Builder
-	prompt.WriteString(wire.Text(req.Instructions()))
-	for i := range in.system {
-		prompt.WriteByte('\n')
-		prompt.WriteString(in.system[i].Text())
-	}
+	var said strings.Builder
 	for i := range in.items {
 		said.WriteString(in.items[i].Text())
 		said.WriteByte('\n')
 	}
-	instructions, text := prompt.String(), said.String()
+	instructions, text := systemText(req, in), said.String()
 	if len(instructions) <= helperInstructions {
 		if kind := orderedBy(instructions); kind.name != "" && (!kind.material || len(text) >= helperMaterial) {
 			return kind.name
@@ -130,16 +125,22 @@ func retitles(req *wire.Request, in *incoming, fresh int) string {
 	if fresh < len(in.items) || !in.hasSystemPrompt || offersTools(req) {
 		return ""
 	}
-	var prompt strings.Builder
-	prompt.WriteString(wire.Text(req.Instructions()))
-	for i := range in.system {
-		prompt.WriteByte('\n')
-		prompt.WriteString(in.system[i].Text())
-	}
-	if prompt.Len() > maxOrder {
+	prompt := systemText(req, in)
+	if len(prompt) > maxOrder {
 		return ""
 	}
-	return orderedBy(prompt.String()).name
+	return orderedBy(prompt).name
+}
+
+// systemText is the text of the instructions and of the system prompt.
+func systemText(req *wire.Request, in *incoming) string {
+	var text strings.Builder
+	text.WriteString(wire.Text(req.Instructions()))
+	for i := range in.system {
+		text.WriteByte('\n')
+		text.WriteString(in.system[i].Text())
+	}
+	return text.String()
 }
 
 // mayAsk reports whether the words of a helper's prompt can be in a request. It reads nothing but bytes, since nearly all

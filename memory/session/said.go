@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -88,7 +89,7 @@ func (r *newsReader) since(ctx context.Context, before Reading) (News, error) {
 		}
 		behind := it.Line == h.Line && it.Pos.Seq > h.Pos.Seq && (it.Parent == h.Pos.Seq || it.Parent > h.Pos.Seq && l.on[it.Parent])
 		if behind {
-			l.on[it.Pos.Seq], n.Now.unanswered = true, true
+			l.on[it.Pos.Seq] = true
 		}
 		if !l.on[it.Pos.Seq] && (it.Line == h.Line || it.Pos.Seq <= before.last) {
 			continue
@@ -104,6 +105,7 @@ func (r *newsReader) since(ctx context.Context, before Reading) (News, error) {
 		}
 	}
 	n.Said, err = r.ofResource(ctx, n.Said)
+	n.Now.unanswered = slices.ContainsFunc(n.Said, func(it Said) bool { return it.unanswered })
 	return n, err
 }
 
