@@ -17,6 +17,8 @@ FUZZTIME  ?= 30s
 BENCHTIME ?= 1s
 SOAK      ?= 30m
 STREAM_LIMIT ?= off
+# What property tests draw is the same in each run of `make test`; `make properties` draws anew.
+RAPID_SEED ?= 1
 
 .DEFAULT_GOAL := help
 
@@ -97,7 +99,7 @@ generate: ## write what lists layer kinds (config.yaml, docs/layers.md) from mem
 
 .PHONY: test
 test: deps ## the whole suite, with the race detector and in random order
-	go test -race -shuffle=on -timeout=30m ./...
+	RAPID_SEED=$(RAPID_SEED) go test -race -shuffle=on -timeout=30m ./...
 
 .PHONY: install-test
 install-test: deps ## install, upgrade and uninstall the chart in a real control plane (builds Kubernetes once)
@@ -144,6 +146,10 @@ fuzz-front: ## splitter, member names, splice, SSE, fold, judged calls, merge, w
 	@for t in $(FUZZ_FRONT); do \
 		echo "$$t"; go test -run='^$$' -fuzz="^$${t#*:}\$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=1s ./$${t%:*} || exit 1; \
 	done
+
+.PHONY: properties
+properties: ## property tests with 1,000 new draws each
+	RAPID_CHECKS=1000 RAPID_NOFAILFILE=true go test -count=1 $$(git grep -l pgregory.net/rapid -- '*/*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|./|')
 
 .PHONY: bench
 bench: ## Remora against a bare proxy, nginx and nothing: the table of docs/performance.md (BENCH=-quick: 2 minutes)
