@@ -77,7 +77,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// The ledger is made when the cut moves. Between cuts nothing is read and no byte changes, even when the view does.
+// The blocks are built when the cut moves. Between cuts nothing is read and no byte changes, even if the view changes.
 func TestLedgerStaysUntilTheCutMoves(t *testing.T) {
 	l := newLayer(t, Options{})
 	first, s := recall(t, l, nil, cut("1", users("src/main.go parseHeader"), users("hello")), 1000)
@@ -142,7 +142,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// Before the view is chosen the last ledger is told, and none where nothing was cut.
+// Before the view is chosen the last blocks are returned, and none if nothing was cut.
 func TestBeforeTheView(t *testing.T) {
 	l, turn := newLayer(t, Options{}), layertest.PageTurn()
 	said, s := recall(t, l, nil, cut("1", users("src/main.go"), nil), 1000)

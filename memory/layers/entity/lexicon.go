@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// words of a list, each in lower case.
+// wordSet returns the words of a list, in lower case.
 func wordSet(list string) map[string]bool {
 	all := make(map[string]bool)
 	for w := range strings.FieldsSeq(list) {
@@ -14,7 +14,7 @@ func wordSet(list string) map[string]bool {
 	return all
 }
 
-// phrases of a list, one a line: the name of an attribute, a colon, and phrases with commas between them.
+// phraseSet parses lines of an attribute's name, a colon and phrases separated by commas. It maps phrases to attributes.
 func phraseSet(list string) map[string]string {
 	all := make(map[string]string)
 	for l := range strings.Lines(list) {
@@ -31,17 +31,17 @@ func phraseSet(list string) map[string]string {
 // lexicon holds the words by which users say who somebody is and what something is, in English, German, French and Spanish.
 type lexicon struct {
 	possessives, determiners, articles, romance, copulas, negations, adverbs, conjunctions, subordinators, relatives, particles, titles map[string]bool
-	persons, things                                                                                                                     map[string]bool // kinds of what has a name
-	noNames                                                                                                                             map[string]bool // words that are no name though they have a capital
+	persons, things                                                                                                                     map[string]bool // kinds of things that have a name
+	noNames                                                                                                                             map[string]bool // capitalised words that are not names
 	german                                                                                                                              map[string]bool // possessives and copulas of a language where every noun has a capital
 	he                                                                                                                                  map[string]bool // pronouns for a person
 	me                                                                                                                                  map[string]bool // for the user
 	naming, selfNaming                                                                                                                  map[string]string
-	of, ofMe                                                                                                                            map[string]string // what is said of somebody, of the user
-	introducing, ownIntroducing                                                                                                         map[string]bool   // attributes that say enough of a name, of "my sister"
-	several, withoutObject                                                                                                              map[string]bool   // attributes that somebody can have several of; that need no object
+	of, ofMe                                                                                                                            map[string]string // attributes of a name, of the user
+	introducing, ownIntroducing                                                                                                         map[string]bool   // attributes that introduce a name, or "my sister"
+	several, withoutObject                                                                                                              map[string]bool   // attributes that can have several values; that need no object
 	prepositions, corrections, renames, selves                                                                                          map[string]bool
-	orders                                                                                                                              map[string]bool // words of texts that speak to the model
+	orders                                                                                                                              map[string]bool // words of texts that instruct the model
 }
 
 var lexica = sync.OnceValue(func() *lexicon {

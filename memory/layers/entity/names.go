@@ -16,8 +16,8 @@ const (
 // signs are the characters allowed in a name besides letters and digits.
 const signs = "_./@#:+-"
 
-// names yields the distinctive strings of a text: runs of six or more letters, digits and signs that are no plain word, and
-// no time or measure. A place in a file, such as path:12:3, is yielded as the path.
+// names yields the distinctive strings of a text: runs of six or more letters, digits and signs, without plain words, times and
+// measures. A position in a file, such as path:12:3, is yielded as the path.
 func names(text string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for name := range distinct(text) {
@@ -28,7 +28,7 @@ func names(text string) iter.Seq[string] {
 	}
 }
 
-// distinct is names with times, durations and sizes among them.
+// distinct is like names, but also yields times, durations and sizes.
 func distinct(text string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for from := 0; from < len(text); {
@@ -47,7 +47,7 @@ func distinct(text string) iter.Seq[string] {
 	}
 }
 
-// run is how many bytes of text belong to one name.
+// run returns the length in bytes of the name at the beginning of text.
 func run(text string) int {
 	n := 0
 	for n < len(text) {
@@ -58,7 +58,7 @@ func run(text string) int {
 			n++
 			continue
 		}
-		// Scripts that put no spaces between words would make names of sentences.
+		// In scripts without spaces between words, a whole sentence would be one name.
 		const lastSpaced = 0x058F
 		r, size := utf8.DecodeRuneInString(text[n:])
 		if r > lastSpaced || !unicode.IsLetter(r) {
@@ -69,10 +69,10 @@ func run(text string) int {
 	return n
 }
 
-// trim takes off what ends a sentence or a list, and what begins an option.
+// trim removes punctuation at the end and the dashes of an option at the beginning.
 func trim(s string) string { return strings.TrimLeft(strings.TrimRight(s, ".:-+#@/"), ":+-") }
 
-// path strips line and column from a place in a file. Other names are returned unchanged.
+// path strips line and column from a position in a file. Other names are returned unchanged.
 func path(name string) string {
 	at := strings.IndexByte(name, ':')
 	if at < minName || at+1 == len(name) || !digit(name[at+1]) || !strings.ContainsAny(name[:at], "./") {
@@ -113,8 +113,8 @@ func distinctive(s string) bool {
 	return runes >= minName && named
 }
 
-// compound reports whether a name is words that hyphens join, such as "long-term". In texts it is no name, or a sentence of
-// them would be one; an agent's calls name packages and branches so.
+// compound reports whether a name consists of words joined by hyphens, such as "long-term". Such a word is a name only in an
+// agent's calls, where it can be a package or a branch.
 func compound(name string) bool {
 	first := true
 	for _, r := range name {

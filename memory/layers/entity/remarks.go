@@ -13,23 +13,23 @@ import (
 
 // Limits on what is read of a message.
 const (
-	maxSaid    = 4 << 10 // bytes of a message: people say what they want above what they paste, or below it
+	maxSaid    = 4 << 10 // bytes at each end of a message: people write above or below what they paste
 	maxRemarks = 40      // of one message
 	maxRemark  = 100     // characters
 	maxClause  = 14      // words
 )
 
-// remark is what a message says of a name.
+// remark is what a message says about a name.
 type remark struct {
 	name      string // of a person, a place, an organisation or a project; empty for the user
-	attribute string // a newer remark about the same one takes its place
+	attribute string // a newer remark with the same attribute replaces it
 	text      string // in the user's words
-	formerly  string // the name that it takes the place of
-	misspelt  bool   // and that was wrong
-	first     bool   // it says who or what has the name
+	formerly  string // the former name
+	misspelt  bool   // the former name was a mistake
+	first     bool   // introduces the name
 }
 
-// remarks returns what a user says of names in a message, in order.
+// remarks returns what a user says about names in a message, in order.
 func remarks(raw []byte) ([]remark, error) {
 	text := string(raw)
 	if len(text) > maxSaid {
@@ -56,7 +56,7 @@ func remarks(raw []byte) ([]remark, error) {
 
 // word is a word of a sentence.
 type word struct {
-	lower    string // with a plain apostrophe; is, am, are for what is left of them
+	lower    string // with a plain apostrophe; contractions are expanded to is, am, are
 	from, to int    // bytes of the sentence
 	gap      string // between it and the word before, without spaces
 	capital  bool
@@ -71,8 +71,7 @@ type reader struct {
 	found  []remark
 }
 
-// split takes the sentence apart. It returns false for one that supposes something, or has been said by somebody else, as in a
-// transcript: "Eve: I live in Lyon".
+// split splits the sentence into words. It returns false for a supposition, or a line of a transcript: "Eve: I live in Lyon".
 func (r *reader) split() bool {
 	last := 0
 	for from := 0; from < len(r.text); {
@@ -123,7 +122,7 @@ func newWord(text string, last, from, to int) word {
 	return word{lower: lower, from: from, to: to, gap: strings.ReplaceAll(text[last:from], " ", ""), capital: unicode.IsUpper(first)}
 }
 
-// contraction returns how many bytes of a word stand before an apostrophe that joins it to the next, or all of it.
+// contraction returns the length of a word before a contraction's apostrophe, or its whole length.
 func contraction(w string) int {
 	at := strings.IndexAny(w, "'’")
 	if at < 0 {
@@ -142,7 +141,7 @@ func contraction(w string) int {
 	return len(w)
 }
 
-// read looks at each word for the beginning of a remark.
+// read looks for a remark at each word.
 func (r *reader) read() {
 	if r.renamed() {
 		return
@@ -169,16 +168,16 @@ func (r *reader) read() {
 	}
 }
 
-// span is the text of the words from and up to.
+// span returns the text of the words from from to before to.
 func (r *reader) span(from, to int) string { return r.text[r.words[from].from:r.words[to-1].to] }
 
-// phraseOf is span without the capital of a sentence's beginning.
+// phraseOf is span without the capital at the beginning of a sentence.
 func (r *reader) phraseOf(from, to int) string {
 	first := &r.words[from]
 	return first.lower + r.text[first.to:r.words[to-1].to]
 }
 
-// predicate is span with a verb that is spelled out: "is allergic" for "'s allergic".
+// predicate is span with the verb expanded: "is allergic" for "'s allergic".
 func (r *reader) predicate(from, to int, attribute string) string {
 	first := &r.words[from]
 	switch rest := r.text[first.to:r.words[to-1].to]; {
@@ -191,7 +190,7 @@ func (r *reader) predicate(from, to int, attribute string) string {
 	}
 }
 
-// joined reports whether there is a word at i with nothing but a space before it.
+// joined reports whether there is a word at i, separated from the one before only by space.
 func (r *reader) joined(i int) bool { return i < len(r.words) && r.words[i].gap == "" }
 
 func (r *reader) add(f remark) {
@@ -226,7 +225,7 @@ func (r *reader) skip(i int, sets ...map[string]bool) int {
 	return i
 }
 
-// clause returns where what is said from i on ends.
+// clause returns the end of the clause at i.
 func (r *reader) clause(i int) int {
 	end := i + 1
 	for end < min(i+maxClause, len(r.words)) && !strings.ContainsAny(r.words[end].gap, ",;:()!.–—-") && !r.conjunctions[r.words[end].lower] && !r.relatives[r.words[end].lower] {
@@ -235,13 +234,13 @@ func (r *reader) clause(i int) int {
 	return min(end, len(r.words))
 }
 
-// kind reports whether a word says what has a name, and whether that is a person or an animal.
+// kind reports whether a word is a kind of thing that has a name, and whether it is a person or an animal.
 func (r *reader) kind(i int) (found, person bool) {
 	w := r.words[i].lower
 	return r.persons[w] || r.things[w], r.persons[w]
 }
 
-// name returns how many words the name at i has, 0 for none.
+// name returns the number of words of the name at i, 0 if there is none.
 func (r *reader) name(i int) int {
 	const most = 4 // words
 	n, open := 0, true
@@ -274,8 +273,7 @@ func (r *reader) name(i int) int {
 	return n
 }
 
-// proper reports whether a word can be a name, or a part of one: it begins with a capital, is no word that has one for another
-// reason, and no identifier.
+// proper reports whether a word can be part of a name: it begins with a capital for no other reason, and is not an identifier.
 func (r *reader) proper(w *word) bool {
 	const longest, shout = 24, 6 // characters
 	text := r.text[w.from:w.to]
@@ -298,12 +296,12 @@ func (r *reader) proper(w *word) bool {
 	return small || n < shout
 }
 
-// function reports whether a word holds others together, and so is not part of what something is called.
+// function reports whether a word is a function word, which is not part of a name.
 func (r *reader) function(w string) bool {
 	return r.prepositions[w] || r.determiners[w] || r.possessives[w] || r.copulas[w] || r.conjunctions[w] || r.relatives[w] || r.negations[w] || r.me[w]
 }
 
-// relation reads "my sister Ada", "our service is called Kestrel". It returns where the remark ends, i if there is none.
+// relation reads "my sister Ada", "our service is called Kestrel". It returns the end of the remark, i if there is none.
 func (r *reader) relation(i int) int {
 	if own, at := r.phrase(r.selfNaming, i); own != "" {
 		return r.selfNamed(i, at)
@@ -364,8 +362,8 @@ func (r *reader) relation(i int) int {
 	return i
 }
 
-// dependent reports whether a clause before i has its verb at the end, as German ones have: what stands before the verb need not
-// be a name.
+// dependent reports whether the clause before i has its verb at the end, as in German: the word before the verb need not be a
+// name.
 func (r *reader) dependent(i int) bool {
 	for ; i >= 0; i-- {
 		if r.subordinators[r.words[i].lower] {
@@ -388,7 +386,7 @@ func (r *reader) closed(i int) bool {
 	return verb != "" || r.noNames[w] || r.prepositions[w] || r.adverbs[w] || r.conjunctions[w] || r.copulas[w] || r.relatives[w]
 }
 
-// said reads what is said of a name, from the verb at i on: "lives in Lyon and works at a bank". It returns where that ends.
+// said reads what is said about a name, from the verb at i on: "lives in Lyon and works at a bank". It returns the end.
 func (r *reader) said(name string, i int, introducing map[string]bool) int {
 	for i < len(r.words) {
 		k := i
@@ -511,7 +509,7 @@ func (r *reader) what(i int) (f remark, end int) {
 	}
 }
 
-// self reads what users say of themselves: the pronoun, or what stands for it, is at i, the verb at k.
+// self reads what users say about themselves: the pronoun is at i, the verb at k.
 func (r *reader) self(i, k int) int {
 	if own, at := r.phrase(r.selfNaming, i); own != "" {
 		return r.selfNamed(i, at)
@@ -539,7 +537,7 @@ func (r *reader) self(i, k int) int {
 	return next
 }
 
-// names reports whether there is a name among these words.
+// names reports whether the words contain a name.
 func (r *reader) names(from, to int) bool {
 	for i := from; i < to; i++ {
 		if r.proper(&r.words[i]) {
@@ -549,7 +547,7 @@ func (r *reader) names(from, to int) bool {
 	return false
 }
 
-// selfNamed reads the name of the user at an end of words such as "my name is", which begin at i.
+// selfNamed reads the user's name after words such as "my name is", which begin at i.
 func (r *reader) selfNamed(i, at int) int {
 	n := 0
 	if r.joined(at) {
@@ -601,7 +599,7 @@ func (r *reader) renamed() bool {
 	return true
 }
 
-// speaksToModel reports whether a remark has words of a text that tells the model what to do.
+// speaksToModel reports whether a remark has words of a text that instructs the model.
 func (r *reader) speaksToModel(f remark) bool {
 	for w := range strings.FieldsFuncSeq(strings.ToLower(f.name+" "+f.text), func(c rune) bool { return !unicode.IsLetter(c) }) {
 		if r.orders[w] {

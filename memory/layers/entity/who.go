@@ -11,28 +11,28 @@ import (
 	"remora/wire"
 )
 
-// Limits on what is told of names.
+// Limits of the block who and what.
 const (
 	maxWho     = 60  // names
-	maxFacts   = 6   // of one name beside who it is, the newest
+	maxFacts   = 6   // of one name, besides who it is; the newest
 	maxNamed   = 60  // bytes of a name
 	maxWhoLine = 400 // characters
 )
 
-// theUser is how a line about the user begins.
+// theUser begins a line about the user.
 const theUser = "The user"
 
-// who makes the list of what users said of people, places and things in messages that were cut. It remembers what each says.
+// who lists what users said about people, places and things in messages that were cut. It caches the remarks of each message.
 type who struct{ read *layer.Decoded[[]remark] }
 
 func newWho() who { return who{layer.NewDecoded(remarks)} }
 
-// known is what was said of a name.
+// known is what was said about a name.
 type known struct {
 	name     string
 	formerly string
 	facts    []fact
-	first    bool // somebody said who or what has the name
+	first    bool // a remark introduced the name
 	age      int  // in items, of the newest remark
 	count    int
 }
@@ -43,8 +43,8 @@ type fact struct {
 	shown     bool // it is in view
 }
 
-// of returns a line for each name that users said something of in lost which shown neither repeats nor corrects, the best
-// first: often spoken of, and lately.
+// of returns a line for each name that users said something about in lost, without what shown repeats or corrects. Names that
+// are mentioned often and recently come first.
 func (w who) of(lost, shown []wire.Item) []string {
 	var all []*known
 	for i, it := range slices.Concat(lost, shown) {
@@ -84,8 +84,7 @@ func (w who) of(lost, shown []wire.Item) []string {
 	return best
 }
 
-// note finds whom a remark is about, or begins to note what is said of a name. It returns nil for a correction of a name that
-// nobody has.
+// note finds the name that a remark is about, or adds it. It returns nil for a correction of an unknown name.
 func note(all []*known, f remark) ([]*known, *known) {
 	k := find(all, f.name)
 	if f.formerly != "" {
@@ -96,7 +95,7 @@ func note(all []*known, f remark) ([]*known, *known) {
 		if before.name, before.formerly = f.name, before.name; f.misspelt {
 			before.formerly = ""
 		}
-		if k != nil { // both were spoken of
+		if k != nil { // both names are known
 			before.facts = append(before.facts, k.facts...)
 			all = slices.DeleteFunc(all, func(o *known) bool { return o == k })
 		}
@@ -117,7 +116,7 @@ func note(all []*known, f remark) ([]*known, *known) {
 	return all, k
 }
 
-// find returns what is known of a name, or of the only one that begins with it or that it begins with.
+// find returns what is known about a name, or about the only one that is a prefix or an extension of it.
 func find(all []*known, name string) *known {
 	var near *known
 	for _, k := range all {
@@ -134,10 +133,10 @@ func find(all []*known, name string) *known {
 	return near
 }
 
-// longer reports whether a is b and more words, as a full name is.
+// longer reports whether a is b followed by more words, such as a full name.
 func longer(a, b string) bool { return b != "" && strings.HasPrefix(a, b+" ") }
 
-// take notes a fact in the place of what was said of the same attribute.
+// take replaces the fact of the same attribute.
 func (k *known) take(f remark, shown bool) {
 	k.first = k.first || f.first
 	if f.text == "" {
@@ -155,7 +154,7 @@ func (k *known) take(f remark, shown bool) {
 	}
 }
 
-// line tells what was said of a name and is not in view, "" for nothing.
+// line returns what was said about a name and is not in view; "" if there is nothing.
 func (k *known) line() string {
 	var is, all []string
 	for _, f := range k.facts {
@@ -178,7 +177,7 @@ func (k *known) line() string {
 	return layer.Line(name+": "+strings.Join(all, "; "), maxWhoLine)
 }
 
-// plausible reports whether a stored line is one that the layer can have written.
+// plausible reports whether the layer can have written a stored line.
 func plausible(line string) bool {
 	return strings.Contains(line, ": ") && utf8.RuneCountInString(line) <= maxWhoLine && layer.OneLine(line) == line
 }

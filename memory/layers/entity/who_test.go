@@ -137,7 +137,7 @@ func TestSmallTalkHasNoNames(t *testing.T) {
 	}
 }
 
-// Who and what takes a quarter of the budget at most, with its best lines, and leaves the rest to the ledger.
+// Who and what takes at most a quarter of the budget, with its best lines, and leaves the rest to the names.
 func TestWhoShare(t *testing.T) {
 	said := []string{"My sister Ada lives in Lyon.", "My sister Ada is a nurse."}
 	for _, c := range "BCDFGHJKLMNPQRSTVWXZ" {

@@ -16,30 +16,30 @@ import (
 // Limits on the input.
 const (
 	maxText  = 256 << 10 // bytes of one item: its beginning and its end
-	maxNames = 2 << 10   // that are weighed against the budget
-	maxWhole = 16 << 10  // that are looked at for parts of others
+	maxNames = 2 << 10   // names that compete for the budget
+	maxWhole = 16 << 10  // names that are checked for being part of a better one
 )
 
-// halfLife is at which age, in items, a name is worth half of what it was.
+// halfLife is the age in items at which a name's score is halved.
 const halfLife = 150
 
-// ledger makes the list of what was cut. It remembers what texts have been found to hold: a session's next cut leaves out
-// all that this one did.
-type ledger struct{ read *layer.Decoded[[]found] }
+// nameList finds the names in cut items. It caches the names of each text, since the next cut of a session contains all items
+// of this one.
+type nameList struct{ read *layer.Decoded[[]found] }
 
-func newLedger() ledger { return ledger{layer.NewDecoded(read)} }
+func newNameList() nameList { return nameList{layer.NewDecoded(read)} }
 
-// mention holds the weight of a name that was cut.
+// mention counts the mentions of a name that was cut.
 type mention struct {
 	count  int
-	age    int  // in items, of the newest that has it
-	single bool // one tool result has it and nothing else
-	secret bool // it stood where a secret stands
+	age    int  // of the newest mention, in items
+	single bool // only one tool result has it
+	secret bool // the filter for secrets matched it
 }
 
-// of returns the names of lost that shown lacks, the best first: often mentioned, lately, with the signs of a path or a
-// version, and short, so that the budget holds as much as it can. None of them is a secret, reads as an order to the model, or is part of a better one.
-func (l ledger) of(lost, shown []wire.Item) []string {
+// of returns the names in lost that are not in shown, best first: frequent, recent, path-like and short ones, so that the
+// budget holds many. Secrets, names that instruct the model, and parts of better names are left out.
+func (l nameList) of(lost, shown []wire.Item) []string {
 	known := make(map[string]mention)
 	for i, it := range slices.Backward(lost) {
 		age := len(shown) + len(lost) - i
@@ -50,7 +50,7 @@ func (l ledger) of(lost, shown []wire.Item) []string {
 					continue
 				}
 				if it.Kind == wire.ToolResult && measure(f.name) {
-					continue // logs are full of them
+					continue // logs are full of times and sizes
 				}
 				m, seen := known[f.name]
 				if !seen {
@@ -75,7 +75,7 @@ func (l ledger) of(lost, shown []wire.Item) []string {
 
 	all := make([]ranked, 0, len(known))
 	for name, m := range known {
-		if !m.secret && !orders(name) && (!measure(name) || m.count >= leastMeasure) {
+		if !m.secret && !orders(name) && (!measure(name) || m.count >= minMeasureCount) {
 			all = append(all, ranked{name, m.score(name)})
 		}
 	}
@@ -89,41 +89,41 @@ func (l ledger) of(lost, shown []wire.Item) []string {
 		for part := range parts(r.name) {
 			within[part] = true
 		}
-		r.score /= float64(len(r.name) + perName)
+		r.score /= float64(len(r.name) + nameOverhead)
 		whole = append(whole, r)
 	}
 	rank(whole)
 
 	var best []string
 	for _, r := range whole[:min(len(whole), maxNames)] {
-		best = append(best, strings.Clone(r.name)) // not with the text that it stood in
+		best = append(best, strings.Clone(r.name)) // do not keep the whole text alive
 	}
 	return best
 }
 
-// ranked is a name and what it is worth.
+// ranked is a name and its score.
 type ranked struct {
 	name  string
 	score float64
 }
 
-// rank puts the best first.
+// rank sorts by score, best first.
 func rank(all []ranked) {
 	slices.SortFunc(all, func(a, b ranked) int {
 		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.name, b.name))
 	})
 }
 
-// perName is what a name costs beside its bytes, in bytes: it begins a token.
-const perName = 4
+// nameOverhead is added to a name's length in bytes, for the token that it begins.
+const nameOverhead = 4
 
-// spoken weights mentions by users and models over those in tool results, most of which are never needed again.
+// spoken is the weight of a mention by a user or the model. One in a tool result weighs 1: most are never needed again.
 const spoken = 4
 
-// leastMeasure is how much must be said of a time, a duration or a size: one that somebody comes back to is a finding.
-const leastMeasure = 2 * spoken
+// minMeasureCount is the minimum count of a time, a duration or a size: two mentions by users or the model.
+const minMeasureCount = 2 * spoken
 
-// weight is how often a mention in an item counts.
+// weight returns the weight of a mention in an item.
 func weight(it wire.Item) int {
 	if it.Kind == wire.ToolResult {
 		return 1
@@ -131,8 +131,8 @@ func weight(it wire.Item) int {
 	return spoken
 }
 
-// score is what a name is worth by its mentions and its age. A path counts double, unless a single tool result has it: listings
-// and searches print paths by the hundred.
+// score rates a name by its mentions and its age. A path counts double, unless only one tool result has it: listings and
+// searches print paths by the hundred.
 func (m mention) score(name string) float64 {
 	s := math.Log1p(float64(m.count)) / (1 + float64(m.age)/halfLife)
 	if !m.single && strings.ContainsAny(name, "/.") {
@@ -148,7 +148,7 @@ type found struct {
 	secret bool
 }
 
-// read finds the names of a text. One that the filter for secrets takes out somewhere in it is marked.
+// read finds the names in a text, and marks those that the filter for secrets matches anywhere in it.
 func read(raw []byte) ([]found, error) {
 	text := string(raw)
 	at := make(map[string]int)
@@ -176,7 +176,7 @@ func read(raw []byte) ([]found, error) {
 	return all, nil
 }
 
-// texts yields what an item says: its text, and what its calls are given.
+// texts yields the text of an item and the arguments of its calls; the second value is true for arguments.
 func texts(it wire.Item) iter.Seq2[string, bool] {
 	return func(yield func(text string, given bool) bool) {
 		if text := plain(it.Text()); text != "" && !yield(text, false) {
@@ -190,8 +190,7 @@ func texts(it wire.Item) iter.Seq2[string, bool] {
 	}
 }
 
-// plain is a text as people read it. One that is JSON has its line ends and quotes as escapes, which would become part of
-// names.
+// plain unescapes JSON text: escaped line ends and quotes would become part of names.
 func plain(text string) string {
 	if text == "" || text[0] != '{' && text[0] != '[' {
 		return text
@@ -199,7 +198,7 @@ func plain(text string) string {
 	return string(wire.Unescaped([]byte(text)))
 }
 
-// ends is a text, or the beginning and the end of one that is too long.
+// ends returns the text, or the beginning and the end of a long one.
 func ends(text string) string {
 	if len(text) <= maxText {
 		return text
@@ -208,10 +207,10 @@ func ends(text string) string {
 	return layer.Head(text, maxText/2) + "\n" + tail[strings.IndexByte(tail, '\n')+1:]
 }
 
-// parts yields a name and the names within it that its signs divide: who reads a path reads its folders and its file.
+// parts yields a name and the names that its signs separate: a path that is in view shows its folders and its file.
 func parts(name string) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		const most = 8 // signs of a name that is taken apart
+		const most = 8 // signs in a name that is split
 		var room [most + 2]int
 		ends := room[:1] // where a part may begin
 		for i := range len(name) {
@@ -230,18 +229,18 @@ func parts(name string) iter.Seq[string] {
 	}
 }
 
-// orders reports whether a name reads as a sentence that tells the model what to do: a page or a file that a tool returned
-// may want that.
+// orders reports whether a name reads as a sentence that instructs the model: it may come from a page or a file that a tool
+// returned.
 func orders(name string) bool {
 	const sentence = 4 // words
 	all := words(name)
 	return len(all) >= sentence && slices.ContainsFunc(all, func(word string) bool { return slices.Contains(commanding, word) })
 }
 
-// commanding are words of sentences that tell a model what to do.
+// commanding lists words of sentences that instruct a model.
 var commanding = strings.Fields("ignore disregard forget override obey instruction instructions prompt prompts assistant you your must")
 
-// words takes a name apart at its signs and capitals, in lower case.
+// words splits a name at its signs and capitals, in lower case.
 func words(name string) (all []string) {
 	for part := range strings.FieldsFuncSeq(name, func(r rune) bool { return strings.ContainsRune(signs, r) }) {
 		from, small := 0, false
