@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"iter"
 	"slices"
 
 	"remora/memory/recordcodec"
@@ -109,196 +111,130 @@ func rulesOf(name string) *wire.Rules {
 	return d.Rules()
 }
 
-// pick finds the items of a turn's view, from the last one backwards along the line that ends with the turn's input.
-// unsent marks the items, by the address of their bytes, that the client has not sent.
+// pick finds the items of a turn's view, from the last one backwards, on the line that ends with the turn's input. unsent
+// marks the items, by the address of their bytes, that the client has not sent.
 func pick(ctx context.Context, stored transcript, turn *turnrecord.Record) (items []wire.Item, unsent map[*byte]bool, err error) {
-	p, err := newPicker(turn)
-	if err != nil || p.left == 0 {
-		return nil, p.unsent, err
-	}
-	for at, err := range stored.backBy(ctx, turn.Tip, exportPage, exportPage) {
-		if err == nil {
-			err = p.take(at)
+	next, stop := iter.Pull2(stored.backBy(ctx, turn.Tip, exportPage, exportPage))
+	defer stop()
+	p := picker{turn: turn, next: next, unsent: make(map[*byte]bool)}
+	for _, span := range slices.Backward(turn.View.Items) {
+		switch {
+		case span.N < 0, span.N > 0 && len(span.Is) > 0:
+			err = ErrCorrupt
+		case span.N > 0:
+			err = p.run(span)
+		default:
+			err = p.literals(span.Is)
 		}
 		if err != nil {
 			return nil, nil, err
 		}
-		if p.left == 0 {
-			break
-		}
 	}
-	if p.left > 0 {
-		return nil, nil, fmt.Errorf("%d items of its view are not in the transcript", p.left)
-	}
-	slices.Reverse(p.found)
-	return p.found, p.unsent, nil
+	slices.Reverse(p.items)
+	return p.items, p.unsent, nil
 }
 
-// picker fills a view from its end.
+// picker fills a view from its end. The newest item that fits and is not in the view yet is the one: a client's own summary
+// stands before the history in its request and behind it in the transcript, and results stand elsewhere in the view where
+// upstream demands it.
 type picker struct {
 	turn   *turnrecord.Record
-	unsent map[*byte]bool // by where an item's bytes are: the client has not sent it
-	found  []wire.Item    // newest first
-	left   int            // items still to be found
-
-	spans []turnrecord.Span  // still to be found, as far as n and off do not say less of the last one
-	n     int                // items on the chain, or those that are named by content, that are left of the last span
-	off   recordcodec.Reader // of the last span: what is not on the chain
-	gap   uint64             // how many on the chain stand behind the next of those
-	at    *passedItem        // that was found last of the span's items on the chain, nil for none
-	last  *passedItem        // that was read last
-
-	// What was read of the line: a client's own summary stands before the history in its request and behind it in the
-	// transcript, and results stand elsewhere in the view where upstream demands it.
-	byContent map[[8]byte][]*passedItem
-	byPrefix  map[[4]byte][]*passedItem // those that are not on the chain
-	byChain   map[[8]byte]*passedItem
+	next   func() (*storedItem, error, bool) // of the line, newest first
+	read   []passedItem                      // what was read of it
+	items  []wire.Item                       // that are found, newest first
+	unsent map[*byte]bool                    // by where an item's bytes are: the client has not sent it
 }
 
 // passedItem is an item of the line that was read.
 type passedItem struct {
 	*storedItem
-	before [8]byte // the beginning of the chain hash before it, once the item there was read
-	known  bool    // it was
-	taken  bool    // the view has it
+	taken bool // the view has it
 }
 
-func newPicker(turn *turnrecord.Record) (*picker, error) {
-	p := &picker{
-		turn: turn, spans: turn.View.Items, unsent: make(map[*byte]bool),
-		byContent: make(map[[8]byte][]*passedItem), byPrefix: make(map[[4]byte][]*passedItem), byChain: make(map[[8]byte]*passedItem),
-	}
-	for _, r := range p.spans {
-		n := len(r.Is) / 8
-		if r.N > 0 {
-			off := recordcodec.Reader{Rest: r.Off}
-			for n = r.N; len(off.Rest) > 0 && !off.Bad; n++ {
-				off.Uvarint()
-				off.Take(4)
-			}
-			if off.Bad {
-				return p, ErrCorrupt
-			}
-		}
-		if p.left += n; n < 0 || p.left < 0 || r.N > 0 && len(r.Is) > 0 {
-			return p, ErrCorrupt
-		}
-	}
-	p.beginSpan()
-	return p, nil
-}
+// onChain reports whether the item is a link of the chain.
+func (at *passedItem) onChain() bool { return at.Flags&(flagOffChain|flagHidden) == 0 }
 
-// beginSpan turns to the last span that has items.
-func (p *picker) beginSpan() {
-	for len(p.spans) > 0 {
-		r := p.spans[len(p.spans)-1]
-		p.at, p.n, p.off = nil, len(r.Is)/8, recordcodec.Reader{}
-		if r.N > 0 {
-			p.n, p.off.Rest = r.N, r.Off
-			p.readGap()
-		}
-		if p.n > 0 {
-			return
-		}
-		p.spans = p.spans[:len(p.spans)-1]
-	}
-}
-
-func (p *picker) readGap() {
-	if len(p.off.Rest) > 0 {
-		p.gap = p.off.Uvarint()
-	}
-}
-
-// take is given the line's items, newest first.
-func (p *picker) take(at *storedItem) error {
-	if p.last != nil {
-		p.last.before, p.last.known = [8]byte(at.Pos.Chain[:8]), true
-	}
-	p.last = &passedItem{storedItem: at}
-	content := [8]byte(at.Content[:8])
-	p.byContent[content] = append(p.byContent[content], p.last)
-	if at.Flags&(flagOffChain|flagHidden) != 0 {
-		prefix := [4]byte(content[:4])
-		p.byPrefix[prefix] = append(p.byPrefix[prefix], p.last)
-	} else {
-		p.byChain[[8]byte(at.Pos.Chain[:8])] = p.last
-	}
-	for p.left > 0 {
-		found, err := p.next()
-		if found == nil || err != nil {
+// literals takes items that are named by the beginnings of their content hashes.
+func (p *picker) literals(is []byte) error {
+	const size = 8
+	for n := len(is) / size; n > 0; n-- {
+		_, err := p.take(0, func(at *passedItem) bool { return !at.taken && bytes.Equal(at.Content[:size], is[size*(n-1):size*n]) })
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// next returns the item before those that are found, nil if it was not read yet.
-func (p *picker) next() (*passedItem, error) {
-	r := &p.spans[len(p.spans)-1]
-	if r.N > 0 && len(p.off.Rest) > 0 && p.gap == 0 {
-		found := newest(p.byPrefix[[4]byte(p.off.Rest[:4])])
-		if found == nil {
-			return nil, nil
+// run takes items that stand one behind the other on the line.
+func (p *picker) run(span turnrecord.Span) error {
+	end, err := hex.DecodeString(span.End)
+	if err != nil || len(end) == 0 {
+		return ErrCorrupt
+	}
+	link := func(at *passedItem) bool { return at.onChain() && bytes.HasPrefix(at.Pos.Chain[:], end) }
+	from, off := 0, recordcodec.Reader{Rest: span.Off}
+	for left := uint64(max(0, span.N)); ; {
+		gap, content, last := left, []byte(nil), len(off.Rest) == 0
+		if !last {
+			gap, content = off.Uvarint(), off.Take(4)
 		}
-		p.off.Take(4)
-		p.readGap()
-		return found, p.put(found)
-	}
-
-	var found *passedItem
-	switch {
-	case r.N == 0:
-		found = newest(p.byContent[[8]byte(r.Is[8*(p.n-1):])])
-	case p.at == nil:
-		var end [8]byte
-		if n, err := hex.Decode(end[:], []byte(r.End)); n != len(end) || err != nil {
-			return nil, ErrCorrupt
+		if off.Bad || gap > left {
+			return ErrCorrupt
 		}
-		found = p.byChain[end]
-	case p.at.known:
-		found = p.byChain[p.at.before]
+		for range gap {
+			at, err := p.take(from, link)
+			if err != nil {
+				return err
+			}
+			from, link = at+1, (*passedItem).onChain
+		}
+		if last {
+			return nil
+		}
+		left -= gap
+		if _, err := p.take(0, func(at *passedItem) bool {
+			return !at.taken && !at.onChain() && bytes.HasPrefix(at.Content[:], content)
+		}); err != nil {
+			return err
+		}
 	}
-	if found == nil {
-		return nil, nil
-	}
-	p.n--
-	p.at = found
-	if len(p.off.Rest) > 0 {
-		p.gap--
-	}
-	return found, p.put(found)
 }
 
-// newest is the last of a list that the view does not have yet, nil if there is none.
-func newest(list []*passedItem) *passedItem {
-	for _, it := range slices.Backward(list) {
-		if !it.taken {
-			return it
+// take puts the newest item that fits into the view, from an index of what was read on, and returns its index there. It reads
+// the line as far as it has to.
+func (p *picker) take(from int, fits func(*passedItem) bool) (int, error) {
+	i := from
+	for ; ; i++ {
+		if i == len(p.read) {
+			at, err, ok := p.next()
+			switch {
+			case err != nil:
+				return 0, err
+			case !ok:
+				return 0, errors.New("an item of its view is not in the transcript")
+			}
+			p.read = append(p.read, passedItem{storedItem: at})
+		}
+		if fits(&p.read[i]) {
+			break
 		}
 	}
-	return nil
-}
 
-func (p *picker) put(at *passedItem) error {
+	at := &p.read[i]
 	it, err := wire.ParseItem(at.Dialect, at.Raw)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if at.Flags&flagHidden != 0 {
 		it = it.WithObjectArguments() // as the view had it (see adapter.adaptHidden)
 	}
 	at.taken = true
-	p.left--
-	p.found = append(p.found, it)
+	p.items = append(p.items, it)
 	if len(it.Raw) > 0 {
 		p.unsent[&it.Raw[0]] = p.turn.View.Stored && at.Turn != p.turn.ID || at.Flags&flagHidden != 0
 	}
-	if p.n == 0 && len(p.off.Rest) == 0 {
-		p.spans = p.spans[:len(p.spans)-1]
-		p.beginSpan()
-	}
-	return nil
+	return i, nil
 }
 
 // blocksOf reads the blocks of a turn, one for each of their texts.
