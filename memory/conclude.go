@@ -107,7 +107,7 @@ func (l *turnLayers) flushFirst(after func(context.Context)) func(context.Contex
 func (l *turnLayers) afterOutage(after func(context.Context)) func(context.Context) {
 	return func(ctx context.Context) {
 		if st := l.states; st != nil {
-			err := l.m.spool.outwait(ctx, l.call.Scope)
+			err := l.m.spool.outwait(ctx, l.group)
 			if deleted, _ := l.m.tombstones.deleted(ctx, l.call.Scope, l.ID); deleted && err == nil {
 				return
 			}

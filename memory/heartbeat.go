@@ -119,8 +119,8 @@ func (h *heartbeat) beat(ctx context.Context) {
 	}
 	if ok && h.isCutOff() {
 		h.m.peers.poll(ctx) // others may have begun meanwhile
+		h.m.peers.storeIsBack()
 	}
-	h.m.peers.storeTook(ok)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if ok {

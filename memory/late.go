@@ -20,12 +20,13 @@ func (*Late) Forwarded() {}
 
 // Commit puts the answer into the transcript if it has ended. Where the store does not take it the next request for it does.
 func (l *Late) Commit(a Answer) {
-	if a.HTTPStatus >= 300 || !a.Reply.Complete || l.m.outages.availableAt(l.scope.Group()) != nil {
+	group := l.scope.Group()
+	if a.HTTPStatus >= 300 || !a.Reply.Complete || l.m.outages.available(group) != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), l.m.o.CommitWait)
 	defer cancel()
-	held, err := l.m.locks.lock(ctx, l.scope)
+	held, err := l.m.locks.lock(ctx, group)
 	if err == nil {
 		err = l.m.log.Later(ctx, l.scope, l.turn, l.id, &a)
 		<-held

@@ -103,9 +103,8 @@ func (r *layerRun) unseen(ctx context.Context) (items []wire.Item, handed func(c
 func (r *layerRun) markSeen(ctx context.Context, seen layer.SeenEvictions) error {
 	ctx, cancel := context.WithTimeout(ctx, flushWait)
 	defer cancel()
-	g := r.call.Scope.Group()
 	for {
-		read, err := r.m.store.Read(ctx, []cache.Query{{Group: g, Names: []string{seenName}}})
+		read, err := r.m.store.Read(ctx, []cache.Query{{Group: r.group, Names: []string{seenName}}})
 		if err != nil {
 			return err
 		}
@@ -113,7 +112,7 @@ func (r *layerRun) markSeen(ctx context.Context, seen layer.SeenEvictions) error
 			return nil
 		}
 		out := r.m.store.Commit(ctx, []cache.Batch{{
-			Group: g, Expect: read[0].Version, TTL: r.m.o.SessionTTL, Puts: []cache.Put{{Name: seenName, Data: seen.Encode()}},
+			Group: r.group, Expect: read[0].Version, TTL: r.m.o.SessionTTL, Puts: []cache.Put{{Name: seenName, Data: seen.Encode()}},
 		}})
 		if err := out[0].Err; !errors.Is(err, cache.ErrConflict) {
 			return err

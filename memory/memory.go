@@ -54,11 +54,10 @@ type Memory struct {
 
 // background is the work that no request waits for.
 type background struct {
-	life          context.Context    //nolint:containedctx // of this work
-	close         context.CancelFunc // ends it
-	work          sync.WaitGroup
-	delayedWrites delayedWrites
-	settling      *settling // of layers that are slow to learn
+	life     context.Context    //nolint:containedctx // of this work
+	close    context.CancelFunc // ends it
+	work     sync.WaitGroup
+	settling *settling // of layers that are slow to learn
 }
 
 // New opens a memory over a store. Turns that the store cannot take go to the spool, which may be nil: then they are
@@ -72,7 +71,6 @@ func New(store cache.Store, spool Spool, o Options) *Memory {
 	m.log.Strict = o.OnStoreError == OnStoreErrorClosed // what cannot be kept is refused
 	m.Reshape(o.Shape)
 	m.life, m.close = context.WithCancel(context.Background())
-	m.delayedWrites.work = &m.work
 	m.settling = newSettling(m.life, o.Log)
 
 	m.past = newPast(m, o.IndexBytes)
@@ -112,7 +110,6 @@ func (m *Memory) Close() {
 	m.settling.work.Wait()
 	impatient.Stop()
 	m.close()
-	m.delayedWrites.stop()
 	m.spool.stop()
 	m.work.Wait()
 	m.peers.work.Wait()
@@ -124,7 +121,7 @@ func (m *Memory) Close() {
 func (m *Memory) Begin(ctx context.Context, c Call) (*Turn, error) {
 	now := m.o.Now()
 	t := &Turn{turnInfo: turnInfo{
-		m: m, ID: newTurnID(now), shape: m.shape.Load(), base: context.WithoutCancel(ctx), started: now,
+		m: m, ID: newTurnID(now), shape: m.shape.Load(), base: context.WithoutCancel(ctx), started: now, group: c.Scope.Group(),
 		call:       session.Call{Scope: c.Scope, Request: c.Request, History: c.History, Side: c.Side, Retry: c.Retry, Provider: c.Provider},
 		credential: c.Credential, lasting: c.Lasting, unkept: c.Unkept, maxTokens: c.MaxTokens,
 	}}
@@ -157,7 +154,7 @@ func (m *Memory) Guards() bool { return m.shape.Load().Layers.Guards() }
 
 // Response finds an answer by the id that its client has. It is zero for an unknown id.
 func (m *Memory) Response(ctx context.Context, tenant, id string) (Response, error) {
-	if err := m.outages.availableAt(session.ResponseGroup(tenant, id)); err != nil {
+	if err := m.outages.available(session.ResponseGroup(tenant, id)); err != nil {
 		return Response{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.o.ReadWait)

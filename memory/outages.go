@@ -73,25 +73,13 @@ func faultOf(err error) (cache.Fault, []string) {
 	return fault, parts
 }
 
-// none reports whether no part of the store has failed.
-func (o *outages) none() bool {
+// available returns an error where the store should not be tried for a group.
+func (o *outages) available(g cache.Group) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return len(o.parts) == 0
-}
-
-// available reports whether the store should be tried for a session.
-func (o *outages) available(s Scope) error {
-	if o.none() {
+	if len(o.parts) == 0 {
 		return nil
 	}
-	return o.availableAt(s.Group())
-}
-
-// availableAt reports whether the store should be tried for a group.
-func (o *outages) availableAt(g cache.Group) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
 	now := o.now()
 	for _, name := range [...]string{"", o.store.Shard(g)} {
 		if p := o.parts[name]; p != nil && now.Before(p.down) {
@@ -100,9 +88,6 @@ func (o *outages) availableAt(g cache.Group) error {
 	}
 	return nil
 }
-
-// isAway reports whether the server that holds a group is not to be called.
-func (o *outages) isAway(g cache.Group) bool { return o.availableAt(g) != nil }
 
 // failed records a failure of the store. A fault of a session is logged; a part of the store that has failed is not called for
 // a while.
@@ -253,16 +238,16 @@ func (o *outages) pinged(err error) error {
 	return err
 }
 
-// answered records that the store has written a turn of a session.
-func (o *outages) answered(s Scope) {
-	if o.none() {
+// answered records that the store has written to a group.
+func (o *outages) answered(g cache.Group) {
+	o.mu.Lock()
+	if len(o.parts) == 0 {
+		o.mu.Unlock()
 		return
 	}
-	shard := o.store.Shard(s.Group())
-	o.mu.Lock()
 	var back []string
 	now := o.now()
-	for _, name := range [...]string{"", shard} {
+	for _, name := range [...]string{"", o.store.Shard(g)} {
 		p := o.parts[name]
 		if p == nil {
 			continue

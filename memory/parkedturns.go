@@ -111,12 +111,10 @@ func (p *parkedTurns) writeFirst(ctx context.Context, s Scope) {
 // next finds the first turn that is ready and waits for none, -1 for none, and returns the processes that have
 // ended.
 func (p *parkedTurns) next(ctx context.Context, list []session.Pending, held holding) (next int, ended []uint64, err error) {
-	ended, unknown := p.m.peers.splitOwners(list)
-	more, err := p.m.peers.read(ctx, unknown, false)
+	ended, err = p.m.peers.ended(ctx, list)
 	if err != nil {
 		return -1, nil, err
 	}
-	ended = append(ended, more...)
 	next = -1
 	first := true
 	var open []uint64
@@ -167,7 +165,7 @@ func (p *parkedTurns) writeOne(ctx context.Context, s Scope, b []byte, ended []u
 	}
 	w.entry.Order.Ended(ended...)
 	w.entry.Order.GoAhead()
-	held, err := p.m.locks.lock(ctx, s)
+	held, err := p.m.locks.lock(ctx, w.group)
 	if err != nil {
 		return err
 	}

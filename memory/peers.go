@@ -22,8 +22,7 @@ type peers struct {
 	mu        sync.Mutex
 	others    map[uint64]*peer
 	polled    bool      // the others were looked for
-	failing   bool      // this process could not say that it lives
-	recovered time.Time // when it could again
+	recovered time.Time // when this process could say again that it lives
 }
 
 // peer is one of them, as it was seen last.
@@ -185,7 +184,7 @@ func (p *peers) ask(s Scope) (queries []cache.Query, found func([]cache.Result) 
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.update(ids, results, false)
-		return p.mayBeCutOff() || p.mayHold(sessionKey(s.Group()), 0, false)
+		return p.mayBeCutOff() || p.held(sessionKey(s.Group())).some()
 	}
 }
 
@@ -213,21 +212,10 @@ func (p *peers) ids() []uint64 {
 	return ids
 }
 
-// withOwners returns the known processes and the owners of open turns, without this process.
-func (p *peers) withOwners(turns []session.Pending) []uint64 {
-	ids := p.ids()
-	for _, t := range turns {
-		if !t.Ready && t.Owner != p.self && !slices.Contains(ids, t.Owner) {
-			ids = append(ids, t.Owner)
-		}
-	}
-	return ids
-}
-
 // unsettled reports whether the store was away so shortly ago that not all others have said what they hold. The caller holds the
 // lock.
 func (p *peers) unsettled() bool {
-	if p.failing {
+	if p.m.heartbeat.isCutOff() {
 		return true
 	}
 	if p.recovered.IsZero() || p.m.o.Now().After(p.recovered.Add(processTTL)) {
@@ -241,17 +229,14 @@ func (p *peers) unsettled() bool {
 	return false
 }
 
-// storeTook notes whether the store has taken the latest heartbeat of this process.
-func (p *peers) storeTook(ok bool) {
+// storeIsBack notes that the store takes the heartbeat of this process again.
+func (p *peers) storeIsBack() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if ok && p.failing {
-		p.recovered = p.m.o.Now()
-		for _, o := range p.others {
-			o.news, o.same = 0, 0
-		}
+	p.recovered = p.m.o.Now()
+	for _, o := range p.others {
+		o.news, o.same = 0, 0
 	}
-	p.failing = !ok
 }
 
 // forget removes a process that has ended, of which this one has taken over what it held.
@@ -295,89 +280,79 @@ func (p *peers) mayHoldEarlier(ctx context.Context, t *turnWriter) bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.mayHold(sessionKey(t.call.Scope.Group()), beganAt(t.ID), t.late)
-}
-
-// mayHold reports whether others hold turns of a session; with earlier, only those count that began before a time. The caller
-// holds the lock.
-func (p *peers) mayHold(key, began uint64, earlier bool) bool {
-	if p.unsettled() && len(p.others) > 0 {
-		return true
+	h := p.held(sessionKey(t.group))
+	if t.late {
+		return h.before(beganAt(t.ID))
 	}
-	for _, o := range p.others {
-		first, holds := o.holds[key]
-		if o.all || holds && (!earlier || first < began) {
-			return true
-		}
-	}
-	return false
+	return h.some()
 }
 
 // holding is which turns of a session processes hold that are not stored.
 type holding struct {
 	any   bool   // they may hold some of which nothing is known
-	first uint64 // when the earliest began that one of them holds, this one included, 0 for none
+	first uint64 // when the earliest began that one of them holds, 0 for none
 }
+
+// some reports whether a turn is held.
+func (h holding) some() bool { return h.any || h.first != 0 }
 
 // before reports whether a turn is held that began before a time.
 func (h holding) before(began uint64) bool { return h.any || h.first != 0 && h.first < began }
 
-// holding asks the others for what they hold of a session.
-func (p *peers) holding(ctx context.Context, key uint64) (h holding, err error) {
-	h.first = p.m.heartbeat.heldSessions()[key]
-	ids := p.ids()
-	if len(ids) == 0 {
-		return h, nil
+// and adds a turn that began at a time, 0 for none.
+func (h *holding) and(began uint64) {
+	if began != 0 && (h.first == 0 || began < h.first) {
+		h.first = began
 	}
-	results, err := p.m.store.Read(ctx, queriesOf(ids))
-	if err != nil {
+}
+
+// held is what the others hold of a session, as far as they were read. The caller holds the lock.
+func (p *peers) held(key uint64) (h holding) {
+	h.any = p.unsettled() && len(p.others) > 0
+	for _, o := range p.others {
+		h.any = h.any || o.all
+		h.and(o.holds[key])
+	}
+	return h
+}
+
+// holding asks the others for what they hold of a session, and adds what this process holds.
+func (p *peers) holding(ctx context.Context, key uint64) (h holding, err error) {
+	if _, err := p.read(ctx, p.ids(), false); err != nil {
 		return h, err
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.update(ids, results, false)
-	h.any = p.unsettled()
-	for _, o := range p.others {
-		h.any = h.any || o.all
-		if began, holds := o.holds[key]; holds && (h.first == 0 || began < h.first) {
-			h.first = began
-		}
-	}
+	h = p.held(key)
+	p.mu.Unlock()
+	h.and(p.m.heartbeat.heldSessions()[key])
 	return h, nil
 }
 
 // mayHaveMore reports whether other processes may have turns of a session that are not stored, or not to be seen yet: what they say
 // was read before the session. It lets the entry know which processes have ended.
 func (p *peers) mayHaveMore(ctx context.Context, e *session.Entry) bool {
-	ended, unknown := p.splitOwners(e.Order.Earlier())
-	more, err := p.read(ctx, unknown, false)
+	ended, err := p.ended(ctx, e.Order.Earlier())
 	if err != nil {
 		return true
 	}
-	e.Order.Ended(append(ended, more...)...)
+	e.Order.Ended(ended...)
 	return e.Order.HeldElsewhere() || slices.ContainsFunc(e.Order.Earlier(), func(o session.Pending) bool { return !o.Ready })
 }
 
-// splitOwners returns the owners of open turns that may have ended, and the unknown ones.
-func (p *peers) splitOwners(turns []session.Pending) (ended, unknown []uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// ended reads which of the processes have ended, or may have, that had turns open.
+func (p *peers) ended(ctx context.Context, turns []session.Pending) ([]uint64, error) {
+	var owners []uint64
 	for _, t := range turns {
-		o := p.others[t.Owner]
-		switch {
-		case t.Ready || t.Owner == p.self:
-		case o == nil:
-			unknown = append(unknown, t.Owner)
-		case !o.lives():
-			ended = append(ended, t.Owner)
+		if !t.Ready && t.Owner != p.self && !slices.Contains(owners, t.Owner) {
+			owners = append(owners, t.Owner)
 		}
 	}
-	return ended, unknown
+	return p.read(ctx, owners, false)
 }
 
 // markEnded lets the entry know which of the processes have ended that had earlier turns open, and reports whether there are any.
 func (p *peers) markEnded(ctx context.Context, e *session.Entry) bool {
-	ended, err := p.read(ctx, p.withOwners(e.Order.Earlier()), false)
+	ended, err := p.ended(ctx, e.Order.Earlier())
 	if err != nil {
 		return false
 	}

@@ -72,7 +72,7 @@ func (r *replayer) replay(ctx context.Context, b []byte) error {
 		return fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
 	}
 	r.met[at.Name] = true
-	if r.m.outages.isAway(group) {
+	if r.m.outages.available(group) != nil {
 		return r.passOver(at, b, errLeftAlone)
 	}
 	if rec.Unread && r.m.o.Now().Sub(rec.Time) < spoolRest && r.m.peers.any() {
@@ -140,7 +140,7 @@ func (r *replayer) giveUp(at turnqueue.Record, err error) error {
 // passOver moves a record whose session cannot be written now behind the records of other sessions, once per drain. If
 // no other session can be written, the drain ends with err.
 func (r *replayer) passOver(at turnqueue.Record, b []byte, err error) error {
-	others := r.waiting.Any(func(g cache.Group) bool { return g != at.Group && !r.m.outages.isAway(g) })
+	others := r.waiting.Any(func(g cache.Group) bool { return g != at.Group && r.m.outages.available(g) == nil })
 	if r.movedBack[at.Name] || !others || r.moveBack(at, b) != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (r *replayer) postpone(ctx context.Context, rec *spooled, at turnqueue.Reco
 	if r.m.outages.check(ctx) != nil {
 		return err
 	}
-	if r.m.outages.isAway(at.Group) {
+	if r.m.outages.available(at.Group) != nil {
 		return r.passOver(at, b, err)
 	}
 	if !r.gaveUp(at) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
+
+	"remora/cache"
 )
 
 // sessionLocks let one turn of a session at a time commit in this process. They are striped by session.
@@ -23,8 +25,8 @@ func newSessionLocks() *sessionLocks {
 var errBusy = errors.New("too many turns of this session commit at once")
 
 // lock waits until no other turn of the session commits. The lock is given back by a receive from held.
-func (l *sessionLocks) lock(ctx context.Context, s Scope) (held <-chan struct{}, err error) {
-	at := maphash.String(l.seed, s.Tenant) + maphash.String(l.seed, s.Session)
+func (l *sessionLocks) lock(ctx context.Context, g cache.Group) (held <-chan struct{}, err error) {
+	at := maphash.String(l.seed, g.Owner) + maphash.String(l.seed, g.Name)
 	one := l.locks[at%uint64(len(l.locks))]
 	select {
 	case one <- struct{}{}:

@@ -81,14 +81,14 @@ func newSpooled(w *turnWriter, a *Answer) (rec *spooled, seen []byte) {
 	return rec, seen
 }
 
-// decodeSpooled reads a record. It fails where the record names no session.
+// decodeSpooled reads a record. It fails where the record names no session or no turn.
 func decodeSpooled(b []byte) (*spooled, error) {
 	var rec spooled
 	if err := json.Unmarshal(b, &rec); err != nil {
 		return nil, fmt.Errorf("read spooled turn: %w", err)
 	}
-	if len(rec.Session) == 0 {
-		return nil, errors.New("read spooled turn: it names no session")
+	if len(rec.Session) == 0 || rec.Turn == "" {
+		return nil, errors.New("read spooled turn: it names no session or no turn")
 	}
 	return &rec, nil
 }
@@ -141,40 +141,4 @@ func (r *spooledReply) answer(d wire.Dialect) (*Answer, error) {
 		a.Reply.Choices = append(a.Reply.Choices, items)
 	}
 	return a, nil
-}
-
-// label identifies a record's session and turn.
-type label struct {
-	scope    Scope
-	turn     string
-	owner    uint64 // the process that served the turn
-	answered bool
-}
-
-// readLabel reads a record's label, without the rest of it. It reports false where the record names no session or no turn.
-func readLabel(rec []byte) (l label, ok bool) {
-	for p := range wire.Children(rec) {
-		var text []byte
-		switch string(p.Name) {
-		case "tenant", "session":
-			if json.Unmarshal(p.Value, &text) != nil {
-				return label{}, false
-			}
-		case "turn":
-			l.turn = wire.Text(p.Value)
-		case "owner":
-			if json.Unmarshal(p.Value, &l.owner) != nil {
-				return label{}, false
-			}
-		case "answer":
-			l.answered = true
-		}
-		switch string(p.Name) {
-		case "tenant":
-			l.scope.Tenant = string(text)
-		case "session":
-			l.scope.Session = string(text)
-		}
-	}
-	return l, l.scope.Session != "" && l.turn != ""
 }

@@ -92,11 +92,12 @@ func (s *spooler) run(ctx context.Context) {
 // adopt takes over the turns of processes that have died, and counts them by session: these sessions wait until the
 // turns are written.
 func (s *spooler) adopt() {
-	found, err := s.disk.Adopt(func(rec []byte) {
-		if r, ok := readLabel(rec); ok {
-			s.waiting.Found(turnqueue.Record{Group: r.scope.Group(), Name: nameOfRecord(r.turn, r.answered), Began: beganAt(r.turn)})
-			s.m.heartbeat.addTurn(r.scope.Group(), r.turn, false)
-			s.m.heartbeat.adopt(r.owner)
+	found, err := s.disk.Adopt(func(b []byte) {
+		if rec, err := decodeSpooled(b); err == nil { // what cannot be read is set aside when its turn comes
+			at := rec.waits()
+			s.waiting.Found(at)
+			s.m.heartbeat.addTurn(at.Group, rec.Turn, false)
+			s.m.heartbeat.adopt(rec.Owner)
 		}
 	})
 
@@ -165,20 +166,17 @@ func (s *spooler) logTrouble(err, store error) {
 	}
 }
 
-// holds reports whether turns of the session wait in the spool.
-func (s *spooler) holds(scope Scope) bool { return s.waiting.Holds(scope.Group()) }
-
 // outwait waits until no turn of the session is in the spool any more, however long the store is down.
-func (s *spooler) outwait(ctx context.Context, scope Scope) error {
-	return s.await(ctx, scope, func() error { return nil })
+func (s *spooler) outwait(ctx context.Context, g cache.Group) error {
+	return s.await(ctx, g, func() error { return nil })
 }
 
 // awaitReplay waits until no turn of the session is in the spool any more, so that a client reads its writes as soon as
 // the store is back. It wakes the worker once: a record that the store does not take is not tried without a pause.
-func (s *spooler) awaitReplay(ctx context.Context, scope Scope) error {
+func (s *spooler) awaitReplay(ctx context.Context, g cache.Group) error {
 	woken := false
-	return s.await(ctx, scope, func() error {
-		if err := s.m.outages.available(scope); err != nil {
+	return s.await(ctx, g, func() error {
+		if err := s.m.outages.available(g); err != nil {
 			return err
 		}
 		if !woken {
@@ -191,10 +189,10 @@ func (s *spooler) awaitReplay(ctx context.Context, scope Scope) error {
 
 // await waits until no turn of the session is in the spool any more. An error of ready, which is called before each wait,
 // ends it.
-func (s *spooler) await(ctx context.Context, scope Scope, ready func() error) error {
+func (s *spooler) await(ctx context.Context, g cache.Group, ready func() error) error {
 	for {
 		s.mu.Lock()
-		waits, drained := s.holds(scope), s.drained
+		waits, drained := s.waiting.Holds(g), s.drained
 		s.mu.Unlock()
 		if !waits {
 			return nil
@@ -215,7 +213,6 @@ func (s *spooler) add(t *turnWriter, a *Answer) error {
 	if s.disk == nil {
 		return errNoSpool
 	}
-	sc := t.call.Scope
 	rec, seen := newSpooled(t, a)
 	b, err := json.Marshal(rec)
 	if err != nil {
@@ -226,6 +223,6 @@ func (s *spooler) add(t *turnWriter, a *Answer) error {
 		s.seen.put(t.ID, nil)
 		return fmt.Errorf("spool turn: %w", err)
 	}
-	s.m.heartbeat.addTurn(sc.Group(), t.ID, false)
+	s.m.heartbeat.addTurn(t.group, t.ID, false)
 	return nil
 }

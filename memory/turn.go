@@ -112,10 +112,10 @@ type Turn struct {
 func (t *Turn) begin(ctx context.Context) error {
 	read, cancel := context.WithTimeout(ctx, t.m.o.ReadWait)
 	defer cancel()
-	if err := t.m.spool.awaitReplay(read, t.call.Scope); err != nil {
+	if err := t.m.spool.awaitReplay(read, t.group); err != nil {
 		return err
 	}
-	if err := t.m.outages.available(t.call.Scope); err != nil {
+	if err := t.m.outages.available(t.group); err != nil {
 		return err
 	}
 	got, err := t.load(read, ctx)
@@ -141,7 +141,7 @@ func (t *Turn) begin(ctx context.Context) error {
 func (t *Turn) degrade(ctx context.Context) error {
 	w := &t.writer
 	w.entry, w.states, w.partial, t.Tools = t.m.log.Detached(t.ID, t.started, t.call), nil, true, nil
-	t.m.heartbeat.addTurn(t.call.Scope.Group(), t.ID, true)
+	t.m.heartbeat.addTurn(t.group, t.ID, true)
 	var err error
 	if t.layers, err = t.guard(ctx, t.writer.entry); err != nil {
 		return err
@@ -202,7 +202,7 @@ func (t *Turn) Commit(a Answer) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	defer t.m.heartbeat.endTurn(t.call.Scope.Group(), t.ID)
+	defer t.m.heartbeat.endTurn(t.group, t.ID)
 	if l != nil {
 		l.describe(w.entry, &a)
 	}

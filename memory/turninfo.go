@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"remora/cache"
 	"remora/memory/layer"
 	"remora/memory/pipeline"
 	"remora/memory/session"
@@ -21,6 +22,7 @@ type turnInfo struct {
 	base       context.Context //nolint:containedctx // what is done for the turn belongs to its request, but is not cut off with it
 	started    time.Time
 	call       session.Call
+	group      cache.Group // of the session, in the store
 	credential Credential
 	lasting    bool // see Call
 	unkept     bool // see Call
@@ -30,7 +32,7 @@ type turnInfo struct {
 // newTurnInfo returns the turnInfo of work on a session that no request asks for.
 func newTurnInfo(ctx context.Context, m *Memory, s Scope) *turnInfo {
 	now := m.o.Now()
-	return &turnInfo{m: m, ID: newTurnID(now), shape: m.shape.Load(), base: ctx, started: now, call: session.Call{Scope: s}}
+	return &turnInfo{m: m, ID: newTurnID(now), shape: m.shape.Load(), base: ctx, started: now, call: session.Call{Scope: s}, group: s.Group()}
 }
 
 // layerTurn describes the call for layers, but for its past.

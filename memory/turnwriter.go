@@ -43,7 +43,7 @@ func resumeTurn(m *Memory, rec *spooled, values map[string][]byte) (*turnWriter,
 		return nil, nil, fmt.Errorf("read spooled request of turn %s: %w", rec.Turn, err)
 	}
 	w := &turnWriter{values: values, late: true, turnInfo: &turnInfo{
-		m: m, ID: rec.Turn, shape: m.shape.Load(), base: context.Background(), started: rec.Time,
+		m: m, ID: rec.Turn, shape: m.shape.Load(), base: context.Background(), started: rec.Time, group: rec.scope().Group(),
 		call: session.Call{
 			Scope: rec.scope(), Request: req, History: rec.History, Side: string(rec.Side), Standing: session.Standing(rec.Standing),
 			Provider: rec.Provider,
@@ -70,65 +70,33 @@ func (w *turnWriter) forwarded() {
 	if w.m.peers.any() && w.entry.Order.OpensAtOnce() {
 		delay = 0
 	}
-	w.inputTimer = time.AfterFunc(delay, func() { w.m.delayedWrites.write(w) }) //nolint:forbidigo // wakes; no clock is read
+	w.inputTimer = time.AfterFunc(delay, func() { //nolint:forbidigo // wakes; no clock is read
+		w.whileOpen(func(ctx context.Context) { w.write(ctx, nil) })
+	})
 }
 
-// delayedWrites are the inputs that are being written while their answers are still to come.
-type delayedWrites struct {
-	work *sync.WaitGroup
-
-	mu      sync.Mutex
-	stopped bool // at the end of the process: none begins any more
-}
-
-// write begins to write a turn's input. It holds the lock, so that nothing is added to the work once stop has returned and
-// Close waits for the rest.
-func (d *delayedWrites) write(w *turnWriter) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.stopped && w.open.Load() {
-		d.work.Go(w.writeInput)
-	}
-}
-
-func (d *delayedWrites) stop() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.stopped = true
-}
-
-// whileOpen calls do, with the time that a commit has, unless the turn was committed meanwhile.
+// whileOpen calls do, with the time that a commit has, unless the turn was committed meanwhile: a commit waits for its end. The
+// session then lives for as long as the answer takes.
 func (w *turnWriter) whileOpen(do func(ctx context.Context)) {
 	ctx, cancel := context.WithTimeout(w.base, w.m.o.CommitWait)
 	defer cancel()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.open.Load() {
-		do(ctx)
-		w.renewLater()
-	}
-}
-
-// writeInput writes the turn's input, and that its answer is open.
-func (w *turnWriter) writeInput() {
-	w.whileOpen(func(ctx context.Context) { w.write(ctx, nil) })
-}
-
-// renewLater keeps a session that expires alive for as long as its answer takes, from when its input was written on. The
-// caller holds w.mu.
-func (w *turnWriter) renewLater() {
-	if ttl := w.m.o.SessionTTL; ttl > 0 {
-		w.renewTimer = time.AfterFunc(ttl/2, w.renew) //nolint:forbidigo // wakes; no clock is read
-	}
-}
-
-func (w *turnWriter) renew() { w.whileOpen(w.renewNow) }
-
-func (w *turnWriter) renewNow(ctx context.Context) {
-	if w.m.outages.available(w.call.Scope) != nil {
+	if !w.open.Load() {
 		return
 	}
-	held, err := w.m.locks.lock(ctx, w.call.Scope)
+	do(ctx)
+	if ttl := w.m.o.SessionTTL; ttl > 0 {
+		w.renewTimer = time.AfterFunc(ttl/2, func() { w.whileOpen(w.renew) }) //nolint:forbidigo // wakes; no clock is read
+	}
+}
+
+// renew keeps a session that expires alive. The caller holds w.mu.
+func (w *turnWriter) renew(ctx context.Context) {
+	if w.m.outages.available(w.group) != nil {
+		return
+	}
+	held, err := w.m.locks.lock(ctx, w.group)
 	if err != nil {
 		return // another turn of the session is being written
 	}
@@ -151,14 +119,13 @@ func (w *turnWriter) finish(ctx context.Context, a *Answer) (stored bool) {
 
 // write stores the turn's current state (true), or else spools it. A nil answer is still pending.
 func (w *turnWriter) write(ctx context.Context, a *Answer) (stored bool) {
-	s := w.call.Scope
 	err := errLeftAlone
-	if !w.m.spool.holds(s) {
-		err = w.m.outages.available(s)
+	if !w.m.spool.waiting.Holds(w.group) {
+		err = w.m.outages.available(w.group)
 	}
 	if err == nil {
 		if err = w.store(ctx, a); err == nil {
-			w.m.outages.answered(s)
+			w.m.outages.answered(w.group)
 			return !w.parked
 		}
 		if !errors.Is(err, session.ErrNoRoom) {
@@ -184,7 +151,7 @@ func (w *turnWriter) write(ctx context.Context, a *Answer) (stored bool) {
 
 // store commits the turn to the transcript. The lock spares turns of this process conflicts with each other.
 func (w *turnWriter) store(ctx context.Context, a *Answer) error {
-	held, err := w.m.locks.lock(ctx, w.call.Scope)
+	held, err := w.m.locks.lock(ctx, w.group)
 	if err != nil {
 		return err
 	}
