@@ -95,7 +95,7 @@ func (p *parkedTurns) write(ctx context.Context, s Scope) (left int, err error) 
 		if records[next] == nil {
 			continue // written meanwhile
 		}
-		if err := p.writeOne(ctx, s, records[next], ended); err != nil {
+		if err := p.writeOne(ctx, records[next], ended); err != nil {
 			return left, fmt.Errorf("turn %s: %w", list[next].Turn, err)
 		}
 	}
@@ -154,7 +154,7 @@ func (p *parkedTurns) waited(turn string) time.Duration {
 }
 
 // writeOne writes a turn of which the record is stored.
-func (p *parkedTurns) writeOne(ctx context.Context, s Scope, b []byte, ended []uint64) error {
+func (p *parkedTurns) writeOne(ctx context.Context, b []byte, ended []uint64) error {
 	rec, err := decodeSpooled(b)
 	if err != nil {
 		return err
