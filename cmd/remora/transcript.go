@@ -84,7 +84,11 @@ func newTranscriptCommand(p process) *cobra.Command {
 			p.stdout = out
 			err := f.open(cmd, p, archiveCall{Do: doList})
 			if err == nil && !out.written {
-				_, _ = fmt.Fprintln(p.stderr, "no session is stored under this credential"+f.otherKeys())
+				said := "no session is stored under this credential"
+				if other := f.otherKeys(); other != "" {
+					said += "; " + other
+				}
+				_, _ = fmt.Fprintln(p.stderr, said)
 			}
 			return err
 		},
@@ -300,20 +304,17 @@ func (n *noted) Write(b []byte) (int, error) {
 	return n.Writer.Write(b)
 }
 
-// otherKeys returns what to try if no credential was named.
+// otherKeys returns what to try if no credential was named, "" if one was.
 func (f *transcriptFlags) otherKeys() string {
 	if f.owner == (owner{}) && !f.single {
-		return "; sessions belong to the key that their client sends: add --key-env NAME, or --key - to type it"
+		return "sessions belong to the key that their client sends: add --key-env NAME, or --key - to type it"
 	}
 	return ""
 }
 
 // hint returns what to try if there is no such session.
 func (f *transcriptFlags) hint() string {
-	if other := f.otherKeys(); other != "" {
-		return strings.TrimPrefix(other, "; ")
-	}
-	return "`remora transcript list` with the same flags tells the names of those that there are"
+	return cmp.Or(f.otherKeys(), "`remora transcript list` with the same flags tells the names of those that there are")
 }
 
 func (f *transcriptFlags) remove(cmd *cobra.Command, p process) error {

@@ -188,19 +188,8 @@ func (r *Record) AppendTo(b []byte) []byte {
 	}
 	b = strconv.AppendUint(appendName(b, "parent"), r.Parent, 10)
 	b = strconv.AppendUint(appendName(b, "tip"), r.Tip, 10)
-	if len(r.Input) > 0 {
-		b = appendSeqs(appendName(b, "input"), r.Input)
-	}
-	if len(r.Output) > 0 {
-		b = append(appendName(b, "output"), '[')
-		for i, seqs := range r.Output {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = appendSeqs(b, seqs)
-		}
-		b = append(b, ']')
-	}
+	b = appendList(b, "input", r.Input, appendSeq)
+	b = appendList(b, "output", r.Output, appendSeqs)
 	if len(r.Usage) > 0 {
 		b = append(appendName(b, "usage"), r.Usage...)
 	}
@@ -210,9 +199,7 @@ func (r *Record) AppendTo(b []byte) []byte {
 
 // appendNotes appends what layers did, which few turns have.
 func (r *Record) appendNotes(b []byte) []byte {
-	if len(r.Hidden) > 0 {
-		b = appendSeqs(appendName(b, "hidden"), r.Hidden)
-	}
+	b = appendList(b, "hidden", r.Hidden, appendSeq)
 	if len(r.Blocks)+len(r.Layers) == 0 {
 		return b
 	}
@@ -271,16 +258,7 @@ func (v *View) appendTo(b []byte) []byte {
 	if v.NoCalls {
 		b = append(appendName(b, "no_calls"), "true"...)
 	}
-	if len(v.Mended) > 0 {
-		b = append(appendName(b, "mended"), '[')
-		for i, name := range v.Mended {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = appendText(b, name)
-		}
-		b = append(b, ']')
-	}
+	b = appendList(b, "mended", v.Mended, appendText)
 	if v.Continues {
 		b = append(appendName(b, "continues"), "true"...)
 	}
@@ -290,16 +268,7 @@ func (v *View) appendTo(b []byte) []byte {
 	if v.Stored {
 		b = append(appendName(b, "stored"), "true"...)
 	}
-	if len(v.Items) > 0 {
-		b = append(appendName(b, "items"), '[')
-		for i, r := range v.Items {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = r.appendTo(b)
-		}
-		b = append(b, ']')
-	}
+	b = appendList(b, "items", v.Items, appendSpan)
 	if len(v.LeftOut) > 0 {
 		out, err := json.Marshal(v.LeftOut)
 		if err == nil { // numbers and strings: it can't fail
@@ -309,7 +278,7 @@ func (v *View) appendTo(b []byte) []byte {
 	return append(b, '}')
 }
 
-func (s *Span) appendTo(b []byte) []byte {
+func appendSpan(b []byte, s Span) []byte {
 	b = append(b, '{')
 	if s.End != "" {
 		b = appendText(appendName(b, "end"), s.End)
@@ -364,13 +333,25 @@ func appendText(b []byte, s string) []byte {
 	return append(append(append(b, '"'), s...), '"')
 }
 
-func appendSeqs(b []byte, seqs []uint64) []byte {
+// appendList appends a member that is a list; nothing for an empty one.
+func appendList[T any](b []byte, name string, list []T, element func([]byte, T) []byte) []byte {
+	if len(list) == 0 {
+		return b
+	}
+	return appendElements(appendName(b, name), list, element)
+}
+
+func appendElements[T any](b []byte, list []T, element func([]byte, T) []byte) []byte {
 	b = append(b, '[')
-	for i, n := range seqs {
+	for i, v := range list {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = strconv.AppendUint(b, n, 10)
+		b = element(b, v)
 	}
 	return append(b, ']')
 }
+
+func appendSeqs(b []byte, seqs []uint64) []byte { return appendElements(b, seqs, appendSeq) }
+
+func appendSeq(b []byte, n uint64) []byte { return strconv.AppendUint(b, n, 10) }

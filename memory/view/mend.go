@@ -4,8 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"remora/wire"
 )
@@ -42,15 +42,12 @@ func (m Mend) Names() (names []string) {
 
 // ParseMend is the inverse of Mend.Names.
 func ParseMend(names []string) (m Mend, err error) {
-next:
 	for _, name := range names {
-		for i, known := range mendNames {
-			if name == known {
-				m |= 1 << i
-				continue next
-			}
+		i := slices.Index(mendNames[:], name)
+		if i < 0 {
+			return 0, fmt.Errorf("change of calls %q is unknown", name)
 		}
-		return 0, fmt.Errorf("change of calls %q is unknown", name)
+		m |= 1 << i
 	}
 	return m, nil
 }
@@ -187,11 +184,7 @@ func thoughtOf(it wire.Item) string {
 		text = strings.TrimSpace(call.Name + " " + it.Input(i))
 	}
 	if len(text) > maxThought {
-		end := maxThought
-		for !utf8.RuneStart(text[end]) {
-			end--
-		}
-		text = text[:end]
+		text = strings.ToValidUTF8(text[:maxThought], "") // without a half character at its end
 	}
 	if text == "" {
 		return " " // servers refuse an empty one
