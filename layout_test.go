@@ -104,7 +104,7 @@ var arrows = []struct {
 var cmdImports = []string{
 	".", "admin", "cache", "cache/<store>", "cache/encrypted", "cache/spool", "cache/stores", "cmd/remora/demo", "memory", "memory/layer", "memory/layers",
 	"memory/layers/<kind>", "memory/pipeline", "memory/tokens", "memory/view", "memory/wordvectors", "providers", "providers/models", "providers/complete", "providers/retry", "test/scripted", "proxy", "proxy/limit",
-	"secret", "telemetry",
+	"secret", "telemetry", "wire", "wire/dialects",
 }
 
 // dependencies are the modules that our own code imports. Each is named in RATIONALE.md.

@@ -19,6 +19,8 @@ import (
 	"remora/memory"
 	"remora/providers"
 	"remora/proxy"
+	"remora/wire"
+	"remora/wire/dialects"
 )
 
 // transcriptFlags are the flags of `remora transcript` and of its subcommand.
@@ -445,53 +447,23 @@ func marks(l *memory.ItemLine) string {
 
 // spoken returns an item's role and text: for calls, their names and arguments.
 func spoken(l *memory.ItemLine) (who, text string) {
-	raw := l.Bytes()
-	type call struct {
-		Name      string `json:"name"`
-		Arguments string `json:"arguments"`
+	d, _ := dialects.Parse(l.Dialect) // with an unknown one the item cannot be read either
+	it, err := wire.ParseItem(d, l.Bytes())
+	if err != nil {
+		return "unknown", string(l.Bytes())
 	}
-	var e struct {
-		call
-		Role      string          `json:"role"`
-		Type      string          `json:"type"`
-		Content   json.RawMessage `json:"content"`
-		Output    json.RawMessage `json:"output"`
-		ToolCalls []struct {
-			Function call `json:"function"`
-		} `json:"tool_calls"`
+	said := []string{it.Text()}
+	for i, c := range it.Calls() {
+		said = append(said, c.Name+it.Input(i))
 	}
-	if json.Unmarshal(raw, &e) != nil {
-		return "unknown", string(raw) // of an unknown shape
-	}
-	said := []string{plainText(e.Content) + plainText(e.Output), e.Name + e.Arguments}
-	for _, c := range e.ToolCalls {
-		said = append(said, c.Function.Name+c.Function.Arguments)
-	}
-	switch who = cmp.Or(e.Role, e.Type, "unknown"); who {
+	who = cmp.Or(wire.Text(wire.Member(it.Raw, "role")), wire.Text(wire.Member(it.Raw, "type")), "unknown")
+	switch who {
 	case "function_call":
 		who = "call"
 	case "function_call_output":
 		who = "tool"
 	}
 	return who, strings.Join(said, " ")
-}
-
-// plainText is a string, or the texts of a list of parts; "" for everything else.
-func plainText(content json.RawMessage) string {
-	var text string
-	if json.Unmarshal(content, &text) == nil {
-		return text
-	}
-	var parts []struct {
-		Text string `json:"text"`
-	}
-	if json.Unmarshal(content, &parts) != nil {
-		return ""
-	}
-	for _, p := range parts {
-		text += p.Text
-	}
-	return text
 }
 
 // firstRunes returns the beginning of a text, in one line.
