@@ -48,35 +48,32 @@ func (t *Turn) describe(c *session.Conversation, v *view.View) {
 	}
 }
 
-// Sent returns the items to send upstream in a form that the server takes: the view, or its continuation after Review.
-// noTools is a request without the tools of layers; without tools of the client's, either, hidden calls stay out of it.
-// portable converts stored items to the form that any provider takes, and noCalls leaves out the calls among these where the
-// request offers no tools at all. mend changes calls, the client's own as well. The turn's summary and record describe the last
-// result.
-func (t *Turn) Sent(f view.Form, noTools, portable, noCalls bool, mend view.Mend) view.Sent {
-	offersNone := !t.clientTools() && (noTools || len(t.Tools) == 0)
-	noTools = noTools && t.hidden != nil && !t.clientTools()
-	portable = portable && !t.unkept && !t.messages.Continues
-	if t.unkept || t.messages.Continues { // upstream has calls of the conversation that can't be changed
-		mend = 0
+// Sent returns the items to send upstream in a shape that the server takes: the view, or its continuation after Review.
+// Without tools of the client's, a view without those of layers has no hidden calls, either. The turn's summary and record
+// describe the last result.
+func (t *Turn) Sent(s view.Shape) view.Sent {
+	offersNone := !t.clientTools() && (s.NoTools || len(t.Tools) == 0)
+	s.NoTools = s.NoTools && t.hidden != nil && !t.clientTools()
+	if t.unkept || t.messages.Continues { // upstream has items of the conversation that can't be changed
+		s.Portable, s.Mend = false, 0
 	}
-	t.portable, t.noCalls, t.mend = portable, portable && noCalls && offersNone, mend
-	if !noTools && !portable && mend == 0 && t.continuation == nil && t.messages.Same(f) {
-		t.record(f, noTools, 0)
+	s.NoCalls = s.NoCalls && s.Portable && offersNone
+	if s == (view.Shape{Form: s.Form}) && t.continuation == nil && t.messages.Same(s.Form) {
+		t.record(s, 0)
 		return view.Sent{Items: t.View}
 	}
 
-	sent := t.sent(f, noTools, portable)
-	if mend != 0 {
+	sent := t.sent(s)
+	if s.Mend != 0 {
 		own, was := t.ownItems(), sent.Items
-		sent.Items = mend.Apply(was)
+		sent.Items = s.Mend.Apply(was)
 		for i, it := range was {
 			if len(it.Raw) > 0 && own[&it.Raw[0]] && !wire.SameBytes(it.Raw, sent.Items[i].Raw) {
 				sent.Repaired++
 			}
 		}
 	}
-	t.record(f, noTools, sent.Repaired)
+	t.record(s, sent.Repaired)
 	return sent
 }
 
@@ -91,15 +88,15 @@ func (t *Turn) ownItems() map[*byte]bool {
 	return own
 }
 
-func (t *Turn) sent(f view.Form, noTools, portable bool) view.Sent {
+func (t *Turn) sent(s view.Shape) view.Sent {
 	m := t.messages
 	if t.continuation != nil {
 		m = *t.continuation
 	}
-	if noTools {
+	if s.NoTools {
 		m.Without(t.hidden.items())
 	}
-	if portable {
+	if s.Portable {
 		own, results := t.ownItems(), make(map[string]bool)
 		for _, it := range t.call.Request.Items() {
 			if id := it.Answers().ID; it.Kind == wire.ToolResult && id != "" {
@@ -108,27 +105,27 @@ func (t *Turn) sent(f view.Form, noTools, portable bool) view.Sent {
 		}
 		m.MakePortable(func(it wire.Item) bool {
 			return len(it.Raw) == 0 || own[&it.Raw[0]] || it.Kind == wire.ToolResult && results[it.Answers().ID]
-		}, t.noCalls)
+		}, s.NoCalls)
 	}
-	return m.As(f)
+	return m.As(s.Form)
 }
 
 // record tells the summary and the turn's record how the view is sent.
-func (t *Turn) record(f view.Form, noTools bool, repaired int) {
+func (t *Turn) record(s view.Shape, repaired int) {
 	if t.unkept {
 		return
 	}
 	t.writer.mu.Lock()
 	defer t.writer.mu.Unlock()
-	if noTools != t.noTools {
-		t.noTools = noTools
+	if s.NoTools != t.noTools {
+		t.noTools = s.NoTools
 		c, v := &t.hidden.conversation, t.hidden.view
-		if noTools {
+		if s.NoTools {
 			v.LeaveOut(len(c.System), t.hidden.out...)
 		}
 		t.describe(c, &v)
 	}
-	t.writer.entry.View.SentAs(f, t.portable, t.noCalls, t.mend, repaired)
+	t.writer.entry.View.SentAs(s, repaired)
 	t.Summary.Repaired = t.repaired + repaired
 }
 

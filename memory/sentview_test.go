@@ -49,8 +49,8 @@ func TestRecordShowsForms(t *testing.T) {
 					a.text, b.text = fmt.Sprintf("<a>%d</a>", n), fmt.Sprintf("<b>%d</b>", n)
 					turn := begin(said)
 					before := turn.Summary.Repaired
-					turn.Sent(view.NoSystem, false, false, false, 0) // another provider was tried before
-					sent := turn.Sent(form, false, false, false, 0)
+					turn.Sent(view.Shape{Form: view.NoSystem}) // another provider was tried before
+					sent := turn.Sent(view.Shape{Form: form})
 					if got := turn.Summary.Repaired - before; got != sent.Repaired || (got > 0) != (form > view.Joined) {
 						t.Errorf("repaired: %d, of the form %d", got, sent.Repaired)
 					}
@@ -91,7 +91,7 @@ func TestPortableViewIsShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sent := raws(turn.Sent(view.AsIs, false, true, false, 0).Items)
+	sent := raws(turn.Sent(view.Shape{Portable: true}).Items)
 	want := []string{
 		userHi, `{"type":"function_call","call_id":"c1","name":"f","arguments":"{\"a\": 1}","status":"completed"}`, result1,
 		`{"type":"message","role":"assistant","content":[{"type":"output_text","text":"done","annotations":[],"logprobs":[]}]}`,
@@ -153,12 +153,12 @@ func TestStoredCallsStayOutWithoutTools(t *testing.T) {
 			l.beginJSON(memory.Call{}, results, tools).Commit(answer(t, "a:done"))
 
 			turn := l.beginJSON(memory.Call{}, tt.messages, tt.tools)
-			whole := raws(turn.Sent(view.AsIs, false, false, false, 0).Items)
+			whole := raws(turn.Sent(view.Shape{}).Items)
 			want := tt.want
 			if want == nil {
 				want = whole
 			}
-			sent := raws(turn.Sent(view.AsIs, false, true, true, 0).Items)
+			sent := raws(turn.Sent(view.Shape{Portable: true, NoCalls: true}).Items)
 			if diff := cmp.Diff(want, sent); diff != "" {
 				t.Errorf("-want +sent:\n%s", diff)
 			}

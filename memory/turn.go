@@ -100,9 +100,6 @@ type Turn struct {
 	continuation *view.Messages // what the request is made of with which the model goes on, nil before that
 	repaired     int            // of Summary.Repaired, what is so in every form of the view
 	noTools      bool           // the view was sent without hidden calls last
-	portable     bool           // its stored items were sent in the form that any provider takes last
-	noCalls      bool           // and without calls
-	mend         view.Mend      // changes to calls in the view that was sent last
 
 	writer turnWriter
 }

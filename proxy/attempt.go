@@ -49,7 +49,7 @@ type outgoing struct {
 	decoded bool        // it is sent without the client's Content-Encoding
 	items   []wire.Item // the items of the view in it, nil for the client's own body
 	shown   []int       // indices in items of the blocks that layers show in the user's role
-	shape   shape
+	shape   view.Shape
 }
 
 func (a *attempt) reset() {
@@ -91,14 +91,14 @@ func (a *attempt) send(head *fasthttp.ResponseHeader) error {
 	return a.try(head, plan, false)
 }
 
-// goOn sends another view for the next round of an answer, to the same provider, and reads the head of what comes. It ignores
-// an open circuit: the client has a part of the answer already.
-func (a *attempt) goOn(items []wire.Item, head *fasthttp.ResponseHeader) error {
+// goOn sends the continuation of the view for the next round of an answer, to the same provider, and reads the head of what
+// comes. It ignores an open circuit: the client has a part of the answer already.
+func (a *attempt) goOn(head *fasthttp.ResponseHeader) error {
 	a.upstream.Close()
 	if a.ending.over() {
 		return providers.ErrAborted
 	}
-	body, sent, err := a.bodyOf(items, a.out.shape)
+	body, sent, err := a.bodyOf(a.out.shape)
 	if err != nil {
 		return fmt.Errorf("encode a view: %w", err)
 	}
@@ -264,9 +264,9 @@ func (a *attempt) selectUpstream(to retry.Attempt) {
 
 // encode builds the body of the view in a shape. If that is the client's own body, it is sent as it came, compression
 // included. If the view can't be encoded, the client's body is sent and X-Memory says "degraded".
-func (a *attempt) encode(s shape) {
+func (a *attempt) encode(s view.Shape) {
 	a.out.body, a.out.decoded, a.out.shape = a.req.body.bytes, false, s
-	b, sent, err := a.bodyOf(a.turn.view, s)
+	b, sent, err := a.bodyOf(s)
 	if err != nil {
 		a.s.log.Error("encode a view; the request goes as it came", "turn", a.turn.id, "error", err.Error())
 		a.turn.degrade(len(a.req.parsed.Items()))
@@ -278,22 +278,18 @@ func (a *attempt) encode(s shape) {
 	}
 }
 
-// bodyOf returns the client's body with the items of a view in a shape.
-func (a *attempt) bodyOf(items []wire.Item, s shape) ([]byte, view.Sent, error) {
-	sent := view.Sent{Items: items}
-	if a.turn.sent != nil {
-		sent, a.turn.summary = a.turn.sent(s)
-	}
-
+// bodyOf returns the client's body with the items of the view in a shape.
+func (a *attempt) bodyOf(s view.Shape) (body []byte, sent view.Sent, err error) {
+	sent, a.turn.summary = a.turn.sent(s)
 	tools := a.turn.tools
-	if s.noTools || a.turn.judge != nil && a.turn.judge.LastRound() {
+	if s.NoTools || a.turn.judge != nil && a.turn.judge.LastRound() {
 		tools = nil
 	}
-	b, err := a.req.parsed.With(sent.Items, tools...)
+	body, err = a.req.parsed.With(sent.Items, tools...)
 	if err == nil && sent.Instructions != nil {
-		b = wire.ReplaceMember(b, "instructions", sent.Instructions)
+		body = wire.ReplaceMember(body, "instructions", sent.Instructions)
 	}
-	return a.req.withPrevious(b), sent, err
+	return a.req.withPrevious(body), sent, err
 }
 
 // adaptBody puts the try's model and the provider's cache hints into the body. A compressed body stays as it is if there is

@@ -45,8 +45,8 @@ func (m *teller) begin(ctx context.Context, c memory.Call) (*turn, error) {
 		messages.Blocks = []view.Block{{Role: block.Role, Texts: []string{block.Text()}}}
 		t.summary.Recalled = 1
 	}
-	t.sent = func(s shape) (view.Sent, memory.Summary) {
-		sent, summary := messages.As(s.form), t.summary
+	t.sent = func(s view.Shape) (view.Sent, memory.Summary) {
+		sent, summary := messages.As(s.Form), t.summary
 		summary.Repaired = sent.Repaired
 		return sent, summary
 	}
@@ -365,7 +365,6 @@ func TestLongRequestTeaches(t *testing.T) {
 			asked = append(asked, c.MaxTokens)
 			turn, err := m.begin(ctx, c)
 			turn.tokens = func() int { return 9000 }
-			turn.sent = func(shape) (view.Sent, memory.Summary) { return view.Sent{Items: turn.view}, turn.summary }
 			return turn, err
 		}
 		r := start(t, rigOptions{upstream: answering(t, u.answer), memory: begin, now: u.clock})
@@ -388,12 +387,12 @@ func TestLessonsAreBounded(t *testing.T) {
 	var l lessons
 	now := time.Now()
 	for i := range 3 * maxLessons {
-		l.set(lessonKey([]byte(fmt.Sprintf("%016d", i))), lesson{noTools: true}, now)
+		l.set(lessonKey([]byte(fmt.Sprintf("%016d", i))), lesson{failed: 1}, now)
 	}
-	if len(l.table) > maxLessons || !l.get(lessonKey([]byte(fmt.Sprintf("%016d", 3*maxLessons-1))), now).noTools {
+	if len(l.table) > maxLessons || l.get(lessonKey([]byte(fmt.Sprintf("%016d", 3*maxLessons-1))), now).failed != 1 {
 		t.Errorf("%d lessons", len(l.table))
 	}
-	if l.get(lessonKey([]byte(fmt.Sprintf("%016d", 3*maxLessons-1))), now.Add(lessonFor)).noTools {
+	if l.get(lessonKey([]byte(fmt.Sprintf("%016d", 3*maxLessons-1))), now.Add(lessonFor)).failed != 0 {
 		t.Error("a lesson is never forgotten")
 	}
 }

@@ -107,7 +107,7 @@ func (x *exchange) recall() error {
 	begun, step := x.s.now(), x.trace.step("recall")
 	t, err := x.s.begin(x.trace.context(), memory.Call{
 		Lasting: r.body.lasting(), Scope: id.scope(r.tenant()), Request: r.parsed, History: history, Side: id.side, Retry: id.retry,
-		Credential: id.forModels(x.attempt.provider.Name()), Provider: x.attempt.provider.Name(), MaxTokens: x.attempt.maxTokens(),
+		Credential: id.forModels(x.attempt.provider.Name()), Provider: x.attempt.provider.Name(), MaxTokens: x.attempt.lesson(aboutContext).tokens,
 	})
 	step.End(err)
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"remora/memory"
+	"remora/memory/view"
 	"remora/wire"
 	"remora/wire/dialects"
 )
@@ -66,7 +67,14 @@ func (b *book) begin(_ context.Context, c memory.Call) (*turn, error) {
 		}
 	}}
 	b.turns <- f
-	return &turn{id: "T1", view: items, summary: memory.Summary{Items: 5, Sent: len(items), Windowed: 2, Orphans: 1, Repaired: 1}, ender: f}, nil
+	return newTurn("T1", items, memory.Summary{Items: 5, Sent: len(items), Windowed: 2, Orphans: 1, Repaired: 1}, f), nil
+}
+
+// newTurn is a turn whose view is the same in every shape.
+func newTurn(id string, items []wire.Item, sum memory.Summary, f *fakeTurn) *turn {
+	t := &turn{id: id, view: items, summary: sum, ender: f}
+	t.sent = func(view.Shape) (view.Sent, memory.Summary) { return view.Sent{Items: t.view}, t.summary }
+	return t
 }
 
 const (
@@ -247,7 +255,7 @@ func TestCommitForEveryOutcome(t *testing.T) {
 	f("stream cut after its end", eventHead+chunk(whole), 200, memory.NotAborted, true, "hello", chunk(chatDone))
 	f("whole cut off", "HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n{", 200, memory.AbortedByUpstream, false, "", `"code":"upstream_closed"}}`)
 	f("upstream's error", "HTTP/1.1 429 Slow down\r\nRetry-After: 3\r\nContent-Length: 4\r\n\r\nwhy?", 429, memory.NotAborted, false, "", "why?")
-	f("upstream's streamed error", "HTTP/1.1 500 x\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"+chunk("data: x\n\n")+"0\r\n\r\n", 500, memory.NotAborted, false, "", "data: x\n\n\r\n0\r\n\r\n")
+	f("upstream's streamed error", "HTTP/1.1 503 x\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"+chunk("data: x\n\n")+"0\r\n\r\n", 503, memory.NotAborted, false, "", "data: x\n\n\r\n0\r\n\r\n")
 	f("no answer", "", 0, memory.AbortedByUpstream, false, "", `"code":"upstream_closed"}}`)
 	f("no body", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 200, memory.NotAborted, false, "", "\r\n\r\n")
 	f("not JSON", sized("<html>"), 200, memory.NotAborted, false, "", "<html>")

@@ -23,9 +23,9 @@ type rounds struct {
 
 func (r *rounds) reset() { *r = rounds{answer: r.answer} }
 
-// goOn begins the next round: it sends another view and reads the head of the answer.
-func (r *rounds) goOn(items []wire.Item, stream bool, head *fasthttp.ResponseHeader) error {
-	if err := r.answer.attempt.goOn(items, head); err != nil {
+// goOn begins the next round: it sends the view with what has come of it, and reads the head of the answer.
+func (r *rounds) goOn(stream bool, head *fasthttp.ResponseHeader) error {
+	if err := r.answer.attempt.goOn(head); err != nil {
 		return err
 	}
 	if head.StatusCode() >= fasthttp.StatusMultipleChoices {
@@ -120,7 +120,7 @@ func (r *rounds) judgeWhole(body []byte) ([]byte, error) {
 			break
 		}
 
-		if err := r.goOn(next.View, false, &head); err != nil {
+		if err := r.goOn(false, &head); err != nil {
 			return nil, err
 		}
 		if came, err = a.attempt.readAll(); err != nil {

@@ -133,7 +133,7 @@ func (st *stream) judge() (bool, error) {
 	}
 	st.merger.Next()
 	var head fasthttp.ResponseHeader
-	if err := st.answer.rounds.goOn(next.View, true, &head); err != nil {
+	if err := st.answer.rounds.goOn(true, &head); err != nil {
 		return false, st.breakOff(err)
 	}
 	return true, nil

@@ -27,13 +27,21 @@ type steerer struct {
 	review   func(r wire.Reply) memory.Next
 }
 
-func (s *steerer) Review(_ context.Context, r wire.Reply) memory.Next { return s.review(r) }
-func (s *steerer) LastRound() bool                                    { return false }
+func (s *steerer) LastRound() bool { return false }
 
 // judgedTurn is a turn of a memory without hidden calls.
 type judgedTurn struct {
 	*steerer
 	turn *turn
+}
+
+// Review makes of the next view what is sent from now on.
+func (t judgedTurn) Review(_ context.Context, r wire.Reply) memory.Next {
+	next := t.review(r)
+	if next.View != nil {
+		t.turn.view = next.View
+	}
+	return next
 }
 
 func (t judgedTurn) WithoutTools() ([]wire.Item, memory.Summary) { return t.turn.view, t.turn.summary }

@@ -401,7 +401,7 @@ func TestPanicAtTheEdge(t *testing.T) {
 func TestPanicInTheAnswer(t *testing.T) {
 	addr, _, gone := hanging(t, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n4\r\ndata\r\n")
 	r := start(t, rigOptions{upstream: addr, memory: func(_ context.Context, c memory.Call) (*turn, error) {
-		return &turn{view: c.Request.Items(), ender: &fakeTurn{commit: func(memory.Answer) { panic("secret content") }}}, nil
+		return newTurn("T1", c.Request.Items(), memory.Summary{}, &fakeTurn{commit: func(memory.Answer) { panic("secret content") }}), nil
 	}})
 	c, br := r.dial(t)
 	write(c, chatIn("s", chatBody))

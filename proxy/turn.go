@@ -22,8 +22,8 @@ type turn struct {
 	committed bool
 	unkept    bool       // nothing of it is stored, and no header of the answer mentions it
 	tokens    func() int // see memory.Turn.Tokens; nil where nothing is counted
-	// sent returns the view and the summary for a shape; nil if there is only one view.
-	sent  func(s shape) (view.Sent, memory.Summary)
+	// sent returns what to send of the view, or of its continuation after a review, and the summary of that.
+	sent  func(s view.Shape) (view.Sent, memory.Summary)
 	ender interface {
 		Forwarded()
 		Commit(a memory.Answer)
@@ -44,8 +44,8 @@ func adapt(m Memory) beginTurn {
 			return nil, err
 		}
 		out := &turn{unkept: c.Unkept, id: t.ID, previous: t.Previous, view: t.View, tools: t.Tools, summary: t.Summary, ender: t, judge: t}
-		out.sent = func(s shape) (view.Sent, memory.Summary) {
-			sent := t.Sent(s.form, s.noTools, s.portable, s.noCalls, s.mend)
+		out.sent = func(s view.Shape) (view.Sent, memory.Summary) {
+			sent := t.Sent(s)
 			return sent, t.Summary
 		}
 		out.tokens = t.Tokens

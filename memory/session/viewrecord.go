@@ -51,13 +51,13 @@ func (r *ViewRecord) Chosen(c *Conversation, v *view.View, toolResult int) {
 	}
 }
 
-// SentAs records in which form the view is sent, whether the stored items in it are portable, and without calls, which
-// changes calls have, and how many of the client's items all that changes. Call it after Chosen. It replaces what was recorded before.
-func (r *ViewRecord) SentAs(f view.Form, portable, noCalls bool, mend view.Mend, repaired int) {
-	r.view.Messages, r.view.Portable, r.view.NoCalls = "", portable, noCalls
-	r.view.Mended = mend.Names()
-	if f != view.AsIs {
-		r.view.Messages = f.String()
+// SentAs records in which shape the view is sent, and how many of the client's items that changes. Call it after Chosen. It
+// replaces what was recorded before.
+func (r *ViewRecord) SentAs(s view.Shape, repaired int) {
+	r.view.Messages, r.view.Portable, r.view.NoCalls = "", s.Portable, s.NoCalls
+	r.view.Mended = s.Mend.Names()
+	if s.Form != view.AsIs {
+		r.view.Messages = s.Form.String()
 	}
 	r.view.Repaired += repaired - r.reformed
 	r.reformed = repaired

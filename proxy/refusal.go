@@ -1,0 +1,116 @@
+package proxy
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+
+	"github.com/valyala/fasthttp"
+
+	"remora/memory/view"
+)
+
+// refusal is an answer of upstream to a request that it may take in another shape. Its text only decides which shape is tried
+// first: servers have many words, and a shape is remembered only if it helped.
+type refusal struct {
+	status int
+	body   []byte
+	text   string // of the body, in lower case
+}
+
+func newRefusal(status int, body []byte) *refusal {
+	return &refusal{status, body, strings.ToLower(string(body))}
+}
+
+// refusalLimit is the size in bytes up to which a refusal is read. After a longer one no other shape is tried.
+const refusalLimit = 64 << 10
+
+// correctable reports whether an answer is a refusal that another shape may avoid. Refusals about the caller's credential,
+// money or rate, the size of the request, or upstream's health are not.
+func correctable(h *fasthttp.ResponseHeader) bool {
+	if asksToWait(h) {
+		return false
+	}
+	switch status := h.StatusCode(); status {
+	case fasthttp.StatusUnauthorized, fasthttp.StatusPaymentRequired, fasthttp.StatusForbidden, fasthttp.StatusRequestTimeout,
+		fasthttp.StatusRequestEntityTooLarge, fasthttp.StatusTooManyRequests:
+		return false
+	case fasthttp.StatusInternalServerError, fasthttp.StatusNotImplemented:
+		return true
+	default:
+		return status >= fasthttp.StatusBadRequest && status < fasthttp.StatusInternalServerError
+	}
+}
+
+// asksToWait reports whether there is a Retry-After header, in any case.
+func asksToWait(h *fasthttp.ResponseHeader) bool {
+	for name := range h.All() {
+		if bytes.EqualFold(name, []byte("retry-after")) || bytes.EqualFold(name, []byte("retry-after-ms")) {
+			return true
+		}
+	}
+	return false
+}
+
+// mayMeanRoles reports whether servers refuse roles and calls with this status: vLLM answers 400, llama.cpp 500.
+func mayMeanRoles(status int) bool {
+	return status == fasthttp.StatusBadRequest || status == fasthttp.StatusUnprocessableEntity || status == fasthttp.StatusInternalServerError
+}
+
+// mayMeanItems reports whether servers refuse stored items with this status.
+func mayMeanItems(status int) bool {
+	return status == fasthttp.StatusBadRequest || status == fasthttp.StatusNotFound || status == fasthttp.StatusUnprocessableEntity
+}
+
+func (r *refusal) says(list ...string) bool {
+	return slices.ContainsFunc(list, func(s string) bool { return strings.Contains(r.text, s) })
+}
+
+// aboutLength reports whether the request is longer than the model's context.
+func (r *refusal) aboutLength() bool {
+	return r.says("context length", "context_length", "context window", "context size", "context_size", "prompt is too long", "input is too long",
+		"input token count", "too many tokens")
+}
+
+func (r *refusal) aboutTools() bool { return r.says("tool", "function") }
+
+// aboutItems reports whether the refusal is about items of earlier answers.
+func (r *refusal) aboutItems() bool {
+	return r.says("encrypted content", "encrypted_content", "'reasoning'", "reasoning item", "item with id", "not persisted", "signature", "container",
+		"compaction", "thinking block", "redacted_thinking", "file with id", "file_id", "audio")
+}
+
+// form returns which form of messages the server wants, AsIs if the refusal does not mention roles.
+func (r *refusal) form() view.Form {
+	switch {
+	case r.says("must alternate", "roles alternate", "alternating"):
+		return view.Alternate
+	case !r.says("system message", "system role", "role system", "system prompt", "system instruction", "developer instruction", "developer message",
+		"developer role", "message role", "'system'", "only user"):
+		return view.AsIs
+	case r.says("not supported", "unsupported", "not support", "not enabled", "not allowed", "only user and assistant"):
+		return view.NoSystem
+	default:
+		return view.OneSystem
+	}
+}
+
+// mend returns which changes of calls the refusal asks for.
+func (r *refusal) mend() (m view.Mend) {
+	if r.says("tool call id", "tool_call_id", "].id", "call_id", "tool_use.id", "tool_use_id", "tooluseid") &&
+		r.says("length", "pattern", "too long", "alphanumeric", "a-z", "regular expression", "missing", "empty") {
+		if m = view.OddCallIDs; r.says("length of 9", "length 9", "9 char") {
+			m = view.CallIDs
+		}
+	}
+	if r.says("reasoning_content", "reasoning content") {
+		m |= view.Reasoning
+	}
+	if r.says("thought_signature", "thought signature") {
+		m |= view.Signatures
+	}
+	if r.says("null") && r.says("not a string", "expected a string") {
+		m |= view.NullContent
+	}
+	return m
+}
