@@ -2,6 +2,8 @@ package proxy
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -289,3 +291,45 @@ func (a *attempt) noteUnhelpful(first *refusal) {
 
 // bounded shortens a caller's text for the log.
 func bounded(s string) string { return s[:min(len(s), 128)] }
+
+// What a lesson is about.
+const (
+	aboutRoles    = "roles"    // per dialect: a chat template sees all requests alike
+	aboutTools    = "tools"    // also per response format, and whether the client offers tools
+	aboutContext  = "context"  // per model
+	aboutCalls    = "calls"    // per dialect: a server sees all calls alike
+	aboutItems    = "items"    // per session, as each has its own items
+	aboutOrder    = "order"    // as for tools
+	aboutFailures = "failures" // as for tools
+)
+
+// lesson returns what is known about the provider and the model of the attempt.
+func (a *attempt) lesson(about string) lesson {
+	if a.s.lessons.none() {
+		return lesson{}
+	}
+	return a.s.lessons.get(a.lessonKey(about), a.s.now())
+}
+
+// learn writes down a lesson about the provider and the model of the attempt.
+func (a *attempt) learn(about string, l lesson) { a.s.lessons.set(a.lessonKey(about), l, a.s.now()) }
+
+// lessonKey identifies a lesson: what it is about, the tenant, the provider and the model. Tenants are kept apart, since
+// upstream may allow them different things.
+func (a *attempt) lessonKey(about string) lessonKey {
+	parts := []string{about, a.req.tenant(), a.provider.Name(), a.provider.Upstream().Addr, a.modelName()}
+	switch about {
+	case aboutRoles, aboutCalls:
+		parts = append(parts, a.req.dialect.String())
+	case aboutItems:
+		parts = append(parts, a.req.head.id.session)
+	case aboutTools, aboutOrder, aboutFailures:
+		format := "text"
+		if a.req.wantsJSON() {
+			format = "json"
+		}
+		parts = append(parts, a.req.dialect.String(), format, fmt.Sprint(len(a.req.parsed.Tools()) > 0))
+	}
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return lessonKey(sum[:len(lessonKey{})])
+}
