@@ -149,7 +149,7 @@ func TestListsOfKinds(t *testing.T) {
 	}
 
 	const others = "      # Every other kind, with its options and their defaults.\n"
-	lists(t, sample, "      # What the window has cut off comes back: the names in it, and what answers the user, from other sessions too.\n", others, on.String())
+	lists(t, sample, "      # The next two bring back what the window has cut off.\n", others, on.String())
 	lists(t, sample, others, "\nlog:\n", off.String())
 	lists(t, "../../docs/layers.md", "<!-- kinds -->\n", "<!-- end of kinds -->\n", table.String())
 

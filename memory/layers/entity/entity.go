@@ -1,7 +1,9 @@
 // Package entity implements the layer entity_memory. It keeps what the model may need again of the part of a conversation that
 // a history window has cut off: a list of names such as paths, identifiers, versions and ports, and what users have said about
-// people, places, organisations and projects ("who and what"). Both blocks are rebuilt only when the window's cut moves. The
-// provider's prompt cache is lost then in any case, and contains the blocks between cuts.
+// people, places, organisations and projects ("who and what").
+//
+// Both blocks are rebuilt only when the window's cut moves. The provider's prompt cache is lost then in any case, and contains
+// the blocks between cuts.
 package entity
 
 import (
