@@ -85,7 +85,7 @@ var arrows = []struct {
 	{6, "proxy", []string{"memory", "memory/view", "providers", "proxy/limit", "proxy/listener", "providers/retry", "secret", "telemetry", "wire", "wire/dialects", "wire/breakpoint", "wire/merge"}},
 	{0, "proxy/listener", nil},
 	{1, "proxy/limit", []string{"cache"}},
-	{6, "cmd/remora/demo", []string{"test/process", "memory", "test/scripted"}},
+	{6, "cmd/remora/demo", []string{"test/process", "memory", "test/scripted", "wire", "wire/dialects"}},
 
 	{7, "cmd/remora", cmdImports},
 	{6, "test/bench", []string{"test/process"}},

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"remora/memory"
+	"remora/wire"
+	"remora/wire/dialects"
 )
 
 // check is one thing that the demo promises, and whether it held.
@@ -198,9 +200,17 @@ func (s snapshot) storedBy(turnID string) []entry {
 
 // storedEntries reads one stored item.
 func storedEntries(l *memory.ItemLine) ([]entry, error) {
-	es, err := entriesOf(l.Bytes())
+	d, err := dialects.Parse(l.Dialect)
+	if err != nil {
+		return nil, err
+	}
+	it, err := wire.ParseItem(d, l.Bytes())
+	if err != nil {
+		return nil, err
+	}
+	es := entriesOf([]wire.Item{it})
 	for i := range es {
 		es[i].hidden = l.Hidden
 	}
-	return es, err
+	return es, nil
 }

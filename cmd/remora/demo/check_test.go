@@ -10,37 +10,33 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"remora/memory"
+	"remora/wire"
+	"remora/wire/dialects"
 )
 
 func TestEntriesOf(t *testing.T) {
-	f := func(raw string, want ...entry) {
+	f := func(d wire.Dialect, raw string, want ...entry) {
 		t.Helper()
-		got, err := entriesOf([]byte(raw))
+		it, err := wire.ParseItem(d, []byte(raw))
 		if err != nil {
 			t.Fatalf("%s: %v", raw, err)
 		}
-		if diff := cmp.Diff(want, got, cmp.AllowUnexported(entry{})); diff != "" {
+		if diff := cmp.Diff(want, entriesOf([]wire.Item{it}), cmp.AllowUnexported(entry{})); diff != "" {
 			t.Errorf("%s:\n%s", raw, diff)
 		}
 	}
-	f(`{"role":"user","content":"a"}`, entry{who: "user", text: "a"})
-	f(`{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}`, entry{who: "user", text: "ab"})
-	f(`{"role":"tool","tool_call_id":"c1","content":"a"}`, entry{who: "result", id: "c1", text: "a"})
-	f(`{"role":"assistant","content":null,"tool_calls":[{"id":"c1","function":{"name":"f","arguments":"{}"}}]}`,
+	f(dialects.Chat, `{"role":"user","content":"a"}`, entry{who: "user", text: "a"})
+	f(dialects.Chat, `{"role":"tool","tool_call_id":"c1","content":"a"}`, entry{who: "result", id: "c1", text: "a"})
+	f(dialects.Chat, `{"role":"assistant","content":null,"tool_calls":[{"id":"c1","function":{"name":"f","arguments":"{}"}}]}`,
 		entry{who: "call", id: "c1", text: "f{}"})
-	f(`{"role":"assistant","content":"a","tool_calls":[{"id":"c1","function":{"name":"f","arguments":"{}"}},`+
+	f(dialects.Chat, `{"role":"assistant","content":"a","tool_calls":[{"id":"c1","function":{"name":"f","arguments":"{}"}},`+
 		`{"id":"c2","function":{"name":"g","arguments":"{}"}}]}`,
 		entry{who: "assistant", text: "a"}, entry{who: "call", id: "c1", text: "f{}"}, entry{who: "call", id: "c2", text: "g{}"})
 	// Responses says the same in other words.
-	f(`{"type":"message","role":"assistant","content":[{"type":"output_text","text":"a"}]}`, entry{who: "assistant", text: "a"})
-	f(`{"type":"function_call","call_id":"c1","name":"f","arguments":"{}"}`, entry{who: "call", id: "c1", text: "f{}"})
-	f(`{"type":"function_call_output","call_id":"c1","output":"a"}`, entry{who: "result", id: "c1", text: "a"})
-
-	for _, raw := range []string{`{"type":"mcp_call"}`, `[]`} {
-		if got, err := entriesOf([]byte(raw)); err == nil {
-			t.Errorf("%s: want an error, have %v", raw, got)
-		}
-	}
+	f(dialects.Responses, `{"type":"message","role":"assistant","content":[{"type":"output_text","text":"a"}]}`, entry{who: "assistant", text: "a"})
+	f(dialects.Responses, `{"type":"function_call","call_id":"c1","name":"f","arguments":"{}"}`, entry{who: "call", id: "c1", text: "f{}"})
+	f(dialects.Responses, `{"type":"function_call_output","call_id":"c1","output":"a"}`, entry{who: "result", id: "c1", text: "a"})
+	f(dialects.Responses, `{"type":"mcp_call"}`, entry{who: "mcp_call"})
 }
 
 func TestPlacesIn(t *testing.T) {
@@ -98,7 +94,7 @@ func stored(tk *talk, letters string) snapshot {
 	for i, r := range letters {
 		raw := fmt.Appendf(nil, `{"role":"user","content":"%c"}`, r)
 		s.lines = append(s.lines, memory.Line{Item: &memory.ItemLine{
-			Seq: uint64(i) + 1, Turn: fmt.Sprint(i / 2), Chain: fmt.Sprint(i), OnHead: true, JSON: json.RawMessage(raw),
+			Seq: uint64(i) + 1, Turn: fmt.Sprint(i / 2), Chain: fmt.Sprint(i), OnHead: true, Dialect: dialects.Chat.String(), JSON: json.RawMessage(raw),
 		}})
 	}
 	var block memory.Line

@@ -3,7 +3,6 @@ package demo
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +10,7 @@ import (
 	"slices"
 
 	"remora/test/scripted"
+	"remora/wire"
 )
 
 // player is the client's side of the story: it sends what its user says, runs the tools that the model calls, and keeps
@@ -34,8 +34,8 @@ type talk struct {
 	session, resource string
 	// line is everything that was said, in order, with what the model said to the proxy alone.
 	line   []entry
-	ids    map[string]bool   // of the calls that the client got
-	resend []json.RawMessage // what a client resends
+	ids    map[string]bool // of the calls that the client got
+	resend []wire.Item     // what a client resends
 }
 
 // begin turns to a chapter.
@@ -51,15 +51,15 @@ func (p *player) begin(c chapter) {
 }
 
 // add takes over what the client has said or heard.
-func (tk *talk) add(items []json.RawMessage) ([]entry, error) {
-	added, err := entriesOfAll(items)
+func (tk *talk) add(items []wire.Item) []entry {
+	added := entriesOf(items)
 	for _, e := range added {
 		if e.who == "call" {
 			tk.ids[e.id] = true
 		}
 	}
 	tk.line, tk.resend = append(tk.line, added...), append(tk.resend, items...)
-	return added, err
+	return added
 }
 
 // visible is how much of the line the client knows.
@@ -75,7 +75,7 @@ func (tk *talk) visible() int {
 
 // play lets a client say its user's line and answer the model's calls until the model has no more.
 func (p *player) play(ctx context.Context, h habit, a act) error {
-	fresh := userSays(a.user)
+	fresh := userSays(h, a.user)
 	for round := 1; ; round++ {
 		answer, err := p.exchange(ctx, h, fresh, a.told)
 		if err != nil {
@@ -86,55 +86,41 @@ func (p *player) play(ctx context.Context, h habit, a act) error {
 				return err
 			}
 		}
-		if fresh, err = runTools(h, answer); err != nil || len(fresh) == 0 {
+		if fresh, err = runTools(answer); err != nil || len(fresh) == 0 {
 			return err
 		}
 	}
 }
 
-func userSays(text string) []json.RawMessage {
-	return []json.RawMessage{marshal(map[string]any{"role": "user", "content": text})}
+func userSays(h habit, text string) []wire.Item { return []wire.Item{h.message("user", text)} }
+
+// message is a message in the client's dialect.
+func (h habit) message(role, text string) wire.Item {
+	it, err := wire.ParseItem(h.dialect, append(wire.AppendString([]byte(`{"role":"`+role+`","content":`), text), '}'))
+	if err != nil {
+		panic(fmt.Sprintf("BUG: parse a message: %v", err))
+	}
+	return it
 }
 
 // runTools answers every call of an answer.
-func runTools(h habit, answer []json.RawMessage) ([]json.RawMessage, error) {
-	var results []json.RawMessage
-	for _, raw := range answer {
-		var e element
-		if err := json.Unmarshal(raw, &e); err != nil {
-			return nil, fmt.Errorf("read answer: %w", err)
-		}
-		if e.Type == "function_call" {
-			e.ToolCalls = []toolCall{{ID: e.CallID, Function: function{e.Name, e.Arguments}}}
-		}
-		for _, c := range e.ToolCalls {
-			out, err := runTool(c.Function.Name, c.Function.Arguments)
+func runTools(answer []wire.Item) (results []wire.Item, err error) {
+	for _, it := range answer {
+		for i, c := range it.Calls() {
+			out, err := runTool(c.Name, it.Input(i))
 			if err != nil {
 				return nil, err
 			}
-			results = append(results, h.result(c.ID, out))
+			results = append(results, wire.NewToolResult(c, it.Dialect, out))
 		}
 	}
 	return results, nil
 }
 
-func (h habit) isChat() bool { return h.path == "chat/completions" }
-
-// result is a tool's result in the client's dialect.
-func (h habit) result(callID, out string) json.RawMessage {
-	if h.isChat() {
-		return marshal(map[string]any{"role": "tool", "tool_call_id": callID, "content": out})
-	}
-	return marshal(map[string]any{"type": "function_call_output", "call_id": callID, "output": out})
-}
-
 // exchange makes one call with the new items, and returns the items of the answer.
-func (p *player) exchange(ctx context.Context, h habit, fresh []json.RawMessage, told string) ([]json.RawMessage, error) {
+func (p *player) exchange(ctx context.Context, h habit, fresh []wire.Item, told string) ([]wire.Item, error) {
 	tk := p.talk
-	added, err := tk.add(fresh)
-	if err != nil {
-		return nil, err
-	}
+	added := tk.add(fresh)
 	at := len(p.turns)
 	t := turn{
 		talk: tk, told: told, fresh: len(added), client: fmt.Sprintf("%d new", len(added)),
@@ -154,11 +140,7 @@ func (p *player) exchange(ctx context.Context, h habit, fresh []json.RawMessage,
 	if err := p.look(h, &t); err != nil {
 		return nil, err
 	}
-	heard, err := tk.add(answer)
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range heard {
+	for _, e := range tk.add(answer) {
 		if e.who == "call" {
 			t.calls++
 		}
@@ -169,8 +151,12 @@ func (p *player) exchange(ctx context.Context, h habit, fresh []json.RawMessage,
 }
 
 // call sends the request through the proxy and reads the answer to its end.
-func (p *player) call(ctx context.Context, h habit, sent []json.RawMessage, t *turn) ([]json.RawMessage, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+"/v1/"+h.path, bytes.NewReader(h.body(sent, t.streamed)))
+func (p *player) call(ctx context.Context, h habit, sent []wire.Item, t *turn) ([]wire.Item, error) {
+	asked, err := h.body(sent, t.streamed)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+"/v1/"+h.path(), bytes.NewReader(asked))
 	if err != nil {
 		return nil, fmt.Errorf("build request: %w", err)
 	}
@@ -197,39 +183,42 @@ func (p *player) call(ctx context.Context, h habit, sent []json.RawMessage, t *t
 	if t.report, err = readReport(res.Header.Get("X-Memory")); err != nil {
 		return nil, err
 	}
-	switch {
-	case h.isChat() && t.streamed:
-		return chatStream(body)
-	case h.isChat():
-		return chatAnswer(body)
-	case t.streamed:
-		return responsesStream(body)
+	return readAnswer(h.dialect, body, t.streamed)
+}
+
+// readAnswer returns the items of an answer.
+func readAnswer(d wire.Dialect, body []byte, streamed bool) ([]wire.Item, error) {
+	var reply wire.Reply
+	if streamed {
+		folder := wire.NewFolder(d)
+		folder.Write(body)
+		reply = folder.Reply()
+	} else {
+		var err error
+		if reply, err = wire.FoldBody(d, body); err != nil {
+			return nil, fmt.Errorf("read answer: %w", err)
+		}
 	}
-	return responsesAnswer(body)
+	if !reply.Complete || len(reply.Choices) != 1 {
+		return nil, fmt.Errorf("read answer: want one choice and its end, have %d: %s", len(reply.Choices), cut(string(body), 300))
+	}
+	return reply.Choices[0], nil
 }
 
 // body returns a request in the client's dialect. A client that sends only new items sends no instructions either.
-func (h habit) body(items []json.RawMessage, stream bool) []byte {
-	tools := make([]any, 0, len(toolNames()))
+func (h habit) body(items []wire.Item, stream bool) ([]byte, error) {
+	var tools [][]byte
 	for _, name := range toolNames() {
-		f := map[string]any{"name": name, "parameters": map[string]any{"type": "object"}}
-		if h.isChat() {
-			tools = append(tools, map[string]any{"type": "function", "function": f})
-		} else {
-			f["type"] = "function"
-			tools = append(tools, f)
-		}
+		tools = append(tools, wire.FunctionTool(h.dialect, name, "", []byte(`{"type":"object"}`)))
 	}
-	body := map[string]any{"model": "gpt-5", "stream": stream, "tools": tools}
-	switch {
-	case h.whole:
-		body["messages"] = append([]json.RawMessage{marshal(map[string]any{"role": "system", "content": systemPrompt})}, items...)
-	case h.isChat():
-		body["messages"] = items
-	default:
-		body["input"] = items
+	empty, err := wire.Parse(h.dialect, fmt.Appendf(nil, `{"model":"gpt-5","stream":%t,%q:[]}`, stream, h.dialect.Rules().List))
+	if err != nil {
+		return nil, err
 	}
-	return marshal(body)
+	if h.whole {
+		items = slices.Concat([]wire.Item{h.message("system", systemPrompt)}, items)
+	}
+	return empty.With(items, tools...)
 }
 
 // look reads what the model got for the turn: one request, or several where the proxy answered a call itself.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"remora/test/scripted"
+	"remora/wire"
+	"remora/wire/dialects"
 )
 
 // How the clients of the story talk to the API.
@@ -13,13 +15,20 @@ type habit struct {
 	title string
 	// session and resource are sent as X-Session-Id and X-Resource-Id.
 	session, resource string
-	// path is the endpoint below /v1.
-	path string
+	dialect           wire.Dialect
 	// whole: the client resends the whole conversation on every call, as most do.
 	whole bool
 	// history is sent as X-History, unless empty. A program that sends only new items in a session whose history it has
 	// resent so far must declare it: a client that begins anew looks the same.
 	history string
+}
+
+// path is the endpoint below /v1.
+func (h habit) path() string {
+	if h.dialect == dialects.Chat {
+		return "chat/completions"
+	}
+	return "responses"
 }
 
 // chapter is a part of the story: one client, and what its user says.
@@ -77,7 +86,7 @@ func story() []chapter {
 		{
 			habit: habit{
 				title:   "A client that resends the whole conversation on every call",
-				session: stocktaking, resource: shop, path: "chat/completions", whole: true,
+				session: stocktaking, resource: shop, dialect: dialects.Chat, whole: true,
 			},
 			show: []int{5, 12}, // the model has noted something; the window has fired
 			acts: []act{
@@ -108,7 +117,7 @@ func story() []chapter {
 		{
 			habit: habit{
 				title:   "The same session from a client that sends only what is new (X-History: server)",
-				session: stocktaking, resource: shop, path: "chat/completions", history: "server",
+				session: stocktaking, resource: shop, dialect: dialects.Chat, history: "server",
 			},
 			show: []int{4 + shelves/2}, // the first one after the restart
 			acts: []act{
@@ -123,7 +132,7 @@ func story() []chapter {
 			},
 		},
 		{
-			habit: habit{title: "The same session through the Responses API", session: stocktaking, resource: shop, path: "responses"},
+			habit: habit{title: "The same session through the Responses API", session: stocktaking, resource: shop, dialect: dialects.Responses},
 			show:  []int{0},
 			acts: []act{
 				{user: "When do we reorder Ulysses?", say: "When fewer than three are left.", told: noteWord},
@@ -135,7 +144,7 @@ func story() []chapter {
 		{
 			habit: habit{
 				title:   "The next day: another session of the same resource",
-				session: "next day", resource: shop, path: "chat/completions", whole: true,
+				session: "next day", resource: shop, dialect: dialects.Chat, whole: true,
 			},
 			show: []int{0, 3},
 			acts: []act{
@@ -151,7 +160,7 @@ func story() []chapter {
 		{
 			habit: habit{
 				title:   "A session of another resource",
-				session: "elsewhere", resource: "library", path: "chat/completions", whole: true,
+				session: "elsewhere", resource: "library", dialect: dialects.Chat, whole: true,
 			},
 			show: []int{0},
 			acts: []act{{user: "Do you know whose shelf 9 is?", say: "It is Bento's.", told: shelfOwner}},

@@ -1,12 +1,13 @@
 package demo
 
 import (
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"remora/wire"
 )
 
 // turn is one call as its client, the model and X-Memory tell it. Counts are of entries, and without the instructions.
@@ -34,26 +35,13 @@ func (t *turn) left() int { return t.said - len(t.saw) }
 
 // read reads one request that the model got: the instructions, then what layers say, then the conversation.
 func (t *turn) read(h habit, body []byte) ([]entry, error) {
-	var got struct {
-		Messages []json.RawMessage `json:"messages"`
-		Input    []json.RawMessage `json:"input"`
-		Tools    []struct {
-			function
-			Function function `json:"function"`
-		} `json:"tools"`
-	}
-	if err := json.Unmarshal(body, &got); err != nil {
+	got, err := wire.Parse(h.dialect, body)
+	if err != nil {
 		return nil, fmt.Errorf("read what the upstream got: %w", err)
 	}
-	list := got.Input
-	if h.isChat() {
-		list = got.Messages
-	}
-	saw, err := entriesOfAll(list)
-	if err != nil {
-		return nil, err
-	}
-	t.lead, t.blocks, t.tools = 0, nil, nil
+	saw := entriesOf(got.Items())
+	t.tools = got.Tools()
+	t.lead, t.blocks = 0, nil
 	for t.lead < len(saw) && saw[t.lead] == (entry{who: "system", text: systemPrompt}) {
 		t.lead++
 	}
@@ -67,9 +55,6 @@ func (t *turn) read(h habit, body []byte) ([]entry, error) {
 	})
 	for i := range saw {
 		saw[i].hidden = saw[i].id != "" && !t.talk.ids[saw[i].id]
-	}
-	for _, tool := range got.Tools {
-		t.tools = append(t.tools, tool.Name+tool.Function.Name)
 	}
 	return saw, nil
 }

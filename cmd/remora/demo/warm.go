@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"remora/test/scripted"
+	"remora/wire/dialects"
 )
 
 // warmUps are two statements of the same length and of different numbers of tokens.
@@ -31,7 +32,7 @@ func (p *player) warmUp(ctx context.Context) error {
 			var t turn
 			for j := range 2 {
 				session := fmt.Sprintf("%s.%d.%d", resource, len(p.model.Requests()), j)
-				h := habit{session: session, resource: resource, path: "chat/completions"}
+				h := habit{session: session, resource: resource, dialect: dialects.Chat}
 				if err := p.ask(ctx, h, [2]string{text, warmUpEnds}[j], &t); err != nil {
 					return err
 				}
@@ -47,7 +48,7 @@ func (p *player) warmUp(ctx context.Context) error {
 }
 
 func (p *player) ask(ctx context.Context, h habit, text string, t *turn) error {
-	if _, err := p.call(ctx, h, userSays(text), t); err != nil {
+	if _, err := p.call(ctx, h, userSays(h, text), t); err != nil {
 		return fmt.Errorf("warm up: %w", err)
 	}
 	return nil
