@@ -57,7 +57,7 @@ func (t *Turn) Sent(s view.Shape) view.Sent {
 	if t.unkept || t.messages.Continues { // upstream has items of the conversation that can't be changed
 		s.Portable, s.Mend = false, 0
 	}
-	s.NoCalls = s.NoCalls && s.Portable && offersNone
+	s.NoCalls, s.NoMedia = s.NoCalls && s.Portable && offersNone, s.NoMedia && s.Portable
 	if s == (view.Shape{Form: s.Form}) && t.continuation == nil && t.messages.Same(s.Form) {
 		t.record(s, 0)
 		return view.Sent{Items: t.View}
@@ -105,7 +105,7 @@ func (t *Turn) sent(s view.Shape) view.Sent {
 		}
 		m.MakePortable(func(it wire.Item) bool {
 			return len(it.Raw) == 0 || own[&it.Raw[0]] || it.Kind == wire.ToolResult && results[it.Answers().ID]
-		}, s.NoCalls)
+		}, s)
 	}
 	return m.As(s.Form)
 }

@@ -146,12 +146,12 @@ const leastTokens = 500
 // client's next request gets the next shape.
 func (a *attempt) nextShape(r *refusal) (view.Shape, bool) {
 	form, aboutTools := r.form(), r.aboutTools()
-	if r.status == fasthttp.StatusInternalServerError && form == view.AsIs && !aboutTools {
+	if r.status == fasthttp.StatusInternalServerError && form == view.AsIs && !aboutTools && !r.aboutMedia() {
 		return view.Shape{}, false // probably a failure of upstream, which may have served the request
 	}
 	// Upstream that speaks of tools where none are offered means the calls in the history.
 	offersNone := len(a.req.parsed.Tools()) == 0 && !a.offersLayerTools()
-	aboutItems := form == view.AsIs && (r.aboutItems() || aboutTools && offersNone)
+	aboutItems := form == view.AsIs && (r.aboutItems() || r.aboutMedia() || aboutTools && offersNone)
 
 	mended, roles, items, tools := a.mended(r), a.inOtherRoles(r), a.portableItems(r, aboutItems), a.withoutTools()
 	options := slices.Concat(mended, roles, items, tools)
@@ -220,11 +220,13 @@ func (a *attempt) inOtherRoles(r *refusal) []view.Shape {
 	return nil
 }
 
-// portableItems returns the present shape with portable items, without calls if upstream speaks of tools.
+// portableItems returns the present shape with portable items, without calls if upstream speaks of tools, and without media if
+// it speaks of those.
 func (a *attempt) portableItems(r *refusal, aboutItems bool) []view.Shape {
 	next := a.out.shape
 	next.Portable, next.NoCalls = true, next.NoCalls || r.aboutTools()
-	if !mayMeanItems(r.status) || r.status == fasthttp.StatusNotFound && !aboutItems || !a.alters(next) {
+	next.NoMedia = next.NoMedia || r.aboutMedia()
+	if !mayMeanItems(r.status) && !r.aboutMedia() || r.status == fasthttp.StatusNotFound && !aboutItems || !a.alters(next) {
 		return nil
 	}
 	return []view.Shape{next}
@@ -264,8 +266,8 @@ func (a *attempt) learnShape(was, is view.Shape) {
 	if is.Mend != was.Mend {
 		a.learn(aboutCalls, lesson{shape: view.Shape{Mend: is.Mend}})
 	}
-	if is.Portable != was.Portable || is.NoCalls != was.NoCalls {
-		a.learn(aboutItems, lesson{shape: view.Shape{Portable: true, NoCalls: is.NoCalls}})
+	if is.Portable != was.Portable || is.NoCalls != was.NoCalls || is.NoMedia != was.NoMedia {
+		a.learn(aboutItems, lesson{shape: view.Shape{Portable: true, NoCalls: is.NoCalls, NoMedia: is.NoMedia}})
 	}
 	a.s.lessons.forget(a.lessonKey(aboutOrder))
 	a.s.log.Info("upstream takes requests of a model in another shape only; that is remembered for an hour",

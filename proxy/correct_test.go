@@ -396,3 +396,27 @@ func TestLessonsAreBounded(t *testing.T) {
 		t.Error("a lesson is never forgotten")
 	}
 }
+
+// TestRefusalsOfMedia: servers say in words of their own that they take no pictures, or cannot fetch one.
+func TestRefusalsOfMedia(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		`Invalid content type. image_url is only supported by certain models.`:                                    true, // OpenAI
+		`Error while downloading https://x/a?b=1. Upstream status code: 403.`:                                     true,
+		`No endpoints found that support image input`:                                                             true, // OpenRouter
+		`image input is not supported - hint: if this is unexpected, you may need to provide the mmproj`:          true, // llama.cpp
+		`At most 0 image(s) may be provided in one request.`:                                                      true, // vLLM
+		`m is not a multimodal model`:                                                                             true,
+		"Failed to deserialize the JSON body into the target type: messages[0]: unknown variant `image_url`":      true, // DeepSeek
+		`Cannot fetch content from the provided URL.`:                                                             true, // Gemini
+		`messages.0.content.1: Unable to download the file. Please verify the URL and try again.`:                 true, // Anthropic
+		`Item 'ig_1' of type 'image_generation_call' was provided without its required 'reasoning' item: 'rs_1'.`: false,
+		`messages with role 'tool' must be a response to a preceeding message with 'tool_calls'.`:                 false, //nolint:misspell // as the API spells it
+		`Item with id 'rs_1' not found. Items are not persisted when ` + "`store`" + ` is set to false.`:          false,
+		`System message must be at the beginning.`:                                                                false,
+	} {
+		if got := newRefusal(400, []byte(text)).aboutMedia(); got != want {
+			t.Errorf("%q is about media: %v, want %v", text, got, want)
+		}
+	}
+}

@@ -80,6 +80,12 @@ func (r *refusal) aboutItems() bool {
 		"compaction", "thinking block", "redacted_thinking", "file with id", "file_id", "audio")
 }
 
+// aboutMedia reports whether the refusal is about pictures, files or sounds: the model takes none, or upstream cannot fetch one.
+func (r *refusal) aboutMedia() bool {
+	return r.says("image", "vision", "multimodal", "multi-modal", "video", "pdf", "input_file", "input_audio", "audio input", "download", "fetch") &&
+		!r.says("image_generation")
+}
+
 // form returns which form of messages the server wants, AsIs if the refusal does not mention roles.
 func (r *refusal) form() view.Form {
 	switch {

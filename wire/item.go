@@ -17,6 +17,7 @@ import (
 	"bytes"
 	"iter"
 	"slices"
+	"strings"
 )
 
 // Kind is what an item, or a part of one, is in a conversation.
@@ -404,6 +405,36 @@ func (it Item) WithObjectArguments() Item {
 		}
 	}
 	return it
+}
+
+// MediaInWords returns the item with words in the place of pictures, files, sounds and videos in its content.
+func (it Item) MediaInWords() Item {
+	name := "content"
+	if it.Kind == ToolResult {
+		name = it.Dialect.Rules().Result
+	}
+	return it.Rewritten(EditMember(it.Raw, name, func(content []byte) []byte {
+		if len(content) == 0 || content[0] != '[' {
+			return content
+		}
+		return Edit(content, func(_ int, part Child) ([]byte, bool) {
+			words := mediaInWords(Text(Member(part.Value, "type")))
+			if words == "" {
+				return part.Value, true
+			}
+			return it.Dialect.TextPart(it.Role, AppendString(nil, words)), true
+		})
+	}))
+}
+
+// mediaInWords returns what stands for a content part of a type, "" for one that is no medium.
+func mediaInWords(typ string) string {
+	for _, medium := range [...][2]string{{"image", "(an image)"}, {"file", "(a file)"}, {"audio", "(a sound)"}, {"video", "(a video)"}} {
+		if strings.Contains(typ, medium[0]) {
+			return medium[1]
+		}
+	}
+	return ""
 }
 
 // Rewritten returns the item with other bytes, or itself where nothing was taken from them.

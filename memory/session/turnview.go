@@ -87,7 +87,8 @@ func sentAs(turn *turnrecord.Record, prompt systemPromptRecord, body []wire.Item
 		m.Continue(turn.View.Carried)
 	}
 	if turn.View.Portable {
-		m.MakePortable(func(it wire.Item) bool { return len(it.Raw) == 0 || !unsent[&it.Raw[0]] }, turn.View.NoCalls)
+		own := func(it wire.Item) bool { return len(it.Raw) == 0 || !unsent[&it.Raw[0]] }
+		m.MakePortable(own, view.Shape{NoCalls: turn.View.NoCalls, NoMedia: turn.View.NoMedia})
 	}
 	mend, err := view.ParseMend(turn.View.Mended)
 	if err != nil {

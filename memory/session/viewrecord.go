@@ -54,7 +54,7 @@ func (r *ViewRecord) Chosen(c *Conversation, v *view.View, toolResult int) {
 // SentAs records in which shape the view is sent, and how many of the client's items that changes. Call it after Chosen. It
 // replaces what was recorded before.
 func (r *ViewRecord) SentAs(s view.Shape, repaired int) {
-	r.view.Messages, r.view.Portable, r.view.NoCalls = "", s.Portable, s.NoCalls
+	r.view.Messages, r.view.Portable, r.view.NoCalls, r.view.NoMedia = "", s.Portable, s.NoCalls, s.NoMedia
 	r.view.Mended = s.Mend.Names()
 	if s.Form != view.AsIs {
 		r.view.Messages = s.Form.String()

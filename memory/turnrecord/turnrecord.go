@@ -82,6 +82,8 @@ type View struct {
 	Portable bool `json:"portable,omitempty"`
 	// NoCalls: these have no calls and no results, since the request offered no tools.
 	NoCalls bool `json:"no_calls,omitempty"`
+	// NoMedia: words stand in these where pictures, files and sounds did.
+	NoMedia bool `json:"no_media,omitempty"`
 	// Mended names the changes to calls in the view (view.Mend).
 	Mended []string `json:"mended,omitempty"`
 	// Continues: upstream keeps what stands before the view.
@@ -257,6 +259,9 @@ func (v *View) appendTo(b []byte) []byte {
 	}
 	if v.NoCalls {
 		b = append(appendName(b, "no_calls"), "true"...)
+	}
+	if v.NoMedia {
+		b = append(appendName(b, "no_media"), "true"...)
 	}
 	b = appendList(b, "mended", v.Mended, appendText)
 	if v.Continues {

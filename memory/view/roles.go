@@ -83,14 +83,20 @@ func (m *Messages) Without(gone []wire.Item) {
 }
 
 // MakePortable puts items of the history in the form that every provider takes (see wire.Item.Portable), apart from those
-// that are the client's own. withoutCalls leaves out calls and their results, as a request that offers no tools needs, but
-// for a pair of which the client has sent a half.
-func (m *Messages) MakePortable(own func(wire.Item) bool, withoutCalls bool) {
-	if withoutCalls {
+// that are the client's own, and leaves out what the shape goes without; of calls and their results, not a pair of which the
+// client has sent a half.
+func (m *Messages) MakePortable(own func(wire.Item) bool, s Shape) {
+	if s.NoCalls {
 		m.leaveOutCalls(own)
 	}
 	m.replace(func(it wire.Item) (wire.Item, bool) {
-		if own(it) || it.Kind == wire.ToolResult {
+		if own(it) {
+			return it, true
+		}
+		if s.NoMedia {
+			it = it.MediaInWords()
+		}
+		if it.Kind == wire.ToolResult {
 			return it, true
 		}
 		out, ok := it.AsInput(func(wire.Audio) bool { return false })

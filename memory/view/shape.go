@@ -8,6 +8,9 @@ type Shape struct {
 	Portable bool
 	// NoCalls: and without calls and their results, if the request offers no tools.
 	NoCalls bool
+	// NoMedia: and with words in the place of pictures, files and sounds, for a model that takes none, and where an address
+	// leads nowhere any more.
+	NoMedia bool
 	// Mend changes calls, the client's own as well.
 	Mend Mend
 }
@@ -16,6 +19,7 @@ type Shape struct {
 func (s Shape) And(o Shape) Shape {
 	return Shape{
 		Form: max(s.Form, o.Form), NoTools: s.NoTools || o.NoTools, Portable: s.Portable || o.Portable, NoCalls: s.NoCalls || o.NoCalls,
-		Mend: s.Mend | o.Mend,
+		NoMedia: s.NoMedia || o.NoMedia,
+		Mend:    s.Mend | o.Mend,
 	}
 }
