@@ -48,7 +48,7 @@ func (l *lab) calls(c memory.Call, words, tool, arguments string) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	if next := turn.Review(context.Background(), wire.Reply{Complete: true, ID: "c1", Choices: [][]wire.Item{{it}}}); next.View == nil {
+	if next := turn.Review(context.Background(), wire.Reply{Complete: true, ID: "c1", Choices: [][]wire.Item{{it}}}); !next.GoesOn {
 		l.t.Fatalf("the model was not asked again: %+v", next)
 	}
 	last := answer(l.t, "a:done")

@@ -74,11 +74,11 @@ func (l *lab) update(c memory.Call, data string) {
 		l.t.Fatal(err)
 	}
 	next := turn.Review(context.Background(), wire.Reply{Complete: true, ID: "c1", Choices: [][]wire.Item{{it}}})
-	if next.View == nil || !next.Hidden["call_1"] {
+	if !next.GoesOn || !next.Hidden["call_1"] {
 		l.t.Fatalf("the model was not asked again: %+v", next)
 	}
 	last := answer(l.t, "a:noted")
-	if next := turn.Review(context.Background(), last.Reply); next.View != nil {
+	if next := turn.Review(context.Background(), last.Reply); next.GoesOn {
 		l.t.Fatal("the model was asked a third time")
 	}
 	turn.Commit(last)

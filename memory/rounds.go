@@ -42,8 +42,8 @@ func (s *Steering) Judges() bool { return s.HoldCalls || s.HoldAll }
 type Next struct {
 	// Hidden are the ids of the calls in it that the client must not see.
 	Hidden map[string]bool
-	// View is the next view to send upstream. Nil ends the turn.
-	View []wire.Item
+	// GoesOn: the model is asked again, with what Turn.Sent returns from now on. Otherwise the turn ends.
+	GoesOn bool
 	// Discard: the client must not see anything of this answer that has been held back.
 	Discard bool
 	// Denied: a layer denies the answer. Reason is the layer's reason, which may be empty.
@@ -101,13 +101,15 @@ func (rs *rounds) review(ctx context.Context, t *Turn, r wire.Reply) Next {
 		round.guide(t.call.Request.Dialect, rs.role, verdict.Guidance)
 		next.Discard = true
 		rs.output = rs.output[:len(rs.output)-len(rs.last)] // it counts as not said
-		next.View = rs.extend(t, round)
+		next.GoesOn = true
+		rs.extend(t, round)
 	case goesOn:
-		next.View = rs.extend(t, round)
+		next.GoesOn = true
+		rs.extend(t, round)
 	}
 
 	rs.unsent = nil
-	if next.View == nil {
+	if !next.GoesOn {
 		rs.unsent = round.results
 	}
 	rs.hide(t, round, next.Discard)
@@ -243,8 +245,9 @@ func (r *round) guide(d wire.Dialect, role wire.Role, text string) {
 	r.note = []wire.Item{layer.NewText(d, role, text)}
 }
 
-// extend returns the view for the next answer: the items sent, the model's answer, and the results and advice on it.
-func (rs *rounds) extend(t *Turn, r *round) []wire.Item {
+// extend sets the view for the next answer: the items sent, the model's answer, and the results and advice on it. The advice at
+// its end is for this request alone.
+func (rs *rounds) extend(t *Turn, r *round) {
 	for _, it := range r.items {
 		// The upstream that has just answered still has the sound of its answer.
 		if it, ok := it.AsInput(func(wire.Audio) bool { return true }); ok {
@@ -268,7 +271,7 @@ func (rs *rounds) extend(t *Turn, r *round) []wire.Item {
 	default:
 		m.After = rs.extra
 	}
-	return t.continueWith(m)
+	t.continuation = &m
 }
 
 // lastView is the view for an answer that must be the last of its turn, so that layers offer no tools for it. Where the

@@ -12,6 +12,7 @@ import (
 	"remora/memory"
 	"remora/memory/layer"
 	"remora/memory/pipeline"
+	"remora/memory/view"
 	"remora/wire"
 	"remora/wire/dialects"
 )
@@ -40,7 +41,7 @@ func TestAdviceIsToldAsBlocksAre(t *testing.T) {
 	for words, role := range map[string]string{"u:hi": "s", "s:be u:hi": "s", "d:be u:hi": "d"} {
 		turn := l.begin(memory.Call{}, words)
 		next := turn.Review(t.Context(), answer(t, "a:long").Reply)
-		if view := told(t, next.View); !next.Discard || !strings.HasSuffix(view, "a:long "+role+":shorter") {
+		if view := told(t, turn.Sent(view.Shape{}).Items); !next.Discard || !strings.HasSuffix(view, "a:long "+role+":shorter") {
 			t.Errorf("%s: the model is told %s", words, view)
 		}
 		turn.Commit(answer(t, "a:long"))
@@ -60,12 +61,12 @@ func TestAdviceEndsWithTheRounds(t *testing.T) {
 	for calls, want := range map[int]int{0: 3, 4: 3, 6: 1, 7: 0} {
 		turn := l.begin(memory.Call{}, "u:hi")
 		for range calls {
-			if next := turn.Review(t.Context(), call); next.View == nil {
+			if next := turn.Review(t.Context(), call); !next.GoesOn {
 				t.Fatalf("%d calls: the last is not answered", calls)
 			}
 		}
 		advice := 0
-		for turn.Review(t.Context(), answer(t, "a:long").Reply).View != nil {
+		for turn.Review(t.Context(), answer(t, "a:long").Reply).GoesOn {
 			advice++
 		}
 		if advice != want {
@@ -101,7 +102,7 @@ func TestCallsAreJudgedWithoutTheStore(t *testing.T) {
 		t.Fatalf("%v: steering %+v", turn.Summary.Status, s)
 	}
 	next := turn.Review(t.Context(), answer(t, "c:x").Reply)
-	if view := told(t, next.View); !next.Hidden["x"] || view != "u:1 c:x r:x" {
+	if view := told(t, turn.Sent(view.Shape{}).Items); !next.Hidden["x"] || view != "u:1 c:x r:x" {
 		t.Errorf("hidden %v, then %s", next.Hidden, view)
 	}
 	last := answer(t, "a:1")
@@ -170,9 +171,9 @@ func TestCutCallComesBackAsObject(t *testing.T) {
 	}
 
 	first := l.begin(memory.Call{}, "u:hi")
-	next := first.Review(t.Context(), wire.Reply{Complete: true, Choices: [][]wire.Item{{call}}})
-	if !mentions(next.View, mended) || mentions(next.View, cut) {
-		t.Errorf("the model goes on with %s", raws(next.View))
+	first.Review(t.Context(), wire.Reply{Complete: true, Choices: [][]wire.Item{{call}}})
+	if !mentions(first.Sent(view.Shape{}).Items, mended) || mentions(first.Sent(view.Shape{}).Items, cut) {
+		t.Errorf("the model goes on with %s", raws(first.Sent(view.Shape{}).Items))
 	}
 	first.Review(t.Context(), answer(t, "a:hello").Reply)
 	first.Commit(answer(t, "a:hello"))

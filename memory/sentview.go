@@ -128,9 +128,3 @@ func (t *Turn) record(s view.Shape, repaired int) {
 	t.writer.entry.View.SentAs(s, repaired)
 	t.Summary.Repaired = t.repaired + repaired
 }
-
-// continueWith sets what the model goes on with. The advice at the end of what follows is for this request alone.
-func (t *Turn) continueWith(m view.Messages) []wire.Item {
-	t.continuation = &m
-	return m.As(view.AsIs).Items
-}

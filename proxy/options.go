@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -233,24 +232,4 @@ func (o *SessionOptions) Tenant(credential []byte) string {
 	mac.Write(credential)
 	var sum [sha256.Size]byte
 	return hex.EncodeToString(mac.Sum(sum[:0])[:16])
-}
-
-// owner caches the tenant of the last credential that an exchange has served, since the next request often has the same one.
-// Credentials are compared in constant time.
-type owner struct {
-	credential []byte
-	tenant     string
-}
-
-// maxOwner is the length in bytes above which a credential is not remembered: cookies can be long.
-const maxOwner = 1 << 10
-
-func (w *owner) of(o *SessionOptions, credential []byte) string {
-	if len(credential) > maxOwner {
-		return o.Tenant(credential)
-	}
-	if w.tenant == "" || subtle.ConstantTimeCompare(w.credential, credential) != 1 {
-		w.credential, w.tenant = append(w.credential[:0], credential...), o.Tenant(credential)
-	}
-	return w.tenant
 }

@@ -25,7 +25,7 @@ type request struct {
 	head head
 	body body
 
-	owner    owner         // of the request's credential; kept from one request to the next
+	owner    string        // see tenant; "" until it was asked for
 	dialect  wire.Dialect  // 0 where nothing is remembered
 	remember bool          // unless the request says otherwise
 	parsed   *wire.Request // the body; nil unless it was parsed
@@ -50,7 +50,7 @@ type storedAnswer struct {
 }
 
 func (r *request) reset() {
-	r.ctx = nil
+	r.ctx, r.owner = nil, ""
 	r.dialect, r.remember, r.parsed = wire.Dialect{}, false, nil
 	r.stored, r.previous, r.late.turn = storedAnswer{}, "", nil
 	r.status, r.reason = "", ""
@@ -96,7 +96,12 @@ func (r *request) identify() error {
 }
 
 // tenant is the owner of the request's sessions.
-func (r *request) tenant() string { return r.owner.of(&r.s.o.Session, r.head.id.credential) }
+func (r *request) tenant() string {
+	if r.owner == "" {
+		r.owner = r.s.o.Session.Tenant(r.head.id.credential)
+	}
+	return r.owner
+}
 
 // admit checks the limits.
 func (r *request) admit() (err error) {

@@ -116,7 +116,7 @@ func (r *rounds) judgeWhole(body []byte) ([]byte, error) {
 		}
 		answers = append(answers, merge.Answer{Body: plain, Withheld: next.Discard})
 		hidden = append(hidden, next.Hidden)
-		if next.View == nil {
+		if !next.GoesOn {
 			break
 		}
 

@@ -244,15 +244,14 @@ func TestPreviousResponseNamesTheSession(t *testing.T) {
 	}
 }
 
-// A connection's requests may have different credentials, as behind another proxy: each keeps its own tenant.
+// An exchange serves requests with different credentials, one after the other: each keeps its own tenant.
 func TestOwnerIsOfTheCredential(t *testing.T) {
-	options := defaultOptions()
-	o := &options.Session
-	var w owner
-	long := strings.Repeat("c", maxOwner+1)
-	for _, credential := range []string{"", "Bearer a", "Bearer a", "Bearer b", "Bearer ab", long, "Bearer b", "", "Bearer a"} {
-		if got, want := w.of(o, []byte(credential)), o.Tenant([]byte(credential)); got != want {
-			t.Errorf("credential %.10q is of %s, want %s", credential, got, want)
+	r := request{s: &Server{o: defaultOptions()}}
+	for _, credential := range []string{"", "Bearer a", "Bearer a", "Bearer b", "Bearer ab", "", "Bearer a"} {
+		r.head.id.credential = []byte(credential)
+		if got, want := r.tenant(), r.s.o.Session.Tenant([]byte(credential)); got != want {
+			t.Errorf("credential %q is of %s, want %s", credential, got, want)
 		}
+		r.reset()
 	}
 }

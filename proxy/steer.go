@@ -126,7 +126,7 @@ func (st *stream) judge() (bool, error) {
 		return false, st.finish(st.errorEvent(errDenied(severalChoices)))
 	}
 
-	if next.View == nil {
+	if !next.GoesOn {
 		end := st.merger.Finish() // before Merged, which it completes
 		st.answer.commit(st.merger.Merged(), memory.NotAborted)
 		return false, st.finish(end)

@@ -25,6 +25,7 @@ type steerer struct {
 	tools    [][]byte
 	steering *memory.Steering
 	review   func(r wire.Reply) memory.Next
+	more     []wire.Item // the view with which the model goes on
 }
 
 func (s *steerer) LastRound() bool { return false }
@@ -38,8 +39,8 @@ type judgedTurn struct {
 // Review makes of the next view what is sent from now on.
 func (t judgedTurn) Review(_ context.Context, r wire.Reply) memory.Next {
 	next := t.review(r)
-	if next.View != nil {
-		t.turn.view = next.View
+	if next.GoesOn {
+		t.turn.view = t.more
 	}
 	return next
 }
@@ -167,12 +168,13 @@ func goesOn(t *testing.T) *steerer {
 	return &steerer{
 		book:     newBook(),
 		steering: &memory.Steering{Hides: func(name string) bool { return name == "mem_x" }},
+		more:     []wire.Item{more},
 		review: func(wire.Reply) memory.Next {
 			if asked {
 				return memory.Next{}
 			}
 			asked = true
-			return memory.Next{Hidden: map[string]bool{"h": true}, View: []wire.Item{more}}
+			return memory.Next{Hidden: map[string]bool{"h": true}, GoesOn: true}
 		},
 	}
 }
