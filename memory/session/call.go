@@ -3,6 +3,7 @@ package session
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 
 	"remora/cache"
 	"remora/memory/turnrecord"
@@ -131,20 +132,14 @@ type Want struct {
 func (w Want) known() bool { return len(w.Others) == 0 && (w.Steady || len(w.Names) == 0) }
 
 // after returns the named values as they are once p is written, where values are those that were read.
-func (w Want) after(values [][]byte, p Puts) []namedValue {
-	if len(values) != len(w.Names) {
-		return nil // they were never read
-	}
-	named := make([]namedValue, len(w.Names))
-	for i, name := range w.Names {
-		named[i] = namedValue{name, values[i]}
-		for _, v := range p.Values {
-			if v.Name == name {
-				named[i].data = v.Data
-			}
+func (w Want) after(values [][]byte, p Puts) [][]byte {
+	for _, v := range p.Values {
+		if i := slices.Index(w.Names, v.Name); i >= 0 && i < len(values) {
+			values = slices.Clone(values)
+			values[i] = v.Data
 		}
 	}
-	return named
+	return values
 }
 
 // Extra holds the values that a Want named, in its order; nil for one that is not stored.

@@ -102,7 +102,7 @@ func (r *HistoryReader) Conversation(ctx context.Context, units uint64) (Convers
 	}
 
 	if len(amendments) > 0 && !c.Opaque {
-		r.applyTo(&c, amendments, stored.chain)
+		r.applyTo(&c, amendments, stored.as)
 	}
 	if !c.Opaque {
 		r.order(&c)
@@ -127,14 +127,12 @@ func (r *HistoryReader) withReady(l *storedLine) *storedLine {
 	if len(r.ready) == 0 {
 		return l
 	}
-	out := &storedLine{
-		want: l.want, skipped: l.skipped, items: slices.Clone(l.items), chain: slices.Clone(l.chain), made: slices.Clone(l.made), turns: slices.Clone(l.turns),
-	}
+	out := &storedLine{want: l.want, skipped: l.skipped, items: slices.Clone(l.items), as: slices.Clone(l.as)}
 	at := r.place.begins()
 	for _, turn := range r.ready {
 		for _, it := range turn.Items {
 			at = at.after(r.place.in.mark(it))
-			out.add(it, at.Chain, turn.Made, turn.Turn)
+			out.add(it, &storedItem{Pos: at, Made: turn.Made, Turn: turn.Turn})
 		}
 	}
 	return out
@@ -154,12 +152,15 @@ func (r *HistoryReader) storedSystemPrompt(ctx context.Context, c *Conversation)
 	return nil
 }
 
-// applyTo puts hidden items into a conversation. stored are the chain hashes of the stored line.
-func (r *HistoryReader) applyTo(c *Conversation, a Amendments, stored []wire.Hash) {
-	chain := r.place.chain(stored)
+// applyTo puts hidden items into a conversation. stored are the items of the stored line.
+func (r *HistoryReader) applyTo(c *Conversation, a Amendments, stored []*storedItem) {
+	var chain []wire.Hash
 	if c.Stored {
-		chain = append(slices.Clip(stored), chain...)
+		for _, at := range stored {
+			chain = append(chain, at.Pos.Chain)
+		}
 	}
+	chain = append(chain, r.place.chain(stored)...)
 	items, from := a.apply(c.Items, chain, r.meaning, r.adaptHidden)
 	if from == nil {
 		return
@@ -241,11 +242,11 @@ func (r *HistoryReader) ItemKeys(ctx context.Context, items []wire.Item) ([]wire
 		stored = &storedLine{}
 	}
 	behind := make(map[*byte]wire.Hash, len(items)) // by where an item's bytes are
-	for i, h := range r.place.chain(stored.chain) {
+	for i, h := range r.place.chain(stored.as) {
 		behind[&in.items[i].Raw[0]] = h
 	}
 	for i, it := range stored.items {
-		behind[&it.Raw[0]] = stored.chain[i]
+		behind[&it.Raw[0]] = stored.as[i].Pos.Chain
 	}
 
 	keys := make([]wire.Hash, len(items))

@@ -169,7 +169,7 @@ func (e *Entry) continueRecent() bool {
 	if e.log.Strict || !e.want.known() || e.call.Side != "" || e.call.History == HistoryServer {
 		return false
 	}
-	st, values, ok := e.log.recent.find(e.call.Scope, e.want.Names)
+	st, values, ok := e.log.recent.find(e.stored.group, e.want.Names)
 	if !ok || st.head.Forked {
 		return false
 	}
@@ -289,10 +289,10 @@ func (e *Entry) Commit(ctx context.Context, a *Answer, p Puts) (Done, error) {
 		e.written(d, own.Version, p)
 		return Done{own.Version, others}, nil
 	case errors.Is(own.Err, cache.ErrConflict):
-		e.log.recent.drop(e.call.Scope)
+		e.log.recent.drop(e.stored.group)
 		return e.reload(ctx, a)
 	default:
-		e.log.recent.drop(e.call.Scope)
+		e.log.recent.drop(e.stored.group)
 		return Done{}, own.Err
 	}
 }
@@ -337,7 +337,7 @@ func (e *Entry) Park(ctx context.Context, a *Answer, record []byte) (parked bool
 		Group: e.stored.group, Expect: e.state.version, TTL: e.log.ttl,
 		Puts: []cache.Put{{Name: journalPrefix + e.id, Data: record}, {Name: headName, Data: h.encode()}},
 	}})[0]
-	e.log.recent.drop(e.call.Scope)
+	e.log.recent.drop(e.stored.group)
 	switch {
 	case out.Err == nil:
 		e.state.version, e.state.head = out.Version, h
@@ -603,8 +603,8 @@ func (e *Entry) written(d *draft, version uint64, p Puts) {
 	}
 	e.unwritten.parent, e.unwritten.fresh, e.unwritten.summary, e.unwritten.line = d.input, len(e.in.items), 0, d.line
 	if !d.open && e.want.known() && len(e.state.amendments) == 0 {
-		e.log.recent.put(e.call.Scope, version, d.head, e.want.after(e.values, p))
+		e.log.recent.put(e.stored.group, written{version, d.head, e.want.Names, e.want.after(e.values, p)})
 	} else {
-		e.log.recent.drop(e.call.Scope)
+		e.log.recent.drop(e.stored.group)
 	}
 }

@@ -1,14 +1,12 @@
 package session
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 
 	"remora/memory/turnrecord"
@@ -91,17 +89,6 @@ func (l *ItemLine) Bytes() []byte {
 
 // exportPage is how many items an export reads at once.
 const exportPage = 512
-
-// export writes lines as JSON Lines.
-func export(w io.Writer, walk func(f func(Line) error) error) error {
-	out := bufio.NewWriter(w)
-	enc := json.NewEncoder(out)
-	enc.SetEscapeHTML(false)
-	if err := walk(func(l Line) error { return enc.Encode(l) }); err != nil {
-		return err
-	}
-	return out.Flush()
-}
 
 // exporter makes the lines of a session's export.
 type exporter struct {

@@ -54,7 +54,7 @@ func (l *lateAnswer) commit(ctx context.Context) (done bool, err error) {
 		},
 	})[0]
 	d.release()
-	l.log.recent.drop(l.scope)
+	l.log.recent.drop(l.group)
 	if errors.Is(out.Err, cache.ErrConflict) {
 		return false, nil
 	}

@@ -11,15 +11,12 @@ import (
 type storedLine struct {
 	want    uint64 // units that were asked for
 	items   []wire.Item
-	chain   []wire.Hash // behind each item
-	made    []Origin    // of each item
-	turns   []string    // of each item
-	skipped int         // units of the line that stand before items
+	as      []*storedItem // what each of them is stored as
+	skipped int           // units of the line that stand before items
 }
 
-func (l *storedLine) add(it wire.Item, behind wire.Hash, made Origin, turn string) {
-	l.items, l.chain = append(l.items, it), append(l.chain, behind)
-	l.made, l.turns = append(l.made, made), append(l.turns, turn)
+func (l *storedLine) add(it wire.Item, as *storedItem) {
+	l.items, l.as = append(l.items, it), append(l.as, as)
 }
 
 // behindCompaction returns the line from its last compaction on, which stands for all that came before it; nothing, if there
@@ -34,9 +31,7 @@ func (l *storedLine) behindCompaction(request []wire.Item) *storedLine {
 	if from <= 0 {
 		return l
 	}
-	out := &storedLine{
-		want: l.want, skipped: l.skipped, items: l.items[from:], chain: l.chain[from:], made: l.made[from:], turns: l.turns[from:],
-	}
+	out := &storedLine{want: l.want, skipped: l.skipped, items: l.items[from:], as: l.as[from:]}
 	for _, it := range l.items[:from] {
 		out.skipped += len(it.Parts)
 	}
@@ -63,7 +58,7 @@ func (l *lineEnd) take(at *storedItem) error {
 	if err != nil {
 		return fmt.Errorf("item %d: %w", at.Pos.Seq, err)
 	}
-	l.add(it, at.Pos.Chain, at.Made, at.Turn)
+	l.add(it, at)
 	l.units += uint64(len(it.Parts))
 	if l.run {
 		l.before += uint64(len(it.Parts))
@@ -76,9 +71,7 @@ func (l *lineEnd) take(at *storedItem) error {
 // line returns the items, oldest first, of the line that ends at end.
 func (l *lineEnd) line(want uint64, end position) *storedLine {
 	slices.Reverse(l.items)
-	slices.Reverse(l.chain)
-	slices.Reverse(l.made)
-	slices.Reverse(l.turns)
+	slices.Reverse(l.as)
 	l.want, l.skipped = want, unitsBetween(position{Units: l.units}, end)
 	return &l.storedLine
 }
@@ -94,7 +87,7 @@ func newEnding(l *storedLine, value []byte) Ending {
 	keys := make([]wire.Hash, len(l.items))
 	var last, at wire.Hash // the newest place on the chain, and the key before
 	for i, it := range l.items {
-		if behind := l.chain[i]; behind == last {
+		if behind := l.as[i].Pos.Chain; behind == last {
 			at = wire.Chain(at, it.ContentHash())
 		} else {
 			last, at = behind, behind

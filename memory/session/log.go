@@ -14,6 +14,7 @@
 package session
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -227,7 +228,13 @@ func (log *Log) TurnView(ctx context.Context, s Scope, turnID string) ([]wire.It
 
 // Export writes the whole transcript of a session, all branches, as JSON Lines (see Line).
 func (log *Log) Export(ctx context.Context, s Scope, w io.Writer) error {
-	return export(w, func(f func(Line) error) error { return log.Walk(ctx, s, f) })
+	out := bufio.NewWriter(w)
+	enc := json.NewEncoder(out)
+	enc.SetEscapeHTML(false)
+	if err := log.Walk(ctx, s, func(l Line) error { return enc.Encode(l) }); err != nil {
+		return err
+	}
+	return out.Flush()
 }
 
 // Walk calls f for every line of a session's export, in order: the session, its items by sequence number, turns by

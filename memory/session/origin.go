@@ -123,16 +123,16 @@ func (a *adapter) adaptLine(stored *storedLine) *storedLine {
 	same := true
 	for from := 0; from < len(stored.items); {
 		to := from + 1
-		for ; to < len(stored.items) && stored.made[to] == stored.made[from] && stored.turns[to] == stored.turns[from]; to++ {
+		for ; to < len(stored.items) && stored.as[to].Made == stored.as[from].Made && stored.as[to].Turn == stored.as[from].Turn; to++ {
 		}
-		for i, it := range a.adapt(stored.made[from], stored.items[from:to]) {
+		for i, it := range a.adapt(stored.as[from].Made, stored.items[from:to]) {
 			if it == nil {
 				same = false
 				continue
 			}
 			at := from + i
 			same = same && &it.Raw[0] == &stored.items[at].Raw[0]
-			out.add(*it, stored.chain[at], stored.made[at], stored.turns[at])
+			out.add(*it, stored.as[at])
 		}
 		from = to
 	}

@@ -173,7 +173,7 @@ var nowhere = wire.Hash{0: 0xff, 15: 0xff}
 
 // chain returns the chain hash behind each of the request's items, as they stand in the conversation. stored is the
 // line before the request's place, for a client that trimmed its history; items that are not found there are nowhere.
-func (p *Place) chain(stored []wire.Hash) []wire.Hash {
+func (p *Place) chain(stored []*storedItem) []wire.Hash {
 	out := make([]wire.Hash, len(p.in.items))
 	at := p.plan.parent
 	for i := p.plan.fresh; i < len(out); i++ {
@@ -195,12 +195,12 @@ func (p *Place) chain(stored []wire.Hash) []wire.Hash {
 		if out[i] = here; !p.in.marks[i].onChain {
 			continue
 		}
-		for len(stored) > 0 && stored[len(stored)-1] == here {
+		for len(stored) > 0 && stored[len(stored)-1].Pos.Chain == here {
 			stored = stored[:len(stored)-1]
 		}
 		var before wire.Hash
 		if len(stored) > 0 {
-			before = stored[len(stored)-1]
+			before = stored[len(stored)-1].Pos.Chain
 		}
 		if p.in.marks[i].meaning().After(before) != here {
 			break // the line does not reach that far back

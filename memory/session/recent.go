@@ -4,6 +4,7 @@ import (
 	"hash/maphash"
 	"slices"
 
+	"remora/cache"
 	"remora/memory/lru"
 )
 
@@ -15,22 +16,15 @@ import (
 // hidden from the client, or of which layers keep states that may change after the answer, are always read.
 type recent struct {
 	seed   maphash.Seed
-	shards [16]lru.Cache[recentKey, written]
+	shards [16]lru.Cache[cache.Group, written]
 }
-
-type recentKey struct{ tenant, session string }
 
 // written is a session as a commit left it. The head is never changed: a draft makes its own.
 type written struct {
 	version uint64
 	head    *head
-	values  []namedValue
-}
-
-// namedValue is a value of a session that a Want names; nil data where it is not stored.
-type namedValue struct {
-	name string
-	data []byte
+	names   []string // of the values that a Want named
+	values  [][]byte // nil where one is not stored
 }
 
 const (
@@ -42,39 +36,29 @@ const (
 	maxRecentValues = 2048
 )
 
-func (r *recent) shard(s Scope) *lru.Cache[recentKey, written] {
-	return &r.shards[maphash.String(r.seed, s.Session)%uint64(len(r.shards))]
+func (r *recent) shard(g cache.Group) *lru.Cache[cache.Group, written] {
+	return &r.shards[maphash.String(r.seed, g.Name)%uint64(len(r.shards))]
 }
 
 // find is the session as this process wrote it last, with the values of these names.
-func (r *recent) find(s Scope, names []string) (st state, values [][]byte, ok bool) {
-	w, ok := r.shard(s).Find(recentKey{s.Tenant, s.Session})
-	if !ok {
+func (r *recent) find(g cache.Group, names []string) (st state, values [][]byte, ok bool) {
+	w, ok := r.shard(g).Find(g)
+	if !ok || !slices.Equal(w.names, names) {
 		return state{}, nil, false
 	}
-	if len(names) > 0 {
-		values = make([][]byte, len(names))
-	}
-	for i, name := range names {
-		at := slices.IndexFunc(w.values, func(v namedValue) bool { return v.name == name })
-		if at < 0 {
-			return state{}, nil, false
-		}
-		values[i] = w.values[at].data
-	}
-	return state{version: w.version, head: w.head}, values, true
+	return state{version: w.version, head: w.head}, w.values, true
 }
 
-func (r *recent) put(s Scope, version uint64, h *head, values []namedValue) {
+func (r *recent) put(g cache.Group, w written) {
 	size := 0
-	for _, v := range values {
-		size += len(v.data)
+	for _, v := range w.values {
+		size += len(v)
 	}
-	if len(h.Open) > maxRecentCalls || size > maxRecentValues {
-		r.drop(s)
+	if len(w.head.Open) > maxRecentCalls || size > maxRecentValues || len(w.values) != len(w.names) {
+		r.drop(g)
 		return
 	}
-	r.shard(s).Put(recentKey{s.Tenant, s.Session}, written{version, h, values}, maxRecent)
+	r.shard(g).Put(g, w, maxRecent)
 }
 
-func (r *recent) drop(s Scope) { r.shard(s).Drop(recentKey{s.Tenant, s.Session}) }
+func (r *recent) drop(g cache.Group) { r.shard(g).Drop(g) }

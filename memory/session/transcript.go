@@ -269,23 +269,12 @@ func (t transcript) turns(ctx context.Context, ids []string) iter.Seq2[json.RawM
 
 // readyRecords reads the records of ready turns, nil for others and for turns that are in the log by now.
 func (t transcript) readyRecords(ctx context.Context, list []Pending) ([][]byte, error) {
-	records := make([][]byte, len(list))
-	var names []string
-	var at []int
+	if len(list) == 0 {
+		return nil, nil
+	}
+	names := make([]string, len(list))
 	for i, p := range list {
-		if p.Ready {
-			names, at = append(names, journalPrefix+p.Turn), append(at, i)
-		}
+		names[i] = journalPrefix + p.Turn
 	}
-	if len(names) == 0 {
-		return records, nil
-	}
-	values, err := t.read(ctx, "read turns that are ready", names)
-	if err != nil {
-		return nil, err
-	}
-	for i, v := range values {
-		records[at[i]] = v
-	}
-	return records, nil
+	return t.read(ctx, "read turns that are ready", names)
 }

@@ -199,7 +199,7 @@ func newSettledLine(h *HistoryReader, c *Conversation) settledLine {
 	if c.Stored && h.before != nil {
 		l.stored, l.n = h.before, len(h.before.items)
 		for _, r := range h.ready { // they are not in the log yet, and may come to stand elsewhere
-			for l.n > 0 && h.before.turns[l.n-1] == r.Turn {
+			for l.n > 0 && h.before.as[l.n-1].Turn == r.Turn {
 				l.n--
 			}
 		}
@@ -223,7 +223,7 @@ func (l *settledLine) item(place int) *wire.Item {
 // chain is the chain hash behind an item.
 func (l *settledLine) chain(place int) wire.Hash {
 	if l.stored != nil {
-		return l.stored.chain[place]
+		return l.stored.as[place].Pos.Chain
 	}
 	return l.in.ends[place].Chain
 }
@@ -235,7 +235,7 @@ func (l *settledLine) onChain(place int) bool {
 	case place == 0:
 		return l.item(0).Kind != wire.Reasoning && l.item(0).Kind != wire.Reference
 	}
-	return l.stored.chain[place] != l.stored.chain[place-1]
+	return l.chain(place) != l.chain(place-1)
 }
 
 // follows reports whether nothing that is on the chain stands between two places.
