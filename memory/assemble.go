@@ -7,6 +7,7 @@ import (
 
 	"remora/memory/pipeline"
 	"remora/memory/session"
+	"remora/memory/summary"
 	"remora/memory/view"
 	"remora/wire"
 )
@@ -74,7 +75,7 @@ func (a *assembly) run(read, hooks context.Context) (err error) {
 // summarised yet.
 func (a *assembly) want() uint64 {
 	var cut view.WindowStart
-	var sum *summaryValue
+	var sum *storedValue[summary.State]
 	if a.l != nil {
 		values := a.l.states.sessionValues()
 		if sum = values.summary; values.window != nil {
@@ -85,8 +86,8 @@ func (a *assembly) want() uint64 {
 	if sum == nil {
 		return want
 	}
-	if behind := a.entry.UnitsBefore(); behind >= sum.state.Units {
-		want = max(want, behind-sum.state.Units+1)
+	if behind := a.entry.UnitsBefore(); behind >= sum.now.Units {
+		want = max(want, behind-sum.now.Units+1)
 	}
 	return min(want, view.MaxItems)
 }

@@ -54,21 +54,19 @@ func (d *Deletions) Delete(ctx context.Context, s Scope) error {
 	if err := d.m.tombstones.write(ctx, tombstone); err != nil {
 		return err
 	}
-	if err := d.m.store.Delete(ctx, s.Group()); err != nil {
-		return fmt.Errorf("delete session: %w", err)
+	groups := []cache.Group{s.Group(), vectorsGroup(s.Tenant, s.Session)}
+	for _, id := range responses {
+		groups = append(groups, session.ResponseGroup(s.Tenant, id))
 	}
-	if err := d.m.store.Delete(ctx, vectorsGroup(s.Tenant, s.Session)); err != nil {
-		return fmt.Errorf("delete session: %w", err)
+	for _, g := range groups {
+		if err := d.m.store.Delete(ctx, g); err != nil {
+			return fmt.Errorf("delete session: %w", err)
+		}
 	}
 	d.m.past.forget(s)
 	for _, resource := range resources {
 		d.m.past.forget(Scope{Tenant: s.Tenant, Session: s.Session, Resource: resource})
 		if err := d.m.log.Index.Remove(ctx, s.Tenant, resource, s.Session); err != nil {
-			return fmt.Errorf("delete session: %w", err)
-		}
-	}
-	for _, id := range responses {
-		if err := d.m.store.Delete(ctx, session.ResponseGroup(s.Tenant, id)); err != nil {
 			return fmt.Errorf("delete session: %w", err)
 		}
 	}
@@ -128,12 +126,11 @@ func (d *Deletions) Forget(ctx context.Context, tenant, resource string) (sessio
 		return 0, err
 	}
 	var names []string
-	for after, more := "", true; more; more = after != "" {
-		page, next, err := d.m.log.Index.Sessions(ctx, tenant, resource, after, sweepPage)
+	for page, err := range d.m.log.Index.Sessions(ctx, tenant, resource) {
 		if err != nil {
 			return 0, fmt.Errorf("list sessions: %w", err)
 		}
-		names, after = append(names, page...), next
+		names = append(names, page...)
 	}
 	if !slices.Contains(names, resource) {
 		names = append(names, resource) // a session that named no resource is its own
@@ -160,7 +157,6 @@ func (d *Deletions) Forget(ctx context.Context, tenant, resource string) (sessio
 // Expiry. The store removes an expired session by itself. What layers keep of it for its resource is taken out at the
 // resource's next write, at most once an hour, and by a sweep each day.
 const (
-	sweepPage     = 500
 	sweepEvery    = 24 * time.Hour
 	sweepAgain    = time.Hour
 	sweptLately   = 8192
@@ -191,8 +187,7 @@ func (d *Deletions) sweepSoon(l *turnLayers) {
 func (d *Deletions) sweepResource(ctx context.Context, tenant, resource string) error {
 	alive := map[string]bool{layer.Digest(resource): true}
 	var expired []string
-	for after, more := "", true; more; more = after != "" {
-		names, next, err := d.m.log.Index.Sessions(ctx, tenant, resource, after, sweepPage)
+	for names, err := range d.m.log.Index.Sessions(ctx, tenant, resource) {
 		if err != nil {
 			return err
 		}
@@ -207,7 +202,6 @@ func (d *Deletions) sweepResource(ctx context.Context, tenant, resource string) 
 				expired = append(expired, name)
 			}
 		}
-		after = next
 	}
 	if len(expired) == 0 {
 		return nil
@@ -245,17 +239,13 @@ func (d *Deletions) disposeExpired(ctx context.Context, s Scope) {
 // Sweep calls the dispose hooks of layers for all sessions that have expired.
 func (d *Deletions) Sweep(ctx context.Context) error {
 	var errs []error
-	for after, more := "", true; more; more = after != "" {
-		names, next, err := d.m.log.Index.Resources(ctx, after, sweepPage)
-		if err != nil {
-			return errors.Join(append(errs, err)...)
-		}
+	for names, err := range d.m.log.Index.Resources(ctx) {
+		errs = append(errs, err)
 		for _, name := range names {
 			if tenant, resource, ok := strings.Cut(name, "\x00"); ok {
 				errs = append(errs, d.sweepResource(ctx, tenant, resource))
 			}
 		}
-		after = next
 	}
 	return errors.Join(errs...)
 }

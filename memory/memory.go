@@ -44,7 +44,7 @@ type Memory struct {
 	outages    *outages
 	tombstones tombstones
 	missing    missingSessions
-	prefixes   *prefixes
+	prefixes   *layer.Decoded[view.Prefix]
 	past       *past
 	heartbeat  *heartbeat
 	peers      *peers
@@ -66,7 +66,7 @@ func New(store cache.Store, spool Spool, o Options) *Memory {
 	o.defaults()
 	m := &Memory{
 		o: o, store: store, log: session.New(store, o.SessionTTL), locks: newSessionLocks(), tombstones: tombstones{store, o.Now},
-		prefixes: newPrefixes(),
+		prefixes: layer.NewDecoded(func(b []byte) (view.Prefix, error) { return view.DecodePrefix(b), nil }),
 	}
 	m.log.Strict = o.OnStoreError == OnStoreErrorClosed // what cannot be kept is refused
 	m.Reshape(o.Shape)

@@ -43,7 +43,7 @@ func (o *overflow) fit(ctx context.Context) {
 
 func (o *overflow) fitOnce(ctx context.Context) {
 	sum := o.l.states.sessionValues().summary
-	if sum == nil || sum.state.Through == (wire.Hash{}) && o.v.From == 0 {
+	if sum == nil || sum.now.Through == (wire.Hash{}) && o.v.From == 0 {
 		if f := o.try(); sum == nil || len(f.Left) == 0 {
 			o.apply(f)
 			return
@@ -62,8 +62,8 @@ func (o *overflow) fitOnce(ctx context.Context) {
 }
 
 // summarize leaves out what the summary covers, and extends it where more has to go.
-func (o *overflow) summarize(ctx context.Context, sum *summaryValue) {
-	t, l, state := o.t, o.l, sum.state
+func (o *overflow) summarize(ctx context.Context, sum *storedValue[summary.State]) {
+	t, l, state := o.t, o.l, sum.now
 	if o.covered = state.Covers(o.keys); o.covered == 0 {
 		state = summary.State{Retry: state.Retry} // of what was said on another branch
 	}
@@ -94,7 +94,7 @@ func (o *overflow) summarize(ctx context.Context, sum *summaryValue) {
 	more := summary.More{Items: o.c.Items[o.covered:end], Through: o.keys[end-1], Units: o.units(end)}
 	shown, next, err := state.Extend(ctx, ask, more, t.started)
 	if next.Through != (wire.Hash{}) || !next.Retry.IsZero() {
-		sum.next = next.Encode()
+		sum.replace(next)
 	}
 
 	l.overflow = turnrecord.LayerNote{ID: summaryID, Ms: t.m.o.Now().Sub(began).Milliseconds()}

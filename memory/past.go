@@ -227,12 +227,13 @@ func (p *past) stored(ctx context.Context, one *pastIndex, s Scope) (map[string]
 // sessions returns the sessions that are listed as a resource's.
 func (p *past) sessions(ctx context.Context, s Scope) ([]string, error) {
 	var names []string
-	for after, more := "", true; more && len(names) < maxPastSessions; more = after != "" {
-		page, next, err := p.m.log.Index.Sessions(ctx, s.Tenant, s.Resource, after, sweepPage)
+	for page, err := range p.m.log.Index.Sessions(ctx, s.Tenant, s.Resource) {
 		if err != nil {
 			return nil, err
 		}
-		names, after = append(names, page...), next
+		if names = append(names, page...); len(names) >= maxPastSessions {
+			break
+		}
 	}
 	return names, nil
 }

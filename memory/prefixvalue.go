@@ -16,27 +16,19 @@ import (
 // prefixValue carries the session's pinned prefix through a turn.
 type prefixValue struct {
 	storedValue[view.Prefix]
-	known   *prefixes
+	known   *layer.Decoded[view.Prefix] // what this process has read or written lately
 	config  view.PromptCache
 	request view.PrefixRequest // of the step that was made
 
 	observed bool // upstream has reported what of the view was cached
 }
 
-func newPrefixValue(c view.PromptCache, known *prefixes) *prefixValue {
-	return &prefixValue{storedValue: storedValue[view.Prefix]{decode: known.decode}, known: known, config: c}
-}
-
-// prefixes caches the prefixes that this process has read or written lately.
-type prefixes struct{ *layer.Decoded[view.Prefix] }
-
-func newPrefixes() *prefixes {
-	return &prefixes{layer.NewDecoded(func(b []byte) (view.Prefix, error) { return view.DecodePrefix(b), nil })}
-}
-
-func (k *prefixes) decode(b []byte) view.Prefix {
-	s, _ := k.Get(b) // what cannot be read is the zero State, and no error
-	return s
+func newPrefixValue(c view.PromptCache, known *layer.Decoded[view.Prefix]) *prefixValue {
+	decode := func(b []byte) view.Prefix {
+		p, _ := known.Get(b) // what cannot be read is the zero Prefix, and no error
+		return p
+	}
+	return &prefixValue{storedValue: storedValue[view.Prefix]{decode: decode}, known: known, config: c}
 }
 
 // change returns the encoded prefix to write, nil for none. Requests of a tool loop mostly change nothing, which is

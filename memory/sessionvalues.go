@@ -20,7 +20,7 @@ const (
 // sessionValues are what a session keeps for its next views, beside its items and the states of its layers: they are read with
 // it and written with an answer. A value that no configured feature needs is nil.
 type sessionValues struct {
-	summary *summaryValue
+	summary *storedValue[summary.State]
 	window  *windowStartValue
 	prefix  *prefixValue
 	seen    *storedValue[layer.SeenEvictions]
@@ -77,10 +77,10 @@ type sessionValue interface {
 }
 
 // newSessionValues returns the session values of a shape. known caches the prefixes of this process.
-func newSessionValues(s *Shape, known *prefixes) sessionValues {
+func newSessionValues(s *Shape, known *layer.Decoded[view.Prefix]) sessionValues {
 	var v sessionValues
 	if s.Summarize {
-		v.summary = &summaryValue{}
+		v.summary = &storedValue[summary.State]{decode: summary.Decode}
 	}
 	if s.PromptCache != nil && s.Layers.Recalls() {
 		v.prefix = newPrefixValue(*s.PromptCache, known)
@@ -150,13 +150,3 @@ func (v *sessionValues) spooled() (values map[string][]byte, seen []byte) {
 	}
 	return values, seen
 }
-
-// summaryValue is the summary of a session on its way through a turn.
-type summaryValue struct {
-	state summary.State
-	next  []byte // to be written with the answer, nil for nothing
-}
-
-func (s *summaryValue) load(b []byte) { s.state = summary.Decode(b) }
-
-func (s *summaryValue) change() []byte { return s.next }

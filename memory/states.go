@@ -166,7 +166,7 @@ func (st *states) load(extra session.Extra) {
 		g.version, g.read = r.Version, true
 		g.take(r.Values, fresh)
 	}
-	if st.begun && (len(st.groups[0].cells) > 0 || len(extra.Others) > 0) {
+	if st.begun && len(fresh) > 0 {
 		st.pending = fresh
 	}
 }
@@ -189,10 +189,6 @@ func (st *states) puts(ctx context.Context) (p session.Puts) {
 	if st.pending != nil {
 		st.rebase(ctx, st.pending)
 		st.pending = nil
-	}
-	if len(st.groups) == 1 && len(st.groups[0].cells) == 0 {
-		p.Values = st.values.changes()
-		return p
 	}
 	for i, puts := range st.changes() {
 		if i == 0 {
@@ -242,9 +238,6 @@ func (st *states) batch(group int, puts []cache.Put) cache.Batch {
 // wrote first, and makes the changes again.
 func (st *states) wrote(ctx context.Context, done session.Done) {
 	st.groups[0].version, st.groups[0].read = done.Version, true
-	if len(st.groups) == 1 && len(st.groups[0].cells) == 0 {
-		return
-	}
 	n := 0
 	for i, puts := range st.changes() {
 		if i == 0 || len(puts) == 0 || n >= len(done.Others) {
@@ -259,15 +252,15 @@ func (st *states) wrote(ctx context.Context, done session.Done) {
 
 // written reports the stored states to the layers, after dropping the groups that are no longer read.
 func (st *states) written(ctx context.Context) {
-	lost := make(map[pipeline.Cell]layer.State)
-	for i := range st.groups {
-		if g := &st.groups[i]; !g.read && !g.foreign {
-			for _, c := range g.cells {
-				lost[c] = st.found[c]
+	if st.conflicted() {
+		lost := make(map[pipeline.Cell]layer.State)
+		for i := range st.groups {
+			if g := &st.groups[i]; !g.read && !g.foreign {
+				for _, c := range g.cells {
+					lost[c] = st.found[c]
+				}
 			}
 		}
-	}
-	if len(lost) > 0 {
 		st.run.Rebase(ctx, lost) // keeps the hooks that changed them in mind
 	}
 	st.run.Written()

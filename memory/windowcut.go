@@ -21,7 +21,7 @@ const (
 )
 
 // windowCut is where the window has cut a conversation, and what layers may ask of that while they recall. It is worked out
-// when the first layer asks, and copied: the request's body is used for another one once the turn is committed.
+// when a layer asks, and copied: the request's body is used for another one once the turn is committed.
 type windowCut struct {
 	a     *assembly
 	first wire.Item // that the window has kept
@@ -29,17 +29,8 @@ type windowCut struct {
 	view  []wire.Item // what is sent
 	kept  []wire.Item // of the conversation in view
 
-	mu    sync.Mutex
-	over  bool // layers have recalled
-	place once[string]
-	lost  once[[]wire.Item]
-	shown once[[]wire.Item]
-}
-
-// once caches a value that is computed at most once.
-type once[T any] struct {
-	value T
-	done  bool
+	mu   sync.Mutex
+	over bool // layers have recalled
 }
 
 var errCutOver = errors.New("what a window has cut is read during recall only")
@@ -59,9 +50,19 @@ func (w *windowCut) of(items []wire.Item, v *view.View) *layer.WindowCut {
 	}
 	w.view, w.kept = v.Items, pipeline.Pick(items, v.Kept)
 	return &layer.WindowCut{
-		Place: func(ctx context.Context) (string, error) { return ask(ctx, w, &w.place, w.name) },
-		Lost:  func(ctx context.Context) ([]wire.Item, error) { return ask(ctx, w, &w.lost, w.readLost) },
-		Shown: func(ctx context.Context) ([]wire.Item, error) { return ask(ctx, w, &w.shown, w.readShown) },
+		Place: untilOver(w, w.name), Lost: untilOver(w, w.readLost), Shown: untilOver(w, w.readShown),
+	}
+}
+
+// untilOver asks the cut for something, one layer at a time, while layers recall.
+func untilOver[T any](w *windowCut, ask func(context.Context) (T, error)) func(context.Context) (T, error) {
+	return func(ctx context.Context) (told T, err error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.over {
+			return told, errCutOver
+		}
+		return ask(ctx)
 	}
 }
 
@@ -73,22 +74,6 @@ func (w *windowCut) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.over = true
-}
-
-func ask[T any](ctx context.Context, w *windowCut, o *once[T], work func(context.Context) (T, error)) (T, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch {
-	case o.done:
-		return o.value, nil
-	case w.over:
-		return o.value, errCutOver
-	}
-	value, err := work(ctx)
-	if err == nil {
-		*o = once[T]{value, true}
-	}
-	return value, err
 }
 
 // name tells the cut from others of the session, those on other branches too.

@@ -131,8 +131,8 @@ type OfView interface {
 	OfView() bool
 }
 
-// WindowCut is where a history window has cut a conversation. What it hands out is in memory of its own and never changed.
-// All of it fails when it is asked for the first time after Recall has returned.
+// WindowCut is where a history window has cut a conversation. What it hands out is in memory of its own and never changed;
+// a layer keeps what it needs longer. All of it fails after Recall has returned.
 type WindowCut struct {
 	// Place names the cut: it is the same in later requests, as long as the window begins there.
 	Place func(ctx context.Context) (string, error)

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"iter"
 	"time"
 
 	"remora/cache"
@@ -27,6 +28,8 @@ const (
 	indexed = 65536
 	// refreshes is how often an entry is written anew within the life of a session.
 	refreshes = 4
+	// indexPage is how many names are listed at once.
+	indexPage = 500
 )
 
 type indexKey struct{ tenant, resource, session string }
@@ -71,14 +74,25 @@ func (x *ResourceIndex) written(s Scope, now time.Time) {
 	x.entered.Put(indexKey{s.Tenant, s.Resource, s.Session}, now, indexed)
 }
 
-// Sessions pages through the names of the sessions that were ever of a resource, expired ones too for a while.
-func (x *ResourceIndex) Sessions(ctx context.Context, tenant, resource, after string, limit int) (names []string, next string, err error) {
-	return x.store.List(ctx, sessionsOwner+tenant+"\x00"+resource, after, limit)
+// Sessions pages through the names of the sessions that were ever of a resource, expired ones too for a while. An error ends it.
+func (x *ResourceIndex) Sessions(ctx context.Context, tenant, resource string) iter.Seq2[[]string, error] {
+	return x.pages(ctx, sessionEntry(tenant, resource, "").Owner)
 }
 
-// Resources pages through the resources of all tenants, each with its tenant before it and a NUL between them.
-func (x *ResourceIndex) Resources(ctx context.Context, after string, limit int) (names []string, next string, err error) {
-	return x.store.List(ctx, resourcesOwner, after, limit)
+// Resources pages through the resources of all tenants, each with its tenant before it and a NUL between them. An error ends it.
+func (x *ResourceIndex) Resources(ctx context.Context) iter.Seq2[[]string, error] {
+	return x.pages(ctx, resourcesOwner)
+}
+
+func (x *ResourceIndex) pages(ctx context.Context, owner string) iter.Seq2[[]string, error] {
+	return func(yield func([]string, error) bool) {
+		for after, more := "", true; more; more = after != "" {
+			names, next, err := x.store.List(ctx, owner, after, indexPage)
+			if after = next; !yield(names, err) || err != nil {
+				return
+			}
+		}
+	}
 }
 
 // Remove takes a session out of the index of a resource, and with session empty the resource out of its own.
