@@ -79,15 +79,16 @@ var arrows = []struct {
 	{4, "memory/session", []string{"cache", "memory/lru", "memory/media", "memory/recordcodec", "memory/turnrecord", "memory/view", "wire", "wire/dialects"}},
 	{3, "memory/pipeline", []string{"memory/layer", "memory/layer/schema", "memory/lru", "memory/tokens", "memory/view", "secret", "wire", "wire/dialects"}},
 
-	{5, "memory", []string{"cache", "memory/layer", "memory/index", "memory/lru", "memory/pipeline", "memory/turnqueue", "memory/summary", "memory/session", "memory/turnrecord", "memory/view", "wire", "wire/dialects"}},
+	{5, "memory/past", []string{"cache", "memory/index", "memory/layer", "memory/lru", "memory/pipeline", "memory/session", "wire"}},
+	{6, "memory", []string{"cache", "memory/layer", "memory/lru", "memory/past", "memory/pipeline", "memory/turnqueue", "memory/summary", "memory/session", "memory/turnrecord", "memory/view", "wire", "wire/dialects"}},
 
 	{5, "admin", nil},
-	{6, "proxy", []string{"memory", "memory/view", "providers", "proxy/limit", "proxy/listener", "providers/retry", "secret", "telemetry", "wire", "wire/dialects", "wire/breakpoint", "wire/merge"}},
+	{7, "proxy", []string{"memory", "memory/view", "providers", "proxy/limit", "proxy/listener", "providers/retry", "secret", "telemetry", "wire", "wire/dialects", "wire/breakpoint", "wire/merge"}},
 	{0, "proxy/listener", nil},
 	{1, "proxy/limit", []string{"cache"}},
-	{6, "cmd/remora/demo", []string{"test/process", "memory", "test/scripted", "wire", "wire/dialects"}},
+	{7, "cmd/remora/demo", []string{"test/process", "memory", "test/scripted", "wire", "wire/dialects"}},
 
-	{7, "cmd/remora", cmdImports},
+	{8, "cmd/remora", cmdImports},
 	{6, "test/bench", []string{"test/process"}},
 	{6, "test/replay", []string{"test/process", "memory/tokens", "test/scripted", "wire", "wire/dialects", "wire/wiretest"}},
 	{1, "test/recallfit", []string{"memory/index", "test/recall/corpus"}},

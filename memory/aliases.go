@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"remora/memory/past"
 	"remora/memory/pipeline"
 	"remora/memory/session"
 )
@@ -23,6 +24,10 @@ type (
 	Response = session.Response
 	// Credential is the caller's API key, with which layers may ask their models.
 	Credential = pipeline.Credential
+	// Embeddings let layers that search the past find what means the same in other words.
+	Embeddings = past.Embeddings
+	// Embedder turns texts into vectors.
+	Embedder = past.Embedder
 	// LayerError is returned by Begin when the init of a layer failed whose on_init_error is "throw".
 	LayerError = pipeline.InitError
 )

@@ -12,6 +12,7 @@ import (
 	"remora/cache"
 	"remora/memory/layer"
 	"remora/memory/lru"
+	"remora/memory/past"
 	"remora/memory/session"
 )
 
@@ -54,7 +55,7 @@ func (d *Deletions) Delete(ctx context.Context, s Scope) error {
 	if err := d.m.tombstones.write(ctx, tombstone); err != nil {
 		return err
 	}
-	groups := []cache.Group{s.Group(), vectorsGroup(s.Tenant, s.Session)}
+	groups := []cache.Group{s.Group(), past.VectorsGroup(s.Tenant, s.Session)}
 	for _, id := range responses {
 		groups = append(groups, session.ResponseGroup(s.Tenant, id))
 	}
@@ -63,9 +64,9 @@ func (d *Deletions) Delete(ctx context.Context, s Scope) error {
 			return fmt.Errorf("delete session: %w", err)
 		}
 	}
-	d.m.past.forget(s)
+	d.m.past.Forget(s)
 	for _, resource := range resources {
-		d.m.past.forget(Scope{Tenant: s.Tenant, Session: s.Session, Resource: resource})
+		d.m.past.Forget(Scope{Tenant: s.Tenant, Session: s.Session, Resource: resource})
 		if err := d.m.log.Index.Remove(ctx, s.Tenant, resource, s.Session); err != nil {
 			return fmt.Errorf("delete session: %w", err)
 		}
@@ -217,7 +218,7 @@ func (d *Deletions) sweepResource(ctx context.Context, tenant, resource string) 
 	}
 	for _, name := range expired {
 		d.disposeExpired(ctx, Scope{Tenant: tenant, Session: name, Resource: resource})
-		if err := d.m.store.Delete(ctx, vectorsGroup(tenant, name)); err != nil {
+		if err := d.m.store.Delete(ctx, past.VectorsGroup(tenant, name)); err != nil {
 			return err
 		}
 		if err := d.m.log.Index.Remove(ctx, tenant, resource, name); err != nil {

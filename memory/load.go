@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"remora/memory/past"
 	"remora/memory/session"
 	"remora/wire"
 )
@@ -47,10 +48,10 @@ func (t *turnInfo) load(ctx, hooks context.Context) (loaded, error) {
 	}
 
 	lt.Execution = e.Execution()
-	var past *turnPast
+	var before *past.Turn
 	if t.shape.Layers.Recalls() {
-		past = newTurnPast(t)
-		lt.Past = past
+		before = past.NewTurn(t.m.past, t.call.Scope, t.shape.Embeddings, t.credential)
+		lt.Past = before
 	}
 	run, err := t.shape.Layers.Begin(hooks, t.call.Scope.Tenant, lt, st.known(), t.credential)
 	if err != nil {
@@ -59,7 +60,7 @@ func (t *turnInfo) load(ctx, hooks context.Context) (loaded, error) {
 	got.layers = &turnLayers{
 		layerRun: layerRun{turnInfo: t, turn: lt, run: run, states: st},
 		rounds:   rounds{run: run, input: e.Input(), visible: e.Visible()},
-		past:     past,
+		past:     before,
 	}
 	if !run.Empty() {
 		got.layers.rounds.input = t.detach(got.layers.rounds.input)

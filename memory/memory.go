@@ -22,6 +22,7 @@ import (
 
 	"remora/cache"
 	"remora/memory/layer"
+	"remora/memory/past"
 	"remora/memory/pipeline"
 	"remora/memory/session"
 	"remora/memory/turnqueue"
@@ -45,7 +46,7 @@ type Memory struct {
 	tombstones tombstones
 	missing    missingSessions
 	prefixes   *layer.Decoded[view.Prefix]
-	past       *past
+	past       *past.Past
 	heartbeat  *heartbeat
 	peers      *peers
 
@@ -73,7 +74,9 @@ func New(store cache.Store, spool Spool, o Options) *Memory {
 	m.life, m.close = context.WithCancel(context.Background())
 	m.settling = newSettling(m.life, o.Log)
 
-	m.past = newPast(m, o.IndexBytes)
+	m.past = past.New(m.life, past.Options{
+		Sessions: m.log, Store: store, TTL: o.SessionTTL, Bytes: o.IndexBytes, Log: o.Log, Now: o.Now,
+	})
 	m.parked = newParkedTurns(m)
 	m.Transcripts = &Transcripts{store: store, log: m.log, parked: m.parked, now: o.Now}
 	m.Deletions = &Deletions{m: m}
@@ -112,6 +115,7 @@ func (m *Memory) Close() {
 	m.close()
 	m.spool.stop()
 	m.work.Wait()
+	m.past.Wait()
 	m.peers.work.Wait()
 	m.heartbeat.stop()
 }

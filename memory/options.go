@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"time"
 
+	"remora/memory/past"
 	"remora/memory/pipeline"
 	"remora/memory/view"
 	"remora/wire"
@@ -54,7 +55,7 @@ type Shape struct {
 	Summarize     bool
 	OverflowModel pipeline.ModelSource
 	// Embeddings let layers that search the past find it by meaning, too; nil for words alone.
-	Embeddings *Embeddings
+	Embeddings *past.Embeddings
 	// ToolResult is how many tokens of a tool result are sent at most, 0 for all (see view.ShortenResult).
 	ToolResult int
 	// PromptCache keeps the beginning of views the same for the provider's prompt cache; nil lets layers' blocks change it

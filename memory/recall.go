@@ -22,7 +22,7 @@ func (a *assembly) recall(ctx context.Context) {
 	// Without a resource a conversation beside that of its session, such as that of an agent's worker, shares nothing with it.
 	others := l.turn.Resource != "" && a.entry.HistoryElsewhere()
 	if others || a.entry.Trimmed() || c.Stored && c.Offset > 0 || l.run.MayLeave(c.Items) {
-		l.past.reachBeyond()
+		l.past.ReachBeyond()
 	}
 	prefix := l.states.sessionValues().prefix
 	l.blocks = l.run.Recall(ctx, l.run.Cost(c.System), prefix.frozen(a)...)
@@ -45,7 +45,7 @@ func (a *assembly) recallOfView(ctx context.Context, cut *windowCut) {
 		return
 	}
 	if cut != nil || l.passedOver > 0 {
-		l.past.reachBeyond()
+		l.past.ReachBeyond()
 	}
 	system, history := a.v.Items[:len(c.System)], a.v.Items[len(c.System):]
 

@@ -215,7 +215,7 @@ func (t *Turn) Commit(a Answer) {
 			t.m.settling.begin(t.base, after)
 		}
 		if !l.guard {
-			t.m.past.vectors.embedSoon(&t.turnInfo)
+			t.m.past.EmbedSoon(t.shape.Embeddings, t.call.Scope, t.credential, t.ID)
 		}
 		t.m.sweepSoon(l)
 	case after != nil || l.states != nil && !l.run.Empty():

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"remora/memory/past"
 	"remora/memory/pipeline"
 	"remora/memory/session"
 	"remora/memory/turnrecord"
@@ -16,8 +17,8 @@ import (
 // turnLayers is the layers' part of one turn.
 type turnLayers struct {
 	layerRun
-	guard  bool      // they only judge the answer
-	past   *turnPast // what turn.Past is, nil for none
+	guard  bool       // they only judge the answer
+	past   *past.Turn // what turn.Past is, nil for none
 	rounds rounds
 
 	blocks     []view.Block

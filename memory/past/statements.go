@@ -1,4 +1,4 @@
-package memory
+package past
 
 import (
 	"crypto/sha256"
@@ -34,8 +34,8 @@ func add(ix *index.Index, e *Embeddings, name string, it session.Said) {
 	}
 	id := sessionNumber(name) + "-" + strconv.FormatUint(it.Seq, 10)
 	parts := partsOf(text)
-	if len(parts) > maxStatementParts { // people say what they want above what they paste, or below it
-		parts = slices.Concat(parts[:maxStatementParts-lastParts], parts[len(parts)-lastParts:])
+	if len(parts) > maxParts { // people say what they want above what they paste, or below it
+		parts = slices.Concat(parts[:maxParts-lastParts], parts[len(parts)-lastParts:])
 	}
 	for _, part := range parts {
 		ix.Add(index.Turn{ID: id, Session: name, Role: role, Speaker: speaker, Time: it.Time, Text: part, Content: it.Content})

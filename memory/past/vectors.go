@@ -1,4 +1,4 @@
-package memory
+package past
 
 import (
 	"cmp"
@@ -12,15 +12,9 @@ import (
 
 	"remora/cache"
 	"remora/memory/index"
+	"remora/memory/pipeline"
+	"remora/memory/session"
 )
-
-// vectors makes the vectors of what was said once turns have ended, keeps them in the store, and reads them into the indexes of
-// past.
-type vectors struct {
-	m     *Memory
-	past  *past
-	slots chan struct{} // one for each turn whose statements are being embedded
-}
 
 // Bounds of embedding. What a turn leaves undone is done after the next.
 const (
@@ -29,42 +23,43 @@ const (
 	embedBatch    = 64  // texts in one request
 	embedBytes    = 128 << 10
 	embedWait     = 30 * time.Second // for one request, after a turn
+	embedLimit    = 2 * time.Minute  // for all of a turn
+	keepWait      = 5 * time.Second  // for writing what one request has brought
 
 	vectorsPrefix = "e:" // of groups, one for each session
 	vectorsPage   = 500  // values that are read at a time
 )
 
-// vectorsGroup has the vectors of what was said in a session. It is a group beside the session's own, whose version says that
+// VectorsGroup has the vectors of what was said in a session. It is a group beside the session's own, whose version says that
 // there was a turn.
-func vectorsGroup(tenant, session string) cache.Group {
+func VectorsGroup(tenant, session string) cache.Group {
 	return cache.Group{Owner: tenant, Name: vectorsPrefix + session}
 }
 
-// embedSoon makes the vectors of what the turn has added, and of what earlier turns have left undone, once nobody waits.
-func (v *vectors) embedSoon(t *turnInfo) {
-	e, s := t.shape.Embeddings, t.call.Scope
+// EmbedSoon makes the vectors of what a turn has added to a session, and of what earlier turns have left undone, once nobody
+// waits. It keeps them in the store. turn is its id, for the log.
+func (p *Past) EmbedSoon(e *Embeddings, s session.Scope, c pipeline.Credential, turn string) {
 	if !e.stores() {
 		return
 	}
-	one := v.past.find(v.past.key(s))
+	one := p.find(keyOf(s))
 	if one.embeds.Add(1) > 1 {
 		return // who is at it goes on with this
 	}
 	select {
-	case v.slots <- struct{}{}:
+	case p.slots <- struct{}{}:
 	default:
 		one.embeds.Store(0)
 		return
 	}
-	c := t.credential
-	v.m.work.Go(func() {
-		defer func() { <-v.slots }()
-		ctx, cancel := context.WithTimeout(v.m.life, settleLimit)
+	p.work.Go(func() {
+		defer func() { <-p.slots }()
+		ctx, cancel := context.WithTimeout(p.life, embedLimit)
 		defer cancel()
 		for {
 			n := one.embeds.Load()
-			if err := v.embedNew(ctx, e, s, c); err != nil && !errors.Is(err, errResting) && ctx.Err() == nil {
-				v.m.o.Log.Debug("what was said is not embedded yet", "turn", t.ID, "error", err.Error())
+			if err := p.embedNew(ctx, e, s, c); err != nil && !errors.Is(err, errResting) && ctx.Err() == nil {
+				p.o.Log.Debug("what was said is not embedded yet", "turn", turn, "error", err.Error())
 			}
 			if ctx.Err() != nil {
 				one.embeds.Store(0)
@@ -77,12 +72,12 @@ func (v *vectors) embedSoon(t *turnInfo) {
 }
 
 // embedNew makes the vectors that the sessions of a scope lack, the newest first.
-func (v *vectors) embedNew(ctx context.Context, e *Embeddings, s Scope, c Credential) error {
-	ix, err := v.past.update(ctx, e, s, true)
+func (p *Past) embedNew(ctx context.Context, e *Embeddings, s session.Scope, c pipeline.Credential) error {
+	ix, err := p.update(ctx, e, s, true)
 	if err != nil {
 		return err
 	}
-	lacking := ix.Lacking("", v.newest(e), maxEmbedItems)
+	lacking := ix.Lacking("", p.newestVectors(e), maxEmbedItems)
 	for len(lacking) > 0 {
 		texts, bytes, n := []string(nil), 0, 0
 		for n < len(lacking) && (n == 0 || len(texts)+len(lacking[n].Texts) <= embedBatch && bytes < embedBytes) {
@@ -95,23 +90,23 @@ func (v *vectors) embedNew(ctx context.Context, e *Embeddings, s Scope, c Creden
 		vectors, err := func() ([]index.Vector, error) {
 			ctx, cancel := context.WithTimeout(ctx, embedWait)
 			defer cancel()
-			return e.embed(ctx, &v.m.o, c, texts)
+			return e.embed(ctx, &p.o, c, texts)
 		}()
 		if err != nil {
 			return err
 		}
-		if err := v.keep(ctx, e, s.Tenant, lacking[:n], vectors); err != nil {
+		if err := p.keep(ctx, e, s.Tenant, lacking[:n], vectors); err != nil {
 			return err
 		}
 		lacking = lacking[n:]
 	}
-	_, err = v.past.update(ctx, e, s, true) // so that the next question need not read them
+	_, err = p.update(ctx, e, s, true) // so that the next question need not read them
 	return err
 }
 
 // keep stores the vectors of some items. Those of a session that was deleted meanwhile are removed again.
-func (v *vectors) keep(ctx context.Context, e *Embeddings, tenant string, items []index.Lack, vectors []index.Vector) error {
-	ctx, cancel := context.WithTimeout(ctx, flushWait)
+func (p *Past) keep(ctx context.Context, e *Embeddings, tenant string, items []index.Lack, vectors []index.Vector) error {
+	ctx, cancel := context.WithTimeout(ctx, keepWait)
 	defer cancel()
 	puts := map[string][]cache.Put{}
 	for _, it := range items {
@@ -123,21 +118,21 @@ func (v *vectors) keep(ctx context.Context, e *Embeddings, tenant string, items 
 	var batches []cache.Batch
 	for name, list := range puts {
 		names = append(names, name)
-		batches = append(batches, cache.Batch{Group: vectorsGroup(tenant, name), Expect: cache.AnyVersion, TTL: v.m.o.SessionTTL, Puts: list})
+		batches = append(batches, cache.Batch{Group: VectorsGroup(tenant, name), Expect: cache.AnyVersion, TTL: p.o.TTL, Puts: list})
 	}
-	for _, out := range v.m.store.Commit(ctx, batches) {
+	for _, out := range p.o.Store.Commit(ctx, batches) {
 		if out.Err != nil {
 			return fmt.Errorf("write vectors: %w", out.Err)
 		}
 	}
 
-	versions, err := v.m.log.Versions(ctx, tenant, names)
+	versions, err := p.o.Sessions.Versions(ctx, tenant, names)
 	if err != nil {
 		return err
 	}
 	for i, name := range names {
 		if versions[i] == 0 {
-			if err := v.m.store.Delete(ctx, vectorsGroup(tenant, name)); err != nil {
+			if err := p.o.Store.Delete(ctx, VectorsGroup(tenant, name)); err != nil {
 				return fmt.Errorf("delete vectors: %w", err)
 			}
 		}
@@ -145,15 +140,15 @@ func (v *vectors) keep(ctx context.Context, e *Embeddings, tenant string, items 
 	return nil
 }
 
-// newest is how many statements of a resource may have vectors, which take half of what its index may.
-func (v *vectors) newest(e *Embeddings) int {
+// newestVectors is how many statements of a resource may have vectors, which take half of what its index may.
+func (p *Past) newestVectors(e *Embeddings) int {
 	const usual, each = 1536, 32
-	return v.past.limit / ownShare / 2 / (cmp.Or(int(e.dimensions.Load()), usual) + each)
+	return p.o.Bytes / ownShare / 2 / (cmp.Or(int(e.dimensions.Load()), usual) + each)
 }
 
 // attach gives statements the vectors that the store has for them. Its caller has one.turn, and read are the sessions whose
 // statements are new in the index.
-func (v *vectors) attach(ctx context.Context, e *Embeddings, one *pastIndex, tenant string, read map[string]bool) error {
+func (p *Past) attach(ctx context.Context, e *Embeddings, one *resource, tenant string, read map[string]bool) error {
 	var names []string
 	for name := range one.read {
 		names = append(names, name)
@@ -162,9 +157,9 @@ func (v *vectors) attach(ctx context.Context, e *Embeddings, one *pastIndex, ten
 	for page := range slices.Chunk(names, vectorsPage) {
 		queries := make([]cache.Query, len(page))
 		for i, name := range page {
-			queries[i].Group = vectorsGroup(tenant, name)
+			queries[i].Group = VectorsGroup(tenant, name)
 		}
-		results, err := v.m.store.Read(ctx, queries)
+		results, err := p.o.Store.Read(ctx, queries)
 		if err != nil {
 			return fmt.Errorf("look for vectors: %w", err)
 		}
@@ -173,7 +168,7 @@ func (v *vectors) attach(ctx context.Context, e *Embeddings, one *pastIndex, ten
 			if version == 0 || version == one.vectors[name] && !read[name] {
 				continue
 			}
-			if err := v.attachTo(ctx, e, one, tenant, name); err != nil {
+			if err := p.attachTo(ctx, e, one, tenant, name); err != nil {
 				return err
 			}
 			one.vectors[name] = version
@@ -183,13 +178,13 @@ func (v *vectors) attach(ctx context.Context, e *Embeddings, one *pastIndex, ten
 }
 
 // attachTo reads the vectors that a session lacks.
-func (v *vectors) attachTo(ctx context.Context, e *Embeddings, one *pastIndex, tenant, name string) error {
-	for page := range slices.Chunk(one.ix.Lacking(name, v.newest(e), maxPastItems), vectorsPage) {
-		q := cache.Query{Group: vectorsGroup(tenant, name)}
+func (p *Past) attachTo(ctx context.Context, e *Embeddings, one *resource, tenant, name string) error {
+	for page := range slices.Chunk(one.ix.Lacking(name, p.newestVectors(e), maxItems), vectorsPage) {
+		q := cache.Query{Group: VectorsGroup(tenant, name)}
 		for _, it := range page {
 			q.Names = append(q.Names, vectorsName(it.Content))
 		}
-		results, err := v.m.store.Read(ctx, []cache.Query{q})
+		results, err := p.o.Store.Read(ctx, []cache.Query{q})
 		if err != nil {
 			return fmt.Errorf("read vectors: %w", err)
 		}
@@ -203,8 +198,8 @@ func (v *vectors) attachTo(ctx context.Context, e *Embeddings, one *pastIndex, t
 	return nil
 }
 
-// maxPastItems is more than a session has in an index.
-const maxPastItems = 1 << 20
+// maxItems is more than a session has in an index.
+const maxItems = 1 << 20
 
 func vectorsName(content [16]byte) string { return hex.EncodeToString(content[:]) }
 
@@ -217,7 +212,7 @@ func encodeVectors(model [8]byte, vectors []index.Vector) []byte {
 	}
 	out := make([]byte, 0, len(model)+1+2+len(vectors)*dimensions)
 	out = append(out, model[:]...)
-	out = append(out, byte(len(vectors))) //nolint:gosec // at most maxStatementParts
+	out = append(out, byte(len(vectors))) //nolint:gosec // at most maxParts
 	out = binary.LittleEndian.AppendUint16(out, uint16(dimensions))
 	for _, v := range vectors {
 		for _, x := range v {

@@ -1,9 +1,16 @@
-package memory
+// Package past finds what was said in the sessions of a resource, for layers that recall it: by words, and by meaning where
+// there is an embedding model.
+//
+// A [Past] keeps an index for each resource. It is made of the store when it is first asked for, and before each search it is
+// brought up to date: sessions that have changed are read on, and those that are gone are taken out. So it needs no word from
+// other processes, and what was deleted is never found. A [Turn] is the past as the layers of one turn see it.
+package past
 
 import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
 	"math"
 	"slices"
@@ -14,45 +21,55 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"remora/cache"
 	"remora/memory/index"
 	"remora/memory/lru"
 	"remora/memory/session"
 )
 
-// past keeps what was said in the sessions of each resource as an index, which layers search. It is made of the store when
-// it is first asked for, and before each search it is brought up to date: sessions that have changed are read on, and those
-// that are gone are taken out. So it needs no word from other processes, and what was deleted is never found.
-type past struct {
-	m       *Memory
-	limit   int // bytes of all indexes
-	indexes lru.Cache[pastKey, *pastIndex]
-	vectors *vectors
+// Past keeps the indexes of this process. It is safe for concurrent use.
+type Past struct {
+	o       Options
+	life    context.Context //nolint:containedctx // of the work that no request waits for
+	work    sync.WaitGroup
+	indexes lru.Cache[key, *resource]
+	slots   chan struct{} // one for each turn whose statements are being embedded
 }
 
-type pastKey struct{ tenant, resource, session string } // of a session only where it has no resource
+// Options configure a Past.
+type Options struct {
+	Sessions *session.Log
+	Store    cache.Store   // of the vectors, the same as that of the sessions
+	TTL      time.Duration // of sessions, 0 for ever
+	Bytes    int           // of memory for all indexes; 0 is 256 MB
+	Log      *slog.Logger
+	Now      func() time.Time
+}
+
+type key struct{ tenant, resource, session string } // of a session only where it has no resource
 
 // Limits of the data kept for recall.
 const (
-	defaultPastBytes = 256 << 20
-	maxPastIndexes   = 100_000
+	defaultBytes = 256 << 20
+	maxIndexes   = 100_000
 	// ownShare is which part of all bytes one resource may take; then its oldest sessions are left out.
 	ownShare = 4
-	// maxPastSessions is how many sessions of a resource are searched.
-	maxPastSessions = 5000
+	// maxSessions is how many sessions of a resource are searched.
+	maxSessions = 5000
 	// readLimit bounds bringing an index up to date. A request waits for less: its layer's time.
 	readLimit = 30 * time.Second
 	// readAtOnce is how many sessions are read at once, and readPage after how many it is seen to that they have room.
 	readAtOnce = 8
 	readPage   = 64
-	// maxPart is how long a part of a message is in an index, in bytes, and maxStatementParts how many parts of one are, the
+	// maxPart is how long a part of a message is in an index, in bytes, and maxParts how many parts of one are, the
 	// first and lastParts of its end.
-	maxPart           = 700
-	maxStatementParts = 12
-	lastParts         = 4
+	maxPart   = 700
+	maxParts  = 12
+	lastParts = 4
 )
 
-// pastIndex is the index of one resource.
-type pastIndex struct {
+// resource has the index of one resource.
+type resource struct {
 	turn chan struct{} // one brings it up to date at a time
 
 	mu   sync.Mutex
@@ -64,36 +81,39 @@ type pastIndex struct {
 	embeds  atomic.Int32      // how often it was asked to make those that are lacking, since that was done
 }
 
-func newPast(m *Memory, bytes int) *past {
-	p := &past{m: m, limit: cmp.Or(bytes, defaultPastBytes)}
-	p.vectors = &vectors{m: m, past: p, slots: make(chan struct{}, maxEmbedders)}
-	return p
+// New returns the past of all sessions. Its work ends with life; see Wait.
+func New(life context.Context, o Options) *Past {
+	o.Bytes = cmp.Or(o.Bytes, defaultBytes)
+	return &Past{o: o, life: life, slots: make(chan struct{}, maxEmbedders)}
 }
 
-func (p *past) key(s Scope) pastKey {
+// Wait waits for work that is under way, once its life has ended.
+func (p *Past) Wait() { p.work.Wait() }
+
+func keyOf(s session.Scope) key {
 	if s.Resource == "" || s.Resource == s.Session {
-		return pastKey{tenant: s.Tenant, session: s.Session}
+		return key{tenant: s.Tenant, session: s.Session}
 	}
-	return pastKey{tenant: s.Tenant, resource: s.Resource}
+	return key{tenant: s.Tenant, resource: s.Resource}
 }
 
-// forget drops the indexes that have something of a session or a resource.
-func (p *past) forget(s Scope) {
-	p.indexes.Drop(p.key(s))
-	p.indexes.Drop(pastKey{tenant: s.Tenant, session: s.Session})
+// Forget drops the indexes that have something of a session or a resource.
+func (p *Past) Forget(s session.Scope) {
+	p.indexes.Drop(keyOf(s))
+	p.indexes.Drop(key{tenant: s.Tenant, session: s.Session})
 }
 
 // find returns the index of a key, an empty one where there is none.
-func (p *past) find(key pastKey) *pastIndex {
-	fresh := &pastIndex{turn: make(chan struct{}, 1), ix: index.New(), read: map[string]session.Reading{}, vectors: map[string]uint64{}}
-	return p.indexes.FindOrPut(key, fresh, maxPastIndexes)
+func (p *Past) find(k key) *resource {
+	fresh := &resource{turn: make(chan struct{}, 1), ix: index.New(), read: map[string]session.Reading{}, vectors: map[string]uint64{}}
+	return p.indexes.FindOrPut(k, fresh, maxIndexes)
 }
 
 // update brings the index of a scope up to date; own says whether with the scope's session too. Where the context ends before,
 // the work goes on for the next request.
-func (p *past) update(ctx context.Context, e *Embeddings, s Scope, own bool) (*index.Index, error) {
-	key := p.key(s)
-	one := p.find(key)
+func (p *Past) update(ctx context.Context, e *Embeddings, s session.Scope, own bool) (*index.Index, error) {
+	k := keyOf(s)
+	one := p.find(k)
 	select {
 	case one.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -101,12 +121,12 @@ func (p *past) update(ctx context.Context, e *Embeddings, s Scope, own bool) (*i
 	}
 
 	done := make(chan error, 1)
-	p.m.work.Go(func() { //nolint:contextcheck // outlives the request
+	p.work.Go(func() { //nolint:contextcheck // outlives the request
 		defer func() { <-one.turn }()
-		ctx, cancel := context.WithTimeout(p.m.life, readLimit)
+		ctx, cancel := context.WithTimeout(p.life, readLimit)
 		defer cancel()
 		err := p.refresh(ctx, e, one, s, own)
-		p.indexes.Resize(key, one.bytes(), p.limit)
+		p.indexes.Resize(k, one.bytes(), p.o.Bytes)
 		done <- err
 	})
 	select {
@@ -127,8 +147,8 @@ type change struct {
 
 // refresh reads what has changed in the store; own says whether in the scope's session too. Only its caller, who has one.turn,
 // changes the index.
-func (p *past) refresh(ctx context.Context, e *Embeddings, one *pastIndex, s Scope, own bool) error {
-	if one.ix.Bytes() > p.limit/ownShare || one.model != e.id() {
+func (p *Past) refresh(ctx context.Context, e *Embeddings, one *resource, s session.Scope, own bool) error {
+	if one.ix.Bytes() > p.o.Bytes/ownShare || one.model != e.id() {
 		one.put(index.New(), map[string]session.Reading{})
 		one.model, one.vectors = e.id(), map[string]uint64{}
 	}
@@ -174,7 +194,7 @@ func (p *past) refresh(ctx context.Context, e *Embeddings, one *pastIndex, s Sco
 	if !e.stores() {
 		return nil
 	}
-	return p.vectors.attach(ctx, e, one, s.Tenant, fresh)
+	return p.attach(ctx, e, one, s.Tenant, fresh)
 }
 
 // notRead is the version of a session that is to be read whatever its version.
@@ -182,9 +202,9 @@ const notRead = math.MaxUint64
 
 // stored returns the versions in the store of a resource's other sessions, 0 for one that is listed and not there. Those that
 // are known are looked for while the list is read, so that this takes one round trip where no session is new.
-func (p *past) stored(ctx context.Context, one *pastIndex, s Scope) (map[string]uint64, error) {
+func (p *Past) stored(ctx context.Context, one *resource, s session.Scope) (map[string]uint64, error) {
 	stored := map[string]uint64{}
-	if p.key(s).resource == "" {
+	if keyOf(s).resource == "" {
 		return stored, nil
 	}
 	var names []string
@@ -196,7 +216,7 @@ func (p *past) stored(ctx context.Context, one *pastIndex, s Scope) (map[string]
 		return err
 	})
 	both.Go(func() (err error) {
-		versions, err = p.m.log.Versions(reads, s.Tenant, known)
+		versions, err = p.o.Sessions.Versions(reads, s.Tenant, known)
 		return err
 	})
 	if err := both.Wait(); err != nil {
@@ -214,7 +234,7 @@ func (p *past) stored(ctx context.Context, one *pastIndex, s Scope) (map[string]
 	if len(unknown) == 0 {
 		return stored, nil
 	}
-	versions, err := p.m.log.Versions(ctx, s.Tenant, unknown)
+	versions, err := p.o.Sessions.Versions(ctx, s.Tenant, unknown)
 	if err != nil {
 		return nil, err
 	}
@@ -225,13 +245,13 @@ func (p *past) stored(ctx context.Context, one *pastIndex, s Scope) (map[string]
 }
 
 // sessions returns the sessions that are listed as a resource's.
-func (p *past) sessions(ctx context.Context, s Scope) ([]string, error) {
+func (p *Past) sessions(ctx context.Context, s session.Scope) ([]string, error) {
 	var names []string
-	for page, err := range p.m.log.Index.Sessions(ctx, s.Tenant, s.Resource) {
+	for page, err := range p.o.Sessions.Index.Sessions(ctx, s.Tenant, s.Resource) {
 		if err != nil {
 			return nil, err
 		}
-		if names = append(names, page...); len(names) >= maxPastSessions {
+		if names = append(names, page...); len(names) >= maxSessions {
 			break
 		}
 	}
@@ -239,17 +259,17 @@ func (p *past) sessions(ctx context.Context, s Scope) ([]string, error) {
 }
 
 // share is how many bytes one resource's words may take. Vectors take as much again.
-func (p *past) share(e *Embeddings) int {
+func (p *Past) share(e *Embeddings) int {
 	if e != nil {
-		return p.limit / ownShare / 2
+		return p.o.Bytes / ownShare / 2
 	}
-	return p.limit / ownShare
+	return p.o.Bytes / ownShare
 }
 
 // readOn reads what was said in some sessions since they were read before, some at once. Sessions of which other things are
 // true now, or that are not there any more, become gone. What has no room is left out, the oldest first, while the rest is read:
 // a resource may have far more than there is memory for.
-func (p *past) readOn(ctx context.Context, one *pastIndex, s Scope, stale []string, gone map[string]bool, share int) ([]change, map[string]session.Reading, error) {
+func (p *Past) readOn(ctx context.Context, one *resource, s session.Scope, stale []string, gone map[string]bool, share int) ([]change, map[string]session.Reading, error) {
 	var changes []change
 	read := map[string]session.Reading{}
 	for page := range slices.Chunk(stale, readPage) {
@@ -259,8 +279,8 @@ func (p *past) readOn(ctx context.Context, one *pastIndex, s Scope, stale []stri
 		all.SetLimit(readAtOnce)
 		for i, name := range page {
 			all.Go(func() (err error) {
-				news[i], err = p.m.log.SaidSince(reads, Scope{Tenant: s.Tenant, Session: name, Resource: s.Resource}, one.read[name])
-				if errors.Is(err, ErrNoSession) || errors.Is(err, session.ErrCorrupt) { // what cannot be read is not told
+				news[i], err = p.o.Sessions.SaidSince(reads, session.Scope{Tenant: s.Tenant, Session: name, Resource: s.Resource}, one.read[name])
+				if errors.Is(err, session.ErrNoSession) || errors.Is(err, session.ErrCorrupt) { // what cannot be read is not told
 					unreadable[i], err = true, nil
 				}
 				return err
@@ -314,19 +334,19 @@ const (
 func (c *change) last() time.Time { return c.said[len(c.said)-1].Time }
 
 // bytes is about how much memory the index needs. Its caller has one.turn.
-func (one *pastIndex) bytes() int {
+func (one *resource) bytes() int {
 	const each, session = 1024, 200
 	return each + session*len(one.read) + one.ix.Bytes()
 }
 
-func (one *pastIndex) put(ix *index.Index, read map[string]session.Reading) {
+func (one *resource) put(ix *index.Index, read map[string]session.Reading) {
 	one.mu.Lock()
 	defer one.mu.Unlock()
 	one.ix, one.read = ix, read
 }
 
 // apply takes over what was read.
-func (one *pastIndex) apply(e *Embeddings, changes []change, read map[string]session.Reading, gone map[string]bool) {
+func (one *resource) apply(e *Embeddings, changes []change, read map[string]session.Reading, gone map[string]bool) {
 	ix := one.ix
 	if len(gone) > 0 {
 		ix = ix.Without(func(name string) bool { return gone[name] })

@@ -1,4 +1,4 @@
-package memory
+package past
 
 import (
 	"context"
@@ -36,7 +36,7 @@ type Embeddings struct {
 // EmbedderSource is an embedding model, before it is known on whose behalf it is asked.
 type EmbedderSource interface {
 	// Bind returns the model with the caller's credential, which it uses where it was configured with none.
-	Bind(c Credential) Embedder
+	Bind(c pipeline.Credential) Embedder
 }
 
 // Embedder turns texts into vectors, one for each, all of one length. Its errors quote neither texts nor credentials.
@@ -117,7 +117,7 @@ func (h *health) note(now time.Time, failed, refused bool) (news bool) {
 }
 
 // embed asks the model for the vectors of some texts.
-func (e *Embeddings) embed(ctx context.Context, o *Options, c Credential, texts []string) ([]index.Vector, error) {
+func (e *Embeddings) embed(ctx context.Context, o *Options, c pipeline.Credential, texts []string) ([]index.Vector, error) {
 	begun := o.Now()
 	if e.health.rests(begun) {
 		return nil, errResting

@@ -1,4 +1,4 @@
-package memory
+package past
 
 import (
 	"context"
@@ -9,15 +9,17 @@ import (
 
 	"remora/memory/index"
 	"remora/memory/layer"
+	"remora/memory/pipeline"
+	"remora/memory/session"
 )
 
-// turnPast is the past of one turn, which is brought up to date once. The turn's own session is searched only where that has
+// Turn is the past of one turn, which is brought up to date once. The turn's own session is searched only where that has
 // something that the view lacks: of most it has nothing, and they change with every turn.
-type turnPast struct {
-	past       *past
-	scope      Scope
+type Turn struct {
+	past       *Past
+	scope      session.Scope
 	embeddings *Embeddings
-	credential Credential
+	credential pipeline.Credential
 
 	mu     sync.Mutex
 	asked  *asked
@@ -34,13 +36,13 @@ type search struct {
 	meaning  bool
 }
 
-// newTurnPast returns the past as a turn's layers see it.
-func newTurnPast(t *turnInfo) *turnPast {
-	return &turnPast{past: t.m.past, scope: t.call.Scope, embeddings: t.shape.Embeddings, credential: t.credential}
+// NewTurn returns the past as a turn's layers see it. Without embeddings, which may be nil, it is searched by words alone.
+func NewTurn(p *Past, s session.Scope, e *Embeddings, c pipeline.Credential) *Turn {
+	return &Turn{past: p, scope: s, embeddings: e, credential: c}
 }
 
-// reachBeyond says that the session has something that the view lacks. It may be called on nil.
-func (t *turnPast) reachBeyond() {
+// ReachBeyond says that the session has something that the view lacks. It may be called on nil.
+func (t *Turn) ReachBeyond() {
 	if t == nil {
 		return
 	}
@@ -50,14 +52,14 @@ func (t *turnPast) reachBeyond() {
 }
 
 // Empty is layer.Past.
-func (t *turnPast) Empty() bool {
+func (t *Turn) Empty() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return !t.beyond && t.past.key(t.scope).resource == ""
+	return !t.beyond && keyOf(t.scope).resource == ""
 }
 
 // Search is layer.Past.
-func (t *turnPast) Search(ctx context.Context, question string, limit int) ([]layer.Statement, error) {
+func (t *Turn) Search(ctx context.Context, question string, limit int) ([]layer.Statement, error) {
 	if t.Empty() {
 		return nil, nil
 	}
@@ -70,13 +72,13 @@ func (t *turnPast) Search(ctx context.Context, question string, limit int) ([]la
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if s := (search{question, limit, meaning.Vector != nil}); t.last != s {
-		t.last, t.found = s, t.search(index.Question{Text: question, Now: t.past.m.o.Now(), Meaning: meaning}, limit)
+		t.last, t.found = s, t.search(index.Question{Text: question, Now: t.past.o.Now(), Meaning: meaning}, limit)
 	}
 	return t.found, nil
 }
 
 // read brings the index up to date.
-func (t *turnPast) read(ctx context.Context) error {
+func (t *Turn) read(ctx context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.fresh != nil && (t.own || !t.beyond) {
@@ -90,7 +92,7 @@ func (t *turnPast) read(ctx context.Context) error {
 	return nil
 }
 
-func (t *turnPast) search(q index.Question, limit int) []layer.Statement {
+func (t *Turn) search(q index.Question, limit int) []layer.Statement {
 	var skip func(*index.Turn) bool
 	if !t.own { // what the index has of the session may not stand any more
 		skip = func(said *index.Turn) bool { return said.Session == t.scope.Session }
@@ -116,7 +118,7 @@ type asked struct {
 }
 
 // ask begins to ask for the vector of a question, unless that was asked for already. Nil is that there is no model.
-func (t *turnPast) ask(question string) *asked {
+func (t *Turn) ask(question string) *asked {
 	e := t.embeddings
 	if e == nil {
 		return nil
@@ -133,11 +135,11 @@ func (t *turnPast) ask(question string) *asked {
 		close(a.done)
 		return a
 	}
-	t.past.m.work.Go(func() {
+	t.past.work.Go(func() {
 		defer close(a.done)
-		ctx, cancel := context.WithTimeout(t.past.m.life, e.Wait)
+		ctx, cancel := context.WithTimeout(t.past.life, e.Wait)
 		defer cancel()
-		if vectors, err := e.embed(ctx, &t.past.m.o, t.credential, []string{question}); err == nil {
+		if vectors, err := e.embed(ctx, &t.past.o, t.credential, []string{question}); err == nil {
 			a.vector = vectors[0]
 		}
 	})
@@ -145,7 +147,7 @@ func (t *turnPast) ask(question string) *asked {
 }
 
 // meaning waits for the vector of a question. It leaves half of the time that the context has for the search.
-func (t *turnPast) meaning(ctx context.Context, a *asked) (m index.Meaning) {
+func (t *Turn) meaning(ctx context.Context, a *asked) (m index.Meaning) {
 	if a == nil {
 		return m
 	}
