@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"flag"
 	"io"
 	"log/slog"
@@ -17,6 +18,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-viper/mapstructure/v2"
+	"go.yaml.in/yaml/v3"
+
+	"remora"
 	"remora/providers"
 	"remora/test/kit"
 )
@@ -56,25 +61,13 @@ func defaultOptions() Options {
 	}
 }
 
-// defaultSessionOptions accept the names that clients already send.
-func defaultSessionOptions() SessionOptions {
-	return SessionOptions{
-		Headers: []string{
-			"x-session-id", "session-id", "session_id", "x-claude-code-session-id", "x-session-affinity",
-			"x-litellm-session-id", "helicone-session-id", "x-sm-conversation-id", "x-openwebui-chat-id",
-			"x-kilocode-taskid", "x-client-session-id", "cf-aig-session-id", "x-conversation-id", "thread-id",
-			"conversation_id",
-		},
-		// A conversation that upstream keeps is not a request for memory, and metadata is for readers upstream.
-		Fields: []string{"session_id"},
-		ResourceHeaders: []string{
-			"x-resource-id", "x-user-id", "x-sm-user-id", "helicone-user-id", "x-openwebui-user-id",
-			"x-litellm-end-user-id",
-		},
-		ResourceFields: []string{"user", "safety_identifier", "metadata.user_id"},
-		Tenancy:        TenancyCredential,
-		History:        "auto",
+// defaultSessionOptions are those of config.yaml.
+func defaultSessionOptions() (o SessionOptions) {
+	var c struct{ Session map[string]any }
+	if err := errors.Join(yaml.Unmarshal(remora.Config, &c), mapstructure.Decode(c.Session, &o)); err != nil {
+		panic(err)
 	}
+	return o
 }
 
 // rig is a proxy in front of one upstream.

@@ -3,40 +3,16 @@ package chat_test
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"remora/wire"
 	"remora/wire/chat"
+	"remora/wire/wiretest"
 )
 
 // TestItems: what an element is, however it is spelled.
 func TestItems(t *testing.T) {
 	t.Parallel()
-	call := func(id, family, name string) wire.Call { return wire.Call{ID: id, Family: family, Name: name} }
-	calls := func(all ...wire.Call) (parts []wire.Part) {
-		for _, c := range all {
-			parts = append(parts, wire.Part{Kind: wire.ToolCall, Call: c})
-		}
-		return parts
-	}
-	result := func(id, family, name string) []wire.Part {
-		return []wire.Part{{Kind: wire.ToolResult, Call: call(id, family, name)}}
-	}
-	// A want without Parts has one of its own kind.
-	f := func(raw string, want wire.Item) {
-		t.Helper()
-		got, err := wire.ParseItem(chat.Dialect, []byte(" "+raw+"\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if want.Parts == nil {
-			want.Parts = []wire.Part{{Kind: want.Kind}}
-		}
-		want.Dialect, want.Raw = chat.Dialect, []byte(raw)
-		if d := cmp.Diff(want, got); d != "" {
-			t.Errorf("%s\n%s", raw, d)
-		}
-	}
+	call := wiretest.Call
+	f := func(raw string, want wire.Item) { t.Helper(); wiretest.Item(t, chat.Dialect, raw, want) }
 	empty := []wire.Part{{Kind: wire.Message, Empty: true}}
 	f(`{"role":"system","content":"x"}`, wire.Item{Kind: wire.Message, Role: wire.System})
 	f(`{"role":"developer","content":""}`, wire.Item{Kind: wire.Message, Role: wire.Developer, Parts: empty})
@@ -46,15 +22,15 @@ func TestItems(t *testing.T) {
 	f(`{"role":"user","role":"assistant","content":null,"refusal":"no"}`, wire.Item{Kind: wire.Message, Role: wire.Assistant})
 	f(`{"role":"assistant","audio":{"id":"a"}}`, wire.Item{Kind: wire.Message, Role: wire.Assistant})
 	f(`{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":""}},{"id":"2","type":"custom","custom":{"name":"g"}}],"function_call":{"name":"h"}}`,
-		wire.Item{Kind: wire.Message, Role: wire.Assistant, Parts: calls(call("1", "function", "f"), call("2", "function", "g"), call("", "function_legacy", "h"))})
+		wire.Item{Kind: wire.Message, Role: wire.Assistant, Parts: wiretest.Calls(call("1", "function", "f"), call("2", "function", "g"), call("", "function_legacy", "h"))})
 	f(`{"tool_calls":[{"id":"1"}],"role":"assistant","content":"x"}`,
-		wire.Item{Kind: wire.Message, Role: wire.Assistant, Parts: append([]wire.Part{{Kind: wire.Message}}, calls(call("1", "function", ""))...)})
+		wire.Item{Kind: wire.Message, Role: wire.Assistant, Parts: append([]wire.Part{{Kind: wire.Message}}, wiretest.Calls(call("1", "function", ""))...)})
 	f(`{"role":"assistant","content":"","tool_calls":[]}`, wire.Item{Kind: wire.Message, Role: wire.Assistant, Parts: empty})
 	f(`{"role":"assistant","content":"x","tool_calls":null,"function_call":null}`, wire.Item{Kind: wire.Message, Role: wire.Assistant})
 	f(`{"role":"assistant","content":"x","tool_calls":[1]}`, wire.Item{Kind: wire.Other, Role: wire.Assistant})
 	f(`{"role":"user","content":"x","tool_calls":[{"id":"1"}]}`, wire.Item{Kind: wire.Message, Role: wire.User})
-	f(`{"role":"tool","tool_call_id":"1","content":"x"}`, wire.Item{Kind: wire.ToolResult, Role: wire.RoleTool, Parts: result("1", "function", "")})
-	f(`{"role":"function","name":"h","content":"x"}`, wire.Item{Kind: wire.ToolResult, Role: wire.RoleTool, Parts: result("", "function_legacy", "h")})
+	f(`{"role":"tool","tool_call_id":"1","content":"x"}`, wire.Item{Kind: wire.ToolResult, Role: wire.RoleTool, Parts: wiretest.Result("1", "function", "")})
+	f(`{"role":"function","name":"h","content":"x"}`, wire.Item{Kind: wire.ToolResult, Role: wire.RoleTool, Parts: wiretest.Result("", "function_legacy", "h")})
 	f(`"x"`, wire.Item{})
 	f(`null`, wire.Item{})
 }

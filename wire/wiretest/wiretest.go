@@ -1,4 +1,4 @@
-// Package wiretest judges histories as a strict upstream does, for tests and for programs that measure.
+// Package wiretest judges histories as a strict upstream does, for tests and for programs that measure, and what tests want of items.
 package wiretest
 
 import (

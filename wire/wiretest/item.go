@@ -1,0 +1,41 @@
+package wiretest
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"remora/wire"
+)
+
+// Item wants an element, between blanks, to be read as an item. A want without Parts has one of its own kind.
+func Item(tb testing.TB, d wire.Dialect, raw string, want wire.Item) {
+	tb.Helper()
+	got, err := wire.ParseItem(d, []byte(" "+raw+"\n"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if want.Parts == nil {
+		want.Parts = []wire.Part{{Kind: want.Kind}}
+	}
+	want.Dialect, want.Raw = d, []byte(raw)
+	if d := cmp.Diff(want, got); d != "" {
+		tb.Errorf("%s\n%s", raw, d)
+	}
+}
+
+// Call is a call, or what a result says of it.
+func Call(id, family, name string) wire.Call { return wire.Call{ID: id, Family: family, Name: name} }
+
+// Calls are the parts of an item that makes these calls.
+func Calls(all ...wire.Call) (parts []wire.Part) {
+	for _, c := range all {
+		parts = append(parts, wire.Part{Kind: wire.ToolCall, Call: c})
+	}
+	return parts
+}
+
+// Result is the part of an item that answers a call.
+func Result(id, family, name string) []wire.Part {
+	return []wire.Part{{Kind: wire.ToolResult, Call: Call(id, family, name)}}
+}
