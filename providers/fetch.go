@@ -15,7 +15,7 @@ var ErrTooLarge = errors.New("the answer is too large")
 // Fetch sends a request of the proxy's own to a provider, which prepares it, and returns the status of the answer and its
 // body, of at most limit bytes. The status is 0 where no answer came; it may come with an error about the body. Fetch ends
 // with ctx, whose cause is the error then.
-func Fetch(ctx context.Context, c *Client, to Provider, req *fasthttp.Request, limit int) (status int, body []byte, err error) {
+func Fetch(ctx context.Context, c *Client, to *Provider, req *fasthttp.Request, limit int) (status int, body []byte, err error) {
 	if ctx.Err() != nil {
 		return 0, nil, context.Cause(ctx)
 	}

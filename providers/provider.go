@@ -7,6 +7,7 @@ package providers
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -21,18 +22,15 @@ var ErrTarget = errors.New("unsupported request target")
 // the caller, credentials included (RFC 9110, 9.3.8). Answer it with 403.
 var ErrTrace = errors.New("TRACE would show the gateway's own headers")
 
-// Provider turns a client's request into one for its upstream. Implementations are safe for concurrent use.
-type Provider interface {
-	// Name is the operator's name for this provider, unique in its Set.
-	Name() string
-	// Upstream returns the address and the habits of the API. They never change.
-	Upstream() Upstream
-	// Prepare rewrites target, Host and credential of req in place and touches nothing else. The target's bytes
-	// behind the rewritten prefix, the query included, stay as they are: no decoding, no path cleaning. The
-	// result is in req.Header only; do not call req.URI after it, since parsing would clean the path and
-	// take a path such as //host for an authority. A request that Prepare refuses, with [ErrTarget] or
-	// [ErrTrace], is unchanged.
-	Prepare(req *fasthttp.Request) error
+// Provider turns a client's request into one for its upstream: any API that has OpenAI's paths below a base URL and takes a
+// bearer token. It is safe for concurrent use.
+type Provider struct {
+	name     string
+	upstream Upstream
+	host     []byte // Host header: the port only where it is not the scheme's own
+	base     []byte // path of the base URL without a slash at its end
+	bearer   []byte // Authorization value that replaces the caller's credential; nil passes the caller's on
+	headers  []Header
 }
 
 // Upstream is the address of a provider, and the peculiarities of its API.
@@ -58,34 +56,19 @@ type Upstream struct {
 }
 
 // Open builds the provider that o describes. It returns the error of [Options.Validate] if o is invalid.
-func Open(o Options) (Provider, error) {
+func Open(o Options) (*Provider, error) {
 	if err := o.Validate("provider"); err != nil {
 		return nil, err
 	}
-	k, _ := kindOf(o.Kind)
-	return newOpenAIShaped(k, o)
-}
-
-// openAIShaped is any API that has OpenAI's paths below a base URL and takes a bearer token.
-type openAIShaped struct {
-	name     string
-	upstream Upstream
-	host     []byte // Host header: the port only where it is not the scheme's own
-	base     []byte // path of the base URL without a slash at its end
-	bearer   []byte // Authorization value that replaces the caller's credential; nil passes the caller's on
-	headers  []Header
-}
-
-func newOpenAIShaped(k Kind, o Options) (*openAIShaped, error) {
-	raw := o.BaseURL
-	if raw == "" {
-		raw = k.BaseURL
+	k, err := kindOf(o.Kind)
+	if err != nil {
+		return nil, err
 	}
-	u, err := parseBaseURL(raw)
+	u, err := parseBaseURL(cmp.Or(o.BaseURL, k.BaseURL))
 	if err != nil {
 		return nil, fmt.Errorf("base_url: %w", err)
 	}
-	p := &openAIShaped{
+	p := &Provider{
 		name: o.name(),
 		host: []byte(u.host),
 		base: []byte(u.path),
@@ -101,10 +84,17 @@ func newOpenAIShaped(k Kind, o Options) (*openAIShaped, error) {
 	return p, nil
 }
 
-func (p *openAIShaped) Name() string       { return p.name }
-func (p *openAIShaped) Upstream() Upstream { return p.upstream }
+// Name is the operator's name for this provider, unique in its Set.
+func (p *Provider) Name() string { return p.name }
 
-func (p *openAIShaped) Prepare(req *fasthttp.Request) error {
+// Upstream returns the address and the habits of the API. They never change.
+func (p *Provider) Upstream() Upstream { return p.upstream }
+
+// Prepare rewrites target, Host and credential of req in place and touches nothing else. The target's bytes behind the
+// rewritten prefix, the query included, stay as they are: no decoding, no path cleaning. The result is in req.Header only; do
+// not call req.URI after it, since parsing would clean the path and take a path such as //host for an authority. A request
+// that Prepare refuses, with [ErrTarget] or [ErrTrace], is unchanged.
+func (p *Provider) Prepare(req *fasthttp.Request) error {
 	h := &req.Header
 	if (p.bearer != nil || len(p.headers) > 0) && bytes.EqualFold(h.Method(), []byte(fasthttp.MethodTrace)) {
 		return ErrTrace

@@ -7,15 +7,15 @@ import (
 
 // Set is the providers of one configuration. It is immutable and safe for concurrent use.
 type Set struct {
-	all      []Provider
-	exact    map[string]Provider
+	all      []*Provider
+	exact    map[string]*Provider
 	globs    []glob
-	fallback Provider // first without models; nil if every provider names its models
+	fallback *Provider // first without models; nil if every provider names its models
 }
 
 type glob struct {
 	pattern  string
-	provider Provider
+	provider *Provider
 }
 
 // NewSet opens every provider of list. Its error joins all problems, each under its path "providers[i]...".
@@ -23,7 +23,7 @@ func NewSet(list []Options) (*Set, error) {
 	if err := Validate(list); err != nil {
 		return nil, err
 	}
-	s := &Set{exact: make(map[string]Provider)}
+	s := &Set{exact: make(map[string]*Provider)}
 	for i, o := range list {
 		p, err := Open(o)
 		if err != nil {
@@ -35,7 +35,7 @@ func NewSet(list []Options) (*Set, error) {
 	return s, nil
 }
 
-func (s *Set) claim(p Provider, models []string) {
+func (s *Set) claim(p *Provider, models []string) {
 	if len(models) == 0 && s.fallback == nil {
 		s.fallback = p
 	}
@@ -51,7 +51,7 @@ func (s *Set) claim(p Provider, models []string) {
 }
 
 // All returns the providers in the order of the configuration. The slice must not be modified.
-func (s *Set) All() []Provider { return s.all }
+func (s *Set) All() []*Provider { return s.all }
 
 // NeedsModel reports whether Pick looks at the model at all. If not, a body need not be read to route it.
 func (s *Set) NeedsModel() bool { return len(s.exact) > 0 || len(s.globs) > 0 }
@@ -59,7 +59,7 @@ func (s *Set) NeedsModel() bool { return len(s.exact) > 0 || len(s.globs) > 0 }
 // Pick returns the provider for a model: the first that names it, else the first with a pattern that fits, else the
 // first without models, else nil. A request that names no model ("") goes to the first
 // provider without models, or else to the first one.
-func (s *Set) Pick(model string) Provider {
+func (s *Set) Pick(model string) *Provider {
 	if model == "" {
 		if s.fallback == nil {
 			return s.all[0]

@@ -29,7 +29,7 @@ type attempt struct {
 
 	*routes              // the routes at the time when the request came
 	portable func() bool // isPortable; a method value allocates, so it is made once
-	provider providers.Provider
+	provider *providers.Provider
 	model    string // the model of a fallback, "" for the one that the client asks for
 
 	out       outgoing

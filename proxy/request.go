@@ -120,7 +120,7 @@ func (r *request) admit() (err error) {
 func (r *request) read() error { return r.body.read(r.s, r.ctx, r.head.length) }
 
 // parse parses the body if memory or the choice of a provider needs it.
-func (r *request) parse(up Upstreams) {
+func (r *request) parse(up *providers.Set) {
 	guarded := r.guarded()
 	follows := r.mayFollow()
 	needed := r.remember || guarded || follows || up.NeedsModel()
@@ -178,7 +178,7 @@ func whereWrong(err error) string {
 }
 
 // namesNoSession reports whether neither the headers nor the body name a session. It searches the body without parsing it.
-func (r *request) namesNoSession(up Upstreams) bool {
+func (r *request) namesNoSession(up *providers.Set) bool {
 	known := r.head.id.session != "" || len(r.head.encoded) > 0 || up.NeedsModel()
 	return !known && !r.s.hints.In(r.body.bytes)
 }

@@ -45,13 +45,6 @@ type Memory interface {
 	Guards() bool
 }
 
-// Upstreams chooses a provider by the model that a request names, "" if it names none. Pick returns nil where no
-// provider takes the model. NeedsModel reports whether the model matters, that is, whether a body must be read for it.
-type Upstreams interface {
-	Pick(model string) providers.Provider
-	NeedsModel() bool
-}
-
 // Server is the proxy. It may serve several listeners.
 type Server struct {
 	o        Options
@@ -93,7 +86,7 @@ const writeBuffer = 2 << 10
 
 // New makes a Server from valid options. With a nil Memory every request is passed through. Call Shutdown to stop the
 // Server, even if Serve was never called.
-func New(o Options, m Memory, up Upstreams, log *slog.Logger, now func() time.Time) *Server {
+func New(o Options, m Memory, up *providers.Set, log *slog.Logger, now func() time.Time) *Server {
 	if o.Upstream.Now == nil {
 		o.Upstream.Now = now
 	}
@@ -150,13 +143,13 @@ func New(o Options, m Memory, up Upstreams, log *slog.Logger, now func() time.Ti
 
 // routes are the providers of requests, and the retry policy.
 type routes struct {
-	upstreams  Upstreams
+	upstreams  *providers.Set
 	resilience *retry.Policy // nil for nothing
 	noPath     sync.Map      // names of providers of which a 404 was logged for want of a path
 }
 
 // Route sets the providers and the retry policy of all requests that begin after it. A nil policy means no retries.
-func (s *Server) Route(up Upstreams, p *retry.Policy) {
+func (s *Server) Route(up *providers.Set, p *retry.Policy) {
 	s.routes.Store(&routes{upstreams: up, resilience: p})
 }
 
@@ -286,7 +279,7 @@ func (s *Server) recovered(v any) {
 // guarded reports whether rules have to judge all answers.
 func (s *Server) guarded() bool { return s.guards != nil && s.guards() }
 
-func (s *Server) logUpstream(p providers.Provider, e *Error) {
+func (s *Server) logUpstream(p *providers.Provider, e *Error) {
 	s.log.LogAttrs(context.Background(), slog.LevelWarn, "upstream failed",
 		slog.String("provider", p.Name()), slog.String("code", e.Code), slog.String("error", e.Err.Error()))
 }

@@ -367,18 +367,11 @@ func TestSlowRequestTimesOut(t *testing.T) {
 	}
 }
 
-// panicking panics when it is asked.
-type panicking struct{ *providers.Set }
-
-func (panicking) Pick(string) providers.Provider { panic("secret content") }
-
 func TestPanicAtTheEdge(t *testing.T) {
 	addr, _ := recording(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", noBody)
-	r := start(t, rigOptions{upstream: addr})
-	set := r.routes.Load()
-	r.Route(panicking{}, nil)
+	r := start(t, rigOptions{upstream: addr, memory: func(context.Context, memory.Call) (*turn, error) { panic("secret content") }})
 	c, br := r.dial(t)
-	write(c, "GET /v1/x HTTP/1.1\r\nHost: x\r\n\r\n")
+	write(c, chatIn("s", chatBody))
 	if _, err := br.Peek(1); err != nil {
 		t.Fatal(err)
 	}
@@ -387,7 +380,6 @@ func TestPanicAtTheEdge(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantError(t, resp, 500, "internal_error")
-	r.routes.Store(set)
 	write(c, "GET /v1/x HTTP/1.1\r\nHost: x\r\n\r\n")
 	if resp, err = http.ReadResponse(br, nil); err != nil || resp.StatusCode != 200 {
 		t.Errorf("the next request: %v %v", resp, err)

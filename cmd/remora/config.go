@@ -357,7 +357,7 @@ func showStoreURL(raw string) string {
 }
 
 // showUpstream names a provider and the host that it goes to.
-func showUpstream(p providers.Provider) string {
+func showUpstream(p *providers.Provider) string {
 	u := url.URL{Scheme: "http", Host: p.Upstream().Addr, Path: p.Upstream().Path}
 	if p.Upstream().TLS {
 		u.Scheme, u.Host = "https", strings.TrimSuffix(u.Host, ":443")

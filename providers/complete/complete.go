@@ -56,7 +56,7 @@ type Options struct {
 // Source is a model as configured. Bind gives it the credential of a caller. It is safe for concurrent use.
 type Source struct {
 	client   *providers.Client
-	provider providers.Provider
+	provider *providers.Provider
 	model    string
 	// dimensions is as in Options.
 	dimensions int

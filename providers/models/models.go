@@ -88,7 +88,7 @@ type Catalog struct {
 
 // modelList caches one provider's list of models.
 type modelList struct {
-	provider providers.Provider
+	provider *providers.Provider
 
 	mu      sync.Mutex
 	lengths map[string]int // by model, never changed in place
@@ -218,7 +218,7 @@ var errNoKey = errors.New("it wants a key, and the provider has none of its own"
 
 // ask gets the list of a provider's models, with the provider's key or none. OpenAI wants a key, OpenRouter's list is public,
 // and most self-hosted servers want none.
-func (c *Catalog) ask(p providers.Provider) (map[string]int, error) {
+func (c *Catalog) ask(p *providers.Provider) (map[string]int, error) {
 	if p.Upstream().Kind == "openai" && !hasKey(p) {
 		return nil, errNoKey
 	}
@@ -243,7 +243,7 @@ func question() *fasthttp.Request {
 }
 
 // hasKey reports whether a provider puts a key of its own into requests.
-func hasKey(p providers.Provider) bool {
+func hasKey(p *providers.Provider) bool {
 	req := question()
 	return p.Prepare(req) == nil && len(req.Header.Peek(fasthttp.HeaderAuthorization)) > 0
 }

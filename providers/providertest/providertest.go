@@ -46,7 +46,7 @@ type bench struct {
 	kind string
 }
 
-func (b *bench) open(t *testing.T, o providers.Options) providers.Provider {
+func (b *bench) open(t *testing.T, o providers.Options) *providers.Provider {
 	t.Helper()
 	o.Kind = b.kind
 	if o.BaseURL == "" {
@@ -71,7 +71,7 @@ func parse(t *testing.T, head string) *fasthttp.Request {
 }
 
 // send writes a prepared request to its upstream and returns what arrived there.
-func (b *bench) send(t *testing.T, p providers.Provider, req *fasthttp.Request) scripted.Recorded {
+func (b *bench) send(t *testing.T, p *providers.Provider, req *fasthttp.Request) scripted.Recorded {
 	t.Helper()
 	if err := p.Prepare(req); err != nil {
 		t.Fatal(err)

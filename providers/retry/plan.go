@@ -35,7 +35,7 @@ type Policy struct {
 type route struct{ steps []step }
 
 type step struct {
-	provider providers.Provider
+	provider *providers.Provider
 	model    string
 	retry    Retry
 	on       map[int]bool
@@ -73,7 +73,7 @@ func New(c Config) (*Policy, error) {
 	return p, nil
 }
 
-func (p *Policy) newStep(c *Config, pr providers.Provider, o *Options) step {
+func (p *Policy) newStep(c *Config, pr *providers.Provider, o *Options) step {
 	s := step{provider: pr, retry: o.Retry.withDefaults(), on: map[int]bool{}}
 	for _, v := range s.retry.On {
 		cause, _ := parseCause(v) // Validate has seen it
@@ -93,7 +93,7 @@ func (p *Policy) newStep(c *Config, pr providers.Provider, o *Options) step {
 }
 
 // inherited is the circuit of the policy before, if it is about the same upstream under the same options.
-func (c *Config) inherited(pr providers.Provider, o Breaker) *circuit {
+func (c *Config) inherited(pr *providers.Provider, o Breaker) *circuit {
 	if c.Previous == nil {
 		return nil
 	}
@@ -104,7 +104,7 @@ func (c *Config) inherited(pr providers.Provider, o Breaker) *circuit {
 	return old
 }
 
-func circuitKey(pr providers.Provider) string { return pr.Name() + " " + pr.Upstream().Addr }
+func circuitKey(pr *providers.Provider) string { return pr.Name() + " " + pr.Upstream().Addr }
 
 // OpenError is returned for a call that was not made: the circuit of its provider is open, and there is no fallback.
 type OpenError struct {
@@ -122,7 +122,7 @@ func (e *OpenError) Error() string {
 // goroutine. The zero value allows a single attempt, with the provider that the caller has.
 type Plan struct {
 	policy *Policy
-	first  providers.Provider
+	first  *providers.Provider
 	route  *route
 	at     int  // the step under way
 	tries  int  // calls at this step
@@ -134,7 +134,7 @@ type Plan struct {
 
 // Attempt is a call to make.
 type Attempt struct {
-	Provider providers.Provider
+	Provider *providers.Provider
 	// Model is to replace the model of the request, see [WithModel]; empty keeps what the client named.
 	Model string
 	// Delay is how long to wait before it.
@@ -143,13 +143,13 @@ type Attempt struct {
 
 // Plan begins a request that is meant for the provider first. portable reports whether another provider can serve it too,
 // see [Portable]; nil means that any can. It is called only before a fallback is used, so most requests never pay for it.
-func (p *Policy) Plan(first providers.Provider, portable func() bool) Plan {
+func (p *Policy) Plan(first *providers.Provider, portable func() bool) Plan {
 	return Plan{policy: p, first: first, route: p.routes[first.Name()], portable: portable}
 }
 
 // Stay begins a later round of an answer that the provider at has begun: no other provider or model can continue it. The
 // retries and the circuit of at apply.
-func (p *Policy) Stay(at providers.Provider) Plan {
+func (p *Policy) Stay(at *providers.Provider) Plan {
 	plan := Plan{policy: p, first: at}
 	if r := p.routes[at.Name()]; r != nil {
 		plan.route = &route{steps: r.steps[:1]}
