@@ -55,9 +55,9 @@ func (t *Turn) Sent(s view.Shape) view.Sent {
 	offersNone := !t.clientTools() && (s.NoTools || len(t.Tools) == 0)
 	s.NoTools = s.NoTools && t.hidden != nil && !t.clientTools()
 	if t.unkept || t.messages.Continues { // upstream has items of the conversation that can't be changed
-		s.Portable, s.Mend = false, 0
+		s.Portable, s.NoMedia, s.Mend = false, false, 0
 	}
-	s.NoCalls, s.NoMedia = s.NoCalls && s.Portable && offersNone, s.NoMedia && s.Portable
+	s.NoCalls = s.NoCalls && s.Portable && offersNone
 	if s == (view.Shape{Form: s.Form}) && t.continuation == nil && t.messages.Same(s.Form) {
 		t.record(s, 0)
 		return view.Sent{Items: t.View}
@@ -93,21 +93,24 @@ func (t *Turn) sent(s view.Shape) view.Sent {
 	if t.continuation != nil {
 		m = *t.continuation
 	}
+	repaired := 0
 	if s.NoTools {
 		m.Without(t.hidden.items())
 	}
-	if s.Portable {
+	if s.Portable || s.NoMedia {
 		own, results := t.ownItems(), make(map[string]bool)
 		for _, it := range t.call.Request.Items() {
 			if id := it.Answers().ID; it.Kind == wire.ToolResult && id != "" {
 				results[id] = true // it may have been shortened, so that its bytes are others
 			}
 		}
-		m.MakePortable(func(it wire.Item) bool {
+		repaired = m.Reshape(func(it wire.Item) bool {
 			return len(it.Raw) == 0 || own[&it.Raw[0]] || it.Kind == wire.ToolResult && results[it.Answers().ID]
 		}, s)
 	}
-	return m.As(s.Form)
+	sent := m.As(s.Form)
+	sent.Repaired += repaired
+	return sent
 }
 
 // record tells the summary and the turn's record how the view is sent.

@@ -111,6 +111,46 @@ func TestPortableViewIsShown(t *testing.T) {
 	}
 }
 
+// TestViewWithoutMediaIsShown: words stand in the places of the pictures that the model has answered, stored and resent ones, and
+// the turn's record shows them so.
+func TestViewWithoutMediaIsShown(t *testing.T) {
+	t.Parallel()
+	message := func(role, text string) string {
+		return fmt.Sprintf(`{"role":%q,"content":%s}`, role, text)
+	}
+	picture := func(name string) string {
+		return message("user", `[{"type":"image_url","image_url":{"url":"https://x/`+name+`"}}]`)
+	}
+	first, answered, second, said := picture("1"), message("assistant", `"0"`), picture("2"), message("user", `"(an image)"`)
+	for name, tt := range map[string]struct {
+		sends    string
+		repaired int
+	}{
+		"only what is new": {second, 0},
+		"all of it":        {first + "," + answered + "," + second, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, memory.Options{})
+			l.beginJSON(memory.Call{}, first, "").Commit(answer(t, "a:0"))
+			turn := l.beginJSON(memory.Call{}, tt.sends, "")
+			sent := turn.Sent(view.Shape{NoMedia: true})
+			if got := raws(sent.Items); len(got) != 3 || got[0] != said || got[2] != second || sent.Repaired != tt.repaired {
+				t.Errorf("sent %d repaired: %v", sent.Repaired, got)
+			}
+
+			turn.Commit(answer(t, "a:1"))
+			shown, err := l.m.TurnView(context.Background(), scope, turn.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(raws(sent.Items), raws(shown)); diff != "" {
+				t.Errorf("-sent +shown:\n%s", diff)
+			}
+		})
+	}
+}
+
 // TestStoredCallsStayOutWithoutTools: the form for upstreams that refuse calls where no tools are offered has no stored call
 // and no stored result, but for the call that the client's own result answers.
 func TestStoredCallsStayOutWithoutTools(t *testing.T) {

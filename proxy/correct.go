@@ -59,7 +59,7 @@ type correction struct {
 // correct prepares a try in another shape, if upstream may have refused the present one. It returns nil if there is none.
 func (a *attempt) correct(head *fasthttp.ResponseHeader) (*correction, error) {
 	status := head.StatusCode()
-	mayHelp := mayMeanRoles(status) || mayMeanItems(status) || a.offersLayerTools()
+	mayHelp := mayMeanRoles(status) || mayMeanItems(status) || status == fasthttp.StatusRequestEntityTooLarge || a.offersLayerTools()
 	if a.corrected || a.turn.unkept || !correctable(head) || !mayHelp {
 		return nil, nil
 	}
@@ -142,7 +142,7 @@ func (a *attempt) learnLength() {
 const leastTokens = 500
 
 // nextShape chooses the shape of the one corrective try. The order is roles, portable items, tools, then all of them together.
-// What the refusal mentions comes first, and calls are changed only if it asks for that. After a try that did not help, the
+// What the refusal mentions comes first, and calls and media are changed only if it asks for that. After a try that did not help, the
 // client's next request gets the next shape.
 func (a *attempt) nextShape(r *refusal) (view.Shape, bool) {
 	form, aboutTools := r.form(), r.aboutTools()
@@ -151,14 +151,17 @@ func (a *attempt) nextShape(r *refusal) (view.Shape, bool) {
 	}
 	// Upstream that speaks of tools where none are offered means the calls in the history.
 	offersNone := len(a.req.parsed.Tools()) == 0 && !a.offersLayerTools()
-	aboutItems := form == view.AsIs && (r.aboutItems() || r.aboutMedia() || aboutTools && offersNone)
+	aboutItems := form == view.AsIs && (r.aboutItems() || aboutTools && offersNone)
 
-	mended, roles, items, tools := a.mended(r), a.inOtherRoles(r), a.portableItems(r, aboutItems), a.withoutTools()
-	options := slices.Concat(mended, roles, items, tools)
+	mended, media := a.mended(r), a.withoutMedia(r)
+	roles, items, tools := a.inOtherRoles(r), a.portableItems(r, aboutItems), a.withoutTools()
+	options := slices.Concat(mended, media, roles, items, tools)
 	switch {
-	case len(options) == 0:
+	case r.isTooLarge() && len(media) > 0:
+		return media[0], true
+	case r.isTooLarge(), len(options) == 0:
 		return view.Shape{}, false
-	case len(mended) > 0: // in words that leave little doubt
+	case len(mended) > 0, len(media) > 0: // in words that leave little doubt
 	case aboutItems:
 		options = slices.Concat(items, roles, tools)
 	case form == view.AsIs && aboutTools:
@@ -220,13 +223,21 @@ func (a *attempt) inOtherRoles(r *refusal) []view.Shape {
 	return nil
 }
 
-// portableItems returns the present shape with portable items, without calls if upstream speaks of tools, and without media if
-// it speaks of those.
+// withoutMedia returns the present shape without the pictures and files that the model has answered, if upstream speaks of those.
+func (a *attempt) withoutMedia(r *refusal) []view.Shape {
+	next := a.out.shape
+	next.NoMedia = next.NoMedia || r.aboutMedia()
+	if !a.alters(next) {
+		return nil
+	}
+	return []view.Shape{next}
+}
+
+// portableItems returns the present shape with portable items, without calls if upstream speaks of tools.
 func (a *attempt) portableItems(r *refusal, aboutItems bool) []view.Shape {
 	next := a.out.shape
 	next.Portable, next.NoCalls = true, next.NoCalls || r.aboutTools()
-	next.NoMedia = next.NoMedia || r.aboutMedia()
-	if !mayMeanItems(r.status) && !r.aboutMedia() || r.status == fasthttp.StatusNotFound && !aboutItems || !a.alters(next) {
+	if !mayMeanItems(r.status) || r.status == fasthttp.StatusNotFound && !aboutItems || !a.alters(next) {
 		return nil
 	}
 	return []view.Shape{next}
@@ -267,7 +278,7 @@ func (a *attempt) learnShape(was, is view.Shape) {
 		a.learn(aboutCalls, lesson{shape: view.Shape{Mend: is.Mend}})
 	}
 	if is.Portable != was.Portable || is.NoCalls != was.NoCalls || is.NoMedia != was.NoMedia {
-		a.learn(aboutItems, lesson{shape: view.Shape{Portable: true, NoCalls: is.NoCalls, NoMedia: is.NoMedia}})
+		a.learn(aboutItems, lesson{shape: view.Shape{Portable: is.Portable, NoCalls: is.NoCalls, NoMedia: is.NoMedia}})
 	}
 	a.s.lessons.forget(a.lessonKey(aboutOrder))
 	a.s.log.Info("upstream takes requests of a model in another shape only; that is remembered for an hour",

@@ -26,14 +26,14 @@ func newRefusal(status int, body []byte) *refusal {
 const refusalLimit = 64 << 10
 
 // correctable reports whether an answer is a refusal that another shape may avoid. Refusals about the caller's credential,
-// money or rate, the size of the request, or upstream's health are not.
+// money or rate, or upstream's health are not.
 func correctable(h *fasthttp.ResponseHeader) bool {
 	if asksToWait(h) {
 		return false
 	}
 	switch status := h.StatusCode(); status {
 	case fasthttp.StatusUnauthorized, fasthttp.StatusPaymentRequired, fasthttp.StatusForbidden, fasthttp.StatusRequestTimeout,
-		fasthttp.StatusRequestEntityTooLarge, fasthttp.StatusTooManyRequests:
+		fasthttp.StatusTooManyRequests:
 		return false
 	case fasthttp.StatusInternalServerError, fasthttp.StatusNotImplemented:
 		return true
@@ -69,7 +69,7 @@ func (r *refusal) says(list ...string) bool {
 // aboutLength reports whether the request is longer than the model's context.
 func (r *refusal) aboutLength() bool {
 	return r.says("context length", "context_length", "context window", "context size", "context_size", "prompt is too long", "input is too long",
-		"input token count", "too many tokens")
+		"input token count", "too many tokens", "'messages': array too long", "'input': array too long")
 }
 
 func (r *refusal) aboutTools() bool { return r.says("tool", "function") }
@@ -80,9 +80,14 @@ func (r *refusal) aboutItems() bool {
 		"compaction", "thinking block", "redacted_thinking", "file with id", "file_id", "audio")
 }
 
-// aboutMedia reports whether the refusal is about pictures, files or sounds: the model takes none, or upstream cannot fetch one.
+// isTooLarge reports whether the request has too many bytes, whatever its tokens.
+func (r *refusal) isTooLarge() bool { return r.status == fasthttp.StatusRequestEntityTooLarge }
+
+// aboutMedia reports whether the refusal is about pictures, files or sounds: the model takes none, upstream cannot fetch one, or
+// they are too large together.
 func (r *refusal) aboutMedia() bool {
-	return r.says("image", "vision", "multimodal", "multi-modal", "video", "pdf", "input_file", "input_audio", "audio input", "download", "fetch") &&
+	return r.isTooLarge() || r.says("image", "vision", "multimodal", "multi-modal", "video", "pdf", "input_file", "input_audio", "audio input", "download", "fetch",
+		"must be a string") &&
 		!r.says("image_generation")
 }
 

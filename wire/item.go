@@ -407,28 +407,38 @@ func (it Item) WithObjectArguments() Item {
 	return it
 }
 
-// MediaInWords returns the item with words in the place of pictures, files, sounds and videos in its content.
-func (it Item) MediaInWords() Item {
+// InWords returns the item with words in the place of pictures, files, sounds and videos in its content. That is one text then,
+// unless the item has an id: servers that take no pictures often take no lists. A content that is no list stays.
+func (it Item) InWords() Item {
 	name := "content"
 	if it.Kind == ToolResult {
 		name = it.Dialect.Rules().Result
 	}
-	return it.Rewritten(EditMember(it.Raw, name, func(content []byte) []byte {
-		if len(content) == 0 || content[0] != '[' {
-			return content
+	content := bytes.TrimSpace(Member(it.Raw, name))
+	if len(content) == 0 || content[0] != '[' {
+		return it
+	}
+	var texts []string
+	for part := range Children(content) {
+		typ, text := Text(Member(part.Value, "type")), Text(Member(part.Value, "text"))
+		switch words := inWords(typ); {
+		case words != "":
+			texts = append(texts, words)
+		case text != "":
+			texts = append(texts, text)
+		case !strings.Contains(typ, "text"):
+			return it // a refusal, or what does not exist yet
 		}
-		return Edit(content, func(_ int, part Child) ([]byte, bool) {
-			words := mediaInWords(Text(Member(part.Value, "type")))
-			if words == "" {
-				return part.Value, true
-			}
-			return it.Dialect.TextPart(it.Role, AppendString(nil, words)), true
-		})
-	}))
+	}
+	said := AppendString(nil, strings.Join(texts, "\n"))
+	if it.ID != "" {
+		said = slices.Concat([]byte("["), it.Dialect.TextPart(it.Role, said), []byte("]"))
+	}
+	return it.Rewritten(WithMember(it.Raw, name, said))
 }
 
-// mediaInWords returns what stands for a content part of a type, "" for one that is no medium.
-func mediaInWords(typ string) string {
+// inWords returns what stands for a content part of a type, "" for one that is no medium.
+func inWords(typ string) string {
 	for _, medium := range [...][2]string{{"image", "(an image)"}, {"file", "(a file)"}, {"audio", "(a sound)"}, {"video", "(a video)"}} {
 		if strings.Contains(typ, medium[0]) {
 			return medium[1]

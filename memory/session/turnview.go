@@ -86,9 +86,9 @@ func sentAs(turn *turnrecord.Record, prompt systemPromptRecord, body []wire.Item
 	if turn.View.Continues {
 		m.Continue(turn.View.Carried)
 	}
-	if turn.View.Portable {
+	if turn.View.Portable || turn.View.NoMedia {
 		own := func(it wire.Item) bool { return len(it.Raw) == 0 || !unsent[&it.Raw[0]] }
-		m.MakePortable(own, view.Shape{NoCalls: turn.View.NoCalls, NoMedia: turn.View.NoMedia})
+		m.Reshape(own, view.Shape{Portable: turn.View.Portable, NoCalls: turn.View.NoCalls, NoMedia: turn.View.NoMedia})
 	}
 	mend, err := view.ParseMend(turn.View.Mended)
 	if err != nil {

@@ -82,7 +82,7 @@ type View struct {
 	Portable bool `json:"portable,omitempty"`
 	// NoCalls: these have no calls and no results, since the request offered no tools.
 	NoCalls bool `json:"no_calls,omitempty"`
-	// NoMedia: words stand in these where pictures, files and sounds did.
+	// NoMedia: words were sent in place of pictures, files and sounds that the model had answered.
 	NoMedia bool `json:"no_media,omitempty"`
 	// Mended names the changes to calls in the view (view.Mend).
 	Mended []string `json:"mended,omitempty"`

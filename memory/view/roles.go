@@ -82,21 +82,26 @@ func (m *Messages) Without(gone []wire.Item) {
 	m.replace(func(it wire.Item) (wire.Item, bool) { return it, len(it.Raw) == 0 || !left[&it.Raw[0]] })
 }
 
-// MakePortable puts items of the history in the form that every provider takes (see wire.Item.Portable), apart from those
-// that are the client's own, and leaves out what the shape goes without; of calls and their results, not a pair of which the
-// client has sent a half.
-func (m *Messages) MakePortable(own func(wire.Item) bool, s Shape) {
+// Reshape puts items of the history in the form that a shape asks for: portable (see wire.Item.Portable) and without calls,
+// apart from items that are the client's own and pairs of which it has sent a half; and without the media that the model has
+// answered, the client's own as well. It returns how many of the client's own items that changes.
+func (m *Messages) Reshape(own func(wire.Item) bool, s Shape) (repaired int) {
 	if s.NoCalls {
 		m.leaveOutCalls(own)
 	}
+	answered, i := 0, -1
+	if s.NoMedia {
+		answered = m.answered(own)
+	}
 	m.replace(func(it wire.Item) (wire.Item, bool) {
-		if own(it) {
-			return it, true
+		mine := own(it)
+		if i++; i < answered {
+			was := it
+			if it = it.InWords(); mine && !wire.SameBytes(it.Raw, was.Raw) {
+				repaired++
+			}
 		}
-		if s.NoMedia {
-			it = it.MediaInWords()
-		}
-		if it.Kind == wire.ToolResult {
+		if mine || it.Kind == wire.ToolResult || !s.Portable {
 			return it, true
 		}
 		out, ok := it.AsInput(func(wire.Audio) bool { return false })
@@ -105,6 +110,22 @@ func (m *Messages) MakePortable(own func(wire.Item) bool, s Shape) {
 		}
 		return out, ok
 	})
+	return repaired
+}
+
+// answered returns how many items of the history the model has seen when it gave an answer that the client has: all before the
+// last item of the model that one of the client's stands behind.
+func (m *Messages) answered(own func(wire.Item) bool) (n int) {
+	last := 0 // item of the model
+	for i, it := range m.Items {
+		switch {
+		case ofModel(it):
+			last = i
+		case own(it):
+			n = last
+		}
+	}
+	return n
 }
 
 // leaveOutCalls takes calls and results out of the history, unless they or the other half of their pair are the client's own.

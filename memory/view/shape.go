@@ -8,8 +8,8 @@ type Shape struct {
 	Portable bool
 	// NoCalls: and without calls and their results, if the request offers no tools.
 	NoCalls bool
-	// NoMedia: and with words in the place of pictures, files and sounds, for a model that takes none, and where an address
-	// leads nowhere any more.
+	// NoMedia: words stand in the place of the pictures, files and sounds that the model has answered, for a model that takes
+	// none, where an address leads nowhere any more, and where they are too large together. The client's own are told as well.
 	NoMedia bool
 	// Mend changes calls, the client's own as well.
 	Mend Mend
