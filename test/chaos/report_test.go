@@ -106,47 +106,47 @@ func roughly(d time.Duration) string {
 
 const pageHead = `# Reliability
 
-What happens to calls and to memory when something breaks. The suite in test/chaos/ breaks it under load, and writes this page
-with what it found: ` + "`make chaos`" + `. A short form of it runs with all other tests.
+How calls and memory behave when something breaks. The suite in test/chaos/ breaks parts under load and writes this page with the
+results: ` + "`make chaos`" + `. A short form of it runs with all other tests.
 
 | scenario | calls | failed because of Remora | turns acknowledged | lost | doubled | out of order | views that miss a turn, unmarked | longest call |
 |---|---|---|---|---|---|---|---|---|
 `
 
 const pageFoot = `
-A call failed because of Remora if upstream answered it and its client did not get that answer whole, with status 200. Calls in
-flight on a process that is killed are not counted. A turn is acknowledged when its client has seen the end of the answer. At the
-end, all lines of the session's transcript are searched for it: it is lost if its question or its answer is not there, doubled
-if one of them is there more than once, and out of order if it does not stand behind the turns that had ended when it began. Clients are of two kinds, streaming or not: those that resend their history, and those that send only what is new and
-check in each answer that the model has seen all of their turns. A view that misses one is marked if ` + "`X-Memory`" + ` says
-` + "`degraded`" + `, as it does while the store is away.
+A call failed because of Remora if upstream answered it but the client did not get the whole answer with status 200. Calls in flight
+on a killed process are not counted. A turn is acknowledged when its client has seen the end of the answer. At the end, all lines of
+the session's transcript are searched for each turn. It is lost if its question or its answer is missing, doubled if one of them
+occurs more than once, and out of order if it precedes a turn that had ended when it began. Some clients stream. Some
+resend their history; the others send only what is new and check in each answer that the model has seen all of their turns. A view
+that misses a turn is marked if ` + "`X-Memory`" + ` says ` + "`degraded`" + `.
 
-The configuration is the shipped one, with all its waits. In the rows down to the replica that is cut off, three replicas share one
-store, and each request of a session goes to one of them at random; other programs keep the processor busy, except for the
-failovers and the replica that is cut off. Where upstream falls silent, its time limits are 3 seconds.
+The configuration is the shipped one, with all its timeouts. In the rows down to the replica that is cut off, three replicas share
+one store, and each request of a session goes to a random one; other programs keep the processor busy, except for the failovers
+and the replica that is cut off. In the row of the silent upstream, the upstream timeouts are 3 seconds.
 
 Limits:
 
-- Redis replicates after it has answered. If a master is lost with its machine, so are the commits of its last moments. A
-  master that is replaced, also by a planned failover, loses what it accepts until it learns of that: about a second of
-  turns. Clients that resend their history bring them back with their next turn. [redis.md](redis.md) has the
-  settings that avoid it: ` + "`min-replicas-to-write 1`" + ` and ` + "`appendfsync always`" + `, which the suite uses.
-- A cluster that loses a master without a replica keeps the sessions of the others remembered; see [redis.md](redis.md).
-- While the store is away, turns wait in the spool of the replica that had them, and other replicas cannot see them. A replica
-  that alone loses the store cannot tell the others either: they answer without its turns and do not say so, for as long as the
-  line below the table says, and its turns take their place behind those that were answered meanwhile. This cannot be closed
-  without holding back the end of every answer until all replicas know of it. The same happens for moments on a machine that is
-  too busy to serve a replica. Where it matters, send all requests of a session to one replica.
-- Sessions that begin in an outage keep their turns in the order of their clients, on whichever replicas these were served, once
-  the store is back. Two gaps remain for clients that send only what is new without affinity. A store that answers reads and
-  takes no writes takes no announcements either: until a replica has met a refusal itself, which its sign of life does within a
-  second, it answers ` + "`ok`" + ` to a request whose session another replica has in its spool. And a store that takes longer than
-  ` + "`store.commit_wait`" + ` for an announcement lets a turn go ahead of one that it does not know of; that one is then stored behind it,
-  and views have the two in that order. ` + "`TestSessionsThatBeginInAnOutage`" + ` holds both to these bounds.
-- Turns that neither the store nor the disk of the spool take stay in the process, up to 64 MiB. They are lost if it is
-  killed before one of the two takes them; what is lost for want of room is logged and counted.
-- A load balancer must stop sending before a replica gets SIGTERM, which closes its listener at once: a request that arrives
-  in the same moment is reset. In Kubernetes the chart's ` + "`preStopSeconds`" + ` sees to that, elsewhere ` + "`server.shutdown_delay`" + `.
+- Redis replicates after it has answered. If a master's machine is lost, so are the commits of its last moments. A master that is
+  replaced, also in a planned failover, loses the writes that it accepts until it learns of that: about a second of turns. Clients
+  that resend their history restore them with their next turn. [redis.md](redis.md) has the settings that avoid it:
+  ` + "`min-replicas-to-write 1`" + ` and ` + "`appendfsync always`" + `, which the suite uses.
+- If a cluster loses a master without a replica, the sessions of the other masters keep their memory; see [redis.md](redis.md).
+- While the store is down, turns wait in the spool of their replica, and other replicas cannot see them. If only one replica loses
+  the store, it cannot announce its turns either: the others answer without them, unmarked, for as long as the line below the
+  table says, and these turns are then stored after those that were answered meanwhile. Closing this gap would delay the end of
+  every answer until all replicas know of it. The same happens for moments on a machine that is too busy to serve a replica. If
+  this matters, send all requests of a session to one replica.
+- Sessions that begin in an outage keep their turns in the order of their clients, on any replicas, once the store is back. Two
+  gaps remain for clients that send only what is new, without affinity. A store that accepts reads but no writes accepts no
+  announcements either: until a replica's heartbeat has been refused, within a second, it answers ` + "`ok`" + ` to a request whose session
+  another replica has in its spool. And if an announcement takes longer than ` + "`store.commit_wait`" + `, a turn can overtake one that it
+  does not know of; that one is then stored after it, and views have the two in that order. ` + "`TestSessionsThatBeginInAnOutage`" + `
+  holds both to these bounds.
+- Turns that neither the store nor the spool's disk accepts stay in memory, up to 64 MiB. They are lost if the process is killed
+  before one of the two accepts them; turns lost for lack of room are logged and counted.
+- A load balancer must stop sending before a replica gets SIGTERM, which closes its listener at once: a request that arrives in
+  the same moment is reset. In Kubernetes the chart's ` + "`preStopSeconds`" + ` takes care of that, elsewhere ` + "`server.shutdown_delay`" + `.
 `
 
 // TestPageIsComplete: a scenario that is new, or called otherwise, needs the page written again.
