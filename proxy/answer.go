@@ -112,10 +112,10 @@ func (a *answer) noteEncoding() {
 // noteNoPath logs, once for each provider, a 404 that a base URL without a path explains. The client gets upstream's answer as
 // it came: that URL may be right, and the 404 about something else.
 func (a *answer) noteNoPath() {
-	if a.attempt.status != fasthttp.StatusNotFound || !a.req.dialect.Known() || a.attempt.provider.Upstream().Path != "" {
+	if a.attempt.status != fasthttp.StatusNotFound || !a.req.dialect.Known() || a.attempt.out.provider.Upstream().Path != "" {
 		return
 	}
-	name := a.attempt.provider.Name()
+	name := a.attempt.out.provider.Name()
 	if _, logged := a.attempt.noPath.LoadOrStore(name, true); !logged {
 		a.s.log.Warn("upstream answers 404, and its base_url has no path: most servers want one that ends in /v1 (providers[].base_url)",
 			"provider", name)
@@ -263,7 +263,7 @@ func (a *answer) commit(r wire.Reply, aborted memory.Aborted) {
 	}
 
 	step := a.trace.step("commit")
-	a.turn.ender.Commit(memory.Answer{Reply: r, HTTPStatus: a.attempt.status, Aborted: aborted, Provider: a.attempt.provider.Name(), Model: a.attempt.model})
+	a.turn.ender.Commit(memory.Answer{Reply: r, HTTPStatus: a.attempt.status, Aborted: aborted, Provider: a.attempt.out.provider.Name(), Model: a.attempt.out.model})
 	step.End(nil)
 }
 

@@ -2,35 +2,26 @@ package proxy
 
 import (
 	"bytes"
-	"cmp"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 
 	"github.com/valyala/fasthttp"
 
-	"remora/memory/view"
 	"remora/providers"
 	"remora/providers/retry"
 	"remora/wire"
-	"remora/wire/breakpoint"
 )
 
-// attempt sends a request upstream: it chooses provider, model and shape, and tries again where that helps.
+// attempt sends a request upstream, and tries again where that helps: at another provider, or in another shape.
 type attempt struct {
 	s      *Server
 	req    *request
 	trace  *trace
 	ending *ending
-	turn   *turn // nil unless memory has a part in the request
 
 	*routes              // the routes at the time when the request came
 	portable func() bool // isPortable; a method value allocates, so it is made once
-	provider *providers.Provider
-	model    string // the model of a fallback, "" for the one that the client asks for
 
 	out       outgoing
 	corrected bool             // the one corrective try was made
@@ -43,18 +34,9 @@ type attempt struct {
 	held     budget // for the parts of answers that are buffered
 }
 
-// outgoing is the body of a try.
-type outgoing struct {
-	body    []byte
-	decoded bool        // it is sent without the client's Content-Encoding
-	items   []wire.Item // the items of the view in it, nil for the client's own body
-	shown   []int       // indices in items of the blocks that layers show in the user's role
-	shape   view.Shape
-}
-
 func (a *attempt) reset() {
-	a.turn, a.routes, a.provider, a.model = nil, nil, nil, ""
-	a.out, a.corrected = outgoing{}, false
+	a.routes, a.corrected = nil, false
+	a.out.reset()
 	a.status, a.refusal, a.held.taken = 0, nil, 0
 }
 
@@ -68,7 +50,7 @@ func (a *attempt) choose() error {
 	default:
 		model = deploymentOf(a.req.ctx.RequestURI())
 	}
-	if a.provider = a.upstreams.Pick(model); a.provider == nil {
+	if a.out.provider = a.upstreams.Pick(model); a.out.provider == nil {
 		return &Error{
 			Status: fasthttp.StatusNotFound, Code: codeNoProvider,
 			Message: "no provider is configured for this model (providers.models)",
@@ -81,13 +63,13 @@ func (a *attempt) choose() error {
 func (a *attempt) send(head *fasthttp.ResponseHeader) error {
 	var plan retry.Plan
 	if a.resilience != nil {
-		plan = a.resilience.Plan(a.provider, a.portable)
+		plan = a.resilience.Plan(a.out.provider, a.portable)
 	}
 	first, err := plan.Begin()
 	if err != nil {
 		return err
 	}
-	a.selectUpstream(first)
+	a.out.to(first)
 	return a.try(head, plan, false)
 }
 
@@ -98,16 +80,13 @@ func (a *attempt) goOn(head *fasthttp.ResponseHeader) error {
 	if a.ending.over() {
 		return providers.ErrAborted
 	}
-	body, sent, err := a.bodyOf(a.out.shape)
-	if err != nil {
-		return fmt.Errorf("encode a view: %w", err)
+	if err := a.out.goOn(); err != nil {
+		return err
 	}
-	a.out.items, a.out.shown = sent.Items, sent.Told
-	a.out.body, a.out.decoded = a.addCacheHints(a.withModel(body)), len(a.req.head.encoded) > 0
 
 	var plan retry.Plan
 	if a.resilience != nil {
-		plan = a.resilience.Stay(a.provider)
+		plan = a.resilience.Stay(a.out.provider)
 	}
 	if _, err := plan.Begin(); err != nil {
 		plan = retry.Plan{}
@@ -121,12 +100,12 @@ func (a *attempt) goOn(head *fasthttp.ResponseHeader) error {
 func (a *attempt) try(head *fasthttp.ResponseHeader, plan retry.Plan, goesOn bool) error {
 	var correcting *correction
 	for {
-		err := a.call(head, rewrite{body: len(a.out.body), remembered: a.turn != nil || a.req.stored.target != nil, decoded: a.out.decoded})
+		err := a.call(head, rewrite{body: len(a.out.body), remembered: a.out.turn != nil || a.req.stored.target != nil, decoded: a.out.decoded})
 		switch {
 		case correcting != nil:
 			err = correcting.end(a, head, err)
 			correcting = nil
-		case err == nil && a.turn != nil && !goesOn:
+		case err == nil && a.out.turn != nil && !goesOn:
 			if correcting, err = a.correct(head); correcting != nil {
 				continue
 			}
@@ -152,7 +131,7 @@ func (a *attempt) try(head *fasthttp.ResponseHeader, plan retry.Plan, goesOn boo
 			return err
 		}
 		if !goesOn {
-			a.selectUpstream(next)
+			a.out.to(next)
 		}
 	}
 }
@@ -166,7 +145,7 @@ func (a *attempt) call(head *fasthttp.ResponseHeader, rw rewrite) error {
 	// Date.
 	head.DisableNormalizing()
 	head.SetNoDefaultContentType(true)
-	return a.s.client.Send(&a.upstream, a.provider.Upstream(), *a.head, a.out.body, head)
+	return a.s.client.Send(&a.upstream, a.out.provider.Upstream(), *a.head, a.out.body, head)
 }
 
 // prepare builds the head of the upstream request.
@@ -180,7 +159,7 @@ func (a *attempt) prepare(rw rewrite) error {
 	if a.req.stored.target != nil {
 		out.Header.SetRequestURIBytes(a.req.stored.target)
 	}
-	if err := a.provider.Prepare(out); err != nil {
+	if err := a.out.provider.Prepare(out); err != nil {
 		return err
 	}
 	if rw.ownCredential = a.bringsCredential(&out.Header); rw.ownCredential {
@@ -242,140 +221,4 @@ func (a *attempt) isPortable() bool {
 		body = a.req.body.plain
 	}
 	return retry.Portable(a.req.ctx.Method(), a.req.ctx.RequestURI(), body)
-}
-
-// selectUpstream sets the provider and the model of a try, and builds its body.
-func (a *attempt) selectUpstream(to retry.Attempt) {
-	if to.Provider != nil {
-		a.provider = to.Provider
-	}
-	a.model = to.Model
-
-	if a.turn != nil {
-		a.encode(a.shapeNow())
-	} else {
-		a.out.body, a.out.decoded = a.req.body.bytes, false
-		if a.req.previous != "" {
-			a.out.body, a.out.decoded = a.req.withPrevious(a.req.body.plain), len(a.req.head.encoded) > 0
-		}
-	}
-	a.adaptBody()
-}
-
-// encode builds the body of the view in a shape. If that is the client's own body, it is sent as it came, compression
-// included. If the view can't be encoded, the client's body is sent and X-Memory says "degraded".
-func (a *attempt) encode(s view.Shape) {
-	a.out.body, a.out.decoded, a.out.shape = a.req.body.bytes, false, s
-	b, sent, err := a.bodyOf(s)
-	if err != nil {
-		a.s.log.Error("encode a view; the request goes as it came", "turn", a.turn.id, "error", err.Error())
-		a.turn.degrade(len(a.req.parsed.Items()))
-		return
-	}
-	a.out.items, a.out.shown = sent.Items, sent.Told
-	if !sameBody(b, a.req.body.plain) {
-		a.out.body, a.out.decoded = b, len(a.req.head.encoded) > 0
-	}
-}
-
-// bodyOf returns the client's body with the items of the view in a shape.
-func (a *attempt) bodyOf(s view.Shape) (body []byte, sent view.Sent, err error) {
-	sent, a.turn.summary = a.turn.sent(s)
-	tools := a.turn.tools
-	if s.NoTools || a.turn.judge != nil && a.turn.judge.LastRound() {
-		tools = nil
-	}
-	body, err = a.req.parsed.With(sent.Items, tools...)
-	if err == nil && sent.Instructions != nil {
-		body = wire.ReplaceMember(body, "instructions", sent.Instructions)
-	}
-	return a.req.withPrevious(body), sent, err
-}
-
-// adaptBody puts the try's model and the provider's cache hints into the body. A compressed body stays as it is if there is
-// nothing to put in.
-func (a *attempt) adaptBody() {
-	body, packed := a.out.body, len(a.req.head.encoded) > 0 && !a.out.decoded
-	if packed {
-		if a.req.parsed == nil {
-			return // it was not read: the model stays
-		}
-		body = a.req.body.plain
-	}
-	out := a.addCacheHints(a.withModel(body))
-	if packed && sameBody(out, body) {
-		return
-	}
-	a.out.body, a.out.decoded = out, a.out.decoded || packed
-}
-
-// withModel returns a body with the model of the try. A body that can't name a model is returned as it is.
-func (a *attempt) withModel(body []byte) []byte {
-	if a.model == "" {
-		return body
-	}
-	other, err := retry.WithModel(body, a.model)
-	if err != nil {
-		return body
-	}
-	return other
-}
-
-// modelName returns the model that upstream is asked for, "" if only parsing the whole body would show it.
-func (a *attempt) modelName() string {
-	switch {
-	case a.model != "":
-		return a.model
-	case a.req.parsed != nil:
-		return a.req.parsed.Model()
-	default:
-		return cmp.Or(wire.Text(wire.Glance(a.req.body.bytes, "model")), deploymentOf(a.req.ctx.RequestURI()))
-	}
-}
-
-// addCacheHints adds prompt_cache_key and cache breakpoints to the body of a session's request, where the provider is
-// configured to get them. Both are off by default; nothing else changes a body outside of its items and tools.
-func (a *attempt) addCacheHints(body []byte) []byte {
-	up := a.provider.Upstream()
-	if a.turn == nil || a.turn.unkept || !up.PromptCacheKey && !up.CacheControl {
-		return body
-	}
-	if up.CacheControl && a.req.dialect.Rules().Breakpoints {
-		if r := a.reparse(body); r != nil {
-			body = breakpoint.Cache(r, a.out.shown...)
-		}
-	}
-	if up.PromptCacheKey {
-		if r := a.reparse(body); r != nil {
-			key := cacheKey(&a.s.o.Session, a.req.tenant(), a.req.head.id.session)
-			if keyed, err := r.WithMember("prompt_cache_key", wire.AppendString(nil, key)); err == nil {
-				body = keyed
-			}
-		}
-	}
-	return body
-}
-
-// reparse parses a body that was made from the client's. It returns nil for one that can't be read.
-func (a *attempt) reparse(body []byte) *wire.Request {
-	if sameBody(body, a.req.parsed.Body) {
-		return a.req.parsed
-	}
-	r, err := wire.Parse(a.req.dialect, body)
-	if err != nil {
-		return nil
-	}
-	return r
-}
-
-// cacheKey returns the prompt_cache_key of a session, 32 characters. It is the same on all replicas with the same session.key,
-// and neither tenant nor session can be read from it.
-func cacheKey(o *SessionOptions, tenant, session string) string {
-	mac := hmac.New(sha256.New, []byte(o.Key.Reveal()))
-	for _, part := range [...]string{"prompt_cache_key", tenant, session} {
-		// With the lengths, no two pairs are written alike, and none is written like a credential in Tenant.
-		_, _ = fmt.Fprintf(mac, "%d:%s", len(part), part)
-	}
-	var sum [sha256.Size]byte
-	return hex.EncodeToString(mac.Sum(sum[:0])[:16])
 }

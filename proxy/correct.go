@@ -15,29 +15,29 @@ import (
 )
 
 // shapeNow returns the shape for the provider and the model of an attempt, from the configuration and from earlier refusals.
-func (a *attempt) shapeNow() view.Shape {
-	if a.turn.unkept {
+func (o *outgoing) shapeNow() view.Shape {
+	if o.turn.unkept {
 		return view.Shape{}
 	}
-	up := a.provider.Upstream()
+	up := o.provider.Upstream()
 	form, pinned := pinnedForm(up.Messages)
 	if !pinned && up.JoinsSystem {
 		form = view.Joined
 	}
-	s := view.Shape{Form: form, Portable: a.isFallback()}
-	s = s.And(a.lesson(aboutItems).shape).And(a.lesson(aboutCalls).shape)
+	s := view.Shape{Form: form, Portable: o.isFallback()}
+	s = s.And(o.lesson(aboutItems).shape).And(o.lesson(aboutCalls).shape)
 	if !pinned {
-		s = s.And(a.lesson(aboutRoles).shape)
+		s = s.And(o.lesson(aboutRoles).shape)
 	}
-	if len(a.turn.tools) > 0 {
-		s = s.And(a.lesson(aboutTools).shape)
+	if len(o.turn.tools) > 0 {
+		s = s.And(o.lesson(aboutTools).shape)
 	}
 	return s
 }
 
 // isFallback reports whether an attempt goes to another provider or model than the view was made for.
-func (a *attempt) isFallback() bool {
-	return a.provider.Name() != a.turn.provider || a.model != "" && a.model != a.req.parsed.Model()
+func (o *outgoing) isFallback() bool {
+	return o.provider.Name() != o.turn.provider || o.model != "" && o.model != o.req.parsed.Model()
 }
 
 // pinnedForm returns the form that the operator has set (providers[].messages), and whether one is set.
@@ -59,8 +59,8 @@ type correction struct {
 // correct prepares a try in another shape, if upstream may have refused the present one. It returns nil if there is none.
 func (a *attempt) correct(head *fasthttp.ResponseHeader) (*correction, error) {
 	status := head.StatusCode()
-	mayHelp := mayMeanRoles(status) || mayMeanItems(status) || status == fasthttp.StatusRequestEntityTooLarge || a.offersLayerTools()
-	if a.corrected || a.turn.unkept || !correctable(head) || !mayHelp {
+	mayHelp := mayMeanRoles(status) || mayMeanItems(status) || status == fasthttp.StatusRequestEntityTooLarge || a.out.offersLayerTools()
+	if a.corrected || a.out.turn.unkept || !correctable(head) || !mayHelp {
 		return nil, nil
 	}
 	// Read an answer without a length, too: some gateways send all their errors that way.
@@ -74,10 +74,10 @@ func (a *attempt) correct(head *fasthttp.ResponseHeader) (*correction, error) {
 	a.refusal = body
 	r := newRefusal(status, body)
 	if r.aboutLength() {
-		a.learnLength()
+		a.out.learnLength()
 		return nil, nil
 	}
-	next, ok := a.nextShape(r)
+	next, ok := a.out.nextShape(r)
 	if !ok {
 		return nil, nil
 	}
@@ -92,8 +92,8 @@ func (a *attempt) correct(head *fasthttp.ResponseHeader) (*correction, error) {
 	if a.ending.over() {
 		return nil, providers.ErrAborted
 	}
-	a.encode(next)
-	a.adaptBody()
+	a.out.encode(next)
+	a.out.adaptBody()
 	return c, nil
 }
 
@@ -102,7 +102,7 @@ func (a *attempt) correct(head *fasthttp.ResponseHeader) (*correction, error) {
 func (c *correction) end(a *attempt, head *fasthttp.ResponseHeader, err error) error {
 	if err == nil && head.StatusCode() < fasthttp.StatusMultipleChoices {
 		a.refusal = nil
-		a.learnShape(c.was, c.is)
+		a.out.learnShape(c.was, c.is)
 		return nil
 	}
 	if a.ending.over() {
@@ -119,23 +119,23 @@ func (c *correction) end(a *attempt, head *fasthttp.ResponseHeader, err error) e
 	}
 	a.upstream.Close()
 	c.head.CopyTo(head)
-	a.encode(c.was)
+	a.out.encode(c.was)
 	return nil
 }
 
 // learnLength remembers that the model does not take as much as it was sent. From then on windows that count tokens leave it half
 // of that: what a model takes is known from few providers, and tools and the answer need room as well.
-func (a *attempt) learnLength() {
-	if a.turn.tokens == nil {
+func (o *outgoing) learnLength() {
+	if o.turn.tokens == nil {
 		return
 	}
-	half := a.turn.tokens() / 2
+	half := o.turn.tokens() / 2
 	if half < leastTokens {
 		return // it is not the history that is too long
 	}
-	a.learn(aboutContext, lesson{tokens: half})
-	a.s.log.Info("a request was longer than the model's context; for an hour windows send less of a history",
-		"provider", a.provider.Name(), "model", bounded(a.modelName()), "max_tokens", half)
+	o.learn(aboutContext, lesson{tokens: half})
+	o.s.log.Info("a request was longer than the model's context; for an hour windows send less of a history",
+		"provider", o.provider.Name(), "model", bounded(o.modelName()), "max_tokens", half)
 }
 
 // leastTokens is the least that learnLength leaves of a history.
@@ -144,17 +144,17 @@ const leastTokens = 500
 // nextShape chooses the shape of the one corrective try. The order is roles, portable items, tools, then all of them together.
 // What the refusal mentions comes first, and calls and media are changed only if it asks for that. After a try that did not help, the
 // client's next request gets the next shape.
-func (a *attempt) nextShape(r *refusal) (view.Shape, bool) {
+func (o *outgoing) nextShape(r *refusal) (view.Shape, bool) {
 	form, aboutTools := r.form(), r.aboutTools()
 	if r.status == fasthttp.StatusInternalServerError && form == view.AsIs && !aboutTools && !r.aboutMedia() {
 		return view.Shape{}, false // probably a failure of upstream, which may have served the request
 	}
 	// Upstream that speaks of tools where none are offered means the calls in the history.
-	offersNone := len(a.req.parsed.Tools()) == 0 && !a.offersLayerTools()
+	offersNone := len(o.req.parsed.Tools()) == 0 && !o.offersLayerTools()
 	aboutItems := form == view.AsIs && (r.aboutItems() || aboutTools && offersNone)
 
-	mended, media := a.mended(r), a.withoutMedia(r)
-	roles, items, tools := a.inOtherRoles(r), a.portableItems(r, aboutItems), a.withoutTools()
+	mended, media := o.mended(r), o.withoutMedia(r)
+	roles, items, tools := o.inOtherRoles(r), o.portableItems(r, aboutItems), o.withoutTools()
 	options := slices.Concat(mended, media, roles, items, tools)
 	switch {
 	case r.isTooLarge() && len(media) > 0:
@@ -168,8 +168,8 @@ func (a *attempt) nextShape(r *refusal) (view.Shape, bool) {
 		options = slices.Concat(tools, roles, items)
 	}
 
-	tried := a.lesson(aboutOrder)
-	all := a.out.shape.And(tried.shape)
+	tried := o.lesson(aboutOrder)
+	all := o.shape.And(tried.shape)
 	for _, s := range options {
 		all = all.And(s)
 	}
@@ -179,20 +179,20 @@ func (a *attempt) nextShape(r *refusal) (view.Shape, bool) {
 	case len(options) > 1:
 		options = append(options, all)
 	}
-	if r.status == fasthttp.StatusInternalServerError && !a.s.lessons.once(a.lessonKey(aboutFailures), a.s.now()) {
+	if r.status == fasthttp.StatusInternalServerError && !o.s.lessons.once(o.lessonKey(aboutFailures), o.s.now()) {
 		return view.Shape{}, false
 	}
 	return options[tried.failed%len(options)], true
 }
 
 // mended returns the present shape with the changes of calls that a refusal asks for, nothing where they change nothing.
-func (a *attempt) mended(r *refusal) []view.Shape {
-	next, asked := a.out.shape, r.mend()
-	if next.Mend |= asked; a.alters(next) {
+func (o *outgoing) mended(r *refusal) []view.Shape {
+	next, asked := o.shape, r.mend()
+	if next.Mend |= asked; o.alters(next) {
 		return []view.Shape{next}
 	}
 	if asked&view.OddCallIDs != 0 { // then it is another id that it does not take
-		if next.Mend |= view.CallIDs; a.alters(next) {
+		if next.Mend |= view.CallIDs; o.alters(next) {
 			return []view.Shape{next}
 		}
 	}
@@ -202,21 +202,21 @@ func (a *attempt) mended(r *refusal) []view.Shape {
 // inOtherRoles returns the present shape in the next form of messages that changes the request, from the one that the refusal
 // wants. If it mentions none, that is the form that every template accepts, and only where the proxy has put something into the
 // view.
-func (a *attempt) inOtherRoles(r *refusal) []view.Shape {
-	if _, pinned := pinnedForm(a.provider.Upstream().Messages); pinned || !mayMeanRoles(r.status) {
+func (o *outgoing) inOtherRoles(r *refusal) []view.Shape {
+	if _, pinned := pinnedForm(o.provider.Upstream().Messages); pinned || !mayMeanRoles(r.status) {
 		return nil
 	}
 	wanted := r.form()
 	if wanted == view.AsIs {
-		own := a.turn.summary.Recalled == 0 && len(a.turn.view) == len(a.req.parsed.Items())
-		if own || a.turn.summary.Recalled == 0 && a.offersLayerTools() && r.aboutTools() {
+		own := o.turn.summary.Recalled == 0 && len(o.turn.view) == len(o.req.parsed.Items())
+		if own || o.turn.summary.Recalled == 0 && o.offersLayerTools() && r.aboutTools() {
 			return nil
 		}
 		wanted = view.NoSystem
 	}
-	next := a.out.shape
+	next := o.shape
 	for next.Form = max(wanted, next.Form+1); next.Form <= view.NoSystem; next.Form++ {
-		if a.alters(next) {
+		if o.alters(next) {
 			return []view.Shape{next}
 		}
 	}
@@ -224,71 +224,71 @@ func (a *attempt) inOtherRoles(r *refusal) []view.Shape {
 }
 
 // withoutMedia returns the present shape without the pictures and files that the model has answered, if upstream speaks of those.
-func (a *attempt) withoutMedia(r *refusal) []view.Shape {
-	next := a.out.shape
+func (o *outgoing) withoutMedia(r *refusal) []view.Shape {
+	next := o.shape
 	next.NoMedia = next.NoMedia || r.aboutMedia()
-	if !a.alters(next) {
+	if !o.alters(next) {
 		return nil
 	}
 	return []view.Shape{next}
 }
 
 // portableItems returns the present shape with portable items, without calls if upstream speaks of tools.
-func (a *attempt) portableItems(r *refusal, aboutItems bool) []view.Shape {
-	next := a.out.shape
+func (o *outgoing) portableItems(r *refusal, aboutItems bool) []view.Shape {
+	next := o.shape
 	next.Portable, next.NoCalls = true, next.NoCalls || r.aboutTools()
-	if !mayMeanItems(r.status) || r.status == fasthttp.StatusNotFound && !aboutItems || !a.alters(next) {
+	if !mayMeanItems(r.status) || r.status == fasthttp.StatusNotFound && !aboutItems || !o.alters(next) {
 		return nil
 	}
 	return []view.Shape{next}
 }
 
 // withoutTools returns the present shape without the tools of layers.
-func (a *attempt) withoutTools() []view.Shape {
-	if !a.offersLayerTools() {
+func (o *outgoing) withoutTools() []view.Shape {
+	if !o.offersLayerTools() {
 		return nil
 	}
-	next := a.out.shape
+	next := o.shape
 	next.NoTools = true
 	return []view.Shape{next}
 }
 
 // offersLayerTools reports whether the request was sent with tools of layers.
-func (a *attempt) offersLayerTools() bool { return len(a.turn.tools) > 0 && !a.out.shape.NoTools }
+func (o *outgoing) offersLayerTools() bool { return len(o.turn.tools) > 0 && !o.shape.NoTools }
 
 // alters reports whether a shape makes another body than the present one.
-func (a *attempt) alters(next view.Shape) bool {
-	if next == a.out.shape {
+func (o *outgoing) alters(next view.Shape) bool {
+	if next == o.shape {
 		return false
 	}
-	other, _, failed := a.bodyOf(next)
-	sent, _, err := a.bodyOf(a.out.shape) // last, since the turn's record shows the view that was built last
+	other, _, failed := o.bodyOf(next)
+	sent, _, err := o.bodyOf(o.shape) // last, since the turn's record shows the view that was built last
 	return failed == nil && err == nil && !bytes.Equal(other, sent)
 }
 
 // learnShape remembers the changes that made upstream accept a request.
-func (a *attempt) learnShape(was, is view.Shape) {
+func (o *outgoing) learnShape(was, is view.Shape) {
 	if is.Form != was.Form {
-		a.learn(aboutRoles, lesson{shape: view.Shape{Form: is.Form}})
+		o.learn(aboutRoles, lesson{shape: view.Shape{Form: is.Form}})
 	}
 	if is.NoTools != was.NoTools {
-		a.learn(aboutTools, lesson{shape: view.Shape{NoTools: true}})
+		o.learn(aboutTools, lesson{shape: view.Shape{NoTools: true}})
 	}
 	if is.Mend != was.Mend {
-		a.learn(aboutCalls, lesson{shape: view.Shape{Mend: is.Mend}})
+		o.learn(aboutCalls, lesson{shape: view.Shape{Mend: is.Mend}})
 	}
 	if is.Portable != was.Portable || is.NoCalls != was.NoCalls || is.NoMedia != was.NoMedia {
-		a.learn(aboutItems, lesson{shape: view.Shape{Portable: is.Portable, NoCalls: is.NoCalls, NoMedia: is.NoMedia}})
+		o.learn(aboutItems, lesson{shape: view.Shape{Portable: is.Portable, NoCalls: is.NoCalls, NoMedia: is.NoMedia}})
 	}
-	a.s.lessons.forget(a.lessonKey(aboutOrder))
-	a.s.log.Info("upstream takes requests of a model in another shape only; that is remembered for an hour",
-		"provider", a.provider.Name(), "model", bounded(a.modelName()), "messages", is.Form.String(), "layer_tools", !is.NoTools, "portable_items", is.Portable, "calls", strings.Join(is.Mend.Names(), " "))
+	o.s.lessons.forget(o.lessonKey(aboutOrder))
+	o.s.log.Info("upstream takes requests of a model in another shape only; that is remembered for an hour",
+		"provider", o.provider.Name(), "model", bounded(o.modelName()), "messages", is.Form.String(), "layer_tools", !is.NoTools, "portable_items", is.Portable, "calls", strings.Join(is.Mend.Names(), " "))
 }
 
 // noteUnhelpful records a corrective try that did not help. If its refusal differs from the first, there is more than one
 // thing to correct.
 func (a *attempt) noteUnhelpful(first *refusal) {
-	l := a.lesson(aboutOrder)
+	l := a.out.lesson(aboutOrder)
 	if l.failed++; l.failed > 2 {
 		l.failed = 0
 	}
@@ -299,7 +299,7 @@ func (a *attempt) noteUnhelpful(first *refusal) {
 			l.shape.Mend |= newRefusal(first.status, second).mend()
 		}
 	}
-	a.learn(aboutOrder, l)
+	a.out.learn(aboutOrder, l)
 }
 
 // bounded shortens a caller's text for the log.
@@ -317,31 +317,31 @@ const (
 )
 
 // lesson returns what is known about the provider and the model of the attempt.
-func (a *attempt) lesson(about string) lesson {
-	if a.s.lessons.none() {
+func (o *outgoing) lesson(about string) lesson {
+	if o.s.lessons.none() {
 		return lesson{}
 	}
-	return a.s.lessons.get(a.lessonKey(about), a.s.now())
+	return o.s.lessons.get(o.lessonKey(about), o.s.now())
 }
 
 // learn writes down a lesson about the provider and the model of the attempt.
-func (a *attempt) learn(about string, l lesson) { a.s.lessons.set(a.lessonKey(about), l, a.s.now()) }
+func (o *outgoing) learn(about string, l lesson) { o.s.lessons.set(o.lessonKey(about), l, o.s.now()) }
 
 // lessonKey identifies a lesson: what it is about, the tenant, the provider and the model. Tenants are kept apart, since
 // upstream may allow them different things.
-func (a *attempt) lessonKey(about string) lessonKey {
-	parts := []string{about, a.req.tenant(), a.provider.Name(), a.provider.Upstream().Addr, a.modelName()}
+func (o *outgoing) lessonKey(about string) lessonKey {
+	parts := []string{about, o.req.tenant(), o.provider.Name(), o.provider.Upstream().Addr, o.modelName()}
 	switch about {
 	case aboutRoles, aboutCalls:
-		parts = append(parts, a.req.dialect.String())
+		parts = append(parts, o.req.dialect.String())
 	case aboutItems:
-		parts = append(parts, a.req.head.id.session)
+		parts = append(parts, o.req.head.id.session)
 	case aboutTools, aboutOrder, aboutFailures:
 		format := "text"
-		if a.req.wantsJSON() {
+		if o.req.wantsJSON() {
 			format = "json"
 		}
-		parts = append(parts, a.req.dialect.String(), format, fmt.Sprint(len(a.req.parsed.Tools()) > 0))
+		parts = append(parts, o.req.dialect.String(), format, fmt.Sprint(len(o.req.parsed.Tools()) > 0))
 	}
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return lessonKey(sum[:len(lessonKey{})])

@@ -33,6 +33,7 @@ func newExchange(s *Server) *exchange {
 
 	a := &x.attempt
 	a.s, a.req, a.trace, a.ending = s, &x.request, &x.trace, &x.ending
+	a.out.s, a.out.req = s, &x.request
 	a.portable, a.held.ticket = a.isPortable, &x.request.body.ticket
 
 	x.answer = answer{s: s, req: &x.request, attempt: a, trace: &x.trace, ending: &x.ending, close: x.close}
@@ -93,7 +94,7 @@ func (x *exchange) recall() error {
 		x.answer.turn, x.answer.dialect = lateTurn(r.late.turn), r.late.dialect // the request passes as it came
 		return nil
 	}
-	if !r.remember || !r.nameSession(x.attempt.provider.Upstream()) {
+	if !r.remember || !r.nameSession(x.attempt.out.provider.Upstream()) {
 		return x.guard()
 	}
 	if id.doubtful && o.Tenancy == TenancyCredential {
@@ -107,13 +108,13 @@ func (x *exchange) recall() error {
 	begun, step := x.s.now(), x.trace.step("recall")
 	t, err := x.s.begin(x.trace.context(), memory.Call{
 		Lasting: r.body.lasting(), Scope: id.scope(r.tenant()), Request: r.parsed, History: history, Side: id.side, Retry: id.retry,
-		Credential: id.forModels(x.attempt.provider.Name()), Provider: x.attempt.provider.Name(), MaxTokens: x.attempt.lesson(aboutContext).tokens,
+		Credential: id.forModels(x.attempt.out.provider.Name()), Provider: x.attempt.out.provider.Name(), MaxTokens: x.attempt.out.lesson(aboutContext).tokens,
 	})
 	step.End(err)
 	if err != nil {
 		return err
 	}
-	t.provider = x.attempt.provider.Name()
+	t.provider = x.attempt.out.provider.Name()
 	x.begin(t)
 	x.trace.spent.memory, r.previous = x.s.now().Sub(begun), t.previous
 
@@ -140,7 +141,7 @@ func (x *exchange) guard() error {
 
 	id := &r.head.id
 	t, err := x.s.begin(x.trace.context(), memory.Call{
-		Unkept: true, Lasting: r.body.lasting(), Request: r.parsed, Credential: id.forModels(x.attempt.provider.Name()),
+		Unkept: true, Lasting: r.body.lasting(), Request: r.parsed, Credential: id.forModels(x.attempt.out.provider.Name()),
 		Scope: memory.Scope{Tenant: r.tenant(), Session: id.session, Resource: id.resource},
 	})
 	if err != nil {
@@ -151,17 +152,17 @@ func (x *exchange) guard() error {
 }
 
 func (x *exchange) begin(t *turn) {
-	x.attempt.turn, x.answer.turn, x.answer.dialect = t, t, x.request.dialect
+	x.attempt.out.turn, x.answer.turn, x.answer.dialect = t, t, x.request.dialect
 }
 
 // forward sends the request and reads the head of the answer into the client's response.
 func (x *exchange) forward() error {
 	a := &x.attempt
-	if a.turn == nil {
+	if a.out.turn == nil {
 		defer x.releaseBody() // the answer may stream for minutes
 		return a.send(&x.ctx.Response.Header)
 	}
-	a.upstream.Sent = a.turn.ender.Forwarded
+	a.upstream.Sent = a.out.turn.ender.Forwarded
 	begun := x.s.now()
 	err := a.send(&x.ctx.Response.Header)
 	x.trace.spent.upstream = x.s.now().Sub(begun)
@@ -188,7 +189,7 @@ func (x *exchange) fail(err error) {
 	e := asError(err)
 	if upstreamFault(err) {
 		x.trace.failed(x.attempt.status, err)
-		x.s.logUpstream(x.attempt.provider, e)
+		x.s.logUpstream(x.attempt.out.provider, e)
 	}
 	a.commit(wire.Reply{}, memory.AbortedByUpstream)
 	e.write(&x.ctx.Response, x.request.dialect)

@@ -17,7 +17,7 @@ type lesson struct {
 	until   time.Time
 }
 
-// lessonKey identifies a lesson: see attempt.lessonKey.
+// lessonKey identifies a lesson: see outgoing.lessonKey.
 type lessonKey [16]byte
 
 const (

@@ -202,7 +202,7 @@ func (st *stream) breakOff(err error) error {
 		_ = st.client.write(st.errorEvent(e)) // the stream fails anyway
 		return err
 	}
-	st.answer.s.logUpstream(st.answer.attempt.provider, e)
+	st.answer.s.logUpstream(st.answer.attempt.out.provider, e)
 	if err := st.client.write(st.errorEvent(e)); err != nil {
 		return err
 	}

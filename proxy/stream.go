@@ -197,7 +197,7 @@ func (st *stream) settle() {
 	switch {
 	case st.failed != nil && upstreamFault(st.failed):
 		cut = memory.AbortedByUpstream
-		st.answer.s.logUpstream(st.answer.attempt.provider, asError(st.failed))
+		st.answer.s.logUpstream(st.answer.attempt.out.provider, asError(st.failed))
 	case st.answer.ending.is(endShutdown):
 		cut = memory.AbortedByUpstream
 	}

@@ -54,12 +54,12 @@ func (t *trace) sending(a *attempt) {
 	}
 
 	r := a.req
-	send := telemetry.Send{Provider: a.provider.Name(), Address: a.provider.Upstream().Addr}
+	send := telemetry.Send{Provider: a.out.provider.Name(), Address: a.out.provider.Upstream().Addr}
 	if r.dialect.Known() {
 		send.Operation = telemetry.OperationChat
 	}
 	if r.dialect.Known() || r.parsed != nil {
-		send.Model, send.Stream = a.modelName(), r.asksForStream()
+		send.Model, send.Stream = a.out.modelName(), r.asksForStream()
 	}
 	t.call.Send(send, traceHeaders{&a.prepared.Header})
 }
