@@ -150,6 +150,7 @@ func TestLostRecordHoldsUpNobody(t *testing.T) {
 			l.lateTurn(named("slow"), fmt.Sprint("u:", i), fmt.Sprint("a:", i))
 			time.Sleep(time.Millisecond) // ids of turns sort by their time
 		}
+		l.lateTurn(named("also slow"), "u:0", "a:0") // a session that goes first
 		spool.lose = true
 		store.set(false, "slow")
 		time.Sleep(time.Minute)

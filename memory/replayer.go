@@ -18,16 +18,15 @@ type replayer struct {
 	waiting *turnqueue.Waiting
 	seen    *spooledSeen
 
-	slow   string               // the record at the head of the spool that the store was too slow for, "" for none
-	tries  int                  // how often it was
-	slowed map[cache.Group]bool // sessions that had others go first for that
+	slowed map[cache.Group]bool // sessions that had others go first since the store does not take their records
+	tries  map[string]int       // how often the store has refused a record for its session's keys
 	// In this drain: the turns whose records came up, and the records that were moved behind all others.
 	met       map[string]bool
 	movedBack map[string]bool
 }
 
 const (
-	// spoolTries is how often a record may fail on its own account before those behind it go first.
+	// spoolTries is how often a session's keys are tried that the store refuses: they may be on their way to another server.
 	spoolTries = 3
 	// spoolRest is how long a turn that began without the store rests in the spool, where other processes may have earlier
 	// ones of the session: they have to say so first.
@@ -43,7 +42,7 @@ var (
 
 func newReplayer(m *Memory, waiting *turnqueue.Waiting, seen *spooledSeen) *replayer {
 	return &replayer{
-		m: m, waiting: waiting, seen: seen, slowed: make(map[cache.Group]bool), met: make(map[string]bool), movedBack: make(map[string]bool),
+		m: m, waiting: waiting, seen: seen, slowed: make(map[cache.Group]bool), tries: make(map[string]int), met: make(map[string]bool), movedBack: make(map[string]bool),
 	}
 }
 
@@ -112,10 +111,9 @@ func (r *replayer) replay(ctx context.Context, b []byte) error {
 	case fault == cache.FaultCorrupt: // what is stored of the session: it is not cured by waiting
 		return r.giveUp(at, err)
 	case fault == cache.FaultKey && !errors.Is(err, cache.ErrDenied): // nor what another program has put in its place
-		if !r.gaveUp(at) {
-			return err
+		if r.tries[at.Name]++; r.tries[at.Name] < spoolTries {
+			return r.passOver(at, b, err)
 		}
-		r.slow, r.tries = "", 0
 		return r.giveUp(at, err)
 	case own.Err() != nil:
 		return r.postpone(ctx, rec, at, b, err)
@@ -132,6 +130,7 @@ func (r *replayer) replay(ctx context.Context, b []byte) error {
 // giveUp quarantines a record whose session cannot be written. Such records would fill the spool, and other sessions
 // lose their turns.
 func (r *replayer) giveUp(at turnqueue.Record, err error) error {
+	delete(r.tries, at.Name)
 	r.m.outages.failed(err)
 	r.waiting.Refused(at)
 	return fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
@@ -147,21 +146,15 @@ func (r *replayer) passOver(at turnqueue.Record, b []byte, err error) error {
 	return nil
 }
 
-// postpone puts a record that the store did not take in time, for err, behind all others when that happened too often.
+// postpone passes over a record that the store did not take in time, for err, although it answers.
 func (r *replayer) postpone(ctx context.Context, rec *spooled, at turnqueue.Record, b []byte, err error) error {
 	if r.m.outages.check(ctx) != nil {
 		return err
 	}
-	if r.m.outages.available(at.Group) != nil {
-		return r.passOver(at, b, err)
-	}
-	if !r.gaveUp(at) {
+	if err := r.passOver(at, b, err); err != nil {
 		return err
 	}
-	if err := r.moveBack(at, b); err != nil {
-		return err
-	}
-	if !r.slowed[at.Group] {
+	if r.m.outages.available(at.Group) == nil && !r.slowed[at.Group] {
 		r.slowed[at.Group] = true
 		r.m.o.Log.Warn("store does not take a spooled turn; other sessions go first", "turn", rec.Turn, "bytes", len(b))
 	}
@@ -170,8 +163,8 @@ func (r *replayer) postpone(ctx context.Context, rec *spooled, at turnqueue.Reco
 
 // wrote counts a record as gone that is in the store now.
 func (r *replayer) wrote(rec *spooled, at turnqueue.Record) {
-	r.slow, r.tries = "", 0
 	delete(r.slowed, at.Group)
+	delete(r.tries, at.Name)
 	if rec.Answer != nil {
 		r.seen.put(rec.Turn, nil)
 	}
@@ -179,15 +172,6 @@ func (r *replayer) wrote(rec *spooled, at turnqueue.Record) {
 		r.m.heartbeat.removeTurn(at.Group, rec.Turn)
 	}
 	r.waiting.Done(at)
-}
-
-// gaveUp notes that the store answers but did not take the record, and reports whether that happened too often.
-func (r *replayer) gaveUp(at turnqueue.Record) bool {
-	if r.slow != at.Name {
-		r.slow, r.tries = at.Name, 0
-	}
-	r.tries++
-	return r.tries >= spoolTries
 }
 
 // follows reports whether a record of the same session is in the spool that came before this one: they are written in that
@@ -213,6 +197,6 @@ func (r *replayer) moveBack(at turnqueue.Record, b []byte) error {
 	if err := r.waiting.MoveBack(b); err != nil {
 		return fmt.Errorf("move spooled record %s: %w", at.Name, err)
 	}
-	r.slow, r.tries, r.movedBack[at.Name] = "", 0, true
+	r.movedBack[at.Name] = true
 	return nil
 }

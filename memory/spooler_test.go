@@ -374,8 +374,9 @@ func TestFullSpoolIsEmptied(t *testing.T) {
 		_, first := spool.Len()
 		time.Sleep(time.Second) // ids of turns sort by their time
 		l.lateTurn(named("slow"), "u:1 a:1 u:2", "a:2")
-		_, both := spool.Len()
-		spool.room = both + first // the second one is longer
+		l.lateTurn(named("also slow"), "u:1", "a:1") // a session that goes first
+		_, all := spool.Len()
+		spool.room = all + first // the second one is longer
 		store.set(false, "slow")
 		time.Sleep(time.Minute)
 		synctest.Wait()

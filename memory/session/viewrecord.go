@@ -170,14 +170,11 @@ func (w *spanWriter) literal(at int) {
 
 // content is the hash of an item of the conversation. Most are the request's own, which have been hashed.
 func (w *spanWriter) content(i int) wire.Hash {
-	it, in := w.c.Items[i], w.history.place.in
-	if i < len(in.items) && len(it.Raw) > 0 {
-		own := in.items[i]
-		if len(it.Raw) == len(own.Raw) && &it.Raw[0] == &own.Raw[0] {
-			return in.marks[i].content
-		}
+	in := w.history.place.in
+	if i < len(in.items) && sameMemory(&w.c.Items[i], &in.items[i]) {
+		return in.marks[i].content
 	}
-	return w.history.meaning(it).Content
+	return w.history.meaning(w.c.Items[i]).Content
 }
 
 // settledLine is the part of the line before a turn's new items that will not change, oldest first: read from the
@@ -186,9 +183,7 @@ type settledLine struct {
 	stored *storedLine // nil where it is what the request has
 	in     *incoming
 	n      int
-	behind int           // how many items of the request are part of it; the others come after it
-	next   int           // where the next item that is asked for stands, as a rule
-	places map[*byte]int // by where an item's bytes are; made once something is not found in its order
+	next   int // where the next item that is asked for stands, as a rule
 }
 
 // newSettledLine is the line of a conversation. It has nothing of a client that trims its history: what it has left out is
@@ -207,17 +202,16 @@ func newSettledLine(h *HistoryReader, c *Conversation) settledLine {
 	}
 	n := p.fresh
 	if p.relation != relTrim && n > 0 && n <= len(in.ends) && in.ends[n-1].Chain == p.parent.Chain {
-		l.n, l.behind = n, n
+		l.n = n
 	}
 	return l
 }
 
-// item is an item of the line, or behind its end one of the request's others.
 func (l *settledLine) item(place int) *wire.Item {
-	if l.stored != nil && place < l.n {
+	if l.stored != nil {
 		return &l.stored.items[place]
 	}
-	return &l.in.items[place-l.n+l.behind]
+	return &l.in.items[place]
 }
 
 // chain is the chain hash behind an item.
@@ -247,31 +241,16 @@ func (l *settledLine) follows(last, place int) bool {
 
 // find is the place of an item of the conversation, -1 where that is not on the line.
 func (l *settledLine) find(it *wire.Item) int {
-	if len(it.Raw) == 0 {
-		return -1
-	}
-	raw, all := &it.Raw[0], l.n+len(l.in.items)-l.behind
-	for at := l.next; at < all && l.places == nil; at++ {
-		if &l.item(at).Raw[0] == raw {
+	for i := range l.n {
+		if at := (l.next + i) % l.n; sameMemory(l.item(at), it) {
 			l.next = at + 1
-			return l.within(at)
+			return at
 		}
-	}
-	if l.places == nil {
-		l.places = make(map[*byte]int, all)
-		for at := range all {
-			l.places[&l.item(at).Raw[0]] = at
-		}
-	}
-	if at, ok := l.places[raw]; ok {
-		return l.within(at)
 	}
 	return -1
 }
 
-func (l *settledLine) within(place int) int {
-	if place >= l.n {
-		return -1
-	}
-	return place
+// sameMemory reports whether two items are the same bytes in memory.
+func sameMemory(a, b *wire.Item) bool {
+	return len(a.Raw) > 0 && len(a.Raw) == len(b.Raw) && &a.Raw[0] == &b.Raw[0]
 }
