@@ -55,6 +55,7 @@ var arrows = []struct {
 	{0, "memory/lru", nil},
 	{1, "memory/recordcodec", []string{"wire"}},
 	{0, "memory/redact", nil},
+	{0, "memory/helperprompt", nil},
 	{0, "memory/index", nil},
 	{0, "memory/wordvectors", nil},
 	{2, "memory/media", []string{"memory/recordcodec", "wire"}},
@@ -76,7 +77,7 @@ var arrows = []struct {
 	{4, "memory/layers/<kind>", []string{"memory/index", "memory/layer", "memory/layer/schema", "memory/ownwords", "memory/redact", "memory/summary", "memory/view", "secret", "wire"}},
 	{5, "memory/layers", []string{"memory/layer", "memory/layers/<kind>"}},
 	{3, "memory/summary", []string{"memory/layer", "memory/redact", "wire"}},
-	{4, "memory/session", []string{"cache", "memory/lru", "memory/media", "memory/recordcodec", "memory/turnrecord", "memory/view", "wire", "wire/dialects"}},
+	{4, "memory/session", []string{"cache", "memory/helperprompt", "memory/lru", "memory/media", "memory/recordcodec", "memory/turnrecord", "memory/view", "wire", "wire/dialects"}},
 	{3, "memory/pipeline", []string{"memory/layer", "memory/layer/schema", "memory/lru", "memory/tokens", "memory/view", "secret", "wire", "wire/dialects"}},
 
 	{5, "memory/past", []string{"cache", "memory/index", "memory/layer", "memory/lru", "memory/pipeline", "memory/session", "wire"}},

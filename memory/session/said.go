@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"remora/memory/helperprompt"
 	"remora/memory/media"
 	"remora/memory/turnrecord"
 	"remora/wire"
@@ -199,7 +200,7 @@ func (r *newsReader) ofResource(ctx context.Context, said []Said) ([]Said, error
 
 	orders := map[string]bool{} // by turn
 	for _, it := range said {
-		orders[it.turn] = orders[it.turn] || it.Role == wire.User && ordersHelp(it.Text)
+		orders[it.turn] = orders[it.turn] || it.Role == wire.User && helperprompt.IsOrder(it.Text)
 	}
 
 	ours := said[:0]

@@ -1,0 +1,169 @@
+// Package helperprompt recognises small things that chat pages and agents ask the model about a conversation, under its id: a
+// title, tags, follow-up questions, a summary. Their prompts differ in every word but share a form: near the beginning one
+// sentence orders such a thing, and says that it is about a conversation.
+package helperprompt
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// kind is one of the things that are asked for.
+type kind struct {
+	name string
+	// things name the result, orders ask for it. One sentence has a word of each.
+	things, orders []string
+	// limits are words of which the prompt has one, none for any prompt.
+	limits []string
+	// material reports whether the request has to bring the conversation that it is about. A title is asked for by the
+	// user's first message, however short; a request for a summary that does not hold the text is about the stored conversation.
+	material bool
+}
+
+// kinds is a list of constants.
+func kinds() []kind {
+	ask := []string{
+		"generate", "generates", "generating", "generator", "create", "creates", "creating", "write", "provide", "produce", "suggest",
+		"suggests", "propose", "craft", "crafting", "extract", "summarize", "summarise", "summarizing", "summarising", "output",
+	}
+	return []kind{
+		{
+			name: "title", things: []string{"title", "titles", "titling", "titler"}, orders: append(ask, "titling", "titler"),
+			limits: []string{"short", "concise", "brief", "word", "words", "character", "characters", "only", "generator", "titling", "pithy"},
+		},
+		{name: "tags", things: []string{"tags", "tag"}, orders: ask, material: true},
+		{name: "follow_ups", things: []string{"follow", "followup", "followups", "suggestions"}, orders: append(ask, "predict"), material: true},
+		{name: "search_queries", things: []string{"queries"}, orders: ask, material: true},
+		{name: "emoji", things: []string{"emoji"}, orders: ask, material: true},
+		{
+			name: "summary", things: []string{"summary", "summaries", "summarize", "summarise", "summarizing", "summarising", "summarizer", "description"},
+			orders: append(ask, "tasked", "task"), material: true,
+		},
+	}
+}
+
+const (
+	// maxWords is how many words of a prompt are looked at, maxBytes how much of it at most.
+	maxWords = 90
+	maxBytes = 2048
+	// maxInstructions is the length in bytes above which instructions belong to an agent, even with a helper's words.
+	maxInstructions = 16 << 10
+	// minMaterial is how many bytes of a conversation a request brings at least to be about that.
+	minMaterial = 160
+	// maxOrder is how long a prompt is at most that orders something about the history beside it, in bytes.
+	maxOrder = 1200
+)
+
+// Mentions reports whether the beginning of a text may speak of a conversation, as few do. It reads nothing but bytes, which may
+// be JSON.
+func Mentions(text []byte) bool {
+	text = text[:min(len(text), 2*maxBytes)]
+	for _, part := range [...]string{"versation", "Chat", "chat", "ssion", "hread", "ialog"} { // "ssion" of a session or a discussion
+		if bytes.Contains(text, []byte(part)) {
+			return true
+		}
+	}
+	return false
+}
+
+// Kind returns what a request orders that has no history: "title", "tags", "follow_ups", "search_queries", "emoji" or
+// "summary", and "" for any other. said is the text of its messages.
+func Kind(instructions, said string) string {
+	if len(instructions) <= maxInstructions {
+		if k := orderedBy(instructions); k.name != "" && (!k.material || len(said) >= minMaterial) {
+			return k.name
+		}
+	}
+	// An order in words of the user could be the user's own: it counts where the conversation stands behind it.
+	if k := orderedBy(said); k.name != "" && len(said) >= minMaterial && holdsConversation(said) {
+		return k.name
+	}
+	return ""
+}
+
+// KindOfHistory returns what instructions order about the history behind them, "" for nothing.
+func KindOfHistory(instructions string) string {
+	if len(instructions) > maxOrder {
+		return ""
+	}
+	return orderedBy(instructions).name
+}
+
+// IsOrder reports whether a message of the user's role asks for a title, a summary, and the like, of the conversation that it
+// ends: a program's order in the user's name, or a question that says nothing new.
+func IsOrder(text string) bool {
+	if len(text) > maxOrder {
+		return false
+	}
+	k := orderedBy(text)
+	if k.name == "" {
+		return false
+	}
+	words := slices.Concat(sentencesOf(strings.ToLower(text))...)
+	for i, w := range words {
+		if !slices.Contains([]string{"conversation", "chat", "thread", "dialog", "dialogue", "discussion"}, w) {
+			continue
+		}
+		if i > 0 && slices.Contains([]string{"our", "this", "above", "entire", "whole", "current"}, words[i-1]) ||
+			i > 0 && k.limits != nil && words[i-1] == "the" || // of a title
+			i+1 < len(words) && slices.Contains([]string{"above", "so", "history", "briefly"}, words[i+1]) {
+			return true
+		}
+	}
+	return false
+}
+
+// orderedBy finds what the beginning of a prompt orders about a conversation.
+func orderedBy(prompt string) kind {
+	prompt = strings.ToLower(prompt[:min(len(prompt), maxBytes)])
+	subjects := []string{"conversation", "chat", "thread", "session", "dialog", "discussion"}
+	if !slices.ContainsFunc(subjects, func(s string) bool { return strings.Contains(prompt, s) }) {
+		return kind{} // as nearly all prompts do not: nothing more is read of them
+	}
+
+	sentences := sentencesOf(prompt)
+	anywhere := slices.Concat(sentences...)
+	if !anyOf(anywhere, append(subjects, "conversations", "chats", "dialogue")) {
+		return kind{}
+	}
+	for _, k := range kinds() {
+		ordered := slices.ContainsFunc(sentences, func(words []string) bool { return anyOf(words, k.things) && anyOf(words, k.orders) })
+		if ordered && (k.limits == nil || anyOf(anywhere, k.limits)) {
+			return k
+		}
+	}
+	return kind{}
+}
+
+// sentencesOf are the words of a prompt's first sentences.
+func sentencesOf(prompt string) (sentences [][]string) {
+	words := 0
+	for sentence := range strings.FieldsFuncSeq(prompt, func(r rune) bool { return strings.ContainsRune(".!?\n;", r) }) {
+		list := strings.FieldsFunc(sentence, func(r rune) bool { return !unicode.IsLetter(r) })
+		if words += len(list); words > maxWords && len(sentences) > 0 {
+			break
+		}
+		sentences = append(sentences, list)
+	}
+	return sentences
+}
+
+func anyOf(words, wanted []string) bool {
+	return slices.ContainsFunc(words, func(w string) bool { return slices.Contains(wanted, w) })
+}
+
+// holdsConversation reports whether a text has a conversation in it, by how prompts set one off from their own words.
+func holdsConversation(text string) bool {
+	text = strings.ToLower(text)
+	for _, mark := range [...]string{
+		"<chat_history", "chat history:", "<conversation", "conversation:", "<content", "<messages", "<dialog", "<transcript",
+		"user:", "human:", "assistant:", "question:", "query:", "message:",
+	} {
+		if strings.Contains(text, mark) {
+			return true
+		}
+	}
+	return false
+}
