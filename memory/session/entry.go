@@ -365,12 +365,7 @@ func (e *Entry) lookUpStored(ctx context.Context, a *Answer) error {
 	if stored && e.unwritten.parent.Seq != 0 && e.known == nil {
 		// Items that do not go to the end of a line may be stored already: a turn is retried whose answer was stored
 		// although the client did not see its end; or results come again that upstream still has.
-		if err := e.lookupKnown(ctx, a); err != nil {
-			return err
-		}
-	}
-	if !e.atHead && e.ring.keep == 0 && e.unwritten.fresh > 0 {
-		return e.findSeqs(ctx)
+		return e.lookupKnown(ctx, a)
 	}
 	return nil
 }
@@ -539,21 +534,6 @@ func (e *Entry) restoreHidden(record []byte) {
 		e.before = r.Before
 		e.Notes.hidden.restore(r.Hidden, len(e.in.items))
 	}
-}
-
-// findSeqs looks up where the items of a resent history stand, for the ring of a head that moves to another branch.
-func (e *Entry) findSeqs(ctx context.Context) error {
-	first := max(0, e.unwritten.fresh-ringSize)
-	places, err := e.stored.lookup(ctx, e.in.ends[first:e.unwritten.fresh])
-	if err != nil {
-		return err
-	}
-	for i, p := range places {
-		if p != nil && e.ring.seqs[first+i] == 0 {
-			e.ring.seqs[first+i] = p.Pos.Seq
-		}
-	}
-	return nil
 }
 
 // lookupKnown asks which of the items that the turn is about to write are in the transcript already, as they are
