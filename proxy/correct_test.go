@@ -420,3 +420,24 @@ func TestRefusalsOfMedia(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusalsOfCalls: servers have words of their own for names of tools that a model has made up, and for arguments that are
+// no JSON.
+func TestRefusalsOfCalls(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]view.Mend{
+		`Invalid 'messages[9].tool_calls[0].function.name': string does not match pattern. Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'.`:        view.ToolNames,
+		`Invalid 'messages[2].tool_calls[0].function.name': empty string. Expected a string with minimum length 1, but got an empty string instead.`:              view.ToolNames,
+		`Value at 'messages.3.member.content.1.member.toolUse.name' failed to satisfy constraint: Member must satisfy regular expression pattern: [a-zA-Z0-9_-]+`: view.ToolNames,
+		`messages.1.content.0.tool_use.name: String should match pattern '^[a-zA-Z0-9_-]{1,64}$'`:                                                                 view.ToolNames,
+		`The "function.arguments" parameter of the code model must be in JSON format.`:                                                                            view.Arguments,
+		`Failed to parse tool call arguments as JSON: [json.exception.parse_error.101] parse error`:                                                               view.Arguments,
+		`messages.1.content.0.tool_use.input: Input should be a valid dictionary`:                                                                                 view.Arguments,
+		`Unknown name "x": Cannot find field.`: 0,
+		`The model m does not exist`:           0,
+	} {
+		if got := newRefusal(400, []byte(text)).mend(); got != want {
+			t.Errorf("%q asks for %v, want %v", text, got.Names(), want.Names())
+		}
+	}
+}

@@ -120,6 +120,12 @@ func (r *refusal) mend() (m view.Mend) {
 	if r.says("thought_signature", "thought signature") {
 		m |= view.Signatures
 	}
+	if r.says(".name", "name of", "function name", "tool name") && r.says("pattern", "a-z", "alphanumeric", "empty string", "minimum length", "too long") {
+		m |= view.ToolNames
+	}
+	if r.says("arguments", ".input") && r.says("json", "parse", "dictionary", "an object") {
+		m |= view.Arguments
+	}
 	if r.says("null") && r.says("not a string", "expected a string") {
 		m |= view.NullContent
 	}

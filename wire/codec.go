@@ -29,6 +29,8 @@ type Codec interface {
 	WithCallIDs(it Item, ids []string) []byte
 	WithReasoning(it Item, text string) []byte
 	WithSignature(it Item) []byte
+	// WithToolNames is the item with other names of the tools that it calls or answers; one for which rename returns the same stays.
+	WithToolNames(it Item, rename func(name string) string) []byte
 	// WithoutNull leaves out a content that is null.
 	WithoutNull(it Item) []byte
 
@@ -134,6 +136,9 @@ func (Opaque) WithReasoning(it Item, _ string) []byte { return it.Raw }
 
 // WithSignature returns the item.
 func (Opaque) WithSignature(it Item) []byte { return it.Raw }
+
+// WithToolNames returns the item.
+func (Opaque) WithToolNames(it Item, _ func(string) string) []byte { return it.Raw }
 
 // WithoutNull returns the item.
 func (Opaque) WithoutNull(it Item) []byte { return it.Raw }

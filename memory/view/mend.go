@@ -26,9 +26,13 @@ const (
 	Signatures
 	// NullContent leaves out the content beside calls where it is null, which Gemini refuses, as DeepSeek does one that lacks.
 	NullContent
+	// ToolNames replaces what no server takes in the name of a tool that a model has made up.
+	ToolNames
+	// Arguments empties arguments that are no JSON object, which servers that parse them refuse.
+	Arguments
 )
 
-var mendNames = [...]string{"call_ids", "odd_call_ids", "reasoning", "signatures", "null_content"} //nolint:gochecknoglobals // a constant list
+var mendNames = [...]string{"call_ids", "odd_call_ids", "reasoning", "signatures", "null_content", "tool_names", "arguments"} //nolint:gochecknoglobals // a constant list
 
 // Names spell the changes in records.
 func (m Mend) Names() (names []string) {
@@ -66,6 +70,12 @@ func (m Mend) Apply(items []wire.Item) []wire.Item {
 		}
 		if m&Reasoning != 0 {
 			it = it.Rewritten(codec.WithReasoning(it, thoughtOf(it)))
+		}
+		if m&ToolNames != 0 {
+			it = it.Rewritten(codec.WithToolNames(it, toolName))
+		}
+		if m&Arguments != 0 {
+			it = it.WithObjectArguments()
 		}
 		if m&NullContent != 0 && it.HasCalls() {
 			it = it.Rewritten(codec.WithoutNull(it))
@@ -140,6 +150,23 @@ func (c *callIDs) ofNone(message []byte, call int) string {
 			return id
 		}
 	}
+}
+
+// longestName is the length up to which servers take names of tools.
+const longestName = 64
+
+// toolName returns the name of a tool as all servers take it.
+func toolName(name string) string {
+	if name == "" {
+		return "_"
+	}
+	clean := strings.Map(func(r rune) rune {
+		if strings.ContainsRune(idDigits+"_-", r) {
+			return r
+		}
+		return '_'
+	}, name)
+	return clean[:min(len(clean), longestName)]
 }
 
 // idLength is the length of call ids at Mistral, whose servers take no other, and only letters and digits.

@@ -58,6 +58,23 @@ func TestMend(t *testing.T) {
 			`{"role":"user","content":"Hi"}`, `{"role":"assistant","content":"Hello","reasoning_content":"Hello"}`, `{"role":"assistant","reasoning_content":"f {}","content":null,"tool_calls":[{"id":"1","function":{"name":"f","arguments":"{}"}}]}`,
 			`{"role":"assistant","content":"a","reasoning_content":"b"}`, `{"role":"assistant","content":"a","reasoning":"c","reasoning_content":"c"}`,
 		}},
+		{"names of tools", view.ToolNames, chat.Dialect, []string{
+			`{"role":"assistant","tool_calls":[{"id":"1","function":{"name":"functions.get weather"}},{"id":"2","custom":{"name":"é"}},{"id":"3","function":{ "name": "f-1_A" }}]}`,
+			`{"role":"assistant","function_call":{"name":""}}`, `{"role":"function","name":"a.b","content":"x"}`, `{"role":"user","name":"a.b","content":"x"}`,
+		}, []string{
+			`{"role":"assistant","tool_calls":[{"id":"1","function":{"name":"functions_get_weather"}},{"id":"2","custom":{"name":"_"}},{"id":"3","function":{ "name": "f-1_A" }}]}`,
+			`{"role":"assistant","function_call":{"name":"_"}}`, `{"role":"function","name":"a_b","content":"x"}`, `{"role":"user","name":"a.b","content":"x"}`,
+		}},
+		{"names of tools in Responses", view.ToolNames, responses.Dialect, []string{
+			`{"type":"function_call","call_id":"1","name":"` + strings.Repeat("x", 65) + `"}`, `{"type":"mcp_call","name":"a.b"}`,
+		}, []string{
+			`{"type":"function_call","call_id":"1","name":"` + strings.Repeat("x", 64) + `"}`, `{"type":"mcp_call","name":"a.b"}`,
+		}},
+		{"arguments", view.Arguments, chat.Dialect, []string{
+			`{"role":"assistant","tool_calls":[{"id":"1","function":{"name":"f","arguments":"{\"a\": "}},{"id":"2","function":{"name":"f","arguments":"{}"}}]}`,
+		}, []string{
+			`{"role":"assistant","tool_calls":[{"id":"1","function":{"name":"f","arguments":"{}"}},{"id":"2","function":{"name":"f","arguments":"{}"}}]}`,
+		}},
 		{"null", view.NullContent, chat.Dialect, []string{
 			`{"role":"assistant", "content": null, "tool_calls":[{"id":"1"}]}`, `{"role":"assistant","content":null,"refusal":"no"}`,
 		}, []string{

@@ -52,3 +52,16 @@ func (mending) WithoutNull(it wire.Item) []byte {
 		return it.Raw[p.Start:p.End], string(p.Name) != "content" || !wire.IsNull(p.Value)
 	})
 }
+
+func (mending) WithToolNames(it wire.Item, rename func(string) string) []byte {
+	tool := func(raw []byte) []byte { return wire.RenameTool(raw, rename) }
+	if it.Kind == wire.ToolResult {
+		return tool(it.Raw)
+	}
+	raw := wire.EditMember(it.Raw, "tool_calls", func(list []byte) []byte {
+		return wire.Edit(list, func(_ int, call wire.Child) ([]byte, bool) {
+			return wire.EditMember(wire.EditMember(call.Value, "function", tool), "custom", tool), true
+		})
+	})
+	return wire.EditMember(raw, "function_call", tool)
+}

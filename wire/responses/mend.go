@@ -22,3 +22,10 @@ func (mending) WithSignature(it wire.Item) []byte { return it.Raw }
 
 // WithoutNull returns the item: calls have no content.
 func (mending) WithoutNull(it wire.Item) []byte { return it.Raw }
+
+func (mending) WithToolNames(it wire.Item, rename func(string) string) []byte {
+	if it.Kind != wire.ToolCall {
+		return it.Raw
+	}
+	return wire.RenameTool(it.Raw, rename)
+}
