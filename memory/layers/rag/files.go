@@ -18,11 +18,11 @@ import (
 // folder finds the files of the configuration.
 type folder struct{ o Options }
 
-// file is a document as it was found. Two that are equal have the same content, as far as times tell.
+// file is a document file. Equal values mean the same content, judged by size and time.
 type file struct {
 	path    string
-	shown   string // as citations name it: from the configured file or folder on, with slashes
-	named   bool   // in the configuration, and not found in a folder
+	shown   string // the name in citations: from the configured file or folder on, with slashes
+	named   bool   // listed in the configuration itself, not found in a folder
 	size    int64
 	changed time.Time
 }
@@ -30,7 +30,7 @@ type file struct {
 // maxEntries limits the folder entries visited.
 const maxEntries = 1_000_000
 
-// look lists the current files in the order of the configuration, the files of a folder by path.
+// look lists the current files in the order of the configuration, files of a folder by path.
 func (f folder) look() ([]file, error) {
 	var all []file
 	seen := map[string]bool{}
@@ -50,7 +50,7 @@ func (f folder) look() ([]file, error) {
 	}
 
 	for i, configured := range f.o.Paths {
-		root, err := filepath.EvalSymlinks(configured) // a folder that is a link is not walked into
+		root, err := filepath.EvalSymlinks(configured) // WalkDir does not follow a link
 		if err != nil {
 			return nil, fmt.Errorf("paths[%d]: %w", i, because(configured, err))
 		}
@@ -71,7 +71,7 @@ func (f folder) look() ([]file, error) {
 		err = filepath.WalkDir(root, func(at string, d fs.DirEntry, err error) error {
 			switch entries++; {
 			case errors.Is(err, fs.ErrNotExist) && at != root:
-				return nil // gone since its folder was read
+				return nil // deleted since its folder was read
 			case err != nil:
 				return fmt.Errorf("paths[%d]: %w", i, because(at, err))
 			case entries > maxEntries:
@@ -84,9 +84,9 @@ func (f folder) look() ([]file, error) {
 			case d.IsDir() || !f.includes(d.Name()):
 				return nil
 			}
-			info, err := os.Stat(at) // of a link, what it leads to: Kubernetes mounts files as links
+			info, err := os.Stat(at) // follows links: Kubernetes mounts files as links
 			if err != nil || !info.Mode().IsRegular() {
-				return nil //nolint:nilerr // gone, or a link that leads nowhere
+				return nil //nolint:nilerr // deleted, or a dangling link
 			}
 			shown, err := filepath.Rel(root, at)
 			if err != nil {
@@ -101,7 +101,7 @@ func (f folder) look() ([]file, error) {
 	return all, nil
 }
 
-// nameOf is the name of a folder in citations, empty for one that has none.
+// nameOf returns the name of a folder in citations, empty if it has none.
 func nameOf(base string) string {
 	if base == "." || base == ".." || base == string(filepath.Separator) {
 		return ""
@@ -116,7 +116,7 @@ func (f folder) includes(name string) bool {
 	})
 }
 
-// because says why a file cannot be read, by its path once.
+// because returns why a file cannot be read, with its path only once.
 func because(name string, err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		err = e.Err
@@ -124,11 +124,11 @@ func because(name string, err error) error {
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-// read returns the text of a file. One that is gone, and one in a folder that is no text, has none.
+// read returns the text of a file, empty for a deleted file and for one in a folder that is not text.
 func (f *file) read(limit int) (string, error) {
 	r, err := os.Open(f.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil // the next look will miss it
+		return "", nil // the next look will not list it
 	}
 	if err != nil {
 		return "", fmt.Errorf("paths: %w", because(f.path, err))
@@ -138,7 +138,7 @@ func (f *file) read(limit int) (string, error) {
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("paths: %w", because(f.path, err))
-	case len(data) > limit: // it has grown meanwhile
+	case len(data) > limit: // it has grown since look
 		return "", errors.New("paths: want fewer bytes in all files (max_bytes)")
 	case utf8.Valid(data) && bytes.IndexByte(data, 0) < 0:
 		return strings.TrimPrefix(string(data), "\uFEFF"), nil

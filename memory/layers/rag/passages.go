@@ -10,9 +10,9 @@ import (
 	"remora/memory/layer"
 )
 
-// passage is a part of a document that is found and told as a whole.
+// passage is a part of a document that is found and shown as a whole.
 type passage struct {
-	file, section string // section is the headings above it, or the lines where there are none
+	file, section string // section is the headings above it, or the line numbers if there are none
 	text          string
 }
 
@@ -21,34 +21,34 @@ func (p *passage) head() string {
 	return "[" + strings.NewReplacer("[", "(", "]", ")").Replace(layer.Line(p.file+", "+p.section, maxHead)) + "]"
 }
 
-// searched returns the indexed text of the passage, with the words of its file's name and headings.
+// searched returns the text to index: the passage with its file's name and headings.
 func (p *passage) searched() string {
 	name := strings.TrimSuffix(p.file, path.Ext(p.file))
 	return strings.NewReplacer("/", " ", "-", " ", "_", " ").Replace(name) + "\n" + p.section + "\n" + p.text
 }
 
-// Sizes of passages, in bytes: paragraphs are put together up to enough, and one above most is divided.
+// Sizes of passages, in bytes: paragraphs are joined up to enough, and longer ones than most are split.
 const (
 	enough = 800
 	most   = 1600
 )
 
-// maxDepth is how many headings, one below the other, a section is named by.
+// maxDepth is the maximum number of nested headings in a section's name.
 const maxDepth = 6
 
-// divider takes a document apart.
+// divider splits a document.
 type divider struct {
 	file     string
 	headings []string
 	all      []passage
 
-	text  []string // the lines of the passage under way
+	text  []string // the lines of the current passage
 	size  int      // in bytes
-	first int      // the number of the first of them
-	last  int      // of the last one that is not empty
+	first int      // line number of the first
+	last  int      // line number of the last one that is not empty
 }
 
-// divide returns the passages of a document: a heading begins one, and paragraphs below one heading are put together.
+// divide returns the passages of a document: a heading begins one, and paragraphs below a heading are joined.
 func divide(file, text string) []passage {
 	d := &divider{file: file}
 	lines := strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n")
@@ -91,7 +91,7 @@ func divide(file, text string) []passage {
 	return d.all
 }
 
-// frontMatter returns how many lines at the beginning are about the document, and not of it.
+// frontMatter returns the number of lines of the front matter.
 func frontMatter(lines []string) int {
 	const longest = 100
 	if strings.TrimSpace(lines[0]) != "---" {
@@ -105,7 +105,7 @@ func frontMatter(lines []string) int {
 	return 0
 }
 
-// fenceOf returns the marks that begin or end a block of code, in which nothing is a heading.
+// fenceOf returns the marks of a code fence. Code has no headings.
 func fenceOf(line string) string {
 	for _, mark := range []string{"`", "~"} {
 		if rest := strings.TrimLeft(line, mark); len(line)-len(rest) >= 3 {
@@ -120,7 +120,7 @@ var (
 	asciidoc = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(={1,6}) +(.*)$`) })
 )
 
-// heading returns the level and the text of a line that is a heading, 0 for another one.
+// heading returns the level and the text of a heading, 0 for another line.
 func (d *divider) heading(line string) (level int, title string) {
 	pattern := markdown()
 	switch path.Ext(d.file) {
@@ -157,12 +157,12 @@ func (d *divider) section(level int, title string) {
 		level = maxDepth
 	}
 	for len(d.headings) < level-1 {
-		d.headings = append(d.headings, "") // a level was left out
+		d.headings = append(d.headings, "") // a level was skipped
 	}
 	d.headings = append(d.headings[:level-1:level-1], strings.TrimSpace(title))
 }
 
-// add puts a line to the passage under way.
+// add appends a line to the current passage.
 func (d *divider) add(number int, line string) {
 	if d.size+len(line) > most && d.size > 0 {
 		d.end()
@@ -188,7 +188,7 @@ func (d *divider) add(number int, line string) {
 	}
 }
 
-// end ends the passage under way.
+// end ends the current passage.
 func (d *divider) end() {
 	text := strings.TrimSpace(strings.Join(d.text, "\n"))
 	if text != "" {
@@ -197,7 +197,7 @@ func (d *divider) end() {
 	d.text, d.size = d.text[:0], 0
 }
 
-// name is the headings above the passage, or its lines where there are none.
+// name returns the headings above the passage, or its line numbers if there are none.
 func (d *divider) name() string {
 	var titles []string
 	for _, h := range d.headings {

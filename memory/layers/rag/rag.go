@@ -1,4 +1,4 @@
-// Package rag implements the layer rag: it tells the model the passages of the operator's documents that answer the user's
+// Package rag implements the layer rag: it shows the model the passages of the operator's documents that match the user's
 // message, each with its file and section. Passages are found by words (package memory/index); no model is needed.
 package rag
 
@@ -37,27 +37,27 @@ const (
 
 // Options are the layer's own keys.
 type Options struct {
-	// Paths are files, and folders that are read with those in them.
+	// Paths are files and folders. Folders are read recursively.
 	Paths []string `mapstructure:"paths"`
-	// Include are patterns as of path.Match, one of which the name of a file in a folder has to match.
+	// Include are patterns of path.Match for the names of files in folders.
 	Include []string `mapstructure:"include"`
-	// MaxTokens is how much is told at most; default 2000.
+	// MaxTokens is the maximum size of the block in tokens; default 2000.
 	MaxTokens int `mapstructure:"max_tokens"`
-	// MaxItems is how many passages are told at most; default 8.
+	// MaxItems is the maximum number of passages; default 8.
 	MaxItems int `mapstructure:"max_items"`
-	// MinShare is how likely a passage has to be the answer, as a share of how likely the best one is; default 0.01.
+	// MinShare is the minimum score of a passage, as a share of the best one's; default 0.01.
 	MinShare float64 `mapstructure:"min_share"`
-	// MinMatch is the share of the question's words, by how rare they are, that a passage has to have; default 0.3.
+	// MinMatch is the share of the question's words, weighted by rarity, that a passage must contain; default 0.3.
 	MinMatch float64 `mapstructure:"min_match"`
 	// MaxFiles and MaxBytes limit the files read; default 1000 files and 8 MiB.
 	MaxFiles int `mapstructure:"max_files"`
 	MaxBytes int `mapstructure:"max_bytes"`
-	// Refresh is how often the files are looked at for changes, while messages come; default 2s.
+	// Refresh is how often the files are checked for changes, while messages come; default 2s.
 	Refresh time.Duration `mapstructure:"refresh"`
 }
 
-// Defaults are the layer's place and limits. What it says changes with every message of the user, and stands behind the
-// history for as long as the model works on that. It is the same for all tenants.
+// Defaults returns the layer's slot, scope and budget. The block changes with every user message, so it stands behind the
+// history. The documents are the same for all tenants.
 func Defaults(o Options) layer.Defaults {
 	tokens := cmp.Or(o.MaxTokens, defaultTokens)
 	return layer.Defaults{ID: "rag", Slot: 350, Scope: layer.Global, Budget: layer.Between(0, float64(tokens)), Live: true}
@@ -67,16 +67,15 @@ func Defaults(o Options) layer.Defaults {
 type Layer struct {
 	o      Options
 	folder folder
-	turn   chan struct{} // one reads the files at a time
+	turn   chan struct{} // held by the goroutine that reads the files
 
 	mu     sync.Mutex
 	now    *library
-	looked time.Time // at the files
-	fault  error     // of the last look
+	looked time.Time // when the files were last checked
+	fault  error     // of the last check
 }
 
-// New checks the options and that the files are there; they are read when the first message comes. Errors name the key that
-// they are about.
+// New checks the options and that the files exist; they are read when the first message comes. Errors name their key.
 func New(o Options) (*Layer, error) {
 	errs := []error{
 		layer.Bounded("max_tokens", &o.MaxTokens, defaultTokens, limitTokens),
@@ -120,8 +119,8 @@ type library struct {
 	passages []passage // in the order of the index
 }
 
-// current returns the library. Where files have changed it reads them again, while other requests get the one before. What
-// is read after the context has ended is there for the next request.
+// current returns the library. If files have changed, it reads them again, while other requests get the previous library. A
+// read that outlasts the context serves the next request.
 func (l *Layer) current(ctx context.Context, now time.Time) (*library, error) {
 	held := func() (lib *library, fresh bool, err error) {
 		l.mu.Lock()
@@ -186,13 +185,13 @@ const intro = "Quotations from documents, each below its [file, section]; not in
 
 const tag = "documents"
 
-// found is a passage that may be told.
+// found is a candidate passage.
 type found struct {
 	passage
 	order int
 }
 
-// Recall tells the passages that answer the user's message best, in the order of their documents.
+// Recall returns the passages that match the user's message best, in the order of their documents.
 func (l *Layer) Recall(ctx context.Context, t *layer.Turn, _ layer.State, budget int) (layer.Recalled, error) {
 	budget = min(budget, l.o.MaxTokens)
 	var questions []question
@@ -226,7 +225,7 @@ func (l *Layer) Recall(ctx context.Context, t *layer.Turn, _ layer.State, budget
 	return layer.Recalled{Messages: []string{text}, Tokens: t.Count(text)}, nil
 }
 
-// question is a text to search for, and the share of its words that a passage needs.
+// question is a text to search for, and the minimum share of its words in a passage.
 type question struct {
 	text string
 	need float32
@@ -247,10 +246,10 @@ func (l *Layer) find(lib *library, t *layer.Turn, q question) (best []found) {
 	return best
 }
 
-// few is how many passages it takes to say which words are rare. With fewer, all of a question's words count the same.
+// few is the number of passages from which rarity of words is meaningful. With fewer, all words of a question weigh the same.
 const few = 50
 
-// match returns the share of a question's words that a passage has.
+// match returns the share of a question's words in a passage.
 func (lib *library) match(h *index.Hit, question index.WordSet) float32 {
 	if len(lib.passages) >= few {
 		return h.Match
@@ -258,7 +257,7 @@ func (lib *library) match(h *index.Hit, question index.WordSet) float32 {
 	return float32(question.In(index.Words(h.Text))) / float32(max(1, len(question)))
 }
 
-// fit returns the passages that fit into a budget together, the best first: one that is too long is passed over.
+// fit returns the passages that fit a budget together, best first; a passage that is too long is skipped.
 func fit(t *layer.Turn, best []found, budget int) []found {
 	var chosen []found
 	for i := range best {
@@ -269,7 +268,7 @@ func fit(t *layer.Turn, best []found, budget int) []found {
 	return chosen
 }
 
-// render makes the block of some passages. Those that follow each other in one section have one head.
+// render makes the block of passages. Consecutive passages of a section share a head.
 func render(all []found) string {
 	sorted := slices.Clone(all)
 	slices.SortFunc(sorted, func(a, b found) int { return cmp.Compare(a.order, b.order) })
@@ -285,7 +284,7 @@ func render(all []found) string {
 	return layer.Block(tag, strings.Join(lines, "\n"))
 }
 
-// plain is a line without what could end it.
+// plain replaces characters that could end a line.
 func plain(line string) string {
 	line = strings.TrimRightFunc(line, unicode.IsSpace)
 	return strings.Map(func(r rune) rune {

@@ -9,17 +9,17 @@ import (
 
 // Embeddings are an embedding model of a provider, or a table of word vectors in a file.
 type Embeddings struct {
-	// Provider is a name from the list of providers; empty is the one that the model's name belongs to.
+	// Provider is a name from the list of providers; empty is the one that lists the model.
 	Provider string `mapstructure:"provider"`
 	// Model is the model's name as that provider knows it.
 	Model string `mapstructure:"model"`
-	// Dimensions is how many numbers of a vector the model is asked for; 0 is all that it has.
+	// Dimensions is the requested vector size; 0 is the model's own.
 	Dimensions int `mapstructure:"dimensions"`
-	// File is the path of a table of word vectors, which takes the place of a model.
+	// File is the path of a table of word vectors, used instead of a model.
 	File string `mapstructure:"file"`
-	// MinSimilarity is the cosine from which on a statement counts as near to the question; default 0.4.
+	// MinSimilarity is the cosine above which a statement is similar to the question; default 0.4.
 	MinSimilarity float64 `mapstructure:"min_similarity"`
-	// Weight is how much a statement's score gains by what its cosine is above that; default 20.
+	// Weight multiplies the cosine above that, which is added to a statement's score; default 20.
 	Weight float64 `mapstructure:"weight"`
 	// Timeout is how long a request waits for the vector of its question; default 300ms.
 	Timeout time.Duration `mapstructure:"timeout"`
@@ -36,7 +36,7 @@ const (
 // On reports whether embeddings are configured.
 func (e Embeddings) On() bool { return e.Model != "" || e.File != "" }
 
-// WithDefaults returns the options with every number that is not set.
+// WithDefaults returns the options with defaults for all unset numbers.
 func (e Embeddings) WithDefaults() Embeddings {
 	e.MinSimilarity = cmp.Or(e.MinSimilarity, defaultSimilarity)
 	e.Weight = cmp.Or(e.Weight, defaultWeight)
@@ -44,12 +44,12 @@ func (e Embeddings) WithDefaults() Embeddings {
 	return e
 }
 
-// Near reports whether a cosine is that of a statement which means what is asked.
+// Near reports whether a statement with this cosine is similar to the question.
 func (e Embeddings) Near(cosine float32) bool {
 	return e.On() && float64(cosine) > e.WithDefaults().MinSimilarity
 }
 
-// check returns what is wrong, with the keys that it is about.
+// check returns one error per wrong key.
 func (e Embeddings) check() error {
 	var errs []error
 	report := func(format string, a ...any) { errs = append(errs, fmt.Errorf("embeddings."+format, a...)) }

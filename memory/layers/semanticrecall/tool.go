@@ -11,14 +11,14 @@ import (
 	"remora/memory/layer"
 )
 
-// nothingFound answers a search that finds nothing.
+// nothingFound answers a search without results.
 const nothingFound = "Nothing was said about that."
 
 // Has reports whether the layer uses a hook (layer.Selective): the search is a tool only if it is configured.
 func (l *Layer) Has(hook string) bool { return hook != layer.HookTools || l.o.SearchTool }
 
-// Tools offers a search in the model's own words. Recall sees the user's message alone; a model that works on a task knows
-// better what it is missing.
+// Tools offers a search with the model's own query. Recall searches only for the user's message; while it works on a task, the
+// model knows better what it needs.
 func (l *Layer) Tools() []layer.Tool {
 	return []layer.Tool{{
 		Name: "search",

@@ -12,7 +12,7 @@ type words index.WordSet
 
 func newWords(text string) words { return words(index.Words(text)) }
 
-// same reports whether two texts say nearly the same: at least five of six words are in both, and all that have a digit.
+// same reports whether two texts are nearly equal: at least five of six words are in both, and all words with a digit.
 func (w words) same(o words) bool {
 	if len(w) == 0 || len(o) == 0 {
 		return false
@@ -21,7 +21,7 @@ func (w words) same(o words) bool {
 	return 6*shared >= 5*(len(w)+len(o)-shared) && w.numbers().equal(o.numbers())
 }
 
-// in counts the words that are among others.
+// in counts the words that are in other.
 func (w words) in(o words) int { return index.WordSet(w).In(index.WordSet(o)) }
 
 func (w words) equal(o words) bool { return len(w) == len(o) && w.in(o) == len(w) }
@@ -37,7 +37,8 @@ func (w words) numbers() words {
 	return n
 }
 
-// echoes reports whether a statement only repeats what is asked now, in nearly the same words: it has no other, or asks too.
+// echoes reports whether a statement only repeats the question in nearly the same words: it has no other words, or is a
+// question, too.
 func (w words) echoes(asked words, text string) bool {
 	return len(w) == 0 || w.same(asked) && (w.in(asked) == len(w) || index.Asks(text))
 }

@@ -19,29 +19,26 @@ const (
 	Async = "async"
 )
 
-// Phases, as applies_to names them.
+// Values of applies_to.
 const (
 	beforeToolCall = layer.HookReviewToolCall
 	afterModelCall = layer.HookReviewResponse
 )
 
-// Rule is one rule. It needs an expression, a question to a model, or both; with both, an action makes the expression
-// decide where it is true and leaves the rest to the model, and no action makes it say when the model is asked at all.
+// Rule is one rule. It needs an expression, a model check, or both. With both and an action, the expression decides if it is
+// true, and otherwise the model. With both and no action, the model is asked if the expression is true.
 type Rule struct {
-	// ID names the rule in errors, in the ledger and to the model: letters, digits, "_", "-" and ".", at most 64.
+	// ID names the rule in errors, in records and to the model: letters, digits, "_", "-" and ".", at most 64.
 	ID string `mapstructure:"id"`
 	// AppliesTo is before_tool_call, after_model_call or both.
 	AppliesTo []string `mapstructure:"applies_to"`
-	// When is a CEL expression that is true or false. It may use session, resource and model; before_tool_call also
-	// tool.name, tool.arguments (an object; empty where the input is none) and tool.input (as the model wrote it);
-	// after_model_call also response.text and response.calls (a list of name, arguments and input).
+	// When is a boolean CEL expression over session, resource and model; for before_tool_call also over tool.name, tool.arguments (an object; empty if the input is not one) and tool.input (as the model wrote it); for after_model_call also over response.text and response.calls (a list of name, arguments and input).
 	//
-	// A member that is not there makes it false. Any other failure, such as too much work, counts as true in a rule that
-	// denies and in one that asks a model, so that input made to break an expression gets around neither.
+	// A missing member makes it false. Any other failure, such as too much work, counts as true in a rule that denies or asks a model, so that hostile input cannot bypass it.
 	When string `mapstructure:"when"`
 	// Action is the decision when When is true: deny, guide or allow.
 	Action string `mapstructure:"action"`
-	// Guidance is told to the model with the action; empty for the standard text.
+	// Guidance is the text for the model; empty for the standard text.
 	Guidance string `mapstructure:"guidance"`
 	// ModelCheck asks the layer's model.
 	ModelCheck *ModelCheck `mapstructure:"model_check"`
@@ -49,14 +46,14 @@ type Rule struct {
 
 // ModelCheck is a question to a model, which answers ALLOW, DENY or GUIDE.
 type ModelCheck struct {
-	// Mode is sync, so that the call or the response waits for the verdict, or async, so that nothing waits and the
-	// model is told in the next turn; default sync.
+	// Mode is sync (the call or the response waits for the verdict) or async (nothing waits, and the model gets the verdict in
+	// the next turn); default sync.
 	Mode string `mapstructure:"mode"`
 	// Prompt describes what to look for.
 	Prompt string `mapstructure:"prompt"`
 }
 
-// rule is a Rule that was checked and compiled.
+// rule is a checked and compiled Rule.
 type rule struct {
 	id       string
 	phases   map[string]bool
@@ -73,7 +70,7 @@ const (
 	maxExpression = 8 << 10 // bytes
 	// costLimit is in CEL's units: half a second of loops, or a search through a text of 3 MB.
 	costLimit = 300_000
-	// interruptEvery is how many rounds of a loop may pass before a timeout is looked at.
+	// interruptEvery is the number of loop iterations between checks for a timeout.
 	interruptEvery = 100
 )
 
@@ -138,7 +135,7 @@ func (c *rule) takeCheck(check *ModelCheck) error {
 	return errors.Join(errs...)
 }
 
-// takeExpression compiles the expression for each phase, whose variables differ.
+// takeExpression compiles the expression for each phase, since their variables differ.
 func (c *rule) takeExpression(when string) error {
 	if when == "" {
 		return nil
@@ -199,12 +196,12 @@ func expression(phase, when string) (cel.Program, error) {
 	return program, nil
 }
 
-// stops reports whether the rule may deny or guide in a phase while that is waited for.
+// stops reports whether the rule may deny or guide synchronously in a phase.
 func (c *rule) stops(phase string) bool {
 	return c.phases[phase] && (c.decides && c.action != layer.Allow || c.mode == Sync)
 }
 
-// match evaluates the expression. decided: the rule's action applies. matched, where it does not: ask the model.
+// match evaluates the expression. decided: the rule's action applies. matched, if not decided: ask the model.
 func (c *rule) match(ctx context.Context, sub subject) (matched, decided bool) {
 	program := c.programs[sub.phase]
 	if program == nil {
@@ -260,7 +257,7 @@ func variables(t *layer.Turn, vars map[string]any) map[string]any {
 	return vars
 }
 
-// arguments are a call's arguments as an object, empty where they are anything else.
+// arguments returns a call's arguments as an object, empty if they are not one.
 func arguments(c layer.ToolCall) map[string]any {
 	var object map[string]any
 	if json.Unmarshal([]byte(c.Arguments), &object) != nil || object == nil {

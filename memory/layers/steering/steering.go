@@ -21,28 +21,28 @@ const (
 	limitRetries   = 5
 	maxRules       = 200
 	maxAsked       = 16   // asynchronous model checks of one turn
-	maxQueue       = 20   // verdicts that wait to be told
-	maxGuidance    = 1000 // characters of what a model advises
+	maxQueue       = 20   // pending verdicts
+	maxGuidance    = 1000 // characters of a model's guidance
 )
 
 // Options configures the layer.
 type Options struct {
-	// Rules are judged in their order.
+	// Rules are evaluated in order.
 	Rules []Rule `mapstructure:"rules"`
-	// MaxLedgerEntries is how many decisions are remembered; default 100, at most 1000.
+	// MaxLedgerEntries is how many decisions are kept; default 100, at most 1000.
 	MaxLedgerEntries int `mapstructure:"max_ledger_entries"`
-	// MaxRetries is how often the model is asked again after an unreadable verdict; default 1, at most 5. A verdict
-	// that stays unreadable allows.
+	// MaxRetries is how often the model is asked again after an unreadable verdict; default 1, at most 5. Then the verdict is
+	// allow.
 	MaxRetries *int `mapstructure:"max_retries"`
 	// HasModel: the layer is configured with a model. It is no key of its own.
 	HasModel bool `mapstructure:"-"`
 }
 
-// DependOn tells the options whether the layer has a model.
+// DependOn sets HasModel.
 func (o *Options) DependOn(hasModel bool, _ layer.Scope) { o.HasModel = hasModel }
 
-// Defaults are the layer's place and limits as options change them: asynchronous verdicts are shown in the
-// session's next turn, which may be another execution, so that such rules need the scope thread.
+// Defaults returns the layer's slot, scope and budget. Asynchronous rules need the scope thread: their verdicts are shown in
+// the session's next turn, which may be another execution.
 func Defaults(o Options) layer.Defaults {
 	scope := layer.Execution
 	for _, r := range o.Rules {
@@ -101,7 +101,7 @@ func New(o Options) (*Layer, error) {
 	return l, nil
 }
 
-// named puts the rule in front of each thing that is wrong with it.
+// named prefixes each error of a rule with the rule.
 func named(i int, id string, err error) error {
 	at := fmt.Sprintf("rules[%d]", i)
 	if idPattern.MatchString(id) {
@@ -110,7 +110,7 @@ func named(i int, id string, err error) error {
 	return below(at, err)
 }
 
-// below puts a path in front of every error of a join.
+// below prefixes every error of a join with a path.
 func below(at string, err error) error {
 	if err == nil {
 		return nil
@@ -126,8 +126,8 @@ func below(at string, err error) error {
 	return errors.Join(errs...)
 }
 
-// Has selects the hooks that the rules need (layer.Selective): answers and tool calls are only held back where a rule
-// may stop them.
+// Has selects the hooks that the rules need (layer.Selective): answers and tool calls are only held back if a rule may stop
+// them.
 func (l *Layer) Has(hook string) bool {
 	switch hook {
 	case layer.HookReviewToolCall:
@@ -141,7 +141,7 @@ func (l *Layer) Has(hook string) bool {
 	}
 }
 
-// Async reports whether no rule denies or guides a response while it is waited for (layer.Async).
+// Async reports whether no rule denies or guides a response synchronously (layer.Async).
 func (l *Layer) Async() bool { return !l.Has(layer.HookReviewResponse) }
 
 // ReviewToolCall judges a call by the rules that apply to before_tool_call.
@@ -154,9 +154,8 @@ func (l *Layer) ReviewResponse(ctx context.Context, t *layer.Turn, s layer.State
 	return l.review(ctx, t, s, responseSubject(t, r))
 }
 
-// review is the verdict of all rules, and the ledger with it. The first denial ends it; else guiding goes before
-// allowing, and all that guide are heard. A model that cannot be asked decides nothing, and is an error if
-// nothing else was decided.
+// review returns the verdict of all rules, and the state with it. The first denial ends the review; otherwise guide precedes
+// allow, and all guidance is joined. A failed model check decides nothing, and is an error if no other rule decided.
 func (l *Layer) review(ctx context.Context, t *layer.Turn, s layer.State, sub subject) (layer.Verdict, error) {
 	st := read(s)
 	var all layer.Verdict
@@ -186,7 +185,7 @@ func (l *Layer) review(ctx context.Context, t *layer.Turn, s layer.State, sub su
 	return all, err
 }
 
-// stronger puts what another rule decides to the verdict so far.
+// stronger combines the verdict so far with another rule's.
 func stronger(all, d layer.Verdict) layer.Verdict {
 	switch {
 	case d.Action > all.Action:
@@ -213,7 +212,7 @@ func (l *Layer) judge(ctx context.Context, t *layer.Turn, r *rule, sub subject) 
 	return l.ask(ctx, t, r, sub)
 }
 
-// Store asks the model for asynchronous verdicts, and keeps them for the next recall.
+// Store asks the model for asynchronous verdicts, and stores them for the next recall.
 func (l *Layer) Store(ctx context.Context, t *layer.Turn, s layer.State, resp *layer.Response) (layer.State, error) {
 	st := read(s)
 	var errs []error
@@ -233,7 +232,7 @@ func (l *Layer) Store(ctx context.Context, t *layer.Turn, s layer.State, resp *l
 	if !queued {
 		return s, errors.Join(errs...)
 	}
-	return layer.Encode(st) // a model that could not be asked must not take the verdicts of others with it
+	return layer.Encode(st) // a failed check must not lose the verdicts of others
 }
 
 // check is an asynchronous question.
@@ -242,7 +241,7 @@ type check struct {
 	subject subject
 }
 
-// unasked are the questions that a response raises, its own first, at most maxAsked.
+// unasked returns the asynchronous checks of a response and its calls, the response's first, at most maxAsked.
 func (l *Layer) unasked(ctx context.Context, t *layer.Turn, resp *layer.Response) []check {
 	subjects := []subject{responseSubject(t, resp)}
 	for _, c := range resp.Calls[:min(len(resp.Calls), maxAsked)] {
@@ -298,7 +297,7 @@ func render(all []feedback) string {
 	return layer.Block("steering_feedback", strings.Join(lines, "\n"))
 }
 
-// Spawn gives a child the ledger, and none of the verdicts that are meant for its parent.
+// Spawn gives a child the decisions, without the pending verdicts for its parent.
 func (*Layer) Spawn(_ context.Context, _ *layer.Turn, parent layer.State) (layer.State, error) {
 	st := read(parent)
 	if len(st.Ledger) == 0 {
@@ -308,7 +307,7 @@ func (*Layer) Spawn(_ context.Context, _ *layer.Turn, parent layer.State) (layer
 	return layer.Encode(st)
 }
 
-// Complete notes how the run ended.
+// Complete records how the run ended.
 func (l *Layer) Complete(_ context.Context, t *layer.Turn, s layer.State, o layer.Outcome) (layer.State, error) {
 	st := read(s)
 	st.note(entry{Kind: "custom", Turn: t.ID, Outcome: string(o.Result)}, l.ledger)

@@ -25,7 +25,7 @@ ALLOW
 DENY: why, in one sentence
 GUIDE: what to do instead, in one sentence`
 
-// ask is a model's verdict. What cannot be read is asked again, and allows if it stays so.
+// ask asks the model for a verdict. An unreadable verdict is asked for again, and then allows.
 func (l *Layer) ask(ctx context.Context, t *layer.Turn, r *rule, sub subject) (layer.Verdict, error) {
 	if t.Ask == nil {
 		return layer.Verdict{}, errors.New("no model for this request")
@@ -49,7 +49,7 @@ func (l *Layer) ask(ctx context.Context, t *layer.Turn, r *rule, sub subject) (l
 
 var verdictPattern = regexp.MustCompile(`(?is)^(allow|deny|guide)\b[:\s]*(.*)$`)
 
-// parseVerdict reads ALLOW, DENY or GUIDE, and the guidance behind it.
+// parseVerdict reads ALLOW, DENY or GUIDE, and the guidance after it.
 func parseVerdict(answer string) (layer.Verdict, bool) {
 	m := verdictPattern.FindStringSubmatch(strings.TrimSpace(answer))
 	if m == nil {
@@ -65,7 +65,7 @@ func parseVerdict(answer string) (layer.Verdict, bool) {
 	}
 }
 
-// shown is the text without its middle if it is too long for a model to be asked about.
+// shown returns the text, without its middle if it is too long for the model.
 func shown(text string) string {
 	if len(text) > shownHead+shownTail {
 		text = text[:shownHead] + "\n[...]\n" + text[len(text)-shownTail:]
@@ -85,7 +85,7 @@ type entry struct {
 	Kind    string `json:"kind"` // tool_call, model_turn or custom
 	Turn    string `json:"turn"`
 	Tool    string `json:"tool,omitempty"`
-	Rule    string `json:"rule,omitempty"` // that decided, none where all allowed
+	Rule    string `json:"rule,omitempty"` // the rule that decided, empty if all allowed
 	Outcome string `json:"outcome"`
 }
 
@@ -95,7 +95,7 @@ type feedback struct {
 	Guidance string `json:"guidance"`
 }
 
-// read decodes a stored state, and returns the empty state if it is not one.
+// read decodes a stored state. An unreadable one is empty.
 func read(s layer.State) state {
 	var st state
 	if json.Unmarshal(s, &st) != nil {
@@ -114,7 +114,7 @@ func (st *state) queue(f feedback) {
 	st.Queue = st.Queue[max(0, len(st.Queue)-maxQueue):]
 }
 
-// entry returns the ledger's entry for a decision on s.
+// entry returns the record of a decision on s.
 func (s subject) entry(t *layer.Turn, rule string, a layer.Action) entry {
 	const maxName = 64 // bytes, as many as upstreams allow
 	e := entry{Kind: "model_turn", Turn: t.ID, Rule: rule, Outcome: "allow"}

@@ -11,7 +11,7 @@ import (
 	"remora/wire"
 )
 
-// state is the stored state. The keys of Facts are the times at which they hold, in ISO 8601.
+// state is the stored state. The keys of Facts are their times, in ISO 8601.
 type state struct {
 	Facts        map[string][]fact `json:"facts"`
 	Buffer       []heard           `json:"buffer"`
@@ -19,19 +19,19 @@ type state struct {
 	Version      int               `json:"version"`
 }
 
-// fact is a statement, and the digests of the sessions that it came from.
+// fact is a statement, and the digests of its source sessions.
 type fact struct {
 	Text string   `json:"text"`
 	From []string `json:"from,omitempty"`
 }
 
-// heard is a text that waits, and the digest of the session in which it was said.
+// heard is a buffered text, and the digest of its session.
 type heard struct {
 	Text    string `json:"text"`
 	Session string `json:"session"`
 }
 
-// read decodes a stored state, and returns the empty state if it is not one.
+// read decodes a stored state. An unreadable one is empty.
 func read(s layer.State) state {
 	var st state
 	if json.Unmarshal(s, &st) != nil || st.BufferTokens < 0 || st.Version < 0 {
@@ -40,10 +40,10 @@ func read(s layer.State) state {
 	return st
 }
 
-// gather adds the texts of items to the buffer, and drops the oldest while there are too many bytes. It reports whether there were
-// any. Texts of system and developer messages are no facts.
+// gather adds the texts of items to the buffer, and drops the oldest beyond the limit. It reports whether it added any. System
+// and developer messages are ignored.
 func (st *state) gather(t *layer.Turn, items []wire.Item) bool {
-	const perText = 48 // what a text costs beside its bytes
+	const perText = 48 // overhead of a text in bytes
 	found := false
 	for _, it := range items {
 		listens := it.Kind == wire.ToolResult || it.Kind == wire.Message && (it.Role == wire.User || it.Role == wire.Assistant)
@@ -68,7 +68,7 @@ func (st *state) gather(t *layer.Turn, items []wire.Item) bool {
 	return found
 }
 
-// dated is a fact and the time that it holds for.
+// dated is a fact and its time.
 type dated struct {
 	at, fact string
 	from     []string
@@ -76,7 +76,7 @@ type dated struct {
 
 func (d dated) String() string { return "[" + d.at + "] " + d.fact }
 
-// list returns all facts, oldest first; facts of the same time in the order in which they were learnt.
+// list returns all facts, oldest first; facts of the same time in the order in which they were added.
 func (st *state) list() []dated {
 	var all []dated
 	for _, at := range slices.Sorted(maps.Keys(st.Facts)) {
@@ -87,7 +87,7 @@ func (st *state) list() []dated {
 	return all
 }
 
-// merge adds facts that are not known yet and keeps the newest.
+// merge adds unknown facts and keeps the newest.
 func (st *state) merge(facts []dated, limit int) {
 	all := st.list()
 	for _, f := range facts {

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	maxFound   = 50      // facts of an answer to a query that matches some
-	maxNearest = 5       // facts beside a date that has none
-	maxQuery   = 4 << 10 // bytes of a query that are looked at
+	maxFound   = 50      // facts in an answer to a query that matches some
+	maxNearest = 5       // facts nearest to a date that has none
+	maxQuery   = 4 << 10 // bytes of a query that are read
 	day        = "2006-01-02"
 )
 
@@ -22,12 +22,12 @@ type found struct {
 	Facts []string `json:"facts"`
 	// Date is the day, or the first and the last day, that the query names.
 	Date string `json:"date,omitempty"`
-	// Fuzzy: there are no facts for that time, and these are the nearest to it.
+	// Fuzzy: there are no facts for that time; these are the nearest.
 	Fuzzy bool `json:"fuzzy,omitempty"`
 }
 
-// search finds the facts of the time that a query names, oldest first, and of these the ones that have most of its words.
-// all are in the order of their times.
+// search finds the facts of the time in a query, oldest first, and among these the ones with most of its words. all is sorted
+// by time.
 func search(all []dated, query string, now time.Time) found {
 	out := found{Facts: []string{}}
 	rest := query
@@ -53,17 +53,17 @@ func search(all []dated, query string, now time.Time) found {
 	return out
 }
 
-// day is the day of a fact, as its time is spelled.
+// day returns the day of a fact from its time.
 func (d dated) day() string { return d.at[:min(len(d.at), len(day))] }
 
-// nearest are the facts around a day, oldest first.
+// nearest returns the facts around a day, oldest first.
 func nearest(all []dated, at time.Time) []dated {
 	i, _ := slices.BinarySearchFunc(all, at.Format(day), func(f dated, day string) int { return strings.Compare(f.day(), day) })
 	first := max(0, min(i-maxNearest/2, len(all)-maxNearest))
 	return all[first:min(first+maxNearest, len(all))]
 }
 
-// withWords are the facts that have words of the query, those with most of them first, and of equals the newest.
+// withWords returns the facts that have words of the query, those with most of them first, then the newest.
 func withWords(facts []dated, query string) []dated {
 	wanted := index.Words(query)
 	type hit struct {
@@ -84,10 +84,10 @@ func withWords(facts []dated, query string) []dated {
 	return out
 }
 
-// timePattern finds the words of a query that name a time.
+// timePattern matches words of a query that name a time.
 type timePattern struct {
 	words *regexp.Regexp
-	// span is the first and the last day that they name, false for no day that there is.
+	// span returns the first and the last day, false for a day that does not exist.
 	span func(m []string, today time.Time) (from, to time.Time, ok bool)
 }
 
@@ -120,7 +120,7 @@ func patterns() []timePattern {
 	}
 }
 
-// unitAround is the day, week, month or year that lies so many of them from today.
+// unitAround returns the day, week, month or year at an offset from today.
 func unitAround(unit string, today time.Time, n int) (from, to time.Time, ok bool) {
 	switch unit {
 	case "day":
@@ -138,7 +138,7 @@ func unitAround(unit string, today time.Time, n int) (from, to time.Time, ok boo
 	}
 }
 
-// weekday is the next day of that name, or the latest one.
+// weekday returns the next day of that name, or the latest one.
 func weekday(m []string, today time.Time) (from, to time.Time, ok bool) {
 	names := []string{"sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"}
 	wanted := slices.Index(names, strings.ToLower(m[2]))
@@ -162,7 +162,7 @@ func weekday(m []string, today time.Time) (from, to time.Time, ok bool) {
 // days are a first and a last day.
 type days struct{ from, to time.Time }
 
-// period is the time that a query names, and the query without it.
+// period returns the time in a query, and the query without it.
 func period(query string, now time.Time) (named days, rest string, ok bool) {
 	for _, p := range patterns() {
 		at := p.words.FindStringSubmatchIndex(query)
