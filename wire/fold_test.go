@@ -331,6 +331,23 @@ func TestFoldErrors(t *testing.T) {
 	}
 }
 
+// TestAnswersHaveTheirRole: an answer goes back as the assistant's, also where upstream has left its role out, or calls it
+// otherwise.
+func TestAnswersHaveTheirRole(t *testing.T) {
+	t.Parallel()
+	for message, want := range map[string]string{
+		`{"role": "assistant", "content": "hi"}`: `{"role": "assistant", "content": "hi"}`,
+		`{"content": "hi"}`:                      `{"content": "hi","role":"assistant"}`,
+		`{"role": null, "content": "hi"}`:        `{"role": "assistant", "content": "hi"}`,
+		`{"role": "model", "content": "hi"}`:     `{"role": "assistant", "content": "hi"}`,
+	} {
+		r, err := FoldBody(Chat, []byte(`{"choices":[{"index":0,"message":`+message+`,"finish_reason":"stop"}]}`))
+		if err != nil || len(r.Choices) != 1 || string(r.Choices[0][0].Raw) != want || r.Choices[0][0].Role != Assistant {
+			t.Errorf("%s: %v, %+v", message, err, r.Choices)
+		}
+	}
+}
+
 func TestFoldBounded(t *testing.T) {
 	t.Parallel()
 	folder := NewFolder(Chat)

@@ -469,6 +469,15 @@ func (c *streamedCall) appendFunction(dst []byte, input string) []byte {
 	return append(append(append(wire.AppendString(dst, input), `:"`...), c.input...), '"')
 }
 
+// asAnswer returns the message of an answer with the role that it goes back with: some servers leave it out, or have a name of
+// their own for it, and refuse such a message in a request.
+func asAnswer(message []byte) []byte {
+	if wire.Text(wire.Member(message, "role")) == "assistant" {
+		return message
+	}
+	return wire.WithMember(message, "role", []byte(`"assistant"`))
+}
+
 // Whole reads the choices of a body that was not streamed.
 func (answers) Whole(m *wire.Meta, body []byte) (items [][]wire.Item, complete bool) {
 	type choice struct {
@@ -490,7 +499,7 @@ func (answers) Whole(m *wire.Meta, body []byte) (items [][]wire.Item, complete b
 				continue
 			}
 			if len(msg) > 0 && msg[0] == '{' {
-				c.items = []wire.Item{dec.Item(msg)}
+				c.items = []wire.Item{dec.Item(asAnswer(msg))}
 			}
 			choices = append(choices, c)
 		}
