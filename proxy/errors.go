@@ -126,6 +126,14 @@ func errTwoCredentials() *Error {
 	}
 }
 
+// errUnreadable refuses a body that cannot be read, for the reason why, where layers have to judge the answer.
+func errUnreadable(why string) *Error {
+	return &Error{
+		Status: fasthttp.StatusBadRequest, Code: codeBadRequest,
+		Message: "request body cannot be read, and rules of this gateway have to judge its answer: " + why,
+	}
+}
+
 // errBackground refuses a request whose answer would go past the rules that have to judge it.
 func errBackground() *Error {
 	return &Error{

@@ -136,7 +136,7 @@ func (x *exchange) guard() error {
 		return nil
 	}
 	if r.parsed == nil {
-		return r.unjudged()
+		return errUnreadable(r.wrong)
 	}
 
 	id := &r.head.id

@@ -514,12 +514,12 @@ func TestUnjudgedBodiesAreExplained(t *testing.T) {
 	r.guards = func() bool { return true }
 	c, br := r.dial(t)
 	for body, want := range map[string]string{
-		`{"messages": [secret]}`:  "it is not valid JSON, at byte 14: expected a value",
-		`{"messages": "secret"}`:  "it is not a request of this endpoint, at byte 13: the items are no list",
-		`{"model":"secret"}`:      "it is not a request of this endpoint, at byte 0: no messages",
-		`{"messages": ["secret`:   "it is not valid JSON, at byte 21: truncated",
-		`["secret"]`:              "it is not a request of this endpoint, at byte 0: not an object",
-		"\x1f\x8b\x08secret gzip": "it is not valid JSON, at byte 0: not an object",
+		`{"messages": [secret]}`:  "the body cannot be read at byte 14: expected a value",
+		`{"messages": "secret"}`:  "the body cannot be read at byte 13: the items are no list",
+		`{"model":"secret"}`:      "the body cannot be read at byte 0: no messages",
+		`{"messages": ["secret`:   "the body cannot be read at byte 21: truncated",
+		`["secret"]`:              "the body is not a JSON object",
+		"\x1f\x8b\x08secret gzip": "the body is not a JSON object",
 	} {
 		write(c, chatIn("null", body))
 		resp, err := http.ReadResponse(br, nil)
@@ -535,7 +535,7 @@ func TestUnjudgedBodiesAreExplained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := wantError(t, resp, 400, "bad_request"); !strings.Contains(text, "its Content-Encoding cannot be undone") {
+	if text := wantError(t, resp, 400, "bad_request"); !strings.Contains(text, "the Content-Encoding of the body is unknown") {
 		t.Errorf("broken gzip: %s", text)
 	}
 }

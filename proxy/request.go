@@ -3,7 +3,6 @@ package proxy
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -39,6 +38,7 @@ type request struct {
 
 	status string // of X-Memory where a session was named but there is no turn
 	reason string // of that, where it is bypass, or of a turn that does not keep the answer
+	wrong  string // with the body, if it cannot be read
 }
 
 // storedAnswer is an answer that upstream stores and that the path of a request names. If it was made of several rounds, the
@@ -53,7 +53,7 @@ func (r *request) reset() {
 	r.ctx, r.owner = nil, ""
 	r.dialect, r.remember, r.parsed = wire.Dialect{}, false, nil
 	r.stored, r.previous, r.late.turn = storedAnswer{}, "", nil
-	r.status, r.reason = "", ""
+	r.status, r.reason, r.wrong = "", "", ""
 	r.body.bytes, r.body.plain, r.body.arrived = nil, nil, false
 	r.head.reset()
 }
@@ -130,11 +130,11 @@ func (r *request) parse(up *providers.Set) {
 	}
 	plain, err := r.decoded()
 	if err != nil {
-		r.bypass("the Content-Encoding of the body is unknown, or it unpacks to more than is read")
+		r.unreadable("the Content-Encoding of the body is unknown, or it unpacks to more than is read")
 		return
 	}
 	if !startsObject(plain) {
-		r.bypass("the body is not a JSON object")
+		r.unreadable("the body is not a JSON object")
 		return
 	}
 
@@ -146,7 +146,7 @@ func (r *request) parse(up *providers.Set) {
 		}
 	}
 	if err != nil {
-		r.bypass("the body cannot be read " + whereWrong(err))
+		r.unreadable("the body cannot be read " + whereWrong(err))
 		return
 	}
 
@@ -203,33 +203,15 @@ func (r *request) bypass(reason string) {
 	r.remember = false
 }
 
+// unreadable gives up on the body: memory passes it by, and rules that have to judge the answer refuse it. The reason never
+// quotes the body.
+func (r *request) unreadable(reason string) {
+	r.wrong = reason
+	r.bypass(reason)
+}
+
 // guarded reports whether rules have to judge the answer, whether or not it is remembered.
 func (r *request) guarded() bool { return r.dialect.Known() && r.s.guarded() }
-
-// unjudged refuses a body that can't be read where layers have to judge the answer. The message says where the body is
-// wrong, and never quotes it.
-func (r *request) unjudged() *Error {
-	e := &Error{
-		Status: fasthttp.StatusBadRequest, Code: codeBadRequest,
-		Message: "request body cannot be read, and rules of this gateway have to judge its answer: ",
-	}
-	plain, err := r.decoded()
-	if err != nil {
-		e.Message += "its Content-Encoding cannot be undone"
-		return e
-	}
-
-	what := "it is not a request of this endpoint"
-	if !json.Valid(plain) {
-		what = "it is not valid JSON"
-	}
-	e.Message += what
-	var wrong *wire.ParseError
-	if _, err := wire.Parse(r.dialect, plain); errors.As(err, &wrong) {
-		e.Message += fmt.Sprintf(", at byte %d: %s", wrong.Offset, wrong.Reason)
-	}
-	return e
-}
 
 // inBackground reports whether a request is to be answered in the background. Such an answer can't be judged, and tools of
 // layers that it calls can't be run.
