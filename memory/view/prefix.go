@@ -86,21 +86,14 @@ type storedPrefix struct {
 	Lines []line `json:"lines,omitempty"`
 }
 
-// DecodePrefix reads what Encode wrote. What is no state, or more than 4 MiB, is the zero Prefix, and what of a state makes no
-// sense is left out.
+// DecodePrefix reads what Encode wrote. Anything else, and what is more than 4 MiB, is the zero Prefix.
 func DecodePrefix(b []byte) Prefix {
 	var st storedPrefix
 	if len(b) == 0 || len(b) > maxStoredPrefix || json.Unmarshal(b, &st) != nil {
 		return Prefix{}
 	}
-	seen := make(map[string]bool)
-	st.Lines = slices.DeleteFunc(st.Lines, func(l line) bool {
-		again := seen[l.Key] || sumOr(l.Key) == ""
-		seen[l.Key] = true
-		return again
-	})
-	for i := range st.Lines {
-		st.Lines[i].repair()
+	if !unique(st.Lines, func(l line) string { return l.Key }) || slices.ContainsFunc(st.Lines, func(l line) bool { return !l.valid() }) {
+		return Prefix{}
 	}
 	return Prefix{bounded(st.Lines)}
 }
@@ -156,71 +149,55 @@ func bounded(lines []line) []line {
 	return lines
 }
 
-// repair makes a line that was read one that Step could have made.
-func (l *line) repair() {
-	l.SystemPrompt, l.Run = sumOr(l.SystemPrompt), sumOr(l.Run)
-	l.Age, l.Misses = min(max(l.Age, 0), maxCount), min(max(l.Misses, 0), maxMisses)
-	l.Pins = sane(l.Pins, maxPinned)
-	for i := range l.Pins {
-		p := &l.Pins[i]
-		p.Live, p.Run, p.Inside, p.At, p.Role = false, false, false, 0, wire.RoleNone
+// valid reports whether Step could have made a line that was read.
+func (l *line) valid() bool {
+	sound := l.Key != "" && isSum(l.Key) && isSum(l.SystemPrompt) && isSum(l.Run) && between(l.Age, maxCount) && between(l.Misses, maxMisses)
+	if !sound || max(len(l.Pins), len(l.Loose), len(l.Updates), len(l.Live), len(l.Churn)) > maxPrefixEntries {
+		return false
 	}
-	l.Live = sane(l.Live, maxFrozen)
-	for i := range l.Live {
-		b := &l.Live[i]
-		b.Live, b.Inside, b.Role = true, b.At > 0, wire.RoleNone
-	}
-	pinned := make(map[string]bool)
+
+	before := slices.Clone(l.Loose)
+	updates := make([]Block, len(l.Updates))
 	for _, p := range l.Pins {
-		pinned[p.Layer] = true
+		before = append(before, p.Layer)
 	}
-	l.Loose = slices.DeleteFunc(l.Loose, func(id string) bool {
-		bad := !validID(id) || pinned[id]
-		pinned[id] = true
-		return bad
-	})
-	l.Loose = l.Loose[:min(len(l.Loose), maxPrefixEntries)]
-	size, updated := 0, make(map[string]bool)
-	l.Updates = slices.DeleteFunc(l.Updates, func(u update) bool {
-		size += u.size()
-		again := updated[u.Layer]
-		updated[u.Layer] = true
-		return again || u.bad() || !u.Kind.valid() || len(u.Of) > maxOf || (u.Kind == retract) != (len(u.Texts) == 0) || size > maxUpdated
-	})
-	l.Updates = l.Updates[:min(len(l.Updates), maxPrefixEntries)]
-	for i := range l.Updates {
-		u := &l.Updates[i]
-		u.Live, u.Run, u.Inside, u.Role = true, false, u.At > 0, wire.RoleNone
+	for i, u := range l.Updates {
+		updates[i] = u.Block
+		if !u.Kind.valid() || len(u.Of) > maxOf || (u.Kind == retract) != (len(u.Texts) == 0) {
+			return false
+		}
 	}
-	seen := make(map[string]bool)
-	l.Churn = slices.DeleteFunc(l.Churn, func(c churn) bool {
-		again := seen[c.ID] || !validID(c.ID)
-		seen[c.ID] = true
-		return again
-	})
-	l.Churn = l.Churn[:min(len(l.Churn), maxPrefixEntries)]
-	for i := range l.Churn {
-		c := &l.Churn[i]
-		c.Seen = min(max(c.Seen, 0), maxCount)
-		c.Changed, c.Sum = min(max(c.Changed, 0), c.Seen), sumOr(c.Sum)
-	}
+	return unique(before, func(id string) string { return id }) && !slices.ContainsFunc(before, func(id string) bool { return !validID(id) }) &&
+		sane(l.Pins, maxPinned, func(b Block) bool { return !b.Live && !b.Run && b.At == 0 }) &&
+		sane(updates, maxUpdated, func(b Block) bool { return b.Live && !b.Run }) &&
+		sane(l.Live, maxFrozen, func(b Block) bool { return b.Live }) &&
+		unique(l.Churn, func(c churn) string { return c.ID }) &&
+		!slices.ContainsFunc(l.Churn, func(c churn) bool {
+			return !validID(c.ID) || c.Seen < 0 || c.Seen > maxCount || c.Changed < 0 || c.Changed > c.Seen || !isSum(c.Sum)
+		})
 }
 
-// sane leaves out blocks that no layer could have made, duplicates, and blocks beyond the limits.
-func sane(list []Block, size int) []Block {
-	seen := make(map[string]bool)
-	list = slices.DeleteFunc(list, func(s Block) bool {
-		size -= s.size()
-		bad := s.bad() || seen[s.Layer] || size < 0
-		seen[s.Layer] = true
-		return bad
-	})
-	return list[:min(len(list), maxPrefixEntries)]
+// sane reports whether layers could have made these blocks, one a layer, within so many bytes and each at its place.
+func sane(list []Block, size int, placed func(Block) bool) bool {
+	for _, b := range list {
+		size -= b.size()
+		sound := validID(b.Layer) && len(b.Texts) <= maxTexts && !slices.Contains(b.Texts, "") && between(b.Tokens, maxCount)
+		if !sound || !between(b.At, maxCount) || b.Inside != (b.At > 0) || b.Role != wire.RoleNone || !placed(b) {
+			return false
+		}
+	}
+	return size >= 0 && unique(list, func(b Block) string { return b.Layer })
 }
 
-func (b Block) bad() bool {
-	return !validID(b.Layer) || len(b.Texts) > maxTexts || b.Tokens < 0 || b.Tokens > maxCount || b.At < 0 || b.At > maxCount || slices.Contains(b.Texts, "")
+func unique[T any](list []T, key func(T) string) bool {
+	seen := make(map[string]bool, len(list))
+	for _, v := range list {
+		seen[key(v)] = true
+	}
+	return len(seen) == len(list)
 }
+
+func between(n, most int) bool { return n >= 0 && n <= most }
 
 func validID(id string) bool { return id != "" && len(id) <= maxID }
 
@@ -239,10 +216,7 @@ func sum(texts ...string) string {
 	return hex.EncodeToString(digest[:sumLen/2])
 }
 
-// sumOr returns the digest, or none where it is no digest.
-func sumOr(s string) string {
-	if len(s) != sumLen || strings.Trim(s, "0123456789abcdef") != "" {
-		return ""
-	}
-	return s
+// isSum reports whether a text is a digest, or none.
+func isSum(s string) bool {
+	return s == "" || len(s) == sumLen && strings.Trim(s, "0123456789abcdef") == ""
 }
