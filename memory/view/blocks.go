@@ -100,7 +100,10 @@ func (p *placed) pieces(items []wire.Item) iter.Seq2[[]wire.Item, bool] {
 	return func(yield func(piece []wire.Item, block bool) bool) {
 		sorted := slices.Clone(p.inside)
 		slices.SortStableFunc(sorted, func(a, b inside) int { return cmp.Compare(a.behind, b.behind) })
-		begun := behindUser(items)
+		begun := len(items) // behind the user message that began the run
+		if last := lastAsked(items); last >= 0 {
+			begun = last + 1
+		}
 		from := 0
 		until := func(to int) bool {
 			piece := items[from:to]
@@ -127,14 +130,4 @@ func (p *placed) pieces(items []wire.Item) iter.Seq2[[]wire.Item, bool] {
 		}
 		until(len(items))
 	}
-}
-
-// behindUser returns the place behind the last message of the user's, or the end.
-func behindUser(items []wire.Item) int {
-	for i, it := range slices.Backward(items) {
-		if it.Kind == wire.Message && it.Role == wire.User {
-			return i + 1
-		}
-	}
-	return len(items)
 }

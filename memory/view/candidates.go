@@ -45,12 +45,20 @@ func Candidates(items []wire.Item, p Policy) []Candidate {
 
 // RunStart returns the index of the user message that began the current run, or of the last item where there is none.
 func RunStart(items []wire.Item) int {
+	if last := lastAsked(items); last >= 0 {
+		return last
+	}
+	return max(0, len(items)-1)
+}
+
+// lastAsked returns the index of the last message of the user, -1 for none.
+func lastAsked(items []wire.Item) int {
 	for i, it := range slices.Backward(items) {
 		if asked(it) {
 			return i
 		}
 	}
-	return max(0, len(items)-1)
+	return -1
 }
 
 // asked reports whether an item is a message of the user.

@@ -6,10 +6,7 @@ import "remora/wire"
 // reasoning with the rest of its answer. The result has one number per item, as in [Candidate].Group: 0 for an item
 // that stands alone, equal numbers within a group. An item whose partner is not in the list stands alone; Groups does
 // not know whether upstream has the partner. Resolve item_references before. Items are not changed.
-func Groups(items []wire.Item) []int {
-	g := groupsOf(items)
-	return g.numbers()
-}
+func Groups(items []wire.Item) []int { return groupsOf(items).numbers() }
 
 func groupsOf(items []wire.Item) grouping {
 	g := make(grouping, len(items))
