@@ -35,15 +35,12 @@ func TestBackupOfABoltFileInUse(t *testing.T) {
 	}()
 	for i := range 5 {
 		path := filepath.Join(dir, fmt.Sprintf("backup-%d", i))
-		size := int64(0)
-		err := bolt.WriteBackup(path, func(w io.Writer) error {
-			return s.(bolt.Copier).CopyTo(w, func(n int64) { size = n })
-		})
+		err := bolt.WriteBackup(path, s.(bolt.Copier).CopyTo)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if info, err := os.Stat(path); err != nil || info.Size() != size || info.Mode().Perm() != 0o600 {
-			t.Errorf("%v, %v, want %d bytes for the owner alone", info, err, size)
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%v, %v, want a file for the owner alone", info, err)
 		}
 
 		db, err := bbolt.Open(path, 0o600, nil)

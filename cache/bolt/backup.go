@@ -13,9 +13,9 @@ import (
 // Copier is a store in one file, which can be copied while it is in use. A copy of the file by other means would hold pages
 // of different moments.
 type Copier interface {
-	// CopyTo writes the file as it is at one moment. begin gets the number of bytes. While it writes, the file can
-	// grow, and commits that need it to grow beyond what is mapped wait: w must not block for long.
-	CopyTo(w io.Writer, begin func(size int64)) error
+	// CopyTo writes the file as it is at one moment. While it writes, the file can grow, and commits that need it to grow
+	// beyond what is mapped wait: w must not block for long.
+	CopyTo(w io.Writer) error
 }
 
 // Copy copies the file of a bolt store that no process has open.
@@ -27,7 +27,7 @@ func Copy(path string, w io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.copyTo(w, func(int64) {}), f.close())
+	return errors.Join(f.copyTo(w), f.close())
 }
 
 // WriteBackup makes a file of a copy of a bolt store: write is given the file to write to. The file gets its name once it is

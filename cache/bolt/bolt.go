@@ -391,7 +391,7 @@ func (s *Store) List(ctx context.Context, owner, after string, limit int) ([]str
 }
 
 // CopyTo implements [Copier].
-func (s *Store) CopyTo(w io.Writer, begin func(size int64)) error {
+func (s *Store) CopyTo(w io.Writer) error {
 	if err := s.gate.Enter(); err != nil {
 		return err
 	}
@@ -399,7 +399,7 @@ func (s *Store) CopyTo(w io.Writer, begin func(size int64)) error {
 	if err := s.present(); err != nil {
 		return err
 	}
-	if err := s.copyTo(w, begin); err != nil {
+	if err := s.copyTo(w); err != nil {
 		return inFile("copy the store's file", err)
 	}
 	return nil

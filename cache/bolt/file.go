@@ -166,9 +166,8 @@ func (f *storeFile) begin(writable bool) (tx *bolt.Tx, err error) {
 	return tx, err
 }
 
-func (f *storeFile) copyTo(w io.Writer, begin func(size int64)) error {
+func (f *storeFile) copyTo(w io.Writer) error {
 	return f.view(func(tx *bolt.Tx) error {
-		begin(tx.Size())
 		_, err := tx.WriteTo(w)
 		return err
 	})

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -26,7 +25,6 @@ import (
 // file that only the same user can open.
 
 const (
-	backupPath = "/v1/backup"
 	// archivePath takes an archiveCall, followed by the data to import.
 	archivePath = "/v1/archive"
 	// archiveFault is the trailer with what went wrong after the answer began.
@@ -53,22 +51,11 @@ func openLocalSocket(url string, store cache.Store, m *memory.Memory, log *slog.
 	}
 
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+backupPath, func(w http.ResponseWriter, _ *http.Request) {
-		out := &unstalled{w: w, wire: http.NewResponseController(w)}
-		err := file.CopyTo(out, func(size int64) { w.Header().Set("Content-Length", strconv.FormatInt(size, 10)) })
-		switch {
-		case err != nil && !out.began:
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		case err != nil:
-			log.Warn("a backup was broken off", "error", err.Error())
-			panic(http.ErrAbortHandler) // so that the command sees a broken answer and not a short one
-		}
-	})
 	var running sync.WaitGroup
 	mux.HandleFunc("POST "+archivePath, func(w http.ResponseWriter, r *http.Request) {
 		running.Add(1)
 		defer running.Done()
-		serveArchive(w, r, m)
+		serveArchive(w, r, m, file)
 	})
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: backupStall, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	served := make(chan struct{})
@@ -91,7 +78,7 @@ func faultCodes() map[string]error {
 }
 
 // serveArchive does what a command asks for. What goes wrong is told in a trailer: a code of faultCodes, or a text as JSON.
-func serveArchive(w http.ResponseWriter, r *http.Request, m *memory.Memory) {
+func serveArchive(w http.ResponseWriter, r *http.Request, m *memory.Memory, file bolt.Copier) {
 	dec := json.NewDecoder(r.Body)
 	var call archiveCall
 	if err := dec.Decode(&call); err != nil {
@@ -99,7 +86,10 @@ func serveArchive(w http.ResponseWriter, r *http.Request, m *memory.Memory) {
 		return
 	}
 	w.Header().Set("Trailer", archiveFault)
-	a := archive{memory: m, archiveCall: call, in: io.MultiReader(dec.Buffered(), r.Body), out: w}
+	a := archive{memory: m, file: file, archiveCall: call, in: io.MultiReader(dec.Buffered(), r.Body), out: w}
+	if call.Do == doBackup {
+		a.out = unstalled{w, http.NewResponseController(w)}
+	}
 	err := a.run(r.Context())
 	if err == nil {
 		return
@@ -123,7 +113,7 @@ func askArchive(ctx context.Context, boltPath string, a archive) error {
 	if a.Do == doImport {
 		body = io.MultiReader(body, a.in)
 	}
-	res, err := callProxy(ctx, http.MethodPost, boltPath, archivePath, body)
+	res, err := callProxy(ctx, boltPath, body)
 	if err != nil {
 		return err
 	}
@@ -160,13 +150,11 @@ func listenPrivately(path string) (net.Listener, error) {
 
 // unstalled aborts an answer that its client does not read.
 type unstalled struct {
-	w     io.Writer
-	wire  *http.ResponseController
-	began bool
+	w    io.Writer
+	wire *http.ResponseController
 }
 
-func (u *unstalled) Write(p []byte) (int, error) {
-	u.began = true
+func (u unstalled) Write(p []byte) (int, error) {
 	if err := u.wire.SetWriteDeadline(time.Now().Add(backupStall)); err != nil {
 		return 0, err
 	}
@@ -176,19 +164,8 @@ func (u *unstalled) Write(p []byte) (int, error) {
 // errNoProxy says that no proxy answers at a socket.
 var errNoProxy = errors.New("no proxy answers")
 
-// askProxy copies the answer to a GET at the socket of a bolt store's file to w.
-func askProxy(ctx context.Context, boltPath, path string, w io.Writer) error {
-	res, err := callProxy(ctx, http.MethodGet, boltPath, path, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = res.Body.Close() }() // it was read
-	_, err = io.Copy(w, res.Body)
-	return err
-}
-
-// callProxy calls the proxy at the socket of a bolt store's file. Its error is errNoProxy if none listens there.
-func callProxy(ctx context.Context, method, boltPath, path string, body io.Reader) (*http.Response, error) {
+// callProxy posts to the proxy at the socket of a bolt store's file. Its error is errNoProxy if none listens there.
+func callProxy(ctx context.Context, boltPath string, body io.Reader) (*http.Response, error) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, "unix", socketOf(boltPath))
 		if err != nil {
@@ -196,7 +173,7 @@ func callProxy(ctx context.Context, method, boltPath, path string, body io.Reade
 		}
 		return conn, nil
 	}}}
-	req, err := http.NewRequestWithContext(ctx, method, "http://remora"+path, body)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://remora"+archivePath, body)
 	if err != nil {
 		return nil, err
 	}

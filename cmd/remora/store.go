@@ -96,7 +96,7 @@ func (s *storeCommand) backup() *cobra.Command {
 				return fmt.Errorf("store backup: %w", err)
 			}
 			err = bolt.WriteBackup(args[0], func(w io.Writer) error {
-				err := askProxy(cmd.Context(), path, backupPath, w)
+				err := askArchive(cmd.Context(), path, archive{archiveCall: archiveCall{Do: doBackup}, out: w})
 				if !errors.Is(err, errNoProxy) {
 					return err
 				}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"remora/cache/bolt"
 	"remora/memory"
 	"remora/providers"
 	"remora/proxy"
@@ -130,11 +131,13 @@ const (
 	doImport = "import"
 	doDelete = "delete"
 	doForget = "forget"
+	doBackup = "backup"
 )
 
 // archive is an open store, what an import reads and what all else prints to.
 type archive struct {
 	memory *memory.Memory
+	file   bolt.Copier // of the store, for a backup
 	archiveCall
 	in  io.Reader
 	out io.Writer
@@ -158,6 +161,8 @@ func (a archive) run(ctx context.Context) error {
 		return a.bringIn(ctx)
 	case doDelete:
 		return a.memory.Delete(ctx, scope)
+	case doBackup:
+		return a.file.CopyTo(a.out)
 	case doForget:
 		n, err := a.memory.Forget(ctx, a.Tenant, a.Resource)
 		if err != nil {
