@@ -11,21 +11,20 @@ import (
 	"remora/wire/dialects"
 )
 
-// amendName is the name of the session's value with its Amendments.
+// amendName is the name of the session value with its Amendments.
 const amendName = "a"
 
-// Bounds of what a session keeps of its amendments: the newest stay. What is dropped stays in the transcript, but no
-// later view shows it.
+// Bounds of a session's amendments: the newest are kept. Dropped ones stay in the transcript, but later views do not show them.
 const (
 	maxAmendments  = 256
 	maxAmendBytes  = 256 << 10
 	maxAmendItems  = 1024 // of one amendment
-	amendmentBytes = 64   // what an amendment takes beside its items, about
+	amendmentBytes = 64   // approximate overhead of an amendment
 )
 
-// Amendment holds items that the model is shown at one place of the conversation and that its client does not see.
+// Amendment holds hidden items: the model sees them at one place of the conversation, the client does not.
 type Amendment struct {
-	// At is the chain hash of the visible item behind which it stands; zero is before the first.
+	// At is the chain hash of the visible item before it; zero is before the first.
 	At wire.Hash
 	// Next is the chain hash of the visible item that it led to. The hidden items are shown only if that item follows,
 	// so that a regenerated answer does not get the steps of the first one. If Next is zero, they are always shown.
@@ -37,11 +36,11 @@ type Amendment struct {
 	Dialect wire.Dialect
 	// Seen are the content hashes of those among Items that the client has seen too: reasoning that was streamed to it.
 	Seen []wire.Hash
-	// Made is the upstream that made the items, or was sent them first.
+	// Made is the upstream that made the items or got them first.
 	Made Origin
 }
 
-// Amendments are all of a session, oldest first. They are never changed in place.
+// Amendments are all amendments of a session, oldest first. They are never changed in place.
 type Amendments []Amendment
 
 func (a *Amendment) size() int {
@@ -57,16 +56,16 @@ func (a *Amendment) equal(b *Amendment) bool {
 		slices.EqualFunc(a.Items, b.Items, bytes.Equal) && slices.Equal(a.Seen, b.Seen)
 }
 
-// completes reports whether a is b with the answer that it led to, which is known now.
+// completes reports whether a is b with a known Next.
 func (a *Amendment) completes(b *Amendment) bool {
 	open := *a
 	open.Next = wire.Hash{}
 	return a.Next != open.Next && open.equal(b)
 }
 
-// replace takes away what a turn wrote earlier (old) and adds what it has to say now. What was said in the same place
-// on the way to the same answer gives way, as does an earlier replacement of the same item, and what was written of the
-// turn while the answer was to come: old is not known of a turn that waited in the spool.
+// replace removes the turn's earlier amendments (old) and adds its present ones. It also removes amendments at the same place
+// that led to the same answer, earlier replacements of the same item, and what the turn wrote before its answer: a turn that
+// waited in the spool does not know old.
 func (a Amendments) replace(old, now Amendments) Amendments {
 	out := make(Amendments, 0, len(a)+len(now))
 	for i := range a {
@@ -81,14 +80,14 @@ func (a Amendments) replace(old, now Amendments) Amendments {
 		}
 	}
 	for i := range now {
-		if now[i].size() <= maxAmendBytes { // else it would drive out all others, and have no room even then
+		if now[i].size() <= maxAmendBytes { // a larger one would evict all others and still not fit
 			out = append(out, now[i])
 		}
 	}
 	return out.newest()
 }
 
-// newest drops the oldest amendments that are more than is kept.
+// newest drops the oldest amendments beyond the bounds.
 func (a Amendments) newest() Amendments {
 	first, left := len(a), maxAmendBytes
 	for i := range slices.Backward(a) {
@@ -147,7 +146,7 @@ func decodeAmendments(b []byte) (Amendments, error) {
 	return all, nil
 }
 
-// encodeCarried is the record of items that upstream has not seen of a response.
+// encodeCarried encodes the items of a response that upstream has not seen.
 func encodeCarried(d wire.Dialect, items []wire.Item) []byte {
 	a := Amendment{Dialect: d}
 	for _, it := range items {
@@ -174,17 +173,16 @@ func decodeCarried(b []byte) ([]wire.Item, error) {
 	return items, nil
 }
 
-// apply puts the hidden items back into a list of visible ones. chain[i] is the chain hash of the conversation behind
-// items[i]; items that are not part of the chain, such as reasoning, have the hash of the item before them. It returns
-// the items for the model, and for each its index in items, -1 for a hidden one. If nothing is hidden here it returns
-// items itself, and nil.
+// apply inserts the hidden items into a list of visible ones. chain[i] is the chain hash of the conversation up to items[i];
+// items that are not part of the chain, such as reasoning, have the hash of the item before them. It returns the items for the
+// model, and for each its index in items, -1 for a hidden one. If nothing is hidden here it returns items itself, and nil.
 //
-// Hidden items stand directly behind the visible item that they are attached to. Copies that the list already has are
-// dropped: of items that the client has seen, anywhere before its next item, and of all of them if the list repeats the
-// whole sequence. Items keep their dialect: wire.Request.With converts them.
+// Hidden items follow directly after the visible item that they are attached to. Copies in the list are dropped: of items that
+// the client has seen, anywhere before its next item, and of all of them if the list repeats the whole sequence. Items keep
+// their dialect: wire.Request.With converts them.
 //
-// content returns the hash of an item: it resolves references, and caches hashes. adapt returns what upstream accepts
-// of an amendment's items, nil for none.
+// content returns the hash of an item: it resolves references, and caches hashes. adapt converts an amendment's items to a form
+// that upstream accepts; nil for none.
 func (a Amendments) apply(
 	items []wire.Item, chain []wire.Hash, meaning func(wire.Item) wire.Meaning, adapt func(made Origin, items []wire.Item) []*wire.Item,
 ) (view []wire.Item, from []int) {
@@ -215,7 +213,7 @@ type applier struct {
 	out     []wire.Item
 	from    []int
 	changed bool
-	// shifted: items of the chain were left out, so that the hashes behind them must be computed again.
+	// shifted: items of the chain were left out, so that later hashes must be computed again.
 	shifted bool
 	last    wire.Hash
 }
@@ -236,7 +234,7 @@ func (p *applier) fromStart() bool {
 	return len(p.at[wire.Hash{}]) > 0 && p.chain[0] == p.meaning(p.items[0]).After(wire.Hash{})
 }
 
-// hashAt is the chain hash behind item i.
+// hashAt returns the chain hash up to item i.
 func (p *applier) hashAt(i int) wire.Hash {
 	if !p.shifted {
 		return p.chain[i]
@@ -247,8 +245,8 @@ func (p *applier) hashAt(i int) wire.Hash {
 	return p.meaning(p.items[i]).After(p.last)
 }
 
-// group emits item first, -1 for none, with the hidden items behind it and the items up to the next one of the chain.
-// here is the chain hash of all of them. It returns the index of the next item.
+// group emits item first (-1 for none), the hidden items after it, and the items up to the next one of the chain. here is the
+// chain hash of all of them. It returns the index of the next item.
 func (p *applier) group(first int, here wire.Hash) int {
 	p.last = here
 	next := first + 1
@@ -258,7 +256,7 @@ func (p *applier) group(first int, here wire.Hash) int {
 		return next
 	}
 	if first >= 0 && (p.items[first].Kind == wire.Reasoning || here == wire.Hash{}) {
-		first, next = -1, first // it stands behind the place: the item that ends there is not in the list
+		first, next = -1, first // the item before this place is not in the list
 	}
 	end := next
 	for end < len(p.items) && p.hashAt(end) == here {
@@ -300,12 +298,12 @@ func (p *applier) emit(i int) {
 // chosen are the amendments of one place that are shown.
 type chosen struct {
 	hidden   []wire.Item
-	sent     []wire.Item        // what upstream accepts of them
-	seen     map[wire.Hash]bool // the contents of which the list's own copies give way
+	sent     []wire.Item        // their adapted items
+	seen     map[wire.Hash]bool // contents whose copies in the list are dropped
 	replaced bool               // the visible item is not shown
 }
 
-// choose parses the amendments of one place that are shown where following comes next.
+// choose parses the amendments of a place that are shown if following is the next item.
 func (p *applier) choose(list []int, following wire.Hash) chosen {
 	c := chosen{seen: make(map[wire.Hash]bool)}
 	for _, n := range list {
@@ -321,7 +319,7 @@ func (p *applier) choose(list []int, following wire.Hash) chosen {
 		for _, raw := range a.Items {
 			it, err := wire.ParseItem(a.Dialect, raw)
 			if err != nil {
-				continue // it was an item when it was written: what can't be read any more is not shown
+				continue // unreadable items are not shown
 			}
 			c.hidden = append(c.hidden, it)
 			c.seen[p.meaning(it).Content] = true

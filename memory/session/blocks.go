@@ -17,8 +17,8 @@ func blockHash(text string) wire.Hash {
 
 func blockName(h wire.Hash) string { return blockPrefix + string(h[:]) }
 
-// putBlocks writes the texts of a turn's blocks that the session does not have, and returns how the turn's record names all of
-// them.
+// putBlocks writes the block texts of a turn that the session does not have, and returns references to all of them for the
+// turn's record.
 func putBlocks(w *writeBuffer, h *head, blocks []view.Block) (refs []turnrecord.BlockRef) {
 	if len(blocks) == 0 {
 		return nil
@@ -45,8 +45,7 @@ func putBlocks(w *writeBuffer, h *head, blocks []view.Block) (refs []turnrecord.
 	return refs
 }
 
-// withoutEchoes leaves out of a request what layers have put into earlier views of the session: a client that repeats it,
-// because it read a view somewhere, has not said it.
+// withoutEchoes removes blocks of earlier views from a request: a client that has read a view somewhere may repeat them.
 func withoutEchoes(items []wire.Item, blocks []wire.Hash) []wire.Item {
 	if len(blocks) == 0 {
 		return items
@@ -61,8 +60,8 @@ func withoutEchoes(items []wire.Item, blocks []wire.Hash) []wire.Item {
 	return slices.DeleteFunc(slices.Clone(items), isEcho)
 }
 
-// shownBlocks are the latest blocks of each layer in a conversation that upstream keeps: upstream still has them, and they
-// need not be sent again. They are stored with a response, since a client may go on from any.
+// shownBlocks are the latest blocks of each layer in a conversation that upstream stores, which need not be sent again. They
+// are stored with a response, since a client may continue from any response.
 type shownBlocks []shownBlock
 
 type shownBlock struct{ layer, texts wire.Hash }
@@ -70,7 +69,7 @@ type shownBlock struct{ layer, texts wire.Hash }
 // maxShownBlocks bounds the layers of shownBlocks.
 const maxShownBlocks = 256
 
-// textsHash tells lists of texts apart.
+// textsHash returns a hash of a list of texts.
 func textsHash(texts []string) wire.Hash {
 	var all []byte
 	for _, text := range texts {
@@ -80,7 +79,7 @@ func textsHash(texts []string) wire.Hash {
 	return blockHash(string(all))
 }
 
-// with returns the latest blocks once a view has shown some more.
+// with returns the latest blocks after a view with more blocks.
 func (t shownBlocks) with(blocks []view.Block) shownBlocks {
 	all := append(shownBlocks{}, t...)
 	byLayer := make(map[string][]string)

@@ -12,7 +12,7 @@ import (
 
 // Scope names the owner of the memory that a call uses. All strings may hold any bytes: callers control them.
 type Scope struct {
-	// Tenant is derived from the caller's credential, never from what the caller says.
+	// Tenant is derived from the caller's credential, never from other input.
 	Tenant string
 	// Session names the conversation; it is never empty.
 	Session string
@@ -24,7 +24,7 @@ type Scope struct {
 	Parent string
 }
 
-// sessionPrefix tells the groups of sessions from others of a tenant.
+// sessionPrefix distinguishes the groups of sessions from others of a tenant.
 const sessionPrefix = "s:"
 
 // Group returns the store's group that holds the values of the session.
@@ -37,11 +37,11 @@ type History uint8
 
 // The values of X-History and of session.history.
 const (
-	// HistoryAuto recognises both habits: resending the history, and sending only new items.
+	// HistoryAuto recognises both kinds of clients: those that resend the history, and those that send only new items.
 	HistoryAuto History = iota
 	// HistoryClient takes what the client sends as the history.
 	HistoryClient
-	// HistoryServer always puts the transcript before what the client sends.
+	// HistoryServer always puts the transcript before the client's items.
 	HistoryServer
 )
 
@@ -50,13 +50,13 @@ type Call struct {
 	Scope   Scope
 	Request *wire.Request
 	History History
-	// Side says why the client itself calls this a side request ("compaction", "title", ...); empty for a turn.
+	// Side is the client's own name for a side request ("compaction", "title", ...); empty for a turn.
 	Side string
 	// Retry: the client says that it has sent the request before.
 	Retry bool
-	// Provider is where the request is to go; empty where that is not known.
+	// Provider is the target of the request; empty if unknown.
 	Provider string
-	// Standing is the result of an earlier look at the session; Undecided if there was none.
+	// Standing is the result of an earlier placement; Undecided if there was none.
 	Standing Standing
 }
 
@@ -70,7 +70,7 @@ const (
 	AbortedByUpstream         // upstream broke off or stalled
 )
 
-// String is how a turn record spells it.
+// String returns the name in turn records.
 func (c Aborted) String() string {
 	switch c {
 	case AbortedByClient:
@@ -82,20 +82,20 @@ func (c Aborted) String() string {
 	}
 }
 
-// Answer is the answer to a turn, or what came of it.
+// Answer is the answer to a turn, complete or not.
 type Answer struct {
-	// Reply holds the folded answer, or as much of it as came.
+	// Reply holds the parsed answer, or the part of it that arrived.
 	Reply wire.Reply
 	// HTTPStatus is upstream's status, 0 if there was no answer at all.
 	HTTPStatus int
 	Aborted    Aborted
-	// Provider gave the answer, by this model; empty where that is not known.
+	// Provider and Model gave the answer; empty if unknown.
 	Provider, Model string
 	// Later: upstream makes the answer in the background, and Reply has only its id. See [Log.Later].
 	Later bool
 }
 
-// firstChoice returns the items of the choice that the conversation goes on with; none of an answer that is still to come.
+// firstChoice returns the items of the first choice, which continues the conversation; none if there is no answer yet.
 func (a *Answer) firstChoice() []wire.Item {
 	if a == nil || len(a.Reply.Choices) == 0 {
 		return nil
@@ -103,8 +103,8 @@ func (a *Answer) firstChoice() []wire.Item {
 	return a.Reply.Choices[0]
 }
 
-// staysUnread reports whether the question of an answer without items stays in the conversation: the client got an answer that
-// could not be read, or gets one later.
+// staysUnread reports whether the question stays in the conversation although its answer has no items: the client got an
+// unreadable answer, or gets one later.
 func (a *Answer) staysUnread() bool {
 	return a != nil && (a.Later || a.Reply.Truncated && a.HTTPStatus < 300)
 }
@@ -124,14 +124,14 @@ func (a *Answer) status() string {
 type Want struct {
 	Names  []string      // of values of the session's group
 	Others []cache.Query // of other groups
-	// Steady: what Names name is written with answers alone, so that who wrote one knows it.
+	// Steady: the values of Names are written only with answers, so the process that wrote the last answer knows them.
 	Steady bool
 }
 
-// known reports whether who wrote the session last knows all of it.
+// known reports whether the last writer of the session knows all values.
 func (w Want) known() bool { return len(w.Others) == 0 && (w.Steady || len(w.Names) == 0) }
 
-// after returns the named values as they are once p is written, where values are those that were read.
+// after returns the named values after p is written. values are those that were read.
 func (w Want) after(values [][]byte, p Puts) [][]byte {
 	for _, v := range p.Values {
 		if i := slices.Index(w.Names, v.Name); i >= 0 && i < len(values) {
@@ -142,31 +142,31 @@ func (w Want) after(values [][]byte, p Puts) [][]byte {
 	return values
 }
 
-// Extra holds the values that a Want named, in its order; nil for one that is not stored.
+// Extra holds the values of a Want, in its order; nil for a value that is not stored.
 type Extra struct {
 	Values [][]byte
 	Others []cache.Result
 }
 
-// Puts are written together with an answer. Their values of the session are stored exactly if the turn is.
+// Puts are written together with an answer. Values of the session are stored atomically with the turn.
 type Puts struct {
-	Values []cache.Put // of the session's group; one without data takes the value away
+	Values []cache.Put // of the session's group; one without data deletes the value
 	Others []cache.Batch
 }
 
 // Done is the result of a commit.
 type Done struct {
-	Version uint64          // the session's now, 0 where the turn was there already
+	Version uint64          // the session's new version, 0 if the turn was already stored
 	Others  []cache.Outcome // of Puts.Others
 }
 
-// Reread is the error of a commit that found the session otherwise than the entry knew it, and has read it again: the commit
-// is to be tried again, with Puts that fit what the session holds now.
+// Reread is the error of a commit that found a newer session and has read it again: retry the commit, with Puts for the present
+// session.
 type Reread struct{ Extra Extra }
 
 func (*Reread) Error() string { return "the session has changed, and was read again" }
 
-// ErrNoTurn is returned where a session has no such turn.
+// ErrNoTurn is returned if a session has no such turn.
 var ErrNoTurn = errors.New("no such turn")
 
 func isOpen(record []byte) bool {

@@ -12,22 +12,22 @@ import (
 type Conversation struct {
 	// System are the system and developer items at the beginning, Items the rest, oldest first.
 	System, Items []wire.Item
-	// Offset is how many units of the conversation stand before Items without being among them.
+	// Offset is the number of units of the conversation before Items.
 	Offset int
-	// Stored: the stored history stands before the client's items.
+	// Stored: the stored history precedes the client's items.
 	Stored bool
-	// Opaque: upstream holds calls that are not visible here. Any cut or repair could make an orphan or remove a pair, so
-	// the request is sent as it came.
+	// Opaque: upstream has calls that are not visible here. Any cut or repair could create an orphan or remove a pair, so the
+	// request is sent unchanged.
 	Opaque bool
-	// Continues: upstream itself puts earlier items before these. Carried is how many of Items, from the first, belong to
-	// the answer that the client goes on from and are not known to upstream.
+	// Continues: upstream itself puts earlier items before these. Carried is how many of Items, from the first, belong to the
+	// continued answer and are unknown to upstream.
 	Continues bool
 	Carried   int
 	// Side: the request belongs to a side line.
 	Side bool
 	// Hidden marks the Items that the client does not see; nil if it sees all of them.
 	Hidden []bool
-	// Moved are the indices of Items that the client sent at another place, where upstream would have refused them.
+	// Moved are the indices of Items that were moved from a position that upstream would have refused.
 	Moved []int
 
 	systemPrompt    wire.Hash
@@ -40,19 +40,19 @@ type HistoryReader struct {
 	place  *Place
 	hidden *hiddenItems // of the turn
 	adapter
-	before *storedLine // the stored line before the request, as it was read, adapted where upstream demands it; nil before that
+	before *storedLine // the stored line before the request, adapted to upstream; nil until it is read
 	ready  []Ready
 }
 
-// Ready is a turn that was answered and is not in the log yet.
+// Ready is an answered turn that is not in the log yet.
 type Ready struct {
 	Turn  string
 	Made  Origin
 	Items []wire.Item // that are new in its request, and those of its answer
 }
 
-// ShowReady puts turns that are ready behind the stored history, until they are in the log. Where nothing is in the log yet
-// they are all of that history.
+// ShowReady appends ready turns to the stored history, until they are in the log. If the log is empty, they are the whole
+// history.
 func (r *HistoryReader) ShowReady(ready []Ready) {
 	if r.place.in.inRun() {
 		return
@@ -65,8 +65,8 @@ func (r *HistoryReader) ShowReady(ready []Ready) {
 	}
 }
 
-// Conversation returns the history that a view is chosen from, including hidden items. units limits how much of the
-// stored history can come into the view.
+// Conversation returns the history that a view is chosen from, including hidden items. units limits the part of the stored
+// history.
 func (r *HistoryReader) Conversation(ctx context.Context, units uint64) (Conversation, error) {
 	p, in := &r.place.plan, r.place.in
 	c := Conversation{
@@ -138,7 +138,7 @@ func (r *HistoryReader) withReady(l *storedLine) *storedLine {
 	return out
 }
 
-// storedSystemPrompt takes the system prompt from the stored history where the client sends none.
+// storedSystemPrompt takes the system prompt from the stored history if the client sends none.
 func (r *HistoryReader) storedSystemPrompt(ctx context.Context, c *Conversation) error {
 	if prompt := r.place.plan.systemPrompt; len(c.System) == 0 && prompt != (wire.Hash{}) {
 		c.systemPrompt, c.hasSystemPrompt = prompt, true
@@ -179,7 +179,7 @@ func (r *HistoryReader) order(c *Conversation) {
 	}
 
 	requested := r.place.in.items
-	own := make(map[*byte]bool, len(requested)) // by where an item's bytes are
+	own := make(map[*byte]bool, len(requested)) // by the address of an item's bytes
 	for i := range requested {
 		own[&requested[i].Raw[0]] = true
 	}
@@ -201,8 +201,8 @@ func (r *HistoryReader) order(c *Conversation) {
 	}
 }
 
-// Before reads what of the stored history stands within its first units, oldest item first: the newest of it, at most so
-// many items and bytes. It is nothing where the client sends its history itself.
+// Before reads the part of the stored history within its first units, oldest item first: the newest items, within the limits of
+// items and bytes. It is empty if the client sends its history itself.
 func (r *HistoryReader) Before(ctx context.Context, units uint64, items, size int) ([]wire.Item, error) {
 	if !r.place.plan.before || units == 0 {
 		return nil, nil
@@ -226,10 +226,9 @@ func (r *HistoryReader) Before(ctx context.Context, units uint64, items, size in
 	return l.items, nil
 }
 
-// ItemKeys names the items of a conversation so that later conversations have the same names: by the chain hash behind the
-// item, or, for reasoning and hidden items, which are not on the chain, by the hash of the item before and their
-// content. So equal items after different histories have different names. The zero Hash is an item whose place is
-// unknown.
+// ItemKeys returns stable keys of a conversation's items: the chain hash up to the item, or, for reasoning and hidden items,
+// which are not on the chain, a hash of the previous key and their content. So equal items after different histories have
+// different keys. The zero Hash is an item whose place is unknown.
 func (r *HistoryReader) ItemKeys(ctx context.Context, items []wire.Item) ([]wire.Hash, error) {
 	in, stored := r.place.in, r.before
 	if p := &r.place.plan; p.relation == relTrim {
@@ -241,7 +240,7 @@ func (r *HistoryReader) ItemKeys(ctx context.Context, items []wire.Item) ([]wire
 	if stored == nil {
 		stored = &storedLine{}
 	}
-	behind := make(map[*byte]wire.Hash, len(items)) // by where an item's bytes are
+	behind := make(map[*byte]wire.Hash, len(items)) // by the address of an item's bytes
 	for i, h := range r.place.chain(stored.as) {
 		behind[&in.items[i].Raw[0]] = h
 	}

@@ -16,16 +16,16 @@ import (
 type draft struct {
 	e *Entry
 	itemWriter
-	open    bool        // the answer is still to come
+	open    bool        // the answer is pending
 	answer  []wire.Item // its first choice
-	unread  bool        // it has no items, and its question stays all the same
+	unread  bool        // it has no items, but its question stays
 	later   bool        // upstream makes it in the background
-	made    Origin      // of the answer, and of what is hidden in it
-	version uint64      // that the session is expected to be at
+	made    Origin      // of the answer and its hidden items
+	version uint64      // the expected version of the session
 
 	deletes []string
 	input   position // the end of the input
-	stored  []string // names of the input's values, as long as the answer is still to come
+	stored  []string // names of the input's values, while the answer is pending
 	added   []uint64 // sequence numbers of its items
 	output  [][]uint64
 	reply   string // id of an answer to find the session by
@@ -37,7 +37,7 @@ type draft struct {
 	seqRoom    [4]uint64
 }
 
-// newDraft makes the commit of a turn's input and, unless it is still to come, of its answer.
+// newDraft makes the commit of a turn's input and, unless it is pending, its answer.
 func newDraft(e *Entry, a *Answer) *draft {
 	d := &draft{e: e, open: a == nil, answer: a.firstChoice(), made: e.call.maker(a), version: e.state.version}
 	d.itemWriter = itemWriter{
@@ -111,7 +111,7 @@ func (d *draft) batches() []cache.Batch {
 	}}
 }
 
-// write is the commit of a draft, with p unless the answer is still to come.
+// write commits a draft, with p unless the answer is pending.
 func (d *draft) write(ctx context.Context, p Puts) (cache.Outcome, []cache.Outcome) {
 	if out := d.writeAhead(ctx); out.Err != nil {
 		return out, nil
@@ -137,11 +137,11 @@ func (d *draft) write(ctx context.Context, p Puts) (cache.Outcome, []cache.Outco
 	return out[0], out[own:]
 }
 
-// maxBatchItems is how many items one batch writes at most. A request of more must not keep the store from all others.
+// maxBatchItems is the maximum number of items in one batch, so that a large request does not block the store.
 const maxBatchItems = 4096
 
-// writeAhead writes what of a very long turn does not fit into its last batch, and leaves the rest. Until that is written
-// too, the session has items that its head does not lead to: the head of these batches only reserves their numbers.
+// writeAhead writes the items of a very long turn that do not fit into its last batch. Until the last batch is written, the
+// head does not lead to these items: the heads of these batches only reserve their numbers.
 func (d *draft) writeAhead(ctx context.Context) (out cache.Outcome) {
 	for {
 		n := d.firstItems()
@@ -175,8 +175,8 @@ func (d *draft) firstItems() int {
 	return len(d.puts)
 }
 
-// retract takes back an input that was written behind a head which another turn has moved since. Only the input of a
-// client that sends new items alone moves with the head; any other keeps its place.
+// retract deletes an input that was written behind a head which another turn has moved since. Only the input of a client that
+// sends only new items moves with the head; any other keeps its place.
 func (d *draft) retract() {
 	e := d.e
 	j := e.journaled
@@ -185,7 +185,7 @@ func (d *draft) retract() {
 	}
 	d.head.Tails.drop(j.end.Seq)
 	d.hidden.anew = true
-	d.deletes = j.names // a batch deletes before it writes: names that are written anew stay
+	d.deletes = j.names // a batch deletes before it writes, so rewritten names stay
 }
 
 // storeInput writes the request's new items and returns the position behind them.
@@ -218,11 +218,11 @@ func (d *draft) storeInput() position {
 		at = d.storeHidden(d.storeInputItem(at, j, 0), j+1, false)
 	}
 	if !d.open {
-		return at // it will not have to be taken back
+		return at // it will not be retracted
 	}
 	d.stored = make([]string, 0, len(d.puts)-before)
 	for _, p := range d.puts[before:] {
-		if !strings.HasPrefix(p.Name, mediaPrefix) { // others may say the same
+		if !strings.HasPrefix(p.Name, mediaPrefix) { // other items may share it
 			d.stored = append(d.stored, p.Name)
 		}
 	}
@@ -236,8 +236,8 @@ func (d *draft) storeInputItem(at position, i int, flags byte) position {
 	return at
 }
 
-// storeSummary writes what the client itself has put before the history that it trimmed, and returns the position behind it.
-// What it has put there before is not written again: agents that blank the results of old calls go a little further every time.
+// storeSummary writes the client's own summary before the history that it trimmed, and returns the position behind it. Items of
+// an earlier summary are not written again: agents that blank the results of old calls extend it every time.
 func (d *draft) storeSummary(at position) position {
 	var sum wire.Hash
 	known := 0
@@ -253,11 +253,11 @@ func (d *draft) storeSummary(at position) position {
 	return at
 }
 
-// storeHidden writes the items hidden behind so many visible ones, unless the log has them already, and returns the
-// position behind them. If the visible item is this turn's own, the chain continues from that position, so that later
-// items stand behind the hidden ones too.
+// storeHidden writes the items hidden after a number of visible ones, unless the log has them, and returns the position behind
+// them. If the visible item belongs to this turn, the chain continues from that position, so that later items follow the hidden
+// ones.
 func (d *draft) storeHidden(at position, behind int, own bool) position {
-	var last position // behind what is shown whatever follows
+	var last position // behind the hidden items that are always shown
 	for i := range d.hidden.of.list {
 		if !d.hidden.waits(i, behind) {
 			continue
@@ -280,7 +280,7 @@ func (d *draft) storeHidden(at position, behind int, own bool) position {
 	return at
 }
 
-// hiddenMade is the origin of hidden items: their answers were complete, even if the last one was not.
+// hiddenMade returns the origin of hidden items: their answers were complete, even if the last one was not.
 func (d *draft) hiddenMade() Origin {
 	made := d.made
 	made.Kept = d.e.call.target().Kept
@@ -329,7 +329,7 @@ func (d *draft) storeAnswer(a *Answer) position {
 	return end
 }
 
-// putReply lets a later request go on from a response by its id.
+// putReply indexes a response by its id, so that a later request can continue it.
 func (d *draft) putReply(id string, end position) {
 	d.reply = id
 	d.put(idName(replyPrefix, id), linePosition{Pos: end, Line: d.line, Side: d.side}.encode())
@@ -377,7 +377,7 @@ func (d *draft) moveHead(end position) {
 	}
 
 	h.Ring = h.Ring[:e.ring.keep]
-	h.Forked = end.Seq < e.state.head.NextSeq // an answer that was there already
+	h.Forked = end.Seq < e.state.head.NextSeq // the answer was already stored
 	h.Pos, h.LastTurn, h.Answered, h.Turns = end, e.id, true, h.Turns+1
 	h.Brings = h.Brings && h.Line == d.line || e.in.bringsHistory()
 	h.Line, h.Waits, h.Offer = d.line, 0, asked
@@ -396,8 +396,7 @@ func (d *draft) moveHead(end position) {
 	}
 }
 
-// leaveTail notes an end of the transcript that is not the head. extended is the end that the turn goes on from, zero for
-// none that is known.
+// leaveTail adds an end of the transcript that is not the head. extended is the end that the turn continues, zero if unknown.
 func (d *draft) leaveTail(end position, extended *tail) {
 	h, e := d.head, d.e
 	if end.Seq == h.Pos.Seq || end.Seq == 0 {
@@ -411,7 +410,7 @@ func (d *draft) leaveTail(end position, extended *tail) {
 		}
 	}
 	if e.plan.standing != InConversation {
-		var open openCalls // that a request which brings its own history leaves without results
+		var open openCalls // calls without results in a request with its own history
 		for _, list := range [...][]wire.Item{e.in.items, d.answer} {
 			for i := range list {
 				open.note(list[i])
@@ -444,7 +443,7 @@ func (d *draft) amend() {
 	}
 }
 
-// record describes the turn as it stands.
+// record returns the record of the turn in its present state.
 func (d *draft) record(a *Answer) turnrecord.Record {
 	e := d.e
 	r := turnrecord.Record{
@@ -482,8 +481,8 @@ func (d *draft) record(a *Answer) turnrecord.Record {
 	return r
 }
 
-// chainEmpty makes a turn that has stored no item the first of the chain that leads to such turns, unless it is in that
-// chain. Nothing is lost where the turn was its last and is not known to be: there is no turn behind it.
+// chainEmpty puts a turn without stored items at the front of the linked list of such turns, unless it is in the list. If it is
+// the last of the list, that is not known, but nothing is lost: there is no turn after it.
 func (d *draft) chainEmpty(r *turnrecord.Record) {
 	e := d.e
 	r.Before = e.before

@@ -13,15 +13,15 @@ import (
 	"remora/wire"
 )
 
-// Entry is one turn on its way into the transcript: the place of its request, the input of its view, and what to write.
-// It is not safe for concurrent use.
+// Entry is one turn that is not in the transcript yet: the place of its request, the input of its view, and the values to
+// write. It is not safe for concurrent use.
 type Entry struct {
 	Place // where the request stands
 
-	// History is what the view is chosen from, View says how it was.
+	// History is the input of the view, View describes the choice.
 	History HistoryReader
 	View    ViewRecord
-	// Notes are what is recorded of the turn besides its items.
+	// Notes are the data of the turn's record besides its items.
 	Notes Notes
 	// Order keeps the turn behind earlier ones of other processes.
 	Order Order
@@ -31,46 +31,46 @@ type Entry struct {
 	id      string
 	started time.Time
 	want    Want
-	values  [][]byte // what the session holds of want.Names
+	values  [][]byte // the session's values of want.Names
 
 	degraded   bool   // its view was made without the store
 	unanswered bool   // nothing in the session had been answered when the view was built
-	gone       bool   // the session existed then, and not any more when the turn was written
+	gone       bool   // the session existed then, but not when the turn was written
 	previous   string // see Previous
 
 	unwritten unwritten
 	ring      ringUpdate
-	known     map[wire.Hash]linePosition // items that the turn is about to write and that the transcript has, by chain hash
+	known     map[wire.Hash]linePosition // items to write that the transcript already has, by chain hash
 	parent    uint64                     // sequence number before the first new item
-	before    string                     // see turnrecord.Record.Before, as it is written
+	before    string                     // turnrecord.Record.Before
 	journaled journaled
 	answer    answerMarks
 
-	own incoming // memory for in, where the request was looked at once
+	own incoming // memory for in
 }
 
-// unwritten is what of the request is still to be written.
+// unwritten is the part of the request that is not written yet.
 type unwritten struct {
 	parent  position // the items come after it
 	fresh   int      // items[fresh:]
 	summary int      // and items[:summary], the client's own summary
-	line    uint64   // that they are stored on, 0 for a new one
+	line    uint64   // their line, 0 for a new one
 }
 
-// ringUpdate is how the turn changes the head's ring: items[from:] are added behind keep of its present entries.
+// ringUpdate is a change of the head's ring: items[from:] are added behind keep of its present entries.
 type ringUpdate struct {
 	from, keep int
-	seqs       []uint64 // sequence numbers of the request's items, as far as this turn stored them
+	seqs       []uint64 // sequence numbers of the request's items that this turn stored
 	room       [roomFor]uint64
 }
 
 // journaled is a turn's input that was written before its answer.
 type journaled struct {
 	names  []string // of its values; none if it was not written
-	behind uint64   // the item that it was written behind
+	behind uint64   // the item before it
 	end    position
 	seqs   []uint64 // of its items
-	talks  bool     // its record, which was read, says that it is the conversation's
+	talks  bool     // by its record, it belongs to the conversation
 }
 
 // answerMarks are the hashes of the answer's items, per choice; nil until they are needed.
@@ -80,7 +80,7 @@ type answerMarks struct {
 	markRoom   [2]mark
 }
 
-// of hashes the items of the answer, once: the answer of a turn does not change.
+// of hashes the items of the answer once: a turn's answer does not change.
 func (m *answerMarks) of(a *Answer, in *incoming) [][]mark {
 	if m.choices != nil {
 		return m.choices
@@ -108,8 +108,8 @@ func (log *Log) newEntry(id string, started time.Time, c Call) *Entry {
 	return e
 }
 
-// Enter reads the session of a request, in one round trip or none (see recent), and finds the request's place in it. It reads
-// w in the same round trip.
+// Enter reads the session of a request and the values of w, in one round trip or none (see recent), and finds the request's
+// place.
 func (log *Log) Enter(ctx context.Context, id string, started time.Time, c Call, w Want) (*Entry, Extra, error) {
 	e := log.newEntry(id, started, c)
 	e.want = w
@@ -147,7 +147,7 @@ func (log *Log) Detached(id string, started time.Time, c Call) *Entry {
 	return e
 }
 
-// detached is the plan of a call of which nothing is known but what it says itself.
+// detached returns the plan of a call whose session is unknown.
 func detached(c Call) plan {
 	if c.Side != "" {
 		return plan{relation: relRoot, standing: Side}
@@ -155,16 +155,16 @@ func detached(c Call) plan {
 	return plan{relation: relRoot, standing: InConversation}
 }
 
-// Resumed is the entry of a call that could not be committed at its time, with what was saved of its view and of its notes,
-// nil for none. It fails where the notes can't be read.
+// Resumed returns the entry of a call that could not be committed at its time, with its saved view and notes, nil for none. It
+// fails if the notes are unreadable.
 func (log *Log) Resumed(id string, started time.Time, c Call, v turnrecord.View, n *SavedNotes) (*Entry, error) {
 	e := log.newEntry(id, started, c)
 	e.degraded, e.Order.resumed, e.View.view = true, true, v
 	return e, e.Notes.restore(n, c.Request.Dialect)
 }
 
-// continueRecent finds the place of a request that goes on from the turn that this process wrote last. It gives up (false)
-// where the session has to be read.
+// continueRecent finds the place of a request that continues the turn that this process wrote last. It returns false if the
+// session must be read.
 func (e *Entry) continueRecent() bool {
 	if e.log.Strict || !e.want.known() || e.call.Side != "" || e.call.History == HistoryServer {
 		return false
@@ -175,7 +175,7 @@ func (e *Entry) continueRecent() bool {
 	}
 	in := e.read(&st)
 	if in.stateful {
-		return false // upstream knows where it goes on
+		return false // upstream knows its place
 	}
 	m := merger{head: st.head, in: in}
 	p, ok := m.ends()
@@ -184,7 +184,7 @@ func (e *Entry) continueRecent() bool {
 	}
 	for i := p.fresh; i < len(in.items); i++ {
 		if !landmark(in.items[i]) {
-			return false // an answer that was given elsewhere
+			return false // an answer from elsewhere
 		}
 	}
 	if p.rule, p.standing = ruleKnown, InConversation; in.resends() {
@@ -195,7 +195,7 @@ func (e *Entry) continueRecent() bool {
 	return true
 }
 
-// read looks at the request in the entry's own memory, which holds one look at a time.
+// read parses the request into the entry's own memory, which holds one result at a time.
 func (e *Entry) read(st *state) *incoming {
 	if e.own.hashes != nil {
 		e.own = incoming{}
@@ -203,7 +203,7 @@ func (e *Entry) read(st *state) *incoming {
 	return e.own.read(e.call.Request, st, e.log.hashes)
 }
 
-// find is where a request stands in the transcript, in a mode that may be another than the call's (see Mode).
+// find returns the place of a request in the transcript, in a mode that may differ from the call's (see Mode).
 func (e *Entry) find(ctx context.Context, st *state, in *incoming, mode History) (plan, error) {
 	q := newPlacement(&e.log.offers, e.stored, st, in, &e.call, mode)
 	p, err := q.find(ctx)
@@ -220,7 +220,7 @@ func (e *Entry) find(ctx context.Context, st *state, in *incoming, mode History)
 	return repeated, nil
 }
 
-// setPlace takes over where the turn stands in the transcript.
+// setPlace sets the turn's place in the transcript.
 func (e *Entry) setPlace(st state, in *incoming, p plan) {
 	e.state, e.in, e.plan, e.loaded, e.History.before = st, in, p, true, nil
 	e.atHead = p.parent.Seq == st.head.Pos.Seq && p.parent.Chain == st.head.Pos.Chain
@@ -243,8 +243,8 @@ func (e *Entry) setPlace(st state, in *incoming, p plan) {
 	}
 }
 
-// findPrevious looks for the response before the request where it is none of the session's own. Nothing is lost where the
-// store does not tell: the request names what the client has named.
+// findPrevious looks up the response before the request if it is not in this session. Without an answer of the store, the
+// client's own id is sent.
 func (e *Entry) findPrevious(ctx context.Context) {
 	previous := e.call.Request.Previous()
 	if previous == "" || e.state.reply != nil {
@@ -255,16 +255,16 @@ func (e *Entry) findPrevious(ctx context.Context) {
 	}
 }
 
-// Previous returns the previous_response_id that the request has to be sent with, "" for the client's own. An answer
-// of another session is known by its id alone; for one of its own, the request is given what upstream has not seen.
+// Previous returns the previous_response_id to send, "" for the client's own. An answer of another session is known only by its
+// id; for one of this session, missing items are added to the request.
 func (e *Entry) Previous() string { return e.previous }
 
-// Gone reports whether the session existed when the turn began, and no longer when it was written.
+// Gone reports whether the session existed when the turn began, but not when it was written.
 func (e *Entry) Gone() bool { return e.gone }
 
-// Commit writes the turn, and with its answer p, against the version that was read. When another turn was faster, or the
-// session was never read, it reads the session, and returns a *Reread: Commit is called again then. A nil answer is still
-// to come: Commit is called once more with it.
+// Commit writes the turn, and with its answer p, against the version that was read. If another turn was faster, or the session
+// was never read, it reads the session and returns a *Reread: call Commit again. A nil answer is pending: call Commit again
+// with it.
 func (e *Entry) Commit(ctx context.Context, a *Answer, p Puts) (Done, error) {
 	if !e.loaded {
 		return e.reload(ctx, a)
@@ -297,7 +297,7 @@ func (e *Entry) Commit(ctx context.Context, a *Answer, p Puts) (Done, error) {
 	}
 }
 
-// Renew lets the session live for as long again from now on, while the answer of a turn is still to come.
+// Renew restarts the session's time to live while the answer of a turn is pending.
 func (e *Entry) Renew(ctx context.Context) error {
 	if !e.loaded || e.state.version == 0 {
 		return nil
@@ -310,8 +310,7 @@ func (e *Entry) Renew(ctx context.Context) error {
 	if !errors.Is(out.Err, cache.ErrConflict) {
 		return fmt.Errorf("renew session: %w", out.Err)
 	}
-	// Another turn was written meanwhile. Its version is not this turn's: the commit has to find that out. A session that
-	// is gone stays so.
+	// Another turn was written meanwhile, which the commit must detect by its version. A deleted session stays deleted.
 	now, err := e.log.store.Read(ctx, []cache.Query{{Group: e.stored.group}})
 	if err != nil || now[0].Version == 0 {
 		return err
@@ -323,8 +322,8 @@ func (e *Entry) Renew(ctx context.Context) error {
 	return nil
 }
 
-// Park stores the record of a turn that was answered and waits for an earlier one. It reports false where the turn can be
-// written. Its error is a *Reread where another turn was faster: Park is called again then.
+// Park stores the record of an answered turn that waits for an earlier one. It returns false if the turn can be written. Its
+// error is a *Reread if another turn was faster: call Park again.
 func (e *Entry) Park(ctx context.Context, a *Answer, record []byte) (parked bool, err error) {
 	if !e.Order.mustWait() {
 		return false, nil
@@ -350,28 +349,28 @@ func (e *Entry) Park(ctx context.Context, a *Answer, record []byte) (parked bool
 	}
 }
 
-// NewItems are the request's items that are new to the conversation, whether they are written or not.
+// NewItems returns the request's items that are new to the conversation, written or not.
 func (e *Entry) NewItems() []wire.Item {
 	fresh := e.plan.fresh
-	if j := &e.journaled; len(j.names) > 0 && e.plan.parent.Seq == j.end.Seq { // what it is taken to resend is its own input
+	if j := &e.journaled; len(j.names) > 0 && e.plan.parent.Seq == j.end.Seq { // it seems to resend its own input
 		fresh = max(0, min(fresh, len(e.in.items)-len(j.seqs)))
 	}
 	return e.in.items[fresh:]
 }
 
-// lookUpStored reads what a turn needs to know that does not simply go behind the head.
+// lookUpStored reads the index for a turn that is not simply appended to the head.
 func (e *Entry) lookUpStored(ctx context.Context, a *Answer) error {
 	stored := a != nil && (!e.atHead || e.state.head.Forked) || e.in.answers() && e.state.head.Tails.endsWith(e.unwritten.parent, e.in.marks[e.unwritten.fresh:])
 	if stored && e.unwritten.parent.Seq != 0 && e.known == nil {
-		// Items that do not go to the end of a line may be stored already: a turn is retried whose answer was stored
-		// although the client did not see its end; or results come again that upstream still has.
+		// Items that are not appended to a line may be stored already: a retry of a turn whose answer was stored although the
+		// client did not see its end, or repeated results that upstream still has.
 		return e.lookupKnown(ctx, a)
 	}
 	return nil
 }
 
-// reload reads the transcript again, finds the turn's place in it as it now is, and returns a *Reread. It returns no error
-// where the turn is there already: an earlier attempt was written although its reply got lost.
+// reload reads the transcript again, finds the turn's place, and returns a *Reread. It returns no error if the turn is already
+// stored: an earlier attempt was written although its reply was lost.
 func (e *Entry) reload(ctx context.Context, a *Answer) (Done, error) {
 	st, extra, err := e.stored.load(ctx, e.call.Request, e.id, e.want, peerQueries{})
 	if err != nil {
@@ -408,8 +407,8 @@ func (e *Entry) reload(ctx context.Context, a *Answer) (Done, error) {
 	return Done{}, &Reread{extra}
 }
 
-// findAgain is the place of a request that was placed before, in the transcript as it is now. What its view was made of stays
-// true, and so does how it stands to the conversation.
+// findAgain finds the place of a request again, in the present transcript. Its view and its standing to the conversation stay
+// valid.
 func (e *Entry) findAgain(ctx context.Context, st *state, in *incoming) (plan, error) {
 	was := e.plan
 	was.line = e.unwritten.line
@@ -420,10 +419,10 @@ func (e *Entry) findAgain(ctx context.Context, st *state, in *incoming) (plan, e
 	own := len(e.journaled.names) > 0 && p.parent.Seq == e.journaled.end.Seq
 	if !e.loaded {
 		if own && e.journaled.behind == 0 {
-			p = newPlacement(&e.log.offers, e.stored, st, in, &e.call, HistoryAuto).followFirst(p) // its input was written when nothing was answered
+			p = newPlacement(&e.log.offers, e.stored, st, in, &e.call, HistoryAuto).followFirst(p) // its input was written before any answer
 		}
 		if own && e.journaled.talks && !p.before {
-			p.standing = InConversation // of several questions that nothing was answered to
+			p.standing = InConversation // one of several first questions without an answer
 		}
 		if found := e.call.Standing; found != Undecided && !p.before {
 			p.standing = found
@@ -454,14 +453,14 @@ func (e *Entry) findAgain(ctx context.Context, st *state, in *incoming) (plan, e
 	return p, nil
 }
 
-// keepInput decides whether an input that is written already stays where it is.
+// keepInput decides whether a written input stays in its place.
 func (e *Entry) keepInput(ctx context.Context) error {
 	j := e.journaled
 	if len(j.names) == 0 || !e.plan.before {
 		return nil
 	}
 	if e.plan.parent.Seq == j.behind {
-		// The head is where it was when the input was written behind it, or goes on from there with the same input.
+		// The head has not moved since the input was written behind it, or continues with the same input.
 		e.unwritten.parent, e.unwritten.fresh = j.end, len(e.in.items)
 		return nil
 	}
@@ -494,7 +493,7 @@ func (e *Entry) restoreInput(ctx context.Context, record []byte) error {
 	}
 	seqs := append(slices.Clone(r.Input), r.Hidden...)
 	if !slices.Contains(seqs, r.Tip) {
-		return nil // it ends with what was there before
+		return nil // it has no item of its own
 	}
 	first, last := slices.Min(seqs), slices.Max(seqs)
 	if last-first >= maxBatchItems {
@@ -509,7 +508,7 @@ func (e *Entry) restoreInput(ctx context.Context, record []byte) error {
 	for _, seq := range seqs {
 		at := items[seq-first]
 		if at == nil {
-			return nil // it was taken back
+			return nil // it was retracted
 		}
 		j.names = append(j.names, itemName(seq))
 		if at.Flags&flagOffChain == 0 {
@@ -526,8 +525,7 @@ func (e *Entry) restoreInput(ctx context.Context, record []byte) error {
 	return nil
 }
 
-// restoreHidden restores from the turn's open record which hidden items are in the log already, and the turn that it names as
-// the one before.
+// restoreHidden restores from the turn's open record which hidden items are in the log, and the previous turn.
 func (e *Entry) restoreHidden(record []byte) {
 	var r turnrecord.Record
 	if json.Unmarshal(record, &r) == nil {
@@ -536,8 +534,7 @@ func (e *Entry) restoreHidden(record []byte) {
 	}
 }
 
-// lookupKnown asks which of the items that the turn is about to write are in the transcript already, as they are
-// after a repeated request.
+// lookupKnown looks up which of the items to write are already in the transcript, as after a repeated request.
 func (e *Entry) lookupKnown(ctx context.Context, a *Answer) error {
 	var ends []position
 	walk := func(at position, marks []mark) position {
@@ -567,7 +564,7 @@ func (e *Entry) lookupKnown(ctx context.Context, a *Answer) error {
 	return nil
 }
 
-// written takes over what a commit has changed, for the commit that follows it.
+// written records the changes of a commit for the next one.
 func (e *Entry) written(d *draft, version uint64, p Puts) {
 	if d.head.LastEmpty == e.id && e.state.head.LastEmpty != e.id {
 		e.before = e.state.head.LastEmpty

@@ -12,7 +12,7 @@ import (
 	"remora/memory/turnrecord"
 )
 
-// ErrNoSession is returned where a session does not exist, ErrSessionExists where one is in the way of an import.
+// ErrNoSession is returned if a session does not exist, ErrSessionExists if an import's session exists.
 var (
 	ErrNoSession     = errors.New("no such session")
 	ErrSessionExists = errors.New("session exists already")
@@ -49,7 +49,7 @@ type ItemLine struct {
 	Chain   string `json:"chain"`   // hex, over this item and all before it
 	Content string `json:"content"` // hex
 	Units   uint64 `json:"units"`
-	Line    uint64 `json:"line"` // the line that it was stored on; a new beginning is a new line
+	Line    uint64 `json:"line"` // the number of its line; a new beginning is a new line
 	Dialect string `json:"dialect"`
 	OnHead  bool   `json:"on_head"` // on the line that ends with the head
 	Off     bool   `json:"off_chain,omitempty"`
@@ -58,11 +58,11 @@ type ItemLine struct {
 	Side    bool   `json:"side,omitempty"`
 	Hidden  bool   `json:"hidden,omitempty"` // seen by the model and not by the client
 
-	Provider string `json:"provider,omitempty"` // that made it, or was sent it first
+	Provider string `json:"provider,omitempty"` // made it or got it first
 	Model    string `json:"model,omitempty"`    // likewise
 	Kept     bool   `json:"kept,omitempty"`     // by that provider, which finds it by its id
 
-	// JSON is the item. Raw holds its bytes instead where they are not one line of JSON.
+	// JSON is the item. If its bytes are not compact JSON, Raw has them instead.
 	JSON json.RawMessage `json:"json,omitempty"`
 	Raw  []byte          `json:"raw,omitempty"`
 }
@@ -79,7 +79,7 @@ type BlockLine struct {
 	Text []byte `json:"text"` // base64: the hash is over its bytes
 }
 
-// Bytes returns the item as it was stored.
+// Bytes returns the stored bytes of the item.
 func (l *ItemLine) Bytes() []byte {
 	if l.Raw != nil {
 		return l.Raw
@@ -93,8 +93,8 @@ const exportPage = 512
 // exporter makes the lines of a session's export.
 type exporter struct {
 	transcript
-	emit func(Line) error // is given each of them
-	seen map[string]bool  // hashes of leads and of blocks that were written
+	emit func(Line) error // called with each line
+	seen map[string]bool  // hashes of system prompts and blocks that were written
 }
 
 // walk emits all lines in order: see Log.Walk.
@@ -126,7 +126,7 @@ func (x *exporter) walk(ctx context.Context) error {
 	return nil
 }
 
-// itemLines writes the items by sequence number, and returns the turns that brought them.
+// itemLines writes the items by sequence number, and returns their turns.
 func (x *exporter) itemLines(ctx context.Context, h *head) (turns []string, err error) {
 	onHead := make(map[uint64]bool) // items on the line that ends with the head
 	for at, err := range x.backBy(ctx, h.Pos.Seq, exportPage, exportPage) {
@@ -167,7 +167,7 @@ func newItemLine(it *storedItem) *ItemLine {
 		Off: it.Flags&flagOffChain != 0, Summary: it.Flags&flagSummary != 0, Partial: it.Flags&flagPartial != 0,
 		Side: it.Flags&flagSide != 0, Hidden: it.Flags&flagHidden != 0, Provider: it.Made.Provider, Model: it.Made.Model, Kept: it.Made.Kept,
 	}
-	// json.RawMessage is compacted when it is encoded; only bytes that this leaves alone may go that way.
+	// Encoding compacts a json.RawMessage, so it is only used for bytes that this does not change.
 	var compact bytes.Buffer
 	if json.Compact(&compact, it.Raw) == nil && bytes.Equal(compact.Bytes(), it.Raw) {
 		l.JSON = it.Raw
@@ -177,15 +177,14 @@ func newItemLine(it *storedItem) *ItemLine {
 	return l
 }
 
-// withEmpty adds the turns that stored no item, from the latest one on: a request that came again and got the same answer,
-// or none.
+// withEmpty adds the turns without stored items, from the latest one on: repeated requests with the same answer, or none.
 func (x *exporter) withEmpty(ctx context.Context, turns []string, latest string) ([]string, error) {
 	known := make(map[string]bool, len(turns))
 	for _, id := range turns {
 		known[id] = true
 	}
 	var empty []string
-	met := make(map[string]bool) // a chain that was damaged may lead back
+	met := make(map[string]bool) // a damaged list may have a cycle
 	for id := latest; id != "" && !met[id]; {
 		met[id] = true
 		if !known[id] {
@@ -197,7 +196,7 @@ func (x *exporter) withEmpty(ctx context.Context, turns []string, latest string)
 		}
 		var turn turnrecord.Record
 		if err == nil && json.Unmarshal(raw, &turn) != nil {
-			turn.Before = "" // one that can't be read names no other
+			turn.Before = "" // an unreadable record ends the list
 		}
 		id = turn.Before
 	}
@@ -205,10 +204,10 @@ func (x *exporter) withEmpty(ctx context.Context, turns []string, latest string)
 	return append(turns, empty...), nil
 }
 
-// turnLines writes a turn, behind what it used and no turn before it did.
+// turnLines writes a turn, after the system prompt and blocks that it used first.
 func (x *exporter) turnLines(ctx context.Context, record []byte) error {
 	var turn turnrecord.Record
-	if json.Unmarshal(record, &turn) == nil { // one that can't be read names nothing more to show
+	if json.Unmarshal(record, &turn) == nil { // an unreadable record names no blocks
 		if err := x.systemPromptLine(ctx, &turn); err != nil {
 			return err
 		}
@@ -219,7 +218,7 @@ func (x *exporter) turnLines(ctx context.Context, record []byte) error {
 	return x.emit(Line{Turn: record})
 }
 
-// systemPromptLine writes the version of the system prompt that a turn used, the first time that it is met.
+// systemPromptLine writes the version of the system prompt that a turn used, once.
 func (x *exporter) systemPromptLine(ctx context.Context, turn *turnrecord.Record) error {
 	if turn.SystemPrompt == "" || x.seen[turn.SystemPrompt] {
 		return nil
@@ -236,7 +235,7 @@ func (x *exporter) systemPromptLine(ctx context.Context, turn *turnrecord.Record
 	return x.emit(Line{SystemPrompt: &SystemPromptLine{Hash: turn.SystemPrompt, Record: values[0]}})
 }
 
-// blockLines writes the blocks of a turn that no turn before it had.
+// blockLines writes the blocks of a turn that no earlier turn had.
 func (x *exporter) blockLines(ctx context.Context, turn *turnrecord.Record) error {
 	refs := slices.DeleteFunc(slices.Clone(turn.Blocks), func(ref turnrecord.BlockRef) bool { return x.seen[ref.Hash] })
 	texts, err := x.blocks(ctx, refs)

@@ -6,7 +6,7 @@ import (
 	"remora/wire"
 )
 
-// habit is how clients of one kind behave: they resend the history, or send only new items.
+// habit is the behaviour of a kind of client: it resends the history, or sends only new items.
 type habit struct {
 	Dialect wire.Dialect
 	Client  uint64 // see offer.Client
@@ -25,8 +25,8 @@ const (
 	resends             // it sends the history again
 )
 
-// of returns the known habit of a kind of client, or else of the latest client of its dialect. The requests of one
-// program may or may not have tools, and agents hand over to others, but all of them keep the history alike.
+// of returns the known habit of a kind of client, or else of the latest client of its dialect. Requests of one program may or
+// may not have tools, and agents hand off to others, but all of them treat the history alike.
 func (hs habits) of(d wire.Dialect, client uint64) evidence {
 	found := noEvidence
 	for _, k := range hs {
@@ -43,7 +43,7 @@ func (hs habits) of(d wire.Dialect, client uint64) evidence {
 	return found
 }
 
-// learn returns the habits with what a request has shown.
+// learn returns the habits with a request's evidence.
 func (hs habits) learn(d wire.Dialect, client uint64, e evidence) habits {
 	now := habit{Dialect: d, Client: client, Resends: e == resends}
 	if e == noEvidence || len(hs) > 0 && hs[len(hs)-1] == now {

@@ -7,9 +7,9 @@ import (
 	"remora/wire"
 )
 
-// hashCache holds the hashes of what items mean, by the items' bytes: a client that resends its history sends the same items
-// turn after turn, and hashing what they mean is the most expensive part of a long request. Keys are 64-bit hashes under
-// a seed of this process, so that a caller cannot make two items collide. It is safe for concurrent use.
+// hashCache caches the content hashes of items by their bytes: a client that resends its history sends the same items turn
+// after turn, and hashing their content is the most expensive part of a long request. Keys are 64-bit hashes under a seed of
+// this process, so that a caller cannot make two items collide. It is safe for concurrent use.
 type hashCache struct {
 	seed   maphash.Seed
 	shards [16]lru.Cache[uint64, cachedHash]
@@ -20,14 +20,14 @@ const maxHashes = 8192
 
 func newHashCache() *hashCache { return &hashCache{seed: maphash.MakeSeed()} }
 
-// cachedHash is the hash of what an item means, with the chain hashes before and behind it where it was seen first. A
-// resent item usually stands in the same place, so that its chain hash need not be computed again either.
+// cachedHash is the content hash of an item, with the chain hashes before and behind it at its first place. A resent item
+// usually has the same place, so that its chain hash need not be computed again.
 type cachedHash struct {
 	meaning       wire.Meaning
 	parent, chain wire.Hash
 }
 
-// meaning returns the hash of what an item means.
+// meaning returns the content hash of an item.
 func (h *hashCache) meaning(it wire.Item) wire.Meaning {
 	key, shard := h.keyOf(&it)
 	known, ok := shard.Find(key)
@@ -38,8 +38,8 @@ func (h *hashCache) meaning(it wire.Item) wire.Meaning {
 	return known.meaning
 }
 
-// chain returns the hash of what an item means, and the chain hash of the history that ends with it, where parent is the
-// chain hash before it.
+// chain returns the content hash of an item, and the chain hash of the history that ends with it. parent is the chain hash
+// before it.
 func (h *hashCache) chain(parent wire.Hash, it *wire.Item) (meaning wire.Meaning, chain wire.Hash) {
 	key, shard := h.keyOf(it)
 	known, ok := shard.Find(key)
