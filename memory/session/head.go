@@ -18,12 +18,12 @@ import (
 const (
 	headName           = "head"
 	itemPrefix         = "i" // + sequence number, 8 bytes big endian: one item
-	chainPrefix        = "x" // + chain hash: the place that the chain ends at
+	chainPrefix        = "x" // + chain hash: the place at the end of the chain
 	textPrefix         = "c" // + content hash of an input item: the latest place after such an item
-	idPrefix           = "d" // + item id: what an item_reference stands for
+	idPrefix           = "d" // + item id: the target of an item_reference
 	replyPrefix        = "p" // + response id: the place after that response
-	carryPrefix        = "q" // + response id: what upstream has not seen of that response
-	shownPrefix        = "o" // + response id: what layers had told the model by that response
+	carryPrefix        = "q" // + response id: items of that response that upstream has not seen
+	shownPrefix        = "o" // + response id: the layers' latest blocks as of that response
 	turnPrefix         = "t" // + turn id: the turn record
 	systemPromptPrefix = "v" // + hash of the system prompt: one version of the system prompt
 	blockPrefix        = "b" // + hash: the text of a block that a layer recalled
@@ -32,26 +32,26 @@ const (
 
 const (
 	recordVersion = 4
-	// ringSize is how many items the head remembers by content, to recognise a client that trims its history.
+	// ringSize is the number of recent items in the head, by content, to recognise a client that trims its history.
 	ringSize = 128
-	// maxTails is how many other ends of the transcript the head remembers.
+	// maxTails is the number of other ends of the transcript in the head.
 	maxTails = 16
-	// maxOpenCalls is how many unanswered calls of the head line the head remembers.
+	// maxOpenCalls is the number of unanswered calls of the head line in the head.
 	maxOpenCalls = 256
-	// maxBlocks is how many blocks the head remembers to be stored.
+	// maxBlocks is the number of stored blocks that the head lists.
 	maxBlocks = 32
-	// maxBegun is of how many runs the head remembers where they began.
+	// maxBegun is the number of runs whose beginning is in the head.
 	maxBegun = 4
-	// maxHabits is of how many kinds of clients the head remembers whether they resend the history.
+	// maxHabits is the number of kinds of clients whose habit is in the head.
 	maxHabits = 8
-	// maxTailCalls is how many unanswered calls the head remembers of another end.
+	// maxTailCalls is the number of unanswered calls of another end in the head.
 	maxTailCalls = 8
 )
 
-// ErrCorrupt is returned where a stored value is not what was written there.
+// ErrCorrupt is returned if a stored value is damaged.
 var ErrCorrupt = errors.New("stored record is corrupt")
 
-// idName makes a value's name of an id that upstream or a caller chose: any bytes, any length.
+// idName makes a value's name from an id of upstream or a caller: any bytes, any length.
 func idName(prefix, id string) string {
 	if len(id) <= 96 {
 		return prefix + id
@@ -68,10 +68,10 @@ func textName(h wire.Hash) string { return textPrefix + string(h[:]) }
 type position struct {
 	Seq   uint64 // 0: before the first item
 	Chain wire.Hash
-	Units uint64 // how many units, which are parts of items, stand up to here
+	Units uint64 // number of units (parts of items) up to here
 }
 
-// after is the position behind one more item.
+// after returns the position behind one more item.
 func (p position) after(m mark) position {
 	if m.onChain {
 		p.Chain = m.meaning().After(p.Chain)
@@ -80,7 +80,7 @@ func (p position) after(m mark) position {
 	return p
 }
 
-// unitsBetween is how many units to has more than from, 0 if it has fewer.
+// unitsBetween returns the number of units from from to to, 0 if to has fewer.
 func unitsBetween(from, to position) int {
 	return int(min(to.Units-min(to.Units, from.Units), math.MaxInt32))
 }
@@ -96,21 +96,21 @@ type head struct {
 	Line         uint64       // the line that is the conversation; see plan.line
 	Lines        uint64       // how many lines there are
 	Waits        uint64       // turns on lines that stand alone since the head moved
-	Brings       bool         // a request of the head line has brought what a model said, since the line began
+	Brings       bool         // a request of the head line had items of a model, since the line began
 	Habits       habits       // of the clients of the session, the latest last
-	Offer        offer        // what the latest turn on the head line asked for
+	Offer        offer        // of the latest turn on the head line
 	Forked       bool         // there may be items behind the head: an input without an answer, a longer branch
 	Summary      wire.Hash    // the end of the stored items that the client put before its history
 	Ring         ring         // the last items of the head line, oldest first
 	Open         openCalls    // ids of unanswered calls on the head line
 	Tails        tails        // other ends, latest last
-	Blocks       []wire.Hash  // blocks that are stored, those used last at the end; only some, and those of an import
-	Run          uint64       // names the run that the head line ends with, 0 where that is not known
-	Begun        []position   // where runs began whose first request was only what is new, the latest last
+	Blocks       []wire.Hash  // stored blocks, the latest used at the end; only some, and those of an import
+	Run          uint64       // the id of the run at the end of the head line, 0 if unknown
+	Begun        []position   // beginnings of runs whose first request had only new items, latest last
 	LastEmpty    string       // id of the latest turn that stored no item, empty for none: see turnrecord.Record.Before
 	Pending      pendingTurns // turns that are not in the log yet
 	Writer       uint64       // the process that wrote an answer last
-	Streak       byte         // how often in a row it did, up to steadyTurns
+	Streak       byte         // how many times in a row, up to steadyTurns
 }
 
 // parseHash reads a hash in hex.
@@ -129,7 +129,7 @@ func hexText(b []byte) string {
 
 func (h *head) encode() []byte { return h.appendTo(make([]byte, 0, h.size())) }
 
-// size is about how many bytes the head takes.
+// size returns the approximate size of the head in bytes.
 func (h *head) size() int {
 	n := 256 + len(h.Ring)*12 + len(h.Tails)*56 + len(h.Begun)*48 + len(h.Habits)*10
 	for i := range h.Tails {
@@ -233,7 +233,7 @@ func decodeHead(b []byte) (*head, error) {
 	return h, nil
 }
 
-// remember takes one more item of the head line into the ring and into the list of open calls.
+// remember adds an item of the head line to the ring and the list of open calls.
 func (h *head) remember(it wire.Item, m mark, seq uint64) {
 	if m.onChain {
 		h.Ring.add(m.content, seq)
@@ -253,8 +253,8 @@ func (h *head) clone(more int) *head {
 	return &c
 }
 
-// afterReasoning is the first item from i on that is new, where the head stands before it: if its line ends with reasoning,
-// off the chain, since an answer was nothing else, what the request has of that is not.
+// afterReasoning returns the first new item from i on, behind the head. If the head line ends with reasoning, which is off the
+// chain, the request's copy of it is not new.
 func (h *head) afterReasoning(in *incoming, i int) int {
 	if n := len(h.Ring); n == 0 || h.Ring[n-1].Seq >= h.Pos.Seq {
 		return i
@@ -265,7 +265,7 @@ func (h *head) afterReasoning(in *incoming, i int) int {
 	return i
 }
 
-// endAt returns the end that a chain hash belongs to: -1 for the head, else the index of a tail, the latest of several.
+// endAt returns the end with a chain hash: -1 for the head, else the index of the latest such tail.
 func (h *head) endAt(chain wire.Hash) (tail int, ok bool) {
 	if h.Pos.Seq != 0 && chain == h.Pos.Chain {
 		return -1, true
@@ -278,7 +278,7 @@ func (h *head) endAt(chain wire.Hash) (tail int, ok bool) {
 	return 0, false
 }
 
-// wrote notes which process wrote the session last, and how often in a row.
+// wrote records the process that wrote the session last, and its streak.
 func (h *head) wrote(owner uint64) {
 	if h.Writer != owner {
 		h.Writer, h.Streak = owner, 0
@@ -286,7 +286,7 @@ func (h *head) wrote(owner uint64) {
 	h.Streak = min(h.Streak+1, steadyTurns)
 }
 
-// begun notes where the run of an agent began. One that began with the conversation needs no note.
+// begun records the beginning of an agent's run, unless it is the beginning of the conversation.
 func (h *head) begun(at position) {
 	if at.Seq == 0 {
 		return
@@ -324,7 +324,7 @@ func decodeReference(b []byte) (reference, error) {
 	return r, nil
 }
 
-// linePosition is a position with the line that it was stored on: a value of the transcript's indexes.
+// linePosition is a position with its line: a value of the transcript's indexes.
 type linePosition struct {
 	Pos  position
 	Line uint64
@@ -333,7 +333,7 @@ type linePosition struct {
 
 func (p linePosition) encode() []byte { return p.appendTo(make([]byte, 0, placeBytes)) }
 
-// placeBytes is about what a linePosition takes.
+// placeBytes is the approximate size of a linePosition.
 const placeBytes = 40
 
 func (p linePosition) appendTo(b []byte) []byte {

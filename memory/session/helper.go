@@ -11,8 +11,8 @@ import (
 // helperMessages limits the user messages of a helper's request: the order, and the conversation.
 const helperMessages = 3
 
-// helperPrompt returns the kind of a helper's request, "" for any other. A helper's request has only instructions and
-// user messages, and offers no tools.
+// helperPrompt returns the kind of a helper's request, "" for other requests. A helper's request has only instructions and user
+// messages, and no tools.
 func helperPrompt(req *wire.Request, in *incoming) string {
 	if len(in.items) == 0 || len(in.items) > helperMessages || offersTools(req) {
 		return ""
@@ -34,8 +34,8 @@ func helperPrompt(req *wire.Request, in *incoming) string {
 	return helperprompt.Kind(systemText(req, in), said.String())
 }
 
-// retitles returns the kind of a helper's request that has its order in the instructions, and behind them a history that the
-// transcript has, with no new word of the user's. It is "" for any other.
+// retitles returns the kind of a helper's request with its order in the instructions, followed by a known history without new
+// user text. It is "" for other requests.
 func retitles(req *wire.Request, in *incoming, fresh int) string {
 	if fresh < len(in.items) || !in.hasSystemPrompt || offersTools(req) {
 		return ""
@@ -43,7 +43,7 @@ func retitles(req *wire.Request, in *incoming, fresh int) string {
 	return helperprompt.KindOfHistory(systemText(req, in))
 }
 
-// systemText is the text of the instructions and of the system prompt.
+// systemText returns the text of the instructions and the system prompt.
 func systemText(req *wire.Request, in *incoming) string {
 	var text strings.Builder
 	text.WriteString(wire.Text(req.Instructions()))

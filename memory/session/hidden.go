@@ -8,19 +8,18 @@ import (
 	"remora/wire/dialects"
 )
 
-// Hidden is an Amendment that a turn makes. It says where it stands by counting, since a turn that another one
-// overtook may find its place anew.
+// Hidden is an Amendment that a turn makes. Its place is a count of items, since a turn that was overtaken may get another
+// place.
 type Hidden struct {
 	// Behind is the number of visible items before it: items of the request, without the system prompt, and then of the
-	// answer's first choice. Only behind new items of the request, and at the end of the known ones, is it written to
-	// the log; before that it is only shown in views.
+	// answer's first choice. It is written to the log only after the known items; before their end it is only shown in views.
 	Behind   int           `json:"behind"`
 	Replaces bool          `json:"replaces,omitempty"` // the last of those visible items is not shown to the model
 	Items    [][]byte      `json:"items"`
 	Dialect  dialects.Code `json:"dialect"`
 	Seen     []wire.Hash   `json:"seen,omitempty"` // see Amendment
-	// Led: the items led to the answer (tools that a layer ran, an answer that was refused). Another answer to the same
-	// request is not given them.
+	// Led: the items led to the answer (tools of a layer, a refused answer). They are not shown with another answer to the same
+	// request.
 	Led bool `json:"led,omitempty"`
 }
 
@@ -28,14 +27,14 @@ type Hidden struct {
 type hiddenItem struct {
 	Hidden
 	parsed []wire.Item
-	seqs   []uint64 // where it was written by a commit that succeeded; empty if it was not yet
+	seqs   []uint64 // sequence numbers after a successful commit; empty before
 }
 
-// hiddenItems are what a turn hides from its client.
+// hiddenItems are the items that a turn hides from its client.
 type hiddenItems struct {
 	list    []hiddenItem
-	amended Amendments // what of the session's amendments is the turn's, as far as that is written
-	written bool       // amended is what a commit has written, nothing included
+	amended Amendments // the turn's written part of the session's amendments
+	written bool       // a commit has written amended, even if it is empty
 }
 
 // add parses items and adds them. If one does not parse, it returns an error and adds nothing.
@@ -59,8 +58,8 @@ func (hs *hiddenItems) add(list []Hidden) error {
 	return nil
 }
 
-// restore notes which of those behind the request's items are in the log already, by the sequence numbers in the turn's
-// open record: they were written while the answer was pending by a commit that this entry does not know of.
+// restore marks the hidden items that are in the log, by the sequence numbers in the turn's open record: another commit wrote
+// them while the answer was pending.
 func (hs *hiddenItems) restore(seqs []uint64, requestItems int) {
 	for i := range hs.list {
 		h := &hs.list[i]
@@ -74,15 +73,14 @@ func (hs *hiddenItems) restore(seqs []uint64, requestItems int) {
 	}
 }
 
-// limit moves those that stand behind more visible items than there are to the end of these: an answer may be shorter than
-// expected.
+// limit moves hidden items that are behind the last visible item to that item: an answer may be shorter than expected.
 func (hs *hiddenItems) limit(visible int) {
 	for i := range hs.list {
 		hs.list[i].Behind = min(hs.list[i].Behind, visible)
 	}
 }
 
-// amendments returns them at their places in the conversation. answer is nil while it is pending.
+// amendments returns the hidden items at their places in the conversation. answer is nil while it is pending.
 func (hs *hiddenItems) amendments(p *Place, answer []mark, made Origin) Amendments {
 	if len(hs.list) == 0 {
 		return nil
@@ -111,7 +109,7 @@ func (hs *hiddenItems) amendments(p *Place, answer []mark, made Origin) Amendmen
 	var list Amendments
 	for _, h := range hs.list {
 		if h.Behind > n+len(answer) {
-			continue // its place is in an answer that has not come
+			continue // its place is in the pending answer
 		}
 		a := Amendment{At: at(h.Behind), Replaces: h.Replaces, Items: h.Items, Dialect: h.Dialect.Dialect(), Seen: h.Seen, Made: made}
 		for i := max(h.Behind-n, 0); h.Led && i < len(answer) && a.Next == (wire.Hash{}); i++ {
@@ -126,7 +124,7 @@ func (hs *hiddenItems) amendments(p *Place, answer []mark, made Origin) Amendmen
 	return list
 }
 
-// view returns a session's amendments as the turn's view has them, before there is an answer.
+// view returns a session's amendments for the turn's view, before there is an answer.
 func (hs *hiddenItems) view(all Amendments, p *Place) Amendments {
 	if len(hs.list) == 0 {
 		return all
@@ -134,23 +132,23 @@ func (hs *hiddenItems) view(all Amendments, p *Place) Amendments {
 	return all.replace(hs.amended, hs.amendments(p, nil, p.call.target()))
 }
 
-// hiddenWrite is what one commit writes of a turn's hidden items.
+// hiddenWrite is the part of a turn's hidden items that one commit writes.
 type hiddenWrite struct {
 	of     *hiddenItems
-	anew   bool             // what was written before is taken back
+	anew   bool             // earlier writes are retracted
 	seqs   map[int][]uint64 // of the items that it writes, by the index of their hiddenItem
 	amends bool             // it writes the session's amendments:
 	all    Amendments       // as they will be,
 	own    Amendments       // and those among them that are the turn's
 }
 
-// waiting returns the indexes of those behind so many visible items that the commit has to write.
+// waiting returns the indexes of hidden items after a number of visible items that the commit has to write.
 func (w *hiddenWrite) waits(i, behind int) bool {
 	h := &w.of.list[i]
 	return h.Behind == behind && (len(h.seqs) == 0 || w.anew)
 }
 
-// amend decides whether the commit changes the session's amendments, which are all, and to what.
+// amend decides whether and how the commit changes the session's amendments (all).
 func (w *hiddenWrite) amend(all Amendments, p *Place, answer []mark, made Origin) {
 	if len(w.of.list) == 0 {
 		return
@@ -164,7 +162,7 @@ func (w *hiddenWrite) amend(all Amendments, p *Place, answer []mark, made Origin
 	w.all = all.replace(w.of.amended, w.own)
 }
 
-// allSeqs are the sequence numbers of all hidden items of the turn, as they are once the commit has succeeded.
+// allSeqs returns the sequence numbers of all hidden items of the turn after the commit.
 func (w *hiddenWrite) allSeqs() []uint64 {
 	var seqs []uint64
 	for i := range w.of.list {
@@ -177,7 +175,7 @@ func (w *hiddenWrite) allSeqs() []uint64 {
 	return seqs
 }
 
-// done takes over what a commit has written, for the commit that follows it.
+// done records the writes of a commit for the next one.
 func (w *hiddenWrite) done() {
 	for i, seqs := range w.seqs {
 		w.of.list[i].seqs = seqs

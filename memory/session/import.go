@@ -120,7 +120,7 @@ func (im *importer) item(l *ItemLine) error {
 	meaning := it.Meaning()
 	stored := storedItem{Parent: l.Parent, Content: meaning.Content, Line: l.Line, Dialect: d, Turn: l.Turn, Raw: it.Raw, Flags: l.flags(), Made: newOrigin(l.Provider, l.Model, l.Kept)}
 	if it.Kind == wire.Reference {
-		// Its content hash is that of the referenced item, which only the exporting store knows.
+		// Its content hash is that of the referenced item, which this store does not have.
 		if stored.Content, err = parseHash(l.Content); err != nil {
 			return err
 		}
@@ -139,7 +139,7 @@ func (im *importer) item(l *ItemLine) error {
 	im.puts = stored.cut(im.puts)
 	im.put(itemName(l.Seq), stored.encode())
 	if l.Hidden {
-		// What follows stands behind it: see draft.storeHidden.
+		// Later items follow it: see draft.storeHidden.
 		im.put(chainName(stored.Pos.Chain), here.encode())
 		return nil
 	}
@@ -212,7 +212,7 @@ func (im *importer) turn(record json.RawMessage) error {
 	return nil
 }
 
-// whole returns an error for the first item or turn that the session names and the file does not have.
+// whole returns an error for the first item or turn that the session refers to and the file lacks.
 func (im *importer) whole() error {
 	h := im.head
 	if h == nil {
@@ -256,7 +256,7 @@ func (im *importer) whole() error {
 	return nil
 }
 
-// list enters the session in the indexes of the resources that its turns were of, so that it is found there.
+// list adds the session to the indexes of its turns' resources.
 func (im *importer) list(ctx context.Context) error {
 	var batches []cache.Batch
 	listed := map[string]bool{"": true}
@@ -279,10 +279,10 @@ func (im *importer) list(ctx context.Context) error {
 	return nil
 }
 
-// write stores what was collected. The head comes last: until then there is no session. What of it is written is taken
-// away where the rest cannot be.
+// write stores the collected values. The head is written last: until then there is no session. If a write fails, the values
+// written so far are deleted.
 func (im *importer) write(ctx context.Context) error {
-	// A block that the head knows but the export lacks has to be written by the next turn that has it.
+	// If the export lacks a block of the head's list, the next turn with it must write it.
 	im.head.Blocks = slices.DeleteFunc(im.head.Blocks, func(b wire.Hash) bool { return !slices.Contains(im.blocks, b) })
 	puts := append(im.puts, cache.Put{Name: headName, Data: im.head.encode()})
 	version := uint64(0)
@@ -295,7 +295,7 @@ func (im *importer) write(ctx context.Context) error {
 		case errors.Is(out.Err, cache.ErrConflict):
 			return ErrSessionExists
 		case out.Err != nil && version == 0:
-			return out.Err // it may be there: then the next import finds that it exists
+			return out.Err // it may be stored: the next import then fails with ErrSessionExists
 		case out.Err != nil:
 			return errors.Join(out.Err, im.log.store.Delete(context.WithoutCancel(ctx), im.scope.Group()))
 		}

@@ -6,7 +6,7 @@ import (
 	"remora/wire"
 )
 
-// incoming is a request for the merge: its items after the system prompt, with their hashes.
+// incoming is a parsed request for the merge: its items after the system prompt, with their hashes.
 type incoming struct {
 	system          []wire.Item // the system prompt: system items before the conversation
 	systemPrompt    wire.Hash   // of these and the instructions
@@ -15,7 +15,7 @@ type incoming struct {
 	marks           []mark
 	ends            []position // after each item
 	base            position   // where items[0] begins: the beginning of the conversation, or of a run (see merger.run)
-	// stateful: upstream itself holds what came before (previous_response_id, conversation, prompt).
+	// stateful: upstream itself has the earlier items (previous_response_id, conversation, prompt).
 	stateful        bool
 	refs            map[string]reference
 	hashes          *hashCache
@@ -40,11 +40,11 @@ func inRoom[T any](room []T, n int) []T {
 type mark struct {
 	content wire.Hash
 	parts   []wire.Hash // see wire.Meaning
-	onChain bool        // reasoning is not: many clients leave it out when they resend, or send a reference in its place
+	onChain bool        // reasoning is not: many clients leave it out when they resend, or send a reference instead
 	units   uint64
 }
 
-// meaning returns the hashes of what the item means.
+// meaning returns the content hashes of the item.
 func (m mark) meaning() wire.Meaning { return wire.Meaning{Content: m.content, Parts: m.parts} }
 
 // newIncoming hashes the items of a request to a session. known caches the hashes of earlier items.
@@ -93,7 +93,7 @@ func (in *incoming) follow(it *wire.Item, at position) (mark, position) {
 	return m, at
 }
 
-// resolve finds what a reference stands for, as far as the window and the pairing need it.
+// resolve finds the target of a reference, as far as the window and the pairing need it.
 func (in *incoming) resolve(it wire.Item) (wire.Item, bool) {
 	ref, ok := in.refs[it.ID]
 	if !ok {
@@ -106,7 +106,7 @@ func (in *incoming) resolve(it wire.Item) (wire.Item, bool) {
 	return wire.Item{Kind: ref.Kind, Role: ref.Role, Dialect: it.Dialect, ID: it.ID, Parts: []wire.Part{part}, Raw: it.Raw}, true
 }
 
-// passes reports whether the request's history goes through a place in the transcript.
+// passes reports whether the request's history contains a place in the transcript.
 func (in *incoming) passes(chain wire.Hash) bool {
 	for _, end := range in.ends {
 		if end.Chain == chain {
@@ -116,7 +116,7 @@ func (in *incoming) passes(chain wire.Hash) bool {
 	return false
 }
 
-// unresolved reports whether a reference stands for something unknown, so that pairs can't be checked.
+// unresolved reports whether a reference has an unknown target, so that pairs cannot be checked.
 func (in *incoming) unresolved() bool {
 	for i := range in.items {
 		if it := &in.items[i]; it.Kind == wire.Reference {
@@ -128,7 +128,7 @@ func (in *incoming) unresolved() bool {
 	return false
 }
 
-// modelled reports whether a model has said or called something among the first items.
+// modelled reports whether the first items have a message or call of a model.
 func (in *incoming) modelled(first int) bool {
 	for i := range in.items[:first] {
 		if in.saidByModel(i) {
@@ -148,8 +148,8 @@ func (in *incoming) saidByModel(i int) bool {
 	return ok && (ref.Kind == wire.ToolCall || ref.Kind == wire.Message && ref.Role == wire.Assistant)
 }
 
-// brings reports whether anything of a model is among the first items: what it said or called, its reasoning, what
-// upstream did for it, or a reference, which mostly stands for one of these.
+// brings reports whether the first items have anything of a model: a message, a call, reasoning, a hosted call, or a reference,
+// which usually stands for one of these.
 func (in *incoming) brings(first int) bool {
 	for i := range in.items[:first] {
 		if in.madeByModel(i) {
@@ -159,7 +159,7 @@ func (in *incoming) brings(first int) bool {
 	return false
 }
 
-// madeByModel reports whether an item is anything of a model: see brings.
+// madeByModel reports whether an item comes from a model: see brings.
 func (in *incoming) madeByModel(i int) bool {
 	switch it := &in.items[i]; it.Kind {
 	case wire.ToolCall, wire.Reasoning, wire.Compaction:
@@ -176,7 +176,7 @@ func (in *incoming) madeByModel(i int) bool {
 	}
 }
 
-// compacts reports whether a compaction is all that the request brings of a model.
+// compacts reports whether a compaction is the request's only item of a model.
 func (in *incoming) compacts() bool {
 	found := false
 	for i := range in.items {
@@ -190,8 +190,7 @@ func (in *incoming) compacts() bool {
 	return found
 }
 
-// resends reports whether the request brings something of a model from before the user's last message: then its client
-// sends its history again.
+// resends reports whether the request has an item of a model before the last user message: then its client resends its history.
 func (in *incoming) resends() bool {
 	for i := len(in.items) - 1; i >= 0; i-- {
 		if it := &in.items[i]; it.Kind == wire.Message && it.Role == wire.User {
@@ -201,8 +200,8 @@ func (in *incoming) resends() bool {
 	return false
 }
 
-// bringsHistory reports whether anything of a model is among the items but for the beginning of the answer that a client asks
-// for: text of the model behind the user's, as the last item.
+// bringsHistory reports whether the request has items of a model, except for a prefilled answer: text of the model after the
+// user's, as the last item.
 func (in *incoming) bringsHistory() bool {
 	n := len(in.items)
 	if n > 1 {
@@ -214,7 +213,7 @@ func (in *incoming) bringsHistory() bool {
 	return in.brings(n)
 }
 
-// drop leaves out the items from first to end: what the request says without them.
+// drop returns the request without the items from first to end.
 func (in *incoming) drop(first, end int) {
 	if first == end {
 		return
@@ -228,7 +227,7 @@ func (in *incoming) drop(first, end int) {
 	}
 }
 
-// begin takes items[0] to stand behind a place.
+// begin sets the place before items[0].
 func (in *incoming) begin(at position) {
 	in.base = at
 	for i, m := range in.marks {
@@ -240,8 +239,8 @@ func (in *incoming) begin(at position) {
 // inRun reports whether the request begins where a run did.
 func (in *incoming) inRun() bool { return in.base.Seq != 0 }
 
-// answers reports whether the request begins with the result of a call, or with an answer to a request for approval.
-// No conversation does.
+// answers reports whether the request begins with the result of a call, or with an answer to an approval request. No
+// conversation begins so.
 func (in *incoming) answers() bool {
 	if len(in.items) == 0 {
 		return false
@@ -250,15 +249,15 @@ func (in *incoming) answers() bool {
 	return it.Kind == wire.ToolResult || it.Approves()
 }
 
-// answersAgain reports whether a request begins with results of which not all are waited for: they may have come before.
+// answersAgain reports whether a request begins with results that are not all open: they may be repeated.
 func (in *incoming) answersAgain(h *head) bool {
 	return in.answers() && slices.ContainsFunc(in.items, func(it wire.Item) bool {
 		return it.Kind == wire.ToolResult && !h.Open.has(it.Answers())
 	})
 }
 
-// landmark reports whether an item is found again by its content alone: what a client said, not what a model did, since a
-// client that trims its history begins it with something of its own.
+// landmark reports whether an item can be found by its content alone: an item of the client, since a client that trims its
+// history begins it with its own item.
 func landmark(it wire.Item) bool {
 	return it.Kind == wire.ToolResult || it.Kind == wire.Message && it.Role == wire.User
 }

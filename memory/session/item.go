@@ -34,11 +34,11 @@ const compressAbove = 1024
 const (
 	flagCompressed = 1 << iota
 	flagOffChain   // not part of the chain: reasoning, references to it, a client's own summary
-	flagSummary    // said beside the conversation (a client's own summary of it); not put back into views
+	flagSummary    // a client's own summary of the conversation; not in later views
 	flagPartial    // the answer was cut here
 	flagSide       // of a side line
 	flagHidden     // the client does not see it: views get it from the Amendments
-	flagCut        // large strings are kept apart: see package media
+	flagCut        // large strings are stored separately: see package media
 	flagKept       // Origin.Kept
 )
 
@@ -51,7 +51,7 @@ func appendItemName(b []byte, seq uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(b, itemPrefix...), seq)
 }
 
-// cut keeps the item's large strings apart, as values of their own, which it appends to puts.
+// cut moves the item's large strings to separate values, which it appends to puts.
 func (it *storedItem) cut(puts []cache.Put) []cache.Put {
 	kept, pieces := media.Cut(it.Raw)
 	if kept == nil {
@@ -66,7 +66,7 @@ func (it *storedItem) cut(puts []cache.Put) []cache.Put {
 
 func (it *storedItem) encode() []byte { return it.appendTo(make([]byte, 0, it.size())) }
 
-// size is about how many bytes the item takes at most.
+// size returns an upper estimate of the item's size in bytes.
 func (it *storedItem) size() int {
 	if len(it.Raw) > compressAbove {
 		return s2.MaxEncodedLen(len(it.Raw)) + itemBytes
@@ -74,7 +74,7 @@ func (it *storedItem) size() int {
 	return len(it.Raw) + itemBytes
 }
 
-// itemBytes is about what an item takes besides its own bytes.
+// itemBytes is the approximate overhead of an item.
 const itemBytes = 96
 
 func (it *storedItem) appendTo(b []byte) []byte {

@@ -2,17 +2,17 @@ package session
 
 import "remora/wire"
 
-// itemWriter writes items of a turn behind those that its session has.
+// itemWriter appends items of a turn to those of its session.
 type itemWriter struct {
 	*writeBuffer
-	head  *head                      // as it will be: it gives the sequence numbers
+	head  *head                      // the new head, which assigns the sequence numbers
 	turn  string                     // the turn's id
-	line  uint64                     // that the items are stored on
+	line  uint64                     // the line of the items
 	side  bool                       // they are a side request's
-	known map[wire.Hash]linePosition // items that the transcript has already, by chain hash
+	known map[wire.Hash]linePosition // items that the transcript already has, by chain hash
 }
 
-// knownAfter is where an item stands behind at if the transcript has it there already.
+// knownAfter returns the position of an item behind at if the transcript already has it there.
 func (w *itemWriter) knownAfter(at position, m mark) (position, bool) {
 	if len(w.known) == 0 {
 		return position{}, false
@@ -52,7 +52,7 @@ func (w *itemWriter) store(at position, it wire.Item, m mark, flags byte, made O
 	return next
 }
 
-// putPosition enters a position into the index of chains, and returns the value.
+// putPosition adds a position to the index of chains, and returns the value.
 func (w *itemWriter) putPosition(at position) []byte {
 	from := w.reserve(placeBytes)
 	w.data = linePosition{Pos: at, Line: w.line, Side: w.side}.appendTo(w.data)
@@ -61,7 +61,7 @@ func (w *itemWriter) putPosition(at position) []byte {
 	return v
 }
 
-// putReference lets a later item_reference stand for an item of the answer.
+// putReference indexes an item of the answer for later item_references.
 func (w *itemWriter) putReference(it wire.Item) {
 	if name, data, ok := referenceOf(it); ok {
 		w.put(name, data)

@@ -25,7 +25,7 @@ type lateAnswer struct {
 	answer *Answer
 }
 
-// commit is one attempt to store the answer; it reports false where another turn was written meanwhile.
+// commit is one attempt to store the answer; it returns false if another turn was written meanwhile.
 func (l *lateAnswer) commit(ctx context.Context) (done bool, err error) {
 	st, values, err := l.head(ctx, turnPrefix+l.turn)
 	if errors.Is(err, ErrNoSession) || err == nil && values[1] == nil {
@@ -86,7 +86,7 @@ func (l *lateAnswer) draft(ctx context.Context, st state, r *turnrecord.Record) 
 		writeBuffer: newWriteBuffer(), head: st.head.clone(len(d.answer)), turn: r.ID, line: st.head.Line, side: standing == Side,
 	}
 	d.hidden.of = &e.Notes.hidden
-	// What is made in the background is kept by upstream: it could not be fetched otherwise.
+	// Upstream stores background answers: they could not be fetched otherwise.
 	d.made = newOrigin(a.Provider, cmp.Or(a.Model, r.Model), a.status() == turnrecord.Complete)
 	end := d.storeAnswer(a)
 	if standing == InConversation {

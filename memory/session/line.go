@@ -7,20 +7,20 @@ import (
 	"remora/wire"
 )
 
-// storedLine is the end of a line of the transcript, oldest item first, as its clients know it.
+// storedLine is the end of a line of the transcript, oldest item first, without hidden items.
 type storedLine struct {
 	want    uint64 // units that were asked for
 	items   []wire.Item
-	as      []*storedItem // what each of them is stored as
-	skipped int           // units of the line that stand before items
+	as      []*storedItem // their stored forms
+	skipped int           // units of the line before items
 }
 
 func (l *storedLine) add(it wire.Item, as *storedItem) {
 	l.items, l.as = append(l.items, it), append(l.as, as)
 }
 
-// behindCompaction returns the line from its last compaction on, which stands for all that came before it; nothing, if there
-// is one in the request that follows. A provider that cannot read a compaction does not get it, and so gets the whole line.
+// behindCompaction returns the line from its last compaction on, which replaces everything before it; nothing, if the request
+// itself has one. A provider that cannot read a compaction gets the whole line without it.
 func (l *storedLine) behindCompaction(request []wire.Item) *storedLine {
 	isCompaction := func(it wire.Item) bool { return it.Kind == wire.Compaction }
 	from := len(l.items)
@@ -80,7 +80,7 @@ func (l *lineEnd) line(want uint64, end position) *storedLine {
 type Ending struct {
 	Items []wire.Item
 	Keys  []wire.Hash // of the items, as HistoryReader.ItemKeys gives them
-	Value []byte      // what the session keeps under the name that was asked for
+	Value []byte      // the session value that was asked for
 }
 
 func newEnding(l *storedLine, value []byte) Ending {

@@ -4,11 +4,11 @@
 // predecessors, like commits in git. The head names the end of the conversation; an edit or a regeneration becomes a
 // branch, and nothing is overwritten. A record of each turn lists the items sent upstream, and why.
 //
-// [Log] reads and writes the transcripts of all sessions. [Log.Enter] reads a session and finds the place of a request
-// in it (placement.go, merge.go): most often the request's history ends at the head, and only the items behind it are
-// new. It returns an [Entry], which is one turn. [HistoryReader.Conversation] is the history that a view is chosen from, and
-// [Entry.Commit] writes input, answer and record in one batch (draft.go). Turns that several processes have under way keep
-// their order (order.go). [Log.Walk], Export and Import read and write whole sessions.
+// [Log] reads and writes the transcripts of all sessions. [Log.Enter] reads a session and finds the place of a request in it
+// (placement.go, merge.go): usually the request's history ends at the head, and only the items after it are new. It returns an
+// [Entry], which is one turn. [HistoryReader.Conversation] is the history that a view is chosen from, and [Entry.Commit] writes
+// input, answer and record in one batch (draft.go). Concurrent turns of several processes keep their order (order.go).
+// [Log.Walk], Export and Import read and write whole sessions.
 //
 // The package chooses no view, calls no layer and does no retries; package memory does.
 package session
@@ -36,21 +36,21 @@ type Log struct {
 	hashes *hashCache
 	offers offers
 	recent recent
-	large  chan struct{} // one for each large turn that is being written
+	large  chan struct{} // a semaphore for writing large turns
 	// Index finds the sessions of a resource.
 	Index ResourceIndex
-	// Owner names this process among those that use the store; 0 if it is the only one. Set it before the log is used.
+	// Owner is the id of this process among those that use the store; 0 if it is the only one. Set it before the log is used.
 	Owner uint64
 	// Peers, if set, returns the queries for turns open in other processes. They are read before the session: a turn
 	// committed between the two reads then appears in the session, and in the other order it would be missed. found
 	// takes the results and reports whether other processes may hold turns of the session.
 	Peers func(s Scope) (queries []cache.Query, found func([]cache.Result) (hold bool))
-	// Strict reads every session before a request to it is placed, however well it is remembered: a store that is away
-	// is noticed then. It is set before the log is used.
+	// Strict reads every session before placing a request, even a cached one, so that a store that is down is noticed. Set it
+	// before the log is used.
 	Strict bool
 }
 
-// New makes a log over a store. ttl is how long a session is kept after its last turn; 0 is for ever.
+// New makes a log over a store. ttl is how long a session is kept after its last turn; 0 is forever.
 func New(store cache.Store, ttl time.Duration) *Log {
 	return &Log{
 		store: store, ttl: ttl, hashes: newHashCache(), offers: offers{seed: maphash.MakeSeed()}, recent: recent{seed: maphash.MakeSeed()},
@@ -67,7 +67,7 @@ const (
 	largeRequest = 1 << 20 // bytes
 )
 
-// room waits until a turn may be written. What it returns has to be called when it is.
+// room waits until a turn may be written. Call the returned function afterwards.
 func (log *Log) room(ctx context.Context, r *wire.Request) (done func(), err error) {
 	if len(r.Body) < largeRequest {
 		return func() {}, nil
@@ -90,9 +90,9 @@ func (log *Log) Response(ctx context.Context, tenant, id string) (Response, erro
 	return Response{Session: string(v[0]), Last: string(v[1]), Later: string(v[2])}, nil
 }
 
-// Later stores an answer that upstream made in the background, once a client has fetched it. Its question was in the
-// conversation from the beginning, and the answer goes behind it, or behind what was said meanwhile. For a turn that waits for
-// no answer, or not for this one, there is nothing to do; so it is while upstream still works on it.
+// Later stores an answer that upstream made in the background, when a client has fetched it. The answer is appended to its
+// question, or to the end of the conversation if that has continued. Later does nothing if the turn does not wait for this
+// answer, or if upstream still works on it.
 func (log *Log) Later(ctx context.Context, s Scope, turn, id string, a *Answer) error {
 	if !a.Reply.Complete || a.Reply.ID != id {
 		return nil
@@ -106,8 +106,8 @@ func (log *Log) Later(ctx context.Context, s Scope, turn, id string, a *Answer) 
 	}
 }
 
-// Latest completes a scope by what its session's latest answered turn said of resource, execution and parent. It fails
-// with ErrNoSession.
+// Latest completes a scope with resource, execution and parent of the session's latest answered turn. It fails with
+// ErrNoSession.
 func (log *Log) Latest(ctx context.Context, s Scope) (Scope, error) {
 	if s.Resource == "" {
 		s.Resource = s.Session
@@ -119,7 +119,7 @@ func (log *Log) Latest(ctx context.Context, s Scope) (Scope, error) {
 	}
 	raw, err := stored.turn(ctx, st.head.LastTurn)
 	if errors.Is(err, ErrNoTurn) {
-		return s, nil // nothing was answered yet
+		return s, nil // there is no answer yet
 	}
 	var turn turnrecord.Record
 	if err == nil && json.Unmarshal(raw, &turn) != nil {
@@ -132,8 +132,8 @@ func (log *Log) Latest(ctx context.Context, s Scope) (Scope, error) {
 	return s, err
 }
 
-// End reads the end of a session's line as its client knows it: at least so many units, where it has them. name is of a
-// value that is read with it. It fails with ErrNoSession.
+// End reads the end of a session's line without hidden items: at least the given number of units, if it has them. name is a
+// value to read with it. It fails with ErrNoSession.
 func (log *Log) End(ctx context.Context, s Scope, units uint64, name string) (Ending, error) {
 	stored := log.transcript(s)
 	st, values, err := stored.head(ctx, name)
@@ -147,8 +147,7 @@ func (log *Log) End(ctx context.Context, s Scope, units uint64, name string) (En
 	return newEnding(line, values[1]), nil
 }
 
-// Pending returns the turns of a session that are not in the log, in order, and the records of the ready ones, nil for
-// others.
+// Pending returns the turns of a session that are not in the log, in order, and the records of ready turns, nil for others.
 func (log *Log) Pending(ctx context.Context, s Scope) (list []Pending, records [][]byte, err error) {
 	stored := log.transcript(s)
 	st, _, err := stored.head(ctx)
@@ -162,7 +161,7 @@ func (log *Log) Pending(ctx context.Context, s Scope) (list []Pending, records [
 	return st.head.Pending, records, err
 }
 
-// Records reads the records of ready turns, nil for others and for turns that are in the log by now.
+// Records reads the records of ready turns, nil for others and for turns that are in the log now.
 func (log *Log) Records(ctx context.Context, s Scope, list []Pending) ([][]byte, error) {
 	return log.transcript(s).readyRecords(ctx, list)
 }
@@ -188,9 +187,9 @@ func (log *Log) Versions(ctx context.Context, tenant string, sessions []string) 
 	return versions, nil
 }
 
-// SaidSince returns the messages of users and models since an earlier reading: on the conversation, and on lines that
-// share nothing with it. A question that has no answer, since its client has left, counts until something else follows in its
-// place. Messages that an edit or a regeneration has replaced are left out, and so are those for another resource. It fails with ErrNoSession.
+// SaidSince returns the messages of users and models since an earlier reading: on the conversation, and on lines that share
+// nothing with it. An unanswered question of a disconnected client counts until something else follows in its place. Messages
+// that an edit or a regeneration has replaced, and those for another resource, are left out. It fails with ErrNoSession.
 func (log *Log) SaidSince(ctx context.Context, s Scope, before Reading) (News, error) {
 	r := newsReader{transcript: log.transcript(s)}
 	if s.Resource != s.Session {
@@ -219,9 +218,9 @@ func (log *Log) TurnRecord(ctx context.Context, s Scope, turnID string) (json.Ra
 	return log.transcript(s).turn(ctx, turnID)
 }
 
-// TurnView rebuilds what a turn sent upstream in place of the client's items: the system prompt and the
-// blocks behind them, what was chosen from the conversation, and the blocks behind that. Items have the bytes that they
-// were stored with, which may be another client's spelling of the same content; a reference is shown as what it stood for.
+// TurnView rebuilds the items that a turn sent upstream: the system prompt, blocks, the chosen part of the conversation,
+// blocks. Items have their stored bytes, which may be another client's spelling of the same content; a reference is shown as
+// its target.
 func (log *Log) TurnView(ctx context.Context, s Scope, turnID string) ([]wire.Item, error) {
 	return turnView(ctx, log.transcript(s), turnID)
 }
@@ -244,8 +243,8 @@ func (log *Log) Walk(ctx context.Context, s Scope, f func(Line) error) error {
 	return x.walk(ctx)
 }
 
-// Import writes an exported transcript into a new session. It recomputes every item's hashes, which must be those of
-// the export, and the items that the session's line and the turns name must exist. The session appears whole or not at
+// Import writes an exported transcript into a new session. It recomputes every item's hashes, which must equal those of the
+// export, and all items that the session's line and the turns refer to must exist. The session appears completely or not at
 // all: nothing is written before the whole file has been read.
 func (log *Log) Import(ctx context.Context, s Scope, r io.Reader) error {
 	im := importer{log: log, scope: s, at: map[uint64]linePosition{}, turns: map[string]*turnrecord.Record{}, named: map[string]uint64{}}

@@ -13,12 +13,12 @@ type relation string
 
 const (
 	relRoot     relation = "root"     // a new beginning
-	relContinue relation = "continue" // the history was resent, with something new behind it
+	relContinue relation = "continue" // the history was resent, followed by new items
 	relResend   relation = "resend"   // nothing new: a repeated request, or a regeneration
 	relBranch   relation = "branch"   // an edited history: shares a beginning
 	relTrim     relation = "trim"     // the client trimmed or compacted its own history
 	relDelta    relation = "delta"    // only what is new was sent
-	relUpstream relation = "upstream" // upstream holds the history
+	relUpstream relation = "upstream" // upstream has the history
 )
 
 // plan is where a request's items go in the transcript.
@@ -36,28 +36,28 @@ type plan struct {
 	parent       position  // the new items come after it
 	fresh        int       // items[fresh:] are new
 	summary      int       // items[:summary] are the client's own summary of the items that it left out
-	offset       int       // units of the conversation that stand before items[0] without being in the request
+	offset       int       // units of the conversation before items[0] that are not in the request
 	side         bool      // the line was stored as a side request's
 	before       bool      // the stored history goes before the request's items
-	certain      bool      // of a trimmed history: it cannot be the beginning of one that is known as a whole
-	upto         position  // where the items end, of a repetition that has the stored history before it; else zero
+	certain      bool      // a trimmed history that cannot be the beginning of a fully known one
+	upto         position  // the end of the items of a repetition with the stored history before it; else zero
 }
 
-// behind returns the plan of a request that begins where a run did.
+// behind returns the plan of a request that begins where a run began.
 func (p plan) behind(start position) plan {
 	p.before, p.offset = true, unitsBetween(position{}, start)
 	return p
 }
 
-// merger finds what a request has in common with the transcript of its session. The ends and the latest items of that are in
-// its head; what is older takes a look into the store.
+// merger finds the common items of a request and the transcript of its session. The head has the ends and the latest items;
+// older items are looked up in the store.
 type merger struct {
 	stored transcript
 	head   *head
 	in     *incoming
 }
 
-// ends looks for the head and the other known ends among the request's chain hashes; the longest wins.
+// ends looks for the head and the other known ends among the request's chain hashes; the longest match wins.
 func (m *merger) ends() (plan, bool) {
 	h, in := m.head, m.in
 	for i, end := range slices.Backward(in.ends) {
@@ -80,8 +80,8 @@ func (m *merger) ends() (plan, bool) {
 	return plan{}, false
 }
 
-// trimmed recognises a client that left out the beginning of its own history: the head stands in the request,
-// and what the request says before it is the end of the head line. What stands before that is the client's summary.
+// trimmed recognises a client that left out the beginning of its own history: the request contains the head, preceded by the
+// end of the head line. The items before that are the client's summary.
 func (m *merger) trimmed() (plan, bool) {
 	h, in := m.head, m.in
 	if len(h.Ring) == 0 {
@@ -104,8 +104,8 @@ func (m *merger) trimmed() (plan, bool) {
 	return plan{}, false
 }
 
-// certainItems is the number of items at the beginning of a request, equal to the end of the head line, that cannot be there
-// by chance.
+// certainItems is the number of items at the beginning of a request, equal to the end of the head line, that cannot match by
+// chance.
 const certainItems = 8
 
 // equalEnd compares items[..i] with the end of the ring, backwards, and returns the first item of those that are equal and
@@ -124,15 +124,14 @@ func (m *merger) equalEnd(i int) (first, equal int) {
 		first = i
 	}
 	if equal == len(ring) && len(ring) == ringSize {
-		// The ring is full and equal: what stands before it is older history, not a summary.
+		// The ring is full and equal: the items before it are older history, not a summary.
 		first = 0
 	}
 	return first, equal
 }
 
-// run finds the place of a later request of an agent's run, of which the first sent only what was new: agents without
-// a memory of their own resend what was said since then, and nothing from before. The stored history goes before it as it
-// went before the first.
+// run finds the place of a later request of an agent's run whose first request had only new items: agents without a memory
+// resend the items of the run, and nothing before it. The stored history goes before it as before the first request.
 func (m *merger) run() (plan, bool) {
 	starts := m.runStarts()
 	for _, start := range starts {
@@ -147,7 +146,7 @@ func (m *merger) run() (plan, bool) {
 	return plan{}, false
 }
 
-// runStarts are the places where a request may begin that is not the first of its run, the likeliest first.
+// runStarts returns the possible beginnings of a request that is not the first of its run, the likeliest first.
 func (m *merger) runStarts() []position {
 	if len(m.head.Begun) == 0 || !m.in.modelled(len(m.in.items)) || m.in.unresolved() {
 		return nil
@@ -157,8 +156,8 @@ func (m *merger) runStarts() []position {
 	return starts
 }
 
-// earlierRun is run for a request that is not the latest of its run: it comes again, or another run was answered
-// meanwhile. The plan is empty for any other request.
+// earlierRun is run for a request that is not the latest of its run: a repetition, or another run was answered meanwhile. The
+// plan is empty for other requests.
 func (m *merger) earlierRun(ctx context.Context) (plan, error) {
 	starts, in := m.runStarts(), m.in
 	if len(starts) == 0 {
@@ -180,11 +179,11 @@ func (m *merger) earlierRun(ctx context.Context) (plan, error) {
 	return plan{}, err
 }
 
-// maxLandmarks is how many items of a request are looked for by content.
+// maxLandmarks is the number of items of a request that are looked up by content.
 const maxLandmarks = 8
 
-// overlap finds the place of a request whose beginning is missing: it looks for an item of the transcript followed by
-// the same item as there. The plan is empty if there is none.
+// overlap finds the place of a request whose beginning is missing: it looks for two consecutive items of the transcript. The
+// plan is empty if there are none.
 func (m *merger) overlap(ctx context.Context) (plan, error) {
 	var landmarks []int
 	var names []string
@@ -213,7 +212,7 @@ func (m *merger) overlap(ctx context.Context) (plan, error) {
 	return plan{}, nil
 }
 
-// overlapFrom goes along with a request from item i, which stands at a known place, as far as the transcript does.
+// overlapFrom follows a request from item i, whose place is known, as far as it equals the transcript.
 func (m *merger) overlapFrom(ctx context.Context, i int, from *linePosition) (plan, error) {
 	in := m.in
 	at, ends := from.Pos, make([]position, 0, len(in.items)-i-1)
@@ -235,8 +234,8 @@ func (m *merger) overlapFrom(ctx context.Context, i int, from *linePosition) (pl
 	return p, err
 }
 
-// summaryBefore goes back from item i, which stands at seq, as far as the request and the transcript agree, and returns
-// the first item of the request that they agree on. What stands before it is the client's own summary.
+// summaryBefore goes back from item i, at seq, as far as the request equals the transcript, and returns the first equal item of
+// the request. The items before it are the client's own summary.
 func (m *merger) summaryBefore(ctx context.Context, i int, seq uint64) (int, error) {
 	at, err := m.stored.items(ctx, seq, seq)
 	for i > 0 && err == nil && at[0] != nil && at[0].Parent != 0 {
@@ -254,8 +253,8 @@ func (m *merger) summaryBefore(ctx context.Context, i int, seq uint64) (int, err
 	return i, err
 }
 
-// repetition is the place of a request that is word for word what the client said last on the head line, before the
-// answer that is the head: the client has not seen that, and asks again. The plan is empty for any other request.
+// repetition finds the place of a request that repeats the client's last request on the head line: the client has not seen the
+// answer. The plan is empty for other requests.
 func (m *merger) repetition(ctx context.Context) (plan, error) {
 	h, in := m.head, m.in
 	p, left := plan{relation: relResend, rule: ruleRepeated, standing: InConversation, line: h.Line, systemPrompt: h.SystemPrompt, before: true}, len(in.items)
@@ -286,8 +285,8 @@ func (m *merger) repetition(ctx context.Context) (plan, error) {
 	return p, nil
 }
 
-// repeats finds which of the request's items the transcript would repeat if it were put before them: the items from
-// first to end. They end with something that the model said, since the user's words may well come twice.
+// repeats finds the request's items, from first to end, that would be duplicates if the transcript were put before them. They
+// end with an item of the model, since a user may say the same twice.
 func (m *merger) repeats(ctx context.Context) (first, end int, err error) {
 	if !m.in.modelled(len(m.in.items)) {
 		return 0, 0, nil
@@ -305,13 +304,13 @@ func (m *merger) repeats(ctx context.Context) (first, end int, err error) {
 	return first, end, nil
 }
 
-// beginning is how many of the request's first items the head's line begins with.
+// beginning returns how many of the request's first items are the beginning of the head's line.
 func (m *merger) beginning(ctx context.Context) (int, error) {
 	places, err := m.stored.lookup(ctx, m.in.ends)
 	if err != nil {
 		return 0, err
 	}
-	at := make(map[uint64]int, len(places)) // items by where they stand
+	at := make(map[uint64]int, len(places)) // items by sequence number
 	oldest := m.head.Pos.Seq + 1
 	for i, k := range places {
 		if k != nil && m.in.marks[i].onChain {
@@ -332,7 +331,7 @@ func (m *merger) beginning(ctx context.Context) (int, error) {
 	return 0, nil
 }
 
-// longest is the longest of the request's histories that ends at a known place, as the item at its end and that place; nil
+// longest returns the longest of the request's histories that ends at a known place, as the item at its end and that place; nil
 // for none. known[i] is the place behind item first+i, if there is one.
 func (in *incoming) longest(first int, known []*linePosition) (item int, k *linePosition) {
 	for i, k := range slices.Backward(known) {
@@ -343,7 +342,7 @@ func (in *incoming) longest(first int, known []*linePosition) (item int, k *line
 	return 0, nil
 }
 
-// branch returns the place of a request whose items up to i end at k.
+// branch returns the plan of a request whose items up to i end at k.
 func (in *incoming) branch(i int, k *linePosition) plan {
 	p := plan{relation: relBranch, parent: k.Pos, line: k.Line, fresh: i + 1, side: k.Side}
 	if p.fresh == len(in.items) {

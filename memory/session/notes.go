@@ -22,19 +22,19 @@ type Notes struct {
 	hidden  hiddenItems
 }
 
-// Amend adds items that the model sees and the client does not. Call it before the Commit that writes them; items added
-// before the conversation is read are part of that. If an item does not parse, Amend returns an error and adds nothing.
+// Amend adds hidden items, which the model sees and the client does not. Call it before the Commit that writes them; items
+// added before the conversation is read are part of it. If an item does not parse, Amend returns an error and adds nothing.
 func (n *Notes) Amend(list ...Hidden) error { return n.hidden.add(list) }
 
-// Carry keeps what upstream has not seen of the response that the client knows by its id, since it was made of several:
-// a request that goes on from that id is given these items first. More than 1024 are not kept.
+// Carry stores the items of a merged response that upstream does not know by the client's id: a request that continues this id
+// gets them first. More than 1024 are not stored.
 func (n *Notes) Carry(items []wire.Item) {
 	if len(items) <= maxAmendItems {
 		n.carried = items
 	}
 }
 
-// SavedNotes are the notes of a turn that could not be committed at its time.
+// SavedNotes are the notes of a turn that could not be committed in time.
 type SavedNotes struct {
 	Hidden []Hidden               `json:"hidden,omitempty"`
 	Blocks []view.Block           `json:"blocks,omitempty"`
@@ -58,7 +58,7 @@ func (n *Notes) Save() *SavedNotes {
 	return s
 }
 
-// restore takes over notes that were saved, nil for none. d is the dialect of the request.
+// restore restores saved notes, nil for none. d is the dialect of the request.
 func (n *Notes) restore(s *SavedNotes, d wire.Dialect) error {
 	if s == nil {
 		return nil

@@ -10,10 +10,10 @@ import (
 	"remora/wire"
 )
 
-// offer holds the members of a request beside its items that distinguish kinds of requests.
+// offer holds the members of a request besides its items that distinguish kinds of requests.
 type offer struct {
 	Client uint64 // the kind of client: its dialect and the names of its tools
-	Tools  uint64 // how many tools it offers
+	Tools  uint64 // number of tools
 	Model  uint64 // hash of the model's name
 	Format byte   // of the answer: one of the format constants
 }
@@ -26,14 +26,14 @@ const (
 	formatOther
 )
 
-// offers reads what requests ask for. Agents send the same tens of kilobytes of tool definitions with every request, so
-// what they come to is remembered by their bytes.
+// offers computes offers. Agents send the same tens of kilobytes of tool definitions with every request, so the result is
+// cached by their bytes.
 type offers struct {
 	seed  maphash.Seed
 	tools lru.Cache[uint64, offer]
 }
 
-// maxOffers is how many lists of tools are remembered.
+// maxOffers is the number of cached lists of tools.
 const maxOffers = 2048
 
 func (o *offers) of(req *wire.Request) offer {
@@ -52,7 +52,7 @@ func (o *offers) of(req *wire.Request) offer {
 	return out
 }
 
-// toolsOf is the part of an offer that its tools make up.
+// toolsOf is the part of an offer that depends on its tools.
 func (o *offers) toolsOf(req *wire.Request) offer {
 	tools, functions := req.Member("tools"), req.Member("functions")
 	if len(tools) == 0 && len(functions) == 0 {

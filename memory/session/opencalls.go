@@ -7,10 +7,10 @@ import (
 	"remora/wire"
 )
 
-// openCalls are the calls that wait for a result, as openKey has them.
+// openCalls are the openKeys of calls that wait for a result.
 type openCalls []string
 
-// note takes over what an item calls or answers.
+// note adds the calls of an item, and removes those that it answers.
 func (c *openCalls) note(it wire.Item) {
 	for i := range it.Parts {
 		switch p := &it.Parts[i]; p.Kind {
@@ -29,7 +29,7 @@ func (c *openCalls) note(it wire.Item) {
 
 func (c openCalls) has(answer wire.Call) bool { return slices.Contains(c, openKey(answer)) }
 
-// hashes are those of the latest calls, as ends other than the head remember them.
+// hashes returns the hashes of the latest calls, for ends other than the head.
 func (c openCalls) hashes() (hashes []uint64) {
 	for _, key := range c[max(0, len(c)-maxTailCalls):] {
 		hashes = append(hashes, textHash(key))
@@ -37,11 +37,11 @@ func (c openCalls) hashes() (hashes []uint64) {
 	return hashes
 }
 
-// maxCallID is the length in bytes from which a call id is not remembered as open.
+// maxCallID is the length in bytes from which a call id is not stored as open.
 const maxCallID = 256
 
-// openKey is how the head remembers a call that waits for its result: by its id, or, where the kind has none, by what
-// pairs it instead. It is empty for a call that nothing can be matched with.
+// openKey returns the head's key of a call that waits for its result: its id, or, if the kind has none, what pairs it instead.
+// It is empty for a call that cannot be paired.
 func openKey(c wire.Call) string {
 	if c.Family == wire.FamilyLegacy {
 		return c.Family + "\x00" + c.Name

@@ -8,7 +8,7 @@ import (
 	"remora/memory/recordcodec"
 )
 
-// Pending is a turn that has begun and is not in the log as a whole. The head names it, so that every process sees it.
+// Pending is a turn that has begun and is not completely in the log. The head lists it, so that every process sees it.
 type Pending struct {
 	Turn  string // its id
 	Owner uint64 // the process that serves it
@@ -19,37 +19,37 @@ type Pending struct {
 }
 
 const (
-	// maxPending is how many turns the head names. Those beyond are not waited for.
+	// maxPending is the number of turns that the head lists. Turns do not wait for others beyond it.
 	maxPending = 16
 	// journalPrefix and a turn's id name the record of a turn that is ready.
 	journalPrefix = "j"
-	// steadyTurns is after how many turns of one process the next one is taken to come there too.
+	// steadyTurns is the number of turns of one process after which the next one is expected there, too.
 	steadyTurns = 8
 )
 
-// ErrEarlierOpen is returned by [Entry.Commit] for a turn that stands behind the stored history while another process has
-// not ended an earlier turn of the session. See [Entry.Park].
+// ErrEarlierOpen is returned by [Entry.Commit] for a turn behind the stored history while an earlier turn of the session is
+// open in another process. See [Entry.Park].
 var ErrEarlierOpen = errors.New("an earlier turn of the session is open in another process")
 
-// ErrNoRoom is returned by [Entry.Park] where as many turns of the session wait as may.
+// ErrNoRoom is returned by [Entry.Park] if too many turns of the session wait.
 var ErrNoRoom = errors.New("too many turns of the session wait for an earlier one")
 
-// Order keeps a turn behind those of its session that began before it in other processes.
+// Order keeps a turn behind earlier turns of its session in other processes.
 type Order struct {
 	place *Place
 	turn  string // its id
 	owner uint64 // this process, 0 if no other uses the store
 
-	seen      []string // turns that the head named when the view was made
+	seen      []string // turns that the head listed when the view was made
 	resumed   bool     // the turn waited in the spool: the head may have moved on since
 	partial   bool     // the view lacks turns that may have ended before this one began
-	ended     []uint64 // processes: what they had open is not waited for
+	ended     []uint64 // dead processes: turns do not wait for theirs
 	abandoned bool     // the process that served the turn has ended
 	waits     bool     // see Wait
 	goesAhead bool     // see GoAhead
 }
 
-// look notes which turns the head names when the view is made.
+// look records the turns that the head lists when the view is made.
 func (o *Order) look() {
 	o.seen = nil
 	for _, p := range o.place.state.head.Pending {
@@ -57,7 +57,7 @@ func (o *Order) look() {
 	}
 }
 
-// UsesHistory reports whether the turn's view uses stored history, which other processes may be about to change.
+// UsesHistory reports whether the turn's view uses stored history, which other processes may change.
 func (o *Order) UsesHistory() bool { return o.owner != 0 && o.place.behindOthers() }
 
 // HeldElsewhere reports whether other processes may have held turns of the session when it was read.
@@ -81,7 +81,7 @@ func (o *Order) Earlier() (list []Pending) {
 	return list
 }
 
-// Ended takes processes to have ended: their turns are not waited for.
+// Ended marks processes as dead: turns do not wait for theirs.
 func (o *Order) Ended(owners ...uint64) {
 	for _, owner := range owners {
 		if !slices.Contains(o.ended, owner) {
@@ -90,17 +90,17 @@ func (o *Order) Ended(owners ...uint64) {
 	}
 }
 
-// hasEnded reports whether nothing comes of a turn that is open any more.
+// hasEnded reports whether an open turn will never be answered.
 func (o *Order) hasEnded(p Pending) bool { return !p.Ready && slices.Contains(o.ended, p.Owner) }
 
-// Abandon notes that the process has ended that served the turn: its answer will not come, and no turn waits for it.
+// Abandon marks the turn's process as dead: its answer will not come, and no turn waits for it.
 func (o *Order) Abandon() { o.abandoned = true }
 
-// MarkPartial notes that the view was made without a turn that may have been answered before.
+// MarkPartial marks a view that was made without a turn that may have been answered before.
 func (o *Order) MarkPartial() { o.partial = true }
 
-// OpensAtOnce reports whether the turn should be named in the head as soon as it is sent: the client's next request may
-// go to another process, and relies on the store.
+// OpensAtOnce reports whether the head should list the turn as soon as it is sent: the client's next request may go to another
+// process, which relies on the store.
 func (o *Order) OpensAtOnce() bool {
 	if o.owner == 0 || !o.place.loaded || !o.place.behindOthers() {
 		return false
@@ -109,10 +109,10 @@ func (o *Order) OpensAtOnce() bool {
 	return h.Writer != o.owner || h.Streak < steadyTurns || len(h.Pending) > 0
 }
 
-// IsPending reports whether other processes see in the head that the turn is open.
+// IsPending reports whether the head lists the turn as open, so that other processes see it.
 func (o *Order) IsPending() bool { return o.place.state.head.Pending.at(o.turn) >= 0 }
 
-// Wait makes the turn wait for one that the head does not name: another process has it, and could not store it yet.
+// Wait makes the turn wait for one that the head does not list: another process has it, and could not store it yet.
 func (o *Order) Wait() { o.waits = true }
 
 // GoAhead lets the turn be written although an earlier one is open.
@@ -128,13 +128,13 @@ func (o *Order) OthersReady() bool {
 	return slices.ContainsFunc(o.place.state.head.Pending, func(p Pending) bool { return p.Ready && p.Turn != o.turn })
 }
 
-// park notes in a head that the turn was answered and waits. It reports false where too many do.
+// park marks the turn in a head as answered and waiting. It returns false if too many wait.
 func (o *Order) park(h *head) bool {
 	h.Pending = slices.DeleteFunc(h.Pending, o.hasEnded)
 	return h.Pending.add(Pending{Turn: o.turn, Owner: o.owner, Behind: true, Ready: true}, o.resumed)
 }
 
-// update notes in a head that the turn is open, or that it is written; wasReady reports whether a record of it waited.
+// update marks the turn in a head as open or written; wasReady reports whether a record of it waited.
 func (o *Order) update(h *head, open bool) (wasReady bool) {
 	h.Pending = slices.DeleteFunc(h.Pending, o.hasEnded)
 	switch {
@@ -151,7 +151,7 @@ func (o *Order) update(h *head, open bool) (wasReady bool) {
 	return wasReady
 }
 
-// pendingTurns are those that the head names, in order.
+// pendingTurns are the turns that the head lists, in order.
 type pendingTurns []Pending
 
 // at returns the index of a turn, or -1.

@@ -8,10 +8,10 @@ import (
 	"remora/wire"
 )
 
-// Origin is the upstream that made an item or, of what a client said, the one that was asked with it first.
+// Origin is the upstream that made an item or, for a client's item, that got it first.
 type Origin struct {
 	Provider, Model string
-	// Kept reports whether that upstream keeps the item, so that later requests may refer to it by its id.
+	// Kept reports whether that upstream stores the item, so that later requests may refer to its id.
 	Kept bool
 }
 
@@ -22,10 +22,10 @@ func newOrigin(provider, model string, kept bool) Origin {
 	return Origin{provider[:min(len(provider), maxOrigin)], model[:min(len(model), maxOrigin)], kept}
 }
 
-// Stores reports whether a request lets upstream keep its answer. Responses does unless the client forbids it.
+// Stores reports whether upstream stores the answer to a request. In Responses it does unless the client forbids it.
 func Stores(r *wire.Request) bool { return string(r.Member("store")) != "false" }
 
-// target is where a request goes, as far as is known before there is an answer.
+// target returns the upstream of a request, as far as known before the answer.
 func (c *Call) target() Origin {
 	return newOrigin(c.Provider, c.Request.Model(), Stores(c.Request))
 }
@@ -46,21 +46,21 @@ func (c *Call) maker(a *Answer) Origin {
 	return o
 }
 
-// adapter makes of items that were stored what the upstream of a turn accepts.
+// adapter converts stored items to a form that the upstream of a turn accepts.
 type adapter struct {
 	place   *Place
 	started time.Time              // of the turn
-	changed map[*byte]wire.Meaning // of the items that are sent otherwise than they are stored, by where their bytes are
+	changed map[*byte]wire.Meaning // of the items that are sent in another form, by the address of their bytes
 }
 
-// adapt makes of items that one upstream made together what the turn's upstream accepts, at the index of each; nil where
-// it accepts nothing of one.
+// adapt converts items that one upstream made together, at the index of each; nil for an item that the turn's upstream does not
+// accept.
 func (a *adapter) adapt(made Origin, items []wire.Item) []*wire.Item {
 	return a.adaptWith(made, items, func(it wire.Item) wire.Item { return it })
 }
 
-// adaptHidden does so for items that the client does not see. Servers that parse the arguments of calls refuse what a cut
-// answer left of them, and the client could not mend it.
+// adaptHidden does the same for hidden items. Servers that parse the arguments of calls refuse those of a cut answer, and the
+// client could not repair them.
 func (a *adapter) adaptHidden(made Origin, items []wire.Item) []*wire.Item {
 	return a.adaptWith(made, items, wire.Item.WithObjectArguments)
 }
@@ -68,7 +68,7 @@ func (a *adapter) adaptHidden(made Origin, items []wire.Item) []*wire.Item {
 func (a *adapter) adaptWith(made Origin, items []wire.Item, mend func(wire.Item) wire.Item) []*wire.Item {
 	call, out := &a.place.call, make([]*wire.Item, len(items))
 	reach := a.reach(made, items)
-	// Upstream knows none of these ids: what it can read stays as it is beside what it can't find.
+	// Upstream knows none of these ids: readable items stay unchanged next to those that it cannot find.
 	readable := reach == wire.Unnamed && !made.Kept && slices.ContainsFunc(items, isSealed)
 	for i, it := range items {
 		reach := reach
@@ -97,11 +97,11 @@ func (a *adapter) adaptWith(made Origin, items []wire.Item, mend func(wire.Item)
 	return out
 }
 
-// audioSpare is how much longer than now upstream must keep the sound of an answer that a request refers to.
+// audioSpare is how much longer upstream must store the audio of an answer that a request refers to.
 const audioSpare = time.Minute
 
-// reach is how far items that were made together are from the turn's upstream. Ids that upstream knows bind the items of
-// an answer to its reasoning: where that can't be sent, none of them goes by its id.
+// reach classifies the origin of items that were made together, relative to the turn's upstream. Ids bind the items of an
+// answer to its reasoning: if that cannot be sent, no item is sent by its id.
 func (a *adapter) reach(made Origin, items []wire.Item) wire.Reach {
 	to := a.place.call.target()
 	switch {
@@ -116,8 +116,8 @@ func (a *adapter) reach(made Origin, items []wire.Item) wire.Reach {
 	}
 }
 
-// adaptLine makes of the stored history what upstream accepts in a request, and leaves out the rest. Where nothing changes,
-// it returns the line itself.
+// adaptLine converts the stored history to a form that upstream accepts, and leaves out the rest. If nothing changes, it
+// returns the line itself.
 func (a *adapter) adaptLine(stored *storedLine) *storedLine {
 	out := &storedLine{want: stored.want, skipped: stored.skipped}
 	same := true
@@ -142,7 +142,7 @@ func (a *adapter) adaptLine(stored *storedLine) *storedLine {
 	return out
 }
 
-// meaning is what an item of a conversation means in the transcript.
+// meaning returns the transcript's Meaning of an item of a conversation.
 func (a *adapter) meaning(it wire.Item) wire.Meaning {
 	if m, ok := a.changed[&it.Raw[0]]; ok {
 		return m
@@ -150,7 +150,7 @@ func (a *adapter) meaning(it wire.Item) wire.Meaning {
 	return a.place.in.mark(it).meaning()
 }
 
-// IsLookedUp reports whether an item is no more than an id to upstream: it has to have kept the item to accept it.
+// IsLookedUp reports whether an item is only an id: upstream must have stored the item to accept it.
 func IsLookedUp(it wire.Item) bool {
 	switch it.Kind {
 	case wire.Reference:
@@ -164,7 +164,7 @@ func IsLookedUp(it wire.Item) bool {
 	}
 }
 
-// isSealed reports whether an item is reasoning that its maker can read again.
+// isSealed reports whether an item is encrypted reasoning, which its maker can read.
 func isSealed(it wire.Item) bool {
 	return it.Kind == wire.Reasoning && wire.Text(wire.Member(it.Raw, "encrypted_content")) != ""
 }
