@@ -142,9 +142,34 @@ func errBackground() *Error {
 	}
 }
 
+// upstreamFailure is what to say of an error on the way to upstream or back: the class in telemetry, the rest to the client.
+type upstreamFailure struct {
+	err           error
+	class         string
+	status        int
+	code, message string
+}
+
+// failureOf returns nil for any other error.
+func failureOf(err error) *upstreamFailure {
+	for _, f := range [...]upstreamFailure{
+		{providers.ErrTimeout, "timeout", fasthttp.StatusGatewayTimeout, codeTimeout, "upstream did not answer in time"},
+		{providers.ErrUnreachable, "unreachable", fasthttp.StatusBadGateway, codeUnreachable, "upstream cannot be reached"},
+		{providers.ErrClosed, "closed", fasthttp.StatusBadGateway, codeClosed, "upstream closed the connection before its answer was complete"},
+		{providers.ErrMalformed, "malformed", fasthttp.StatusBadGateway, codeClosed, "upstream answered with something that is not valid HTTP"},
+		{errIllegible, "malformed", fasthttp.StatusBadGateway, codeUnread, "upstream's answer cannot be read"},
+		{providers.ErrAborted, "cancelled", fasthttp.StatusServiceUnavailable, codeShutdown, "server is shutting down"},
+	} {
+		if errors.Is(err, f.err) {
+			return &f
+		}
+	}
+	return nil
+}
+
+// upstreamFault reports whether an error is upstream's, and not the client's or ours.
 func upstreamFault(err error) bool {
-	return errors.Is(err, providers.ErrUnreachable) || errors.Is(err, providers.ErrTimeout) ||
-		errors.Is(err, providers.ErrClosed) || errors.Is(err, providers.ErrMalformed) || errors.Is(err, errIllegible)
+	return failureOf(err) != nil && !errors.Is(err, providers.ErrAborted)
 }
 
 // asError finds the status and code for an error of a lower package.
@@ -168,19 +193,11 @@ func asError(err error) *Error {
 		return &Error{Status: fasthttp.StatusBadRequest, Code: codeBadRequest, Message: "request target is not supported", Err: err}
 	case errors.Is(err, providers.ErrTrace):
 		return &Error{Status: fasthttp.StatusForbidden, Code: codeBadRequest, Message: "TRACE is refused: its answer would show headers that this gateway adds", Err: err}
-	case errors.Is(err, providers.ErrUnreachable):
-		return &Error{Status: fasthttp.StatusBadGateway, Code: codeUnreachable, Message: "upstream cannot be reached", Err: err}
-	case errors.Is(err, providers.ErrTimeout):
-		return &Error{Status: fasthttp.StatusGatewayTimeout, Code: codeTimeout, Message: "upstream did not answer in time", Err: err}
-	case errors.Is(err, providers.ErrClosed):
-		return &Error{Status: fasthttp.StatusBadGateway, Code: codeClosed, Message: "upstream closed the connection before its answer was complete", Err: err}
-	case errors.Is(err, providers.ErrMalformed):
-		return &Error{Status: fasthttp.StatusBadGateway, Code: codeClosed, Message: "upstream answered with something that is not valid HTTP", Err: err}
-	case errors.Is(err, providers.ErrAborted):
-		return &Error{Status: fasthttp.StatusServiceUnavailable, Code: codeShutdown, Message: "server is shutting down", Err: err}
-	default:
-		return &Error{Status: fasthttp.StatusInternalServerError, Code: codeInternal, Message: "internal error", Err: err}
 	}
+	if f := failureOf(err); f != nil {
+		return &Error{Status: f.status, Code: f.code, Message: f.message, Err: err}
+	}
+	return &Error{Status: fasthttp.StatusInternalServerError, Code: codeInternal, Message: "internal error", Err: err}
 }
 
 // noMemory is the error for a store that cannot be read. Its Retry-After is the time of the next try.

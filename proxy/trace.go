@@ -3,14 +3,12 @@ package proxy
 import (
 	"bytes"
 	"context"
-	"errors"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/valyala/fasthttp"
 
-	"remora/providers"
 	"remora/telemetry"
 	"remora/wire"
 )
@@ -95,20 +93,8 @@ func (t *trace) answered(a *attempt, status int, r *wire.Reply) {
 // failed closes the span of a call of upstream that failed. The status is 0 where no answer came.
 func (t *trace) failed(status int, err error) {
 	class := "error"
-	for _, c := range []struct {
-		err  error
-		name string
-	}{
-		{providers.ErrTimeout, "timeout"},
-		{providers.ErrUnreachable, "unreachable"},
-		{providers.ErrClosed, "closed"},
-		{providers.ErrMalformed, "malformed"},
-		{errIllegible, "malformed"},
-		{providers.ErrAborted, "cancelled"},
-	} {
-		if errors.Is(err, c.err) {
-			class = c.name
-		}
+	if f := failureOf(err); f != nil {
+		class = f.class
 	}
 	t.call.Answered(telemetry.Answer{Status: status, Failure: class})
 }
