@@ -8,19 +8,19 @@ import (
 	"remora/wire"
 )
 
-// Place is where a request stands in the transcript of its session: the session as it was read, the request's items, and
-// what the placement made of both. Its questions need no store.
+// Place is the place of a request in the transcript of its session: the session, the request's items, and the placement. Its
+// methods do not use the store.
 type Place struct {
 	call   Call
 	state  state     // the session, as it was read or as the turn's own commit left it
 	in     *incoming // the request's items
-	plan   plan      // where they go, however many of them are written by now
-	loaded bool      // the session was read; else the plan is made of what the request says itself
-	first  bool      // the session did not exist when it was read first
-	atHead bool      // the new items go behind the present head
+	plan   plan      // the place of all items, written or not
+	loaded bool      // the session was read; otherwise the plan is based on the request alone
+	first  bool      // the session did not exist when it was first read
+	atHead bool      // the new items are appended to the present head
 
-	runID     uint64 // of the run that the turn belongs to, as it was found first: layers have state by it
-	execution string // the same as layers know it, once it was asked for
+	runID     uint64 // the turn's run, as first found: layers have state by it
+	execution string // its name for layers, once computed
 }
 
 // Standing returns how the request relates to the conversation of its session.
@@ -40,8 +40,8 @@ func (p *Place) Unread() bool { return !p.loaded }
 // First reports whether the session did not exist when it was read.
 func (p *Place) First() bool { return p.first }
 
-// Forgotten reports whether the session does not exist although the request shows that it had a past: it holds an answer
-// of a model, or goes on from one.
+// Forgotten reports whether the session does not exist although the request has a history: it has an answer of a model, or
+// continues one.
 func (p *Place) Forgotten() bool {
 	if !p.first || p.state.version != 0 || p.call.Side != "" {
 		return false
@@ -60,13 +60,13 @@ func (p *Place) Input() []wire.Item {
 // Visible returns the number of items in the request, without the system and developer items at the beginning.
 func (p *Place) Visible() int { return len(p.in.items) }
 
-// SystemPrompt names the system and developer items at the beginning with the instructions; empty for none.
+// SystemPrompt returns a hash of the system and developer items at the beginning with the instructions; empty for none.
 func (p *Place) SystemPrompt() string { return p.in.systemPromptHex }
 
 // LastTurn returns the id of the turn that moved the session's head last, empty if none is known.
 func (p *Place) LastTurn() string { return p.state.head.LastTurn }
 
-// UnitsBefore returns how many units of the conversation stand before the request's new items, as far as the transcript knows.
+// UnitsBefore returns the number of units of the conversation before the request's new items, as far as the transcript knows.
 func (p *Place) UnitsBefore() uint64 { return p.plan.parent.Units }
 
 // ReplacesHead reports whether the turn makes another line the conversation.
@@ -78,8 +78,8 @@ func (p *Place) ReplacesHead() bool {
 // Trimmed reports whether the client has left out the beginning of a history that the transcript has.
 func (p *Place) Trimmed() bool { return !p.plan.before && p.plan.offset > 0 }
 
-// HistoryElsewhere reports whether users or models may have said something in the session that is not on the request's line: the
-// client has cut its history, or begun it anew. Side requests do not count.
+// HistoryElsewhere reports whether the session may have messages that are not on the request's line: the client has cut its
+// history, or begun a new one. Side requests do not count.
 func (p *Place) HistoryElsewhere() bool {
 	h := p.state.head
 	if p.Trimmed() || h.Line != p.plan.line && h.Line != 0 {
@@ -99,8 +99,8 @@ func (p *Place) HistoryElsewhere() bool {
 	return h.Lines > lines
 }
 
-// Shown reports whether these texts are the layer's latest in the conversation that the request continues. If the
-// request names no known response, everything in the latest views counts.
+// Shown reports whether the texts are the layer's latest in the continued conversation. If the request names no known response,
+// the blocks of the latest views count.
 func (p *Place) Shown(layer string, texts []string) bool {
 	if p.state.shown != nil {
 		return slices.Contains(p.state.shown, shownBlock{blockHash(layer), textsHash(texts)})
@@ -117,8 +117,8 @@ func (p *Place) Resolver() func(wire.Item) (wire.Item, bool) {
 	return p.in.resolve
 }
 
-// Mode is the history mode that finds the entry's place again, so that its view stays true. A request that brought its
-// history keeps its place in it, and one that did not goes behind all later turns.
+// Mode returns the history mode that finds the entry's place again, so that its view stays valid. A request with its history
+// keeps its place, and one without goes behind all later turns.
 func (p *Place) Mode() History {
 	switch {
 	case !p.loaded, p.in.inRun():
@@ -130,8 +130,8 @@ func (p *Place) Mode() History {
 	}
 }
 
-// SpoolMode is Mode for a record that waits on disk. A turn that began when nothing was answered in its session is placed
-// anew: others that began earlier, in other processes, may be written before it.
+// SpoolMode is Mode for a record on disk. A turn that began before its session had an answer is placed again: earlier turns of
+// other processes may be written before it.
 func (p *Place) SpoolMode() History {
 	if p.loaded && !p.plan.before && p.behindOthers() {
 		return p.call.History
@@ -139,8 +139,8 @@ func (p *Place) SpoolMode() History {
 	return p.Mode()
 }
 
-// ParkMode is Mode for a record that waits in the store for an earlier turn. Where nothing was answered when the turn
-// began, it goes behind the one that it has waited for.
+// ParkMode is Mode for a record that waits in the store for an earlier turn. If the session had no answer when the turn began,
+// it goes behind that earlier turn.
 func (p *Place) ParkMode() History {
 	if p.loaded && p.behindOthers() && !p.plan.before {
 		return HistoryServer
@@ -160,7 +160,7 @@ func (p *Place) behindOthers() bool {
 	return !p.state.head.Answered && !p.in.stateful && !p.in.brings(len(p.in.items))
 }
 
-// begins is where the request's items begin, if the stored history goes before them.
+// begins returns the place before the request's items, if the stored history precedes them.
 func (p *Place) begins() position {
 	if p.in.inRun() {
 		return p.in.base
@@ -171,8 +171,8 @@ func (p *Place) begins() position {
 // nowhere is the chain hash of items whose place in the conversation is unknown.
 var nowhere = wire.Hash{0: 0xff, 15: 0xff}
 
-// chain returns the chain hash behind each of the request's items, as they stand in the conversation. stored is the
-// line before the request's place, for a client that trimmed its history; items that are not found there are nowhere.
+// chain returns the chain hash up to each of the request's items in the conversation. stored is the line before the request's
+// place, for a client that trimmed its history; items that are not found there are nowhere.
 func (p *Place) chain(stored []*storedItem) []wire.Hash {
 	out := make([]wire.Hash, len(p.in.items))
 	at := p.plan.parent
@@ -210,7 +210,7 @@ func (p *Place) chain(stored []*storedItem) []wire.Hash {
 	return out
 }
 
-// Execution names the agent run that the turn belongs to: all turns of a tool loop share the user message it began with.
+// Execution returns the name of the turn's agent run: all turns of a tool loop share the user message that began it.
 func (p *Place) Execution() string {
 	if p.call.Scope.Execution != "" {
 		return p.call.Scope.Execution
@@ -223,7 +223,7 @@ func (p *Place) Execution() string {
 	return p.execution
 }
 
-// run is findRun, asked once: layers have state by the name.
+// run caches findRun: layers have state by the name.
 func (p *Place) run() uint64 {
 	if p.runID == 0 {
 		p.runID = p.findRun()
@@ -231,8 +231,8 @@ func (p *Place) run() uint64 {
 	return p.runID
 }
 
-// findRun names the run of the request by the session and the place of its user message there, 0 for no run that is
-// known. Where the message is not in the request, or was trimmed off what stands before it, the head knows.
+// findRun returns the id of the request's run, by the session and the place of its user message; 0 if unknown. If the message
+// or the items before it are not in the request, the head knows the run.
 func (p *Place) findRun() uint64 {
 	for i := len(p.in.items) - 1; i >= 0; i-- {
 		if it := &p.in.items[i]; it.Kind != wire.Message || it.Role != wire.User {
@@ -255,7 +255,7 @@ func (p *Place) findRun() uint64 {
 	return 0
 }
 
-// runID names the run that a user message began: by the session and the chain behind the message.
+// runID returns the id of the run that a user message began: by the session and the chain hash up to the message.
 func (s Scope) runID(chain wire.Hash) uint64 {
 	var room [128]byte
 	sum := sha256.Sum256(append(append(room[:0], s.Session...), chain[:]...))

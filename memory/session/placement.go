@@ -15,38 +15,38 @@ const (
 	Undecided Standing = iota
 	// InConversation is a request of the conversation: its answer becomes the head.
 	InConversation
-	// Alone is a request that brings a history of its own, of which the transcript knows nothing: nothing is put before
-	// it, layers serve it as usual, and the conversation stays where it is until a later request goes on from here.
+	// Alone is a request with a history that the transcript does not know: nothing is put before it, layers serve it as usual,
+	// and the conversation does not move until a later request continues this one.
 	Alone
-	// Side is a request for something about the conversation, such as a title: alone, and without layers.
+	// Side is a request about the conversation, such as one for a title: alone, and without layers.
 	Side
 )
 
-// rule names what decided where a request stands. Turn records keep it, so that it can be told why a request was placed
-// as it was; docs/sessions.md explains each.
+// rule is the name of the rule that placed a request. Turn records have it, to explain the placement; docs/sessions.md
+// describes each.
 type rule string
 
 const (
-	ruleFirst      rule = "first"             // nothing was answered in the session before
-	ruleDeclared   rule = "declared"          // the client says what the request is
-	ruleUpstream   rule = "upstream"          // upstream itself keeps the history
+	ruleFirst      rule = "first"             // the session has no answer yet
+	ruleDeclared   rule = "declared"          // the client declares the kind of request
+	ruleUpstream   rule = "upstream"          // upstream itself stores the history
 	ruleEmpty      rule = "nothing_asked"     // instructions without an item
-	ruleKnown      rule = "known_history"     // it brings items that the transcript has
+	ruleKnown      rule = "known_history"     // it has items of the transcript
 	ruleHelper     rule = "helper_prompt"     // it asks for a title, tags, a summary, ...
-	ruleRun        rule = "run"               // it goes on with a run that began with the stored history before it
-	ruleOwnHistory rule = "own_history"       // it brings what was answered since such a run began
-	ruleCompacted  rule = "compacted"         // it brings a compaction of what the transcript has, and nothing else of a model
-	ruleForeign    rule = "foreign_answer"    // it brings answers that were not given here
-	ruleResults    rule = "results"           // it brings results of calls without the calls
-	ruleRepeated   rule = "results_repeated"  // the same results as before: they are asked for again
-	ruleRetried    rule = "retried"           // its client has sent it before, and says so
+	ruleRun        rule = "run"               // it continues a run that began with the stored history before it
+	ruleOwnHistory rule = "own_history"       // it has answers since the beginning of such a run
+	ruleCompacted  rule = "compacted"         // it has a compaction of the transcript, and nothing else of a model
+	ruleForeign    rule = "foreign_answer"    // it has answers that were not given here
+	ruleResults    rule = "results"           // it has results without their calls
+	ruleRepeated   rule = "results_repeated"  // the same results as before: a retry
+	ruleRetried    rule = "retried"           // the client marks it as a retry
 	ruleOnlyNew    rule = "only_new"          // its client sends only what is new
-	ruleWaits      rule = "head_waits"        // the conversation waits for results, and this brings none
-	ruleQuotes     rule = "quotes_an_answer"  // the user's words have an answer in them
+	ruleWaits      rule = "head_waits"        // the conversation waits for results, and this has none
+	ruleQuotes     rule = "quotes_an_answer"  // a user message quotes an answer
 	ruleSigns      rule = "helper_signs"      // its client resends its history, and this looks like a helper's request
 	ruleNewHistory rule = "history_replaced"  // its client resends its history, and this is another one
 	ruleTitleFirst rule = "after_a_helper"    // the session began with a helper's request, and this is the conversation
-	ruleUnknown    rule = "taken_as_only_new" // nothing is known of the client yet
+	ruleUnknown    rule = "taken_as_only_new" // the client is unknown
 	ruleBehind     rule = "behind_another"    // it began with the session, and another request was answered first
 )
 
@@ -70,8 +70,8 @@ func newPlacement(offers *offers, stored transcript, st *state, in *incoming, c 
 	return &placement{merge: m, st: st, head: st.head, in: in, call: c, mode: mode, offers: offers}
 }
 
-// find finds where the request goes. The first rule that applies decides. Rules that need only the head come before
-// those that ask the index, where the order makes no difference.
+// find finds the place of the request. The first rule that applies decides. If the order makes no difference, rules that need
+// only the head come before those that read the index.
 func (q *placement) find(ctx context.Context) (plan, error) {
 	for _, decide := range [...]func(*placement, context.Context) (plan, error){
 		(*placement).first,
@@ -187,8 +187,8 @@ func (q *placement) continues(context.Context) (plan, error) {
 	return q.onLine(p, p.side), nil
 }
 
-// helperKind returns the kind of a helper's request, else "". A second question under the same instructions, with no
-// other conversation in the session, is no helper's: it comes from a program that only makes titles.
+// helperKind returns the kind of a helper's request, else "". A second question under the same instructions, without another
+// conversation in the session, is not a helper's: it comes from a program that only makes titles.
 func (q *placement) helperKind() string {
 	if q.call.Side != "" || q.head.Answered && q.in.systemPrompt == q.head.SystemPrompt && q.in.hasSystemPrompt {
 		return ""
@@ -228,8 +228,8 @@ func (q *placement) helper(ctx context.Context) (plan, error) {
 	return p, nil
 }
 
-// results places results of calls that are not in the request: only a client that sends new items alone does so. They
-// belong to the line that waits for them.
+// results places results whose calls are not in the request, from a client that sends only new items. They belong to the line
+// that waits for them.
 func (q *placement) results(context.Context) (plan, error) {
 	if !q.mayPrecede() || q.in.brings(len(q.in.items)) {
 		return none()
@@ -275,15 +275,15 @@ func (q *placement) run(context.Context) (plan, error) {
 	return p, nil
 }
 
-// known goes where the transcript has what the request brings: behind the longest beginning of it, behind the end of a
-// history that the client has trimmed, or behind the latest passage of it.
+// known places a request with items of the transcript: behind its longest known beginning, behind the end of a history that the
+// client has trimmed, or behind its latest known passage.
 func (q *placement) known(ctx context.Context) (plan, error) {
 	trimmed, ok := q.merge.trimmed()
 	if ok && trimmed.certain {
 		return q.onLine(trimmed, false), nil
 	}
 
-	// What is known as a whole was not trimmed, even where it says once more what the head line ends with.
+	// A fully known history was not trimmed, even if it repeats the end of the head line.
 	from := max(0, trimmed.fresh-1)
 	places, err := q.merge.stored.lookup(ctx, q.in.ends[from:])
 	if err != nil {
@@ -295,8 +295,8 @@ func (q *placement) known(ctx context.Context) (plan, error) {
 		if q.mode != HistoryAuto || q.in.modelled(p.fresh) || !k.Side && (q.in.systemPrompt == q.head.SystemPrompt || again()) {
 			return q.onLine(p, k.Side), nil
 		}
-		// A guard asks the same in every turn, and a title is asked for in the user's words: under other instructions
-		// words alone prove nothing.
+		// A guard sends the same text in every turn, and title requests quote the user: under other instructions a repeated
+		// message proves nothing.
 		begins := p
 		q.begins = &begins
 	}
@@ -312,7 +312,7 @@ func (q *placement) known(ctx context.Context) (plan, error) {
 		return q.onLine(trimmed, false), nil
 	}
 	if !q.in.brings(len(q.in.items)) {
-		return none() // nothing but the user's words: said before or not, they are new
+		return none() // only user messages: repeated or not, they are new
 	}
 	p, err := q.merge.overlap(ctx)
 	if err != nil || p.relation == "" {
@@ -321,8 +321,8 @@ func (q *placement) known(ctx context.Context) (plan, error) {
 	return q.onLine(p, p.side), nil
 }
 
-// ownHistory begins as a run did that had the stored history before it, and brings what was answered since: its client
-// resends its history, which began there.
+// ownHistory places a request that begins like a run with the stored history before it, and has later answers: its client
+// resends a history that began there.
 func (q *placement) ownHistory(ctx context.Context) (plan, error) {
 	if !q.mayPrecede() || !q.in.resends() {
 		return none()
@@ -373,8 +373,8 @@ func (q *placement) unanswered(context.Context) (plan, error) {
 	return p, nil
 }
 
-// compacted brings a compaction in place of the history, from a client that otherwise sends only what is new. The
-// conversation goes on behind it.
+// compacted places a request with a compaction instead of the history, from a client that otherwise sends only what is new. The
+// conversation continues behind it.
 func (q *placement) compacted(context.Context) (plan, error) {
 	if !q.mayPrecede() || q.habit() == resends || !q.in.compacts() {
 		return none()
@@ -382,7 +382,7 @@ func (q *placement) compacted(context.Context) (plan, error) {
 	return q.behindHead(ruleCompacted), nil
 }
 
-// foreign brings what a model said elsewhere: a history of its own.
+// foreign places a request with answers from elsewhere: it has a history of its own.
 func (q *placement) foreign(context.Context) (plan, error) {
 	if !q.in.bringsHistory() {
 		return none()
@@ -390,15 +390,15 @@ func (q *placement) foreign(context.Context) (plan, error) {
 	return q.apart(ruleForeign, Alone), nil
 }
 
-// waits is about something else than the results that the conversation waits for.
+// waits places a request without the results that the conversation waits for.
 func (q *placement) waits(context.Context) (plan, error) {
 	h := q.head
 	if len(h.Open) == 0 {
 		return none()
 	}
 	if !h.Brings && q.offer().Client == h.Offer.Client {
-		// This client has never resent a history. One that sends only new items may drop its call under instructions
-		// with a date: then the call gets no result. Agents that compute a call share their instructions.
+		// This client has never resent a history. A client that sends only new items may drop its call under instructions with
+		// a date: then the call gets no result. Agents that compute a call share their instructions.
 		others := slices.ContainsFunc(h.Tails, func(t tail) bool { return t.SystemPrompt == q.in.systemPrompt })
 		if q.in.systemPrompt == h.SystemPrompt || h.Waits > 0 && !others {
 			return none()
@@ -407,8 +407,7 @@ func (q *placement) waits(context.Context) (plan, error) {
 	return q.apart(ruleWaits, Alone), nil
 }
 
-// quotes has the model's answers in the user's words: a history that was compacted. A client that never brought anything
-// of a model has none.
+// quotes places a user message that quotes answers: a compacted history. A client that never sent anything of a model has none.
 func (q *placement) quotes(ctx context.Context) (plan, error) {
 	if !q.head.Brings {
 		return none()
@@ -420,8 +419,8 @@ func (q *placement) quotes(ctx context.Context) (plan, error) {
 	return q.apart(ruleQuotes, Alone), nil
 }
 
-// replaced comes from a client that resends its history, and no longer does: it has compacted it, or begun anew, or it is
-// not the conversation that speaks.
+// replaced places a request without known history, from a client that resends its history: it has compacted it, or begun a new
+// one, or the request is not the conversation's.
 func (q *placement) replaced(context.Context) (plan, error) {
 	switch {
 	case q.habit() != resends:
@@ -443,15 +442,14 @@ func (q *placement) titleFirst(context.Context) (plan, error) {
 	return q.apart(ruleTitleFirst, InConversation), nil
 }
 
-// unknown could be anything. If it is the history of a client that resends, its next request says so; if the history is
-// missing, nothing will show it.
+// unknown could be either. If the client resends its history, its next request shows it; missing history would never show.
 func (q *placement) unknown(context.Context) (plan, error) {
 	p := q.behindHead(ruleUnknown)
 	p.shown = onlyNew
 	return p, nil
 }
 
-// apart is the plan of a request that begins a line of its own, maybe with words that were said before.
+// apart returns the plan of a request that begins a new line, maybe with a repeated message.
 func (q *placement) apart(r rule, standing Standing) plan {
 	p := plan{relation: relRoot}
 	if q.begins != nil {
@@ -462,7 +460,7 @@ func (q *placement) apart(r rule, standing Standing) plan {
 	return p
 }
 
-// behindHead is the plan of a request that has the stored history put before it.
+// behindHead returns the plan of a request with the stored history before it.
 func (q *placement) behindHead(r rule) plan {
 	h := q.head
 	return plan{
@@ -493,13 +491,13 @@ func (q *placement) onLine(p plan, side bool) plan {
 	return p
 }
 
-// patientTurns is after how many turns of others a line becomes the conversation although that waits for results.
+// patientTurns is the number of turns after which another line becomes the conversation although that waits for results.
 const patientTurns = 3
 
-// promotes reports whether a request makes its line the conversation: it goes on from an answer that was given there.
-// While the conversation waits for results, what goes on may be an agent that works them out. Then it takes the user to
-// say that it is not, or some turns in which nothing else happens to an agent with the same instructions or tools. What
-// helpers ask for becomes the conversation by the user's words alone.
+// promotes reports whether a request makes its line the conversation: it continues an answer on that line. While the
+// conversation waits for results, the line may be an agent that works on them. Then it takes a user message, or some turns of
+// an agent with the same instructions or tools without other activity. A helper's line becomes the conversation only by a user
+// message.
 func (q *placement) promotes(p plan, side bool) bool {
 	fresh := q.in.items[p.fresh:]
 	if q.mode == HistoryClient && !side {
@@ -518,8 +516,8 @@ func (q *placement) promotes(p plan, side bool) bool {
 	return len(h.Open) == 0 || h.Waits >= patientTurns && (q.in.systemPrompt == h.SystemPrompt || q.offer().Client == h.Offer.Client)
 }
 
-// followFirst is the plan of a request where two clients began the session and another one was answered first: this one follows
-// it, if it sends only new items.
+// followFirst returns the plan of a request if two clients began the session and the other one was answered first: this one
+// follows it, if it sends only new items.
 func (q *placement) followFirst(p plan) plan {
 	if q.call.History != HistoryAuto || !q.head.Answered || q.in.bringsHistory() || q.habit() == resends {
 		return p
@@ -527,7 +525,7 @@ func (q *placement) followFirst(p plan) plan {
 	return q.behindHead(ruleBehind)
 }
 
-// asSide is the plan of a request that the client itself calls a side request.
+// asSide returns the plan of a request that the client declares as a side request.
 func (p plan) asSide() plan {
 	if p.standing != Side {
 		p.line = 0

@@ -22,9 +22,8 @@ const (
 	quotedTries = 512
 )
 
-// quotes reports whether the user's messages of a request repeat a long passage of one of the session's latest answers,
-// on whichever line that was given. A client that compacts its history sends what the model wrote as a summary, or the
-// last answers themselves, in words of the user.
+// quotes reports whether the user's messages of a request repeat a long passage of one of the session's latest answers, on any
+// line. A client that compacts its history sends a summary by the model, or the last answers, in a user message.
 func (m *merger) quotes(ctx context.Context) (bool, error) {
 	h, in := m.head, m.in
 	var said strings.Builder

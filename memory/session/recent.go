@@ -8,12 +8,12 @@ import (
 	"remora/memory/lru"
 )
 
-// recent remembers what this process wrote last of some sessions, so that a client's next turn needs no read: most
-// clients resend what was said, and most balancers send a session to the same replica. It is a guess, and one that does
-// no harm. A request that goes on from here with nothing but what users and tools say belongs here, unless another turn
-// of the session runs at the same time or broke off elsewhere; its view is made of its own items all the same, and its
-// commit, which expects the version that was written here, meets a conflict and reads. Sessions in which anything is
-// hidden from the client, or of which layers keep states that may change after the answer, are always read.
+// recent caches this process's last write of some sessions, so that a client's next turn needs no read: most clients resend
+// their history, and most load balancers send a session to the same replica. A wrong guess is harmless. A request that
+// continues the cached session with only user messages and results belongs there, unless another turn of the session runs
+// concurrently or broke off elsewhere; its view is made of its own items in any case, and its commit, which expects the cached
+// version, meets a conflict and reads. Sessions with hidden items, or with layers' states that may change after the answer, are
+// always read.
 type recent struct {
 	seed   maphash.Seed
 	shards [16]lru.Cache[cache.Group, written]

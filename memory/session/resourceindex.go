@@ -9,9 +9,9 @@ import (
 	"remora/memory/lru"
 )
 
-// ResourceIndex finds the sessions of a resource without a scan of the store. Each session has an entry there, a group
-// without content that is listed under an owner named after the resource. An entry outlives its session, so that expired
-// sessions are found too. Resources have such an index themselves.
+// ResourceIndex finds the sessions of a resource without a scan of the store. Each session has an entry: a group without
+// content whose owner is named after the resource. An entry outlives its session, so that expired sessions are found, too.
+// Resources have such an index themselves.
 type ResourceIndex struct {
 	store   cache.Store
 	ttl     time.Duration                  // of sessions
@@ -42,7 +42,7 @@ func resourceEntry(tenant, resource string) cache.Group {
 	return cache.Group{Owner: resourcesOwner, Name: tenant + "\x00" + resource}
 }
 
-// batches enter a session in the index of its resource; none where it was entered lately.
+// batches returns the writes that add a session to the index of its resource; none if it was added recently.
 func (x *ResourceIndex) batches(s Scope, now time.Time) []cache.Batch {
 	if s.Resource == "" || s.Resource == s.Session {
 		return nil // its states live and go with it
@@ -69,7 +69,7 @@ func (x *ResourceIndex) entries(s Scope) []cache.Batch {
 	return batches
 }
 
-// written notes that the batches of a session were written.
+// written records that the batches of a session were written.
 func (x *ResourceIndex) written(s Scope, now time.Time) {
 	x.entered.Put(indexKey{s.Tenant, s.Resource, s.Session}, now, indexed)
 }

@@ -14,7 +14,7 @@ import (
 	"remora/wire"
 )
 
-// Said is a message of a user or a model, as recall searches it.
+// Said is a message of a user or a model, for recall.
 type Said struct {
 	Seq     uint64
 	Content wire.Hash
@@ -27,7 +27,7 @@ type Said struct {
 	unanswered bool
 }
 
-// Reading is how far a session was read by Log.SaidSince. The zero Reading is of a session of which nothing was read.
+// Reading is the state of reading a session by Log.SaidSince. The zero Reading has read nothing.
 type Reading struct {
 	Version    uint64 // of the session in the store, 0 where it is not stored
 	head, last uint64 // sequence numbers: the end of the conversation, and of all items
@@ -41,8 +41,8 @@ const (
 	maxSaidText = 8 << 10
 )
 
-// News is the result of Log.SaidSince, oldest first. Whole: it is all of the session, since the earlier reading no longer
-// holds.
+// News is the result of Log.SaidSince, oldest first. Whole: it is the whole session, since the earlier reading is no longer
+// valid.
 type News struct {
 	Said  []Said
 	Now   Reading
@@ -110,8 +110,8 @@ func (r *newsReader) since(ctx context.Context, before Reading) (News, error) {
 	return n, err
 }
 
-// said reads what an item says, nothing of one that is no message of a user or a model. Pictures and files that are kept
-// apart are not read for it; a long text is.
+// said reads the text of an item; nothing if it is not a message of a user or a model. Separately stored images and files are
+// not read; long texts are.
 func (r *newsReader) said(ctx context.Context, it *storedItem) (said Said, ok bool, err error) {
 	const place = "\uFFFC" // of a large string
 	raw, cut := it.Raw, it.Flags&flagCut != 0

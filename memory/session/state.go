@@ -18,14 +18,14 @@ type state struct {
 	turn    []byte               // the record of the turn asked for, nil if it was never written
 
 	amendments Amendments
-	carried    []wire.Item // what upstream has not seen of the response that the request names
+	carried    []wire.Item // items of the named response that upstream has not seen
 	shown      shownBlocks // the latest blocks as of that response; nil if unknown
 }
 
-// noHead is that of a session of which nothing is known.
+// noHead is the head of an unknown session.
 var noHead = new(head) //nolint:gochecknoglobals // never changed
 
-// noState is a session of which nothing is known.
+// noState is an unknown session.
 func noState() state { return state{head: noHead} }
 
 // peerQueries ask for turns open in other processes: see Log.Peers.
@@ -37,8 +37,8 @@ type peerQueries struct {
 // maxRefs bounds how many references of one request are looked up.
 const maxRefs = 1024
 
-// load reads what a request needs to know of its session and of the turn that it is, in one round trip, after what other
-// processes say; peers is the zero value where that is not asked.
+// load reads the request's session and turn in one round trip, after the announcements of other processes; peers is the zero
+// value if these are not needed.
 func (t transcript) load(ctx context.Context, req *wire.Request, turnID string, w Want, peers peerQueries) (state, Extra, error) {
 	names := []string{headName, turnPrefix + turnID, amendName}
 	previous := req.Previous()

@@ -9,14 +9,14 @@ import (
 	"remora/wire/dialects"
 )
 
-// systemPromptRecord is one version of what stands before the conversation.
+// systemPromptRecord is one version of the items before the conversation.
 type systemPromptRecord struct {
 	Instructions []byte        `json:"instructions,omitempty"` // as they came: base64, since JSON would be re-spelled
 	Dialect      dialects.Code `json:"dialect"`
 	Items        [][]byte      `json:"items,omitempty"`
 }
 
-// newSystemPromptRecord is what stands before the conversation in a request.
+// newSystemPromptRecord returns the items before the conversation in a request.
 func newSystemPromptRecord(in *incoming, req *wire.Request) systemPromptRecord {
 	r := systemPromptRecord{Instructions: req.Instructions(), Dialect: dialects.CodeOf(req.Dialect)}
 	for _, it := range in.system {

@@ -16,10 +16,10 @@ type tail struct {
 	Open         []uint64 // its unanswered calls, as callHash has them; only some
 }
 
-// tails are the ends that the head remembers, the latest last.
+// tails are the ends that the head lists, latest last.
 type tails []tail
 
-// add adds an end, in place of one that it knows or of the oldest.
+// add adds an end. It replaces a known one, or the oldest.
 func (ts *tails) add(t tail) {
 	ts.drop(t.Pos.Seq)
 	if len(*ts) >= maxTails {
@@ -53,8 +53,7 @@ func (ts tails) waitsFor(answer wire.Call) int {
 	return -1
 }
 
-// answered notes that the head of a line has the result of a call. The line's older branches, which the call was made before, do
-// not wait for another one.
+// answered records that the head of a line has the result of a call. Older branches of the line do not wait for another one.
 func (ts tails) answered(line uint64, answer wire.Call) {
 	call := textHash(openKey(answer))
 	for i := range ts {

@@ -13,7 +13,7 @@ import (
 	"remora/wire"
 )
 
-// transcript reads what is stored of one session.
+// transcript reads a stored session.
 type transcript struct {
 	store cache.Store
 	group cache.Group
@@ -28,7 +28,7 @@ func (t transcript) read(ctx context.Context, doing string, names []string) ([][
 	return results[0].Values, nil
 }
 
-// head reads the session's version and head, with the bytes of that and of values of other names. It fails with ErrNoSession.
+// head reads the session's version and head, with the head's bytes and other named values. It fails with ErrNoSession.
 func (t transcript) head(ctx context.Context, others ...string) (st state, values [][]byte, err error) {
 	results, err := t.store.Read(ctx, []cache.Query{{Group: t.group, Names: append([]string{headName}, others...)}})
 	if err != nil {
@@ -43,7 +43,7 @@ func (t transcript) head(ctx context.Context, others ...string) (st state, value
 	return st, values, err
 }
 
-// items reads the stored items from seq first to seq last; nil where an item was taken back (see draft.retract).
+// items reads the stored items from seq first to seq last; nil for an item that was retracted (see draft.retract).
 func (t transcript) items(ctx context.Context, first, last uint64) ([]*storedItem, error) {
 	items, err := t.itemsWithoutMedia(ctx, first, last)
 	if err != nil {
@@ -82,7 +82,7 @@ func (t transcript) itemsWithoutMedia(ctx context.Context, first, last uint64) (
 	return items, nil
 }
 
-// joinMedia puts the large strings of items back, which it reads all at once.
+// joinMedia inserts the large strings of items, which it reads in one round trip.
 func (t transcript) joinMedia(ctx context.Context, cuts []*storedItem) error {
 	if len(cuts) == 0 {
 		return nil
@@ -131,7 +131,7 @@ const (
 	maxPageItems = 4096
 )
 
-// back goes along a line of the transcript from the item next to its beginning.
+// back iterates a line of the transcript from the item next back to its beginning.
 func (t transcript) back(ctx context.Context, next uint64) iter.Seq2[*storedItem, error] {
 	return t.backBy(ctx, next, pageItems, maxPageItems)
 }
@@ -160,9 +160,9 @@ func (t transcript) backBy(ctx context.Context, next, page, most uint64) iter.Se
 	}
 }
 
-// line reads the end of the line that ends at end, without side items and hidden items (see Amendments): all of the
-// run in flight, at least want units before it, if there are as many, and the message that the first of them belong
-// to if that is not too far away.
+// line reads the end of the line that ends at end, without side items and hidden items (see Amendments): the whole run in
+// flight, at least want units before it, if there are as many, and the message that the first of them belong to, if it is not
+// too far away.
 func (t transcript) line(ctx context.Context, end position, want uint64) (*storedLine, error) {
 	var l lineEnd
 	for at, err := range t.back(ctx, end.Seq) {
@@ -179,7 +179,7 @@ func (t transcript) line(ctx context.Context, end position, want uint64) (*store
 	return l.line(want, end), nil
 }
 
-// lookup asks the index where the chains of some positions end; nil where a chain is unknown.
+// lookup looks up the places of chain hashes in the index; nil for an unknown one.
 func (t transcript) lookup(ctx context.Context, ends []position) ([]*linePosition, error) {
 	names := make([]string, len(ends))
 	for i, p := range ends {

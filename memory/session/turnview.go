@@ -135,15 +135,14 @@ func pick(ctx context.Context, stored transcript, turn *turnrecord.Record) (item
 	return p.items, p.unsent, nil
 }
 
-// picker fills a view from its end. The newest item that fits and is not in the view yet is the one: a client's own summary
-// stands before the history in its request and behind it in the transcript, and results stand elsewhere in the view where
-// upstream demands it.
+// picker fills a view from its end with the newest matching item that is not in the view yet: a client's own summary precedes
+// the history in its request and follows it in the transcript, and results may have been moved.
 type picker struct {
 	turn   *turnrecord.Record
 	next   func() (*storedItem, error, bool) // of the line, newest first
-	read   []passedItem                      // what was read of it
-	items  []wire.Item                       // that are found, newest first
-	unsent map[*byte]bool                    // by where an item's bytes are: the client has not sent it
+	read   []passedItem                      // the items read so far
+	items  []wire.Item                       // the items found, newest first
+	unsent map[*byte]bool                    // items that the client has not sent, by the address of their bytes
 }
 
 // passedItem is an item of the line that was read.
@@ -155,7 +154,7 @@ type passedItem struct {
 // onChain reports whether the item is a link of the chain.
 func (at *passedItem) onChain() bool { return at.Flags&(flagOffChain|flagHidden) == 0 }
 
-// literals takes items that are named by the beginnings of their content hashes.
+// literals takes items by prefixes of their content hashes.
 func (p *picker) literals(is []byte) error {
 	const size = 8
 	for n := len(is) / size; n > 0; n-- {
@@ -167,7 +166,7 @@ func (p *picker) literals(is []byte) error {
 	return nil
 }
 
-// run takes items that stand one behind the other on the line.
+// run takes consecutive items of the line.
 func (p *picker) run(span turnrecord.Span) error {
 	end, err := hex.DecodeString(span.End)
 	if err != nil || len(end) == 0 {
@@ -202,8 +201,8 @@ func (p *picker) run(span turnrecord.Span) error {
 	}
 }
 
-// take puts the newest item that fits into the view, from an index of what was read on, and returns its index there. It reads
-// the line as far as it has to.
+// take puts the newest matching item into the view, from an index of read on, and returns its index. It reads the line as far
+// as needed.
 func (p *picker) take(from int, fits func(*passedItem) bool) (int, error) {
 	i := from
 	for ; ; i++ {
@@ -238,7 +237,7 @@ func (p *picker) take(from int, fits func(*passedItem) bool) (int, error) {
 	return i, nil
 }
 
-// blocksOf reads the blocks of a turn, one for each of their texts.
+// blocksOf reads the blocks of a turn, one per text.
 func blocksOf(ctx context.Context, stored transcript, turn *turnrecord.Record) ([]view.Block, error) {
 	texts, err := stored.blocks(ctx, turn.Blocks)
 	if err != nil {
@@ -259,7 +258,7 @@ func blocksOf(ctx context.Context, stored transcript, turn *turnrecord.Record) (
 	return blocks, nil
 }
 
-// instruction is a system or a developer message of the dialect.
+// instruction returns a system or developer message of the dialect.
 func instruction(d wire.Dialect, system bool, text string) (wire.Item, error) {
 	message := struct {
 		Role    string `json:"role"`

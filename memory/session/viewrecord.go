@@ -10,7 +10,7 @@ import (
 	"remora/wire"
 )
 
-// ViewRecord records how a turn's view was chosen, in which form it was sent and what it cost.
+// ViewRecord records how a turn's view was chosen, the form in which it was sent, and its cost.
 type ViewRecord struct {
 	history      *HistoryReader
 	view         turnrecord.View
@@ -22,8 +22,8 @@ type ViewRecord struct {
 // PrefixReason records why the view begins a new prefix version, "" if it does not. Call it before Chosen.
 func (r *ViewRecord) PrefixReason(reason string) { r.prefixReason = reason }
 
-// Chosen records how the view was chosen from the conversation, nil for all of it, and to how many tokens results were
-// shortened in it, 0 for not at all.
+// Chosen records how the view was chosen from the conversation, nil for all of it, and the token limit of its results, 0 for
+// none.
 func (r *ViewRecord) Chosen(c *Conversation, v *view.View, toolResult int) {
 	r.reformed = 0
 	in := r.history.place.in
@@ -51,8 +51,8 @@ func (r *ViewRecord) Chosen(c *Conversation, v *view.View, toolResult int) {
 	}
 }
 
-// SentAs records in which shape the view is sent, and how many of the client's items that changes. Call it after Chosen. It
-// replaces what was recorded before.
+// SentAs records the shape in which the view is sent, and how many of the client's items that changes. Call it after Chosen. It
+// replaces an earlier record.
 func (r *ViewRecord) SentAs(s view.Shape, repaired int) {
 	r.view.Messages, r.view.Portable, r.view.NoCalls, r.view.NoMedia = "", s.Portable, s.NoCalls, s.NoMedia
 	r.view.Mended = s.Mend.Names()
@@ -66,11 +66,11 @@ func (r *ViewRecord) SentAs(s view.Shape, repaired int) {
 // Cost records what the view cost. Call it after Chosen.
 func (r *ViewRecord) Cost(t turnrecord.Tokens) { r.view.Tokens = &t }
 
-// Save returns the record as it stands, to resume the entry with.
+// Save returns the present record, to resume the entry with.
 func (r *ViewRecord) Save() turnrecord.View { return r.view }
 
-// itemSpans names the items of a view, nil for the whole conversation. Items in the line's order are named by their end and
-// number, so that the record of a long view is as short as that of a short one.
+// itemSpans returns references to the items of a view, nil for the whole conversation. Consecutive items of the line are one
+// span with an end and a number, so that the record of a long view is short.
 func (r *ViewRecord) itemSpans(c *Conversation, v *view.View) []turnrecord.Span {
 	w := spanWriter{history: r.history, c: c, n: len(c.Items), on: newSettledLine(r.history, c), spans: r.spans[:0:len(r.spans)]}
 	if v != nil {
@@ -83,7 +83,7 @@ func (r *ViewRecord) itemSpans(c *Conversation, v *view.View) []turnrecord.Span 
 	return w.spans
 }
 
-// minSpan is how many items a span by its end has at least: fewer take less room by their content hashes.
+// minSpan is the minimum length of a span by its end: fewer items are shorter as content hashes.
 const minSpan = 4
 
 // spanWriter makes spans of the items of a view.
@@ -135,7 +135,7 @@ func (w *spanWriter) take(at int) {
 	}
 }
 
-// end ends the span at hand before an item of the view.
+// end ends the current span before an item of the view.
 func (w *spanWriter) end(at int) {
 	if w.items == 0 {
 		return
@@ -177,8 +177,8 @@ func (w *spanWriter) content(i int) wire.Hash {
 	return w.history.meaning(w.c.Items[i]).Content
 }
 
-// settledLine is the part of the line before a turn's new items that will not change, oldest first: read from the
-// store, or sent by the request.
+// settledLine is the immutable part of the line before a turn's new items, oldest first: read from the store, or sent by the
+// request.
 type settledLine struct {
 	stored *storedLine // nil where it is what the request has
 	in     *incoming
@@ -186,14 +186,14 @@ type settledLine struct {
 	next   int // where the next item that is asked for stands, as a rule
 }
 
-// newSettledLine is the line of a conversation. It has nothing of a client that trims its history: what it has left out is
-// not known here, and so no chain hash.
+// newSettledLine returns the line of a conversation. It is empty for a client that trims its history: without the trimmed part
+// the chain hashes are unknown.
 func newSettledLine(h *HistoryReader, c *Conversation) settledLine {
 	in, p := h.place.in, &h.place.plan
 	l := settledLine{in: in}
 	if c.Stored && h.before != nil {
 		l.stored, l.n = h.before, len(h.before.items)
-		for _, r := range h.ready { // they are not in the log yet, and may come to stand elsewhere
+		for _, r := range h.ready { // they are not in the log yet, and may get another place
 			for l.n > 0 && h.before.as[l.n-1].Turn == r.Turn {
 				l.n--
 			}
@@ -214,7 +214,7 @@ func (l *settledLine) item(place int) *wire.Item {
 	return &l.in.items[place]
 }
 
-// chain is the chain hash behind an item.
+// chain returns the chain hash up to an item.
 func (l *settledLine) chain(place int) wire.Hash {
 	if l.stored != nil {
 		return l.stored.as[place].Pos.Chain
@@ -232,14 +232,14 @@ func (l *settledLine) onChain(place int) bool {
 	return l.chain(place) != l.chain(place-1)
 }
 
-// follows reports whether nothing that is on the chain stands between two places.
+// follows reports whether there is no item of the chain between two places.
 func (l *settledLine) follows(last, place int) bool {
 	for last++; last < place && !l.onChain(last); last++ {
 	}
 	return last == place
 }
 
-// find is the place of an item of the conversation, -1 where that is not on the line.
+// find returns the place of an item of the conversation, -1 if it is not on the line.
 func (l *settledLine) find(it *wire.Item) int {
 	for i := range l.n {
 		if at := (l.next + i) % l.n; sameMemory(l.item(at), it) {

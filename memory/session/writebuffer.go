@@ -9,11 +9,11 @@ import (
 	"remora/wire"
 )
 
-// writeBuffer collects the values that a commit writes, in memory that later commits use again: stores copy the values, but
-// for those of a large request.
+// writeBuffer collects the values that a commit writes, in reused memory: stores copy the values, except those of a large
+// request.
 type writeBuffer struct {
 	puts  []cache.Put
-	data  []byte          // the block that the latest puts are in, one behind the other
+	data  []byte          // the block with the latest puts, in sequence
 	names strings.Builder // of the puts
 	last  bool            // no other commit uses its memory
 }
@@ -36,7 +36,7 @@ func newWriteBuffer() *writeBuffer {
 	return &writeBuffer{puts: make([]cache.Put, 0, 16), data: make([]byte, 0, 4096)}
 }
 
-// release lets another commit use the memory. Nothing of it is read any more, except names.
+// release lets another commit use the memory. Only names may be used afterwards.
 func (w *writeBuffer) release() {
 	if w.last || cap(w.data) > maxWriteBuffer || cap(w.puts) > maxWriteBuffer/64 {
 		return
@@ -47,7 +47,7 @@ func (w *writeBuffer) release() {
 	writeBuffers.Put(w)
 }
 
-// grow makes room for an input of so many new items, and for an answer of one.
+// grow makes room for an input of a number of new items, and for an answer of one item.
 func (w *writeBuffer) grow(items []wire.Item) {
 	const puts = 3 // of an item: itself, its place, and where its text was said last
 	n := 0
@@ -59,8 +59,8 @@ func (w *writeBuffer) grow(items []wire.Item) {
 	w.names.Grow(namesSize * max(1, len(items)))
 }
 
-// reserve makes room for n more bytes, which begin where it says. What was written before stays where it is: copies of it,
-// in blocks of growing size, would be held until all is written.
+// reserve makes room for n more bytes and returns their offset. Written data does not move: copies of it, in growing blocks,
+// would be held until all is written.
 func (w *writeBuffer) reserve(n int) (from int) {
 	if cap(w.data)-len(w.data) < n {
 		w.data = make([]byte, 0, max(n, min(2*cap(w.data), maxBlock)))
