@@ -125,7 +125,7 @@ func (a *assembly) windowInput(ctx context.Context) view.WindowInput {
 		return view.WindowInput{}
 	}
 	model := t.call.Request.Model()
-	in := view.WindowInput{AtMost: t.shape.AtMost, Most: t.maxTokens}
+	in := view.WindowInput{AtMost: t.shape.AtMost, Most: t.call.MaxTokens}
 	if t.shape.Price != nil {
 		in.Tokens = func(it wire.Item) int { return t.shape.Price(model, it) }
 	}

@@ -103,7 +103,7 @@ func (d *Deletions) tracesOf(ctx context.Context, s Scope) (resources, responses
 // sessions. s names one of them.
 func (d *Deletions) forgetSessions(ctx context.Context, s Scope, resource string, gone func(digest string) bool) error {
 	s.Resource = resource
-	t := newTurnInfo(ctx, d.m, s)
+	t := visit(ctx, d.m, s)
 	lt := t.layerTurn()
 	st := newStates(t, s, &lt, "")
 	if st == nil {
@@ -230,8 +230,8 @@ func (d *Deletions) sweepResource(ctx context.Context, tenant, resource string) 
 
 // disposeExpired notifies layers of the end of a session whose states have expired in the store.
 func (d *Deletions) disposeExpired(ctx context.Context, s Scope) {
-	t := newTurnInfo(ctx, d.m, s)
-	run, err := t.shape.Layers.Begin(ctx, s.Tenant, t.layerTurn(), nil, t.credential)
+	t := visit(ctx, d.m, s)
+	run, err := t.shape.Layers.Begin(ctx, s.Tenant, t.layerTurn(), nil, t.call.Credential)
 	if err == nil {
 		run.Dispose(ctx)
 	}

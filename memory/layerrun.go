@@ -26,7 +26,7 @@ func beginLayers(ctx context.Context, t *turnInfo, lt *layer.Turn, st *states) (
 			return nil, err
 		}
 	}
-	run, err := t.shape.Layers.Begin(ctx, t.call.Scope.Tenant, *lt, st.known(), t.credential)
+	run, err := t.shape.Layers.Begin(ctx, t.call.Scope.Tenant, *lt, st.known(), t.call.Credential)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func visitSession(ctx context.Context, m *Memory, s Scope) (*layerRun, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := newTurnInfo(ctx, m, s)
+	t := visit(ctx, m, s)
 	lt := t.layerTurn()
 	return beginLayers(ctx, t, &lt, newStates(t, s, &lt, ""))
 }

@@ -50,10 +50,10 @@ func (t *turnInfo) load(ctx, hooks context.Context) (loaded, error) {
 	lt.Execution = e.Execution()
 	var before *past.Turn
 	if t.shape.Layers.Recalls() {
-		before = past.NewTurn(t.m.past, t.call.Scope, t.shape.Embeddings, t.credential)
+		before = past.NewTurn(t.m.past, t.call.Scope, t.shape.Embeddings, t.call.Credential)
 		lt.Past = before
 	}
-	run, err := t.shape.Layers.Begin(hooks, t.call.Scope.Tenant, lt, st.known(), t.credential)
+	run, err := t.shape.Layers.Begin(hooks, t.call.Scope.Tenant, lt, st.known(), t.call.Credential)
 	if err != nil {
 		return got, err
 	}
@@ -83,7 +83,7 @@ func (t *turnInfo) guard(ctx context.Context, e *session.Entry) (*turnLayers, er
 		return nil, nil
 	}
 	lt := t.layerTurn()
-	run, err := t.shape.Layers.Guard(ctx, t.call.Scope.Tenant, lt, t.credential)
+	run, err := t.shape.Layers.Guard(ctx, t.call.Scope.Tenant, lt, t.call.Credential)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ const (
 // find enters the turn into its session. If its view relies on stored history, it waits until earlier turns that are
 // open in other processes have ended, as long as ctx allows; after that it notes that the view misses some.
 func (t *turnInfo) find(ctx context.Context, w session.Want) (got loaded, extra session.Extra, err error) {
-	e, extra, err := t.m.log.Enter(ctx, t.ID, t.started, t.call, w)
+	e, extra, err := t.m.log.Enter(ctx, t.ID, t.started, t.call.inSession(), w)
 	if err != nil || !e.Order.UsesHistory() {
 		return loaded{entry: e}, extra, err
 	}
@@ -120,7 +120,7 @@ func (t *turnInfo) find(ctx context.Context, w session.Want) (got loaded, extra 
 		if !sleep(ctx, pause) {
 			break
 		}
-		again, more, err := t.m.log.Enter(ctx, t.ID, t.started, t.call, w)
+		again, more, err := t.m.log.Enter(ctx, t.ID, t.started, t.call.inSession(), w)
 		if err != nil {
 			break
 		}

@@ -124,14 +124,11 @@ func (m *Memory) Close() {
 // configured so; after any other error the view is the client's items, under the window, and the Summary is degraded.
 func (m *Memory) Begin(ctx context.Context, c Call) (*Turn, error) {
 	now := m.o.Now()
-	t := &Turn{turnInfo: turnInfo{
-		m: m, ID: newTurnID(now), shape: m.shape.Load(), base: context.WithoutCancel(ctx), started: now, group: c.Scope.Group(),
-		call:       session.Call{Scope: c.Scope, Request: c.Request, History: c.History, Side: c.Side, Retry: c.Retry, Provider: c.Provider},
-		credential: c.Credential, lasting: c.Lasting, unkept: c.Unkept, maxTokens: c.MaxTokens,
-	}}
+	t := &Turn{turnInfo: newTurnInfo(m, newTurnID(now), now, c)}
+	t.base = context.WithoutCancel(ctx)
 	t.writer.turnInfo = &t.turnInfo
 	if c.Unkept {
-		t.writer.entry, t.View = m.log.Detached(t.ID, t.started, t.call), c.Request.Items()
+		t.writer.entry, t.View = m.log.Detached(t.ID, t.started, t.call.inSession()), c.Request.Items()
 		t.messages = view.Messages{Dialect: c.Request.Dialect, Items: t.View}
 		var err error
 		t.layers, err = t.guard(ctx, t.writer.entry)

@@ -210,13 +210,9 @@ func (o *outages) pinged(err error) error {
 	partly := fault == cache.FaultShard
 	gone := unreachable(err)
 	o.mu.Lock()
-	var back []string
-	for name, p := range o.parts {
+	for name := range o.parts {
 		if (err == nil || partly) && !slices.Contains(gone, name) {
-			delete(o.parts, name)
-			if p.away {
-				back = append(back, name)
-			}
+			o.recovered(name)
 		}
 	}
 	news := false
@@ -228,7 +224,6 @@ func (o *outages) pinged(err error) error {
 		}
 	}
 	o.mu.Unlock()
-	o.logRecovered(back)
 	if news {
 		o.failed(err)
 	}
@@ -241,11 +236,10 @@ func (o *outages) pinged(err error) error {
 // answered records that the store has written to a group.
 func (o *outages) answered(g cache.Group) {
 	o.mu.Lock()
+	defer o.mu.Unlock()
 	if len(o.parts) == 0 {
-		o.mu.Unlock()
 		return
 	}
-	var back []string
 	now := o.now()
 	for _, name := range [...]string{"", o.store.Shard(g)} {
 		p := o.parts[name]
@@ -255,26 +249,24 @@ func (o *outages) answered(g cache.Group) {
 		if p.slow = 0; now.Before(p.down) {
 			continue // the call began before the failure
 		}
-		delete(o.parts, name)
-		if p.away {
-			back = append(back, name)
-		}
+		o.recovered(name)
 	}
-	o.mu.Unlock()
-	o.logRecovered(back)
 }
 
-// logRecovered allows calls of some parts of the store again, and logs how many turns were spooled meanwhile and are written now.
-func (o *outages) logRecovered(parts []string) {
-	for _, name := range parts {
-		spooled := 0
-		if o.spool != nil {
-			spooled, _ = o.spool.Len()
-		}
-		if name == "" {
-			o.log.Info("store answers again", "spooled", spooled)
-		} else {
-			o.log.Info("sessions of a server of the store are served again", "server", name, "spooled", spooled)
-		}
+// recovered allows calls of a part of the store again, and logs it with how many turns were spooled meanwhile and are written now.
+// The caller holds the lock.
+func (o *outages) recovered(name string) {
+	away := o.parts[name].away
+	if delete(o.parts, name); !away {
+		return
+	}
+	spooled := 0
+	if o.spool != nil {
+		spooled, _ = o.spool.Len()
+	}
+	if name == "" {
+		o.log.Info("store answers again", "spooled", spooled)
+	} else {
+		o.log.Info("sessions of a server of the store are served again", "server", name, "spooled", spooled)
 	}
 }

@@ -54,7 +54,7 @@ func (t *Turn) describe(c *session.Conversation, v *view.View) {
 func (t *Turn) Sent(s view.Shape) view.Sent {
 	offersNone := !t.clientTools() && (s.NoTools || len(t.Tools) == 0)
 	s.NoTools = s.NoTools && t.hidden != nil && !t.clientTools()
-	if t.unkept || t.messages.Continues { // upstream has items of the conversation that can't be changed
+	if t.call.Unkept || t.messages.Continues { // upstream has items of the conversation that can't be changed
 		s.Portable, s.NoMedia, s.Mend = false, false, 0
 	}
 	s.NoCalls = s.NoCalls && s.Portable && offersNone
@@ -115,7 +115,7 @@ func (t *Turn) sent(s view.Shape) view.Sent {
 
 // record tells the summary and the turn's record how the view is sent.
 func (t *Turn) record(s view.Shape, repaired int) {
-	if t.unkept {
+	if t.call.Unkept {
 		return
 	}
 	t.writer.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"remora/memory/session"
 	"remora/memory/view"
 	"remora/wire"
 )
@@ -30,6 +31,11 @@ type Call struct {
 	Lasting bool
 	// Credential is the caller's, for models of layers that have none of their own. It is never stored.
 	Credential Credential
+}
+
+// inSession is the call as its session sees it.
+func (c *Call) inSession() session.Call {
+	return session.Call{Scope: c.Scope, Request: c.Request, History: c.History, Side: c.Side, Retry: c.Retry, Provider: c.Provider}
 }
 
 // Status is how well memory served a turn.
@@ -137,7 +143,7 @@ func (t *Turn) begin(ctx context.Context) error {
 // degrade serves a turn from what the client sent alone.
 func (t *Turn) degrade(ctx context.Context) error {
 	w := &t.writer
-	w.entry, w.states, w.partial, t.Tools = t.m.log.Detached(t.ID, t.started, t.call), nil, true, nil
+	w.entry, w.states, w.partial, t.Tools = t.m.log.Detached(t.ID, t.started, t.call.inSession()), nil, true, nil
 	t.m.heartbeat.addTurn(t.group, t.ID, true)
 	var err error
 	if t.layers, err = t.guard(ctx, t.writer.entry); err != nil {
@@ -163,7 +169,7 @@ func (t *Turn) Steering() (Steering, bool) {
 // Forwarded notes that the request was sent upstream. The input is then written on its own if the answer takes longer than
 // store.open_delay.
 func (t *Turn) Forwarded() {
-	if !t.unkept {
+	if !t.call.Unkept {
 		t.writer.forwarded()
 	}
 }
@@ -182,7 +188,7 @@ func (t *Turn) LastRound() bool { return t.layers != nil && t.layers.rounds.isLa
 // Commit makes the turn durable, in the store or, while that is down, in the spool. It returns when the turn is
 // durable, and waits for the store for at most store.commit_wait. Layers that are slow to store do so afterwards.
 func (t *Turn) Commit(a Answer) {
-	if t.unkept {
+	if t.call.Unkept {
 		return
 	}
 	if a.Later = t.call.Request.InBackground() && !a.Reply.Complete && a.Reply.ID != "" && a.HTTPStatus < 300; a.Later {
@@ -215,7 +221,7 @@ func (t *Turn) Commit(a Answer) {
 			t.m.settling.begin(t.base, after)
 		}
 		if !l.guard {
-			t.m.past.EmbedSoon(t.shape.Embeddings, t.call.Scope, t.credential, t.ID)
+			t.m.past.EmbedSoon(t.shape.Embeddings, t.call.Scope, t.call.Credential, t.ID)
 		}
 		t.m.sweepSoon(l)
 	case after != nil || l.states != nil && !l.run.Empty():

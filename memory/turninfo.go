@@ -8,7 +8,6 @@ import (
 	"remora/cache"
 	"remora/memory/layer"
 	"remora/memory/pipeline"
-	"remora/memory/session"
 	"remora/wire"
 )
 
@@ -17,22 +16,25 @@ type turnInfo struct {
 	// ID is unique and sorts by time.
 	ID string
 
-	m          *Memory
-	shape      *Shape          // as it was when the turn began
-	base       context.Context //nolint:containedctx // what is done for the turn belongs to its request, but is not cut off with it
-	started    time.Time
-	call       session.Call
-	group      cache.Group // of the session, in the store
-	credential Credential
-	lasting    bool // see Call
-	unkept     bool // see Call
-	maxTokens  int  // see Call
+	m       *Memory
+	shape   *Shape          // as it was when the turn began
+	base    context.Context //nolint:containedctx // what is done for the turn belongs to its request, but is not cut off with it
+	started time.Time
+	call    Call
+	group   cache.Group // of the session, in the store
 }
 
-// newTurnInfo returns the turnInfo of work on a session that no request asks for.
-func newTurnInfo(ctx context.Context, m *Memory, s Scope) *turnInfo {
+// newTurnInfo returns what is known of a turn but for its base.
+func newTurnInfo(m *Memory, id string, started time.Time, c Call) turnInfo {
+	return turnInfo{m: m, ID: id, shape: m.shape.Load(), started: started, call: c, group: c.Scope.Group()}
+}
+
+// visit returns the turnInfo of work on a session that no request asks for.
+func visit(ctx context.Context, m *Memory, s Scope) *turnInfo {
 	now := m.o.Now()
-	return &turnInfo{m: m, ID: newTurnID(now), shape: m.shape.Load(), base: ctx, started: now, call: session.Call{Scope: s}, group: s.Group()}
+	t := newTurnInfo(m, newTurnID(now), now, Call{Scope: s})
+	t.base = ctx
+	return &t
 }
 
 // layerTurn describes the call for layers, but for its past.
@@ -66,7 +68,7 @@ func (t *turnInfo) detach(items []wire.Item) []wire.Item {
 	for i := range items {
 		size += len(items[i].Raw)
 	}
-	if t.lasting && size > len(t.call.Request.Body)/2 {
+	if t.call.Lasting && size > len(t.call.Request.Body)/2 {
 		return slices.Clone(items)
 	}
 	return pipeline.Detach(items)
@@ -80,5 +82,5 @@ func (t *turnInfo) overflowModel() layer.Model {
 	if t.shape.OverflowModel == nil {
 		return nil
 	}
-	return t.shape.OverflowModel.Bind(t.credential)
+	return t.shape.OverflowModel.Bind(t.call.Credential)
 }

@@ -42,14 +42,14 @@ func resumeTurn(m *Memory, rec *spooled, values map[string][]byte) (*turnWriter,
 	if err != nil {
 		return nil, nil, fmt.Errorf("read spooled request of turn %s: %w", rec.Turn, err)
 	}
-	w := &turnWriter{values: values, late: true, turnInfo: &turnInfo{
-		m: m, ID: rec.Turn, shape: m.shape.Load(), base: context.Background(), started: rec.Time, group: rec.scope().Group(),
-		call: session.Call{
-			Scope: rec.scope(), Request: req, History: rec.History, Side: string(rec.Side), Standing: session.Standing(rec.Standing),
-			Provider: rec.Provider,
-		},
-	}}
-	if w.entry, err = m.log.Resumed(w.ID, w.started, w.call, rec.View, rec.Notes); err != nil {
+	t := newTurnInfo(m, rec.Turn, rec.Time, Call{
+		Scope: rec.scope(), Request: req, History: rec.History, Side: string(rec.Side), Provider: rec.Provider,
+	})
+	w := &turnWriter{values: values, late: true, turnInfo: &t}
+	t.base = context.Background()
+	c := t.call.inSession()
+	c.Standing = session.Standing(rec.Standing)
+	if w.entry, err = m.log.Resumed(w.ID, w.started, c, rec.View, rec.Notes); err != nil {
 		return nil, nil, fmt.Errorf("read spooled notes of turn %s: %w", rec.Turn, err)
 	}
 	if rec.Answer == nil {

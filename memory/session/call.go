@@ -1,7 +1,6 @@
 package session
 
 import (
-	"encoding/json"
 	"errors"
 	"slices"
 
@@ -168,8 +167,3 @@ func (*Reread) Error() string { return "the session has changed, and was read ag
 
 // ErrNoTurn is returned if a session has no such turn.
 var ErrNoTurn = errors.New("no such turn")
-
-func isOpen(record []byte) bool {
-	var r turnrecord.Record
-	return json.Unmarshal(record, &r) == nil && r.Open
-}

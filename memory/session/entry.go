@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -141,18 +140,14 @@ func (log *Log) Enter(ctx context.Context, id string, started time.Time, c Call,
 func (log *Log) Detached(id string, started time.Time, c Call) *Entry {
 	e := log.newEntry(id, started, c)
 	e.degraded, e.Order.partial = true, true
+	p := plan{relation: relRoot, standing: InConversation}
+	if c.Side != "" {
+		p.standing = Side
+	}
 	st := noState()
-	e.setPlace(st, e.read(&st), detached(c))
+	e.setPlace(st, e.read(&st), p)
 	e.loaded = false
 	return e
-}
-
-// detached returns the plan of a call whose session is unknown.
-func detached(c Call) plan {
-	if c.Side != "" {
-		return plan{relation: relRoot, standing: Side}
-	}
-	return plan{relation: relRoot, standing: InConversation}
 }
 
 // Resumed returns the entry of a call that could not be committed at its time, with its saved view and notes, nil for none. It
@@ -376,7 +371,7 @@ func (e *Entry) reload(ctx context.Context, a *Answer) (Done, error) {
 	if err != nil {
 		return Done{}, err
 	}
-	if st.turn != nil && (a == nil || !isOpen(st.turn)) {
+	if st.turn != nil && (a == nil || !st.turn.Open) {
 		return Done{}, nil
 	}
 	e.gone = e.gone || e.loaded && e.state.version != 0 && st.version == 0
@@ -396,7 +391,8 @@ func (e *Entry) reload(ctx context.Context, a *Answer) (Done, error) {
 	e.setPlace(st, in, p)
 	e.values = extra.Values
 	if st.turn != nil {
-		e.restoreHidden(st.turn)
+		e.before = st.turn.Before
+		e.Notes.hidden.restore(st.turn.Hidden, len(e.in.items))
 	}
 	if err := e.keepInput(ctx); err != nil {
 		return Done{}, err
@@ -480,15 +476,8 @@ func (e *Entry) keepInput(ctx context.Context) error {
 
 // restoreInput restores the written input from the turn's open record: another process may have written it, or an attempt
 // whose reply was lost.
-func (e *Entry) restoreInput(ctx context.Context, record []byte) error {
-	var r turnrecord.Record
-	if len(e.journaled.names) > 0 {
-		return nil
-	}
-	if err := json.Unmarshal(record, &r); err != nil {
-		return fmt.Errorf("turn %s: %w", e.id, ErrCorrupt)
-	}
-	if !r.Open || len(r.Input) == 0 {
+func (e *Entry) restoreInput(ctx context.Context, r *turnrecord.Record) error {
+	if len(e.journaled.names) > 0 || len(r.Input) == 0 {
 		return nil
 	}
 	seqs := append(slices.Clone(r.Input), r.Hidden...)
@@ -523,15 +512,6 @@ func (e *Entry) restoreInput(ctx context.Context, record []byte) error {
 	}
 	e.journaled = j
 	return nil
-}
-
-// restoreHidden restores from the turn's open record which hidden items are in the log, and the previous turn.
-func (e *Entry) restoreHidden(record []byte) {
-	var r turnrecord.Record
-	if json.Unmarshal(record, &r) == nil {
-		e.before = r.Before
-		e.Notes.hidden.restore(r.Hidden, len(e.in.items))
-	}
 }
 
 // lookupKnown looks up which of the items to write are already in the transcript, as after a repeated request.

@@ -67,6 +67,11 @@ type ItemLine struct {
 	Raw  []byte          `json:"raw,omitempty"`
 }
 
+// flags are the flags of a stored item that the line spells out.
+func (l *ItemLine) flags() map[byte]*bool {
+	return map[byte]*bool{flagOffChain: &l.Off, flagSummary: &l.Summary, flagPartial: &l.Partial, flagSide: &l.Side, flagHidden: &l.Hidden}
+}
+
 // SystemPromptLine is one version of the system prompt.
 type SystemPromptLine struct {
 	Hash   string          `json:"hash"`
@@ -164,8 +169,10 @@ func newItemLine(it *storedItem) *ItemLine {
 	l := &ItemLine{
 		Seq: it.Pos.Seq, Parent: it.Parent, Turn: it.Turn, Units: it.Pos.Units, Line: it.Line, Dialect: it.Dialect.String(),
 		Chain: hex.EncodeToString(it.Pos.Chain[:]), Content: hex.EncodeToString(it.Content[:]),
-		Off: it.Flags&flagOffChain != 0, Summary: it.Flags&flagSummary != 0, Partial: it.Flags&flagPartial != 0,
-		Side: it.Flags&flagSide != 0, Hidden: it.Flags&flagHidden != 0, Provider: it.Made.Provider, Model: it.Made.Model, Kept: it.Made.Kept,
+		Provider: it.Made.Provider, Model: it.Made.Model, Kept: it.Made.Kept,
+	}
+	for flag, set := range l.flags() {
+		*set = it.Flags&flag != 0
 	}
 	// Encoding compacts a json.RawMessage, so it is only used for bytes that this does not change.
 	var compact bytes.Buffer

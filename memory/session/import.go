@@ -118,7 +118,12 @@ func (im *importer) item(l *ItemLine) error {
 		return fmt.Errorf("parent %d has not been imported", l.Parent)
 	}
 	meaning := it.Meaning()
-	stored := storedItem{Parent: l.Parent, Content: meaning.Content, Line: l.Line, Dialect: d, Turn: l.Turn, Raw: it.Raw, Flags: l.flags(), Made: newOrigin(l.Provider, l.Model, l.Kept)}
+	stored := storedItem{Parent: l.Parent, Content: meaning.Content, Line: l.Line, Dialect: d, Turn: l.Turn, Raw: it.Raw, Made: newOrigin(l.Provider, l.Model, l.Kept)}
+	for flag, set := range l.flags() {
+		if *set {
+			stored.Flags |= flag
+		}
+	}
 	if it.Kind == wire.Reference {
 		// Its content hash is that of the referenced item, which this store does not have.
 		if stored.Content, err = parseHash(l.Content); err != nil {
@@ -154,19 +159,6 @@ func (im *importer) item(l *ItemLine) error {
 		im.put(name, data)
 	}
 	return nil
-}
-
-func (l *ItemLine) flags() byte {
-	var flags byte
-	for _, f := range []struct {
-		set  bool
-		flag byte
-	}{{l.Off, flagOffChain}, {l.Summary, flagSummary}, {l.Partial, flagPartial}, {l.Side, flagSide}, {l.Hidden, flagHidden}} {
-		if f.set {
-			flags |= f.flag
-		}
-	}
-	return flags
 }
 
 func (im *importer) systemPrompt(l *SystemPromptLine) error {

@@ -2,9 +2,11 @@ package session
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	"remora/cache"
+	"remora/memory/turnrecord"
 	"remora/wire"
 )
 
@@ -15,7 +17,7 @@ type state struct {
 	refs    map[string]reference // what the request's item references stand for
 	reply   *linePosition        // the place after previous_response_id, if known
 	held    bool                 // other processes may hold turns of it
-	turn    []byte               // the record of the turn asked for, nil if it was never written
+	turn    *turnrecord.Record   // of the turn asked for, nil if it was never written
 
 	amendments Amendments
 	carried    []wire.Item // items of the named response that upstream has not seen
@@ -66,7 +68,7 @@ func (t transcript) load(ctx context.Context, req *wire.Request, turnID string, 
 	}
 	r := results[0]
 	extra := Extra{Values: r.Values[own:], Others: results[1:]}
-	st := state{version: r.Version, turn: r.Values[1], held: held}
+	st := state{version: r.Version, held: held}
 	if err := st.decode(r.Values[:first]); err != nil {
 		return state{}, Extra{}, err
 	}
@@ -79,6 +81,12 @@ func (st *state) decode(values [][]byte) (err error) {
 		st.head = noHead
 	} else if st.head, err = decodeHead(v); err != nil {
 		return err
+	}
+	if v := values[1]; v != nil {
+		st.turn = new(turnrecord.Record)
+		if json.Unmarshal(v, st.turn) != nil {
+			st.turn = new(turnrecord.Record) // one that makes no sense is written all the same
+		}
 	}
 	if v := values[2]; v != nil {
 		if st.amendments, err = decodeAmendments(v); err != nil {
