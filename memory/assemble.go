@@ -25,13 +25,9 @@ type assembly struct {
 }
 
 // assemble makes the view and the summary of the turn. The store has the time of read, layers have that of hooks.
-func assemble(read, hooks context.Context, t *Turn) error {
-	a := assembly{t: t, entry: t.writer.entry, l: t.layers}
-	return a.run(read, hooks)
-}
-
-func (a *assembly) run(read, hooks context.Context) (err error) {
-	t, l := a.t, a.l
+func assemble(read, hooks context.Context, t *Turn) (err error) {
+	l := t.layers
+	a := assembly{t: t, entry: t.writer.entry, l: l}
 	if l != nil {
 		if err := l.append(hooks, a.entry); err != nil {
 			return err

@@ -11,37 +11,29 @@ import (
 	"remora/wire"
 )
 
-// loaded is what a turn is made of: its place in its session, and its layers with their states.
-type loaded struct {
-	entry   *session.Entry
-	states  *states     // what is read and written with the session; nil for nothing
-	layers  *turnLayers // nil for none
-	partial bool        // an earlier turn that may have been answered is not in the view
-}
-
 // load reads the session, and the states of layers with it, and begins the layers. The store has the time of ctx, layers have
 // that of hooks. Its error is of the store, or a *pipeline.InitError.
-func (t *turnInfo) load(ctx, hooks context.Context) (loaded, error) {
+func (t *Turn) load(ctx, hooks context.Context) error {
 	if t.shape.Layers == nil {
-		got, _, err := t.find(ctx, session.Want{})
-		return got, err
+		_, err := t.find(ctx, session.Want{})
+		return err
 	}
 
 	lt := t.layerTurn()
-	st := newStates(t, t.call.Scope, &lt, t.call.Scope.Parent)
-	got, extra, err := t.find(ctx, st.want())
+	st := newStates(&t.turnInfo, t.call.Scope, &lt, t.call.Scope.Parent)
+	extra, err := t.find(ctx, st.want())
 	if err != nil {
-		return got, err
+		return err
 	}
-	e := got.entry
-	if got.states = st; st != nil {
+	e := t.writer.entry
+	if t.writer.states = st; st != nil {
 		st.load(extra)
 	}
 
 	switch e.Standing() {
 	case session.Side:
-		got.layers, err = t.guard(hooks, e)
-		return got, err
+		t.layers, err = t.guard(hooks, e)
+		return err
 	case session.Alone:
 		st.forget()
 	default:
@@ -55,15 +47,15 @@ func (t *turnInfo) load(ctx, hooks context.Context) (loaded, error) {
 	}
 	run, err := t.shape.Layers.Begin(hooks, t.call.Scope.Tenant, lt, st.known(), t.call.Credential)
 	if err != nil {
-		return got, err
+		return err
 	}
-	got.layers = &turnLayers{
-		layerRun: layerRun{turnInfo: t, turn: lt, run: run, states: st},
+	t.layers = &turnLayers{
+		layerRun: layerRun{turnInfo: &t.turnInfo, turn: lt, run: run, states: st},
 		rounds:   rounds{run: run, input: e.Input(), visible: e.Visible()},
 		past:     before,
 	}
 	if !run.Empty() {
-		got.layers.rounds.input = t.detach(got.layers.rounds.input)
+		t.layers.rounds.input = t.detach(t.layers.rounds.input)
 	}
 	if st != nil {
 		st.begin(run)
@@ -73,7 +65,7 @@ func (t *turnInfo) load(ctx, hooks context.Context) (loaded, error) {
 			run.Spawn(hooks, above, st.found)
 		}
 	}
-	return got, nil
+	return nil
 }
 
 // guard returns layers that judge the answer of a turn in which they have no other part, nil for none. Its error is a
@@ -104,34 +96,36 @@ const (
 
 // find enters the turn into its session. If its view relies on stored history, it waits until earlier turns that are
 // open in other processes have ended, as long as ctx allows; after that it notes that the view misses some.
-func (t *turnInfo) find(ctx context.Context, w session.Want) (got loaded, extra session.Extra, err error) {
-	e, extra, err := t.m.log.Enter(ctx, t.ID, t.started, t.call.inSession(), w)
-	if err != nil || !e.Order.UsesHistory() {
-		return loaded{entry: e}, extra, err
+func (t *Turn) find(ctx context.Context, want session.Want) (extra session.Extra, err error) {
+	w := &t.writer
+	w.entry, extra, err = t.m.log.Enter(ctx, t.ID, t.started, t.call.inSession(), want)
+	if err != nil || !w.entry.Order.UsesHistory() {
+		return extra, err
 	}
 
 	for pause := firstLook; ; pause = min(2*pause, lastLook) {
-		if !t.m.peers.mayHaveMore(ctx, e) {
-			whole, err := t.showReady(ctx, e)
+		if !t.m.peers.mayHaveMore(ctx, w.entry) {
+			whole, err := t.showReady(ctx, w.entry)
 			if whole || err != nil {
-				return loaded{entry: e}, extra, err
+				return extra, err
 			}
 		}
 		if !sleep(ctx, pause) {
 			break
 		}
-		again, more, err := t.m.log.Enter(ctx, t.ID, t.started, t.call.inSession(), w)
+		again, more, err := t.m.log.Enter(ctx, t.ID, t.started, t.call.inSession(), want)
 		if err != nil {
 			break
 		}
-		e, extra = again, more
+		w.entry, extra = again, more
 	}
 
-	e.Order.MarkPartial()
+	w.partial = true
+	w.entry.Order.MarkPartial()
 	late, cancel := context.WithTimeout(t.base, t.m.o.ReadWait) // the request's own time has gone into waiting
 	defer cancel()
-	_, err = t.showReady(late, e) //nolint:contextcheck // see late
-	return loaded{entry: e, partial: true}, extra, err
+	_, err = t.showReady(late, w.entry) //nolint:contextcheck // see late
+	return extra, err
 }
 
 // sleep waits for d, unless ctx ends before.

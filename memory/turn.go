@@ -121,9 +121,7 @@ func (t *Turn) begin(ctx context.Context) error {
 	if err := t.m.outages.available(t.group); err != nil {
 		return err
 	}
-	got, err := t.load(read, ctx)
-	t.layers, t.writer.entry, t.writer.states, t.writer.partial = got.layers, got.entry, got.states, got.partial
-	if err != nil {
+	if err := t.load(read, ctx); err != nil {
 		return err
 	}
 	if t.writer.entry.Forgotten() {
@@ -135,7 +133,7 @@ func (t *Turn) begin(ctx context.Context) error {
 
 	again, cancelAgain := context.WithTimeout(ctx, t.m.o.ReadWait) // the time has gone into waiting
 	defer cancelAgain()
-	err = assemble(again, ctx, t)
+	err := assemble(again, ctx, t)
 	t.Summary.Status = StatusDegraded
 	return err
 }
