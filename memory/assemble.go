@@ -8,6 +8,7 @@ import (
 	"remora/memory/pipeline"
 	"remora/memory/session"
 	"remora/memory/summary"
+	"remora/memory/turnrecord"
 	"remora/memory/view"
 	"remora/wire"
 )
@@ -145,7 +146,7 @@ func (a *assembly) windowInput(ctx context.Context) view.WindowInput {
 
 // idle is how long the session had no request before this one, 0 where that is not known.
 func (a *assembly) idle() time.Duration {
-	last, ok := timeOfTurn(a.entry.LastTurn())
+	last, ok := turnrecord.Began(a.entry.LastTurn())
 	if !ok {
 		return 0
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"remora/memory/session"
+	"remora/memory/turnrecord"
 	"remora/wire"
 	"remora/wire/dialects"
 )
@@ -135,7 +136,7 @@ func (t *importedTurn) write(ctx context.Context, log *session.Log, s Scope, fir
 	if err != nil {
 		return err
 	}
-	e, _, err := log.Enter(ctx, newTurnID(t.at), t.at, session.Call{Scope: s, Request: req, History: HistoryServer}, session.Want{})
+	e, _, err := log.Enter(ctx, turnrecord.NewID(t.at), t.at, session.Call{Scope: s, Request: req, History: HistoryServer}, session.Want{})
 	if err != nil {
 		return err
 	}

@@ -24,8 +24,10 @@ import (
 	"remora/memory/layer"
 	"remora/memory/past"
 	"remora/memory/pipeline"
+	"remora/memory/replicas"
 	"remora/memory/session"
 	"remora/memory/turnqueue"
+	"remora/memory/turnrecord"
 	"remora/memory/view"
 )
 
@@ -47,8 +49,8 @@ type Memory struct {
 	missing    missingSessions
 	prefixes   *layer.Decoded[view.Prefix]
 	past       *past.Past
-	heartbeat  *heartbeat
-	peers      *peers
+	heartbeat  *replicas.Heartbeat
+	peers      *replicas.Peers
 
 	background
 }
@@ -80,20 +82,23 @@ func New(store cache.Store, spool Spool, o Options) *Memory {
 	m.parked = newParkedTurns(m)
 	m.Transcripts = &Transcripts{store: store, log: m.log, parked: m.parked, now: o.Now}
 	m.Deletions = &Deletions{m: m}
-	m.heartbeat = newHeartbeat(m)
-	m.peers = newPeers(m)
-	if m.log.Owner = m.heartbeat.self; m.log.Owner != 0 {
-		m.log.Peers = m.peers.ask
-	}
 	var queue *turnqueue.Queue
+	var waiting *turnqueue.Waiting
 	if spool != nil {
 		queue = turnqueue.New(spool, o.Log)
+		waiting = turnqueue.NewWaiting(queue)
+	}
+	m.heartbeat, m.peers = replicas.New(replicas.Options{Store: store, Shared: o.Shared, Waiting: waiting, Log: o.Log, Now: o.Now})
+	if m.log.Owner = m.heartbeat.Self(); m.log.Owner != 0 {
+		m.log.Peers = m.peers.Ask
 	}
 	m.outages = newOutages(m, queue)
-	m.spool = newSpooler(m.life, m, queue)
+	m.spool = newSpooler(m.life, m, queue, waiting)
 
-	m.heartbeat.start()
-	m.peers.start()
+	if o.Shared {
+		m.work.Go(func() { m.heartbeat.Run(m.life) })
+		m.work.Go(m.parked.run)
+	}
 	if o.SessionTTL > 0 {
 		m.work.Go(m.sweeps)
 	}
@@ -116,15 +121,17 @@ func (m *Memory) Close() {
 	m.spool.stop()
 	m.work.Wait()
 	m.past.Wait()
-	m.peers.work.Wait()
-	m.heartbeat.stop()
+	ctx, cancel := context.WithTimeout(context.Background(), m.o.CommitWait)
+	defer cancel()
+	m.parked.writeAll(ctx)
+	m.heartbeat.Stop(ctx)
 }
 
 // Begin makes the view of a call. It fails with ErrUnavailable, or with a *[pipeline.InitError] of a layer that is
 // configured so; after any other error the view is the client's items, under the window, and the Summary is degraded.
 func (m *Memory) Begin(ctx context.Context, c Call) (*Turn, error) {
 	now := m.o.Now()
-	t := &Turn{turnInfo: newTurnInfo(m, newTurnID(now), now, c)}
+	t := &Turn{turnInfo: newTurnInfo(m, turnrecord.NewID(now), now, c)}
 	t.base = context.WithoutCancel(ctx)
 	t.writer.turnInfo = &t.turnInfo
 	if c.Unkept {

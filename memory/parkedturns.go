@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"remora/cache"
+	"remora/memory/replicas"
 	"remora/memory/session"
 )
 
@@ -50,6 +51,26 @@ func (p *parkedTurns) release(s Scope) {
 	}
 }
 
+// run looks each second for the other processes, and writes what waited for them.
+func (p *parkedTurns) run() {
+	tick := time.NewTicker(replicas.Beat) //nolint:forbidigo // wakes; no clock is read
+	defer tick.Stop()
+	for {
+		p.m.peers.Poll(p.m.life)
+		p.writeAll(p.m.life)
+		for looked := false; !looked; {
+			select {
+			case <-p.m.life.Done():
+				return
+			case <-p.wake:
+				p.writeAll(p.m.life)
+			case <-tick.C:
+				looked = true
+			}
+		}
+	}
+}
+
 // writeAll writes the turns that waited for earlier ones, as far as those have ended.
 func (p *parkedTurns) writeAll(ctx context.Context) {
 	p.mu.Lock()
@@ -74,7 +95,7 @@ func (p *parkedTurns) writeAll(ctx context.Context) {
 func (p *parkedTurns) write(ctx context.Context, s Scope) (left int, err error) {
 	for {
 		// What the others say is read before the session: of a turn that one of them makes ready in between, the session tells.
-		held, err := p.m.peers.holding(ctx, sessionKey(s.Group()))
+		held, err := p.m.peers.Holding(ctx, s.Group())
 		if err != nil {
 			return 0, err
 		}
@@ -110,8 +131,8 @@ func (p *parkedTurns) writeFirst(ctx context.Context, s Scope) {
 
 // next finds the first turn that is ready and waits for none, -1 for none, and returns the processes that have
 // ended.
-func (p *parkedTurns) next(ctx context.Context, list []session.Pending, held holding) (next int, ended []uint64, err error) {
-	ended, err = p.m.peers.ended(ctx, list)
+func (p *parkedTurns) next(ctx context.Context, list []session.Pending, held replicas.Holding) (next int, ended []uint64, err error) {
+	ended, err = p.m.peers.Ended(ctx, list)
 	if err != nil {
 		return -1, nil, err
 	}
@@ -127,7 +148,7 @@ func (p *parkedTurns) next(ctx context.Context, list []session.Pending, held hol
 		}
 		waited := p.waited(t.Turn)
 		if first {
-			waits := held.before(beganAt(t.Turn)) || slices.ContainsFunc(open, func(o uint64) bool { return o != t.Owner })
+			waits := held.Before(t.Turn) || slices.ContainsFunc(open, func(o uint64) bool { return o != t.Owner })
 			if !waits || waited >= parkedWait {
 				next = i
 			}

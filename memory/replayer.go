@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"remora/cache"
+	"remora/memory/replicas"
 	"remora/memory/session"
 	"remora/memory/turnqueue"
 )
@@ -30,7 +31,7 @@ const (
 	spoolTries = 3
 	// spoolRest is how long a turn that began without the store rests in the spool, where other processes may have earlier
 	// ones of the session: they have to say so first.
-	spoolRest = 2 * processBeat
+	spoolRest = 2 * replicas.Beat
 	// spoolMiBWait is the time that a replay may take per MiB of the record, on top of ten times Options.CommitWait.
 	spoolMiBWait = time.Second
 )
@@ -74,7 +75,7 @@ func (r *replayer) replay(ctx context.Context, b []byte) error {
 	if r.m.outages.available(group) != nil {
 		return r.passOver(at, b, errLeftAlone)
 	}
-	if rec.Unread && r.m.o.Now().Sub(rec.Time) < spoolRest && r.m.peers.any() {
+	if rec.Unread && r.m.o.Now().Sub(rec.Time) < spoolRest && r.m.peers.Any() {
 		return errFresh
 	}
 	if r.follows(at) {
@@ -169,7 +170,7 @@ func (r *replayer) wrote(rec *spooled, at turnqueue.Record) {
 		r.seen.put(rec.Turn, nil)
 	}
 	if rec.Answer != nil || !r.waiting.Has(at.Group, nameOfRecord(rec.Turn, true)) {
-		r.m.heartbeat.removeTurn(at.Group, rec.Turn)
+		r.m.heartbeat.RemoveTurn(at.Group, rec.Turn)
 	}
 	r.waiting.Done(at)
 }

@@ -56,7 +56,7 @@ func nameOfRecord(turn string, answered bool) string {
 
 // waits identifies the record while it is in the spool.
 func (r *spooled) waits() turnqueue.Record {
-	return turnqueue.Record{Group: r.scope().Group(), Name: nameOfRecord(r.Turn, r.Answer != nil), Began: beganAt(r.Turn)}
+	return turnqueue.Record{Group: r.scope().Group(), Name: nameOfRecord(r.Turn, r.Answer != nil), Began: turnrecord.BeganAt(r.Turn)}
 }
 
 // newSpooled returns the spooled record of a turn that is not in the transcript, and the evictions seen with it.
@@ -65,7 +65,7 @@ func newSpooled(w *turnWriter, a *Answer) (rec *spooled, seen []byte) {
 	rec = &spooled{
 		Tenant: []byte(sc.Tenant), Session: []byte(sc.Session), Resource: []byte(sc.Resource),
 		Execution: []byte(sc.Execution), Parent: []byte(sc.Parent),
-		Turn: w.ID, Owner: w.m.heartbeat.self, Time: w.started,
+		Turn: w.ID, Owner: w.m.heartbeat.Self(), Time: w.started,
 		Dialect: dialects.CodeOf(req.Dialect), Provider: w.call.Provider, Body: req.Body,
 		History: w.entry.SpoolMode(), Side: []byte(w.call.Side), Standing: uint8(w.entry.StandingFound()),
 		View: w.entry.View.Save(), Notes: w.entry.Notes.Save(), Unread: w.entry.Unread() && !w.late,

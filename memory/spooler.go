@@ -37,14 +37,14 @@ type spooler struct {
 	trouble string // the worker's last trouble with the spool itself, "" for none
 }
 
-func newSpooler(ctx context.Context, m *Memory, disk *turnqueue.Queue) *spooler {
+func newSpooler(ctx context.Context, m *Memory, disk *turnqueue.Queue, waiting *turnqueue.Waiting) *spooler {
 	s := &spooler{
 		m: m, wake: make(chan struct{}, 1), drained: make(chan struct{}), seen: spooledSeen{byTurn: make(map[string][]byte)},
 	}
 	if disk == nil {
 		return s
 	}
-	s.disk, s.waiting = disk, turnqueue.NewWaiting(disk)
+	s.disk, s.waiting = disk, waiting
 	s.replays = newReplayer(m, s.waiting, &s.seen)
 	s.adopt()
 	if n, _ := disk.Len(); n > 0 {
@@ -96,8 +96,8 @@ func (s *spooler) adopt() {
 		if rec, err := decodeSpooled(b); err == nil { // what cannot be read is set aside when its turn comes
 			at := rec.waits()
 			s.waiting.Found(at)
-			s.m.heartbeat.addTurn(at.Group, rec.Turn, false)
-			s.m.heartbeat.adopt(rec.Owner)
+			s.m.heartbeat.AddTurn(at.Group, rec.Turn, false)
+			s.m.heartbeat.Adopt(rec.Owner)
 		}
 	})
 
@@ -129,7 +129,7 @@ func (s *spooler) adopt() {
 
 // drain writes spooled turns into the store until it refuses one.
 func (s *spooler) drain(ctx context.Context) {
-	if s.m.peers.areUnknown() {
+	if s.m.peers.AreUnknown() {
 		return // the others have to say first what they hold, for the order of a session's turns
 	}
 	s.replays.begin()
@@ -149,7 +149,7 @@ func (s *spooler) drain(ctx context.Context) {
 	s.waiting.Drained(err)
 	close(s.drained)
 	s.drained = make(chan struct{})
-	s.m.heartbeat.beatNow()
+	s.m.heartbeat.BeatNow()
 }
 
 // logTrouble logs that the spool could not be emptied, once per fault of its own. store is the store's last error,
@@ -223,6 +223,6 @@ func (s *spooler) add(t *turnWriter, a *Answer) error {
 		s.seen.put(t.ID, nil)
 		return fmt.Errorf("spool turn: %w", err)
 	}
-	s.m.heartbeat.addTurn(t.group, t.ID, false)
+	s.m.heartbeat.AddTurn(t.group, t.ID, false)
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"remora/cache"
 	"remora/memory/layer"
+	"remora/memory/turnrecord"
 )
 
 // tombstones say in the store that a session or a resource was deleted, so that no turn of it that began before is written
@@ -44,7 +45,7 @@ func (t *tombstones) write(ctx context.Context, g cache.Group) error {
 
 // deleted reports whether a session or its resource was deleted after a turn of it had begun.
 func (t *tombstones) deleted(ctx context.Context, s Scope, turnID string) (bool, error) {
-	began, ok := timeOfTurn(turnID)
+	began, ok := turnrecord.Began(turnID)
 	if !ok {
 		return false, nil
 	}

@@ -3,7 +3,9 @@ package memory
 import (
 	"context"
 	"fmt"
+	"time"
 
+	"remora/memory/past"
 	"remora/memory/session"
 	"remora/memory/view"
 	"remora/wire"
@@ -138,11 +140,120 @@ func (t *Turn) begin(ctx context.Context) error {
 	return err
 }
 
+// load reads the session, and the states of layers with it, and begins the layers. The store has the time of ctx, layers have
+// that of hooks. Its error is of the store, or a *pipeline.InitError.
+func (t *Turn) load(ctx, hooks context.Context) error {
+	if t.shape.Layers == nil {
+		_, err := t.find(ctx, session.Want{})
+		return err
+	}
+
+	lt := t.layerTurn()
+	st := newStates(&t.turnInfo, t.call.Scope, &lt, t.call.Scope.Parent)
+	extra, err := t.find(ctx, st.want())
+	if err != nil {
+		return err
+	}
+	e := t.writer.entry
+	if t.writer.states = st; st != nil {
+		st.load(extra)
+	}
+
+	switch e.Standing() {
+	case session.Side:
+		t.layers, err = t.guard(hooks, e)
+		return err
+	case session.Alone:
+		st.forget()
+	default:
+	}
+
+	lt.Execution = e.Execution()
+	var before *past.Turn
+	if t.shape.Layers.Recalls() {
+		before = past.NewTurn(t.m.past, t.call.Scope, t.shape.Embeddings, t.call.Credential)
+		lt.Past = before
+	}
+	run, err := t.shape.Layers.Begin(hooks, t.call.Scope.Tenant, lt, st.known(), t.call.Credential)
+	if err != nil {
+		return err
+	}
+	t.layers = &turnLayers{
+		layerRun: layerRun{turnInfo: &t.turnInfo, turn: lt, run: run, states: st},
+		rounds:   rounds{run: run, input: e.Input(), visible: e.Visible()},
+		past:     before,
+	}
+	if !run.Empty() {
+		t.layers.rounds.input = t.detach(t.layers.rounds.input)
+	}
+	if st != nil {
+		st.begin(run)
+		if e.First() && len(st.parent) > 0 {
+			above := lt
+			above.Thread = t.call.Scope.Parent
+			run.Spawn(hooks, above, st.found)
+		}
+	}
+	return nil
+}
+
+// Pauses between looks at a session of which another process has a turn under way.
+const (
+	firstLook = 5 * time.Millisecond
+	lastLook  = 50 * time.Millisecond
+)
+
+// find enters the turn into its session. If its view relies on stored history, it waits until earlier turns that are
+// open in other processes have ended, as long as ctx allows; after that it notes that the view misses some.
+func (t *Turn) find(ctx context.Context, want session.Want) (extra session.Extra, err error) {
+	w := &t.writer
+	w.entry, extra, err = t.m.log.Enter(ctx, t.ID, t.started, t.call.inSession(), want)
+	if err != nil || !w.entry.Order.UsesHistory() {
+		return extra, err
+	}
+
+	for pause := firstLook; ; pause = min(2*pause, lastLook) {
+		if !t.m.peers.MayHaveMore(ctx, w.entry) {
+			whole, err := t.showReady(ctx, w.entry)
+			if whole || err != nil {
+				return extra, err
+			}
+		}
+		if !sleep(ctx, pause) {
+			break
+		}
+		again, more, err := t.m.log.Enter(ctx, t.ID, t.started, t.call.inSession(), want)
+		if err != nil {
+			break
+		}
+		w.entry, extra = again, more
+	}
+
+	w.partial = true
+	w.entry.Order.MarkPartial()
+	late, cancel := context.WithTimeout(t.base, t.m.o.ReadWait) // the request's own time has gone into waiting
+	defer cancel()
+	_, err = t.showReady(late, w.entry) //nolint:contextcheck // see late
+	return extra, err
+}
+
+// sleep waits for d, unless ctx ends before.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d) //nolint:forbidigo // wakes; no clock is read
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // degrade serves a turn from what the client sent alone.
 func (t *Turn) degrade(ctx context.Context) error {
 	w := &t.writer
 	w.entry, w.states, w.partial, t.Tools = t.m.log.Detached(t.ID, t.started, t.call.inSession()), nil, true, nil
-	t.m.heartbeat.addTurn(t.group, t.ID, true)
+	t.m.heartbeat.AddTurn(t.group, t.ID, true)
 	var err error
 	if t.layers, err = t.guard(ctx, t.writer.entry); err != nil {
 		return err
@@ -203,7 +314,7 @@ func (t *Turn) Commit(a Answer) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	defer t.m.heartbeat.endTurn(t.group, t.ID)
+	defer t.m.heartbeat.EndTurn(t.group, t.ID)
 	if l != nil {
 		l.describe(w.entry, &a)
 	}

@@ -8,6 +8,8 @@ import (
 	"remora/cache"
 	"remora/memory/layer"
 	"remora/memory/pipeline"
+	"remora/memory/session"
+	"remora/memory/turnrecord"
 	"remora/wire"
 )
 
@@ -32,7 +34,7 @@ func newTurnInfo(m *Memory, id string, started time.Time, c Call) turnInfo {
 // visit returns the turnInfo of work on a session that no request asks for.
 func visit(ctx context.Context, m *Memory, s Scope) *turnInfo {
 	now := m.o.Now()
-	t := newTurnInfo(m, newTurnID(now), now, Call{Scope: s})
+	t := newTurnInfo(m, turnrecord.NewID(now), now, Call{Scope: s})
 	t.base = ctx
 	return &t
 }
@@ -59,6 +61,26 @@ func (t *turnInfo) layerTurn() layer.Turn {
 		}
 	}
 	return lt
+}
+
+// guard returns layers that judge the answer of a turn in which they have no other part, nil for none. Its error is a
+// *pipeline.InitError.
+func (t *turnInfo) guard(ctx context.Context, e *session.Entry) (*turnLayers, error) {
+	if !t.shape.Layers.Guards() {
+		return nil, nil
+	}
+	lt := t.layerTurn()
+	run, err := t.shape.Layers.Guard(ctx, t.call.Scope.Tenant, lt, t.call.Credential)
+	if err != nil {
+		return nil, err
+	}
+	return &turnLayers{
+		guard:    true,
+		layerRun: layerRun{turnInfo: t, turn: lt, run: run},
+		rounds: rounds{
+			run: run, input: t.detach(e.Input()), visible: e.Visible(), role: instructionRole(lt.Dialect, t.call.Request.Items()),
+		},
+	}, nil
 }
 
 // detach makes items outlive the request: hooks may see them after its body is used for another one. Where that does not

@@ -53,7 +53,7 @@ func resumeTurn(m *Memory, rec *spooled, values map[string][]byte) (*turnWriter,
 		return nil, nil, fmt.Errorf("read spooled notes of turn %s: %w", rec.Turn, err)
 	}
 	if rec.Answer == nil {
-		if rec.Owner != m.heartbeat.self {
+		if rec.Owner != m.heartbeat.Self() {
 			w.entry.Order.Abandon()
 		}
 		return w, nil, nil
@@ -67,7 +67,7 @@ func resumeTurn(m *Memory, rec *spooled, values map[string][]byte) (*turnWriter,
 func (w *turnWriter) forwarded() {
 	w.open.Store(true)
 	delay := w.m.o.OpenDelay
-	if w.m.peers.any() && w.entry.Order.OpensAtOnce() {
+	if w.m.peers.Any() && w.entry.Order.OpensAtOnce() {
 		delay = 0
 	}
 	w.inputTimer = time.AfterFunc(delay, func() { //nolint:forbidigo // wakes; no clock is read
@@ -144,7 +144,7 @@ func (w *turnWriter) write(ctx context.Context, a *Answer) (stored bool) {
 		// The client is about to see the end, and may send its next request to another process.
 		told, cancel := context.WithTimeout(w.base, w.m.o.CommitWait) // the commit's own time is over
 		defer cancel()
-		w.m.heartbeat.awaitBeat(told) //nolint:contextcheck // see told
+		w.m.heartbeat.AwaitBeat(told) //nolint:contextcheck // see told
 	}
 	return false
 }
@@ -158,11 +158,11 @@ func (w *turnWriter) store(ctx context.Context, a *Answer) error {
 	defer func() { <-held }()
 
 	before := w.entry.Gone()
-	if a != nil && (w.late || w.partial || w.entry.Unread()) && w.m.peers.mayHoldEarlier(ctx, w) {
+	if a != nil && (w.late || w.partial || w.entry.Unread()) && w.m.peers.MayHoldEarlier(ctx, w.group, w.ID, w.late) {
 		w.entry.Order.Wait()
 	}
 	err = w.commit(ctx, a)
-	if errors.Is(err, session.ErrEarlierOpen) && w.m.peers.markEnded(ctx, w.entry) {
+	if errors.Is(err, session.ErrEarlierOpen) && w.m.peers.MarkEnded(ctx, w.entry) {
 		err = w.commit(ctx, a)
 	}
 	if errors.Is(err, session.ErrEarlierOpen) {

@@ -1,9 +1,13 @@
-package memory
+// Package replicas is about the processes that share a store. Each tells the others by its [Heartbeat] that it lives and of which
+// sessions it holds turns that they cannot see; what it knows of them are its [Peers]. So open turns of one that has ended are
+// not waited for, and those of one that lives are.
+package replicas
 
 import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"strconv"
@@ -11,15 +15,41 @@ import (
 	"time"
 
 	"remora/cache"
+	"remora/memory/turnqueue"
+	"remora/memory/turnrecord"
 )
 
-// heartbeat tells the other processes that share a store that this one lives, and of which sessions it holds turns that they
+// Options configure the two.
+type Options struct {
+	Store cache.Store
+	// Shared: other processes use the store. Else nothing is said and nothing is asked.
+	Shared bool
+	// Waiting are the turns that this process keeps on disk, nil for none.
+	Waiting *turnqueue.Waiting
+	Log     *slog.Logger
+	Now     func() time.Time
+}
+
+// New returns the heartbeat of this process, which Run begins, and what it knows of the others.
+func New(o Options) (*Heartbeat, *Peers) {
+	h := &Heartbeat{
+		o: o, kick: make(chan struct{}, 1), spoke: make(chan struct{}),
+		turns: make(map[cache.Group]map[string]bool), adopted: make(map[uint64]bool),
+	}
+	if o.Shared {
+		h.self = rand.Uint64() | 1 //nolint:gosec // unique, not secret
+	}
+	h.peers = &Peers{o: o, heartbeat: h, others: make(map[uint64]*peer)}
+	return h, h.peers
+}
+
+// Heartbeat tells the other processes that share a store that this one lives, and of which sessions it holds turns that they
 // cannot see. It does so by a group of its own in the store.
-type heartbeat struct {
-	m    *Memory
-	self uint64        // names this process; 0 where no other one uses the store
-	kick chan struct{} // beats at once
-	work sync.WaitGroup
+type Heartbeat struct {
+	o     Options
+	peers *Peers
+	self  uint64        // see Self
+	kick  chan struct{} // beats at once
 
 	mu sync.Mutex
 	// turns are turns that the others may not see, by session and id: true for those under way, which began without the
@@ -32,29 +62,23 @@ type heartbeat struct {
 	spoke   chan struct{}   // closed, and made anew, after each
 }
 
+// Beat is how often a process says that it lives.
+const Beat = time.Second
+
 const (
 	// processOwner owns the groups of processes, which are named after them.
 	processOwner = "\x00processes"
 	processName  = "s"
-	// processTTL is how long a process is taken to live after it has said so, and processBeat how often it does.
-	processTTL  = 15 * time.Second
-	processBeat = time.Second
+	// processTTL is how long a process is taken to live after it has said so.
+	processTTL = 15 * time.Second
 	// leftTTL is how long a process that has ended is known to have left turns on its disk.
 	leftTTL = time.Minute
 	// maxHeld is how many sessions a process names.
 	maxHeld = 1024
 )
 
-func newHeartbeat(m *Memory) *heartbeat {
-	h := &heartbeat{
-		m: m, kick: make(chan struct{}, 1), spoke: make(chan struct{}),
-		turns: make(map[cache.Group]map[string]bool), adopted: make(map[uint64]bool),
-	}
-	if m.o.Shared {
-		h.self = rand.Uint64() | 1 //nolint:gosec // unique, not secret
-	}
-	return h
-}
+// Self names this process; it is 0 where no other one uses the store.
+func (h *Heartbeat) Self() uint64 { return h.self }
 
 func processGroup(id uint64) cache.Group {
 	return cache.Group{Owner: processOwner, Name: strconv.FormatUint(id, 16)}
@@ -66,38 +90,17 @@ func sessionKey(g cache.Group) uint64 {
 	return binary.BigEndian.Uint64(sum[:8])
 }
 
-func (h *heartbeat) start() {
-	if h.self != 0 {
-		h.work.Go(h.run)
-	}
-}
-
-// stop says that the process has ended, or that it has left turns on its disk.
-func (h *heartbeat) stop() {
-	h.work.Wait()
+// Run says each second that the process lives, and at once what it holds, until ctx ends.
+func (h *Heartbeat) Run(ctx context.Context) {
 	if h.self == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), h.m.o.CommitWait)
-	defer cancel()
-	h.m.parked.writeAll(ctx)
-	if len(h.heldSessions()) > 0 {
-		h.announce(ctx, leftTTL)
-		return
-	}
-	if err := h.m.store.Delete(ctx, processGroup(h.self)); err != nil {
-		h.m.o.Log.Debug("process is still listed", "error", err.Error())
-	}
-}
-
-// run says each second that the process lives, and at once what it holds.
-func (h *heartbeat) run() {
-	tick := time.NewTicker(processBeat) //nolint:forbidigo // wakes; no clock is read
+	tick := time.NewTicker(Beat) //nolint:forbidigo // wakes; no clock is read
 	defer tick.Stop()
 	for {
-		h.beat(h.m.life)
+		h.beat(ctx)
 		select {
-		case <-h.m.life.Done():
+		case <-ctx.Done():
 			return
 		case <-h.kick:
 		case <-tick.C:
@@ -105,9 +108,23 @@ func (h *heartbeat) run() {
 	}
 }
 
+// Stop says that the process has ended, or that it has left turns on its disk. Run must have returned.
+func (h *Heartbeat) Stop(ctx context.Context) {
+	if h.self == 0 {
+		return
+	}
+	if len(h.heldSessions()) > 0 {
+		h.announce(ctx, leftTTL)
+		return
+	}
+	if err := h.o.Store.Delete(ctx, processGroup(h.self)); err != nil {
+		h.o.Log.Debug("process is still listed", "error", err.Error())
+	}
+}
+
 // beat says that the process lives, and what it holds.
-func (h *heartbeat) beat(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 2*processBeat)
+func (h *Heartbeat) beat(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*Beat)
 	defer cancel()
 	h.mu.Lock()
 	h.beats++
@@ -118,8 +135,8 @@ func (h *heartbeat) beat(ctx context.Context) {
 		h.removeAdopted(ctx)
 	}
 	if ok && h.isCutOff() {
-		h.m.peers.poll(ctx) // others may have begun meanwhile
-		h.m.peers.storeIsBack()
+		h.peers.Poll(ctx) // others may have begun meanwhile
+		h.peers.storeIsBack()
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -132,13 +149,13 @@ func (h *heartbeat) beat(ctx context.Context) {
 }
 
 // isCutOff reports whether the process could not say the last time that it lives.
-func (h *heartbeat) isCutOff() bool {
+func (h *Heartbeat) isCutOff() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.failing
 }
 
-func (h *heartbeat) announce(ctx context.Context, ttl time.Duration) bool {
+func (h *Heartbeat) announce(ctx context.Context, ttl time.Duration) bool {
 	held := h.heldSessions()
 	value := []byte{0}
 	if len(held) > maxHeld {
@@ -147,17 +164,17 @@ func (h *heartbeat) announce(ctx context.Context, ttl time.Duration) bool {
 	for key, began := range held {
 		value = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(value, key), began)
 	}
-	out := h.m.store.Commit(ctx, []cache.Batch{{
+	out := h.o.Store.Commit(ctx, []cache.Batch{{
 		Group: processGroup(h.self), Expect: cache.AnyVersion, TTL: ttl, Listed: true, Puts: []cache.Put{{Name: processName, Data: value}},
 	}})
 	if err := out[0].Err; err != nil {
-		h.m.o.Log.Debug("other processes are not told of this one", "error", err.Error())
+		h.o.Log.Debug("other processes are not told of this one", "error", err.Error())
 	}
 	return out[0].Err == nil
 }
 
-// beatNow has the others told at once of what this process holds now.
-func (h *heartbeat) beatNow() {
+// BeatNow has the others told at once of what this process holds now.
+func (h *Heartbeat) BeatNow() {
 	if h.self == 0 {
 		return
 	}
@@ -167,15 +184,15 @@ func (h *heartbeat) beatNow() {
 	}
 }
 
-// awaitBeat waits until the others can see what this process holds now, while the store takes that and for as long as ctx allows.
-func (h *heartbeat) awaitBeat(ctx context.Context) {
-	if !h.m.peers.any() {
+// AwaitBeat waits until the others can see what this process holds now, while the store takes that and for as long as ctx allows.
+func (h *Heartbeat) AwaitBeat(ctx context.Context) {
+	if !h.peers.Any() {
 		return
 	}
 	h.mu.Lock()
 	next := h.beats + 1
 	h.mu.Unlock()
-	h.beatNow()
+	h.BeatNow()
 	for {
 		h.mu.Lock()
 		spoke, done := h.spoke, h.failing || h.said >= next
@@ -191,8 +208,8 @@ func (h *heartbeat) awaitBeat(ctx context.Context) {
 	}
 }
 
-// addTurn notes a turn of a session that the others may not see.
-func (h *heartbeat) addTurn(g cache.Group, turn string, underWay bool) {
+// AddTurn notes a turn of a session that the others may not see.
+func (h *Heartbeat) AddTurn(g cache.Group, turn string, underWay bool) {
 	if h.self == 0 {
 		return
 	}
@@ -202,21 +219,21 @@ func (h *heartbeat) addTurn(g cache.Group, turn string, underWay bool) {
 	}
 	h.turns[g][turn] = underWay
 	h.mu.Unlock()
-	h.beatNow()
+	h.BeatNow()
 }
 
-// endTurn ends the time in which a turn is under way: it is in the store, or in the spool.
-func (h *heartbeat) endTurn(g cache.Group, turn string) {
+// EndTurn ends the time in which a turn is under way: it is in the store, or in the spool.
+func (h *Heartbeat) EndTurn(g cache.Group, turn string) {
 	h.mu.Lock()
 	underWay := h.turns[g][turn]
 	h.mu.Unlock()
 	if underWay {
-		h.removeTurn(g, turn)
+		h.RemoveTurn(g, turn)
 	}
 }
 
-// removeTurn ends what addTurn began: the turn is in the store.
-func (h *heartbeat) removeTurn(g cache.Group, turn string) {
+// RemoveTurn ends what AddTurn began: the turn is in the store.
+func (h *Heartbeat) RemoveTurn(g cache.Group, turn string) {
 	if h.self == 0 {
 		return
 	}
@@ -227,23 +244,23 @@ func (h *heartbeat) removeTurn(g cache.Group, turn string) {
 	}
 	h.mu.Unlock()
 	if known {
-		h.beatNow()
+		h.BeatNow()
 	}
 }
 
 // heldSessions are those of which the others may not see all turns, with when the earliest of these began.
-func (h *heartbeat) heldSessions() map[uint64]uint64 {
+func (h *Heartbeat) heldSessions() map[uint64]uint64 {
 	held := make(map[uint64]uint64)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for g, turns := range h.turns {
-		waits := h.m.spool.waiting.Holds(g)
+		waits := h.o.Waiting.Holds(g)
 		for turn, underWay := range turns {
 			if !underWay && !waits {
 				delete(turns, turn) // its record was lost
 				continue
 			}
-			key, began := sessionKey(g), beganAt(turn)
+			key, began := sessionKey(g), turnrecord.BeganAt(turn)
 			if first, ok := held[key]; !ok || began < first {
 				held[key] = began
 			}
@@ -258,14 +275,8 @@ func (h *heartbeat) heldSessions() map[uint64]uint64 {
 	return held
 }
 
-// beganAt is when a turn began, in milliseconds.
-func beganAt(turn string) uint64 {
-	at, _ := timeOfTurn(turn)
-	return uint64(max(0, at.UnixMilli()))
-}
-
-// adopt notes that the turns of a process that has ended, on the disk that it has left, are this one's now.
-func (h *heartbeat) adopt(owner uint64) {
+// Adopt notes that the turns of a process that has ended, on the disk that it has left, are this one's now.
+func (h *Heartbeat) Adopt(owner uint64) {
 	if h.self == 0 || owner == 0 || owner == h.self {
 		return
 	}
@@ -275,18 +286,18 @@ func (h *heartbeat) adopt(owner uint64) {
 }
 
 // removeAdopted takes back what processes that have ended said they hold, once this one has said so in their place.
-func (h *heartbeat) removeAdopted(ctx context.Context) {
+func (h *Heartbeat) removeAdopted(ctx context.Context) {
 	h.mu.Lock()
 	adopted := maps.Clone(h.adopted)
 	h.mu.Unlock()
 	for owner := range adopted {
-		if err := h.m.store.Delete(ctx, processGroup(owner)); err != nil {
-			h.m.o.Log.Debug("a process that has ended is still listed", "error", err.Error())
+		if err := h.o.Store.Delete(ctx, processGroup(owner)); err != nil {
+			h.o.Log.Debug("a process that has ended is still listed", "error", err.Error())
 			continue
 		}
 		h.mu.Lock()
 		delete(h.adopted, owner)
 		h.mu.Unlock()
-		h.m.peers.forget(owner)
+		h.peers.forget(owner)
 	}
 }

@@ -1,4 +1,4 @@
-package memory
+package replicas
 
 import (
 	"context"
@@ -10,14 +10,14 @@ import (
 
 	"remora/cache"
 	"remora/memory/session"
+	"remora/memory/turnrecord"
 )
 
-// peers are the other processes that share a store, as far as they are known by their heartbeats. Open turns of one that has
+// Peers are the other processes that share a store, as far as they are known by their heartbeats. Open turns of one that has
 // ended are not waited for.
-type peers struct {
-	m    *Memory
-	self uint64 // see heartbeat
-	work sync.WaitGroup
+type Peers struct {
+	o         Options
+	heartbeat *Heartbeat
 
 	mu        sync.Mutex
 	others    map[uint64]*peer
@@ -45,49 +45,19 @@ const (
 	maxProcesses = 64
 )
 
-func newPeers(m *Memory) *peers {
-	return &peers{m: m, self: m.heartbeat.self, others: make(map[uint64]*peer)}
-}
-
-func (p *peers) start() {
-	if p.self != 0 {
-		p.work.Go(p.run)
-	}
-}
-
-// run looks each second for the others, and writes what waited for them.
-func (p *peers) run() {
-	tick := time.NewTicker(processBeat) //nolint:forbidigo // wakes; no clock is read
-	defer tick.Stop()
-	for {
-		p.poll(p.m.life)
-		p.m.parked.writeAll(p.m.life)
-		for looked := false; !looked; {
-			select {
-			case <-p.m.life.Done():
-				return
-			case <-p.m.parked.wake:
-				p.m.parked.writeAll(p.m.life)
-			case <-tick.C:
-				looked = true
-			}
-		}
-	}
-}
-
-// poll looks for the other processes.
-func (p *peers) poll(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 2*processBeat)
+// Poll looks for the other processes. It is called with every beat.
+func (p *Peers) Poll(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*Beat)
 	defer cancel()
 	found := make(map[uint64]bool)
 	for after := ""; ; {
-		names, next, err := p.m.store.List(ctx, processOwner, after, maxProcesses)
+		names, next, err := p.o.Store.List(ctx, processOwner, after, maxProcesses)
 		if err != nil {
 			return
 		}
 		for _, name := range names {
 			id, err := strconv.ParseUint(name, 16, 64)
-			if err == nil && id != p.self && len(found) < maxProcesses {
+			if err == nil && id != p.heartbeat.self && len(found) < maxProcesses {
 				found[id] = true
 			}
 		}
@@ -109,7 +79,7 @@ func (p *peers) poll(ctx context.Context) {
 	}
 	p.mu.Unlock()
 	if _, err := p.read(ctx, ids, true); err != nil {
-		p.m.o.Log.Debug("other processes cannot be looked at", "error", err.Error())
+		p.o.Log.Debug("other processes cannot be looked at", "error", err.Error())
 		return
 	}
 	p.mu.Lock()
@@ -119,11 +89,11 @@ func (p *peers) poll(ctx context.Context) {
 
 // read reads the groups of other processes, and returns those that have ended, or may have ended before this one knew
 // of them.
-func (p *peers) read(ctx context.Context, ids []uint64, poll bool) (ended []uint64, err error) {
+func (p *Peers) read(ctx context.Context, ids []uint64, poll bool) (ended []uint64, err error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	results, err := p.m.store.Read(ctx, queriesOf(ids))
+	results, err := p.o.Store.Read(ctx, queriesOf(ids))
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +112,7 @@ func queriesOf(ids []uint64) []cache.Query {
 
 // update records the groups of processes, and returns the processes that have ended, or may have. The caller holds the
 // lock.
-func (p *peers) update(ids []uint64, results []cache.Result, poll bool) (ended []uint64) {
+func (p *Peers) update(ids []uint64, results []cache.Result, poll bool) (ended []uint64) {
 	for i, r := range results {
 		id, value := ids[i], r.Values[0]
 		if r.Version == 0 || len(value) == 0 {
@@ -174,8 +144,8 @@ func (p *peers) update(ids []uint64, results []cache.Result, poll bool) (ended [
 	return ended
 }
 
-// ask is for session.Log.Peers.
-func (p *peers) ask(s Scope) (queries []cache.Query, found func([]cache.Result) bool) {
+// Ask is for session.Log.Peers.
+func (p *Peers) Ask(s session.Scope) (queries []cache.Query, found func([]cache.Result) bool) {
 	ids := p.ids()
 	if len(ids) == 0 {
 		return nil, nil
@@ -188,9 +158,9 @@ func (p *peers) ask(s Scope) (queries []cache.Query, found func([]cache.Result) 
 	}
 }
 
-// any reports whether other processes were seen last.
-func (p *peers) any() bool {
-	if p.self == 0 {
+// Any reports whether other processes were seen last.
+func (p *Peers) Any() bool {
+	if p.heartbeat.self == 0 {
 		return false
 	}
 	p.mu.Lock()
@@ -199,8 +169,8 @@ func (p *peers) any() bool {
 }
 
 // ids are the processes that were seen last.
-func (p *peers) ids() []uint64 {
-	if p.self == 0 {
+func (p *Peers) ids() []uint64 {
+	if p.heartbeat.self == 0 {
 		return nil
 	}
 	p.mu.Lock()
@@ -214,11 +184,11 @@ func (p *peers) ids() []uint64 {
 
 // unsettled reports whether the store was away so shortly ago that not all others have said what they hold. The caller holds the
 // lock.
-func (p *peers) unsettled() bool {
-	if p.m.heartbeat.isCutOff() {
+func (p *Peers) unsettled() bool {
+	if p.heartbeat.isCutOff() {
 		return true
 	}
-	if p.recovered.IsZero() || p.m.o.Now().After(p.recovered.Add(processTTL)) {
+	if p.recovered.IsZero() || p.o.Now().After(p.recovered.Add(processTTL)) {
 		return false
 	}
 	for _, o := range p.others {
@@ -230,24 +200,24 @@ func (p *peers) unsettled() bool {
 }
 
 // storeIsBack notes that the store takes the heartbeat of this process again.
-func (p *peers) storeIsBack() {
+func (p *Peers) storeIsBack() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.recovered = p.m.o.Now()
+	p.recovered = p.o.Now()
 	for _, o := range p.others {
 		o.news, o.same = 0, 0
 	}
 }
 
 // forget removes a process that has ended, of which this one has taken over what it held.
-func (p *peers) forget(id uint64) {
+func (p *Peers) forget(id uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.others, id)
 }
 
 // mayBeCutOff reports whether another process may be cut off from the store. The caller holds the lock.
-func (p *peers) mayBeCutOff() bool {
+func (p *Peers) mayBeCutOff() bool {
 	for _, o := range p.others {
 		if o.lives() && o.same >= silentPolls {
 			return true
@@ -259,9 +229,9 @@ func (p *peers) mayBeCutOff() bool {
 // lives reports whether the process is known to be there, and not only what it has left.
 func (o *peer) lives() bool { return o.heard >= heardAfter }
 
-// areUnknown reports whether the others may not have said yet what they hold, so that turns of the spool have to wait.
-func (p *peers) areUnknown() bool {
-	if p.self == 0 {
+// AreUnknown reports whether the others may not have said yet what they hold, so that turns of the spool have to wait.
+func (p *Peers) AreUnknown() bool {
+	if p.heartbeat.self == 0 {
 		return false
 	}
 	p.mu.Lock()
@@ -269,8 +239,9 @@ func (p *peers) areUnknown() bool {
 	return !p.polled || p.unsettled() && len(p.others) > 0
 }
 
-// mayHoldEarlier reports whether another process holds a turn that belongs before this one and is not stored.
-func (p *peers) mayHoldEarlier(ctx context.Context, t *turnWriter) bool {
+// MayHoldEarlier reports whether another process holds a turn of a session that belongs before one and is not stored: any, or, for
+// a late one, any that began before it.
+func (p *Peers) MayHoldEarlier(ctx context.Context, g cache.Group, turn string, late bool) bool {
 	ids := p.ids()
 	if len(ids) == 0 {
 		return false
@@ -280,34 +251,37 @@ func (p *peers) mayHoldEarlier(ctx context.Context, t *turnWriter) bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	h := p.held(sessionKey(t.group))
-	if t.late {
-		return h.before(beganAt(t.ID))
+	h := p.held(sessionKey(g))
+	if late {
+		return h.Before(turn)
 	}
 	return h.some()
 }
 
-// holding is which turns of a session processes hold that are not stored.
-type holding struct {
+// Holding is which turns of a session processes hold that are not stored.
+type Holding struct {
 	any   bool   // they may hold some of which nothing is known
 	first uint64 // when the earliest began that one of them holds, 0 for none
 }
 
 // some reports whether a turn is held.
-func (h holding) some() bool { return h.any || h.first != 0 }
+func (h Holding) some() bool { return h.any || h.first != 0 }
 
-// before reports whether a turn is held that began before a time.
-func (h holding) before(began uint64) bool { return h.any || h.first != 0 && h.first < began }
+// Before reports whether a turn is held that began before another.
+func (h Holding) Before(turn string) bool {
+	began := turnrecord.BeganAt(turn)
+	return h.any || h.first != 0 && h.first < began
+}
 
 // and adds a turn that began at a time, 0 for none.
-func (h *holding) and(began uint64) {
+func (h *Holding) and(began uint64) {
 	if began != 0 && (h.first == 0 || began < h.first) {
 		h.first = began
 	}
 }
 
 // held is what the others hold of a session, as far as they were read. The caller holds the lock.
-func (p *peers) held(key uint64) (h holding) {
+func (p *Peers) held(key uint64) (h Holding) {
 	h.any = p.unsettled() && len(p.others) > 0
 	for _, o := range p.others {
 		h.any = h.any || o.all
@@ -316,22 +290,23 @@ func (p *peers) held(key uint64) (h holding) {
 	return h
 }
 
-// holding asks the others for what they hold of a session, and adds what this process holds.
-func (p *peers) holding(ctx context.Context, key uint64) (h holding, err error) {
+// Holding asks the others for what they hold of a session, and adds what this process holds.
+func (p *Peers) Holding(ctx context.Context, g cache.Group) (h Holding, err error) {
+	key := sessionKey(g)
 	if _, err := p.read(ctx, p.ids(), false); err != nil {
 		return h, err
 	}
 	p.mu.Lock()
 	h = p.held(key)
 	p.mu.Unlock()
-	h.and(p.m.heartbeat.heldSessions()[key])
+	h.and(p.heartbeat.heldSessions()[key])
 	return h, nil
 }
 
-// mayHaveMore reports whether other processes may have turns of a session that are not stored, or not to be seen yet: what they say
+// MayHaveMore reports whether other processes may have turns of a session that are not stored, or not to be seen yet: what they say
 // was read before the session. It lets the entry know which processes have ended.
-func (p *peers) mayHaveMore(ctx context.Context, e *session.Entry) bool {
-	ended, err := p.ended(ctx, e.Order.Earlier())
+func (p *Peers) MayHaveMore(ctx context.Context, e *session.Entry) bool {
+	ended, err := p.Ended(ctx, e.Order.Earlier())
 	if err != nil {
 		return true
 	}
@@ -339,20 +314,20 @@ func (p *peers) mayHaveMore(ctx context.Context, e *session.Entry) bool {
 	return e.Order.HeldElsewhere() || slices.ContainsFunc(e.Order.Earlier(), func(o session.Pending) bool { return !o.Ready })
 }
 
-// ended reads which of the processes have ended, or may have, that had turns open.
-func (p *peers) ended(ctx context.Context, turns []session.Pending) ([]uint64, error) {
+// Ended reads which of the processes have ended, or may have, that had turns open.
+func (p *Peers) Ended(ctx context.Context, turns []session.Pending) ([]uint64, error) {
 	var owners []uint64
 	for _, t := range turns {
-		if !t.Ready && t.Owner != p.self && !slices.Contains(owners, t.Owner) {
+		if !t.Ready && t.Owner != p.heartbeat.self && !slices.Contains(owners, t.Owner) {
 			owners = append(owners, t.Owner)
 		}
 	}
 	return p.read(ctx, owners, false)
 }
 
-// markEnded lets the entry know which of the processes have ended that had earlier turns open, and reports whether there are any.
-func (p *peers) markEnded(ctx context.Context, e *session.Entry) bool {
-	ended, err := p.ended(ctx, e.Order.Earlier())
+// MarkEnded lets the entry know which of the processes have ended that had earlier turns open, and reports whether there are any.
+func (p *Peers) MarkEnded(ctx context.Context, e *session.Entry) bool {
+	ended, err := p.Ended(ctx, e.Order.Earlier())
 	if err != nil {
 		return false
 	}
