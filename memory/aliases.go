@@ -14,7 +14,7 @@ type (
 	History = session.History
 	// Aborted says who ended an answer before it was complete.
 	Aborted = session.Aborted
-	// Answer is the answer to a turn, or what came of it.
+	// Answer is the answer to a turn, complete or not.
 	Answer = session.Answer
 	// Line is one line of an exported transcript.
 	Line = session.Line
@@ -24,11 +24,11 @@ type (
 	Response = session.Response
 	// Credential is the caller's API key, with which layers may ask their models.
 	Credential = pipeline.Credential
-	// Embeddings let layers that search the past find what means the same in other words.
+	// Embeddings let layers that search the past find statements with the same meaning in other words.
 	Embeddings = past.Embeddings
 	// Embedder turns texts into vectors.
 	Embedder = past.Embedder
-	// LayerError is returned by Begin when the init of a layer failed whose on_init_error is "throw".
+	// LayerError is returned by Begin if init failed of a layer with on_init_error "throw".
 	LayerError = pipeline.InitError
 )
 

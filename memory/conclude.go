@@ -10,11 +10,10 @@ import (
 	"remora/memory/session"
 )
 
-// failedStatus is the first status that is no answer of the model.
+// failedStatus is the lowest status of a failed call.
 const failedStatus = 300
 
-// conclude lets layers learn from the answer before it is committed. It returns the work left for afterwards, nil if
-// there is none.
+// conclude runs the layers' store hooks before the commit. It returns the work for afterwards, nil if there is none.
 func (l *turnLayers) conclude(ctx context.Context, a *Answer) (after func(context.Context)) {
 	l.rounds.take(l.states.sessionValues().prefix, a)
 	if l.guard || l.run.Empty() { // no layer learns, and no execution ends
@@ -28,7 +27,7 @@ func (l *turnLayers) conclude(ctx context.Context, a *Answer) (after func(contex
 		l.evictions.hand(ctx, &l.layerRun)
 	}
 
-	// A call that failed or was cut ends nothing: clients send it again, or go on from there. One that a layer forbade is over.
+	// A failed or cut call ends no run: clients retry or continue it. A denied call ends the run.
 	end := layer.Outcome{Result: layer.Answered, Execution: l.turn.Execution, Thread: l.turn.Thread}
 	done := resp.Done && answered || l.rounds.denied
 	if l.rounds.denied {
@@ -73,25 +72,25 @@ func (l *turnLayers) settles() bool {
 	return l.run.Settles() || evicts && len(l.evictions.items) > 0
 }
 
-// settle lets the layers learn that are slow about it.
+// settle runs the slow store hooks of layers.
 func (l *turnLayers) settle(ctx context.Context, resp *layer.Response) {
 	l.run.Settle(ctx, resp)
 	l.run.SettleEvicted(ctx, l.evictions.items)
 }
 
-// success reports whether the model gave a whole answer that no layer denied.
+// success reports whether the model gave a complete answer that no layer denied.
 func (l *turnLayers) success(a *Answer) bool {
 	r := &a.Reply
 	return !l.rounds.denied && a.Aborted == NotAborted && a.HTTPStatus < failedStatus && r.Error == nil && !r.Truncated && len(r.Choices) > 0
 }
 
-// describe tells the turn's record what the layers did.
+// describe adds the layers' results to the turn's record.
 func (l *turnLayers) describe(e *session.Entry, a *Answer) {
 	l.rounds.carry(e, l.call.Request, a.Reply.ID)
 	l.note(e)
 }
 
-// flushFirst tries once more to write states that others changed at the same time, without a client that waits.
+// flushFirst retries writing states that others changed concurrently, while no client waits.
 func (l *turnLayers) flushFirst(after func(context.Context)) func(context.Context) {
 	return func(ctx context.Context) {
 		l.flush(ctx)
@@ -101,9 +100,9 @@ func (l *turnLayers) flushFirst(after func(context.Context)) func(context.Contex
 	}
 }
 
-// afterOutage writes the states of a turn that went to the spool, once that has been replayed, and then does what else is
-// left. It gives up after settleLimit, or when this process ends: then layers are told anew of what fell out of views. What
-// the session itself keeps is written with the turn: see spooled.
+// afterOutage writes the states of a spooled turn after its replay, and then does the remaining work. It gives up after
+// settleLimit, or when this process ends: then layers get the evicted items again. The session's own values are written with
+// the turn: see spooled.
 func (l *turnLayers) afterOutage(after func(context.Context)) func(context.Context) {
 	return func(ctx context.Context) {
 		if st := l.states; st != nil {
@@ -128,16 +127,16 @@ func (l *turnLayers) afterOutage(after func(context.Context)) func(context.Conte
 }
 
 const (
-	// maxSettling is how many turns may be settling at once, in this process. Those beyond are left out: their layers
-	// learn nothing from the answer, and are not told of the end of an execution or of a child.
+	// maxSettling is the maximum number of turns that settle concurrently in this process. Further turns skip it: their layers
+	// get neither the answer nor the end of an execution or a child.
 	maxSettling = 256
 	// settleLimit limits the time of one turn's layers after the answer, in addition to the limits of their hooks.
 	settleLimit = 2 * time.Minute
 )
 
-// settling is the work of turns that no client waits for.
+// settling is work of turns after the client is served.
 type settling struct {
-	life  context.Context //nolint:containedctx // its end cuts the work off
+	life  context.Context //nolint:containedctx // its end cancels the work
 	log   *slog.Logger
 	slots chan struct{}
 	work  sync.WaitGroup
@@ -147,7 +146,7 @@ func newSettling(life context.Context, log *slog.Logger) *settling {
 	return &settling{life: life, log: log, slots: make(chan struct{}, maxSettling)}
 }
 
-// begin begins work of a turn; base is the context of its request, without its end.
+// begin begins work of a turn; base is the context of its request, without cancellation.
 func (s *settling) begin(base context.Context, work func(context.Context)) {
 	select {
 	case s.slots <- struct{}{}:

@@ -16,14 +16,14 @@ import (
 	"remora/memory/session"
 )
 
-// Deletions removes sessions and resources, with what layers have learned of them, and what expired sessions have left.
+// Deletions removes sessions and resources with the data that layers derived from them, and the remains of expired sessions.
 type Deletions struct {
 	m     *Memory
-	swept lru.Cache[sweepKey, time.Time] // when what expired was last looked for
+	swept lru.Cache[sweepKey, time.Time] // the latest sweeps for expired sessions
 }
 
-// Delete removes all that is stored of a session, after its layers have been told, and takes out of the states that it
-// shared with other sessions what came from it alone. A turn of it that still waits in a spool is dropped there.
+// Delete disposes the layers of a session, removes all its data, and removes from shared states the data that came only from
+// it. Its turns in a spool are dropped there.
 func (d *Deletions) Delete(ctx context.Context, s Scope) error {
 	resources, responses, err := d.tracesOf(ctx, s)
 	if err != nil {
@@ -74,7 +74,7 @@ func (d *Deletions) Delete(ctx context.Context, s Scope) error {
 	return nil
 }
 
-// tracesOf is of which resources a session was, the latest last, and which responses were given in it.
+// tracesOf returns the resources of a session, the latest last, and its responses.
 func (d *Deletions) tracesOf(ctx context.Context, s Scope) (resources, responses []string, err error) {
 	err = d.m.log.Walk(ctx, s, func(l Line) error {
 		var turn struct {
@@ -82,7 +82,7 @@ func (d *Deletions) tracesOf(ctx context.Context, s Scope) (resources, responses
 			Response string `json:"response_id"`
 		}
 		if l.Turn != nil {
-			_ = json.Unmarshal(l.Turn, &turn) // what cannot be read is deleted all the same
+			_ = json.Unmarshal(l.Turn, &turn) // an unreadable record is deleted, too
 		}
 		if turn.Response != "" {
 			responses = append(responses, turn.Response)
@@ -134,7 +134,7 @@ func (d *Deletions) Forget(ctx context.Context, tenant, resource string) (sessio
 		names = append(names, page...)
 	}
 	if !slices.Contains(names, resource) {
-		names = append(names, resource) // a session that named no resource is its own
+		names = append(names, resource) // a session without a resource is its own
 	}
 
 	for _, name := range names {
@@ -142,7 +142,7 @@ func (d *Deletions) Forget(ctx context.Context, tenant, resource string) (sessio
 		switch {
 		case err == nil:
 			sessions++
-		case !errors.Is(err, ErrNoSession): // that has expired, or waits in a spool
+		case !errors.Is(err, ErrNoSession): // expired, or in a spool
 			return sessions, err
 		}
 		if err := d.m.log.Index.Remove(ctx, tenant, resource, name); err != nil {
@@ -155,8 +155,8 @@ func (d *Deletions) Forget(ctx context.Context, tenant, resource string) (sessio
 	return sessions, d.m.log.Index.Remove(ctx, tenant, resource, "")
 }
 
-// Expiry. The store removes an expired session by itself. What layers keep of it for its resource is taken out at the
-// resource's next write, at most once an hour, and by a sweep each day.
+// Expiry. The store removes an expired session by itself. Data that layers derived from it for its resource is removed at the
+// resource's next write, at most once an hour, and by a daily sweep.
 const (
 	sweepEvery    = 24 * time.Hour
 	sweepAgain    = time.Hour
@@ -166,7 +166,7 @@ const (
 
 type sweepKey struct{ tenant, resource string }
 
-// sweepSoon takes out what expired sessions have left in the states of a turn's resource, unless that was done lately.
+// sweepSoon removes the data of expired sessions from the states of a turn's resource, unless that was done recently.
 func (d *Deletions) sweepSoon(l *turnLayers) {
 	s := l.call.Scope
 	if d.m.o.SessionTTL == 0 || s.Resource == "" || s.Resource == s.Session || !l.run.Forgets() {
@@ -184,7 +184,7 @@ func (d *Deletions) sweepSoon(l *turnLayers) {
 	})
 }
 
-// sweepResource tells layers of sessions of a resource that have expired.
+// sweepResource makes layers forget the expired sessions of a resource.
 func (d *Deletions) sweepResource(ctx context.Context, tenant, resource string) error {
 	alive := map[string]bool{layer.Digest(resource): true}
 	var expired []string

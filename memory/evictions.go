@@ -13,10 +13,10 @@ import (
 // evictions are the items of a conversation that a turn's view lacks and that layers have not seen as evicted in earlier turns.
 type evictions struct {
 	items []wire.Item
-	seen  layer.SeenEvictions // with them
+	seen  layer.SeenEvictions // including them
 }
 
-// find looks for what of the conversation is not sent. The session value of what layers have seen must exist.
+// find finds the items of the conversation that are not sent. The session value of seen evictions must exist.
 func (v *evictions) find(ctx context.Context, l *turnLayers, all, sent []wire.Item, e *session.Entry) {
 	missing := layer.Missing(all, sent)
 	if len(missing) == 0 {
@@ -32,10 +32,10 @@ func (v *evictions) find(ctx context.Context, l *turnLayers, all, sent []wire.It
 	for _, i := range fresh {
 		v.items = append(v.items, all[i])
 	}
-	v.items = l.detach(v.items) // slow layers are told after the request's body is used for another one
+	v.items = l.detach(v.items) // slow layers get them after the request's body is reused
 }
 
-// hand hands the layers what fell out of the view. They hear of it once, after a turn that was answered.
+// hand passes the evicted items to the layers, once, after an answered turn.
 func (v *evictions) hand(ctx context.Context, r *layerRun) {
 	if seen := r.states.sessionValues().seen; seen != nil && len(v.items) > 0 {
 		seen.replace(v.seen)
@@ -43,14 +43,14 @@ func (v *evictions) hand(ctx context.Context, r *layerRun) {
 	}
 }
 
-// spooledSeen are the evictions that layers have seen, by spooled turn. They are not in the spooled records, since
-// they hold only if this process lives to write the states of those layers after them (see turnLayers.afterOutage).
+// spooledSeen are the evictions that layers have seen, by spooled turn. They are not in the spooled records, since they are
+// valid only if this process survives to write the layers' states (see turnLayers.afterOutage).
 type spooledSeen struct {
 	mu     sync.Mutex
 	byTurn map[string][]byte
 }
 
-// put notes what layers have seen with a turn, nil for nothing any more.
+// put records the evictions that layers have seen with a turn, nil for none.
 func (t *spooledSeen) put(turn string, seen []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"remora/wire"
 )
 
-// hiddenCalls are the calls in a view that its client does not see, with their results and the reasoning that led to them.
+// hiddenCalls are the calls in a view that the client does not see, with their results and reasoning.
 type hiddenCalls struct {
 	conversation session.Conversation
 	view         view.View
@@ -36,7 +36,7 @@ func findHiddenCalls(c *session.Conversation, v *view.View) *hiddenCalls {
 			}
 			reasoning = nil
 		case it.Kind == wire.ToolResult && open[it.Answers().ID]:
-			// A hidden result may also stand for a client's own that a layer has rewritten: that one stays.
+			// A hidden result may replace one of the client that a layer has rewritten: it stays.
 			h.out = append(h.out, out)
 			delete(open, it.Answers().ID)
 		}

@@ -15,7 +15,7 @@ import (
 	"remora/wire/dialects"
 )
 
-// maxImported is how many messages one turn of an import has at most.
+// maxImported is the maximum number of messages in a turn of an import.
 const maxImported = 1000
 
 // messageLine is one line of a file of messages: it begins a session, or has one message of it.
@@ -40,7 +40,7 @@ type importedSession struct {
 	turns []*importedTurn
 }
 
-// readMessages reads a file of messages. at is the time of those before the first that has one.
+// readMessages reads a file of messages. at is the time of messages before the first with a time.
 func readMessages(s Scope, r io.Reader, at time.Time) ([]*importedSession, error) {
 	dec := json.NewDecoder(r)
 	var all []*importedSession
@@ -85,7 +85,7 @@ func readMessages(s Scope, r io.Reader, at time.Time) ([]*importedSession, error
 	}
 }
 
-// add puts a message behind the turn that it belongs to.
+// add appends a message to its turn.
 func (im *importedSession) add(dialect string, raw json.RawMessage, at time.Time) error {
 	d, err := dialects.Parse(dialect)
 	if err != nil {
@@ -115,7 +115,7 @@ func (im *importedSession) add(dialect string, raw json.RawMessage, at time.Time
 	return nil
 }
 
-// write writes the session. One that cannot be written to its end is removed.
+// write writes the session, and removes it if a write fails.
 func (im *importedSession) write(ctx context.Context, to *Transcripts) error {
 	for i, t := range im.turns {
 		err := t.write(ctx, to.log, im.scope, i == 0)

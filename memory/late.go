@@ -4,7 +4,7 @@ import (
 	"context"
 )
 
-// Late is a turn whose answer upstream makes in the background.
+// Late is a turn with a background answer.
 type Late struct {
 	m     *Memory
 	scope Scope
@@ -18,7 +18,7 @@ func (l *Late) ID() string { return l.turn }
 // Forwarded does nothing: the turn's input is in the transcript.
 func (*Late) Forwarded() {}
 
-// Commit puts the answer into the transcript if it has ended. Where the store does not take it the next request for it does.
+// Commit puts the answer into the transcript if it is complete. If the store fails, the next request for the answer retries it.
 func (l *Late) Commit(a Answer) {
 	group := l.scope.Group()
 	if a.HTTPStatus >= 300 || !a.Reply.Complete || l.m.outages.available(group) != nil {

@@ -11,7 +11,7 @@ import (
 	"remora/wire"
 )
 
-// layerRun is a run of the layers with their states: for a turn, or for work on a session that no request asks for.
+// layerRun is a run of the layers with their states: for a turn, or for work on a session without a request.
 type layerRun struct {
 	*turnInfo
 	turn   layer.Turn
@@ -19,7 +19,7 @@ type layerRun struct {
 	states *states // nil if no layer keeps any
 }
 
-// beginLayers begins the layers without a request, on the states that the store has.
+// beginLayers begins the layers without a request, with the stored states.
 func beginLayers(ctx context.Context, t *turnInfo, lt *layer.Turn, st *states) (*layerRun, error) {
 	if st != nil {
 		if err := st.refresh(ctx); err != nil {
@@ -36,8 +36,8 @@ func beginLayers(ctx context.Context, t *turnInfo, lt *layer.Turn, st *states) (
 	return &layerRun{turnInfo: t, turn: *lt, run: run, states: st}, nil
 }
 
-// visitSession begins the layers of a session without a request. A resource, execution or parent that the caller does not name
-// is taken from the session's latest turn.
+// visitSession begins the layers of a session without a request. A missing resource, execution or parent is taken from the
+// session's latest turn.
 func visitSession(ctx context.Context, m *Memory, s Scope) (*layerRun, error) {
 	s, err := m.log.Latest(ctx, s)
 	if err != nil {
@@ -48,10 +48,10 @@ func visitSession(ctx context.Context, m *Memory, s Scope) (*layerRun, error) {
 	return beginLayers(ctx, t, &lt, newStates(t, s, &lt, ""))
 }
 
-// flushWait bounds writing the states that a turn's layers have made.
+// flushWait is the time limit for writing the states of a turn's layers.
 const flushWait = 5 * time.Second
 
-// flush writes what layers have made of states since the turn was committed, and reports whether all of it is written.
+// flush writes the states that layers have changed since the commit, and reports whether all are written.
 func (r *layerRun) flush(ctx context.Context) bool {
 	if r.states == nil {
 		return true
@@ -67,11 +67,11 @@ func (r *layerRun) flush(ctx context.Context) bool {
 	return false
 }
 
-// maxUnseen bounds what layers are told of at the end of the work, in units: the newest.
+// maxUnseen is the maximum number of units that layers get at the end of the work: the newest.
 const maxUnseen = 2000
 
-// unseen returns the items of the stored session that layers have not seen as evicted. Call handed once the layers'
-// states are written, to record that they have.
+// unseen returns the items of the stored session that layers have not seen as evicted. Call handed after the layers' states are
+// written.
 func (r *layerRun) unseen(ctx context.Context) (items []wire.Item, handed func(context.Context)) {
 	handed = func(context.Context) {}
 	ctx, cancel := context.WithTimeout(ctx, r.m.o.ReadWait)
@@ -99,7 +99,7 @@ func (r *layerRun) unseen(ctx context.Context) (items []wire.Item, handed func(c
 	}
 }
 
-// markSeen writes what layers have seen, unless the session was deleted meanwhile.
+// markSeen writes the evictions that layers have seen, unless the session was deleted meanwhile.
 func (r *layerRun) markSeen(ctx context.Context, seen layer.SeenEvictions) error {
 	ctx, cancel := context.WithTimeout(ctx, flushWait)
 	defer cancel()
@@ -120,7 +120,7 @@ func (r *layerRun) markSeen(ctx context.Context, seen layer.SeenEvictions) error
 	}
 }
 
-// giveBack lets the parent session's layers take over what a child's have learned.
+// giveBack merges a child's layer states into those of the parent session.
 func (r *layerRun) giveBack(ctx context.Context, end layer.Outcome) {
 	parent := r.turn
 	parent.Thread, parent.Parent = r.call.Scope.Parent, ""

@@ -1,14 +1,13 @@
 // Package memory gives sessions memory: it decides which items a request sends upstream, and stores the turn.
 //
-// [Memory] serves all sessions of a process. [Memory.Begin] reads the session, finds the place of the request in it
-// (package session), asks the layers (package pipeline) and chooses the view, the items to send (package view). It
-// returns a [Turn]. Where layers judge answers or have tools of their own, [Turn.Review] decides how an answer goes on.
-// [Turn.Commit] stores input, answer and the states of layers in one write. While the store is away they wait in a
-// spool on local disk (spooler.go). [Transcripts] list, export and import sessions, [Deletions] remove them;
-// [Memory.Complete] ends an agent's work.
+// [Memory] serves all sessions of a process. [Memory.Begin] reads the session, finds the place of the request in it (package
+// session), asks the layers (package pipeline) and chooses the view, the items to send (package view). It returns a [Turn]. If
+// layers judge answers or have tools of their own, [Turn.Review] decides how the turn continues. [Turn.Commit] stores input,
+// answer and the states of layers in one write. While the store is down, they wait in a spool on local disk (spooler.go).
+// [Transcripts] list, export and import sessions, [Deletions] remove them; [Memory.Complete] ends an agent's work.
 //
-// A failure of the store or of a layer is handled here: the request is forwarded without memory or without that layer,
-// unless [Options] or the layer's configuration want an error.
+// Failures of the store or of a layer are handled here: the request is forwarded without memory or without that layer, unless
+// [Options] or the layer's configuration demand an error.
 //
 // The package does no HTTP and calls no upstream; the proxy does. It handles messages of every dialect as [wire.Item].
 package memory
@@ -55,7 +54,7 @@ type Memory struct {
 	background
 }
 
-// background is the work that no request waits for.
+// background is work that no request waits for.
 type background struct {
 	life     context.Context    //nolint:containedctx // of this work
 	close    context.CancelFunc // ends it
@@ -63,15 +62,15 @@ type background struct {
 	settling *settling // of layers that are slow to learn
 }
 
-// New opens a memory over a store. Turns that the store cannot take go to the spool, which may be nil: then they are
-// lost, and each loss is logged.
+// New opens a memory over a store. If the store fails, turns go to the spool. Without a spool they are lost, and each loss is
+// logged.
 func New(store cache.Store, spool Spool, o Options) *Memory {
 	o.defaults()
 	m := &Memory{
 		o: o, store: store, log: session.New(store, o.SessionTTL), locks: newSessionLocks(), tombstones: tombstones{store, o.Now},
 		prefixes: layer.NewDecoded(func(b []byte) (view.Prefix, error) { return view.DecodePrefix(b), nil }),
 	}
-	m.log.Strict = o.OnStoreError == OnStoreErrorClosed // what cannot be kept is refused
+	m.log.Strict = o.OnStoreError == OnStoreErrorClosed // requests that cannot be stored are refused
 	m.Reshape(o.Shape)
 	m.life, m.close = context.WithCancel(context.Background())
 	m.settling = newSettling(m.life, o.Log)
@@ -105,14 +104,14 @@ func New(store cache.Store, spool Spool, o Options) *Memory {
 	return m
 }
 
-// Reshape replaces the Shape, for turns that begin from now on.
+// Reshape replaces the Shape for new turns.
 func (m *Memory) Reshape(s Shape) { m.shape.Store(&s) }
 
-// closeGrace is how long Close waits for turns that settle.
+// closeGrace is how long Close waits for settling turns.
 const closeGrace = 10 * time.Second
 
-// Close waits for background work, for layers ten seconds at most. Turns under way must have been committed before. It
-// closes neither the store nor the spool.
+// Close waits for background work, at most ten seconds for layers. Commit all turns before. It closes neither the store nor the
+// spool.
 func (m *Memory) Close() {
 	impatient := time.AfterFunc(closeGrace, m.close) //nolint:forbidigo // wakes; no clock is read
 	m.settling.work.Wait()
@@ -186,9 +185,9 @@ func (m *Memory) Late(tenant, id string, known Response) *Late {
 // ErrStatesNotWritten is returned by Complete where layers were called but their new states could not be stored.
 var ErrStatesNotWritten = errors.New("states of layers could not be written")
 
-// Complete ends the work of a session, for an agent or an operator who knows that it is over: layers are notified of
-// the end of its latest run, and if another session spawned it, that session's layers merge its states. A layer's tool
-// by which the model ends its work does the same. It may be called again. It fails with ErrNoSession.
+// Complete ends the work of a session, for an agent or an operator: layers are notified of the end of its latest run, and the
+// layers of a parent session merge its states. A layer's tool that ends the work does the same. It may be called again. It
+// fails with ErrNoSession.
 func (m *Memory) Complete(ctx context.Context, s Scope, success bool) error {
 	r, err := visitSession(ctx, m, s)
 	if err != nil {
@@ -213,8 +212,8 @@ func (m *Memory) Complete(ctx context.Context, s Scope, success bool) error {
 	return nil
 }
 
-// SpoolTrouble is why the spool's directory cannot be used, "" where it can. Then turns are kept in memory while the store is
-// away.
+// SpoolTrouble returns why the spool's directory cannot be used, "" if it can. Without it, turns are kept in memory while the
+// store is down.
 func (m *Memory) SpoolTrouble() string {
 	m.spool.mu.Lock()
 	defer m.spool.mu.Unlock()
@@ -224,7 +223,7 @@ func (m *Memory) SpoolTrouble() string {
 // ErrUnavailable is returned by Begin when the store cannot be read and memory.on_store_error is "closed".
 var ErrUnavailable = errors.New("memory store is unavailable")
 
-// unavailableError is ErrUnavailable with its reason, and with when the store is asked again.
+// unavailableError is ErrUnavailable with its reason and the time of the next attempt.
 type unavailableError struct {
 	cause error
 	after time.Duration

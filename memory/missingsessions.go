@@ -11,13 +11,13 @@ import (
 // expired ones, and those that began elsewhere. Such a session is stored from then on, so it is logged once.
 type missingSessions struct {
 	mu    sync.Mutex
-	since time.Time // when the lines of this while began
-	lines int       // that were written in it
-	more  int       // sessions that were not told of since the last line
+	since time.Time // the beginning of the present interval
+	lines int       // written in it
+	more  int       // sessions without a line since the last line
 }
 
 const (
-	// missingEvery and missingLines bound what clients make the log hold: so many lines in such a while.
+	// missingEvery and missingLines limit the number of log lines per interval, since clients control them.
 	missingEvery = time.Minute
 	missingLines = 20
 )
@@ -34,7 +34,7 @@ func (f *missingSessions) log(m *Memory, s Scope) {
 		return
 	}
 	sum := sha256.Sum256([]byte(s.Tenant + "\x00" + s.Session))
-	// On its first day behind the proxy every running conversation is one of these.
+	// On the first day behind the proxy every existing conversation is one of these.
 	m.o.Log.Info("a session with a past is not stored: it was evicted, flushed, deleted, has expired, or began elsewhere",
 		"session_hash", hex.EncodeToString(sum[:6]), "not_told_of", f.more)
 	f.more = 0

@@ -22,14 +22,14 @@ type Options struct {
 	CommitWait time.Duration
 	// ReadWait is how long a request may wait for its session to be read (store.read_wait).
 	ReadWait time.Duration
-	// OpenDelay is how long upstream may take before the input is made durable on its own (store.open_delay).
+	// OpenDelay is how long upstream may take before the input is written separately (store.open_delay).
 	OpenDelay time.Duration
-	// SessionTTL is how long a session is kept after its last turn; 0 is for ever.
+	// SessionTTL is how long a session is kept after its last turn; 0 is forever.
 	SessionTTL time.Duration
-	// RetryDelay is how long the store is left alone after it failed, and how often the spool is tried meanwhile.
+	// RetryDelay is how long a failed store is not used, and how often the spool retries meanwhile.
 	RetryDelay time.Duration
-	// Shared: other processes use the store as well. The turns that are under way are then named in it, so that a
-	// session's next request may come to any process.
+	// Shared: other processes use the store, too. Running turns are then listed in it, so that any process can serve a
+	// session's next request.
 	Shared bool
 	// IndexBytes bounds the memory of all indexes that layers search; 0 is 256 MB.
 	IndexBytes int
@@ -44,25 +44,25 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Shape configures views. It can be replaced while turns are under way: each keeps the one that it began with.
+// Shape configures views. It can be replaced at any time: running turns keep theirs.
 type Shape struct {
 	// Window is the history window, nil for none.
 	Window *view.Window
 	// Layers contribute to views; nil for none.
 	Layers *pipeline.Pipeline
-	// Summarize puts a summary in the place of history that a view has no room for (policy overflow: summarize). It needs
-	// Layers. OverflowModel makes it; without one it has excerpts.
+	// Summarize replaces history beyond the budget by a summary (policy overflow: summarize). It needs Layers. OverflowModel
+	// makes it; without one it consists of excerpts.
 	Summarize     bool
 	OverflowModel pipeline.ModelSource
-	// Embeddings let layers that search the past find it by meaning, too; nil for words alone.
+	// Embeddings let layers search the past by meaning, too; nil for words only.
 	Embeddings *past.Embeddings
-	// ToolResult is how many tokens of a tool result are sent at most, 0 for all (see view.ShortenResult).
+	// ToolResult is the maximum number of tokens of a tool result, 0 for no limit (see view.ShortenResult).
 	ToolResult int
-	// PromptCache keeps the beginning of views the same for the provider's prompt cache; nil lets layers' blocks change it
-	// with every request.
+	// PromptCache keeps the beginning of views unchanged for the provider's prompt cache; with nil, layers' blocks may change
+	// it with every request.
 	PromptCache *view.PromptCache
-	// Context is the context length of a model in tokens, 0 where it is not known; nil knows none. Price counts an item's
-	// tokens for a model, AtMost a number that it never exceeds, found more cheaply; windows by tokens need both.
+	// Context returns the context length of a model in tokens, 0 if unknown; it may be nil. Price counts an item's tokens for a
+	// model, AtMost returns a cheap upper bound; windows by tokens need both.
 	Context func(model string) int
 	Price   func(model string, it wire.Item) int
 	AtMost  func(it wire.Item) int

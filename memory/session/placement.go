@@ -142,7 +142,7 @@ func (q *placement) first(context.Context) (plan, error) {
 	return plan{relation: relRoot, rule: ruleFirst, standing: InConversation}, nil
 }
 
-// upstream goes behind the response that the request names: upstream knows what came before.
+// upstream goes behind the response that the request names: upstream knows the earlier items.
 func (q *placement) upstream(context.Context) (plan, error) {
 	if !q.in.stateful {
 		return none()
@@ -157,7 +157,7 @@ func (q *placement) upstream(context.Context) (plan, error) {
 	return p, nil
 }
 
-// server puts the transcript before what the request brings beyond it, as the client demands.
+// server puts the transcript before the request's new items, as the client demands.
 func (q *placement) server(ctx context.Context) (plan, error) {
 	if q.mode != HistoryServer {
 		return none()
@@ -178,7 +178,7 @@ func (q *placement) empty(context.Context) (plan, error) {
 	return plan{relation: relRoot, rule: ruleEmpty, standing: Side}, nil
 }
 
-// continues goes on from an end that the head knows.
+// continues continues an end that the head knows.
 func (q *placement) continues(context.Context) (plan, error) {
 	p, ok := q.merge.ends()
 	if !ok || p.systemPrompt != q.in.systemPrompt && !q.in.brings(len(q.in.items)) && q.helperKind() != "" {
@@ -349,10 +349,10 @@ func (q *placement) declared(context.Context) (plan, error) {
 	}
 }
 
-// minHelperSigns is how many signs of a helper's request it takes. Each of them alone is seen in conversations.
+// minHelperSigns is the minimum number of signs of a helper's request. Conversations may have each of them.
 const minHelperSigns = 2
 
-// helperSigns counts in how many ways a request looks like a helper's request, beside the conversation's latest one.
+// helperSigns counts the signs of a helper's request, compared with the conversation's latest one.
 func (q *placement) helperSigns() (n int) {
 	asked, latest := q.offer(), q.head.Offer
 	for _, differs := range [...]bool{asked.Tools < latest.Tools, asked.Format != latest.Format, asked.Model != latest.Model, q.in.systemPrompt != q.head.SystemPrompt} {
@@ -363,7 +363,7 @@ func (q *placement) helperSigns() (n int) {
 	return n
 }
 
-// unanswered is in a session that has no answer to go behind.
+// unanswered places a request in a session without an answer.
 func (q *placement) unanswered(context.Context) (plan, error) {
 	if q.head.Answered {
 		return none()
@@ -469,7 +469,7 @@ func (q *placement) behindHead(r rule) plan {
 	}
 }
 
-// onLine is the plan of a request that shares history with a line, which may have been stored as a side request's.
+// onLine returns the plan of a request that shares history with a line, which may be a side request's.
 func (q *placement) onLine(p plan, side bool) plan {
 	if q.in.systemPrompt != q.head.SystemPrompt && q.mode == HistoryAuto && q.call.Side == "" {
 		if kind := retitles(q.call.Request, q.in, p.fresh); kind != "" {

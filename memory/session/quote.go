@@ -9,16 +9,17 @@ import (
 )
 
 const (
-	// quotedRunes is how long a passage of an answer has to be for a user's message to quote it.
+	// quotedRunes is the minimum length of a quoted passage.
 	quotedRunes = 64
-	// quoteBlock is the length in bytes of the pieces by which passages are found: a passage of twice that holds a whole one.
+	// quoteBlock is the length in bytes of the pieces by which passages are found: a passage of twice that length contains a
+	// whole piece.
 	quoteBlock = quotedRunes / 2
-	// quotedAnswers is how many of the latest answers are looked at, and quotedItems among how many of the latest items.
+	// quotedAnswers is the number of latest answers that are compared, quotedItems the number of latest items to find them in.
 	quotedAnswers = 4
 	quotedItems   = 24
-	// quotedBytes is how much of a text is looked at.
+	// quotedBytes is the compared part of a text.
 	quotedBytes = 64 << 10
-	// quotedTries is how many passages are compared at most, for texts that repeat themselves.
+	// quotedTries is the maximum number of compared passages, for repetitive texts.
 	quotedTries = 512
 )
 

@@ -28,11 +28,11 @@ type written struct {
 }
 
 const (
-	// maxRecent is how many sessions a shard holds: some 5 MB in all, when full of long ones.
+	// maxRecent is the number of sessions in a shard: some 5 MB in all, when full of long ones.
 	maxRecent = 256
-	// maxRecentCalls is how many open calls a session may have to be remembered.
+	// maxRecentCalls is the maximum number of open calls of a cached session.
 	maxRecentCalls = 32
-	// maxRecentValues is how many bytes of wanted values a session may have to be remembered.
+	// maxRecentValues is the maximum size of a cached session's wanted values, in bytes.
 	maxRecentValues = 2048
 )
 
@@ -40,7 +40,7 @@ func (r *recent) shard(g cache.Group) *lru.Cache[cache.Group, written] {
 	return &r.shards[maphash.String(r.seed, g.Name)%uint64(len(r.shards))]
 }
 
-// find is the session as this process wrote it last, with the values of these names.
+// find returns the session as this process wrote it last, with the named values.
 func (r *recent) find(g cache.Group, names []string) (st state, values [][]byte, ok bool) {
 	w, ok := r.shard(g).Find(g)
 	if !ok || !slices.Equal(w.names, names) {
