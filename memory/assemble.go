@@ -15,17 +15,17 @@ import (
 
 // assembly builds the view of a turn from the conversation and the blocks of layers.
 type assembly struct {
-	t     *Turn                // which gets the view
+	t     *Turn                // the owner of the view
 	entry *session.Entry       // its place in the session
 	l     *turnLayers          // its layers, nil for none
-	c     session.Conversation // what the view is chosen from
+	c     session.Conversation // the input of the view
 	v     view.View
 
 	all    []wire.Item // the conversation's items before layers chose from them
 	offset int         // of the conversation then
 }
 
-// assemble makes the view and the summary of the turn. The store has the time of read, layers have that of hooks.
+// assemble makes the view and the summary of the turn. read limits the store, hooks the layers.
 func assemble(read, hooks context.Context, t *Turn) (err error) {
 	l := t.layers
 	a := assembly{t: t, entry: t.writer.entry, l: l}
@@ -61,15 +61,15 @@ func assemble(read, hooks context.Context, t *Turn) (err error) {
 		a.place(read, hooks)
 	}
 	if a.c.Stored {
-		a.v.Outside += a.c.Offset // what of the stored history stands too far back to be read
+		a.v.Outside += a.c.Offset // stored history that is too far back to be read
 	}
 	t.Summary.Saved = max(0, sizeOf(a.all)-sizeOf(a.v.Items[len(a.c.System):]))
 	a.finish()
 	return nil
 }
 
-// want returns how much of the stored history to read, in units: what the window may keep, and everything that is not
-// summarised yet.
+// want returns how many units of the stored history to read: those that the window may keep, and those that are not summarised
+// yet.
 func (a *assembly) want() uint64 {
 	var cut view.WindowStart
 	var sum *storedValue[summary.State]
@@ -89,13 +89,13 @@ func (a *assembly) want() uint64 {
 	return min(want, view.MaxItems)
 }
 
-// choose chooses what of the conversation is sent: by the window, and by the layers that choose from what it leaves. It returns
-// where the window has cut, for layers.
+// choose chooses the items to send: by the window, and by the layers that choose from the rest. It returns the window's cut,
+// for layers.
 func (a *assembly) choose(read, hooks context.Context) *windowCut {
 	t, c := a.t, &a.c
 	w := t.shape.Window
 	if c.Side {
-		w = nil // a side request (a summary to be made, a title) needs all that the client chose to send
+		w = nil // a side request (a summary, a title) needs all items of the client
 	}
 	request := view.Request{
 		System: c.System, Items: c.Items, Hidden: c.Hidden, Offset: c.Offset, Resolve: a.entry.Resolver(), Window: w,
@@ -110,12 +110,12 @@ func (a *assembly) choose(read, hooks context.Context) *windowCut {
 		start := a.v.Start
 		request.Items, request.Hidden, request.Moved, request.Offset, request.Window = c.Items, c.Hidden, c.Moved, c.Offset, nil
 		a.v = view.Assemble(request)
-		a.v.Start = start // the window has cut there, whatever was left out behind it
+		a.v.Start = start // the window's cut, even if more was left out after it
 	}
 	return cut
 }
 
-// windowInput returns the input for a window to begin where the session's latest view did.
+// windowInput returns the input for a window that begins where the session's latest view began.
 func (a *assembly) windowInput(ctx context.Context) view.WindowInput {
 	t, w := a.t, a.t.shape.Window
 	if !w.Stateful() {
@@ -126,7 +126,7 @@ func (a *assembly) windowInput(ctx context.Context) view.WindowInput {
 	if t.shape.Price != nil {
 		in.Tokens = func(it wire.Item) int { return t.shape.Price(model, it) }
 	}
-	if t.shape.Context != nil && w.MaxShare > 0 { // asking may have the provider's list of models fetched
+	if t.shape.Context != nil && w.MaxShare > 0 { // the call may fetch the provider's list of models
 		in.Context = t.shape.Context(model)
 	}
 	if a.l == nil || a.l.states.sessionValues().window == nil {
@@ -144,7 +144,7 @@ func (a *assembly) windowInput(ctx context.Context) view.WindowInput {
 	return in
 }
 
-// idle is how long the session had no request before this one, 0 where that is not known.
+// idle returns the time since the session's previous request, 0 if unknown.
 func (a *assembly) idle() time.Duration {
 	last, ok := turnrecord.Began(a.entry.LastTurn())
 	if !ok {
@@ -153,7 +153,7 @@ func (a *assembly) idle() time.Duration {
 	return max(0, a.t.started.Sub(last))
 }
 
-// place decides where the layers' blocks stand, and leaves out what the budget has no room for.
+// place decides the places of layers' blocks, and leaves out what exceeds the budget.
 func (a *assembly) place(read, hooks context.Context) {
 	values := a.l.states.sessionValues()
 	if values.prefix != nil {
@@ -187,7 +187,7 @@ func (a *assembly) finish() {
 	}
 }
 
-// show puts into the view what layers add to it, and says so.
+// show inserts the layers' blocks into the view, and records them.
 func (a *assembly) show() {
 	t, c := a.t, &a.c
 	system, history := t.View[:len(c.System)], t.View[len(c.System):]
@@ -242,10 +242,10 @@ func instructionRole(d wire.Dialect, system []wire.Item) wire.Role {
 	return d.Rules().InstructionRole
 }
 
-// bytesOfToken is about how many bytes of an item make a token, where counting would cost more than it is worth.
+// bytesOfToken is the approximate number of bytes per token, for estimates.
 const bytesOfToken = 4
 
-// sizeOf is about how many tokens items cost.
+// sizeOf estimates the tokens of items.
 func sizeOf(items []wire.Item) (n int) {
 	for _, it := range items {
 		n += len(it.Raw) / bytesOfToken

@@ -13,7 +13,7 @@ import (
 	"remora/memory/turnqueue"
 )
 
-// outages remembers which parts of the store failed a moment ago, so that later calls do not each wait for a timeout. A part is a
+// outages records which parts of the store failed recently, so that later calls do not each wait for a timeout. A part is a
 // server of a cluster; the part "" is the whole store.
 type outages struct {
 	store  cache.Store
@@ -21,7 +21,7 @@ type outages struct {
 	log    *slog.Logger
 	now    func() time.Time
 	pause  time.Duration // how long a part that failed is not called
-	closed bool          // calls of sessions are refused meanwhile
+	closed bool          // calls of sessions are refused during an outage
 
 	life context.Context //nolint:containedctx // of the process
 	work *sync.WaitGroup // of pings
@@ -46,10 +46,10 @@ type part struct {
 }
 
 const (
-	// maxParts bounds the parts that are remembered: servers of a cluster come and go under new addresses.
+	// maxParts bounds the recorded parts: servers of a cluster come and go under new addresses.
 	maxParts = 256
-	// slowCalls is after how many timeouts in a row the store is pinged. One slow fsync, or one large call, is no reason to go
-	// on without memory.
+	// slowCalls is the number of consecutive timeouts after which the store is pinged. One slow fsync, or one large call, is no
+	// reason to continue without memory.
 	slowCalls = 3
 	// unreadableEvery is how often sessions that cannot be read or written are logged.
 	unreadableEvery = 10 * time.Second
@@ -73,7 +73,7 @@ func faultOf(err error) (cache.Fault, []string) {
 	return fault, parts
 }
 
-// available returns an error where the store should not be tried for a group.
+// available returns an error if the store should not be called for a group.
 func (o *outages) available(g cache.Group) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -203,8 +203,8 @@ func (o *outages) check(ctx context.Context) error {
 	return o.pinged(o.store.Ping(ctx))
 }
 
-// pinged records the result of a ping by the spool's worker, and returns it, nil if a part of the store answers. After a failure
-// only the worker tries a part until it answers again: each call that tried would wait for its whole timeout.
+// pinged records the result of a ping by the spool's worker, and returns it, nil if a part of the store answers. After a
+// failure only the worker calls a part until it answers again: other calls would wait for their whole timeout.
 func (o *outages) pinged(err error) error {
 	fault, _ := cache.FaultOf(err)
 	partly := fault == cache.FaultShard

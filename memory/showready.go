@@ -9,8 +9,8 @@ import (
 	"remora/wire"
 )
 
-// showReady shows turns that are ready in the view. It reports false where one of them is in the log meanwhile, so that the
-// session has to be read again.
+// showReady adds ready turns to the view. It returns false if one of them is in the log by now, so that the session must be
+// read again.
 func (t *turnInfo) showReady(ctx context.Context, e *session.Entry) (whole bool, err error) {
 	ready := slices.DeleteFunc(e.Order.Earlier(), func(p session.Pending) bool { return !p.Ready })
 	if len(ready) == 0 {
@@ -37,7 +37,7 @@ func (t *turnInfo) showReady(ctx context.Context, e *session.Entry) (whole bool,
 	return true, nil
 }
 
-// itemsOf are the new items of a record's request, and the first choice of its answer.
+// itemsOf returns the new items of a record's request, and the first choice of its answer.
 func itemsOf(b []byte) (r session.Ready, err error) {
 	rec, err := decodeSpooled(b)
 	if err != nil {

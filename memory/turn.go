@@ -140,8 +140,8 @@ func (t *Turn) begin(ctx context.Context) error {
 	return err
 }
 
-// load reads the session, and the states of layers with it, and begins the layers. The store has the time of ctx, layers have
-// that of hooks. Its error is of the store, or a *pipeline.InitError.
+// load reads the session with the layers' states, and begins the layers. ctx limits the store, hooks the layers. Its error is
+// of the store, or a *pipeline.InitError.
 func (t *Turn) load(ctx, hooks context.Context) error {
 	if t.shape.Layers == nil {
 		_, err := t.find(ctx, session.Want{})
@@ -197,14 +197,14 @@ func (t *Turn) load(ctx, hooks context.Context) error {
 	return nil
 }
 
-// Pauses between looks at a session of which another process has a turn under way.
+// Pauses between reads of a session with a running turn in another process.
 const (
 	firstLook = 5 * time.Millisecond
 	lastLook  = 50 * time.Millisecond
 )
 
-// find enters the turn into its session. If its view relies on stored history, it waits until earlier turns that are
-// open in other processes have ended, as long as ctx allows; after that it notes that the view misses some.
+// find enters the turn into its session. If its view relies on stored history, it waits for earlier open turns of other
+// processes until ctx ends, and then marks the view as partial.
 func (t *Turn) find(ctx context.Context, want session.Want) (extra session.Extra, err error) {
 	w := &t.writer
 	w.entry, extra, err = t.m.log.Enter(ctx, t.ID, t.started, t.call.inSession(), want)

@@ -63,8 +63,7 @@ func (t *turnInfo) layerTurn() layer.Turn {
 	return lt
 }
 
-// guard returns layers that judge the answer of a turn in which they have no other part, nil for none. Its error is a
-// *pipeline.InitError.
+// guard returns layers that only judge the answer of a turn, nil for none. Its error is a *pipeline.InitError.
 func (t *turnInfo) guard(ctx context.Context, e *session.Entry) (*turnLayers, error) {
 	if !t.shape.Layers.Guards() {
 		return nil, nil

@@ -52,14 +52,14 @@ type Heartbeat struct {
 	kick  chan struct{} // beats at once
 
 	mu sync.Mutex
-	// turns are turns that the others may not see, by session and id: true for those under way, which began without the
-	// store, and false for those in the spool.
+	// turns are turns that the others may not see, by session and id: true for running turns that began without the store,
+	// false for those in the spool.
 	turns   map[cache.Group]map[string]bool
-	adopted map[uint64]bool // processes that have ended, of which this one has taken over the turns on disk
-	failing bool            // the store did not take the last beat
-	beats   uint64          // that have begun
-	said    uint64          // the last of them that the store took
-	spoke   chan struct{}   // closed, and made anew, after each
+	adopted map[uint64]bool // dead processes whose turns on disk this one has taken over
+	failing bool            // the last beat failed
+	beats   uint64          // the number of begun beats
+	said    uint64          // the last beat that succeeded
+	spoke   chan struct{}   // closed and replaced after each beat
 }
 
 // Beat is how often a process says that it lives.
@@ -71,9 +71,9 @@ const (
 	processName  = "s"
 	// processTTL is how long a process is taken to live after it has said so.
 	processTTL = 15 * time.Second
-	// leftTTL is how long a process that has ended is known to have left turns on its disk.
+	// leftTTL is how long the note is kept that a dead process has left turns on its disk.
 	leftTTL = time.Minute
-	// maxHeld is how many sessions a process names.
+	// maxHeld is the number of sessions that a heartbeat lists.
 	maxHeld = 1024
 )
 
@@ -84,7 +84,7 @@ func processGroup(id uint64) cache.Group {
 	return cache.Group{Owner: processOwner, Name: strconv.FormatUint(id, 16)}
 }
 
-// sessionKey names a session in the list of a process.
+// sessionKey is the key of a session in a heartbeat.
 func sessionKey(g cache.Group) uint64 {
 	sum := sha256.Sum256([]byte(strconv.Itoa(len(g.Owner)) + ":" + g.Owner + g.Name))
 	return binary.BigEndian.Uint64(sum[:8])
@@ -122,7 +122,7 @@ func (h *Heartbeat) Stop(ctx context.Context) {
 	}
 }
 
-// beat says that the process lives, and what it holds.
+// beat sends a heartbeat with the process's turns.
 func (h *Heartbeat) beat(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*Beat)
 	defer cancel()
@@ -148,7 +148,7 @@ func (h *Heartbeat) beat(ctx context.Context) {
 	h.spoke = make(chan struct{})
 }
 
-// isCutOff reports whether the process could not say the last time that it lives.
+// isCutOff reports whether the last heartbeat failed.
 func (h *Heartbeat) isCutOff() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -248,7 +248,7 @@ func (h *Heartbeat) RemoveTurn(g cache.Group, turn string) {
 	}
 }
 
-// heldSessions are those of which the others may not see all turns, with when the earliest of these began.
+// heldSessions returns the sessions with turns that the others may not see, each with the beginning of the earliest.
 func (h *Heartbeat) heldSessions() map[uint64]uint64 {
 	held := make(map[uint64]uint64)
 	h.mu.Lock()
@@ -285,7 +285,7 @@ func (h *Heartbeat) Adopt(owner uint64) {
 	h.adopted[owner] = true
 }
 
-// removeAdopted takes back what processes that have ended said they hold, once this one has said so in their place.
+// removeAdopted removes the heartbeats of dead processes after this one has announced their turns.
 func (h *Heartbeat) removeAdopted(ctx context.Context) {
 	h.mu.Lock()
 	adopted := maps.Clone(h.adopted)
