@@ -12,7 +12,7 @@ import (
 
 // watcher notices clients that disconnect while their request is being served, which fasthttp does not report. One goroutine
 // checks all connections with a request under way in turn, since one for each would cost a stack per stream. A request is
-// checked from its second sweep on, so that short ones cost only an entry of a list.
+// checked from its second sweep on, so that short ones cost only an entry of a map.
 type watcher struct {
 	every   time.Duration
 	shards  [8]shard
@@ -25,24 +25,22 @@ type watcher struct {
 	done     chan struct{}
 }
 
-// shard is a list of watches in the order in which they began. Its lock makes it safe to check a connection: a watch leaves
-// the list before its connection goes back to fasthttp.
+// shard is a part of the watches. Its lock makes it safe to check a connection: a watch leaves it before its connection goes
+// back to fasthttp.
 type shard struct {
-	mu    sync.Mutex
-	list  watch // ring; list.next is the oldest
-	tick  uint64
-	count int
+	mu      sync.Mutex
+	watches map[*watch]struct{}
+	tick    uint64
 }
 
 // watch is one request under way. It is embedded in the exchange.
 type watch struct {
-	shard      *shard
-	next, prev *watch
-	tick       uint64
-	conn       net.Conn        // the client's; nil if it is not to be checked
-	probe      providers.Probe // attached to conn at the first check
-	ended      func(why end)   // called at most once, with the shard locked; must not block
-	over       bool
+	shard *shard
+	tick  uint64
+	conn  net.Conn        // the client's; nil if it is not to be checked
+	probe providers.Probe // attached to conn at the first check
+	ended func(why end)   // called at most once, with the shard locked; must not block
+	over  bool
 }
 
 // end is why a request was ended early.
@@ -72,8 +70,7 @@ func (e *ending) cut() memory.Aborted {
 func newWatcher(every time.Duration) *watcher {
 	w := &watcher{every: every, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
 	for i := range w.shards {
-		l := &w.shards[i].list
-		l.next, l.prev = l, l
+		w.shards[i].watches = make(map[*watch]struct{})
 	}
 	go w.run()
 	return w
@@ -87,10 +84,7 @@ func (w *watcher) add(x *watch, conn net.Conn) {
 	s := x.shard
 	s.mu.Lock()
 	x.conn, x.over, x.tick = conn, false, s.tick
-	last := s.list.prev
-	x.prev, x.next = last, &s.list
-	last.next, s.list.prev = x, x
-	s.count++
+	s.watches[x] = struct{}{}
 	s.mu.Unlock()
 	w.started.Add(1)
 	if w.sleeping.Load() {
@@ -105,10 +99,9 @@ func (w *watcher) add(x *watch, conn net.Conn) {
 func (w *watcher) remove(x *watch) {
 	s := x.shard
 	s.mu.Lock()
-	x.prev.next, x.next.prev = x.next, x.prev
-	x.next, x.prev, x.conn = nil, nil, nil
+	delete(s.watches, x)
+	x.conn = nil
 	x.probe.Detach()
-	s.count--
 	s.mu.Unlock()
 }
 
@@ -118,7 +111,7 @@ func (w *watcher) len() int {
 	for i := range w.shards {
 		s := &w.shards[i]
 		s.mu.Lock()
-		n += s.count
+		n += len(s.watches)
 		s.mu.Unlock()
 	}
 	return n
@@ -129,7 +122,7 @@ func (w *watcher) endAll(why end, pick func(*watch) bool) {
 	for i := range w.shards {
 		s := &w.shards[i]
 		s.mu.Lock()
-		for x := s.list.next; x != &s.list; x = x.next {
+		for x := range s.watches {
 			if pick(x) {
 				x.finish(why)
 			}
@@ -186,8 +179,8 @@ func (s *shard) sweep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tick++
-	for x := s.list.next; x != &s.list && x.tick+1 < s.tick; x = x.next {
-		if !x.over && x.look() == providers.PeerGone {
+	for x := range s.watches {
+		if x.tick+1 < s.tick && !x.over && x.look() == providers.PeerGone {
 			x.finish(endClientGone)
 		}
 	}
