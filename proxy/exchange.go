@@ -106,6 +106,7 @@ func (x *exchange) recall() error {
 	}
 
 	begun, step := x.s.now(), x.trace.step("recall")
+	x.awaitLeaving()
 	t, err := x.s.begin(x.trace.context(), memory.Call{
 		Lasting: r.body.lasting(), Scope: id.scope(r.tenant()), Request: r.parsed, History: history, Side: id.side, Retry: id.retry,
 		Credential: id.forModels(x.attempt.out.provider.Name()), Provider: x.attempt.out.provider.Name(), MaxTokens: x.attempt.out.lesson(aboutContext).tokens,
@@ -126,6 +127,26 @@ func (x *exchange) recall() error {
 		t.offerNoTools()
 	}
 	return nil
+}
+
+// leavingWait is how long a request waits for an earlier one of its session whose client has gone.
+const leavingWait = 250 * time.Millisecond
+
+// awaitLeaving waits until turns that the client has broken off are stored, so that this one sees what they were about.
+func (x *exchange) awaitLeaving() {
+	leaving := x.s.watcher.enter(&x.watch, sessionName{x.request.tenant(), x.request.head.id.session})
+	if len(leaving) == 0 {
+		return
+	}
+	enough := time.NewTimer(leavingWait) //nolint:forbidigo // wakes; no clock is read
+	defer enough.Stop()
+	for _, over := range leaving {
+		select {
+		case <-over:
+		case <-enough.C:
+			return
+		}
+	}
 }
 
 // guard begins a turn for a request that is not remembered, where rules have to judge all answers: leaving out the session,

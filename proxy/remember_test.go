@@ -302,6 +302,48 @@ func TestClientGoneKeepsThePartialAnswer(t *testing.T) {
 	}
 }
 
+// TestBrokenOffTurnIsStoredFirst: a client that breaks an answer off and asks at once something else has the next view know of it;
+// another client of the session that still listens is not waited for, nor is one of another session.
+func TestBrokenOffTurnIsStoredFirst(t *testing.T) {
+	addr := upstream(t, func(c net.Conn, r *bufio.Reader) { // never ends
+		if req, err := http.ReadRequest(r); err == nil {
+			drain(req.Body)
+			write(c, eventHead+chunk(chatEvents[0]))
+			_, _ = r.ReadByte()
+		}
+	})
+	b := newBook()
+	before := make(chan int, 4) // answers stored before a request begins
+	r := start(t, rigOptions{upstream: addr, memory: func(ctx context.Context, c memory.Call) (*turn, error) {
+		before <- len(b.answers)
+		return b.begin(ctx, c)
+	}})
+	ask := func(session string) net.Conn {
+		t.Helper()
+		c, br := r.dial(t)
+		write(c, chatIn(session, chatBody))
+		if _, err := br.ReadString('{'); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	first := ask("s")
+	for _, session := range []string{"s", "other"} {
+		listener := ask(session)
+		defer shut(listener)
+	}
+	shut(first)
+	defer shut(ask("s"))
+	for i, want := range []int{0, 0, 0, 1} {
+		if got := await(t, before, "begin"); got != want {
+			t.Errorf("request %d began behind %d answers, want %d", i, got, want)
+		}
+	}
+	if a := await(t, b.answers, "commit"); a.Aborted != memory.AbortedByClient || textOf(t, a.Reply) != "hel" {
+		t.Errorf("answer %+v", a)
+	}
+}
+
 func TestBodyOfTheView(t *testing.T) {
 	drop := func(items []wire.Item) []wire.Item { return items[1:] }
 	keep := func(items []wire.Item) []wire.Item { return items }

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,9 @@ type watcher struct {
 	shards  [8]shard
 	next    atomic.Uint32 // spreads watches over shards
 	started atomic.Uint64 // watches ever added
+
+	mu       sync.Mutex
+	sessions map[sessionName][]*watch // requests under way
 
 	sleeping atomic.Bool
 	wake     chan struct{}
@@ -41,7 +45,13 @@ type watch struct {
 	probe providers.Probe // attached to conn at the first check
 	ended func(why end)   // called at most once, with the shard locked; must not block
 	over  bool
+
+	session sessionName   // zero before the session is known; guarded by watcher.mu
+	removed chan struct{} // closed when the request is over, if another one waits for that; likewise
 }
+
+// sessionName names a session among those of all tenants.
+type sessionName struct{ tenant, session string }
 
 // end is why a request was ended early.
 type end uint32
@@ -68,7 +78,9 @@ func (e *ending) cut() memory.Aborted {
 }
 
 func newWatcher(every time.Duration) *watcher {
-	w := &watcher{every: every, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+	w := &watcher{
+		sessions: make(map[sessionName][]*watch), every: every, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+	}
 	for i := range w.shards {
 		w.shards[i].watches = make(map[*watch]struct{})
 	}
@@ -95,8 +107,50 @@ func (w *watcher) add(x *watch, conn net.Conn) {
 	}
 }
 
+// enter names the session of x. It ends earlier requests of the session whose clients have gone, and returns a channel for each
+// that is closed when its turn is over: a client that breaks an answer off to say something else is faster than the next sweep.
+func (w *watcher) enter(x *watch, name sessionName) (leaving []<-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, o := range w.sessions[name] {
+		o.shard.mu.Lock()
+		if !o.over && o.look() == providers.PeerGone {
+			o.finish(endClientGone)
+		}
+		if o.over {
+			if o.removed == nil {
+				o.removed = make(chan struct{})
+			}
+			leaving = append(leaving, o.removed)
+		}
+		o.shard.mu.Unlock()
+	}
+	x.session = name
+	w.sessions[name] = append(w.sessions[name], x)
+	return leaving
+}
+
+// exit takes x out of its session's requests.
+func (w *watcher) exit(x *watch) {
+	if x.session == (sessionName{}) { // only x's own request writes it
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	left := slices.DeleteFunc(w.sessions[x.session], func(o *watch) bool { return o == x })
+	if w.sessions[x.session] = left; len(left) == 0 {
+		delete(w.sessions, x.session)
+	}
+	x.session = sessionName{}
+	if x.removed != nil {
+		close(x.removed)
+		x.removed = nil
+	}
+}
+
 // remove ends watching. After it the watcher neither touches the connection nor calls ended.
 func (w *watcher) remove(x *watch) {
+	w.exit(x)
 	s := x.shard
 	s.mu.Lock()
 	delete(s.watches, x)
