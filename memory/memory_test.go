@@ -268,53 +268,60 @@ func (l *lab) wantView(got, want string) {
 	}
 }
 
-func TestPlainContinuation(t *testing.T) {
-	l := newLab(t, memory.Options{})
-	l.turn("s:be u:1", "a:1")
-	l.turn("s:be u:1 a:1 u:2", "c:x,y")
-	l.wantView(l.turn("s:be u:1 a:1 u:2 c:x,y r:x r:y", "a:2"), "s:be u:1 a:1 u:2 c:x,y r:x r:y")
-	l.wantTranscript("u:1 a:1 u:2 c:x,y r:x r:y a:2", 7)
+// exchanged is a request, its answer, empty for a failure of upstream, and the expected view, empty for any.
+type exchanged struct{ sent, reply, view string }
+
+// conversation is what clients say in a session, and what is stored of it in the end: the line that ends with the head, and how
+// many items there are.
+type conversation struct {
+	name  string
+	turns []exchanged
+	line  string
+	items int
 }
 
-func TestChangedSystemPromptIsTheSameConversation(t *testing.T) {
-	l := newLab(t, memory.Options{})
-	l.turn("s:it-is-9 u:1", "a:1")
-	l.turn("s:it-is-10 u:1 a:1 u:2", "a:2")
-	l.wantTranscript("u:1 a:1 u:2 a:2", 4)
+// playEach plays conversations that begin alike.
+func playEach(t *testing.T, begin []exchanged, list []conversation) {
+	t.Helper()
+	for _, c := range list {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLab(t, memory.Options{})
+			for _, e := range slices.Concat(begin, c.turns) {
+				if e.reply == "" {
+					l.begin(memory.Call{}, e.sent).Commit(memory.Answer{HTTPStatus: 500})
+				} else if view := l.turn(e.sent, e.reply); e.view != "" {
+					l.wantView(view, e.view)
+				}
+			}
+			l.wantTranscript(c.line, c.items)
+		})
+	}
 }
 
-func TestExactResend(t *testing.T) {
-	l := newLab(t, memory.Options{})
-	l.turn("u:1", "a:1")
-	l.turn("u:1 a:1 u:2", "a:2")
-	l.turn("u:1 a:1 u:2", "a:2")
-	l.wantTranscript("u:1 a:1 u:2 a:2", 4)
-}
-
-func TestRegenerationKeepsBothAnswers(t *testing.T) {
-	l := newLab(t, memory.Options{})
-	l.turn("u:1", "a:1")
-	l.turn("u:1", "a:other")
-	l.wantTranscript("u:1 a:other", 3)
-	l.turn("u:1 a:1 u:2", "a:2") // the user went back to the first answer
-	l.wantTranscript("u:1 a:1 u:2 a:2", 5)
-}
-
-func TestEditBranches(t *testing.T) {
-	l := newLab(t, memory.Options{})
-	l.turn("u:1", "a:1")
-	l.turn("u:1 a:1 u:2", "a:2")
-	l.turn("u:1 a:1 u:2 a:2 u:3", "a:3")
-	l.turn("u:1 a:1 u:edited", "a:4")
-	l.wantTranscript("u:1 a:1 u:edited a:4", 8)
-}
-
-func TestChoicesAreSiblings(t *testing.T) {
-	l := newLab(t, memory.Options{})
-	l.turn("u:1", "a:first|a:second|a:third")
-	l.wantTranscript("u:1 a:first", 4)
-	l.turn("u:1 a:second u:2", "a:2")
-	l.wantTranscript("u:1 a:second u:2 a:2", 6)
+// TestResentHistories: a client that sends its history again continues, repeats or edits the conversation.
+func TestResentHistories(t *testing.T) {
+	playEach(t, nil, []conversation{
+		{"plain continuation", []exchanged{
+			{"s:be u:1", "a:1", ""},
+			{"s:be u:1 a:1 u:2", "c:x,y", ""},
+			{"s:be u:1 a:1 u:2 c:x,y r:x r:y", "a:2", "s:be u:1 a:1 u:2 c:x,y r:x r:y"},
+		}, "u:1 a:1 u:2 c:x,y r:x r:y a:2", 7},
+		{"another system prompt is the same conversation", []exchanged{
+			{"s:it-is-9 u:1", "a:1", ""}, {"s:it-is-10 u:1 a:1 u:2", "a:2", ""},
+		}, "u:1 a:1 u:2 a:2", 4},
+		{"exact resend", []exchanged{{"u:1", "a:1", ""}, {"u:1 a:1 u:2", "a:2", ""}, {"u:1 a:1 u:2", "a:2", ""}}, "u:1 a:1 u:2 a:2", 4},
+		{"a regeneration keeps both answers", []exchanged{{"u:1", "a:1", ""}, {"u:1", "a:other", ""}}, "u:1 a:other", 3},
+		{"and the user goes back to the first", []exchanged{
+			{"u:1", "a:1", ""}, {"u:1", "a:other", ""}, {"u:1 a:1 u:2", "a:2", ""},
+		}, "u:1 a:1 u:2 a:2", 5},
+		{"an edit branches", []exchanged{
+			{"u:1", "a:1", ""}, {"u:1 a:1 u:2", "a:2", ""}, {"u:1 a:1 u:2 a:2 u:3", "a:3", ""}, {"u:1 a:1 u:edited", "a:4", ""},
+		}, "u:1 a:1 u:edited a:4", 8},
+		{"choices are siblings", []exchanged{{"u:1", "a:first|a:second|a:third", ""}}, "u:1 a:first", 4},
+		{"and the user goes on from any", []exchanged{
+			{"u:1", "a:first|a:second|a:third", ""}, {"u:1 a:second u:2", "a:2", ""},
+		}, "u:1 a:second u:2 a:2", 6},
+	})
 }
 
 func TestTrimmedByTheClient(t *testing.T) {

@@ -14,18 +14,10 @@ import (
 	"remora/memory/view"
 )
 
-// exchanged is a request of a client that sends only new items, its answer, and the expected view.
-type exchanged struct{ sent, reply, view string }
-
 // The conversation of a client that sends only new items stays on the head line after any request.
 func TestResultsOfOnlyWhatIsNew(t *testing.T) {
 	begin := []exchanged{{"s:be u:1", "c:x,y", "s:be u:1"}, {"r:x r:y", "a:2", "s:be u:1 c:x,y r:x r:y"}}
-	for _, c := range []struct {
-		name  string
-		turns []exchanged
-		line  string
-		items int
-	}{
+	playEach(t, begin, []conversation{
 		{"a result sent again is a resend, and its answer a branch", []exchanged{
 			{"r:x r:y", "a:again", "s:be u:1 c:x,y r:x r:y"},
 			{"u:3", "a:3", "s:be u:1 c:x,y r:x r:y a:again u:3"},
@@ -95,15 +87,7 @@ func TestResultsOfOnlyWhatIsNew(t *testing.T) {
 			{"s:be u:0 a:0 u:3", "a:3", "s:be u:0 a:0 u:3"},
 			{"s:be u:0 a:0 u:3 a:3 u:4", "a:4", "s:be u:0 a:0 u:3 a:3 u:4"},
 		}, "u:0 a:0 u:3 a:3 u:4 a:4", 11},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			l := newLab(t, memory.Options{})
-			for _, e := range append(begin[:2:2], c.turns...) {
-				l.wantView(l.turn(e.sent, e.reply), e.view)
-			}
-			l.wantTranscript(c.line, c.items)
-		})
-	}
+	})
 }
 
 // An SDK lost its connection and asks again, while the first request is still with upstream, or its input is durable.

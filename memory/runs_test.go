@@ -17,12 +17,7 @@ import (
 // middle of a run too.
 func TestRunsSeeWhatWasSaidBefore(t *testing.T) {
 	begin := []exchanged{{"s:be u:1", "a:1", "s:be u:1"}, {"s:be u:2", "c:x", "s:be u:1 a:1 u:2"}}
-	for _, c := range []struct {
-		name  string
-		turns []exchanged
-		line  string
-		items int
-	}{
+	playEach(t, begin, []conversation{
 		{"a run, and the next one", []exchanged{
 			{"s:be u:2 c:x r:x", "c:y", "s:be u:1 a:1 u:2 c:x r:x"},
 			{"s:be u:2 c:x r:x c:y r:y", "a:2", "s:be u:1 a:1 u:2 c:x r:x c:y r:y"},
@@ -74,19 +69,7 @@ func TestRunsSeeWhatWasSaidBefore(t *testing.T) {
 			{"s:be u:3 a:x u:4", "a:4", "s:be u:3 a:x u:4"},
 			{"s:be u:3 a:x u:4 a:4 u:5", "a:5", "s:be u:3 a:x u:4 a:4 u:5"},
 		}, "u:3 a:x u:4 a:4 u:5 a:5", 12},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			l := newLab(t, memory.Options{})
-			for _, e := range append(begin[:2:2], c.turns...) {
-				if e.reply == "" {
-					l.begin(memory.Call{}, e.sent).Commit(memory.Answer{HTTPStatus: 500})
-					continue
-				}
-				l.wantView(l.turn(e.sent, e.reply), e.view)
-			}
-			l.wantTranscript(c.line, c.items)
-		})
-	}
+	})
 }
 
 // Such agents, two at a time and on two replicas: each sees the conversation before its run, and the run, and the
