@@ -48,7 +48,7 @@ func (b Block) equal(o Block) bool {
 		b.Inside == o.Inside && b.At == o.At && b.Role == o.Role && b.Update == o.Update
 }
 
-// placed are blocks as messages, by where they stand in a view.
+// placed are blocks as messages, by their place in a view.
 type placed struct {
 	anchored []wire.Item // before the history
 	run      []wire.Item // directly behind the user message that began the run
@@ -56,7 +56,7 @@ type placed struct {
 	live     []wire.Item // at the end
 }
 
-// inside is a message that stands inside of the history, behind so many of its items.
+// inside is a message within the history, after a number of its items.
 type inside struct {
 	behind int
 	item   wire.Item
@@ -83,8 +83,8 @@ func place(d wire.Dialect, blocks []Block) (p placed) {
 	return p
 }
 
-// around puts blocks into a view. Without a user message, the blocks of the run stand at its end. A run's blocks
-// stay the same while the model calls tools, and so do the items before and behind them: all of it can be cached.
+// around puts blocks into a view. Without a user message, the blocks of the run stand at its end. A run's blocks stay the same
+// while the model calls tools, as do the items before and after them, so all of them can be cached.
 func (p *placed) around(system, items []wire.Item) []wire.Item {
 	out := make([]wire.Item, 0, len(system)+len(p.anchored)+len(p.run)+len(p.inside)+len(items)+len(p.live))
 	out = append(append(out, system...), p.anchored...)
@@ -94,8 +94,8 @@ func (p *placed) around(system, items []wire.Item) []wire.Item {
 	return append(out, p.live...)
 }
 
-// pieces cut a history where blocks stand in it, and yields both in their order: pieces of the history, and blocks, which
-// are marked.
+// pieces splits a history at the places of blocks, and yields both in order: pieces of the history, and blocks, which are
+// marked.
 func (p *placed) pieces(items []wire.Item) iter.Seq2[[]wire.Item, bool] {
 	return func(yield func(piece []wire.Item, block bool) bool) {
 		sorted := slices.Clone(p.inside)

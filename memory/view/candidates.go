@@ -43,7 +43,7 @@ func Candidates(items []wire.Item, p Policy) []Candidate {
 	return entries
 }
 
-// RunStart returns the index of the user message that began the current run, or of the last item where there is none.
+// RunStart returns the index of the user message that began the current run, or of the last item if there is none.
 func RunStart(items []wire.Item) int {
 	if last := lastAsked(items); last >= 0 {
 		return last
@@ -95,9 +95,8 @@ func completeTurns(items []wire.Item) []turn {
 	return turns
 }
 
-// Score returns how much an item is worth to [OverflowPriority], by its role and its age: it is the one at
-// index, counted from 0 and the oldest, of count items. Items of Responses are scored as the Chat message that says the
-// same, and reasoning as the calls that it led to.
+// Score returns an item's score for [OverflowPriority], by its role and its age: its index, from 0 for the oldest, of count
+// items. Items of Responses are scored like the equivalent Chat message, and reasoning like the calls that it led to.
 func Score(it wire.Item, index, count int) float64 {
 	r := float64(index+1) / float64(count)
 	switch {

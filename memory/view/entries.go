@@ -7,14 +7,14 @@ import (
 	"remora/wire"
 )
 
-// entry is a part of a conversation's items, with its place in the view. Passes go over the list of entries one after the
-// other, and each gives a reason to the entries that it leaves out: the window (view.go, window.go), the repair of pairs
-// (pairs.go, orphans.go), and then, by [View.LeaveOut], the budget and the policy (fit.go) and summaries.
+// entry is a part of a conversation's items, with its place in the view. Passes over the list of entries mark the entries that
+// they leave out with a reason: the window (view.go, window.go), the repair of pairs (pairs.go, orphans.go), and then, by
+// [View.LeaveOut], the budget and the policy (fit.go) and summaries.
 type entry struct {
-	*wire.Part     // the item's own: histories are long, and a copy would be most of what an entry takes
+	*wire.Part     // the item's own: a copy would be most of an entry's size
 	item       int // index in the list of items
 	role       wire.Role
-	// hidden: the client does not see it. It counts as nothing, so that cuts stay where they are.
+	// hidden: the client does not see it. It counts as zero units, so that cuts do not move.
 	hidden bool
 	why    Reason
 }
@@ -22,15 +22,15 @@ type entry struct {
 // Reason is why an entry, or a block of a layer, is not sent.
 type Reason uint8
 
-// Reasons, in the order in which they are found.
+// Reasons, in the order of the passes.
 const (
 	ReasonNone    Reason = iota // it is sent
-	ReasonWindow                // the history window begins behind it
+	ReasonWindow                // the history window begins after it
 	ReasonOrphan                // upstream would refuse it: its partner is missing, or it led to nothing
-	ReasonBudget                // did not fit, or is older than history that did not
+	ReasonBudget                // it did not fit, or is older than an item that did not
 	ReasonPolicy                // older than the newest Policy.Window items or Policy.Turns pairs
-	ReasonGroup                 // would fit, but not all that upstream wants with it does
-	ReasonSummary               // a summary says it
+	ReasonGroup                 // it would fit, but not its whole group
+	ReasonSummary               // a summary contains it
 	ReasonTools                 // a call that the client does not see, in a request without tools, or its result
 )
 
@@ -49,12 +49,13 @@ type Out struct {
 type Counts struct {
 	Sent     int
 	Windowed int // left out by the window, by the policy, or before the view was chosen
-	// Orphans were left out for want of their partner: calls, results, and reasoning that led to such calls or to nothing.
+	// Orphans were left out because their partner is missing: calls, results, and reasoning that led to such calls or to
+	// nothing.
 	Orphans int
 }
 
-// LeftOut is an item, or one call of it, that the view lacks although the window would have kept it: a call without
-// a result, a result without a call, or the reasoning that belonged to one.
+// LeftOut is an item, or one of its calls, that was left out although the window kept it: a call without a result, a result
+// without a call, or their reasoning.
 type LeftOut struct {
 	Item int    `json:"item"` // index in the conversation of this call, after the system prompt
 	Call string `json:"call,omitempty"`
@@ -81,7 +82,7 @@ func entriesOf(items []wire.Item, resolve func(wire.Item) (wire.Item, bool)) []e
 // sent reports whether the view has the entry.
 func (e *entry) sent() bool { return e.why == ReasonNone }
 
-// Count returns how much of the conversation the view has, and how much it lacks.
+// Count returns the numbers of sent and left-out units of the conversation.
 func (v *View) Count() Counts {
 	n := Counts{Windowed: v.Outside}
 	for i := range v.entries {
@@ -97,7 +98,7 @@ func (v *View) Count() Counts {
 	return n
 }
 
-// LeftOut names what the repair left out, and the calls that the window cut off the first message it kept.
+// LeftOut lists the entries that the repair left out, and the calls that the window cut off the first message it kept.
 func (v *View) LeftOut() (list []LeftOut) {
 	for i := range v.entries {
 		e := &v.entries[i]
@@ -116,8 +117,8 @@ func (v *View) LeftOut() (list []LeftOut) {
 	return list
 }
 
-// LeaveOut takes more out of the view: items by their index in it behind the system prompt, ascending. Copies of the
-// view keep what they have.
+// LeaveOut removes more items from the view, by their index after the system prompt, ascending. Copies of the view do not
+// change.
 func (v *View) LeaveOut(system int, out ...Out) {
 	entries := slices.Clone(v.entries)
 	items, kept := v.Items[:system:system], make([]int, 0, len(v.Kept))

@@ -8,12 +8,12 @@ import (
 // Candidate describes one item of a view, or one block of a layer, for [Fit].
 type Candidate struct {
 	Cost int // in tokens; less than 0 counts as 0
-	// Run marks history that is never left out: the current run, and a compaction, which stands for all before it.
+	// Run marks history that is never left out: the current run, and a compaction, which replaces everything before it.
 	Run bool
 	// Group ties history entries that upstream accepts only together, such as a call and its result: entries of one
 	// Group other than 0 stay or go as one. [Groups] makes them.
 	Group int
-	// Pairs is how many complete user-assistant pairs begin behind the entry, for [OverflowTurns].
+	// Pairs is the number of complete user-assistant pairs that begin after the entry, for [OverflowTurns].
 	Pairs int
 	// Score ranks groups under [OverflowPriority]: the highest are kept. A group has the highest score of its entries.
 	Score float64
@@ -21,19 +21,19 @@ type Candidate struct {
 	Why Reason
 }
 
-// Fit chooses the part of a view that fits into Budget less Reserve. System entries and the current run always stay
-// and are charged first, so only they can make a view larger than its budget. Then layer entries are taken in order,
-// each if it fits. Then history is taken from the newest entry to the oldest, up to the first that does not fit. Groups
-// that this would divide are left out as a whole; the tokens that this frees are not used, so that history has no other
-// gaps. Policies differ only in the history that they choose, and only if it does not fit as a whole:
+// Fit chooses the part of a view that fits into Budget minus Reserve. System entries and the current run always stay and are
+// charged first, so only they can make a view larger than its budget. Then layer entries are taken in order, each if it fits.
+// Then history is taken from the newest entry to the oldest, up to the first that does not fit. Groups that this would split
+// are left out as a whole; the freed tokens are not used, so that the history has no other gaps. Policies differ only in the
+// history that they choose, and only if it does not fit as a whole:
 //   - [OverflowFIFO] leaves out whole groups, from the oldest on, until the rest fits.
 //   - [OverflowTurns] leaves out everything older than the newest Policy.Turns pairs, then what still does not fit.
 //   - [OverflowPriority] takes whole groups by their score, each if it fits, and so makes gaps anywhere.
 //
 // Time is linear in the entries, except for sorting with OverflowPriority.
 //
-// History must be valid except for calls that upstream knows from elsewhere: Fit divides no group, and leaves alone an
-// entry whose partner it never saw.
+// History must be valid except for calls that upstream knows from elsewhere: Fit splits no group, and ignores a missing
+// partner.
 //
 // Fit sets Why of layers and history, and returns the cost of everything that stays, system included. A caller that
 // summarises calls Fit again when history is left out, with the maximum cost of the summary as one more layer entry.
@@ -66,7 +66,7 @@ func (f *fitter) charge(c Candidate) { f.used += cost(c) }
 // fits reports whether there is room for so many tokens more.
 func (f *fitter) fits(tokens float64) bool { return tokens <= f.policy.HistoryBudget(f.used) }
 
-// take charges a candidate if it fits, and says why not.
+// take charges a candidate if it fits, and otherwise sets the reason.
 func (f *fitter) take(c Candidate) Reason {
 	if !f.fits(cost(c)) {
 		return ReasonBudget
@@ -109,7 +109,7 @@ func (f *fitter) newest(history []Candidate, pinned []bool, from int) {
 	f.whole(history)
 }
 
-// whole drops the rest of divided groups, and refunds its cost.
+// whole drops the rest of split groups, and refunds its cost.
 func (f *fitter) whole(history []Candidate) {
 	divided := make(map[int]bool)
 	for i := range history {
@@ -142,8 +142,8 @@ func Pinned(history []Candidate) []bool {
 
 func cost(e Candidate) float64 { return float64(max(0, e.Cost)) }
 
-// turns is from which entry on history is kept under OverflowTurns: from index from where all of that fits, else from
-// the first entry of the newest Turns pairs.
+// turns returns the first kept entry under OverflowTurns: index from if everything fits, else the first entry of the newest
+// Turns pairs.
 func (f *fitter) turns(history []Candidate, pinned []bool, from int) int {
 	all := 0.0
 	for i, e := range history {
@@ -159,7 +159,7 @@ func (f *fitter) turns(history []Candidate, pinned []bool, from int) int {
 	return from
 }
 
-// bundle stays or goes as one: a group, or an entry without one.
+// bundle is kept or dropped as a unit: a group, or an entry without one.
 type bundle struct {
 	first int // index of its first entry
 	cost  float64
@@ -205,8 +205,8 @@ func (f *fitter) bundles(history []Candidate, pinned []bool, from int) {
 	}
 }
 
-// bundlesOf lists the bundles that are not pinned, in the order of their first entries, and tells for every entry that is
-// not pinned where its bundle begins.
+// bundlesOf lists the bundles that are not pinned, in the order of their first entries, and for every such entry the beginning
+// of its bundle.
 func bundlesOf(history []Candidate, pinned []bool) (bundles []bundle, of []int) {
 	of = make([]int, len(history))
 	at := make(map[int]int) // by group, index in bundles

@@ -3,9 +3,9 @@ package view
 import "remora/wire"
 
 // Groups finds the items of a history that upstream accepts only together: a message or call with all its results, and
-// reasoning with the rest of its answer. The result has one number per item, as in [Candidate].Group: 0 for an item
-// that stands alone, equal numbers within a group. An item whose partner is not in the list stands alone; Groups does
-// not know whether upstream has the partner. Resolve item_references before. Items are not changed.
+// reasoning with the rest of its answer. The result has one number per item, as in [Candidate].Group: 0 for a single item,
+// equal numbers within a group. An item whose partner is not in the list is single; Groups does not know whether upstream has
+// the partner. Resolve item_references before. Items are not changed.
 func Groups(items []wire.Item) []int { return groupsOf(items).numbers() }
 
 func groupsOf(items []wire.Item) grouping {
@@ -73,8 +73,7 @@ func (g grouping) pairs(items []wire.Item) {
 	}
 }
 
-// exchanges joins a user message with what the model says right after it, and the items of one answer where a
-// dialect has several.
+// exchanges joins a user message with the answer right after it, and the items of one answer if a dialect has several.
 func (g grouping) exchanges(items []wire.Item) {
 	for i := 1; i < len(items); i++ {
 		before, it := items[i-1], items[i]

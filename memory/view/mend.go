@@ -10,31 +10,31 @@ import (
 	"remora/wire"
 )
 
-// Mend is a set of changes to calls that another model has made, or whose client has not sent all of them back. Only a
-// refusal shows that a server needs one, so they concern the client's own items as well.
+// Mend is a set of changes to calls of another model, or to calls that the client resends incompletely. Only a refusal shows
+// that a server needs one, so they apply to the client's own items as well.
 type Mend uint8
 
 // Mends.
 const (
-	// CallIDs names calls and their results by ids that all servers take: Mistral takes no others.
+	// CallIDs replaces the ids of calls and results by ids that all servers accept: Mistral accepts no others.
 	CallIDs Mend = 1 << iota
-	// OddCallIDs does so where an id is long or has characters that few servers put into one.
+	// OddCallIDs does the same for ids that are long or have unusual characters.
 	OddCallIDs
-	// Reasoning puts a thought into each answer that has none. Kimi and DeepSeek refuse calls without one.
+	// Reasoning adds a thought to each answer without one. Kimi and DeepSeek refuse calls without one.
 	Reasoning
-	// Signatures puts Google's placeholder where a call is not signed. Gemini refuses one that is not.
+	// Signatures adds Google's placeholder to unsigned calls, which Gemini refuses.
 	Signatures
-	// NullContent leaves out the content beside calls where it is null, which Gemini refuses, as DeepSeek does one that lacks.
+	// NullContent removes a null content from messages with calls, which Gemini refuses. DeepSeek refuses a missing one.
 	NullContent
-	// ToolNames replaces what no server takes in the name of a tool that a model has made up.
+	// ToolNames replaces invalid characters in tool names that a model has made up.
 	ToolNames
-	// Arguments empties arguments that are no JSON object, which servers that parse them refuse.
+	// Arguments replaces arguments that are not a JSON object by {}, since servers that parse them refuse the request.
 	Arguments
 )
 
 var mendNames = [...]string{"call_ids", "odd_call_ids", "reasoning", "signatures", "null_content", "tool_names", "arguments"} //nolint:gochecknoglobals // a constant list
 
-// Names spell the changes in records.
+// Names returns the names of the changes in records.
 func (m Mend) Names() (names []string) {
 	for i, name := range mendNames {
 		if m&(1<<i) != 0 {
@@ -56,7 +56,7 @@ func ParseMend(names []string) (m Mend, err error) {
 	return m, nil
 }
 
-// Apply returns the items with the changes. Items without need of any keep their bytes.
+// Apply returns the items with the changes. Unaffected items keep their bytes.
 func (m Mend) Apply(items []wire.Item) []wire.Item {
 	if m == 0 {
 		return items
@@ -88,9 +88,9 @@ func (m Mend) Apply(items []wire.Item) []wire.Item {
 	return out
 }
 
-// callIDs gives the calls of a view other ids. An id depends on the old one alone, so that a prompt cache still fits.
+// callIDs gives the calls of a view other ids. An id depends only on the old one, so that the prompt cache still matches.
 type callIDs struct {
-	all   bool            // also those that most servers take
+	all   bool            // also those that most servers accept
 	given map[string]bool // to calls without one
 	stay  map[string]bool // of calls that are paired by another member
 	open  []string        // ids of the calls whose ids are empty and that have no result yet
@@ -141,7 +141,7 @@ func (c *callIDs) rename(it wire.Item) wire.Item {
 	return out
 }
 
-// ofNone returns an id for a call that has none, which no other of them has.
+// ofNone returns a unique id for a call without one.
 func (c *callIDs) ofNone(message []byte, call int) string {
 	for n := call; ; n += maxOpen {
 		id := hashedID(fmt.Appendf(nil, "%d %s", n, message))
@@ -152,10 +152,10 @@ func (c *callIDs) ofNone(message []byte, call int) string {
 	}
 }
 
-// longestName is the length up to which servers take names of tools.
+// longestName is the length up to which servers accept names of tools.
 const longestName = 64
 
-// toolName returns the name of a tool as all servers take it.
+// toolName returns the name of a tool in a form that all servers accept.
 func toolName(name string) string {
 	if name == "" {
 		return "_"
@@ -169,13 +169,13 @@ func toolName(name string) string {
 	return clean[:min(len(clean), longestName)]
 }
 
-// idLength is the length of call ids at Mistral, whose servers take no other, and only letters and digits.
+// idLength is the length of call ids for Mistral, which accepts no other, and only letters and digits.
 const idLength = 9
 
-// longestID is the length up to which OpenAI takes ids of calls in Chat, which is less than others take.
+// longestID is the length up to which OpenAI accepts call ids in Chat; others accept longer ones.
 const longestID = 40
 
-// portable returns the id of a call as servers take it.
+// portable returns the id of a call in a form that all servers accept.
 func (c *callIDs) portable(id string) string {
 	switch {
 	case id == "", len(id) == idLength && strings.Trim(id, idDigits) == "", !c.all && len(id) <= longestID && strings.Trim(id, idDigits+"_-") == "":
@@ -200,8 +200,8 @@ func hashedID(of []byte) string {
 // maxThought bounds a thought that is made of an answer, in bytes.
 const maxThought = 160
 
-// thoughtOf returns what stands for the reasoning of an answer whose own is not known: its beginning. A text that is the same
-// in all answers leads models to repeat it.
+// thoughtOf returns a replacement for the unknown reasoning of an answer: its beginning. A fixed text in all answers leads
+// models to repeat it.
 func thoughtOf(it wire.Item) string {
 	text := strings.TrimSpace(it.Text())
 	for i, call := range it.Calls() {

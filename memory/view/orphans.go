@@ -2,7 +2,7 @@ package view
 
 import "remora/wire"
 
-// dropOrphans leaves out of what the window keeps the entries that upstream would refuse, and returns how many.
+// dropOrphans leaves out entries in the window that upstream would refuse, and returns their number.
 func dropOrphans(d wire.Dialect, body []wire.Item, entries []entry, partner []int) int {
 	dropped := dropUnpaired(d, entries, partner)
 	if n := dropRepeated(d, body, entries); n > 0 {
@@ -11,9 +11,9 @@ func dropOrphans(d wire.Dialect, body []wire.Item, entries []entry, partner []in
 	return dropped + dropAloneReasoning(body, entries)
 }
 
-// dropRepeated leaves out items that are sent again with the id that they had: upstream refuses a request with one id twice.
-// The first of them stays, so that what was sent of a history before does not change. Other items of one id are no repetition:
-// servers differ in what an id is to them.
+// dropRepeated leaves out repetitions of an item with the same id: upstream refuses a request with one id twice. The first one
+// stays, so that the sent history does not change. Different items with one id are not repetitions: servers differ in their use
+// of ids.
 func dropRepeated(d wire.Dialect, body []wire.Item, entries []entry) (dropped int) {
 	if !d.Rules().References {
 		return 0
@@ -45,13 +45,13 @@ func dropRepeated(d wire.Dialect, body []wire.Item, entries []entry) (dropped in
 }
 
 // dropUnpaired leaves out calls without a result, results without a call, and the reasoning that only led to such a call. A
-// partner that is not sent is none.
+// partner that is not sent does not count.
 func dropUnpaired(d wire.Dialect, entries []entry, partner []int) (dropped int) {
 	for i := range entries {
 		switch e := &entries[i]; {
 		case !e.sent() || e.Kind != wire.ToolCall && e.Kind != wire.ToolResult:
 		case e.Call.ID == "" && !adjacent(d):
-			// A result without a call id cannot be matched: upstream takes it.
+			// A result without a call id cannot be matched: upstream accepts it.
 		case partner[i] < 0 || !entries[partner[i]].sent():
 			e.why = ReasonOrphan
 			dropped++
@@ -71,7 +71,7 @@ func repaired(r *Request, entries []entry, partner []int, start int) (n int) {
 	}
 	dropOrphans(r.dialect(), r.Items, entries, partner)
 
-	own := make(map[*byte]bool, len(r.Own)) // by where an item's bytes are, since an equal one may be stored
+	own := make(map[*byte]bool, len(r.Own)) // by the address of an item's bytes, since an equal item may be stored
 	for i := range r.Own {
 		own[&r.Own[i].Raw[0]] = true
 	}
@@ -85,8 +85,8 @@ func repaired(r *Request, entries []entry, partner []int, start int) (n int) {
 	return n
 }
 
-// dropStrandedReasoning leaves out reasoning that lost the rest of its answer: upstream refuses reasoning alone.
-// Reasoning that had nothing behind it before stays.
+// dropStrandedReasoning leaves out reasoning that lost the rest of its answer: upstream refuses reasoning alone. Reasoning that
+// had nothing after it before stays.
 func dropStrandedReasoning(entries []entry) (dropped int) {
 	var followed, lost bool // what the walk has seen of the answer behind the entry
 	for i := len(entries) - 1; i >= 0; i-- {
@@ -105,8 +105,8 @@ func dropStrandedReasoning(entries []entry) (dropped int) {
 	return dropped
 }
 
-// dropAloneReasoning leaves out reasoning that led to nothing before the next message or result of another than the model, or
-// the end: an answer that ended while the model thought, for want of tokens or of a client. Upstream refuses it by its id.
+// dropAloneReasoning leaves out reasoning with an id that led to nothing: the answer ended while the model thought, because of
+// a token limit or a disconnected client. Upstream refuses it.
 func dropAloneReasoning(body []wire.Item, entries []entry) (dropped int) {
 	alone := true
 	for i := len(entries) - 1; i >= 0; i-- {

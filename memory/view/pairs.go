@@ -7,16 +7,16 @@ import (
 	"remora/wire"
 )
 
-// none is the partner of an entry that has none. Partners below it are those of replaced results (see insteadOf).
+// none is the partner of an entry without one. Values below it are partners of replaced results (see insteadOf).
 const none = -1
 
-// insteadOf is the partner of a result in whose place its call has a later one, and its own inverse.
+// insteadOf encodes the partner of a result that a later one replaces. It is its own inverse.
 func insteadOf(call int) int { return none - 1 - call }
 
-// Order returns the order in which upstream takes the results of a conversation: in Chat directly behind the message that made
-// their calls, in Responses anywhere behind their call. It lists the indices of items, nil where they stand so already, and
-// where in that list are the results that had to move. Results of one message keep their order, which upstream leaves to the
-// client. What has no partner stays where it is, and Assemble leaves it out. resolve is that of a Request.
+// Order returns an order of items in which upstream accepts the results: in Chat directly after the message with their calls,
+// in Responses anywhere after their call. It returns the indices of items, nil if the order is valid already, and the places in
+// that list of moved results. Results of one message keep their order. Items without a partner do not move; Assemble leaves
+// them out. resolve is that of a Request.
 func Order(d wire.Dialect, items []wire.Item, resolve func(wire.Item) (wire.Item, bool)) (order, moved []int) {
 	if inOrder(d, items) {
 		return nil, nil
@@ -76,9 +76,9 @@ func Order(d wire.Dialect, items []wire.Item, resolve func(wire.Item) (wire.Item
 	return order, moved
 }
 
-// endWithResults moves calls forward whose results are the end of the history, where the order would end with an answer of the
-// model: it was given without them, since the user did not wait for them. Upstream is asked to go on from the results, not from
-// that answer, with which some refuse to end. Calls of one message stay together, those that were answered before as well. It marks the makers that it moves as placed.
+// endWithResults moves calls to the end if the history ends with their results and the order would end with an answer of the
+// model, which was given before the results came. Upstream should continue from the results; some refuse a history that ends
+// with an answer. All calls of one message stay together. It marks the moved messages as placed.
 func endWithResults(items []wire.Item, order []int, results map[int][]result, placed []bool) []int {
 	end := len(items)
 	for end > 0 && items[end-1].Kind == wire.ToolResult {
@@ -111,8 +111,8 @@ func endWithResults(items []wire.Item, order []int, results map[int][]result, pl
 	return order
 }
 
-// splitThoughts finds the results that stand between reasoning and the item of the model's that it led to, which upstream wants
-// together. It gives for each of them the item behind which it does not, and none for all other entries.
+// splitThoughts finds results between reasoning and the item that it led to, which upstream wants together. It returns for each
+// of them the item after which it does not separate these, and none for all other entries.
 func splitThoughts(entries []entry) []int {
 	behind := make([]int, len(entries))
 	for i := range behind {
@@ -147,11 +147,11 @@ func skip(entries []entry, from int, kind wire.Kind) int {
 	return from
 }
 
-// result is an item that answers a call, and the place of that call's first result: a later one takes it over.
+// result is an item that answers a call, and the place of the call's first result, which a later one takes.
 type result struct{ at, item int }
 
-// movedIn finds, of the items that were given a place, those that stand before an earlier item or behind a later one. Items
-// that Assemble leaves out do not count.
+// movedIn finds the placed items that precede an earlier item or follow a later one. Items that Assemble leaves out do not
+// count.
 func movedIn(order []int, placed, gone []bool) (moved []int) {
 	behind := make([]int, len(order)) // the first of the items from each place on
 	first := len(order)
@@ -174,10 +174,10 @@ func movedIn(order []int, placed, gone []bool) (moved []int) {
 	return moved
 }
 
-// maxOpen bounds how many open calls inOrder looks through for each result.
+// maxOpen bounds the open calls that inOrder searches for each result.
 const maxOpen = 32
 
-// inOrder reports whether it takes one quick look to see that no result has to move.
+// inOrder quickly checks that no result has to move. False means that the full check is needed.
 func inOrder(d wire.Dialect, items []wire.Item) bool {
 	var open []*wire.Call
 	maker := none // the item that made the last of them
@@ -212,7 +212,7 @@ func inOrder(d wire.Dialect, items []wire.Item) bool {
 	return true
 }
 
-// endOfCalls returns the last item of the calls that stand together from an entry on: results stand behind all of them.
+// endOfCalls returns the last item of consecutive calls from an entry on: results follow all of them.
 func endOfCalls(entries []entry, at int) int {
 	for at+1 < len(entries) && entries[at+1].Kind == wire.ToolCall {
 		at++
@@ -237,12 +237,12 @@ func keyOf(d wire.Dialect, c *wire.Call) pairKey {
 	}
 }
 
-// localShell is the family of calls that Codex answers with the result of a function.
+// localShell is the family of calls that Codex answers with a function result.
 const localShell = "local_shell"
 
 // pairing holds the state of the calls and results of one key.
 type pairing struct {
-	run      int     // the entry that began the run of what follows
+	run      int     // the entry that began the present run
 	open     []int   // its calls without a result, oldest first
 	early    int     // the last of its results without a call
 	stale    [][]int // likewise of earlier runs, those without any left out
@@ -302,7 +302,7 @@ func byKey(d wire.Dialect, entries []entry, partner []int) {
 	}
 }
 
-// begin turns the calls left open by earlier runs stale.
+// begin marks open calls of earlier runs as stale.
 func (p *pairing) begin(run int) {
 	if p.run != run {
 		if len(p.open) > 0 {
@@ -351,8 +351,8 @@ func (p *pairing) pair(partner []int, call, result int) {
 	partner[call], partner[result], p.answered = result, call, call
 }
 
-// separate takes apart pairs that stand where upstream refuses them: a result before its call, and in Chat one that is not directly
-// behind the message that made its call. Order leaves such pairs only where ids are used in confusing ways.
+// separate splits pairs in positions that upstream refuses: a result before its call, and in Chat one that is not directly
+// after the message with its call. Order leaves such pairs only if ids are ambiguous.
 func separate(d wire.Dialect, entries []entry, partner []int) {
 	maker := none // the item that results may answer here
 	for i, u := range entries {
@@ -366,8 +366,8 @@ func separate(d wire.Dialect, entries []entry, partner []int) {
 	}
 }
 
-// alongside is partners for a history in which no id is ambiguous and few calls wait at a time, as nearly all are. It reports
-// whether it is one.
+// alongside is partners for a history without ambiguous ids and with few open calls at a time, the usual case. It reports
+// whether the history is one.
 func alongside(d wire.Dialect, entries []entry, partner []int) bool {
 	var open [maxOpen]int
 	n := 0
@@ -393,6 +393,6 @@ func alongside(d wire.Dialect, entries []entry, partner []int) bool {
 	return true
 }
 
-// adjacent reports whether results stand directly behind the message that made their calls. Ids then come back in later runs,
-// and an id alone says what a result answers.
+// adjacent reports whether results follow directly after the message with their calls. Ids may then be reused in later runs,
+// and the id alone pairs a result.
 func adjacent(d wire.Dialect) bool { return d.Rules().ResultsAdjacent }

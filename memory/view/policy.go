@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// What happens to history that does not fit; see docs/semantics.md#overflow-policies. [Fit] chooses alike for the first three.
+// Overflow policies; see docs/semantics.md#overflow-policies. [Fit] treats the first three alike.
 const (
 	// OverflowTruncate leaves it out.
 	OverflowTruncate = "truncate"
-	// OverflowSlidingWindow keeps the newest Window entries, and leaves out what of these does not fit.
+	// OverflowSlidingWindow keeps those of the newest Window entries that fit.
 	OverflowSlidingWindow = "sliding_window"
-	// OverflowSummarize asks the caller to summarise the left out history, once, and to show the summary.
+	// OverflowSummarize asks the caller to summarise the left-out history and to show the summary.
 	OverflowSummarize = "summarize"
 	// OverflowFIFO leaves out the oldest exchanges: a user message with the reply to it, a call with all its results.
 	OverflowFIFO = "fifo"
@@ -24,7 +24,7 @@ const (
 	OverflowPriority = "priority"
 )
 
-// minToolResult is the least that a tool result may be shortened to, in tokens: a mark and a little text.
+// minToolResult is the minimum length of a shortened tool result, in tokens: a mark and a little text.
 const minToolResult = 32
 
 // Policy is how a view is cut to size. Numbers are tokens unless said otherwise.
@@ -34,8 +34,8 @@ type Policy struct {
 	Overflow string  // one of the constants above
 	Window   int     // how many history entries are kept at most, whatever Overflow says; 0 is no limit
 	Turns    int     // how many user-assistant pairs OverflowTurns keeps
-	// MinTurns is how many of the newest complete user-assistant pairs are never left out, as the current run never is;
-	// 0 is none. They can make a view larger than its budget.
+	// MinTurns is the number of newest complete user-assistant pairs that are never left out, like the current run. They can
+	// make a view larger than its budget.
 	MinTurns int
 	// ToolResult is how many tokens of a tool result are sent at most, 0 for all. [Fit] takes costs as they are: it is
 	// for who makes the entries.
@@ -51,8 +51,8 @@ func DefaultMinTurns(overflow string) int {
 	return 0
 }
 
-// HistoryBudget returns how many tokens a view has left for history when its other parts cost spent: Budget less Reserve
-// less all of them. It is less than 0 where those alone are too much.
+// HistoryBudget returns the tokens left for history: Budget minus Reserve minus spent, the cost of the other parts. It is
+// negative if those exceed the budget.
 func (p Policy) HistoryBudget(spent ...float64) float64 {
 	left := max(0, p.Budget-p.Reserve)
 	for _, tokens := range spent {
@@ -61,11 +61,11 @@ func (p Policy) HistoryBudget(spent ...float64) float64 {
 	return left
 }
 
-// NewestFirst reports whether [Fit] keeps no history in front of an entry for which there is no room but what must stay, so
-// the caller need not count what that costs.
+// NewestFirst reports whether [Fit] keeps no history before the newest entry that does not fit, except what must stay, so that
+// the caller need not count older entries.
 func (p Policy) NewestFirst() bool { return p.Overflow != OverflowPriority }
 
-// Validate tells every value that cannot be used, by its key in memory.policy.
+// Validate returns one error per invalid value, with its key in memory.policy.
 func (p Policy) Validate() []error {
 	var errs []error
 	if !(p.Budget > 0) {

@@ -14,23 +14,22 @@ import (
 	"remora/wire"
 )
 
-// Prefix keeps the beginning of a session's views the same from request to request, so that the provider's prompt cache
-// holds it; see docs/semantics.md#pinned-prefix.
+// Prefix keeps the beginning of a session's views unchanged from request to request, for the provider's prompt cache; see
+// docs/semantics.md#pinned-prefix.
 //
-// A prefix version is a sequence of requests whose views begin with the same bytes: the blocks of anchored layers are
-// pinned when it begins, and sent until it ends. When a layer recalls something else meanwhile, an update replaces its
-// pinned block. The update is appended to the view and stays at that place in the conversation, so that it is cached
-// with the items around it. The next update of the layer is appended again, and the one before is dropped: the model
-// reads at most one update per layer. A new version begins when the cache is lost anyway, or when updates cost more
-// than it is worth; then updates are folded into the pinned blocks.
+// A prefix version is a sequence of requests whose views begin with the same bytes: the blocks of anchored layers are pinned
+// when it begins, and sent until it ends. When a layer recalls something else meanwhile, an update replaces its pinned block.
+// The update is appended to the view and stays at that place in the conversation, so that it is cached with the items around
+// it. The next update of the layer is appended again, and the one before is dropped: the model reads at most one update per
+// layer. A new version begins when the cache is lost anyway, or when updates cost too much; then updates are merged into the
+// pinned blocks.
 //
-// Live layers also stand behind the history: they are asked once per run, and their blocks are shown until the run
-// is over. They stand directly behind the user message, before the tool loop: at the end of the view they would be paid
-// in full with every request.
+// Blocks of live layers stand behind the history. Their recall runs once per run, and their blocks are shown until its end.
+// They directly follow the user message, before the tool loop: at the end of the view they would be billed in full with every
+// request.
 //
-// A Prefix is a value of the session. With any stored value, an older one or one of another replica, the model reads
-// the current blocks; a lost one costs one prompt at full price. The zero Prefix is empty. A Prefix is never changed:
-// Step and Answered return the next one.
+// A Prefix is a session value. With any stored value, even an outdated one, the model gets the current blocks; a lost value
+// costs one prompt at full price. The zero Prefix is empty. A Prefix is never changed: Step and Answered return the next one.
 type Prefix struct {
 	lines []line // the last used first
 }
@@ -38,10 +37,10 @@ type Prefix struct {
 // Limits of a state. Sizes are bytes of text.
 const (
 	maxStoredPrefix  = 4 << 20   // encoded: a control character takes six
-	maxText          = 160 << 10 // of all lines: those that were not used for longest are given up
-	maxPinned        = 64 << 10  // of a prefix version: a layer beyond is sent as it is
-	maxUpdated       = 32 << 10  // of the updates of a prefix version: it ends when there are more
-	maxFrozen        = 32 << 10  // of the live blocks of a run: a layer beyond is asked again
+	maxText          = 160 << 10 // of all lines: the least recently used are dropped
+	maxPinned        = 64 << 10  // of a prefix version: further layers are not pinned
+	maxUpdated       = 32 << 10  // of the updates of a prefix version: it ends beyond
+	maxFrozen        = 32 << 10  // of the live blocks of a run: further layers run recall again
 	maxLines         = 4         // a session seldom has more than two models
 	maxPrefixEntries = 64        // of each list
 	maxTexts         = 256       // messages of a layer
@@ -86,7 +85,7 @@ type storedPrefix struct {
 	Lines []line `json:"lines,omitempty"`
 }
 
-// DecodePrefix reads what Encode wrote. Anything else, and what is more than 4 MiB, is the zero Prefix.
+// DecodePrefix decodes the result of Encode. Anything else, or more than 4 MiB, is the zero Prefix.
 func DecodePrefix(b []byte) Prefix {
 	var st storedPrefix
 	if len(b) == 0 || len(b) > maxStoredPrefix || json.Unmarshal(b, &st) != nil {
@@ -98,7 +97,7 @@ func DecodePrefix(b []byte) Prefix {
 	return Prefix{bounded(st.Lines)}
 }
 
-// Encode writes the state as JSON. Equal states have equal bytes: what has not changed need not be written.
+// Encode encodes the state as JSON. Equal states have equal bytes, so unchanged states need not be written.
 func (s Prefix) Encode() []byte {
 	if len(s.lines) == 0 {
 		return nil
@@ -128,7 +127,7 @@ func (u update) equal(o update) bool {
 	return u.Block.equal(o.Block) && u.Kind == o.Kind && u.Of == o.Of
 }
 
-// bounded keeps the lines that a state has room for.
+// bounded drops the lines beyond the limits.
 func bounded(lines []line) []line {
 	left := maxText
 	for i := range lines {
@@ -177,7 +176,7 @@ func (l *line) valid() bool {
 		})
 }
 
-// sane reports whether layers could have made these blocks, one a layer, within so many bytes and each at its place.
+// sane reports whether layers could have made these blocks: one per layer, within the limit in bytes, each at its place.
 func sane(list []Block, size int, placed func(Block) bool) bool {
 	for _, b := range list {
 		size -= b.size()
@@ -201,10 +200,10 @@ func between(n, most int) bool { return n >= 0 && n <= most }
 
 func validID(id string) bool { return id != "" && len(id) <= maxID }
 
-// sumLen is how long a digest is.
+// sumLen is the length of a digest.
 const sumLen = 16
 
-// sum tells texts apart.
+// sum returns a digest of texts.
 func sum(texts ...string) string {
 	var room [256]byte
 	b := room[:0]

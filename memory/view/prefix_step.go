@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Frozen names the layers that need not be asked again in this run: their blocks from its beginning are shown. Pass
-// them to Step as Held.
+// Frozen returns the layers whose recall need not run again in this run: their blocks from its beginning are shown. Pass them
+// to Step as Held.
 func (s Prefix) Frozen(lineage, run string) []string {
 	if s.Empty() {
 		return nil
@@ -23,7 +23,7 @@ func (s Prefix) Frozen(lineage, run string) []string {
 	return ids
 }
 
-// Step plans the blocks of a request, and returns the state to keep if the request is.
+// Step plans the blocks of a request, and returns the state to store with it.
 func (s Prefix) Step(c PromptCache, r PrefixRequest) (Plan, Prefix) {
 	st := s.open(&c, &r)
 	if st.begins {
@@ -54,7 +54,7 @@ func (s Prefix) Step(c PromptCache, r PrefixRequest) (Plan, Prefix) {
 // judged: the requests of a tool loop repeat the one before and read it from the cache in any case. A miss ends the
 // prefix version with the next run; after three in a row, misses are ignored until there is a hit.
 func (s Prefix) Answered(c PromptCache, u CacheUsage) Prefix {
-	// Providers cache no prompt below this, in tokens.
+	// Providers do not cache shorter prompts, in tokens.
 	const cacheable = 1024
 	if len(s.lines) == 0 || !s.lines[0].Judge {
 		return s
@@ -96,8 +96,7 @@ type step struct {
 	cold   bool // the line is new
 	first  bool // the line has not seen the run
 	begins bool // no line has
-	// shifts: live blocks leave their place behind the message of the run before, and with it goes what the cache holds of
-	// that run.
+	// shifts: live blocks leave their place after the previous run's message, so the cache of that run is lost.
 	shifts bool
 }
 
@@ -109,7 +108,7 @@ func (s Prefix) open(c *PromptCache, r *PrefixRequest) *step {
 	} else {
 		st.cold, st.l.Key = true, key
 		if len(s.lines) > 0 {
-			st.l.Churn = s.lines[0].Churn // layers change alike whichever model is told
+			st.l.Churn = s.lines[0].Churn // layers change alike for all models
 		}
 	}
 	st.first = st.l.Run != sum(r.Run)
@@ -117,7 +116,7 @@ func (s Prefix) open(c *PromptCache, r *PrefixRequest) *step {
 	return st
 }
 
-// cleaned returns what layers say as it will be read again.
+// cleaned returns layers' texts in the form in which they are decoded.
 func cleaned(layers []Said) []Said {
 	out := slices.Clone(layers)
 	for i := range out {
@@ -157,7 +156,7 @@ func find(list []Block, id string) (Block, bool) {
 	return Block{Layer: id}, false
 }
 
-// told returns what the model was told of an anchored layer last.
+// told returns the latest text of an anchored layer that the model has got.
 func (st *step) told(id string) (s Block, updated bool) {
 	for _, u := range slices.Backward(st.l.Updates) {
 		if u.Layer == id {
@@ -168,7 +167,7 @@ func (st *step) told(id string) (s Block, updated bool) {
 	return s, false
 }
 
-// last returns what a layer that was not asked said last, with what that costs.
+// last returns the last block of a layer whose recall did not run.
 func (st *step) last(id string) Block {
 	s, updated := st.told(id)
 	if updated {
@@ -184,7 +183,7 @@ func (st *step) last(id string) Block {
 	return s
 }
 
-// due tells why the version has to end before anything new is said.
+// due returns why the version has to end before new blocks are considered.
 func (st *step) due() PrefixReason {
 	switch {
 	case st.cold:
@@ -217,8 +216,8 @@ func (st *step) reconfigured() bool {
 		slices.ContainsFunc(st.l.Live, func(s Block) bool { return here[s.Layer] })
 }
 
-// publish turns the changed blocks of anchored layers into updates: at most one per layer, and none for a layer whose
-// block is the pinned one. An update that still holds stays where it was first sent.
+// publish turns the changed blocks of anchored layers into updates: at most one per layer, and none if the block is the pinned
+// one. A valid update stays where it was first sent.
 func (st *step) publish() {
 	st.l.Updates = slices.Clone(st.l.Updates)
 	for i := range st.l.Updates {
@@ -249,7 +248,7 @@ func (st *step) publish() {
 	}
 }
 
-// pressed tells why the version has to end if its updates are too much.
+// pressed returns why the version has to end because of its updates.
 func (st *step) pressed(live []Block) PrefixReason {
 	if len(st.l.Updates) == 0 {
 		return ""
@@ -278,7 +277,7 @@ func (st *step) pressed(live []Block) PrefixReason {
 	return ""
 }
 
-// repin begins a prefix version with what layers say now.
+// repin begins a prefix version with the layers' current blocks.
 func (st *step) repin() {
 	if st.begins {
 		st.decide()
@@ -376,7 +375,7 @@ func (st *step) decide() {
 	st.l.Churn = all
 }
 
-// live returns what stands at the end: inside a run what was said at its beginning. Layers that say nothing are in it.
+// live returns the blocks at the end: inside a run, those from its beginning. Layers without text are included.
 func (st *step) live() []Block {
 	var out []Block
 	for i := range st.layers {

@@ -36,9 +36,9 @@ func (p *prices) compactions(before int) (sum int64) {
 	return sum
 }
 
-// within reports whether the items from the first one on cost at most limit. It counts as few of them as settle that,
-// the newest first. An upper bound is at least the item's bytes, so bounds are looked for only where bytes leave room:
-// finding one reads the item as counting does.
+// within reports whether the items from the first one on cost at most limit. It counts as few items as needed, the newest
+// first. An upper bound is at least the item's bytes, so bounds are computed only if the bytes fit: computing one reads the
+// whole item.
 func (p *prices) within(first int, limit int64) bool {
 	items := p.r.Items[first:]
 	var counted, bytes int64

@@ -6,27 +6,27 @@ import (
 	"time"
 )
 
-// PromptCache sets when a prefix version ends and where layers with placement auto stand. A run is a user message with its
-// whole tool loop.
+// PromptCache configures when a prefix version ends and the place of layers with placement auto. A run is a user message with
+// its whole tool loop.
 type PromptCache struct {
 	// MinCachedTokens is how many cached tokens the first answer of a run must report; fewer are a cache-miss.
 	MinCachedTokens int `mapstructure:"min_cached_tokens"`
-	// MinPrefixRuns is in which run of a prefix version cache figures are first judged: the first one fills the cache.
+	// MinPrefixRuns is the run of a prefix version from which on cache usage is checked: the first one fills the cache.
 	MinPrefixRuns int `mapstructure:"min_prefix_runs"`
 	// MaxPrefixRuns is after how many runs a prefix version ends.
 	MaxPrefixRuns int `mapstructure:"max_prefix_runs"`
-	// DeltaBudgetFraction is which share of the view updates may take before the version ends. What they replace is paid for
-	// as well.
+	// DeltaBudgetFraction is the share of the view that updates may take before the version ends. The replaced blocks are
+	// billed as well.
 	DeltaBudgetFraction float64 `mapstructure:"delta_budget_fraction"`
-	// AutoDemoteChurn is from which share of changed runs on a layer with placement auto stands behind the history.
+	// AutoDemoteChurn is the share of changed runs from which on a layer with placement auto stands behind the history.
 	AutoDemoteChurn float64 `mapstructure:"auto_demote_churn"`
-	// AutoPromoteChurn is up to which share it stands before the history.
+	// AutoPromoteChurn is the share up to which it stands before the history.
 	AutoPromoteChurn float64 `mapstructure:"auto_promote_churn"`
-	// MinChurnSamples is how many runs must have been watched before placement auto decides anything.
+	// MinChurnSamples is the number of observed runs before placement auto decides.
 	MinChurnSamples int `mapstructure:"min_churn_samples"`
-	// ChurnDecay is which part of the watched runs counts on after a decision.
+	// ChurnDecay is the weight of earlier samples after a decision.
 	ChurnDecay float64 `mapstructure:"churn_decay"`
-	// IdleReset is after which pause the cache is taken for lost; 0 is never.
+	// IdleReset is the pause after which the cache counts as lost; 0 is never.
 	IdleReset time.Duration `mapstructure:"idle_reset"`
 }
 
@@ -39,7 +39,7 @@ func DefaultPromptCache() PromptCache {
 	}
 }
 
-// Validate tells every value that cannot be used, by its key.
+// Validate returns one error per invalid value, with its key.
 func (c PromptCache) Validate() []error {
 	var errs []error
 	for _, n := range []struct {
@@ -85,7 +85,7 @@ type Placement string
 const (
 	PlaceBefore Placement = "anchor" // before the history, pinned
 	PlaceBehind Placement = "live"   // behind the history
-	PlaceAuto   Placement = "auto"   // where the layer's kind belongs, until it is known how often it changes
+	PlaceAuto   Placement = "auto"   // the kind's default, then by how often the layer changes
 )
 
 // Said is a configured layer's current block, and where it may stand. Every configured layer must be passed, in the
@@ -98,25 +98,25 @@ type Said struct {
 	// Fresh layers are shown as they answer, even inside a run, and PlaceAuto never pins them: a recall that changes the
 	// layer's state, or one that follows the tool loop. It matters for live ones only.
 	Fresh bool
-	// Held: it was not asked, or failed. What it said last stands, if that is still known.
+	// Held: recall did not run, or failed. The last block stays, if it is still known.
 	Held bool
-	// Quiet: it was not asked, since it has nothing to say. What it said last does not stand.
+	// Quiet: recall did not run, since the layer has no text. The last block does not stay.
 	Quiet bool
 }
 
-// NothingToPin reports whether an empty Prefix may stay empty: no layer says anything, and none was asked, whose silence
-// would have to be remembered for the run.
+// NothingToPin reports whether an empty Prefix may stay empty: no layer has text, and no recall ran whose empty result would
+// have to be kept for the run.
 func NothingToPin(layers []Said) bool {
 	return !slices.ContainsFunc(layers, func(s Said) bool { return len(s.Texts) > 0 || !s.Held && !s.Quiet })
 }
 
 // PrefixRequest is the input of Step for one request.
 type PrefixRequest struct {
-	// Lineage names the prompt cache and the owner of the memory: dialect, model and resource.
+	// Lineage identifies the prompt cache and the owner of the memory: dialect, model and resource.
 	Lineage string
-	// SystemPrompt tells the system prompt apart from others: a hash.
+	// SystemPrompt is a hash of the system prompt.
 	SystemPrompt string
-	// Run names the user turn, so that the same words said later are another one.
+	// Run identifies the run; a repeated message has another one.
 	Run string
 	// Loop: the request is not the first of its run. It begins none even where the state does not know the run.
 	Loop bool
@@ -143,9 +143,9 @@ type PrefixReason string
 
 // Reasons, in the order in which they are tried.
 const (
-	ColdStart           PrefixReason = "cold-start"           // nothing is known of the lineage
-	InstructionsChanged PrefixReason = "instructions-changed" // the system prompt is another one
-	Reconfigured        PrefixReason = "reconfigured"         // a pinned layer is gone, or has another placement
+	ColdStart           PrefixReason = "cold-start"           // the lineage is unknown
+	InstructionsChanged PrefixReason = "instructions-changed" // the system prompt has changed
+	Reconfigured        PrefixReason = "reconfigured"         // a pinned layer was removed, or has another placement
 	CutMoved            PrefixReason = "cut-moved"
 	Idle                PrefixReason = "idle"
 	CacheMiss           PrefixReason = "cache-miss"     // the run before was not served from the cache
@@ -157,14 +157,14 @@ const (
 // Plan places layers' blocks in a view: [system prompt] Anchored [history up to the user message] Live [tool loop],
 // with updates where they were first sent.
 type Plan struct {
-	// Anchored have the same bytes throughout a prefix version, but for blocks too large to pin, which stand last.
+	// Anchored blocks have the same bytes throughout a prefix version, except those too large to pin, which are last.
 	Anchored []Block
-	// Updates replace blocks of Anchored, one a layer at most, in the order in which they were first sent. None of them may be
-	// left out of a view, or the model believes what no longer holds.
+	// Updates replace blocks of Anchored, at most one per layer, in the order in which they were first sent. None may be left
+	// out of a view, or the model would use outdated blocks.
 	Updates []Block
 	// Live are the blocks of layers that stand behind the history.
 	Live []Block
-	// Reason is why a prefix version begins with this request, empty if it goes on.
+	// Reason is why a prefix version begins with this request, empty if none begins.
 	Reason PrefixReason
 }
 

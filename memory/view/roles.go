@@ -15,21 +15,21 @@ type Form uint8
 
 // Forms, from the one that changes least.
 const (
-	// AsIs makes each block a message of its own, in the role of instructions.
+	// AsIs makes each block a separate message, in the role of instructions.
 	AsIs Form = iota
-	// Joined tells the blocks before the history in one system message, and all others in the user's role. What the client
-	// sent stays as it is.
+	// Joined puts the blocks before the history into one system message, and all others into the user's role. The client's
+	// messages stay.
 	Joined
-	// OneSystem joins that message with the client's own: there is one system message, and it is the first message. Later
-	// ones of the client's are told in the user's role.
+	// OneSystem joins that message with the client's own: the first message is the only system message. Later ones of the
+	// client get the user's role.
 	OneSystem
-	// Alternate joins messages of one role that follow each other, so that user and assistant take turns.
+	// Alternate joins consecutive messages of one role, so that user and assistant alternate.
 	Alternate
-	// NoSystem puts the text of the system message at the head of the first message of the user's.
+	// NoSystem puts the text of the system message at the beginning of the first user message.
 	NoSystem
 )
 
-// String names the form as records spell it.
+// String returns the form's name in records.
 func (f Form) String() string {
 	return [...]string{"as_is", "joined", "one_system", "alternate", "no_system"}[min(f, NoSystem)]
 }
@@ -47,23 +47,23 @@ func ParseForm(name string) (Form, error) {
 // Messages is a view before the roles of its messages are decided.
 type Messages struct {
 	Dialect wire.Dialect
-	// Instructions is the member of that name of a Responses request, as it came. Its text is a system message to servers.
+	// Instructions is the unchanged member of that name of a Responses request. To servers its text is a system message.
 	Instructions []byte
-	// Before stands directly behind the items that upstream keeps (see Continue).
+	// Before follows the items that upstream stores (see Continue).
 	Before []wire.Item
 	// System are the client's system and developer items at the beginning, Items what follows them.
 	System, Items []wire.Item
 	// Blocks are the layers' blocks.
 	Blocks []Block
-	// After stands behind the blocks: answers of this turn, results of calls, advice.
+	// After follows the blocks: answers of this turn, results of calls, guidance.
 	After []wire.Item
 	// Continues: upstream itself puts earlier items before these.
 	Continues bool
 }
 
-// Continue makes the view one that upstream puts earlier items before. carried are how many of Items upstream has not seen
-// of the answer that it goes on from. They come first, and results at the client's beginning with them, so that neither
-// blocks nor instructions stand between a call that upstream keeps and its result.
+// Continue marks the view as one with earlier items at upstream. carried is the number of Items of the continued answer that
+// upstream has not seen. They come first, then the results at the beginning of the client's items, so that neither blocks nor
+// instructions separate a stored call and its result.
 func (m *Messages) Continue(carried int) {
 	m.Continues = true
 	n := min(max(carried, 0), len(m.Items))
@@ -73,9 +73,9 @@ func (m *Messages) Continue(carried int) {
 	m.Before, m.Items = m.Items[:n:n], m.Items[n:]
 }
 
-// Without takes items out of the history. Blocks inside of it stay where they stood between the others.
+// Without removes items from the history. Blocks inside it keep their places between the others.
 func (m *Messages) Without(gone []wire.Item) {
-	left := make(map[*byte]bool, len(gone)) // by where an item's bytes are: equal items may stand elsewhere
+	left := make(map[*byte]bool, len(gone)) // by the address of an item's bytes: equal items may occur elsewhere
 	for _, it := range gone {
 		left[&it.Raw[0]] = true
 	}
@@ -113,8 +113,8 @@ func (m *Messages) Reshape(own func(wire.Item) bool, s Shape) (repaired int) {
 	return repaired
 }
 
-// answered returns how many items of the history the model has seen when it gave an answer that the client has: all before the
-// last item of the model that one of the client's stands behind.
+// answered returns the number of items before the last answer that the client has seen: all before the last item of the model
+// that is followed by one of the client.
 func (m *Messages) answered(own func(wire.Item) bool) (n int) {
 	last := 0 // item of the model
 	for i, it := range m.Items {
@@ -128,7 +128,7 @@ func (m *Messages) answered(own func(wire.Item) bool) (n int) {
 	return n
 }
 
-// leaveOutCalls takes calls and results out of the history, unless they or the other half of their pair are the client's own.
+// leaveOutCalls removes calls and results from the history, unless they or the other half of their pair are the client's own.
 func (m *Messages) leaveOutCalls(own func(wire.Item) bool) {
 	stays := make(map[string]bool)
 	for _, it := range m.Items {
@@ -154,7 +154,7 @@ func (m *Messages) leaveOutCalls(own func(wire.Item) bool) {
 	})
 }
 
-// replace makes of each item of the history another, or none.
+// replace replaces or removes each item of the history.
 func (m *Messages) replace(with func(wire.Item) (wire.Item, bool)) {
 	items, before := make([]wire.Item, 0, len(m.Items)), make([]int, 1, len(m.Items)+1)
 	for _, it := range m.Items {
@@ -172,18 +172,18 @@ func (m *Messages) replace(with func(wire.Item) (wire.Item, bool)) {
 	}
 }
 
-// Sent is a view as it is sent.
+// Sent is a view in its sent form.
 type Sent struct {
 	Items []wire.Item
 	// Instructions replace the member of that name; nil leaves it as it came.
 	Instructions []byte
-	// Told are the indices of the items that layers say in the user's role.
+	// Told are the indices of layers' blocks in the user's role.
 	Told []int
-	// Repaired is how many of the client's own items are sent otherwise than they came.
+	// Repaired is the number of the client's own items that were changed.
 	Repaired int
 }
 
-// Same reports whether the view in a form is the view as it is.
+// Same reports whether a form does not change the view.
 func (m *Messages) Same(f Form) bool {
 	added := len(m.After) > 0 || slices.ContainsFunc(m.Blocks, func(b Block) bool { return len(b.Texts) > 0 })
 	return f == AsIs || !m.Dialect.Known() || f == Joined && !added
@@ -221,7 +221,7 @@ func (m *Messages) As(f Form) Sent {
 	return out
 }
 
-// shaping is one As under way.
+// shaping is the state of As.
 type shaping struct {
 	m            *Messages
 	form         Form
@@ -238,8 +238,8 @@ type sentItem struct {
 	changed bool
 }
 
-// system makes the system message. Behind what upstream keeps it would not be the first message, so that only instructions
-// can be one there.
+// system makes the system message. After items at upstream it would not be the first message, so only instructions are possible
+// there.
 func (s *shaping) system() {
 	m := s.m
 	system := wire.ConvertAll(m.System, m.Dialect)
@@ -307,7 +307,7 @@ func (m *Messages) instructions() []byte {
 	return m.Instructions
 }
 
-// body puts the history and the other blocks behind the system message.
+// body appends the history and the other blocks to the system message.
 func (s *shaping) body() {
 	m := s.m
 	for piece, block := range s.blocks.pieces(m.Items) {
@@ -332,13 +332,13 @@ func (s *shaping) add(items []wire.Item, own int) {
 	}
 }
 
-// What stands in for a message where one is missing between two of the same role.
+// Texts for a missing message between two of the same role.
 const (
 	noAnswer = `"(no answer)"`
 	goOn     = `"(continue)"`
 )
 
-// alternate makes user and assistant take turns, the user first. Calls and results stand between them and do not count.
+// alternate makes user and assistant alternate, the user first. Calls and results between them do not count.
 func (s *shaping) alternate() {
 	m := s.m
 	in := s.list
@@ -366,7 +366,7 @@ func (s *shaping) alternate() {
 	}
 }
 
-// merge adds what a message says to another one.
+// merge appends a message's text to another one.
 func (s *shaping) merge(to *sentItem, e sentItem) {
 	if len(to.Raw) == 0 {
 		*to = e
@@ -397,7 +397,7 @@ func (s *shaping) inRole(e sentItem, role wire.Role) sentItem {
 	return e
 }
 
-// joinTexts returns what messages say, as one JSON string; empty for none.
+// joinTexts returns the texts of messages as one JSON string; empty for none.
 func (s *shaping) joinTexts(items []wire.Item) string {
 	var texts []string
 	for _, it := range items {

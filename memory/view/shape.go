@@ -1,6 +1,7 @@
 package view
 
-// Shape is how a view is sent. Servers differ in what they accept: docs/strict-servers.md. The zero Shape is the view as it is.
+// Shape is the form in which a view is sent. Servers differ in what they accept: docs/strict-servers.md. The zero Shape changes
+// nothing.
 type Shape struct {
 	Form    Form
 	NoTools bool // without the tools of layers
@@ -8,8 +9,8 @@ type Shape struct {
 	Portable bool
 	// NoCalls: and without calls and their results, if the request offers no tools.
 	NoCalls bool
-	// NoMedia: words stand in the place of the pictures, files and sounds that the model has answered, for a model that takes
-	// none, where an address leads nowhere any more, and where they are too large together. The client's own are told as well.
+	// NoMedia: text replaces images, files and audio that the model has answered, if the model takes none, a URL has expired,
+	// or they are too large together. This includes the client's own.
 	NoMedia bool
 	// Mend changes calls, the client's own as well.
 	Mend Mend

@@ -9,20 +9,20 @@ import (
 type updateKind string
 
 const (
-	add     updateKind = "add"     // there was nothing
-	replace updateKind = "replace" // it was something else
-	retract updateKind = "retract" // there is nothing any more
+	add     updateKind = "add"     // there was no block
+	replace updateKind = "replace" // there was another block
+	retract updateKind = "retract" // there is no block any more
 )
 
 func (k updateKind) valid() bool { return k == add || k == replace || k == retract }
 
-// maxOf bounds what an earlier block is called, in bytes.
+// maxOf bounds the name of an earlier block, in bytes.
 const maxOf = 256
 
 const updateTag = "memory_update"
 
-// text returns the update as the model reads it. What the layer said stands in it as it is: layers escape the text of others
-// (layer.Block). Only the end of the update itself is guarded.
+// text returns the update for the model. It contains the layer's text unchanged: layers escape the text of others
+// (layer.Block). Only the closing tag of the update is escaped.
 func (u *update) text() string {
 	var b strings.Builder
 	b.WriteString("<" + updateTag + ">\n")
@@ -41,8 +41,7 @@ func (u *update) text() string {
 	return b.String()
 }
 
-// called returns what the model knows a block by: the tags that its messages begin with, as layers write them, or the name of
-// the layer.
+// called returns the model's name of a block: the opening tags of its messages, or the name of the layer.
 func called(b Block) string {
 	var tags []string
 	size := 0

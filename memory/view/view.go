@@ -1,15 +1,15 @@
-// Package view chooses what of a conversation is sent upstream.
+// Package view chooses the part of a conversation that is sent upstream.
 //
 // [Assemble] takes a [Request], which is the conversation and a [Window], and returns a [View]: the items to send, and for
 // each one that is left out the reason. It cuts the history to the window (window.go), keeps tool calls and their results
 // together (pairs.go) and leaves out those without their partner (orphans.go), by passes over one list (entries.go).
 //
-// [Fit] then leaves out what a [Policy] has no tokens for (fit.go). [Prefix] keeps the beginning of a view the same from turn
-// to turn, so that the provider's prompt cache is used (prefix.go): a [Block] of a layer stands there until the next version
-// of the prefix. [Messages] puts items and blocks into the roles and the order that a server accepts (roles.go).
+// [Fit] then cuts the view to the budget of a [Policy] (fit.go). [Prefix] keeps the beginning of a view unchanged from turn to
+// turn, for the provider's prompt cache (prefix.go): a layer's [Block] stays there until the next version of the prefix.
+// [Messages] puts items and blocks into the roles and the order that a server accepts (roles.go).
 //
-// The package is pure: it does no I/O and has no clock, no store and no tokenizer. Callers pass in the price of an item in
-// tokens. It does not ask layers either; package pipeline does.
+// The package is pure: it has no I/O, clock, store or tokenizer, and does not call layers; package pipeline does. Callers pass
+// in the price of an item in tokens.
 package view
 
 import (
@@ -27,8 +27,8 @@ type View struct {
 	Start  WindowStart // where the window begins, to be given with the session's next request
 	// Outside is how many units of the conversation were left out before the view was chosen from the others.
 	Outside int
-	// Repaired counts what the client itself sent and upstream would have refused without a window too: orphans that were left
-	// out, and results that are sent at another place. Orphans also has what lost its partner to the window, and what was stored.
+	// Repaired counts the client's own items that upstream would have refused even without a window: orphans that were left
+	// out, and results that were moved. Orphans also counts stored items and those that lost their partner to the window.
 	Repaired int
 
 	entries []entry // of the conversation, with why each is not sent
@@ -40,14 +40,14 @@ type Request struct {
 	System, Items []wire.Item
 	// Hidden marks the Items that the client does not see; nil if it sees all of them.
 	Hidden []bool
-	// Offset is how many units of the conversation stand before Items without being among them.
+	// Offset is the number of units of the conversation before Items.
 	Offset int
 	// Resolve looks up a reference; nil leaves references opaque.
 	Resolve func(wire.Item) (wire.Item, bool)
 	// Own are the items that the client sent with this request, with the system prompt. Those of Items that are among them
 	// share their bytes.
 	Own []wire.Item
-	// Moved are the indices of those of Items that the client sent at another place.
+	// Moved are the indices of Items that the client sent in another place.
 	Moved []int
 	// Window chooses from Items; nil keeps all of them.
 	Window *Window
@@ -58,12 +58,12 @@ type Request struct {
 type WindowInput struct {
 	// Context is the model's context length in tokens, 0 where it is not known.
 	Context int
-	// Most is how many tokens of history the upstream takes at most, as it has shown by a refusal; 0 where it has not.
+	// Most is the maximum tokens of history that upstream accepts, learnt from a refusal; 0 if unknown.
 	Most int
-	// Tokens prices an item. AtMost is a number of tokens that Tokens never exceeds, found without counting: at least the
-	// item's bytes. Without them, limits by tokens do not bind. Tokens is called only where AtMost does not settle the matter.
+	// Tokens returns the price of an item. AtMost returns a cheap upper bound of it: at least the item's bytes. Without them,
+	// limits by tokens have no effect. Tokens is called only if AtMost does not decide.
 	Tokens, AtMost func(wire.Item) int
-	// Keys names Items, as session.HistoryReader.ItemKeys does; nil where their names are not known. It is called at most once.
+	// Keys returns the keys of Items (session.HistoryReader.ItemKeys); nil if unknown. It is called at most once.
 	Keys func() []wire.Hash
 	// Previous is the Start of the session's latest view, zero where there is none.
 	Previous WindowStart
@@ -103,8 +103,8 @@ func Assemble(r Request) View {
 	return v
 }
 
-// sendOrphans puts the client's orphans back into a view that would have nothing else. Upstream refuses an empty request, too, and
-// what it says of this one names the mistake.
+// sendOrphans restores the client's orphans in a view that would be empty otherwise. Upstream refuses an empty request, too,
+// and its error for this one is specific.
 func (v *View) sendOrphans() {
 	for i := range v.entries {
 		if e := &v.entries[i]; e.why == ReasonOrphan {
@@ -114,7 +114,7 @@ func (v *View) sendOrphans() {
 	v.Repaired = 0
 }
 
-// window leaves out what stands before the history window. It returns the first entry that the window keeps.
+// window leaves out the entries before the history window. It returns the first kept entry.
 func (v *View) window(r *Request, partner []int) (start int) {
 	pinned := -1
 	if r.Window != nil {
@@ -128,8 +128,8 @@ func (v *View) window(r *Request, partner []int) (start int) {
 	}
 	for i := range v.entries[:start] {
 		e := &v.entries[i]
-		// A compaction stands for everything that was before it: a window must not lose it. A text is sent with the
-		// calls of its message wherever the window begins.
+		// A compaction replaces everything before it: a window must not lose it. A text is sent with the calls of its message
+		// even if the window begins between them.
 		if i != pinned && r.Items[e.item].Kind != wire.Compaction && (e.Kind == wire.ToolCall || e.item != v.From) {
 			e.why = ReasonWindow
 		}

@@ -9,14 +9,14 @@ import (
 	"remora/wire"
 )
 
-// chooser works out where a window begins.
+// chooser computes the beginning of a window.
 type chooser struct {
 	r       *Request
 	w       *Window
 	entries []entry
 	// partner is the other half of each call and result, none for all others.
 	partner []int
-	seen    []int // how many entries before each one the client sees, and behind the last; nil if it sees all
+	seen    []int // the number of visible entries before each one, and after the last; nil if all are visible
 	run     int   // the last user message, -1 for none
 	keys    []wire.Hash
 	named   bool // whether keys were asked for
@@ -26,10 +26,10 @@ type chooser struct {
 // choose returns the entries of a conversation to send: all from start on, and, if pinned is not negative, the one
 // pinned before them.
 //
-// A window by items is cut in whole batches of the absolute position, so it needs no state to stay put while a
-// conversation grows (docs/semantics.md#history-window). A window by tokens begins where the previous view did until
-// its limit is passed, and is then trimmed to what EvictShare leaves of the limit. If the conversation does not have
-// the stored cut (an edit, a branch, a client's own compaction), a new one is made.
+// A window by items is cut in whole batches of the absolute position, so its cut is stable without state while a conversation
+// grows (docs/semantics.md#history-window). A window by tokens begins where the previous view began until its limit is
+// exceeded, and is then trimmed by EvictShare. If the conversation does not have the stored cut (an edit, a branch, a client's
+// own compaction), a new one is made.
 func choose(r *Request, entries []entry, partner []int) (start, pinned int, at WindowStart) {
 	c := &chooser{r: r, w: r.Window, entries: entries, partner: partner, run: lastUser(entries), price: newPrices(r)}
 	c.hide()
@@ -44,7 +44,7 @@ func choose(r *Request, entries []entry, partner []int) (start, pinned int, at W
 	return start, c.pinOf(start), c.cutAt(start)
 }
 
-// hide marks what the client does not see.
+// hide marks hidden entries.
 func (c *chooser) hide() {
 	hidden := c.r.Hidden
 	if len(hidden) != len(c.r.Items) || !slices.Contains(hidden, true) {
@@ -61,7 +61,7 @@ func (c *chooser) hide() {
 	}
 }
 
-// before returns how many entries the client sees before entry i.
+// before returns the number of visible entries before entry i.
 func (c *chooser) before(i int) int {
 	if c.seen == nil {
 		return i
@@ -69,7 +69,7 @@ func (c *chooser) before(i int) int {
 	return c.seen[i]
 }
 
-// visible is the inverse of before: the entry that the client sees after n others.
+// visible is the inverse of before: the visible entry after n others.
 func (c *chooser) visible(n int) int {
 	if c.seen == nil {
 		return n
@@ -77,7 +77,7 @@ func (c *chooser) visible(n int) int {
 	return sort.SearchInts(c.seen, n+1) - 1
 }
 
-// previous returns where the previous cut is now. It is 0 where there is none, or none that can be found.
+// previous returns the present place of the previous cut; 0 if there is none, or it cannot be found.
 func (c *chooser) previous() (at int, found bool) {
 	cut := c.r.Previous
 	if !c.w.Stateful() || cut.Key == (wire.Hash{}) {
@@ -125,7 +125,7 @@ func (c *chooser) cutAt(start int) WindowStart {
 	return cut
 }
 
-// byItems returns where the limit by items has the window begin. least is where it began before, if found.
+// byItems returns the beginning of the window by the limit of items. least is its previous beginning, if found.
 func (c *chooser) byItems(least int, found bool) int {
 	limit := int(c.w.MaxItems)
 	if limit == 0 {
@@ -148,7 +148,7 @@ func (c *chooser) byItems(least int, found bool) int {
 	return c.settle(c.visible(want))
 }
 
-// settle returns where a window that shall begin at start can begin.
+// settle returns a valid beginning for a window that should begin at start.
 func (c *chooser) settle(start int) int {
 	if c.w.InFlight == InFlightWindow {
 		if run := opening(c.entries, start); run >= 0 {
@@ -168,9 +168,8 @@ func (c *chooser) settle(start int) int {
 	return withReasoning(c.entries, start)
 }
 
-// pinOf returns the user message that is sent before a window which begins at start inside of its run, -1 for none. It
-// stays as long as the cut does, so that a new run leaves the beginning of the view what it was. With InFlightKeep only
-// the current run has one.
+// pinOf returns the user message to send before a window that begins at start inside its run, -1 for none. It stays as long as
+// the cut, so that a new run does not change the beginning of the view. With InFlightKeep only the current run has one.
 func (c *chooser) pinOf(start int) int {
 	if c.w.InFlight == InFlightWindow {
 		return opening(c.entries, start)
@@ -206,8 +205,7 @@ func lastUser(entries []entry) int {
 	return -1
 }
 
-// minimumExchange moves start back until the window holds a user and an assistant message, as far as the history
-// has them at all.
+// minimumExchange moves start back until the window has a user and an assistant message, if the history has them.
 func minimumExchange(entries []entry, start int) int {
 	var user, assistant bool
 	see := func(u entry) bool {
@@ -230,8 +228,8 @@ func minimumExchange(entries []entry, start int) int {
 	return start
 }
 
-// snapToGroup moves start to the next place, not before low, that splits neither a message nor a call from its
-// result: forward, so that the cap holds, or back where the last group reaches to the end.
+// snapToGroup moves start to the next place, not before low, that splits neither a message nor a call from its result: forward,
+// so that the limit is kept, or back if the last group reaches to the end.
 func snapToGroup(entries []entry, partner []int, start, low int) int {
 	splits := groupSplits(entries, partner, low)
 	for i := start; i < len(entries); i++ {
@@ -281,8 +279,8 @@ func groupSplits(entries []entry, partner []int, low int) []bool {
 	return splits
 }
 
-// withReasoning moves start back to the reasoning that led to what stands there: upstream refuses an item that was
-// sent with its id but without its reasoning.
+// withReasoning moves start back to the reasoning that led to the item there: upstream refuses an item with an id but without
+// its reasoning.
 func withReasoning(entries []entry, start int) int {
 	for i := start; i > 0 && modelMade(entries[i]); i-- {
 		if entries[i-1].Kind == wire.Reasoning {
@@ -300,7 +298,7 @@ func modelMade(u entry) bool {
 		u.Kind == wire.Message && u.role == wire.Assistant
 }
 
-// byTokens returns where the limit by tokens has a window begin that otherwise begins at start.
+// byTokens returns the beginning of the window by the limit of tokens; start is its beginning otherwise.
 func (c *chooser) byTokens(start, limit int) int {
 	inside := c.w.InFlight == InFlightWindow || c.run < 0
 	if !inside && c.w.MaxExpansion > 0 && limit <= math.MaxInt/c.w.MaxExpansion {
@@ -337,9 +335,9 @@ func (c *chooser) pinned(pin int) int64 {
 	return c.price.of(c.entries[pin].item)
 }
 
-// cutTo returns the first place between two entries for a cut that leaves at most target tokens and splits no group. A group
-// without which less than half of that would be left stays while it is within limit: it is as a rule a large result
-// that was just asked for. Where no cut is good enough it is the last one.
+// cutTo returns the first place between two entries for a cut that leaves at most target tokens and splits no group. If less
+// than half of target would remain without a group, the group stays up to limit: it is usually a large result that was just
+// requested. If no cut fits, it returns the last one.
 func (c *chooser) cutTo(first, last int, target, limit int64) int {
 	best, left := first, int64(-1) // the place found, and what a cut there leaves
 	for i, cost := range c.places(first, last, limit) {
@@ -357,8 +355,8 @@ func (c *chooser) cutTo(first, last int, target, limit int64) int {
 	return best
 }
 
-// places returns the entries between first and last before which a cut splits no group, and what it leaves, from the last on.
-// What is more than limit is not counted further.
+// places returns the entries between first and last at which a cut splits no group, with the remaining tokens, from the last
+// on. Counting stops above limit.
 func (c *chooser) places(first, last int, limit int64) iter.Seq2[int, int64] {
 	return func(yield func(int, int64) bool) {
 		splits, pins := groupSplits(c.entries, c.partner, first), c.pins(first)

@@ -8,14 +8,14 @@ import (
 
 // In-flight policies of the history window.
 const (
-	// InFlightKeep leaves the run in flight whole, however long it is.
+	// InFlightKeep never cuts the run in flight.
 	InFlightKeep = "keep"
 	// InFlightWindow also windows inside the run, by whole groups of calls and results, with the run's user
 	// message pinned.
 	InFlightWindow = "window"
 )
 
-// Limits of [Window].MaxItems, and its value where a history_window names none.
+// Limits and default of [Window].MaxItems.
 const (
 	minItems        = 2
 	MaxItems        = 10000
@@ -48,8 +48,8 @@ type Window struct {
 	// EvictShare is how much of the token limit the cut frees at once when the limit is passed: at least 0, which
 	// slides with every item, and less than 1. The cut stays put until the limit is passed again.
 	EvictShare float64 `mapstructure:"evict_share"`
-	// IdleReset is after how long without a request the prompt cache of a session counts as lost. The window is then cut
-	// down as if its limit had been passed, since the whole prompt costs its full price anyway. 0 is never.
+	// IdleReset is the pause after which the prompt cache of a session counts as lost. The window is then cut as if its limit
+	// had been exceeded, since the whole prompt is billed in full anyway. 0 is never.
 	IdleReset time.Duration `mapstructure:"idle_reset"`
 	// InFlight is "keep" or "window".
 	InFlight string `mapstructure:"in_flight"`
@@ -78,7 +78,7 @@ func (w *Window) Defaults(given func(key string) bool) {
 	}
 }
 
-// Validate tells every value that cannot be used, by its key.
+// Validate returns one error per invalid value, with its key.
 func (w Window) Validate() []error {
 	errs := w.validateItems()
 	if w.MaxTokens < 0 || w.MaxTokens > maxTokens {
@@ -125,12 +125,12 @@ func (w Window) validateItems() (errs []error) {
 
 func (w Window) countsTokens() bool { return w.MaxTokens != 0 || w.MaxShare != 0 }
 
-// Stateful reports whether the window's cut must be kept from one request of a session to the next. A cut by items alone
-// follows from the length of the conversation.
+// Stateful reports whether the window's cut must be stored in the session. A cut by items alone follows from the length of the
+// conversation.
 func (w *Window) Stateful() bool { return w != nil && (w.countsTokens() || w.IdleReset > 0) }
 
-// Reach returns how much of a stored history has to be read for the window, in units: behind is how many there are, cut what
-// the session's latest view returned.
+// Reach returns how many units of a stored history of behind units must be read for the window. cut is the WindowStart of the
+// session's latest view.
 func (w *Window) Reach(cut WindowStart, behind uint64) uint64 {
 	switch {
 	case w == nil:

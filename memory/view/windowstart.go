@@ -8,13 +8,13 @@ import (
 	"remora/wire"
 )
 
-// WindowStart is where a view's window begins. It is kept with the session, so that the next view can begin at the same place.
-// The zero WindowStart is none.
+// WindowStart is the beginning of a view's window. It is stored with the session, so that the next view can begin there. The
+// zero WindowStart is none.
 type WindowStart struct {
-	// Key names the item that the window begins with; the zero Hash where its name is not known.
+	// Key is the key of the window's first item; the zero Hash if unknown.
 	Key wire.Hash
-	// Units is the number of units before the cut. It selects one of the parallel calls of a message, and says how much
-	// of a stored history a window needs.
+	// Units is the number of units before the cut. It selects one of the parallel calls of a message, and determines how much
+	// of a stored history must be read.
 	Units uint64
 }
 
@@ -27,7 +27,7 @@ type stored struct {
 	Units uint64 `json:"entries,omitempty"`
 }
 
-// DecodeWindowStart reads what Encode wrote. What is no cut is the zero WindowStart: a window can be cut anew.
+// DecodeWindowStart decodes the result of Encode. Anything else is the zero WindowStart: a new cut is made.
 func DecodeWindowStart(b []byte) WindowStart {
 	var st stored
 	if len(b) == 0 || len(b) > maxStored || json.Unmarshal(b, &st) != nil {
