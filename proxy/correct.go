@@ -185,24 +185,19 @@ func (o *outgoing) nextShape(r *refusal) (view.Shape, bool) {
 	return options[tried.failed%len(options)], true
 }
 
-// mended returns the present shape with the changes of calls that a refusal asks for, nothing where they change nothing.
+// mended changes the calls that a refusal asks for.
 func (o *outgoing) mended(r *refusal) []view.Shape {
-	next, asked := o.shape, r.mend()
-	if next.Mend |= asked; o.alters(next) {
-		return []view.Shape{next}
+	asked := r.mend()
+	next := o.changed(view.Shape{Mend: asked})
+	if next == nil && asked&view.OddCallIDs != 0 { // then it is another id that it does not take
+		next = o.changed(view.Shape{Mend: asked | view.CallIDs})
 	}
-	if asked&view.OddCallIDs != 0 { // then it is another id that it does not take
-		if next.Mend |= view.CallIDs; o.alters(next) {
-			return []view.Shape{next}
-		}
-	}
-	return nil
+	return next
 }
 
-// inOtherRoles returns the present shape in the next form of messages that changes the request, from the one that the refusal
-// wants. If it mentions none, that is the form that every template accepts, and only where the proxy has put something into the
-// view.
-func (o *outgoing) inOtherRoles(r *refusal) []view.Shape {
+// inOtherRoles takes the next form of messages that changes the request, from the one that the refusal wants. If it mentions
+// none, that is the form that every template accepts, and only where the proxy has put something into the view.
+func (o *outgoing) inOtherRoles(r *refusal) (next []view.Shape) {
 	if _, pinned := pinnedForm(o.provider.Upstream().Messages); pinned || !mayMeanRoles(r.status) {
 		return nil
 	}
@@ -214,56 +209,48 @@ func (o *outgoing) inOtherRoles(r *refusal) []view.Shape {
 		}
 		wanted = view.NoSystem
 	}
-	next := o.shape
-	for next.Form = max(wanted, next.Form+1); next.Form <= view.NoSystem; next.Form++ {
-		if o.alters(next) {
-			return []view.Shape{next}
-		}
+	for form := max(wanted, o.shape.Form+1); form <= view.NoSystem && next == nil; form++ {
+		next = o.changed(view.Shape{Form: form})
 	}
-	return nil
+	return next
 }
 
-// withoutMedia returns the present shape without the pictures and files that the model has answered, if upstream speaks of those.
+// withoutMedia leaves out the pictures and files that the model has answered, if upstream speaks of those.
 func (o *outgoing) withoutMedia(r *refusal) []view.Shape {
-	next := o.shape
-	next.NoMedia = next.NoMedia || r.aboutMedia()
-	if !o.alters(next) {
-		return nil
-	}
-	return []view.Shape{next}
+	return o.changed(view.Shape{NoMedia: r.aboutMedia()})
 }
 
-// portableItems returns the present shape with portable items, without calls if upstream speaks of tools.
+// portableItems makes stored items portable, without calls if upstream speaks of tools.
 func (o *outgoing) portableItems(r *refusal, aboutItems bool) []view.Shape {
-	next := o.shape
-	next.Portable, next.NoCalls = true, next.NoCalls || r.aboutTools()
-	if !mayMeanItems(r.status) || r.status == fasthttp.StatusNotFound && !aboutItems || !o.alters(next) {
+	if !mayMeanItems(r.status) || r.status == fasthttp.StatusNotFound && !aboutItems {
 		return nil
 	}
-	return []view.Shape{next}
+	return o.changed(view.Shape{Portable: true, NoCalls: r.aboutTools()})
 }
 
-// withoutTools returns the present shape without the tools of layers.
+// withoutTools leaves out the tools of layers.
 func (o *outgoing) withoutTools() []view.Shape {
 	if !o.offersLayerTools() {
 		return nil
 	}
-	next := o.shape
-	next.NoTools = true
-	return []view.Shape{next}
+	return o.changed(view.Shape{NoTools: true})
 }
 
 // offersLayerTools reports whether the request was sent with tools of layers.
 func (o *outgoing) offersLayerTools() bool { return len(o.turn.tools) > 0 && !o.shape.NoTools }
 
-// alters reports whether a shape makes another body than the present one.
-func (o *outgoing) alters(next view.Shape) bool {
+// changed returns the present shape with another change, nothing where that makes the same body.
+func (o *outgoing) changed(by view.Shape) []view.Shape {
+	next := o.shape.And(by)
 	if next == o.shape {
-		return false
+		return nil
 	}
 	other, _, failed := o.bodyOf(next)
 	sent, _, err := o.bodyOf(o.shape) // last, since the turn's record shows the view that was built last
-	return failed == nil && err == nil && !bytes.Equal(other, sent)
+	if failed != nil || err != nil || bytes.Equal(other, sent) {
+		return nil
+	}
+	return []view.Shape{next}
 }
 
 // learnShape remembers the changes that made upstream accept a request.
