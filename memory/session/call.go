@@ -1,6 +1,7 @@
 package session
 
 import (
+	"encoding/json"
 	"errors"
 	"slices"
 
@@ -116,6 +117,14 @@ func (a *Answer) status() string {
 		return turnrecord.Incomplete
 	default:
 		return turnrecord.Complete
+	}
+}
+
+// describe tells a turn's record how the answer ended.
+func (a *Answer) describe(r *turnrecord.Record) {
+	r.Status, r.Later, r.HTTPStatus, r.Finish = a.status(), a.Later, a.HTTPStatus, a.Reply.Finish
+	if json.Valid(a.Reply.Usage) {
+		r.Usage = a.Reply.Usage
 	}
 }
 

@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"strings"
 
@@ -473,11 +472,8 @@ func (d *draft) record(a *Answer) turnrecord.Record {
 	if a == nil {
 		return r
 	}
-	r.HTTPStatus, r.Cut, r.ResponseID, r.Finish = a.HTTPStatus, a.Aborted.String(), a.Reply.ID, a.Reply.Finish
-	if json.Valid(a.Reply.Usage) {
-		r.Usage = a.Reply.Usage
-	}
-	r.Status, r.Later = a.status(), a.Later
+	r.Cut, r.ResponseID = a.Aborted.String(), a.Reply.ID
+	a.describe(&r)
 	return r
 }
 

@@ -99,11 +99,8 @@ func (l *lateAnswer) draft(ctx context.Context, st state, r *turnrecord.Record) 
 		d.leaveTail(end, &extended)
 	}
 
-	r.Later, r.Output, r.Status = false, d.output, a.status()
-	r.HTTPStatus, r.Finish = a.HTTPStatus, a.Reply.Finish
-	if json.Valid(a.Reply.Usage) {
-		r.Usage = a.Reply.Usage
-	}
+	r.Output = d.output
+	a.describe(r)
 	d.puts = append(d.puts,
 		cache.Put{Name: turnPrefix + r.ID, Data: r.AppendTo(nil)}, cache.Put{Name: headName, Data: d.head.encode()})
 	return d, nil

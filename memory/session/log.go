@@ -53,7 +53,7 @@ type Log struct {
 // New makes a log over a store. ttl is how long a session is kept after its last turn; 0 is forever.
 func New(store cache.Store, ttl time.Duration) *Log {
 	return &Log{
-		store: store, ttl: ttl, hashes: newHashCache(), offers: offers{seed: maphash.MakeSeed()}, recent: recent{seed: maphash.MakeSeed()},
+		store: store, ttl: ttl, hashes: newHashCache(), offers: offers{seed: maphash.MakeSeed()},
 		large: make(chan struct{}, largeAtOnce), Index: ResourceIndex{store: store, ttl: ttl},
 	}
 }

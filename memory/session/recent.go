@@ -1,7 +1,6 @@
 package session
 
 import (
-	"hash/maphash"
 	"slices"
 
 	"remora/cache"
@@ -15,8 +14,7 @@ import (
 // version, meets a conflict and reads. Sessions with hidden items, or with layers' states that may change after the answer, are
 // always read.
 type recent struct {
-	seed   maphash.Seed
-	shards [16]lru.Cache[cache.Group, written]
+	sessions lru.Cache[cache.Group, written]
 }
 
 // written is a session as a commit left it. The head is never changed: a draft makes its own.
@@ -28,21 +26,17 @@ type written struct {
 }
 
 const (
-	// maxRecent is the number of sessions in a shard: some 5 MB in all, when full of long ones.
-	maxRecent = 256
+	// maxRecent is the number of sessions: some 5 MB in all, when full of long ones.
+	maxRecent = 4096
 	// maxRecentCalls is the maximum number of open calls of a cached session.
 	maxRecentCalls = 32
 	// maxRecentValues is the maximum size of a cached session's wanted values, in bytes.
 	maxRecentValues = 2048
 )
 
-func (r *recent) shard(g cache.Group) *lru.Cache[cache.Group, written] {
-	return &r.shards[maphash.String(r.seed, g.Name)%uint64(len(r.shards))]
-}
-
 // find returns the session as this process wrote it last, with the named values.
 func (r *recent) find(g cache.Group, names []string) (st state, values [][]byte, ok bool) {
-	w, ok := r.shard(g).Find(g)
+	w, ok := r.sessions.Find(g)
 	if !ok || !slices.Equal(w.names, names) {
 		return state{}, nil, false
 	}
@@ -58,7 +52,7 @@ func (r *recent) put(g cache.Group, w written) {
 		r.drop(g)
 		return
 	}
-	r.shard(g).Put(g, w, maxRecent)
+	r.sessions.Put(g, w, maxRecent)
 }
 
-func (r *recent) drop(g cache.Group) { r.shard(g).Drop(g) }
+func (r *recent) drop(g cache.Group) { r.sessions.Drop(g) }
