@@ -21,12 +21,11 @@ type Budget struct {
 	limited bool
 }
 
-// AtMost returns the budget that configuration spells as a plain number: a ceiling without a floor. Infinity is a ceiling
-// that is never reached.
+// AtMost returns the budget of a plain number in the configuration: a maximum without a minimum. Infinity is allowed.
 func AtMost(tokens float64) Budget { return Between(0, tokens) }
 
-// Between returns a budget of at least lowest tokens, as far as there are so many, and at most highest. Where highest is
-// less than lowest the layer gets lowest; [ParseBudget] refuses that, as an operator cannot have meant it.
+// Between returns a budget of at least lowest tokens, if available, and at most highest. If highest is less than lowest, the
+// layer gets lowest; [ParseBudget] refuses that as a mistake.
 func Between(lowest, highest float64) Budget {
 	if math.IsInf(highest, 1) {
 		return Budget{min: lowest}
@@ -34,10 +33,10 @@ func Between(lowest, highest float64) Budget {
 	return Budget{min: lowest, max: highest, limited: true}
 }
 
-// Min returns the number of tokens that the layer gets before anything is shared out.
+// Min returns the tokens that the layer gets before the rest is shared.
 func (b Budget) Min() float64 { return b.min }
 
-// Max returns the number of tokens that the layer gets at most, +Inf where nothing limits it.
+// Max returns the maximum tokens of the layer, +Inf without a limit.
 func (b Budget) Max() float64 {
 	if !b.limited {
 		return math.Inf(1)
@@ -48,8 +47,7 @@ func (b Budget) Max() float64 {
 // Headroom returns the number of tokens that the layer can take beyond its minimum.
 func (b Budget) Headroom() float64 { return max(0, b.Max()-b.min) }
 
-// Validate refuses numbers that nothing can be divided by: a maximum that is NaN, and a minimum that is NaN, negative or
-// above 2^53.
+// Validate refuses unusable numbers: a maximum that is NaN, and a minimum that is NaN, negative or above 2^53.
 func (b Budget) Validate() error {
 	if math.IsNaN(b.max) {
 		return errors.Join(checkMin("min", b.min), errors.New("max: want a number, have NaN"))

@@ -2,9 +2,8 @@ package layer
 
 import "unicode/utf8"
 
-// Cut returns how many bytes of text can stand before closing so that both cost at most budget tokens: all of them if that
-// fits, else the longest beginning that ends between two characters, found with few counts over little more than what
-// fits. It is 0 where nothing fits, closing alone included.
+// Cut returns the length in bytes of the longest beginning of text that, followed by closing, costs at most budget tokens. It
+// ends between two characters, and is found with few counts. It is 0 if nothing fits, or not even closing.
 func Cut(count func(string) int, text, closing string, budget int) int {
 	fits := func(n int) bool { return count(text[:n]+closing) <= budget }
 	var kept, over int
@@ -52,7 +51,7 @@ func boundary(text string, n int) int {
 	return n
 }
 
-// cutMark stands where the rest of a block was left out.
+// cutMark marks the end of a block that was cut.
 const cutMark = "..."
 
 // BlockWithin is Block if that costs at most budget tokens. Otherwise the block has as much of the text's beginning as

@@ -8,18 +8,17 @@ import (
 	"remora/memory/lru"
 )
 
-// Bounds of what a Decoded keeps.
+// Bounds of a Decoded.
 const (
 	maxDecoded      = 4096     // values
 	maxDecodedBytes = 16 << 20 // of them all, as decodedCost has it
 )
 
-// decodedCost is about how many bytes a state and what it was decoded to take: somewhat more than twice its own.
+// decodedCost estimates the bytes of a state and its decoded value: somewhat more than twice the state.
 func decodedCost(state []byte) int { return 2*len(state) + 512 }
 
-// Decoded remembers what states were decoded to, so that a state which this process read or wrote a moment ago need not
-// be decoded again: several hooks of a turn are handed the same one, and so is the next turn of the session. States are
-// told apart by all of their bytes. It keeps the 4096 used last, of about 16 MiB at most with what they were decoded to.
+// Decoded caches decoded states: several hooks of a turn, and the next turn of the session, get the same state. The key is all
+// of the state's bytes. It holds the 4096 most recently used states, at most about 16 MiB with their decoded values.
 //
 // Values are shared by all callers: they must not be changed, nor may a slice in them be appended to in place. It is safe for
 // concurrent use.
@@ -34,7 +33,7 @@ type decoded[T any] struct {
 	value T
 }
 
-// NewDecoded remembers what decode makes of states. It must be a function of the bytes alone, and keep none of them.
+// NewDecoded caches results of decode, which must be a function of the bytes alone and not retain them.
 func NewDecoded[T any](decode func(state []byte) (T, error)) *Decoded[T] {
 	return &Decoded[T]{decode: decode, seed: maphash.MakeSeed()}
 }
@@ -50,12 +49,12 @@ func (d *Decoded[T]) Get(state []byte) (T, error) {
 	}
 	v, err := d.decode(state)
 	if err == nil {
-		d.put(key, slices.Clone(state), v) // it may lie in an answer of the store's that is much larger
+		d.put(key, slices.Clone(state), v) // it may be a part of a much larger reply of the store
 	}
 	return v, err
 }
 
-// Put says that next, which takes the place of was, decodes to v. Neither v nor next may be changed from now on.
+// Put caches that next, which replaces was, decodes to v. Neither v nor next may be changed afterwards.
 func (d *Decoded[T]) Put(was, next []byte, v T) {
 	key := maphash.Bytes(d.seed, was)
 	if known, ok := d.known.Find(key); ok && bytes.Equal(known.state, was) {
@@ -69,7 +68,7 @@ func (d *Decoded[T]) Put(was, next []byte, v T) {
 func (d *Decoded[T]) put(key uint64, state []byte, v T) {
 	cost := decodedCost(state)
 	if cost > maxDecodedBytes/16 {
-		return // one such state must not drive out all others
+		return // it would evict all others
 	}
 	d.known.Put(key, decoded[T]{state, v}, maxDecoded)
 	d.known.Resize(key, cost, maxDecodedBytes)

@@ -28,15 +28,15 @@ func Missing(all, view []wire.Item) []int {
 	return missing
 }
 
-// SeenEvictions records which items of a conversation EvictionObservers have seen: all items up to one, except some. The zero
-// SeenEvictions has none. Items are named by hashes that stay the same from turn to turn, like the hashes of the transcript's
+// SeenEvictions records the items of a conversation that EvictionObservers have seen: all items up to one, except some. The
+// zero SeenEvictions has none. Keys of items are hashes that are stable from turn to turn, like the hashes of the transcript's
 // chain.
 type SeenEvictions struct {
 	through wire.Hash
 	except  []wire.Hash // those before through that were in the view then
 }
 
-// maxExcept bounds SeenEvictions; the oldest exceptions are forgotten first, and never seen.
+// maxExcept bounds SeenEvictions; the oldest exceptions are dropped first, and observers never get them.
 const maxExcept = 2048
 
 // Add records that the items at these ascending indices are not in the view. fresh lists those that no observer has
@@ -56,7 +56,7 @@ func (s SeenEvictions) Add(keys []wire.Hash, missing []int) (fresh []int, next S
 	last := -1
 	for _, i := range missing {
 		if keys[i] == (wire.Hash{}) {
-			continue // the next turn could not tell that it was seen
+			continue // the next turn could not know that it was seen
 		}
 		if i >= seen || except[keys[i]] {
 			fresh = append(fresh, i)
@@ -86,7 +86,7 @@ type storedEvictions struct {
 	Except  string `json:"except,omitempty"`
 }
 
-// Encode writes what DecodeSeenEvictions reads; nil for nothing.
+// Encode encodes s for DecodeSeenEvictions; nil if it is empty.
 func (s SeenEvictions) Encode() []byte {
 	if s.through == (wire.Hash{}) {
 		return nil
@@ -102,7 +102,7 @@ func (s SeenEvictions) Encode() []byte {
 	return b
 }
 
-// DecodeSeenEvictions reads what Encode wrote, and is nothing where that was something else or is too long.
+// DecodeSeenEvictions decodes the result of Encode. Anything else, or a too long input, is the zero value.
 func DecodeSeenEvictions(b []byte) SeenEvictions {
 	const hashHex = 2 * len(wire.Hash{})
 	var st storedEvictions

@@ -2,10 +2,9 @@
 // value that implements some of the one-method interfaces below; a value that implements none is refused. Its name, its
 // slot and its budget come from the configuration, not from the layer (package pipeline).
 //
-// Hooks are functions of their arguments: they get the stored state of the layer's scope and return the new one, and
-// keep nothing between calls beyond what New gave them. So one layer value serves all sessions at once, and when
-// another replica changed a state meanwhile, the hook is simply called again with the fresh one. Hooks never change a
-// slice that they are given.
+// Hooks are functions of their arguments: they get the stored state of the layer's scope and return the new one, and have no
+// other state between calls. So one layer value serves all sessions concurrently, and if another replica has changed a state
+// meanwhile, the hook is called again with the fresh one. Hooks must not modify their slice arguments.
 package layer
 
 import (
@@ -15,7 +14,7 @@ import (
 	"remora/wire"
 )
 
-// Scope says who shares the state of a layer.
+// Scope determines which requests share a layer's state.
 type Scope uint8
 
 // Scopes, from the narrowest.
@@ -24,14 +23,14 @@ const (
 	Execution Scope = iota + 1
 	// Thread: one session.
 	Thread
-	// Resource: all sessions of a resource; the session itself where no resource is named.
+	// Resource: all sessions of a resource; without a resource, the session.
 	Resource
 	// Global: all sessions of the tenant.
 	Global
 )
 
-// State is a layer's state for one key of its scope, encoded as JSON; nil if there is none. A hook that returns the
-// state it was given changes nothing; one that returns nil clears it, so that the next request begins with Init.
+// State is a layer's state for one key of its scope, encoded as JSON; nil if there is none. A hook that returns its input state
+// changes nothing; one that returns nil clears the state, so that the next request begins with Init.
 type State []byte
 
 // Turn describes the request that a hook is called for. All layers share it; it must not be changed.
@@ -50,61 +49,59 @@ type Turn struct {
 	Tools []string
 	// Count counts tokens as the model's vocabulary does. It is never nil.
 	Count func(text string) int
-	// CountItem counts the tokens of an item of the history, as the view's budget charges it. It is never nil.
+	// CountItem counts the tokens of an item of the history, as charged to the view's budget. It is never nil.
 	CountItem func(it wire.Item) int
-	// Overhead is the tokens of the view beside its history: system prompt, tools and recalled blocks. It is set for
-	// ProjectHistory only, and 0 if nothing was counted.
+	// Overhead is the tokens of the view besides its history: system prompt, tools and recalled blocks. It is set only for
+	// ProjectHistory, and 0 if nothing was counted.
 	Overhead int
 	// InView reports whether the view has an item of this content (wire.Item.ContentHash). It is set for a Recall that
 	// runs because of OfView, and nil otherwise.
 	InView func(content wire.Hash) bool
-	// Upstream says, beside InView, that upstream keeps the conversation itself: all of the session is before the model.
+	// Upstream, set with InView, means that upstream stores the conversation itself: the model sees the whole session.
 	Upstream bool
-	// Cut is where the history window has cut the conversation off, nil where it has not. It is known where InView is.
+	// Cut is the history window's cut, nil if there is none. It is set when InView is.
 	Cut *WindowCut
-	// Past finds what was said before, in this session and in the others of its resource. It is nil where nothing is known
-	// of that, and in hooks of a request that is not the conversation's.
+	// Past searches earlier messages of this session and the others of its resource. It is nil if these are unknown, and in
+	// hooks of a request that is not the conversation's.
 	Past Past
-	// Note puts a figure of this turn into what the turn's record says of the layer: a string, a number or a bool. The
-	// last value of a name counts. It is never nil, and may be called by any hook.
+	// Note adds a named value (a string, a number or a bool) to the layer's part of the turn's record. The last value of a name
+	// counts. It is never nil, and any hook may call it.
 	Note func(name string, value any)
 	// Complete ends the work of the session: a tool calls it for the model. Layers and the layers of the parent session
 	// are notified when the turn is over. It is nil outside of a request.
 	Complete func(Result)
-	// Ask calls the model that the layer is configured with, with the caller's credential where it has none of its own.
-	// It is nil for a layer without a model.
+	// Ask calls the layer's configured model, with the caller's credential if it has none of its own. It is nil for a layer
+	// without a model.
 	Ask Model
 }
 
 // Past searches the earlier messages of a resource's sessions, or of the session itself if no resource is named.
 type Past interface {
-	// Empty reports whether there is nothing to search: the turn has no resource, and all that was said in its session is
-	// before the model.
+	// Empty reports whether there is nothing to search: the turn has no resource, and the model sees the whole session.
 	Empty() bool
-	// Search returns the messages that answer a question best, best first, limit at most; none where no word of the question
-	// was said before, and nothing that means the like. It waits for the store, within the context.
+	// Search returns the messages that answer a question best, best first, at most limit; none if no message shares a word or
+	// the meaning with the question. It waits for the store until ctx ends.
 	Search(ctx context.Context, question string, limit int) ([]Statement, error)
 }
 
 // Statement is a message of a user or a model, or a part of a long one.
 type Statement struct {
-	// ID names the item among all search results; parts of one item share it. Session is a digest of its session, and
-	// Order its position there.
+	// ID identifies the item; parts of one item share it. Session is a digest of its session, and Order its position there.
 	ID, Session string
 	Order       int
-	// Own says that it was said in the session that asks.
+	// Own: it is from the session that asks.
 	Own  bool
 	Role string // user or assistant
-	// Named says that the text begins with the name of who speaks and a colon, as in transcripts of several people.
+	// Named: the text begins with the speaker's name and a colon, as in transcripts of several people.
 	Named   bool
 	Time    time.Time
 	Text    string
 	Content wire.Hash // as InView takes it
-	// Score compares the statements of one question: exp of a difference is how much likelier one is than the other.
+	// Score ranks the statements of one question: exp of a difference is the ratio of likelihoods.
 	Score float32
-	// Match is the share of the question's words, by how rare they are, that the statement and those beside it have, 0 to 1.
+	// Match is the share of the question's words, weighted by rarity, in the statement and its neighbours, 0 to 1.
 	Match float32
-	// Near is how near the statement is to the question by an embedding model, -1 to 1; 0 where there is none.
+	// Near is the statement's similarity to the question by an embedding model, -1 to 1; 0 without one.
 	Near float32
 }
 
@@ -114,27 +111,27 @@ type Model interface {
 	Complete(ctx context.Context, system, user string, maxTokens int) (string, error)
 }
 
-// Initializer is called once per request, before any other hook of the layer. stored is nil where nothing is kept; it
-// returns the state to begin with. An error fails the request unless on_init_error is disable.
+// Initializer is called once per request, before any other hook of the layer. stored is nil if there is no state; it returns
+// the initial state. An error fails the request unless on_init_error is disable.
 type Initializer interface {
 	Init(ctx context.Context, t *Turn, stored State) (State, error)
 }
 
-// Recaller returns what the model should be told, within budget tokens (math.MaxInt without a limit).
+// Recaller returns text for the model, within budget tokens (math.MaxInt without a limit).
 type Recaller interface {
 	Recall(ctx context.Context, t *Turn, s State, budget int) (Recalled, error)
 }
 
-// OfView is implemented by layers whose Recall depends on the items in the view. If it returns true, Recall is called
-// again once the view is chosen, and the second result counts.
+// OfView is implemented by layers whose Recall depends on the items in the view. If it returns true, Recall is called again
+// after the view is chosen, and the second result counts.
 type OfView interface {
 	OfView() bool
 }
 
-// WindowCut is where a history window has cut a conversation. What it hands out is in memory of its own and never changed;
-// a layer keeps what it needs longer. All of it fails after Recall has returned.
+// WindowCut is a history window's cut of a conversation. Its results are copies and never change. Its methods fail after Recall
+// has returned.
 type WindowCut struct {
-	// Place names the cut: it is the same in later requests, as long as the window begins there.
+	// Place identifies the cut: it stays the same in later requests while the window begins there.
 	Place func(ctx context.Context) (string, error)
 	// Lost reads the items of the conversation that the view lacks, oldest first: from the request, or from the store
 	// if the client sends only new items. Of a long conversation it returns the newest part. Shown returns the items of
@@ -144,18 +141,18 @@ type WindowCut struct {
 
 // Recalled is one layer's contribution to a view.
 type Recalled struct {
-	// Messages become developer messages, in order. Stored text in them must have been escaped (see Block).
+	// Messages become developer messages, in order. Stored text in them must be escaped (see Block).
 	Messages []string
 	// Tokens is the cost of Messages, 0 to have them counted.
 	Tokens int
 	// State replaces the layer's state, nil to leave it.
 	State State
-	// NoRoom says, where there are no Messages, that the layer had something to say and the budget was too small for any of it.
+	// NoRoom: there are no Messages only because the budget was too small for any of the layer's text.
 	NoRoom bool
 }
 
-// HistoryProjector chooses what of the history is sent. It returns some of the items that it got, in their order; it
-// cannot make new ones.
+// HistoryProjector chooses the part of the history to send. It returns some of its input items, in order, and cannot make new
+// ones.
 type HistoryProjector interface {
 	ProjectHistory(ctx context.Context, t *Turn, s State, history []wire.Item) ([]wire.Item, error)
 }
@@ -168,8 +165,7 @@ type ItemAppender interface {
 
 // Appended is the result of an ItemAppender.
 type Appended struct {
-	// Items may be the slice that the hook got. An item of it must be one that the hook got, or have been made with
-	// NewText or MapText.
+	// Items may be the input slice. Each item must be an input item, or made with NewText or MapText.
 	Items []wire.Item
 	State State
 	// Rerender asks for another Recall of this layer and of the layers in the named scope.
@@ -202,14 +198,14 @@ const (
 	Allow Action = iota
 	// Guide lets the model try again with advice.
 	Guide
-	// Deny refuses. A denied call gets the advice as its result, and the client never sees it; a denied response fails.
+	// Deny refuses. A denied call gets the guidance as its result, and the client never sees it; a denied response fails.
 	Deny
 )
 
 // Verdict is a reviewer's decision.
 type Verdict struct {
 	Action Action
-	// Guidance is told to the model; empty for the standard text.
+	// Guidance is shown to the model; empty for the standard text.
 	Guidance string
 	// State replaces the layer's state, nil to leave it.
 	State State
@@ -230,7 +226,7 @@ type Response struct {
 	Calls []ToolCall
 	// Text is the model's text, without its reasoning.
 	Text string
-	// Done: the answer asks for no tool, and the execution ends with it.
+	// Done: the answer calls no tool and ends the execution.
 	Done bool
 }
 
@@ -240,20 +236,20 @@ type ResponseReviewer interface {
 	ReviewResponse(ctx context.Context, t *Turn, s State, r *Response) (Verdict, error)
 }
 
-// Async is implemented by reviewers that may say that ReviewResponse never denies or guides at once.
+// Async is implemented by reviewers. If it returns true, ReviewResponse never denies or guides synchronously.
 type Async interface {
 	Async() bool
 }
 
-// Storer updates the state after a whole answer. A layer with a model is called after the client was served; any other
+// Storer updates the state after a complete answer. A layer with a model is called after the client is served; any other
 // before, and its state is written together with the turn.
 type Storer interface {
 	Store(ctx context.Context, t *Turn, s State, r *Response) (State, error)
 }
 
-// EvictionObserver is told, after a whole answer, what of the conversation was not in the view that led to it and was
-// not told before, from the oldest item to the newest. items is never empty. A layer with a model is called after the
-// client was served; any other before. A state beside an error is kept, and the error is reported all the same.
+// EvictionObserver gets, after a complete answer, the items of the conversation that were not in its view, each once, oldest
+// first. items is never empty. A layer with a model is called after the client is served; any other before. A state returned
+// with an error is kept, and the error is reported.
 type EvictionObserver interface {
 	Evicted(ctx context.Context, t *Turn, s State, items []wire.Item) (State, error)
 }
@@ -271,11 +267,11 @@ type Returner interface {
 // Result is how a run or the work of a session ended.
 type Result string
 
-// Results. The end of a run says nothing of the work: that ends when the model says so, by a layer's tool, or the
-// agent's operator, by the completion endpoint.
+// Results. The end of a run does not end the work: the model ends it by a layer's tool, or the operator by the completion
+// endpoint.
 const (
 	Answered Result = "answered" // the run ended with an answer that calls no tool
-	Denied   Result = "denied"   // the run ended with an answer that a layer forbade
+	Denied   Result = "denied"   // the run ended with an answer that a layer denied
 	Success  Result = "success"  // the work is done
 	Failure  Result = "failure"  // the work was given up
 )
@@ -288,8 +284,8 @@ type Outcome struct {
 	Result Result
 	// Execution is the one that ended, Thread its session.
 	Execution, Thread string
-	// Unseen are the items of the session that no EvictionObserver has seen, oldest first, for layers that observe
-	// evictions. They are handed out once, as evictions are.
+	// Unseen are the items of the session that no EvictionObserver has seen, oldest first, for layers that observe evictions.
+	// Like evictions, each is passed once.
 	Unseen []wire.Item
 }
 
@@ -303,8 +299,8 @@ type Disposer interface {
 	Dispose(ctx context.Context, t *Turn, s State) error
 }
 
-// Forgetter takes out of a state that several sessions share what came from some of them alone, because they were deleted
-// or have expired. gone says of the Digest of a session whether it is one of them.
+// Forgetter removes from a shared state the data that came only from deleted or expired sessions. gone reports whether the
+// session with a Digest is one of them.
 type Forgetter interface {
 	Forget(ctx context.Context, t *Turn, s State, gone func(digest string) bool) (State, error)
 }
@@ -314,9 +310,9 @@ type Tool struct {
 	// Name is unique within the layer; the model sees layerid_name.
 	Name        string
 	Description string
-	// Parameters is a JSON schema of an object; arguments that break it are refused before Run.
+	// Parameters is a JSON schema of an object; arguments that violate it are refused before Run.
 	Parameters []byte
-	// Run answers a call. Its error is told to the model as the call's result, and the state is left.
+	// Run answers a call. The model gets an error as the call's result, and the state stays.
 	Run func(ctx context.Context, t *Turn, s State, arguments []byte) (result string, next State, err error)
 }
 
@@ -325,19 +321,19 @@ type ToolProvider interface {
 	Tools() []Tool
 }
 
-// Defaults are a kind's place and limits where its configuration says nothing.
+// Defaults are a kind's defaults for slot, scope, budget and the like.
 type Defaults struct {
 	ID     string
 	Slot   int
 	Scope  Scope
 	Budget Budget
-	// Timeouts by hook where they are not the standard ones (docs/semantics.md#hooks).
+	// Timeouts by hook that differ from the standard ones (docs/semantics.md#hooks).
 	Timeouts Timeouts
-	// Live says that what the layer recalls changes with every request and belongs behind the history. Placed: it stays there
-	// also where it seldom changes.
+	// Live: the layer's block changes with every request and belongs behind the history. Placed: it stays there even if it
+	// seldom changes.
 	Live, Placed bool
-	// Fresh says that it must be asked for each request of a tool loop, since what it says follows the loop or changes its
-	// state. Others that are live are asked once in a round.
+	// Fresh: recall must run for each request of a tool loop, since the block follows the loop or recall changes the state. For
+	// other live layers it runs once per run.
 	Fresh bool
 }
 
@@ -376,26 +372,25 @@ const (
 	HookTools          = "tools"
 )
 
-// Selective is implemented by layers that have more hook methods than they want called, such as one whose configuration
-// names its hooks. Has is asked once, when the pipeline is built; a hook for which it returns false counts as not
-// implemented. A layer without it has every hook that it has a method for.
+// Selective is implemented by layers that do not want all of their hook methods called, such as one whose configuration lists
+// its hooks. Has is called once, when the pipeline is built; a hook for which it returns false counts as not implemented.
 type Selective interface {
 	Has(hook string) bool
 }
 
-// Stateless is implemented by layers whose hooks return no state. If it says true, none is read or written for them.
+// Stateless is implemented by layers whose hooks return no state. If it returns true, none is read or written for them.
 type Stateless interface {
 	Stateless() bool
 }
 
-// Quieter is implemented by layers that know at once when Recall would say nothing. If Quiet returns true, Recall is not
-// called, so that the layer costs a short conversation nothing. Quiet must not wait.
+// Quieter is implemented by layers that know at once when Recall would return nothing. If Quiet returns true, Recall is not
+// called, so that the layer costs nothing in a short conversation. Quiet must not block.
 type Quieter interface {
 	Quiet(t *Turn, s State) bool
 }
 
-// Slow is implemented by layers whose Store or Evicted may take long without a model, because they ask another service.
-// If it returns true, these hooks run after the client was served, as for a layer with a model.
+// Slow is implemented by layers whose Store or Evicted may take long without a model, because they call another service. If it
+// returns true, these hooks run after the client is served, as for a layer with a model.
 type Slow interface {
 	Slow() bool
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // OneLine makes text one line: runs of white space and control characters become one space, invalid UTF-8 is replaced, and
-// what Hidden names is left out.
+// Hidden characters are removed.
 func OneLine(text string) string {
 	gap := func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
 	return strings.Join(strings.FieldsFunc(Shown(strings.ToValidUTF8(text, "\uFFFD")), gap), " ")
@@ -28,9 +28,9 @@ func Shown(text string) string {
 	}, text)
 }
 
-// Hidden reports whether a character shows nothing and can carry what a reader of the text does not see, or let it appear in
-// another order than it has: tags, which spell ASCII invisibly, variation selectors beyond those of emoji, marks and overrides of
-// direction, and spaces without width. The joiners that Persian, Indian scripts and emoji are written with are not.
+// Hidden reports whether an invisible character can carry hidden text or change the displayed order: tags, which encode ASCII
+// invisibly, variation selectors beyond those of emoji, direction marks and overrides, and zero-width spaces. The joiners of
+// Persian, Indian scripts and emoji are not hidden.
 func Hidden(r rune) bool {
 	switch {
 	case r < '\u00AD':
@@ -50,16 +50,15 @@ func Line(text string, limit int) string {
 	return text
 }
 
-// Digest names an id, of any length and with any characters, in 24 characters that do not show it. Layers name by it the
-// sessions from which they have learnt something.
+// Digest returns a one-way digest of an id, in 24 characters. Layers use it to record source sessions.
 func Digest(id string) string {
 	const enough = 12 // bytes
 	sum := sha256.Sum256([]byte(id))
 	return hex.EncodeToString(sum[:enough])
 }
 
-// Head returns the beginning of a text, at most limit bytes of it, cut between characters. What is cut keeps no memory of
-// the rest.
+// Head returns the beginning of a text, at most limit bytes of it, cut between characters. A cut text does not keep the rest in
+// memory.
 func Head(s string, limit int) string {
 	if len(s) <= limit {
 		return s

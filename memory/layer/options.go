@@ -13,7 +13,7 @@ func Bounded(key string, n *int, fallback, limit int) error {
 	return nil
 }
 
-// Share sets a zero to the default and refuses what is not a share of something: above 0, at most 1. The error names key.
+// Share sets a zero to the default and refuses values outside of 0 to 1. The error names key.
 func Share(key string, have *float64, fallback float64) error {
 	if *have == 0 {
 		*have = fallback

@@ -12,8 +12,8 @@ import (
 	"remora/wire"
 )
 
-// Block wraps stored text in a tag of its own, with LF between tag and text. The text is data: a closing tag in it is
-// escaped, so that nothing that was once said can leave its block.
+// Block wraps stored text in a tag, with LF between tag and text. The text is data: closing tags in it are escaped, so that it
+// cannot leave its block.
 func Block(tag, text string) string {
 	return "<" + tag + ">\n" + Escape(text) + "\n</" + tag + ">"
 }
@@ -44,9 +44,9 @@ func NewText(d wire.Dialect, role wire.Role, text string) wire.Item {
 	return it
 }
 
-// MapText returns the message of a user with f applied to each text in it: to its content where that is a string, else
-// to each of its text parts. All other bytes stay. Where f changes nothing, and for every other item, it is the item
-// itself. Text that is not valid Unicode is left alone.
+// MapText returns a user message with f applied to each text in it: to its content if that is a string, else to each of its
+// text parts. All other bytes stay. If f changes nothing, and for any other item, it returns the item itself. Text that is not
+// valid Unicode is not changed.
 func MapText(it wire.Item, f func(text string) string) wire.Item {
 	if it.Kind != wire.Message || it.Role != wire.User {
 		return it
@@ -75,10 +75,10 @@ func MapText(it wire.Item, f func(text string) string) wire.Item {
 	return changed
 }
 
-// span is where a JSON string stands, quotes included.
+// span is the position of a JSON string, quotes included.
 type span struct{ from, to int }
 
-// spanIn is where a part stands in what begins at base.
+// spanIn is the position of a part relative to base.
 func spanIn(base int, p wire.Child) span { return span{base + p.End - len(p.Value), base + p.End} }
 
 // textSpans finds the texts of a message's content. Of duplicate members the last counts, as it does for wire.
@@ -125,7 +125,7 @@ func textSpans(raw []byte) []span {
 	return found
 }
 
-// Encode returns the State that v is kept as: its JSON, in which < and > stand as they are.
+// Encode encodes v as a State: its JSON, with unescaped < and >.
 func Encode(v any) (State, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

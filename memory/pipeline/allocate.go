@@ -9,10 +9,10 @@ import (
 	"remora/memory/layer"
 )
 
-// errAllocation is the code for numbers that no allocation can be made from.
+// errAllocation is the code for invalid numbers in an allocation.
 var errAllocation = errors.New("INVALID_BUDGET_INPUT")
 
-// layersPart is the layers' share of the tokens left after the minimums. The rest is for the history.
+// layersPart is the layers' share of the tokens left after the minimums. The rest is reserved for the history.
 const layersPart = 0.6
 
 // allocation is a budget to divide. All numbers are tokens. Infinity is allowed except in a minimum.
@@ -23,11 +23,11 @@ type allocation struct {
 	Reserve float64        // kept free for the answer
 }
 
-// allocate returns how many tokens each layer may recall, with fractions, in the order of allocation.Layers. It divides what
-// system and reserve leave of the total: first every layer's minimum; of the rest, 60 % by the layers' headroom, so that
-// 40 % is sure for the history, which also gets what layers leave of their shares. Automatic layers get at least half of
-// the 60 %. Where the minimums alone are too much, each is cut in proportion and rounded down. The order of the layers
-// changes nothing, not even in the last bit.
+// allocate returns the tokens that each layer may recall, with fractions, in the order of allocation.Layers. It divides the
+// total minus system and reserve: first every layer's minimum; of the rest, 60 % by the layers' headroom. The other 40 % is
+// reserved for the history, which also gets the unused tokens of the shares. Automatic layers get at least half of the 60 %. If
+// the minimums exceed the total, all are reduced in proportion and rounded down. The result does not depend on the order of the
+// layers, not even in the last bit.
 //
 // Errors wrap errAllocation: a number that is NaN, or a minimum that is negative, infinite or above 2^53.
 func allocate(in allocation) ([]float64, error) {
@@ -74,8 +74,8 @@ func (in allocation) check() error {
 	return nil
 }
 
-// divide shares out pool among layers by their headroom. A layer without limit cannot be weighed against others: layers
-// with one get at most half of the pool together, and those without split what these leave.
+// divide divides pool among layers by their headroom. Layers without a limit have no headroom: layers with one get at most half
+// of the pool together, and the others split the rest.
 func divide(layers []layer.Budget, pool float64) []float64 {
 	headrooms := make([]float64, 0, len(layers))
 	for _, b := range layers {

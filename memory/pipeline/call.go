@@ -21,12 +21,12 @@ const (
 	ClassTimeout   Class = "timeout"   // it took too long; a late result is ignored
 	ClassCancelled Class = "cancelled" // the request ended first
 	ClassPanic     Class = "panic"
-	ClassRefused   Class = "refused"     // it returned what a layer must not
+	ClassRefused   Class = "refused"     // it returned an invalid result
 	ClassBudget    Class = "over_budget" // it recalled more than its budget
-	ClassBusy      Class = "busy"        // too many earlier calls of the layer have not come back
+	ClassBusy      Class = "busy"        // too many earlier calls of the layer have not returned
 )
 
-// Event tells of one call of a hook.
+// Event describes one call of a hook.
 type Event struct {
 	Layer, Hook string // the hook's name is one of layer.HookInit and so on
 	Begun       time.Time
@@ -53,7 +53,7 @@ func classOf(err error) Class {
 	return ClassError
 }
 
-// stragglers counts the calls of a layer that were given up but have not come back.
+// stragglers counts the abandoned calls of a layer that have not returned.
 type stragglers struct {
 	mu sync.Mutex
 	n  int
@@ -65,7 +65,7 @@ func (s *stragglers) tooMany() bool {
 	return s.n >= maxStragglers
 }
 
-// flight is one call. The first to end it, its caller or the call itself, decides whether it is a straggler.
+// flight is one call. Whichever ends first, its caller or the call itself, decides whether it is a straggler.
 type flight struct {
 	of        *stragglers
 	back      bool
@@ -96,9 +96,9 @@ type outcome[T any] struct {
 	stack []byte // of a panic
 }
 
-// call runs a hook within its time, in a goroutine of its own: a hook that ignores its context is left behind, and what it
-// returns then is dropped. Hooks of inline layers run in the caller's goroutine (see layer.Inline). The error is always a
-// *failure, and has been logged, traced and reported.
+// call runs a hook with its timeout in a separate goroutine: a hook that ignores its context is abandoned, and its late result
+// is dropped. Hooks of inline layers run in the caller's goroutine (see layer.Inline). The error is always a *failure, and has
+// been logged, traced and reported.
 func call[T any](ctx context.Context, m *member, hook string, fn func(context.Context) (T, error)) (T, error) {
 	begin := m.of.p.o.Now()
 	o := outcome[T]{err: refuse(ClassBusy)}
@@ -150,7 +150,7 @@ func fly[T any](ctx context.Context, of *stragglers, limit time.Duration, fn fun
 	}
 }
 
-// here runs a hook of a prompt layer, which comes back by itself.
+// here runs a hook of an inline layer in this goroutine.
 func here[T any](ctx context.Context, fn func(context.Context) (T, error)) (o outcome[T]) {
 	if ctx.Err() != nil {
 		return outcome[T]{err: over(ctx)}
@@ -165,7 +165,7 @@ func here[T any](ctx context.Context, fn func(context.Context) (T, error)) (o ou
 	return unlessOver(ctx, outcome[T]{value: value, err: err})
 }
 
-// unlessOver returns o, but for a hook that failed because its context ended.
+// unlessOver returns o, unless the hook failed because its context ended.
 func unlessOver[T any](ctx context.Context, o outcome[T]) outcome[T] {
 	if o.err == nil || ctx.Err() == nil || !errors.Is(o.err, ctx.Err()) {
 		return o
@@ -173,7 +173,7 @@ func unlessOver[T any](ctx context.Context, o outcome[T]) outcome[T] {
 	return outcome[T]{err: over(ctx)}
 }
 
-// over says why the context of a hook has ended.
+// over returns why the context of a hook has ended.
 func over(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return refuse(ClassCancelled)
@@ -181,8 +181,8 @@ func over(ctx context.Context) error {
 	return refuse(ClassTimeout)
 }
 
-// complain logs a failure by layer, hook and class. The hook's own words may quote what it worked on, and are told only
-// where it says that they don't (layer.Safe).
+// complain logs a failure by layer, hook and class. The hook's own error may quote content, and is logged only if it is
+// declared safe (layer.Safe).
 func (o *Options) complain(ctx context.Context, e Event, stack []byte) {
 	const longest = 4 << 10 // bytes of a stack
 	level := slog.LevelWarn

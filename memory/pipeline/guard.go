@@ -12,9 +12,8 @@ import (
 // Guards reports whether any layer judges calls, or whole answers, before the client sees them.
 func (p *Pipeline) Guards() bool { return p != nil && p.guard != nil }
 
-// Guard is Begin for a request without a session, or whose session cannot be read. Only layers that judge run, so that
-// rules cannot be avoided; they begin without a state, and their new state is dropped. The run is nil if no layer
-// judges.
+// Guard is Begin for a request without a session, or with an unreadable one. Only layers that judge run, so that rules cannot
+// be bypassed; they begin without a state, and their new state is dropped. The run is nil if no layer judges.
 func (p *Pipeline) Guard(ctx context.Context, tenant string, t layer.Turn, cred Credential) (*Run, error) {
 	if !p.Guards() {
 		return nil, nil

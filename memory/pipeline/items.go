@@ -38,7 +38,7 @@ func (r *preparation) Append(ctx context.Context, items []wire.Item) []wire.Item
 	return items
 }
 
-// unlessNil returns a state that a hook returns beside other things: nil leaves the one that is there.
+// unlessNil returns a hook's state, or the present one if that is nil.
 func unlessNil(next, old layer.State) layer.State {
 	if next == nil {
 		return old
@@ -90,9 +90,9 @@ func (r *preparation) Projects(from int) bool {
 	return r.any(func(m *member) bool { return m.project != nil && m.Slot >= from })
 }
 
-// Project passes the history through the projection hooks, in slot order. It is called after Recall, so that they can be
-// told what the rest of the view costs. A hook that fails, or that returns anything but some of the items that it got in
-// their order, is left out. history is not changed. Only layers from one slot on and below another are asked.
+// Project passes the history through the projection hooks, in slot order. It is called after Recall, so that they know the cost
+// of the rest of the view. A hook that fails, or that returns anything but some of its items in order, is left out. history is
+// not changed. Only layers from one slot on and below another are called.
 func (r *preparation) Project(ctx context.Context, history []wire.Item, from, below int) []wire.Item {
 	var copies []wire.Item // of history; made for the first hook
 	for _, m := range r.members {
@@ -120,7 +120,7 @@ func (r *preparation) Project(ctx context.Context, history []wire.Item, from, be
 	return history
 }
 
-// beside returns what the view has beside its history, in tokens.
+// beside returns the tokens of the view besides its history.
 func (r *preparation) beside() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -153,9 +153,8 @@ func Pick(items []wire.Item, kept []int) []wire.Item {
 	return out
 }
 
-// Detach copies items into memory of their own. The buffer of a request's body is reused after the commit, and hooks
-// may see its items after that: slow ones, those that overran their time, and those that run again after another
-// replica changed their state.
+// Detach copies items. The buffer of a request's body is reused after the commit, but some hooks use its items later: slow
+// ones, those that timed out, and those that run again after another replica changed their state.
 func Detach(items []wire.Item) []wire.Item {
 	n := 0
 	for _, it := range items {

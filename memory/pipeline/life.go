@@ -9,16 +9,16 @@ import (
 	"remora/wire"
 )
 
-// lifecycle is the hooks by which layers learn of an answer, and of the beginning and end of what a session works on.
+// lifecycle is the hooks for an answer, and for the beginning and end of a session's work.
 type lifecycle struct{ *roster }
 
-// Store updates the states after a whole answer, of those layers that are quick about it, all at once. None is called
-// for an answer that upstream refused or that was cut: the caller does not call Store then.
+// Store updates the states of fast layers after a complete answer, concurrently. Do not call it for an answer that upstream
+// refused or that was cut.
 func (r *lifecycle) Store(ctx context.Context, resp *layer.Response) {
 	r.storeAll(ctx, resp, func(m *member) bool { return !m.slow })
 }
 
-// Settle is Store for the layers that ask a model or another service. It is called after the client was served.
+// Settle is Store for the layers that call a model or another service. It is called after the client is served.
 func (r *lifecycle) Settle(ctx context.Context, resp *layer.Response) {
 	r.storeAll(ctx, resp, func(m *member) bool { return m.slow })
 }
@@ -28,24 +28,23 @@ func (r *lifecycle) Settles() bool {
 	return r.any(func(m *member) bool { return m.store != nil && m.slow })
 }
 
-// Evict tells the layers that are quick about it what of the conversation was not in the view and was not told before.
-// It is called where Store is, after it.
+// Evict passes newly evicted items of the conversation to the fast layers. It is called after Store.
 func (r *lifecycle) Evict(ctx context.Context, items []wire.Item) {
 	r.evictAll(ctx, items, func(m *member) bool { return !m.slow })
 }
 
-// SettleEvicted is Evict for the layers that ask a model or another service, called after Settle.
+// SettleEvicted is Evict for the layers that call a model or another service. It is called after Settle.
 func (r *lifecycle) SettleEvicted(ctx context.Context, items []wire.Item) {
 	r.evictAll(ctx, items, func(m *member) bool { return m.slow })
 }
 
-// Evicts reports whether any layer observes what was left out (wanted), and whether one of these is slow.
+// Evicts reports whether any layer observes evictions (wanted), and whether one of these is slow.
 func (r *lifecycle) Evicts() (wanted, slow bool) {
 	return r.any(func(m *member) bool { return m.evicted != nil }),
 		r.any(func(m *member) bool { return m.evicted != nil && m.slow })
 }
 
-// Concludes reports whether a layer wants to know, at the end of the work, what it was not told of as left out.
+// Concludes reports whether a layer wants the unseen items at the end of the work.
 func (r *lifecycle) Concludes() bool {
 	return r.any(func(m *member) bool { return m.evicted != nil && m.complete != nil })
 }
@@ -72,7 +71,7 @@ func (r *lifecycle) storeAll(ctx context.Context, resp *layer.Response, which fu
 	})
 }
 
-// together calls hooks of several layers at once. Those of inline layers, which the others need not wait for, run here.
+// together calls hooks of several layers concurrently. Those of inline layers run in this goroutine.
 func (r *lifecycle) together(which func(*member) bool, call func(*member)) {
 	var wg sync.WaitGroup
 	for _, m := range r.members {
@@ -114,9 +113,9 @@ func (r *lifecycle) Complete(ctx context.Context, of layer.Outcome) {
 	}
 }
 
-// Spawn gives a new session what its parent's layers leave it: it is called on the child's run, right after Begin, with
-// a turn that names the parent and the states under Cells of that. What a layer leaves passes its init. A layer that
-// leaves nothing, that shares its state with the parent, or that has a state already, stays as it is.
+// Spawn gives a new session initial states from its parent's layers: it is called on the child's run, right after Begin, with a
+// turn that names the parent and the states under Cells of that. The initial state passes the layer's init. A layer without
+// one, with a state shared with the parent, or with a state already, does not change.
 func (r *lifecycle) Spawn(ctx context.Context, parent layer.Turn, states map[Cell]layer.State) {
 	for _, m := range r.members {
 		cell := m.unit.cell(&parent)
@@ -174,7 +173,7 @@ func (r *lifecycle) Forgets() bool {
 	return slices.ContainsFunc(r.members, func(m *member) bool { return m.forget != nil && m.cell.Scope >= layer.Resource })
 }
 
-// Forget takes out of the states that sessions share what came from those alone that are gone.
+// Forget removes from shared states the data that came only from deleted sessions.
 func (r *lifecycle) Forget(ctx context.Context, gone func(digest string) bool) {
 	for _, m := range r.members {
 		if m.off || m.forget == nil || m.cell.Scope < layer.Resource {
@@ -189,7 +188,7 @@ func (r *lifecycle) Forget(ctx context.Context, gone func(digest string) bool) {
 	}
 }
 
-// Dispose is called when the session is deleted, last layer first. Deleting the states is the caller's.
+// Dispose is called when the session is deleted, last layer first. The caller deletes the states.
 func (r *lifecycle) Dispose(ctx context.Context) {
 	for _, m := range slices.Backward(r.members) {
 		if !m.off && m.dispose != nil {

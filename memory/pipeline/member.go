@@ -11,7 +11,7 @@ import (
 	"remora/memory/view"
 )
 
-// roster is the layers of one request, in slot order, and what their hooks are told of it.
+// roster is the layers of one request, in slot order, with the data for their hooks.
 type roster struct {
 	p       *Pipeline
 	tenant  string
@@ -26,7 +26,7 @@ type roster struct {
 // none reports whether there is no layer to call.
 func (r *roster) none() bool { return len(r.members) == 0 }
 
-// any reports whether a layer is one that is asked for, and not switched off.
+// any reports whether an enabled layer satisfies the condition.
 func (r *roster) any(is func(*member) bool) bool {
 	return slices.ContainsFunc(r.members, func(m *member) bool { return !m.off && is(m) })
 }
@@ -79,8 +79,8 @@ type member struct {
 	dirty   bool       // recall even where an earlier one would do
 }
 
-// quiet reports whether the layer need not be asked, since it has nothing to say (layer.Quieter). One that panics is asked:
-// Recall is contained.
+// quiet reports whether the layer's recall can be skipped (layer.Quieter). If Quiet panics, recall runs: its panics are
+// handled.
 func (m *member) quiet(turn *layer.Turn) (quiet bool) {
 	if m.quieter == nil {
 		return false
@@ -119,7 +119,7 @@ func (m *member) initState(ctx context.Context, stored layer.State) error {
 		return err
 	}
 	if !same(stored, next) {
-		m.held.swap(version, next) // a parallel request of the execution may have been first: its state is as good
+		m.held.swap(version, next) // a concurrent request of the execution may have been first: its state is equivalent
 	}
 	return nil
 }
@@ -137,7 +137,7 @@ func (m *member) note(ctx context.Context, e Event) {
 	}
 }
 
-// jot takes down a figure of the turn, if it is one that a record can show.
+// jot records a named value of the turn, if a record can contain it.
 func (m *member) jot(name string, value any) {
 	switch v := value.(type) {
 	case string:
@@ -146,7 +146,7 @@ func (m *member) jot(name string, value any) {
 		}
 	case float64:
 		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return // no JSON could say it
+			return // not representable in JSON
 		}
 	case int, bool:
 	default:
@@ -163,7 +163,7 @@ func (m *member) jot(name string, value any) {
 	m.report.Notes[name] = value
 }
 
-// keep makes next the state, and remembers how it came about.
+// keep sets the state to next, and records the step for replay.
 func (m *member) keep(version uint64, next layer.State, how replay) bool {
 	if len(next) == 0 {
 		next = nil
@@ -181,7 +181,7 @@ func (m *member) keep(version uint64, next layer.State, how replay) bool {
 	return true
 }
 
-// block checks what a layer recalled. The layer's own count stands if it is the larger one.
+// block checks a recalled block. The layer's own count is used if it is larger.
 func (m *member) block(rec layer.Recalled, limit int) (view.Block, error) {
 	const (
 		refusedAt    = 4  // times the budget
@@ -212,7 +212,7 @@ func (m *member) block(rec layer.Recalled, limit int) (view.Block, error) {
 	return b, nil
 }
 
-// lenient runs a hook that returns nothing but a state. What it learnt in spite of an error is kept.
+// lenient runs a hook that returns only a state. The state is kept even with an error.
 func (m *member) lenient(ctx context.Context, hook string, fn func(context.Context, layer.State) (layer.State, error)) {
 	var mu sync.Mutex // a call that was given up may still be running when this has returned
 	var fault error
@@ -235,7 +235,7 @@ func (m *member) lenient(ctx context.Context, hook string, fn func(context.Conte
 	}
 }
 
-// each runs a hook that returns nothing but a state. Failures have been logged, traced and reported by call.
+// each runs a hook that returns only a state. call has logged, traced and reported failures.
 func (m *member) each(ctx context.Context, hook string, fn func(context.Context, layer.State) (layer.State, error)) {
 	_, _ = update(ctx, m, hook, func(ctx context.Context, s layer.State) (struct{}, layer.State, error) {
 		next, err := fn(ctx, s)

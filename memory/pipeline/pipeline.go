@@ -6,11 +6,10 @@
 // RunTool, Store and so on. [Run.Changes] lists the states to write. Where another process has changed one meanwhile,
 // [Run.Rebase] calls the hooks again with the fresh state.
 //
-// A hook that fails, panics, takes too long or returns something invalid changes nothing: neither other layers nor the
-// request notice, and [Run.Report] names it. Only a failed init fails the request, if the layer is configured so.
+// A hook that fails, panics, times out or returns an invalid result changes nothing: neither other layers nor the request are
+// affected, and [Run.Report] names it. Only a failed init can fail the request, if the layer is configured so.
 //
-// The package does not read or write the store, does no HTTP, and does not choose which history is sent; packages memory and
-// view do.
+// The package does not access the store or HTTP, and does not choose the history to send; packages memory and view do.
 package pipeline
 
 import (
@@ -39,10 +38,10 @@ const (
 	Disable                   // the request goes on without the layer
 )
 
-// Layer is a layer and what its configuration says of it.
+// Layer is a layer with its configuration.
 type Layer struct {
 	ID   string // begins the names of its tools: 1 to 48 of a-z, A-Z, 0-9, _ and -
-	Name string // what people call it, "" for nothing else than ID
+	Name string // a display name, "" for ID
 	Kind string
 	// Slot orders layers, from the smallest; equal slots stand in the order of configuration.
 	Slot        int
@@ -52,8 +51,8 @@ type Layer struct {
 	OnInitError InitPolicy
 	// Eventual serves what was recalled before, until the layer's state changes.
 	Eventual bool
-	// Live puts recalled blocks behind the history. Placed: the place is chosen; otherwise it may change with how often the
-	// layer's block changes.
+	// Live puts recalled blocks behind the history. Placed: the place is fixed; otherwise it depends on how often the block
+	// changes.
 	Live, Placed bool
 	// Fresh is as in layer.Defaults.
 	Fresh bool
@@ -65,7 +64,7 @@ type Layer struct {
 
 // ModelSource is a model that layers may ask, before the caller is known.
 type ModelSource interface {
-	// Bind returns the model with the caller's credential, which it uses where it was configured with none.
+	// Bind returns the model with the caller's credential, which it uses if it is configured without one.
 	Bind(c Credential) layer.Model
 }
 
@@ -82,16 +81,15 @@ type Options struct {
 	Log       *slog.Logger
 	// Now measures how long hooks take.
 	Now func() time.Time
-	// AtomicOnly ignores Layer.Eventual: every layer is asked for every request.
+	// AtomicOnly ignores Layer.Eventual: recall of every layer runs for every request.
 	AtomicOnly bool
-	// Observe is told of every hook that was called, from several goroutines at once, with the context that it was called
-	// in. It may be nil.
+	// Observe is called after every hook, from several goroutines concurrently, with the hook's context. It may be nil.
 	Observe func(ctx context.Context, e Event)
 	// Previous is the pipeline that this one replaces: states of executions under way carry on. It may be nil.
 	Previous *Pipeline
 }
 
-// Limits of what layers and callers may make us keep.
+// Limits on memory that layers and callers can use.
 const (
 	maxState       = 1 << 20 // bytes of one state
 	maxRecall      = 1 << 20 // bytes of one layer's recall
@@ -101,8 +99,8 @@ const (
 	maxGuidance    = 16 << 10
 	maxResult      = 256 << 10 // bytes of a tool's result
 	maxArguments   = 1 << 20   // bytes of a tool's arguments
-	maxNotes       = 16        // figures that a layer may tell of a turn
-	longestNote    = 128       // bytes of a figure's name, and of its text
+	maxNotes       = 16        // notes of a layer per turn
+	longestNote    = 128       // bytes of a note's name, and of its text
 	maxSlot        = 1_000_000
 	maxWireName    = 64 // characters, of every provider that we know
 	keptExecutions = 16384
@@ -142,8 +140,8 @@ func (p *Pipeline) Evicts() bool {
 	return p != nil && slices.ContainsFunc(p.layers, func(u *unit) bool { return u.evicted != nil })
 }
 
-// New builds a pipeline. Without layers it does nothing, at no cost. The error joins one line for each thing that is
-// wrong, each beginning with its key, as "layers[2].id: ".
+// New builds a pipeline. Without layers it does nothing, at no cost. The error joins one line per problem, each beginning with
+// its key, as "layers[2].id: ".
 func New(layers []Layer, o Options) (*Pipeline, error) {
 	o, free := o.withDefaults()
 	p := &Pipeline{o: o, free: free, keptBytes: maxKept, byName: make(map[string]*tool)}
@@ -212,7 +210,7 @@ func (p *Pipeline) Cells(t *layer.Turn) []Cell {
 	return cells
 }
 
-// Steady reports whether all states are written with answers alone: no hook changes one later.
+// Steady reports whether all states are written only with answers: no hook changes one later.
 func (p *Pipeline) Steady() bool {
 	return p == nil || !slices.ContainsFunc(p.layers, func(u *unit) bool { return !u.steady() })
 }

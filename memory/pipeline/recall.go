@@ -16,29 +16,27 @@ type recallKey struct {
 	cell          Cell
 }
 
-// recalled is an eventual layer's block, and the state that it was recalled from.
+// recalled is an eventual layer's block with the state at its recall.
 type recalled struct {
 	of     [sha256.Size]byte
 	block  view.Block
 	noRoom bool // for any of it
 }
 
-// preparation is the hooks that are called before a request is sent, for what the model is told and shown.
+// preparation is the hooks that are called before a request is sent.
 type preparation struct {
 	*roster
 	renders  int // calls of Recall that an append asked for
 	overhead int // tokens of a view beside its history, once Recall is done
 }
 
-// Recall asks the layers for blocks, each within its share of the budget: first those that are asked every time, then
-// the eventual ones, both in slot order. The blocks come in slot order. system is the cost of system messages and
-// instructions, in tokens.
+// Recall gets the layers' blocks, each within its share of the budget: first the atomic layers, then the eventual ones, both in
+// slot order. The blocks come in slot order. system is the cost of system messages and instructions, in tokens.
 //
-// A layer that exceeds its share is left out, and its state stays unchanged. One without a share is asked with a budget
-// of 0: most then return nothing, and a block that an operator's rules return all the same may use the budget of the
-// whole view, so that Fit decides about it. An eventual layer is asked again when any replica changed its state, when
-// an append hook wants it, and when its earlier text no longer fits. held names layers that are not asked, since their
-// earlier blocks are used.
+// A layer that exceeds its share is left out, and its state does not change. A layer without a share is called with a budget of
+// 0: most return nothing; if an operator's rules return a block anyway, it may use the budget of the whole view, so that Fit
+// decides. An eventual layer is called again if any replica changed its state, an append hook requests it, or its earlier text
+// no longer fits. held lists layers that are not called, since their earlier blocks are used.
 func (r *preparation) Recall(ctx context.Context, system int, held ...string) []view.Block {
 	if r.none() {
 		return nil
@@ -70,7 +68,7 @@ func (r *preparation) Recall(ctx context.Context, system int, held ...string) []
 	return said
 }
 
-// expectsBlocks takes down which layers are to be asked, and reports whether any may have something to say.
+// expectsBlocks determines the layers to call, and reports whether any may return a block.
 func (r *preparation) expectsBlocks(held []string) bool {
 	expects := false
 	for _, m := range r.members {
@@ -86,7 +84,7 @@ func (r *preparation) expectsBlocks(held []string) bool {
 	return expects
 }
 
-// OfView reports whether a layer has to be asked again once the view is chosen.
+// OfView reports whether a layer must be called again after the view is chosen.
 func (r *preparation) OfView() bool {
 	return r.any(func(m *member) bool { return m.ofView && m.recall != nil })
 }
@@ -98,8 +96,8 @@ type ViewOf struct {
 	Cut      *layer.WindowCut             // what the window has cut off, nil for nothing
 }
 
-// RecallOfView asks the layers again whose recall depends on the view, and returns the blocks of all layers. held is as
-// in Recall.
+// RecallOfView calls the layers again whose recall depends on the view, and returns the blocks of all layers. held is as in
+// Recall.
 func (r *preparation) RecallOfView(ctx context.Context, system int, of ViewOf, held ...string) []view.Block {
 	if r.none() {
 		return nil
@@ -133,7 +131,7 @@ func (r *preparation) RecallOfView(ctx context.Context, system int, of ViewOf, h
 	return said
 }
 
-// Said lists all layers that recall, in slot order, with what they said, as the last Recall has left them.
+// Said lists all layers with a recall hook, in slot order, with their blocks from the last Recall.
 func (r *preparation) Said() []view.Said {
 	if r.none() {
 		return nil
@@ -153,7 +151,7 @@ func (r *preparation) Said() []view.Said {
 	return list
 }
 
-// placement returns where the operator has put the layer's block.
+// placement returns the configured placement of the layer's block.
 func (l *Layer) placement() view.Placement {
 	switch {
 	case !l.Placed:
@@ -173,7 +171,7 @@ type share struct {
 	dirty  bool // but not now
 }
 
-// shares divides the budget among the layers that recall, and takes down who has to be asked again.
+// shares divides the budget among the layers with a recall hook, and determines which must be called again.
 func (r *preparation) shares(system int) []share {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"remora/memory/layer"
 )
 
-// review is the hooks that judge what the model wants and what it answers.
+// review is the hooks that judge tool calls and answers.
 type review struct {
 	*roster
 	tools toolbox
@@ -48,8 +48,8 @@ func (r *review) ReviewCall(ctx context.Context, wanted layer.ToolCall) layer.Ve
 	return all.verdict()
 }
 
-// ReviewResponse asks the reviewers of responses, in slot order, until one denies. Asynchronous reviewers are asked
-// too, but their verdicts come too late to count. A reviewer that fails decides nothing.
+// ReviewResponse asks the reviewers of responses, in slot order, until one denies. Asynchronous reviewers are called, too, but
+// do not decide. A reviewer that fails decides nothing.
 func (r *review) ReviewResponse(ctx context.Context, resp *layer.Response) layer.Verdict {
 	var all decision
 	for _, m := range r.members {
@@ -68,8 +68,7 @@ func (r *review) ReviewResponse(ctx context.Context, resp *layer.Response) layer
 	return all.verdict()
 }
 
-// decision aggregates verdicts: deny over guide over allow, guidances one a line. An empty guidance
-// never erases another.
+// decision aggregates verdicts: deny over guide over allow, with one guidance per line. An empty guidance never erases another.
 type decision struct {
 	action  layer.Action
 	advice  []string // of those that guide
@@ -80,7 +79,7 @@ type decision struct {
 func (d *decision) add(v layer.Verdict) bool {
 	text := layer.Head(v.Guidance, maxGuidance)
 	switch {
-	case v.Action >= layer.Deny: // what is no action of ours is not let through
+	case v.Action >= layer.Deny: // unknown actions deny
 		d.action, d.refusal = layer.Deny, text
 		return true
 	case v.Action == layer.Guide:

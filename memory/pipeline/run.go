@@ -9,16 +9,15 @@ import (
 	"remora/wire"
 )
 
-// Run is one request's way through the layers, by its parts. Its methods may be called from several goroutines, but for
-// Rebase.
+// Run is one request's run of the layers. Its methods, except Rebase, may be called from several goroutines.
 type Run struct {
 	*roster
 	preparation // what is sent: Append, Recall, Project
 	Sizer       // what of it fits: Fit
 	toolbox     // tools that layers offer: Definitions, RunTool
 	review      // what the model wants and answers: ReviewCall, ReviewResponse
-	lifecycle   // what layers learn: Store, Evict, Complete, Spawn, Dispose
-	states      // what they keep: Changes, Written, Rebase
+	lifecycle   // after the answer: Store, Evict, Complete, Spawn, Dispose
+	states      // of the layers: Changes, Written, Rebase
 }
 
 // newRun returns a run that no layer has joined yet.
@@ -48,23 +47,23 @@ type Report struct {
 	// Failed is the first hook that failed, and Class how; empty for none.
 	Failed string
 	Class  Class
-	// NoRoom says that the layer had something to say, and its share of the tokens was too small for any of it.
+	// NoRoom: the layer's share was too small for any of its text.
 	NoRoom bool
-	// Notes are the figures that the layer told of the turn, nil for none.
+	// Notes are the layer's notes of the turn, nil for none.
 	Notes map[string]any
 }
 
-// InitError fails a request: a layer could not be made ready.
+// InitError fails a request: the init of a layer failed.
 type InitError struct {
 	Layer string
 	Class Class
 	cause error
 }
 
-// Error names the layer and the class of what went wrong, never what was said about it.
+// Error names the layer and the class of the failure, without the layer's own error text.
 func (e *InitError) Error() string { return fmt.Sprintf("layer %s: init: %s", e.Layer, e.Class) }
 
-// Unwrap returns what the layer said, which may quote content.
+// Unwrap returns the layer's own error, which may quote content.
 func (e *InitError) Unwrap() error { return e.cause }
 
 // Completed returns how the work of the session has ended in this turn, empty if it has not.
@@ -78,7 +77,7 @@ func (r *Run) Completed() layer.Result {
 	return ""
 }
 
-// Empty reports whether there is no layer to call. All that is left to do then is to fit the view to its budget.
+// Empty reports whether there is no layer to call. Then the run only fits the view to its budget.
 func (r *Run) Empty() bool { return r.none() }
 
 // Report returns the reports of all layers, in slot order.

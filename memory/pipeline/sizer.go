@@ -9,7 +9,7 @@ import (
 	"remora/wire"
 )
 
-// unfit is the cost of an entry that was not counted, since newer ones leave no room for it.
+// unfit is the cost of an entry that was not counted, since newer ones use up the budget.
 const unfit = math.MaxInt32
 
 // Fitted is the part of a view that fits, by the policy (docs/semantics.md#what-fits).
@@ -18,7 +18,7 @@ type Fitted struct {
 	Dropped []view.Block // those that do not
 	// History is the part that stays, the same slice if all of it does.
 	History []wire.Item
-	// Left are the indices in the history of what does not stay, ascending, and why: what a summary has to cover.
+	// Left are the indices in the history of items that do not stay, ascending, with the reasons: a summary has to cover them.
 	Left []view.Out
 	// Tokens of the parts that stay. All are 0 if nothing was counted: the policy has no limit, or everything fits at
 	// its upper bound.
@@ -37,8 +37,8 @@ func (s *Sizer) Limited() bool {
 	return s.o.Policy.Window > 0 || !math.IsInf(s.free, 1)
 }
 
-// MayLeave reports whether Fit could leave out some of a history, by its size in bytes: of what people write, two and more
-// make a token.
+// MayLeave reports whether Fit could leave out a part of a history, by its size in bytes: a token of ordinary text has at least
+// two bytes.
 func (s *Sizer) MayLeave(history []wire.Item) bool {
 	const bytesPerToken = 2
 	if most := s.o.Policy.Window; most > 0 && len(history) > most {
@@ -55,8 +55,8 @@ func (s *Sizer) MayLeave(history []wire.Item) bool {
 // message on, always are, with the pairs before it that the policy never leaves out. Each block stays if it fits. Of
 // the rest of the history the newest stays, and calls stay with their results.
 //
-// Items before one that does not fit are not counted, so a body of any size costs only its fitting part and one more
-// item, except under a policy that keeps old items by score. A body with fewer bytes than free tokens is not counted at
+// Items before one that does not fit are not counted, so the cost is bounded by the fitting part and one more item for a body
+// of any size, except under a policy that keeps old items by score. A body with fewer bytes than free tokens is not counted at
 // all.
 func (s *Sizer) Fit(system []wire.Item, blocks []view.Block, history []wire.Item) Fitted {
 	if !s.Limited() || s.fitsAnyway(system, blocks, history) {
@@ -79,7 +79,7 @@ func (s *Sizer) Fit(system []wire.Item, blocks []view.Block, history []wire.Item
 	for i, b := range blocks {
 		recalled[i].Cost = b.Cost()
 	}
-	// What blocks take is not known yet, and may be nothing: so history is counted as if it were.
+	// The cost of blocks is not known yet and may be 0, so the history is counted without them.
 	for i := len(history) - 1; i >= 0; i-- {
 		if !pinned[i] {
 			entries[i].Cost = c.item(history[i], unfit)
@@ -145,7 +145,7 @@ func (s *Sizer) Count(text string) int {
 	return s.o.Count(s.model, text)
 }
 
-// Cost returns what items cost, in tokens, 0 where the policy has no limit. Counting ends with the item that is too much.
+// Cost returns the tokens of items, 0 if the policy has no limit. Counting ends with the item that exceeds the limit.
 func (s *Sizer) Cost(items []wire.Item) int {
 	if !s.Limited() {
 		return 0
@@ -157,7 +157,7 @@ func (s *Sizer) Cost(items []wire.Item) int {
 	return c.used
 }
 
-// keep takes over what of the history stays, the same slice if that is all.
+// keep sets the part of the history that stays, the same slice if that is all.
 func (f *Fitted) keep(history []wire.Item, entries []view.Candidate) {
 	for i, c := range entries {
 		if c.Why == view.ReasonNone {
@@ -185,7 +185,7 @@ type counter struct {
 	used int
 }
 
-// item returns what an item costs, or over if others have used up the budget. Text that cannot fit is not counted at all.
+// item returns the cost of an item, or over if others have used up the budget. Text that cannot fit is not counted.
 func (c *counter) item(it wire.Item, over int) int {
 	const (
 		large        = 1 << 20 // bytes

@@ -15,8 +15,8 @@ const globalKey = "__global__"
 // Cell names one state of one layer within a tenant.
 type Cell struct {
 	Layer string
-	// Scope is the layer's, but Thread for one of scope Resource where the request names no resource: a session and a
-	// resource of the same name never meet.
+	// Scope is the layer's, but Thread for scope Resource without a resource: a session and a resource of the same name never
+	// share a state.
 	Scope layer.Scope
 	// Key is the session, the resource, or "__global__", as the client wrote it.
 	Key string
@@ -66,8 +66,8 @@ type replay struct {
 // step is the function of a hook: state in, something and state out.
 type step[T any] func(ctx context.Context, s layer.State) (T, layer.State, error)
 
-// update calls a hook and keeps the state that it returns. Where the state was changed meanwhile, by a parallel call
-// within the request or the execution, the hook is called again.
+// update calls a hook and keeps the returned state. If a concurrent call within the request or the execution changed the state
+// meanwhile, the hook is called again.
 func update[T any](ctx context.Context, m *member, hook string, fn step[T]) (T, error) {
 	type result struct {
 		out  T
@@ -99,7 +99,7 @@ func update[T any](ctx context.Context, m *member, hook string, fn step[T]) (T, 
 	return none, refuse(ClassBusy)
 }
 
-// same reports whether a hook changed nothing. An empty state equals no state.
+// same reports whether a hook did not change the state. An empty state equals no state.
 func same(a, b layer.State) bool { return bytes.Equal(a, b) }
 
 func checkState(old, next layer.State) error {
@@ -112,8 +112,8 @@ func checkState(old, next layer.State) error {
 // states reads and merges the layers' states of a request.
 type states struct{ *roster }
 
-// Changes lists the states that hooks have changed since Begin or the last Written. What init alone made of a state is
-// none: it makes the same again.
+// Changes lists the states that hooks have changed since Begin or the last Written. A change by init alone does not count: init
+// repeats it.
 func (r *states) Changes() []Change {
 	if r.none() {
 		return nil
@@ -146,7 +146,7 @@ func (r *states) States() map[Cell]layer.State {
 	return states
 }
 
-// Written says that what Changes listed last has been written.
+// Written records that the states of the last Changes are written.
 func (r *states) Written() {
 	if r.none() {
 		return
@@ -159,11 +159,11 @@ func (r *states) Written() {
 	}
 }
 
-// Rebase is called when another process has changed states before they could be written. For each cell of fresh,
-// every hook that changed it and is not written is called again in its order, beginning with init, on the state that is
-// stored now; what it returns beside the state is ignored. A hook that fails now loses its change. Where the stored
-// state is the one that the hooks began with, none is called. Either way Written, called next, leaves these cells as
-// they are: what changed is listed again. No other method of the run may be called meanwhile.
+// Rebase is called if another process has changed states before they could be written. For each cell of fresh, the hooks with
+// unwritten changes are called again in order, beginning with init, on the present stored state; their other results are
+// ignored. A hook that fails now loses its change. If the stored state is the one that the hooks began with, none is called. In
+// both cases the next Written does not mark these cells as written: Changes lists them again. Do not call other methods of the
+// run concurrently.
 func (r *states) Rebase(ctx context.Context, fresh map[Cell]layer.State) {
 	if r.none() {
 		return

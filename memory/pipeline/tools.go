@@ -14,7 +14,7 @@ import (
 	"remora/wire/dialects"
 )
 
-// Tool is a function of a layer as the model is offered it.
+// Tool is a layer's function for the model.
 type Tool struct {
 	Name        string // layerid_function, 1 to 64 of a-z, A-Z, 0-9, _ and -
 	Layer       string
@@ -72,8 +72,7 @@ func (r *toolbox) Definitions(d wire.Dialect) [][]byte {
 	return out
 }
 
-// find returns the tool that goes by a name of either form, and its layer; nil where the name is the client's, or the
-// layer is off.
+// find returns the tool with a name in either form, and its layer; nil if the name is the client's, or the layer is off.
 func (r *toolbox) find(name string) (*tool, *member) {
 	t := r.p.byName[name]
 	if t == nil || slices.Contains(r.turn.Tools, t.Name) || slices.Contains(r.turn.Tools, name) {
@@ -101,8 +100,8 @@ func (r *toolbox) ToolName(name string) string {
 	return name
 }
 
-// RunTool answers a call of a layer's tool. The answer is for the model, and so are errors: an unknown name,
-// arguments that break the tool's schema, what the tool itself complains of. After an error the state is as it was.
+// RunTool answers a call of a layer's tool. The answer is for the model, and so are errors: an unknown name, arguments that
+// violate the tool's schema, the tool's own error. After an error the state is unchanged.
 func (r *toolbox) RunTool(ctx context.Context, c layer.ToolCall) string {
 	unknown := "Error: unknown tool '" + c.Name + "'"
 	t, m := r.find(c.Name)
@@ -111,7 +110,7 @@ func (r *toolbox) RunTool(ctx context.Context, c layer.ToolCall) string {
 	}
 	arguments := []byte(c.Arguments)
 	if strings.TrimSpace(c.Arguments) == "" {
-		arguments = []byte("{}") // what models write for no arguments
+		arguments = []byte("{}") // models may write an empty text for no arguments
 	}
 	if len(arguments) > maxArguments {
 		return fmt.Sprintf("Error: invalid arguments: more than %d bytes", maxArguments)
@@ -132,7 +131,7 @@ func (r *toolbox) RunTool(ctx context.Context, c layer.ToolCall) string {
 	return result
 }
 
-// explain words a tool's failure for the model, which may know what the log may not.
+// explain returns a tool's failure for the model, which may see more than the log.
 func explain(err error) string {
 	const longest = 4 << 10
 	var f *failure

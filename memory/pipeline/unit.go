@@ -26,7 +26,7 @@ type unit struct {
 	forget     layer.Forgetter
 	offered    []layer.Tool
 	async      bool          // reviewAll never denies or guides
-	slow       bool          // store and evicted are called after the client was served
+	slow       bool          // store and evicted are called after the client is served
 	inline     bool          // its hooks only compute: see layer.Inline
 	ofView     bool          // recall depends on the view
 	quieter    layer.Quieter // nil for none
@@ -93,7 +93,7 @@ func hookOf[H any](impl any, name string) H {
 	return h
 }
 
-// keeps reports whether any hook could make a state that outlives the request.
+// keeps reports whether any hook can make a state that outlives the request.
 func (u *unit) keeps() bool {
 	return u.recall != nil || u.appender != nil || u.reviewCall != nil || u.reviewAll != nil || u.store != nil ||
 		u.evicted != nil || u.spawn != nil || u.giveBack != nil || u.complete != nil || len(u.offered) > 0
@@ -109,7 +109,7 @@ func (u *unit) hasHook() bool {
 	return u.keeps() || u.init != nil || u.project != nil || u.dispose != nil
 }
 
-// cell returns where the state is that the layer has for a turn.
+// cell returns the cell of the layer's state for a turn.
 func (u *unit) cell(t *layer.Turn) Cell {
 	switch u.Scope {
 	case layer.Execution:

@@ -61,7 +61,7 @@ func estimate(items []wire.Item) int {
 	return quarter(n)
 }
 
-// quarter is about how many tokens so many bytes of JSON are.
+// quarter estimates the tokens of a number of bytes of JSON.
 func quarter(bytes int) int {
 	const bytesOfToken = 4
 	return (bytes + bytesOfToken - 1) / bytesOfToken
