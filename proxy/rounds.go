@@ -46,18 +46,34 @@ func (r *rounds) goOn(stream bool, head *fasthttp.ResponseHeader) error {
 	return nil
 }
 
-// review calls the layers that judge an answer.
+// judge counts an answer of the model towards the client's, closes the span of its call, and lets layers judge it. unseen: the
+// answer has calls that they would not see. Of an answer that is denied nothing is kept.
+func (r *rounds) judge(reply *wire.Reply, unseen bool) (memory.Next, *Error) {
+	a := r.answer
+	a.trace.answered(a.attempt, a.attempt.status, reply)
+	r.n++
+	r.usage = merge.SumUsage(r.usage, reply.Usage)
+	if unseen || a.turn.unjudged(*reply) {
+		return memory.Next{}, r.deny(severalChoices)
+	}
+
+	next := r.review(*reply)
+	if next.Denied {
+		return memory.Next{}, r.deny(next.Reason)
+	}
+	return next, nil
+}
+
 func (r *rounds) review(reply wire.Reply) memory.Next {
 	step := r.answer.trace.step("review")
 	defer step.End(nil)
 	return r.answer.turn.judge.Review(r.answer.trace.context(), reply)
 }
 
-// add counts one answer of the model towards the client's, and closes the span of its call.
-func (r *rounds) add(reply *wire.Reply) {
-	r.answer.trace.answered(r.answer.attempt, r.answer.attempt.status, reply)
-	r.n++
-	r.usage = merge.SumUsage(r.usage, reply.Usage)
+// deny ends the turn without its answer.
+func (r *rounds) deny(reason string) *Error {
+	r.answer.commit(wire.Reply{}, memory.NotAborted)
+	return errDenied(reason)
 }
 
 // errRefused: upstream refused a later round, and the client gets that refusal.
@@ -103,16 +119,9 @@ func (r *rounds) judgeWhole(body []byte) ([]byte, error) {
 		if len(answers) == 0 {
 			first = plain
 		}
-		r.add(&reply)
-		if a.turn.unjudged(reply) {
-			a.commit(wire.Reply{}, memory.NotAborted)
-			return nil, errDenied(severalChoices)
-		}
-
-		next := r.review(reply)
-		if next.Denied {
-			a.commit(wire.Reply{}, memory.NotAborted)
-			return nil, errDenied(next.Reason)
+		next, denied := r.judge(&reply, false)
+		if denied != nil {
+			return nil, denied
 		}
 		answers = append(answers, merge.Answer{Body: plain, Withheld: next.Discard})
 		hidden = append(hidden, next.Hidden)

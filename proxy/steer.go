@@ -103,16 +103,9 @@ func (st *stream) judge() (bool, error) {
 	if reply.Unclear != "" {
 		return false, st.breakOff(errUnread(reply.Unclear))
 	}
-	st.answer.rounds.add(&reply)
-	if st.merger.Unjudged() || st.answer.turn.unjudged(reply) {
-		st.answer.commit(wire.Reply{}, memory.NotAborted)
-		return false, st.finish(st.errorEvent(errDenied(severalChoices)))
-	}
-
-	next := st.answer.rounds.review(reply)
-	if next.Denied {
-		st.answer.commit(wire.Reply{}, memory.NotAborted)
-		return false, st.finish(st.errorEvent(errDenied(next.Reason)))
+	next, denied := st.answer.rounds.judge(&reply, st.merger.Unjudged())
+	if denied != nil {
+		return false, st.finish(st.errorEvent(denied))
 	}
 
 	if !next.Discard {
@@ -122,8 +115,7 @@ func (st *stream) judge() (bool, error) {
 		}
 	}
 	if st.merger.Unjudged() { // known only now if all was held back
-		st.answer.commit(wire.Reply{}, memory.NotAborted)
-		return false, st.finish(st.errorEvent(errDenied(severalChoices)))
+		return false, st.finish(st.errorEvent(st.answer.rounds.deny(severalChoices)))
 	}
 
 	if !next.GoesOn {
