@@ -107,7 +107,7 @@ func (a *assembly) narrow(chosen, given []wire.Item) bool {
 	next := 0
 	for i, it := range c.Items {
 		seen := !marked || !c.Hidden[i]
-		if next < len(chosen) && sameItem(chosen[next], it) {
+		if next < len(chosen) && wire.SameBytes(chosen[next].Raw, it.Raw) {
 			hidden = append(hidden, !seen)
 			if _, ok := slices.BinarySearch(c.Moved, i); ok {
 				moved = append(moved, next)

@@ -52,7 +52,7 @@ func amendments(was, is []wire.Item, behind int, d wire.Dialect) []session.Hidde
 	changed := make([]session.Hidden, len(was)+1) // [i] is behind the first i items
 	next := 0
 	for _, it := range is {
-		at := slices.IndexFunc(was[next:], func(w wire.Item) bool { return sameItem(w, it) })
+		at := slices.IndexFunc(was[next:], func(w wire.Item) bool { return wire.SameBytes(w.Raw, it.Raw) })
 		if at < 0 {
 			changed[next].Items = append(changed[next].Items, it.Raw)
 			continue
@@ -74,11 +74,6 @@ func amendments(was, is []wire.Item, behind int, d wire.Dialect) []session.Hidde
 		}
 	}
 	return list
-}
-
-// sameItem reports whether an item was not touched: its bytes are the same memory, not only equal.
-func sameItem(a, b wire.Item) bool {
-	return len(a.Raw) == len(b.Raw) && (len(a.Raw) == 0 || &a.Raw[0] == &b.Raw[0])
 }
 
 // tools are the definitions of the layers' functions, as the dialect spells them.

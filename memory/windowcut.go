@@ -87,7 +87,7 @@ func (w *windowCut) name(ctx context.Context) (string, error) {
 			return "", err
 		}
 		for i, it := range w.a.all {
-			if sameItem(it, w.first) {
+			if wire.SameBytes(it.Raw, w.first.Raw) {
 				key = keys[i]
 			}
 		}

@@ -87,7 +87,7 @@ func (a *adapter) adaptWith(made Origin, items []wire.Item, mend func(wire.Item)
 		}
 		to = mend(to)
 		out[i] = &to
-		if &to.Raw[0] != &it.Raw[0] {
+		if !wire.SameBytes(to.Raw, it.Raw) {
 			if a.changed == nil {
 				a.changed = make(map[*byte]wire.Meaning)
 			}
@@ -131,7 +131,7 @@ func (a *adapter) adaptLine(stored *storedLine) *storedLine {
 				continue
 			}
 			at := from + i
-			same = same && &it.Raw[0] == &stored.items[at].Raw[0]
+			same = same && wire.SameBytes(it.Raw, stored.items[at].Raw)
 			out.add(*it, stored.as[at])
 		}
 		from = to

@@ -171,7 +171,7 @@ func (w *spanWriter) literal(at int) {
 // content is the hash of an item of the conversation. Most are the request's own, which have been hashed.
 func (w *spanWriter) content(i int) wire.Hash {
 	in := w.history.place.in
-	if i < len(in.items) && sameMemory(&w.c.Items[i], &in.items[i]) {
+	if i < len(in.items) && wire.SameBytes(w.c.Items[i].Raw, in.items[i].Raw) {
 		return in.marks[i].content
 	}
 	return w.history.meaning(w.c.Items[i]).Content
@@ -242,15 +242,10 @@ func (l *settledLine) follows(last, place int) bool {
 // find returns the place of an item of the conversation, -1 if it is not on the line.
 func (l *settledLine) find(it *wire.Item) int {
 	for i := range l.n {
-		if at := (l.next + i) % l.n; sameMemory(l.item(at), it) {
+		if at := (l.next + i) % l.n; wire.SameBytes(l.item(at).Raw, it.Raw) {
 			l.next = at + 1
 			return at
 		}
 	}
 	return -1
-}
-
-// sameMemory reports whether two items are the same bytes in memory.
-func sameMemory(a, b *wire.Item) bool {
-	return len(a.Raw) > 0 && len(a.Raw) == len(b.Raw) && &a.Raw[0] == &b.Raw[0]
 }
