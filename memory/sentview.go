@@ -65,27 +65,16 @@ func (t *Turn) Sent(s view.Shape) view.Sent {
 
 	sent := t.sent(s)
 	if s.Mend != 0 {
-		own, was := t.ownItems(), sent.Items
+		own, was := wire.NewItemSet(t.call.Request.Items()), sent.Items
 		sent.Items = s.Mend.Apply(was)
 		for i, it := range was {
-			if len(it.Raw) > 0 && own[&it.Raw[0]] && !wire.SameBytes(it.Raw, sent.Items[i].Raw) {
+			if own.Has(it) && !wire.SameBytes(it.Raw, sent.Items[i].Raw) {
 				sent.Repaired++
 			}
 		}
 	}
 	t.record(s, sent.Repaired)
 	return sent
-}
-
-// ownItems are the items that the client has sent, by where their bytes are.
-func (t *Turn) ownItems() map[*byte]bool {
-	own := make(map[*byte]bool)
-	for _, it := range t.call.Request.Items() {
-		if len(it.Raw) > 0 {
-			own[&it.Raw[0]] = true
-		}
-	}
-	return own
 }
 
 func (t *Turn) sent(s view.Shape) view.Sent {
@@ -98,14 +87,14 @@ func (t *Turn) sent(s view.Shape) view.Sent {
 		m.Without(t.hidden.items())
 	}
 	if s.Portable || s.NoMedia {
-		own, results := t.ownItems(), make(map[string]bool)
+		own, results := wire.NewItemSet(t.call.Request.Items()), make(map[string]bool)
 		for _, it := range t.call.Request.Items() {
 			if id := it.Answers().ID; it.Kind == wire.ToolResult && id != "" {
 				results[id] = true // it may have been shortened, so that its bytes are others
 			}
 		}
 		repaired = m.Reshape(func(it wire.Item) bool {
-			return len(it.Raw) == 0 || own[&it.Raw[0]] || it.Kind == wire.ToolResult && results[it.Answers().ID]
+			return len(it.Raw) == 0 || own.Has(it) || it.Kind == wire.ToolResult && results[it.Answers().ID]
 		}, s)
 	}
 	sent := m.As(s.Form)

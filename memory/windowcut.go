@@ -97,14 +97,11 @@ func (w *windowCut) name(ctx context.Context) (string, error) {
 
 // readLost returns the items of the conversation that the view lacks, the newest part of them, oldest item first.
 func (w *windowCut) readLost(ctx context.Context) ([]wire.Item, error) {
-	shown := make(map[*byte]bool, len(w.kept)) // by where an item's bytes are
-	for _, it := range w.kept {
-		shown[&it.Raw[0]] = true
-	}
+	shown := wire.NewItemSet(w.kept)
 	var lost []wire.Item
 	room := maxLostBytes
 	for _, it := range slices.Backward(w.a.all) {
-		if shown[&it.Raw[0]] {
+		if shown.Has(it) {
 			continue
 		}
 		if room -= len(it.Raw); room < 0 || len(lost) == maxLostItems {

@@ -178,13 +178,9 @@ func (r *HistoryReader) order(c *Conversation) {
 		return
 	}
 
-	requested := r.place.in.items
-	own := make(map[*byte]bool, len(requested)) // by the address of an item's bytes
-	for i := range requested {
-		own[&requested[i].Raw[0]] = true
-	}
+	own := wire.NewItemSet(r.place.in.items)
 	for _, at := range moved {
-		if own[&c.Items[order[at]].Raw[0]] {
+		if own.Has(c.Items[order[at]]) {
 			c.Moved = append(c.Moved, at)
 		}
 	}

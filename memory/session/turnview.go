@@ -43,7 +43,7 @@ func turnView(ctx context.Context, stored transcript, turnID string) ([]wire.Ite
 	}
 	fromLog := make([]bool, len(body)) // what is shortened below has other bytes
 	for i, it := range body {
-		fromLog[i] = len(it.Raw) > 0 && unsent[&it.Raw[0]]
+		fromLog[i] = unsent.Has(it)
 	}
 	for _, out := range turn.View.LeftOut {
 		if out.At > 0 && out.At <= len(body) {
@@ -52,8 +52,8 @@ func turnView(ctx context.Context, stored transcript, turnID string) ([]wire.Ite
 	}
 	view.ShortenResults(body, turn.View.ToolResult)
 	for i, it := range body {
-		if fromLog[i] && len(it.Raw) > 0 {
-			unsent[&it.Raw[0]] = true
+		if fromLog[i] {
+			unsent.Add(it)
 		}
 	}
 	blocks, err := blocksOf(ctx, stored, &turn)
@@ -65,7 +65,7 @@ func turnView(ctx context.Context, stored transcript, turnID string) ([]wire.Ite
 
 // sentAs returns a turn's view in the form in which it was sent. Changed instructions stand first. unsent marks the
 // items, by the address of their bytes, that the client has not sent.
-func sentAs(turn *turnrecord.Record, prompt systemPromptRecord, body []wire.Item, unsent map[*byte]bool, blocks []view.Block) ([]wire.Item, error) {
+func sentAs(turn *turnrecord.Record, prompt systemPromptRecord, body []wire.Item, unsent wire.ItemSet, blocks []view.Block) ([]wire.Item, error) {
 	first, err := prompt.parse()
 	if err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func sentAs(turn *turnrecord.Record, prompt systemPromptRecord, body []wire.Item
 		m.Continue(turn.View.Carried)
 	}
 	if turn.View.Portable || turn.View.NoMedia {
-		own := func(it wire.Item) bool { return len(it.Raw) == 0 || !unsent[&it.Raw[0]] }
+		own := func(it wire.Item) bool { return !unsent.Has(it) }
 		m.Reshape(own, view.Shape{Portable: turn.View.Portable, NoCalls: turn.View.NoCalls, NoMedia: turn.View.NoMedia})
 	}
 	mend, err := view.ParseMend(turn.View.Mended)
@@ -114,10 +114,10 @@ func rulesOf(name string) *wire.Rules {
 
 // pick finds the items of a turn's view, from the last one backwards, on the line that ends with the turn's input. unsent
 // marks the items, by the address of their bytes, that the client has not sent.
-func pick(ctx context.Context, stored transcript, turn *turnrecord.Record) (items []wire.Item, unsent map[*byte]bool, err error) {
+func pick(ctx context.Context, stored transcript, turn *turnrecord.Record) (items []wire.Item, unsent wire.ItemSet, err error) {
 	next, stop := iter.Pull2(stored.backBy(ctx, turn.Tip, exportPage, exportPage))
 	defer stop()
-	p := picker{turn: turn, next: next, unsent: make(map[*byte]bool)}
+	p := picker{turn: turn, next: next, unsent: make(wire.ItemSet)}
 	for _, span := range slices.Backward(turn.View.Items) {
 		switch {
 		case span.N < 0, span.N > 0 && len(span.Is) > 0:
@@ -142,7 +142,7 @@ type picker struct {
 	next   func() (*storedItem, error, bool) // of the line, newest first
 	read   []passedItem                      // the items read so far
 	items  []wire.Item                       // the items found, newest first
-	unsent map[*byte]bool                    // items that the client has not sent, by the address of their bytes
+	unsent wire.ItemSet                      // that the client has not sent
 }
 
 // passedItem is an item of the line that was read.
@@ -231,8 +231,8 @@ func (p *picker) take(from int, fits func(*passedItem) bool) (int, error) {
 	}
 	at.taken = true
 	p.items = append(p.items, it)
-	if len(it.Raw) > 0 {
-		p.unsent[&it.Raw[0]] = p.turn.View.Stored && at.Turn != p.turn.ID || at.Flags&flagHidden != 0
+	if p.turn.View.Stored && at.Turn != p.turn.ID || at.Flags&flagHidden != 0 {
+		p.unsent.Add(it)
 	}
 	return i, nil
 }

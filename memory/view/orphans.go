@@ -71,13 +71,10 @@ func repaired(r *Request, entries []entry, partner []int, start int) (n int) {
 	}
 	dropOrphans(r.dialect(), r.Items, entries, partner)
 
-	own := make(map[*byte]bool, len(r.Own)) // by the address of an item's bytes, since an equal item may be stored
-	for i := range r.Own {
-		own[&r.Own[i].Raw[0]] = true
-	}
+	own := wire.NewItemSet(r.Own) // an equal item may be stored
 	for i := range entries {
 		e := &entries[i]
-		if raw := r.Items[e.item].Raw; i >= start && !e.sent() && len(raw) > 0 && own[&raw[0]] {
+		if i >= start && !e.sent() && own.Has(r.Items[e.item]) {
 			n++
 		}
 		e.why = why[i]

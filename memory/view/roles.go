@@ -75,11 +75,8 @@ func (m *Messages) Continue(carried int) {
 
 // Without removes items from the history. Blocks inside it keep their places between the others.
 func (m *Messages) Without(gone []wire.Item) {
-	left := make(map[*byte]bool, len(gone)) // by the address of an item's bytes: equal items may occur elsewhere
-	for _, it := range gone {
-		left[&it.Raw[0]] = true
-	}
-	m.replace(func(it wire.Item) (wire.Item, bool) { return it, len(it.Raw) == 0 || !left[&it.Raw[0]] })
+	left := wire.NewItemSet(gone) // equal items may occur elsewhere
+	m.replace(func(it wire.Item) (wire.Item, bool) { return it, !left.Has(it) })
 }
 
 // Reshape puts items of the history in the form that a shape asks for: portable (see wire.Item.Portable) and without calls,
