@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -319,6 +320,42 @@ func TestExpiredSessionsAreForgotten(t *testing.T) {
 			m.Close()
 			if err := store.Close(); err != nil {
 				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestTurnUnderWayIsForgotten: a turn whose session is deleted, or whose resource is forgotten, before its answer has ended leaves
+// nothing. One whose session has vanished otherwise is kept.
+func TestTurnUnderWayIsForgotten(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		remove func(l *lab) error
+		want   string
+	}{
+		"session deleted": {func(l *lab) error { return l.m.Delete(t.Context(), in("one", "ada").Scope) }, ""},
+		"resource forgotten": {func(l *lab) error {
+			_, err := l.m.Forget(t.Context(), "tenant", "ada")
+			return err
+		}, ""},
+		"evicted": {func(l *lab) error { return l.store.Delete(t.Context(), in("one", "ada").Scope.Group()) }, "u:two a:more"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t, recaller(t))}})
+			l.turnOf(in("one", "ada"), "u:one", "a:ok")
+			turn := l.begin(in("one", "ada"), "u:two")
+			if err := tt.remove(l); err != nil {
+				t.Fatal(err)
+			}
+			turn.Commit(answer(t, "a:more"))
+			if tt.want != "" {
+				l.wantLine(in("one", "ada").Scope, tt.want)
+			} else if err := l.m.Walk(t.Context(), in("one", "ada").Scope, func(memory.Line) error { return nil }); !errors.Is(err, memory.ErrNoSession) {
+				t.Errorf("walk: %v, want no session", err)
+			}
+			if said := l.turnOf(in("two", "ada"), "u:What_was_two?", "a:x"); tt.want == "" && said != "u:What_was_two?" {
+				t.Errorf("recalled: %s", said)
 			}
 		})
 	}

@@ -321,7 +321,7 @@ func (t *Turn) Commit(a Answer) {
 	stored := w.finish(ctx, &a)
 
 	switch {
-	case l == nil:
+	case l == nil, w.deleted:
 	case stored:
 		if l.states.conflicted() && !l.flush(ctx) {
 			after = l.flushFirst(after)

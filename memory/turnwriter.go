@@ -30,6 +30,7 @@ type turnWriter struct {
 	late    bool              // it is resumed from its record
 	partial bool              // an earlier turn that may have been answered is not in the view
 	parked  bool              // its record waits for an earlier turn of another process
+	deleted bool              // its session was deleted since it began: nothing of it is kept
 
 	inputTimer *time.Timer // after which its input is written; nil before upstream is at work
 	renewTimer *time.Timer // of a session that expires, nil for none
@@ -171,7 +172,7 @@ func (w *turnWriter) store(ctx context.Context, a *Answer) error {
 	if err == nil && a != nil && w.entry.Order.OthersReady() {
 		w.m.parked.release(w.call.Scope)
 	}
-	if w.entry.Gone() && !before {
+	if w.entry.Gone() && !before && !w.deleted {
 		w.m.missing.log(w.m, w.call.Scope)
 	}
 	return err
@@ -179,7 +180,7 @@ func (w *turnWriter) store(ctx context.Context, a *Answer) error {
 
 // commit writes the turn, with the states of layers and the session values for next views, until no other turn is faster.
 func (w *turnWriter) commit(ctx context.Context, a *Answer) error {
-	for {
+	for !w.deleted {
 		var p session.Puts
 		switch {
 		case a == nil:
@@ -190,6 +191,7 @@ func (w *turnWriter) commit(ctx context.Context, a *Answer) error {
 		}
 		done, err := w.entry.Commit(ctx, a, p)
 		if w.reread(err) {
+			w.deleted = w.wasDeleted(ctx)
 			continue
 		}
 		if err == nil && a != nil && w.states != nil && done.Version != 0 {
@@ -197,6 +199,17 @@ func (w *turnWriter) commit(ctx context.Context, a *Answer) error {
 		}
 		return err
 	}
+	return nil
+}
+
+// wasDeleted reports whether the session, or its resource, was deleted since the turn began. It asks the store only where the
+// session is gone.
+func (w *turnWriter) wasDeleted(ctx context.Context) bool {
+	if !w.entry.Gone() {
+		return false
+	}
+	deleted, err := w.m.tombstones.deleted(ctx, w.call.Scope, w.ID)
+	return deleted && err == nil
 }
 
 // valuePuts returns the session values to write with a resumed turn, unless a later turn was written first: the values
