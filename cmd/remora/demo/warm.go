@@ -30,11 +30,11 @@ func (p *player) warmUp(ctx context.Context) error {
 			// Each try has sessions of its own, since a block keeps the token count of its first recall. The second
 			// session recalls facts of the first.
 			var t turn
-			for j := range 2 {
+			for j, said := range []string{text, warmUpEnds} {
 				session := fmt.Sprintf("%s.%d.%d", resource, len(p.model.Requests()), j)
 				h := habit{session: session, resource: resource, dialect: dialects.Chat}
-				if err := p.ask(ctx, h, [2]string{text, warmUpEnds}[j], &t); err != nil {
-					return err
+				if _, err := p.call(ctx, h, userSays(h, said), &t); err != nil {
+					return fmt.Errorf("warm up: %w", err)
 				}
 			}
 			recalled[i] = t.report.recalled
@@ -45,13 +45,6 @@ func (p *player) warmUp(ctx context.Context) error {
 		}
 	}
 	return fmt.Errorf("warm up: the proxy does not count tokens")
-}
-
-func (p *player) ask(ctx context.Context, h habit, text string, t *turn) error {
-	if _, err := p.call(ctx, h, userSays(h, text), t); err != nil {
-		return fmt.Errorf("warm up: %w", err)
-	}
-	return nil
 }
 
 // warmModel answers what warmUp says.
