@@ -74,7 +74,7 @@ func (d *baseDir) look(name string) (stamp, fault string) {
 	return fmt.Sprintf("%d %d", info.Size(), info.ModTime().UnixNano()), ""
 }
 
-// linked is the fault of a name that is a symbolic link.
+// linked returns the fault of a symbolic link.
 func linked(root *os.Root, name string) string {
 	info, err := root.Lstat(name)
 	switch {
@@ -100,8 +100,8 @@ func faultOf(err error) string {
 	}
 }
 
-// read is a file's content. The file may have changed since it was looked at, so that everything is checked again on
-// what was really opened; O_NONBLOCK keeps a pipe that took its place from blocking.
+// read returns a file's content. The file may have changed since look, so the opened file is checked again; O_NONBLOCK keeps a
+// pipe in its place from blocking.
 func (d *baseDir) read(name string) (content, fault string) {
 	if _, fault := d.look(name); fault != "" {
 		return "", fault

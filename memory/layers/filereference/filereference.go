@@ -23,7 +23,7 @@ const (
 	limitFileSize   = 16 << 20 // the most that may be configured
 	defaultFiles    = 20
 	limitFiles      = 100
-	maxPath         = 512 // bytes of a reference; longer ones are none
+	maxPath         = 512 // bytes of a reference; longer ones are ignored
 )
 
 // Options configures the layer.
@@ -37,7 +37,7 @@ type Options struct {
 	MaxFileSize int `mapstructure:"max_file_size"`
 	// MaxFiles is how many files a session refers to, the latest; default 20, at most 100.
 	MaxFiles int `mapstructure:"max_files"`
-	// FollowSymlinks reads through symbolic links, which still cannot lead out of the folder; default false.
+	// FollowSymlinks follows symbolic links inside of the folder; default false.
 	FollowSymlinks bool `mapstructure:"follow_symlinks"`
 	// HasModel is set if the layer is configured with a model, which then rates how relevant a file is. It is not a
 	// configuration key.
@@ -52,7 +52,7 @@ const defaultExtensions = "adoc bash bat c cc cfg cmake conf cpp cs css csv cxx 
 // DependOn sets HasModel.
 func (o *Options) DependOn(hasModel bool, _ layer.Scope) { o.HasModel = hasModel }
 
-// Defaults are the layer's place and limits.
+// Defaults returns the layer's slot, scope and budget.
 func Defaults(Options) layer.Defaults {
 	return layer.Defaults{
 		ID: "file-reference", Slot: 350, Scope: layer.Thread,
@@ -97,8 +97,8 @@ func New(o Options) (*Layer, error) {
 	return l, nil
 }
 
-// AppendItems turns references in what users say into links, and looks again at every file that the session refers to.
-// If one is new or has changed, the layer's recall is run again.
+// AppendItems turns references in user messages into links, and checks every file of the session. If one is new or has changed,
+// the layer's recall runs again.
 func (l *Layer) AppendItems(ctx context.Context, t *layer.Turn, s layer.State, items []wire.Item) (layer.Appended, error) {
 	st := read(s)
 	var found []string
@@ -156,13 +156,13 @@ func (l *Layer) refresh(ctx context.Context, t *layer.Turn, st *state) (bool, er
 	return changed, nil
 }
 
-// What a file's relevance is without a model, and where the model's answer cannot be read.
+// Relevance of a file without a model, or with an unreadable answer.
 const (
 	matched = 80
 	unknown = 50
 )
 
-// mentioned is the relevance of a file to what the user asks: more if they name it.
+// mentioned returns a higher relevance for a file that the user's message names.
 func mentioned(query, path string) int {
 	if strings.Contains(query, path) {
 		return matched
@@ -212,8 +212,7 @@ func first(text string, limit int) string {
 
 const title = "# Referenced Files"
 
-// Recall puts the files before the model, the most relevant first, each as it is now. One that does not fit is shown
-// without its middle.
+// Recall returns the current files, the most relevant first. A file that does not fit is shown without its middle.
 func (l *Layer) Recall(ctx context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
 	st := read(s)
 	if len(st.Files) == 0 {
@@ -232,7 +231,7 @@ func (l *Layer) Recall(ctx context.Context, t *layer.Turn, s layer.State, budget
 		if ctx.Err() != nil {
 			return layer.Recalled{}, ctx.Err()
 		}
-		// What is joined may cost a token more than its parts, so the whole is counted again.
+		// The joined text may cost a token more than its parts, so it is counted again.
 		b := block(t, dir, f, budget-cost-1)
 		if b == "" {
 			continue

@@ -6,13 +6,13 @@ import (
 	"sync"
 )
 
-// reference is a #path with an extension, at the beginning of a word. "#123", "#tag" and "#v1.2" are none, nor is a
-// path that is already a link.
+// reference matches a #path with an extension at the beginning of a word, but not "#123", "#tag", "#v1.2" or a path that is
+// already a link.
 var reference = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(^|[\s("'{,;:])#((?:[\p{L}\p{N}_.-]*/)*[\p{L}\p{N}_.-]*[\p{L}\p{N}_-]\.[A-Za-z][A-Za-z0-9]*)`)
 })
 
-// link turns each reference of a text into a link, and hands the paths on. Code in fences is left as it is.
+// link turns each reference in a text into a link, and returns the paths. Fenced code is not changed.
 func link(text string, found func(ref string)) string {
 	if !strings.Contains(text, "#") {
 		return text

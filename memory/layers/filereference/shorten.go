@@ -27,8 +27,8 @@ func fenceFor(content string) string {
 // counted.
 const maxBytesPerToken = 128
 
-// shorten is content within budget tokens: whole, or its first lines up to three fifths of the budget and its last
-// lines, with a note of how many are missing between them; "" if not even that note fits.
+// shorten cuts content to budget tokens: its first lines, up to three fifths of the budget, a note with the number of missing
+// lines, and its last lines; "" if not even the note fits.
 func shorten(t *layer.Turn, content string, budget int) string {
 	if budget <= 0 {
 		return ""

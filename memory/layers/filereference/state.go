@@ -22,7 +22,7 @@ type file struct {
 	Fault    string `json:"fault,omitempty"`
 }
 
-// read decodes a stored state, and returns the empty state if it is not one.
+// read decodes a stored state. An unreadable one is empty.
 func read(s layer.State) state {
 	var st state
 	odd := func(f file) bool { return len(f.Path) > maxPath || strings.ContainsAny(f.Path, "<\n\r") }

@@ -32,7 +32,7 @@ func (c *chapter) size() (n int) {
 	return n + c.waiting()
 }
 
-// waiting is how much waits to be summarised, in bytes.
+// waiting returns the bytes of pending lines.
 func (c *chapter) waiting() (n int) {
 	for _, line := range c.Pending {
 		n += len(line) + 1
@@ -40,10 +40,10 @@ func (c *chapter) waiting() (n int) {
 	return n
 }
 
-// due reports whether enough waits for a model to be asked.
+// due reports whether enough lines are pending to ask a model.
 func (c *chapter) due() bool { return len(c.Pending) >= batchLines || c.waiting() >= batchBytes }
 
-// bound leaves what a chapter may keep, the newest of it.
+// bound drops the oldest parts and lines beyond the limits.
 func (c *chapter) bound() {
 	c.Parts = summary.Bounded(cleaned(c.Parts, maxSummary))
 	size := 0
@@ -54,7 +54,7 @@ func (c *chapter) bound() {
 	c.Pending = c.Pending[max(0, len(c.Pending)-maxLines):]
 }
 
-// linesOf are the lines of what items say, as they are kept.
+// linesOf returns the texts of items as stored lines.
 func linesOf(items []wire.Item) []string { return cleaned(summary.Lines(items), maxLine) }
 
 // cleaned are the texts that are not empty, each of them clean.
@@ -73,7 +73,7 @@ func (c *chapter) open() string {
 	return clean(summary.Excerpts(c.Pending, maxExcerpt), maxSummary)
 }
 
-// roll has the turn's model write one text in place of the summary and all that waits.
+// roll lets the turn's model write one text that replaces the summary and all pending lines.
 func (c *chapter) roll(ctx context.Context, t *layer.Turn) ([]string, error) {
 	text, err := summary.Roll(ctx, t.Ask, c.Parts, c.Pending)
 	if text = clean(text, maxSummary); err == nil && text == "" {
@@ -87,8 +87,8 @@ func (c *chapter) roll(ctx context.Context, t *layer.Turn) ([]string, error) {
 	return c.Parts, nil
 }
 
-// close makes parts of what waits, in excerpts, but for the last lines, to which more can be added: a part has as many lines as
-// maxChars have room for, whenever they fell out.
+// close turns pending lines into parts of excerpts, except the last lines, which may grow: a part has as many lines as fit
+// maxChars.
 func (c *chapter) close(maxChars int) (closed []string) {
 	for {
 		n, size := 0, 0
@@ -103,7 +103,7 @@ func (c *chapter) close(maxChars int) (closed []string) {
 	}
 }
 
-// fold makes one part of all that waits, in excerpts.
+// fold turns all pending lines into one part of excerpts.
 func (c *chapter) fold(maxChars int) []string { return c.part(len(c.Pending), maxChars) }
 
 // part makes a part of the oldest n lines.
@@ -117,9 +117,9 @@ func (c *chapter) part(n, maxChars int) []string {
 	return []string{text}
 }
 
-// render is the text that shows a model the conversation, as much of it as fits: behind the summary the pending lines, or
-// excerpts of them, or of the newest of them; else only the newest parts of the summary. It never leaves out the newest
-// part, however long that is. shown are the same texts as they are remembered.
+// render returns the text for the model that fits: the summary followed by the pending lines, by excerpts of them or of the
+// newest of them; else only the newest parts of the summary. It never leaves out the newest part. shown are the same texts in
+// their stored form.
 func (c *chapter) render(maxChars int, fits func(string) bool) (text string, shown []string) {
 	if c.empty() {
 		return "", nil

@@ -24,7 +24,7 @@ const (
 
 func types() []Type { return []Type{Summary, Fact, Instruction, ToolResult, Custom} }
 
-// Entry is one memory. Ids are empty where nothing is known.
+// Entry is one memory. Unknown ids are empty.
 type Entry struct {
 	Type         Type   `json:"type"`
 	Content      string `json:"content"`
@@ -34,7 +34,7 @@ type Entry struct {
 	At           int64  `json:"at"` // milliseconds since 1970
 }
 
-// sound reports whether an entry is as this package makes them.
+// sound reports whether this package can have made an entry.
 func (e Entry) sound() bool {
 	return slices.Contains(types(), e.Type) && e.Content != "" && e.Content == clean(e.Content, maxContent) &&
 		e.Agent == identifier(e.Agent) && e.User == identifier(e.User) && e.Conversation == identifier(e.Conversation)
@@ -44,12 +44,12 @@ func (e Entry) size() int {
 	return len(e.Type) + len(e.Content) + len(e.Agent) + len(e.User) + len(e.Conversation) + entryBytes
 }
 
-// Filters restrict memories. An unset one restricts nothing.
+// Filters select memories. An unset filter selects all.
 type Filters struct {
 	Agent, User, Conversation string
 	Types                     []Type
-	Content                   string    // only what says exactly this
-	After                     time.Time // only what is newer, strictly
+	Content                   string    // exactly this text
+	After                     time.Time // strictly newer
 }
 
 func (f Filters) match(e Entry) bool {
@@ -65,13 +65,13 @@ func (f Filters) match(e Entry) bool {
 	return true
 }
 
-// Backend is a long-term memory. What it is given is bounded, and has no secrets that are recognised as such.
+// Backend is a long-term memory. Its input is bounded and has passed the filter for secrets.
 type Backend interface {
 	// Store adds an entry, in place of one with the same type, content and ids.
 	Store(ctx context.Context, e Entry) error
-	// Recall finds what matches the filters and is about the query, the best first, at most topK.
+	// Recall returns at most topK memories that match the filters and the query, best first.
 	Recall(ctx context.Context, query string, topK int, f Filters) ([]Entry, error)
-	// Forget removes what the filters match, and returns how much that was.
+	// Forget removes the memories that match the filters, and returns their number.
 	Forget(ctx context.Context, f Filters) (int, error)
 }
 
@@ -118,7 +118,7 @@ func (m *Memories) Forget(f Filters) int {
 	return before - len(*m)
 }
 
-// maxQuery is how many bytes of a query are looked at: the beginning of a longer message says what it is about.
+// maxQuery is the number of bytes of a query that are read: the beginning of a longer message states its topic.
 const maxQuery = 8 << 10
 
 // Recall returns at most topK entries that match the filters and share words with the query, the best first.

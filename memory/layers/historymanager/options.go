@@ -49,18 +49,18 @@ type Options struct {
 	MaxChars int `mapstructure:"max_chars"`
 	// EnableLongTermMemory stores summaries, and recalls them when a request is about them.
 	EnableLongTermMemory bool `mapstructure:"enable_long_term_memory"`
-	// RecallTopK is how many memories are told at most; default 5, at most 50, 0 for none.
+	// RecallTopK is the maximum number of memories in the block; default 5, at most 50, 0 for none.
 	RecallTopK *int `mapstructure:"recall_top_k"`
 	// MemoryTokenBudget limits recalled memories, in tokens; summaries get half of it. Default 2000.
 	MemoryTokenBudget int `mapstructure:"memory_token_budget"`
 	// RecallFrom selects the memories to recall: all that the scope shares, only the same user's (or resource's), or
 	// only the same conversation's; default all.
 	RecallFrom string `mapstructure:"recall_from"`
-	// MemoryTypes are the types of memories that are told: summary, fact, instruction, tool_result, custom; default all.
+	// MemoryTypes are the types of memories that are shown: summary, fact, instruction, tool_result, custom; default all.
 	MemoryTypes []string `mapstructure:"memory_types"`
-	// MemoryMaxAge is how old memories may be to be told; default 0, no limit.
+	// MemoryMaxAge is the maximum age of shown memories; default 0, no limit.
 	MemoryMaxAge time.Duration `mapstructure:"memory_max_age"`
-	// AgentID marks the memories of this layer, and where it is set others are not told; default none.
+	// AgentID marks the memories of this layer; if set, no others are shown; default none.
 	AgentID string `mapstructure:"agent_id"`
 	// MemoryTools offers the model the tools remember and forget; default false.
 	MemoryTools bool `mapstructure:"memory_tools"`

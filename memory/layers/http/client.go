@@ -20,7 +20,7 @@ import (
 	"remora/secret"
 )
 
-// What can go wrong in a hook. Errors of hooks wrap one of these, or the error of the context.
+// Errors of hooks wrap one of these, or the error of the context.
 var (
 	// ErrUnreachable: no connection to the server could be made, or it broke off.
 	ErrUnreachable = errors.New("the layer's server cannot be reached")
@@ -48,7 +48,7 @@ func newClient(o Options) *client {
 			DisableCompression:     true,
 			ForceAttemptHTTP2:      true,
 		},
-		// A redirect would take content, and a signature that is good for it, to where no operator has sent it.
+		// A redirect would send content with a valid signature to a server that the operator has not configured.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
@@ -66,7 +66,7 @@ func (c *client) ask(ctx context.Context, r *request) (*answer, error) {
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", "remora")
-	// Not sent, but lets net/http repeat what a server has closed its idle connection on: hooks may come twice anyway.
+	// It is not sent, but lets net/http retry after a closed idle connection: hooks may be called twice anyway.
 	req.Header["Idempotency-Key"] = []string{}
 	c.sign(req.Header, body)
 	resp, err := c.Do(req)

@@ -67,7 +67,7 @@ func (l *Layer) Has(hook string) bool {
 	return slices.Contains(l.o.Hooks, hook)
 }
 
-// Async reports whether reviews of responses decide nothing.
+// Async reports whether reviews of responses do not decide.
 func (l *Layer) Async() bool { return l.o.Async }
 
 // Slow reports whether storing waits for a network.
@@ -76,7 +76,7 @@ func (l *Layer) Slow() bool { return true }
 // Tools are the functions that the server offers.
 func (l *Layer) Tools() []layer.Tool { return slices.Clone(l.tools) }
 
-// Init asks for the state to begin with. Without a state in the answer it is the stored one.
+// Init asks for the initial state. Without a state in the answer it is the stored one.
 func (l *Layer) Init(ctx context.Context, t *layer.Turn, stored layer.State) (layer.State, error) {
 	return l.update(ctx, newRequest(layer.HookInit, t, stored), stored)
 }
@@ -146,7 +146,7 @@ func (l *Layer) ProjectHistory(
 	return kept, nil
 }
 
-// AppendItems asks what the model should see in the place of new items.
+// AppendItems asks for replacements of new items.
 func (l *Layer) AppendItems(
 	ctx context.Context, t *layer.Turn, s layer.State, items []wire.Item,
 ) (layer.Appended, error) {
@@ -211,7 +211,7 @@ func (l *Layer) verdict(ctx context.Context, r *request, s layer.State) (layer.V
 	return v, nil
 }
 
-// Spawn asks what the state of a child session begins with.
+// Spawn asks for the initial state of a child session.
 func (l *Layer) Spawn(ctx context.Context, t *layer.Turn, parent layer.State) (layer.State, error) {
 	return l.update(ctx, newRequest(layer.HookSpawn, t, parent), nil)
 }

@@ -12,8 +12,7 @@ import (
 	"remora/wire"
 )
 
-// Version is the version of the messages. It grows when something changes that a server must know of; new members that
-// it may ignore come without.
+// Version is the version of the messages. It increases with incompatible changes, not with new optional members.
 const Version = 1
 
 // request is the body of a call. Members that do not belong to the hook are left out.
@@ -84,7 +83,7 @@ type answer struct {
 	Result   *string  `json:"result"`
 }
 
-// entry is an item that on_item_append wants in the place of those it got: one of them, or a new message.
+// entry is an item in the answer of on_item_append: one of the request's items, or a new message.
 type entry struct {
 	Keep *int   `json:"keep"`
 	Role string `json:"role"`
@@ -105,7 +104,7 @@ func newRequest(hook string, t *layer.Turn, s layer.State) *request {
 	}
 }
 
-// opaque is a state as the server sees it. One that is not JSON was damaged and counts as none.
+// opaque returns a state for the server. A damaged one, which is not JSON, counts as none.
 func opaque(s layer.State) json.RawMessage {
 	if len(s) == 0 || !json.Valid(s) {
 		return json.RawMessage("null")
@@ -213,8 +212,7 @@ func (a *answer) next(s layer.State) layer.State {
 	return now
 }
 
-// changed is the state after an answer for hooks that return nil to leave it. JSON's null, which the server is shown for
-// no state too, clears it.
+// changed returns the state after an answer for hooks that return nil to leave it. JSON's null clears it.
 func (a *answer) changed(s layer.State) layer.State {
 	switch next := a.next(s); {
 	case len(a.State) == 0:
@@ -236,7 +234,7 @@ func compact(raw []byte) layer.State {
 	return b.Bytes()
 }
 
-// tokens is a budget as the server sees it; null for none.
+// tokens encodes a budget for the server; null for none.
 func tokens(budget int) *int {
 	if budget == math.MaxInt {
 		return nil
@@ -244,7 +242,7 @@ func tokens(budget int) *int {
 	return &budget
 }
 
-// pick returns the items that the server names, out of those it was sent, and its new ones.
+// pick returns the items that the server selects from those it was sent, and its new ones.
 func pick(d wire.Dialect, items []wire.Item, want []entry) ([]wire.Item, error) {
 	const maxNew = 64
 	out := make([]wire.Item, 0, len(items))

@@ -17,23 +17,22 @@ import (
 
 // Options configure a layer. The zero value of each but URL is its default.
 type Options struct {
-	// URL is where hooks are posted to: http or https, without a credential in it.
+	// URL is the URL that hooks are posted to: http or https, without a credential.
 	URL string `mapstructure:"url"`
 	// Hooks are the hooks to call, by the names of layer.Timeouts: recall, store, init, on_item_append and so on. It may
 	// be empty where there are Tools.
 	Hooks []string `mapstructure:"hooks"`
 	// Secret is the key of X-Remora-Signature; empty leaves the header out.
 	Secret secret.String `mapstructure:"secret"`
-	// Tag is the block that recalled messages are put in, escaped, so that the model can tell them for data: "memory" by
-	// default. "none" sends them as the server gave them, and the server has to do the escaping.
+	// Tag is the block for recalled messages, which are escaped, to mark them as data: "memory" by default. "none" sends them
+	// unchanged, and the server must escape them.
 	Tag string `mapstructure:"tag"`
-	// Async says that the answer to after_model_call is only noted, never waited for with a decision: it can't deny or
-	// guide, and answers stream although the hook is called.
+	// Async: after_model_call is only notified. It cannot deny or guide, and answers stream although it is called.
 	Async bool `mapstructure:"async"`
-	// MaxAnswer is the largest answer in bytes, DefaultMaxAnswer by default. More is an error, and is not read.
+	// MaxAnswer is the largest answer in bytes, DefaultMaxAnswer by default. A larger one is an error, and is not read.
 	MaxAnswer int64 `mapstructure:"max_answer"`
-	// MaxRequest is the largest message to the server in bytes, DefaultMaxRequest by default. A hook that would need more,
-	// because a client sends so much, fails without being sent.
+	// MaxRequest is the largest message to the server in bytes, DefaultMaxRequest by default. A hook with a larger one fails
+	// without being sent.
 	MaxRequest int64 `mapstructure:"max_request"`
 	// Tools are the functions that the server offers to the model. A call of one is the hook "tools".
 	Tools []ToolOptions `mapstructure:"tools"`
@@ -47,8 +46,7 @@ type ToolOptions struct {
 	Name string `mapstructure:"name"`
 	// Description tells the model what the function is for.
 	Description string `mapstructure:"description"`
-	// Parameters is the JSON schema of its arguments, an object: JSON text, or a mapping. Keys of a mapping reach us in
-	// lower case, so a schema with capitals in its keys has to be text. Nothing means no arguments.
+	// Parameters is the JSON schema of its arguments, an object: JSON text, or a mapping. Empty means no arguments.
 	Parameters any `mapstructure:"parameters"`
 }
 
@@ -71,8 +69,8 @@ const (
 	noTag      = "none"
 )
 
-// Defaults returns the layer's place unless configured: behind the built-in layers, shared by the sessions of a
-// resource, 2000 tokens at most, and behind the history, since a server may recall by the question.
+// Defaults returns the layer's slot, scope and budget. Its block stands behind the history, since a server may recall by the
+// question.
 func Defaults(Options) layer.Defaults {
 	return layer.Defaults{ID: "http", Slot: 400, Scope: layer.Resource, Budget: layer.AtMost(2000), Live: true}
 }

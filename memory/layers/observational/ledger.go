@@ -10,7 +10,7 @@ import (
 // maxSources is how many sources a statement names, the newest.
 const maxSources = 8
 
-// ledger holds the known statements, followed by the new ones. A statement without text has been replaced by another.
+// ledger holds the known statements, followed by the new ones. A statement without text was replaced.
 type ledger struct {
 	all   []observation
 	first int // of what is learnt now
@@ -53,8 +53,8 @@ func (l *ledger) take(o observation, topic string) {
 	l.all = append(l.all, o)
 }
 
-// repeats is the statement that says the same, -1 for none. Users are only taken to repeat themselves if no number and no
-// negation differs; what others say in the words of one statement echoes it.
+// repeats returns the statement with the same meaning, -1 for none. A user's statement is a repetition only if numbers and
+// negations agree; text of others with the words of a statement echoes it.
 func (l *ledger) repeats(o *observation) int {
 	const alike = 0.8
 	text := " " + normal(undated(o.Text)) + " "
@@ -80,7 +80,7 @@ func (l *ledger) repeats(o *observation) int {
 	return -1
 }
 
-// overlap is which share of the words of two statements both have.
+// overlap returns the share of common words of two statements.
 func overlap(a, b []string) float64 {
 	both := 0
 	for _, w := range a {
@@ -104,8 +104,8 @@ func denies(text string) bool {
 		func(w string) bool { return strings.Contains(text, w) })
 }
 
-// corrects is the statement that o changes, as it is now: "I moved it to Friday at 9am". If it is not sure which one that
-// is, nothing is changed, and the statement, which means nothing without it, is not kept: ok, without text.
+// corrects returns the statement that o changes, in its new form: "I moved it to Friday at 9am". If that is ambiguous, nothing
+// changes and o, which means nothing by itself, is dropped: ok, without text.
 func (l *ledger) corrects(o *observation, topic string) (changed observation, ok bool) {
 	var subject, next string
 	if m := moves().FindStringSubmatch(o.Text); m != nil {
@@ -160,8 +160,8 @@ func (l *ledger) corrects(o *observation, topic string) (changed observation, ok
 	return changed, true
 }
 
-// replaces is the statement about the same thing that no longer holds, -1 for none: "My budget is 300" after "My budget is
-// 200". Both must say a number or a day of it, or it must be something of which there is one.
+// replaces returns the outdated statement about the same subject, -1 for none: "My budget is 300" after "My budget is 200".
+// Both must have a number or a day, or the subject must be unique.
 func (l *ledger) replaces(o *observation) int {
 	key := subjectOf(o.Text)
 	if key == "" {
@@ -191,7 +191,7 @@ func subjectOf(text string) string {
 	return ""
 }
 
-// withDates puts its date behind each day of the week, for a text that was said at now.
+// withDates adds the date to each day of the week, for a text from the time now.
 func withDates(text string, now time.Time) string {
 	past := pastVerbs().MatchString(text)
 	from := now
@@ -204,7 +204,7 @@ func withDates(text string, now time.Time) string {
 			before = strings.ToLower(strings.TrimSpace(text[p[2]:p[3]]))
 		}
 		if p[6] >= 0 || before == "every" || before == "each" || before == "next" {
-			continue // it comes again, or nobody knows which one is meant
+			continue // recurring or ambiguous
 		}
 		want := slices.IndexFunc([]string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}, func(d string) bool {
 			return strings.HasPrefix(strings.ToLower(text[p[4]:p[5]]), d)

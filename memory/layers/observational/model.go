@@ -19,8 +19,8 @@ One short statement per line, each beginning with who said it (user, assistant o
 headings, no numbering. Leave out greetings, questions, code, tool dumps, passwords and what is in <known> already.
 If there is nothing worth noting, answer NONE.`
 
-// askModel distils the buffer with the layer's model, one call per session and one for tool results. So the origin of
-// each statement is known without trusting the model. The whole transcript is data.
+// askModel distils the buffer with the layer's model, one call per session and one for tool results, so that the origin of each
+// statement is known without trusting the model. The whole transcript is data.
 func (l *Layer) askModel(ctx context.Context, t *layer.Turn, s *state) ([]observation, error) {
 	if t.Ask == nil {
 		return nil, errors.New("observer: no model for this request")
@@ -74,8 +74,7 @@ func parts(buffer []entry) [][]entry {
 	return all
 }
 
-// attributed splits the speaker from a statement. A speaker that the model was not shown is replaced by the least
-// trusted one that it was.
+// attributed splits the speaker from a statement. An unknown speaker is replaced by the least trusted one in the input.
 func attributed(text string, part []entry) (by, statement string) {
 	here := map[string]bool{}
 	for _, e := range part {

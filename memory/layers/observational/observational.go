@@ -52,24 +52,24 @@ const (
 type Options struct {
 	// Observer is extractive, model or count; model where the layer has one, else extractive.
 	Observer string `mapstructure:"observer"`
-	// Inputs says who is listened to: user, assistant, conversation (both) or all (tools too); default user.
+	// Inputs determines whose text is read: user, assistant, conversation (both) or all (tools too); default user.
 	Inputs string `mapstructure:"inputs"`
-	// BufferThreshold is how many tokens of text are gathered before they are distilled; default 2000. It applies to the
-	// observers model and count: the extractive one costs next to nothing and distils at every answer, so that a fact
-	// that was told once is known to the next session.
+	// BufferThreshold is how many tokens of text are buffered before they are distilled; default 2000. It applies to the
+	// observers model and count: the extractive one is cheap and distils after every answer, so that the next session knows
+	// each fact.
 	BufferThreshold int `mapstructure:"buffer_threshold"`
 	// MaxObservations is how many are kept, the newest; default 50, at most 1000.
 	MaxObservations int `mapstructure:"max_observations"`
-	// MaxBuffer is how many bytes of text wait to be distilled, the newest; default 32768, at most 65536.
+	// MaxBuffer is how many bytes of undistilled text are kept, the newest; default 32768, at most 65536.
 	MaxBuffer int `mapstructure:"max_buffer"`
 	// HasModel: the layer is configured with a model. It is no key of its own.
 	HasModel bool `mapstructure:"-"`
 }
 
-// DependOn tells the options whether the layer has a model.
+// DependOn sets HasModel.
 func (o *Options) DependOn(hasModel bool, _ layer.Scope) { o.HasModel = hasModel }
 
-// Defaults are the layer's place and limits.
+// Defaults returns the layer's slot, scope and budget.
 func Defaults(Options) layer.Defaults {
 	return layer.Defaults{
 		ID: "observational-memory", Slot: 200, Scope: layer.Resource, Budget: layer.Between(500, 2500),
@@ -124,12 +124,12 @@ func New(o Options) (*Layer, error) {
 	return l, nil
 }
 
-// Has reports whether the layer uses a hook (layer.Selective): it does not read input items if it hears the model only.
+// Has reports whether the layer uses a hook (layer.Selective): it does not read input items if it only reads the model's text.
 func (l *Layer) Has(hook string) bool {
 	return hook != layer.HookAppendItems || l.o.Inputs != AssistantOnly
 }
 
-// hears reports whether the layer listens to a speaker.
+// hears reports whether the layer reads a speaker's text.
 func (l *Layer) hears(by string) bool {
 	switch by {
 	case byUser:
@@ -152,7 +152,7 @@ func (l *Layer) read(s layer.State) state {
 	return st
 }
 
-// AppendItems gathers what the user and tools said. It distils nothing: a model would delay the request.
+// AppendItems buffers the texts of the user and of tools. It distils nothing: a model would delay the request.
 func (l *Layer) AppendItems(_ context.Context, t *layer.Turn, s layer.State, items []wire.Item) (layer.Appended, error) {
 	if l.o.Inputs == AssistantOnly {
 		return layer.Appended{Items: items}, nil
@@ -165,7 +165,7 @@ func (l *Layer) AppendItems(_ context.Context, t *layer.Turn, s layer.State, ite
 	return layer.Appended{Items: items, State: next}, err
 }
 
-// Store gathers what the assistant said and distils the buffer when it is full enough.
+// Store buffers the assistant's text and distils the buffer when it reaches the threshold.
 func (l *Layer) Store(ctx context.Context, t *layer.Turn, s layer.State, r *layer.Response) (layer.State, error) {
 	st := l.read(s)
 	said := slices.DeleteFunc(slices.Clone(r.Items), func(it wire.Item) bool {
@@ -186,7 +186,7 @@ func (l *Layer) Store(ctx context.Context, t *layer.Turn, s layer.State, r *laye
 	return l.written(s, st)
 }
 
-// written is the state that takes the place of was.
+// written encodes the state that replaces was.
 func (l *Layer) written(was layer.State, st state) (layer.State, error) {
 	next, err := layer.Encode(st)
 	if err == nil {
@@ -239,10 +239,10 @@ func itemName(content wire.Hash) string {
 	return hex.EncodeToString(content[:])
 }
 
-// OfView says that what the view has is not told again (layer.OfView).
+// OfView returns true: statements in the view are not repeated (layer.OfView).
 func (*Layer) OfView() bool { return true }
 
-// untold returns the statements none of whose items is in the view.
+// untold returns the statements without a source item in the view.
 func untold(t *layer.Turn, all []observation) []observation {
 	if t.InView == nil {
 		return all
@@ -263,7 +263,7 @@ func untold(t *layer.Turn, all []observation) []observation {
 	return left
 }
 
-// speaker returns the speaker of an item, "" if the layer never listens to it.
+// speaker returns the speaker of an item, "" if the layer never reads it.
 func speaker(it wire.Item) string {
 	switch {
 	case it.Kind == wire.ToolResult:
@@ -277,7 +277,7 @@ func speaker(it wire.Item) string {
 	}
 }
 
-// Recall tells the observations that the view does not have, the oldest left out until the rest fits.
+// Recall returns the observations that the view does not have. Over the budget the oldest are left out.
 func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
 	st := l.read(s)
 	observations := untold(t, st.Observations)
@@ -295,8 +295,7 @@ func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget i
 		text, cost = rendered, n
 		return true
 	}
-	// Fewer observations never cost more, so that the cut can be searched for by halves. The last one that fitted is the
-	// first one that fits.
+	// Fewer observations never cost more, so the cut is found by binary search.
 	if !fits(0) {
 		sort.Search(len(observations)-1, func(i int) bool { return fits(i + 1) })
 	}
@@ -325,7 +324,7 @@ func (*Layer) Spawn(_ context.Context, _ *layer.Turn, parent layer.State) (layer
 	return slices.Clone(parent), nil
 }
 
-// Forget takes out the statements and the waiting texts that came from sessions that are gone (layer.Forgetter).
+// Forget removes the statements and buffered texts of deleted sessions (layer.Forgetter).
 func (l *Layer) Forget(_ context.Context, t *layer.Turn, s layer.State, gone func(string) bool) (layer.State, error) {
 	st := l.read(s)
 	next := st

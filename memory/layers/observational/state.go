@@ -42,7 +42,7 @@ const perEntry = 96
 type observation struct {
 	By   string `json:"by,omitempty"` // empty for what the observer itself says
 	Text string `json:"text"`
-	// Said is the day on which it was said, where the statement means something only with it.
+	// Said is the day of the statement, if it is meaningful only with it.
 	Said string `json:"said,omitempty"`
 	// From are the items that say so, the newest last: one, or one more for each time that it was said again.
 	From []source `json:"from,omitempty"`
@@ -70,9 +70,9 @@ type state struct {
 	Buffer       []entry       `json:"buffer"`
 	BufferTokens int           `json:"bufferTokens"`
 	Version      int           `json:"version"`
-	// Lost is how many texts were given up since the last distillation, because the buffer is bounded.
+	// Lost is the number of texts that the bounded buffer has dropped since the last distillation.
 	Lost int `json:"lost,omitempty"`
-	// Play is the session in which somebody plays a part, empty for none.
+	// Play is the session with a role play, empty for none.
 	Play string `json:"play,omitempty"`
 	// Topic is the user's last subject, which "it" refers to.
 	Topic heard `json:"topic,omitzero"`
@@ -162,8 +162,7 @@ func (st *state) add(distilled []observation, limit int) {
 	st.Version++
 }
 
-// share keeps of what one kind of speaker said the newest few: one long loop of tools must not drive out what users
-// said.
+// share limits the statements of one kind of speaker to the newest few: a long tool loop must not drive out users' statements.
 func (st *state) share(by string, most int) {
 	extra := -most
 	for _, o := range st.Observations {

@@ -50,11 +50,11 @@ type Options struct {
 	// AllowedTools are the client's tools that may be called while planning; default the usual names of agents' reading
 	// tools (see ReadOnlyTools). Functions of layers are always allowed.
 	AllowedTools []string `mapstructure:"allowed_tools"`
-	// Instructions are told to the model while it plans, after the layer's own.
+	// Instructions are shown to the model while it plans, after the layer's own.
 	Instructions string `mapstructure:"instructions"`
 }
 
-// ReadOnlyTools is the allow-list where the configuration has none.
+// ReadOnlyTools is the default allow-list.
 func ReadOnlyTools() []string {
 	return []string{
 		"AskUserQuestion", "Find", "Glob", "Grep", "LS", "Ls", "Read", "WebFetch", "WebSearch",
@@ -62,18 +62,18 @@ func ReadOnlyTools() []string {
 	}
 }
 
-// Defaults are the layer's place and limits where the configuration says nothing.
+// Defaults returns the layer's slot, scope and budget.
 func Defaults(Options) layer.Defaults {
 	return layer.Defaults{ID: "plan", Slot: 240, Scope: layer.Thread, Budget: layer.Between(100, 3000)}
 }
 
-// Layer is the layer. Its value is safe for concurrent use.
+// Layer is the layer. It is safe for concurrent use.
 type Layer struct {
 	allowed map[string]bool
 	advice  string
 }
 
-// New checks the options. Errors name the key that they are about.
+// New checks the options. Errors name their key.
 func New(o Options) (*Layer, error) {
 	var errs []error
 	if len(o.AllowedTools) > maxAllowed || slices.Contains(o.AllowedTools, "") {
@@ -146,8 +146,8 @@ func (*Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.
 	return stored, nil
 }
 
-// Recall is the block of the phase: plan_mode, active_plan or plan_outcome, and nothing while there is no plan. Over
-// the budget its end is cut, before the closing tag.
+// Recall returns the block of the phase: plan_mode, active_plan or plan_outcome; nothing without a plan. Over the budget its
+// end is cut, before the closing tag.
 func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
 	st := read(s)
 	var tag, text string
@@ -182,7 +182,7 @@ func (st *state) outcome(t *layer.Turn, budget int) layer.Recalled {
 	return layer.Recalled{Messages: []string{text}, Tokens: tokens}
 }
 
-// planning are the rules of planning and the plan so far.
+// planning returns the rules of planning and the plan so far.
 func (l *Layer) planning(st *state) string {
 	parts := []string{
 		"You are planning. Look at what is there with tools that only read; every other tool is refused until the plan is executed.",
@@ -238,8 +238,8 @@ func (*Layer) Spawn(_ context.Context, _ *layer.Turn, parent layer.State) (layer
 	return slices.Clone(parent), nil
 }
 
-// Complete ends a plan that is being executed, when the work is over. The end of a run is none: the user may be asked
-// something, or say what comes next.
+// Complete ends an executing plan when the work is over. The end of a run does not end the work: the model may have asked the
+// user, or the user may continue.
 func (*Layer) Complete(_ context.Context, t *layer.Turn, s layer.State, o layer.Outcome) (layer.State, error) {
 	st := read(s)
 	if st.Phase != executing || !o.Result.Ends() {

@@ -26,7 +26,7 @@ type arguments struct {
 // unchanged.
 type function func(t *layer.Turn, st *state, a arguments) (said string, changed bool)
 
-// Tools are the functions of the plan. Their failures are results, not errors: the model reads them and goes on.
+// Tools are the functions of the plan. Their failures are results, not errors: the model reads them and continues.
 func (*Layer) Tools() []layer.Tool {
 	const begin, end = `{"type":"object","properties":{`, `],"additionalProperties":false}`
 	named := `"name":{"type":"string","pattern":"^[a-z0-9][a-z0-9_-]{0,63}$"}`
@@ -206,7 +206,7 @@ func complete(t *layer.Turn, st *state, a arguments) (string, bool) {
 	return "The plan has ended: " + string(result) + ".", true
 }
 
-// mustPlan says why nothing can be changed now.
+// mustPlan returns why nothing can be changed now.
 func (st *state) mustPlan() (string, bool) {
 	if st.Phase == planning {
 		return "", true
@@ -227,8 +227,8 @@ func compact(raw []byte) json.RawMessage {
 	return out.Bytes()
 }
 
-// nodes is how many objects of a JSON document lie within each other. Lists between them do not count, but too many do,
-// as no tree of steps needs them.
+// nodes returns the depth of nested objects in a JSON document. Lists between them do not count, unless there are too many for
+// a tree of steps.
 func nodes(document []byte) int {
 	deepest, open, lists := 0, 0, 0
 	dec := jsontext.NewDecoder(bytes.NewReader(document), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))

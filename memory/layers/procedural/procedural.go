@@ -1,6 +1,5 @@
-// Package procedural implements the layer procedural_memory: when a user's message asks for work that the operator has
-// described, the model gets that description, step by step, for as long as the work lasts. A procedure is chosen by words
-// (package memory/index); no model is needed.
+// Package procedural implements the layer procedural_memory: when a user's message asks for a task, the model gets the
+// operator's procedure for it. Procedures are chosen by words (package memory/index); no model is needed.
 package procedural
 
 import (
@@ -18,7 +17,7 @@ import (
 	"remora/wire"
 )
 
-// Bounds of the configuration and of what is looked at.
+// Bounds of the configuration and the input.
 const (
 	defaultMatch  = 0.8
 	defaultLasts  = 3 // messages of the user
@@ -36,25 +35,25 @@ const (
 // Options are the layer's own keys.
 type Options struct {
 	Procedures []Procedure `mapstructure:"procedures"`
-	// MinMatch is the share of a phrase's words that a message has to have; default 0.8.
+	// MinMatch is the share of a phrase's words that a message must contain; default 0.8.
 	MinMatch float64 `mapstructure:"min_match"`
-	// Lasts is for how many messages of the user a procedure is told, with the one that asked for it; default 3.
+	// Lasts is the number of user messages for which a procedure is shown, including the one that matched; default 3.
 	Lasts int `mapstructure:"lasts"`
-	// MaxTokens is how much is told at most; default 1500. A longer procedure is not told at all.
+	// MaxTokens is the maximum size of the block; default 1500. A longer procedure is not shown.
 	MaxTokens int `mapstructure:"max_tokens"`
 }
 
-// Procedure is one way of doing things.
+// Procedure is one procedure.
 type Procedure struct {
 	// Name is shown to the model, and unique.
 	Name string `mapstructure:"name"`
-	// When has phrases as users say them, one of which a message has to contain by its words.
+	// When has phrases of users; a message must contain the words of one.
 	When []string `mapstructure:"when"`
-	// Steps is what the model is told.
+	// Steps is the text for the model.
 	Steps string `mapstructure:"steps"`
 }
 
-// Defaults are the layer's place and limits. Which procedure applies is known of a session.
+// Defaults returns the layer's slot, scope and budget. Which procedure applies is known of a session.
 func Defaults(o Options) layer.Defaults {
 	tokens := cmp.Or(o.MaxTokens, defaultTokens)
 	return layer.Defaults{ID: "procedural-memory", Slot: 250, Scope: layer.Thread, Budget: layer.Between(0, float64(tokens)), Live: true}
@@ -72,7 +71,7 @@ type procedure struct {
 	phrases []index.WordSet
 }
 
-// New checks the options. Errors name the key that they are about.
+// New checks the options. Errors name their key.
 func New(o Options) (*Layer, error) {
 	errs := []error{
 		layer.Share("min_match", &o.MinMatch, defaultMatch),
@@ -117,7 +116,7 @@ func New(o Options) (*Layer, error) {
 	return l, nil
 }
 
-// text trims a text and refuses one that is empty, too long or no UTF-8.
+// text trims a text and refuses an empty, too long or non-UTF-8 one.
 func text(key string, have *string, limit int) error {
 	*have = strings.TrimSpace(*have)
 	if *have == "" || len(*have) > limit || !utf8.ValidString(*have) {
@@ -137,13 +136,13 @@ func line(key string, have *string, limit int) error {
 	return nil
 }
 
-// state names the procedure that applies, and says for how many more messages of the user.
+// state has the name of the current procedure, and the number of remaining user messages.
 type state struct {
 	Procedure string `json:"procedure"`
 	Left      int    `json:"left"`
 }
 
-// read decodes a state. One that cannot be read is that of a new session.
+// read decodes a state. An unreadable one is empty.
 func read(s layer.State) state {
 	var st state
 	if json.Unmarshal(s, &st) != nil || st.Left <= 0 {
@@ -152,7 +151,7 @@ func read(s layer.State) state {
 	return st
 }
 
-// AppendItems chooses a procedure for each message of the user. The items stay as they are.
+// AppendItems chooses a procedure for each user message. The items do not change.
 func (l *Layer) AppendItems(_ context.Context, t *layer.Turn, s layer.State, items []wire.Item) (layer.Appended, error) {
 	out := layer.Appended{Items: items}
 	before := read(s)
@@ -177,8 +176,8 @@ func (l *Layer) AppendItems(_ context.Context, t *layer.Turn, s layer.State, ite
 	return out, err
 }
 
-// match returns the procedure with the phrase of which the message has most, nil if it has too little of each. Of two that
-// are alike the longer phrase says more; of two such procedures the first one in the configuration wins.
+// match returns the procedure with the best matching phrase, nil if none matches enough. Ties go to the longer phrase, then to
+// the first procedure in the configuration.
 func (l *Layer) match(message string) *procedure {
 	said := index.Words(message)
 	var best *procedure
@@ -194,7 +193,7 @@ func (l *Layer) match(message string) *procedure {
 	return best
 }
 
-// Recall tells the procedure that applies. One that does not fit is left out whole: half of it may lead astray.
+// Recall returns the current procedure. One that does not fit is left out completely: half of it may mislead.
 func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
 	st := read(s)
 	at := slices.IndexFunc(l.procedures, func(p procedure) bool { return p.Name == st.Procedure })

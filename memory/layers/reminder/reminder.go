@@ -27,27 +27,27 @@ type Options struct {
 	Reminders []Reminder `mapstructure:"reminders"`
 }
 
-// Reminder is one text and when it is told. At least one condition is set; where both are, either is enough.
+// Reminder is one text and its conditions. At least one is set; with both, either is enough.
 type Reminder struct {
 	Text string `mapstructure:"text"`
-	// EveryUserTurns tells it in the whole round of every user message whose number is a multiple of this; 0 never.
+	// EveryUserTurns shows it during the run of every user message whose number is a multiple of this; 0 is never.
 	EveryUserTurns int `mapstructure:"every_user_turns"`
-	// AfterToolCalls tells it once the round has so many results of tools, until it ends; 0 never.
+	// AfterToolCalls shows it from this number of tool results of a run until its end; 0 is never.
 	AfterToolCalls int `mapstructure:"after_tool_calls"`
 }
 
-// Defaults are the layer's place and limits where the configuration says nothing. User messages are counted over the
+// Defaults returns the layer's slot, scope and budget. User messages are counted over the
 // session, so the scope is the thread, not the run.
 func Defaults(Options) layer.Defaults {
 	return layer.Defaults{ID: "reminder", Slot: 80, Scope: layer.Thread, Budget: layer.Between(0, 800), Live: true, Fresh: true}
 }
 
-// Layer is the layer. Its value is safe for concurrent use.
+// Layer is the layer. It is safe for concurrent use.
 type Layer struct {
 	reminders []Reminder
 }
 
-// New checks the options. Errors name the key that they are about.
+// New checks the options. Errors name their key.
 func New(o Options) (*Layer, error) {
 	var errs []error
 	if len(o.Reminders) == 0 || len(o.Reminders) > maxReminders {
@@ -91,7 +91,7 @@ func read(s layer.State) state {
 	return st
 }
 
-// AppendItems counts. The items stay as they are.
+// AppendItems counts. The items do not change.
 func (*Layer) AppendItems(_ context.Context, _ *layer.Turn, s layer.State, items []wire.Item) (layer.Appended, error) {
 	before := read(s)
 	st := before
@@ -113,14 +113,14 @@ func (*Layer) AppendItems(_ context.Context, _ *layer.Turn, s layer.State, items
 	return out, err
 }
 
-// due reports whether a reminder is to be told.
+// due reports whether a reminder is shown.
 func (r Reminder) due(st state) bool {
 	return r.EveryUserTurns > 0 && st.Turns > 0 && st.Turns%r.EveryUserTurns == 0 ||
 		r.AfterToolCalls > 0 && st.Calls >= r.AfterToolCalls
 }
 
-// Recall is one block reminder for each text that is due, in the order of the configuration; one that does not fit is
-// left out whole, as half a reminder may say the opposite.
+// Recall returns one block per reminder that is due, in the order of the configuration; one that does not fit is left out
+// completely, since half of it may say the opposite.
 func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
 	st := read(s)
 	var out layer.Recalled

@@ -56,7 +56,7 @@ type Layer struct {
 	o Options
 }
 
-// New checks the options. Errors name the key that they are about.
+// New checks the options. Errors name their key.
 func New(o Options) (*Layer, error) {
 	errs := []error{
 		layer.Bounded("max_tokens", &o.MaxTokens, defaultTokens, limitTokens),

@@ -33,12 +33,12 @@ type Options struct {
 	Tag string `mapstructure:"tag"`
 }
 
-// Defaults are the layer's place and limits where the configuration says nothing.
+// Defaults returns the layer's slot, scope and budget.
 func Defaults(Options) layer.Defaults {
 	return layer.Defaults{ID: "static-content", Slot: 105, Scope: layer.Resource, Budget: layer.Budget{}}
 }
 
-// Layer is the layer. Its value is safe for concurrent use.
+// Layer is the layer. It is safe for concurrent use.
 type Layer struct {
 	// head and tail are the block around the place where it may be cut; head is empty where there is no content.
 	head, tail string
@@ -65,7 +65,7 @@ func New(o Options) (*Layer, error) {
 	if content == "" {
 		return &Layer{}, nil
 	}
-	// The operator's text may hold tags of its own, and they stay as they are; only its own block it must not close.
+	// Tags in the operator's text stay; it only must not close its own block.
 	content = strings.ReplaceAll(content, "</"+o.Tag, `<\/`+o.Tag)
 	return &Layer{head: "<" + o.Tag + ">\n" + content, tail: "\n</" + o.Tag + ">"}, nil
 }
@@ -154,8 +154,8 @@ func checkText(key, text string) error {
 	}
 }
 
-// Recall is the block. Over the budget it is cut, its closing tag kept even where that alone is too much; a budget of
-// 0 cuts nothing, so that an operator's rules are not lost silently.
+// Recall returns the block. Over the budget it is cut, but keeps its closing tag; a budget of 0 cuts nothing, so that an
+// operator's rules are not lost silently.
 func (l *Layer) Recall(_ context.Context, t *layer.Turn, _ layer.State, budget int) (layer.Recalled, error) {
 	if l.head == "" {
 		return layer.Recalled{}, nil

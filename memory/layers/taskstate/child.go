@@ -21,8 +21,7 @@ const (
 	printSize = 8
 )
 
-// given records what a child has returned. A child returns after each of its runs and with each call of the completion
-// endpoint, and must not return the same thing twice.
+// given records the data that a child has returned: a child may return several times, but each entry only once.
 type given struct {
 	Child   string `json:"child"`             // fingerprint of its session, in hex
 	Marked  int    `json:"marked"`            // as in state
@@ -38,7 +37,7 @@ func fingerprint(parts ...string) string {
 	return string(h.Sum(nil)[:printSize])
 }
 
-// asSet takes fingerprints apart.
+// asSet splits fingerprints.
 func asSet(prints []byte) map[string]bool {
 	all := make(map[string]bool, len(prints)/printSize)
 	for m := range slices.Chunk(prints, printSize) {
@@ -63,10 +62,10 @@ func saneCounts(st state) bool {
 		st.Base >= 0 && st.Base <= max(st.Marked, len(st.Checkpoints))
 }
 
-// maxMarked is more checkpoints than any session has.
+// maxMarked is an upper bound of the checkpoints of a session.
 const maxMarked = 1 << 50
 
-// Spawn gives a child what its parent has.
+// Spawn gives a child a copy of its parent's state.
 func (*Layer) Spawn(_ context.Context, _ *layer.Turn, parent layer.State) (layer.State, error) {
 	if len(parent) == 0 {
 		return nil, nil
@@ -79,8 +78,8 @@ func (*Layer) Spawn(_ context.Context, _ *layer.Turn, parent layer.State) (layer
 	return st.encode()
 }
 
-// Return adds what a child reached: its files that are new, its own checkpoints, the newest left, and its data. What it
-// gave before, and what it was spawned with, is not added again. What no longer fits is left out.
+// Return adds a child's results: its new files, its own newest checkpoints, and its data. Data that it returned before, or was
+// spawned with, is not added again. Data beyond the limits is left out.
 func (l *Layer) Return(_ context.Context, _ *layer.Turn, parent, child layer.State, o layer.Outcome) (layer.State, error) {
 	st, from := read(parent), read(child)
 	for _, f := range from.Files {

@@ -37,12 +37,12 @@ const outcomeKey = "__outcome"
 
 // Options are the layer's own keys.
 type Options struct {
-	// ReturnMode says where the data of a child goes when it returns: "merge" (default) puts each key over the
-	// parent's, "execution" keeps them together under the id of the child's execution.
+	// ReturnMode determines where a child's data goes when it returns: "merge" (default) overwrites the parent's keys,
+	// "execution" keeps it under the id of the child's execution.
 	ReturnMode string `mapstructure:"return_mode"`
 }
 
-// Defaults are the layer's place and limits where the configuration says nothing.
+// Defaults returns the layer's slot, scope and budget.
 func Defaults(Options) layer.Defaults {
 	return layer.Defaults{
 		ID: "durable-task-state", Slot: 110, Scope: layer.Thread, Budget: layer.Between(100, 800),
@@ -50,10 +50,10 @@ func Defaults(Options) layer.Defaults {
 	}
 }
 
-// Layer is the layer. Its value is safe for concurrent use.
+// Layer is the layer. It is safe for concurrent use.
 type Layer struct{ byExecution bool }
 
-// New checks the options. Errors name the key that they are about.
+// New checks the options. Errors name their key.
 func New(o Options) (*Layer, error) {
 	switch o.ReturnMode {
 	case "", "merge":
@@ -72,8 +72,7 @@ type state struct {
 	Data        map[string]json.RawMessage `json:"data"`
 	// What follows is not shown to the model.
 
-	// Marked is how many checkpoints there ever were, where that is more than are kept; Base how many of them the
-	// session was spawned with.
+	// Marked is the number of all checkpoints, if more than are kept; Base the number at the time of the spawn.
 	Marked int `json:"marked,omitempty"`
 	Base   int `json:"base,omitempty"`
 	// Spawned are fingerprints of the members of the data that the session was spawned with.
@@ -134,12 +133,12 @@ func saneFiles(files []string) bool {
 	return len(files) <= maxFiles && all <= maxAllFiles
 }
 
-// saneMember reports whether a key and its value may be kept. The data of a child is nested one deeper.
+// saneMember reports whether a key and its value are within the limits. A child's data is nested one level deeper.
 func saneMember(key string, v json.RawMessage) bool {
 	return saneText(key, maxKey) && nesting(v) <= maxDepth+1
 }
 
-// saneText keeps names short on one line, and their JSON at most twice as long as they are.
+// saneText reports whether a name is short, on one line, and at most twice as long in JSON.
 func saneText(s string, limit int) bool {
 	return s != "" && len(s) <= limit && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }
@@ -160,8 +159,8 @@ func (*Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.
 	return nil, nil
 }
 
-// Recall is the block task_state, for an empty state too. Over the budget the older half of the checkpoints is dropped
-// until it fits, then the end is; a budget of 0 drops nothing.
+// Recall returns the block task_state, even for an empty state. Over the budget the older half of the checkpoints is dropped
+// until it fits, then the end is cut; a budget of 0 drops nothing.
 func (*Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
 	const tag = "task_state"
 	st := read(s)
@@ -220,8 +219,8 @@ func (*Layer) Store(_ context.Context, t *layer.Turn, s layer.State, _ *layer.Re
 	return st.encode()
 }
 
-// Complete marks how the work ended: data.__outcome is "success" or "failure". The end of a run is marked at its checkpoint,
-// and says nothing of the task.
+// Complete records how the work ended: data.__outcome is "success" or "failure". The end of a run is recorded at its checkpoint
+// and does not end the task.
 func (*Layer) Complete(_ context.Context, _ *layer.Turn, s layer.State, o layer.Outcome) (layer.State, error) {
 	st := read(s)
 	if o.Result.Ends() {
@@ -262,7 +261,7 @@ func sizeOf(data map[string]json.RawMessage) int {
 	return n
 }
 
-// nesting is how deep the lists and objects of a value lie in each other.
+// nesting returns the depth of nested lists and objects in a value.
 func nesting(v json.RawMessage) int {
 	deepest := 0
 	dec := jsontext.NewDecoder(bytes.NewReader(v), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))

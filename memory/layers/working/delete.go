@@ -9,8 +9,8 @@ import (
 	"remora/memory/layer"
 )
 
-// deleteMember is the member of an update that names the members to remove. Null cannot: it is a value that a note may
-// have.
+// deleteMember is the member of an update that lists the members to remove. Null does not remove: a note may have it as a
+// value.
 const deleteMember = "_delete"
 
 // maxDeletions bounds the paths of one update.
@@ -18,7 +18,7 @@ const maxDeletions = 1000
 
 var errDeletions = errors.New(deleteMember + `: want a list of keys, or of paths as lists of keys, such as ["city",["tasks","done"]]`)
 
-// deletions takes the paths to remove out of an update, which comes from parseUpdate.
+// deletions extracts the paths to remove from an update, which comes from parseUpdate.
 func deletions(update jsontext.Value) (paths [][]string, rest jsontext.Value, err error) {
 	list, ok := members(update)
 	if !ok {
@@ -47,7 +47,7 @@ func deletions(update jsontext.Value) (paths [][]string, rest jsontext.Value, er
 	return nil, update, nil
 }
 
-// without is the state without what paths name. What is not there need not be removed. A text has no members.
+// without returns the state without the members at paths. Missing members are ignored. A text has no members.
 func without(s layer.State, paths [][]string) layer.State {
 	v := jsontext.Value(s)
 	for _, path := range paths {

@@ -10,15 +10,14 @@ import (
 )
 
 const (
-	// mergeDepth is how deep objects are merged; below it they are replaced.
+	// mergeDepth is the depth to which objects are merged; below it they are replaced.
 	mergeDepth = 32
-	// maxNesting is how deep an update may be nested at all.
+	// maxNesting is the maximum nesting of an update.
 	maxNesting = 64
 )
 
-// keptInOrder is the size in bytes up to which a state keeps its members in the order in which they were first written,
-// as JavaScript does. In a larger one, which may exceed a budget, a member that is written again moves to the end, so
-// that the newest notes come last.
+// keptInOrder is the size in bytes up to which the members of a state stay in the order of their first write, as in JavaScript.
+// In a larger state, which may exceed a budget, a rewritten member moves to the end, so that the newest notes come last.
 const keptInOrder = 512
 
 // member is one member of an object.
@@ -39,7 +38,7 @@ func asText(s layer.State) (string, bool) {
 // asObject are the members of the state.
 func asObject(s layer.State) ([]member, bool) { return members(jsontext.Value(s)) }
 
-// members reads an object that was written by this package: one with a name twice is none.
+// members reads an object that this package has written; duplicate names are invalid.
 func members(v jsontext.Value) ([]member, bool) {
 	if v.Kind() != '{' {
 		return nil, false
@@ -68,7 +67,7 @@ func members(v jsontext.Value) ([]member, bool) {
 	return out, true
 }
 
-// forbidden are names that a JavaScript reader of the state would take for something else.
+// forbidden are names with a special meaning to JavaScript readers of the state.
 func forbidden(name string) bool { return name == "__proto__" || name == "constructor" }
 
 var (
@@ -113,7 +112,7 @@ func parseUpdate(arguments []byte) (jsontext.Value, error) {
 	}
 }
 
-// merge is the state after an update, which comes from parseUpdate. A text that was kept before is kept as _previous.
+// merge returns the state after an update, which comes from parseUpdate. A previous text becomes _previous.
 func merge(s layer.State, update jsontext.Value) layer.State {
 	if old, isText := asText(s); isText && old != "" {
 		list, _ := members(update)

@@ -11,12 +11,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// omittedMember says of an object how many of its members are left out of a block.
+// omittedMember is the number of an object's members that are left out of a block.
 const omittedMember = "_omitted"
 
-// reduced is as much of a value as fits, the newest of it: the last members of an object, and the last elements of a list,
-// whole. Of an object or a list before them the newest part is kept, if there is room for one. A text that is the newest and
-// too long keeps its beginning. false is for nothing.
+// reduced returns the newest part of a value that fits: the last members of an object or elements of a list, whole, and the
+// newest part of the one before them, if there is room. If the newest is a long text, its beginning is kept. It returns false
+// for nothing.
 func reduced(v jsontext.Value, fits func(jsontext.Value) bool) (jsontext.Value, bool) {
 	return reduce(v, 0, true, fits)
 }
@@ -93,7 +93,7 @@ func elements(v jsontext.Value) (list []member) {
 	return list
 }
 
-// beginning is as much of a text as fits, with a mark behind it.
+// beginning returns the beginning of a text that fits, followed by a mark.
 func beginning(v jsontext.Value, fits func(jsontext.Value) bool) (jsontext.Value, bool) {
 	text, err := jsontext.AppendUnquote(nil, []byte(v))
 	if err != nil {

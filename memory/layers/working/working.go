@@ -21,7 +21,7 @@ const (
 	largestMaxBytes = 512 << 10
 )
 
-// updateCall is the tool of a client that updates the working memory too, as agents call it that keep such a memory themselves.
+// updateCall is the name of a client's own tool for working memory, which also updates this one.
 const updateCall = "updateWorkingMemory"
 
 // Options are the layer's own keys.
@@ -31,37 +31,37 @@ type Options struct {
 	// Schema is a JSON schema, as JSON text, that the whole state must satisfy after an update; see schema.Schema for the part
 	// of the standard that is understood. Without one, anything goes.
 	Schema string `mapstructure:"schema"`
-	// Template is an example of what to keep, told to the model with the tool.
+	// Template is an example of what to keep, shown to the model with the tool.
 	Template string `mapstructure:"template"`
-	// MaxBytes bounds the state, 64 KiB by default; an update that would pass it is refused.
+	// MaxBytes bounds the state, 64 KiB by default; an update beyond it is refused.
 	MaxBytes int `mapstructure:"max_bytes"`
-	// Scope is the scope that the layer was configured with. It decides what a child session begins with.
+	// Scope is the layer's scope. It determines the initial state of a child session.
 	Scope layer.Scope `mapstructure:"-"`
 }
 
-// DependOn tells the options the scope of the layer.
+// DependOn sets Scope.
 func (o *Options) DependOn(_ bool, scope layer.Scope) { o.Scope = scope }
 
-// Defaults are the layer's place and limits where the configuration says nothing.
+// Defaults returns the layer's slot, scope and budget.
 func Defaults(Options) layer.Defaults {
 	return layer.Defaults{ID: "working-memory", Slot: 100, Scope: layer.Thread, Budget: layer.Between(200, 1500)}
 }
 
-// Layer is the layer. Its value is safe for concurrent use.
+// Layer is the layer. It is safe for concurrent use.
 type Layer struct {
 	options Options
 	schema  *schema.Schema // nil without one
 	states  *layer.Decoded[document]
 }
 
-// document is a state as the model is told of it.
+// document is a state in the model's form.
 type document struct {
 	text  string // "" for nothing
 	brief string // the same without indentation, "" where that is no shorter
 	valid bool   // it satisfies the schema
 }
 
-// New checks the options. Errors name the key that they are about.
+// New checks the options. Errors name their key.
 func New(o Options) (*Layer, error) {
 	var errs []error
 	if o.MaxBytes == 0 {
@@ -180,7 +180,7 @@ func (l *Layer) Store(_ context.Context, _ *layer.Turn, s layer.State, r *layer.
 // errNoObject is returned for arguments of a call that are not an object that can be merged.
 var errNoObject = errors.New("arguments: want a JSON object, each member once, nested at most 64 deep")
 
-// update is the state after an update, or the state as it is and why not.
+// update returns the state after an update, or the unchanged state and an error.
 func (l *Layer) update(s layer.State, arguments []byte) (layer.State, error) {
 	// Escapes make JSON up to six times as long as its text; anything longer cannot fit.
 	if len(arguments) > 6*l.options.MaxBytes {
@@ -200,7 +200,7 @@ func (l *Layer) update(s layer.State, arguments []byte) (layer.State, error) {
 			return s, fmt.Errorf("the working memory would break its schema: %w", err)
 		}
 	}
-	// A state that is too large since the bound was lowered may still shrink.
+	// If the bound was lowered, a state that is too large may still shrink.
 	if len(next) > l.options.MaxBytes && len(next) >= len(s) {
 		return s, l.tooLarge()
 	}
