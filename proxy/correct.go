@@ -269,7 +269,7 @@ func (o *outgoing) learnShape(was, is view.Shape) {
 	}
 	o.s.lessons.forget(o.lessonKey(aboutOrder))
 	o.s.log.Info("upstream takes requests of a model in another shape only; that is remembered for an hour",
-		"provider", o.provider.Name(), "model", bounded(o.modelName()), "messages", is.Form.String(), "layer_tools", !is.NoTools, "portable_items", is.Portable, "calls", strings.Join(is.Mend.Names(), " "))
+		"provider", o.provider.Name(), "model", bounded(o.modelName()), "messages", is.Form.String(), "layer_tools", !is.NoTools, "portable_items", is.Portable, "media", !is.NoMedia, "calls", strings.Join(is.Mend.Names(), " "))
 }
 
 // noteUnhelpful records a corrective try that did not help. If its refusal differs from the first, there is more than one
