@@ -21,17 +21,17 @@ const (
 	// divided by summaryShare.
 	summaryTokens = 1000
 	summaryShare  = 4
-	// At least so many tenths of the unsummarised history fall out at once: so the view's beginning stays put in
-	// between, and with it the provider's cache.
+	// At least this many tenths of the unsummarised history are dropped at once, so that the view's beginning, and the
+	// provider's cache, stay valid in between.
 	summaryTenths = 3
 )
 
-// overflow leaves out of a view what the budget has no room for, and puts a summary in its place if that is the policy.
+// overflow cuts a view to its budget, and replaces the rest by a summary if that is the policy.
 type overflow struct {
 	*assembly
 	keys    []wire.Hash // of the conversation's items
 	limit   int         // of the summary, in tokens
-	covered int         // how many of the conversation's items it covers
+	covered int         // the number of the conversation's items that it covers
 }
 
 func (o *overflow) fit(ctx context.Context) {
@@ -61,11 +61,11 @@ func (o *overflow) fitOnce(ctx context.Context) {
 	o.summarize(ctx, sum)
 }
 
-// summarize leaves out what the summary covers, and extends it where more has to go.
+// summarize leaves out the items that the summary covers, and extends it if more must go.
 func (o *overflow) summarize(ctx context.Context, sum *storedValue[summary.State]) {
 	t, l, state := o.t, o.l, sum.now
 	if o.covered = state.Covers(o.keys); o.covered == 0 {
-		state = summary.State{Retry: state.Retry} // of what was said on another branch
+		state = summary.State{Retry: state.Retry} // the summary is of another branch
 	}
 	if gone := o.before(o.covered); len(gone) > 0 {
 		o.v.LeaveOut(len(o.c.System), gone...)
@@ -88,7 +88,7 @@ func (o *overflow) summarize(ctx context.Context, sum *storedValue[summary.State
 
 	ask := t.overflowModel()
 	if o.keys[end-1] == (wire.Hash{}) {
-		ask = nil // the next request could not tell what was summarised, and would ask again
+		ask = nil // the next request could not know what was summarised, and would ask again
 	}
 	began := t.m.o.Now()
 	more := summary.More{Items: o.c.Items[o.covered:end], Through: o.keys[end-1], Units: o.units(end)}
@@ -115,7 +115,7 @@ func (o *overflow) try(more ...view.Block) pipeline.Fitted {
 	return o.l.run.Fit(o.v.Items[:len(o.c.System)], append(slices.Clip(o.l.blocks), more...), o.history())
 }
 
-// apply removes from the view what did not fit and more, and keeps the blocks that stay.
+// apply removes the items that did not fit, and more, from the view, and keeps the blocks that stay.
 func (o *overflow) apply(f pipeline.Fitted, more ...view.Out) {
 	if o.l.blocks = f.Blocks; len(more) > 0 {
 		f.SystemTokens, f.HistoryTokens = 0, 0 // more goes than was counted
@@ -138,11 +138,11 @@ func (o *overflow) block(s summary.State) []view.Block {
 	return []view.Block{{Layer: summaryID, Slot: summarySlot, Texts: []string{text}, Tokens: n}}
 }
 
-// runStart is where in the history begins what always stays.
+// runStart returns the beginning of the part of the history that always stays.
 func (o *overflow) runStart() int { return o.l.run.Firm(o.history()) }
 
-// before lists what of the history stands before item end of the conversation and can go: not the current run, no
-// compaction, and nothing that upstream wants together with what stays.
+// before lists the items of the history before item end of the conversation that can go: not the current run, no compaction,
+// and nothing that is grouped with items that stay.
 func (o *overflow) before(end int) []view.Out {
 	history, runStart := o.history(), o.runStart()
 	last := min(sort.SearchInts(o.v.Kept, end), runStart)
@@ -160,8 +160,8 @@ func (o *overflow) before(end int) []view.Out {
 	return out
 }
 
-// end is up to which item of the conversation a summary has to reach, where the budget has no room for left: never into
-// the run, unless the window does. 0 is no further than it does.
+// end returns the item of the conversation up to which a summary must reach if left does not fit the budget: never into the
+// run, unless the window does. 0 is no further than it reaches.
 func (o *overflow) end(left []view.Out) int {
 	want := o.v.From
 	for _, out := range left {
@@ -175,7 +175,7 @@ func (o *overflow) end(left []view.Out) int {
 	return max(o.v.From, o.v.Kept[at])
 }
 
-// units is how much of the conversation stands before item end, 0 if that is not known.
+// units returns the number of units of the conversation before item end, 0 if unknown.
 func (o *overflow) units(end int) uint64 {
 	if hidden := o.c.Hidden; hidden != nil && len(hidden) != len(o.c.Items) {
 		return 0

@@ -13,11 +13,11 @@ import (
 	"remora/memory/session"
 )
 
-// parkedTurns writes turns that were answered while an earlier turn of their session was still open in another process. Their
-// records wait in the session until that has ended.
+// parkedTurns writes turns that were answered while an earlier turn of their session was open in another process. Until that
+// ends, their records wait in the session.
 type parkedTurns struct {
 	m    *Memory
-	wake chan struct{} // a turn has ended that others may have waited for
+	wake chan struct{} // a turn that others may wait for has ended
 
 	mu       sync.Mutex
 	sessions map[cache.Group]Scope // with such turns, as far as this process knows
@@ -25,7 +25,7 @@ type parkedTurns struct {
 }
 
 const (
-	// maxParked is of how many turns it is remembered since when they wait.
+	// maxParked is the number of turns whose waiting time is recorded.
 	maxParked = 4096
 	// parkedWait is how long a turn waits while no earlier one is written.
 	parkedWait = time.Minute
@@ -35,14 +35,14 @@ func newParkedTurns(m *Memory) *parkedTurns {
 	return &parkedTurns{m: m, wake: make(chan struct{}, 1), sessions: make(map[cache.Group]Scope), since: make(map[string]time.Time)}
 }
 
-// add notes that turns of a session wait for earlier ones, or may go ahead now.
+// add records that turns of a session wait for earlier ones, or may go ahead now.
 func (p *parkedTurns) add(s Scope) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sessions[s.Group()] = s
 }
 
-// release has the turns of a session written at once that waited for one which has ended.
+// release writes the waiting turns of a session at once after an earlier one has ended.
 func (p *parkedTurns) release(s Scope) {
 	p.add(s)
 	select {
@@ -71,7 +71,7 @@ func (p *parkedTurns) run() {
 	}
 }
 
-// writeAll writes the turns that waited for earlier ones, as far as those have ended.
+// writeAll writes the waiting turns whose earlier turns have ended.
 func (p *parkedTurns) writeAll(ctx context.Context) {
 	p.mu.Lock()
 	sessions := maps.Clone(p.sessions)
@@ -90,11 +90,11 @@ func (p *parkedTurns) writeAll(ctx context.Context) {
 	}
 }
 
-// write writes those turns of a session that were answered and waited for earlier ones, in their order, as far as nothing
-// is open before them, and returns how many still wait.
+// write writes the waiting turns of a session in order, as far as no open turn precedes them, and returns the number of those
+// that still wait.
 func (p *parkedTurns) write(ctx context.Context, s Scope) (left int, err error) {
 	for {
-		// What the others say is read before the session: of a turn that one of them makes ready in between, the session tells.
+		// The others' announcements are read before the session: a turn that becomes ready in between is in the session.
 		held, err := p.m.peers.Holding(ctx, s.Group())
 		if err != nil {
 			return 0, err
@@ -122,15 +122,14 @@ func (p *parkedTurns) write(ctx context.Context, s Scope) (left int, err error) 
 	}
 }
 
-// writeFirst is write before the session is read as a whole, which tells of all else that is wrong with it.
+// writeFirst is write before a complete read of the session, which reports other errors.
 func (p *parkedTurns) writeFirst(ctx context.Context, s Scope) {
 	if _, err := p.write(ctx, s); err != nil {
 		p.m.o.Log.Debug("turns that are ready are not written yet", "error", err.Error())
 	}
 }
 
-// next finds the first turn that is ready and waits for none, -1 for none, and returns the processes that have
-// ended.
+// next returns the first ready turn that need not wait, -1 for none, and the dead processes.
 func (p *parkedTurns) next(ctx context.Context, list []session.Pending, held replicas.Holding) (next int, ended []uint64, err error) {
 	ended, err = p.m.peers.Ended(ctx, list)
 	if err != nil {
@@ -158,7 +157,7 @@ func (p *parkedTurns) next(ctx context.Context, list []session.Pending, held rep
 	return next, ended, nil
 }
 
-// waited is for how long this process has known that a turn is ready: after a long outage all of them began long ago.
+// waited returns how long this process has known that a turn is ready: after a long outage all of them began long ago.
 func (p *parkedTurns) waited(turn string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -20,7 +20,7 @@ type prefixValue struct {
 	config  view.PromptCache
 	request view.PrefixRequest // of the step that was made
 
-	observed bool // upstream has reported what of the view was cached
+	observed bool // upstream has reported its cache usage
 }
 
 func newPrefixValue(c view.PromptCache, known *layer.Decoded[view.Prefix]) *prefixValue {
@@ -31,8 +31,8 @@ func newPrefixValue(c view.PromptCache, known *layer.Decoded[view.Prefix]) *pref
 	return &prefixValue{storedValue: storedValue[view.Prefix]{decode: decode}, known: known, config: c}
 }
 
-// change returns the encoded prefix to write, nil for none. Requests of a tool loop mostly change nothing, which is
-// checked before encoding.
+// change returns the encoded prefix to write, nil for none. Requests of a tool loop rarely change it, so that is checked before
+// encoding.
 func (e *prefixValue) change() []byte {
 	if !e.set || e.now.Equal(e.read) {
 		return nil
@@ -56,8 +56,8 @@ func (e *prefixValue) frozen(a *assembly) []string {
 	return e.now.Frozen(e.request.Lineage, e.request.Run)
 }
 
-// runName tells the run of a request from others, also from one that began with the same words, and whether the
-// request is not the first of it.
+// runName returns an id of a request's run, which differs for a repeated message, and whether the request is not the first of
+// the run.
 func (r *layerRun) runName(c *session.Conversation) (name string, loop bool) {
 	first := view.RunStart(c.Items)
 	name = r.turn.Execution + "@" + strconv.Itoa(visible(c, first))
@@ -69,7 +69,7 @@ func (r *layerRun) runName(c *session.Conversation) (name string, loop bool) {
 	return name, first < len(c.Items)-1
 }
 
-// plan decides where the blocks of layers stand, so that the provider's prompt cache holds what it can.
+// plan decides the places of layers' blocks, for the best use of the provider's prompt cache.
 func (e *prefixValue) plan(a *assembly) {
 	l, c := a.l, &a.c
 	r := &e.request
@@ -124,8 +124,8 @@ func (e *prefixValue) observe(r *wire.Reply) {
 	e.replace(e.now.Answered(e.config, view.CacheUsage{Prompt: int(u.Input), Cached: int(u.Cached), Reported: u.CacheKnown}))
 }
 
-// placeInside turns places in the conversation into places in the view that was chosen from it. Nothing stands between a call and
-// its result, or between reasoning and what it led to.
+// placeInside converts places in the conversation to places in the view. No block separates a call and its result, or reasoning
+// and the item that it led to.
 func placeInside(blocks []view.Block, c *session.Conversation, v *view.View) {
 	if !slices.ContainsFunc(blocks, func(b view.Block) bool { return b.Inside }) {
 		return
@@ -148,7 +148,7 @@ func placeInside(blocks []view.Block, c *session.Conversation, v *view.View) {
 // leadsOn reports whether upstream wants the next item directly behind this one.
 func leadsOn(it wire.Item) bool { return it.Kind == wire.ToolCall || it.Kind == wire.Reasoning }
 
-// visible is how much of the conversation the client sees before one of its items.
+// visible returns the number of visible units of the conversation before an item.
 func visible(c *session.Conversation, item int) int {
 	n := max(0, c.Offset)
 	for i, it := range c.Items[:min(item, len(c.Items))] {

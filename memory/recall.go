@@ -11,15 +11,15 @@ import (
 	"remora/wire"
 )
 
-// recall asks layers what the model should be told, and what of the history it should see. Where upstream keeps the
-// conversation, it keeps what it was told as well: that is not said again. What is said in a conversation with an id of its
-// own is listed to its users for ever, so layers say nothing there.
+// recall gets the layers' blocks and their choice of the history. If upstream stores the conversation, it also stores the
+// blocks, which are not repeated. A conversation with its own id lists its items to its users forever, so layers add nothing
+// there.
 func (a *assembly) recall(ctx context.Context) {
 	l, c := a.l, &a.c
 	if l.run.Empty() || c.Opaque && l.turn.Query == "" || l.call.Request.InConversation() {
 		return // without a query, upstream was told when the user spoke
 	}
-	// Without a resource a conversation beside that of its session, such as that of an agent's worker, shares nothing with it.
+	// Without a resource, a side line of a session, such as an agent's worker, shares nothing with it.
 	others := l.turn.Resource != "" && a.entry.HistoryElsewhere()
 	if others || a.entry.Trimmed() || c.Stored && c.Offset > 0 || l.run.MayLeave(c.Items) {
 		l.past.ReachBeyond()
@@ -37,8 +37,7 @@ func (a *assembly) recall(ctx context.Context) {
 	l.blocks = slices.DeleteFunc(l.blocks, func(b view.Block) bool { return a.entry.Shown(b.Layer, b.Texts) })
 }
 
-// recallOfView asks the layers again whose recall depends on the view: on its items, and on those that the window has
-// cut off.
+// recallOfView calls the layers again whose recall depends on the view: on its items, and on the window's cut.
 func (a *assembly) recallOfView(ctx context.Context, cut *windowCut) {
 	l, c := a.l, &a.c
 	if len(l.blocks) == 0 && cut == nil && l.passedOver == 0 || l.run.Empty() || !l.run.OfView() || l.call.Request.InConversation() {
@@ -78,7 +77,7 @@ func (a *assembly) windowSlot() int {
 	return math.MaxInt
 }
 
-// projectWindow has the layers behind the window choose from what it has left. It reports whether they left anything out.
+// projectWindow lets the layers behind the window choose from its items. It reports whether they left anything out.
 func (a *assembly) projectWindow(ctx context.Context) bool {
 	from := a.windowSlot()
 	if a.l == nil || from == math.MaxInt || !a.l.run.Projects(from) {
@@ -89,8 +88,8 @@ func (a *assembly) projectWindow(ctx context.Context) bool {
 	return len(chosen) < len(kept) && a.narrow(chosen, kept)
 }
 
-// narrow reduces the conversation to the items that layers have chosen from the given ones, and counts the others. A choice
-// without the current run is ignored.
+// narrow reduces the conversation to the layers' choice of the given items, and counts the others. A choice without the current
+// run is ignored.
 func (a *assembly) narrow(chosen, given []wire.Item) bool {
 	l, c := a.l, &a.c
 	if !endsWith(chosen, given[view.RunStart(given):]) {

@@ -12,8 +12,7 @@ import (
 	"remora/memory/turnqueue"
 )
 
-// replayer writes spooled turns into the store, those of a session in the order in which they came. Its methods are for one
-// caller at a time.
+// replayer writes spooled turns into the store, those of a session in order. Its methods are not safe for concurrent use.
 type replayer struct {
 	m       *Memory
 	waiting *turnqueue.Waiting
@@ -27,10 +26,10 @@ type replayer struct {
 }
 
 const (
-	// spoolTries is how often a session's keys are tried that the store refuses: they may be on their way to another server.
+	// spoolTries is the number of attempts for a session whose keys the store refuses: they may be moving to another server.
 	spoolTries = 3
-	// spoolRest is how long a turn that began without the store rests in the spool, where other processes may have earlier
-	// ones of the session: they have to say so first.
+	// spoolRest is how long a turn that began without the store waits in the spool for announcements of earlier turns by other
+	// processes.
 	spoolRest = 2 * replicas.Beat
 	// spoolMiBWait is the time that a replay may take per MiB of the record, on top of ten times Options.CommitWait.
 	spoolMiBWait = time.Second
@@ -54,8 +53,8 @@ func (r *replayer) begin() {
 }
 
 // replay writes one spooled turn into the store. If the record or its session cannot be read, the error wraps
-// cache.ErrUnreadable, and the disk quarantines the record. A record for which the store is too slow goes behind the
-// others. Neither delays the records after it.
+// cache.ErrUnreadable, and the disk quarantines the record. A record for which the store is too slow moves behind the others.
+// Neither delays the records after it.
 func (r *replayer) replay(ctx context.Context, b []byte) error {
 	r.waiting.Next()
 	rec, err := decodeSpooled(b)
@@ -82,7 +81,7 @@ func (r *replayer) replay(ctx context.Context, b []byte) error {
 		if r.movedBack[at.Name] {
 			return errFollows // all others have had their turn
 		}
-		// Where there is no room to move it, a turn out of its order is better than a spool that nothing ever leaves.
+		// If there is no room to move it, a turn out of order is better than a stuck spool.
 		if r.moveBack(at, b) == nil {
 			return nil
 		}
@@ -109,7 +108,7 @@ func (r *replayer) replay(ctx context.Context, b []byte) error {
 		return r.passOver(at, b, err)
 	case ctx.Err() != nil:
 		return err // this process ends; the store is not to blame
-	case fault == cache.FaultCorrupt: // what is stored of the session: it is not cured by waiting
+	case fault == cache.FaultCorrupt: // the session's data: waiting does not help
 		return r.giveUp(at, err)
 	case fault == cache.FaultKey && !errors.Is(err, cache.ErrDenied): // nor what another program has put in its place
 		if r.tries[at.Name]++; r.tries[at.Name] < spoolTries {
@@ -128,8 +127,8 @@ func (r *replayer) replay(ctx context.Context, b []byte) error {
 	return r.postpone(ctx, rec, at, b, err) // it is the session's own trouble
 }
 
-// giveUp quarantines a record whose session cannot be written. Such records would fill the spool, and other sessions
-// lose their turns.
+// giveUp quarantines a record whose session cannot be written. Such records would fill the spool, so that other sessions lose
+// turns.
 func (r *replayer) giveUp(at turnqueue.Record, err error) error {
 	delete(r.tries, at.Name)
 	r.m.outages.failed(err)
@@ -162,7 +161,7 @@ func (r *replayer) postpone(ctx context.Context, rec *spooled, at turnqueue.Reco
 	return nil
 }
 
-// wrote counts a record as gone that is in the store now.
+// wrote removes a record that is in the store now.
 func (r *replayer) wrote(rec *spooled, at turnqueue.Record) {
 	delete(r.slowed, at.Group)
 	delete(r.tries, at.Name)
@@ -175,8 +174,7 @@ func (r *replayer) wrote(rec *spooled, at turnqueue.Record) {
 	r.waiting.Done(at)
 }
 
-// follows reports whether a record of the same session is in the spool that came before this one: they are written in that
-// order.
+// follows reports whether an earlier record of the same session is in the spool: they are written in order.
 //
 // What comes up twice in a drain has seen all others come up in between. One that did not is not there any more: it could not
 // be read, and was set aside.

@@ -12,16 +12,15 @@ import (
 	"remora/wire/dialects"
 )
 
-// Bounds of what one request may make the model do.
+// Bounds of a request's model calls.
 const (
-	// maxRounds is how many answers of the model one answer to the client may take. On the last one layers offer no
-	// tools any more.
+	// maxRounds is the maximum number of model answers for one answer to the client. For the last one layers offer no tools.
 	maxRounds = 8
-	// maxGuides is how often a response is made again because a layer had advice.
+	// maxGuides is how often a response is regenerated because of a layer's guidance.
 	maxGuides = 3
 )
 
-// What the model is told where a layer says nothing itself.
+// Standard texts for the model, if a layer has no guidance.
 const (
 	deniedCall     = "This call was denied."
 	guidedResponse = "Please adjust your response."
@@ -38,13 +37,13 @@ type Steering struct {
 // Judges reports whether layers judge the answer, or calls in it, before it may pass.
 func (s *Steering) Judges() bool { return s.HoldCalls || s.HoldAll }
 
-// Next is how a turn goes on after an answer of the model.
+// Next is the continuation of a turn after an answer of the model.
 type Next struct {
 	// Hidden are the ids of the calls in it that the client must not see.
 	Hidden map[string]bool
-	// GoesOn: the model is asked again, with what Turn.Sent returns from now on. Otherwise the turn ends.
+	// GoesOn: the model is called again, with the new result of Turn.Sent. Otherwise the turn ends.
 	GoesOn bool
-	// Discard: the client must not see anything of this answer that has been held back.
+	// Discard: the client must not get any held part of this answer.
 	Discard bool
 	// Denied: a layer denies the answer. Reason is the layer's reason, which may be empty.
 	Denied bool
@@ -70,7 +69,7 @@ type rounds struct {
 	unsent []wire.Item    // results of hidden calls of the last answer, which the model has not seen yet
 }
 
-// take looks at an answer that was not reviewed.
+// take adds an answer that was not reviewed.
 func (rs *rounds) take(prefix *prefixValue, a *Answer) {
 	if rs.n == 0 && len(a.Reply.Choices) > 0 {
 		rs.output, rs.last = a.Reply.Choices[0], a.Reply.Choices[0]
@@ -78,7 +77,7 @@ func (rs *rounds) take(prefix *prefixValue, a *Answer) {
 	}
 }
 
-// review judges a whole answer of the model, runs the layers' tools that it calls, and decides how the turn goes on.
+// review judges a complete answer of the model, runs the layers' tools that it calls, and decides how the turn continues.
 func (rs *rounds) review(ctx context.Context, t *Turn, r wire.Reply) Next {
 	rs.n++
 	rs.last, rs.lastID = r.Choices[0], r.ID
@@ -100,7 +99,7 @@ func (rs *rounds) review(ctx context.Context, t *Turn, r wire.Reply) Next {
 		rs.guides++
 		round.guide(t.call.Request.Dialect, rs.role, verdict.Guidance)
 		next.Discard = true
-		rs.output = rs.output[:len(rs.output)-len(rs.last)] // it counts as not said
+		rs.output = rs.output[:len(rs.output)-len(rs.last)] // it is dropped
 		next.GoesOn = true
 		rs.extend(t, round)
 	case goesOn:
@@ -116,11 +115,11 @@ func (rs *rounds) review(ctx context.Context, t *Turn, r wire.Reply) Next {
 	return next
 }
 
-// isLast reports whether the next answer has to be the last one: no layer offers tools for it.
+// isLast reports whether the next answer must be the last one: no layer offers tools for it.
 func (rs *rounds) isLast() bool { return rs.n >= maxRounds-1 }
 
-// resendable are the items of an answer that upstream takes back. Reasoning that it neither stores nor has sealed for
-// the client is refused.
+// resendable returns the items of an answer that upstream accepts again. It refuses reasoning that it neither stores nor has
+// encrypted for the client.
 func resendable(r *wire.Request, items []wire.Item) []wire.Item {
 	if session.Stores(r) {
 		return items
@@ -128,7 +127,7 @@ func resendable(r *wire.Request, items []wire.Item) []wire.Item {
 	return slices.DeleteFunc(slices.Clone(items), session.IsLookedUp)
 }
 
-// round is one answer of the model as it is judged.
+// round is one answer of the model during its review.
 type round struct {
 	items   []wire.Item // as they came
 	hidden  map[string]bool
@@ -224,7 +223,7 @@ func (rs *rounds) call(ctx context.Context, name string, call layer.ToolCall, ot
 	return "", false
 }
 
-// guide adds advice. What the model had said stays for it to see, without calls that will not be answered.
+// guide adds guidance. The model's answer stays in its view, without calls that will not be answered.
 func (r *round) guide(d wire.Dialect, role wire.Role, text string) {
 	if text == "" {
 		text = guidedResponse
@@ -245,11 +244,11 @@ func (r *round) guide(d wire.Dialect, role wire.Role, text string) {
 	r.note = []wire.Item{layer.NewText(d, role, text)}
 }
 
-// extend sets the view for the next answer: the items sent, the model's answer, and the results and advice on it. The advice at
-// its end is for this request alone.
+// extend sets the view for the next answer: the items sent, the model's answer, and the results and guidance for it. The
+// guidance at the end is only for this request.
 func (rs *rounds) extend(t *Turn, r *round) {
 	for _, it := range r.items {
-		// The upstream that has just answered still has the sound of its answer.
+		// The upstream that has just answered still has the audio of its answer.
 		if it, ok := it.AsInput(func(wire.Audio) bool { return true }); ok {
 			// All calls in it are hidden. The layer has told the model what was wrong with their arguments.
 			rs.extra = append(rs.extra, it.WithObjectArguments())
@@ -274,8 +273,8 @@ func (rs *rounds) extend(t *Turn, r *round) {
 	t.continuation = &m
 }
 
-// lastView is the view for an answer that must be the last of its turn, so that layers offer no tools for it. Where the
-// client offers none either, it holds no hidden calls, neither of this turn nor of earlier ones: the model begins anew.
+// lastView returns the view for the last answer of a turn, without layers' tools. If the client offers none either, the view
+// has no hidden calls of this or earlier turns: the model starts again.
 func (rs *rounds) lastView(t *Turn) view.Messages {
 	m := t.messages
 	if m.After = rs.extra; t.clientTools() {

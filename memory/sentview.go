@@ -6,7 +6,7 @@ import (
 	"remora/wire"
 )
 
-// Tokens returns how many tokens the view has, 0 where they cannot be counted.
+// Tokens returns the number of tokens of the view, 0 if unknown.
 func (t *Turn) Tokens() (n int) {
 	if t.shape.Price == nil {
 		return 0
@@ -17,9 +17,9 @@ func (t *Turn) Tokens() (n int) {
 	return n
 }
 
-// WithoutTools makes the turn one that offers none of the layers' tools. If the client offers none either, hidden calls
-// leave the view with their results: gateways in front of Bedrock and Anthropic refuse calls in a request without tools.
-// It returns the view and the summary as they are then.
+// WithoutTools removes the layers' tools from the turn. If the client offers none either, hidden calls are removed from the
+// view with their results: gateways in front of Bedrock and Anthropic refuse calls in a request without tools. It returns the
+// new view and summary.
 func (t *Turn) WithoutTools() ([]wire.Item, Summary) {
 	t.Tools = nil
 	h := t.hidden
@@ -48,9 +48,8 @@ func (t *Turn) describe(c *session.Conversation, v *view.View) {
 	}
 }
 
-// Sent returns the items to send upstream in a shape that the server takes: the view, or its continuation after Review.
-// Without tools of the client's, a view without those of layers has no hidden calls, either. The turn's summary and record
-// describe the last result.
+// Sent returns the items to send upstream in a shape: the view, or its continuation after Review. If neither the client nor
+// layers offer tools, there are no hidden calls. The turn's summary and record describe the last result.
 func (t *Turn) Sent(s view.Shape) view.Sent {
 	offersNone := !t.clientTools() && (s.NoTools || len(t.Tools) == 0)
 	s.NoTools = s.NoTools && t.hidden != nil && !t.clientTools()

@@ -8,7 +8,7 @@ import (
 	"remora/cache"
 )
 
-// sessionLocks let one turn of a session at a time commit in this process. They are striped by session.
+// sessionLocks serialise the commits of a session in this process. They are striped by session.
 type sessionLocks struct {
 	seed  maphash.Seed
 	locks [256]chan struct{}

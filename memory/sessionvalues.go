@@ -17,8 +17,8 @@ const (
 	seenName        = "w" // a layer.SeenEvictions
 )
 
-// sessionValues are what a session keeps for its next views, beside its items and the states of its layers: they are read with
-// it and written with an answer. A value that no configured feature needs is nil.
+// sessionValues are the values of a session for its next views, besides its items and layer states: they are read with the
+// session and written with an answer. A value that no configured feature needs is nil.
 type sessionValues struct {
 	summary *storedValue[summary.State]
 	window  *windowStartValue
@@ -56,10 +56,10 @@ func (v *storedValue[T]) change() []byte {
 	return nil
 }
 
-// windowStartValue is where the session's window begins. Most sessions have none, and most requests move none.
+// windowStartValue is the beginning of the session's window. Most sessions have none, and most requests do not move it.
 type windowStartValue struct{ storedValue[view.WindowStart] }
 
-// moved reports whether a view begins elsewhere than the session's latest one.
+// moved reports whether a view begins at another place than the session's latest one.
 func (c *windowStartValue) moved(v *view.View) bool { return c != nil && c.read.Units != v.Start.Units }
 
 // change returns the encoded start to write, nil for none.

@@ -13,8 +13,8 @@ import (
 	"remora/wire/dialects"
 )
 
-// spooled is a turn on local disk: the request and what came back, to be merged when it is replayed. What callers and
-// upstream choose is []byte: a JSON string would turn bytes that are not UTF-8 into one and the same character.
+// spooled is a turn on local disk: the request and its answer, to be merged when it is replayed. Values chosen by callers and
+// upstream are []byte: a JSON string would replace all invalid UTF-8 by one character.
 type spooled struct {
 	Tenant    []byte              `json:"tenant"`
 	Session   []byte              `json:"session"`
@@ -46,7 +46,7 @@ func (r *spooled) scope() Scope {
 	}
 }
 
-// nameOfRecord tells records apart: a turn may have one of its input and one of all of it.
+// nameOfRecord returns a record's name: a turn may have one for its input and one for the whole turn.
 func nameOfRecord(turn string, answered bool) string {
 	if !answered {
 		return turn + " input"

@@ -18,8 +18,8 @@ type Spool = turnqueue.Disk
 // errNoSpool says that there is no spool to fall back to.
 var errNoSpool = errors.New("no spool is configured")
 
-// spooler keeps turns on local disk while the store can't take them, and writes them there, in their order, when it
-// answers again. A session with turns in the spool is not touched directly until they are written.
+// spooler keeps turns on local disk while the store fails, and writes them to it, in order, when it is back. A session with
+// turns in the spool is not written directly until they are written.
 type spooler struct {
 	m     *Memory
 	disk  *turnqueue.Queue // nil for none
@@ -34,7 +34,7 @@ type spooler struct {
 	broken  string        // why the spool's directory cannot be used, "" where it can
 	drained chan struct{} // closed, and made anew, after each attempt to empty the spool
 
-	trouble string // the worker's last trouble with the spool itself, "" for none
+	trouble string // the worker's last error of the spool itself, "" for none
 }
 
 func newSpooler(ctx context.Context, m *Memory, disk *turnqueue.Queue, waiting *turnqueue.Waiting) *spooler {
@@ -80,7 +80,7 @@ func (s *spooler) run(ctx context.Context) {
 		case <-s.wake:
 		case <-retry.C:
 		}
-		_ = s.disk.Settle() // told of when it began to fail
+		_ = s.disk.Settle() // its failure was logged when it began
 		s.adopt()
 		if n, _ := s.disk.Len(); n > 0 {
 			s.drain(ctx)
@@ -89,8 +89,7 @@ func (s *spooler) run(ctx context.Context) {
 	}
 }
 
-// adopt takes over the turns of processes that have died, and counts them by session: these sessions wait until the
-// turns are written.
+// adopt takes over the turns of dead processes, and counts them by session: these sessions wait until the turns are written.
 func (s *spooler) adopt() {
 	found, err := s.disk.Adopt(func(b []byte) {
 		if rec, err := decodeSpooled(b); err == nil { // what cannot be read is set aside when its turn comes
@@ -166,13 +165,13 @@ func (s *spooler) logTrouble(err, store error) {
 	}
 }
 
-// outwait waits until no turn of the session is in the spool any more, however long the store is down.
+// outwait waits until the spool has no turn of the session, however long the store is down.
 func (s *spooler) outwait(ctx context.Context, g cache.Group) error {
 	return s.await(ctx, g, func() error { return nil })
 }
 
-// awaitReplay waits until no turn of the session is in the spool any more, so that a client reads its writes as soon as
-// the store is back. It wakes the worker once: a record that the store does not take is not tried without a pause.
+// awaitReplay waits until the spool has no turn of the session, so that a client reads its writes as soon as the store is back.
+// It wakes the worker once: a failing record is not retried without a pause.
 func (s *spooler) awaitReplay(ctx context.Context, g cache.Group) error {
 	woken := false
 	return s.await(ctx, g, func() error {

@@ -66,8 +66,8 @@ func (st *states) sessionValues() *sessionValues {
 	return &st.values
 }
 
-// forget leaves alone what the session keeps for its next views: where the conversation's window begins and what stands
-// at its beginning say nothing of a request that stands alone.
+// forget leaves the session values for the next views unchanged: the conversation's window and pinned prefix do not apply to a
+// request that stands alone.
 func (st *states) forget() {
 	if st != nil {
 		st.values = sessionValues{}
@@ -106,7 +106,7 @@ func newStates(t *turnInfo, s Scope, lt *layer.Turn, parent string) *states {
 	return st
 }
 
-// groupOf is where the state of a cell lives.
+// groupOf returns the group that stores the state of a cell.
 func groupOf(s Scope, c pipeline.Cell) cache.Group {
 	switch c.Scope {
 	case layer.Resource:
@@ -151,8 +151,8 @@ func (st *states) want() (w session.Want) {
 	return w
 }
 
-// load takes over what was read. Where hooks have run already, puts lets them run again: just now they may be running,
-// for the input of a turn is written while its answer comes.
+// load sets the states that were read. If hooks have run already, puts runs them again: they may be running now, since the
+// input of a turn is written while its answer comes.
 func (st *states) load(extra session.Extra) {
 	fresh := st.found
 	if st.begun {
@@ -177,8 +177,7 @@ func (g *stateGroup) take(values [][]byte, into map[pipeline.Cell]layer.State) {
 	}
 }
 
-// rebase runs hooks again. They have times of their own: one that is cut off because the store was slow would lose its
-// change.
+// rebase runs hooks again, with their own timeouts: a hook that is cancelled because the store was slow would lose its change.
 func (st *states) rebase(ctx context.Context, fresh map[pipeline.Cell]layer.State) {
 	maps.Copy(st.found, fresh)
 	st.run.Rebase(context.WithoutCancel(ctx), fresh)
@@ -299,8 +298,8 @@ func (st *states) flush(ctx context.Context) error {
 	}
 }
 
-// reread reads all groups after a commit that failed: it may have written the states all the same. Those that it has not
-// are made again by their hooks, for flush to write.
+// reread reads all groups after a failed commit, which may have written the states. Hooks make the unwritten ones again, for
+// flush to write.
 func (st *states) reread(ctx context.Context) error {
 	st.pending = nil
 	tried := make(map[pipeline.Cell]layer.State)

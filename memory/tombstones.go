@@ -12,7 +12,7 @@ import (
 	"remora/memory/turnrecord"
 )
 
-// tombstones say in the store that a session or a resource was deleted, so that no turn of it that began before is written
+// tombstones record deletions of sessions and resources in the store, so that turns that began before are not written
 // afterwards.
 type tombstones struct {
 	store cache.Store
@@ -31,7 +31,7 @@ func tombstonesOf(s Scope) (session, resource cache.Group) {
 		cache.Group{Owner: s.Tenant, Name: tombstonePrefix + "r:" + layer.Digest(s.Resource)}
 }
 
-// write notes that a session or a resource is deleted now.
+// write records that a session or a resource is deleted now.
 func (t *tombstones) write(ctx context.Context, g cache.Group) error {
 	at := strconv.FormatInt(t.now().UnixMilli(), 10)
 	out := t.store.Commit(ctx, []cache.Batch{{

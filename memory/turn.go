@@ -16,20 +16,19 @@ type Call struct {
 	Scope   Scope
 	Request *wire.Request
 	History History
-	// Side says why the client itself calls this a side request ("compaction", "title", ...); empty for a turn.
+	// Side is the client's own name for a side request ("compaction", "title", ...); empty for a turn.
 	Side string
 	// Retry: the client says that it has sent the request before.
 	Retry bool
 	// Provider is where the request is to go.
 	Provider string
-	// MaxTokens is how many tokens of history Provider takes at most, as it has shown by a refusal; 0 where it has not. A window
-	// that counts tokens keeps to it.
+	// MaxTokens is the maximum tokens of history that Provider accepts, learnt from a refusal; 0 if unknown. A window by tokens
+	// respects it.
 	MaxTokens int
-	// Unkept is a request without a session, or one that its client wants passed through. Nothing is read or stored for
-	// it, and its view is the client's items: Begin only lets layers judge the answer (see Guards).
+	// Unkept is a request without a session, or with memory off. Nothing is read or stored for it, and its view is the client's
+	// items: Begin only lets layers judge the answer (see Guards).
 	Unkept bool
-	// Lasting: the memory of the request's body is never reused, so that what outlives the turn need not be copied from
-	// there.
+	// Lasting: the memory of the request's body is never reused, so that data from it need not be copied.
 	Lasting bool
 	// Credential is the caller's, for models of layers that have none of their own. It is never stored.
 	Credential Credential
@@ -46,7 +45,7 @@ type Status uint8
 // Statuses of a turn, spelled in X-Memory as their String.
 const (
 	StatusOK Status = iota
-	// StatusDegraded: the store or a layer failed; the call was forwarded all the same. A layer is in Summary.Skipped.
+	// StatusDegraded: the store or a layer failed; the call was forwarded anyway. Summary.Skipped names the layer.
 	StatusDegraded
 )
 
@@ -62,17 +61,17 @@ func (s Status) String() string {
 // the window counts: a Chat message with calls is one for its text, if it has any, and one for each call.
 type Summary struct {
 	Status Status
-	// Items is how much the conversation holds for this call, with the system prompt; Sent is how much of it
-	// went upstream. Items is Sent, Windowed and Orphans together.
+	// Items counts the conversation of this call, with the system prompt; Sent counts the part sent upstream. Items is the sum
+	// of Sent, Windowed and Orphans.
 	Items, Sent int
-	// Windowed and Orphans count what the window and the orphan repair left out.
+	// Windowed and Orphans count the units that the window and the orphan repair left out.
 	Windowed, Orphans int
-	// Repaired counts what the client itself sent and upstream could not have accepted, and which was therefore changed or
-	// left out. Whatever repairs a request adds to it.
+	// Repaired counts the client's own units that upstream would have refused, and that were changed or left out. Each kind of
+	// repair adds to it.
 	Repaired int
-	// Side reports that the request is about the conversation and not of it, such as one for a title: layers had no part.
+	// Side: the request is about the conversation, such as one for a title: layers were not called.
 	Side bool
-	// Saved is about how many tokens of the conversation were left out or shortened, as far as it was at hand.
+	// Saved estimates the tokens of the conversation that were left out or shortened, as far as it was read.
 	Saved int
 	// Recalled is the cost of layers' blocks in the view, in tokens. Skipped names the layers that failed, each with
 	// the hook, as "id:recall".
@@ -80,7 +79,7 @@ type Summary struct {
 	Skipped  []string
 }
 
-// count says how much of a conversation with so many system items is in a view.
+// count sets the counts of a view of a conversation with a number of system items.
 func (s *Summary) count(system int, v *view.View) {
 	n := v.Count()
 	s.Sent, s.Windowed, s.Orphans = system+n.Sent, n.Windowed, n.Orphans
@@ -93,7 +92,7 @@ func (s *Summary) count(system int, v *view.View) {
 type Turn struct {
 	// View is the list of items to send upstream in place of the request's.
 	View []wire.Item
-	// Tools are definitions of tools to offer beside the client's own.
+	// Tools are definitions of tools to offer besides the client's own.
 	Tools [][]byte
 	// Previous is the previous_response_id to send, "" for the client's own.
 	Previous string
@@ -249,7 +248,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// degrade serves a turn from what the client sent alone.
+// degrade serves a turn with only the client's items.
 func (t *Turn) degrade(ctx context.Context) error {
 	w := &t.writer
 	w.entry, w.states, w.partial, t.Tools = t.m.log.Detached(t.ID, t.started, t.call.inSession()), nil, true, nil
@@ -265,7 +264,7 @@ func (t *Turn) degrade(ctx context.Context) error {
 	return nil
 }
 
-// Steering returns how much of the answer is held back until Review, and whether it needs Review at all.
+// Steering returns which part of the answer is held back until Review, and whether it needs Review at all.
 func (t *Turn) Steering() (Steering, bool) {
 	l := t.layers
 	if l == nil {
@@ -275,7 +274,7 @@ func (t *Turn) Steering() (Steering, bool) {
 	return s, len(t.Tools) > 0 || s.HoldCalls || s.HoldAll
 }
 
-// Forwarded notes that the request was sent upstream. The input is then written on its own if the answer takes longer than
+// Forwarded records that the request was sent upstream. The input is written separately if the answer takes longer than
 // store.open_delay.
 func (t *Turn) Forwarded() {
 	if !t.call.Unkept {
@@ -291,7 +290,7 @@ func (t *Turn) Review(ctx context.Context, r wire.Reply) Next {
 	return t.layers.rounds.review(ctx, t, r)
 }
 
-// LastRound reports whether the next answer has to be the last one: no layer offers tools for it.
+// LastRound reports whether the next answer must be the last one: no layer offers tools for it.
 func (t *Turn) LastRound() bool { return t.layers != nil && t.layers.rounds.isLast() }
 
 // Commit makes the turn durable, in the store or, while that is down, in the spool. It returns when the turn is
@@ -303,7 +302,7 @@ func (t *Turn) Commit(a Answer) {
 	if a.Later = t.call.Request.InBackground() && !a.Reply.Complete && a.Reply.ID != "" && a.HTTPStatus < 300; a.Later {
 		a.Reply.Choices = nil // all of it comes with the end
 	}
-	// The deadline counts from here: the input may be under way at this moment, with an earlier deadline of its own.
+	// The deadline counts from here: a write of the input may be running, with an earlier deadline.
 	ctx, cancel := context.WithTimeout(t.base, t.m.o.CommitWait)
 	defer cancel()
 

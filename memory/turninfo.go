@@ -13,14 +13,14 @@ import (
 	"remora/wire"
 )
 
-// turnInfo is what is known of a turn from its beginning. Nothing of it changes.
+// turnInfo is the immutable data of a turn.
 type turnInfo struct {
 	// ID is unique and sorts by time.
 	ID string
 
 	m       *Memory
 	shape   *Shape          // as it was when the turn began
-	base    context.Context //nolint:containedctx // what is done for the turn belongs to its request, but is not cut off with it
+	base    context.Context //nolint:containedctx // the request's context, without its cancellation
 	started time.Time
 	call    Call
 	group   cache.Group // of the session, in the store
@@ -39,7 +39,7 @@ func visit(ctx context.Context, m *Memory, s Scope) *turnInfo {
 	return &t
 }
 
-// layerTurn describes the call for layers, but for its past.
+// layerTurn describes the call for layers, without its past.
 func (t *turnInfo) layerTurn() layer.Turn {
 	s, r := t.call.Scope, t.call.Request
 	lt := layer.Turn{ID: t.ID, Thread: s.Session, Execution: s.Execution, Parent: s.Parent, Now: t.started}
@@ -82,8 +82,8 @@ func (t *turnInfo) guard(ctx context.Context, e *session.Entry) (*turnLayers, er
 	}, nil
 }
 
-// detach makes items outlive the request: hooks may see them after its body is used for another one. Where that does not
-// happen they are copied all the same if they are less than half of the body, which they would keep in memory.
+// detach copies items that outlive the request: hooks may use them after its body is reused. If the body is not reused, items
+// are copied if they are less than half of it, so that they do not keep it in memory.
 func (t *turnInfo) detach(items []wire.Item) []wire.Item {
 	size := 0
 	for i := range items {

@@ -18,17 +18,17 @@ import (
 type turnLayers struct {
 	layerRun
 	guard  bool       // they only judge the answer
-	past   *past.Turn // what turn.Past is, nil for none
+	past   *past.Turn // the value of turn.Past, nil for none
 	rounds rounds
 
 	blocks     []view.Block
 	passedOver int // units of the conversation that layers' hooks have not chosen
 	evictions  evictions
 
-	overflow turnrecord.LayerNote // how the summary fared, if it was made
-	fitted   pipeline.Fitted      // the view as far as the budget was looked at
-	unfit    []string             // ids of layers that had no room in it
-	usage    pipeline.Usage       // what it costs
+	overflow turnrecord.LayerNote // the result of the summary, if it was made
+	fitted   pipeline.Fitted      // the view, cut to the budget
+	unfit    []string             // ids of layers whose blocks did not fit
+	usage    pipeline.Usage       // its cost
 }
 
 // append passes the request's new items to layers. The model sees their replacements from now on.
@@ -57,7 +57,7 @@ func amendments(was, is []wire.Item, behind int, d wire.Dialect) []session.Hidde
 			changed[next].Items = append(changed[next].Items, it.Raw)
 			continue
 		}
-		for ; at > 0; at-- { // what stood between is gone, and what came in its place stands there
+		for ; at > 0; at-- { // the items between were replaced, and the replacements are there
 			next++
 			changed[next].Replaces = true
 		}
@@ -92,7 +92,7 @@ func (l *turnLayers) tools() [][]byte {
 }
 
 // noRoom is recorded for a layer whose block did not fit into the view, or whose share of the tokens was too small for any of
-// what it had to say.
+// its text.
 const noRoom = "no_room"
 
 // withoutRoom lists these layers.
@@ -101,7 +101,7 @@ func (l *turnLayers) withoutRoom(reports []pipeline.Report) (ids []string) {
 		ids = append(ids, l.fitted.Dropped[i].Layer)
 	}
 	for _, r := range reports {
-		told := func(b view.Block) bool { return b.Layer == r.ID } // earlier, and it still stands
+		told := func(b view.Block) bool { return b.Layer == r.ID } // an earlier block that is still shown
 		if r.NoRoom && r.Failed == "" && !slices.Contains(ids, r.ID) && !slices.ContainsFunc(l.blocks, told) {
 			ids = append(ids, r.ID)
 		}
@@ -109,7 +109,7 @@ func (l *turnLayers) withoutRoom(reports []pipeline.Report) (ids []string) {
 	return ids
 }
 
-// account notes what the view costs, without counting anything for it. definitions are of the layers' tools.
+// account records the cost of the view, without counting tokens. definitions are those of the layers' tools.
 func (l *turnLayers) account(e *session.Entry, definitions [][]byte, system, history []wire.Item) {
 	if l.guard || l.run.Empty() && !l.run.Limited() {
 		return
@@ -128,7 +128,7 @@ func (l *turnLayers) account(e *session.Entry, definitions [][]byte, system, his
 	})
 }
 
-// note tells the turn record how the layers fared.
+// note adds the layers' results to the turn record.
 func (l *turnLayers) note(e *session.Entry) {
 	var notes []turnrecord.LayerNote
 	for _, r := range l.run.Report() {

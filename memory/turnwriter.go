@@ -16,8 +16,8 @@ import (
 	"remora/wire"
 )
 
-// turnWriter writes a turn into the log of its session: its input while the answer is still to come, and all of it once the
-// answer has ended. What the store does not take goes to the spool.
+// turnWriter writes a turn into the log of its session: its input while the answer is pending, and the whole turn after the
+// answer. If the store fails, the turn goes to the spool.
 type turnWriter struct {
 	*turnInfo
 
@@ -36,8 +36,8 @@ type turnWriter struct {
 	renewTimer *time.Timer // of a session that expires, nil for none
 }
 
-// resumeTurn returns the writer of a turn, and the answer if it had come, from a record. values are the session values to write
-// with it.
+// resumeTurn returns the writer of a turn, and its answer, if any, from a record. values are the session values to write with
+// it.
 func resumeTurn(m *Memory, rec *spooled, values map[string][]byte) (*turnWriter, *Answer, error) {
 	req, err := wire.Parse(rec.Dialect.Dialect(), rec.Body)
 	if err != nil {
@@ -63,7 +63,7 @@ func resumeTurn(m *Memory, rec *spooled, values map[string][]byte) (*turnWriter,
 	return w, a, err
 }
 
-// forwarded notes that the request was sent upstream. The input is then written on its own if the answer takes longer than
+// forwarded records that the request was sent upstream. The input is written separately if the answer takes longer than
 // store.open_delay.
 func (w *turnWriter) forwarded() {
 	w.open.Store(true)
@@ -76,8 +76,7 @@ func (w *turnWriter) forwarded() {
 	})
 }
 
-// whileOpen calls do, with the time that a commit has, unless the turn was committed meanwhile: a commit waits for its end. The
-// session then lives for as long as the answer takes.
+// whileOpen calls do, with the timeout of a commit, unless the turn was committed meanwhile: a commit waits for its end.
 func (w *turnWriter) whileOpen(do func(ctx context.Context)) {
 	ctx, cancel := context.WithTimeout(w.base, w.m.o.CommitWait)
 	defer cancel()
@@ -92,7 +91,7 @@ func (w *turnWriter) whileOpen(do func(ctx context.Context)) {
 	}
 }
 
-// renew keeps a session that expires alive. The caller holds w.mu.
+// renew prevents the expiry of a session. The caller holds w.mu.
 func (w *turnWriter) renew(ctx context.Context) {
 	if w.m.outages.available(w.group) != nil {
 		return

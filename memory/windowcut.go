@@ -14,7 +14,7 @@ import (
 	"remora/wire"
 )
 
-// Bounds of what layers are told that a window has cut off: the newest of it.
+// Bounds of the cut part that layers get: the newest items.
 const (
 	maxLostItems = 2000
 	maxLostBytes = 4 << 20 // as they are sent or stored
@@ -95,7 +95,7 @@ func (w *windowCut) name(ctx context.Context) (string, error) {
 	return strconv.FormatUint(w.start.Units, 10) + "." + hex.EncodeToString(key[:]), nil
 }
 
-// readLost returns the items of the conversation that the view lacks, the newest part of them, oldest item first.
+// readLost returns the newest part of the items that the view lacks, oldest item first.
 func (w *windowCut) readLost(ctx context.Context) ([]wire.Item, error) {
 	shown := wire.NewItemSet(w.kept)
 	var lost []wire.Item

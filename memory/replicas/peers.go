@@ -22,7 +22,7 @@ type Peers struct {
 	mu        sync.Mutex
 	others    map[uint64]*peer
 	polled    bool      // the others were looked for
-	recovered time.Time // when this process could say again that it lives
+	recovered time.Time // when this process's heartbeats succeeded again
 }
 
 // peer is one of them, as it was seen last.
@@ -36,12 +36,12 @@ type peer struct {
 }
 
 const (
-	// silentPolls is after how many polls without news a process may be cut off from the store.
+	// silentPolls is the number of polls without news after which a process may be cut off from the store.
 	silentPolls = 3
-	// heardAfter is how often another process has to say something until it is known to live, and after an outage until it is
-	// known what it holds: the first time may be from before.
+	// heardAfter is the number of heartbeats after which another process counts as alive, and after an outage its announcements
+	// as current: the first one may be old.
 	heardAfter = 2
-	// maxProcesses is how many of the others are looked at.
+	// maxProcesses is the maximum number of processes that are read.
 	maxProcesses = 64
 )
 
@@ -199,7 +199,7 @@ func (p *Peers) unsettled() bool {
 	return false
 }
 
-// storeIsBack notes that the store takes the heartbeat of this process again.
+// storeIsBack records that heartbeats of this process succeed again.
 func (p *Peers) storeIsBack() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -209,7 +209,7 @@ func (p *Peers) storeIsBack() {
 	}
 }
 
-// forget removes a process that has ended, of which this one has taken over what it held.
+// forget removes a dead process whose turns this one has taken over.
 func (p *Peers) forget(id uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -226,7 +226,7 @@ func (p *Peers) mayBeCutOff() bool {
 	return false
 }
 
-// lives reports whether the process is known to be there, and not only what it has left.
+// lives reports whether the process is alive, and not only its remains in the store.
 func (o *peer) lives() bool { return o.heard >= heardAfter }
 
 // AreUnknown reports whether the others may not have said yet what they hold, so that turns of the spool have to wait.
@@ -260,8 +260,8 @@ func (p *Peers) MayHoldEarlier(ctx context.Context, g cache.Group, turn string, 
 
 // Holding is which turns of a session processes hold that are not stored.
 type Holding struct {
-	any   bool   // they may hold some of which nothing is known
-	first uint64 // when the earliest began that one of them holds, 0 for none
+	any   bool   // there may be unknown ones
+	first uint64 // the beginning of the earliest, 0 for none
 }
 
 // some reports whether a turn is held.
