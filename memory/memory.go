@@ -120,10 +120,12 @@ func (m *Memory) Close() {
 	m.spool.stop()
 	m.work.Wait()
 	m.past.Wait()
-	ctx, cancel := context.WithTimeout(context.Background(), m.o.CommitWait)
-	defer cancel()
-	m.parked.writeAll(ctx)
-	m.heartbeat.Stop(ctx)
+	if m.o.Shared {
+		ctx, cancel := context.WithTimeout(context.Background(), m.o.CommitWait)
+		defer cancel()
+		m.parked.writeAll(ctx)
+		m.heartbeat.Stop(ctx)
+	}
 }
 
 // Begin makes the view of a call. It fails with ErrUnavailable, or with a *[pipeline.InitError] of a layer that is

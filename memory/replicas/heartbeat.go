@@ -91,10 +91,8 @@ func sessionKey(g cache.Group) uint64 {
 }
 
 // Run says each second that the process lives, and at once what it holds, until ctx ends.
+// Run and Stop are called only if the store is shared.
 func (h *Heartbeat) Run(ctx context.Context) {
-	if h.self == 0 {
-		return
-	}
 	tick := time.NewTicker(Beat) //nolint:forbidigo // wakes; no clock is read
 	defer tick.Stop()
 	for {
@@ -110,9 +108,6 @@ func (h *Heartbeat) Run(ctx context.Context) {
 
 // Stop says that the process has ended, or that it has left turns on its disk. Run must have returned.
 func (h *Heartbeat) Stop(ctx context.Context) {
-	if h.self == 0 {
-		return
-	}
 	if len(h.heldSessions()) > 0 {
 		h.announce(ctx, leftTTL)
 		return
