@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxCanonicalMembers bounds the index of a canonicalizer. JSON with more members than that is hashed as it is spelled.
+// maxCanonicalMembers bounds the index of a canonicalizer. JSON with more members is hashed unchanged.
 const maxCanonicalMembers = 1 << 18
 
 // canonicalizer writes JSON in one spelling: as RFC 8785, except that member names are sorted by their bytes, that

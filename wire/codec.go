@@ -2,13 +2,11 @@ package wire
 
 import "remora/wire/sse"
 
-// Codec is the part of a dialect that is code; everything that can be data is in its Rules. A codec embeds [Opaque] for
-// the features that its dialect lacks.
+// Codec is the code of a dialect; its data is in Rules. A codec embeds [Opaque] for the features that its dialect lacks.
 type Codec interface {
-	// Read is the item that an object in a list of items is. It has to set Dialect and Raw. Without Parts it gets one, of its
-	// own Kind.
+	// Read reads an object of a list of items. It must set Dialect and Raw. Without Parts the item gets one part of its Kind.
 	Read(d *Decoder, raw []byte) Item
-	// Input is the object of an item that holds what the model wrote for a call, which is given by its index in Parts.
+	// Input returns the object with the model's input for a call, which is given by its index in Parts.
 	Input(it Item, part int) []byte
 	// Function defines a tool; Result answers a call.
 	Function(name, description string, parameters []byte) []byte
@@ -16,25 +14,25 @@ type Codec interface {
 	// Portable is Item.Portable for an upstream that is not the item's own.
 	Portable(it Item, r Reach) (Item, bool)
 
-	// Keep is an item that keeps some of its parts, by their index. WithoutText is one without what it says beside its calls.
-	// AsInput is Item.AsInput for a message of the assistant.
+	// Keep returns an item with some of its parts, by their index. WithoutText returns it without its text, with its calls.
+	// AsInput implements Item.AsInput for a message of the assistant.
 	Keep(it Item, keep []bool) []byte
 	WithoutText(it Item) []byte
 	AsInput(it Item, kept func(Audio) bool) (Item, bool)
 	// ObjectArguments is the item with the arguments of each function call as [ObjectArguments] returns them.
 	ObjectArguments(it Item) []byte
-	// WithCallIDs names the calls anew that the parts make or answer: ids are by index in Parts, "" for one that stays.
-	// WithReasoning puts text where models write what they think, unless there is something. WithSignature signs the first
-	// call with the placeholder that its API documents for calls of another model, unless it is signed.
+	// WithCallIDs replaces the ids of calls that the parts make or answer: ids are by index in Parts, "" for no change.
+	// WithReasoning sets the reasoning to text, unless there is one. WithSignature signs the first call with the placeholder
+	// that its API documents for calls of another model, unless it is signed.
 	WithCallIDs(it Item, ids []string) []byte
 	WithReasoning(it Item, text string) []byte
 	WithSignature(it Item) []byte
-	// WithToolNames is the item with other names of the tools that it calls or answers; one for which rename returns the same stays.
+	// WithToolNames returns the item with renamed tools in its calls or result.
 	WithToolNames(it Item, rename func(name string) string) []byte
-	// WithoutNull leaves out a content that is null.
+	// WithoutNull removes a null content.
 	WithoutNull(it Item) []byte
 
-	// Hash writes what a message, a call or a reasoning means, so that it is the same however it is spelled.
+	// Hash writes a message, a call or a reasoning in a form that does not depend on its spelling.
 	Hash(h *Hasher, it Item)
 
 	Converter
@@ -49,7 +47,7 @@ type Codec interface {
 // Converter splits items into parts, and builds items from parts of other dialects. A part without a counterpart is an
 // error that names it.
 type Converter interface {
-	// ReadPart reads a part of a content, AppendPart spells one that is no text.
+	// ReadPart reads a part of a content, AppendPart encodes one that is not text.
 	ReadPart(raw []byte) (ContentPart, error)
 	AppendPart(dst []byte, p ContentPart) []byte
 	// ReadCalls reads the calls of an item. MakeCalls makes items of calls.
@@ -62,15 +60,15 @@ type Converter interface {
 
 // Stream is the fold of one streamed answer.
 type Stream interface {
-	// Begun looks at an event that has not ended: the terminal one may have begun, or be known to be whole.
+	// Begun checks an incomplete event: the terminal one may have begun, or be known to be complete.
 	Begun(name, data []byte) (begun, ended bool)
 	// Lost takes the name of an event that was too large, Event any other. Both report whether it was the terminal one. The
 	// effect, which may be nil, is valid until the next event.
 	Lost(name []byte) (last bool)
 	Event(m *Meta, b *sse.Block) (e Effect, last bool)
-	// Stop ends the collecting: the answer is too large.
+	// Stop stops collecting: the answer is too large.
 	Stop()
-	// Reply fills in what the answer says by now. line is the one that has not ended.
+	// Reply fills in the answer so far. line is the incomplete line.
 	Reply(r *Reply, line []byte)
 }
 

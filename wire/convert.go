@@ -6,20 +6,20 @@ import (
 	"slices"
 )
 
-// ContentPart is a part of a content in no dialect's spelling.
+// ContentPart is a part of a content in a neutral form.
 type ContentPart struct {
 	Kind PartKind
 	// Value is the text or the URL of an image as a JSON string, the members of a file as an object, or all of a refusal or
 	// sound, which the dialects spell alike.
 	Value []byte
-	// Detail is how closely an image is to be looked at, as a JSON string; nil where nothing is said of that.
+	// Detail is the detail level of an image, as a JSON string; nil if absent.
 	Detail []byte
 }
 
 // PartKind is the kind of a content part.
 type PartKind uint8
 
-// Kinds of parts. PartAlike is one that the dialects spell alike.
+// Kinds of parts. PartAlike has the same form in all dialects.
 const (
 	PartText PartKind = iota
 	PartImage
@@ -27,20 +27,20 @@ const (
 	PartAlike
 )
 
-// SaidCall is a call in no dialect's spelling: of a function or, if Custom, of a custom tool.
+// SaidCall is a call in a neutral form: of a function or, if Custom, of a custom tool.
 type SaidCall struct {
 	Call
 	Custom bool
 	// CallID, ToolName and Input are JSON strings, nil where absent.
 	CallID, ToolName, Input []byte
-	// Err says that the call has no counterpart.
+	// Err is set if the call has no counterpart.
 	Err error
 }
 
 var errOpaque = errors.New("no counterpart for item of an unknown type")
 
-// ConvertAll converts the items that are of another dialect, and leaves out what has no counterpart: items, parts of a
-// content, and what such an item made a pair with. Tool calls of one answer make one Chat message.
+// ConvertAll converts items of another dialect, and leaves out items and parts of a content without a counterpart, and their
+// partners. Tool calls of one answer become one Chat message.
 func ConvertAll(items []Item, d Dialect) []Item {
 	foreign := 0
 	for _, it := range items {
@@ -86,7 +86,7 @@ func ConvertAll(items []Item, d Dialect) []Item {
 	return c.settle(out)
 }
 
-// saidCall returns the call of an item that is nothing else.
+// saidCall returns the call of an item that consists of one call.
 func saidCall(it Item) (SaidCall, error) {
 	if it.Kind == ToolCall {
 		if calls := it.Dialect.Codec().ReadCalls(it); len(calls) == 1 {
@@ -96,7 +96,7 @@ func saidCall(it Item) (SaidCall, error) {
 	return SaidCall{}, errOpaque
 }
 
-// converter remembers which calls were of custom tools: a Chat result does not say so, a Responses result has to.
+// converter records which calls were of custom tools: a Chat result does not have this, a Responses result must.
 type converter struct {
 	to     Dialect
 	custom map[string]bool
@@ -105,7 +105,7 @@ type converter struct {
 	lost    map[string]bool // keys of the calls and results that were left out
 }
 
-// lose notes that the other half of the item's pairs can't be sent either.
+// lose records that the other half of the item's pairs cannot be sent either.
 func (c *converter) lose(it Item) {
 	for _, call := range it.Calls() {
 		c.lost[call.Key()] = true
@@ -279,7 +279,7 @@ func (c *converter) parts(out, raw []byte, it Item) ([]byte, error) {
 	return out, nil
 }
 
-// inWords is the part where a content holds text alone.
+// inWords replaces the part if the content may only have text.
 func (p ContentPart) inWords() ContentPart {
 	switch p.Kind {
 	case PartImage:
@@ -303,8 +303,8 @@ type pairs struct {
 	answered []bool // by index of the result
 }
 
-// settle leaves out the converted calls and results that have no partner, and what lost its partner by conversion. In
-// Chat it moves the results behind the message of their calls.
+// settle leaves out converted calls and results without a partner, and items that lost their partner by conversion. In Chat it
+// moves results after the message with their calls.
 func (c *converter) settle(items []converted) []Item {
 	p := pair(items)
 	out := make([]Item, 0, len(items))
@@ -340,7 +340,7 @@ func (it converted) withoutUnanswered(results []int, lost map[string]bool) (Item
 	})
 }
 
-// pair gives each result to the latest call before it that is still open. What is left over goes to calls behind it.
+// pair assigns each result to the latest open call before it, and remaining results to calls after them.
 func pair(items []converted) pairs {
 	type place struct{ item, call int }
 	p := pairs{results: make([][]int, len(items)), answered: make([]bool, len(items))}

@@ -16,7 +16,7 @@ func Define(r Rules, c Codec) Dialect { return Dialect{&definition{rules: r, cod
 // Rules are the demands and features of a dialect's API, as data. Members are named as in a request's body, nested ones
 // by a path; an empty name means that the dialect has no such member.
 type Rules struct {
-	// Name is how logs and records spell the dialect, Code how records do in one byte. Neither ever changes; 0 is none.
+	// Name is the dialect's name in logs and records, Code its byte in records. Neither ever changes; 0 is none.
 	Name string
 	Code uint8
 
@@ -25,31 +25,31 @@ type Rules struct {
 	ListOptional bool
 	// Instructions holds the system prompt beside the items.
 	Instructions string
-	// InstructionRole is the role in which a gateway adds instructions of its own where the client uses none.
+	// InstructionRole is the role for a gateway's own instructions, if the client uses none.
 	InstructionRole Role
 
 	// Previous names the answer that a request continues, Conversation the conversation that upstream adds it to. Holds are
 	// all members by which upstream itself puts items before those of the request.
 	Previous, Conversation string
 	Holds                  []string
-	// Kept: upstream keeps an answer unless the request says otherwise. References: a request may name items of a kept
+	// Kept: upstream stores an answer unless the request forbids it. References: a request may refer to items of a stored
 	// answer by their ids.
 	Kept, References bool
 	// Background asks for an answer that comes later. Format is the output format that is asked for.
 	Background, Format string
-	// ErrorEvent is the type of the event that ends a stream with an error, "" where that is the body of an error.
+	// ErrorEvent is the type of the event that ends a stream with an error, "" if that is an error body.
 	ErrorEvent string
 	// Echoes: an answer repeats the tools that the request offered.
 	Echoes bool
 
-	// ResultsAdjacent: the results of a message's calls stand directly behind it. Otherwise they may stand anywhere behind
+	// ResultsAdjacent: the results of a message's calls follow directly after it. Otherwise they may follow anywhere after
 	// their call.
 	ResultsAdjacent bool
-	// TextResults: a result has text alone. Pictures are taken in messages of users.
+	// TextResults: a result may only have text. User messages may have images.
 	TextResults bool
 	// OneItem: an answer is one item, its calls included.
 	OneItem bool
-	// Result is the member of a result that holds what the tool said.
+	// Result is the member of a result with the tool's output.
 	Result string
 	// Text is the type of a text part, AnswerText the type in a model's message.
 	Text, AnswerText string
@@ -76,7 +76,7 @@ func (d Dialect) definition() *definition {
 // Rules returns the dialect's rules. They must not be modified.
 func (d Dialect) Rules() *Rules { return &d.definition().rules }
 
-// Codec returns the dialect's code: what its Rules cannot say as data.
+// Codec returns the dialect's code.
 func (d Dialect) Codec() Codec { return d.definition().codec }
 
 // Known reports whether it is a dialect, not the zero value.
@@ -85,7 +85,7 @@ func (d Dialect) Known() bool { return d.def != nil }
 // Code returns the number of the dialect in records, 0 for the zero Dialect.
 func (d Dialect) Code() uint8 { return d.Rules().Code }
 
-// String returns the dialect's name, as records and logs spell it.
+// String returns the dialect's name in records and logs.
 func (d Dialect) String() string { return d.Rules().Name }
 
 // Equal reports whether both are the same dialect, as == does.

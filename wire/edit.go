@@ -18,9 +18,8 @@ func HasChildren(raw []byte) bool {
 	return false
 }
 
-// Edit rewrites an object or an array: keep gives the bytes that stand for its i-th child, from Start to End of it, or
-// false to leave it out. The space before each child and behind the last one stays, and all of it between two neighbours that
-// stay. Any other value is returned as it is.
+// Edit rewrites an object or an array: keep returns the bytes for its i-th child, from Start to End of it, or false to leave it
+// out. White space before each child and after the last one stays. Any other value is returned unchanged.
 func Edit(raw []byte, keep func(i int, p Child) ([]byte, bool)) []byte {
 	if len(raw) == 0 || raw[0] != '{' && raw[0] != '[' {
 		return raw

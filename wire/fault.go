@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// Fault is an error of a gateway, as clients of a dialect are told it.
+// Fault is an error of a gateway for clients of a dialect.
 type Fault struct {
 	Message, Type, Code string
-	// Param is the member of the request that is wrong, empty where there is none.
+	// Param is the invalid member of the request, empty if there is none.
 	Param string
 }
 

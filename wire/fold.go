@@ -10,7 +10,7 @@ import (
 // maxEvent is the largest event that is folded, in bytes.
 const maxEvent = 16 << 20
 
-// maxFolded bounds what a Folder keeps of one answer, in bytes.
+// maxFolded bounds the collected part of one answer, in bytes.
 const maxFolded = 32 << 20
 
 // Reply is an answer, folded from a stream or read from a whole body: the same items either way.
@@ -20,24 +20,24 @@ type Reply struct {
 	// ID and Model are upstream's. Finish is the finish reason of the first choice (Chat) or the response's
 	// status (Responses).
 	ID, Model, Finish string
-	// Usage is upstream's usage object as it came, nil if none came.
+	// Usage is upstream's unchanged usage object, nil if there is none.
 	Usage []byte
 	// Complete: upstream ended the answer itself ([DONE], a terminal event, a finish reason for every choice, or a whole
 	// body, unless that announces an answer in the background which is still to come).
 	Complete bool
 	// Truncated: the answer was too large to be folded. Choices hold only its beginning.
 	Truncated bool
-	// Error is upstream's error object where an answer with status 200 held one.
+	// Error is upstream's error object in an answer with status 200.
 	Error []byte
-	// OtherNames has, by the number of a call in the first choice of a stream, the names that some clients read in place of
-	// the call's own, since upstream sent it in different pieces. It is nil where there are none.
+	// OtherNames has, by the number of a call in the first choice of a stream, other names that some clients read, since
+	// upstream sent the name in several pieces. It is nil if there are none.
 	OtherNames map[int][]string
-	// Unclear says, of an answer that NewJudgedFolder folded, why clients may read other calls in it than these items have.
+	// Unclear, for an answer that NewJudgedFolder folded, is why clients may read other calls in it than these items have.
 	Unclear string
 }
 
-// Folder folds a streamed answer while it passes. It never waits and never fails: what it does not understand it
-// leaves out. It keeps no more than 32 MiB.
+// Folder folds a streamed answer while it passes. It never blocks and never fails: it skips unknown events. It keeps at most 32
+// MiB.
 type Folder struct {
 	dialect   Dialect
 	split     sse.Splitter
@@ -68,8 +68,8 @@ func NewFolder(d Dialect) *Folder {
 // [DONE]" or a lone error in Chat; response.completed, response.incomplete, response.failed or error in Responses)
 // and whether that event is complete now. Before the terminal event and after it, safe is len(p).
 //
-// What makes the event terminal may come late in it: of such an event the bytes of earlier calls were called safe,
-// but never all of them.
+// An event may turn out terminal only at its end: then earlier calls have reported a part of its bytes as safe, but never all
+// of them.
 func (f *Folder) Write(p []byte) (safe int, ended bool) {
 	if f.ended {
 		return len(p), true
@@ -101,8 +101,8 @@ func (f *Folder) Write(p []byte) (safe int, ended bool) {
 	return safe, f.ended
 }
 
-// Take is Write for a block that is whole, for a caller that cuts the stream itself. It returns what the block does, for as
-// long as the block is valid.
+// Take is Write for a complete block, for a caller that splits the stream itself. The returned effect is valid as long as the
+// block.
 func (f *Folder) Take(b *sse.Block) (e Effect, ended bool) {
 	if f.ended {
 		return e, true
@@ -112,7 +112,7 @@ func (f *Folder) Take(b *sse.Block) (e Effect, ended bool) {
 	return f.effect, f.ended
 }
 
-// Foresee is Write for the block that the caller's splitter has begun.
+// Foresee is Write for an incomplete block of the caller's splitter.
 func (f *Folder) Foresee(s *sse.Splitter) (ended bool) {
 	if !f.ended {
 		f.foresee(s)
@@ -120,8 +120,8 @@ func (f *Folder) Foresee(s *sse.Splitter) (ended bool) {
 	return f.ended
 }
 
-// foresee looks at an event that has not ended. Some clients act on a line without waiting for the blank one behind
-// it, so a terminal event has to be known by its first telling line.
+// foresee checks an incomplete event. Some clients act on a line without waiting for the blank line after it, so a terminal
+// event must be recognised by its first distinctive line.
 func (f *Folder) foresee(s *sse.Splitter) {
 	name, data, _ := s.Begun()
 	begun, ended := f.answer.Begun(name, data)
@@ -155,7 +155,7 @@ func (f *Folder) fold() (last bool) {
 	return last
 }
 
-// Reply returns the answer as far as it has come. Its items share no memory with what was written.
+// Reply returns the answer so far. Its items share no memory with the input.
 func (f *Folder) Reply() Reply {
 	r := Reply{
 		ID: f.meta.ID, Model: f.meta.Model, Finish: f.meta.Finish,

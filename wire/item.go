@@ -37,7 +37,7 @@ const (
 // Role is the speaker. Kinds other than Message have RoleNone, except that a ToolResult has RoleTool.
 type Role uint8
 
-// Roles of the two dialects. RoleOther is a spelling that is not known here; it is kept as it is.
+// Roles of the two dialects. RoleOther is an unknown role, which is kept unchanged.
 const (
 	RoleNone Role = iota
 	System
@@ -55,19 +55,19 @@ type Call struct {
 	// Family keeps pairing within one kind of tool: "function", "custom_tool", "local_shell", ... A call and
 	// its result carry the same family.
 	Family string
-	// Name is the tool's name, empty where the kind has none.
+	// Name is the tool's name, empty if the kind has none.
 	Name string
 }
 
-// Part is what a window counts and a repair can drop: what a message says, where text and media are one part, one call, one
-// result, or an item that is a single thing. Parts must not be modified: items share them.
+// Part is the unit that windows count and repairs drop: the text and media of a message, one call, one result, or a whole item
+// of another kind. Parts must not be modified: items share them.
 type Part struct {
 	Kind Kind
-	// Empty: a Message that neither says nor calls anything. It counts as any other.
+	// Empty: a Message without text, media and calls. It counts like any other.
 	Empty bool
-	// Call is the call that a ToolCall makes, or that a ToolResult answers. Its ID is empty where the client gave none. Of kind
-	// Other, a request for approval and a program that upstream runs have one too, with an ID. The answers to these are of kind
-	// ToolResult, in an item that is Other. Upstream takes both without an answer, and no answer without them.
+	// Call is the call that a ToolCall makes, or that a ToolResult answers. Its ID is empty if the client gave none. Approval
+	// requests and programs that upstream runs, of kind Other, have one too, with an ID. Their answers are of kind ToolResult,
+	// in an item of kind Other. Upstream accepts both without an answer, but no answer without them.
 	Call Call
 }
 
@@ -82,16 +82,16 @@ type Item struct {
 	Kind    Kind
 	Role    Role
 	Dialect Dialect
-	// ID is the item's own id, empty where it has none. For a Reference it is the id referred to.
+	// ID is the item's own id, empty if it has none. For a Reference it is the id referred to.
 	ID string
-	// Parts are in the order in which the model has them, at least one: what a Message says, if anything, then its calls.
+	// Parts are the item's parts in order, at least one: the text of a Message, if any, then its calls.
 	Parts []Part
-	// Raw is the element's JSON exactly as it stands in its body, without surrounding white space.
+	// Raw is the element's exact JSON in its body, without surrounding white space.
 	Raw []byte
 }
 
-// singles are the parts of items that are one thing and pair with nothing, by kind, then that of a message which says nothing.
-// Most items are one of these, and share them.
+// singles are the shared parts of items with one part and no partner, by kind, then that of an empty message. Most items have
+// one of these.
 var singles = [...]Part{ //nolint:gochecknoglobals // constants
 	Other:      {Kind: Other},
 	Message:    {Kind: Message},
@@ -103,10 +103,10 @@ var singles = [...]Part{ //nolint:gochecknoglobals // constants
 	{Kind: Message, Empty: true},
 }
 
-// OnePart returns the parts of an item that is one thing of a kind, without a call.
+// OnePart returns the parts of an item with one part of a kind, without a call.
 func OnePart(k Kind) []Part { return singles[k : k+1 : k+1] }
 
-// MessageParts returns the parts of a message without calls, which says something or not.
+// MessageParts returns the parts of a message without calls, with or without text.
 func MessageParts(says bool) []Part {
 	if says {
 		return OnePart(Message)
@@ -114,7 +114,7 @@ func MessageParts(says bool) []Part {
 	return singles[len(singles)-1:]
 }
 
-// HasContent reports whether a message says something beside its calls: text, media, a refusal or audio.
+// HasContent reports whether a message has content besides its calls: text, media, a refusal or audio.
 func (it Item) HasContent() bool {
 	return len(it.Parts) > 0 && it.Parts[0].Kind == Message && !it.Parts[0].Empty
 }
@@ -148,7 +148,7 @@ func (it Item) Answers() Call {
 	return it.Parts[0].Call
 }
 
-// Families of calls. A dialect that has others spells them itself.
+// Families of calls. Dialects may define others.
 const (
 	FamilyFunction   = "function"
 	FamilyLegacy     = "function_legacy" // function_call and role "function": without an id, paired by adjacency and name
@@ -157,7 +157,7 @@ const (
 	FamilyProgram    = "program" // programs, which upstream runs, and which make calls of their own
 )
 
-// Key returns what a call and its result share within one dialect: the id, or the family and name of a call without one.
+// Key returns the common key of a call and its result within one dialect: the id, or the family and name of a call without one.
 func (c Call) Key() string {
 	if c.ID == "" {
 		return c.Family + "\x00" + c.Name
@@ -225,7 +225,7 @@ func appendContent(dst, content []byte) []byte {
 		if c, ok := Inside(e.Value); ok {
 			dst = AppendText(dst, c)
 		}
-		var said [len(spoken)][]byte // in a fixed order: that of members means nothing
+		var said [len(spoken)][]byte // in a fixed order: the order of members has no meaning
 		for p := range Children(e.Value) {
 			if i := slices.Index(spoken[:], string(p.Name)); i >= 0 {
 				said[i], _ = Inside(p.Value)
@@ -238,8 +238,8 @@ func appendContent(dst, content []byte) []byte {
 	return dst
 }
 
-// Input returns what the model wrote for a call of the item, by the index of its part: the arguments of a function, the input
-// of a custom tool, and of a call of another kind its action or operation as JSON. It is "" where there is none.
+// Input returns the model's input for a call of the item, by the index of its part: the arguments of a function, the input of a
+// custom tool, or the action or operation of another call as JSON. It is "" if there is none.
 func (it Item) Input(part int) string {
 	if part < 0 || part >= len(it.Parts) || it.Parts[part].Kind != ToolCall {
 		return ""
@@ -335,7 +335,7 @@ func (it Item) OnlyCalls(keep func(part int) bool) (Item, bool) {
 // Audio is the sound of a Chat answer, as far as a later request needs to know.
 type Audio struct {
 	ID string
-	// Expires is until when upstream keeps the sound, in seconds since 1970; 0 where the answer does not say.
+	// Expires is when upstream deletes the audio, in seconds since 1970; 0 if unknown.
 	Expires int64
 }
 
@@ -374,10 +374,10 @@ const (
 	OtherProvider
 )
 
-// Portable returns the item as an upstream at that distance accepts it, and false where nothing of it remains. Text, and
-// calls with the ids that pair them with their results, stay. What only the maker can read or find goes: reasoning,
-// references, hosted calls, items of unknown types, ids and signatures, and with another provider files, containers,
-// sounds, members that are null, and arguments that are no JSON object. An item without any of that is returned as it is.
+// Portable returns the item in a form that an upstream at that distance accepts, and false if nothing remains. Text, and calls
+// with their pairing ids, stay. Data that only the maker can read or find is removed: reasoning, references, hosted calls,
+// items of unknown types, ids and signatures, and for another provider files, containers, audio, null members, and arguments
+// that are not a JSON object. Other items are returned unchanged.
 func (it Item) Portable(r Reach) (Item, bool) {
 	if r == Near || len(it.Raw) == 0 || it.Raw[0] != '{' {
 		return it, r == Near || it.Kind != Other
@@ -385,8 +385,8 @@ func (it Item) Portable(r Reach) (Item, bool) {
 	return it.Dialect.Codec().Portable(it, r)
 }
 
-// ObjectArguments returns the arguments of a call, a JSON string, or those of a call without any where their text is no JSON
-// object: a model was cut, or wrote something else. Servers that parse them refuse the whole history then.
+// ObjectArguments returns the arguments of a call, a JSON string, or empty arguments if their text is not a JSON object, as
+// after a cut: servers that parse them would refuse the whole history.
 func ObjectArguments(raw []byte) []byte {
 	text, _ := Inside(raw)
 	if text = bytes.TrimSpace(Unescaped(text)); len(text) > 0 && text[0] == '{' && Valid(text) {
@@ -407,8 +407,8 @@ func (it Item) WithObjectArguments() Item {
 	return it
 }
 
-// InWords returns the item with words in the place of pictures, files, sounds and videos in its content. That is one text then,
-// unless the item has an id: servers that take no pictures often take no lists. A content that is no list stays.
+// InWords returns the item with text in place of images, files, audio and videos in its content. The content becomes one text,
+// unless the item has an id: servers that take no images often take no lists. A content that is not a list stays.
 func (it Item) InWords() Item {
 	name := "content"
 	if it.Kind == ToolResult {

@@ -8,10 +8,10 @@ import (
 	"remora/wire/sse"
 )
 
-// Clients do not read every answer alike. Some collect a call of Responses from its first event and the arguments behind
-// it, some from the finished item, some from the list at the end; some ignore the case of member names, and of duplicates
-// some take the first and some the last. Where rules judge calls, what they saw has to be what every client reads. A judged
-// answer that can be read in two ways is unclear, and must not pass.
+// Clients do not read every answer alike. Some collect a call of Responses from its first event and the arguments behind it,
+// some from the finished item, some from the list at the end; some ignore the case of member names, and of duplicates some take
+// the first and some the last. If rules judge calls, every client must read the calls that they saw. A judged answer that can
+// be read in two ways is unclear, and must not pass.
 
 // NewJudgedFolder returns a Folder for an answer that is judged before the client gets it. It also finds out whether all
 // clients read the same calls in it: see Reply.Unclear.
@@ -21,8 +21,8 @@ func NewJudgedFolder(d Dialect) *Folder {
 	return f
 }
 
-// Unclear says of what has come so far why clients may read other calls in it than Reply has, "" where none has shown itself.
-// Folders that do not judge never say so.
+// Unclear returns why clients may read other calls in the answer so far than Reply has, "" if they do not. It is always ""
+// without judging.
 func (f *Folder) Unclear() string {
 	if f.judged == nil {
 		return ""
@@ -30,7 +30,7 @@ func (f *Folder) Unclear() string {
 	return f.judged.odd
 }
 
-// Unclear says why clients may read other calls in a whole answer than FoldBody does, "" where they do not.
+// Unclear returns why clients may read other calls in a whole answer than FoldBody, "" if they do not.
 func Unclear(d Dialect, body []byte) string {
 	if spelledOnce(d.Codec().Judge(), Top, body) {
 		return ""
@@ -40,7 +40,7 @@ func Unclear(d Dialect, body []byte) string {
 
 const oddNames = "a member is spelled in another case, stands twice, or lists something else than objects"
 
-// spelledOnce reports whether the members that calls depend on are spelled as the API does, and stand once each.
+// spelledOnce reports whether the members that calls depend on have the API's spelling and occur once each.
 func spelledOnce(j Judge, at Place, raw []byte) bool {
 	var seen []string
 	elements := 0

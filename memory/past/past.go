@@ -1,9 +1,9 @@
-// Package past finds what was said in the sessions of a resource, for layers that recall it: by words, and by meaning where
-// there is an embedding model.
+// Package past searches the messages of a resource's sessions, for layers that recall them: by words, and by meaning with an
+// embedding model.
 //
-// A [Past] keeps an index for each resource. It is made of the store when it is first asked for, and before each search it is
-// brought up to date: sessions that have changed are read on, and those that are gone are taken out. So it needs no word from
-// other processes, and what was deleted is never found. A [Turn] is the past as the layers of one turn see it.
+// A [Past] has an index for each resource. It is built from the store with the first search and updated before each search:
+// changed sessions are read, and deleted ones are removed. So it needs no messages from other processes, and deleted data is
+// never found. A [Turn] is the past for the layers of one turn.
 package past
 
 import (
@@ -52,11 +52,11 @@ type key struct{ tenant, resource, session string } // of a session only where i
 const (
 	defaultBytes = 256 << 20
 	maxIndexes   = 100_000
-	// ownShare is which part of all bytes one resource may take; then its oldest sessions are left out.
+	// ownShare is the part of all bytes that one resource may take; beyond it its oldest sessions are left out.
 	ownShare = 4
 	// maxSessions is how many sessions of a resource are searched.
 	maxSessions = 5000
-	// readLimit bounds bringing an index up to date. A request waits for less: its layer's time.
+	// readLimit is the time limit for updating an index. A request waits less: its layer's timeout.
 	readLimit = 30 * time.Second
 	// readAtOnce is how many sessions are read at once, and readPage after how many it is seen to that they have room.
 	readAtOnce = 8
@@ -70,7 +70,7 @@ const (
 
 // resource has the index of one resource.
 type resource struct {
-	turn chan struct{} // one brings it up to date at a time
+	turn chan struct{} // held by the goroutine that updates the index
 
 	mu   sync.Mutex
 	ix   *index.Index
@@ -103,14 +103,14 @@ func (p *Past) Forget(s session.Scope) {
 	p.indexes.Drop(key{tenant: s.Tenant, session: s.Session})
 }
 
-// find returns the index of a key, an empty one where there is none.
+// find returns the index of a key, an empty one if there is none.
 func (p *Past) find(k key) *resource {
 	fresh := &resource{turn: make(chan struct{}, 1), ix: index.New(), read: map[string]session.Reading{}, vectors: map[string]uint64{}}
 	return p.indexes.FindOrPut(k, fresh, maxIndexes)
 }
 
-// update brings the index of a scope up to date; own says whether with the scope's session too. Where the context ends before,
-// the work goes on for the next request.
+// update updates the index of a scope, with the scope's session if own is set. If the context ends before, the work continues
+// for the next request.
 func (p *Past) update(ctx context.Context, e *Embeddings, s session.Scope, own bool) (*index.Index, error) {
 	k := keyOf(s)
 	one := p.find(k)
@@ -145,8 +145,8 @@ type change struct {
 	said    []session.Said
 }
 
-// refresh reads what has changed in the store; own says whether in the scope's session too. Only its caller, who has one.turn,
-// changes the index.
+// refresh reads the changes in the store, with the scope's session if own is set. Only its caller, who has one.turn, changes
+// the index.
 func (p *Past) refresh(ctx context.Context, e *Embeddings, one *resource, s session.Scope, own bool) error {
 	if one.ix.Bytes() > p.o.Bytes/ownShare || one.model != e.id() {
 		one.put(index.New(), map[string]session.Reading{})
@@ -197,11 +197,11 @@ func (p *Past) refresh(ctx context.Context, e *Embeddings, one *resource, s sess
 	return p.attach(ctx, e, one, s.Tenant, fresh)
 }
 
-// notRead is the version of a session that is to be read whatever its version.
+// notRead is the version of a session that must be read in any case.
 const notRead = math.MaxUint64
 
-// stored returns the versions in the store of a resource's other sessions, 0 for one that is listed and not there. Those that
-// are known are looked for while the list is read, so that this takes one round trip where no session is new.
+// stored returns the stored versions of a resource's other sessions, 0 for a listed session that does not exist. Known sessions
+// are looked up while the list is read, so that this takes one round trip if no session is new.
 func (p *Past) stored(ctx context.Context, one *resource, s session.Scope) (map[string]uint64, error) {
 	stored := map[string]uint64{}
 	if keyOf(s).resource == "" {
@@ -258,7 +258,7 @@ func (p *Past) sessions(ctx context.Context, s session.Scope) ([]string, error) 
 	return names, nil
 }
 
-// share is how many bytes one resource's words may take. Vectors take as much again.
+// share returns the bytes that the words of a resource may take. Vectors may take the same again.
 func (p *Past) share(e *Embeddings) int {
 	if e != nil {
 		return p.o.Bytes / ownShare / 2
@@ -266,9 +266,8 @@ func (p *Past) share(e *Embeddings) int {
 	return p.o.Bytes / ownShare
 }
 
-// readOn reads what was said in some sessions since they were read before, some at once. Sessions of which other things are
-// true now, or that are not there any more, become gone. What has no room is left out, the oldest first, while the rest is read:
-// a resource may have far more than there is memory for.
+// readOn reads the new messages of some sessions, several concurrently. Sessions that were rewritten or deleted become gone.
+// Messages beyond the limit are dropped while reading, the oldest first: a resource may have far more than fits into memory.
 func (p *Past) readOn(ctx context.Context, one *resource, s session.Scope, stale []string, gone map[string]bool, share int) ([]change, map[string]session.Reading, error) {
 	var changes []change
 	read := map[string]session.Reading{}
@@ -280,7 +279,7 @@ func (p *Past) readOn(ctx context.Context, one *resource, s session.Scope, stale
 		for i, name := range page {
 			all.Go(func() (err error) {
 				news[i], err = p.o.Sessions.SaidSince(reads, session.Scope{Tenant: s.Tenant, Session: name, Resource: s.Resource}, one.read[name])
-				if errors.Is(err, session.ErrNoSession) || errors.Is(err, session.ErrCorrupt) { // what cannot be read is not told
+				if errors.Is(err, session.ErrNoSession) || errors.Is(err, session.ErrCorrupt) { // unreadable sessions are skipped
 					unreadable[i], err = true, nil
 				}
 				return err
@@ -310,7 +309,7 @@ func (p *Past) readOn(ctx context.Context, one *resource, s session.Scope, stale
 	return changes, read, nil
 }
 
-// newest returns those of some changes that an index has room for, in bytes, the newest first; one at least.
+// newest returns the changes that fit an index of a size in bytes, the newest first; at least one.
 func newest(changes []change, room int) []change {
 	slices.SortFunc(changes, func(a, b change) int { return b.last().Compare(a.last()) })
 	for i, c := range changes {
@@ -333,7 +332,7 @@ const (
 
 func (c *change) last() time.Time { return c.said[len(c.said)-1].Time }
 
-// bytes is about how much memory the index needs. Its caller has one.turn.
+// bytes estimates the memory of the index. Its caller has one.turn.
 func (one *resource) bytes() int {
 	const each, session = 1024, 200
 	return each + session*len(one.read) + one.ix.Bytes()
@@ -345,7 +344,7 @@ func (one *resource) put(ix *index.Index, read map[string]session.Reading) {
 	one.ix, one.read = ix, read
 }
 
-// apply takes over what was read.
+// apply adds the changes to the index.
 func (one *resource) apply(e *Embeddings, changes []change, read map[string]session.Reading, gone map[string]bool) {
 	ix := one.ix
 	if len(gone) > 0 {

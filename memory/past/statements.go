@@ -45,10 +45,10 @@ func add(ix *index.Index, e *Embeddings, name string, it session.Said) {
 	}
 }
 
-// toldBlocks are the blocks in which layers tell what was said before. Who quotes one back has not said it.
+// toldBlocks are the tags of blocks with recalled text. A message that quotes such a block does not state it.
 var toldBlocks = [...]string{"recalled", "observations", "episodes", "conversation_memory", "remembered_facts", "names_seen_earlier", "who_and_what_earlier"} //nolint:gochecknoglobals // a constant list
 
-// withoutTold is a text without the blocks that it quotes, so that nothing is told of what was told.
+// withoutTold returns a text without quoted blocks, so that recalled text is not recalled again.
 func withoutTold(text string) string {
 	for _, tag := range toldBlocks {
 		for {
@@ -70,7 +70,7 @@ func sessionNumber(name string) string {
 	return fmt.Sprintf("%06d", binary.BigEndian.Uint64(sum[:])%digits)
 }
 
-// isName reports whether what stands before a colon can be the name of who speaks, as in transcripts of several people.
+// isName reports whether the text before a colon can be a speaker's name, as in transcripts of several people.
 func isName(s string) bool {
 	const longest = 40 // bytes
 	words := strings.Fields(s)
@@ -86,7 +86,7 @@ func isName(s string) bool {
 	return true
 }
 
-// isHandle reports whether a message's member name can be told as that of who speaks: APIs take letters, digits and a few signs.
+// isHandle reports whether a message's member name can be shown as the speaker: APIs accept letters, digits and a few signs.
 func isHandle(s string) bool {
 	const longest = 40 // bytes
 	sign := func(r rune) bool {

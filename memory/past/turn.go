@@ -13,8 +13,8 @@ import (
 	"remora/memory/session"
 )
 
-// Turn is the past of one turn, which is brought up to date once. The turn's own session is searched only where that has
-// something that the view lacks: of most it has nothing, and they change with every turn.
+// Turn is the past of one turn, which is updated once. The turn's own session is searched only if the view lacks a part of it:
+// most views have all of it, and the session changes with every turn.
 type Turn struct {
 	past       *Past
 	scope      session.Scope
@@ -36,12 +36,12 @@ type search struct {
 	meaning  bool
 }
 
-// NewTurn returns the past as a turn's layers see it. Without embeddings, which may be nil, it is searched by words alone.
+// NewTurn returns the past for a turn's layers. With nil embeddings it is searched only by words.
 func NewTurn(p *Past, s session.Scope, e *Embeddings, c pipeline.Credential) *Turn {
 	return &Turn{past: p, scope: s, embeddings: e, credential: c}
 }
 
-// ReachBeyond says that the session has something that the view lacks. It may be called on nil.
+// ReachBeyond records that the view lacks a part of the session. It may be called on nil.
 func (t *Turn) ReachBeyond() {
 	if t == nil {
 		return
@@ -94,7 +94,7 @@ func (t *Turn) read(ctx context.Context) error {
 
 func (t *Turn) search(q index.Question, limit int) []layer.Statement {
 	var skip func(*index.Turn) bool
-	if !t.own { // what the index has of the session may not stand any more
+	if !t.own { // the index of the session may be outdated
 		skip = func(said *index.Turn) bool { return said.Session == t.scope.Session }
 	}
 	hits := t.fresh.Search(q, limit, skip)
@@ -117,7 +117,7 @@ type asked struct {
 	vector   index.Vector // once done is closed; nil for none
 }
 
-// ask begins to ask for the vector of a question, unless that was asked for already. Nil is that there is no model.
+// ask requests the vector of a question, once. It returns nil without a model.
 func (t *Turn) ask(question string) *asked {
 	e := t.embeddings
 	if e == nil {
@@ -146,7 +146,7 @@ func (t *Turn) ask(question string) *asked {
 	return a
 }
 
-// meaning waits for the vector of a question. It leaves half of the time that the context has for the search.
+// meaning waits for the vector of a question, for at most half of the context's time.
 func (t *Turn) meaning(ctx context.Context, a *asked) (m index.Meaning) {
 	if a == nil {
 		return m

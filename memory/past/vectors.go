@@ -16,7 +16,7 @@ import (
 	"remora/memory/session"
 )
 
-// Bounds of embedding. What a turn leaves undone is done after the next.
+// Bounds of embedding. Unfinished work continues after the next turn.
 const (
 	maxEmbedders  = 8   // turns whose statements are embedded at a time, in this process
 	maxEmbedItems = 512 // items, after one turn
@@ -44,7 +44,7 @@ func (p *Past) EmbedSoon(e *Embeddings, s session.Scope, c pipeline.Credential, 
 	}
 	one := p.find(keyOf(s))
 	if one.embeds.Add(1) > 1 {
-		return // who is at it goes on with this
+		return // the running goroutine continues with this
 	}
 	select {
 	case p.slots <- struct{}{}:

@@ -1,6 +1,6 @@
-// Package replicas is about the processes that share a store. Each tells the others by its [Heartbeat] that it lives and of which
-// sessions it holds turns that they cannot see; what it knows of them are its [Peers]. So open turns of one that has ended are
-// not waited for, and those of one that lives are.
+// Package replicas tracks the processes that share a store. Each one announces by its [Heartbeat] that it lives, and the
+// sessions for which it has turns that the others cannot see. [Peers] is its knowledge of the others. So turns wait for open
+// turns of live processes, but not for those of dead ones.
 package replicas
 
 import (
@@ -22,7 +22,7 @@ import (
 // Options configure the two.
 type Options struct {
 	Store cache.Store
-	// Shared: other processes use the store. Else nothing is said and nothing is asked.
+	// Shared: other processes use the store. Otherwise nothing is written or read.
 	Shared bool
 	// Waiting are the turns that this process keeps on disk, nil for none.
 	Waiting *turnqueue.Waiting
@@ -30,7 +30,7 @@ type Options struct {
 	Now     func() time.Time
 }
 
-// New returns the heartbeat of this process, which Run begins, and what it knows of the others.
+// New returns the heartbeat of this process, which Run begins, and its peers.
 func New(o Options) (*Heartbeat, *Peers) {
 	h := &Heartbeat{
 		o: o, kick: make(chan struct{}, 1), spoke: make(chan struct{}),
@@ -43,8 +43,8 @@ func New(o Options) (*Heartbeat, *Peers) {
 	return h, h.peers
 }
 
-// Heartbeat tells the other processes that share a store that this one lives, and of which sessions it holds turns that they
-// cannot see. It does so by a group of its own in the store.
+// Heartbeat announces to the other processes that share a store that this one lives, and for which sessions it has turns that
+// they cannot see. It writes a group of its own in the store.
 type Heartbeat struct {
 	o     Options
 	peers *Peers
@@ -62,7 +62,7 @@ type Heartbeat struct {
 	spoke   chan struct{}   // closed and replaced after each beat
 }
 
-// Beat is how often a process says that it lives.
+// Beat is the interval of heartbeats.
 const Beat = time.Second
 
 const (
@@ -90,8 +90,8 @@ func sessionKey(g cache.Group) uint64 {
 	return binary.BigEndian.Uint64(sum[:8])
 }
 
-// Run says each second that the process lives, and at once what it holds, until ctx ends.
-// Run and Stop are called only if the store is shared.
+// Run sends a heartbeat each second, and new turns at once, until ctx ends. Run and Stop are called only if the store is
+// shared.
 func (h *Heartbeat) Run(ctx context.Context) {
 	tick := time.NewTicker(Beat) //nolint:forbidigo // wakes; no clock is read
 	defer tick.Stop()
@@ -106,7 +106,7 @@ func (h *Heartbeat) Run(ctx context.Context) {
 	}
 }
 
-// Stop says that the process has ended, or that it has left turns on its disk. Run must have returned.
+// Stop announces that the process has ended, or that it has left turns on its disk. Run must have returned.
 func (h *Heartbeat) Stop(ctx context.Context) {
 	if len(h.heldSessions()) > 0 {
 		h.announce(ctx, leftTTL)
@@ -168,7 +168,7 @@ func (h *Heartbeat) announce(ctx context.Context, ttl time.Duration) bool {
 	return out[0].Err == nil
 }
 
-// BeatNow has the others told at once of what this process holds now.
+// BeatNow announces the present turns of this process at once.
 func (h *Heartbeat) BeatNow() {
 	if h.self == 0 {
 		return
@@ -179,7 +179,7 @@ func (h *Heartbeat) BeatNow() {
 	}
 }
 
-// AwaitBeat waits until the others can see what this process holds now, while the store takes that and for as long as ctx allows.
+// AwaitBeat waits until the others can see the present turns of this process, until the store fails or ctx ends.
 func (h *Heartbeat) AwaitBeat(ctx context.Context) {
 	if !h.peers.Any() {
 		return
@@ -227,7 +227,7 @@ func (h *Heartbeat) EndTurn(g cache.Group, turn string) {
 	}
 }
 
-// RemoveTurn ends what AddTurn began: the turn is in the store.
+// RemoveTurn removes a turn that AddTurn added: it is in the store.
 func (h *Heartbeat) RemoveTurn(g cache.Group, turn string) {
 	if h.self == 0 {
 		return

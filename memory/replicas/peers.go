@@ -182,7 +182,7 @@ func (p *Peers) ids() []uint64 {
 	return ids
 }
 
-// unsettled reports whether the store was away so shortly ago that not all others have said what they hold. The caller holds the
+// unsettled reports whether the store was down so recently that not all others have announced their turns. The caller holds the
 // lock.
 func (p *Peers) unsettled() bool {
 	if p.heartbeat.isCutOff() {
@@ -229,7 +229,7 @@ func (p *Peers) mayBeCutOff() bool {
 // lives reports whether the process is alive, and not only its remains in the store.
 func (o *peer) lives() bool { return o.heard >= heardAfter }
 
-// AreUnknown reports whether the others may not have said yet what they hold, so that turns of the spool have to wait.
+// AreUnknown reports whether others may not have announced their turns yet, so that turns of the spool must wait.
 func (p *Peers) AreUnknown() bool {
 	if p.heartbeat.self == 0 {
 		return false
@@ -280,7 +280,7 @@ func (h *Holding) and(began uint64) {
 	}
 }
 
-// held is what the others hold of a session, as far as they were read. The caller holds the lock.
+// held returns the others' unstored turns of a session, as last read. The caller holds the lock.
 func (p *Peers) held(key uint64) (h Holding) {
 	h.any = p.unsettled() && len(p.others) > 0
 	for _, o := range p.others {
@@ -290,7 +290,7 @@ func (p *Peers) held(key uint64) (h Holding) {
 	return h
 }
 
-// Holding asks the others for what they hold of a session, and adds what this process holds.
+// Holding reads the others' unstored turns of a session, and adds those of this process.
 func (p *Peers) Holding(ctx context.Context, g cache.Group) (h Holding, err error) {
 	key := sessionKey(g)
 	if _, err := p.read(ctx, p.ids(), false); err != nil {
