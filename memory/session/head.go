@@ -80,7 +80,7 @@ func (p position) after(m mark) position {
 	return p
 }
 
-// unitsBetween returns the number of units from from to to, 0 if to has fewer.
+// unitsBetween returns how many units to is behind from, 0 if it is before.
 func unitsBetween(from, to position) int {
 	return int(min(to.Units-min(to.Units, from.Units), math.MaxInt32))
 }

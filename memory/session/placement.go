@@ -178,7 +178,7 @@ func (q *placement) empty(context.Context) (plan, error) {
 	return plan{relation: relRoot, rule: ruleEmpty, standing: Side}, nil
 }
 
-// continues continues an end that the head knows.
+// continues takes a request for the continuation of an end that the head knows.
 func (q *placement) continues(context.Context) (plan, error) {
 	p, ok := q.merge.ends()
 	if !ok || p.systemPrompt != q.in.systemPrompt && !q.in.brings(len(q.in.items)) && q.helperKind() != "" {

@@ -168,7 +168,7 @@ func (r *reader) read() {
 	}
 }
 
-// span returns the text of the words from from to before to.
+// span returns the text of the words in [from, to).
 func (r *reader) span(from, to int) string { return r.text[r.words[from].from:r.words[to-1].to] }
 
 // phraseOf is span without the capital at the beginning of a sentence.
