@@ -433,8 +433,12 @@ func TestRefusalsOfCalls(t *testing.T) {
 		`The "function.arguments" parameter of the code model must be in JSON format.`:                                                                            view.Arguments,
 		`Failed to parse tool call arguments as JSON: [json.exception.parse_error.101] parse error`:                                                               view.Arguments,
 		`messages.1.content.0.tool_use.input: Input should be a valid dictionary`:                                                                                 view.Arguments,
-		`Unknown name "x": Cannot find field.`: 0,
-		`The model m does not exist`:           0,
+		`messages: text content blocks must be non-empty`:                                                                                                         view.EmptyText,
+		`messages.0: user messages must have non-empty content`:                                                                                                   view.EmptyText,
+		`The text field in the ContentBlock object at messages.2.content.0 is blank. Add text to the text field, and try again.`:                                  view.EmptyText,
+		`messages: text content blocks must contain non-whitespace text`:                                                                                          view.EmptyText,
+		`Unknown name "x": Cannot find field.`:                                                                                                                    0,
+		`The model m does not exist`:                                                                                                                              0,
 	} {
 		if got := newRefusal(400, []byte(text)).mend(); got != want {
 			t.Errorf("%q asks for %v, want %v", text, got.Names(), want.Names())

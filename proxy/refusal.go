@@ -126,6 +126,9 @@ func (r *refusal) mend() (m view.Mend) {
 	if r.says("arguments", ".input") && r.says("json", "parse", "dictionary", "an object") {
 		m |= view.Arguments
 	}
+	if r.says("content", "text") && r.says("non-empty", "nonempty", "must not be empty", "cannot be empty", "can't be empty", "is blank", "non-whitespace") {
+		m |= view.EmptyText
+	}
 	if r.says("null") && r.says("not a string", "expected a string") {
 		m |= view.NullContent
 	}

@@ -407,6 +407,32 @@ func (it Item) WithObjectArguments() Item {
 	return it
 }
 
+// WithText returns a message or a result with a text in place of a content that is blank, and without blank texts beside other
+// parts. A message with calls needs no text.
+func (it Item) WithText(text string) Item {
+	name := "content"
+	switch {
+	case it.Kind == ToolResult:
+		name = it.Dialect.Rules().Result
+	case it.Kind != Message || it.HasCalls():
+		return it
+	}
+	blank := func(raw []byte) bool {
+		said, ok := Inside(raw)
+		return ok && len(bytes.TrimSpace(Unescaped(said))) == 0
+	}
+	return it.Rewritten(EditMember(it.Raw, name, func(content []byte) []byte {
+		left := !blank(content)
+		if HasChildren(content) {
+			content, left = WithoutElements(content, func(part []byte) bool { return blank(Member(part, "text")) })
+		}
+		if left && string(content) != "[]" {
+			return content
+		}
+		return AppendString(nil, text)
+	}))
+}
+
 // InWords returns the item with text in place of images, files, audio and videos in its content. The content becomes one text,
 // unless the item has an id: servers that take no images often take no lists. A content that is not a list stays.
 func (it Item) InWords() Item {

@@ -30,9 +30,12 @@ const (
 	ToolNames
 	// Arguments replaces arguments that are not a JSON object by {}, since servers that parse them refuse the request.
 	Arguments
+	// EmptyText says "(empty)" where a message or a result says nothing, which Anthropic and Bedrock refuse. The last item stays if
+	// it is a message: its client can put it right.
+	EmptyText
 )
 
-var mendNames = [...]string{"call_ids", "odd_call_ids", "reasoning", "signatures", "null_content", "tool_names", "arguments"} //nolint:gochecknoglobals // a constant list
+var mendNames = [...]string{"call_ids", "odd_call_ids", "reasoning", "signatures", "null_content", "tool_names", "arguments", "empty_text"} //nolint:gochecknoglobals // a constant list
 
 // Names returns the names of the changes in records.
 func (m Mend) Names() (names []string) {
@@ -70,6 +73,9 @@ func (m Mend) Apply(items []wire.Item) []wire.Item {
 		}
 		if m&Reasoning != 0 {
 			it = it.Rewritten(codec.WithReasoning(it, thoughtOf(it)))
+		}
+		if m&EmptyText != 0 && (i < len(items)-1 || it.Kind == wire.ToolResult) {
+			it = it.WithText("(empty)")
 		}
 		if m&ToolNames != 0 {
 			it = it.Rewritten(codec.WithToolNames(it, toolName))

@@ -75,6 +75,20 @@ func TestMend(t *testing.T) {
 		}, []string{
 			`{"role":"assistant","tool_calls":[{"id":"1","function":{"name":"f","arguments":"{}"}},{"id":"2","function":{"name":"f","arguments":"{}"}}]}`,
 		}},
+		{"nothing said", view.EmptyText, chat.Dialect, []string{
+			`{"role":"user","content":" \n"}`, `{"role":"user","content":[{"type":"text","text":""},{"type":"image_url","image_url":{"url":"x"}}]}`,
+			`{"role":"user","content":[{"type":"text","text":""}]}`, `{"role":"user","content":[]}`, `{"role":"user","content":"a"}`,
+			`{"role":"assistant","content":"","tool_calls":[{"id":"1","function":{"name":"f"}}]}`, `{"role":"tool","tool_call_id":"1","content":""}`, `{"role":"user","content":""}`,
+		}, []string{
+			`{"role":"user","content":"(empty)"}`, `{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}`,
+			`{"role":"user","content":"(empty)"}`, `{"role":"user","content":"(empty)"}`, `{"role":"user","content":"a"}`,
+			`{"role":"assistant","content":"","tool_calls":[{"id":"1","function":{"name":"f"}}]}`, `{"role":"tool","tool_call_id":"1","content":"(empty)"}`, `{"role":"user","content":""}`,
+		}},
+		{"nothing returned", view.EmptyText, responses.Dialect, []string{
+			`{"type":"reasoning","id":"rs","summary":[],"content":[]}`, `{"type":"function_call_output","call_id":"1","output":""}`, `{"type":"function_call_output","call_id":"2","output":[]}`,
+		}, []string{
+			`{"type":"reasoning","id":"rs","summary":[],"content":[]}`, `{"type":"function_call_output","call_id":"1","output":"(empty)"}`, `{"type":"function_call_output","call_id":"2","output":"(empty)"}`,
+		}},
 		{"null", view.NullContent, chat.Dialect, []string{
 			`{"role":"assistant", "content": null, "tool_calls":[{"id":"1"}]}`, `{"role":"assistant","content":null,"refusal":"no"}`,
 		}, []string{
