@@ -4,12 +4,12 @@ import "strings"
 
 // Lengths of what is asked, in bytes.
 const (
-	MaxQuestion = 4 << 10 // of a message: what is longer is no question, and its beginning says what it is about
+	MaxQuestion = 4 << 10 // of a message: the beginning of a longer one states its topic
 	maxAsking   = 600     // of a paragraph that asks
 )
 
-// Questions returns what to search for, given a message of the user: the message, and, before it, the paragraph of a long one that asks. People
-// put a sentence above what they paste, or below it, and by the words of the paste nothing would be found.
+// Questions returns the texts to search for, given a user message: the message, preceded by the asking paragraph of a long one.
+// People write a sentence above or below pasted text, whose words would find nothing.
 func Questions(message string) []string {
 	message = strings.TrimSpace(message)
 	whole := strings.TrimSpace(head(message, MaxQuestion))
@@ -26,7 +26,7 @@ func Questions(message string) []string {
 
 const fence = "```"
 
-// lastParagraph is the one at the end, behind code in fences.
+// lastParagraph returns the last paragraph, after fenced code.
 func lastParagraph(text string) string {
 	if at := strings.LastIndex(text, fence); at >= 0 {
 		text = text[at+len(fence):]
@@ -37,7 +37,7 @@ func lastParagraph(text string) string {
 	return strings.TrimSpace(text)
 }
 
-// firstParagraph is the one at the beginning, before code in fences.
+// firstParagraph returns the first paragraph, before fenced code.
 func firstParagraph(text string) string {
 	text, _, _ = strings.Cut(text, fence)
 	text, _, _ = strings.Cut(text, "\n\n")

@@ -1,7 +1,7 @@
-// Package index finds, among the turns of conversations, those that answer a question, without a model: by shared words
-// (BM25 over turns, windows of turns and sessions), and by other features of a conversation: who speaks, when, what was
-// asked before, and what kind of answer a question wants. The features are in features.go, and their weights in
-// weights.go, which `make recall-fit` writes.
+// Package index finds the turns of conversations that answer a question, without a model: by shared words (BM25 over turns,
+// windows of turns and sessions), and by other features of a conversation: the speaker, the time, the preceding question, and
+// the kind of answer that a question wants. The features are in features.go, and their weights in weights.go, which `make
+// recall-fit` writes.
 //
 // It keeps everything in memory and reads nothing; a Cache bounds the memory of all conversations.
 package index
@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// Turn is one thing that was said.
+// Turn is one message, or a part of one.
 type Turn struct {
 	ID      string    // of its item, unique
-	Session string    // that it was said in
+	Session string    // its session
 	Role    string    // RoleUser, RoleAssistant or empty
 	Speaker string    // a name, or the role. A text may begin with it and a colon
 	Time    time.Time // when it was said; the zero time is unknown
@@ -23,7 +23,7 @@ type Turn struct {
 	Content [16]byte // a digest by which callers know the item again; the index does not use it
 }
 
-// Roles. Where a user asks and says "I", what the user said is meant.
+// Roles. "I" in a user's question means the user.
 const (
 	RoleUser      = "user"
 	RoleAssistant = "assistant"
@@ -64,7 +64,7 @@ const (
 func (p posting) item() int32    { return int32(p >> countBits) }
 func (p posting) count() float32 { return float32(p & maxCount) }
 
-// item is a turn as the index knows it.
+// item is a turn in the index.
 type item struct {
 	Turn
 	session    int32
@@ -112,7 +112,7 @@ func (ix *Index) Len() int {
 	return len(ix.items)
 }
 
-// Bytes is about how much memory the index needs.
+// Bytes estimates the memory of the index.
 func (ix *Index) Bytes() int {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
@@ -129,7 +129,7 @@ const (
 	vectorBytes  = 32
 )
 
-// Add puts a turn behind the others of its session.
+// Add appends a turn to its session.
 func (ix *Index) Add(t Turn) {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
@@ -186,7 +186,7 @@ func (ix *Index) Without(gone func(session string) bool) *Index {
 	return rest
 }
 
-// sessionOf returns the number of a session, a new one where it is new.
+// sessionOf returns the number of a session, a new one for a new session.
 func (ix *Index) sessionOf(id string) int32 {
 	n, ok := ix.bySource[id]
 	if !ok {
@@ -268,7 +268,7 @@ func (ix *Index) addWords(it *item, text string) {
 	}
 }
 
-// addTerms takes the terms of a text that stands beside the turn's own, such as its speaker's name.
+// addTerms adds the terms of a text besides the turn's own, such as its speaker's name.
 func (ix *Index) addTerms(text string) {
 	ix.scan.scan(text)
 	for i := range ix.scan.tokens {
@@ -276,7 +276,7 @@ func (ix *Index) addTerms(text string) {
 	}
 }
 
-// post notes that a turn has the terms that were taken.
+// post adds a turn to the postings of its terms.
 func (ix *Index) post(at int32) {
 	for _, term := range ix.terms {
 		list := ix.postings[term]
@@ -291,7 +291,7 @@ func (ix *Index) post(at int32) {
 	}
 }
 
-// place puts a turn behind the last of its session, and into the windows of those before it.
+// place appends a turn to its session, and adds it to the windows of the turns before it.
 func (ix *Index) place(at int32, it *item) {
 	s := &ix.sessions[it.session]
 	it.prev = s.last

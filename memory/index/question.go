@@ -15,17 +15,17 @@ type Question struct {
 // maxTerms is how many terms of a question count, the rarest.
 const maxTerms = 24
 
-// question is a Question as an index sees it.
+// question is a parsed Question.
 type question struct {
 	terms   []queryTerm
 	unknown []string    // words that the index does not have
 	pairs   [][2]uint32 // neighbours
 	spans   []span
-	byDate  bool   // names dates and nothing else: what was said on them is the answer, and what was said of them
-	weekday bool   // the date is a weekday: who speaks of one names it so, too
-	today   int32  // the day on which it is asked, 0 for unknown
-	speaker int32  // the only one that is named, -1 for none or several
-	role    string // whom a pronoun means, empty for nobody or several
+	byDate  bool   // only about dates: turns from these dates or about them are the answer
+	weekday bool   // the date is a weekday: turns about it name the weekday, too
+	today   int32  // the day of the question, 0 for unknown
+	speaker int32  // the only named speaker, -1 for none or several
+	role    string // the role that a pronoun means, empty for none or several
 	wants   want
 	mass    float32 // of all terms' rarity
 
@@ -60,7 +60,7 @@ var asked = map[string]want{
 	"number": wantNumber, "age": wantNumber, "amount": wantNumber, "price": wantNumber, "percentage": wantNumber, "score": wantNumber,
 }
 
-// read takes a question apart, by what an index knows.
+// read parses a question with the vocabulary of an index.
 func (q *question) read(from Question, ix *Index, sc *scanner) {
 	*q = question{terms: q.terms[:0], unknown: q.unknown[:0], pairs: q.pairs[:0], spans: q.spans[:0], speaker: -1}
 	sc.scan(from.Text)
@@ -132,11 +132,10 @@ func (q *question) read(from Question, ix *Index, sc *scanner) {
 	}
 }
 
-// fewItems is how many turns it takes to say which words are rare. With fewer, all of a question's words count the same for
-// how much of it is known.
+// fewItems is the number of turns from which rarity of words is meaningful. With fewer, all words of a question weigh the same.
 const fewItems = 50
 
-// known is the share of the question's words, by rarity, that the index has.
+// known returns the share of the question's words, weighted by rarity, in the index.
 func (q *question) known() float32 { return q.familiar / max(q.familiar+q.strange, 1e-6) }
 
 // ofDay are words that ask for a day as a whole.

@@ -7,17 +7,17 @@ import (
 	"sync"
 )
 
-// Hit is a turn that was found.
+// Hit is a found turn.
 type Hit struct {
 	Turn
 	// Order is how many turns were added before.
 	Order int
-	// Score compares the hits of one question: exp of a difference is how much likelier one is than the other.
+	// Score ranks the hits of one question: exp of a difference is the ratio of likelihoods.
 	Score float32
 	// Match is the share of the question's words, by rarity, that the turn and its neighbours have, 0 to 1. A word that was
 	// never said is as rare as can be.
 	Match float32
-	// Near is the cosine of what the turn and the question mean, 0 where that is not known of both.
+	// Near is the cosine of the vectors of the turn and the question, 0 if one is unknown.
 	Near float32
 }
 
@@ -37,9 +37,9 @@ type scratch struct {
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
-// Search returns at most limit turns that answer a question best, best first. Turns for which skip returns true are
-// left out; skip may be nil. A question without a word of the index finds only turns near to its meaning; one that asks for
-// nothing but a date, as "What did I do yesterday?" does, those that were said on it or speak of it.
+// Search returns at most limit turns that answer a question best, best first. Turns for which skip returns true are left out;
+// skip may be nil. A question without a word of the index finds only turns with a similar meaning; a question only about a
+// date, such as "What did I do yesterday?", finds turns from that date or about it.
 func (ix *Index) Search(q Question, limit int, skip func(t *Turn) bool) []Hit {
 	s := scratches.Get().(*scratch) //nolint:forcetypeassert // of New
 	defer scratches.Put(s)
@@ -93,8 +93,8 @@ func (ix *Index) Search(q Question, limit int, skip func(t *Turn) bool) []Hit {
 	return found
 }
 
-// compare reads a question and compares all turns with it. It reports whether any word matches, and whether any turn is near
-// to what the question means.
+// compare reads a question and compares all turns with it. It reports whether any word matches, and whether any turn has a
+// similar meaning.
 func (s *scratch) compare(ix *Index, q Question) (matches, near bool) {
 	s.question.read(q, ix, &s.scan)
 	s.day, s.near = 0, 0

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// pleasantries are words that small talk is made of: on their own they ask for nothing that was said before.
+// pleasantries are words of small talk: alone they do not ask for earlier statements.
 var pleasantries = sync.OnceValue(func() WordSet {
 	return Words(`amazing awesome bad bed best better bit bored boring break breakfast bye chat cheers chill chilling cloudy coffee cold congrats
 		congratulations cool crazy cute cuppa day days delicious dinner enjoy enjoyed evening excellent exciting fantastic feel feeling fine friday full
@@ -49,8 +49,7 @@ var (
 	})
 )
 
-// How much of a message's words a statement has to share (Hit.Match) for anything to be told. Of one that asks
-// nothing more is wanted: it has to be about what was talked of.
+// Minimum share of a message's words in a statement (Hit.Match) for a result. It is higher for a message that asks nothing.
 const (
 	needOfQuestion  = 0.1
 	needOfStatement = 0.45
@@ -59,7 +58,7 @@ const (
 // Asks reports whether a text asks something.
 func Asks(text string) bool { return asksSomething().MatchString(text) }
 
-// aboutUs are words with which users ask of what they did or said.
+// aboutUs are words of questions about what users did or said.
 var aboutUs = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)\b(i|my|me|we|our|us|told|said|mention\w*|ich|mir|wir|je|nous|yo|hice|hicimos|dije)\b`)
 })
@@ -77,8 +76,8 @@ func asksOfDate(text string) bool {
 	return only
 }
 
-// WorthAsking reports whether a message of the user is about more than the moment, so that something said before may matter,
-// and how much of it a statement has to share.
+// WorthAsking reports whether earlier statements may matter for a user message, and the minimum share of its words in a
+// statement.
 func WorthAsking(text string) (need float32, worth bool) {
 	words := Words(text)
 	informative := len(words) - words.In(pleasantries())

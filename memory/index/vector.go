@@ -2,8 +2,7 @@ package index
 
 import "math"
 
-// Vector is a direction in which an embedding model puts a text, a byte for each dimension. Nil is unknown; a vector of zeros
-// is like nothing.
+// Vector is the direction of a text's embedding, a byte per dimension. Nil is unknown; a vector of zeros is similar to nothing.
 type Vector []int8
 
 // Quantise keeps the direction of an embedding. Numbers that are not finite make it a vector of zeros.
@@ -55,15 +54,14 @@ type placed struct {
 	inverse float32
 }
 
-// Meaning is what a question means, beside its words.
+// Meaning is the embedding of a question.
 type Meaning struct {
 	Vector Vector
 	// A turn whose cosine is above Floor is scored higher by Weight times what is above.
 	Floor, Weight float32
 }
 
-// cosines works out how near the vectors are to what the question means, as the cosine of the angle between them. It reports
-// whether any is above the floor.
+// cosines computes the cosine of each vector and the question's. It reports whether any is above the floor.
 func (m Meaning) cosines(vectors []placed, cosines []float32) (near bool) {
 	inverse := m.Vector.inverse()
 	if inverse == 0 {

@@ -1,5 +1,5 @@
-// Package ownwords finds what users say in their own words: without what they paste or quote, without the parts that they play,
-// and without the code and the blocks that programs put into their messages.
+// Package ownwords finds the text in users' messages that states something in their own name: without pasted or quoted text,
+// role play, code, and blocks that programs insert.
 package ownwords
 
 import (
@@ -32,7 +32,7 @@ func lazily(expr string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
 }
 
-// Of returns the part of a message that users say in their own name, and whether a role play begins with it.
+// Of returns the part of a message that the user says in their own name, and whether a role play begins with it.
 func Of(text string) (own string, plays bool) {
 	if stagings().MatchString(text) || fiction().MatchString(text) {
 		return "", playing().MatchString(text)

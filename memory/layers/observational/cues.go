@@ -9,7 +9,7 @@ import (
 	"unicode"
 )
 
-// cue is something that the words of a sentence may say, wherever in it they stand.
+// cue is a meaning that words of a sentence can signal.
 type cue uint8
 
 const (
@@ -75,7 +75,7 @@ type lexicon struct {
 	whence [cues]*regexp.Regexp // matches where a cue's first word begins
 }
 
-// mark tells of a word which cues it is and which ones it may begin.
+// mark has the cues that a word is, and those that it may begin.
 type mark struct{ is, begins uint16 }
 
 // maxCue is the longest word of a cue, in bytes.
@@ -143,7 +143,7 @@ func signsOf(text string) signs {
 	return s
 }
 
-// add takes up the word at a place.
+// add adds the word at a place.
 func (s *signs) add(at int, m mark) {
 	if at > 0 {
 		m.is, m.begins = m.is&^(leading.bit()-1), m.begins&^(leading.bit()-1)
@@ -154,7 +154,7 @@ func (s *signs) add(at int, m mark) {
 	}
 }
 
-// inWord tells a byte of what `\b` takes for a word.
+// inWord reports whether a byte belongs to a word by the rules of `\b`.
 func inWord(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_'
 }

@@ -32,9 +32,12 @@ type Rule struct {
 	ID string `mapstructure:"id"`
 	// AppliesTo is before_tool_call, after_model_call or both.
 	AppliesTo []string `mapstructure:"applies_to"`
-	// When is a boolean CEL expression over session, resource and model; for before_tool_call also over tool.name, tool.arguments (an object; empty if the input is not one) and tool.input (as the model wrote it); for after_model_call also over response.text and response.calls (a list of name, arguments and input).
+	// When is a boolean CEL expression over session, resource and model; for before_tool_call also over tool.name,
+	// tool.arguments (an object; empty if the input is not one) and tool.input (as the model wrote it); for after_model_call
+	// also over response.text and response.calls (a list of name, arguments and input).
 	//
-	// A missing member makes it false. Any other failure, such as too much work, counts as true in a rule that denies or asks a model, so that hostile input cannot bypass it.
+	// A missing member makes it false. Any other failure, such as too much work, counts as true in a rule that denies or asks a
+	// model, so that hostile input cannot bypass it.
 	When string `mapstructure:"when"`
 	// Action is the decision when When is true: deny, guide or allow.
 	Action string `mapstructure:"action"`
