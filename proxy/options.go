@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"math"
 	"strconv"
 	"strings"
@@ -217,7 +218,12 @@ func (s Size) String() string {
 // x-goog-api-key and ocp-apim-subscription-key, the query parameters api-key, api_key and key, and Cookie. A key is the
 // same owner wherever it stands, with or without "Bearer"; without any credential the owner is "anonymous". The name is a
 // hash, keyed with session.key if one is set: then who reads the store can't test guessed credentials.
-func (o *SessionOptions) Tenant(credential []byte) string {
+func (o *SessionOptions) Tenant(credential []byte) string { return o.tenant(o.newMAC(), credential) }
+
+func (o *SessionOptions) newMAC() hash.Hash { return hmac.New(sha256.New, []byte(o.Key.Reveal())) }
+
+// tenant is Tenant with a hash of newMAC, which can be used again.
+func (o *SessionOptions) tenant(mac hash.Hash, credential []byte) string {
 	const scheme = "Bearer "
 	if o.Tenancy == TenancySingle {
 		return TenancySingle
@@ -228,7 +234,7 @@ func (o *SessionOptions) Tenant(credential []byte) string {
 	if len(credential) == 0 {
 		return "anonymous"
 	}
-	mac := hmac.New(sha256.New, []byte(o.Key.Reveal()))
+	mac.Reset()
 	mac.Write(credential)
 	var sum [sha256.Size]byte
 	return hex.EncodeToString(mac.Sum(sum[:0])[:16])

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash"
 	"maps"
 	"net/url"
 	"slices"
@@ -25,6 +26,7 @@ type request struct {
 	body body
 
 	owner    string        // see tenant; "" until it was asked for
+	mac      hash.Hash     // see SessionOptions.newMAC; kept from one request to the next, as it costs more than its use
 	dialect  wire.Dialect  // 0 where nothing is remembered
 	remember bool          // unless the request says otherwise
 	parsed   *wire.Request // the body; nil unless it was parsed
@@ -98,7 +100,10 @@ func (r *request) identify() error {
 // tenant is the owner of the request's sessions.
 func (r *request) tenant() string {
 	if r.owner == "" {
-		r.owner = r.s.o.Session.Tenant(r.head.id.credential)
+		if r.mac == nil {
+			r.mac = r.s.o.Session.newMAC()
+		}
+		r.owner = r.s.o.Session.tenant(r.mac, r.head.id.credential)
 	}
 	return r.owner
 }
