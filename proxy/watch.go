@@ -107,12 +107,16 @@ func (w *watcher) add(x *watch, conn net.Conn) {
 	}
 }
 
+// maxLooks is the number of a session's requests that enter checks, the latest: it holds the lock of all sessions.
+const maxLooks = 16
+
 // enter names the session of x. It ends earlier requests of the session whose clients have gone, and returns a channel for each
 // that is closed when its turn is over: a client that breaks an answer off to say something else is faster than the next sweep.
 func (w *watcher) enter(x *watch, name sessionName) (leaving []<-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, o := range w.sessions[name] {
+	earlier := w.sessions[name]
+	for _, o := range earlier[max(0, len(earlier)-maxLooks):] {
 		o.shard.mu.Lock()
 		if !o.over && o.look() == providers.PeerGone {
 			o.finish(endClientGone)
