@@ -193,6 +193,7 @@ func serveResponses(k *sink, body []byte) error {
 		if status != script.Failed {
 			s.memory.keep(&req, id.response(), whole, input, out.items())
 		}
+		done() // a client that has the last event may go on at once
 	}
 	if req.Stream {
 		return out.stream(status, whole, keep)

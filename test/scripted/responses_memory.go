@@ -64,7 +64,7 @@ func (m *memory) response(id string) *storedResponse {
 	return m.responses[id]
 }
 
-// context returns the items before a request's own. A conversation is locked until done is called, once.
+// context returns the items before a request's own. A conversation is locked until done is called; later calls do nothing.
 func (m *memory) context(req *responsesRequest) (items []item, done func(), e *apiError) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -81,11 +81,11 @@ func (m *memory) context(req *responsesRequest) (items []item, done func(), e *a
 			return nil, done, tooLong()
 		}
 		c.busy = true
-		return remembered(c.items), func() {
+		return remembered(c.items), sync.OnceFunc(func() {
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			c.busy = false
-		}, nil
+		}), nil
 	}
 	if id := req.previous(); req.PreviousResponseID != nil {
 		r := m.responses[id]
