@@ -220,6 +220,7 @@ func (s Size) String() string {
 // hash, keyed with session.key if one is set: then who reads the store can't test guessed credentials.
 func (o *SessionOptions) Tenant(credential []byte) string { return o.tenant(o.newMAC(), credential) }
 
+// newMAC returns the hash for names of tenants and prompt caches, keyed with session.key.
 func (o *SessionOptions) newMAC() hash.Hash { return hmac.New(sha256.New, []byte(o.Key.Reveal())) }
 
 // tenant is Tenant with a hash of newMAC, which can be used again.

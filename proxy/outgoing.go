@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"cmp"
-	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -169,7 +168,7 @@ func (o *outgoing) reparse(body []byte) *wire.Request {
 // cacheKey returns the prompt_cache_key of a session, 32 characters. It is the same on all replicas with the same session.key,
 // and neither tenant nor session can be read from it.
 func cacheKey(o *SessionOptions, tenant, session string) string {
-	mac := hmac.New(sha256.New, []byte(o.Key.Reveal()))
+	mac := o.newMAC()
 	for _, part := range [...]string{"prompt_cache_key", tenant, session} {
 		// With the lengths, no two pairs are written alike, and none is written like a credential in Tenant.
 		_, _ = fmt.Fprintf(mac, "%d:%s", len(part), part)

@@ -130,7 +130,7 @@ func (w *watcher) enter(x *watch, name sessionName) (leaving []<-chan struct{}) 
 		o.shard.mu.Unlock()
 	}
 	x.session = name
-	w.sessions[name] = append(w.sessions[name], x)
+	w.sessions[name] = append(earlier, x)
 	return leaving
 }
 

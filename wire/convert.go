@@ -214,10 +214,7 @@ func OrEmpty(raw []byte) []byte {
 
 // content converts the content of a message, or the output of a result. A string stays the string that it is.
 func (c *converter) content(it Item) ([]byte, error) {
-	raw, refusal := Member(it.Raw, "content"), Member(it.Raw, "refusal")
-	if it.Kind == ToolResult {
-		raw = Member(it.Raw, it.Dialect.Rules().Result)
-	}
+	raw, refusal := Member(it.Raw, it.contentName()), Member(it.Raw, "refusal")
 	_, refused := Inside(refusal)
 	if _, ok := Inside(raw); ok && !refused {
 		return raw, nil
@@ -283,9 +280,9 @@ func (c *converter) parts(out, raw []byte, it Item) ([]byte, error) {
 func (p ContentPart) inWords() ContentPart {
 	switch p.Kind {
 	case PartImage:
-		return ContentPart{Value: []byte(`"(an image)"`)}
+		return ContentPart{Value: AppendString(nil, inWords("image"))}
 	case PartFile:
-		return ContentPart{Value: []byte(`"(a file)"`)}
+		return ContentPart{Value: AppendString(nil, inWords("file"))}
 	default:
 		return p
 	}

@@ -407,21 +407,25 @@ func (it Item) WithObjectArguments() Item {
 	return it
 }
 
+// contentName is the member that has the content of a message or a result.
+func (it Item) contentName() string {
+	if it.Kind == ToolResult {
+		return it.Dialect.Rules().Result
+	}
+	return "content"
+}
+
 // WithText returns a message or a result with a text in place of a content that is blank, and without blank texts beside other
 // parts. A message with calls needs no text.
 func (it Item) WithText(text string) Item {
-	name := "content"
-	switch {
-	case it.Kind == ToolResult:
-		name = it.Dialect.Rules().Result
-	case it.Kind != Message || it.HasCalls():
+	if it.Kind != ToolResult && (it.Kind != Message || it.HasCalls()) {
 		return it
 	}
 	blank := func(raw []byte) bool {
 		said, ok := Inside(raw)
 		return ok && len(bytes.TrimSpace(Unescaped(said))) == 0
 	}
-	return it.Rewritten(EditMember(it.Raw, name, func(content []byte) []byte {
+	return it.Rewritten(EditMember(it.Raw, it.contentName(), func(content []byte) []byte {
 		left := !blank(content)
 		if HasChildren(content) {
 			content, left = WithoutElements(content, func(part []byte) bool { return blank(Member(part, "text")) })
@@ -436,10 +440,7 @@ func (it Item) WithText(text string) Item {
 // InWords returns the item with text in place of images, files, audio and videos in its content. The content becomes one text,
 // unless the item has an id: servers that take no images often take no lists. A content that is not a list stays.
 func (it Item) InWords() Item {
-	name := "content"
-	if it.Kind == ToolResult {
-		name = it.Dialect.Rules().Result
-	}
+	name := it.contentName()
 	content := bytes.TrimSpace(Member(it.Raw, name))
 	if len(content) == 0 || content[0] != '[' {
 		return it
@@ -463,7 +464,7 @@ func (it Item) InWords() Item {
 	return it.Rewritten(WithMember(it.Raw, name, said))
 }
 
-// inWords returns what stands for a content part of a type, "" for one that is no medium.
+// inWords returns the text that replaces a content part of a type, "" for a type that is not a medium.
 func inWords(typ string) string {
 	for _, medium := range [...][2]string{{"image", "(an image)"}, {"file", "(a file)"}, {"audio", "(a sound)"}, {"video", "(a video)"}} {
 		if strings.Contains(typ, medium[0]) {
