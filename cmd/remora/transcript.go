@@ -21,7 +21,6 @@ import (
 	"remora/providers"
 	"remora/proxy"
 	"remora/wire"
-	"remora/wire/dialects"
 )
 
 // transcriptFlags are the flags of `remora transcript` and of its subcommand.
@@ -452,8 +451,7 @@ func marks(l *memory.ItemLine) string {
 
 // spoken returns an item's role and text: for calls, their names and arguments.
 func spoken(l *memory.ItemLine) (who, text string) {
-	d, _ := dialects.Parse(l.Dialect) // with an unknown one the item cannot be read either
-	it, err := wire.ParseItem(d, l.Bytes())
+	it, err := l.Item()
 	if err != nil {
 		return "unknown", string(l.Bytes())
 	}

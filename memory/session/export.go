@@ -10,6 +10,8 @@ import (
 	"slices"
 
 	"remora/memory/turnrecord"
+	"remora/wire"
+	"remora/wire/dialects"
 )
 
 // ErrNoSession is returned if a session does not exist, ErrSessionExists if an import's session exists.
@@ -82,6 +84,15 @@ type SystemPromptLine struct {
 type BlockLine struct {
 	Hash string `json:"hash"`
 	Text []byte `json:"text"` // base64: the hash is over its bytes
+}
+
+// Item parses the item.
+func (l *ItemLine) Item() (wire.Item, error) {
+	d, err := dialects.Parse(l.Dialect)
+	if err != nil {
+		return wire.Item{}, err
+	}
+	return wire.ParseItem(d, l.Bytes())
 }
 
 // Bytes returns the stored bytes of the item.

@@ -12,7 +12,6 @@ import (
 	"remora/cache"
 	"remora/memory/turnrecord"
 	"remora/wire"
-	"remora/wire/dialects"
 )
 
 // importChunk is how many values one commit of an import writes.
@@ -105,11 +104,7 @@ func (im *importer) item(l *ItemLine) error {
 	if _, used := im.at[l.Seq]; used || l.Seq == 0 || l.Seq >= im.head.NextSeq {
 		return fmt.Errorf("seq: want a number from 1 to %d that no other item has", im.head.NextSeq-1)
 	}
-	d, err := dialects.Parse(l.Dialect)
-	if err != nil {
-		return err
-	}
-	it, err := wire.ParseItem(d, l.Bytes())
+	it, err := l.Item()
 	if err != nil {
 		return err
 	}
@@ -118,7 +113,7 @@ func (im *importer) item(l *ItemLine) error {
 		return fmt.Errorf("parent %d has not been imported", l.Parent)
 	}
 	meaning := it.Meaning()
-	stored := storedItem{Parent: l.Parent, Content: meaning.Content, Line: l.Line, Dialect: d, Turn: l.Turn, Raw: it.Raw, Made: newOrigin(l.Provider, l.Model, l.Kept)}
+	stored := storedItem{Parent: l.Parent, Content: meaning.Content, Line: l.Line, Dialect: it.Dialect, Turn: l.Turn, Raw: it.Raw, Made: newOrigin(l.Provider, l.Model, l.Kept)}
 	for flag, set := range l.flags() {
 		if *set {
 			stored.Flags |= flag

@@ -7,7 +7,6 @@ import (
 
 	"remora/memory"
 	"remora/wire"
-	"remora/wire/dialects"
 )
 
 // check is one thing that the demo promises, and whether it held.
@@ -200,11 +199,7 @@ func (s snapshot) storedBy(turnID string) []entry {
 
 // storedEntries reads one stored item.
 func storedEntries(l *memory.ItemLine) ([]entry, error) {
-	d, err := dialects.Parse(l.Dialect)
-	if err != nil {
-		return nil, err
-	}
-	it, err := wire.ParseItem(d, l.Bytes())
+	it, err := l.Item()
 	if err != nil {
 		return nil, err
 	}
