@@ -9,16 +9,8 @@ import (
 	"remora/memory/layer"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
-
-func item(tb testing.TB, d wire.Dialect, raw string) wire.Item {
-	tb.Helper()
-	it, err := wire.ParseItem(d, []byte(raw))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return it
-}
 
 func TestMapText(t *testing.T) {
 	upper := func(s string) string { return strings.ReplaceAll(s, "ann", `A"N`) }
@@ -45,7 +37,7 @@ func TestMapText(t *testing.T) {
 		{"no content", dialects.Chat, `{"role":"user","content":null}`, `{"role":"user","content":null}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			in := item(t, tc.dialect, tc.in)
+			in := wiretest.Parse(t, tc.dialect, tc.in)
 			got := layer.MapText(in, upper)
 			if diff := cmp.Diff(tc.out, string(got.Raw)); diff != "" {
 				t.Error(diff)

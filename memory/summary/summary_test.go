@@ -18,18 +18,10 @@ import (
 	"remora/memory/summary"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 func said(role wire.Role, text string) wire.Item { return layer.NewText(dialects.Chat, role, text) }
-
-func item(t *testing.T, d wire.Dialect, raw string) wire.Item {
-	t.Helper()
-	it, err := wire.ParseItem(d, []byte(raw))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return it
-}
 
 func result(text string) wire.Item {
 	return wire.NewToolResult(wire.Call{ID: "c", Family: "function"}, dialects.Chat, text)
@@ -56,8 +48,8 @@ func TestExtractive(t *testing.T) {
 		{"no character is divided", []wire.Item{said(wire.User, strings.Repeat("日", 40))}, "[user] " + strings.Repeat("日", 33) + "..."},
 		{"500 in all", many, strings.Repeat(line+"\n", 4) + line[:500-4*(len(line)+1)] + "..."},
 		{"no text, no line", []wire.Item{
-			item(t, dialects.Chat, `{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]}`),
-			item(t, dialects.Responses, `{"type":"reasoning","id":"r","summary":[]}`),
+			wiretest.Parse(t, dialects.Chat, `{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]}`),
+			wiretest.Parse(t, dialects.Responses, `{"type":"reasoning","id":"r","summary":[]}`),
 			result("ok"),
 		}, "[tool result] ok"},
 	} {
@@ -202,7 +194,7 @@ func TestPromptIsBounded(t *testing.T) {
 		all.Items = append(all.Items, said(wire.User, fmt.Sprint(i)+strings.Repeat("日", 1000)), result(strings.Repeat("r", 5000)),
 			said(wire.System, "secret instructions"))
 	}
-	all.Items = append(all.Items, item(t, dialects.Chat,
+	all.Items = append(all.Items, wiretest.Parse(t, dialects.Chat,
 		`{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"find","arguments":"{\"q\":1}"}}]}`))
 	if _, _, err := (summary.State{}).Extend(t.Context(), m, all, start); err != nil {
 		t.Fatal(err)
@@ -261,7 +253,7 @@ func FuzzDecode(f *testing.F) {
 func TestSecretsAreNotKept(t *testing.T) {
 	const secret = "AKIAIOSFODNN7EXAMPLE"
 	m := more(1, "the key is "+secret, strings.Repeat("a ", 45)+secret, "we meet in Oslo")
-	call := item(t, dialects.Chat, `{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"key\":\"`+secret+`\"}"}}]}`)
+	call := wiretest.Parse(t, dialects.Chat, `{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"key\":\"`+secret+`\"}"}}]}`)
 	m.Items = append(m.Items, call, result("token: "+secret))
 
 	_, kept, err := summary.State{}.Extend(t.Context(), nil, m, start)

@@ -9,6 +9,7 @@ import (
 
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 func TestCountItem(t *testing.T) {
@@ -23,7 +24,7 @@ func TestCountItem(t *testing.T) {
 	f := func(name string, d wire.Dialect, raw string, want int) {
 		t.Helper()
 		for _, what := range []string{"counted", "remembered"} {
-			if got := c.CountItem("gpt-5", item(t, d, raw)); got != want {
+			if got := c.CountItem("gpt-5", wiretest.Parse(t, d, raw)); got != want {
 				t.Errorf("%s, %s: %d tokens, want %d", name, what, got, want)
 			}
 		}
@@ -74,7 +75,7 @@ func TestCountItem(t *testing.T) {
 func TestItemsThatAreNoStrictJSON(t *testing.T) {
 	c := newCounter(t, "gpt-5")
 	for _, raw := range []string{`{"role":"user","content":"bad \x escape"}`, "{\"role\":\"user\",\"content\":\"line\nbreak\"}"} {
-		it := item(t, dialects.Chat, raw) // wire does not look into strings
+		it := wiretest.Parse(t, dialects.Chat, raw) // wire does not look into strings
 		if got, want := c.CountItem("gpt-5", it), itemTokens+estimate(len(raw)); got != want {
 			t.Errorf("%s is %d tokens, want %d", raw, got, want)
 		}
@@ -83,7 +84,7 @@ func TestItemsThatAreNoStrictJSON(t *testing.T) {
 		t.Errorf("no item is %d tokens, want %d", got, itemTokens)
 	}
 	deep := strings.Repeat(`{"a":[`, 400) + strings.Repeat("]}", 400)
-	if got := c.CountItem("gpt-5", item(t, dialects.Responses, deep)); got < 400 || got > 1000 {
+	if got := c.CountItem("gpt-5", wiretest.Parse(t, dialects.Responses, deep)); got < 400 || got > 1000 {
 		t.Errorf("deep item is %d tokens", got)
 	}
 }
@@ -97,11 +98,11 @@ func TestEqualBytesOfTwoKinds(t *testing.T) {
 	if err := memoless.Load("gpt-5", "gpt-4"); err != nil {
 		t.Fatal(err)
 	}
-	fresh := func(model string, d wire.Dialect) int { return memoless.CountItem(model, item(t, d, raw)) }
+	fresh := func(model string, d wire.Dialect) int { return memoless.CountItem(model, wiretest.Parse(t, d, raw)) }
 	for range 2 {
 		for _, d := range []wire.Dialect{dialects.Chat, dialects.Responses} {
 			for _, model := range []string{"gpt-4", "gpt-5"} {
-				if got, want := c.CountItem(model, item(t, d, raw)), fresh(model, d); got != want {
+				if got, want := c.CountItem(model, wiretest.Parse(t, d, raw)), fresh(model, d); got != want {
 					t.Errorf("%s, %s: %d tokens, want %d", model, d, got, want)
 				}
 			}

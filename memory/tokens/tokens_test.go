@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 
 	"remora/test/kit"
-	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 func TestMain(m *testing.M) { os.Exit(kit.RunWithoutLeaks(m)) }
@@ -25,15 +25,6 @@ func newCounter(tb testing.TB, models ...string) *Counter {
 		tb.Fatal(err)
 	}
 	return c
-}
-
-func item(tb testing.TB, d wire.Dialect, raw string) wire.Item {
-	tb.Helper()
-	it, err := wire.ParseItem(d, []byte(raw))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return it
 }
 
 func TestEncodingOf(t *testing.T) {
@@ -89,7 +80,7 @@ func TestCountBeforeTheVocabularyIsThere(t *testing.T) {
 	if got := c.Count("gpt-5", strings.Repeat("a", 360)); got != 100 {
 		t.Errorf("360 bytes are %d tokens, want 100", got)
 	}
-	it := item(t, dialects.Chat, `{"role":"user","content":[{"type":"text","text":"`+strings.Repeat("a", 36)+`"},
+	it := wiretest.Parse(t, dialects.Chat, `{"role":"user","content":[{"type":"text","text":"`+strings.Repeat("a", 36)+`"},
 		{"type":"image_url","image_url":{"url":"data:image/png;base64,`+base64Text(1<<16)+`"}}]}`)
 	if got, want := c.CountItem("gpt-5", it), itemTokens+10+mediaTokens; got != want {
 		t.Errorf("item of 36 bytes and an image is %d tokens, want %d", got, want)
@@ -209,7 +200,7 @@ func TestNoAllocationsInSteadyState(t *testing.T) {
 	c := newCounter(t, "gpt-5")
 	prose := strings.Repeat("The quick brown fox jumps over the lazy dog. ", 100)
 	letters := strings.Repeat("a", 2*maxPiece)
-	it := item(t, dialects.Chat, `{"role":"user","content":"`+prose+`\n"}`)
+	it := wiretest.Parse(t, dialects.Chat, `{"role":"user","content":"`+prose+`\n"}`)
 	noMemo := New(Options{MemoCounts: -1})
 	t.Cleanup(noMemo.Close)
 	if err := noMemo.Load("gpt-5"); err != nil {
@@ -261,7 +252,7 @@ func TestSpeed(t *testing.T) {
 		}
 	}
 	c := newCounter(t, "gpt-5")
-	it := item(t, dialects.Chat, `{"role":"user","content":"`+strings.Repeat("word ", 800)+`"}`)
+	it := wiretest.Parse(t, dialects.Chat, `{"role":"user","content":"`+strings.Repeat("word ", 800)+`"}`)
 	c.CountItem("gpt-5", it)
 	atLeast(t, "1000 items of 4 KB that are remembered", 5*time.Millisecond, func() {
 		for range 1000 {

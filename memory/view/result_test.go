@@ -12,16 +12,8 @@ import (
 	"remora/memory/view"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
-
-func resultOf(t *testing.T, d wire.Dialect, raw string) wire.Item {
-	t.Helper()
-	it, err := wire.ParseItem(d, []byte(raw))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return it
-}
 
 // A result of 9000 characters, in the forms that results come in. What is sent costs what it may, and the
 // item that it was made of is as it was.
@@ -64,7 +56,7 @@ func TestShortenResult(t *testing.T) {
 		{"the last of duplicates", dialects.Chat, 32, `{"role":"tool","content":"` + long[:300] + `","content":"ok"}`, "="},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			in := resultOf(t, c.dialect, c.in)
+			in := wiretest.Parse(t, c.dialect, c.in)
 			got := view.ShortenResult(in, c.limit)
 			switch c.out {
 			case "=":

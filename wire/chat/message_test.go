@@ -5,6 +5,7 @@ import (
 
 	"remora/wire"
 	"remora/wire/chat"
+	"remora/wire/wiretest"
 )
 
 func TestOnlyCalls(t *testing.T) {
@@ -42,7 +43,7 @@ func TestOnlyCalls(t *testing.T) {
 		},
 		{"none", `{"role":"assistant","content":"x","tool_calls":[` + call + `]}`, "", func(int) bool { return false }},
 	} {
-		it := chatItem(t, tt.raw)
+		it := wiretest.Parse(t, chat.Dialect, tt.raw)
 		keep := func(part int) bool {
 			if it.HasContent() {
 				part--
@@ -57,15 +58,6 @@ func TestOnlyCalls(t *testing.T) {
 			t.Errorf("%s: parts %v", tt.name, got.Parts)
 		}
 	}
-}
-
-func chatItem(t *testing.T, raw string) wire.Item {
-	t.Helper()
-	it, err := wire.ParseItem(chat.Dialect, []byte(raw))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return it
 }
 
 // TestAsInput: what upstream gives as an answer and refuses in a request is mended, and nothing else is touched.
@@ -94,7 +86,7 @@ func TestAsInput(t *testing.T) {
 		{"expired sound without words", `{"role":"assistant","content":null,"audio":{"id":"au","data":"QUE="}}`, ""},
 		{"a user", `{"role":"user","content":null,"tool_calls":[]}`, `{"role":"user","content":null,"tool_calls":[]}`},
 	} {
-		it := chatItem(t, tt.raw)
+		it := wiretest.Parse(t, chat.Dialect, tt.raw)
 		got, ok := it.AsInput(func(a wire.Audio) bool { return a == wire.Audio{ID: "au", Expires: 20} })
 		if ok != (tt.want != "") || ok && string(got.Raw) != tt.want {
 			t.Errorf("%s: %s, %v, want %s", tt.name, got.Raw, ok, tt.want)
@@ -112,7 +104,7 @@ func TestWithObjectArguments(t *testing.T) {
 		`{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"g","arguments":{"a":1}}}]}`:         `{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"g","arguments":{"a":1}}}]}`,
 		`{"role":"assistant","content":"x","arguments":"["}`:                                                 `{"role":"assistant","content":"x","arguments":"["}`,
 	} {
-		if got := chatItem(t, raw).WithObjectArguments(); string(got.Raw) != want {
+		if got := wiretest.Parse(t, chat.Dialect, raw).WithObjectArguments(); string(got.Raw) != want {
 			t.Errorf("%s\nbecomes %s", raw, got.Raw)
 		}
 	}
@@ -132,11 +124,11 @@ func TestPortable(t *testing.T) {
 		{"a call with a list", call(`"[1]"`), call(`"{}"`)},
 		{"a call without arguments", call(`""`), call(`"{}"`)},
 	} {
-		got, ok := chatItem(t, tt.raw).Portable(wire.OtherProvider)
+		got, ok := wiretest.Parse(t, chat.Dialect, tt.raw).Portable(wire.OtherProvider)
 		if !ok || string(got.Raw) != tt.want {
 			t.Errorf("%s: %s, %v, want %s", tt.name, got.Raw, ok, tt.want)
 		}
-		if got, ok = chatItem(t, tt.raw).Portable(wire.OtherModel); !ok || string(got.Raw) != tt.raw {
+		if got, ok = wiretest.Parse(t, chat.Dialect, tt.raw).Portable(wire.OtherModel); !ok || string(got.Raw) != tt.raw {
 			t.Errorf("%s, another model: %s, %v", tt.name, got.Raw, ok)
 		}
 	}

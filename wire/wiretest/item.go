@@ -8,13 +8,20 @@ import (
 	"remora/wire"
 )
 
-// Item wants an element, between blanks, to be read as an item. A want without Parts has one of its own kind.
-func Item(tb testing.TB, d wire.Dialect, raw string, want wire.Item) {
+// Parse reads an element.
+func Parse(tb testing.TB, d wire.Dialect, raw string) wire.Item {
 	tb.Helper()
-	got, err := wire.ParseItem(d, []byte(" "+raw+"\n"))
+	it, err := wire.ParseItem(d, []byte(raw))
 	if err != nil {
 		tb.Fatal(err)
 	}
+	return it
+}
+
+// Item wants an element, between blanks, to be read as an item. A want without Parts has one of its own kind.
+func Item(tb testing.TB, d wire.Dialect, raw string, want wire.Item) {
+	tb.Helper()
+	got := Parse(tb, d, " "+raw+"\n")
 	if want.Parts == nil {
 		want.Parts = []wire.Part{{Kind: want.Kind}}
 	}

@@ -11,6 +11,7 @@ import (
 	"remora/memory/layer"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // users are messages of a user.
@@ -33,14 +34,16 @@ func TestLedger(t *testing.T) {
 
 	// Words joined by hyphens are a name in calls only.
 	f(users("a long-term, well-known Follow-up about GPT-like e-mails"), nil, "GPT-like")
-	f([]wire.Item{item(t, `{"role":"assistant","content":"a long-term plan","tool_calls":[{"id":"c","type":"function","function":{"name":"sh","arguments":"{\"c\":\"git switch fix-login\"}"}}]}`)}, nil, "fix-login")
+	f([]wire.Item{wiretest.Parse(t, dialects.Chat, `{"role":"assistant","content":"a long-term plan","tool_calls":[{"id":"c","type":"function","function":{"name":"sh","arguments":"{\"c\":\"git switch fix-login\"}"}}]}`)}, nil, "fix-login")
 
 	// What was mentioned more often is better, and a path or a version counts double.
 	f(users("handleRequest parseHeader", "the parseHeader of handlers"), nil, "parseHeader", "handleRequest")
 	f(users("parseHeader src/main.go"), nil, "src/main.go", "parseHeader")
 
 	// A path that one result alone has does not: listings are full of them.
-	printed := func(text string) wire.Item { return item(t, `{"role":"tool","tool_call_id":"c","content":"`+text+`"}`) }
+	printed := func(text string) wire.Item {
+		return wiretest.Parse(t, dialects.Chat, `{"role":"tool","tool_call_id":"c","content":"`+text+`"}`)
+	}
 	f([]wire.Item{printed("src/once.go"), printed("parseHeader")}, nil, "parseHeader", "src/once.go")
 	f([]wire.Item{printed("src/once.go src/twice.go"), printed("src/twice.go parseHeader")}, nil, "src/twice.go", "parseHeader", "src/once.go")
 
@@ -64,21 +67,12 @@ func TestLedger(t *testing.T) {
 	f([]wire.Item{printed("took 12.503s of 1500ms"), printed("took 12.503s of 1500ms")}, nil)
 
 	// Somebody said a name once, and a tool printed another one twice.
-	f([]wire.Item{item(t, `{"role":"tool","tool_call_id":"c","content":"printed_1 printed_1"}`), users("named_once")[0]}, nil, "named_once", "printed_1")
+	f([]wire.Item{wiretest.Parse(t, dialects.Chat, `{"role":"tool","tool_call_id":"c","content":"printed_1 printed_1"}`), users("named_once")[0]}, nil, "named_once", "printed_1")
 
 	// Calls and results count like text; JSON strings are decoded first.
 	call, result := `{"role":"assistant","content":null,"tool_calls":[{"id":"call_123456","type":"function","function":{"name":"read_file","arguments":"{\"path\":\"src/a.go\",\"old\":\"x\\nbuildIndex()\"}"}}]}`,
 		`{"role":"tool","tool_call_id":"call_123456","content":"{\"output\":\"ok\\nport_8443\"}"}`
-	f([]wire.Item{item(t, call), item(t, result)}, nil, "src/a.go", "buildIndex", "port_8443")
-}
-
-func item(t *testing.T, raw string) wire.Item {
-	t.Helper()
-	it, err := wire.ParseItem(dialects.Chat, []byte(raw))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return it
+	f([]wire.Item{wiretest.Parse(t, dialects.Chat, call), wiretest.Parse(t, dialects.Chat, result)}, nil, "src/a.go", "buildIndex", "port_8443")
 }
 
 // A secret is never listed: not where it is called one, and not where it stands alone.

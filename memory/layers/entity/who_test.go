@@ -8,6 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"remora/memory/layer/layertest"
+	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // linesOf is what is told of what users said, as if all of it was cut, in order.
@@ -98,7 +100,7 @@ func TestWhoInView(t *testing.T) {
 // What models and tools say is not told, nor what users paste.
 func TestWhoseWords(t *testing.T) {
 	lost := append(users("Translate this: My sister Ada lives in Lyon.", "He said \"my sister Eve lives in Lyon\"", "```\nmy sister Ida\n```"),
-		item(t, `{"role":"assistant","content":"My sister Uma lives in Lyon."}`), item(t, `{"role":"tool","tool_call_id":"c","content":"My sister Ola lives in Lyon."}`))
+		wiretest.Parse(t, dialects.Chat, `{"role":"assistant","content":"My sister Uma lives in Lyon."}`), wiretest.Parse(t, dialects.Chat, `{"role":"tool","tool_call_id":"c","content":"My sister Ola lives in Lyon."}`))
 	if have := newWho().of(lost, nil); have != nil {
 		t.Errorf("told %q", have)
 	}

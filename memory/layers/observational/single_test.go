@@ -9,6 +9,7 @@ import (
 	"remora/memory/layer"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // TestSingleMessages: the observations that one message leaves in a session of its own, for each speaker. Without want
@@ -115,7 +116,7 @@ func keptOf(t *testing.T, by, text string) []string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		it = item(t, dialects.Chat, `{"role":"tool","tool_call_id":"c","content":`+string(content)+`}`)
+		it = wiretest.Parse(t, dialects.Chat, `{"role":"tool","tool_call_id":"c","content":`+string(content)+`}`)
 	}
 	got, err := l.AppendItems(t.Context(), tu, nil, []wire.Item{it})
 	if err != nil {
