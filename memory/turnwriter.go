@@ -225,8 +225,8 @@ func (w *turnWriter) valuePuts() (values []cache.Put) {
 
 // reread reports whether a try failed since the session has changed, and takes over what it holds now.
 func (w *turnWriter) reread(err error) bool {
-	var changed *session.Reread
-	if !errors.As(err, &changed) {
+	changed, ok := errors.AsType[*session.Reread](err)
+	if !ok {
 		return false
 	}
 	if w.states != nil {

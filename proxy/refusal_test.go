@@ -141,7 +141,7 @@ func TestHeldAnswersShareTheBudget(t *testing.T) {
 				t.Errorf("complete %v, truncated %v", a.Reply.Complete, a.Reply.Truncated)
 			}
 			r.stop(t)
-			next, err := limits.Enter("next")
+			next, err := limits.Enter(func() string { return "next" })
 			if err := errors.Join(err, next.Hold(c.budget)); err != nil {
 				t.Errorf("bytes are still held: %v", err)
 			}

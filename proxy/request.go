@@ -116,7 +116,7 @@ func (r *request) admit() (err error) {
 		return errCrowded(r.s.o.MaxConnections)
 	}
 	if r.s.limits != nil {
-		r.body.ticket, err = r.s.limits.Enter(r.tenant())
+		r.body.ticket, err = r.s.limits.Enter(r.tenant)
 	}
 	return err
 }

@@ -101,6 +101,7 @@ type Config struct {
 type Limiter struct {
 	c      Config
 	active atomic.Bool // some limit is set
+	byName atomic.Bool // limits of tenants are set
 	bytes  atomic.Int64
 
 	mu      sync.Mutex
@@ -161,22 +162,30 @@ func (l *Limiter) Configure(o Options) {
 	defer l.mu.Unlock()
 	l.o = o
 	l.active.Store(o != Options{})
+	l.byName.Store(o.Tenant.on())
 }
 
-// Enter admits a request of a tenant, or returns a *[Refusal]. Call [Ticket.Leave] when an admitted request ends.
-func (l *Limiter) Enter(name string) (Ticket, error) {
+// Enter admits a request, or returns a *[Refusal]. It calls tenant for the name of the request's tenant only if tenants have
+// limits. Call [Ticket.Leave] when an admitted request ends.
+func (l *Limiter) Enter(tenant func() string) (Ticket, error) {
 	if !l.active.Load() {
 		return Ticket{}, nil
 	}
+	name, byName := "", l.byName.Load()
+	if byName {
+		name = tenant()
+	}
 	now := l.c.Now()
+
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if n := l.o.Global.Concurrent; n > 0 && l.running >= n {
 		return Ticket{}, &Refusal{Limit: globalConcurrent, Max: int64(n), RetryAfter: shortly}
 	}
-	var t *tenant
-	if l.o.Tenant.on() {
-		if t = l.tenant(name, now); t == nil {
+	admitted := Ticket{limiter: l}
+	if byName {
+		t := l.tenant(name, now)
+		if t == nil {
 			return Ticket{}, &Refusal{Limit: globalTenants, Max: int64(l.c.MaxTenants), RetryAfter: shortly}
 		}
 		if r := l.check(t, now); r != nil {
@@ -184,9 +193,10 @@ func (l *Limiter) Enter(name string) (Ticket, error) {
 		}
 		t.running++
 		t.part()
+		admitted.tenant = t
 	}
 	l.running++
-	return Ticket{limiter: l, tenant: t}, nil
+	return admitted, nil
 }
 
 // check applies a tenant's limits. It takes one request from the rate if none is exceeded.

@@ -107,7 +107,7 @@ func (r *replicas) load(d time.Duration, perSecond ...int) {
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(tick) {
 		for i, n := range perSecond {
 			for due[i] += float64(n) * tick.Seconds(); due[i] >= 1; due[i]-- {
-				k, err := r.list[i].Enter("tenant")
+				k, err := r.list[i].Enter(named("tenant"))
 				if err != nil {
 					continue
 				}
@@ -228,7 +228,7 @@ func TestTenantsShareRoundTrips(t *testing.T) {
 		count := 0
 		for i := range 2000 {
 			for _, l := range r.list {
-				if k, err := l.Enter(string(binary.BigEndian.AppendUint16(nil, uint16(i)))); err == nil {
+				if k, err := l.Enter(named(string(binary.BigEndian.AppendUint16(nil, uint16(i))))); err == nil {
 					k.Leave()
 					count++
 				}
@@ -336,7 +336,7 @@ func TestTroubleOfOneTenant(t *testing.T) {
 		})
 		for range 30 {
 			for _, tenant := range []string{"bad", "good"} {
-				if k, err := l.Enter(tenant); err == nil {
+				if k, err := l.Enter(named(tenant)); err == nil {
 					k.Leave()
 				}
 			}
