@@ -172,7 +172,7 @@ func (rs *rounds) judge(ctx context.Context, items []wire.Item, otherNames map[i
 		calls, at := 0, len(r.results)
 		for i, c := range it.Calls() {
 			calls++
-			call := layer.ToolCall{ID: c.ID, Name: rs.run.ToolName(c.Name), Arguments: it.Input(i)}
+			call := rs.toolCall(it, i, c)
 			result, hide := rs.call(ctx, c.Name, call, otherNames[number]...)
 			number++
 			if !hide {
@@ -207,7 +207,9 @@ func (rs *rounds) call(ctx context.Context, name string, call layer.ToolCall, ot
 	verdict := rs.run.ReviewCall(ctx, call)
 	for _, other := range otherNames {
 		if verdict.Action == layer.Allow {
-			verdict = rs.run.ReviewCall(ctx, layer.ToolCall{ID: call.ID, Name: rs.run.ToolName(other), Arguments: call.Arguments})
+			renamed := call
+			renamed.Name = rs.run.ToolName(other)
+			verdict = rs.run.ReviewCall(ctx, renamed)
 		}
 	}
 	switch {
@@ -372,7 +374,7 @@ func (rs *rounds) response() *layer.Response {
 	r := &layer.Response{Input: rs.input, Items: rs.output, Done: true}
 	for _, it := range r.Items {
 		for i, c := range it.Calls() {
-			r.Calls = append(r.Calls, layer.ToolCall{ID: c.ID, Name: rs.run.ToolName(c.Name), Arguments: it.Input(i)})
+			r.Calls = append(r.Calls, rs.toolCall(it, i, c))
 		}
 		if it.Kind == wire.Message {
 			r.Text += it.Text()
@@ -382,4 +384,14 @@ func (rs *rounds) response() *layer.Response {
 		r.Done = r.Done && !it.HasCalls()
 	}
 	return r
+}
+
+// toolCall returns call number i of an item as layers see it. Tools of the API that clients run, such as the shell, have no
+// name in their calls, so that rules know them by their kind.
+func (rs *rounds) toolCall(it wire.Item, i int, c wire.Call) layer.ToolCall {
+	name := c.Name
+	if name == "" && c.Family != wire.FamilyFunction {
+		name = c.Family
+	}
+	return layer.ToolCall{ID: c.ID, Name: rs.run.ToolName(name), Arguments: it.Input(i), Custom: it.TakesText(i)}
 }

@@ -241,19 +241,31 @@ func appendContent(dst, content []byte) []byte {
 // Input returns the model's input for a call of the item, by the index of its part: the arguments of a function, the input of a
 // custom tool, or the action or operation of another call as JSON. It is "" if there is none.
 func (it Item) Input(part int) string {
-	if part < 0 || part >= len(it.Parts) || it.Parts[part].Kind != ToolCall {
-		return ""
+	_, raw := it.input(part)
+	if _, ok := Inside(raw); ok {
+		return Text(raw)
 	}
-	raw := it.Dialect.Codec().Input(it, part)
+	return string(raw)
+}
+
+// TakesText reports whether the call in a part is to a custom tool, whose input is text and need not be JSON.
+func (it Item) TakesText(part int) bool {
+	name, _ := it.input(part)
+	return name == "input"
+}
+
+// input returns the member that has the input of the call in a part, "" if there is none.
+func (it Item) input(part int) (name string, raw []byte) {
+	if part < 0 || part >= len(it.Parts) || it.Parts[part].Kind != ToolCall {
+		return "", nil
+	}
+	call := it.Dialect.Codec().Input(it, part)
 	for _, name := range [...]string{"arguments", "input", "action", "operation"} {
-		if v := Member(raw, name); v != nil {
-			if _, ok := Inside(v); ok {
-				return Text(v)
-			}
-			return string(v)
+		if v := Member(call, name); v != nil {
+			return name, v
 		}
 	}
-	return ""
+	return "", nil
 }
 
 // FunctionTool returns the definition of a function in dialect d, for Request.With. Parameters is a JSON schema; none means a

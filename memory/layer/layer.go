@@ -188,6 +188,8 @@ type ToolCall struct {
 	ID, Name string
 	// Arguments is the call's input as the model wrote it, which need not be JSON.
 	Arguments string
+	// Custom: the tool is a custom one, whose input is text.
+	Custom bool
 }
 
 // Action is the decision of a reviewer.

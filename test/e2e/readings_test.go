@@ -103,10 +103,16 @@ func TestCallsThatClientsReadDifferently(t *testing.T) {
 		{"other arguments as a whole", responses, events(added("read_file"), pieces(tmp), whole(etc), done("read_file", tmp), ends("completed", item("read_file", tmp))), unclear},
 		{"other arguments in the list", responses, events(added("read_file"), pieces(etc), whole(etc), done("read_file", etc), ends("completed", item("read_file", tmp))), unclear},
 		{"two types", responses, "event: response.output_item.done\ndata: " + strings.Replace(done("delete_file", etc), "response.output_item.done", "response.in_progress", 1) + "\n\n" + events(ends("completed", "")), unclear},
+		{"arguments that clients repair", responses, events(done("read_file", `{"path":"/etc",}`), ends("completed", "")), denied},
+		{"arguments that were cut", responses, events(done("read_file", `{"path":"/etc`), ends("completed", "")), denied},
 		{"members in another case", responses, events(strings.Replace(done("delete_file", etc), `"item"`, `"Item"`, 1), ends("completed", "")), unclear},
 		{"a list that holds more than objects", dialect{"responses", false}, `{"id":"r","output":[null,` + item("delete_file", etc) + `]}`, unclear},
 		{"members in another case, whole", dialect{"responses", false}, `{"id":"r","Output":[` + item("delete_file", etc) + `]}`, unclear},
 
+		{"arguments with a line break in a string", chat, events(call(`{"name":"read_file","arguments":"{\"path\":\"/etc\\n\"}"}`), finish), denied},
+		{"arguments with a member twice", chat, events(call(`{"name":"read_file","arguments":"{\"path\":\"/etc\",\"path\":\"/tmp\"}"}`), finish), denied},
+		{"arguments in another case", chat, events(call(`{"name":"read_file","arguments":"{\"Path\":\"/etc\"}"}`), finish), denied},
+		{"arguments that are no text", chat, events(call(`{"name":"read_file","arguments":{"path":"/etc"}}`), finish), denied},
 		{"a name at once", chat, events(call(`{"name":"read_file",`+args+`}`), finish), passes},
 		{"a name in two pieces", chat, events(call(`{"name":"delete_"}`), more(`{"name":"file",`+args+`}`), finish), denied},
 		{"a name whose last piece is denied", chat, events(call(`{"name":"read_file"}`), more(`{"name":"delete_file",`+args+`}`), finish), denied},
@@ -166,4 +172,38 @@ func harmless(responses, stream bool) string {
 		return events(`{"choices":[{"index":0,"delta":{"role":"assistant","content":"I will not."}}]}`, `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`, "[DONE]")
 	}
 	return `{"choices":[{"index":0,"message":{"role":"assistant","content":"I will not."},"finish_reason":"stop"}]}`
+}
+
+// TestRulesNameTheAPIsTools: calls of the shell and the like have no name; rules know them by their kind.
+func TestRulesNameTheAPIsTools(t *testing.T) {
+	const layers = `[{kind: steering, rules: [{id: no-shell, applies_to: [before_tool_call], action: deny, guidance: 'Not allowed.',
+  when: 'tool.name == "shell" || tool.name == "apply_patch"'}]}]`
+	var said string
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if strings.Contains(string(body), "call_output") {
+			said = harmless(true, false)
+		}
+		_, _ = io.WriteString(w, said) // the test sees what arrives
+	}))
+	t.Cleanup(up.Close)
+	g := &gate{http: &http.Client{Transport: &http.Transport{}, Timeout: waitLimit}}
+	t.Cleanup(g.http.CloseIdleConnections)
+	g.proxy = startProxy(t, setup{layers: layers, upstream: up.URL})
+
+	for item, want := range map[string]bool{
+		`{"type":"shell_call","id":"sh_1","call_id":"c1","status":"completed","action":{"commands":["ls"]}}`:                                 false,
+		`{"type":"apply_patch_call","id":"ap_1","call_id":"c1","status":"completed","operation":{"type":"delete_file","path":"x"}}`:          false,
+		`{"type":"computer_call","id":"cu_1","call_id":"c1","status":"completed","action":{"type":"screenshot"},"pending_safety_checks":[]}`: true,
+	} {
+		said = `{"id":"r","status":"completed","output":[` + item + `]}`
+		r := g.ask(t, "responses", dialect{"responses", false}.body(t, "hello"), "X-Session-Id: "+item[9:20])
+		if passes := strings.Contains(r.body, `"c1"`); passes != want || r.status != http.StatusOK {
+			t.Errorf("%s: passes %v, want %v: %d %s", item, passes, want, r.status, r.body)
+		}
+	}
 }

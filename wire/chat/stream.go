@@ -257,11 +257,14 @@ func (c *choice) begin(i int) *streamedCall {
 
 func (c *streamedCall) function(raw []byte, input string, full bool) {
 	for p := range wire.Children(raw) {
-		content, _ := wire.Inside(p.Value)
+		content, isText := wire.Inside(p.Value)
 		switch string(p.Name) {
 		case "name":
 			c.namePiece(content)
 		case input:
+			if !isText && !wire.IsNull(p.Value) { // some servers send an object in place of its text
+				content, _ = wire.Inside(wire.AppendString(nil, string(p.Value)))
+			}
 			if !full {
 				c.input = append(c.input, content...)
 			}

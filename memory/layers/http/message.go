@@ -120,7 +120,7 @@ func rawItems(items []wire.Item) []json.RawMessage {
 	return raw
 }
 
-func newCall(c layer.ToolCall) call { return call(c) }
+func newCall(c layer.ToolCall) call { return call{ID: c.ID, Name: c.Name, Arguments: c.Arguments} }
 
 func newResponse(r *layer.Response) *response {
 	calls := make([]call, len(r.Calls))

@@ -2,13 +2,15 @@ package steering
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json"
 	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types"
 
 	"remora/memory/layer"
 )
@@ -33,11 +35,12 @@ type Rule struct {
 	// AppliesTo is before_tool_call, after_model_call or both.
 	AppliesTo []string `mapstructure:"applies_to"`
 	// When is a boolean CEL expression over session, resource and model; for before_tool_call also over tool.name,
-	// tool.arguments (an object; empty if the input is not one) and tool.input (as the model wrote it); for after_model_call
-	// also over response.text and response.calls (a list of name, arguments and input).
+	// tool.arguments (an object; empty if a custom tool gets other text) and tool.input (as the model wrote it); for
+	// after_model_call also over response.text and response.calls (a list of name, arguments and input).
 	//
-	// A missing member makes it false. Any other failure, such as too much work, counts as true in a rule that denies or asks a
-	// model, so that hostile input cannot bypass it.
+	// A missing member makes it false, unless one differs only in case. Any other failure, such as too much work or arguments
+	// that clients read in several ways, counts as true in a rule that denies or asks a model, so that hostile input cannot
+	// bypass it.
 	When string `mapstructure:"when"`
 	// Action is the decision when When is true: deny, guide or allow.
 	Action string `mapstructure:"action"`
@@ -212,11 +215,9 @@ func (c *rule) match(ctx context.Context, sub subject) (matched, decided bool) {
 	}
 	result, _, err := program.ContextEval(ctx, sub.vars)
 	yes := false
-	switch {
-	case err == nil:
+	if err == nil {
 		yes, _ = result.Value().(bool)
-	case strings.HasPrefix(err.Error(), "no such key"):
-	default:
+	} else if name, missing := strings.CutPrefix(err.Error(), "no such key: "); !missing || spelledOtherwise(sub.vars, name) {
 		yes = !c.decides || c.action == layer.Deny
 	}
 	if c.decides {
@@ -260,11 +261,54 @@ func variables(t *layer.Turn, vars map[string]any) map[string]any {
 	return vars
 }
 
-// arguments returns a call's arguments as an object, empty if they are not one.
-func arguments(c layer.ToolCall) map[string]any {
+// arguments returns a call's arguments as expressions see them: an object, empty if there are none. Many clients repair JSON
+// that is broken, such as by a line break in a string, and of a member that stands twice some take the first. Arguments that
+// clients can read in another way are an error, so that a rule which looks at them denies. The input of a custom tool is
+// text, which need not be JSON.
+func arguments(c layer.ToolCall) any {
 	var object map[string]any
-	if json.Unmarshal([]byte(c.Arguments), &object) != nil || object == nil {
+	err := json.Unmarshal([]byte(c.Arguments), &object)
+	switch {
+	case strings.TrimSpace(c.Arguments) == "", err != nil && c.Custom, err == nil && object == nil:
 		return map[string]any{}
+	case err != nil || repeats(object):
+		return types.NewErr("the arguments can be read in several ways")
 	}
 	return object
+}
+
+// repeats reports whether an object in v has members whose names differ only in case. Decoders of some languages ignore case.
+func repeats(v any) bool {
+	switch v := v.(type) {
+	case map[string]any:
+		names := make(map[string]bool, len(v))
+		for name, value := range v {
+			folded := strings.ToLower(strings.ToUpper(name))
+			if names[folded] || repeats(value) {
+				return true
+			}
+			names[folded] = true
+		}
+	case []any:
+		return slices.ContainsFunc(v, repeats)
+	}
+	return false
+}
+
+// spelledOtherwise reports whether an object in v has a member of that name in another case.
+func spelledOtherwise(v any, name string) bool {
+	within := func(v any) bool { return spelledOtherwise(v, name) }
+	switch v := v.(type) {
+	case map[string]any:
+		for other, value := range v {
+			if other != name && strings.EqualFold(other, name) || within(value) {
+				return true
+			}
+		}
+	case []map[string]any:
+		return slices.ContainsFunc(v, func(m map[string]any) bool { return within(m) })
+	case []any:
+		return slices.ContainsFunc(v, within)
+	}
+	return false
 }

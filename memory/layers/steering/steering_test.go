@@ -141,7 +141,19 @@ func TestExpressions(t *testing.T) {
 		{`tool.input.contains("DROP TABLE")`, "sql", `DROP TABLE users`, true},
 		{`session == "s-1" && resource == "r-1" && model.startsWith("gpt-")`, "f", ``, true},
 		{`tool.arguments.command.contains("x")`, "other", `{"path":"y"}`, false}, // a member that is not there
-		{`tool.arguments.command.contains("x")`, "other", `not JSON`, false},
+		{`tool.arguments.command.contains("x")`, "other", ``, false},
+		{`tool.arguments.command.contains("x")`, "other", `null`, false},
+		// what some clients read in another way denies
+		{`tool.arguments.command.contains("x")`, "other", `not JSON`, true},
+		{`tool.arguments.command.contains("x")`, "other", `"{}"`, true},
+		{`tool.arguments.command.contains("rm")`, "shell", `{"command":"rm",}`, true},
+		{`tool.arguments.command.contains("rm")`, "shell", `{"command":"rm`, true},
+		{`tool.arguments.command.contains("rm")`, "shell", "{\"command\":\"ls\nrm\"}", true},
+		{`tool.arguments.command.contains("rm")`, "shell", `{"command":"rm","n":1e400}`, true},
+		{`tool.arguments.command.contains("rm")`, "shell", `{"command":"rm","command":"ls"}`, true},
+		{`tool.arguments.command.contains("rm")`, "shell", `{"command":"ls","Command":"rm"}`, true},
+		{`tool.arguments.command.contains("rm")`, "shell", `{"Command":"rm"}`, true},
+		{`tool.name == "pay" && tool.arguments.amount > 9`, "shell", `{"amount":`, false},
 		{`tool.arguments.amount > 100`, "pay", `{"amount":"many"}`, true}, // a type that breaks the expression denies
 		{`tool.arguments.l.all(a, tool.arguments.l.all(b, tool.arguments.l.all(c, a + b + c >= 0.0)))`, "f", `{"l":[` + strings.Repeat("1,", 400) + `1]}`, true},
 		{`tool.arguments.command.size() > 100`, "f", big, true},
@@ -152,7 +164,12 @@ func TestExpressions(t *testing.T) {
 			t.Errorf("%s on %.60s: denied %v, want %v (%v)", tc.when, tc.arguments, v.Action == layer.Deny, tc.want, err)
 		}
 	}
-	l := newLayer(t, Options{Rules: []Rule{
+	custom := layer.ToolCall{ID: "c", Name: "patch", Arguments: "{ no JSON", Custom: true}
+	l := newLayer(t, Options{Rules: []Rule{on(beforeToolCall, "r", "deny", `tool.arguments.command.contains("x")`, "no")}})
+	if v, err := l.ReviewToolCall(t.Context(), turn(nil), nil, custom); err != nil || v.Action != layer.Allow {
+		t.Errorf("text for a custom tool: have %+v, %v", v, err)
+	}
+	l = newLayer(t, Options{Rules: []Rule{
 		on(afterModelCall, "words", "guide", `response.text.contains("as an AI")`, "plainly"),
 		on(afterModelCall, "calls", "deny", `response.calls.exists(c, c.name == "pay" && c.arguments.amount > 9)`, "too much"),
 	}})
@@ -160,9 +177,11 @@ func TestExpressions(t *testing.T) {
 	if v, err := l.ReviewResponse(t.Context(), turn(nil), nil, r); err != nil || v.Action != layer.Guide || v.Guidance != "plainly" {
 		t.Errorf("have %+v, %v", v, err)
 	}
-	r.Calls[0].Arguments = `{"amount":10}`
-	if v, err := l.ReviewResponse(t.Context(), turn(nil), nil, r); err != nil || v.Action != layer.Deny || v.Guidance != "too much" {
-		t.Errorf("have %+v, %v", v, err)
+	for _, arguments := range []string{`{"amount":10}`, `{"amount":10,}`, `{"Amount":10}`} {
+		r.Calls[0].Arguments = arguments
+		if v, err := l.ReviewResponse(t.Context(), turn(nil), nil, r); err != nil || v.Action != layer.Deny || v.Guidance != "too much" {
+			t.Errorf("%s: have %+v, %v", arguments, v, err)
+		}
 	}
 }
 
