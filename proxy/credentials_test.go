@@ -14,7 +14,8 @@ import (
 // TestCallersCredentialsStayWithTheirProvider: a provider with a key of its own, as every fallback has, gets nothing that the
 // caller proves itself with elsewhere.
 func TestCallersCredentialsStayWithTheirProvider(t *testing.T) {
-	const callers = "Authorization: Bearer caller\r\nx-api-key: caller\r\nCookie: session=caller\r\nOpenAI-Organization: org-caller\r\nopenai-project: proj-caller\r\n"
+	const callers = "Authorization: Bearer caller\r\nx-api-key: caller\r\nCookie: session=caller\r\nOpenAI-Organization: org-caller\r\nopenai-project: proj-caller\r\n" +
+		"X-LiteLLM-API-Key: caller\r\nhelicone-auth: Bearer caller\r\nX-Amz-Security-Token: caller\r\n"
 	operators := func(o *providers.Options) { o.APIKey = "operator" }
 	for _, c := range []struct {
 		name          string
@@ -28,6 +29,7 @@ func TestCallersCredentialsStayWithTheirProvider(t *testing.T) {
 		{"nothing but a key", operators, "/v1/x?api_key=caller", "", "/v1/x", "Authorization: Bearer operator\r\n"},
 		{"an escaped name", operators, "/v1/x?%6bey=caller&x=1", "", "/v1/x?x=1", "Authorization: Bearer operator\r\n"},
 		{"a longer name", operators, "/v1/x?monkey=1&keys=2&key1=3", "", "/v1/x?monkey=1&keys=2&key1=3", "Authorization: Bearer operator\r\n"},
+		{"other names of keys", operators, "/v1/x?access_token=caller&max_tokens=1&X-Auth-Token=caller", "Idempotency-Key: 1\r\nx-author: a\r\n", "/v1/x?max_tokens=1", "Idempotency-Key: 1\r\nx-author: a\r\nAuthorization: Bearer operator\r\n"},
 		{"an empty query", operators, "/v1/x?", "", "/v1/x?", "Authorization: Bearer operator\r\n"},
 		{"its own project", func(o *providers.Options) {
 			o.APIKey, o.Headers = "operator", []providers.Header{{Name: "OpenAI-Project", Value: "proj-operator"}}

@@ -133,7 +133,7 @@ func (h *head) appendHead(dst []byte, out *fasthttp.RequestHeader, rw rewrite) [
 				dst = appendLine(dst, l.key, l.value)
 			}
 		default:
-			if rw.forwards(l.role) && !added(out, l.key) {
+			if rw.forwards(l) && !added(out, l.key) {
 				dst = appendLine(dst, l.key, l.value)
 			}
 		}
@@ -156,9 +156,9 @@ func (h *head) appendHead(dst []byte, out *fasthttp.RequestHeader, rw rewrite) [
 	return append(dst, '\r', '\n')
 }
 
-// forwards reports whether headers of a role are sent upstream unchanged.
-func (rw *rewrite) forwards(r role) bool {
-	switch r {
+// forwards reports whether a header is sent upstream unchanged.
+func (rw *rewrite) forwards(l *line) bool {
+	switch l.role {
 	case roleHop, roleMemory, roleHistory:
 		return false
 	case roleConnection, roleUpgrade:
@@ -167,6 +167,8 @@ func (rw *rewrite) forwards(r role) bool {
 		return !rw.decoded
 	case roleCredential, roleCookie, roleAccount:
 		return !rw.ownCredential
+	case roleNone:
+		return !rw.ownCredential || !namesCredential(l.key)
 	default:
 		return true
 	}

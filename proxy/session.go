@@ -232,6 +232,37 @@ func (id *identity) noteQuery(target []byte) {
 // queryCredentials are the query parameters that hold a key, the strongest first.
 func queryCredentials() [3]string { return [...]string{"api-key", "api_key", "key"} }
 
+// namesCredential reports whether the name of a header or of a query parameter says that it holds a credential, for one of the
+// gateways and clouds that have a name of their own for it, such as X-LiteLLM-API-Key or access_token.
+func namesCredential(name []byte) bool {
+	var buf [maxName]byte
+	opens := false // the word before says what a key is for
+	for word := range bytes.FieldsFuncSeq(name, func(c rune) bool { return c == '-' || c == '_' || c == '.' }) {
+		if len(word) > len(buf) {
+			return false
+		}
+		for i, c := range word {
+			if c >= 'A' && c <= 'Z' {
+				c |= 0x20
+			}
+			buf[i] = c
+		}
+		switch string(buf[:len(word)]) {
+		case "auth", "oauth", "authorization", "token", "secret", "password", "apikey":
+			return true
+		case "api", "access", "virtual", "subscription":
+			opens = true
+		case "key":
+			if opens {
+				return true
+			}
+		default:
+			opens = false
+		}
+	}
+	return false
+}
+
 // withoutCredentials removes the keys from the query of a request target. All other bytes stay.
 func withoutCredentials(target []byte) []byte {
 	path, query, found := bytes.Cut(target, []byte("?"))
@@ -243,7 +274,11 @@ func withoutCredentials(target []byte) []byte {
 		var args fasthttp.Args
 		args.ParseBytes(member)
 		names := queryCredentials()
-		if !slices.ContainsFunc(names[:], args.Has) {
+		held := slices.ContainsFunc(names[:], args.Has)
+		for name := range args.All() {
+			held = held || namesCredential(name)
+		}
+		if !held {
 			kept = append(kept, member)
 		}
 	}
