@@ -360,3 +360,24 @@ func TestTurnUnderWayIsForgotten(t *testing.T) {
 		})
 	}
 }
+
+// TestNamesOfDeletedSessionsAreForgotten: a session that another process deletes, and that goes on afterwards, is of its resource
+// again. The process that it goes on in has entered it there before.
+func TestNamesOfDeletedSessionsAreForgotten(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t, recaller(t))}})
+	other := memory.New(l.store, nil, patient(memory.Options{}))
+	defer other.Close()
+
+	l.turnOf(in("one", "ada"), "u:one", "a:ok")
+	if err := other.Delete(t.Context(), in("one", "ada").Scope); err != nil {
+		t.Fatal(err)
+	}
+	l.turnOf(in("one", "ada"), "u:again", "a:ok")
+	if n, err := other.Forget(t.Context(), "tenant", "ada"); err != nil || n != 1 {
+		t.Errorf("forgot %d sessions, %v, want 1", n, err)
+	}
+	if err := other.Walk(t.Context(), in("one", "ada").Scope, func(memory.Line) error { return nil }); !errors.Is(err, memory.ErrNoSession) {
+		t.Errorf("walk: %v, want no session", err)
+	}
+}

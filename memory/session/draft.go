@@ -116,7 +116,7 @@ func (d *draft) write(ctx context.Context, p Puts) (cache.Outcome, []cache.Outco
 		return out, nil
 	}
 	batches := d.batches()
-	entries := d.e.log.Index.batches(d.e.call.Scope, d.e.started)
+	entries := d.e.log.Index.batches(d.e.call.Scope, d.version == 0, d.e.started)
 	batches = append(batches, entries...)
 	own := len(batches)
 	if !d.open {

@@ -42,13 +42,14 @@ func resourceEntry(tenant, resource string) cache.Group {
 	return cache.Group{Owner: resourcesOwner, Name: tenant + "\x00" + resource}
 }
 
-// batches returns the writes that add a session to the index of its resource; none if it was added recently.
-func (x *ResourceIndex) batches(s Scope, now time.Time) []cache.Batch {
+// batches returns the writes that add a session to the index of its resource; none if it was added recently. A session that
+// begins is always added: an earlier one of its name may have been deleted by another process, and its entry with it.
+func (x *ResourceIndex) batches(s Scope, begins bool, now time.Time) []cache.Batch {
 	if s.Resource == "" || s.Resource == s.Session {
 		return nil // its states live and go with it
 	}
 	key := indexKey{s.Tenant, s.Resource, s.Session}
-	if at, ok := x.entered.Find(key); ok && (x.ttl == 0 || now.Sub(at) < x.ttl/refreshes) {
+	if at, ok := x.entered.Find(key); ok && !begins && (x.ttl == 0 || now.Sub(at) < x.ttl/refreshes) {
 		return nil
 	}
 	return x.entries(s)
