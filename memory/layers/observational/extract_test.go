@@ -111,6 +111,31 @@ func TestExtractiveKnows(t *testing.T) {
 	}
 }
 
+// TestCorrectionsReplace: what a user corrects is not told any more, and what the correction does not touch is.
+func TestCorrectionsReplace(t *testing.T) {
+	for _, tc := range []struct {
+		known, text string
+		stays       bool
+	}{
+		{"My dog is called Max.", "No, my dog is called Rex.", false},
+		{"My wife is Anna.", "I meant: my wife is Hanna.", false},
+		{"My phone number extension is 4411.", "Sorry, my extension is 4412.", false},
+		{"I live in Oslo.", "Actually, I live in Bergen now.", false},
+		{"My dog is called Max.", "My dog is called Rex.", true}, // they have two
+		{"My dog is called Max.", "No, my dog is 7 years old.", true},
+		{"My dog is called Max and I live in Oslo.", "No, my dog is called Rex.", true},
+	} {
+		st := state{Buffer: []entry{{By: byUser, Text: tc.text}}, Observations: []observation{{By: byUser, Text: tc.known}}}
+		told, err := extractive(t.Context(), turn(nil), &st)
+		if err != nil || len(told) != 1 {
+			t.Errorf("%q: observed %q, %v", tc.text, linesOf(told), err)
+		}
+		if stays := len(st.Observations) == 1; stays != tc.stays {
+			t.Errorf("%q after %q: the first stays %v, want %v", tc.text, tc.known, stays, tc.stays)
+		}
+	}
+}
+
 func TestFactComesBackInAnotherSession(t *testing.T) {
 	l, tu := newLayer(t, Options{Inputs: Conversation}), turn(nil)
 	got, err := l.AppendItems(t.Context(), tu, nil, []wire.Item{layer.NewText(dialects.Chat, wire.User, "Hi, my name is Ana. What's up?")})

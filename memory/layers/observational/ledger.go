@@ -161,18 +161,24 @@ func (l *ledger) corrects(o *observation, topic string) (changed observation, ok
 }
 
 // replaces returns the outdated statement about the same subject, -1 for none: "My budget is 300" after "My budget is 200".
-// Both must have a number or a day, or the subject must be unique.
+// Both must have a number or a day, or the subject must be unique, or the user says that it is a correction: "No, my dog is
+// called Rex" after "My dog is called Max".
 func (l *ledger) replaces(o *observation) int {
 	key := subjectOf(o.Text)
 	if key == "" {
 		return -1
 	}
+	revised := revises().MatchString(o.Text)
 	for i := range l.all {
 		c := &l.all[i]
-		if c.Text == "" || c.By != byUser || subjectOf(c.Text) != key {
+		if c.Text == "" || c.By != byUser {
 			continue
 		}
-		one := only().MatchString(key) || key == "live"
+		theirs := subjectOf(c.Text)
+		if theirs != key && (!revised || !strings.HasSuffix(theirs, " "+strings.TrimPrefix(key, "my "))) {
+			continue
+		}
+		one := only().MatchString(key) || key == "live" || revised && names().MatchString(c.Text) && names().MatchString(o.Text)
 		if one || value().MatchString(c.Text) && value().MatchString(o.Text) || when().MatchString(c.Text) && when().MatchString(o.Text) {
 			return i
 		}

@@ -12,6 +12,8 @@ var (
 		`(ll|will|m going to|am going to|re going to) (try|think|talk|check|see|look|do|let|get|ask|test|read|take|send|call|go with|come|have)\b|` +
 		`(m|am|re|are) (off|here|back|done|ready|sure|afraid|late|tired|hungry|busy|bored|confused|lost|stuck|at|in a|on it|on my)\b|was (thinking|wondering|just))`)
 	atOnce = lazily(`(?i)(\b(right now|at the moment|just now|for now)\b|\bnow[.!]?$|^now\b)`)
+	// lasts matches a state that "now" says to have begun: "I live in Bergen now."
+	lasts  = lazily(`(?i)^(i|we)( only| mostly| always| both)? (live|work|study|teach|drive|use|own|rent|prefer|like|love|hate|eat|drink|speak)\b`)
 	daily  = lazily(`(?i)\b(mon|tues|wednes|thurs|fri|satur|sun)days?\b|\b(january|february|march|april|may|june|july|august|september|october|november|december)\b|\b\d{4}-\d\d-\d\d\b`)
 	labels = lazily(`(?i)^(budget|deadline|name|address|time ?zone|language|city|country|team|stack|goal|version|email|e-mail|phone|birthday|diet|allerg(y|ies)|size|role|job|company|preferences?|pet|car|note)s?\s*[:=]`)
 	diets  = lazily(`(?i)^(i'?m )?(vegan|vegetarian|pescatarian|gluten.free|lactose.intolerant|halal|kosher|diabetic|celiac|coeliac)\b`)
@@ -45,7 +47,7 @@ func judgeOwn(text, whose string) (weight, string) {
 	switch {
 	case s.has(remember), s.has(standing):
 		return w, text
-	case troubles().MatchString(text), momentary().MatchString(bare) && !dated, atOnce().MatchString(bare) && !s.has(own):
+	case troubles().MatchString(text), momentary().MatchString(bare) && !dated, atOnce().MatchString(bare) && !s.has(own) && !lasts().MatchString(bare):
 		return 0, text
 	case s.has(soon) && !s.has(own) && !s.has(me) && !s.has(decided):
 		return 0, text
@@ -74,9 +76,12 @@ var pastVerbs = lazily(`(?i)\b(was|were|had|met|went|did|came|saw|visited|got|bo
 var (
 	moves = lazily(`(?i)^(i|we)('ve|’ve| have| had)?( just)? (moved|rescheduled|shifted|pushed|postponed|changed) (it|that|this|(?:the|my|our) [\p{L} -]{2,40}?)( from .{2,40}?)? to (.{2,60}?)[.!]?$`)
 	meant = lazily(`(?i)^((?:oh |no |sorry |wait )*(?:actually|sorry|no|wait|correction|i meant?)[,:]? (?:it'?s|it is|that'?s|they'?re|i meant?)) (?:actually |now )?(.{1,60}?)[.!]?$`)
-	when  = lazily(`(?i)(?:on )?\b(?:mon|tues|wednes|thurs|fri|satur|sun)day(?: \(\d{4}-\d\d-\d\d\))?(?: (?:at|around|by) \d{1,2}(?:[:.]\d\d)? ?(?:am|pm)?)?\b|(?:at )\d{1,2}(?:[:.]\d\d)? ?(?:am|pm)\b`)
-	value = lazily(`\d+(?:[.,:]\d+)*`)
-	about = lazily(`(?i)^(?:(?:ok|well|actually|oh|no|sorry|btw|also|and|but)[,:]? )*((?:my|our|the) [\p{L}' -]{1,40}?) (?:is|are|was|were|isn'?t)\b`)
-	lives = lazily(`(?i)\bi (?:now |just )?(?:live in|moved to)\b`)
-	only  = lazily(`(?i)\b(name|favou?rite [\p{L}]+|budget|address|email|e-mail|phone|birthday|job|city|size|age|deadline|plate|time ?zone|version)$`)
+	// revises matches how a correction begins, and names a statement that ends with the name of its subject.
+	revises = lazily(`(?i)^(no|nope|actually|sorry|wait|correction|i meant?)\b`)
+	names   = lazily(`\b(is|are|was) ((now )?(called|named) )?(now )?\p{Lu}[\p{L}\d'’-]*[.!]?$`)
+	when    = lazily(`(?i)(?:on )?\b(?:mon|tues|wednes|thurs|fri|satur|sun)day(?: \(\d{4}-\d\d-\d\d\))?(?: (?:at|around|by) \d{1,2}(?:[:.]\d\d)? ?(?:am|pm)?)?\b|(?:at )\d{1,2}(?:[:.]\d\d)? ?(?:am|pm)\b`)
+	value   = lazily(`\d+(?:[.,:]\d+)*`)
+	about   = lazily(`(?i)^(?:(?:ok|well|actually|oh|no|nope|sorry|wait|correction|i meant?|btw|also|and|but)[,:]? )*((?:my|our|the) [\p{L}' -]{1,40}?) (?:is|are|was|were|isn'?t)\b`)
+	lives   = lazily(`(?i)\bi (?:now |just )?(?:live in|moved to)\b`)
+	only    = lazily(`(?i)\b(name|favou?rite [\p{L}]+|budget|address|email|e-mail|phone|birthday|job|city|size|age|deadline|plate|time ?zone|version)$`)
 )
