@@ -44,6 +44,7 @@ func find(text string) []span {
 	var found []span
 	found = privateKeys(text, found)
 	found = passwordsInURLs(text, found)
+	found = passwordsInOptions(text, found)
 	found = tokens(text, found)
 	found = numbers(text, found)
 	found = ibans(text, found)

@@ -40,6 +40,11 @@ var secrets = []struct{ text, secret string }{
 	{"postgres://app:Tr0ub4dor@db.internal:5432/app", "Tr0ub4dor"},
 	{"redis://:s3cr3t@cache:6379/0", "s3cr3t"},
 	{"amqps://svc:plainword@mq/vhost", "plainword"},
+	{"curl -u admin:swordfish https://x.example", "swordfish"},
+	{`curl --user "svc:plain word" https://x.example`, "plain word"},
+	{"curl -usvc:swordfish x", "swordfish"},
+	{`The wifi key is "correct horse battery staple"`, "correct horse battery staple"},
+	{"Der WLAN-Schlüssel ist Sommer2024", "Sommer2024"},
 	{"https://hooks.example/x?access_token=9f8e7d6c5b4a", "9f8e7d6c5b4a"},
 	{`{"client_secret": "a8b7c6d5e4", "scope": "read"}`, "a8b7c6d5e4"},
 	{"clientSecret: 'zX9-yW8-vU7'", "zX9-yW8-vU7"},
@@ -161,6 +166,11 @@ var secrets = []struct{ text, secret string }{
 }
 
 var harmless = []string{
+	"docker run -u 1000:1000 alpine",
+	"sort -u /tmp/a:b",
+	"git push -u origin main:main",
+	"sudo -u deploy ls",
+	"the network key figures are up",
 	// Numbers of other things.
 	"my order is 88231-B", "order 4711 4712 4713 4714", "the ticket is PLAT-1432", "issue #20931", "the tracking number is JD0146000",
 	"parcel 00340434161094042557", "the invoice is 2026-000123", "refund R-5512 of 89.90 euros", "customer number 20011", "flight LH 1234 at 07:35",

@@ -58,6 +58,25 @@ func passwordsInURLs(text string, found []span) []span {
 	}
 }
 
+// passwordsInOptions finds the passwords that commands such as curl take with a user: -u name:password.
+func passwordsInOptions(text string, found []span) []span {
+	for _, option := range [...]string{" -u ", " -u", " --user ", " --user="} {
+		for at := 0; ; {
+			i := strings.Index(text[at:], option)
+			if i < 0 {
+				break
+			}
+			at += i + len(option)
+			v := wordAt(text, at)
+			user, word, joined := strings.Cut(text[v.from:v.to], ":")
+			if joined && user != "" && !strings.ContainsAny(user, "/.") && word != "" && !digitsOnly(word) {
+				found = append(found, span{v.to - len(word), v.to})
+			}
+		}
+	}
+	return found
+}
+
 // prefix is how a service's keys begin, and how many characters follow at least; with digit one of them is.
 type prefix struct {
 	text  string
