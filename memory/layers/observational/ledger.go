@@ -31,12 +31,7 @@ func unreplaced(all []observation) []observation {
 
 // take adds a statement, unless it is known or corrects another. topic is the user's previous subject.
 func (l *ledger) take(o observation, topic string) {
-	if i := l.repeats(&o); i >= 0 {
-		known := &l.all[i]
-		if !slices.Contains(known.From, o.From[0]) {
-			known.From = append(slices.Clip(known.From), o.From...)
-			known.From = known.From[max(0, len(known.From)-maxSources):]
-		}
+	if l.merge(&o) {
 		return
 	}
 	if o.By == byUser {
@@ -51,6 +46,20 @@ func (l *ledger) take(o observation, topic string) {
 		}
 	}
 	l.all = append(l.all, o)
+}
+
+// merge adds the source of a statement that is known. It reports whether it is.
+func (l *ledger) merge(o *observation) bool {
+	i := l.repeats(o)
+	if i < 0 {
+		return false
+	}
+	known := &l.all[i]
+	if !slices.Contains(known.From, o.From[0]) {
+		known.From = append(slices.Clip(known.From), o.From...)
+		known.From = known.From[max(0, len(known.From)-maxSources):]
+	}
+	return true
 }
 
 // repeats returns the statement with the same meaning, -1 for none. A user's statement is a repetition only if numbers and

@@ -25,14 +25,14 @@ func (l *Layer) askModel(ctx context.Context, t *layer.Turn, s *state) ([]observ
 	if t.Ask == nil {
 		return nil, errors.New("observer: no model for this request")
 	}
-	var found []observation
+	all := newLedger(s.Observations)
 	for _, part := range parts(s.Buffer) {
 		texts := make([]string, len(part))
 		for i, e := range part {
 			texts[i] = e.By + ": " + e.Text
 		}
 		prompt := layer.Block("transcript", strings.Join(texts, "\n"))
-		if known := slices.Concat(s.Observations, found); len(known) > 0 {
+		if known := slices.Concat(all.known(), all.fresh()); len(known) > 0 {
 			lines := make([]string, len(known))
 			for i := range known {
 				lines[i] = known[i].line()
@@ -48,10 +48,13 @@ func (l *Layer) askModel(ctx context.Context, t *layer.Turn, s *state) ([]observ
 		from := []source{part[0].source()}
 		for _, text := range statements(answer, l.o.MaxObservations) {
 			by, text := attributed(text, part)
-			found = append(found, observation{By: by, Text: text, From: from})
+			if o := (observation{By: by, Text: text, From: from}); !all.merge(&o) { // models repeat what they were told is known
+				all.all = append(all.all, o)
+			}
 		}
 	}
-	return found, nil
+	s.Observations = all.known()
+	return all.fresh(), nil
 }
 
 // parts groups a buffer by session and by whether a tool said it.

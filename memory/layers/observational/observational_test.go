@@ -127,6 +127,13 @@ func TestModel(t *testing.T) {
 			t.Errorf("have %+v", st)
 		}
 	})
+	t.Run("a statement that is repeated once", func(t *testing.T) {
+		l := newLayer(t, Options{HasModel: true, Inputs: AssistantOnly, BufferThreshold: 10})
+		s := say(t, l, turn(answers("Ada likes green tea\nAda likes green tea.\n")), nil, chars36+chars36, chars36+chars36)
+		if st := read(t, s); st.Version != 2 || len(st.Observations) != 1 {
+			t.Errorf("have %+v", st)
+		}
+	})
 	t.Run("the whole buffer in its order, as data", func(t *testing.T) {
 		var prompt string
 		tu := turn(model(func(_ context.Context, _, user string) (string, error) { prompt = user; return "NONE", nil }))
