@@ -21,8 +21,8 @@ type folder struct{ o Options }
 // file is a document file. Equal values mean the same content, judged by size and time.
 type file struct {
 	path    string
+	folder  string // in which it was found; empty if the configuration itself lists the file
 	shown   string // the name in citations: from the configured file or folder on, with slashes
-	named   bool   // listed in the configuration itself, not found in a folder
 	size    int64
 	changed time.Time
 }
@@ -63,10 +63,14 @@ func (f folder) look() ([]file, error) {
 			if !info.Mode().IsRegular() {
 				return nil, fmt.Errorf("paths[%d]: %s: want a regular file or a folder", i, configured) // a pipe would never end
 			}
-			if err := add(file{root, base, true, info.Size(), info.ModTime()}); err != nil {
+			if err := add(file{root, "", base, info.Size(), info.ModTime()}); err != nil {
 				return nil, err
 			}
 			continue
+		}
+		inside, err := os.OpenRoot(root)
+		if err != nil {
+			return nil, fmt.Errorf("paths[%d]: %w", i, because(configured, err))
 		}
 		err = filepath.WalkDir(root, func(at string, d fs.DirEntry, err error) error {
 			switch entries++; {
@@ -84,16 +88,17 @@ func (f folder) look() ([]file, error) {
 			case d.IsDir() || !f.includes(d.Name()):
 				return nil
 			}
-			info, err := os.Stat(at) // follows links: Kubernetes mounts files as links
-			if err != nil || !info.Mode().IsRegular() {
-				return nil //nolint:nilerr // deleted, or a dangling link
-			}
 			shown, err := filepath.Rel(root, at)
 			if err != nil {
 				return err
 			}
-			return add(file{at, path.Join(nameOf(base), filepath.ToSlash(shown)), false, info.Size(), info.ModTime()})
+			info, err := inside.Stat(shown) // follows links in the folder: Kubernetes mounts files as such
+			if err != nil || !info.Mode().IsRegular() {
+				return nil //nolint:nilerr // deleted, or a link that dangles or leads out of the folder
+			}
+			return add(file{at, root, path.Join(nameOf(base), filepath.ToSlash(shown)), info.Size(), info.ModTime()})
 		})
+		_ = inside.Close() // it was only read
 		if err != nil {
 			return nil, err
 		}
@@ -124,9 +129,22 @@ func because(name string, err error) error {
 	return fmt.Errorf("%s: %w", name, err)
 }
 
+// open opens a file. One that was found in a folder must still be in it: whoever can put links into a folder of documents must
+// not be able to show other files of the machine to users.
+func (f *file) open() (*os.File, error) {
+	if f.folder == "" {
+		return os.Open(f.path)
+	}
+	name, err := filepath.Rel(f.folder, f.path)
+	if err != nil {
+		return nil, err
+	}
+	return os.OpenInRoot(f.folder, name)
+}
+
 // read returns the text of a file, empty for a deleted file and for one in a folder that is not text.
 func (f *file) read(limit int) (string, error) {
-	r, err := os.Open(f.path)
+	r, err := f.open()
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil // the next look will not list it
 	}
@@ -142,7 +160,7 @@ func (f *file) read(limit int) (string, error) {
 		return "", errors.New("paths: want fewer bytes in all files (max_bytes)")
 	case utf8.Valid(data) && bytes.IndexByte(data, 0) < 0:
 		return strings.TrimPrefix(string(data), "\uFEFF"), nil
-	case f.named:
+	case f.folder == "":
 		return "", fmt.Errorf("paths: %s: want UTF-8 text", f.path)
 	}
 	return "", nil

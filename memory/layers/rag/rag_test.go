@@ -205,7 +205,8 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestLinks: Kubernetes mounts files as links to a hidden folder, which it replaces as a whole.
+// TestLinks: Kubernetes mounts files as links to a hidden folder, which it replaces as a whole. Links that lead out of the folder are
+// not followed.
 func TestLinks(t *testing.T) {
 	dir := write(t, map[string]string{"..1/a.md": "The otter weighs 9 kg.", "..2/a.md": "The otter weighs 12 kg."})
 	link := func(to, name string) {
@@ -225,9 +226,16 @@ func TestLinks(t *testing.T) {
 	link("..1", "..data")
 	link("..data/a.md", "a.md")
 	link(".", "loop")
+	outside := write(t, map[string]string{"secret.md": "The otter weighs 99 kg."})
+	link(filepath.Join(outside, "secret.md"), "b.md")
+	relative, err := filepath.Rel(dir, filepath.Join(outside, "secret.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	link(relative, "c.md")
 	l := open(t, rag.Options{Paths: []string{dir}})
 	if got := ask(t, l, 0, "How much does an otter weigh?"); strings.Count(got, "9 kg") != 1 {
-		t.Errorf("have\n%s", got)
+		t.Errorf("have, perhaps from outside of the folder:\n%s", got)
 	}
 	link("..2", "..data")
 	if got := ask(t, l, time.Minute, "How much does an otter weigh?"); !strings.Contains(got, "12 kg") {
