@@ -397,9 +397,19 @@ func (it Item) Portable(r Reach) (Item, bool) {
 	return it.Dialect.Codec().Portable(it, r)
 }
 
-// ObjectArguments returns the arguments of a call, a JSON string, or empty arguments if their text is not a JSON object, as
+// StringArguments returns the arguments of a call as a JSON string. Some servers answer with the object itself, which the API
+// does not take back.
+func StringArguments(raw []byte) []byte {
+	if len(raw) > 0 && raw[0] == '{' {
+		return AppendString(nil, string(raw))
+	}
+	return raw
+}
+
+// ObjectArguments returns the arguments of a call as a JSON string, or empty arguments if their text is not a JSON object, as
 // after a cut: servers that parse them would refuse the whole history.
 func ObjectArguments(raw []byte) []byte {
+	raw = StringArguments(raw)
 	text, _ := Inside(raw)
 	if text = bytes.TrimSpace(Unescaped(text)); len(text) > 0 && text[0] == '{' && Valid(text) {
 		return raw
@@ -407,12 +417,12 @@ func ObjectArguments(raw []byte) []byte {
 	return []byte(`"{}"`)
 }
 
-// WithObjectArguments returns the item with the arguments of its function calls as [ObjectArguments] returns them. An item
-// whose arguments are all JSON objects is returned as it is.
+// WithObjectArguments returns the item with the arguments of its function calls as [ObjectArguments] returns them. If they are
+// so already, it is returned as it is.
 func (it Item) WithObjectArguments() Item {
 	for i := range it.Calls() {
 		v := Member(it.Dialect.Codec().Input(it, i), "arguments")
-		if _, ok := Inside(v); ok && !SameBytes(ObjectArguments(v), v) {
+		if v != nil && !SameBytes(ObjectArguments(v), v) {
 			return it.Rewritten(it.Dialect.Codec().ObjectArguments(it))
 		}
 	}

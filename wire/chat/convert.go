@@ -62,7 +62,7 @@ func (converter) ReadCalls(it wire.Item) []wire.SaidCall {
 		if tool == nil {
 			call.Err = errors.New("no counterpart for tool call of an unknown type")
 		}
-		call.ToolName, call.Input = wire.Member(tool, "name"), wire.Member(tool, input)
+		call.ToolName, call.Input = wire.Member(tool, "name"), wire.StringArguments(wire.Member(tool, input))
 		calls = append(calls, call)
 	}
 	return calls

@@ -94,14 +94,14 @@ func TestAsInput(t *testing.T) {
 	}
 }
 
-// TestWithObjectArguments: only the arguments of functions that are no JSON object change.
+// TestWithObjectArguments: only the arguments of functions that are no JSON object in a string change.
 func TestWithObjectArguments(t *testing.T) {
 	for raw, want := range map[string]string{
 		`{"role":"assistant","content":"x","tool_calls":[{"id":"a","function":{"name":"g","arguments":"{\"a\":1}"}},{"id":"b","function":{"arguments":"{\"a","name":"g"},"s":1}]}`: `{"role":"assistant","content":"x","tool_calls":[{"id":"a","function":{"name":"g","arguments":"{\"a\":1}"}},{"id":"b","function":{"arguments":"{}","name":"g"},"s":1}]}`,
 
 		`{"role":"assistant","content":null,"function_call":{"name":"g","arguments":"["}}`:                   `{"role":"assistant","content":null,"function_call":{"name":"g","arguments":"{}"}}`,
 		`{"role":"assistant","content":null,"tool_calls":[{"id":"a","custom":{"name":"g","input":"free"}}]}`: `{"role":"assistant","content":null,"tool_calls":[{"id":"a","custom":{"name":"g","input":"free"}}]}`,
-		`{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"g","arguments":{"a":1}}}]}`:         `{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"g","arguments":{"a":1}}}]}`,
+		`{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"g","arguments":{"a":1}}}]}`:         `{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"g","arguments":"{\"a\":1}"}}]}`,
 		`{"role":"assistant","content":"x","arguments":"["}`:                                                 `{"role":"assistant","content":"x","arguments":"["}`,
 	} {
 		if got := wiretest.Parse(t, chat.Dialect, raw).WithObjectArguments(); string(got.Raw) != want {
@@ -117,11 +117,12 @@ func TestPortable(t *testing.T) {
 	}
 	for _, tt := range []struct{ name, raw, want string }{
 		{"members that say nothing", `{"role":"assistant","content":"x","refusal":null,"annotations":[],"name":null}`, `{"role":"assistant","content":"x"}`},
-		{"a refusal", `{"role":"assistant","content":null,"refusal":"no"}`, `{"role":"assistant","content":null,"refusal":"no"}`},
+		{"a refusal", `{"role":"assistant","content":null,"refusal":"no"}`, `{"role":"assistant","content":"no"}`},
 		{"a user", `{"role":"user","content":"x","name":null}`, `{"role":"user","content":"x","name":null}`},
 		{"a call", call(`" {\"a\":1}"`), call(`" {\"a\":1}"`)},
 		{"a call that was cut", call(`"{\"a\":"`), call(`"{}"`)},
 		{"a call with a list", call(`"[1]"`), call(`"{}"`)},
+		{"a call with an object", call(`{"a":1}`), call(`"{\"a\":1}"`)},
 		{"a call without arguments", call(`""`), call(`"{}"`)},
 	} {
 		got, ok := wiretest.Parse(t, chat.Dialect, tt.raw).Portable(wire.OtherProvider)

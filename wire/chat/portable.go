@@ -8,6 +8,8 @@ func (messages) Portable(it wire.Item, r wire.Reach) (wire.Item, bool) {
 	}
 	elsewhere := r == wire.OtherProvider
 	said := true
+	refusal := wire.Member(it.Raw, "refusal")
+	refused := elsewhere && it.Role == wire.Assistant && wire.Text(refusal) != "" && wire.IsNull(wire.Member(it.Raw, "content"))
 	raw := wire.Edit(it.Raw, func(_ int, p wire.Child) ([]byte, bool) {
 		whole := it.Raw[p.Start:p.End]
 		head := whole[: len(whole)-len(p.Value) : len(whole)-len(p.Value)]
@@ -16,7 +18,14 @@ func (messages) Portable(it wire.Item, r wire.Reach) (wire.Item, bool) {
 			return whole, it.Role != wire.Assistant
 		case "reasoning", "reasoning_content", "annotations", "images", "audio":
 			return whole, it.Role != wire.Assistant || !elsewhere
+		case "refusal":
+			if refused {
+				return nil, false
+			}
 		case "content":
+			if refused { // servers that do not know the member take it as text
+				return append(head, refusal...), true
+			}
 			if elsewhere || it.Role == wire.Assistant {
 				value, left := withoutSigned(p.Value, elsewhere)
 				said = left

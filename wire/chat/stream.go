@@ -266,6 +266,7 @@ func (c *streamedCall) function(raw []byte, input string, full bool) {
 				content, _ = wire.Inside(wire.AppendString(nil, string(p.Value)))
 			}
 			if !full {
+				content, _ = wire.Inside(wire.StringArguments(p.Value))
 				c.input = append(c.input, content...)
 			}
 		}

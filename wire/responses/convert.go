@@ -58,7 +58,7 @@ func (converter) ReadCalls(it wire.Item) []wire.SaidCall {
 	}
 	switch call.Family {
 	case wire.FamilyFunction:
-		call.Input = wire.Member(it.Raw, "arguments")
+		call.Input = wire.StringArguments(wire.Member(it.Raw, "arguments"))
 	case wire.FamilyCustom:
 		call.Input = wire.Member(it.Raw, "input")
 	default:
