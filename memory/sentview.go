@@ -54,7 +54,7 @@ func (t *Turn) Sent(s view.Shape) view.Sent {
 	offersNone := !t.clientTools() && (s.NoTools || len(t.Tools) == 0)
 	s.NoTools = s.NoTools && t.hidden != nil && !t.clientTools()
 	if t.call.Unkept || t.messages.Continues { // upstream has items of the conversation that can't be changed
-		s.Portable, s.NoMedia, s.Mend = false, false, 0
+		s.Portable, s.Own, s.NoMedia, s.Mend = false, false, false, 0
 	}
 	s.NoCalls = s.NoCalls && s.Portable && offersNone
 	if s == (view.Shape{Form: s.Form}) && t.continuation == nil && t.messages.Same(s.Form) {

@@ -220,12 +220,13 @@ func (o *outgoing) withoutMedia(r *refusal) []view.Shape {
 	return o.changed(view.Shape{NoMedia: r.aboutMedia()})
 }
 
-// portableItems makes stored items portable, without calls if upstream speaks of tools.
+// portableItems makes stored items portable, without calls if upstream speaks of tools. If it speaks of items, that includes those
+// of models that the client resends: another provider may have made them.
 func (o *outgoing) portableItems(r *refusal, aboutItems bool) []view.Shape {
 	if !mayMeanItems(r.status) || r.status == fasthttp.StatusNotFound && !aboutItems {
 		return nil
 	}
-	return o.changed(view.Shape{Portable: true, NoCalls: r.aboutTools()})
+	return o.changed(view.Shape{Portable: true, Own: r.aboutItems(), NoCalls: r.aboutTools()})
 }
 
 // withoutTools leaves out the tools of layers.
@@ -264,8 +265,8 @@ func (o *outgoing) learnShape(was, is view.Shape) {
 	if is.Mend != was.Mend {
 		o.learn(aboutCalls, lesson{shape: view.Shape{Mend: is.Mend}})
 	}
-	if is.Portable != was.Portable || is.NoCalls != was.NoCalls || is.NoMedia != was.NoMedia {
-		o.learn(aboutItems, lesson{shape: view.Shape{Portable: is.Portable, NoCalls: is.NoCalls, NoMedia: is.NoMedia}})
+	if is.Portable != was.Portable || is.Own != was.Own || is.NoCalls != was.NoCalls || is.NoMedia != was.NoMedia {
+		o.learn(aboutItems, lesson{shape: view.Shape{Portable: is.Portable, Own: is.Own, NoCalls: is.NoCalls, NoMedia: is.NoMedia}})
 	}
 	o.s.lessons.forget(o.lessonKey(aboutOrder))
 	o.s.log.Info("upstream takes requests of a model in another shape only; that is remembered for an hour",

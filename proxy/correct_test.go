@@ -421,6 +421,27 @@ func TestRefusalsOfMedia(t *testing.T) {
 	}
 }
 
+// TestRefusalsOfRoles: servers have words of their own for the order of roles, and for roles that they do not know.
+func TestRefusalsOfRoles(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]view.Form{
+		`Unexpected role 'user' after role 'tool'`: view.Alternate, // Mistral
+		`A conversation must start with a user message. Try again with a conversation that starts with a user message.`:             view.Alternate, // Bedrock
+		`Please ensure that function call turn comes immediately after a user turn or after a function response turn.`:              view.Alternate, // Gemini
+		`messages: first message must use the "user" role`:                                                                          view.Alternate, // Anthropic
+		"messages[0].role: unknown variant `developer`, expected one of `system`, `user`, `assistant`, `tool`":                      view.OneSystem, // DeepSeek
+		`Input tag 'developer' found using 'role' does not match any of the expected tags: 'system', 'user', 'assistant', 'tool'`:   view.OneSystem, // Mistral
+		`'messages.0' : discriminator property 'role' has invalid value`:                                                            view.OneSystem, // Groq
+		`Developer instruction is not enabled for models/m`:                                                                         view.NoSystem,  // Gemma at Google
+		`Rate limit reached. See https://developers.example.com`:                                                                    view.AsIs,
+		`'messages.1' : for 'role:assistant' the following must be satisfied[('messages.1' : property 'reasoning' is unsupported)]`: view.AsIs,
+	} {
+		if got := newRefusal(400, []byte(text)).form(); got != want {
+			t.Errorf("%q wants the form %s, want %s", text, got, want)
+		}
+	}
+}
+
 // TestRefusalsOfCalls: servers have words of their own for names of tools that a model has made up, and for arguments that are
 // no JSON.
 func TestRefusalsOfCalls(t *testing.T) {
@@ -433,6 +454,9 @@ func TestRefusalsOfCalls(t *testing.T) {
 		`The "function.arguments" parameter of the code model must be in JSON format.`:                                                                            view.Arguments,
 		`Failed to parse tool call arguments as JSON: [json.exception.parse_error.101] parse error`:                                                               view.Arguments,
 		`messages.1.content.0.tool_use.input: Input should be a valid dictionary`:                                                                                 view.Arguments,
+		`Invalid type for 'messages[1].tool_calls[0].function.arguments': expected a string, but got an object instead.`:                                          view.Arguments,
+		`json: cannot unmarshal object into Go struct field .messages.tool_calls.function.arguments of type string`:                                               view.Arguments,
+		`('messages.1.tool_calls.0.function.arguments' : value must be a string)`:                                                                                 view.Arguments,
 		`messages: text content blocks must be non-empty`:                                                                                                         view.EmptyText,
 		`messages.0: user messages must have non-empty content`:                                                                                                   view.EmptyText,
 		`The text field in the ContentBlock object at messages.2.content.0 is blank. Add text to the text field, and try again.`:                                  view.EmptyText,

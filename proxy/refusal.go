@@ -77,7 +77,15 @@ func (r *refusal) aboutTools() bool { return r.says("tool", "function") }
 // aboutItems reports whether the refusal is about items of earlier answers.
 func (r *refusal) aboutItems() bool {
 	return r.says("encrypted content", "encrypted_content", "'reasoning'", "reasoning item", "item with id", "not persisted", "signature", "container",
-		"compaction", "thinking block", "redacted_thinking", "file with id", "file_id", "audio")
+		"compaction", "thinking block", "redacted_thinking", "file with id", "file_id", "audio") || r.aboutMembers()
+}
+
+// aboutMembers reports whether messages have members or parts that the server does not know: servers answer with thoughts and
+// the like under names of their own.
+func (r *refusal) aboutMembers() bool {
+	return r.says("messages", "input[", "assistant") &&
+		r.says("is unsupported", "not permitted", "extra_forbidden", "unknown parameter", "unknown name", "unrecognized", "additional properties",
+			"supported values are")
 }
 
 // isTooLarge reports whether the request has too many bytes, whatever its tokens.
@@ -94,10 +102,11 @@ func (r *refusal) aboutMedia() bool {
 // form returns which form of messages the server wants, AsIs if the refusal does not mention roles.
 func (r *refusal) form() view.Form {
 	switch {
-	case r.says("must alternate", "roles alternate", "alternating"):
+	case r.says("must alternate", "roles alternate", "alternating", "unexpected role", "start with a user", "comes immediately after a user",
+		"first message must"):
 		return view.Alternate
 	case !r.says("system message", "system role", "role system", "system prompt", "system instruction", "developer instruction", "developer message",
-		"developer role", "message role", "'system'", "only user"):
+		"developer role", "developer`", "developer'", `developer\"`, "message role", "'role'", "'system'", "only user"):
 		return view.AsIs
 	case r.says("not supported", "unsupported", "not support", "not enabled", "not allowed", "only user and assistant"):
 		return view.NoSystem
@@ -114,16 +123,16 @@ func (r *refusal) mend() (m view.Mend) {
 			m = view.CallIDs
 		}
 	}
-	if r.says("reasoning_content", "reasoning content") {
+	if r.says("reasoning_content", "reasoning content") && !r.aboutMembers() {
 		m |= view.Reasoning
 	}
-	if r.says("thought_signature", "thought signature") {
-		m |= view.Signatures
+	if r.says("thought_signature", "thought signature", "value is not a string: null") {
+		m |= view.Signatures | view.NullContent // Gemini refuses one after the other
 	}
 	if r.says(".name", "name of", "function name", "tool name") && r.says("pattern", "a-z", "alphanumeric", "empty string", "minimum length", "too long") {
 		m |= view.ToolNames
 	}
-	if r.says("arguments", ".input") && r.says("json", "parse", "dictionary", "an object") {
+	if r.says("arguments", ".input") && r.says("json", "parse", "dictionary", "an object", "a string", "valid string", "type string") {
 		m |= view.Arguments
 	}
 	if r.says("content", "text") && r.says("non-empty", "nonempty", "must not be empty", "cannot be empty", "can't be empty", "is blank", "non-whitespace") {

@@ -88,7 +88,7 @@ func sentAs(turn *turnrecord.Record, prompt systemPromptRecord, body []wire.Item
 	}
 	if turn.View.Portable || turn.View.NoMedia {
 		own := func(it wire.Item) bool { return !unsent.Has(it) }
-		m.Reshape(own, view.Shape{Portable: turn.View.Portable, NoCalls: turn.View.NoCalls, NoMedia: turn.View.NoMedia})
+		m.Reshape(own, view.Shape{Portable: turn.View.Portable, Own: turn.View.Own, NoCalls: turn.View.NoCalls, NoMedia: turn.View.NoMedia})
 	}
 	mend, err := view.ParseMend(turn.View.Mended)
 	if err != nil {

@@ -54,7 +54,7 @@ func (r *ViewRecord) Chosen(c *Conversation, v *view.View, toolResult int) {
 // SentAs records the shape in which the view is sent, and how many of the client's items that changes. Call it after Chosen. It
 // replaces an earlier record.
 func (r *ViewRecord) SentAs(s view.Shape, repaired int) {
-	r.view.Messages, r.view.Portable, r.view.NoCalls, r.view.NoMedia = "", s.Portable, s.NoCalls, s.NoMedia
+	r.view.Messages, r.view.Portable, r.view.Own, r.view.NoCalls, r.view.NoMedia = "", s.Portable, s.Own, s.NoCalls, s.NoMedia
 	r.view.Mended = s.Mend.Names()
 	if s.Form != view.AsIs {
 		r.view.Messages = s.Form.String()

@@ -80,6 +80,8 @@ type View struct {
 	Messages string `json:"messages,omitempty"`
 	// Portable: stored items were sent in the form that any provider accepts.
 	Portable bool `json:"portable,omitempty"`
+	// Own: and so were answers that the client had resent.
+	Own bool `json:"portable_own,omitempty"`
 	// NoCalls: these have no calls and no results, since the request offered no tools.
 	NoCalls bool `json:"no_calls,omitempty"`
 	// NoMedia: words were sent in place of pictures, files and sounds that the model had answered.
@@ -256,6 +258,9 @@ func (v *View) appendTo(b []byte) []byte {
 	}
 	if v.Portable {
 		b = append(appendName(b, "portable"), "true"...)
+	}
+	if v.Own {
+		b = append(appendName(b, "portable_own"), "true"...)
 	}
 	if v.NoCalls {
 		b = append(appendName(b, "no_calls"), "true"...)

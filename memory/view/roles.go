@@ -80,8 +80,8 @@ func (m *Messages) Without(gone []wire.Item) {
 }
 
 // Reshape puts items of the history in the form that a shape asks for: portable (see wire.Item.Portable) and without calls,
-// apart from items that are the client's own and pairs of which it has sent a half; and without the media that the model has
-// answered, the client's own as well. It returns how many of the client's own items that changes.
+// apart from items that are the client's own, unless the shape includes these, and pairs of which it has sent a half; and without
+// the media that the model has answered, the client's own as well. It returns how many of the client's own items that changes.
 func (m *Messages) Reshape(own func(wire.Item) bool, s Shape) (repaired int) {
 	if s.NoCalls {
 		m.leaveOutCalls(own)
@@ -98,8 +98,15 @@ func (m *Messages) Reshape(own func(wire.Item) bool, s Shape) (repaired int) {
 				repaired++
 			}
 		}
-		if mine || it.Kind == wire.ToolResult || !s.Portable {
+		switch {
+		case it.Kind == wire.ToolResult || !s.Portable || mine && !s.Own:
 			return it, true
+		case mine:
+			out, ok := portableOwn(it)
+			if !ok || !wire.SameBytes(out.Raw, it.Raw) {
+				repaired++
+			}
+			return out, ok
 		}
 		out, ok := it.AsInput(func(wire.Audio) bool { return false })
 		if ok {
@@ -108,6 +115,20 @@ func (m *Messages) Reshape(own func(wire.Item) bool, s Shape) (repaired int) {
 		return out, ok
 	})
 	return repaired
+}
+
+// portableOwn returns an item of the client's in portable form, and false if nothing remains. It leaves alone what the client has
+// said, what an item of the client refers to, and what stands for a conversation: another model could not do without them.
+func portableOwn(it wire.Item) (wire.Item, bool) {
+	asks := it.Kind == wire.Other && len(it.Parts) > 0 && it.Parts[0].Call.ID != ""
+	if !ofModel(it) || asks {
+		return it, true
+	}
+	out, ok := it.Portable(wire.OtherProvider)
+	if !ok && it.Kind == wire.Message {
+		return it, true
+	}
+	return out, ok
 }
 
 // answered returns the number of items before the last answer that the client has seen: all before the last item of the model
@@ -335,7 +356,8 @@ const (
 	goOn     = `"(continue)"`
 )
 
-// alternate makes user and assistant alternate, the user first. Calls and results between them do not count.
+// alternate makes user and assistant alternate, the user first, also before a call or reasoning that a window begins with. Other
+// calls and results do not count.
 func (s *shaping) alternate() {
 	m := s.m
 	in := s.list
@@ -346,6 +368,9 @@ func (s *shaping) alternate() {
 		s.list = append(s.list, e)
 	}
 	for _, e := range in {
+		if turn == wire.RoleNone && !m.Continues && ofModel(e.Item) {
+			add(sentItem{Item: newMessage(m.Dialect, wire.User, goOn)})
+		}
 		if e.Kind != wire.Message || e.HasCalls() || e.Role != wire.User && e.Role != wire.Assistant {
 			s.list = append(s.list, e)
 			continue
@@ -356,7 +381,7 @@ func (s *shaping) alternate() {
 			continue
 		case e.Role == turn && turn == wire.User:
 			add(sentItem{Item: newMessage(m.Dialect, wire.Assistant, noAnswer)})
-		case e.Role == wire.Assistant && (turn == wire.Assistant || turn == wire.RoleNone && !m.Continues):
+		case e.Role == wire.Assistant && turn == wire.Assistant:
 			add(sentItem{Item: newMessage(m.Dialect, wire.User, goOn)})
 		}
 		add(e)

@@ -125,6 +125,10 @@ func TestForms(t *testing.T) {
 			system: "s:x", items: "a:1 u:2", joined: "s:x a:1 u:2", one: "s:x a:1 u:2", alternate: "s:x u:(continue) a:1 u:2", no: "u:x a:1 u:2",
 			repaired: [4]int{3: 1},
 		},
+		"a window that begins with a call": {
+			system: "s:x", items: "c:k r:k a:1 u:2", joined: "s:x c:k r:k a:1 u:2", one: "s:x c:k r:k a:1 u:2",
+			alternate: "s:x u:(continue) c:k r:k a:1 u:2", no: "u:x c:k r:k a:1 u:2", repaired: [4]int{3: 1},
+		},
 		"answers and questions in a row": {
 			items: "u:1 u:2 a:1 a:2 u:3", joined: "u:1 u:2 a:1 a:2 u:3", one: "u:1 u:2 a:1 a:2 u:3", alternate: "u:1+2 a:1+2 u:3", no: "u:1+2 a:1+2 u:3",
 			repaired: [4]int{0, 0, 4, 4},

@@ -7,6 +7,8 @@ type Shape struct {
 	NoTools bool // without the tools of layers
 	// Portable: stored items are in a form that any provider accepts.
 	Portable bool
+	// Own: and what models have said in items that the client resends, if upstream has refused those.
+	Own bool
 	// NoCalls: and without calls and their results, if the request offers no tools.
 	NoCalls bool
 	// NoMedia: text replaces images, files and audio that the model has answered, if the model takes none, a URL has expired,
@@ -20,7 +22,7 @@ type Shape struct {
 func (s Shape) And(o Shape) Shape {
 	return Shape{
 		Form: max(s.Form, o.Form), NoTools: s.NoTools || o.NoTools, Portable: s.Portable || o.Portable, NoCalls: s.NoCalls || o.NoCalls,
-		NoMedia: s.NoMedia || o.NoMedia,
-		Mend:    s.Mend | o.Mend,
+		Own: s.Own || o.Own, NoMedia: s.NoMedia || o.NoMedia,
+		Mend: s.Mend | o.Mend,
 	}
 }

@@ -141,7 +141,7 @@ func TestModelSwitched(t *testing.T) {
 }
 
 // TestModelSwitchedInALoop: the result of one model's call goes to another model. What a server wants of calls is learnt from its
-// refusals: Gemini has two, so that the first request of all is refused, and no later one.
+// refusals, and the client sees none.
 func TestModelSwitchedInALoop(t *testing.T) {
 	t.Parallel()
 	g := startGate(t, "[{kind: history_window, max_items: 40}]", scripted.Options{KindOf: byModel})
@@ -173,9 +173,64 @@ func TestModelSwitchedInALoop(t *testing.T) {
 					if resends {
 						messages = append([]any{question, answer}, messages...)
 					}
-					first := kind == scripted.KindGemini && i == 0
-					if r := ask(kind, messages...); r.status != http.StatusOK && !first {
+					if r := ask(kind, messages...); r.status != http.StatusOK {
 						t.Errorf("session %d: %d %s", i, r.status, r.body)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestHistoryOfAnotherServer: a client resends answers with members that only the server of the first ones knows, and the role
+// that only OpenAI has, or leaves them to the proxy. Other servers refuse them once at most, and the client never sees that.
+func TestHistoryOfAnotherServer(t *testing.T) {
+	t.Parallel()
+	g := startGate(t, "[{kind: history_window, max_items: 40}]", scripted.Options{KindOf: byModel})
+	answer := func(members map[string]any) any {
+		maps.Copy(members, map[string]any{"role": "assistant"})
+		return members
+	}
+	user := map[string]any{"role": "user", "content": "hi"}
+	called := func(arguments any) []any {
+		call := map[string]any{"id": "abcDEF123", "type": "function", "function": map[string]any{"name": "ls", "arguments": arguments}}
+		return []any{user, answer(map[string]any{"content": nil, "tool_calls": []any{call}}), map[string]any{"role": "tool", "tool_call_id": "abcDEF123", "content": "a"}}
+	}
+	for name, c := range map[string]struct {
+		history []any
+		kinds   []scripted.Kind
+	}{
+		"developer": {
+			[]any{map[string]any{"role": "developer", "content": "Be brief."}, user, answer(map[string]any{"content": "x"})},
+			[]scripted.Kind{scripted.KindDeepSeek, scripted.KindMistralAPI, scripted.KindGroq},
+		},
+		"thoughts": {
+			[]any{user, answer(map[string]any{"content": "x", "reasoning_content": "hm"})},
+			[]scripted.Kind{scripted.KindMistralAPI, scripted.KindGroq},
+		},
+		"details": {
+			[]any{user, answer(map[string]any{"content": "x", "reasoning_details": []any{map[string]any{"type": "reasoning.text", "text": "hm"}}})},
+			[]scripted.Kind{scripted.KindMistralAPI, scripted.KindGroq},
+		},
+		"refusal":     {[]any{user, answer(map[string]any{"content": nil, "refusal": "No."})}, []scripted.Kind{scripted.KindMistralAPI, scripted.KindGroq}},
+		"arguments":   {called(map[string]any{"path": "/tmp"}), []scripted.Kind{scripted.KindOpenAI, scripted.KindGroq}},
+		"interrupted": {called("{}"), []scripted.Kind{scripted.KindMistralAPI, scripted.KindGemini, scripted.KindKimi}},
+	} {
+		for _, kind := range c.kinds {
+			t.Run(name+" "+string(kind), func(t *testing.T) {
+				// Another caller, so that nothing is learnt yet.
+				caller := "Authorization: Bearer " + t.Name()
+				for i, refusals := range []int{1, 0} {
+					before := len(g.up.Faults())
+					body := encode(t, map[string]any{"model": kind, "messages": append(c.history, map[string]any{"role": "user", "content": "SAY Yes."})})
+					if r := g.ask(t, "chat/completions", string(body), caller); r.status != http.StatusOK {
+						t.Fatalf("request %d: %d %s", i, r.status, r.body)
+					}
+					if n := len(g.up.Faults()) - before; n > refusals {
+						t.Errorf("request %d was refused %d times: %q", i, n, g.up.Faults()[before:])
+					}
+					if seen := g.seen(t); name == "arguments" && !strings.Contains(seen, `/tmp`) || name == "refusal" && !strings.Contains(seen, "No.") {
+						t.Errorf("request %d lacks what was said: %s", i, seen)
 					}
 				}
 			})

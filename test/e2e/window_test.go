@@ -2,12 +2,14 @@ package e2e
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"remora/test/kit"
+	"remora/test/scripted"
 )
 
 // A small window that also cuts inside a running tool loop.
@@ -64,6 +66,41 @@ func checkLoops(t *testing.T, s setup) {
 			checkViews(t, views[session], rounds)
 			checkTranscript(t, c, o.proxy.in(t).transcript(session))
 		})
+	}
+}
+
+// TestWindowsBeginWithTheUser: a window may begin with an answer or a call. Servers that want the user first refuse that once, and
+// the client does not see it.
+func TestWindowsBeginWithTheUser(t *testing.T) {
+	t.Parallel()
+	g := startGate(t, "[{kind: history_window, max_items: 6, evict_batch: 2}]", scripted.Options{KindOf: byModel})
+	for _, kind := range []scripted.Kind{scripted.KindBedrock, scripted.KindGemini, scripted.KindMistral} {
+		for _, path := range []string{"chat/completions", "responses"} {
+			t.Run(string(kind)+" "+path, func(t *testing.T) {
+				d := dialect{path: path}
+				list := map[string]string{"chat/completions": "messages", "responses": "input"}[path]
+				var items []any
+				before := len(g.up.Faults())
+				for range 4 {
+					items = append(items, map[string]any{"role": "user", "content": `CALL ls {} ;; SAY Looking. ;; CALL ls {} ;; SAY Done.`})
+					for more := true; more; {
+						var body map[string]any
+						decode(t, []byte(d.body(t, "")), &body)
+						body["model"], body[list] = kind, items
+						r := g.ask(t, path, string(encode(t, body)), "X-Session-Id: "+t.Name())
+						if r.status != http.StatusOK {
+							t.Fatalf("%d items: %d %s", len(items), r.status, r.body)
+						}
+						var added []any
+						added, more = answered(t, d, r.body)
+						items = append(items, added...)
+					}
+				}
+				if f := g.up.Faults()[before:]; len(f) > 1 {
+					t.Errorf("refused first: %q", f)
+				}
+			})
+		}
 	}
 }
 

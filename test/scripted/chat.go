@@ -32,7 +32,8 @@ type chatCall struct {
 		Name string `json:"name"`
 	} `json:"custom"`
 	Function struct {
-		Name string `json:"name"`
+		Name      string `json:"name"`
+		Arguments raw    `json:"arguments"`
 	} `json:"function"`
 }
 
@@ -42,6 +43,7 @@ type chatMessage struct {
 	Role         string      `json:"role"`
 	Content      raw         `json:"content"`
 	Reasoning    raw         `json:"reasoning_content"`
+	Details      raw         `json:"reasoning_details"`
 	Refusal      raw         `json:"refusal"`
 	Audio        raw         `json:"audio"`
 	FunctionCall raw         `json:"function_call"`

@@ -55,6 +55,10 @@ func checkMessage(i int, m *chatMessage) *apiError {
 			return badHistory(fmt.Sprintf("Invalid '%s': string too long. Expected a string with maximum length %d, "+
 				"but got a string with length %d instead.", param, maxCallID, len(c.ID)), param, "string_above_max_length")
 		}
+		if a := c.Function.Arguments; len(a) > 0 && a[0] == '{' {
+			param := fmt.Sprintf("messages[%d].tool_calls[%d].function.arguments", i, j)
+			return badHistory(fmt.Sprintf("Invalid type for '%s': expected a string, but got an object instead.", param), param, "invalid_type")
+		}
 	}
 	if m.Role == "tool" && bytes.Contains(m.Content, []byte(`"image_url"`)) {
 		return badHistory(fmt.Sprintf("Invalid 'messages[%d]'. Image URLs are only allowed for messages with role 'user', but this message "+

@@ -24,18 +24,19 @@ const (
 	KindGemma Kind = "vllm_gemma"
 	// KindMistral is vLLM with Mistral's template: user and assistant take turns behind an optional system message.
 	KindMistral Kind = "vllm_mistral"
-	// KindMistralAPI is Mistral's own API: ids of calls have nine letters and digits.
+	// KindMistralAPI is Mistral's own API: ids of calls have nine letters and digits, no message of the user or of the system
+	// follows a result, and messages have no role and no members of other servers.
 	KindMistralAPI Kind = "mistral"
 	// KindKimi wants reasoning_content on every assistant message with tool calls, unless thinking is disabled.
 	KindKimi Kind = "kimi"
-	// KindDeepSeek wants the same, in other words.
+	// KindDeepSeek wants the same, in other words, and knows no developer.
 	KindDeepSeek Kind = "deepseek"
-	// KindBedrock is Bedrock behind a gateway: no tool messages in a request without tools.
+	// KindBedrock is Bedrock behind a gateway: no tool messages in a request without tools, and the user speaks first.
 	KindBedrock Kind = "bedrock"
 	// KindAnthropic is Anthropic behind a gateway, likewise, and ids of calls have letters, digits, dashes and underscores.
 	KindAnthropic Kind = "anthropic"
 	// KindGemini is Google's compatible API: no null content, no tools beside JSON output, a signature on every call of
-	// the round, and errors in an array.
+	// the round, no call at the beginning, and errors in an array.
 	KindGemini Kind = "gemini"
 	// KindGemmaHosted is Gemma at Google: neither tools nor system messages.
 	KindGemmaHosted Kind = "google_gemma"
@@ -47,7 +48,7 @@ const (
 	KindOllama Kind = "ollama"
 	// KindNoEndpoints is OpenRouter where no provider of the model takes tools: 404.
 	KindNoEndpoints Kind = "openrouter_no_tools"
-	// KindGroq refuses tools beside JSON output.
+	// KindGroq refuses tools beside JSON output, and roles and members of messages that it does not know.
 	KindGroq Kind = "groq"
 	// KindTerse refuses tools and does not say why.
 	KindTerse Kind = "terse"
@@ -73,11 +74,13 @@ func (k Kind) google() bool { return k == KindGemini || k == KindGemmaHosted }
 type line struct {
 	index   int      // in messages or input; -1 for instructions
 	role    string   // system, developer, user, assistant or tool
+	dev     bool     // the role is spelled developer
 	calls   bool     // an assistant message with tool calls
 	lacking bool     // of these, one without reasoning_content
 	null    bool     // content is there and null
 	empty   bool     // no content, no call
 	ids     []string // of its calls, or of the call that it answers
+	odd     string   // a member of other servers
 }
 
 // demand is the part of a request that a kind checks.
@@ -100,7 +103,7 @@ func chatDemand(req *chatRequest, messages []chatMessage, body []byte) *demand {
 		if role == "function" {
 			role = "tool"
 		}
-		l := line{index: i, role: role, calls: len(m.calls()) > 0 || !isNull(m.FunctionCall), null: string(m.Content) == "null"}
+		l := line{index: i, role: role, dev: role == "developer", odd: m.odd(), calls: len(m.calls()) > 0 || !isNull(m.FunctionCall), null: string(m.Content) == "null"}
 		l.lacking = l.calls && strings.Trim(string(m.Reasoning), `"`) == "" || l.calls && isNull(m.Reasoning)
 		l.empty = len(m.Content) == 0 && !l.calls
 		for _, c := range m.calls() {
@@ -177,10 +180,16 @@ func (k Kind) check(d *demand) *apiError {
 		return d.checkTurns(1, "After the optional system message, conversation roles must alternate user and assistant roles "+
 			"except for tool calls and results.")
 	case KindMistralAPI:
+		if e := d.checkMistral(); e != nil {
+			return e
+		}
 		return d.checkShortIDs()
 	case KindKimi, KindDeepSeek:
 		return k.checkThinking(d)
 	case KindBedrock:
+		if first := d.first(); first != nil && first.role != "user" {
+			return badHistory("A conversation must start with a user message. Try again with a conversation that starts with a user message.", "", "")
+		}
 		return d.checkToolless("Bedrock")
 	case KindAnthropic:
 		if e := d.checkIDs(); e != nil {
@@ -260,11 +269,60 @@ func (d *demand) checkTurns(systems int, message string) *apiError {
 	return nil
 }
 
+// first is the first message behind those of the system, nil if there is none.
+func (d *demand) first() *line {
+	for i := range d.lines {
+		if l := &d.lines[i]; l.role != "system" && l.role != "developer" {
+			return l
+		}
+	}
+	return nil
+}
+
+// checkMistral wants the order, the roles and the members that Mistral has.
+func (d *demand) checkMistral() *apiError {
+	for i, l := range d.lines {
+		switch {
+		case l.dev:
+			return mistral(fmt.Sprintf("Input tag 'developer' found using 'role' does not match any of the expected tags: 'system', 'user', "+
+				"'assistant', 'tool' at messages.%d", l.index), "union_tag_invalid")
+		case l.odd != "":
+			return mistral(fmt.Sprintf(`[{"type":"extra_forbidden","loc":["body","messages",%d,"%s","%s"],"msg":"Extra inputs are not permitted"}]`,
+				l.index, l.role, l.odd), "invalid_request_error")
+		case i > 0 && d.lines[i-1].role == "tool" && l.role != "tool" && l.role != "assistant":
+			return mistral("Unexpected role '"+l.role+"' after role 'tool'", "invalid_request_message_order")
+		}
+	}
+	return nil
+}
+
+func mistral(message, kind string) *apiError {
+	return refusal(http.StatusBadRequest, message, obj("object", "error", "message", message, "type", kind, "param", jnull(), "code", "3230"))
+}
+
+// odd returns a member of a message that servers with a schema of their own refuse, empty for none.
+func (m *chatMessage) odd() string {
+	switch {
+	case m.Role != "assistant":
+	case !isNull(m.Reasoning):
+		return "reasoning_content"
+	case !isNull(m.Refusal):
+		return "refusal"
+	case !isNull(m.Details):
+		return "reasoning_details"
+	}
+	return ""
+}
+
 func (k Kind) checkThinking(d *demand) *apiError {
 	if !d.think || d.path != "chat/completions" {
 		return nil
 	}
-	for _, l := range d.lines {
+	for i, l := range d.lines {
+		if l.dev && k == KindDeepSeek {
+			return badHistory(fmt.Sprintf("Failed to deserialize the JSON body into the target type: messages[%d].role: unknown variant "+
+				"`developer`, expected one of `system`, `user`, `assistant`, `tool` at line 1 column 99", i), "", "invalid_request_error")
+		}
 		switch {
 		case !l.lacking:
 		case k == KindKimi:
@@ -338,6 +396,9 @@ func (d *demand) checkGemini() *apiError {
 			return google(fmt.Sprintf("* GenerateContentRequest.contents[%d].parts: contents.parts must not be empty.\n", l.index))
 		}
 	}
+	if first := d.first(); first != nil && first.calls {
+		return google("Please ensure that function call turn comes immediately after a user turn or after a function response turn.")
+	}
 	return d.checkSignatures()
 }
 
@@ -386,6 +447,16 @@ func (d *demand) checkSignatures() *apiError {
 func (k Kind) checkTools(d *demand) *apiError {
 	if k == KindGemmaHosted && slices.ContainsFunc(d.lines, func(l line) bool { return l.role == "system" || l.role == "developer" }) {
 		return google("Developer instruction is not enabled for models/" + d.model)
+	}
+	for _, l := range d.lines {
+		switch {
+		case k != KindGroq:
+		case l.dev:
+			return badHistory(fmt.Sprintf("'messages.%d' : discriminator property 'role' has invalid value", l.index), "", "")
+		case l.odd != "":
+			return badHistory(fmt.Sprintf("'messages.%d' : for 'role:%s' the following must be satisfied[('messages.%d' : property '%s' is "+
+				"unsupported)]", l.index, l.role, l.index, l.odd), "", "")
+		}
 	}
 	if !d.tools {
 		return nil
