@@ -46,9 +46,25 @@ func (m *joining) choice(last []byte) []byte {
 			return wire.WithValue(last, p, m.message(p.Value)), true
 		case "finish_reason":
 			return wire.WithValue(last, p, m.end.reason(p.Value)), true
+		case "logprobs": // clients match them with the text
+			return wire.WithValue(last, p, m.logprobs(p.Value)), true
 		}
 		return last[p.Start:p.End], true
 	})
+}
+
+// logprobs joins the lists of tokens of all answers; last is the value of the last one.
+func (m *joining) logprobs(last []byte) []byte {
+	var all members
+	for _, body := range m.All() {
+		for p := range wire.Children(wire.Member(choiceOf(body, 0), "logprobs")) {
+			all.add(p)
+		}
+	}
+	if all == nil {
+		return last
+	}
+	return all.object()
 }
 
 // choiceOf returns the choice of an index, nil if there is none.
@@ -64,16 +80,19 @@ func choiceOf(body []byte, number int) []byte {
 // joining puts the messages of several answers together, as a client does with the deltas of a stream.
 type joining struct {
 	*merge.Bodies
-	members  []merged
+	members  members
 	messages int
 	end      ending
 }
+
+// members are those of several objects, put together.
+type members []merged
 
 type merged struct {
 	name, value []byte
 }
 
-// maxMembers bounds the members of a message that are put together.
+// maxMembers bounds the members of an object that are put together.
 const maxMembers = 64
 
 func (m *joining) add(body int, message []byte) {
@@ -84,7 +103,7 @@ func (m *joining) add(body int, message []byte) {
 	}
 	m.end.calls = m.end.calls || calls
 	for p := range wire.Children(visible) {
-		m.member(p)
+		m.members.add(p)
 	}
 }
 
@@ -131,16 +150,16 @@ func callOf(raw []byte) wire.Call {
 	return c
 }
 
-// member merges a member into the earlier ones: texts and lists are joined, of all else the last value counts.
-func (m *joining) member(p wire.Child) {
-	i := slices.IndexFunc(m.members, func(o merged) bool { return string(o.name) == string(p.Name) })
+// add merges a member into the earlier ones: texts and lists are joined, of all else the last value counts.
+func (m *members) add(p wire.Child) {
+	i := slices.IndexFunc(*m, func(o merged) bool { return string(o.name) == string(p.Name) })
 	if i < 0 {
-		if len(m.members) < maxMembers {
-			m.members = append(m.members, merged{bytes.Clone(p.Name), p.Value})
+		if len(*m) < maxMembers {
+			*m = append(*m, merged{bytes.Clone(p.Name), p.Value})
 		}
 		return
 	}
-	old := &m.members[i].value
+	old := &(*m)[i].value
 	a, b := *old, p.Value
 	switch {
 	case string(b) == "null", string(p.Name) == "role":
@@ -154,6 +173,18 @@ func (m *joining) member(p wire.Child) {
 	}
 }
 
+// object returns the object that has the members.
+func (m members) object() []byte {
+	out := []byte{'{'}
+	for i, o := range m {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(append(wire.AppendString(out, string(o.name)), ':'), o.value...)
+	}
+	return append(out, '}')
+}
+
 // message returns the message that the client gets; last is the one of the last answer.
 func (m *joining) message(last []byte) []byte {
 	if m.messages == 1 && len(m.All()) == 1 {
@@ -163,14 +194,7 @@ func (m *joining) message(last []byte) []byte {
 		}
 		return out
 	}
-	out := []byte{'{'}
-	for i, o := range m.members {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = append(append(wire.AppendString(out, string(o.name)), ':'), o.value...)
-	}
-	out = append(out, '}')
+	out := m.members.object()
 	if !m.end.calls && !says(out) {
 		out = withContent(out)
 	}

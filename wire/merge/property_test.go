@@ -236,6 +236,12 @@ func TestWhole(t *testing.T) {
 	f(dialects.Chat, `{"id":"a","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"ab","reasoning_details":[1,2],"reasoning":"r","x":2,"tool_calls":[{"id":"3","custom":{"name":"g"}}]},"finish_reason":"tool_calls"},{"index":1,"message":{"content":"B"}}],"new":1}`,
 		`{"id":"a","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a","reasoning_details":[1 ],"reasoning":null,"x":1,"tool_calls":[{"id":"1","function":{"name":"mem_x"}}]},"finish_reason":"tool_calls"},{"index":1,"message":{"content":"B"}}]}`,
 		`{"id":"b","model":"n","choices":[{"index":0,"message":{"role":"assistant","content":"b","reasoning_details":[ 2],"reasoning":"r","x":2,"tool_calls":[{"id":"2","function":{"name":"mem_x"}},{"id":"3","custom":{"name":"g"}}]},"finish_reason":"tool_calls"},{"index":1,"message":{"content":"again"}}],"new":1}`)
+	f(dialects.Chat, `{"choices":[{"message":{"content":"ab"},"logprobs":{"content":[{"token":"a"},{"token":"b"}],"refusal":null},"finish_reason":"stop"}]}`,
+		`{"choices":[{"message":{"content":"a"},"logprobs":{"content":[{"token":"a"}],"refusal":null},"finish_reason":"tool_calls"}]}`,
+		`{"choices":[{"message":{"content":"b"},"logprobs":{"content":[{"token":"b"}],"refusal":null},"finish_reason":"stop"}]}`)
+	f(dialects.Chat, `{"choices":[{"message":{"content":"b"},"logprobs":{"content":[{"token":"b"}]},"finish_reason":"stop"}]}`,
+		`{"choices":[{"message":{"content":null},"logprobs":null,"finish_reason":"tool_calls"}]}`,
+		`{"choices":[{"message":{"content":"b"},"logprobs":{"content":[{"token":"b"}]},"finish_reason":"stop"}]}`)
 	f(dialects.Chat, `{"choices":[{"message":{"refusal":null,"content":""},"finish_reason":"stop"}]}`,
 		`{"choices":[{"message":{"refusal":null,"content":null,"tool_calls":[{"id":"1","function":{"name":"mem_x"}}]},"finish_reason":"tool_calls"}]}`,
 		`{"choices":[{"message":{"tool_calls":[{"id":"1","function":{"name":"mem_x"}}]},"finish_reason":"tool_calls"}]}`)
