@@ -212,7 +212,8 @@ func OrEmpty(raw []byte) []byte {
 	return raw
 }
 
-// content converts the content of a message, or the output of a result. A string stays the string that it is.
+// content converts the content of a message, or the output of a result. A string stays the string that it is, and a list of one
+// text becomes one: many servers take no list, above all not from the assistant.
 func (c *converter) content(it Item) ([]byte, error) {
 	raw, refusal := Member(it.Raw, it.contentName()), Member(it.Raw, "refusal")
 	_, refused := Inside(refusal)
@@ -226,9 +227,12 @@ func (c *converter) content(it Item) ([]byte, error) {
 	if s, ok := Inside(raw); ok && len(s) > 0 {
 		out = append(out, c.to.TextPart(it.Role, raw)...)
 	}
-	out, err := c.parts(out, raw, it)
-	if err != nil {
+	out, text, err := c.parts(out, raw, it)
+	switch {
+	case err != nil:
 		return nil, err
+	case text != nil && !refused:
+		return text, nil
 	}
 	if refused && it.Role == Assistant {
 		if len(out) > 1 {
@@ -245,11 +249,11 @@ func (c *converter) content(it Item) ([]byte, error) {
 	return append(out, ']'), nil
 }
 
-// parts appends the converted parts of a list.
-func (c *converter) parts(out, raw []byte, it Item) ([]byte, error) {
+// parts appends the converted parts of a list. If that is one text, it returns it as well, as a JSON string.
+func (c *converter) parts(out, raw []byte, it Item) (list, text []byte, err error) {
 	for p := range Children(raw) {
 		if p.Name != nil {
-			return nil, fmt.Errorf("no counterpart for content that is an object")
+			return nil, nil, fmt.Errorf("no counterpart for content that is an object")
 		}
 		part, err := it.Dialect.Codec().ReadPart(p.Value)
 		if _, ok := Inside(p.Value); ok {
@@ -259,21 +263,27 @@ func (c *converter) parts(out, raw []byte, it Item) ([]byte, error) {
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		if len(out) > 1 {
+		first := len(out) == 1
+		if !first {
 			out = append(out, ',')
 		}
 		if it.Kind == ToolResult && c.to.Rules().TextResults {
 			part = part.inWords()
 		}
+		text = nil
 		if part.Kind == PartText {
-			out = append(out, c.to.TextPart(it.Role, OrEmpty(part.Value))...)
+			value := OrEmpty(part.Value)
+			out = append(out, c.to.TextPart(it.Role, value)...)
+			if first {
+				text = value
+			}
 		} else {
 			out = c.to.Codec().AppendPart(out, part)
 		}
 	}
-	return out, nil
+	return out, text, nil
 }
 
 // inWords replaces the part if the content may only have text.
