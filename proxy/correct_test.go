@@ -428,6 +428,9 @@ func TestRefusalsOfRoles(t *testing.T) {
 		`Unexpected role 'user' after role 'tool'`: view.Alternate, // Mistral
 		`A conversation must start with a user message. Try again with a conversation that starts with a user message.`:             view.Alternate, // Bedrock
 		`Please ensure that function call turn comes immediately after a user turn or after a function response turn.`:              view.Alternate, // Gemini
+		`Expected last role User or Tool (or Assistant with prefix True) for serving but got system`:                                view.Joined,    // Mistral
+		"Last message must have role `user` or `tool`.":                                                                             view.Joined,    // Perplexity
+		`After the (optional) system message(s), user or tool message(s) should alternate with assistant message(s).`:               view.Alternate,
 		`messages: first message must use the "user" role`:                                                                          view.Alternate, // Anthropic
 		"messages[0].role: unknown variant `developer`, expected one of `system`, `user`, `assistant`, `tool`":                      view.OneSystem, // DeepSeek
 		`Input tag 'developer' found using 'role' does not match any of the expected tags: 'system', 'user', 'assistant', 'tool'`:   view.OneSystem, // Mistral
@@ -460,6 +463,10 @@ func TestRefusalsOfCalls(t *testing.T) {
 		`messages: text content blocks must be non-empty`:                                                                                                         view.EmptyText,
 		`messages.0: user messages must have non-empty content`:                                                                                                   view.EmptyText,
 		`The text field in the ContentBlock object at messages.2.content.0 is blank. Add text to the text field, and try again.`:                                  view.EmptyText,
+		`Invalid request: the message at position 2 with role 'assistant' must not be empty`:                                                                      view.EmptyText, // Kimi
+		`Assistant message must have either content or tool_calls, but not none.`:                                                                                 view.EmptyText, // Mistral
+		`Each message must have at least one content element.`:                                                                                                    view.EmptyText, // Grok
+		`Unable to submit request because it must have a text parameter. Add a text parameter and try again.`:                                                     view.EmptyText, // Vertex AI
 		`messages: text content blocks must contain non-whitespace text`:                                                                                          view.EmptyText,
 		`Unknown name "x": Cannot find field.`:                                                                                                                    0,
 		`The model m does not exist`:                                                                                                                              0,

@@ -102,7 +102,9 @@ func (r *refusal) aboutMedia() bool {
 // form returns which form of messages the server wants, AsIs if the refusal does not mention roles.
 func (r *refusal) form() view.Form {
 	switch {
-	case r.says("must alternate", "roles alternate", "alternating", "unexpected role", "start with a user", "comes immediately after a user",
+	case r.says("expected last role", "last message must"):
+		return view.Joined
+	case r.says("must alternate", "should alternate", "roles alternate", "alternating", "unexpected role", "start with a user", "comes immediately after a user",
 		"first message must"):
 		return view.Alternate
 	case !r.says("system message", "system role", "role system", "system prompt", "system instruction", "developer instruction", "developer message",
@@ -135,11 +137,12 @@ func (r *refusal) mend() (m view.Mend) {
 	if r.says("arguments", ".input") && r.says("json", "parse", "dictionary", "an object", "a string", "valid string", "type string") {
 		m |= view.Arguments
 	}
-	if r.says("content", "text") && r.says("non-empty", "nonempty", "must not be empty", "cannot be empty", "can't be empty", "is blank", "non-whitespace") {
+	if r.says("content", "text", "message at position") && r.says("non-empty", "nonempty", "must not be empty", "cannot be empty", "can't be empty",
+		"is blank", "non-whitespace", "at least one content", "either content or tool_calls", "have a text parameter") {
 		m |= view.EmptyText
 	}
 	if r.says("null") && r.says("not a string", "expected a string") {
-		m |= view.NullContent
+		m |= view.NullContent | view.EmptyText
 	}
 	return m
 }

@@ -15,6 +15,7 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"iter"
 	"slices"
 	"strings"
@@ -437,16 +438,17 @@ func (it Item) contentName() string {
 	return "content"
 }
 
-// WithText returns a message or a result with a text in place of a content that is blank, and without blank texts beside other
-// parts. A message with calls needs no text.
+// WithText returns a message or a result with a text in place of a content that is blank or null, and without blank texts beside
+// other parts. A refusal is a text of its own. A message with calls needs no text.
 func (it Item) WithText(text string) Item {
 	if it.Kind != ToolResult && (it.Kind != Message || it.HasCalls()) {
 		return it
 	}
 	blank := func(raw []byte) bool {
 		said, ok := Inside(raw)
-		return ok && len(bytes.TrimSpace(Unescaped(said))) == 0
+		return IsNull(raw) || ok && len(bytes.TrimSpace(Unescaped(said))) == 0
 	}
+	text = cmp.Or(Text(Member(it.Raw, "refusal")), text)
 	return it.Rewritten(EditMember(it.Raw, it.contentName(), func(content []byte) []byte {
 		left := !blank(content)
 		if HasChildren(content) {

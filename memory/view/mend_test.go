@@ -78,10 +78,12 @@ func TestMend(t *testing.T) {
 		{"nothing said", view.EmptyText, chat.Dialect, []string{
 			`{"role":"user","content":" \n"}`, `{"role":"user","content":[{"type":"text","text":""},{"type":"image_url","image_url":{"url":"x"}}]}`,
 			`{"role":"user","content":[{"type":"text","text":""}]}`, `{"role":"user","content":[]}`, `{"role":"user","content":"a"}`,
+			`{"role":"assistant","content":null}`, `{"role":"assistant","content":null,"refusal":"No."}`, `{"role":"assistant","content":null,"tool_calls":[{"id":"1"}]}`,
 			`{"role":"assistant","content":"","tool_calls":[{"id":"1","function":{"name":"f"}}]}`, `{"role":"tool","tool_call_id":"1","content":""}`, `{"role":"user","content":""}`,
 		}, []string{
 			`{"role":"user","content":"(empty)"}`, `{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}`,
 			`{"role":"user","content":"(empty)"}`, `{"role":"user","content":"(empty)"}`, `{"role":"user","content":"a"}`,
+			`{"role":"assistant","content":"(empty)"}`, `{"role":"assistant","content":"No.","refusal":"No."}`, `{"role":"assistant","content":null,"tool_calls":[{"id":"1"}]}`,
 			`{"role":"assistant","content":"","tool_calls":[{"id":"1","function":{"name":"f"}}]}`, `{"role":"tool","tool_call_id":"1","content":"(empty)"}`, `{"role":"user","content":""}`,
 		}},
 		{"nothing returned", view.EmptyText, responses.Dialect, []string{
