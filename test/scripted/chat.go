@@ -58,6 +58,20 @@ func (m *chatMessage) calls() []chatCall {
 	return *m.ToolCalls
 }
 
+// odd returns a member of a message that servers with a schema of their own refuse, empty for none.
+func (m *chatMessage) odd() string {
+	switch {
+	case m.Role != "assistant":
+	case !isNull(m.Reasoning):
+		return "reasoning_content"
+	case !isNull(m.Refusal):
+		return "refusal"
+	case !isNull(m.Details):
+		return "reasoning_details"
+	}
+	return ""
+}
+
 // serveChat answers POST chat/completions.
 func serveChat(k *sink, body []byte) error {
 	s := k.s

@@ -290,7 +290,7 @@ func (d *demand) checkMistral() *apiError {
 			return mistral(fmt.Sprintf(`[{"type":"extra_forbidden","loc":["body","messages",%d,"%s","%s"],"msg":"Extra inputs are not permitted"}]`,
 				l.index, l.role, l.odd), "invalid_request_error")
 		case i > 0 && d.lines[i-1].role == "tool" && l.role != "tool" && l.role != "assistant":
-			return mistral("Unexpected role '"+l.role+"' after role 'tool'", "invalid_request_message_order")
+			return mistral(fmt.Sprintf("Unexpected role '%s' after role 'tool'", l.role), "invalid_request_message_order")
 		}
 	}
 	return nil
@@ -298,20 +298,6 @@ func (d *demand) checkMistral() *apiError {
 
 func mistral(message, kind string) *apiError {
 	return refusal(http.StatusBadRequest, message, obj("object", "error", "message", message, "type", kind, "param", jnull(), "code", "3230"))
-}
-
-// odd returns a member of a message that servers with a schema of their own refuse, empty for none.
-func (m *chatMessage) odd() string {
-	switch {
-	case m.Role != "assistant":
-	case !isNull(m.Reasoning):
-		return "reasoning_content"
-	case !isNull(m.Refusal):
-		return "refusal"
-	case !isNull(m.Details):
-		return "reasoning_details"
-	}
-	return ""
 }
 
 func (k Kind) checkThinking(d *demand) *apiError {
@@ -454,8 +440,8 @@ func (k Kind) checkTools(d *demand) *apiError {
 		case l.dev:
 			return badHistory(fmt.Sprintf("'messages.%d' : discriminator property 'role' has invalid value", l.index), "", "")
 		case l.odd != "":
-			return badHistory(fmt.Sprintf("'messages.%d' : for 'role:%s' the following must be satisfied[('messages.%d' : property '%s' is "+
-				"unsupported)]", l.index, l.role, l.index, l.odd), "", "")
+			return badHistory(fmt.Sprintf("'messages.%d' : for 'role:%s' the following must be satisfied[('messages.%d' : "+
+				"property '%s' is unsupported)]", l.index, l.role, l.index, l.odd), "", "")
 		}
 	}
 	if !d.tools {
