@@ -93,7 +93,7 @@ var arrows = []struct {
 	{8, "cmd/remora", cmdImports},
 	{6, "test/bench", []string{"test/process"}},
 	{6, "test/replay", []string{"test/process", "memory/tokens", "test/scripted", "wire", "wire/dialects", "wire/wiretest"}},
-	{1, "test/recallfit", []string{"memory/index", "test/recall/corpus"}},
+	{1, "test/recallfit", []string{"memory/index", "test/process", "test/recall/corpus"}},
 	{0, "test/recall/corpus", nil},
 	{6, "test/recall", []string{"test/process", "test/recall/corpus", "test/scripted"}},
 	{1, "wire/breakpoint", []string{"wire"}},

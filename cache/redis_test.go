@@ -19,26 +19,8 @@ import (
 	"remora/test/kit"
 )
 
-// waitLimit bounds every wait for something that must happen. It is long because tests share few cores, and machines
-// stand still now and then.
+// waitLimit bounds every wait. It is long because tests share few cores.
 const waitLimit = 2 * time.Minute
-
-// eventually polls until f returns nil.
-func eventually(t *testing.T, f func() error) {
-	t.Helper()
-	deadline := time.After(waitLimit)
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		select {
-		case <-deadline:
-			t.Fatalf("after %s: %v", waitLimit, err)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
 
 func commitErr(c context.Context, s cache.Store, b cache.Batch) error {
 	return s.Commit(c, []cache.Batch{b})[0].Err
@@ -52,7 +34,7 @@ func TestRedisRestartKeepsCommitted(t *testing.T) {
 		mustCommit(t, s, put("o", strconv.Itoa(n), storetest.Record(n)))
 	}
 	srv.Restart() // kills it
-	eventually(t, func() error { return s.Ping(ctx()) })
+	kit.Eventually(t, func() error { return s.Ping(ctx()) })
 	for n := range 50 {
 		if got := read(t, s, "o", strconv.Itoa(n)); string(got) != string(storetest.Record(n)) {
 			t.Fatalf("record %d reads %.20q", n, got)
@@ -60,8 +42,8 @@ func TestRedisRestartKeepsCommitted(t *testing.T) {
 	}
 }
 
-// TestRedisRestartIsSeenByReaders: the connections that a restart has cut must not fail the first call after it.
-func TestRedisRestartIsSeenByReaders(t *testing.T) {
+// TestRedisReadAfterRestart: connections closed by a restart do not fail the first read after it.
+func TestRedisReadAfterRestart(t *testing.T) {
 	srv := kit.StartRedis(t, kit.AppendOnly())
 	s := open(t, srv.URL(), cache.Options{})
 	defer func() { _ = s.Close() }()
@@ -72,9 +54,8 @@ func TestRedisRestartIsSeenByReaders(t *testing.T) {
 	}
 }
 
-// TestRedisHangKeepsNoCaller: a caller whose context ends returns, though the store itself would wait for the server
-// much longer.
-func TestRedisHangKeepsNoCaller(t *testing.T) {
+// TestRedisHangReleasesCallers: a call returns when its context ends, although the store would wait for the server much longer.
+func TestRedisHangReleasesCallers(t *testing.T) {
 	srv := kit.StartRedis(t)
 	s := open(t, srv.URL(), cache.Options{OpTimeout: time.Hour})
 	defer func() { _ = s.Close() }()
@@ -85,7 +66,7 @@ func TestRedisHangKeepsNoCaller(t *testing.T) {
 		wg.Go(func() {
 			c, end := context.WithTimeout(ctx(), 150*time.Millisecond)
 			want := context.DeadlineExceeded
-			if i%2 == 0 { // ended by hand
+			if i%2 == 0 { // cancelled, without a deadline
 				c, end = context.WithCancel(ctx())
 				time.AfterFunc(150*time.Millisecond, end)
 				want = context.Canceled
@@ -106,13 +87,13 @@ func TestRedisHangKeepsNoCaller(t *testing.T) {
 	}
 	srv.Resume()
 	<-gone
-	eventually(t, func() error { return commitErr(ctx(), s, put("o", "a", []byte("2"))) })
+	kit.Eventually(t, func() error { return commitErr(ctx(), s, put("o", "a", []byte("2"))) })
 	if got := read(t, s, "o", "a"); string(got) != "2" {
 		t.Fatalf("after the hang: %q", got)
 	}
 }
 
-// TestRedisForgetsScripts flushes the scripts all the time: every commit must be written once and only once.
+// TestRedisForgetsScripts flushes the scripts continuously: every commit must be written exactly once.
 func TestRedisForgetsScripts(t *testing.T) {
 	const writers, each, atLeast = 12, 40, 3
 	srv := kit.StartRedis(t)
@@ -145,8 +126,7 @@ func TestRedisForgetsScripts(t *testing.T) {
 	wg.Wait()
 }
 
-// TestRedisLostReply cuts the connection between a commit and its reply: the caller must hear of it, and the commit
-// must not be repeated.
+// TestRedisLostReply closes the connection between a commit and its reply: Commit must return an error, and must not retry.
 func TestRedisLostReply(t *testing.T) {
 	srv := kit.StartRedis(t)
 	var cut atomic.Bool
@@ -167,9 +147,9 @@ func TestRedisLostReply(t *testing.T) {
 	}
 }
 
-// TestRedisNoVersionComesTwice takes the last commit back, as a failover to a replica that lags behind does. The next one
-// must not be at the version of the one that was lost: who has read that would take it for the same.
-func TestRedisNoVersionComesTwice(t *testing.T) {
+// TestRedisVersionsAreUnique reverts the last commit, as a failover to a lagging replica does. The next commit must get another
+// version: a reader of the lost one would take both for the same.
+func TestRedisVersionsAreUnique(t *testing.T) {
 	srv := kit.StartRedis(t)
 	s := open(t, srv.URL(), cache.Options{})
 	defer func() { _ = s.Close() }()
@@ -192,7 +172,7 @@ func TestRedisNoVersionComesTwice(t *testing.T) {
 	}
 }
 
-// cutter forwards connections to addr. Once cut is set it closes a connection instead of passing the next reply on.
+// cutter forwards connections to addr. Once cut is set, it closes a connection instead of forwarding the next reply.
 func cutter(t *testing.T, addr string, cut *atomic.Bool) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -247,7 +227,7 @@ func TestRedisPassword(t *testing.T) {
 	}
 }
 
-// TestClusterMovesSlot moves the slots of all groups while commits go on: each must be written once, in order.
+// TestClusterMovesSlot moves the slots of all groups during commits: each must be written once, in order.
 func TestClusterMovesSlot(t *testing.T) {
 	c := kit.StartCluster(t)
 	s := open(t, c.URL(), cache.Options{})
@@ -283,8 +263,8 @@ func TestClusterMovesSlot(t *testing.T) {
 	}
 }
 
-// TestClusterServersDisagree: commits wait, for a moment, while two servers each take the other for the master of a slot,
-// as they may when it was just moved.
+// TestClusterServersDisagree: commits wait briefly while two servers take each other for the master of a slot, as they may after a
+// move.
 func TestClusterServersDisagree(t *testing.T) {
 	c := kit.StartCluster(t)
 	s := open(t, c.URL(), cache.Options{})
@@ -316,7 +296,7 @@ func TestClusterServersDisagree(t *testing.T) {
 		do(from, "CLUSTER", "SETSLOT", slot, "NODE", target)
 		committed := make(chan error, 1)
 		go func() { committed <- commitErr(ctx(), s, put("o", "group4", []byte("1"))) }()
-		for len(committed) == 0 && moved(from)-before < least { // the client alone follows three times
+		for len(committed) == 0 && moved(from)-before < least { // go-redis itself follows three times
 			time.Sleep(time.Millisecond)
 		}
 		do(to, "CLUSTER", "SETSLOT", slot, "NODE", target)
@@ -328,12 +308,12 @@ func TestClusterServersDisagree(t *testing.T) {
 		if took < disagreeing {
 			t.Fatalf("after %s: %v", took, err)
 		}
-		// The machine was slower than commits wait: the servers disagree once more, in their other parts.
+		// The machine was slower than the wait of commits: repeat with the servers' roles swapped.
 	}
 	t.Fatal("the servers never agree in time")
 }
 
-// TestClusterHungNodeHurtsOnlyItself: calls for other nodes never wait for the one that hangs, however long it does.
+// TestClusterHungNodeHurtsOnlyItself: calls to other nodes never wait for one that hangs.
 func TestClusterHungNodeHurtsOnlyItself(t *testing.T) {
 	const groups = 30
 	c := kit.StartCluster(t)
@@ -363,7 +343,7 @@ func TestClusterHungNodeHurtsOnlyItself(t *testing.T) {
 	}
 	defer wg.Wait()
 	defer c.Nodes[1].Resume()
-	eventually(t, func() error {
+	kit.Eventually(t, func() error {
 		if n := int(done.Load()); n != groups-there {
 			return fmt.Errorf("%d commits went through; want %d, all but those of the node that hangs", n, groups-there)
 		}
@@ -376,14 +356,14 @@ func TestSentinelFailover(t *testing.T) {
 	s := open(t, srv.URL(), cache.Options{})
 	defer func() { _ = s.Close() }()
 	mustCommit(t, s, put("o", "a", []byte("1")))
-	eventually(t, func() error { // replicated
+	kit.Eventually(t, func() error { // replicated
 		if info, err := srv.Replica.Do("DBSIZE"); err != nil || info != "1" {
 			return fmt.Errorf("replica holds %q keys, %w", info, err)
 		}
 		return nil
 	})
 	srv.Master.Kill()
-	eventually(t, func() error {
+	kit.Eventually(t, func() error {
 		c, end := context.WithTimeout(ctx(), 5*time.Second)
 		defer end()
 		return commitErr(c, s, put("o", "b", []byte("2")))

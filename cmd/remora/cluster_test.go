@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"remora/cache"
 	"remora/cache/stores"
@@ -16,16 +15,15 @@ import (
 	"remora/test/kit"
 )
 
-// TestClusterLosesOneMaster: while one of three masters is away, sessions on the others keep their memory under load,
-// its own sessions are served without memory, and the proxy is ready. When it is back, every session has all of its
-// turns.
+// TestClusterLosesOneMaster: while one of three masters is down, sessions on the others keep their memory under load, its own
+// sessions are served without memory, and the proxy is ready. When it is back, every session has all of its turns.
 func TestClusterLosesOneMaster(t *testing.T) {
 	t.Parallel()
 	const sessions = 24
 	up := startUpstream(t)
 	c := kit.StartCluster(t, kit.AppendOnly())
 	operators := kit.FreeAddr(t)
-	d := &desk{t: t, dir: t.TempDir()}
+	d := &workspace{t: t, dir: t.TempDir()}
 	d.proxy = kit.StartProxy(t, d.dir, fmt.Sprintf(`
 server: {admin_listen: %q}
 store: {url: %q, commit_wait: 1m, read_wait: 1m}
@@ -39,13 +37,13 @@ memory: {layers: [{kind: history_window, max_items: 80}]}
 		t.Fatal(err)
 	}
 	defer func() { _ = store.Close() }()
-	if err := store.Ping(t.Context()); err != nil { // and so it knows the servers
+	if err := store.Ping(t.Context()); err != nil { // loads the list of servers
 		t.Fatal(err)
 	}
 	shard := func(n int) string {
 		return store.Shard(memory.Scope{Tenant: proxy.TenancySingle, Session: fmt.Sprint("s", n)}.Group())
 	}
-	// round has all sessions say something at once, and returns what X-Memory says of each.
+	// round sends a message in all sessions at once, and returns their X-Memory.
 	round := func(text string) [sessions]string {
 		var all [sessions]string
 		var wg sync.WaitGroup
@@ -99,7 +97,7 @@ memory: {layers: [{kind: history_window, max_items: 80}]}
 		t.Errorf("log:\n%s", log)
 	}
 	for n := range sessions {
-		waitFor(t, func() error {
+		kit.Eventually(t, func() error {
 			list, _ := d.run(0, "", "--text", "--session", fmt.Sprint("s", n))
 			for i := range 5 {
 				if strings.Count(list, fmt.Sprint("lost", i)) != 2 { // question and answer
@@ -109,17 +107,4 @@ memory: {layers: [{kind: history_window, max_items: 80}]}
 			return nil
 		})
 	}
-}
-
-// waitFor polls until f returns nil.
-func waitFor(t *testing.T, f func() error) {
-	t.Helper()
-	const waitLimit, look = time.Minute, 100 * time.Millisecond
-	for range waitLimit / look {
-		if f() == nil {
-			return
-		}
-		time.Sleep(look)
-	}
-	t.Fatal(f())
 }

@@ -19,21 +19,16 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
+
+	"remora/test/process"
 )
 
-func main() {
-	if err := run(os.Args[1:], os.Stdout, os.Stderr); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
-}
+func main() { process.Main("bench", run) }
 
 // options are the command line.
 type options struct {
@@ -65,20 +60,16 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	return o, f.Parse(args)
 }
 
-func run(args []string, stdout, stderr io.Writer) error {
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o, err := parse(args, stderr)
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return nil
 	case err != nil:
 		return err
 	case o.role == "upstream":
-		return serveUpstream()
+		return serveUpstream(ctx)
 	case o.role == "bare":
-		return serveBare(o.upstream, o.store)
+		return serveBare(ctx, o.upstream, o.store)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop() // ends the children too
 	r, err := compare(ctx, o, stderr)
 	if err != nil {
 		return err

@@ -194,18 +194,9 @@ func ask(addr string, req []byte) (time.Time, error) {
 	return r.first, nil
 }
 
-// freeAddr returns an unused address. Another program may take it before ours does: then ours fails.
-func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
-}
-
 // launchRedis starts a server of its own. Nothing but what aof says is written to disk.
 func launchRedis(ctx context.Context, dir, aof string) (*child, string, error) {
-	addr, err := freeAddr()
+	addr, err := process.FreeAddr(ctx)
 	if err != nil {
 		return nil, "", err
 	}

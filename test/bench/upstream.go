@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -31,14 +32,14 @@ const (
 )
 
 // serveUpstream is the process that stands for the API: it spends as little as it can.
-func serveUpstream() error {
+func serveUpstream(ctx context.Context) error {
 	s := &fasthttp.Server{
 		Handler:            answerAsAsked,
 		NoDefaultDate:      true,
 		MaxRequestBodySize: 64 << 20,
 		ReadBufferSize:     16 << 10,
 	}
-	return serveUntilOrphaned(s)
+	return serveUntilOrphaned(ctx, s)
 }
 
 func answerAsAsked(ctx *fasthttp.RequestCtx) {
@@ -86,7 +87,7 @@ func (s *paced) Read(p []byte) (int, error) {
 // serveBare is the process that everything is compared with: the least that a proxy built on fasthttp can do. With the
 // address of a Redis server it also reads one value before each call and writes it before the answer, as large as what a
 // turn commits: about the least that a session on Redis can cost.
-func serveBare(upstream, store string) error {
+func serveBare(ctx context.Context, upstream, store string) error {
 	client := &fasthttp.HostClient{
 		Addr: upstream, MaxConns: 4096, StreamResponseBody: true, ReadBufferSize: 16 << 10,
 		NoDefaultUserAgentHeader: true, DisableHeaderNamesNormalizing: true, DisablePathNormalizing: true,
@@ -110,7 +111,7 @@ func serveBare(upstream, store string) error {
 			}
 		},
 	}
-	return serveUntilOrphaned(s)
+	return serveUntilOrphaned(ctx, s)
 }
 
 // between puts the read of a value before a call and a write of it behind. Each connection has a value of its own.
@@ -128,16 +129,23 @@ func between(db *redis.Client, call func(*fasthttp.RequestCtx) error) func(*fast
 	}
 }
 
-// serveUntilOrphaned tells the parent the address and serves until the parent closes our standard input.
-func serveUntilOrphaned(s *fasthttp.Server) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// serveUntilOrphaned prints the address for the parent, and serves until ctx ends or the parent's end closes stdin.
+func serveUntilOrphaned(ctx context.Context, s *fasthttp.Server) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	fmt.Println(l.Addr())
-	_, _ = io.Copy(io.Discard, os.Stdin) // its end is the message
-	_ = l.Close()                        // ends Serve
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		cancel()
+	}()
+	<-ctx.Done()
+	_ = l.Close() // ends Serve
 	return <-served
 }

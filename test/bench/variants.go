@@ -72,16 +72,13 @@ type server struct {
 
 // newLab builds Remora and starts what outlives a round.
 func newLab(ctx context.Context, dir string, o options) (*lab, error) {
-	l := &lab{dir: dir, remora: o.remora, profiles: o.profiles, redis: map[string]server{}}
+	l := &lab{dir: dir, profiles: o.profiles, redis: map[string]server{}}
 	var err error
 	if l.self, err = os.Executable(); err != nil {
 		return nil, err
 	}
-	if l.remora == "" {
-		l.remora = filepath.Join(dir, "remora")
-		if err := process.Build(ctx, l.remora); err != nil {
-			return nil, err
-		}
+	if l.remora, err = process.BuildUnless(ctx, o.remora, dir); err != nil {
+		return nil, err
 	}
 	p, addr, err := launchRole(ctx, l.self, "-role", "upstream")
 	if err != nil {
@@ -188,7 +185,7 @@ http {
 `
 
 func startNginx(ctx context.Context, l *lab, dir string) (*instance, error) {
-	addr, err := freeAddr()
+	addr, err := process.FreeAddr(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -231,13 +228,13 @@ memory: {layers: [{kind: working_memory}, {kind: observational_memory}, {kind: h
 // remoraOn starts the real binary. A store on disk is in the instance's own folder.
 func remoraOn(store, layers string) starter {
 	return func(ctx context.Context, l *lab, dir string) (*instance, error) {
-		addr, err := freeAddr()
+		addr, err := process.FreeAddr(ctx)
 		if err != nil {
 			return nil, err
 		}
 		admin := ""
 		if l.profiles != "" {
-			if admin, err = freeAddr(); err != nil {
+			if admin, err = process.FreeAddr(ctx); err != nil {
 				return nil, err
 			}
 		}

@@ -16,7 +16,7 @@ const (
 // promoted waits until a replica is the master.
 func promoted(t *testing.T, s *kit.Redis, want bool) {
 	t.Helper()
-	eventually(t, func() error {
+	kit.Eventually(t, func() error {
 		if s.IsMaster() != want {
 			return errors.New("the servers have not changed their parts")
 		}

@@ -106,7 +106,7 @@ func (f *fleet) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 
-	for begun := time.Now(); time.Since(begun) < patience; {
+	for begun := time.Now(); time.Since(begun) < kit.WaitLimit; {
 		r := f.draw(req.Header.Get("X-Session-Id"))
 		r.waiting.Add(1)
 		if r.away.Load() {
@@ -193,7 +193,7 @@ func (r *replica) kill() {
 func (r *replica) retire(t *testing.T) {
 	t.Helper()
 	r.away.Store(true)
-	eventually(t, func() error {
+	kit.Eventually(t, func() error {
 		if n := r.waiting.Load(); n > 0 {
 			return fmt.Errorf("%d requests are on their way", n)
 		}
@@ -220,7 +220,7 @@ func (f *fleet) stop() {
 // drained waits until no replica has a turn in its spool.
 func (f *fleet) drained() {
 	f.t.Helper()
-	eventually(f.t, func() error {
+	kit.Eventually(f.t, func() error {
 		for _, r := range f.replicas {
 			if err := spoolEmpty(cmp.Or(f.spool, filepath.Join(r.Dir, "spool"))); err != nil {
 				return err

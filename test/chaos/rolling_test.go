@@ -16,7 +16,7 @@ func underLoad(t *testing.T, clients *crowd, r *replica, atLeast int64) (load *s
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for begun := time.Now(); time.Since(begun) < patience && !t.Failed(); {
+	for begun := time.Now(); time.Since(begun) < kit.WaitLimit && !t.Failed(); {
 		load, talked := new(sync.WaitGroup), make(chan struct{})
 		load.Go(func() {
 			defer close(talked)

@@ -14,31 +14,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"remora/test/kit"
 )
-
-// patience limits every wait for something that must happen. It is long because tests share few cores, and because
-// Sentinels that were stopped elect no master for half a minute.
-const patience = 4 * time.Minute
-
-// eventually polls until f returns nil.
-func eventually(t *testing.T, f func() error) {
-	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			t.Fatalf("not within %s: %v", patience, err)
-		}
-	}
-}
 
 // crowd is the clients of a scenario, and what they saw.
 type crowd struct {
@@ -195,7 +173,7 @@ func (c *crowd) unmarked(after time.Duration) string {
 func (c *crowd) see() {
 	c.t.Helper()
 	var wg sync.WaitGroup
-	limit, cancel := context.WithTimeout(context.Background(), patience)
+	limit, cancel := context.WithTimeout(context.Background(), kit.WaitLimit)
 	defer cancel()
 	for _, client := range c.now {
 		wg.Go(func() {

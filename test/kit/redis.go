@@ -19,9 +19,8 @@ import (
 	"remora/test/process"
 )
 
-// Bounds of waits for a server, in all and for one command. They are long because tests share few cores, and machines
-// stand still now and then.
-const readyWithin, answersWithin = 2 * time.Minute, 30 * time.Second
+// answersWithin bounds one command. It is long because tests share few cores.
+const answersWithin = 30 * time.Second
 
 // Option changes how a server is started.
 type Option func(*Redis)
@@ -191,29 +190,6 @@ func (s *Redis) sentinelFile() string {
 		return s.args[0]
 	}
 	return ""
-}
-
-// fatal ends a poll.
-type fatal struct{ error }
-
-// poll calls f until it returns nil or a fatal error, or time is up.
-func poll(f func() error) error {
-	deadline := time.NewTimer(readyWithin)
-	defer deadline.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := f()
-		var end fatal
-		if err == nil || errors.As(err, &end) {
-			return err
-		}
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			return fmt.Errorf("not ready within %s: %w", readyWithin, err)
-		}
-	}
 }
 
 func tail(path string) string {

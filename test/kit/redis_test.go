@@ -51,14 +51,14 @@ func TestSentinelKnowsMaster(t *testing.T) {
 func TestClusterReplicaTakesOver(t *testing.T) {
 	c := StartClusterWithReplicas(t)
 	c.Nodes[1].Kill()
-	ready(t, func() error {
+	Eventually(t, func() error {
 		if !c.Replicas[1].IsMaster() {
 			return errors.New("the replica is none yet")
 		}
 		return nil
 	})
 	c.Nodes[1].Restart()
-	ready(t, func() error {
+	Eventually(t, func() error {
 		if c.Nodes[1].IsMaster() {
 			return errors.New("the old master has not noticed")
 		}

@@ -33,7 +33,7 @@ func StartCluster(tb testing.TB, opts ...Option) *ClusterServers {
 		must(tb, c.Nodes[0], "CLUSTER", "MEET", "127.0.0.1", fmt.Sprint(node.Port()), fmt.Sprint(node.busPort()))
 	}
 	for _, node := range c.Nodes {
-		ready(tb, func() error {
+		Eventually(tb, func() error {
 			info, err := node.Do("CLUSTER", "INFO")
 			for _, sign := range []string{"cluster_state:ok", "cluster_slots_ok:16384", "cluster_size:3"} {
 				if err == nil && !strings.Contains(info, sign) {
@@ -69,15 +69,15 @@ func StartClusterWithReplicas(tb testing.TB, opts ...Option) *ClusterServers {
 		c.Replicas = append(c.Replicas, replica)
 		id := must(tb, master, "CLUSTER", "MYID")
 		must(tb, replica, "CLUSTER", "MEET", "127.0.0.1", fmt.Sprint(master.Port()), fmt.Sprint(master.busPort()))
-		ready(tb, func() error { // it can follow only whom it knows as a master
+		Eventually(tb, func() error { // it can follow only whom it knows as a master
 			_, err := replica.Do("CLUSTER", "REPLICATE", id)
 			return err
 		})
 	}
 	for i := range c.Nodes {
-		ready(tb, func() error { return c.Replicas[i].inStep() })
+		Eventually(tb, func() error { return c.Replicas[i].inStep() })
 		for _, node := range []*Redis{c.Nodes[i], c.Replicas[i]} {
-			ready(tb, func() error { return knowsReplicas(node, len(c.Replicas)) })
+			Eventually(tb, func() error { return knowsReplicas(node, len(c.Replicas)) })
 		}
 	}
 	// Only now: while they get to know each other, nodes that stood still for a moment must not give each other up.
@@ -139,7 +139,7 @@ func (c *ClusterServers) MoveSlotOf(tb testing.TB, key string) (slot, from int) 
 		tb.Fatalf("slot %d has no node", slot)
 	}
 	// A target that has not heard of the source's newest epoch would take the slot with an older one, and lose it again.
-	ready(tb, c.agree)
+	Eventually(tb, c.agree)
 	source, target := c.Nodes[from], c.Nodes[(from+1)%len(c.Nodes)]
 	sourceID, targetID := must(tb, source, "CLUSTER", "MYID"), must(tb, target, "CLUSTER", "MYID")
 	must(tb, target, "CLUSTER", "SETSLOT", text, "IMPORTING", sourceID)
@@ -197,12 +197,12 @@ func StartSentinel(tb testing.TB, opts ...Option) *SentinelServers {
 	tb.Helper()
 	s := &SentinelServers{Master: StartRedis(tb, append([]Option{Args("--repl-diskless-sync-delay", "0")}, opts...)...)}
 	s.Replica = StartRedis(tb, append([]Option{Args("--replicaof", "127.0.0.1", fmt.Sprint(s.Master.Port()))}, opts...)...)
-	ready(tb, s.Replica.inStep)
+	Eventually(tb, s.Replica.inStep)
 	for range 3 {
 		s.Sentinels = append(s.Sentinels, startSentinel(tb, s.Master.Port()))
 	}
 	for _, one := range s.Sentinels {
-		ready(tb, func() error {
+		Eventually(tb, func() error {
 			info, err := one.Do("INFO", "sentinel")
 			if err == nil && !strings.Contains(info, "status=ok,address="+s.Master.Addr()+",slaves=1,sentinels=3") {
 				err = errors.New(info)
@@ -264,11 +264,4 @@ func must(tb testing.TB, s *Redis, args ...string) string {
 		tb.Fatalf("%s: %v", strings.Join(args, " "), err)
 	}
 	return reply
-}
-
-func ready(tb testing.TB, f func() error) {
-	tb.Helper()
-	if err := poll(f); err != nil {
-		tb.Fatalf("wait for servers: %v", err)
-	}
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -26,9 +25,6 @@ store: {url: "bolt:%s", commit_wait: 1m, read_wait: 1m, spool: {dir: ""}}
 providers: [{name: scripted, kind: compatible, base_url: %q}]
 log: {level: error}
 `
-
-// shutdownGrace bounds how long a proxy that was asked to end may take.
-const shutdownGrace = 20 * time.Second
 
 // lab measures one configuration of layers.
 type lab struct {
@@ -90,24 +86,18 @@ func (l *lab) pass(ctx context.Context, tokens, items int) (p *pass, err error) 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, u.server.Close()) }()
-	admin, err := freeAddress(ctx)
+	admin, err := process.FreeAddr(ctx)
 	if err != nil {
 		return nil, err
 	}
-	config := filepath.Join(dir, "config.yaml")
-	text := fmt.Sprintf(settings, admin, filepath.Join(dir, "store.db"), u.server.URL()+"/v1") + l.layers.with(tokens, items)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		return nil, err
-	}
+	config := []byte(fmt.Sprintf(settings, admin, filepath.Join(dir, "store.db"), u.server.URL()+"/v1") + l.layers.with(tokens, items))
 	if !l.layers.spoken {
-		if err := l.bringIn(ctx, dir, config); err != nil {
+		if err := l.importConversations(ctx, dir, config); err != nil {
 			return nil, err
 		}
 	}
 
-	cmd := exec.CommandContext(ctx, l.binary, "--config", config)
-	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, process.Environ(), shutdownGrace
-	proxy, err := process.Start(cmd)
+	proxy, err := process.Run(ctx, l.binary, dir, config)
 	if err != nil {
 		return nil, err
 	}
@@ -126,9 +116,12 @@ func (l *lab) pass(ctx context.Context, tokens, items int) (p *pass, err error) 
 	return p, err
 }
 
-// bringIn imports all conversations into the store of a configuration.
-func (l *lab) bringIn(ctx context.Context, dir, config string) error {
-	name := filepath.Join(dir, "messages.jsonl")
+// importConversations imports all conversations into the store of a configuration.
+func (l *lab) importConversations(ctx context.Context, dir string, config []byte) error {
+	configFile, name := filepath.Join(dir, "import.yaml"), filepath.Join(dir, "messages.jsonl")
+	if err := os.WriteFile(configFile, config, 0o600); err != nil {
+		return err
+	}
 	file, err := os.Create(name)
 	if err != nil {
 		return err
@@ -138,22 +131,12 @@ func (l *lab) bringIn(ctx context.Context, dir, config string) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, l.binary, "transcript", "--config", config, "--import", name)
+	cmd := exec.CommandContext(ctx, l.binary, "transcript", "--config", configFile, "--import", name)
 	cmd.Dir, cmd.Env = dir, process.Environ()
 	if said, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("import conversations: %w: %s", err, bytes.TrimSpace(said))
 	}
 	return nil
-}
-
-// freeAddress is one on which nothing listens yet.
-func freeAddress(ctx context.Context) (string, error) {
-	var config net.ListenConfig
-	ln, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return ln.Addr().String(), ln.Close()
 }
 
 // message is one of Chat Completions.

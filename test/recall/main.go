@@ -18,25 +18,14 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"remora/test/process"
 	"remora/test/recall/corpus"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "recall:", err)
-		os.Exit(1)
-	}
-}
+func main() { process.Main("recall", run) }
 
 // options are the command line.
 type options struct {
@@ -97,11 +86,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if o.binary == "" {
-		o.binary = filepath.Join(dir, "proxy")
-		if err := process.Build(ctx, o.binary); err != nil {
-			return err
-		}
+	if o.binary, err = process.BuildUnless(ctx, o.binary, dir); err != nil {
+		return err
 	}
 
 	var b strings.Builder

@@ -7,6 +7,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -17,16 +18,12 @@ import (
 	"sync"
 
 	"remora/memory/index"
+	"remora/test/process"
 )
 
-func main() {
-	if err := run(os.Args[1:], os.Stdout, os.Stderr); err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "recallfit:", err)
-		os.Exit(1)
-	}
-}
+func main() { process.Main("recallfit", run) }
 
-func run(args []string, stdout, stderr io.Writer) error {
+func run(_ context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flag.NewFlagSet("recallfit", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	write := f.String("write", "", "write the weights to this `FILE`; without it they are judged only")

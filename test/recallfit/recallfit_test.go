@@ -81,7 +81,7 @@ func TestFit(t *testing.T) {
 // TestWeightsAreNotLost: weights that were fitted with conversations of files are not replaced by such that were fitted without.
 func TestWeightsAreNotLost(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "weights.go")
-	err := run([]string{"-write", path}, io.Discard, io.Discard)
+	err := run(t.Context(), []string{"-write", path}, io.Discard, io.Discard)
 	if _, statErr := os.Stat(path); err == nil || !strings.Contains(err.Error(), "LOCOMO=") || !errors.Is(statErr, fs.ErrNotExist) {
 		t.Errorf("error %v, file %v", err, statErr)
 	}

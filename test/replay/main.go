@@ -19,24 +19,15 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 
+	"remora/test/process"
 	"remora/wire"
 	"remora/wire/dialects"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "replay:", err)
-		os.Exit(1)
-	}
-}
+func main() { process.Main("replay", run) }
 
 // options are the command line.
 type options struct {
@@ -199,11 +190,9 @@ func compare(ctx context.Context, o *options, sessions []*session, measure func(
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	l := &lab{dir: dir, binary: o.binary, sessions: sessions, texts: newTexts(), head: o.head, idle: o.idle}
-	if l.binary == "" {
-		if l.binary, err = build(ctx, dir); err != nil {
-			return nil, err
-		}
+	l := &lab{dir: dir, sessions: sessions, texts: newTexts(), head: o.head, idle: o.idle}
+	if l.binary, err = process.BuildUnless(ctx, o.binary, dir); err != nil {
+		return nil, err
 	}
 	if l.meter, err = newMeter(); err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"remora/test/process"
 	"remora/wire"
 )
 
@@ -117,9 +118,9 @@ func (l *lab) measure(ctx context.Context, p *policy, d wire.Dialect) (r *result
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, u.server.Close()) }()
-	proxy, err := launch(ctx, l.binary, dir, u.server.URL(), p)
+	proxy, err := l.start(ctx, dir, u, p)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("policy %s: %w", p.name, err)
 	}
 	defer func() { err = errors.Join(err, proxy.Stop()) }()
 	agents, err := l.play(ctx, u, proxy.URL, d)
@@ -140,6 +141,23 @@ func (l *lab) measure(ctx context.Context, p *policy, d wire.Dialect) (r *result
 	}
 	r.orphans += len(u.server.Faults())
 	return r, nil
+}
+
+// settings are common to all policies. Waits are long, so that a busy machine does not look like missing memory.
+const settings = `server: {listen: "127.0.0.1:0"}
+store:
+  url: "memory:"
+  commit_wait: 1m
+  read_wait: 1m
+  spool: {dir: ""}
+providers:
+  - {name: scripted, kind: compatible, base_url: %q}
+log: {level: error}
+`
+
+// start starts a proxy with a policy. The caller must stop it.
+func (l *lab) start(ctx context.Context, dir string, u *upstream, p *policy) (*process.Proxy, error) {
+	return process.Run(ctx, l.binary, dir, append(fmt.Appendf(nil, settings, u.server.URL()+"/v1"), p.config...))
 }
 
 // play plays all sessions, as many at a time as there are processors. Sessions know nothing of each other.

@@ -133,7 +133,7 @@ func TestLayersSpeak(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = u.server.Close() })
-	p, err := launch(t.Context(), l.binary, t.TempDir(), u.server.URL(), noting())
+	p, err := l.start(t.Context(), t.TempDir(), u, noting())
 	if err != nil {
 		t.Fatal(err)
 	}
