@@ -6,21 +6,21 @@ import (
 	"sync"
 )
 
-// Batcher combines calls that arrive while others are under way: the busier the store, the larger the batches. There is no
-// timer, so a single caller never waits.
+// Batcher combines concurrent calls: the busier the store, the larger the batches. There is no timer, so a single caller never
+// waits.
 //
-// A call that finds a free slot runs at once and alone. Otherwise it is queued; the batch that ends next is followed by one
-// with all queued calls, up to the limits.
+// A call that finds a free slot runs at once and alone. Otherwise it is queued. When a batch ends, the next one takes all queued
+// calls, up to the limits.
 type Batcher[C any] struct {
-	// Run executes the calls and leaves the results in them. Its context is the caller's if there is only one, and has no
-	// deadline otherwise: Run must end by itself.
+	// Run executes the calls and stores the results in them. Its context is the caller's for a single call; for several it has no
+	// deadline, so Run must end by itself.
 	Run func(ctx context.Context, calls []C)
-	// Slots is how many batches may be in flight.
+	// Slots is the number of batches that may be in flight.
 	Slots int
-	// MaxCalls and MaxBytes bound a batch; a single call may be bigger.
+	// MaxCalls and MaxBytes bound a batch; a single call may be larger.
 	MaxCalls, MaxBytes int
-	// Inline lets a call that is alone run in its caller's goroutine. It requires a Run that honours the deadline of its
-	// context. A caller whose context may be cancelled and has no deadline never runs inline.
+	// Inline runs a single call in its caller's goroutine. It requires a Run that honours the deadline of its context. A call
+	// whose context can be cancelled but has no deadline never runs inline.
 	Inline bool
 
 	mu    sync.Mutex
@@ -38,8 +38,8 @@ type waiter[C any] struct {
 	done    chan struct{} // receives one value when call has run
 }
 
-// Do runs call in some batch; size counts against MaxBytes. A nil error means that call has run and holds its result.
-// Otherwise the context has ended: call may still be running and must not be looked at again.
+// Do runs call in a batch; size counts against MaxBytes. If the error is nil, call has run and holds its result. Otherwise the
+// context has ended: call may still be running and must not be read again.
 func (b *Batcher[C]) Do(ctx context.Context, call C, size int) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -66,13 +66,13 @@ func (b *Batcher[C]) Do(ctx context.Context, call C, size int) error {
 	}
 	w := b.waiter(call, size)
 	w.started = true
-	go b.drain([]*waiter[C]{w}) //nolint:contextcheck // it goes on for callers who come later
+	go b.drain([]*waiter[C]{w}) //nolint:contextcheck // it continues with calls of later callers
 	return b.wait(ctx, w)
 }
 
-// endsInTime reports whether a Run that keeps the deadline of ctx returns in time: ctx has one, or never ends.
+// endsInTime reports whether ctx has a deadline, which Run honours, or never ends.
 func endsInTime(ctx context.Context) bool {
-	_, ok := ctx.Deadline() // first: who waits for the end of a context may make it set a timer
+	_, ok := ctx.Deadline() // first: calling Done may start a timer
 	return ok || ctx.Done() == nil
 }
 
@@ -93,7 +93,7 @@ func (b *Batcher[C]) drain(batch []*waiter[C]) {
 	}
 }
 
-// take returns the next batch. Without one it gives the slot back and returns nil.
+// take returns the next batch. If there is none, it frees the slot and returns nil.
 func (b *Batcher[C]) take() []*waiter[C] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -127,15 +127,15 @@ func (b *Batcher[C]) wait(ctx context.Context, w *waiter[C]) error {
 	return nil
 }
 
-// release puts the waiter of a call that has run back into the pool.
+// release returns the waiter of a finished call to the pool.
 func (b *Batcher[C]) release(w *waiter[C]) {
 	var none C
 	w.call, w.alone[0], w.started = none, none, false
 	b.idle.Put(w)
 }
 
-// forget removes a call whose caller has left from the queue. A call that has started goes on: its done has room for the one
-// value, and the waiter is never used again.
+// forget removes a call from the queue after its caller has left. A call that has started continues: its done has room for the one
+// value, and the waiter is not reused.
 func (b *Batcher[C]) forget(w *waiter[C]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -156,5 +156,5 @@ func (b *Batcher[C]) waiter(call C, size int) *waiter[C] {
 	return w
 }
 
-// Wait returns when no call is under way or queued.
+// Wait waits until no call is running or queued.
 func (b *Batcher[C]) Wait() { b.work.Wait() }

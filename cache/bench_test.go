@@ -15,7 +15,7 @@ import (
 	"remora/test/kit"
 )
 
-// benchStores are the stores that the benchmarks run on.
+// benchStores returns the stores of the benchmarks.
 func benchStores() map[string]func(b *testing.B) string {
 	return map[string]func(b *testing.B) string{
 		"memory": func(*testing.B) string { return "memory:" },
@@ -74,11 +74,11 @@ func benchStore(b *testing.B, read, commit bool) {
 	}
 }
 
-// measure runs f from so many callers at once and reports the CPU time of this process for each call.
+// measure calls f from many goroutines and reports this process's CPU time per call.
 func measure(b *testing.B, callers int, f func(ctx context.Context, caller int) error) {
 	b.Helper()
 	for i := range callers {
-		if err := f(b.Context(), i); err != nil { // connections, scripts and groups are there before the clock starts
+		if err := f(b.Context(), i); err != nil { // sets up connections, scripts and groups
 			b.Fatal(err)
 		}
 	}

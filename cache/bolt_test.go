@@ -59,7 +59,7 @@ func TestKilledBoltLosesNothingAcknowledged(t *testing.T) {
 	}
 }
 
-// TestBoltCopiedWhileWriting stops a writer at moments of its work, as a crash would, and opens a copy of its file.
+// TestBoltCopiedWhileWriting stops a writer in the middle of its work, as a crash would, and opens a copy of its file.
 func TestBoltCopiedWhileWriting(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "store.db")
@@ -103,7 +103,7 @@ func TestBoltIsForOneProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	s := open(t, "bolt:"+path, cache.Options{})
 	var fastest time.Duration
-	for try := range 10 { // the machine may be busy in one of them
+	for try := range 10 { // a single try may fail on a busy machine
 		began := time.Now()
 		_, err := stores.Open("bolt:"+path, cache.Options{})
 		if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "another Remora") {
@@ -207,7 +207,7 @@ func TestBoltTakesALargeCommitInAnyOrder(t *testing.T) {
 	}
 }
 
-// cpu is the processor time that this process has used.
+// cpu returns the processor time that this process has used.
 func cpu(t *testing.T) time.Duration {
 	t.Helper()
 	var u syscall.Rusage

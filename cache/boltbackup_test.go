@@ -15,7 +15,7 @@ import (
 	"remora/cache/storetest"
 )
 
-// TestBackupOfABoltFileInUse: a copy that is made while others write is of one moment, and sound.
+// TestBackupOfABoltFileInUse: a copy made during writes is consistent and undamaged.
 func TestBackupOfABoltFileInUse(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, "bolt:"+filepath.Join(dir, "x.db"), cache.Options{})
@@ -74,8 +74,8 @@ func TestBackupOfABoltFileInUse(t *testing.T) {
 	}
 }
 
-// TestBackupIsWholeOrNotThere: what was not written whole gets no name, and nothing is replaced.
-func TestBackupIsWholeOrNotThere(t *testing.T) {
+// TestBackupIsCompleteOrAbsent: an incomplete backup leaves no file, and a backup replaces no file.
+func TestBackupIsCompleteOrAbsent(t *testing.T) {
 	dir := t.TempDir()
 	whole := filled(t, filepath.Join(dir, "x.db"))
 	path := filepath.Join(dir, "backup")

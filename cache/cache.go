@@ -1,12 +1,11 @@
-// Package cache is the contract of the durable store that all replicas share. Its implementations are in the folders below
-// it, and package stores opens one by its URL. Package memory keeps sessions and the states of layers in it, proxy/limit
-// shared rates. Despite its name nothing is evicted: values stay until their TTL.
+// Package cache is the contract of the durable store that all replicas share. Its implementations are in the folders below, and
+// package stores opens one by its URL. Package memory stores sessions and the states of layers in it, proxy/limit shared rates.
+// Despite its name it evicts nothing: values stay until their TTL.
 //
 // A group of values is the unit of atomicity, of expiry and, on a cluster, of placement: all values of a group share one slot.
-// Every group has a version that grows with each commit, so that a writer can say "only if nothing has changed since I read".
-// A version never comes again for groups of one name, even if the group was deleted or has expired in between, or a server
-// has lost its last commits: while the version is the same, so are the values. Package storetest checks these promises for
-// every implementation.
+// Every group has a version that grows with each commit, so that a writer can write only if nothing has changed since it read.
+// A group name never gets the same version twice, even if the group was deleted or has expired in between, or a server has lost
+// its last commits: equal versions mean equal values. Package storetest checks these promises for every implementation.
 package cache
 
 import (
@@ -22,15 +21,15 @@ var ErrClosed = errors.New("store is closed")
 // Nothing of that batch has been written.
 var ErrConflict = errors.New("group changed since it was read")
 
-// ErrUnreadable is returned by [Store.Read] for a value that exists and cannot be read, such as one encrypted under a key
-// that is not configured. The store itself works.
+// ErrUnreadable is returned by [Store.Read] for a value that exists but cannot be read, such as one encrypted with a key that is
+// not configured. The store itself works.
 var ErrUnreadable = errors.New("stored value cannot be read")
 
 // ErrDenied is wrapped by errors of a server that refuses the account of store.url, or a command of that account. Retrying
 // does not help.
 var ErrDenied = errors.New("the store refuses the account of store.url")
 
-// Group names a set of values that are written together. Owner is the tenant, Name the session or resource. Both may hold any
+// Group names a set of values that are written together. Owner is the tenant, Name the session or resource. Both may contain any
 // bytes: the store encodes them so that no two pairs share a key.
 type Group struct {
 	Owner, Name string
@@ -53,7 +52,7 @@ type Result struct {
 type Put struct {
 	Name string
 	Data []byte
-	// Lasting: the memory of Data is never written to again, so a store may keep it instead of a copy.
+	// Lasting promises that Data is never modified again, so that a store may keep it without a copy.
 	Lasting bool
 }
 
@@ -68,7 +67,7 @@ type Batch struct {
 	Puts   []Put
 	// Deletes are removed before Puts are written.
 	Deletes []string
-	// TTL is how long the group lives after this commit. 0 means that it does not expire, whatever TTL it had before.
+	// TTL is the group's lifetime after this commit. 0 means that it does not expire, whatever its TTL was before.
 	TTL time.Duration
 	// Listed adds the group to its owner's index, so that List finds it.
 	Listed bool
@@ -78,21 +77,20 @@ type Batch struct {
 type Outcome struct {
 	// Version is the group's version after the batch was written.
 	Version uint64
-	// Err is nil, ErrConflict, or why this batch may not have been written.
+	// Err is nil, ErrConflict, or another error, after which the batch may or may not have been written.
 	Err error
 }
 
-// Store keeps groups of values. It is safe for concurrent use. Methods honour the deadline of their context; a call
-// that ends with it may still be executed, on copies of its arguments. Each method except Shard and Close is one round
-// trip. Errors are of type [*Error], whose fault names their extent, and wrap [ErrClosed], [ErrDenied], [ErrUnreadable]
-// or the context's error if one of these is the cause.
+// Store stores groups of values. It is safe for concurrent use. Methods honour the deadline of their context; a call whose
+// context ended may still be executed, on copies of its arguments. Each method except Shard and Close is one round trip. Errors
+// are of type [*Error], whose fault is their extent, and wrap [ErrClosed], [ErrDenied], [ErrUnreadable] or the context's error if
+// one of these is the cause.
 type Store interface {
 	// Read answers all queries, or fails as a whole. The values and the version of one group are consistent with each other;
 	// different groups may have been read at different moments.
 	Read(ctx context.Context, queries []Query) ([]Result, error)
-	// Commit writes all batches, each atomically on its own. When it returns, the data is as durable as the store makes it
-	// (bbolt: on disk). The slice has one Outcome per batch.
-	// A batch whose Outcome.Err is neither nil nor ErrConflict may or may not have been written.
+	// Commit writes all batches, each of them atomically, and returns one Outcome per batch. When it returns, the data is as
+	// durable as the store makes it (bbolt: on disk).
 	Commit(ctx context.Context, batches []Batch) []Outcome
 	// List pages through the names of an owner's listed groups, in no particular order. after is "" for the first page, and
 	// the next of the page before for others; next is "" after the last page. A page may hold fewer names than limit, even
@@ -100,28 +98,28 @@ type Store interface {
 	List(ctx context.Context, owner, after string, limit int) (names []string, next string, err error)
 	// Delete removes a group with all its values and its entry in the index. A group that does not exist is no error.
 	Delete(ctx context.Context, group Group) error
-	// Ping returns nil if the store can be reached now. Where some servers of a cluster cannot, its error is a FaultShard
-	// that names them.
+	// Ping returns nil if the store can be reached now. If some servers of a cluster cannot, its error is a FaultShard that
+	// names them.
 	Ping(ctx context.Context) error
-	// Shard names the server of a cluster that holds a group, as errors do. It is "" if there is one server only, or the
-	// servers are not known yet. It does not contact any server, so the answer may be outdated.
+	// Shard returns the server of a cluster that holds a group, as named in errors. It is "" if there is only one server, or the
+	// servers are not known yet. It contacts no server, so the answer may be outdated.
 	Shard(group Group) string
-	// Close releases the store. Calls under way end first.
+	// Close waits for running calls and releases the store.
 	Close() error
 }
 
-// Options tune a store. The zero value of every field means its default.
+// Options configure a store. A zero field means its default.
 type Options struct {
 	// DialTimeout bounds connecting to a server, TLS and authentication included. Default 1s.
 	DialTimeout time.Duration
-	// OpTimeout bounds one round trip to a server, also if the caller's context allows more. Default 2s.
+	// OpTimeout bounds one round trip to a server, even if the caller's context allows more. Default 2s.
 	OpTimeout time.Duration
-	// PoolSize is how many connections are kept to each server. Default 8, at least 4.
+	// PoolSize is the number of connections to each server. Default 8, at least 4.
 	PoolSize int
-	// SweepInterval is how often the embedded stores look for groups that have expired. Default 1 minute.
-	// Only space depends on it: an expired group is never returned.
+	// SweepInterval is the time after which the embedded stores remove expired groups again. Default 1 minute. It only affects
+	// space: an expired group is never returned.
 	SweepInterval time.Duration
-	// TLS configures connections to servers that are reached by TLS.
+	// TLS configures TLS connections to servers.
 	TLS TLS
 	// Now is the clock of the embedded stores. Default time.Now. Redis expires groups by its own clock.
 	Now func() time.Time
@@ -147,7 +145,7 @@ func (o Options) WithDefaults() Options {
 	return o
 }
 
-// AllFailed is the outcome of a Commit that wrote nothing.
+// AllFailed returns the outcomes of a Commit of n batches that wrote nothing.
 func AllFailed(n int, err error) []Outcome {
 	out := make([]Outcome, n)
 	for i := range out {

@@ -18,7 +18,7 @@ import (
 	"remora/cache/storetest"
 )
 
-// filled writes a bolt store of some hundred pages, and returns those bytes of its file that are in use.
+// filled writes a bolt store of a few hundred pages, and returns the bytes of its file that are in use.
 func filled(t *testing.T, path string) []byte {
 	t.Helper()
 	s := open(t, "bolt:"+path, cache.Options{})
@@ -66,8 +66,8 @@ func visit(t *testing.T, s cache.Store) (failed int) {
 	return failed
 }
 
-// TestBoltFileThatIsCutOff refuses to start with a sentence, however much of it is missing.
-func TestBoltFileThatIsCutOff(t *testing.T) {
+// TestTruncatedBoltFile: Open returns an error for a truncated file of any length.
+func TestTruncatedBoltFile(t *testing.T) {
 	dir := t.TempDir()
 	whole := filled(t, filepath.Join(dir, "whole.db"))
 	sizes := []int{1, 100, 4095, 5000, 8192}
@@ -91,7 +91,7 @@ func TestBoltFileThatIsCutOff(t *testing.T) {
 	}
 }
 
-// TestDamagedBoltFile: damaged pages never end the process, at the start or later, and intact values can still be read.
+// TestDamagedBoltFile: damaged pages never crash the process, at the start or later, and intact values can still be read.
 func TestDamagedBoltFile(t *testing.T) {
 	dir := t.TempDir()
 	whole := filled(t, filepath.Join(dir, "whole.db"))
@@ -117,16 +117,16 @@ func TestDamagedBoltFile(t *testing.T) {
 		}
 		opened++
 		failed += visit(t, s)
-		_ = s.Close() // it may say that the file is damaged
+		_ = s.Close() // it may report the damage
 	}
 	if opened == 0 || failed == 0 {
 		t.Errorf("%d files were refused, %d opened, %d operations on those failed: the damage was not met", refused, opened, failed)
 	}
 }
 
-// TestBoltPagesThatAreHalfDamaged: a page whose head is intact lets a transaction go far before it meets the damage, and then
-// bbolt cannot give it up any more.
-func TestBoltPagesThatAreHalfDamaged(t *testing.T) {
+// TestPartlyDamagedBoltPages: if the head of a page is intact, a transaction finds the damage late, and then bbolt cannot roll it
+// back.
+func TestPartlyDamagedBoltPages(t *testing.T) {
 	dir := t.TempDir()
 	whole := filled(t, filepath.Join(dir, "whole.db"))
 	failed := 0
@@ -139,14 +139,14 @@ func TestBoltPagesThatAreHalfDamaged(t *testing.T) {
 		}
 		s := open(t, "bolt:"+path, cache.Options{})
 		failed += visit(t, s)
-		_ = s.Close() // it says that the file is damaged
+		_ = s.Close() // it reports the damage
 	}
 	if failed == 0 {
 		t.Error("no operation has met the damage")
 	}
 }
 
-// TestBoltFileThatIsDamagedInUse: neither a file that is cut off under a running process nor one that is overwritten ends it.
+// TestBoltFileThatIsDamagedInUse: truncating or overwriting the file does not crash a running process.
 func TestBoltFileThatIsDamagedInUse(t *testing.T) {
 	for name, damage := range map[string]func(f *os.File, size int64) error{
 		"cut off": func(f *os.File, size int64) error { return f.Truncate(size / 2) },
@@ -174,7 +174,7 @@ func TestBoltFileThatIsDamagedInUse(t *testing.T) {
 	}
 }
 
-// TestBoltFileThatIsDeletedInUse: what would be written to nowhere is refused, until the file is back.
+// TestBoltFileThatIsDeletedInUse: writes fail until the file is back.
 func TestBoltFileThatIsDeletedInUse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.db")
 	s := open(t, "bolt:"+path, cache.Options{})

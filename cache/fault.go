@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// Fault is the extent of an error: it tells callers which other calls would fail now, and which work as before.
+// Fault is the extent of an error: which other calls would fail now.
 type Fault uint8
 
-// The faults of a store. Every error of a [Store] has one, except [ErrConflict] and the refusal of a page token.
+// The faults of a store. Every error of a [Store] has one, except [ErrConflict] and the error for an unknown page token.
 const (
 	// FaultNone is the fault of errors that do not come from a store.
 	FaultNone Fault = iota
@@ -17,16 +17,16 @@ const (
 	FaultStore
 	// FaultShard concerns the groups of some servers of a cluster. The error names them.
 	FaultShard
-	// FaultKey concerns the groups of the call only: a value of a foreign type, a batch that the store refuses.
+	// FaultKey concerns only the groups of the call: a value of a foreign type, a batch that the store refuses.
 	FaultKey
-	// FaultTimeout is a call whose context ended, or that the server did not answer in time. The store may be
-	// there or not. In a cluster the error names the server, once the call had found it.
+	// FaultTimeout is a call whose context ended, or that the server did not answer in time. The store may or may not be
+	// available. In a cluster the error names the server, if the call had found it.
 	FaultTimeout
-	// FaultCorrupt is a value that is stored and cannot be read: see [ErrUnreadable].
+	// FaultCorrupt is a stored value that cannot be read: see [ErrUnreadable].
 	FaultCorrupt
 )
 
-// String is the fault's name, for tests and logs.
+// String returns the fault's name, for tests and logs.
 func (f Fault) String() string {
 	return [...]string{"none", "store", "shard", "key", "timeout", "corrupt"}[f]
 }
@@ -34,15 +34,15 @@ func (f Fault) String() string {
 // Error is an error of a store and its fault.
 type Error struct {
 	Fault Fault
-	// Shards names the servers of a cluster that the error concerns, as [Store.Shard] does.
+	// Shards are the servers of a cluster that the error concerns, as named by [Store.Shard].
 	Shards []string
 	Err    error
 }
 
-// Error is the text of the error below: a fault is for programs.
+// Error returns the text of the wrapped error, without the fault.
 func (e *Error) Error() string { return e.Err.Error() }
 
-// Unwrap returns the error below.
+// Unwrap returns the wrapped error.
 func (e *Error) Unwrap() error { return e.Err }
 
 // FaultOf returns the fault of an error, and the servers of a cluster that it concerns.
@@ -56,7 +56,7 @@ func FaultOf(err error) (Fault, []string) {
 	return FaultNone, nil
 }
 
-// Faulty returns err with a fault, unless it has one. A call that ran out of time is always a FaultTimeout.
+// Faulty adds a fault to err, unless it has one. A timeout is always a FaultTimeout.
 func Faulty(f Fault, err error) error {
 	if known, _ := FaultOf(err); err == nil || known != FaultNone {
 		return err
@@ -67,8 +67,7 @@ func Faulty(f Fault, err error) error {
 	return &Error{Fault: f, Err: err}
 }
 
-// OnShard returns err as a fault of the server that was asked, unless it has a fault. shard is "" if that server is the whole
-// store.
+// OnShard adds to err the fault of the server that was called, unless it has a fault. shard is "" if the store is one server.
 func OnShard(shard string, err error) error {
 	if known, _ := FaultOf(err); err == nil || known != FaultNone {
 		return err
@@ -83,12 +82,12 @@ func OnShard(shard string, err error) error {
 	return e
 }
 
-// IsTimeout reports whether a call ran out of time.
+// IsTimeout reports whether err is that of an ended context or of a timeout.
 func IsTimeout(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// JoinFaults returns the error of a call to all servers of a cluster, of which some have failed; nil if none has.
+// JoinFaults returns the error of a call to all servers of a cluster from the errors of single servers, nil if there are none.
 func JoinFaults(failed map[string]error, servers int) error {
 	if len(failed) == 0 {
 		return nil

@@ -2,14 +2,14 @@ package cache
 
 import "sync"
 
-// Gate is for closing a store: no call begins after Shut, which waits for those under way.
+// Gate closes a store: after Shut no call begins, and Shut waits for running ones.
 type Gate struct {
 	mu     sync.RWMutex
 	closed bool
 	inside sync.WaitGroup
 }
 
-// Enter returns ErrClosed once the gate is shut; otherwise Leave must be called.
+// Enter returns ErrClosed if the gate is shut. Otherwise the caller must call Leave.
 func (g *Gate) Enter() error {
 	g.mu.RLock()
 	defer g.mu.RUnlock()

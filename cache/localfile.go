@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// IsFileAt reports whether path still names f.
+// IsFileAt reports whether path still is the file f.
 func IsFileAt(f *os.File, path string) bool {
 	have, err := f.Stat()
 	if err != nil {

@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// pageMark begins every page token of List, so that the token after the group with the empty name is not empty.
+// pageMark is the prefix of List's page tokens, so that the token after the group with the empty name is not empty.
 const pageMark = "."
 
-// errBadPage is the error of List for a token that it did not make.
+// errBadPage is the error of List for a token that it did not return.
 var errBadPage = errors.New("list groups: unknown page token")
 
-// PageToken returns the token of the page after a name.
+// PageToken returns the token of the page that begins after name.
 func PageToken(name string) string { return pageMark + name }
 
-// PageStart returns the name after which a page begins; later is false for the first page.
+// PageStart parses a token. It returns the name after which the page begins; later is false for the first page.
 func PageStart(after string) (name string, later bool, err error) {
 	if after == "" {
 		return "", false, nil
@@ -26,7 +26,7 @@ func PageStart(after string) (name string, later bool, err error) {
 	return name, true, nil
 }
 
-// PageLimit returns the number of names on a page for the limit that a caller asks for.
+// PageLimit returns the page size for a caller's limit.
 func PageLimit(limit int) int {
 	const byDefault, most = 100, 1000
 	if limit <= 0 {

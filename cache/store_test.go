@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	os.Exit(kit.RunWithoutLeaks(m,
-		// go-redis looks for a server that is away once more, a second after its pool was closed, and ends then.
+		// go-redis dials an unavailable server once more, a second after its pool was closed.
 		"github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
@@ -33,14 +33,13 @@ func openChild(path string) (write func(n int) error, err error) {
 	}, err
 }
 
-// clock is a time that tests move.
+// clock is a settable clock.
 type clock struct{ offset atomic.Int64 }
 
 func (c *clock) now() time.Time          { return time.UnixMilli(1e12 + c.offset.Load()) }
 func (c *clock) advance(d time.Duration) { c.offset.Add(d.Milliseconds()) }
 
-// open opens a store that is patient with its server unless o says otherwise: a machine that is busy, or stands still for
-// a moment, is no server that is away.
+// open opens a store with long timeouts unless o sets them: on a busy machine a server may be slow.
 func open(tb testing.TB, url string, o cache.Options) cache.Store {
 	tb.Helper()
 	if o.OpTimeout == 0 {
@@ -78,7 +77,7 @@ func TestBoltStore(t *testing.T) {
 	})
 }
 
-// wait lets the clock of a real server go on: nothing else moves it.
+// wait advances the clock of a real server by waiting.
 func wait(d time.Duration) { <-time.After(d) }
 
 func redisEnv(url string) storetest.Env {
@@ -92,7 +91,7 @@ func redisEnv(url string) storetest.Env {
 	}
 }
 
-// planter makes a group a string, which only another program would.
+// planter returns a function that replaces a group by a Redis string, as another program might.
 func planter(servers ...*kit.Redis) func(t *testing.T, g cache.Group) {
 	return func(t *testing.T, g cache.Group) {
 		t.Helper()

@@ -11,10 +11,10 @@ import (
 // TLS configures the certificates of this process and of the servers of store.url, for the schemes rediss, rediss+sentinel
 // and rediss+cluster.
 type TLS struct {
-	// CAFile has the CA certificates, in PEM, that the servers' certificates are checked against. Empty means the system's.
+	// CAFile holds the CA certificates, in PEM, to verify the servers' certificates. Empty means the system's.
 	CAFile string `mapstructure:"ca_file"`
-	// CertFile and KeyFile are the client certificate, in PEM, for servers that ask for one. They are read for each
-	// connection, so that they can be replaced.
+	// CertFile and KeyFile are the client certificate, in PEM, for servers that require one. They are read for each connection,
+	// so that they can be replaced.
 	CertFile string `mapstructure:"cert_file"`
 	KeyFile  string `mapstructure:"key_file"`
 	// ServerName is the name in the servers' certificates, if it is not the one in store.url.
@@ -23,7 +23,7 @@ type TLS struct {
 	SkipVerify bool `mapstructure:"skip_verify"`
 }
 
-// Apply sets the certificates and the server name in c. Its errors name the configuration key.
+// Apply sets the certificates and the server name in c. Errors name the configuration key.
 func (o TLS) Apply(c *tls.Config) error {
 	c.InsecureSkipVerify = c.InsecureSkipVerify || o.SkipVerify
 	if o.ServerName != "" {
@@ -52,7 +52,7 @@ func (o TLS) Apply(c *tls.Config) error {
 	return nil
 }
 
-// certificate reads this process's own certificate.
+// certificate reads the client certificate.
 func (o TLS) certificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"remora/test/kit"
 )
 
-// authority signs certificates, and keeps them in a folder.
+// authority is a CA with its certificates in a folder.
 type authority struct {
 	t    *testing.T
 	dir  string
@@ -36,7 +36,7 @@ func newAuthority(t *testing.T) *authority {
 
 func (a *authority) path(name string) string { return filepath.Join(a.dir, name) }
 
-// issue writes a certificate to name.crt and its key to name.key. The first one signs itself, and then all others.
+// issue writes a certificate to name.crt and its key to name.key. The first one is self-signed, and signs all others.
 func (a *authority) issue(name string, c *x509.Certificate) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -63,7 +63,7 @@ func (a *authority) issue(name string, c *x509.Certificate) {
 	}
 }
 
-// TestRedisTLS is a Redis that asks its clients for a certificate, as it does by default, under a CA that no system knows.
+// TestRedisTLS: the store connects to a Redis that requires client certificates, with a private CA.
 func TestRedisTLS(t *testing.T) {
 	a := newAuthority(t)
 	a.issue("server", &x509.Certificate{DNSNames: []string{"redis.internal"}})

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// stall is a run that waits until it is let go, and records the batches.
+// stall is a Run that blocks until it is released, and records the batches.
 type stall struct {
 	mu      sync.Mutex
 	batches [][]int

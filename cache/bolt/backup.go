@@ -10,15 +10,14 @@ import (
 	"remora/cache"
 )
 
-// Copier is a store in one file, which can be copied while it is in use. A copy of the file by other means would hold pages
-// of different moments.
+// Copier is a store in one file that can be copied while it is in use. Other copies of the file may mix pages of different moments.
 type Copier interface {
-	// CopyTo writes the file as it is at one moment. While it writes, the file can grow, and commits that need it to grow
-	// beyond what is mapped wait: w must not block for long.
+	// CopyTo writes a consistent copy of the file. Meanwhile commits that need the file to grow beyond its mapping wait: w must
+	// not block for long.
 	CopyTo(w io.Writer) error
 }
 
-// Copy copies the file of a bolt store that no process has open.
+// Copy writes a copy of the file of a bolt store that no process has open.
 func Copy(path string, w io.Writer) (err error) {
 	if _, err := os.Stat(path); err != nil {
 		return fmt.Errorf("copy store: %w", err) // opening would create it
@@ -30,14 +29,14 @@ func Copy(path string, w io.Writer) (err error) {
 	return errors.Join(f.copyTo(w), f.close())
 }
 
-// WriteBackup makes a file of a copy of a bolt store: write is given the file to write to. The file gets its name once it is
-// whole and on disk. One that is there already is not replaced.
+// WriteBackup creates a file, which write fills with a copy of a bolt store. The file gets its name once it is complete and on disk.
+// An existing file is an error.
 func WriteBackup(path string, write func(w io.Writer) error) (err error) {
 	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("backup: %s is there already", path)
 	}
 	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, filepath.Base(path)+".part-*") // for the owner alone
+	f, err := os.CreateTemp(dir, filepath.Base(path)+".part-*") // mode 0600
 	if err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
@@ -51,14 +50,14 @@ func WriteBackup(path string, write func(w io.Writer) error) (err error) {
 	if err := errors.Join(write(f), f.Sync(), f.Close()); err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
-	db, err := openFile(f.Name()) // which refuses one that is not whole
+	db, err := openFile(f.Name()) // fails if it is incomplete
 	if err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
 	if err := db.close(); err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
-	if err := os.Link(f.Name(), path); err != nil { // and not Rename, which would replace a file
+	if err := os.Link(f.Name(), path); err != nil { // Rename would replace a file
 		return fmt.Errorf("backup: %w", err)
 	}
 	return errors.Join(os.Remove(f.Name()), cache.SyncDir(dir))

@@ -1,4 +1,4 @@
-// Package bolt is the store in one file, by bbolt, for a single process. It is the proxy's default. Start at [Open].
+// Package bolt is a store in one bbolt file, for a single process. It is the proxy's default. Start at [Open].
 package bolt
 
 import (
@@ -17,7 +17,7 @@ import (
 	"remora/cache"
 )
 
-// The buckets of the file. Keys are parts that end by themselves (appendPart), so a group is one key prefix.
+// The buckets of the file. Keys are self-delimiting parts (appendPart), so a group is one key prefix.
 //
 //	values  owner, name, value name            -> the value
 //	groups  owner, name                        -> version (8), expiry in Unix milliseconds or 0 (8), listed (1)
@@ -29,7 +29,7 @@ const (
 	expiryBucket = "expiry"
 	listedBucket = "listed"
 
-	// boltLockWait is how long a second process waits for the file before it gives up.
+	// boltLockWait bounds the wait for the lock of the file.
 	boltLockWait = 500 * time.Millisecond
 )
 
@@ -39,12 +39,11 @@ const (
 	sweepValues = 4096
 )
 
-// Store is one file. Every commit is on disk (fsync) when it returns; commits that arrive while the disk is busy
-// share the next write.
+// Store is one file. Every commit is on disk (fsync) when it returns; commits that arrive during a write share the next one.
 type Store struct {
 	*storeFile
 	path    string
-	file    os.FileInfo // what path names, as long as it was not deleted or replaced
+	file    os.FileInfo // of the open file, to detect that path was deleted or replaced
 	now     func() time.Time
 	gate    cache.Gate
 	batcher *cache.Batcher[*boltCall]
@@ -53,7 +52,7 @@ type Store struct {
 	sweeper sync.WaitGroup
 }
 
-// boltCall is one Commit, or one Delete where remove is set.
+// boltCall is a Commit, or a Delete if remove is set.
 type boltCall struct {
 	batches  []cache.Batch
 	remove   *cache.Group
@@ -66,7 +65,8 @@ var (
 	_ Copier      = (*Store)(nil)
 )
 
-// Open opens the store in a file, which it creates if need be. A second process waits for half a second, then gets an error.
+// Open opens the store in a file, which it creates if necessary. If another process has the file open, it waits for half a second
+// and returns an error.
 func Open(path string, o cache.Options) (*Store, error) {
 	if path == "" {
 		return nil, errors.New("open store: store.url names no file: want bolt:PATH")
@@ -103,7 +103,7 @@ func Open(path string, o cache.Options) (*Store, error) {
 // sweepEvery removes expired groups until the store is closed. Close waits for it.
 func (s *Store) sweepEvery(interval time.Duration) {
 	defer s.sweeper.Done()
-	t := time.NewTicker(interval) //nolint:forbidigo // only when to look; Options.Now decides what has expired
+	t := time.NewTicker(interval) //nolint:forbidigo // Options.Now decides what has expired
 	defer t.Stop()
 	for {
 		select {
@@ -127,12 +127,12 @@ func (s *Store) stopping() bool {
 	}
 }
 
-// sweep removes some expired groups in one transaction and reports whether there may be more. A group too big for one
-// transaction loses its values over several and its index entry last; no reader sees it meanwhile, since it has expired.
+// sweep removes some expired groups in one transaction and reports whether there may be more. A group too large for one
+// transaction loses its values over several and its index entry last; readers do not see it, since it has expired.
 func (s *Store) sweep() (more bool, err error) {
 	now := s.now()
 	if !s.anyExpired(now) {
-		return false, nil // without a write transaction, and so without an fsync
+		return false, nil // saves a write transaction, and so an fsync
 	}
 	err = s.update(func(tx *bolt.Tx) error {
 		prefixes := expiredGroups(tx, now, sweepGroups)
@@ -161,7 +161,7 @@ func (s *Store) sweep() (more bool, err error) {
 
 func (s *Store) anyExpired(now time.Time) bool {
 	any := false
-	_ = s.view(func(tx *bolt.Tx) error { // a read fails only on a closed file, where nothing is to be done
+	_ = s.view(func(tx *bolt.Tx) error { // fails only on a closed file
 		any = len(expiredGroups(tx, now, 1)) > 0
 		return nil
 	})
@@ -222,7 +222,7 @@ func (s *Store) Commit(ctx context.Context, batches []cache.Batch) []cache.Outco
 		return cache.AllFailed(len(batches), err)
 	}
 	defer s.gate.Leave()
-	// The caller may leave before the batch is written, and may then use its buffers again.
+	// The caller may return before the batch is written, and then reuse its buffers.
 	call := &boltCall{batches: copyBatches(batches), outcomes: make([]cache.Outcome, len(batches))}
 	if err := s.batcher.Do(ctx, call, batchBytes(batches)); err != nil {
 		return cache.AllFailed(len(batches), cache.Faulty(cache.FaultTimeout, fmt.Errorf("commit groups to file: %w", err)))
@@ -233,7 +233,7 @@ func (s *Store) Commit(ctx context.Context, batches []cache.Batch) []cache.Outco
 	return call.outcomes
 }
 
-// copyBatches copies what a caller might change after it has left early.
+// copyBatches copies the slices that a caller may modify after it has returned early.
 func copyBatches(batches []cache.Batch) []cache.Batch {
 	out := append([]cache.Batch(nil), batches...)
 	changing := 0
@@ -286,8 +286,8 @@ func (s *Store) Delete(ctx context.Context, g cache.Group) error {
 	return nil
 }
 
-// run writes all calls in one transaction. A call that cannot be applied is taken out and the others are tried again, so
-// that one bad batch does not fail the others.
+// run writes all calls in one transaction. If a call fails, it is removed and the others are retried, so that a bad batch does not
+// fail others.
 func (s *Store) run(ctx context.Context, calls []*boltCall) {
 	if err := s.present(); err != nil {
 		for _, c := range calls {
@@ -312,7 +312,7 @@ func (s *Store) run(ctx context.Context, calls []*boltCall) {
 		}
 		if bad < 0 && errors.Is(err, ErrDamaged) && len(left) > 1 {
 			for _, c := range left {
-				s.run(ctx, []*boltCall{c}) // the damage is in the way of some of them
+				s.run(ctx, []*boltCall{c}) // the damage may concern only some of them
 			}
 			return
 		}
@@ -438,16 +438,16 @@ func (s *Store) begin(ctx context.Context) error {
 	return cache.Faulty(cache.FaultStore, s.gate.Enter())
 }
 
-// present fails once the file was deleted or replaced: anything written to it would be lost at the next start.
+// present returns an error if the file was deleted or replaced: writes would be lost at the next start.
 func (s *Store) present() error {
 	at, err := os.Stat(s.path)
 	if err == nil && os.SameFile(at, s.file) {
 		return nil
 	}
-	return cache.Faulty(cache.FaultStore, errors.New("the file of store.url was deleted or replaced while it is in use: put it back, or restart"))
+	return cache.Faulty(cache.FaultStore, errors.New("the file of store.url was deleted or replaced while in use: put it back, or restart"))
 }
 
-// inFile wraps an error of the file with the operation that failed. Damage concerns the groups in which it was found.
+// inFile wraps an error with the failed operation and its fault. Damage concerns the groups in which it was found.
 func inFile(doing string, err error) error {
 	if errors.Is(err, ErrDamaged) {
 		return &cache.Error{Fault: cache.FaultCorrupt, Err: fmt.Errorf("%s: %w: %w", doing, cache.ErrUnreadable, err)}

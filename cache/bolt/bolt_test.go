@@ -23,7 +23,7 @@ func TestKeysAreInjective(t *testing.T) {
 	})
 }
 
-// The key of a long part must not equal the key of a short one, for any bytes.
+// TestHashedKeyPartIsNoLength: the key of a long part never equals the key of a short one.
 func TestHashedKeyPartIsNoLength(t *testing.T) {
 	owner, name := strings.Repeat("o", 300), strings.Repeat("n", 222)
 	sum := sha256.Sum256([]byte(owner))
@@ -33,8 +33,8 @@ func TestHashedKeyPartIsNoLength(t *testing.T) {
 	}
 }
 
-// TestBoltTakesBadCallOut has one call that bbolt refuses among good ones.
-func TestBoltTakesBadCallOut(t *testing.T) {
+// TestBadCallFailsAlone: a call that bbolt refuses does not fail the others of its batch.
+func TestBadCallFailsAlone(t *testing.T) {
 	s, err := Open(filepath.Join(t.TempDir(), "store.db"), cache.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +44,7 @@ func TestBoltTakesBadCallOut(t *testing.T) {
 		b.Group = cache.Group{Owner: "o", Name: name}
 		return &boltCall{batches: []cache.Batch{b}, outcomes: make([]cache.Outcome, 1)}
 	}
-	huge := make([]byte, 1<<31) // longer than a value may be; never touched, so it takes no memory
+	huge := make([]byte, 1<<31) // larger than bbolt's limit; never touched, so it takes no memory
 	good, bad, late := call("good", cache.Batch{}), call("bad", cache.Batch{Puts: []cache.Put{{Name: "n", Data: huge}}}), call("late", cache.Batch{})
 	s.run(t.Context(), []*boltCall{good, bad, late})
 	if good.err != nil || good.outcomes[0].Version != 1 || late.err != nil || late.outcomes[0].Version != 1 || bad.err == nil {
@@ -59,8 +59,8 @@ func TestBoltTakesBadCallOut(t *testing.T) {
 	}
 }
 
-// A call that its caller has left must not see what becomes of the caller's buffers. What nothing is written to again is not
-// copied: a large body would be in memory once more.
+// TestBatchesAreCopiedUnlessTheyLast: a caller that returned early may reuse its buffers, so they are copied. Lasting data is not:
+// a large body would be in memory twice.
 func TestBatchesAreCopiedUnlessTheyLast(t *testing.T) {
 	reused, lasting := []byte("reused"), []byte("lasting")
 	got := copyBatches([]cache.Batch{{Puts: []cache.Put{{Name: "a", Data: reused}, {Name: "b", Data: lasting, Lasting: true}, {Name: "c", Data: reused}}}})[0].Puts

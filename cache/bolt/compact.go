@@ -11,11 +11,11 @@ import (
 	"remora/cache"
 )
 
-// compactTxBytes is how much of the file one transaction of Compact copies.
+// compactTxBytes is the number of bytes that one transaction of Compact copies.
 const compactTxBytes = 16 << 20
 
-// Compact rewrites the file of a bolt store without the space that removed groups have left; bbolt never gives it
-// back by itself. No other process may have the file open. The old file stays in place until the new one is on disk.
+// Compact rewrites the file of a bolt store without the space of removed groups, which bbolt never frees by itself. No other
+// process may have the file open. The old file stays until the new one is on disk.
 func Compact(path string) (err error) {
 	if _, err := os.Stat(path); err != nil {
 		return fmt.Errorf("compact store: %w", err) // opening would create it
@@ -27,7 +27,7 @@ func Compact(path string) (err error) {
 	defer func() { err = errors.Join(err, src.close()) }()
 	tmp := path + ".compact"
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("compact store: remove what an earlier run has left: %w", err)
+		return fmt.Errorf("compact store: remove the file of an earlier run: %w", err)
 	}
 	dst, err := bolt.Open(tmp, 0o600, &bolt.Options{Timeout: boltLockWait})
 	if err != nil {
@@ -37,7 +37,7 @@ func Compact(path string) (err error) {
 	if err = errors.Join(err, dst.Close()); err != nil {
 		return errors.Join(fmt.Errorf("compact store %q: %w", path, err), os.Remove(tmp))
 	}
-	// Rename while src still holds its lock: a process that waits for the lock then finds that the file was replaced.
+	// Rename while src holds its lock: a process that waits for the lock then sees that the file was replaced.
 	if err := os.Rename(tmp, path); err != nil {
 		return fmt.Errorf("compact store: %w", err)
 	}

@@ -14,23 +14,22 @@ import (
 	"remora/cache"
 )
 
-// ErrDamaged is part of errors about a store's file that is cut off, overwritten, or in part not what was written to it.
+// ErrDamaged is wrapped by errors about a file that is truncated, overwritten or corrupt.
 var ErrDamaged = errors.New("the file is damaged: restore a backup (remora store backup makes them; cp of a file in use does not)")
 
-// leastPages is how many pages the smallest file has.
+// leastPages is the number of pages of the smallest file.
 const leastPages = 4
 
-// storeFile is an open file that reports damage as an error. bbolt trusts its file: a page with wrong content makes it
-// panic, and a missing page faults on access.
+// storeFile is an open file that reports damage as an error. bbolt trusts its file: it panics on a corrupt page, and access to a
+// missing page is a memory fault.
 type storeFile struct {
 	db *bolt.DB
-	// stuck is set once a transaction could not even begin, or could not be given up: bbolt keeps its locks then, and each
-	// later call would wait for them for ever.
+	// stuck is set if a transaction could not begin or roll back: bbolt then keeps its locks, and later calls would block forever.
 	stuck atomic.Bool
 }
 
-// openFile opens and locks the file. If Compact replaced the file while openFile waited for the lock, it opens the new
-// file instead: writes to the old one would be lost.
+// openFile opens and locks the file. If Compact replaced the file while openFile waited for the lock, it opens the new one: writes
+// to the old one would be lost.
 func openFile(path string) (*storeFile, error) {
 	const tries = 3
 	for range tries {
@@ -51,14 +50,14 @@ func openFile(path string) (*storeFile, error) {
 	return nil, fmt.Errorf("open store %q (store.url): the file is being replaced", path)
 }
 
-// openDB opens the file, unless another process has it locked. One that is no store any more is refused with ErrDamaged.
+// openDB opens the file, unless another process has it locked. A file that is not a store is an ErrDamaged.
 func openDB(path string) (f *storeFile, file *os.File, err error) {
 	f = new(storeFile)
 	err = sound(func() (err error) {
 		f.db, err = bolt.Open(path, 0o600, &bolt.Options{
 			Timeout:      boltLockWait,
 			FreelistType: bolt.FreelistMapType,
-			// Saves the pauses in which a growing file is mapped anew, and costs address space only.
+			// Avoids remapping a growing file, which pauses commits; costs only address space.
 			InitialMmapSize: 64 << 20,
 			OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
 				f, err := os.OpenFile(name, flag, mode) //nolint:gosec // G304: the operator's own path
@@ -69,7 +68,7 @@ func openDB(path string) (f *storeFile, file *os.File, err error) {
 		return err
 	})
 	if errors.Is(err, ErrDamaged) && file != nil {
-		_ = file.Close() // and with it the lock, which bbolt has not let go of
+		_ = file.Close() // releases the lock, which bbolt has not
 	}
 	if err != nil {
 		if !errors.Is(err, ErrDamaged) && isNoStore(err, path) {
@@ -83,7 +82,7 @@ func openDB(path string) (f *storeFile, file *os.File, err error) {
 	return f, file, nil
 }
 
-// isNoStore reports whether a file could not be opened for what stands in it, or since it is shorter than any store.
+// isNoStore reports whether a file could not be opened because of its content, or is shorter than any store.
 func isNoStore(err error, path string) bool {
 	for _, known := range []error{bolterrors.ErrInvalid, bolterrors.ErrChecksum, bolterrors.ErrVersionMismatch} {
 		if errors.Is(err, known) {
@@ -94,7 +93,7 @@ func isNoStore(err error, path string) bool {
 	return err == nil && info.Size() > 0 && info.Size() < leastPages*int64(os.Getpagesize())
 }
 
-// whole looks for pages that are in use and not in the file.
+// whole returns an error if the file is too short for its used pages.
 func (f *storeFile) whole(file *os.File) error {
 	info, err := file.Stat()
 	if err != nil {
@@ -108,7 +107,7 @@ func (f *storeFile) whole(file *os.File) error {
 	})
 }
 
-// view reads in a transaction.
+// view runs a read transaction.
 func (f *storeFile) view(read func(tx *bolt.Tx) error) error {
 	tx, err := f.begin(false)
 	if err != nil {
@@ -118,8 +117,8 @@ func (f *storeFile) view(read func(tx *bolt.Tx) error) error {
 	return errors.Join(err, tx.Rollback())
 }
 
-// update writes in a transaction. After a panic it is given up as after any error; bbolt would read its list of free pages
-// again, from a file that is damaged.
+// update runs a write transaction. A panic rolls it back like an error; bbolt's own rollback would read the list of free pages from
+// the damaged file.
 func (f *storeFile) update(write func(tx *bolt.Tx) error) error {
 	tx, err := f.begin(true)
 	if err != nil {
@@ -145,8 +144,8 @@ func (f *storeFile) update(write func(tx *bolt.Tx) error) error {
 	return err
 }
 
-// growth is by how many bytes a file grows that is too small for a commit: by a quarter of it, so that a new file stays small
-// and each growth, which costs a flush of its own, comes ever more rarely.
+// growth returns the number of bytes by which a file grows: a quarter of its size, so that a new file stays small and growing,
+// which costs a flush, becomes rarer.
 func growth(size int64) int {
 	const least, most = 128 << 10, 16 << 20
 	return int(min(max(size/4, least), most))
@@ -175,18 +174,18 @@ func (f *storeFile) copyTo(w io.Writer) error {
 
 func (f *storeFile) close() error {
 	if f.stuck.Load() {
-		return fmt.Errorf("close store: %w", ErrDamaged) // closing would wait for its locks for ever
+		return fmt.Errorf("close store: %w", ErrDamaged) // closing would block forever
 	}
 	return f.db.Close()
 }
 
-// sound runs f, which touches the mapped file, and turns a panic or a memory fault in it into an ErrDamaged.
+// sound runs f, which accesses the mapped file, and returns a panic or memory fault as an ErrDamaged.
 func sound(f func() error) (err error) {
 	before := debug.SetPanicOnFault(true)
 	defer debug.SetPanicOnFault(before)
 	defer func() {
 		if v := recover(); v != nil {
-			err = fmt.Errorf("%w (%T)", ErrDamaged, v) // its text may quote what is stored
+			err = fmt.Errorf("%w (%T)", ErrDamaged, v) // without its text, which may quote stored data
 		}
 	}()
 	return f()

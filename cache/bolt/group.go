@@ -83,15 +83,15 @@ func applyBatch(tx *bolt.Tx, b cache.Batch, now time.Time) (uint64, error) {
 	return meta.version, groups.Put(prefix, meta.encode())
 }
 
-// putInOrder writes values by ascending key. bbolt splits a page only when the transaction ends and moves all that
-// stands behind a new key until then: in any other order a large batch takes time with the square of its size.
+// putInOrder writes values by ascending key. bbolt splits a page only at the end of the transaction, and until then moves all keys
+// behind a new one: in any other order the time of a batch is quadratic in its size.
 func putInOrder(values *bolt.Bucket, prefix []byte, puts []cache.Put) error {
 	type pair struct{ key, data []byte }
 	pairs := make([]pair, len(puts))
 	for i, p := range puts {
-		pairs[i] = pair{appendPart(slices.Clip(prefix), p.Name), p.Data} // each key has its own bytes until it is put
+		pairs[i] = pair{appendPart(slices.Clip(prefix), p.Name), p.Data} // Clip: keys must not share memory
 	}
-	// Stable: of two values with one name the later one counts.
+	// Stable: of two values with one name the last one is stored.
 	slices.SortStableFunc(pairs, func(a, b pair) int { return bytes.Compare(a.key, b.key) })
 	for _, p := range pairs {
 		if err := values.Put(p.key, p.data); err != nil { // copies the key, not the data
@@ -160,7 +160,7 @@ func removeMeta(tx *bolt.Tx, prefix []byte, meta groupMeta) error {
 // removeValues removes at most limit values of a group (-1: all) and returns how many there were.
 func removeValues(tx *bolt.Tx, prefix []byte, limit int) (int, error) {
 	values := tx.Bucket([]byte(valuesBucket))
-	// Deleting under a cursor may make it skip a key, so the keys are collected first.
+	// Deleting during an iteration may skip keys, so collect them first.
 	var keys [][]byte
 	c := values.Cursor()
 	for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix) && len(keys) != limit; k, _ = c.Next() {

@@ -13,8 +13,8 @@ import (
 	"remora/cache/bolt"
 )
 
-// TestSweeperEmptiesTheFile lets groups expire, some with more values than one transaction of the sweeper takes,
-// and looks into the file itself.
+// TestSweeperEmptiesTheFile lets groups expire, some with more values than one transaction of the sweeper removes, and counts the
+// keys in the file.
 func TestSweeperEmptiesTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	var now atomic.Int64
@@ -44,12 +44,12 @@ func TestSweeperEmptiesTheFile(t *testing.T) {
 	commit(cache.Batch{Group: stays, Puts: []cache.Put{{Name: "n", Data: []byte("x")}}, TTL: time.Hour})
 
 	now.Add((2 * time.Minute).Milliseconds())
-	free := func() bool { // the sweeper has a clock of its own, so it is polled
+	free := func() bool { // polled, since the sweeper uses the real clock
 		got, err := bolt.CountKeys(s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return got == 3 // the group that stays: its value, its meta and its expiry
+		return got == 3 // the remaining group: its value, metadata and expiry
 	}
 	for deadline := time.After(2 * time.Minute); !free(); {
 		select {

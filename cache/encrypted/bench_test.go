@@ -10,7 +10,7 @@ import (
 )
 
 // BenchmarkTurn measures the store calls of one proxy request, over a cheap store: a read of 3 values of about 300
-// bytes, then a commit of 7 of about 430. The difference between sealed and plain is the price.
+// bytes, then a commit of 7 of about 430. The difference between sealed and plain is the cost of encryption.
 func BenchmarkTurn(b *testing.B) {
 	for _, c := range []struct {
 		name string

@@ -9,21 +9,20 @@ import (
 	"remora/cache"
 )
 
-// The group checksName is the only one stored under its own name. It holds a fingerprint of the names_key and, for each
-// key that has ever been the first, an empty value sealed by that key: opening it takes the key's secret, and it helps no
-// more in guessing the secret than any other value.
+// The group checksName is the only one stored under its plain name. It holds a fingerprint of the names_key and, for each key that
+// has ever been the first, an empty value sealed with that key. Opening it verifies the key's secret, and it does not make guessing
+// the secret easier than other values.
 const (
-	checksName = "remora-seal" // its owner is "", and tenants have names
+	checksName = "remora-seal" // its owner is "", which no tenant has
 	namesValue = "names_key"
 	keyValue   = "key " // and the key's id
 )
 
-// check compares names_key and keys with those that the store was written with, and records new ones in it before they
-// are used for writing. store is the one below [Sealer.Store]. It costs one round trip, or two if there is something to
-// record. begins reports that the store is encrypted from now on; of several replicas, one gets true. The error wraps
-// [ErrMismatch], or is an error of the store.
+// check compares names_key and keys with those that the store was written with, and records new ones in it before they are used for
+// writing. store is the unencrypted one. It takes one round trip, or two if there is something to record. begins is true if the
+// store is encrypted from now on; one of several replicas gets true. The error wraps [ErrMismatch], or is an error of the store.
 //
-// A nil Sealer, without keys, fits all stores that were never sealed.
+// A nil Sealer, without keys, matches all stores that were never sealed.
 func (s *Sealer) check(ctx context.Context, store cache.Store) (begins bool, err error) {
 	query := cache.Query{Group: cache.Group{Name: checksName}, Names: []string{namesValue}}
 	if s != nil {
@@ -41,7 +40,7 @@ func (s *Sealer) check(ctx context.Context, store cache.Store) (begins bool, err
 			return false, err
 		}
 		out := store.Commit(ctx, []cache.Batch{{Group: query.Group, Expect: got[0].Version, Puts: puts}})
-		if err := out[0].Err; !errors.Is(err, cache.ErrConflict) { // another replica was faster: look again
+		if err := out[0].Err; !errors.Is(err, cache.ErrConflict) { // another replica was faster: read again
 			if err != nil {
 				return false, fmt.Errorf("check %s: %w", path, err)
 			}
@@ -50,7 +49,7 @@ func (s *Sealer) check(ctx context.Context, store cache.Store) (begins bool, err
 	}
 }
 
-// compare returns the values still to be recorded.
+// compare returns the values to record.
 func (s *Sealer) compare(stored [][]byte) (puts []cache.Put, err error) {
 	if s == nil {
 		if stored[0] != nil {
@@ -74,7 +73,7 @@ func (s *Sealer) compare(stored [][]byte) (puts []cache.Put, err error) {
 				return nil, otherKey(k.id)
 			}
 		case i == 0:
-			// Other keys only read. Without a record of them, only reading a value shows whether they fit.
+			// Other keys are only for reading. Without a record of them, only reading a value shows whether they match.
 			sealed, err := s.ring.seal(nil, nil, place)
 			if err != nil {
 				return nil, err

@@ -1,9 +1,9 @@
-// Package encrypted encrypts what a [cache.Store] and a spool hold, when store.encryption is configured. Values and records
-// are encrypted with AES-256-GCM, names of groups and values deterministically, so that they can be looked up. Start at [New].
+// Package encrypted encrypts a [cache.Store] and a spool, if store.encryption is configured. Values and records are encrypted with
+// AES-256-GCM, names of groups and values deterministically, so that they can be looked up. Start at [New].
 //
-// An attacker who can read the store, a backup or the disk still sees owners (which are hashes of credentials), the number and
-// size of groups and values, when they change, and the id of the key. One who can also write can delete values and put back
-// an older value of the same name, but cannot change or forge a value, or move it to another name, group or owner.
+// An attacker who can read the store, a backup or the disk still sees owners (which are hashes of credentials), the number and size
+// of groups and values, when they change, and the id of the key. One who can also write can delete values and restore an older value
+// of the same name, but cannot change or forge a value, or move it to another name, group or owner.
 package encrypted
 
 import "remora/cache"
@@ -15,7 +15,7 @@ type Sealer struct {
 	accept bool
 }
 
-// New returns nil where o configures nothing, and the problems of o as [Options.Validate] does.
+// New returns nil if o configures nothing. Its error is that of [Options.Validate].
 func New(o Options) (*Sealer, error) {
 	if !o.Enabled() {
 		return nil, nil
@@ -34,8 +34,8 @@ func New(o Options) (*Sealer, error) {
 	return s, nil
 }
 
-// Store returns a store that encrypts everything and keeps it in inner, or inner itself if s is nil. Closing it closes inner.
-// Where a value can't be decrypted, Read fails with an error that wraps [ErrUnreadable].
+// Store returns a store that encrypts everything and writes it to inner, or inner itself if s is nil. Closing it closes inner. If a
+// value cannot be decrypted, Read returns an error that wraps [ErrUnreadable].
 func (s *Sealer) Store(inner cache.Store) cache.Store {
 	if s == nil {
 		return inner
@@ -43,10 +43,10 @@ func (s *Sealer) Store(inner cache.Store) cache.Store {
 	return &store{Sealer: s, inner: inner}
 }
 
-// Queue returns a queue that encrypts every record and keeps it in inner, or nil if inner is nil. A nil Sealer encrypts none.
+// Queue returns a queue that encrypts every record and appends it to inner, or nil if inner is nil. A nil Sealer encrypts none.
 //
-// A record that can't be decrypted is set aside by inner, for an error that wraps [ErrUnreadable]: with the right keys
-// configured nothing of it is lost. So is a sealed one where there are no keys at all.
+// If a record cannot be decrypted, inner quarantines it, for an error that wraps [ErrUnreadable]: it can still be read with the right
+// keys. A nil Sealer does so for encrypted records.
 func (s *Sealer) Queue(inner Queue) Queue {
 	switch {
 	case inner == nil:
@@ -57,13 +57,13 @@ func (s *Sealer) Queue(inner Queue) Queue {
 	return &queue{Sealer: s, inner: inner}
 }
 
-// Guard returns store, the one below [Sealer.Store], so that no call reaches it before a Check has passed. Until then
-// each call checks first, and fails with the error of the check.
+// Guard returns a store that no call reaches before a Check has succeeded. Until then each call checks first, and returns the error
+// of the check. store is the unencrypted one.
 func (s *Sealer) Guard(store cache.Store) *Guarded {
 	return &Guarded{Store: store, sealer: s}
 }
 
-// open reads a value that was read from the store, in its bytes.
+// open decrypts a stored value in place.
 func (s *Sealer) open(b, place []byte) ([]byte, error) {
 	if s.accept && !isSealed(b) {
 		return b, nil

@@ -9,8 +9,8 @@ import (
 	"remora/cache"
 )
 
-// ErrMismatch is wrapped by errors which say that a store was written with other keys than those configured. Waiting
-// does not help, and nothing may be written until the configuration is corrected.
+// ErrMismatch is wrapped by the errors for a store that was written with other keys than those configured. Retrying does not help,
+// and nothing may be written until the configuration is corrected.
 var ErrMismatch = errors.New("the configuration does not fit the store")
 
 // The kinds of mismatch. Each wraps [ErrMismatch].
@@ -24,7 +24,7 @@ type mismatch string
 
 func (m mismatch) Error() string { return string(m) }
 
-// Unwrap makes it an ErrMismatch.
+// Unwrap returns ErrMismatch.
 func (mismatch) Unwrap() error { return ErrMismatch }
 
 func otherKey(id string) error {
@@ -32,13 +32,13 @@ func otherKey(id string) error {
 		"again, or give the new secret another id, and put it first", path, id))
 }
 
-// Guarded is a store that is checked before it is used.
+// Guarded is a store whose keys are checked before it is used.
 type Guarded struct {
 	cache.Store
-	// OnMismatch, if not nil, is called once with an error that wraps ErrMismatch: to everything else a store that answers
-	// but does not fit looks like an outage. It must be set before the store is used.
+	// OnMismatch, if not nil, is called once with an error that wraps ErrMismatch: other callers cannot distinguish a mismatch from
+	// an outage. It must be set before the store is used.
 	OnMismatch func(error)
-	// OnBegin, if not nil, is called when a check finds that the store was not encrypted before. It must be set as early.
+	// OnBegin, if not nil, is called if the store was not encrypted before. It must be set before the store is used.
 	OnBegin func()
 
 	sealer *Sealer
@@ -46,8 +46,8 @@ type Guarded struct {
 	warned atomic.Bool
 }
 
-// Check compares the keys with those that the store was written with. Its error wraps [ErrMismatch] if they do not fit.
-// Once it has passed it costs no round trip.
+// Check compares the keys with those that the store was written with. Its error wraps [ErrMismatch] if they differ. Once it has
+// succeeded, it takes no round trip.
 func (g *Guarded) Check(ctx context.Context) error {
 	if g.passed.Load() {
 		return nil
@@ -65,8 +65,7 @@ func (g *Guarded) Check(ctx context.Context) error {
 	return unusable(err)
 }
 
-// unusable makes the error of a failed check one that concerns the whole store: until a check passes, no shard of it may
-// be used.
+// unusable makes the error of a check a FaultStore: until a check succeeds, no shard may be used.
 func unusable(err error) error {
 	switch fault, _ := cache.FaultOf(err); {
 	case err == nil, fault == cache.FaultStore, fault == cache.FaultTimeout:
@@ -107,7 +106,7 @@ func (g *Guarded) Delete(ctx context.Context, group cache.Group) error {
 	return g.Store.Delete(ctx, group)
 }
 
-// Ping implements [cache.Store]. It fails for a store that must not be used.
+// Ping implements [cache.Store]. It returns the error of a failed check.
 func (g *Guarded) Ping(ctx context.Context) error {
 	if err := g.Check(ctx); err != nil {
 		return err

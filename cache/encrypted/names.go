@@ -14,17 +14,17 @@ import (
 	"remora/cache"
 )
 
-// The stored name of a group is its tag (16) and the name, encrypted by AES-256-CTR that starts at the tag. The tag is
-// the beginning of an HMAC-SHA256 over owner and name, so that one name always has one stored form, which can be looked
-// up, and List can turn it back without reading the group. (This is the construction of RFC 5297, SIV.) The stored name
-// of a value is an HMAC over the group's tag and its name (16), which is never turned back.
+// The stored name of a group is its tag (16 bytes) and the name, encrypted with AES-256-CTR starting at the tag. The tag is the
+// beginning of an HMAC-SHA256 over owner and name: a name always has the same stored form, so it can be looked up, and List can
+// decrypt it without reading the group. (This is the construction of RFC 5297, SIV.) The stored name of a value is an HMAC over the
+// group's tag and its name (16 bytes), which is never decrypted.
 const (
 	tagBytes = 16
 
 	macInfo    = "remora/cache/seal v1 name tags"
 	cipherInfo = "remora/cache/seal v1 names"
 
-	// What the first byte of everything authenticated says: no two kinds are ever taken for each other.
+	// The first byte of all authenticated data, so that different kinds never have the same tag.
 	kindGroup  = 'g'
 	kindName   = 'n'
 	kindValue  = 'v'
@@ -32,24 +32,24 @@ const (
 	kindCheck  = 'c'
 	kindKey    = 'k'
 
-	// maxScratch is how large a buffer may be that is kept for the next call.
+	// maxScratch is the size of the largest buffer that is reused.
 	maxScratch = 64 << 10
 )
 
-// names hides names.
+// names encrypts names.
 type names struct {
 	block cipher.Block
 	idle  sync.Pool // of *scratch
 }
 
-// scratch has the hash and the buffers of one call at a time.
+// scratch holds the hash and the buffers of one call.
 type scratch struct {
 	*names
 	mac   hash.Hash
 	sum   []byte // the last tag
 	buf   []byte
-	place []byte // of the group at hand, see locate
-	group int    // how much of place is the group's
+	place []byte // of the current group, see locate
+	group int    // length of the group's part of place
 	tag   [tagBytes]byte
 }
 
@@ -70,7 +70,7 @@ func newNames(secret []byte) (*names, error) {
 	return n, nil
 }
 
-// scratch takes a scratch from the pool. Its done must be called.
+// scratch returns a scratch from the pool. The caller must call its done.
 func (n *names) scratch() *scratch {
 	s, _ := n.idle.Get().(*scratch)
 	return s
@@ -94,27 +94,27 @@ func appendSized(dst []byte, part string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(part))), part...)
 }
 
-// enter makes g the group that all that follows is about.
+// enter sets the group of the following calls.
 func (s *scratch) enter(g cache.Group) {
 	s.locate(g)
 	s.buf = append(append(s.buf[:0], kindGroup), s.place[1:]...)
 	copy(s.tag[:], s.authenticate())
 }
 
-// locate makes g the group that placeOf is about, and is all that reading its values takes.
+// locate sets the group of the following calls of placeOf. It is cheaper than enter, and enough to read values.
 func (s *scratch) locate(g cache.Group) {
 	s.place = appendSized(appendSized(append(s.place[:0], kindValue), g.Owner), g.Name)
 	s.group = len(s.place)
 }
 
-// groupName is the stored name of the group entered, which is called name.
+// groupName returns the stored name of the current group, whose plain name is name.
 func (s *scratch) groupName(name string) string {
 	s.buf = append(append(s.buf[:0], s.tag[:]...), name...)
 	cipher.NewCTR(s.block, s.tag[:]).XORKeyStream(s.buf[tagBytes:], s.buf[tagBytes:])
 	return string(s.buf)
 }
 
-// readGroupName decrypts a stored name. ok is false if this key did not make it for this owner.
+// readGroupName decrypts a stored name. ok is false if it was not made with this key for this owner.
 func (s *scratch) readGroupName(owner, stored string) (name string, ok bool) {
 	if len(stored) < tagBytes {
 		return "", false
@@ -126,13 +126,13 @@ func (s *scratch) readGroupName(owner, stored string) (name string, ok bool) {
 	return name, hmac.Equal(s.tag[:], []byte(stored[:tagBytes]))
 }
 
-// appendValueName appends the stored name, of tagBytes, of a value of the group entered.
+// appendValueName appends the stored name, of tagBytes, of a value of the current group.
 func (s *scratch) appendValueName(dst []byte, name string) []byte {
 	s.buf = append(append(append(s.buf[:0], kindName), s.tag[:]...), name...)
 	return append(dst, s.authenticate()...)
 }
 
-// valueNames returns the stored names of values of the group entered, which share one string.
+// valueNames returns the stored names of values of the current group. They share one string.
 func (s *scratch) valueNames(list []string) []string {
 	if len(list) == 0 {
 		return nil
@@ -149,7 +149,7 @@ func (s *scratch) valueNames(list []string) []string {
 	return out
 }
 
-// hideNames gives a batch for the group entered the stored names of everything. The batch's puts must be its own.
+// hideNames replaces all names in a batch for the current group by stored names. It modifies the batch's puts.
 func (s *scratch) hideNames(b *cache.Batch) {
 	b.Group.Name = s.groupName(b.Group.Name)
 	b.Deletes = s.valueNames(b.Deletes)
@@ -163,7 +163,7 @@ func (s *scratch) hideNames(b *cache.Batch) {
 	}
 }
 
-// placeOf is the additional data that binds a value to its name in the group entered. It is valid until the next call.
+// placeOf returns the additional data that binds a value to its name in the current group. It is valid until the next call.
 func (s *scratch) placeOf(name string) []byte {
 	s.place = append(s.place[:s.group], name...)
 	return s.place

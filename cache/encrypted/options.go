@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// path is where [Options] stand in the configuration; errors name their keys by it.
+	// path is the path of [Options] in the configuration, for errors.
 	path = "store.encryption"
 
 	keyBytes = 32
@@ -19,22 +19,22 @@ const (
 	maxKeyID = 32
 )
 
-// Options say with what the store and the spool are encrypted. Without any of them nothing is.
+// Options configure the encryption of the store and the spool. Without keys nothing is encrypted.
 type Options struct {
 	// Keys encrypt stored values. The first is used for writing, the others only to read older values. At most 16.
 	Keys []Key `mapstructure:"keys"`
-	// NamesKey hides the names of sessions and values. It is 32 bytes as the secret of a key is, and does not rotate:
-	// with another one nothing that is stored can be found.
+	// NamesKey encrypts the names of sessions and values. It is 32 bytes, like the secret of a key. It cannot be rotated: with
+	// another one no stored value can be found.
 	NamesKey secret.String `mapstructure:"names_key"`
-	// AcceptPlaintext reads what was stored before encryption was switched on, too, and encrypts each value when it is
-	// next written. Off, such a value is refused. While it is on, who can write to the store can put values there that
-	// are believed, and a commit costs a second round trip.
+	// AcceptPlaintext also reads values that were stored before encryption was enabled, and encrypts each when it is next
+	// written. Without it, such values are errors. With it, an attacker who can write to the store can forge values, and a commit
+	// takes a second round trip.
 	AcceptPlaintext bool `mapstructure:"accept_plaintext"`
 }
 
-// Key is a key of the operator.
+// Key is an encryption key.
 type Key struct {
-	// ID is stored, readable, with each value that the key encrypts: 1 to 32 letters, digits, '.', '_' or '-'.
+	// ID is stored in plaintext with each value that the key encrypts: 1 to 32 letters, digits, '.', '_' or '-'.
 	ID string `mapstructure:"id"`
 	// Secret is 32 random bytes, in base64 (openssl rand -base64 32) or hexadecimal (openssl rand -hex 32).
 	Secret secret.String `mapstructure:"secret"`
@@ -60,7 +60,7 @@ type rawKey struct {
 	secret []byte
 }
 
-// decode reads the secrets and checks everything.
+// decode decodes the secrets and validates all options.
 func (o Options) decode() (keys []rawKey, names []byte, err error) {
 	var errs []error
 	if len(o.Keys) == 0 || len(o.Keys) > maxKeys {
@@ -109,8 +109,7 @@ func validID(id string) bool {
 	return 1 <= len(id) && len(id) <= maxKeyID
 }
 
-// decodeSecret reads 32 bytes from hexadecimal or any common base64. Its error says nothing about the secret but how
-// long it is.
+// decodeSecret decodes 32 bytes from hexadecimal or any common base64. Its error reveals only the length of the secret.
 func decodeSecret(s secret.String) ([]byte, error) {
 	text := string(s)
 	if text == "" {

@@ -10,13 +10,13 @@ import (
 // Queue is a durable queue of records.
 type Queue = spool.Records
 
-// queue seals what goes into inner.
+// queue encrypts the records of inner.
 type queue struct {
 	*Sealer
 	inner Queue
 }
 
-// plainQueue seals nothing, but recognises sealed records.
+// plainQueue encrypts nothing, but recognises encrypted records.
 type plainQueue struct{ Queue }
 
 // Drain implements [Queue].
@@ -38,7 +38,7 @@ func (q *plainQueue) Adopt(f func(rec []byte)) (spool.Adopted, error) {
 	})
 }
 
-// placeOfRecord is the place that records are bound to: they are in no group, and each is complete by itself.
+// placeOfRecord returns the additional data of records, which belong to no group.
 func placeOfRecord() []byte { return []byte{kindRecord} }
 
 // Append implements [Queue].

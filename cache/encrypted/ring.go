@@ -15,16 +15,16 @@ import (
 	"remora/cache"
 )
 
-// ErrUnreadable is wrapped by the error of every value or record that cannot be decrypted: with a key that is not
-// configured, or not encrypted at all, or changed or moved since it was written.
+// ErrUnreadable is wrapped by the error for a value or record that cannot be decrypted: its key is not configured, it is not
+// encrypted, or it was changed or moved.
 var ErrUnreadable = fmt.Errorf("%w: it cannot be decrypted", cache.ErrUnreadable)
 
 // A sealed value is
 //
 //	magic (4), length of the key's id (1), the key's id, salt of the data key (16), nonce (12), ciphertext, tag (16)
 //
-// The data key is HKDF-SHA256(the key's secret, salt, dataInfo). The magic's last byte is the version of this format;
-// its first never occurs in UTF-8, and no record of ours begins with it, so that plaintext is recognised.
+// The data key is HKDF-SHA256(the key's secret, salt, dataInfo). The magic's last byte is the version of this format. Its first byte
+// never occurs in UTF-8, and no plaintext record begins with it, which distinguishes plaintext.
 const (
 	magic     = "\xf5SE\x01"
 	saltBytes = 16
@@ -32,17 +32,17 @@ const (
 
 	// tailBytes is nonce and tag.
 	tailBytes = 12 + 16
-	// maxOverhead is how much longer a value gets at most.
+	// maxOverhead is the largest difference in length between a sealed and a plain value, in bytes.
 	maxOverhead = len(magic) + 1 + maxKeyID + saltBytes + tailBytes
 
-	// perDataKey is how many values one data key encrypts. Nonces are random: of 2^30 two are equal with a probability
-	// of less than 2^-36.
+	// perDataKey is the number of values that one data key encrypts. Nonces are random: among 2^30, two are equal with a
+	// probability of less than 2^-36.
 	perDataKey = 1 << 30
-	// maxOpened is how many data keys are kept ready for reading, of 1.5 KB each. One that is not costs 2 microseconds.
+	// maxOpened is the number of cached data keys for reading, of 1.5 KB each. Deriving one takes 2 microseconds.
 	maxOpened = 256
 )
 
-// ring seals with the first of its keys and opens with any.
+// ring encrypts with the first of its keys and decrypts with all.
 type ring struct {
 	keys  []rawKey
 	limit uint64 // perDataKey, less in tests
@@ -54,9 +54,9 @@ type ring struct {
 	opened map[dataKeyID]cipher.AEAD
 }
 
-// dataKey encrypts what this process writes, for a limited number of values.
+// dataKey encrypts a limited number of values of this process.
 type dataKey struct {
-	head []byte // of every value that it seals
+	head []byte // the beginning of every value that it seals
 	aead cipher.AEAD
 	used atomic.Uint64
 }
@@ -78,7 +78,7 @@ func newRing(keys []rawKey) (*ring, error) {
 
 func (r *ring) newDataKey() (*dataKey, error) {
 	id := dataKeyID{}
-	_, _ = rand.Read(id.salt[:]) // ends the process rather than fail
+	_, _ = rand.Read(id.salt[:]) // never returns an error
 	aead, err := r.derive(id)
 	if err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (r *ring) newDataKey() (*dataKey, error) {
 	return &dataKey{head: head, aead: aead}, nil
 }
 
-// derive makes a data key ready for use, and keeps it so.
+// derive returns the cipher of a data key, and caches it.
 func (r *ring) derive(id dataKeyID) (cipher.AEAD, error) {
 	secret, err := hkdf.Key(sha256.New, r.keys[id.key].secret, id.salt[:], dataInfo, keyBytes)
 	if err != nil {
@@ -106,7 +106,7 @@ func (r *ring) derive(id dataKeyID) (cipher.AEAD, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.opened) >= maxOpened {
-		for old := range r.opened { // any: those in use come back by themselves
+		for old := range r.opened { // any: a used one is derived again
 			delete(r.opened, old)
 			break
 		}
@@ -115,7 +115,7 @@ func (r *ring) derive(id dataKeyID) (cipher.AEAD, error) {
 	return aead, nil
 }
 
-// writing returns the data key for one more value.
+// writing returns the data key for the next value.
 func (r *ring) writing() (*dataKey, error) {
 	if k := r.current.Load(); k.used.Add(1) <= r.limit {
 		return k, nil
@@ -134,17 +134,16 @@ func (r *ring) writing() (*dataKey, error) {
 	return k, nil
 }
 
-// seal appends plain, encrypted and bound to place, to dst.
+// seal encrypts plain, bound to place, and appends it to dst.
 func (r *ring) seal(dst, plain, place []byte) ([]byte, error) {
 	k, err := r.writing()
 	if err != nil {
 		return dst, err
 	}
-	return k.aead.Seal(append(dst, k.head...), nil, plain, place), nil //nolint:gosec // G407: this AEAD draws its own nonce
+	return k.aead.Seal(append(dst, k.head...), nil, plain, place), nil //nolint:gosec // G407: this AEAD generates its nonce
 }
 
-// open returns what was sealed for place. It works in the bytes of sealed, which must not be used any more. Its errors
-// wrap ErrUnreadable.
+// open decrypts a value that was sealed for place, in place: sealed must no longer be used. Its errors wrap ErrUnreadable.
 func (r *ring) open(sealed, place []byte) ([]byte, error) {
 	v, err := parse(sealed)
 	if err != nil {
@@ -182,9 +181,9 @@ var (
 	errCut    = fmt.Errorf("%w: it is cut off or damaged", ErrUnreadable)
 )
 
-// sealedValue is a sealed value taken apart. Its slices are part of it.
+// sealedValue is a parsed sealed value. Its slices share the value's bytes.
 type sealedValue struct {
-	id   []byte // one that may be repeated in an error
+	id   []byte // validated, so it may appear in errors
 	salt [saltBytes]byte
 	body []byte // nonce, ciphertext, tag
 }

@@ -34,7 +34,7 @@ func mustSeal(tb testing.TB, r *ring, plain, place string) []byte {
 	return b
 }
 
-// TestDataKeysAreRenewed counts the data keys, by their salts, of what one process seals.
+// TestDataKeysAreRenewed counts the data keys of one process by their salts.
 func TestDataKeysAreRenewed(t *testing.T) {
 	r := testRing(t, "a")
 	r.limit = 10
@@ -55,7 +55,7 @@ func TestDataKeysAreRenewed(t *testing.T) {
 	}
 }
 
-// TestOpenedKeysAreBounded reads what many processes have written.
+// TestOpenedKeysAreBounded reads values of many processes.
 func TestOpenedKeysAreBounded(t *testing.T) {
 	reader := testRing(t, "a")
 	for i := range maxOpened + 50 {
@@ -76,7 +76,7 @@ func TestEqualValuesDiffer(t *testing.T) {
 	}
 }
 
-// TestNamesRoundTrip checks that names of groups come back, are the same each time, and that no two meet.
+// TestNamesRoundTrip: stored names decrypt to the original, are deterministic, and do not collide.
 func TestNamesRoundTrip(t *testing.T) {
 	n, err := newNames(bytes.Repeat([]byte{1}, keyBytes))
 	if err != nil {
@@ -111,8 +111,7 @@ func TestNamesRoundTrip(t *testing.T) {
 	})
 }
 
-// FuzzOpen reads what somebody has put into the store. Nothing but what the key has sealed may be opened, and no error
-// may quote more of it than the id of a key.
+// FuzzOpen reads forged values. Only values that the key has sealed can be opened, and an error quotes at most the id of a key.
 func FuzzOpen(f *testing.F) {
 	r := testRing(f, "a", "b")
 	const place = "p"
@@ -137,7 +136,7 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// FuzzReadGroupName reads names that somebody has put into the index.
+// FuzzReadGroupName reads forged names from the index.
 func FuzzReadGroupName(f *testing.F) {
 	n, err := newNames(bytes.Repeat([]byte{1}, keyBytes))
 	if err != nil {

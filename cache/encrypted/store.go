@@ -7,9 +7,9 @@ import (
 	"remora/cache"
 )
 
-// store seals the values for inner. It keeps nothing between calls, and makes no additional round trips unless
-// Options.AcceptPlaintext is set: a group that was there before encryption keeps its name, since its values can't be
-// renamed together, and each commit must first read which name it has.
+// store encrypts the values of inner. It is stateless, and makes no additional round trips unless Options.AcceptPlaintext is set: a
+// group from before encryption keeps its plain name, since its values cannot be renamed atomically, and each commit must first read
+// which name it has.
 type store struct {
 	*Sealer
 	inner cache.Store
@@ -116,7 +116,7 @@ func (s *store) plainGroups(ctx context.Context, batches []cache.Batch) ([]bool,
 	return plain, nil
 }
 
-// sealedBytes is an upper bound for the size of the batches' sealed values.
+// sealedBytes returns an upper bound of the size of the batches' sealed values.
 func sealedBytes(batches []cache.Batch) int {
 	n := 0
 	for _, b := range batches {
@@ -127,7 +127,7 @@ func sealedBytes(batches []cache.Batch) int {
 	return n
 }
 
-// sealPuts seals the values, under the names that they have, into arena.
+// sealPuts seals the values into arena, bound to their plain names.
 func (s *store) sealPuts(w *scratch, arena []byte, puts []cache.Put) ([]byte, []cache.Put, error) {
 	out := make([]cache.Put, len(puts))
 	for i, p := range puts {
@@ -141,7 +141,7 @@ func (s *store) sealPuts(w *scratch, arena []byte, puts []cache.Put) ([]byte, []
 	return arena, out, nil
 }
 
-// List implements [cache.Store]. Names that were not sealed by this key are left out, unless plaintext is accepted.
+// List implements [cache.Store]. It leaves out names that were not encrypted with this key, unless plaintext is accepted.
 func (s *store) List(ctx context.Context, owner, after string, limit int) ([]string, string, error) {
 	stored, next, err := s.inner.List(ctx, owner, after, limit)
 	if err != nil {
@@ -176,7 +176,7 @@ func (s *store) Delete(ctx context.Context, g cache.Group) error {
 // Ping implements [cache.Store].
 func (s *store) Ping(ctx context.Context) error { return s.inner.Ping(ctx) }
 
-// Shard implements [cache.Store]. A group that is still stored under its plain name may be elsewhere.
+// Shard implements [cache.Store]. It may be wrong for a group that is still stored under its plain name.
 func (s *store) Shard(g cache.Group) string {
 	w := s.names.scratch()
 	defer w.done()

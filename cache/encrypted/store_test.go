@@ -32,7 +32,7 @@ func key(id string, b byte) encrypted.Key {
 	return encrypted.Key{ID: id, Secret: secret.String(base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{b}, 32)))}
 }
 
-// options have the given keys, and always the same key for names.
+// options returns options with the given keys and a fixed key for names.
 func options(keys ...encrypted.Key) encrypted.Options {
 	return encrypted.Options{Keys: keys, NamesKey: secret.String(hex.EncodeToString(bytes.Repeat([]byte{0xee}, 32)))}
 }
@@ -51,7 +51,7 @@ func sealer(tb testing.TB, o encrypted.Options) *encrypted.Sealer {
 	return s
 }
 
-// clock is a time that tests move.
+// clock is a settable clock.
 type clock struct{ offset atomic.Int64 }
 
 func (c *clock) now() time.Time          { return time.UnixMilli(1e12 + c.offset.Load()) }
@@ -66,7 +66,7 @@ func open(tb testing.TB, url string, o cache.Options) cache.Store {
 	return s
 }
 
-// TestSealedStores runs the whole suite of stores over sealed ones: they keep the promises of the store below.
+// TestSealedStores runs the conformance suite with encrypted stores.
 func TestSealedStores(t *testing.T) {
 	strict := options(key("k1", 1))
 	for _, c := range []struct {
@@ -99,7 +99,7 @@ func TestSealedRedis(t *testing.T) {
 			t.Helper()
 			return sealer(t, options(key("k1", 1))).Store(open(t, url, cache.Options{OpTimeout: time.Minute, DialTimeout: time.Minute}))
 		},
-		Advance: func(d time.Duration) { <-time.After(d) }, // nothing else moves a server's clock
+		Advance: func(d time.Duration) { <-time.After(d) }, // the server's clock is real
 		TTL:     400 * time.Millisecond,
 	})
 }
@@ -109,14 +109,14 @@ func boltURL(t *testing.T) string {
 	return "bolt:" + filepath.Join(t.TempDir(), "store.db")
 }
 
-// canary stands in everything that is stored, long enough not to be there by chance.
+// canary is part of all stored data, and too long to occur by chance.
 const canary = "canary-0123456789"
 
 func TestNothingReadableReachesTheDisk(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		o     encrypted.Options
-		found bool // the search itself finds what is there
+		found bool // proves that the search works
 	}{
 		{"plain", encrypted.Options{}, true},
 		{"sealed", options(key("k1", 1)), false},
@@ -193,7 +193,7 @@ func read(t *testing.T, s cache.Store, g cache.Group, name string) (string, uint
 	return string(got[0].Values[0]), got[0].Version, nil
 }
 
-// tap records commits to the store below.
+// tap records commits to a store.
 type tap struct {
 	cache.Store
 	last []cache.Batch
@@ -204,13 +204,13 @@ func (s *tap) Commit(ctx context.Context, batches []cache.Batch) []cache.Outcome
 	return s.Store.Commit(ctx, batches)
 }
 
-// TestMovedAndChangedValues plays someone who can write to the store, but has no key.
+// TestMovedAndChangedValues plays an attacker who can write to the store but has no key.
 func TestMovedAndChangedValues(t *testing.T) {
 	a, b := cache.Group{Owner: "o", Name: "a"}, cache.Group{Owner: "o", Name: "b"}
 	other := cache.Group{Owner: "other", Name: "a"}
 	below := &tap{Store: open(t, "memory:", cache.Options{})}
 	s := sealer(t, options(key("k1", 1))).Store(below)
-	// where returns the place and the data that a value has below.
+	// where returns the stored place and data of a value.
 	where := func(g cache.Group, name, data string) (cache.Group, cache.Put) {
 		commit(t, s, put(g, name, data))
 		return below.last[0].Group, below.last[0].Puts[0]
@@ -290,7 +290,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestPlaintextBeforeEncryption switches encryption on over a store that is in use.
+// TestPlaintextBeforeEncryption enables encryption for a store with data.
 func TestPlaintextBeforeEncryption(t *testing.T) {
 	below := &tap{Store: open(t, "memory:", cache.Options{})}
 	old, fresh := cache.Group{Owner: "o", Name: "old"}, cache.Group{Owner: "o", Name: "fresh"}
@@ -364,7 +364,7 @@ func TestCheckFindsOtherKeys(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		o    encrypted.Options
-		want string // "" for a store that fits
+		want string // "" if the keys match
 	}{
 		{"no encryption before", encrypted.Options{}, ""},
 		{"first", mine, ""},
@@ -392,7 +392,7 @@ func TestCheckFindsOtherKeys(t *testing.T) {
 	}
 }
 
-// TestCheckOfOlderStore: a store that knows of its names_key only gets to know the key that writes.
+// TestCheckOfOlderStore: for a store that has recorded only its names_key, the check records the writing key.
 func TestCheckOfOlderStore(t *testing.T) {
 	below, older := &tap{Store: open(t, "memory:", cache.Options{})}, &tap{Store: open(t, "memory:", cache.Options{})}
 	if err := sealer(t, options(key("k1", 1))).Guard(below).Check(t.Context()); err != nil {
@@ -428,9 +428,8 @@ func (a *away) Read(ctx context.Context, q []cache.Query) ([]cache.Result, error
 	return a.Store.Read(ctx, q)
 }
 
-// TestBeginIsTold: that a store is encrypted from now on is told once, by one of all its replicas, and not of a key that is
-// rotated in.
-func TestBeginIsTold(t *testing.T) {
+// TestBeginIsReportedOnce: exactly one of all replicas reports that encryption begins. A rotated key is not reported.
+func TestBeginIsReportedOnce(t *testing.T) {
 	below, told := open(t, "memory:", cache.Options{}), 0
 	for _, o := range []encrypted.Options{
 		options(key("k1", 1)), options(key("k1", 1)), options(key("k2", 2), key("k1", 1)), {},
@@ -448,7 +447,7 @@ func TestBeginIsTold(t *testing.T) {
 	}
 }
 
-// TestGuard: a store is not touched before it has told that the keys fit.
+// TestGuard: the store gets no call before the check of the keys has succeeded.
 func TestGuard(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -525,7 +524,7 @@ func TestSealedSpool(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got, aside []string
-		queue.OnAside = func(a spool.Aside) { aside = append(aside, a.Cause.Error()) }
+		queue.OnQuarantine = func(a spool.Quarantined) { aside = append(aside, a.Cause.Error()) }
 		q := sealer(t, c.o).Queue(queue)
 		if err := q.Drain(t.Context(), func(rec []byte) error {
 			got = append(got, string(rec))
@@ -545,7 +544,7 @@ func TestSealedSpool(t *testing.T) {
 	}
 }
 
-// TestPlaintextInSealedSpool: what was spooled before encryption is read only where plaintext is accepted, and kept.
+// TestPlaintextInSealedSpool: records from before encryption are read only if plaintext is accepted, otherwise quarantined.
 func TestPlaintextInSealedSpool(t *testing.T) {
 	for _, accept := range []bool{false, true} {
 		o := options(key("k1", 1))

@@ -1,4 +1,4 @@
-// Package inmemory is the store in the memory of the process, for store.url memory: and for tests. It is gone when the process
+// Package inmemory is a store in the memory of the process, for store.url memory: and for tests. Its content is lost when the process
 // ends. Start at [New].
 package inmemory
 
@@ -13,7 +13,7 @@ import (
 	"remora/cache"
 )
 
-// Store keeps everything in maps. Nothing is evicted: only the TTL of the groups bounds it.
+// Store holds everything in maps. It evicts nothing: only the TTL of the groups bounds it.
 type Store struct {
 	now  func() time.Time
 	gate cache.Gate
@@ -23,13 +23,13 @@ type Store struct {
 	// listed holds the names of every owner's listed groups.
 	listed map[string]map[string]struct{}
 	expiry expiryHeap
-	// spent is the greatest version of all removed groups. A group that is made again starts above it.
+	// spent is the greatest version of all removed groups. A group that is created again starts above it.
 	spent uint64
 }
 
 type memGroup struct {
 	version uint64
-	// values are never changed in place, so that readers may copy them without the lock.
+	// values are never modified in place, so that readers may copy them without the lock.
 	values map[string][]byte
 	// expires is zero for a group that does not expire.
 	expires time.Time
@@ -39,13 +39,13 @@ type memGroup struct {
 
 var _ cache.Store = (*Store)(nil)
 
-// New makes an empty store.
+// New returns an empty store.
 func New(o cache.Options) *Store {
 	o = o.WithDefaults()
 	return &Store{now: o.Now, groups: map[cache.Group]*memGroup{}, listed: map[string]map[string]struct{}{}}
 }
 
-// live returns the group, or nil where there is none or it has expired.
+// live returns the group, nil if it does not exist or has expired.
 func (m *Store) live(g cache.Group) *memGroup {
 	got := m.groups[g]
 	if got == nil || !got.expires.IsZero() && !m.now().Before(got.expires) {
@@ -132,8 +132,8 @@ func (m *Store) commit(b cache.Batch, values map[string][]byte) cache.Outcome {
 	return cache.Outcome{Version: g.version}
 }
 
-// queueExpiry lets g expire at the given time. There is one entry per group in the heap, not one per commit: if the entry
-// comes up and the group lives longer by now, the entry is put back.
+// queueExpiry adds g to the expiry heap. The heap has one entry per group, not per commit: if the TTL of the group was extended when
+// its entry is due, the entry is put back.
 func (m *Store) queueExpiry(name cache.Group, g *memGroup, at time.Time) {
 	g.expires = at
 	if !g.queued {
@@ -142,7 +142,7 @@ func (m *Store) queueExpiry(name cache.Group, g *memGroup, at time.Time) {
 	}
 }
 
-// sweep removes a few expired groups. Every commit calls it, so that they cannot pile up.
+// sweep removes a few expired groups. Every commit calls it, so that they cannot accumulate.
 func (m *Store) sweep() {
 	const perCommit = 4
 	now := m.now()

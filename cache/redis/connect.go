@@ -23,13 +23,13 @@ const (
 	redisPort    = "6379"
 	sentinelPort = "26379"
 
-	// redisBuffer is the read and the write buffer of a connection: most batches fit, so they are one system call.
+	// redisBuffer is the size of a connection's read and write buffers: most batches fit, so they take one system call.
 	redisBuffer = 64 << 10
 )
 
 const (
-	// inFlight is how many batches may be on their way to one server. One leaves the server idle while the client
-	// digests replies; more than two make the batches smaller and the CPU per call higher (BenchmarkRedisBatching).
+	// inFlight is the number of batches in flight to one server. One would leave the server idle while the client parses
+	// replies; more than two make the batches smaller and the CPU time per call higher (BenchmarkRedisBatching).
 	inFlight = 2
 	maxCalls = 64
 	maxBytes = 1 << 20
@@ -41,17 +41,17 @@ type target struct {
 	hosts  []string
 	master string
 	node   *redis.Options
-	// sentinelUser and sentinelPassword are for the Sentinels, which have accounts of their own.
+	// sentinelUser and sentinelPassword are for the Sentinels, whose accounts are separate.
 	sentinelUser, sentinelPassword string
 }
 
-// mostDatabase is above the number of databases of any server: they have 16 unless an operator says otherwise.
+// mostDatabase is larger than the number of databases of any server: 16 by default.
 const mostDatabase = 1 << 16
 
 var errDatabase = errors.New("want a database number of 0 or more after the host, as in redis://localhost:6379/0")
 
-// parseURL reads what follows the scheme. Its errors hold nothing of the input: a password with an unescaped slash
-// or at sign ends up in any part of a URL.
+// parseURL parses the URL after the scheme. Its errors quote nothing: a password with an unescaped slash or at sign can end up in
+// any part of the URL.
 func parseURL(scheme, rest string, o cache.Options) (target, error) {
 	base, mode, _ := strings.Cut(scheme, "+")
 	t := target{mode: mode}
@@ -94,7 +94,7 @@ func parseURL(scheme, rest string, o cache.Options) (target, error) {
 		return t, errors.New("not a valid address: check the port, the options after the question mark, and that " +
 			"special characters of the password are percent-encoded")
 	}
-	if db := t.node.DB; db < 0 || db > mostDatabase { // it may stand among the options, too
+	if db := t.node.DB; db < 0 || db > mostDatabase { // it may also be an option
 		return t, errDatabase
 	}
 	if t.node.TLSConfig == nil && o.TLS != (cache.TLS{}) {
@@ -102,7 +102,7 @@ func parseURL(scheme, rest string, o cache.Options) (target, error) {
 	}
 	if t.node.TLSConfig != nil {
 		if mode != "" {
-			t.node.TLSConfig.ServerName = "" // each server is checked against the name that it was dialled by
+			t.node.TLSConfig.ServerName = "" // verify each server by the name that was dialled
 		}
 		if err := o.TLS.Apply(t.node.TLSConfig); err != nil {
 			return t, err
@@ -112,7 +112,7 @@ func parseURL(scheme, rest string, o cache.Options) (target, error) {
 	return t, nil
 }
 
-// splitHosts splits h1:p1,h2:p2 and fills in the default port.
+// splitHosts splits h1:p1,h2:p2 and adds the default port.
 func splitHosts(authority, mode string) ([]string, error) {
 	port := redisPort
 	if mode == "sentinel" {
@@ -140,7 +140,7 @@ func splitHosts(authority, mode string) ([]string, error) {
 	return hosts, nil
 }
 
-// splitPath takes the name of the master off a Sentinel path and returns the path with the database.
+// splitPath removes the name of the master from a Sentinel path, and returns the path with the database.
 func (t *target) splitPath(path string) (string, error) {
 	path = strings.TrimSuffix(path, "/")
 	switch t.mode {
@@ -157,15 +157,15 @@ func (t *target) splitPath(path string) (string, error) {
 		return "/" + db, nil
 	case "cluster":
 		if path != "" && path != "/0" {
-			return "", errors.New("a cluster has no database but 0")
+			return "", errors.New("a cluster only has database 0")
 		}
 		return "", nil
 	}
 	return path, nil
 }
 
-// tune sets the options that Remora depends on, overriding the URL: a retry inside the client would write twice after a
-// lost reply, deadlines must hold, and replies are read as plain RESP2.
+// tune sets the options that Remora depends on, and overrides the URL: a retry by the client would write twice after a lost reply,
+// deadlines must hold, and replies are RESP2.
 func (t *target) tune(o cache.Options) {
 	n := t.node
 	n.Protocol = 2
@@ -177,13 +177,13 @@ func (t *target) tune(o cache.Options) {
 	n.ReadTimeout, n.WriteTimeout, n.PoolTimeout = o.OpTimeout, o.OpTimeout, o.OpTimeout
 	n.PoolSize = o.PoolSize
 	n.MaxActiveConns = o.PoolSize
-	n.PipelinePoolSize = -1 // batches are all that there is, so they have the pool for themselves
+	n.PipelinePoolSize = -1 // all calls are batches: they use the main pool
 	n.ReadBufferSize, n.WriteBufferSize = redisBuffer, redisBuffer
 	n.DisableIdentity = true
 	n.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }
 
-// open returns the client for the way of running Redis that t describes.
+// open returns the client for the mode of t.
 func (t *target) open() redis.UniversalClient {
 	n := t.node
 	if t.mode == "" {
@@ -208,8 +208,8 @@ func (t *target) open() redis.UniversalClient {
 
 // lane is the client and the batcher of one server.
 type lane struct {
-	shard   string // its address; empty where it is the only server
-	probe   string // a key that it holds, for pings; empty where it is the only server
+	shard   string // its address; empty for an only server
+	probe   string // a key that it holds, for pings; empty for an only server
 	client  *redis.Client
 	batcher *cache.Batcher[[]redis.Cmder]
 }
@@ -223,8 +223,8 @@ func newLane(shard string, c *redis.Client) *lane {
 	return l
 }
 
-// send is one round trip. An error reply of one command does not make go-redis repeat or drop the others, since it may not
-// retry anything: see tune.
+// send is one round trip. go-redis does not repeat or drop commands after an error reply to one of them, since retries are off: see
+// tune.
 func (l *lane) send(ctx context.Context, calls [][]redis.Cmder) {
 	if len(calls) == 1 && len(calls[0]) == 1 {
 		_ = l.client.Process(ctx, calls[0][0])
@@ -234,7 +234,7 @@ func (l *lane) send(ctx context.Context, calls [][]redis.Cmder) {
 	for _, cmds := range calls {
 		_ = pipe.BatchProcess(ctx, cmds...)
 	}
-	_, _ = pipe.Exec(ctx) // every command holds its own error
+	_, _ = pipe.Exec(ctx) // every command has its own error
 }
 
 // lanes finds the lane of the server that holds a key.
@@ -268,13 +268,13 @@ func (l *lanes) of(ctx context.Context, key string) (*lane, error) {
 	return l.byAddr[addr], nil
 }
 
-// shard returns the address of the server that holds a key, without contacting any; "" if there is no cluster.
+// shard returns the address of the server that holds a key, without contacting any; "" without a cluster.
 func (l *lanes) shard(key string) string {
 	if l.only != nil {
 		return ""
 	}
 	ended, cancel := context.WithCancel(context.Background())
-	cancel() // so that nothing is sent
+	cancel() // nothing is sent
 	node, err := l.cluster.MasterForKey(ended, key)
 	if err != nil {
 		return ""
@@ -282,15 +282,15 @@ func (l *lanes) shard(key string) string {
 	return node.Options().Addr
 }
 
-// known reports whether any server of the cluster was found so far.
+// known reports whether any server of the cluster has been found.
 func (l *lanes) known() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.byAddr) > 0
 }
 
-// ping reads a key that a server of the cluster holds, if one is known: a server that is cut off from the others answers PING
-// and refuses everything else.
+// ping reads a key that the server of a cluster holds, if one is known: a server that is cut off from the others still answers PING
+// but refuses all other commands.
 func (l *lanes) ping(ctx context.Context, c *redis.Client) error {
 	l.mu.Lock()
 	there := l.byAddr[c.Options().Addr]
@@ -316,13 +316,13 @@ func (l *lanes) wait() {
 	}
 }
 
-// blob is an argument of a command that is sent as it is. A pointer to it in an interface costs no allocation, a slice does.
+// blob is a raw argument of a command. In an interface, a pointer to it needs no allocation; a slice would.
 type blob []byte
 
-// MarshalBinary lets the writer of go-redis take the bytes.
+// MarshalBinary returns the bytes to go-redis.
 func (b *blob) MarshalBinary() ([]byte, error) { return *b, nil }
 
-// frame is the memory of one commit's command: a buffer of names and data, and the arguments that point into it.
+// frame is the memory of one commit's command: a buffer with names and data, and arguments that point into it.
 type frame struct {
 	bytes []byte
 	blobs []blob
@@ -331,7 +331,7 @@ type frame struct {
 
 var frames sync.Pool // of *frame
 
-// maxFrame is the size in bytes of the largest frame that goes back to the pool.
+// maxFrame is the size of the largest frame that returns to the pool, in bytes.
 const maxFrame = 64 << 10
 
 func newFrame(values, bytes, args int) *frame {
@@ -345,7 +345,7 @@ func newFrame(values, bytes, args int) *frame {
 	return f
 }
 
-// release puts the frame back into the pool. The command must not be used any more.
+// release returns the frame to the pool. The command must no longer be used.
 func (f *frame) release() {
 	if f == nil || cap(f.bytes) > maxFrame {
 		return
@@ -354,7 +354,7 @@ func (f *frame) release() {
 	frames.Put(f)
 }
 
-// add appends an argument of several parts. bytes and blobs must not grow by it: newFrame has made room for all.
+// add appends an argument of several parts. bytes and blobs must not be reallocated: newFrame has allocated enough.
 func (f *frame) add(mark, name string, data []byte) {
 	from := len(f.bytes)
 	f.bytes = append(append(append(f.bytes, mark...), name...), data...)

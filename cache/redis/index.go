@@ -11,25 +11,25 @@ import (
 const (
 	// indexRetry is the interval at which failed entries are retried, and for which new ones are not sent to that server.
 	indexRetry = time.Second
-	// maxUnlisted is how many entries wait at most. Beyond it, a commit fails if its entry does.
+	// maxUnlisted bounds the waiting entries. Beyond it, a commit fails if its entry does.
 	maxUnlisted = 1 << 16
 )
 
-// unlisted holds index entries that could not be written. The index of an owner is on one server of a cluster, the owner's
-// groups are on all: while that server is away, groups on the others are written, and entered later. If the process dies
-// before that, a group's next commit enters it.
+// unlisted holds index entries that could not be written. The index of an owner is on one server of a cluster, the owner's groups
+// are on all servers: while the index's server is unavailable, groups on other servers are written, and their entries later. If
+// the process dies before that, a group's next commit writes its entry.
 type unlisted struct {
 	enter func(context.Context, []op) // sends the entries
 	work  sync.WaitGroup
 
 	mu     sync.Mutex
 	groups map[cache.Group]struct{}
-	shards map[string]struct{} // whose servers did not take an entry since the last retry
-	timer  *time.Timer         // of the retry, nil where nothing waits
+	shards map[string]struct{} // servers that failed to write an entry since the last retry
+	timer  *time.Timer         // of the retry, nil if no entry waits
 	closed bool
 }
 
-// away reports whether the server of an index failed a moment ago, so that no commit waits for it.
+// away reports whether the server of an index failed since the last retry. Commits do not wait for it then.
 func (u *unlisted) away(shard string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -37,7 +37,7 @@ func (u *unlisted) away(shard string) bool {
 	return ok
 }
 
-// add keeps an entry for later. It reports whether there was room for it.
+// add stores an entry for later. It reports whether there was room for it.
 func (u *unlisted) add(shard string, g cache.Group) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -84,7 +84,7 @@ func (u *unlisted) retry() {
 	}
 }
 
-// close sends the waiting entries once more, and returns when nothing is under way.
+// close sends the waiting entries a last time, and waits until no retry runs.
 func (u *unlisted) close() {
 	u.mu.Lock()
 	u.closed = true

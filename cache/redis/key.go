@@ -12,13 +12,12 @@ const (
 	groupKeyPrefix = "r1:"
 	indexKeyPrefix = "i1:"
 
-	// Longer identifiers are replaced by their SHA-256, so that no caller decides how long a key gets.
+	// Longer identifiers are replaced by their SHA-256, which bounds the length of keys.
 	maxPlainID   = 64
 	maxEncodedID = 48
 )
 
-// groupKey returns the key of a group. All of it that depends on the caller stands inside the hash tag, and no
-// part can hold a colon or a brace.
+// groupKey returns the key of a group. The parts that depend on the caller are in the hash tag, and contain no colon or brace.
 func groupKey(g cache.Group) string {
 	var b strings.Builder
 	b.Grow(len(groupKeyPrefix) + 3 + writtenID(g.Owner) + writtenID(g.Name))
@@ -31,19 +30,19 @@ func groupKey(g cache.Group) string {
 	return b.String()
 }
 
-// indexKey returns the key of the sorted set that holds the names of an owner's listed groups.
+// indexKey returns the key of the sorted set with the names of an owner's listed groups.
 func indexKey(owner string) string {
 	var b strings.Builder
 	b.WriteString(indexKeyPrefix)
 	b.WriteByte('{')
 	writeID(&b, owner)
-	// The colon keeps the tag from being empty, in which case Redis would hash the whole key.
+	// With the colon the tag is never empty: for an empty tag Redis would hash the whole key.
 	b.WriteString(":}")
 	return b.String()
 }
 
-// writeID writes id in one of three forms that cannot be mistaken for each other, because neither '=' nor '~' is a
-// plain byte: as it is (readable in redis-cli), as '=' and its base64url, or as '~' and the base64url of its SHA-256.
+// writeID writes id in one of three forms: unchanged (readable in redis-cli), as '=' and its base64url, or as '~' and the base64url
+// of its SHA-256. They are unambiguous, because '=' and '~' are not plain bytes.
 func writeID(b *strings.Builder, id string) {
 	if len(id) <= maxPlainID && isPlain(id) {
 		b.WriteString(id)
@@ -61,7 +60,7 @@ func writeID(b *strings.Builder, id string) {
 	b.Write(base64.RawURLEncoding.AppendEncode(spelled[:0], plain))
 }
 
-// writtenID is how many bytes writeID writes at most.
+// writtenID returns an upper bound of the bytes that writeID writes.
 func writtenID(id string) int { return min(max(len(id), 1+4*len(id)/3+1), maxPlainID+1) }
 
 func isPlain(id string) bool {

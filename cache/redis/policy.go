@@ -13,14 +13,14 @@ import (
 	"remora/cache"
 )
 
-// NoEviction is the maxmemory-policy under which Redis deletes nothing by itself.
+// NoEviction is the maxmemory-policy with which Redis evicts nothing.
 const NoEviction = "noeviction"
 
-// ErrPolicyHidden is returned by [EvictionPolicies] where the account may not ask.
+// ErrPolicyHidden is returned by [EvictionPolicies] if the account may not query the policy.
 var ErrPolicyHidden = errors.New("the account of store.url may run neither CONFIG GET nor INFO")
 
-// EvictionPolicies returns the maxmemory-policies of the store's servers that may delete groups which have not expired:
-// all but [NoEviction], each once. It asks the servers; stores that are none have no policy.
+// EvictionPolicies returns the maxmemory-policies of the store's servers with which they may evict groups: all but [NoEviction], each
+// once. It queries the servers. Stores other than Redis have no policy.
 func EvictionPolicies(ctx context.Context, s cache.Store) ([]string, error) {
 	r, ok := s.(*Store)
 	if !ok {
@@ -51,7 +51,7 @@ func EvictionPolicies(ctx context.Context, s cache.Store) ([]string, error) {
 	return found, err
 }
 
-// policyOf asks one server. Services that are managed by others often allow INFO and not CONFIG.
+// policyOf queries one server. Managed services often allow INFO but not CONFIG.
 func policyOf(ctx context.Context, c redis.Cmdable) (string, error) {
 	got, err := c.ConfigGet(ctx, "maxmemory-policy").Result()
 	if policy := got["maxmemory-policy"]; err == nil && policy != "" {

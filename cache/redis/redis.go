@@ -1,5 +1,5 @@
-// Package redis is the store in Redis, for any number of replicas: one server, the master that Sentinels name, or a cluster.
-// All calls go through one batcher per server, so that concurrent requests share round trips. Start at [Open].
+// Package redis is a store in Redis, for any number of replicas: one server, the master of Sentinels, or a cluster. All calls go
+// through one batcher per server, so that concurrent requests share round trips. Start at [Open].
 package redis
 
 import (
@@ -17,28 +17,27 @@ import (
 	"remora/cache"
 )
 
-// A group is one hash. Its fields are the version, a mark for listed groups, and the caller's values, whose names begin
-// with a dot to keep them apart from the other two.
+// A group is one hash. Its fields are the version, a mark for listed groups, and the caller's values, whose names have a dot as
+// prefix.
 const (
 	versionField = "v"
 	listedField  = "l"
 	valueMark    = "."
 )
 
-// Store talks to one server, to the master that Sentinels name, or to a cluster.
+// Store uses one server, the master of Sentinels, or a cluster.
 type Store struct {
 	client redis.UniversalClient
 	lanes  lanes
 	gate   cache.Gate
-	// late holds index entries whose server could not be reached.
+	// late holds index entries that could not be written yet.
 	late unlisted
 }
 
 var _ cache.Store = (*Store)(nil)
 
-// Open reads a URL of one of the schemes redis, rediss, redis+sentinel, rediss+sentinel, redis+cluster and rediss+cluster;
-// rest is the part of the URL behind the colon. It contacts no server. Errors name the configuration key and never hold a
-// password.
+// Open opens a store by its URL. scheme is redis, rediss, redis+sentinel, rediss+sentinel, redis+cluster or rediss+cluster, rest the
+// part of the URL after the colon. It contacts no server. Errors name the configuration key and never contain a password.
 func Open(scheme, rest string, o cache.Options) (*Store, error) {
 	o = o.WithDefaults()
 	o.PoolSize = max(o.PoolSize, inFlight+2)
@@ -50,7 +49,7 @@ func Open(scheme, rest string, o cache.Options) (*Store, error) {
 		return nil, fmt.Errorf("open store: store.url %s://...: %w", scheme, err)
 	}
 
-	// go-redis would print every failed dial to stderr; those who make the call get the error.
+	// go-redis would print every failed dial to stderr; callers get the error anyway.
 	logging.Disable()
 	s := &Store{client: t.open()}
 	s.late.enter = s.run
@@ -100,8 +99,8 @@ func readOp(q cache.Query) op {
 	return op{key: key, args: args, readOnly: true}
 }
 
-// markNames returns the hash fields of the values with these names, in one allocation. go-redis takes pointers to strings,
-// which saves one allocation each.
+// markNames returns the hash fields of values, in one allocation. go-redis accepts pointers to strings, which saves an allocation
+// each.
 func markNames(names []string) []string {
 	n := 0
 	for _, name := range names {
@@ -132,7 +131,7 @@ func (s *Store) Commit(ctx context.Context, batches []cache.Batch) []cache.Outco
 		ops = append(ops, commitOp(b))
 	}
 	for _, b := range batches {
-		// Entered again by every commit, which costs Redis one look-up: a lost entry comes back by itself.
+		// Every commit writes the entry again, which costs Redis one look-up: this restores lost entries.
 		if b.Listed && !s.enterLater(b.Group) { //nolint:contextcheck // nothing is sent
 			ops = append(ops, indexOp(b.Group))
 		}
@@ -142,7 +141,7 @@ func (s *Store) Commit(ctx context.Context, batches []cache.Batch) []cache.Outco
 	entries := ops[len(batches):]
 	for i, b := range batches {
 		out[i] = outcome(ops[i])
-		if ops[i].err == nil { // else it may be under way
+		if ops[i].err == nil { // else the command may still be running
 			ops[i].frame.release()
 		}
 		if len(entries) > 0 && b.Listed && entries[0].group == b.Group {
@@ -158,14 +157,14 @@ func (s *Store) Commit(ctx context.Context, batches []cache.Batch) []cache.Outco
 	return out
 }
 
-// enterLater queues the index entry of a group if the server of its index failed a moment ago, and reports whether it did. An
-// entry for a group whose commit fails does no harm: see List.
+// enterLater queues the index entry of a group if the server of its index failed recently, and reports whether it did. An entry for
+// a group whose commit fails is harmless: see List.
 func (s *Store) enterLater(g cache.Group) bool {
 	shard := s.lanes.shard(indexKey(g.Owner))
 	return s.late.away(shard) && s.late.add(shard, g)
 }
 
-// tookLate queues an index entry whose server, other than that of its group, cannot be reached. It reports whether it did.
+// tookLate queues an index entry if its server failed and is not that of the group. It reports whether it did.
 func (s *Store) tookLate(o op) bool {
 	if s.lanes.cluster == nil {
 		return false
@@ -189,14 +188,14 @@ func outcome(o op) cache.Outcome {
 	case version >= 0:
 		return cache.Outcome{Version: uint64(version)}
 	case o.redirected:
-		// The cluster client may have sent the script twice, and the second found what the first had written.
+		// The cluster client may have sent the script twice: the conflict may be with the first one.
 		return cache.Outcome{Err: errors.New("the group moved to another server and may have been written")}
 	}
 	return cache.Outcome{Err: cache.ErrConflict}
 }
 
-// List implements [cache.Store]. A group that its index names but that is gone, or was never listed because its commit met
-// a conflict, is left out and its entry dropped.
+// List implements [cache.Store]. It leaves out index entries whose group is gone, or was never listed because of a conflict, and
+// removes them.
 func (s *Store) List(ctx context.Context, owner, after string, limit int) ([]string, string, error) {
 	if err := s.gate.Enter(); err != nil {
 		return nil, "", cache.Faulty(cache.FaultStore, err)
@@ -240,7 +239,7 @@ func (s *Store) List(ctx context.Context, owner, after string, limit int) ([]str
 	return names, cache.PageToken(found[len(found)-1]), nil
 }
 
-// listed returns which of an owner's groups exist and are listed, in one round trip.
+// listed reports for each of an owner's groups whether it exists and is listed, in one round trip.
 func (s *Store) listed(ctx context.Context, owner string, names []string) ([]bool, error) {
 	ops := make([]op, len(names))
 	for i, name := range names {
@@ -262,7 +261,7 @@ func (s *Store) listed(ctx context.Context, owner string, names []string) ([]boo
 	return out, nil
 }
 
-// unlist removes index entries whose groups are gone. A group that was made again in between gets its entry back, by its next
+// unlist removes index entries whose groups are gone. A group that was created again in between gets its entry back with its next
 // commit at the latest. Errors are ignored.
 func (s *Store) unlist(ctx context.Context, owner, index string, gone []string) {
 	if len(gone) == 0 {
@@ -287,8 +286,8 @@ func (s *Store) unlist(ctx context.Context, owner, index string, gone []string) 
 	s.run(ctx, ops)
 }
 
-// Delete implements [cache.Store]. The entry goes first: were it last, it could take away the entry of a group that is
-// committed anew in between.
+// Delete implements [cache.Store]. It removes the index entry first: otherwise it could remove that of a group that is created again
+// in between.
 func (s *Store) Delete(ctx context.Context, g cache.Group) error {
 	if err := s.gate.Enter(); err != nil {
 		return cache.Faulty(cache.FaultStore, err)
@@ -307,7 +306,7 @@ func (s *Store) Delete(ctx context.Context, g cache.Group) error {
 	return nil
 }
 
-// Ping implements [cache.Store]. In a cluster every master has to answer.
+// Ping implements [cache.Store]. In a cluster every master must answer.
 func (s *Store) Ping(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return cache.Faulty(cache.FaultTimeout, err)
@@ -325,8 +324,8 @@ func (s *Store) Ping(ctx context.Context) error {
 	return nil
 }
 
-// reloadShare: asking the cluster for its masters may take 1/reloadShare of a ping's time. If the server that is asked hangs,
-// the known masters are pinged.
+// reloadShare: querying the cluster for its masters may take 1/reloadShare of a ping's time. If that server hangs, the known masters
+// are pinged.
 const reloadShare = 4
 
 // pingMasters pings all masters of the cluster.
@@ -384,7 +383,7 @@ func ttlMillis(ttl time.Duration) any {
 	return strconv.FormatInt(max(ttl.Milliseconds(), 1), 10)
 }
 
-// commitOp returns the call of the script for one batch. The data is copied, as the caller may return before it is sent.
+// commitOp returns the call of the script for one batch. It copies the data, as the caller may return before it is sent.
 func commitOp(b cache.Batch) op {
 	key := groupKey(b.Group)
 	size := 0

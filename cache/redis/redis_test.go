@@ -36,7 +36,7 @@ func TestKeysAreInjective(t *testing.T) {
 	})
 }
 
-// decodeID is the inverse of writeID for ids that are not hashed: it proves that short ids do not collide.
+// TestShortIDsCanBeReadBack: ids that are not hashed can be decoded, so they do not collide.
 func TestShortIDsCanBeReadBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		id := storetest.IDs().Draw(t, "id")
@@ -95,7 +95,7 @@ func TestServerErrorsShowNoData(t *testing.T) {
 	}
 }
 
-// TestFaultsOfReplies: what a server says concerns the keys of the command, or all that it holds.
+// TestFaultsOfReplies: an error reply concerns the keys of the command, or all keys of the server.
 func TestFaultsOfReplies(t *testing.T) {
 	for reply, want := range map[string]cache.Fault{
 		"WRONGTYPE Operation against a key holding the wrong kind of value":                                cache.FaultKey,
@@ -128,7 +128,7 @@ func TestFaultsOfReplies(t *testing.T) {
 	}
 }
 
-// TestForeignReplies: keys that another program has written give an error, and nothing worse.
+// TestForeignReplies: keys that another program has written cause an error, no panic.
 func TestForeignReplies(t *testing.T) {
 	for _, reply := range []any{nil, int64(7), "7", []any{}, []any{"7"}, []any{"x", "a"}, []any{int64(7), "a"}, []any{"7", int64(1)}, []any{"7", "a", "b"}} {
 		o := op{cmd: redis.NewCmd(t.Context())}

@@ -22,9 +22,9 @@ import (
 // commitScript writes one batch. KEYS: the group. ARGV: the expected version or *, the TTL in milliseconds or 0, the
 // number of deleted fields, these, then fields and values. It returns the new version, or -1 for a conflict.
 //
-// The version is the server's time in microseconds, or more: a count would come to the same number again after a commit
-// that a failover has lost. unpack is called with at most 1000 values because Lua's stack is limited (about 8000), and
-// the version is written with the first of them: three commands for most commits.
+// The version is at least the server's time in microseconds: a counter would repeat a number after a failover that lost a commit.
+// unpack is called with at most 1000 values because Lua's stack is limited (about 8000). The version is written with the first of
+// them: three commands for most commits.
 const commitScript = `
 local key = KEYS[1]
 local have = redis.call('HGET', key, 'v')
@@ -47,7 +47,7 @@ end
 return version
 `
 
-// commitSHA is an argument of commands, made once.
+// commitSHA is the script's SHA-1 as an argument of commands, boxed once.
 var commitSHA any = scriptSHA(commitScript)
 
 func scriptSHA(script string) string {
@@ -60,30 +60,30 @@ type op struct {
 	key  string
 	args []any
 	size int
-	// group is the group whose index entry the op adds, if it adds one.
+	// group is the group whose index entry the op adds, or zero.
 	group cache.Group
-	// frame holds args, nil for memory of their own.
+	// frame holds the memory of args, or is nil.
 	frame *frame
 	// readOnly: the command may be sent twice.
 	readOnly bool
 
-	// cmd holds the reply where err is nil. Otherwise it may still be under way.
+	// cmd holds the reply if err is nil. Otherwise the command may still be running.
 	cmd *redis.Cmd
 	err error
-	// shard is the server of a cluster that was asked, or that the one asked has named; empty in no cluster.
+	// shard is the server of a cluster that got the command, or that it redirected to; empty without a cluster.
 	shard string
-	// redirected: the op went through go-redis's own redirection, which repeats commands.
+	// redirected: go-redis followed a redirection, which repeats commands.
 	redirected bool
 }
 
-// run executes all ops, those for one server in one round trip. It repeats what a server refused to execute, if that helps:
-// an unknown script is sent in full, a command for a key that has moved goes to the right server.
+// run executes all ops, those for one server in one round trip. It repeats commands that a server did not execute: with an unknown
+// script it sends the script, for a moved key it sends the command to the right server.
 func (s *Store) run(ctx context.Context, ops []op) {
 	s.exchange(ctx, ops)
 	for i := range ops {
 		o := &ops[i]
 		if o.err != nil && o.readOnly && isBroken(o.err) && ctx.Err() == nil {
-			s.exchange(ctx, ops[i:i+1]) // the server was restarted, and a read may be repeated
+			s.exchange(ctx, ops[i:i+1]) // the server was restarted; a read may be repeated
 		}
 		switch errorCode(o.err) {
 		case "NOSCRIPT":
@@ -97,7 +97,7 @@ func (s *Store) run(ctx context.Context, ops []op) {
 	}
 }
 
-// loadScripts repeats all ops whose script the server did not know, with the script itself. None of them was executed.
+// loadScripts repeats all ops with a script that the server did not know, and sends the script. None of them was executed.
 func (s *Store) loadScripts(ctx context.Context, ops []op) {
 	var again []op
 	var where []int
@@ -113,8 +113,8 @@ func (s *Store) loadScripts(ctx context.Context, ops []op) {
 	}
 }
 
-// redirect lets go-redis find the right server, or drop the connection to one that is no longer a master. While a slot moves,
-// two servers may redirect to each other for longer than go-redis follows.
+// redirect lets go-redis find the right server, or close the connection to one that is no longer a master. While a slot moves, two
+// servers may redirect to each other more often than go-redis follows.
 func (s *Store) redirect(ctx context.Context, o *op) {
 	if o.args[0] == "evalsha" {
 		o.args[0], o.args[1] = "eval", commitScript
@@ -133,12 +133,12 @@ func (s *Store) redirect(ctx context.Context, o *op) {
 	}
 }
 
-// maxRedirectWait bounds the waits, each twice the one before, while servers do not agree on where a key is.
+// maxRedirectWait bounds the exponential backoff while servers disagree on the place of a key.
 const maxRedirectWait = 500 * time.Millisecond
 
-// sleep waits for d. It reports whether it waited all of it: false where ctx has ended.
+// sleep waits for d. It returns false if ctx ends before.
 func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d) //nolint:forbidigo // what it waits for is another program
+	t := time.NewTimer(d) //nolint:forbidigo // waits for another program
 	defer t.Stop()
 	select {
 	case <-t.C:
@@ -153,7 +153,7 @@ func isMoved(err error) bool {
 	return err != nil && (redis.HasErrorPrefix(err, "MOVED ") || redis.HasErrorPrefix(err, "ASK "))
 }
 
-// movedTo returns the server that a MOVED or ASK error names, "" for other errors.
+// movedTo returns the server of a MOVED or ASK error, "" for other errors.
 func movedTo(err error) string {
 	if !isMoved(err) {
 		return ""
@@ -202,7 +202,7 @@ func (s *Store) exchange(ctx context.Context, ops []op) {
 				ops[at] = group[i]
 			}
 			if isBroken(group[0].err) {
-				s.lanes.cluster.ReloadState(ctx) // it may have a new master
+				s.lanes.cluster.ReloadState(ctx) // the slots may have a new master
 			}
 		})
 	}
@@ -217,7 +217,7 @@ func exchangeOn(ctx context.Context, l *lane, ops []op) {
 	}
 	err := l.batcher.Do(ctx, cmds, size)
 	for i := range ops {
-		if ops[i].err = err; err == nil { // else the command may still be under way
+		if ops[i].err = err; err == nil { // else the command may still be running
 			ops[i].err = ops[i].cmd.Err()
 		}
 	}
@@ -231,8 +231,8 @@ func isBroken(err error) bool {
 		!errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// cleanError removes data from an error, as servers may quote what they were sent. It turns every timeout into a
-// context.DeadlineExceeded, whether the context's deadline or the client's own timeout came first.
+// cleanError removes data from an error, since servers may quote arguments. It adds context.DeadlineExceeded to every timeout,
+// whether it is the context's or the client's.
 func cleanError(err error) error {
 	var re redis.Error
 	var ne net.Error
@@ -247,8 +247,8 @@ func cleanError(err error) error {
 	return err
 }
 
-// replyError makes an error of an error reply: a FaultKey where it concerns the keys of the command alone, and one that
-// wraps ErrDenied where the server refuses our account.
+// replyError returns the error for an error reply: a FaultKey if it concerns only the keys of the command, and one that wraps
+// ErrDenied if the server refuses the account.
 func replyError(text string) error {
 	err := errors.New(cleanText(text))
 	for _, code := range [...]string{"WRONGPASS ", "NOAUTH ", "NOPERM ", "DENIED ", "ERR AUTH "} {
@@ -262,13 +262,13 @@ func replyError(text string) error {
 	return err
 }
 
-// isOfKey reports whether an error reply concerns only the keys of the command. Before Redis 7 the text of an error
-// inside a script stands behind the script's own.
+// isOfKey reports whether an error reply concerns only the keys of the command. Before Redis 7, the text of an error in a script
+// follows the script's own.
 func isOfKey(text string) bool {
 	code, _, _ := strings.Cut(text, " ")
 	switch code {
 	case "WRONGTYPE", "CROSSSLOT", "TRYAGAIN", "MOVED", "ASK":
-		return true // of MOVED and ASK, the servers do not agree on where the key is
+		return true // after MOVED or ASK: the servers disagree on the place of the key
 	case "CLUSTERDOWN":
 		return strings.Contains(text, "Hash slot not served")
 	case "NOPERM":
@@ -279,7 +279,7 @@ func isOfKey(text string) bool {
 	return false
 }
 
-// isServerWide reports whether the text of an error has a code that the server would give for any key.
+// isServerWide reports whether an error has a code that concerns all keys of the server.
 func isServerWide(text string) bool {
 	codes := []string{"OOM ", "READONLY ", "MISCONF ", "NOREPLICAS ", "LOADING ", "MASTERDOWN ", "BUSY ", "CLUSTERDOWN ", "NOPERM "}
 	return slices.ContainsFunc(codes, func(code string) bool { return strings.Contains(text, code) })
@@ -294,7 +294,7 @@ func cleanText(s string) string {
 	return strings.ToValidUTF8(s, "?")
 }
 
-// errorCode returns the first word of an error reply, and nothing for other errors.
+// errorCode returns the first word of an error reply, "" for other errors.
 func errorCode(err error) string {
 	if re, ok := errors.AsType[redis.Error](err); ok {
 		code, _, _ := strings.Cut(re.Error(), " ")
@@ -303,9 +303,9 @@ func errorCode(err error) string {
 	return ""
 }
 
-var errBadReply = errors.New("the reply is not what was asked for: is another program using these keys?")
+var errBadReply = errors.New("unexpected reply: is another program using these keys?")
 
-// result reads the reply to readOp.
+// result parses the reply to readOp.
 func (o *op) result(names int) (cache.Result, error) {
 	fields, err := o.cmd.Slice()
 	if err != nil || len(fields) != names+1 {
@@ -332,7 +332,7 @@ func (o *op) result(names int) (cache.Result, error) {
 	return out, nil
 }
 
-// number reads an integer reply.
+// number parses an integer reply.
 func (o *op) number() (int64, error) {
 	n, ok := o.cmd.Val().(int64)
 	if !ok {
@@ -341,7 +341,7 @@ func (o *op) number() (int64, error) {
 	return n, nil
 }
 
-// list reads an array of strings.
+// list parses an array of strings.
 func (o *op) list() ([]string, error) {
 	if o.err != nil {
 		return nil, o.err

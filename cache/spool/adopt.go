@@ -12,27 +12,27 @@ import (
 	"syscall"
 )
 
-// Adopted describes what was found in a spool of processes that have died.
+// Adopted describes the records and files of dead processes that a spool took over.
 type Adopted struct {
-	// Records and Bytes are the number and the size of the records that wait there.
+	// Records and Bytes are the number and the size of the waiting records.
 	Records int
 	Bytes   int64
 	// Cut is the number of files whose last write was incomplete, and CutBytes the bytes dropped. None of these records
 	// was acknowledged.
 	Cut      int
 	CutBytes int64
-	// Foreign are files and links in the spool's directories that are not its own. They are left alone.
+	// Foreign are files and links in the spool's directories that are not the spool's. They are not touched.
 	Foreign []string
-	// Remade: the directory of this process was deleted, and was made again.
+	// Remade: the directory of this process had been deleted and was created again.
 	Remade bool
 
 	dirs     []*lockedDir
 	segments []*segment // oldest first
 }
 
-// adoptDirs takes over the sub-directories whose processes have died, oldest first. If aside is true, those with
-// quarantined records come first. It returns the directories that it has locked even when it fails.
-func adoptDirs(root string, aside bool) (a Adopted, err error) {
+// adoptDirs takes over the sub-directories whose processes have died, oldest first. If quarantined is true, those with
+// quarantined records come first. It returns the directories that it has locked even with an error.
+func adoptDirs(root string, quarantined bool) (a Adopted, err error) {
 	entries, err := os.ReadDir(root)
 	if err != nil {
 		return a, err
@@ -43,8 +43,8 @@ func adoptDirs(root string, aside bool) (a Adopted, err error) {
 	}
 	var all []found
 	for _, e := range entries {
-		isAside := strings.HasPrefix(e.Name(), asideDirPrefix)
-		if !e.IsDir() || isAside && !aside || !isAside && !strings.HasPrefix(e.Name(), dirPrefix) {
+		isQuarantined := strings.HasPrefix(e.Name(), quarantinePrefix)
+		if !e.IsDir() || isQuarantined && !quarantined || !isQuarantined && !strings.HasPrefix(e.Name(), dirPrefix) {
 			continue
 		}
 		d, err := lockDir(filepath.Join(root, e.Name()), noFollow)
@@ -58,8 +58,8 @@ func adoptDirs(root string, aside bool) (a Adopted, err error) {
 		}
 		a.dirs = append(a.dirs, d)
 		segments, since, err := a.dir(d)
-		if isAside {
-			since = math.MinInt64 // older than all that still waits
+		if isQuarantined {
+			since = math.MinInt64 // before all waiting records
 		}
 		all = append(all, found{segments, since})
 		a.segments = append(a.segments, segments...)

@@ -11,7 +11,7 @@ import (
 	"remora/cache/spool"
 )
 
-// adopted has a spool take over what others have left, and returns the records that it is told of.
+// adopted calls Adopt, and returns the records that it passed to its function.
 func adopted(t *testing.T, s *spool.Queue) (records []string, a spool.Adopted) {
 	t.Helper()
 	a, err := s.Adopt(func(rec []byte) { records = append(records, string(rec)) })
@@ -21,7 +21,7 @@ func adopted(t *testing.T, s *spool.Queue) (records []string, a spool.Adopted) {
 	return records, a
 }
 
-// files are the paths of all files below a directory.
+// files returns the paths of all files below a directory.
 func files(t *testing.T, dir string) (paths []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -36,7 +36,7 @@ func files(t *testing.T, dir string) (paths []string) {
 	return paths
 }
 
-// TestRecordsOfADeadProcessAreAdopted while others run, once, and before what those have themselves.
+// TestRecordsOfADeadProcessAreAdopted: another process adopts them once, while it runs, and drains them before its own.
 func TestRecordsOfADeadProcessAreAdopted(t *testing.T) {
 	dir := t.TempDir()
 	dead := openSpool(t, dir, 1<<20)
@@ -54,7 +54,7 @@ func TestRecordsOfADeadProcessAreAdopted(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	if records, a := adopted(t, living); len(records) > 0 || a.Records > 0 {
-		t.Errorf("told of twice: %q", records)
+		t.Errorf("reported twice: %q", records)
 	}
 	wantLen(t, living, 3, 2*8+6+8+5)
 	wantRecords(t, drained(t, living), "one", "two", "three")
@@ -64,7 +64,7 @@ func TestRecordsOfADeadProcessAreAdopted(t *testing.T) {
 	}
 }
 
-// TestIdleSpoolKeepsItsDirectory: looking for what others have left touches nothing of a process's own.
+// TestIdleSpoolKeepsItsDirectory: Adopt does not remove the spool's own empty directory.
 func TestIdleSpoolKeepsItsDirectory(t *testing.T) {
 	dir := t.TempDir()
 	s := openSpool(t, dir, 1<<20)
@@ -83,8 +83,8 @@ func TestIdleSpoolKeepsItsDirectory(t *testing.T) {
 	closeSpool(t, s)
 }
 
-// TestFirstAdoptTellsWhatOpenFound: the first Adopt includes the records that Open has found.
-func TestFirstAdoptTellsWhatOpenFound(t *testing.T) {
+// TestFirstAdoptIncludesOpen: the first Adopt includes the records that Open has found.
+func TestFirstAdoptIncludesOpen(t *testing.T) {
 	dir := t.TempDir()
 	s := openSpool(t, dir, 1<<20)
 	appendAll(t, s, "one", "two")
@@ -100,14 +100,14 @@ func TestFirstAdoptTellsWhatOpenFound(t *testing.T) {
 	closeSpool(t, s)
 }
 
-// TestWhatRecoveryCannotRead: a damaged last record was acknowledged, and is quarantined, as are bytes that are no
-// record. An incomplete write was not acknowledged; it is cut off and counted.
-func TestWhatRecoveryCannotRead(t *testing.T) {
+// TestUnreadableTail: a damaged last record was acknowledged, and is quarantined, as are bytes that are no record. An incomplete
+// write was not acknowledged; it is cut off and counted.
+func TestUnreadableTail(t *testing.T) {
 	const whole = 2*8 + 6 // of the first two records
 	for _, c := range []struct {
-		name       string
-		spoil      func(b []byte) []byte
-		cut, aside int
+		name             string
+		spoil            func(b []byte) []byte
+		cut, quarantined int
 	}{
 		{"a bit of the last record", func(b []byte) []byte { b[len(b)-1] ^= 1; return b }, 0, 1},
 		{"a last record that is cut off", func(b []byte) []byte { return b[:len(b)-1] }, 1, 0},
@@ -137,16 +137,16 @@ func TestWhatRecoveryCannotRead(t *testing.T) {
 			if a.Cut != c.cut || (a.CutBytes > 0) != (c.cut > 0) {
 				t.Errorf("%+v, want %d cut", a, c.cut)
 			}
-			_, aside := picky(t, s)
-			if len(aside) != c.aside {
-				t.Errorf("told of %+v, want %d", aside, c.aside)
+			_, quarantined := picky(t, s)
+			if len(quarantined) != c.quarantined {
+				t.Errorf("reported %+v, want %d", quarantined, c.quarantined)
 			}
 			closeSpool(t, s)
 		})
 	}
 }
 
-// TestForeignFilesAreLeftAlone: links are not followed, and files of others are neither read nor removed.
+// TestForeignFilesAreLeftAlone: links are not followed, and foreign files are neither read nor removed.
 func TestForeignFilesAreLeftAlone(t *testing.T) {
 	dir, other := t.TempDir(), filepath.Join(t.TempDir(), "precious")
 	write := func(path, text string) {
@@ -185,7 +185,7 @@ func TestForeignFilesAreLeftAlone(t *testing.T) {
 	}
 }
 
-// TestDirectoryThatIsDeleted: it is made again, for new and for waiting records.
+// TestDirectoryThatIsDeleted: a deleted directory is created again, for new and for waiting records.
 func TestDirectoryThatIsDeleted(t *testing.T) {
 	for name, append := range map[string]bool{"noticed by a record": true, "noticed without one": false} {
 		t.Run(name, func(t *testing.T) {
@@ -202,9 +202,9 @@ func TestDirectoryThatIsDeleted(t *testing.T) {
 				want = []string{"one", "two"}
 			}
 			if _, a := adopted(t, s); !a.Remade {
-				t.Errorf("not told of: %+v", a)
+				t.Errorf("not reported: %+v", a)
 			}
-			closeSpool(t, s) // as a process that ends before the store is back
+			closeSpool(t, s) // as if the process ended before the store is back
 
 			s = openSpool(t, dir, 1<<20)
 			read := drained(t, s)

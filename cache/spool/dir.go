@@ -17,7 +17,7 @@ type lockedDir struct {
 	lock *os.File
 }
 
-// lockRoot locks the whole spool, so that no other process takes over a directory while it is being made.
+// lockRoot locks the whole spool, so that no other process takes over a directory that is being created.
 func lockRoot(root string) (unlock func(), err error) {
 	f, err := openLocal(filepath.Join(root, lockName), os.O_CREATE)
 	if err != nil {
@@ -29,8 +29,8 @@ func lockRoot(root string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// lockDir locks a sub-directory. It returns nil and no error where another process has the lock, or where there is no lock
-// file: then it is not a spool's, or its owner has just removed it. With os.O_CREATE in flag the lock file is made.
+// lockDir locks a sub-directory. It returns nil and no error if another process has the lock, or if there is no lock file: then it
+// is no directory of a spool, or its owner has just removed it. With os.O_CREATE in flag it creates the lock file.
 func lockDir(path string, flag int) (*lockedDir, error) {
 	f, err := openLocal(filepath.Join(path, lockName), flag)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ELOOP) {
@@ -49,7 +49,7 @@ func lockDir(path string, flag int) (*lockedDir, error) {
 	return &lockedDir{path: path, lock: f}, nil
 }
 
-// newDir makes and locks a sub-directory. The caller holds lockRoot.
+// newDir creates and locks a sub-directory. The caller holds lockRoot.
 func newDir(root, prefix string) (*lockedDir, error) {
 	path, err := os.MkdirTemp(root, prefix)
 	if err != nil {
@@ -67,11 +67,10 @@ func newDir(root, prefix string) (*lockedDir, error) {
 
 func (d *lockedDir) unlock() error { return d.lock.Close() }
 
-// gone reports whether the directory was deleted, or its lock.
+// gone reports whether the directory or its lock file was deleted.
 func (d *lockedDir) gone() bool { return !cache.IsFileAt(d.lock, filepath.Join(d.path, lockName)) }
 
-// remove deletes the directory. Files in it that are not the spool's stay; without a lock file no process takes the
-// directory over.
+// remove deletes the directory. Foreign files in it stay, but not the lock file, so that no process takes the directory over.
 func (d *lockedDir) remove() error {
 	var errs []error
 	entries, err := os.ReadDir(d.path)
@@ -96,7 +95,7 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// isOwnFile reports whether a file of this name is one of the spool's.
+// isOwnFile reports whether the spool creates files of this name.
 func isOwnFile(name string) bool {
 	return name == lockName || isNumbered(name, segmentSuffix) || isNumbered(name, headSuffix)
 }

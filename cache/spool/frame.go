@@ -11,7 +11,7 @@ import (
 // frameHead is the length of a frame's header in bytes: the record's length and its checksum.
 const frameHead = 8
 
-// errTorn is returned where a whole frame was expected and there is none.
+// errTorn is returned if there is no whole frame at the expected place.
 var errTorn = errors.New("record is cut off or damaged")
 
 func frameBytes(rec int) int64 { return frameHead + int64(rec) }
@@ -31,7 +31,7 @@ func appendFrame(dst, rec []byte) []byte {
 	return append(dst, rec...)
 }
 
-// readFrame reads the frame at offset of a file that ends at end. It returns errTorn where there is no whole one.
+// readFrame reads the frame at offset of a file that ends at end. It returns errTorn if there is no whole one.
 func readFrame(r io.ReaderAt, offset, end int64) ([]byte, error) {
 	if end-offset < frameHead {
 		return nil, errTorn
@@ -70,16 +70,15 @@ func isTorn(r io.ReaderAt, offset, end int64) (bool, error) {
 }
 
 const (
-	// searchBytes is how far behind a damaged frame the next one is looked for, unless the damaged one itself says it.
+	// searchBytes bounds the search for the next frame behind a damaged one whose length is not usable.
 	searchBytes = 4 << 20
-	// searchWork is how many bytes may be read to see whether what looks like a frame is one; a try counts as searchTry
-	// more.
+	// searchWork bounds the bytes read to verify possible frames; each try counts as searchTry more.
 	searchWork = 64 << 20
 	searchTry  = 4 << 10
 )
 
-// nextFrame returns where the first whole frame behind a damaged one stands, or errTorn where there is none: then a
-// write was cut off, and nothing was acknowledged.
+// nextFrame returns the offset of the first whole frame behind a damaged one. It returns errTorn if there is none: then the write
+// was interrupted, and nothing was acknowledged.
 func nextFrame(r io.ReaderAt, offset, end int64) (int64, error) {
 	if end-offset <= frameHead {
 		return 0, errTorn
@@ -88,7 +87,7 @@ func nextFrame(r io.ReaderAt, offset, end int64) (int64, error) {
 	if _, err := r.ReadAt(window, offset); err != nil && !errors.Is(err, io.EOF) {
 		return 0, err
 	}
-	// No turn is empty, and the zeros of a disk must not look as if they were.
+	// Records are never empty, and zeros on the disk must not look like empty records.
 	length := func(i int64) int64 { return int64(binary.BigEndian.Uint32(window[i:])) }
 	if at := offset + frameHead + length(0); at < end {
 		if rec, err := readFrame(r, at, end); !errors.Is(err, errTorn) && (err != nil || len(rec) > 0) {

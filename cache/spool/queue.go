@@ -1,8 +1,7 @@
-// Package spool is a durable queue on local disk. A proxy puts turns there while the store is away, and writes them to the
-// store once it is back. Start at [Open].
+// Package spool is a durable queue on local disk. While the store is unavailable, a proxy puts turns there, and later writes them
+// to the store. Start at [Open].
 //
-// Several processes may use one directory; each writes to a sub-directory of its own, and takes over those of processes
-// that have died.
+// Several processes may share a directory: each writes to its own sub-directory, and takes over those of processes that have died.
 package spool
 
 import (
@@ -21,7 +20,7 @@ import (
 var ErrFull = errors.New("spool is full")
 
 const (
-	// segmentBytes is the size of a file from which on records go to a new one. Drained files are removed.
+	// segmentBytes is the size of a file after which records go to a new one. Drained files are removed.
 	segmentBytes = 4 << 20
 	// maxRecord is the size of the largest record in bytes.
 	maxRecord = 256 << 20
@@ -31,28 +30,27 @@ const (
 type Records interface {
 	// Append puts a record at the end; it is on disk when Append returns.
 	Append(rec []byte) error
-	// Drain calls f with each record, oldest first, and removes those for which it returns nil. Those for which it returns
-	// an error that wraps cache.ErrUnreadable are set aside, kept out of the queue. It stops at the first other error, and
-	// returns it.
+	// Drain calls f with each record, oldest first, and removes those for which it returns nil. It quarantines those for which f
+	// returns an error that wraps cache.ErrUnreadable: they leave the queue. It stops at the first other error and returns it.
 	Drain(ctx context.Context, f func(rec []byte) error) error
-	// Adopt takes over what processes that died have left, and hands f a copy of each of those records, as far as they can be
-	// read.
+	// Adopt takes over the records of processes that have died, and calls f with a copy of each readable one.
 	Adopt(f func(rec []byte)) (Adopted, error)
-	// Len is how many records, of how many bytes in all, are in the queue.
+	// Len returns the number and the total size of the records in the queue.
 	Len() (records int, bytes int64)
 }
 
-// Queue is first in, first out, and delivers at least once: where a process dies between a record's use and its removal,
-// the record comes again after the restart. It is safe for concurrent use.
+// Queue is first in, first out, and delivers at least once: if a process dies between a record's use and its removal, the record is
+// delivered again. It is safe for concurrent use.
 //
-// Open and Adopt take over the sub-directories of processes that have died, the oldest first and before the own one.
+// Open and Adopt take over the sub-directories of processes that have died. Their records come before the queue's own, oldest
+// first.
 //
-// A record that cannot be read is set aside: it is moved unchanged to another sub-directory, which this process does not
-// read. The next Open takes it over, before all others. Records that are set aside may take a quarter of maxBytes on top
-// of maxBytes, so that they never take the room of records that can be read.
+// A record that cannot be read is quarantined: it is moved unchanged to another sub-directory, which this process does not read.
+// The next Open takes it over, before all others. Quarantined records may take a quarter of maxBytes in addition to maxBytes, so
+// that they never take room from readable ones.
 type Queue struct {
-	// OnAside is called with what a Drain set aside, if it is not nil. It must be set before the first Drain.
-	OnAside func(Aside)
+	// OnQuarantine, if not nil, is called with the records that a Drain quarantined. It must be set before the first Drain.
+	OnQuarantine func(Quarantined)
 
 	root    string
 	max     int64 // bytes of records that wait
@@ -60,7 +58,7 @@ type Queue struct {
 	listed  bool // Adopt has returned what Open found
 	gate    cache.Gate
 	batcher *cache.Batcher[*appending]
-	// draining holds a value while a Drain or an Adopt is under way.
+	// draining holds a value while a Drain or an Adopt runs.
 	draining chan struct{}
 
 	// writing is held while records are written, and while the segment that they are written to is removed. It is locked
@@ -69,7 +67,7 @@ type Queue struct {
 	own     *lockedDir
 
 	mu sync.Mutex
-	// segments is oldest first. Where active is not nil it is the last.
+	// segments are sorted, oldest first. active, if not nil, is the last one.
 	segments []*segment
 	active   *segment
 	dirs     []*lockedDir
@@ -77,25 +75,25 @@ type Queue struct {
 	bytes    int64 // of all frames not yet drained
 	next     int   // number of the next segment of own
 
-	remade bool // own was made again since the last Adopt
+	remade bool // own was created again since the last Adopt
 
 	// The fields below belong to the holder of draining.
 
-	aside      asideDir
-	asideBytes int64 // of all frames that were set aside
+	quarantineDir    quarantineDir
+	quarantinedBytes int64 // of all quarantined frames
 }
 
-// Aside describes records in a row that were set aside for the same cause.
-type Aside struct {
-	File    string // the file that the last of them is in
+// Quarantined describes consecutive records that were quarantined for the same cause.
+type Quarantined struct {
+	File    string // the file of the last one
 	Records int
-	// Lost is how many of them were dropped, since there was no room for them.
+	// Lost is the number of records that were dropped for lack of room.
 	Lost  int
 	Cause error
 }
 
-// asideShare: records that are set aside may take 1/asideShare of maxBytes.
-const asideShare = 4
+// quarantineShare: quarantined records may take 1/quarantineShare of maxBytes.
+const quarantineShare = 4
 
 // appending is a call of Append.
 type appending struct {
@@ -103,9 +101,8 @@ type appending struct {
 	err   error
 }
 
-// Open opens the spool in dir, which is created if need be. maxBytes limits the waiting records, framing of 8 bytes
-// each included; records that this process quarantines may take a quarter of that on top. Disk space is freed in files
-// of 4 MiB.
+// Open opens the spool in dir, which it creates if necessary. maxBytes bounds the waiting records, including 8 bytes of framing
+// each; records that this process quarantines may take another quarter. Disk space is freed in files of 4 MiB.
 func Open(dir string, maxBytes int64) (*Queue, error) {
 	s := &Queue{root: dir, max: maxBytes, draining: make(chan struct{}, 1)}
 	s.batcher = &cache.Batcher[*appending]{Run: s.write, Slots: 1, MaxCalls: 256, MaxBytes: 4 << 20}
@@ -135,7 +132,7 @@ func (s *Queue) open() error {
 	return err
 }
 
-// lockedRoot makes the spool's directory if it is not there, and locks it.
+// lockedRoot creates the spool's directory if necessary, and locks it.
 func (s *Queue) lockedRoot() (unlock func(), err error) {
 	if err := os.MkdirAll(s.root, 0o700); err != nil {
 		return nil, err
@@ -143,7 +140,7 @@ func (s *Queue) lockedRoot() (unlock func(), err error) {
 	return lockRoot(s.root)
 }
 
-// takeOver puts the records found before all that wait.
+// takeOver puts the adopted records before all others.
 func (s *Queue) takeOver(a *Adopted) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,9 +151,8 @@ func (s *Queue) takeOver(a *Adopted) {
 }
 
 // Adopt takes over the records of processes that died since Open or the last Adopt, and calls f with a copy of each;
-// the first call includes the records that Open has found. The records wait until a Drain takes them. A spool whose
-// directory was deleted gets a new one, and the records that this process still has open are written there. Adopt does
-// nothing while a Drain is under way.
+// the first call includes the records that Open has found. The records stay in the queue. If the spool's directory was deleted,
+// Adopt creates a new one and writes the records of files that are still open there. It does nothing while a Drain runs.
 func (s *Queue) Adopt(f func(rec []byte)) (Adopted, error) {
 	if err := s.gate.Enter(); err != nil {
 		return Adopted{}, err
@@ -202,7 +198,7 @@ func (s *Queue) adopt() (Adopted, error) {
 	return found, errors.Join(err, s.sweep())
 }
 
-// each calls f with every record that is whole.
+// each calls f with every whole record.
 func (a *Adopted) each(f func(rec []byte)) error {
 	for _, seg := range a.segments {
 		for at := seg.head; at < seg.end; {
@@ -225,8 +221,8 @@ func (a *Adopted) each(f func(rec []byte)) error {
 	return nil
 }
 
-// restore makes the spool's own directory again if it was deleted, and moves the records there whose files were: this
-// process still has them open, but no other would find them. The caller holds draining.
+// restore creates the spool's own directory again if it was deleted, and moves the records of deleted files there: this process
+// still has them open, but no other would find them. The caller holds draining.
 func (s *Queue) restore() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -247,7 +243,7 @@ func (s *Queue) restore() error {
 	return nil
 }
 
-// rewrite moves what waits in a segment to a new one. The caller holds draining and writing.
+// rewrite moves the waiting records of a segment to a new one. The caller holds draining and writing.
 func (s *Queue) rewrite(seg *segment) error {
 	rest := make([]byte, seg.end-seg.head)
 	if _, err := seg.file.ReadAt(rest, seg.head); err != nil && !errors.Is(err, io.EOF) {
@@ -273,7 +269,7 @@ func (s *Queue) rewrite(seg *segment) error {
 	return old.close()
 }
 
-// remake makes the spool's own directory again if it was deleted. The caller holds writing.
+// remake creates the spool's own directory again if it was deleted. The caller holds writing.
 func (s *Queue) remake() error {
 	if s.own != nil && !s.own.gone() {
 		return nil
@@ -302,7 +298,7 @@ func (s *Queue) sweep() error {
 	}
 	for _, d := range slices.Clone(s.dirs) {
 		if d == s.own {
-			continue // empty most of the time, and written to at any
+			continue // may be written to at any time
 		}
 		if !slices.ContainsFunc(s.segments, func(g *segment) bool { return g.dir == d }) {
 			s.dirs = slices.DeleteFunc(s.dirs, func(o *lockedDir) bool { return o == d })
@@ -312,8 +308,8 @@ func (s *Queue) sweep() error {
 	return errors.Join(errs...)
 }
 
-// Append adds a record, which is on disk when it returns. It returns [ErrFull] when there is no room. Where it
-// returns another error, the record may or may not be kept.
+// Append adds a record, which is on disk when it returns. It returns [ErrFull] if there is no room. After another error, the record
+// may or may not be in the queue.
 func (s *Queue) Append(rec []byte) error {
 	if err := s.gate.Enter(); err != nil {
 		return err
@@ -332,7 +328,7 @@ func (s *Queue) Append(rec []byte) error {
 	return call.err
 }
 
-// write puts all records that fit on disk, with one fsync for each segment that they touch.
+// write writes all records that fit, with one fsync per segment.
 func (s *Queue) write(_ context.Context, calls []*appending) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -360,7 +356,7 @@ func (s *Queue) write(_ context.Context, calls []*appending) {
 	}
 }
 
-// writeSegment appends whole frames to the active segment. Only then can Drain see them.
+// writeSegment appends whole frames to the active segment. Drain sees them only when it returns.
 func (s *Queue) writeSegment(buf []byte, records int) error {
 	if len(buf) == 0 {
 		return nil
@@ -381,11 +377,11 @@ func (s *Queue) writeSegment(buf []byte, records int) error {
 		s.mu.Unlock()
 	}
 	if err := seg.write(buf); err != nil {
-		// What is on disk behind the end is unknown, so nothing may follow it.
+		// The bytes on disk behind the end are unknown, so no frame may follow them.
 		s.mu.Lock()
 		s.active = nil
 		s.mu.Unlock()
-		// A disk that stays full for long must not cost a file and its descriptors for each attempt.
+		// A full disk must not cost a file and its descriptors for each attempt.
 		return errors.Join(err, s.drop(seg))
 	}
 	s.mu.Lock()
@@ -397,10 +393,10 @@ func (s *Queue) writeSegment(buf []byte, records int) error {
 	return nil
 }
 
-// Drain hands the records to f, oldest first, until none is left. A record is removed once f has returned nil. One for
-// which f returns an error that wraps [cache.ErrUnreadable] is set aside, as one that is damaged on disk is; any other error of
-// f ends the drain and is returned as it is. One drain runs at a time, others wait for it. Records may be appended
-// meanwhile. rec belongs to f.
+// Drain calls f with the records, oldest first, until none is left. A record is removed once f has returned nil. If f returns an
+// error that wraps [cache.ErrUnreadable], the record is quarantined, as is one that is damaged on disk; any other error of f ends
+// the drain and is returned unchanged. One Drain runs at a time, others wait. Records may be appended meanwhile. f may keep and
+// modify rec.
 func (s *Queue) Drain(ctx context.Context, f func(rec []byte) error) error {
 	if err := s.gate.Enter(); err != nil {
 		return err
@@ -412,8 +408,8 @@ func (s *Queue) Drain(ctx context.Context, f func(rec []byte) error) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	var aside Aside
-	defer func() { s.reportAside(aside) }()
+	var quarantined Quarantined
+	defer func() { s.reportQuarantined(quarantined) }()
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -430,7 +426,7 @@ func (s *Queue) Drain(ctx context.Context, f func(rec []byte) error) error {
 		}
 		n, err := s.first(seg, end, f)
 		if errors.Is(err, cache.ErrUnreadable) {
-			aside, err = s.setAside(seg, n, aside, err)
+			quarantined, err = s.quarantine(seg, n, quarantined, err)
 		}
 		if err != nil {
 			return err
@@ -448,40 +444,40 @@ func (s *Queue) first(seg *segment, end int64, f func(rec []byte) error) (n int6
 	return n, f(rec)
 }
 
-// setAside copies the n bytes at the head of a segment to the directory for unreadable records; the caller drops them from
-// the segment. It returns what to call OnAside with once no more of the same cause follow.
-func (s *Queue) setAside(seg *segment, n int64, before Aside, cause error) (Aside, error) {
+// quarantine copies the n bytes at the head of a segment to the quarantine directory; the caller drops them from the segment. It
+// reports before, unless the causes are equal, and returns the records to report later.
+func (s *Queue) quarantine(seg *segment, n int64, before Quarantined, cause error) (Quarantined, error) {
 	if before.Records > 0 && before.Cause.Error() != cause.Error() {
-		s.reportAside(before)
-		before = Aside{}
+		s.reportQuarantined(before)
+		before = Quarantined{}
 	}
-	now := Aside{File: before.File, Records: before.Records + 1, Lost: before.Lost, Cause: cause}
+	now := Quarantined{File: before.File, Records: before.Records + 1, Lost: before.Lost, Cause: cause}
 
-	rec, err := seg.raw(n) // f may have changed what it was given
+	rec, err := seg.raw(n) // read again, since f may have modified its copy
 	switch {
-	case err == nil && s.asideBytes+frameBytes(len(rec)) > s.max/asideShare:
+	case err == nil && s.quarantinedBytes+frameBytes(len(rec)) > s.max/quarantineShare:
 		now.Lost++
 	case err == nil:
-		now.File, err = s.aside.add(s.root, rec)
+		now.File, err = s.quarantineDir.add(s.root, rec)
 	}
 	if err != nil {
-		// The cause stands in words: wrapped, it would be taken for this error.
-		return before, fmt.Errorf("set spooled record aside (%s): %w", cause.Error(), err)
+		// cause is not wrapped: the error would count as an ErrUnreadable.
+		return before, fmt.Errorf("quarantine spooled record (%s): %w", cause.Error(), err)
 	}
 	if now.Lost == before.Lost {
-		s.asideBytes += frameBytes(len(rec))
+		s.quarantinedBytes += frameBytes(len(rec))
 	}
 	return now, nil
 }
 
-func (s *Queue) reportAside(a Aside) {
-	if s.OnAside != nil && a.Records > 0 {
-		s.OnAside(a)
+func (s *Queue) reportQuarantined(a Quarantined) {
+	if s.OnQuarantine != nil && a.Records > 0 {
+		s.OnQuarantine(a)
 	}
 }
 
-// oldest returns the segment with the first record, and where its last record ends; nil when there is none. It removes
-// drained segments on the way.
+// oldest returns the segment with the first record, and the end of its last record; nil if there is no record. It removes drained
+// segments.
 func (s *Queue) oldest() (seg *segment, end int64, err error) {
 	for {
 		s.mu.Lock()
@@ -501,7 +497,7 @@ func (s *Queue) oldest() (seg *segment, end int64, err error) {
 	}
 }
 
-// retire removes a segment that has been drained, unless records have come to it meanwhile.
+// retire removes a drained segment, unless it has got new records.
 func (s *Queue) retire(seg *segment) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -513,7 +509,7 @@ func (s *Queue) drop(seg *segment) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if seg.head != seg.end || !slices.Contains(s.segments, seg) {
-		return nil // it has records again, or was dropped by another
+		return nil // it has new records, or was already dropped
 	}
 	if s.active == seg {
 		s.active = nil
@@ -533,24 +529,24 @@ func (s *Queue) advance(seg *segment, n int64) {
 	defer s.mu.Unlock()
 	gone := 1
 	if seg.head += n; seg.head == seg.end {
-		gone = seg.records // of which some may have been in a part that was damaged
+		gone = seg.records // a damaged part may have held several
 	}
 	seg.records -= gone
 	s.records -= gone
 	s.bytes -= n
-	// The disk may be full of these very records, and only draining them frees it. After a crash some come twice, which
-	// Drain's contract allows.
+	// Ignore the error: the disk may be full of these records, and only draining frees it. After a crash some are delivered twice,
+	// which Drain's contract allows.
 	_ = seg.saveHead()
 }
 
-// Len returns how many records wait and how many bytes they take, 8 for each included. What was set aside does not.
+// Len returns the number of waiting records and their size, including 8 bytes of framing each. Quarantined records do not count.
 func (s *Queue) Len() (records int, bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.records, s.bytes
 }
 
-// Close ends the calls under way and releases the files. Records that are left wait for the next Open.
+// Close waits for running calls, ending a Drain early, and closes the files. The next Open takes over the remaining records.
 func (s *Queue) Close() error {
 	if !s.gate.Shut() {
 		return nil
@@ -562,11 +558,11 @@ func (s *Queue) Close() error {
 	return nil
 }
 
-// release closes all files, removes the directories that hold nothing any more, and unlocks the rest.
+// release closes all files, removes empty directories, and unlocks the others.
 func (s *Queue) release() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	errs := []error{s.aside.close()}
+	errs := []error{s.quarantineDir.close()}
 	used := map[*lockedDir]bool{}
 	for _, seg := range s.segments {
 		if seg.head == seg.end {

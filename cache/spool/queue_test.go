@@ -233,7 +233,7 @@ func TestDirectoryOfALivingProcessIsLeftAlone(t *testing.T) {
 	dir := t.TempDir()
 	a := openSpool(t, dir, 1<<20)
 	appendAll(t, a, "a1", "a2")
-	b := openSpool(t, dir, 1<<20) // the lock is the open file's, so two spools of one process are like two processes
+	b := openSpool(t, dir, 1<<20) // locks belong to open files, so two spools in one process are like two processes
 	wantLen(t, b, 0, 0)
 	appendAll(t, b, "b1")
 	closeSpool(t, a)
@@ -373,7 +373,7 @@ func TestFullDiskLeavesNothingBehind(t *testing.T) {
 	wantRecords(t, drained(t, s), "a", "b")
 }
 
-// TestQueueDrainsFullDisk: that the disk has no room for the place that was reached must not keep records on it.
+// TestQueueDrainsFullDisk: Drain removes records even if the disk has no room to save its position.
 func TestQueueDrainsFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	s := openSpool(t, dir, 1<<20)
@@ -408,7 +408,7 @@ func TestQueueRemovesEmptyLeftovers(t *testing.T) {
 	s = openSpool(t, root, 1<<20)
 	defer closeSpool(t, s)
 	left, err := filepath.Glob(filepath.Join(root, "spool-*"))
-	if err != nil || len(left) != 2 { // that of the record, and the new one
+	if err != nil || len(left) != 2 { // the record's and the new one
 		t.Errorf("directories %v, %v", left, err)
 	}
 	wantLen(t, s, 1, 9)

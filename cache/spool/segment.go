@@ -17,18 +17,18 @@ import (
 // of the record (4 bytes, big-endian), the CRC-32C of these 4 bytes and the record, the record. Its ".head" is the offset
 // of the first record that has not been drained, in 8 bytes; without it, no record has been drained.
 const (
-	dirPrefix      = "spool-"
-	asideDirPrefix = "aside-" // of directories of the same form, for records that could not be read
-	segmentSuffix  = ".log"
-	headSuffix     = ".head"
-	lockName       = "lock"
+	dirPrefix        = "spool-"
+	quarantinePrefix = "aside-" // of directories with quarantined records
+	segmentSuffix    = ".log"
+	headSuffix       = ".head"
+	lockName         = "lock"
 )
 
 // segment is one file. The queue's mutex guards head, end and records.
 type segment struct {
 	dir        *lockedDir
 	file, mark *os.File // mark is the .head
-	// head is the offset of the first record that waits, end the end of the last durable one.
+	// head is the offset of the first waiting record, end the end of the last durable one.
 	head, end int64
 	records   int // between head and end
 }
@@ -37,7 +37,7 @@ func newSegment(dir *lockedDir, number int) (*segment, error) {
 	name := fmt.Sprintf("%08d%s", number, segmentSuffix)
 	seg, err := openSegment(dir, name, os.O_CREATE)
 	if err != nil {
-		// The file may be there without its head. No other error matters here.
+		// Remove the file without its head. Ignore other errors.
 		_ = os.Remove(filepath.Join(dir.path, name))
 		return nil, err
 	}
@@ -60,8 +60,8 @@ func openSegment(dir *lockedDir, name string, flag int) (*segment, error) {
 	return &segment{dir: dir, file: file, mark: mark}, nil
 }
 
-// noFollow is the flag for files in a directory that another process has left. A symbolic link there is refused, since its
-// target is not the spool's to write to.
+// noFollow is the flag for files in the directory of another process: opening a symbolic link fails, since its target may not be
+// the spool's.
 const noFollow = syscall.O_NOFOLLOW
 
 // openLocal opens a file of the spool for reading and writing.
@@ -69,8 +69,7 @@ func openLocal(path string, flag int) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDWR|flag, 0o600) //nolint:gosec // G304: the operator's own directory
 }
 
-// recover reads through a segment that another process has left, and cuts off a write that it had not ended. It returns how
-// many bytes that were.
+// recover scans a segment of a dead process, and cuts off an incomplete write. It returns the number of bytes cut off.
 func (g *segment) recover() (cut int64, err error) {
 	info, err := g.file.Stat()
 	if err != nil {
@@ -90,8 +89,8 @@ func (g *segment) recover() (cut int64, err error) {
 	return 0, nil
 }
 
-// scan finds head, end and records of a file. The head is at mark, unless no record begins or ends there: then it is the
-// beginning of the file, since a record that comes twice does less harm than one that is lost.
+// scan sets head, end and records from a file. The head is at mark if a record begins or ends there. Otherwise it is the beginning
+// of the file: a record delivered twice does less harm than a lost one.
 func (g *segment) scan(r io.ReaderAt, size, mark int64) error {
 	g.head, g.end = 0, 0
 	total, before := 0, 0
@@ -102,7 +101,7 @@ func (g *segment) scan(r io.ReaderAt, size, mark int64) error {
 		rec, err := readFrame(r, g.end, size)
 		next := g.end + frameBytes(len(rec))
 		if errors.Is(err, errTorn) {
-			// The frames behind were acknowledged, and so was the damaged one: Drain quarantines it.
+			// The next frames were acknowledged, so the damaged one was too: Drain quarantines it.
 			next, err = nextFrame(r, g.end, size)
 		}
 		if errors.Is(err, errTorn) {
@@ -110,7 +109,7 @@ func (g *segment) scan(r io.ReaderAt, size, mark int64) error {
 			if err != nil {
 				return err
 			}
-			if !torn { // the last record, which was acknowledged too, or something that is none
+			if !torn { // the last record, which was acknowledged too, or no record at all
 				g.end = size
 				total++
 			}
@@ -125,7 +124,7 @@ func (g *segment) scan(r io.ReaderAt, size, mark int64) error {
 	}
 }
 
-// write makes buf durable at the end. Where it fails it tries to leave nothing behind.
+// write appends buf and syncs it. If that fails, it tries to truncate the file to its old end.
 func (g *segment) write(buf []byte) error {
 	_, err := g.file.WriteAt(buf, g.end)
 	if err == nil {
@@ -154,7 +153,7 @@ func (g *segment) readFirst(end int64) (rec []byte, n int64, err error) {
 	return nil, next - g.head, fmt.Errorf("read %s at %d: %w", g.file.Name(), g.head, err)
 }
 
-// raw returns what the first n bytes hold: the record of a whole frame, or all of a part that is damaged.
+// raw returns the record of the first n bytes if they are a whole frame, otherwise the bytes.
 func (g *segment) raw(n int64) ([]byte, error) {
 	rec, err := readFrame(g.file, g.head, g.head+n)
 	if err == nil && frameBytes(len(rec)) == n {
@@ -167,7 +166,7 @@ func (g *segment) raw(n int64) ([]byte, error) {
 	return rec, nil
 }
 
-// saveHead is not synced: after a power cut some records come again, which is promised anyway.
+// saveHead does not sync: after a power failure some records are delivered again, which Drain's contract allows.
 func (g *segment) saveHead() error {
 	_, err := g.mark.WriteAt(binary.BigEndian.AppendUint64(nil, uint64(g.head)), 0) //nolint:gosec // G115: an offset
 	return err
@@ -180,7 +179,7 @@ func (g *segment) close() error { return errors.Join(g.file.Close(), g.mark.Clos
 
 func (g *segment) remove() error {
 	err := g.close()
-	// The records first: a head without its segment does no harm, a segment without its head comes again.
+	// The records first: a head without its segment is harmless, a segment without its head would be delivered again.
 	for _, f := range []*os.File{g.file, g.mark} {
 		if e := os.Remove(f.Name()); e != nil && !errors.Is(e, os.ErrNotExist) {
 			err = errors.Join(err, e)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// FuzzSegment gives the reader of segments a file of any bytes, behind frames that are whole.
+// FuzzSegment reads a segment of whole frames followed by arbitrary bytes.
 func FuzzSegment(f *testing.F) {
 	f.Add([]byte("rec"), []byte{}, uint64(0))
 	f.Add([]byte{}, appendFrame(nil, []byte("x"))[:8], uint64(8))
@@ -34,7 +34,7 @@ func FuzzSegment(f *testing.F) {
 			if errors.Is(err, errTorn) {
 				next, err = nextFrame(file, at, seg.end)
 			}
-			if errors.Is(err, errTorn) { // the rest is set aside as one
+			if errors.Is(err, errTorn) { // the rest is quarantined as one record
 				next, err = seg.end, nil
 			}
 			if err != nil || next <= at {

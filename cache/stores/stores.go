@@ -1,4 +1,4 @@
-// Package stores opens the store that a URL names. Start at [Open].
+// Package stores opens a store by its URL. Start at [Open].
 package stores
 
 import (
@@ -12,8 +12,7 @@ import (
 	"remora/cache/redis"
 )
 
-// kinds lists the stores with the schemes of their URLs. open gets the scheme and the rest of the URL after the colon;
-// it returns the errors of Open.
+// kinds returns the stores with their URL schemes. open gets the scheme and the part of the URL after the colon.
 func kinds() []kind {
 	return []kind{
 		{[]string{"bolt"}, func(_, path string, o cache.Options) (cache.Store, error) { return open(bolt.Open(path, o)) }},
@@ -32,7 +31,7 @@ type kind struct {
 	open    func(scheme, rest string, o cache.Options) (cache.Store, error)
 }
 
-// open returns a nil store with an error, and not one that holds a nil pointer.
+// open converts the result of an Open. With an error it returns a nil interface, not one that holds a nil pointer.
 func open[S cache.Store](s S, err error) (cache.Store, error) {
 	if err != nil {
 		return nil, err
@@ -40,17 +39,17 @@ func open[S cache.Store](s S, err error) (cache.Store, error) {
 	return s, nil
 }
 
-// Open opens the store that url names:
+// Open opens a store by its URL:
 //
 //	bolt:PATH                                            one file, one process (the default of the proxy)
-//	memory:                                              gone with the process
+//	memory:                                              lost when the process ends
 //	redis://[user:password@]host[:port][/db]             rediss:// for TLS
 //	redis+sentinel://[user:password@]h1[:p1],h2/master[/db]
 //	redis+cluster://[user:password@]h1[:p1],h2           rediss+... for TLS
 //
-// After a question mark go-redis' own options may follow (skip_verify, client_name, ...), and for Sentinel
-// sentinel_username and sentinel_password. No server is contacted before the first call: use Ping. Errors name the
-// config key store.url and never repeat any part of url that may hold a password.
+// The query may contain go-redis options (skip_verify, client_name, ...), and for Sentinel sentinel_username and
+// sentinel_password. Open contacts no server: use Ping. Errors name the configuration key store.url and never contain a part of url
+// that may hold a password.
 func Open(url string, o cache.Options) (cache.Store, error) {
 	scheme, rest, ok := strings.Cut(url, ":")
 	if !ok {
@@ -63,7 +62,7 @@ func Open(url string, o cache.Options) (cache.Store, error) {
 		}
 	}
 
-	// Not even the scheme is repeated: in "secret@host:6379" it is the password.
+	// Do not even repeat the scheme: in "secret@host:6379" it is the password.
 	return nil, errors.New("open store: store.url has an unknown scheme: " +
 		"want bolt, memory, redis, redis+sentinel or redis+cluster, or rediss in place of redis for TLS")
 }

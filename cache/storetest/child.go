@@ -12,15 +12,14 @@ import (
 	"time"
 )
 
-// childEnv tells a re-executed test binary which file or folder to write to.
+// childEnv is the path that a child writes to. The child is the re-executed test binary.
 const childEnv = "REMORA_CACHE_TEST_CHILD"
 
-// childLimit is how long a child may live.
+// childLimit bounds the lifetime of a child.
 const childLimit = 4 * time.Minute
 
-// RunChild is for TestMain. In the child of a [Writer] it opens what the test is about, writes numbered records from
-// several goroutines and prints each number once the record is acknowledged, until the process is killed. It returns
-// false in every other process.
+// RunChild is for TestMain. In the child of a [Writer] it opens the store or spool, writes numbered records from several goroutines
+// and prints each number once the record is acknowledged, until the process is killed. It returns false in every other process.
 func RunChild(open func(path string) (write func(n int) error, err error)) bool {
 	path, ok := os.LookupEnv(childEnv)
 	if !ok {
@@ -56,11 +55,11 @@ func RunChild(open func(path string) (write func(n int) error, err error)) bool 
 	return true
 }
 
-// Record is the content of a child's record: long enough for a write of it to be cut off.
+// Record returns the content of a child's record. It is long enough for an incomplete write.
 func Record(n int) []byte { return []byte(strings.Repeat(fmt.Sprintf("%d ", n), 200)) }
 
-// Writer runs a child that writes to path until it has acknowledged so many records, kills it, and returns the numbers that
-// it acknowledged. look is called at each acknowledgement before the last, unless it is nil.
+// Writer runs a child that writes to path until it has acknowledged atLeast records, kills it, and returns the acknowledged numbers.
+// look, if not nil, is called at each acknowledgement before the last.
 func Writer(t *testing.T, path string, atLeast int, look func(p *os.Process, acked []int)) []int {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
@@ -82,7 +81,7 @@ func Writer(t *testing.T, path string, atLeast int, look func(p *os.Process, ack
 	for lines.Scan() { // until the pipe of the killed child is empty
 		n, err := strconv.Atoi(lines.Text())
 		if err != nil {
-			break // the last line was cut off
+			break // the last line is incomplete
 		}
 		acked = append(acked, n)
 		if len(acked) == atLeast {

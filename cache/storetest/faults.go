@@ -18,8 +18,8 @@ func wantFault(t *testing.T, what string, err error, want ...cache.Fault) {
 	}
 }
 
-// testForeignValue checks that a value which the store cannot use is a fault of its group, and that all other groups, of the
-// same call too, go on as before.
+// testForeignValue checks that a value that the store cannot use is a fault of its group only, and that other groups work, even in
+// the same call.
 func testForeignValue(s *suite) {
 	if s.env.Foreign == nil {
 		return
@@ -75,8 +75,8 @@ func deadServer(t *testing.T, s cache.Store) {
 	}
 }
 
-// lostShard checks that a server of several that is away is a fault of its groups, which Shard tells, and of no others.
-// What was to be listed meanwhile is listed, at the latest when the server of the index is back.
+// lostShard checks that an unavailable server of several is a fault of its groups only, as named by Shard. Groups committed meanwhile
+// are listed at the latest when the server of the index is back.
 func lostShard(t *testing.T, s cache.Store, lose func() string) {
 	t.Helper()
 	defer func() { _ = s.Close() }()
@@ -91,7 +91,7 @@ func lostShard(t *testing.T, s cache.Store, lose func() string) {
 	}
 	lost := lose()
 	away := 0
-	// Owners differ, so that the index of some is on the server that is away, and of some groups of others.
+	// Owners differ, so that the lost server holds the index of some groups on other servers.
 	for i := range groups {
 		g := named(i)
 		isAway := s.Shard(g) == lost

@@ -6,7 +6,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// IDs draws identifiers made of what key schemes trip over.
+// IDs generates identifiers that are difficult for key schemes.
 func IDs() *rapid.Generator[string] {
 	return rapid.OneOf(
 		rapid.StringOfN(rapid.RuneFrom([]rune("ab:{}\x00~=.")), 0, 6, -1),

@@ -114,7 +114,7 @@ func testList(s *suite) {
 		b.Listed = true
 		s.commit(b)
 		if i%3 == 0 {
-			s.commit(put(s.group(name), "b", "1")) // a commit that does not ask for it takes nothing away
+			s.commit(put(s.group(name), "b", "1")) // without Listed, the entry stays
 		}
 	}
 	s.commit(put(s.group("unlisted"), "a", "1"))
@@ -132,7 +132,7 @@ func testList(s *suite) {
 	}
 }
 
-// testListUnderWrites checks that existing groups are always listed while others come and go.
+// testListUnderWrites checks that existing groups are always listed while others are created and deleted.
 func testListUnderWrites(s *suite) {
 	stay := numbered("stay", 60)
 	for _, name := range stay {
@@ -219,7 +219,7 @@ func testClosed(s *suite) {
 	go func() {
 		defer close(done)
 		for {
-			// Under way while the store closes: each call either works or says that the store is closed.
+			// Calls during Close either succeed or return ErrClosed.
 			if err := s.Commit(s.Context(), []cache.Batch{put(g, "a", "1")})[0].Err; err != nil {
 				if !errors.Is(err, cache.ErrClosed) {
 					s.Errorf("commit while closing: %v", err)

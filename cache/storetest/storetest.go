@@ -14,22 +14,21 @@ import (
 	"remora/cache"
 )
 
-// Env is how one implementation is tested.
+// Env is the environment of the tests of one implementation.
 type Env struct {
-	// Open returns a store; every test opens its own, and it may or may not be empty. It is closed by the suite.
+	// Open returns a store, which may or may not be empty. Every test opens its own, and the suite closes it.
 	Open func(t *testing.T) cache.Store
-	// Advance lets time pass for the store: a fake clock is moved, a real one waited for.
+	// Advance advances the store's clock: it sets a fake one, or waits for a real one.
 	Advance func(d time.Duration)
-	// TTL is one that is short for this store but longer than a few calls take. Default 1 minute. Where the calls took
-	// longer for once, they are made again with a longer one.
+	// TTL is short for this store but longer than a few calls. Default 1 minute. If calls take longer, they are repeated with a
+	// longer TTL.
 	TTL time.Duration
-	// Kill makes the server of a store unreachable, and is nil where there is no server. It gets a store of its own.
+	// Kill returns a new store whose server is unreachable. Nil without a server.
 	Kill func(t *testing.T) cache.Store
-	// Foreign puts a value where a group would be that the store cannot use, as another program may do. Nil where no other
-	// program can.
+	// Foreign replaces a group by a value that the store cannot use, as another program may. Nil if no other program can.
 	Foreign func(t *testing.T, g cache.Group)
-	// Lose returns a store of its own with several servers, and what makes one of these unreachable and names it as the
-	// store does. Nil where there is one server, or none.
+	// Lose returns a new store with several servers, and a function that makes one of them unreachable and returns its name. Nil
+	// without several servers.
 	Lose func(t *testing.T) (s cache.Store, lose func() string)
 }
 
@@ -68,7 +67,7 @@ func Run(t *testing.T, e Env) {
 		{"Close", testClosed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := &suite{T: t, env: e, Store: e.Open(t), owner: unique(t), nth: make(map[cache.Group]map[uint64]uint64)}
+			s := &suite{T: t, env: e, Store: e.Open(t), owner: unique(t), versions: make(map[cache.Group]map[uint64]uint64)}
 			t.Cleanup(func() {
 				if err := s.Close(); err != nil {
 					t.Errorf("close: %v", err)
@@ -88,46 +87,46 @@ func Run(t *testing.T, e Env) {
 	}
 }
 
-// suite is one test with its store. Its groups belong to an owner that no other test uses.
+// suite is one test with its store. The owner of its groups is unique.
 type suite struct {
 	*testing.T
 	cache.Store
 	env   Env
 	owner string
-	// nth are the versions of each group that were seen, by how many commits the group has had in its life.
-	nth map[cache.Group]map[uint64]uint64
+	// versions are the versions seen of each group, by the number of commits since the group was created.
+	versions map[cache.Group]map[uint64]uint64
 }
 
-// version returns the version of a group after its first n commits. The first time it takes the store's, which must be
-// more than all before; later it is the same.
+// version returns the version of a group after its first n commits. The first time it records the store's version, which must be
+// greater than all before.
 func (s *suite) version(g cache.Group, n, have uint64) uint64 {
 	s.Helper()
 	if n == 0 {
 		return 0
 	}
-	if s.nth[g] == nil {
-		s.nth[g] = make(map[uint64]uint64)
+	if s.versions[g] == nil {
+		s.versions[g] = make(map[uint64]uint64)
 	}
-	if _, seen := s.nth[g][n]; !seen {
-		for m, v := range s.nth[g] {
+	if _, seen := s.versions[g][n]; !seen {
+		for m, v := range s.versions[g] {
 			if (m < n) != (v < have) || v == have {
 				s.Fatalf("commit %d made version %d, commit %d has made %d", n, have, m, v)
 			}
 		}
-		s.nth[g][n] = have
+		s.versions[g][n] = have
 	}
-	return s.nth[g][n]
+	return s.versions[g][n]
 }
 
-// anew begins another life of a group: none of its versions may come back.
+// anew records that a group was created again: none of its earlier versions may be used again.
 func (s *suite) anew(g cache.Group, have uint64) {
 	s.Helper()
-	for _, v := range s.nth[g] {
+	for _, v := range s.versions[g] {
 		if have <= v {
 			s.Fatalf("a new group is at version %d, which an earlier one of its name had left behind at %d", have, v)
 		}
 	}
-	s.nth[g] = map[uint64]uint64{1: have}
+	s.versions[g] = map[uint64]uint64{1: have}
 }
 
 func unique(t *testing.T) string {
@@ -173,8 +172,8 @@ func put(g cache.Group, namesAndValues ...string) cache.Batch {
 	return b
 }
 
-// want fails the test unless the group has had so many commits and has exactly these values, nil for those it does not
-// have.
+// want fails the test unless the group is at the version after that many commits and has exactly these values. A nil value must not
+// exist.
 func (s *suite) want(g cache.Group, commits uint64, names []string, values ...[]byte) {
 	s.Helper()
 	got := s.read(g, names...)
@@ -241,8 +240,8 @@ func (s *suite) together(n int, f func(i int) error) {
 	}
 }
 
-// within calls f, which commits to groups with this suffix and this TTL and goes on using them, until it was done before
-// they expired. It returns the suffix and the TTL. A real server's clock goes on while this process stands still.
+// within calls f, which commits to groups with a suffix and a TTL and uses them, until one call finishes before the groups expire. It
+// returns the suffix and the TTL of that call. A real server's clock continues while this process is paused.
 func (s *suite) within(f func(suffix string, ttl time.Duration)) (string, time.Duration) {
 	for ttl := s.env.TTL; ; ttl *= 4 {
 		suffix, begun := ttl.String(), time.Now()

@@ -43,7 +43,7 @@ func testResultsBelongToCaller(s *suite) {
 	g := s.group("g")
 	data := []byte("abc")
 	s.commit(cache.Batch{Group: g, Puts: []cache.Put{{Name: "a", Data: data}, {Name: "b", Data: data}}})
-	data[0] = 'x' // the caller's own again
+	data[0] = 'x' // callers may reuse their buffers
 	got := s.read(g, "a", "b")
 	if string(got.Values[0]) != "abc" {
 		s.Fatalf("the store kept the caller's slice: %q", got.Values[0])
@@ -64,10 +64,10 @@ func testDeletesBeforePuts(s *suite) {
 	v := s.commit(b)
 	s.want(g, 2, []string{"a", "b", "c", "d"}, nil, []byte("2"), []byte("1"), []byte("3"))
 	s.commit(cache.Batch{Group: g, Expect: v, Deletes: []string{"b", "c", "d"}})
-	s.want(g, 3, []string{"b", "c", "d"}, nil, nil, nil) // without values, but still there
+	s.want(g, 3, []string{"b", "c", "d"}, nil, nil, nil) // without values, but it exists
 }
 
-// awkward are identifiers that have broken key schemes.
+// awkward returns identifiers that have broken key schemes.
 func awkward() []string {
 	return []string{
 		"", "a", "a:b", ":", "::", "{", "}", "{}", "{a}", "a{b}c", "\x00", "a\x00", "\x00a", "a\x00b", "v", "l", ".", ".v", "..",

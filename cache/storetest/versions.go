@@ -67,7 +67,7 @@ func testConflictWritesNothing(s *suite) {
 	s.want(g, 1, []string{"a", "b", "c"}, []byte("1"), []byte("1"), nil)
 }
 
-// testCounter lets several writers increment one number by compare-and-swap.
+// testCounter increments one number from several writers by compare-and-swap.
 func testCounter(s *suite) {
 	const writers, each = 16, 15
 	g := s.group("g")
@@ -101,7 +101,7 @@ func testCounter(s *suite) {
 	s.want(g, writers*each, []string{"n"}, []byte(strconv.Itoa(writers*each)))
 }
 
-// testReadsSeeWholeCommits lets one writer put the same value under two names while readers compare them.
+// testReadsSeeWholeCommits writes the same value under two names while readers compare them.
 func testReadsSeeWholeCommits(s *suite) {
 	const commits = 200
 	g := s.group("g")
@@ -121,7 +121,7 @@ func testReadsSeeWholeCommits(s *suite) {
 	})
 }
 
-// compareValues reads until stop and checks that versions and values of a group go together and never go back.
+// compareValues reads until stop, and checks that versions match values and never decrease.
 func compareValues(s *suite, g cache.Group, stop *atomic.Bool) error {
 	last := cache.Result{Values: [][]byte{nil, nil}}
 	for !stop.Load() {
@@ -141,7 +141,7 @@ func compareValues(s *suite, g cache.Group, stop *atomic.Bool) error {
 	return nil
 }
 
-// testManyCallers has each caller work on a group of its own, all at once: none may get another's answer.
+// testManyCallers uses different groups concurrently: no caller may get another's result.
 func testManyCallers(s *suite) {
 	s.together(48, func(i int) error {
 		g := s.group(fmt.Sprintf("g%d", i%40)) // some share one

@@ -22,8 +22,7 @@ import (
 	"remora/telemetry"
 )
 
-// storage is where turns are kept: the store, and a spool for the time that it is away. Both are encrypted if the
-// configuration says so.
+// storage is the store, and the spool that holds turns while the store is unavailable. Both are encrypted if configured.
 type storage struct {
 	cache.Store
 	raw   cache.Store  // without encryption
@@ -33,17 +32,17 @@ type storage struct {
 	log   *slog.Logger
 }
 
-// storeWait is how long a starting proxy waits for its store before it serves without it.
+// storeWait bounds the wait for the store at the start, after which the proxy serves without it.
 const storeWait = time.Second
 
-// The least time limits for connecting to a store and for one round trip. A request that waits for them gives up after
-// store.commit_wait or store.read_wait, which may be longer.
+// The shortest time limits for connecting to a store and for one round trip. They are longer if store.commit_wait or
+// store.read_wait is, which bound the wait of a request.
 const (
 	leastDialTimeout = time.Second
 	leastOpTimeout   = 2 * time.Second
 )
 
-// openStorage opens the store, and the spool if there is to be one.
+// openStorage opens the store, and the spool if one is configured.
 func openStorage(ctx context.Context, o storeOptions, log *slog.Logger) (*storage, error) {
 	sealer, err := encrypted.New(o.Encryption)
 	if err != nil {
@@ -62,7 +61,7 @@ func openStorage(ctx context.Context, o storeOptions, log *slog.Logger) (*storag
 		if s.spool, err = spool.Open(o.Spool.Dir, o.Spool.MaxBytes); err != nil {
 			return nil, errors.Join(fmt.Errorf("open store.spool.dir %s: %w", o.Spool.Dir, err), s.close())
 		}
-		s.spool.OnAside = func(a spool.Aside) {
+		s.spool.OnQuarantine = func(a spool.Quarantined) {
 			log.Error("spooled turns that cannot be read are set aside; the next start tries them again",
 				"file", a.File, "turns", a.Records-a.Lost, "error", a.Cause.Error())
 			if a.Lost > 0 {
@@ -79,20 +78,19 @@ func openStorage(ctx context.Context, o storeOptions, log *slog.Logger) (*storag
 			log.Warn("encryption begins with this start; what was stored before is not read, see store.encryption.accept_plaintext")
 		}
 	}
-	if err := await(ctx, guarded, log); err != nil {
+	if err := pingStore(ctx, guarded, log); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
-	guarded.OnMismatch = func(err error) { // the store was away when this would have ended the start
-		log.Error("store is not used: the keys configured do not fit it, which no waiting cures", "error", err.Error())
+	guarded.OnMismatch = func(err error) { // only for a store that did not answer at the start
+		log.Error("store is not used: it was written with other keys than those configured", "error", err.Error())
 	}
 	s.Store = sealer.Store(guarded)
 	return s, nil
 }
 
-// await checks the store at the start instead of at the first request. A proxy starts without its store, as it goes on
-// without it later, but not with a store that was written with other keys. A store that does not answer now is checked
-// before its first use.
-func await(ctx context.Context, store *encrypted.Guarded, log *slog.Logger) error {
+// pingStore checks the store at the start instead of at the first request. It only fails for a store that was written with other
+// keys: a proxy serves without its store. A store that does not answer now is checked before its first use.
+func pingStore(ctx context.Context, store *encrypted.Guarded, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, storeWait)
 	defer cancel()
 	err := store.Ping(ctx)
@@ -103,7 +101,7 @@ func await(ctx context.Context, store *encrypted.Guarded, log *slog.Logger) erro
 		return nil
 	}
 	level := slog.LevelWarn
-	if errors.Is(err, cache.ErrDenied) { // which does not pass by itself, as an outage does
+	if errors.Is(err, cache.ErrDenied) { // unlike an outage, it does not end by itself
 		level = slog.LevelError
 	}
 	if fault, _ := cache.FaultOf(err); fault == cache.FaultShard {
@@ -129,7 +127,7 @@ func (s *storage) warnOfEviction(ctx context.Context) {
 	}
 }
 
-// measure has all operations of the store and the size of the spool measured.
+// measure adds metrics to the operations of the store and to the spool.
 func (s *storage) measure(t *telemetry.Telemetry) {
 	if t == nil {
 		return
@@ -141,7 +139,7 @@ func (s *storage) measure(t *telemetry.Telemetry) {
 	}
 }
 
-// limits makes the rate limiter. Replicas on one Redis share the rate of each tenant.
+// limits returns a new rate limiter. Replicas on one Redis share the rate of each tenant.
 func (s *storage) limits(c Config, log *slog.Logger) *limit.Limiter {
 	o := limit.Config{Options: c.limits(), Replica: rand.Uint64(), Now: time.Now} //nolint:gosec // unique, not secret
 	if c.Store.shared() {
@@ -155,7 +153,7 @@ func (s *storage) limits(c Config, log *slog.Logger) *limit.Limiter {
 	return limit.New(o)
 }
 
-// close closes store and spool. They must not be in use any more.
+// close closes the store and the spool, which must no longer be in use.
 func (s *storage) close() error {
 	var errs []error
 	if s.spool != nil {
@@ -167,7 +165,7 @@ func (s *storage) close() error {
 	return errors.Join(append(errs, s.Close())...)
 }
 
-// wantFile refuses a bolt file that does not exist: opening would create it, and a reader meant another one.
+// wantFile returns an error for a bolt file that does not exist: opening it to read would create it.
 func wantFile(url string) error {
 	path, ok := strings.CutPrefix(url, "bolt:")
 	if !ok {
@@ -179,7 +177,7 @@ func wantFile(url string) error {
 	return nil
 }
 
-// warnOfSpool warns that a transcript may lack turns which the store could not take.
+// warnOfSpool warns that a transcript may lack turns that are still in the spool.
 func warnOfSpool(w io.Writer, dir string) {
 	files, err := filepath.Glob(filepath.Join(dir, "*", "*"))
 	if dir == "" || err != nil {
@@ -193,7 +191,7 @@ func warnOfSpool(w io.Writer, dir string) {
 	}
 }
 
-// observed is a store with metrics for its operations.
+// observed adds metrics to a store.
 type observed struct {
 	cache.Store
 	telemetry *telemetry.Telemetry

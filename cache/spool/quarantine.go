@@ -4,17 +4,17 @@ import (
 	"errors"
 )
 
-// asideDir is the directory of records that were set aside. It is made when it is first needed.
-type asideDir struct {
+// quarantineDir is the directory of quarantined records. It is created when it is first needed.
+type quarantineDir struct {
 	dir  *lockedDir
 	seg  *segment
 	next int
 }
 
-// add makes a record durable, and returns the name of its file.
-func (a *asideDir) add(root string, rec []byte) (file string, err error) {
+// add writes a record to disk, and returns the name of its file.
+func (a *quarantineDir) add(root string, rec []byte) (file string, err error) {
 	if a.dir != nil && a.dir.gone() {
-		*a = asideDir{} // what was in it is lost
+		*a = quarantineDir{} // what was in it is lost
 	}
 	if a.dir == nil {
 		unlock, err := lockRoot(root)
@@ -22,7 +22,7 @@ func (a *asideDir) add(root string, rec []byte) (file string, err error) {
 			return "", err
 		}
 		defer unlock()
-		if a.dir, err = newDir(root, asideDirPrefix); err != nil {
+		if a.dir, err = newDir(root, quarantinePrefix); err != nil {
 			return "", err
 		}
 	}
@@ -40,14 +40,14 @@ func (a *asideDir) add(root string, rec []byte) (file string, err error) {
 	}
 	frame := appendFrame(nil, rec)
 	if err := a.seg.write(frame); err != nil {
-		return "", err // the end stays where it was; the next record overwrites what follows it
+		return "", err // the end is unchanged: the next record overwrites the failed one
 	}
 	a.seg.end += int64(len(frame))
 	return a.seg.file.Name(), nil
 }
 
-// close leaves the directory to the next Open, or removes it if there is nothing in it.
-func (a *asideDir) close() error {
+// close leaves the directory to the next Open, or removes it if it is empty.
+func (a *quarantineDir) close() error {
 	if a.dir == nil {
 		return nil
 	}

@@ -14,13 +14,13 @@ import (
 	"remora/cache/spool"
 )
 
-// picky drains a spool whose records named bad cannot be read, and returns the others and the quarantined ones.
-func picky(t *testing.T, s *spool.Queue, bad ...string) (read []string, aside []spool.Aside) {
+// picky drains a spool. It treats the records in bad as unreadable, and returns the other records and the quarantined ones.
+func picky(t *testing.T, s *spool.Queue, bad ...string) (read []string, quarantined []spool.Quarantined) {
 	t.Helper()
-	s.OnAside = func(a spool.Aside) { aside = append(aside, a) }
+	s.OnQuarantine = func(a spool.Quarantined) { quarantined = append(quarantined, a) }
 	err := s.Drain(t.Context(), func(rec []byte) error {
 		text := string(rec)
-		clear(rec) // it belongs to f
+		clear(rec) // f may modify it
 		if slices.Contains(bad, text) {
 			return fmt.Errorf("no key: %w", cache.ErrUnreadable)
 		}
@@ -30,40 +30,40 @@ func picky(t *testing.T, s *spool.Queue, bad ...string) (read []string, aside []
 	if err != nil {
 		t.Fatal(err)
 	}
-	return read, aside
+	return read, quarantined
 }
 
-// TestUnreadableRecordsAreSetAside: quarantined records do not delay others, stay until the next process, which reads
-// them before all others, and take no room from waiting records.
-func TestUnreadableRecordsAreSetAside(t *testing.T) {
+// TestUnreadableRecordsAreQuarantined: quarantined records do not delay others and take no room from waiting ones. The next
+// process drains them before all others.
+func TestUnreadableRecordsAreQuarantined(t *testing.T) {
 	dir := t.TempDir()
 	s := openSpool(t, dir, 100)
 	appendAll(t, s, "a", "bad1", "bad2", "b")
-	read, aside := picky(t, s, "bad1", "bad2")
+	read, quarantined := picky(t, s, "bad1", "bad2")
 	wantRecords(t, read, "a", "b")
-	if len(aside) != 1 || aside[0].Records != 2 || !errors.Is(aside[0].Cause, cache.ErrUnreadable) || !strings.HasPrefix(aside[0].File, dir) {
-		t.Fatalf("told of %+v", aside)
+	if len(quarantined) != 1 || quarantined[0].Records != 2 || !errors.Is(quarantined[0].Cause, cache.ErrUnreadable) || !strings.HasPrefix(quarantined[0].File, dir) {
+		t.Fatalf("reported %+v", quarantined)
 	}
-	if b, err := os.ReadFile(aside[0].File); err != nil || !bytes.Contains(b, []byte("bad1")) || !bytes.Contains(b, []byte("bad2")) {
+	if b, err := os.ReadFile(quarantined[0].File); err != nil || !bytes.Contains(b, []byte("bad1")) || !bytes.Contains(b, []byte("bad2")) {
 		t.Fatalf("%q, %v", b, err)
 	}
 	wantLen(t, s, 0, 0)
 	wantRecords(t, drained(t, s)) // not offered again
 	if err := s.Append(make([]byte, 92)); err != nil {
-		t.Errorf("24 bytes are aside, and 100 of 100 are not taken: %v", err)
+		t.Errorf("with 24 bytes quarantined, 100 of 100 do not fit: %v", err)
 	}
 	wantRecords(t, drained(t, s), string(make([]byte, 92)))
-	other := openSpool(t, dir, 1<<20) // while its process lives, what it set aside is its own
+	other := openSpool(t, dir, 1<<20) // another process does not get them while the first one runs
 	wantRecords(t, drained(t, other))
 	closeSpool(t, other)
 	appendAll(t, s, "c")
 	closeSpool(t, s)
 
-	s = openSpool(t, dir, 1<<20) // still without the key of one
-	read, aside = picky(t, s, "bad2")
+	s = openSpool(t, dir, 1<<20) // with one record still unreadable
+	read, quarantined = picky(t, s, "bad2")
 	wantRecords(t, read, "bad1", "c")
-	if len(aside) != 1 || aside[0].Records != 1 {
-		t.Fatalf("told of %+v", aside)
+	if len(quarantined) != 1 || quarantined[0].Records != 1 {
+		t.Fatalf("reported %+v", quarantined)
 	}
 	closeSpool(t, s)
 
@@ -75,8 +75,8 @@ func TestUnreadableRecordsAreSetAside(t *testing.T) {
 	}
 }
 
-// TestDamagedRecordIsSetAside: what a disk has spoiled is kept as it is, whether that was found at the start or later.
-func TestDamagedRecordIsSetAside(t *testing.T) {
+// TestDamagedRecordIsQuarantined: damaged bytes are quarantined unchanged, whether the damage was found at the start or later.
+func TestDamagedRecordIsQuarantined(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		living bool
@@ -115,22 +115,22 @@ func TestDamagedRecordIsSetAside(t *testing.T) {
 			if c.at > 22 {
 				want = []string{"one", "two"}
 			}
-			read, aside := picky(t, s)
+			read, quarantined := picky(t, s)
 			wantRecords(t, read, want...)
 			wantLen(t, s, 0, 0)
-			if len(aside) != 1 {
-				t.Fatalf("told of %+v", aside)
+			if len(quarantined) != 1 {
+				t.Fatalf("reported %+v", quarantined)
 			}
-			if b, err := os.ReadFile(aside[0].File); err != nil || !bytes.Contains(b, []byte(kept)) {
+			if b, err := os.ReadFile(quarantined[0].File); err != nil || !bytes.Contains(b, []byte(kept)) {
 				t.Errorf("%q, %v", b, err)
 			}
 		})
 	}
 }
 
-// TestAsideHasAShareOfItsOwn: records that cannot be read take a quarter of what may wait at most, however many come. What is
-// beyond that is lost, and told of.
-func TestAsideHasAShareOfItsOwn(t *testing.T) {
+// TestQuarantineHasItsOwnShare: quarantined records take at most a quarter of maxBytes. Records beyond that are dropped and
+// reported.
+func TestQuarantineHasItsOwnShare(t *testing.T) {
 	dir := t.TempDir()
 	s := openSpool(t, dir, 400)
 	var bad []string
@@ -138,9 +138,9 @@ func TestAsideHasAShareOfItsOwn(t *testing.T) {
 		bad = append(bad, fmt.Sprintf("bad%05d", i)) // 16 bytes each
 	}
 	appendAll(t, s, bad...)
-	_, aside := picky(t, s, bad...)
-	if len(aside) != 1 || aside[0].Records != 20 || aside[0].Lost != 14 {
-		t.Fatalf("told of %+v", aside)
+	_, quarantined := picky(t, s, bad...)
+	if len(quarantined) != 1 || quarantined[0].Records != 20 || quarantined[0].Lost != 14 {
+		t.Fatalf("reported %+v", quarantined)
 	}
 	closeSpool(t, s)
 
