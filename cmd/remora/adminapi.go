@@ -17,12 +17,12 @@ import (
 	"remora/telemetry"
 )
 
-// adminAPI serves operators of a running proxy: health, metrics, and requests that complete sessions.
+// adminAPI serves health, metrics and the admin API of a running proxy.
 type adminAPI struct {
 	server   *admin.Server // nil without an address
 	served   chan struct{}
 	stopping atomic.Bool
-	kept     *storage
+	storage  *storage
 	spool    spoolOptions
 	closed   bool                          // memory.on_store_error
 	memory   atomic.Pointer[memory.Memory] // nil until it is open
@@ -30,10 +30,10 @@ type adminAPI struct {
 	log      *slog.Logger
 }
 
-// openAdminAPI serves server.admin_listen, unless ln is nil.
-func openAdminAPI(ln net.Listener, c Config, kept *storage, t *telemetry.Telemetry, log *slog.Logger) *adminAPI {
+// openAdminAPI serves on ln. If ln is nil, it serves nothing.
+func openAdminAPI(ln net.Listener, c Config, st *storage, t *telemetry.Telemetry, log *slog.Logger) *adminAPI {
 	o := &adminAPI{
-		kept: kept, spool: c.Store.Spool, closed: c.Memory.OnStoreError == memory.OnStoreErrorClosed,
+		storage: st, spool: c.Store.Spool, closed: c.Memory.OnStoreError == memory.OnStoreErrorClosed,
 		served: make(chan struct{}), tenant: c.Session.Tenant, log: log,
 	}
 	if ln == nil {
@@ -60,9 +60,9 @@ func openAdminAPI(ln net.Listener, c Config, kept *storage, t *telemetry.Telemet
 }
 
 const (
-	// maxCompleteBody is the largest body of a request that ends a session, in bytes.
+	// maxCompleteBody is the largest body of a request that completes a session, in bytes.
 	maxCompleteBody = 64 << 10
-	// completeWait is how long the layers' hooks may take.
+	// completeWait bounds the layers' hooks of such a request.
 	completeWait = 2 * time.Minute
 )
 
@@ -72,11 +72,11 @@ const (
 type completeRequest struct {
 	Key     string `json:"key"`
 	Tenant  string `json:"tenant"`
-	Success *bool  `json:"success"` // of what the session worked on; true if it is not said
+	Success *bool  `json:"success"` // whether the session achieved its goal; nil is true
 }
 
-// complete completes a session. It answers 204 when the hooks of its layers and of its parent's have run, 404 if there is
-// no such session, 503 if the store does not answer.
+// complete completes a session. It answers 204 when the hooks of its layers and those of its parent session have run, 404 if there
+// is no such session, 503 if the store does not answer.
 func (o *adminAPI) complete(w http.ResponseWriter, r *http.Request) {
 	var req completeRequest
 	dec := json.NewDecoder(r.Body)
@@ -108,41 +108,41 @@ func (o *adminAPI) complete(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// readyWait is how long the store may take to answer a readiness check.
+// readyWait bounds the store's answer to a readiness check.
 const readyWait = 500 * time.Millisecond
 
-// ready returns why this process should get no requests: it is stopping, it would refuse them, or turns would be lost.
+// ready returns an error if this process should get no requests: it is stopping, it would refuse them, or turns would be lost.
 func (o *adminAPI) ready() error {
 	if o.stopping.Load() {
 		return errors.New("stopping")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), readyWait)
 	defer cancel()
-	err := o.kept.Ping(ctx)
+	err := o.storage.Ping(ctx)
 	fault, _ := cache.FaultOf(err)
 	switch {
 	case err == nil:
 		return nil
 	case fault == cache.FaultShard:
-		return nil // the sessions of the other servers are served, and other replicas would serve those of this one no better
+		return nil // sessions on the other servers are served, and no other replica can reach this one either
 	case o.closed && errors.Is(err, cache.ErrDenied):
 		return errors.New("the store refuses the account of store.url, and memory.on_store_error is closed")
 	case o.closed:
 		return errors.New("the store does not answer, and memory.on_store_error is closed")
 	}
-	if o.kept.queue == nil {
+	if o.storage.queue == nil {
 		return errors.New("the store does not answer, and there is no spool")
 	}
 	if o.note() != "" {
 		return errors.New("the store does not answer, and " + o.note())
 	}
-	if _, bytes := o.kept.queue.Len(); bytes > o.spool.MaxBytes/10*9 {
+	if _, bytes := o.storage.queue.Len(); bytes > o.spool.MaxBytes/10*9 {
 		return errors.New("the store does not answer, and the spool is nearly full")
 	}
 	return nil
 }
 
-// note is a warning to operators that holds even while the store answers.
+// note returns a warning for operators that applies even while the store answers, "" for none.
 func (o *adminAPI) note() string {
 	if m := o.memory.Load(); m != nil && m.SpoolTrouble() != "" {
 		return "the directory of the spool (store.spool.dir) cannot be used: " + m.SpoolTrouble()
@@ -150,13 +150,13 @@ func (o *adminAPI) note() string {
 	return ""
 }
 
-// close stops the server. Only the store and telemetry outlive it, so that operators can watch the rest stop.
+// close stops the server. It is one of the last parts to stop, so that operators can watch the others stop.
 func (o *adminAPI) close() {
 	if o.server == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = o.server.Shutdown(ctx) // what is left is cut
+	_ = o.server.Shutdown(ctx) // requests that take longer are aborted
 	<-o.served
 }

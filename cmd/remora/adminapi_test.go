@@ -36,7 +36,7 @@ func (c *collector) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestOperators: health, metrics and traces of a real request, which hold neither content nor keys, and metrics no
+// TestOperators: health, metrics and traces of a real request work. They contain neither content nor keys; metrics contain no
 // session either.
 func TestOperators(t *testing.T) {
 	t.Parallel()
@@ -45,7 +45,7 @@ func TestOperators(t *testing.T) {
 	sink := httptest.NewServer(traces)
 	t.Cleanup(sink.Close)
 	address := kit.FreeAddr(t)
-	d := &desk{t: t, dir: t.TempDir()}
+	d := &workspace{t: t, dir: t.TempDir()}
 	const token = "an-operators-token"
 	d.proxy = kit.StartProxy(t, d.dir, fmt.Sprintf(`
 server: {admin_listen: %q, admin_token: %s}

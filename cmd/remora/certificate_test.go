@@ -22,8 +22,8 @@ import (
 	"remora/test/kit"
 )
 
-// TestCertificateIsReplaced: connections made after a certificate was replaced get the new one, an old connection goes on,
-// and a key that does not fit its certificate changes nothing.
+// TestCertificateIsReplaced: new connections get the replaced certificate, an old connection stays open, and a key that does not
+// match its certificate changes nothing.
 func TestCertificateIsReplaced(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -89,7 +89,7 @@ func dialTLS(t *testing.T, p *kit.Proxy) *tls.Conn {
 
 func nameOf(c *tls.Conn) string { return c.ConnectionState().PeerCertificates[0].Subject.CommonName }
 
-// newCertificate makes a certificate that signs itself.
+// newCertificate returns a self-signed certificate.
 func newCertificate(t *testing.T, name string) (cert, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

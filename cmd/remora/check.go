@@ -24,7 +24,7 @@ func newCheckCommand(p process) *cobra.Command {
 	return cmd
 }
 
-// check prints what --check finds in a configuration; err holds the problems that loading it has found.
+// check prints the problems and warnings of a configuration; err is the error of loading it.
 func (p process) check(c Config, err error) error {
 	found, ok := errors.AsType[problems](err)
 	if err != nil && !ok {
@@ -32,7 +32,7 @@ func (p process) check(c Config, err error) error {
 	}
 	found.addErrors("", c.Server.LoadCertificate(), c.Store.checkFiles())
 	for _, w := range c.warnings() {
-		if !found.covers(w.path) { // else it is a mere consequence
+		if !found.covers(w.path) { // else a consequence of the problem
 			_, _ = fmt.Fprintf(p.stderr, "warning: %s: %s\n", w.path, w.text)
 		}
 	}
@@ -55,7 +55,7 @@ func (c *Config) warnings() (found problems) {
 	return found
 }
 
-// pathless warns of base URLs that have no path: few servers serve their API there.
+// pathless warns of base URLs without a path: few servers serve their API there.
 func (c *Config) pathless() (found problems) {
 	for i, p := range c.upstreams() {
 		if p.BaseURL != "" && withVersion(p.BaseURL) != p.BaseURL {
@@ -85,14 +85,14 @@ func writable(dir string) error {
 	if at == filepath.Clean(dir) {
 		return nil // a running proxy may use the folder: leave it alone
 	}
-	probe, err := os.MkdirTemp(at, ".remora-check-*") // some file systems, such as /proc, only say no now
+	probe, err := os.MkdirTemp(at, ".remora-check-*") // access(2) allows it on some file systems that refuse it, such as /proc
 	if err != nil {
 		return err
 	}
 	return os.Remove(probe)
 }
 
-// checkFiles checks that the folder of a bolt file exists, which only holds on the machine that the configuration is for.
+// checkFiles checks that the folder of a bolt file exists. It may not on another machine than the one that will serve.
 func (o storeOptions) checkFiles() error {
 	path, ok := strings.CutPrefix(o.URL.Reveal(), "bolt:")
 	if !ok || path == "" {

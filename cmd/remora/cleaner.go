@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// cleaner checks the keys and the shape of a parsed file against a schema, and resolves references in its strings.
-// It removes what it reports, so that decoding the rest finds only new problems.
+// cleaner checks the keys and the shape of a parsed file against a schema, and resolves ${NAME} references in its strings.
+// It removes the values that it reports, so that decoding finds only new problems.
 type cleaner struct {
-	lookup func(name string) (string, bool) // of environment variables
-	looked map[string]bool                  // variables that references named
-	found  problems
-	root   *node // of the whole file, for keys that stand in the wrong place
+	lookup     func(name string) (string, bool) // of environment variables
+	referenced map[string]bool                  // names of variables in references
+	found      problems
+	root       *node // schema of the whole file, to find the right place of a misplaced key
 }
 
 // mapping cleans the mapping m at path in place.
@@ -26,13 +26,13 @@ func (c *cleaner) mapping(path string, n *node, m map[string]any) {
 		if lower := strings.ToLower(key); !known && n.fields[lower] != nil {
 			c.found.add(at, "unknown key: keys are in lower case, want %q", lower)
 			child, known = n.fields[lower], true
-			m[lower] = m[key] // as it is meant, so that what is wrong below it is found too
+			m[lower] = m[key] // to find problems below it too
 			delete(m, key)
 			key = lower
 		}
 		if !known {
 			hint := didYouMean(key, slices.Sorted(maps.Keys(n.fields)))
-			c.found.add(at, "unknown key%s", cmp.Or(hint, c.elsewhere(key)))
+			c.found.add(at, "unknown key%s", cmp.Or(hint, c.rightPlace(key)))
 			delete(m, key)
 			continue
 		}
@@ -45,8 +45,8 @@ func (c *cleaner) mapping(path string, n *node, m map[string]any) {
 	}
 }
 
-// elsewhere is a hint where a key belongs that stands in the wrong place, "" if that is no one place.
-func (c *cleaner) elsewhere(key string) string {
+// rightPlace returns a hint where a misplaced key belongs, "" if no place or several are possible.
+func (c *cleaner) rightPlace(key string) string {
 	found := ""
 	for path := range c.root.leaves(".") {
 		if strings.HasSuffix(path, "."+key) {
@@ -62,7 +62,7 @@ func (c *cleaner) elsewhere(key string) string {
 	return ", did you mean " + found + "?"
 }
 
-// value cleans the value at path. False means that there is no usable value: the default stays.
+// value cleans the value at path. It returns false if the value is unusable: the default stays.
 func (c *cleaner) value(path string, n *node, v any) (any, bool) {
 	switch {
 	case v == nil:
@@ -78,7 +78,7 @@ func (c *cleaner) value(path string, n *node, v any) (any, bool) {
 	case n.entry != nil:
 		return c.entries(path, n.entry, v)
 	}
-	if m, ok := v.(map[string]any); ok && len(m) == 0 { // viper would take it for no value
+	if m, ok := v.(map[string]any); ok && len(m) == 0 { // viper would ignore it
 		c.found.add(path, "want a value, have a mapping")
 		return nil, false
 	}
@@ -91,24 +91,24 @@ func (c *cleaner) entries(path string, n *node, v any) (any, bool) {
 		c.found.add(path, "want a list, have %s%s", describe(v), listHint(v))
 		return nil, false
 	}
-	kept, layers := make([]any, 0, len(list)), make([]openEntry, 0, len(list))
+	clean, layers := make([]any, 0, len(list)), make([]openEntry, 0, len(list))
 	for i, e := range list {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		m, ok := e.(map[string]any)
 		if !ok {
 			c.found.add(at, "want a mapping, have %s%s", describe(e), n.hint())
-			m = map[string]any{} // holds the place, so that later entries keep their index
+			m = map[string]any{} // a placeholder: later entries keep their index
 		} else if n.open {
 			c.layer(at, m)
 		} else {
 			c.mapping(at, n, m)
 		}
-		kept, layers = append(kept, m), append(layers, m)
+		clean, layers = append(clean, m), append(layers, m)
 	}
 	if n.open {
-		return layers, true // viper leaves this type alone; of others it would lower-case the keys of a tool's schema
+		return layers, true // viper does not lower-case the keys of this type, such as those of a tool's schema
 	}
-	return kept, true
+	return clean, true
 }
 
 // layer cleans an entry whose keys depend on its kind.
@@ -122,7 +122,7 @@ func (c *cleaner) layer(path string, m map[string]any) {
 
 func (c *cleaner) jsonList(name string, n *node, value string) (any, bool) {
 	var list any
-	// The decoder's own text would quote the value, which may hold a key.
+	// The decoder's error would quote the value, which may hold a key.
 	if err := json.Unmarshal([]byte(value), &list); err != nil {
 		c.found.add(name, "want a JSON array of objects")
 		return nil, false
@@ -142,13 +142,13 @@ func (c *cleaner) resolveAll(path string, m map[string]any) {
 	}
 }
 
-// resolve replaces ${NAME} in a string, or in the strings of a list or mapping, by the environment variable NAME.
+// resolve replaces ${NAME} by the environment variable NAME, in a string or in all strings of a list or mapping.
 func (c *cleaner) resolve(path string, v any) (any, bool) {
 	switch v := v.(type) {
 	case map[string]any:
 		c.resolveAll(path, v)
 	case string:
-		s, err := expand(v, c.look)
+		s, err := expand(v, c.lookUp)
 		if err != nil {
 			c.found.add(path, "%v", err)
 			return nil, false
@@ -158,7 +158,7 @@ func (c *cleaner) resolve(path string, v any) (any, bool) {
 		for i, e := range v {
 			s, ok := c.resolve(fmt.Sprintf("%s[%d]", path, i), e)
 			if !ok {
-				s = "" // reported; keeps its place
+				s = "" // a placeholder, as above
 			}
 			v[i] = s
 		}
@@ -166,13 +166,13 @@ func (c *cleaner) resolve(path string, v any) (any, bool) {
 	return v, true
 }
 
-// look looks a variable up and records its name.
-func (c *cleaner) look(name string) (string, bool) {
-	c.looked[name] = true
+// lookUp looks up a variable and records its name.
+func (c *cleaner) lookUp(name string) (string, bool) {
+	c.referenced[name] = true
 	return c.lookup(name)
 }
 
-// expand replaces every ${NAME} of s. Its errors name variables, never values.
+// expand replaces every ${NAME} in s. Its errors name variables, never values.
 func expand(s string, lookup func(string) (string, bool)) (string, error) {
 	var b strings.Builder
 	for {

@@ -10,12 +10,12 @@ import (
 	"remora/test/kit"
 )
 
-// TestSessionIsCompleted: an operator ends a child session that was about to go on, and its parent learns what it has.
+// TestSessionIsCompleted: an operator completes a child session, and its parent session gets what the child has learned.
 func TestSessionIsCompleted(t *testing.T) {
 	t.Parallel()
 	up := startUpstream(t)
 	address := kit.FreeAddr(t)
-	d := &desk{t: t, dir: t.TempDir()}
+	d := &workspace{t: t, dir: t.TempDir()}
 	d.proxy = kit.StartProxy(t, d.dir, fmt.Sprintf(`
 server: {admin_listen: %q, admin_token: an-operators-token}
 providers: [{name: up, kind: compatible, base_url: %q}]

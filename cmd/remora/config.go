@@ -31,7 +31,7 @@ import (
 	"remora/telemetry"
 )
 
-// Config is config.yaml. Wherever a package has options for operators, they are that package's own struct.
+// Config is the configuration, as config.yaml documents it. Sections that configure one package are that package's Options.
 type Config struct {
 	Server    proxy.Options        `mapstructure:"server"`
 	Session   proxy.SessionOptions `mapstructure:"session"`
@@ -44,7 +44,7 @@ type Config struct {
 	Telemetry telemetry.Options    `mapstructure:"telemetry"`
 }
 
-// load reads the configuration. Its error is [problems].
+// load reads the configuration. Its error is of type [problems].
 func load(file string, environ []string, flags []setting) (Config, error) {
 	var c Config
 	src := sources{defaults: remora.Config, file: file, environ: environ, flags: flags}
@@ -88,7 +88,7 @@ func (c *Config) upstreams() []providers.Options {
 	return list
 }
 
-// limits are the limits of the configuration, with what the machine gives where it says nothing.
+// limits returns the configured limits. The default of body_bytes depends on the machine.
 func (c *Config) limits() limit.Options {
 	o := c.Limits
 	if o.Global.BodyBytes == 0 {
@@ -102,7 +102,7 @@ func (c *Config) admin(ready func() error, log *slog.Logger) admin.Options {
 	return admin.Options{Listen: c.Server.AdminListen, Token: c.Server.AdminToken.Reveal(), Ready: ready, Log: log}
 }
 
-// memory puts together what the sections store and memory say about memory.
+// memory returns memory's options, from the sections store and memory.
 func (c *Config) memory(log *slog.Logger, m *modelSet) memory.Options {
 	return memory.Options{
 		CommitWait:   c.Store.CommitWait,
@@ -120,7 +120,7 @@ func (c *Config) memory(log *slog.Logger, m *modelSet) memory.Options {
 	}
 }
 
-// shape is the part of memory's options that can change while the proxy runs.
+// shape returns those of memory's options that a reload can change.
 func (c *Config) shape(m *modelSet) memory.Shape {
 	s := memory.Shape{
 		Window:        c.Memory.layers.window,
@@ -139,7 +139,7 @@ func (c *Config) shape(m *modelSet) memory.Shape {
 	return s
 }
 
-// differs names the changed keys that need a restart.
+// differs returns the changed keys that need a restart.
 func (c *Config) differs(other Config) []string {
 	keys := []string{}
 	for _, s := range []struct {
@@ -159,7 +159,7 @@ func (c *Config) differs(other Config) []string {
 	return keys
 }
 
-// changedKeys names the keys at or below path that two values of one type differ in.
+// changedKeys returns the keys at or below path whose values differ between two values of one type.
 func changedKeys(path string, old, now reflect.Value) []string {
 	if schemaOf(old.Type()).fields == nil {
 		if reflect.DeepEqual(old.Interface(), now.Interface()) {
@@ -208,10 +208,10 @@ type memoryOptions struct {
 	PromptCache  promptCache   `mapstructure:"prompt_cache"`
 	Layers       []openEntry   `mapstructure:"layers"`
 
-	layers layerConfig // what Layers came out as
+	layers layerConfig // Layers, decoded
 }
 
-// minIndexBytes is room for a resource with some thousand messages.
+// minIndexBytes fits a resource with a few thousand messages.
 const minIndexBytes = 16 << 20
 
 func (o *memoryOptions) checkIndex() error {
@@ -227,7 +227,7 @@ type promptCache struct {
 	view.PromptCache `mapstructure:",squash"`
 }
 
-// policyOptions say how a view is cut to size.
+// policyOptions configure how a view is made to fit its token budget.
 type policyOptions struct {
 	TokenBudget     float64      `mapstructure:"token_budget"`
 	ResponseReserve float64      `mapstructure:"response_reserve"`
@@ -235,7 +235,7 @@ type policyOptions struct {
 	OverflowModel   modelOptions `mapstructure:"overflow_model"`
 	WindowSize      int          `mapstructure:"window_size"`
 	WindowTurns     int          `mapstructure:"window_turns"`
-	MinHistoryTurns *int         `mapstructure:"min_history_turns"` // nil is the policy's own
+	MinHistoryTurns *int         `mapstructure:"min_history_turns"` // nil: the policy's default
 	ToolResult      int          `mapstructure:"tool_result_max_tokens"`
 }
 
@@ -253,7 +253,7 @@ func (o policyOptions) policy() view.Policy {
 	return p
 }
 
-// maxTokens is more than any model's context will hold.
+// maxTokens is larger than the context of any model.
 const maxTokens = 1e9
 
 func (o policyOptions) validate(upstreams []providers.Options) []error {
@@ -278,9 +278,9 @@ type logOptions struct {
 }
 
 const (
-	// maxStoreWait bounds what clients wait for the store.
+	// maxStoreWait is the largest configurable wait of a client for the store.
 	maxStoreWait = 10 * time.Minute
-	// minSessionTTL is how long a session has to outlive its last turn at least, to be one.
+	// minSessionTTL is the smallest store.session_ttl.
 	minSessionTTL = time.Second
 )
 
@@ -315,8 +315,8 @@ func (o storeOptions) validate() error {
 // shared reports whether other processes may use the store too.
 func (o *storeOptions) shared() bool { return strings.HasPrefix(o.URL.Reveal(), "redis") }
 
-// checkStoreURL checks that a store can be opened, as far as possible without touching it: a check must neither create a
-// file, nor fail because the proxy that it is meant for has locked one.
+// checkStoreURL checks that a store could be opened, without opening it: a check must not create a file, nor fail because a
+// running proxy has locked it.
 func checkStoreURL(raw string, t cache.TLS) error {
 	if path, ok := strings.CutPrefix(raw, "bolt:"); ok && path != "" {
 		if t != (cache.TLS{}) {
@@ -331,7 +331,7 @@ func checkStoreURL(raw string, t cache.TLS) error {
 	return store.Close()
 }
 
-// storeProblem gives an error of opening the store the path of its key.
+// storeProblem prefixes an error of opening the store with the path of its key.
 func storeProblem(err error) error {
 	text := strings.TrimPrefix(err.Error(), "open store: ")
 	if strings.HasPrefix(text, "store.tls") {
@@ -343,7 +343,7 @@ func storeProblem(err error) error {
 	return errors.New("store.url: " + text)
 }
 
-// showStoreURL is the URL for people, less the password and the parameters, which may hold another one.
+// showStoreURL returns the URL without its password and its parameters, which may hold a password too.
 func showStoreURL(raw string) string {
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if !ok {
@@ -356,7 +356,7 @@ func showStoreURL(raw string) string {
 	return scheme + "://" + rest
 }
 
-// showUpstream names a provider and the host that it goes to.
+// showUpstream returns a provider's name and host.
 func showUpstream(p *providers.Provider) string {
 	u := url.URL{Scheme: "http", Host: p.Upstream().Addr, Path: p.Upstream().Path}
 	if p.Upstream().TLS {
@@ -376,7 +376,7 @@ func checkAddr(key, addr string) error {
 	return nil
 }
 
-// isHost reports whether a host can be an address of this machine. Digits and dots alone must form an IP address.
+// isHost reports whether a host is a valid name or IP address. A host of digits and dots must be an IP address.
 func isHost(host string) bool {
 	if strings.Trim(host, "0123456789.") == "" && host != "" || strings.Contains(host, ":") {
 		_, err := netip.ParseAddr(host)
@@ -385,7 +385,7 @@ func isHost(host string) bool {
 	return !strings.ContainsAny(host, " /\\@?#")
 }
 
-// checkAdminAddr is checkAddr for an address that may be left out, and that clients must have left free.
+// checkAdminAddr is checkAddr for server.admin_listen: it may be empty, and must differ from the clients' address.
 func checkAdminAddr(addr, clients string) error {
 	const key = "server.admin_listen"
 	if addr == "" {

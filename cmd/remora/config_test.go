@@ -16,7 +16,7 @@ import (
 	"remora/proxy"
 )
 
-// loadFile loads a file of one line, which problems need not name.
+// loadFile loads a file of one line. Errors are without their line number.
 func loadFile(t *testing.T, file string, environ ...string) (Config, error) {
 	t.Helper()
 	path := t.TempDir() + "/config.yaml"
@@ -30,7 +30,6 @@ func loadFile(t *testing.T, file string, environ ...string) (Config, error) {
 	return c, err
 }
 
-// The defaults in config.yaml are these.
 func TestDefaults(t *testing.T) {
 	t.Parallel()
 	c, err := load("", nil, nil)
@@ -122,7 +121,7 @@ func TestLayers(t *testing.T) {
 		&view.Window{MaxItems: 12, EvictBatch: 1, EvictShare: 0.5, InFlight: "window", MaxExpansion: 4})
 }
 
-// TestEmbeddingsProblems: what is wrong with an embedding model is told by its keys.
+// TestEmbeddingsProblems: errors about an embedding model name its keys.
 func TestEmbeddingsProblems(t *testing.T) {
 	t.Parallel()
 	f := func(layers, want string) {
@@ -145,7 +144,7 @@ func TestEmbeddingsProblems(t *testing.T) {
 		"memory.layers[1].embeddings: memory.layers[0] has embeddings already, and all layers search by the same")
 }
 
-// TestModelsWithoutProvider: a model that no provider takes by itself needs its provider's name.
+// TestModelsWithoutProvider: a model that no provider claims needs the name of its provider.
 func TestModelsWithoutProvider(t *testing.T) {
 	t.Parallel()
 	for layer, key := range map[string]string{
@@ -182,7 +181,7 @@ func TestPolicyProblems(t *testing.T) {
 	f("{tool_result_max_tokens: 5}", "memory.policy.tool_result_max_tokens: want 0 (no limit) or at least 32 tokens, have 5")
 }
 
-// Policies that prune by turns keep three of them, unless the operator says otherwise.
+// TestMinHistoryTurns: policies that prune by turns keep three by default.
 func TestMinHistoryTurns(t *testing.T) {
 	t.Parallel()
 	for policy, want := range map[string]int{
@@ -200,7 +199,7 @@ func TestMinHistoryTurns(t *testing.T) {
 	}
 }
 
-// The schema of a tool may be a mapping: its keys are the operator's, capitals included.
+// TestSchemaAsMapping: the schema of a tool may be a mapping, whose keys keep their capitals.
 func TestSchemaAsMapping(t *testing.T) {
 	const layers = `[{"kind": "http", "id": "a", "url": "http://a/", "tools": [{"name": "f", "parameters": ` +
 		`{"type": "object", "additionalProperties": false, "properties": {"roomName": {"type": "string"}}}}]}]`
@@ -264,7 +263,7 @@ memory.layers[0].rules[1] (b).model_check.prompt: want what the model is to look
 	f("[{kind: history_window, in_flight: {a: b}}]", "memory.layers[0].in_flight: want text, have a mapping")
 }
 
-// What a package puts in front of several errors comes out in front of each.
+// TestJoinedErrorsKeepTheirPath: a prefix of joined errors becomes a prefix of each.
 func TestJoinedErrorsKeepTheirPath(t *testing.T) {
 	t.Parallel()
 	var found problems

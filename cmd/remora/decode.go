@@ -16,7 +16,7 @@ import (
 	"remora/secret"
 )
 
-// strict sets up decoding for operators: nothing is guessed, and a number is not taken for text or the reverse.
+// strict configures decoding without conversions: a number is not accepted as text, nor text as a number.
 func strict(c *mapstructure.DecoderConfig) {
 	c.WeaklyTypedInput = false
 	c.ErrorUnused = true
@@ -51,13 +51,13 @@ func wanted(t reflect.Type) string {
 	}
 }
 
-// convert is the decode hook: what operators write for durations, sizes, lists and secrets.
+// convert is the decode hook. It parses durations, sizes, lists and secrets.
 func convert(from, to reflect.Type, v any) (any, error) {
 	if to == reflect.TypeFor[time.Duration]() {
 		return toDuration(v)
 	}
 	if to == reflect.TypeFor[slog.Level]() && from.Kind() != reflect.String {
-		return nil, fmt.Errorf("want debug, info, warn or error, have %s", describe(v)) // slog also takes numbers, which operators do not know
+		return nil, fmt.Errorf("want debug, info, warn or error, have %s", describe(v)) // slog also accepts numbers, which are undocumented here
 	}
 	switch v := v.(type) {
 	case string:
@@ -81,7 +81,7 @@ func convert(from, to reflect.Type, v any) (any, error) {
 	return v, nil
 }
 
-// fromText reads text where something else is wanted. Variables of the environment are always text.
+// fromText parses a text as another type: environment variables are always text.
 func fromText(s string, to reflect.Type) (any, error) {
 	switch {
 	case to == reflect.TypeFor[secret.String]():
@@ -112,7 +112,7 @@ func fromText(s string, to reflect.Type) (any, error) {
 
 func isInt(k reflect.Kind) bool { return reflect.Int <= k && k <= reflect.Uint64 }
 
-// splitList reads a list from one line: "a, b".
+// splitList parses a list in one line: "a, b".
 func splitList(s string) []string {
 	list := []string{}
 	for one := range strings.SplitSeq(s, ",") {
@@ -132,7 +132,7 @@ func parseLevel(s string) (slog.Level, error) {
 	return 0, fmt.Errorf("want debug, info, warn or error, have %q", s)
 }
 
-// toDuration insists on a unit: a bare 250 would mean nanoseconds to Go and something else to everybody else.
+// toDuration parses a duration. The unit is required: Go would read 250 as nanoseconds, an operator would not.
 func toDuration(v any) (any, error) {
 	var d time.Duration
 	switch v := v.(type) {
@@ -156,7 +156,7 @@ func toDuration(v any) (any, error) {
 	return d, nil
 }
 
-// parseSize reads a whole number, with the unit of a size in bytes if it has one: 64MiB, 10 GB, 512.
+// parseSize parses a whole number, with an optional unit of bytes: 64MiB, 10 GB, 512.
 func parseSize(s string) (int64, error) {
 	units := []struct {
 		name  string
@@ -191,10 +191,10 @@ func parseSize(s string) (int64, error) {
 	return 0, fmt.Errorf("want a whole number, or a size such as 64MiB, have %q", s)
 }
 
-// maxSecret is more than any key has, and keeps a wrong path from filling memory.
+// maxSecret is larger than any key, in bytes. It bounds the memory that a wrong path can cost.
 const maxSecret = 64 << 10
 
-// readSecret takes a secret as it is, or from the file that "file:PATH" names, less the line end there.
+// readSecret returns a secret: s itself, or for "file:PATH" the content of the file without its line end.
 func readSecret(s string) (secret.String, error) {
 	path, ok := strings.CutPrefix(s, "file:")
 	if !ok {

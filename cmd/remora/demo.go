@@ -19,9 +19,9 @@ func newDemoCommand(p process) *cobra.Command {
 		Use:   "demo",
 		Short: "Play a long conversation through the proxy, without network or key",
 		Long: "Starts a scripted upstream and a real proxy, plays a conversation of more than 60 turns with tool\n" +
-			"calls through them, kills the proxy in the middle and starts it again. Prints the turns that show most,\n" +
-			"and exits with 1 if anything was lost or sent that should not be. --table prints what the model saw on\n" +
-			"each turn beside what is stored, --full every item of that, and the whole transcripts.",
+			"calls through them, kills the proxy in the middle and starts it again. Prints a few of the turns,\n" +
+			"and exits with 1 if an item was lost or wrongly sent. --table prints for each turn what the model got and\n" +
+			"what is stored, --full every item of both.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if binary == "" {
@@ -30,7 +30,7 @@ func newDemoCommand(p process) *cobra.Command {
 					return err
 				}
 			}
-			// `remora demo | head` must not end the demo before it has ended its proxy.
+			// With `remora demo | head`, the demo must live long enough to stop its proxy.
 			signal.Ignore(syscall.SIGPIPE)
 			return demo.Run(cmd.Context(), demo.Options{Binary: binary, Out: p.stdout, Color: p.colors(), Table: table, Full: full})
 		},
@@ -41,7 +41,7 @@ func newDemoCommand(p process) *cobra.Command {
 	return cmd
 }
 
-// colors reports whether stdout takes ANSI colours: a terminal does, unless NO_COLOR is set (no-color.org).
+// colors reports whether to print ANSI colours: stdout is a terminal, and NO_COLOR is not set (no-color.org).
 func (p process) colors() bool {
 	lookup := lookupIn(p.environ)
 	if _, set := lookup("NO_COLOR"); set || slices.Contains(p.environ, "TERM=dumb") {

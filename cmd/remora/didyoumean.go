@@ -2,7 +2,7 @@ package main
 
 import "strings"
 
-// didYouMean returns a hint with the known word that is closest to an unknown one, or "".
+// didYouMean returns a hint with the known word that is closest to an unknown one, "" if none is close.
 func didYouMean(word string, known []string) string {
 	best, least := "", max(len(word)/3, 1)+1
 	for _, k := range known {

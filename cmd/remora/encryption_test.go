@@ -18,7 +18,7 @@ const (
 	secretTwo = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDM="
 )
 
-// encryptedConfig is a configuration with one key, k1, or without encryption for no secret.
+// encryptedConfig returns a configuration with one key, k1; without encryption if secret is empty.
 func encryptedConfig(up *scripted.Server, store, secret string) string {
 	text := fmt.Sprintf("providers: [{name: up, kind: compatible, base_url: %q}]\nstore:\n  url: %q\n", up.URL()+"/v1", store)
 	if secret != "" {
@@ -27,19 +27,19 @@ func encryptedConfig(up *scripted.Server, store, secret string) string {
 	return text
 }
 
-// configure replaces the configuration of a proxy that does not run.
-func (d *desk) configure(config string) {
+// configure replaces the configuration of a stopped proxy.
+func (d *workspace) configure(config string) {
 	d.t.Helper()
 	if err := os.WriteFile(d.config, []byte(config), 0o600); err != nil {
 		d.t.Fatal(err)
 	}
 }
 
-// TestEncryptedStore: with keys in the configuration, nothing readable is on disk, and the transcript command reads it.
+// TestEncryptedStore: with keys in the configuration, nothing on disk is readable, and the transcript command decrypts it.
 func TestEncryptedStore(t *testing.T) {
 	t.Parallel()
 	up := startUpstream(t)
-	d := &desk{t: t, dir: t.TempDir()}
+	d := &workspace{t: t, dir: t.TempDir()}
 	d.proxy = kit.StartProxy(t, d.dir, encryptedConfig(up, "bolt:remora.db", secretOne))
 	d.config = d.proxy.Config
 	d.say("chat/completions", chat("user: SAY The canary sings."), "X-Session-Id: canary-session", "Authorization: Bearer canary-key")
@@ -60,13 +60,13 @@ func TestEncryptedStore(t *testing.T) {
 	}
 }
 
-// TestEncryptionBegins: what an earlier proxy stored readable is not read under keys, which the log says unless
-// accept_plaintext reads it; and it says so once.
+// TestEncryptionBegins: plaintext of an earlier proxy is not read once keys are configured, which is logged once.
+// accept_plaintext reads it.
 func TestEncryptionBegins(t *testing.T) {
 	t.Parallel()
 	up := startUpstream(t)
 	for _, accept := range []bool{false, true} {
-		d := &desk{t: t, dir: t.TempDir()}
+		d := &workspace{t: t, dir: t.TempDir()}
 		d.proxy = kit.StartProxy(t, d.dir, encryptedConfig(up, "bolt:remora.db", ""))
 		d.config = d.proxy.Config
 		d.ask("k", chat("user: SAY One."))
@@ -82,12 +82,12 @@ func TestEncryptionBegins(t *testing.T) {
 	}
 }
 
-// TestOtherKeysAreRefused: a store that was written with a key is not touched with another secret of that key, nor without
-// encryption, and the key that it was written with goes on working.
+// TestOtherKeysAreRefused: an encrypted store is not changed by a proxy with another secret for the same key, nor by one without
+// encryption, and its own key still works afterwards.
 func TestOtherKeysAreRefused(t *testing.T) {
 	t.Parallel()
 	up := startUpstream(t)
-	d := &desk{t: t, dir: t.TempDir()}
+	d := &workspace{t: t, dir: t.TempDir()}
 	d.proxy = kit.StartProxy(t, d.dir, encryptedConfig(up, "bolt:remora.db", secretOne))
 	d.config = d.proxy.Config
 	if _, h, body := d.ask("k", chat("user: SAY One.")); !strings.HasPrefix(h.Get("X-Memory"), "ok;") {
@@ -117,13 +117,13 @@ func TestOtherKeysAreRefused(t *testing.T) {
 	}
 }
 
-// TestOtherKeyOfAnAbsentStore: a store that does not answer at the start is not touched under another key when it does; what
-// was spooled meanwhile is set aside, and read with that key.
+// TestOtherKeyOfAnAbsentStore: a store that does not answer at the start, and was written with another key, is not changed when it
+// answers. Turns spooled meanwhile are set aside, and are readable with their key.
 func TestOtherKeyOfAnAbsentStore(t *testing.T) {
 	t.Parallel()
 	up := startUpstream(t)
 	redis := kit.StartRedis(t)
-	d := &desk{t: t, dir: t.TempDir()}
+	d := &workspace{t: t, dir: t.TempDir()}
 	d.proxy = kit.StartProxy(t, d.dir, encryptedConfig(up, redis.URL(), secretOne))
 	d.config = d.proxy.Config
 	state := func(key, want string) {
@@ -153,7 +153,7 @@ func TestOtherKeyOfAnAbsentStore(t *testing.T) {
 func TestSpoolOfAnotherKey(t *testing.T) {
 	t.Parallel()
 	up := startUpstream(t)
-	d := &desk{t: t, dir: t.TempDir()}
+	d := &workspace{t: t, dir: t.TempDir()}
 	d.proxy = kit.StartProxy(t, d.dir, encryptedConfig(up, "redis://127.0.0.1:1", secretOne)) // nothing listens there
 	d.config = d.proxy.Config
 	if _, h, body := d.ask("canary-key", chat("user: SAY The canary sings.")); !strings.HasPrefix(h.Get("X-Memory"), "degraded") {

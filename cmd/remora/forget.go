@@ -16,11 +16,11 @@ func newForgetCommand(p process) *cobra.Command {
 	var resource string
 	cmd := &cobra.Command{
 		Use:   "forget",
-		Short: "Delete all sessions of a resource, and all that is kept for it",
-		Long: "Deletes all sessions of a resource (session.resource_headers), such as a user, and all that layers keep for\n" +
-			"it. Turns of it that wait in the spool are written first, so that they go too; those in the spool of a running\n" +
-			"proxy are dropped when it empties that. A proxy that has the bolt file open is asked, over the socket beside the file,\n" +
-			"so run this as the same user; Redis is opened directly.",
+		Short: "Delete all sessions and layer data of a resource",
+		Long: "Deletes all sessions of a resource (session.resource_headers), such as a user, and all layer data of it. Its turns\n" +
+			"in the spool are written first, so that they are deleted too; a running proxy drops those in its own spool.\n" +
+			"If a proxy has the bolt file open, it does the work, over the socket next to the file: run this as the same\n" +
+			"user. Redis is opened directly.",
 		Example: "  remora forget --resource ada --key-env OPENAI_API_KEY",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -43,8 +43,8 @@ func newForgetCommand(p process) *cobra.Command {
 	return cmd
 }
 
-// emptied waits until the memory that was opened over the spool has written all of it to the store.
-func emptied(ctx context.Context, spool memory.Spool) error {
+// waitDrained waits until the spool is empty. The memory that was opened with it writes its turns to the store.
+func waitDrained(ctx context.Context, spool memory.Spool) error {
 	const timeout, step = time.Minute, 20 * time.Millisecond
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -56,7 +56,7 @@ func emptied(ctx context.Context, spool memory.Spool) error {
 		}
 		select {
 		case <-ctx.Done():
-			return errors.New("turns wait in store.spool.dir that the store does not take; try again when it answers")
+			return errors.New("the store does not accept the turns in store.spool.dir; try again when it answers")
 		case <-tick.C:
 		}
 	}

@@ -15,7 +15,7 @@ const ballastBytes = 96 << 20
 // ballast and Go's default of 100; the heap of thousands of open streams stays smaller (make streams).
 const heapGrowth = 33
 
-// tuneCollector sets up the garbage collector, and returns the ballast, which has to stay alive. Operators can set GOGC, which
+// tuneCollector configures the garbage collector, and returns the ballast, which must stay alive. Operators can set GOGC, which
 // replaces heapGrowth, and GOMEMLIMIT, which does not count the ballast.
 func tuneCollector() (ballast []byte) {
 	if os.Getenv("GOGC") == "" {

@@ -14,8 +14,8 @@ import (
 	"remora/test/golden"
 )
 
-// TestGolden plays the scenarios of test/golden in this process, so that a debugger, coverage and the race detector see
-// all of the proxy. test/golden itself plays them through the binary.
+// TestGolden plays the scenarios of test/golden in this process, for debuggers, coverage and the race detector. test/golden plays
+// them with the binary.
 func TestGolden(t *testing.T) {
 	golden.Run(t, "../../test/golden/testdata", inProcess{}, false)
 }

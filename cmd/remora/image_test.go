@@ -18,9 +18,8 @@ import (
 // The image is the binary, and less than 1 MB of certificates and time zones.
 const maxBinary = 38 << 20
 
-// TestImage builds the binary as the Dockerfile does. If code executes a template anywhere, as cobra's SetVersionTemplate
-// does, the linker keeps every method of every type, and the binary is too large. The command line and
-// telemetry report the version of the build.
+// TestImage builds the binary as the Dockerfile does, and checks its size and version. If any code executes a template, as cobra's
+// SetVersionTemplate does, the linker keeps every method of every type, and the binary is too large.
 func TestImage(t *testing.T) {
 	t.Parallel()
 	docker, err := os.ReadFile("../../Dockerfile")
@@ -57,7 +56,7 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// metricsOf starts a proxy and returns its page of metrics.
+// metricsOf starts a proxy and returns its metrics page.
 func metricsOf(t *testing.T, binary string) string {
 	t.Helper()
 	admin := kit.FreeAddr(t)
@@ -87,8 +86,8 @@ func metricsOf(t *testing.T, binary string) string {
 	return string(page)
 }
 
-// TestImageLabels: each argument of the build is declared in the stage that uses it, or it is empty there, and the labels
-// that registries show have one each.
+// TestImageLabels: each build argument is declared in the stage that uses it (else it would be empty there), and sets one of the
+// labels that registries show.
 func TestImageLabels(t *testing.T) {
 	t.Parallel()
 	docker, err := os.Open("../../Dockerfile")

@@ -18,18 +18,18 @@ import (
 	"remora/providers"
 )
 
-// layerConfig is memory.layers as it was read.
+// layerConfig is memory.layers, decoded.
 type layerConfig struct {
 	window *view.Window // nil for none
 	list   []configuredLayer
 }
 
-// configuredLayer is one layer, less the model that it asks: providers are not open while the file is read.
+// configuredLayer is one layer without its model: providers are not open while the file is read.
 type configuredLayer struct {
 	pipeline.Layer
 	path       string
 	model      modelOptions
-	embeddings semanticrecall.Embeddings // of the kind that has them
+	embeddings semanticrecall.Embeddings // zero for kinds without embeddings
 }
 
 // layerOptions are common to all kinds of layers.
@@ -49,10 +49,10 @@ type layerOptions struct {
 // maxLayerName bounds a layer's display name, in bytes.
 const maxLayerName = 128
 
-// modelOptions name the model that a layer thinks with.
+// modelOptions name the model that a layer calls.
 type modelOptions struct {
-	Provider string `mapstructure:"provider"` // empty: the first that serves the model
-	Model    string `mapstructure:"model"`    // empty: the layer has none
+	Provider string `mapstructure:"provider"` // empty: the first provider that serves the model
+	Model    string `mapstructure:"model"`    // empty: no model
 }
 
 // check returns the problems of the options, prefixed with their path in the configuration.
@@ -63,7 +63,7 @@ func (o modelOptions) check(path string, upstreams []providers.Options) error {
 		return nil
 	case o.Provider == "":
 		set, err := providers.NewSet(upstreams)
-		if err == nil && set.Pick(o.Model) == nil { // what is wrong with providers is told elsewhere
+		if err == nil && set.Pick(o.Model) == nil { // problems of providers are reported elsewhere
 			return fmt.Errorf("%s.provider: want the name of one of providers, since none takes the model %q by itself", path, o.Model)
 		}
 		return nil
@@ -75,8 +75,8 @@ func (o modelOptions) check(path string, upstreams []providers.Options) error {
 	return nil
 }
 
-// schemaOfLayer is the schema of one entry of memory.layers, nil for one of an unknown kind. Its keys are found in any case: a
-// wrong case is one of the mistakes that the schema is for.
+// schemaOfLayer returns the schema of one entry of memory.layers, nil for an unknown kind. It finds the entry's keys in any
+// case: the schema is there to report a wrong case.
 func schemaOfLayer(entry map[string]any) *node {
 	var kind string
 	budget := &node{}
@@ -106,14 +106,14 @@ func schemaOfLayer(entry map[string]any) *node {
 	return n
 }
 
-// decodeLayers reads every entry by its kind and adds its problems to found.
+// decodeLayers decodes every entry by its kind, and adds its problems to found.
 func decodeLayers(entries []openEntry, found *problems) layerConfig {
 	var l layerConfig
 	names := layerKindNames()
 	for i, entry := range entries {
 		path := fmt.Sprintf("memory.layers[%d]", i)
 		if len(entry) == 0 && found.covers(path) {
-			continue // not even a mapping
+			continue // not a mapping, which has been reported
 		}
 		name, _ := entry["kind"].(string)
 		options := maps.Clone(entry)
@@ -131,7 +131,7 @@ func decodeLayers(entries []openEntry, found *problems) layerConfig {
 	return l
 }
 
-// layerKindNames returns what "kind" may be, sorted.
+// layerKindNames returns the allowed values of "kind", sorted.
 func layerKindNames() []string {
 	names := []string{historyWindow}
 	for _, k := range layers.Kinds() {
@@ -141,7 +141,7 @@ func layerKindNames() []string {
 	return names
 }
 
-// decodeLayer reads the kind's own options, and the common ones.
+// decodeLayer decodes the kind's own options and the common ones.
 func decodeLayer(path string, k layers.Kind, entry openEntry, l *layerConfig) problems {
 	common, own := openEntry{}, openEntry{}
 	shared := schemaOf(reflect.TypeFor[layerOptions]()).fields
@@ -185,7 +185,7 @@ func decodeLayer(path string, k layers.Kind, entry openEntry, l *layerConfig) pr
 	return found
 }
 
-// choose reads the options that are one of several words.
+// choose decodes the options with a fixed set of values.
 func (o *layerOptions) choose(path string, d layer.Defaults, out *configuredLayer, found *problems) {
 	for _, choice := range []struct {
 		key, have string
@@ -208,7 +208,7 @@ func (o *layerOptions) choose(path string, d layer.Defaults, out *configuredLaye
 	}
 }
 
-// check finds what only shows where all layers, and all providers, are seen together.
+// check returns the problems between layers, and between layers and providers.
 func (l layerConfig) check(upstreams []providers.Options) error {
 	var list []pipeline.Layer
 	var errs []error
@@ -227,7 +227,7 @@ func (l layerConfig) check(upstreams []providers.Options) error {
 	}
 	_, err := pipeline.New(list, pipeline.Options{})
 	for _, e := range flatten(err) {
-		// The pipeline numbers only its own layers, without the window.
+		// The pipeline does not count the window: replace its index of the layer by that in the file.
 		text := e.Error()
 		for i, c := range l.list {
 			if rest, ok := strings.CutPrefix(text, fmt.Sprintf("layers[%d]", i)); ok {
@@ -240,7 +240,7 @@ func (l layerConfig) check(upstreams []providers.Options) error {
 	return errors.Join(errs...)
 }
 
-// checkEmbeddings returns what is wrong with the embedding model of a layer.
+// checkEmbeddings checks the embedding model of a layer.
 func (c *configuredLayer) checkEmbeddings(upstreams []providers.Options) error {
 	path := joinPath(c.path, "embeddings")
 	e := c.embeddings.WithDefaults()

@@ -6,8 +6,8 @@ import (
 	"net"
 )
 
-// listeners are the open addresses of a proxy. They are opened first, so that an address in use fails the start before anything
-// else happens. Early connections wait in the backlog.
+// listeners are the listeners of a proxy. They are opened first, so that an address in use is the first error. Early connections
+// wait in the backlog.
 type listeners struct {
 	clients, operators net.Listener // operators is nil without server.admin_listen
 }

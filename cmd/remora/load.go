@@ -14,23 +14,23 @@ import (
 	"github.com/spf13/viper"
 )
 
-// keySeparator replaces viper's dot, since keys may contain dots. Viper also lower-cases all keys, which is why names that
-// operators choose are values of "name" in lists, and not keys.
+// keySeparator replaces viper's dot, since keys may contain dots. Viper also lower-cases all keys. Names that operators choose
+// are therefore no keys but values of "name" in lists.
 const keySeparator = "::"
 
-// sources are the sources of a configuration. Later ones win: defaults, file, environ, flags.
+// sources are the sources of a configuration. Later ones take precedence: defaults, file, environ, flags.
 type sources struct {
 	defaults []byte    // YAML
 	file     string    // path of a YAML file; empty for none
-	environ  []string  // NAME=value lines, as os.Environ has them
-	flags    []setting // those given on the command line
+	environ  []string  // NAME=value, as from os.Environ
+	flags    []setting // set on the command line
 }
 
-// into decodes all sources into a pointer to a struct, and calls check with it. It returns all problems, each under the path of
-// its key; the struct is incomplete then. Each load has a viper of its own, so a reload that fails changes nothing.
+// into decodes all sources into target, a pointer to a struct, and then calls check. It returns all problems, each with the path
+// of its key; the struct is incomplete then. Each load uses a new viper, so a reload that fails changes nothing.
 func (s sources) into(target any, check func(found *problems)) problems {
 	schema := schemaOf(reflect.TypeOf(target))
-	c := &cleaner{lookup: lookupIn(s.environ), looked: map[string]bool{}, root: schema}
+	c := &cleaner{lookup: lookupIn(s.environ), referenced: map[string]bool{}, root: schema}
 	v := viper.NewWithOptions(viper.KeyDelimiter(keySeparator))
 	defaults, _, err := parseYAML(s.defaults)
 	if err != nil {
@@ -54,10 +54,10 @@ func (s sources) into(target any, check func(found *problems)) problems {
 	c.found.addDecodeErrors("", v.UnmarshalExact(target, strict))
 	check(&c.found)
 	slices.SortStableFunc(c.found, func(a, b problem) int { return strings.Compare(a.path, b.path) })
-	return c.found.from(origins, lines)
+	return c.found.withOrigins(origins, lines)
 }
 
-// readFile returns what the file says, and the lines of its keys.
+// readFile returns the content of the file and the lines of its keys.
 func (s sources) readFile() (map[string]any, keyLines, error) {
 	if s.file == "" {
 		return map[string]any{}, nil, nil
@@ -69,7 +69,7 @@ func (s sources) readFile() (map[string]any, keyLines, error) {
 	return parseYAML(data)
 }
 
-// lookupIn looks up variables in NAME=value lines. An empty variable counts as not set.
+// lookupIn returns a function that looks up environment variables. An empty variable counts as not set.
 func lookupIn(environ []string) func(name string) (string, bool) {
 	values := make(map[string]string, len(environ))
 	for _, line := range environ {
@@ -84,15 +84,15 @@ func lookupIn(environ []string) func(name string) (string, bool) {
 
 const envPrefix = "REMORA_"
 
-// setting is a value from outside of the file, for one path of the configuration.
+// setting is the value of one key from a variable or a flag.
 type setting struct {
 	path   string // keys joined by dots
 	origin string // the variable or flag, for error messages
 	value  any
 }
 
-// fromEnviron turns the variables REMORA_SECTION_KEY into settings, after the file was cleaned. A list of mappings is given as
-// JSON. An empty variable counts as not set, as in most tools that start containers.
+// fromEnviron returns the settings of the variables REMORA_SECTION_KEY. It is called after the file was cleaned. Lists of mappings
+// are JSON. An empty variable counts as not set, as in most container tools.
 func fromEnviron(environ []string, schema *node, c *cleaner) []setting {
 	paths := map[string]string{}
 	leaves := schema.leaves(".")
@@ -108,7 +108,7 @@ func fromEnviron(environ []string, schema *node, c *cleaner) []setting {
 		}
 		path, known := paths[name]
 		if !known {
-			if c.looked[name] {
+			if c.referenced[name] {
 				continue // a name of the operator's own, used by the file
 			}
 			c.found.add(name, "unknown environment variable%s", didYouMean(name, names))
@@ -131,8 +131,8 @@ func envName(path string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
 }
 
-// isServiceLink reports whether a variable is one that Kubernetes sets in every container for each Service of the namespace.
-// For a Service named "remora" these begin as ours do.
+// isServiceLink reports whether Kubernetes set the variable: it sets some in every container for each Service of the namespace.
+// For a Service named "remora" they begin with REMORA_.
 func isServiceLink(name, value string) bool {
 	link := regexp.MustCompile(`_SERVICE_(HOST|PORT)(_[A-Z0-9_]+)?$|_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$`)
 	return link.MatchString(name) || strings.HasSuffix(name, "_PORT") && strings.Contains(value, "://")

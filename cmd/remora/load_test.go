@@ -28,7 +28,7 @@ type sample struct {
 	List []sampleEntry `mapstructure:"list"`
 	Open []openEntry   `mapstructure:"open"`
 
-	Clock func() time.Time // set by code: no operator sees it
+	Clock func() time.Time // set by code, not by operators
 }
 
 type sampleEntry struct {
@@ -253,7 +253,7 @@ func TestEnvironmentNamesAreUnambiguous(t *testing.T) {
 	}
 }
 
-// FuzzConfigFile: no file makes the loader panic, and an accepted one has no unreported problem.
+// FuzzConfigFile: no file makes the loader panic.
 func FuzzConfigFile(f *testing.F) {
 	f.Add("server: {listen: ':1'}")
 	f.Add("server::listen: 5\n? [a]\n: b\n")

@@ -21,23 +21,23 @@ import (
 	"remora/memory"
 )
 
-// Only one process can open a bolt file. So commands that need its content ask the running proxy, over a Unix socket beside the
-// file that only the same user can open.
+// Only one process can open a bolt file. Commands that need its content therefore ask the running proxy, over a Unix socket next
+// to the file that only the same user can open.
 
 const (
-	// archivePath takes an archiveCall, followed by the data to import.
+	// archivePath is the path of the only endpoint. Its request body is an archiveCall, followed by the data to import.
 	archivePath = "/v1/archive"
-	// archiveFault is the trailer with what went wrong after the answer began.
+	// archiveFault is the trailer with the error of a call, if it failed.
 	archiveFault = "X-Fault"
-	// backupStall is how long a client may take to read the next piece of a backup. Commits may have to wait meanwhile.
+	// backupStall bounds a client's time to read the next piece of a backup: commits may wait for it.
 	backupStall = 10 * time.Second
 )
 
 // socketOf returns the path of the socket of a bolt file.
 func socketOf(boltPath string) string { return boltPath + ".sock" }
 
-// openLocalSocket serves the commands of the same user, if the store is a bolt file. Not every file system can hold a socket;
-// without one the proxy works, too. The returned function closes the socket, and returns when no command runs any more.
+// openLocalSocket serves the commands of the same user, if the store is a bolt file. It only logs an error: not every file system
+// supports sockets. The returned function closes the socket, and waits until no command runs.
 func openLocalSocket(url string, store cache.Store, m *memory.Memory, log *slog.Logger) (end func()) {
 	path, isBolt := strings.CutPrefix(url, "bolt:")
 	file, canCopy := store.(bolt.Copier)
@@ -66,18 +66,18 @@ func openLocalSocket(url string, store cache.Store, m *memory.Memory, log *slog.
 		}
 	}()
 	return func() {
-		_ = srv.Close() // what is under way is cut; the command says so
+		_ = srv.Close() // commands in progress fail
 		<-served
 		running.Wait()
 	}
 }
 
-// faultCodes name the errors of an archive that a command tells apart.
+// faultCodes returns the errors that a command distinguishes, by the code that stands for each.
 func faultCodes() map[string]error {
 	return map[string]error{"no_session": memory.ErrNoSession, "session_exists": memory.ErrSessionExists}
 }
 
-// serveArchive does what a command asks for. What goes wrong is told in a trailer: a code of faultCodes, or a text as JSON.
+// serveArchive runs the call of a command. It reports an error in the trailer archiveFault: a code of faultCodes, or a JSON text.
 func serveArchive(w http.ResponseWriter, r *http.Request, m *memory.Memory, file bolt.Copier) {
 	dec := json.NewDecoder(r.Body)
 	var call archiveCall
@@ -103,7 +103,7 @@ func serveArchive(w http.ResponseWriter, r *http.Request, m *memory.Memory, file
 	w.Header().Set(archiveFault, string(fault))
 }
 
-// askArchive has the proxy that has a bolt file open do what a says. Its error is errNoProxy if there is none.
+// askArchive sends the call to the proxy that has the bolt file open. It returns errNoProxy if there is none.
 func askArchive(ctx context.Context, boltPath string, a archive) error {
 	head, err := json.Marshal(a.archiveCall)
 	if err != nil {
@@ -130,13 +130,13 @@ func askArchive(ctx context.Context, boltPath string, a archive) error {
 	}
 	var text string
 	if err := json.Unmarshal([]byte(fault), &text); err != nil {
-		return fmt.Errorf("read what the proxy says: %w", err)
+		return fmt.Errorf("read the proxy's answer: %w", err)
 	}
 	return errors.New(text)
 }
 
-// listenPrivately makes a socket for the user of this process only. It replaces a socket that another process has left: as this
-// one has the lock of the bolt file, that one has ended.
+// listenPrivately creates a socket that only the user of this process can open. It replaces an old one: this process holds the
+// lock of the bolt file, so the process that created it has ended.
 func listenPrivately(path string) (net.Listener, error) {
 	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == os.ModeSocket {
 		if err := os.Remove(path); err != nil {
@@ -148,7 +148,7 @@ func listenPrivately(path string) (net.Listener, error) {
 	return net.Listen("unix", path)
 }
 
-// unstalled aborts an answer that its client does not read.
+// unstalled aborts an answer whose client stops reading.
 type unstalled struct {
 	w    io.Writer
 	wire *http.ResponseController
@@ -161,10 +161,10 @@ func (u unstalled) Write(p []byte) (int, error) {
 	return u.w.Write(p)
 }
 
-// errNoProxy says that no proxy answers at a socket.
+// errNoProxy: no proxy answers at a socket.
 var errNoProxy = errors.New("no proxy answers")
 
-// callProxy posts to the proxy at the socket of a bolt store's file. Its error is errNoProxy if none listens there.
+// callProxy posts to the proxy at the socket of a bolt store's file. It returns errNoProxy if none listens there.
 func callProxy(ctx context.Context, boltPath string, body io.Reader) (*http.Response, error) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, "unix", socketOf(boltPath))

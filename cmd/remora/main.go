@@ -18,7 +18,7 @@ import (
 
 func main() { os.Exit(mainCode()) }
 
-// mainCode is main with an exit code, which the script tests run in a process of its own.
+// mainCode runs the command and returns its exit code. The script tests run it in a process of its own.
 func mainCode() int {
 	signalled, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -39,7 +39,7 @@ func mainCode() int {
 	return 0
 }
 
-// process has the environment and outputs of the process that a command runs in.
+// process is the environment and the output of the process that runs a command.
 type process struct {
 	environ        []string
 	stdout, stderr io.Writer
@@ -71,7 +71,7 @@ func newCommand(p process) *cobra.Command {
 	return cmd
 }
 
-// suggest has the wrong names of subcommands and flags answered with the right ones.
+// suggest adds the closest known name to the errors for unknown subcommands and flags.
 func suggest(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		hint := ""

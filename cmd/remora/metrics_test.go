@@ -14,21 +14,20 @@ import (
 	"remora/test/kit"
 )
 
-// TestMetricsOfTraffic: after traffic of every kind the page of the real binary passes `promtool check metrics`. Its
-// linter is asked in process; promtool itself where PROMTOOL says where it is (make promtool), since it takes minutes
-// to build.
+// TestMetricsOfTraffic: after traffic of every kind, the metrics page of the binary passes `promtool check metrics`. The test
+// calls promtool's linter, and promtool itself if PROMTOOL is its path (make promtool), since it takes minutes to build.
 func TestMetricsOfTraffic(t *testing.T) {
 	t.Parallel()
 	up := startUpstream(t)
 	admin := kit.FreeAddr(t)
-	d := &desk{t: t, dir: t.TempDir()}
+	d := &workspace{t: t, dir: t.TempDir()}
 	d.proxy = kit.StartProxy(t, d.dir, fmt.Sprintf(`
 server: {admin_listen: %q}
 providers: [{name: up, kind: compatible, base_url: %q}]
 limits: {tenant: {requests_per_minute: 1, burst: 5}}
 memory: {layers: [{kind: working_memory}]}
 `, admin, up.URL()+"/v1"))
-	// No error, metric or log line may hold what a canary is in: content, keys, sessions.
+	// Canaries are in content, keys and sessions: no error, metric or log line may contain one.
 	const key, limited = "Authorization: Bearer canary-a", "canary-b"
 	d.say("chat/completions", chat("user: No session, canary"), key)
 	d.say("responses", `{"model":"m","stream":true,"input":"canary"}`, key, "X-Session-Id: canary-r")

@@ -24,7 +24,7 @@ type modelSet struct {
 	layers   *pipeline.Pipeline
 	overflow pipeline.ModelSource // nil for none
 	embeds   *memory.Embeddings   // nil for none
-	words    *wordTable           // that embeds uses, nil for none
+	words    *wordTable           // used by embeds, nil for none
 	counter  *tokens.Counter
 	catalog  *models.Catalog
 	routes   *providers.Set
@@ -38,8 +38,8 @@ func (m *modelSet) close() {
 	m.client.Close()
 }
 
-// openModels opens the layers and connects them with their models. before is the set that a reload replaces, nil at the start:
-// its token counter, its HTTP client and the states of agent runs under way are taken over.
+// openModels opens the layers and their models. before is the set that a reload replaces, nil at the start: the new set takes
+// over its token counter, its HTTP client and the states of agent runs in progress.
 func openModels(c *Config, upstreams *providers.Set, log *slog.Logger, t *telemetry.Telemetry, before *modelSet) (*modelSet, error) {
 	m := &modelSet{routes: upstreams}
 	o := pipeline.Options{Policy: c.Memory.Policy.policy(), AtomicOnly: c.Memory.AtomicRecall, Log: log, Now: time.Now}
@@ -83,7 +83,7 @@ func (m *modelSet) open(c *Config, upstreams *providers.Set, o pipeline.Options)
 		}
 	}
 	if m.embeds == nil || m.embeds.Table == nil {
-		m.words = nil // its memory can go
+		m.words = nil // free the memory of a table that is no longer used
 	}
 	if m.overflow, err = m.model(upstreams, c.Memory.Policy.OverflowModel); err != nil {
 		return fmt.Errorf("memory.policy.overflow_model: %w", err)
@@ -106,7 +106,7 @@ func (m *modelSet) model(upstreams *providers.Set, o modelOptions) (pipeline.Mod
 	return model{source}, nil
 }
 
-// model is a model behind a provider as layers ask it.
+// model adapts a provider's model to layers.
 type model struct{ *complete.Source }
 
 // Bind returns the model with the caller's credential.
@@ -133,7 +133,7 @@ func (m *modelSet) embeddings(upstreams *providers.Set, id string, o semanticrec
 	return e, nil
 }
 
-// wordTable is a table of word vectors, as its file was when it was read.
+// wordTable is a table of word vectors, with the state of its file when it was read.
 type wordTable struct {
 	path    string
 	size    int64
@@ -141,7 +141,7 @@ type wordTable struct {
 	table   *wordvectors.Table
 }
 
-// openWords reads a table, unless it is the one that was read before.
+// openWords reads a table. It returns before if the file has not changed since that was read.
 func openWords(path string, before *wordTable) (*wordTable, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -157,12 +157,12 @@ func openWords(path string, before *wordTable) (*wordTable, error) {
 	return &wordTable{path, info.Size(), info.ModTime(), table}, nil
 }
 
-// id is another one whenever the vectors may be others.
+// id identifies the vectors: it changes with the file.
 func (w *wordTable) id() string {
 	return fmt.Sprintf("%s\x00%d\x00%d", w.path, w.size, w.changed.UnixNano())
 }
 
-// embedder is an embedding model behind a provider as memory asks it.
+// embedder adapts a provider's embedding model to memory.
 type embedder struct{ *complete.Source }
 
 // Bind returns the model with the caller's credential.

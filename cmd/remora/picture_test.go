@@ -12,7 +12,7 @@ import (
 
 var updatePicture = flag.Bool("update-picture", false, "write docs/first.svg anew")
 
-// TestPicture holds the picture in README to what its two curls print:
+// TestPicture compares the picture in README with the output of its two curl commands. To update it:
 //
 //	go test ./cmd/remora -run TestPicture -update-picture
 func TestPicture(t *testing.T) {
@@ -61,7 +61,7 @@ func TestPicture(t *testing.T) {
 	}
 }
 
-// shown is a line of a terminal.
+// shown is a line on a terminal.
 type shown struct{ text, colour string }
 
 // Colours of a terminal's lines.

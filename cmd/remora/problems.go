@@ -17,7 +17,7 @@ type problem struct {
 	text string
 }
 
-// problems are all mistakes of a configuration, one line each, so that one start reports every one.
+// problems are all mistakes of a configuration. As an error they have one line each, so that one start reports all.
 type problems []problem
 
 func (p *problems) add(path, format string, args ...any) {
@@ -41,7 +41,7 @@ func (p problems) err() error {
 }
 
 // addErrors adds errors about the options below path, each of which begins with its key: "budget.min: want ...". It adds each
-// once, and skips values that could not be read: they are zero, and were reported.
+// once, and skips those of values that could not be decoded: they are zero, and were reported.
 func (p *problems) addErrors(path string, errs ...error) {
 	known := slices.Clone(*p)
 	for _, e := range flatten(errors.Join(errs...)) {
@@ -70,7 +70,7 @@ func (p *problems) addDecodeErrors(path string, err error) {
 	}
 }
 
-// shapeHint says what would be right where a value of another shape stands.
+// shapeHint explains how to write the expected value.
 func shapeHint(e *mapstructure.UnconvertibleTypeError) string {
 	switch e.Expected.Kind() {
 	case reflect.String:
@@ -84,17 +84,17 @@ func shapeHint(e *mapstructure.UnconvertibleTypeError) string {
 	return ""
 }
 
-// from appends the origin to problems of values from variables and flags, and the line to problems of the file.
-func (p problems) from(origins map[string]string, lines keyLines) problems {
+// withOrigins appends the origin to problems of values from variables and flags, and the line to problems of the file.
+func (p problems) withOrigins(origins map[string]string, lines keyLines) problems {
 	for i := range p {
-		elsewhere := false
+		named := false
 		for path, origin := range origins {
 			if within(p[i].path, path) {
 				p[i].text += " (from " + origin + ")"
-				elsewhere = true
+				named = true
 			}
 		}
-		if line, ok := lines.find(p[i].path); ok && !elsewhere {
+		if line, ok := lines.find(p[i].path); ok && !named {
 			p[i].text += fmt.Sprintf(" (line %d)", line)
 		}
 	}
@@ -112,8 +112,8 @@ func within(path, outer string) bool {
 	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// flatten undoes errors.Join, however deep. What was put in front of a join, as by fmt.Errorf("schema: %w", err), comes
-// out in front of each of its errors.
+// flatten returns the single errors of nested errors.Join calls. A prefix of a join, as by fmt.Errorf("schema: %w", err), becomes
+// a prefix of each of its errors.
 func flatten(err error) []error {
 	if err == nil {
 		return nil

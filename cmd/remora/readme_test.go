@@ -27,8 +27,8 @@ func blocksOf(t *testing.T, page, language string) []string {
 // guides are the pages whose commands a reader types one after the other. The README comes first: the others go on from there.
 var guides = []string{"README.md", "docs/operations.md", "docs/troubleshooting.md", "docs/faq.md"} //nolint:gochecknoglobals // constant
 
-// TestReadmeCommands runs what README.md and the guides tell a newcomer to type, against a scripted upstream instead of a real one.
-// A command that it does not know how to run is an error, so that none can be added untested.
+// TestReadmeCommands runs the commands of README.md and the guides against a scripted upstream. It fails on a command that it does
+// not know how to run, so that no untested one is added.
 func TestReadmeCommands(t *testing.T) {
 	t.Parallel()
 	up := startUpstream(t)
@@ -56,10 +56,10 @@ func TestReadmeCommands(t *testing.T) {
 				}
 				t.Cleanup(server.kill)
 			case command == "go run ./cmd/remora demo", command == "go run ./cmd/remora upstream":
-				// They have tests of their own; here they only have to exist.
+				// These have their own tests; check only that they exist.
 				sh(t, dir, env, strings.Replace(command, "go run ./cmd/remora", "remora", 1)+" --help")
 			case strings.HasPrefix(command, "REMORA_PROVIDERS="), strings.HasPrefix(command, "go run ./cmd/remora --upstream "):
-				// What it starts is tried by TestUpstream.
+				// TestUpstream runs the server.
 				if out := sh(t, dir, env, strings.Replace(command, "go run ./cmd/remora", "remora check", 1)); out != "config ok\n" {
 					t.Errorf("%s: got %s", command, out)
 				}
@@ -81,7 +81,7 @@ func TestReadmeCommands(t *testing.T) {
 					t.Errorf("%s: got %s", command, out)
 				}
 			case strings.HasPrefix(command, "go run ./cmd/remora "):
-				// Serving is tested above; its configuration and flags are what is new.
+				// Serving is tested above; check only configuration and flags.
 				sh(t, dir, env, strings.Replace(command, "go run ./cmd/remora", "remora --check", 1))
 			case words[0] == "curl" && strings.Contains(command, " | grep "):
 				shown := regexp.MustCompile("(?m)^```\n(X-Session-Id: [^`]*)^```").FindStringSubmatch(readPage(t, "docs/troubleshooting.md"))
@@ -133,8 +133,8 @@ func TestSessionsPage(t *testing.T) {
 	}
 }
 
-// TestCommandsOfPages: every command that a page names in back quotes or in a block exists, with its flags. What can be run is
-// run elsewhere; images, clusters and long measurements are not.
+// TestCommandsOfPages: every command in a page's back quotes and blocks exists, with its flags. Other tests run them, except for
+// images, clusters and long measurements.
 func TestCommandsOfPages(t *testing.T) {
 	t.Parallel()
 	var pages []string
@@ -169,7 +169,7 @@ func TestCommandsOfPages(t *testing.T) {
 	}
 }
 
-// checkCommand finds a command line's subcommand and flags in the program.
+// checkCommand checks that the program has a command line's subcommand and flags.
 func checkCommand(t *testing.T, page, command string, args []string) {
 	t.Helper()
 	cmd, rest, err := newCommand(process{}).Find(args)
@@ -189,7 +189,7 @@ func checkCommand(t *testing.T, page, command string, args []string) {
 	}
 }
 
-// checkFlags finds the flags of another program of this repository in its source.
+// checkFlags checks that the source of another program of this repository defines its flags.
 func checkFlags(t *testing.T, page, command, folder string, args []string) {
 	t.Helper()
 	files, err := filepath.Glob(folder + "/*.go")
@@ -231,8 +231,7 @@ func sh(t *testing.T, dir string, env []string, command string) string {
 	return string(out)
 }
 
-// TestReadmeUsesTheDefaultAddress keeps the base URLs of the examples where the proxy and the scripted upstream serve by
-// default.
+// TestReadmeUsesTheDefaultAddress: the examples use the default addresses of the proxy and of the scripted upstream.
 func TestReadmeUsesTheDefaultAddress(t *testing.T) {
 	t.Parallel()
 	c, err := load("", nil, nil)

@@ -25,7 +25,7 @@ func (filled) Drain(context.Context, func([]byte) error) error { return nil }
 func (filled) Adopt(func([]byte)) (spool.Adopted, error)       { return spool.Adopted{}, nil }
 func (f filled) Len() (records int, bytes int64)               { return 1, f.bytes }
 
-// TestReady: a process is ready while it can keep turns or, with memory.on_store_error closed, while the store answers.
+// TestReady: a process is ready while it can store or spool turns; with memory.on_store_error closed, while the store answers.
 func TestReady(t *testing.T) {
 	t.Parallel()
 	away, denied := errors.New("connection refused"), fmt.Errorf("%w: WRONGPASS", cache.ErrDenied)
@@ -35,7 +35,7 @@ func TestReady(t *testing.T) {
 		name   string
 		store  error
 		closed bool
-		spool  int64 // bytes in it; less than 0 for none
+		spool  int64 // its size in bytes, negative for no spool
 		want   string
 	}{
 		{"all is well", nil, false, 0, ""},
@@ -50,9 +50,9 @@ func TestReady(t *testing.T) {
 		{"refused, spooling", denied, false, 0, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			o := &adminAPI{kept: &storage{Store: pinged{err: c.store}}, closed: c.closed, spool: spoolOptions{MaxBytes: most}}
+			o := &adminAPI{storage: &storage{Store: pinged{err: c.store}}, closed: c.closed, spool: spoolOptions{MaxBytes: most}}
 			if c.spool >= 0 {
-				o.kept.queue = filled{c.spool}
+				o.storage.queue = filled{c.spool}
 			}
 			have := ""
 			if err := o.ready(); err != nil {

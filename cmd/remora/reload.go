@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// origin is where the configuration came from, to read it again.
+// origin holds the sources of the configuration, so that it can be read again.
 type origin struct {
 	file    string
 	environ []string
@@ -19,34 +19,34 @@ type origin struct {
 
 func (o origin) load() (Config, error) { return load(o.file, o.environ, o.flags) }
 
-// lookEvery is how often the file is read. Unlike notifications, polling also sees a change of a symbolic link on the way
-// to it, which is how Kubernetes replaces a file.
-const lookEvery = 2 * time.Second
+// pollInterval is the time between two reads of the file. Unlike file notifications, polling also sees that a symbolic link in
+// its path has changed; Kubernetes replaces files that way.
+const pollInterval = 2 * time.Second
 
-// missingLooks is how often in a row the file must be missing before that is logged: replacing a file may remove it first.
-const missingLooks = 2
+// failedPollsLogged is the number of consecutive failed reads after which one is logged. Replacing a file may remove it first.
+const failedPollsLogged = 2
 
-// watch reads the configuration again on each hangup, and when its file has changed, until ctx ends. Then the channel that
-// it returns is closed.
+// watch reloads the configuration on each hangup, and when its file has changed. It stops when ctx ends, and then closes the
+// channel that it returned.
 func (l *live) watch(ctx context.Context, hangup <-chan os.Signal) <-chan struct{} {
-	l.settled()
-	l.read = l.seen
+	l.poll()
+	l.loaded = l.polled
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		tick := time.NewTicker(lookEvery)
+		tick := time.NewTicker(pollInterval)
 		defer tick.Stop()
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-hangup:
-				l.settled()
-				l.renew()
+				l.poll()
+				l.reloadCertificate()
 				l.reload(ctx)
 			case <-tick.C:
-				l.renew()
-				if l.settled() && l.seen != l.read {
+				l.reloadCertificate()
+				if l.poll() && l.polled != l.loaded {
 					l.reload(ctx)
 				}
 			}
@@ -55,41 +55,41 @@ func (l *live) watch(ctx context.Context, hangup <-chan os.Signal) <-chan struct
 	return done
 }
 
-// settled reads the file and reports whether it is the same as at the read before: a file that is being written is no
-// configuration yet, though an empty one would pass. It returns false for a file that cannot be read.
-func (l *live) settled() bool {
+// poll reads the file and reports whether it is unchanged since the previous poll: a file that is still being written must not
+// be loaded, and an empty one would be valid. It returns false for a file that it cannot read.
+func (l *live) poll() bool {
 	if l.file == "" {
 		return false
 	}
 	data, err := os.ReadFile(l.file)
 	if err != nil {
-		if l.unread++; l.unread == missingLooks {
+		if l.failedPolls++; l.failedPolls == failedPollsLogged {
 			l.log.Error("the configuration's file cannot be read; the configuration stays", "error", err.Error())
 		}
 		return false
 	}
-	l.unread = 0
-	before := l.seen
-	l.seen = sha256.Sum256(data)
-	return l.seen == before
+	l.failedPolls = 0
+	before := l.polled
+	l.polled = sha256.Sum256(data)
+	return l.polled == before
 }
 
-// renew takes over a certificate that has been replaced. Until both of its files fit together the old one stays.
-func (l *live) renew() {
+// reloadCertificate loads a replaced certificate. The old one stays in use until the new key and certificate match.
+func (l *live) reloadCertificate() {
 	changed, err := l.server.ReloadCertificate()
 	switch text := fmt.Sprint(err); {
 	case err == nil && changed:
 		l.log.Info("certificate reloaded")
-		l.badCert = ""
-	case err != nil && text != l.badCert:
+		l.certProblem = ""
+	case err != nil && text != l.certProblem:
 		l.log.Error("certificate not reloaded; the old one stays", "error", text)
-		l.badCert = text
+		l.certProblem = text
 	}
 }
 
-// reload replaces what can be replaced. A configuration that is wrong anywhere changes nothing.
+// reload reads the configuration and applies it. An invalid configuration changes nothing.
 func (l *live) reload(ctx context.Context) {
-	l.read = l.seen
+	l.loaded = l.polled
 	c, err := l.load()
 	if err == nil {
 		err = l.apply(c)

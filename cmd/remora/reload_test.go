@@ -14,9 +14,9 @@ import (
 	"remora/test/kit"
 )
 
-// replace puts a file in the desk's folder, or another in its place, all at once: one that is empty for a moment is a
-// configuration too.
-func (d *desk) replace(name, content string) {
+// replace writes or replaces a file in the workspace's folder atomically: a file that is empty for a moment would be a valid
+// configuration.
+func (d *workspace) replace(name, content string) {
 	d.t.Helper()
 	path := filepath.Join(d.dir, name)
 	if err := os.WriteFile(path+".next", []byte(content), 0o600); err != nil {
@@ -27,15 +27,15 @@ func (d *desk) replace(name, content string) {
 	}
 }
 
-// TestReload: a changed file changes layers and providers, a broken one nothing, and a link that is swapped, as
-// Kubernetes does, is seen.
+// TestReload: a changed file changes layers and providers, an invalid one nothing, and a replaced symbolic link, as in Kubernetes,
+// is detected.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	up := startUpstream(t)
 	text := func(layers string) string {
 		return fmt.Sprintf("providers: [{name: up, kind: compatible, base_url: %q}]\nmemory: {layers: [%s]}\n", up.URL()+"/v1", layers)
 	}
-	d := &desk{t: t, dir: t.TempDir()}
+	d := &workspace{t: t, dir: t.TempDir()}
 	d.proxy = kit.StartProxy(t, d.dir, text("{kind: static_content, text: First words.}"))
 	sent := func() string {
 		d.say("chat/completions", chat("user: Hello"), "X-Session-Id: "+t.Name(), "Authorization: Bearer k")
@@ -73,29 +73,29 @@ func TestReload(t *testing.T) {
 	await("the configuration's file cannot be read")
 }
 
-// TestHalfWrittenFile: what an editor or cp has not written to its end is no configuration.
+// TestHalfWrittenFile: a file that is still being written is not loaded.
 func TestHalfWrittenFile(t *testing.T) {
 	t.Parallel()
 	l := &live{origin: origin{file: filepath.Join(t.TempDir(), "config.yaml")}}
 	for i, look := range []struct {
-		content string
-		settled bool
+		content   string
+		unchanged bool
 	}{{"a", false}, {"a", true}, {"", false}, {"b", false}, {"bc", false}, {"bc", true}} {
 		if err := os.WriteFile(l.file, []byte(look.content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got := l.settled(); got != look.settled {
-			t.Errorf("look %d, at %q: settled is %v", i, look.content, got)
+		if got := l.poll(); got != look.unchanged {
+			t.Errorf("look %d, at %q: poll returned %v", i, look.content, got)
 		}
 	}
 }
 
-// TestHangupReloads: SIGHUP reads the configuration again though its file is the same, for the sake of secrets in other
-// files; limits hold from the reload on.
+// TestHangupReloads: SIGHUP reloads the configuration even if its file is unchanged, since secrets in other files may have changed.
+// Limits apply from the reload on.
 func TestHangupReloads(t *testing.T) {
 	t.Parallel()
 	up := startUpstream(t)
-	d := &desk{t: t, dir: t.TempDir()}
+	d := &workspace{t: t, dir: t.TempDir()}
 	d.replace("key", "key-one")
 	config := fmt.Sprintf("providers: [{name: up, kind: compatible, base_url: %q, api_key: %q}]\n", up.URL()+"/v1", "file:"+filepath.Join(d.dir, "key"))
 	d.proxy = kit.StartProxy(t, d.dir, config)
@@ -133,7 +133,7 @@ func TestHangupReloads(t *testing.T) {
 	}
 }
 
-// TestKeysThatNeedARestart: they are told by their full names, and what takes effect at once is not among them.
+// TestKeysThatNeedARestart: differs returns the full names of changed keys, without those that take effect at once.
 func TestKeysThatNeedARestart(t *testing.T) {
 	t.Parallel()
 	read := func(environ ...string) Config {

@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// node describes what the configuration may hold at one place. It is derived from the structs that the configuration is
-// decoded into, so that a new option needs its field and nothing else.
+// node is the schema of one place of the configuration. It is derived from the structs that the configuration is decoded into,
+// so that a new option only needs a field.
 type node struct {
 	fields map[string]*node // keys of a mapping; nil for anything else
-	entry  *node            // what each entry of a list of mappings may hold; nil for anything else
-	open   bool             // an openEntry: what it may hold depends on its kind
+	entry  *node            // the entries of a list of mappings; nil for anything else
+	open   bool             // an openEntry, whose keys depend on its kind
 }
 
 // openEntry is a list entry whose keys depend on its "kind"; they are checked where the kinds are known.
@@ -39,7 +39,7 @@ func schemaOf(t reflect.Type) *node {
 	return &node{}
 }
 
-// addFields enters the tagged fields of t. A field without a tag is set by code, never by an operator.
+// addFields adds the tagged fields of t. Fields without a tag are set by code, not by operators.
 func (n *node) addFields(t reflect.Type) {
 	for f := range t.Fields() {
 		name, flags, _ := strings.Cut(f.Tag.Get("mapstructure"), ",")
@@ -52,7 +52,7 @@ func (n *node) addFields(t reflect.Type) {
 	}
 }
 
-// leaves returns the path of every single value and of every list below n, keys joined by sep.
+// leaves returns the scalars and lists below n by their path, keys joined by sep.
 func (n *node) leaves(sep string) map[string]*node {
 	found := map[string]*node{}
 	for key, child := range n.fields {
@@ -67,7 +67,7 @@ func (n *node) leaves(sep string) map[string]*node {
 	return found
 }
 
-// hint names the keys of a mapping, for the error about another kind of value in its place.
+// hint lists the keys of a mapping, for the error about a value that should be one.
 func (n *node) hint() string {
 	if n.open {
 		return ": its first key is kind"
@@ -78,7 +78,7 @@ func (n *node) hint() string {
 	return ": its keys are " + strings.Join(slices.Sorted(maps.Keys(n.fields)), ", ")
 }
 
-// listHint says how a list is written, for the error about a mapping in its place.
+// listHint explains how to write a list, for the error about a mapping that should be one.
 func listHint(v any) string {
 	if _, ok := v.(map[string]any); ok {
 		return ": each entry begins with a dash"

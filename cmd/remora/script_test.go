@@ -23,22 +23,21 @@ import (
 	"remora/test/scripted"
 )
 
-// waitLimit bounds every wait for another process. It is long because tests share few cores, and machines stand still now
-// and then.
+// waitLimit bounds every wait for another process. It is long because tests share few cores.
 const waitLimit = 2 * time.Minute
 
-// patientStore is for every proxy that is started here: a disk that is busy is no store that is away.
+// patientStore is the environment of every proxy in these tests: a busy disk must not count as an unavailable store.
 var patientStore = []string{"REMORA_STORE_COMMIT_WAIT=1m", "REMORA_STORE_READ_WAIT=1m"}
 
-// The scripts of testdata/script run the real binary: this one, started again under the name "remora". Each has a
-// scripted upstream of its own at $UPSTREAM, named as the only provider by $REMORA_PROVIDERS.
+// The scripts of testdata/script run this test binary under the name "remora". Each script has a scripted upstream at $UPSTREAM,
+// which $REMORA_PROVIDERS makes the only provider.
 //
-//	start NAME ARGS...     runs remora ARGS until `halt`, on a free port; $NAME is its URL once it listens
-//	halt NAME [SIGNAL...]  sends SIGTERM, or the signals given, and leaves the exit code in $NAME_CODE and what it
-//	                       wrote to stderr in the file NAME.stderr
+//	start NAME ARGS...     runs remora ARGS until `halt`, on a free port, and sets $NAME to its URL once it listens
+//	halt NAME [SIGNAL...]  sends SIGTERM, or the given signals; sets $NAME_CODE to the exit code, and writes stderr to
+//	                       the file NAME.stderr
 //	http METHOD URL [-h 'Name: value']... [BODY]   prints status, headers and body of the answer
 func TestMain(m *testing.M) {
-	if name := filepath.Base(os.Args[0]); name != "remora" && name != "http" { // these are for the scripts
+	if name := filepath.Base(os.Args[0]); name != "remora" && name != "http" { // for the scripts
 		for _, set := range patientStore {
 			name, value, _ := strings.Cut(set, "=")
 			_ = os.Setenv(name, value)
@@ -74,7 +73,7 @@ func setUp(env *testscript.Env) error {
 	name, value, _ := strings.Cut(providerAt(up), "=")
 	env.Setenv(name, value)
 	env.Values[runningKey{}] = map[string]*running{}
-	// What messages list, so that a new kind changes no script.
+	// Lists in error messages, so that a new kind changes no script.
 	var providerKinds []string
 	for _, k := range providers.Kinds() {
 		providerKinds = append(providerKinds, k.Name)
@@ -84,7 +83,7 @@ func setUp(env *testscript.Env) error {
 	return nil
 }
 
-// providerAt is the variable that makes a scripted upstream the only provider.
+// providerAt returns the environment variable that makes a scripted upstream the only provider.
 func providerAt(up *scripted.Server) string {
 	return fmt.Sprintf(`REMORA_PROVIDERS=[{"name":"scripted","kind":"compatible","base_url":"%s/v1"}]`, up.URL())
 }
@@ -100,7 +99,7 @@ type running struct {
 	stderr strings.Builder
 }
 
-// read collects what the proxy writes until it ends, and tells the first address that it says to listen on.
+// read collects the proxy's output until it ends, and sends the first address that it listens on.
 func (r *running) read(from io.Reader, listens chan<- string) {
 	defer close(r.done)
 	defer close(listens)
@@ -114,7 +113,7 @@ func (r *running) read(from io.Reader, listens chan<- string) {
 			listens <- url
 		}
 	}
-	_ = r.cmd.Wait() // the exit code is asked for later
+	_ = r.cmd.Wait() // the exit code is read later
 }
 
 func (r *running) text() string {
@@ -123,7 +122,7 @@ func (r *running) text() string {
 	return r.stderr.String()
 }
 
-// startProxy runs the binary on a free port and returns once it says where it listens.
+// startProxy runs the binary on a free port and waits until it prints its address.
 func startProxy(dir string, env, args []string) (r *running, url string, err error) {
 	r, listens, err := launchProxy(dir, env, args)
 	if err == nil {
@@ -135,9 +134,9 @@ func startProxy(dir string, env, args []string) (r *running, url string, err err
 	return r, url, nil
 }
 
-// launchProxy is startProxy for those who do not wait; the address comes on the channel.
+// launchProxy is startProxy without the wait; it sends the address to the channel.
 func launchProxy(dir string, env, args []string) (*running, <-chan string, error) {
-	path, err := exec.LookPath("remora") // testscript.Main has put it there
+	path, err := exec.LookPath("remora") // created by testscript.Main
 	if err != nil {
 		return nil, nil, err
 	}
@@ -219,7 +218,7 @@ func cmdHalt(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(name+".stderr"), []byte(r.text()), 0o600))
 }
 
-// httpMain is a client for scripts.
+// httpMain is the HTTP client of the scripts.
 func httpMain() int {
 	args := os.Args[1:]
 	if len(args) < 2 {

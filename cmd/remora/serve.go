@@ -29,14 +29,14 @@ import (
 	"remora/telemetry"
 )
 
-// serveFlags are the flags of serving, and of checking what would be served.
+// serveFlags are the flags of `remora serve` and `remora check`.
 type serveFlags struct {
 	process
 	config, listen, upstream string
 	checks                   bool
 }
 
-// add gives a command the flags of a server.
+// add defines the flags on a command.
 func (s *serveFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&s.config, "config", "", "read `FILE` over the built-in defaults")
 	cmd.Flags().StringVar(&s.listen, "listen", "", "serve on `ADDR` instead of server.listen")
@@ -58,7 +58,7 @@ func newServeCommand(p process) *cobra.Command {
 
 // run reads the configuration, and checks it or serves.
 func (s *serveFlags) run(cmd *cobra.Command) error {
-	// From now on SIGHUP asks for a reload. Before, it ends the process.
+	// From here on, SIGHUP requests a reload. Before, it ends the process.
 	hangup := make(chan os.Signal, 1)
 	if !s.checks {
 		signal.Notify(hangup, syscall.SIGHUP)
@@ -75,7 +75,7 @@ func (s *serveFlags) run(cmd *cobra.Command) error {
 	return run(cmd.Context(), from, c, hangup, s.stderr)
 }
 
-// settings are the keys that the flags of a command line set.
+// settings returns the configuration keys that flags set.
 func (s *serveFlags) settings(cmd *cobra.Command) []setting {
 	var set []setting
 	if cmd.Flags().Changed("listen") {
@@ -89,7 +89,7 @@ func (s *serveFlags) settings(cmd *cobra.Command) []setting {
 	return set
 }
 
-// withVersion is a URL with the path /v1 where it has none: what servers print as their address.
+// withVersion adds the path /v1 to a URL without a path: many servers print their address that way.
 func withVersion(raw string) string {
 	if u, err := url.Parse(raw); err == nil && u.Host != "" && strings.Trim(u.Path, "/") == "" {
 		return u.JoinPath("v1").String()
@@ -97,8 +97,8 @@ func withVersion(raw string) string {
 	return raw
 }
 
-// run serves until ctx ends. It starts from the bottom up, so that every part finds those it calls, and stops in reverse.
-// A hangup during the start makes it reload as soon as it serves.
+// run serves until ctx ends. It starts each part after the parts that it calls, and stops them in reverse order. A hangup
+// during the start causes a reload once the proxy serves.
 func run(ctx context.Context, from origin, c Config, hangup <-chan os.Signal, stderr io.Writer) (err error) {
 	defer runtime.KeepAlive(tuneCollector())
 	log := slog.New(telemetry.LogHandler(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: c.Log.Level})))
@@ -126,17 +126,17 @@ func run(ctx context.Context, from origin, c Config, hangup <-chan os.Signal, st
 	watching := l.watch(watched, hangup)
 	greet(stderr, ln.Addr(), c, upstreams)
 	select {
-	case <-ended: // the listener broke; answers under way can still be finished
+	case <-ended: // the listener failed; requests in flight can still finish
 	case <-ctx.Done():
 	}
 
-	l.admin.stopping.Store(true) // before the log says so
+	l.admin.stopping.Store(true) // before it is logged
 	if ctx.Err() != nil {
 		log.Info("stopping", "grace", c.Server.ShutdownGrace.String())
 	}
 	unwatch()
 	wait(c.Server.ShutdownDelay, ended)
-	// No new turns first; those under way end, or are aborted when the grace is over.
+	// Requests in flight finish, or are aborted when the grace period ends.
 	if err := l.server.Shutdown(context.WithoutCancel(ctx)); err != nil {
 		log.Warn("stopped before all answers had ended", "error", err.Error())
 	}
@@ -145,7 +145,7 @@ func run(ctx context.Context, from origin, c Config, hangup <-chan os.Signal, st
 	return broken
 }
 
-// wait returns after a delay, or when the listener has ended.
+// wait returns after a delay, or when ended is closed.
 func wait(delay time.Duration, ended <-chan struct{}) {
 	if delay <= 0 {
 		return
@@ -158,11 +158,10 @@ func wait(delay time.Duration, ended <-chan struct{}) {
 	}
 }
 
-// live is a running proxy. Layers, policy, providers and limits change when the configuration is read again; all else
-// needs a restart.
+// live is a running proxy. A reload replaces layers, policy, providers and limits; all other changes need a restart.
 type live struct {
 	origin
-	closers   []func() error // of the parts, in the order in which they were opened
+	closers   []func() error // in the order in which the parts were opened
 	listeners listeners
 	admin     *adminAPI
 	c         Config
@@ -173,56 +172,61 @@ type live struct {
 	policy    *retry.Policy
 	log       *slog.Logger
 	measured  *telemetry.Telemetry
-	read      [sha256.Size]byte // the file, when the configuration was read
-	seen      [sha256.Size]byte // the file, when it was looked at last
-	unread    int               // how often in a row the file could not be read
-	badCert   string            // what is wrong with the certificate that was not taken over
+
+	// State of watch.
+	loaded      [sha256.Size]byte // hash of the file when the configuration was loaded
+	polled      [sha256.Size]byte // hash of the file at the last poll
+	failedPolls int               // consecutive polls that could not read the file
+	certProblem string            // last logged error of reloading the certificate, so that it is logged once
 }
 
-// open makes all parts, each on top of the one before.
+// open opens all parts, each after those that it uses.
 func (l *live) open(ctx context.Context) (upstreams *providers.Set, err error) {
 	c := l.c
-	if err := l.measure(ctx); err != nil { // first, as all else is measured
+	if err := l.measure(ctx); err != nil { // first: all other parts are measured
 		return nil, err
 	}
-	kept, err := openStorage(ctx, c.Store, l.log)
+
+	st, err := openStorage(ctx, c.Store, l.log)
 	if err != nil {
 		return nil, err
 	}
-	l.closers = append(l.closers, kept.close) // after memory, which writes to it to the end
-	kept.warnOfEviction(ctx)
-	kept.measure(l.measured)
-	l.admin = openAdminAPI(l.listeners.operators, c, kept, l.measured, l.log)
+	l.closers = append(l.closers, st.close) // closed after memory, which writes to it until its end
+	st.warnOfEviction(ctx)
+	st.measure(l.measured)
+	l.admin = openAdminAPI(l.listeners.operators, c, st, l.measured, l.log)
 	l.onClose(l.admin.close)
+
 	if upstreams, l.policy, err = openProviders(&c, nil, l.log); err != nil {
 		return nil, err
 	}
 	if l.models, err = openModels(&c, upstreams, l.log, l.measured, nil); err != nil {
 		return nil, err
 	}
-	l.onClose(func() { l.models.close() }) // those of then; after memory, whose layers use it
-	l.memory = memory.New(kept, kept.queue, c.memory(l.log, l.models))
+	l.onClose(func() { l.models.close() }) // l.models of that time: a reload replaces it. Memory's layers use it until then.
+	l.memory = memory.New(st, st.queue, c.memory(l.log, l.models))
 	l.admin.memory.Store(l.memory)
-	l.onClose(l.memory.Close) // after the server, whose turns it commits
-	l.onClose(openLocalSocket(c.Store.URL.Reveal(), kept.raw, l.memory, l.log))
-	l.limits = kept.limits(c, l.log) //nolint:contextcheck // ends by Close, not by a signal
+	l.onClose(l.memory.Close) // closed after the server, whose turns it commits
+	l.onClose(openLocalSocket(c.Store.URL.Reveal(), st.raw, l.memory, l.log))
+
+	l.limits = st.limits(c, l.log) //nolint:contextcheck // ends by Close, not by a signal
 	l.onClose(l.limits.Close)
 	o := c.Server
 	o.Telemetry, o.Limits = l.measured, l.limits
 	l.server = proxy.New(o, l.memory, upstreams, l.log, time.Now)
 	l.server.Route(upstreams, l.policy)
-	if _, err := l.server.ReloadCertificate(); err != nil { // before greet prints where it listens
+	if _, err := l.server.ReloadCertificate(); err != nil {
 		return nil, err
 	}
 	return upstreams, nil
 }
 
-// onClose notes how to end a part that cannot fail to.
+// onClose adds a function that close calls.
 func (l *live) onClose(f func()) {
 	l.closers = append(l.closers, func() error { f(); return nil })
 }
 
-// close ends the parts, the last first.
+// close closes the parts, the last opened one first.
 func (l *live) close() error {
 	var errs []error
 	for _, f := range slices.Backward(l.closers) {
@@ -231,7 +235,7 @@ func (l *live) close() error {
 	return errors.Join(errs...)
 }
 
-// openProviders opens the providers and their retry policy. before is the policy that is replaced, nil at the start.
+// openProviders opens the providers and their retry policy. before is the policy that it replaces, nil at the start.
 func openProviders(c *Config, before *retry.Policy, log *slog.Logger) (*providers.Set, *retry.Policy, error) {
 	set, err := providers.NewSet(c.upstreams())
 	if err != nil {
@@ -249,7 +253,7 @@ func openProviders(c *Config, before *retry.Policy, log *slog.Logger) (*provider
 	return set, policy, err
 }
 
-// measure starts telemetry. If all of it is switched off, l.measured stays nil.
+// measure starts telemetry. l.measured stays nil if all of it is off.
 func (l *live) measure(ctx context.Context) error {
 	o := l.c.Telemetry
 	o.Version, o.Now = cmp.Or(release, version()), time.Now
@@ -263,13 +267,13 @@ func (l *live) measure(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushWait)
 		defer cancel()
 		if err := shutdown(ctx); err != nil {
-			l.log.Warn("the last spans or metrics were not taken", "error", err.Error())
+			l.log.Warn("the last spans or metrics were not exported", "error", err.Error())
 		}
 	})
 	return nil
 }
 
-// greet prints where the proxy listens and a request to try, for people who start it by hand.
+// greet prints where the proxy listens, and a request to try, for users who start it by hand.
 func greet(w io.Writer, addr net.Addr, c Config, upstreams *providers.Set) {
 	var to []string
 	for _, p := range upstreams.All() {
@@ -280,12 +284,12 @@ func greet(w io.Writer, addr net.Addr, c Config, upstreams *providers.Set) {
 		scheme = "https"
 	}
 	url := scheme + "://" + addr.String() + "/v1"
-	// A console that is gone must not stop a server.
+	// A closed stderr must not stop the server.
 	_, _ = fmt.Fprintf(w, "remora listens on %s, forwards to %s, remembers in %s\n"+
 		"try: curl %s/chat/completions -H \"Authorization: Bearer $OPENAI_API_KEY\" -H \"Content-Type: application/json\""+
 		" -H \"X-Session-Id: first\" -d '{\"model\":\"gpt-5-mini\",\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}]}'\n",
 		url, strings.Join(to, ", "), showStoreURL(c.Store.URL.Reveal()), url)
 }
 
-// flushWait is how long a stopping proxy waits for its last spans and metrics to be taken.
+// flushWait bounds the export of the last spans and metrics when the proxy stops.
 const flushWait = 5 * time.Second

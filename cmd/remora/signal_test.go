@@ -16,7 +16,7 @@ import (
 	"remora/test/kit"
 )
 
-// openStream starts a proxy, and through it an answer that stalls after its first events until release is called.
+// openStream starts a proxy and requests an answer that stalls after its first events until release is called.
 func openStream(t *testing.T) (r *running, body *bufio.Reader, release func()) {
 	t.Helper()
 	up := startUpstream(t)
@@ -48,7 +48,7 @@ func openStream(t *testing.T) (r *running, body *bufio.Reader, release func()) {
 	return r, body, up.Release
 }
 
-// stopping sends a signal and waits until the proxy says that it stops.
+// stopping sends a signal and waits until the proxy logs that it stops.
 func (r *running) stopping(t *testing.T) {
 	t.Helper()
 	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -57,7 +57,7 @@ func (r *running) stopping(t *testing.T) {
 	r.says(t, `"msg":"stopping"`)
 }
 
-// says waits until the proxy has said something.
+// says waits until the proxy's output contains mark.
 func (r *running) says(t *testing.T, mark string) {
 	t.Helper()
 	for deadline := time.Now().Add(waitLimit); !strings.Contains(r.text(), mark); time.Sleep(time.Millisecond) {
@@ -67,7 +67,7 @@ func (r *running) says(t *testing.T, mark string) {
 	}
 }
 
-// TestHangupWhileStarting: a proxy that still waits for its store is not ended by SIGHUP, and reloads when it serves.
+// TestHangupWhileStarting: SIGHUP does not end a proxy that still waits for its store; it reloads once it serves.
 func TestHangupWhileStarting(t *testing.T) {
 	t.Parallel()
 	store, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -80,7 +80,7 @@ func TestHangupWhileStarting(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.kill)
-	conn, err := store.Accept() // it waits for an answer now
+	conn, err := store.Accept() // the proxy now waits for an answer
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	}
 }
 
-// TestBrokenListenerEnds: a proxy that can't serve says why and ends, instead of staying there deaf, and --check says so.
+// TestBrokenListenerEnds: a proxy that cannot serve prints the reason and exits, and --check reports it.
 func TestBrokenListenerEnds(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -158,8 +158,7 @@ func TestBrokenListenerEnds(t *testing.T) {
 	}
 }
 
-// TestShutdownDelay: a proxy that was told to stop says that it is not ready, and serves on, for as long as its
-// configuration says.
+// TestShutdownDelay: after SIGTERM a proxy reports that it is not ready, and serves for server.shutdown_delay.
 func TestShutdownDelay(t *testing.T) {
 	t.Parallel()
 	up := startUpstream(t)

@@ -12,7 +12,7 @@ import (
 	"remora/cache/bolt"
 )
 
-// storeCommand has the options that the subcommands of `remora store` share.
+// storeCommand holds the options that the subcommands of `remora store` share.
 type storeCommand struct {
 	process
 	config string // path of the configuration file; empty for the defaults
@@ -22,7 +22,7 @@ func newStoreCommand(p process) *cobra.Command {
 	s := &storeCommand{process: p}
 	cmd := &cobra.Command{
 		Use:   "store",
-		Short: "Look after the store",
+		Short: "Maintain the store",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -31,7 +31,7 @@ func newStoreCommand(p process) *cobra.Command {
 	return cmd
 }
 
-// boltFile is the path of the store's file, for what only a bolt store needs.
+// boltFile returns the path of the store's file. It is an error if the store is not a bolt store.
 func (s *storeCommand) boltFile(verb string) (string, error) {
 	c, err := load(s.config, s.environ, nil)
 	if err != nil {
@@ -78,9 +78,9 @@ func (s *storeCommand) backup() *cobra.Command {
 	return &cobra.Command{
 		Use:   "backup FILE",
 		Short: "Copy a bolt file, also while a proxy has it open",
-		Long: "Writes a copy of the file of store.url as it is at one moment. A proxy that has it open is asked for it, over\n" +
-			"the socket beside the file, so run this as the same user. cp of a file in use mixes pages of different moments.\n" +
-			"To restore, stop the proxy and put the copy in the file's place.",
+		Long: "Writes a consistent copy of the file of store.url. If a proxy has it open, it sends the copy over the socket next\n" +
+			"to the file: run this as the same user. Do not use cp on a file in use: it mixes pages of different moments.\n" +
+			"To restore, stop the proxy and replace the file by the copy.",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return fmt.Errorf("store backup: want one FILE to write, have %d", len(args))
@@ -100,7 +100,7 @@ func (s *storeCommand) backup() *cobra.Command {
 				if !errors.Is(err, errNoProxy) {
 					return err
 				}
-				return bolt.Copy(path, w) // it is not in use, or says that it is locked
+				return bolt.Copy(path, w) // fails if another process has locked the file
 			})
 			if err != nil {
 				return fmt.Errorf("store %w", err)

@@ -13,7 +13,7 @@ import (
 )
 
 // store runs `remora store`.
-func (d *desk) store(code int, args ...string) string {
+func (d *workspace) store(code int, args ...string) string {
 	d.t.Helper()
 	cmd := exec.CommandContext(d.t.Context(), kit.BuildProxy(d.t), append([]string{"store", "--config", d.config}, args...)...)
 	cmd.Dir = d.dir
@@ -24,13 +24,13 @@ func (d *desk) store(code int, args ...string) string {
 	return string(out)
 }
 
-// TestStoreCompact: what was deleted is gone from the file after it was compacted, and what was not is still there. A file
-// that a proxy has open is left alone.
+// TestStoreCompact: compacting removes deleted sessions from the file and keeps the others. A file that a proxy has open is not
+// compacted.
 func TestStoreCompact(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newWorkspace(t)
 	const canary = "CANARY-4711"
-	for range 80 { // so many pages that what is written next takes only some of them
+	for range 80 { // frees more pages than the next writes use
 		d.say("chat/completions", chat("user: SAY "+strings.Repeat(canary+" ", 100)+rand.Text()), "X-Session-Id: gone")
 	}
 	d.say("chat/completions", chat("user: SAY kept"), "X-Session-Id: kept")
@@ -83,8 +83,8 @@ func TestStoreCompact(t *testing.T) {
 	}
 }
 
-// TestEvictionIsTold: the log warns of a Redis that deletes sessions by itself, and says where it could not look.
-func TestEvictionIsTold(t *testing.T) {
+// TestEvictionIsLogged: the log warns of a Redis that evicts sessions, and says if it could not find out.
+func TestEvictionIsLogged(t *testing.T) {
 	t.Parallel()
 	up := startUpstream(t)
 	for _, c := range []struct {
@@ -106,7 +106,7 @@ func TestEvictionIsTold(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			d := &desk{t: t, dir: t.TempDir()}
+			d := &workspace{t: t, dir: t.TempDir()}
 			d.proxy = kit.StartProxy(t, d.dir, d.configFor("redis://"+c.user+srv.Addr(), up.URL()))
 			log := d.proxy.Log()
 			if c.want != "" && !strings.Contains(log, c.want) || c.want == "" && strings.Contains(log, "evict") {
@@ -116,13 +116,13 @@ func TestEvictionIsTold(t *testing.T) {
 	}
 }
 
-// TestForgottenSessionIsTold: the log tells once of a session that is gone although its client goes on with it, by a hash
-// and without content, and not of one that begins.
-func TestForgottenSessionIsTold(t *testing.T) {
+// TestForgottenSessionIsLogged: a session that is gone although its client continues it is logged once, by a hash and without
+// content. A new session is not logged.
+func TestForgottenSessionIsLogged(t *testing.T) {
 	t.Parallel()
 	up := startUpstream(t)
 	srv := kit.StartRedis(t)
-	d := &desk{t: t, dir: t.TempDir()}
+	d := &workspace{t: t, dir: t.TempDir()}
 	d.proxy = kit.StartProxy(t, d.dir, d.configFor(srv.URL(), up.URL()))
 	const line = "a session with a past is not stored"
 	resent := chat("user: SAY one", "assistant: one", "user: SAY two")
@@ -147,11 +147,10 @@ func TestForgottenSessionIsTold(t *testing.T) {
 	}
 }
 
-// TestStoreBackup: a copy of a file that a proxy has open holds what was said before, and a proxy starts with it. So does a
-// copy of one that no proxy has open.
+// TestStoreBackup: a proxy starts with a copy of a bolt file and has all sessions, whether or not a proxy had the file open.
 func TestStoreBackup(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newWorkspace(t)
 	d.say("chat/completions", chat("user: SAY kept"), "X-Session-Id: s")
 
 	info, err := os.Stat(filepath.Join(d.dir, "remora.db.sock"))

@@ -12,9 +12,9 @@ import (
 	"remora/test/scripted/script"
 )
 
-// TestSummaryThroughTheFrontDoor has a client that sends only new items, until its history no longer fits:
-// overflow_model summarises the left out part with the caller's key, once, and the summary survives a restart.
-func TestSummaryThroughTheFrontDoor(t *testing.T) {
+// TestSummary: when the history of a client that sends only new items no longer fits, overflow_model summarises the part that is
+// left out, with the caller's key and once. The summary survives a restart.
+func TestSummary(t *testing.T) {
 	t.Parallel()
 	up, err := scripted.Start(scripted.Options{Respond: func(p scripted.Prompt) (scripted.Answer, bool) {
 		return script.Answer{Text: "They plan a trip to Narvik."}, p.Model == "mini"

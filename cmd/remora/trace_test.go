@@ -15,7 +15,7 @@ import (
 	"remora/test/scripted"
 )
 
-// spans decodes what the collector got.
+// spans decodes the collected spans.
 func (c *collector) spans(t *testing.T) []*trace.Span {
 	t.Helper()
 	c.mu.Lock()
@@ -35,8 +35,8 @@ func (c *collector) spans(t *testing.T) []*trace.Span {
 	return all
 }
 
-// TestTraceOfALayerTool: the trace of one call, in which the model calls a tool of a layer, shows every step with its
-// time, below the caller's own span; and what was said only where the operator asks for it.
+// TestTraceOfALayerTool: the trace of a call in which the model calls a layer's tool shows every step with its time, below the
+// caller's span. It contains content only if the operator enables that.
 func TestTraceOfALayerTool(t *testing.T) {
 	t.Parallel()
 	for _, content := range []bool{false, true} {
@@ -47,7 +47,7 @@ func TestTraceOfALayerTool(t *testing.T) {
 		traces := &collector{}
 		sink := httptest.NewServer(traces)
 		t.Cleanup(func() { _ = up.Close(); sink.Close() })
-		d := &desk{t: t, dir: t.TempDir()}
+		d := &workspace{t: t, dir: t.TempDir()}
 		d.proxy = kit.StartProxy(t, d.dir, fmt.Sprintf(
 			"providers: [{name: up, kind: compatible, base_url: %q}]\ntelemetry: {traces: {endpoint: %q, content: %v}}\nmemory: {layers: [{kind: working_memory}]}\n",
 			up.URL()+"/v1", sink.URL, content))

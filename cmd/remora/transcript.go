@@ -32,30 +32,30 @@ type transcriptFlags struct {
 	turn            string
 	text, record    bool
 	single          bool // all callers share one tenant (session.tenancy)
-	drains          bool // turns that wait in the spool are written first
+	drains          bool // write the turns in the spool to the store first
 }
 
-// owner selects the tenant to read: at most one field is set. None means callers without a credential.
+// owner selects the tenant. At most one field is set; none selects callers without a credential.
 type owner struct{ key, keyEnv, tenant string }
 
 func newTranscriptCommand(p process) *cobra.Command {
 	var f transcriptFlags
 	cmd := &cobra.Command{
 		Use:   "transcript",
-		Short: "Print, or bring in, what is stored of a session",
+		Short: "Print or import a stored session",
 		Long: "Prints the transcript of a session as JSON Lines: all items of all branches, and for each turn how\n" +
 			"its view was built. An item is in \"json\", or in \"raw\" as base64 where its bytes are not compact\n" +
-			"JSON. --import brings such a file into a session that does not exist, or a file of messages that another\n" +
-			"program recorded, with their times. Sessions belong to the key that their client sends; without one, those\n" +
-			"of clients that send none are meant.\n" +
-			"It works while the proxy runs: a proxy that has the bolt file open is asked, over the socket beside the\n" +
-			"file, so run this as the same user; Redis is read directly.",
+			"JSON. --import reads such a file into a new session, or a file of messages that another program recorded,\n" +
+			"with their times. Sessions belong to the API key that created them. Without a key the command sees those of\n" +
+			"clients that send none.\n" +
+			"It works while the proxy runs: a proxy that has the bolt file open does the work, over the socket next to the\n" +
+			"file, so run this as the same user. Redis is opened directly.",
 		Example: "  remora transcript --session first --key-env OPENAI_API_KEY --text\n" +
 			"  remora transcript list --key-env OPENAI_API_KEY",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.session == "" && f.importFile == "" { // a file of messages may name its sessions
-				return errors.New("transcript: --session is missing; `remora transcript list` tells the names")
+				return errors.New("transcript: --session is missing; `remora transcript list` prints the names")
 			}
 			if err := f.conflict(); err != nil {
 				return err
@@ -65,13 +65,13 @@ func newTranscriptCommand(p process) *cobra.Command {
 	}
 	remove := &cobra.Command{
 		Use:   "delete",
-		Short: "Delete all that is stored of a session",
-		Long: "Deletes all that is stored of a session, and what layers have kept of it alone for its resource. Turns of it that\n" +
-			"wait in a spool are dropped when the spool is emptied. `remora forget` does so for all sessions of a resource.",
+		Short: "Delete a stored session",
+		Long: "Deletes a session, and the layer data of its resource that comes from this session alone. Its turns in a spool are\n" +
+			"dropped when the spool is written to the store. `remora forget` does this for all sessions of a resource.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.session == "" {
-				return errors.New("transcript delete: --session is missing; `remora transcript list` tells the names")
+				return errors.New("transcript delete: --session is missing; `remora transcript list` prints the names")
 			}
 			return f.remove(cmd, p)
 		},
@@ -82,7 +82,7 @@ func newTranscriptCommand(p process) *cobra.Command {
 		Short: "Print the names of all stored sessions, sorted, one per line",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			out := &noted{Writer: p.stdout}
+			out := &writeTracker{Writer: p.stdout}
 			p.stdout = out
 			err := f.open(cmd, p, archiveCall{Do: doList})
 			if err == nil && !out.written {
@@ -102,12 +102,12 @@ func newTranscriptCommand(p process) *cobra.Command {
 	all.StringVar(&f.owner.tenant, "tenant", "", "sessions of the tenant `HEX`, as it is stored")
 	cmd.MarkFlagsMutuallyExclusive("key", "key-env", "tenant")
 	cmd.Flags().StringVar(&f.session, "session", "", "the session's `ID`, as in X-Session-Id")
-	cmd.Flags().StringVar(&f.importFile, "import", "", "bring in `FILE` instead of printing; - is stdin")
+	cmd.Flags().StringVar(&f.importFile, "import", "", "import `FILE` instead of printing; - is stdin")
 	cmd.Flags().StringVar(&f.resource, "resource", "", "with --import of messages, the resource's `ID`, as in X-Resource-Id")
-	cmd.Flags().BoolVar(&f.text, "text", false, "print for people: one line for each item")
-	cmd.Flags().StringVar(&f.turn, "turn", "", "print what the turn `ID`, as in X-Turn-Id, sent upstream, an item a line as it was stored")
+	cmd.Flags().BoolVar(&f.text, "text", false, "print one readable line for each item")
+	cmd.Flags().StringVar(&f.turn, "turn", "", "print the items that the turn `ID`, as in X-Turn-Id, sent upstream, one stored item a line")
 	cmd.Flags().BoolVar(&f.record, "record", false,
-		"with --turn, print what is kept of the turn: how its view was chosen, what each part cost in tokens, how layers fared")
+		"with --turn, print the record of the turn: how its view was chosen, the tokens of each part, the results of layers")
 	cmd.AddCommand(list, remove)
 	return cmd
 }
@@ -133,16 +133,16 @@ const (
 	doBackup = "backup"
 )
 
-// archive is an open store, what an import reads and what all else prints to.
+// archive is an open store with a call to run on it, and the call's input and output.
 type archive struct {
 	memory *memory.Memory
-	file   bolt.Copier // of the store, for a backup
+	file   bolt.Copier // the store's file, for a backup
 	archiveCall
 	in  io.Reader
 	out io.Writer
 }
 
-// run does what the call says.
+// run runs the call.
 func (a archive) run(ctx context.Context) error {
 	scope := memory.Scope{Tenant: a.Tenant, Session: a.Session}
 	switch a.Do {
@@ -157,7 +157,7 @@ func (a archive) run(ctx context.Context) error {
 	case doList:
 		return listSessions(ctx, a)
 	case doImport:
-		return a.bringIn(ctx)
+		return a.runImport(ctx)
 	case doDelete:
 		return a.memory.Delete(ctx, scope)
 	case doBackup:
@@ -170,10 +170,10 @@ func (a archive) run(ctx context.Context) error {
 		_, err = fmt.Fprintf(a.out, "forgot %d sessions of %s\n", n, printable(a.Resource))
 		return err
 	}
-	return fmt.Errorf("%q is nothing that can be done", a.Do)
+	return fmt.Errorf("unknown operation %q", a.Do)
 }
 
-// open does what call says: the proxy that has the store open is asked, or else the store is opened.
+// open runs a call: in the proxy that has the bolt file open, else on the store, which it opens.
 func (f *transcriptFlags) open(cmd *cobra.Command, p process, call archiveCall) (err error) {
 	c, err := load(f.config, p.environ, nil)
 	if err != nil {
@@ -189,7 +189,7 @@ func (f *transcriptFlags) open(cmd *cobra.Command, p process, call archiveCall) 
 		if err != nil {
 			return fmt.Errorf("import: %w", err)
 		}
-		defer func() { _ = file.Close() }() // it was only read
+		defer func() { _ = file.Close() }()
 		a.in = file
 	}
 	if path, ok := strings.CutPrefix(c.Store.URL.Reveal(), "bolt:"); ok {
@@ -200,7 +200,7 @@ func (f *transcriptFlags) open(cmd *cobra.Command, p process, call archiveCall) 
 	return f.openStore(cmd.Context(), p, c, a)
 }
 
-// openStore opens the store of the configuration and runs a with it.
+// openStore opens the store of the configuration and runs a on it.
 func (f *transcriptFlags) openStore(ctx context.Context, p process, c Config, a archive) (err error) {
 	if f.importFile == "" {
 		if err := wantFile(c.Store.URL.Reveal()); err != nil {
@@ -210,7 +210,7 @@ func (f *transcriptFlags) openStore(ctx context.Context, p process, c Config, a 
 	log := slog.New(slog.NewJSONHandler(p.stderr, nil))
 	spool := c.Store.Spool.Dir
 	if !f.drains {
-		c.Store.Spool.Dir = "" // the proxy empties it
+		c.Store.Spool.Dir = "" // left to the proxy
 	}
 	store, err := openStorage(ctx, c.Store, log)
 	if err != nil {
@@ -231,9 +231,9 @@ func (f *transcriptFlags) openStore(ctx context.Context, p process, c Config, a 
 		queue = store.queue
 	}
 	a.memory = memory.New(store, queue, c.memory(log, models))
-	defer a.memory.Close() //nolint:contextcheck // its turns are written whatever becomes of the command
+	defer a.memory.Close() //nolint:contextcheck // its turns are written even if the command was canceled
 	if queue != nil {
-		if err := emptied(ctx, queue); err != nil {
+		if err := waitDrained(ctx, queue); err != nil {
 			return err
 		}
 	}
@@ -241,7 +241,7 @@ func (f *transcriptFlags) openStore(ctx context.Context, p process, c Config, a 
 	return a.run(ctx)
 }
 
-// tenantIn works out the tenant, as the proxy does for a request with that credential.
+// tenantIn returns the tenant, as the proxy derives it from a request with that credential.
 func (o owner) tenantIn(c Config, p process, in io.Reader) (string, error) {
 	credential := o.key
 	switch {
@@ -268,14 +268,14 @@ func (f *transcriptFlags) conflict() error {
 	case f.record && f.turn == "":
 		return errors.New("transcript: --record needs --turn")
 	case f.importFile != "" && (f.text || f.turn != ""):
-		return errors.New("transcript: --import brings a session in, --text and --turn print one: use one of them")
+		return errors.New("transcript: --import reads a session, --text and --turn print one: use one of them")
 	case f.text && f.turn != "":
-		return errors.New("transcript: --text prints the whole session, --turn what one turn sent, an item a line: use one of them")
+		return errors.New("transcript: --text prints the whole session, --turn the items that one turn sent: use one of them")
 	}
 	return nil
 }
 
-// print does what the flags of `remora transcript` say.
+// print runs `remora transcript` without a subcommand.
 func (f *transcriptFlags) print(cmd *cobra.Command, p process) error {
 	call := archiveCall{Do: doExport, Session: f.session, Resource: f.resource, Turn: f.turn}
 	switch {
@@ -298,29 +298,29 @@ func (f *transcriptFlags) print(cmd *cobra.Command, p process) error {
 	return err
 }
 
-// noted is a writer that notes whether something was written.
-type noted struct {
+// writeTracker is a writer that records whether anything was written.
+type writeTracker struct {
 	io.Writer
 
 	written bool
 }
 
-func (n *noted) Write(b []byte) (int, error) {
+func (n *writeTracker) Write(b []byte) (int, error) {
 	n.written = n.written || len(b) > 0
 	return n.Writer.Write(b)
 }
 
-// otherKeys returns what to try if no credential was named, "" if one was.
+// otherKeys returns a hint for a command without a credential, "" if it has one.
 func (f *transcriptFlags) otherKeys() string {
 	if f.owner == (owner{}) && !f.single {
-		return "sessions belong to the key that their client sends: add --key-env NAME, or --key - to type it"
+		return "sessions belong to the API key that created them: add --key-env NAME, or --key - to type it"
 	}
 	return ""
 }
 
-// hint returns what to try if there is no such session.
+// hint returns a hint for a session that does not exist.
 func (f *transcriptFlags) hint() string {
-	return cmp.Or(f.otherKeys(), "`remora transcript list` with the same flags tells the names of those that there are")
+	return cmp.Or(f.otherKeys(), "`remora transcript list` with the same flags prints the names of those that exist")
 }
 
 func (f *transcriptFlags) remove(cmd *cobra.Command, p process) error {
@@ -331,7 +331,7 @@ func (f *transcriptFlags) remove(cmd *cobra.Command, p process) error {
 	return err
 }
 
-// printView prints the items that a turn sent upstream, as they were first spelled: see memory.TurnView.
+// printView prints the items that a turn sent upstream, in their stored bytes: see memory.TurnView.
 func printView(ctx context.Context, a archive, s memory.Scope, turn string) error {
 	items, err := a.memory.TurnView(ctx, s, turn)
 	if err != nil {
@@ -355,7 +355,7 @@ func printRecord(ctx context.Context, a archive, s memory.Scope, turn string) er
 	return err
 }
 
-// ofTurn names the turn that is not there.
+// ofTurn adds the turn to an error about a turn that does not exist.
 func ofTurn(err error, s memory.Scope, turn string) error {
 	if errors.Is(err, memory.ErrNoTurn) {
 		return fmt.Errorf("turn %q of session %q: %w under this credential", turn, s.Session, err)
@@ -363,33 +363,33 @@ func ofTurn(err error, s memory.Scope, turn string) error {
 	return err
 }
 
-// bringIn imports an export, whose first line has an object named session, or messages.
-func (a archive) bringIn(ctx context.Context) error {
+// runImport imports an export, or messages: the first line of an export has an object named session.
+func (a archive) runImport(ctx context.Context) error {
 	scope := memory.Scope{Tenant: a.Tenant, Session: a.Session, Resource: a.Resource}
 	dec := json.NewDecoder(a.in)
 	var first json.RawMessage
 	if err := dec.Decode(&first); err != nil && !errors.Is(err, io.EOF) {
-		return imported(fmt.Errorf("import line 1: %w", err))
+		return explainImport(fmt.Errorf("import line 1: %w", err))
 	}
 	var line struct{ Session, Message json.RawMessage }
-	_ = json.Unmarshal(first, &line) // what it is instead is told below
+	_ = json.Unmarshal(first, &line) // the import below reports an invalid line
 	r := io.MultiReader(bytes.NewReader(first), dec.Buffered(), a.in)
 	if line.Message == nil && !bytes.HasPrefix(line.Session, []byte(`"`)) {
 		if a.Session == "" {
 			return errors.New("transcript: --session is missing: an export does not name its session")
 		}
-		return imported(a.memory.Import(ctx, scope, r))
+		return explainImport(a.memory.Import(ctx, scope, r))
 	}
 
 	n, err := a.memory.ImportMessages(ctx, scope, r)
 	if err == nil {
 		_, err = fmt.Fprintf(a.out, "imported %d sessions\n", n)
 	}
-	return imported(err)
+	return explainImport(err)
 }
 
-// imported explains, in the error of a file that is not an export, what such a file is.
-func imported(err error) error {
+// explainImport adds the expected format to the error about a file that has another one.
+func explainImport(err error) error {
 	var syntax *json.SyntaxError
 	var shape *json.UnmarshalTypeError
 	if errors.As(err, &syntax) || errors.As(err, &shape) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -398,7 +398,7 @@ func imported(err error) error {
 	return err
 }
 
-// listPage is how many names one round trip fetches.
+// listPage is the number of names per round trip.
 const listPage = 1000
 
 func listSessions(ctx context.Context, a archive) error {
@@ -410,7 +410,7 @@ func listSessions(ctx context.Context, a archive) error {
 		}
 		all, after = append(all, names...), next
 	}
-	slices.Sort(all) // a store has an order of its own
+	slices.Sort(all) // the order of List differs between stores
 	out := bufio.NewWriter(a.out)
 	for _, name := range all {
 		_, _ = fmt.Fprintln(out, printable(name)) // Flush returns the error
@@ -418,23 +418,23 @@ func listSessions(ctx context.Context, a archive) error {
 	return out.Flush()
 }
 
-// printText prints one line for each item: its number, its role, the beginning of its text, and its marks.
+// printText prints one line for each item: its number, its role, the beginning of its text, and its labels.
 func printText(ctx context.Context, a archive, s memory.Scope) error {
 	out := bufio.NewWriter(a.out)
 	err := a.memory.Walk(ctx, s, func(l memory.Line) error {
 		if l.Item == nil {
 			return nil
 		}
-		who, text := spoken(l.Item)
-		line := fmt.Sprintf("%6d  %-9s  %s%s", l.Item.Seq, firstRunes(who, 24), firstRunes(text, 70), marks(l.Item))
+		who, text := roleAndText(l.Item)
+		line := fmt.Sprintf("%6d  %-9s  %s%s", l.Item.Seq, firstRunes(who, 24), firstRunes(text, 70), labels(l.Item))
 		_, err := fmt.Fprintln(out, strings.TrimRight(line, " "))
 		return err
 	})
 	return errors.Join(err, out.Flush())
 }
 
-// marks lists the marks of an item: hidden, on a side branch and the like.
-func marks(l *memory.ItemLine) string {
+// labels returns an item's labels, such as hidden, or on a side branch.
+func labels(l *memory.ItemLine) string {
 	var b strings.Builder
 	for _, m := range []struct {
 		set  bool
@@ -449,8 +449,8 @@ func marks(l *memory.ItemLine) string {
 	return b.String()
 }
 
-// spoken returns an item's role and text: for calls, their names and arguments.
-func spoken(l *memory.ItemLine) (who, text string) {
+// roleAndText returns an item's role and its text: for calls, their names and arguments.
+func roleAndText(l *memory.ItemLine) (who, text string) {
 	it, err := l.Item()
 	if err != nil {
 		return "unknown", string(l.Bytes())
@@ -469,7 +469,7 @@ func spoken(l *memory.ItemLine) (who, text string) {
 	return who, strings.Join(said, " ")
 }
 
-// firstRunes returns the beginning of a text, in one line.
+// firstRunes returns the beginning of a text, as one line.
 func firstRunes(text string, n int) string {
 	runes := []rune(printable(strings.Join(strings.Fields(text), " ")))
 	if len(runes) > n {

@@ -19,8 +19,8 @@ import (
 	"remora/test/scripted"
 )
 
-// desk is a folder with a store, in which `remora transcript` is run as an operator would.
-type desk struct {
+// workspace is a folder with a configuration and a store, for a proxy and for `remora transcript`.
+type workspace struct {
 	t      *testing.T
 	dir    string
 	config string
@@ -38,21 +38,21 @@ func startUpstream(t *testing.T) *scripted.Server {
 	return up
 }
 
-func newDesk(t *testing.T) *desk {
+func newWorkspace(t *testing.T) *workspace {
 	t.Helper()
 	up := startUpstream(t)
-	d := &desk{t: t, dir: t.TempDir()}
+	d := &workspace{t: t, dir: t.TempDir()}
 	d.proxy = kit.StartProxy(t, d.dir, d.configFor("bolt:remora.db", up.URL()))
 	d.config = d.proxy.Config
 	return d
 }
 
-func (d *desk) configFor(store, upstream string) string {
+func (d *workspace) configFor(store, upstream string) string {
 	return fmt.Sprintf("store: {url: %q}\nproviders: [{name: up, kind: compatible, base_url: %q}]\n", store, upstream+"/v1")
 }
 
-// say sends a request whose answer may break off. header is "Name: value".
-func (d *desk) say(path, body string, header ...string) {
+// say sends a request whose answer may end early. Each header is "Name: value".
+func (d *workspace) say(path, body string, header ...string) {
 	d.t.Helper()
 	res, _, err := d.send(path, body, header...)
 	if res.StatusCode != http.StatusOK || err != nil && res.Request.Header.Get("X-Script") == "" {
@@ -60,8 +60,8 @@ func (d *desk) say(path, body string, header ...string) {
 	}
 }
 
-// send sends a request and returns the answer, with as much of its body as came, and why that is not all.
-func (d *desk) send(path, body string, header ...string) (*http.Response, string, error) {
+// send sends a request and returns the answer, the body as far as it was received, and the error that ended it early.
+func (d *workspace) send(path, body string, header ...string) (*http.Response, string, error) {
 	d.t.Helper()
 	req, err := http.NewRequestWithContext(d.t.Context(), http.MethodPost, d.proxy.URL+"/v1/"+path, strings.NewReader(body))
 	if err != nil {
@@ -80,7 +80,7 @@ func (d *desk) send(path, body string, header ...string) (*http.Response, string
 	return res, string(b), err
 }
 
-// chat is a Chat Completions body with the messages, each "role: text".
+// chat returns a Chat Completions body with messages, each "role: text".
 func chat(messages ...string) string {
 	list := make([]string, len(messages))
 	for i, m := range messages {
@@ -90,8 +90,8 @@ func chat(messages ...string) string {
 	return fmt.Sprintf(`{"model":"m","messages":[%s]}`, strings.Join(list, ","))
 }
 
-// run runs `remora transcript ARGS` and returns what it prints. code is wanted of it.
-func (d *desk) run(code int, stdin string, args ...string) (stdout, stderr string) {
+// run runs `remora transcript ARGS`, checks the exit code, and returns the output.
+func (d *workspace) run(code int, stdin string, args ...string) (stdout, stderr string) {
 	d.t.Helper()
 	cmd := exec.CommandContext(d.t.Context(), kit.BuildProxy(d.t), append([]string{"transcript", "--config", d.config}, args...)...)
 	var out, log bytes.Buffer
@@ -104,15 +104,15 @@ func (d *desk) run(code int, stdin string, args ...string) (stdout, stderr strin
 }
 
 // prints checks the command's output.
-func (d *desk) prints(want string, args ...string) {
+func (d *workspace) prints(want string, args ...string) {
 	d.t.Helper()
 	if got, _ := d.run(0, "", args...); got != want {
 		d.t.Errorf("transcript %q:\n%s", args, cmp.Diff(want, got))
 	}
 }
 
-// refuses wants an error with want in it, and nothing on stdout.
-func (d *desk) refuses(want string, args ...string) {
+// refuses checks that the command prints an error that contains want, and nothing on stdout.
+func (d *workspace) refuses(want string, args ...string) {
 	d.t.Helper()
 	if out, got := d.run(1, "", args...); !strings.Contains(got, want) || out != "" {
 		d.t.Errorf("transcript %q: want %q, have %q and %q", args, want, got, out)
@@ -121,13 +121,13 @@ func (d *desk) refuses(want string, args ...string) {
 
 func TestTranscript(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newWorkspace(t)
 	const a, b, s = "Authorization: Bearer key-a", "Authorization: Bearer key-b", "X-Session-Id: s"
 	d.say("chat/completions", chat("user: Hello"), a, s)
 	d.say("chat/completions", chat(`user: CALL f {"n":1}`), a, s)
 	d.say("chat/completions", chat("user: Salut"), b, s)
 	d.say("responses", `{"model":"m","input":"Moin"}`, "X-Session-Id: u")
-	// An edit leaves a branch behind; the answer to the last message breaks off.
+	// An edit leaves a side branch; the answer to the last message is aborted.
 	v := []string{a, "X-Session-Id: v"}
 	d.say("chat/completions", chat("user: One"), v...)
 	d.say("chat/completions", chat("user: One", "assistant: You said: One", "user: Two"), v...)
@@ -157,7 +157,7 @@ func TestTranscript(t *testing.T) {
 		"     7  user       Four and some words more\n"+
 		"     8  assistant  You said: Four and some words  [partial]\n", "--text", "--session", "v", "--key", "key-a")
 
-	// What a turn sent upstream, in the bytes that it was stored with.
+	// The items that a turn sent upstream, in their stored bytes.
 	exported, _ := d.run(0, "", "--session", "v", "--key", "key-a")
 	turns := regexp.MustCompile(`"turn":\{"id":"(\w+)"`).FindAllStringSubmatch(exported, -1)
 	if len(turns) != 4 {
@@ -176,9 +176,9 @@ func TestTranscript(t *testing.T) {
 
 	d.refuses("--session is missing")
 	const unknown = `"s": no such session under this credential; `
-	d.refuses("transcript of "+unknown+"sessions belong to the key that their client sends: add --key-env NAME", "--session", "s")
+	d.refuses("transcript of "+unknown+"sessions belong to the API key that created them: add --key-env NAME", "--session", "s")
 	d.refuses("transcript of "+unknown+"`remora transcript list`", "--session", "s", "--key", "key-c")
-	d.refuses("delete "+unknown+"sessions belong to the key", "delete", "--session", "s")
+	d.refuses("delete "+unknown+"sessions belong to the API key", "delete", "--session", "s")
 
 	writeFile(t, filepath.Join(d.dir, "single.yaml"), d.configFor("bolt:remora.db", "http://127.0.0.1:1")+"session: {tenancy: single}\n")
 	d.config = filepath.Join(d.dir, "single.yaml")
@@ -190,8 +190,8 @@ func TestTranscript(t *testing.T) {
 
 func TestTranscriptImport(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	// As Python's json.dumps spells it: its bytes are kept, so that the export has them as base64.
+	d := newWorkspace(t)
+	// In the format of Python's json.dumps: the bytes are preserved, so the export has them as base64.
 	const spaced = `{"role": "user", "content": "Hello"}`
 	d.say("chat/completions", `{"model":"m","messages":[{"role":"system","content":"Be brief."},`+spaced+`]}`, "X-Session-Id: s")
 	d.say("chat/completions", chat("system: Be brief.", "user: Hello", "assistant: You said: Hello", "user: More"), "X-Session-Id: s")
@@ -230,8 +230,8 @@ func TestTranscriptImport(t *testing.T) {
 			d.refuses(want, "--session", "garbage", "--import", "garbage.jsonl")
 		}
 	}
-	d.refuses("--text prints the whole session, --turn what one turn sent", "--session", "s", "--turn", "t", "--text")
-	d.refuses("--import brings a session in", "--session", "s", "--import", "s.jsonl", "--text")
+	d.refuses("--text prints the whole session, --turn the items that one turn sent", "--session", "s", "--turn", "t", "--text")
+	d.refuses("--import reads a session", "--session", "s", "--import", "s.jsonl", "--text")
 	d.refuses("--record needs --turn", "--session", "s", "--record")
 	d.refuses("no such session", "--session", "changed")
 
@@ -268,7 +268,7 @@ func TestFirstRunes(t *testing.T) {
 
 func TestTranscriptDelete(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newWorkspace(t)
 	d.say("chat/completions", chat("user: SAY Hi."), "X-Session-Id: one", "Authorization: Bearer k")
 	d.proxy.Stop()
 	d.run(0, "", "delete", "--session", "one", "--key", "k")
@@ -280,10 +280,10 @@ func TestTranscriptDelete(t *testing.T) {
 	}
 }
 
-// TestForget: all sessions of a resource are deleted with everything learnt from them, and other sessions stay.
+// TestForget: forget deletes all sessions of a resource and its layer data, and keeps other sessions.
 func TestForget(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newWorkspace(t)
 	for _, c := range [][2]string{{"one", "ada"}, {"two", "ada"}, {"three", "bob"}} {
 		d.say("chat/completions", chat("user: SAY Hi."), "X-Session-Id: "+c[0], "X-Resource-Id: "+c[1], "Authorization: Bearer k")
 	}
@@ -303,16 +303,16 @@ func TestForget(t *testing.T) {
 	d.prints("three\n", "list", "--key", "k")
 }
 
-// TestTranscriptOfARunningProxy: a bolt file belongs to the proxy that has it open, which is asked. Only its user can ask.
+// TestTranscriptOfARunningProxy: the proxy that has the bolt file open runs the command, for its own user only.
 func TestTranscriptOfARunningProxy(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newWorkspace(t)
 	const a, s = "Authorization: Bearer key-a", "X-Session-Id: s"
 	d.say("chat/completions", chat("user: Hello"), a, s)
 	const want = "     1  user       Hello\n     2  assistant  You said: Hello\n"
 	d.prints(want, "--text", "--session", "s", "--key-env", "A_KEY")
 	d.prints("s\n", "list", "--key-env", "A_KEY")
-	d.refuses(`transcript of "s": no such session under this credential; sessions belong to the key`, "--session", "s")
+	d.refuses(`transcript of "s": no such session under this credential; sessions belong to the API key`, "--session", "s")
 	d.refuses(`turn "none" of session "s": no such turn`, "--session", "s", "--key-env", "A_KEY", "--turn", "none")
 
 	exported, _ := d.run(0, "", "--session", "s", "--key-env", "A_KEY")
@@ -323,8 +323,7 @@ func TestTranscriptOfARunningProxy(t *testing.T) {
 	}
 	d.run(0, "", "delete", "--session", "copy", "--key-env", "A_KEY")
 	d.prints("s\n", "list", "--key-env", "A_KEY")
-	d.say("chat/completions", chat("user: What is my name?"), a, s) // it serves as before
-
+	d.say("chat/completions", chat("user: What is my name?"), a, s)
 	info, err := os.Stat(filepath.Join(d.dir, "remora.db.sock"))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the socket: %v, %v", info.Mode(), err)

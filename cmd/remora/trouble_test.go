@@ -13,7 +13,7 @@ import (
 )
 
 // ask sends a request and returns the answer's status, headers and body.
-func (d *desk) ask(key, body string) (int, http.Header, string) {
+func (d *workspace) ask(key, body string) (int, http.Header, string) {
 	d.t.Helper()
 	res, answer, err := d.send("chat/completions", body, "Authorization: Bearer "+key, "X-Session-Id: s")
 	if err != nil {
@@ -22,7 +22,7 @@ func (d *desk) ask(key, body string) (int, http.Header, string) {
 	return res.StatusCode, res.Header, answer
 }
 
-// TestRetryAndFallback: what upstream can't have served is tried again, and then elsewhere, with another model.
+// TestRetryAndFallback: a request that upstream cannot have served is retried, then sent to another provider with its model.
 func TestRetryAndFallback(t *testing.T) {
 	t.Parallel()
 	first, second := startUpstream(t), startUpstream(t)
@@ -32,7 +32,7 @@ func TestRetryAndFallback(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d := &desk{t: t, dir: t.TempDir()}
+	d := &workspace{t: t, dir: t.TempDir()}
 	d.proxy = kit.StartProxy(t, d.dir, fmt.Sprintf(`
 providers:
   - {name: first, kind: compatible, base_url: %q, retry: {attempts: 2, base_delay: 1ms}, fallback: [{provider: second, model: other}]}
@@ -56,14 +56,14 @@ providers:
 	}
 }
 
-// TestBaseURLWithoutPath: the log names the key at the start and once more when upstream answers 404, and the client gets
-// upstream's answer as it came.
+// TestBaseURLWithoutPath: the log names the key at the start and once more when upstream answers 404. The client gets upstream's
+// answer unchanged.
 func TestBaseURLWithoutPath(t *testing.T) {
 	t.Parallel()
 	const want = "404 page not found\n"
 	up := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(up.Close)
-	d := &desk{t: t, dir: t.TempDir()}
+	d := &workspace{t: t, dir: t.TempDir()}
 	d.proxy = kit.StartProxy(t, d.dir, fmt.Sprintf("store: {url: \"memory:\"}\nproviders: [{name: up, kind: compatible, base_url: %q}]\n", up.URL))
 	d.proxy.Logged(`"key":"providers[0].base_url","problem":"has no path; most servers want `+up.URL+`/v1"`, 1)
 
@@ -79,11 +79,11 @@ func TestBaseURLWithoutPath(t *testing.T) {
 	}
 }
 
-// TestReasoningThatTheClientDrops: a client that resends its calls without their reasoning is refused by servers that want it.
-// In a session it is not: the calls get some reasoning, with X-History: server that of the stored answers.
+// TestReasoningThatTheClientDrops: some servers refuse calls that a client resends without their reasoning. In a session the calls
+// get a placeholder, with X-History: server the reasoning of the stored answers.
 func TestReasoningThatTheClientDrops(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newWorkspace(t)
 	const kimi, tools = "X-Script: kind=kimi", `"tools":[{"type":"function","function":{"name":"look","parameters":{"type":"object"}}}]`
 	for history, want := range map[string]int{"": http.StatusBadRequest, "auto": http.StatusOK, "server": http.StatusOK} {
 		headers := []string{kimi, "Authorization: Bearer k"}
@@ -112,11 +112,11 @@ func TestReasoningThatTheClientDrops(t *testing.T) {
 	}
 }
 
-// TestSessionsMendHistories: what docs/troubleshooting.md says that upstream refuses is refused without a session, in these words, and
-// goes through with one.
-func TestSessionsMendHistories(t *testing.T) {
+// TestSessionsRepairHistories: upstream refuses the histories of docs/troubleshooting.md without a session, with the errors listed
+// there, and accepts them in one.
+func TestSessionsRepairHistories(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newWorkspace(t)
 	const (
 		user   = `{"role":"user","content":"SAY Fine."}`
 		call   = `{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"look","arguments":"{}"}}]}`
@@ -151,12 +151,12 @@ func TestSessionsMendHistories(t *testing.T) {
 	}
 }
 
-// TestStoreIsWaitedFor: a store that is slower than usual is waited for as long as the configuration says.
+// TestStoreIsWaitedFor: the proxy waits for a slow store as long as configured.
 func TestStoreIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	up := startUpstream(t)
 	redis := kit.StartRedis(t)
-	d := &desk{t: t, dir: t.TempDir()}
+	d := &workspace{t: t, dir: t.TempDir()}
 	d.proxy = kit.StartProxy(t, d.dir, fmt.Sprintf(
 		"store: {url: %q, commit_wait: 2m, read_wait: 2m}\nproviders: [{name: up, kind: compatible, base_url: %q}]\n", redis.URL(), up.URL()+"/v1"))
 	if _, h, body := d.ask("first", chat("user: SAY Hi.")); !strings.HasPrefix(h.Get("X-Memory"), "ok;") {
@@ -173,14 +173,15 @@ func TestStoreIsWaitedFor(t *testing.T) {
 	}
 }
 
-// TestRefusedAccount: a password that the store refuses is an error that names the key, from the start on, and never shown.
+// TestRefusedAccount: a password that the store refuses is logged as an error from the start on, with the key and without the
+// password.
 func TestRefusedAccount(t *testing.T) {
 	t.Parallel()
 	up := startUpstream(t)
 	redis := kit.StartRedis(t, kit.Args("--requirepass", "hush"))
 	for name, password := range map[string]string{"wrong": ":wr0ng@", "none": ""} {
 		t.Run(name, func(t *testing.T) {
-			d := &desk{t: t, dir: t.TempDir()}
+			d := &workspace{t: t, dir: t.TempDir()}
 			d.proxy = kit.StartProxy(t, d.dir, fmt.Sprintf(
 				"store: {url: %q}\nmemory: {on_store_error: closed}\nproviders: [{name: up, kind: compatible, base_url: %q}]\n",
 				"redis://"+password+redis.Addr(), up.URL()+"/v1"))
@@ -200,11 +201,11 @@ func TestRefusedAccount(t *testing.T) {
 	}
 }
 
-// TestLimits: a caller beyond its rate gets 429 and when to come back, and another caller does not notice.
+// TestLimits: a caller that exceeds its rate gets 429 with Retry-After; another caller is unaffected.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	up := startUpstream(t)
-	d := &desk{t: t, dir: t.TempDir()}
+	d := &workspace{t: t, dir: t.TempDir()}
 	d.proxy = kit.StartProxy(t, d.dir, fmt.Sprintf(
 		"providers: [{name: up, kind: compatible, base_url: %q}]\nlimits: {tenant: {requests_per_minute: 2, burst: 1}}\n", up.URL()+"/v1"))
 	if code, _, body := d.ask("a", chat("user: SAY Hi.")); code != http.StatusOK {

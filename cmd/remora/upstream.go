@@ -14,20 +14,20 @@ func newUpstreamCommand(p process) *cobra.Command {
 	var listen, kind string
 	cmd := &cobra.Command{
 		Use:   "upstream",
-		Short: "Serve a scripted API, to try a proxy with curl or an SDK and no key",
-		Long: "Serves Chat Completions and Responses as a strict OpenAI would, until it is told to stop. No model\n" +
+		Short: "Serve a scripted API, to try a proxy without a key",
+		Long: "Serves Chat Completions and Responses as strictly as OpenAI, until it is stopped. No model\n" +
 			"answers. \"What is my name?\" gets \"Your name is Ada.\" if \"My name is Ada.\" is in what the upstream was\n" +
-			"sent, and \"I do not know your name.\" if it is not; so do other things of yours (my lucky number, where do I\n" +
-			"live). Another message gets \"You said: ...\", or is a script of steps with ;; between them:\n\n" +
+			"sent, and \"I do not know your name.\" if it is not; likewise for other facts (my lucky number, where do I\n" +
+			"live). Any other message gets \"You said: ...\", or is a script of steps with ;; between them:\n\n" +
 			"  SAY text             what the answer says\n" +
 			"  SEE                  one line for each message that the upstream was sent\n" +
-			"  REASON text          reasoning before what follows\n" +
+			"  REASON text          reasoning before the next step\n" +
 			"  CALL name {json}     a tool call, or several with | between them\n" +
 			"  LOOP n name {json}   n answers of one call each\n\n" +
-			"With --kind it also refuses what another server refuses, in its words: " + kindNames() + ".\n" +
+			"With --kind it refuses requests as another server does, with its errors: " + kindNames() + ".\n" +
 			"A request header \"X-Script: kind=NAME\" does so for one request.\n\n" +
-			"It takes any key, and writes nothing to disk. Models, files, embeddings and conversations are served as far\n" +
-			"as a proxy needs them; any other path gets 404, with what there is.",
+			"It accepts any key, and writes nothing to disk. Models, files, embeddings and conversations are served as far\n" +
+			"as a proxy needs them; any other path gets 404, with the list of paths.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if kind := scripted.Kind(kind); !slices.Contains(scripted.Kinds(), kind) {
@@ -47,7 +47,7 @@ func newUpstreamCommand(p process) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:9090", "serve on `ADDR`")
-	cmd.Flags().StringVar(&kind, "kind", string(scripted.KindOpenAI), "refuse what the server `NAME` refuses")
+	cmd.Flags().StringVar(&kind, "kind", string(scripted.KindOpenAI), "refuse requests as the server `NAME` does")
 	return cmd
 }
 

@@ -14,7 +14,7 @@ import (
 	"remora/test/kit"
 )
 
-// TestUpstream: a stranger with neither key nor network starts `remora upstream`, and a proxy in front of it remembers.
+// TestUpstream: without key or network, `remora upstream` serves, and a proxy in front of it remembers.
 func TestUpstream(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), kit.BuildProxy(t), "upstream", "--listen", "127.0.0.1:0")
@@ -38,7 +38,7 @@ func TestUpstream(t *testing.T) {
 	if !ok || err != nil || !strings.Contains(command, strings.TrimSuffix(url, "/v1")) {
 		t.Fatalf("%q, %v", second, err)
 	}
-	// What it says to try next is served.
+	// The command that it prints works.
 	p, at, err := startProxy(t.TempDir(), []string{"PATH=" + os.Getenv("PATH")}, strings.Fields(command))
 	if err != nil {
 		t.Fatal(err)

@@ -8,13 +8,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// release is the version that a build was told: go build -ldflags "-X main.release=1.2.3", as the Dockerfile does.
+// release is the version given to the build: go build -ldflags "-X main.release=1.2.3", as the Dockerfile does.
 var release string
 
 func newVersionCommand(p process) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print what was built",
+		Short: "Print version, revision and platform",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintf(p.stdout, "remora version %s\n", cmd.Root().Version)
@@ -23,9 +23,9 @@ func newVersionCommand(p process) *cobra.Command {
 	}
 }
 
-// version is the release, where the build was told one, and the revision, where the Go toolchain has recorded it.
+// version returns the release, if the build was given one, and the revision, if the Go toolchain has recorded it.
 func version() string {
-	revision, state := "built from source", "" // by go run, which notes no revision
+	revision, state := "built from source", "" // go run records no revision
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
 			switch {

@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// parseYAML reads one mapping, and the lines of its keys. Viper's own reader would drop keys without a value, though they
+// parseYAML parses one mapping, and returns the lines of its keys too. Viper's own reader would ignore keys without a value, which
 // may be misspelled, and all documents but the first.
 func parseYAML(data []byte) (map[string]any, keyLines, error) {
 	root, err := readDocument(data)
@@ -32,7 +32,7 @@ func parseYAML(data []byte) (map[string]any, keyLines, error) {
 	return m, lines, nil
 }
 
-// readDocument returns the content of the one document that holds anything, nil if there is none.
+// readDocument returns the content of the only document that is not empty, nil if there is none.
 func readDocument(data []byte) (*yaml.Node, error) {
 	var root *yaml.Node
 	n := 0
@@ -56,8 +56,7 @@ func readDocument(data []byte) (*yaml.Node, error) {
 	return root, nil
 }
 
-// keyLines holds the line of every key and list entry of a file, by its path in lower case. What an alias stands for has no
-// lines of its own.
+// keyLines holds the line of every key and list entry of a file, by its path in lower case. The content of an alias has no lines.
 type keyLines map[string]int
 
 func (l keyLines) add(path string, n *yaml.Node) {
@@ -78,7 +77,7 @@ func (l keyLines) add(path string, n *yaml.Node) {
 	}
 }
 
-// find returns the line of a path. Where a list entry lacks the key, that is the line of the entry.
+// find returns the line of a path. For a key that a list entry lacks, it returns the line of the entry.
 func (l keyLines) find(path string) (int, bool) {
 	path = strings.ToLower(path)
 	line, ok := l[path]

@@ -9,17 +9,17 @@ import (
 	"remora/wire"
 )
 
-// check is one thing that the demo promises, and whether it held.
+// check is one promise of the demo, and its result.
 type check struct {
 	name string
-	text string // what is so, in a sentence
-	err  error  // what is not
+	text string // the result, in a sentence
+	err  error  // nil if the promise was kept
 }
 
-// minTurns is how long the conversation has to be for the demo to show anything.
+// minTurns is the minimum length of the conversation.
 const minTurns = 60
 
-// checks judges everything that was played.
+// checks returns the results of all checks.
 func (s *stage) checks() []check {
 	turns, talks := s.player.turns, s.player.talks
 	return []check{
@@ -70,14 +70,14 @@ func checkWindow(turns []turn) check {
 	return c
 }
 
-// checkViews compares what the model got with what was said, and both with X-Memory.
+// checkViews compares what the model got with the conversation, and both with X-Memory.
 func checkViews(turns []turn) check {
 	c := check{name: "views", text: "the instructions, then what was said, in order, the newest last; X-Memory told it right"}
 	for i, t := range turns {
 		sent, ok := placesIn(t.talk.line[:t.said], t.saw)
 		switch {
-		case t.lead != 1:
-			c.err = fmt.Errorf("turn %d: the model got the instructions %d times", i+1, t.lead)
+		case t.prompts != 1:
+			c.err = fmt.Errorf("turn %d: the model got the instructions %d times", i+1, t.prompts)
 		case !ok:
 			c.err = fmt.Errorf("turn %d: the model got something that was not said, or in another order", i+1)
 		case !all(sent[t.said-t.fresh:]):
@@ -102,7 +102,7 @@ func all(sent []bool) bool {
 	return true
 }
 
-// checkFaults relies on the upstream, which refuses a history where the real APIs do.
+// checkFaults reports the histories that the upstream refused. It refuses those that the real APIs refuse.
 func checkFaults(faults []string) check {
 	c := check{name: "orphans", text: "0: the upstream, as strict as the real API, refused nothing"}
 	if len(faults) > 0 {
@@ -111,7 +111,7 @@ func checkFaults(faults []string) check {
 	return c
 }
 
-// checkRestart wants that what was on disk when the proxy had been killed was complete, and is still there.
+// checkRestart checks that everything was on disk when the proxy was killed, and still is.
 func checkRestart(before, after []snapshot) check {
 	c := check{name: "restart"}
 	if len(before) == 0 || len(after) == 0 {
@@ -165,8 +165,8 @@ func (s snapshot) compare() error {
 	return err
 }
 
-// head returns what is stored of the conversation, in its order. A conversation without edits has no other
-// branch: an item that is not on its line is an error.
+// head returns the stored entries of the conversation, in order. An item that is not part of the conversation's line is an error:
+// a conversation without edits has no other branch.
 func (s snapshot) head() ([]entry, error) {
 	var entries []entry
 	for _, l := range s.lines {
@@ -185,19 +185,19 @@ func (s snapshot) head() ([]entry, error) {
 	return entries, nil
 }
 
-// storedBy are the entries that were stored with a turn.
+// storedBy returns the entries that were stored with a turn.
 func (s snapshot) storedBy(turnID string) []entry {
 	var all []entry
 	for _, l := range s.lines {
 		if l.Item != nil && l.Item.Turn == turnID {
-			es, _ := storedEntries(l.Item) // what can't be read is compare's business
+			es, _ := storedEntries(l.Item) // compare reports unreadable items
 			all = append(all, es...)
 		}
 	}
 	return all
 }
 
-// storedEntries reads one stored item.
+// storedEntries returns the entries of one stored item.
 func storedEntries(l *memory.ItemLine) ([]entry, error) {
 	it, err := l.Item()
 	if err != nil {

@@ -32,7 +32,7 @@ func TestEntriesOf(t *testing.T) {
 	f(dialects.Chat, `{"role":"assistant","content":"a","tool_calls":[{"id":"c1","function":{"name":"f","arguments":"{}"}},`+
 		`{"id":"c2","function":{"name":"g","arguments":"{}"}}]}`,
 		entry{who: "assistant", text: "a"}, entry{who: "call", id: "c1", text: "f{}"}, entry{who: "call", id: "c2", text: "g{}"})
-	// Responses says the same in other words.
+	// Responses items give the same entries.
 	f(dialects.Responses, `{"type":"message","role":"assistant","content":[{"type":"output_text","text":"a"}]}`, entry{who: "assistant", text: "a"})
 	f(dialects.Responses, `{"type":"function_call","call_id":"c1","name":"f","arguments":"{}"}`, entry{who: "call", id: "c1", text: "f{}"})
 	f(dialects.Responses, `{"type":"function_call_output","call_id":"c1","output":"a"}`, entry{who: "result", id: "c1", text: "a"})
@@ -54,7 +54,7 @@ func TestPlacesIn(t *testing.T) {
 	f("abcd", "abcd", "++++")
 	f("abcd", "cd", "--++")
 	f("abcd", "ad", "+--+")
-	f("abab", "ab", "--++") // what is equal is taken from the end
+	f("abab", "ab", "--++") // of equal entries the last ones match
 	f("abcd", "dc", "")
 	f("abcd", "ax", "")
 	f("ab", "abb", "")
@@ -68,8 +68,8 @@ func letters(s string) []entry {
 	return entries
 }
 
-// played is a conversation of ten turns, each with one new entry and one answer, whose window keeps four. From the
-// second turn on the view has a block of five tokens.
+// played returns a conversation of ten turns, each with one new entry and one answer, and a window of four. From the second turn on
+// the view has a block of five tokens.
 func played() []turn {
 	tk := &talk{session: "s", line: letters("abcdefghijklmnopqrst")}
 	var turns []turn
@@ -77,7 +77,7 @@ func played() []turn {
 		said := 2*i + 1
 		left := max(0, said-4)
 		t := turn{
-			talk: tk, id: fmt.Sprint(i), said: said, heard: said + 1, fresh: 1, saw: tk.line[left:said], lead: 1,
+			talk: tk, id: fmt.Sprint(i), said: said, heard: said + 1, fresh: 1, saw: tk.line[left:said], prompts: 1,
 			report: report{windowed: left},
 		}
 		if i > 0 {
@@ -88,7 +88,7 @@ func played() []turn {
 	return turns
 }
 
-// stored is a transcript with these letters, and with the block that played tells.
+// stored returns a transcript with these letters, and with the block of played.
 func stored(tk *talk, letters string) snapshot {
 	s := snapshot{talk: tk, turns: len(letters) / 2, said: len(tk.line)}
 	for i, r := range letters {
@@ -110,7 +110,7 @@ func stored(tk *talk, letters string) snapshot {
 	return s
 }
 
-// failures are the checks that failed, in a line.
+// failures returns the failed checks, in one line.
 func failures(checks ...check) string {
 	var failed []string
 	for _, c := range checks {
@@ -121,7 +121,7 @@ func failures(checks ...check) string {
 	return strings.Join(failed, "; ")
 }
 
-// TestChecksCanFail breaks one thing at a time and wants the check that is about it, and no other, to say so.
+// TestChecksCanFail breaks one thing at a time, and expects only the check for it to fail.
 func TestChecksCanFail(t *testing.T) {
 	f := func(want string, change func(p []turn, s *snapshot) []turn) {
 		t.Helper()
@@ -150,7 +150,7 @@ func TestChecksCanFail(t *testing.T) {
 		return nil
 	})
 	f("views: turn 7: the model got the instructions 0 times", func(p []turn, _ *snapshot) []turn {
-		p[6].lead = 0
+		p[6].prompts = 0
 		return nil
 	})
 	f("blocks: turn 7: X-Memory says 6 tokens, the stored blocks have 5", func(p []turn, _ *snapshot) []turn {
@@ -199,8 +199,8 @@ func TestRestartCheckCanFail(t *testing.T) {
 	f("restart: item 4 was on disk before the restart, and is not any more", []snapshot{before}, []snapshot{after})
 }
 
-// remembered is a story with all that layers have to show: a note that is told on, a fact of another session and one
-// that is not told, a call that was denied.
+// remembered returns a story with the effects of all layers: a note that later views show, a recalled fact and one that is not
+// recalled, and a denied call.
 func remembered() []turn {
 	hidden := func(who, id, text string) entry { return entry{who: who, id: id, text: text, hidden: true} }
 	first := &talk{session: "a", resource: shop, line: []entry{
@@ -258,12 +258,12 @@ func TestChecksOfLayersCanFail(t *testing.T) {
 	f("denied: no call was", func(p []turn) { p[2].talk.line[3].text = "order{\"copies\":5}" })
 }
 
-// TestReveal puts what only the model saw where it stood.
-func TestReveal(t *testing.T) {
+// TestInsertHidden: hidden entries are inserted where the model saw them.
+func TestInsertHidden(t *testing.T) {
 	f := func(line, saw, want string) {
 		t.Helper()
 		tk := &talk{line: marked(line)}
-		tk.reveal(marked(saw))
+		tk.insertHidden(marked(saw))
 		if diff := cmp.Diff(marked(want), tk.line, cmp.AllowUnexported(entry{})); diff != "" {
 			t.Errorf("%q in %q:\n%s", saw, line, diff)
 		}
@@ -273,10 +273,10 @@ func TestReveal(t *testing.T) {
 	f("abc", "abcXY", "abcXY")   // asked again, in the same turn
 	f("abXYc", "XYc", "abXYc")   // known already
 	f("abXac", "aZac", "abXZac") // of equal texts the last one
-	f("abc", "zXbc", "aXbc")     // what nobody said is left to checkViews
+	f("abc", "zXbc", "aXbc")     // checkViews reports the unknown z
 }
 
-// marked are entries, those in capitals hidden.
+// marked returns entries; capitals are hidden ones.
 func marked(s string) []entry {
 	list := letters(s)
 	for i := range list {
@@ -318,7 +318,7 @@ func TestReadReport(t *testing.T) {
 	}
 }
 
-// TestStory holds the story to what the chapters are about.
+// TestStory: each chapter shows what it is about.
 func TestStory(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range story() {

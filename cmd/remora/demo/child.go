@@ -16,7 +16,7 @@ import (
 	"remora/test/process"
 )
 
-// maxItems and evictBatch are the demo's window: small, so that it fires early.
+// maxItems and evictBatch configure the demo's window: small, so that it leaves items out early.
 const (
 	maxItems   = 24
 	evictBatch = 8
@@ -31,17 +31,17 @@ const (
 // rule is the condition of the demo's steering layer, in CEL.
 var rule = fmt.Sprintf(`tool.name == "order" && tool.arguments.copies > %d`, maxCopies)
 
-// shutdownGrace bounds how long a proxy that was asked to end may take.
+// shutdownGrace bounds the shutdown of a proxy.
 const shutdownGrace = time.Minute
 
-// machine runs the proxy in processes of its own, over one configuration and one store.
+// machine runs the proxy and its transcript command as processes, with one configuration and one store.
 type machine struct {
 	binary string
 	config string // path of the configuration
 }
 
-// newMachine writes a configuration into dir. The store waits are long: a slow disk would otherwise be answered with
-// the spool, which is right, and hard to follow in a demo.
+// newMachine writes a configuration into dir. The waits for the store are long: with a slow disk, turns would otherwise go to the
+// spool, which is correct but hard to follow in a demo.
 func newMachine(binary, dir, upstream string) (*machine, error) {
 	config := fmt.Sprintf(`server:
   listen: 127.0.0.1:0
@@ -68,7 +68,7 @@ log: {level: warn}
 	return m, nil
 }
 
-// command prepares a call of the binary.
+// command returns a command that runs the binary.
 func (m *machine) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, m.binary, args...) //nolint:gosec // our own executable
 	cmd.Env = append(process.Environ(), keyVariable+"="+apiKey)
@@ -76,12 +76,12 @@ func (m *machine) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// start starts a proxy and returns when it listens.
+// start starts a proxy and waits until it listens.
 func (m *machine) start(ctx context.Context) (*process.Proxy, error) {
 	return process.Start(m.command(ctx, "--config", m.config))
 }
 
-// transcript reads a stored session with the binary's own command, as anyone can. The store must not be in use.
+// transcript reads a stored session with `remora transcript`. The store must not be in use.
 func (m *machine) transcript(ctx context.Context, session string) ([]memory.Line, error) {
 	cmd := m.command(ctx, "transcript", "--config", m.config, "--session", session, "--key-env", keyVariable)
 	var stderr bytes.Buffer

@@ -13,32 +13,32 @@ import (
 	"remora/wire"
 )
 
-// player is the client's side of the story: it sends what its user says, runs the tools that the model calls, and keeps
-// its own list of everything that was said, against which the store is checked.
+// player is the client of the story: it sends the user's messages, runs the tools that the model calls, and records the
+// conversation, with which the store is compared.
 type player struct {
 	http  *http.Client
-	url   string // of the proxy that runs now
+	url   string // of the running proxy
 	model *scripted.Server
 
 	talks []*talk
 	turns []turn // of all talks
 	now   chapter
 	talk  *talk                       // of the chapter
-	since int                         // turns before the chapter
-	asked int                         // requests that the model got so far
-	crash func(context.Context) error // what act.killAfter asks for
+	since int                         // number of turns before the chapter
+	asked int                         // number of requests that the model got so far
+	crash func(context.Context) error // kills and restarts the proxy, for act.killAfter
 }
 
-// talk is one session as its client and the model know it.
+// talk is one session, as its client and the model know it.
 type talk struct {
 	session, resource string
-	// line is everything that was said, in order, with what the model said to the proxy alone.
+	// line is the conversation, in order, including the entries that are hidden from the client.
 	line   []entry
 	ids    map[string]bool // of the calls that the client got
-	resend []wire.Item     // what a client resends
+	resend []wire.Item     // the client's history
 }
 
-// begin turns to a chapter.
+// begin begins a chapter.
 func (p *player) begin(c chapter) {
 	p.now, p.since = c, len(p.turns)
 	for _, tk := range p.talks {
@@ -50,7 +50,7 @@ func (p *player) begin(c chapter) {
 	p.talks = append(p.talks, p.talk)
 }
 
-// add takes over what the client has said or heard.
+// add records items that the client has sent or got.
 func (tk *talk) add(items []wire.Item) []entry {
 	added := entriesOf(items)
 	for _, e := range added {
@@ -62,7 +62,7 @@ func (tk *talk) add(items []wire.Item) []entry {
 	return added
 }
 
-// visible is how much of the line the client knows.
+// visible returns the number of entries that the client knows.
 func (tk *talk) visible() int {
 	n := 0
 	for _, e := range tk.line {
@@ -73,11 +73,11 @@ func (tk *talk) visible() int {
 	return n
 }
 
-// play lets a client say its user's line and answer the model's calls until the model has no more.
+// play sends the user's message, and answers the model's calls until there are none.
 func (p *player) play(ctx context.Context, h habit, a act) error {
 	fresh := userSays(h, a.user)
 	for round := 1; ; round++ {
-		answer, err := p.exchange(ctx, h, fresh, a.told)
+		answer, err := p.exchange(ctx, h, fresh, a.fact)
 		if err != nil {
 			return fmt.Errorf("turn %d: %w", len(p.turns)+1, err)
 		}
@@ -94,7 +94,7 @@ func (p *player) play(ctx context.Context, h habit, a act) error {
 
 func userSays(h habit, text string) []wire.Item { return []wire.Item{h.message("user", text)} }
 
-// message is a message in the client's dialect.
+// message returns a message in the client's dialect.
 func (h habit) message(role, text string) wire.Item {
 	it, err := wire.ParseItem(h.dialect, append(wire.AppendString([]byte(`{"role":"`+role+`","content":`), text), '}'))
 	if err != nil {
@@ -103,7 +103,7 @@ func (h habit) message(role, text string) wire.Item {
 	return it
 }
 
-// runTools answers every call of an answer.
+// runTools runs the calls of an answer and returns their results.
 func runTools(answer []wire.Item) (results []wire.Item, err error) {
 	for _, it := range answer {
 		for i, c := range it.Calls() {
@@ -123,7 +123,7 @@ func (p *player) exchange(ctx context.Context, h habit, fresh []wire.Item, told 
 	added := tk.add(fresh)
 	at := len(p.turns)
 	t := turn{
-		talk: tk, told: told, fresh: len(added), client: fmt.Sprintf("%d new", len(added)),
+		talk: tk, fact: told, fresh: len(added), client: fmt.Sprintf("%d new", len(added)),
 		show: slices.Contains(p.now.show, at-p.since), streamed: at%2 == 1,
 	}
 	if at == p.since {
@@ -137,7 +137,7 @@ func (p *player) exchange(ctx context.Context, h habit, fresh []wire.Item, told 
 	if err != nil {
 		return nil, err
 	}
-	if err := p.look(h, &t); err != nil {
+	if err := p.readRequests(h, &t); err != nil {
 		return nil, err
 	}
 	for _, e := range tk.add(answer) {
@@ -150,7 +150,7 @@ func (p *player) exchange(ctx context.Context, h habit, fresh []wire.Item, told 
 	return answer, nil
 }
 
-// call sends the request through the proxy and reads the answer to its end.
+// call sends a request through the proxy and reads the whole answer.
 func (p *player) call(ctx context.Context, h habit, sent []wire.Item, t *turn) ([]wire.Item, error) {
 	asked, err := h.body(sent, t.streamed)
 	if err != nil {
@@ -205,7 +205,7 @@ func readAnswer(d wire.Dialect, body []byte, streamed bool) ([]wire.Item, error)
 	return reply.Choices[0], nil
 }
 
-// body returns a request in the client's dialect. A client that sends only new items sends no instructions either.
+// body returns a request in the client's dialect. A client that sends only new items sends no system prompt.
 func (h habit) body(items []wire.Item, stream bool) ([]byte, error) {
 	var tools [][]byte
 	for _, name := range toolNames() {
@@ -221,8 +221,8 @@ func (h habit) body(items []wire.Item, stream bool) ([]byte, error) {
 	return empty.With(items, tools...)
 }
 
-// look reads what the model got for the turn: one request, or several where the proxy answered a call itself.
-func (p *player) look(h habit, t *turn) error {
+// readRequests reads the requests that the model got for the turn: several if the proxy answered a call itself.
+func (p *player) readRequests(h habit, t *turn) error {
 	all := p.model.Requests()
 	if len(all) == p.asked {
 		return errors.New("the upstream got no request")
@@ -233,24 +233,24 @@ func (p *player) look(h habit, t *turn) error {
 			return err
 		}
 		before := len(t.talk.line)
-		t.talk.reveal(saw)
+		t.talk.insertHidden(saw)
 		if i > 0 {
 			continue
 		}
 		t.saw, t.said = saw, len(t.talk.line)
 		if n := len(p.turns); n > 0 && p.turns[n-1].talk == t.talk {
-			p.turns[n-1].heard += t.said - before // the model said it with the answer before
+			p.turns[n-1].heard += t.said - before // part of the answer before
 		}
 	}
 	p.asked = len(all)
 	return nil
 }
 
-// reveal puts what the model has said to the proxy alone into the line, at the place where the model was sent it.
-func (tk *talk) reveal(saw []entry) {
+// insertHidden adds the hidden entries that the model saw to the line, at the place where it saw them.
+func (tk *talk) insertHidden(saw []entry) {
 	at := len(tk.line)
 	for _, e := range slices.Backward(saw) {
-		i := at - 1 // texts are not unique: the last equal one is meant
+		i := at - 1 // texts are not unique: take the last equal one
 		for i >= 0 && tk.line[i] != e {
 			i--
 		}

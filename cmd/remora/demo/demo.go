@@ -1,9 +1,9 @@
-// Package demo is `remora demo`: it plays a few conversations through the real proxy, without a provider or a key.
-// Upstream is scripted and strict; the proxy is a process of its own that is killed in the middle and started again.
-// The demo checks the view of each turn against the stored items, the blocks of layers with their slots and tokens, and
-// the calls hidden from the client. It prints a few turns as a dialogue, or all of them as a table.
+// Package demo is `remora demo`: it plays a few conversations through the real proxy, without a provider or a key. The upstream
+// is scripted and strict. The proxy is a separate process, which the demo kills and restarts in the middle. The demo checks the
+// view of each turn against the stored items, the layers' blocks with their slots and tokens, and the calls hidden from the
+// client. It prints a few turns as a dialogue, or all of them as a table.
 //
-// It uses the proxy only from outside: by HTTP, by its configuration and by its transcript command.
+// It uses the proxy only from outside: its HTTP API, its configuration and its transcript command.
 package demo
 
 import (
@@ -31,20 +31,20 @@ type Options struct {
 	Color bool
 	// Table prints every turn as a row, and some in full, in place of a few turns as a dialogue.
 	Table bool
-	// Full is Table with every item of the turns that are shown in full, and then all that is stored of each session.
+	// Full is Table with every item of the turns that are shown in full, followed by the stored items of each session.
 	Full bool
 }
 
-// longest bounds a demo, which takes a second or two, and a minute where the disk is busy with much else.
-const longest = 5 * time.Minute
+// timeout bounds a demo. It takes one or two seconds, up to a minute on a busy disk.
+const timeout = 5 * time.Minute
 
-// ErrFailed is returned by Run if the conversation was played and a check failed. The failure has been printed then.
+// ErrFailed is returned by Run if a check failed. The failure has been printed.
 var ErrFailed = errors.New("demo: the checks above have failed")
 
-// Run plays, prints and checks the demo. It returns ErrFailed, or why the demo could not be played to its end. It leaves no
-// processes and no files behind.
+// Run plays, prints and checks the demo. It returns ErrFailed if a check fails, another error if the demo could not be played to
+// its end. It leaves no processes or files behind.
 func Run(ctx context.Context, o Options) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, longest)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	dir, err := os.MkdirTemp("", "remora-demo-")
 	if err != nil {
@@ -81,30 +81,30 @@ func Run(ctx context.Context, o Options) (err error) {
 	case failed:
 		return ErrFailed
 	case table:
-		page.farewell()
+		page.nextSteps()
 	default:
 		highlights{&page, s.player.turns, s.atCrash, s.atEnd}.print()
 	}
 	return nil
 }
 
-// stage has the upstream, the proxy and the clients of a demo.
+// stage holds the upstream, the proxy and the clients of a demo.
 type stage struct {
 	machine *machine
 	player  *player
 	print   printer
 	proxy   *process.Proxy
 
-	// What was on disk after the proxy was killed, and at the end.
+	// The sessions on disk after the proxy was killed, and at the end.
 	atCrash, atEnd []snapshot
 }
 
-// snapshot is one stored session at one moment.
+// snapshot is a stored session at one moment.
 type snapshot struct {
 	talk  *talk
 	lines []memory.Line
-	turns int // turns of all talks until then
-	said  int // of the talk's line, what was said and heard until then
+	turns int // number of turns of all talks until then
+	said  int // length of the talk's line then
 }
 
 // run plays all chapters and reads the transcript.
@@ -115,7 +115,7 @@ func (s *stage) run(ctx context.Context, chapters []chapter) (err error) {
 	stopped := false
 	defer func() {
 		if !stopped {
-			_ = s.proxy.Kill() // the error that led here says more
+			_ = s.proxy.Kill() // err matters more
 		}
 	}()
 	s.player.url = s.proxy.URL
@@ -143,7 +143,7 @@ func (s *stage) run(ctx context.Context, chapters []chapter) (err error) {
 	return nil
 }
 
-// restart kills the proxy, reads what it left on disk, and starts it again.
+// restart kills the proxy, reads the sessions on disk, and starts it again.
 func (s *stage) restart(ctx context.Context) (err error) {
 	if err := s.proxy.Kill(); err != nil {
 		return err

@@ -47,10 +47,10 @@ func play(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	return out.String(), stderr, code
 }
 
-// playTo runs `remora demo` with a standard output of the caller's. It must leave nothing behind.
+// playTo runs `remora demo` with a given standard output, and checks that it leaves no files behind.
 func playTo(t *testing.T, stdout io.Writer, args ...string) (stderr string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute) // only one that hangs
+	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute) // only if it hangs
 	defer cancel()
 	tmp := t.TempDir()
 	var log bytes.Buffer
@@ -135,7 +135,7 @@ func TestDemoTable(t *testing.T) {
 	}
 }
 
-// TestDemo: a page of at most 30 lines, with what the model saw of what was said.
+// TestDemo: the demo prints a page of at most 30 lines.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	out, stderr, code := play(t)
@@ -169,7 +169,7 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// TestDemoInFull: nothing is left out of the turns that are shown in full, and every stored item is printed once, in order.
+// TestDemoInFull: turns that are shown in full are complete, and every stored item is printed once, in order.
 func TestDemoInFull(t *testing.T) {
 	t.Parallel()
 	out, stderr, code := play(t, "--full")
@@ -201,7 +201,7 @@ func TestDemoInFull(t *testing.T) {
 	}
 }
 
-// TestDemoFails plays through proxies that do something wrong, each a few lines of shell before the real one.
+// TestDemoFails plays through faulty proxies: a few lines of shell in front of the real one.
 func TestDemoFails(t *testing.T) {
 	t.Parallel()
 	f := func(name, script string, want ...string) {

@@ -9,16 +9,16 @@ import (
 	"remora/wire"
 )
 
-// entry is one thing that was said: a text, a call or a result. Both dialects come out alike, and a Chat message with
-// two calls is three entries, or two if it has no text: what the window counts.
+// entry is a text, a call or a result, alike for both dialects. A Chat message with two calls is three entries, or two if it has no
+// text: the units that the window counts.
 type entry struct {
 	who    string // system, developer, user, assistant, call or result
 	id     string // of a call or result: its call id
 	text   string
-	hidden bool // between the model and the proxy: the client never gets it
+	hidden bool // the client never gets it
 }
 
-// entriesOf reads items. What is not part of the story is an entry of its type, which nobody has said.
+// entriesOf returns the entries of items. An item of another kind is an entry with only its type, which matches no other.
 func entriesOf(items []wire.Item) (all []entry) {
 	for _, it := range items {
 		who := wire.Text(wire.Member(it.Raw, "role"))
@@ -38,9 +38,8 @@ func entriesOf(items []wire.Item) (all []entry) {
 	return all
 }
 
-// placesIn finds view in conversation, in order, and returns for each entry of conversation whether it is in the view;
-// false if the view holds something that was not said, or in another order. It looks from the end, where what a window
-// keeps stands.
+// placesIn returns for each entry of conversation whether it is in view. It returns false if view is not a subsequence of
+// conversation. It searches from the end, where the entries of the window are.
 func placesIn(conversation, view []entry) ([]bool, bool) {
 	sent := make([]bool, len(conversation))
 	at := len(conversation)
@@ -55,7 +54,7 @@ func placesIn(conversation, view []entry) ([]bool, bool) {
 	return sent, true
 }
 
-// words returns the text of an entry; a call as name(values) or, if values are nested, unchanged.
+// words returns the text of an entry. A call is name(values), or unchanged if its values are nested.
 func (e entry) words() string {
 	name, arguments, ok := strings.Cut(e.text, "{")
 	if e.who != "call" || !ok {
@@ -66,7 +65,7 @@ func (e entry) words() string {
 	}
 	var values []string
 	dec := json.NewDecoder(strings.NewReader("{" + arguments))
-	for i := 0; ; i++ { // the brace, then names and values in turn
+	for i := 0; ; i++ { // the brace, then alternating names and values
 		token, err := dec.Token()
 		if _, brace := token.(json.Delim); err != nil || brace && i > 0 {
 			return name + "(" + strings.Join(values, ", ") + ")"
@@ -77,7 +76,7 @@ func (e entry) words() string {
 	}
 }
 
-// String is an entry in one line, for messages.
+// String returns the entry in one line, for errors.
 func (e entry) String() string {
 	if e.hidden {
 		return fmt.Sprintf("hidden %s %q", e.who, cut(e.words(), 60))

@@ -2,8 +2,8 @@ package demo
 
 import "fmt"
 
-// highlights are the page that the demo prints without --table: of all conversations, in at most 30 lines, four turns, what
-// survived the kill, and the totals.
+// highlights prints the page of a demo without --table, in at most 30 lines: four turns of all conversations, what survived the
+// kill, and the totals.
 type highlights struct {
 	*printer
 	turns          []turn
@@ -12,11 +12,11 @@ type highlights struct {
 
 func (p highlights) print() {
 	turns := p.turns
-	p.line("%s", p.in(bold, fmt.Sprintf("Remora: %d turns through a real proxy to a scripted model; these are four of them", len(turns))))
+	p.line("%s", p.styled(bold, fmt.Sprintf("Remora: %d turns through a real proxy to a scripted model; these are four of them", len(turns))))
 
 	p.scene("A long session asks for what was said at its beginning, and has been left out since", "When do we reorder Ulysses?")
-	stored, _ := p.atCrash[0].head() // checkRestart judges it
-	p.line("%s", p.in(bold, fmt.Sprintf("kill -9 in the middle of turn %d: all %d items so far were on disk, and the loop went on",
+	stored, _ := p.atCrash[0].head() // checkRestart reports the error
+	p.line("%s", p.styled(bold, fmt.Sprintf("kill -9 in the middle of turn %d: all %d items so far were on disk, and the loop went on",
 		p.atCrash[0].turns+1, len(stored))))
 	p.scene("The next day, in another session of the same user", "Whose is shelf 9?")
 	p.scene("A rule holds, whatever the model wants", "Order 500 copies of Dune.")
@@ -26,7 +26,7 @@ func (p highlights) print() {
 	for i := range turns {
 		said, sent = said+turns[i].whole(), sent+turns[i].sent()
 	}
-	p.line("\n%s", p.in(green, fmt.Sprintf("In sum: about %d tokens sent in place of %d, %d %% saved; nothing lost; every answer checked.",
+	p.line("\n%s", p.styled(green, fmt.Sprintf("In sum: about %d tokens sent in place of %d, %d %% saved; nothing lost; every answer checked.",
 		sent, said, 100*(said-sent)/said)))
 	p.line("What to try next:")
 	p.line("  go run ./cmd/remora demo --table                            # every turn, as a table")
@@ -41,19 +41,19 @@ func (p highlights) scene(title, text string) {
 		if t.saw[len(t.saw)-1] != (entry{who: "user", text: text}) {
 			continue
 		}
-		p.line("\n%s", p.in(bold, title))
+		p.line("\n%s", p.styled(bold, title))
 		p.line("  you said       %s", text)
-		p.line("  the model saw  %s", p.in(hue, t.view(of(t.talk, p.atEnd).blocks(t.id))))
+		p.line("  the model saw  %s", p.styled(cyan, t.view(snapshotOf(t.talk, p.atEnd).blocks(t.id))))
 		last := t.last()
 		for at, e := range t.talk.line[t.said:last] {
 			if copies, ok := ordered(e); ok && copies > maxCopies && e.hidden {
-				p.line("  it called      %s", p.in(red, e.words()+": denied, and no client got it"))
+				p.line("  it called      %s", p.styled(red, e.words()+": denied, and no client got it"))
 				p.line("  it was told    %s", t.talk.line[t.said+at+1].text)
 			}
 		}
 		saved := ""
 		if n := t.whole() - t.sent(); n > 0 {
-			saved = p.in(green, fmt.Sprintf("   (about %d tokens saved)", n))
+			saved = p.styled(green, fmt.Sprintf("   (about %d tokens saved)", n))
 		}
 		p.line("  it answered    %s%s", t.talk.line[last].words(), saved)
 		return

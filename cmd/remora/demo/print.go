@@ -20,11 +20,11 @@ const (
 	dim   = "2"
 	red   = "31"
 	green = "32"
-	hue   = "36" // of what only the model and the proxy see
+	cyan  = "36" // for what only the model and the proxy see
 )
 
-// in is text in a style, where styles are allowed.
-func (p *printer) in(style, text string) string {
+// styled returns text in an ANSI style, unchanged without colours.
+func (p *printer) styled(style, text string) string {
 	if !p.color || style == "" {
 		return text
 	}
@@ -32,11 +32,11 @@ func (p *printer) in(style, text string) string {
 }
 
 func (p *printer) line(format string, args ...any) {
-	_, _ = fmt.Fprintf(p.out, format+"\n", args...) // a reader who has left misses nothing that matters
+	_, _ = fmt.Fprintf(p.out, format+"\n", args...) // the output may be closed, as by head
 }
 
 func (p *printer) opening(proxy, upstream string) {
-	p.line("%s", p.in(bold, "Remora: a few conversations through the real proxy, without network or key"))
+	p.line("%s", p.styled(bold, "Remora: a few conversations through the real proxy, without network or key"))
 	p.line(`
   client  ->  proxy %s  ->  scripted upstream %s
 
@@ -56,17 +56,17 @@ func (p *printer) opening(proxy, upstream string) {
             the same for a while and so are cached, then what has changed, behind the user's message`, proxy, upstream, maxItems, rule, evictBatch)
 }
 
-// columns is the head of the table, and row a line of it.
+// columns is the header of the table, row the format of its lines.
 const (
 	columns = "turn  client    items  sent  left out  recalled        of the items sent: first to last      stored"
 	row     = "%4d  %-8s  %5d  %4d  %8s  %-14s  %s to %s  %6d"
 )
 
-// rows prints the turns from number first on, with what the snapshots have of them.
+// rows prints the turns from index first on, with their stored entries.
 func (p *printer) rows(turns []turn, stored []snapshot, first int) {
 	items := make(map[*talk]int)
 	for i, t := range turns {
-		s := of(t.talk, stored)
+		s := snapshotOf(t.talk, stored)
 		kept := s.storedBy(t.id)
 		items[t.talk] += len(kept)
 		if i < first {
@@ -74,7 +74,7 @@ func (p *printer) rows(turns []turn, stored []snapshot, first int) {
 		}
 		switch {
 		case t.title != "":
-			p.line("\n%s\n%s", p.in(bold, t.title), p.in(dim, columns))
+			p.line("\n%s\n%s", p.styled(bold, t.title), p.styled(dim, columns))
 		case i > first && turns[i-1].show:
 			p.line("")
 		}
@@ -91,7 +91,7 @@ func (p *printer) rows(turns []turn, stored []snapshot, first int) {
 		p.line(row, i+1, client, t.said, len(t.saw), left, slots(blocks), cell(t.saw[0], 16), cell(newest, 16), items[t.talk])
 		for _, e := range kept {
 			if e.hidden {
-				p.line("%s", p.in(hue, fmt.Sprintf("      * %-9s  %s", e.who, cut(e.words(), 78))))
+				p.line("%s", p.styled(cyan, fmt.Sprintf("      * %-9s  %s", e.who, cut(e.words(), 78))))
 			}
 		}
 		if t.show {
@@ -101,30 +101,30 @@ func (p *printer) rows(turns []turn, stored []snapshot, first int) {
 }
 
 func (p *printer) restarted(s snapshot, proxy string) {
-	stored, _ := s.head() // checkRestart judges it
-	p.line("\n%s\n", p.in(bold, fmt.Sprintf("      kill -9 in the middle of the loop: %d items are on disk. A new proxy goes on at %s", len(stored), proxy)))
-	p.line("%s", p.in(dim, columns))
+	stored, _ := s.head() // checkRestart reports the error
+	p.line("\n%s\n", p.styled(bold, fmt.Sprintf("      kill -9 in the middle of the loop: %d items are on disk. A new proxy goes on at %s", len(stored), proxy)))
+	p.line("%s", p.styled(dim, columns))
 }
 
-// verdicts prints the summary.
+// verdicts prints the results of the checks.
 func (p *printer) verdicts(checks []check) {
-	p.line("\n%s", p.in(bold, "Checked"))
+	p.line("\n%s", p.styled(bold, "Checked"))
 	for _, c := range checks {
 		if c.err != nil {
-			p.line("  %s  %-10s  %v", p.in(red, "FAILED"), c.name, c.err)
+			p.line("  %s  %-10s  %v", p.styled(red, "FAILED"), c.name, c.err)
 			continue
 		}
-		p.line("  %s  %-10s  %s", p.in(green, "ok    "), c.name, c.text)
+		p.line("  %s  %-10s  %s", p.styled(green, "ok    "), c.name, c.text)
 	}
 }
 
-// farewell prints how to see the rest, and how to do the same with a real API.
-func (p *printer) farewell() {
+// nextSteps prints how to see more, and how to use a real API.
+func (p *printer) nextSteps() {
 	if !p.full {
-		p.line("\n%s", p.in(bold, "Every item of the transcripts"))
+		p.line("\n%s", p.styled(bold, "Every item of the transcripts"))
 		p.line("  go run ./cmd/remora demo --full")
 	}
-	p.line("\n%s", p.in(bold, "With a real API"))
+	p.line("\n%s", p.styled(bold, "With a real API"))
 	p.line("%s", `  go run ./cmd/remora     # in another terminal; your key only passes through
 
   ask() { curl -s http://127.0.0.1:8080/v1/chat/completions -H "Authorization: Bearer $OPENAI_API_KEY" \
@@ -138,13 +138,13 @@ func (p *printer) farewell() {
   several sessions share, such as a user.`)
 }
 
-// cell is an entry in exactly width columns.
+// cell returns an entry in exactly width columns.
 func cell(e entry, width int) string {
 	text := cut(e.who+" "+e.words(), width)
 	return text + strings.Repeat(" ", width-utf8.RuneCountInString(text))
 }
 
-// cut shortens text to width columns and one line.
+// cut shortens text to one line of at most width columns.
 func cut(text string, width int) string {
 	runes := []rune(strings.Join(strings.Fields(text), " "))
 	if len(runes) <= width {

@@ -15,8 +15,7 @@ type block struct {
 	text         string
 }
 
-// blocks returns the blocks of a turn, in the order of the view. It leaves out unreadable ones, which checkBlocks then
-// misses.
+// blocks returns the blocks of a turn, in the order of the view. It leaves out unreadable ones, which checkBlocks reports as missing.
 func (s snapshot) blocks(turnID string) []block {
 	var all []block
 	texts := make(map[string]string)
@@ -37,7 +36,7 @@ func (s snapshot) blocks(turnID string) []block {
 			continue
 		}
 		for _, b := range record.Blocks {
-			if text, ok := texts[b.Hash]; ok { // stands before the first turn that used it
+			if text, ok := texts[b.Hash]; ok { // its line comes before the first turn that used it
 				all = append(all, block{b.Layer, b.Slot, b.Tokens, text})
 			}
 		}
@@ -45,8 +44,8 @@ func (s snapshot) blocks(turnID string) []block {
 	return all
 }
 
-// of is the snapshot of a talk.
-func of(tk *talk, all []snapshot) snapshot {
+// snapshotOf returns the snapshot of a talk.
+func snapshotOf(tk *talk, all []snapshot) snapshot {
 	for _, s := range all {
 		if s.talk == tk {
 			return s
@@ -62,7 +61,7 @@ func checkBlocks(turns []turn, stored []snapshot) check {
 	for i, t := range turns {
 		tokens, slot := 0, 0
 		var texts []string
-		for _, b := range of(t.talk, stored).blocks(t.id) {
+		for _, b := range snapshotOf(t.talk, stored).blocks(t.id) {
 			if b.slot < slot || b.tokens <= 0 {
 				c.err = fmt.Errorf("turn %d: the block of %s has slot %d and %d tokens", i+1, b.layer, b.slot, b.tokens)
 			}
@@ -84,7 +83,7 @@ func checkBlocks(turns []turn, stored []snapshot) check {
 	return c
 }
 
-// checkNotes wants that the model's note was taken by the proxy alone, and shown to the model from then on.
+// checkNotes checks that the proxy answered the model's note without the client, and showed it to the model from then on.
 func checkNotes(turns []turn) check {
 	c := check{name: "notes"}
 	noted, shown, beyond := 0, 0, 0
@@ -118,15 +117,15 @@ func checkNotes(turns []turn) check {
 	return c
 }
 
-// isNote finds the model's call of the working memory's tool.
+// isNote reports whether e is the model's call of the working memory's tool.
 func isNote(e entry) bool { return e.who == "call" && e.text == noteTool+noteFact }
 
-// holds reports whether a word is in one of the texts.
+// holds reports whether one of the texts contains a word.
 func holds(texts []string, word string) bool {
 	return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(text, word) })
 }
 
-// checkRecall wants the model to know what it was told in a session of the same resource, and in no other.
+// checkRecall checks that the model knows the facts of sessions of the same resource, and no others.
 func checkRecall(turns []turn, chapters []chapter) check {
 	c := check{name: "recall"}
 	told, untold := 0, 0
@@ -136,13 +135,13 @@ func checkRecall(turns []turn, chapters []chapter) check {
 			if !knows {
 				want = unknown
 				untold = i + 1
-			} else if a.told == shelfOwner {
+			} else if a.fact == shelfOwner {
 				told = i + 1
 			}
 			if got := t.talk.line[t.heard-1]; got.text != want {
 				c.err = fmt.Errorf("turn %d: the model said %s", i+1, got)
-			} else if holds(t.blocks, a.told) != knows {
-				c.err = fmt.Errorf("turn %d: %q in the blocks is not %t", i+1, a.told, knows)
+			} else if holds(t.blocks, a.fact) != knows {
+				c.err = fmt.Errorf("turn %d: %q in the blocks is not %t", i+1, a.fact, knows)
 			}
 			if c.err != nil {
 				return c
@@ -156,12 +155,12 @@ func checkRecall(turns []turn, chapters []chapter) check {
 	return c
 }
 
-// actsAbout returns the acts that begin with an entry and whose answer needs a block.
+// actsAbout returns the acts that begin with e and whose answer needs a block.
 func actsAbout(chapters []chapter, resource string, e entry) []act {
 	var all []act
 	for _, c := range chapters {
 		for _, a := range c.acts {
-			if a.told != "" && c.resource == resource && e == (entry{who: "user", text: a.user}) {
+			if a.fact != "" && c.resource == resource && e == (entry{who: "user", text: a.user}) {
 				all = append(all, a)
 			}
 		}
@@ -169,7 +168,7 @@ func actsAbout(chapters []chapter, resource string, e entry) []act {
 	return all
 }
 
-// checkDenied wants that no client got an order which the rule forbids, and that the model was told why.
+// checkDenied checks that no client got an order that the rule forbids, and that the model got the reason.
 func checkDenied(talks []*talk) check {
 	c := check{name: "denied"}
 	denied := 0
@@ -196,7 +195,7 @@ func checkDenied(talks []*talk) check {
 	return c
 }
 
-// ordered is how many copies a call orders.
+// ordered returns the number of copies that a call orders, false for other entries.
 func ordered(e entry) (int, bool) {
 	arguments, ok := strings.CutPrefix(e.text, "order{")
 	var in struct {

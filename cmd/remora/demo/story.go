@@ -10,7 +10,7 @@ import (
 	"remora/wire/dialects"
 )
 
-// How the clients of the story talk to the API.
+// habit is how a client of the story talks to the API.
 type habit struct {
 	title string
 	// session and resource are sent as X-Session-Id and X-Resource-Id.
@@ -18,12 +18,12 @@ type habit struct {
 	dialect           wire.Dialect
 	// whole: the client resends the whole conversation on every call, as most do.
 	whole bool
-	// history is sent as X-History, unless empty. A program that sends only new items in a session whose history it has
-	// resent so far must declare it: a client that begins anew looks the same.
+	// history is sent as X-History, unless empty. A client that sends only new items in a session whose history was resent so
+	// far must declare that: otherwise it looks like one that starts over.
 	history string
 }
 
-// path is the endpoint below /v1.
+// path returns the endpoint, below /v1.
 func (h habit) path() string {
 	if h.dialect == dialects.Chat {
 		return "chat/completions"
@@ -31,7 +31,7 @@ func (h habit) path() string {
 	return "responses"
 }
 
-// chapter is a part of the story: one client, and what its user says.
+// chapter is a part of the story: one client and its user's messages.
 type chapter struct {
 	habit
 	acts []act
@@ -39,16 +39,15 @@ type chapter struct {
 	show []int
 }
 
-// act is one user message and how the model goes about it: an answer with tool calls for each of rounds, then the
-// words that end it.
+// act is one user message and the model's answers: one with tool calls for each of rounds, then a text.
 type act struct {
 	user   string
 	rounds []scripted.Answer
 	say    string
-	// told is a word that the model must have been sent to say that; else it says unknown.
-	told string
-	// killAfter is the round after whose answer the proxy is killed and started again; 0 is never. It belongs to a
-	// client that sends only new items: one that resends everything would repair any loss.
+	// fact is a word that the model must have been sent to answer say; without it, it answers unknown. Empty: always say.
+	fact string
+	// killAfter is the round after whose answer the proxy is killed and restarted; 0 is never. It needs a client that sends
+	// only new items: one that resends everything would repair any loss.
 	killAfter int
 }
 
@@ -80,7 +79,7 @@ const (
 	noteWord   = "below three copies"
 )
 
-// story returns the plot: a bookshop's stocktaking in one session, and the day after in two others.
+// story returns the chapters: a bookshop's stocktaking in one session, and the day after in two others.
 func story() []chapter {
 	return []chapter{
 		{
@@ -135,7 +134,7 @@ func story() []chapter {
 			habit: habit{title: "The same session through the Responses API", session: stocktaking, resource: shop, dialect: dialects.Responses},
 			show:  []int{0},
 			acts: []act{
-				{user: "When do we reorder Ulysses?", say: "When fewer than three are left.", told: noteWord},
+				{user: "When do we reorder Ulysses?", say: "When fewer than three are left.", fact: noteWord},
 				{user: "Is Ulysses here yet?", rounds: calls("", stock("Ulysses")), say: "Not yet: still one copy."},
 				{user: "Emma and Middlemarch?", rounds: calls("", stock("Emma"), stock("Middlemarch")), say: "Three and four."},
 				{user: "Good night.", say: "Good night, Ada."},
@@ -148,7 +147,7 @@ func story() []chapter {
 			},
 			show: []int{0, 3},
 			acts: []act{
-				{user: "Whose is shelf 9?", say: "It is Bento's.", told: shelfOwner},
+				{user: "Whose is shelf 9?", say: "It is Bento's.", fact: shelfOwner},
 				{
 					user:   "Order 500 copies of Dune.",
 					rounds: append(calls("", order("Dune", 500)), calls("", order("Dune", maxCopies))...),
@@ -163,12 +162,12 @@ func story() []chapter {
 				session: "elsewhere", resource: "library", dialect: dialects.Chat, whole: true,
 			},
 			show: []int{0},
-			acts: []act{{user: "Do you know whose shelf 9 is?", say: "It is Bento's.", told: shelfOwner}},
+			acts: []act{{user: "Do you know whose shelf 9 is?", say: "It is Bento's.", fact: shelfOwner}},
 		},
 	}
 }
 
-// calls is one round of parallel calls, with words before them or without.
+// calls returns one round of parallel calls, after an optional text.
 func calls(text string, all ...scripted.Call) []scripted.Answer {
 	return []scripted.Answer{{Text: text, Calls: all}}
 }
@@ -193,10 +192,10 @@ func order(title string, copies int) scripted.Call {
 	return scripted.Call{Name: "order", Arguments: fmt.Sprintf(`{"title":%q,"copies":%d}`, title, copies)}
 }
 
-// note is the model's own call, which only the proxy sees.
+// note returns a call that only the proxy sees.
 func note(change string) scripted.Call { return scripted.Call{Name: noteTool, Arguments: change} }
 
-// model answers as the story wants it. The upstream finds the place by itself, from the calls that it is sent.
+// model returns the answers of the story. It finds the place in the story from the items of the request.
 func model(chapters []chapter) func(scripted.Prompt) (scripted.Answer, bool) {
 	acts := make(map[string]act)
 	for _, c := range chapters {
@@ -212,7 +211,7 @@ func model(chapters []chapter) func(scripted.Prompt) (scripted.Answer, bool) {
 		if p.Round < len(a.rounds) {
 			return a.rounds[p.Round], true
 		}
-		if !bytes.Contains(p.Body, []byte(a.told)) {
+		if !bytes.Contains(p.Body, []byte(a.fact)) {
 			return scripted.Answer{Text: unknown}, true
 		}
 		return scripted.Answer{Text: a.say}, true

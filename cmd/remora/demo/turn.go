@@ -10,30 +10,30 @@ import (
 	"remora/wire"
 )
 
-// turn is one call as its client, the model and X-Memory tell it. Counts are of entries, and without the instructions.
+// turn is one call, as seen by its client, by the model and in X-Memory. Counts are of entries, without the system prompt.
 type turn struct {
 	talk     *talk
 	id       string // X-Turn-Id
-	title    string // of the chapter that it begins
-	show     bool   // to be printed in full
+	title    string // of the chapter that it begins, or empty
+	show     bool   // print it in full
 	client   string // what the client sent
 	streamed bool
-	said     int      // how much of talk.line there was with the request
-	heard    int      // the same with the answer
-	fresh    int      // how many entries the request added
-	saw      []entry  // what the model got
-	lead     int      // how many instructions it got before that
-	blocks   []string // what layers told it between the two
-	tools    []string // that it was offered
-	report   report   // what X-Memory says
+	said     int      // length of talk.line including the request
+	heard    int      // length of talk.line including the answer
+	fresh    int      // entries that the request added
+	saw      []entry  // what the model got, without system prompt and blocks
+	prompts  int      // system prompts that the model got
+	blocks   []string // blocks that the model got
+	tools    []string // offered to the model
+	report   report   // X-Memory
 	calls    int      // tool calls in the answer that the client got
-	told     string   // a word that its answer is to come from
+	fact     string   // act.fact
 }
 
-// left is how many entries the model did not get.
+// left returns the number of entries that the model did not get.
 func (t *turn) left() int { return t.said - len(t.saw) }
 
-// read reads one request that the model got: the instructions, then what layers say, then the conversation.
+// read parses a request that the model got: the system prompt, blocks, then the conversation.
 func (t *turn) read(h habit, body []byte) ([]entry, error) {
 	got, err := wire.Parse(h.dialect, body)
 	if err != nil {
@@ -41,11 +41,11 @@ func (t *turn) read(h habit, body []byte) ([]entry, error) {
 	}
 	saw := entriesOf(got.Items())
 	t.tools = got.Tools()
-	t.lead, t.blocks = 0, nil
-	for t.lead < len(saw) && saw[t.lead] == (entry{who: "system", text: systemPrompt}) {
-		t.lead++
+	t.prompts, t.blocks = 0, nil
+	for t.prompts < len(saw) && saw[t.prompts] == (entry{who: "system", text: systemPrompt}) {
+		t.prompts++
 	}
-	saw = saw[t.lead:]
+	saw = saw[t.prompts:]
 	saw = slices.DeleteFunc(saw, func(e entry) bool {
 		told := e.who == "system" || e.who == "developer"
 		if told {
@@ -59,8 +59,8 @@ func (t *turn) read(h habit, body []byte) ([]entry, error) {
 	return saw, nil
 }
 
-// reportedRight compares X-Memory with what the model got. Of what the client never got X-Memory counts only what was
-// near enough to the end of the conversation to be looked at.
+// reportedRight compares X-Memory with what the model got. Of hidden entries X-Memory only counts those near the end of the
+// conversation.
 func (t *turn) reportedRight() bool {
 	hidden := 0
 	for _, e := range t.talk.line[:t.said] {
@@ -72,12 +72,12 @@ func (t *turn) reportedRight() bool {
 	return counted <= t.left() && counted >= t.left()-hidden
 }
 
-// view describes the turn's view, and the block line that its answer is from.
+// view describes the turn's view, and the line of a block that its answer needs.
 func (t *turn) view(blocks []block) string {
 	text := fmt.Sprintf("%d of %d items", len(t.saw), t.said)
 	for _, b := range blocks {
 		for line := range strings.SplitSeq(b.text, "\n") {
-			if t.told != "" && strings.Contains(line, t.told) {
+			if t.fact != "" && strings.Contains(line, t.fact) {
 				return fmt.Sprintf("%s, and of %s: %s", text, b.layer, cut(strings.Trim(line, " -"), 50))
 			}
 		}
@@ -85,7 +85,7 @@ func (t *turn) view(blocks []block) string {
 	return text
 }
 
-// last is the place in the talk's line of what ends the model's answer to the user's message.
+// last returns the index in the talk's line of the end of the model's answer to the user's message.
 func (t *turn) last() int {
 	at := t.said
 	for i := t.said; i < len(t.talk.line) && t.talk.line[i].who != "user"; i++ {
@@ -94,7 +94,7 @@ func (t *turn) last() int {
 	return at
 }
 
-// whole is about how many tokens the conversation has so far, sent what the model got of it and of layers.
+// whole estimates the tokens of the conversation so far, sent those of the part that the model got and of blocks.
 func (t *turn) whole() int {
 	n := 0
 	for _, e := range t.talk.line[:t.said] {
@@ -114,13 +114,13 @@ func (t *turn) sent() int {
 	return n
 }
 
-// estimate is about how many tokens a text has.
+// estimate estimates the tokens of a text.
 func estimate(text string) int { return (len(text) + 3) / 4 }
 
 // report holds the counts from X-Memory: items not sent, and tokens of blocks.
 type report struct{ windowed, orphans, recalled int }
 
-// reported finds the counts in X-Memory, a structured field such as ok;items=12;sent=9.
+// reported matches the counts in X-Memory, a structured field such as ok;items=12;sent=9.
 var reported = regexp.MustCompile(`;\s*(windowed|orphans|recalled)=(\d+)`)
 
 func readReport(header string) (report, error) {

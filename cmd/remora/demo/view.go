@@ -6,20 +6,20 @@ import (
 	"strings"
 )
 
-// view prints a whole conversation and marks what of it the model saw, behind what layers told it.
+// view prints the blocks of a turn, then the whole conversation with marks for the entries that the model got.
 func (p *printer) view(number int, t *turn, blocks []block) {
 	said := t.talk.line[:t.said]
 	sent, ok := placesIn(said, t.saw)
 	if !ok {
-		return // checkViews says so
+		return // checkViews reports it
 	}
-	p.line("\n      %s", p.in(bold, fmt.Sprintf(
+	p.line("\n      %s", p.styled(bold, fmt.Sprintf(
 		"Turn %d in full: + a layer told the model, > it saw, - is stored but was left out, = it answered", number)))
 	for _, b := range blocks {
-		p.block(b, t.told)
+		p.block(b, t.fact)
 	}
 	if len(blocks) == 0 {
-		p.line("%s", p.in(hue, "      + nothing"))
+		p.line("%s", p.styled(cyan, "      + nothing"))
 	}
 	for first := 0; first < len(said); {
 		end := first
@@ -36,28 +36,28 @@ func (p *printer) view(number int, t *turn, blocks []block) {
 	p.run("=", "", t.talk.line[t.said:t.heard])
 }
 
-// transcripts prints all that is stored of each session, as it was read from the disk, where everything is asked for.
+// transcripts prints the stored entries of each session, if the printer is full.
 func (p *printer) transcripts(all []snapshot) {
 	if !p.full {
 		return
 	}
 	for _, s := range all {
 		stored, err := s.head()
-		p.line("\n%s", p.in(bold, fmt.Sprintf("Stored of session %q: %d items; * stay between the model and the proxy", s.talk.session, len(stored))))
+		p.line("\n%s", p.styled(bold, fmt.Sprintf("Stored of session %q: %d items; * stay between the model and the proxy", s.talk.session, len(stored))))
 		if err != nil {
-			p.line("  %s", p.in(red, err.Error()))
+			p.line("  %s", p.styled(red, err.Error()))
 		}
 		for i, e := range stored {
 			mark, style := " ", ""
 			if e.hidden {
-				mark, style = "*", hue
+				mark, style = "*", cyan
 			}
-			p.line("%s", p.in(style, fmt.Sprintf("%4d  %s %-9s  %s", i+1, mark, e.who, cut(e.words(), math.MaxInt))))
+			p.line("%s", p.styled(style, fmt.Sprintf("%4d  %s %-9s  %s", i+1, mark, e.who, cut(e.words(), math.MaxInt))))
 		}
 	}
 }
 
-// slots lists the cost of each block, as slot:tokens.
+// slots lists the blocks as slot:tokens.
 func slots(blocks []block) string {
 	if len(blocks) == 0 {
 		return "-"
@@ -69,31 +69,31 @@ func slots(blocks []block) string {
 	return strings.Join(all, " ")
 }
 
-// edge is how many lines at each end of a long run are printed.
+// edge is the number of lines printed at each end of a long run.
 const edge = 2
 
-// run prints consecutive entries: of a long run its ends, and what the client never got.
+// run prints consecutive entries: of a long run the ends and the hidden entries.
 func (p *printer) run(mark, style string, entries []entry) {
 	shown := shorten(len(entries), p.ends(edge), func(i int) bool { return entries[i].hidden })
 	for _, i := range shown {
 		if i < 0 {
-			p.line("%s", p.in(style, fmt.Sprintf("      %-2s%-9s  %d more", mark, "...", -i)))
+			p.line("%s", p.styled(style, fmt.Sprintf("      %-2s%-9s  %d more", mark, "...", -i)))
 			continue
 		}
 		e, its, in := entries[i], mark, style
 		if e.hidden {
-			its, in = mark+"*", hue
+			its, in = mark+"*", cyan
 		}
-		p.line("%s", p.in(in, fmt.Sprintf("      %-2s%-9s  %s", its, e.who, cut(e.words(), 76))))
+		p.line("%s", p.styled(in, fmt.Sprintf("      %-2s%-9s  %s", its, e.who, cut(e.words(), 76))))
 	}
 }
 
-// blockEdge is how many lines at each end of a long block are printed.
+// blockEdge is the number of lines printed at each end of a long block.
 const blockEdge = 3
 
-// block prints what a layer told the model: of a long text the ends, and what the answer needed of it.
+// block prints a block: of a long text the ends and the lines with needed.
 func (p *printer) block(b block, needed string) {
-	p.line("%s", p.in(hue, fmt.Sprintf("      + block      %s, slot %d, %d tokens", b.layer, b.slot, b.tokens)))
+	p.line("%s", p.styled(cyan, fmt.Sprintf("      + block      %s, slot %d, %d tokens", b.layer, b.slot, b.tokens)))
 	lines := strings.Split(b.text, "\n")
 	for _, i := range shorten(len(lines), p.ends(blockEdge), func(i int) bool { return needed != "" && strings.Contains(lines[i], needed) }) {
 		text := fmt.Sprintf("... %d more lines", -i)
@@ -101,11 +101,11 @@ func (p *printer) block(b block, needed string) {
 			indent := len(lines[i]) - len(strings.TrimLeft(lines[i], " "))
 			text = strings.Repeat(" ", min(indent, 20)) + cut(lines[i], 70)
 		}
-		p.line("%s", p.in(hue, strings.Repeat(" ", 19)+text))
+		p.line("%s", p.styled(cyan, strings.Repeat(" ", 19)+text))
 	}
 }
 
-// ends is how many lines at each end of a long run are printed: edge, unless nothing is to be left out.
+// ends returns edge, or no limit if the printer is full.
 func (p *printer) ends(edge int) int {
 	if p.full {
 		return math.MaxInt
@@ -113,8 +113,8 @@ func (p *printer) ends(edge int) int {
 	return edge
 }
 
-// shorten lists which of n lines to print: the ends, and the wanted ones. -n stands for n lines left out; a single line
-// is never replaced.
+// shorten returns the indexes of the lines to print out of n: the ends and the wanted ones. -k stands for k lines left out; a
+// single line is never left out.
 func shorten(n, edge int, wanted func(i int) bool) []int {
 	var list []int
 	for i := range n {

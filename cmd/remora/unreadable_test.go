@@ -12,8 +12,8 @@ import (
 	"remora/test/kit"
 )
 
-// oddly is an upstream whose answers no layer can read. A background request gets an answer that is still pending.
-func oddly(t *testing.T, offered *atomic.Bool) string {
+// unreadableUpstream starts an upstream whose answers no layer can read. A background request gets a pending answer.
+func unreadableUpstream(t *testing.T, offered *atomic.Bool) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -38,7 +38,7 @@ const (
 )
 
 // post sends a request of a session and returns the answer.
-func (d *desk) post(path, body string) (status int, answer string) {
+func (d *workspace) post(path, body string) (status int, answer string) {
 	d.t.Helper()
 	res, answer, err := d.send(path, body, "X-Session-Id: s")
 	if err != nil {
@@ -47,13 +47,13 @@ func (d *desk) post(path, body string) (status int, answer string) {
 	return res.StatusCode, answer
 }
 
-// TestUnreadableAnswerIsPaidOnce: layers with tools turn no answer into an error, which would be asked for, and paid for,
+// TestUnreadableAnswerIsPaidOnce: with layers that have tools, an unreadable answer is not an error: clients would retry it, and pay
 // again.
 func TestUnreadableAnswerIsPaidOnce(t *testing.T) {
 	t.Parallel()
 	var offered atomic.Bool
-	up := oddly(t, &offered)
-	d := &desk{t: t, dir: t.TempDir()}
+	up := unreadableUpstream(t, &offered)
+	d := &workspace{t: t, dir: t.TempDir()}
 	d.proxy = kit.StartProxy(t, d.dir, d.configFor("bolt:remora.db", up)+"memory: {layers: [{kind: working_memory}]}\n")
 	d.config = d.proxy.Config
 	if code, got := d.post("chat/completions", chat("user: Hi.")); code != http.StatusOK || got != "hello" || !offered.Load() {
@@ -62,7 +62,7 @@ func TestUnreadableAnswerIsPaidOnce(t *testing.T) {
 	if log := d.proxy.Log(); strings.Count(log, "passed on and not kept") != 1 {
 		t.Errorf("log:\n%s", log)
 	}
-	// Nobody would answer a call of theirs in the background.
+	// Calls of layers' tools in a background answer would stay unanswered.
 	if code, got := d.post("responses", `{"model":"m","background":true,"input":"Later."}`); code != http.StatusOK || got != queued || offered.Load() {
 		t.Errorf("%d %q, layers offered tools: %v", code, got, offered.Load())
 	}
@@ -90,13 +90,12 @@ func TestUnreadableAnswerIsPaidOnce(t *testing.T) {
 	}
 }
 
-// TestUnreadableAnswerIsNotJudged: where a rule judges, an unreadable answer is refused, and so is a background
-// request.
+// TestUnreadableAnswerIsNotJudged: with a rule for answers, an unreadable answer is refused, and so is a background request.
 func TestUnreadableAnswerIsNotJudged(t *testing.T) {
 	t.Parallel()
 	var offered atomic.Bool
-	d := &desk{t: t, dir: t.TempDir()}
-	d.proxy = kit.StartProxy(t, d.dir, d.configFor("memory:", oddly(t, &offered))+`memory:
+	d := &workspace{t: t, dir: t.TempDir()}
+	d.proxy = kit.StartProxy(t, d.dir, d.configFor("memory:", unreadableUpstream(t, &offered))+`memory:
   layers:
     - kind: steering
       rules: [{id: no-deletes, applies_to: [before_tool_call], when: 'tool.name == "delete_file"', action: deny}]
