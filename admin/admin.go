@@ -1,8 +1,7 @@
-// Package admin is the HTTP server for operators, on an address of its own: health, metrics, profiles and the other
-// [Route]s that the command registers.
+// Package admin is the HTTP server for operators, on a separate address: health, metrics, profiles and other [Route]s that the
+// command registers.
 //
-// On loopback it works without a token; on any other address requests need one. /healthz and /readyz answer every
-// caller.
+// On loopback it works without a token; on other addresses requests need one, except for /healthz and /readyz.
 package admin
 
 import (
@@ -21,33 +20,33 @@ import (
 
 // Options configure a Server.
 type Options struct {
-	// Listen is the address (server.admin_listen), empty for no server at all.
+	// Listen is the address (server.admin_listen), empty for no server.
 	Listen string
-	// Token is the bearer token of callers (server.admin_token). Without one only loopback addresses are served, and only for
-	// a Host that names this machine, against DNS rebinding by a page in a local browser.
+	// Token is the bearer token of callers (server.admin_token). Without one the server only serves loopback addresses, and only
+	// requests whose Host is this machine, against DNS rebinding by a page in a local browser.
 	Token string
-	// Ready returns why no requests should be sent to this process, nil if it is ready. It must be fast, since /readyz needs
-	// no token. A nil Ready means always ready.
+	// Ready returns nil if the process is ready, otherwise the reason. It must be fast, since /readyz needs no token. A nil Ready
+	// means always ready.
 	Ready func() error
-	// Note returns what operators should know about a process that is ready, "" for nothing. It may be nil.
+	// Note returns a warning about a process that is ready, "" for none. It may be nil.
 	Note func() string
 	// Log gets one line for each panic of a handler.
 	Log *slog.Logger
 }
 
-// Route is a handler and what it serves.
+// Route is a handler and its pattern.
 type Route struct {
-	// Pattern is one of http.ServeMux: "GET /metrics".
+	// Pattern is an http.ServeMux pattern: "GET /metrics".
 	Pattern string
 	Handler http.Handler
 	// MaxBody is the largest request body in bytes; 0 is 1 MiB.
 	MaxBody int64
 }
 
-// minToken is the length of the shortest token. A shorter one could be guessed over the network.
+// minToken is the length of the shortest token, in bytes. A shorter one could be guessed over the network.
 const minToken = 16
 
-// Validate returns all problems, joined, each under its path.
+// Validate returns all problems, joined, each with its configuration key.
 func (o Options) Validate() error {
 	if o.Listen == "" {
 		return nil
@@ -64,7 +63,7 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// loopback reports whether an address with or without a port can only be reached from this machine.
+// loopback reports whether an address, with or without a port, is only reachable from this machine.
 func loopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -80,11 +79,11 @@ func loopback(addr string) bool {
 // Server serves the routes.
 type Server struct {
 	o    Options
-	hash [sha256.Size]byte // of the token, so that comparing takes equally long whatever its length
+	hash [sha256.Size]byte // of the token, so that the comparison takes constant time for all lengths
 	http *http.Server
 }
 
-// Times and sizes of requests.
+// Bounds of requests.
 const (
 	headTime    = 5 * time.Second
 	readTime    = time.Minute
@@ -93,7 +92,7 @@ const (
 	defaultBody = 1 << 20
 )
 
-// New makes a server from valid options. It panics where two routes have one pattern.
+// New returns a server. Options must be valid. It panics if two routes have the same pattern.
 func New(o Options, routes ...Route) *Server {
 	s := &Server{o: o, hash: sha256.Sum256([]byte(o.Token))}
 	mux := http.NewServeMux()
@@ -117,7 +116,7 @@ func New(o Options, routes ...Route) *Server {
 	return s
 }
 
-// Serve serves a listener until Shutdown, and returns nil then.
+// Serve serves a listener. It returns nil after Shutdown.
 func (s *Server) Serve(ln net.Listener) error {
 	if err := s.http.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve server.admin_listen %s: %w", ln.Addr(), err)
@@ -125,7 +124,7 @@ func (s *Server) Serve(ln net.Listener) error {
 	return nil
 }
 
-// Shutdown stops the server; requests under way are cut when ctx ends.
+// Shutdown stops the server. Requests in flight are aborted when ctx ends.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if err := s.http.Shutdown(ctx); err != nil {
 		return errors.Join(fmt.Errorf("shut down the admin server: %w", err), s.http.Close())
@@ -133,7 +132,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-// ready shows the reason for not being ready only to callers with the token.
+// ready answers /readyz. Only callers with the token get the reason for not being ready.
 func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 	var err error
 	if s.o.Ready != nil {
@@ -155,7 +154,7 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// guard refuses callers without the token.
+// guard rejects callers without the token.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !s.allowed(r) {
@@ -172,7 +171,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// recovered logs a panic without its value, which may hold content. It is called by a defer of its own.
+// recovered logs a panic without its value, which may contain content. It must be deferred directly.
 func (s *Server) recovered(w http.ResponseWriter, r *http.Request) {
 	v := recover()
 	if v == nil {
@@ -205,7 +204,7 @@ func say(w http.ResponseWriter, status int, text string) {
 	_, _ = w.Write([]byte(text + "\n"))
 }
 
-// quiet drops the server's own log: it tells of clients that broke off, and quotes what they sent.
+// quiet drops the log of http.Server, which reports disconnected clients and quotes their requests.
 type quiet struct{}
 
 func (quiet) Enabled(context.Context, slog.Level) bool  { return false }

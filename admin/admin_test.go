@@ -163,7 +163,7 @@ func TestProfile(t *testing.T) {
 	}
 	for query, status := range map[string]int{"": 200, "?seconds=60": 200, "?seconds=0": 400, "?seconds=61": 400, "?seconds=1e1": 400} {
 		gone, leave := context.WithCancel(t.Context())
-		leave() // who waits no longer ends the profile
+		leave() // a client that disconnects ends the profile
 		w := httptest.NewRecorder()
 		ask(gone, query, w)
 		if gzipped := strings.HasPrefix(w.Body.String(), "\x1f\x8b"); w.Code != status || gzipped != (status == 200) {

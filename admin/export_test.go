@@ -2,5 +2,5 @@ package admin
 
 import "net/http"
 
-// Handler returns what the server serves.
+// Handler returns the server's handler.
 func (s *Server) Handler() http.Handler { return s.http.Handler }

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// Lengths of a profile, in seconds: where the caller does not say, and at most.
+// Default and maximum duration of a profile, in seconds.
 const (
 	usualProfile = 30
 	maxProfile   = 60
 )
 
-// Profile is the route by which `go tool pprof http://ADDRESS/debug/pprof/profile?seconds=10` sees what takes the processor's
-// time: names of functions and numbers, never data. There is none for the heap: a program that can tell of its heap
-// notes down allocations all the time, which costs a call without a session a tenth of its speed.
+// Profile returns the route of CPU profiles, for `go tool pprof http://ADDRESS/debug/pprof/profile?seconds=10`. They contain names of
+// functions and numbers, never data. There is no heap profile: the runtime would have to sample all allocations, which costs a tenth
+// of the throughput of requests without a session.
 func Profile() Route {
 	return Route{Pattern: "GET /debug/pprof/profile", Handler: http.HandlerFunc(profile)}
 }
@@ -39,5 +39,5 @@ func profile(w http.ResponseWriter, r *http.Request) {
 	defer pprof.StopCPUProfile()
 	ctx, end := context.WithTimeout(r.Context(), time.Duration(seconds)*time.Second)
 	defer end()
-	<-ctx.Done() // the time is over, or the caller has left
+	<-ctx.Done() // the duration is over, or the caller has disconnected
 }

@@ -1,5 +1,5 @@
-// Package secret has the type of every key, token and password in the configuration and in requests. Its values cannot be
-// logged by accident: only a conversion to string reveals one.
+// Package secret is the type of every key, token and password in the configuration and in requests. A value cannot be logged by
+// accident: only Reveal or a conversion to string returns it.
 package secret
 
 import (
@@ -7,10 +7,10 @@ import (
 	"log/slog"
 )
 
-// String prints as a placeholder everywhere: fmt, slog, JSON and text encoders. An empty one prints as nothing.
+// String prints as a placeholder in fmt, slog, JSON and text encoders. The empty String prints as nothing.
 type String string
 
-// Reveal returns the secret itself, for the one place that needs it.
+// Reveal returns the secret.
 func (s String) Reveal() string { return string(s) }
 
 func (s String) String() string {
@@ -20,20 +20,20 @@ func (s String) String() string {
 	return "[redacted]"
 }
 
-// Format prints the placeholder under every verb, %x and %#v included.
+// Format prints the placeholder for every verb, including %x and %#v.
 func (s String) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(s.String())) }
 
-// LogValue keeps slog handlers from reaching the string.
+// LogValue returns the placeholder to slog handlers.
 func (s String) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// MarshalText serves encoding/json, YAML and their like.
+// MarshalText returns the placeholder to encoders such as encoding/json.
 func (s String) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Credential is the header by which a caller proves itself to a provider.
+// Credential is the header that authenticates a caller to a provider.
 type Credential struct {
-	// Header is the name of the header that it came in; Value is the header's value, "Bearer " included.
+	// Header is the name of the header, Value its value, including "Bearer ".
 	Header string
 	Value  String
-	// Provider is the name of the provider that the caller's request goes to. No other one is shown the credential.
+	// Provider is the name of the provider of the caller's request. No other provider gets the credential.
 	Provider string
 }

@@ -12,19 +12,19 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Call is one request. It is for one goroutine at a time. The zero value does nothing. After End it is the zero value again, so
-// it can be part of a pooled struct.
+// Call records one request. It is not safe for concurrent use. The zero value does nothing. End resets it to the zero value, so it
+// can be part of a pooled struct.
 type Call struct {
 	t        *Telemetry
 	ctx      context.Context //nolint:containedctx // of the server span, for as long as the request lasts
-	span     trace.Span      // nil where nothing is traced
+	span     trace.Span      // nil without traces
 	session  string
-	open     bool // it counts as an open stream
+	open     bool // counted as an open stream
 	upstream upstreamCall
 }
 
 // Context returns the context for work on behalf of the request: spans become children of the server span, and log lines have
-// its ids. It is never cancelled, and may be used after End. Without a span it is context.Background().
+// its ids. It is never cancelled and may be used after End. Without a span it is context.Background().
 func (c *Call) Context() context.Context {
 	if c.ctx == nil {
 		return context.Background()
@@ -35,24 +35,24 @@ func (c *Call) Context() context.Context {
 // recording reports whether the server span records attributes.
 func (c *Call) recording() bool { return c.span != nil && c.span.IsRecording() }
 
-// Turn is how memory served a request that names a session.
+// Turn is the result of memory for a request with a session.
 type Turn struct {
 	// Status is as in X-Memory: "ok", "degraded", "bypass" or "off".
 	Status string
 	// Session and ID are the session's and the turn's ids. They go into spans only.
 	Session, ID string
-	// Items is the number of items in the conversation, Sent how many of them were sent upstream, Windowed and Orphans how
-	// many were left out, and why.
+	// Items is the number of items in the conversation, Sent the number of those sent upstream, Windowed and Orphans the numbers
+	// of those left out by the window and as orphans.
 	Items, Sent, Windowed, Orphans int
-	// Recalled is the tokens of layers' blocks in the view, Saved the tokens left out of the view.
+	// Recalled is the number of tokens of layers' blocks in the view, Saved that of the tokens left out of it.
 	Recalled, Saved int
 	// Side marks a side request.
 	Side bool
-	// Skipped is how many layers failed.
+	// Skipped is the number of layers that failed.
 	Skipped int
 }
 
-// Turn records how memory served the request.
+// Turn records the result of memory.
 func (c *Call) Turn(m Turn) {
 	if c.t == nil {
 		return
@@ -101,7 +101,7 @@ func statusOf(s string) string {
 	}
 }
 
-// Step is one part of a request that takes time.
+// Step is a timed part of a request.
 type Step struct {
 	t     *Telemetry
 	ctx   context.Context //nolint:containedctx // of the step's span, for as long as the step lasts
@@ -123,7 +123,7 @@ func (c *Call) Step(name string) Step {
 	return s
 }
 
-// End ends the step. err is its error; the text is not recorded.
+// End ends the step. Of err only the class is recorded, not the text.
 func (s *Step) End(err error) {
 	if s.t == nil {
 		return
@@ -140,11 +140,11 @@ func (s *Step) End(err error) {
 	s.t = nil
 }
 
-// OperationChat is the operation of GenAI semantic conventions for both dialects.
+// OperationChat is the operation in the GenAI semantic conventions, for both dialects.
 const OperationChat = "chat"
 
-// Send opens a client span just before the request is sent, and sets the headers that let upstream continue the trace. Without
-// traces it sets none, and the client's should be forwarded. It closes an earlier client span that is still open, as failed.
+// Send opens a client span before the request is sent, and sets the headers with which upstream continues the trace. Without traces
+// it sets none, and the caller should forward the client's. It closes an earlier open client span as failed.
 func (c *Call) Send(s Send, headers Headers) {
 	t := c.t
 	if t == nil {
@@ -183,20 +183,20 @@ func (c *Call) Send(s Send, headers Headers) {
 	x.span.SetAttributes(kv...)
 }
 
-// FirstByte records the arrival of the first piece of the answer's body.
+// FirstByte records the arrival of the first bytes of the answer's body.
 func (c *Call) FirstByte() {
 	if c.t != nil && c.upstream.open && c.upstream.first == 0 {
 		c.upstream.first = max(1, c.t.now().Sub(c.upstream.begun))
 	}
 }
 
-// WantsContent reports whether Content would be recorded: the operator has switched it on, and the client span is sampled. Call
-// it before making messages.
+// WantsContent reports whether Content would be recorded: it is enabled and the client span is sampled. Call it before building
+// messages.
 func (c *Call) WantsContent() bool {
 	return c.t != nil && c.t.content && c.upstream.open && c.upstream.span != nil && c.upstream.span.IsRecording()
 }
 
-// Content adds the messages that were sent, and the answer, to the client span. Call it before Answered.
+// Content adds the sent messages and the answer to the client span. Call it before Answered.
 func (c *Call) Content(input, output []Message) {
 	if !c.WantsContent() {
 		return
@@ -240,7 +240,7 @@ func (c *Call) measure(a *Answer, failure string) {
 	key := callKey{
 		operation: t.operations.bound(x.send.Operation, true),
 		provider:  t.providers.bound(x.send.Provider, true),
-		// Only a model that upstream knows may take one of the bounded names.
+		// Only a model that upstream accepted may take one of the limited names.
 		model:   t.models.bound(x.send.Model, failure == "" && a.Status/100 == 2),
 		failure: failure,
 	}
@@ -274,7 +274,7 @@ func fail(span trace.Span, class string) {
 	}
 }
 
-// Stream counts the answer as an open stream, until the request ends.
+// Stream counts the answer as an open stream until the request ends.
 func (c *Call) Stream() {
 	if c.t != nil && !c.open {
 		c.open = true
@@ -282,11 +282,11 @@ func (c *Call) Stream() {
 	}
 }
 
-// StatusClientGone is the status of a request whose client has left.
+// StatusClientGone is the status of a request whose client has disconnected.
 const StatusClientGone = 499
 
-// End closes the request with the status of the client's answer, and all of its spans that are still open. Call it however a
-// request ends; a second call does nothing.
+// End closes all open spans of the request, with the status of the answer to the client. Call it for every request; a second call
+// does nothing.
 func (c *Call) End(status int) {
 	t := c.t
 	if t == nil {
@@ -317,7 +317,7 @@ func (c *Call) End(status int) {
 	*c = Call{}
 }
 
-// classOf is the class of a status: "2xx", or "client_gone" for a client that has left.
+// classOf returns the class of a status: "2xx", or "client_gone" for StatusClientGone.
 func classOf(status int) string {
 	switch {
 	case status == StatusClientGone:

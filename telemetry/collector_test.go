@@ -24,7 +24,7 @@ import (
 	"remora/telemetry"
 )
 
-// collector is an OTLP receiver that keeps what it gets.
+// collector is an OTLP receiver that stores what it receives.
 type collector struct {
 	*httptest.Server
 	mu      sync.Mutex
@@ -33,7 +33,7 @@ type collector struct {
 	traces  []byte // all bodies of spans
 	metrics []byte // all bodies of metrics
 	auth    []string
-	refuse  bool // answers 401 with the credential
+	refuse  bool // answer 401 with the credential
 }
 
 func newCollector(t *testing.T) *collector {
@@ -121,7 +121,7 @@ func show(v *common.AnyValue) string {
 	}
 }
 
-// tree draws the spans below a parent, siblings in order of their beginnings: name, kind, failure, duration, attributes.
+// tree formats the spans below a parent, siblings in order of their start: name, kind, failure, duration, attributes.
 func (c *collector) tree(parent []byte, indent string) string {
 	slices.SortStableFunc(c.spans, func(a, b *tracev1.Span) int {
 		return int(int64(a.StartTimeUnixNano) - int64(b.StartTimeUnixNano))
@@ -148,7 +148,7 @@ func (c *collector) tree(parent []byte, indent string) string {
 	return b.String()
 }
 
-// ticking is a clock that moves by a millisecond each time it is read.
+// ticking returns a clock that advances by a millisecond each time it is read.
 func ticking() func() time.Time {
 	var mu sync.Mutex
 	now := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
@@ -160,7 +160,7 @@ func ticking() func() time.Time {
 	}
 }
 
-// valid returns options as an operator who sets nothing has them.
+// valid returns the default options.
 func valid() telemetry.Options {
 	return telemetry.Options{
 		ServiceName: "remora",
@@ -169,7 +169,7 @@ func valid() telemetry.Options {
 	}
 }
 
-// setup opens telemetry with options that change changes; finish hands everything over, once.
+// setup opens telemetry with options modified by change. finish exports everything and shuts it down, once.
 func setup(tb testing.TB, log *slog.Logger, change func(*telemetry.Options)) (tel *telemetry.Telemetry, finish func()) {
 	tb.Helper()
 	o := valid()
@@ -192,7 +192,7 @@ func setup(tb testing.TB, log *slog.Logger, change func(*telemetry.Options)) (te
 	return tel, finish
 }
 
-// page returns the text of /metrics.
+// page returns the metrics page.
 func page(tb testing.TB, tel *telemetry.Telemetry) string {
 	tb.Helper()
 	w := httptest.NewRecorder()
@@ -203,7 +203,7 @@ func page(tb testing.TB, tel *telemetry.Telemetry) string {
 	return w.Body.String()
 }
 
-// headers are telemetry.Headers.
+// headers implements telemetry.Headers.
 type headers map[string]string
 
 func (h headers) Get(name string) string { return h[name] }

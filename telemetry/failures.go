@@ -13,14 +13,14 @@ import (
 type failures struct {
 	t      *Telemetry
 	log    *slog.Logger
-	secret *strings.Replacer // removes the headers' values: a collector may quote them in its answer
+	secret *strings.Replacer // removes the values of headers, which a collector may quote in its answer
 
 	mu     sync.Mutex
 	next   time.Time
 	silent int
 }
 
-// failureEvery is how often failures are logged: a collector that is away fails every export.
+// failureEvery is the interval between logged failures: an unavailable collector fails every export.
 const failureEvery = time.Minute
 
 func newFailures(t *Telemetry, o Options, log *slog.Logger) *failures {
@@ -30,7 +30,7 @@ func newFailures(t *Telemetry, o Options, log *slog.Logger) *failures {
 			if s := h.Value.Reveal(); s != "" {
 				pairs = append(pairs, s, h.Value.String())
 			}
-			// "Bearer KEY" is as secret without its first word.
+			// In "Bearer KEY" the second word alone is secret too.
 			if _, s, ok := strings.Cut(h.Value.Reveal(), " "); ok && s != "" {
 				pairs = append(pairs, s, h.Value.String())
 			}
@@ -53,7 +53,7 @@ func (f *failures) redact(err error) error {
 	return errors.New(f.text(err))
 }
 
-// Handle logs an error, unless it has logged another one shortly before.
+// Handle logs an error, unless it has logged another one within failureEvery.
 func (f *failures) Handle(err error) {
 	if err == nil {
 		return

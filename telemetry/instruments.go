@@ -8,10 +8,10 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 )
 
-// scope is our name in exported data.
+// scope is the instrumentation scope in exported data.
 const scope = "remora"
 
-// Buckets. For GenAI metrics the semantic conventions recommend these.
+// Buckets. Those of GenAI metrics are recommended by the semantic conventions.
 var (
 	callSeconds  = []float64{0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92}
 	chunkSeconds = []float64{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10}
@@ -32,7 +32,7 @@ type instruments struct {
 	streams, spoolBytes, spoolSize metric.Int64ObservableGauge
 }
 
-// maker makes instruments and collects what fails.
+// maker creates instruments and collects the errors.
 type maker struct {
 	meter metric.Meter
 	errs  []error
@@ -88,7 +88,7 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 	return i, errors.Join(m.errs...)
 }
 
-// row is a set of attributes, ready for both kinds of instruments, so that a measurement allocates nothing.
+// row is a set of attributes as options for both kinds of instruments, so that a measurement allocates nothing.
 type row struct {
 	add []metric.AddOption
 	rec []metric.RecordOption
@@ -99,11 +99,10 @@ func newRow(kv ...attribute.KeyValue) *row {
 	return &row{[]metric.AddOption{o}, []metric.RecordOption{o}}
 }
 
-// maxSeries limits the series of one metric. OpenTelemetry counts the others in one series, with the attribute
-// otel.metric.overflow.
+// maxSeries bounds the series of one metric. OpenTelemetry counts the others in one series with the attribute otel.metric.overflow.
 const maxSeries = 4096
 
-// table keeps the rows of one kind of key, since making a row costs more than the measurement.
+// table caches the rows of one kind of key, since creating a row costs more than the measurement.
 type table[K comparable] = grown[K, *row]
 
 func newTable[K comparable](attrs func(K) []attribute.KeyValue) *table[K] {
@@ -113,7 +112,7 @@ func newTable[K comparable](attrs func(K) []attribute.KeyValue) *table[K] {
 	}
 }
 
-// Keys of the tables. Every part of them is bounded.
+// Keys of the tables. All of their fields are bounded.
 type (
 	callKey  struct{ operation, provider, model, failure, token string }
 	eventKey struct{ what, which, failure string }
@@ -133,7 +132,7 @@ func (k callKey) attrs() []attribute.KeyValue {
 	return kv
 }
 
-// tables are the sets of attributes of all metrics.
+// tables hold the rows of all metrics.
 type tables struct {
 	calls                                *table[callKey]
 	requests, turns, steps, hooks, store *table[eventKey]

@@ -8,20 +8,20 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// LogHandler adds trace_id and span_id to every record that is logged with the context of a span, at the top level of the
+// LogHandler adds trace_id and span_id to every record that is logged with the context of a span. They are at the top level of the
 // record, outside of groups.
 func LogHandler(next slog.Handler) slog.Handler { return &logHandler{root: next, next: next} }
 
 type logHandler struct {
-	root  slog.Handler                      // as it was before the first group was opened
+	root  slog.Handler                      // before the first group was opened
 	next  slog.Handler                      // with all groups and attributes
-	since []func(slog.Handler) slog.Handler // what makes next of root
+	since []func(slog.Handler) slog.Handler // the calls that turn root into next
 }
 
 // Enabled asks the next handler.
 func (h *logHandler) Enabled(ctx context.Context, l slog.Level) bool { return h.next.Enabled(ctx, l) }
 
-// Handle passes the record on, with the ids of the context's span.
+// Handle adds the ids of the context's span and calls the next handler.
 func (h *logHandler) Handle(ctx context.Context, r slog.Record) error {
 	sc := trace.SpanContextFromContext(ctx)
 	if !sc.IsValid() {
@@ -45,7 +45,7 @@ func (h *logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return h.with(len(h.since) > 0, func(n slog.Handler) slog.Handler { return n.WithAttrs(attrs) })
 }
 
-// WithGroup returns a handler that puts what follows into a group.
+// WithGroup returns a handler that puts later attributes into a group.
 func (h *logHandler) WithGroup(name string) slog.Handler {
 	if name == "" {
 		return h

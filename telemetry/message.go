@@ -7,14 +7,13 @@ import (
 )
 
 const (
-	// maxContent is the most that a span holds of the input, and again of the output, in bytes of text; of more the
-	// newest messages stay.
+	// maxContent bounds the text of a span's input, and again of its output, in bytes. The newest messages are recorded.
 	maxContent = 64 << 10
-	// maxPart is the most of one part.
+	// maxPart bounds the text of one part, in bytes.
 	maxPart = 16 << 10
 )
 
-// Message is one message as GenAI semantic conventions show it.
+// Message is one message in the form of the GenAI semantic conventions.
 type Message struct {
 	Role  string // "system", "user", "assistant" or "tool"
 	Parts []Part
@@ -24,7 +23,7 @@ type Message struct {
 type Part struct {
 	// Type is "text", "reasoning", "tool_call" or "tool_call_response".
 	Type string
-	// ID and Name identify a tool call; a response has the id.
+	// ID and Name identify a tool call; a response only has the id.
 	ID, Name string
 	// Content is the text, the arguments or the response.
 	Content string
@@ -44,9 +43,9 @@ type jsonPart struct {
 	Response  *string `json:"response,omitempty"`
 }
 
-// encodeMessages is the JSON of the newest parts that fit.
+// encodeMessages returns the newest parts that fit as JSON.
 func encodeMessages(list []Message) string {
-	const frame = 64 // bytes that a part or a message takes besides its text
+	const frame = 64 // bytes of a part or a message besides its text
 	room := maxContent
 	var out []jsonMessage
 	for _, m := range slices.Backward(list) {

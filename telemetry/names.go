@@ -9,20 +9,20 @@ import (
 )
 
 const (
-	// maxNames is how many values one attribute of metrics may have. Beyond it all are called "other".
+	// maxNames is the number of values of one metric attribute. All further values become "other".
 	maxNames = 100
-	// maxName is the longest such value in bytes.
+	// maxName is the length of the longest such value, in bytes.
 	maxName = 128
-	// maxText is the longest value of a span's attribute in bytes.
+	// maxText is the length of the longest value of a span's attribute, in bytes.
 	maxText = 512
 	other   = "other"
 )
 
-// grown is a map that only grows, up to a limit. Looking a key up takes no lock. The zero value with its fields set is empty.
+// grown is a map that only grows, up to a limit. A lookup takes no lock.
 type grown[K comparable, V any] struct {
 	limit int
-	make  func(K) V // of a key that comes first; what it returns keeps nothing of the caller's
-	rest  V         // of all keys beyond the limit
+	make  func(K) V // returns the value of a new key; it must not retain the key's memory
+	rest  V         // the value of all keys beyond the limit
 
 	mu    sync.Mutex
 	known atomic.Pointer[map[K]V]
@@ -35,7 +35,7 @@ func (g *grown[K, V]) find(k K) (v V, ok bool) {
 	return v, ok
 }
 
-// get returns the value of a key. Of a key that is kept, the memory is the map's own.
+// get returns the value of a key. It copies a new key.
 func (g *grown[K, V]) get(k K) V {
 	if v, ok := g.find(k); ok {
 		return v
@@ -57,15 +57,15 @@ func (g *grown[K, V]) get(k K) V {
 	return next[k]
 }
 
-// names bounds the number of values of an attribute that come from callers.
+// names bounds the number of different values of an attribute that callers choose.
 type names struct{ grown[string, string] }
 
 func newNames() *names {
 	return &names{grown[string, string]{limit: maxNames, make: func(name string) string { return name }, rest: other}}
 }
 
-// bound returns name, or "other" if there is no place for it. Only an admitted name takes a place, so that a caller who makes
-// names up can't take the places of others.
+// bound returns name, or "other" if there is no place for it. A new name takes a place only if admit is true, so that callers
+// cannot use up the places with invented names.
 func (n *names) bound(name string, admit bool) string {
 	if name == "" {
 		return "unknown"
@@ -79,7 +79,7 @@ func (n *names) bound(name string, admit bool) string {
 	return n.get(strings.Clone(name))
 }
 
-// clean makes text fit for an attribute of a span: an exporter refuses a whole batch for one byte that is not UTF-8.
+// clean returns text as a valid attribute of a span: an exporter rejects a whole batch for one byte that is not UTF-8.
 func clean[T string | []byte](text T) string {
 	cut := len(text) > maxText
 	if cut {

@@ -14,7 +14,7 @@ import (
 
 // Options are the section "telemetry" of the configuration.
 type Options struct {
-	// ServiceName is the resource attribute service.name of all that is exported.
+	// ServiceName is the resource attribute service.name.
 	ServiceName string         `mapstructure:"service_name"`
 	Traces      TraceOptions   `mapstructure:"traces"`
 	Metrics     MetricsOptions `mapstructure:"metrics"`
@@ -25,25 +25,25 @@ type Options struct {
 	Now func() time.Time `mapstructure:"-"`
 }
 
-// TraceOptions say which spans are exported, and where to.
+// TraceOptions configure the export of spans.
 type TraceOptions struct {
-	// Endpoint is a collector's OTLP/HTTP address, such as http://collector:4318; /v1/traces is added to one without a
-	// path. Empty switches tracing off.
+	// Endpoint is a collector's OTLP/HTTP URL, such as http://collector:4318; /v1/traces is added to a URL without a path. Empty
+	// disables tracing.
 	Endpoint string `mapstructure:"endpoint"`
 	// Headers are sent with every export.
 	Headers []Header `mapstructure:"headers"`
-	// SampleRatio is the share of traces that are kept, 0 to 1.
+	// SampleRatio is the share of sampled traces, 0 to 1.
 	SampleRatio float64 `mapstructure:"sample_ratio"`
-	// ParentBased lets a request's own trace context decide whether its trace is kept. Without it SampleRatio decides
-	// alone; the trace id is continued either way.
+	// ParentBased makes a request's trace context decide whether its trace is sampled. Otherwise SampleRatio alone decides; the
+	// trace id is continued in both cases.
 	ParentBased bool `mapstructure:"parent_based"`
 	// Content adds the text of messages to spans.
 	Content bool `mapstructure:"content"`
 }
 
-// MetricsOptions say how metrics leave the process.
+// MetricsOptions configure the export of metrics.
 type MetricsOptions struct {
-	// Endpoint is as in TraceOptions, with /v1/metrics. Empty switches the export off.
+	// Endpoint is as in TraceOptions, with /v1/metrics. Empty disables the export.
 	Endpoint string `mapstructure:"endpoint"`
 	// Headers are sent with every export.
 	Headers []Header `mapstructure:"headers"`
@@ -99,7 +99,7 @@ func (h Header) check() error {
 	return nil
 }
 
-// checkEndpoint refuses addresses that hold secrets, since errors show addresses.
+// checkEndpoint checks a URL. It must not contain secrets, since errors show it.
 func checkEndpoint(s string) error {
 	if s == "" {
 		return nil

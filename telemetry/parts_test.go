@@ -16,7 +16,7 @@ import (
 	"remora/telemetry"
 )
 
-// FuzzHeaders sends any trace context through a call: nothing of it may break the call or its export.
+// FuzzHeaders: no trace context breaks a call or its export.
 func FuzzHeaders(f *testing.F) {
 	f.Add(sampled, "a=1,b=2", "/v1/responses", "gpt-5")
 	f.Add("ff-0-0-0", "\xff", "\xff/?", "\xfe")

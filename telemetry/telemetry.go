@@ -3,9 +3,9 @@
 // imports OpenTelemetry.
 //
 // A request is a [Call]: Begin opens its server span, Send a client span for each call of upstream, Answered and End close
-// them. Code further down gets its parent span from the context of [Call.Context] and [Step.Context]. Metrics never hold
-// session ids, credentials or content, and the number of series is bounded: of names that come from callers there are at most
-// 100, all others become "other".
+// them. Other packages get the parent span from the context of [Call.Context] and [Step.Context]. Metrics never contain session ids,
+// credentials or content, and the number of series is bounded: at most 100 names chosen by callers are recorded, all others become
+// "other".
 //
 // A nil *Telemetry and a zero Call do nothing, at the cost of a comparison.
 package telemetry
@@ -55,22 +55,22 @@ type Telemetry struct {
 }
 
 const (
-	// queuedSpans is how many ended spans wait for export; more are dropped. It is enough for a few hundred requests a second
-	// with ten spans each, while the collector is away for a moment.
+	// queuedSpans is the number of ended spans that may wait for export; further ones are dropped. It is enough for a few hundred
+	// requests per second with ten spans each, during a short outage of the collector.
 	queuedSpans = 8192
 	spansAtOnce = 512
 	exportWait  = 10 * time.Second
 	stopWait    = 5 * time.Second
 )
 
-// nothing is the shutdown function while telemetry is off.
+// nothing is the shutdown function if telemetry is off.
 func nothing(context.Context) error { return nil }
 
-// Setup starts the exports that the options ask for. shutdown exports what is left, for at most five seconds; call it after
-// everything that records has ended. If the options ask for nothing, the Telemetry is nil. Options must be valid.
+// Setup starts the configured exports. shutdown exports the remaining data, for at most five seconds; call it after everything that
+// records has ended. If nothing is configured, the Telemetry is nil. Options must be valid.
 //
-// Failures to export are logged, at most one a minute. OpenTelemetry has one error handler for the whole process, so the log
-// of the last Setup gets them.
+// Failed exports are logged, at most one per minute. OpenTelemetry has one error handler per process, so the log of the last Setup
+// gets them.
 func Setup(ctx context.Context, o Options, log *slog.Logger) (t *Telemetry, shutdown func(context.Context) error, err error) {
 	if o.Traces.Endpoint == "" && o.Metrics.Endpoint == "" && !o.Metrics.Prometheus {
 		return nil, nothing, nil
@@ -90,7 +90,7 @@ func Setup(ctx context.Context, o Options, log *slog.Logger) (t *Telemetry, shut
 	failures := newFailures(t, o, log)
 	var closers []func(context.Context) error
 	stop := func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, stopWait) // a collector that is away is tried again for as long as it may
+		ctx, cancel := context.WithTimeout(ctx, stopWait) // the exporters retry until their context ends
 		defer cancel()
 		var errs []error
 		for _, c := range closers {
@@ -125,7 +125,7 @@ func (t *Telemetry) openTraces(ctx context.Context, o Options, about *resource.R
 		return nil, fmt.Errorf("telemetry.traces: %w", err)
 	}
 	limits := sdktrace.NewSpanLimits()
-	limits.AttributeValueLengthLimit = -1 // ours are bounded where they are set
+	limits.AttributeValueLengthLimit = -1 // values are bounded where they are set
 	sampler := sdktrace.TraceIDRatioBased(o.Traces.SampleRatio)
 	if o.Traces.ParentBased {
 		sampler = sdktrace.ParentBased(sampler)
@@ -202,21 +202,20 @@ func (t *Telemetry) observe(_ context.Context, o metric.Observer) error {
 	return nil
 }
 
-// Headers are those of a request, by which a trace goes from one process to the next. Get finds a header however its name is
-// spelled; Keys is never called.
+// Headers are the headers of a request, which carry its trace context. Get must ignore the case of names; Keys is never called.
 type Headers = propagation.TextMapCarrier
 
-// Request has the attributes of a server span that are known at its beginning.
+// Request holds the attributes of a server span that are known at its start.
 type Request struct {
 	Method []byte
-	// Route is the endpoint where it is one of ours, such as "/v1/chat/completions"; empty for all others.
+	// Route is the path of a known endpoint, such as "/v1/chat/completions"; empty for others.
 	Route string
 	// Path is the target without the query, which may hold credentials.
 	Path    []byte
 	Headers Headers
 }
 
-// Begin opens a request in c: a server span, as a child of the span that the request's headers name.
+// Begin opens a request in c, with a server span that is a child of the span in the request's headers.
 func (t *Telemetry) Begin(c *Call, r Request) {
 	if t == nil {
 		return
@@ -245,7 +244,7 @@ func (t *Telemetry) Begin(c *Call, r Request) {
 
 const otherMethod = "_OTHER"
 
-// methodOf returns the method for the attributes, "_OTHER" for unknown ones, without an allocation.
+// methodOf returns a method as an attribute, "_OTHER" if it is unknown. It does not allocate.
 func methodOf(m []byte) string {
 	for _, known := range [...]string{"POST", "GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "CONNECT", "TRACE"} {
 		if string(m) == known {
@@ -255,7 +254,7 @@ func methodOf(m []byte) string {
 	return otherMethod
 }
 
-// hookFloor is the shortest hook that has a span of its own, unless it failed or ran a tool: most do nothing.
+// hookFloor is the duration of the shortest hook that gets a span, unless it failed or ran a tool: most hooks do nothing.
 const hookFloor = 100 * time.Microsecond
 
 // Hook is a finished call of a layer's hook.
@@ -264,12 +263,12 @@ type Hook struct {
 	Layer, Name string
 	Begun       time.Time
 	Took        time.Duration
-	// Class is the kind of failure, "" for none. There must be few kinds, since it is an attribute of metrics.
+	// Class is the kind of failure, "" for none. It is an attribute of metrics, so there must be few kinds.
 	Class string
 }
 
-// Hook records a call of a hook: in metrics always, and as a span if ctx belongs to a traced request and the hook took longer
-// than hookFloor, failed, or ran a tool.
+// Hook records a call of a hook in metrics, and as a span if ctx belongs to a traced request and the hook took longer than
+// hookFloor, failed, or ran a tool.
 func (t *Telemetry) Hook(ctx context.Context, h Hook) {
 	if t == nil {
 		return
@@ -291,8 +290,8 @@ func (t *Telemetry) Hook(ctx context.Context, h Hook) {
 		attribute.String("remora.layer.id", layer), attribute.String("remora.layer.hook", name))
 }
 
-// Store records a finished operation of the store: "read", "commit". A conflict does not count as an error. The text of err is
-// not recorded.
+// Store records a finished operation of the store: "read" or "commit". A conflict does not count as an error. Of err only the class
+// is recorded, not the text.
 func (t *Telemetry) Store(ctx context.Context, operation string, begun time.Time, took time.Duration, err error) {
 	if t == nil {
 		return
@@ -309,13 +308,13 @@ func (t *Telemetry) Store(ctx context.Context, operation string, begun time.Time
 	}
 }
 
-// traced reports whether a span below this context's span would be sampled. That span may have ended: work after the answer
-// belongs to the request, too.
+// traced reports whether a child of this context's span would be sampled. That span may have ended: work after the answer belongs to
+// the request too.
 func (t *Telemetry) traced(ctx context.Context) bool {
 	return t.tracer != nil && trace.SpanContextFromContext(ctx).IsSampled()
 }
 
-// span records a span that has ended already.
+// span records a finished span.
 func (t *Telemetry) span(ctx context.Context, name string, begun time.Time, took time.Duration, class string, kv ...attribute.KeyValue) {
 	_, s := t.tracer.Start(ctx, name, trace.WithTimestamp(begun), trace.WithAttributes(kv...))
 	fail(s, class)
@@ -336,14 +335,14 @@ func failureOf(err error) string {
 	}
 }
 
-// Lost counts turns that neither the store nor the spool has accepted.
+// Lost counts turns that neither the store nor the spool accepted.
 func (t *Telemetry) Lost(turns int) {
 	if t != nil && t.in != nil {
 		t.in.lost.Add(context.Background(), int64(turns))
 	}
 }
 
-// Panic counts a panic that was recovered from.
+// Panic counts a recovered panic.
 func (t *Telemetry) Panic() {
 	if t != nil && t.in != nil {
 		t.in.panics.Add(context.Background(), 1)
@@ -357,7 +356,7 @@ func (t *Telemetry) WatchSpool(f func() (turns int, bytes int64)) {
 	}
 }
 
-// Handler serves the metrics in the format of Prometheus, or 404 if that is off.
+// Handler serves the metrics in the Prometheus format, or 404 if that is off.
 func (t *Telemetry) Handler() http.Handler {
 	if t == nil || t.handler == nil {
 		return http.NotFoundHandler()

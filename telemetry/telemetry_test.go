@@ -27,7 +27,7 @@ const (
 	sampled  = "00-" + traceID + "-" + parentID + "-01"
 )
 
-// play is one request with a layer tool: upstream is called twice.
+// play records one request with a layer's tool, with two calls of upstream.
 func play(tel *telemetry.Telemetry, in headers) (up []headers) {
 	var c telemetry.Call
 	tel.Begin(&c, telemetry.Request{Method: []byte("POST"), Route: "/v1/responses", Path: []byte("/v1/responses"), Headers: in})
@@ -73,7 +73,7 @@ func hook(layer, name string, took time.Duration, class string) telemetry.Hook {
 	return telemetry.Hook{Layer: layer, Name: name, Begun: time.Date(2026, 11, 21, 0, 0, 1, 0, time.UTC), Took: took, Class: class}
 }
 
-// TestTraceOfACall shows every step of a call with a layer tool.
+// TestTraceOfACall: a trace has every step of a call with a layer's tool.
 func TestTraceOfACall(t *testing.T) {
 	col := newCollector(t)
 	tel, finish := setup(t, nil, func(o *telemetry.Options) {
@@ -207,7 +207,7 @@ func TestWhoDecidesWhatIsSampled(t *testing.T) {
 	}
 }
 
-// TestMetricsPage holds the page against the linter of promtool, and against the series that operators rely on.
+// TestMetricsPage: the page passes promtool's linter, and has the series that operators rely on.
 func TestMetricsPage(t *testing.T) {
 	tel, _ := setup(t, nil, nil)
 	tel.WatchSpool(func() (int, int64) { return 4, 512 })
@@ -283,7 +283,7 @@ func TestSeriesAreBounded(t *testing.T) {
 		c.End(status)
 	}
 	for i := range 1000 {
-		ask(fmt.Sprint("made-up-", i), 404) // takes no place
+		ask(fmt.Sprint("made-up-", i), 404) // not admitted
 		ask(fmt.Sprint("real-", i), 200)
 		tel.Hook(context.Background(), hook(fmt.Sprint("layer", i), "recall", 1, ""))
 	}
@@ -302,8 +302,8 @@ func TestSeriesAreBounded(t *testing.T) {
 	}
 }
 
-// TestSeriesBeyondTheBoundAreCountedTogether: for any combination of names, a metric has at most 4096 series, and the
-// others are counted under OpenTelemetry's own attribute.
+// TestSeriesBeyondTheBoundAreCountedTogether: a metric has at most 4096 series for any combination of names. The others are counted
+// with OpenTelemetry's overflow attribute.
 func TestSeriesBeyondTheBoundAreCountedTogether(t *testing.T) {
 	const most, calls = 4096, 42 * 100
 	tel, _ := setup(t, nil, nil)
@@ -344,7 +344,7 @@ const (
 	canary        = "CANARY"
 )
 
-// TestNothingPrivateLeaks greps all that leaves the process.
+// TestNothingPrivateLeaks searches all exported data for canaries.
 func TestNothingPrivateLeaks(t *testing.T) {
 	for _, content := range []bool{false, true} {
 		t.Run(fmt.Sprint("content=", content), func(t *testing.T) {
@@ -397,7 +397,7 @@ func TestFailedExportsAreLoggedOnceWithoutKeys(t *testing.T) {
 	}
 }
 
-// TestOffCostsNothing also shows that nil and zero values do nothing at all.
+// TestOffCostsNothing: nil and zero values do nothing and do not allocate.
 func TestOffCostsNothing(t *testing.T) {
 	tel, _ := setup(t, nil, func(o *telemetry.Options) { o.Metrics.Prometheus = false })
 	if tel != nil {
@@ -419,7 +419,7 @@ func TestOffCostsNothing(t *testing.T) {
 	}
 }
 
-// request is a remembered call with eight hooks, as the hot path records it.
+// request records a call with memory and eight hooks, as the proxy does.
 func request(tel *telemetry.Telemetry, c *telemetry.Call) {
 	tel.Begin(c, telemetry.Request{Method: post, Route: "/v1/responses", Path: path, Headers: none})
 	recall := c.Step("recall")
@@ -450,7 +450,7 @@ func (discard) Get(string) string { return "" }
 func (discard) Set(_, _ string)   {}
 func (discard) Keys() []string    { return nil }
 
-// BenchmarkCall is one remembered request with eight hooks, two store operations and one call of upstream.
+// BenchmarkCall records a request with memory, eight hooks, two store operations and one call of upstream.
 func BenchmarkCall(b *testing.B) {
 	for _, v := range []struct {
 		name            string

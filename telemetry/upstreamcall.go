@@ -18,22 +18,22 @@ type upstreamCall struct {
 	ctx   context.Context //nolint:containedctx // of the client span, for as long as the call lasts
 	span  trace.Span
 	begun time.Time
-	first time.Duration // to the first piece of the answer, 0 before that
+	first time.Duration // until the first bytes of the answer, 0 before that
 	send  Send
-	round int // calls of upstream before this one
+	round int // number of earlier calls of upstream in this request
 }
 
-// Send has the attributes of a client span that are known at its beginning.
+// Send holds the attributes of a client span that are known at its start.
 type Send struct {
-	// Provider is its configured name.
+	// Provider is the provider's configured name.
 	Provider string
-	// Operation is [OperationChat], or "" for a call that may not be one of a model: it has a span, and no GenAI metrics.
+	// Operation is [OperationChat], or "" for a call that may not be a model call: it has a span, but no GenAI metrics.
 	Operation string
-	// Model is the model that the request names, "" if that is not known.
+	// Model is the model in the request, "" if it is unknown.
 	Model string
 	// Address is upstream's host:port.
 	Address string
-	// Stream: the client asked for a stream.
+	// Stream: the client requested a stream.
 	Stream bool
 }
 
@@ -51,10 +51,10 @@ func (s *Send) name() string {
 
 // Answer is the result of a call of upstream.
 type Answer struct {
-	// Status is upstream's, 0 where it gave none.
+	// Status is upstream's, 0 without an answer.
 	Status int
-	// Failure is why the call failed: "timeout", "unreachable", "closed", "malformed", "cancelled" for one that was
-	// given up, anything else is "error". Without one a Status of 400 or more is the failure.
+	// Failure is the class of the call's failure: "timeout", "unreachable", "closed", "malformed" or "cancelled"; other values
+	// become "error". If it is empty, a Status of 400 or more is the failure.
 	Failure string
 	// ID, Model and Finish are the response's.
 	ID, Model, Finish string
