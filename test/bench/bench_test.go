@@ -20,7 +20,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestMain lets the test binary play the children that it starts, as the benchmark's own binary does.
+// TestMain runs the benchmark's children in the test binary, as the benchmark does in its own.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "-role" {
 		main()
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// sendInPieces gives a client what a server sends, cut at will.
+// sendInPieces returns a client of a server that sends text in pieces of arbitrary size.
 func sendInPieces(t *rapid.T, text string) *conn {
 	client, server := net.Pipe()
 	t.Cleanup(func() { _, _ = client.Close(), server.Close() })
@@ -49,7 +49,7 @@ func TestReceive(t *testing.T) {
 	f := func(text, wantBody, wantMemory string, wantStatus int) {
 		t.Helper()
 		rapid.Check(t, func(t *rapid.T) {
-			// Two of them: the first must leave the connection at the beginning of the second.
+			// Two answers: the first read must end at the beginning of the second.
 			c := sendInPieces(t, text+text)
 			for range 2 {
 				var r reply
@@ -107,7 +107,7 @@ func TestStampsDoNotDependOnPieces(t *testing.T) {
 
 type message struct{ Role, Content string }
 
-// readRequest reads one request of a talker as a server would.
+// readRequest parses a request of a talker.
 func readRequest(t *testing.T, raw []byte) (session string, messages []message) {
 	t.Helper()
 	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(raw)))
@@ -128,9 +128,8 @@ func readRequest(t *testing.T, raw []byte) (session string, messages []message) 
 	return r.Header.Get("X-Session-Id"), body.Messages
 }
 
-// Every request of a session has to be the turn that follows the one before: else the runs would measure something
-// that no client does.
-func TestSessionsGoOn(t *testing.T) {
+// TestSessionsContinue: every request of a session is the turn after the previous one, as with real clients.
+func TestSessionsContinue(t *testing.T) {
 	f := func(said *dialogue, turns []span, answer string) {
 		t.Helper()
 		talk := newTalker(said, turns, "s", 3)
@@ -180,7 +179,7 @@ func TestSizesOfBodies(t *testing.T) {
 	}
 }
 
-// Short and long sessions must get equal requests, and hold as many items as they are said to.
+// TestHabitsDifferInStoredItemsOnly: short and long sessions get equal requests, and have the expected number of items.
 func TestHabitsDifferInStoredItemsOnly(t *testing.T) {
 	for _, h := range habits() {
 		said := newDialogue(flatMany+100, answerText, number)
@@ -276,7 +275,7 @@ func TestTargets(t *testing.T) {
 	put(none, idleMemory, 20)
 	put(onBolt, idleMemory, 30)
 	put(onRedis, idleMemory, 25)
-	put(none, startup, 20) // the others were not measured: no verdict
+	put(none, startup, 20) // the others have no figures: no result
 	b.flatness = []flatness{{Variant: onRedis, Habit: "h", CPURatio: 1.2, LatencyRel: 1.4}}
 	met := map[string]bool{}
 	for _, target := range b.targets() {
@@ -295,7 +294,7 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// All phases run once against the real children, as short as they go.
+// TestPhasesMeasure runs all phases once, briefly, with real children.
 func TestPhasesMeasure(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// conn is one keep-alive connection of the load generator. It parses just enough of HTTP/1.1 to know when the first byte of an
-// answer came and where the answer ends, so that it costs little compared with what it measures.
+// conn is a keep-alive connection of the load generator. It parses just enough of HTTP/1.1 to find the first byte and the end of an
+// answer, so that it costs little compared with the proxies.
 type conn struct {
 	net net.Conn
 	r   *bufio.Reader
@@ -21,11 +21,11 @@ type conn struct {
 // reply is the measured part of an answer.
 type reply struct {
 	status int
-	first  time.Time // when its first byte came
-	memory []byte    // X-Memory; valid until the next receive, as everything here
+	first  time.Time // arrival of its first byte
+	memory []byte    // X-Memory; valid until the next receive
 }
 
-// dialLimit is how long a child may take to accept: one that is there does at once, if the machine does not stand still.
+// dialLimit bounds a dial.
 const dialLimit = 30 * time.Second
 
 func dial(addr string) (*conn, error) {
@@ -36,7 +36,7 @@ func dial(addr string) (*conn, error) {
 	return &conn{net: c, r: bufio.NewReaderSize(c, 64<<10)}, nil
 }
 
-// receive reads one answer. Each piece of its body is given to each as it comes, unless each is nil.
+// receive reads one answer. It calls each, if not nil, with the pieces of the body as they arrive.
 func (c *conn) receive(into *reply, each func(piece []byte)) error {
 	into.memory = into.memory[:0]
 	if _, err := c.r.Peek(1); err != nil {
@@ -64,7 +64,7 @@ func (c *conn) receive(into *reply, each func(piece []byte)) error {
 	}
 }
 
-// headers returns the length of the body, or -1 for one in chunks.
+// headers returns the length of the body, -1 for a chunked body.
 func (c *conn) headers(into *reply) (length int, err error) {
 	const unknown = -2
 	length = unknown
@@ -89,7 +89,7 @@ func (c *conn) headers(into *reply) (length int, err error) {
 		}
 	}
 	if length == unknown {
-		return 0, errors.New("read answer: it does not say where it ends")
+		return 0, errors.New("read answer: it has neither Content-Length nor Transfer-Encoding")
 	}
 	return length, nil
 }
@@ -143,15 +143,15 @@ func (c *conn) line() ([]byte, error) {
 	return bytes.TrimRight(line, "\r\n"), nil
 }
 
-// stampMark stands before the time in nanoseconds at which upstream wrote a piece of a stream.
+// stampMark precedes the time in nanoseconds at which upstream wrote a piece of a stream.
 const stampMark = `"obfuscation":"`
 
 const stampDigits = 19
 
-// stamps finds the times that a stream carries, however it comes in pieces, and measures how old they are.
+// stamps finds the write times in a stream, whatever its pieces are, and records their age.
 type stamps struct {
 	delays []time.Duration
-	rest   []byte // what came and may be the beginning of a mark
+	rest   []byte // unread bytes, which may be the beginning of a mark
 }
 
 func (s *stamps) take(piece []byte, now time.Time) {

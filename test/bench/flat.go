@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// Does a turn cost more the longer its transcript is? Sessions with few and with many stored items get the same
-// requests, in turn, and only the number of stored items differs.
+// This file measures whether the cost of a turn grows with its transcript. Sessions with few and with many stored items get the same
+// requests, in turn.
 
-// habit is how much of its history a client sends.
+// habit is the part of its history that a client sends.
 type habit struct {
 	name   string
-	sends  int    // messages of each request
+	sends  int    // messages per request
 	header string // of each request
-	few    int    // stored items of the short sessions when they are measured first; even
+	few    int    // stored items of the short sessions at the first measurement; even
 }
 
 func habits() []habit {
 	return []habit{
 		{name: "client resends its last 20 items", sends: 21, few: 20},
-		// Its first requests bring answers, as no client's that sends only what is new do: it has to say what it is.
+		// Its first requests contain answers, unlike those of other such clients: it must declare its habit.
 		{name: "client sends only what is new", sends: 1, few: 90, header: "X-History: server\r\n"},
 	}
 }
@@ -28,7 +28,7 @@ func habits() []habit {
 const (
 	flatMany     = 10_000 // stored items of the long sessions
 	flatConns    = 4
-	flatTurns    = 4  // measured turns of a short session: it must stay short
+	flatTurns    = 4  // measured turns of a short session, so that it stays short
 	flatSessions = 12 // short sessions of each connection in one block
 	flatStep     = 200
 )
@@ -47,10 +47,10 @@ type flatness struct {
 	LatencyRel float64 `json:"p50_ratio"`
 }
 
-// worst is the larger one of the ratios.
+// worst returns the larger one of the ratios.
 func (f flatness) worst() float64 { return max(f.CPURatio, f.LatencyRel) }
 
-// flat measures one habit on one instance, blocks of few and of many taking turns.
+// flat measures one habit on one instance, alternating blocks of short and of long sessions.
 func (t *trial) flat(h habit) (flatness, error) {
 	perBlock := flatSessions * flatTurns // turns of one connection
 	said := newDialogue(flatMany+2*(t.plan.flatBlocks+1)*perBlock+2, answerText, number)
@@ -60,7 +60,7 @@ func (t *trial) flat(h habit) (flatness, error) {
 		return flatness{}, err
 	}
 	defer many.close()
-	many.say(h.header)
+	many.setHeader(h.header)
 	if _, err := many.closedLoop(0, len(h.prepare(flatMany))); err != nil {
 		return flatness{}, fmt.Errorf("store %d items: %w", flatMany, err)
 	}
@@ -72,7 +72,7 @@ func (t *trial) flat(h habit) (flatness, error) {
 		if err != nil {
 			return flatness{}, err
 		}
-		few.say(h.header)
+		few.setHeader(h.header)
 		_, err = few.closedLoop(0, flatSessions)
 		if err == nil {
 			err = t.block(few, perBlock, &fewCPU, &fewP50)
@@ -107,18 +107,18 @@ func (t *trial) block(c *crew, count int, cpu, latency *[]float64) error {
 	return nil
 }
 
-// prepare are the turns that bring a session to n stored items, each resending what its client resends.
+// prepare returns the turns that bring a session to n stored items.
 func (h habit) prepare(n int) []span {
 	var turns []span
 	for stored := 0; stored < n; {
-		to := min(stored+flatStep, n) - 1 // the answer is the item that is still missing
+		to := min(stored+flatStep, n) - 1 // the answer is the last item
 		turns = append(turns, span{max(stored+1-h.sends, 0), to})
 		stored = to + 1
 	}
 	return turns
 }
 
-// next is the turn of a session with n stored items.
+// next returns the turn of a session with n stored items.
 func (h habit) next(n int) span { return span{max(n+1-h.sends, 0), n + 1} }
 
 func (h habit) fewTurns() []span {
@@ -137,7 +137,7 @@ func (h habit) manyTurns(n int) []span {
 	return turns
 }
 
-// wholeHistory checks that the measured turns went on with the long transcript, by asking for the items of one more.
+// wholeHistory checks that the measured turns continued the long transcript: it sends one more and compares its number of items.
 func (t *trial) wholeHistory(c *crew, h habit) error {
 	talk := c.talkers[0]
 	s := talk.open[0]

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// crew is the connections of one phase, each with the sessions that it plays.
+// crew is the connections of one phase, each with its sessions.
 type crew struct {
 	talkers []*talker
 	conns   []*conn
@@ -32,8 +32,8 @@ func newCrew(addr string, talkers []*talker) (*crew, error) {
 	return c, nil
 }
 
-// say has every request carry a header.
-func (c *crew) say(header string) {
+// setHeader adds a header to every request.
+func (c *crew) setHeader(header string) {
 	for _, t := range c.talkers {
 		t.header = header
 	}
@@ -45,12 +45,12 @@ func (c *crew) close() {
 	}
 }
 
-// tally sums up a run of requests.
+// tally is the result of a run of requests.
 type tally struct {
 	latencies []time.Duration
 	elapsed   time.Duration
 	failed    int // answers that were not a 200
-	forgotten int // answers of a session whose turn was not remembered
+	forgotten int // answers in a session without memory
 }
 
 func (t *tally) merge(from tally) {
@@ -69,16 +69,16 @@ func (t *tally) check(r *reply, named bool) {
 	}
 }
 
-// remembered reports whether X-Memory says that the turn was read and will be committed.
+// remembered reports whether X-Memory is ok, or degraded only by a layer.
 func remembered(header []byte) bool {
 	status, rest, _ := bytes.Cut(header, []byte(";"))
 	status, _, _ = bytes.Cut(status, []byte(","))
 	status = bytes.TrimPrefix(bytes.TrimSpace(status), []byte("status="))
-	return string(status) == "ok" || string(status) == "degraded" && bytes.Contains(rest, []byte("skipped=")) // by a layer, not the store
+	return string(status) == "ok" || string(status) == "degraded" && bytes.Contains(rest, []byte("skipped="))
 }
 
-// closedLoop lets each connection send its next request when the answer to the last one is there, until the time is
-// over or it has sent count requests; 0 is no bound, of either.
+// closedLoop sends the next request on each connection when the last answer has arrived, until the time is over or it has sent count
+// requests; 0 means no bound for either.
 func (c *crew) closedLoop(d time.Duration, count int) (tally, error) {
 	var total tally
 	var mu sync.Mutex
@@ -105,7 +105,7 @@ func (c *crew) closedLoop(d time.Duration, count int) (tally, error) {
 	return total, err
 }
 
-// answerLimit is how long an answer may take beyond its phase before the phase is given up.
+// answerLimit bounds the wait for answers after the end of a phase.
 const answerLimit = 20 * time.Second
 
 func (c *conn) talk(t *talker, into *tally, more func(sent int, now time.Time) bool) error {
@@ -128,8 +128,8 @@ func (c *conn) talk(t *talker, into *tally, more func(sent int, now time.Time) b
 	return nil
 }
 
-// openLoop sends at a steady rate, whether or not answers keep up. A latency counts from when its request was
-// written, or from when it was due if no connection was free by then.
+// openLoop sends at a constant rate, independently of the answers. A latency is measured from the write of the request, or from its
+// due time if no connection was free then.
 func (c *crew) openLoop(rate, count int) (tally, error) {
 	idle := make(chan *caller, len(c.conns))
 	var g errgroup.Group
@@ -147,10 +147,10 @@ func (c *crew) openLoop(rate, count int) (tally, error) {
 		if err != nil {
 			break
 		}
-		select { // each comes back when it has its last answer
+		select { // each returns with its last answer
 		case <-idle:
 		case <-time.After(answerLimit):
-			err = errors.New("wait for the last answers: they do not come")
+			err = errors.New("wait for the last answers: timeout")
 		}
 	}
 	var total tally
@@ -164,7 +164,7 @@ func (c *crew) openLoop(rate, count int) (tally, error) {
 	return total, err
 }
 
-// dispatch writes one request after the other, each at its time.
+// dispatch writes the requests one after the other, each at its due time.
 func dispatch(idle <-chan *caller, rate, count int) error {
 	defer ownThread()()
 	start := time.Now()
@@ -204,7 +204,7 @@ type caller struct {
 	tally  tally
 }
 
-// listen takes answers until its read deadline is moved to the past.
+// listen reads answers until its read deadline is set to the past.
 func (cl *caller) listen(idle chan<- *caller) error {
 	var r reply
 	for {
@@ -220,16 +220,16 @@ func (cl *caller) listen(idle chan<- *caller) error {
 	}
 }
 
-// streamTally sums up streamed answers.
+// streamTally is the result of streamed answers.
 type streamTally struct {
 	tally
 	firstByte []time.Duration
-	delays    []time.Duration // of chunks, between upstream's write and here
-	missing   int             // chunks that did not come
+	delays    []time.Duration // of chunks, from upstream's write to their arrival
+	missing   int             // chunks that did not arrive
 }
 
-// streams runs one stream on each connection, its begin put off by a share of the interval, so that upstream does
-// not write all of them at the same moment. With d > 0 each connection starts new streams until the time is over.
+// streams runs one stream on each connection. The starts are spread over the interval, so that upstream does not write all of them at
+// the same time. With d > 0 each connection starts new streams until the time is over.
 func (c *crew) streams(chunks int, interval, d time.Duration) (streamTally, error) {
 	var total streamTally
 	var mu sync.Mutex

@@ -1,14 +1,14 @@
-// Command bench measures what Remora costs, compared with other proxies.
+// Command bench compares the cost of Remora with that of other proxies.
 //
-// It starts a mock API and puts it behind nothing, nginx, a bare fasthttp proxy and Remora in several variants, all on this
-// machine, and loads them in turn, several times, so that noise affects all of them. It prints the table of docs/performance.md and,
-// below it, the project's targets.
+// It starts a mock API, and measures it directly and behind nginx, a bare fasthttp proxy and several variants of Remora, all on this
+// machine. It loads them in turn, several times, so that noise affects all of them alike. It prints the table of docs/performance.md
+// and the project's targets.
 //
-//	go run ./test/bench            all of it, under 8 minutes
-//	go run ./test/bench -quick     about 2 minutes; the figures are rougher
+//	go run ./test/bench            everything, under 8 minutes
+//	go run ./test/bench -quick     about 2 minutes; the figures are less precise
 //	go run ./test/bench -json      the values of every round
 //
-// Processor time is read from the kernel, which works on Linux.
+// It reads processor time from the kernel, which only works on Linux.
 package main
 
 import (
@@ -48,12 +48,12 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.SetOutput(stderr)
 	f.BoolVar(&o.quick, "quick", false, "fewer and shorter rounds, about 2 minutes")
 	f.BoolVar(&o.asJSON, "json", false, "print the values of every round as JSON")
-	f.StringVar(&o.dir, "dir", "", "put stores below this `folder` instead of the system's temporary one")
+	f.StringVar(&o.dir, "dir", "", "create stores in this `folder` instead of the system's temporary one")
 	f.StringVar(&o.only, "only", "", "`phases` to run, separated by commas: "+strings.Join(phaseNames(), ", ")+", flat")
 	f.StringVar(&o.variants, "variants", "", "`variants` to run, separated by semicolons, as the table names them")
 	f.StringVar(&o.remora, "remora", "", "measure this `binary` instead of building one")
 	f.StringVar(&o.profiles, "profiles", "", "write CPU profiles of Remora into this `folder`, which makes it slower")
-	f.IntVar(&o.rounds, "rounds", 0, "run so many rounds")
+	f.IntVar(&o.rounds, "rounds", 0, "the `number` of rounds")
 	f.StringVar(&o.role, "role", "", "used by bench itself to start its children")
 	f.StringVar(&o.upstream, "upstream", "", "likewise")
 	f.StringVar(&o.store, "store", "", "likewise")
@@ -83,7 +83,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return err
 }
 
-// compare does everything but tell of it.
+// compare runs the benchmark and returns the report.
 func compare(ctx context.Context, o options, progress io.Writer) (r *report, err error) {
 	dir, err := os.MkdirTemp(o.dir, "remora-bench-")
 	if err != nil {
@@ -99,7 +99,7 @@ func compare(ctx context.Context, o options, progress io.Writer) (r *report, err
 	return &b.report, b.run(ctx)
 }
 
-// bench is one run: its load, and the report on it.
+// bench is one run of the benchmark and its report.
 type bench struct {
 	report
 	lab      *lab
@@ -142,7 +142,7 @@ func phaseNames() []string {
 	return names
 }
 
-// run runs the rounds. What a variant gets wrong becomes a problem in the report, not an end.
+// run runs all rounds. Errors of a variant become problems in the report, and do not end the run.
 func (b *bench) run(ctx context.Context) error {
 	for round := range b.plan.rounds {
 		b.say("round %d of %d", round+1, b.plan.rounds)
@@ -157,10 +157,10 @@ func (b *bench) run(ctx context.Context) error {
 }
 
 func (b *bench) say(format string, args ...any) {
-	_, _ = fmt.Fprintf(b.progress, "%6.1f s  "+format+"\n", append([]any{time.Since(b.begun).Seconds()}, args...)...) // only for those who watch
+	_, _ = fmt.Fprintf(b.progress, "%6.1f s  "+format+"\n", append([]any{time.Since(b.begun).Seconds()}, args...)...) // progress only
 }
 
-// start starts a variant in a folder of its own and returns what phases need of it.
+// start starts a variant in a new folder.
 func (b *bench) start(ctx context.Context, v variant, name string, round int) (*trial, error) {
 	dir := filepath.Join(b.lab.dir, name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -176,8 +176,8 @@ func (b *bench) start(ctx context.Context, v variant, name string, round int) (*
 	}, nil
 }
 
-// round starts all variants anew, so that each round begins with empty stores, and gives every phase to each of
-// them before the next phase begins.
+// round starts all variants again, so that each round begins with empty stores, and runs each phase with all of them before the next
+// one.
 func (b *bench) round(ctx context.Context, round int) error {
 	var trials []*trial
 	defer func() {
@@ -203,7 +203,7 @@ func (b *bench) round(ctx context.Context, round int) error {
 	defer profile(ctx, b.lab.profiles, trials, b.say)()
 	for n, p := range b.phases {
 		for i := range trials {
-			t := trials[(i+round+n)%len(trials)] // none always comes after the same neighbour
+			t := trials[(i+round+n)%len(trials)] // the order changes with the phase
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -224,7 +224,7 @@ func (b *bench) runPhase(t *trial, p phase) {
 		b.complain(t.variant.name, p.name, fmt.Sprintf(format, args...))
 	}
 	if err := p.run(t); err != nil {
-		t.complain("%v; the program says: %s", err, t.in.proc.said())
+		t.complain("%v; the program printed: %s", err, t.in.proc.printed())
 	}
 }
 
@@ -233,7 +233,7 @@ func (b *bench) complain(variant, phase, what string) {
 	b.say("%s", b.problems[len(b.problems)-1])
 }
 
-// measureFlat is the cost of a turn against the length of its transcript, on the stores that last.
+// measureFlat measures the cost of a turn against the length of its transcript, on durable stores.
 func (b *bench) measureFlat(ctx context.Context) error {
 	for i, v := range b.variants {
 		if v.name != onRedis && v.name != onBolt {

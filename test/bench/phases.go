@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// measure names one figure of a variant; it is the key in the JSON output, with its unit.
+// measure is the name of a figure of a variant, with its unit. It is the key in the JSON output.
 type measure string
 
 const (
@@ -80,7 +80,7 @@ type trial struct {
 	in      *instance
 	prefix  string // of session ids, unique to the trial
 	put     func(measure, float64)
-	// complain notes what went wrong without an end to the run.
+	// complain adds a problem to the report.
 	complain func(format string, args ...any)
 
 	phase     string
@@ -121,7 +121,7 @@ func (t *trial) used(n int) (proxy, store float64) {
 	return (t.in.proc.cpu() - t.cpu0).Seconds() * each, (t.in.store.cpu() - t.st0).Seconds() * each
 }
 
-// record puts the latencies of an open loop, in milliseconds, and the processor time of a thousand of its requests.
+// record puts the latencies of an open loop, in milliseconds, and the processor time per 1,000 requests.
 func (t *trial) record(got tally, median, high, proxyCPU, storeCPU measure) {
 	proxy, store := t.used(len(got.latencies))
 	t.check(got)
@@ -137,8 +137,8 @@ func (t *trial) check(what tally) {
 		t.complain("%d of %d answers were not 200", what.failed, len(what.latencies))
 	}
 	if what.forgotten > 0 {
-		t.complain("%d of %d answers do not say that their turn is remembered; the program says: %s",
-			what.forgotten, len(what.latencies), t.in.proc.said())
+		t.complain("%d of %d answers were without memory; the program printed: %s",
+			what.forgotten, len(what.latencies), t.in.proc.printed())
 	}
 }
 
@@ -164,8 +164,8 @@ func (t *trial) fullSpeed() error {
 	return t.verify(c)
 }
 
-// verify counts the stored items of some sessions that were just played: it requests the stored history before one new
-// message, and X-Memory has the number of items.
+// verify compares the number of stored items of some played sessions: it sends one new message with the stored history, and reads
+// X-Memory.
 func (t *trial) verify(c *crew) error {
 	if !t.variant.named {
 		return nil
@@ -179,7 +179,7 @@ func (t *trial) verify(c *crew) error {
 	return nil
 }
 
-// expectItems sends one new message and has the stored history put before it.
+// expectItems sends one new message after the stored history, and compares the number of items.
 func (t *trial) expectItems(c *crew, i int, session string, message span, stored int) error {
 	talk := *c.talkers[i]
 	talk.header = "X-History: server\r\n"
@@ -190,14 +190,14 @@ func (t *trial) expectItems(c *crew, i int, session string, message span, stored
 	if err := c.conns[i].receive(&r, nil); err != nil {
 		return err
 	}
-	want := 1 + stored + 1 // the system message, what was said, the new message
+	want := 1 + stored + 1 // the system message, the stored items, the new message
 	if got := memoryItems(r.memory); got != want {
 		t.complain("session %s has %d items instead of %d: X-Memory is %q", session, got, want, r.memory)
 	}
 	return nil
 }
 
-// memoryItems reads the member items of X-Memory; -1 without one.
+// memoryItems returns the number of items in X-Memory, -1 without one.
 func memoryItems(header []byte) int {
 	_, rest, _ := bytes.Cut(header, []byte("items="))
 	end := bytes.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' })
@@ -256,7 +256,7 @@ func (t *trial) streams() error {
 func (t *trial) checkStreams(got streamTally) {
 	t.check(got.tally)
 	if got.missing != 0 {
-		t.complain("%d chunks of streams did not come", got.missing)
+		t.complain("%d chunks of streams did not arrive", got.missing)
 	}
 }
 
@@ -284,12 +284,12 @@ func (t *trial) big() error {
 		return err
 	}
 	defer c.close()
-	// The first turn of each session brings 399 items; only the later turns are measured.
+	// The first turn of each session adds 399 items; only the later turns are measured.
 	if _, err := c.closedLoop(0, t.plan.bigSessions); err != nil {
 		return err
 	}
 	t.begin()
-	// One turn less than each session has, since connections do not take turns quite evenly.
+	// One turn less than each session has, since the load is not quite even.
 	got, err := c.openLoop(bigRate, bigConns*t.plan.bigSessions*(bigTurns-1))
 	if err != nil {
 		return err

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processCPU is the user and system time that a process has used, in nanoseconds: /proc/PID/stat counts the same in
-// steps of 10 ms, which is as much as a whole phase at a low rate.
+// processCPU returns the user and system time that a process has used. /proc/PID/stat has a resolution of only 10 ms, as much as a
+// whole phase at a low rate.
 func processCPU(pid int) (time.Duration, error) {
 	const schedClock = 2
 	var ts unix.Timespec
@@ -19,8 +19,8 @@ func processCPU(pid int) (time.Duration, error) {
 	return time.Duration(ts.Nano()), nil
 }
 
-// ownThread ties the calling goroutine to a thread that sleeps with a precision of microseconds. Go's own timers
-// are late by up to a millisecond in a program that waits for sockets.
+// ownThread locks the calling goroutine to a thread that sleeps with a precision of microseconds. Go's timers are late by up to a
+// millisecond in a program that waits for sockets.
 func ownThread() (release func()) {
 	runtime.LockOSThread()
 	// Best effort: without it a sleep is late by 50 us more.
@@ -32,6 +32,6 @@ func ownThread() (release func()) {
 func sleepUntil(t time.Time) {
 	for d := time.Until(t); d > 0; d = time.Until(t) {
 		ts := unix.NsecToTimespec(int64(d))
-		_ = unix.Nanosleep(&ts, nil) // a signal may end it early; then the loop sleeps on
+		_ = unix.Nanosleep(&ts, nil) // a signal may end it early
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"remora/test/process"
 )
 
-// child is a program that the benchmark runs beside itself. It ends with the context that it was started under.
+// child is a child process of the benchmark. It ends with the context of its start.
 type child struct {
 	cmd    *exec.Cmd
 	begun  time.Time
@@ -30,7 +30,7 @@ type child struct {
 	ended  chan struct{}
 }
 
-// tail keeps the end of what a program prints, to be shown if the program fails.
+// tail keeps the end of a program's output, for errors.
 type tail struct {
 	mu   sync.Mutex
 	text []byte
@@ -65,7 +65,7 @@ func (p *child) start() error {
 		return fmt.Errorf("start %s: %w", filepath.Base(p.cmd.Path), err)
 	}
 	go func() {
-		_ = p.cmd.Wait() // how it ended shows in its output
+		_ = p.cmd.Wait() // errors are in its output
 		close(p.ended)
 	}()
 	return nil
@@ -75,7 +75,7 @@ func (p *child) start() error {
 func launchRole(ctx context.Context, self string, args ...string) (*child, string, error) {
 	p := &child{cmd: exec.CommandContext(ctx, self, args...), output: &tail{}, ended: make(chan struct{})}
 	p.cmd.Stderr = p.output
-	if _, err := p.cmd.StdinPipe(); err != nil { // its end tells the child that we are gone
+	if _, err := p.cmd.StdinPipe(); err != nil { // the child ends when it is closed
 		return nil, "", err
 	}
 	r, w, err := os.Pipe()
@@ -101,7 +101,7 @@ func (p *child) stop() {
 	if p == nil {
 		return
 	}
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails only for one that has ended
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails only if it has ended
 	select {
 	case <-p.ended:
 	case <-time.After(3 * time.Second):
@@ -110,7 +110,7 @@ func (p *child) stop() {
 	}
 }
 
-// family is the process and, as nginx has, its workers.
+// family returns the process and its children, such as nginx's workers.
 func (p *child) family() []int {
 	pid := p.cmd.Process.Pid
 	list, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid)) // none without /proc
@@ -123,7 +123,7 @@ func (p *child) family() []int {
 	return pids
 }
 
-// cpu is the user and system time used so far; 0 for no process.
+// cpu returns the user and system time used so far; 0 for no process.
 func (p *child) cpu() time.Duration {
 	if p == nil {
 		return 0
@@ -132,28 +132,28 @@ func (p *child) cpu() time.Duration {
 	for _, pid := range p.family() {
 		d, err := processCPU(pid)
 		if err != nil {
-			continue // a worker that has ended; phases that saw it are none of ours
+			continue // the worker has ended
 		}
 		sum += d
 	}
 	return sum
 }
 
-// resident reads VmRSS (now) or VmHWM (the most so far), in MB.
+// resident reads VmRSS (current) or VmHWM (peak), in MB.
 func (p *child) resident(field string) float64 {
 	var sum float64
 	for _, pid := range p.family() {
 		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)) // none without /proc
 		_, rest, found := bytes.Cut(status, []byte(field+":"))
 		if fields := bytes.Fields(rest); found && len(fields) > 0 {
-			kb, _ := strconv.ParseFloat(string(fields[0]), 64) // the kernel writes numbers
+			kb, _ := strconv.ParseFloat(string(fields[0]), 64) // always a number
 			sum += kb * 1024 / 1e6
 		}
 	}
 	return sum
 }
 
-// firstAnswer waits until addr answers a request, and returns when it did.
+// firstAnswer waits until addr answers a request, and returns the time of the answer.
 func (p *child) firstAnswer(addr string) (time.Time, error) {
 	const within = 15 * time.Second
 	t := newTalker(smallDialogue(), growing(1, 1), "start", 1)
@@ -180,7 +180,7 @@ func ask(addr string, req []byte) (time.Time, error) {
 		return time.Time{}, err
 	}
 	defer func() { _ = c.net.Close() }()
-	_ = c.net.SetDeadline(time.Now().Add(5 * time.Second)) // a socket that is open takes a deadline
+	_ = c.net.SetDeadline(time.Now().Add(5 * time.Second)) // fails only for a closed socket
 	if _, err := c.net.Write(req); err != nil {
 		return time.Time{}, err
 	}
@@ -194,7 +194,7 @@ func ask(addr string, req []byte) (time.Time, error) {
 	return r.first, nil
 }
 
-// launchRedis starts a server of its own. Nothing but what aof says is written to disk.
+// launchRedis starts a new server. It writes nothing to disk, except for what the options in aof say.
 func launchRedis(ctx context.Context, dir, aof string) (*child, string, error) {
 	addr, err := process.FreeAddr(ctx)
 	if err != nil {
@@ -226,15 +226,15 @@ func flushRedis(ctx context.Context, addr string) error {
 	return db.FlushAll(ctx).Err()
 }
 
-// said is the end of what the program printed.
-func (p *child) said() string {
+// printed returns the end of the program's output.
+func (p *child) printed() string {
 	if p == nil {
 		return ""
 	}
 	return p.output.String()
 }
 
-// profile writes a CPU profile of each second of each trial that tells of itself into a folder, until it is stopped.
+// profile writes a CPU profile of each second of each trial with an admin address into a folder, until it is stopped.
 func profile(ctx context.Context, folder string, trials []*trial, say func(format string, args ...any)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// report is what a run found: its variants and what was measured of them.
+// report is the result of a run.
 type report struct {
 	plan     plan
 	variants []variant
@@ -24,7 +24,7 @@ type report struct {
 	problems []string
 }
 
-// target is one of the aims of the project and how far the run meets it.
+// target is a target of the project, and the measured value.
 type target struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
@@ -40,7 +40,7 @@ func atMost(limit float64, unit, name string, value float64) target {
 	return target{name, value, strings.TrimSpace(fmt.Sprintf("at most %g %s", limit, unit)), value <= limit}
 }
 
-// targets returns the targets that the run has figures for.
+// targets returns the targets for which the run has figures.
 func (r *report) targets() []target {
 	median := r.results.median
 	over := func(v string, m measure) float64 { return r.results.compared(v, bare, m, difference) }
@@ -66,7 +66,7 @@ func (r *report) targets() []target {
 	return slices.DeleteFunc(all, func(t target) bool { return math.IsNaN(t.Value) })
 }
 
-// remora are Remora's variants; sessions are those with a session, for which the targets are: with the window alone.
+// remora returns Remora's variants; sessions those with a session and only a window, for which there are targets.
 func (r *report) remora() (names []string) {
 	for _, v := range r.variants {
 		if v.named || v.name == none {
@@ -80,8 +80,7 @@ func (r *report) sessions() []string {
 	return slices.DeleteFunc(r.remora(), func(name string) bool { return name == none || name == shipped || name == withLayers })
 }
 
-// worst is the largest value among some variants. It is NaN if one of them has none: a target is not met by what was
-// not measured.
+// worst returns the largest value among variants. It is NaN if one of them has none: an unmeasured variant meets no target.
 func worst(variants []string, value func(string, measure) float64, m measure) float64 {
 	if len(variants) == 0 {
 		return math.NaN()
@@ -96,7 +95,7 @@ func worst(variants []string, value func(string, measure) float64, m measure) fl
 // row is a line of the table: one measure, or two with a mark between them.
 type row struct {
 	label string
-	verb  string // how a value is written
+	verb  string // format of a value
 	mark  string
 	value func(v string) []float64
 }
@@ -135,7 +134,7 @@ func (r *report) rows() []row {
 	}
 }
 
-// cell writes the values of a row, as far as there are any.
+// cell formats the values of a row that exist.
 func (r row) cell(values []float64) string {
 	var parts []string
 	for _, v := range values {
@@ -147,7 +146,7 @@ func (r row) cell(values []float64) string {
 	return cmp.Or(strings.Join(parts, " "+r.mark+" "), "-")
 }
 
-// markdown is the report.
+// markdown returns the report in Markdown.
 func (r *report) markdown() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s\n\n|", r.machine())
@@ -188,7 +187,7 @@ func (r *report) writeFlatness(out *strings.Builder) {
 	}
 }
 
-// significant writes a value with three digits.
+// significant formats a value with three digits.
 func significant(v float64) string {
 	switch abs := math.Abs(v); {
 	case abs >= 100:
@@ -202,7 +201,7 @@ func significant(v float64) string {
 	}
 }
 
-// machine says where the figures are from.
+// machine describes the machine of the figures.
 func (r *report) machine() string {
 	say := func(program string, args ...string) string {
 		out, err := exec.Command(program, args...).CombinedOutput()
@@ -221,7 +220,7 @@ func (r *report) machine() string {
 		say("nginx", "-v"), redis)
 }
 
-// summary is the report for programs.
+// summary is the report as JSON.
 type summary struct {
 	Machine  string     `json:"machine"`
 	Rounds   int        `json:"rounds"`
@@ -235,9 +234,9 @@ func (r *report) summary() summary {
 	return summary{r.machine(), r.plan.rounds, r.results, r.flatness, r.targets(), r.problems}
 }
 
-// loadAverage is how many tasks of this machine wanted a processor during the last minute; 0 if it is not known.
+// loadAverage returns the machine's load average of the last minute, 0 if it is unknown.
 func loadAverage() float64 {
-	text, _ := os.ReadFile("/proc/loadavg") // none but on Linux
+	text, _ := os.ReadFile("/proc/loadavg") // only on Linux
 	first, _, _ := strings.Cut(string(text), " ")
 	load, _ := strconv.ParseFloat(first, 64) // 0 for none
 	return load

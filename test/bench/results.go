@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// series are the values of a measure by round, NaN where a round has none.
+// series are the values of a measure by round, NaN for none.
 type series []float64
 
-// MarshalJSON writes null for NaN, which JSON does not have.
+// MarshalJSON writes NaN, which JSON does not have, as null.
 func (s series) MarshalJSON() ([]byte, error) {
 	out := make([]*float64, len(s))
 	for i := range s {
@@ -38,8 +38,8 @@ func (r results) put(variant string, m measure, round int, value float64) {
 
 func (r results) median(variant string, m measure) float64 { return median(r[variant][m]) }
 
-// compared is the median over the rounds of what f makes of two variants. Both were measured within seconds in each
-// round, so that noise of the machine hits both alike and mostly drops out.
+// compared returns the median over the rounds of f for two variants. Both are measured within seconds in each round, so that noise of
+// the machine affects both alike.
 func (r results) compared(a, b string, m measure, f func(a, b float64) float64) float64 {
 	x, y := r[a][m], r[b][m]
 	var each []float64
@@ -59,7 +59,7 @@ func median(values []float64) float64 {
 	return quantile(v, 0.5)
 }
 
-// quantile is the value below which a share of the sorted values lies; NaN of none.
+// quantile returns the value below which a share of the sorted values is, NaN if there are none.
 func quantile(sorted []float64, share float64) float64 {
 	if len(sorted) == 0 {
 		return math.NaN()
@@ -68,7 +68,7 @@ func quantile(sorted []float64, share float64) float64 {
 	return sorted[min(max(i, 0), len(sorted)-1)]
 }
 
-// millis are durations as sorted milliseconds.
+// millis returns durations in milliseconds, sorted.
 func millis(durations []time.Duration) []float64 {
 	ms := make([]float64, len(durations))
 	for i, d := range durations {

@@ -6,18 +6,16 @@ import (
 	"strings"
 )
 
-// dialogue is a conversation as a client resends it: message 0 is the user's, message 1 the answer, and so on. The
-// system message stands before any part of it.
+// dialogue is a conversation: message 0 is the user's, message 1 the answer, and so on. Every request begins with the system message.
 type dialogue struct {
 	head []byte // of the body, up to the first message
 	all  []byte // the messages, each with a comma before it
-	ends []int  // offset in all behind message i
+	ends []int  // offset in all of the end of message i
 }
 
 const bodyTail = "]}"
 
-// newDialogue writes n messages, in which upstream always gives the same answer; user(i) is the JSON text, without
-// quotes, of message i.
+// newDialogue returns a dialogue of n messages with equal answers; user(i) is the JSON text of message i, without quotes.
 func newDialogue(n int, answer string, user func(i int) string) *dialogue {
 	d := &dialogue{}
 	d.head = append(d.head, `{"model":"gpt-5-mini","messages":[{"role":"system","content":"You answer in one sentence."}`...)
@@ -39,7 +37,7 @@ const smallTurns = 4
 // smallDialogue has turns whose bodies are 0.4 KB on average: 1 to 7 messages.
 func smallDialogue() *dialogue { return newDialogue(2*smallTurns+2, answerText, number) }
 
-// streamDialogue has answers that are streams of so many chunks.
+// streamDialogue has answers that are streams of a number of chunks.
 func streamDialogue(chunks int) *dialogue {
 	d := newDialogue(2*smallTurns+2, strings.Repeat(streamWord, chunks), number)
 	d.head = append([]byte(`{"stream":true,`), d.head[1:]...)
@@ -48,10 +46,10 @@ func streamDialogue(chunks int) *dialogue {
 
 const (
 	bigMessages = 400
-	bigTurns    = 4 // measured turns of one session; the first one, before them, brings the history
+	bigTurns    = 4 // measured turns of one session, after a first one with the history
 )
 
-// bigDialogue has bodies of 256 KB with about 400 messages, whose texts have escapes and non-ASCII characters.
+// bigDialogue has bodies of 256 KB with about 400 messages, with escapes and non-ASCII characters.
 func bigDialogue() *dialogue {
 	line := `func f(x int) error {\n\treturn fmt.Errorf(\"größer als %d: %w\", x, err) // siehe \u00a7 4\n}\n`
 	return newDialogue(bigMessages+2*bigTurns+2, answerText, func(i int) string {
@@ -59,7 +57,7 @@ func bigDialogue() *dialogue {
 	})
 }
 
-// span is the part of a dialogue that a request holds: messages [from, to).
+// span is the part of a dialogue in a request: messages [from, to).
 type span struct{ from, to int }
 
 func (d *dialogue) size(s span) int {
@@ -74,12 +72,11 @@ func (d *dialogue) messages(s span) []byte {
 	return d.all[start:d.ends[s.to-1]]
 }
 
-// talker plays the sessions of one connection. It turns to the next session with each request, so that a session's
-// next turn never overtakes its answer.
+// talker plays the sessions of one connection. It uses them in turn, so that a session's next request never overtakes its answer.
 type talker struct {
 	said   *dialogue
 	turns  []span // of one session, in order
-	named  bool   // name the session; without it, requests are the same except for that header
+	named  bool   // send the session header; requests are the same otherwise
 	header string // further request headers, each with its line end
 	prefix string // of the session ids
 	open   []session
@@ -89,10 +86,10 @@ type talker struct {
 
 type session struct {
 	id   string
-	turn int // how many turns it had
+	turn int // number of its turns so far
 }
 
-// newTalker rotates through n sessions; one that had all its turns makes place for a new one.
+// newTalker returns a talker with n sessions. A session that had all its turns is replaced by a new one.
 func newTalker(said *dialogue, turns []span, prefix string, n int) *talker {
 	t := &talker{said: said, turns: turns, prefix: prefix}
 	for range n {
@@ -132,7 +129,7 @@ func (t *talker) request(buf []byte, id string, turn span) []byte {
 	return append(append(buf, t.said.messages(turn)...), bodyTail...)
 }
 
-// growing are the turns of a client that resends all: with [0, first) messages, then two more each time.
+// growing returns the turns of a client that resends everything: messages [0, first), then two more each time.
 func growing(first, n int) []span {
 	turns := make([]span, n)
 	for i := range turns {

@@ -14,10 +14,10 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// answerText is every answer of the benchmark's model; the next turn of a session echoes it.
+// answerText is every answer of the model.
 const answerText = "Noted. I keep it for as long as we talk, and say it again whenever you ask."
 
-// answerBody has the size and the members of a short answer of a real API: 0.4 KB.
+// answerBody has the members of a short answer of a real API: 0.4 KB.
 const answerBody = `{"id":"chatcmpl-B0000000000000000000000000000","object":"chat.completion","created":1763689200,` +
 	`"model":"gpt-5-mini","choices":[{"index":0,"message":{"role":"assistant","content":"` + answerText +
 	`","refusal":null},"finish_reason":"stop"}],"usage":{"prompt_tokens":90,"completion_tokens":20,` +
@@ -27,11 +27,11 @@ const answerBody = `{"id":"chatcmpl-B0000000000000000000000000000","object":"cha
 const streamWord = "again, "
 
 const (
-	chunksHeader   = "X-Bench-Chunks"   // answer with a stream of so many pieces
-	intervalHeader = "X-Bench-Interval" // this far apart, and so long before the first; 0 is back to back
+	chunksHeader   = "X-Bench-Chunks"   // answer with a stream of this many pieces
+	intervalHeader = "X-Bench-Interval" // time before each piece; 0 is back to back
 )
 
-// serveUpstream is the process that stands for the API: it spends as little as it can.
+// serveUpstream is the mock API. It uses as little processor time as possible.
 func serveUpstream(ctx context.Context) error {
 	s := &fasthttp.Server{
 		Handler:            answerAsAsked,
@@ -73,7 +73,7 @@ func (s *paced) Read(p []byte) (int, error) {
 		s.left--
 		time.Sleep(time.Until(s.next))
 		s.next = s.next.Add(s.interval)
-		// OpenAI pads its chunks with a member of this name, and nothing that reads them minds what it says.
+		// OpenAI pads its chunks with a member of this name, whose value clients ignore.
 		return len(fmt.Appendf(p[:0], head+`"content":"`+streamWord+`"},"finish_reason":null}],`+stampMark+`%019d"}`+"\n\n",
 			time.Now().UnixNano())), nil
 	case !s.ended:
@@ -84,9 +84,9 @@ func (s *paced) Read(p []byte) (int, error) {
 	}
 }
 
-// serveBare is the process that everything is compared with: the least that a proxy built on fasthttp can do. With the
-// address of a Redis server it also reads one value before each call and writes it before the answer, as large as what a
-// turn commits: about the least that a session on Redis can cost.
+// serveBare is the proxy for comparison: the minimum that a proxy on fasthttp must do. With the address of a Redis server it also
+// reads a value before each call and writes one after it, of the size of a turn's commit: about the minimum cost of a session on
+// Redis.
 func serveBare(ctx context.Context, upstream, store string) error {
 	client := &fasthttp.HostClient{
 		Addr: upstream, MaxConns: 4096, StreamResponseBody: true, ReadBufferSize: 16 << 10,
@@ -114,7 +114,7 @@ func serveBare(ctx context.Context, upstream, store string) error {
 	return serveUntilOrphaned(ctx, s)
 }
 
-// between puts the read of a value before a call and a write of it behind. Each connection has a value of its own.
+// between reads a value before each call, and writes it after it. Each connection has its own value.
 func between(db *redis.Client, call func(*fasthttp.RequestCtx) error) func(*fasthttp.RequestCtx) error {
 	value := make([]byte, 1500)
 	return func(ctx *fasthttp.RequestCtx) error {

@@ -27,10 +27,10 @@ const (
 	withLayers = "session, Redis, window, notes, observations"
 )
 
-// variant is one way from the load generator to the upstream.
+// variant is one path from the load generator to the upstream.
 type variant struct {
 	name string
-	// named: requests name a session, so that each of them has to be read and committed.
+	// named: requests have a session, which is read and committed.
 	named bool
 	start starter
 }
@@ -38,10 +38,10 @@ type variant struct {
 // starter starts an instance of a variant, with its files below dir.
 type starter func(ctx context.Context, l *lab, dir string) (*instance, error)
 
-// instance is a variant that runs.
+// instance is a running variant.
 type instance struct {
 	addr    string
-	admin   string // where it tells of itself, "" for nowhere
+	admin   string // address of the admin server, "" for none
 	proc    *child // the proxy; nil for direct
 	store   *child // the Redis server, which outlives the instance; nil for none
 	startup time.Duration
@@ -49,13 +49,13 @@ type instance struct {
 
 // lab is shared by all variants of a run.
 type lab struct {
-	dir      string // temporary, gone after the run
+	dir      string // temporary
 	self     string // this program
 	upstream string // address
 	remora   string // the binary under test
 	profiles string // the folder for profiles, "" for none
 	redis    map[string]server
-	children []*child // what outlives a round
+	children []*child // processes that run for all rounds
 }
 
 func (l *lab) stop() {
@@ -64,13 +64,13 @@ func (l *lab) stop() {
 	}
 }
 
-// server is a Redis server by the variant that uses it.
+// server is a Redis server.
 type server struct {
 	proc *child
 	addr string
 }
 
-// newLab builds Remora and starts what outlives a round.
+// newLab builds Remora, and starts the processes that run for all rounds.
 func newLab(ctx context.Context, dir string, o options) (*lab, error) {
 	l := &lab{dir: dir, profiles: o.profiles, redis: map[string]server{}}
 	var err error
@@ -86,7 +86,7 @@ func newLab(ctx context.Context, dir string, o options) (*lab, error) {
 	}
 	l.upstream, l.children = addr, append(l.children, p)
 	if _, err := exec.LookPath("redis-server"); err != nil {
-		return l, nil //nolint:nilerr // without Redis its variants are left out
+		return l, nil //nolint:nilerr // variants with Redis are left out
 	}
 	for name, aof := range map[string]string{onRedis: "--appendonly yes --appendfsync everysec", onRedisRAM: "--appendonly no"} {
 		var s server
@@ -132,7 +132,7 @@ func startDirect(_ context.Context, l *lab, _ string) (*instance, error) {
 	return &instance{addr: l.upstream}, nil
 }
 
-// startBare starts the bare proxy, with the Redis server at an address that is not empty.
+// startBare starts the bare proxy, with the Redis server at store unless that is empty.
 func startBare(store string) starter {
 	return func(ctx context.Context, l *lab, _ string) (*instance, error) {
 		p, addr, err := launchRole(ctx, l.self, "-role", "bare", "-upstream", l.upstream, "-store", store)
@@ -143,7 +143,7 @@ func startBare(store string) starter {
 	}
 }
 
-// awaitInstance waits for the first answer, which is where the start of a program ends.
+// awaitInstance waits for the first answer, the end of a program's start.
 func awaitInstance(p *child, addr string) (*instance, error) {
 	at, err := p.firstAnswer(addr)
 	if err != nil {
@@ -191,7 +191,7 @@ func startNginx(ctx context.Context, l *lab, dir string) (*instance, error) {
 	}
 	user := ""
 	if os.Getuid() == 0 {
-		user = "user root;" // the temporary folder is ours alone
+		user = "user root;" // only this user can read the temporary folder
 	}
 	file := filepath.Join(dir, "nginx.conf")
 	if err := os.WriteFile(file, fmt.Appendf(nil, nginxConf, user, dir, l.upstream, addr), 0o600); err != nil {
@@ -214,18 +214,18 @@ providers:
 log: {level: warn}
 `
 
-// windowOnly keeps transcripts and sends a window of 80 items of them, without layers that say something of their own: the
-// targets are for what every session pays. Without it the shipped layers run.
+// windowOnly stores transcripts and sends a window of 80 items, without layers that add blocks: the targets are for the cost of every
+// session. Without it the shipped layers run.
 const windowOnly = `
 memory: {layers: [{kind: history_window, max_items: 80, evict_batch: 40}]}
 `
 
-// layered has layers that say something of their own in every turn.
+// layered has layers that add blocks in every turn.
 const layered = `
 memory: {layers: [{kind: working_memory}, {kind: observational_memory}, {kind: history_window, max_tokens: 64000, in_flight: window}]}
 `
 
-// remoraOn starts the real binary. A store on disk is in the instance's own folder.
+// remoraOn starts the proxy. A store on disk is in the instance's folder.
 func remoraOn(store, layers string) starter {
 	return func(ctx context.Context, l *lab, dir string) (*instance, error) {
 		addr, err := process.FreeAddr(ctx)
@@ -260,7 +260,7 @@ func remoraOn(store, layers string) starter {
 	}
 }
 
-// withRedis starts an instance on a Redis server that is empty.
+// withRedis starts an instance on an emptied Redis server.
 func withRedis(s server, start starter) starter {
 	return func(ctx context.Context, l *lab, dir string) (*instance, error) {
 		if err := flushRedis(ctx, s.addr); err != nil {

@@ -1,4 +1,4 @@
-// Package chaos breaks things under load and checks that no turn whose end a client saw is lost or doubled.
+// Package chaos injects failures under load, and checks that no turn that a client received completely is lost or duplicated.
 package chaos
 
 import (
@@ -22,9 +22,8 @@ type message struct {
 	Content string `json:"content"`
 }
 
-// newUpstream answers with what the model saw: the texts of all messages of the user, so that a client can tell whether its
-// own history was put before what it sent. Each answer takes as long as pace says of the text that it answers, in the
-// middle of the answer if that is streamed.
+// newUpstream starts an upstream that answers with the texts of all user messages in the request, so that a client can check which
+// history was sent. pace returns the duration of the answer to a text; a streamed answer pauses in the middle.
 func newUpstream(t *testing.T, pace func(text string) time.Duration) *httptest.Server {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -39,7 +38,7 @@ func newUpstream(t *testing.T, pace func(text string) time.Duration) *httptest.S
 		var last string
 		var seen []string
 		for _, m := range body.Messages {
-			if m.Role == "user" && !strings.HasPrefix(m.Content, "<") { // no block of a layer
+			if m.Role == "user" && !strings.HasPrefix(m.Content, "<") { // not a layer's block
 				last, seen = m.Content, append(seen, m.Content)
 			}
 		}
@@ -69,10 +68,10 @@ func newUpstream(t *testing.T, pace func(text string) time.Duration) *httptest.S
 // answerTo is the model's answer to a text.
 func answerTo(text string) string { return "re:" + text }
 
-// atOnce is the pace of a model that answers at once.
+// atOnce is the pace of a model that answers immediately.
 func atOnce(string) time.Duration { return 0 }
 
-// unevenly is the pace of a model that takes its time for every third answer: longer than store.open_delay.
+// unevenly is the pace of a model with every third answer slower than store.open_delay.
 func unevenly(text string) time.Duration {
 	if crc32.ChecksumIEEE([]byte(text))%3 == 0 {
 		return 40 * time.Millisecond
@@ -80,32 +79,32 @@ func unevenly(text string) time.Duration {
 	return 0
 }
 
-// config is the shipped configuration with a store and an upstream; more are further lines.
+// config returns the shipped configuration with a store, an upstream and additional lines.
 func config(upstream, store string, more ...string) string {
 	return configWith(upstream, fmt.Sprintf("url: %q, spool: {dir: spool}", store), more...)
 }
 
-// configWith is config with all of the section store.
+// configWith is config with the whole section store.
 func configWith(upstream, store string, more ...string) string {
 	return fmt.Sprintf("store: {%s}\nproviders: [{name: mock, kind: compatible, base_url: %q}]\nlog: {level: warn}\n%s",
 		store, upstream+"/v1", strings.Join(more, "\n"))
 }
 
-// talker is a client with a conversation. It checks what it can see, and remembers every turn whose end it saw.
+// talker is a client with a conversation. It checks the answers, and records every turn that it received completely.
 type talker struct {
 	http     *http.Client
 	name     string // unique
 	session  string
 	key      string
-	onlyNew  bool // sends only what is new, not its history
+	onlyNew  bool // sends only new messages
 	stream   bool
 	messages []message  // its conversation
-	said     []string   // user texts of the turns whose end it saw
-	calls    []exchange // all that it sent, in order
+	said     []string   // user texts of its complete turns
+	calls    []exchange // all of its calls, in order
 	tries    int
 }
 
-// exchange is one call of a client, for the report of what went wrong.
+// exchange is one call of a client, for reports of errors.
 type exchange struct {
 	asked       string
 	replica     string
@@ -115,25 +114,25 @@ type exchange struct {
 	begun, took time.Duration
 	err         error
 
-	missed  bool // upstream did not see a turn that the client had seen the end of, and the answer does not say degraded
-	jumbled bool // upstream saw turns doubled, or not in their order
+	missed  bool // upstream did not get a complete turn, and the answer is not degraded
+	jumbled bool // upstream got duplicate turns, or in the wrong order
 }
 
 func (e exchange) String() string {
 	status, _, _ := strings.Cut(e.memory, ";")
 	seen := strings.Fields(e.seen)
-	seen = seen[max(0, len(seen)-8):] // the last of them say it
+	seen = seen[max(0, len(seen)-8):] // the last ones are enough
 	return fmt.Sprintf("%8.3f s +%4d ms  %s on %s, turn %s, %s, seen %s, error %v",
 		e.begun.Seconds(), e.took.Milliseconds(), e.asked, e.replica, e.turn, status, strings.Join(seen, " "), e.err)
 }
 
-// degraded reports whether the answer says that memory is out of order.
+// degraded reports whether X-Memory of the answer is degraded.
 func (e exchange) degraded() bool { return strings.HasPrefix(e.memory, "degraded") }
 
-// degraded reports whether the last answer said that memory was out of order.
+// degraded reports whether the last answer was degraded.
 func (c *talker) degraded() bool { return len(c.calls) > 0 && c.calls[len(c.calls)-1].degraded() }
 
-// refusal is an answer that is none.
+// refusal is an error answer.
 type refusal struct {
 	status int
 	body   string
@@ -141,15 +140,15 @@ type refusal struct {
 
 func (r *refusal) Error() string { return fmt.Sprintf("status %d: %s", r.status, r.body) }
 
-// epoch is the zero of the times in reports.
+// epoch is the origin of the times in reports.
 var epoch = time.Now()
 
-// turn asks once. An error means that the client did not see the end of the answer.
+// turn sends one message. An error means that the client did not receive a complete answer.
 func (c *talker) turn(ctx context.Context) error {
 	c.tries++
 	ask := message{"user", fmt.Sprintf("%s/%d/%d", c.name, len(c.said), c.tries)}
 	if !c.onlyNew && len(c.messages)%2 == 1 {
-		ask = c.messages[len(c.messages)-1] // asked before, without seeing an answer
+		ask = c.messages[len(c.messages)-1] // sent before, without a complete answer
 		c.messages = c.messages[:len(c.messages)-1]
 	}
 	sent := append(slices.Clip(c.messages), ask)
@@ -176,8 +175,8 @@ func (c *talker) turn(ctx context.Context) error {
 	return nil
 }
 
-// look compares what the model saw with what it should have seen: all turns of this client, each once, in their order. A view
-// of which the answer says that memory is out of order may lack turns.
+// look compares the history that the model got with all turns of this client, each once and in order. A degraded view may lack
+// turns.
 func (c *talker) look(call *exchange) {
 	seen, missed, last := strings.Fields(call.seen), false, -1
 	for _, text := range c.said {
@@ -249,5 +248,5 @@ func streamed(answer []byte) (text string, err error) {
 	return text, nil
 }
 
-// callLimit is after how long a client gives up: much more than any call takes, as tests share few cores.
+// callLimit is the timeout of a call. It is long because tests share few cores.
 const callLimit = 4 * time.Minute

@@ -18,13 +18,13 @@ import (
 	"remora/proxy"
 )
 
-// archive reads the store. If the store is a file, no proxy may have it open.
+// archive reads the store. If the store is a file, the proxy must be stopped.
 type archive struct {
 	t      *testing.T
 	memory *memory.Memory
 }
 
-// openArchive opens the store that a proxy in dir has under url.
+// openArchive opens the store with url of a proxy in dir.
 func openArchive(t *testing.T, dir, url string) *archive {
 	t.Helper()
 	if path, ok := strings.CutPrefix(url, "bolt:"); ok && !filepath.IsAbs(path) {
@@ -44,7 +44,7 @@ func openArchive(t *testing.T, dir, url string) *archive {
 	return a
 }
 
-// item is a message of a stored session, on any of its lines.
+// item is a stored message, on any line of its session.
 type item struct {
 	Seq, Parent uint64
 	Chain, Turn string
@@ -53,7 +53,7 @@ type item struct {
 
 func (i item) String() string { return fmt.Sprintf("%d behind %d by turn %s", i.Seq, i.Parent, i.Turn) }
 
-// stored is a session as it is stored.
+// stored is a stored session.
 type stored struct {
 	items map[uint64]item
 	at    map[message][]uint64 // the places of each message, over all lines
@@ -86,7 +86,7 @@ func (a *archive) session(session, key string) stored {
 	}
 }
 
-// twice is how many items are there under two numbers.
+// twice returns the number of items that are stored under two numbers.
 func (s stored) twice() int {
 	chains := map[string]bool{}
 	for _, it := range s.items {
@@ -95,7 +95,7 @@ func (s stored) twice() int {
 	return len(s.items) - len(chains)
 }
 
-// places tells where items stand.
+// places returns the items with these numbers.
 func (s stored) places(seqs []uint64) (at []item) {
 	for _, seq := range seqs {
 		at = append(at, s.items[seq])
@@ -113,7 +113,7 @@ func (s stored) texts() (all []string) {
 	return all
 }
 
-// line is where each item of the line that ends with seq stands on it. The number is lower the earlier the item is.
+// line returns the position of each item on the line that ends with seq. Earlier items have lower positions.
 func (s stored) line(end uint64) map[uint64]int {
 	depth := map[uint64]int{}
 	for seq := end; seq != 0 && len(depth) < len(s.items); seq = s.items[seq].Parent {
@@ -122,19 +122,19 @@ func (s stored) line(end uint64) map[uint64]int {
 	return depth
 }
 
-// wrongs counts the errors in turns whose end a client saw.
+// wrongs counts the errors in complete turns.
 type wrongs struct {
 	lost       int // not stored, or without its answer
 	doubled    int // stored more than once, over all lines
-	disordered int // behind a later one, or beside the line of the later ones
-	missed     int // views that lacked one, and whose answer did not say degraded
-	jumbled    int // views that had one twice, or not in its order
+	disordered int // after a later turn, or not on its line
+	missed     int // views that lacked a turn, with an answer that was not degraded
+	jumbled    int // views with a turn twice, or in the wrong order
 
-	cases []string        // what happened, in words
+	cases []string        // descriptions
 	told  map[string]bool // clients and the kinds of their cases
 }
 
-// add counts a turn of a client that is wrong, and tells of the first one of its kind what the client saw around it.
+// add counts a wrong turn. For the first one of its kind it records the client's calls around it.
 func (w *wrongs) add(count *int, c *talker, text, what string) {
 	*count++
 	kind := c.name + " " + what[:12]
@@ -154,8 +154,8 @@ func (w *wrongs) add(count *int, c *talker, text, what string) {
 	w.cases = append(w.cases, b.String())
 }
 
-// judge fails the test for turns that are lost or doubled, and for more than some that are out of order or missing in views. It
-// shows some cases.
+// judge fails the test for lost or duplicate turns, and if more turns than allowed are in the wrong order or missing in views. It
+// prints some cases.
 func (w *wrongs) judge(t *testing.T, allowed int) {
 	t.Helper()
 	for _, text := range w.cases[:min(len(w.cases), 12)] {
@@ -164,14 +164,14 @@ func (w *wrongs) judge(t *testing.T, allowed int) {
 	if w.lost+w.doubled > 0 {
 		t.Errorf("%d turns are lost and %d doubled", w.lost, w.doubled)
 	}
-	// One turn that is out of order is so in every view behind it.
+	// A turn in the wrong order is so in every later view.
 	if w.disordered+w.missed > allowed || allowed == 0 && w.jumbled > 0 {
 		t.Errorf("%d turns are out of order, %d views miss turns and %d have them twice or out of order", w.disordered, w.missed, w.jumbled)
 	}
 }
 
-// check compares the clients' turns with the stored ones: every turn once, in the client's order. The turns of a client
-// that shares its session with others and resends its own history are a branch; all others are on the head line.
+// check compares the clients' turns with the stored ones: every turn must be stored once, in order. The turns of a client that shares
+// its session and resends its own history are a branch; all others are on the head line.
 func (a *archive) check(clients []*talker) (w wrongs) {
 	a.t.Helper()
 	sharers := map[string]int{}
@@ -202,7 +202,7 @@ func (a *archive) check(clients []*talker) (w wrongs) {
 	return w
 }
 
-// compare compares what a client saw with the line that its turns should be on.
+// compare compares a client's turns with the line that should contain them.
 func (w *wrongs) compare(c *talker, s stored, line map[uint64]int) {
 	last := math.MinInt
 	for _, text := range c.said {
@@ -227,7 +227,7 @@ func (w *wrongs) compare(c *talker, s stored, line map[uint64]int) {
 	}
 }
 
-// views counts what a client saw that was wrong.
+// views counts the wrong views of a client.
 func (w *wrongs) views(c *talker) {
 	for _, e := range c.calls {
 		if e.missed {
@@ -239,10 +239,10 @@ func (w *wrongs) views(c *talker) {
 	}
 }
 
-// TestCheckFinds has the checks of this suite look at sessions with one thing wrong.
+// TestCheckFinds runs the checks on sessions with one error each.
 func TestCheckFinds(t *testing.T) {
 	t.Parallel()
-	// A session is written as its items, each with the one before it: "a1" asks what "b1" answers.
+	// A session is written as its items, each after its parent: "b1" is the answer to "a1".
 	for name, c := range map[string]struct {
 		items                     []string
 		head                      uint64

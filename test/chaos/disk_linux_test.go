@@ -10,9 +10,8 @@ import (
 	"testing"
 )
 
-// smallDisk is a folder on a file system of its own, of a size such as "1m". It is mounted by a process in a name space
-// of its own, which needs no privilege where users may make name spaces, and is gone with that process; others reach it
-// through /proc.
+// smallDisk returns a folder on a new file system of a size such as "1m". A process mounts it in its own namespace, which needs no
+// privileges if users may create namespaces. It disappears with that process; other processes access it through /proc.
 func smallDisk(t *testing.T, size string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -22,14 +21,14 @@ func smallDisk(t *testing.T, size string) string {
 			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
 			GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
 		},
-		{Unshareflags: syscall.CLONE_NEWNS}, // root, where users may not
+		{Unshareflags: syscall.CLONE_NEWNS}, // as root, if users may not
 	}
 	var last error
 	for _, space := range spaces {
 		cmd := exec.Command("sh", "-c", `mount -t tmpfs -o "size=$1" tmpfs "$2" && echo mounted && exec cat`, "sh", size, dir)
 		space.Pdeathsig = syscall.SIGKILL
 		cmd.SysProcAttr, cmd.Stderr = space, os.Stderr
-		in, err := cmd.StdinPipe() // which cat waits on
+		in, err := cmd.StdinPipe() // cat waits for its end
 		if err != nil {
 			t.Fatal(err)
 		}

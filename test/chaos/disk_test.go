@@ -19,7 +19,7 @@ const (
 // ballast is the name of the file that fills a disk.
 const ballast = "ballast"
 
-// fill takes all room that is left in dir.
+// fill uses all free space of dir.
 func fill(t *testing.T, dir string) {
 	t.Helper()
 	f, err := os.Create(filepath.Join(dir, ballast))
@@ -36,7 +36,7 @@ func fill(t *testing.T, dir string) {
 	}
 }
 
-// unfill gives the room back.
+// unfill frees the space again.
 func unfill(t *testing.T, dir string) {
 	t.Helper()
 	if err := os.Remove(filepath.Join(dir, ballast)); err != nil {
@@ -44,8 +44,8 @@ func unfill(t *testing.T, dir string) {
 	}
 }
 
-// TestDiskFull fills the disk that turns are written to. They go to the spool until there is room again, and where that
-// has none either, stay in the process.
+// TestDiskFull fills the disk of the store. Turns go to the spool until there is space again; if the spool's disk is full too, they
+// stay in memory.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	t.Run("bolt", func(t *testing.T) {

@@ -13,21 +13,21 @@ const (
 	clusterFailover  = "Redis Cluster: one of three masters killed, replica promoted"
 )
 
-// promoted waits until a replica is the master.
+// promoted waits until the server is a master, or with want false until it is none.
 func promoted(t *testing.T, s *kit.Redis, want bool) {
 	t.Helper()
 	kit.Eventually(t, func() error {
 		if s.IsMaster() != want {
-			return errors.New("the servers have not changed their parts")
+			return errors.New("the servers have not changed their roles")
 		}
 		return nil
 	})
 }
 
-// TestFailover takes a master away, until its replica was promoted and longer, and then has it come back as a replica.
+// TestFailover stops a master until after its replica was promoted, and then restarts it as a replica.
 func TestFailover(t *testing.T) {
 	t.Parallel()
-	// Servers that stood still for a while may have changed their parts before the trouble begins.
+	// Slow servers may have changed their roles before the test begins.
 	away := func(t *testing.T, x *trouble, master, replica *kit.Redis, gone, back func(*kit.Redis)) {
 		t.Helper()
 		x.begin = func() {

@@ -22,21 +22,20 @@ import (
 	"remora/test/kit"
 )
 
-// anyReplica is the base URL of a fleet, for its own client.
+// anyReplica is the base URL of a fleet, for the fleet's client.
 const anyReplica = "http://fleet"
 
-// fleet is the replicas of a scenario. Each request goes to one that is drawn at random: nothing ties a session to a
-// replica, as behind a load balancer without affinity.
+// fleet is the replicas of a scenario. Each request goes to a random one, as behind a load balancer without session affinity.
 type fleet struct {
 	t        *testing.T
 	replicas []*replica
 	way      *http.Transport
 
-	// spool is where the only replica has its spool, if not at the usual place.
+	// spool is the directory of a single replica's spool, "" for the default.
 	spool string
 
 	mu    sync.Mutex
-	draws map[string]*rand.Rand // by session, so that each session meets the same replicas in every run
+	draws map[string]*rand.Rand // by session, so that each session uses the same replicas in every run
 }
 
 // replica is a proxy of a fleet.
@@ -46,12 +45,12 @@ type replica struct {
 	host string // host:port
 
 	away    atomic.Bool  // gets no more requests
-	kills   atomic.Int64 // counts each kill twice, before and after: while it is odd, one is under way
-	waiting atomic.Int64 // requests without the head of an answer
-	open    atomic.Int64 // answers under way
+	kills   atomic.Int64 // incremented before and after each kill, so that it is odd during one
+	waiting atomic.Int64 // requests without response headers
+	open    atomic.Int64 // answers in progress
 }
 
-// newFleet starts n replicas with the same configuration, each in a folder of its own.
+// newFleet starts n replicas with the same configuration, each in its own folder.
 func newFleet(t *testing.T, n int, config string) *fleet {
 	t.Helper()
 	return newMixedFleet(t, slices.Repeat([]string{config}, n))
@@ -62,7 +61,7 @@ func newMixedFleet(t *testing.T, configs []string) *fleet {
 	t.Helper()
 	f := &fleet{
 		t: t, draws: map[string]*rand.Rand{},
-		// A connection for each request: one that a stopping process closes would break the request that comes on it.
+		// A connection per request: a request on one that a stopping process closes would fail.
 		way: &http.Transport{DisableKeepAlives: true, DisableCompression: true},
 	}
 	f.replicas = make([]*replica, len(configs))
@@ -89,17 +88,17 @@ func newMixedFleet(t *testing.T, configs []string) *fleet {
 // client is an HTTP client of the fleet.
 func (f *fleet) client() *http.Client { return &http.Client{Transport: f, Timeout: callLimit} }
 
-// errKilled says that a call met the end of a process that was killed.
+// errKilled: the process was killed during the call.
 var errKilled = errors.New("the replica was killed")
 
-// seed decides which replicas sessions meet.
+// seed selects the replicas of sessions.
 const seed = 12
 
-// servedBy is a header that a fleet adds to answers: the name of the replica.
+// servedBy is a header that a fleet adds to answers, with the name of the replica.
 const servedBy = "X-Replica"
 
-// RoundTrip sends a request to one of the replicas. One that refuses the connection is passed over; a request that was
-// sent is never sent again.
+// RoundTrip sends a request to one of the replicas. If a replica refuses the connection it tries another; it never repeats a request
+// that was sent.
 func (f *fleet) RoundTrip(req *http.Request) (*http.Response, error) {
 	body, err := io.ReadAll(req.Body)
 	if err != nil {
@@ -136,7 +135,7 @@ func (f *fleet) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, errors.New("no replica takes the request")
 }
 
-// draw picks the replica of a session's next request.
+// draw selects the replica of a session's next request.
 func (f *fleet) draw(session string) *replica {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -150,7 +149,7 @@ func (f *fleet) draw(session string) *replica {
 	return f.replicas[random.IntN(len(f.replicas))]
 }
 
-// blame names the replica that a call failed at. It is no failure of the replica if that was killed since the call began.
+// blame adds the replica to the error of a call, and errKilled if it was killed since the call began.
 func (r *replica) blame(err error, kills int64) error {
 	if kills%2 == 1 || r.kills.Load() != kills {
 		return fmt.Errorf("%w: %s: %w", errKilled, r.name, err)
@@ -158,7 +157,7 @@ func (r *replica) blame(err error, kills int64) error {
 	return fmt.Errorf("replica %s: %w", r.name, err)
 }
 
-// answer is the body of an answer, which is under way until it is closed.
+// answer is the body of an answer. It counts as open until it is closed.
 type answer struct {
 	io.ReadCloser
 	from  *replica
@@ -181,15 +180,15 @@ func (a *answer) Close() error {
 	return a.ReadCloser.Close()
 }
 
-// kill ends the replica at once, at any point of its work.
+// kill kills the replica.
 func (r *replica) kill() {
 	r.kills.Add(1)
 	r.Kill()
 	r.kills.Add(1)
 }
 
-// retire sends the replica no more requests, and returns when the ones already sent have reached it: Kubernetes takes a
-// pod out of its Service before it sends SIGTERM, and the chart's preStop waits for that.
+// retire sends the replica no more requests, and waits until those already sent have reached it: Kubernetes removes a pod from its
+// Service before it sends SIGTERM, and the chart's preStop waits for that.
 func (r *replica) retire(t *testing.T) {
 	t.Helper()
 	r.away.Store(true)
@@ -201,7 +200,7 @@ func (r *replica) retire(t *testing.T) {
 	})
 }
 
-// restart stops a replica as an operator does, under the answers that it gives, and starts it again.
+// restart stops a replica with SIGTERM while it answers, and starts it again.
 func (r *replica) restart(t *testing.T) {
 	t.Helper()
 	r.retire(t)
@@ -217,7 +216,7 @@ func (f *fleet) stop() {
 	}
 }
 
-// drained waits until no replica has a turn in its spool.
+// drained waits until the spools of all replicas are empty.
 func (f *fleet) drained() {
 	f.t.Helper()
 	kit.Eventually(f.t, func() error {
@@ -230,12 +229,12 @@ func (f *fleet) drained() {
 	})
 }
 
-// pressure keeps the processor busy with processes beside those of the test, until stop is called or the test ends.
+// pressure keeps the processor busy with additional processes, until stop is called or the test ends.
 func pressure(t *testing.T, processes int) (stop func()) {
 	t.Helper()
 	var ends []func()
 	for range processes {
-		// The shell waits for the end of its input, which comes with the end of the test process at the latest.
+		// The shell waits for the end of its input, which is the end of the test process at the latest.
 		loop := exec.Command("sh", "-c", "while :; do :; done & read end; kill $!")
 		in, err := loop.StdinPipe()
 		if err != nil {
@@ -246,7 +245,7 @@ func pressure(t *testing.T, processes int) (stop func()) {
 		}
 		ends = append(ends, func() {
 			_ = in.Close()
-			_ = loop.Wait() // read says that there was nothing to read
+			_ = loop.Wait() // read fails at the end of the input
 		})
 	}
 	stop = sync.OnceFunc(func() {

@@ -14,8 +14,8 @@ const (
 	proxyKilledRedis = "proxy killed (SIGKILL) again and again, Redis"
 )
 
-// TestKill ends the proxy with SIGKILL at random moments of a running load. After the last restart, every turn whose
-// end a client saw is in the transcript, in order, once.
+// TestKill kills the proxy at random moments under load. After the last restart, every complete turn is in the transcript once, in
+// order.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -38,7 +38,7 @@ func TestKill(t *testing.T) {
 			for range kills {
 				var round sync.WaitGroup
 				round.Go(func() { clients.talk(5) })
-				time.Sleep(time.Duration(random.IntN(60_000)) * time.Microsecond) // the random moment
+				time.Sleep(time.Duration(random.IntN(60_000)) * time.Microsecond)
 				f.replicas[0].kill()
 				f.replicas[0].Restart()
 				round.Wait()

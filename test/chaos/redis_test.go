@@ -28,10 +28,10 @@ const (
 	replicaEnded        = "one of the replicas stopped (SIGTERM), again and again"
 )
 
-// TestReplicas has three replicas share a Redis on a busy machine, with the waits that ship. Any of them gets any request of
-// a session, while Redis or a replica is in trouble or nothing is.
+// TestReplicas runs three replicas on one Redis and a busy machine, with the default waits. Requests of a session go to any of them,
+// with and without failures of Redis and of replicas.
 func TestReplicas(t *testing.T) {
-	if !full() { // in full, the scenarios have the machine for themselves, and what keeps it busy is no more than pressure
+	if !full() { // in full, scenarios run alone: only pressure keeps the machine busy
 		t.Parallel()
 	}
 	pressure(t, scale(3, 8))
@@ -110,8 +110,8 @@ func TestReplicas(t *testing.T) {
 	})
 }
 
-// TestReplicaCutOff cuts one of three replicas off from Redis, silently: its packets are lost. The others cannot know at once of
-// turns that it has and they have not, so that some of their answers may lack one and not say so. They must find out soon.
+// TestReplicaCutOff cuts one of three replicas off from Redis: its packets are lost. The others cannot know at once of turns that only
+// this replica has, so some of their views may lack a turn without being degraded. They must find out soon.
 func TestReplicaCutOff(t *testing.T) {
 	if !full() {
 		t.Parallel()
@@ -128,13 +128,13 @@ func TestReplicaCutOff(t *testing.T) {
 	}.play(f, redis.URL())
 }
 
-// sessionKey is the key of a session in Redis.
+// sessionKey returns the key of a session in Redis.
 func sessionKey(session, key string) string {
 	group := memory.Scope{Tenant: new(proxy.SessionOptions).Tenant([]byte(key)), Session: session}.Group()
 	return fmt.Sprintf("r1:{%s:%s}", group.Owner, group.Name)
 }
 
-// maxMemory sets how many bytes Redis may use; "0" is no limit.
+// maxMemory sets Redis' maxmemory; "0" is no limit.
 func maxMemory(t *testing.T, s *kit.Redis, bytes string) {
 	t.Helper()
 	if _, err := s.Do("CONFIG", "SET", "maxmemory", bytes); err != nil {
@@ -145,7 +145,7 @@ func maxMemory(t *testing.T, s *kit.Redis, bytes string) {
 	}
 }
 
-// slowPath is a way to a server on which answers can be late, and nothing may get through for a while.
+// slowPath is a relay to a server that can delay answers and block all traffic.
 type slowPath struct {
 	ln   net.Listener
 	to   string
@@ -153,10 +153,10 @@ type slowPath struct {
 	end  chan struct{}
 
 	mu      sync.Mutex
-	wait    time.Duration // by which answers are late,
-	nth     int           // every nth of them
+	wait    time.Duration // delay of answers,
+	nth     int           // of every nth one
 	answers int
-	cut     chan struct{} // nil, or closed when the way is whole again
+	cut     chan struct{} // nil, or closed when traffic passes again
 }
 
 func newSlowPath(t *testing.T, to string) *slowPath {
@@ -177,14 +177,14 @@ func newSlowPath(t *testing.T, to string) *slowPath {
 
 func (s *slowPath) addr() string { return s.ln.Addr().String() }
 
-// delay holds every nth answer back.
+// delay delays every nth answer.
 func (s *slowPath) delay(d time.Duration, nth int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.wait, s.nth = d, nth
 }
 
-// cutOff holds all back, in both directions, until mend is called.
+// cutOff blocks both directions until mend is called.
 func (s *slowPath) cutOff() (mend func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,7 +218,7 @@ func (s *slowPath) serve() {
 	}
 }
 
-// carry copies from one end to the other, each piece when it may go on.
+// carry copies from one connection to the other. hold delays each piece.
 func (s *slowPath) carry(to, from net.Conn, answers bool) {
 	defer func() { _, _ = to.Close(), from.Close() }()
 	buf := make([]byte, 64<<10)
@@ -234,7 +234,7 @@ func (s *slowPath) carry(to, from net.Conn, answers bool) {
 	}
 }
 
-// hold returns when a piece may go on.
+// hold waits until a piece may be forwarded.
 func (s *slowPath) hold(answer bool) {
 	s.mu.Lock()
 	cut, wait := s.cut, time.Duration(0)

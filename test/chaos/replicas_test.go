@@ -11,8 +11,8 @@ import (
 	"remora/test/kit"
 )
 
-// TestTwoProxies lets 64 clients, some of them on one session, talk to two proxies in turns: each request reads the
-// client's own writes, and nothing is lost or doubled.
+// TestTwoProxies runs 64 clients, some with a shared session, against two proxies: each request reads the client's own writes, and
+// nothing is lost or duplicated.
 func TestTwoProxies(t *testing.T) {
 	t.Parallel()
 	const clientCount, turns = 64, 20
@@ -21,8 +21,8 @@ func TestTwoProxies(t *testing.T) {
 	clients := newTalkers(f.client(), clientCount)
 	for i, c := range clients {
 		if i%4 == 0 {
-			// Clients that share a session have the same habit: one that sends only new items sees before them the line
-			// that was continued last.
+			// Clients with a shared session have the same habit: the history of one that sends only new items is the line
+			// continued last.
 			c.session, c.onlyNew = fmt.Sprintf("shared%d", i%16), i%8 == 0
 		}
 	}
@@ -38,13 +38,13 @@ func TestTwoProxies(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	f.drained() // where too many turns of a session wait for each other, the last ones wait on disk
+	f.drained() // if too many turns of a session wait for each other, the last ones go to the spool
 	f.stop()
 	w := openArchive(t, "", redis.URL()).check(clients)
-	w.judge(t, math.MaxInt) // many clients share a session: whose turn is first is for nobody to say
+	w.judge(t, math.MaxInt) // in a shared session the order of turns is undefined
 }
 
-// TestTenantsNeverMeet uses equal and crafted session ids under two keys.
+// TestTenantsNeverMeet uses equal and crafted session ids with two keys.
 func TestTenantsNeverMeet(t *testing.T) {
 	t.Parallel()
 	upstream := newUpstream(t, atOnce)

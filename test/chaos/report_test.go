@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// page is where the suite writes what it found.
+// page is the page with the results.
 const page = "../../docs/reliability.md"
 
 // full reports whether this is `make chaos`. Without it the same scenarios run, under less load.
 func full() bool { return os.Getenv("CHAOS") == "full" }
 
-// scale is how much of something there is, in a test of every day and in `make chaos`.
+// scale returns long in `make chaos`, else short.
 func scale(short, long int) int {
 	if full() {
 		return long
@@ -27,9 +27,9 @@ func scale(short, long int) int {
 // row is the result of a scenario.
 type row struct {
 	calls, failed, turns int
-	degraded             int // answers that say so
+	degraded             int // degraded answers
 	longest              time.Duration
-	unmarked             string // of a replica that was cut off: when views missed turns and did not say so
+	unmarked             string // with a replica that was cut off: the times of views that missed turns without being degraded
 	wrongs
 }
 
@@ -46,7 +46,7 @@ var scenarios = []string{
 	rollingRestart,
 }
 
-// reported are the rows so far.
+// reported holds the rows so far.
 var reported = struct {
 	mu   sync.Mutex
 	rows map[string]row
@@ -60,13 +60,13 @@ func report(scenario string, r row) {
 
 // TestMain writes the page when the whole suite has passed in full.
 func TestMain(m *testing.M) {
-	// Scenarios mostly wait, for servers to start and for troubles to pass: more of them at once than there are cores.
+	// Scenarios mostly wait for servers, so run more of them at once than there are cores.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
 	if full() {
-		_ = flag.Set("test.skip", "^TestPageIsComplete$") // it is about to be written
+		_ = flag.Set("test.skip", "^TestPageIsComplete$") // the page is written below
 	}
 	code := m.Run()
 	if code == 0 && full() && flag.Lookup("test.run").Value.String() == "" {
@@ -94,7 +94,7 @@ func writePage() error {
 	return os.WriteFile(page, []byte(b.String()), 0o644)
 }
 
-// roughly is a time that is the same in the next run, most likely.
+// roughly rounds a time, so that it is probably the same in the next run.
 func roughly(d time.Duration) string {
 	for _, limit := range []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second} {
 		if d < limit {
@@ -149,7 +149,7 @@ Limits:
   the same moment is reset. In Kubernetes the chart's ` + "`preStopSeconds`" + ` takes care of that, elsewhere ` + "`server.shutdown_delay`" + `.
 `
 
-// TestPageIsComplete: a scenario that is new, or called otherwise, needs the page written again.
+// TestPageIsComplete: the page has all scenarios. After adding or renaming one, write it again.
 func TestPageIsComplete(t *testing.T) {
 	text, err := os.ReadFile(page)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 
 const rollingRestart = "rolling restart of 3 replicas behind a load balancer, 200 clients streaming"
 
-// underLoad has clients talk, and returns while at least so many answers of the replica are under way. load ends with the
-// clients. On a machine that stood still, a replica may not look ready until all have had their say: then they talk again.
+// underLoad starts the clients, and returns while the replica has at least this many answers in progress. load ends with the clients.
+// On a slow machine the clients may finish before that; then they start again.
 func underLoad(t *testing.T, clients *crowd, r *replica, atLeast int64) (load *sync.WaitGroup) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -37,8 +37,8 @@ func underLoad(t *testing.T, clients *crowd, r *replica, atLeast int64) (load *s
 	return nil
 }
 
-// TestRollingRestart restarts three replicas one after the other while 200 clients stream: each is told to stop while
-// answers are under way, finishes them, and comes back.
+// TestRollingRestart restarts three replicas one after the other while 200 clients stream: each gets SIGTERM with answers in progress,
+// finishes them, and is started again.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
 	const clientCount, atLeast = 200, 20

@@ -18,15 +18,14 @@ import (
 	"remora/test/kit"
 )
 
-// crowd is the clients of a scenario, and what they saw.
+// crowd is the clients of a scenario and their results.
 type crowd struct {
 	t   *testing.T
-	now []*talker // who talks
-	all []*talker // everybody who ever did
-	// pace is how much time a client takes for a turn at least.
+	now []*talker // current clients
+	all []*talker // all clients so far
+	// pace is the minimum time of a client for a turn.
 	pace time.Duration
-	// excused reports whether a call failed for a reason other than Remora. Calls to a killed process are not even
-	// counted.
+	// excused reports whether a failure of a call is expected. Calls to a killed process are not counted.
 	excused func(c *talker, err error) bool
 
 	replicas int
@@ -35,14 +34,14 @@ type crowd struct {
 	row row
 }
 
-// newCrowd makes clients of every habit, each in a session of its own.
+// newCrowd returns a crowd of n clients of all habits, each with its own session.
 func newCrowd(f *fleet, n int) *crowd {
 	c := &crowd{t: f.t, now: newTalkers(f.client(), n), replicas: len(f.replicas)}
 	c.all = slices.Clone(c.now)
 	return c
 }
 
-// newTalkers returns clients of every habit, each in a session of its own.
+// newTalkers returns n clients of all habits, each with its own session.
 func newTalkers(http *http.Client, n int) []*talker {
 	clients := make([]*talker, n)
 	for i := range clients {
@@ -54,7 +53,7 @@ func newTalkers(http *http.Client, n int) []*talker {
 	return clients
 }
 
-// talk lets every client have a number of turns, all clients at once.
+// talk plays turns of all clients concurrently.
 func (c *crowd) talk(turns int) {
 	c.t.Helper()
 	var wg sync.WaitGroup
@@ -64,8 +63,7 @@ func (c *crowd) talk(turns int) {
 	wg.Wait()
 }
 
-// converse plays turns of one client. A client whose conversation has grown long begins a new one, so that the load
-// stays many small requests.
+// converse plays turns of one client. It begins a new conversation when the old one is long, so that requests stay small.
 func (c *crowd) converse(i, turns int) {
 	for done := 0; done < turns; {
 		if len(c.now[i].messages) >= 100 {
@@ -97,7 +95,7 @@ func (c *crowd) renew(i int) {
 	c.all = append(c.all, next)
 }
 
-// call has one turn and counts it. An error is one that Remora is to blame for.
+// call plays one turn and counts it. It returns an error only for an unexpected failure.
 func (c *crowd) call(i int) (ok bool, err error) {
 	client := c.now[i]
 	begun := time.Now()
@@ -125,7 +123,7 @@ func (c *crowd) call(i int) (ok bool, err error) {
 	return false, fmt.Errorf("client %s: %w", client.name, err)
 }
 
-// killed is how many calls met the end of a replica that was killed.
+// killed returns the number of calls during which a replica was killed.
 func (c *crowd) killed() (n int) {
 	for _, client := range c.all {
 		for _, e := range client.calls {
@@ -137,8 +135,8 @@ func (c *crowd) killed() (n int) {
 	return n
 }
 
-// unmarked says when views were made that lacked a turn and did not say so, in seconds after a moment. Those with less than two
-// seconds between them are one stretch.
+// unmarked describes the times of views that lacked a turn without being degraded, in seconds after a moment. Views with less than two
+// seconds between them are one period.
 func (c *crowd) unmarked(after time.Duration) string {
 	var at []float64
 	for _, client := range c.all {

@@ -9,17 +9,16 @@ import (
 	"go.uber.org/goleak"
 )
 
-// leakPatience is how long goroutines may take to end. goleak by itself waits for less than half a second, which net/http's
-// server spends on the last of a connection's life, and a busy machine on anything.
+// leakPatience bounds the time that goroutines take to end. goleak itself waits for less than half a second, which is too short for
+// net/http's server and for a busy machine.
 const leakPatience = time.Minute
 
-// RunWithoutLeaks runs the tests of a package and returns the exit code for TestMain: the code of the tests, or 1 if
-// they passed and goroutines are still there a minute later. A goroutine with one of the ignored functions, fully
-// qualified, anywhere on its stack does not count.
+// RunWithoutLeaks runs the tests of a package and returns the exit code for TestMain: the code of the tests, or 1 if they passed but
+// goroutines still run a minute later. It ignores goroutines with one of the ignored functions, fully qualified, on their stack.
 func RunWithoutLeaks(m *testing.M, ignored ...string) int {
 	code := m.Run()
 	if code != 0 {
-		return code // what failed has not cleaned up
+		return code // failed tests may not have cleaned up
 	}
 	options := make([]goleak.Option, len(ignored))
 	for i, f := range ignored {

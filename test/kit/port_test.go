@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A port can be listened on, and is reserved until the test that found it has ended.
+// TestFreePort: a port can be listened on, and is reserved until the test ends.
 func TestFreePort(t *testing.T) {
 	var port int
 	t.Run("its test", func(t *testing.T) {

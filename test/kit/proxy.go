@@ -16,7 +16,7 @@ import (
 	"remora/test/process"
 )
 
-// BuildProxy returns the path of the binary of this source tree, which it builds once in a test process.
+// BuildProxy builds the binary of this source tree, once per test process, and returns its path.
 func BuildProxy(tb testing.TB) string {
 	tb.Helper()
 	bin, err := build()
@@ -30,7 +30,7 @@ var build = sync.OnceValues(func() (string, error) { //nolint:gochecknoglobals /
 	_, here, _, _ := runtime.Caller(0)
 	source := filepath.Dir(filepath.Dir(filepath.Dir(here)))
 
-	// One file per source tree: the test processes of several packages share it, and nothing piles up.
+	// One file per source tree, which all test processes share: files do not accumulate.
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("remora-proxy-%x", crc32.ChecksumIEEE([]byte(source))))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
@@ -38,7 +38,7 @@ var build = sync.OnceValues(func() (string, error) { //nolint:gochecknoglobals /
 	bin := filepath.Join(dir, "remora")
 	built := fmt.Sprintf("%s.%d", bin, os.Getpid())
 
-	// Go links no program again that is there and as it would be. What other test processes built may be just that.
+	// Go does not link a program again that is up to date: start from the binary of another test process.
 	if last, err := os.ReadFile(bin); err == nil {
 		if err := os.WriteFile(built, last, 0o700); err != nil {
 			return "", err
@@ -50,7 +50,7 @@ var build = sync.OnceValues(func() (string, error) { //nolint:gochecknoglobals /
 	return bin, os.Rename(built, bin)
 })
 
-// CheckConfig has the proxy check a configuration, in the environment of this process and with these variables beside.
+// CheckConfig checks a configuration with `remora --check`, in the environment of this process and with additional variables.
 func CheckConfig(tb testing.TB, text string, environ ...string) {
 	tb.Helper()
 	file := filepath.Join(tb.TempDir(), "config.yaml")
@@ -64,15 +64,12 @@ func CheckConfig(tb testing.TB, text string, environ ...string) {
 	}
 }
 
-// maxTries is how often a port is looked for: another program may take one before the proxy does.
+// maxTries is the number of ports tried: another program may take one before the proxy does.
 const maxTries = 5
-
-// waitLimit is how long a line of the log may take.
-const waitLimit = 2 * time.Minute
 
 // Proxy is a proxy process of a test.
 type Proxy struct {
-	// URL is where it listens, with no path. It stays the same over restarts.
+	// URL is the origin of the proxy, without a path. Restarts do not change it.
 	URL string
 	// Dir is its working directory; Config the path of its configuration there.
 	Dir, Config string
@@ -83,8 +80,8 @@ type Proxy struct {
 	running bool
 }
 
-// StartProxy writes config into dir and starts a proxy there. It is stopped at the end of the test, and must then exit
-// with 0 unless it was killed.
+// StartProxy writes config into dir and starts a proxy there. It is stopped at the end of the test, and must then exit with 0 if it
+// still runs.
 func StartProxy(tb testing.TB, dir, config string) *Proxy {
 	tb.Helper()
 	p := &Proxy{tb: tb, Dir: dir, Config: filepath.Join(dir, "config.yaml")}
@@ -134,7 +131,7 @@ func (p *Proxy) start() error {
 	return err
 }
 
-// Stop asks the process to end and requires that it exits with 0.
+// Stop stops the process with SIGTERM. The test fails unless it exits with 0.
 func (p *Proxy) Stop() {
 	p.tb.Helper()
 	p.running = false
@@ -143,7 +140,7 @@ func (p *Proxy) Stop() {
 	}
 }
 
-// Kill ends the process at once, with SIGKILL.
+// Kill kills the process with SIGKILL.
 func (p *Proxy) Kill() {
 	p.tb.Helper()
 	p.running = false
@@ -152,22 +149,19 @@ func (p *Proxy) Kill() {
 	}
 }
 
-// Log returns what the process wrote to stderr. It may be called when the process has ended.
+// Log returns the process's stderr. It may be called after the process has ended.
 func (p *Proxy) Log() string { return p.process.Log() }
 
-// Logged waits until the process has written want so many times, and returns all that it wrote: an answer may be here before
-// the lines about it.
-func (p *Proxy) Logged(want string, times int) string {
+// Logged waits until the log contains want a number of times, and returns it: an answer may arrive before the lines about it.
+func (p *Proxy) Logged(want string, times int) (log string) {
 	p.tb.Helper()
-	const look = 10 * time.Millisecond
-	for range waitLimit / look {
-		if log := p.Log(); strings.Count(log, want) >= times {
-			return log
+	Eventually(p.tb, func() error {
+		if log = p.Log(); strings.Count(log, want) < times {
+			return fmt.Errorf("the log does not contain %q %d times:\n%s", want, times, log)
 		}
-		time.Sleep(look)
-	}
-	p.tb.Fatalf("the log does not hold %q %d times:\n%s", want, times, p.Log())
-	return ""
+		return nil
+	})
+	return log
 }
 
 // PID returns the process id of the running proxy.

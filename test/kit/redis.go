@@ -25,7 +25,7 @@ const answersWithin = 30 * time.Second
 // Option changes how a server is started.
 type Option func(*Redis)
 
-// AppendOnly lets the server write each command to disk before it answers, so that Restart finds it again.
+// AppendOnly makes the server write each command to disk before it answers, so that data survives Restart.
 func AppendOnly() Option {
 	return Args("--appendonly", "yes", "--appendfsync", "always")
 }
@@ -47,7 +47,7 @@ type Redis struct {
 	done chan struct{} // closed when the process has ended
 }
 
-// StartRedis starts a server that keeps nothing on disk unless opts say so, and waits until it answers.
+// StartRedis starts a server and waits until it answers. It stores nothing on disk unless opts change that.
 func StartRedis(tb testing.TB, opts ...Option) *Redis {
 	tb.Helper()
 	s := &Redis{tb: tb, dir: tb.TempDir()}
@@ -55,7 +55,7 @@ func StartRedis(tb testing.TB, opts ...Option) *Redis {
 	const tries = 5
 	var err error
 	for range tries {
-		// Another process may take a port between here and the server's own bind.
+		// Another process may take the port before the server does.
 		s.port, s.args = FreePort(tb), nil
 		for _, o := range opts {
 			o(s)
@@ -68,29 +68,29 @@ func StartRedis(tb testing.TB, opts ...Option) *Redis {
 	return nil
 }
 
-// Addr is host:port.
+// Addr returns host:port.
 func (s *Redis) Addr() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }
 
 // URL returns the value for store.url.
 func (s *Redis) URL() string { return "redis://" + s.Addr() }
 
-// Port is the TCP port.
+// Port returns the TCP port.
 func (s *Redis) Port() int { return s.port }
 
-// Pause stops the process in its tracks (SIGSTOP): connections stay open and nothing answers.
+// Pause stops the process with SIGSTOP: connections stay open but get no answer.
 func (s *Redis) Pause() { s.tb.Helper(); s.signal(syscall.SIGSTOP) }
 
 // Resume undoes Pause.
 func (s *Redis) Resume() { s.tb.Helper(); s.signal(syscall.SIGCONT) }
 
-// Stop ends the server as an operator would (SIGTERM) and waits for it.
+// Stop ends the server with SIGTERM and waits for it.
 func (s *Redis) Stop() {
 	s.tb.Helper()
 	s.signal(syscall.SIGTERM)
 	s.wait()
 }
 
-// Kill ends the server by SIGKILL and waits for it. It may have ended already.
+// Kill ends the server with SIGKILL and waits for it. It does nothing if the server has ended.
 func (s *Redis) Kill() {
 	s.mu.Lock()
 	cmd := s.cmd
@@ -98,11 +98,11 @@ func (s *Redis) Kill() {
 	if cmd == nil {
 		return
 	}
-	_ = cmd.Process.Kill() // fails only for a process that has ended
+	_ = cmd.Process.Kill() // fails only if it has ended
 	s.wait()
 }
 
-// Restart starts the server again on its port and directory; it is killed first if it runs.
+// Restart kills the server if it runs, and starts it again with the same port and directory.
 func (s *Redis) Restart() {
 	s.tb.Helper()
 	s.Kill()
@@ -111,8 +111,7 @@ func (s *Redis) Restart() {
 	}
 }
 
-// Do sends one command over a connection of its own and returns the reply: a string for simple and bulk strings and
-// integers, and nothing but "*" for arrays.
+// Do sends one command over a new connection and returns the reply as a string, "*" for arrays.
 func (s *Redis) Do(args ...string) (string, error) {
 	return command(s.Addr(), args...)
 }
@@ -138,7 +137,7 @@ func (s *Redis) wait() {
 	}
 }
 
-// launch starts the process and waits until it answers; an error says that it did not.
+// launch starts the process and waits until it answers.
 func (s *Redis) launch() error {
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
@@ -160,7 +159,7 @@ func (s *Redis) launch() error {
 	}
 	done := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // how it ended does not matter: tests kill it
+		_ = cmd.Wait() // tests kill it
 		close(done)
 	}()
 	s.mu.Lock()
@@ -174,7 +173,7 @@ func (s *Redis) launch() error {
 		}
 		_, err := s.Do("PING")
 		if redis.HasErrorPrefix(err, "NOAUTH") {
-			return nil // it wants a password, so it is up
+			return nil // it runs and requires a password
 		}
 		return err
 	})
@@ -184,7 +183,7 @@ func (s *Redis) launch() error {
 	return err
 }
 
-// sentinelFile is the configuration file that a Sentinel was started with, or empty.
+// sentinelFile returns the configuration file of a Sentinel, "" for other servers.
 func (s *Redis) sentinelFile() string {
 	if len(s.args) == 1 {
 		return s.args[0]
@@ -200,7 +199,7 @@ func tail(path string) string {
 	return string(b[max(0, len(b)-400):])
 }
 
-// command runs one command over a connection of its own.
+// command runs one command over a new connection.
 func command(addr string, args ...string) (string, error) {
 	client := redis.NewClient(&redis.Options{
 		Addr: addr, Protocol: 2, DisableIdentity: true, MaxRetries: -1, DialerRetries: 1,

@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// ClusterServers are the masters of a cluster, in the order of their slots, and the replica of each, if it has any.
+// ClusterServers are the masters of a cluster, in the order of their slots, and their replicas, if any.
 type ClusterServers struct {
 	Nodes, Replicas []*Redis
 }
 
-// StartCluster starts three masters that share the slots, and waits until each knows of all.
+// StartCluster starts three masters that share the slots, and waits until each knows all.
 func StartCluster(tb testing.TB, opts ...Option) *ClusterServers {
 	tb.Helper()
 	const masters, slots = 3, 16384
@@ -46,22 +46,22 @@ func StartCluster(tb testing.TB, opts ...Option) *ClusterServers {
 	return c
 }
 
-// startNode starts a server that is in no cluster yet.
+// startNode starts a server in cluster mode that has not joined a cluster.
 func startNode(tb testing.TB, opts []Option) *Redis {
 	tb.Helper()
 	return StartRedis(tb, append([]Option{
-		// Nodes that take a machine that stood still for a node that is gone would refuse all commands for a while.
+		// With a short timeout, nodes would take a slow machine for a lost node, and refuse all commands for a while.
 		Args("--cluster-enabled", "yes", "--cluster-node-timeout", "60000"),
-		// The bus gets a port of its own: by default it is 10000 higher, which may not exist or may be taken.
+		// The default port of the bus is 10000 higher, which may be invalid or used.
 		func(s *Redis) { s.args = append(s.args, "--cluster-port", fmt.Sprint(FreePort(tb))) },
 	}, opts...)...)
 }
 
-// StartClusterWithReplicas starts three masters with a replica each, and waits until a failover could begin at once: every
-// replica is in step, and every node knows of all.
+// StartClusterWithReplicas starts three masters with a replica each, and waits until a failover is possible: every replica is
+// synchronised, and every node knows all others.
 func StartClusterWithReplicas(tb testing.TB, opts ...Option) *ClusterServers {
 	tb.Helper()
-	// A replica that could not reach its master for long, as may happen where tests share few cores, is no worse here.
+	// Replicas may lose their master for long, since tests share few cores, and must still be eligible for a failover.
 	opts = append([]Option{Args("--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0")}, opts...)
 	c := StartCluster(tb, opts...)
 	for _, master := range c.Nodes {
@@ -69,7 +69,7 @@ func StartClusterWithReplicas(tb testing.TB, opts ...Option) *ClusterServers {
 		c.Replicas = append(c.Replicas, replica)
 		id := must(tb, master, "CLUSTER", "MYID")
 		must(tb, replica, "CLUSTER", "MEET", "127.0.0.1", fmt.Sprint(master.Port()), fmt.Sprint(master.busPort()))
-		Eventually(tb, func() error { // it can follow only whom it knows as a master
+		Eventually(tb, func() error { // fails until it knows the master
 			_, err := replica.Do("CLUSTER", "REPLICATE", id)
 			return err
 		})
@@ -80,14 +80,14 @@ func StartClusterWithReplicas(tb testing.TB, opts ...Option) *ClusterServers {
 			Eventually(tb, func() error { return knowsReplicas(node, len(c.Replicas)) })
 		}
 	}
-	// Only now: while they get to know each other, nodes that stood still for a moment must not give each other up.
+	// Not earlier: nodes that are slow while they meet must not be taken for lost.
 	for _, node := range slices.Concat(c.Nodes, c.Replicas) {
 		must(tb, node, "CONFIG", "SET", "cluster-node-timeout", "2000")
 	}
 	return c
 }
 
-// knowsReplicas returns nil once the node knows of this many replicas, and all of them are well.
+// knowsReplicas returns nil if the node knows this many replicas, and none has failed.
 func knowsReplicas(node *Redis, want int) error {
 	all, err := node.Do("CLUSTER", "NODES")
 	if err == nil && (strings.Count(all, "slave ") != want || strings.Contains(all, "fail")) {
@@ -96,7 +96,7 @@ func knowsReplicas(node *Redis, want int) error {
 	return err
 }
 
-// inStep returns nil once a replica has all that its master has.
+// inStep returns nil if a replica is connected to its master and synchronised.
 func (s *Redis) inStep() error {
 	info, err := s.Do("INFO", "replication")
 	if err == nil && !strings.Contains(info, "master_link_status:up") {
@@ -105,7 +105,7 @@ func (s *Redis) inStep() error {
 	return err
 }
 
-// IsMaster reports whether the server takes writes, as a replica does once it was promoted.
+// IsMaster reports whether the server is a master, or a promoted replica.
 func (s *Redis) IsMaster() bool {
 	info, err := s.Do("INFO", "replication")
 	return err == nil && strings.Contains(info, "role:master")
@@ -120,8 +120,8 @@ func (c *ClusterServers) URL() string {
 	return "redis+cluster://" + strings.Join(addrs, ",")
 }
 
-// MoveSlotOf moves the slot of key to the next node, keys and all, as resharding does. It returns the slot and the
-// index of the node that had it.
+// MoveSlotOf moves the slot of key with all its keys to the next node, as resharding does. It returns the slot and the index of the
+// node that had it.
 func (c *ClusterServers) MoveSlotOf(tb testing.TB, key string) (slot, from int) {
 	tb.Helper()
 	text := must(tb, c.Nodes[0], "CLUSTER", "KEYSLOT", key)
@@ -130,7 +130,7 @@ func (c *ClusterServers) MoveSlotOf(tb testing.TB, key string) (slot, from int) 
 		tb.Fatalf("slot of %q: %v", key, err)
 	}
 	for from = 0; from < len(c.Nodes); from++ {
-		// The node that has a slot is the one that answers without a redirection.
+		// The node with the slot answers without a redirection.
 		if _, err := c.Nodes[from].Do("EXISTS", key); err == nil {
 			break
 		}
@@ -138,7 +138,7 @@ func (c *ClusterServers) MoveSlotOf(tb testing.TB, key string) (slot, from int) 
 	if from == len(c.Nodes) {
 		tb.Fatalf("slot %d has no node", slot)
 	}
-	// A target that has not heard of the source's newest epoch would take the slot with an older one, and lose it again.
+	// A target that does not know the source's newest epoch would take the slot with an older one, and lose it again.
 	Eventually(tb, c.agree)
 	source, target := c.Nodes[from], c.Nodes[(from+1)%len(c.Nodes)]
 	sourceID, targetID := must(tb, source, "CLUSTER", "MYID"), must(tb, target, "CLUSTER", "MYID")
@@ -151,7 +151,7 @@ func (c *ClusterServers) MoveSlotOf(tb testing.TB, key string) (slot, from int) 
 	return slot, from
 }
 
-// agree returns nil once all nodes have heard of the same epochs and slots.
+// agree returns nil if all nodes know the same epochs and slots.
 func (c *ClusterServers) agree() error {
 	first := ""
 	for i, node := range c.Nodes {
@@ -170,7 +170,7 @@ func (c *ClusterServers) agree() error {
 		if told := strings.Join(known, "\n"); i == 0 {
 			first = told
 		} else if told != first {
-			return fmt.Errorf("one node tells of\n%s\nand another of\n%s", first, told)
+			return fmt.Errorf("one node knows\n%s\nand another\n%s", first, told)
 		}
 	}
 	return nil
@@ -191,8 +191,8 @@ type SentinelServers struct {
 	Sentinels       []*Redis
 }
 
-// StartSentinel starts them and waits until every Sentinel knows the replica and the other Sentinels, so that a failover
-// can begin at once.
+// StartSentinel starts the servers, and waits until every Sentinel knows the replica and the other Sentinels, so that a failover is
+// possible.
 func StartSentinel(tb testing.TB, opts ...Option) *SentinelServers {
 	tb.Helper()
 	s := &SentinelServers{Master: StartRedis(tb, append([]Option{Args("--repl-diskless-sync-delay", "0")}, opts...)...)}
@@ -222,15 +222,14 @@ func (s *SentinelServers) URL() string {
 	return "redis+sentinel://" + strings.Join(addrs, ",") + "/mymaster/0"
 }
 
-// downAfter is how long a master may be silent. It is more than the two seconds after which a Sentinel knows that it was
-// itself that stood still, or all of the machine, and then promotes no replica for a while.
+// downAfter is the time after which a silent master counts as down. It is longer than the two seconds after which a Sentinel assumes
+// that it was paused itself, and then promotes no replica for a while (tilt mode).
 const downAfter = 3 * time.Second
 
-// tilt is that while: enough to hear of all servers again. By default it is half a minute, which on a machine that stands
-// still now and then has no end. Only Sentinels from Redis 7 on can be told.
+// tilt is the duration of the tilt mode. The default of half a minute is too long on a slow machine. It can be set from Redis 7 on.
 const tilt = time.Second
 
-// startSentinel starts a Sentinel, which insists on a file that it can rewrite.
+// startSentinel starts a Sentinel. It needs a writable configuration file.
 func startSentinel(tb testing.TB, master int) *Redis {
 	tb.Helper()
 	s := &Redis{tb: tb, dir: tb.TempDir()}
@@ -249,7 +248,7 @@ func startSentinel(tb testing.TB, master int) *Redis {
 		}
 		s.args = []string{file}
 		if err = s.launch(); err == nil {
-			_, _ = s.Do("SENTINEL", "DEBUG", "tilt-period", fmt.Sprint(tilt.Milliseconds())) // older ones take their time
+			_, _ = s.Do("SENTINEL", "DEBUG", "tilt-period", fmt.Sprint(tilt.Milliseconds())) // older ones keep the default
 			return s
 		}
 	}

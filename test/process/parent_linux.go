@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// DieWithParent lets the kernel kill the command's process when this one is killed and runs no clean-up.
+// DieWithParent makes the kernel kill the command's process when this process dies, even if it is killed.
 func DieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

@@ -4,5 +4,5 @@ package process
 
 import "os/exec"
 
-// DieWithParent does nothing: only Linux has it.
+// DieWithParent does nothing: only Linux supports it.
 func DieWithParent(*exec.Cmd) {}

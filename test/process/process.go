@@ -1,4 +1,4 @@
-// Package process runs the proxy as a process of its own, for tests, the demo and the benchmarks. Start at [Start].
+// Package process runs the proxy as a child process, for tests, the demo and the benchmarks. Start at [Start].
 package process
 
 import (
@@ -15,8 +15,7 @@ import (
 	"time"
 )
 
-// waitLimit is how long a proxy may take to listen, and to end. It is long since tests share few cores, and machines stand
-// still now and then.
+// waitLimit bounds a proxy's start and its end. It is long because tests share few cores.
 const waitLimit = 2 * time.Minute
 
 // Build builds the proxy of this source tree, with additional flags of go build.
@@ -29,8 +28,8 @@ func Build(ctx context.Context, path string, flags ...string) error {
 	return nil
 }
 
-// Environ returns the environment of this process without the variables that configure a proxy: the caller's own settings
-// are not meant for a child. With the race detector a process waits for a second before it exits, unless told otherwise.
+// Environ returns the environment of this process without the variables that configure a proxy. It also shortens the second that a
+// process with the race detector waits before it exits.
 func Environ() []string {
 	env := []string{"GORACE=atexit_sleep_ms=10"}
 	for _, v := range os.Environ() {
@@ -43,18 +42,18 @@ func Environ() []string {
 
 // Proxy is a running process. Its methods are for one caller at a time, except Log.
 type Proxy struct {
-	// URL is the origin where it listens, without a path.
+	// URL is the origin of the proxy, without a path.
 	URL string
 
 	cmd   *exec.Cmd
 	log   *log
-	ended chan struct{} // closed when the process has ended and err is set
+	ended chan struct{} // closed when the process has ended, after err is set
 	err   error
 }
 
-// Start starts the command of a proxy, whose stderr it takes, and returns when it listens. The end of the command's
-// context kills the process; call Kill or Stop all the same. If the process ends early, or does not listen in time,
-// Start returns it with the error, so that its log can be read.
+// Start starts the command of a proxy and waits until it listens. It sets the command's stderr. The end of the command's context
+// kills the process; the caller must still call Kill or Stop. If the process ends early or does not listen in time, Start returns it
+// with the error, so that the caller can read its log.
 func Start(cmd *exec.Cmd) (*Proxy, error) {
 	p := &Proxy{cmd: cmd, log: &log{listens: make(chan string, 1)}, ended: make(chan struct{})}
 	cmd.Stderr = p.log
@@ -78,20 +77,20 @@ func Start(cmd *exec.Cmd) (*Proxy, error) {
 // PID returns the process id.
 func (p *Proxy) PID() int { return p.cmd.Process.Pid }
 
-// Log returns what the process wrote to stderr, the last 4 MiB. It may be called at any time.
+// Log returns the last 4 MiB that the process wrote to stderr. It may be called at any time.
 func (p *Proxy) Log() string { return p.log.String() }
 
-// Explain adds to an error what the proxy said last.
+// Explain adds the last line of the log to an error.
 func (p *Proxy) Explain(err error) error {
 	text := strings.TrimSpace(p.Log())
 	last := text[strings.LastIndexByte(text, '\n')+1:]
 	if last == "" || strings.HasPrefix(last, "try: ") || listensAt.MatchString(last) {
-		return err // no more than its greeting
+		return err // only the greeting
 	}
 	return fmt.Errorf("%w; the proxy said: %s", err, last)
 }
 
-// Kill ends the proxy as a power cut would: no signal handler runs. It returns when the process is gone.
+// Kill kills the process with SIGKILL, and waits for its end.
 func (p *Proxy) Kill() error {
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("kill proxy: %w", err)
@@ -105,7 +104,7 @@ func (p *Proxy) killLate() (stop func() bool) {
 	return time.AfterFunc(waitLimit, func() { _ = p.cmd.Process.Kill() }).Stop
 }
 
-// Stop asks the proxy to end, and fails if it does not exit with 0 in time.
+// Stop stops the proxy with SIGTERM. It returns an error if it does not exit with 0 in time.
 func (p *Proxy) Stop() error {
 	defer p.killLate()()
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -119,15 +118,15 @@ func (p *Proxy) Stop() error {
 	return nil
 }
 
-// listensAt finds the origin in the line that a proxy greets with.
+// listensAt finds the origin in a proxy's greeting.
 var listensAt = regexp.MustCompile(`listens on (https?://[^/\s]+)`)
 
-// maxLog is how much of the log is kept, in bytes.
+// maxLog is the size of the part of the log that is kept, in bytes.
 const maxLog = 4 << 20
 
-// log takes what a proxy writes to stderr. It is safe for concurrent use.
+// log is a proxy's stderr. It is safe for concurrent use.
 type log struct {
-	listens chan string // gets the first origin that is named
+	listens chan string // receives the first origin in the log
 
 	mu    sync.Mutex
 	found bool
@@ -151,7 +150,7 @@ func (l *log) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String returns what was written.
+// String returns the log.
 func (l *log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

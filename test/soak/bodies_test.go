@@ -18,8 +18,8 @@ var (
 	bodyStore = flag.String("body-store", "bolt:bodies.db", "where TestBodies keeps them")
 )
 
-// TestBodies sends large conversations at once, each in a session of its own, and reports what they cost: what the process
-// needs at most beside what it has when idle, and how long all take.
+// TestBodies sends large conversations concurrently, each in its own session. It reports the peak memory above that of the idle
+// process, and the time for all of them.
 func TestBodies(t *testing.T) {
 	for _, c := range []struct {
 		name                     string
@@ -59,7 +59,7 @@ func TestBodies(t *testing.T) {
 			cpu := p.look(t).cpu
 			t.Logf("%d bodies, %.0f MiB: at most %.0f MiB more than idle (%.1f of each byte), %s, %s of processor time (%s for each body)",
 				*bodies, sent, need, need/sent, took.Round(time.Millisecond), cpu.Round(time.Millisecond), (cpu / time.Duration(*bodies)).Round(time.Millisecond))
-			// The body, its copies while some of them are written at a time, and uncollected garbage.
+			// The body, copies of those being written, and uncollected garbage.
 			const each, beside = 2.5, 96
 			if need > each*sent+beside {
 				t.Errorf("at most %.0f MiB more than idle, want %.0f", need, each*sent+beside)
@@ -68,7 +68,7 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// post sends a body, and wants a whole answer.
+// post sends a body, and requires a complete answer.
 func (p *proxy) post(t *testing.T, session, body string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.URL+"/v1/chat/completions", strings.NewReader(body))
@@ -92,7 +92,7 @@ func (p *proxy) post(t *testing.T, session, body string) {
 	}
 }
 
-// conversation is a request of so many bytes, of messages of a few thousand each: of words, or of letters by chance.
+// conversation returns a request of size bytes, with messages of a few thousand bytes each: of words, or of random letters.
 func conversation(seed uint64, size int, letters bool) string {
 	const alphabet = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/"
 	words := strings.Fields("the window keeps what a model needs while older results of tools such as build logs listings and diffs are left out of it")

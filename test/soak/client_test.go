@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// waitLimit is after how long a client gives up: much more than any call takes, as the machine may be busy.
+// waitLimit is the timeout of a call. It is long because the machine may be busy.
 const waitLimit = 2 * time.Minute
 
-// client is one connection and the conversations that are held over it, one at a time.
+// client is one connection with several conversations, one request at a time.
 type client struct {
-	addr     func() string // asked for each connection
+	addr     func() string // called for each connection
 	prefix   string        // of its sessions' names
 	random   *rand.Rand
-	aborting bool // one in five answers is not waited for
+	aborting bool // abort one in five answers
 	open     []*session
 	serial   int
 
@@ -36,7 +36,7 @@ type tally struct {
 	answered, aborted int
 	plain             int // answered, without a session
 	degraded          int // answered, without memory
-	forgotten         int // answered, on another history than was said
+	forgotten         int // answered, with another number of items than the conversation has
 	failed            []error
 }
 
@@ -49,7 +49,7 @@ func (t *tally) add(from tally) {
 	t.failed = append(t.failed, from.failed...)
 }
 
-// sessionsPerClient are open at the same time.
+// sessionsPerClient is the number of a client's open sessions.
 const sessionsPerClient = 6
 
 func newClient(addr func() string, number int, aborting bool) *client {
@@ -63,18 +63,18 @@ func newClient(addr func() string, number int, aborting bool) *client {
 	return c
 }
 
-// session is a conversation as its client knows it.
+// session is the client's side of a conversation.
 type session struct {
 	name      string // "" for none
 	responses bool
-	onlyNew   bool // sends what is new, not its history
-	tools     bool // every other answer is a call
-	turns     int  // still to come
+	onlyNew   bool // sends only new messages
+	tools     bool // every second answer is a call
+	turns     int  // remaining turns
 	said      []byte
 	items     int    // of said
-	pending   string // the call that has no result yet
+	pending   string // id of the call without result
 	calls     int
-	cut       bool // an answer was not waited for: what is stored of it nobody here knows
+	cut       bool // an answer was aborted: the client does not know what is stored of it
 }
 
 func (c *client) begin() *session {
@@ -92,14 +92,14 @@ func (c *client) begin() *session {
 	}
 	s.onlyNew = s.items == 0 && !s.tools && s.name != "" && c.random.IntN(4) == 0
 	if s.items == 0 && c.random.IntN(5) == 0 {
-		s.turns += c.random.IntN(50) // one that outgrows its window
+		s.turns += c.random.IntN(50) // some exceed the window
 	}
 	return s
 }
 
 const bigItems = 128
 
-// bigHistory holds what texts hold: escapes and more than ASCII.
+// bigHistory has escapes and non-ASCII characters.
 var bigHistory = func() []byte {
 	line := strings.Repeat(`func f(x int) error {\n\treturn fmt.Errorf(\"größer als %d: %w\", x, err) // siehe \u00a7 4\n}\n`, 40)
 	var b []byte
@@ -109,7 +109,7 @@ var bigHistory = func() []byte {
 	return b
 }()
 
-// turn lets one of the client's sessions go on by one request and answer.
+// turn plays one turn of one of the client's sessions.
 func (c *client) turn() {
 	i := c.random.IntN(len(c.open))
 	s := c.open[i]
@@ -124,7 +124,7 @@ func (c *client) turn() {
 	}
 }
 
-// words make up what users say.
+// words are the words of users' messages.
 var words = strings.Fields("please remember that the blue train to Lisbon leaves at seven from platform two, and I prefer a seat by the window " +
 	"because my sister Anna decided yesterday to use Postgres instead of files for the ledger of our small company in Porto")
 
@@ -137,7 +137,7 @@ func (c *client) sentence() string {
 	return b.String()
 }
 
-// ask has one turn of a session.
+// ask plays one turn of a session.
 func (c *client) ask(s *session) error {
 	if c.net == nil {
 		if err := c.dial(); err != nil {
@@ -164,7 +164,7 @@ func (c *client) ask(s *session) error {
 	if seen == nil {
 		c.n.aborted++
 		s.cut = true
-		return nil // the next turn says something else instead: a branch
+		return nil // the next turn replaces this one: a branch
 	}
 	c.count(s, seen, fresh)
 	text := whole
@@ -177,7 +177,7 @@ func (c *client) ask(s *session) error {
 	return nil
 }
 
-// count judges an answer.
+// count counts and checks an answer.
 func (c *client) count(s *session, seen *http.Response, fresh message) {
 	c.n.answered++
 	memory := seen.Header.Get("X-Memory")
@@ -185,10 +185,10 @@ func (c *client) count(s *session, seen *http.Response, fresh message) {
 	switch {
 	case s.name == "":
 		c.n.plain++
-	case status != "ok" && !strings.Contains(rest, "skipped="): // a turn that lacks no more than a layer has its history
+	case status != "ok" && !strings.Contains(rest, "skipped="): // if only a layer was skipped, the turn has its history
 		c.n.degraded++
 	case s.onlyNew && !s.cut:
-		// Its history is known to the proxy alone, and is as long as what was said.
+		// Only the proxy has the history; its length must be that of the conversation.
 		_, items, _ := strings.Cut(rest, "items=")
 		items, _, _ = strings.Cut(items, ";")
 		if n, err := strconv.Atoi(strings.TrimSpace(items)); err != nil || n != s.items+fresh.items+s.heads() {
@@ -198,7 +198,7 @@ func (c *client) count(s *session, seen *http.Response, fresh message) {
 	}
 }
 
-// heads are the items that stand before the conversation in the body.
+// heads returns the number of items before the conversation in the body.
 func (s *session) heads() int {
 	if s.responses {
 		return 0 // instructions are a member of the body
@@ -224,7 +224,7 @@ func (c *client) next(s *session) message {
 	}
 }
 
-// answer is the client's echo of an answer.
+// answer returns an answer as the client resends it.
 func (s *session) answer(text, call string) []byte {
 	switch {
 	case s.responses:
@@ -236,9 +236,9 @@ func (s *session) answer(text, call string) []byte {
 	}
 }
 
-// plan sets how a request is answered and read.
+// plan is how a request is answered and read.
 type plan struct {
-	pieces int // of the answer's stream, 0 for none
+	pieces int // of the answer's stream, 0 without a stream
 	every  time.Duration
 	abort  bool
 }
@@ -281,10 +281,10 @@ func (c *client) request(s *session, fresh message, p plan, call string) []byte 
 	return append(append(append(b, history...), fresh.json...), "]}"...)
 }
 
-// receive reads an answer to its end. It returns nil for one that was to be broken off, and is.
+// receive reads a whole answer. It returns nil for one that the plan aborts.
 func (c *client) receive(p plan) (*http.Response, error) {
 	if p.abort && p.pieces == 0 {
-		time.Sleep(p.every / 2) // somewhere in the time that upstream takes
+		time.Sleep(p.every / 2) // while upstream answers
 		c.hangUp()
 		return nil, nil
 	}
@@ -309,7 +309,7 @@ func (c *client) receive(p plan) (*http.Response, error) {
 	return res, nil
 }
 
-// complete reports whether a stream has all of its pieces, in order, and its end.
+// complete reports whether a stream has all pieces, in order, and its end.
 func complete(body string, pieces int) bool {
 	for n := range pieces {
 		_, rest, found := strings.Cut(body, piece(n))

@@ -16,7 +16,7 @@ var (
 	clusterRounds = flag.Int("cluster-rounds", 1, "how many rounds, in which the stores take turns")
 )
 
-// pair is two proxies on one store, between which clients change with every connection.
+// pair is two proxies on one store. Clients alternate between them with every connection.
 type pair struct {
 	name    string
 	servers []*kit.Redis
@@ -39,7 +39,7 @@ func newPair(t *testing.T, name, url, upstream string, servers []*kit.Redis) *pa
 	return p
 }
 
-// round loads the proxies. Clients hang up now and then, so that sessions move from one proxy to the other.
+// round loads the proxies. Clients sometimes reconnect, so that sessions move between the proxies.
 func (p *pair) round(t *testing.T, d time.Duration) {
 	t.Helper()
 	cpu, red := p.used(t)
@@ -57,7 +57,7 @@ func (p *pair) round(t *testing.T, d time.Duration) {
 	p.cpu, p.red = p.cpu+afterCPU-cpu, p.red+afterRed-red
 }
 
-// used is the processor time so far, of the proxies and of Redis.
+// used returns the processor time so far, of the proxies and of Redis.
 func (p *pair) used(t *testing.T) (proxies, redis time.Duration) {
 	t.Helper()
 	for _, one := range p.proxies {
@@ -86,10 +86,10 @@ func (p *pair) used(t *testing.T) (proxies, redis time.Duration) {
 	return proxies, redis
 }
 
-// enoughKeys are so many that chance alone gives no master less than a fifth of them.
+// enoughKeys is a number of keys of which each master gets a fifth or more with near certainty.
 const enoughKeys = 200
 
-// keys is how many keys each server holds, and all of them.
+// keys returns the number of keys of each server, and their sum.
 func (p *pair) keys(t *testing.T) (each []int, total int) {
 	t.Helper()
 	for _, server := range p.servers {
@@ -114,8 +114,8 @@ func (p *pair) report(t *testing.T) {
 		count(p.requests), float64(p.requests)/p.took.Seconds(), p.cpu.Seconds()*each, p.red.Seconds()*each, keys)
 }
 
-// TestCluster has two proxies share a cluster, and two others a single server for comparison. Every session must be on
-// one master, the sessions on all of them, and nothing may fail because of it.
+// TestCluster runs two proxies on a cluster, and two others on a single server for comparison. Every session must be on one master,
+// sessions must be on all masters, and no request may fail.
 func TestCluster(t *testing.T) {
 	cluster, single := kit.StartCluster(t), kit.StartRedis(t)
 	upstream := newUpstream(t)

@@ -15,19 +15,19 @@ import (
 	"remora/test/kit"
 )
 
-// proxy is a running proxy and where its operators connect.
+// proxy is a running proxy and its admin address.
 type proxy struct {
 	*kit.Proxy
 	admin string
 }
 
-// sample is the resource usage of a process at a moment.
+// sample is the resource usage of a process.
 type sample struct {
 	resident   float64 // MiB
-	heap       float64 // MiB, of it in use by Go's heap
+	heap       float64 // MiB, the part used by Go's heap
 	goroutines float64
 	sockets    int
-	files      int // open, sockets included
+	files      int // open files, including sockets
 	streams    float64
 	spool      float64 // bytes
 	errors     float64 // of the store
@@ -59,7 +59,7 @@ func (p *proxy) look(tb testing.TB) sample {
 	for _, link := range links {
 		to, err := os.Readlink(link)
 		if err != nil {
-			continue // it was closed meanwhile
+			continue // closed meanwhile
 		}
 		s.files++
 		if strings.HasPrefix(to, "socket:") {
@@ -69,7 +69,7 @@ func (p *proxy) look(tb testing.TB) sample {
 	return s
 }
 
-// memory is VmRSS (now) or VmHWM (the most so far), in MiB.
+// memory returns VmRSS (current) or VmHWM (peak), in MiB.
 func (p *proxy) memory(tb testing.TB, field string) float64 {
 	tb.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
@@ -88,7 +88,7 @@ func (p *proxy) memory(tb testing.TB, field string) float64 {
 	return kb / 1024
 }
 
-// metrics reads /metrics, the values of one name added up.
+// metrics reads /metrics, and adds up the values of each name.
 func metrics(addr string) (map[string]float64, error) {
 	c := http.Client{Timeout: waitLimit, Transport: &http.Transport{DisableKeepAlives: true}}
 	res, err := c.Get("http://" + addr + "/metrics")
@@ -109,12 +109,12 @@ func metrics(addr string) (map[string]float64, error) {
 		}
 	}
 	if all["go_goroutines"] == 0 {
-		return nil, errors.New("read /metrics: there is no go_goroutines")
+		return nil, errors.New("read /metrics: go_goroutines is missing")
 	}
 	return all, nil
 }
 
-// settled waits until ok says so of the proxy, which it must within waitLimit.
+// settled waits until ok accepts a sample, and fails the test after waitLimit.
 func (p *proxy) settled(tb testing.TB, ok func(sample) bool) sample {
 	tb.Helper()
 	deadline := time.Now().Add(waitLimit)
@@ -123,6 +123,6 @@ func (p *proxy) settled(tb testing.TB, ok func(sample) bool) sample {
 		if ok(s) || time.Now().After(deadline) {
 			return s
 		}
-		time.Sleep(250 * time.Millisecond) // connections close after a time of their own
+		time.Sleep(250 * time.Millisecond) // connections close after a timeout
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"remora/test/kit"
 )
 
-// crew is clients who work together.
+// crew is the clients of one load.
 type crew []*client
 
 func newCrew(n int, aborting bool, addr func() string) crew {
@@ -24,7 +24,7 @@ func newCrew(n int, aborting bool, addr func() string) crew {
 	return all
 }
 
-// closedLoop lets every client send its next request when it has the answer to the last one, and one at least.
+// closedLoop sends the next request of every client when it has the last answer, and at least one.
 func (all crew) closedLoop(d time.Duration) (tally, time.Duration) {
 	begun := time.Now()
 	var wg sync.WaitGroup
@@ -43,8 +43,8 @@ func (all crew) closedLoop(d time.Duration) (tally, time.Duration) {
 	return all.take(), time.Since(begun)
 }
 
-// openLoop sends at a steady rate, whether or not answers keep up. It returns how many requests were never sent, since all
-// clients were waiting and as many requests again for a client.
+// openLoop sends at a constant rate, independently of the answers. It returns the number of requests that were not sent, because all
+// clients were busy and as many requests queued.
 func (all crew) openLoop(d time.Duration, rate float64) (total tally, unsent int) {
 	due := make(chan struct{}, len(all))
 	var wg sync.WaitGroup
@@ -79,14 +79,14 @@ func (all crew) openLoop(d time.Duration, rate float64) (total tally, unsent int
 	return all.take(), unsent
 }
 
-// deadline bounds what a client waits for.
+// deadline sets the timeout of the client's next request.
 func (c *client) deadline() {
 	if c.net != nil {
-		_ = c.net.SetDeadline(time.Now().Add(waitLimit)) // one that is closed fails with the next request
+		_ = c.net.SetDeadline(time.Now().Add(waitLimit)) // on a closed connection the next request fails
 	}
 }
 
-// take returns and clears what the clients saw.
+// take returns and clears the clients' results.
 func (all crew) take() (total tally) {
 	for _, c := range all {
 		total.add(c.n)
@@ -101,7 +101,7 @@ func (all crew) hangUp() {
 	}
 }
 
-// judge fails the test for what must not have happened.
+// judge fails the test for failed and forgotten requests.
 func (t *tally) judge(tb testing.TB) {
 	tb.Helper()
 	for i, err := range t.failed {
@@ -116,7 +116,7 @@ func (t *tally) judge(tb testing.TB) {
 	}
 }
 
-// start starts a proxy with an address for operators, everything else by its defaults but for what more says.
+// start starts a proxy with an admin address and the default configuration, plus the lines in more.
 func start(t *testing.T, store string, more ...string) *proxy {
 	t.Helper()
 	if _, err := os.Stat("/proc/self/status"); err != nil {
@@ -128,22 +128,22 @@ func start(t *testing.T, store string, more ...string) *proxy {
 	return &proxy{Proxy: p, admin: admin}
 }
 
-// patient is the section store of a proxy that waits long for its store on a busy machine: the test measures the work
-// of storing everything, not the effect of other programs on the processors.
+// patient returns the section store with long waits: the test measures the cost of storing everything, not the effect of a busy
+// machine.
 func patient(url string) string {
 	return fmt.Sprintf("url: %q, commit_wait: 1m, read_wait: 1m", url)
 }
 
-// provider makes url the upstream of everything, and has layers that write and say something of their own.
+// provider returns a configuration with url as the only upstream, and layers that store data and add blocks.
 func provider(url string) string {
 	return fmt.Sprintf("providers: [{name: mock, kind: compatible, base_url: %q}]\n"+
 		"memory: {layers: [{kind: working_memory}, {kind: observational_memory}, {kind: history_window, max_tokens: 64000, in_flight: window}]}\n", url)
 }
 
-// addr is host:port of the proxy.
+// addr returns host:port of the proxy.
 func (p *proxy) addr() string { return strings.TrimPrefix(p.URL, "http://") }
 
-// count is a number as people read it.
+// count formats a number.
 func count(n int) string {
 	s := strconv.Itoa(n)
 	for i := len(s) - 3; i > 0; i -= 3 {

@@ -1,10 +1,10 @@
-// Package soak loads real proxies for long, with many streams, and on a cluster, and looks at what they use and lose.
+// Package soak loads real proxies for a long time, with many streams, and on a cluster, and measures resources and lost data.
 //
-// Its tests are quick by default, and check what a short run can show. For what docs/load.md says:
+// Its tests are short by default. For the results in docs/load.md:
 //
 //	make soak       30 minutes of mixed load at half of the capacity: does memory grow?
-//	make streams    2,000 open streams: what does one cost, and does an event get lost?
-//	make bodies     40 conversations of 5 MB at once: how much memory do they take, and how long?
+//	make streams    2,000 open streams: what does a stream cost, and are events lost?
+//	make bodies     40 conversations of 5 MB at once: how much memory and time do they take?
 //	make cluster    two proxies on three masters: do sessions spread, and what does it cost?
 package soak
 
@@ -18,14 +18,14 @@ import (
 
 var soakFor = flag.Duration("soak", 4*time.Second, "how long TestSoak loads the proxy; memory is judged from a minute on")
 
-// judgedFrom is how long a run must be before what it used is more than noise.
+// judgedFrom is the duration of the shortest run whose resource usage is checked: before, it is noise.
 const judgedFrom = time.Minute
 
-// TestSoak loads a proxy with everything at once, at half of what it can do, and finds it as it was.
+// TestSoak loads a proxy with a mix of everything, at half of its capacity, and checks that its resource usage does not grow.
 func TestSoak(t *testing.T) {
 	d := *soakFor
 	redis := kit.StartRedis(t)
-	// Sessions expire during the run, so that Redis does not grow for ever either.
+	// Sessions expire during the run, so that Redis does not grow either.
 	p := start(t, patient(redis.URL())+", session_ttl: 5m", provider(newUpstream(t)))
 	idle := p.look(t)
 	t.Logf("idle:         %s", idle)
@@ -73,7 +73,7 @@ func TestSoak(t *testing.T) {
 	judge(t, d, samples)
 }
 
-// slack is for connections to Redis and goroutines behind them, which come and go.
+// slack allows for connections to Redis and their goroutines, whose number varies.
 const slack = 24
 
 // judge compares the last third of a run with the middle one.
@@ -81,7 +81,7 @@ func judge(t *testing.T, d time.Duration, samples []sample) {
 	t.Helper()
 	third := len(samples) / 3
 	if third == 0 && d < judgedFrom {
-		return // a machine that stood still for most of a short run leaves few samples, and nothing is judged by them
+		return // too few samples, on a slow machine
 	}
 	if third == 0 {
 		t.Fatal("there are too few samples")

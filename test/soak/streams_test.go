@@ -24,14 +24,14 @@ var (
 
 // Limits of what an open stream may add to the proxy's resident memory, in KiB.
 const (
-	// perStream is Remora's promise for many streams.
+	// perStream is the documented limit, for many streams.
 	perStream = 64
-	// perStreamOfFew leaves room for the fixed cost if there are few streams.
+	// perStreamOfFew is the limit for few streams, which includes fixed costs.
 	perStreamOfFew = 96
 	manyStreams    = 1000
 )
 
-// TestStreams keeps many streams open at once, each in a session of its own, and accounts for every event.
+// TestStreams opens many streams at once, each in its own session, and checks that no event is lost.
 func TestStreams(t *testing.T) {
 	t.Setenv("GOGC", *streamGC)
 	t.Setenv("GOMEMLIMIT", *streamLimit)
@@ -44,7 +44,7 @@ func TestStreams(t *testing.T) {
 	t.Logf("before:     %s", before)
 
 	most, seen := sample{}, 0
-	// On a machine that stands still for as long as streams last, they are over when somebody looks.
+	// On a slow machine, streams may end before the first sample: try again.
 	for try := 0; seen == 0; try++ {
 		if try == 3 {
 			t.Fatal("the streams were never open all at once: let them last longer")
@@ -66,7 +66,7 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// stream opens the streams, and returns what watchStreams saw until they had ended.
+// stream opens the streams, and returns the result of watchStreams when they have ended.
 func (p *proxy) stream(t *testing.T, try int) (most sample, seen int) {
 	t.Helper()
 	pieces := int(*streamFor / *streamEvery)
@@ -76,7 +76,7 @@ func (p *proxy) stream(t *testing.T, try int) (most sample, seen int) {
 	var wg sync.WaitGroup
 	for i := range *streams {
 		wg.Go(func() {
-			time.Sleep(time.Duration(i) * *streamEvery / time.Duration(*streams)) // not all events at the same moment
+			time.Sleep(time.Duration(i) * *streamEvery / time.Duration(*streams)) // spread the events
 			got[i], memory[i], errs[i] = listen(p.addr, try*len(got)+i, pieces)
 		})
 	}
@@ -90,8 +90,8 @@ func (p *proxy) stream(t *testing.T, try int) (most sample, seen int) {
 	return most, seen
 }
 
-// watchStreams looks at the proxy until the streams have ended, and returns the sample with the most memory of those
-// taken while all were open, and how many those were.
+// watchStreams samples the proxy until the streams have ended. It returns the sample with the most memory and the number of samples,
+// of those taken while all streams were open.
 func watchStreams(t *testing.T, p *proxy, ended <-chan struct{}) (most sample, seen int) {
 	t.Helper()
 	tick := time.NewTicker(max(*streamFor/30, 200*time.Millisecond))
@@ -115,7 +115,7 @@ func watchStreams(t *testing.T, p *proxy, ended <-chan struct{}) (most sample, s
 	}
 }
 
-// accountFor fails the test for every stream that missed an event.
+// accountFor fails the test for every stream that lost an event.
 func (p *proxy) accountFor(t *testing.T, got []int, memory []string, errs []error, pieces int) {
 	t.Helper()
 	events, degraded, told := 0, 0, 0
@@ -135,7 +135,7 @@ func (p *proxy) accountFor(t *testing.T, got []int, memory []string, errs []erro
 	}
 }
 
-// listen opens one stream and returns how many of its events came, in order.
+// listen opens one stream and returns the number of events that arrived in order.
 func listen(addr func() string, number, pieces int) (got int, memory string, err error) {
 	c := &client{addr: addr}
 	for range 20 { // the proxy's queue of new connections may be full for a moment

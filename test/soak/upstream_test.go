@@ -14,21 +14,21 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// What clients ask of the upstream, by headers that the proxy forwards.
+// Headers by which clients control the upstream's answer. The proxy forwards them.
 const (
-	piecesHeader = "X-Soak-Pieces" // answer with a stream of so many pieces
-	everyHeader  = "X-Soak-Every"  // this far apart; for an answer that is not streamed, how long it takes
-	callHeader   = "X-Soak-Call"   // answer with this call of a tool
+	piecesHeader = "X-Soak-Pieces" // answer with a stream of this many pieces
+	everyHeader  = "X-Soak-Every"  // time between pieces; for an answer that is not streamed, its duration
+	callHeader   = "X-Soak-Call"   // answer with this tool call
 )
 
-// whole is the model's answer if it is not streamed.
+// whole is the text of an answer that is not streamed.
 const whole = "Noted. I keep it for as long as we talk, and say it again whenever you ask. Until then it stays between us, " +
 	"together with the date, the place and the names of those who were there, as far as you have told me about them."
 
-// piece is the text of the nth piece of a stream.
+// piece returns the text of the nth piece of a stream.
 func piece(n int) string { return fmt.Sprintf("again %06d, ", n) }
 
-// spoken is the whole text of a stream.
+// spoken returns the whole text of a stream.
 func spoken(pieces int) string {
 	var b strings.Builder
 	for n := range pieces {
@@ -37,12 +37,12 @@ func spoken(pieces int) string {
 	return b.String()
 }
 
-// upstream stands for the API: it reads no body, and answers what the headers ask for in the dialect of the path.
+// upstream is a mock API. It ignores the body, and answers by the headers in the dialect of the path.
 type upstream struct {
 	ids atomic.Int64
 }
 
-// newUpstream starts one and returns its base URL.
+// newUpstream starts an upstream and returns its base URL.
 func newUpstream(t *testing.T) string {
 	t.Helper()
 	u := &upstream{}
@@ -95,13 +95,13 @@ func (u *upstream) answer(ctx *fasthttp.RequestCtx) {
 		`"usage":{"prompt_tokens":90,"completion_tokens":40,"total_tokens":130}}`, id, said, finish)
 }
 
-// responsesItem is the output of an answer that says text.
+// responsesItem returns the output of an answer with a text.
 func responsesItem(id int64, text string) string {
 	return fmt.Sprintf(`{"id":"msg_%024d","type":"message","status":"completed","role":"assistant",`+
 		`"content":[{"type":"output_text","text":%q,"annotations":[]}]}`, id, text)
 }
 
-// pace calls send for each piece of a stream, each at its time, until the client is gone.
+// pace calls send for each piece of a stream, at its time, until the client disconnects.
 func pace(w *bufio.Writer, pieces int, every time.Duration, send func(n int)) bool {
 	begun := time.Now()
 	for n := range pieces {
