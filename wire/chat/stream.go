@@ -257,16 +257,13 @@ func (c *choice) begin(i int) *streamedCall {
 
 func (c *streamedCall) function(raw []byte, input string, full bool) {
 	for p := range wire.Children(raw) {
-		content, isText := wire.Inside(p.Value)
 		switch string(p.Name) {
 		case "name":
+			content, _ := wire.Inside(p.Value)
 			c.namePiece(content)
 		case input:
-			if !isText && !wire.IsNull(p.Value) { // some servers send an object in place of its text
-				content, _ = wire.Inside(wire.AppendString(nil, string(p.Value)))
-			}
 			if !full {
-				content, _ = wire.Inside(wire.StringArguments(p.Value))
+				content, _ := wire.Inside(wire.StringArguments(p.Value))
 				c.input = append(c.input, content...)
 			}
 		}
