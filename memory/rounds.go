@@ -91,6 +91,13 @@ func (rs *rounds) review(ctx context.Context, t *Turn, r wire.Reply) Next {
 	if !goesOn || rs.run.HoldsResponse() { // what it says is released before the next one comes
 		verdict = rs.run.ReviewResponse(ctx, rs.response())
 	}
+	if rs.run.HoldsResponse() {
+		for _, choice := range r.Choices[1:] { // a client can ask for several, and reads them all
+			if other := rs.run.ReviewResponse(ctx, rs.responseOf(choice)); other.Action > verdict.Action {
+				verdict = other
+			}
+		}
+	}
 	switch {
 	case verdict.Action == layer.Deny:
 		rs.denied = true
@@ -371,17 +378,24 @@ func (rs *rounds) lastSendable() []wire.Item {
 
 // response describes the model's answers of this turn for reviewers and storers.
 func (rs *rounds) response() *layer.Response {
-	r := &layer.Response{Input: rs.input, Items: rs.output, Done: true}
-	for _, it := range r.Items {
+	r := rs.responseOf(rs.output)
+	for _, it := range rs.last {
+		r.Done = r.Done && !it.HasCalls()
+	}
+	return r
+}
+
+// responseOf describes items of the model. Of an answer in sound, the text is its transcript.
+func (rs *rounds) responseOf(items []wire.Item) *layer.Response {
+	r := &layer.Response{Input: rs.input, Items: items, Done: true}
+	for _, it := range items {
 		for i, c := range it.Calls() {
 			r.Calls = append(r.Calls, rs.toolCall(it, i, c))
 		}
 		if it.Kind == wire.Message {
-			r.Text += it.Text()
+			readable, _ := it.AsInput(func(wire.Audio) bool { return false })
+			r.Text += readable.Text()
 		}
-	}
-	for _, it := range rs.last {
-		r.Done = r.Done && !it.HasCalls()
 	}
 	return r
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -93,6 +94,52 @@ func TestDeniedResponses(t *testing.T) {
 		}
 	}
 	g.sound(t)
+}
+
+// TestAllOfAnAnswerIsJudged: a rule about what the model says holds for every choice that the client has asked for, and for
+// what is said in sound.
+func TestAllOfAnAnswerIsJudged(t *testing.T) {
+	var said string // by upstream
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if strings.HasPrefix(said, "data:") {
+			w.Header().Set("Content-Type", "text/event-stream")
+		}
+		_, _ = io.WriteString(w, said) // the test sees what arrives
+	}))
+	t.Cleanup(up.Close)
+	g := &gate{http: &http.Client{Transport: &http.Transport{}, Timeout: waitLimit}}
+	t.Cleanup(g.http.CloseIdleConnections)
+	g.proxy = startProxy(t, setup{layers: noSecrets, upstream: up.URL})
+
+	choices := func(messages ...string) string {
+		for i, m := range messages {
+			messages[i] = fmt.Sprintf(`{"index":%d,"message":{"role":"assistant",%s},"finish_reason":"stop"}`, i, m)
+		}
+		return `{"id":"x","choices":[` + strings.Join(messages, ",") + `]}`
+	}
+	delta := func(index int, delta string) string {
+		return fmt.Sprintf(`{"id":"x","choices":[{"index":%d,"delta":{%s},"finish_reason":"stop"}]}`, index, delta)
+	}
+	for name, c := range map[string]struct {
+		answer string
+		passes bool
+	}{
+		"harmless choices":         {choices(`"content":"one"`, `"content":"two"`), true},
+		"the second choice":        {choices(`"content":"one"`, `"content":"hunter2"`), false},
+		"the third, streamed":      {events(delta(0, `"content":"one"`), delta(1, `"content":"two"`), delta(2, `"content":"hunter2"`), "[DONE]"), false},
+		"harmless, streamed":       {events(delta(0, `"content":"one"`), delta(1, `"content":"two"`), "[DONE]"), true},
+		"a transcript of sound":    {choices(`"content":null,"audio":{"id":"a","data":"AA==","transcript":"hunter2"}`), false},
+		"the transcript, streamed": {events(delta(0, `"audio":{"id":"a","transcript":"hunter2"}`), "[DONE]"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			said = c.answer
+			r := g.ask(t, "chat/completions", `{"model":"m","n":3,"messages":[{"role":"user","content":"hello"}]}`, "X-Session-Id: "+name)
+			if strings.Contains(r.body, "hunter2") || strings.Contains(r.body, "steering_denied") == c.passes || strings.Contains(r.body, "two") != c.passes {
+				t.Errorf("the client gets %d %s", r.status, r.body)
+			}
+		})
+	}
 }
 
 // TestGuidedResponses: the model answers again with the guidance; the client sees the last answer only.
