@@ -12,8 +12,10 @@ var (
 		`(ll|will|m going to|am going to|re going to) (try|think|talk|check|see|look|do|let|get|ask|test|read|take|send|call|go with|come|have)\b|` +
 		`(m|am|re|are) (off|here|back|done|ready|sure|afraid|late|tired|hungry|busy|bored|confused|lost|stuck|at|in a|on it|on my)\b|was (thinking|wondering|just))`)
 	atOnce = lazily(`(?i)(\b(right now|at the moment|just now|for now)\b|\bnow[.!]?$|^now\b)`)
-	// lasts matches a state that "now" says to have begun: "I live in Bergen now."
-	lasts  = lazily(`(?i)^(i|we)( only| mostly| always| both)? (live|work|study|teach|drive|use|own|rent|prefer|like|love|hate|eat|drink|speak)\b`)
+	// lasts matches a state that has begun, whatever else the sentence sounds like: "I live in Bergen now", "I got divorced".
+	lasts = lazily(`(?i)\b(i|we)( only| mostly| always| both| also)? ((live|work|study|teach|drive|use|own|rent|prefer|like|love|hate|eat|drink|speak)|have (two|three|four|five|six|\d+)|` +
+		`got (married|divorced|engaged|separated|promoted|fired|hired|a (new )?(job|dog|cat|puppy|kitten|car|house|flat|baby)))\b|` +
+		`\b(i am|i'm|i’m|we are|we're|we’re) (married|divorced|single|engaged|pregnant|retired|vegan|vegetarian|allergic|diabetic|\p{L}+[ -]intolerant|gluten[ -]free|(an?|the) [\p{L} -]+ now)\b`)
 	daily  = lazily(`(?i)\b(mon|tues|wednes|thurs|fri|satur|sun)days?\b|\b(january|february|march|april|may|june|july|august|september|october|november|december)\b|\b\d{4}-\d\d-\d\d\b`)
 	labels = lazily(`(?i)^(budget|deadline|name|address|time ?zone|language|city|country|team|stack|goal|version|email|e-mail|phone|birthday|diet|allerg(y|ies)|size|role|job|company|preferences?|pet|car|note)s?\s*[:=]`)
 	diets  = lazily(`(?i)^(i'?m )?(vegan|vegetarian|pescatarian|gluten.free|lactose.intolerant|halal|kosher|diabetic|celiac|coeliac)\b`)
@@ -47,7 +49,9 @@ func judgeOwn(text, whose string) (weight, string) {
 	switch {
 	case s.has(remember), s.has(standing):
 		return w, text
-	case troubles().MatchString(text), momentary().MatchString(bare) && !dated, atOnce().MatchString(bare) && !s.has(own) && !lasts().MatchString(bare):
+	case troubles().MatchString(text):
+		return 0, text
+	case (momentary().MatchString(bare) && !dated || atOnce().MatchString(bare) && !s.has(own)) && !lasts().MatchString(bare):
 		return 0, text
 	case s.has(soon) && !s.has(own) && !s.has(me) && !s.has(decided):
 		return 0, text
