@@ -166,7 +166,8 @@ var secrets = []struct{ text, secret string }{
 }
 
 var harmless = []string{
-	"docker run -u 1000:1000 alpine",
+	"docker run -u node:node alpine",
+	"curl -u $USER:$PASS https://x.example",
 	"sort -u /tmp/a:b",
 	"git push -u origin main:main",
 	"sudo -u deploy ls",

@@ -58,7 +58,7 @@ func passwordsInURLs(text string, found []span) []span {
 	}
 }
 
-// passwordsInOptions finds the passwords that commands such as curl take with a user: -u name:password.
+// passwordsInOptions finds the passwords that curl takes with a user: -u name:password. Other commands take a group there.
 func passwordsInOptions(text string, found []span) []span {
 	for _, option := range [...]string{" -u ", " -u", " --user ", " --user="} {
 		for at := 0; ; {
@@ -67,9 +67,10 @@ func passwordsInOptions(text string, found []span) []span {
 				break
 			}
 			at += i + len(option)
+			before := text[strings.LastIndexByte(text[:at], '\n')+1 : at]
 			v := wordAt(text, at)
-			user, word, joined := strings.Cut(text[v.from:v.to], ":")
-			if joined && user != "" && !strings.ContainsAny(user, "/.") && word != "" && !digitsOnly(word) {
+			_, word, _ := strings.Cut(text[v.from:v.to], ":")
+			if strings.Contains(before, "curl ") && word != "" && !placeholder(word) {
 				found = append(found, span{v.to - len(word), v.to})
 			}
 		}
