@@ -13,6 +13,7 @@ import (
 	"github.com/google/cel-go/common/types"
 
 	"remora/memory/layer"
+	"remora/wire"
 )
 
 // Modes of a model check.
@@ -35,8 +36,8 @@ type Rule struct {
 	// AppliesTo is before_tool_call, after_model_call or both.
 	AppliesTo []string `mapstructure:"applies_to"`
 	// When is a boolean CEL expression over session, resource and model; for before_tool_call also over tool.name,
-	// tool.arguments (an object; empty if a custom tool gets other text) and tool.input (as the model wrote it); for
-	// after_model_call also over response.text and response.calls (a list of name, arguments and input).
+	// tool.arguments (an object; empty if a custom tool gets other text) and tool.input (as the model wrote it, and
+	// without escapes: either may match); for after_model_call also over response.text and response.calls (a list of name, arguments and input).
 	//
 	// A missing member makes it false, unless one differs only in case. Any other failure, such as too much work or arguments
 	// that clients read in several ways, counts as true in a rule that denies or asks a model, so that hostile input cannot
@@ -213,12 +214,14 @@ func (c *rule) match(ctx context.Context, sub subject) (matched, decided bool) {
 	if program == nil {
 		return true, false
 	}
-	result, _, err := program.ContextEval(ctx, sub.vars)
-	yes := false
-	if err == nil {
-		yes, _ = result.Value().(bool)
-	} else if name, missing := strings.CutPrefix(err.Error(), "no such key: "); !missing || spelledOtherwise(sub.vars, name) {
-		yes = !c.decides || c.action == layer.Deny
+	// A rule that allows has to hold for every reading, any other for one of them.
+	allows := c.decides && c.action == layer.Allow
+	yes := allows
+	for _, vars := range sub.readings {
+		if c.holds(ctx, program, vars) != allows {
+			yes = !allows
+			break
+		}
 	}
 	if c.decides {
 		return true, yes
@@ -226,33 +229,64 @@ func (c *rule) match(ctx context.Context, sub subject) (matched, decided bool) {
 	return yes, false
 }
 
+// holds evaluates the expression for one reading.
+func (c *rule) holds(ctx context.Context, program cel.Program, vars map[string]any) (yes bool) {
+	result, _, err := program.ContextEval(ctx, vars)
+	if err == nil {
+		yes, _ = result.Value().(bool)
+	} else if name, missing := strings.CutPrefix(err.Error(), "no such key: "); !missing || spelledOtherwise(vars, name) {
+		yes = !c.decides || c.action == layer.Deny
+	}
+	return yes
+}
+
 // subject is the call or the response that is judged.
 type subject struct {
-	phase string
-	vars  map[string]any // of the expressions
-	name  string         // of the tool
-	tag   string         // and text: what a model is shown
-	text  string
+	phase    string
+	readings []map[string]any // variables of the expressions: as the model wrote it, and without escapes in inputs
+	name     string           // of the tool
+	tag      string           // and text: what a model is shown
+	text     string
 }
 
 func callSubject(t *layer.Turn, c layer.ToolCall) subject {
-	return subject{
-		phase: beforeToolCall, name: c.Name, tag: "tool_call", text: "name: " + c.Name + "\ninput: " + c.Arguments,
-		vars: variables(t, map[string]any{"tool.name": c.Name, "tool.arguments": arguments(c), "tool.input": c.Arguments}),
-	}
+	sub := subject{phase: beforeToolCall, name: c.Name, tag: "tool_call", text: "name: " + c.Name + "\ninput: " + c.Arguments}
+	sub.read([]layer.ToolCall{c}, func(inputs []string) map[string]any {
+		return variables(t, map[string]any{"tool.name": c.Name, "tool.arguments": arguments(c), "tool.input": inputs[0]})
+	})
+	return sub
 }
 
 func responseSubject(t *layer.Turn, r *layer.Response) subject {
-	calls := make([]map[string]any, len(r.Calls))
 	var text strings.Builder
 	text.WriteString(r.Text)
-	for i, c := range r.Calls {
-		calls[i] = map[string]any{"name": c.Name, "arguments": arguments(c), "input": c.Arguments}
+	for _, c := range r.Calls {
 		text.WriteString("\n[calls " + c.Name + " with " + c.Arguments + "]")
 	}
-	return subject{
-		phase: afterModelCall, tag: "response", text: text.String(),
-		vars: variables(t, map[string]any{"response.text": r.Text, "response.calls": calls}),
+	sub := subject{phase: afterModelCall, tag: "response", text: text.String()}
+	sub.read(r.Calls, func(inputs []string) map[string]any {
+		calls := make([]map[string]any, len(r.Calls))
+		for i, c := range r.Calls {
+			calls[i] = map[string]any{"name": c.Name, "arguments": arguments(c), "input": inputs[i]}
+		}
+		return variables(t, map[string]any{"response.text": r.Text, "response.calls": calls})
+	})
+	return sub
+}
+
+// read makes the readings. JSON can write any character as an escape, which must not hide a text from a rule that looks for it
+// in an input.
+func (sub *subject) read(calls []layer.ToolCall, variables func(inputs []string) map[string]any) {
+	written, plain := make([]string, len(calls)), make([]string, len(calls))
+	for i, c := range calls {
+		written[i], plain[i] = c.Arguments, c.Arguments
+		if !c.Custom {
+			plain[i] = string(wire.Unescaped([]byte(c.Arguments)))
+		}
+	}
+	sub.readings = append(sub.readings, variables(written))
+	if !slices.Equal(written, plain) {
+		sub.readings = append(sub.readings, variables(plain))
 	}
 }
 

@@ -153,6 +153,9 @@ func TestExpressions(t *testing.T) {
 		{`tool.arguments.command.contains("rm")`, "shell", `{"command":"rm","command":"ls"}`, true},
 		{`tool.arguments.command.contains("rm")`, "shell", `{"command":"ls","Command":"rm"}`, true},
 		{`tool.arguments.command.contains("rm")`, "shell", `{"Command":"rm"}`, true},
+		{`tool.input.contains("rm -rf")`, "shell", `{"command":"rm \u002drf /"}`, true},
+		{`tool.input.contains("/etc/")`, "read", `{"path":"\/etc\/x"}`, true},
+		{`tool.input.contains("\\n")`, "write", `{"text":"a\nb"}`, true}, // as it is written
 		{`tool.name == "pay" && tool.arguments.amount > 9`, "shell", `{"amount":`, false},
 		{`tool.arguments.amount > 100`, "pay", `{"amount":"many"}`, true}, // a type that breaks the expression denies
 		{`tool.arguments.l.all(a, tool.arguments.l.all(b, tool.arguments.l.all(c, a + b + c >= 0.0)))`, "f", `{"l":[` + strings.Repeat("1,", 400) + `1]}`, true},
@@ -164,8 +167,16 @@ func TestExpressions(t *testing.T) {
 			t.Errorf("%s on %.60s: denied %v, want %v (%v)", tc.when, tc.arguments, v.Action == layer.Deny, tc.want, err)
 		}
 	}
+	asked := checked(beforeToolCall, "r", Sync) // an escape does not make a call one that is allowed without asking
+	asked.When, asked.Action = `tool.input.contains("harmless")`, "allow"
+	m := &model{answers: []string{"DENY"}}
+	l := newLayer(t, Options{Rules: []Rule{asked}, HasModel: true})
+	if v, err := l.ReviewToolCall(t.Context(), turn(m), nil, call("f", `{"a":"h\u0061rmless"}`)); err != nil || v.Action != layer.Deny {
+		t.Errorf("have %+v, %v", v, err)
+	}
+
 	custom := layer.ToolCall{ID: "c", Name: "patch", Arguments: "{ no JSON", Custom: true}
-	l := newLayer(t, Options{Rules: []Rule{on(beforeToolCall, "r", "deny", `tool.arguments.command.contains("x")`, "no")}})
+	l = newLayer(t, Options{Rules: []Rule{on(beforeToolCall, "r", "deny", `tool.arguments.command.contains("x")`, "no")}})
 	if v, err := l.ReviewToolCall(t.Context(), turn(nil), nil, custom); err != nil || v.Action != layer.Allow {
 		t.Errorf("text for a custom tool: have %+v, %v", v, err)
 	}
