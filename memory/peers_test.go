@@ -393,6 +393,38 @@ func TestProcessThatCannotReachTheStore(t *testing.T) {
 	})
 }
 
+// TestSteadyClientAfterAnOutage: a session whose client does not pause is served with memory again soon after the outage.
+func TestSteadyClientAfterAnOutage(t *testing.T) {
+	withReplicas(t, 2, func(r []*replica) {
+		a, b := r[0], r[1]
+		line := ""
+		n := 0
+		ask := func() memory.Status {
+			n++
+			q, reply := fmt.Sprint("u:", n), fmt.Sprint("a:", n)
+			_, status := a.ask(q, reply)
+			line += " " + q + " " + reply
+			time.Sleep(500 * time.Millisecond)
+			return status
+		}
+		ask()
+		a.link.cut(true)
+		b.link.cut(true)
+		for range 10 {
+			ask()
+		}
+		a.link.cut(false)
+		b.link.cut(false)
+		began := time.Now()
+		for ask() != memory.StatusOK {
+			if time.Since(began) > 10*time.Second {
+				t.Fatalf("it is served without memory still")
+			}
+		}
+		b.wantLine(scope, line[1:])
+	})
+}
+
 // TestOrderAfterAnOutage: each process has turns on its disk, and they are written in the order in which they began, however long
 // ago that was.
 func TestOrderAfterAnOutage(t *testing.T) {

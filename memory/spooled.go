@@ -34,7 +34,7 @@ type spooled struct {
 	Notes     *session.SavedNotes `json:"notes,omitempty"`
 	Values    map[string][]byte   `json:"kept,omitempty"`   // of the session, by name
 	Answer    *spooledReply       `json:"answer,omitempty"` // nil: still to come when this was written
-	Unread    bool                `json:"unread,omitempty"` // the session could not be read when the turn began
+	Unread    bool                `json:"unread,omitempty"` // the store could not be read when the turn began
 	// NewItems are the new items of a turn that waits for an earlier one: other views show them meanwhile.
 	NewItems [][]byte `json:"said,omitempty"`
 }
@@ -68,7 +68,7 @@ func newSpooled(w *turnWriter, a *Answer) (rec *spooled, seen []byte) {
 		Turn: w.ID, Owner: w.m.heartbeat.Self(), Time: w.started,
 		Dialect: dialects.CodeOf(req.Dialect), Provider: w.call.Provider, Body: req.Body,
 		History: w.entry.SpoolMode(), Side: []byte(w.call.Side), Standing: uint8(w.entry.StandingFound()),
-		View: w.entry.View.Save(), Notes: w.entry.Notes.Save(), Unread: w.entry.Unread() && !w.late,
+		View: w.entry.View.Save(), Notes: w.entry.Notes.Save(), Unread: w.entry.Unread() && !w.late && !w.backlog,
 	}
 	if a == nil {
 		return rec, nil

@@ -15,6 +15,9 @@ import (
 // Spool is a durable local queue: see spool.Queue.
 type Spool = turnqueue.Disk
 
+// errBacklog says that earlier turns of the session wait in the spool of this process. The store is not to blame.
+var errBacklog = fmt.Errorf("earlier turns of the session wait in the spool: %w", errLeftAlone)
+
 // errNoSpool says that there is no spool to fall back to.
 var errNoSpool = errors.New("no spool is configured")
 
@@ -202,7 +205,7 @@ func (s *spooler) await(ctx context.Context, g cache.Group, ready func() error) 
 		select {
 		case <-drained:
 		case <-ctx.Done():
-			return errLeftAlone
+			return errBacklog
 		}
 	}
 }

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -117,6 +118,7 @@ func (t *Turn) begin(ctx context.Context) error {
 	read, cancel := context.WithTimeout(ctx, t.m.o.ReadWait)
 	defer cancel()
 	if err := t.m.spool.awaitReplay(read, t.group); err != nil {
+		t.writer.backlog = errors.Is(err, errBacklog)
 		return err
 	}
 	if err := t.m.outages.available(t.group); err != nil {

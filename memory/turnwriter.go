@@ -28,6 +28,7 @@ type turnWriter struct {
 	states  *states           // what is read and written with the session; nil for nothing
 	values  map[string][]byte // session values of a turn that is resumed from its record
 	late    bool              // it is resumed from its record
+	backlog bool              // its session was not read since earlier turns of it waited in the spool
 	partial bool              // an earlier turn that may have been answered is not in the view
 	parked  bool              // its record waits for an earlier turn of another process
 	deleted bool              // its session was deleted since it began: nothing of it is kept
