@@ -196,7 +196,8 @@ func (o *outages) leaveAlone(name string, err error) {
 	p.down = now.Add(o.pause)
 }
 
-// check pings the store, and returns nil if a part of it answers.
+// check pings the store, and returns nil if a part of it answers. Only a write shows that turns are stored again: a store that is full
+// answers pings.
 func (o *outages) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, o.pause)
 	defer cancel()
@@ -212,7 +213,7 @@ func (o *outages) pinged(err error) error {
 	o.mu.Lock()
 	for name := range o.parts {
 		if (err == nil || partly) && !slices.Contains(gone, name) {
-			o.recovered(name)
+			o.reachable(name)
 		}
 	}
 	news := false
@@ -231,6 +232,26 @@ func (o *outages) pinged(err error) error {
 		return nil
 	}
 	return err
+}
+
+// reachable allows calls of a part of the store again. While turns wait for it, the log says so only after the first of them is
+// written (see answered). The caller holds the lock.
+func (o *outages) reachable(name string) {
+	p := o.parts[name]
+	if o.spooled() == 0 || !p.away {
+		o.recovered(name)
+		return
+	}
+	p.down, p.slow = time.Time{}, 0
+}
+
+// spooled returns the number of turns that wait for the store.
+func (o *outages) spooled() int {
+	if o.spool == nil {
+		return 0
+	}
+	n, _ := o.spool.Len()
+	return n
 }
 
 // answered records that the store has written to a group.
@@ -260,13 +281,9 @@ func (o *outages) recovered(name string) {
 	if delete(o.parts, name); !away {
 		return
 	}
-	spooled := 0
-	if o.spool != nil {
-		spooled, _ = o.spool.Len()
-	}
 	if name == "" {
-		o.log.Info("store answers again", "spooled", spooled)
+		o.log.Info("store answers again", "spooled", o.spooled())
 	} else {
-		o.log.Info("sessions of a server of the store are served again", "server", name, "spooled", spooled)
+		o.log.Info("sessions of a server of the store are served again", "server", name, "spooled", o.spooled())
 	}
 }

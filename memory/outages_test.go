@@ -116,6 +116,24 @@ func TestOutageIsTold(t *testing.T) {
 	})
 }
 
+// TestFullStoreIsToldOnce: it answers pings and reads all the time.
+func TestFullStoreIsToldOnce(t *testing.T) {
+	withSluggish(t, func(l *lab, store *sluggish, log *journal) {
+		l.lateTurn(named("one"), "u:1", "a:1")
+		store.fill(true)
+		store.set(false, "")
+		time.Sleep(time.Minute)
+		store.fill(false)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		for _, line := range []string{"store failed", `msg="store answers again" spooled=1`} {
+			if n := strings.Count(log.String(), line); n != 1 {
+				t.Errorf("%d lines say %s:\n%s", n, line, log)
+			}
+		}
+	})
+}
+
 func asking(t *testing.T, words string) *wire.Request {
 	t.Helper()
 	r, err := wire.Parse(dialects.Chat, []byte(`{"model":"m","messages":[`+messages(words)+`]}`))

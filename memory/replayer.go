@@ -102,6 +102,7 @@ func (r *replayer) replay(ctx context.Context, b []byte) error {
 	fault, _ := faultOf(err)
 	switch {
 	case err == nil:
+		r.m.outages.answered(group)
 		r.wrote(rec, at)
 		return nil
 	case errors.Is(err, session.ErrNoRoom):

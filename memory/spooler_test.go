@@ -183,6 +183,7 @@ type sluggish struct {
 	cache.Store
 	mu   sync.Mutex
 	down bool
+	full bool // it takes no writes
 	slow string
 	pace time.Duration // what a commit of the slow session takes; 0 is longer than anybody waits
 }
@@ -191,6 +192,18 @@ func (s *sluggish) set(down bool, slow string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.down, s.slow = down, slow
+}
+
+func (s *sluggish) fill(full bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.full = full
+}
+
+func (s *sluggish) isFull() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.full
 }
 
 func (s *sluggish) state() (slow string, err error) {
@@ -216,6 +229,9 @@ func (s *sluggish) Read(ctx context.Context, q []cache.Query) ([]cache.Result, e
 
 func (s *sluggish) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
 	slow, err := s.state()
+	if s.isFull() {
+		err = errOutage
+	}
 	if err == nil && slow != "" && strings.HasSuffix(b[0].Group.Name, slow) {
 		var done <-chan time.Time
 		if s.pace > 0 {
