@@ -223,6 +223,9 @@ func (m *Memory) SpoolTrouble() string {
 	return m.spool.broken
 }
 
+// Spooled returns how many turns wait for the store, on disk or in memory, and their size. The memory must have a spool.
+func (m *Memory) Spooled() (turns int, bytes int64) { return m.spool.disk.Len() }
+
 // ErrUnavailable is returned by Begin when the store cannot be read and memory.on_store_error is "closed".
 var ErrUnavailable = errors.New("memory store is unavailable")
 

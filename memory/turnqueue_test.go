@@ -71,6 +71,9 @@ func TestFullDiskLosesNoTurn(t *testing.T) {
 				disk.set(errNoRoom)
 				l.lateTurn(named("s"), "u:2", "a:2")
 				l.lateTurn(named("s"), "u:3", "a:3")
+				if n, bytes := l.m.Spooled(); n != 3 || bytes == 0 {
+					l.t.Errorf("%d turns of %d bytes wait, want 3", n, bytes)
+				}
 				if roomFirst {
 					disk.set(nil)
 					time.Sleep(time.Minute)

@@ -82,8 +82,8 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		lost:        m.counter("remora.spool.lost", "{turn}", "Turns that neither the store nor the spool has taken."),
 		dropped:     m.counter("remora.export.failures", "{failure}", "Exports of spans or metrics that failed."),
 		streams:     m.gauge("remora.streams.open", "{stream}", "Streamed answers under way."),
-		spoolBytes:  m.gauge("remora.spool.size", "By", "Bytes of turns that wait on local disk for the store."),
-		spoolSize:   m.gauge("remora.spool.turns", "{turn}", "Turns that wait on local disk for the store."),
+		spoolBytes:  m.gauge("remora.spool.size", "By", "Bytes of turns that wait for the store, on local disk or, if that fails, in memory."),
+		spoolSize:   m.gauge("remora.spool.turns", "{turn}", "Turns that wait for the store, on local disk or, if that fails, in memory."),
 	}
 	return i, errors.Join(m.errs...)
 }

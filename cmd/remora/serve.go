@@ -206,6 +206,9 @@ func (l *live) open(ctx context.Context) (upstreams *providers.Set, err error) {
 	l.onClose(func() { l.models.close() }) // l.models of that time: a reload replaces it. Memory's layers use it until then.
 	l.memory = memory.New(st, st.queue, c.memory(l.log, l.models))
 	l.admin.memory.Store(l.memory)
+	if st.queue != nil {
+		l.measured.WatchSpool(l.memory.Spooled)
+	}
 	l.onClose(l.memory.Close) // closed after the server, whose turns it commits
 	l.onClose(openLocalSocket(c.Store.URL.Reveal(), st.raw, l.memory, l.log))
 

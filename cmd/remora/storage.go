@@ -127,16 +127,13 @@ func (s *storage) warnOfEviction(ctx context.Context) {
 	}
 }
 
-// measure adds metrics to the operations of the store and to the spool.
+// measure adds metrics to the operations of the store, and counts lost turns.
 func (s *storage) measure(t *telemetry.Telemetry) {
 	if t == nil {
 		return
 	}
 	s.Store = observed{s.Store, t, time.Now}
 	s.lost = t.Lost
-	if s.queue != nil {
-		t.WatchSpool(s.queue.Len)
-	}
 }
 
 // limits returns a new rate limiter. Replicas on one Redis share the rate of each tenant.
