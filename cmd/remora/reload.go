@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -30,7 +31,7 @@ const failedPollsLogged = 2
 // channel that it returned.
 func (l *live) watch(ctx context.Context, hangup <-chan os.Signal) <-chan struct{} {
 	l.poll()
-	l.loaded = l.polled
+	l.loaded, l.empty = l.polled, l.polled == emptyFile
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -87,10 +88,20 @@ func (l *live) reloadCertificate() {
 	}
 }
 
+// emptyFile is the hash of a file without content.
+var emptyFile = sha256.Sum256(nil) //nolint:gochecknoglobals // never changed
+
+// errEmptied is the error of a file that has lost its content, as by an editor on a full disk. It would mean the built-in defaults,
+// and callers' keys would go to another provider.
+var errEmptied = errors.New("the file is empty now: restart to use the built-in defaults")
+
 // reload reads the configuration and applies it. An invalid configuration changes nothing.
 func (l *live) reload(ctx context.Context) {
 	l.loaded = l.polled
 	c, err := l.load()
+	if err == nil && l.polled == emptyFile && !l.empty {
+		err = fmt.Errorf("%s: %w", l.file, errEmptied)
+	}
 	if err == nil {
 		err = l.apply(c)
 	}
@@ -98,6 +109,7 @@ func (l *live) reload(ctx context.Context) {
 		l.log.Error("configuration not reloaded; the old one stays", "problems", strings.Split(err.Error(), "\n"))
 		return
 	}
+	l.empty = l.polled == emptyFile
 	level, left := slog.LevelInfo, l.c.differs(c)
 	if len(left) > 0 {
 		level = slog.LevelWarn

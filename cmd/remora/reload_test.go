@@ -14,8 +14,7 @@ import (
 	"remora/test/kit"
 )
 
-// replace writes or replaces a file in the workspace's folder atomically: a file that is empty for a moment would be a valid
-// configuration.
+// replace writes or replaces a file in the workspace's folder atomically: a file that is written in parts is read in parts.
 func (d *workspace) replace(name, content string) {
 	d.t.Helper()
 	path := filepath.Join(d.dir, name)
@@ -27,8 +26,8 @@ func (d *workspace) replace(name, content string) {
 	}
 }
 
-// TestReload: a changed file changes layers and providers, an invalid one nothing, and a replaced symbolic link, as in Kubernetes,
-// is detected.
+// TestReload: a changed file changes layers and providers, an invalid or emptied one nothing, and a replaced symbolic link, as in
+// Kubernetes, is detected.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	up := startUpstream(t)
@@ -53,6 +52,8 @@ func TestReload(t *testing.T) {
 	await("memory.layers[0].schema")
 	d.replace("config.yaml", text("{kind: static_content, txt: Wrong.}"))
 	await("memory.layers[0].txt")
+	d.replace("config.yaml", "")
+	await("config.yaml: the file is empty now")
 	if got := sent(); !strings.Contains(got, "First words.") {
 		t.Errorf("after a broken file: %s", got)
 	}

@@ -176,6 +176,7 @@ type live struct {
 	// State of watch.
 	loaded      [sha256.Size]byte // hash of the file when the configuration was loaded
 	polled      [sha256.Size]byte // hash of the file at the last poll
+	empty       bool              // the configuration in use is that of an empty file
 	failedPolls int               // consecutive polls that could not read the file
 	certProblem string            // last logged error of reloading the certificate, so that it is logged once
 }
