@@ -128,6 +128,24 @@ func TestFaultsOfReplies(t *testing.T) {
 	}
 }
 
+// TestServerOfAnotherKind: the error says what store.url should be.
+func TestServerOfAnotherKind(t *testing.T) {
+	for reply, want := range map[string]string{
+		"MOVED 42 10.0.0.1:6379":                         "want redis+cluster:// in store.url",
+		"CLUSTERDOWN Hash slot not served":               "want redis+cluster:// in store.url",
+		"ERR This instance has cluster support disabled": "want redis:// in store.url",
+		"ERR unknown command 'sentinel', with args beginning with: 'get-master-addr-by-name'": "want the addresses of Sentinels",
+	} {
+		o := op{err: errorReply(reply)}
+		if err := o.cleanError(); !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", reply, err)
+		}
+	}
+	if o := (op{err: errorReply("MOVED 42 10.0.0.1:6379"), shard: "10.0.0.2:6379"}); strings.Contains(o.cleanError().Error(), "store.url") {
+		t.Errorf("in a cluster: %v", o.cleanError())
+	}
+}
+
 // TestForeignReplies: keys that another program has written cause an error, no panic.
 func TestForeignReplies(t *testing.T) {
 	for _, reply := range []any{nil, int64(7), "7", []any{}, []any{"7"}, []any{"x", "a"}, []any{int64(7), "a"}, []any{"7", int64(1)}, []any{"7", "a", "b"}} {

@@ -92,9 +92,18 @@ func (s *Store) run(ctx context.Context, ops []op) {
 			s.redirect(ctx, o)
 		}
 		if o.err != nil {
-			o.err = cache.OnShard(o.shard, cleanError(o.err))
+			o.err = cache.OnShard(o.shard, o.cleanError())
 		}
 	}
+}
+
+// cleanError is the error of an op for callers: see cleanError.
+func (o *op) cleanError() error {
+	err := cleanError(o.err)
+	if code := errorCode(o.err); o.shard == "" && (code == "MOVED" || code == "CLUSTERDOWN") {
+		return fmt.Errorf("%w; the server belongs to a cluster: want redis+cluster:// in store.url", err)
+	}
+	return err
 }
 
 // loadScripts repeats all ops with a script that the server did not know, and sends the script. None of them was executed.
@@ -256,10 +265,21 @@ func replyError(text string) error {
 			err = fmt.Errorf("%w: %s", cache.ErrDenied, cleanText(text))
 		}
 	}
+	for _, k := range otherKinds {
+		if strings.HasPrefix(strings.ToLower(text), k.reply) {
+			err = fmt.Errorf("%s; %s", cleanText(text), k.want)
+		}
+	}
 	if isOfKey(text) {
 		return cache.Faulty(cache.FaultKey, err)
 	}
 	return err
+}
+
+// otherKinds are the replies of servers that are not what store.url says, in lower case, and what it should say.
+var otherKinds = []struct{ reply, want string }{ //nolint:gochecknoglobals // never changed
+	{"err this instance has cluster support disabled", "the server is in no cluster: want redis:// in store.url"},
+	{"err unknown command 'sentinel'", "the server is no Sentinel: want the addresses of Sentinels, or redis://, in store.url"},
 }
 
 // isOfKey reports whether an error reply concerns only the keys of the command. Before Redis 7, the text of an error in a script
