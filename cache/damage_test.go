@@ -91,6 +91,14 @@ func TestTruncatedBoltFile(t *testing.T) {
 	}
 }
 
+// TestBoltPathOfAFolder: it is no damaged file.
+func TestBoltPathOfAFolder(t *testing.T) {
+	_, err := stores.Open("bolt:"+t.TempDir(), cache.Options{})
+	if err == nil || errors.Is(err, bolt.ErrDamaged) || !strings.Contains(err.Error(), "is a directory") {
+		t.Errorf("error: %v", err)
+	}
+}
+
 // TestDamagedBoltFile: damaged pages never crash the process, at the start or later, and intact values can still be read.
 func TestDamagedBoltFile(t *testing.T) {
 	dir := t.TempDir()

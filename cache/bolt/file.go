@@ -90,7 +90,7 @@ func isNoStore(err error, path string) bool {
 		}
 	}
 	info, err := os.Stat(path)
-	return err == nil && info.Size() > 0 && info.Size() < leastPages*int64(os.Getpagesize())
+	return err == nil && info.Mode().IsRegular() && info.Size() > 0 && info.Size() < leastPages*int64(os.Getpagesize())
 }
 
 // whole returns an error if the file is too short for its used pages.
