@@ -216,8 +216,14 @@ func (m *Memory) Complete(ctx context.Context, s Scope, success bool) error {
 }
 
 // SpoolTrouble returns why the spool's directory cannot be used, "" if it can. Without it, turns are kept in memory while the
-// store is down.
+// store is down, and are lost if the process ends.
 func (m *Memory) SpoolTrouble() string {
+	if m.spool.disk == nil {
+		return ""
+	}
+	if err := m.spool.disk.Fault(); err != nil {
+		return err.Error()
+	}
 	m.spool.mu.Lock()
 	defer m.spool.mu.Unlock()
 	return m.spool.broken

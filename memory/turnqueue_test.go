@@ -74,6 +74,9 @@ func TestFullDiskLosesNoTurn(t *testing.T) {
 				if n, bytes := l.m.Spooled(); n != 3 || bytes == 0 {
 					l.t.Errorf("%d turns of %d bytes wait, want 3", n, bytes)
 				}
+				if got := l.m.SpoolTrouble(); got != errNoRoom.Error() {
+					l.t.Errorf("the trouble is %q", got)
+				}
 				if roomFirst {
 					disk.set(nil)
 					time.Sleep(time.Minute)
@@ -87,6 +90,9 @@ func TestFullDiskLosesNoTurn(t *testing.T) {
 				time.Sleep(time.Minute)
 				synctest.Wait()
 				l.wantView(l.turnOf(memory.Call{Scope: named("s")}, "u:5", "a:5"), "u:1 a:1 u:2 a:2 u:3 a:3 u:4 a:4 u:5")
+				if got := l.m.SpoolTrouble(); got != "" {
+					l.t.Errorf("the trouble is %q still", got)
+				}
 				if n := strings.Count(log.String(), "spool's disk fails"); n != 1 || *lost != 0 {
 					l.t.Errorf("%d lines about the disk, %d turns lost:\n%s", n, *lost, log)
 				}

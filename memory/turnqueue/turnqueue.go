@@ -28,6 +28,7 @@ type Queue struct {
 	mu    sync.Mutex
 	held  [][]byte // oldest first; while there are any, new records go behind them
 	bytes int64
+	fault error // why the disk did not take the first of them
 }
 
 // New returns the queue over a disk.
@@ -49,11 +50,22 @@ func (q *Queue) Append(rec []byte) error {
 		return errors.Join(ErrFull, refused)
 	}
 	if len(q.held) == 0 && refused != nil { // else what was held has gone just now
+		q.fault = refused
 		q.log.Error("spool's disk fails; turns are kept in memory until it takes them", "error", refused.Error())
 	}
 	q.held = append(q.held, rec)
 	q.bytes += int64(len(rec))
 	return nil
+}
+
+// Fault returns why the disk did not take the records that are held in memory, nil if there are none.
+func (q *Queue) Fault() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.held) == 0 {
+		return nil
+	}
+	return q.fault
 }
 
 // ErrFull says that neither the disk nor the memory has room for a record.
