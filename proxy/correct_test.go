@@ -435,12 +435,35 @@ func TestRefusalsOfRoles(t *testing.T) {
 		"messages[0].role: unknown variant `developer`, expected one of `system`, `user`, `assistant`, `tool`":                      view.OneSystem, // DeepSeek
 		`Input tag 'developer' found using 'role' does not match any of the expected tags: 'system', 'user', 'assistant', 'tool'`:   view.OneSystem, // Mistral
 		`'messages.0' : discriminator property 'role' has invalid value`:                                                            view.OneSystem, // Groq
+		`Invalid request: unsupported role ROLE_UNSPECIFIED`:                                                                        view.OneSystem, // Kimi
+		`'developer' is not one of ['system', 'assistant', 'user', 'tool', 'function'] - 'messages.0.role'`:                         view.OneSystem, // Qwen
 		`Developer instruction is not enabled for models/m`:                                                                         view.NoSystem,  // Gemma at Google
 		`Rate limit reached. See https://developers.example.com`:                                                                    view.AsIs,
 		`'messages.1' : for 'role:assistant' the following must be satisfied[('messages.1' : property 'reasoning' is unsupported)]`: view.AsIs,
 	} {
 		if got := newRefusal(400, []byte(text)).form(); got != want {
 			t.Errorf("%q wants the form %s, want %s", text, got, want)
+		}
+	}
+}
+
+// TestRefusalsOfItems: servers have words of their own for items and members that another one has made.
+func TestRefusalsOfItems(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		`The encrypted content gAAA...xxxx could not be verified. Reason: Encrypted content could not be decrypted or parsed.`:            true,
+		`Invalid 'input[1].id': 'chatcmpl-1'. Expected an ID that begins with 'msg'.`:                                                     true,
+		`Invalid 'input[1].id': string too long. Expected a string with maximum length 64, but got a string with length 80 instead.`:      true,
+		`Unknown parameter: 'input[1].reasoning_content'.`:                                                                                true,
+		`[{"type":"extra_forbidden","loc":["body","messages",1,"assistant","reasoning_content"],"msg":"Extra inputs are not permitted"}]`: true, // Mistral
+		`('messages.1' : property 'reasoning_content' is unsupported)`:                                                                    true, // Groq
+		`Invalid JSON payload received. Unknown name "reasoning_details" at 'messages[1]': Cannot find field.`:                            true, // Gemini
+		`Unknown parameter: 'verbosity'.`:                  false,
+		`System message must be at the beginning.`:         false,
+		`Invalid 'messages[1].content': string too short.`: false,
+	} {
+		if got := newRefusal(400, []byte(text)).aboutItems(); got != want {
+			t.Errorf("%q is about items: %v, want %v", text, got, want)
 		}
 	}
 }

@@ -77,7 +77,7 @@ func (r *refusal) aboutTools() bool { return r.says("tool", "function") }
 // aboutItems reports whether the refusal is about items of earlier answers.
 func (r *refusal) aboutItems() bool {
 	return r.says("encrypted content", "encrypted_content", "'reasoning'", "reasoning item", "item with id", "not persisted", "signature", "container",
-		"compaction", "thinking block", "redacted_thinking", "file with id", "file_id", "audio") || r.aboutMembers()
+		"compaction", "thinking block", "redacted_thinking", "file with id", "file_id", "audio", "].id'", "id that begins with") || r.aboutMembers()
 }
 
 // aboutMembers reports whether messages have members or parts that the server does not know: servers answer with thoughts and
@@ -104,6 +104,8 @@ func (r *refusal) form() view.Form {
 	switch {
 	case r.says("expected last role", "last message must"):
 		return view.Joined
+	case r.says("invalid role", "unsupported role", "incorrect role", "unknown role"):
+		return view.OneSystem
 	case r.says("must alternate", "should alternate", "roles alternate", "alternating", "unexpected role", "start with a user", "comes immediately after a user",
 		"first message must"):
 		return view.Alternate
