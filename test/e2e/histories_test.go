@@ -518,3 +518,61 @@ func TestRefusedItemsComeInPortableForm(t *testing.T) {
 		})
 	}
 }
+
+// TestClientResendsWhatIsRefused: a client resends an answer with members that upstream refuses now, since another provider has
+// made it, upstream has forgotten it, or the client has lost a part of it. Upstream refuses that once, the client never sees it,
+// and neither the text nor the calls are lost.
+func TestClientResendsWhatIsRefused(t *testing.T) {
+	t.Parallel()
+	question, goOn := `{"role":"user","content":"x"}`, `{"role":"user","content":"SAY Yes."}`
+	for name, c := range map[string]struct {
+		model  string
+		forget bool
+		items  func(answer []json.RawMessage) []json.RawMessage
+	}{
+		"another provider":  {model: "b", items: func(answer []json.RawMessage) []json.RawMessage { return answer }},
+		"forgotten":         {model: "a", forget: true, items: func(answer []json.RawMessage) []json.RawMessage { return answer }},
+		"without a thought": {model: "a", items: func(answer []json.RawMessage) []json.RawMessage { return answer[1:] }},
+		"an id of another server": {model: "a", items: func([]json.RawMessage) []json.RawMessage {
+			return []json.RawMessage{[]byte(`{"type":"message","role":"assistant","id":"chatcmpl-1","content":[{"type":"output_text","text":"Hm.","annotations":[]}]}`)}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := startGates(t, "")
+			first := g.ask(t, "responses", `{"model":"a","input":[{"role":"user","content":"REASON Hm. ;; CALL ls {}"}],"tools":[{"type":"function","name":"ls"}]}`)
+			var answer struct{ Output []json.RawMessage }
+			decode(t, []byte(first.body), &answer)
+			if len(answer.Output) != 2 {
+				t.Fatalf("the answer is %s", first.body)
+			}
+			items := append([]json.RawMessage{[]byte(question)}, c.items(answer.Output)...)
+			for _, it := range items {
+				var call struct {
+					ID string `json:"call_id"`
+				}
+				if decode(t, it, &call); call.ID != "" {
+					items = append(items, encode(t, map[string]any{"type": "function_call_output", "call_id": call.ID, "output": "a file"}))
+				}
+			}
+			if c.forget {
+				g.ups["a"].Reset()
+			}
+			up := g.ups[c.model]
+			body := encode(t, map[string]any{"model": c.model, "input": append(items, []byte(goOn)), "tools": []any{map[string]any{"type": "function", "name": "ls"}}})
+			for i, want := range []int{2, 1} {
+				before := len(up.Requests())
+				if r := g.ask(t, "responses", string(body)); r.status != http.StatusOK {
+					t.Fatalf("request %d: %d %s", i, r.status, r.body)
+				}
+				if n := len(up.Requests()) - before; n != want {
+					t.Errorf("request %d took %d, want %d: %q", i, n, want, up.Faults())
+				}
+				sent := string(last(t, up).Body)
+				if calls := strings.Count(sent, `"call_id"`); calls != 2 && calls != 0 || calls == 0 && !strings.Contains(sent, "Hm.") {
+					t.Errorf("request %d lacks what was said: %s", i, sent)
+				}
+			}
+		})
+	}
+}
