@@ -174,7 +174,7 @@ func (o *outgoing) nextShape(r *refusal) (view.Shape, bool) {
 		all = all.And(s)
 	}
 	switch {
-	case tried.further && (len(options) > 1 || tried.shape.Mend != 0):
+	case tried.further && (len(options) > 1 || tried.shape != view.Shape{}):
 		options = []view.Shape{all}
 	case len(options) > 1:
 		options = append(options, all)
@@ -185,12 +185,20 @@ func (o *outgoing) nextShape(r *refusal) (view.Shape, bool) {
 	return options[tried.failed%len(options)], true
 }
 
-// mended changes the calls that a refusal asks for.
+// mended changes the calls that a refusal asks for, and what else no strict server takes in them: calls of another model often
+// have several faults, a server names the first one, and there is one corrective try.
 func (o *outgoing) mended(r *refusal) []view.Shape {
 	asked := r.mend()
+	if asked == 0 {
+		return nil
+	}
 	next := o.changed(view.Shape{Mend: asked})
 	if next == nil && asked&view.OddCallIDs != 0 { // then it is another id that it does not take
-		next = o.changed(view.Shape{Mend: asked | view.CallIDs})
+		asked |= view.CallIDs
+		next = o.changed(view.Shape{Mend: asked})
+	}
+	if next != nil {
+		next = o.changed(view.Shape{Mend: asked | view.OddCallIDs | view.ToolNames | view.Arguments})
 	}
 	return next
 }
@@ -284,7 +292,11 @@ func (a *attempt) noteUnhelpful(first *refusal) {
 	if a.upstream.Length() <= refusalLimit {
 		if second, err := a.readAll(); err == nil && !bytes.Equal(first.body, second) {
 			l.further = true
-			l.shape.Mend |= newRefusal(first.status, second).mend()
+			wanted := newRefusal(first.status, second).wanted()
+			if _, pinned := pinnedForm(a.out.provider.Upstream().Messages); pinned {
+				wanted.Form = view.AsIs
+			}
+			l.shape = l.shape.And(wanted)
 		}
 	}
 	a.out.learn(aboutOrder, l)

@@ -72,6 +72,12 @@ func (r *refusal) aboutLength() bool {
 		"input token count", "too many tokens", "'messages': array too long", "'input': array too long")
 }
 
+// wanted returns the changes that the refusal asks for, apart from those of tools.
+func (r *refusal) wanted() view.Shape {
+	items := r.aboutItems()
+	return view.Shape{Form: r.form(), Portable: items, Own: items, NoMedia: r.aboutMedia(), Mend: r.mend()}
+}
+
 func (r *refusal) aboutTools() bool { return r.says("tool", "function") }
 
 // aboutItems reports whether the refusal is about items of earlier answers.

@@ -242,6 +242,23 @@ func TestHistoryOfAnotherServer(t *testing.T) {
 	}
 }
 
+// TestHistoryWithSeveralFaults: a server names one fault at a time, and each refused request gets one corrective try. The second
+// request of the client has both corrected.
+func TestHistoryWithSeveralFaults(t *testing.T) {
+	t.Parallel()
+	g := startGate(t, "[{kind: history_window, max_items: 40}]", scripted.Options{KindOf: byModel})
+	const history = `{"role":"developer","content":"Be brief."},{"role":"user","content":"hi"},{"role":"assistant","content":"x","reasoning_content":"hm"},` +
+		`{"role":"developer","content":"Be brief."},{"role":"user","content":"SAY Yes."}`
+	for _, kind := range []scripted.Kind{scripted.KindMistralAPI, scripted.KindGroq} {
+		for i, want := range []int{http.StatusBadRequest, http.StatusOK, http.StatusOK} {
+			r := g.ask(t, "chat/completions", fmt.Sprintf(`{"model":%q,"messages":[%s]}`, kind, history), "X-Session-Id: "+string(kind))
+			if r.status != want {
+				t.Errorf("%s, request %d: %d %s", kind, i, r.status, r.body)
+			}
+		}
+	}
+}
+
 // TestNoCallsWithoutTools: gateways in front of Bedrock and Anthropic refuse calls in a request that defines no tools. Where
 // layers offer none and the client has none, the calls that it does not see stay out of the view; where it has tools of its
 // own, they are in it.
