@@ -185,8 +185,8 @@ func (o *outgoing) nextShape(r *refusal) (view.Shape, bool) {
 	return options[tried.failed%len(options)], true
 }
 
-// mended changes the calls that a refusal asks for, and what else no strict server takes in them: calls of another model often
-// have several faults, a server names the first one, and there is one corrective try.
+// mended changes the calls that a refusal asks for, and the names and arguments that no strict server takes: calls of another model
+// often have several faults, a server names the first one, and there is one corrective try. Odd ids stay, since Kimi wants its own.
 func (o *outgoing) mended(r *refusal) []view.Shape {
 	asked := r.mend()
 	if asked == 0 {
@@ -198,7 +198,7 @@ func (o *outgoing) mended(r *refusal) []view.Shape {
 		next = o.changed(view.Shape{Mend: asked})
 	}
 	if next != nil {
-		next = o.changed(view.Shape{Mend: asked | view.OddCallIDs | view.ToolNames | view.Arguments})
+		next = o.changed(view.Shape{Mend: asked | view.ToolNames | view.Arguments})
 	}
 	return next
 }
